@@ -1,0 +1,27 @@
+/* The private face of base: what other stages of the host (never a program that embeds it) may call besides
+ * accel/base.h. */
+#ifndef ACI_BASE_IMPL_H
+#define ACI_BASE_IMPL_H
+#include "accel/base.h"
+
+/* Called by ac_assert_fail after the log line and before abort; the program hangs its traceback here. NULL
+ * removes it. */
+void aci_assert_hook_set(void (*fn)(void *user), void *user);
+
+/* Memory this process may use: the physical memory or the tightest memory cgroup around us, whichever is
+ * less. 0: unknown. */
+uint64_t aci_host_memory(void);
+/* CPUs this process may run on: its affinity mask, lowered by a cgroup CPU quota. At least 1. */
+int aci_host_cpus(void);
+
+/* "1.5 GiB", "64 B": for messages. Returns buf (at least 24 bytes). */
+const char *aci_bytes_text(char *buf, size_t buf_bytes, uint64_t bytes);
+
+/* fn runs once on every worker thread of every team, of those that exist at latest before their next piece of
+ * work. It never runs on callers' threads. For libraries with settings per thread (omp_set_num_threads). Each
+ * fn registers once. */
+void aci_team_on_start(void (*fn)(void));
+/* True inside a piece of ac_parallel_for. */
+bool aci_team_inside(void);
+
+#endif

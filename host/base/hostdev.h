@@ -1,0 +1,12 @@
+/* AC_HOSTDEV marks functions that CPU kernels and CUDA kernels share: written once, compiled by both
+ * compilers. */
+#ifndef ACI_HOSTDEV_H
+#define ACI_HOSTDEV_H
+
+#ifdef __CUDACC__
+#define AC_HOSTDEV __host__ __device__
+#else
+#define AC_HOSTDEV
+#endif
+
+#endif

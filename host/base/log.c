@@ -1,0 +1,37 @@
+/* The process-wide log sink: one callback, installed by the program that hosts us. Called everywhere. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "accel/base.h"
+
+/* The level stands alone so that a line below it costs one load. Sinks are called under the read lock: after
+ * ac_log_set returns the old sink is not running and its user pointer may be freed. */
+static _Atomic int threshold = AC_LOG_OFF;
+static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
+static ac_log_fn sink;
+static void *sink_user;
+
+void ac_log_set(ac_log_fn fn, void *user, ac_log_level level) {
+  pthread_rwlock_wrlock(&lock);
+  sink = fn;
+  sink_user = user;
+  atomic_store(&threshold, fn == NULL ? AC_LOG_OFF : (int)level);
+  pthread_rwlock_unlock(&lock);
+}
+
+void ac_log_write(ac_log_level level, const char *subsystem, const char *fmt, ...) {
+  if ((int)level < atomic_load_explicit(&threshold, memory_order_relaxed) || level >= AC_LOG_OFF) return;
+  int saved = errno;
+  char msg[1024];
+  va_list ap;
+  va_start(ap, fmt);
+  if (vsnprintf(msg, sizeof msg, fmt, ap) < 0) msg[0] = '\0';
+  va_end(ap);
+  pthread_rwlock_rdlock(&lock);
+  if (sink != NULL) sink(sink_user, level, subsystem, msg);
+  pthread_rwlock_unlock(&lock);
+  errno = saved;
+}

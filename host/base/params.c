@@ -1,0 +1,250 @@
+/* The typed table of ACCEL_* variables (params.def): parsing, checking, snapshots. Contexts take one snapshot
+ * each; accel-run env prints the table. */
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "accel/base.h"
+#include "base/base_impl.h"
+#include "base/number.h"
+
+#define PREFIX "ACCEL_"
+
+static const ac_param_info table[] = {
+#define AC_PARAM(name, type, fallback, allowed, help) {#name, AC_PARAM_##type, fallback, allowed, help},
+#include "base/params.def"
+#undef AC_PARAM
+};
+enum { N_PARAMS = sizeof table / sizeof table[0] };
+
+typedef struct value {
+  bool set;
+  int64_t i;
+  double f;
+  char *s; /* as written; owned */
+} value;
+
+struct ac_params {
+  value v[N_PARAMS];
+};
+
+int ac_params_count(void) { return N_PARAMS; }
+
+const ac_param_info *ac_params_info(int i) { return i >= 0 && i < N_PARAMS ? &table[i] : NULL; }
+
+/* ---- one value ---- */
+
+static bool parse_bool(const char *s, int64_t *out) {
+  static const char *const yes[] = {"y", "yes", "t", "true", "on", "1"}, *const no[] = {"n",     "no",  "f",
+                                                                                        "false", "off", "0"};
+  for (int i = 0; i < 6; i++) {
+    if (strcasecmp(s, yes[i]) == 0) return *out = 1, true;
+    if (strcasecmp(s, no[i]) == 0) return *out = 0, true;
+  }
+  return false;
+}
+
+static bool parse_int(const char *s, int64_t *out) {
+  char *end;
+  errno = 0;
+  long long v = strtoll(s, &end, 10);
+  if (end == s || *end != '\0' || errno != 0 || s[0] == ' ') return false;
+  *out = v;
+  return true;
+}
+
+static bool parse_float(const char *s, double *out) {
+  char *end;
+  *out = aci_strtod(s, &end);
+  return end != s && *end == '\0' && isfinite(*out);
+}
+
+/* "8G", "1.5GiB", "4096", "50%" */
+static bool parse_size(const char *s, int64_t *out) {
+  if (strspn(s, "0123456789.") == 0)
+    return false; /* strtod would take blanks, signs, hex and "inf" as well */
+  if (s[0] == '0' && (s[1] == 'x' || s[1] == 'X')) return false;
+  char *end;
+  double v = aci_strtod(s, &end);
+  if (end == s) return false;
+  s = end;
+  if (strcmp(s, "%") == 0) {
+    if (v > 100) return false;
+    *out = (int64_t)((double)aci_host_memory() * (v / 100));
+    return true;
+  }
+  static const char units[] = "KMGT";
+  const char *u = *s == '\0' ? NULL : strchr(units, *s >= 'a' && *s <= 'z' ? *s - 'a' + 'A' : *s);
+  if (u != NULL) {
+    for (long k = u - units; k >= 0; k--) v *= 1024;
+    s++;
+    if (strcasecmp(s, "ib") == 0) s += 2;
+  }
+  if (strcasecmp(s, "b") == 0) s++;
+  if (*s != '\0' || v >= 9.2e18) return false;
+  *out = (int64_t)v;
+  return true;
+}
+
+static bool in_range(const char *allowed, double v) {
+  const char *dots = strstr(allowed, "..");
+  double lo = -INFINITY, hi = INFINITY;
+  if (dots != allowed) lo = (double)strtol(allowed, NULL, 10);
+  if (dots[2] != '\0') hi = (double)strtol(dots + 2, NULL, 10);
+  return v >= lo && v <= hi;
+}
+
+static bool in_choice(const char *allowed, const char *s) {
+  size_t n = strlen(s);
+  for (const char *p = allowed;; p++) {
+    size_t len = strcspn(p, "|");
+    if (len == n && memcmp(p, s, n) == 0) return true;
+    p += len;
+    if (*p == '\0') return false;
+  }
+}
+
+static bool parse(const ac_param_info *row, const char *s, value *v) {
+  switch (row->type) {
+    case AC_PARAM_INT:
+      if (!parse_int(s, &v->i) || (row->allowed != NULL && !in_range(row->allowed, (double)v->i)))
+        return false;
+      v->f = (double)v->i;
+      return true;
+    case AC_PARAM_BOOL: return parse_bool(s, &v->i);
+    case AC_PARAM_SIZE:
+      return parse_size(s, &v->i) && (row->allowed == NULL || in_range(row->allowed, (double)v->i));
+    case AC_PARAM_FLOAT:
+      return parse_float(s, &v->f) && (row->allowed == NULL || in_range(row->allowed, v->f));
+    case AC_PARAM_STR: return row->allowed == NULL || in_choice(row->allowed, s);
+  }
+  return false;
+}
+
+static const char *expected(const ac_param_info *row) {
+  if (row->allowed != NULL) return row->allowed;
+  switch (row->type) {
+    case AC_PARAM_INT: return "an integer";
+    case AC_PARAM_BOOL: return "y|yes|t|true|on|1 or n|no|f|false|off|0";
+    case AC_PARAM_SIZE: return "bytes, with K, M, G or T, or N% of the memory";
+    case AC_PARAM_FLOAT: return "a number";
+    case AC_PARAM_STR: break;
+  }
+  return "text";
+}
+
+/* ---- snapshots ---- */
+
+/* "4" or "4,2" (nested levels: the first counts). Somebody else's variable: what we cannot read is passed
+ * over. */
+static const char *omp_threads(char buf[24]) {
+  const char *s = getenv("OMP_NUM_THREADS");
+  if (s == NULL) return NULL;
+  size_t n = strcspn(s, ",");
+  if (n == 0 || n >= 24) return NULL;
+  memcpy(buf, s, n);
+  buf[n] = '\0';
+  int64_t v;
+  if (parse_int(buf, &v) && v >= 1 && v <= 1024) return buf;
+  ac_log_write(AC_LOG_WARN, "base", "OMP_NUM_THREADS=%s is not a number of threads: not used", s);
+  return NULL;
+}
+
+ac_status ac_params_new(ac_params **out, ac_err *e) {
+  *out = NULL;
+  ac_params *p = calloc(1, sizeof *p);
+  if (p == NULL) return AC_FAIL(e, OOM, "out of memory for the parameters");
+  for (int i = 0; i < N_PARAMS; i++) {
+    const ac_param_info *row = &table[i];
+    char name[64] = PREFIX, omp[24];
+    strncat(name, row->name, sizeof name - sizeof PREFIX);
+    const char *text = getenv(name);
+    if (text != NULL && text[0] == '\0') text = NULL; /* an empty variable is an unset one */
+    p->v[i].set = text != NULL;
+    if (text == NULL && strcmp(row->name, "NUM_THREADS") == 0) text = omp_threads(omp);
+    if (text == NULL) text = row->fallback;
+    if (!parse(row, text, &p->v[i])) {
+      ac_params_free(p);
+      return AC_FAIL(e, INVALID, "%s=%.200s: expected %s", name, text, expected(row));
+    }
+    p->v[i].s = strdup(text);
+    if (p->v[i].s == NULL) {
+      ac_params_free(p);
+      return AC_FAIL(e, OOM, "out of memory for the parameters");
+    }
+  }
+  *out = p;
+  return AC_OK;
+}
+
+void ac_params_free(ac_params *p) {
+  if (p == NULL) return;
+  for (int i = 0; i < N_PARAMS; i++) free(p->v[i].s);
+  free(p);
+}
+
+static int row_of(const char *name) {
+  for (int i = 0; i < N_PARAMS; i++)
+    if (strcmp(table[i].name, name) == 0) return i;
+  return -1;
+}
+
+static const value *value_of(const ac_params *p, const char *name) {
+  int i = row_of(name);
+  AC_ASSERT(i >= 0);
+  return &p->v[i];
+}
+
+int64_t ac_params_int(const ac_params *p, const char *name) { return value_of(p, name)->i; }
+
+double ac_params_float(const ac_params *p, const char *name) { return value_of(p, name)->f; }
+
+const char *ac_params_str(const ac_params *p, const char *name) { return value_of(p, name)->s; }
+
+bool ac_params_is_set(const ac_params *p, const char *name) { return value_of(p, name)->set; }
+
+/* ---- variables without a row ---- */
+
+/* environ's entries are not terminated at the '=', so each name is copied once and kept for good: callers may
+ * hold it. */
+typedef struct interned {
+  struct interned *next;
+  char name[];
+} interned;
+
+static const char *intern(const char *s, size_t n) {
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  static interned *all;
+  pthread_mutex_lock(&lock);
+  interned *it = all;
+  while (it != NULL && (strlen(it->name) != n || memcmp(it->name, s, n) != 0)) it = it->next;
+  if (it == NULL && (it = malloc(sizeof *it + n + 1)) != NULL) {
+    memcpy(it->name, s, n);
+    it->name[n] = '\0';
+    it->next = all;
+    all = it;
+  }
+  pthread_mutex_unlock(&lock);
+  return it == NULL ? PREFIX "?" : it->name;
+}
+
+int ac_params_unknown(const char **names, int max) {
+  extern char **environ;
+  int n = 0;
+  for (char **v = environ; v != NULL && *v != NULL; v++) {
+    if (strncmp(*v, PREFIX, sizeof PREFIX - 1) != 0) continue;
+    size_t len = strcspn(*v, "=");
+    if (len >= 64) len = 63;
+    char bare[64];
+    memcpy(bare, *v + sizeof PREFIX - 1, len - (sizeof PREFIX - 1));
+    bare[len - (sizeof PREFIX - 1)] = '\0';
+    if (row_of(bare) >= 0) continue;
+    if (n < max) names[n] = intern(*v, len);
+    n++;
+  }
+  return n;
+}

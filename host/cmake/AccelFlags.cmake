@@ -1,0 +1,42 @@
+# Compiler flags, ccache and sanitizers. Numbers must not depend on the build, so contraction and
+# value-changing optimisations are off everywhere; -fno-math-errno and -fno-trapping-math change no result.
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_C_FLAGS_RELEASE "-O2" CACHE STRING "" FORCE)
+set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O2 -g1" CACHE STRING "" FORCE)
+set(CMAKE_C_FLAGS_DEBUG "-O0 -g" CACHE STRING "" FORCE)
+
+# The layout of an installation.
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
+set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
+
+set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
+
+if(NOT CMAKE_C_COMPILER_LAUNCHER)
+  find_program(ACCEL_CCACHE ccache)
+  mark_as_advanced(ACCEL_CCACHE)
+  if(ACCEL_CCACHE)
+    set(CMAKE_C_COMPILER_LAUNCHER "${ACCEL_CCACHE}")
+  endif()
+endif()
+
+find_package(Threads REQUIRED)
+
+# Usage requirements of every file of ours.
+add_library(ac_flags INTERFACE)
+target_compile_definitions(ac_flags INTERFACE _GNU_SOURCE)
+target_compile_options(ac_flags INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wno-unused-parameter -Wno-override-init
+  -ffp-contract=off -fno-math-errno -fno-trapping-math
+  $<$<BOOL:${ACCEL_WERROR}>:-Werror>)
+target_include_directories(ac_flags INTERFACE
+  "${PROJECT_SOURCE_DIR}/host" "${PROJECT_SOURCE_DIR}/host/include" "${PROJECT_BINARY_DIR}/gen")
+target_link_libraries(ac_flags INTERFACE Threads::Threads ${CMAKE_DL_LIBS} m)
+
+if(ACCEL_SANITIZE)
+  add_compile_options(-fsanitize=${ACCEL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${ACCEL_SANITIZE})
+endif()

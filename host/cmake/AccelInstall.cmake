@@ -1,0 +1,43 @@
+# install: headers with the generated one, libraries, accel-run, the Lua module, stdlib (by its own folder),
+# and the two ways in which other builds find us: pkg-config accel, CMake accel::accel.
+include(CMakePackageConfigHelpers)
+
+if(NOT TARGET accel)
+  return()
+endif()
+
+install(TARGETS accel EXPORT accelTargets LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+install(TARGETS accel_core LIBRARY DESTINATION "${ACCEL_LUA_CDIR}/accel")
+if(TARGET accel-run)
+  install(TARGETS accel-run RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+endif()
+if(TARGET accel_onednn)
+  install(TARGETS accel_onednn LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}/accel")
+endif()
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/host/include/accel" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
+  FILES_MATCHING PATTERN "*.h")
+if(TARGET accel_gen)
+  install(FILES "${PROJECT_BINARY_DIR}/gen/accel/ops.h" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/accel")
+  install(FILES "${PROJECT_BINARY_DIR}/gen/ops.md" "${PROJECT_BINARY_DIR}/gen/ops.json"
+    DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+  install(FILES "${PROJECT_BINARY_DIR}/gen/lua/meta/ops.lua"
+    DESTINATION "${CMAKE_INSTALL_DATADIR}/accel/meta")
+endif()
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/README.md"
+  DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+
+set(config_dir "${CMAKE_INSTALL_LIBDIR}/cmake/accel")
+install(EXPORT accelTargets NAMESPACE accel:: DESTINATION "${config_dir}")
+configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/accelConfig.cmake.in"
+  "${PROJECT_BINARY_DIR}/accelConfig.cmake" INSTALL_DESTINATION "${config_dir}"
+  PATH_VARS ACCEL_LUA_LDIR)
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/accelConfigVersion.cmake"
+  COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/accelConfig.cmake" "${PROJECT_BINARY_DIR}/accelConfigVersion.cmake"
+  DESTINATION "${config_dir}")
+
+# The prefix is written relative to the file, so that an installed tree can be moved.
+file(RELATIVE_PATH ACCEL_PC_UP "${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig" "${CMAKE_INSTALL_PREFIX}")
+string(REGEX REPLACE "/$" "" ACCEL_PC_UP "${ACCEL_PC_UP}")
+configure_file("${CMAKE_CURRENT_LIST_DIR}/accel.pc.in" "${PROJECT_BINARY_DIR}/accel.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/accel.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")

@@ -1,0 +1,47 @@
+-- What every source file keeps to, whoever wrote it: ASCII, no tabs or trailing blanks, a newline at the end,
+-- a head comment, no line that needs
+-- scrolling, no notes to self, and no file that grows into a magnet. (The formatter aims at 110 columns; this
+-- is a wall.) Usage: lua sources.lua <source tree>. Prints one line per finding and exits 1 if there is one.
+
+local MAX_COLUMNS, MAX_LINES = 140, 900
+local root = assert(arg[1], "usage: sources.lua <source tree>")
+local findings, n_files = 0, 0
+
+local function finding(file, line, text)
+  findings = findings + 1
+  io.write(("%s:%d: %s\n"):format(file, line, text))
+end
+
+local HEAD = { c = "^/%*", h = "^/%*", cu = "^/%*", lua = "^%-%-", sh = "^#", cmake = "^#" }
+
+local function check(file)
+  local kind = file:match("CMakeLists%.txt$") and "cmake" or file:match("%.(%w+)$")
+  local f = assert(io.open(root .. "/" .. file, "rb"))
+  local text = f:read("a")
+  f:close()
+  n_files = n_files + 1
+  if not text:match(HEAD[kind]) and not (kind == "cmake" and #text < 200) then
+    finding(file, 1, "no head comment says what the file is for")
+  end
+  if text:sub(-1) ~= "\n" then finding(file, 1, "no newline at the end") end
+  local number = 0
+  for line in text:gmatch("([^\n]*)\n") do
+    number = number + 1
+    if line:find("[^\32-\126\t]") then finding(file, number, "not ASCII") end
+    if line:find("\t") then finding(file, number, "tab") end
+    if line:find("[ \t]$") then finding(file, number, "blank at the end of the line") end
+    if #line > MAX_COLUMNS then finding(file, number, ("%d columns, not %d"):format(#line, MAX_COLUMNS)) end
+    if line:find("%f[%w]TO" .. "DO%f[%W]") or line:find("%f[%w]FIX" .. "ME%f[%W]") then
+      finding(file, number, "a note to self")
+    end
+  end
+  if number > MAX_LINES then finding(file, number, ("%d lines: split it by topic"):format(number)) end
+end
+
+local find = [[cd '%s' && find host bindings lua stdlib examples tests CMakeLists.txt -type f
+  -not -path 'tests/reference/*'
+  \( -name "*.[ch]" -o -name "*.cu" -o -name "*.lua" -o -name "*.sh" -o -name "*.cmake" -o -name "CMake*" \) ]]
+for file in assert(io.popen(find:gsub("\n", " "):format(root) .. "| sort")):lines() do check(file) end
+assert(n_files > 0, "no sources found below " .. root)
+io.write(("%d files, %d findings\n"):format(n_files, findings))
+os.exit(findings == 0)

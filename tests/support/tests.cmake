@@ -1,0 +1,81 @@
+# How one file becomes one ctest entry. Used by tests/CMakeLists.txt and the folders below it.
+#
+# Every test gets ACCEL_TEST_SRC (the source tree), ACCEL_TEST_BUILD (this build) and ACCEL_TEST_TMP (a folder
+# of its own, also the working directory; files of an earlier run may lie in it). Exit status 77 means
+# skipped.
+
+# A stock interpreter does not bring the run-time library of a sanitizer: tests that load our module into one
+# preload it.
+set(ACCEL_TEST_PRELOAD "")
+foreach(pair "address asan" "thread tsan" "undefined ubsan")
+  string(REPLACE " " ";" pair "${pair}")
+  list(GET pair 0 kind)
+  list(GET pair 1 library)
+  if(ACCEL_SANITIZE MATCHES "${kind}" AND NOT ACCEL_TEST_PRELOAD)
+    execute_process(COMMAND "${CMAKE_C_COMPILER}" -print-file-name=lib${library}.so
+      OUTPUT_VARIABLE ACCEL_TEST_PRELOAD OUTPUT_STRIP_TRAILING_WHITESPACE)
+  endif()
+endforeach()
+
+set(ACCEL_TEST_ENV
+  "ACCEL_TEST_SRC=${PROJECT_SOURCE_DIR}"
+  "ACCEL_TEST_BUILD=${PROJECT_BINARY_DIR}"
+  "ACCEL_TEST_PLUGINS=${PROJECT_BINARY_DIR}/tests/plugins"
+  "ASAN_OPTIONS=detect_stack_use_after_return=1:allocator_may_return_null=1:strict_string_checks=1"
+  "UBSAN_OPTIONS=print_stacktrace=1"
+  "TSAN_OPTIONS=second_deadlock_stack=1")
+
+# "tests/host/base/test_json.c" -> "host/base/json", "tests/stdlib/nn_test.lua" -> "stdlib/nn"
+function(ac_test_name file result)
+  file(RELATIVE_PATH name "${PROJECT_SOURCE_DIR}/tests" "${file}")
+  string(REGEX REPLACE "\\.(c|lua)$" "" name "${name}")
+  string(REGEX REPLACE "_test$" "" name "${name}")
+  string(REGEX REPLACE "(^|/)test_([^/]*)$" "\\1\\2" name "${name}")
+  set(${result} "${name}" PARENT_SCOPE)
+endfunction()
+
+# ac_add_test(<name> TIMEOUT <s> COMMAND ... [ENV ...] [LABELS ...])
+function(ac_add_test name)
+  cmake_parse_arguments(arg "" "TIMEOUT" "COMMAND;ENV;LABELS" ${ARGN})
+  set(tmp "${PROJECT_BINARY_DIR}/tests/tmp/${name}")
+  file(MAKE_DIRECTORY "${tmp}")
+  add_test(NAME "${name}" COMMAND ${arg_COMMAND} WORKING_DIRECTORY "${tmp}")
+  set_tests_properties("${name}" PROPERTIES
+    TIMEOUT "${arg_TIMEOUT}"
+    LABELS "${arg_LABELS}"
+    SKIP_RETURN_CODE 77
+    ENVIRONMENT "${ACCEL_TEST_ENV};ACCEL_TEST_TMP=${tmp};${arg_ENV}")
+endfunction()
+
+function(ac_c_test file)
+  ac_test_name("${file}" name)
+  string(MAKE_C_IDENTIFIER "test_${name}" target)
+  add_executable(${target} "${file}")
+  target_link_libraries(${target} PRIVATE ac_test_support accel_testing)
+  # Exports let a plugin that the test loads find the ac_* functions.
+  set_target_properties(${target} PROPERTIES ENABLE_EXPORTS ON
+    RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/bin"
+    BUILD_RPATH "${PROJECT_BINARY_DIR}/lib/accel")
+  if(ACCEL_SANITIZE)
+    # Their dlopen is called from the run-time library: only the older kind of run path serves that caller too.
+    target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
+  endif()
+  ac_add_test("${name}" TIMEOUT 120 LABELS c COMMAND ${target})
+endfunction()
+
+function(ac_lua_test file)
+  ac_test_name("${file}" name)
+  ac_add_test("${name}" TIMEOUT 300 LABELS lua COMMAND accel-run "${file}")
+endfunction()
+
+# A shared library that takes the ac_* functions from whoever loads it, as third-party modules do.
+function(ac_test_plugin file)
+  get_filename_component(name "${file}" NAME_WE)
+  add_library(${name} MODULE "${file}")
+  target_link_libraries(${name} PRIVATE ac_flags)
+  if(TARGET accel_gen)
+    add_dependencies(${name} accel_gen)
+  endif()
+  set_target_properties(${name} PROPERTIES PREFIX "" C_VISIBILITY_PRESET hidden
+    LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/tests/plugins")
+endfunction()
