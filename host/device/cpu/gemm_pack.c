@@ -1,0 +1,236 @@
+/* Packing of operands into panels, and the way back: from accumulators to C. Called by gemm.c and the attention kernels.
+ *
+ * A panel of width W holds, for each step of k, W values side by side (pairs of values of k when the micro-kernel multiplies
+ * pairs). Sources are contiguous along the width (copied row by row), along k (transposed in blocks), or neither. 16-bit
+ * floats become f32 unless the micro-kernel takes bf16. */
+#include <string.h>
+
+#include "base/vmath.h"
+#include "device/cpu/gemm_impl.h"
+#include "device/cpu/isa.h"
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+enum { TMP_K = 64 };
+
+/* ---- one panel, any ISA ---- */
+#define PACK_PLAIN(NAME, T)                                                                                           \
+  AC_ISA_FN(NAME, (T *restrict dst, int width, int w, int64_t kc, const T *restrict src, int64_t ws, int64_t ks),     \
+            (dst, width, w, kc, src, ws, ks)) {                                                                       \
+    if (w < width) memset(dst, 0, (size_t)(width * kc) * sizeof(T));                                                  \
+    if (ws == 1) {                                                                                                    \
+      for (int64_t k = 0; k < kc; k++)                                                                                \
+        for (int i = 0; i < w; i++) dst[k * width + i] = src[k * ks + i];                                             \
+      return;                                                                                                         \
+    }                                                                                                                 \
+    for (int64_t k0 = 0; k0 < kc; k0 += 16) { /* blocks, so that lines of dst and src stay in L1 */                   \
+      int64_t k1 = k0 + 16 < kc ? k0 + 16 : kc;                                                                       \
+      for (int i = 0; i < w; i++)                                                                                     \
+        for (int64_t k = k0; k < k1; k++) dst[k * width + i] = src[i * ws + k * ks];                                  \
+    }                                                                                                                 \
+  }
+PACK_PLAIN(pack_plain32, float)
+PACK_PLAIN(pack_plain64, double)
+
+/* ---- one panel, AVX-512 ---- */
+#if defined(__x86_64__)
+static ACI_TARGET_AVX512 inline __mmask16 mask16(int64_t n) {
+  return n >= 16 ? (__mmask16)0xffff : n <= 0 ? (__mmask16)0 : (__mmask16)((1u << n) - 1);
+}
+static ACI_TARGET_AVX512 inline __mmask32 mask32(int64_t n) {
+  return n >= 32 ? (__mmask32)0xffffffff : n <= 0 ? (__mmask32)0 : (__mmask32)((1u << n) - 1);
+}
+
+/* r[i] lane j <-> r[j] lane i, of 32-bit lanes: 2x2 within pairs of rows, then 4x4, then 128-bit quarters. */
+static ACI_TARGET_AVX512 inline AC_INLINE void transpose16(__m512i r[16]) {
+  __m512i t[16];
+  _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++) {
+    t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
+    t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+  }
+  _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++) {
+    r[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
+    r[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
+    r[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
+    r[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
+  }
+  _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++) {
+    t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
+    t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
+    t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
+    t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
+  }
+  _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++) {
+    r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
+    r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
+    r[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
+    r[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
+  }
+}
+
+/* Rows of 32-bit steps contiguous along k. half: the source is 16-bit and kc counts its values, two to a step. */
+static ACI_TARGET_AVX512 inline AC_INLINE void pack_transposed(uint32_t *dst, int width, int w, int64_t kc, const char *src,
+                                                               int64_t row_bytes, const bool half) {
+  int64_t steps = half ? (kc + 1) / 2 : kc;
+  for (int i0 = 0; i0 < width; i0 += 16) {
+    for (int64_t k0 = 0; k0 < steps; k0 += 16) {
+      __m512i r[16];
+      _Pragma("GCC unroll 16") for (int i = 0; i < 16; i++) {
+        const char *p = src + (i0 + i) * row_bytes + 4 * k0;
+        if (i0 + i >= w) r[i] = _mm512_setzero_si512();
+        else if (half) r[i] = _mm512_maskz_loadu_epi16(mask32(kc - 2 * k0), p);
+        else r[i] = _mm512_maskz_loadu_epi32(mask16(kc - k0), p);
+      }
+      transpose16(r);
+      int n = steps - k0 < 16 ? (int)(steps - k0) : 16;
+      uint32_t *d = dst + k0 * width + i0;
+      if (n == 16) {
+        _Pragma("GCC unroll 16") for (int k = 0; k < 16; k++) _mm512_storeu_si512(d + k * width, r[k]);
+      } else {
+        _Alignas(64) uint32_t rows[16][16];
+        for (int k = 0; k < 16; k++) _mm512_store_si512(rows[k], r[k]);
+        for (int k = 0; k < n; k++) _mm512_storeu_si512(d + k * width, _mm512_load_si512(rows[k]));
+      }
+    }
+  }
+}
+
+ACI_TARGET_AVX512 static void pack_f32_avx512(float *dst, int width, int w, int64_t kc, const float *src, int64_t ws, int64_t ks) {
+  if (ws == 1) {
+    for (int i0 = 0; i0 < width; i0 += 16) {
+      __mmask16 m = mask16(w - i0);
+      for (int64_t k = 0; k < kc; k++)
+        _mm512_storeu_ps(dst + k * width + i0, _mm512_maskz_loadu_ps(m, src + k * ks + i0));
+    }
+  } else if (ks == 1) {
+    pack_transposed((uint32_t *)(void *)dst, width, w, kc, (const char *)src, ws * 4, false);
+  } else {
+    pack_plain32_avx512(dst, width, w, kc, src, ws, ks);
+  }
+}
+
+ACI_TARGET_AVX512 static void pack_bf16_avx512(uint32_t *dst, int width, int w, int64_t kc, const uint16_t *src, int64_t ws, int64_t ks) {
+  int64_t steps = (kc + 1) / 2;
+  if (ks == 1 && ws != 1) {
+    pack_transposed(dst, width, w, kc, (const char *)src, ws * 2, true);
+  } else if (ws == 1) {
+    for (int i0 = 0; i0 < width; i0 += 16) {
+      __mmask16 m = mask16(w - i0);
+      for (int64_t s = 0; s < steps; s++) {
+        __mmask16 m1 = 2 * s + 1 < kc ? m : (__mmask16)0;
+        __m512i even = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(m, src + 2 * s * ks + i0));
+        __m512i odd = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(m1, src + (2 * s + 1) * ks + i0));
+        _mm512_storeu_si512(dst + s * width + i0, _mm512_or_si512(even, _mm512_slli_epi32(odd, 16)));
+      }
+    }
+  } else {
+    for (int64_t s = 0; s < steps; s++)
+      for (int i = 0; i < width; i++) {
+        const uint16_t *p = src + i * ws + 2 * s * ks;
+        dst[s * width + i] = i >= w ? 0u : p[0] | (2 * s + 1 < kc ? (uint32_t)p[ks] << 16 : 0u);
+      }
+  }
+}
+#endif
+
+static void pack_f32(float *dst, int width, int w, int64_t kc, const float *src, int64_t ws, int64_t ks) {
+#if defined(__x86_64__)
+  if (aci_cpu_isa() == ACI_ISA_AVX512) {
+    pack_f32_avx512(dst, width, w, kc, src, ws, ks);
+    return;
+  }
+#endif
+  pack_plain32(dst, width, w, kc, src, ws, ks);
+}
+
+/* ---- 16-bit floats to f32 ---- */
+AC_ISA_FN(widen_bf16, (float *restrict y, const uint16_t *restrict x, int64_t n), (y, x, n)) {
+  for (int64_t i = 0; i < n; i++) y[i] = aci_bf16_to_f32(x[i]);
+}
+AC_ISA_FN(widen_f16, (float *restrict y, const uint16_t *restrict x, int64_t n), (y, x, n)) {
+  for (int64_t i = 0; i < n; i++) y[i] = aci_f16_to_f32(x[i]);
+}
+
+/* Through a block of f32 on the stack that has the orientation of the source. */
+static void pack_widened(aci_gemm_type type, float *dst, int width, int w, int64_t kc, const uint16_t *src, int64_t ws, int64_t ks) {
+  _Alignas(64) float tmp[ACI_GEMM_NR_MAX * TMP_K];
+  void (*widen)(float *restrict, const uint16_t *restrict, int64_t) = type == ACI_GEMM_BF16 ? widen_bf16 : widen_f16;
+  for (int64_t k0 = 0; k0 < kc; k0 += TMP_K) {
+    int64_t kn = kc - k0 < TMP_K ? kc - k0 : TMP_K;
+    const uint16_t *s = src + k0 * ks;
+    if (ws == 1) {
+      for (int64_t k = 0; k < kn; k++) widen(tmp + k * w, s + k * ks, w);
+      pack_f32(dst + k0 * width, width, w, kn, tmp, 1, w);
+    } else {
+      for (int i = 0; i < w; i++) {
+        if (ks == 1) {
+          widen(tmp + i * TMP_K, s + i * ws, kn);
+        } else {
+          for (int64_t k = 0; k < kn; k++) {
+            uint16_t h = s[i * ws + k * ks];
+            tmp[i * TMP_K + k] = type == ACI_GEMM_BF16 ? aci_bf16_to_f32(h) : aci_f16_to_f32(h);
+          }
+        }
+      }
+      pack_f32(dst + k0 * width, width, w, kn, tmp, TMP_K, 1);
+    }
+  }
+}
+
+void aci_gemm_pack(const aci_gemm_kernel *kn, aci_gemm_type type, void *dst, int width, bool half_tail, int64_t w, int64_t kc,
+                   const void *src, int64_t ws, int64_t ks) {
+  int64_t in_bytes = aci_gemm_type_bytes(type), kp = (kc + kn->pair - 1) / kn->pair * kn->pair;
+  for (int64_t i = 0; i < w; i += width) {
+    int rows = w - i < width ? (int)(w - i) : width;
+    int wide = half_tail && rows <= width / 2 ? width / 2 : width;
+    void *d = (char *)dst + i * kp * kn->bytes;
+    const void *s = (const char *)src + i * ws * in_bytes;
+    if (type == ACI_GEMM_F64) pack_plain64(d, wide, rows, kc, s, ws, ks);
+    else if (type == ACI_GEMM_F32) pack_f32(d, wide, rows, kc, s, ws, ks);
+#if defined(__x86_64__)
+    else if (kn->pack == ACI_PACK_BF16) pack_bf16_avx512(d, wide, rows, kc, s, ws, ks);
+#endif
+    else pack_widened(type, d, wide, rows, kc, s, ws, ks);
+  }
+}
+
+/* ---- from accumulators to C ---- */
+#define FINISH(NAME, T, ACC, GET, PUT)                                                                                    \
+  AC_ISA_FN(NAME, (T *restrict c, int64_t ldc, const ACC *restrict acc, int64_t ldacc, int rows, int cols, ACC alpha,     \
+                   ACC beta, const ACC *restrict bias),                                                                   \
+            (c, ldc, acc, ldacc, rows, cols, alpha, beta, bias)) {                                                        \
+    for (int i = 0; i < rows; i++, c += ldc, acc += ldacc) {                                                              \
+      if (bias == NULL && beta == 0) {                                                                                    \
+        for (int j = 0; j < cols; j++) c[j] = PUT(alpha * acc[j]);                                                        \
+      } else if (beta == 0) {                                                                                             \
+        for (int j = 0; j < cols; j++) c[j] = PUT(alpha * acc[j] + bias[j]);                                              \
+      } else if (bias == NULL) {                                                                                          \
+        for (int j = 0; j < cols; j++) c[j] = PUT(alpha * acc[j] + beta * GET(c[j]));                                     \
+      } else {                                                                                                            \
+        for (int j = 0; j < cols; j++) c[j] = PUT(alpha * acc[j] + beta * GET(c[j]) + bias[j]);                           \
+      }                                                                                                                   \
+    }                                                                                                                     \
+  }
+#define SAME(x) (x)
+FINISH(finish_f64, double, double, SAME, SAME)
+FINISH(finish_f32, float, float, SAME, SAME)
+FINISH(finish_bf16, uint16_t, float, aci_bf16_to_f32, aci_f32_to_bf16)
+FINISH(finish_f16, uint16_t, float, aci_f16_to_f32, aci_f32_to_f16)
+
+void aci_gemm_finish(const aci_gemm_out *o, int rows, int cols, const void *acc, int64_t ldacc, void *c, int64_t ldc,
+                     int64_t j0) {
+  const float *bias = o->bias == NULL ? NULL : (const float *)o->bias + j0;
+  float alpha = (float)o->alpha, beta = (float)o->beta;
+  switch (o->type) {
+    case ACI_GEMM_F64: {
+      const double *bias64 = o->bias == NULL ? NULL : (const double *)o->bias + j0;
+      finish_f64(c, ldc, acc, ldacc, rows, cols, o->alpha, o->beta, bias64);
+      break;
+    }
+    case ACI_GEMM_F32: finish_f32(c, ldc, acc, ldacc, rows, cols, alpha, beta, bias); break;
+    case ACI_GEMM_BF16: finish_bf16(c, ldc, acc, ldacc, rows, cols, alpha, beta, bias); break;
+    case ACI_GEMM_F16: finish_f16(c, ldc, acc, ldacc, rows, cols, alpha, beta, bias); break;
+    default: break;
+  }
+}

@@ -1,0 +1,45 @@
+/* Which of our function clones this CPU runs. Called by every kernel (isa.h). */
+#include "device/cpu/isa.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+static int detect(void) {
+  int isa = ACI_ISA_BASE;
+#if defined(__x86_64__)
+  unsigned a, b, c, d;
+  __builtin_cpu_init();
+  /* f16c by cpuid: compilers differ in whether __builtin_cpu_supports knows it. The builtin also checks that
+   * the kernel saves the wide registers. */
+  bool f16c = __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+  if (f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+      __builtin_cpu_supports("bmi2")) {
+    isa = ACI_ISA_AVX2;
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+      isa = ACI_ISA_AVX512;
+  }
+#endif
+  const char *want =
+      getenv("ACCEL_CPU_ISA"); /* read here: kernels may run before any context; params.c checks the value */
+  if (want != NULL) {
+    if (strcmp(want, "base") == 0) isa = ACI_ISA_BASE;
+    else if (strcmp(want, "avx2") == 0 && isa > ACI_ISA_AVX2) isa = ACI_ISA_AVX2;
+  }
+  return isa;
+}
+
+int aci_cpu_isa(void) {
+  static _Atomic int cached = -1;
+  int isa = atomic_load_explicit(&cached, memory_order_relaxed);
+  if (__builtin_expect(isa < 0, 0)) {
+    isa = detect();
+    atomic_store_explicit(&cached, isa, memory_order_relaxed); /* racing threads store the same value */
+  }
+  return isa;
+}

@@ -1,0 +1,27 @@
+/* The private face of a device: what kernels and the dispatcher read without a call. */
+#ifndef ACI_DEVICE_IMPL_H
+#define ACI_DEVICE_IMPL_H
+#include <stdatomic.h>
+
+#include "accel/device.h"
+
+struct ac_device {
+  _Atomic int32_t ref;
+  ac_device_kind kind;
+  int index;
+  char name[16];
+  const ac_device_vtable *vt;
+  ac_pool *pool; /* retained; blocks retain it too */
+  ac_team *team; /* borrowed; NULL runs kernels on the caller alone */
+  void *impl;    /* the vtable's own */
+};
+
+/* A block's head. ptr is NULL on phantom devices and for zero bytes. */
+struct ac_block {
+  void *ptr;
+  size_t bytes; /* requested, rounded up to 64 */
+  ac_pool *pool;
+  /* what follows belongs to pool.c */
+};
+
+#endif

@@ -1,0 +1,420 @@
+/* The caching pool (pool.h) and the public ac_block_* and ac_mem_* functions. Called by tensors and ops on
+ * every allocation.
+ *
+ * Blocks up to 64 KiB are cells of slabs, one size each: 64..1024 bytes by 64, then four sizes per doubling.
+ * A cell's structure stays with its place for the life of the slab, so that taking one is a pop from a list.
+ * Larger blocks and the slabs themselves are chunks of heaps (heap.h), separate ones, so that no long-lived
+ * small thing stands in the way of large ones. Free memory is reused only by its own class and stream: reuse
+ * on the stream that freed it is in order by itself.
+ *
+ * One spinlock guards all of it; the system is called under it, but only when the pool grows or
+ * is trimmed. */
+#include "device/pool.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base_impl.h"
+#include "device/heap.h"
+
+enum { QUANTUM = 64, SMALL_MOST = 64 << 10, N_SIZES = 40, SLAB_LEAST = 64 << 10 };
+static const size_t SMALL_UNIT = (size_t)4 << 20, LARGE_UNIT = (size_t)32 << 20;
+static const size_t FREED = SIZE_MAX; /* head.bytes of a cell or chunk that is not handed out */
+
+typedef struct slab slab;
+typedef struct shelf shelf;
+
+typedef struct cell {
+  ac_block head;
+  slab *owner;
+  struct cell *next_free;
+} cell;
+
+struct slab {
+  aci_owner kind;
+  uint32_t size_index;
+  uint32_t n_cells, n_carved, n_used; /* carved: structures filled in so far */
+  shelf *home;
+  aci_chunk *chunk;
+  cell *free;
+  slab *prev, *next; /* circle of the slabs of this size with room; full ones are in none */
+  cell cells[];
+};
+
+/* What one class and stream has. */
+struct shelf {
+  ac_mem_class class;
+  ac_stream *stream;
+  slab *with_room[N_SIZES];
+  size_t n_empty; /* slabs without a used cell */
+  aci_heap small, large;
+  shelf *next;
+};
+
+/* A block's first members as far as they are common: what ac_block_free looks at. */
+typedef struct any_block {
+  ac_block head;
+  const aci_owner *owner; /* NULL: zero bytes */
+} any_block;
+
+struct ac_pool {
+  _Atomic int lock;
+  bool closed, poison;
+  int64_t fail_at;
+  aci_budget budget;
+  size_t live_bytes, live_blocks, peak_bytes, born_bytes;
+  uint64_t n_allocs;
+  shelf *shelves[AC_MEM_CLASSES]; /* of the NULL stream; further streams hang behind */
+};
+
+/* ---- lock ---- */
+static inline void pool_lock(ac_pool *p) {
+  if (__builtin_expect(atomic_exchange_explicit(&p->lock, 1, memory_order_acquire) == 0, 1)) return;
+  for (int spins = 0;;) {
+    while (atomic_load_explicit(&p->lock, memory_order_relaxed) != 0) {
+#if defined(__x86_64__)
+      __builtin_ia32_pause();
+#endif
+      if (++spins % 128 == 0) sched_yield(); /* the holder may have lost its core, or be mapping memory */
+    }
+    if (atomic_exchange_explicit(&p->lock, 1, memory_order_acquire) == 0) return;
+  }
+}
+
+static inline void pool_unlock(ac_pool *p) { atomic_store_explicit(&p->lock, 0, memory_order_release); }
+
+/* ---- sizes ---- */
+static uint32_t size_index(size_t bytes) { /* a multiple of 64, at most SMALL_MOST */
+  uint32_t u = (uint32_t)(bytes / QUANTUM);
+  if (u <= 16) return u - 1;
+  uint32_t k = 31 - (uint32_t)__builtin_clz(u - 1);
+  return 16 + (k - 4) * 4 + ((u - 1) >> (k - 2) & 3);
+}
+
+static size_t size_of_index(uint32_t i) {
+  if (i < 16) return (size_t)(i + 1) * QUANTUM;
+  uint32_t k = 4 + (i - 16) / 4, quarter = (i - 16) % 4;
+  return (size_t)((5 + quarter) << (k - 2)) * QUANTUM;
+}
+
+/* ---- slabs ---- */
+static void circle_add(slab **head, slab *s, bool first) {
+  if (*head == NULL) {
+    s->prev = s->next = s;
+    *head = s;
+    return;
+  }
+  s->next = *head;
+  s->prev = (*head)->prev;
+  s->prev->next = s->next->prev = s;
+  if (first) *head = s;
+}
+
+static void circle_remove(slab **head, slab *s) {
+  if (s->next == s) {
+    *head = NULL;
+  } else {
+    s->prev->next = s->next;
+    s->next->prev = s->prev;
+    if (*head == s) *head = s->next;
+  }
+}
+
+/* Empty slabs go back to their heap, where they serve other sizes. */
+static void reclaim_slabs(shelf *h) {
+  for (int i = 0; i < N_SIZES && h->n_empty > 0; i++) {
+    slab *s = h->with_room[i];
+    if (s == NULL) continue;
+    slab *last = s->prev;
+    for (bool more = true; more;) {
+      slab *next = s->next;
+      more = s != last;
+      if (s->n_used == 0) {
+        circle_remove(&h->with_room[i], s);
+        aci_heap_give(&h->small, s->chunk);
+        h->n_empty--;
+        free(s);
+      }
+      s = next;
+    }
+  }
+}
+
+static size_t trim(ac_pool *p) {
+  size_t given = 0;
+  for (int c = 0; c < AC_MEM_CLASSES; c++) {
+    for (shelf *h = p->shelves[c]; h != NULL; h = h->next) {
+      reclaim_slabs(h);
+      given += aci_heap_trim(&h->small) + aci_heap_trim(&h->large);
+    }
+  }
+  return given;
+}
+
+/* A chunk, from what there is, from empty slabs, from the system, or from the system after everything free
+ * went back. */
+static ac_status chunk_take(ac_pool *p, shelf *h, aci_heap *heap, size_t bytes, aci_chunk **out, ac_err *e) {
+  if ((*out = aci_heap_take(heap, bytes)) != NULL) return AC_OK;
+  if (heap == &h->small && h->n_empty > 0) {
+    reclaim_slabs(h);
+    if ((*out = aci_heap_take(heap, bytes)) != NULL) return AC_OK;
+  }
+  ac_status st = aci_heap_grow(heap, bytes, e);
+  if (st == AC_OOM && trim(p) > 0) st = aci_heap_grow(heap, bytes, e);
+  if (st == AC_OK) *out = aci_heap_take(heap, bytes);
+  return st;
+}
+
+static ac_status slab_new(ac_pool *p, shelf *h, uint32_t index, ac_err *e) {
+  size_t size = size_of_index(index), bytes = size * 8 < SLAB_LEAST ? SLAB_LEAST : size * 8;
+  uint32_t n = (uint32_t)(bytes / size);
+  slab *s = malloc(sizeof *s + n * sizeof s->cells[0]); /* cells are filled in when they are first taken */
+  if (s == NULL) return AC_FAIL(e, OOM, "%s: out of memory for the pool's own tables", p->budget.dev->name);
+  *s = (slab){.kind = ACI_OWNER_SLAB, .size_index = index, .n_cells = n, .home = h};
+  ac_status st = chunk_take(p, h, &h->small, bytes, &s->chunk, e);
+  if (st != AC_OK) {
+    free(s);
+    return st;
+  }
+  circle_add(&h->with_room[index], s, true);
+  h->n_empty++;
+  return AC_OK;
+}
+
+static inline cell *cell_take(ac_pool *p, slab *s) {
+  cell *c = s->free;
+  if (c != NULL) {
+    s->free = c->next_free;
+  } else {
+    uint32_t i = s->n_carved++;
+    unsigned char *base = s->chunk->head.ptr;
+    c = &s->cells[i];
+    c->head.ptr = base == NULL ? NULL : base + i * size_of_index(s->size_index);
+    c->head.pool = p;
+    c->owner = s;
+  }
+  if (s->n_used++ == 0) s->home->n_empty--;
+  if (s->n_used == s->n_cells) circle_remove(&s->home->with_room[s->size_index], s);
+  return c;
+}
+
+static inline void cell_give(cell *c) {
+  slab *s = c->owner;
+  slab **head = &s->home->with_room[s->size_index];
+  c->next_free = s->free;
+  s->free = c;
+  if (s->n_used-- == s->n_cells) circle_add(head, s, true);
+  if (s->n_used == 0) {
+    s->home->n_empty++;
+    if (s->next != s) { /* empty slabs are used last, so that they can go */
+      circle_remove(head, s);
+      circle_add(head, s, false);
+    }
+  }
+}
+
+/* ---- the pool ---- */
+static shelf *shelf_new(ac_pool *p, ac_mem_class class, ac_stream *stream) {
+  shelf *h = calloc(1, sizeof *h);
+  if (h == NULL) return NULL;
+  h->class = class;
+  h->stream = stream;
+  aci_heap_init(&h->small, &p->budget, class, SMALL_UNIT);
+  aci_heap_init(&h->large, &p->budget, class, LARGE_UNIT);
+  return h;
+}
+
+static shelf *shelf_get(ac_pool *p, ac_mem_class class, ac_stream *stream) {
+  shelf **at = &p->shelves[class];
+  while (*at != NULL && (*at)->stream != stream) at = &(*at)->next;
+  if (*at == NULL) *at = shelf_new(p, class, stream);
+  return *at;
+}
+
+ac_status aci_pool_new(ac_device *dev, size_t limit_bytes, ac_pool **out, ac_err *e) {
+  ac_pool *p = calloc(1, sizeof *p);
+  if (p == NULL) return AC_FAIL(e, OOM, "%s: out of memory for the pool's own tables", dev->name);
+  p->budget = (aci_budget){.dev = dev, .limit = limit_bytes};
+  *out = p;
+  return AC_OK;
+}
+
+static void destroy(ac_pool *p) {
+  for (int c = 0; c < AC_MEM_CLASSES; c++) {
+    for (shelf *h = p->shelves[c], *next; h != NULL; h = next) {
+      next = h->next;
+      reclaim_slabs(h);
+      aci_heap_fini(&h->small);
+      aci_heap_fini(&h->large);
+      free(h);
+    }
+  }
+  ac_device *dev = p->budget.dev;
+  if (dev->vt->close != NULL) dev->vt->close(dev);
+  free(dev);
+  free(p);
+}
+
+void aci_pool_close(ac_pool *p) {
+  pool_lock(p);
+  p->closed = true;
+  bool last = p->live_blocks == 0;
+  if (!last) trim(p);
+  pool_unlock(p);
+  if (last) destroy(p);
+}
+
+void aci_pool_debug_set(ac_device *d, bool poison, int64_t fail_at) {
+  pool_lock(d->pool);
+  d->pool->poison = poison && d->kind != AC_DEV_META;
+  d->pool->fail_at = fail_at;
+  pool_unlock(d->pool);
+}
+
+/* ---- blocks ---- */
+static bool told_to_fail(ac_pool *p) {
+  if (p->fail_at > 0) return --p->fail_at == 0;
+  if (p->fail_at == -1) return true;
+  p->fail_at++;
+  return false;
+}
+
+/* The message for people; replaces what a lower level said, except that the system's own refusal is kept. */
+static ac_status out_of_memory(ac_pool *p, size_t bytes, const char *cause, ac_err *e) {
+  char asked[24], live[24], reserved[24], limit[24];
+  const ac_device *dev = p->budget.dev;
+  ac_status st = AC_FAIL(
+      e, OOM, "%s: out of memory: asked for %s, %s live in %zu blocks, %s reserved, limit %s%s%s", dev->name,
+      aci_bytes_text(asked, sizeof asked, bytes), aci_bytes_text(live, sizeof live, p->live_bytes),
+      p->live_blocks, aci_bytes_text(reserved, sizeof reserved, p->budget.reserved),
+      p->budget.limit == 0 ? "none" : aci_bytes_text(limit, sizeof limit, p->budget.limit),
+      cause[0] == '\0' ? "" : "; ", cause);
+  if (e != NULL) memcpy(e->device, dev->name, sizeof e->device);
+  return st;
+}
+
+/* Under the lock. *out has ptr and pool; bytes is set by the caller. */
+static ac_status take(ac_pool *p, size_t bytes, ac_mem_class class, ac_stream *s, any_block **out,
+                      ac_err *e) {
+  if (bytes == 0) {
+    any_block *b = calloc(1, sizeof *b);
+    if (b == NULL) return AC_FAIL(e, OOM, "out of memory for the pool's own tables");
+    b->head.pool = p;
+    *out = b;
+    return AC_OK;
+  }
+  shelf *h = p->shelves[class];
+  if (h == NULL || h->stream != s) h = shelf_get(p, class, s);
+  if (h == NULL) return AC_FAIL(e, OOM, "out of memory for the pool's own tables");
+  if (bytes <= SMALL_MOST) {
+    uint32_t i = size_index(bytes);
+    if (h->with_room[i] == NULL) AC_TRY(slab_new(p, h, i, e));
+    *out = (any_block *)cell_take(p, h->with_room[i]);
+    return AC_OK;
+  }
+  aci_chunk *c;
+  AC_TRY(chunk_take(p, h, &h->large, bytes, &c, e));
+  c->head.pool = p;
+  *out = (any_block *)c;
+  return AC_OK;
+}
+
+ac_status ac_block_alloc(ac_device *d, size_t bytes, ac_mem_class c, ac_stream *s, ac_block **out,
+                         ac_err *e) {
+  ac_pool *p = d->pool;
+  *out = NULL;
+  AC_ASSERT(c >= 0 && c < AC_MEM_CLASSES);
+  pool_lock(p);
+  p->n_allocs++;
+  if (__builtin_expect(p->fail_at != 0, 0) && told_to_fail(p)) {
+    out_of_memory(p, bytes, "failed by ACCEL_ALLOC_FAIL", e);
+    pool_unlock(p);
+    return AC_OOM;
+  }
+  any_block *b = NULL;
+  ac_err why;
+  why.msg[0] = '\0';
+  ac_status st = AC_OK;
+  if (bytes > SIZE_MAX / 4) st = AC_OOM; /* no rounding overflows below this */
+  else st = take(p, bytes = (bytes + QUANTUM - 1) & ~(size_t)(QUANTUM - 1), c, s, &b, &why);
+  if (st != AC_OK) {
+    bool limited =
+        p->budget.limit != 0 && (bytes > p->budget.limit || p->budget.reserved > p->budget.limit - bytes);
+    st = out_of_memory(p, bytes, limited ? "" : why.msg, e);
+    pool_unlock(p);
+    return st;
+  }
+  b->head.bytes = bytes;
+  p->live_blocks++;
+  p->live_bytes += bytes;
+  p->born_bytes += bytes;
+  if (p->live_bytes > p->peak_bytes) p->peak_bytes = p->live_bytes;
+  bool poison = p->poison;
+  pool_unlock(p);
+  ACI_SHOW(d, b->head.ptr, bytes);
+  if (__builtin_expect(poison, 0) && bytes > 0) d->vt->fill(d, s, b->head.ptr, ACI_POISON_FRESH, bytes, NULL);
+  *out = &b->head;
+  return AC_OK;
+}
+
+void ac_block_free(ac_block *block) {
+  if (block == NULL) return;
+  any_block *b = (any_block *)block;
+  ac_pool *p = block->pool;
+  ac_device *dev = p->budget.dev;
+  size_t bytes = block->bytes;
+  AC_ASSERT(bytes != FREED); /* freed twice */
+  if (__builtin_expect(p->poison, 0) && bytes > 0)
+    dev->vt->fill(dev, NULL, block->ptr, ACI_POISON_FREED, bytes, NULL);
+  ACI_HIDE(dev, block->ptr, bytes);
+  (void)dev;
+  block->bytes = FREED;
+  pool_lock(p);
+  if (b->owner == NULL) {
+    free(b);
+  } else if (*b->owner == ACI_OWNER_SLAB) {
+    cell_give((cell *)b);
+  } else {
+    aci_chunk *c = (aci_chunk *)b;
+    aci_heap_give(c->owner->heap, c);
+  }
+  p->live_blocks--;
+  p->live_bytes -= bytes;
+  bool last = p->closed && p->live_blocks == 0;
+  pool_unlock(p);
+  if (last) destroy(p);
+}
+
+void *ac_block_ptr(const ac_block *b) { return b->ptr; }
+
+size_t ac_block_bytes(const ac_block *b) { return b->bytes; }
+
+/* ---- statistics ---- */
+void ac_mem_stats_get(const ac_device *d, ac_mem_stats *out) {
+  ac_pool *p = d->pool;
+  pool_lock(p);
+  *out = (ac_mem_stats){
+      .live_bytes = p->live_bytes,
+      .live_blocks = p->live_blocks,
+      .peak_bytes = p->peak_bytes,
+      .reserved_bytes = p->budget.reserved,
+      .born_bytes = p->born_bytes,
+      .limit_bytes = p->budget.limit,
+      .n_allocs = p->n_allocs,
+      .n_maps = p->budget.n_maps,
+  };
+  pool_unlock(p);
+}
+
+void ac_mem_peak_reset(ac_device *d) {
+  pool_lock(d->pool);
+  d->pool->peak_bytes = d->pool->live_bytes;
+  pool_unlock(d->pool);
+}
+
+void ac_pool_trim(ac_device *d) {
+  pool_lock(d->pool);
+  trim(d->pool);
+  pool_unlock(d->pool);
+}

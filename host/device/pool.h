@@ -1,0 +1,21 @@
+/* The caching allocator of one device, as device.c and tests see it; everybody else uses ac_block_* of
+ * accel/device.h.
+ *
+ * All bookkeeping lives on the host, outside the memory it describes, so one allocator serves the CPU, CUDA
+ * and the meta device; on meta it moves the same numbers over the same cuts and maps nothing. */
+#ifndef ACI_POOL_H
+#define ACI_POOL_H
+#include "device/device_impl.h"
+
+/* The pool takes over the life of *dev: it calls vt->close and frees dev when the device has been closed and
+ * the last block is gone. */
+ac_status aci_pool_new(ac_device *dev, size_t limit_bytes, ac_pool **out, ac_err *e);
+/* The last reference of the device has gone; no allocation follows. */
+void aci_pool_close(ac_pool *p);
+
+/* For tests and debugging (ACCEL_POISON, ACCEL_ALLOC_FAIL). fail_at n > 0 fails the n-th allocation from now
+ * on, n < 0 that one and all after it, 0 none. Set before other threads use the device. */
+void aci_pool_debug_set(ac_device *d, bool poison, int64_t fail_at);
+enum { ACI_POISON_FRESH = 0xFF, ACI_POISON_FREED = 0xFE };
+
+#endif

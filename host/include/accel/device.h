@@ -1,0 +1,83 @@
+/* accel/device.h - where bytes live and in what order work happens.
+ *
+ * A device is opened per context; its pool caches memory and never unmaps it except in ac_pool_trim. A block keeps its
+ * pool alive, a pool keeps the vtable's private part alive, so blocks may outlive the context that made them.
+ * Streams are in-order queues; the CPU and meta devices run everything at once on the caller ("stream NULL"). */
+#ifndef ACCEL_DEVICE_H
+#define ACCEL_DEVICE_H
+#include "accel/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum ac_device_kind { AC_DEV_CPU = 0, AC_DEV_META = 1, AC_DEV_CUDA = 2, AC_DEV_KINDS = 4 } ac_device_kind;
+typedef enum ac_mem_class { AC_MEM_ACTIVATION, AC_MEM_PARAMETER, AC_MEM_PINNED, AC_MEM_CLASSES } ac_mem_class;
+
+typedef struct ac_device ac_device;
+typedef struct ac_stream ac_stream;
+typedef struct ac_event ac_event;
+typedef struct ac_pool ac_pool;
+typedef struct ac_block ac_block;
+
+/* One table per kind of device. Slots marked (optional) may be NULL with the default given. */
+typedef struct ac_device_vtable {
+  size_t struct_size;
+  const char *name; /* "cpu", "meta", "cuda" */
+  ac_device_kind kind;
+  /* open: any thread; fills dev->impl. May block. (optional: nothing to do) */
+  ac_status (*open)(ac_device *dev, ac_err *e);
+  void (*close)(ac_device *dev); /* (optional) last reference gone, no work in flight */
+  /* mem_map/mem_unmap: memory from the system, page-granular; called by the pool only, under its lock. */
+  ac_status (*mem_map)(ac_device *dev, ac_mem_class c, size_t bytes, void **out, ac_err *e);
+  void (*mem_unmap)(ac_device *dev, ac_mem_class c, void *p, size_t bytes);
+  /* copy: dst and src on this device or the host, enqueued on s; the buffers stay borrowed until done. */
+  ac_status (*copy)(ac_device *dev, ac_stream *s, void *dst, const void *src, size_t bytes, ac_err *e);
+  ac_status (*fill)(ac_device *dev, ac_stream *s, void *dst, int byte, size_t bytes, ac_err *e);
+  /* (optional, all six together: everything is synchronous, events are always complete) */
+  ac_status (*stream_new)(ac_device *dev, int priority, ac_stream **out, ac_err *e);
+  void (*stream_free)(ac_device *dev, ac_stream *s);
+  ac_status (*event_new)(ac_device *dev, ac_event **out, ac_err *e);
+  void (*event_free)(ac_device *dev, ac_event *ev);
+  ac_status (*event_record)(ac_device *dev, ac_event *ev, ac_stream *s, ac_err *e);
+  ac_status (*event_query)(ac_device *dev, ac_event *ev, bool *done, ac_err *e);
+  ac_status (*stream_wait)(ac_device *dev, ac_stream *s, ac_event *ev, ac_err *e); /* s waits, the host does not */
+  ac_status (*sync)(ac_device *dev, ac_stream *s, ac_err *e); /* the host waits; s NULL = whole device. (optional) */
+} ac_device_vtable;
+
+/* Opens device `index` of a kind with the given memory limit in bytes (0 = none). One reference. team is borrowed and must
+ * outlive the use of kernels on the device (blocks may outlive it). */
+AC_API ac_status ac_device_open(const ac_device_vtable *vt, int index, size_t limit_bytes, ac_team *team, ac_device **out, ac_err *e);
+AC_API void ac_device_retain(ac_device *d);
+AC_API void ac_device_release(ac_device *d);
+AC_API ac_device_kind ac_device_kind_of(const ac_device *d);
+AC_API int ac_device_index(const ac_device *d);
+AC_API const char *ac_device_name(const ac_device *d); /* "cpu", "meta", "cuda:0" */
+AC_API const ac_device_vtable *ac_device_cpu_vtable(void);
+AC_API const ac_device_vtable *ac_device_meta_vtable(void);
+AC_API ac_status ac_device_sync(ac_device *d, ac_err *e);
+
+/* ---- pool ---- */
+typedef struct ac_mem_stats {
+  size_t live_bytes;     /* handed out now, as requested rounded up to 64 */
+  size_t live_blocks;
+  size_t peak_bytes;     /* maximum of live_bytes since the last reset */
+  size_t reserved_bytes; /* mapped from the system */
+  size_t born_bytes;     /* sum of all allocations ever: the collector's clock */
+  size_t limit_bytes;    /* 0: none */
+  uint64_t n_allocs, n_maps;
+} ac_mem_stats;
+/* Block of at least `bytes` (0 gives a valid block with ptr NULL), 64-byte aligned, contents undefined. OOM says what was
+ * asked, what is live and the limit. On the meta device ptr is NULL and only the statistics move. */
+AC_API ac_status ac_block_alloc(ac_device *d, size_t bytes, ac_mem_class c, ac_stream *s, ac_block **out, ac_err *e);
+AC_API void ac_block_free(ac_block *b); /* any thread; NULL is fine */
+AC_API void *ac_block_ptr(const ac_block *b);
+AC_API size_t ac_block_bytes(const ac_block *b);
+AC_API void ac_mem_stats_get(const ac_device *d, ac_mem_stats *out);
+AC_API void ac_mem_peak_reset(ac_device *d);
+AC_API void ac_pool_trim(ac_device *d); /* gives wholly free segments back to the system */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

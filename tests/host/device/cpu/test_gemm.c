@@ -1,0 +1,328 @@
+/* The matrix product against a plain double (or 64-bit integer) loop: random shapes, strides, types, batches, alpha, beta
+ * and bias; every shape again with other teams, where each bit must be the same. */
+#include "support/test.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/vmath.h"
+#include "device/cpu/gemm.h"
+#include "device/cpu/gemm_impl.h"
+#include "device/cpu/onednn.h"
+
+static uint64_t rng = 0x9e3779b97f4a7c15u;
+
+static int64_t below(int64_t n) {
+  return (int64_t)(ac_test_random(&rng) % (uint64_t)n);
+}
+
+static bool is_float(aci_gemm_type t) {
+  return t <= ACI_GEMM_F16;
+}
+
+static void put(aci_gemm_type t, void *p, int64_t i, double v) {
+  switch (t) {
+    case ACI_GEMM_F64: ((double *)p)[i] = v; break;
+    case ACI_GEMM_F32: ((float *)p)[i] = (float)v; break;
+    case ACI_GEMM_BF16: ((uint16_t *)p)[i] = aci_f32_to_bf16((float)v); break;
+    case ACI_GEMM_F16: ((uint16_t *)p)[i] = aci_f32_to_f16((float)v); break;
+    case ACI_GEMM_I64: ((int64_t *)p)[i] = (int64_t)v; break;
+    case ACI_GEMM_I32: ((int32_t *)p)[i] = (int32_t)v; break;
+    case ACI_GEMM_I16: ((int16_t *)p)[i] = (int16_t)v; break;
+    case ACI_GEMM_I8: ((int8_t *)p)[i] = (int8_t)v; break;
+    case ACI_GEMM_U8: ((uint8_t *)p)[i] = (uint8_t)v; break;
+  }
+}
+
+/* n values, in a block of exactly their size, so that a sanitizer sees any overrun. */
+static void *values(aci_gemm_type t, int64_t n) {
+  size_t bytes = (size_t)(n * aci_gemm_type_bytes(t));
+  void *p = malloc(bytes > 0 ? bytes : 1);
+  assert_non_null(p);
+  for (int64_t i = 0; i < n; i++)
+    put(t, p, i, is_float(t) ? 2 * ac_test_uniform(&rng) - 1 : (double)(below(16) - (t == ACI_GEMM_U8 ? 0 : 8)));
+  return p;
+}
+
+typedef struct problem {
+  aci_gemm g;
+  const void *a[4], *b[4];
+  void *c[4];
+  void *before[4]; /* C as it was */
+  int64_t c_len;
+} problem;
+
+/* Strides of a rows x cols view: row-major, column-major, padded, or every second element. Returns the extent. */
+static int64_t view(int64_t rows, int64_t cols, int64_t *rs, int64_t *cs) {
+  int64_t pad = below(3) == 0 ? below(5) : 0, step = below(6) == 0 ? 2 : 1;
+  if (below(2)) *cs = step, *rs = cols * step + pad;
+  else *rs = step, *cs = rows * step + pad;
+  return rows == 0 || cols == 0 ? 0 : (rows - 1) * *rs + (cols - 1) * *cs + 1;
+}
+
+static void problem_new(problem *p, aci_gemm_type in, aci_gemm_type out, int64_t m, int64_t n, int64_t k, int64_t n_batch) {
+  memset(p, 0, sizeof *p);
+  aci_gemm *g = &p->g;
+  *g = (aci_gemm){.in_type = in, .out_type = out, .m = m, .n = n, .k = k, .n_batch = n_batch, .alpha = 1};
+  int64_t a_len = view(m, k, &g->a_rs, &g->a_cs), b_len = view(k, n, &g->b_rs, &g->b_cs);
+  g->c_rs = n + (below(3) == 0 ? below(9) : 0);
+  p->c_len = m == 0 || n == 0 ? 0 : (m - 1) * g->c_rs + n;
+  for (int64_t i = 0; i < n_batch; i++) {
+    p->a[i] = i > 0 && below(3) == 0 ? p->a[0] : values(in, a_len); /* some entries broadcast */
+    p->b[i] = i > 0 && below(3) == 0 ? p->b[0] : values(in, b_len);
+    p->c[i] = values(out, p->c_len);
+    size_t bytes = (size_t)(p->c_len * aci_gemm_type_bytes(out));
+    p->before[i] = malloc(bytes + 1);
+    assert_non_null(p->before[i]);
+    memcpy(p->before[i], p->c[i], bytes);
+  }
+  g->a = p->a;
+  g->b = p->b;
+  g->c = p->c;
+  if (below(3) == 0) g->alpha = is_float(in) ? 0.75 : 3;
+  if (below(3) == 0) g->beta = below(2) ? 1 : is_float(in) ? -0.5 : 2;
+  if (below(3) == 0) {
+    static const aci_gemm_type narrow[] = {ACI_GEMM_F32, ACI_GEMM_BF16, ACI_GEMM_F16};
+    g->bias_type = in == ACI_GEMM_F64 || !is_float(in) || in == ACI_GEMM_F32 ? in : narrow[below(3)];
+    g->bias = values(g->bias_type, n);
+  }
+  if (g->beta == 0) /* C must not be read: NaN would show */
+    for (int64_t i = 0; i < n_batch; i++)
+      for (int64_t j = 0; is_float(out) && j < p->c_len; j++) put(out, p->c[i], j, NAN);
+}
+
+static void problem_free(problem *p) {
+  for (int64_t i = 0; i < p->g.n_batch; i++) {
+    if (i == 0 || p->a[i] != p->a[0]) free((void *)p->a[i]);
+    if (i == 0 || p->b[i] != p->b[0]) free((void *)p->b[i]);
+    free(p->c[i]);
+    free(p->before[i]);
+  }
+  free((void *)p->g.bias);
+}
+
+static double eps_of(aci_gemm_type t) {
+  return t == ACI_GEMM_F64 ? DBL_EPSILON : t == ACI_GEMM_F32 ? FLT_EPSILON : t == ACI_GEMM_BF16 ? 0x1p-8 : 0x1p-11;
+}
+
+static void describe(const problem *p, const char *what) {
+  const aci_gemm *g = &p->g;
+  print_error("%s: types %d -> %d, %lld x %lld x %lld, batch %lld, a (%lld,%lld) b (%lld,%lld) c %lld, alpha %g beta %g bias %d\n",
+              what, (int)g->in_type, (int)g->out_type, (long long)g->m, (long long)g->n, (long long)g->k, (long long)g->n_batch,
+              (long long)g->a_rs, (long long)g->a_cs, (long long)g->b_rs, (long long)g->b_cs, (long long)g->c_rs, g->alpha,
+              g->beta, g->bias == NULL ? -1 : (int)g->bias_type);
+}
+
+/* Every element within the worst rounding of a sum of k terms in the accumulator plus one rounding of the result. */
+static void verify(const problem *p) {
+  const aci_gemm *g = &p->g;
+  double acc_eps = g->in_type == ACI_GEMM_F64 ? DBL_EPSILON : FLT_EPSILON;
+  for (int64_t b = 0; b < g->n_batch; b++)
+    for (int64_t i = 0; i < g->m; i++)
+      for (int64_t j = 0; j < g->n; j++) {
+        int64_t at = i * g->c_rs + j;
+        double sum = 0, size = 0;
+        int64_t isum = 0;
+        for (int64_t k = 0; k < g->k; k++) {
+          double x = aci_gemm_load(g->in_type, g->a[b], i * g->a_rs + k * g->a_cs);
+          double y = aci_gemm_load(g->in_type, g->b[b], k * g->b_rs + j * g->b_cs);
+          sum += x * y;
+          size += fabs(x * y);
+          isum += (int64_t)x * (int64_t)y;
+        }
+        double c = g->beta == 0 ? 0 : g->beta * aci_gemm_load(g->out_type, p->before[b], at);
+        double bias = g->bias == NULL ? 0 : aci_gemm_load(g->bias_type, g->bias, j);
+        double want = g->alpha * sum + c + bias, got = aci_gemm_load(g->out_type, g->c[b], at);
+        if (!is_float(g->in_type)) {
+          union { int64_t v; char bytes[8]; } want_bits = {0}, got_bits = {0};
+          put(g->out_type, want_bits.bytes, 0, (double)((int64_t)g->alpha * isum + (int64_t)c + (int64_t)bias));
+          put(g->out_type, got_bits.bytes, 0, got);
+          if (g->out_type == ACI_GEMM_I8 || g->out_type == ACI_GEMM_U8 || g->out_type == ACI_GEMM_I16) {
+            /* conversion from double does not wrap: compare modulo the type's size */
+            int64_t v = (int64_t)g->alpha * isum + (int64_t)c + (int64_t)bias, w = (int64_t)got;
+            int bits = 8 * aci_gemm_type_bytes(g->out_type);
+            if (((uint64_t)(v - w) & ((1u << bits) - 1)) != 0) describe(p, "integer"), fail();
+          } else if (want_bits.v != got_bits.v) {
+            describe(p, "integer"), fail();
+          }
+          continue;
+        }
+        double allowed = (acc_eps * ((double)g->k + 3) * (fabs(g->alpha) * size + fabs(c) + fabs(bias))) / 2 +
+                         eps_of(g->out_type) * fabs(want) + (g->out_type == ACI_GEMM_F16 ? 0x1p-25 : 1e-30);
+        if (!(fabs(got - want) <= allowed)) {
+          describe(p, "result");
+          print_error("  [%lld][%lld,%lld] = %.9g, expected %.9g, allowed %.3g\n", (long long)b, (long long)i, (long long)j, got,
+                      want, allowed);
+          fail();
+        }
+      }
+}
+
+static ac_team *teams[4]; /* of 1, 2, 3 and 7 */
+
+static int setup(void **state) {
+  (void)state;
+  static const int sizes[4] = {1, 2, 3, 7};
+  ac_err e;
+  for (int i = 0; i < 4; i++) assert_ok(ac_team_new(sizes[i], &teams[i], &e), e);
+  return 0;
+}
+
+static int teardown(void **state) {
+  (void)state;
+  for (int i = 0; i < 4; i++) ac_team_free(teams[i]);
+  return 0;
+}
+
+static void reset_c(problem *p) {
+  for (int64_t i = 0; i < p->g.n_batch; i++)
+    if (p->g.beta != 0) memcpy(p->c[i], p->before[i], (size_t)(p->c_len * aci_gemm_type_bytes(p->g.out_type)));
+}
+
+static void run_case(aci_gemm_type in, aci_gemm_type out, int64_t m, int64_t n, int64_t k, int64_t n_batch) {
+  problem p;
+  ac_err e;
+  problem_new(&p, in, out, m, n, k, n_batch);
+  assert_ok(aci_cpu_gemm(NULL, &p.g, &e), e);
+  verify(&p);
+  size_t bytes = (size_t)(p.c_len * aci_gemm_type_bytes(out));
+  char *first[4];
+  for (int64_t i = 0; i < n_batch; i++) {
+    first[i] = malloc(bytes + 1);
+    assert_non_null(first[i]);
+    memcpy(first[i], p.c[i], bytes);
+  }
+  for (int t = 0; t < 4; t++) {
+    reset_c(&p);
+    assert_ok(aci_cpu_gemm(teams[t], &p.g, &e), e);
+    for (int64_t i = 0; i < n_batch; i++)
+      if (memcmp(first[i], p.c[i], bytes) != 0) {
+        describe(&p, "bits differ between teams");
+        fail();
+      }
+  }
+  for (int64_t i = 0; i < n_batch; i++) free(first[i]);
+  problem_free(&p);
+}
+
+static const aci_gemm_type pairs[][2] = {
+    {ACI_GEMM_F32, ACI_GEMM_F32},  {ACI_GEMM_F64, ACI_GEMM_F64},  {ACI_GEMM_BF16, ACI_GEMM_BF16}, {ACI_GEMM_BF16, ACI_GEMM_F32},
+    {ACI_GEMM_F16, ACI_GEMM_F16},  {ACI_GEMM_F16, ACI_GEMM_F32},  {ACI_GEMM_I64, ACI_GEMM_I64},   {ACI_GEMM_I32, ACI_GEMM_I32},
+    {ACI_GEMM_I16, ACI_GEMM_I16},  {ACI_GEMM_I8, ACI_GEMM_I8},    {ACI_GEMM_U8, ACI_GEMM_U8},
+};
+enum { N_PAIRS = sizeof pairs / sizeof pairs[0] };
+
+static void small_shapes(void **state) {
+  (void)state;
+  for (int r = 0; r < 1500; r++) {
+    const aci_gemm_type *t = pairs[r % N_PAIRS];
+    run_case(t[0], t[1], 1 + below(40), 1 + below(70), 1 + below(50), 1 + below(4));
+  }
+}
+
+static void thin_shapes(void **state) {
+  (void)state;
+  for (int r = 0; r < 300; r++) {
+    const aci_gemm_type *t = pairs[r % 6];
+    int64_t thin = 1 + below(4), a = 1 + below(300), b = 1 + below(300);
+    switch (below(3)) {
+      case 0: run_case(t[0], t[1], thin, a, b, 1 + below(3)); break;
+      case 1: run_case(t[0], t[1], a, thin, b, 1 + below(3)); break;
+      default: run_case(t[0], t[1], a, b, thin, 1 + below(3)); break;
+    }
+  }
+}
+
+/* Several blocks of k, of rows and of columns, and all tails; the last ones are large enough for every path. */
+static void blocked_shapes(void **state) {
+  (void)state;
+  for (int r = 0; r < 36; r++) {
+    const aci_gemm_type *t = pairs[r % 6];
+    run_case(t[0], t[1], 60 + below(150), 60 + below(150), 300 + below(900), 1 + below(2));
+  }
+  for (int r = 0; r < 12; r++) run_case(pairs[r % 6][0], pairs[r % 6][1], 250 + below(20), 530 + below(40), 120 + below(30), 1);
+}
+
+static void empty_shapes(void **state) {
+  (void)state;
+  for (int r = 0; r < 6 * N_PAIRS; r++) {
+    const aci_gemm_type *t = pairs[r % N_PAIRS];
+    run_case(t[0], t[1], 5, 9, 0, 2); /* beta C + bias */
+    run_case(t[0], t[1], 0, 9, 4, 1);
+    run_case(t[0], t[1], 5, 0, 4, 1);
+  }
+}
+
+static void one_times_one(void **state) {
+  (void)state;
+  for (int i = 0; i < N_PAIRS; i++) run_case(pairs[i][0], pairs[i][1], 1, 1, 1, 1);
+}
+
+static void infinities_and_nan_pass_through(void **state) {
+  (void)state;
+  enum { M = 20, N = 40, K = 30 };
+  static float a[M * K], b[K * N], c[M * N];
+  for (int i = 0; i < M * K; i++) a[i] = 1;
+  for (int i = 0; i < K * N; i++) b[i] = 1;
+  a[3 * K + 5] = INFINITY;
+  b[7 * N + 11] = NAN;
+  const void *pa = a, *pb = b;
+  void *pc = c;
+  aci_gemm g = {.in_type = ACI_GEMM_F32, .out_type = ACI_GEMM_F32, .m = M, .n = N, .k = K, .a_rs = K, .a_cs = 1, .b_rs = N,
+                .b_cs = 1, .c_rs = N, .n_batch = 1, .a = &pa, .b = &pb, .c = &pc, .alpha = 1};
+  ac_err e;
+  assert_ok(aci_cpu_gemm(NULL, &g, &e), e);
+  for (int i = 0; i < M; i++)
+    for (int j = 0; j < N; j++) {
+      if (j == 11) assert_true(isnan(c[i * N + j]));
+      else if (i == 3) assert_true(isinf(c[i * N + j]));
+      else assert_true(c[i * N + j] == K);
+    }
+}
+
+static void unknown_pairs_are_refused(void **state) {
+  (void)state;
+  float x = 1, y = 1;
+  double z = 0;
+  const void *pa = &x, *pb = &y;
+  void *pc = &z;
+  aci_gemm g = {.in_type = ACI_GEMM_F32, .out_type = ACI_GEMM_F64, .m = 1, .n = 1, .k = 1, .a_rs = 1, .a_cs = 1, .b_rs = 1,
+                .b_cs = 1, .c_rs = 1, .n_batch = 1, .a = &pa, .b = &pb, .c = &pc, .alpha = 1};
+  ac_err e;
+  assert_fails(aci_cpu_gemm(NULL, &g, &e), UNSUPPORTED, "matrix product", e);
+  assert_true(z == 0);
+}
+
+/* The oneDNN path on any CPU, with tiles that do not divide the shape; skipped where the module is absent. */
+static void through_onednn(void **state) {
+  (void)state;
+  uint16_t x[64 * 64] = {0}, z[64 * 64];
+  const void *pa = x, *pb = x;
+  void *pc = z;
+  aci_gemm g = {.in_type = ACI_GEMM_BF16, .out_type = ACI_GEMM_BF16, .m = 64, .n = 64, .k = 64, .a_rs = 64, .a_cs = 1,
+                .b_rs = 64, .b_cs = 1, .c_rs = 64, .n_batch = 1, .a = &pa, .b = &pb, .c = &pc, .alpha = 1};
+  aci_onednn_force(true);
+  if (!aci_onednn_wants(&g)) {
+    aci_onednn_force(false);
+    skip();
+  }
+  assert_string_equal(aci_cpu_gemm_path(&g), "onednn");
+  for (int r = 0; r < 24; r++) run_case(ACI_GEMM_BF16, pairs[2 + r % 2][1], 1 + below(40), 1 + below(70), 1 + below(50), 1 + below(3));
+  for (int r = 0; r < 24; r++) run_case(ACI_GEMM_BF16, pairs[2 + r % 2][1], 64 + below(150), 64 + below(150), 64 + below(300), 1);
+  run_case(ACI_GEMM_BF16, ACI_GEMM_BF16, 200, 1100, 300, 1);
+  run_case(ACI_GEMM_BF16, ACI_GEMM_F32, 520, 530, 100, 1);
+  aci_onednn_force(false);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(one_times_one),  cmocka_unit_test(small_shapes),
+      cmocka_unit_test(thin_shapes),    cmocka_unit_test(blocked_shapes),
+      cmocka_unit_test(empty_shapes),   cmocka_unit_test(infinities_and_nan_pass_through),
+      cmocka_unit_test(unknown_pairs_are_refused), cmocka_unit_test(through_onednn),
+  };
+  return cmocka_run_group_tests(tests, setup, teardown);
+}
