@@ -1,0 +1,121 @@
+/* accel/tensor.h - what bytes mean: dtype, storage, strided view.
+ *
+ * tensor -> storage -> block. A tensor is a dtype, shape, strides and an offset into a storage; several tensors may view one storage.
+ * A storage knows where its bytes are, who provides them, and a version that every in-place write raises. Tensors and storages are
+ * reference counted (atomic); "new" functions return one reference. Shapes are in elements, dims are 0-based in C.
+ * Gradient state (requires_grad, the node that made a tensor, hooks) is kept in the tensor and driven by accel/autograd.h. */
+#ifndef ACCEL_TENSOR_H
+#define ACCEL_TENSOR_H
+#include "accel/device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define AC_MAX_DIMS 16
+
+/* X(NAME, name, PyTorch's name, bytes, class): class f = float, i = integer, b = bool, s = storage only */
+#define AC_DTYPE_LIST(X)                     \
+  X(F64, "f64", "float64", 8, 'f')           \
+  X(F32, "f32", "float32", 4, 'f')           \
+  X(F16, "f16", "float16", 2, 'f')           \
+  X(BF16, "bf16", "bfloat16", 2, 'f')        \
+  X(I64, "i64", "int64", 8, 'i')             \
+  X(I32, "i32", "int32", 4, 'i')             \
+  X(I16, "i16", "int16", 2, 'i')             \
+  X(I8, "i8", "int8", 1, 'i')                \
+  X(U8, "u8", "uint8", 1, 'i')               \
+  X(BOOL, "bool", "bool", 1, 'b')            \
+  X(U16, "u16", "uint16", 2, 's')            \
+  X(U32, "u32", "uint32", 4, 's')            \
+  X(F8_E4M3, "f8_e4m3", "float8_e4m3fn", 1, 's') \
+  X(F8_E5M2, "f8_e5m2", "float8_e5m2", 1, 's')
+
+typedef enum ac_dtype {
+#define AC_X(name, s, t, bytes, cls) AC_##name,
+  AC_DTYPE_LIST(AC_X)
+#undef AC_X
+  AC_DTYPE_COUNT
+} ac_dtype;
+
+AC_API const char *ac_dtype_name(ac_dtype d);
+AC_API size_t ac_dtype_bytes(ac_dtype d);
+AC_API bool ac_dtype_is_float(ac_dtype d); /* f64 f32 f16 bf16 */
+AC_API bool ac_dtype_is_int(ac_dtype d);   /* i64 i32 i16 i8 u8, not bool */
+/* "f32", "float32", "float", "half", ...: false when no dtype has that name. */
+AC_API bool ac_dtype_find(const char *name, ac_dtype *out);
+
+/* A number from a script: keeps what it was, so that promotion can treat it as weak. */
+typedef enum ac_scalar_kind { AC_SCALAR_INT, AC_SCALAR_FLOAT, AC_SCALAR_BOOL, AC_SCALAR_NONE } ac_scalar_kind; /* NONE: a mistake */
+typedef struct ac_scalar {
+  ac_scalar_kind kind;
+  union {
+    int64_t i; /* INT and BOOL (0 or 1) */
+    double f;
+  };
+} ac_scalar;
+
+typedef struct ac_storage ac_storage;
+typedef struct ac_tensor ac_tensor;
+
+/* Where a storage's bytes come from. Asked at every dispatch, so that bytes may move between calls. */
+typedef struct ac_provider {
+  size_t struct_size;
+  const char *name; /* "host", "file", "sharded" */
+  /* acquire: makes the bytes resident on the storage's device until release; may block. Returns their address in *ptr. */
+  ac_status (*acquire)(ac_storage *s, void **ptr, ac_err *e);
+  void (*release)(ac_storage *s, bool written);
+  void (*free)(ac_storage *s); /* last reference to the storage is gone */
+} ac_provider;
+
+/* ---- storage ---- */
+AC_API ac_status ac_storage_new(ac_device *d, size_t bytes, ac_mem_class c, ac_storage **out, ac_err *e);
+/* Foreign memory, zero copy: free_fn(user) runs when the last reference goes (any thread). */
+AC_API ac_status ac_storage_wrap(ac_device *d, void *ptr, size_t bytes, void (*free_fn)(void *user), void *user, ac_storage **out,
+                                 ac_err *e);
+AC_API ac_status ac_storage_provided(ac_device *d, size_t bytes, const ac_provider *p, void *impl, ac_storage **out, ac_err *e);
+AC_API void ac_storage_retain(ac_storage *s);
+AC_API void ac_storage_release(ac_storage *s);
+AC_API size_t ac_storage_bytes(const ac_storage *s);
+AC_API uint32_t ac_storage_version(const ac_storage *s);
+
+/* ---- tensor ---- */
+/* Contiguous, contents undefined. */
+AC_API ac_status ac_tensor_new(ac_device *d, ac_dtype dt, int ndim, const int64_t *shape, ac_tensor **out, ac_err *e);
+AC_API ac_status ac_tensor_new_class(ac_device *d, ac_dtype dt, int ndim, const int64_t *shape, ac_mem_class c, ac_tensor **out,
+                                     ac_err *e);
+/* View of a storage; stride NULL = contiguous. INVALID when it would reach outside the storage. */
+AC_API ac_status ac_tensor_view(ac_storage *s, ac_dtype dt, int ndim, const int64_t *shape, const int64_t *stride, int64_t offset,
+                                ac_tensor **out, ac_err *e);
+/* Copies n host values of the same dtype in (row-major), any device. */
+AC_API ac_status ac_tensor_from_host(ac_device *d, ac_dtype dt, int ndim, const int64_t *shape, const void *data, ac_tensor **out,
+                                     ac_err *e);
+/* Zero copy around foreign host memory, contiguous; see ac_storage_wrap. */
+AC_API ac_status ac_tensor_wrap(ac_device *d, ac_dtype dt, int ndim, const int64_t *shape, void *data, void (*free_fn)(void *user),
+                                void *user, ac_tensor **out, ac_err *e);
+AC_API void ac_tensor_retain(ac_tensor *t);
+AC_API void ac_tensor_release(ac_tensor *t); /* NULL is fine */
+
+AC_API ac_dtype ac_tensor_dtype(const ac_tensor *t);
+AC_API int ac_tensor_ndim(const ac_tensor *t);
+AC_API const int64_t *ac_tensor_shape(const ac_tensor *t);
+AC_API const int64_t *ac_tensor_stride(const ac_tensor *t);
+AC_API int64_t ac_tensor_offset(const ac_tensor *t); /* in elements */
+AC_API int64_t ac_tensor_numel(const ac_tensor *t);
+AC_API ac_device *ac_tensor_device(const ac_tensor *t);
+AC_API ac_storage *ac_tensor_storage(const ac_tensor *t);
+AC_API bool ac_tensor_is_contiguous(const ac_tensor *t);
+/* Address of element [0,...] of a resident tensor; NULL on a phantom device. Valid until the next call into accel. */
+AC_API void *ac_tensor_data(const ac_tensor *t);
+/* Element at flat row-major position i, converted. Host-readable devices only; DEVICE otherwise. */
+AC_API ac_status ac_tensor_item(const ac_tensor *t, int64_t i, ac_scalar *out, ac_err *e);
+/* Live tensors of the process made by this library and not yet freed (tests: zero at the end). */
+AC_API int64_t ac_tensor_live(void);
+
+/* Text as PyTorch prints it (precision 4, threshold 1000, edge items 3, line width 80). Malloc'ed, the caller frees; NULL: no memory. */
+AC_API char *ac_tensor_format(const ac_tensor *t);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

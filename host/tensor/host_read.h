@@ -1,0 +1,16 @@
+/* A tensor's bytes where the host can read them, for as long as it takes to look at single elements (item, printing). */
+#ifndef ACI_TENSOR_HOST_READ_H
+#define ACI_TENSOR_HOST_READ_H
+#include "tensor/tensor_impl.h"
+
+typedef struct aci_host_read {
+  const char *base; /* where the storage's first byte is, or would be: positions count from here */
+  ac_storage *held; /* acquired from its provider */
+  void *copy;
+} aci_host_read;
+
+/* DEVICE when there are no bytes (meta), and, unless `copy`, when the host cannot read the device's memory directly. */
+ac_status aci_host_read_open(const ac_tensor *t, bool copy, aci_host_read *out, ac_err *e);
+void aci_host_read_close(aci_host_read *r);
+
+#endif
