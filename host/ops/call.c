@@ -1,0 +1,244 @@
+/* ac_call: the one way in. Completes and checks arguments, casts, runs the shape rule, allocates, launches the kernel, records.
+ *
+ * Order matters: everything that can fail for a reason of the caller's comes before the first side effect (a drawn random ticket, a
+ * written byte), so that a failed call leaves every tensor as it was. */
+#include <stdio.h>
+
+#include "ops/ctx_impl.h"
+
+static ac_status name_op(const ac_op *op, ac_status st, ac_err *e) {
+  if (e != NULL && e->op[0] == 0) snprintf(e->op, sizeof e->op, "%s", op->name);
+  return st;
+}
+
+/* Storage of each tensor argument must exist and be on one device; that device runs the op. */
+static ac_status find_device(ac_frame *f, ac_err *e) {
+  ac_device *dev = NULL;
+  for (int i = 0; i < f->n_args; i++) {
+    const ac_value *v = &f->args[i];
+    int n = v->kind == AC_T_TENSOR ? 1 : v->kind == AC_T_TENSORS ? v->n : 0;
+    ac_tensor *const *ts = v->kind == AC_T_TENSOR ? &v->tensor : v->kind == AC_T_TENSORS ? v->tensors : NULL;
+    for (int j = 0; j < n; j++) {
+      if (ts[j] == NULL) return AC_FAIL(e, INVALID, "argument %d is NULL", i + 1);
+      if (dev == NULL) {
+        dev = ts[j]->device;
+      } else if (ts[j]->device != dev && (ts[j]->device->kind != dev->kind || ts[j]->device->index != dev->index)) {
+        return AC_FAIL(e, DEVICE, "tensors are on different devices: %s and %s; move one with :to(device)", dev->name,
+                       ts[j]->device->name);
+      }
+    }
+    if (v->kind == AC_T_DEVICE && n == 0 && dev == NULL) dev = v->device;
+    if (v->kind == AC_T_SCALAR && v->scalar.kind == AC_SCALAR_NONE) return AC_FAIL(e, INVALID, "argument %d is NULL", i + 1);
+  }
+  f->device = dev != NULL ? dev : f->ctx->default_device;
+  return AC_OK;
+}
+
+static ac_status acquire(ac_tensor *t, ac_err *e) {
+  ac_storage *s = t->storage;
+  return s->provider == NULL ? AC_OK : s->provider->acquire(s, &s->ptr, e);
+}
+
+static void release(ac_tensor *t, bool written) {
+  ac_storage *s = t->storage;
+  if (s->provider != NULL) s->provider->release(s, written);
+}
+
+/* In-place: the shape rule made an output of the promoted shape and dtype; it must be the first argument's. */
+static ac_status take_inplace(ac_frame *f, ac_err *e) {
+  ac_tensor *x = f->args[0].tensor, *o = f->out[0];
+  char a[128], b[128];
+  if (o != x && !aci_same_shape(o, x))
+    return AC_FAIL(e, SHAPE, "the result has shape %s but the tensor written in place has %s",
+                   aci_shape_str(o->ndim, o->shape, a, sizeof a), aci_shape_str(x->ndim, x->shape, b, sizeof b));
+  bool lossy = (ac_dtype_is_float((ac_dtype)o->dtype) && !ac_dtype_is_float((ac_dtype)x->dtype)) ||
+               (o->dtype != AC_BOOL && x->dtype == AC_BOOL);
+  if (lossy)
+    return AC_FAIL(e, DTYPE, "the result is %s and cannot be written in place into %s", ac_dtype_name((ac_dtype)o->dtype),
+                   ac_dtype_name((ac_dtype)x->dtype));
+  if (o != x) {
+    ac_tensor_release(o);
+    ac_tensor_retain(x);
+    f->out[0] = x;
+  }
+  return AC_OK;
+}
+
+static bool same_geometry(const ac_tensor *a, const ac_tensor *b) {
+  return a->offset == b->offset && a->ndim == b->ndim && a->dtype == b->dtype &&
+         memcmp(a->shape, b->shape, (size_t)a->ndim * 16) == 0;
+}
+
+/* A written tensor may not overlap itself, and an input that shares its storage with other geometry is copied first. */
+static ac_status guard_overlap(ac_frame *f, ac_value *args, ac_expr *x, ac_err *e) {
+  uint32_t m = f->op->mutates;
+  for (int i = 0; i < f->n_args; i++) {
+    if (!(m >> i & 1) || args[i].kind != AC_T_TENSOR) continue;
+    ac_tensor *w = args[i].tensor;
+    char a[128];
+    if (w->numel > 1 && aci_overlaps_self(w))
+      return AC_FAIL(e, SHAPE, "the tensor written in place, %s, has elements that share memory (expanded?); clone it first",
+                     aci_tensor_str(w, a, sizeof a));
+    for (int j = 0; j < f->n_args; j++) {
+      if (j == i || args[j].kind != AC_T_TENSOR || args[j].tensor->storage != w->storage) continue;
+      if ((m >> j & 1) || same_geometry(args[j].tensor, w)) continue;
+      ac_tensor *copy = ac_expr_call(x, ac_op_find(f->ctx, "clone"), &args[j], NULL, 0);
+      if (copy == NULL) return x->st;
+      args[j].tensor = copy;
+    }
+  }
+  return AC_OK;
+}
+
+static ac_status missing_kernel(const ac_frame *f, ac_err *e) {
+  char list[128] = "";
+  for (int i = 0; i < f->ctx->n_devices; i++) {
+    const ac_device *d = f->ctx->device[i];
+    if (d->kind != AC_DEV_META && f->op->kernel[d->kind] != NULL) {
+      size_t n = strlen(list);
+      snprintf(list + n, sizeof list - n, "%s%s", n ? ", " : "", d->name);
+    }
+  }
+  return AC_FAIL(e, UNSUPPORTED, "unsupported on device %s (kernels exist for: %s)", f->device->name, list[0] ? list : "none");
+}
+
+static void each_storage(ac_frame *f, void (*fn)(ac_tensor *, bool), int n_args) {
+  for (int i = 0; i < n_args; i++) {
+    const ac_value *v = &f->args[i];
+    bool w = f->op->mutates >> i & 1;
+    if (v->kind == AC_T_TENSOR) fn(v->tensor, w);
+    else if (v->kind == AC_T_TENSORS)
+      for (int j = 0; j < v->n; j++) fn(v->tensors[j], w);
+  }
+}
+
+static ac_status acquire_all(ac_frame *f, ac_err *e) {
+  for (int i = 0; i < f->n_args; i++) {
+    const ac_value *v = &f->args[i];
+    int n = v->kind == AC_T_TENSOR ? 1 : v->kind == AC_T_TENSORS ? v->n : 0;
+    ac_tensor *const *ts = v->kind == AC_T_TENSOR ? &v->tensor : v->tensors;
+    for (int j = 0; j < n; j++) {
+      ac_status st = acquire(ts[j], e);
+      if (st != AC_OK) {
+        for (int k = 0; k < j; k++) release(ts[k], false);
+        each_storage(f, release, i);
+        return st;
+      }
+    }
+  }
+  return AC_OK;
+}
+
+static void bump(ac_tensor *t, bool written) {
+  if (written) atomic_fetch_add_explicit(&t->storage->version, 1, memory_order_relaxed);
+}
+
+static ac_status launch(ac_frame *f, ac_err *e) {
+  bool alloc_only = f->device->kind == AC_DEV_META;
+  ac_kernel k = alloc_only ? NULL : f->op->kernel[f->device->kind];
+  bool needs_kernel = !alloc_only && (f->n_out == 0 || f->op->mutates != 0); /* else: all results are views */
+  for (int i = 0; i < f->n_out; i++) {
+    ac_tensor *t = f->out[i];
+    if (t->storage != NULL) continue;
+    AC_TRY(aci_tensor_alloc(t, AC_MEM_ACTIVATION, e));
+    needs_kernel = !alloc_only;
+  }
+  if (k == NULL) return needs_kernel ? missing_kernel(f, e) : AC_OK;
+  AC_TRY(acquire_all(f, e));
+  ac_status st = k(f, e);
+  each_storage(f, release, f->n_args);
+  return st;
+}
+
+static ac_status run_composed(ac_ctx *c, const ac_op *op, const ac_value *args, ac_value *results, int *n_results, ac_err *e) {
+  ac_expr x;
+  ac_tensor *out[AC_MAX_RESULTS] = {0};
+  ac_expr_init(&x, c, e);
+  int n = op->desc->composed(&x, args, out);
+  for (int i = 0; i < n && x.st == AC_OK; i++)
+    if (out[i] == NULL) x.st = AC_FAIL(e, INTERNAL, "composed op left result %d empty", i + 1);
+  ac_status st = x.st;
+  if (st == AC_OK) {
+    for (int i = 0; i < n; i++) {
+      ac_tensor_retain(out[i]);
+      results[i] = (ac_value){.kind = AC_T_TENSOR, .tensor = out[i]};
+    }
+    *n_results = n;
+  }
+  ac_expr_end(&x);
+  return st;
+}
+
+static ac_status run(ac_frame *f, ac_value *args, ac_value *results, int *n_results, ac_expr *x, ac_err *e) {
+  ac_ctx *c = f->ctx;
+  const ac_op *op = f->op;
+  AC_TRY(find_device(f, e));
+  f->team = f->device->team;
+  if (__builtin_expect(op->mutates != 0, 0)) AC_TRY(guard_overlap(f, args, x, e));
+  if (op->rng_arg >= 0) {
+    ac_value *g = &args[op->rng_arg];
+    f->ticket = g->kind == AC_T_GENERATOR && g->generator != NULL ? *g->generator : c->gen;
+    f->ticket.fixed = 1;
+  }
+  AC_TRY(op->desc->shape(f, e));
+  if (f->inplace) AC_TRY(take_inplace(f, e));
+  if (op->mutates != 0 && c->ag_check != NULL) AC_TRY(c->ag_check(c, f, e));
+  for (int i = 0; i < c->n_observers; i++)
+    if (c->observer[i].before != NULL) c->observer[i].before(c->observer[i].user, f);
+  ac_status st = launch(f, e);
+  for (int i = 0; i < c->n_observers; i++) c->observer[i].after(c->observer[i].user, f, st);
+  AC_TRY(st);
+  if (op->rng_arg >= 0) {
+    ac_generator *g = args[op->rng_arg].kind == AC_T_GENERATOR && args[op->rng_arg].generator != NULL ? args[op->rng_arg].generator : &c->gen;
+    ac_generator_draw(g);
+  }
+  /* grad_enabled is off inside no_grad; the recorder looks whether any input needs a gradient */
+  if (c->grad_enabled && c->ag_record != NULL && (!op->desc->nondiff || op->mutates != 0)) st = c->ag_record(c, f, e);
+  if (op->mutates != 0) each_storage(f, bump, f->n_args); /* written, whatever became of the record */
+  AC_TRY(st);
+  for (int i = 0; i < f->n_out; i++) {
+    results[i] = (ac_value){.kind = AC_T_TENSOR, .tensor = f->out[i]};
+    f->out[i] = NULL;
+  }
+  *n_results = f->n_out;
+  return AC_OK;
+}
+
+ac_status ac_call(ac_ctx *c, const ac_op *op, const ac_value *args, ac_value *results, int *n_results, ac_err *e) {
+  if (__builtin_expect(!op->parsed, 0)) aci_op_parse((ac_op *)(uintptr_t)op);
+  const ac_op_desc *d = op->desc;
+  if (e != NULL) e->op[0] = 0;
+  ac_status st = AC_OK;
+  ac_value copy[AC_MAX_ARGS];
+  const int n = op->n_params;
+  for (int i = 0; i < n; i++) copy[i] = args[i];
+
+  ac_expr x;
+  ac_expr_init(&x, c, e);
+  if (__builtin_expect(c->autocast_on, 0) && c->cast != NULL) {
+    st = c->cast(c, op, copy, &x, e);
+    if (st != AC_OK) goto done;
+  }
+  if (d->shape == NULL) { /* composed only: the inner calls check, allocate and record */
+    st = run_composed(c, op, copy, results, n_results, e);
+    goto done;
+  }
+  ac_frame f;
+  f.ctx = c;
+  f.op = op;
+  f.desc = d;
+  f.args = copy;
+  f.n_args = n;
+  f.n_out = 0;
+  f.stream = NULL;
+  f.inplace = op->inplace;
+  f.before = NULL;
+  st = run(&f, copy, results, n_results, &x, e);
+  ac_tensor_release(f.before);
+  if (__builtin_expect(st != AC_OK, 0))
+    for (int i = 0; i < f.n_out; i++)
+      if (f.out[i] != NULL) ac_tensor_release(f.out[i]);
+done:
+  ac_expr_end(&x);
+  return st == AC_OK ? AC_OK : name_op(op, st, e);
+}

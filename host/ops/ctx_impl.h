@@ -1,0 +1,97 @@
+/* Insides of a context, and the slots in which later stages hang their part of a call.
+ *
+ * The slots are callbacks, so that ops depends on nothing to its right: autograd fills check/record, precision fills cast, profile and
+ * dry run add observers. A slot that is NULL costs one comparison. */
+#ifndef ACI_OPS_CTX_IMPL_H
+#define ACI_OPS_CTX_IMPL_H
+#include "accel/opdef.h"
+#include "ops/sig.h"
+#include "tensor/tensor_impl.h"
+
+enum { ACI_MAX_DEVICES = 16, ACI_MAX_OBSERVERS = 4, ACI_MAX_STEP_HOOKS = 8 };
+
+/* An op as one context knows it. */
+struct ac_op {
+  const ac_op_desc *desc;
+  aci_sig *sig; /* parsed at first use: start-up touches only the ops that run */
+  char name[40];
+  bool inplace; /* the name_ form: out[0] is args[0] */
+  bool parsed;
+  bool is_view;            /* results alias an argument: no bytes move, no kernel is needed */
+  uint8_t n_params, n_results;
+  int8_t rng_arg;          /* parameter of type generator, -1 */
+  uint32_t mutates;        /* bit per parameter */
+  uint32_t tensor_args;    /* bit per parameter that may hold tensors */
+  ac_kernel kernel[AC_DEV_KINDS];
+};
+
+typedef struct aci_observer {
+  void (*before)(void *user, const ac_frame *f); /* (optional) */
+  void (*after)(void *user, const ac_frame *f, ac_status st);
+  void *user;
+} aci_observer;
+
+typedef struct aci_step_hook {
+  ac_status (*fn)(void *user, ac_err *e);
+  void *user;
+} aci_step_hook;
+
+struct ac_ctx {
+  ac_params *params;
+  ac_team *team;
+  int n_devices;
+  ac_device *device[ACI_MAX_DEVICES];
+  ac_device *default_device;
+  ac_generator gen;
+  int index_base;
+  uint64_t step;
+
+  /* modes */
+  bool grad_enabled;
+  bool autocast_on; /* read before calling cast */
+  bool deterministic;
+  bool check_nan;
+
+  /* table of ops: built-ins first (see the generated table), then their in-place forms, then registered ones */
+  int n_ops, cap_ops;
+  ac_op **ops;
+  uint32_t *op_hash; /* open addressing, index + 1 */
+  uint32_t op_hash_mask;
+
+  /* autograd's slots: set by aci_autograd_open */
+  ac_status (*ag_check)(ac_ctx *c, ac_frame *f, ac_err *e);        /* before a kernel that mutates; may fill f->before */
+  ac_status (*ag_record)(ac_ctx *c, ac_frame *f, ac_err *e);       /* after the kernel, before versions rise */
+  uint64_t node_seq;
+
+  /* precision's slot: may replace tensors in args by casts (owned by the expression) */
+  ac_status (*cast)(ac_ctx *c, const ac_op *op, ac_value *args, ac_expr *x, ac_err *e);
+  void *autocast;
+  void (*autocast_free)(ac_ctx *c);
+
+  int n_observers;
+  aci_observer observer[ACI_MAX_OBSERVERS];
+  int n_step_hooks;
+  aci_step_hook step_hook[ACI_MAX_STEP_HOOKS];
+};
+
+const ac_op *aci_ctx_builtin(const ac_ctx *c, int index);
+/* The op's parsed signature; parses on first use. NULL only when a registered op's text is broken (checked at registration). */
+const aci_sig *aci_op_sig(const ac_op *op);
+void aci_op_parse(ac_op *op);
+/* Room for n tensors that lives as long as the expression; NULL without memory. */
+ac_tensor **aci_expr_list(ac_expr *x, int n);
+/* Every op, for listings: i in 0..n-1. */
+int aci_ctx_n_ops(const ac_ctx *c);
+const ac_op *aci_ctx_op(const ac_ctx *c, int i);
+ac_status aci_ctx_add_observer(ac_ctx *c, aci_observer o, ac_err *e);
+void aci_ctx_remove_observer(ac_ctx *c, void *user);
+ac_status aci_ctx_add_step_hook(ac_ctx *c, aci_step_hook h, ac_err *e);
+/* ag_check and ag_record are installed by ac_autograd_open (accel/autograd.h), cast by precision. */
+
+/* Generated tables (ops_table.c). */
+extern const ac_op_desc *const aci_builtin_ops[];
+extern const int aci_n_builtin_ops;
+extern const uint16_t aci_builtin_inplace[];
+extern const int aci_n_builtin_inplace;
+
+#endif

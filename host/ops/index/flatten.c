@@ -1,0 +1,30 @@
+/* flatten: dims start_dim to end_dim of x as one; a view where the memory allows it.          x (a, b, c) -> y (a, b * c)
+   A tensor of rank 0 becomes one of rank 1.          gradient: through reshape. */
+#include "ops/index/index.h"
+
+static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
+  const ac_tensor *t = a[0].tensor;
+  int nd = t->ndim > 0 ? t->ndim : 1;
+  int64_t first = a[1].i < 0 ? a[1].i + nd : a[1].i, last = a[2].i < 0 ? a[2].i + nd : a[2].i;
+  char s[128];
+  if (first < 0 || first >= nd || last < 0 || last >= nd || first > last) {
+    x->st = AC_FAIL(x->e, INDEX, "start_dim and end_dim do not name a range of the dims of shape %s",
+                    aci_shape_str(t->ndim, t->shape, s, sizeof s));
+    return 0;
+  }
+  int64_t shape[AC_MAX_DIMS], joined = 1;
+  int n = 0;
+  for (int d = 0; d < t->ndim; d++) {
+    if (d < first || d > last) {
+      shape[n++] = t->shape[d];
+      continue;
+    }
+    joined *= t->shape[d];
+    if (d == last) shape[n++] = joined;
+  }
+  if (t->ndim == 0) shape[n++] = 1;
+  out[0] = x_reshape(x, a[0].tensor, shape, n);
+  return 1;
+}
+
+AC_OP(flatten, .sig = "flatten(x: tensor, start_dim: dim = 0, end_dim: dim = -1) -> tensor", .composed = composed);

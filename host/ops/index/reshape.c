@@ -1,0 +1,15 @@
+/* reshape: x under another shape: a view where the memory allows it, else a copy. One extent may be -1.
+   x (any shape), shape -> y (shape).          gradient: through view and clone. */
+#include "ops/index/index.h"
+
+static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
+  ac_tensor *t = a[0].tensor;
+  int64_t shape[AC_MAX_DIMS], stride[AC_MAX_DIMS];
+  x->st = aci_infer_shape(t, a[1].ints, a[1].n, shape, x->e);
+  if (x->st != AC_OK) return 0;
+  bool fits = aci_view_strides(t, a[1].n, shape, stride);
+  out[0] = x_view(x, fits ? t : x_clone(x, t), shape, a[1].n);
+  return 1;
+}
+
+AC_OP(reshape, .sig = "reshape(x: tensor, shape: shape) -> tensor", .composed = composed);

@@ -1,0 +1,58 @@
+/* scatter_add: x with the elements of src added at the places index names along dim.
+   x (a, n, b), dim 1, index (a', m, b'), src at least as large as index -> y = x, then y[i, index[i, j, k], k] += src[i, j, k];
+   the order of additions is that of index, whatever the number of threads.
+   gradient: dx = dy, dsrc = dy picked by index. */
+#include "ops/index/pick.h"
+
+static ac_status shape(ac_frame *f, ac_err *e) {
+  const ac_tensor *x = ARG_T(f, 0), *index = ARG_T(f, 2), *src = ARG_T(f, 3);
+  int d;
+  char a[128], b[128];
+  AC_TRY(ac_frame_dim(f, 1, x->ndim, &d, e));
+  AC_TRY(aci_index_dtype(f, 2, e));
+  AC_TRY(aci_pick_check(f, x, index, d, e));
+  if (src->dtype != x->dtype)
+    return AC_FAIL(e, DTYPE, "src is %s and x is %s", ac_dtype_name((ac_dtype)src->dtype), ac_dtype_name((ac_dtype)x->dtype));
+  bool ok = src->ndim == index->ndim;
+  for (int i = 0; ok && i < src->ndim; i++) ok = index->shape[i] <= src->shape[i];
+  if (!ok)
+    return AC_FAIL(e, SHAPE, "an index of shape %s is larger than src, %s", aci_shape_str(index->ndim, index->shape, a, sizeof a),
+                   aci_shape_str(src->ndim, src->shape, b, sizeof b));
+  return ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, x->shape, e);
+}
+
+static ac_status cpu(ac_frame *f, ac_err *e) {
+  const ac_tensor *x = ARG_T(f, 0);
+  ac_tensor *y = f->out[0];
+  const int64_t *ids;
+  ac_block *block;
+  int d = aci_wrap_dim(ARG_I(f, 1), x->ndim);
+  if (f->inplace) { /* nothing may be written when an index is bad; out of place the output is dropped anyway */
+    AC_TRY(aci_index_values(f, 2, x->ndim > 0 ? x->shape[d] : 1, "places along dim", &ids, &block, e));
+    ac_block_free(block);
+  } else {
+    aci_box dst = {.ptr = aci_data(y), .dtype = (ac_dtype)y->dtype}, src = {.ptr = aci_data(x), .dtype = (ac_dtype)x->dtype};
+    memcpy(dst.stride, y->stride, (size_t)y->ndim * 8);
+    memcpy(src.stride, x->stride, (size_t)x->ndim * 8);
+    aci_box_copy(f->team, x->ndim, x->shape, &dst, &src);
+  }
+  return aci_pick_add(f, y, ARG_T(f, 3), d, 2, e);
+}
+
+static void grad(ac_grad *g) {
+  ac_grad_set(g, 0, g->dout[0]);
+  if (!ac_grad_needs(g, 3)) return;
+  ac_tensor *index = ARG_T(g, 2), *d = x_gather(&g->x, g->dout[0], ARG_I(g, 1), index);
+  const int64_t *want = ac_grad_shape(g, 3, 0);
+  for (int i = 0; i < index->ndim && d != NULL; i++) { /* the part of src that was not used */
+    int64_t s[AC_MAX_DIMS], start = 0;
+    if (d->shape[i] == want[i]) continue;
+    memcpy(s, d->shape, (size_t)d->ndim * 8);
+    s[i] = want[i];
+    d = x_slice_backward(&g->x, &d, 1, s, index->ndim, i, &start, 1);
+  }
+  ac_grad_set(g, 3, d);
+}
+
+AC_OP(scatter_add, .sig = "scatter_add(x: tensor, dim: dim, index: tensor, src: tensor) -> tensor", .shape = shape, .cpu = cpu,
+      .grad = grad, .save = AC_SAVE_IN(2), .inplace = true);

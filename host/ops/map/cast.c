@@ -1,0 +1,20 @@
+/* cast: y = x in another dtype (rounding to nearest even, floats truncate to integers, bool is x != 0), always a new tensor.
+   x (any shape) -> y (same shape).          gradient: dx = dy in the dtype of x. */
+#include "ops/map/map.h"
+
+#include "ops/ctx_impl.h"
+
+#define FWD(T, p, x) (x)
+ACI_LOOP1(cast, float, f32, FWD)
+ACI_LOOP1(cast, double, f64, FWD)
+ACI_LOOP1(cast, int64_t, i64, FWD)
+static const aci_map cast_map = {1, cast_f32, cast_f64, cast_i64};
+
+static ac_status shape(ac_frame *f, ac_err *e) {
+  const ac_tensor *x = ARG_T(f, 0);
+  return ac_frame_out(f, f->args[1].dtype, x->ndim, x->shape, e);
+}
+
+static void grad(ac_grad *g) { ac_grad_set(g, 0, x_cast(&g->x, g->dout[0], ac_grad_dtype(g, 0, 0))); }
+
+AC_OP(cast, .sig = "cast(x: tensor, dtype: dtype) -> tensor", .shape = shape, .cpu = aci_map_cpu, .data = &cast_map, .grad = grad);

@@ -1,0 +1,9 @@
+/* clone: y = x, in memory of its own, contiguous.          x (any shape) -> y (same shape, dtype)
+   gradient: dx = dy. */
+#include "ops/map/map.h"
+
+#define FWD(T, p, x) (x)
+
+static void grad(ac_grad *g) { ac_grad_set(g, 0, g->dout[0]); }
+
+AC_MAP1N(clone, FWD, .sig = "clone(x: tensor) -> tensor", .grad = grad);

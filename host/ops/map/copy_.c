@@ -1,0 +1,39 @@
+/* copy_: x := src, broadcast and converted to the dtype of x.          x (any shape)!, src (broadcasts to it) -> x
+   gradient: dsrc = dx (reduced); the old x gets none. */
+#include "ops/map/map.h"
+
+#include "ops/ctx_impl.h"
+
+#define FWD(T, p, x) (x)
+ACI_LOOP1(copy_, float, f32, FWD)
+ACI_LOOP1(copy_, double, f64, FWD)
+ACI_LOOP1(copy_, int64_t, i64, FWD)
+static const aci_map copy_map = {1, copy__f32, copy__f64, copy__i64};
+
+static ac_status shape(ac_frame *f, ac_err *e) {
+  const ac_tensor *x = ARG_T(f, 0), *src = ARG_T(f, 1);
+  char a[128], b[128];
+  int nd = x->ndim;
+  int64_t s[AC_MAX_DIMS];
+  memcpy(s, x->shape, (size_t)nd * 8);
+  ac_status st = aci_broadcast(&nd, s, src, e);
+  if (st != AC_OK || nd != x->ndim || memcmp(s, x->shape, (size_t)nd * 8) != 0)
+    return AC_FAIL(e, SHAPE, "a source of shape %s does not broadcast to the tensor written, %s",
+                   aci_shape_str(src->ndim, src->shape, a, sizeof a), aci_shape_str(x->ndim, x->shape, b, sizeof b));
+  return ac_frame_alias(f, 0, e);
+}
+
+/* The map kernel reads its first argument and writes the output: run it on (src) -> x. */
+static ac_status cpu(ac_frame *f, ac_err *e) {
+  ac_frame g = *f;
+  ac_op_desc d = *f->desc;
+  d.data = &copy_map;
+  g.desc = &d;
+  g.args = f->args + 1;
+  g.n_args = 1;
+  return aci_map_cpu(&g, e);
+}
+
+static void grad(ac_grad *g) { ac_grad_set(g, 1, ac_grad_reduce_to(g, 1, g->dout[0])); }
+
+AC_OP(copy_, .sig = "copy_(x!: tensor, src: tensor) -> tensor", .shape = shape, .cpu = cpu, .grad = grad);

@@ -1,0 +1,18 @@
+/* div: y = x / other, broadcast; integers are divided as floats.          x, other (any shapes that broadcast) -> y
+   gradient: dx = dy / other, dother = -dy * (x / other) / other, each summed over the dims that were broadcast. */
+#include "ops/map/map.h"
+
+#define FWD(T, p, x, y) ((x) / (y))
+
+static void grad(ac_grad *g) {
+  ac_expr *x = &g->x;
+  ac_tensor *dy = g->dout[0];
+  ac_operand other = aci_grad_operand(g, 1);
+  if (ac_grad_needs(g, 0)) ac_grad_set(g, 0, ac_grad_reduce_to(g, 0, x_div(x, T(dy), other)));
+  if (!ac_grad_needs(g, 1)) return;
+  ac_tensor *q = x_div(x, T(x_div(x, aci_grad_operand(g, 0), other)), other);
+  ac_grad_set(g, 1, ac_grad_reduce_to(g, 1, x_neg(x, x_mul(x, T(dy), T(q)))));
+}
+
+AC_MAP2(div, FWD, .sig = "div(x: operand, other: operand) -> tensor", .grad = grad, .save = AC_SAVE_IN(0) | AC_SAVE_IN(1),
+        .save_for = {1 << 1}, .inplace = true);

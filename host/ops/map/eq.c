@@ -1,0 +1,7 @@
+/* eq: y = x == other, true where x equals other; NaN compares as in IEEE 754.
+   x, other (any shapes that broadcast) -> y (bool).          No gradient. */
+#include "ops/map/map.h"
+
+#define FWD(T, p, x, y) ((x) == (y))
+
+AC_MAP2B(eq, FWD, .sig = "eq(x: operand, other: operand) -> tensor");

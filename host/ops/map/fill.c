@@ -1,0 +1,92 @@
+/* Writing one value everywhere. */
+#include "ops/map/fill.h"
+
+#include "ops/ctx_impl.h"
+#include "ops/map/convert.h"
+
+enum { GRAIN = 65536 };
+
+typedef struct job {
+  char *ptr;
+  size_t size;
+  union {
+    char bytes[8];
+    uint8_t u8;
+    uint16_t u16;
+    uint32_t u32;
+    uint64_t u64;
+  } v;
+  int ndim;
+  int64_t shape[AC_MAX_DIMS], stride[AC_MAX_DIMS];
+} job;
+
+#define FILL(T, value)                                                             \
+  do {                                                                             \
+    T *p = (T *)(void *)dst;                                                       \
+    if (stride == 1)                                                               \
+      for (int64_t i = 0; i < n; i++) p[i] = (value);                              \
+    else                                                                           \
+      for (int64_t i = 0; i < n; i++) p[i * stride] = (value);                     \
+  } while (0)
+
+static void stretch(const job *j, char *dst, int64_t stride, int64_t n) {
+  switch (j->size) {
+    case 1: FILL(uint8_t, j->v.u8); break;
+    case 2: FILL(uint16_t, j->v.u16); break;
+    case 4: FILL(uint32_t, j->v.u32); break;
+    default: FILL(uint64_t, j->v.u64); break;
+  }
+}
+
+static void range(void *arg, int64_t begin, int64_t end) {
+  const job *j = arg;
+  const int last = j->ndim - 1;
+  while (begin < end) {
+    int64_t r = begin, off = 0, n = j->shape[last] - begin % j->shape[last];
+    for (int d = last; d >= 0; d--) {
+      off += r % j->shape[d] * j->stride[d];
+      r /= j->shape[d];
+    }
+    if (n > end - begin) n = end - begin;
+    stretch(j, j->ptr + off * (int64_t)j->size, j->stride[last], n);
+    begin += n;
+  }
+}
+
+ac_status aci_fill_check(ac_scalar v, ac_dtype dt, ac_err *e) {
+  if (ac_dtype_is_int(dt) && v.kind == AC_SCALAR_FLOAT && !(v.f >= -0x1p63 && v.f < 0x1p63))
+    return AC_FAIL(e, DTYPE, "the value %g cannot be stored in a tensor of dtype %s", v.f, ac_dtype_name(dt));
+  return AC_OK;
+}
+
+ac_status aci_fill(ac_frame *f, ac_scalar v, ac_err *e) {
+  const ac_tensor *t = f->out[0];
+  const ac_dtype dt = (ac_dtype)t->dtype;
+  job j = {.ptr = aci_data(t), .size = aci_dsize(dt), .ndim = 1, .shape = {t->numel}, .stride = {1}};
+  (void)e;
+  if (t->numel == 0) return AC_OK;
+  if (ac_dtype_is_float(dt) || (dt == AC_BOOL && v.kind == AC_SCALAR_FLOAT)) {
+    double d = aci_scalar_f(v);
+    aci_store(ACI_C_F64, &d, dt, j.v.bytes, 1, 1);
+  } else {
+    int64_t i = aci_scalar_i(v);
+    aci_store(ACI_C_I64, &i, dt, j.v.bytes, 1, 1);
+  }
+  if (!aci_is_contiguous(t)) {
+    j.ndim = t->ndim;
+    memcpy(j.shape, t->shape, 8 * (size_t)t->ndim);
+    memcpy(j.stride, t->stride, 8 * (size_t)t->ndim);
+  }
+  ac_parallel_for(f->team, t->numel, GRAIN, range, &j);
+  return AC_OK;
+}
+
+ac_status aci_like_shape(ac_frame *f, int dtype_arg, ac_err *e) {
+  const ac_tensor *x = ARG_T(f, 0);
+  ac_dtype dt = ARG_NONE(f, dtype_arg) ? (ac_dtype)x->dtype : f->args[dtype_arg].dtype;
+  if (!ARG_NONE(f, dtype_arg + 1)) {
+    f->device = f->args[dtype_arg + 1].device;
+    f->team = f->device->team;
+  }
+  return ac_frame_out(f, dt, x->ndim, x->shape, e);
+}

@@ -1,0 +1,9 @@
+/* floor: y = largest integer not above x; integers stay.          x (any shape) -> y (same shape, dtype)
+   gradient: dx = 0. */
+#include "ops/map/map.h"
+
+#define FWD(T, p, x) ACI_BY_INT(x, x, m_floor(x))
+
+static void grad(ac_grad *g) { aci_grad_zero(g, 0); }
+
+AC_MAP1N(floor, FWD, .sig = "floor(x: tensor) -> tensor", .grad = grad, .inplace = true);

@@ -1,0 +1,7 @@
+/* ge: y = x >= other, true where x is at least other; NaN compares as in IEEE 754.
+   x, other (any shapes that broadcast) -> y (bool).          No gradient. */
+#include "ops/map/map.h"
+
+#define FWD(T, p, x, y) ((x) >= (y))
+
+AC_MAP2B(ge, FWD, .sig = "ge(x: operand, other: operand) -> tensor");

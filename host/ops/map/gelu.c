@@ -1,0 +1,60 @@
+/* gelu: y = x P(X <= x) for a normal X: x/2 (1 + erf(x / sqrt 2)), or with approximate = tanh
+   y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).          x (any shape) -> y (same shape)
+   gradient: dx = dy * dy/dx, in one pass by gelu_backward. */
+#include "ops/map/map.h"
+
+#define RSQRT2 0.70710678118654752440
+#define RSQRT_2PI 0.39894228040143267794
+#define SQRT_2_PI 0.79788456080286535588
+#define CUBE 0.044715
+
+#define FWD_ERF(T, p, x) ((T)0.5 * (x) * (1 + m_erf((x) * (T)RSQRT2)))
+#define BWD_ERF(T, p, dy, x) \
+  ((dy) * ((T)0.5 * (1 + m_erf((x) * (T)RSQRT2)) + (x) * m_exp((T)-0.5 * (x) * (x)) * (T)RSQRT_2PI))
+
+/* t: the tanh; d: the derivative of its argument */
+#define INNER(T, x) ((T)SQRT_2_PI * ((x) + (T)CUBE * (x) * (x) * (x)))
+#define FWD_TANH(T, p, x) ((T)0.5 * (x) * (1 + m_tanh(INNER(T, x))))
+static inline AC_INLINE float slope_f32(float x) {
+  float t = m_tanh(INNER(float, x)), d = (float)SQRT_2_PI * (1 + 3 * (float)CUBE * x * x);
+  return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * d;
+}
+static inline AC_INLINE double slope_f64(double x) {
+  double t = m_tanh(INNER(double, x)), d = SQRT_2_PI * (1 + 3 * CUBE * x * x);
+  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * d;
+}
+#define BWD_TANH(T, p, dy, x) ((dy) * _Generic((x), double: slope_f64, default: slope_f32)(x))
+
+ACI_LOOP1(erf_y, float, f32, FWD_ERF)
+ACI_LOOP1(erf_y, double, f64, FWD_ERF)
+ACI_LOOP1(tanh_y, float, f32, FWD_TANH)
+ACI_LOOP1(tanh_y, double, f64, FWD_TANH)
+ACI_LOOP2(erf_dx, float, f32, BWD_ERF)
+ACI_LOOP2(erf_dx, double, f64, BWD_ERF)
+ACI_LOOP2(tanh_dx, float, f32, BWD_TANH)
+ACI_LOOP2(tanh_dx, double, f64, BWD_TANH)
+static const aci_map forward[2] = {{1, erf_y_f32, erf_y_f64, NULL}, {1, tanh_y_f32, tanh_y_f64, NULL}};
+static const aci_map backward[2] = {{2, erf_dx_f32, erf_dx_f64, NULL}, {2, tanh_dx_f32, tanh_dx_f64, NULL}};
+
+static ac_status cpu(ac_frame *f, ac_err *e) { return aci_map_run(f, &forward[ARG_I(f, 1)], e); }
+static ac_status cpu_backward(ac_frame *f, ac_err *e) { return aci_map_run(f, &backward[ARG_I(f, 2)], e); }
+
+static void grad(ac_grad *g) { ac_grad_set(g, 0, x_gelu_backward(&g->x, g->dout[0], ARG_T(g, 0), (int)ARG_I(g, 1))); }
+
+static int plain(ac_expr *e, const ac_value *a, ac_tensor **out) {
+  ac_tensor *x = a[0].tensor, *half = x_mul(e, T(x), F(0.5)), *t;
+  ac_scalar one = aci_float(1);
+  if (a[1].i == AC_GELU_APPROXIMATE_NONE) {
+    t = x_erf(e, x_mul(e, T(x), F(RSQRT2)));
+  } else {
+    ac_tensor *cube = x_mul(e, T(x), T(x_mul(e, T(x), T(x))));
+    t = x_tanh(e, x_mul(e, T(x_add(e, T(x), T(cube), aci_float(CUBE))), F(SQRT_2_PI)));
+  }
+  out[0] = x_mul(e, T(half), T(x_add(e, T(t), F(1), one)));
+  return 1;
+}
+
+AC_OP(gelu, .sig = "gelu(x: tensor, approximate: enum(none|tanh) = none) -> tensor", .shape = aci_map_shape, .cpu = cpu,
+      .data = &forward[0], .grad = grad, .composed = plain, .save = AC_SAVE_IN(0), .flops_per_element = 25);
+AC_OP(gelu_backward, .sig = "gelu_backward(dy: tensor, x: tensor, approximate: enum(none|tanh)) -> tensor", .shape = aci_map_shape,
+      .cpu = cpu_backward, .data = &backward[0], .hidden = true, .flops_per_element = 40);

@@ -1,0 +1,7 @@
+/* le: y = x <= other, true where x is at most other; NaN compares as in IEEE 754.
+   x, other (any shapes that broadcast) -> y (bool).          No gradient. */
+#include "ops/map/map.h"
+
+#define FWD(T, p, x, y) ((x) <= (y))
+
+AC_MAP2B(le, FWD, .sig = "le(x: operand, other: operand) -> tensor");

@@ -1,0 +1,7 @@
+/* lt: y = x < other, true where x is below other; NaN compares as in IEEE 754.
+   x, other (any shapes that broadcast) -> y (bool).          No gradient. */
+#include "ops/map/map.h"
+
+#define FWD(T, p, x, y) ((x) < (y))
+
+AC_MAP2B(lt, FWD, .sig = "lt(x: operand, other: operand) -> tensor");

@@ -1,0 +1,229 @@
+/* The driver of map-like ops: broadcasting, strides, dtypes and threads, so that a formula only sees contiguous rows of its type. */
+#include "ops/map/map.h"
+
+#include "ops/ctx_impl.h"
+
+enum { ROW = 1024, GRAIN = 32768 };
+
+static ac_status out_shape(ac_frame *f, int n_in, int *ndim, int64_t *shape, ac_err *e) {
+  *ndim = 0;
+  for (int i = 0; i < n_in; i++)
+    if (f->args[i].kind == AC_T_TENSOR) AC_TRY(aci_broadcast(ndim, shape, f->args[i].tensor, e));
+  return AC_OK;
+}
+
+static ac_dtype compute_dtype(const ac_frame *f, const aci_map *m) {
+  ac_dtype d = ac_frame_promote(f, 0, m->n_in - 1);
+  return m->i64 == NULL && !ac_dtype_is_float(d) ? AC_F32 : d;
+}
+
+static ac_status shape_as(ac_frame *f, bool is_bool, ac_err *e) {
+  const aci_map *m = f->desc->data;
+  bool any = false;
+  for (int i = 0; i < m->n_in; i++) {
+    if (f->args[i].kind != AC_T_TENSOR) continue;
+    any = true;
+    if (f->args[i].tensor->dtype > AC_BOOL)
+      return AC_FAIL(e, DTYPE, "%s is a storage dtype; cast it first", ac_dtype_name((ac_dtype)f->args[i].tensor->dtype));
+  }
+  if (!any) return AC_FAIL(e, INVALID, "needs at least one tensor");
+  ac_dtype d = is_bool ? AC_BOOL : compute_dtype(f, m);
+  const ac_tensor *a = f->args[0].kind == AC_T_TENSOR ? f->args[0].tensor : NULL;
+  if (a != NULL && (m->n_in == 1 || (m->n_in == 2 && (f->args[1].kind != AC_T_TENSOR || aci_same_shape(a, f->args[1].tensor)))))
+    return ac_frame_out(f, d, a->ndim, a->shape, e);
+  int ndim;
+  int64_t shape[AC_MAX_DIMS];
+  AC_TRY(out_shape(f, m->n_in, &ndim, shape, e));
+  return ac_frame_out(f, d, ndim, shape, e);
+}
+ac_status aci_map_shape(ac_frame *f, ac_err *e) { return shape_as(f, false, e); }
+ac_status aci_map_shape_bool(ac_frame *f, ac_err *e) { return shape_as(f, true, e); }
+ac_status aci_map_shape_nobool(ac_frame *f, ac_err *e) {
+  const aci_map *m = f->desc->data;
+  for (int i = 0; i < m->n_in; i++) {
+    const ac_value *v = &f->args[i];
+    if ((v->kind == AC_T_TENSOR && v->tensor->dtype == AC_BOOL) || (v->kind == AC_T_SCALAR && v->scalar.kind == AC_SCALAR_BOOL))
+      return AC_FAIL(e, DTYPE, "is not defined for bool; cast to an integer or float dtype first");
+  }
+  return shape_as(f, false, e);
+}
+
+typedef struct operand {
+  const char *ptr;
+  ac_dtype dt;
+  int64_t stride[AC_MAX_DIMS];
+} operand;
+
+typedef struct job {
+  aci_map_loop loop;
+  aci_ctype ct;
+  int n_in, ndim;
+  int64_t shape[AC_MAX_DIMS];
+  operand in[ACI_MAP_MAX_IN], out;
+  union {
+    float f32[ACI_MAP_MAX_P];
+    double f64[ACI_MAP_MAX_P];
+    int64_t i64[ACI_MAP_MAX_P];
+  } p;
+  union {
+    float f32;
+    double f64;
+    int64_t i64;
+  } number[ACI_MAP_MAX_IN];
+} job;
+
+static bool direct(const job *j, const operand *o, int64_t stride) {
+  static const ac_dtype same[] = {AC_F32, AC_F64, AC_I64};
+  return stride == 1 && o->dt == same[j->ct];
+}
+
+/* One stretch of the innermost dim. */
+static void stretch(const job *j, const char *const *in, char *out, int64_t n) {
+  const int d = j->ndim - 1;
+  _Alignas(64) char buf[ACI_MAP_MAX_IN + 1][ROW * 8];
+  const void *src[ACI_MAP_MAX_IN];
+  const int64_t os = j->out.stride[d];
+  bool out_direct = direct(j, &j->out, os), all = out_direct;
+  for (int k = 0; k < j->n_in; k++) all &= direct(j, &j->in[k], j->in[k].stride[d]);
+  if (all) {
+    j->loop(n, out, (const void *const *)in, &j->p);
+    return;
+  }
+  const size_t es = aci_ctype_bytes(j->ct);
+  for (int k = 0; k < j->n_in; k++) /* a repeated value is expanded once */
+    if (j->in[k].stride[d] == 0) aci_load(j->ct, buf[k], j->in[k].dt, in[k], 0, n < ROW ? n : ROW);
+  for (int64_t b = 0; b < n; b += ROW) {
+    int64_t m = n - b < ROW ? n - b : ROW;
+    for (int k = 0; k < j->n_in; k++) {
+      int64_t s = j->in[k].stride[d];
+      if (s == 0) {
+        src[k] = buf[k];
+      } else if (direct(j, &j->in[k], s)) {
+        src[k] = in[k] + b * (int64_t)es;
+      } else {
+        aci_load(j->ct, buf[k], j->in[k].dt, in[k] + b * s * (int64_t)aci_dsize(j->in[k].dt), s, m);
+        src[k] = buf[k];
+      }
+    }
+    if (out_direct) {
+      j->loop(m, out + b * (int64_t)es, src, &j->p);
+    } else {
+      j->loop(m, buf[ACI_MAP_MAX_IN], src, &j->p);
+      aci_store(j->ct, buf[ACI_MAP_MAX_IN], j->out.dt, out + b * os * (int64_t)aci_dsize(j->out.dt), os, m);
+    }
+  }
+}
+
+static void range(void *arg, int64_t begin, int64_t end) {
+  const job *j = arg;
+  const int last = j->ndim - 1;
+  const int64_t inner = j->shape[last];
+  int64_t idx[AC_MAX_DIMS];
+  int64_t r = begin;
+  for (int d = last; d >= 0; d--) {
+    idx[d] = r % j->shape[d];
+    r /= j->shape[d];
+  }
+  while (begin < end) {
+    const char *in[ACI_MAP_MAX_IN];
+    int64_t n = inner - idx[last] < end - begin ? inner - idx[last] : end - begin;
+    for (int k = 0; k < j->n_in; k++) {
+      int64_t off = 0;
+      for (int d = 0; d <= last; d++) off += idx[d] * j->in[k].stride[d];
+      in[k] = j->in[k].ptr + off * (int64_t)aci_dsize(j->in[k].dt);
+    }
+    int64_t off = 0;
+    for (int d = 0; d <= last; d++) off += idx[d] * j->out.stride[d];
+    stretch(j, in, (char *)(uintptr_t)j->out.ptr + off * (int64_t)aci_dsize(j->out.dt), n);
+    begin += n;
+    idx[last] += n;
+    for (int d = last; d > 0 && idx[d] == j->shape[d]; d--) {
+      idx[d] = 0;
+      idx[d - 1]++;
+    }
+  }
+}
+
+/* Drops dims of extent 1 and joins neighbours that every operand walks as one. */
+static void coalesce(job *j) {
+  operand *all[ACI_MAP_MAX_IN + 1];
+  int n = 0, w = -1;
+  for (int k = 0; k < j->n_in; k++) all[n++] = &j->in[k];
+  all[n++] = &j->out;
+  for (int d = 0; d < j->ndim; d++) {
+    if (j->shape[d] == 1) continue;
+    bool join = w >= 0;
+    for (int k = 0; k < n && join; k++) join = all[k]->stride[w] == all[k]->stride[d] * j->shape[d];
+    if (join) {
+      j->shape[w] *= j->shape[d];
+    } else {
+      j->shape[++w] = j->shape[d];
+    }
+    for (int k = 0; k < n; k++) all[k]->stride[w] = all[k]->stride[d];
+  }
+  if (w < 0) { /* one element */
+    w = 0;
+    j->shape[0] = 1;
+    for (int k = 0; k < n; k++) all[k]->stride[0] = 1;
+  }
+  j->ndim = w + 1;
+}
+
+static void put_number(job *j, ac_scalar s, void *dst) {
+  if (j->ct == ACI_C_F32) *(float *)dst = (float)aci_scalar_f(s);
+  else if (j->ct == ACI_C_F64) *(double *)dst = aci_scalar_f(s);
+  else *(int64_t *)dst = aci_scalar_i(s);
+}
+
+static void put_param(job *j, int i, const ac_value *v) {
+  ac_scalar s = {.kind = AC_SCALAR_FLOAT, .f = 0};
+  if (v->kind == AC_T_SCALAR) s = v->scalar;
+  else if (v->kind == AC_T_FLOAT) s.f = v->f;
+  else if (v->kind == AC_T_BOOL) s.f = v->b ? 1 : 0;
+  else if (v->kind == AC_T_INT || v->kind == AC_T_ENUM) s.f = (double)v->i;
+  put_number(j, s, (char *)&j->p + (size_t)i * aci_ctype_bytes(j->ct));
+}
+
+ac_status aci_map_cpu(ac_frame *f, ac_err *e) { return aci_map_run(f, f->desc->data, e); }
+
+ac_status aci_map_run(ac_frame *f, const aci_map *m, ac_err *e) {
+  const ac_tensor *o = f->out[0];
+  job j;
+  (void)e;
+  if (o->numel == 0) return AC_OK;
+  ac_dtype cd = compute_dtype(f, m);
+  j.ct = aci_ctype_of(cd);
+  j.loop = j.ct == ACI_C_F32 ? m->f32 : j.ct == ACI_C_F64 ? m->f64 : m->i64;
+  j.n_in = m->n_in;
+  j.ndim = o->ndim;
+  memcpy(j.shape, o->shape, (size_t)o->ndim * 8);
+  j.out.ptr = aci_data(o);
+  j.out.dt = (ac_dtype)o->dtype;
+  memcpy(j.out.stride, o->stride, (size_t)o->ndim * 8);
+  for (int i = m->n_in; i < f->n_args && i - m->n_in < ACI_MAP_MAX_P; i++) put_param(&j, i - m->n_in, &f->args[i]);
+  for (int k = 0; k < m->n_in; k++) {
+    operand *p = &j.in[k];
+    if (f->args[k].kind == AC_T_TENSOR) {
+      const ac_tensor *t = f->args[k].tensor;
+      int lead = o->ndim - t->ndim;
+      p->ptr = aci_data(t);
+      p->dt = (ac_dtype)t->dtype;
+      for (int d = 0; d < o->ndim; d++) p->stride[d] = d < lead || (t->shape[d - lead] == 1 && o->shape[d] != 1) ? 0 : t->stride[d - lead];
+    } else { /* a number: one element of the compute type, repeated */
+      static const ac_dtype of[] = {AC_F32, AC_F64, AC_I64};
+      put_number(&j, f->args[k].scalar, &j.number[k]);
+      if (o->dtype == AC_BOOL && j.ct == ACI_C_F32 && cd != AC_F32) { /* compared as a value of the tensor's dtype */
+        uint16_t h;
+        aci_store(j.ct, &j.number[k], cd, &h, 1, 1);
+        aci_load(j.ct, &j.number[k], cd, &h, 1, 1);
+      }
+      p->ptr = (const char *)&j.number[k];
+      p->dt = of[j.ct];
+      memset(p->stride, 0, (size_t)o->ndim * 8);
+    }
+  }
+  coalesce(&j);
+  if (o->numel <= GRAIN) range(&j, 0, o->numel);
+  else ac_parallel_for(f->team, o->numel, GRAIN, range, &j);
+  return AC_OK;
+}

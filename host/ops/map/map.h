@@ -1,0 +1,98 @@
+/* Map-like ops: out[i] = f(a[i], b[i], ...; p) with broadcasting. The formula is written once; this makes the loops, the shape rule
+ * and the kernel of it.
+ *
+ *   #define FWD(T, p, x) m_exp(x)
+ *   AC_MAP1(exp, FWD, .sig = "exp(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_OUT(0), .inplace = true);
+ *
+ * The first parameters (1 to 4, the macro's number) are the elements, tensors or numbers; further scalar, float, int, bool or enum
+ * parameters arrive in p[0], p[1], ... converted to T. T is float (for f32 f16 bf16) or double; in the N macros also int64_t
+ * (for integers and bool), and the result has the promoted dtype. Without N integer inputs are computed and returned in f32. B: as N, result bool.
+ * .flops_per_element is 1 where an op does not say otherwise. A formula may use m_* of base/vmath.h, must be branch-free in spirit (it is vectorised), and may not touch anything but its arguments. */
+#ifndef ACI_OPS_MAP_H
+#define ACI_OPS_MAP_H
+#include "base/vmath.h"
+#include "device/cpu/isa.h"
+#include "ops/map/convert.h"
+#include "ops/op.h"
+
+enum { ACI_MAP_MAX_IN = 4, ACI_MAP_MAX_P = 6 };
+
+typedef void (*aci_map_loop)(int64_t n, void *out, const void *const *in, const void *p);
+
+typedef struct aci_map {
+  int n_in;
+  aci_map_loop f32, f64, i64; /* i64 NULL: integers are computed in f32 */
+} aci_map;
+
+ac_status aci_map_shape(ac_frame *f, ac_err *e);
+ac_status aci_map_shape_bool(ac_frame *f, ac_err *e);
+ac_status aci_map_cpu(ac_frame *f, ac_err *e);
+
+/* Runs another map over the same arguments: for ops whose formula follows from a parameter. */
+ac_status aci_map_run(ac_frame *f, const aci_map *m, ac_err *e);
+/* Shape rule of maps that mean nothing for truth values: as aci_map_shape, but refuses bool among the element arguments. */
+ac_status aci_map_shape_nobool(ac_frame *f, ac_err *e);
+
+/* Argument i of a recorded call as an operand: the saved tensor, or the number that was given. */
+static inline ac_operand aci_grad_operand(const ac_grad *g, int i) {
+  return g->args[i].kind == AC_T_SCALAR ? (ac_operand){NULL, g->args[i].scalar} : ac_operand_tensor(g->args[i].tensor);
+}
+static inline ac_operand aci_value_operand(const ac_value *v) {
+  return v->kind == AC_T_SCALAR ? (ac_operand){NULL, v->scalar} : ac_operand_tensor(v->tensor);
+}
+/* Zeros of the shape and dtype of argument i: the gradient of a step function. */
+static inline void aci_grad_zero(ac_grad *g, int i) {
+  if (ac_grad_needs(g, i)) ac_grad_set(g, i, ac_grad_reduce_to(g, i, x_zeros_like(&g->x, g->dout[0], NULL, NULL)));
+}
+/* Formulas for integers and floats in one expression. */
+#define ACI_BY_INT(x, for_int, for_float) _Generic((x), int64_t: (for_int), default: (for_float))
+
+#define ACI_MAP_HEAD(T) \
+  T p[ACI_MAP_MAX_P];   \
+  T *o = out;           \
+  memcpy(p, pv, sizeof p); \
+  (void)p;
+#define ACI_MAP_FN(name) AC_ISA_FN(name, (int64_t n, void *out, const void *const *in, const void *pv), (n, out, in, pv))
+
+#define ACI_LOOP1(op, T, sfx, F)                                     \
+  ACI_MAP_FN(op##_##sfx) {                            \
+    ACI_MAP_HEAD(T) const T *a = in[0];                              \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) o[i] = (T)F(T, p, a[i]); \
+  }
+#define ACI_LOOP2(op, T, sfx, F)                                     \
+  ACI_MAP_FN(op##_##sfx) {                            \
+    ACI_MAP_HEAD(T) const T *a = in[0], *b = in[1];                  \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) o[i] = (T)F(T, p, a[i], b[i]); \
+  }
+#define ACI_LOOP3(op, T, sfx, F)                                     \
+  ACI_MAP_FN(op##_##sfx) {                            \
+    ACI_MAP_HEAD(T) const T *a = in[0], *b = in[1], *c = in[2];      \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) o[i] = (T)F(T, p, a[i], b[i], c[i]); \
+  }
+#define ACI_LOOP4(op, T, sfx, F)                                     \
+  ACI_MAP_FN(op##_##sfx) {                            \
+    ACI_MAP_HEAD(T) const T *a = in[0], *b = in[1], *c = in[2], *d = in[3]; \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) o[i] = (T)F(T, p, a[i], b[i], c[i], d[i]); \
+  }
+
+#define ACI_MAP_FLT(op, K, F, ...)                                               \
+  ACI_LOOP##K(op, float, f32, F) ACI_LOOP##K(op, double, f64, F)                 \
+  static const aci_map op##_map = {K, op##_f32, op##_f64, NULL};                 \
+  AC_OP(op, .shape = aci_map_shape, .cpu = aci_map_cpu, .data = &op##_map, __VA_ARGS__)
+#define ACI_MAP_NUM(op, K, F, SHAPE, ...)                                        \
+  ACI_LOOP##K(op, float, f32, F) ACI_LOOP##K(op, double, f64, F)                 \
+  ACI_LOOP##K(op, int64_t, i64, F)                                               \
+  static const aci_map op##_map = {K, op##_f32, op##_f64, op##_i64};             \
+  AC_OP(op, .shape = SHAPE, .cpu = aci_map_cpu, .data = &op##_map, __VA_ARGS__)
+
+#define AC_MAP1(op, F, ...) ACI_MAP_FLT(op, 1, F, __VA_ARGS__)
+#define AC_MAP2(op, F, ...) ACI_MAP_FLT(op, 2, F, __VA_ARGS__)
+#define AC_MAP3(op, F, ...) ACI_MAP_FLT(op, 3, F, __VA_ARGS__)
+#define AC_MAP4(op, F, ...) ACI_MAP_FLT(op, 4, F, __VA_ARGS__)
+#define AC_MAP1N(op, F, ...) ACI_MAP_NUM(op, 1, F, aci_map_shape, __VA_ARGS__)
+#define AC_MAP2N(op, F, ...) ACI_MAP_NUM(op, 2, F, aci_map_shape, __VA_ARGS__)
+#define AC_MAP3N(op, F, ...) ACI_MAP_NUM(op, 3, F, aci_map_shape, __VA_ARGS__)
+#define AC_MAP1B(op, F, ...) ACI_MAP_NUM(op, 1, F, aci_map_shape_bool, .nondiff = true, __VA_ARGS__)
+#define AC_MAP2B(op, F, ...) ACI_MAP_NUM(op, 2, F, aci_map_shape_bool, .nondiff = true, __VA_ARGS__)
+
+#endif

@@ -1,0 +1,7 @@
+/* ne: y = x != other, true where x differs from other; NaN compares as in IEEE 754.
+   x, other (any shapes that broadcast) -> y (bool).          No gradient. */
+#include "ops/map/map.h"
+
+#define FWD(T, p, x, y) ((x) != (y))
+
+AC_MAP2B(ne, FWD, .sig = "ne(x: operand, other: operand) -> tensor");

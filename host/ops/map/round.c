@@ -1,0 +1,9 @@
+/* round: y = nearest integer, halves to the even one; integers stay.          x (any shape) -> y (same shape, dtype)
+   gradient: dx = 0. */
+#include "ops/map/map.h"
+
+#define FWD(T, p, x) ACI_BY_INT(x, x, m_rint(x))
+
+static void grad(ac_grad *g) { aci_grad_zero(g, 0); }
+
+AC_MAP1N(round, FWD, .sig = "round(x: tensor) -> tensor", .grad = grad, .inplace = true);

@@ -1,0 +1,13 @@
+/* sqrt: y = sqrt x; NaN below 0.          x (any shape) -> y (same shape)
+   gradient: dx = dy / (2 y). */
+#include "ops/map/map.h"
+
+#define FWD(T, p, x) (m_sqrt(x))
+
+static void grad(ac_grad *g) {
+  ac_expr *x = &g->x;
+  ac_tensor *dy = g->dout[0];
+  ac_grad_set(g, 0, x_div(x, T(dy), T(x_mul(x, T(g->out[0]), F(2)))));
+}
+
+AC_MAP1(sqrt, FWD, .sig = "sqrt(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_OUT(0), .inplace = true, .flops_per_element = 4);

@@ -1,0 +1,41 @@
+/* to: x in another dtype, on another device, or both; x itself when nothing changes.          x (any shape) -> y (same shape)
+   gradient: dx = dy taken back to the dtype and device of x. */
+#include "ops/ctx_impl.h"
+#include "ops/op.h"
+
+static bool same_device(const ac_device *a, const ac_device *b) { return a == b || (a->kind == b->kind && a->index == b->index); }
+
+static int plain(ac_expr *x, const ac_value *a, ac_tensor **out) {
+  ac_tensor *t = a[0].tensor;
+  if (a[1].kind == AC_T_DTYPE && a[1].dtype != (ac_dtype)t->dtype) t = x_cast(x, t, a[1].dtype);
+  if (t != NULL && a[2].kind == AC_T_DEVICE && !same_device(a[2].device, t->device))
+    t = x_copy_to(x, aci_is_contiguous(t) ? t : x_clone(x, t), a[2].device, t->device);
+  out[0] = t;
+  return 1;
+}
+
+/* copy_to: x (contiguous) on another device. The device that is not the host does the copying. */
+static ac_status shape(ac_frame *f, ac_err *e) {
+  const ac_tensor *x = ARG_T(f, 0);
+  ac_device *to = f->args[1].device;
+  if (x->device->kind == AC_DEV_META && to->kind != AC_DEV_META)
+    return AC_FAIL(e, DEVICE, "a meta tensor has no bytes to copy to %s", to->name);
+  f->device = to;
+  f->team = to->team;
+  return ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, x->shape, e);
+}
+
+static ac_status cpu(ac_frame *f, ac_err *e) {
+  const ac_tensor *x = ARG_T(f, 0), *y = f->out[0];
+  ac_device *d = x->device;
+  size_t bytes = (size_t)x->numel * aci_dsize((ac_dtype)x->dtype);
+  if (bytes == 0) return AC_OK;
+  AC_TRY(d->vt->copy(d, NULL, aci_data(y), aci_data(x), bytes, e));
+  return ac_device_sync(d, e);
+}
+
+static void grad(ac_grad *g) { ac_grad_set(g, 0, x_to(&g->x, g->dout[0], NULL, ac_grad_device(g, 0, 0))); }
+
+AC_OP(to, .sig = "to(x: tensor, dtype: dtype?, device: device?) -> tensor", .composed = plain);
+AC_OP(copy_to, .sig = "copy_to(x: tensor, device: device, from: device) -> tensor", .shape = shape, .cpu = cpu,
+      .grad = grad, .hidden = true);

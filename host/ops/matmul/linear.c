@@ -1,0 +1,67 @@
+/* linear: y = x weight^T + bias.          x (..., in), weight (out, in), bias (out)? -> y (..., out)
+   gradient: dx = dy weight, dweight = dy^T x and dbias = the sum of dy, both over all rows. */
+#include "ops/index/index.h"
+#include "ops/matmul/product.h"
+
+static ac_status shape(ac_frame *f, ac_err *e) {
+  const ac_tensor *x = ARG_T(f, 0), *w = ARG_T(f, 1);
+  char a[128], b[128];
+  int64_t s[AC_MAX_DIMS];
+  if (x->ndim == 0 || w->ndim != 2)
+    return AC_FAIL(e, SHAPE, "needs an input of at least one dim and a weight (out, in), got shapes %s and %s",
+                   aci_shape_str(x->ndim, x->shape, a, sizeof a), aci_shape_str(w->ndim, w->shape, b, sizeof b));
+  AC_TRY(aci_product_dtypes(f, 0, 2, e));
+  if (x->shape[x->ndim - 1] != w->shape[1]) return aci_product_mismatch(x, w, x->shape[x->ndim - 1], w->shape[1], e);
+  if (!ARG_NONE(f, 2)) {
+    const ac_tensor *bias = ARG_T(f, 2);
+    if (bias->ndim != 1 || bias->shape[0] != w->shape[0])
+      return AC_FAIL(e, SHAPE, "a weight of shape %s needs a bias of shape (%lld), got %s", aci_shape_str(w->ndim, w->shape, a, sizeof a),
+                     (long long)w->shape[0], aci_shape_str(bias->ndim, bias->shape, b, sizeof b));
+  }
+  memcpy(s, x->shape, (size_t)x->ndim * 8);
+  s[x->ndim - 1] = w->shape[0];
+  return ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, s, e);
+}
+
+static ac_status cpu(ac_frame *f, ac_err *e) {
+  const ac_tensor *x = ARG_T(f, 0), *w = ARG_T(f, 1);
+  const int nd = x->ndim;
+  ac_block *block = NULL;
+  aci_product p = {.dtype = (ac_dtype)x->dtype, .n_batch_dims = nd > 2 ? nd - 2 : 0, .m = nd > 1 ? x->shape[nd - 2] : 1,
+                   .n = w->shape[0], .k = w->shape[1], .a = aci_data(x), .b = aci_data(w), .c = aci_data(f->out[0]),
+                   .a_rs = nd > 1 ? x->stride[nd - 2] : 0, .a_cs = x->stride[nd - 1], .b_rs = w->stride[1], .b_cs = w->stride[0],
+                   .alpha = 1};
+  for (int d = 0; d < nd - 2; d++) {
+    p.batch[d] = x->shape[d];
+    p.a_batch[d] = x->stride[d];
+  }
+  if (!ARG_NONE(f, 2)) {
+    AC_TRY(aci_contiguous_data(f, ARG_T(f, 2), &p.bias, &block, e));
+    p.bias_dtype = (ac_dtype)ARG_T(f, 2)->dtype;
+  }
+  ac_status st = aci_product_run(f, &p, e);
+  ac_block_free(block);
+  return st;
+}
+
+static int64_t flops(const ac_frame *f) { return 2 * f->out[0]->numel * ARG_T(f, 1)->shape[1]; }
+
+static void grad(ac_grad *g) {
+  ac_expr *ex = &g->x;
+  ac_tensor *x = ARG_T(g, 0), *w = ARG_T(g, 1), *dy = g->dout[0];
+  int64_t m = 1, out = ac_grad_shape(g, 1, 0)[0], in = ac_grad_shape(g, 1, 0)[1];
+  for (int d = 0; d < dy->ndim - 1; d++) m *= dy->shape[d];
+  if (ac_grad_needs(g, 0)) ac_grad_set(g, 0, x_matmul(ex, dy, w));
+  int64_t rows_x[2] = {m, in}, rows_y[2] = {m, out};
+  if (dy->ndim != 2) dy = x_reshape(ex, dy, rows_y, 2);
+  if (ac_grad_needs(g, 1)) {
+    if (x->ndim != 2) x = x_reshape(ex, x, rows_x, 2);
+    ac_grad_set(g, 1, x_matmul(ex, x_t(ex, dy), x));
+  }
+  int64_t rows = 0;
+  if (ac_grad_needs(g, 2)) ac_grad_set(g, 2, x_sum(ex, dy, &rows, 1, false, NULL));
+}
+
+AC_OP(linear, .sig = "linear(x: tensor, weight: tensor, bias: tensor?) -> tensor", .shape = shape, .cpu = cpu, .grad = grad,
+      .flops = flops, .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .save_for = {1 << 1, 1 << 0},
+      .autocast = AC_CAST_LOWER);

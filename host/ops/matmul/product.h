@@ -1,0 +1,30 @@
+/* One description of a (batched) matrix product over strided operands, and its way to the CPU's gemm. Used by matmul, linear, addmm and
+ * attention's plain path. */
+#ifndef ACI_OPS_PRODUCT_H
+#define ACI_OPS_PRODUCT_H
+#include "ops/op.h"
+
+/* C[b, i, j] = alpha * sum over k of A[b, i, k] B[b, k, j] + beta * C[b, i, j] + bias[j]. C is contiguous (batch..., m, n).
+ * Strides are in elements; a batch stride of 0 repeats the operand. */
+typedef struct aci_product {
+  ac_dtype dtype;
+  int n_batch_dims;
+  int64_t batch[AC_MAX_DIMS];
+  int64_t m, n, k;
+  const void *a, *b;
+  void *c;
+  int64_t a_batch[AC_MAX_DIMS], a_rs, a_cs;
+  int64_t b_batch[AC_MAX_DIMS], b_rs, b_cs;
+  const void *bias; /* n values, contiguous, or NULL */
+  ac_dtype bias_dtype;
+  double alpha, beta;
+} aci_product;
+
+/* Rows of A that lie behind one another become one large product when B is shared. */
+ac_status aci_product_run(ac_frame *f, aci_product *p, ac_err *e);
+/* DTYPE unless matrix products exist for the dtype of argument a and arguments a..b have the same. */
+ac_status aci_product_dtypes(const ac_frame *f, int a, int b, ac_err *e);
+/* "SHAPE: matrix of shape (2, 3) times (4, 5): 3 and 4 must be equal". */
+ac_status aci_product_mismatch(const ac_tensor *x, const ac_tensor *y, int64_t kx, int64_t ky, ac_err *e);
+
+#endif

@@ -1,0 +1,255 @@
+/* Rows of layer_norm and rms_norm, forward and backward. rms is layer_norm whose mean is taken as 0.
+ *
+ * dweight and dbias are sums over all rows: pieces of a number of rows that follows from the shape add up partial sums of their own, which
+ * then meet in double in the order of the pieces. */
+#include "base/vmath.h"
+#include "device/cpu/isa.h"
+#include "ops/ctx_impl.h"
+#include "ops/norm/norm.h"
+#include "ops/reduce/slots.h"
+
+enum { LANES = 32, MAX_PIECES = 64, MIN_ROWS = 16 };
+
+#define FOLD(T, s)                        \
+  for (int w_ = LANES / 2; w_ > 0; w_ /= 2) \
+    for (int k = 0; k < w_; k++) s[k] += s[k + w_];
+
+#define ROW_FNS(T, sfx)                                                                                                  \
+  AC_ISA_FN(square_##sfx, (const T *restrict x, T mean, int64_t n, T *restrict out), (x, mean, n, out)) {               \
+    T s[LANES] = {0};                                                                                                   \
+    int64_t i = 0;                                                                                                      \
+    for (; i + LANES <= n; i += LANES)                                                                                  \
+      for (int k = 0; k < LANES; k++) s[k] = m_fma(x[i + k] - mean, x[i + k] - mean, s[k]);                             \
+    for (int k = 0; i + k < n; k++) s[k] = m_fma(x[i + k] - mean, x[i + k] - mean, s[k]);                               \
+    FOLD(T, s)                                                                                                          \
+    *out = s[0];                                                                                                        \
+  }                                                                                                                     \
+  AC_ISA_FN(apply_##sfx, (const T *x, T mean, T rstd, const T *w, const T *b, int64_t n, T *y), (x, mean, rstd, w, b, n, y)) { \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = m_fma((x[i] - mean) * rstd, w[i], b[i]);                \
+  }                                                                                                                     \
+  AC_ISA_FN(dots_##sfx, (const T *restrict dy, const T *restrict w, const T *restrict x, T mean, int64_t n, T *restrict out), \
+            (dy, w, x, mean, n, out)) { /* sums of g and of g * (x - mean) */                                           \
+    T s[LANES] = {0}, d[LANES] = {0};                                                                                   \
+    int64_t i = 0;                                                                                                      \
+    for (; i + LANES <= n; i += LANES)                                                                                  \
+      for (int k = 0; k < LANES; k++) {                                                                                 \
+        T g = dy[i + k] * w[i + k];                                                                                     \
+        s[k] += g;                                                                                                      \
+        d[k] = m_fma(g, x[i + k] - mean, d[k]);                                                                         \
+      }                                                                                                                 \
+    for (int k = 0; i + k < n; k++) {                                                                                   \
+      T g = dy[i + k] * w[i + k];                                                                                       \
+      s[k] += g;                                                                                                        \
+      d[k] = m_fma(g, x[i + k] - mean, d[k]);                                                                           \
+    }                                                                                                                   \
+    FOLD(T, s)                                                                                                          \
+    FOLD(T, d)                                                                                                          \
+    out[0] = s[0];                                                                                                      \
+    out[1] = d[0];                                                                                                      \
+  }                                                                                                                     \
+  AC_ISA_FN(back_##sfx, (const T *dy, const T *w, const T *x, T mean, T rstd, T c1, T c2, int64_t n, T *dx, T *dw, T *db), \
+            (dy, w, x, mean, rstd, c1, c2, n, dx, dw, db)) {                                                            \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                                                              \
+      T h = (x[i] - mean) * rstd;                                                                                       \
+      dw[i] = m_fma(dy[i], h, dw[i]);                                                                                   \
+      db[i] += dy[i];                                                                                                   \
+      dx[i] = rstd * (m_fma(dy[i], w[i], -c1) - h * c2);                                                                \
+    }                                                                                                                   \
+  }                                                                                                                     \
+  static void stats_##sfx(const T *x, int64_t n, bool rms, double eps, T *mean, T *rstd) {                              \
+    double sum = 0;                                                                                                     \
+    *mean = rms ? 0 : (T)(aci_sum_##sfx(x, n) / (double)n);                                                             \
+    for (int64_t i = 0; i < n; i += ACI_RED_BLOCK) {                                                                    \
+      T s;                                                                                                              \
+      square_##sfx(x + i, *mean, n - i < ACI_RED_BLOCK ? n - i : ACI_RED_BLOCK, &s);                                    \
+      sum += (double)s;                                                                                                 \
+    }                                                                                                                   \
+    *rstd = (T)(1 / sqrt(sum / (double)n + eps));                                                                       \
+  }                                                                                                                     \
+  static void row_##sfx(const void *x, const void *w, const void *b, int64_t n, bool rms, double eps, void *y) {        \
+    T mean, rstd;                                                                                                       \
+    stats_##sfx(x, n, rms, eps, &mean, &rstd);                                                                          \
+    apply_##sfx(x, mean, rstd, w, b, n, y);                                                                             \
+  }                                                                                                                     \
+  static void row_back_##sfx(const void *dy, const void *w, const T *x, int64_t n, bool rms, double eps, void *dx, void *dw, void *db) { \
+    T mean, rstd, s[2];                                                                                                 \
+    double c1 = 0, c2 = 0;                                                                                              \
+    stats_##sfx(x, n, rms, eps, &mean, &rstd);                                                                          \
+    for (int64_t i = 0; i < n; i += ACI_RED_BLOCK) {                                                                    \
+      dots_##sfx((const T *)dy + i, (const T *)w + i, x + i, mean, n - i < ACI_RED_BLOCK ? n - i : ACI_RED_BLOCK, s);   \
+      c1 += (double)s[0];                                                                                               \
+      c2 += (double)s[1];                                                                                               \
+    }                                                                                                                   \
+    c1 = rms ? 0 : c1 / (double)n;                                                                                      \
+    c2 = c2 * (double)rstd / (double)n;                                                                                 \
+    back_##sfx(dy, w, x, mean, rstd, (T)c1, (T)c2, n, dx, dw, db);                                                      \
+  }
+ROW_FNS(float, f32)
+ROW_FNS(double, f64)
+
+typedef struct job {
+  aci_reduce_plan x, dy;
+  bool rms;
+  double eps;
+  const ac_tensor *out;
+  const void *w, *b;
+  aci_slots *slots;
+  char *part; /* backward: per piece dweight, then dbias */
+  int64_t rows;
+} job;
+
+static bool direct(const job *j) { return aci_ctype_bytes(j->x.ct) == aci_dsize((ac_dtype)j->out->dtype); }
+
+static void forward(void *arg, int64_t begin, int64_t end) {
+  const job *j = arg;
+  const int64_t n = j->x.n_reduced, es = (int64_t)aci_dsize((ac_dtype)j->out->dtype);
+  int slot = aci_slots_take(j->slots);
+  char *buf = aci_slots_at(j->slots, slot);
+  for (int64_t r = begin; r < end; r++) {
+    char *dst = (char *)aci_data(j->out) + r * n * es;
+    const void *x = aci_reduce_block(&j->x, aci_reduce_base(&j->x, r), 0, n, buf);
+    void *y = direct(j) ? (void *)dst : buf;
+    if (j->x.ct == ACI_C_F32) row_f32(x, j->w, j->b, n, j->rms, j->eps, y);
+    else row_f64(x, j->w, j->b, n, j->rms, j->eps, y);
+    if (!direct(j)) aci_store(j->x.ct, y, (ac_dtype)j->out->dtype, dst, 1, n);
+  }
+  aci_slots_give(j->slots, slot);
+}
+
+static void backward(void *arg, int64_t begin, int64_t end) {
+  const job *j = arg;
+  const int64_t n = j->x.n_reduced, es = (int64_t)aci_dsize((ac_dtype)j->out->dtype);
+  const size_t row = (size_t)n * aci_ctype_bytes(j->x.ct);
+  int slot = aci_slots_take(j->slots);
+  char *buf = aci_slots_at(j->slots, slot);
+  for (int64_t piece = begin; piece < end; piece++) {
+    char *dw = j->part + (size_t)piece * 2 * row, *db = dw + row;
+    int64_t last = (piece + 1) * j->rows < j->x.n_out ? (piece + 1) * j->rows : j->x.n_out;
+    memset(dw, 0, 2 * row);
+    for (int64_t r = piece * j->rows; r < last; r++) {
+      char *dst = (char *)aci_data(j->out) + r * n * es;
+      const void *x = aci_reduce_block(&j->x, aci_reduce_base(&j->x, r), 0, n, buf);
+      const void *dy = aci_reduce_block(&j->dy, aci_reduce_base(&j->dy, r), 0, n, buf + row);
+      void *dx = direct(j) ? (void *)dst : buf + 2 * row;
+      if (j->x.ct == ACI_C_F32) row_back_f32(dy, j->w, x, n, j->rms, j->eps, dx, dw, db);
+      else row_back_f64(dy, j->w, x, n, j->rms, j->eps, dx, dw, db);
+      if (!direct(j)) aci_store(j->x.ct, dx, (ac_dtype)j->out->dtype, dst, 1, n);
+    }
+  }
+  aci_slots_give(j->slots, slot);
+}
+
+/* weight or bias as one row of the compute type, or `missing` everywhere. */
+static void fill_row(const ac_value *v, aci_ctype ct, double missing, int64_t n, void *dst) {
+  if (v != NULL && v->kind == AC_T_TENSOR) {
+    aci_reduce_plan p;
+    aci_reduce_plan_make(&p, v->tensor, ACI_ALL_DIMS, ct);
+    aci_reduce_fetch(&p, 0, 0, n, dst);
+  } else {
+    for (int64_t i = 0; i < n; i++)
+      if (ct == ACI_C_F32) ((float *)dst)[i] = (float)missing;
+      else ((double *)dst)[i] = missing;
+  }
+}
+
+ac_status aci_norm_run(ac_frame *f, bool rms, int bias_arg, double eps, ac_err *e) {
+  const ac_tensor *x = ARG_T(f, 0);
+  const aci_ctype ct = aci_ctype_of((ac_dtype)x->dtype);
+  aci_slots slots;
+  ac_block *params;
+  job j = {.rms = rms, .eps = eps, .out = f->out[0], .slots = &slots};
+  if (x->numel == 0) return AC_OK;
+  aci_reduce_plan_make(&j.x, x, aci_norm_mask(x->ndim, f->args[1].n), ct);
+  const int64_t n = j.x.n_reduced, grain = aci_reduce_grain(&j.x);
+  const size_t row = (size_t)n * aci_ctype_bytes(ct);
+  AC_TRY(ac_block_alloc(f->device, 2 * row, AC_MEM_ACTIVATION, f->stream, &params, e));
+  ac_status st = aci_slots_open(&slots, f, (j.x.n_out + grain - 1) / grain, row, e);
+  if (st == AC_OK) {
+    char *p = ac_block_ptr(params);
+    fill_row(&f->args[2], ct, 1, n, p);
+    fill_row(bias_arg < 0 ? NULL : &f->args[bias_arg], ct, 0, n, p + row);
+    j.w = p;
+    j.b = p + row;
+    ac_parallel_for(f->team, j.x.n_out, grain, forward, &j);
+    aci_slots_close(&slots);
+  }
+  ac_block_free(params);
+  return st;
+}
+
+/* Partial sums of every piece together, in their order. */
+static void join(const job *j, int64_t n_pieces, int which, const ac_tensor *out) {
+  const int64_t n = j->x.n_reduced;
+  const ac_dtype dt = (ac_dtype)out->dtype;
+  for (int64_t i = 0; i < n; i++) {
+    double s = 0;
+    for (int64_t p = 0; p < n_pieces; p++) {
+      int64_t at = (p * 2 + which) * n + i;
+      s += j->x.ct == ACI_C_F32 ? (double)((const float *)(const void *)j->part)[at] : ((const double *)(const void *)j->part)[at];
+    }
+    aci_store(ACI_C_F64, &s, dt, (char *)aci_data(out) + i * (int64_t)aci_dsize(dt), 1, 1);
+  }
+}
+
+ac_status aci_norm_backward_run(ac_frame *f, bool rms, double eps, ac_err *e) {
+  const ac_tensor *dy = ARG_T(f, 0), *x = ARG_T(f, 1);
+  const aci_ctype ct = aci_ctype_of((ac_dtype)x->dtype);
+  aci_slots slots;
+  ac_block *mem;
+  job j = {.rms = rms, .eps = eps, .out = f->out[0], .slots = &slots};
+  uint32_t mask = aci_norm_mask(x->ndim, f->args[2].n);
+  aci_reduce_plan_make(&j.x, x, mask, ct);
+  aci_reduce_plan_make(&j.dy, dy, mask, ct);
+  const int64_t n = j.x.n_reduced, rows = (j.x.n_out + MAX_PIECES - 1) / MAX_PIECES;
+  const size_t row = (size_t)n * aci_ctype_bytes(ct);
+  j.rows = rows < MIN_ROWS ? MIN_ROWS : rows;
+  const int64_t n_pieces = x->numel == 0 ? 0 : (j.x.n_out + j.rows - 1) / j.rows;
+  AC_TRY(ac_block_alloc(f->device, (size_t)(1 + 2 * n_pieces) * row, AC_MEM_ACTIVATION, f->stream, &mem, e));
+  ac_status st = aci_slots_open(&slots, f, n_pieces, 3 * row, e);
+  if (st == AC_OK) {
+    j.w = ac_block_ptr(mem);
+    j.part = (char *)ac_block_ptr(mem) + row;
+    if (n_pieces > 0) fill_row(&f->args[3], ct, 1, n, ac_block_ptr(mem));
+    ac_parallel_for(f->team, n_pieces, 1, backward, &j);
+    for (int k = 1; k < f->n_out; k++) join(&j, n_pieces, k - 1, f->out[k]);
+    aci_slots_close(&slots);
+  }
+  ac_block_free(mem);
+  return st;
+}
+
+ac_status aci_norm_check(const ac_frame *f, int at, int param, ac_err *e) {
+  const ac_tensor *x = ARG_T(f, at);
+  const ac_value *s = &f->args[at + 1], *p = &f->args[param];
+  char a[128], b[128];
+  bool ok = s->n > 0 && s->n <= x->ndim && memcmp(x->shape + x->ndim - s->n, s->ints, 8 * (size_t)s->n) == 0;
+  if (!ac_dtype_is_float((ac_dtype)x->dtype))
+    return AC_FAIL(e, DTYPE, "x has to be floating point, not %s", ac_dtype_name((ac_dtype)x->dtype));
+  if (!ok)
+    return AC_FAIL(e, SHAPE, "a tensor of shape %s does not end in normalized_shape %s",
+                   aci_shape_str(x->ndim, x->shape, a, sizeof a), aci_shape_str(s->n, s->ints, b, sizeof b));
+  if (p->kind != AC_T_TENSOR) return AC_OK;
+  const char *name = aci_op_sig(f->op)->param[param].name;
+  if (p->tensor->ndim != s->n || memcmp(p->tensor->shape, s->ints, 8 * (size_t)s->n) != 0)
+    return AC_FAIL(e, SHAPE, "%s has shape %s, normalized_shape is %s", name,
+                   aci_shape_str(p->tensor->ndim, p->tensor->shape, a, sizeof a), aci_shape_str(s->n, s->ints, b, sizeof b));
+  if (p->tensor->dtype != x->dtype && (p->tensor->dtype != AC_F32 || x->dtype == AC_F64))
+    return AC_FAIL(e, DTYPE, "%s is %s where x is %s; it has to be of the same dtype, or f32", name,
+                   ac_dtype_name((ac_dtype)p->tensor->dtype), ac_dtype_name((ac_dtype)x->dtype));
+  return AC_OK;
+}
+
+ac_status aci_norm_backward_shape(ac_frame *f, bool rms, ac_err *e) {
+  const ac_tensor *dy = ARG_T(f, 0), *x = ARG_T(f, 1);
+  char a[128], b[128];
+  AC_TRY(aci_norm_check(f, 1, 3, e));
+  if (!aci_same_shape(dy, x))
+    return AC_FAIL(e, SHAPE, "the gradient has shape %s, x has %s", aci_shape_str(dy->ndim, dy->shape, a, sizeof a),
+                   aci_shape_str(x->ndim, x->shape, b, sizeof b));
+  AC_TRY(ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, x->shape, e));
+  for (int k = 0; !ARG_NONE(f, 3) && k < (rms ? 1 : 2); k++) {
+    const ac_tensor *w = ARG_T(f, 3);
+    AC_TRY(ac_frame_out(f, (ac_dtype)w->dtype, w->ndim, w->shape, e));
+  }
+  return AC_OK;
+}

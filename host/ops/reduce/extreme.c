@@ -1,0 +1,205 @@
+/* Largest and smallest elements, with their places: one pass in lanes finds the value of a block, a second over that block alone, and only
+ * when it holds a new best, finds the place. */
+#include "ops/reduce/extreme.h"
+
+#include "device/cpu/isa.h"
+
+enum { LANES = 32, CHUNK = 1 << 16 };
+
+#define MAX_FLT(a, b) ((a) > (b) || (a) != (a))
+#define MIN_FLT(a, b) ((a) < (b) || (a) != (a))
+#define MAX_INT(a, b) ((a) > (b))
+#define MIN_INT(a, b) ((a) < (b))
+#define SAME_FLT(a, b) ((a) == (b) || ((a) != (a) && (b) != (b)))
+#define SAME_INT(a, b) ((a) == (b))
+
+/* best of n >= 1 elements; then `first`: where it stands. beats: is a strictly beyond b, NaN being the end? */
+#define EXTREME(name, T, TAKE, SAME)                                                            \
+  AC_ISA_FN(name, (const T *restrict x, int64_t n, T *restrict out), (x, n, out)) {             \
+    T s[LANES];                                                                                 \
+    int64_t i = 0;                                                                              \
+    for (int k = 0; k < LANES; k++) s[k] = x[0];                                                \
+    for (; i + LANES <= n; i += LANES)                                                          \
+      for (int k = 0; k < LANES; k++) s[k] = TAKE(x[i + k], s[k]) ? x[i + k] : s[k];            \
+    for (int k = 0; i + k < n; k++) s[k] = TAKE(x[i + k], s[k]) ? x[i + k] : s[k];              \
+    for (int w = LANES / 2; w > 0; w /= 2)                                                      \
+      for (int k = 0; k < w; k++) s[k] = TAKE(s[k + w], s[k]) ? s[k + w] : s[k];                \
+    *out = s[0];                                                                                \
+  }                                                                                             \
+  static void name##_list(const aci_reduce_plan *p, int64_t base, int64_t a, int64_t b, void *value, int64_t *at) { \
+    _Alignas(64) T buf[ACI_RED_BLOCK];                                                          \
+    T best = 0;                                                                                 \
+    for (int64_t i = a; i < b; i += ACI_RED_BLOCK) {                                            \
+      int64_t n = b - i < ACI_RED_BLOCK ? b - i : ACI_RED_BLOCK, k = 0;                         \
+      const T *x = aci_reduce_block(p, base, i, n, buf);                                        \
+      T m;                                                                                      \
+      name(x, n, &m);                                                                           \
+      if (i > a && (!TAKE(m, best) || SAME(m, best))) continue;                                 \
+      while (!SAME(x[k], m)) k++;                                                               \
+      best = m;                                                                                 \
+      *at = i + k;                                                                              \
+    }                                                                                           \
+    memcpy(value, &best, sizeof best);                                                          \
+  }                                                                                             \
+  static bool name##_beats(const void *a, const void *b) {                                      \
+    T x, y;                                                                                     \
+    memcpy(&x, a, sizeof x);                                                                    \
+    memcpy(&y, b, sizeof y);                                                                    \
+    return TAKE(x, y) && !SAME(x, y);                                                           \
+  }
+EXTREME(max_f32, float, MAX_FLT, SAME_FLT)
+EXTREME(max_f64, double, MAX_FLT, SAME_FLT)
+EXTREME(max_i64, int64_t, MAX_INT, SAME_INT)
+EXTREME(min_f32, float, MIN_FLT, SAME_FLT)
+EXTREME(min_f64, double, MIN_FLT, SAME_FLT)
+EXTREME(min_i64, int64_t, MIN_INT, SAME_INT)
+
+typedef struct found {
+  int64_t at;
+  char value[8]; /* of the compute type */
+} found;
+
+typedef struct job {
+  aci_reduce_plan p;
+  void (*list)(const aci_reduce_plan *, int64_t, int64_t, int64_t, void *, int64_t *);
+  bool (*beats)(const void *, const void *);
+  ac_tensor *values, *indices;
+  found *part; /* [output][chunk] */
+  int64_t n_chunks, chunk;
+} job;
+
+static void put(const job *j, int64_t o, const found *v) {
+  if (j->values != NULL) {
+    ac_dtype dt = (ac_dtype)j->values->dtype;
+    aci_store(j->p.ct, v->value, dt, (char *)aci_data(j->values) + o * (int64_t)aci_dsize(dt), 1, 1);
+  }
+  if (j->indices != NULL) ((int64_t *)aci_data(j->indices))[o] = v->at;
+}
+
+static void range(void *arg, int64_t begin, int64_t end) {
+  const job *j = arg;
+  for (int64_t i = begin; i < end; i++) {
+    int64_t o = i / j->n_chunks, a = i % j->n_chunks * j->chunk;
+    int64_t b = a + j->chunk < j->p.n_reduced ? a + j->chunk : j->p.n_reduced;
+    found v = {0};
+    j->list(&j->p, aci_reduce_base(&j->p, o), a, b, v.value, &v.at);
+    if (j->part != NULL) j->part[i] = v;
+    else put(j, o, &v);
+  }
+}
+
+ac_status aci_extreme(ac_frame *f, const ac_tensor *x, uint32_t mask, bool min, ac_tensor *values, ac_tensor *indices, ac_err *e) {
+  job j = {.values = values, .indices = indices};
+  ac_block *block = NULL;
+  if ((values != NULL ? values : indices)->numel == 0) return AC_OK;
+  aci_reduce_plan_make(&j.p, x, mask, aci_ctype_of((ac_dtype)x->dtype));
+  switch (j.p.ct) {
+    case ACI_C_F32: j.list = min ? min_f32_list : max_f32_list; j.beats = min ? min_f32_beats : max_f32_beats; break;
+    case ACI_C_F64: j.list = min ? min_f64_list : max_f64_list; j.beats = min ? min_f64_beats : max_f64_beats; break;
+    default: j.list = min ? min_i64_list : max_i64_list; j.beats = min ? min_i64_beats : max_i64_beats;
+  }
+  j.chunk = j.p.n_out >= 64 ? j.p.n_reduced : CHUNK;
+  j.n_chunks = (j.p.n_reduced + j.chunk - 1) / j.chunk;
+  if (j.n_chunks > 1) {
+    AC_TRY(ac_block_alloc(f->device, (size_t)(j.n_chunks * j.p.n_out) * sizeof(found), AC_MEM_ACTIVATION, f->stream, &block, e));
+    j.part = ac_block_ptr(block);
+  }
+  ac_parallel_for(f->team, j.p.n_out * j.n_chunks, j.n_chunks > 1 ? 1 : aci_reduce_grain(&j.p), range, &j);
+  for (int64_t o = 0; j.n_chunks > 1 && o < j.p.n_out; o++) {
+    const found *c = j.part + o * j.n_chunks, *best = c;
+    for (int64_t i = 1; i < j.n_chunks; i++)
+      if (j.beats(c[i].value, best->value)) best = c + i;
+    put(&j, o, best);
+  }
+  ac_block_free(block);
+  return AC_OK;
+}
+
+ac_status aci_extreme_check(const ac_frame *f, uint32_t mask, ac_err *e) {
+  const ac_tensor *x = ARG_T(f, 0);
+  char a[128];
+  int64_t out = 1, under = 1;
+  for (int d = 0; d < x->ndim; d++) *(mask >> d & 1 ? &under : &out) *= x->shape[d];
+  if (x->dtype > AC_BOOL) return AC_FAIL(e, DTYPE, "%s is a storage dtype; cast it first", ac_dtype_name((ac_dtype)x->dtype));
+  if (under == 0 && out != 0)
+    return AC_FAIL(e, SHAPE, "nothing to choose from in a tensor of shape %s", aci_shape_str(x->ndim, x->shape, a, sizeof a));
+  return AC_OK;
+}
+
+/* ---- max, min ---- */
+ac_status aci_extreme_pair_shape(ac_frame *f, ac_err *e) {
+  const ac_tensor *x = ARG_T(f, 0);
+  int d = 0;
+  if (ARG_NONE(f, 1)) {
+    AC_TRY(aci_extreme_check(f, ACI_ALL_DIMS, e));
+    return ac_frame_out(f, (ac_dtype)x->dtype, 0, NULL, e);
+  }
+  AC_TRY(ac_frame_dim(f, 1, x->ndim, &d, e));
+  AC_TRY(aci_extreme_check(f, aci_reduce_mask(&f->args[1], x->ndim), e));
+  AC_TRY(aci_reduce_out(f, 1, 2, (ac_dtype)x->dtype, e));
+  return aci_reduce_out(f, 1, 2, AC_I64, e);
+}
+
+ac_status aci_extreme_pair_run(ac_frame *f, bool min, ac_err *e) {
+  const ac_tensor *x = ARG_T(f, 0);
+  return aci_extreme(f, x, aci_reduce_mask(&f->args[1], x->ndim), min, f->out[0], f->n_out > 1 ? f->out[1] : NULL, e);
+}
+
+/* Over everything: dy shared equally by all elements that are the extreme one (NaN, if that is it). */
+static ac_tensor *share(ac_grad *g) {
+  ac_expr *x = &g->x;
+  ac_tensor *in = ARG_T(g, 0), *y = g->out[0];
+  ac_tensor *nan = x_mul(x, T(x_ne(x, T(in), T(in))), T(x_ne(x, T(y), T(y))));
+  ac_tensor *is = x_add(x, T(x_eq(x, T(in), T(y))), T(nan), aci_float(1));
+  return x_where(x, is, T(x_div(x, T(g->dout[0]), T(x_sum(x, is, NULL, 0, false, NULL)))), F(0));
+}
+
+void aci_extreme_pair_grad(ac_grad *g) {
+  ac_expr *x = &g->x;
+  if (ARG_NONE(g, 1)) {
+    ac_grad_set(g, 0, share(g));
+    return;
+  }
+  int n = ac_grad_ndim(g, 0, 0);
+  ac_tensor *dy = aci_reduce_unsqueeze(g, &g->args[1], g->dout[0]), *at = aci_reduce_unsqueeze(g, &g->args[1], g->out[1]);
+  if (n > 0) dy = x_gather_backward(x, dy, ARG_I(g, 1) < 0 ? ARG_I(g, 1) + n : ARG_I(g, 1), at, ac_grad_shape(g, 0, 0), n);
+  ac_grad_set(g, 0, dy);
+}
+
+/* ---- amax, amin ---- */
+ac_status aci_extreme_values_shape(ac_frame *f, ac_err *e) {
+  const ac_tensor *x = ARG_T(f, 0);
+  uint32_t mask;
+  AC_TRY(ac_frame_dims(f, 1, x->ndim, &mask, e));
+  AC_TRY(aci_extreme_check(f, aci_reduce_mask(&f->args[1], x->ndim), e));
+  return aci_reduce_out(f, 1, 2, (ac_dtype)x->dtype, e);
+}
+
+ac_status aci_extreme_values_run(ac_frame *f, bool min, ac_err *e) {
+  const ac_tensor *x = ARG_T(f, 0);
+  return aci_extreme(f, x, aci_reduce_mask(&f->args[1], x->ndim), min, f->out[0], NULL, e);
+}
+
+void aci_extreme_values_grad(ac_grad *g) {
+  ac_expr *x = &g->x;
+  const ac_value *dims = &g->args[1];
+  const int64_t *list = dims->kind == AC_T_NONE ? NULL : dims->ints;
+  ac_tensor *y = aci_reduce_unsqueeze(g, dims, g->out[0]), *dy = aci_reduce_unsqueeze(g, dims, g->dout[0]);
+  ac_tensor *is = x_eq(x, T(ARG_T(g, 0)), T(y));
+  ac_tensor *count = x_sum(x, is, list, list == NULL ? 0 : dims->n, true, NULL);
+  ac_grad_set(g, 0, x_div(x, T(x_mul(x, T(dy), T(is))), T(count)));
+}
+
+/* ---- argmax, argmin ---- */
+ac_status aci_extreme_index_shape(ac_frame *f, ac_err *e) {
+  const ac_tensor *x = ARG_T(f, 0);
+  int d = 0;
+  if (!ARG_NONE(f, 1)) AC_TRY(ac_frame_dim(f, 1, x->ndim, &d, e));
+  AC_TRY(aci_extreme_check(f, aci_reduce_mask(&f->args[1], x->ndim), e));
+  return aci_reduce_out(f, 1, 2, AC_I64, e);
+}
+
+ac_status aci_extreme_index_run(ac_frame *f, bool min, ac_err *e) {
+  const ac_tensor *x = ARG_T(f, 0);
+  return aci_extreme(f, x, aci_reduce_mask(&f->args[1], x->ndim), min, NULL, f->out[0], e);
+}

@@ -1,0 +1,144 @@
+/* Kernels of softmax and log_softmax, forward and backward. A slice along dim is a row: used in place when it is contiguous and of the
+ * compute type, copied into a buffer otherwise. Rows run in parallel. */
+#include "base/vmath.h"
+#include "device/cpu/isa.h"
+#include "ops/reduce/slots.h"
+#include "ops/reduce/softmax.h"
+
+enum { LANES = 32 };
+
+#define ROW_FNS(T, sfx)                                                                                               \
+  AC_ISA_FN(max_##sfx, (const T *restrict x, int64_t n, T *restrict out), (x, n, out)) {                             \
+    T s[LANES];                                                                                                      \
+    int64_t i = 0;                                                                                                   \
+    for (int k = 0; k < LANES; k++) s[k] = x[0];                                                                     \
+    for (; i + LANES <= n; i += LANES)                                                                               \
+      for (int k = 0; k < LANES; k++) s[k] = m_max(x[i + k], s[k]);                                                  \
+    for (int k = 0; i + k < n; k++) s[k] = m_max(x[i + k], s[k]);                                                    \
+    for (int w = LANES / 2; w > 0; w /= 2)                                                                           \
+      for (int k = 0; k < w; k++) s[k] = m_max(s[k + w], s[k]);                                                      \
+    *out = s[0];                                                                                                     \
+  }                                                                                                                  \
+  AC_ISA_FN(exp_##sfx, (const T *x, T m, int64_t n, T *y), (x, m, n, y)) {                                           \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = m_exp(x[i] - m);                                     \
+  }                                                                                                                  \
+  AC_ISA_FN(scale_##sfx, (const T *x, T a, T b, int64_t n, T *y), (x, a, b, n, y)) {                                 \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - a) * b;                                      \
+  }                                                                                                                  \
+  AC_ISA_FN(shift_##sfx, (const T *x, T a, T b, int64_t n, T *y), (x, a, b, n, y)) {                                 \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - a) - b;                                      \
+  }                                                                                                                  \
+  AC_ISA_FN(dot_##sfx, (const T *restrict x, const T *restrict y, int64_t n, T *restrict out), (x, y, n, out)) {     \
+    T s[LANES] = {0};                                                                                                \
+    int64_t i = 0;                                                                                                   \
+    for (; i + LANES <= n; i += LANES)                                                                               \
+      for (int k = 0; k < LANES; k++) s[k] = m_fma(x[i + k], y[i + k], s[k]);                                        \
+    for (int k = 0; i + k < n; k++) s[k] = m_fma(x[i + k], y[i + k], s[k]);                                          \
+    for (int w = LANES / 2; w > 0; w /= 2)                                                                           \
+      for (int k = 0; k < w; k++) s[k] += s[k + w];                                                                  \
+    *out = s[0];                                                                                                     \
+  }                                                                                                                  \
+  AC_ISA_FN(back_##sfx, (const T *dy, const T *y, T s, int64_t n, T *dx), (dy, y, s, n, dx)) {                       \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) dx[i] = y[i] * (dy[i] - s);                                 \
+  }                                                                                                                  \
+  AC_ISA_FN(log_back_##sfx, (const T *dy, const T *y, T s, int64_t n, T *dx), (dy, y, s, n, dx)) {                   \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) dx[i] = dy[i] - m_exp(y[i]) * s;                            \
+  }                                                                                                                  \
+  T aci_row_max_##sfx(const T *x, int64_t n) {                                                                       \
+    T m;                                                                                                             \
+    max_##sfx(x, n, &m);                                                                                             \
+    return m;                                                                                                        \
+  }                                                                                                                  \
+  double aci_row_exp_##sfx(const T *x, T m, int64_t n, T *y) {                                                       \
+    exp_##sfx(x, m, n, y);                                                                                           \
+    return aci_sum_##sfx(y, n);                                                                                      \
+  }                                                                                                                  \
+  static double row_dot_##sfx(const T *x, const T *y, int64_t n) {                                                   \
+    double s = 0;                                                                                                    \
+    for (int64_t i = 0; i < n; i += ACI_RED_BLOCK) {                                                                 \
+      T v;                                                                                                           \
+      dot_##sfx(x + i, y + i, n - i < ACI_RED_BLOCK ? n - i : ACI_RED_BLOCK, &v);                                    \
+      s += (double)v;                                                                                                \
+    }                                                                                                                \
+    return s;                                                                                                        \
+  }                                                                                                                  \
+  static void row_##sfx(const T *x, T *y, int64_t n, bool logs) {                                                     \
+    T m = aci_row_max_##sfx(x, n);                                                                                   \
+    double s = aci_row_exp_##sfx(x, m, n, y);                                                                        \
+    if (logs) shift_##sfx(x, m, (T)m_log(s), n, y);                                                                   \
+    else scale_##sfx(y, 0, (T)(1 / s), n, y);                                                                        \
+  }                                                                                                                  \
+  static void row_backward_##sfx(const T *dy, const T *y, T *dx, int64_t n, bool logs) {                              \
+    if (logs) log_back_##sfx(dy, y, (T)aci_sum_##sfx(dy, n), n, dx);                                                  \
+    else back_##sfx(dy, y, (T)row_dot_##sfx(dy, y, n), n, dx);                                                       \
+  }
+ROW_FNS(float, f32)
+ROW_FNS(double, f64)
+
+typedef struct job {
+  aci_reduce_plan a, b, o; /* inputs (x, or dy and y) and the output */
+  bool two, logs;
+  aci_slots *slots;        /* three rows of the compute type each */
+} job;
+
+static void range(void *arg, int64_t begin, int64_t end) {
+  const job *j = arg;
+  const int64_t n = j->a.n_reduced;
+  const aci_ctype ct = j->a.ct;
+  const size_t row = (size_t)n * aci_ctype_bytes(ct);
+  const bool direct = j->o.n_red == 1 && (n == 1 || j->o.red_stride[0] == 1) && aci_ctype_bytes(ct) == aci_dsize(j->o.dt);
+  int slot = aci_slots_take(j->slots);
+  char *buf = aci_slots_at(j->slots, slot);
+  for (int64_t r = begin; r < end; r++) {
+    char *dst = (char *)(uintptr_t)j->o.ptr + aci_reduce_base(&j->o, r) * (int64_t)aci_dsize(j->o.dt);
+    const void *a = aci_reduce_block(&j->a, aci_reduce_base(&j->a, r), 0, n, buf);
+    const void *b = j->two ? aci_reduce_block(&j->b, aci_reduce_base(&j->b, r), 0, n, buf + row) : NULL;
+    void *y = direct ? dst : buf + 2 * row;
+    if (ct == ACI_C_F32 && j->two) row_backward_f32(a, b, y, n, j->logs);
+    else if (ct == ACI_C_F32) row_f32(a, y, n, j->logs);
+    else if (j->two) row_backward_f64(a, b, y, n, j->logs);
+    else row_f64(a, y, n, j->logs);
+    if (!direct) aci_store(ct, y, j->o.dt, dst, j->o.red_stride[0], n);
+  }
+  aci_slots_give(j->slots, slot);
+}
+
+static ac_status run(ac_frame *f, const ac_tensor *a, const ac_tensor *b, int dim_arg, bool logs, ac_err *e) {
+  aci_slots slots;
+  job j = {.two = b != NULL, .logs = logs, .slots = &slots};
+  uint32_t mask = aci_reduce_mask(&f->args[dim_arg], a->ndim);
+  aci_ctype ct = aci_ctype_of((ac_dtype)f->out[0]->dtype);
+  if (f->out[0]->numel == 0) return AC_OK;
+  aci_reduce_plan_make(&j.a, a, mask, ct);
+  if (b != NULL) aci_reduce_plan_make(&j.b, b, mask, ct);
+  aci_reduce_plan_make(&j.o, f->out[0], mask, ct);
+  const int64_t grain = aci_reduce_grain(&j.a);
+  AC_TRY(aci_slots_open(&slots, f, (j.a.n_out + grain - 1) / grain, 3 * (size_t)j.a.n_reduced * aci_ctype_bytes(ct), e));
+  ac_parallel_for(f->team, j.a.n_out, grain, range, &j);
+  aci_slots_close(&slots);
+  return AC_OK;
+}
+
+ac_status aci_softmax_run(ac_frame *f, bool logs, ac_err *e) { return run(f, ARG_T(f, 0), NULL, 1, logs, e); }
+ac_status aci_softmax_run_backward(ac_frame *f, bool logs, ac_err *e) { return run(f, ARG_T(f, 0), ARG_T(f, 1), 2, logs, e); }
+
+ac_status aci_softmax_shape(ac_frame *f, ac_err *e) {
+  const ac_tensor *x = ARG_T(f, 0);
+  ac_dtype dt = ARG_NONE(f, 2) ? (ac_dtype)x->dtype : f->args[2].dtype;
+  int d;
+  if (!ac_dtype_is_float(dt))
+    return AC_FAIL(e, DTYPE, "the result has to be floating point, not %s; pass dtype or cast the tensor", ac_dtype_name(dt));
+  AC_TRY(ac_frame_dim(f, 1, x->ndim, &d, e));
+  return ac_frame_out(f, dt, x->ndim, x->shape, e);
+}
+
+ac_status aci_softmax_shape_backward(ac_frame *f, ac_err *e) {
+  const ac_tensor *dy = ARG_T(f, 0), *y = ARG_T(f, 1);
+  int d;
+  char a[128], b[128];
+  if (!aci_same_shape(dy, y))
+    return AC_FAIL(e, SHAPE, "the gradient has shape %s, the result %s", aci_shape_str(dy->ndim, dy->shape, a, sizeof a),
+                   aci_shape_str(y->ndim, y->shape, b, sizeof b));
+  AC_TRY(ac_frame_dim(f, 2, y->ndim, &d, e));
+  return ac_frame_out(f, (ac_dtype)y->dtype, y->ndim, y->shape, e);
+}

@@ -1,0 +1,268 @@
+/* Sums: the kernels behind sum, mean and every gradient that undoes broadcasting.
+ *
+ * Rows: the elements of one output come in blocks of ACI_RED_BLOCK, each added in LANES lanes that are then folded; blocks meet in double, added
+ * pairwise by a binary counter. Lists beyond CHUNK elements are cut into chunks that run in parallel and meet the same way.
+ * Columns: when the kept dims are the contiguous ones, whole rows are added to a tile of outputs: GROUP rows in f32, groups in double, and
+ * chunks of rows in parallel. Both keep to memory speed and to errors that grow with the logarithm of the length. */
+#include "base/vmath.h"
+#include "device/cpu/isa.h"
+#include "ops/reduce/reduce.h"
+
+enum { LANES = 32, CHUNK = 1 << 16, TILE = 512, GROUP = 64, MAX_LEVELS = 48 };
+
+/* ---- a block ---- */
+#define LANE_SUM(T, sfx)                                                              \
+  AC_ISA_FN(lanes_##sfx, (const T *restrict x, int64_t n, T *restrict out), (x, n, out)) { \
+    T s[LANES] = {0};                                                                 \
+    int64_t i = 0;                                                                    \
+    for (; i + LANES <= n; i += LANES)                                                \
+      for (int k = 0; k < LANES; k++) s[k] += x[i + k];                               \
+    for (int k = 0; i + k < n; k++) s[k] += x[i + k];                                 \
+    for (int w = LANES / 2; w > 0; w /= 2)                                            \
+      for (int k = 0; k < w; k++) s[k] += s[k + w];                                   \
+    *out = s[0];                                                                      \
+  }
+LANE_SUM(float, f32)
+LANE_SUM(double, f64)
+LANE_SUM(uint64_t, i64)
+
+/* ---- pairwise addition of a stream ---- */
+typedef struct counter {
+  uint64_t n;
+  double level[MAX_LEVELS];
+} counter;
+
+static void count_in(counter *c, double v) {
+  int l = 0;
+  for (uint64_t n = c->n++; n & 1; n >>= 1) v += c->level[l++];
+  c->level[l] = v;
+}
+static double count_out(const counter *c) {
+  double s = 0;
+  int l = 0;
+  for (uint64_t n = c->n; n != 0; n >>= 1, l++)
+    if (n & 1) s += c->level[l];
+  return s;
+}
+
+double aci_sum_f32(const float *x, int64_t n) {
+  counter c = {0, {0}};
+  for (int64_t i = 0; i < n; i += ACI_RED_BLOCK) {
+    float s;
+    lanes_f32(x + i, n - i < ACI_RED_BLOCK ? n - i : ACI_RED_BLOCK, &s);
+    count_in(&c, s);
+  }
+  return count_out(&c);
+}
+double aci_sum_f64(const double *x, int64_t n) {
+  counter c = {0, {0}};
+  for (int64_t i = 0; i < n; i += ACI_RED_BLOCK) {
+    double s;
+    lanes_f64(x + i, n - i < ACI_RED_BLOCK ? n - i : ACI_RED_BLOCK, &s);
+    count_in(&c, s);
+  }
+  return count_out(&c);
+}
+
+/* ---- outputs ---- */
+typedef struct job {
+  aci_reduce_plan p;
+  double divisor;
+  ac_tensor *out;
+  double *part;    /* partial sums of floats, [chunk][output]; NULL when one chunk does */
+  uint64_t *ipart; /* of integers */
+  int64_t n_chunks, chunk; /* reduced elements (rows) a chunk takes */
+  int64_t n_tiles;
+} job;
+
+static void put_f64(const job *j, int64_t o, double v) {
+  ac_dtype dt = (ac_dtype)j->out->dtype;
+  v /= j->divisor;
+  aci_store(ACI_C_F64, &v, dt, (char *)aci_data(j->out) + o * (int64_t)aci_dsize(dt), 1, 1);
+}
+static void put_i64(const job *j, int64_t o, uint64_t v) {
+  ac_dtype dt = (ac_dtype)j->out->dtype;
+  aci_store(ACI_C_I64, &v, dt, (char *)aci_data(j->out) + o * (int64_t)aci_dsize(dt), 1, 1);
+}
+
+/* ---- rows ---- */
+static double row_f(const aci_reduce_plan *p, int64_t base, int64_t begin, int64_t end) {
+  _Alignas(64) double buf[ACI_RED_BLOCK];
+  counter c = {0, {0}};
+  for (int64_t i = begin; i < end; i += ACI_RED_BLOCK) {
+    int64_t n = end - i < ACI_RED_BLOCK ? end - i : ACI_RED_BLOCK;
+    const void *x = aci_reduce_block(p, base, i, n, buf);
+    float s32 = 0;
+    double s64 = 0;
+    if (p->ct == ACI_C_F32) lanes_f32(x, n, &s32);
+    else lanes_f64(x, n, &s64);
+    count_in(&c, p->ct == ACI_C_F32 ? s32 : s64);
+  }
+  return count_out(&c);
+}
+static uint64_t row_i(const aci_reduce_plan *p, int64_t base, int64_t begin, int64_t end) {
+  _Alignas(64) int64_t buf[ACI_RED_BLOCK];
+  uint64_t sum = 0, s;
+  for (int64_t i = begin; i < end; i += ACI_RED_BLOCK) {
+    int64_t n = end - i < ACI_RED_BLOCK ? end - i : ACI_RED_BLOCK;
+    lanes_i64(aci_reduce_block(p, base, i, n, buf), n, &s);
+    sum += s;
+  }
+  return sum;
+}
+
+/* Items are (output, chunk). */
+static void rows(void *arg, int64_t begin, int64_t end) {
+  const job *j = arg;
+  for (int64_t i = begin; i < end; i++) {
+    int64_t o = i / j->n_chunks, c = i % j->n_chunks, a = c * j->chunk, b = a + j->chunk < j->p.n_reduced ? a + j->chunk : j->p.n_reduced;
+    int64_t base = aci_reduce_base(&j->p, o);
+    if (j->p.ct == ACI_C_I64) {
+      uint64_t v = row_i(&j->p, base, a, b);
+      if (j->ipart != NULL) j->ipart[c * j->p.n_out + o] = v;
+      else put_i64(j, o, v);
+    } else {
+      double v = row_f(&j->p, base, a, b);
+      if (j->part != NULL) j->part[c * j->p.n_out + o] = v;
+      else put_f64(j, o, v);
+    }
+  }
+}
+
+/* ---- columns ---- */
+#define ADD_ROWS(T, sfx)                                                                                          \
+  AC_ISA_FN(add4_##sfx, (T *restrict s, const T *a, const T *b, const T *c, const T *d, int64_t n), (s, a, b, c, d, n)) { \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) s[i] += (a[i] + b[i]) + (c[i] + d[i]);                   \
+  }                                                                                                               \
+  AC_ISA_FN(add1_##sfx, (T *restrict s, const T *a, int64_t n), (s, a, n)) {                                      \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) s[i] += a[i];                                            \
+  }
+ADD_ROWS(float, f32)
+ADD_ROWS(double, f64)
+ADD_ROWS(uint64_t, i64)
+
+AC_ISA_FN(flush_f32, (double *restrict d, float *restrict s, int64_t n), (d, s, n)) {
+  for (int64_t i = 0; i < n; i++) {
+    d[i] += (double)s[i];
+    s[i] = 0;
+  }
+}
+
+static const void *column_row(const aci_reduce_plan *p, int64_t base, int64_t r, int64_t n, void *buf) {
+  static const ac_dtype same[] = {AC_F32, AC_F64, AC_I64};
+  int64_t off = base;
+  for (int d = p->n_red - 1; d >= 0; d--) {
+    off += r % p->red_shape[d] * p->red_stride[d];
+    r /= p->red_shape[d];
+  }
+  const char *src = p->ptr + off * (int64_t)aci_dsize(p->dt);
+  if (p->dt == same[p->ct]) return src;
+  aci_load(p->ct, buf, p->dt, src, 1, n);
+  return buf;
+}
+
+/* Sums rows [a, b) of a tile of n outputs that starts at offset base into acc (n values of 8 bytes). */
+static void column(const aci_reduce_plan *p, int64_t base, int64_t a, int64_t b, int64_t n, void *acc) {
+  _Alignas(64) char buf[4][TILE * 8];
+  _Alignas(64) float s32[TILE];
+  const void *row[4];
+  memset(acc, 0, (size_t)n * 8);
+  memset(s32, 0, sizeof s32);
+  for (int64_t r = a; r < b;) {
+    int m = b - r >= 4 ? 4 : 1;
+    for (int k = 0; k < m; k++) row[k] = column_row(p, base, r + k, n, buf[k]);
+    switch (p->ct) {
+      case ACI_C_F32:
+        if (m == 4) add4_f32(s32, row[0], row[1], row[2], row[3], n);
+        else add1_f32(s32, row[0], n);
+        break;
+      case ACI_C_F64:
+        if (m == 4) add4_f64(acc, row[0], row[1], row[2], row[3], n);
+        else add1_f64(acc, row[0], n);
+        break;
+      default:
+        if (m == 4) add4_i64(acc, row[0], row[1], row[2], row[3], n);
+        else add1_i64(acc, row[0], n);
+    }
+    r += m;
+    if (p->ct == ACI_C_F32 && ((r - a) % GROUP == 0 || r == b)) flush_f32(acc, s32, n);
+  }
+}
+
+/* Items are (outer kept index, tile of the last kept dim, chunk of rows). */
+static void columns(void *arg, int64_t begin, int64_t end) {
+  const job *j = arg;
+  const int64_t width = j->p.keep_shape[j->p.n_keep - 1];
+  _Alignas(64) double acc[TILE];
+  for (int64_t i = begin; i < end; i++) {
+    int64_t c = i % j->n_chunks, tile = i / j->n_chunks, first = tile % j->n_tiles * TILE, o = tile / j->n_tiles * width + first;
+    int64_t n = width - first < TILE ? width - first : TILE, a = c * j->chunk;
+    int64_t b = a + j->chunk < j->p.n_reduced ? a + j->chunk : j->p.n_reduced;
+    column(&j->p, aci_reduce_base(&j->p, o), a, b, n, acc);
+    if (j->part != NULL) {
+      memcpy(j->part + c * j->p.n_out + o, acc, (size_t)n * 8);
+    } else if (j->ipart != NULL) {
+      memcpy(j->ipart + c * j->p.n_out + o, acc, (size_t)n * 8);
+    } else {
+      ac_dtype dt = (ac_dtype)j->out->dtype;
+      char *dst = (char *)aci_data(j->out) + o * (int64_t)aci_dsize(dt);
+      if (j->p.ct != ACI_C_I64 && j->divisor != 1)
+        for (int64_t k = 0; k < n; k++) acc[k] /= j->divisor;
+      aci_store(j->p.ct == ACI_C_I64 ? ACI_C_I64 : ACI_C_F64, acc, dt, dst, 1, n);
+    }
+  }
+}
+
+/* Chunks of every output together. */
+static void join(void *arg, int64_t begin, int64_t end) {
+  const job *j = arg;
+  for (int64_t o = begin; o < end; o++) {
+    if (j->ipart != NULL) {
+      uint64_t s = 0;
+      for (int64_t c = 0; c < j->n_chunks; c++) s += j->ipart[c * j->p.n_out + o];
+      put_i64(j, o, s);
+    } else {
+      counter t = {0, {0}};
+      for (int64_t c = 0; c < j->n_chunks; c++) count_in(&t, j->part[c * j->p.n_out + o]);
+      put_f64(j, o, count_out(&t));
+    }
+  }
+}
+
+static bool by_columns(const aci_reduce_plan *p) {
+  int k = p->n_keep - 1;
+  return p->n_reduced > 1 && p->keep_stride[k] == 1 && p->keep_shape[k] >= 8 && p->red_stride[p->n_red - 1] != 1;
+}
+
+ac_status aci_reduce_sum(ac_frame *f, const ac_tensor *x, uint32_t mask, double divisor, ac_tensor *out, ac_err *e) {
+  job j = {.divisor = divisor, .out = out};
+  ac_block *block = NULL;
+  if (out->numel == 0) return AC_OK;
+  aci_reduce_plan_make(&j.p, x, mask, aci_ctype_of((ac_dtype)out->dtype));
+  const bool cols = by_columns(&j.p);
+  int64_t items = j.p.n_out;
+  j.chunk = CHUNK;
+  if (cols) {
+    int64_t width = j.p.keep_shape[j.p.n_keep - 1];
+    j.n_tiles = (width + TILE - 1) / TILE;
+    items = j.p.n_out / width * j.n_tiles;
+    j.chunk = CHUNK / (width < TILE ? width : TILE) / GROUP * GROUP;
+    if (j.chunk < GROUP) j.chunk = GROUP;
+    if (items >= 64) j.chunk = j.p.n_reduced; /* enough to share out */
+  } else if (items >= 64 && j.p.n_reduced < 4 * CHUNK) {
+    j.chunk = j.p.n_reduced;
+  }
+  if (j.chunk < 1) j.chunk = 1;
+  j.n_chunks = j.p.n_reduced > 0 ? (j.p.n_reduced + j.chunk - 1) / j.chunk : 1;
+  if (j.n_chunks > 1) {
+    AC_TRY(ac_block_alloc(f->device, (size_t)(j.n_chunks * j.p.n_out) * 8, AC_MEM_ACTIVATION, f->stream, &block, e));
+    if (j.p.ct == ACI_C_I64) j.ipart = ac_block_ptr(block);
+    else j.part = ac_block_ptr(block);
+  }
+  int64_t work = (j.chunk < j.p.n_reduced ? j.chunk : j.p.n_reduced + 1) * (cols ? TILE : 1);
+  int64_t grain = 32768 / work;
+  ac_parallel_for(f->team, items * j.n_chunks, grain < 1 ? 1 : grain, cols ? columns : rows, &j);
+  if (j.n_chunks > 1) ac_parallel_for(f->team, j.p.n_out, 1024, join, &j);
+  ac_block_free(block);
+  return AC_OK;
+}

@@ -1,0 +1,190 @@
+/* accel-opgen as the build runs it: what it reads out of files, what it refuses and where it points, and that it leaves
+ * unchanged files alone. That its output compiles and works is shown by the build and by check/dropin_op.sh. */
+#include "support/test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+/* Runs the tool on files of this test's folder; its output goes to out. Returns the exit status. */
+static int run(const char *args, char *out, size_t n) {
+  char command[2000];
+  snprintf(command, sizeof command, "cd '%s' && '%s/tools/accel-opgen' %s 2>&1", getenv("ACCEL_TEST_TMP"),
+           getenv("ACCEL_TEST_BUILD"), args);
+  FILE *p = popen(command, "r");
+  assert_non_null(p);
+  size_t got = fread(out, 1, n - 1, p);
+  out[got] = '\0';
+  int status = pclose(p);
+  assert_true(WIFEXITED(status));
+  return WEXITSTATUS(status);
+}
+
+static void put_file(const char *name, const char *text) {
+  char *path = ac_test_tmp_path(name);
+  ac_test_write(path, text, strlen(text));
+  free(path);
+}
+
+static char *take_file(const char *name) {
+  char *path = ac_test_tmp_path(name);
+  size_t n = 0;
+  char *text = ac_test_read(path, &n);
+  free(path);
+  return text;
+}
+
+static void expect_in(const char *name, const char *part) {
+  char *text = take_file(name);
+  ac_test_contains(text, part, __FILE__, __LINE__);
+  free(text);
+}
+
+static int make_folders(void **state) {
+  static const char *const names[] = {"src", "src/map", "src/gen", "bad"};
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    char *path = ac_test_tmp_path(names[i]);
+    mkdir(path, 0777);
+    free(path);
+  }
+  return 0;
+}
+
+static const char twice_c[] =
+    "/* twice: y = 2x, for tests.     x (any shape) -> y (same shape)\n"
+    " * gradient: dx = 2 dy. */\n"
+    "#define AC_MAP1(x) /* AC_OP(not_this, .sig = \"not_this() -> ()\") */\n"
+    "static const char *s = \"AC_OP(nor_this)\"; // AC_OP(nor_that)\n"
+    "  AC_OP(nor_indented, .sig = \"nor_indented() -> ()\");\n"
+    "AC_MAP1(twice, FWD(1, {2, 3}, ')'), .sig = \"twice(x: tensor, dim: dim = 0, \" /* here */\n"
+    "        \"mode: enum(slow|fast) = fast, lo: float = -inf, out: int?) -> tensor\",\n"
+    "        .grad = grad, .inplace = true, .autocast = AC_CAST_F32);\n"
+    "AC_OP(twice_backward, .sig = \"twice_backward(dy: tensor) -> (dx: tensor, w: tensor?)\", .cpu = NULL, "
+    ".hidden = true,\n"
+    "      .composed = made);\n"
+    "AC_REDUCE_X2 (also, .sig = \"also(x: tensors) -> tensors\", .nondiff = true);\n";
+
+static void reads_definitions(void **state) {
+  char out[4000];
+  put_file("src/map/twice.c", twice_c);
+  put_file("src/map/notes.txt", "AC_OP(broken");
+  put_file("src/gen/skip.c", "AC_OP(broken");
+  if (run("--src src --out gen", out, sizeof out) != 0) fail_msg("%s", out);
+  assert_string_equal(out, "");
+
+  expect_in("gen/accel/ops.h", "/* y = 2x, for tests.\n * twice(x: tensor,");
+  expect_in("gen/accel/ops.h", "enum { AC_TWICE_MODE_SLOW = 0, AC_TWICE_MODE_FAST = 1 };");
+  expect_in(
+      "gen/accel/ops.h",
+      "ac_status ac_twice(ac_ctx *c, ac_tensor *x, int64_t dim, int mode, double lo, const int64_t *out_,");
+  expect_in("gen/accel/ops.h", "ac_status ac_twice_(");
+  expect_in(
+      "gen/accel/ops.h",
+      "ac_status ac_also(ac_ctx *c, ac_tensor *const *x, int n_x, ac_tensor **out, int *n_out, ac_err *e);");
+  expect_in("gen/ops_x.h", "ac_tensor *x_twice_backward(ac_expr *ex, ac_tensor *dy, ac_tensor **out_w);");
+  expect_in("gen/ops_table.c", "    &aci_op_also,\n    &aci_op_twice,\n    &aci_op_twice_backward,\n");
+  expect_in("gen/ops_table.c", "aci_n_builtin_ops = 3;");
+  expect_in("gen/ops_table.c", "    1, /* twice_ */");
+  expect_in("gen/ops_api.c", "return call(c, 1, v, outs, 1, e);"); /* twice */
+  expect_in("gen/ops_api.c", "return call(c, 3, v, outs, 1, e);"); /* twice_, behind the plain ops */
+  expect_in("gen/lua/meta/ops.lua", "---@param dim? integer default 1\n");
+  expect_in("gen/lua/meta/ops.lua", "---@param lo? number default -math.huge\n");
+  expect_in("gen/lua/meta/ops.lua", "function Tensor:twice_(dim, mode, lo, out) end");
+  expect_in("gen/ops.md", "x:twice(dim = 1, mode = \"fast\", lo = -math.huge, out = nil) -> tensor");
+  expect_in("gen/ops.md", "Gradient: yes. Autocast: f32. File: `host/ops/map/twice.c`.");
+  expect_in("gen/ops.json", "\"mutates\": false, \"enum\": [\"slow\", \"fast\"], \"default\": \"fast\"}");
+  expect_in("gen/ops.json", "\"default\": \"-inf\"");
+
+  char *header = take_file("gen/accel/ops.h"), *stubs = take_file("gen/lua/meta/ops.lua"),
+       *page = take_file("gen/ops.md");
+  assert_null(strstr(header, "backward")); /* hidden */
+  assert_null(strstr(stubs, "backward"));
+  assert_null(strstr(page, "backward"));
+  assert_null(strstr(header, "_this"));
+  assert_null(strstr(header, "nor_"));
+  free(header);
+  free(stubs);
+  free(page);
+}
+
+static void leaves_unchanged_files_alone(void **state) {
+  char out[4000];
+  struct stat before, after;
+  put_file("src/map/twice.c", twice_c);
+  assert_int_equal(run("--src src --out gen", out, sizeof out), 0);
+  char *header = ac_test_tmp_path("gen/accel/ops.h"), *page = ac_test_tmp_path("gen/ops.md");
+  assert_int_equal(stat(header, &before), 0);
+  char *text = strdup(twice_c); /* a word of the head comment that only the reference page shows */
+  memcpy(strstr(text, "same shape"), "very shape", 10);
+  put_file("src/map/twice.c", text);
+  assert_int_equal(run("--src src --out gen", out, sizeof out), 0);
+  assert_int_equal(stat(header, &after), 0);
+  assert_int_equal(before.st_ino, after.st_ino); /* a rewritten file would be another one */
+  assert_int_equal(before.st_mtim.tv_nsec, after.st_mtim.tv_nsec);
+  expect_in("gen/ops.md", "very shape");
+  free(text);
+  free(header);
+  free(page);
+}
+
+static void refuses(void **state) {
+  static const struct {
+    const char *text, *message;
+  } cases[] = {
+      {"\n\nAC_OP(bad, .sig = \"bad(x: tenser) -> tensor\");\n",
+       "bad/bad.c:3: signature \"bad(x: tenser) -> tensor\", column 8: unknown type"},
+      {"AC_OP(bad, .sig = \"good(x: tensor) -> tensor\");\n",
+       "bad/bad.c:1: AC_OP(bad) has the signature of 'good'"},
+      {"AC_OP(good, .sig = \"good() -> ()\");\n", "bad/bad.c:1: no op of this file is called 'bad'"},
+      {"AC_OP(bad, .cpu = cpu);\n", "bad/bad.c:1: AC_OP(bad) has no .sig"},
+      {"AC_OP(bad, .sig = SIG);\n", "bad/bad.c:1: .sig has to be written as string literals"},
+      {"AC_OP(bad, .sig = \"bad() -> ()\" SUFFIX);\n",
+       "bad/bad.c:1: .sig has to be written as string literals"},
+      {"AC_OP(bad,\n .sig = \"bad\\n() -> ()\");\n", "bad/bad.c:2: escape '\\n'"},
+      {"AC_OP(bad, .sig = \"bad() -> ()\", .x = (1\n", "bad/bad.c:1: AC_OP(bad: no closing parenthesis"},
+      {"AC_OP(bad, .sig = \"bad() -> ()\",\n.hidden = HIDE);\n",
+       "bad/bad.c:2: .hidden has to be true or false"},
+      {"AC_OP(bad, .sig = \"bad() -> ()\", .autocast = AC_CAST_LOW);\n",
+       "bad/bad.c:1: .autocast has to be one of"},
+      {"AC_OP(bad, .sig = \"bad(n: int) -> tensor\", .inplace = true);\n",
+       "bad/bad.c:1: 'bad' cannot be in place"},
+      {"AC_OP(bad, .sig = \"bad() -> ()\");\nAC_OP(bad, .sig = \"bad() -> ()\");\n",
+       "bad/bad.c:2: op 'bad' is also defined at bad/bad.c:1"},
+      {"AC_OP(bad, .sig = \"bad(x: tensor) -> tensor\", .inplace = true);\nAC_OP(bad_, .sig = \"bad_() -> "
+       "()\");\n",
+       "bad/bad.c:2: op 'bad_' is also the in-place form of 'bad'"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    char out[4000];
+    put_file("bad/bad.c", cases[i].text);
+    int status = run("--out unwritten bad/bad.c", out, sizeof out);
+    if (strstr(out, cases[i].message) == NULL || status != 1)
+      fail_msg("case %zu: exit %d, \"%s\" instead of \"%s\"", i, status, out, cases[i].message);
+  }
+  char *path = ac_test_tmp_path("unwritten");
+  struct stat st;
+  assert_int_not_equal(stat(path, &st), 0); /* nothing is written after a mistake */
+  free(path);
+}
+
+static void refuses_bad_calls(void **state) {
+  char out[4000];
+  assert_int_equal(run("", out, sizeof out), 1);
+  ac_test_contains(out, "usage:", __FILE__, __LINE__);
+  assert_int_equal(run("--src nowhere --out gen", out, sizeof out), 1);
+  ac_test_contains(out, "nowhere", __FILE__, __LINE__);
+  assert_int_equal(run("--out gen missing.c", out, sizeof out), 1);
+  ac_test_contains(out, "missing.c:1: cannot be read", __FILE__, __LINE__);
+  put_file("src/map/twice.c", twice_c);
+  assert_int_equal(run("--src src --out /dev/null/gen", out, sizeof out), 1);
+  ac_test_contains(out, "cannot write", __FILE__, __LINE__);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(reads_definitions),
+                                     cmocka_unit_test(leaves_unchanged_files_alone),
+                                     cmocka_unit_test(refuses), cmocka_unit_test(refuses_bad_calls)};
+  return cmocka_run_group_tests(tests, make_folders, NULL);
+}
