@@ -1,0 +1,358 @@
+/* The backward engine: walks the nodes reachable from the outputs in descending order of their making, on the calling thread.
+ *
+ * Each run keeps its own table node -> (gradients so far, arrivals expected), so that runs nest (a hook, a recomputation or a second derivative
+ * may start another) and several graphs, or parts of one, are walked independently. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "accel/ops.h"
+#include "autograd/op_node.h"
+
+typedef struct entry {
+  ac_node *n;
+  ac_tensor **g;     /* per output, owned; NULL: nothing yet */
+  int32_t waits;     /* edges into this node not yet served */
+  bool needed;       /* leads to an input that was asked for */
+  bool wanted;       /* is one */
+  bool done;
+} entry;
+
+typedef struct run {
+  ac_ctx *c;
+  bool create_graph, retain_graph;
+  bool within; /* nothing behind the inputs belongs to this run */
+  entry **map; /* open addressing by node address */
+  uint32_t mask;
+  entry **order; /* every entry, then sorted */
+  int n, cap;
+  /* captures */
+  int n_inputs;
+  aci_edge *want;
+  ac_tensor **got;
+} run;
+
+static uint32_t hash_ptr(const void *p) { return (uint32_t)(((uintptr_t)p >> 4) * 2654435761u); }
+
+static entry *find(const run *r, const ac_node *n) {
+  if (r->map == NULL) return NULL;
+  for (uint32_t i = hash_ptr(n) & r->mask; r->map[i] != NULL; i = (i + 1) & r->mask)
+    if (r->map[i]->n == n) return r->map[i];
+  return NULL;
+}
+
+static ac_status grow(run *r, ac_err *e) {
+  uint32_t cap = r->map == NULL ? 256 : (r->mask + 1) * 2;
+  entry **map = calloc(cap, sizeof *map);
+  entry **order = realloc(r->order, cap / 2 * sizeof *order);
+  if (order != NULL) r->order = order;
+  if (map == NULL || order == NULL) {
+    free(map);
+    return AC_FAIL(e, OOM, "no memory for a backward pass");
+  }
+  free(r->map);
+  r->map = map;
+  r->mask = cap - 1;
+  r->cap = (int)(cap / 2);
+  for (int i = 0; i < r->n; i++) {
+    uint32_t p = hash_ptr(r->order[i]->n) & r->mask;
+    while (map[p] != NULL) p = (p + 1) & r->mask;
+    map[p] = r->order[i];
+  }
+  return AC_OK;
+}
+
+static ac_status visit(run *r, ac_node *n, entry **out, ac_err *e) {
+  *out = find(r, n);
+  if (*out != NULL) return AC_OK;
+  if (r->n == r->cap) AC_TRY(grow(r, e));
+  entry *t = calloc(1, sizeof *t + (size_t)n->n_out * sizeof(ac_tensor *));
+  if (t == NULL) return AC_FAIL(e, OOM, "no memory for a backward pass");
+  t->n = n;
+  t->g = (ac_tensor **)(t + 1);
+  aci_node_retain(n);
+  r->order[r->n++] = t;
+  uint32_t p = hash_ptr(n) & r->mask;
+  while (r->map[p] != NULL) p = (p + 1) & r->mask;
+  r->map[p] = t;
+  *out = t;
+  return AC_OK;
+}
+
+static bool is_wanted(const run *r, const ac_node *n) {
+  for (int i = 0; i < r->n_inputs; i++)
+    if (r->want[i].node == n) return true;
+  return false;
+}
+
+/* Every node reachable from what is in the table; entries found later stand later, so one sweep does it. */
+static ac_status discover(run *r, ac_err *e) {
+  for (int i = 0; i < r->n; i++) {
+    ac_node *n = r->order[i]->n;
+    if (r->within && is_wanted(r, n)) continue;
+    for (int k = 0; k < n->n_edges; k++) {
+      if (n->edge[k].node == NULL) continue;
+      entry *t;
+      AC_TRY(visit(r, n->edge[k].node, &t, e));
+      t->waits++;
+    }
+  }
+  return AC_OK;
+}
+
+static int by_seq_desc(const void *a, const void *b) {
+  const entry *x = *(entry *const *)a, *y = *(entry *const *)b;
+  bool ax = x->n->n_edges == 0 && x->n->seq == UINT64_MAX, ay = y->n->n_edges == 0 && y->n->seq == UINT64_MAX;
+  if (ax != ay) return ax ? 1 : -1; /* leaves stand last; they run as soon as nothing more can come */
+  return x->n->seq > y->n->seq ? -1 : x->n->seq < y->n->seq;
+}
+
+static void mark_needed(run *r) {
+  for (int i = 0; i < r->n; i++) r->order[i]->needed = r->n_inputs == 0;
+  if (r->n_inputs == 0) return;
+  for (int k = 0; k < r->n_inputs; k++) {
+    entry *t = find(r, r->want[k].node);
+    if (t != NULL) t->needed = t->wanted = true;
+  }
+  for (int i = r->n - 1; i >= 0; i--) {
+    entry *t = r->order[i];
+    for (int k = 0; k < t->n->n_edges && !t->needed; k++) {
+      entry *to = t->n->edge[k].node != NULL ? find(r, t->n->edge[k].node) : NULL;
+      t->needed |= to != NULL && to->needed;
+    }
+  }
+}
+
+/* Adds v (owned, taken) to a gradient in the making. Ours alone: in place. */
+static ac_status add_to(run *r, ac_tensor **slot, ac_tensor *v, ac_err *e) {
+  ac_tensor *have = *slot, *sum = NULL;
+  ac_scalar one = {.kind = AC_SCALAR_INT, .i = 1};
+  ac_status st;
+  if (have == NULL) {
+    *slot = v;
+    return AC_OK;
+  }
+  bool ours = !r->create_graph && atomic_load(&have->ref) == 1 && atomic_load(&have->storage->ref) == 1 && !aci_overlaps_self(have);
+  if (ours) st = ac_add_(r->c, have, ac_operand_tensor(v), one, &sum, e);
+  else st = ac_add(r->c, ac_operand_tensor(have), ac_operand_tensor(v), one, &sum, e);
+  ac_tensor_release(v);
+  if (st == AC_OK) {
+    ac_tensor_release(have);
+    *slot = sum;
+  }
+  return st;
+}
+
+/* Checks a gradient against the input it is for, casts when the dtype differs. */
+static ac_status fit(run *r, const ac_node *from, int k, ac_tensor **g, ac_err *e) {
+  const aci_meta *m = &from->meta[k];
+  char a[128], b[128];
+  if ((*g)->device != m->device)
+    return AC_FAIL(e, DEVICE, "the gradient that %s gave for its input %d is on %s, the input on %s", from->name, k + 1, (*g)->device->name,
+                   m->device->name);
+  if ((*g)->ndim != m->ndim || memcmp((*g)->shape, m->shape, 8 * (size_t)m->ndim) != 0)
+    return AC_FAIL(e, SHAPE, "the gradient that %s gave for its input %d has shape %s, the input %s", from->name, k + 1,
+                   aci_shape_str((*g)->ndim, (*g)->shape, a, sizeof a), aci_shape_str(m->ndim, m->shape, b, sizeof b));
+  if ((*g)->dtype != m->dtype) {
+    ac_tensor *c = NULL;
+    AC_TRY(ac_cast(r->c, *g, (ac_dtype)m->dtype, &c, e));
+    ac_tensor_release(*g);
+    *g = c;
+  }
+  return AC_OK;
+}
+
+static ac_status run_hooks(run *r, entry *t, ac_err *e) {
+  ac_node *n = t->n;
+  for (int i = 0; i < n->n_out && n->hooks != NULL; i++)
+    if (t->g[i] != NULL) AC_TRY(aci_run_hooks(n, i, &t->g[i], NULL, e));
+  for (aci_keeper *k = n->keepers; k != NULL; k = k->next) {
+    ac_tensor *g = t->g[k->t->out_nr];
+    if (g != NULL) AC_TRY(aci_accumulate(r->c, k->t, g, r->create_graph, e));
+  }
+  for (int k = 0; k < r->n_inputs && t->wanted; k++)
+    if (r->want[k].node == n && t->g[r->want[k].nr] != NULL) {
+      ac_tensor_retain(t->g[r->want[k].nr]);
+      r->got[k] = t->g[r->want[k].nr];
+    }
+  return AC_OK;
+}
+
+static ac_status serve(run *r, entry *t, ac_err *e);
+
+/* An edge is served, with or without a gradient; leaves run with their last one. */
+static ac_status arrive(run *r, entry *to, ac_err *e) {
+  if (--to->waits == 0 && to->n->seq == UINT64_MAX && to->n->n_edges == 0) return serve(r, to, e);
+  return AC_OK;
+}
+
+static ac_status serve(run *r, entry *t, ac_err *e) {
+  ac_node *n = t->n;
+  ac_status st = AC_OK;
+  bool any = false;
+  ac_tensor *small[16] = {0}, **din = small;
+  if (t->done) return AC_OK;
+  t->done = true;
+  for (int i = 0; i < n->n_out; i++) any |= t->g[i] != NULL;
+  bool leaf = n->cls == &aci_acc_class;
+  if (any) st = run_hooks(r, t, e);
+  bool work = any && st == AC_OK && t->needed && !(leaf && r->n_inputs > 0);
+  if (work && r->n_inputs > 0) { /* an input that was asked for may have nothing needed behind it */
+    bool behind = false;
+    for (int k = 0; k < n->n_edges && !behind; k++) {
+      entry *to = n->edge[k].node != NULL ? find(r, n->edge[k].node) : NULL;
+      behind = to != NULL && to->needed;
+    }
+    work = behind;
+  }
+  if (work) {
+    if (n->n_edges > 16) din = calloc((size_t)n->n_edges, sizeof *din);
+    if (din == NULL) return AC_FAIL(e, OOM, "no memory for a backward pass");
+    st = n->cls->apply(n, r->c, t->g, din, r->create_graph, e);
+    if (!r->retain_graph && st == AC_OK) n->cls->release_saved(n);
+  }
+  for (int i = 0; i < n->n_out; i++) {
+    ac_tensor_release(t->g[i]);
+    t->g[i] = NULL;
+  }
+  for (int k = 0; k < n->n_edges; k++) {
+    if (n->edge[k].node != NULL && st == AC_OK) {
+      entry *to = find(r, n->edge[k].node);
+      if (din[k] != NULL && to->needed) {
+        st = fit(r, n, k, &din[k], e);
+        if (st == AC_OK) {
+          ac_tensor *v = din[k];
+          din[k] = NULL;
+          st = add_to(r, &to->g[n->edge[k].nr], v, e);
+        }
+      }
+      if (st == AC_OK) st = arrive(r, to, e);
+    }
+    ac_tensor_release(din[k]);
+  }
+  if (din != small) free(din);
+  return st;
+}
+
+static ac_status seed(run *r, ac_tensor *t, ac_tensor *g, ac_err *e) {
+  char a[128], b[128];
+  aci_edge edge = {0};
+  entry *to;
+  if (!aci_requires_grad(t)) return AC_FAIL(e, GRAD, "the tensor does not require gradients and has no history");
+  ac_tensor *v = NULL;
+  if (g == NULL) {
+    if (t->numel != 1)
+      return AC_FAIL(e, GRAD, "backward without a gradient needs an output of one element, this one has shape %s",
+                     aci_shape_str(t->ndim, t->shape, a, sizeof a));
+    AC_TRY(ac_ones_like(r->c, t, NULL, NULL, &v, e));
+  } else {
+    if (g->device != t->device)
+      return AC_FAIL(e, DEVICE, "the gradient is on %s, the output on %s", g->device->name, t->device->name);
+    if (!aci_same_shape(t, g))
+      return AC_FAIL(e, SHAPE, "the gradient has shape %s, the output %s", aci_shape_str(g->ndim, g->shape, a, sizeof a),
+                     aci_shape_str(t->ndim, t->shape, b, sizeof b));
+    if (g->dtype != t->dtype) AC_TRY(ac_cast(r->c, g, (ac_dtype)t->dtype, &v, e));
+    else ac_tensor_retain(v = g);
+  }
+  ac_status st = aci_edge_of(t, &edge, e);
+  if (st == AC_OK) st = visit(r, edge.node, &to, e);
+  if (st == AC_OK) st = add_to(r, &to->g[edge.nr], v, e);
+  else ac_tensor_release(v);
+  aci_node_release(edge.node);
+  return st;
+}
+
+static ac_status walk(run *r, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads, ac_err *e) {
+  for (int i = 0; i < n_outputs; i++) AC_TRY(seed(r, outputs[i], grads != NULL ? grads[i] : NULL, e));
+  AC_TRY(discover(r, e));
+  qsort(r->order, (size_t)r->n, sizeof *r->order, by_seq_desc);
+  mark_needed(r);
+  for (int i = 0; i < r->n; i++) AC_TRY(serve(r, r->order[i], e));
+  return AC_OK;
+}
+
+static ac_status engine(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads, int n_inputs,
+                        ac_tensor *const *inputs, bool within, const ac_backward_options *o, ac_tensor **got, ac_err *e) {
+  ac_backward_options none = {sizeof none, false, false};
+  if (o == NULL) o = &none;
+  run r = {.c = c, .create_graph = o->create_graph, .retain_graph = o->retain_graph || o->create_graph, .within = within,
+           .n_inputs = n_inputs, .got = got};
+  ac_status st = AC_OK;
+  if (e != NULL) e->op[0] = 0;
+  if (n_inputs > 0) {
+    r.want = calloc((size_t)n_inputs, sizeof *r.want);
+    if (r.want == NULL) return AC_FAIL(e, OOM, "no memory for a backward pass");
+    for (int i = 0; i < n_inputs && st == AC_OK; i++) {
+      got[i] = NULL;
+      if (!aci_requires_grad(inputs[i])) st = AC_FAIL(e, GRAD, "input %d does not require gradients", i + 1);
+      else st = aci_edge_of(inputs[i], &r.want[i], e);
+    }
+  }
+  bool was = ac_ctx_set_grad_enabled(c, o->create_graph);
+  bool cast = c->autocast_on; /* gradients come in the dtypes of the forward */
+  c->autocast_on = false;
+  if (st == AC_OK) st = walk(&r, n_outputs, outputs, grads, e);
+  c->autocast_on = cast;
+  ac_ctx_set_grad_enabled(c, was);
+  for (int i = 0; i < r.n; i++) {
+    entry *t = r.order[i];
+    for (int k = 0; k < t->n->n_out; k++) ac_tensor_release(t->g[k]);
+    aci_node_release(t->n);
+    free(t);
+  }
+  for (int i = 0; i < n_inputs; i++) {
+    if (r.want != NULL) aci_node_release(r.want[i].node);
+    if (st != AC_OK) {
+      ac_tensor_release(got[i]);
+      got[i] = NULL;
+    }
+  }
+  free(r.map);
+  free(r.order);
+  free(r.want);
+  return st;
+}
+
+ac_status ac_gradients(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads, int n_inputs,
+                       ac_tensor *const *inputs, bool allow_unused, const ac_backward_options *o, ac_tensor **out, ac_err *e) {
+  AC_TRY(engine(c, n_outputs, outputs, grads, n_inputs, inputs, false, o, out, e));
+  for (int i = 0; !allow_unused && i < n_inputs; i++)
+    if (out[i] == NULL) {
+      for (int k = 0; k < n_inputs; k++) {
+        ac_tensor_release(out[k]);
+        out[k] = NULL;
+      }
+      return AC_FAIL(e, GRAD, "input %d was not used in making the outputs; pass allow_unused=true to get nil for it", i + 1);
+    }
+  return AC_OK;
+}
+
+ac_status aci_gradients_within(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads, int n_inputs,
+                               ac_tensor *const *inputs, const ac_backward_options *o, ac_tensor **out, ac_err *e) {
+  return engine(c, n_outputs, outputs, grads, n_inputs, inputs, true, o, out, e);
+}
+
+static ac_status post_hooks(ac_tensor *leaf, ac_err *e) {
+  ac_node *acc = leaf->acc;
+  aci_node_retain(acc);
+  ac_status st = aci_run_hooks(acc, 0, NULL, leaf, e);
+  aci_node_release(acc);
+  return st;
+}
+
+ac_status ac_backward(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads, int n_inputs,
+                      ac_tensor *const *inputs, const ac_backward_options *o, ac_err *e) {
+  if (n_inputs == 0) return engine(c, n_outputs, outputs, grads, 0, NULL, false, o, NULL, e);
+  ac_tensor **got = calloc((size_t)n_inputs, sizeof *got);
+  if (got == NULL) return AC_FAIL(e, OOM, "no memory for a backward pass");
+  bool create = o != NULL && o->create_graph;
+  ac_status st = engine(c, n_outputs, outputs, grads, n_inputs, inputs, false, o, got, e);
+  bool was = ac_ctx_set_grad_enabled(c, create);
+  for (int i = 0; i < n_inputs; i++) {
+    if (st == AC_OK && got[i] != NULL) st = aci_accumulate(c, inputs[i], got[i], create, e);
+    if (st == AC_OK && got[i] != NULL && inputs[i]->acc != NULL) st = post_hooks(inputs[i], e);
+    ac_tensor_release(got[i]);
+  }
+  ac_ctx_set_grad_enabled(c, was);
+  free(got);
+  return st;
+}

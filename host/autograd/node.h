@@ -1,0 +1,96 @@
+/* Nodes of the backward graph, private to the autograd stage.
+ *
+ * A node's edges lead to the nodes of its inputs (NULL: no gradient wanted). Tensors hold the node that made them, nodes hold the
+ * nodes before them and the tensors they saved; an output saved by its own node is kept as an alias without history, so that no
+ * cycle arises. Edges always lead to nodes with a smaller seq, except to accumulation nodes, which have no edges:
+ * descending seq is therefore a topological order. */
+#ifndef ACI_AUTOGRAD_NODE_H
+#define ACI_AUTOGRAD_NODE_H
+#include "accel/autograd.h"
+#include "ops/ctx_impl.h"
+
+typedef struct aci_edge {
+  ac_node *node; /* retained */
+  int32_t nr;    /* which output of node */
+} aci_edge;
+
+/* What a gradient has to look like, and for saved tensors what they looked like: one per edge. */
+typedef struct aci_meta {
+  const int64_t *shape;
+  ac_device *device; /* not retained: the context's */
+  uint8_t dtype, ndim;
+  bool saved;       /* a tensor whose version counts */
+  uint32_t version; /* of its storage when saved */
+} aci_meta;
+
+typedef struct aci_hook {
+  struct aci_hook *next;
+  uint64_t id;
+  int32_t out_nr;
+  bool post; /* after accumulation */
+  bool dead; /* removed while hooks of its node were running: freed when they are through */
+  ac_grad_hook fn;
+  ac_post_hook post_fn;
+  void *user;
+  void (*free_fn)(void *);
+} aci_hook;
+
+/* A non-leaf that wants its ->grad: borrowed, unlinked when it dies. */
+typedef struct aci_keeper {
+  struct aci_keeper *next;
+  ac_tensor *t;
+} aci_keeper;
+
+typedef struct aci_node_class {
+  /* dout: n_out gradients or NULL, borrowed. Fills din (owned or NULL), one per edge. Grad mode is set by the engine. */
+  ac_status (*apply)(ac_node *n, ac_ctx *c, ac_tensor *const *dout, ac_tensor **din, bool create_graph, ac_err *e);
+  void (*release_saved)(ac_node *n);
+  void (*free)(ac_node *n); /* everything but edges and hooks, then the memory */
+} aci_node_class;
+
+struct ac_node {
+  _Atomic int32_t ref;
+  int32_t n_edges, n_out;
+  int32_t hooks_running;
+  bool overwrites;  /* an op that wrote its first argument: edge[0] leads to what that was before */
+  bool saved_freed; /* something was saved and is gone: the node cannot run again */
+  uint64_t seq;
+  const aci_node_class *cls;
+  const char *name;
+  aci_edge *edge;
+  aci_meta *meta; /* per edge; NULL in accumulation nodes */
+  aci_hook *hooks;
+  aci_keeper *keepers;
+};
+
+/* Accumulates into a leaf's ->grad (or its slot). */
+typedef struct aci_acc_node {
+  ac_node base;
+  ac_tensor *leaf; /* borrowed: NULL once it died */
+} aci_acc_node;
+
+extern const aci_node_class aci_acc_class;
+
+void aci_node_retain(ac_node *n);
+void aci_node_release(ac_node *n);
+/* Where t's gradient goes: its node, or the leaf's accumulation node (made here). node NULL when t needs none. Retained. */
+ac_status aci_edge_of(ac_tensor *t, aci_edge *out, ac_err *e);
+/* Runs the hooks of one kind that were there when it began: tensor hooks on *g (may be replaced) of output out_nr, or post hooks on leaf. */
+ac_status aci_run_hooks(ac_node *n, int out_nr, ac_tensor **g, ac_tensor *leaf, ac_err *e);
+/* t was computed anew in place: who asked for its ->grad asks the new node. Moves t's keeper from its old node to `to`. */
+void aci_keeper_move(ac_tensor *t, ac_node *to);
+void aci_keeper_drop(ac_tensor *t);
+/* The accumulation node of a leaf, made when missing; borrowed. */
+ac_status aci_acc_of(ac_tensor *leaf, ac_node **out, ac_err *e);
+/* Adds g into t->grad or its slot; runs nothing else. */
+ac_status aci_accumulate(ac_ctx *c, ac_tensor *t, ac_tensor *g, bool create_graph, ac_err *e);
+/* ac_gradients for a graph that hangs on its inputs alone: nothing behind them is walked. */
+ac_status aci_gradients_within(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads, int n_inputs,
+                               ac_tensor *const *inputs, const ac_backward_options *o, ac_tensor **out, ac_err *e);
+/* GRAD when t is a view taken before its storage was changed in place inside a graph. */
+ac_status aci_check_view(const ac_tensor *t, ac_err *e);
+
+ac_status aci_record(ac_ctx *c, ac_frame *f, ac_err *e);
+ac_status aci_record_check(ac_ctx *c, ac_frame *f, ac_err *e);
+
+#endif

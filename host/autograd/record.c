@@ -1,0 +1,247 @@
+/* Recording: called by ac_call after a kernel when gradients are on. Builds the node of the call and hangs it on the outputs. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "accel/ops.h"
+#include "autograd/op_node.h"
+
+static size_t pad8(size_t n) { return (n + 7) & ~(size_t)7; }
+
+static bool needs_grad(const ac_value *v) {
+  if (v->kind == AC_T_TENSOR) return aci_requires_grad(v->tensor);
+  if (v->kind != AC_T_TENSORS) return false;
+  for (int j = 0; j < v->n; j++)
+    if (aci_requires_grad(v->tensors[j])) return true;
+  return false;
+}
+
+/* Does any input need a gradient? Refuses views that an in-place write has left behind: their history says nothing about their values. */
+static ac_status look(const ac_frame *f, bool *any, ac_err *e) {
+  *any = false;
+  for (int i = 0; i < f->n_args; i++) {
+    const ac_value *v = &f->args[i];
+    if (v->kind == AC_T_TENSOR) {
+      *any |= aci_requires_grad(v->tensor);
+      if (v->tensor->flags & ACI_T_VIEW) AC_TRY(aci_check_view(v->tensor, e));
+    } else if (v->kind == AC_T_TENSORS) {
+      for (int j = 0; j < v->n; j++) {
+        *any |= aci_requires_grad(v->tensors[j]);
+        if (v->tensors[j]->flags & ACI_T_VIEW) AC_TRY(aci_check_view(v->tensors[j], e));
+      }
+    }
+  }
+  return AC_OK;
+}
+
+static bool for_any(const ac_frame *f, uint32_t mask) {
+  if (mask == 0) return true;
+  for (int j = 0; j < f->n_args && j < 8; j++)
+    if ((mask >> j & 1) && needs_grad(&f->args[j])) return true;
+  return false;
+}
+/* Does the gradient of this call need argument or result i? */
+static bool saves_in(const ac_frame *f, int i) {
+  if (f->desc->composed != NULL) return true;
+  return i < 24 && (f->desc->save & AC_SAVE_IN(i)) && for_any(f, i < 8 ? f->desc->save_for[i] : 0);
+}
+static bool saves_out(const ac_frame *f, int i) {
+  return i < 8 && (f->desc->save & AC_SAVE_OUT(i)) && for_any(f, i < 4 ? f->desc->save_out_for[i] : 0);
+}
+
+/* Before a kernel that writes: a leaf that requires gradients, a view of one, or a view inside a graph may not be written. */
+ac_status aci_record_check(ac_ctx *c, ac_frame *f, ac_err *e) {
+  bool grad;
+  if (!c->grad_enabled) return AC_OK;
+  AC_TRY(look(f, &grad, e));
+  for (int i = 0; i < f->n_args; i++) {
+    if (!(f->op->mutates >> i & 1)) continue;
+    const ac_value *v = &f->args[i];
+    int n = v->kind == AC_T_TENSORS ? v->n : v->kind == AC_T_TENSOR ? 1 : 0;
+    for (int j = 0; j < n; j++) {
+      const ac_tensor *t = v->kind == AC_T_TENSOR ? v->tensor : v->tensors[j];
+      if (aci_is_leaf(t) && aci_requires_grad(t))
+        return AC_FAIL(e, GRAD, "a leaf that requires gradients is written in place; do it inside accel.no_grad()");
+      if (t->flags & ACI_T_LEAF_VIEW)
+        return AC_FAIL(e, GRAD, "a view of a leaf that requires gradients is written in place; do it inside accel.no_grad()");
+      if ((t->flags & ACI_T_VIEW) && grad)
+        return AC_FAIL(e, GRAD,
+                       "a view is written in place where gradients are recorded; write into the whole tensor, use an op that returns a "
+                       "new one (cat, where, index ops), or clone the view first");
+    }
+  }
+  if (!grad || f->desc->nondiff || !(f->op->mutates & 1) || f->args[0].kind != AC_T_TENSOR || !saves_in(f, 0)) return AC_OK;
+  return ac_clone(c, f->args[0].tensor, &f->before, e);
+}
+
+typedef struct sizes {
+  int n_edges;
+  size_t bytes; /* of variable parts */
+} sizes;
+
+static sizes measure(const ac_frame *f) {
+  sizes s = {0, 0};
+  for (int i = 0; i < f->n_args; i++) {
+    const ac_value *v = &f->args[i];
+    switch (v->kind) {
+      case AC_T_TENSOR:
+        s.n_edges++;
+        s.bytes += 8 * (size_t)v->tensor->ndim;
+        break;
+      case AC_T_TENSORS:
+        s.n_edges += v->n;
+        s.bytes += (size_t)v->n * sizeof(ac_tensor *);
+        for (int j = 0; j < v->n; j++) s.bytes += 8 * (size_t)v->tensors[j]->ndim;
+        break;
+      case AC_T_INTS: case AC_T_DIMS: case AC_T_SHAPE: case AC_T_FLOATS: s.bytes += 8 * (size_t)v->n; break;
+      case AC_T_STRING: s.bytes += pad8(strlen(v->str) + 1); break;
+      default: break;
+    }
+  }
+  return s;
+}
+
+/* saved: what is kept of t, or NULL. */
+static ac_status add_edge(aci_op_node *n, int k, ac_tensor *t, ac_tensor *saved, char **var, ac_err *e) {
+  aci_meta *m = &n->base.meta[k];
+  m->dtype = t->dtype;
+  m->device = t->device;
+  m->ndim = t->ndim;
+  m->shape = (int64_t *)*var;
+  memcpy(*var, t->shape, 8 * (size_t)t->ndim);
+  *var += 8 * (size_t)t->ndim;
+  m->saved = saved != NULL;
+  if (saved != NULL) {
+    ac_tensor_retain(saved);
+    m->version = atomic_load_explicit(&saved->storage->version, memory_order_relaxed);
+  }
+  n->base.n_edges = k + 1;
+  n->base.edge[k].node = NULL;
+  return aci_edge_of(t, &n->base.edge[k], e);
+}
+
+static ac_status fill_args(aci_op_node *n, const ac_frame *f, char *var, ac_err *e) {
+  ac_status st = AC_OK;
+  int k = 0;
+  for (int i = 0; i < f->n_args; i++) {
+    const ac_value *v = &f->args[i];
+    ac_value *w = &n->args[i];
+    bool save = (v->kind == AC_T_TENSOR || v->kind == AC_T_TENSORS) && saves_in(f, i);
+    *w = *v;
+    n->first[i] = (uint16_t)k;
+    n->n_args = i + 1;
+    switch (v->kind) {
+      case AC_T_TENSOR:
+        w->tensor = !save || st != AC_OK ? NULL : i == 0 && f->before != NULL ? f->before : v->tensor;
+        if (st == AC_OK) st = add_edge(n, k++, v->tensor, w->tensor, &var, e);
+        break;
+      case AC_T_TENSORS: {
+        ac_tensor **list = (ac_tensor **)(void *)var;
+        var += (size_t)v->n * sizeof *list;
+        for (int j = 0; j < v->n; j++) {
+          list[j] = save && st == AC_OK ? v->tensors[j] : NULL;
+          if (st == AC_OK) st = add_edge(n, k++, v->tensors[j], list[j], &var, e);
+        }
+        w->tensors = list;
+        break;
+      }
+      case AC_T_INTS: case AC_T_DIMS: case AC_T_SHAPE: case AC_T_FLOATS:
+        memcpy(var, v->ints, 8 * (size_t)v->n);
+        w->ints = (const int64_t *)(const void *)var;
+        var += 8 * (size_t)v->n;
+        break;
+      case AC_T_STRING:
+        memcpy(var, v->str, strlen(v->str) + 1);
+        w->str = var;
+        var += pad8(strlen(v->str) + 1);
+        break;
+      case AC_T_GENERATOR: w->kind = AC_T_NONE; break;
+      default: break;
+    }
+  }
+  return st;
+}
+
+/* Overwritten by an op without gradient (random numbers): the old history is no longer this value's. */
+static void cut(ac_frame *f) {
+  for (int i = 0; i < f->n_args; i++) {
+    ac_tensor *t = f->args[i].tensor;
+    if (!(f->op->mutates >> i & 1) || f->args[i].kind != AC_T_TENSOR || t->grad_fn == NULL) continue;
+    ac_node *old = t->grad_fn;
+    aci_keeper_drop(t);
+    t->storage->graph_version++;
+    t->grad_fn = NULL;
+    aci_node_release(old);
+  }
+}
+
+ac_status aci_record(ac_ctx *c, ac_frame *f, ac_err *e) {
+  bool any_float = false, any_grad;
+  AC_TRY(look(f, &any_grad, e));
+  if (!any_grad) return AC_OK;
+  if (f->desc->nondiff) {
+    cut(f);
+    return AC_OK;
+  }
+  for (int i = 0; i < f->n_out; i++) any_float |= ac_dtype_is_float((ac_dtype)f->out[i]->dtype);
+  if (!any_float) return AC_OK;
+
+  sizes s = measure(f);
+  size_t ne = (size_t)s.n_edges, na = (size_t)f->n_args, no = (size_t)f->n_out;
+  size_t total = sizeof(aci_op_node) + na * sizeof(ac_value) + ne * (sizeof(aci_edge) + sizeof(aci_meta)) +
+                 no * (sizeof(ac_tensor *) + 4) + pad8(na * 2) + s.bytes + 16;
+  aci_op_node *n = malloc(total);
+  if (n == NULL) return AC_FAIL(e, OOM, "no memory for a gradient node");
+  memset(n, 0, sizeof *n);
+  char *p = (char *)(n + 1);
+  n->args = (ac_value *)(void *)p;
+  p += na * sizeof(ac_value);
+  n->base.edge = (aci_edge *)(void *)p;
+  p += ne * sizeof(aci_edge);
+  n->base.meta = (aci_meta *)(void *)p;
+  p += ne * sizeof(aci_meta);
+  n->out = (ac_tensor **)(void *)p;
+  p += no * sizeof(ac_tensor *);
+  memset(n->out, 0, no * sizeof(ac_tensor *));
+  n->first = (uint16_t *)(void *)p;
+  p += pad8(na * 2);
+  n->out_version = (uint32_t *)(void *)p;
+  p += pad8(no * 4);
+  n->base.ref = 1;
+  n->base.cls = &aci_op_class;
+  n->base.name = f->op->name;
+  n->base.seq = ++c->node_seq;
+  n->base.n_out = f->n_out;
+  n->base.overwrites = f->op->mutates & 1;
+  n->op = f->op;
+  n->ticket = f->ticket;
+  n->device = f->device;
+  ac_status st = fill_args(n, f, p, e);
+
+  for (int i = 0; st == AC_OK && i < f->n_out; i++) {
+    if (!saves_out(f, i)) continue;
+    n->out[i] = aci_tensor_detach(f->out[i]);
+    if (n->out[i] == NULL) st = AC_FAIL(e, OOM, "no memory for a tensor's head");
+    else /* a written output's version rises right after recording */
+      n->out_version[i] = atomic_load_explicit(&f->out[i]->storage->version, memory_order_relaxed) + (f->op->mutates != 0);
+  }
+  if (st != AC_OK) {
+    aci_node_release(&n->base);
+    return st;
+  }
+  for (int i = 0; i < f->n_out; i++) {
+    ac_tensor *t = f->out[i];
+    if (!ac_dtype_is_float((ac_dtype)t->dtype)) continue;
+    if (f->op->mutates != 0) {
+      t->storage->graph_version++;
+      t->view_version = t->storage->graph_version;
+      aci_keeper_move(t, &n->base);
+    }
+    ac_node *old = t->grad_fn;
+    t->grad_fn = &n->base;
+    t->out_nr = i;
+    aci_node_retain(&n->base);
+    aci_node_release(old);
+  }
+  aci_node_release(&n->base);
+  return AC_OK;
+}

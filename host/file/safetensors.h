@@ -1,0 +1,62 @@
+/* The safetensors format: what its reader and writer share. Source: the format's README and reference reader.
+ *
+ * Rules, by the names that messages and tests use. R1 the file has 8 bytes; R2 header <= 100 MB; R3 header inside the
+ * file; R4 UTF-8; R5 a JSON object; R6 the shape of its members; R7 no repeated keys; R8 plain non-negative integers;
+ * R9 known dtypes, sizes that multiply without overflow and equal end - begin; R10 no holes, no overlaps; R11 nothing
+ * after the last tensor; R12 what a writer does: padded header, descending alignment; R13 our limits: 32 dims, names of
+ * 1024 bytes, no zero bytes in text (that a header of N bytes describes at most N/32 tensors and nests 3 deep follows
+ * from R6); R14 pread, never a map; R15 checksums when the file has them. */
+#ifndef ACI_FILE_SAFETENSORS_H
+#define ACI_FILE_SAFETENSORS_H
+#include "accel/file.h"
+
+enum { ACI_ST_MAX_NAME = 1024, ACI_ST_MAX_DIMS = 32 };
+#define ACI_ST_MAX_HEADER 100000000ull
+/* Metadata of ours: the CRC-32C of each tensor in the order of the bytes, 8 hex digits each, one a line. */
+#define ACI_ST_CRC_KEY "accel.crc32c"
+
+typedef struct aci_st_dtype {
+  const char *name;
+  int bits;
+  int dtype; /* ac_dtype, -1: none here */
+} aci_st_dtype;
+const aci_st_dtype *aci_st_dtype_find(const char *name, size_t n);
+const aci_st_dtype *aci_st_dtype_of(ac_dtype d);
+
+typedef struct aci_st_entry {
+  ac_safetensors_entry pub; /* first: the public pointer is cast back. name and shape are set when all is read */
+  size_t name_at, dims_at;  /* into text and dims, which move while they grow */
+  size_t header_at;         /* byte in the file where its key stands */
+  uint32_t bits;            /* of one element */
+  uint32_t crc;
+  bool has_crc;
+} aci_st_entry;
+
+struct ac_safetensors {
+  int fd;
+  char *path;
+  uint64_t file_bytes, data_at;
+  int n, cap; /* entries: in the order of the header, then of the bytes */
+  aci_st_entry *entry;
+  int64_t *dims; /* of all entries */
+  size_t n_dims, cap_dims;
+  uint32_t *hash; /* index + 1 by name */
+  uint32_t hash_mask;
+  uint64_t hash_key;
+  int n_meta, cap_meta; /* key, value, key, value: offsets into text */
+  size_t *meta_at;
+  bool has_crc;
+  size_t crc_at, crc_header_at; /* the value of ACI_ST_CRC_KEY: into text, byte in the file */
+  char *text;                   /* names and metadata, each with a zero byte */
+  size_t text_len, text_cap;
+};
+
+/* PARSE: "<path>: not a valid safetensors file: rule <rule> at byte <at>: ..." */
+ac_status aci_st_refuse(ac_err *e, const ac_safetensors *f, uint64_t at, const char *rule, const char *fmt, ...) AC_PRINTF(5, 6);
+/* Reads the n bytes of a header into f's entries and metadata: R4 to R9 and R13. */
+ac_status aci_st_header(ac_safetensors *f, const char *header, size_t n, ac_err *e);
+/* A name as messages show it: at most 64 bytes, nothing that moves a cursor. Returns buf. */
+enum { ACI_ST_SHOWN = 72 };
+const char *aci_st_shown(const char *s, size_t n, char buf[ACI_ST_SHOWN]);
+
+#endif

@@ -1,0 +1,15 @@
+/* accel/accel.h - everything of accel's C API. */
+#ifndef ACCEL_ACCEL_H
+#define ACCEL_ACCEL_H
+#include "accel/autograd.h"
+#include "accel/base.h"
+#include "accel/device.h"
+#include "accel/file.h"
+#include "accel/host.h"
+#include "accel/op.h"
+#include "accel/opdef.h"
+#include "accel/ops.h"
+#include "accel/precision.h"
+#include "accel/tensor.h"
+
+#endif

@@ -1,0 +1,74 @@
+/* accel/autograd.h - gradients: what was done, and its way back.
+ *
+ * Calls record nodes; a node holds edges to the nodes of its inputs and the tensors that its gradient rule needs. Graphs are
+ * reference counted: any number may be alive, and backward frees saved tensors as it consumes them unless retain_graph. The engine runs on the
+ * calling thread and visits nodes in descending order of their making.
+ * Callbacks run inside backward: they may call ops, but may not free the tensors they are given. */
+#ifndef ACCEL_AUTOGRAD_H
+#define ACCEL_AUTOGRAD_H
+#include "accel/op.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ac_node ac_node;
+
+/* Makes this context record. Call once after ac_ctx_new (ac_host_open does). */
+AC_API void ac_autograd_open(ac_ctx *c);
+
+AC_API bool ac_tensor_requires_grad(const ac_tensor *t);
+AC_API bool ac_tensor_is_leaf(const ac_tensor *t);
+/* GRAD for non-leaves, DTYPE for anything but floats. */
+AC_API ac_status ac_tensor_set_requires_grad(ac_tensor *t, bool on, ac_err *e);
+AC_API ac_tensor *ac_tensor_grad(const ac_tensor *t); /* borrowed; NULL: none */
+/* g NULL clears. SHAPE, DTYPE or DEVICE when g does not fit. */
+AC_API ac_status ac_tensor_set_grad(ac_tensor *t, ac_tensor *g, ac_err *e);
+AC_API ac_status ac_tensor_retain_grad(ac_tensor *t, ac_err *e); /* keep ->grad of a non-leaf; GRAD when it needs none */
+/* Shares the storage, no history. */
+AC_API ac_status ac_tensor_detach(ac_tensor *t, ac_tensor **out, ac_err *e);
+/* "mul", "AccumulateGrad", or NULL for tensors without history. */
+AC_API const char *ac_tensor_grad_fn_name(const ac_tensor *t);
+/* Identity of the recording node, for maps and printing; borrowed, NULL for leaves. */
+AC_API ac_node *ac_tensor_grad_fn(const ac_tensor *t);
+
+/* Gradients of outputs (cotangents in grads; an entry or the whole list NULL means ones for a one-element output, GRAD otherwise) are
+ * accumulated into ->grad of leaves. With n_inputs > 0 only those (leaves or not) receive theirs. */
+typedef struct ac_backward_options {
+  size_t struct_size;
+  bool retain_graph; /* default: create_graph */
+  bool create_graph; /* record the backward itself */
+} ac_backward_options;
+AC_API ac_status ac_backward(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads, int n_inputs,
+                             ac_tensor *const *inputs, const ac_backward_options *o, ac_err *e);
+/* The same, but returns the gradients (owned; NULL where unused is allowed and nothing reached it) and touches no ->grad. */
+AC_API ac_status ac_gradients(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads, int n_inputs,
+                              ac_tensor *const *inputs, bool allow_unused, const ac_backward_options *o, ac_tensor **out, ac_err *e);
+
+/* Hooks. fn may replace the gradient by storing an owned reference in *replace. free(user) runs when the hook goes.
+ * Tensor hooks run when the whole gradient of t is known; on leaves, before accumulation. */
+typedef ac_status (*ac_grad_hook)(void *user, ac_tensor *grad, ac_tensor **replace, ac_err *e);
+typedef ac_status (*ac_post_hook)(void *user, ac_tensor *leaf, ac_err *e);
+AC_API ac_status ac_tensor_add_hook(ac_tensor *t, ac_grad_hook fn, void *user, void (*free_fn)(void *), uint64_t *id, ac_err *e);
+/* After accumulation into a leaf's ->grad. */
+AC_API ac_status ac_tensor_add_post_hook(ac_tensor *t, ac_post_hook fn, void *user, void (*free_fn)(void *), uint64_t *id, ac_err *e);
+AC_API bool ac_tensor_remove_hook(ac_tensor *t, uint64_t id);
+
+/* Callback nodes: custom functions, recompute, sharding. outputs must have no history and require no grad; they get this node as theirs. */
+typedef struct ac_callback_node {
+  size_t struct_size;
+  const char *name; /* shown as grad_fn; copied */
+  /* douts: one per output, NULL where nothing came. Fill dins (owned references or NULL), one per input. */
+  ac_status (*backward)(void *user, ac_ctx *c, int n_outputs, ac_tensor *const *douts, int n_inputs, ac_tensor **dins, ac_err *e);
+  void (*release_saved)(void *user); /* (optional) backward consumed the node without retain_graph */
+  void (*free)(void *user);          /* (optional) */
+  void *user;
+} ac_callback_node;
+/* Does nothing (and frees user) when grad mode is off or no input requires grad; *recorded says which. */
+AC_API ac_status ac_node_callback(ac_ctx *c, const ac_callback_node *n, int n_inputs, ac_tensor *const *inputs, int n_outputs,
+                                  ac_tensor *const *outputs, bool *recorded, ac_err *e);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

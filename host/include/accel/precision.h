@@ -1,0 +1,32 @@
+/* accel/precision.h - in which format the numbers are: autocast.
+ *
+ * Inside an autocast region, ops whose class is LOWER (matrix products, convolutions, attention) get f32 inputs cast to the
+ * region's dtype, ops of class F32 get 16-bit inputs cast to f32, PROMOTE takes the widest input. Everything else runs in what it is
+ * given. The classes are PyTorch's lists for the CPU. Casts are recorded, so gradients arrive in the dtype of the parameters; the cast of a
+ * leaf that requires gradients is made once per region and version. */
+#ifndef ACCEL_PRECISION_H
+#define ACCEL_PRECISION_H
+#include "accel/op.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a region replaces; give it back to ac_autocast_end. */
+typedef struct ac_autocast_state {
+  bool on;
+  ac_dtype dtype;
+  bool cache;
+} ac_autocast_state;
+
+/* Enters a region (they nest; enabled = false makes a hole). dtype BF16 or F16, DTYPE otherwise. */
+AC_API ac_status ac_autocast_begin(ac_ctx *c, bool enabled, ac_dtype dtype, bool cache, ac_autocast_state *outer, ac_err *e);
+/* Leaves it; leaving the outermost region drops the cached casts. */
+AC_API void ac_autocast_end(ac_ctx *c, const ac_autocast_state *outer);
+AC_API bool ac_autocast_enabled(const ac_ctx *c);
+AC_API ac_dtype ac_autocast_dtype(const ac_ctx *c);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,162 @@
+/* Autocast: fills the context's cast slot, which ac_call asks before the shape rule. */
+#include <stdlib.h>
+
+#include "accel/ops.h"
+#include "accel/precision.h"
+#include "ops/ctx_impl.h"
+#include "ops_x.h"
+
+/* Casts of leaves made in this region: parameters are cast once, however often they are used. */
+typedef struct cached {
+  ac_tensor *leaf, *cast; /* both retained */
+  uint32_t version;
+  ac_dtype dtype;
+} cached;
+
+typedef struct autocast {
+  int depth;
+  ac_dtype dtype;
+  bool cache;
+  cached *slot; /* open addressing by leaf */
+  uint32_t mask, n;
+} autocast;
+
+static void clear(autocast *a) {
+  for (uint32_t i = 0; a->slot != NULL && i <= a->mask; i++) {
+    ac_tensor_release(a->slot[i].cast);
+    ac_tensor_release(a->slot[i].leaf);
+  }
+  free(a->slot);
+  a->slot = NULL;
+  a->mask = a->n = 0;
+}
+
+static cached *find(autocast *a, const ac_tensor *leaf, ac_dtype dt) {
+  uint32_t p = (uint32_t)(((uintptr_t)leaf >> 4) * 2654435761u) & a->mask;
+  while (a->slot[p].leaf != NULL && !(a->slot[p].leaf == leaf && a->slot[p].dtype == dt)) p = (p + 1) & a->mask;
+  return &a->slot[p];
+}
+
+static bool room(autocast *a) {
+  if (a->slot != NULL && a->n * 2 <= a->mask) return true;
+  uint32_t cap = a->slot == NULL ? 256 : (a->mask + 1) * 2;
+  autocast b = {.slot = calloc(cap, sizeof(cached)), .mask = cap - 1};
+  if (b.slot == NULL) return false;
+  for (uint32_t i = 0; a->slot != NULL && i <= a->mask; i++)
+    if (a->slot[i].leaf != NULL) *find(&b, a->slot[i].leaf, a->slot[i].dtype) = a->slot[i];
+  free(a->slot);
+  a->slot = b.slot;
+  a->mask = b.mask;
+  return true;
+}
+
+static ac_tensor *cast_one(ac_ctx *c, autocast *a, ac_tensor *t, ac_dtype dt, ac_expr *x) {
+  bool keep = a->cache && aci_is_leaf(t) && aci_requires_grad(t) && c->grad_enabled && !(t->flags & ACI_T_VIEW) && room(a);
+  if (!keep) return x_cast(x, t, dt);
+  cached *s = find(a, t, dt);
+  uint32_t version = ac_storage_version(t->storage);
+  if (s->leaf != NULL && s->version == version) return s->cast;
+  ac_tensor *y = x_cast(x, t, dt);
+  if (y == NULL) return NULL;
+  ac_tensor_retain(y);
+  if (s->leaf == NULL) {
+    ac_tensor_retain(t);
+    a->n++;
+  } else {
+    ac_tensor_release(s->cast);
+  }
+  *s = (cached){t, y, version, dt};
+  return y;
+}
+
+static bool is_f32(ac_dtype d) { return d == AC_F32; }
+static bool is_half(ac_dtype d) { return d == AC_F16 || d == AC_BF16; }
+
+/* The dtype that tensors of this op are to have; AC_DTYPE_COUNT: leave them. */
+static ac_dtype target(const autocast *a, const ac_op *op, const ac_value *args) {
+  if (op->desc->autocast == AC_CAST_LOWER) return a->dtype;
+  if (op->desc->autocast == AC_CAST_F32) return AC_F32;
+  bool f32 = false, half = false;
+  for (int i = 0; i < op->n_params; i++) {
+    int n = args[i].kind == AC_T_TENSOR ? 1 : args[i].kind == AC_T_TENSORS ? args[i].n : 0;
+    for (int j = 0; j < n; j++) {
+      ac_dtype d = (ac_dtype)(args[i].kind == AC_T_TENSOR ? args[i].tensor : args[i].tensors[j])->dtype;
+      f32 |= is_f32(d);
+      half |= is_half(d);
+    }
+  }
+  return f32 && half ? AC_F32 : AC_DTYPE_COUNT;
+}
+
+static bool eligible(const ac_tensor *t, ac_dtype to) {
+  ac_dtype d = (ac_dtype)t->dtype;
+  return d != to && (is_f32(d) || is_half(d)); /* f64 and integers are left alone, as in PyTorch */
+}
+
+static ac_status cast(ac_ctx *c, const ac_op *op, ac_value *args, ac_expr *x, ac_err *e) {
+  autocast *a = c->autocast;
+  if (op->desc->autocast == AC_CAST_NONE) return AC_OK;
+  ac_dtype to = target(a, op, args);
+  if (to == AC_DTYPE_COUNT) return AC_OK;
+  c->autocast_on = false; /* the casts themselves are not cast */
+  for (int i = 0; i < op->n_params && x->st == AC_OK; i++) {
+    if (op->mutates >> i & 1) continue;
+    if (args[i].kind == AC_T_TENSOR && eligible(args[i].tensor, to)) args[i].tensor = cast_one(c, a, args[i].tensor, to, x);
+    if (args[i].kind == AC_T_TENSORS) {
+      int n = args[i].n;
+      bool any = false;
+      for (int j = 0; j < n; j++) any |= eligible(args[i].tensors[j], to);
+      if (!any) continue;
+      ac_tensor **list = aci_expr_list(x, n); /* lives as long as the call */
+      if (list == NULL) {
+        x->st = AC_FAIL(e, OOM, "no memory for a list of %d tensors", n);
+        break;
+      }
+      for (int j = 0; j < n; j++) {
+        ac_tensor *t = args[i].tensors[j];
+        list[j] = eligible(t, to) ? cast_one(c, a, t, to, x) : t;
+      }
+      args[i].tensors = list;
+    }
+  }
+  c->autocast_on = true;
+  return x->st;
+}
+
+static void drop(ac_ctx *c) {
+  if (c->autocast != NULL) clear(c->autocast);
+  free(c->autocast);
+  c->autocast = NULL;
+}
+
+ac_status ac_autocast_begin(ac_ctx *c, bool enabled, ac_dtype dtype, bool cache, ac_autocast_state *outer, ac_err *e) {
+  if (enabled && dtype != AC_BF16 && dtype != AC_F16)
+    return AC_FAIL(e, DTYPE, "autocast lowers to bf16 or f16, not %s", ac_dtype_name(dtype));
+  autocast *a = c->autocast;
+  if (a == NULL) {
+    a = calloc(1, sizeof *a);
+    if (a == NULL) return AC_FAIL(e, OOM, "no memory for autocast");
+    a->dtype = AC_BF16;
+    a->cache = true;
+    c->autocast = a;
+    c->autocast_free = drop;
+    c->cast = cast;
+  }
+  *outer = (ac_autocast_state){c->autocast_on, a->dtype, a->cache};
+  a->depth++;
+  c->autocast_on = enabled;
+  if (enabled) a->dtype = dtype;
+  a->cache = cache;
+  return AC_OK;
+}
+
+void ac_autocast_end(ac_ctx *c, const ac_autocast_state *outer) {
+  autocast *a = c->autocast;
+  c->autocast_on = outer->on;
+  a->dtype = outer->dtype;
+  a->cache = outer->cache;
+  if (--a->depth == 0) clear(a);
+}
+
+bool ac_autocast_enabled(const ac_ctx *c) { return c->autocast_on; }
+ac_dtype ac_autocast_dtype(const ac_ctx *c) { return c->autocast != NULL ? ((const autocast *)c->autocast)->dtype : AC_BF16; }
