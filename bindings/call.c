@@ -1,0 +1,490 @@
+/* The one function behind every op in Lua: accel.<op>(...) and x:<op>(...).
+ *
+ * A call is positional arguments, then at most one table with string keys. The op's signature says what they may be; values are parsed
+ * into ac_value on the C stack (lists beyond a fixed size into a scratch userdata), positions and dims become 0-based, and ac_call does
+ * the rest. Lists of integers may be written out (x:view(2, 3)) where no number can follow them.
+ * Upvalues: 1 metatable, 2 state, 3 the op. Empty boxes stand before ac_call runs and are filled after it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/lac.h"
+
+enum { SCRATCH = 48 }; /* words for lists of one call before a userdata is taken */
+
+typedef struct call {
+  lua_State *L;
+  lac_state *S;
+  const ac_op *op;
+  const aci_sig *sig;
+  int n_scratch;
+  int arg;        /* position for messages; 0: an option */
+  uint32_t given; /* bit per parameter */
+  ac_value v[AC_MAX_ARGS];
+  int64_t scratch[SCRATCH];
+} call;
+
+#define BAD(c, p, code, ...) \
+  lac_argerror((c)->L, (c)->S, (code), (c)->op->name, (c)->arg, (p)->name, __VA_ARGS__)
+
+static int expected(call *c, const aci_param *p, int idx, const char *what) {
+  char buf[96];
+  return BAD(c, p, AC_INVALID, "expected %s, got %s", what, lac_typename(c->L, idx, buf, sizeof buf));
+}
+
+/* Room for n words. May push a userdata below everything that *idx and later stand for: *idx moves with it. */
+static void *scratch(call *c, size_t n, int *idx) {
+  if (c->n_scratch + n <= SCRATCH) {
+    void *p = c->scratch + c->n_scratch;
+    c->n_scratch += (int)n;
+    return p;
+  }
+  luaL_checkstack(c->L, 2, "list");
+  void *p = lua_newuserdatauv(c->L, n * 8, 0);
+  lua_insert(c->L, *idx);
+  (*idx)++;
+  return p;
+}
+
+/* ---- single values ---- */
+
+static ac_tensor *read_tensor(call *c, const aci_param *p, int idx) {
+  lua_State *L = c->L;
+  lac_box *b = lua_touserdata(L, idx);
+  if (b != NULL && lua_getmetatable(L, idx)) {
+    bool same = lua_rawequal(L, -1, LAC_META);
+    lua_pop(L, 1);
+    if (__builtin_expect(same, 1)) {
+      if (__builtin_expect(b->t != NULL, 1)) return b->t;
+      lac_site_push(L, b->site);
+      const char *site = lua_tostring(L, -1);
+      BAD(c, p, AC_RELEASED, "the tensor was released%s%s", site != NULL ? " at " : "",
+          site != NULL ? site : "");
+    }
+  }
+  expected(c, p, idx,
+           p->type == AC_T_OPERAND   ? "tensor or number"
+           : p->type == AC_T_TENSORS ? "list of tensors"
+                                     : "tensor");
+  return NULL;
+}
+
+static int64_t read_int(call *c, const aci_param *p, int idx, const char *what) {
+  int ok = 0;
+  int64_t i = lua_type(c->L, idx) == LUA_TNUMBER ? lua_tointegerx(c->L, idx, &ok) : 0;
+  if (!ok) expected(c, p, idx, what);
+  return i;
+}
+
+/* 1-based, negative from the end -> 0-based, negative from the end. */
+static int64_t read_pos(call *c, const aci_param *p, int idx, const char *what) {
+  int64_t i = read_int(c, p, idx, what);
+  if (i == 0)
+    BAD(c, p, AC_INDEX, "%s count from 1 (or from -1, the last)", p->type == AC_T_POS ? "positions" : "dims");
+  return i > 0 ? i - 1 : i;
+}
+
+static int read_enum(call *c, const aci_param *p, int idx) {
+  char list[ACI_MAX_ENUM * 28] = "";
+  const char *names[ACI_MAX_ENUM];
+  if (lua_type(c->L, idx) == LUA_TSTRING) {
+    const char *s = lua_tostring(c->L, idx);
+    for (int i = 0; i < p->n_enum; i++)
+      if (strcmp(s, p->enum_name[i]) == 0) return i;
+  }
+  for (int i = 0; i < p->n_enum; i++) {
+    names[i] = p->enum_name[i];
+    snprintf(list + strlen(list), sizeof list - strlen(list), "%s\"%s\"", i ? ", " : "", p->enum_name[i]);
+  }
+  if (lua_type(c->L, idx) != LUA_TSTRING) return expected(c, p, idx, list);
+  const char *near = ac_nearest(lua_tostring(c->L, idx), names, p->n_enum);
+  return BAD(c, p, AC_INVALID, "no choice \"%s\"%s%s%s; there are %s", lua_tostring(c->L, idx),
+             near ? ", did you mean \"" : "", near ? near : "", near ? "\"" : "", list);
+}
+
+static ac_dtype read_dtype(call *c, const aci_param *p, int idx) {
+  ac_dtype d = AC_F32;
+  if (lua_type(c->L, idx) != LUA_TSTRING) expected(c, p, idx, "dtype such as \"f32\"");
+  if (!ac_dtype_find(lua_tostring(c->L, idx), &d))
+    BAD(c, p, AC_INVALID, "no dtype '%s'; there are f64 f32 f16 bf16 i64 i32 i16 i8 u8 bool",
+        lua_tostring(c->L, idx));
+  return d;
+}
+
+static ac_device *read_device(call *c, const aci_param *p, int idx) {
+  ac_err e;
+  ac_device *d = NULL;
+  if (lua_type(c->L, idx) != LUA_TSTRING) expected(c, p, idx, "device such as \"cpu\"");
+  if (ac_ctx_device(c->S->ctx, lua_tostring(c->L, idx), &d, &e) != AC_OK) BAD(c, p, e.code, "%s", e.msg);
+  return d;
+}
+
+/* ---- lists ---- */
+
+static bool is_list_type(ac_type t) {
+  return t == AC_T_INTS || t == AC_T_DIMS || t == AC_T_SHAPE || t == AC_T_FLOATS || t == AC_T_TENSORS;
+}
+
+static bool is_number_type(ac_type t) {
+  return t == AC_T_OPERAND || t == AC_T_SCALAR || t == AC_T_INT || t == AC_T_FLOAT || t == AC_T_POS ||
+         t == AC_T_DIM || (is_list_type(t) && t != AC_T_TENSORS);
+}
+
+static void store_number(call *c, const aci_param *p, int idx, void *list, int i) {
+  if (p->type == AC_T_FLOATS) {
+    if (lua_type(c->L, idx) != LUA_TNUMBER) expected(c, p, idx, "list of numbers");
+    ((double *)list)[i] = lua_tonumber(c->L, idx);
+  } else if (p->type == AC_T_DIMS) {
+    ((int64_t *)list)[i] = read_pos(c, p, idx, "dims (integers)");
+  } else {
+    ((int64_t *)list)[i] =
+        read_int(c, p, idx, p->type == AC_T_SHAPE ? "shape (integers)" : "list of integers");
+  }
+}
+
+/* n numbers written out at idx, idx+1, ... */
+static void read_numbers(call *c, const aci_param *p, int idx, int n, ac_value *v) {
+  int first = idx;
+  void *list = scratch(c, (size_t)n, &first);
+  for (int i = 0; i < n; i++) store_number(c, p, first + i, list, i);
+  v->kind = p->type;
+  v->n = n;
+  v->ints = list; /* floats shares the place */
+}
+
+static int read_table(call *c, const aci_param *p, int idx, ac_value *v) {
+  lua_State *L = c->L;
+  if (!lua_istable(L, idx)) {
+    expected(c, p, idx,
+             p->type == AC_T_TENSORS  ? "list of tensors"
+             : p->type == AC_T_FLOATS ? "list of numbers"
+                                      : "list of integers");
+  }
+  lua_Unsigned len = lua_rawlen(L, idx);
+  if (len > INT32_MAX) BAD(c, p, AC_INVALID, "the list is too long");
+  void *list = scratch(c, (size_t)len, &idx);
+  for (int i = 0; i < (int)len; i++) {
+    lua_rawgeti(L, idx, i + 1);
+    int top = lua_gettop(L);
+    if (p->type == AC_T_TENSORS) {
+      char buf[96];
+      if (lac_box_test(L, top) == NULL)
+        BAD(c, p, AC_INVALID, "expected list of tensors, entry %d is %s", i + 1,
+            lac_typename(L, top, buf, sizeof buf));
+      ((ac_tensor **)list)[i] = read_tensor(c, p, top);
+    } else {
+      store_number(c, p, top, list, i);
+    }
+    lua_pop(L, 1);
+  }
+  v->kind = p->type;
+  v->n = (int32_t)len;
+  v->ints = list;
+  return idx;
+}
+
+/* Reads the value at idx for p; returns idx, moved when a scratch userdata went below it. */
+static int read_value(call *c, const aci_param *p, int idx, ac_value *v) {
+  lua_State *L = c->L;
+  switch (p->type) {
+    case AC_T_TENSOR:
+      v->kind = AC_T_TENSOR;
+      v->tensor = read_tensor(c, p, idx);
+      return idx;
+    case AC_T_OPERAND:
+      if (lac_is_scalar(L, idx, &v->scalar)) {
+        v->kind = AC_T_SCALAR;
+      } else {
+        v->kind = AC_T_TENSOR;
+        v->tensor = read_tensor(c, p, idx);
+      }
+      return idx;
+    case AC_T_SCALAR:
+      if (!lac_is_scalar(L, idx, &v->scalar)) expected(c, p, idx, "number");
+      break;
+    case AC_T_INT: v->i = read_int(c, p, idx, "integer"); break;
+    case AC_T_POS:
+    case AC_T_DIM:
+      v->i = read_pos(c, p, idx, p->type == AC_T_DIM ? "dim (integer)" : "position (integer)");
+      break;
+    case AC_T_FLOAT:
+      if (lua_type(L, idx) != LUA_TNUMBER) expected(c, p, idx, "number");
+      v->f = lua_tonumber(L, idx);
+      break;
+    case AC_T_BOOL:
+      if (!lua_isboolean(L, idx)) expected(c, p, idx, "boolean");
+      v->b = lua_toboolean(L, idx);
+      break;
+    case AC_T_STRING:
+      if (lua_type(L, idx) != LUA_TSTRING) expected(c, p, idx, "string");
+      v->str = lua_tostring(L, idx);
+      break;
+    case AC_T_ENUM: v->i = read_enum(c, p, idx); break;
+    case AC_T_DTYPE: v->dtype = read_dtype(c, p, idx); break;
+    case AC_T_DEVICE: v->device = read_device(c, p, idx); break;
+    case AC_T_GENERATOR:
+      v->generator = luaL_testudata(L, idx, "accel.Generator");
+      if (v->generator == NULL) expected(c, p, idx, "generator");
+      break;
+    case AC_T_INTS:
+    case AC_T_FLOATS:
+    case AC_T_DIMS:
+    case AC_T_SHAPE:
+      if (lua_type(L, idx) == LUA_TNUMBER) {
+        read_numbers(c, p, idx, 1, v);
+        return idx;
+      }
+      return read_table(c, p, idx, v);
+    case AC_T_TENSORS: return read_table(c, p, idx, v);
+    case AC_T_NONE: break;
+  }
+  v->kind = p->type;
+  return idx;
+}
+
+/* ---- the whole argument list ---- */
+
+static void read_options(call *c, int idx) {
+  lua_State *L = c->L;
+  const aci_sig *s = c->sig;
+  c->arg = 0;
+  lua_pushnil(L);
+  while (lua_next(L, idx)) {
+    char buf[96];
+    if (lua_type(L, -2) != LUA_TSTRING)
+      lac_argerror(L, c->S, AC_INVALID, c->op->name, 0, "options", "names are strings, found %s",
+                   lac_typename(L, -2, buf, sizeof buf));
+    const char *key = lua_tostring(L, -2);
+    int i = 0;
+    while (i < s->n_params && strcmp(s->param[i].name, key) != 0) i++;
+    if (i == s->n_params) {
+      const char *names[AC_MAX_ARGS];
+      int n = 0;
+      for (int k = 0; k < s->n_params; k++)
+        if (!(c->given >> k & 1)) names[n++] = s->param[k].name;
+      const char *near = ac_nearest(key, names, n);
+      if (near != NULL)
+        lac_argerror(L, c->S, AC_INVALID, c->op->name, 0, key, "no such option; did you mean '%s'?", near);
+      char list[400] = "";
+      for (int k = 0; k < n; k++)
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", k ? ", " : "", names[k]);
+      lac_argerror(L, c->S, AC_INVALID, c->op->name, 0, key,
+                   n ? "no such option; there are %s" : "no such option", list);
+    }
+    if (c->given >> i & 1)
+      lac_argerror(L, c->S, AC_INVALID, c->op->name, 0, key, "also given as argument %d", i + 1);
+    c->given |= 1u << i;
+    int at = lua_gettop(L), moved = read_value(c, &s->param[i], at, &c->v[i]);
+    lua_pop(L, 1);
+    if (moved != at)
+      lua_insert(L, -2); /* a scratch userdata slipped between key and value: put it below the key */
+  }
+}
+
+static void missing(call *c, int i, int n_args) {
+  c->arg = i + 1;
+  BAD(c, &c->sig->param[i], AC_INVALID, "expected %s, got no value", aci_type_name(c->sig->param[i].type));
+}
+
+static void read_args(call *c, int n_args) {
+  lua_State *L = c->L;
+  const aci_sig *s = c->sig;
+  int opts = 0, n = n_args;
+  c->n_scratch = 0;
+  c->given = 0;
+  if (n > 0 && lua_type(L, n) == LUA_TTABLE) {
+    /* a list where a list is due, else options */
+    bool list_due = n <= s->n_params && is_list_type(s->param[n - 1].type);
+    if (list_due ? lac_is_opts(L, n) : lua_rawlen(L, n) == 0) opts = n--;
+  }
+  int i = 0, idx = 1;
+  for (; idx <= n && i < s->n_params; i++) {
+    const aci_param *p = &s->param[i];
+    c->arg = idx;
+    int type = lua_type(L, idx);
+    if (type == LUA_TNIL) {
+      idx++;
+      continue;
+    }
+    c->given |= 1u << i;
+    if (is_list_type(p->type) && type == LUA_TNUMBER) {
+      bool greedy = true;
+      for (int k = i + 1; k < s->n_params; k++) greedy = greedy && !is_number_type(s->param[k].type);
+      int count = 1;
+      while (greedy && idx + count <= n && lua_type(L, idx + count) == LUA_TNUMBER) count++;
+      int top = lua_gettop(L);
+      read_numbers(c, p, idx, count, &c->v[i]);
+      int moved = lua_gettop(L) - top;
+      n += moved;
+      if (opts) opts += moved;
+      idx += count + moved;
+      continue;
+    }
+    int moved = read_value(c, p, idx, &c->v[i]) - idx;
+    n += moved;
+    if (opts) opts += moved;
+    idx += 1 + moved;
+  }
+  if (__builtin_expect(idx <= n, 0)) {
+    char buf[96];
+    c->arg = idx;
+    lac_argerror(L, c->S, AC_INVALID, c->op->name, idx, "", "%d argument%s at most, then options; got %s",
+                 s->n_params, s->n_params == 1 ? "" : "s", lac_typename(L, idx, buf, sizeof buf));
+  }
+  if (opts) read_options(c, opts);
+  for (i = 0; i < s->n_params; i++) {
+    if (c->given >> i & 1) continue;
+    const aci_param *p = &s->param[i];
+    if (p->has_default) c->v[i] = p->dflt;
+    else if (p->optional) c->v[i].kind = AC_T_NONE;
+    else missing(c, i, n_args);
+  }
+}
+
+/* Lua value for result t: the argument itself when the op returned it, else the prepared box at box_idx. */
+static void give(call *c, ac_tensor *t, int box_idx, int n_args) {
+  lua_State *L = c->L;
+  lac_state *S = c->S;
+  if (t == NULL) {
+    lua_pushnil(L);
+    return;
+  }
+  if (c->v[0].kind == AC_T_TENSOR && c->v[0].tensor == t && n_args >= 1 && lua_touserdata(L, 1) != NULL) {
+    ac_tensor_release(t);
+    lua_pushvalue(L, 1);
+    return;
+  }
+  lac_box_fill(S, lua_touserdata(L, box_idx), t);
+  lac_charge(S, t);
+  lua_pushvalue(L, box_idx);
+}
+
+static int op_call(lua_State *L) {
+  lac_state *S = lua_touserdata(L, LAC_STATE);
+  call c;
+  ac_err e;
+  ac_value r[AC_MAX_RESULTS];
+  int n_args = lua_gettop(L), n_results = 0, tries = 0;
+  c.L = L;
+  c.S = S;
+  c.op = lua_touserdata(L, lua_upvalueindex(3));
+  if (__builtin_expect(S->ctx == NULL, 0)) return luaL_error(L, "%s: the host is closed", ac_op_name(c.op));
+  c.sig = aci_op_sig(c.op);
+  if (__builtin_expect(S->gc_charged >= LAC_GC_CHARGE, 0)) lac_gc_charged(L, S);
+again:
+  lua_settop(L, n_args);
+  read_args(&c, n_args);
+  const aci_sig *s = c.sig;
+  bool many = s->n_results == 1 && s->result[0].type == AC_T_TENSORS;
+  /* names that end in an underscore give back what they wrote */
+  bool self = s->n_results == 1 && s->param[0].mutates && s->param[0].type == AC_T_TENSOR;
+  int n_boxes = many ? AC_MAX_RESULTS : self ? 0 : s->n_results;
+  int base = lua_gettop(L) + 1;
+  if (__builtin_expect(n_boxes > 1, 0)) luaL_checkstack(L, n_boxes * 2 + 2, "results");
+  if (many) lua_createtable(L, AC_MAX_RESULTS, 0), base++;
+  for (int i = 0; i < n_boxes; i++) lac_box_push(L, S);
+  ac_status st = ac_call(S->ctx, c.op, c.v, r, &n_results, &e);
+  if (__builtin_expect(st != AC_OK, 0)) {
+    /* the collector may run finalizers that release tensors: parse again */
+    if (st == AC_OOM && tries++ == 0 && lac_gc_oom(L, S)) goto again;
+    return lac_raise(L, S, &e);
+  }
+  if (n_boxes == 1 && !many && r[0].tensor != NULL &&
+      (c.v[0].kind != AC_T_TENSOR || c.v[0].tensor != r[0].tensor)) {
+    lac_box_fill(S, lua_touserdata(L, base), r[0].tensor);
+    lac_charge(S, r[0].tensor);
+    return 1;
+  }
+  if (self) { /* what was written is what was given */
+    for (int i = 0; i < n_results; i++) ac_tensor_release(r[i].tensor);
+    if (lua_type(L, 1) == LUA_TUSERDATA) lua_pushvalue(L, 1);
+    else lac_push_tensor(L, S, c.v[0].tensor); /* it came as an option */
+    return 1;
+  }
+  if (many) {
+    for (int i = 0; i < n_results; i++) {
+      give(&c, r[i].tensor, base + i, n_args);
+      lua_rawseti(L, base - 1, i + 1);
+    }
+    lua_pushvalue(L, base - 1);
+    return 1;
+  }
+  for (int i = 0; i < n_results; i++) give(&c, r[i].tensor, base + i, n_args);
+  return n_results;
+}
+
+void lac_push_op(lua_State *L, lac_state *S, const ac_op *op) {
+  luaL_checkstack(L, 4, "op");
+  lac_push_upvalues(L);
+  lua_pushlightuserdata(L, (void *)(uintptr_t)op);
+  lua_pushcclosure(L, op_call, 3);
+}
+
+/* Does the first parameter take a tensor, so that the op is a method too? Read from the text: nothing is parsed before its first call. */
+static bool is_method(const ac_op *op) {
+  const char *colon = strchr(op->desc->sig, ':');
+  if (colon == NULL) return false;
+  colon += 1 + strspn(colon + 1, " ");
+  return (strncmp(colon, "tensor", 6) == 0 && colon[6] != 's') || strncmp(colon, "operand", 7) == 0;
+}
+
+void lac_open_ops(lua_State *L, lac_state *S, int funcs, int methods) {
+  funcs = lua_absindex(L, funcs);
+  methods = lua_absindex(L, methods);
+  for (int i = 0; i < aci_ctx_n_ops(S->ctx); i++) {
+    const ac_op *op = aci_ctx_op(S->ctx, i);
+    if (op->desc->hidden) continue;
+    lac_push_op(L, S, op);
+    if (is_method(op)) {
+      lua_pushvalue(L, -1);
+      lua_setfield(L, methods, op->name);
+    }
+    lua_setfield(L, funcs, op->name);
+  }
+}
+
+/* ---- accel.op, accel.ops ---- */
+
+/* accel.op(name): the function of any op, those without a name in accel included (backward kernels). */
+static int op_by_name(lua_State *L) {
+  lac_state *S = lac_get(L);
+  const char *name = lac_check_string(L, S, 1, "name", NULL);
+  const ac_op *op = ac_op_find(S->ctx, name);
+  if (op == NULL) {
+    int n = aci_ctx_n_ops(S->ctx);
+    const char **names = lua_newuserdatauv(L, ((size_t)n + 1) * sizeof *names, 0);
+    for (int i = 0; i < n; i++) names[i] = aci_ctx_op(S->ctx, i)->name;
+    const char *near = ac_nearest(name, names, n);
+    return lac_error(L, S, AC_NOT_FOUND, "no op '%s'%s%s%s", name, near ? "; did you mean '" : "",
+                     near ? near : "", near ? "'?" : "");
+  }
+  lac_push_op(L, S, op);
+  return 1;
+}
+
+/* accel.ops(): list of {name, signature, hidden, inplace, differentiable} */
+static int op_list(lua_State *L) {
+  lac_state *S = lac_get(L);
+  int n = aci_ctx_n_ops(S->ctx);
+  lua_createtable(L, n, 0);
+  for (int i = 0; i < n; i++) {
+    const ac_op *op = aci_ctx_op(S->ctx, i);
+    lua_createtable(L, 0, 5);
+    lua_pushstring(L, op->name);
+    lua_setfield(L, -2, "name");
+    lua_pushstring(L, op->desc->sig);
+    lua_setfield(L, -2, "signature");
+    lua_pushboolean(L, op->desc->hidden);
+    lua_setfield(L, -2, "hidden");
+    lua_pushboolean(L, op->inplace);
+    lua_setfield(L, -2, "inplace");
+    lua_pushboolean(L, !op->desc->nondiff && (op->desc->grad != NULL || op->desc->composed != NULL));
+    lua_setfield(L, -2, "differentiable");
+    lua_rawseti(L, -2, i + 1);
+  }
+  return 1;
+}
+
+void lac_open_op_list(lua_State *L, lac_state *S) {
+  static const luaL_Reg funcs[] = {{"op", op_by_name}, {"ops", op_list}, {NULL, NULL}};
+  lac_setfuncs(L, S, funcs);
+}

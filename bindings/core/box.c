@@ -1,0 +1,208 @@
+/* Boxes: userdata that hold one reference to a tensor.
+ *
+ * A box is made empty with its metatable set, so that an error raised before it is filled costs nothing. __gc, __close and t:release()
+ * are the same: the reference goes once. Leaves that require grad have one box per Lua state, found through a table with weak values
+ * keyed by the tensor's address, so that parameters serve as table keys; tensor->ext says quickly whether a look is worth it. */
+#include "core/lac.h"
+
+static const char key_meta, key_leaves, key_sites;
+
+void lac_scope_link(lac_scope *s, lac_scoped_box *b) {
+  b->scope = s;
+  b->prev = NULL;
+  b->next = s->first;
+  if (s->first != NULL) s->first->prev = b;
+  s->first = b;
+}
+
+void lac_scope_unlink(lac_scoped_box *b) {
+  lac_scope *s = b->scope;
+  if (s == NULL) return;
+  if (b->prev != NULL) b->prev->next = b->next;
+  else s->first = b->next;
+  if (b->next != NULL) b->next->prev = b->prev;
+  b->prev = b->next = NULL;
+  b->scope = NULL;
+}
+
+static lac_box *new_box(lua_State *L, lac_state *S) {
+  if (__builtin_expect(S->scope == NULL, 1)) {
+    lac_box *b = lua_newuserdatauv(L, sizeof *b, 0);
+    b->t = NULL;
+    b->site = 0;
+    b->flags = 0;
+    return b;
+  }
+  lac_scoped_box *b = lua_newuserdatauv(L, sizeof *b, 0);
+  *b = (lac_scoped_box){.box = {NULL, 0, LAC_BOX_SCOPED}};
+  /* the collector may just have closed the scope */
+  if (S->scope != NULL) lac_scope_link(S->scope, b);
+  return &b->box;
+}
+
+lac_box *lac_box_push(lua_State *L, lac_state *S) {
+  lac_box *b = new_box(L, S);
+  lua_pushvalue(L, LAC_META);
+  lua_setmetatable(L, -2);
+  return b;
+}
+
+lac_box *lac_box_new(lua_State *L, lac_state *S) {
+  lac_box *b = new_box(L, S);
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &key_meta);
+  lua_setmetatable(L, -2);
+  return b;
+}
+
+void lac_push_meta(lua_State *L) { lua_rawgetp(L, LUA_REGISTRYINDEX, &key_meta); }
+
+void lac_box_canonical(lua_State *L, lac_state *S, int idx) {
+  lac_box *b = lua_touserdata(L, idx);
+  idx = lua_absindex(L, idx);
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &key_leaves);
+  lua_pushvalue(L, idx);
+  lua_rawsetp(L, -2, b->t);
+  lua_pop(L, 1);
+  b->flags |= LAC_BOX_LEAF;
+  b->t->ext = 1;
+}
+
+/* Pushes the one box of a leaf and returns true, or pushes nothing. */
+static bool find_leaf(lua_State *L, const ac_tensor *t) {
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &key_leaves);
+  if (lua_rawgetp(L, -1, t) == LUA_TUSERDATA) {
+    lua_remove(L, -2);
+    return true;
+  }
+  lua_pop(L, 2);
+  return false;
+}
+
+void lac_push_tensor(lua_State *L, lac_state *S, ac_tensor *t) {
+  if (t == NULL) {
+    lua_pushnil(L);
+    return;
+  }
+  luaL_checkstack(L, 4, "too many tensors");
+  if (t->ext && find_leaf(L, t)) return;
+  lac_box *b = lac_box_new(L, S);
+  ac_tensor_retain(t);
+  lac_box_fill(S, b, t);
+  if (t->grad_fn == NULL && (t->flags & ACI_T_REQUIRES_GRAD)) lac_box_canonical(L, S, -1);
+}
+
+void lac_box_release(lua_State *L, lac_state *S, lac_box *b, uint32_t site) {
+  ac_tensor *t = b->t;
+  if (t == NULL) return;
+  if (b->flags & LAC_BOX_LEAF) {
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &key_leaves);
+    lua_rawgetp(L, -1, t);
+    bool mine = lua_touserdata(L, -1) == (void *)b;
+    lua_pop(L, 1);
+    if (mine) {
+      lua_pushnil(L);
+      lua_rawsetp(L, -2, t);
+    }
+    lua_pop(L, 1);
+    b->flags &= ~(uint32_t)LAC_BOX_LEAF;
+  }
+  b->site = site;
+  b->t = NULL;
+  S->n_live--;
+  if (b->flags & LAC_BOX_SCOPED) lac_scope_unlink((lac_scoped_box *)b);
+  ac_tensor_release(t);
+}
+
+lac_box *lac_box_test(lua_State *L, int idx) {
+  lac_box *b = lua_touserdata(L, idx);
+  if (b == NULL || !lua_getmetatable(L, idx)) return NULL;
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &key_meta);
+  bool same = lua_rawequal(L, -1, -2);
+  lua_pop(L, 2);
+  return same ? b : NULL;
+}
+
+/* Script lines are numbered: text -> n and n -> text in one table. There are no more of them than lines in the scripts. */
+uint32_t lac_site_here(lua_State *L, lac_state *S) {
+  uint32_t n = 0;
+  luaL_checkstack(L, 6, "site");
+  lac_push_where(L, S);
+  if (lua_rawlen(L, -1) > 2) {
+    size_t len;
+    const char *text = lua_tolstring(L, -1, &len);
+    lua_pushlstring(L, text, len - 2); /* without ": " */
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &key_sites);
+    lua_pushvalue(L, -2);
+    if (lua_rawget(L, -2) == LUA_TNUMBER) {
+      n = (uint32_t)lua_tointeger(L, -1);
+    } else {
+      n = (uint32_t)lua_rawlen(L, -2) + 1;
+      lua_pushvalue(L, -3);
+      lua_pushinteger(L, n);
+      lua_rawset(L, -4);
+      lua_pushvalue(L, -3);
+      lua_rawseti(L, -3, n);
+    }
+    lua_pop(L, 3);
+  }
+  lua_pop(L, 1);
+  return n;
+}
+
+void lac_site_push(lua_State *L, uint32_t site) {
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &key_sites);
+  lua_rawgeti(L, -1, site);
+  lua_remove(L, -2);
+}
+
+/* ---- metamethods ---- */
+
+static int box_gc(lua_State *L) {
+  lac_box *b = lua_touserdata(L, 1);
+  lac_state *S = lua_touserdata(L, LAC_STATE);
+  if (b->flags & LAC_BOX_SCOPED) lac_scope_unlink((lac_scoped_box *)b);
+  if (b->t != NULL) lac_box_release(L, S, b, 0);
+  return 0;
+}
+
+int lac_box_release_method(lua_State *L) {
+  lac_state *S = lua_touserdata(L, LAC_STATE);
+  lac_box *b = lac_box_test(L, 1);
+  if (b == NULL)
+    return lac_argerror(L, S, AC_INVALID, "release", 1, "self", "expected tensor, got %s",
+                        luaL_typename(L, 1));
+  if (b->t != NULL) lac_box_release(L, S, b, lac_site_here(L, S));
+  return 0;
+}
+
+static int box_eq(lua_State *L) {
+  const lac_box *a = lac_box_test(L, 1), *b = lac_box_test(L, 2);
+  lua_pushboolean(L, a != NULL && b != NULL && (a == b || (a->t != NULL && a->t == b->t)));
+  return 1;
+}
+
+void lac_box_open(lua_State *L, lac_state *S) {
+  lua_newtable(L);
+  lua_newtable(L);
+  lua_pushliteral(L, "v");
+  lua_setfield(L, -2, "__mode");
+  lua_setmetatable(L, -2);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &key_leaves);
+  lua_newtable(L);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &key_sites);
+
+  /* the metatable is locked: scripts can neither strip __gc nor see the insides */
+  lua_createtable(L, 0, 24);
+  lua_pushvalue(L, -1);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &key_meta);
+  lua_pushliteral(L, "accel.Tensor");
+  lua_setfield(L, -2, "__name");
+  lua_pushliteral(L, "accel.Tensor");
+  lua_setfield(L, -2, "__metatable");
+  lac_pushfunction(L, S, box_gc);
+  lua_setfield(L, -2, "__gc");
+  lac_pushfunction(L, S, lac_box_release_method);
+  lua_setfield(L, -2, "__close");
+  lac_pushfunction(L, S, box_eq);
+  lua_setfield(L, -2, "__eq");
+}

@@ -1,0 +1,113 @@
+/* Lua functions that the core calls: hooks, custom gradients, functions of the host.
+ *
+ * A callback anchors its function in the registry. The core frees callbacks when the graph or the tensor that holds them goes, which may
+ * be inside a finalizer or on another thread; so freeing only moves them to the hub's list, and the next call from Lua
+ * unanchors them. The hub outlives the Lua state while callbacks do.
+ * A callback runs on the thread whose call led to it. Its error is kept as a value and raised again by lac_raise, so that scripts
+ * see their own error objects, with the traceback of the place that raised. */
+#include <stdlib.h>
+
+#include "core/lac.h"
+
+lac_hub *lac_hub_new(void) {
+  lac_hub *h = calloc(1, sizeof *h);
+  if (h != NULL) atomic_store(&h->ref, 1);
+  return h;
+}
+
+static void free_dead(lac_callback *c) {
+  while (c != NULL) {
+    lac_callback *next = c->next;
+    free(c->extra);
+    free(c);
+    c = next;
+  }
+}
+
+void lac_hub_release(lac_hub *h) {
+  if (h == NULL || atomic_fetch_sub(&h->ref, 1) != 1) return;
+  free_dead(atomic_exchange(&h->dead, NULL));
+  free(h);
+}
+
+lac_callback *lac_callback_new(lua_State *L, lac_state *S, int idx) {
+  lac_callbacks_drain(L, S);
+  lua_pushvalue(L, idx);
+  int ref = luaL_ref(L, LUA_REGISTRYINDEX);
+  lac_callback *c = calloc(1, sizeof *c);
+  if (c == NULL) {
+    luaL_unref(L, LUA_REGISTRYINDEX, ref);
+    lac_error(L, S, AC_OOM, "no memory for a callback");
+    return NULL;
+  }
+  *c = (lac_callback){.hub = S->hub, .state = S, .ref = ref};
+  atomic_fetch_add(&S->hub->ref, 1);
+  return c;
+}
+
+void lac_callback_free(void *callback) {
+  lac_callback *c = callback;
+  lac_hub *h = c->hub;
+  if (atomic_load(&h->closed)) {
+    free(c->extra);
+    free(c);
+  } else {
+    lac_callback *head = atomic_load(&h->dead);
+    do c->next = head;
+    while (!atomic_compare_exchange_weak(&h->dead, &head, c));
+  }
+  lac_hub_release(h);
+}
+
+void lac_callbacks_drain(lua_State *L, lac_state *S) {
+  if (S->hub == NULL || atomic_load_explicit(&S->hub->dead, memory_order_relaxed) == NULL) return;
+  lac_callback *list = atomic_exchange(&S->hub->dead, NULL);
+  for (lac_callback *c = list; c != NULL; c = c->next) luaL_unref(L, LUA_REGISTRYINDEX, c->ref);
+  free_dead(list);
+}
+
+static lua_State *lac_now(const lac_state *S) { return S->now != NULL ? S->now : S->main; }
+
+/* Strings get a traceback where they were raised; error objects have theirs. */
+static int on_error(lua_State *L) {
+  if (lua_type(L, 1) == LUA_TSTRING) {
+    lac_state *S = lac_state_of(L);
+    ac_err e = {.code = AC_CALLBACK, .rank = -1};
+    lac_push_error(L, S, &e, false);
+    lua_pushvalue(L, 1);
+    lua_setfield(L, -2, "message");
+  }
+  return 1;
+}
+
+/* (error value, lac_state, ac_err): keeps both. Runs protected, since printing the value may run a script's code. */
+static int keep_error(lua_State *L) {
+  lac_state *S = lua_touserdata(L, 2);
+  ac_err *e = lua_touserdata(L, 3);
+  ac_err_set(e, AC_CALLBACK, __FILE__, __LINE__, "%s", luaL_tolstring(L, 1, NULL));
+  lua_settop(L, 1);
+  int ref = luaL_ref(L, LUA_REGISTRYINDEX);
+  if (S->pending != LUA_NOREF) luaL_unref(L, LUA_REGISTRYINDEX, S->pending);
+  S->pending = ref;
+  return 0;
+}
+
+ac_status lac_protect(lac_state *S, lua_CFunction body, void *arg, ac_err *e) {
+  lua_State *L = lac_now(S);
+  int top = lua_gettop(L);
+  if (!lua_checkstack(L, 8)) return AC_FAIL(e, CALLBACK, "stack overflow in a callback");
+  lua_pushcfunction(L, on_error);
+  lua_pushcfunction(L, body);
+  lua_pushlightuserdata(L, arg);
+  ac_status st = AC_OK;
+  if (lua_pcall(L, 1, 0, top + 1) != LUA_OK) {
+    st = AC_FAIL(e, CALLBACK, "error in a callback");
+    lua_pushcfunction(L, keep_error);
+    lua_insert(L, -2);
+    lua_pushlightuserdata(L, S);
+    lua_pushlightuserdata(L, e);
+    if (lua_pcall(L, 3, 0, 0) != LUA_OK) st = AC_FAIL(e, CALLBACK, "error in the error of a callback");
+  }
+  lua_settop(L, top);
+  return st;
+}

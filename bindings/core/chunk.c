@@ -1,0 +1,65 @@
+/* The Lua files of the host, embedded in the library at build time (lua/CMakeLists.txt). */
+#include <string.h>
+
+#include "core/lac.h"
+
+extern const struct aci_lua_chunk {
+  const char *name; /* "lua/strict.lua" */
+  const char *text;
+  size_t len;
+} aci_lua_chunks[];
+extern const int aci_n_lua_chunks;
+
+void lac_chunk(lua_State *L, lac_state *S, const char *name) {
+  luaL_checkstack(L, 8, "chunk");
+  if (luaL_getsubtable(L, LUA_REGISTRYINDEX, "accel.chunks") && lua_getfield(L, -1, name) != LUA_TNIL) {
+    lua_remove(L, -2);
+    return;
+  }
+  lua_settop(L, lua_gettop(L) - (lua_isnil(L, -1) ? 1 : 0));
+  size_t n = strlen(name);
+  for (int i = 0; i < aci_n_lua_chunks; i++) {
+    const struct aci_lua_chunk *c = &aci_lua_chunks[i];
+    size_t len = strlen(c->name);
+    if (len != n + 8 || strncmp(c->name, "lua/", 4) != 0 || strncmp(c->name + 4, name, n) != 0) continue;
+    lua_pushfstring(L, "=%s", c->name);
+    int st = luaL_loadbufferx(L, c->text, c->len, lua_tostring(L, -1), "t");
+    lua_remove(L, -2);
+    if (st != LUA_OK) lua_error(L);
+    lua_getfield(L, LUA_REGISTRYINDEX, "accel.core");
+    lua_call(L, 1, 1);
+    lua_pushvalue(L, -1);
+    lua_setfield(L, -3, name);
+    lua_remove(L, -2);
+    return;
+  }
+  lac_error(L, S, AC_INTERNAL, "no embedded file lua/%s.lua", name);
+}
+
+/* Stands in for the function that lua/<upvalue 3>.lua returns until it is asked for the first time. */
+static int lazy(lua_State *L) {
+  lac_state *S = lac_get(L);
+  lac_chunk(L, S, lua_tostring(L, lua_upvalueindex(3)));
+  lua_insert(L, 1);
+  lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
+  return lua_gettop(L);
+}
+
+/* accel.chunk(name): what lua/<name>.lua returned. For the host's own files. */
+static int chunk(lua_State *L) {
+  lac_state *S = lac_get(L);
+  lac_chunk(L, S, lac_check_string(L, S, 1, "name", NULL));
+  return 1;
+}
+
+void lac_open_chunks(lua_State *L, lac_state *S) {
+  static const luaL_Reg funcs[] = {{"chunk", chunk}, {NULL, NULL}};
+  static const char *const names[] = {"pairs", "inspect", "traceback"};
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    lac_push_upvalues(L);
+    lua_pushstring(L, names[i]);
+    lua_pushcclosure(L, lazy, 3);
+    lua_setfield(L, -2, names[i]);
+  }
+  lac_setfuncs(L, S, funcs);
+}

@@ -1,0 +1,114 @@
+/* When Lua's collector runs for the sake of native memory: it sees handles of a few bytes, not what they hold.
+ *
+ * At module exits, the end of backward and at each step (accel.gc_check, all called through lac_gc_check):
+ *   - a young collection once 32 MiB of native bytes were born since the last one (generational mode only: a step there is a young
+ *     collection; in incremental mode, under a stock interpreter, growth alone decides);
+ *   - a full one when live bytes stand 10 % + 64 MiB above those after the last full one.
+ * Scripts without modules and steps are collected when results of 256 MiB were handed to Lua since. A device that runs out of memory
+ * leads to a full collection, an empty cache and one more try. ACCEL_GC=exact: full at every check. ACCEL_GC=off: never
+ * but when memory is short. */
+#include <string.h>
+
+#include "core/lac.h"
+
+enum { YOUNG_MB = 32, FULL_MB = 64 };
+
+static void totals(const lac_state *S, size_t *live, size_t *born) {
+  *live = *born = 0;
+  for (int i = 0; i < S->ctx->n_devices; i++) {
+    ac_mem_stats m;
+    ac_mem_stats_get(S->ctx->device[i], &m);
+    *live += m.live_bytes;
+    *born += m.born_bytes;
+  }
+}
+
+static void after(lac_state *S, bool full) {
+  size_t live;
+  totals(S, &live, &S->gc_born);
+  S->gc_charged = 0;
+  if (full) S->gc_live = live;
+}
+
+void lac_gc_full(lua_State *L, lac_state *S) {
+  if (S->in_gc) return;
+  S->in_gc = true;
+  lua_gc(L, LUA_GCCOLLECT);
+  S->in_gc = false;
+  S->n_full++;
+  after(S, true);
+}
+
+void lac_gc_check(lua_State *L, lac_state *S) {
+  lac_callbacks_drain(L, S);
+  if (S->in_gc || S->gc_mode == LAC_GC_OFF) return;
+  if (S->gc_mode == LAC_GC_EXACT) {
+    lac_gc_full(L, S);
+    return;
+  }
+  size_t live, born;
+  totals(S, &live, &born);
+  if (live > S->gc_live + S->gc_live / 10 + ((size_t)FULL_MB << 20)) {
+    lac_gc_full(L, S);
+  } else if (S->generational && born - S->gc_born >= (size_t)YOUNG_MB << 20) {
+    S->in_gc = true;
+    lua_gc(L, LUA_GCSTEP, 0);
+    S->in_gc = false;
+    S->n_young++;
+    after(S, false);
+  }
+}
+
+void lac_gc_charged(lua_State *L, lac_state *S) {
+  S->gc_charged = 0;
+  lac_gc_check(L, S);
+}
+
+bool lac_gc_oom(lua_State *L, lac_state *S) {
+  if (S->in_gc) return false; /* a finalizer asked for memory */
+  /* twice: what finalizers of the first pass let go is freed by the second */
+  lac_gc_full(L, S);
+  lac_gc_full(L, S);
+  for (int i = 0; i < S->ctx->n_devices; i++) ac_pool_trim(S->ctx->device[i]);
+  return true;
+}
+
+static int gc_check(lua_State *L) {
+  lac_gc_check(L, lac_get(L));
+  return 0;
+}
+
+/* accel.collect(): a full collection now. */
+static int collect(lua_State *L) {
+  lac_state *S = lac_get(L);
+  lac_callbacks_drain(L, S);
+  lac_gc_full(L, S);
+  lac_callbacks_drain(L, S);
+  lac_gc_full(L, S);
+  return 0;
+}
+
+static int gc_stats(lua_State *L) {
+  static const char *const modes[] = {"auto", "exact", "off"};
+  const lac_state *S = lac_get(L);
+  lua_createtable(L, 0, 4);
+  lua_pushinteger(L, (lua_Integer)S->n_young);
+  lua_setfield(L, -2, "young");
+  lua_pushinteger(L, (lua_Integer)S->n_full);
+  lua_setfield(L, -2, "full");
+  lua_pushboolean(L, S->generational);
+  lua_setfield(L, -2, "generational");
+  lua_pushstring(L, modes[S->gc_mode]);
+  lua_setfield(L, -2, "mode");
+  return 1;
+}
+
+void lac_gc_open(lua_State *L, lac_state *S) {
+  static const luaL_Reg funcs[] = {
+      {"gc_check", gc_check}, {"collect", collect}, {"gc_stats", gc_stats}, {NULL, NULL}};
+  const char *mode = ac_params_str(ac_ctx_params(S->ctx), "GC");
+  S->gc_mode = strcmp(mode, "exact") == 0 ? LAC_GC_EXACT
+               : strcmp(mode, "off") == 0 ? LAC_GC_OFF
+                                          : LAC_GC_AUTO;
+  lac_setfuncs(L, S, funcs);
+}

@@ -1,0 +1,278 @@
+/* What every file of the bindings shares: the state behind a Lua state, boxes, argument checks, errors, callbacks, collection.
+ *
+ * Every C function of the bindings is a closure with upvalue 1 = the tensor metatable and upvalue 2 = the lac_state (a full userdata, so
+ * that whoever can call still has it). Registry keys are addresses of statics. Order inside a function is fixed: check arguments, push
+ * empty boxes, call the core, fill the boxes; nothing that may raise stands between the core and a box.
+ * Functions raise on the lua_State they were called with, never on another one. */
+#ifndef LAC_LAC_H
+#define LAC_LAC_H
+#include <lauxlib.h>
+#include <lua.h>
+#include <stdatomic.h>
+
+#include "accel/autograd.h"
+#include "accel/precision.h"
+#include "ops/ctx_impl.h"
+
+/* A tensor's handle in Lua. t NULL: not filled yet, or released at `site` (see lac_site). */
+typedef struct lac_box {
+  ac_tensor *t;
+  uint32_t site;
+  uint32_t flags;
+} lac_box;
+enum { LAC_BOX_SCOPED = 1, LAC_BOX_LEAF = 2 };
+
+/* A box born inside a scope knows its neighbours there. */
+typedef struct lac_scoped_box {
+  lac_box box;
+  struct lac_scoped_box *prev, *next;
+  struct lac_scope *scope;
+} lac_scoped_box;
+
+typedef struct lac_scope {
+  struct lac_scope *outer;
+  lac_scoped_box *first;
+  struct lac_state *state;
+  bool open;
+} lac_scope;
+
+/* What callbacks leave behind when the core frees them, maybe on another thread: emptied by lac_callbacks_drain. */
+typedef struct lac_hub {
+  _Atomic int ref;
+  _Atomic bool closed;
+  struct lac_callback *_Atomic dead;
+} lac_hub;
+
+typedef enum lac_gc_mode { LAC_GC_AUTO, LAC_GC_EXACT, LAC_GC_OFF } lac_gc_mode;
+
+typedef struct lac_state {
+  ac_ctx *ctx;      /* NULL once the Lua state is being closed */
+  lua_State *main;  /* for callbacks when no call of ours is in flight */
+  lua_State *now;   /* the thread whose call may lead to callbacks */
+  int64_t n_live;   /* boxes that hold a tensor */
+  lac_scope *scope; /* innermost open one */
+  lac_hub *hub;
+  void *host; /* the ac_host that owns us, NULL under another interpreter */
+  char
+      lib_dir[256]; /* "@/usr/share/lua/5.4/accel/": frames below it are ours, errors point at the caller's */
+  /* collection */
+  lac_gc_mode gc_mode;
+  bool generational; /* the host put Lua into that mode: a GC step is a young collection */
+  bool in_gc;
+  size_t gc_born, gc_live,
+      gc_charged; /* at the last young and the last full collection; charged: see lac_charge */
+  uint64_t n_young, n_full;
+  /* errors of callbacks on their way through the core: registry reference of the Lua value */
+  int pending;
+  /* interruption: set by a signal handler through the host, read at step boundaries */
+  _Atomic int interrupt;
+  bool interrupt_as_flag;
+} lac_state;
+
+#define LAC_META lua_upvalueindex(1)
+#define LAC_STATE lua_upvalueindex(2)
+
+/* The state of the running function; raises when the Lua state is being closed. */
+lac_state *lac_get(lua_State *L);
+/* The same for code that does not run in one of our functions; NULL before accel was opened. */
+lac_state *lac_state_of(lua_State *L);
+/* Registers functions with the two upvalues into the table on top. */
+void lac_setfuncs(lua_State *L, lac_state *S, const luaL_Reg *funcs);
+/* Pushes a C closure with the two upvalues. */
+void lac_pushfunction(lua_State *L, lac_state *S, lua_CFunction f);
+/* Pushes both upvalues: metatable, state. */
+void lac_push_upvalues(lua_State *L);
+/* Makes the state of a Lua state, still without a context, and pushes it. It frees the context that is put in. */
+lac_state *lac_state_new(lua_State *L);
+/* Registry field that leads luaopen_accel_core to the ac_ctx_options of a host (light userdata). */
+#define LAC_OPTIONS "accel.ctx_options"
+/* Folder that holds accel/init.lua: beside this library, else where it was installed. false: not found. */
+bool lac_lua_dir(char *buf, size_t n);
+
+/* ---- box.c ---- */
+void lac_box_open(lua_State *L, lac_state *S); /* makes the metatable; leaves it on the stack */
+void lac_push_meta(lua_State *L);
+/* Pushes an empty box; the metatable comes from upvalue 1 (box_push) or the registry (box_new). */
+lac_box *lac_box_push(lua_State *L, lac_state *S);
+lac_box *lac_box_new(lua_State *L, lac_state *S);
+/* Hands an owned reference to an empty box. Never raises. */
+static inline void lac_box_fill(lac_state *S, lac_box *b, ac_tensor *t) {
+  b->t = t;
+  S->n_live++;
+}
+/* Pushes t (borrowed; NULL pushes nil). Leaves that require grad get their one box. */
+void lac_push_tensor(lua_State *L, lac_state *S, ac_tensor *t);
+/* Makes the box at idx the one box of its leaf. */
+void lac_box_canonical(lua_State *L, lac_state *S, int idx);
+/* Gives up the box's reference; where: what errors say later. */
+void lac_box_release(lua_State *L, lac_state *S, lac_box *b, uint32_t site);
+int lac_box_release_method(lua_State *L); /* t:release() */
+void lac_scope_link(lac_scope *s, lac_scoped_box *b);
+void lac_scope_unlink(lac_scoped_box *b);
+/* NULL when the value at idx is no box. A released one has ->t NULL. */
+lac_box *lac_box_test(lua_State *L, int idx);
+/* Number of a script line ("train.lua:12") for lac_box.site; 0 when there is none. */
+uint32_t lac_site_here(lua_State *L, lac_state *S);
+/* Pushes its text ("train.lua:12", or nil for 0). */
+void lac_site_push(lua_State *L, uint32_t site);
+/* Weight of a new result, so that scripts without modules and steps are collected too. */
+static inline void lac_charge(lac_state *S, const ac_tensor *t) {
+  if (t->storage != NULL && atomic_load_explicit(&t->storage->ref, memory_order_relaxed) == 1)
+    S->gc_charged += t->storage->bytes;
+}
+
+/* ---- raise.c ---- */
+void lac_raise_open(lua_State *L);
+/* Raises the error (does not return): message "train.lua:12: op: message", fields code, message, op, where, traceback. */
+int lac_raise(lua_State *L, lac_state *S, const ac_err *e);
+int lac_error(lua_State *L, lac_state *S, ac_status code, const char *fmt, ...) AC_PRINTF(4, 5);
+/* "bad argument #2 'dim' to 'sum' (expected ...)"; arg 0: an option. fn NULL: the running function's name. */
+int lac_argerror(lua_State *L, lac_state *S, ac_status code, const char *fn, int arg, const char *name,
+                 const char *fmt, ...) AC_PRINTF(7, 8);
+/* nil, message, code: for files, peers and devices that fail. */
+int lac_fail(lua_State *L, const ac_err *e);
+/* Pushes an error object made of e, without raising. */
+void lac_push_error(lua_State *L, lac_state *S, const ac_err *e, bool with_where);
+/* Pushes "train.lua:12: " of the first frame that is the caller's own, or "". */
+void lac_push_where(lua_State *L, lac_state *S);
+/* "number", "f32 tensor", "nil", "no value", for messages. buf holds the longer ones. */
+const char *lac_typename(lua_State *L, int idx, char *buf, size_t n);
+
+/* ---- check.c: arguments of hand-written functions. `name` is the parameter's. ---- */
+lac_box *lac_check_box(lua_State *L, lac_state *S, int idx, const char *name);
+ac_tensor *lac_check_tensor(lua_State *L, lac_state *S, int idx, const char *name);
+int64_t lac_check_int(lua_State *L, lac_state *S, int idx, const char *name);
+double lac_check_number(lua_State *L, lac_state *S, int idx, const char *name);
+bool lac_check_bool(lua_State *L, lac_state *S, int idx, const char *name);
+const char *lac_check_string(lua_State *L, lac_state *S, int idx, const char *name, size_t *len);
+ac_dtype lac_check_dtype(lua_State *L, lac_state *S, int idx, const char *name);
+ac_device *lac_check_device(lua_State *L, lac_state *S, int idx, const char *name);
+ac_generator *lac_check_generator(lua_State *L, lac_state *S, int idx, const char *name);
+void lac_check_function(lua_State *L, lac_state *S, int idx, const char *name);
+/* Extents from a table at idx or from numbers at idx, idx+1, ... up to last; returns ndim and the index after the last one read. */
+int lac_check_shape(lua_State *L, lac_state *S, int idx, int last, const char *name, int64_t *shape,
+                    int *next);
+/* 1-based position among n (negative from the end) -> 0-based; INDEX error otherwise. */
+int64_t lac_check_pos(lua_State *L, lac_state *S, int idx, int64_t n, const char *name);
+bool lac_is_scalar(lua_State *L, int idx, ac_scalar *out); /* number or boolean */
+
+/* ---- opts.c: one table of declared options at the end of the arguments ---- */
+typedef struct lac_opts {
+  lua_State *L;
+  lac_state *S;
+  int idx; /* 0: none given */
+} lac_opts;
+/* The table at idx (nil or none: no options). names ends with NULL; an unknown key raises and names the nearest. */
+lac_opts lac_opts_open(lua_State *L, lac_state *S, int idx, const char *const *names);
+void lac_open_opts(lua_State *L, lac_state *S); /* accel.nearest */
+/* Is the value at idx a table of options (string keys) and not a list? */
+bool lac_is_opts(lua_State *L, int idx);
+/* Pushes the option and returns its index, or returns 0 (and pushes nothing) when it is not given. */
+int lac_opt_push(const lac_opts *o, const char *name);
+bool lac_opt_bool(const lac_opts *o, const char *name, bool fallback);
+int64_t lac_opt_int(const lac_opts *o, const char *name, int64_t fallback);
+double lac_opt_number(const lac_opts *o, const char *name, double fallback);
+const char *lac_opt_string(const lac_opts *o, const char *name, const char *fallback);
+bool lac_opt_dtype(const lac_opts *o, const char *name, ac_dtype *out);
+ac_device *lac_opt_device(const lac_opts *o, const char *name, ac_device *fallback);
+ac_generator *lac_opt_generator(const lac_opts *o, const char *name);
+int lac_opt_shape(const lac_opts *o, const char *name, int64_t *shape); /* -1: not given */
+
+/* ---- callback.c: Lua functions that the core calls ---- */
+typedef struct lac_callback {
+  struct lac_callback *next;
+  lac_hub *hub;
+  lac_state *state;
+  int ref;     /* registry: the function, or a table */
+  void *extra; /* malloc'ed, freed with the callback */
+} lac_callback;
+/* Anchors the value at idx. Raises only before anything is owned. */
+lac_callback *lac_callback_new(lua_State *L, lac_state *S, int idx);
+void lac_callback_free(void *callback); /* any thread */
+void lac_callbacks_drain(lua_State *L, lac_state *S);
+/* Runs body(arg as a light userdata) protected on the thread whose call led here. Its error is kept for lac_raise. Nothing else may touch Lua
+ * between the core and a callback, since anything may raise. */
+ac_status lac_protect(lac_state *S, lua_CFunction body, void *arg, ac_err *e);
+/* Around core functions that may call back: returns what S->now was. */
+static inline lua_State *lac_enter(lua_State *L, lac_state *S) {
+  lua_State *was = S->now;
+  S->now = L;
+  return was;
+}
+static inline void lac_leave(lac_state *S, lua_State *was) { S->now = was; }
+/* One tensor or a list of them at idx -> *n retained references in a userdata that is pushed; give them back with lac_list_release. */
+typedef struct lac_list {
+  int n;
+  ac_tensor *t[]; /* entries may be NULL where nils are allowed */
+} lac_list;
+lac_list *lac_check_list(lua_State *L, lac_state *S, int idx, const char *name, bool nils);
+void lac_list_release(lac_list *l);
+lac_hub *lac_hub_new(void);
+void lac_hub_release(lac_hub *h);
+
+/* ---- guard.c: modes that last until __close, or for the run of a function ---- */
+typedef struct lac_guard {
+  lac_state *state;
+  void (*restore)(lua_State *L, lac_state *S, struct lac_guard *g);
+  const char *name; /* "no_grad" */
+  bool done;
+  union {
+    bool b;
+    ac_autocast_state cast;
+    ac_device *device;
+  } was;
+} lac_guard;
+void lac_guard_open(lua_State *L, lac_state *S);
+/* Pushes a guard whose restore runs once. */
+lac_guard *lac_guard_push(lua_State *L, lac_state *S, const char *name,
+                          void (*restore)(lua_State *, lac_state *, lac_guard *));
+/* The guard on top as the result; or, with a function at fn, runs it with the arguments after it and returns its results. */
+int lac_guard_finish(lua_State *L, int fn);
+
+/* ---- gc.c ---- */
+void lac_gc_open(lua_State *L, lac_state *S);
+void lac_gc_check(lua_State *L, lac_state *S); /* module exits, end of backward, steps */
+void lac_gc_full(lua_State *L, lac_state *S);
+void lac_gc_charged(lua_State *L, lac_state *S); /* called when S->gc_charged passed LAC_GC_CHARGE */
+bool lac_gc_oom(lua_State *L, lac_state *S);     /* frees what can be freed; the caller retries once */
+#define LAC_GC_CHARGE ((size_t)256 << 20)
+/* Calls a core function once more after a collection when device memory was short. */
+#define LAC_RETRY(L, S, st, expr)                              \
+  do {                                                         \
+    (st) = (expr);                                             \
+    if ((st) == AC_OOM && lac_gc_oom((L), (S))) (st) = (expr); \
+  } while (0)
+
+/* ---- call.c ---- */
+/* Pushes the function of an op. */
+void lac_push_op(lua_State *L, lac_state *S, const ac_op *op);
+/* Every op as a function of the table at funcs and a method in the table at methods. */
+void lac_open_ops(lua_State *L, lac_state *S, int funcs, int methods);
+void lac_open_op_list(lua_State *L, lac_state *S); /* accel.op, accel.ops */
+
+/* ---- chunk.c: the Lua files inside the library ---- */
+/* Runs lua/<name>.lua once with the accel table as its argument and pushes what it returned. */
+void lac_chunk(lua_State *L, lac_state *S, const char *name);
+void lac_open_chunks(lua_State *L, lac_state *S); /* accel.pairs, inspect, traceback */
+
+/* ---- one per topic: each adds its functions to the accel table on top of the stack ---- */
+void lac_open_tensor(lua_State *L, lac_state *S);
+void lac_open_factory(lua_State *L, lac_state *S);
+void lac_open_autograd(lua_State *L, lac_state *S);
+void lac_open_function(lua_State *L, lac_state *S);
+void lac_open_device(lua_State *L, lac_state *S);
+void lac_open_random(lua_State *L, lac_state *S);
+void lac_open_file(lua_State *L, lac_state *S);
+void lac_open_json(lua_State *L, lac_state *S);
+void lac_open_precision(lua_State *L, lac_state *S);
+void lac_open_scope(lua_State *L, lac_state *S);
+void lac_open_step(lua_State *L, lac_state *S);
+void lac_open_info(lua_State *L, lac_state *S);
+
+/* Calls a built-in op by name with ready values; raises. Results are put into b (one result), or dropped when it is args[0]. */
+void lac_call_op(lua_State *L, lac_state *S, const char *name, const ac_value *args, int n, lac_box *b);
+/* The same with a generator in place of the context's own (NULL). */
+void lac_call_random(lua_State *L, lac_state *S, const char *name, const ac_value *args, int n,
+                     ac_generator *g, lac_box *b);
+
+#endif

@@ -1,0 +1,68 @@
+/* What stands behind a Lua state: made by luaopen_accel_core or by ac_host_open, found through the registry, freed last when the
+ * Lua state closes (it was marked for finalization first, so boxes go before it). */
+#include <stdlib.h>
+
+#include "core/lac.h"
+
+static const char key_state;
+
+lac_state *lac_state_of(lua_State *L) {
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &key_state);
+  lac_state *S = lua_touserdata(L, -1);
+  lua_pop(L, 1);
+  return S;
+}
+
+lac_state *lac_get(lua_State *L) {
+  lac_state *S = lua_touserdata(L, LAC_STATE);
+  if (S->ctx == NULL) luaL_error(L, "accel is closed");
+  return S;
+}
+
+void lac_push_upvalues(lua_State *L) {
+  lac_push_meta(L);
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &key_state);
+}
+
+void lac_pushfunction(lua_State *L, lac_state *S, lua_CFunction f) {
+  lac_push_upvalues(L);
+  lua_pushcclosure(L, f, 2);
+}
+
+void lac_setfuncs(lua_State *L, lac_state *S, const luaL_Reg *funcs) {
+  for (; funcs->name != NULL; funcs++) {
+    lac_pushfunction(L, S, funcs->func);
+    lua_setfield(L, -2, funcs->name);
+  }
+}
+
+static int state_gc(lua_State *L) {
+  lac_state *S = lua_touserdata(L, 1);
+  ac_ctx *c = S->ctx;
+  S->ctx = NULL;
+  if (S->hub != NULL) {
+    lac_callbacks_drain(L, S);
+    atomic_store(&S->hub->closed, true);
+    lac_hub_release(S->hub);
+    S->hub = NULL;
+  }
+  ac_ctx_free(c);
+  return 0;
+}
+
+lac_state *lac_state_new(lua_State *L) {
+  lac_state *S = lua_newuserdatauv(L, sizeof *S, 0);
+  *S = (lac_state){.pending = LUA_NOREF};
+  lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_MAINTHREAD);
+  S->main = lua_tothread(L, -1);
+  lua_pop(L, 1);
+  lua_createtable(L, 0, 1);
+  lua_pushcfunction(L, state_gc);
+  lua_setfield(L, -2, "__gc");
+  lua_setmetatable(L, -2);
+  lua_pushvalue(L, -1);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &key_state);
+  S->hub = lac_hub_new();
+  if (S->hub == NULL) luaL_error(L, "no memory for accel");
+  return S;
+}

@@ -1,0 +1,548 @@
+/* ac_host_*: a Lua state with accel in it, for C programs (accel/host.h). accel-run is one of them.
+ *
+ * Everything that touches Lua runs in a protected C function (run_body, call_body, ...), so that no error ever meets an unprotected
+ * state; what such a function needs travels in a struct on the C stack. Errors become text with a traceback at the place that
+ * raised (lua/traceback.lua), kept in the host, and an ac_err. */
+#include "accel/host.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <lualib.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "accel/lua.h"
+#include "core/lac.h"
+
+struct ac_host {
+  lua_State *L;
+  lac_state *S;
+  char *error_text; /* of the last failed run; NULL: none */
+  bool exited;
+  int exit_code;
+  char warning[512];
+};
+
+static const char key_results;
+
+/* ---- memory, warnings ---- */
+
+static void *allocate(void *ud, void *p, size_t old, size_t n) {
+  if (n == 0) {
+    free(p);
+    return NULL;
+  }
+  return realloc(p, n);
+}
+
+/* warn() and what the collector has to say go through the log of the process. */
+static void on_warning(void *ud, const char *text, int more) {
+  ac_host *h = ud;
+  size_t n = strlen(h->warning);
+  snprintf(h->warning + n, sizeof h->warning - n, "%s", text);
+  if (more) return;
+  if (h->warning[0] != '@') ac_log_write(AC_LOG_WARN, "lua", "%s", h->warning);
+  h->warning[0] = 0;
+}
+
+/* ---- errors ---- */
+
+/* Message handler: keeps the text with the traceback, passes the value on. Upvalue 1: the host. */
+static int on_error(lua_State *L) {
+  ac_host *h = lua_touserdata(L, lua_upvalueindex(1));
+  lua_settop(L, 1);
+  if (h->exited) return 1;
+  if (h->S != NULL && h->S->ctx != NULL) {
+    lac_chunk(L, h->S, "traceback");
+    lua_pushvalue(L, 1);
+    lua_pushinteger(L, 1);
+    lua_call(L, 2, 1);
+  } else {
+    luaL_traceback(L, L, luaL_tolstring(L, 1, NULL), 1);
+  }
+  const char *text = lua_tostring(L, -1);
+  free(h->error_text);
+  h->error_text = strdup(text != NULL ? text : "(error without text)");
+  return 1;
+}
+
+typedef struct failure {
+  ac_err *e;
+  ac_status fallback;
+} failure;
+
+/* (error value, failure): code and message into the ac_err. Protected: printing a value may run code. */
+static int fill_error(lua_State *L) {
+  failure *f = lua_touserdata(L, 2);
+  ac_status code = f->fallback;
+  if (lua_istable(L, 1)) {
+    lua_pushliteral(L, "code");
+    if (lua_rawget(L, 1) == LUA_TSTRING) {
+      for (int i = 1; i <= AC_INTERNAL; i++)
+        if (strcmp(lua_tostring(L, -1), ac_status_name((ac_status)i)) == 0) code = (ac_status)i;
+    }
+    lua_pop(L, 1);
+  }
+  f->fallback = ac_err_set(f->e, code, __FILE__, __LINE__, "%s", luaL_tolstring(L, 1, NULL));
+  return 0;
+}
+
+/* Runs body(arg) protected. The error value is turned into e; h->error_text has the traceback. */
+static ac_status protect(ac_host *h, lua_CFunction body, void *arg, ac_err *e) {
+  lua_State *L = h->L;
+  int saved = errno, top = lua_gettop(L);
+  free(h->error_text);
+  h->error_text = NULL;
+  h->exited = false;
+  if (!lua_checkstack(L, 10)) return AC_FAIL(e, STATE, "the Lua stack is full");
+  ac_status st = AC_OK;
+  lua_rawgetp(L, LUA_REGISTRYINDEX, h);
+  lua_pushcfunction(L, body);
+  lua_pushlightuserdata(L, arg);
+  int result = lua_pcall(L, 1, 0, top + 1);
+  if (result != LUA_OK && !h->exited) {
+    failure f = {e, result == LUA_ERRMEM ? AC_OOM : AC_CALLBACK};
+    lua_pushcfunction(L, fill_error);
+    lua_insert(L, -2);
+    lua_pushlightuserdata(L, &f);
+    if (lua_pcall(L, 2, 0, 0) != LUA_OK) f.fallback = AC_FAIL(e, CALLBACK, "an error that cannot be printed");
+    st = f.fallback;
+    if (h->error_text == NULL) h->error_text = strdup(e != NULL ? e->msg : "out of memory");
+  }
+  lua_settop(L, top);
+  if (h->S != NULL) {
+    h->S->now = NULL;
+    if (h->S->pending != LUA_NOREF) {
+      luaL_unref(L, LUA_REGISTRYINDEX, h->S->pending);
+      h->S->pending = LUA_NOREF;
+    }
+  }
+  errno = saved;
+  return st;
+}
+
+/* ---- opening and closing ---- */
+
+typedef struct opening {
+  ac_host *h;
+  const ac_host_options *o;
+} opening;
+
+/* os.exit of scripts: unwinds to ac_host_run_*. */
+static int script_exit(lua_State *L) {
+  ac_host *h = lua_touserdata(L, lua_upvalueindex(1));
+  h->exit_code = lua_isnoneornil(L, 1) ? 0
+                 : lua_isboolean(L, 1) ? !lua_toboolean(L, 1)
+                                       : (int)luaL_checkinteger(L, 1);
+  h->exited = true;
+  lua_pushliteral(L, "os.exit");
+  return lua_error(L);
+}
+
+static int open_body(lua_State *L) {
+  opening *p = lua_touserdata(L, 1);
+  ac_host *h = p->h;
+  const ac_host_options *o = p->o;
+  luaL_openlibs(L);
+  if (!o->keep_gc) lua_gc(L, LUA_GCGEN, 0, 0);
+  ac_ctx_options c = AC_CTX_OPTIONS_INIT;
+  c.n_threads = o->n_threads;
+  c.memory_limit = o->memory_limit;
+  c.seed = o->seed;
+  lua_pushlightuserdata(L, &c);
+  lua_setfield(L, LUA_REGISTRYINDEX, LAC_OPTIONS);
+  luaL_requiref(L, "accel.core", luaopen_accel_core, 0);
+  lua_pushnil(L);
+  lua_setfield(L, LUA_REGISTRYINDEX, LAC_OPTIONS);
+  h->S = lac_state_of(L);
+  h->S->host = h;
+  h->S->generational = !o->keep_gc;
+  char dir[PATH_MAX];
+  bool found = true;
+  if (o->lua_dir != NULL) snprintf(dir, sizeof dir, "%s", o->lua_dir);
+  else found = lac_lua_dir(dir, sizeof dir);
+  if (found && strlen(dir) + 9 < sizeof h->S->lib_dir)
+    snprintf(h->S->lib_dir, sizeof h->S->lib_dir, "@%s/accel/", dir);
+  lac_chunk(L, h->S, "boot");
+  lua_createtable(L, 0, 4);
+  if (found) {
+    lua_pushstring(L, dir);
+    lua_setfield(L, -2, "lua_dir");
+  }
+  lua_pushboolean(L, o->strict);
+  lua_setfield(L, -2, "strict");
+  lua_pushboolean(L, o->sorted_pairs);
+  lua_setfield(L, -2, "sorted_pairs");
+  lua_pushlightuserdata(L, h);
+  lua_pushcclosure(L, script_exit, 1);
+  lua_setfield(L, -2, "exit");
+  lua_call(L, 1, 0);
+  return 0;
+}
+
+/* Without upvalues nothing is allocated; this one needs the host. */
+static int install_handler(lua_State *L) {
+  lua_pushvalue(L, 1);
+  lua_pushcclosure(L, on_error, 1);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, lua_touserdata(L, 1));
+  return 0;
+}
+
+ac_status ac_host_open(const ac_host_options *o, ac_host **out, ac_err *e) {
+  static const ac_host_options standard = AC_HOST_OPTIONS_INIT;
+  *out = NULL;
+  if (o == NULL) o = &standard;
+  if (o->struct_size != sizeof *o)
+    return AC_FAIL(e, UNSUPPORTED, "ac_host_options of another version (%zu bytes)", o->struct_size);
+  ac_host *h = calloc(1, sizeof *h);
+  if (h == NULL) return AC_FAIL(e, OOM, "no memory for a host");
+  h->L = lua_newstate(allocate, NULL);
+  ac_status st = AC_OK;
+  if (h->L == NULL) {
+    st = AC_FAIL(e, OOM, "no memory for a Lua state");
+  } else {
+    lua_setwarnf(h->L, on_warning, h);
+    lua_pushcfunction(h->L, install_handler);
+    lua_pushlightuserdata(h->L, h);
+    if (lua_pcall(h->L, 1, 0, 0) != LUA_OK) st = AC_FAIL(e, OOM, "no memory for a Lua state");
+  }
+  if (st == AC_OK) {
+    opening p = {h, o};
+    st = protect(h, open_body, &p, e);
+  }
+  if (st != AC_OK) {
+    ac_host_close(h);
+    return st;
+  }
+  *out = h;
+  return AC_OK;
+}
+
+void ac_host_close(ac_host *h) {
+  if (h == NULL) return;
+  int saved = errno;
+  if (h->L != NULL) lua_close(h->L);
+  free(h->error_text);
+  free(h);
+  errno = saved;
+}
+
+ac_ctx *ac_host_ctx(ac_host *h) { return h->S->ctx; }
+struct lua_State *ac_host_lua(ac_host *h) {
+  return h->L;
+}
+const char *ac_host_error_text(const ac_host *h) { return h->error_text != NULL ? h->error_text : ""; }
+
+bool ac_host_exit_code(const ac_host *h, int *code) {
+  if (h->exited) *code = h->exit_code;
+  return h->exited;
+}
+
+/* ---- scripts ---- */
+
+typedef struct script {
+  ac_host *h;
+  const char *path, *code, *name;
+  int argc;
+  const char *const *argv;
+  ac_status load; /* what loading it failed with */
+} script;
+
+/* Modules beside the script come first: "dir/?.lua;dir/?/init.lua". */
+static void add_script_dir(lua_State *L, const char *path) {
+  const char *slash = strrchr(path, '/');
+  lua_getglobal(L, "package");
+  lua_pushlstring(L, slash != NULL ? path : ".", slash != NULL ? (size_t)(slash - path) : 1);
+  if (lua_rawlen(L, -1) == 0) lua_pushliteral(L, "/"), lua_replace(L, -2);
+  const char *dir = lua_tostring(L, -1);
+  lua_pushfstring(L, "%s/?.lua;%s/?/init.lua;", dir, dir);
+  lua_getfield(L, -3, "path");
+  const char *have = lua_tostring(L, -1), *add = lua_tostring(L, -2);
+  if (have != NULL && strncmp(have, add, strlen(add)) != 0) {
+    lua_concat(L, 2);
+    lua_setfield(L, -3, "path");
+  }
+}
+
+static int script_body(lua_State *L) {
+  script *s = lua_touserdata(L, 1);
+  int st;
+  lua_createtable(L, s->argc, 1);
+  for (int i = 0; i < s->argc; i++) {
+    lua_pushstring(L, s->argv[i]);
+    lua_rawseti(L, -2, i + 1);
+  }
+  lua_pushstring(L, s->path != NULL ? s->path : s->name);
+  lua_rawseti(L, -2, 0);
+  lua_pushglobaltable(L);
+  lua_insert(L, -2);
+  lua_pushliteral(L, "arg");
+  lua_insert(L, -2);
+  lua_rawset(L, -3);
+  lua_settop(L, 0);
+  if (s->path != NULL) {
+    bool in = strcmp(s->path, "-") == 0;
+    if (!in) add_script_dir(L, s->path);
+    lua_settop(L, 0);
+    errno = 0;
+    st = luaL_loadfilex(L, in ? NULL : s->path, "t");
+    if (st == LUA_ERRFILE) s->load = errno == ENOENT ? AC_NOT_FOUND : AC_IO;
+  } else {
+    lua_pushfstring(L, "=%s", s->name);
+    st = luaL_loadbufferx(L, s->code, strlen(s->code), lua_tostring(L, -1), "t");
+    lua_remove(L, -2);
+  }
+  if (st == LUA_ERRSYNTAX) s->load = AC_PARSE;
+  if (st != LUA_OK) return lua_error(L);
+  luaL_checkstack(L, s->argc + 2, "arguments");
+  for (int i = 0; i < s->argc; i++) lua_pushstring(L, s->argv[i]);
+  lua_call(L, s->argc, 0);
+  return 0;
+}
+
+static ac_status run(ac_host *h, script *s, ac_err *e) {
+  ac_err local;
+  if (e == NULL) e = &local;
+  ac_status st = protect(h, script_body, s, e);
+  if (st == AC_OK || s->load == AC_OK) return st;
+  /* a script that could not be loaded has no frames to show */
+  free(h->error_text);
+  h->error_text = strdup(e->msg);
+  e->code = s->load;
+  return s->load;
+}
+
+ac_status ac_host_run_file(ac_host *h, const char *path, int argc, const char *const *argv, ac_err *e) {
+  script s = {.h = h, .path = path, .argc = argc, .argv = argv};
+  return run(h, &s, e);
+}
+
+ac_status ac_host_run_string(ac_host *h, const char *code, const char *name, int argc,
+                             const char *const *argv, ac_err *e) {
+  script s = {.h = h, .code = code, .name = name != NULL ? name : "string", .argc = argc, .argv = argv};
+  return run(h, &s, e);
+}
+
+/* ---- values ---- */
+
+static void push_value(lua_State *L, lac_state *S, const ac_host_value *v) {
+  switch (v->type) {
+    case AC_HOST_BOOL: lua_pushboolean(L, v->b); break;
+    case AC_HOST_INT: lua_pushinteger(L, v->i); break;
+    case AC_HOST_NUMBER: lua_pushnumber(L, v->n); break;
+    case AC_HOST_STRING: lua_pushlstring(L, v->s, v->len); break;
+    case AC_HOST_TENSOR: lac_push_tensor(L, S, v->t); break;
+    default: lua_pushnil(L);
+  }
+}
+
+/* Borrowed: valid while the value is on the stack. false: no such value. */
+static bool read_value(lua_State *L, int idx, ac_host_value *v) {
+  const lac_box *b;
+  *v = (ac_host_value){.type = AC_HOST_NIL};
+  switch (lua_type(L, idx)) {
+    case LUA_TNIL: return true;
+    case LUA_TBOOLEAN:
+      v->type = AC_HOST_BOOL;
+      v->b = lua_toboolean(L, idx);
+      return true;
+    case LUA_TNUMBER:
+      v->type = lua_isinteger(L, idx) ? AC_HOST_INT : AC_HOST_NUMBER;
+      if (v->type == AC_HOST_INT) v->i = lua_tointeger(L, idx);
+      else v->n = lua_tonumber(L, idx);
+      return true;
+    case LUA_TSTRING:
+      v->type = AC_HOST_STRING;
+      v->s = lua_tolstring(L, idx, &v->len);
+      return true;
+    case LUA_TUSERDATA:
+      b = lac_box_test(L, idx);
+      if (b == NULL || b->t == NULL) return false;
+      v->type = AC_HOST_TENSOR;
+      v->t = b->t;
+      return true;
+    default: return false;
+  }
+}
+
+/* Splits "a.b.c": pushes the table that holds c and returns c, or NULL when there is none and `make` is false. */
+static const char *find_table(lua_State *L, const char *name, bool make) {
+  lua_pushglobaltable(L);
+  const char *dot;
+  while ((dot = strchr(name, '.')) != NULL) {
+    lua_pushlstring(L, name, (size_t)(dot - name));
+    lua_pushvalue(L, -1);
+    if (lua_rawget(L, -3) != LUA_TTABLE) {
+      if (!make || !lua_isnil(L, -1)) return NULL;
+      lua_pop(L, 1);
+      lua_newtable(L);
+      lua_pushvalue(L, -2);
+      lua_pushvalue(L, -2);
+      lua_rawset(L, -5);
+    }
+    lua_replace(L, -3);
+    lua_pop(L, 1);
+    name = dot + 1;
+  }
+  return name;
+}
+
+typedef struct invocation {
+  ac_host *h;
+  const char *function;
+  int n_args, max_results, n_results;
+  const ac_host_value *args;
+  ac_host_value *results;
+} invocation;
+
+static int call_body(lua_State *L) {
+  invocation *c = lua_touserdata(L, 1);
+  lac_state *S = c->h->S;
+  const char *last = find_table(L, c->function, false);
+  int type = LUA_TNIL;
+  if (last != NULL) {
+    lua_pushstring(L, last);
+    type = lua_rawget(L, -2);
+  }
+  if (type != LUA_TFUNCTION && luaL_getmetafield(L, -1, "__call") == LUA_TNIL)
+    return lac_error(L, S, AC_NOT_FOUND, "no function '%s' in the script", c->function);
+  lua_settop(L, type == LUA_TFUNCTION ? lua_gettop(L) : lua_gettop(L) - 1);
+  int base = lua_gettop(L);
+  luaL_checkstack(L, c->n_args + 8, "arguments");
+  for (int i = 0; i < c->n_args; i++) push_value(L, S, &c->args[i]);
+  lua_call(L, c->n_args, LUA_MULTRET);
+  int n = lua_gettop(L) - base + 1;
+  if (n > c->max_results) n = c->max_results;
+  for (int i = 0; i < n; i++)
+    if (!read_value(L, base + i, &c->results[i]))
+      return lac_error(L, S, AC_DTYPE, "%s: result %d is %s, which a host cannot take", c->function, i + 1,
+                       luaL_typename(L, base + i));
+  lua_createtable(L, n, 0); /* strings live until the next call */
+  for (int i = 0; i < n; i++) {
+    lua_pushvalue(L, base + i);
+    lua_rawseti(L, -2, i + 1);
+  }
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &key_results);
+  for (int i = 0; i < n; i++)
+    if (c->results[i].type == AC_HOST_TENSOR) ac_tensor_retain(c->results[i].t);
+  c->n_results = n;
+  return 0;
+}
+
+ac_status ac_host_call(ac_host *h, const char *function, int n_args, const ac_host_value *args,
+                       int max_results, ac_host_value *results, int *n_results, ac_err *e) {
+  ac_err local;
+  invocation c = {h, function, n_args, max_results, 0, args, results};
+  ac_status st = protect(h, call_body, &c, e != NULL ? e : &local);
+  if (n_results != NULL) *n_results = c.n_results;
+  return st;
+}
+
+/* ---- C functions for scripts ---- */
+
+enum { MAX_FN_VALUES = 32 };
+typedef struct registration {
+  ac_host *h;
+  const char *name;
+  ac_host_fn fn;
+  void *user;
+} registration;
+
+/* Holds result tensors between the C function and their boxes. */
+typedef struct holder {
+  int n;
+  ac_tensor *t[MAX_FN_VALUES];
+} holder;
+
+static int holder_gc(lua_State *L) {
+  holder *k = lua_touserdata(L, 1);
+  for (int i = 0; i < k->n; i++) ac_tensor_release(k->t[i]);
+  k->n = 0;
+  return 0;
+}
+
+/* Upvalues: the registration (userdata), metatable of holders. */
+static int call_host(lua_State *L) {
+  const registration *r = lua_touserdata(L, lua_upvalueindex(1));
+  lac_state *S = r->h->S;
+  ac_host_value args[MAX_FN_VALUES], results[MAX_FN_VALUES];
+  int n = lua_gettop(L), n_results = 0;
+  if (n > MAX_FN_VALUES)
+    return lac_error(L, S, AC_INVALID, "%s: %d arguments at most", r->name, MAX_FN_VALUES);
+  char buf[96];
+  for (int i = 0; i < n; i++)
+    if (!read_value(L, i + 1, &args[i]))
+      return lac_argerror(L, S, AC_INVALID, r->name, i + 1, "value",
+                          "expected nil, boolean, number, string or tensor, got %s",
+                          lac_typename(L, i + 1, buf, sizeof buf));
+  luaL_checkstack(L, MAX_FN_VALUES + 8, "results");
+  holder *k = lua_newuserdatauv(L, sizeof *k, 0);
+  k->n = 0;
+  lua_pushvalue(L, lua_upvalueindex(2));
+  lua_setmetatable(L, -2);
+  ac_err e;
+  e.op[0] = 0;
+  e.msg[0] = 0;
+  lua_State *was = lac_enter(L, S);
+  ac_status st = r->fn(r->user, S->ctx, n, args, MAX_FN_VALUES, results, &n_results, &e);
+  lac_leave(S, was);
+  if (st != AC_OK) {
+    e.code = st;
+    if (e.op[0] == 0) snprintf(e.op, sizeof e.op, "%s", r->name);
+    return lac_raise(L, S, &e);
+  }
+  AC_ASSERT(n_results >= 0 && n_results <= MAX_FN_VALUES);
+  for (int i = 0; i < n_results; i++)
+    if (results[i].type == AC_HOST_TENSOR) k->t[k->n++] = results[i].t;
+  for (int i = 0; i < n_results; i++) push_value(L, S, &results[i]);
+  for (int i = 0; i < k->n; i++) ac_tensor_release(k->t[i]);
+  k->n = 0;
+  return n_results;
+}
+
+static int register_body(lua_State *L) {
+  const registration *p = lua_touserdata(L, 1);
+  const char *last = find_table(L, p->name, true);
+  if (last == NULL)
+    return lac_error(L, p->h->S, AC_STATE, "register '%s': a part of the name is no table", p->name);
+  lua_pushstring(L, last);
+  registration *r = lua_newuserdatauv(L, sizeof *r, 1);
+  *r = *p;
+  lua_pushstring(L, p->name);
+  r->name = lua_tostring(L, -1);
+  lua_setiuservalue(L, -2, 1);
+  lua_createtable(L, 0, 1);
+  lua_pushcfunction(L, holder_gc);
+  lua_setfield(L, -2, "__gc");
+  lua_pushcclosure(L, call_host, 2);
+  lua_rawset(L, -3);
+  return 0;
+}
+
+ac_status ac_host_register(ac_host *h, const char *name, ac_host_fn fn, void *user, ac_err *e) {
+  ac_err local;
+  registration r = {h, name, fn, user};
+  return protect(h, register_body, &r, e != NULL ? e : &local);
+}
+
+/* ---- interruption ---- */
+
+void ac_host_interrupt(ac_host *h, int signal_number) {
+  atomic_store(&h->S->interrupt, signal_number != 0 ? signal_number : -1);
+}
+
+static void stop_hook(lua_State *L, lua_Debug *ar) {
+  (void)ar;
+  lua_sethook(L, NULL, 0, 0);
+  lac_state *S = lac_state_of(L);
+  ac_err e = {.code = AC_INTERRUPTED, .rank = -1, .msg = "interrupted"};
+  lac_raise(L, S, &e);
+}
+
+void ac_host_interrupt_now(ac_host *h) {
+  const int mask = LUA_MASKCALL | LUA_MASKRET | LUA_MASKLINE | LUA_MASKCOUNT;
+  lua_State *now = h->S->now;
+  lua_sethook(h->L, stop_hook, mask, 1);
+  if (now != NULL && now != h->L) lua_sethook(now, stop_hook, mask, 1);
+}

@@ -1,0 +1,102 @@
+/* luaopen_accel_core: one list of what the native module is made of. luaopen_accel: the whole library. */
+#include <limits.h>
+#include <string.h>
+
+#include "accel/lua.h"
+#include "core/lac.h"
+
+#ifndef ACCEL_VERSION
+#define ACCEL_VERSION "unknown"
+#endif
+
+static void (*const parts[])(lua_State *, lac_state *) = {
+    lac_open_tensor, /* first: makes accel.Tensor, to which the others add methods */
+    lac_open_scope,   lac_open_factory, lac_open_autograd, lac_open_function,  lac_open_random,
+    lac_open_device,  lac_open_file,    lac_open_json,     lac_open_precision, lac_open_step,
+    lac_open_op_list, lac_open_opts,    lac_open_info,     lac_gc_open,        lac_open_chunks};
+
+/* Under a stock interpreter the caller is accel/init.lua: its folder holds the library's own frames. */
+static void find_lib_dir(lua_State *L, lac_state *S) {
+  static const char tail[] = "/accel/init.lua";
+  lua_Debug ar;
+  for (int level = 1; lua_getstack(L, level, &ar); level++) {
+    lua_getinfo(L, "S", &ar);
+    size_t n = strlen(ar.source), k = sizeof tail - 1;
+    if (ar.source[0] == '@' && n > k && strcmp(ar.source + n - k, tail) == 0 && n - 8 < sizeof S->lib_dir) {
+      memcpy(S->lib_dir, ar.source, n - 8); /* up to "accel/" */
+      S->lib_dir[n - 8] = 0;
+      return;
+    }
+  }
+}
+
+int luaopen_accel_core(lua_State *L) {
+  if (lua_getfield(L, LUA_REGISTRYINDEX, "accel.core") == LUA_TTABLE) return 1;
+  ac_err e;
+  luaL_checkstack(L, 20, "accel");
+  lac_raise_open(L);
+  lac_state *S = lac_state_new(L);
+  lua_getfield(L, LUA_REGISTRYINDEX, LAC_OPTIONS);
+  const ac_ctx_options *o = lua_touserdata(L, -1);
+  lua_pop(L, 1);
+  if (ac_ctx_new(o, &S->ctx, &e) != AC_OK) return lac_raise(L, S, &e);
+  ac_ctx_set_index_base(S->ctx, 1);
+  ac_autograd_open(S->ctx);
+  find_lib_dir(L, S);
+  lac_box_open(L, S);
+  lua_pop(L, 1);
+  lac_guard_open(L, S);
+  lua_createtable(L, 0, 512);
+  for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) parts[i](L, S);
+  lua_pushliteral(L, ACCEL_VERSION);
+  lua_setfield(L, -2, "_VERSION");
+  lua_pushvalue(L, -1);
+  lua_setfield(L, LUA_REGISTRYINDEX, "accel.core");
+  return 1;
+}
+
+/* For programs that put it into package.preload: finds accel/init.lua by package.path, else beside the library. */
+int luaopen_accel(lua_State *L) {
+  char dir[PATH_MAX];
+  luaL_requiref(L, "accel.core", luaopen_accel_core, 0);
+  lua_getglobal(L, "package");
+  lua_getfield(L, -1, "searchpath");
+  lua_pushliteral(L, "accel");
+  lua_getfield(L, -3, "path");
+  lua_call(L, 2, 1);
+  if (lua_isnil(L, -1)) {
+    if (!lac_lua_dir(dir, sizeof dir)) return luaL_error(L, "accel/init.lua is not on package.path");
+    lua_getfield(L, -2, "path");
+    lua_pushfstring(L, "%s/?.lua;%s/?/init.lua;%s", dir, dir, lua_tostring(L, -1));
+    lua_setfield(L, -4, "path");
+    lua_pushfstring(L, "%s/accel/init.lua", dir);
+  }
+  if (luaL_loadfilex(L, lua_tostring(L, -1), "t") != LUA_OK) return lua_error(L);
+  lua_pushliteral(L, "accel");
+  lua_call(L, 1, 1);
+  return 1;
+}
+
+/* ---- accel/lua.h ---- */
+
+ac_ctx *ac_lua_ctx(lua_State *L) {
+  const lac_state *S = lac_state_of(L);
+  return S != NULL ? S->ctx : NULL;
+}
+
+void ac_lua_push(lua_State *L, ac_tensor *t) {
+  lac_state *S = lac_state_of(L);
+  if (S == NULL) luaL_error(L, "accel is not open in this Lua state");
+  else lac_push_tensor(L, S, t);
+}
+
+ac_tensor *ac_lua_test(lua_State *L, int idx) {
+  const lac_box *b = lac_state_of(L) != NULL ? lac_box_test(L, idx) : NULL;
+  return b != NULL ? b->t : NULL;
+}
+
+ac_tensor *ac_lua_check(lua_State *L, int idx) {
+  lac_state *S = lac_state_of(L);
+  if (S == NULL) luaL_error(L, "accel is not open in this Lua state");
+  return lac_check_tensor(L, S, idx, "tensor");
+}

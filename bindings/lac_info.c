@@ -1,0 +1,125 @@
+/* What this build and this machine are: accel.params() and accel.features(), for accel-run env and bug reports. */
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base_impl.h"
+#include "core/lac.h"
+#include "device/cpu/isa.h"
+#include "device/cpu/onednn.h"
+
+static void set_string(lua_State *L, const char *key, const char *value) {
+  lua_pushstring(L, value);
+  lua_setfield(L, -2, key);
+}
+
+static void push_param(lua_State *L, const ac_params *p, const ac_param_info *i) {
+  switch (i->type) {
+    case AC_PARAM_STR: lua_pushstring(L, ac_params_str(p, i->name)); break;
+    case AC_PARAM_BOOL: lua_pushboolean(L, ac_params_int(p, i->name) != 0); break;
+    case AC_PARAM_FLOAT: lua_pushnumber(L, ac_params_float(p, i->name)); break;
+    default: lua_pushinteger(L, ac_params_int(p, i->name));
+  }
+}
+
+/* accel.params(): list of {name, type, default, allowed, help, value, set}, then the ACCEL_* variables that mean nothing: {unknown} */
+static int params(lua_State *L) {
+  static const char *const types[] = {"int", "bool", "size", "string", "float"};
+  const ac_params *p = ac_ctx_params(lac_get(L)->ctx);
+  int n = ac_params_count();
+  lua_createtable(L, n, 0);
+  for (int i = 0; i < n; i++) {
+    const ac_param_info *info = ac_params_info(i);
+    lua_createtable(L, 0, 7);
+    lua_pushfstring(L, "ACCEL_%s", info->name);
+    lua_setfield(L, -2, "name");
+    set_string(L, "type", types[info->type]);
+    set_string(L, "default", info->fallback);
+    set_string(L, "allowed", info->allowed);
+    set_string(L, "help", info->help);
+    push_param(L, p, info);
+    lua_setfield(L, -2, "value");
+    lua_pushboolean(L, ac_params_is_set(p, info->name));
+    lua_setfield(L, -2, "set");
+    lua_rawseti(L, -2, i + 1);
+  }
+  const char *unknown[32], *names[64];
+  int n_unknown = ac_params_unknown(unknown, 32), n_names = n < 64 ? n : 64;
+  for (int i = 0; i < n_names; i++) names[i] = ac_params_info(i)->name;
+  lua_createtable(L, n_unknown, 0);
+  for (int i = 0; i < n_unknown && i < 32; i++) {
+    const char *bare = strncmp(unknown[i], "ACCEL_", 6) == 0 ? unknown[i] + 6 : unknown[i];
+    const char *near = ac_nearest(bare, names, n_names);
+    lua_createtable(L, 0, 2);
+    set_string(L, "name", unknown[i]);
+    if (near != NULL) lua_pushfstring(L, "ACCEL_%s", near), lua_setfield(L, -2, "nearest");
+    lua_rawseti(L, -2, i + 1);
+  }
+  return 2;
+}
+
+/* Version of the oneDNN behind accel_onednn.so, or NULL. Looks where the core looks. */
+static const char *onednn_version(void) {
+  static const char *const places[] = {"accel_onednn.so", "accel/accel_onednn.so",
+                                       "../lib/accel/accel_onednn.so"};
+  static const char anchor;
+  void *m = dlopen("accel_onednn.so", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  Dl_info self;
+  char path[PATH_MAX];
+  if (m == NULL && dladdr(&anchor, &self) != 0 && self.dli_fname != NULL &&
+      strrchr(self.dli_fname, '/') != NULL) {
+    int dir = (int)(strrchr(self.dli_fname, '/') - self.dli_fname);
+    for (size_t i = 0; m == NULL && i < sizeof places / sizeof places[0]; i++) {
+      snprintf(path, sizeof path, "%.*s/%s", dir, self.dli_fname, places[i]);
+      m = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    }
+  }
+  if (m == NULL) return NULL;
+  void *symbol = dlsym(m, ACI_ONEDNN_SYMBOL);
+  aci_onednn_open_fn open;
+  memcpy(&open, &symbol, sizeof open);
+  const aci_onednn_api *api = symbol != NULL ? open() : NULL;
+  return api != NULL && api->version == ACI_ONEDNN_API_VERSION ? api->library : NULL;
+}
+
+static void add(lua_State *L, bool has, const char *name) {
+  if (!has) return;
+  lua_pushstring(L, name);
+  lua_rawseti(L, -2, (lua_Integer)lua_rawlen(L, -2) + 1);
+}
+
+/* accel.features(): {isa =, cpu = {"avx2", ...}, cpus =, memory =, onednn = version or nil} */
+static int features(lua_State *L) {
+  static const char *const isa[] = {"base", "avx2", "avx512"};
+  lac_get(L);
+  lua_createtable(L, 0, 6);
+  set_string(L, "isa", isa[aci_cpu_isa()]);
+  set_string(L, "compiler", __VERSION__);
+  lua_pushinteger(L, aci_host_cpus());
+  lua_setfield(L, -2, "cpus");
+  lua_pushinteger(L, (lua_Integer)aci_host_memory());
+  lua_setfield(L, -2, "memory");
+  set_string(L, "onednn", onednn_version());
+  lua_newtable(L);
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  add(L, __builtin_cpu_supports("avx2"), "avx2");
+  add(L, __builtin_cpu_supports("fma"), "fma");
+  add(L, __builtin_cpu_supports("avx512f"), "avx512f");
+  add(L, __builtin_cpu_supports("avx512bw"), "avx512bw");
+  add(L, __builtin_cpu_supports("avx512vnni"), "avx512vnni");
+  add(L, __builtin_cpu_supports("avx512bf16"), "avx512bf16");
+  unsigned eax = 7, ebx, ecx = 0, edx;
+  __asm__("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx), "=d"(edx));
+  add(L, edx >> 22 & 1, "amx-bf16");
+  add(L, edx >> 24 & 1, "amx-tile");
+#endif
+  lua_setfield(L, -2, "cpu");
+  return 1;
+}
+
+void lac_open_info(lua_State *L, lac_state *S) {
+  static const luaL_Reg funcs[] = {{"params", params}, {"features", features}, {NULL, NULL}};
+  lac_setfuncs(L, S, funcs);
+}

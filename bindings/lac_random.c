@@ -1,0 +1,131 @@
+/* Random numbers from Lua: accel.manual_seed, accel.Generator, states of generators as plain tables of integers. */
+#include "core/lac.h"
+
+static const char *const state_names[] = {"seed", "stream", "step", "ordinal", "row0", NULL};
+
+static void push_state(lua_State *L, const ac_generator *g) {
+  lua_createtable(L, 0, 5);
+  lua_pushinteger(L, (lua_Integer)g->seed);
+  lua_setfield(L, -2, "seed");
+  lua_pushinteger(L, g->stream);
+  lua_setfield(L, -2, "stream");
+  lua_pushinteger(L, g->step);
+  lua_setfield(L, -2, "step");
+  lua_pushinteger(L, g->ordinal);
+  lua_setfield(L, -2, "ordinal");
+  lua_pushinteger(L, g->row0);
+  lua_setfield(L, -2, "row0");
+}
+
+static uint32_t part(const lac_opts *o, const char *name) {
+  int64_t v = lac_opt_int(o, name, 0);
+  if (v < 0 || v > UINT32_MAX)
+    lac_argerror(o->L, o->S, AC_INVALID, NULL, 0, name, "expected 0 .. 4294967295, got %lld", (long long)v);
+  return (uint32_t)v;
+}
+
+static void read_state(lua_State *L, lac_state *S, int idx, ac_generator *g) {
+  if (!lua_istable(L, idx))
+    lac_argerror(L, S, AC_INVALID, NULL, idx, "state", "expected table from get_rng_state, got %s",
+                 luaL_typename(L, idx));
+  lac_opts o = lac_opts_open(L, S, idx, state_names);
+  ac_generator n = {.seed = (uint64_t)lac_opt_int(&o, "seed", 0),
+                    .stream = part(&o, "stream"),
+                    .step = part(&o, "step"),
+                    .ordinal = part(&o, "ordinal"),
+                    .row0 = lac_opt_int(&o, "row0", 0)};
+  *g = n;
+}
+
+static int manual_seed(lua_State *L) {
+  lac_state *S = lac_get(L);
+  ac_generator_seed(ac_ctx_generator(S->ctx), (uint64_t)lac_check_int(L, S, 1, "seed"));
+  return 0;
+}
+
+static int get_rng_state(lua_State *L) {
+  push_state(L, ac_ctx_generator(lac_get(L)->ctx));
+  return 1;
+}
+
+static int set_rng_state(lua_State *L) {
+  lac_state *S = lac_get(L);
+  read_state(L, S, 1, ac_ctx_generator(S->ctx));
+  return 0;
+}
+
+/* accel.Generator(seed) or accel.Generator{seed =, stream =} */
+static int generator(lua_State *L) {
+  static const char *const names[] = {"seed", "stream", NULL};
+  lac_state *S = lac_get(L);
+  ac_generator g;
+  if (lua_type(L, 1) == LUA_TNUMBER) {
+    ac_generator_seed(&g, (uint64_t)lac_check_int(L, S, 1, "seed"));
+  } else {
+    lac_opts o = lac_opts_open(L, S, 1, names);
+    ac_generator_seed(&g, (uint64_t)lac_opt_int(&o, "seed", 0));
+    g.stream = part(&o, "stream");
+  }
+  ac_generator *b = lua_newuserdatauv(L, sizeof *b, 0);
+  *b = g;
+  luaL_setmetatable(L, "accel.Generator");
+  return 1;
+}
+
+static ac_generator *self_of(lua_State *L, lac_state *S) { return lac_check_generator(L, S, 1, "self"); }
+
+static int g_manual_seed(lua_State *L) {
+  lac_state *S = lac_get(L);
+  ac_generator *g = self_of(L, S);
+  uint32_t stream = g->stream;
+  ac_generator_seed(g, (uint64_t)lac_check_int(L, S, 2, "seed"));
+  g->stream = stream;
+  lua_settop(L, 1);
+  return 1;
+}
+
+static int g_initial_seed(lua_State *L) {
+  lua_pushinteger(L, (lua_Integer)self_of(L, lac_get(L))->seed);
+  return 1;
+}
+
+static int g_get_state(lua_State *L) {
+  push_state(L, self_of(L, lac_get(L)));
+  return 1;
+}
+
+static int g_set_state(lua_State *L) {
+  lac_state *S = lac_get(L);
+  read_state(L, S, 2, self_of(L, S));
+  return 0;
+}
+
+static int g_tostring(lua_State *L) {
+  const ac_generator *g = self_of(L, lac_get(L));
+  lua_pushfstring(L, "Generator(seed=%I, stream=%I, step=%I, ordinal=%I)", (LUAI_UACINT)g->seed,
+                  (LUAI_UACINT)g->stream, (LUAI_UACINT)g->step, (LUAI_UACINT)g->ordinal);
+  return 1;
+}
+
+void lac_open_random(lua_State *L, lac_state *S) {
+  static const luaL_Reg funcs[] = {{"manual_seed", manual_seed},
+                                   {"get_rng_state", get_rng_state},
+                                   {"set_rng_state", set_rng_state},
+                                   {"Generator", generator},
+                                   {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"manual_seed", g_manual_seed},
+                                     {"initial_seed", g_initial_seed},
+                                     {"get_state", g_get_state},
+                                     {"set_state", g_set_state},
+                                     {NULL, NULL}};
+  lac_setfuncs(L, S, funcs);
+  luaL_newmetatable(L, "accel.Generator");
+  lac_pushfunction(L, S, g_tostring);
+  lua_setfield(L, -2, "__tostring");
+  lua_newtable(L);
+  lac_setfuncs(L, S, methods);
+  lua_setfield(L, -2, "__index");
+  lua_pushliteral(L, "accel.Generator");
+  lua_setfield(L, -2, "__metatable");
+  lua_pop(L, 1);
+}

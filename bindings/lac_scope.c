@@ -1,0 +1,130 @@
+/* accel.scope(): what is born in it and not kept is released when it ends. For loops over big temporaries, where waiting for the collector
+ * would cost memory. Boxes born in a scope form a list; the collector takes them out of it when it gets there first.
+ *   local s <close> = accel.scope()        or        local y = accel.scope(function(s) ... return y end)  */
+#include "core/lac.h"
+
+static const char key_scope;
+
+static lac_scope *check_scope(lua_State *L, lac_state *S) {
+  lac_scope *s = lua_touserdata(L, 1);
+  bool ok = s != NULL && lua_getmetatable(L, 1);
+  if (ok) {
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &key_scope);
+    ok = lua_rawequal(L, -1, -2);
+    lua_pop(L, 2);
+  }
+  if (!ok) lac_argerror(L, S, AC_INVALID, NULL, 1, "scope", "expected scope, got %s", luaL_typename(L, 1));
+  return s;
+}
+
+static void scope_remove(lac_state *S, lac_scope *s) {
+  lac_scope **p = &S->scope;
+  while (*p != NULL && *p != s) p = &(*p)->outer;
+  if (*p != NULL) *p = s->outer;
+  s->open = false;
+}
+
+/* Forgotten without <close>: its tensors simply live on. */
+static int scope_gc(lua_State *L) {
+  lac_scope *s = lua_touserdata(L, 1);
+  if (s->open) scope_remove(s->state, s);
+  while (s->first != NULL) lac_scope_unlink(s->first);
+  return 0;
+}
+
+static int scope_close(lua_State *L) {
+  lac_state *S = lua_touserdata(L, LAC_STATE);
+  lac_scope *s = check_scope(L, S);
+  if (!s->open) return 0;
+  uint32_t site = lac_site_here(L, S);
+  scope_remove(S, s);
+  while (s->first != NULL) {
+    lac_scoped_box *b = s->first;
+    if (b->box.t != NULL) lac_box_release(L, S, &b->box, site);
+    else lac_scope_unlink(b);
+  }
+  return 0;
+}
+
+/* s:keep(t, ...) -> t, ...: they belong to the enclosing scope from now on. Lists of tensors are kept with what they hold. */
+static void keep(lua_State *L, lac_state *S, lac_scope *s, int idx, int depth) {
+  lac_box *b = lac_box_test(L, idx);
+  if (b != NULL) {
+    lac_scoped_box *sb = (lac_scoped_box *)b;
+    if ((b->flags & LAC_BOX_SCOPED) && sb->scope == s) {
+      lac_scope_unlink(sb);
+      if (s->outer != NULL) lac_scope_link(s->outer, sb);
+    }
+  } else if (lua_istable(L, idx) && depth < 8) {
+    luaL_checkstack(L, 6, "keep");
+    idx = lua_absindex(L, idx);
+    for (lua_pushnil(L); lua_next(L, idx); lua_pop(L, 1)) keep(L, S, s, -1, depth + 1);
+  } else if (depth == 0 && !lua_isnil(L, idx)) {
+    lac_argerror(L, S, AC_INVALID, "keep", idx, "t", "expected tensor or table of tensors, got %s",
+                 luaL_typename(L, idx));
+  }
+}
+
+static int scope_keep(lua_State *L) {
+  lac_state *S = lua_touserdata(L, LAC_STATE);
+  lac_scope *s = check_scope(L, S);
+  for (int i = 2; i <= lua_gettop(L); i++) keep(L, S, s, i, 0);
+  return lua_gettop(L) - 1;
+}
+
+static int call_done(lua_State *L, int status, lua_KContext base) { return lua_gettop(L) - (int)base; }
+
+/* accel.scope() -> scope for `local s <close> =`; accel.scope(f, ...) runs f(s, ...) and returns its results, kept. */
+static int scope_keep_results(lua_State *L, int status, lua_KContext base) {
+  lac_state *S = lua_touserdata(L, LAC_STATE);
+  lac_scope *s = lua_touserdata(L, (int)base);
+  for (int i = (int)base + 1; i <= lua_gettop(L); i++)
+    if (lac_box_test(L, i) != NULL || lua_istable(L, i)) keep(L, S, s, i, 0);
+  return call_done(L, status, base);
+}
+
+static int scope_new(lua_State *L) {
+  lac_state *S = lac_get(L);
+  int n = lua_gettop(L);
+  if (n > 0) lac_check_function(L, S, 1, "f");
+  lac_scope *s = lua_newuserdatauv(L, sizeof *s, 0);
+  *s = (lac_scope){.outer = S->scope, .state = S, .open = true};
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &key_scope);
+  lua_setmetatable(L, -2);
+  S->scope = s;
+  if (n == 0) return 1;
+  lua_insert(L, 1);
+  lua_toclose(L, 1);
+  lua_pushvalue(L, 1);
+  lua_insert(L, 3); /* scope, f, scope, args */
+  lua_callk(L, n, LUA_MULTRET, 1, scope_keep_results);
+  return scope_keep_results(L, LUA_OK, 1);
+}
+
+static int live(lua_State *L) {
+  lua_pushinteger(L, lac_get(L)->n_live);
+  return 1;
+}
+
+void lac_open_scope(lua_State *L, lac_state *S) {
+  static const luaL_Reg methods[] = {{"keep", scope_keep}, {"close", scope_close}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {{"scope", scope_new}, {"live", live}, {NULL, NULL}};
+  static const luaL_Reg box_methods[] = {{"release", lac_box_release_method}, {NULL, NULL}};
+  lac_setfuncs(L, S, funcs);
+  lua_getfield(L, -1, "Tensor");
+  lac_setfuncs(L, S, box_methods);
+  lua_pop(L, 1);
+  lua_newtable(L);
+  lua_pushliteral(L, "accel.scope");
+  lua_setfield(L, -2, "__name");
+  lua_pushliteral(L, "accel.scope");
+  lua_setfield(L, -2, "__metatable");
+  lac_pushfunction(L, S, scope_gc);
+  lua_setfield(L, -2, "__gc");
+  lac_pushfunction(L, S, scope_close);
+  lua_setfield(L, -2, "__close");
+  lua_newtable(L);
+  lac_setfuncs(L, S, methods);
+  lua_setfield(L, -2, "__index");
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &key_scope);
+}

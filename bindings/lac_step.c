@@ -1,0 +1,58 @@
+/* accel.step(): the step boundary, where generators advance, memory is collected and Ctrl-C is served.
+ *
+ * The host's first interrupt only sets a flag. At the next step it raises an error with code "interrupted" (traceback and all, so that
+ * <close> variables run and a pcall may save and leave), or, after accel.on_interrupt("flag"), is left to the script to
+ * ask for: accel.interrupted() is true from then on. */
+#include <string.h>
+
+#include "core/lac.h"
+
+static int step(lua_State *L) {
+  lac_state *S = lac_get(L);
+  ac_err e;
+  lua_State *was = lac_enter(L, S);
+  ac_status st = ac_step(S->ctx, &e);
+  lac_leave(S, was);
+  if (st != AC_OK) return lac_raise(L, S, &e);
+  lac_gc_check(L, S);
+  return 0;
+}
+
+static ac_status on_step(void *user, ac_err *e) {
+  lac_state *S = user;
+  if (S->interrupt_as_flag || atomic_load_explicit(&S->interrupt, memory_order_relaxed) == 0) return AC_OK;
+  int signal = atomic_exchange(&S->interrupt, 0);
+  if (signal == 0) return AC_OK;
+  return AC_FAIL(e, INTERRUPTED, "interrupted by signal %d", signal);
+}
+
+static int interrupted(lua_State *L) {
+  lua_pushboolean(L, atomic_load_explicit(&lac_get(L)->interrupt, memory_order_relaxed) != 0);
+  return 1;
+}
+
+static int on_interrupt(lua_State *L) {
+  lac_state *S = lac_get(L);
+  const char *mode = lac_check_string(L, S, 1, "mode", NULL);
+  if (strcmp(mode, "flag") != 0 && strcmp(mode, "raise") != 0)
+    return lac_argerror(L, S, AC_INVALID, NULL, 1, "mode", "no mode '%s'; there are \"flag\", \"raise\"",
+                        mode);
+  S->interrupt_as_flag = mode[0] == 'f';
+  return 0;
+}
+
+static int step_count(lua_State *L) {
+  lua_pushinteger(L, (lua_Integer)lac_get(L)->ctx->step);
+  return 1;
+}
+
+void lac_open_step(lua_State *L, lac_state *S) {
+  static const luaL_Reg funcs[] = {{"step", step},
+                                   {"step_count", step_count},
+                                   {"interrupted", interrupted},
+                                   {"on_interrupt", on_interrupt},
+                                   {NULL, NULL}};
+  ac_err e;
+  lac_setfuncs(L, S, funcs);
+  if (aci_ctx_add_step_hook(S->ctx, (aci_step_hook){on_step, S}, &e) != AC_OK) lac_raise(L, S, &e);
+}

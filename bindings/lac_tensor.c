@@ -1,0 +1,481 @@
+/* Tensors as Lua values: fields (shape dtype device grad requires_grad ndim is_leaf grad_fn), indexing, operators, conversion to plain
+ * Lua data, and the methods that are no ops. Methods and fields share one table, accel.Tensor: functions are methods, integers
+ * number the fields; scripts may add methods to it.
+ * t[i] is a view of the i-th slice (1-based, negative from the end), t[#t + 1] is nil, so that ipairs ends. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/lac.h"
+#include "tensor/convert.h"
+#include "tensor/host_read.h"
+
+enum { F_SHAPE = 1, F_DTYPE, F_DEVICE, F_GRAD, F_REQUIRES_GRAD, F_NDIM, F_IS_LEAF, F_GRAD_FN };
+static const struct field {
+  const char *name;
+  int id;
+} fields[] = {{"shape", F_SHAPE},
+              {"dtype", F_DTYPE},
+              {"device", F_DEVICE},
+              {"grad", F_GRAD},
+              {"requires_grad", F_REQUIRES_GRAD},
+              {"ndim", F_NDIM},
+              {"is_leaf", F_IS_LEAF},
+              {"grad_fn", F_GRAD_FN}};
+
+void lac_call_op(lua_State *L, lac_state *S, const char *name, const ac_value *args, int n, lac_box *b) {
+  lac_call_random(L, S, name, args, n, NULL, b);
+}
+
+void lac_call_random(lua_State *L, lac_state *S, const char *name, const ac_value *args, int n,
+                     ac_generator *g, lac_box *b) {
+  ac_err e;
+  ac_value v[AC_MAX_ARGS], r[AC_MAX_RESULTS];
+  int n_results = 0;
+  const ac_op *op = ac_op_find(S->ctx, name);
+  if (op == NULL) lac_error(L, S, AC_UNSUPPORTED, "this build has no op '%s'", name);
+  const aci_sig *sig = aci_op_sig(op);
+  AC_ASSERT(n <= sig->n_params);
+  for (int i = 0; i < sig->n_params; i++) {
+    const aci_param *p = &sig->param[i];
+    v[i] = i < n ? args[i] : p->has_default ? p->dflt : (ac_value){.kind = AC_T_NONE};
+  }
+  if (g != NULL && op->rng_arg >= 0) v[op->rng_arg] = (ac_value){.kind = AC_T_GENERATOR, .generator = g};
+  ac_status st;
+  LAC_RETRY(L, S, st, ac_call(S->ctx, op, v, r, &n_results, &e));
+  if (st != AC_OK) lac_raise(L, S, &e);
+  for (int i = b != NULL ? 1 : 0; i < n_results; i++) ac_tensor_release(r[i].tensor);
+  if (b != NULL) {
+    lac_box_fill(S, b, r[0].tensor);
+    lac_charge(S, r[0].tensor);
+  }
+}
+
+static ac_value tensor_value(ac_tensor *t) { return (ac_value){.kind = AC_T_TENSOR, .tensor = t}; }
+
+/* ---- fields ---- */
+
+static void push_ints(lua_State *L, int n, const int64_t *v) {
+  lua_createtable(L, n, 0);
+  for (int i = 0; i < n; i++) {
+    lua_pushinteger(L, v[i]);
+    lua_rawseti(L, -2, i + 1);
+  }
+}
+
+static int push_field(lua_State *L, lac_state *S, ac_tensor *t, int id) {
+  switch (id) {
+    case F_SHAPE: push_ints(L, t->ndim, t->shape); break;
+    case F_DTYPE: lua_pushstring(L, ac_dtype_name((ac_dtype)t->dtype)); break;
+    case F_DEVICE: lua_pushstring(L, t->device->name); break;
+    case F_GRAD: lac_push_tensor(L, S, ac_tensor_grad(t)); break;
+    case F_REQUIRES_GRAD: lua_pushboolean(L, aci_requires_grad(t)); break;
+    case F_NDIM: lua_pushinteger(L, t->ndim); break;
+    case F_IS_LEAF: lua_pushboolean(L, aci_is_leaf(t)); break;
+    case F_GRAD_FN: lua_pushstring(L, t->grad_fn != NULL ? ac_tensor_grad_fn_name(t) : NULL); break;
+    default: lua_pushnil(L);
+  }
+  return 1;
+}
+
+static int unknown_field(lua_State *L, lac_state *S, const char *key) {
+  const char *names[512];
+  int n = 0;
+  for (lua_pushnil(L); lua_next(L, lua_upvalueindex(3)); lua_pop(L, 1))
+    if (n < 512 && lua_type(L, -2) == LUA_TSTRING) names[n++] = lua_tostring(L, -2);
+  const char *near = ac_nearest(key, names, n);
+  return lac_error(L, S, AC_INVALID, "a tensor has no field or method '%s'%s%s%s", key,
+                   near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
+                   near != NULL ? "'?" : "");
+}
+
+static ac_tensor *self_of(lua_State *L, lac_state *S) { return lac_check_tensor(L, S, 1, "self"); }
+
+/* t[i] -> view, or nil one past the end. */
+static int push_item(lua_State *L, lac_state *S, ac_tensor *t) {
+  if (t->ndim == 0)
+    return lac_error(L, S, AC_INDEX, "index: a tensor of rank 0 has no elements to index; use t:item()");
+  if (lua_isinteger(L, 2) && lua_tointeger(L, 2) == t->shape[0] + 1) return 0;
+  int ok = 0;
+  int64_t i = lua_tointegerx(L, 2, &ok);
+  if (!ok) return lac_error(L, S, AC_INDEX, "index: expected integer, got %s", lua_tostring(L, 2));
+  if (i == 0) return lac_error(L, S, AC_INDEX, "index: positions count from 1 (or from -1, the last)");
+  int64_t z = i < 0 ? i + t->shape[0] : i - 1;
+  char shape[160];
+  if (z < 0 || z >= t->shape[0])
+    return lac_error(L, S, AC_INDEX, "index: %lld is out of range for dim 1 of shape %s", (long long)i,
+                     aci_shape_str(t->ndim, t->shape, shape, sizeof shape));
+  const ac_value v[3] = {tensor_value(t), {.kind = AC_T_DIM, .i = 0}, {.kind = AC_T_POS, .i = z}};
+  lac_call_op(L, S, "select", v, 3, lac_box_push(L, S));
+  return 1;
+}
+
+static int tensor_index(lua_State *L) {
+  lac_state *S = lua_touserdata(L, LAC_STATE);
+  int type = lua_type(L, 2);
+  if (type == LUA_TSTRING) {
+    lua_pushvalue(L, 2);
+    int found = lua_rawget(L, lua_upvalueindex(3));
+    if (found == LUA_TFUNCTION) return 1;
+    if (found == LUA_TNUMBER) return push_field(L, S, self_of(L, S), (int)lua_tointeger(L, -1));
+    if (found != LUA_TNIL) return 1;
+    return unknown_field(L, S, lua_tostring(L, 2));
+  }
+  if (type == LUA_TNUMBER) return push_item(L, lac_get(L), self_of(L, S));
+  return lac_error(L, S, AC_INDEX, "index: expected integer or name, got %s", luaL_typename(L, 2));
+}
+
+/* t[i] = v: copies into the slice. */
+static int set_item(lua_State *L, lac_state *S, ac_tensor *t) {
+  ac_scalar x;
+  ac_tensor *src = NULL;
+  char buf[96];
+  if (!lac_is_scalar(L, 3, &x)) {
+    if (lac_box_test(L, 3) == NULL)
+      return lac_error(L, S, AC_INVALID, "index: expected tensor or number to assign, got %s",
+                       lac_typename(L, 3, buf, sizeof buf));
+    src = lac_check_tensor(L, S, 3, "value");
+  }
+  if (push_item(L, S, t) == 0)
+    return lac_error(L, S, AC_INDEX, "index: %lld is out of range", (long long)lua_tointeger(L, 2));
+  ac_value v[2] = {tensor_value(((lac_box *)lua_touserdata(L, -1))->t)};
+  if (src != NULL) v[1] = tensor_value(src);
+  else v[1] = (ac_value){.kind = AC_T_SCALAR, .scalar = x};
+  lac_call_op(L, S, src != NULL ? "copy_" : "fill_", v, 2, NULL);
+  return 0;
+}
+
+static int tensor_newindex(lua_State *L) {
+  lac_state *S = lac_get(L);
+  ac_tensor *t = self_of(L, S);
+  ac_err e;
+  int id = 0;
+  if (lua_type(L, 2) == LUA_TNUMBER) return set_item(L, S, t);
+  if (lua_type(L, 2) == LUA_TSTRING) {
+    lua_pushvalue(L, 2);
+    if (lua_rawget(L, lua_upvalueindex(3)) == LUA_TNUMBER) id = (int)lua_tointeger(L, -1);
+    lua_pop(L, 1);
+  }
+  if (id == F_GRAD) {
+    ac_tensor *g = lua_isnil(L, 3) ? NULL : lac_check_tensor(L, S, 3, "grad");
+    if (ac_tensor_set_grad(t, g, &e) != AC_OK) return lac_raise(L, S, &e);
+    return 0;
+  }
+  if (id == F_REQUIRES_GRAD) {
+    bool on = lac_check_bool(L, S, 3, "requires_grad");
+    if (ac_tensor_set_requires_grad(t, on, &e) != AC_OK) return lac_raise(L, S, &e);
+    if (on && aci_is_leaf(t) && !t->ext) lac_box_canonical(L, S, 1);
+    return 0;
+  }
+  if (id != 0)
+    return lac_error(L, S, AC_INVALID, "field '%s' of a tensor cannot be assigned", lua_tostring(L, 2));
+  if (lua_type(L, 2) == LUA_TSTRING) return unknown_field(L, S, lua_tostring(L, 2));
+  return lac_error(L, S, AC_INDEX, "index: expected integer or name, got %s", luaL_typename(L, 2));
+}
+
+/* ---- plain data ---- */
+
+static void push_scalar(lua_State *L, ac_scalar s) {
+  if (s.kind == AC_SCALAR_FLOAT) lua_pushnumber(L, s.f);
+  else if (s.kind == AC_SCALAR_BOOL) lua_pushboolean(L, s.i != 0);
+  else lua_pushinteger(L, s.i);
+}
+
+static int item(lua_State *L) {
+  lac_state *S = lac_get(L);
+  ac_tensor *t = self_of(L, S);
+  ac_scalar s;
+  ac_err e;
+  char shape[160];
+  if (t->numel != 1)
+    return lac_error(L, S, AC_SHAPE, "item: a tensor of one element has one, this one has shape %s",
+                     aci_shape_str(t->ndim, t->shape, shape, sizeof shape));
+  if (ac_tensor_item(t, 0, &s, &e) != AC_OK) return lac_raise(L, S, &e);
+  push_scalar(L, s);
+  return 1;
+}
+
+static void push_nested(lua_State *L, const ac_tensor *t, const char *p, int dim) {
+  size_t bytes = aci_dsize((ac_dtype)t->dtype);
+  if (dim == t->ndim) {
+    push_scalar(L, aci_item_load((ac_dtype)t->dtype, p));
+    return;
+  }
+  lua_createtable(L, t->shape[dim] < INT32_MAX ? (int)t->shape[dim] : 0, 0);
+  for (int64_t i = 0; i < t->shape[dim]; i++) {
+    push_nested(L, t, p + i * t->stride[dim] * (int64_t)bytes, dim + 1);
+    lua_rawseti(L, -2, i + 1);
+  }
+}
+
+/* Between open and close only memory can run out; the handle lies in a userdata so that even then nothing is lost. */
+static int reader_gc(lua_State *L) {
+  aci_host_read *r = lua_touserdata(L, 1);
+  aci_host_read_close(r);
+  *r = (aci_host_read){0};
+  return 0;
+}
+
+static int tolist(lua_State *L) {
+  lac_state *S = lac_get(L);
+  ac_tensor *t = self_of(L, S);
+  ac_err e;
+  luaL_checkstack(L, t->ndim + 8, "tolist");
+  aci_host_read *r = lua_newuserdatauv(L, sizeof *r, 0);
+  *r = (aci_host_read){0};
+  lua_createtable(L, 0, 2);
+  lua_pushcfunction(L, reader_gc);
+  lua_pushvalue(L, -1);
+  lua_setfield(L, -3, "__gc");
+  lua_setfield(L, -2, "__close");
+  lua_setmetatable(L, -2);
+  lua_toclose(L, -1);
+  if (aci_host_read_open(t, true, r, &e) != AC_OK) return lac_raise(L, S, &e);
+  push_nested(L, t, r->base + t->offset * (int64_t)aci_dsize((ac_dtype)t->dtype), 0);
+  return 1;
+}
+
+static int size(lua_State *L) {
+  lac_state *S = lac_get(L);
+  const ac_tensor *t = self_of(L, S);
+  if (lua_isnoneornil(L, 2)) push_ints(L, t->ndim, t->shape);
+  else lua_pushinteger(L, t->shape[lac_check_pos(L, S, 2, t->ndim, "dim")]);
+  return 1;
+}
+
+static int stride(lua_State *L) {
+  lac_state *S = lac_get(L);
+  const ac_tensor *t = self_of(L, S);
+  if (lua_isnoneornil(L, 2)) push_ints(L, t->ndim, t->stride);
+  else lua_pushinteger(L, t->stride[lac_check_pos(L, S, 2, t->ndim, "dim")]);
+  return 1;
+}
+
+static int numel(lua_State *L) {
+  lua_pushinteger(L, self_of(L, lac_get(L))->numel);
+  return 1;
+}
+
+static int dim(lua_State *L) {
+  lua_pushinteger(L, self_of(L, lac_get(L))->ndim);
+  return 1;
+}
+
+static int element_size(lua_State *L) {
+  lua_pushinteger(L, (lua_Integer)aci_dsize((ac_dtype)self_of(L, lac_get(L))->dtype));
+  return 1;
+}
+
+static int storage_offset(lua_State *L) {
+  lua_pushinteger(L, self_of(L, lac_get(L))->offset);
+  return 1;
+}
+
+static int data_ptr(lua_State *L) {
+  lua_pushinteger(L, (lua_Integer)(intptr_t)ac_tensor_data(self_of(L, lac_get(L))));
+  return 1;
+}
+
+static int is_contiguous(lua_State *L) {
+  lua_pushboolean(L, aci_is_contiguous(self_of(L, lac_get(L))));
+  return 1;
+}
+
+static int is_floating_point(lua_State *L) {
+  lua_pushboolean(L, ac_dtype_is_float((ac_dtype)self_of(L, lac_get(L))->dtype));
+  return 1;
+}
+
+static int is_tensor(lua_State *L) {
+  lua_pushboolean(L, lac_box_test(L, 1) != NULL);
+  return 1;
+}
+
+/* ---- operators that are not ops ---- */
+
+static int tensor_len(lua_State *L) {
+  lac_state *S = lac_get(L);
+  const ac_tensor *t = self_of(L, S);
+  if (t->ndim == 0) return lac_error(L, S, AC_SHAPE, "#t: a tensor of rank 0 has no length");
+  lua_pushinteger(L, t->shape[0]);
+  return 1;
+}
+
+static int no_lt(lua_State *L) {
+  return lac_error(L, lac_get(L), AC_UNSUPPORTED,
+                   "< and > would give one boolean, not a tensor; use a:lt(b) or a:gt(b)");
+}
+
+static int no_le(lua_State *L) {
+  return lac_error(L, lac_get(L), AC_UNSUPPORTED,
+                   "<= and >= would give one boolean, not a tensor; use a:le(b) or a:ge(b)");
+}
+
+static int tensor_tostring(lua_State *L) {
+  lac_state *S = lua_touserdata(L, LAC_STATE);
+  const lac_box *b = lac_box_test(L, 1);
+  if (b == NULL) return luaL_error(L, "tensor expected");
+  if (b->t == NULL) {
+    lac_site_push(L, b->site);
+    if (lua_isstring(L, -1)) lua_pushfstring(L, "tensor(released at %s)", lua_tostring(L, -1));
+    else lua_pushliteral(L, "tensor(released)");
+    return 1;
+  }
+  char *text = ac_tensor_format(b->t);
+  if (text == NULL) return lac_error(L, S, AC_OOM, "no memory to print a tensor");
+  lua_pushstring(L, text);
+  free(text);
+  return 1;
+}
+
+/* ---- to ---- */
+
+/* Pushes t in another dtype or on another device: t's own box at idx when nothing changes and no copy was asked for. */
+static void convert(lua_State *L, lac_state *S, int idx, ac_tensor *t, ac_dtype dt, ac_device *d, bool copy) {
+  bool same = dt == (ac_dtype)t->dtype && d == t->device;
+  if (same && !copy) {
+    lua_pushvalue(L, idx);
+    return;
+  }
+  ac_value v[3] = {tensor_value(t), {.kind = AC_T_DTYPE, .dtype = dt}, {.kind = AC_T_DEVICE, .device = d}};
+  if (same) lac_call_op(L, S, "clone", v, 1, lac_box_push(L, S));
+  else if (d == t->device) lac_call_op(L, S, "cast", v, 2, lac_box_push(L, S));
+  else lac_call_op(L, S, "to", v, 3, lac_box_push(L, S));
+}
+
+/* t:to(dtype | device | tensor, ..., {dtype=, device=, copy=}) */
+static int to(lua_State *L) {
+  static const char *const names[] = {"dtype", "device", "copy", NULL};
+  lac_state *S = lac_get(L);
+  ac_tensor *t = self_of(L, S);
+  ac_dtype dt = (ac_dtype)t->dtype;
+  ac_device *d = t->device;
+  int n = lua_gettop(L);
+  lac_opts o = lac_opts_open(L, S, lua_istable(L, n) ? n-- : n + 1, names);
+  for (int i = 2; i <= n; i++) {
+    if (lac_box_test(L, i) != NULL) {
+      const ac_tensor *like = lac_check_tensor(L, S, i, "other");
+      dt = (ac_dtype)like->dtype;
+      d = like->device;
+    } else if (lua_type(L, i) == LUA_TSTRING) {
+      ac_err e;
+      if (!ac_dtype_find(lua_tostring(L, i), &dt) &&
+          ac_ctx_device(S->ctx, lua_tostring(L, i), &d, &e) != AC_OK)
+        return lac_argerror(L, S, AC_INVALID, NULL, i, "target", "'%s' is neither a dtype nor a device: %s",
+                            lua_tostring(L, i), e.msg);
+    } else if (!lua_isnil(L, i)) {
+      return lac_argerror(L, S, AC_INVALID, NULL, i, "target", "expected dtype, device or tensor, got %s",
+                          luaL_typename(L, i));
+    }
+  }
+  lac_opt_dtype(&o, "dtype", &dt);
+  d = lac_opt_device(&o, "device", d);
+  convert(L, S, 1, t, dt, d, lac_opt_bool(&o, "copy", false));
+  return 1;
+}
+
+/* x:float() and its like; upvalue 3 is the dtype. */
+static int to_dtype(lua_State *L) {
+  lac_state *S = lac_get(L);
+  ac_tensor *t = self_of(L, S);
+  convert(L, S, 1, t, (ac_dtype)lua_tointeger(L, lua_upvalueindex(3)), t->device, false);
+  return 1;
+}
+
+static int to_cpu(lua_State *L) {
+  lac_state *S = lac_get(L);
+  ac_tensor *t = self_of(L, S);
+  ac_device *cpu;
+  ac_err e;
+  if (ac_ctx_device(S->ctx, "cpu", &cpu, &e) != AC_OK) return lac_raise(L, S, &e);
+  convert(L, S, 1, t, (ac_dtype)t->dtype, cpu, false);
+  return 1;
+}
+
+static void open_conversions(lua_State *L) {
+  static const struct {
+    const char *name;
+    ac_dtype d;
+  } list[] = {{"float", AC_F32}, {"double", AC_F64}, {"half", AC_F16}, {"bfloat16", AC_BF16},
+              {"long", AC_I64},  {"int", AC_I32},    {"bool", AC_BOOL}};
+  for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
+    lac_push_upvalues(L);
+    lua_pushinteger(L, list[i].d);
+    lua_pushcclosure(L, to_dtype, 3);
+    lua_setfield(L, -2, list[i].name);
+  }
+}
+
+static void open_operators(lua_State *L, lac_state *S) {
+  static const char *const ops[][3] = {{"__add", "add", NULL},        {"__sub", "sub", NULL},
+                                       {"__mul", "mul", NULL},        {"__div", "div", NULL},
+                                       {"__pow", "pow", NULL},        {"__unm", "neg", NULL},
+                                       {"__mod", "remainder", "mod"}, {"__idiv", "floor_divide", NULL}};
+  for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
+    const ac_op *op = ac_op_find(S->ctx, ops[i][1]);
+    if (op == NULL && ops[i][2] != NULL) op = ac_op_find(S->ctx, ops[i][2]);
+    if (op == NULL) continue;
+    lac_push_op(L, S, op);
+    lua_setfield(L, -2, ops[i][0]);
+  }
+}
+
+/* -x: Lua passes the operand twice; the op takes one. Upvalue 3: the op's function. */
+static int tensor_unm(lua_State *L) {
+  lua_settop(L, 1);
+  lua_pushvalue(L, lua_upvalueindex(3));
+  lua_insert(L, 1);
+  lua_call(L, 1, 1);
+  return 1;
+}
+
+void lac_open_tensor(lua_State *L, lac_state *S) {
+  static const luaL_Reg methods[] = {{"item", item},
+                                     {"tolist", tolist},
+                                     {"size", size},
+                                     {"stride", stride},
+                                     {"numel", numel},
+                                     {"nelement", numel},
+                                     {"dim", dim},
+                                     {"element_size", element_size},
+                                     {"storage_offset", storage_offset},
+                                     {"data_ptr", data_ptr},
+                                     {"is_contiguous", is_contiguous},
+                                     {"is_floating_point", is_floating_point},
+                                     {"to", to},
+                                     {"cpu", to_cpu},
+                                     {NULL, NULL}};
+  static const luaL_Reg meta[] = {
+      {"__len", tensor_len}, {"__lt", no_lt}, {"__le", no_le}, {"__tostring", tensor_tostring}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {{"is_tensor", is_tensor}, {"to", to}, {NULL, NULL}};
+  lua_newtable(L); /* accel.Tensor */
+  lac_open_ops(L, S, -2, -1);
+  lua_insert(L, -2);
+  lac_setfuncs(L, S, funcs); /* after the ops: "to" takes more here than the op does */
+  lua_insert(L, -2);
+  lac_setfuncs(L, S, methods);
+  open_conversions(L);
+  for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+    lua_pushinteger(L, fields[i].id);
+    lua_setfield(L, -2, fields[i].name);
+  }
+  lac_push_meta(L);
+  lac_setfuncs(L, S, meta);
+  open_operators(L, S);
+  if (lua_getfield(L, -1, "__unm") != LUA_TNIL) {
+    lac_push_upvalues(L);
+    lua_pushvalue(L, -3);
+    lua_pushcclosure(L, tensor_unm, 3);
+    lua_setfield(L, -3, "__unm");
+  }
+  lua_pop(L, 1);
+  lac_push_upvalues(L);
+  lua_pushvalue(L, -4);
+  lua_pushcclosure(L, tensor_index, 3);
+  lua_setfield(L, -2, "__index");
+  lac_push_upvalues(L);
+  lua_pushvalue(L, -4);
+  lua_pushcclosure(L, tensor_newindex, 3);
+  lua_setfield(L, -2, "__newindex");
+  lua_pop(L, 1);
+  lua_setfield(L, -2, "Tensor");
+}

@@ -1,0 +1,206 @@
+/* The command line: accel-run [options] script [args], accel-run env. One table holds every option; dashes and underscores in names are
+ * the same. What follows the script is the script's. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app/app.h"
+
+enum { OPT_HELP, OPT_VERSION, OPT_CODE, OPT_THREADS, OPT_SEED, OPT_MEMORY, OPT_STRICT, OPT_NO_STRICT };
+
+static const struct option {
+  const char *name; /* with underscores, as Accelerate spells its own */
+  char letter;
+  const char *value; /* NULL: takes none */
+  int id;
+  const char *help;
+} options[] = {
+    {"execute", 'e', "CODE", OPT_CODE, "run CODE instead of a script"},
+    {"num_threads", 0, "N", OPT_THREADS, "threads of the kernels [every core, or ACCEL_NUM_THREADS]"},
+    {"memory_limit", 0, "SIZE", OPT_MEMORY,
+     "most memory for tensors, e.g. 8G [90% of the machine, or ACCEL_MEM_LIMIT]"},
+    {"seed", 0, "N", OPT_SEED, "seed of the default random numbers [0, or ACCEL_SEED]"},
+    {"no_strict", 0, NULL, OPT_NO_STRICT, "let scripts read globals that were never assigned"},
+    {"help", 'h', NULL, OPT_HELP, "show this text"},
+    {"version", 0, NULL, OPT_VERSION, "show versions"},
+};
+enum { N_OPTIONS = sizeof options / sizeof options[0] };
+
+static const char *const commands[] = {"env"};
+
+void app_help(void) {
+  puts("usage: accel-run [options] SCRIPT [ARGS...]\n"
+       "       accel-run env\n"
+       "\n"
+       "Runs a Lua script with accel: tensors, gradients and training in one program.\n"
+       "\n"
+       "SCRIPT is a file, or - for standard input. ARGS are its own (the global arg).\n"
+       "\n"
+       "commands:\n"
+       "  env                  versions, devices, optional parts, and every ACCEL_* parameter\n"
+       "\n"
+       "options:");
+  for (int i = 0; i < N_OPTIONS; i++) {
+    char left[64];
+    const struct option *o = &options[i];
+    char name[40];
+    snprintf(name, sizeof name, "%s", o->name);
+    for (char *p = name; *p != 0; p++)
+      if (*p == '_') *p = '-';
+    if (o->letter != 0)
+      snprintf(left, sizeof left, "-%c, --%s%s%s", o->letter, name, o->value ? " " : "",
+               o->value ? o->value : "");
+    else snprintf(left, sizeof left, "    --%s%s%s", name, o->value ? " " : "", o->value ? o->value : "");
+    printf("  %-24s %s\n", left, o->help);
+  }
+  puts("\n"
+       "environment: ACCEL_* variables, listed by accel-run env. LUA_PATH and LUA_CPATH find modules.\n"
+       "\n"
+       "examples:\n"
+       "  accel-run examples/train_gpt.lua --steps 500 book.txt\n"
+       "  accel-run --num-threads 4 train.lua\n"
+       "  accel-run -e 'print(require(\"accel\").randn(2, 3))'\n"
+       "\n"
+       "exit codes: 0 the script ended, 1 it raised an error, 2 wrong usage, 128+N ended by signal N.\n"
+       "Ctrl-C stops at the next training step; a second one at once.");
+}
+
+static bool usage(const char *fmt, const char *a, const char *b) {
+  fputs("accel-run: ", stderr);
+  fprintf(stderr, fmt, a, b);
+  fputs("\nTry 'accel-run --help'.\n", stderr);
+  return false;
+}
+
+/* Whole text as a number in 0 .. max. */
+static bool parse_number(const char *text, uint64_t max, uint64_t *out) {
+  char *end;
+  errno = 0;
+  unsigned long long v = strtoull(text, &end, 10);
+  if (text[0] < '0' || text[0] > '9' || *end != 0 || errno != 0 || v > max) return false;
+  *out = v;
+  return true;
+}
+
+static bool parse_size(const char *text, uint64_t *out) {
+  char *end;
+  errno = 0;
+  unsigned long long v = strtoull(text, &end, 10);
+  if (text[0] < '0' || text[0] > '9' || errno != 0) return false;
+  int shift = 0;
+  switch (*end) {
+    case 'K':
+    case 'k': shift = 10; break;
+    case 'M':
+    case 'm': shift = 20; break;
+    case 'G':
+    case 'g': shift = 30; break;
+    case 'T':
+    case 't': shift = 40; break;
+    default: break;
+  }
+  if (shift != 0) end++;
+  if (*end != 0 || v > (UINT64_MAX >> 1) >> shift) return false;
+  *out = (uint64_t)v << shift;
+  return true;
+}
+
+/* Index of the option of this name (n bytes), -1: none. */
+static int find(const char *name, size_t n) {
+  for (int i = 0; i < N_OPTIONS; i++) {
+    size_t k = 0;
+    while (k < n && options[i].name[k] != 0 &&
+           (options[i].name[k] == name[k] || (options[i].name[k] == '_' && name[k] == '-')))
+      k++;
+    if (k == n && options[i].name[k] == 0) return i;
+  }
+  return -1;
+}
+
+static bool unknown(const char *arg, size_t n) {
+  const char *names[N_OPTIONS];
+  char word[64], text[160], spelt[64];
+  for (int i = 0; i < N_OPTIONS; i++) names[i] = options[i].name;
+  snprintf(word, sizeof word, "%.*s", (int)n, arg + 2);
+  for (char *p = word; *p != 0; p++)
+    if (*p == '-') *p = '_';
+  const char *near = ac_nearest(word, names, N_OPTIONS);
+  snprintf(text, sizeof text, "%.*s", (int)n + 2, arg);
+  if (near == NULL) return usage("unknown option '%s'%s", text, "");
+  snprintf(spelt, sizeof spelt, "%s", near);
+  for (char *p = spelt; *p != 0; p++)
+    if (*p == '_') *p = '-';
+  return usage("unknown option '%s'; did you mean '--%s'?", text, spelt);
+}
+
+static bool set(app_options *o, const struct option *opt, const char *value) {
+  uint64_t v = 0;
+  switch (opt->id) {
+    case OPT_HELP: o->command = APP_HELP; return true;
+    case OPT_VERSION: o->command = APP_VERSION; return true;
+    case OPT_CODE: o->code = value; return true;
+    case OPT_NO_STRICT: o->host.strict = false; return true;
+    case OPT_THREADS:
+      if (!parse_number(value, 1024, &v))
+        return usage("--num-threads: '%s' is no number in 0..1024%s", value, "");
+      o->host.n_threads = (int)v;
+      return true;
+    case OPT_SEED:
+      if (!parse_number(value, INT64_MAX, &v)) return usage("--seed: '%s' is no whole number%s", value, "");
+      o->host.seed = v;
+      return true;
+    default:
+      if (!parse_size(value, &v))
+        return usage("--memory-limit: '%s' is no size such as 512M or 8G%s", value, "");
+      o->host.memory_limit = (size_t)v;
+      return true;
+  }
+}
+
+bool app_options_parse(int argc, char **argv, app_options *o) {
+  static const ac_host_options standard = AC_HOST_OPTIONS_INIT;
+  *o = (app_options){.command = APP_RUN, .host = standard};
+  int i = 1;
+  for (; i < argc; i++) {
+    const char *a = argv[i], *value = NULL;
+    if (a[0] != '-' || a[1] == 0) break;
+    if (strcmp(a, "--") == 0) {
+      i++;
+      break;
+    }
+    const struct option *opt = NULL;
+    if (a[1] == '-') {
+      size_t n = strcspn(a + 2, "=");
+      int k = find(a + 2, n);
+      if (k < 0) return unknown(a, n);
+      opt = &options[k];
+      if (a[2 + n] == '=') value = a + 3 + n;
+      if (value != NULL && opt->value == NULL) return usage("option '--%s' takes no value%s", opt->name, "");
+    } else {
+      for (int k = 0; k < N_OPTIONS; k++)
+        if (options[k].letter == a[1]) opt = &options[k];
+      if (opt == NULL) return usage("unknown option '%s'%s", a, "");
+      if (a[2] != 0 && opt->value == NULL) return usage("option '%s': give one letter at a time%s", a, "");
+      if (a[2] != 0) value = a + 2;
+    }
+    if (opt->value != NULL && value == NULL) {
+      if (++i == argc) return usage("option '--%s' needs a value: %s", opt->name, opt->value);
+      value = argv[i];
+    }
+    if (!set(o, opt, value)) return false;
+    if (o->command == APP_HELP || o->command == APP_VERSION) return true;
+  }
+  if (o->code == NULL) {
+    if (i == argc) return usage("no script given%s%s", "", "");
+    if (strcmp(argv[i], commands[0]) == 0) {
+      if (i + 1 < argc) return usage("env takes no arguments, found '%s'%s", argv[i + 1], "");
+      o->command = APP_ENV;
+      return true;
+    }
+    o->script = argv[i++];
+  }
+  o->n_args = argc - i;
+  o->args = argv + i;
+  return true;
+}

@@ -1,0 +1,47 @@
+-- accel-run env: versions, machine, devices, optional parts, and every ACCEL_* parameter with its value and where that came from.
+local accel = ...
+
+local function bytes(n)
+  for _, unit in ipairs { { 2 ^ 40, "TiB" }, { 2 ^ 30, "GiB" }, { 2 ^ 20, "MiB" }, { 2 ^ 10, "KiB" } } do
+    if n >= unit[1] then return ("%.1f %s"):format(n / unit[1], unit[2]) end
+  end
+  return ("%d B"):format(n)
+end
+
+local function row(name, fmt, ...) io.write(("%-14s "):format(name), fmt:format(...), "\n") end
+
+local function value_text(p)
+  if p.type == "size" and math.type(p.value) == "integer" and p.value >= 1024 then
+    return ("%s (%s)"):format(p.value, bytes(p.value))
+  end
+  return tostring(p.value)
+end
+
+return function(lua_dir)
+  local f = accel.features()
+  row("accel", "%s", accel._VERSION)
+  row("lua", "%s", _VERSION)
+  row("compiler", "%s", f.compiler)
+  row("library", "%s", lua_dir or "accel/init.lua was not found: require \"accel\" will fail")
+  row("cpu", "%d usable, %d threads, %s; kernels for %s", f.cpus, accel.num_threads(), table.concat(f.cpu, " "), f.isa)
+  row("memory", "%s usable", f.memory > 0 and bytes(f.memory) or "unknown")
+  local list = {}
+  for _, name in ipairs(accel.devices()) do
+    local m = accel.mem_stats(name)
+    list[#list + 1] = m.limit_bytes > 0 and ("%s (limit %s)"):format(name, bytes(m.limit_bytes)) or name
+  end
+  row("devices", "%s", table.concat(list, ", "))
+  row("onednn", "%s", f.onednn or "absent: own matrix products only")
+  row("cuda", "absent")
+  io.write("\n")
+  local params, unknown = accel.params()
+  local width = 0
+  for _, p in ipairs(params) do width = math.max(width, #p.name) end
+  for _, p in ipairs(params) do
+    io.write(("%-" .. width .. "s  %-10s %-11s %s%s\n"):format(p.name, value_text(p), p.set and "environment" or "default", p.help,
+      p.allowed and (" [" .. p.allowed .. "]") or ""))
+  end
+  for _, u in ipairs(unknown) do
+    io.write(("%s is set but means nothing%s\n"):format(u.name, u.nearest and (" (did you mean %s?)"):format(u.nearest) or ""))
+  end
+end
