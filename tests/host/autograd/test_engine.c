@@ -360,8 +360,8 @@ static void error_inside_a_hook(void **state) {
 }
 
 static void out_of_memory(void **state) {
-  graph *g = *state; /* 64 MiB */
-  int64_t shape = 1 << 21; /* 16 MiB */
+  graph *g = *state;           /* 64 MiB */
+  int64_t shape = 20 << 17; /* 20 MiB */
   ac_tensor *x = NULL, *o = NULL, *a = NULL, *b = NULL, *c = NULL, *y = NULL;
   ac_err e;
   assert_ok(ac_tensor_new(ac_ctx_default_device(g->c), AC_F64, 1, &shape, &x, &e), e);
@@ -373,7 +373,7 @@ static void out_of_memory(void **state) {
   assert_null(c);
   assert_string_equal(e.op, "exp");
   assert_ok(ac_sum(g->c, b, NULL, 0, false, NULL, &y, &e), e);
-  /* x, a, b and one gradient do not fit with a second one */
+  /* x, a, b stand; there is no room for a gradient */
   assert_fails(ac_backward(g->c, 1, &y, NULL, 0, NULL, &graph_retain, &e), OOM, "", e);
   assert_null(ac_tensor_grad(x));
   ac_scalar s;

@@ -1,0 +1,359 @@
+--- Trains a small GPT on the characters of any UTF-8 text files:
+---
+---   accel-run examples/train_gpt.lua [options] [FILE ...]
+---
+--- Without files it takes the licence texts that every Debian machine has. The last tenth of each file is
+--- kept for validation; a smoothed trigram model of the same split is the bar to clear. At the end, or on
+--- Ctrl-C, everything is in one checkpoint, from which --resume continues bit for bit.
+local accel = require "accel"
+local nn, optim, models = accel.nn, accel.optim, accel.models
+local TokenFile, CharVocab, Trigram = accel.data.TokenFile, accel.text.CharVocab, accel.text.Trigram
+local Progress, Random, plot = accel.util.Progress, accel.util.Random, accel.util.plot
+
+local declared = {
+  name = "train_gpt.lua",
+  usage = "[options] [FILE ...]",
+  summary = "Trains a GPT on the characters of UTF-8 text files and writes some text of its own.",
+  { "seconds", "number", 120, "S", "train for S seconds" },
+  { "steps", "int", nil, "N", "train for N steps instead" },
+  { "layers", "int", 4, "N", "transformer blocks" },
+  { "width", "int", 128, "N", "numbers per position" },
+  { "heads", "int", 4, "N", "attention heads" },
+  { "block", "int", 64, "N", "characters of context" },
+  { "batch", "int", 12, "N", "windows per step" },
+  { "lr", "number", 2e-3, "X", "highest learning rate" },
+  { "dropout", "number", 0, "P", "share of activations dropped" },
+  { "dtype", { "auto", "f32", "bf16" }, "auto", "WORD", "format of matrix products" },
+  { "seed", "int", 1337, "N", "of weights, batches and samples" },
+  { "out", "string", "gpt.safetensors", "FILE", "checkpoint" },
+  { "resume", "flag", false, nil, "continue from the checkpoint" },
+  { "stop", "int", nil, "N", "save and end after step N, as Ctrl-C would" },
+  { "sample", "int", 400, "N", "characters to write at the end" },
+  { "temperature", "number", 0.8, "X", "of the sampled text" },
+  { "svg", "string", nil, "FILE", "write the loss curve here as well" },
+  epilog = "Exit status: 0 done, 1 error, 2 wrong usage, 3 checkpoint does not fit, 130 ended by Ctrl-C (saved).",
+}
+local o, files, given = accel.util.cli(declared)
+
+local function say(fmt, ...) print(select("#", ...) > 0 and fmt:format(...) or fmt) end
+
+local function stop_with(status, fmt, ...)
+  io.stderr:write("train_gpt.lua: ", fmt:format(...), "\n")
+  os.exit(status, true)
+end
+
+-- Text -------------------------------------------------------------------------------------------
+
+local licences = {
+  "Apache-2.0", "Artistic", "BSD", "CC0-1.0", "GFDL-1.2", "GFDL-1.3", "GPL-1", "GPL-2", "GPL-3", "LGPL-2",
+  "LGPL-2.1", "LGPL-3", "MPL-1.1", "MPL-2.0",
+}
+
+--- The texts to train on, in order.
+local function read_texts()
+  local paths, texts, named = files, {}, #files > 0
+  if not named then
+    paths = {}
+    for i, name in ipairs(licences) do paths[i] = "/usr/share/common-licenses/" .. name end
+  end
+  for _, path in ipairs(paths) do
+    local file, message = io.open(path, "rb")
+    local text = file and file:read "a"
+    if text then
+      local n, at = utf8.len(text)
+      if not n then stop_with(1, "%s: not valid UTF-8 at byte %d", path, at) end
+      texts[#texts + 1] = text
+    elseif named then
+      stop_with(1, "%s", message or path .. ": cannot be read")
+    end
+    if file then file:close() end
+  end
+  if #texts == 0 then stop_with(2, "no licence texts on this machine; name text files") end
+  return texts
+end
+
+--- A number that changes with the text (FNV-1a over the ends and a sample), so that a checkpoint knows its
+--- data.
+local function fingerprint(texts)
+  local h = 0xcbf29ce484222325
+  for _, text in ipairs(texts) do
+    local stride = math.max(1, #text // 4096)
+    for i = 1, #text, stride do h = (h ~ text:byte(i)) * 0x100000001b3 end
+    h = (h ~ #text) * 0x100000001b3
+  end
+  return ("%016x"):format(h)
+end
+
+local texts = read_texts()
+local vocab = CharVocab.from_text(table.concat(texts))
+local train_parts, val_parts = {}, {}
+for i, text in ipairs(texts) do
+  local ids = vocab:encode(text)
+  local n = ids:numel() * 9 // 10
+  train_parts[i] = ids:narrow(1, 1, n)
+  val_parts[i] = ids:narrow(1, n + 1, ids:numel() - n)
+end
+local train_ids, val_ids = accel.cat(train_parts, 1), accel.cat(val_parts, 1)
+local n_train, n_val = train_ids:numel(), val_ids:numel()
+
+-- Checkpoint: read -------------------------------------------------------------------------------
+
+local shape_options = { "layers", "width", "heads", "block", "batch", "lr", "dropout", "dtype", "seed" }
+local saved, saved_tensors
+if o.resume then
+  local tensors, metadata = accel.load(o.out)
+  if not tensors then stop_with(3, "cannot resume from %s: %s", o.out, metadata) end
+  if not metadata or not metadata.train_gpt then
+    stop_with(3, "%s is not a checkpoint of this script", o.out)
+  end
+  saved, saved_tensors = accel.json.decode(metadata.train_gpt), tensors
+  if saved.text ~= fingerprint(texts) then stop_with(3, "%s was trained on other text", o.out) end
+  for _, key in ipairs(shape_options) do
+    if given[key] and o[key] ~= saved.options[key] then
+      stop_with(3, "%s was made with --%s %s", o.out, key, saved.options[key])
+    end
+    o[key] = saved.options[key]
+  end
+  if not given.steps and not given.seconds then
+    o.steps, o.seconds = saved.options.steps, saved.options.seconds
+  end
+end
+
+for _, key in ipairs { "layers", "width", "heads", "block", "batch" } do
+  if o[key] < 1 then accel.util.cli.fail(declared, ("option '--%s' must be positive"):format(key)) end
+end
+if o.width % o.heads ~= 0 then accel.util.cli.fail(declared, "--width must be a multiple of --heads") end
+if math.min(n_train, n_val) < o.block + 2 then
+  stop_with(1, "the text is too short: %d characters for windows of %d", n_train + n_val, o.block)
+end
+if o.dtype == "auto" then
+  -- Reduced precision pays once the products are large and the CPU multiplies bf16 tiles itself.
+  o.dtype = "f32"
+  if o.width >= 256 then
+    local features = accel.features()
+    for _, name in ipairs(features.cpu) do
+      if name == "amx-bf16" and features.onednn then o.dtype = "bf16" end
+    end
+  end
+end
+
+-- Model ------------------------------------------------------------------------------------------
+
+accel.manual_seed(o.seed)
+local model = models.GPT2 {
+  vocab_size = #vocab, n_positions = o.block, n_embd = o.width, n_layer = o.layers, n_head = o.heads,
+  resid_pdrop = o.dropout, embd_pdrop = o.dropout, attn_pdrop = o.dropout,
+}
+local decayed, plain = {}, {}
+for _, p in ipairs(model:parameters()) do
+  local group = p.ndim >= 2 and decayed or plain
+  group[#group + 1] = p
+end
+local optimizer = optim.AdamW({ { params = decayed }, { params = plain, weight_decay = 0 } },
+  { lr = o.lr, betas = { 0.9, 0.99 }, weight_decay = 0.1 })
+local parameters = model:parameters()
+
+local step, tokens, elapsed = 0, 0, 0 -- done so far; seconds include those of earlier runs
+local batches = Random(o.seed, 1)
+local history = { train = { x = {}, y = {} }, val = { x = {}, y = {} } }
+local recent = {}
+
+--- Share of the training that is done; by steps where their number is given, so that a run repeats exactly.
+local started = accel.clock()
+local function fraction()
+  if o.steps then return math.min(1, step / math.max(1, o.steps)) end
+  return math.min(1, (elapsed + accel.clock() - started) / o.seconds)
+end
+
+--- Linear warm-up, then half a cosine down to a hundredth.
+local warmup = o.steps and math.max(1, math.min(100, o.steps // 10)) or 100
+local function rate()
+  return math.min(1, (step + 1) / warmup) * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * fraction())))
+end
+local schedule = optim.lr_scheduler.LambdaLR(optimizer, rate)
+
+local function with_dtype(fn)
+  if o.dtype == "bf16" then
+    local _ <close> = accel.autocast { device = "cpu", dtype = "bf16" }
+    return fn()
+  end
+  return fn()
+end
+
+local function loss_of(x, y)
+  return with_dtype(function()
+    return nn.functional.cross_entropy(model(x):view(-1, #vocab), y:reshape(-1))
+  end)
+end
+
+--- Nats per character over the validation text in windows of `block`: all of it, or at most `limit` batches
+--- spread over it.
+local val_data = TokenFile(val_ids, { block = o.block })
+local function validate(limit)
+  local _ <close> = accel.no_grad()
+  model:eval()
+  local n, size = val_data:len(), 64
+  local count = -(-n // size)
+  local sum, seen = 0.0, 0
+  for k = 1, count, math.max(1, count // (limit or count)) do
+    local positions = {}
+    for i = (k - 1) * size + 1, math.min(k * size, n) do positions[#positions + 1] = i end
+    local batch = val_data:get_batch(positions)
+    sum = sum + loss_of(batch[1], batch[2]):item() * #positions
+    seen = seen + #positions
+  end
+  model:train()
+  return sum / seen
+end
+
+-- Checkpoint: write ------------------------------------------------------------------------------
+
+local function save()
+  local state = {}
+  for name, t in pairs(model:state_dict()) do state["model." .. name] = t end
+  state["model.lm_head.weight"] = nil -- tied to the embedding
+  local opt = optimizer:state_dict()
+  for index, entry in pairs(opt.state) do
+    for name, t in pairs(entry) do state[("optimizer.%d.%s"):format(index, name)] = t end
+  end
+  for i, t in ipairs(recent) do state["recent." .. i] = t end
+  local options = { steps = o.steps, seconds = o.seconds }
+  for _, key in ipairs(shape_options) do options[key] = o[key] end
+  local record = accel.json.encode {
+    options = options, text = fingerprint(texts), characters = table.concat(vocab.chars), step = step,
+    tokens = tokens, elapsed = elapsed + accel.clock() - started, batches = ("%016x"):format(batches.state),
+    generator = accel.get_rng_state(), schedule = schedule:state_dict(), history = history,
+  }
+  local ok, message = accel.save(o.out, state, { train_gpt = record })
+  if not ok then stop_with(1, "cannot write %s: %s", o.out, message) end
+end
+
+local function resume()
+  local weights, opt = {}, optimizer:state_dict()
+  for name, t in pairs(saved_tensors) do
+    local weight, index, field = name:match "^model%.(.*)$", name:match "^optimizer%.(%d+)%.(.*)$"
+    if weight then
+      weights[weight] = t
+    elseif index then
+      index = math.tointeger(tonumber(index))
+      opt.state[index] = opt.state[index] or {}
+      opt.state[index][field] = t
+    else
+      recent[math.tointeger(tonumber(name:match "^recent%.(%d+)$"))] = t
+    end
+  end
+  model:load_state_dict(weights)
+  optimizer:load_state_dict(opt)
+  step, tokens, elapsed, history = saved.step, saved.tokens, saved.elapsed, saved.history
+  batches.state = math.tointeger(tonumber("0x" .. saved.batches))
+  schedule:load_state_dict(saved.schedule)
+  accel.set_rng_state(saved.generator)
+end
+
+-- Training ---------------------------------------------------------------------------------------
+
+local n_parameters = 0
+for _, p in ipairs(parameters) do n_parameters = n_parameters + p:numel() end
+say("text: %d file%s, %d characters to train on, %d to validate, %d different ones", #texts,
+  #texts == 1 and "" or "s", n_train, n_val, #vocab)
+say("model: GPT, %d layers x %d, %d heads, context %d, %.2fM parameters, %s, %d threads", o.layers, o.width,
+  o.heads, o.block, n_parameters / 1e6, o.dtype, accel.num_threads())
+local trigram = Trigram(train_ids:tolist(), #vocab):loss(val_ids:tolist())
+say("trigram baseline (Kneser-Ney): %.4f nats per character", trigram)
+if saved then
+  resume()
+  say("resumed from %s at step %d", o.out, step)
+end
+
+local train_data = TokenFile(train_ids, { block = o.block })
+local last_start = n_train - 1 - o.block
+local last_val
+
+local function record_validation(limit)
+  last_val = validate(limit)
+  local series = history.val
+  series.x[#series.x + 1], series.y[#series.y + 1] = step, last_val
+  return last_val
+end
+
+--- One step; returns the loss.
+local function train_step()
+  local starts = {}
+  for i = 1, o.batch do starts[i] = batches:below(last_start + 1) end
+  local x, y = train_data:windows(starts)
+  local loss = loss_of(x, y)
+  loss:backward()
+  nn.utils.clip_grad_norm_(parameters, 1.0)
+  optimizer:step()
+  optimizer:zero_grad()
+  step, tokens = step + 1, tokens + o.batch * o.block
+  schedule:step()
+  return loss:detach()
+end
+
+local bar = Progress { label = "train", unit = "tok" }
+started = accel.clock()
+local average, first_tokens = nil, tokens
+accel.on_interrupt "flag" -- Ctrl-C lets the step finish; a second one ends at once
+local evaluations, next_save = 10, accel.clock() + 60
+local next_eval = math.floor(fraction() * evaluations) + 1
+
+while fraction() < 1 and not accel.interrupted() and not (o.stop and step >= o.stop) do
+  local loss = train_step()
+  recent[#recent + 1] = loss
+  if #recent == 10 then
+    local mean = accel.stack(recent, 1):mean():item()
+    local series = history.train
+    series.x[#series.x + 1], series.y[#series.y + 1] = step, mean
+    average = average and 0.8 * average + 0.2 * mean or mean
+    recent = {}
+  end
+  local done = fraction()
+  if done * evaluations >= next_eval and done < 1 then
+    next_eval = math.floor(done * evaluations) + 1
+    record_validation(4)
+  end
+  if bar:due() then
+    local figures = { { "loss", average or loss:item() } }
+    if last_val then figures[2] = { "val", last_val } end
+    bar:update(done, tokens - first_tokens, figures)
+  end
+  if accel.clock() >= next_save then
+    save()
+    next_save = accel.clock() + 60
+  end
+end
+
+if accel.interrupted() or (o.stop and step >= o.stop and fraction() < 1) then
+  bar:finish()
+  save()
+  say("stopped at step %d; saved in %s, --resume continues", step, o.out)
+  os.exit(accel.interrupted() and 130 or 0, true)
+end
+bar:update(1, tokens - first_tokens, { { "loss", average or 0.0 } })
+bar:finish()
+
+-- Results ----------------------------------------------------------------------------------------
+
+local final = record_validation()
+save()
+local curves = {
+  { name = "training loss", x = history.train.x, y = history.train.y },
+  { name = "validation", x = history.val.x, y = history.val.y },
+}
+io.stdout:write("\n", plot.text(curves))
+if o.svg then
+  local file = assert(io.open(o.svg, "wb"))
+  file:write(plot.svg(curves, { title = "GPT, nats per character" }))
+  file:close()
+end
+say("\nvalidation: %.4f nats per character after %d steps, %d characters (trigram %.4f: %s)", final, step,
+  tokens, trigram, final < trigram and "beaten" or "not beaten")
+say("checkpoint: %s", o.out)
+
+if o.sample > 0 then
+  local start = vocab.ids["\n"] or 0
+  local how = { max_new_tokens = o.sample, temperature = o.temperature, seed = o.seed }
+  local ids = model:generate({ start }, how)
+  say("\n%s", vocab:decode(ids))
+end

@@ -1,0 +1,20 @@
+--- accel: the native module with the training library around it. `require "accel"` returns one table:
+--- tensors, ops and modes come from C (accel.core); nn, optim, data, models, text and util are Lua files
+--- loaded on first use, so that a start costs milliseconds.
+local accel = require "accel.core"
+
+local submodules = { nn = true, optim = true, data = true, models = true, text = true, util = true }
+
+local meta = getmetatable(accel) or {}
+local previous = meta.__index
+meta.__index = function(t, key)
+  if submodules[key] then
+    local module = require("accel." .. key)
+    rawset(t, key, module)
+    return module
+  end
+  if type(previous) == "function" then return previous(t, key) end
+  return previous and previous[key]
+end
+
+return setmetatable(accel, meta)

@@ -1,0 +1,25 @@
+--- models.Conv1D(in_features, out_features): GPT-2's linear layer, whose weight is [in, out].
+local accel = require "accel"
+local Module = require "accel.nn.module"
+local Parameter = require "accel.nn.parameter"
+local init = require "accel.nn.initialization"
+
+local linear = accel.linear
+
+---@class accel.models.Conv1D : accel.nn.Module
+local Conv1D = Module:extend("accel.models.Conv1D")
+
+---@param in_features integer
+---@param out_features integer
+---@param std? number default 0.02
+function Conv1D:init(in_features, out_features, std)
+  self.in_features, self.out_features = in_features, out_features
+  self.weight = Parameter(init.normal_(accel.empty(in_features, out_features), 0, std or 0.02))
+  self.bias = Parameter(accel.zeros(out_features))
+end
+
+function Conv1D:forward(x) return linear(x, self.weight:transpose(1, 2), self.bias) end
+
+function Conv1D:extra_repr() return ("nf=%d, nx=%d"):format(self.out_features, self.in_features) end
+
+return Conv1D

@@ -1,0 +1,137 @@
+--- models.generate(model, ids, opts): continues token sequences with a causal language model. Greedy unless
+--- temperature, top_k or top_p ask for sampling. Used as model:generate.
+---
+--- The model gives forward(ids, cache) -> logits [B, T, V], new_cache(batch, length) and context_length().
+--- Where a text outgrows the context, its last half is read again and generation goes on from there.
+local accel = require "accel"
+local Random = require "accel.util.random"
+local options = require "accel.util.options"
+local raise = require "accel.util.raise"
+local tensors = require "accel.util.tensors"
+
+local M = {}
+
+local function greedy(row)
+  local best = 1
+  for i = 2, #row do
+    if row[i] > row[best] then best = i end
+  end
+  return best - 1
+end
+
+--- Chooses an id (0-based) from a list of logits. Options: temperature, top_k, top_p.
+---@param row number[]
+---@param o table
+---@param random accel.util.Random
+---@return integer
+function M.choose(row, o, random)
+  if o.temperature == 0 then return greedy(row) end
+  local top, weights, order = -math.huge, {}, {}
+  for i, v in ipairs(row) do
+    if v ~= v or v == math.huge then raise("generate: the logit of id %d is not finite", i - 1) end
+    if v > top then top = v end
+  end
+  if top == -math.huge then raise "generate: every logit is minus infinity" end
+  local n = #row
+  for i, v in ipairs(row) do weights[i], order[i] = math.exp((v - top) / o.temperature), i end
+  local k = o.top_k > 0 and math.min(o.top_k, n) or n
+  if k < n or o.top_p < 1 then
+    table.sort(order, function(a, b)
+      if weights[a] ~= weights[b] then return weights[a] > weights[b] end
+      return a < b
+    end)
+  end
+  if o.top_p < 1 then
+    local total, sum = 0.0, 0.0
+    for i = 1, k do total = total + weights[order[i]] end
+    for i = 1, k do
+      sum = sum + weights[order[i]]
+      if sum >= o.top_p * total then
+        k = i
+        break
+      end
+    end
+  end
+  local kept = {}
+  for i = 1, k do kept[i] = weights[order[i]] end
+  return order[random:choice(kept)] - 1
+end
+
+--- The rows of a batch of prompts, and whether it was one alone: a list of ids or a tensor [T].
+local function rows_of(ids)
+  if tensors.is_tensor(ids) then ids = ids:tolist() end
+  if type(ids) ~= "table" then raise("generate: expected ids as a list or a tensor, got %s", type(ids)) end
+  if type(ids[1]) == "table" then return ids, false end
+  return { ids }, true
+end
+
+local function check(rows)
+  if #rows == 0 or #rows[1] == 0 then raise "generate: the prompt is empty" end
+  for i, row in ipairs(rows) do
+    if #row ~= #rows[1] then
+      raise("generate: prompt %d has %d tokens, the first has %d; prompts of a batch must be equally long",
+        i, #row, #rows[1])
+    end
+  end
+end
+
+--- Options: max_new_tokens (32), temperature (1; 0 is greedy), top_k (0 = all), top_p (1 = all), seed,
+--- eos_token_id, on_token(ids) called after each step. Returns the new ids: a list, or a list of lists for
+--- several prompts.
+---@param model any
+---@param ids integer[]|accel.Tensor
+---@param opts? table
+---@return integer[]|integer[][]
+function M.run(model, ids, opts)
+  local o = options("generate", opts, {
+    max_new_tokens = 32, temperature = options.none, top_k = 0, top_p = 1, seed = 0,
+    eos_token_id = options.none,
+    on_token = options.none,
+  })
+  o.temperature = o.temperature or ((o.top_k > 0 or o.top_p < 1) and 1 or 0)
+  if o.temperature < 0 then raise("generate: temperature must not be negative, got %g", o.temperature) end
+  if not (o.top_p > 0 and o.top_p <= 1) then raise("generate: top_p must lie in (0, 1], got %g", o.top_p) end
+  local rows, single = rows_of(ids)
+  check(rows)
+  local random, context = Random(o.seed, 0x67656e), model:context_length()
+  local was_training = model.training
+  model:eval()
+  local ok, result = pcall(function()
+    local _ <close> = accel.no_grad()
+    local n_prompt, all = #rows[1], {}
+    for b, row in ipairs(rows) do all[b] = table.move(row, 1, #row, 1, {}) end
+    local cache = model:new_cache(#rows, math.min(context, n_prompt + o.max_new_tokens))
+    local done, n_done = {}, 0
+    local feed, from = nil, math.max(1, n_prompt - context + 1)
+    for _ = 1, o.max_new_tokens do
+      local length = #all[1]
+      if feed and cache.past >= cache.length then
+        cache:reset()
+        from = length - math.max(1, context // 2) + 1
+        feed = nil
+      end
+      local first = feed or from
+      local input = {}
+      for b, row in ipairs(all) do input[b] = table.move(row, first, length, 1, {}) end
+      local logits = model(accel.tensor(input, { dtype = "i64" }), cache)
+      local last = logits:select(2, -1):to("f32"):tolist()
+      local step = {}
+      for b, row in ipairs(all) do
+        local id = done[b] and o.eos_token_id or M.choose(last[b], o, random)
+        row[length + 1], step[b] = id, id
+        if id == o.eos_token_id and not done[b] then done[b], n_done = true, n_done + 1 end
+      end
+      feed = length + 1
+      if o.on_token then o.on_token(step) end
+      if n_done == #all then break end
+    end
+    local new = {}
+    for b, row in ipairs(all) do new[b] = table.move(row, n_prompt + 1, #row, 1, {}) end
+    return new
+  end)
+  model:train(was_training)
+  if not ok then error(result, 0) end
+  return single and result[1] or result
+end
+
+return setmetatable(M, { __call = function(_, ...) return M.run(...) end })

@@ -1,0 +1,27 @@
+--- nn.Dropout(p): zeroes elements with probability p while training and scales the rest by 1 / (1 - p).
+local accel = require "accel"
+local Module = require "accel.nn.module"
+local raise = require "accel.util.raise"
+
+local dropout = accel.dropout
+
+---@class accel.nn.Dropout : accel.nn.Module
+local Dropout = Module:extend("accel.nn.Dropout")
+
+---@param p? number default 0.5
+function Dropout:init(p)
+  p = p or 0.5
+  if type(p) ~= "number" or not (p >= 0 and p <= 1) then
+    raise("Dropout: p must lie in 0 .. 1, got %s", tostring(p))
+  end
+  self.p = p
+end
+
+function Dropout:forward(x)
+  if not self.training or self.p == 0 then return x end
+  return dropout(x, self.p, true)
+end
+
+function Dropout:extra_repr() return ("p=%g"):format(self.p) end
+
+return Dropout

@@ -1,0 +1,202 @@
+--- nn.Module: the base of everything with parameters. A subclass defines init and forward:
+---
+---   local Net = nn.Module:extend("Net")
+---   function Net:init(width) self.fc = nn.Linear(width, 10) end
+---   function Net:forward(x) return self.fc(x):relu() end
+---
+--- Assigning an nn.Parameter or a module to a field registers it, in the order of assignment; the value
+--- stays a raw field, so that reading self.fc in forward is one table access. An integer field i has key
+--- i-1 in a state_dict, as in Hugging Face's files. Assigning to a registered field again replaces the
+--- value under the same key; nil takes it out.
+---
+--- What walks the tree (parameters, state_dict, to ...) is in nn/module_tree.lua and nn/module_state.lua.
+local accel = require "accel"
+local class = require "accel.util.class"
+local parameter = require "accel.nn.parameter"
+local raise = require "accel.util.raise"
+local tensors = require "accel.util.tensors"
+
+local gc_check = accel.gc_check
+local getmetatable, type, rawset, rawget = getmetatable, type, rawset, rawget
+
+---@class accel.nn.Module
+---@field training boolean
+local Module = class("accel.nn.Module")
+
+--- The state that every instance starts with: registered fields in order, what each is, and hooks (nil
+--- until the first).
+function Module.alloc() return { _order = {}, _kinds = {}, training = true } end
+
+local is_module_class = setmetatable({}, { __mode = "k" })
+
+--- Whether x is a module.
+function Module.is_module(x)
+  if type(x) ~= "table" then return false end
+  local c = getmetatable(x)
+  if c == nil then return false end
+  local known = is_module_class[c]
+  if known == nil then
+    known = class.isinstance(x, Module)
+    is_module_class[c] = known
+  end
+  return known
+end
+
+local function register(self, key, kind)
+  local kinds = rawget(self, "_kinds")
+  if not kinds[key] then
+    local order = self._order
+    order[#order + 1] = key
+  end
+  kinds[key] = kind
+end
+
+--- First assignment to a field. Later ones find the raw field and do not come here.
+function Module.__newindex(self, key, value)
+  local kind = type(value)
+  if kind == "userdata" then
+    if parameter.is(value) then register(self, key, "parameter") end
+  elseif kind == "table" and Module.is_module(value) then
+    register(self, key, "module")
+  end
+  rawset(self, key, value)
+end
+
+--- What field `key` is in this module: "parameter", "module", "buffer", "temporary" (a buffer that is not
+--- saved), or nil.
+function Module:_kind(key) return self._kinds[key] end
+
+local function check_name(self, what, name)
+  if math.type(name) ~= "integer" and (type(name) ~= "string" or name == "" or name:find(".", 1, true)) then
+    raise("%s: name must be a string without dots, got '%s'", what, tostring(name))
+  end
+  if rawget(self, name) == nil and self[name] ~= nil then
+    raise("%s: '%s' already names something of %s", what, name, getmetatable(self).__name)
+  end
+end
+
+--- Registers a tensor that belongs to the state but is not learnt. persistent = false keeps it out of
+--- state_dict.
+---@param name string
+---@param t accel.Tensor?
+---@param persistent? boolean
+function Module:register_buffer(name, t, persistent)
+  check_name(self, "register_buffer", name)
+  if t ~= nil and not tensors.is_tensor(t) then
+    raise("register_buffer: '%s' must be a tensor or nil, got %s", name, type(t))
+  end
+  register(self, name, persistent == false and "temporary" or "buffer")
+  rawset(self, name, t)
+end
+
+--- The same as assigning; nil reserves the place of a parameter that this instance does not have.
+---@param name string
+---@param p accel.Tensor?
+function Module:register_parameter(name, p)
+  check_name(self, "register_parameter", name)
+  if p ~= nil and not parameter.is(p) then
+    raise("register_parameter: '%s' must be an nn.Parameter or nil", name)
+  end
+  register(self, name, "parameter")
+  rawset(self, name, p)
+end
+
+---@param name string|integer
+---@param module accel.nn.Module
+function Module:register_module(name, module)
+  check_name(self, "register_module", name)
+  if module ~= nil and not Module.is_module(module) then
+    raise("register_module: '%s' must be a module", name)
+  end
+  register(self, name, "module")
+  rawset(self, name, module)
+end
+Module.add_module = Module.register_module
+
+function Module:forward()
+  raise("%s does not define forward", getmetatable(self).__name)
+end
+
+local function leave(...)
+  gc_check()
+  return ...
+end
+
+--- net(x): hooks, forward, and the collector's turn.
+function Module.__call(self, ...)
+  if self._hooks then return leave(self._hooks:run(self, ...)) end
+  return leave(self:forward(...))
+end
+
+local function add_hook(self, kind, fn, opts)
+  if type(fn) ~= "function" then raise("register_%s_hook: expected a function, got %s", kind, type(fn)) end
+  local hooks = rawget(self, "_hooks")
+  if not hooks then
+    hooks = require "accel.nn.hooks"()
+    rawset(self, "_hooks", hooks)
+  end
+  return hooks:add(kind, fn, opts)
+end
+
+--- fn(module, args) before forward; a returned table (or single value) replaces the arguments.
+--- Returns a handle with remove().
+function Module:register_forward_pre_hook(fn, opts) return add_hook(self, "forward_pre", fn, opts) end
+
+--- fn(module, args, output) after forward; a returned value replaces the output.
+function Module:register_forward_hook(fn, opts) return add_hook(self, "forward", fn, opts) end
+
+--- fn(module, grad_inputs, grad_outputs) in backward, when the gradients of all tensor inputs are known; a
+--- returned tensor (or list with one) replaces the gradient of a module with a single differentiable input.
+function Module:register_full_backward_hook(fn, opts) return add_hook(self, "full_backward", fn, opts) end
+
+--- Sets the mode of this module and everything below it. Dropout and its like look at `training`.
+---@param mode? boolean default true
+---@return accel.nn.Module self
+function Module:train(mode)
+  mode = mode ~= false
+  rawset(self, "training", mode)
+  for _, child in ipairs(self:children()) do child:train(mode) end
+  return self
+end
+
+function Module:eval() return self:train(false) end
+
+--- fn(module) for every module below, then for this one.
+function Module:apply(fn)
+  for _, child in ipairs(self:children()) do child:apply(fn) end
+  fn(self)
+  return self
+end
+
+--- Makes every parameter learn (default) or not.
+function Module:requires_grad_(on)
+  for _, p in ipairs(self:parameters()) do p:requires_grad_(on ~= false) end
+  return self
+end
+
+--- Drops every gradient.
+function Module:zero_grad()
+  for _, p in ipairs(self:parameters()) do p.grad = nil end
+end
+
+--- What stands between the brackets when this module is printed; subclasses say their sizes here.
+function Module:extra_repr() return "" end
+
+local function indent(text) return (text:gsub("\n", "\n  ")) end
+
+--- Printed as PyTorch prints modules: nested, one child a line.
+function Module.__tostring(self)
+  local name = getmetatable(self).__name:match("[^.]*$")
+  local lines, extra = {}, self:extra_repr()
+  for key, child in self:named_children() do
+    lines[#lines + 1] = ("  (%s): %s"):format(key, indent(tostring(child)))
+  end
+  if #lines == 0 then return ("%s(%s)"):format(name, extra) end
+  if extra ~= "" then table.insert(lines, 1, "  " .. extra) end
+  return ("%s(\n%s\n)"):format(name, table.concat(lines, "\n"))
+end
+
+require "accel.nn.module_tree"(Module)
+require "accel.nn.module_state"(Module)
+
+return Module

@@ -1,0 +1,187 @@
+--- Walks over the tree of modules: parameters, buffers, children, modules, and `to`. Part of nn.Module,
+--- installed by nn/module.lua.
+---
+--- The plain forms return lists, which can also be called as iterators (`for p in m:parameters() do`); the
+--- named forms return tables in registration order, for `pairs`, as iterators, or by name. A tensor or
+--- module that is reachable by several names appears once, under the first.
+local accel = require "accel"
+local ordered = require "accel.util.ordered"
+local parameter = require "accel.nn.parameter"
+local raise = require "accel.util.raise"
+local tensors = require "accel.util.tensors"
+
+local dtypes = {
+  f64 = true, f32 = true, f16 = true, bf16 = true, float64 = true, float32 = true, float16 = true,
+  bfloat16 = true,
+  double = true, float = true, half = true,
+}
+
+local list_meta = {}
+function list_meta.__call(list)
+  local i = (list.n or 0) + 1
+  list.n = list[i] ~= nil and i or nil
+  return list[i]
+end
+
+local function list() return setmetatable({}, list_meta) end
+
+local function values(map)
+  local out = list()
+  for _, value in pairs(map) do out[#out + 1] = value end
+  return out
+end
+
+--- Field -> key in names: integers count from 0 there.
+local function key_of(field) return math.type(field) == "integer" and ("%d"):format(field - 1) or field end
+
+return function(Module)
+  --- Registered fields in order: (key, value, kind, field), skipping those that are nil now.
+  function Module:_fields()
+    local i, order, kinds = 0, self._order, self._kinds
+    return function()
+      while true do
+        i = i + 1
+        local field = order[i]
+        if field == nil then return nil end
+        local value = rawget(self, field)
+        if value ~= nil then return key_of(field), value, kinds[field], field end
+      end
+    end
+  end
+
+  local function walk_modules(self, prefix, seen, visit)
+    if seen[self] then return end
+    seen[self] = true
+    visit(prefix, self)
+    for key, value, kind in self:_fields() do
+      if kind == "module" then
+        walk_modules(value, prefix == "" and key or prefix .. "." .. key, seen, visit)
+      end
+    end
+  end
+
+  --- This module (name: the prefix) and all below, each once.
+  ---@param prefix? string
+  function Module:named_modules(prefix)
+    local out = ordered()
+    walk_modules(self, prefix or "", {}, function(name, module) out[name] = module end)
+    return out
+  end
+
+  function Module:modules() return values(self:named_modules()) end
+
+  --- Direct children.
+  function Module:named_children()
+    local out, seen = ordered(), {}
+    for key, value, kind in self:_fields() do
+      if kind == "module" and not seen[value] then
+        seen[value] = true
+        out[key] = value
+      end
+    end
+    return out
+  end
+
+  function Module:children() return values(self:named_children()) end
+
+  local function named_tensors(self, prefix, recurse, wanted)
+    local out, seen = ordered(), {}
+    local function visit(name, module)
+      for key, value, kind in module:_fields() do
+        if wanted[kind] and not seen[value] then
+          seen[value] = true
+          out[name == "" and key or name .. "." .. key] = value
+        end
+      end
+    end
+    if recurse == false then
+      visit(prefix or "", self)
+    else
+      walk_modules(self, prefix or "", {}, visit)
+    end
+    return out
+  end
+
+  local parameters, buffers = { parameter = true }, { buffer = true, temporary = true }
+
+  ---@param prefix? string
+  ---@param recurse? boolean default true
+  function Module:named_parameters(prefix, recurse)
+    return named_tensors(self, prefix, recurse, parameters)
+  end
+
+  ---@param recurse? boolean default true
+  function Module:parameters(recurse) return values(named_tensors(self, nil, recurse, parameters)) end
+
+  function Module:named_buffers(prefix, recurse) return named_tensors(self, prefix, recurse, buffers) end
+
+  function Module:buffers(recurse) return values(named_tensors(self, nil, recurse, buffers)) end
+
+  --- The module or tensor with this dotted name; raises when there is none.
+  ---@param name string
+  function Module:get_submodule(name)
+    local at = self
+    for key in name:gmatch("[^.]+") do
+      local found
+      for k, value, kind in at:_fields() do
+        if k == key and kind == "module" then found = value end
+      end
+      if not found then
+        raise("%s has no module '%s' (looking for '%s')", getmetatable(at).__name, key, name)
+      end
+      at = found
+    end
+    return at
+  end
+
+  --- Replaces every parameter and buffer t by fn(t); tensors shared by several fields stay shared,
+  --- gradients follow. Make optimizers afterwards: they hold the tensors themselves.
+  function Module:_map_tensors(fn)
+    local done = {}
+    local _ <close> = accel.no_grad()
+    for _, module in ipairs(self:modules()) do
+      for _, t, kind, field in module:_fields() do
+        if kind ~= "module" then
+          local new = done[t]
+          if new == nil then
+            new = fn(t)
+            if kind == "parameter" and new ~= t then
+              local grad = t.grad
+              new = parameter(new, t.requires_grad)
+              if grad then new.grad = fn(grad) end
+            end
+            done[t], done[new] = new, new
+          end
+          rawset(module, field, new)
+        end
+      end
+    end
+    return self
+  end
+
+  --- to("bf16"), to("cpu"), to{dtype=, device=}: moves parameters and buffers; a dtype concerns floating
+  --- ones only.
+  ---@param what string|{dtype: string?, device: string?}
+  function Module:to(what)
+    local dtype, device
+    if type(what) == "table" then
+      dtype, device = what.dtype, what.device
+    elseif type(what) == "string" then
+      if dtypes[what] then dtype = what else device = what end
+    else
+      raise("Module:to: expected a dtype, a device or a table of both, got %s", type(what))
+    end
+    if dtype and not dtypes[dtype] then raise("Module:to: '%s' is not a floating dtype", tostring(dtype)) end
+    return self:_map_tensors(function(t)
+      local new = t
+      if device then new = new:to(device) end
+      if dtype and tensors.is_floating(t.dtype) then new = new:to(dtype) end
+      return new
+    end)
+  end
+
+  function Module:double() return self:to "f64" end
+  function Module:float() return self:to "f32" end
+  function Module:half() return self:to "f16" end
+  function Module:bfloat16() return self:to "bf16" end
+end

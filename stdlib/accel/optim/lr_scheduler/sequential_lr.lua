@@ -1,0 +1,35 @@
+--- SequentialLR(optimizer, {first, second, ...}, {m1, ...}): the first schedule up to step m1, from there
+--- the second, which counts from zero, and so on.
+local LRScheduler = require "accel.optim.lr_scheduler.scheduler"
+local raise = require "accel.util.raise"
+
+---@class accel.optim.SequentialLR : accel.optim.LRScheduler
+local SequentialLR = LRScheduler:extend("accel.optim.SequentialLR")
+
+---@param optimizer accel.optim.Optimizer
+---@param schedulers accel.optim.LRScheduler[]
+---@param milestones integer[] one less than schedules, rising
+---@param last_epoch? integer
+function SequentialLR:init(optimizer, schedulers, milestones, last_epoch)
+  if #milestones ~= #schedulers - 1 then
+    raise("SequentialLR: %d schedules need %d milestones, got %d", #schedulers, #schedulers - 1, #milestones)
+  end
+  for i, s in ipairs(schedulers) do
+    if s.optimizer ~= optimizer then raise("SequentialLR: schedule %d belongs to another optimizer", i) end
+    if i > 1 and milestones[i] and milestones[i] <= milestones[i - 1] then
+      raise "SequentialLR: milestones must rise"
+    end
+  end
+  self.schedulers, self.milestones = schedulers, milestones
+  LRScheduler.init(self, optimizer, last_epoch)
+end
+
+function SequentialLR:rate(step, base, group)
+  local at, start = 1, 0
+  for i, milestone in ipairs(self.milestones) do
+    if step >= milestone then at, start = i + 1, milestone end
+  end
+  return self.schedulers[at]:rate(step - start, base, group)
+end
+
+return SequentialLR

@@ -1,0 +1,346 @@
+--- optim.Optimizer: parameter groups, state per parameter, and the step boundary. SGD and AdamW are below it.
+---
+--- A subclass declares its defaults and how a cohort is stepped. A *cohort* is a list of parameters of one
+--- group that got their state in the same step and have shared every step since, so that one multi-tensor
+--- call and one step counter serve them all. Parameters that miss a gradient in some step move to a cohort
+--- of their own. The learning rate lives on the device as a rank-0 tensor per group, refreshed when
+--- group.lr changes, so that a step can be recorded once and replayed.
+local accel = require "accel"
+local class = require "accel.util.class"
+local nearest = require "accel.util.nearest"
+local raise = require "accel.util.raise"
+local tensors = require "accel.util.tensors"
+
+---@class accel.optim.Optimizer
+---@field param_groups table[]
+local Optimizer = class("accel.optim.Optimizer")
+
+--- Subclasses set these: options with their defaults; names of the state tensors of a parameter; whether
+--- its rule needs the count of steps.
+Optimizer.defaults = {}
+Optimizer.buffers = {}
+Optimizer.counts = true
+
+local function list_of(params)
+  if tensors.is_tensor(params) then return { params } end
+  if type(params) ~= "table" then
+    raise("optimizer: expected a list of parameters or of groups, got %s", type(params))
+  end
+  if params[1] ~= nil then return params end
+  local out = {}
+  for _, p in pairs(params) do out[#out + 1] = p end
+  return out
+end
+
+--- params: a list of tensors, a table of named ones, or a list of groups {params = ..., lr = ...}.
+function Optimizer:init(params, opts)
+  local options = {}
+  for key, value in next, self.defaults do options[key] = value end
+  self:_take_options(options, opts)
+  self.options = options
+  self.param_groups, self.state, self._private = {}, {}, {}
+  local list = params
+  if type(params) ~= "table" or params.params == nil then list = list_of(params) end
+  if list.params ~= nil then
+    self:add_param_group(list)
+  elseif type(list[1]) == "table" then
+    for _, group in ipairs(list) do self:add_param_group(group) end
+  elseif #list > 0 then
+    self:add_param_group { params = list }
+  else
+    raise("%s: got an empty list of parameters", getmetatable(self).__name)
+  end
+end
+
+function Optimizer:_take_options(into, given)
+  if given ~= nil and type(given) ~= "table" then
+    raise("%s: options must be a table, got %s", getmetatable(self).__name, type(given))
+  end
+  for key, value in next, given or {} do
+    local default = self.defaults[key]
+    if key ~= "params" and key ~= "initial_lr" then
+      if default == nil then
+        local near = type(key) == "string" and nearest(key, self.defaults)
+        raise("%s: unknown option '%s'%s", getmetatable(self).__name, tostring(key),
+          near and ("; did you mean '%s'?"):format(near) or "")
+      elseif type(value) ~= type(default) then
+        raise("%s: option '%s' must be a %s, got %s", getmetatable(self).__name, key, type(default),
+          type(value))
+      end
+    end
+    into[key] = value
+  end
+end
+
+--- Subclasses check the values of one group here.
+function Optimizer:check_options(_) end
+
+--- For checks of options: raises unless ok.
+function Optimizer:expect(ok, fmt, ...)
+  if not ok then raise(getmetatable(self).__name .. ": " .. fmt, ...) end
+end
+
+--- Adds parameters with options of their own.
+---@param group table {params = ..., lr = ...}
+function Optimizer:add_param_group(group)
+  if type(group) ~= "table" or group.params == nil then
+    raise("%s: a parameter group is a table with `params`", getmetatable(self).__name)
+  end
+  local new = {}
+  for key, value in next, self.options do new[key] = value end
+  self:_take_options(new, group)
+  self:check_options(new)
+  local known = {}
+  for _, g in ipairs(self.param_groups) do
+    for _, p in ipairs(g.params) do known[p] = true end
+  end
+  new.params = {}
+  for i, p in ipairs(list_of(group.params)) do
+    if not tensors.is_tensor(p) then
+      raise("%s: parameter %d is a %s, not a tensor", getmetatable(self).__name, i, type(p))
+    elseif not p.is_leaf then
+      raise("%s: parameter %d is the result of an operation; only leaves can be optimized",
+        getmetatable(self).__name, i)
+    elseif known[p] then
+      raise("%s: parameter %d appears twice", getmetatable(self).__name, i)
+    end
+    known[p] = true
+    new.params[i] = p
+  end
+  self.param_groups[#self.param_groups + 1] = new
+  self._private[new] = { cohorts = {}, pending = table.move(new.params, 1, #new.params, 1, {}) }
+end
+
+--- Drops every gradient (the next backward writes instead of adding).
+function Optimizer:zero_grad()
+  for _, group in ipairs(self.param_groups) do
+    local params = group.params
+    for i = 1, #params do params[i].grad = nil end
+  end
+end
+
+--- Fresh state tensors for p by buffer name; subclasses leave out what the group's options do not need.
+function Optimizer:make_state(p, group) -- luacheck: ignore group
+  local state = {}
+  for _, name in ipairs(self.buffers) do state[name] = accel.zeros_like(p) end
+  return state
+end
+
+--- fresh: the state was made just now and holds zeros.
+local function new_cohort(self, private, params, step, fresh)
+  local cohort = { params = params, step = step, fresh = fresh }
+  for _, name in ipairs(self.buffers) do
+    local list = {}
+    for i, p in ipairs(params) do list[i] = self.state[p][name] end
+    cohort[name] = list
+  end
+  for _, p in ipairs(params) do self.state[p].step = step end
+  private.cohorts[#private.cohorts + 1] = cohort
+  return cohort
+end
+
+--- Gives parameters that have a gradient for the first time their state, as one new cohort.
+local function admit(self, private, group)
+  local waiting, ready = {}, {}
+  for _, p in ipairs(private.pending) do
+    if p.grad then ready[#ready + 1] = p else waiting[#waiting + 1] = p end
+  end
+  private.pending = waiting
+  if #ready == 0 then return end
+  for _, p in ipairs(ready) do self.state[p] = self:make_state(p, group) end
+  local step = self.counts and accel.zeros({}, { dtype = "i64", device = ready[1].device }) or nil
+  new_cohort(self, private, ready, step, true)
+end
+
+--- The gradients of a cohort. Where some are missing, those parameters leave it; nil when all are.
+local function gradients(self, private, cohort)
+  local params, grads, missing = cohort.params, {}, false
+  for i = 1, #params do
+    local g = params[i].grad
+    grads[i] = g or false
+    if not g then missing = true end
+  end
+  if not missing then return grads end
+  local kept, kept_grads, gone = {}, {}, {}
+  for i, p in ipairs(params) do
+    if grads[i] then
+      kept[#kept + 1], kept_grads[#kept_grads + 1] = p, grads[i]
+    else
+      gone[#gone + 1] = p
+    end
+  end
+  if #kept == 0 then return nil end
+  new_cohort(self, private, gone, cohort.step and cohort.step:clone(), false)
+  cohort.params = kept
+  for _, name in ipairs(self.buffers) do
+    for i, p in ipairs(kept) do cohort[name][i] = self.state[p][name] end
+    for i = #cohort[name], #kept + 1, -1 do cohort[name][i] = nil end
+  end
+  return kept_grads
+end
+
+--- The group's learning rate as a rank-0 tensor on the device.
+local function device_lr(private, group)
+  if private.lr_value ~= group.lr then
+    if not private.lr then
+      private.lr = accel.full({}, group.lr, { dtype = "f64", device = group.params[1].device })
+    else
+      private.lr:fill_(group.lr)
+    end
+    private.lr_value = group.lr
+  end
+  return private.lr
+end
+
+--- Updates every parameter that has a gradient; then comes the step boundary (Ctrl-C, collector, profiler).
+--- closure, when given, computes the loss and the gradients again; its result is returned.
+---@param closure? fun(): any
+function Optimizer:step(closure)
+  local result
+  if closure then
+    local _ <close> = accel.enable_grad()
+    result = closure()
+  end
+  do
+    local _ <close> = accel.no_grad()
+    for _, group in ipairs(self.param_groups) do
+      local private = self._private[group]
+      if #private.pending > 0 then admit(self, private, group) end
+      local cohorts = private.cohorts
+      for i = 1, #cohorts do
+        local grads = gradients(self, private, cohorts[i])
+        if grads then
+          self:update(group, cohorts[i], grads, device_lr(private, group))
+          cohorts[i].fresh = false
+        end
+      end
+    end
+  end
+  self._steps = (self._steps or 0) + 1
+  accel.step()
+  return result
+end
+
+--- Subclasses: one step of a cohort.
+---@param group table
+---@param cohort table params, step, and one list per buffer
+---@param grads accel.Tensor[]
+---@param lr accel.Tensor
+function Optimizer:update(group, cohort, grads, lr) -- luacheck: ignore
+  raise("%s does not define update", getmetatable(self).__name)
+end
+
+--- {state = {[i] = {step=, ...}}, param_groups = {{lr=, ..., params = {i, ...}}}} where i counts parameters
+--- from 0, as in PyTorch's files.
+function Optimizer:state_dict()
+  local out, index = { state = {}, param_groups = {} }, 0
+  for g, group in ipairs(self.param_groups) do
+    local copy = { params = {} }
+    for key, value in next, group do
+      if key ~= "params" then copy[key] = value end
+    end
+    for i, p in ipairs(group.params) do
+      copy.params[i] = index
+      local state = self.state[p]
+      if state then
+        local entry = {}
+        for key, value in next, state do entry[key] = value end
+        out.state[index] = entry
+      end
+      index = index + 1
+    end
+    out.param_groups[g] = copy
+  end
+  return out
+end
+
+--- The state of p from a saved entry; nil when the entry holds none of what p needs, so that it starts
+--- afresh.
+local function load_entry(self, p, group, index, entry)
+  local state, missing, found = self:make_state(p, group), nil, self.counts and entry.step ~= nil
+  for name, t in pairs(state) do
+    local value = entry[name]
+    if value == nil then
+      missing = name
+    else
+      found = true
+      if not tensors.same_shape(value, p) then
+        raise("load_state_dict: %s of parameter %d has shape %s, the parameter %s", name, index,
+          tensors.shape_string(value), tensors.shape_string(p))
+      end
+      t:copy_(value)
+    end
+  end
+  if self.counts and entry.step == nil then missing = "step" end
+  if missing and found then raise("load_state_dict: parameter %d has no '%s'", index, missing) end
+  return not missing and state or nil
+end
+
+--- Takes over what state_dict gave; groups must have the same sizes. Values are copied.
+---@param dict table
+function Optimizer:load_state_dict(dict)
+  if type(dict) ~= "table" or type(dict.param_groups) ~= "table" then
+    raise("load_state_dict: expected what state_dict returned, got %s", type(dict))
+  end
+  if #dict.param_groups ~= #self.param_groups then
+    raise("load_state_dict: %d parameter groups given, the optimizer has %d", #dict.param_groups,
+      #self.param_groups)
+  end
+  for g, group in ipairs(self.param_groups) do
+    if #dict.param_groups[g].params ~= #group.params then
+      raise("load_state_dict: group %d has %d parameters, the optimizer's has %d", g,
+        #dict.param_groups[g].params,
+        #group.params)
+    end
+  end
+  local _ <close> = accel.no_grad()
+  self.state = {}
+  for g, group in ipairs(self.param_groups) do
+    local given = dict.param_groups[g]
+    for key, value in next, given do
+      if key ~= "params" then group[key] = value end
+    end
+    local private = { cohorts = {}, pending = {} }
+    self._private[group] = private
+    local by_step, steps = {}, {}
+    for i, p in ipairs(group.params) do
+      local index = given.params[i]
+      local entry = dict.state[index]
+      local state = entry and load_entry(self, p, group, index, entry)
+      if state then
+        self.state[p] = state
+        local step = math.tointeger(tensors.is_tensor(entry.step) and entry.step:item() or entry.step or 0)
+        if not by_step[step] then
+          by_step[step] = {}
+          steps[#steps + 1] = step
+        end
+        table.insert(by_step[step], p)
+      else
+        private.pending[#private.pending + 1] = p
+      end
+    end
+    for _, step in ipairs(steps) do
+      local list = by_step[step]
+      local count = self.counts and accel.full({}, step, { dtype = "i64", device = list[1].device }) or nil
+      new_cohort(self, private, list, count, false)
+    end
+  end
+end
+
+function Optimizer.__tostring(self)
+  local lines = {}
+  for g, group in ipairs(self.param_groups) do
+    lines[#lines + 1] = ("Parameter group %d (%d tensors)"):format(g, #group.params)
+    local keys = {}
+    for key in next, group do keys[#keys + 1] = key ~= "params" and key or nil end
+    table.sort(keys)
+    for _, key in ipairs(keys) do
+      local value = group[key]
+      if type(value) == "table" then value = "{" .. table.concat(value, ", ") .. "}" end
+      lines[#lines + 1] = ("    %s: %s"):format(key, tostring(value))
+    end
+  end
+  return ("%s (\n%s\n)"):format(getmetatable(self).__name:match("[^.]*$"), table.concat(lines, "\n"))
+end
+
+return Optimizer

@@ -1,0 +1,38 @@
+--- optim.SGD: p <- p - lr * d, with weight decay g + wd * p, momentum b <- momentum * b + (1 - dampening) *
+--- g (the first step sets b = g), and Nesterov d = g + momentum * b.
+local accel = require "accel"
+local Optimizer = require "accel.optim.optimizer"
+
+---@class accel.optim.SGD : accel.optim.Optimizer
+local SGD = Optimizer:extend("accel.optim.SGD")
+
+SGD.defaults = {
+  lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0, nesterov = false, maximize = false,
+}
+SGD.buffers = { "momentum_buffer" }
+SGD.counts = false
+
+---@param params accel.ParamList
+---@param opts? table lr, momentum, dampening, weight_decay, nesterov, maximize
+function SGD:init(params, opts) Optimizer.init(self, params, opts) end
+
+function SGD:check_options(o)
+  self:expect(o.lr >= 0, "lr must not be negative, got %g", o.lr)
+  self:expect(o.momentum >= 0, "momentum must not be negative, got %g", o.momentum)
+  self:expect(o.weight_decay >= 0, "weight_decay must not be negative, got %g", o.weight_decay)
+  self:expect(not o.nesterov or (o.momentum > 0 and o.dampening == 0),
+    "nesterov needs a momentum and no dampening")
+end
+
+function SGD:make_state(p, group) -- luacheck: ignore self
+  return group.momentum ~= 0 and { momentum_buffer = accel.zeros_like(p) } or {}
+end
+
+function SGD:update(group, cohort, grads, lr) -- luacheck: ignore self
+  accel.sgd_step_(cohort.params, grads, group.momentum ~= 0 and cohort.momentum_buffer or {}, lr, {
+    momentum = group.momentum, dampening = group.dampening, weight_decay = group.weight_decay,
+    nesterov = group.nesterov, maximize = group.maximize, first = cohort.fresh,
+  })
+end
+
+return SGD

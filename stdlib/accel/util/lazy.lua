@@ -1,0 +1,22 @@
+--- A table whose entries are loaded from files on first use: how nn, optim, data ... offer one name per
+--- class without reading every file at start. A name that does not exist is nil, so that scripts can ask.
+
+--- home maps an entry to its file below `prefix`. A file returns the entry itself, or a table that holds
+--- several.
+---@param prefix string "accel.nn"
+---@param home table<string, string>
+---@return table
+return function(prefix, home)
+  local function index(t, key)
+    local file = home[key]
+    if not file then return nil end
+    local value = require(prefix .. "." .. file)
+    if type(value) == "table" then
+      local own = rawget(value, key)
+      if own ~= nil then value = own end
+    end
+    rawset(t, key, value)
+    return value
+  end
+  return setmetatable({}, { __index = index })
+end

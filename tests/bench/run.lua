@@ -1,0 +1,146 @@
+-- Measures accel beside its peers: both sides alternate in one run, medians and ratios are printed. Nothing here passes or fails.
+--   accel-run tests/bench/run.lua [--rounds 5] [--threads 2] [--only dispatch|start|size|gpt_f32|gpt_bf16]
+-- The PyTorch side runs where `python3 -c 'import torch'` works (tuned: fused AdamW, malloc tunables) and is left out otherwise.
+local accel = require "accel"
+
+local here = arg[0]:match("^(.*)/[^/]*$") or "."
+local options = { rounds = 5, threads = 2 }
+do
+  local i = 1
+  while arg[i] do
+    local name = arg[i]:match("^%-%-(%w+)$")
+    if not name or (name ~= "rounds" and name ~= "threads" and name ~= "only") or not arg[i + 1] then
+      io.stderr:write("usage: accel-run tests/bench/run.lua [--rounds N] [--threads N] [--only NAME]\n")
+      os.exit(2)
+    end
+    options[name] = tonumber(arg[i + 1]) or arg[i + 1]
+    i = i + 2
+  end
+end
+
+local function quote(s) return "'" .. s:gsub("'", "'\\''") .. "'" end
+local exe = os.getenv("ACCEL_RUN") or (io.open("/proc/self/exe") and "/proc/" .. "self/exe")
+do -- popen runs a shell whose /proc/self/exe is the shell: resolve ours now
+  local p = io.popen("readlink /proc/$PPID/exe")
+  exe = os.getenv("ACCEL_RUN") or p:read("l")
+  p:close()
+end
+
+local function capture(command)
+  local p = assert(io.popen(command, "r"))
+  local text = p:read("a")
+  local ok = p:close()
+  return ok and text or nil, text
+end
+
+local function median(v)
+  local s = {}
+  for i, x in ipairs(v) do s[i] = x end
+  table.sort(s)
+  local n = #s
+  return n % 2 == 1 and s[(n + 1) // 2] or (s[n // 2] + s[n // 2 + 1]) / 2
+end
+local function range(v) return math.min(table.unpack(v)), math.max(table.unpack(v)) end
+
+local env = ("env OMP_NUM_THREADS=%d ACCEL_NUM_THREADS=%d "):format(options.threads, options.threads)
+local tuned = "MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=17179869184 "
+local function ours(script, args) return env .. quote(exe) .. " " .. quote(here .. "/sides/" .. script) .. " " .. (args or "") end
+local function torch(args) return env .. tuned .. "python3 " .. quote(here .. "/sides/peer_torch.py") .. " " .. args end
+local have_torch = capture("python3 -c 'import torch' 2>/dev/null && echo yes") ~= nil
+
+-- Every side prints one JSON object of figures; sides alternate, so that both see the same machine.
+local function alternate(sides, rounds)
+  local got = {}
+  for round = 1, rounds do
+    for _, side in ipairs(sides) do
+      local text, raw = capture(side.command)
+      if not text then error(("%s failed: %s\n%s"):format(side.name, side.command, raw), 0) end
+      local figures = accel.json.decode(text:match("[^\n]*\n?$"))
+      got[side.name] = got[side.name] or {}
+      for k, v in accel.pairs(figures) do
+        got[side.name][k] = got[side.name][k] or {}
+        table.insert(got[side.name][k], v)
+      end
+      io.stderr:write(("\r\27[Kround %d/%d: %s"):format(round, rounds, side.name))
+    end
+  end
+  io.stderr:write("\r\27[K")
+  return got
+end
+
+local function line(what, unit, a, b, goal)
+  local lo, hi = range(a)
+  local text = ("%-34s %10.4g %-5s [%.4g, %.4g]"):format(what, median(a), unit, lo, hi)
+  if b then
+    local blo, bhi = range(b)
+    text = text .. ("  peer %10.4g [%.4g, %.4g]  ratio %.2fx"):format(median(b), blo, bhi, median(b) / median(a))
+  end
+  if goal then text = text .. "  goal " .. goal end
+  print(text)
+end
+
+local suites = {}
+
+function suites.dispatch()
+  local sides = { { name = "accel", command = ours("dispatch.lua") } }
+  if have_torch then sides[2] = { name = "torch", command = torch("dispatch") } end
+  local got = alternate(sides, options.rounds)
+  local t = got.torch or {}
+  line("add, 1 element", "ns", got.accel.add, t.add, "200 ns")
+  line("add, 1 element, gradient", "ns", got.accel.add_grad, t.add_grad, "400 ns")
+  line("matmul 8x8", "ns", got.accel.mm8, t.mm8)
+  line("nn.Linear(8,8) forward", "ns", got.accel.linear8, t.linear8)
+  line("3-op chain, forward and backward", "ns", got.accel.chain, t.chain)
+  line("MLP 784-128-10 B32 SGD step", "us", got.accel.mlp_sgd, t.mlp_sgd)
+  line("MLP 784-128-10 B32 AdamW step", "us", got.accel.mlp_adamw, t.mlp_adamw)
+end
+
+-- From exec to the end of the first MLP step, the whole process.
+function suites.start()
+  local function timed(command)
+    return ("sh -c 's=$(date +%%s%%N); %s >/dev/null; e=$(date +%%s%%N); echo \"{\\\"ms\\\": $(( (e - s) / 1000 )).0}\"'"):format(command)
+  end
+  local sides = { { name = "accel", command = timed(ours("first_step.lua"):gsub("'", '"')) } }
+  if have_torch then sides[2] = { name = "torch", command = timed(torch("first_step"):gsub("'", '"')) } end
+  local got = alternate(sides, options.rounds * 2)
+  local function ms(v)
+    local r = {}
+    for i, x in ipairs(v or {}) do r[i] = x / 1000 end
+    return v and r
+  end
+  line("exec to end of first MLP step", "ms", ms(got.accel.ms), got.torch and ms(got.torch.ms), "30 ms")
+end
+
+function suites.size()
+  local root = exe:match("^(.*)/bin/[^/]*$")
+  for _, path in ipairs { exe, root .. "/lib/libaccel.so", root .. "/lib/accel/accel_onednn.so", root .. "/lib/lua/5.4/accel/core.so" } do
+    local text = capture(("f=%s; [ -e \"$f\" ] && strip -o /tmp/accel-bench-strip.$$ \"$(readlink -f $f)\" && stat -c %%s /tmp/accel-bench-strip.$$; rm -f /tmp/accel-bench-strip.$$"):format(quote(path)))
+    local n = tonumber((text or ""):match("%d+"))
+    if n then line("stripped " .. path:match("[^/]*$"), "KiB", { n / 1024 }) end
+  end
+end
+
+local function gpt(dtype)
+  return function()
+    local args = "--dtype " .. dtype
+    local sides = { { name = "accel", command = ours("gpt_step.lua", args) } }
+    if have_torch then sides[2] = { name = "torch", command = torch("gpt_step " .. args) } end
+    local got = alternate(sides, options.rounds)
+    local t = got.torch or {}
+    line("GPT step 6x384 T256 B8 " .. dtype, "ms", got.accel.ms, t.ms, "ratio 1.0x")
+    line("  forward", "ms", got.accel.forward_ms, t.forward_ms)
+    line("  backward", "ms", got.accel.backward_ms, t.backward_ms)
+    line("  clip and AdamW", "ms", got.accel.update_ms, t.update_ms)
+    line("  loss after the steps", "nats", got.accel.loss, t.loss)
+  end
+end
+suites.gpt_f32, suites.gpt_bf16 = gpt("f32"), gpt("bf16")
+
+print(("accel %s, %d threads, median of %d alternating rounds [min, max]%s"):format(accel.version or "", options.threads, options.rounds,
+  have_torch and "" or "; no PyTorch here"))
+for _, name in ipairs { "size", "start", "dispatch", "gpt_f32", "gpt_bf16" } do
+  if not options.only or options.only == name then
+    print("-- " .. name)
+    suites[name]()
+  end
+end

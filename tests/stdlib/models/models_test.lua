@@ -1,0 +1,122 @@
+--- Models against folders and logits written by Transformers; KV cache, generation, saving.
+local accel = require "accel"
+local models = accel.models
+
+local function fails(pattern, fn, ...)
+  local ok, err = pcall(fn, ...)
+  assert(not ok, "expected an error with " .. pattern)
+  assert(tostring(err):find(pattern), ("error %q has no %q"):format(tostring(err), pattern))
+end
+
+local files = os.getenv "ACCEL_TEST_SRC" .. "/tests/reference/files/"
+local tmp = os.getenv "ACCEL_TEST_TMP"
+local function worst(a, b) return (a:to "f64" - b:to "f64"):abs():max():item() end
+
+for _, entry in ipairs { { "gpt2", models.GPT2 }, { "llama", models.Llama } } do
+  local name, Class = entry[1], entry[2]
+  local model = assert(Class.from_pretrained(files .. name))
+  local expected = assert(accel.load(files .. name .. "/expected.safetensors"))
+  local ids, want = expected["in/input_ids"], expected["out/logits"]
+  local _ <close> = accel.no_grad()
+  local logits = model(ids)
+  local scale = want:abs():max():item()
+  assert(worst(logits, want) < 1e-5 * scale, ("%s f32: %g"):format(name, worst(logits, want) / scale))
+  -- Transformers takes the rotation's angles in float32 whatever the model's dtype; the rest is float64
+  local bar = name == "llama" and 1e-6 or 1e-12
+  model:double()
+  logits = model(ids)
+  assert(worst(logits, want) < bar * scale, ("%s f64: %g"):format(name, worst(logits, want) / scale))
+
+  -- a cache changes nothing: one at a time, in two parts, in odd parts
+  for _, cuts in ipairs { { 12 }, { 5, 7 }, { 1, 1, 3, 1, 4, 2 } } do
+    local cache, at = model:new_cache(2, 12), 1
+    for _, n in ipairs(cuts) do
+      local part = model(ids:narrow(2, at, n), cache)
+      assert(worst(part, logits:narrow(2, at, n)) < 1e-12 * scale, name)
+      at = at + n
+    end
+    assert(cache.past == 12)
+    fails("do not fit behind 12 of 12", model.forward, model, ids:narrow(2, 1, 1), cache)
+  end
+
+  -- greedy generation equals the argmax of full forwards
+  local prompt = ids:narrow(1, 1, 1):tolist()[1]
+  local row, new = table.move(prompt, 1, #prompt, 1, {}), {}
+  for _ = 1, 8 do
+    local last = model(accel.tensor { row }):select(2, -1)
+    new[#new + 1] = last:argmax(2):item()
+    row[#row + 1] = new[#new]
+  end
+  local got = model:generate(prompt, { max_new_tokens = 8 })
+  assert(table.concat(got, " ") == table.concat(new, " "))
+  local both = model:generate(ids, { max_new_tokens = 8 })
+  assert(#both == 2 and table.concat(both[1], " ") == table.concat(new, " ") and #both[2] == 8)
+  assert(#model:generate(prompt, { max_new_tokens = 8, eos_token_id = new[3] }) <= 3)
+
+  -- beyond the context it goes on
+  local long = model:generate(prompt, { max_new_tokens = 70 })
+  assert(#long == 70)
+
+  -- sampling depends on the seed alone
+  local function sample(seed)
+    return table.concat(model:generate(prompt, { top_k = 5, seed = seed, max_new_tokens = 20 }), " ")
+  end
+  assert(sample(1) == sample(1) and sample(1) ~= sample(2))
+  assert(not model.training)
+
+  -- saved and read again
+  os.execute(("mkdir -p '%s/%s'"):format(tmp, name))
+  assert(model:float():save_pretrained(tmp .. "/" .. name))
+  local again = assert(Class.from_pretrained(tmp .. "/" .. name))
+  assert(worst(again(ids), model(ids)) == 0)
+  local none, message = Class.from_pretrained(tmp .. "/nowhere")
+  assert(none == nil and message:find "nowhere")
+end
+
+do -- names and shapes are Hugging Face's
+  local model = models.GPT2 { vocab_size = 7, n_positions = 5, n_embd = 8, n_layer = 1, n_head = 2 }
+  local names = {}
+  for name in pairs(model:state_dict()) do names[#names + 1] = name end
+  assert(table.concat(names,
+    " ") == "transformer.wte.weight transformer.wpe.weight transformer.h.0.ln_1.weight "
+    .. "transformer.h.0.ln_1.bias transformer.h.0.attn.c_attn.weight transformer.h.0.attn.c_attn.bias "
+    .. "transformer.h.0.attn.c_proj.weight transformer.h.0.attn.c_proj.bias transformer.h.0.ln_2.weight "
+    .. "transformer.h.0.ln_2.bias transformer.h.0.mlp.c_fc.weight transformer.h.0.mlp.c_fc.bias "
+    .. "transformer.h.0.mlp.c_proj.weight transformer.h.0.mlp.c_proj.bias transformer.ln_f.weight "
+    .. "transformer.ln_f.bias lm_head.weight")
+  local shape = model.transformer.h[1].attn.c_attn.weight.shape
+  assert(shape[1] == 8 and shape[2] == 24)
+  fails("6 tokens exceed the context of 5", model, accel.zeros(1, 6, { dtype = "i64" }))
+  fails("not a multiple of n_head", models.GPT2, { n_embd = 10, n_head = 3 })
+  fails("prompt is empty", model.generate, model, {})
+  fails("must be equally long", model.generate, model, { { 1, 2 }, { 1 } })
+  fails("unknown option 'top_j'", model.generate, model, { 1 }, { top_j = 3 })
+end
+
+do -- choice of a token: temperature, top_k, top_p
+  local choose = models.generate.choose
+  local random = accel.util.Random(1)
+  local row = { math.log(0.1), math.log(0.5), math.log(0.05), math.log(0.35) }
+  local function shares(o)
+    local counts, n = { 0, 0, 0, 0 }, 20000
+    for _ = 1, n do
+      local id = choose(row, o, random)
+      counts[id + 1] = counts[id + 1] + 1
+    end
+    for i = 1, 4 do counts[i] = counts[i] / n end
+    return counts
+  end
+  local function near(got, want)
+    for i = 1, 4 do assert(math.abs(got[i] - want[i]) < 0.012,
+      ("%d: %g, wanted %g"):format(i, got[i], want[i])) end
+  end
+  near(shares { temperature = 1, top_k = 0, top_p = 1 }, { 0.1, 0.5, 0.05, 0.35 })
+  near(shares { temperature = 1, top_k = 2, top_p = 1 }, { 0, 0.5 / 0.85, 0, 0.35 / 0.85 })
+  near(shares { temperature = 1, top_k = 0, top_p = 0.8 }, { 0, 0.5 / 0.85, 0, 0.35 / 0.85 })
+  near(shares { temperature = 1, top_k = 0, top_p = 0.4 }, { 0, 1, 0, 0 })
+  local z = 0.1 ^ 2 + 0.5 ^ 2 + 0.05 ^ 2 + 0.35 ^ 2
+  near(shares { temperature = 0.5, top_k = 0, top_p = 1 }, { 0.1 ^ 2 / z, 0.5 ^ 2 / z, 0.05 ^ 2 / z,
+    0.35 ^ 2 / z })
+  assert(choose(row, { temperature = 0, top_k = 0, top_p = 1 }, random) == 1)
+  fails("logit of id 0 is not finite", choose, { 0 / 0, 1 }, { temperature = 1, top_k = 0, top_p = 1 }, random)
+end

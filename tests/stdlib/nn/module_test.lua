@@ -1,0 +1,208 @@
+--- nn.Module: registration, walks, state, modes, hooks, printing.
+local accel = require "accel"
+local nn = accel.nn
+
+local function fails(pattern, fn, ...)
+  local ok, err = pcall(fn, ...)
+  assert(not ok, "expected an error with " .. pattern)
+  assert(tostring(err):find(pattern), ("error %q has no %q"):format(tostring(err), pattern))
+end
+
+local function names(map)
+  local out = {}
+  for name in pairs(map) do out[#out + 1] = name end
+  return table.concat(out, " ")
+end
+
+local Net = nn.Module:extend "Net"
+function Net:init()
+  self.scale = nn.Parameter(accel.ones(3))
+  self.body = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2, { bias = false }))
+  self.list = nn.ModuleList { nn.LayerNorm(2), nn.Identity() }
+  self:register_buffer("count", accel.zeros(2))
+  self:register_buffer("scratch", accel.zeros(1), false)
+  self.plain = accel.zeros(5)
+end
+function Net:forward(x) return self.list[1](self.body(x * self.scale)) end
+
+local net = Net()
+
+do -- registration order, names, and what is not registered
+  assert(names(net:named_parameters()) == "scale body.0.weight body.0.bias body.2.weight list.0.weight list.0.bias")
+  assert(names(net:named_buffers()) == "count scratch")
+  assert(names(net:state_dict()) == "scale count body.0.weight body.0.bias body.2.weight list.0.weight list.0.bias")
+  assert(names(net:named_children()) == "body list")
+  assert(names(net:named_modules()) == " body body.0 body.1 body.2 list list.0 list.1")
+  assert(#net:parameters() == 6 and #net:modules() == 8 and #net:children() == 2 and #net:buffers() == 2)
+  local n, m = 0, 0
+  for p in net:parameters() do n = n + p:numel() end
+  for _, p in ipairs(net:parameters()) do m = m + p:numel() end
+  assert(n == 3 + 12 + 4 + 8 + 2 + 2 and m == n)
+  assert(names(net:named_parameters "net"):find "^net.scale net.body.0.weight ")
+  assert(names(net.body:named_parameters "body") == "body.0.weight body.0.bias body.2.weight")
+  assert(names(net:named_parameters(nil, false)) == "scale")
+  assert(net:get_submodule "body.2" == net.body[3])
+  fails("has no module 'tail'", net.get_submodule, net, "body.tail")
+  assert(rawget(net, "plain") and not net:named_parameters().plain)
+end
+
+do -- a field keeps its place when it gets another value; nil takes it out
+  local m = nn.Module:extend "M"()
+  m.a = nn.Parameter(accel.zeros(1))
+  m.b = nn.Parameter(accel.zeros(1))
+  m.a = nn.Parameter(accel.zeros(7))
+  assert(names(m:named_parameters()) == "a b" and m:parameters()[1]:numel() == 7)
+  m.a = nil
+  assert(names(m:named_parameters()) == "b")
+  m.a = nn.Linear(1, 1)
+  assert(names(m:named_parameters()) == "b a.weight a.bias")
+  m:register_parameter("none", nil)
+  assert(names(m:named_parameters()) == "b a.weight a.bias" and m.none == nil)
+  fails("already names something", m.register_buffer, m, "forward", accel.zeros(1))
+  fails("without dots", m.register_buffer, m, "x.y", accel.zeros(1))
+  fails("must be a tensor", m.register_buffer, m, "x", 3)
+  fails("does not define forward", m, accel.zeros(1))
+end
+
+do -- tied tensors: once among parameters, under both names in the state
+  local m = nn.Module:extend "Tied"()
+  m.emb = nn.Embedding(5, 3)
+  m.head = nn.Linear(3, 5, { bias = false })
+  m.head.weight = m.emb.weight
+  assert(names(m:named_parameters()) == "emb.weight" and names(m:state_dict()) == "emb.weight head.weight")
+  m:to "f64"
+  assert(m.head.weight == m.emb.weight and m.emb.weight.dtype == "f64" and m.emb.weight.requires_grad)
+end
+
+do -- frozen parameters stay parameters
+  local m = nn.Linear(2, 2)
+  m:requires_grad_(false)
+  assert(#m:parameters() == 2 and not m.weight.requires_grad)
+  m:to "f64"
+  assert(#m:parameters() == 2 and not m.weight.requires_grad and m.weight.dtype == "f64")
+  local f = nn.Module:extend "F"()
+  f.w = nn.Parameter(accel.ones(2), false)
+  assert(names(f:named_parameters()) == "w" and not f.w.requires_grad)
+end
+
+do -- state_dict shares bytes, load_state_dict copies and checks before it writes
+  local a, b = nn.Linear(3, 2), nn.Linear(3, 2)
+  local state = a:state_dict()
+  assert(not state.weight.requires_grad)
+  local result = b:load_state_dict(state)
+  assert(#result.missing_keys == 0 and #result.unexpected_keys == 0)
+  local x = accel.randn(4, 3)
+  assert(a(x):eq(b(x)):to("f32"):sum():item() == 8)
+  fails("missing 'bias'; unexpected 'bias2'", b.load_state_dict, b,
+    { weight = state.weight, bias2 = state.bias })
+  result = b:load_state_dict({ weight = state.weight, extra = state.bias }, false)
+  assert(result.missing_keys[1] == "bias" and result.unexpected_keys[1] == "extra")
+  local before = b.weight:tolist()
+  fails("'weight' has shape %(2, 2%), the module needs %(2, 3%)", b.load_state_dict, b,
+    { weight = accel.zeros(2, 2), bias = accel.zeros(2) }, { strict = false })
+  fails("'bias' is a number", b.load_state_dict, b, { weight = accel.zeros(2, 3), bias = 3 })
+  for i, row in ipairs(b.weight:tolist()) do
+    for j, v in ipairs(row) do assert(v == before[i][j]) end
+  end
+  state.weight:fill_(3)
+  assert(a.weight:tolist()[1][1] == 3, "the state shares the module's bytes")
+end
+
+do -- train, eval, apply
+  local m = nn.Sequential(nn.Dropout(0.5), nn.Sequential(nn.Dropout(0.5)))
+  assert(m.training and m[2][1].training)
+  assert(m:eval() == m and not m.training and not m[1].training and not m[2][1].training)
+  m:train()
+  assert(m[2][1].training)
+  local seen = {}
+  m:apply(function(module) seen[#seen + 1] = tostring(module):match "^%w+" end)
+  assert(table.concat(seen, " ") == "Dropout Dropout Sequential Sequential")
+  local x = accel.ones(1000)
+  assert(m:eval()(x) == x, "no dropout in eval mode")
+end
+
+do -- to: dtype for floating tensors only
+  local m = nn.Module:extend "Mixed"()
+  m.w = nn.Parameter(accel.ones(2))
+  m:register_buffer("ids", accel.zeros(2, { dtype = "i64" }))
+  m.w.grad = accel.ones(2)
+  m:to { dtype = "bf16" }
+  assert(m.w.dtype == "bf16" and m.w.is_leaf and m.w.grad.dtype == "bf16" and m.ids.dtype == "i64")
+  m:float()
+  assert(m.w.dtype == "f32")
+  fails("'i64' is not a floating dtype", m.to, m, { dtype = "i64" })
+end
+
+do -- gradients, zero_grad
+  local y = net(accel.randn(5, 3)):sum()
+  y:backward()
+  for name, p in net:named_parameters() do assert(p.grad, name) end
+  net:zero_grad()
+  for _, p in ipairs(net:parameters()) do assert(p.grad == nil) end
+end
+
+do -- forward hooks: see and replace, in order, until removed
+  local m, log = nn.Linear(2, 2), {}
+  local x = accel.ones(1, 2)
+  local plain = m(x):tolist()
+  local pre = m:register_forward_pre_hook(function(module, args)
+    assert(module == m and #args == 1)
+    log[#log + 1] = "pre"
+    return { args[1] * 0 }
+  end)
+  local post = m:register_forward_hook(function(module, args, out)
+    assert(module == m and args[1]:sum():item() == 0)
+    log[#log + 1] = "post"
+    return out + 1
+  end)
+  local bias = m.bias:tolist()
+  local got = m(x):tolist()
+  assert(math.abs(got[1][1] - (bias[1] + 1)) < 1e-6 and table.concat(log, " ") == "pre post")
+  pre.remove()
+  post.remove()
+  got = m(x):tolist()
+  assert(got[1][1] == plain[1][1] and #log == 2)
+end
+
+do -- backward hooks: gradients of inputs and outputs, and replacing the former
+  local m = nn.Linear(2, 1, { bias = false })
+  accel.no_grad(function() m.weight:copy_(accel.tensor { { 2.0, 3.0 } }) end)
+  local seen
+  local handle = m:register_full_backward_hook(function(module, grad_in, grad_out)
+    seen = { module, grad_in[1]:tolist(), grad_out[1]:tolist() }
+    return grad_in[1] * 10
+  end)
+  local x = accel.ones(1, 2, { requires_grad = true });
+  (m(x) * 5):sum():backward()
+  assert(seen[1] == m and seen[3][1][1] == 5 and seen[2][1][1] == 10 and seen[2][1][2] == 15)
+  assert(x.grad:tolist()[1][1] == 100 and m.weight.grad:tolist()[1][1] == 5)
+  handle.remove()
+  seen = nil
+  m(x):sum():backward()
+  assert(seen == nil)
+end
+
+do -- printing
+  local m = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.ModuleList { nn.Embedding(5, 2), nn.LayerNorm(4) })
+  assert(tostring(m) == [[
+Sequential(
+  (0): Linear(in_features=3, out_features=4, bias=true)
+  (1): ReLU()
+  (2): ModuleList(
+    (0): Embedding(5, 2)
+    (1): LayerNorm((4,), eps=1e-05, elementwise_affine=true, bias=true)
+  )
+)]], tostring(m))
+end
+
+do -- containers
+  local list = nn.ModuleList { nn.Identity() }
+  assert(#list == 1 and #list:append(nn.Identity()) == 2)
+  fails("call its modules in a loop", list, accel.zeros(1))
+  fails("expected a module, got number", nn.ModuleList, { 3 })
+  local dict = nn.ModuleDict { b = nn.Identity(), a = nn.Linear(1, 1) }
+  dict:set("c", nn.ReLU())
+  assert(table.concat(dict:keys(), " ") == "a b c" and #dict == 3 and dict.a.in_features == 1)
+  assert(names(dict:state_dict()) == "a.weight a.bias")
+  assert(#nn.Sequential { nn.ReLU(), nn.ReLU() } == 2)
+end

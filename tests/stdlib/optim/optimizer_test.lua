@@ -1,0 +1,179 @@
+--- Optimizers: PyTorch's numbers, groups, missing gradients, state, errors.
+local accel = require "accel"
+local optim = accel.optim
+
+local function close(got, want, bar)
+  got = type(got) == "userdata" and got:tolist() or got
+  for i = 1, #want do
+    assert(math.abs(got[i] - want[i]) <= (bar or 1e-13), ("%d: %.17g, wanted %.17g"):format(i, got[i],
+      want[i]))
+  end
+end
+
+local function fails(pattern, fn, ...)
+  local ok, err = pcall(fn, ...)
+  assert(not ok, "expected an error with " .. pattern)
+  assert(tostring(err):find(pattern), ("error %q has no %q"):format(tostring(err), pattern))
+end
+
+local f64 = { dtype = "f64" }
+local function leaf(values)
+  local t = accel.tensor(values, f64)
+  t.requires_grad = true
+  return t
+end
+
+--- p learns each step, q only in steps 2 and 4; as torch.optim.AdamW(lr=0.1, weight_decay=0.1) does it.
+local function uneven(resume_at)
+  local p, q = leaf { 1, 2 }, leaf { 3 }
+  local opt = optim.AdamW({ p, q }, { lr = 0.1, weight_decay = 0.1 })
+  for i = 1, 4 do
+    if i == resume_at then
+      local state = opt:state_dict()
+      opt = optim.AdamW({ p, q }, { lr = 7 })
+      opt:load_state_dict(state)
+    end
+    p.grad = accel.tensor({ 0.5 * i, -0.25 * i }, f64)
+    q.grad = i % 2 == 0 and accel.tensor({ 1.0 }, f64) or nil
+    opt:step()
+  end
+  return p, q, opt
+end
+
+do
+  local p, q, opt = uneven()
+  close(p, { 0.5780854762554948, 2.3037025490286043 })
+  close(q, { 2.7413000019900005 })
+  local state = opt:state_dict()
+  assert(state.state[0].step:item() == 4 and state.state[1].step:item() == 2)
+  assert(state.param_groups[1].lr == 0.1 and state.param_groups[1].params[2] == 1)
+  for at = 2, 4 do
+    p, q = uneven(at)
+    close(p, { 0.5780854762554948, 2.3037025490286043 }, 0)
+    close(q, { 2.7413000019900005 }, 0)
+  end
+end
+
+do -- groups: own rates and decay, later groups
+  local a, b, c = leaf { 1 }, leaf { 1 }, leaf { 1 }
+  local opt = optim.SGD({ { params = { a } }, { params = { b }, lr = 0.5 } }, { lr = 0.1 })
+  opt:add_param_group { params = { c }, weight_decay = 2 }
+  for _, p in ipairs { a, b, c } do p.grad = accel.tensor({ 1.0 }, f64) end
+  opt:step()
+  close(a, { 0.9 })
+  close(b, { 0.5 })
+  close(c, { 1 - 0.1 * (1 + 2) })
+  opt.param_groups[1].lr = 0.2
+  opt:step()
+  close(a, { 0.7 })
+  opt:zero_grad()
+  opt:step()
+  close(a, { 0.7 }, 0)
+  assert(a.grad == nil and tostring(opt):find "Parameter group 2 %(1 tensors%)")
+end
+
+do -- SGD with momentum: the first step sets the buffer, also after a resume
+  local function run(resume)
+    local p = leaf { 1 }
+    local opt = optim.SGD({ p }, { lr = 0.1, momentum = 0.9, dampening = 0.5 })
+    for i = 1, 3 do
+      if i == resume then
+        local state = opt:state_dict()
+        opt = optim.SGD({ p }, { lr = 0.1, momentum = 0.9, dampening = 0.5 })
+        opt:load_state_dict(state)
+      end
+      p.grad = accel.tensor({ 1.0 }, f64)
+      opt:step()
+    end
+    return p:item()
+  end
+  -- buffers 1, 0.9 + 0.5 = 1.4, 1.26 + 0.5 = 1.76
+  close({ run() }, { 1 - 0.1 * (1 + 1.4 + 1.76) })
+  assert(run(2) == run() and run(3) == run() and run(1) == run())
+end
+
+do -- reference settings of the shipped data
+  local dir = os.getenv "ACCEL_TEST_SRC" .. "/tests/reference/ops/"
+  local data = assert(accel.load(dir .. "optim.safetensors"))
+  local file = assert(io.open(dir .. "manifest.json", "rb"))
+  local manifest = accel.json.decode(file:read "a")
+  file:close()
+  local ran = 0
+  for _, case in ipairs(manifest.optim) do
+    local Class = optim[case.optimizer]
+    if Class and not case.options.amsgrad then
+      local params, groups = {}, {}
+      while data[case.name .. "/param" .. #params] do
+        local p = data[case.name .. "/param" .. #params]:to("f64"):clone()
+        p.requires_grad = true
+        params[#params + 1] = p
+      end
+      for i, g in ipairs(case.groups) do
+        groups[i] = { lr = g.lr, params = {} }
+        for k, index in ipairs(g.params) do groups[i].params[k] = params[index + 1] end
+      end
+      local opt = Class(groups, case.options)
+      for step = 0, case.steps - 1 do
+        for i, p in ipairs(params) do p.grad = data[("%s/grad%d_%d"):format(case.name, step,
+          i - 1)]:to "f64" end
+        opt:step()
+        for i, p in ipairs(params) do
+          local want = data[("%s/step%d_%d"):format(case.name, step, i - 1)]
+          local error = (p:detach() - want):abs():max():item()
+          assert(error <= 1e-10 * math.max(1e-30, want:abs():max():item()),
+            ("%s step %d parameter %d: %g"):format(case.name, step, i, error))
+        end
+      end
+      ran = ran + 1
+    end
+  end
+  assert(ran >= 7, "settings found: " .. ran)
+end
+
+do -- clipping: norm of the whole, scaling in place
+  local p, q = leaf { 0, 0 }, leaf { 0 }
+  p.grad, q.grad = accel.tensor({ 3.0, 0.0 }, f64), accel.tensor({ 4.0 }, f64)
+  local clip = accel.nn.utils.clip_grad_norm_
+  close({ clip({ p, q }, math.huge):item() }, { 5 }, 1e-12)
+  close(p.grad, { 3, 0 }, 0)
+  close({ clip({ p, q }, 1.0):item() }, { 5 }, 1e-12)
+  close(p.grad, { 0.6, 0 }, 1e-6)
+  close(q.grad, { 0.8 }, 1e-6)
+  assert(clip({ leaf { 1 } }, 1.0):item() == 0)
+end
+
+do -- a closure computes the loss again
+  local p = leaf { 2 }
+  local opt = optim.SGD({ p }, { lr = 0.25 })
+  local loss = opt:step(function()
+    opt:zero_grad()
+    local l = (p * p):sum()
+    l:backward()
+    return l
+  end)
+  assert(loss:item() == 4)
+  close(p, { 1 })
+end
+
+do -- errors
+  fails("empty list", optim.SGD, {})
+  fails("appears twice", optim.SGD, (function()
+    local p = leaf { 1 }
+    return { p, p }
+  end)())
+  fails("only leaves", optim.SGD, { leaf { 1 } * 2 })
+  fails("unknown option 'momentun'; did you mean 'momentum'", optim.SGD, { leaf { 1 } }, { momentun = 0.9 })
+  fails("option 'lr' must be a number", optim.SGD, { leaf { 1 } }, { lr = "0.1" })
+  fails("nesterov needs", optim.SGD, { leaf { 1 } }, { nesterov = true })
+  fails("beta 2 must lie", optim.AdamW, { leaf { 1 } }, { betas = { 0.9, 1.0 } })
+  fails("parameter 1 is a number", optim.AdamW, { 3 })
+  local opt = optim.AdamW { leaf { 1 } }
+  fails("2 parameter groups given, the optimizer has 1", opt.load_state_dict, opt,
+    { state = {}, param_groups = { { params = { 0 } }, { params = { 1 } } } })
+  fails("has shape %(2%), the parameter %(1%)", opt.load_state_dict, opt, {
+    state = { [0] = { step = 1, exp_avg = accel.zeros(2), exp_avg_sq = accel.zeros(2) } },
+    param_groups = { { params = { 0 } } },
+  })
+  fails("has no 'exp_avg_sq'", opt.load_state_dict, opt,
+    { state = { [0] = { step = 1, exp_avg = accel.zeros(1) } }, param_groups = { { params = { 0 } } } })
+end
