@@ -1,15 +1,16 @@
 /* The one function behind every op in Lua: accel.<op>(...) and x:<op>(...).
  *
- * A call is positional arguments, then at most one table with string keys. The op's signature says what they may be; values are parsed
- * into ac_value on the C stack (lists beyond a fixed size into a scratch userdata), positions and dims become 0-based, and ac_call does
- * the rest. Lists of integers may be written out (x:view(2, 3)) where no number can follow them.
- * Upvalues: 1 metatable, 2 state, 3 the op. Empty boxes stand before ac_call runs and are filled after it. */
+ * A call is positional arguments, then at most one table with string keys. The op's signature says what
+ * they may be; values are parsed into ac_value on the C stack (lists beyond a fixed size into a scratch
+ * userdata), positions and dims become 0-based, and ac_call does the rest. Lists of integers may be
+ * written out (x:view(2, 3)) where no number can follow them. Upvalues: 1 metatable, 2 state, 3 the op.
+ * Nothing runs the collector between reading the arguments and filling the boxes, which are made before. */
 #include <stdio.h>
 #include <string.h>
 
 #include "core/lac.h"
 
-enum { SCRATCH = 48 }; /* words for lists of one call before a userdata is taken */
+enum { SCRATCH = 640 }; /* words for the lists of one call before a userdata is taken */
 
 typedef struct call {
   lua_State *L;
@@ -17,6 +18,7 @@ typedef struct call {
   const ac_op *op;
   const aci_sig *sig;
   int n_scratch;
+  int slot;       /* stack index that anchors scratch userdata */
   int arg;        /* position for messages; 0: an option */
   uint32_t given; /* bit per parameter */
   ac_value v[AC_MAX_ARGS];
@@ -31,17 +33,24 @@ static int expected(call *c, const aci_param *p, int idx, const char *what) {
   return BAD(c, p, AC_INVALID, "expected %s, got %s", what, lac_typename(c->L, idx, buf, sizeof buf));
 }
 
-/* Room for n words. May push a userdata below everything that *idx and later stand for: *idx moves with it. */
-static void *scratch(call *c, size_t n, int *idx) {
+/* Room for n words. Beyond the C stack they lie in userdata that are chained in the slot after the
+ * arguments. The collector is kept from running: a finalizer could release a tensor that was read
+ * already. */
+static void *scratch(call *c, size_t n) {
+  lua_State *L = c->L;
   if (c->n_scratch + n <= SCRATCH) {
     void *p = c->scratch + c->n_scratch;
     c->n_scratch += (int)n;
     return p;
   }
-  luaL_checkstack(c->L, 2, "list");
-  void *p = lua_newuserdatauv(c->L, n * 8, 0);
-  lua_insert(c->L, *idx);
-  (*idx)++;
+  luaL_checkstack(L, 2, "list");
+  bool running = lua_gc(L, LUA_GCISRUNNING);
+  if (running) lua_gc(L, LUA_GCSTOP);
+  void *p = lua_newuserdatauv(L, n * 8, 1);
+  if (running) lua_gc(L, LUA_GCRESTART);
+  lua_pushvalue(L, c->slot);
+  lua_setiuservalue(L, -2, 1);
+  lua_replace(L, c->slot);
   return p;
 }
 
@@ -129,39 +138,42 @@ static bool is_number_type(ac_type t) {
          t == AC_T_DIM || (is_list_type(t) && t != AC_T_TENSORS);
 }
 
+static const char *list_name(ac_type t) {
+  switch (t) {
+    case AC_T_TENSORS: return "list of tensors";
+    case AC_T_FLOATS: return "list of numbers";
+    case AC_T_DIMS: return "dims (integers)";
+    case AC_T_SHAPE: return "shape (integers)";
+    default: return "list of integers";
+  }
+}
+
 static void store_number(call *c, const aci_param *p, int idx, void *list, int i) {
   if (p->type == AC_T_FLOATS) {
-    if (lua_type(c->L, idx) != LUA_TNUMBER) expected(c, p, idx, "list of numbers");
+    if (lua_type(c->L, idx) != LUA_TNUMBER) expected(c, p, idx, list_name(p->type));
     ((double *)list)[i] = lua_tonumber(c->L, idx);
   } else if (p->type == AC_T_DIMS) {
-    ((int64_t *)list)[i] = read_pos(c, p, idx, "dims (integers)");
+    ((int64_t *)list)[i] = read_pos(c, p, idx, list_name(p->type));
   } else {
-    ((int64_t *)list)[i] =
-        read_int(c, p, idx, p->type == AC_T_SHAPE ? "shape (integers)" : "list of integers");
+    ((int64_t *)list)[i] = read_int(c, p, idx, list_name(p->type));
   }
 }
 
 /* n numbers written out at idx, idx+1, ... */
 static void read_numbers(call *c, const aci_param *p, int idx, int n, ac_value *v) {
-  int first = idx;
-  void *list = scratch(c, (size_t)n, &first);
-  for (int i = 0; i < n; i++) store_number(c, p, first + i, list, i);
+  void *list = scratch(c, (size_t)n);
+  for (int i = 0; i < n; i++) store_number(c, p, idx + i, list, i);
   v->kind = p->type;
   v->n = n;
   v->ints = list; /* floats shares the place */
 }
 
-static int read_table(call *c, const aci_param *p, int idx, ac_value *v) {
+static void read_table(call *c, const aci_param *p, int idx, ac_value *v) {
   lua_State *L = c->L;
-  if (!lua_istable(L, idx)) {
-    expected(c, p, idx,
-             p->type == AC_T_TENSORS  ? "list of tensors"
-             : p->type == AC_T_FLOATS ? "list of numbers"
-                                      : "list of integers");
-  }
+  if (!lua_istable(L, idx)) expected(c, p, idx, list_name(p->type));
   lua_Unsigned len = lua_rawlen(L, idx);
-  if (len > INT32_MAX) BAD(c, p, AC_INVALID, "the list is too long");
-  void *list = scratch(c, (size_t)len, &idx);
+  if (len > INT32_MAX / 8) BAD(c, p, AC_INVALID, "the list is too long");
+  void *list = scratch(c, (size_t)len);
   for (int i = 0; i < (int)len; i++) {
     lua_rawgeti(L, idx, i + 1);
     int top = lua_gettop(L);
@@ -179,25 +191,24 @@ static int read_table(call *c, const aci_param *p, int idx, ac_value *v) {
   v->kind = p->type;
   v->n = (int32_t)len;
   v->ints = list;
-  return idx;
 }
 
-/* Reads the value at idx for p; returns idx, moved when a scratch userdata went below it. */
-static int read_value(call *c, const aci_param *p, int idx, ac_value *v) {
+/* Reads the value at idx for p. Leaves the stack as it was. */
+static void read_value(call *c, const aci_param *p, int idx, ac_value *v) {
   lua_State *L = c->L;
   switch (p->type) {
     case AC_T_TENSOR:
       v->kind = AC_T_TENSOR;
       v->tensor = read_tensor(c, p, idx);
-      return idx;
+      return;
     case AC_T_OPERAND:
-      if (lac_is_scalar(L, idx, &v->scalar)) {
+      if (lua_type(L, idx) != LUA_TUSERDATA && lac_is_scalar(L, idx, &v->scalar)) {
         v->kind = AC_T_SCALAR;
       } else {
         v->kind = AC_T_TENSOR;
         v->tensor = read_tensor(c, p, idx);
       }
-      return idx;
+      return;
     case AC_T_SCALAR:
       if (!lac_is_scalar(L, idx, &v->scalar)) expected(c, p, idx, "number");
       break;
@@ -229,16 +240,13 @@ static int read_value(call *c, const aci_param *p, int idx, ac_value *v) {
     case AC_T_FLOATS:
     case AC_T_DIMS:
     case AC_T_SHAPE:
-      if (lua_type(L, idx) == LUA_TNUMBER) {
-        read_numbers(c, p, idx, 1, v);
-        return idx;
-      }
-      return read_table(c, p, idx, v);
-    case AC_T_TENSORS: return read_table(c, p, idx, v);
+      if (lua_type(L, idx) == LUA_TNUMBER) read_numbers(c, p, idx, 1, v);
+      else read_table(c, p, idx, v);
+      return;
+    case AC_T_TENSORS: read_table(c, p, idx, v); return;
     case AC_T_NONE: break;
   }
   v->kind = p->type;
-  return idx;
 }
 
 /* ---- the whole argument list ---- */
@@ -273,10 +281,8 @@ static void read_options(call *c, int idx) {
     if (c->given >> i & 1)
       lac_argerror(L, c->S, AC_INVALID, c->op->name, 0, key, "also given as argument %d", i + 1);
     c->given |= 1u << i;
-    int at = lua_gettop(L), moved = read_value(c, &s->param[i], at, &c->v[i]);
+    read_value(c, &s->param[i], lua_gettop(L), &c->v[i]);
     lua_pop(L, 1);
-    if (moved != at)
-      lua_insert(L, -2); /* a scratch userdata slipped between key and value: put it below the key */
   }
 }
 
@@ -311,18 +317,11 @@ static void read_args(call *c, int n_args) {
       for (int k = i + 1; k < s->n_params; k++) greedy = greedy && !is_number_type(s->param[k].type);
       int count = 1;
       while (greedy && idx + count <= n && lua_type(L, idx + count) == LUA_TNUMBER) count++;
-      int top = lua_gettop(L);
       read_numbers(c, p, idx, count, &c->v[i]);
-      int moved = lua_gettop(L) - top;
-      n += moved;
-      if (opts) opts += moved;
-      idx += count + moved;
-      continue;
+      idx += count;
+    } else {
+      read_value(c, p, idx++, &c->v[i]);
     }
-    int moved = read_value(c, p, idx, &c->v[i]) - idx;
-    n += moved;
-    if (opts) opts += moved;
-    idx += 1 + moved;
   }
   if (__builtin_expect(idx <= n, 0)) {
     char buf[96];
@@ -370,21 +369,22 @@ static int op_call(lua_State *L) {
   if (__builtin_expect(S->ctx == NULL, 0)) return luaL_error(L, "%s: the host is closed", ac_op_name(c.op));
   c.sig = aci_op_sig(c.op);
   if (__builtin_expect(S->gc_charged >= LAC_GC_CHARGE, 0)) lac_gc_charged(L, S);
-again:
-  lua_settop(L, n_args);
-  read_args(&c, n_args);
   const aci_sig *s = c.sig;
   bool many = s->n_results == 1 && s->result[0].type == AC_T_TENSORS;
   /* names that end in an underscore give back what they wrote */
   bool self = s->n_results == 1 && s->param[0].mutates && s->param[0].type == AC_T_TENSOR;
   int n_boxes = many ? AC_MAX_RESULTS : self ? 0 : s->n_results;
+  luaL_checkstack(L, n_boxes * 2 + 12, "results");
+  /* boxes before arguments are read: making one may run the collector, and finalizers may release tensors */
+  lua_pushnil(L);
+  c.slot = n_args + 1;
+  if (many) lua_createtable(L, AC_MAX_RESULTS, 0);
   int base = lua_gettop(L) + 1;
-  if (__builtin_expect(n_boxes > 1, 0)) luaL_checkstack(L, n_boxes * 2 + 2, "results");
-  if (many) lua_createtable(L, AC_MAX_RESULTS, 0), base++;
   for (int i = 0; i < n_boxes; i++) lac_box_push(L, S);
+again:
+  read_args(&c, n_args);
   ac_status st = ac_call(S->ctx, c.op, c.v, r, &n_results, &e);
   if (__builtin_expect(st != AC_OK, 0)) {
-    /* the collector may run finalizers that release tensors: parse again */
     if (st == AC_OOM && tries++ == 0 && lac_gc_oom(L, S)) goto again;
     return lac_raise(L, S, &e);
   }
@@ -419,7 +419,8 @@ void lac_push_op(lua_State *L, lac_state *S, const ac_op *op) {
   lua_pushcclosure(L, op_call, 3);
 }
 
-/* Does the first parameter take a tensor, so that the op is a method too? Read from the text: nothing is parsed before its first call. */
+/* Does the first parameter take a tensor, so that the op is a method too? Read from the text: nothing is
+ * parsed before its first call. */
 static bool is_method(const ac_op *op) {
   const char *colon = strchr(op->desc->sig, ':');
   if (colon == NULL) return false;

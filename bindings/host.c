@@ -1,8 +1,9 @@
 /* ac_host_*: a Lua state with accel in it, for C programs (accel/host.h). accel-run is one of them.
  *
- * Everything that touches Lua runs in a protected C function (run_body, call_body, ...), so that no error ever meets an unprotected
- * state; what such a function needs travels in a struct on the C stack. Errors become text with a traceback at the place that
- * raised (lua/traceback.lua), kept in the host, and an ac_err. */
+ * Everything that touches Lua runs in a protected C function (run_body, call_body, ...), so that no error
+ * ever meets an unprotected state; what such a function needs travels in a struct on the C stack. Errors
+ * become text with a traceback at the place that raised (lua/traceback.lua), kept in the host, and an
+ * ac_err. */
 #include "accel/host.h"
 
 #include <errno.h>
@@ -22,6 +23,7 @@ struct ac_host {
   bool exited;
   int exit_code;
   char warning[512];
+  bool warnings_off;
 };
 
 static const char key_results;
@@ -42,7 +44,9 @@ static void on_warning(void *ud, const char *text, int more) {
   size_t n = strlen(h->warning);
   snprintf(h->warning + n, sizeof h->warning - n, "%s", text);
   if (more) return;
-  if (h->warning[0] != '@') ac_log_write(AC_LOG_WARN, "lua", "%s", h->warning);
+  if (strcmp(h->warning, "@off") == 0) h->warnings_off = true;
+  else if (strcmp(h->warning, "@on") == 0) h->warnings_off = false;
+  else if (!h->warnings_off) ac_log_write(AC_LOG_WARN, "lua", "%s", h->warning);
   h->warning[0] = 0;
 }
 
@@ -64,6 +68,7 @@ static int on_error(lua_State *L) {
   const char *text = lua_tostring(L, -1);
   free(h->error_text);
   h->error_text = strdup(text != NULL ? text : "(error without text)");
+  lua_settop(L, 1);
   return 1;
 }
 
@@ -366,7 +371,8 @@ static bool read_value(lua_State *L, int idx, ac_host_value *v) {
   }
 }
 
-/* Splits "a.b.c": pushes the table that holds c and returns c, or NULL when there is none and `make` is false. */
+/* Splits "a.b.c": pushes the table that holds c and returns c, or NULL when there is none and `make` is
+ * false. */
 static const char *find_table(lua_State *L, const char *name, bool make) {
   lua_pushglobaltable(L);
   const char *dot;
@@ -424,8 +430,11 @@ static int call_body(lua_State *L) {
     lua_rawseti(L, -2, i + 1);
   }
   lua_rawsetp(L, LUA_REGISTRYINDEX, &key_results);
-  for (int i = 0; i < n; i++)
+  /* again, now that nothing can run the collector and its finalizers any more */
+  for (int i = 0; i < n; i++) {
+    read_value(L, base + i, &c->results[i]);
     if (c->results[i].type == AC_HOST_TENSOR) ac_tensor_retain(c->results[i].t);
+  }
   c->n_results = n;
   return 0;
 }
@@ -470,17 +479,17 @@ static int call_host(lua_State *L) {
   int n = lua_gettop(L), n_results = 0;
   if (n > MAX_FN_VALUES)
     return lac_error(L, S, AC_INVALID, "%s: %d arguments at most", r->name, MAX_FN_VALUES);
+  luaL_checkstack(L, MAX_FN_VALUES + 8, "results");
+  holder *k = lua_newuserdatauv(L, sizeof *k, 0);
+  k->n = 0;
+  lua_pushvalue(L, lua_upvalueindex(2));
+  lua_setmetatable(L, -2);
   char buf[96];
   for (int i = 0; i < n; i++)
     if (!read_value(L, i + 1, &args[i]))
       return lac_argerror(L, S, AC_INVALID, r->name, i + 1, "value",
                           "expected nil, boolean, number, string or tensor, got %s",
                           lac_typename(L, i + 1, buf, sizeof buf));
-  luaL_checkstack(L, MAX_FN_VALUES + 8, "results");
-  holder *k = lua_newuserdatauv(L, sizeof *k, 0);
-  k->n = 0;
-  lua_pushvalue(L, lua_upvalueindex(2));
-  lua_setmetatable(L, -2);
   ac_err e;
   e.op[0] = 0;
   e.msg[0] = 0;

@@ -55,7 +55,8 @@ int luaopen_accel_core(lua_State *L) {
   return 1;
 }
 
-/* For programs that put it into package.preload: finds accel/init.lua by package.path, else beside the library. */
+/* For programs that put it into package.preload: finds accel/init.lua by package.path, else beside the
+ * library. */
 int luaopen_accel(lua_State *L) {
   char dir[PATH_MAX];
   luaL_requiref(L, "accel.core", luaopen_accel_core, 0);

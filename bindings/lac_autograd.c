@@ -1,5 +1,6 @@
-/* Gradients: t:backward, accel.backward, accel.grad, gradient modes, hooks, and the methods around requires_grad.
- * Hooks are Lua functions anchored with the graph, not with a handle in Lua; removing one, or losing the graph, lets it go. */
+/* Gradients: t:backward, accel.backward, accel.grad, gradient modes, hooks, and the methods around
+ * requires_grad. Hooks are Lua functions anchored with the graph, not with a handle in Lua; removing one,
+ * or losing the graph, lets it go. */
 #include <string.h>
 
 #include "core/lac.h"
@@ -67,7 +68,8 @@ static int backward_many(lua_State *L) {
   return run_backward(L, S, 1, 2, 3);
 }
 
-/* accel.grad(outputs, inputs [, options]): one gradient, or a list with nil where nothing came and allow_unused says so */
+/* accel.grad(outputs, inputs [, options]): one gradient, or a list with nil where nothing came and
+ * allow_unused says so */
 static int grad(lua_State *L) {
   static const char *const names[] = {"grad_outputs", "retain_graph", "create_graph", "allow_unused", NULL};
   lac_state *S = lac_get(L);
@@ -142,9 +144,9 @@ static int is_grad_enabled(lua_State *L) {
 
 static int detach(lua_State *L) {
   lac_state *S = lac_get(L);
+  lac_box *b = lac_box_push(L, S); /* before t is read: the collector may run finalizers */
   ac_tensor *t = self_of(L, S), *out = NULL;
   ac_err e;
-  lac_box *b = lac_box_push(L, S);
   if (ac_tensor_detach(t, &out, &e) != AC_OK) return lac_raise(L, S, &e);
   lac_box_fill(S, b, out);
   return 1;
@@ -243,6 +245,11 @@ static int add_hook(lua_State *L, bool post) {
   h->t = NULL;
   luaL_setmetatable(L, "accel.hook");
   lac_callback *cb = lac_callback_new(L, S, 2);
+  t = ((lac_box *)lua_touserdata(L, 1))->t; /* the collector may have run finalizers */
+  if (t == NULL) {
+    lac_callback_free(cb);
+    self_of(L, S);
+  }
   ac_status st = post ? ac_tensor_add_post_hook(t, post_hook, cb, lac_callback_free, &h->id, &e)
                       : ac_tensor_add_hook(t, grad_hook, cb, lac_callback_free, &h->id, &e);
   if (st != AC_OK) {

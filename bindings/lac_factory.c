@@ -1,6 +1,7 @@
-/* Making tensors: accel.tensor from Lua data, zeros ones full empty and their _like forms, arange linspace eye, random ones, bytes.
- * Shapes are a table or written out; the last argument may be {dtype=, device=, requires_grad=, generator=}. Numbers without a dtype
- * become i64 when all are integers, bool when all are booleans, f32 otherwise. */
+/* Making tensors: accel.tensor from Lua data, zeros ones full empty and their _like forms, arange linspace
+ * eye, random ones, bytes. Shapes are a table or written out; the last argument may be {dtype=, device=,
+ * requires_grad=, generator=}. Numbers without a dtype become i64 when all are integers, bool when all are
+ * booleans, f32 otherwise. */
 #include <math.h>
 #include <string.h>
 
@@ -66,6 +67,12 @@ static ac_tensor *from_host(lua_State *L, lac_state *S, const spec *s, int ndim,
   lac_box_fill(S, b, t);
   lac_charge(S, t);
   return t;
+}
+
+/* The shape of a tensor that may be gone once a box was made. */
+static int shape_of(const ac_tensor *t, int64_t *shape) {
+  memcpy(shape, t->shape, (size_t)t->ndim * sizeof *shape);
+  return t->ndim;
 }
 
 static int finish(lua_State *L, lac_state *S, const spec *s) {
@@ -161,7 +168,10 @@ static int tensor(lua_State *L) {
   if (lac_box_test(L, 1) != NULL) { /* a copy without history */
     ac_tensor *t = lac_check_tensor(L, S, 1, "data");
     spec c = like(L, S, t, 2, opt_names);
-    ac_tensor *out = new_tensor(L, S, &c, t->ndim, t->shape);
+    int64_t shape[AC_MAX_DIMS];
+    int ndim = shape_of(t, shape);
+    ac_tensor *out = new_tensor(L, S, &c, ndim, shape);
+    t = lac_check_tensor(L, S, 1, "data"); /* the collector may have run finalizers */
     bool grad = ac_ctx_set_grad_enabled(S->ctx, false);
     const ac_value v[2] = {{.kind = AC_T_TENSOR, .tensor = out}, {.kind = AC_T_TENSOR, .tensor = t}};
     ac_value r[AC_MAX_RESULTS];
@@ -215,7 +225,9 @@ static int constant_like(lua_State *L, double value, bool filled) {
   lac_state *S = lac_get(L);
   const ac_tensor *x = lac_check_tensor(L, S, 1, "x");
   spec s = like(L, S, x, 2, opt_names);
-  ac_tensor *t = new_tensor(L, S, &s, x->ndim, x->shape);
+  int64_t shape[AC_MAX_DIMS];
+  int n = shape_of(x, shape);
+  ac_tensor *t = new_tensor(L, S, &s, n, shape);
   if (filled) fill(L, S, t, number(value));
   return finish(L, S, &s);
 }
@@ -252,7 +264,9 @@ static int full_like(lua_State *L) {
   const ac_tensor *x = lac_check_tensor(L, S, 1, "x");
   ac_scalar v = check_scalar(L, S, 2, "value");
   spec s = like(L, S, x, 3, opt_names);
-  fill(L, S, new_tensor(L, S, &s, x->ndim, x->shape), v);
+  int64_t shape[AC_MAX_DIMS];
+  int n = shape_of(x, shape);
+  fill(L, S, new_tensor(L, S, &s, n, shape), v);
   return finish(L, S, &s);
 }
 
@@ -352,8 +366,7 @@ static int draw(lua_State *L, const char *op, ac_value a, ac_value b, bool is_li
   spec s;
   if (is_like) {
     const ac_tensor *x = lac_check_tensor(L, S, 1, "x");
-    n = x->ndim;
-    memcpy(shape, x->shape, (size_t)n * sizeof *shape);
+    n = shape_of(x, shape);
     s = like(L, S, x, 2, random_names);
   } else {
     n = lac_check_shape(L, S, 1, lua_gettop(L), "shape", shape, &next);
@@ -435,8 +448,9 @@ static int to_bytes(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_tensor *t = lac_check_tensor(L, S, 1, "x");
   if (!aci_is_contiguous(t)) {
-    const ac_value v[1] = {{.kind = AC_T_TENSOR, .tensor = t}};
+    ac_value v[1] = {{.kind = AC_T_TENSOR, .tensor = t}};
     lac_box *b = lac_box_push(L, S);
+    v[0].tensor = lac_check_tensor(L, S, 1, "x"); /* the collector may have run finalizers */
     bool grad = ac_ctx_set_grad_enabled(S->ctx, false);
     ac_value r[AC_MAX_RESULTS];
     ac_err e;

@@ -1,5 +1,6 @@
-/* Files: accel.save and accel.load (safetensors), accel.open_safetensors (one tensor at a time), accel.open_tokens.
- * Misuse raises; a file that fails, or is not what it should be, returns nil, message, code. */
+/* Files: accel.save and accel.load (safetensors), accel.open_safetensors (one tensor at a time),
+ * accel.open_tokens. Misuse raises; a file that fails, or is not what it should be, returns nil, message,
+ * code. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,7 @@
 typedef struct save_list {
   int n, cap;
   const char **names;
-  ac_tensor **tensors;
+  lac_list *tensors; /* retained: whatever finalizers do meanwhile */
 } save_list;
 
 /* Calls fn for every key and value of the table at idx, through __pairs when it has one. */
@@ -41,7 +42,7 @@ static void each(lua_State *L, int idx, void (*fn)(lua_State *, lac_state *, voi
 
 static void count_one(lua_State *L, lac_state *S, void *arg) { (*(int *)arg)++; }
 
-/* Key at -2, value at -1. The anchor table (index 4) keeps names and copies alive. */
+/* Key at -2, value at -1. The anchor table (index 4) keeps names alive. */
 static void add_tensor(lua_State *L, lac_state *S, void *arg) {
   save_list *l = arg;
   char buf[96];
@@ -52,29 +53,29 @@ static void add_tensor(lua_State *L, lac_state *S, void *arg) {
   if (b == NULL || b->t == NULL)
     lac_error(L, S, AC_INVALID, "save: '%s' is no tensor but %s", name, lac_typename(L, -1, buf, sizeof buf));
   if (l->n == l->cap) lac_error(L, S, AC_STATE, "save: the table changed while it was read");
-  ac_tensor *t = b->t;
   lua_pushvalue(L, -2);
-  lua_rawseti(L, 4, 2 * l->n + 1);
-  if (!aci_is_contiguous(t) || t->device->kind != AC_DEV_CPU) {
-    ac_value v[3] = {{.kind = AC_T_TENSOR, .tensor = t}};
-    ac_device *cpu;
-    ac_err e;
-    if (ac_ctx_device(S->ctx, "cpu", &cpu, &e) != AC_OK) lac_raise(L, S, &e);
-    lac_box *c = lac_box_push(L, S);
-    if (t->device == cpu) {
-      lac_call_op(L, S, "clone", v, 1, c);
-    } else {
-      v[1] = (ac_value){.kind = AC_T_DTYPE, .dtype = (ac_dtype)t->dtype};
-      v[2] = (ac_value){.kind = AC_T_DEVICE, .device = cpu};
-      lac_call_op(L, S, "to", v, 3, c);
-    }
-    t = c->t;
+  lua_rawseti(L, 4, l->n + 1);
+  ac_tensor *t = b->t, **place = &l->tensors->t[l->tensors->n++];
+  ac_tensor_retain(t);
+  *place = t;
+  l->names[l->n++] = name;
+  if (aci_is_contiguous(t) && t->device->kind == AC_DEV_CPU) return;
+  ac_value v[3] = {{.kind = AC_T_TENSOR, .tensor = t}};
+  ac_device *cpu;
+  ac_err e;
+  if (ac_ctx_device(S->ctx, "cpu", &cpu, &e) != AC_OK) lac_raise(L, S, &e);
+  lac_box *c = lac_box_push(L, S);
+  if (t->device == cpu) {
+    lac_call_op(L, S, "clone", v, 1, c);
   } else {
-    lua_pushvalue(L, -1);
+    v[1] = (ac_value){.kind = AC_T_DTYPE, .dtype = (ac_dtype)t->dtype};
+    v[2] = (ac_value){.kind = AC_T_DEVICE, .device = cpu};
+    lac_call_op(L, S, "to", v, 3, c);
   }
-  lua_rawseti(L, 4, 2 * l->n + 2);
-  l->names[l->n] = name;
-  l->tensors[l->n++] = t;
+  ac_tensor_retain(c->t);
+  *place = c->t;
+  ac_tensor_release(t);
+  lua_pop(L, 1);
 }
 
 typedef struct meta_list {
@@ -98,17 +99,18 @@ static int save_grad_off(lua_State *L) {
   int n = 0, n_meta = 0;
   each(L, 2, count_one, S, &n);
   if (!lua_isnil(L, 3)) each(L, 3, count_one, S, &n_meta);
-  lua_createtable(L, 2 * n, 0); /* 4 */
+  lua_createtable(L, n, 0); /* 4 */
   save_list l = {.cap = n};
   l.names = lua_newuserdatauv(L, ((size_t)n + 1) * sizeof *l.names, 0);
-  l.tensors = lua_newuserdatauv(L, ((size_t)n + 1) * sizeof *l.tensors, 0);
+  l.tensors = lac_list_new(L, (size_t)n);
   meta_list m = {.cap = n_meta};
   m.keys = lua_newuserdatauv(L, ((size_t)n_meta + 1) * sizeof *m.keys, 0);
   m.values = lua_newuserdatauv(L, ((size_t)n_meta + 1) * sizeof *m.values, 0);
   each(L, 2, add_tensor, S, &l);
   if (!lua_isnil(L, 3)) each(L, 3, add_meta, S, &m);
   ac_err e;
-  ac_status st = ac_safetensors_write(path, l.n, l.names, l.tensors, m.n, m.keys, m.values, &e);
+  ac_status st = ac_safetensors_write(path, l.n, l.names, l.tensors->t, m.n, m.keys, m.values, &e);
+  lac_list_release(l.tensors);
   if (st == AC_IO || st == AC_NOT_FOUND) return lac_fail(L, &e);
   if (st != AC_OK) return lac_raise(L, S, &e);
   lua_pushboolean(L, 1);
@@ -334,7 +336,8 @@ static int tokens_len(lua_State *L) {
   return 1;
 }
 
-/* file:batch(offsets, length) -> i64 [#offsets, length]; offsets are 0-based tokens, a list or an i64 tensor */
+/* file:batch(offsets, length) -> i64 [#offsets, length]; offsets are 0-based tokens, a list or an i64
+ * tensor */
 static int tokens_batch(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_tokens *t = check_tokens(L, S);

@@ -5,9 +5,10 @@
  *     backward = function(ctx, dy) local x = ctx:saved_tensors() return dy * 3 * x * x end }
  *   y = Cube(x)
  *
- * forward runs without gradients; backward gets one gradient per result (zeros where none came) and returns one per argument of
- * forward, nil where there is none. What save_for_backward was given is held by the graph, not by Lua, freed as backward consumes it and checked
- * for changes in place; results among them are saved without their history, so that no cycle arises. Other fields of ctx are the script's own. */
+ * forward runs without gradients; backward gets one gradient per result (zeros where none came) and
+ * returns one per argument of forward, nil where there is none. What save_for_backward was given is held
+ * by the graph, not by Lua, freed as backward consumes it and checked for changes in place; results among
+ * them are saved without their history, so that no cycle arises. Other fields of ctx are the script's own. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -235,6 +236,8 @@ static ac_status record(lua_State *L, lac_state *S, node *n, int ctx, int first_
   n->out = calloc((size_t)n_res + 1, sizeof *n->out);
   if (n->in_arg == NULL || n->out == NULL) return AC_FAIL(e, OOM, "no memory for a gradient node");
   n->n_args = n_args;
+  /* first: from here on nothing runs the collector, whose finalizers could release an input */
+  AC_TRY(take_saved(L, n, ctx, first_out, n_res, e));
   for (int i = 0; i < n_args; i++) {
     const lac_box *b = lac_box_test(L, i + 1);
     if (b == NULL || b->t == NULL) continue;
@@ -243,13 +246,12 @@ static ac_status record(lua_State *L, lac_state *S, node *n, int ctx, int first_
   }
   for (int i = 0; i < n_res; i++) {
     const lac_box *b = lac_box_test(L, first_out + i);
-    if (b == NULL) continue;
+    if (b == NULL || b->t == NULL) continue;
     out_meta *m = &n->out[n->n_out];
     *m = (out_meta){.dtype = (ac_dtype)b->t->dtype, .device = b->t->device, .ndim = b->t->ndim};
     memcpy(m->shape, b->t->shape, (size_t)b->t->ndim * sizeof m->shape[0]);
     out[n->n_out++] = b->t;
   }
-  AC_TRY(take_saved(L, n, ctx, first_out, n_res, e));
   const ac_callback_node cb = {.struct_size = sizeof cb,
                                .name = n->name,
                                .backward = node_backward,

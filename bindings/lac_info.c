@@ -1,4 +1,5 @@
-/* What this build and this machine are: accel.params() and accel.features(), for accel-run env and bug reports. */
+/* What this build and this machine are: accel.params() and accel.features(), for accel-run env and bug
+ * reports. */
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
@@ -23,7 +24,8 @@ static void push_param(lua_State *L, const ac_params *p, const ac_param_info *i)
   }
 }
 
-/* accel.params(): list of {name, type, default, allowed, help, value, set}, then the ACCEL_* variables that mean nothing: {unknown} */
+/* accel.params(): list of {name, type, default, allowed, help, value, set}, then the ACCEL_* variables
+ * that mean nothing: {unknown} */
 static int params(lua_State *L) {
   static const char *const types[] = {"int", "bool", "size", "string", "float"};
   const ac_params *p = ac_ctx_params(lac_get(L)->ctx);

@@ -1,8 +1,9 @@
 /* accel.json: decode(text [, {wide_integers =}]) and encode(value [, {pretty =}]).
  *
- * Objects become tables with string keys, arrays tables that remember being arrays (metatable accel.json.array), so that an empty one is
- * written as it was read; null is dropped from objects and is accel.json.null in arrays. Encoding writes keys in sorted order; a table is an array
- * when it says so or holds exactly 1 .. n, and an object otherwise ({} is an object). */
+ * Objects become tables with string keys, arrays tables that remember being arrays (metatable
+ * accel.json.array), so that an empty one is written as it was read; null is dropped from objects and is
+ * accel.json.null in arrays. Encoding writes keys in sorted order; a table is an array when it says so or
+ * holds exactly 1 .. n, and an object otherwise ({} is an object). */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* accel.autocast: the region in which matrix products and their like run in a 16-bit dtype.
- *   local _ <close> = accel.autocast{dtype = "bf16"}      accel.autocast({dtype = "bf16"}, f, ...)      accel.autocast("cpu", ...)  */
+ *   local _ <close> = accel.autocast{dtype = "bf16"}      accel.autocast({dtype = "bf16"}, f, ...)      accel.autocast("cpu", ...) */
 #include "core/lac.h"
 
 static void restore(lua_State *L, lac_state *S, lac_guard *g) { ac_autocast_end(S->ctx, &g->was.cast); }

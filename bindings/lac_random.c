@@ -1,4 +1,5 @@
-/* Random numbers from Lua: accel.manual_seed, accel.Generator, states of generators as plain tables of integers. */
+/* Random numbers from Lua: accel.manual_seed, accel.Generator, states of generators as plain tables of
+ * integers. */
 #include "core/lac.h"
 
 static const char *const state_names[] = {"seed", "stream", "step", "ordinal", "row0", NULL};

@@ -1,6 +1,7 @@
-/* accel.scope(): what is born in it and not kept is released when it ends. For loops over big temporaries, where waiting for the collector
- * would cost memory. Boxes born in a scope form a list; the collector takes them out of it when it gets there first.
- *   local s <close> = accel.scope()        or        local y = accel.scope(function(s) ... return y end)  */
+/* accel.scope(): what is born in it and not kept is released when it ends. For loops over big temporaries,
+ * where waiting for the collector would cost memory. Boxes born in a scope form a list; the collector
+ * takes them out of it when it gets there first.
+ *   local s <close> = accel.scope()        or        local y = accel.scope(function(s) ... return y end) */
 #include "core/lac.h"
 
 static const char key_scope;
@@ -46,7 +47,8 @@ static int scope_close(lua_State *L) {
   return 0;
 }
 
-/* s:keep(t, ...) -> t, ...: they belong to the enclosing scope from now on. Lists of tensors are kept with what they hold. */
+/* s:keep(t, ...) -> t, ...: they belong to the enclosing scope from now on. Lists of tensors are kept with
+ * what they hold. */
 static void keep(lua_State *L, lac_state *S, lac_scope *s, int idx, int depth) {
   lac_box *b = lac_box_test(L, idx);
   if (b != NULL) {
@@ -74,7 +76,8 @@ static int scope_keep(lua_State *L) {
 
 static int call_done(lua_State *L, int status, lua_KContext base) { return lua_gettop(L) - (int)base; }
 
-/* accel.scope() -> scope for `local s <close> =`; accel.scope(f, ...) runs f(s, ...) and returns its results, kept. */
+/* accel.scope() -> scope for `local s <close> =`; accel.scope(f, ...) runs f(s, ...) and returns its
+ * results, kept. */
 static int scope_keep_results(lua_State *L, int status, lua_KContext base) {
   lac_state *S = lua_touserdata(L, LAC_STATE);
   lac_scope *s = lua_touserdata(L, (int)base);

@@ -1,8 +1,8 @@
 /* accel.step(): the step boundary, where generators advance, memory is collected and Ctrl-C is served.
  *
- * The host's first interrupt only sets a flag. At the next step it raises an error with code "interrupted" (traceback and all, so that
- * <close> variables run and a pcall may save and leave), or, after accel.on_interrupt("flag"), is left to the script to
- * ask for: accel.interrupted() is true from then on. */
+ * The host's first interrupt only sets a flag. At the next step it raises an error with code "interrupted"
+ * (traceback and all, so that <close> variables run and a pcall may save and leave), or, after
+ * accel.on_interrupt("flag"), is left to the script to ask for: accel.interrupted() is true from then on. */
 #include <string.h>
 
 #include "core/lac.h"

@@ -1,7 +1,8 @@
-/* Tensors as Lua values: fields (shape dtype device grad requires_grad ndim is_leaf grad_fn), indexing, operators, conversion to plain
- * Lua data, and the methods that are no ops. Methods and fields share one table, accel.Tensor: functions are methods, integers
- * number the fields; scripts may add methods to it.
- * t[i] is a view of the i-th slice (1-based, negative from the end), t[#t + 1] is nil, so that ipairs ends. */
+/* Tensors as Lua values: fields (shape dtype device grad requires_grad ndim is_leaf grad_fn), indexing,
+ * operators, conversion to plain Lua data, and the methods that are no ops. Methods and fields share one
+ * table, accel.Tensor: functions are methods, integers number the fields; scripts may add methods to it.
+ * t[i] is a view of the i-th slice (1-based, negative from the end), t[#t + 1] is nil, so that ipairs
+ * ends. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,8 +41,14 @@ void lac_call_random(lua_State *L, lac_state *S, const char *name, const ac_valu
     v[i] = i < n ? args[i] : p->has_default ? p->dflt : (ac_value){.kind = AC_T_NONE};
   }
   if (g != NULL && op->rng_arg >= 0) v[op->rng_arg] = (ac_value){.kind = AC_T_GENERATOR, .generator = g};
-  ac_status st;
-  LAC_RETRY(L, S, st, ac_call(S->ctx, op, v, r, &n_results, &e));
+  ac_status st = ac_call(S->ctx, op, v, r, &n_results, &e);
+  if (st == AC_OOM) { /* the collector may run finalizers that release tensors */
+    for (int i = 0; i < n; i++)
+      if (v[i].kind == AC_T_TENSOR) ac_tensor_retain(v[i].tensor);
+    if (lac_gc_oom(L, S)) st = ac_call(S->ctx, op, v, r, &n_results, &e);
+    for (int i = 0; i < n; i++)
+      if (v[i].kind == AC_T_TENSOR) ac_tensor_release(v[i].tensor);
+  }
   if (st != AC_OK) lac_raise(L, S, &e);
   for (int i = b != NULL ? 1 : 0; i < n_results; i++) ac_tensor_release(r[i].tensor);
   if (b != NULL) {
@@ -91,7 +98,9 @@ static int unknown_field(lua_State *L, lac_state *S, const char *key) {
 static ac_tensor *self_of(lua_State *L, lac_state *S) { return lac_check_tensor(L, S, 1, "self"); }
 
 /* t[i] -> view, or nil one past the end. */
-static int push_item(lua_State *L, lac_state *S, ac_tensor *t) {
+static int push_item(lua_State *L, lac_state *S) {
+  lac_box *b = lac_box_push(L, S); /* before t is read: the collector may run finalizers */
+  ac_tensor *t = self_of(L, S);
   if (t->ndim == 0)
     return lac_error(L, S, AC_INDEX, "index: a tensor of rank 0 has no elements to index; use t:item()");
   if (lua_isinteger(L, 2) && lua_tointeger(L, 2) == t->shape[0] + 1) return 0;
@@ -105,7 +114,7 @@ static int push_item(lua_State *L, lac_state *S, ac_tensor *t) {
     return lac_error(L, S, AC_INDEX, "index: %lld is out of range for dim 1 of shape %s", (long long)i,
                      aci_shape_str(t->ndim, t->shape, shape, sizeof shape));
   const ac_value v[3] = {tensor_value(t), {.kind = AC_T_DIM, .i = 0}, {.kind = AC_T_POS, .i = z}};
-  lac_call_op(L, S, "select", v, 3, lac_box_push(L, S));
+  lac_call_op(L, S, "select", v, 3, b);
   return 1;
 }
 
@@ -120,12 +129,12 @@ static int tensor_index(lua_State *L) {
     if (found != LUA_TNIL) return 1;
     return unknown_field(L, S, lua_tostring(L, 2));
   }
-  if (type == LUA_TNUMBER) return push_item(L, lac_get(L), self_of(L, S));
+  if (type == LUA_TNUMBER) return push_item(L, lac_get(L));
   return lac_error(L, S, AC_INDEX, "index: expected integer or name, got %s", luaL_typename(L, 2));
 }
 
 /* t[i] = v: copies into the slice. */
-static int set_item(lua_State *L, lac_state *S, ac_tensor *t) {
+static int set_item(lua_State *L, lac_state *S) {
   ac_scalar x;
   ac_tensor *src = NULL;
   char buf[96];
@@ -135,10 +144,10 @@ static int set_item(lua_State *L, lac_state *S, ac_tensor *t) {
                        lac_typename(L, 3, buf, sizeof buf));
     src = lac_check_tensor(L, S, 3, "value");
   }
-  if (push_item(L, S, t) == 0)
+  if (push_item(L, S) == 0)
     return lac_error(L, S, AC_INDEX, "index: %lld is out of range", (long long)lua_tointeger(L, 2));
   ac_value v[2] = {tensor_value(((lac_box *)lua_touserdata(L, -1))->t)};
-  if (src != NULL) v[1] = tensor_value(src);
+  if (src != NULL) v[1] = tensor_value(lac_check_tensor(L, S, 3, "value"));
   else v[1] = (ac_value){.kind = AC_T_SCALAR, .scalar = x};
   lac_call_op(L, S, src != NULL ? "copy_" : "fill_", v, 2, NULL);
   return 0;
@@ -149,7 +158,7 @@ static int tensor_newindex(lua_State *L) {
   ac_tensor *t = self_of(L, S);
   ac_err e;
   int id = 0;
-  if (lua_type(L, 2) == LUA_TNUMBER) return set_item(L, S, t);
+  if (lua_type(L, 2) == LUA_TNUMBER) return set_item(L, S);
   if (lua_type(L, 2) == LUA_TSTRING) {
     lua_pushvalue(L, 2);
     if (lua_rawget(L, lua_upvalueindex(3)) == LUA_TNUMBER) id = (int)lua_tointeger(L, -1);
@@ -207,7 +216,8 @@ static void push_nested(lua_State *L, const ac_tensor *t, const char *p, int dim
   }
 }
 
-/* Between open and close only memory can run out; the handle lies in a userdata so that even then nothing is lost. */
+/* Between open and close only memory can run out; the handle lies in a userdata so that even then nothing
+ * is lost. */
 static int reader_gc(lua_State *L) {
   aci_host_read *r = lua_touserdata(L, 1);
   aci_host_read_close(r);
@@ -329,17 +339,17 @@ static int tensor_tostring(lua_State *L) {
 
 /* ---- to ---- */
 
-/* Pushes t in another dtype or on another device: t's own box at idx when nothing changes and no copy was asked for. */
-static void convert(lua_State *L, lac_state *S, int idx, ac_tensor *t, ac_dtype dt, ac_device *d, bool copy) {
+/* Pushes the tensor at 1 in another dtype or on another device: itself when nothing changes and no copy was
+ * asked for. */
+static void convert(lua_State *L, lac_state *S, ac_dtype dt, ac_device *d, bool copy) {
+  lac_box *b = lac_box_push(L, S);
+  ac_tensor *t = self_of(L, S);
   bool same = dt == (ac_dtype)t->dtype && d == t->device;
-  if (same && !copy) {
-    lua_pushvalue(L, idx);
-    return;
-  }
-  ac_value v[3] = {tensor_value(t), {.kind = AC_T_DTYPE, .dtype = dt}, {.kind = AC_T_DEVICE, .device = d}};
-  if (same) lac_call_op(L, S, "clone", v, 1, lac_box_push(L, S));
-  else if (d == t->device) lac_call_op(L, S, "cast", v, 2, lac_box_push(L, S));
-  else lac_call_op(L, S, "to", v, 3, lac_box_push(L, S));
+  const ac_value v[3] = {
+      tensor_value(t), {.kind = AC_T_DTYPE, .dtype = dt}, {.kind = AC_T_DEVICE, .device = d}};
+  if (!same) lac_call_op(L, S, "to", v, 3, b);
+  else if (copy) lac_call_op(L, S, "clone", v, 1, b);
+  else lua_pushvalue(L, 1);
 }
 
 /* t:to(dtype | device | tensor, ..., {dtype=, device=, copy=}) */
@@ -369,7 +379,7 @@ static int to(lua_State *L) {
   }
   lac_opt_dtype(&o, "dtype", &dt);
   d = lac_opt_device(&o, "device", d);
-  convert(L, S, 1, t, dt, d, lac_opt_bool(&o, "copy", false));
+  convert(L, S, dt, d, lac_opt_bool(&o, "copy", false));
   return 1;
 }
 
@@ -377,7 +387,7 @@ static int to(lua_State *L) {
 static int to_dtype(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_tensor *t = self_of(L, S);
-  convert(L, S, 1, t, (ac_dtype)lua_tointeger(L, lua_upvalueindex(3)), t->device, false);
+  convert(L, S, (ac_dtype)lua_tointeger(L, lua_upvalueindex(3)), t->device, false);
   return 1;
 }
 
@@ -387,7 +397,7 @@ static int to_cpu(lua_State *L) {
   ac_device *cpu;
   ac_err e;
   if (ac_ctx_device(S->ctx, "cpu", &cpu, &e) != AC_OK) return lac_raise(L, S, &e);
-  convert(L, S, 1, t, (ac_dtype)t->dtype, cpu, false);
+  convert(L, S, (ac_dtype)t->dtype, cpu, false);
   return 1;
 }
 

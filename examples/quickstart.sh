@@ -5,7 +5,7 @@
 #
 #   sh examples/quickstart.sh [arguments of examples/train_gpt.lua]
 #
-# Run it again: installing and building find nothing to do.
+# Run again, it finds nothing to install, to build or to train: it loads the trained model and samples from it.
 set -eu
 cd "$(dirname "$0")/.."
 . tests/support/packages.sh
@@ -14,14 +14,35 @@ REQUIRED="$REQUIRED libdnnl-dev"
 need_packages "$REQUIRED" "ninja-build"
 build_preset release
 
-say "Training: build/release/bin/accel-run examples/train_gpt.lua $*"
-build/release/bin/accel-run examples/train_gpt.lua "$@"
+out=build/quickstart
+train() {
+  say "build/release/bin/accel-run examples/train_gpt.lua $*"
+  status=0
+  build/release/bin/accel-run examples/train_gpt.lua "$@" || status=$?
+}
+
+if [ $# -gt 0 ]; then
+  train "$@"
+else
+  mkdir -p $out
+  status=3 # of train_gpt.lua: there is no checkpoint that fits
+  if [ -f $out/gpt.safetensors ]; then
+    say "Trained before: $out/gpt.safetensors (delete it to start anew)"
+    train --out $out/gpt.safetensors --svg $out/loss.svg --resume
+  fi
+  if [ $status -eq 3 ]; then
+    say "Training for about two minutes; Ctrl-C saves, and the next run goes on from there"
+    train --out $out/gpt.safetensors --svg $out/loss.svg
+  fi
+fi
+[ $status -eq 0 ] || exit $status
 
 say "Where things are"
-cat << 'END'
+cat << END
   build/release/bin/accel-run        runs any script: accel-run script.lua
   examples/train_gpt.lua             what just ran; --help names its options
-  stdlib/accel/models/gpt2.lua       the model
+  $out/                  the model and its loss curve, when no arguments were given
+  stdlib/accel/models/gpt2.lua       what the model is made of
   README.md                          what else there is
   sh tests/run.sh                    builds with tests and runs them
 END

@@ -31,11 +31,14 @@ local declared = {
   { "sample", "int", 400, "N", "characters to write at the end" },
   { "temperature", "number", 0.8, "X", "of the sampled text" },
   { "svg", "string", nil, "FILE", "write the loss curve here as well" },
-  epilog = "Exit status: 0 done, 1 error, 2 wrong usage, 3 checkpoint does not fit, 130 ended by Ctrl-C (saved).",
+  epilog = "Exit status: 0 done, 1 error, 2 wrong usage, 3 checkpoint does not fit, 130 Ctrl-C (saved).",
 }
 local o, files, given = accel.util.cli(declared)
 
-local function say(fmt, ...) print(select("#", ...) > 0 and fmt:format(...) or fmt) end
+local function say(fmt, ...)
+  io.stdout:write(select("#", ...) > 0 and fmt:format(...) or fmt, "\n")
+  io.stdout:flush()
+end
 
 local function stop_with(status, fmt, ...)
   io.stderr:write("train_gpt.lua: ", fmt:format(...), "\n")
@@ -126,13 +129,19 @@ if o.width % o.heads ~= 0 then accel.util.cli.fail(declared, "--width must be a 
 if math.min(n_train, n_val) < o.block + 2 then
   stop_with(1, "the text is too short: %d characters for windows of %d", n_train + n_val, o.block)
 end
+do -- better now than after two minutes
+  local probe, message = io.open(o.out .. ".probe", "wb")
+  if not probe then stop_with(1, "cannot write %s: %s", o.out, message) end
+  probe:close()
+  os.remove(o.out .. ".probe")
+end
 if o.dtype == "auto" then
-  -- Reduced precision pays once the products are large and the CPU multiplies bf16 tiles itself.
+  -- Reduced precision pays once the products are large and the CPU multiplies bf16 itself.
   o.dtype = "f32"
   if o.width >= 256 then
     local features = accel.features()
     for _, name in ipairs(features.cpu) do
-      if name == "amx-bf16" and features.onednn then o.dtype = "bf16" end
+      if (name == "amx-bf16" or name == "avx512bf16") and features.onednn then o.dtype = "bf16" end
     end
   end
 end
@@ -295,6 +304,9 @@ local bar = Progress { label = "train", unit = "tok" }
 started = accel.clock()
 local average, first_tokens = nil, tokens
 accel.on_interrupt "flag" -- Ctrl-C lets the step finish; a second one ends at once
+local function show(done, loss)
+  bar:update(done, tokens - first_tokens, { { "loss", loss }, last_val and { "val", last_val } or nil })
+end
 local evaluations, next_save = 10, accel.clock() + 60
 local next_eval = math.floor(fraction() * evaluations) + 1
 
@@ -313,11 +325,7 @@ while fraction() < 1 and not accel.interrupted() and not (o.stop and step >= o.s
     next_eval = math.floor(done * evaluations) + 1
     record_validation(4)
   end
-  if bar:due() then
-    local figures = { { "loss", average or loss:item() } }
-    if last_val then figures[2] = { "val", last_val } end
-    bar:update(done, tokens - first_tokens, figures)
-  end
+  if bar:due() then show(done, average or loss:item()) end
   if accel.clock() >= next_save then
     save()
     next_save = accel.clock() + 60
@@ -330,7 +338,7 @@ if accel.interrupted() or (o.stop and step >= o.stop and fraction() < 1) then
   say("stopped at step %d; saved in %s, --resume continues", step, o.out)
   os.exit(accel.interrupted() and 130 or 0, true)
 end
-bar:update(1, tokens - first_tokens, { { "loss", average or 0.0 } })
+if average then show(1, average) end
 bar:finish()
 
 -- Results ----------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
--- What a host changes in its Lua state before any script: text-only loading, sorted pairs, strict globals, where modules are found,
--- os.exit. Called once by ac_host_open with {lua_dir =, strict =, sorted_pairs =, exit = function or nil}.
+-- What a host changes in its Lua state before any script: text-only loading, sorted pairs, strict globals,
+-- where modules are found, os.exit. Called once by ac_host_open with {lua_dir =, strict =, sorted_pairs =,
+-- exit = function or nil}.
 local accel = ...
 
 -- Chunks are text. Lua's own functions take binary ones as well, which can crash the interpreter.
@@ -36,8 +37,8 @@ return function(options)
     package.path = ("%s/?.lua;%s/?/init.lua;%s"):format(options.lua_dir, options.lua_dir, package.path)
   end
   if options.sorted_pairs then
-    rawset(_G, "pairs", accel.chunk("pairs"))
+    rawset(_G, "pairs", accel.host_chunk("pairs"))
   end
   if options.exit then rawset(os, "exit", options.exit) end
-  if options.strict then accel.chunk("strict")(_G) end
+  if options.strict then accel.host_chunk("strict")(_G) end
 end

@@ -1,4 +1,5 @@
--- accel-run env: versions, machine, devices, optional parts, and every ACCEL_* parameter with its value and where that came from.
+-- accel-run env: versions, machine, devices, optional parts, and every ACCEL_* parameter with its value and
+-- where that came from.
 local accel = ...
 
 local function bytes(n)
@@ -23,7 +24,8 @@ return function(lua_dir)
   row("lua", "%s", _VERSION)
   row("compiler", "%s", f.compiler)
   row("library", "%s", lua_dir or "accel/init.lua was not found: require \"accel\" will fail")
-  row("cpu", "%d usable, %d threads, %s; kernels for %s", f.cpus, accel.num_threads(), table.concat(f.cpu, " "), f.isa)
+  local cpu = table.concat(f.cpu, " ")
+  row("cpu", "%d usable, %d threads, %s; kernels for %s", f.cpus, accel.num_threads(), cpu, f.isa)
   row("memory", "%s usable", f.memory > 0 and bytes(f.memory) or "unknown")
   local list = {}
   for _, name in ipairs(accel.devices()) do
@@ -38,10 +40,13 @@ return function(lua_dir)
   local width = 0
   for _, p in ipairs(params) do width = math.max(width, #p.name) end
   for _, p in ipairs(params) do
-    io.write(("%-" .. width .. "s  %-10s %-11s %s%s\n"):format(p.name, value_text(p), p.set and "environment" or "default", p.help,
-      p.allowed and (" [" .. p.allowed .. "]") or ""))
+    local origin = p.set and "environment" or "default"
+    local allowed = p.allowed and (" [" .. p.allowed .. "]") or ""
+    local line = ("%-" .. width .. "s  %-10s %-11s %s%s\n")
+    io.write(line:format(p.name, value_text(p), origin, p.help, allowed))
   end
   for _, u in ipairs(unknown) do
-    io.write(("%s is set but means nothing%s\n"):format(u.name, u.nearest and (" (did you mean %s?)"):format(u.nearest) or ""))
+    local near = u.nearest and (" (did you mean %s?)"):format(u.nearest) or ""
+    io.write(u.name, " is set but means nothing", near, "\n")
   end
 end

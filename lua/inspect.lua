@@ -1,10 +1,10 @@
--- accel.inspect(x [, {depth =, width =, items =}]): any value as text for people. Tables nested, in sorted order, cycles marked; tensors as
--- shape, dtype and statistics.
+-- accel.inspect(x [, {depth =, width =, items =}]): any value as text for people. Tables nested, in sorted
+-- order, cycles marked; tensors as shape, dtype and statistics.
 local accel = ...
 
 local KEYWORDS = {}
-for word in ([[and break do else elseif end false for function goto if in local nil not or repeat return then true until
-  while]]):gmatch("%a+") do KEYWORDS[word] = true end
+for word in ([[and break do else elseif end false for function goto if in local nil not or repeat return then
+  true until while]]):gmatch("%a+") do KEYWORDS[word] = true end
 
 local function number(x)
   if math.type(x) == "integer" then return ("%d"):format(x) end
@@ -27,11 +27,14 @@ local function tensor(t)
       local x = t:detach():to("f64")
       local mean = x:mean():item()
       local std = (x - mean):mul(x - mean):mean():item() ^ 0.5
-      return ("min %s max %s mean %s std %s"):format(number(x:neg():max():item() * -1), number(x:max():item()), number(mean), number(std))
+      local min, max = x:min():item(), x:max():item()
+      return ("min %s max %s mean %s std %s"):format(number(min), number(max), number(mean), number(std))
     end)
     if done then parts[#parts + 1] = stats end
   end
-  if t.requires_grad then parts[#parts + 1] = t.is_leaf and "requires_grad" or "grad_fn=" .. tostring(t.grad_fn) end
+  if t.requires_grad then
+    parts[#parts + 1] = t.is_leaf and "requires_grad" or "grad_fn=" .. tostring(t.grad_fn)
+  end
   return "tensor<" .. table.concat(parts, ", ") .. ">"
 end
 
@@ -92,6 +95,7 @@ return function(value, options)
       if info.what == "C" then return "<C function>" end
       return ("<function %s:%d>"):format(info.short_src, info.linedefined)
     end
+    if x == accel.json.null then return "null" end
     return tostring(x)
   end
 

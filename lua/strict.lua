@@ -1,6 +1,7 @@
--- Strict globals: reading one that was never assigned is an error that names the nearest. A main chunk declares by
--- assigning; an assignment from inside a function is a warning for scripts, and an error in the library and its tests, since it
--- is nearly always a forgotten `local`. rawset(_G, ...) and accel.global(name, value) declare without fuss.
+-- Strict globals: reading one that was never assigned is an error that names the nearest. A main chunk
+-- declares by assigning; an assignment from inside a function is a warning for scripts, and an error in the
+-- library and its tests, since it is nearly always a forgotten `local`. rawset(_G, ...) and
+-- accel.global(name, value) declare without fuss.
 local accel = ...
 
 local declared = {}
@@ -24,15 +25,16 @@ local function is_foreign(source)
 end
 
 local function is_library(source)
-  return source:find("^@.*/share/lua/5%.4/accel/") or source:find("^@.*/stdlib/accel/") or source:find("_test%.lua$")
+  return source:find("^@.*/share/lua/5%.4/accel/") or source:find("^@.*/stdlib/accel/")
+    or source:find("_test%.lua$")
 end
 
 local warned = {}
 
 local function undeclared_write(name, info)
   local place = ("%s:%d"):format(info.short_src, info.currentline)
-  local text = ("assignment to undeclared global '%s' inside a function (local %s? else assign it in the main chunk first)")
-    :format(tostring(name), tostring(name))
+  local text = ("assignment to undeclared global '%s' inside a function "
+    .. "(local %s? else assign it in the main chunk first)"):format(tostring(name), tostring(name))
   if is_library(info.source) then error(text, LEVEL) end
   if not warned[place] then
     warned[place] = true
@@ -50,12 +52,15 @@ return function(env)
     local info = debug.getinfo(2, "S")
     if info and is_foreign(info.source) then return nil end
     local near = type(name) == "string" and nearest(name)
-    error(("undeclared global '%s'%s"):format(tostring(name), near and (" (did you mean '%s'?)"):format(near) or ""), 2)
+    local hint = near and (" (did you mean '%s'?)"):format(near) or ""
+    error(("undeclared global '%s'%s"):format(tostring(name), hint), 2)
   end
   function meta.__newindex(t, name, value)
     if not declared[name] then
       local info = debug.getinfo(2, "Sl")
-      if info and info.what ~= "main" and info.what ~= "C" and not is_foreign(info.source) then undeclared_write(name, info) end
+      if info and info.what ~= "main" and info.what ~= "C" and not is_foreign(info.source) then
+        undeclared_write(name, info)
+      end
       declared[name] = true
     end
     rawset(t, name, value)

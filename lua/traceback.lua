@@ -1,4 +1,5 @@
--- Message and traceback of an error, with the tensors that each function held: name, dtype, shape. The host's message handler.
+-- Message and traceback of an error, with the tensors that each function held: name, dtype, shape. The host's
+-- message handler.
 local accel = ...
 
 local MAX_FRAMES, MAX_TENSORS = 24, 8
@@ -7,7 +8,8 @@ local function describe(t)
   local ok, text = pcall(function()
     local shape = {}
     for i, n in ipairs(t.shape) do shape[i] = ("%d"):format(n) end
-    return ("%s (%s)%s"):format(t.dtype, table.concat(shape, ", "), t.device == "cpu" and "" or " on " .. t.device)
+    local device = t.device == "cpu" and "" or " on " .. t.device
+    return ("%s (%s)%s"):format(t.dtype, table.concat(shape, ", "), device)
   end)
   return ok and text or "released"
 end
@@ -45,7 +47,9 @@ end
 
 local function name_of(info)
   if info.what == "main" then return "main chunk" end
-  if info.name then return ("%s '%s'"):format(info.namewhat ~= "" and info.namewhat or "function", info.name) end
+  if info.name then
+    return ("%s '%s'"):format(info.namewhat ~= "" and info.namewhat or "function", info.name)
+  end
   return ("function <%s:%d>"):format(info.short_src, info.linedefined)
 end
 
@@ -66,7 +70,7 @@ local function frames(level)
       local held = tensors(nil, level)
       if held then lines[#lines + 1] = "      " .. held end
     elseif shown > 0 and info.what == "C" and info.name then
-      lines[#lines + 1] = ("  [C]: in %s '%s'"):format(info.namewhat ~= "" and info.namewhat or "function", info.name)
+      lines[#lines + 1] = "  [C]: in " .. name_of(info)
     end
     level = level + 1
   end

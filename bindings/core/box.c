@@ -1,8 +1,9 @@
 /* Boxes: userdata that hold one reference to a tensor.
  *
- * A box is made empty with its metatable set, so that an error raised before it is filled costs nothing. __gc, __close and t:release()
- * are the same: the reference goes once. Leaves that require grad have one box per Lua state, found through a table with weak values
- * keyed by the tensor's address, so that parameters serve as table keys; tensor->ext says quickly whether a look is worth it. */
+ * A box is made empty with its metatable set, so that an error raised before it is filled costs nothing.
+ * __gc, __close and t:release() are the same: the reference goes once. Leaves that require grad have one
+ * box per Lua state, found through a table with weak values keyed by the tensor's address, so that
+ * parameters serve as table keys; tensor->ext says quickly whether a look is worth it. */
 #include "core/lac.h"
 
 static const char key_meta, key_leaves, key_sites;
@@ -122,7 +123,8 @@ lac_box *lac_box_test(lua_State *L, int idx) {
   return same ? b : NULL;
 }
 
-/* Script lines are numbered: text -> n and n -> text in one table. There are no more of them than lines in the scripts. */
+/* Script lines are numbered: text -> n and n -> text in one table. There are no more of them than lines in
+ * the scripts. */
 uint32_t lac_site_here(lua_State *L, lac_state *S) {
   uint32_t n = 0;
   luaL_checkstack(L, 6, "site");

@@ -1,10 +1,11 @@
 /* Lua functions that the core calls: hooks, custom gradients, functions of the host.
  *
- * A callback anchors its function in the registry. The core frees callbacks when the graph or the tensor that holds them goes, which may
- * be inside a finalizer or on another thread; so freeing only moves them to the hub's list, and the next call from Lua
- * unanchors them. The hub outlives the Lua state while callbacks do.
- * A callback runs on the thread whose call led to it. Its error is kept as a value and raised again by lac_raise, so that scripts
- * see their own error objects, with the traceback of the place that raised. */
+ * A callback anchors its function in the registry. The core frees callbacks when the graph or the tensor
+ * that holds them goes, which may be inside a finalizer or on another thread; so freeing only moves them
+ * to the hub's list, and the next call from Lua unanchors them. The hub outlives the Lua state while
+ * callbacks do. A callback runs on the thread whose call led to it. Its error is kept as a value and
+ * raised again by lac_raise, so that scripts see their own error objects, with the traceback of the place
+ * that raised. */
 #include <stdlib.h>
 
 #include "core/lac.h"
@@ -80,7 +81,8 @@ static int on_error(lua_State *L) {
   return 1;
 }
 
-/* (error value, lac_state, ac_err): keeps both. Runs protected, since printing the value may run a script's code. */
+/* (error value, lac_state, ac_err): keeps both. Runs protected, since printing the value may run a
+ * script's code. */
 static int keep_error(lua_State *L) {
   lac_state *S = lua_touserdata(L, 2);
   ac_err *e = lua_touserdata(L, 3);

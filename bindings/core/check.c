@@ -1,4 +1,5 @@
-/* Arguments of hand-written functions: each check returns the value or raises "bad argument #n 'name' to 'function' (...)". */
+/* Arguments of hand-written functions: each check returns the value or raises "bad argument #n 'name' to
+ * 'function' (...)". */
 #include <math.h>
 #include <string.h>
 
@@ -147,7 +148,8 @@ int64_t lac_check_pos(lua_State *L, lac_state *S, int idx, int64_t n, const char
   return z;
 }
 
-/* ---- lists of tensors that stay alive while the core works on them, whatever callbacks release meanwhile ---- */
+/* ---- lists of tensors that stay alive while the core works on them, whatever callbacks release meanwhile
+ * ---- */
 
 static int list_gc(lua_State *L) {
   lac_list *l = lua_touserdata(L, 1);
@@ -157,6 +159,16 @@ static int list_gc(lua_State *L) {
   }
   l->n = 0;
   return 0;
+}
+
+lac_list *lac_list_new(lua_State *L, size_t cap) {
+  lac_list *l = lua_newuserdatauv(L, sizeof *l + cap * sizeof l->t[0], 0);
+  l->n = 0;
+  lua_createtable(L, 0, 1);
+  lua_pushcfunction(L, list_gc);
+  lua_setfield(L, -2, "__gc");
+  lua_setmetatable(L, -2);
+  return l;
 }
 
 lac_list *lac_check_list(lua_State *L, lac_state *S, int idx, const char *name, bool nils) {
@@ -169,12 +181,7 @@ lac_list *lac_check_list(lua_State *L, lac_state *S, int idx, const char *name, 
         n = (lua_Unsigned)lua_tointeger(L, -2);
   }
   if (n > INT32_MAX / 16) lac_argerror(L, S, AC_INVALID, NULL, idx, name, "the list is too long");
-  lac_list *l = lua_newuserdatauv(L, sizeof *l + n * sizeof l->t[0], 0);
-  l->n = 0;
-  lua_createtable(L, 0, 1);
-  lua_pushcfunction(L, list_gc);
-  lua_setfield(L, -2, "__gc");
-  lua_setmetatable(L, -2);
+  lac_list *l = lac_list_new(L, n);
   for (lua_Unsigned i = 0; i < n; i++) {
     ac_tensor *t = NULL;
     if (single) {

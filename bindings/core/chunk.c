@@ -45,7 +45,7 @@ static int lazy(lua_State *L) {
   return lua_gettop(L);
 }
 
-/* accel.chunk(name): what lua/<name>.lua returned. For the host's own files. */
+/* accel.host_chunk(name): what lua/<name>.lua returned. For the host's own files. */
 static int chunk(lua_State *L) {
   lac_state *S = lac_get(L);
   lac_chunk(L, S, lac_check_string(L, S, 1, "name", NULL));
@@ -53,7 +53,7 @@ static int chunk(lua_State *L) {
 }
 
 void lac_open_chunks(lua_State *L, lac_state *S) {
-  static const luaL_Reg funcs[] = {{"chunk", chunk}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {{"host_chunk", chunk}, {NULL, NULL}};
   static const char *const names[] = {"pairs", "inspect", "traceback"};
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
     lac_push_upvalues(L);

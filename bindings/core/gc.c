@@ -1,12 +1,13 @@
-/* When Lua's collector runs for the sake of native memory: it sees handles of a few bytes, not what they hold.
+/* When Lua's collector runs for the sake of native memory: it sees handles of a few bytes, not what they
+ * hold.
  *
  * At module exits, the end of backward and at each step (accel.gc_check, all called through lac_gc_check):
  *   - a young collection once 32 MiB of native bytes were born since the last one (generational mode only: a step there is a young
  *     collection; in incremental mode, under a stock interpreter, growth alone decides);
  *   - a full one when live bytes stand 10 % + 64 MiB above those after the last full one.
- * Scripts without modules and steps are collected when results of 256 MiB were handed to Lua since. A device that runs out of memory
- * leads to a full collection, an empty cache and one more try. ACCEL_GC=exact: full at every check. ACCEL_GC=off: never
- * but when memory is short. */
+ * Scripts without modules and steps are collected when results of 256 MiB were handed to Lua since. A
+ * device that runs out of memory leads to a full collection, an empty cache and one more try.
+ * ACCEL_GC=exact: full at every check. ACCEL_GC=off: never but when memory is short. */
 #include <string.h>
 
 #include "core/lac.h"

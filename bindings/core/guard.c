@@ -1,5 +1,6 @@
-/* Modes that last until the end of a block: `local _ <close> = accel.no_grad()`, or for one function: accel.no_grad(f, ...).
- * A guard restores once: by __close, by :close(), or - with a warning - when it was forgotten and is collected. */
+/* Modes that last until the end of a block: `local _ <close> = accel.no_grad()`, or for one function:
+ * accel.no_grad(f, ...). A guard restores once: by __close, by :close(), or - with a warning - when it was
+ * forgotten and is collected. */
 #include "core/lac.h"
 
 static const char key_guard;

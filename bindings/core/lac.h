@@ -1,9 +1,11 @@
-/* What every file of the bindings shares: the state behind a Lua state, boxes, argument checks, errors, callbacks, collection.
+/* What every file of the bindings shares: the state behind a Lua state, boxes, argument checks, errors,
+ * callbacks, collection.
  *
- * Every C function of the bindings is a closure with upvalue 1 = the tensor metatable and upvalue 2 = the lac_state (a full userdata, so
- * that whoever can call still has it). Registry keys are addresses of statics. Order inside a function is fixed: check arguments, push
- * empty boxes, call the core, fill the boxes; nothing that may raise stands between the core and a box.
- * Functions raise on the lua_State they were called with, never on another one. */
+ * Every C function of the bindings is a closure with upvalue 1 = the tensor metatable and upvalue 2 = the
+ * lac_state (a full userdata, so that whoever can call still has it). Registry keys are addresses of
+ * statics. Order inside a function is fixed: check arguments, push empty boxes, call the core, fill the
+ * boxes; nothing that may raise stands between the core and a box. Functions raise on the lua_State they
+ * were called with, never on another one. */
 #ifndef LAC_LAC_H
 #define LAC_LAC_H
 #include <lauxlib.h>
@@ -36,7 +38,8 @@ typedef struct lac_scope {
   bool open;
 } lac_scope;
 
-/* What callbacks leave behind when the core frees them, maybe on another thread: emptied by lac_callbacks_drain. */
+/* What callbacks leave behind when the core frees them, maybe on another thread: emptied by
+ * lac_callbacks_drain. */
 typedef struct lac_hub {
   _Atomic int ref;
   _Atomic bool closed;
@@ -82,7 +85,8 @@ void lac_setfuncs(lua_State *L, lac_state *S, const luaL_Reg *funcs);
 void lac_pushfunction(lua_State *L, lac_state *S, lua_CFunction f);
 /* Pushes both upvalues: metatable, state. */
 void lac_push_upvalues(lua_State *L);
-/* Makes the state of a Lua state, still without a context, and pushes it. It frees the context that is put in. */
+/* Makes the state of a Lua state, still without a context, and pushes it. It frees the context that is put
+ * in. */
 lac_state *lac_state_new(lua_State *L);
 /* Registry field that leads luaopen_accel_core to the ac_ctx_options of a host (light userdata). */
 #define LAC_OPTIONS "accel.ctx_options"
@@ -123,7 +127,8 @@ static inline void lac_charge(lac_state *S, const ac_tensor *t) {
 
 /* ---- raise.c ---- */
 void lac_raise_open(lua_State *L);
-/* Raises the error (does not return): message "train.lua:12: op: message", fields code, message, op, where, traceback. */
+/* Raises the error (does not return): message "train.lua:12: op: message", fields code, message, op,
+ * where, traceback. */
 int lac_raise(lua_State *L, lac_state *S, const ac_err *e);
 int lac_error(lua_State *L, lac_state *S, ac_status code, const char *fmt, ...) AC_PRINTF(4, 5);
 /* "bad argument #2 'dim' to 'sum' (expected ...)"; arg 0: an option. fn NULL: the running function's name. */
@@ -149,7 +154,8 @@ ac_dtype lac_check_dtype(lua_State *L, lac_state *S, int idx, const char *name);
 ac_device *lac_check_device(lua_State *L, lac_state *S, int idx, const char *name);
 ac_generator *lac_check_generator(lua_State *L, lac_state *S, int idx, const char *name);
 void lac_check_function(lua_State *L, lac_state *S, int idx, const char *name);
-/* Extents from a table at idx or from numbers at idx, idx+1, ... up to last; returns ndim and the index after the last one read. */
+/* Extents from a table at idx or from numbers at idx, idx+1, ... up to last; returns ndim and the index
+ * after the last one read. */
 int lac_check_shape(lua_State *L, lac_state *S, int idx, int last, const char *name, int64_t *shape,
                     int *next);
 /* 1-based position among n (negative from the end) -> 0-based; INDEX error otherwise. */
@@ -162,7 +168,8 @@ typedef struct lac_opts {
   lac_state *S;
   int idx; /* 0: none given */
 } lac_opts;
-/* The table at idx (nil or none: no options). names ends with NULL; an unknown key raises and names the nearest. */
+/* The table at idx (nil or none: no options). names ends with NULL; an unknown key raises and names the
+ * nearest. */
 lac_opts lac_opts_open(lua_State *L, lac_state *S, int idx, const char *const *names);
 void lac_open_opts(lua_State *L, lac_state *S); /* accel.nearest */
 /* Is the value at idx a table of options (string keys) and not a list? */
@@ -190,8 +197,8 @@ typedef struct lac_callback {
 lac_callback *lac_callback_new(lua_State *L, lac_state *S, int idx);
 void lac_callback_free(void *callback); /* any thread */
 void lac_callbacks_drain(lua_State *L, lac_state *S);
-/* Runs body(arg as a light userdata) protected on the thread whose call led here. Its error is kept for lac_raise. Nothing else may touch Lua
- * between the core and a callback, since anything may raise. */
+/* Runs body(arg as a light userdata) protected on the thread whose call led here. Its error is kept for
+ * lac_raise. Nothing else may touch Lua between the core and a callback, since anything may raise. */
 ac_status lac_protect(lac_state *S, lua_CFunction body, void *arg, ac_err *e);
 /* Around core functions that may call back: returns what S->now was. */
 static inline lua_State *lac_enter(lua_State *L, lac_state *S) {
@@ -200,12 +207,14 @@ static inline lua_State *lac_enter(lua_State *L, lac_state *S) {
   return was;
 }
 static inline void lac_leave(lac_state *S, lua_State *was) { S->now = was; }
-/* One tensor or a list of them at idx -> *n retained references in a userdata that is pushed; give them back with lac_list_release. */
+/* One tensor or a list of them at idx -> *n retained references in a userdata that is pushed; give them
+ * back with lac_list_release. */
 typedef struct lac_list {
   int n;
   ac_tensor *t[]; /* entries may be NULL where nils are allowed */
 } lac_list;
 lac_list *lac_check_list(lua_State *L, lac_state *S, int idx, const char *name, bool nils);
+lac_list *lac_list_new(lua_State *L, size_t cap); /* empty, pushed; the caller stays within cap */
 void lac_list_release(lac_list *l);
 lac_hub *lac_hub_new(void);
 void lac_hub_release(lac_hub *h);
@@ -226,7 +235,8 @@ void lac_guard_open(lua_State *L, lac_state *S);
 /* Pushes a guard whose restore runs once. */
 lac_guard *lac_guard_push(lua_State *L, lac_state *S, const char *name,
                           void (*restore)(lua_State *, lac_state *, lac_guard *));
-/* The guard on top as the result; or, with a function at fn, runs it with the arguments after it and returns its results. */
+/* The guard on top as the result; or, with a function at fn, runs it with the arguments after it and
+ * returns its results. */
 int lac_guard_finish(lua_State *L, int fn);
 
 /* ---- gc.c ---- */
@@ -269,7 +279,8 @@ void lac_open_scope(lua_State *L, lac_state *S);
 void lac_open_step(lua_State *L, lac_state *S);
 void lac_open_info(lua_State *L, lac_state *S);
 
-/* Calls a built-in op by name with ready values; raises. Results are put into b (one result), or dropped when it is args[0]. */
+/* Calls a built-in op by name with ready values; raises. Results are put into b (one result), or dropped
+ * when it is args[0]. */
 void lac_call_op(lua_State *L, lac_state *S, const char *name, const ac_value *args, int n, lac_box *b);
 /* The same with a generator in place of the context's own (NULL). */
 void lac_call_random(lua_State *L, lac_state *S, const char *name, const ac_value *args, int n,

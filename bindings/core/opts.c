@@ -1,4 +1,5 @@
-/* Tables of declared options at the end of the arguments: an unknown key is an error that names the nearest one. */
+/* Tables of declared options at the end of the arguments: an unknown key is an error that names the
+ * nearest one. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* Where the Lua files of the library are: found from the place of this library, so that a build folder and an installation that was moved
- * both work. */
+/* Where the Lua files of the library are: found from the place of this library, so that a build folder and
+ * an installation that was moved both work. */
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>

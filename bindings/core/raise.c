@@ -1,8 +1,9 @@
 /* From ac_err to Lua errors.
  *
- * An error of accel is a table: code ("shape"), message, op, where ("train.lua:12"), traceback. It prints as "where: op: message", and the
- * methods of strings work on that text, so that scripts may treat it as the string they expect from Lua. The line named is
- * the nearest one of the caller's own: frames of the library itself are passed over (the traceback has them all). */
+ * An error of accel is a table: code ("shape"), message, op, where ("train.lua:12"), traceback. It prints
+ * as "where: op: message", and the methods of strings work on that text, so that scripts may treat it as
+ * the string they expect from Lua. The line named is the nearest one of the caller's own: frames of the
+ * library itself are passed over (the traceback has them all). */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -73,7 +74,16 @@ int lac_raise(lua_State *L, lac_state *S, const ac_err *e) {
     S->pending = LUA_NOREF;
     return lua_error(L);
   }
-  lac_push_error(L, S, e, true);
+  if (e->op[0] == 0) { /* not an op: the function that was called */
+    ac_err named = *e;
+    lua_Debug ar;
+    if (lua_getstack(L, 0, &ar) && lua_getinfo(L, "n", &ar) && ar.name != NULL && ar.namewhat[0] != 'h' &&
+        strcmp(ar.namewhat, "metamethod") != 0)
+      snprintf(named.op, sizeof named.op, "%s", ar.name);
+    lac_push_error(L, S, &named, true);
+  } else {
+    lac_push_error(L, S, e, true);
+  }
   return lua_error(L);
 }
 
@@ -83,7 +93,8 @@ int lac_error(lua_State *L, lac_state *S, ac_status code, const char *fmt, ...) 
   va_start(ap, fmt);
   vsnprintf(e.msg, sizeof e.msg, fmt, ap);
   va_end(ap);
-  return lac_raise(L, S, &e);
+  lac_push_error(L, S, &e, true);
+  return lua_error(L);
 }
 
 int lac_argerror(lua_State *L, lac_state *S, ac_status code, const char *fn, int arg, const char *name,

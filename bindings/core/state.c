@@ -1,5 +1,6 @@
-/* What stands behind a Lua state: made by luaopen_accel_core or by ac_host_open, found through the registry, freed last when the
- * Lua state closes (it was marked for finalization first, so boxes go before it). */
+/* What stands behind a Lua state: made by luaopen_accel_core or by ac_host_open, found through the
+ * registry, freed last when the Lua state closes (it was marked for finalization first, so boxes go before
+ * it). */
 #include <stdlib.h>
 
 #include "core/lac.h"

@@ -1,4 +1,5 @@
-/* accel-run: what its files share. The program uses the embedding API only (accel/host.h and the public headers). */
+/* accel-run: what its files share. The program uses the embedding API only (accel/host.h and the public
+ * headers). */
 #ifndef APP_APP_H
 #define APP_APP_H
 #include "accel/host.h"

@@ -13,8 +13,8 @@
 
 static int finish(ac_host *h, int code) {
   ac_host_close(h);
-  if (fflush(stdout) != 0 && code == APP_OK) {
-    perror("accel-run: writing to stdout");
+  if ((fflush(stdout) != 0 || ferror(stdout)) && code == APP_OK) { /* print flushes, and says nothing */
+    fputs("accel-run: writing to stdout failed\n", stderr);
     code = APP_SCRIPT;
   }
   return code;
@@ -35,7 +35,7 @@ static ac_status script_exit(void *user, ac_ctx *c, int n_args, const ac_host_va
 static ac_status run(ac_host *h, const app_options *o, ac_err *e) {
   if (o->command == APP_ENV)
     return ac_host_run_string(h,
-                              "require('accel.core').chunk('env')(package.searchpath('accel', package.path))",
+                              "require('accel.core').host_chunk('env')(package.searchpath('accel', package.path))",
                               "env", 0, NULL, e);
   if (o->code != NULL)
     return ac_host_run_string(h, o->code, "-e", o->n_args, (const char *const *)o->args, e);

@@ -1,5 +1,5 @@
-/* The command line: accel-run [options] script [args], accel-run env. One table holds every option; dashes and underscores in names are
- * the same. What follows the script is the script's. */
+/* The command line: accel-run [options] script [args], accel-run env. One table holds every option; dashes
+ * and underscores in names are the same. What follows the script is the script's. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

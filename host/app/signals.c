@@ -1,6 +1,6 @@
-/* Ctrl-C and SIGTERM. The first sets a flag that the next accel.step() serves: a script gets a chance to save and end. The second stops Lua
- * where it is; if that did not end the process within half a second (a long kernel, a pcall that swallowed the error), or at a third,
- * the signal's default action does. */
+/* Ctrl-C and SIGTERM. The first sets a flag that the next accel.step() serves: a script gets a chance to
+ * save and end. The second stops Lua where it is; if that did not end the process within half a second (a
+ * long kernel, a pcall that swallowed the error), or at a third, the signal's default action does. */
 #include <signal.h>
 #include <string.h>
 #include <sys/time.h>

@@ -216,8 +216,8 @@ static ac_status serve(run *r, entry *t, ac_err *e) {
   }
   for (int k = 0; k < n->n_edges; k++) {
     if (n->edge[k].node != NULL && st == AC_OK) {
-      entry *to = find(r, n->edge[k].node);
-      if (din[k] != NULL && to->needed) {
+      entry *to = find(r, n->edge[k].node); /* NULL behind the inputs of a run `within` */
+      if (din[k] != NULL && to != NULL && to->needed) {
         st = fit(r, n, k, &din[k], e);
         if (st == AC_OK) {
           ac_tensor *v = din[k];
@@ -225,7 +225,7 @@ static ac_status serve(run *r, entry *t, ac_err *e) {
           st = add_to(r, &to->g[n->edge[k].nr], v, e);
         }
       }
-      if (st == AC_OK) st = arrive(r, to, e);
+      if (st == AC_OK && to != NULL) st = arrive(r, to, e);
     }
     ac_tensor_release(din[k]);
   }

@@ -1,10 +1,12 @@
-/* Elementary functions of f32 for kernels: branch-free, so that a loop over them becomes vector code, and the same bits
- * on every ISA, because the only roundings are those written here (explicit fma; the build forbids contraction).
+/* Elementary functions of f32 for kernels: branch-free, so that a loop over them becomes vector code, and the
+ * same bits on every ISA, because the only roundings are those written here (explicit fma; the build forbids
+ * contraction).
  *
- * Called from the scalar formulas of ops through the type-generic names at the end (m_exp(x), m_tanh(x), ...): float
- * takes these functions, double takes libm. Errors against the exact result: log 0.8 ulp, exp erf 1.1, expm1 log1p tanh
- * 1.5, sin cos 1.6, sigmoid 2.3, pow 0.6; conversions are exact or round to nearest even. Infinities, NaN,
- * denormals and signed zeros come out as in C's Annex F. Needs the default rounding mode, and neither FTZ nor DAZ. */
+ * Called from the scalar formulas of ops through the type-generic names at the end (m_exp(x), m_tanh(x),
+ * ...): float takes these functions, double takes libm. Errors against the exact result: log 0.8 ulp, exp
+ * erf 1.1, expm1 log1p tanh 1.5, sin cos 1.6, sigmoid 2.3, pow 0.6; conversions are exact or round to nearest
+ * even. Infinities, NaN, denormals and signed zeros come out as in C's Annex F. Needs the default rounding
+ * mode, and neither FTZ nor DAZ. */
 #ifndef ACI_VMATH_H
 #define ACI_VMATH_H
 #include <math.h>
@@ -217,7 +219,8 @@ typedef struct aci_angle {
 
 /* Payne-Hanek for every |x|: the 24-bit significand times a 96-bit window of 2/pi, modulo 4, in integers. */
 ACI_VM aci_angle aci_reduce_angle(float x) {
-  static const uint32_t two_over_pi[8] = {0, 0xa2f9836e, 0x4e441529, 0xfc2757d1, 0xf534ddc0, 0xdb629599, 0x3c439041, 0xfe5163ab};
+  static const uint32_t two_over_pi[8] = {0,          0xa2f9836e, 0x4e441529, 0xfc2757d1,
+                                          0xf534ddc0, 0xdb629599, 0x3c439041, 0xfe5163ab};
   uint32_t u = aci_bits32(x) & 0x7fffffffu;
   uint32_t e = u >> 23;
   e = e < 126u ? 126u : e;
@@ -347,8 +350,8 @@ ACI_VM double aci_sigmoid(double x) {
 }
 
 #ifndef __cplusplus
-#define ACI_VM1(x, f32, f64) _Generic((x), double: f64, default: f32)(x)
-#define ACI_VM2(a, b, f32, f64) _Generic((a) + (b), double: f64, default: f32)(a, b)
+#define ACI_VM1(x, f32, f64) _Generic((x), double : f64, default : f32)(x)
+#define ACI_VM2(a, b, f32, f64) _Generic((a) + (b), double : f64, default : f32)(a, b)
 #define m_exp(x) ACI_VM1(x, aci_expf, exp)
 #define m_expm1(x) ACI_VM1(x, aci_expm1f, expm1)
 #define m_log(x) ACI_VM1(x, aci_logf, log)
@@ -365,7 +368,7 @@ ACI_VM double aci_sigmoid(double x) {
 #define m_ceil(x) ACI_VM1(x, __builtin_ceilf, __builtin_ceil)
 #define m_trunc(x) ACI_VM1(x, __builtin_truncf, __builtin_trunc)
 #define m_rint(x) ACI_VM1(x, __builtin_rintf, __builtin_rint)
-#define m_fma(a, b, c) _Generic((a) + (b) + (c), double: __builtin_fma, default: __builtin_fmaf)(a, b, c)
+#define m_fma(a, b, c) _Generic((a) + (b) + (c), double : __builtin_fma, default : __builtin_fmaf)(a, b, c)
 #define m_max(a, b) ACI_VM2(a, b, aci_maxf, aci_max)
 #define m_min(a, b) ACI_VM2(a, b, aci_minf, aci_min)
 #define m_copysign(a, b) ACI_VM2(a, b, __builtin_copysignf, __builtin_copysign)

@@ -12,14 +12,16 @@ static ac_status name_op(const ac_op *op, ac_status st, ac_err *e) {
 }
 
 /* Storage of each tensor argument must exist and be on one device; that device runs the op. */
-static ac_status find_device(ac_frame *f, ac_err *e) {
+static ac_status find_device(ac_frame *f, bool *provided, ac_err *e) {
   ac_device *dev = NULL;
+  *provided = false;
   for (int i = 0; i < f->n_args; i++) {
     const ac_value *v = &f->args[i];
     int n = v->kind == AC_T_TENSOR ? 1 : v->kind == AC_T_TENSORS ? v->n : 0;
     ac_tensor *const *ts = v->kind == AC_T_TENSOR ? &v->tensor : v->kind == AC_T_TENSORS ? v->tensors : NULL;
     for (int j = 0; j < n; j++) {
       if (ts[j] == NULL) return AC_FAIL(e, INVALID, "argument %d is NULL", i + 1);
+      *provided |= ts[j]->storage->provider != NULL;
       if (dev == NULL) {
         dev = ts[j]->device;
       } else if (ts[j]->device != dev && (ts[j]->device->kind != dev->kind || ts[j]->device->index != dev->index)) {
@@ -133,7 +135,7 @@ static void bump(ac_tensor *t, bool written) {
   if (written) atomic_fetch_add_explicit(&t->storage->version, 1, memory_order_relaxed);
 }
 
-static ac_status launch(ac_frame *f, ac_err *e) {
+static ac_status launch(ac_frame *f, bool provided, ac_err *e) {
   bool alloc_only = f->device->kind == AC_DEV_META;
   ac_kernel k = alloc_only ? NULL : f->op->kernel[f->device->kind];
   bool needs_kernel = !alloc_only && (f->n_out == 0 || f->op->mutates != 0); /* else: all results are views */
@@ -144,6 +146,7 @@ static ac_status launch(ac_frame *f, ac_err *e) {
     needs_kernel = !alloc_only;
   }
   if (k == NULL) return needs_kernel ? missing_kernel(f, e) : AC_OK;
+  if (__builtin_expect(!provided, 1)) return k(f, e);
   AC_TRY(acquire_all(f, e));
   ac_status st = k(f, e);
   each_storage(f, release, f->n_args);
@@ -172,7 +175,8 @@ static ac_status run_composed(ac_ctx *c, const ac_op *op, const ac_value *args, 
 static ac_status run(ac_frame *f, ac_value *args, ac_value *results, int *n_results, ac_expr *x, ac_err *e) {
   ac_ctx *c = f->ctx;
   const ac_op *op = f->op;
-  AC_TRY(find_device(f, e));
+  bool provided;
+  AC_TRY(find_device(f, &provided, e));
   f->team = f->device->team;
   if (__builtin_expect(op->mutates != 0, 0)) AC_TRY(guard_overlap(f, args, x, e));
   if (op->rng_arg >= 0) {
@@ -185,7 +189,7 @@ static ac_status run(ac_frame *f, ac_value *args, ac_value *results, int *n_resu
   if (op->mutates != 0 && c->ag_check != NULL) AC_TRY(c->ag_check(c, f, e));
   for (int i = 0; i < c->n_observers; i++)
     if (c->observer[i].before != NULL) c->observer[i].before(c->observer[i].user, f);
-  ac_status st = launch(f, e);
+  ac_status st = launch(f, provided, e);
   for (int i = 0; i < c->n_observers; i++) c->observer[i].after(c->observer[i].user, f, st);
   AC_TRY(st);
   if (op->rng_arg >= 0) {
@@ -211,7 +215,7 @@ ac_status ac_call(ac_ctx *c, const ac_op *op, const ac_value *args, ac_value *re
   ac_status st = AC_OK;
   ac_value copy[AC_MAX_ARGS];
   const int n = op->n_params;
-  for (int i = 0; i < n; i++) copy[i] = args[i];
+  for (int i = 0; i < n; i++) copy[i] = args[i].kind == AC_T_NONE && (op->defaults >> i & 1) ? op->sig->param[i].dflt : args[i];
 
   ac_expr x;
   ac_expr_init(&x, c, e);
@@ -221,6 +225,7 @@ ac_status ac_call(ac_ctx *c, const ac_op *op, const ac_value *args, ac_value *re
   }
   if (d->shape == NULL) { /* composed only: the inner calls check, allocate and record */
     st = run_composed(c, op, copy, results, n_results, e);
+    if (st != AC_OK && e != NULL) e->op[0] = 0; /* named after what was called, not after what it is made of */
     goto done;
   }
   ac_frame f;

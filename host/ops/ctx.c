@@ -72,6 +72,7 @@ void aci_op_parse(ac_op *op) {
   for (int i = 0; i < s->n_params; i++) {
     ac_type t = s->param[i].type;
     if (s->param[i].mutates) op->mutates |= 1u << i;
+    if (s->param[i].has_default && !s->param[i].optional) op->defaults |= 1u << i;
     if (t == AC_T_TENSOR || t == AC_T_TENSORS || t == AC_T_OPERAND) op->tensor_args |= 1u << i;
     if (t == AC_T_GENERATOR) op->rng_arg = (int8_t)i;
   }

@@ -21,6 +21,7 @@ struct ac_op {
   uint8_t n_params, n_results;
   int8_t rng_arg;          /* parameter of type generator, -1 */
   uint32_t mutates;        /* bit per parameter */
+  uint32_t defaults;       /* bit per parameter that has a default and may not be none */
   uint32_t tensor_args;    /* bit per parameter that may hold tensors */
   ac_kernel kernel[AC_DEV_KINDS];
 };

@@ -1,4 +1,5 @@
 /* What shape rules call: making outputs, reading dims, promoting dtypes. */
+#include <math.h>
 #include <stdio.h>
 
 #include "ops/op.h"
@@ -13,8 +14,13 @@ static ac_status push(ac_frame *f, ac_tensor *t, ac_err *e) {
 }
 
 ac_status ac_frame_out(ac_frame *f, ac_dtype dt, int ndim, const int64_t *shape, ac_err *e) {
-  AC_TRY(aci_shape_check(ndim, shape, e));
-  return push(f, aci_tensor_shell(f->device, dt, ndim, shape), e);
+  ac_tensor *t = ndim <= AC_MAX_DIMS ? aci_tensor_shell(f->device, dt, ndim, shape) : NULL;
+  if (t == NULL || t->numel < 0) {
+    ac_tensor_release(t);
+    AC_TRY(aci_shape_check(ndim, shape, e));
+    t = NULL;
+  }
+  return push(f, t, e);
 }
 
 ac_status ac_frame_out_strided(ac_frame *f, ac_dtype dt, int ndim, const int64_t *shape, const int64_t *stride, ac_err *e) {
@@ -106,6 +112,12 @@ static int category(ac_dtype d) { return d == AC_BOOL ? 0 : ac_dtype_is_float(d)
 
 /* Dimensioned tensors decide; rank-0 tensors, then numbers, only when theirs is a higher category (torch.result_type). */
 ac_dtype ac_frame_promote(const ac_frame *f, int first, int last) {
+  if (f->args[first].kind == AC_T_TENSOR && f->args[first].tensor->ndim > 0) { /* tensors of one dtype, the common case */
+    ac_dtype d = (ac_dtype)f->args[first].tensor->dtype;
+    int i = first + 1;
+    while (i <= last && f->args[i].kind == AC_T_TENSOR && f->args[i].tensor->dtype == d) i++;
+    if (i > last) return d;
+  }
   bool have[3] = {false, false, false};
   ac_dtype dt[3] = {AC_BOOL, AC_BOOL, AC_BOOL};
   for (int i = first; i <= last; i++) {
@@ -138,4 +150,11 @@ ac_dtype ac_frame_promote(const ac_frame *f, int first, int last) {
 ac_status aci_shape_like0(ac_frame *f, ac_err *e) {
   const ac_tensor *x = f->args[0].tensor;
   return ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, x->shape, e);
+}
+
+ac_status aci_factor_check(const ac_frame *f, int arg, ac_dtype dt, ac_err *e) {
+  ac_scalar s = f->args[arg].scalar;
+  if (ac_dtype_is_float(dt) || s.kind != AC_SCALAR_FLOAT || (fabs(s.f) < 0x1p53 && s.f == trunc(s.f))) return AC_OK;
+  return AC_FAIL(e, DTYPE, "%s is %g, but the result is %s: integers need an integer factor", aci_op_sig(f->op)->param[arg].name, s.f,
+                 ac_dtype_name(dt));
 }

@@ -27,5 +27,7 @@ static inline int64_t aci_scalar_i(ac_scalar s) { return s.kind == AC_SCALAR_FLO
 
 /* Common shape rules: output like argument 0, in its dtype. */
 ac_status aci_shape_like0(ac_frame *f, ac_err *e);
+/* A factor such as alpha: for integers it must be one, or it would be cut to 0. DTYPE names the parameter. */
+ac_status aci_factor_check(const ac_frame *f, int arg, ac_dtype dt, ac_err *e);
 
 #endif

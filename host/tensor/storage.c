@@ -1,13 +1,16 @@
 /* Storages: who owns the bytes, how many tensors look at them, and the version that in-place writes raise. Called by tensor.c,
  * by files and by everything that brings memory of its own. */
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/small.h"
 #include "tensor/tensor_impl.h"
 
 static ac_status make(ac_device *d, size_t bytes, ac_storage **out, ac_err *e) {
-  ac_storage *s = calloc(1, sizeof *s);
+  ac_storage *s = aci_small_alloc(sizeof *s);
   *out = s;
   if (s == NULL) return AC_FAIL(e, OOM, "no memory for a storage's head");
+  memset(s, 0, sizeof *s);
   atomic_init(&s->ref, 1);
   s->bytes = bytes;
   s->device = d;
@@ -17,7 +20,7 @@ static ac_status make(ac_device *d, size_t bytes, ac_storage **out, ac_err *e) {
 
 static void unmake(ac_storage *s) {
   ac_device_release(s->device);
-  free(s);
+  aci_small_free(s, sizeof *s);
 }
 
 ac_status ac_storage_new(ac_device *d, size_t bytes, ac_mem_class c, ac_storage **out, ac_err *e) {

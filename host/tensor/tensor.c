@@ -2,6 +2,7 @@
  * (tensor_impl.h); this file is what everybody else calls. */
 #include <stdlib.h>
 
+#include "base/small.h"
 #include "tensor/convert.h"
 #include "tensor/geometry.h"
 #include "tensor/host_read.h"
@@ -10,8 +11,10 @@ void (*aci_tensor_drop_autograd)(ac_tensor *t);
 static _Atomic int64_t live;
 
 /* ---- heads ---- */
+static size_t head_bytes(int ndim) { return sizeof(ac_tensor) + 2 * (size_t)ndim * sizeof(int64_t); }
+
 static ac_tensor *head(ac_device *d, ac_dtype dt, int ndim, const int64_t *shape) {
-  ac_tensor *t = malloc(sizeof *t + 2 * (size_t)ndim * sizeof t->shape[0]);
+  ac_tensor *t = aci_small_alloc(head_bytes(ndim));
   if (t == NULL) return NULL;
   memset(t, 0, sizeof *t);
   atomic_init(&t->ref, 1);
@@ -45,8 +48,8 @@ ac_tensor *aci_tensor_alias(const ac_tensor *t, int ndim, const int64_t *shape, 
 }
 
 ac_status aci_tensor_alloc(ac_tensor *t, ac_mem_class c, ac_err *e) {
-  AC_TRY(aci_shape_check(t->ndim, t->shape, e));
-  int64_t span = aci_span(t->ndim, t->shape, t->stride);
+  if (t->numel < 0) AC_TRY(aci_shape_check(t->ndim, t->shape, e));
+  int64_t span = aci_is_contiguous(t) ? t->numel : aci_span(t->ndim, t->shape, t->stride);
   if (span < 0) return AC_FAIL(e, SHAPE, "strides reach further than memory can");
   return ac_storage_new(t->device, (size_t)span * aci_dsize((ac_dtype)t->dtype), c, &t->storage, e);
 }
@@ -58,7 +61,7 @@ void ac_tensor_release(ac_tensor *t) {
   bool recorded = t->grad != NULL || t->grad_fn != NULL || t->acc != NULL || t->grad_slot != NULL;
   if (recorded && aci_tensor_drop_autograd != NULL) aci_tensor_drop_autograd(t);
   ac_storage_release(t->storage);
-  free(t);
+  aci_small_free(t, head_bytes(t->ndim));
   atomic_fetch_sub_explicit(&live, 1, memory_order_relaxed);
 }
 

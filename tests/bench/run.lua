@@ -114,7 +114,8 @@ end
 function suites.size()
   local root = exe:match("^(.*)/bin/[^/]*$")
   for _, path in ipairs { exe, root .. "/lib/libaccel.so", root .. "/lib/accel/accel_onednn.so", root .. "/lib/lua/5.4/accel/core.so" } do
-    local text = capture(("f=%s; [ -e \"$f\" ] && strip -o /tmp/accel-bench-strip.$$ \"$(readlink -f $f)\" && stat -c %%s /tmp/accel-bench-strip.$$; rm -f /tmp/accel-bench-strip.$$"):format(quote(path)))
+    local text = capture(([[f=%s; t=/tmp/accel-bench-strip.$$; [ -e "$f" ] && strip -o $t "$(readlink -f "$f")" &&
+      stat -c %%s $t; rm -f $t]]):format(quote(path)))
     local n = tonumber((text or ""):match("%d+"))
     if n then line("stripped " .. path:match("[^/]*$"), "KiB", { n / 1024 }) end
   end

@@ -1,11 +1,13 @@
---- The main example: learns, and a run that was stopped and resumed equals an uninterrupted one, bit for bit.
+--- The main example: learns; a run that was stopped and resumed equals an uninterrupted one bit for bit, also
+--- with another number of threads; wrong use is refused.
 local accel = require "accel"
 
 local src, build, tmp = os.getenv "ACCEL_TEST_SRC", os.getenv "ACCEL_TEST_BUILD", os.getenv "ACCEL_TEST_TMP"
 
-local function run(args, status)
-  local command = ("'%s/bin/accel-run' '%s/examples/train_gpt.lua' %s >'%s/out.txt' 2>'%s/err.txt'"):format(build, src,
-    args, tmp, tmp)
+local function run(args, status, threads)
+  local host = ("'%s/bin/accel-run' --num_threads %d"):format(build, threads or 2)
+  local script = ("'%s/examples/train_gpt.lua'"):format(src)
+  local command = ("%s %s %s >'%s/out.txt' 2>'%s/err.txt'"):format(host, script, args, tmp, tmp)
   local _, _, code = os.execute(command)
   local function read(name)
     local file = assert(io.open(tmp .. "/" .. name, "rb"))
@@ -36,11 +38,10 @@ do
   local first, last = whole:match "trigram baseline %(Kneser%-Ney%): ([%d.]+)",
     whole:match "validation: ([%d.]+) nats"
   assert(tonumber(first) > 0.5 and tonumber(last) < 2.9, whole)
-  run(small .. ("--stop 23 --out '%s/b.safetensors' '%s'"):format(tmp, text), 0)
+  run(small .. ("--stop 23 --out '%s/b.safetensors' '%s'"):format(tmp, text), 0, 1)
   local resumed = run(("--resume --stop 41 --sample 20 --out '%s/b.safetensors' '%s'"):format(tmp, text), 0)
   assert(resumed:find "resumed from .* at step 23")
-  resumed = run(("--resume --sample 20 --out '%s/b.safetensors' '%s'"):format(tmp, text), 0)
-  local function tail(s) return s:match "validation: .-\n" .. s:match "\n(\n[^\n]*.*)$" end
+  resumed = run(("--resume --sample 20 --out '%s/b.safetensors' '%s'"):format(tmp, text), 0, 4)
   assert(resumed:match "validation: [^\n]*" == whole:match "validation: [^\n]*", resumed)
   local a, b = assert(accel.load(tmp .. "/a.safetensors")), assert(accel.load(tmp .. "/b.safetensors"))
   local n = 0
@@ -49,7 +50,7 @@ do
     assert(b[name] and t:eq(b[name]):to("i64"):sum():item() == t:numel(), name)
   end
   for name in pairs(b) do assert(a[name], name) end
-  assert(n > 30 and tail(whole):match "checkpoint" == tail(resumed):match "checkpoint")
+  assert(n > 30)
   local sample = "checkpoint: [^\n]*\n\n(.*)$"
   assert(whole:match(sample) == resumed:match(sample))
 end

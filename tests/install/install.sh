@@ -8,8 +8,8 @@ work="$ACCEL_TEST_TMP/work"
 rm -rf "$work"
 mkdir -p "$work/project"
 flags=
-[ -z "$ACCEL_SANITIZE" ] || flags="-fsanitize=$ACCEL_SANITIZE"
-prefix="$work/first place" lib=$ACCEL_LIBDIR
+[ -z "$TEST_SANITIZE" ] || flags="-fsanitize=$TEST_SANITIZE"
+prefix="$work/first place" lib=$TEST_LIBDIR
 step() { echo "-- $*"; }
 
 step "install into a folder with a blank in its name"
@@ -56,7 +56,7 @@ END
   "$1/bin/accel-run" --version
   echo "print(require('accel.nn').Linear(2, 2)(require('accel').ones(1, 2)).shape[2])" > "$work/script.lua"
   [ "$("$1/bin/accel-run" "$work/script.lua")" = 2 ]
-  if [ -n "$ACCEL_LUA" ]; then
+  if [ -n "$TEST_LUA" ]; then
     step "stock interpreter"
     sh "$here/stock.sh" "$1" "$lib"
   fi

@@ -14,7 +14,7 @@ assert(getmetatable(_G) == meta_before, "globals are not strict here")
 _G.undeclared = 1
 assert(_G.undeclared == 1)
 
-local x = accel.tensor({ 1, 2, 3 }, { requires_grad = true })
+local x = accel.tensor({ 1.0, 2.0, 3.0 }, { requires_grad = true })
 local y = (x * x):sum()
 y:backward()
 local g = x.grad:tolist()

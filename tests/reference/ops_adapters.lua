@@ -52,6 +52,7 @@ end
 def("torch.matmul", "matmul", function(a) return a[1]:matmul(a[2]) end)
 def("matmul(x.t(), y)", "matmul", function(a) return a[1]:transpose(1, 2):matmul(a[2]) end)
 def("F.linear", "linear", function(a) return accel.linear(a[1], a[2], a[3]) end)
+def("torch.linalg.multi_dot", "matmul", function(a) return a[1]:matmul(a[2]):matmul(a[3]) end)
 def("torch.addmm", "addmm", function(a, k) return accel.addmm(a[1], a[2], a[3], { beta = k.beta, alpha = k.alpha }) end)
 
 def("torch.cat", "cat", function(a, _, _, inputs) return accel.cat(inputs, 2) end)
@@ -59,7 +60,7 @@ def("torch.stack", "stack", function(a, _, _, inputs) return accel.stack(inputs,
 def("torch.split", "split", function(a, k) return accel.split(a[1], a[2], dim(k.dim)) end)
 def("torch.chunk", "chunk", function(a, k) return accel.chunk(a[1], a[2], dim(k.dim)) end)
 def("permute(2,0,1).reshape(-1,a)", "permute", function(a)
-  return a[1]:permute(3, 1, 2):reshape(-1, a[1].shape[1])
+  return a[1]:permute(3, 1, 2):reshape(-1, a[1].shape[2])
 end)
 def("torch.transpose", "transpose", function(a) return a[1]:transpose(dim(a[2]), dim(a[3])) end)
 def("expand then mul", "expand", function(a) return a[1]:expand(a[2].shape):mul(a[2]) end)
@@ -68,6 +69,11 @@ def("torch.unsqueeze", "unsqueeze", function(a) return a[1]:unsqueeze(dim(a[2]))
 def("torch.narrow", "narrow", function(a) return a[1]:narrow(dim(a[2]), a[3] + 1, a[4]) end)
 def("torch.index_select", "index_select", function(a) return a[1]:index_select(dim(a[2]), a[3]) end)
 def("torch.gather", "gather", function(a) return a[1]:gather(dim(a[2]), a[3]) end)
+for _, name in ipairs { "tril", "triu" } do
+  def("torch." .. name, name, function(a, k) return accel[name](a[1], a[2] or k.diagonal or 0) end)
+end
+def("torch.scatter_add", "scatter_add", function(a) return a[1]:scatter_add(dim(a[2]), a[3], a[4]) end)
+def("torch.index_add", "index_add", function(a, k) return a[1]:index_add(dim(a[2]), a[3], a[4], { alpha = k.alpha or 1 }) end)
 def("F.embedding", "embedding", function(a, k) return accel.embedding(a[1], a[2], { padding_idx = k.padding_idx }) end)
 
 def("F.layer_norm", "layer_norm", function(a, k) return accel.layer_norm(a[1], a[2], a[3], a[4], { eps = k.eps or 1e-5 }) end)
@@ -88,7 +94,7 @@ def("F.cross_entropy", "cross_entropy", function(a, k)
     weight = k.weight, ignore_index = k.ignore_index, reduction = k.reduction, label_smoothing = k.label_smoothing,
   })
 end)
-def("F.mse_loss", "mse_loss", function(a) return accel.mse_loss(a[1], a[2]) end)
+def("F.mse_loss", "nn", function(a) return accel.nn.functional.mse_loss(a[1], a[2]) end)
 
 A.needs = needs
 return A

@@ -1,8 +1,8 @@
 /* The matrix product of the CPU: choice of path, cut into tiles, and the tile loop around the micro-kernels.
  *
- * Two plans. Shared: B is packed once for everybody, then tiles of C are computed, each packing its rows of A; for products
- * with many rows. Own: every tile packs its part of both operands; for batches of small products and for few rows, where
- * B is read about once anyway. Both cut by shape alone. */
+ * Two plans. Shared: B is packed once for everybody, then tiles of C are computed, each packing its rows of
+ * A; for products with many rows. Own: every tile packs its part of both operands; for batches of small
+ * products and for few rows, where B is read about once anyway. Both cut by shape alone. */
 #include "device/cpu/gemm.h"
 
 #include <stdatomic.h>
@@ -11,20 +11,20 @@
 #include "device/cpu/onednn.h"
 
 enum {
-  KC_BYTES = 1536,            /* of one row of a packed block: an A panel and a B panel together fit L1 */
-  TN_MAX = 512,               /* columns of a tile: its packed B stays in L2 */
-  SHARED_BYTES = 8 << 20,     /* of packed B at a time */
-  MANY_TASKS = 40,            /* enough to balance a few dozen threads */
-  OWN_FLOPS = 1 << 20,        /* a piece of work worth handing out */
+  KC_BYTES = 1536,        /* of one row of a packed block: an A panel and a B panel together fit L1 */
+  TN_MAX = 512,           /* columns of a tile: its packed B stays in L2 */
+  SHARED_BYTES = 8 << 20, /* of packed B at a time */
+  MANY_TASKS = 40,        /* enough to balance a few dozen threads */
+  OWN_FLOPS = 1 << 20,    /* a piece of work worth handing out */
 };
 static const double SHARED_FLOPS = 8e6; /* a product of the batch that gets a pass of its own */
 
 typedef struct plan {
   const aci_gemm *g;
   const aci_gemm_kernel *kn;
-  aci_gemm_out out;   /* with the bias in the accumulator's type */
-  aci_gemm_type acc;  /* F32 or F64 */
-  bool direct;        /* accumulators may be added up in C itself */
+  aci_gemm_out out;  /* with the bias in the accumulator's type */
+  aci_gemm_type acc; /* F32 or F64 */
+  bool direct;       /* accumulators may be added up in C itself */
   int64_t kc, n_kb;
   int64_t tm, tn, n_mt, n_nt;
   /* shared plan: columns j0.. of batch entry b, packed */
@@ -33,24 +33,18 @@ typedef struct plan {
   _Atomic bool *oom;
 } plan;
 
-static int64_t ceil_div(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-static int64_t min64(int64_t a, int64_t b) {
-  return a < b ? a : b;
-}
+static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 
-static int64_t block_len(const plan *p, int64_t kb) {
-  return min64(p->kc, p->g->k - kb * p->kc);
-}
+static int64_t block_len(const plan *p, int64_t kb) { return min64(p->kc, p->g->k - kb * p->kc); }
 
 static const char *at(const void *base, aci_gemm_type t, int64_t index) {
   return (const char *)base + index * aci_gemm_type_bytes(t);
 }
 
-/* One tile of C: rows i0.., columns j0.. of batch entry b. packed_b holds block kb of its columns at packed_b(kb), or is NULL
- * to have it packed here. false: out of memory. */
+/* One tile of C: rows i0.., columns j0.. of batch entry b. packed_b holds block kb of its columns at
+ * packed_b(kb), or is NULL to have it packed here. false: out of memory. */
 static bool run_tile(const plan *p, int64_t b, int64_t i0, int64_t rows, int64_t j0, int64_t cols) {
   const aci_gemm *g = p->g;
   const aci_gemm_kernel *kn = p->kn;
@@ -67,12 +61,14 @@ static bool run_tile(const plan *p, int64_t b, int64_t i0, int64_t rows, int64_t
 
   for (int64_t kb = 0; kb < p->n_kb; kb++) {
     int64_t k0 = kb * p->kc, kc = block_len(p, kb), steps = ceil_div(kc, kn->pair), kp = steps * kn->pair;
-    aci_gemm_pack(kn, g->in_type, pa, kn->mr, false, rows, kc, at(g->a[b], g->in_type, i0 * g->a_rs + k0 * g->a_cs), g->a_rs, g->a_cs);
+    aci_gemm_pack(kn, g->in_type, pa, kn->mr, false, rows, kc,
+                  at(g->a[b], g->in_type, i0 * g->a_rs + k0 * g->a_cs), g->a_rs, g->a_cs);
     const char *block_b = pb;
     if (p->packed_b != NULL)
       block_b = p->packed_b + (k0 * ceil_div(p->cols, kn->nr) * kn->nr + (j0 - p->j0) * kp) * kn->bytes;
     else
-      aci_gemm_pack(kn, g->in_type, pb, kn->nr, true, cols, kc, at(g->b[b], g->in_type, k0 * g->b_rs + j0 * g->b_cs), g->b_cs, g->b_rs);
+      aci_gemm_pack(kn, g->in_type, pb, kn->nr, true, cols, kc,
+                    at(g->b[b], g->in_type, k0 * g->b_rs + j0 * g->b_cs), g->b_cs, g->b_rs);
     bool last = kb == p->n_kb - 1;
 
     for (int64_t j = 0; j < cols; j += kn->nr) {
@@ -143,7 +139,8 @@ static void shared_piece(void *arg, int64_t begin, int64_t end) {
   const plan *p = arg;
   for (int64_t t = begin; t < end; t++) {
     int64_t i0 = t % p->n_mt * p->tm, j = t / p->n_mt * p->tn; /* neighbours share their columns of B */
-    if (!run_tile(p, p->b, i0, min64(p->tm, p->g->m - i0), p->j0 + j, min64(p->tn, p->cols - j))) *p->oom = true;
+    if (!run_tile(p, p->b, i0, min64(p->tm, p->g->m - i0), p->j0 + j, min64(p->tn, p->cols - j)))
+      *p->oom = true;
   }
 }
 
@@ -176,20 +173,20 @@ static void run_shared(ac_team *team, plan *p, char *packed_b, int64_t chunk) {
 }
 
 /* ---- entry ---- */
-static bool is_float(aci_gemm_type t) {
-  return t <= ACI_GEMM_F16;
-}
+static bool is_float(aci_gemm_type t) { return t <= ACI_GEMM_F16; }
 
 static ac_status check(const aci_gemm *g, ac_err *e) {
   bool narrow = g->in_type == ACI_GEMM_BF16 || g->in_type == ACI_GEMM_F16;
   if (g->out_type != g->in_type && !(narrow && g->out_type == ACI_GEMM_F32))
     return AC_FAIL(e, UNSUPPORTED, "matrix product of types %d -> %d", (int)g->in_type, (int)g->out_type);
   if (g->bias != NULL && !is_float(g->bias_type) && g->bias_type != g->in_type)
-    return AC_FAIL(e, UNSUPPORTED, "matrix product of type %d with a bias of type %d", (int)g->in_type, (int)g->bias_type);
+    return AC_FAIL(e, UNSUPPORTED, "matrix product of type %d with a bias of type %d", (int)g->in_type,
+                   (int)g->bias_type);
   return AC_OK;
 }
 
-/* The bias in the accumulator's type; dst has room for n of them, or is unused when the type is right already. */
+/* The bias in the accumulator's type; dst has room for n of them, or is unused when the type is right
+ * already. */
 static const void *bias_as(aci_gemm_type acc, aci_gemm_type type, const void *bias, int64_t n, void *dst) {
   if (type == acc) return bias;
   for (int64_t j = 0; j < n; j++) {
@@ -219,13 +216,17 @@ static ac_status run_blocked(ac_team *team, const aci_gemm *g, ac_err *e) {
   char *mem = NULL;
   if (b_bytes + bias_bytes > 0) {
     mem = aci_scratch(ACI_SCRATCH_SHARED, (size_t)(b_bytes + bias_bytes));
-    if (mem == NULL) return AC_FAIL(e, OOM, "out of memory for %lld bytes of packed operands", (long long)(b_bytes + bias_bytes));
+    if (mem == NULL)
+      return AC_FAIL(e, OOM, "out of memory for %lld bytes of packed operands",
+                     (long long)(b_bytes + bias_bytes));
   }
-  if (g->bias != NULL) p.out.bias = bias_as(p.acc, g->bias_type, g->bias, g->n, mem == NULL ? NULL : mem + b_bytes);
+  if (g->bias != NULL)
+    p.out.bias = bias_as(p.acc, g->bias_type, g->bias, g->n, mem == NULL ? NULL : mem + b_bytes);
   if (shared) run_shared(team, &p, mem, chunk);
   else run_own(team, &p);
-  if (oom) return AC_FAIL(e, OOM, "out of memory for the packed operands of a %lld x %lld x %lld matrix product",
-                          (long long)g->m, (long long)g->n, (long long)g->k);
+  if (oom)
+    return AC_FAIL(e, OOM, "out of memory for the packed operands of a %lld x %lld x %lld matrix product",
+                   (long long)g->m, (long long)g->n, (long long)g->k);
   return AC_OK;
 }
 

@@ -8,7 +8,10 @@
 #define ACI_CPU_GEMM_H
 #include "accel/base.h"
 
-typedef enum aci_gemm_type { ACI_GEMM_F64, ACI_GEMM_F32, ACI_GEMM_BF16, ACI_GEMM_F16, ACI_GEMM_I64, ACI_GEMM_I32, ACI_GEMM_I16, ACI_GEMM_I8, ACI_GEMM_U8 } aci_gemm_type;
+typedef enum aci_gemm_type {
+  ACI_GEMM_F64, ACI_GEMM_F32, ACI_GEMM_BF16, ACI_GEMM_F16,
+  ACI_GEMM_I64, ACI_GEMM_I32, ACI_GEMM_I16, ACI_GEMM_I8, ACI_GEMM_U8
+} aci_gemm_type;
 
 typedef struct aci_gemm {
   aci_gemm_type in_type, out_type; /* A and B share one; out is the same type, or F32 for 16-bit inputs */

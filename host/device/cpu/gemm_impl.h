@@ -1,23 +1,34 @@
-/* The inside of the matrix product, shared by the gemm_*.c files: micro-kernels, packing, scratch, and the paths.
+/* The inside of the matrix product, shared by the gemm_*.c files: micro-kernels, packing, scratch, and the
+ * paths.
  *
- * A product is cut into blocks of k (kc), blocks of rows (TM) and blocks of columns (TN). Operands are packed into panels:
- * A into [k][rows], B into [k][cols] with `pair` values of k side by side, so that a micro-kernel reads both in order. Every
- * element of C is one chain of fma over k inside a block and one addition per block; which thread or which tile computes it
- * changes nothing. */
+ * A product is cut into blocks of k (kc), blocks of rows (TM) and blocks of columns (TN). Operands are packed
+ * into panels: A into [k][rows], B into [k][cols] with `pair` values of k side by side, so that a
+ * micro-kernel reads both in order. Every element of C is one chain of fma over k inside a block and one
+ * addition per block; which thread or which tile computes it changes nothing. */
 #ifndef ACI_GEMM_IMPL_H
 #define ACI_GEMM_IMPL_H
 #include <stdbool.h>
 
 #include "device/cpu/gemm.h"
 
+#define ACI_TARGET_AVX512_BF16 \
+  __attribute__((              \
+      target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma,f16c,bmi2,prefer-vector-width=512")))
+
 /* What operands are packed as. */
-typedef enum aci_pack { ACI_PACK_F32, ACI_PACK_F64, ACI_PACK_BF16 /* pairs, for dot-product instructions */ } aci_pack;
+typedef enum aci_pack {
+  ACI_PACK_F32,
+  ACI_PACK_F64,
+  ACI_PACK_BF16 /* pairs, for dot-product instructions */
+} aci_pack;
 
 enum { ACI_GEMM_MR_MAX = 14, ACI_GEMM_NR_MAX = 32 };
 
-/* c (rows x cols, row stride ldc; f32, or f64 for f64 panels) = or += panel_a * panel_b over kc steps (of `pair` values).
- * rows comes from aci_gemm_rows, cols is nr, or nr/2 for a half panel; all of rows x cols is written. */
-typedef void (*aci_gemm_micro)(int rows, int cols, int64_t kc, const void *a, const void *b, void *c, int64_t ldc, bool add);
+/* c (rows x cols, row stride ldc; f32, or f64 for f64 panels) = or += panel_a * panel_b over kc steps (of
+ * `pair` values). rows comes from aci_gemm_rows, cols is nr, or nr/2 for a half panel; all of rows x cols is
+ * written. */
+typedef void (*aci_gemm_micro)(int rows, int cols, int64_t kc, const void *a, const void *b, void *c,
+                               int64_t ldc, bool add);
 
 typedef struct aci_gemm_kernel {
   aci_gemm_micro run;
@@ -39,14 +50,16 @@ const aci_gemm_kernel *aci_gemm_kernel_for(aci_gemm_type in);
 /* Bytes that a packed operand of w rows (or columns) in panels of width `panel` takes over kc steps. */
 static inline int64_t aci_gemm_packed_bytes(const aci_gemm_kernel *kn, int64_t w, int64_t panel, int64_t kc) {
   int64_t ks = (kc + kn->pair - 1) / kn->pair * kn->pair;
-  return ((w + panel - 1) / panel * panel * ks + 16) * kn->bytes; /* 16: a panel's last vector store may run over */
+  return ((w + panel - 1) / panel * panel * ks + 16) *
+         kn->bytes; /* 16: a panel's last vector store may run over */
 }
 
-/* Packs w x kc values, element (i,k) at src + i*ws + k*ks (in elements of `type`), into panels of `width`; i beyond w and k
- * beyond kc become zeros. With half_tail a last panel of at most width/2 is packed width/2 wide. Vector stores of a width
- * that is no multiple of 16 run over the end of a panel, so neighbouring panels must be packed in order by one thread. */
-void aci_gemm_pack(const aci_gemm_kernel *kn, aci_gemm_type type, void *dst, int width, bool half_tail, int64_t w, int64_t kc,
-                   const void *src, int64_t ws, int64_t ks);
+/* Packs w x kc values, element (i,k) at src + i*ws + k*ks (in elements of `type`), into panels of `width`; i
+ * beyond w and k beyond kc become zeros. With half_tail a last panel of at most width/2 is packed width/2
+ * wide. Vector stores of a width that is no multiple of 16 run over the end of a panel, so neighbouring
+ * panels must be packed in order by one thread. */
+void aci_gemm_pack(const aci_gemm_kernel *kn, aci_gemm_type type, void *dst, int width, bool half_tail,
+                   int64_t w, int64_t kc, const void *src, int64_t ws, int64_t ks);
 
 /* out[i,j] = alpha*acc[i,j] + beta*out[i,j] + bias[j]; acc and bias are f64 if f64, else f32. */
 typedef struct aci_gemm_out {
@@ -54,11 +67,12 @@ typedef struct aci_gemm_out {
   double alpha, beta;
   const void *bias; /* of the accumulator's type, or NULL */
 } aci_gemm_out;
-void aci_gemm_finish(const aci_gemm_out *o, int rows, int cols, const void *acc, int64_t ldacc, void *c, int64_t ldc,
-                     int64_t j0);
+void aci_gemm_finish(const aci_gemm_out *o, int rows, int cols, const void *acc, int64_t ldacc, void *c,
+                     int64_t ldc, int64_t j0);
 
-/* Scratch of the calling thread, 64-byte aligned, contents undefined; NULL when there is no memory. Reused by the next call
- * for the same slot, freed with the thread. */
+/* Scratch of the calling thread, 64-byte aligned, contents undefined; NULL when there is no memory. It is
+ * reused by the next call for the same slot (so who holds a slot must not call another kernel that takes it)
+ * and freed with the thread. SHARED: what a caller prepares for all pieces of its work; TILE: of one piece. */
 typedef enum aci_scratch_slot { ACI_SCRATCH_SHARED, ACI_SCRATCH_TILE, ACI_SCRATCH_SLOTS } aci_scratch_slot;
 void *aci_scratch(aci_scratch_slot slot, size_t bytes);
 size_t aci_scratch_bytes(void); /* held by all threads together */
@@ -70,10 +84,15 @@ double aci_gemm_load(aci_gemm_type t, const void *p, int64_t j);
 
 static inline int aci_gemm_type_bytes(aci_gemm_type t) {
   switch (t) {
-    case ACI_GEMM_F64: case ACI_GEMM_I64: return 8;
-    case ACI_GEMM_F32: case ACI_GEMM_I32: return 4;
-    case ACI_GEMM_BF16: case ACI_GEMM_F16: case ACI_GEMM_I16: return 2;
-    case ACI_GEMM_I8: case ACI_GEMM_U8: return 1;
+    case ACI_GEMM_F64:
+    case ACI_GEMM_I64: return 8;
+    case ACI_GEMM_F32:
+    case ACI_GEMM_I32: return 4;
+    case ACI_GEMM_BF16:
+    case ACI_GEMM_F16:
+    case ACI_GEMM_I16: return 2;
+    case ACI_GEMM_I8:
+    case ACI_GEMM_U8: return 1;
   }
   return 0;
 }

@@ -1,9 +1,10 @@
-/* Micro-kernels of the matrix product: a tile of C held in registers while k runs over two packed panels. Called through
- * aci_gemm_kernel_for by gemm.c and by the attention kernels.
+/* Micro-kernels of the matrix product: a tile of C held in registers while k runs over two packed panels.
+ * Called through aci_gemm_kernel_for by gemm.c and by the attention kernels.
  *
- * One body per instruction set, instantiated for a few row counts so that a short last panel does not cost a full one:
- * AVX-512 14 x 32 f32 (28 accumulators), AVX2 6 x 16, baseline 4 x 8, and half of these columns in f64. The chain of fma
- * of an element is the same in all of them except the baseline, which has no fma instruction and rounds twice. */
+ * One body per instruction set, instantiated for a few row counts so that a short last panel does not cost a
+ * full one: AVX-512 14 x 32 f32 (28 accumulators), AVX2 6 x 16, baseline 4 x 8, and half of these columns in
+ * f64. The chain of fma of an element is the same in all of them except the baseline, which has no fma
+ * instruction and rounds twice. */
 #include "device/cpu/gemm_impl.h"
 
 #include "device/cpu/isa.h"
@@ -11,31 +12,31 @@
 #include <immintrin.h>
 #endif
 
-/* T: packed step (float, double, or a pair of bf16 as uint32_t); U: element of C; V: vector of L values of C; B: vector as
- * loaded from the panels. mr is the stride of the A panel, rows <= mr of it are computed. */
-#define MICRO(NAME, TARGET, T, U, V, B, L, ZERO, LOADB, BCAST, MADD, LOAD, STORE, ADD)                              \
-  TARGET static inline AC_INLINE void NAME##_body(const int rows, const int mr, const int nv, int64_t kc, const T *a, \
-                                                  const T *b, U *c, int64_t ldc, bool add) {                        \
-    V acc[ACI_GEMM_MR_MAX][2];                                                                                      \
-    _Pragma("GCC unroll 14") for (int i = 0; i < rows; i++) {                                                       \
-      _Pragma("GCC unroll 2") for (int j = 0; j < nv; j++) acc[i][j] = ZERO();                                      \
-    }                                                                                                               \
-    for (int64_t k = 0; k < kc; k++, a += mr, b += nv * L) {                                                        \
-      B bv[2];                                                                                                      \
-      _Pragma("GCC unroll 2") for (int j = 0; j < nv; j++) bv[j] = LOADB(b + j * L);                                \
-      _Pragma("GCC unroll 14") for (int i = 0; i < rows; i++) {                                                     \
-        B av = BCAST(a + i);                                                                                        \
-        _Pragma("GCC unroll 2") for (int j = 0; j < nv; j++) acc[i][j] = MADD(acc[i][j], av, bv[j]);                \
-      }                                                                                                             \
-    }                                                                                                               \
-    _Pragma("GCC unroll 14") for (int i = 0; i < rows; i++) {                                                       \
-      _Pragma("GCC unroll 2") for (int j = 0; j < nv; j++) {                                                        \
-        U *p = c + i * ldc + j * L;                                                                                 \
-        V v = acc[i][j];                                                                                            \
-        if (add) v = ADD(LOAD(p), v);                                                                               \
-        STORE(p, v);                                                                                                \
-      }                                                                                                             \
-    }                                                                                                               \
+/* T: packed step (float, double, or a pair of bf16 as uint32_t); U: element of C; V: vector of L values of C;
+ * B: vector as loaded from the panels. mr is the stride of the A panel, rows <= mr of it are computed. */
+#define MICRO(NAME, TARGET, T, U, V, B, L, ZERO, LOADB, BCAST, MADD, LOAD, STORE, ADD)                    \
+  TARGET static inline AC_INLINE void NAME##_body(const int rows, const int mr, const int nv, int64_t kc, \
+                                                  const T *a, const T *b, U *c, int64_t ldc, bool add) {  \
+    V acc[ACI_GEMM_MR_MAX][2];                                                                            \
+    _Pragma("GCC unroll 14") for (int i = 0; i < rows; i++) {                                             \
+      _Pragma("GCC unroll 2") for (int j = 0; j < nv; j++) acc[i][j] = ZERO();                            \
+    }                                                                                                     \
+    for (int64_t k = 0; k < kc; k++, a += mr, b += nv * L) {                                              \
+      B bv[2];                                                                                            \
+      _Pragma("GCC unroll 2") for (int j = 0; j < nv; j++) bv[j] = LOADB(b + j * L);                      \
+      _Pragma("GCC unroll 14") for (int i = 0; i < rows; i++) {                                           \
+        B av = BCAST(a + i);                                                                              \
+        _Pragma("GCC unroll 2") for (int j = 0; j < nv; j++) acc[i][j] = MADD(acc[i][j], av, bv[j]);      \
+      }                                                                                                   \
+    }                                                                                                     \
+    _Pragma("GCC unroll 14") for (int i = 0; i < rows; i++) {                                             \
+      _Pragma("GCC unroll 2") for (int j = 0; j < nv; j++) {                                              \
+        U *p = c + i * ldc + j * L;                                                                       \
+        V v = acc[i][j];                                                                                  \
+        if (add) v = ADD(LOAD(p), v);                                                                     \
+        STORE(p, v);                                                                                      \
+      }                                                                                                   \
+    }                                                                                                     \
   }
 
 /* rows as rounded by aci_gemm_rows. */
@@ -61,10 +62,10 @@
     case 2: RUN(NAME, T, U, 2, 4, NV); break;  \
     default: RUN(NAME, T, U, 4, 4, NV); break; \
   }
-#define ENTRY(NAME, TARGET, T, U, L, ROWS)                                                                     \
-  TARGET static void NAME(int rows, int cols, int64_t kc, const void *a, const void *b, void *c, int64_t ldc,  \
-                          bool add) {                                                                          \
-    if (cols > L) ROWS(NAME, T, U, 2) else ROWS(NAME, T, U, 1)                                                 \
+#define ENTRY(NAME, TARGET, T, U, L, ROWS)                                                       \
+  TARGET static void NAME(int rows, int cols, int64_t kc, const void *a, const void *b, void *c, \
+                          int64_t ldc, bool add) {                                               \
+    if (cols > L) ROWS(NAME, T, U, 2) else ROWS(NAME, T, U, 1)                                   \
   }
 
 /* ---- baseline: 16-byte vectors of the compiler ---- */
@@ -81,9 +82,11 @@ typedef double v2d __attribute__((vector_size(16), aligned(8), may_alias));
 #define V2_BCAST(p) ((v2d){*(p), *(p)})
 #define V_MADD(c, a, b) ((c) + (a) * (b))
 #define V_ADD(a, b) ((a) + (b))
-MICRO(f32_base, NO_TARGET, float, float, v4f, v4f, 4, V4_ZERO, V4_LOAD, V4_BCAST, V_MADD, V4_LOAD, V4_STORE, V_ADD)
+MICRO(f32_base, NO_TARGET, float, float, v4f, v4f, 4, V4_ZERO, V4_LOAD, V4_BCAST, V_MADD, V4_LOAD, V4_STORE,
+      V_ADD)
 ENTRY(f32_base, NO_TARGET, float, float, 4, ROWS_4)
-MICRO(f64_base, NO_TARGET, double, double, v2d, v2d, 2, V2_ZERO, V2_LOAD, V2_BCAST, V_MADD, V2_LOAD, V2_STORE, V_ADD)
+MICRO(f64_base, NO_TARGET, double, double, v2d, v2d, 2, V2_ZERO, V2_LOAD, V2_BCAST, V_MADD, V2_LOAD, V2_STORE,
+      V_ADD)
 ENTRY(f64_base, NO_TARGET, double, double, 2, ROWS_4)
 
 #if defined(__x86_64__)
@@ -92,11 +95,11 @@ ENTRY(f64_base, NO_TARGET, double, double, 2, ROWS_4)
 #define Y_BCAST64(p) _mm256_broadcast_sd(p)
 #define Y_MADD32(c, a, b) _mm256_fmadd_ps(a, b, c)
 #define Y_MADD64(c, a, b) _mm256_fmadd_pd(a, b, c)
-MICRO(f32_avx2, ACI_TARGET_AVX2, float, float, __m256, __m256, 8, _mm256_setzero_ps, _mm256_loadu_ps, Y_BCAST32, Y_MADD32,
-      _mm256_loadu_ps, _mm256_storeu_ps, _mm256_add_ps)
+MICRO(f32_avx2, ACI_TARGET_AVX2, float, float, __m256, __m256, 8, _mm256_setzero_ps, _mm256_loadu_ps,
+      Y_BCAST32, Y_MADD32, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_add_ps)
 ENTRY(f32_avx2, ACI_TARGET_AVX2, float, float, 8, ROWS_6)
-MICRO(f64_avx2, ACI_TARGET_AVX2, double, double, __m256d, __m256d, 4, _mm256_setzero_pd, _mm256_loadu_pd, Y_BCAST64, Y_MADD64,
-      _mm256_loadu_pd, _mm256_storeu_pd, _mm256_add_pd)
+MICRO(f64_avx2, ACI_TARGET_AVX2, double, double, __m256d, __m256d, 4, _mm256_setzero_pd, _mm256_loadu_pd,
+      Y_BCAST64, Y_MADD64, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_add_pd)
 ENTRY(f64_avx2, ACI_TARGET_AVX2, double, double, 4, ROWS_6)
 
 /* ---- AVX-512 ---- */
@@ -104,32 +107,27 @@ ENTRY(f64_avx2, ACI_TARGET_AVX2, double, double, 4, ROWS_6)
 #define Z_BCAST64(p) _mm512_set1_pd(*(p))
 #define Z_MADD32(c, a, b) _mm512_fmadd_ps(a, b, c)
 #define Z_MADD64(c, a, b) _mm512_fmadd_pd(a, b, c)
-MICRO(f32_avx512, ACI_TARGET_AVX512, float, float, __m512, __m512, 16, _mm512_setzero_ps, _mm512_loadu_ps, Z_BCAST32, Z_MADD32,
-      _mm512_loadu_ps, _mm512_storeu_ps, _mm512_add_ps)
+MICRO(f32_avx512, ACI_TARGET_AVX512, float, float, __m512, __m512, 16, _mm512_setzero_ps, _mm512_loadu_ps,
+      Z_BCAST32, Z_MADD32, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_add_ps)
 ENTRY(f32_avx512, ACI_TARGET_AVX512, float, float, 16, ROWS_14)
-MICRO(f64_avx512, ACI_TARGET_AVX512, double, double, __m512d, __m512d, 8, _mm512_setzero_pd, _mm512_loadu_pd, Z_BCAST64,
-      Z_MADD64, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_add_pd)
+MICRO(f64_avx512, ACI_TARGET_AVX512, double, double, __m512d, __m512d, 8, _mm512_setzero_pd, _mm512_loadu_pd,
+      Z_BCAST64, Z_MADD64, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_add_pd)
 ENTRY(f64_avx512, ACI_TARGET_AVX512, double, double, 8, ROWS_14)
 
 /* ---- AVX-512 with bf16 dot products: one step of k is a pair of values ---- */
-#define TARGET_BF16 \
-  __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma,f16c,bmi2,prefer-vector-width=512")))
 #define Z_LOAD_PAIR(p) ((__m512bh)_mm512_loadu_si512(p))
 #define Z_BCAST_PAIR(p) ((__m512bh)_mm512_set1_epi32((int)*(p)))
-MICRO(bf16_avx512, TARGET_BF16, uint32_t, float, __m512, __m512bh, 16, _mm512_setzero_ps, Z_LOAD_PAIR, Z_BCAST_PAIR,
-      _mm512_dpbf16_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_add_ps)
-ENTRY(bf16_avx512, TARGET_BF16, uint32_t, float, 16, ROWS_14)
+MICRO(bf16_avx512, ACI_TARGET_AVX512_BF16, uint32_t, float, __m512, __m512bh, 16, _mm512_setzero_ps,
+      Z_LOAD_PAIR, Z_BCAST_PAIR, _mm512_dpbf16_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_add_ps)
+ENTRY(bf16_avx512, ACI_TARGET_AVX512_BF16, uint32_t, float, 16, ROWS_14)
 #endif
 
 /* ---- choice ---- */
 static const aci_gemm_kernel kernels[] = {
-    {f32_base, ACI_PACK_F32, 4, 8, 1, 4},
-    {f64_base, ACI_PACK_F64, 4, 4, 1, 8},
+    {f32_base, ACI_PACK_F32, 4, 8, 1, 4},       {f64_base, ACI_PACK_F64, 4, 4, 1, 8},
 #if defined(__x86_64__)
-    {f32_avx2, ACI_PACK_F32, 6, 16, 1, 4},
-    {f64_avx2, ACI_PACK_F64, 6, 8, 1, 8},
-    {f32_avx512, ACI_PACK_F32, 14, 32, 1, 4},
-    {f64_avx512, ACI_PACK_F64, 14, 16, 1, 8},
+    {f32_avx2, ACI_PACK_F32, 6, 16, 1, 4},      {f64_avx2, ACI_PACK_F64, 6, 8, 1, 8},
+    {f32_avx512, ACI_PACK_F32, 14, 32, 1, 4},   {f64_avx512, ACI_PACK_F64, 14, 16, 1, 8},
     {bf16_avx512, ACI_PACK_BF16, 14, 32, 2, 2},
 #endif
 };
@@ -138,11 +136,14 @@ const aci_gemm_kernel *aci_gemm_kernel_for(aci_gemm_type in) {
   int isa = 0;
 #if defined(__x86_64__)
   isa = aci_cpu_isa();
-  if (in == ACI_GEMM_BF16 && isa == ACI_ISA_AVX512 && __builtin_cpu_supports("avx512bf16")) return &kernels[6];
+  if (in == ACI_GEMM_BF16 && isa == ACI_ISA_AVX512 && __builtin_cpu_supports("avx512bf16"))
+    return &kernels[6];
 #endif
   switch (in) {
     case ACI_GEMM_F64: return &kernels[2 * isa + 1];
-    case ACI_GEMM_F32: case ACI_GEMM_BF16: case ACI_GEMM_F16: return &kernels[2 * isa];
+    case ACI_GEMM_F32:
+    case ACI_GEMM_BF16:
+    case ACI_GEMM_F16: return &kernels[2 * isa];
     default: return NULL;
   }
 }

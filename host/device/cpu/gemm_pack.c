@@ -1,8 +1,9 @@
-/* Packing of operands into panels, and the way back: from accumulators to C. Called by gemm.c and the attention kernels.
+/* Packing of operands into panels, and the way back: from accumulators to C. Called by gemm.c and the
+ * attention kernels.
  *
- * A panel of width W holds, for each step of k, W values side by side (pairs of values of k when the micro-kernel multiplies
- * pairs). Sources are contiguous along the width (copied row by row), along k (transposed in blocks), or neither. 16-bit
- * floats become f32 unless the micro-kernel takes bf16. */
+ * A panel of width W holds, for each step of k, W values side by side (pairs of values of k when the
+ * micro-kernel multiplies pairs). Sources are contiguous along the width (copied row by row), along k
+ * (transposed in blocks), or neither. 16-bit floats become f32 unless the micro-kernel takes bf16. */
 #include <string.h>
 
 #include "base/vmath.h"
@@ -12,23 +13,24 @@
 #include <immintrin.h>
 #endif
 
-enum { TMP_K = 64 };
+enum { TMP_K = 64, BLOCK_K = 8 };
 
 /* ---- one panel, any ISA ---- */
-#define PACK_PLAIN(NAME, T)                                                                                           \
-  AC_ISA_FN(NAME, (T *restrict dst, int width, int w, int64_t kc, const T *restrict src, int64_t ws, int64_t ks),     \
-            (dst, width, w, kc, src, ws, ks)) {                                                                       \
-    if (w < width) memset(dst, 0, (size_t)(width * kc) * sizeof(T));                                                  \
-    if (ws == 1) {                                                                                                    \
-      for (int64_t k = 0; k < kc; k++)                                                                                \
-        for (int i = 0; i < w; i++) dst[k * width + i] = src[k * ks + i];                                             \
-      return;                                                                                                         \
-    }                                                                                                                 \
-    for (int64_t k0 = 0; k0 < kc; k0 += 16) { /* blocks, so that lines of dst and src stay in L1 */                   \
-      int64_t k1 = k0 + 16 < kc ? k0 + 16 : kc;                                                                       \
-      for (int i = 0; i < w; i++)                                                                                     \
-        for (int64_t k = k0; k < k1; k++) dst[k * width + i] = src[i * ws + k * ks];                                  \
-    }                                                                                                                 \
+#define PACK_PLAIN(NAME, T)                                                                                 \
+  AC_ISA_FN(NAME,                                                                                           \
+            (T *restrict dst, int width, int w, int64_t kc, const T *restrict src, int64_t ws, int64_t ks), \
+            (dst, width, w, kc, src, ws, ks)) {                                                             \
+    if (w < width) memset(dst, 0, (size_t)(width * kc) * sizeof(T));                                        \
+    if (ws == 1) {                                                                                          \
+      for (int64_t k = 0; k < kc; k++)                                                                      \
+        for (int i = 0; i < w; i++) dst[k * width + i] = src[k * ks + i];                                   \
+      return;                                                                                               \
+    }                                                                                                       \
+    for (int64_t k0 = 0; k0 < kc; k0 += 16) { /* blocks, so that lines of dst and src stay in L1 */         \
+      int64_t k1 = k0 + 16 < kc ? k0 + 16 : kc;                                                             \
+      for (int i = 0; i < w; i++)                                                                           \
+        for (int64_t k = k0; k < k1; k++) dst[k * width + i] = src[i * ws + k * ks];                        \
+    }                                                                                                       \
   }
 PACK_PLAIN(pack_plain32, float)
 PACK_PLAIN(pack_plain64, double)
@@ -69,9 +71,11 @@ static ACI_TARGET_AVX512 inline AC_INLINE void transpose16(__m512i r[16]) {
   }
 }
 
-/* Rows of 32-bit steps contiguous along k. half: the source is 16-bit and kc counts its values, two to a step. */
-static ACI_TARGET_AVX512 inline AC_INLINE void pack_transposed(uint32_t *dst, int width, int w, int64_t kc, const char *src,
-                                                               int64_t row_bytes, const bool half) {
+/* Rows of 32-bit steps contiguous along k. half: the source is 16-bit and kc counts its values, two to a
+ * step. */
+static ACI_TARGET_AVX512 inline AC_INLINE void pack_transposed(uint32_t *dst, int width, int w, int64_t kc,
+                                                               const char *src, int64_t row_bytes,
+                                                               const bool half) {
   int64_t steps = half ? (kc + 1) / 2 : kc;
   for (int i0 = 0; i0 < width; i0 += 16) {
     for (int64_t k0 = 0; k0 < steps; k0 += 16) {
@@ -96,12 +100,16 @@ static ACI_TARGET_AVX512 inline AC_INLINE void pack_transposed(uint32_t *dst, in
   }
 }
 
-ACI_TARGET_AVX512 static void pack_f32_avx512(float *dst, int width, int w, int64_t kc, const float *src, int64_t ws, int64_t ks) {
+ACI_TARGET_AVX512 static void pack_f32_avx512(float *dst, int width, int w, int64_t kc, const float *src,
+                                              int64_t ws, int64_t ks) {
   if (ws == 1) {
     for (int i0 = 0; i0 < width; i0 += 16) {
       __mmask16 m = mask16(w - i0);
-      for (int64_t k = 0; k < kc; k++)
+      for (int64_t k = 0; k + 1 < kc; k++)
         _mm512_storeu_ps(dst + k * width + i0, _mm512_maskz_loadu_ps(m, src + k * ks + i0));
+      if (kc > 0) /* the last row stays within the panel */
+        _mm512_mask_storeu_ps(dst + (kc - 1) * width + i0, mask16(width - i0),
+                              _mm512_maskz_loadu_ps(m, src + (kc - 1) * ks + i0));
     }
   } else if (ks == 1) {
     pack_transposed((uint32_t *)(void *)dst, width, w, kc, (const char *)src, ws * 4, false);
@@ -110,7 +118,8 @@ ACI_TARGET_AVX512 static void pack_f32_avx512(float *dst, int width, int w, int6
   }
 }
 
-ACI_TARGET_AVX512 static void pack_bf16_avx512(uint32_t *dst, int width, int w, int64_t kc, const uint16_t *src, int64_t ws, int64_t ks) {
+ACI_TARGET_AVX512 static void pack_bf16_avx512(uint32_t *dst, int width, int w, int64_t kc,
+                                               const uint16_t *src, int64_t ws, int64_t ks) {
   int64_t steps = (kc + 1) / 2;
   if (ks == 1 && ws != 1) {
     pack_transposed(dst, width, w, kc, (const char *)src, ws * 2, true);
@@ -121,7 +130,11 @@ ACI_TARGET_AVX512 static void pack_bf16_avx512(uint32_t *dst, int width, int w, 
         __mmask16 m1 = 2 * s + 1 < kc ? m : (__mmask16)0;
         __m512i even = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(m, src + 2 * s * ks + i0));
         __m512i odd = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(m1, src + (2 * s + 1) * ks + i0));
-        _mm512_storeu_si512(dst + s * width + i0, _mm512_or_si512(even, _mm512_slli_epi32(odd, 16)));
+        __m512i both = _mm512_or_si512(even, _mm512_slli_epi32(odd, 16));
+        if (s + 1 < steps) _mm512_storeu_si512(dst + s * width + i0, both);
+        else
+          _mm512_mask_storeu_epi32(dst + s * width + i0, mask16(width - i0),
+                                   both); /* stays within the panel */
       }
     }
   } else {
@@ -153,9 +166,11 @@ AC_ISA_FN(widen_f16, (float *restrict y, const uint16_t *restrict x, int64_t n),
 }
 
 /* Through a block of f32 on the stack that has the orientation of the source. */
-static void pack_widened(aci_gemm_type type, float *dst, int width, int w, int64_t kc, const uint16_t *src, int64_t ws, int64_t ks) {
+static void pack_widened(aci_gemm_type type, float *dst, int width, int w, int64_t kc, const uint16_t *src,
+                         int64_t ws, int64_t ks) {
   _Alignas(64) float tmp[ACI_GEMM_NR_MAX * TMP_K];
-  void (*widen)(float *restrict, const uint16_t *restrict, int64_t) = type == ACI_GEMM_BF16 ? widen_bf16 : widen_f16;
+  void (*widen)(float *restrict, const uint16_t *restrict, int64_t) =
+      type == ACI_GEMM_BF16 ? widen_bf16 : widen_f16;
   for (int64_t k0 = 0; k0 < kc; k0 += TMP_K) {
     int64_t kn = kc - k0 < TMP_K ? kc - k0 : TMP_K;
     const uint16_t *s = src + k0 * ks;
@@ -178,39 +193,50 @@ static void pack_widened(aci_gemm_type type, float *dst, int width, int w, int64
   }
 }
 
-void aci_gemm_pack(const aci_gemm_kernel *kn, aci_gemm_type type, void *dst, int width, bool half_tail, int64_t w, int64_t kc,
-                   const void *src, int64_t ws, int64_t ks) {
-  int64_t in_bytes = aci_gemm_type_bytes(type), kp = (kc + kn->pair - 1) / kn->pair * kn->pair;
-  for (int64_t i = 0; i < w; i += width) {
-    int rows = w - i < width ? (int)(w - i) : width;
-    int wide = half_tail && rows <= width / 2 ? width / 2 : width;
-    void *d = (char *)dst + i * kp * kn->bytes;
-    const void *s = (const char *)src + i * ws * in_bytes;
-    if (type == ACI_GEMM_F64) pack_plain64(d, wide, rows, kc, s, ws, ks);
-    else if (type == ACI_GEMM_F32) pack_f32(d, wide, rows, kc, s, ws, ks);
+static void pack_panel(const aci_gemm_kernel *kn, aci_gemm_type type, void *d, int width, int w, int64_t kc,
+                       const void *s, int64_t ws, int64_t ks) {
+  if (type == ACI_GEMM_F64) pack_plain64(d, width, w, kc, s, ws, ks);
+  else if (type == ACI_GEMM_F32) pack_f32(d, width, w, kc, s, ws, ks);
 #if defined(__x86_64__)
-    else if (kn->pack == ACI_PACK_BF16) pack_bf16_avx512(d, wide, rows, kc, s, ws, ks);
+  else if (kn->pack == ACI_PACK_BF16) pack_bf16_avx512(d, width, w, kc, s, ws, ks);
 #endif
-    else pack_widened(type, d, wide, rows, kc, s, ws, ks);
+  else pack_widened(type, d, width, w, kc, s, ws, ks);
+}
+
+void aci_gemm_pack(const aci_gemm_kernel *kn, aci_gemm_type type, void *dst, int width, bool half_tail,
+                   int64_t w, int64_t kc, const void *src, int64_t ws, int64_t ks) {
+  int64_t in_bytes = aci_gemm_type_bytes(type), kp = (kc + kn->pair - 1) / kn->pair * kn->pair;
+  /* Rows whose stride is a power of two or nearly fall into few sets of L1: a few of them at a time for all
+   * panels, so that the lines panels share are still there. */
+  int64_t block = ws == 1 && w > width && ks * in_bytes % 1024 == 0 ? BLOCK_K : kp;
+  for (int64_t k0 = 0; k0 < kc; k0 += block) {
+    int64_t k1 = k0 + block < kc ? k0 + block : kc;
+    for (int64_t i = 0; i < w; i += width) {
+      int rows = w - i < width ? (int)(w - i) : width;
+      int wide = half_tail && rows <= width / 2 ? width / 2 : width;
+      pack_panel(kn, type, (char *)dst + (i * kp + k0 * wide) * kn->bytes, wide, rows, k1 - k0,
+                 (const char *)src + (i * ws + k0 * ks) * in_bytes, ws, ks);
+    }
   }
 }
 
 /* ---- from accumulators to C ---- */
-#define FINISH(NAME, T, ACC, GET, PUT)                                                                                    \
-  AC_ISA_FN(NAME, (T *restrict c, int64_t ldc, const ACC *restrict acc, int64_t ldacc, int rows, int cols, ACC alpha,     \
-                   ACC beta, const ACC *restrict bias),                                                                   \
-            (c, ldc, acc, ldacc, rows, cols, alpha, beta, bias)) {                                                        \
-    for (int i = 0; i < rows; i++, c += ldc, acc += ldacc) {                                                              \
-      if (bias == NULL && beta == 0) {                                                                                    \
-        for (int j = 0; j < cols; j++) c[j] = PUT(alpha * acc[j]);                                                        \
-      } else if (beta == 0) {                                                                                             \
-        for (int j = 0; j < cols; j++) c[j] = PUT(alpha * acc[j] + bias[j]);                                              \
-      } else if (bias == NULL) {                                                                                          \
-        for (int j = 0; j < cols; j++) c[j] = PUT(alpha * acc[j] + beta * GET(c[j]));                                     \
-      } else {                                                                                                            \
-        for (int j = 0; j < cols; j++) c[j] = PUT(alpha * acc[j] + beta * GET(c[j]) + bias[j]);                           \
-      }                                                                                                                   \
-    }                                                                                                                     \
+#define FINISH(NAME, T, ACC, GET, PUT)                                                               \
+  AC_ISA_FN(NAME,                                                                                    \
+            (T *restrict c, int64_t ldc, const ACC *restrict acc, int64_t ldacc, int rows, int cols, \
+             ACC alpha, ACC beta, const ACC *restrict bias),                                         \
+            (c, ldc, acc, ldacc, rows, cols, alpha, beta, bias)) {                                   \
+    for (int i = 0; i < rows; i++, c += ldc, acc += ldacc) {                                         \
+      if (bias == NULL && beta == 0) {                                                               \
+        for (int j = 0; j < cols; j++) c[j] = PUT(alpha * acc[j]);                                   \
+      } else if (beta == 0) {                                                                        \
+        for (int j = 0; j < cols; j++) c[j] = PUT(alpha * acc[j] + bias[j]);                         \
+      } else if (bias == NULL) {                                                                     \
+        for (int j = 0; j < cols; j++) c[j] = PUT(alpha * acc[j] + beta * GET(c[j]));                \
+      } else {                                                                                       \
+        for (int j = 0; j < cols; j++) c[j] = PUT(alpha * acc[j] + beta * GET(c[j]) + bias[j]);      \
+      }                                                                                              \
+    }                                                                                                \
   }
 #define SAME(x) (x)
 FINISH(finish_f64, double, double, SAME, SAME)
@@ -218,8 +244,28 @@ FINISH(finish_f32, float, float, SAME, SAME)
 FINISH(finish_bf16, uint16_t, float, aci_bf16_to_f32, aci_f32_to_bf16)
 FINISH(finish_f16, uint16_t, float, aci_f16_to_f32, aci_f32_to_f16)
 
-void aci_gemm_finish(const aci_gemm_out *o, int rows, int cols, const void *acc, int64_t ldacc, void *c, int64_t ldc,
-                     int64_t j0) {
+#if defined(__x86_64__)
+/* With the instruction, which makes denormals zero like the products that got here. */
+ACI_TARGET_AVX512_BF16 static void finish_bf16_by_instruction(uint16_t *c, int64_t ldc, const float *acc,
+                                                              int64_t ldacc, int rows, int cols, float alpha,
+                                                              const float *bias) {
+  __m512 by = _mm512_set1_ps(alpha);
+  for (int j = 0; j < cols; j += 16) {
+    __mmask16 m = mask16(cols - j);
+    __m512 add = bias == NULL ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(m, bias + j);
+    for (int i = 0; i < rows; i++) {
+      __m512 x = _mm512_mul_ps(by, _mm512_maskz_loadu_ps(m, acc + i * ldacc + j));
+      if (bias != NULL) x = _mm512_add_ps(x, add);
+      __m256i y = (__m256i)_mm512_cvtneps_pbh(x);
+      if (m == 0xffff) _mm256_storeu_si256((__m256i *)(void *)(c + i * ldc + j), y);
+      else _mm256_mask_storeu_epi16(c + i * ldc + j, m, y);
+    }
+  }
+}
+#endif
+
+void aci_gemm_finish(const aci_gemm_out *o, int rows, int cols, const void *acc, int64_t ldacc, void *c,
+                     int64_t ldc, int64_t j0) {
   const float *bias = o->bias == NULL ? NULL : (const float *)o->bias + j0;
   float alpha = (float)o->alpha, beta = (float)o->beta;
   switch (o->type) {
@@ -229,7 +275,15 @@ void aci_gemm_finish(const aci_gemm_out *o, int rows, int cols, const void *acc,
       break;
     }
     case ACI_GEMM_F32: finish_f32(c, ldc, acc, ldacc, rows, cols, alpha, beta, bias); break;
-    case ACI_GEMM_BF16: finish_bf16(c, ldc, acc, ldacc, rows, cols, alpha, beta, bias); break;
+    case ACI_GEMM_BF16:
+#if defined(__x86_64__)
+      if (beta == 0 && aci_gemm_kernel_for(ACI_GEMM_BF16)->pair == 2) {
+        finish_bf16_by_instruction(c, ldc, acc, ldacc, rows, cols, alpha, bias);
+        break;
+      }
+#endif
+      finish_bf16(c, ldc, acc, ldacc, rows, cols, alpha, beta, bias);
+      break;
     case ACI_GEMM_F16: finish_f16(c, ldc, acc, ldacc, rows, cols, alpha, beta, bias); break;
     default: break;
   }

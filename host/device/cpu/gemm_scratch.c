@@ -1,5 +1,5 @@
-/* Scratch of kernels: a few buffers per thread that grow to what was asked for once and are freed with the thread, so that
- * steady state asks the system for nothing. Called by the matrix product and by attention. */
+/* Scratch of kernels: a few buffers per thread that grow to what was asked for once and are freed with the
+ * thread, so that steady state asks the system for nothing. Called by the matrix product and by attention. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -29,9 +29,7 @@ static void drop(void *arg) {
   s->known = false;
 }
 
-static void make_key(void) {
-  have_key = pthread_key_create(&key, drop) == 0;
-}
+static void make_key(void) { have_key = pthread_key_create(&key, drop) == 0; }
 
 /* The library may be unloaded before its threads end: then the destructor must not be called any more. */
 static __attribute__((destructor)) void unload(void) {
@@ -55,6 +53,4 @@ void *aci_scratch(aci_scratch_slot slot, size_t bytes) {
   return p;
 }
 
-size_t aci_scratch_bytes(void) {
-  return atomic_load_explicit(&total, memory_order_relaxed);
-}
+size_t aci_scratch_bytes(void) { return atomic_load_explicit(&total, memory_order_relaxed); }

@@ -34,7 +34,8 @@ static void store_int(aci_gemm_type t, void *p, int64_t j, uint64_t v) {
     case ACI_GEMM_I64: ((uint64_t *)p)[j] = v; break;
     case ACI_GEMM_I32: ((uint32_t *)p)[j] = (uint32_t)v; break;
     case ACI_GEMM_I16: ((uint16_t *)p)[j] = (uint16_t)v; break;
-    case ACI_GEMM_I8: case ACI_GEMM_U8: ((uint8_t *)p)[j] = (uint8_t)v; break;
+    case ACI_GEMM_I8:
+    case ACI_GEMM_U8: ((uint8_t *)p)[j] = (uint8_t)v; break;
     default: break;
   }
 }

@@ -1,9 +1,9 @@
-/* The module accel_onednn.so: matrix products through oneDNN 2.x or 3.x, one tile per call, single-threaded. Loaded by
- * onednn_load.c, which cuts products into tiles and gives every thread its own scratch.
+/* The module accel_onednn.so: matrix products through oneDNN 2.x or 3.x, one tile per call, single-threaded.
+ * Loaded by onednn_load.c, which cuts products into tiles and gives every thread its own scratch.
  *
- * A plan is a matmul primitive for one tile shape, and a reorder that brings B into the layout the primitive wants, so that
- * a product with many row tiles lays B out once. Plans are cached by their whole shape, strides included; the least recently
- * used one that nobody holds makes room when the cache is full. */
+ * A plan is a matmul primitive for one tile shape, and a reorder that brings B into the layout the primitive
+ * wants, so that a product with many row tiles lays B out once. Plans are cached by their whole shape,
+ * strides included; the least recently used one that nobody holds makes room when the cache is full. */
 #include "device/cpu/onednn.h"
 
 #include <dnnl.h>
@@ -22,10 +22,9 @@ static void desc_free(desc *d) {
   if (*d != NULL) dnnl_memory_desc_destroy(*d);
   *d = NULL;
 }
-static desc_ref desc_of(const desc *d) {
-  return *d;
-}
-static dnnl_status_t desc_init(desc *d, int nd, const dnnl_dims_t dims, dnnl_data_type_t t, const dnnl_dims_t strides) {
+static desc_ref desc_of(const desc *d) { return *d; }
+static dnnl_status_t desc_init(desc *d, int nd, const dnnl_dims_t dims, dnnl_data_type_t t,
+                               const dnnl_dims_t strides) {
   return strides != NULL ? dnnl_memory_desc_create_with_strides(d, nd, dims, t, strides)
                          : dnnl_memory_desc_create_with_tag(d, nd, dims, t, dnnl_format_tag_any);
 }
@@ -33,26 +32,21 @@ static dnnl_status_t desc_query(desc *d, const_dnnl_primitive_desc_t pd, dnnl_qu
   const_dnnl_memory_desc_t q = dnnl_primitive_desc_query_md(pd, what, 0);
   return q == NULL ? dnnl_unimplemented : dnnl_memory_desc_clone(d, q);
 }
-static bool desc_equal(const desc *a, const desc *b) {
-  return dnnl_memory_desc_equal(*a, *b) != 0;
-}
+static bool desc_equal(const desc *a, const desc *b) { return dnnl_memory_desc_equal(*a, *b) != 0; }
 static dnnl_status_t append_sum(dnnl_post_ops_t ops) {
   return dnnl_post_ops_append_sum(ops, 1.0f, 0, dnnl_data_type_undef);
 }
-static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const desc *a, const desc *b, const desc *bias,
-                                 const desc *c, dnnl_primitive_attr_t attr) {
+static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const desc *a,
+                                 const desc *b, const desc *bias, const desc *c, dnnl_primitive_attr_t attr) {
   return dnnl_matmul_primitive_desc_create(pd, engine, *a, *b, bias == NULL ? NULL : *bias, *c, attr);
 }
 #else
 typedef dnnl_memory_desc_t desc;
 typedef const dnnl_memory_desc_t *desc_ref;
-static void desc_free(desc *d) {
-  (void)d;
-}
-static desc_ref desc_of(const desc *d) {
-  return d;
-}
-static dnnl_status_t desc_init(desc *d, int nd, const dnnl_dims_t dims, dnnl_data_type_t t, const dnnl_dims_t strides) {
+static void desc_free(desc *d) { (void)d; }
+static desc_ref desc_of(const desc *d) { return d; }
+static dnnl_status_t desc_init(desc *d, int nd, const dnnl_dims_t dims, dnnl_data_type_t t,
+                               const dnnl_dims_t strides) {
   return strides != NULL ? dnnl_memory_desc_init_by_strides(d, nd, dims, t, strides)
                          : dnnl_memory_desc_init_by_tag(d, nd, dims, t, dnnl_format_tag_any);
 }
@@ -62,23 +56,19 @@ static dnnl_status_t desc_query(desc *d, const_dnnl_primitive_desc_t pd, dnnl_qu
   *d = *q;
   return dnnl_success;
 }
-static bool desc_equal(const desc *a, const desc *b) {
-  return dnnl_memory_desc_equal(a, b) != 0;
-}
-static dnnl_status_t append_sum(dnnl_post_ops_t ops) {
-  return dnnl_post_ops_append_sum(ops, 1.0f);
-}
-static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const desc *a, const desc *b, const desc *bias,
-                                 const desc *c, dnnl_primitive_attr_t attr) {
+static bool desc_equal(const desc *a, const desc *b) { return dnnl_memory_desc_equal(a, b) != 0; }
+static dnnl_status_t append_sum(dnnl_post_ops_t ops) { return dnnl_post_ops_append_sum(ops, 1.0f); }
+static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const desc *a,
+                                 const desc *b, const desc *bias, const desc *c, dnnl_primitive_attr_t attr) {
   dnnl_matmul_desc_t d;
   dnnl_status_t st = dnnl_matmul_desc_init(&d, a, b, bias, c);
   return st != dnnl_success ? st : dnnl_primitive_desc_create(pd, &d, attr, engine, NULL);
 }
 #endif
 
-/* oneDNN threads by OpenMP when it was built so; what we do with it runs on the calling thread alone, also the making of
- * primitives, which remember the number of threads. The setting is per thread and put back, because the thread may be the
- * program's, with OpenMP of its own. */
+/* oneDNN threads by OpenMP when it was built so; what we do with it runs on the calling thread alone, also
+ * the making of primitives, which remember the number of threads. The setting is per thread and put back,
+ * because the thread may be the program's, with OpenMP of its own. */
 extern void omp_set_num_threads(int n) __attribute__((weak));
 extern int omp_get_max_threads(void) __attribute__((weak));
 
@@ -127,9 +117,9 @@ static dnnl_data_type_t type_of(int32_t t) {
   }
 }
 
-#define TRY(expr)                                 \
-  do {                                            \
-    if ((expr) != dnnl_success) goto done;        \
+#define TRY(expr)                          \
+  do {                                     \
+    if ((expr) != dnnl_success) goto done; \
   } while (0)
 
 /* The layout B should have, by asking for a primitive that may choose. */
@@ -198,8 +188,10 @@ done:
 }
 
 static uint64_t hash(const aci_onednn_shape *s) {
-  const int64_t v[] = {s->m, s->n, s->k, s->a_rs, s->a_cs, s->b_rs, s->b_cs, s->c_rs,
-                       s->in_type | s->out_type << 8 | (s->bias_type + 1) << 16 | s->add << 24};
+  const int64_t v[] = {
+      s->m,    s->n,    s->k,
+      s->a_rs, s->a_cs, s->b_rs,
+      s->b_cs, s->c_rs, s->in_type | s->out_type << 8 | (s->bias_type + 1) << 16 | s->add << 24};
   uint64_t h = 0;
   for (size_t i = 0; i < sizeof v / sizeof v[0]; i++) {
     h = (h ^ (uint64_t)v[i]) * UINT64_C(0x9e3779b97f4a7c15);
@@ -209,9 +201,9 @@ static uint64_t hash(const aci_onednn_shape *s) {
 }
 
 static bool same(const aci_onednn_shape *a, const aci_onednn_shape *b) {
-  return a->m == b->m && a->n == b->n && a->k == b->k && a->a_rs == b->a_rs && a->a_cs == b->a_cs && a->b_rs == b->b_rs &&
-         a->b_cs == b->b_cs && a->c_rs == b->c_rs && a->in_type == b->in_type && a->out_type == b->out_type &&
-         a->bias_type == b->bias_type && a->add == b->add;
+  return a->m == b->m && a->n == b->n && a->k == b->k && a->a_rs == b->a_rs && a->a_cs == b->a_cs &&
+         a->b_rs == b->b_rs && a->b_cs == b->b_cs && a->c_rs == b->c_rs && a->in_type == b->in_type &&
+         a->out_type == b->out_type && a->bias_type == b->bias_type && a->add == b->add;
 }
 
 static void evict_one(void) {
@@ -268,7 +260,8 @@ static bool execute(dnnl_primitive_t prim, const arg *args, int n) {
   dnnl_status_t st = dnnl_success;
   while (made < n && st == dnnl_success) {
     list[made].arg = args[made].index;
-    st = dnnl_memory_create(&list[made].memory, desc_of(args[made].d), engine, (void *)(uintptr_t)args[made].p);
+    st = dnnl_memory_create(&list[made].memory, desc_of(args[made].d), engine,
+                            (void *)(uintptr_t)args[made].p);
     made += st == dnnl_success;
   }
   int threads = alone_begin();
@@ -280,14 +273,20 @@ static bool execute(dnnl_primitive_t prim, const arg *args, int n) {
 
 static bool pack_b(const aci_onednn_plan *pub, const void *b, void *packed, void *scratch) {
   const plan *p = (const plan *)(const void *)pub;
-  const arg args[] = {{DNNL_ARG_FROM, &p->b, b}, {DNNL_ARG_TO, &p->b_packed, packed}, {DNNL_ARG_SCRATCHPAD, &p->reorder_scratch, scratch}};
+  const arg args[] = {{DNNL_ARG_FROM, &p->b, b},
+                      {DNNL_ARG_TO, &p->b_packed, packed},
+                      {DNNL_ARG_SCRATCHPAD, &p->reorder_scratch, scratch}};
   return execute(p->reorder, args, 3);
 }
 
-static bool run(const aci_onednn_plan *pub, const void *a, const void *b, const void *bias, void *c, void *scratch) {
+static bool run(const aci_onednn_plan *pub, const void *a, const void *b, const void *bias, void *c,
+                void *scratch) {
   const plan *p = (const plan *)(const void *)pub;
-  const arg args[] = {{DNNL_ARG_SRC, &p->a, a}, {DNNL_ARG_WEIGHTS, &p->b_packed, b}, {DNNL_ARG_DST, &p->c, c},
-                      {DNNL_ARG_SCRATCHPAD, &p->scratch, scratch}, {DNNL_ARG_BIAS, &p->bias, bias}};
+  const arg args[] = {{DNNL_ARG_SRC, &p->a, a},
+                      {DNNL_ARG_WEIGHTS, &p->b_packed, b},
+                      {DNNL_ARG_DST, &p->c, c},
+                      {DNNL_ARG_SCRATCHPAD, &p->scratch, scratch},
+                      {DNNL_ARG_BIAS, &p->bias, bias}};
   return execute(p->matmul, args, p->shape.bias_type < 0 ? 4 : 5);
 }
 
@@ -299,7 +298,8 @@ const aci_onednn_api *accel_onednn_open(void) {
   snprintf(version, sizeof version, "%d.%d.%d", v->major, v->minor, v->patch);
   pthread_mutex_lock(&lock);
   bool ok = engine != NULL || dnnl_engine_create(&engine, dnnl_cpu, 0) == dnnl_success;
-  ok = ok && (stream != NULL || dnnl_stream_create(&stream, engine, dnnl_stream_default_flags) == dnnl_success);
+  ok = ok &&
+       (stream != NULL || dnnl_stream_create(&stream, engine, dnnl_stream_default_flags) == dnnl_success);
   pthread_mutex_unlock(&lock);
   return ok ? &api : NULL;
 }

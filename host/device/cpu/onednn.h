@@ -1,6 +1,7 @@
-/* oneDNN for large products where the CPU multiplies bf16 tiles (AMX). onednn_load.c is part of the library: it decides,
- * cuts into tiles, and opens the module accel_onednn.so (onednn.c, linked with libdnnl) on first use; without the module
- * our own kernels do everything. The two talk through one versioned table, and no type of oneDNN appears in it. */
+/* oneDNN for large products where the CPU multiplies bf16 tiles (AMX). onednn_load.c is part of the library:
+ * it decides, cuts into tiles, and opens the module accel_onednn.so (onednn.c, linked with libdnnl) on first
+ * use; without the module our own kernels do everything. The two talk through one versioned table, and no
+ * type of oneDNN appears in it. */
 #ifndef ACI_ONEDNN_H
 #define ACI_ONEDNN_H
 #include <stdbool.h>
@@ -35,13 +36,14 @@ typedef struct aci_onednn_plan {
 typedef struct aci_onednn_api {
   uint32_t version;
   const char *library; /* "2.6.3" */
-  /* The plan of a shape, made on first demand (0.2 to 10 ms) and cached; NULL if there is none. Any thread. Each get is
-   * paired with one put. */
+  /* The plan of a shape, made on first demand (0.2 to 10 ms) and cached; NULL if there is none. Any thread.
+   * Each get is paired with one put. */
   const aci_onednn_plan *(*get)(const aci_onednn_shape *s);
   void (*put)(const aci_onednn_plan *p);
   /* Any thread; single-threaded inside; buffers are 64-byte aligned. false: failed. */
   bool (*pack_b)(const aci_onednn_plan *p, const void *b, void *packed, void *scratch);
-  bool (*run)(const aci_onednn_plan *p, const void *a, const void *b, const void *bias, void *c, void *scratch);
+  bool (*run)(const aci_onednn_plan *p, const void *a, const void *b, const void *bias, void *c,
+              void *scratch);
 } aci_onednn_api;
 
 /* The one symbol of the module. NULL when oneDNN cannot start. */

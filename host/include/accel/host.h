@@ -4,9 +4,10 @@
  *   if (ac_host_open(NULL, &h, &e) != AC_OK || ac_host_run_file(h, "train.lua", 0, NULL, &e) != AC_OK) fprintf(stderr, "%s\n", e.msg);
  *   ac_host_close(h);
  *
- * A host is one Lua state with one context: several may live in a process, each used by one thread at a time. The library never exits,
- * installs no signal handler, writes nothing to stdout or stderr (scripts may) and leaves errno, locale and working directory alone.
- * Scripts are text; binary chunks are refused. os.exit ends the script, not the process: ac_host_exit_code tells. */
+ * A host is one Lua state with one context: several may live in a process, each used by one thread at a
+ * time. The library never exits, installs no signal handler, writes nothing to stdout or stderr (scripts
+ * may) and leaves errno, locale and working directory alone. Scripts are text; binary chunks are refused.
+ * os.exit ends the script, not the process: ac_host_exit_code tells. */
 #ifndef ACCEL_HOST_H
 #define ACCEL_HOST_H
 #include "accel/op.h"
@@ -38,13 +39,15 @@ AC_API void ac_host_close(ac_host *h); /* NULL is fine. Not from inside a script
 AC_API ac_ctx *ac_host_ctx(ac_host *h);
 AC_API struct lua_State *ac_host_lua(ac_host *h);
 
-/* Runs a script (path "-": standard input) with arguments: the global arg (arg[0] = path) and `...`. CALLBACK when the script raised
- * (or the code of accel's own error), PARSE for syntax errors, NOT_FOUND and IO for files. */
+/* Runs a script (path "-": standard input) with arguments: the global arg (arg[0] = path) and `...`.
+ * CALLBACK when the script raised (or the code of accel's own error), PARSE for syntax errors, NOT_FOUND
+ * and IO for files. */
 AC_API ac_status ac_host_run_file(ac_host *h, const char *path, int argc, const char *const *argv, ac_err *e);
 /* name: what messages call it, e.g. "setup"; it is arg[0] too. */
 AC_API ac_status ac_host_run_string(ac_host *h, const char *code, const char *name, int argc,
                                     const char *const *argv, ac_err *e);
-/* Message and traceback (with the shapes of local tensors) of the last failed run or call; "" when it succeeded. Valid until the next. */
+/* Message and traceback (with the shapes of local tensors) of the last failed run or call; "" when it
+ * succeeded. Valid until the next. */
 AC_API const char *ac_host_error_text(const ac_host *h);
 /* True when the last run ended by os.exit; *code is its argument (true and none: 0, false: 1). */
 AC_API bool ac_host_exit_code(const ac_host *h, int *code);
@@ -70,21 +73,23 @@ typedef struct ac_host_value {
   };
 } ac_host_value;
 
-/* Calls a global function, or one in a table ("model.step"). Arguments are borrowed. Up to max_results results are filled in: tensors are owned
- * references, strings live until the next call into the host. NOT_FOUND, CALLBACK as above, DTYPE for results that are no such values. */
+/* Calls a global function, or one in a table ("model.step"). Arguments are borrowed. Up to max_results
+ * results are filled in: tensors are owned references, strings live until the next call into the host.
+ * NOT_FOUND, CALLBACK as above, DTYPE for results that are no such values. */
 AC_API ac_status ac_host_call(ac_host *h, const char *function, int n_args, const ac_host_value *args,
                               int max_results, ac_host_value *results, int *n_results, ac_err *e);
 
-/* A C function for scripts. args are borrowed; results: tensors are owned references that the host takes, strings are copied. Anything but
- * AC_OK raises an error with e's message in the script. May call ops; not ac_host_run_* or ac_host_close. */
+/* A C function for scripts. args are borrowed; results: tensors are owned references that the host takes,
+ * strings are copied. Anything but AC_OK raises an error with e's message in the script. May call ops; not
+ * ac_host_run_* or ac_host_close. */
 typedef ac_status (*ac_host_fn)(void *user, ac_ctx *c, int n_args, const ac_host_value *args, int max_results,
                                 ac_host_value *results, int *n_results, ac_err *e);
 /* name: "load_batch" is a global, "app.load_batch" a field of a global table, made when missing. */
 AC_API ac_status ac_host_register(ac_host *h, const char *name, ac_host_fn fn, void *user, ac_err *e);
 
 /* ---- interruption: safe in signal handlers ---- */
-/* At the next accel.step() the script gets an error with code "interrupted", or, where it asked for it by accel.on_interrupt("flag"),
- * sees accel.interrupted(). */
+/* At the next accel.step() the script gets an error with code "interrupted", or, where it asked for it by
+ * accel.on_interrupt("flag"), sees accel.interrupted(). */
 AC_API void ac_host_interrupt(ac_host *h, int signal_number);
 /* Raises at the next instruction of Lua. */
 AC_API void ac_host_interrupt_now(ac_host *h);

@@ -1,8 +1,9 @@
 /* accel/lua.h - accel as modules of a Lua 5.4 state that somebody else made.
  *
- * accel.core is the native part; accel is the whole library: it needs the Lua files of share/lua/5.4/accel on package.path. A
- * stock interpreter finds both as accel/core.so and accel/init.lua through LUA_CPATH and LUA_PATH; a C program may put these into
- * package.preload. Each Lua state gets a context of its own, which lives as long as the state. */
+ * accel.core is the native part; accel is the whole library: it needs the Lua files of share/lua/5.4/accel
+ * on package.path. A stock interpreter finds both as accel/core.so and accel/init.lua through LUA_CPATH
+ * and LUA_PATH; a C program may put these into package.preload. Each Lua state gets a context of its own,
+ * which lives as long as the state. */
 #ifndef ACCEL_LUA_H
 #define ACCEL_LUA_H
 #include "accel/op.h"

@@ -1,9 +1,10 @@
 /* flash_attention: out = dropout(softmax(scale q k^T + mask)) v without a matrix of all pairs in memory; what
    scaled_dot_product_attention runs on.
-   query (b, hq, tq, d), key and value (b, hkv, tk, d) with hq a multiple of hkv, attn_mask (broadcasts to b, hq, tq, tk)? -> out (b, hq, tq, d),
-   which lies in memory as (b, tq, hq, d), and lse (b, hq, tq), the log of the sum of exponentials.
-   gradient: flash_attention_backward, which computes the weights again from lse. The mask gets none. Second derivatives go through
-   attention in plain ops. */
+   query (b, hq, tq, d), key and value (b, hkv, tk, d) with hq a multiple of hkv, attn_mask (broadcasts to b,
+   hq, tq, tk)? -> out (b, hq, tq, d), which lies in memory as (b, tq, hq, d), and lse (b, hq, tq), the log of
+   the sum of exponentials.
+   gradient: flash_attention_backward, which computes the weights again from lse. The mask gets none. Second
+   derivatives go through attention in plain ops. */
 #include "device/cpu/kernels/flash.h"
 
 #include "ops/attention/plain.h"
@@ -27,15 +28,29 @@ static ac_status shape(ac_frame *f, ac_err *e) {
 }
 
 static aci_gemm_type type_of(ac_dtype d) {
-  return d == AC_F64 ? ACI_GEMM_F64 : d == AC_BF16 ? ACI_GEMM_BF16 : d == AC_F16 ? ACI_GEMM_F16 : ACI_GEMM_F32;
+  return d == AC_F64    ? ACI_GEMM_F64
+         : d == AC_BF16 ? ACI_GEMM_BF16
+         : d == AC_F16  ? ACI_GEMM_F16
+                        : ACI_GEMM_F32;
 }
 
 static void strides(int64_t *s, const ac_tensor *t) { memcpy(s, t->stride, 3 * sizeof *s); }
 
-static void describe(const ac_frame *f, const ac_tensor *q, const ac_tensor *k, const ac_tensor *v, int mask, aci_flash *a) {
-  *a = (aci_flash){.type = type_of((ac_dtype)q->dtype), .b = q->shape[0], .hq = q->shape[1], .hkv = k->shape[1], .tq = q->shape[2],
-                   .tk = k->shape[2], .d = q->shape[3], .q = aci_data(q), .k = aci_data(k), .v = aci_data(v),
-                   .scale = ARG_F(f, mask + 3), .causal = ARG_B(f, mask + 2), .drop_p = ARG_F(f, mask + 1)};
+static void describe(const ac_frame *f, const ac_tensor *q, const ac_tensor *k, const ac_tensor *v, int mask,
+                     aci_flash *a) {
+  *a = (aci_flash){.type = type_of((ac_dtype)q->dtype),
+                   .b = q->shape[0],
+                   .hq = q->shape[1],
+                   .hkv = k->shape[1],
+                   .tq = q->shape[2],
+                   .tk = k->shape[2],
+                   .d = q->shape[3],
+                   .q = aci_data(q),
+                   .k = aci_data(k),
+                   .v = aci_data(v),
+                   .scale = ARG_F(f, mask + 3),
+                   .causal = ARG_B(f, mask + 2),
+                   .drop_p = ARG_F(f, mask + 1)};
   strides(a->q_s, q);
   strides(a->k_s, k);
   strides(a->v_s, v);
@@ -83,17 +98,19 @@ static void grad(ac_grad *g) {
   ac_tensor *dk = NULL, *dv = NULL;
   if (g->dout[0] == NULL) return; /* lse leads nowhere */
   ac_tensor *mask = ARG_NONE(g, MASK) ? NULL : ARG_T(g, MASK);
-  ac_tensor *dq = x_flash_attention_backward(&g->x, rows(&g->x, g->dout[0]), ARG_T(g, Q), ARG_T(g, K), ARG_T(g, V), g->out[0],
-                                             g->out[1], mask, ARG_F(g, DROPOUT), ARG_B(g, CAUSAL), ARG_F(g, SCALE), &g->ticket, &dk,
-                                             &dv);
+  ac_tensor *dq = x_flash_attention_backward(&g->x, rows(&g->x, g->dout[0]), ARG_T(g, Q), ARG_T(g, K),
+                                             ARG_T(g, V), g->out[0], g->out[1], mask, ARG_F(g, DROPOUT),
+                                             ARG_B(g, CAUSAL), ARG_F(g, SCALE), &g->ticket, &dk, &dv);
   ac_grad_set(g, Q, dq);
   ac_grad_set(g, K, dk);
   ac_grad_set(g, V, dv);
 }
 
 static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
-  out[0] = aci_plain_attention(x, a[Q].tensor, a[K].tensor, a[V].tensor, a[MASK].kind == AC_T_TENSOR ? a[MASK].tensor : NULL, a[DROPOUT].f,
-                               a[CAUSAL].b, a[SCALE].f, a[GENERATOR].kind == AC_T_GENERATOR ? a[GENERATOR].generator : NULL);
+  out[0] =
+      aci_plain_attention(x, a[Q].tensor, a[K].tensor, a[V].tensor,
+                          a[MASK].kind == AC_T_TENSOR ? a[MASK].tensor : NULL, a[DROPOUT].f, a[CAUSAL].b,
+                          a[SCALE].f, a[GENERATOR].kind == AC_T_GENERATOR ? a[GENERATOR].generator : NULL);
   return 1;
 }
 
@@ -105,10 +122,14 @@ static ac_status shape_back(ac_frame *f, ac_err *e) {
 
 static ac_status cpu_back(ac_frame *f, ac_err *e) {
   aci_flash a;
-  aci_flash_grads g = {.dout = aci_data(ARG_T(f, B_DOUT)), .dq = aci_data(f->out[0]), .dk = aci_data(f->out[1]), .dv = aci_data(f->out[2])};
+  aci_flash_grads g = {.dout = aci_data(ARG_T(f, B_DOUT)),
+                       .dq = aci_data(f->out[0]),
+                       .dk = aci_data(f->out[1]),
+                       .dv = aci_data(f->out[2])};
   if (f->out[0]->numel == 0 || f->out[1]->numel == 0) {
     for (int i = 0; i < 3; i++)
-      if (f->out[i]->numel > 0) memset(aci_data(f->out[i]), 0, (size_t)f->out[i]->numel * aci_dsize((ac_dtype)f->out[i]->dtype));
+      if (f->out[i]->numel > 0)
+        memset(aci_data(f->out[i]), 0, (size_t)f->out[i]->numel * aci_dsize((ac_dtype)f->out[i]->dtype));
     return AC_OK;
   }
   describe(f, ARG_T(f, B_Q), ARG_T(f, B_K), ARG_T(f, B_V), B_MASK, &a);
@@ -123,12 +144,14 @@ static ac_status cpu_back(ac_frame *f, ac_err *e) {
 }
 
 AC_OP(flash_attention,
-      .sig = "flash_attention(query: tensor, key: tensor, value: tensor, attn_mask: tensor?, dropout_p: float, is_causal: bool, "
+      .sig = "flash_attention(query: tensor, key: tensor, value: tensor, attn_mask: tensor?, dropout_p: "
+             "float, is_causal: bool, "
              "scale: float, generator: generator?) -> (out: tensor, lse: tensor)",
-      .shape = shape, .cpu = cpu, .grad = grad, .composed = composed, .flops = flops, .save = AC_SAVE_OUT(0) | AC_SAVE_OUT(1),
-      .hidden = true);
+      .shape = shape, .cpu = cpu, .grad = grad, .composed = composed, .flops = flops,
+      .save = AC_SAVE_OUT(0) | AC_SAVE_OUT(1), .hidden = true);
 AC_OP(flash_attention_backward,
-      .sig = "flash_attention_backward(dout: tensor, query: tensor, key: tensor, value: tensor, out: tensor, lse: tensor, "
+      .sig = "flash_attention_backward(dout: tensor, query: tensor, key: tensor, value: tensor, out: tensor, "
+             "lse: tensor, "
              "attn_mask: tensor?, dropout_p: float, is_causal: bool, scale: float, generator: generator?) -> "
              "(dq: tensor, dk: tensor, dv: tensor)",
       .shape = shape_back, .cpu = cpu_back, .hidden = true);

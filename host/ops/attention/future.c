@@ -1,4 +1,5 @@
-/* future: which keys a causal query may not see.          scores (..., tq, tk) -> y (tq, tk) bool, true where the key lies behind the query.
+/* future: which keys a causal query may not see.
+   scores (..., tq, tk) -> y (tq, tk) bool, true where the key lies behind the query.
    gradient: none. */
 #include "ops/op.h"
 
@@ -16,4 +17,5 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   return AC_OK;
 }
 
-AC_OP(future, .sig = "future(scores: tensor) -> tensor", .shape = shape, .cpu = cpu, .nondiff = true, .hidden = true);
+AC_OP(future, .sig = "future(scores: tensor) -> tensor", .shape = shape, .cpu = cpu, .nondiff = true,
+      .hidden = true);

@@ -11,10 +11,11 @@ static ac_tensor *repeat_heads(ac_expr *x, ac_tensor *t, int64_t hq) {
   return x_reshape(x, x_expand(x, x_unsqueeze(x, t, 2), wide, 5), flat, 4);
 }
 
-ac_tensor *aci_plain_attention(ac_expr *x, ac_tensor *q, ac_tensor *k, ac_tensor *v, ac_tensor *mask, double dropout_p, bool causal,
-                               double scale, ac_generator *gen) {
+ac_tensor *aci_plain_attention(ac_expr *x, ac_tensor *q, ac_tensor *k, ac_tensor *v, ac_tensor *mask,
+                               double dropout_p, bool causal, double scale, ac_generator *gen) {
   const ac_dtype dt = (ac_dtype)q->dtype, wide = dt == AC_F64 ? AC_F64 : AC_F32;
-  const ac_scalar zero = aci_float(0), low = aci_float(-1e30); /* finite, so that a row with no key left has a softmax to drop */
+  const ac_scalar zero = aci_float(0),
+                  low = aci_float(-1e30); /* finite, so that a row with no key left has a softmax to drop */
   if (dt != wide) {
     q = x_cast(x, q, wide);
     k = x_cast(x, k, wide);

@@ -1,6 +1,6 @@
 /* rope: rotary position embedding. Pairs of values turn by position * theta^(-2 i / d).
-   x (..., t, d), d even -> y (same shape and order in memory). Position of row p is offset + p, from 0. The pairs are (x[i], x[i + d/2]),
-   as in Llama and GPT-NeoX, or with interleaved (x[2i], x[2i+1]), as in GPT-J.
+   x (..., t, d), d even -> y (same shape and order in memory). Position of row p is offset + p, from 0. The
+   pairs are (x[i], x[i + d/2]), as in Llama and GPT-NeoX, or with interleaved (x[2i], x[2i+1]), as in GPT-J.
    gradient: dx = dy turned back (rope_backward). */
 #include <math.h>
 
@@ -9,7 +9,8 @@
 
 enum { TABLE_STEP = 16, PAIRS = 256 };
 
-/* The order of dims in memory is kept, so that a transposed input gives an output that can be transposed back into a view. */
+/* The order of dims in memory is kept, so that a transposed input gives an output that can be transposed back
+   into a view. */
 static void dense_like(const ac_tensor *x, int64_t *stride) {
   int order[AC_MAX_DIMS], n = x->ndim;
   bool ok = x->stride[n - 1] == 1 && x->numel > 0;
@@ -35,11 +36,14 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   int64_t stride[AC_MAX_DIMS];
   char a[128];
-  if (!ac_dtype_is_float((ac_dtype)x->dtype)) return AC_FAIL(e, DTYPE, "needs a float tensor, got %s", ac_dtype_name((ac_dtype)x->dtype));
+  if (!ac_dtype_is_float((ac_dtype)x->dtype))
+    return AC_FAIL(e, DTYPE, "needs a float tensor, got %s", ac_dtype_name((ac_dtype)x->dtype));
   if (x->ndim < 2 || x->shape[x->ndim - 1] % 2 != 0)
-    return AC_FAIL(e, SHAPE, "needs (..., positions, an even width), got shape %s", aci_shape_str(x->ndim, x->shape, a, sizeof a));
+    return AC_FAIL(e, SHAPE, "needs (..., positions, an even width), got shape %s",
+                   aci_shape_str(x->ndim, x->shape, a, sizeof a));
   if (!(ARG_F(f, 1) > 0)) return AC_FAIL(e, INVALID, "theta must be positive, got %g", ARG_F(f, 1));
-  if (ARG_I(f, 3) < 0) return AC_FAIL(e, INVALID, "offset must not be negative, got %lld", (long long)ARG_I(f, 3));
+  if (ARG_I(f, 3) < 0)
+    return AC_FAIL(e, INVALID, "offset must not be negative, got %lld", (long long)ARG_I(f, 3));
   dense_like(x, stride);
   return ac_frame_out_strided(f, (ac_dtype)x->dtype, x->ndim, x->shape, stride, e);
 }
@@ -53,7 +57,8 @@ typedef struct job {
   void *table; /* (t, 2, half): cosines, then sines, in the compute type */
 } job;
 
-/* Every 16th absolute position is computed exactly, those between by turning on: a function of the position alone. */
+/* Every 16th absolute position is computed exactly, those between by turning on: a function of the position
+   alone. */
 static void fill_table(void *arg, int64_t begin, int64_t end) {
   const job *j = arg;
   for (int64_t i = begin; i < end; i++) {
@@ -80,13 +85,14 @@ static void fill_table(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-#define TURN(NAME, T)                                                                                                   \
-  AC_ISA_FN(NAME, (int64_t n, T *restrict a, T *restrict b, const T *restrict c, const T *restrict s), (n, a, b, c, s)) { \
-    for (int64_t i = 0; i < n; i++) {                                                                                   \
-      T p = a[i] * c[i] - b[i] * s[i], q = b[i] * c[i] + a[i] * s[i];                                                   \
-      a[i] = p;                                                                                                         \
-      b[i] = q;                                                                                                         \
-    }                                                                                                                   \
+#define TURN(NAME, T)                                                                                  \
+  AC_ISA_FN(NAME, (int64_t n, T *restrict a, T *restrict b, const T *restrict c, const T *restrict s), \
+            (n, a, b, c, s)) {                                                                         \
+    for (int64_t i = 0; i < n; i++) {                                                                  \
+      T p = a[i] * c[i] - b[i] * s[i], q = b[i] * c[i] + a[i] * s[i];                                  \
+      a[i] = p;                                                                                        \
+      b[i] = q;                                                                                        \
+    }                                                                                                  \
   }
 TURN(turn_f32, float)
 TURN(turn_f64, double)
@@ -96,7 +102,8 @@ static void rows(void *arg, int64_t begin, int64_t end) {
   const ac_tensor *x = j->x, *y = j->y;
   const int last = x->ndim - 1;
   const int64_t es = (int64_t)aci_dsize((ac_dtype)x->dtype), cs = (int64_t)aci_ctype_bytes(j->ct);
-  const int64_t xs = x->stride[last], ys = y->stride[last], step = j->interleaved ? 2 : 1, behind = j->interleaved ? 1 : j->half;
+  const int64_t xs = x->stride[last], ys = y->stride[last], step = j->interleaved ? 2 : 1,
+                behind = j->interleaved ? 1 : j->half;
   _Alignas(64) char a[PAIRS * 8], b[PAIRS * 8];
   for (int64_t r = begin; r < end; r++) {
     int64_t xo = 0, yo = 0, rest = r, pos = r % j->t;
@@ -126,9 +133,17 @@ static ac_status rotate(ac_frame *f, double sign, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   ac_block *block;
   if (x->numel == 0) return AC_OK;
-  job j = {.x = x, .y = f->out[0], .ct = aci_ctype_of((ac_dtype)x->dtype), .interleaved = ARG_B(f, 2), .t = x->shape[x->ndim - 2],
-           .half = x->shape[x->ndim - 1] / 2, .offset = ARG_I(f, 3), .theta = ARG_F(f, 1), .sign = sign};
-  AC_TRY(ac_block_alloc(f->device, (size_t)(j.t * j.half * 2) * aci_ctype_bytes(j.ct), AC_MEM_ACTIVATION, f->stream, &block, e));
+  job j = {.x = x,
+           .y = f->out[0],
+           .ct = aci_ctype_of((ac_dtype)x->dtype),
+           .interleaved = ARG_B(f, 2),
+           .t = x->shape[x->ndim - 2],
+           .half = x->shape[x->ndim - 1] / 2,
+           .offset = ARG_I(f, 3),
+           .theta = ARG_F(f, 1),
+           .sign = sign};
+  AC_TRY(ac_block_alloc(f->device, (size_t)(j.t * j.half * 2) * aci_ctype_bytes(j.ct), AC_MEM_ACTIVATION,
+                        f->stream, &block, e));
   j.table = ac_block_ptr(block);
   ac_parallel_for(f->team, j.half, 1 + 2048 / j.t, fill_table, &j);
   ac_parallel_for(f->team, x->numel / (2 * j.half), 1 + 8192 / j.half, rows, &j);
@@ -142,9 +157,13 @@ static ac_status cpu_back(ac_frame *f, ac_err *e) { return rotate(f, -1, e); }
 static void grad(ac_grad *g) {
   ac_grad_set(g, 0, x_rope_backward(&g->x, g->dout[0], ARG_F(g, 1), ARG_B(g, 2), ARG_I(g, 3)));
 }
-static void grad_back(ac_grad *g) { ac_grad_set(g, 0, x_rope(&g->x, g->dout[0], ARG_F(g, 1), ARG_B(g, 2), ARG_I(g, 3))); }
+static void grad_back(ac_grad *g) {
+  ac_grad_set(g, 0, x_rope(&g->x, g->dout[0], ARG_F(g, 1), ARG_B(g, 2), ARG_I(g, 3)));
+}
 
-AC_OP(rope, .sig = "rope(x: tensor, theta: float = 10000, interleaved: bool = false, offset: int = 0) -> tensor", .shape = shape,
-      .cpu = cpu, .grad = grad, .flops_per_element = 3);
-AC_OP(rope_backward, .sig = "rope_backward(dy: tensor, theta: float, interleaved: bool, offset: int) -> tensor", .shape = shape,
-      .cpu = cpu_back, .grad = grad_back, .hidden = true);
+AC_OP(rope,
+      .sig = "rope(x: tensor, theta: float = 10000, interleaved: bool = false, offset: int = 0) -> tensor",
+      .shape = shape, .cpu = cpu, .grad = grad, .flops_per_element = 3);
+AC_OP(rope_backward,
+      .sig = "rope_backward(dy: tensor, theta: float, interleaved: bool, offset: int) -> tensor",
+      .shape = shape, .cpu = cpu_back, .grad = grad_back, .hidden = true);

@@ -1,9 +1,13 @@
-/* scaled_dot_product_attention: softmax(scale query key^T + mask) value, without a matrix of all pairs in memory.
-   query (..., hq, tq, d), key (..., hkv, tk, d), value (..., hkv, tk, dv) -> y (..., hq, tq, dv), which lies in memory as
-   (..., tq, hq, dv): y:transpose(-3, -2):flatten(-2) is a view. Leading dims broadcast; hkv = hq, or with enable_gqa a divisor of it.
-   attn_mask broadcasts to (..., hq, tq, tk): bool (true: attend) or added to the scores. is_causal: query i sees keys 1 .. i.
+/* scaled_dot_product_attention: softmax(scale query key^T + mask) value, without a matrix of all pairs in
+   memory.
+   query (..., hq, tq, d), key (..., hkv, tk, d), value (..., hkv, tk, dv) -> y (..., hq, tq, dv), which lies
+   in memory as (..., tq, hq, dv): y:transpose(-3, -2):flatten(-2) is a view. Leading dims broadcast; hkv =
+   hq, or with enable_gqa a divisor of it.
+   attn_mask broadcasts to (..., hq, tq, tk): bool (true: attend) or added to the scores. is_causal: query i
+   sees keys 1 .. i.
    scale defaults to 1 / sqrt(d). Queries that may see no key give zeros.
-   gradient: recomputes the weights (flash_attention); a mask that needs one, and dv other than d, take plain ops. */
+   gradient: recomputes the weights (flash_attention); a mask that needs one, and dv other than d, take plain
+   ops. */
 #include <math.h>
 
 #include "ops/attention/plain.h"
@@ -19,8 +23,9 @@ static ac_status check(const ac_value *a, ac_err *e) {
   aci_shape_str(k->ndim, k->shape, t, sizeof t);
   aci_shape_str(v->ndim, v->shape, u, sizeof u);
   if (!ac_dtype_is_float((ac_dtype)q->dtype) || q->dtype != k->dtype || q->dtype != v->dtype)
-    return AC_FAIL(e, DTYPE, "query, key and value must be floats of one dtype, got %s, %s and %s", ac_dtype_name((ac_dtype)q->dtype),
-                   ac_dtype_name((ac_dtype)k->dtype), ac_dtype_name((ac_dtype)v->dtype));
+    return AC_FAIL(e, DTYPE, "query, key and value must be floats of one dtype, got %s, %s and %s",
+                   ac_dtype_name((ac_dtype)q->dtype), ac_dtype_name((ac_dtype)k->dtype),
+                   ac_dtype_name((ac_dtype)v->dtype));
   if (q->ndim < 2 || k->ndim < 2 || v->ndim < 2)
     return AC_FAIL(e, SHAPE, "query, key and value need at least 2 dims, got shapes %s, %s and %s", s, t, u);
   if (q->shape[q->ndim - 1] != k->shape[k->ndim - 1])
@@ -29,10 +34,14 @@ static ac_status check(const ac_value *a, ac_err *e) {
     return AC_FAIL(e, SHAPE, "key %s and value %s differ in their number of positions", t, u);
   if (a[GQA].b) {
     int64_t h = q->ndim > 2 ? q->shape[q->ndim - 3] : 1, hk = k->ndim > 2 ? k->shape[k->ndim - 3] : 1;
-    if (q->ndim < 3 || k->ndim != q->ndim || v->ndim != q->ndim || hk != v->shape[v->ndim - 3] || hk == 0 || h % hk != 0)
-      return AC_FAIL(e, SHAPE, "enable_gqa: the heads of query %s must be a multiple of those of key %s and value %s", s, t, u);
+    if (q->ndim < 3 || k->ndim != q->ndim || v->ndim != q->ndim || hk != v->shape[v->ndim - 3] || hk == 0 ||
+        h % hk != 0)
+      return AC_FAIL(e, SHAPE,
+                     "enable_gqa: the heads of query %s must be a multiple of those of key %s and value %s",
+                     s, t, u);
   }
-  if (!(a[DROPOUT].f >= 0 && a[DROPOUT].f <= 1)) return AC_FAIL(e, INVALID, "dropout_p must lie between 0 and 1, got %g", a[DROPOUT].f);
+  if (!(a[DROPOUT].f >= 0 && a[DROPOUT].f <= 1))
+    return AC_FAIL(e, INVALID, "dropout_p must lie between 0 and 1, got %g", a[DROPOUT].f);
   if (m != NULL && a[CAUSAL].b) return AC_FAIL(e, INVALID, "is_causal and attn_mask exclude each other");
   if (m != NULL && m->dtype != AC_BOOL && !ac_dtype_is_float((ac_dtype)m->dtype))
     return AC_FAIL(e, DTYPE, "attn_mask must be bool or float, got %s", ac_dtype_name((ac_dtype)m->dtype));
@@ -66,8 +75,8 @@ static ac_tensor *mask4(ac_expr *x, ac_tensor *m, int n_lead, const int64_t *lea
   bool fits = m->ndim <= nd;
   for (int d = 0; fits && d < m->ndim; d++) fits = m->shape[d] == 1 || m->shape[d] == s[nd - m->ndim + d];
   if (!fits) {
-    x->st = AC_FAIL(x->e, SHAPE, "attn_mask of shape %s does not broadcast to %s", aci_shape_str(m->ndim, m->shape, a, sizeof a),
-                    aci_shape_str(nd, s, b, sizeof b));
+    x->st = AC_FAIL(x->e, SHAPE, "attn_mask of shape %s does not broadcast to %s",
+                    aci_shape_str(m->ndim, m->shape, a, sizeof a), aci_shape_str(nd, s, b, sizeof b));
     return NULL;
   }
   if (n_lead == 2 || m->ndim <= 2) return m;
@@ -75,7 +84,8 @@ static ac_tensor *mask4(ac_expr *x, ac_tensor *m, int n_lead, const int64_t *lea
 }
 
 static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
-  ac_tensor *q = a[Q].tensor, *k = a[K].tensor, *v = a[V].tensor, *m = a[MASK].kind == AC_T_TENSOR ? a[MASK].tensor : NULL;
+  ac_tensor *q = a[Q].tensor, *k = a[K].tensor, *v = a[V].tensor,
+            *m = a[MASK].kind == AC_T_TENSOR ? a[MASK].tensor : NULL;
   ac_generator *gen = a[GENERATOR].kind == AC_T_GENERATOR ? a[GENERATOR].generator : NULL;
   const bool gqa = a[GQA].b, dead = a[DROPOUT].f >= 1;
   const double p = dead ? 0 : a[DROPOUT].f;
@@ -90,11 +100,13 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
     lead[d] = 1;
     for (int i = 0; i < 3; i++) {
       int j = d - (n - (ts[i]->ndim - 2));
-      if (j < 0 || (gqa && d == n - 1 && i > 0) || ts[i]->shape[j] == lead[d] || ts[i]->shape[j] == 1) continue;
+      if (j < 0 || (gqa && d == n - 1 && i > 0) || ts[i]->shape[j] == lead[d] || ts[i]->shape[j] == 1)
+        continue;
       if (lead[d] != 1) {
         char s[128], t[128];
-        x->st = AC_FAIL(x->e, SHAPE, "leading dims of query %s and %s %s do not broadcast%s", aci_shape_str(q->ndim, q->shape, s, sizeof s),
-                        i == 1 ? "key" : "value", aci_shape_str(ts[i]->ndim, ts[i]->shape, t, sizeof t),
+        x->st = AC_FAIL(x->e, SHAPE, "leading dims of query %s and %s %s do not broadcast%s",
+                        aci_shape_str(q->ndim, q->shape, s, sizeof s), i == 1 ? "key" : "value",
+                        aci_shape_str(ts[i]->ndim, ts[i]->shape, t, sizeof t),
                         d == n - 1 ? " (fewer key heads need enable_gqa)" : "");
         return 0;
       }
@@ -102,7 +114,8 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
     }
     if (d < n - 1) b *= lead[d];
   }
-  int64_t tq = q->shape[q->ndim - 2], tk = k->shape[k->ndim - 2], dk = q->shape[q->ndim - 1], dv = v->shape[v->ndim - 1];
+  int64_t tq = q->shape[q->ndim - 2], tk = k->shape[k->ndim - 2], dk = q->shape[q->ndim - 1],
+          dv = v->shape[v->ndim - 1];
   int64_t four[4] = {b, n > 0 ? lead[n - 1] : 1, tq, tk};
   double scale = a[SCALE].kind == AC_T_NONE ? 1 / sqrt((double)dk) : a[SCALE].f;
   q = as4(x, q, n, lead, b, false);
@@ -112,7 +125,8 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   if (x->st != AC_OK) return 0;
   bool mask_grad = m != NULL && aci_requires_grad(m) && x->ctx->grad_enabled;
   ac_tensor *y;
-  if (mask_grad || dv != dk || dk == 0 || tk == 0) y = aci_plain_attention(x, q, k, v, m, p, a[CAUSAL].b, scale, gen);
+  if (mask_grad || dv != dk || dk == 0 || tk == 0)
+    y = aci_plain_attention(x, q, k, v, m, p, a[CAUSAL].b, scale, gen);
   else y = x_flash_attention(x, q, k, v, m, p, a[CAUSAL].b, scale, gen, NULL);
   if (dead) y = x_mul(x, T(y), F(0));
   int64_t s[AC_MAX_DIMS];
@@ -123,7 +137,10 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_OP(scaled_dot_product_attention,
-      .sig = "scaled_dot_product_attention(query: tensor, key: tensor, value: tensor, attn_mask: tensor?, dropout_p: float = 0, "
-             "is_causal: bool = false, scale: float?, enable_gqa: bool = false, generator: generator?) -> tensor",
-      .composed = composed, .autocast = AC_CAST_LOWER);
+AC_OP(
+    scaled_dot_product_attention,
+    .sig =
+        "scaled_dot_product_attention(query: tensor, key: tensor, value: tensor, attn_mask: tensor?, "
+        "dropout_p: float = 0, "
+        "is_causal: bool = false, scale: float?, enable_gqa: bool = false, generator: generator?) -> tensor",
+    .composed = composed, .autocast = AC_CAST_LOWER);

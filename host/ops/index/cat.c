@@ -17,7 +17,8 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   for (int i = 0; i < ts->n && first == NULL; i++)
     if (!skipped(ts->tensors[i])) first = ts->tensors[where = i];
   if (first == NULL) first = ts->tensors[0];
-  if (first->ndim == 0) return AC_FAIL(e, SHAPE, "tensor %d has rank 0 and cannot be joined; use stack", where + 1);
+  if (first->ndim == 0)
+    return AC_FAIL(e, SHAPE, "tensor %d has rank 0 and cannot be joined; use stack", where + 1);
   AC_TRY(ac_frame_dim(f, 1, first->ndim, &d, e));
   memcpy(s, first->shape, (size_t)first->ndim * 8);
   s[d] = 0;
@@ -27,9 +28,10 @@ static ac_status shape(ac_frame *f, ac_err *e) {
     bool ok = t->ndim == first->ndim;
     for (int k = 0; ok && k < t->ndim; k++) ok = k == d || t->shape[k] == s[k];
     if (!ok)
-      return AC_FAIL(e, SHAPE, "tensors %d and %d have shapes %s and %s, which differ elsewhere than in dim %lld", where + 1, i + 1,
-                     aci_shape_str(first->ndim, first->shape, a, sizeof a), aci_shape_str(t->ndim, t->shape, b, sizeof b),
-                     (long long)ac_frame_show(f, d));
+      return AC_FAIL(e, SHAPE,
+                     "tensors %d and %d have shapes %s and %s, which differ elsewhere than in dim %lld",
+                     where + 1, i + 1, aci_shape_str(first->ndim, first->shape, a, sizeof a),
+                     aci_shape_str(t->ndim, t->shape, b, sizeof b), (long long)ac_frame_show(f, d));
     s[d] += t->shape[d];
   }
   return ac_frame_out(f, ac_frame_promote(f, 0, 0), first->ndim, s, e);

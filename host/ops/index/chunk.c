@@ -1,5 +1,6 @@
 /* chunk: x cut along dim into at most `chunks` pieces of equal extent (the last may be shorter).
-   x (..., n, ...) -> views of x (..., ceil(n / chunks), ...).          gradient: dx = the dys at their places, in one pass. */
+   x (..., n, ...) -> views of x (..., ceil(n / chunks), ...).
+   gradient: dx = the dys at their places, in one pass. */
 #include "ops/index/index.h"
 
 static int sizes(int64_t chunks, int64_t n, int64_t *size) {
@@ -20,7 +21,8 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   int d, n;
   int64_t size[AC_MAX_RESULTS];
   if (x->ndim == 0) return AC_FAIL(e, SHAPE, "a tensor of rank 0 cannot be cut");
-  if (ARG_I(f, 1) < 1) return AC_FAIL(e, INVALID, "chunks must be at least 1, got %lld", (long long)ARG_I(f, 1));
+  if (ARG_I(f, 1) < 1)
+    return AC_FAIL(e, INVALID, "chunks must be at least 1, got %lld", (long long)ARG_I(f, 1));
   AC_TRY(ac_frame_dim(f, 2, x->ndim, &d, e));
   n = sizes(ARG_I(f, 1), x->shape[d], size);
   if (n < 0) return AC_FAIL(e, INVALID, "more than %d pieces; use narrow", AC_MAX_RESULTS);

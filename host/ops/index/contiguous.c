@@ -1,4 +1,5 @@
-/* contiguous: x itself when its memory is row-major without gaps, else a copy that is.          x (any shape) -> y (same)
+/* contiguous: x itself when its memory is row-major without gaps, else a copy that is.
+   x (any shape) -> y (same)
    gradient: through clone. */
 #include "ops/op.h"
 

@@ -1,5 +1,7 @@
-/* flatten: dims start_dim to end_dim of x as one; a view where the memory allows it.          x (a, b, c) -> y (a, b * c)
+/* flatten: dims start_dim to end_dim of x as one; a view where the memory allows it.
+   x (a, b, c) -> y (a, b * c)
    A tensor of rank 0 becomes one of rank 1.          gradient: through reshape. */
+#include "ops/ctx_impl.h"
 #include "ops/index/index.h"
 
 static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
@@ -8,7 +10,9 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   int64_t first = a[1].i < 0 ? a[1].i + nd : a[1].i, last = a[2].i < 0 ? a[2].i + nd : a[2].i;
   char s[128];
   if (first < 0 || first >= nd || last < 0 || last >= nd || first > last) {
-    x->st = AC_FAIL(x->e, INDEX, "start_dim and end_dim do not name a range of the dims of shape %s",
+    const int base = x->ctx->index_base;
+    x->st = AC_FAIL(x->e, INDEX, "start_dim %lld and end_dim %lld do not name a range of the %d dims of shape %s",
+                    (long long)(a[1].i < 0 ? a[1].i : a[1].i + base), (long long)(a[2].i < 0 ? a[2].i : a[2].i + base), t->ndim,
                     aci_shape_str(t->ndim, t->shape, s, sizeof s));
     return 0;
   }
@@ -27,4 +31,5 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_OP(flatten, .sig = "flatten(x: tensor, start_dim: dim = 0, end_dim: dim = -1) -> tensor", .composed = composed);
+AC_OP(flatten, .sig = "flatten(x: tensor, start_dim: dim = 0, end_dim: dim = -1) -> tensor",
+      .composed = composed);

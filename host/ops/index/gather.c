@@ -1,4 +1,5 @@
-/* gather: elements of x picked along dim.          x (a, n, b), dim 1, index (a', m, b') with a' <= a, b' <= b -> y (a', m, b'),
+/* gather: elements of x picked along dim.
+   x (a, n, b), dim 1, index (a', m, b') with a' <= a, b' <= b -> y (a', m, b'),
    y[i, j, k] = x[i, index[i, j, k], k]; index values count from 0.
    gradient: dx = dy added to the places it came from (gather_backward). */
 #include "ops/index/pick.h"
@@ -18,8 +19,9 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
 }
 
 static void grad(ac_grad *g) {
-  ac_grad_set(g, 0, x_gather_backward(&g->x, g->dout[0], aci_wrap_dim(ARG_I(g, 1), ac_grad_ndim(g, 0, 0)), ARG_T(g, 2),
-                                      ac_grad_shape(g, 0, 0), ac_grad_ndim(g, 0, 0)));
+  ac_grad_set(g, 0,
+              x_gather_backward(&g->x, g->dout[0], aci_wrap_dim(ARG_I(g, 1), ac_grad_ndim(g, 0, 0)),
+                                ARG_T(g, 2), ac_grad_shape(g, 0, 0), ac_grad_ndim(g, 0, 0)));
 }
 
 static ac_status shape_back(ac_frame *f, ac_err *e) {
@@ -33,9 +35,11 @@ static ac_status cpu_back(ac_frame *f, ac_err *e) {
   return aci_pick_add(f, dx, ARG_T(f, 0), (int)ARG_I(f, 1), 2, e);
 }
 
-static void grad_back(ac_grad *g) { ac_grad_set(g, 0, x_gather(&g->x, g->dout[0], ARG_I(g, 1), ARG_T(g, 2))); }
+static void grad_back(ac_grad *g) {
+  ac_grad_set(g, 0, x_gather(&g->x, g->dout[0], ARG_I(g, 1), ARG_T(g, 2)));
+}
 
-AC_OP(gather, .sig = "gather(x: tensor, dim: dim, index: tensor) -> tensor", .shape = shape, .cpu = cpu, .grad = grad,
-      .save = AC_SAVE_IN(2));
-AC_OP(gather_backward, .sig = "gather_backward(dy: tensor, dim: int, index: tensor, shape: shape) -> tensor", .shape = shape_back,
-      .cpu = cpu_back, .grad = grad_back, .save = AC_SAVE_IN(2), .hidden = true);
+AC_OP(gather, .sig = "gather(x: tensor, dim: dim, index: tensor) -> tensor", .shape = shape, .cpu = cpu,
+      .grad = grad, .save = AC_SAVE_IN(2));
+AC_OP(gather_backward, .sig = "gather_backward(dy: tensor, dim: int, index: tensor, shape: shape) -> tensor",
+      .shape = shape_back, .cpu = cpu_back, .grad = grad_back, .save = AC_SAVE_IN(2), .hidden = true);

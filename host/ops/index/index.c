@@ -18,15 +18,17 @@ ac_status aci_infer_shape(const ac_tensor *x, const int64_t *want, int n, int64_
   }
   if (ok && open >= 0) {
     if (known == 0 && x->numel == 0)
-      return AC_FAIL(e, SHAPE, "the extent -1 in %s could be anything: the tensor has no elements", aci_shape_str(n, want, b, sizeof b));
+      return AC_FAIL(e, SHAPE, "the extent -1 in %s could be anything: the tensor has no elements",
+                     aci_shape_str(n, want, b, sizeof b));
     ok = known > 0 && x->numel % known == 0;
     if (ok) shape[open] = x->numel / known;
   } else if (ok) {
     ok = known == x->numel;
   }
   if (!ok)
-    return AC_FAIL(e, SHAPE, "a tensor of shape %s (%lld elements) cannot take the shape %s", aci_shape_str(x->ndim, x->shape, a, sizeof a),
-                   (long long)x->numel, aci_shape_str(n, want, b, sizeof b));
+    return AC_FAIL(e, SHAPE, "a tensor of shape %s (%lld elements) cannot take the shape %s",
+                   aci_shape_str(x->ndim, x->shape, a, sizeof a), (long long)x->numel,
+                   aci_shape_str(n, want, b, sizeof b));
   return AC_OK;
 }
 
@@ -59,7 +61,7 @@ static void box_row(const box_job *j, char *dst, const char *src, int64_t n) {
       memcpy(dst, src, (size_t)n * es);
       return;
     }
-#define MOVE(T)                                                                       \
+#define MOVE(T) \
   for (int64_t i = 0; i < n; i++) ((T *)(void *)dst)[i * ds] = ((const T *)(const void *)src)[i * ss]
     switch (es) {
       case 1: MOVE(uint8_t); return;
@@ -69,7 +71,7 @@ static void box_row(const box_job *j, char *dst, const char *src, int64_t n) {
     }
 #undef MOVE
   }
-  aci_ctype c = dt == AC_F64 || j->src.dtype == AC_F64 ? ACI_C_F64
+  aci_ctype c = dt == AC_F64 || j->src.dtype == AC_F64                     ? ACI_C_F64
                 : ac_dtype_is_float(dt) && ac_dtype_is_float(j->src.dtype) ? ACI_C_F32
                 : ac_dtype_is_float(dt) || ac_dtype_is_float(j->src.dtype) ? ACI_C_F64
                                                                            : ACI_C_I64;
@@ -90,7 +92,8 @@ static void box_range(void *arg, int64_t begin, int64_t end) {
     r /= j->shape[d];
   }
   while (begin < end) {
-    int64_t n = j->shape[last] - idx[last] < end - begin ? j->shape[last] - idx[last] : end - begin, di = 0, si = 0;
+    int64_t n = j->shape[last] - idx[last] < end - begin ? j->shape[last] - idx[last] : end - begin, di = 0,
+            si = 0;
     for (int d = 0; d <= last; d++) {
       di += idx[d] * j->dst.stride[d];
       if (!j->zero) si += idx[d] * j->src.stride[d];
@@ -115,7 +118,8 @@ void aci_box_copy(ac_team *team, int ndim, const int64_t *shape, const aci_box *
   for (int d = 0; d < ndim; d++) { /* drop extents of 1, join dims that both sides walk as one */
     if (shape[d] == 1) continue;
     int64_t ds = dst->stride[d], ss = src != NULL ? src->stride[d] : 0;
-    if (w >= 0 && j.dst.stride[w] == ds * shape[d] && (j.zero || j.src.stride[w] == ss * shape[d])) j.shape[w] *= shape[d];
+    if (w >= 0 && j.dst.stride[w] == ds * shape[d] && (j.zero || j.src.stride[w] == ss * shape[d]))
+      j.shape[w] *= shape[d];
     else j.shape[++w] = shape[d];
     j.dst.stride[w] = ds;
     j.src.stride[w] = ss;
@@ -167,17 +171,22 @@ static void runs(const ac_tensor *t, aci_ctype c, int64_t begin, int64_t n, char
   }
 }
 
-void aci_elems_load(const ac_tensor *t, aci_ctype c, int64_t begin, int64_t n, void *dst) { runs(t, c, begin, n, dst, run_load); }
+void aci_elems_load(const ac_tensor *t, aci_ctype c, int64_t begin, int64_t n, void *dst) {
+  runs(t, c, begin, n, dst, run_load);
+}
 void aci_elems_store(const ac_tensor *t, aci_ctype c, int64_t begin, int64_t n, const void *src) {
   runs(t, c, begin, n, (char *)(uintptr_t)src, run_store);
 }
 
-ac_status aci_contiguous_data(ac_frame *f, const ac_tensor *t, const void **data, ac_block **block, ac_err *e) {
+ac_status aci_contiguous_data(ac_frame *f, const ac_tensor *t, const void **data, ac_block **block,
+                              ac_err *e) {
   *block = NULL;
   *data = aci_data(t);
   if (aci_is_contiguous(t) || t->numel == 0) return AC_OK;
-  AC_TRY(ac_block_alloc(f->device, (size_t)t->numel * aci_dsize((ac_dtype)t->dtype), AC_MEM_ACTIVATION, f->stream, block, e));
-  aci_box dst = {.ptr = ac_block_ptr(*block), .dtype = (ac_dtype)t->dtype}, src = {.ptr = aci_data(t), .dtype = (ac_dtype)t->dtype};
+  AC_TRY(ac_block_alloc(f->device, (size_t)t->numel * aci_dsize((ac_dtype)t->dtype), AC_MEM_ACTIVATION,
+                        f->stream, block, e));
+  aci_box dst = {.ptr = ac_block_ptr(*block), .dtype = (ac_dtype)t->dtype},
+          src = {.ptr = aci_data(t), .dtype = (ac_dtype)t->dtype};
   aci_contiguous_strides(t->ndim, t->shape, dst.stride);
   memcpy(src.stride, t->stride, (size_t)t->ndim * 8);
   aci_box_copy(f->team, t->ndim, t->shape, &dst, &src);
@@ -212,5 +221,6 @@ void aci_split_grad(ac_grad *g, int dim, int n, const int64_t *size) {
     at += size[i];
   }
   if (m == 0) return;
-  ac_grad_set(g, 0, x_slice_backward(&g->x, dy, m, ac_grad_shape(g, 0, 0), ac_grad_ndim(g, 0, 0), dim, start, m));
+  ac_grad_set(g, 0,
+              x_slice_backward(&g->x, dy, m, ac_grad_shape(g, 0, 0), ac_grad_ndim(g, 0, 0), dim, start, m));
 }

@@ -1,4 +1,5 @@
-/* What the view and join ops share: shapes with one open extent, boxes copied between strided memory, pieces along a dim.
+/* What the view and join ops share: shapes with one open extent, boxes copied between strided memory, pieces
+ * along a dim.
  * Called by the files of this folder, by random ops and by optimizers (aci_elems_*). */
 #ifndef ACI_OPS_INDEX_H
 #define ACI_OPS_INDEX_H
@@ -14,16 +15,18 @@ typedef struct aci_box {
   ac_dtype dtype;
   int64_t stride[AC_MAX_DIMS];
 } aci_box;
-/* dst[i] := src[i] over shape, converted when the dtypes differ; src NULL writes zeros. dst and src do not overlap. */
+/* dst[i] := src[i] over shape, converted when the dtypes differ; src NULL writes zeros. dst and src do not
+ * overlap. */
 void aci_box_copy(ac_team *team, int ndim, const int64_t *shape, const aci_box *dst, const aci_box *src);
 
 /* Elements [begin, begin + n) of t in row-major order, as rows of a compute type; t may have any strides. */
 void aci_elems_load(const ac_tensor *t, aci_ctype c, int64_t begin, int64_t n, void *dst);
 void aci_elems_store(const ac_tensor *t, aci_ctype c, int64_t begin, int64_t n, const void *src);
 
-/* The elements of t in a row-major run: its own memory when it is contiguous, else a scratch copy held by *block (to be
- * freed by the caller; NULL is fine). */
-ac_status aci_contiguous_data(ac_frame *f, const ac_tensor *t, const void **data, ac_block **block, ac_err *e);
+/* The elements of t in a row-major run: its own memory when it is contiguous, else a scratch copy held by
+ * *block (to be freed by the caller; NULL is fine). */
+ac_status aci_contiguous_data(ac_frame *f, const ac_tensor *t, const void **data, ac_block **block,
+                              ac_err *e);
 
 /* Pushes views of argument 0 cut along dim into n pieces of these extents. */
 ac_status aci_split_views(ac_frame *f, int dim, int n, const int64_t *size, ac_err *e);
@@ -38,18 +41,21 @@ static inline int aci_wrap_dim(int64_t dim, int ndim) {
 /* ---- index tensors ---- */
 /* DTYPE unless t holds i64 or i32. */
 ac_status aci_index_dtype(const ac_frame *f, int arg, ac_err *e);
-/* The values of index argument arg in row-major order as i64, every one checked to lie in [0, bound); negative values are out of
- * range as in PyTorch. Scratch, freed by the caller with ac_block_free(*block). */
-ac_status aci_index_values(ac_frame *f, int arg, int64_t bound, const char *what, const int64_t **values, ac_block **block,
-                           ac_err *e);
+/* The values of index argument arg in row-major order as i64, every one checked to lie in [0, bound);
+ * negative values are out of range as in PyTorch. Scratch, freed by the caller with ac_block_free(*block). */
+ac_status aci_index_values(ac_frame *f, int arg, int64_t bound, const char *what, const int64_t **values,
+                           ac_block **block, ac_err *e);
 
-/* out[o, j, :] := x[o, ids[j], :] - whole rows of `row` elements of es bytes; x and out contiguous, x has n_src rows per o. */
-void aci_rows_take(ac_team *team, void *out, const void *x, const int64_t *ids, int64_t outer, int64_t n, int64_t n_src,
-                   int64_t row_bytes);
-/* out[o, r, :] := (base ? base[o, r, :] : 0) + scale * (sum over j with ids[j] == r, in order of j, of src[o, j, :]) for out (outer, n_dst,
- * row) contiguous, src (outer, n, row) contiguous of the same dtype. Id `skip` adds nothing. Sums run in the compute type and are
- * rounded once; the order does not depend on threads. base may be out. */
-ac_status aci_rows_add(ac_frame *f, ac_dtype dt, void *out, const void *base, const void *src, const int64_t *ids, int64_t outer,
-                       int64_t n, int64_t n_dst, int64_t row, double scale, int64_t skip, ac_err *e);
+/* out[o, j, :] := x[o, ids[j], :] - whole rows of `row` elements of es bytes; x and out contiguous, x has
+ * n_src rows per o. */
+void aci_rows_take(ac_team *team, void *out, const void *x, const int64_t *ids, int64_t outer, int64_t n,
+                   int64_t n_src, int64_t row_bytes);
+/* out[o, r, :] := (base ? base[o, r, :] : 0) + scale * (sum over j with ids[j] == r, in order of j, of src[o,
+ * j, :]) for out (outer, n_dst, row) contiguous, src (outer, n, row) contiguous of the same dtype. Id `skip`
+ * adds nothing. Sums run in the compute type and are rounded once; the order does not depend on threads. base
+ * may be out. */
+ac_status aci_rows_add(ac_frame *f, ac_dtype dt, void *out, const void *base, const void *src,
+                       const int64_t *ids, int64_t outer, int64_t n, int64_t n_dst, int64_t row, double scale,
+                       int64_t skip, ac_err *e);
 
 #endif

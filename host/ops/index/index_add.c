@@ -1,5 +1,6 @@
 /* index_add: x with alpha times the places of source added along dim at the places index names.
-   x (a, n, b), dim 1, index (m), source (a, m, b) -> y = x, then y[:, index[j], :] += alpha * source[:, j, :] in the order of j.
+   x (a, n, b), dim 1, index (m), source (a, m, b) -> y = x, then y[:, index[j], :] += alpha * source[:, j, :]
+   in the order of j.
    gradient: dx = dy, dsource = alpha * dy selected by index. */
 #include "ops/ctx_impl.h"
 #include "ops/index/index.h"
@@ -11,13 +12,16 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   AC_TRY(ac_frame_dim(f, 1, x->ndim, &d, e));
   AC_TRY(aci_index_dtype(f, 2, e));
   if (src->dtype != x->dtype)
-    return AC_FAIL(e, DTYPE, "source is %s and x is %s", ac_dtype_name((ac_dtype)src->dtype), ac_dtype_name((ac_dtype)x->dtype));
+    return AC_FAIL(e, DTYPE, "source is %s and x is %s", ac_dtype_name((ac_dtype)src->dtype),
+                   ac_dtype_name((ac_dtype)x->dtype));
   bool ok = index->ndim <= 1 && src->ndim == x->ndim && x->ndim > 0;
   for (int i = 0; ok && i < x->ndim; i++) ok = src->shape[i] == (i == d ? index->numel : x->shape[i]);
   if (!ok)
     return AC_FAIL(e, SHAPE, "a source of shape %s does not fit %s with %lld places along dim %lld",
-                   aci_shape_str(src->ndim, src->shape, a, sizeof a), aci_shape_str(x->ndim, x->shape, b, sizeof b),
-                   (long long)index->numel, (long long)ac_frame_show(f, d));
+                   aci_shape_str(src->ndim, src->shape, a, sizeof a),
+                   aci_shape_str(x->ndim, x->shape, b, sizeof b), (long long)index->numel,
+                   (long long)ac_frame_show(f, d));
+  AC_TRY(aci_factor_check(f, 4, (ac_dtype)x->dtype, e));
   return ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, x->shape, e);
 }
 
@@ -36,8 +40,8 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   AC_GOTO(done, st, aci_index_values(f, 2, x->shape[d], "places along dim", &ids, &b1, e));
   AC_GOTO(done, st, aci_contiguous_data(f, x, &base, &b2, e));
   AC_GOTO(done, st, aci_contiguous_data(f, ARG_T(f, 3), &src, &b3, e));
-  st = aci_rows_add(f, (ac_dtype)y->dtype, aci_data(y), base, src, ids, outer, ARG_T(f, 2)->numel, x->shape[d], row,
-                    aci_scalar_f(f->args[4].scalar), -1, e);
+  st = aci_rows_add(f, (ac_dtype)y->dtype, aci_data(y), base, src, ids, outer, ARG_T(f, 2)->numel,
+                    x->shape[d], row, aci_scalar_f(f->args[4].scalar), -1, e);
 done:
   ac_block_free(b3);
   ac_block_free(b2);
@@ -53,5 +57,6 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 3, alpha == 1 ? d : x_mul(&g->x, T(d), F(alpha)));
 }
 
-AC_OP(index_add, .sig = "index_add(x: tensor, dim: dim, index: tensor, source: tensor, alpha: scalar = 1) -> tensor", .shape = shape,
-      .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(2));
+AC_OP(index_add,
+      .sig = "index_add(x: tensor, dim: dim, index: tensor, source: tensor, alpha: scalar = 1) -> tensor",
+      .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(2));

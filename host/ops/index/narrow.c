@@ -1,4 +1,5 @@
-/* narrow: length places of x along dim, from start on.          x (..., n, ...) -> view of x (..., length, ...)
+/* narrow: length places of x along dim, from start on.
+   x (..., n, ...) -> view of x (..., length, ...)
    gradient: dx = dy at its place, zeros elsewhere (slice_backward). */
 #include "ops/ctx_impl.h"
 #include "ops/index/index.h"
@@ -13,11 +14,13 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   int64_t n = x->shape[d];
   if (start < 0) start += n;
   if (start < 0 || start > n)
-    return AC_FAIL(e, INDEX, "start %lld is out of range: dim %lld of %s has %lld places", (long long)ac_frame_show(f, ARG_I(f, 2)),
-                   (long long)ac_frame_show(f, d), aci_shape_str(x->ndim, x->shape, a, sizeof a), (long long)n);
+    return AC_FAIL(e, INDEX, "start %lld is out of range: dim %lld of %s has %lld places",
+                   (long long)ac_frame_show(f, ARG_I(f, 2)), (long long)ac_frame_show(f, d),
+                   aci_shape_str(x->ndim, x->shape, a, sizeof a), (long long)n);
   if (length < 0 || length > n - start)
-    return AC_FAIL(e, INDEX, "start %lld and length %lld reach beyond dim %lld of %s", (long long)ac_frame_show(f, ARG_I(f, 2)),
-                   (long long)length, (long long)ac_frame_show(f, d), aci_shape_str(x->ndim, x->shape, a, sizeof a));
+    return AC_FAIL(e, INDEX, "start %lld and length %lld reach beyond dim %lld of %s",
+                   (long long)ac_frame_show(f, ARG_I(f, 2)), (long long)length,
+                   (long long)ac_frame_show(f, d), aci_shape_str(x->ndim, x->shape, a, sizeof a));
   memcpy(s, x->shape, (size_t)x->ndim * 8);
   s[d] = length;
   return ac_frame_view(f, 0, x->ndim, s, x->stride, x->offset + start * x->stride[d], e);
@@ -30,4 +33,5 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 0, x_slice_backward(&g->x, &g->dout[0], 1, s, nd, d, &start, 1));
 }
 
-AC_OP(narrow, .sig = "narrow(x: tensor, dim: dim, start: pos, length: int) -> view(x)", .shape = shape, .grad = grad);
+AC_OP(narrow, .sig = "narrow(x: tensor, dim: dim, start: pos, length: int) -> view(x)", .shape = shape,
+      .grad = grad);

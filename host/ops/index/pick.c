@@ -1,4 +1,5 @@
-/* Kernels of gather and scatter_add: see pick.h. The work is cut over everything but dim, so that no two pieces write to one place. */
+/* Kernels of gather and scatter_add: see pick.h. The work is cut over everything but dim, so that no two
+   pieces write to one place. */
 #include "ops/index/pick.h"
 
 #include "ops/ctx_impl.h"
@@ -12,8 +13,8 @@ ac_status aci_pick_check(const ac_frame *f, const ac_tensor *x, const ac_tensor 
   for (int d = 0; ok && d < x->ndim; d++) ok = d == dim || index->shape[d] <= x->shape[d];
   if (!ok)
     return AC_FAIL(e, SHAPE, "an index of shape %s does not fit a tensor of shape %s along dim %lld",
-                   aci_shape_str(index->ndim, index->shape, a, sizeof a), aci_shape_str(x->ndim, x->shape, b, sizeof b),
-                   (long long)ac_frame_show(f, dim));
+                   aci_shape_str(index->ndim, index->shape, a, sizeof a),
+                   aci_shape_str(x->ndim, x->shape, b, sizeof b), (long long)ac_frame_show(f, dim));
   return AC_OK;
 }
 
@@ -47,7 +48,8 @@ static void pick_range(void *arg, int64_t begin, int64_t end) {
   const int64_t nd_near = nd ? j->near_stride[j->dim] : 0, nd_far = nd ? j->far_stride[j->dim] : 0;
   int64_t near[PICK_BLOCK], far[PICK_BLOCK];
   for (int64_t t = begin; t < end; t++) {
-    int64_t o = t / j->blocks, b = t % j->blocks * PICK_BLOCK, m = j->inner - b < PICK_BLOCK ? j->inner - b : PICK_BLOCK, no, fo;
+    int64_t o = t / j->blocks, b = t % j->blocks * PICK_BLOCK,
+            m = j->inner - b < PICK_BLOCK ? j->inner - b : PICK_BLOCK, no, fo;
     offsets(j, 0, nd ? j->dim : 0, o, &no, &fo);
     for (int64_t k = 0; k < m; k++) {
       offsets(j, nd ? j->dim + 1 : 0, nd, b + k, &near[k], &far[k]);
@@ -56,13 +58,13 @@ static void pick_range(void *arg, int64_t begin, int64_t end) {
     }
     for (int64_t i = 0; i < j->n; i++) {
       const int64_t *ids = j->ids + (o * j->n + i) * j->inner + b;
-#define EACH(T, STATEMENT)                                                         \
-  do {                                                                             \
-    T *nt = (T *)(void *)j->near + i * nd_near, *ft = (T *)(void *)j->far;         \
-    for (int64_t k = 0; k < m; k++) {                                              \
-      T *pn = nt + near[k], *pf = ft + far[k] + ids[k] * nd_far;                   \
-      STATEMENT;                                                                   \
-    }                                                                              \
+#define EACH(T, STATEMENT)                                                 \
+  do {                                                                     \
+    T *nt = (T *)(void *)j->near + i * nd_near, *ft = (T *)(void *)j->far; \
+    for (int64_t k = 0; k < m; k++) {                                      \
+      T *pn = nt + near[k], *pf = ft + far[k] + ids[k] * nd_far;           \
+      STATEMENT;                                                           \
+    }                                                                      \
   } while (0)
       if (j->add) {
         if (j->ct == ACI_C_F32) EACH(float, *pf += *pn);
@@ -99,7 +101,11 @@ static void pick_run(ac_frame *f, pick_job *j) {
 
 ac_status aci_pick(ac_frame *f, ac_tensor *out, const ac_tensor *x, int dim, int arg, ac_err *e) {
   ac_block *block;
-  pick_job j = {.index = ARG_T(f, arg), .dim = dim, .es = aci_dsize((ac_dtype)x->dtype), .near = aci_data(out), .far = aci_data(x)};
+  pick_job j = {.index = ARG_T(f, arg),
+                .dim = dim,
+                .es = aci_dsize((ac_dtype)x->dtype),
+                .near = aci_data(out),
+                .far = aci_data(x)};
   AC_TRY(aci_index_values(f, arg, x->ndim > 0 ? x->shape[dim] : 1, "places along dim", &j.ids, &block, e));
   memcpy(j.near_stride, out->stride, (size_t)out->ndim * 8);
   memcpy(j.far_stride, x->stride, (size_t)x->ndim * 8);
@@ -114,14 +120,18 @@ ac_status aci_pick_add(ac_frame *f, ac_tensor *out, const ac_tensor *src, int di
   const bool native = dt == AC_F32 || dt == AC_F64 || dt == AC_I64;
   ac_block *ids = NULL, *wide = NULL;
   ac_status st;
-  pick_job j = {.index = ARG_T(f, arg), .dim = dim, .ct = ct, .add = true, .near = aci_data(src), .far = aci_data(out)};
-  AC_GOTO(done, st, aci_index_values(f, arg, out->ndim > 0 ? out->shape[dim] : 1, "places along dim", &j.ids, &ids, e));
+  pick_job j = {
+      .index = ARG_T(f, arg), .dim = dim, .ct = ct, .add = true, .near = aci_data(src), .far = aci_data(out)};
+  AC_GOTO(done, st,
+          aci_index_values(f, arg, out->ndim > 0 ? out->shape[dim] : 1, "places along dim", &j.ids, &ids, e));
   if (j.index->numel == 0) goto done;
   memcpy(j.near_stride, src->stride, (size_t)src->ndim * 8);
   memcpy(j.far_stride, out->stride, (size_t)out->ndim * 8);
   if (!native) { /* both sides in the compute type */
     size_t cs = aci_ctype_bytes(ct);
-    AC_GOTO(done, st, ac_block_alloc(f->device, (size_t)(out->numel + src->numel) * cs, AC_MEM_ACTIVATION, f->stream, &wide, e));
+    AC_GOTO(done, st,
+            ac_block_alloc(f->device, (size_t)(out->numel + src->numel) * cs, AC_MEM_ACTIVATION, f->stream,
+                           &wide, e));
     j.far = ac_block_ptr(wide);
     j.near = j.far + (size_t)out->numel * cs;
     aci_elems_load(out, ct, 0, out->numel, j.far);

@@ -6,12 +6,13 @@
 ac_status aci_index_dtype(const ac_frame *f, int arg, ac_err *e) {
   const ac_tensor *t = ARG_T(f, arg);
   if (t->dtype != AC_I64 && t->dtype != AC_I32)
-    return AC_FAIL(e, DTYPE, "%s must hold i64 or i32, got %s", aci_op_sig(f->op)->param[arg].name, ac_dtype_name((ac_dtype)t->dtype));
+    return AC_FAIL(e, DTYPE, "%s must hold i64 or i32, got %s", aci_op_sig(f->op)->param[arg].name,
+                   ac_dtype_name((ac_dtype)t->dtype));
   return AC_OK;
 }
 
-ac_status aci_index_values(ac_frame *f, int arg, int64_t bound, const char *what, const int64_t **values, ac_block **block,
-                           ac_err *e) {
+ac_status aci_index_values(ac_frame *f, int arg, int64_t bound, const char *what, const int64_t **values,
+                           ac_block **block, ac_err *e) {
   const ac_tensor *t = ARG_T(f, arg);
   *block = NULL;
   *values = NULL;
@@ -37,8 +38,9 @@ ac_status aci_index_values(ac_frame *f, int arg, int64_t bound, const char *what
     idx[d] = ac_frame_show(f, r % t->shape[d]);
     r /= t->shape[d];
   }
-  return AC_FAIL(e, INDEX, "%s holds %lld at %s, but there are only %lld %s (values count from 0)", aci_op_sig(f->op)->param[arg].name,
-                 (long long)value, aci_shape_str(t->ndim, idx, pos, sizeof pos), (long long)bound, what);
+  return AC_FAIL(e, INDEX, "%s holds %lld at %s, but there are only %lld %s (values count from 0)",
+                 aci_op_sig(f->op)->param[arg].name, (long long)value,
+                 aci_shape_str(t->ndim, idx, pos, sizeof pos), (long long)bound, what);
 }
 
 /* ---- take ---- */
@@ -57,8 +59,8 @@ static void take_range(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-void aci_rows_take(ac_team *team, void *out, const void *x, const int64_t *ids, int64_t outer, int64_t n, int64_t n_src,
-                   int64_t row_bytes) {
+void aci_rows_take(ac_team *team, void *out, const void *x, const int64_t *ids, int64_t outer, int64_t n,
+                   int64_t n_src, int64_t row_bytes) {
   take_job j = {out, x, ids, n, n_src, row_bytes};
   int64_t rows = outer * n, grain = 1 + 65536 / (row_bytes + 16);
   if (rows == 0 || row_bytes == 0) return;
@@ -103,7 +105,8 @@ static void combine(const add_job *j, void *sum, const void *base, int64_t n) {
   } else {
     int64_t *s = sum, k = (int64_t)j->scale;
     const int64_t *b = base;
-    for (int64_t i = 0; i < n; i++) s[i] = (int64_t)((b != NULL ? (uint64_t)b[i] : 0) + (uint64_t)k * (uint64_t)s[i]);
+    for (int64_t i = 0; i < n; i++)
+      s[i] = (int64_t)((b != NULL ? (uint64_t)b[i] : 0) + (uint64_t)k * (uint64_t)s[i]);
   }
 }
 
@@ -140,13 +143,15 @@ static void add_range(void *arg, int64_t begin, int64_t end) {
   for (int64_t t = begin; t < end; t++) {
     int64_t ct = t % j->col_tasks, rt = t / j->col_tasks % j->row_tasks, o = t / j->col_tasks / j->row_tasks;
     int64_t c0 = ct * COLS, m = j->row - c0 < COLS ? j->row - c0 : COLS;
-    int64_t r0 = rt * j->rows_per_task, r1 = r0 + j->rows_per_task < j->n_dst ? r0 + j->rows_per_task : j->n_dst;
+    int64_t r0 = rt * j->rows_per_task,
+            r1 = r0 + j->rows_per_task < j->n_dst ? r0 + j->rows_per_task : j->n_dst;
     for (int64_t r = r0; r < r1; r++) add_row(j, o, r, c0, m);
   }
 }
 
-ac_status aci_rows_add(ac_frame *f, ac_dtype dt, void *out, const void *base, const void *src, const int64_t *ids, int64_t outer,
-                       int64_t n, int64_t n_dst, int64_t row, double scale, int64_t skip, ac_err *e) {
+ac_status aci_rows_add(ac_frame *f, ac_dtype dt, void *out, const void *base, const void *src,
+                       const int64_t *ids, int64_t outer, int64_t n, int64_t n_dst, int64_t row, double scale,
+                       int64_t skip, ac_err *e) {
   ac_block *block;
   if (outer * n_dst * row == 0) return AC_OK;
   if (n >= INT32_MAX || n_dst >= INT32_MAX) return AC_FAIL(e, UNSUPPORTED, "more than 2^31 rows");
@@ -160,8 +165,17 @@ ac_status aci_rows_add(ac_frame *f, ac_dtype dt, void *out, const void *base, co
     if (ids[i] != skip) order[first[ids[i]]++] = (int32_t)i;
   for (int64_t r = n_dst; r > 0; r--) first[r] = first[r - 1]; /* filling moved every start to its end */
   first[0] = 0;
-  add_job j = {.dt = dt, .ct = aci_ctype_of(dt), .out = out, .base = base, .src = src, .first = first, .order = order,
-               .n = n, .n_dst = n_dst, .row = row, .scale = scale};
+  add_job j = {.dt = dt,
+               .ct = aci_ctype_of(dt),
+               .out = out,
+               .base = base,
+               .src = src,
+               .first = first,
+               .order = order,
+               .n = n,
+               .n_dst = n_dst,
+               .row = row,
+               .scale = scale};
   int64_t per_row = n / n_dst + 1, cols = row < COLS ? row : COLS;
   j.rows_per_task = 1 + TASK_ELEMS / (cols * per_row);
   if (j.rows_per_task > n_dst) j.rows_per_task = n_dst;

@@ -1,6 +1,6 @@
 /* scatter_add: x with the elements of src added at the places index names along dim.
-   x (a, n, b), dim 1, index (a', m, b'), src at least as large as index -> y = x, then y[i, index[i, j, k], k] += src[i, j, k];
-   the order of additions is that of index, whatever the number of threads.
+   x (a, n, b), dim 1, index (a', m, b'), src at least as large as index -> y = x, then
+   y[i, index[i, j, k], k] += src[i, j, k]; the order of additions is that of index, whatever the threads.
    gradient: dx = dy, dsrc = dy picked by index. */
 #include "ops/index/pick.h"
 
@@ -12,11 +12,13 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   AC_TRY(aci_index_dtype(f, 2, e));
   AC_TRY(aci_pick_check(f, x, index, d, e));
   if (src->dtype != x->dtype)
-    return AC_FAIL(e, DTYPE, "src is %s and x is %s", ac_dtype_name((ac_dtype)src->dtype), ac_dtype_name((ac_dtype)x->dtype));
+    return AC_FAIL(e, DTYPE, "src is %s and x is %s", ac_dtype_name((ac_dtype)src->dtype),
+                   ac_dtype_name((ac_dtype)x->dtype));
   bool ok = src->ndim == index->ndim;
   for (int i = 0; ok && i < src->ndim; i++) ok = index->shape[i] <= src->shape[i];
   if (!ok)
-    return AC_FAIL(e, SHAPE, "an index of shape %s is larger than src, %s", aci_shape_str(index->ndim, index->shape, a, sizeof a),
+    return AC_FAIL(e, SHAPE, "an index of shape %s is larger than src, %s",
+                   aci_shape_str(index->ndim, index->shape, a, sizeof a),
                    aci_shape_str(src->ndim, src->shape, b, sizeof b));
   return ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, x->shape, e);
 }
@@ -27,11 +29,12 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   const int64_t *ids;
   ac_block *block;
   int d = aci_wrap_dim(ARG_I(f, 1), x->ndim);
-  if (f->inplace) { /* nothing may be written when an index is bad; out of place the output is dropped anyway */
+  if (f->inplace) { /* nothing may be written when an index is bad */
     AC_TRY(aci_index_values(f, 2, x->ndim > 0 ? x->shape[d] : 1, "places along dim", &ids, &block, e));
     ac_block_free(block);
   } else {
-    aci_box dst = {.ptr = aci_data(y), .dtype = (ac_dtype)y->dtype}, src = {.ptr = aci_data(x), .dtype = (ac_dtype)x->dtype};
+    aci_box dst = {.ptr = aci_data(y), .dtype = (ac_dtype)y->dtype},
+            src = {.ptr = aci_data(x), .dtype = (ac_dtype)x->dtype};
     memcpy(dst.stride, y->stride, (size_t)y->ndim * 8);
     memcpy(src.stride, x->stride, (size_t)x->ndim * 8);
     aci_box_copy(f->team, x->ndim, x->shape, &dst, &src);
@@ -54,5 +57,5 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 3, d);
 }
 
-AC_OP(scatter_add, .sig = "scatter_add(x: tensor, dim: dim, index: tensor, src: tensor) -> tensor", .shape = shape, .cpu = cpu,
-      .grad = grad, .save = AC_SAVE_IN(2), .inplace = true);
+AC_OP(scatter_add, .sig = "scatter_add(x: tensor, dim: dim, index: tensor, src: tensor) -> tensor",
+      .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(2), .inplace = true);

@@ -1,4 +1,5 @@
-/* select: one place of x along dim; the dim goes.          x (..., n, ...), 0 <= index < n -> view of x (..., ...)
+/* select: one place of x along dim; the dim goes.
+   x (..., n, ...), 0 <= index < n -> view of x (..., ...)
    gradient: dx = dy at its place, zeros elsewhere (slice_backward). */
 #include "ops/index/index.h"
 
@@ -11,8 +12,9 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   AC_TRY(ac_frame_dim(f, 1, x->ndim, &d, e));
   if (i < 0) i += x->shape[d];
   if (i < 0 || i >= x->shape[d])
-    return AC_FAIL(e, INDEX, "index %lld is out of range: dim %lld of %s has %lld places", (long long)ac_frame_show(f, ARG_I(f, 2)),
-                   (long long)ac_frame_show(f, d), aci_shape_str(x->ndim, x->shape, a, sizeof a), (long long)x->shape[d]);
+    return AC_FAIL(e, INDEX, "index %lld is out of range: dim %lld of %s has %lld places",
+                   (long long)ac_frame_show(f, ARG_I(f, 2)), (long long)ac_frame_show(f, d),
+                   aci_shape_str(x->ndim, x->shape, a, sizeof a), (long long)x->shape[d]);
   for (int k = 0, w = 0; k < x->ndim; k++) {
     if (k == d) continue;
     s[w] = x->shape[k];

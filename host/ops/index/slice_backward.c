@@ -1,5 +1,5 @@
-/* slice_backward: pieces at their places along dim in a tensor of zeros; the gradient of narrow, select, split and chunk in one
-   pass, so that no tensor of zeros is made and added per piece.
+/* slice_backward: pieces at their places along dim in a tensor of zeros; the gradient of narrow, select,
+   split and chunk in one pass, so that no tensor of zeros is made and added per piece.
    dys (n tensors, shape but for dim), starts (n, ascending, not overlapping) -> dx (shape)
    gradient: d(dys[i]) = the piece of ddx at starts[i]. */
 #include "ops/index/index.h"
@@ -50,5 +50,5 @@ static void grad(ac_grad *g) {
       ac_grad_set_at(g, 0, i, x_narrow(&g->x, g->dout[0], d, g->args[3].ints[i], ac_grad_shape(g, 0, i)[d]));
 }
 
-AC_OP(slice_backward, .sig = "slice_backward(dys: tensors, shape: shape, dim: int, starts: ints) -> tensor", .shape = shape,
-      .cpu = cpu, .grad = grad, .hidden = true);
+AC_OP(slice_backward, .sig = "slice_backward(dys: tensors, shape: shape, dim: int, starts: ints) -> tensor",
+      .shape = shape, .cpu = cpu, .grad = grad, .hidden = true);

@@ -1,5 +1,7 @@
-/* split: x cut along dim into pieces of split_size places (the last may be shorter), or into pieces of the extents listed.
-   x (..., n, ...) -> views of x (..., n_i, ...).          gradient: dx = the dys at their places, in one pass. */
+/* split: x cut along dim into pieces of split_size places (the last may be shorter), or into pieces of the
+   extents listed.
+   x (..., n, ...) -> views of x (..., n_i, ...).
+   gradient: dx = the dys at their places, in one pass. */
 #include "ops/ctx_impl.h"
 #include "ops/index/index.h"
 
@@ -46,4 +48,5 @@ static void grad(ac_grad *g) {
   aci_split_grad(g, d, n, size);
 }
 
-AC_OP(split, .sig = "split(x: tensor, split_size: ints, dim: dim = 0) -> tensors", .shape = shape, .grad = grad);
+AC_OP(split, .sig = "split(x: tensor, split_size: ints, dim: dim = 0) -> tensors", .shape = shape,
+      .grad = grad);

@@ -1,4 +1,5 @@
-/* stack: tensors of one shape joined along a new dim.          n tensors (a, b) -> y (n, a, b), (a, n, b) or (a, b, n)
+/* stack: tensors of one shape joined along a new dim.
+   n tensors (a, b) -> y (n, a, b), (a, n, b) or (a, b, n)
    gradient: each its slice of dy, through unsqueeze and cat. */
 #include <stdlib.h>
 
@@ -14,7 +15,8 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   for (int i = 1; i < n; i++)
     if (!aci_same_shape(a[0].tensors[0], a[0].tensors[i])) {
       const ac_tensor *p = a[0].tensors[0], *q = a[0].tensors[i];
-      x->st = AC_FAIL(x->e, SHAPE, "tensors 1 and %d have different shapes, %s and %s", i + 1, aci_shape_str(p->ndim, p->shape, s, sizeof s),
+      x->st = AC_FAIL(x->e, SHAPE, "tensors 1 and %d have different shapes, %s and %s", i + 1,
+                      aci_shape_str(p->ndim, p->shape, s, sizeof s),
                       aci_shape_str(q->ndim, q->shape, t, sizeof t));
       return 0;
     }
@@ -30,4 +32,5 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_OP(stack, .sig = "stack(tensors: tensors, dim: dim = 0) -> tensor", .composed = composed, .autocast = AC_CAST_PROMOTE);
+AC_OP(stack, .sig = "stack(tensors: tensors, dim: dim = 0) -> tensor", .composed = composed,
+      .autocast = AC_CAST_PROMOTE);

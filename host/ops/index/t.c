@@ -6,7 +6,8 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   char a[128];
   if (x->ndim > 2)
-    return AC_FAIL(e, SHAPE, "needs at most 2 dims, got shape %s; use transpose", aci_shape_str(x->ndim, x->shape, a, sizeof a));
+    return AC_FAIL(e, SHAPE, "needs at most 2 dims, got shape %s; use transpose",
+                   aci_shape_str(x->ndim, x->shape, a, sizeof a));
   if (x->ndim < 2) return ac_frame_view(f, 0, x->ndim, x->shape, x->stride, x->offset, e);
   int64_t s[2] = {x->shape[1], x->shape[0]}, st[2] = {x->stride[1], x->stride[0]};
   return ac_frame_view(f, 0, 2, s, st, x->offset, e);

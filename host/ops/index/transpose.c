@@ -1,4 +1,5 @@
-/* transpose: two dims of x exchanged.          x (n dims), dim0, dim1 -> view of x.          gradient: dx = dy transposed back. */
+/* transpose: two dims of x exchanged.          x (n dims), dim0, dim1 -> view of x.
+   gradient: dx = dy transposed back. */
 #include "ops/op.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {
@@ -20,4 +21,5 @@ static ac_status shape(ac_frame *f, ac_err *e) {
 
 static void grad(ac_grad *g) { ac_grad_set(g, 0, x_transpose(&g->x, g->dout[0], ARG_I(g, 1), ARG_I(g, 2))); }
 
-AC_OP(transpose, .sig = "transpose(x: tensor, dim0: dim, dim1: dim) -> view(x)", .shape = shape, .grad = grad);
+AC_OP(transpose, .sig = "transpose(x: tensor, dim0: dim, dim1: dim) -> view(x)", .shape = shape,
+      .grad = grad);

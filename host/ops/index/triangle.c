@@ -4,7 +4,9 @@
 ac_status aci_triangle_shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   char a[128];
-  if (x->ndim < 2) return AC_FAIL(e, SHAPE, "needs at least 2 dims, got shape %s", aci_shape_str(x->ndim, x->shape, a, sizeof a));
+  if (x->ndim < 2)
+    return AC_FAIL(e, SHAPE, "needs at least 2 dims, got shape %s",
+                   aci_shape_str(x->ndim, x->shape, a, sizeof a));
   return ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, x->shape, e);
 }
 

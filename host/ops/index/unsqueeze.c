@@ -1,4 +1,5 @@
-/* unsqueeze: x with a new dim of extent 1 at dim (up to one behind the last).          x (n dims) -> view of x (n + 1 dims)
+/* unsqueeze: x with a new dim of extent 1 at dim (up to one behind the last).
+   x (n dims) -> view of x (n + 1 dims)
    gradient: dx = dy without it. */
 #include "ops/index/index.h"
 

@@ -1,5 +1,6 @@
 /* view: the same elements under another shape, without copying; one extent may be -1.
-   x (any shape whose memory allows it), shape -> view of x (shape).          gradient: dx = dy in the shape of x. */
+   x (any shape whose memory allows it), shape -> view of x (shape).
+   gradient: dx = dy in the shape of x. */
 #include "ops/index/index.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {
@@ -9,8 +10,11 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   char a[128], b[128];
   AC_TRY(aci_infer_shape(x, f->args[1].ints, n, s, e));
   if (!aci_view_strides(x, n, s, st))
-    return AC_FAIL(e, SHAPE, "the memory of a tensor of shape %s and strides %s cannot be viewed in the shape asked for; use reshape",
-                   aci_shape_str(x->ndim, x->shape, a, sizeof a), aci_shape_str(x->ndim, x->stride, b, sizeof b));
+    return AC_FAIL(e, SHAPE,
+                   "the memory of a tensor of shape %s and strides %s cannot be viewed in the shape asked "
+                   "for; use reshape",
+                   aci_shape_str(x->ndim, x->shape, a, sizeof a),
+                   aci_shape_str(x->ndim, x->stride, b, sizeof b));
   return ac_frame_view(f, 0, n, s, st, x->offset, e);
 }
 

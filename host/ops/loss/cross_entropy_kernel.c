@@ -95,7 +95,8 @@ static void backward(void *arg, int64_t begin, int64_t end) {
     char *dx = direct ? dst : buf + 2 * row;
     int64_t y = j->classes != NULL ? j->classes[i] : -1;
     double g;
-    aci_load(ACI_C_F64, &g, j->dy.dt, j->dy.ptr + aci_reduce_base(&j->dy, j->reduction == AC_CROSS_ENTROPY_REDUCTION_NONE ? i : 0) * (int64_t)aci_dsize(j->dy.dt), 1, 1);
+    int64_t dy_at = aci_reduce_base(&j->dy, j->reduction == AC_CROSS_ENTROPY_REDUCTION_NONE ? i : 0);
+    aci_load(ACI_C_F64, &g, j->dy.dt, j->dy.ptr + dy_at * (int64_t)aci_dsize(j->dy.dt), 1, 1);
     if (j->classes != NULL && y == j->ignore) {
       memset(dx, 0, row);
     } else {

@@ -3,6 +3,10 @@
 #include "ops/map/map.h"
 
 #define FWD(T, p, x, y) ((x) + p[0] * (y))
+ACI_LOOP2(add, float, f32, FWD)
+ACI_LOOP2(add, double, f64, FWD)
+ACI_LOOP2(add, int64_t, i64, FWD)
+static const aci_map add_map = {2, add_f32, add_f64, add_i64};
 
 static void grad(ac_grad *g) {
   ac_expr *x = &g->x;
@@ -12,4 +16,10 @@ static void grad(ac_grad *g) {
   if (ac_grad_needs(g, 1)) ac_grad_set(g, 1, ac_grad_reduce_to(g, 1, alpha == 1 ? dy : x_mul(x, T(dy), F(alpha))));
 }
 
-AC_MAP2N(add, FWD, .sig = "add(x: operand, other: operand, alpha: scalar = 1) -> tensor", .grad = grad, .inplace = true);
+static ac_status shape(ac_frame *f, ac_err *e) {
+  AC_TRY(aci_map_shape(f, e));
+  return aci_factor_check(f, 2, (ac_dtype)f->out[0]->dtype, e);
+}
+
+AC_OP(add, .sig = "add(x: operand, other: operand, alpha: scalar = 1) -> tensor", .shape = shape, .cpu = aci_map_cpu,
+      .data = &add_map, .grad = grad, .inplace = true, .flops_per_element = 1);

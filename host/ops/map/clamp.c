@@ -1,11 +1,12 @@
 /* clamp: y = min(max(x, min), max), either bound may be missing; NaN stays NaN.          x (any shape) -> y (same shape)
-   gradient: dx = dy where min <= x <= max, else 0. */
+   gradient: dx = dy where min < x < max, else 0. */
 #include "ops/map/map.h"
 
 #include "ops/ctx_impl.h"
 
 #define FWD(T, p, x, lo, hi) ((x) < (lo) ? ((hi) < (lo) ? (hi) : (lo)) : (x) > (hi) ? (hi) : (x))
-#define BWD(T, p, dy, x, lo, hi) ((x) >= (lo) && (x) <= (hi) ? (dy) : 0)
+#define BWD(T, p, dy, x, lo, hi) \
+  (((x) > (lo) || (lo) == -(T)INFINITY) && ((x) < (hi) || (hi) == (T)INFINITY) ? (dy) : 0)
 ACI_LOOP3(clamp, float, f32, FWD)
 ACI_LOOP3(clamp, double, f64, FWD)
 ACI_LOOP3(clamp, int64_t, i64, FWD)

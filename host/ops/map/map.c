@@ -184,6 +184,43 @@ static void put_param(job *j, int i, const ac_value *v) {
   put_number(j, s, (char *)&j->p + (size_t)i * aci_ctype_bytes(j->ct));
 }
 
+/* The common case on its own path: contiguous tensors of one shape in a type that kernels compute in. */
+typedef struct plain_job {
+  aci_map_loop loop;
+  int n_in;
+  int64_t bytes; /* of an element */
+  const char *in[ACI_MAP_MAX_IN];
+  char *out;
+  const void *p;
+} plain_job;
+
+static void plain_range(void *arg, int64_t begin, int64_t end) {
+  const plain_job *j = arg;
+  const void *in[ACI_MAP_MAX_IN];
+  for (int k = 0; k < j->n_in; k++) in[k] = j->in[k] + begin * j->bytes;
+  j->loop(end - begin, j->out + begin * j->bytes, in, j->p);
+}
+
+static bool is_plain(const ac_frame *f, const aci_map *m, const ac_tensor *o) {
+  if (o->dtype != AC_F32 && o->dtype != AC_F64 && (o->dtype != AC_I64 || m->i64 == NULL)) return false;
+  for (int k = 0; k < m->n_in; k++) {
+    const ac_tensor *t = f->args[k].tensor;
+    if (f->args[k].kind != AC_T_TENSOR || t->dtype != o->dtype || !aci_same_shape(t, o) || !aci_is_contiguous(t)) return false;
+  }
+  return aci_is_contiguous(o);
+}
+
+static void run_plain(const ac_frame *f, const aci_map *m, const ac_tensor *o) {
+  job params;
+  plain_job j = {.n_in = m->n_in, .bytes = (int64_t)aci_dsize((ac_dtype)o->dtype), .out = aci_data(o), .p = &params.p};
+  params.ct = aci_ctype_of((ac_dtype)o->dtype);
+  j.loop = params.ct == ACI_C_F32 ? m->f32 : params.ct == ACI_C_F64 ? m->f64 : m->i64;
+  for (int i = m->n_in; i < f->n_args && i - m->n_in < ACI_MAP_MAX_P; i++) put_param(&params, i - m->n_in, &f->args[i]);
+  for (int k = 0; k < m->n_in; k++) j.in[k] = aci_data(f->args[k].tensor);
+  if (o->numel <= GRAIN) j.loop(o->numel, j.out, (const void *const *)j.in, j.p);
+  else ac_parallel_for(f->team, o->numel, GRAIN, plain_range, &j);
+}
+
 ac_status aci_map_cpu(ac_frame *f, ac_err *e) { return aci_map_run(f, f->desc->data, e); }
 
 ac_status aci_map_run(ac_frame *f, const aci_map *m, ac_err *e) {
@@ -191,6 +228,10 @@ ac_status aci_map_run(ac_frame *f, const aci_map *m, ac_err *e) {
   job j;
   (void)e;
   if (o->numel == 0) return AC_OK;
+  if (is_plain(f, m, o)) {
+    run_plain(f, m, o);
+    return AC_OK;
+  }
   ac_dtype cd = compute_dtype(f, m);
   j.ct = aci_ctype_of(cd);
   j.loop = j.ct == ACI_C_F32 ? m->f32 : j.ct == ACI_C_F64 ? m->f64 : m->i64;

@@ -16,5 +16,10 @@ static void grad(ac_grad *g) {
     ac_grad_set(g, 1, ac_grad_reduce_to(g, 1, alpha == 1 ? x_neg(&g->x, dy) : x_mul(&g->x, T(dy), F(-alpha))));
 }
 
-AC_OP(sub, .sig = "sub(x: operand, other: operand, alpha: scalar = 1) -> tensor", .shape = aci_map_shape_nobool, .cpu = aci_map_cpu,
+static ac_status shape(ac_frame *f, ac_err *e) {
+  AC_TRY(aci_map_shape_nobool(f, e));
+  return aci_factor_check(f, 2, (ac_dtype)f->out[0]->dtype, e);
+}
+
+AC_OP(sub, .sig = "sub(x: operand, other: operand, alpha: scalar = 1) -> tensor", .shape = shape, .cpu = aci_map_cpu,
       .data = &sub_map, .grad = grad, .inplace = true, .flops_per_element = 1);

@@ -1,7 +1,7 @@
 /* addmm: y = beta * input + alpha * mat1 mat2, in one product.
-   input (broadcasts to the result), mat1 (..., m, k), mat2 (k, n) -> y (..., m, n); what GPT-2's Conv1D is made of. With beta 0
-   input is not read.
-   gradient: dinput = beta * dy (summed), dmat1 = alpha * dy mat2^T, dmat2 = alpha * mat1^T dy over all rows. */
+   input (broadcasts to the result), mat1 (..., m, k), mat2 (k, n) -> y (..., m, n); what GPT-2's Conv1D is
+   made of. With beta 0 input is not read.
+   gradient: dinput = beta * dy summed; dmat1 = alpha * dy mat2^T, dmat2 = alpha * mat1^T dy over all rows. */
 #include "ops/index/index.h"
 #include "ops/matmul/product.h"
 
@@ -10,22 +10,27 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   char a[128], b[128];
   int64_t s[AC_MAX_DIMS], t[AC_MAX_DIMS];
   if (x->ndim < 2 || w->ndim != 2)
-    return AC_FAIL(e, SHAPE, "needs matrices, got shapes %s and %s", aci_shape_str(x->ndim, x->shape, a, sizeof a),
+    return AC_FAIL(e, SHAPE, "needs matrices, got shapes %s and %s",
+                   aci_shape_str(x->ndim, x->shape, a, sizeof a),
                    aci_shape_str(w->ndim, w->shape, b, sizeof b));
   AC_TRY(aci_product_dtypes(f, 0, 2, e));
-  if (x->shape[x->ndim - 1] != w->shape[0]) return aci_product_mismatch(x, w, x->shape[x->ndim - 1], w->shape[0], e);
+  if (x->shape[x->ndim - 1] != w->shape[0])
+    return aci_product_mismatch(x, w, x->shape[x->ndim - 1], w->shape[0], e);
   memcpy(s, x->shape, (size_t)x->ndim * 8);
   s[x->ndim - 1] = w->shape[1];
   memcpy(t, s, sizeof t);
   int nd = x->ndim;
   if (aci_broadcast(&nd, t, in, NULL) != AC_OK || nd != x->ndim || memcmp(s, t, (size_t)nd * 8) != 0)
-    return AC_FAIL(e, SHAPE, "an input of shape %s does not broadcast to the product, %s", aci_shape_str(in->ndim, in->shape, a, sizeof a),
-                   aci_shape_str(x->ndim, s, b, sizeof b));
+    return AC_FAIL(e, SHAPE, "an input of shape %s does not broadcast to the product, %s",
+                   aci_shape_str(in->ndim, in->shape, a, sizeof a), aci_shape_str(x->ndim, s, b, sizeof b));
+  AC_TRY(aci_factor_check(f, 3, (ac_dtype)x->dtype, e));
+  AC_TRY(aci_factor_check(f, 4, (ac_dtype)x->dtype, e));
   return ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, s, e);
 }
 
 /* beta * input as the bias of the product: one row, shared by all. */
-static ac_status make_bias(ac_frame *f, const ac_tensor *in, double beta, aci_product *p, ac_block **block, ac_err *e) {
+static ac_status make_bias(ac_frame *f, const ac_tensor *in, double beta, aci_product *p, ac_block **block,
+                           ac_err *e) {
   aci_ctype c = aci_ctype_of((ac_dtype)in->dtype);
   AC_TRY(ac_block_alloc(f->device, (size_t)p->n * 8, AC_MEM_ACTIVATION, f->stream, block, e));
   void *row = ac_block_ptr(*block);
@@ -44,15 +49,26 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   const int nd = x->ndim;
   const double beta = aci_scalar_f(f->args[3].scalar);
   ac_block *block = NULL;
-  aci_product p = {.dtype = (ac_dtype)x->dtype, .n_batch_dims = nd - 2, .m = x->shape[nd - 2], .n = w->shape[1], .k = w->shape[0],
-                   .a = aci_data(x), .b = aci_data(w), .c = aci_data(y), .a_rs = x->stride[nd - 2], .a_cs = x->stride[nd - 1],
-                   .b_rs = w->stride[0], .b_cs = w->stride[1], .alpha = aci_scalar_f(f->args[4].scalar)};
+  aci_product p = {.dtype = (ac_dtype)x->dtype,
+                   .n_batch_dims = nd - 2,
+                   .m = x->shape[nd - 2],
+                   .n = w->shape[1],
+                   .k = w->shape[0],
+                   .a = aci_data(x),
+                   .b = aci_data(w),
+                   .c = aci_data(y),
+                   .a_rs = x->stride[nd - 2],
+                   .a_cs = x->stride[nd - 1],
+                   .b_rs = w->stride[0],
+                   .b_cs = w->stride[1],
+                   .alpha = aci_scalar_f(f->args[4].scalar)};
   for (int d = 0; d < nd - 2; d++) {
     p.batch[d] = x->shape[d];
     p.a_batch[d] = x->stride[d];
   }
   if (y->numel == 0) return AC_OK;
-  if (beta != 0 && in->numel == p.n && in->ndim > 0 && in->shape[in->ndim - 1] == p.n && ac_dtype_is_float(p.dtype)) {
+  if (beta != 0 && in->numel == p.n && in->ndim > 0 && in->shape[in->ndim - 1] == p.n &&
+      ac_dtype_is_float(p.dtype)) {
     AC_TRY(make_bias(f, in, beta, &p, &block, e));
   } else if (beta != 0) {
     aci_box dst = {.ptr = aci_data(y), .dtype = p.dtype}, src = {.ptr = aci_data(in), .dtype = p.dtype};
@@ -71,7 +87,9 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
 
 static int64_t flops(const ac_frame *f) { return 2 * f->out[0]->numel * ARG_T(f, 2)->shape[0]; }
 
-static ac_tensor *scaled(ac_expr *ex, ac_tensor *t, double by) { return by == 1 || t == NULL ? t : x_mul(ex, T(t), F(by)); }
+static ac_tensor *scaled(ac_expr *ex, ac_tensor *t, double by) {
+  return by == 1 || t == NULL ? t : x_mul(ex, T(t), F(by));
+}
 
 static void grad(ac_grad *g) {
   ac_expr *ex = &g->x;
@@ -90,6 +108,8 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 2, scaled(ex, x_matmul(ex, x_t(ex, x), dy), alpha));
 }
 
-AC_OP(addmm, .sig = "addmm(input: tensor, mat1: tensor, mat2: tensor, beta: scalar = 1, alpha: scalar = 1) -> tensor", .shape = shape,
-      .cpu = cpu, .grad = grad, .flops = flops, .save = AC_SAVE_IN(1) | AC_SAVE_IN(2),
-      .save_for = {0, 1 << 2, 1 << 1}, .autocast = AC_CAST_LOWER);
+AC_OP(
+    addmm,
+    .sig = "addmm(input: tensor, mat1: tensor, mat2: tensor, beta: scalar = 1, alpha: scalar = 1) -> tensor",
+    .shape = shape, .cpu = cpu, .grad = grad, .flops = flops, .save = AC_SAVE_IN(1) | AC_SAVE_IN(2),
+    .save_for = {0, 1 << 2, 1 << 1}, .autocast = AC_CAST_LOWER);

@@ -8,15 +8,18 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   char a[128], b[128];
   int64_t s[AC_MAX_DIMS];
   if (x->ndim == 0 || w->ndim != 2)
-    return AC_FAIL(e, SHAPE, "needs an input of at least one dim and a weight (out, in), got shapes %s and %s",
-                   aci_shape_str(x->ndim, x->shape, a, sizeof a), aci_shape_str(w->ndim, w->shape, b, sizeof b));
+    return AC_FAIL(
+        e, SHAPE, "needs an input of at least one dim and a weight (out, in), got shapes %s and %s",
+        aci_shape_str(x->ndim, x->shape, a, sizeof a), aci_shape_str(w->ndim, w->shape, b, sizeof b));
   AC_TRY(aci_product_dtypes(f, 0, 2, e));
-  if (x->shape[x->ndim - 1] != w->shape[1]) return aci_product_mismatch(x, w, x->shape[x->ndim - 1], w->shape[1], e);
+  if (x->shape[x->ndim - 1] != w->shape[1])
+    return aci_product_mismatch(x, w, x->shape[x->ndim - 1], w->shape[1], e);
   if (!ARG_NONE(f, 2)) {
     const ac_tensor *bias = ARG_T(f, 2);
     if (bias->ndim != 1 || bias->shape[0] != w->shape[0])
-      return AC_FAIL(e, SHAPE, "a weight of shape %s needs a bias of shape (%lld), got %s", aci_shape_str(w->ndim, w->shape, a, sizeof a),
-                     (long long)w->shape[0], aci_shape_str(bias->ndim, bias->shape, b, sizeof b));
+      return AC_FAIL(e, SHAPE, "a weight of shape %s needs a bias of shape (%lld), got %s",
+                     aci_shape_str(w->ndim, w->shape, a, sizeof a), (long long)w->shape[0],
+                     aci_shape_str(bias->ndim, bias->shape, b, sizeof b));
   }
   memcpy(s, x->shape, (size_t)x->ndim * 8);
   s[x->ndim - 1] = w->shape[0];
@@ -27,9 +30,18 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0), *w = ARG_T(f, 1);
   const int nd = x->ndim;
   ac_block *block = NULL;
-  aci_product p = {.dtype = (ac_dtype)x->dtype, .n_batch_dims = nd > 2 ? nd - 2 : 0, .m = nd > 1 ? x->shape[nd - 2] : 1,
-                   .n = w->shape[0], .k = w->shape[1], .a = aci_data(x), .b = aci_data(w), .c = aci_data(f->out[0]),
-                   .a_rs = nd > 1 ? x->stride[nd - 2] : 0, .a_cs = x->stride[nd - 1], .b_rs = w->stride[1], .b_cs = w->stride[0],
+  aci_product p = {.dtype = (ac_dtype)x->dtype,
+                   .n_batch_dims = nd > 2 ? nd - 2 : 0,
+                   .m = nd > 1 ? x->shape[nd - 2] : 1,
+                   .n = w->shape[0],
+                   .k = w->shape[1],
+                   .a = aci_data(x),
+                   .b = aci_data(w),
+                   .c = aci_data(f->out[0]),
+                   .a_rs = nd > 1 ? x->stride[nd - 2] : 0,
+                   .a_cs = x->stride[nd - 1],
+                   .b_rs = w->stride[1],
+                   .b_cs = w->stride[0],
                    .alpha = 1};
   for (int d = 0; d < nd - 2; d++) {
     p.batch[d] = x->shape[d];
@@ -62,6 +74,6 @@ static void grad(ac_grad *g) {
   if (ac_grad_needs(g, 2)) ac_grad_set(g, 2, x_sum(ex, dy, &rows, 1, false, NULL));
 }
 
-AC_OP(linear, .sig = "linear(x: tensor, weight: tensor, bias: tensor?) -> tensor", .shape = shape, .cpu = cpu, .grad = grad,
-      .flops = flops, .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .save_for = {1 << 1, 1 << 0},
+AC_OP(linear, .sig = "linear(x: tensor, weight: tensor, bias: tensor?) -> tensor", .shape = shape, .cpu = cpu,
+      .grad = grad, .flops = flops, .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .save_for = {1 << 1, 1 << 0},
       .autocast = AC_CAST_LOWER);

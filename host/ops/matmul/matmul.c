@@ -1,6 +1,6 @@
 /* matmul: the matrix product, by PyTorch's rules for ranks.
-   x (..., m, k), other (..., k, n), leading dims broadcast -> y (..., m, n). A 1-d x is a row, a 1-d other a column; their
-   dim goes. Transposed and strided views are read in place.
+   x (..., m, k), other (..., k, n), leading dims broadcast -> y (..., m, n). A 1-d x is a row, a 1-d other a
+   column; their dim goes. Transposed and strided views are read in place.
    gradient: dx = dy other^T, dother = x^T dy, each summed over the dims that were broadcast. */
 #include "ops/matmul/product.h"
 
@@ -9,7 +9,8 @@ static ac_status plan(const ac_frame *f, aci_product *p, int *ndim, int64_t *out
   const ac_tensor *x = ARG_T(f, 0), *y = ARG_T(f, 1);
   char a[128], b[128];
   if (x->ndim == 0 || y->ndim == 0)
-    return AC_FAIL(e, SHAPE, "shapes %s and %s: both must have at least one dim", aci_shape_str(x->ndim, x->shape, a, sizeof a),
+    return AC_FAIL(e, SHAPE, "shapes %s and %s: both must have at least one dim",
+                   aci_shape_str(x->ndim, x->shape, a, sizeof a),
                    aci_shape_str(y->ndim, y->shape, b, sizeof b));
   AC_TRY(aci_product_dtypes(f, 0, 1, e));
   bool row = x->ndim == 1, col = y->ndim == 1;
@@ -29,9 +30,10 @@ static ac_status plan(const ac_frame *f, aci_product *p, int *ndim, int64_t *out
     int i = d - (nb - xb), j = d - (nb - yb);
     int64_t ex = i < 0 ? 1 : x->shape[i], ey = j < 0 ? 1 : y->shape[j];
     if (ex != ey && ex != 1 && ey != 1)
-      return AC_FAIL(e, SHAPE, "shapes %s and %s cannot be multiplied: leading dims of %lld and %lld do not broadcast",
-                     aci_shape_str(x->ndim, x->shape, a, sizeof a), aci_shape_str(y->ndim, y->shape, b, sizeof b), (long long)ex,
-                     (long long)ey);
+      return AC_FAIL(e, SHAPE,
+                     "shapes %s and %s cannot be multiplied: leading dims of %lld and %lld do not broadcast",
+                     aci_shape_str(x->ndim, x->shape, a, sizeof a),
+                     aci_shape_str(y->ndim, y->shape, b, sizeof b), (long long)ex, (long long)ey);
     out[d] = p->batch[d] = ex == 1 ? ey : ex;
     p->a_batch[d] = ex == 1 ? 0 : x->stride[i];
     p->b_batch[d] = ey == 1 ? 0 : y->stride[j];
@@ -83,7 +85,8 @@ static void grad(ac_grad *g) {
     dy = x_unsqueeze(ex, dy, -2);
   }
   if (ex->st != AC_OK) return;
-  if (ac_grad_needs(g, 0)) ac_grad_set(g, 0, ac_grad_reduce_to(g, 0, x_matmul(ex, dy, x_transpose(ex, y, -2, -1))));
+  if (ac_grad_needs(g, 0))
+    ac_grad_set(g, 0, ac_grad_reduce_to(g, 0, x_matmul(ex, dy, x_transpose(ex, y, -2, -1))));
   if (!ac_grad_needs(g, 1)) return;
   ac_tensor *d;
   if (nx > 2 && ny <= 2) { /* other was shared by all rows: one product over all of them */
@@ -98,5 +101,6 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 1, ac_grad_reduce_to(g, 1, col && d != NULL ? x_squeeze(ex, d, &last, 1) : d));
 }
 
-AC_OP(matmul, .sig = "matmul(x: tensor, other: tensor) -> tensor", .shape = shape, .cpu = cpu, .grad = grad, .flops = flops,
-      .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .save_for = {1 << 1, 1 << 0}, .autocast = AC_CAST_LOWER);
+AC_OP(matmul, .sig = "matmul(x: tensor, other: tensor) -> tensor", .shape = shape, .cpu = cpu, .grad = grad,
+      .flops = flops, .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .save_for = {1 << 1, 1 << 0},
+      .autocast = AC_CAST_LOWER);

@@ -38,8 +38,9 @@ ac_status aci_product_dtypes(const ac_frame *f, int a, int b, ac_err *e) {
 
 ac_status aci_product_mismatch(const ac_tensor *x, const ac_tensor *y, int64_t kx, int64_t ky, ac_err *e) {
   char a[128], b[128];
-  return AC_FAIL(e, SHAPE, "shapes %s and %s cannot be multiplied: %lld and %lld must be equal", aci_shape_str(x->ndim, x->shape, a, sizeof a),
-                 aci_shape_str(y->ndim, y->shape, b, sizeof b), (long long)kx, (long long)ky);
+  return AC_FAIL(e, SHAPE, "shapes %s and %s cannot be multiplied: %lld and %lld must be equal",
+                 aci_shape_str(x->ndim, x->shape, a, sizeof a), aci_shape_str(y->ndim, y->shape, b, sizeof b),
+                 (long long)kx, (long long)ky);
 }
 
 ac_status aci_product_run(ac_frame *f, aci_product *p, ac_err *e) {
@@ -48,7 +49,8 @@ ac_status aci_product_run(ac_frame *f, aci_product *p, ac_err *e) {
   int64_t n_batch = 1;
   int nb = 0;
   const int64_t es = (int64_t)aci_dsize(p->dtype);
-  if (!gemm_type(p->dtype, &g.in_type)) return AC_FAIL(e, DTYPE, "there are no matrix products of %s", ac_dtype_name(p->dtype));
+  if (!gemm_type(p->dtype, &g.in_type))
+    return AC_FAIL(e, DTYPE, "there are no matrix products of %s", ac_dtype_name(p->dtype));
   g.out_type = g.in_type;
   if (p->bias != NULL) gemm_type(p->bias_dtype, &g.bias_type);
   for (int d = 0; d < p->n_batch_dims; d++) { /* extents of 1 do not count */
@@ -78,7 +80,8 @@ ac_status aci_product_run(ac_frame *f, aci_product *p, ac_err *e) {
   g.beta = p->beta;
   void *small[3 * SMALL], **list = small;
   if (n_batch > SMALL) list = malloc((size_t)n_batch * 3 * sizeof *list);
-  if (list == NULL) return AC_FAIL(e, OOM, "no memory for the addresses of %lld products", (long long)n_batch);
+  if (list == NULL)
+    return AC_FAIL(e, OOM, "no memory for the addresses of %lld products", (long long)n_batch);
   void **a = list, **b = list + n_batch, **c = b + n_batch;
   int64_t idx[AC_MAX_DIMS] = {0}, ao = 0, bo = 0;
   for (int64_t i = 0; i < n_batch; i++) {

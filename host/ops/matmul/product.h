@@ -1,10 +1,11 @@
-/* One description of a (batched) matrix product over strided operands, and its way to the CPU's gemm. Used by matmul, linear, addmm and
- * attention's plain path. */
+/* One description of a (batched) matrix product over strided operands, and its way to the CPU's gemm. Used by
+ * matmul, linear, addmm and attention's plain path. */
 #ifndef ACI_OPS_PRODUCT_H
 #define ACI_OPS_PRODUCT_H
 #include "ops/op.h"
 
-/* C[b, i, j] = alpha * sum over k of A[b, i, k] B[b, k, j] + beta * C[b, i, j] + bias[j]. C is contiguous (batch..., m, n).
+/* C[b, i, j] = alpha * sum over k of A[b, i, k] B[b, k, j] + beta * C[b, i, j] + bias[j]. C is contiguous
+ * (batch..., m, n).
  * Strides are in elements; a batch stride of 0 repeats the operand. */
 typedef struct aci_product {
   ac_dtype dtype;

@@ -3,86 +3,83 @@
  * dweight and dbias are sums over all rows: pieces of a number of rows that follows from the shape add up partial sums of their own, which
  * then meet in double in the order of the pieces. */
 #include "base/vmath.h"
-#include "device/cpu/isa.h"
 #include "ops/ctx_impl.h"
 #include "ops/norm/norm.h"
+#include "ops/reduce/lanes.h"
 #include "ops/reduce/slots.h"
 
-enum { LANES = 32, MAX_PIECES = 64, MIN_ROWS = 16 };
+enum { MAX_PIECES = 64, MIN_ROWS = 16 };
 
-#define FOLD(T, s)                        \
-  for (int w_ = LANES / 2; w_ > 0; w_ /= 2) \
-    for (int k = 0; k < w_; k++) s[k] += s[k + w_];
+/* A row: mean as rounded, what the rounding left out (so that a large mean costs no accuracy), 1 / deviation. */
+typedef struct stat_f32 {
+  float mean, rest, rstd;
+} stat_f32;
+typedef struct stat_f64 {
+  double mean, rest, rstd;
+} stat_f64;
+
+#define SQUARE_X(a, i) m_fma(x[i] - mean, x[i] - mean, a)
+#define SUM_X(a, i) ((a) + (x[i] - mean))
+#define SUM_G(a, i) m_fma(dy[i], w[i], a)
+#define SUM_GX(a, i) m_fma(dy[i] * w[i], x[i] - mean, a)
 
 #define ROW_FNS(T, sfx)                                                                                                  \
   AC_ISA_FN(square_##sfx, (const T *restrict x, T mean, int64_t n, T *restrict out), (x, mean, n, out)) {               \
-    T s[LANES] = {0};                                                                                                   \
-    int64_t i = 0;                                                                                                      \
-    for (; i + LANES <= n; i += LANES)                                                                                  \
-      for (int k = 0; k < LANES; k++) s[k] = m_fma(x[i + k] - mean, x[i + k] - mean, s[k]);                             \
-    for (int k = 0; i + k < n; k++) s[k] = m_fma(x[i + k] - mean, x[i + k] - mean, s[k]);                               \
-    FOLD(T, s)                                                                                                          \
-    *out = s[0];                                                                                                        \
+    /* sums of (x - mean)^2 and of x - mean */                                                                          \
+    ACI_LANES_RUN(T, s, n, 0, SQUARE_X, ACI_JOIN_ADD);                                                                  \
+    ACI_LANES_RUN(T, d, n, 0, SUM_X, ACI_JOIN_ADD);                                                                     \
+    out[0] = s;                                                                                                         \
+    out[1] = d;                                                                                                         \
   }                                                                                                                     \
-  AC_ISA_FN(apply_##sfx, (const T *x, T mean, T rstd, const T *w, const T *b, int64_t n, T *y), (x, mean, rstd, w, b, n, y)) { \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = m_fma((x[i] - mean) * rstd, w[i], b[i]);                \
+  AC_ISA_FN(apply_##sfx, (const T *x, stat_##sfx t, const T *w, const T *b, int64_t n, T *y), (x, t, w, b, n, y)) {     \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = m_fma(((x[i] - t.mean) - t.rest) * t.rstd, w[i], b[i]); \
   }                                                                                                                     \
   AC_ISA_FN(dots_##sfx, (const T *restrict dy, const T *restrict w, const T *restrict x, T mean, int64_t n, T *restrict out), \
             (dy, w, x, mean, n, out)) { /* sums of g and of g * (x - mean) */                                           \
-    T s[LANES] = {0}, d[LANES] = {0};                                                                                   \
-    int64_t i = 0;                                                                                                      \
-    for (; i + LANES <= n; i += LANES)                                                                                  \
-      for (int k = 0; k < LANES; k++) {                                                                                 \
-        T g = dy[i + k] * w[i + k];                                                                                     \
-        s[k] += g;                                                                                                      \
-        d[k] = m_fma(g, x[i + k] - mean, d[k]);                                                                         \
-      }                                                                                                                 \
-    for (int k = 0; i + k < n; k++) {                                                                                   \
-      T g = dy[i + k] * w[i + k];                                                                                       \
-      s[k] += g;                                                                                                        \
-      d[k] = m_fma(g, x[i + k] - mean, d[k]);                                                                           \
-    }                                                                                                                   \
-    FOLD(T, s)                                                                                                          \
-    FOLD(T, d)                                                                                                          \
-    out[0] = s[0];                                                                                                      \
-    out[1] = d[0];                                                                                                      \
+    ACI_LANES_RUN(T, s, n, 0, SUM_G, ACI_JOIN_ADD);                                                                     \
+    ACI_LANES_RUN(T, d, n, 0, SUM_GX, ACI_JOIN_ADD);                                                                    \
+    out[0] = s;                                                                                                         \
+    out[1] = d;                                                                                                         \
   }                                                                                                                     \
-  AC_ISA_FN(back_##sfx, (const T *dy, const T *w, const T *x, T mean, T rstd, T c1, T c2, int64_t n, T *dx, T *dw, T *db), \
-            (dy, w, x, mean, rstd, c1, c2, n, dx, dw, db)) {                                                            \
+  AC_ISA_FN(back_##sfx, (const T *dy, const T *w, const T *x, stat_##sfx t, T c1, T c2, int64_t n, T *dx, T *dw, T *db), \
+            (dy, w, x, t, c1, c2, n, dx, dw, db)) {                                                                     \
     _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                                                              \
-      T h = (x[i] - mean) * rstd;                                                                                       \
+      T h = ((x[i] - t.mean) - t.rest) * t.rstd;                                                                        \
       dw[i] = m_fma(dy[i], h, dw[i]);                                                                                   \
       db[i] += dy[i];                                                                                                   \
-      dx[i] = rstd * (m_fma(dy[i], w[i], -c1) - h * c2);                                                                \
+      dx[i] = t.rstd * (m_fma(dy[i], w[i], -c1) - h * c2);                                                              \
     }                                                                                                                   \
   }                                                                                                                     \
-  static void stats_##sfx(const T *x, int64_t n, bool rms, double eps, T *mean, T *rstd) {                              \
-    double sum = 0;                                                                                                     \
-    *mean = rms ? 0 : (T)(aci_sum_##sfx(x, n) / (double)n);                                                             \
+  static stat_##sfx stats_##sfx(const T *x, int64_t n, bool rms, double eps) {                                          \
+    stat_##sfx t = {0, 0, 0};                                                                                           \
+    double square = 0, rest = 0;                                                                                        \
+    if (!rms) t.mean = (T)(aci_sum_##sfx(x, n) / (double)n);                                                            \
     for (int64_t i = 0; i < n; i += ACI_RED_BLOCK) {                                                                    \
-      T s;                                                                                                              \
-      square_##sfx(x + i, *mean, n - i < ACI_RED_BLOCK ? n - i : ACI_RED_BLOCK, &s);                                    \
-      sum += (double)s;                                                                                                 \
+      T s[2];                                                                                                           \
+      square_##sfx(x + i, t.mean, n - i < ACI_RED_BLOCK ? n - i : ACI_RED_BLOCK, s);                                    \
+      square += (double)s[0];                                                                                           \
+      rest += (double)s[1];                                                                                             \
     }                                                                                                                   \
-    *rstd = (T)(1 / sqrt(sum / (double)n + eps));                                                                       \
+    rest = rms ? 0 : rest / (double)n;                                                                                  \
+    t.rest = (T)rest;                                                                                                   \
+    t.rstd = (T)(1 / sqrt(square / (double)n - rest * rest + eps));                                                     \
+    return t;                                                                                                           \
   }                                                                                                                     \
   static void row_##sfx(const void *x, const void *w, const void *b, int64_t n, bool rms, double eps, void *y) {        \
-    T mean, rstd;                                                                                                       \
-    stats_##sfx(x, n, rms, eps, &mean, &rstd);                                                                          \
-    apply_##sfx(x, mean, rstd, w, b, n, y);                                                                             \
+    apply_##sfx(x, stats_##sfx(x, n, rms, eps), w, b, n, y);                                                            \
   }                                                                                                                     \
   static void row_back_##sfx(const void *dy, const void *w, const T *x, int64_t n, bool rms, double eps, void *dx, void *dw, void *db) { \
-    T mean, rstd, s[2];                                                                                                 \
+    const stat_##sfx t = stats_##sfx(x, n, rms, eps);                                                                   \
+    T s[2];                                                                                                             \
     double c1 = 0, c2 = 0;                                                                                              \
-    stats_##sfx(x, n, rms, eps, &mean, &rstd);                                                                          \
     for (int64_t i = 0; i < n; i += ACI_RED_BLOCK) {                                                                    \
-      dots_##sfx((const T *)dy + i, (const T *)w + i, x + i, mean, n - i < ACI_RED_BLOCK ? n - i : ACI_RED_BLOCK, s);   \
+      dots_##sfx((const T *)dy + i, (const T *)w + i, x + i, t.mean, n - i < ACI_RED_BLOCK ? n - i : ACI_RED_BLOCK, s); \
       c1 += (double)s[0];                                                                                               \
       c2 += (double)s[1];                                                                                               \
     }                                                                                                                   \
+    c2 = (c2 - c1 * (double)t.rest) * (double)t.rstd / (double)n;                                                       \
     c1 = rms ? 0 : c1 / (double)n;                                                                                      \
-    c2 = c2 * (double)rstd / (double)n;                                                                                 \
-    back_##sfx(dy, w, x, mean, rstd, (T)c1, (T)c2, n, dx, dw, db);                                                      \
+    back_##sfx(dy, w, x, t, (T)c1, (T)c2, n, dx, dw, db);                                                               \
   }
 ROW_FNS(float, f32)
 ROW_FNS(double, f64)

@@ -1,6 +1,8 @@
 /* clip_grad_norm_: gradients scaled down together so that their common norm is at most max_norm.
-   grads (list of floats)! -> norm before (one element; f32, f64 when any is f64); each grad *= min(1, max_norm / (norm + 1e-6)).
-   norm_type p > 0, 0 (count of nonzeros) or inf. Sums run in f64 over fixed chunks, then pairwise over chunks.
+   grads (list of floats)! -> norm before (one element; f32, f64 when any is f64); each grad *= min(1,
+   max_norm / (norm + 1e-6)).
+   norm_type p > 0, 0 (count of nonzeros) or inf. Sums run in f64 over fixed chunks, then pairwise over
+   chunks.
    gradient: none; run it inside no_grad. */
 #include <stdlib.h>
 
@@ -128,5 +130,6 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
 }
 
 AC_OP(clip_grad_norm_,
-      .sig = "clip_grad_norm_(grads!: tensors, max_norm: float, norm_type: float = 2, error_if_nonfinite: bool = false) -> tensor",
+      .sig = "clip_grad_norm_(grads!: tensors, max_norm: float, norm_type: float = 2, error_if_nonfinite: "
+             "bool = false) -> tensor",
       .shape = shape, .cpu = cpu, .nondiff = true);

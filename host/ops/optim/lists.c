@@ -51,7 +51,8 @@ ac_status aci_list_floats(const ac_frame *f, int arg, ac_err *e) {
   const ac_value *v = &f->args[arg];
   for (int i = 0; i < v->n; i++)
     if (!ac_dtype_is_float((ac_dtype)v->tensors[i]->dtype))
-      return AC_FAIL(e, DTYPE, "%s: tensor %d is %s; only floats can be trained", aci_op_sig(f->op)->param[arg].name, i + 1,
+      return AC_FAIL(e, DTYPE, "%s: tensor %d is %s; only floats can be trained",
+                     aci_op_sig(f->op)->param[arg].name, i + 1,
                      ac_dtype_name((ac_dtype)v->tensors[i]->dtype));
   return AC_OK;
 }
@@ -74,7 +75,9 @@ double aci_number_get(const ac_tensor *t) {
   aci_load(ACI_C_F64, &v, (ac_dtype)t->dtype, aci_data(t), 1, 1);
   return v;
 }
-void aci_number_set(const ac_tensor *t, double v) { aci_store(ACI_C_F64, &v, (ac_dtype)t->dtype, aci_data(t), 1, 1); }
+void aci_number_set(const ac_tensor *t, double v) {
+  aci_store(ACI_C_F64, &v, (ac_dtype)t->dtype, aci_data(t), 1, 1);
+}
 
 ac_status aci_number_check(const ac_frame *f, int arg, ac_err *e) {
   const ac_tensor *t = ARG_T(f, arg);

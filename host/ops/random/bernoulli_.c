@@ -1,4 +1,5 @@
-/* bernoulli_: x := 1 with probability p, else 0, independently.          x (any shape)! -> x.          gradient: none to the old values. */
+/* bernoulli_: x := 1 with probability p, else 0, independently.          x (any shape)! -> x.
+   gradient: none to the old values. */
 #include "ops/random/draw.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {
@@ -22,5 +23,5 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   return AC_OK;
 }
 
-AC_OP(bernoulli_, .sig = "bernoulli_(x!: tensor, p: float = 0.5, generator: generator?) -> tensor", .shape = shape, .cpu = cpu,
-      .grad = aci_draw_no_grad);
+AC_OP(bernoulli_, .sig = "bernoulli_(x!: tensor, p: float = 0.5, generator: generator?) -> tensor",
+      .shape = shape, .cpu = cpu, .grad = aci_draw_no_grad);

@@ -5,7 +5,8 @@
 
 enum { DRAW_GRAIN = 16 * ACI_DRAW_ROW };
 
-AC_ISA_FN(words, (uint64_t key, uint64_t call, uint64_t first, int64_t n, uint32_t *restrict w), (key, call, first, n, w)) {
+AC_ISA_FN(words, (uint64_t key, uint64_t call, uint64_t first, int64_t n, uint32_t *restrict w),
+          (key, call, first, n, w)) {
   for (int64_t i = 0; i < n; i++) {
     aci_u32x4 r = aci_philox(key, first + (uint64_t)i, call);
     w[4 * i] = r.v[0];
@@ -15,7 +16,9 @@ AC_ISA_FN(words, (uint64_t key, uint64_t call, uint64_t first, int64_t n, uint32
   }
 }
 
-void aci_draw_words(const aci_draw *d, uint64_t first, int64_t n, uint32_t *w) { words(d->key, d->call, first, n, w); }
+void aci_draw_words(const aci_draw *d, uint64_t first, int64_t n, uint32_t *w) {
+  words(d->key, d->call, first, n, w);
+}
 
 typedef struct fill_job {
   const ac_tensor *x;
@@ -31,14 +34,16 @@ static void fill_range(void *arg, int64_t begin, int64_t end) {
   _Alignas(64) uint32_t w[ACI_DRAW_ROW * 2];
   _Alignas(64) char row[ACI_DRAW_ROW * 8];
   for (int64_t b = begin; b < end; b += ACI_DRAW_ROW) { /* b is a multiple of per_block */
-    int64_t m = end - b < ACI_DRAW_ROW ? end - b : ACI_DRAW_ROW, blocks = (m + j->per_block - 1) / j->per_block;
+    int64_t m = end - b < ACI_DRAW_ROW ? end - b : ACI_DRAW_ROW,
+            blocks = (m + j->per_block - 1) / j->per_block;
     aci_draw_words(&j->draw, (uint64_t)(b / j->per_block), blocks, w);
     j->fn(blocks * j->per_block, w, j->params, row);
     aci_elems_store(j->x, j->ct, b, m, row);
   }
 }
 
-void aci_draw_fill(ac_frame *f, const ac_tensor *x, aci_ctype ct, int per_block, aci_draw_fn fn, const void *params) {
+void aci_draw_fill(ac_frame *f, const ac_tensor *x, aci_ctype ct, int per_block, aci_draw_fn fn,
+                   const void *params) {
   fill_job j = {x, aci_draw_of(&f->ticket), ct, per_block, fn, params};
   if (x->numel == 0) return;
   if (x->numel <= DRAW_GRAIN) fill_range(&j, 0, x->numel);

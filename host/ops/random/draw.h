@@ -1,13 +1,16 @@
-/* How random ops draw. Every value is a function of its place, never of threads, memory layout or what was drawn before:
+/* How random ops draw. Every value is a function of its place, never of threads, memory layout or what was
+ * drawn before:
  *
  *   key     = seed ^ stream * 0x9E3779B97F4A7C15
  *   counter = (block, step << 32 | ordinal)          step and ordinal come from the call's ticket
  *
- * Philox gives four 32-bit words per counter. Element i (row-major position in the tensor, counted from 0) takes
+ * Philox gives four 32-bit words per counter. Element i (row-major position in the tensor, from 0) takes
  *   32-bit draws (f32, f16, bf16, dropout, bernoulli): word i % 4 of block i / 4;
- *   64-bit draws (f64, integers, permutations): words 2 (i % 2) and 2 (i % 2) + 1 of block i / 2, low half first;
+ *   64-bit draws (f64, integers, permutations): words 2 (i % 2) and 2 (i % 2) + 1 of block i / 2, low half
+ *     first;
  *   normals: Box-Muller on neighbours: elements 2j and 2j + 1 from the words (f64: the 64-bit draws) of both.
- * Dropout counts elements of the global batch: i = row0 * (elements per row) + local position, with row0 from the ticket. */
+ * Dropout counts elements of the global batch: i = row0 * (elements per row) + local position, with row0 from
+ * the ticket. */
 #ifndef ACI_OPS_DRAW_H
 #define ACI_OPS_DRAW_H
 #include "base/philox.h"
@@ -18,7 +21,8 @@ typedef struct aci_draw {
 } aci_draw;
 
 static inline aci_draw aci_draw_of(const ac_generator *ticket) {
-  aci_draw d = {ticket->seed ^ (uint64_t)ticket->stream * 0x9E3779B97F4A7C15u, (uint64_t)ticket->step << 32 | ticket->ordinal};
+  aci_draw d = {ticket->seed ^ (uint64_t)ticket->stream * 0x9E3779B97F4A7C15u,
+                (uint64_t)ticket->step << 32 | ticket->ordinal};
   return d;
 }
 
@@ -29,7 +33,8 @@ void aci_draw_words(const aci_draw *d, uint64_t first, int64_t n, uint32_t *word
 /* Turns the words of n elements, 4 / per_block each, into values of the compute type. n is even. */
 typedef void (*aci_draw_fn)(int64_t n, const uint32_t *words, const void *params, void *row);
 /* Fills x (any strides and dtype) with fn's values; per_block elements share a block: 4 or 2. */
-void aci_draw_fill(ac_frame *f, const ac_tensor *x, aci_ctype ct, int per_block, aci_draw_fn fn, const void *params);
+void aci_draw_fill(ac_frame *f, const ac_tensor *x, aci_ctype ct, int per_block, aci_draw_fn fn,
+                   const void *params);
 
 /* Gradient rule of ops that overwrite their tensor: nothing flows to the old values. */
 void aci_draw_no_grad(ac_grad *g);

@@ -1,6 +1,7 @@
 /* dropout: in training, every element of x is zero with probability p, else x / (1 - p); otherwise x itself.
-   x (any shape) -> y (same shape).          gradient: dx = dy through the same mask, drawn again from the call's ticket, so that no mask is
-   kept (random_mask). The first dim counts as the batch: the mask belongs to the row of the global batch. */
+   x (any shape) -> y (same shape).          gradient: dx = dy through the same mask, drawn again from the
+   call's ticket, so that no mask is kept (random_mask). The first dim counts as the batch: the mask belongs
+   to the row of the global batch. */
 #include "device/cpu/isa.h"
 #include "ops/random/draw.h"
 
@@ -10,13 +11,16 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
     x->st = AC_FAIL(x->e, INVALID, "p must lie between 0 and 1, got %g", p);
     return 0;
   }
-  out[0] = a[2].b && p > 0 ? x_random_mask(x, a[0].tensor, p, a[3].kind == AC_T_GENERATOR ? a[3].generator : NULL) : a[0].tensor;
+  out[0] = a[2].b && p > 0
+               ? x_random_mask(x, a[0].tensor, p, a[3].kind == AC_T_GENERATOR ? a[3].generator : NULL)
+               : a[0].tensor;
   return 1;
 }
 
 static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
-  if (!ac_dtype_is_float((ac_dtype)x->dtype)) return AC_FAIL(e, DTYPE, "needs a float tensor, got %s", ac_dtype_name((ac_dtype)x->dtype));
+  if (!ac_dtype_is_float((ac_dtype)x->dtype))
+    return AC_FAIL(e, DTYPE, "needs a float tensor, got %s", ac_dtype_name((ac_dtype)x->dtype));
   return ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, x->shape, e);
 }
 
@@ -28,11 +32,14 @@ typedef struct job {
   double scale;
 } job;
 
-AC_ISA_FN(mask32, (int64_t n, const uint32_t *restrict w, uint64_t drop, float scale, const float *x, float *y), (n, w, drop, scale, x, y)) {
+AC_ISA_FN(mask32,
+          (int64_t n, const uint32_t *restrict w, uint64_t drop, float scale, const float *x, float *y),
+          (n, w, drop, scale, x, y)) {
   uint32_t last = (uint32_t)(drop - 1); /* drop >= 1 */
   for (int64_t i = 0; i < n; i++) y[i] = w[i] > last ? x[i] * scale : 0.0f;
 }
-static void mask64(int64_t n, const uint32_t *restrict w, uint64_t drop, double scale, const double *x, double *y) {
+static void mask64(int64_t n, const uint32_t *restrict w, uint64_t drop, double scale, const double *x,
+                   double *y) {
   for (int64_t i = 0; i < n; i++) y[i] = w[i] >= drop ? x[i] * scale : 0.0;
 }
 
@@ -45,7 +52,8 @@ static void range(void *arg, int64_t begin, int64_t end) {
     uint64_t at = j->first + (uint64_t)b, skip = at % 4;
     aci_draw_words(&j->draw, at / 4, (int64_t)(skip + (uint64_t)m + 3) / 4, w);
     aci_elems_load(j->x, j->ct, b, m, row);
-    if (j->ct == ACI_C_F32) mask32(m, w + skip, j->drop, (float)j->scale, (float *)(void *)row, (float *)(void *)row);
+    if (j->ct == ACI_C_F32)
+      mask32(m, w + skip, j->drop, (float)j->scale, (float *)(void *)row, (float *)(void *)row);
     else mask64(m, w + skip, j->drop, j->scale, (double *)(void *)row, (double *)(void *)row);
     aci_elems_store(j->y, j->ct, b, m, row);
   }
@@ -54,19 +62,25 @@ static void range(void *arg, int64_t begin, int64_t end) {
 static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   double p = ARG_F(f, 1);
-  job j = {.x = x, .y = f->out[0], .ct = aci_ctype_of((ac_dtype)x->dtype), .draw = aci_draw_of(&f->ticket),
-           .drop = (uint64_t)(p * 0x1p32), .scale = p < 1 ? 1 / (1 - p) : 0};
+  job j = {.x = x,
+           .y = f->out[0],
+           .ct = aci_ctype_of((ac_dtype)x->dtype),
+           .draw = aci_draw_of(&f->ticket),
+           .drop = (uint64_t)(p * 0x1p32),
+           .scale = p < 1 ? 1 / (1 - p) : 0};
   (void)e;
   if (x->numel == 0) return AC_OK;
   if (j.drop == 0) j.drop = 1;
-  if (x->ndim > 0 && f->ticket.row0 != 0) j.first = (uint64_t)f->ticket.row0 * (uint64_t)(x->numel / x->shape[0]);
+  if (x->ndim > 0 && f->ticket.row0 != 0)
+    j.first = (uint64_t)f->ticket.row0 * (uint64_t)(x->numel / x->shape[0]);
   ac_parallel_for(f->team, x->numel, 16 * ACI_DRAW_ROW, range, &j);
   return AC_OK;
 }
 
 static void grad(ac_grad *g) { ac_grad_set(g, 0, x_random_mask(&g->x, g->dout[0], ARG_F(g, 1), &g->ticket)); }
 
-AC_OP(dropout, .sig = "dropout(x: tensor, p: float = 0.5, training: bool = true, generator: generator?) -> tensor",
+AC_OP(dropout,
+      .sig = "dropout(x: tensor, p: float = 0.5, training: bool = true, generator: generator?) -> tensor",
       .composed = composed);
-AC_OP(random_mask, .sig = "random_mask(x: tensor, p: float, generator: generator?) -> tensor", .shape = shape, .cpu = cpu,
-      .grad = grad, .hidden = true);
+AC_OP(random_mask, .sig = "random_mask(x: tensor, p: float, generator: generator?) -> tensor", .shape = shape,
+      .cpu = cpu, .grad = grad, .hidden = true);

@@ -12,12 +12,16 @@ typedef struct range {
 static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   double from = ARG_F(f, 1), to = ARG_F(f, 2);
-  if (!ac_dtype_is_float((ac_dtype)x->dtype)) return AC_FAIL(e, DTYPE, "needs a float tensor, got %s", ac_dtype_name((ac_dtype)x->dtype));
-  if (!(from <= to) || isinf(to - from)) return AC_FAIL(e, INVALID, "from %g and to %g do not bound a range", from, to);
+  if (!ac_dtype_is_float((ac_dtype)x->dtype))
+    return AC_FAIL(e, DTYPE, "needs a float tensor, got %s", ac_dtype_name((ac_dtype)x->dtype));
+  if (!(from <= to) || isinf(to - from))
+    return AC_FAIL(e, INVALID, "from %g and to %g do not bound a range", from, to);
   return ac_frame_alias(f, 0, e);
 }
 
-AC_ISA_FN(uniform32, (int64_t n, const uint32_t *restrict w, float from, float to, int drop, float *restrict y), (n, w, from, to, drop, y)) {
+AC_ISA_FN(uniform32,
+          (int64_t n, const uint32_t *restrict w, float from, float to, int drop, float *restrict y),
+          (n, w, from, to, drop, y)) {
   float unit = 1.0f / (float)(1u << (32 - drop)), d = to - from;
   for (int64_t i = 0; i < n; i++) {
     float v = aci_fma32((float)(int32_t)(w[i] >> drop) * unit, d, from);
@@ -54,5 +58,6 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   return AC_OK;
 }
 
-AC_OP(uniform_, .sig = "uniform_(x!: tensor, from: float = 0, to: float = 1, generator: generator?) -> tensor", .shape = shape,
-      .cpu = cpu, .grad = aci_draw_no_grad);
+AC_OP(uniform_,
+      .sig = "uniform_(x!: tensor, from: float = 0, to: float = 1, generator: generator?) -> tensor",
+      .shape = shape, .cpu = cpu, .grad = aci_draw_no_grad);

@@ -1,30 +1,31 @@
 /* Largest and smallest elements, with their places: one pass in lanes finds the value of a block, a second over that block alone, and only
- * when it holds a new best, finds the place. */
+ * when it holds a new best, finds the place. Lists whose elements lie apart while neighbouring lists lie together go by tiles of lists. */
 #include "ops/reduce/extreme.h"
 
-#include "device/cpu/isa.h"
+#include "ops/reduce/lanes.h"
 
-enum { LANES = 32, CHUNK = 1 << 16 };
+enum { CHUNK = 1 << 16, TILE = 256 };
 
 #define MAX_FLT(a, b) ((a) > (b) || (a) != (a))
 #define MIN_FLT(a, b) ((a) < (b) || (a) != (a))
 #define MAX_INT(a, b) ((a) > (b))
 #define MIN_INT(a, b) ((a) < (b))
+#define MAX_FLT_X(a, i) (MAX_FLT(x[i], a) ? x[i] : (a))
+#define MIN_FLT_X(a, i) (MIN_FLT(x[i], a) ? x[i] : (a))
+#define MAX_INT_X(a, i) (MAX_INT(x[i], a) ? x[i] : (a))
+#define MIN_INT_X(a, i) (MIN_INT(x[i], a) ? x[i] : (a))
+#define MAX_FLT_JOIN(a, b) (MAX_FLT(b, a) ? (b) : (a))
+#define MIN_FLT_JOIN(a, b) (MIN_FLT(b, a) ? (b) : (a))
+#define MAX_INT_JOIN(a, b) (MAX_INT(b, a) ? (b) : (a))
+#define MIN_INT_JOIN(a, b) (MIN_INT(b, a) ? (b) : (a))
 #define SAME_FLT(a, b) ((a) == (b) || ((a) != (a) && (b) != (b)))
 #define SAME_INT(a, b) ((a) == (b))
 
 /* best of n >= 1 elements; then `first`: where it stands. beats: is a strictly beyond b, NaN being the end? */
 #define EXTREME(name, T, TAKE, SAME)                                                            \
   AC_ISA_FN(name, (const T *restrict x, int64_t n, T *restrict out), (x, n, out)) {             \
-    T s[LANES];                                                                                 \
-    int64_t i = 0;                                                                              \
-    for (int k = 0; k < LANES; k++) s[k] = x[0];                                                \
-    for (; i + LANES <= n; i += LANES)                                                          \
-      for (int k = 0; k < LANES; k++) s[k] = TAKE(x[i + k], s[k]) ? x[i + k] : s[k];            \
-    for (int k = 0; i + k < n; k++) s[k] = TAKE(x[i + k], s[k]) ? x[i + k] : s[k];              \
-    for (int w = LANES / 2; w > 0; w /= 2)                                                      \
-      for (int k = 0; k < w; k++) s[k] = TAKE(s[k + w], s[k]) ? s[k + w] : s[k];                \
-    *out = s[0];                                                                                \
+    ACI_LANES_RUN(T, m, n, x[0], TAKE##_X, TAKE##_JOIN);                                        \
+    *out = m;                                                                                   \
   }                                                                                             \
   static void name##_list(const aci_reduce_plan *p, int64_t base, int64_t a, int64_t b, void *value, int64_t *at) { \
     _Alignas(64) T buf[ACI_RED_BLOCK];                                                          \
@@ -54,6 +55,32 @@ EXTREME(min_f32, float, MIN_FLT, SAME_FLT)
 EXTREME(min_f64, double, MIN_FLT, SAME_FLT)
 EXTREME(min_i64, int64_t, MIN_INT, SAME_INT)
 
+/* Kept dims outside in memory: best and place of a tile of outputs, row by row. Place: I is as wide as T. */
+#define COLUMN(name, T, I, TAKE, SAME)                                                                                  \
+  AC_ISA_FN(name##_row, (const T *restrict x, T *restrict best, I *restrict at, I row, int64_t n), (x, best, at, row, n)) { \
+    _Pragma("GCC ivdep") for (int64_t k = 0; k < n; k++) {                                                              \
+      bool better = TAKE(x[k], best[k]) && !SAME(x[k], best[k]);                                                        \
+      best[k] = better ? x[k] : best[k];                                                                                \
+      at[k] = better ? row : at[k];                                                                                     \
+    }                                                                                                                   \
+  }                                                                                                                     \
+  static void name##_tile(const aci_reduce_plan *p, int64_t base, int64_t n, void *best, int64_t *at) {                 \
+    _Alignas(64) T buf[TILE];                                                                                           \
+    _Alignas(64) I place[TILE] = {0};                                                                                   \
+    for (int64_t r = 0; r < p->n_reduced; r++) {                                                                        \
+      const char *src = p->ptr + (base + aci_reduce_offset(p, r)) * (int64_t)aci_dsize(p->dt);                          \
+      aci_load(p->ct, r == 0 ? best : buf, p->dt, src, 1, n);                                                           \
+      if (r > 0) name##_row(buf, best, place, (I)r, n);                                                                 \
+    }                                                                                                                   \
+    for (int64_t k = 0; k < n; k++) at[k] = place[k];                                                                   \
+  }
+COLUMN(max_f32, float, int32_t, MAX_FLT, SAME_FLT)
+COLUMN(max_f64, double, int64_t, MAX_FLT, SAME_FLT)
+COLUMN(max_i64, int64_t, int64_t, MAX_INT, SAME_INT)
+COLUMN(min_f32, float, int32_t, MIN_FLT, SAME_FLT)
+COLUMN(min_f64, double, int64_t, MIN_FLT, SAME_FLT)
+COLUMN(min_i64, int64_t, int64_t, MIN_INT, SAME_INT)
+
 typedef struct found {
   int64_t at;
   char value[8]; /* of the compute type */
@@ -63,17 +90,31 @@ typedef struct job {
   aci_reduce_plan p;
   void (*list)(const aci_reduce_plan *, int64_t, int64_t, int64_t, void *, int64_t *);
   bool (*beats)(const void *, const void *);
+  void (*tile)(const aci_reduce_plan *, int64_t, int64_t, void *, int64_t *);
   ac_tensor *values, *indices;
   found *part; /* [output][chunk] */
   int64_t n_chunks, chunk;
 } job;
 
-static void put(const job *j, int64_t o, const found *v) {
+static void put(const job *j, int64_t o, const void *value, const int64_t *at, int64_t n) {
   if (j->values != NULL) {
     ac_dtype dt = (ac_dtype)j->values->dtype;
-    aci_store(j->p.ct, v->value, dt, (char *)aci_data(j->values) + o * (int64_t)aci_dsize(dt), 1, 1);
+    aci_store(j->p.ct, value, dt, (char *)aci_data(j->values) + o * (int64_t)aci_dsize(dt), 1, n);
   }
-  if (j->indices != NULL) ((int64_t *)aci_data(j->indices))[o] = v->at;
+  if (j->indices != NULL) memcpy((int64_t *)aci_data(j->indices) + o, at, (size_t)n * 8);
+}
+
+/* Items are (outer kept index, tile of the last kept dim). */
+static void tiles(void *arg, int64_t begin, int64_t end) {
+  const job *j = arg;
+  const int64_t width = j->p.keep_shape[j->p.n_keep - 1], n_tiles = (width + TILE - 1) / TILE;
+  _Alignas(64) double best[TILE];
+  int64_t at[TILE];
+  for (int64_t i = begin; i < end; i++) {
+    int64_t first = i % n_tiles * TILE, o = i / n_tiles * width + first, n = width - first < TILE ? width - first : TILE;
+    j->tile(&j->p, aci_reduce_base(&j->p, o), n, best, at);
+    put(j, o, best, at, n);
+  }
 }
 
 static void range(void *arg, int64_t begin, int64_t end) {
@@ -84,7 +125,7 @@ static void range(void *arg, int64_t begin, int64_t end) {
     found v = {0};
     j->list(&j->p, aci_reduce_base(&j->p, o), a, b, v.value, &v.at);
     if (j->part != NULL) j->part[i] = v;
-    else put(j, o, &v);
+    else put(j, o, v.value, &v.at, 1);
   }
 }
 
@@ -94,9 +135,20 @@ ac_status aci_extreme(ac_frame *f, const ac_tensor *x, uint32_t mask, bool min, 
   if ((values != NULL ? values : indices)->numel == 0) return AC_OK;
   aci_reduce_plan_make(&j.p, x, mask, aci_ctype_of((ac_dtype)x->dtype));
   switch (j.p.ct) {
-    case ACI_C_F32: j.list = min ? min_f32_list : max_f32_list; j.beats = min ? min_f32_beats : max_f32_beats; break;
-    case ACI_C_F64: j.list = min ? min_f64_list : max_f64_list; j.beats = min ? min_f64_beats : max_f64_beats; break;
-    default: j.list = min ? min_i64_list : max_i64_list; j.beats = min ? min_i64_beats : max_i64_beats;
+#define PICK(T)                                     \
+  j.list = min ? min_##T##_list : max_##T##_list;   \
+  j.beats = min ? min_##T##_beats : max_##T##_beats; \
+  j.tile = min ? min_##T##_tile : max_##T##_tile;   \
+  break
+    case ACI_C_F32: PICK(f32);
+    case ACI_C_F64: PICK(f64);
+    default: PICK(i64);
+  }
+  const int64_t width = j.p.keep_shape[j.p.n_keep - 1];
+  if (j.p.keep_stride[j.p.n_keep - 1] == 1 && width >= 16 && j.p.red_stride[j.p.n_red - 1] != 1 && j.p.n_reduced < INT32_MAX) {
+    int64_t items = j.p.n_out / width * ((width + TILE - 1) / TILE), grain = 32768 / (j.p.n_reduced * TILE);
+    ac_parallel_for(f->team, items, grain < 1 ? 1 : grain, tiles, &j);
+    return AC_OK;
   }
   j.chunk = j.p.n_out >= 64 ? j.p.n_reduced : CHUNK;
   j.n_chunks = (j.p.n_reduced + j.chunk - 1) / j.chunk;
@@ -109,7 +161,7 @@ ac_status aci_extreme(ac_frame *f, const ac_tensor *x, uint32_t mask, bool min, 
     const found *c = j.part + o * j.n_chunks, *best = c;
     for (int64_t i = 1; i < j.n_chunks; i++)
       if (j.beats(c[i].value, best->value)) best = c + i;
-    put(&j, o, best);
+    put(&j, o, best->value, &best->at, 1);
   }
   ac_block_free(block);
   return AC_OK;

@@ -91,13 +91,15 @@ static int64_t offset_of(int n, const int64_t *shape, const int64_t *stride, int
 
 int64_t aci_reduce_base(const aci_reduce_plan *p, int64_t o) { return offset_of(p->n_keep, p->keep_shape, p->keep_stride, o); }
 
+int64_t aci_reduce_offset(const aci_reduce_plan *p, int64_t i) { return offset_of(p->n_red, p->red_shape, p->red_stride, i); }
+
 void aci_reduce_fetch(const aci_reduce_plan *p, int64_t base, int64_t begin, int64_t n, void *dst) {
   const int last = p->n_red - 1;
   const int64_t inner = p->red_shape[last], stride = p->red_stride[last], es = (int64_t)aci_dsize(p->dt);
   char *d = dst;
   while (n > 0) {
     int64_t m = inner - begin % inner < n ? inner - begin % inner : n;
-    int64_t off = base + offset_of(p->n_red, p->red_shape, p->red_stride, begin);
+    int64_t off = base + aci_reduce_offset(p, begin);
     aci_load(p->ct, d, p->dt, p->ptr + off * es, stride, m);
     d += (size_t)m * aci_ctype_bytes(p->ct);
     begin += m;

@@ -36,6 +36,8 @@ typedef struct aci_reduce_plan {
 void aci_reduce_plan_make(aci_reduce_plan *p, const ac_tensor *x, uint32_t mask, aci_ctype ct);
 /* Offset in elements of output o's first element. */
 int64_t aci_reduce_base(const aci_reduce_plan *p, int64_t o);
+/* Offset of element i of a list from its first. */
+int64_t aci_reduce_offset(const aci_reduce_plan *p, int64_t i);
 /* Copies elements [begin, begin+n) of the list that starts at base into dst (compute type). */
 void aci_reduce_fetch(const aci_reduce_plan *p, int64_t base, int64_t begin, int64_t n, void *dst);
 /* The same, but returns where they already stand if they do: contiguous and of the compute type. */

@@ -1,23 +1,21 @@
 /* Kernels of softmax and log_softmax, forward and backward. A slice along dim is a row: used in place when it is contiguous and of the
- * compute type, copied into a buffer otherwise. Rows run in parallel. */
+ * compute type, copied into a buffer otherwise, with its neighbours when they share cache lines. Rows run in parallel. */
 #include "base/vmath.h"
-#include "device/cpu/isa.h"
+#include "ops/reduce/lanes.h"
 #include "ops/reduce/slots.h"
 #include "ops/reduce/softmax.h"
 
-enum { LANES = 32 };
+/* Rows turned together, how long they may be for that, and what keeps them from falling on the same cache sets. */
+enum { GROUP = 32, GROUP_ROW = 8192, PAD = 16 };
+
+#define MAX_X(a, i) m_max(x[i], a)
+#define JOIN_MAX(a, b) m_max(b, a)
+#define DOT_XY(a, i) m_fma(x[i], y[i], a)
 
 #define ROW_FNS(T, sfx)                                                                                               \
   AC_ISA_FN(max_##sfx, (const T *restrict x, int64_t n, T *restrict out), (x, n, out)) {                             \
-    T s[LANES];                                                                                                      \
-    int64_t i = 0;                                                                                                   \
-    for (int k = 0; k < LANES; k++) s[k] = x[0];                                                                     \
-    for (; i + LANES <= n; i += LANES)                                                                               \
-      for (int k = 0; k < LANES; k++) s[k] = m_max(x[i + k], s[k]);                                                  \
-    for (int k = 0; i + k < n; k++) s[k] = m_max(x[i + k], s[k]);                                                    \
-    for (int w = LANES / 2; w > 0; w /= 2)                                                                           \
-      for (int k = 0; k < w; k++) s[k] = m_max(s[k + w], s[k]);                                                      \
-    *out = s[0];                                                                                                     \
+    ACI_LANES_RUN(T, m, n, x[0], MAX_X, JOIN_MAX);                                                                   \
+    *out = m;                                                                                                        \
   }                                                                                                                  \
   AC_ISA_FN(exp_##sfx, (const T *x, T m, int64_t n, T *y), (x, m, n, y)) {                                           \
     _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = m_exp(x[i] - m);                                     \
@@ -29,14 +27,8 @@ enum { LANES = 32 };
     _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - a) - b;                                      \
   }                                                                                                                  \
   AC_ISA_FN(dot_##sfx, (const T *restrict x, const T *restrict y, int64_t n, T *restrict out), (x, y, n, out)) {     \
-    T s[LANES] = {0};                                                                                                \
-    int64_t i = 0;                                                                                                   \
-    for (; i + LANES <= n; i += LANES)                                                                               \
-      for (int k = 0; k < LANES; k++) s[k] = m_fma(x[i + k], y[i + k], s[k]);                                        \
-    for (int k = 0; i + k < n; k++) s[k] = m_fma(x[i + k], y[i + k], s[k]);                                          \
-    for (int w = LANES / 2; w > 0; w /= 2)                                                                           \
-      for (int k = 0; k < w; k++) s[k] += s[k + w];                                                                  \
-    *out = s[0];                                                                                                     \
+    ACI_LANES_RUN(T, s, n, 0, DOT_XY, ACI_JOIN_ADD);                                                                 \
+    *out = s;                                                                                                        \
   }                                                                                                                  \
   AC_ISA_FN(back_##sfx, (const T *dy, const T *y, T s, int64_t n, T *dx), (dy, y, s, n, dx)) {                       \
     _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) dx[i] = y[i] * (dy[i] - s);                                 \
@@ -78,42 +70,96 @@ ROW_FNS(double, f64)
 typedef struct job {
   aci_reduce_plan a, b, o; /* inputs (x, or dy and y) and the output */
   bool two, logs;
-  aci_slots *slots;        /* three rows of the compute type each */
+  int64_t group;           /* neighbouring rows that are copied together; 1: each alone */
+  aci_slots *slots;        /* three groups of rows of the compute type each */
 } job;
+
+static void row(const job *j, const void *a, const void *b, void *y) {
+  const int64_t n = j->a.n_reduced;
+  if (j->a.ct == ACI_C_F32 && j->two) row_backward_f32(a, b, y, n, j->logs);
+  else if (j->a.ct == ACI_C_F32) row_f32(a, y, n, j->logs);
+  else if (j->two) row_backward_f64(a, b, y, n, j->logs);
+  else row_f64(a, y, n, j->logs);
+}
+
+/* m rows that stand side by side in memory, to (or from) one after the other in buf. */
+static void turn(const aci_reduce_plan *p, int64_t base, int64_t m, char *buf, bool back) {
+  const int64_t n = p->n_reduced, pitch = n + PAD, es = (int64_t)aci_dsize(p->dt);
+  double tmp[GROUP];
+  for (int64_t i = 0; i < n; i++) {
+    char *at = (char *)(uintptr_t)p->ptr + (base + i * p->red_stride[0]) * es;
+    if (!back) aci_load(p->ct, tmp, p->dt, at, 1, m);
+    if (p->ct == ACI_C_F32) {
+      float *t = (float *)(void *)tmp, *v = (float *)(void *)buf + i;
+      for (int64_t k = 0; k < m; k++) *(back ? t + k : v + k * pitch) = *(back ? v + k * pitch : t + k);
+    } else {
+      double *v = (double *)(void *)buf + i;
+      for (int64_t k = 0; k < m; k++) *(back ? tmp + k : v + k * pitch) = *(back ? v + k * pitch : tmp + k);
+    }
+    if (back) aci_store(p->ct, tmp, p->dt, at, 1, m);
+  }
+}
+
+static void groups(const job *j, int64_t begin, int64_t end, char *buf) {
+  const size_t bytes = (size_t)(j->a.n_reduced + PAD) * aci_ctype_bytes(j->a.ct), all = bytes * (size_t)j->group;
+  const int64_t width = j->o.keep_shape[j->o.n_keep - 1];
+  for (int64_t r = begin; r < end;) {
+    int64_t m = width - r % width < end - r ? width - r % width : end - r;
+    if (m > j->group) m = j->group;
+    turn(&j->a, aci_reduce_base(&j->a, r), m, buf, false);
+    if (j->two) turn(&j->b, aci_reduce_base(&j->b, r), m, buf + all, false);
+    for (int64_t k = 0; k < m; k++) {
+      size_t at = (size_t)k * bytes;
+      row(j, buf + at, buf + all + at, buf + 2 * all + at);
+    }
+    turn(&j->o, aci_reduce_base(&j->o, r), m, buf + 2 * all, true);
+    r += m;
+  }
+}
 
 static void range(void *arg, int64_t begin, int64_t end) {
   const job *j = arg;
   const int64_t n = j->a.n_reduced;
   const aci_ctype ct = j->a.ct;
-  const size_t row = (size_t)n * aci_ctype_bytes(ct);
-  const bool direct = j->o.n_red == 1 && (n == 1 || j->o.red_stride[0] == 1) && aci_ctype_bytes(ct) == aci_dsize(j->o.dt);
+  const size_t bytes = (size_t)n * aci_ctype_bytes(ct);
+  const bool direct = (n == 1 || j->o.red_stride[0] == 1) && aci_ctype_bytes(ct) == aci_dsize(j->o.dt);
   int slot = aci_slots_take(j->slots);
   char *buf = aci_slots_at(j->slots, slot);
-  for (int64_t r = begin; r < end; r++) {
-    char *dst = (char *)(uintptr_t)j->o.ptr + aci_reduce_base(&j->o, r) * (int64_t)aci_dsize(j->o.dt);
-    const void *a = aci_reduce_block(&j->a, aci_reduce_base(&j->a, r), 0, n, buf);
-    const void *b = j->two ? aci_reduce_block(&j->b, aci_reduce_base(&j->b, r), 0, n, buf + row) : NULL;
-    void *y = direct ? dst : buf + 2 * row;
-    if (ct == ACI_C_F32 && j->two) row_backward_f32(a, b, y, n, j->logs);
-    else if (ct == ACI_C_F32) row_f32(a, y, n, j->logs);
-    else if (j->two) row_backward_f64(a, b, y, n, j->logs);
-    else row_f64(a, y, n, j->logs);
-    if (!direct) aci_store(ct, y, j->o.dt, dst, j->o.red_stride[0], n);
-  }
+  if (j->group > 1) groups(j, begin, end, buf);
+  else
+    for (int64_t r = begin; r < end; r++) {
+      char *dst = (char *)(uintptr_t)j->o.ptr + aci_reduce_base(&j->o, r) * (int64_t)aci_dsize(j->o.dt);
+      const void *a = aci_reduce_block(&j->a, aci_reduce_base(&j->a, r), 0, n, buf);
+      const void *b = j->two ? aci_reduce_block(&j->b, aci_reduce_base(&j->b, r), 0, n, buf + bytes) : NULL;
+      void *y = direct ? dst : buf + 2 * bytes;
+      row(j, a, b, y);
+      if (!direct) aci_store(ct, y, j->o.dt, dst, j->o.red_stride[0], n);
+    }
   aci_slots_give(j->slots, slot);
+}
+
+/* Rows along another than the last dim, whose elements lie apart while those of neighbouring rows lie together. */
+static bool side_by_side(const aci_reduce_plan *p, int64_t width) {
+  return p->n_red == 1 && p->keep_stride[p->n_keep - 1] == 1 && p->keep_shape[p->n_keep - 1] == width && p->red_stride[0] != 1;
 }
 
 static ac_status run(ac_frame *f, const ac_tensor *a, const ac_tensor *b, int dim_arg, bool logs, ac_err *e) {
   aci_slots slots;
-  job j = {.two = b != NULL, .logs = logs, .slots = &slots};
+  job j = {.two = b != NULL, .logs = logs, .group = 1, .slots = &slots};
   uint32_t mask = aci_reduce_mask(&f->args[dim_arg], a->ndim);
   aci_ctype ct = aci_ctype_of((ac_dtype)f->out[0]->dtype);
   if (f->out[0]->numel == 0) return AC_OK;
   aci_reduce_plan_make(&j.a, a, mask, ct);
   if (b != NULL) aci_reduce_plan_make(&j.b, b, mask, ct);
   aci_reduce_plan_make(&j.o, f->out[0], mask, ct);
-  const int64_t grain = aci_reduce_grain(&j.a);
-  AC_TRY(aci_slots_open(&slots, f, (j.a.n_out + grain - 1) / grain, 3 * (size_t)j.a.n_reduced * aci_ctype_bytes(ct), e));
+  const int64_t width = j.o.keep_shape[j.o.n_keep - 1];
+  if (width >= GROUP / 2 && j.a.n_reduced <= GROUP_ROW && side_by_side(&j.o, width) && side_by_side(&j.a, width) &&
+      (b == NULL || side_by_side(&j.b, width)))
+    j.group = GROUP;
+  int64_t grain = aci_reduce_grain(&j.a);
+  grain = (grain + j.group - 1) / j.group * j.group;
+  const size_t bytes = 3 * (size_t)(j.group * (j.a.n_reduced + (j.group > 1 ? PAD : 0))) * aci_ctype_bytes(ct);
+  AC_TRY(aci_slots_open(&slots, f, (j.a.n_out + grain - 1) / grain, bytes, e));
   ac_parallel_for(f->team, j.a.n_out, grain, range, &j);
   aci_slots_close(&slots);
   return AC_OK;

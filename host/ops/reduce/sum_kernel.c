@@ -1,26 +1,21 @@
 /* Sums: the kernels behind sum, mean and every gradient that undoes broadcasting.
  *
- * Rows: the elements of one output come in blocks of ACI_RED_BLOCK, each added in LANES lanes that are then folded; blocks meet in double, added
+ * Rows: the elements of one output come in blocks of ACI_RED_BLOCK, each added in lanes; blocks meet in double, added
  * pairwise by a binary counter. Lists beyond CHUNK elements are cut into chunks that run in parallel and meet the same way.
  * Columns: when the kept dims are the contiguous ones, whole rows are added to a tile of outputs: GROUP rows in f32, groups in double, and
  * chunks of rows in parallel. Both keep to memory speed and to errors that grow with the logarithm of the length. */
 #include "base/vmath.h"
-#include "device/cpu/isa.h"
+#include "ops/reduce/lanes.h"
 #include "ops/reduce/reduce.h"
 
-enum { LANES = 32, CHUNK = 1 << 16, TILE = 512, GROUP = 64, MAX_LEVELS = 48 };
+enum { BATCH = 64, CHUNK = 1 << 16, TILE = 512, GROUP = 64, MAX_LEVELS = 48 };
 
 /* ---- a block ---- */
-#define LANE_SUM(T, sfx)                                                              \
+#define ADD_X(a, i) ((a) + x[i])
+#define LANE_SUM(T, sfx)                                                                   \
   AC_ISA_FN(lanes_##sfx, (const T *restrict x, int64_t n, T *restrict out), (x, n, out)) { \
-    T s[LANES] = {0};                                                                 \
-    int64_t i = 0;                                                                    \
-    for (; i + LANES <= n; i += LANES)                                                \
-      for (int k = 0; k < LANES; k++) s[k] += x[i + k];                               \
-    for (int k = 0; i + k < n; k++) s[k] += x[i + k];                                 \
-    for (int w = LANES / 2; w > 0; w /= 2)                                            \
-      for (int k = 0; k < w; k++) s[k] += s[k + w];                                   \
-    *out = s[0];                                                                      \
+    ACI_LANES_RUN(T, s, n, 0, ADD_X, ACI_JOIN_ADD);                                        \
+    *out = s;                                                                              \
   }
 LANE_SUM(float, f32)
 LANE_SUM(double, f64)
@@ -46,7 +41,13 @@ static double count_out(const counter *c) {
 }
 
 double aci_sum_f32(const float *x, int64_t n) {
-  counter c = {0, {0}};
+  if (n <= ACI_RED_BLOCK) {
+    float s;
+    lanes_f32(x, n, &s);
+    return s;
+  }
+  counter c;
+  c.n = 0; /* levels are written before they are read */
   for (int64_t i = 0; i < n; i += ACI_RED_BLOCK) {
     float s;
     lanes_f32(x + i, n - i < ACI_RED_BLOCK ? n - i : ACI_RED_BLOCK, &s);
@@ -55,7 +56,13 @@ double aci_sum_f32(const float *x, int64_t n) {
   return count_out(&c);
 }
 double aci_sum_f64(const double *x, int64_t n) {
-  counter c = {0, {0}};
+  if (n <= ACI_RED_BLOCK) {
+    double s;
+    lanes_f64(x, n, &s);
+    return s;
+  }
+  counter c;
+  c.n = 0; /* levels are written before they are read */
   for (int64_t i = 0; i < n; i += ACI_RED_BLOCK) {
     double s;
     lanes_f64(x + i, n - i < ACI_RED_BLOCK ? n - i : ACI_RED_BLOCK, &s);
@@ -88,7 +95,8 @@ static void put_i64(const job *j, int64_t o, uint64_t v) {
 /* ---- rows ---- */
 static double row_f(const aci_reduce_plan *p, int64_t base, int64_t begin, int64_t end) {
   _Alignas(64) double buf[ACI_RED_BLOCK];
-  counter c = {0, {0}};
+  counter c;
+  c.n = 0; /* levels are written before they are read */
   for (int64_t i = begin; i < end; i += ACI_RED_BLOCK) {
     int64_t n = end - i < ACI_RED_BLOCK ? end - i : ACI_RED_BLOCK;
     const void *x = aci_reduce_block(p, base, i, n, buf);
@@ -111,21 +119,59 @@ static uint64_t row_i(const aci_reduce_plan *p, int64_t base, int64_t begin, int
   return sum;
 }
 
+/* Short rows one after the other in memory: one call for many. */
+#define NARROW(T, sfx)                                                                                                   \
+  AC_ISA_FN(narrow_##sfx, (const T *restrict p, int64_t step, int64_t rows, int64_t n, double *restrict out), (p, step, rows, n, out)) { \
+    for (int64_t r = 0; r < rows; r++) {                                                                                 \
+      const T *restrict x = p + r * step;                                                                                \
+      ACI_LANES_RUN(T, s, n, 0, ADD_X, ACI_JOIN_ADD);                                                                    \
+      out[r] = (double)s;                                                                                                \
+    }                                                                                                                    \
+  }
+NARROW(float, f32)
+NARROW(double, f64)
+
+static void rows_whole(const job *j, int64_t begin, int64_t end) {
+  const aci_reduce_plan *p = &j->p;
+  const int64_t n = p->n_reduced;
+  double v[BATCH];
+  int64_t iv[BATCH];
+  const ac_dtype dt = (ac_dtype)j->out->dtype;
+  const bool narrow = n <= ACI_RED_BLOCK && p->n_keep == 1 && p->n_red == 1 && (p->red_stride[0] == 1 || n == 1) &&
+                      p->dt == (p->ct == ACI_C_F32 ? AC_F32 : AC_F64);
+  for (int64_t o = begin; o < end; o += BATCH) {
+    int64_t m = end - o < BATCH ? end - o : BATCH;
+    char *dst = (char *)aci_data(j->out) + o * (int64_t)aci_dsize(dt);
+    if (p->ct == ACI_C_I64) {
+      for (int64_t k = 0; k < m; k++) iv[k] = (int64_t)row_i(p, aci_reduce_base(p, o + k), 0, n);
+      aci_store(ACI_C_I64, iv, dt, dst, 1, m);
+      continue;
+    }
+    if (narrow && p->ct == ACI_C_F32) {
+      narrow_f32((const float *)(const void *)p->ptr + aci_reduce_base(p, o), p->keep_stride[0], m, n, v);
+    } else if (narrow) {
+      narrow_f64((const double *)(const void *)p->ptr + aci_reduce_base(p, o), p->keep_stride[0], m, n, v);
+    } else {
+      for (int64_t k = 0; k < m; k++) v[k] = row_f(p, aci_reduce_base(p, o + k), 0, n);
+    }
+    if (j->divisor != 1)
+      for (int64_t k = 0; k < m; k++) v[k] /= j->divisor;
+    aci_store(ACI_C_F64, v, dt, dst, 1, m);
+  }
+}
+
 /* Items are (output, chunk). */
 static void rows(void *arg, int64_t begin, int64_t end) {
   const job *j = arg;
+  if (j->n_chunks == 1) {
+    rows_whole(j, begin, end);
+    return;
+  }
   for (int64_t i = begin; i < end; i++) {
     int64_t o = i / j->n_chunks, c = i % j->n_chunks, a = c * j->chunk, b = a + j->chunk < j->p.n_reduced ? a + j->chunk : j->p.n_reduced;
     int64_t base = aci_reduce_base(&j->p, o);
-    if (j->p.ct == ACI_C_I64) {
-      uint64_t v = row_i(&j->p, base, a, b);
-      if (j->ipart != NULL) j->ipart[c * j->p.n_out + o] = v;
-      else put_i64(j, o, v);
-    } else {
-      double v = row_f(&j->p, base, a, b);
-      if (j->part != NULL) j->part[c * j->p.n_out + o] = v;
-      else put_f64(j, o, v);
-    }
+    if (j->ipart != NULL) j->ipart[c * j->p.n_out + o] = row_i(&j->p, base, a, b);
+    else j->part[c * j->p.n_out + o] = row_f(&j->p, base, a, b);
   }
 }
 
@@ -150,11 +196,7 @@ AC_ISA_FN(flush_f32, (double *restrict d, float *restrict s, int64_t n), (d, s, 
 
 static const void *column_row(const aci_reduce_plan *p, int64_t base, int64_t r, int64_t n, void *buf) {
   static const ac_dtype same[] = {AC_F32, AC_F64, AC_I64};
-  int64_t off = base;
-  for (int d = p->n_red - 1; d >= 0; d--) {
-    off += r % p->red_shape[d] * p->red_stride[d];
-    r /= p->red_shape[d];
-  }
+  int64_t off = base + aci_reduce_offset(p, r);
   const char *src = p->ptr + off * (int64_t)aci_dsize(p->dt);
   if (p->dt == same[p->ct]) return src;
   aci_load(p->ct, buf, p->dt, src, 1, n);
@@ -222,7 +264,8 @@ static void join(void *arg, int64_t begin, int64_t end) {
       for (int64_t c = 0; c < j->n_chunks; c++) s += j->ipart[c * j->p.n_out + o];
       put_i64(j, o, s);
     } else {
-      counter t = {0, {0}};
+      counter t;
+      t.n = 0;
       for (int64_t c = 0; c < j->n_chunks; c++) count_in(&t, j->part[c * j->p.n_out + o]);
       put_f64(j, o, count_out(&t));
     }

@@ -84,7 +84,7 @@ function M.kaiming_normal_(t, opts) return M.normal_(t, 0, kaiming_std(t, opts))
 --- Normal values, drawn again while they lie outside [low, high].
 function M.trunc_normal_(t, mean, std, low, high)
   mean, std, low, high = mean or 0.0, std or 1.0, low or -2.0, high or 2.0
-  if not (low < high) or not (mean > low - 4 * std and mean < high + 4 * std) then
+  if low >= high or not (mean > low - 4 * std and mean < high + 4 * std) then
     raise "trunc_normal_: the interval holds next to nothing of the distribution"
   end
   local _ <close> = accel.no_grad()

@@ -62,10 +62,6 @@ function Module.__newindex(self, key, value)
   rawset(self, key, value)
 end
 
---- What field `key` is in this module: "parameter", "module", "buffer", "temporary" (a buffer that is not
---- saved), or nil.
-function Module:_kind(key) return self._kinds[key] end
-
 local function check_name(self, what, name)
   if math.type(name) ~= "integer" and (type(name) ~= "string" or name == "" or name:find(".", 1, true)) then
     raise("%s: name must be a string without dots, got '%s'", what, tostring(name))

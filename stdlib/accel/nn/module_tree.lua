@@ -11,9 +11,8 @@ local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
 local dtypes = {
-  f64 = true, f32 = true, f16 = true, bf16 = true, float64 = true, float32 = true, float16 = true,
-  bfloat16 = true,
-  double = true, float = true, half = true,
+  f64 = true, f32 = true, f16 = true, bf16 = true, double = true, float = true, half = true, float64 = true,
+  float32 = true, float16 = true, bfloat16 = true,
 }
 
 local list_meta = {}
@@ -35,7 +34,16 @@ end
 local function key_of(field) return math.type(field) == "integer" and ("%d"):format(field - 1) or field end
 
 return function(Module)
-  --- Registered fields in order: (key, value, kind, field), skipping those that are nil now.
+  --- What a registered field is now. Assigning again does not pass through __newindex: the value decides.
+  local function kind_of(value, registered)
+    if type(value) == "userdata" then
+      if registered == "buffer" or registered == "temporary" then return registered end
+      return parameter.is(value) and "parameter" or nil
+    end
+    return Module.is_module(value) and "module" or nil
+  end
+
+  --- Registered fields in order: (key, value, kind, field), skipping those that hold something else now.
   function Module:_fields()
     local i, order, kinds = 0, self._order, self._kinds
     return function()
@@ -44,7 +52,8 @@ return function(Module)
         local field = order[i]
         if field == nil then return nil end
         local value = rawget(self, field)
-        if value ~= nil then return key_of(field), value, kinds[field], field end
+        local kind = value ~= nil and kind_of(value, kinds[field])
+        if kind then return key_of(field), value, kind, field end
       end
     end
   end

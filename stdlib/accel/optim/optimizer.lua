@@ -8,8 +8,11 @@
 local accel = require "accel"
 local class = require "accel.util.class"
 local nearest = require "accel.util.nearest"
+local ordered = require "accel.util.ordered"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
+
+---@alias accel.ParamList accel.Tensor|accel.Tensor[]|table<string, accel.Tensor>|table[] tensors or groups
 
 ---@class accel.optim.Optimizer
 ---@field param_groups table[]
@@ -28,7 +31,7 @@ local function list_of(params)
   end
   if params[1] ~= nil then return params end
   local out = {}
-  for _, p in pairs(params) do out[#out + 1] = p end
+  for _, p in ordered.iterate(params) do out[#out + 1] = p end
   return out
 end
 

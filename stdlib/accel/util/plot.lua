@@ -1,7 +1,7 @@
 --- Curves in a terminal (Braille dots, or ASCII where the locale has no UTF-8) and as SVG: the loss plot at
 --- the end of a run.
 ---
----   io.stdout:write(plot.text { { name = "train", x = steps, y = losses }, { name = "val", x = .., y = .. } })
+---   io.stdout:write(plot.text { { name = "train", x = at, y = losses }, { name = "val", x = .., y = .. } })
 ---
 --- The first series is drawn as a line, later ones as marks (o, x, +) on top of it. Points that are not
 --- finite are left out.
@@ -134,8 +134,8 @@ function M.svg(series, opts)
   local function X(v) return left + (v - x0) / (x1 - x0) * w end
   local function Y(v) return top + (y1 - v) / (y1 - y0) * h end
   local out = {
-    ('<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="12">')
-      :format(o.width, o.height),
+    ('<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" '):format(o.width, o.height)
+      .. 'font-family="sans-serif" font-size="12">',
     '<rect width="100%" height="100%" fill="white"/>',
   }
   local function add(fmt, ...) out[#out + 1] = fmt:format(...) end

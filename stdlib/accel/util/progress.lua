@@ -96,7 +96,7 @@ function Progress:update(fraction, amount, figures)
   local head = ("%s%3.0f%%"):format(self.label ~= "" and self.label .. " " or "", 100 * fraction)
   local text = table.concat(parts, "  ")
   if self.live then
-    local room = math.min(30, self.width - #head - #text - 5)
+    local room = math.min(24, self.width - #head - #text - 5)
     local middle = room >= 5 and " " .. bar_text(fraction, room, self.glyphs) .. "  " or "  "
     local line = head .. middle .. text
     if room < 5 then line = line:sub(1, self.width) end

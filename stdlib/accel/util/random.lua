@@ -53,7 +53,7 @@ function Random:choice(weights, n)
   n = n or #weights
   local total = 0.0
   for i = 1, n do total = total + weights[i] end
-  if not (total > 0) or total == math.huge then
+  if total ~= total or total <= 0 or total == math.huge then
     raise "Random:choice: weights must be finite and not all zero"
   end
   local u, last = self:uniform() * total, 1

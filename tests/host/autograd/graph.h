@@ -6,8 +6,10 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "accel/autograd.h"
+#include "accel/opdef.h"
 #include "accel/ops.h"
 
 typedef struct graph {

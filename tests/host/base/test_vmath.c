@@ -1,5 +1,5 @@
-/* The elementary functions of f32 against libm in double: every 977th float, all special values, and random pairs for pow;
- * the 16-bit conversions exhaustively. */
+/* The elementary functions of f32 against libm in double: every 977th float, all special values, and random
+ * pairs for pow; the 16-bit conversions exhaustively. */
 #include "support/test.h"
 
 #include <math.h>
@@ -40,19 +40,25 @@ typedef struct row {
 
 #define WRAP(name) \
   static float w_##name(float x) { return m_##name(x); }
-WRAP(exp) WRAP(expm1) WRAP(log) WRAP(log1p) WRAP(tanh) WRAP(sigmoid) WRAP(sin) WRAP(cos) WRAP(erf)
+WRAP(exp)
+WRAP(expm1) WRAP(log) WRAP(log1p) WRAP(tanh) WRAP(sigmoid) WRAP(sin) WRAP(cos) WRAP(erf)
 
-static const row rows[] = {
-    {"exp", w_exp, exp, 1.1},       {"expm1", w_expm1, expm1, 1.5},           {"log", w_log, log, 0.9},
-    {"log1p", w_log1p, log1p, 1.6}, {"tanh", w_tanh, tanh, 1.5},              {"sigmoid", w_sigmoid, sigmoid64, 2.4},
-    {"sin", w_sin, sin, 1.7},       {"cos", w_cos, cos, 1.7},                 {"erf", w_erf, erf, 1.2},
+    static const row rows[] = {
+        {"exp", w_exp, exp, 1.1},    {"expm1", w_expm1, expm1, 1.5},
+        {"log", w_log, log, 0.9},    {"log1p", w_log1p, log1p, 1.6},
+        {"tanh", w_tanh, tanh, 1.5}, {"sigmoid", w_sigmoid, sigmoid64, 2.4},
+        {"sin", w_sin, sin, 1.7},    {"cos", w_cos, cos, 1.7},
+        {"erf", w_erf, erf, 1.2},
 };
 enum { N_ROWS = sizeof rows / sizeof rows[0] };
 
-static const float specials[] = {0.0f, -0.0f, 1.0f, -1.0f, 2.0f, -2.0f, 3.0f, -3.0f, 0.5f, -0.5f, 1.5f, -1.5f, 33.0f, -33.0f,
-                                 INFINITY, -INFINITY, NAN, 0x1p-149f, -0x1p-149f, 0x1p-126f, -0x1p-126f, 3.4028235e38f,
-                                 -3.4028235e38f, 16777216.0f, 16777215.0f, -16777215.0f, 8388607.5f, 0.99999994f, 1.0000001f,
-                                 88.72283f, 88.72284f, -87.33655f, -103.97208f, -103.9721f, 1e30f, -1e30f};
+static const float specials[] = {
+    0.0f,          -0.0f,          1.0f,        -1.0f,       2.0f,         -2.0f,      3.0f,
+    -3.0f,         0.5f,           -0.5f,       1.5f,        -1.5f,        33.0f,      -33.0f,
+    INFINITY,      -INFINITY,      NAN,         0x1p-149f,   -0x1p-149f,   0x1p-126f,  -0x1p-126f,
+    3.4028235e38f, -3.4028235e38f, 16777216.0f, 16777215.0f, -16777215.0f, 8388607.5f, 0.99999994f,
+    1.0000001f,    88.72283f,      88.72284f,   -87.33655f,  -103.97208f,  -103.9721f, 1e30f,
+    -1e30f};
 enum { N_SPECIALS = sizeof specials / sizeof specials[0] };
 
 static void one_argument(void **state) {
@@ -89,7 +95,8 @@ static void power(void **state) {
     }
     float got = m_pow(x, y);
     double want = pow((double)x, (double)y), e = error(got, want);
-    if (fabs(want) < 1.5e-45 && fabs(want) > 0 && (float)fabs(got) <= 0x1p-149f) e = 0; /* around the last denormal */
+    if (fabs(want) < 1.5e-45 && fabs(want) > 0 && (float)fabs(got) <= 0x1p-149f)
+      e = 0; /* around the last denormal */
     if (!(e <= 1)) {
       print_error("pow(%a, %a) = %a, expected %a: %g ulp\n", (double)x, (double)y, (double)got, want, e);
       fail();
@@ -164,14 +171,15 @@ static void generic_names(void **state) {
   assert_true(m_pow(2.0, 0.5) == pow(2.0, 0.5) && m_sqrt(2.0) == sqrt(2.0) && m_sqrt(2.0f) == sqrtf(2.0f));
   assert_true(isnan(m_max(1.0f, NAN)) && isnan(m_max(NAN, 1.0f)) && m_max(1.0, 2.0) == 2.0);
   assert_true(isnan(m_min(1.0, NAN)) && isnan(m_min(NAN, 1.0)) && m_min(1.0f, 2.0f) == 1.0f);
-  assert_true(m_rint(2.5f) == 2.0f && m_floor(-0.5f) == -1.0f && m_ceil(0.5) == 1.0 && m_trunc(-1.5f) == -1.0f);
+  assert_true(m_rint(2.5f) == 2.0f && m_floor(-0.5f) == -1.0f && m_ceil(0.5) == 1.0 &&
+              m_trunc(-1.5f) == -1.0f);
   assert_true(m_fma(0x1.000002p0f, 0x1.000002p0f, -1.0f) == fmaf(0x1.000002p0f, 0x1.000002p0f, -1.0f));
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(one_argument), cmocka_unit_test(power),     cmocka_unit_test(turns),         cmocka_unit_test(widening),
-      cmocka_unit_test(narrowing),    cmocka_unit_test(generic_names),
+      cmocka_unit_test(one_argument), cmocka_unit_test(power),     cmocka_unit_test(turns),
+      cmocka_unit_test(widening),     cmocka_unit_test(narrowing), cmocka_unit_test(generic_names),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -118,5 +118,7 @@ do -- choice of a token: temperature, top_k, top_p
   near(shares { temperature = 0.5, top_k = 0, top_p = 1 }, { 0.1 ^ 2 / z, 0.5 ^ 2 / z, 0.05 ^ 2 / z,
     0.35 ^ 2 / z })
   assert(choose(row, { temperature = 0, top_k = 0, top_p = 1 }, random) == 1)
-  fails("logit of id 0 is not finite", choose, { 0 / 0, 1 }, { temperature = 1, top_k = 0, top_p = 1 }, random)
+  local all = { temperature = 1, top_k = 0, top_p = 1 }
+  fails("logit of id 0 is not finite", choose, { 0 / 0, 1 }, all, random)
+  fails("every logit is minus infinity", choose, { -math.huge, -math.huge }, all, random)
 end

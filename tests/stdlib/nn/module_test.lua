@@ -28,9 +28,10 @@ function Net:forward(x) return self.list[1](self.body(x * self.scale)) end
 local net = Net()
 
 do -- registration order, names, and what is not registered
-  assert(names(net:named_parameters()) == "scale body.0.weight body.0.bias body.2.weight list.0.weight list.0.bias")
+  local all = "body.0.weight body.0.bias body.2.weight list.0.weight list.0.bias"
+  assert(names(net:named_parameters()) == "scale " .. all)
   assert(names(net:named_buffers()) == "count scratch")
-  assert(names(net:state_dict()) == "scale count body.0.weight body.0.bias body.2.weight list.0.weight list.0.bias")
+  assert(names(net:state_dict()) == "scale count " .. all)
   assert(names(net:named_children()) == "body list")
   assert(names(net:named_modules()) == " body body.0 body.1 body.2 list list.0 list.1")
   assert(#net:parameters() == 6 and #net:modules() == 8 and #net:children() == 2 and #net:buffers() == 2)
@@ -56,6 +57,12 @@ do -- a field keeps its place when it gets another value; nil takes it out
   assert(names(m:named_parameters()) == "b")
   m.a = nn.Linear(1, 1)
   assert(names(m:named_parameters()) == "b a.weight a.bias")
+  m.c, m.d = nn.Identity(), nn.Identity()
+  m.c = function() end
+  m.d = nn.Parameter(accel.zeros(1))
+  assert(names(m:named_children()) == "a" and names(m:named_parameters()) == "b d a.weight a.bias")
+  m.d = accel.zeros(1)
+  assert(names(m:named_parameters()) == "b a.weight a.bias", "a plain tensor is no parameter")
   m:register_parameter("none", nil)
   assert(names(m:named_parameters()) == "b a.weight a.bias" and m.none == nil)
   fails("already names something", m.register_buffer, m, "forward", accel.zeros(1))

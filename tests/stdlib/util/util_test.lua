@@ -136,7 +136,8 @@ do -- progress: rates, times, width, plain lines
   local Progress = util.Progress
   assert(Progress.duration(59.4) == "0:59" and Progress.duration(3661) == "1:01:01"
     and Progress.duration(1 / 0) == "?")
-  for n, want in pairs { [17923.4] = "17.9k", [999.9] = "1.00k", [996] = "996", [0.5] = "0.50", [2.5e12] = "2500G" } do
+  local counts = { [17923.4] = "17.9k", [999.9] = "1.00k", [996] = "996", [0.5] = "0.50", [2.5e12] = "2500G" }
+  for n, want in pairs(counts) do
     assert(Progress.count(n) == want, Progress.count(n))
   end
   local text = {}

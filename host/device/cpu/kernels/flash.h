@@ -1,35 +1,41 @@
-/* Attention without a Tq x Tk matrix in memory: out = dropout(softmax(scale q k^T + mask)) v and its gradients, over raw
- * strided pointers. Called by host/ops/attention.
+/* Attention without a Tq x Tk matrix in memory: out = dropout(softmax(scale q k^T + mask)) v and its
+ * gradients, over raw strided pointers. Called by host/ops/attention.
  *
- * Numbers: f32, bf16 and f16 compute in f32 (bf16 multiplies as bf16 where the CPU has instructions for that), f64 in f64.
- * Rows with every key masked give zeros, as in PyTorch. Work is cut by shape; bits do not depend on the number of threads. */
+ * Numbers: f32, bf16 and f16 compute in f32 (bf16 multiplies as bf16 where the CPU has instructions for
+ * that), f64 in f64. Rows with every key masked give zeros, as in PyTorch. Work is cut by shape; bits do not
+ * depend on the number of threads. */
 #ifndef ACI_FLASH_H
 #define ACI_FLASH_H
 #include "device/cpu/gemm.h"
 
-typedef enum aci_flash_mask { ACI_FLASH_NO_MASK, ACI_FLASH_BOOL_MASK /* nonzero byte: attend */, ACI_FLASH_ADD_MASK } aci_flash_mask;
+typedef enum aci_flash_mask {
+  ACI_FLASH_NO_MASK,
+  ACI_FLASH_BOOL_MASK /* nonzero byte: attend */,
+  ACI_FLASH_ADD_MASK
+} aci_flash_mask;
 
 typedef struct aci_flash {
-  aci_gemm_type type;                /* of q k v out and gradients: F32, BF16, F16 or F64 */
-  int64_t b, hq, hkv, tq, tk, d;     /* hq is a multiple of hkv; query head h reads key head h / (hq / hkv) */
-  const void *q, *k, *v;             /* (b, hq, tq, d), (b, hkv, tk, d) twice; the last dimension is contiguous */
-  int64_t q_s[3], k_s[3], v_s[3];    /* strides of batch, head, position, in elements */
+  aci_gemm_type type;            /* of q k v out and gradients: F32, BF16, F16 or F64 */
+  int64_t b, hq, hkv, tq, tk, d; /* hq is a multiple of hkv; query head h reads key head h / (hq / hkv) */
+  const void *q, *k, *v;         /* (b, hq, tq, d), (b, hkv, tk, d) twice; the last dimension is contiguous */
+  int64_t q_s[3], k_s[3], v_s[3]; /* strides of batch, head, position, in elements */
   double scale;
-  bool causal;                       /* query i sees keys 0..i, aligned at the top left when tq != tk */
+  bool causal; /* query i sees keys 0..i, aligned at the top left when tq != tk */
   aci_flash_mask mask_kind;
-  aci_gemm_type mask_type;           /* of an additive mask: F32, F64, BF16 or F16 */
+  aci_gemm_type mask_type; /* of an additive mask: F32, F64, BF16 or F16 */
   const void *mask;
-  int64_t mask_s[4];                 /* strides of batch, head, query, key; 0 broadcasts */
-  /* Dropout: the weight of query i, key j lives on if word (e mod 4) of aci_philox(key, e / 4, counter) is at least
-   * drop_below, where e = (((drop_b0 + b) * hq + h) * tq + i) * tk + j; it is then divided by 1 - drop_p. */
-  double drop_p;                     /* 0: no dropout */
+  int64_t mask_s[4]; /* strides of batch, head, query, key; 0 broadcasts */
+  /* Dropout: the weight of query i, key j lives on if word (e mod 4) of aci_philox(key, e / 4, counter) is at
+   * least drop_below, where e = (((drop_b0 + b) * hq + h) * tq + i) * tk + j; it is then divided by 1 -
+   * drop_p. */
+  double drop_p; /* 0: no dropout */
   uint64_t drop_key, drop_counter;
   uint32_t drop_below;
-  int64_t drop_b0;                   /* entry of the global batch that entry 0 is */
-  void *out;                         /* (b, hq, tq, d) */
+  int64_t drop_b0; /* entry of the global batch that entry 0 is */
+  void *out;       /* (b, hq, tq, d) */
   int64_t out_s[3];
-  void *lse;                         /* (b, hq, tq) contiguous: log of the sum of exp, -inf where all is masked; f64 for F64,
-                                        else f32. Written by forward unless NULL, read by backward */
+  void *lse; /* (b, hq, tq) contiguous: log of the sum of exp, -inf where all is masked; f64 for F64,
+                else f32. Written by forward unless NULL, read by backward */
 } aci_flash;
 
 typedef struct aci_flash_grads {

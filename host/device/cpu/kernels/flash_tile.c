@@ -1,5 +1,5 @@
-/* Passes over tiles of scores (flash_tile.h). Every loop runs over a constant number of columns, so that it becomes whole
- * vectors; f32 and f64 come from the same text. */
+/* Passes over tiles of scores (flash_tile.h). Every loop runs over a constant number of columns, so that it
+ * becomes whole vectors; f32 and f64 come from the same text. */
 #include "device/cpu/kernels/flash_tile.h"
 
 #include <math.h>
@@ -23,119 +23,135 @@ static inline AC_INLINE float exp2_f32(float t) {
   p = aci_fma32(p, r, 1.0f);
   return p * aci_float32((aci_bits32(k) - 0x4b400000u + 127u) << 23);
 }
-static inline AC_INLINE double exp2_f64(double t) {
-  return exp2(t);
-}
+static inline AC_INLINE double exp2_f64(double t) { return exp2(t); }
 
-/* One clone per ISA, each with the constant nr of that ISA's micro-kernel (vectors of 64, 32 and 16 bytes, two wide). */
+/* One clone per ISA, each with the constant nr of that ISA's micro-kernel (vectors of 64, 32 and 16 bytes,
+ * two wide). */
 #define NR_OF(T, vector_bytes) (2 * (vector_bytes) / (int)sizeof(T))
 #if defined(__x86_64__)
-#define TILE_FN(NAME, T, PARAMS, ARGS)                                                       \
-  ACI_TARGET_AVX512 static void NAME##_avx512 PARAMS { const int nr = NR_OF(T, 64); NAME ARGS; } \
-  ACI_TARGET_AVX2 static void NAME##_avx2 PARAMS { const int nr = NR_OF(T, 32); NAME ARGS; }     \
-  static void NAME##_base PARAMS { const int nr = NR_OF(T, 16); NAME ARGS; }                     \
-  void aci_tile_##NAME PARAMS {                                                              \
-    switch (aci_cpu_isa()) {                                                                 \
-      case ACI_ISA_AVX512: NAME##_avx512 ARGS_OF ARGS; break;                                \
-      case ACI_ISA_AVX2: NAME##_avx2 ARGS_OF ARGS; break;                                    \
-      default: NAME##_base ARGS_OF ARGS; break;                                              \
-    }                                                                                        \
+#define TILE_FN(NAME, T, PARAMS, ARGS)                        \
+  ACI_TARGET_AVX512 static void NAME##_avx512 PARAMS {        \
+    const int nr = NR_OF(T, 64);                              \
+    NAME ARGS;                                                \
+  }                                                           \
+  ACI_TARGET_AVX2 static void NAME##_avx2 PARAMS {            \
+    const int nr = NR_OF(T, 32);                              \
+    NAME ARGS;                                                \
+  }                                                           \
+  static void NAME##_base PARAMS {                            \
+    const int nr = NR_OF(T, 16);                              \
+    NAME ARGS;                                                \
+  }                                                           \
+  void aci_tile_##NAME PARAMS {                               \
+    switch (aci_cpu_isa()) {                                  \
+      case ACI_ISA_AVX512: NAME##_avx512 ARGS_OF ARGS; break; \
+      case ACI_ISA_AVX2: NAME##_avx2 ARGS_OF ARGS; break;     \
+      default: NAME##_base ARGS_OF ARGS; break;               \
+    }                                                         \
   }
 #else
 #define TILE_FN(NAME, T, PARAMS, ARGS) \
-  void aci_tile_##NAME PARAMS { const int nr = NR_OF(T, 16); NAME ARGS; }
+  void aci_tile_##NAME PARAMS {        \
+    const int nr = NR_OF(T, 16);       \
+    NAME ARGS;                         \
+  }
 #endif
 #define ARGS_OF(nr, ...) (__VA_ARGS__)
 
-#define FLASH_PASSES(S, T)                                                                                                \
-  static inline AC_INLINE void max_##S(const int nr, T *s, int64_t rows, T c, int64_t diag, T *m_io) {                     \
-    T m[ACI_GEMM_NR_MAX];                                                                                                 \
-    for (int j = 0; j < nr; j++) m[j] = m_io[j];                                                                          \
-    int64_t full = rows <= diag + 1 ? rows : diag + 1 > 0 ? diag + 1 : 0;                                                 \
-    for (int64_t r = 0; r < full; r++, s += nr)                                                                           \
-      for (int j = 0; j < nr; j++) {                                                                                      \
-        T t = s[j] * c;                                                                                                   \
-        s[j] = t;                                                                                                         \
-        m[j] = t > m[j] ? t : m[j];                                                                                       \
-      }                                                                                                                   \
-    for (int64_t r = full; r < rows; r++, s += nr) {                                                                      \
-      int first = r - diag < nr ? (int)(r - diag) : nr;                                                                   \
-      for (int j = 0; j < nr; j++) {                                                                                      \
-        T t = j < first ? (T)-INFINITY : s[j] * c;                                                                        \
-        s[j] = t;                                                                                                         \
-        m[j] = t > m[j] ? t : m[j];                                                                                       \
-      }                                                                                                                   \
-    }                                                                                                                     \
-    for (int j = 0; j < nr; j++) m_io[j] = m[j];                                                                          \
-  }                                                                                                                       \
-  TILE_FN(max_##S, T, (T *s, int64_t rows, T c, int64_t diag, T *m), (nr, s, rows, c, diag, m))                           \
-                                                                                                                          \
-  static inline AC_INLINE void exp_##S(const int nr, T *s, int64_t rows, const T *m_in, T *l_io, const aci_drop *drop) {  \
-    T m[ACI_GEMM_NR_MAX], l[ACI_GEMM_NR_MAX];                                                                             \
-    for (int j = 0; j < nr; j++) m[j] = m_in[j] == (T)-INFINITY ? 0 : m_in[j];                                            \
-    for (int j = 0; j < nr; j++) l[j] = 0;                                                                                \
-    if (drop == NULL) {                                                                                                   \
-      for (int64_t r = 0; r < rows; r++, s += nr)                                                                         \
-        for (int j = 0; j < nr; j++) {                                                                                    \
-          T p = exp2_##S(s[j] - m[j]);                                                                                    \
-          s[j] = p;                                                                                                       \
-          l[j] += p;                                                                                                      \
-        }                                                                                                                 \
-    } else {                                                                                                              \
-      const uint32_t *words = drop->words, below = drop->below;                                                           \
-      T by = (T)drop->by;                                                                                                 \
-      for (int64_t r = 0; r < rows; r++, s += nr, words += nr)                                                            \
-        for (int j = 0; j < nr; j++) {                                                                                    \
-          T p = exp2_##S(s[j] - m[j]);                                                                                    \
-          s[j] = words[j] >= below ? p * by : 0;                                                                          \
-          l[j] += p;                                                                                                      \
-        }                                                                                                                 \
-    }                                                                                                                     \
-    for (int j = 0; j < nr; j++) l_io[j] += l[j];                                                                         \
-  }                                                                                                                       \
-  TILE_FN(exp_##S, T, (T *s, int64_t rows, const T *m, T *l, const aci_drop *drop), (nr, s, rows, m, l, drop))            \
-                                                                                                                          \
-  static inline AC_INLINE void grad_##S(const int nr, T *restrict s, T *restrict dp, int64_t rows, int cols, T c, int64_t diag,\
-                                        const T *lse2, const T *delta, const aci_drop *drop) {                            \
-    for (int64_t r = 0; r < rows; r++, s += nr, dp += nr) {                                                               \
-      int64_t seen = r + diag + 1;                                                                                        \
-      int n = seen >= cols ? cols : seen > 0 ? (int)seen : 0;                                                             \
-      T lse = lse2[r], dl = delta[r];                                                                                     \
-      if (drop == NULL) {                                                                                                 \
-        for (int j = 0; j < nr; j++) {                                                                                    \
-          T p = exp2_##S(m_fma(s[j], c, -lse));                                                                           \
-          p = j < n ? p : 0;                                                                                              \
-          s[j] = p;                                                                                                       \
-          dp[j] = p * (dp[j] - dl);                                                                                       \
-        }                                                                                                                 \
-      } else {                                                                                                            \
-        const uint32_t *words = drop->words + r * nr, below = drop->below;                                                \
-        T by = (T)drop->by;                                                                                               \
-        for (int j = 0; j < nr; j++) {                                                                                    \
-          T p = exp2_##S(m_fma(s[j], c, -lse)), k = words[j] >= below ? by : 0;                                           \
-          p = j < n ? p : 0;                                                                                              \
-          s[j] = p * k;                                                                                                   \
-          dp[j] = p * (dp[j] * k - dl);                                                                                   \
-        }                                                                                                                 \
-      }                                                                                                                   \
-    }                                                                                                                     \
-  }                                                                                                                       \
-  TILE_FN(grad_##S, T,                                                                                                    \
-          (T *s, T *dp, int64_t rows, int cols, T c, int64_t diag, const T *lse2, const T *delta, const aci_drop *drop),         \
-          (nr, s, dp, rows, cols, c, diag, lse2, delta, drop))                                                            \
-                                                                                                                          \
-  static inline AC_INLINE void scale_##S(const int nr, T *restrict x, int64_t rows, const T *restrict by) {               \
-    for (int64_t r = 0; r < rows; r++, x += nr)                                                                           \
-      for (int j = 0; j < nr; j++) x[j] *= by[j];                                                                         \
-  }                                                                                                                       \
-  TILE_FN(scale_##S, T, (T *x, int64_t rows, const T *by), (nr, x, rows, by))                                             \
-                                                                                                                          \
-  static inline AC_INLINE void lse_##S(const int nr, const T *m, const T *l, T *restrict inverse, T *restrict lse) {      \
-    for (int j = 0; j < nr; j++) {                                                                                        \
-      inverse[j] = l[j] == 0 ? 0 : 1 / l[j];                                                                              \
-      lse[j] = l[j] == 0 ? (T)-INFINITY : m_fma(m[j], (T)ACI_LN2_64, m_log(l[j]));                                        \
-    }                                                                                                                     \
-  }                                                                                                                       \
+#define FLASH_PASSES(S, T)                                                                                   \
+  static inline AC_INLINE void max_##S(const int nr, T *s, int64_t rows, T c, int64_t diag, T *m_io) {       \
+    T m[ACI_GEMM_NR_MAX];                                                                                    \
+    for (int j = 0; j < nr; j++) m[j] = m_io[j];                                                             \
+    int64_t full = rows <= diag + 1 ? rows : diag + 1 > 0 ? diag + 1 : 0;                                    \
+    for (int64_t r = 0; r < full; r++, s += nr)                                                              \
+      for (int j = 0; j < nr; j++) {                                                                         \
+        T t = s[j] * c;                                                                                      \
+        s[j] = t;                                                                                            \
+        m[j] = t > m[j] ? t : m[j];                                                                          \
+      }                                                                                                      \
+    for (int64_t r = full; r < rows; r++, s += nr) {                                                         \
+      int first = r - diag < nr ? (int)(r - diag) : nr;                                                      \
+      for (int j = 0; j < nr; j++) {                                                                         \
+        T t = j < first ? (T)-INFINITY : s[j] * c;                                                           \
+        s[j] = t;                                                                                            \
+        m[j] = t > m[j] ? t : m[j];                                                                          \
+      }                                                                                                      \
+    }                                                                                                        \
+    for (int j = 0; j < nr; j++) m_io[j] = m[j];                                                             \
+  }                                                                                                          \
+  TILE_FN(max_##S, T, (T * s, int64_t rows, T c, int64_t diag, T * m), (nr, s, rows, c, diag, m))            \
+                                                                                                             \
+  static inline AC_INLINE void exp_##S(const int nr, T *s, int64_t rows, const T *m_in, T *l_io,             \
+                                       const aci_drop *drop) {                                               \
+    T m[ACI_GEMM_NR_MAX], l[ACI_GEMM_NR_MAX];                                                                \
+    for (int j = 0; j < nr; j++) m[j] = m_in[j] == (T)-INFINITY ? 0 : m_in[j];                               \
+    for (int j = 0; j < nr; j++) l[j] = 0;                                                                   \
+    if (drop == NULL) {                                                                                      \
+      for (int64_t r = 0; r < rows; r++, s += nr)                                                            \
+        for (int j = 0; j < nr; j++) {                                                                       \
+          T p = exp2_##S(s[j] - m[j]);                                                                       \
+          s[j] = p;                                                                                          \
+          l[j] += p;                                                                                         \
+        }                                                                                                    \
+    } else {                                                                                                 \
+      const uint32_t *words = drop->words, below = drop->below;                                              \
+      T by = (T)drop->by;                                                                                    \
+      for (int64_t r = 0; r < rows; r++, s += nr, words += nr)                                               \
+        for (int j = 0; j < nr; j++) {                                                                       \
+          T p = exp2_##S(s[j] - m[j]);                                                                       \
+          s[j] = words[j] >= below ? p * by : 0;                                                             \
+          l[j] += p;                                                                                         \
+        }                                                                                                    \
+    }                                                                                                        \
+    for (int j = 0; j < nr; j++) l_io[j] += l[j];                                                            \
+  }                                                                                                          \
+  TILE_FN(exp_##S, T, (T * s, int64_t rows, const T *m, T *l, const aci_drop *drop),                         \
+          (nr, s, rows, m, l, drop))                                                                         \
+                                                                                                             \
+  static inline AC_INLINE void grad_##S(const int nr, T *restrict s, T *restrict dp, int64_t rows, int cols, \
+                                        T c, int64_t diag, const T *lse2, const T *delta,                    \
+                                        const aci_drop *drop) {                                              \
+    for (int64_t r = 0; r < rows; r++, s += nr, dp += nr) {                                                  \
+      int64_t seen = r + diag + 1;                                                                           \
+      int n = seen >= cols ? cols : seen > 0 ? (int)seen : 0;                                                \
+      T lse = lse2[r], dl = delta[r];                                                                        \
+      if (drop == NULL) {                                                                                    \
+        for (int j = 0; j < nr; j++) {                                                                       \
+          T p = exp2_##S(m_fma(s[j], c, -lse));                                                              \
+          p = j < n ? p : 0;                                                                                 \
+          s[j] = p;                                                                                          \
+          dp[j] = p * (dp[j] - dl);                                                                          \
+        }                                                                                                    \
+      } else {                                                                                               \
+        const uint32_t *words = drop->words + r * nr, below = drop->below;                                   \
+        T by = (T)drop->by;                                                                                  \
+        for (int j = 0; j < nr; j++) {                                                                       \
+          T p = exp2_##S(m_fma(s[j], c, -lse)), k = words[j] >= below ? by : 0;                              \
+          p = j < n ? p : 0;                                                                                 \
+          s[j] = p * k;                                                                                      \
+          dp[j] = p * (dp[j] * k - dl);                                                                      \
+        }                                                                                                    \
+      }                                                                                                      \
+    }                                                                                                        \
+  }                                                                                                          \
+  TILE_FN(grad_##S, T,                                                                                       \
+          (T * s, T * dp, int64_t rows, int cols, T c, int64_t diag, const T *lse2, const T *delta,          \
+           const aci_drop *drop),                                                                            \
+          (nr, s, dp, rows, cols, c, diag, lse2, delta, drop))                                               \
+                                                                                                             \
+  static inline AC_INLINE void scale_##S(const int nr, T *restrict x, int64_t rows, const T *restrict by) {  \
+    for (int64_t r = 0; r < rows; r++, x += nr)                                                              \
+      for (int j = 0; j < nr; j++) x[j] *= by[j];                                                            \
+  }                                                                                                          \
+  TILE_FN(scale_##S, T, (T * x, int64_t rows, const T *by), (nr, x, rows, by))                               \
+                                                                                                             \
+  static inline AC_INLINE void lse_##S(const int nr, const T *m, const T *l, T *restrict inverse,            \
+                                       T *restrict lse) {                                                    \
+    for (int j = 0; j < nr; j++) {                                                                           \
+      inverse[j] = l[j] == 0 ? 0 : 1 / l[j];                                                                 \
+      lse[j] = l[j] == 0 ? (T)-INFINITY : m_fma(m[j], (T)ACI_LN2_64, m_log(l[j]));                           \
+    }                                                                                                        \
+  }                                                                                                          \
   TILE_FN(lse_##S, T, (const T *m, const T *l, T *inverse, T *lse), (nr, m, l, inverse, lse))
 
 FLASH_PASSES(f32, float)
@@ -158,26 +174,24 @@ static inline AC_INLINE void pairs(const int nr, uint32_t *dst, const float *src
     memcpy(dst, out, (size_t)nr * 4);
   }
 }
-TILE_FN(pairs, float, (uint32_t *dst, const float *src, int64_t rows), (nr, dst, src, rows))
+TILE_FN(pairs, float, (uint32_t * dst, const float *src, int64_t rows), (nr, dst, src, rows))
 
 AC_ISA_FN(bf16_isa, (uint16_t *restrict dst, const float *restrict src, int64_t n), (dst, src, n)) {
   for (int64_t i = 0; i < n; i++) dst[i] = (uint16_t)(round_bf16(src[i]) >> 16);
 }
-void aci_tile_bf16(uint16_t *dst, const float *src, int64_t n) {
-  bf16_isa(dst, src, n);
-}
+void aci_tile_bf16(uint16_t *dst, const float *src, int64_t n) { bf16_isa(dst, src, n); }
 
 /* ---- dot products: 16 partial sums, added pairwise, so that the order is the same on every ISA ---- */
-#define DOT(NAME, T, ACC, GET)                                                                   \
-  AC_ISA_FN(NAME, (const T *x, const T *y, int64_t n, double *out), (x, y, n, out)) {            \
-    ACC sum[16] = {0};                                                                           \
-    int64_t i = 0;                                                                               \
-    for (; i + 16 <= n; i += 16)                                                                 \
-      for (int j = 0; j < 16; j++) sum[j] += GET(x[i + j]) * GET(y[i + j]);                      \
-    for (int j = 0; i < n; i++, j++) sum[j] += GET(x[i]) * GET(y[i]);                            \
-    for (int w = 8; w > 0; w /= 2)                                                               \
-      for (int j = 0; j < w; j++) sum[j] += sum[j + w];                                          \
-    *out = (double)sum[0];                                                                       \
+#define DOT(NAME, T, ACC, GET)                                                        \
+  AC_ISA_FN(NAME, (const T *x, const T *y, int64_t n, double *out), (x, y, n, out)) { \
+    ACC sum[16] = {0};                                                                \
+    int64_t i = 0;                                                                    \
+    for (; i + 16 <= n; i += 16)                                                      \
+      for (int j = 0; j < 16; j++) sum[j] += GET(x[i + j]) * GET(y[i + j]);           \
+    for (int j = 0; i < n; i++, j++) sum[j] += GET(x[i]) * GET(y[i]);                 \
+    for (int w = 8; w > 0; w /= 2)                                                    \
+      for (int j = 0; j < w; j++) sum[j] += sum[j + w];                               \
+    *out = (double)sum[0];                                                            \
   }
 #define SAME(x) (x)
 DOT(dot_f64, double, double, SAME)
@@ -197,27 +211,30 @@ double aci_tile_dot(aci_gemm_type type, const void *x, const void *y, int64_t n)
 }
 
 /* ---- masks: rare, so one element at a time ---- */
-#define MASK_PASS(S, T)                                                                                                   \
-  void aci_tile_mask_##S(const aci_tile *t, int n_cols, T *s, T c) {                                                      \
-    const aci_flash *f = t->f;                                                                                            \
-    int64_t sr = f->mask_s[t->keys_are_rows ? 3 : 2], sc = f->mask_s[t->keys_are_rows ? 2 : 3];                           \
-    int64_t base = t->b * f->mask_s[0] + t->h * f->mask_s[1] + t->row0 * sr + t->col0 * sc;                               \
-    for (int64_t r = 0; r < t->rows; r++, s += t->nr)                                                                     \
-      for (int j = 0; j < n_cols; j++) {                                                                                  \
-        int64_t at = base + r * sr + j * sc;                                                                              \
-        if (f->mask_kind == ACI_FLASH_BOOL_MASK) s[j] = ((const uint8_t *)f->mask)[at] ? s[j] * c : (T)-INFINITY;         \
-        else s[j] = s[j] * c + (T)(aci_gemm_load(f->mask_type, f->mask, at) * ACI_LOG2E_64);                              \
-      }                                                                                                                   \
+#define MASK_PASS(S, T)                                                                         \
+  void aci_tile_mask_##S(const aci_tile *t, int n_cols, T *s, T c) {                            \
+    const aci_flash *f = t->f;                                                                  \
+    int64_t sr = f->mask_s[t->keys_are_rows ? 3 : 2], sc = f->mask_s[t->keys_are_rows ? 2 : 3]; \
+    int64_t base = t->b * f->mask_s[0] + t->h * f->mask_s[1] + t->row0 * sr + t->col0 * sc;     \
+    for (int64_t r = 0; r < t->rows; r++, s += t->nr)                                           \
+      for (int j = 0; j < n_cols; j++) {                                                        \
+        int64_t at = base + r * sr + j * sc;                                                    \
+        if (f->mask_kind == ACI_FLASH_BOOL_MASK)                                                \
+          s[j] = ((const uint8_t *)f->mask)[at] ? s[j] * c : (T)-INFINITY;                      \
+        else s[j] = s[j] * c + (T)(aci_gemm_load(f->mask_type, f->mask, at) * ACI_LOG2E_64);    \
+      }                                                                                         \
   }
 MASK_PASS(f32, float)
 MASK_PASS(f64, double)
 
 /* ---- dropout ---- */
 
-/* The words of a tile; w has rows rounded up to 4. Neighbours along the keys share a counter, so runs of 4 aligned keys are
- * drawn together: 4 rows when keys are rows, 4 columns when they are columns. Otherwise each element draws for itself. */
+/* The words of a tile; w has rows rounded up to 4. Neighbours along the keys share a counter, so runs of 4
+ * aligned keys are drawn together: 4 rows when keys are rows, 4 columns when they are columns. Otherwise each
+ * element draws for itself. */
 AC_ISA_FN(words_of_rows,
-          (uint32_t *restrict w, int64_t rows, int nr, uint64_t e0, uint64_t col_step, uint64_t key, uint64_t counter),
+          (uint32_t *restrict w, int64_t rows, int nr, uint64_t e0, uint64_t col_step, uint64_t key,
+           uint64_t counter),
           (w, rows, nr, e0, col_step, key, counter)) {
   for (int64_t r = 0; r < rows; r += 4)
     for (int j = 0; j < nr; j++) {
@@ -229,7 +246,8 @@ AC_ISA_FN(words_of_rows,
     }
 }
 AC_ISA_FN(words_of_columns,
-          (uint32_t *restrict w, int64_t rows, int nr, uint64_t e0, uint64_t row_step, uint64_t key, uint64_t counter),
+          (uint32_t *restrict w, int64_t rows, int nr, uint64_t e0, uint64_t row_step, uint64_t key,
+           uint64_t counter),
           (w, rows, nr, e0, row_step, key, counter)) {
   for (int64_t r = 0; r < rows; r++)
     for (int j = 0; j < nr / 4; j++) {
@@ -238,8 +256,8 @@ AC_ISA_FN(words_of_columns,
     }
 }
 AC_ISA_FN(words_one_by_one,
-          (uint32_t *restrict w, int64_t rows, int nr, uint64_t e0, uint64_t row_step, uint64_t col_step, uint64_t key,
-           uint64_t counter),
+          (uint32_t *restrict w, int64_t rows, int nr, uint64_t e0, uint64_t row_step, uint64_t col_step,
+           uint64_t key, uint64_t counter),
           (w, rows, nr, e0, row_step, col_step, key, counter)) {
   for (int64_t r = 0; r < rows; r++)
     for (int j = 0; j < nr; j++) {
@@ -255,10 +273,13 @@ const aci_drop *aci_tile_drop(const aci_tile *t, uint32_t *w, aci_drop *drop) {
   if (f->drop_p <= 0) return NULL;
   *drop = (aci_drop){w, f->drop_below, 1.0 / (1.0 - f->drop_p)};
   int64_t key0 = t->keys_are_rows ? t->row0 : t->col0, query0 = t->keys_are_rows ? t->col0 : t->row0;
-  uint64_t e0 = (uint64_t)(((t->b * f->hq + t->h) * f->tq + query0) * f->tk + key0), tk = (uint64_t)f->tk;
+  uint64_t e0 = (uint64_t)((((f->drop_b0 + t->b) * f->hq + t->h) * f->tq + query0) * f->tk + key0),
+           tk = (uint64_t)f->tk;
   bool aligned = f->tk % 4 == 0 && key0 % 4 == 0;
   if (aligned && t->keys_are_rows) words_of_rows(w, t->rows, t->nr, e0, tk, f->drop_key, f->drop_counter);
   else if (aligned) words_of_columns(w, t->rows, t->nr, e0, tk, f->drop_key, f->drop_counter);
-  else words_one_by_one(w, t->rows, t->nr, e0, t->keys_are_rows ? 1 : tk, t->keys_are_rows ? tk : 1, f->drop_key, f->drop_counter);
+  else
+    words_one_by_one(w, t->rows, t->nr, e0, t->keys_are_rows ? 1 : tk, t->keys_are_rows ? tk : 1, f->drop_key,
+                     f->drop_counter);
   return drop;
 }

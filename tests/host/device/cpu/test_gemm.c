@@ -1,5 +1,5 @@
-/* The matrix product against a plain double (or 64-bit integer) loop: random shapes, strides, types, batches, alpha, beta
- * and bias; every shape again with other teams, where each bit must be the same. */
+/* The matrix product against a plain double (or 64-bit integer) loop: random shapes, strides, types, batches,
+ * alpha, beta and bias; every shape again with other teams, where each bit must be the same. */
 #include "support/test.h"
 
 #include <float.h>
@@ -15,13 +15,9 @@
 
 static uint64_t rng = 0x9e3779b97f4a7c15u;
 
-static int64_t below(int64_t n) {
-  return (int64_t)(ac_test_random(&rng) % (uint64_t)n);
-}
+static int64_t below(int64_t n) { return (int64_t)(ac_test_random(&rng) % (uint64_t)n); }
 
-static bool is_float(aci_gemm_type t) {
-  return t <= ACI_GEMM_F16;
-}
+static bool is_float(aci_gemm_type t) { return t <= ACI_GEMM_F16; }
 
 static void put(aci_gemm_type t, void *p, int64_t i, double v) {
   switch (t) {
@@ -43,7 +39,8 @@ static void *values(aci_gemm_type t, int64_t n) {
   void *p = malloc(bytes > 0 ? bytes : 1);
   assert_non_null(p);
   for (int64_t i = 0; i < n; i++)
-    put(t, p, i, is_float(t) ? 2 * ac_test_uniform(&rng) - 1 : (double)(below(16) - (t == ACI_GEMM_U8 ? 0 : 8)));
+    put(t, p, i,
+        is_float(t) ? 2 * ac_test_uniform(&rng) - 1 : (double)(below(16) - (t == ACI_GEMM_U8 ? 0 : 8)));
   return p;
 }
 
@@ -55,7 +52,8 @@ typedef struct problem {
   int64_t c_len;
 } problem;
 
-/* Strides of a rows x cols view: row-major, column-major, padded, or every second element. Returns the extent. */
+/* Strides of a rows x cols view: row-major, column-major, padded, or every second element. Returns the
+ * extent. */
 static int64_t view(int64_t rows, int64_t cols, int64_t *rs, int64_t *cs) {
   int64_t pad = below(3) == 0 ? below(5) : 0, step = below(6) == 0 ? 2 : 1;
   if (below(2)) *cs = step, *rs = cols * step + pad;
@@ -63,7 +61,8 @@ static int64_t view(int64_t rows, int64_t cols, int64_t *rs, int64_t *cs) {
   return rows == 0 || cols == 0 ? 0 : (rows - 1) * *rs + (cols - 1) * *cs + 1;
 }
 
-static void problem_new(problem *p, aci_gemm_type in, aci_gemm_type out, int64_t m, int64_t n, int64_t k, int64_t n_batch) {
+static void problem_new(problem *p, aci_gemm_type in, aci_gemm_type out, int64_t m, int64_t n, int64_t k,
+                        int64_t n_batch) {
   memset(p, 0, sizeof *p);
   aci_gemm *g = &p->g;
   *g = (aci_gemm){.in_type = in, .out_type = out, .m = m, .n = n, .k = k, .n_batch = n_batch, .alpha = 1};
@@ -105,18 +104,24 @@ static void problem_free(problem *p) {
 }
 
 static double eps_of(aci_gemm_type t) {
-  return t == ACI_GEMM_F64 ? DBL_EPSILON : t == ACI_GEMM_F32 ? FLT_EPSILON : t == ACI_GEMM_BF16 ? 0x1p-8 : 0x1p-11;
+  return t == ACI_GEMM_F64    ? DBL_EPSILON
+         : t == ACI_GEMM_F32  ? FLT_EPSILON
+         : t == ACI_GEMM_BF16 ? 0x1p-8
+                              : 0x1p-11;
 }
 
 static void describe(const problem *p, const char *what) {
   const aci_gemm *g = &p->g;
-  print_error("%s: types %d -> %d, %lld x %lld x %lld, batch %lld, a (%lld,%lld) b (%lld,%lld) c %lld, alpha %g beta %g bias %d\n",
-              what, (int)g->in_type, (int)g->out_type, (long long)g->m, (long long)g->n, (long long)g->k, (long long)g->n_batch,
-              (long long)g->a_rs, (long long)g->a_cs, (long long)g->b_rs, (long long)g->b_cs, (long long)g->c_rs, g->alpha,
-              g->beta, g->bias == NULL ? -1 : (int)g->bias_type);
+  print_error("%s: types %d -> %d, %lld x %lld x %lld, batch %lld, a (%lld,%lld) b (%lld,%lld) c %lld, alpha "
+              "%g beta %g bias %d\n",
+              what, (int)g->in_type, (int)g->out_type, (long long)g->m, (long long)g->n, (long long)g->k,
+              (long long)g->n_batch, (long long)g->a_rs, (long long)g->a_cs, (long long)g->b_rs,
+              (long long)g->b_cs, (long long)g->c_rs, g->alpha, g->beta,
+              g->bias == NULL ? -1 : (int)g->bias_type);
 }
 
-/* Every element within the worst rounding of a sum of k terms in the accumulator plus one rounding of the result. */
+/* Every element within the worst rounding of a sum of k terms in the accumulator plus one rounding of the
+ * result. */
 static void verify(const problem *p) {
   const aci_gemm *g = &p->g;
   double acc_eps = g->in_type == ACI_GEMM_F64 ? DBL_EPSILON : FLT_EPSILON;
@@ -137,8 +142,12 @@ static void verify(const problem *p) {
         double bias = g->bias == NULL ? 0 : aci_gemm_load(g->bias_type, g->bias, j);
         double want = g->alpha * sum + c + bias, got = aci_gemm_load(g->out_type, g->c[b], at);
         if (!is_float(g->in_type)) {
-          union { int64_t v; char bytes[8]; } want_bits = {0}, got_bits = {0};
-          put(g->out_type, want_bits.bytes, 0, (double)((int64_t)g->alpha * isum + (int64_t)c + (int64_t)bias));
+          union {
+            int64_t v;
+            char bytes[8];
+          } want_bits = {0}, got_bits = {0};
+          put(g->out_type, want_bits.bytes, 0,
+              (double)((int64_t)g->alpha * isum + (int64_t)c + (int64_t)bias));
           put(g->out_type, got_bits.bytes, 0, got);
           if (g->out_type == ACI_GEMM_I8 || g->out_type == ACI_GEMM_U8 || g->out_type == ACI_GEMM_I16) {
             /* conversion from double does not wrap: compare modulo the type's size */
@@ -154,8 +163,8 @@ static void verify(const problem *p) {
                          eps_of(g->out_type) * fabs(want) + (g->out_type == ACI_GEMM_F16 ? 0x1p-25 : 1e-30);
         if (!(fabs(got - want) <= allowed)) {
           describe(p, "result");
-          print_error("  [%lld][%lld,%lld] = %.9g, expected %.9g, allowed %.3g\n", (long long)b, (long long)i, (long long)j, got,
-                      want, allowed);
+          print_error("  [%lld][%lld,%lld] = %.9g, expected %.9g, allowed %.3g\n", (long long)b, (long long)i,
+                      (long long)j, got, want, allowed);
           fail();
         }
       }
@@ -179,7 +188,8 @@ static int teardown(void **state) {
 
 static void reset_c(problem *p) {
   for (int64_t i = 0; i < p->g.n_batch; i++)
-    if (p->g.beta != 0) memcpy(p->c[i], p->before[i], (size_t)(p->c_len * aci_gemm_type_bytes(p->g.out_type)));
+    if (p->g.beta != 0)
+      memcpy(p->c[i], p->before[i], (size_t)(p->c_len * aci_gemm_type_bytes(p->g.out_type)));
 }
 
 static void run_case(aci_gemm_type in, aci_gemm_type out, int64_t m, int64_t n, int64_t k, int64_t n_batch) {
@@ -209,9 +219,10 @@ static void run_case(aci_gemm_type in, aci_gemm_type out, int64_t m, int64_t n, 
 }
 
 static const aci_gemm_type pairs[][2] = {
-    {ACI_GEMM_F32, ACI_GEMM_F32},  {ACI_GEMM_F64, ACI_GEMM_F64},  {ACI_GEMM_BF16, ACI_GEMM_BF16}, {ACI_GEMM_BF16, ACI_GEMM_F32},
-    {ACI_GEMM_F16, ACI_GEMM_F16},  {ACI_GEMM_F16, ACI_GEMM_F32},  {ACI_GEMM_I64, ACI_GEMM_I64},   {ACI_GEMM_I32, ACI_GEMM_I32},
-    {ACI_GEMM_I16, ACI_GEMM_I16},  {ACI_GEMM_I8, ACI_GEMM_I8},    {ACI_GEMM_U8, ACI_GEMM_U8},
+    {ACI_GEMM_F32, ACI_GEMM_F32},  {ACI_GEMM_F64, ACI_GEMM_F64}, {ACI_GEMM_BF16, ACI_GEMM_BF16},
+    {ACI_GEMM_BF16, ACI_GEMM_F32}, {ACI_GEMM_F16, ACI_GEMM_F16}, {ACI_GEMM_F16, ACI_GEMM_F32},
+    {ACI_GEMM_I64, ACI_GEMM_I64},  {ACI_GEMM_I32, ACI_GEMM_I32}, {ACI_GEMM_I16, ACI_GEMM_I16},
+    {ACI_GEMM_I8, ACI_GEMM_I8},    {ACI_GEMM_U8, ACI_GEMM_U8},
 };
 enum { N_PAIRS = sizeof pairs / sizeof pairs[0] };
 
@@ -236,14 +247,16 @@ static void thin_shapes(void **state) {
   }
 }
 
-/* Several blocks of k, of rows and of columns, and all tails; the last ones are large enough for every path. */
+/* Several blocks of k, of rows and of columns, and all tails; the last ones are large enough for every path.
+ */
 static void blocked_shapes(void **state) {
   (void)state;
   for (int r = 0; r < 36; r++) {
     const aci_gemm_type *t = pairs[r % 6];
     run_case(t[0], t[1], 60 + below(150), 60 + below(150), 300 + below(900), 1 + below(2));
   }
-  for (int r = 0; r < 12; r++) run_case(pairs[r % 6][0], pairs[r % 6][1], 250 + below(20), 530 + below(40), 120 + below(30), 1);
+  for (int r = 0; r < 12; r++)
+    run_case(pairs[r % 6][0], pairs[r % 6][1], 250 + below(20), 530 + below(40), 120 + below(30), 1);
 }
 
 static void empty_shapes(void **state) {
@@ -271,8 +284,21 @@ static void infinities_and_nan_pass_through(void **state) {
   b[7 * N + 11] = NAN;
   const void *pa = a, *pb = b;
   void *pc = c;
-  aci_gemm g = {.in_type = ACI_GEMM_F32, .out_type = ACI_GEMM_F32, .m = M, .n = N, .k = K, .a_rs = K, .a_cs = 1, .b_rs = N,
-                .b_cs = 1, .c_rs = N, .n_batch = 1, .a = &pa, .b = &pb, .c = &pc, .alpha = 1};
+  aci_gemm g = {.in_type = ACI_GEMM_F32,
+                .out_type = ACI_GEMM_F32,
+                .m = M,
+                .n = N,
+                .k = K,
+                .a_rs = K,
+                .a_cs = 1,
+                .b_rs = N,
+                .b_cs = 1,
+                .c_rs = N,
+                .n_batch = 1,
+                .a = &pa,
+                .b = &pb,
+                .c = &pc,
+                .alpha = 1};
   ac_err e;
   assert_ok(aci_cpu_gemm(NULL, &g, &e), e);
   for (int i = 0; i < M; i++)
@@ -289,8 +315,21 @@ static void unknown_pairs_are_refused(void **state) {
   double z = 0;
   const void *pa = &x, *pb = &y;
   void *pc = &z;
-  aci_gemm g = {.in_type = ACI_GEMM_F32, .out_type = ACI_GEMM_F64, .m = 1, .n = 1, .k = 1, .a_rs = 1, .a_cs = 1, .b_rs = 1,
-                .b_cs = 1, .c_rs = 1, .n_batch = 1, .a = &pa, .b = &pb, .c = &pc, .alpha = 1};
+  aci_gemm g = {.in_type = ACI_GEMM_F32,
+                .out_type = ACI_GEMM_F64,
+                .m = 1,
+                .n = 1,
+                .k = 1,
+                .a_rs = 1,
+                .a_cs = 1,
+                .b_rs = 1,
+                .b_cs = 1,
+                .c_rs = 1,
+                .n_batch = 1,
+                .a = &pa,
+                .b = &pb,
+                .c = &pc,
+                .alpha = 1};
   ac_err e;
   assert_fails(aci_cpu_gemm(NULL, &g, &e), UNSUPPORTED, "matrix product", e);
   assert_true(z == 0);
@@ -302,16 +341,31 @@ static void through_onednn(void **state) {
   uint16_t x[64 * 64] = {0}, z[64 * 64];
   const void *pa = x, *pb = x;
   void *pc = z;
-  aci_gemm g = {.in_type = ACI_GEMM_BF16, .out_type = ACI_GEMM_BF16, .m = 64, .n = 64, .k = 64, .a_rs = 64, .a_cs = 1,
-                .b_rs = 64, .b_cs = 1, .c_rs = 64, .n_batch = 1, .a = &pa, .b = &pb, .c = &pc, .alpha = 1};
+  aci_gemm g = {.in_type = ACI_GEMM_BF16,
+                .out_type = ACI_GEMM_BF16,
+                .m = 64,
+                .n = 64,
+                .k = 64,
+                .a_rs = 64,
+                .a_cs = 1,
+                .b_rs = 64,
+                .b_cs = 1,
+                .c_rs = 64,
+                .n_batch = 1,
+                .a = &pa,
+                .b = &pb,
+                .c = &pc,
+                .alpha = 1};
   aci_onednn_force(true);
   if (!aci_onednn_wants(&g)) {
     aci_onednn_force(false);
     skip();
   }
   assert_string_equal(aci_cpu_gemm_path(&g), "onednn");
-  for (int r = 0; r < 24; r++) run_case(ACI_GEMM_BF16, pairs[2 + r % 2][1], 1 + below(40), 1 + below(70), 1 + below(50), 1 + below(3));
-  for (int r = 0; r < 24; r++) run_case(ACI_GEMM_BF16, pairs[2 + r % 2][1], 64 + below(150), 64 + below(150), 64 + below(300), 1);
+  for (int r = 0; r < 24; r++)
+    run_case(ACI_GEMM_BF16, pairs[2 + r % 2][1], 1 + below(40), 1 + below(70), 1 + below(50), 1 + below(3));
+  for (int r = 0; r < 24; r++)
+    run_case(ACI_GEMM_BF16, pairs[2 + r % 2][1], 64 + below(150), 64 + below(150), 64 + below(300), 1);
   run_case(ACI_GEMM_BF16, ACI_GEMM_BF16, 200, 1100, 300, 1);
   run_case(ACI_GEMM_BF16, ACI_GEMM_F32, 520, 530, 100, 1);
   aci_onednn_force(false);
@@ -319,10 +373,14 @@ static void through_onednn(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(one_times_one),  cmocka_unit_test(small_shapes),
-      cmocka_unit_test(thin_shapes),    cmocka_unit_test(blocked_shapes),
-      cmocka_unit_test(empty_shapes),   cmocka_unit_test(infinities_and_nan_pass_through),
-      cmocka_unit_test(unknown_pairs_are_refused), cmocka_unit_test(through_onednn),
+      cmocka_unit_test(one_times_one),
+      cmocka_unit_test(small_shapes),
+      cmocka_unit_test(thin_shapes),
+      cmocka_unit_test(blocked_shapes),
+      cmocka_unit_test(empty_shapes),
+      cmocka_unit_test(infinities_and_nan_pass_through),
+      cmocka_unit_test(unknown_pairs_are_refused),
+      cmocka_unit_test(through_onednn),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

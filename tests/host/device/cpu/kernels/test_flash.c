@@ -1,5 +1,5 @@
-/* Attention and its gradients against the plain formulas in double, over types, masks, head sharing, dropout, strides and
- * awkward lengths; every case again with other teams, where each bit must be the same. */
+/* Attention and its gradients against the plain formulas in double, over types, masks, head sharing, dropout,
+ * strides and awkward lengths; every case again with other teams, where each bit must be the same. */
 #include "support/test.h"
 
 #include <math.h>
@@ -13,9 +13,7 @@
 
 static uint64_t rng = 0x2545f4914f6cdd1du;
 
-static int64_t below(int64_t n) {
-  return (int64_t)(ac_test_random(&rng) % (uint64_t)n);
-}
+static int64_t below(int64_t n) { return (int64_t)(ac_test_random(&rng) % (uint64_t)n); }
 
 static void put(aci_gemm_type t, void *p, int64_t i, double v) {
   switch (t) {
@@ -50,7 +48,8 @@ typedef struct problem {
   double *slack_dq, *slack_dk; /* how much they change when out is off by a factor of 1 +- 1 */
 } problem;
 
-static double at(const problem *p, const void *x, const int64_t s[3], int64_t b, int64_t h, int64_t t, int64_t d) {
+static double at(const problem *p, const void *x, const int64_t s[3], int64_t b, int64_t h, int64_t t,
+                 int64_t d) {
   return aci_gemm_load(p->f.type, x, b * s[0] + h * s[1] + t * s[2] + d);
 }
 
@@ -82,7 +81,8 @@ static void reference(problem *p) {
         double top = -INFINITY, sum = 0;
         for (int64_t j = 0; j < f->tk; j++) {
           double s = 0;
-          for (int64_t d = 0; d < D; d++) s += at(p, f->q, f->q_s, b, h, i, d) * at(p, f->k, f->k_s, b, hk, j, d);
+          for (int64_t d = 0; d < D; d++)
+            s += at(p, f->q, f->q_s, b, h, i, d) * at(p, f->k, f->k_s, b, hk, j, d);
           s *= f->scale;
           int64_t m = b * f->mask_s[0] + h * f->mask_s[1] + i * f->mask_s[2] + j * f->mask_s[3];
           if (f->mask_kind == ACI_FLASH_ADD_MASK) s += aci_gemm_load(f->mask_type, f->mask, m);
@@ -107,7 +107,8 @@ static void reference(problem *p) {
           delta += w[j] * dw[j];
         }
         double slack = 0; /* backward takes delta from the rounded out */
-        for (int64_t d = 0; d < D; d++) slack += fabs(at(p, g->dout, g->dout_s, b, h, i, d) * p->want_out[row * D + d]);
+        for (int64_t d = 0; d < D; d++)
+          slack += fabs(at(p, g->dout, g->dout_s, b, h, i, d) * p->want_out[row * D + d]);
         for (int64_t j = 0; j < f->tk; j++) {
           double ds = w[j] * (dw[j] - delta) * f->scale, off = w[j] * slack * fabs(f->scale);
           for (int64_t d = 0; d < D; d++) {
@@ -125,17 +126,19 @@ static void reference(problem *p) {
 
 static void describe(const problem *p, const char *what) {
   const aci_flash *f = &p->f;
-  print_error("%s: type %d, b %lld, heads %lld/%lld, tq %lld, tk %lld, d %lld, causal %d, mask %d, drop %g\n", what, (int)f->type,
-              (long long)f->b, (long long)f->hq, (long long)f->hkv, (long long)f->tq, (long long)f->tk, (long long)f->d, f->causal,
-              (int)f->mask_kind, f->drop_p);
+  print_error("%s: type %d, b %lld, heads %lld/%lld, tq %lld, tk %lld, d %lld, causal %d, mask %d, drop %g\n",
+              what, (int)f->type, (long long)f->b, (long long)f->hq, (long long)f->hkv, (long long)f->tq,
+              (long long)f->tk, (long long)f->d, f->causal, (int)f->mask_kind, f->drop_p);
 }
 
 /* Error relative to the largest value of the tensor: sums cancel. */
-static void compare(const problem *p, const char *name, const void *got, const int64_t s[3], int64_t heads, int64_t length,
-                    const double *want, const double *slack) {
+static void compare(const problem *p, const char *name, const void *got, const int64_t s[3], int64_t heads,
+                    int64_t length, const double *want, const double *slack) {
   const aci_flash *f = &p->f;
-  static const double eps[] = {[ACI_GEMM_F64] = 0x1p-53, [ACI_GEMM_F32] = 0x1p-24, [ACI_GEMM_BF16] = 0x1p-8, [ACI_GEMM_F16] = 0x1p-11};
-  static const double bar[] = {[ACI_GEMM_F64] = 1e-13, [ACI_GEMM_F32] = 3e-6, [ACI_GEMM_BF16] = 3e-2, [ACI_GEMM_F16] = 4e-3};
+  static const double eps[] = {
+      [ACI_GEMM_F64] = 0x1p-53, [ACI_GEMM_F32] = 0x1p-24, [ACI_GEMM_BF16] = 0x1p-8, [ACI_GEMM_F16] = 0x1p-11};
+  static const double bar[] = {
+      [ACI_GEMM_F64] = 1e-13, [ACI_GEMM_F32] = 3e-6, [ACI_GEMM_BF16] = 3e-2, [ACI_GEMM_F16] = 4e-3};
   double size = 0.3; /* the inputs are of order one */
   for (int64_t i = 0; i < f->b * heads * length * f->d; i++) size = fmax(size, fabs(want[i]));
   for (int64_t b = 0; b < f->b; b++)
@@ -146,8 +149,8 @@ static void compare(const problem *p, const char *name, const void *got, const i
           double x = at(p, got, s, b, h, t, d), y = want[i];
           if (!(fabs(x - y) <= bar[f->type] * size + (slack == NULL ? 0 : eps[f->type] * slack[i]))) {
             describe(p, name);
-            print_error("  [%lld,%lld,%lld,%lld] = %.9g, expected %.9g, largest %.3g\n", (long long)b, (long long)h, (long long)t,
-                        (long long)d, x, y, size);
+            print_error("  [%lld,%lld,%lld,%lld] = %.9g, expected %.9g, largest %.3g\n", (long long)b,
+                        (long long)h, (long long)t, (long long)d, x, y, size);
             fail();
           }
         }
@@ -171,11 +174,19 @@ static int teardown(void **state) {
 
 enum { CAUSAL = 1, BOOL = 2, ADD = 4, DROP = 8, BLOCKED_ROW = 16 };
 
-static void problem_new(problem *p, aci_gemm_type type, int64_t b, int64_t hq, int64_t hkv, int64_t tq, int64_t tk, int64_t d, int how) {
+static void problem_new(problem *p, aci_gemm_type type, int64_t b, int64_t hq, int64_t hkv, int64_t tq,
+                        int64_t tk, int64_t d, int how) {
   memset(p, 0, sizeof *p);
   aci_flash *f = &p->f;
   aci_flash_grads *g = &p->g;
-  *f = (aci_flash){.type = type, .b = b, .hq = hq, .hkv = hkv, .tq = tq, .tk = tk, .d = d, .scale = below(4) ? 1 / sqrt((double)d) : -1.5,
+  *f = (aci_flash){.type = type,
+                   .b = b,
+                   .hq = hq,
+                   .hkv = hkv,
+                   .tq = tq,
+                   .tk = tk,
+                   .d = d,
+                   .scale = below(4) ? 1 / sqrt((double)d) : -1.5,
                    .causal = how & CAUSAL};
   f->q = values(type, layout(b, hq, tq, d, f->q_s));
   f->k = values(type, layout(b, hkv, tk, d, f->k_s));
@@ -221,13 +232,14 @@ static void problem_new(problem *p, aci_gemm_type type, int64_t b, int64_t hq, i
 }
 
 static void problem_free(problem *p) {
-  const void *all[] = {p->f.q, p->f.k, p->f.v, p->f.out, p->f.lse, p->f.mask, p->g.dout, p->g.dq, p->g.dk, p->g.dv,
-                       p->want_out, p->want_lse, p->want_dq, p->want_dk, p->want_dv, p->slack_dq,
-                       p->slack_dk};
+  const void *all[] = {p->f.q,     p->f.k,     p->f.v,     p->f.out,    p->f.lse,    p->f.mask,
+                       p->g.dout,  p->g.dq,    p->g.dk,    p->g.dv,     p->want_out, p->want_lse,
+                       p->want_dq, p->want_dk, p->want_dv, p->slack_dq, p->slack_dk};
   for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) free((void *)(uintptr_t)all[i]);
 }
 
-static void run_case(aci_gemm_type type, int64_t b, int64_t hq, int64_t hkv, int64_t tq, int64_t tk, int64_t d, int how) {
+static void run_case(aci_gemm_type type, int64_t b, int64_t hq, int64_t hkv, int64_t tq, int64_t tk,
+                     int64_t d, int how) {
   problem p;
   ac_err e;
   problem_new(&p, type, b, hq, hkv, tq, tk, d, how);
@@ -251,8 +263,8 @@ static void run_case(aci_gemm_type type, int64_t b, int64_t hq, int64_t hkv, int
 
   void *outs[] = {f->out, f->lse, p.g.dq, p.g.dk, p.g.dv};
   int64_t n = aci_gemm_type_bytes(type);
-  size_t bytes[] = {(size_t)(p.out_len * n), (size_t)(p.n_lse * aci_gemm_type_bytes(acc)), (size_t)(p.dq_len * n),
-                    (size_t)(p.dk_len * n), (size_t)(p.dv_len * n)};
+  size_t bytes[] = {(size_t)(p.out_len * n), (size_t)(p.n_lse * aci_gemm_type_bytes(acc)),
+                    (size_t)(p.dq_len * n), (size_t)(p.dk_len * n), (size_t)(p.dv_len * n)};
   char *first[5];
   for (int i = 0; i < 5; i++) {
     first[i] = malloc(bytes[i] + 1);
@@ -278,14 +290,16 @@ static void small_shapes(void **state) {
   (void)state;
   for (int r = 0; r < 160; r++) {
     int64_t hkv = 1 + below(2), share = 1 + below(3);
-    run_case(types[r % 4], 1 + below(2), hkv * share, hkv, 1 + below(50), 1 + below(50), 1 + below(40), (int)below(16) & ~(below(2) ? BOOL : ADD));
+    run_case(types[r % 4], 1 + below(2), hkv * share, hkv, 1 + below(50), 1 + below(50), 1 + below(40),
+             (int)below(16) & ~(below(2) ? BOOL : ADD));
   }
 }
 
 /* Several chunks of keys and of queries, with all tails. */
 static void long_sequences(void **state) {
   (void)state;
-  for (int r = 0; r < 12; r++) run_case(types[r % 4], 1, 1, 1, 250 + below(80), 250 + below(380), 17 + below(20), r % 3 ? CAUSAL : 0);
+  for (int r = 0; r < 12; r++)
+    run_case(types[r % 4], 1, 1, 1, 250 + below(80), 250 + below(380), 17 + below(20), r % 3 ? CAUSAL : 0);
   run_case(ACI_GEMM_F32, 1, 2, 1, 300, 600, 16, CAUSAL | DROP);
   run_case(ACI_GEMM_BF16, 1, 2, 1, 600, 300, 16, ADD | DROP);
 }
@@ -359,8 +373,9 @@ static void dropout_rate(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(small_shapes),  cmocka_unit_test(long_sequences), cmocka_unit_test(key_ranges),
-      cmocka_unit_test(many_heads),    cmocka_unit_test(decode_shapes),  cmocka_unit_test(masked_rows_give_zeros),
+      cmocka_unit_test(small_shapes),         cmocka_unit_test(long_sequences),
+      cmocka_unit_test(key_ranges),           cmocka_unit_test(many_heads),
+      cmocka_unit_test(decode_shapes),        cmocka_unit_test(masked_rows_give_zeros),
       cmocka_unit_test(nothing_to_attend_to), cmocka_unit_test(dropout_rate),
   };
   return cmocka_run_group_tests(tests, setup, teardown);

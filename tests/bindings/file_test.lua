@@ -1,0 +1,86 @@
+-- accel.save, load, open_safetensors, open_tokens: bindings/lac_file.c (the format's rules are tested with
+-- host/file).
+local accel = require "accel"
+
+local tmp = os.getenv("ACCEL_TEST_TMP") or "."
+local path = tmp .. "/t.safetensors"
+
+local function fails(code, part, f, ...)
+  local ok, err = pcall(f, ...)
+  assert(not ok and err.code == code and tostring(err):find(part, 1, true), tostring(err))
+end
+
+local w = accel.tensor({ { 1, 2 }, { 3, 4.5 } }, { requires_grad = true })
+local tensors = {
+  w = w, t = w:transpose(1, 2), half = w:to("bf16"), ids = accel.tensor { 1, 2, 3 },
+    flag = accel.tensor(true),
+  none = accel.zeros(0, 3),
+}
+assert(accel.save(path, tensors, { step = "12", ["a b"] = "x" }) == true)
+assert(accel.is_grad_enabled())
+local back, meta = accel.load(path)
+assert(meta.step == "12" and meta["a b"] == "x")
+local n = 0
+for name, t in accel.pairs(back) do
+  n = n + 1
+  assert(t.dtype == tensors[name].dtype and not t.requires_grad)
+  assert(accel.inspect(t:tolist()) == accel.inspect(tensors[name]:tolist()), name)
+end
+assert(n == 6 and back.none.shape[2] == 3)
+
+-- One tensor at a time.
+do
+  local f <close> = accel.open_safetensors(path)
+  assert(#f:keys() == 6 and f:info("w").dtype == "f32" and f:info("none").shape[1] == 0
+    and f:metadata().step == "12")
+  assert(f:get("t"):tolist()[1][2] == 3)
+  fails("not_found", "no tensor 'v'", f.get, f, "v")
+  f:close()
+  fails("released", "closed", f.keys, f)
+end
+
+-- Tables that iterate their own way keep working.
+local ordered = setmetatable({}, { __pairs = function()
+  local i = 0
+  return function()
+    i = i + 1
+    if i <= 2 then return "k" .. i, accel.full({ 1 }, i) end
+  end
+end })
+assert(accel.save(path, ordered) and accel.load(path).k2:item() == 2)
+
+-- Files that fail return nil, message, code; misuse raises.
+local r, message, code = accel.load(tmp .. "/missing.safetensors")
+assert(r == nil and message:find("missing.safetensors", 1, true) and code == "not_found")
+r, message, code = accel.save(tmp .. "/no/such/folder/x", tensors)
+assert(r == nil and message:find("no/such/folder", 1, true) and (code == "io" or code == "not_found"))
+fails("invalid_argument", "'x' is no tensor but integer 3", accel.save, path, { x = 3 })
+fails("invalid_argument", "names are strings", accel.save, path, { w })
+fails("invalid_argument", "metadata", accel.save, path, { w = w }, { step = 3 })
+assert(accel.load(path).k1:item() == 1, "a refused save leaves the file alone")
+assert(accel.is_grad_enabled())
+local bad = assert(io.open(tmp .. "/bad.safetensors", "wb"))
+bad:write(string.pack("<I8", 20), '{"a":{"dtype":"F32"}')
+bad:close()
+r, message, code = accel.load(tmp .. "/bad.safetensors")
+assert(r == nil and code == "parse" and message:find("bad.safetensors", 1, true), message)
+
+-- Tokens.
+local out = assert(io.open(tmp .. "/tokens.bin", "wb"))
+for i = 0, 99 do out:write(string.pack("<I2", i * 600)) end
+out:close()
+local f = assert(accel.open_tokens(tmp .. "/tokens.bin"))
+assert(f:len() == 100 and #f == 100)
+local b = f:batch({ 0, 96, 7 }, 4)
+assert(b.dtype == "i64" and b.shape[1] == 3 and b.shape[2] == 4)
+assert(b[1][2]:item() == 600 and b[2][4]:item() == 59400 and b[3][1]:item() == 4200)
+assert(f:batch(accel.tensor { 5 }, 1):item() == 3000 and f:batch({}, 4).shape[1] == 0)
+fails("index_out_of_range", "", f.batch, f, { 97 }, 4)
+fails("index_out_of_range", "", f.batch, f, { -1 }, 4)
+fails("invalid_argument", "expected integer", f.batch, f, { "x" }, 4)
+assert(accel.open_tokens(tmp .. "/tokens.bin", { header = 8 }):len() == 96)
+r, message, code = accel.open_tokens(tmp .. "/none.bin")
+assert(r == nil and message and code == "not_found")
+fails("dtype", "f32", accel.open_tokens, tmp .. "/tokens.bin", { dtype = "f32" })
+f:close()
+fails("released", "closed", f.len, f)

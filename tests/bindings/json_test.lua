@@ -1,0 +1,42 @@
+-- accel.json: bindings/lac_json.c (the format itself is tested with host/base/json.h).
+local accel = require "accel"
+local json = accel.json
+
+local function fails(part, f, ...)
+  local ok, err = pcall(f, ...)
+  assert(not ok and tostring(err):find(part, 1, true), tostring(err))
+end
+
+local v = json.decode [=[{"a": [1, -2.5, "x\u00e9", true, null, []], "b": {"c": {}}, "n": null, "e": 1e3}]=]
+assert(v.a[1] == 1 and math.type(v.a[1]) == "integer" and v.a[2] == -2.5 and v.a[3] == "x\xc3\xa9"
+  and v.a[4] == true)
+assert(v.a[5] == json.null and #v.a[6] == 0 and next(v.b.c) == nil and v.n == nil
+  and math.type(v.e) == "float")
+assert(json.encode(v) == '{"a":[1,-2.5,"x\xc3\xa9",true,null,[]],"b":{"c":{}},"e":1000.0}')
+assert(json.decode("3") == 3 and json.decode('"s"') == "s" and json.decode("null") == json.null)
+
+-- Keys in sorted order, whatever the table; arrays by contents or by mark.
+assert(json.encode { z = 1, a = 2, m = { 1, 2 } } == '{"a":2,"m":[1,2],"z":1}')
+assert(json.encode {} == "{}" and json.encode(json.array {}) == "[]" and json.encode(json.array()) == "[]")
+assert(json.encode({ a = { 1 } }, { pretty = true }):find("\n  \"a\": ", 1, true))
+assert(json.encode("q\"\\\n\0") == [=["q\"\\\n\u0000"]=])
+local big = {}
+for i = 1, 1000 do big[("k%04d"):format(i)] = { i, tostring(i) } end
+local again = json.decode(json.encode(big))
+for i = 1, 1000 do assert(again[("k%04d"):format(i)][2] == tostring(i)) end
+for _, x in ipairs { 0.1, 1 / 3, 1e300, -0.0, math.maxinteger, math.mininteger } do
+  local y = json.decode(json.encode(x))
+  assert(y == x and math.type(y) == math.type(x))
+end
+
+fails("line 1", json.decode, "[1,")
+fails("", json.decode, '{"a":1,"a":2}')
+fails("expected string", json.decode, 3)
+fails("positions and names", json.encode, { 1, a = 2 })
+fails("neither a string nor a position", json.encode, { [1.5] = 2 })
+fails("cannot write function", json.encode, { print })
+fails("", json.encode, 0 / 0)
+fails("", json.encode, "\xff")
+local cycle = {}
+cycle.x = cycle
+fails("levels", json.encode, cycle)

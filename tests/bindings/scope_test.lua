@@ -1,0 +1,104 @@
+-- Scopes and the collection policy: bindings/lac_scope.c, bindings/core/gc.c.
+local accel = require "accel"
+
+local function released(t) return tostring(t):find("released", 1, true) ~= nil end
+
+-- What was born inside goes at the end, unless kept.
+local kept, lost, view, outer
+outer = accel.ones(3)
+do
+  local s <close> = accel.scope()
+  lost = outer + 1
+  kept = s:keep(outer * 5)
+  view = s:keep(lost[1])
+end
+assert(released(lost) and not released(kept) and not released(outer))
+assert(kept:sum():item() == 15 and view:item() == 2, "a view outlives what it was taken from")
+local ok, err = pcall(function() return lost + 1 end)
+assert(not ok and err.code == "released" and tostring(err):find("scope_test.lua:", 1, true))
+
+-- Nested: kept by the inner one means born in the outer one.
+do
+  local _ <close> = accel.scope()
+  do
+    local b <close> = accel.scope()
+    kept = b:keep(outer + 2)
+    lost = outer + 3
+  end
+  assert(released(lost) and not released(kept))
+end
+assert(released(kept))
+
+-- Tables, function form, errors.
+local list
+accel.scope(function(s) list = s:keep { outer + 1, { outer + 2 } } end)
+assert(not released(list[1]) and not released(list[2][1]))
+local t, text = accel.scope(function() return outer * 2, "text" end)
+assert(t:sum():item() == 6 and text == "text")
+assert(not pcall(accel.scope, function() lost = outer + 1; error("out") end) and released(lost))
+assert(not pcall(function()
+  local s <close> = accel.scope()
+  s:keep(5)
+end))
+
+-- Gradients work through a scope: the graph holds tensors, not handles.
+local w = accel.ones(2, { requires_grad = true })
+local loss = accel.scope(function() return ((w * 3) * (w * 3)):sum() end)
+loss:backward()
+assert(w.grad:tolist()[1] == 18)
+
+-- A scope that was never closed lets its tensors live, and the next one works.
+do
+  accel.scope() -- luacheck: ignore
+  lost = outer + 1
+end
+accel.collect()
+assert(not released(lost))
+accel.scope(function() kept = outer + 1 end)
+assert(released(kept))
+
+-- A mode that was forgotten is given back by the collector, with a warning.
+warn("@off")
+accel.no_grad()
+assert(not accel.is_grad_enabled())
+accel.collect()
+assert(accel.is_grad_enabled())
+warn("@on")
+
+-- The collector's clock: a young collection once 32 MiB were born, at checks only.
+accel.collect()
+local before = accel.gc_stats()
+if before.mode == "auto" and before.generational then
+  for _ = 1, 31 do accel.empty(1 << 18):release() end -- 31 MiB
+  accel.gc_check()
+  assert(accel.gc_stats().young == before.young)
+  for _ = 1, 2 do accel.empty(1 << 18):release() end
+  accel.gc_check()
+  assert(accel.gc_stats().young == before.young + 1)
+  -- a full one when live bytes stand 10 % + 64 MiB above those after the last full one
+  local hold = {} -- luacheck: ignore
+  before = accel.gc_stats()
+  for i = 1, 70 do hold[i] = accel.empty(1 << 18) end
+  accel.gc_check()
+  assert(accel.gc_stats().full == before.full + 1)
+  accel.gc_check()
+  assert(accel.gc_stats().full == before.full + 1, "not again before it grew again")
+  hold = nil -- luacheck: ignore
+  -- garbage of a loop without modules and steps is found too
+  local peak = 0
+  for i = 1, 3000 do
+    local garbage = accel.empty(1 << 18)
+    garbage[1] = i
+    peak = math.max(peak, accel.mem_stats().live_bytes)
+  end
+  assert(peak < 700 << 20, peak)
+end
+
+-- Memory that garbage holds is found before out_of_memory is raised.
+accel.collect()
+local limit = accel.mem_stats().limit_bytes
+assert(limit > 0)
+err = select(2, pcall(function() return accel.empty(limit // 4 + 1) end))
+assert(err.code == "out_of_memory" and err:find("scope_test.lua:", 1, true)
+  and err:find("empty: ", 1, true), tostring(err))
+assert(outer:sum():item() == 3)

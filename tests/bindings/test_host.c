@@ -1,0 +1,253 @@
+/* The embedding API: scripts, values, functions of the host, errors, several hosts in one process. */
+#include "support/test.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "accel/accel.h"
+#include "accel/lua.h"
+
+static ac_host_options options(void) {
+  static char dir[4096];
+  ac_host_options o = AC_HOST_OPTIONS_INIT;
+  const char *build = getenv("ACCEL_TEST_BUILD");
+  snprintf(dir, sizeof dir, "%s/share/lua/5.4", build != NULL ? build : ".");
+  o.lua_dir = dir;
+  return o;
+}
+
+static ac_host *open_host(void) {
+  ac_host *h = NULL;
+  ac_err e;
+  ac_host_options o = options();
+  assert_ok(ac_host_open(&o, &h, &e), e);
+  return h;
+}
+
+static void run(ac_host *h, const char *code) {
+  ac_err e;
+  assert_ok(ac_host_run_string(h, code, "test", 0, NULL, &e), e);
+}
+
+static void test_scripts(void **state) {
+  (void)state;
+  ac_host *h = open_host();
+  ac_err e;
+  const char *const argv[] = {"one", "two"};
+  errno = 77;
+  assert_ok(ac_host_run_string(h, "local a, b = ...; assert(a == 'one' and arg[2] == b and arg[0] == 'test')",
+                               "test", 2, argv, &e),
+            e);
+  assert_int_equal(errno, 77);
+  run(h,
+      "local accel = require 'accel'; assert(accel.ones(2, 3):sum():item() == 6); shared = accel.nn ~= nil");
+  assert_string_equal(ac_host_error_text(h), "");
+
+  assert_fails(ac_host_run_string(h, "x = = 1", "bad", 0, NULL, &e), PARSE, "bad:1:", e);
+  assert_fails(ac_host_run_string(h, "error('told you')", "test", 0, NULL, &e), CALLBACK, "told you", e);
+  assert_fails(ac_host_run_string(
+                   h,
+                   "local accel = require 'accel'\nlocal t_in = accel.ones(2, 3)\nreturn t_in:matmul(t_in)",
+                   "test", 0, NULL, &e),
+               SHAPE, "test:3: matmul", e);
+  ac_test_contains(ac_host_error_text(h), "stack traceback", __FILE__, __LINE__);
+  ac_test_contains(ac_host_error_text(h), "t_in: f32 (2, 3)", __FILE__, __LINE__);
+  assert_fails(ac_host_run_string(h, "error(setmetatable({}, {__tostring = error}))", "test", 0, NULL, &e),
+               CALLBACK, "cannot be printed", e);
+  assert_fails(ac_host_run_string(h, "return undeclared_thing", "test", 0, NULL, &e), CALLBACK,
+               "undeclared_thing", e);
+  assert_fails(ac_host_run_file(h, "/no/such/script.lua", 0, NULL, &e), NOT_FOUND, "/no/such/script.lua", e);
+
+  /* os.exit ends the script only */
+  int code = -1;
+  assert_false(ac_host_exit_code(h, &code));
+  run(h, "os.exit(3); error('not reached')");
+  assert_true(ac_host_exit_code(h, &code));
+  assert_int_equal(code, 3);
+  run(h, "os.exit(true)");
+  assert_true(ac_host_exit_code(h, &code));
+  assert_int_equal(code, 0);
+  run(h, "assert(shared == true)");
+  assert_false(ac_host_exit_code(h, &code));
+
+  char *path = ac_test_tmp_path("script.lua");
+  const char *text = "#!/usr/bin/env accel-run\nassert(arg[0]:find('script.lua', 1, true) and ... == 'one')";
+  ac_test_write(path, text, strlen(text));
+  assert_ok(ac_host_run_file(h, path, 1, argv, &e), e);
+  free(path);
+  ac_host_close(h);
+  ac_host_close(NULL);
+}
+
+static void test_call(void **state) {
+  (void)state;
+  ac_host *h = open_host();
+  ac_err e;
+  ac_host_value r[4], args[3] = {{.type = AC_HOST_INT, .i = 20},
+                                 {.type = AC_HOST_NUMBER, .n = 0.5},
+                                 {.type = AC_HOST_STRING, .len = 3, .s = "a\0b"}};
+  int n = -1;
+  run(h, "local accel = require 'accel'\n"
+         "function add(a, b, s) return a + b, s .. '!', #s == 3, nil end\n"
+         "model = {step = function(t) return t * 2, t.shape[1] end}\n"
+         "function fails() error('inside') end\n"
+         "function table_out() return {} end");
+  assert_ok(ac_host_call(h, "add", 3, args, 4, r, &n, &e), e);
+  assert_int_equal(n, 4);
+  assert_true(r[0].type == AC_HOST_NUMBER && r[0].n == 20.5);
+  assert_true(r[1].type == AC_HOST_STRING && r[1].len == 4 && memcmp(r[1].s, "a\0b!", 5) == 0);
+  assert_true(r[2].type == AC_HOST_BOOL && r[2].b && r[3].type == AC_HOST_NIL);
+  assert_ok(ac_host_call(h, "add", 3, args, 1, r, &n, &e), e);
+  assert_int_equal(n, 1);
+
+  /* memory of ours as a tensor, without a copy; the result is ours too */
+  float data[4] = {1, 2, 3, 4};
+  int64_t shape[2] = {2, 2};
+  ac_device *cpu = ac_ctx_default_device(ac_host_ctx(h));
+  ac_host_value t = {.type = AC_HOST_TENSOR};
+  assert_ok(ac_tensor_wrap(cpu, AC_F32, 2, shape, data, NULL, NULL, &t.t, &e), e);
+  assert_ok(ac_host_call(h, "model.step", 1, &t, 4, r, &n, &e), e);
+  assert_int_equal(n, 2);
+  assert_true(r[0].type == AC_HOST_TENSOR && r[1].type == AC_HOST_INT && r[1].i == 2);
+  ac_scalar s;
+  assert_ok(ac_tensor_item(r[0].t, 3, &s, &e), e);
+  assert_true(s.f == 8);
+  ac_tensor_release(r[0].t);
+  ac_tensor_release(t.t);
+
+  assert_fails(ac_host_call(h, "nothing", 0, NULL, 0, NULL, &n, &e), NOT_FOUND, "no function 'nothing'", e);
+  assert_fails(ac_host_call(h, "model.nothing", 0, NULL, 0, NULL, &n, &e), NOT_FOUND, "model.nothing", e);
+  assert_fails(ac_host_call(h, "no.such.table", 0, NULL, 0, NULL, &n, &e), NOT_FOUND, "no.such.table", e);
+  assert_fails(ac_host_call(h, "fails", 0, NULL, 0, NULL, &n, &e), CALLBACK, "inside", e);
+  assert_fails(ac_host_call(h, "table_out", 0, NULL, 1, r, &n, &e), DTYPE, "table", e);
+  ac_host_close(h);
+}
+
+static int64_t calls;
+
+static ac_status give(void *user, ac_ctx *c, int n_args, const ac_host_value *args, int max_results,
+                      ac_host_value *results, int *n_results, ac_err *e) {
+  int64_t shape[1] = {3};
+  calls++;
+  assert_ptr_equal(user, &calls);
+  assert_true(max_results >= 3);
+  if (n_args > 0 && args[0].type == AC_HOST_STRING)
+    return AC_FAIL(e, UNSUPPORTED, "no batch named %s", args[0].s);
+  AC_TRY(ac_tensor_new(ac_ctx_default_device(c), AC_F64, 1, shape, &results[0].t, e));
+  results[0].type = AC_HOST_TENSOR;
+  double *p = ac_tensor_data(results[0].t);
+  for (int i = 0; i < 3; i++) p[i] = i + (n_args > 0 ? (double)args[0].i : 0);
+  results[1] = (ac_host_value){.type = AC_HOST_STRING, .len = 2, .s = "ok"};
+  results[2] = (ac_host_value){.type = AC_HOST_BOOL, .b = true};
+  *n_results = 3;
+  return AC_OK;
+}
+
+static void test_register(void **state) {
+  (void)state;
+  ac_host *h = open_host();
+  ac_err e;
+  calls = 0;
+  assert_ok(ac_host_register(h, "load_batch", give, &calls, &e), e);
+  assert_ok(ac_host_register(h, "app.data.load", give, &calls, &e), e);
+  run(h,
+      "local t, s, b = load_batch(5)\n"
+      "assert(t:tolist()[3] == 7 and t.dtype == 'f64' and s == 'ok' and b == true)\n"
+      "assert(app.data.load():sum():item() == 3)\n"
+      "local ok, err = pcall(load_batch, 'x')\n"
+      "assert(not ok and err.code == 'unsupported' and err:find('no batch named x', 1, true) and "
+      "err:find('load_batch', 1, true))\n"
+      "ok, err = pcall(load_batch, {})\n"
+      "assert(not ok and err:find('expected nil, boolean, number, string or tensor, got table', 1, true))");
+  assert_int_equal(calls, 3);
+  assert_fails(ac_host_register(h, "print.x", give, NULL, &e), STATE, "no table", e);
+  ac_host_close(h);
+}
+
+/* Two hosts share nothing but the process. */
+static void test_two_hosts(void **state) {
+  (void)state;
+  ac_host *a = open_host(), *b = open_host();
+  run(a, "accel = require 'accel'; accel.manual_seed(1); kept = accel.ones(10); mode = accel.no_grad()");
+  run(b, "accel = require 'accel'; assert(rawget(_G, 'kept') == nil and accel.is_grad_enabled()); kept = "
+         "accel.zeros(2)");
+  assert_ptr_not_equal(ac_host_ctx(a), ac_host_ctx(b));
+  /* a storage crosses and outlives its host */
+  ac_err e;
+  ac_host_value v, none;
+  int n;
+  run(a, "function give() return kept end");
+  run(b, "function take(t) crossed = t; return t:sum():item() end");
+  assert_ok(ac_host_call(a, "give", 0, NULL, 1, &v, &n, &e), e);
+  assert_ok(ac_host_call(b, "take", 1, &v, 1, &none, &n, &e), e);
+  assert_true(none.n == 10);
+  ac_tensor_release(v.t);
+  run(a, "mode:close()");
+  ac_host_close(a);
+  run(b, "assert(crossed:sum():item() == 10)");
+  ac_host_close(b);
+  assert_int_equal(ac_tensor_live(), 0);
+}
+
+static void test_interrupt(void **state) {
+  (void)state;
+  ac_host *h = open_host();
+  ac_err e;
+  run(h, "accel = require 'accel'; accel.step()");
+  ac_host_interrupt(h, 2);
+  assert_fails(ac_host_run_string(h, "accel.step()", "test", 0, NULL, &e), INTERRUPTED, "test:1: ", e);
+  run(h, "accel.step()");
+  run(h, "accel.on_interrupt('flag')");
+  ac_host_interrupt(h, 2);
+  run(h, "accel.step(); assert(accel.interrupted())");
+  ac_host_interrupt_now(h);
+  assert_fails(ac_host_run_string(h, "while true do end", "test", 0, NULL, &e), INTERRUPTED, "interrupted",
+               e);
+  run(h, "assert(1 == 1)");
+  ac_host_close(h);
+}
+
+/* Lua states of others: accel/lua.h through the host's own. */
+static void test_lua_values(void **state) {
+  (void)state;
+  ac_host *h = open_host();
+  struct lua_State *L = ac_host_lua(h);
+  assert_ptr_equal(ac_lua_ctx(L), ac_host_ctx(h));
+  assert_null(ac_lua_test(L, 1));
+  ac_err e;
+  ac_tensor *t = NULL;
+  int64_t shape[1] = {2};
+  assert_ok(ac_tensor_new(ac_ctx_default_device(ac_host_ctx(h)), AC_I32, 1, shape, &t, &e), e);
+  ac_lua_push(L, t);
+  assert_ptr_equal(ac_lua_check(L, -1), t);
+  ac_tensor_release(t);
+  ac_host_close(h);
+  assert_int_equal(ac_tensor_live(), 0);
+}
+
+static void test_bad_options(void **state) {
+  (void)state;
+  ac_host *h = (ac_host *)1;
+  ac_err e;
+  ac_host_options o = options();
+  o.struct_size = 3;
+  assert_fails(ac_host_open(&o, &h, &e), UNSUPPORTED, "version", e);
+  assert_null(h);
+  o = options();
+  o.memory_limit = 1 << 20;
+  assert_ok(ac_host_open(&o, &h, &e), e);
+  assert_fails(ac_host_run_string(h, "local a = require 'accel'; a.zeros(1 << 20)", "test", 0, NULL, &e), OOM,
+               "out of memory", e);
+  run(h, "local a = require 'accel'; assert(a.zeros(4):sum():item() == 0)");
+  ac_host_close(h);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_scripts),    cmocka_unit_test(test_call),
+                                     cmocka_unit_test(test_register),   cmocka_unit_test(test_two_hosts),
+                                     cmocka_unit_test(test_interrupt),  cmocka_unit_test(test_lua_values),
+                                     cmocka_unit_test(test_bad_options)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,162 @@
+-- accel-run from outside: options, exit codes, output, signals: host/app.
+local run = (os.getenv("ACCEL_TEST_BUILD") or "../..") .. "/bin/accel-run"
+local tmp = (os.getenv("ACCEL_TEST_TMP") or ".") .. "/"
+
+local function write(name, text)
+  local file = assert(io.open(tmp .. name, "wb"))
+  file:write(text)
+  file:close()
+  return tmp .. name
+end
+
+local function read(name)
+  local file = assert(io.open(tmp .. name, "rb"))
+  local text = file:read("a")
+  file:close()
+  return text
+end
+
+-- status, stdout, stderr of a shell command; $R is accel-run.
+local function shell(command)
+  local script = write("command.sh", "R='" .. run .. "'\ncd '" .. tmp .. "' && rm -f o || exit 99\n"
+    .. command .. "\n")
+  local _, how, code = os.execute(("sh '%s' > '%sout' 2> '%serr'"):format(script, tmp, tmp))
+  return how == "signal" and 128 + code or code, read "out", read "err"
+end
+
+local function check(command, status, out, err)
+  local got, o, e = shell(command)
+  local all = ("%s\nstatus %d\nstdout: %s\nstderr: %s"):format(command, got, o, e)
+  assert(got == status, all)
+  if out then assert(o:find(out, 1, true), all) end
+  if err then assert(e:find(err, 1, true), all) end
+  if err == "" then assert(e == "", all) end
+  return o, e
+end
+
+-- Usage.
+check("$R --help", 0, "usage: accel-run", "")
+check("$R -h", 0, "exit codes:", "")
+check("$R --version", 0, "accel-run ", "")
+check("$R", 2, "", "no script given")
+check("$R --num-thraeds 2 x.lua", 2, nil,
+  "unknown option '--num-thraeds'; did you mean '--num-threads'?\nTry 'accel-run --help'.")
+check("$R --zzzzzz", 2, nil, "unknown option '--zzzzzz'\nTry")
+check("$R --num_threads", 2, nil, "needs a value")
+check("$R --num_threads=two -e 1", 2, nil, "'two' is no number")
+check("$R --help=3", 2, nil, "takes no value")
+check("$R -x", 2, nil, "unknown option '-x'")
+check("$R nowhere.lua", 2, nil, "cannot read 'nowhere.lua': No such file")
+check("$R env extra", 2, nil, "no arguments")
+
+-- Scripts: arguments, standard input, -e, dashes and underscores.
+write("args.lua", "print(arg[0], #arg, arg[1], ...)")
+check("$R args.lua --steps 3 -x", 0, "args.lua\t3\t--steps\t--steps\t3\t-x", "")
+check("echo 'print(1 + 1, ...)' | $R - a b", 0, "2\ta\tb", "")
+check("$R -e 'print(7, ...)' x", 0, "7\tx", "")
+check("$R -e 'print(require(\"accel\").num_threads())' --num-threads 1", 0)
+check("$R --num-threads 1 -e 'print(require(\"accel\").num_threads())'", 0, "1\n", "")
+check("$R --num_threads=1 -e 'print(require(\"accel\").num_threads())'", 0, "1\n", "")
+check("$R --seed 9 -e 'print(require(\"accel\").get_rng_state().seed)'", 0, "9\n", "")
+check("$R --memory-limit 64M -e 'print(require(\"accel\").mem_stats().limit_bytes)'", 0,
+  tostring(64 << 20), "")
+check("$R -- args.lua", 0, "args.lua\t0", "")
+assert(shell "mkdir -p sub" == 0)
+write("sub/beside.lua", "return 5")
+write("sub/m.lua", "print(require 'beside')")
+check("$R sub/m.lua", 0, "5")
+check("$R --no-strict -e 'print(nothing_here)'", 0, "nil", "")
+check("$R -e 'print(nothing_here)'", 1, nil, "undeclared global 'nothing_here'")
+
+-- What failed, where, and the way there.
+write("fails.lua", [[
+local accel = require "accel"
+local function layer(x) return x:matmul(x) end
+local input = accel.zeros(2, 3)
+layer(input)
+]])
+local _, e = check("$R fails.lua", 1, "", "accel-run: fails.lua:2: matmul: ")
+assert(e:find("(2, 3)", 1, true) and e:find("stack traceback:", 1, true)
+  and e:find("input: f32 (2, 3)", 1, true), e)
+write("syntax.lua", "local x = = 3")
+_, e = check("$R syntax.lua", 1, "", "syntax.lua:1:")
+assert(not e:find("traceback", 1, true))
+check("$R -e 'error({})'", 1, "", "table")
+check("$R -e 'error(\"plain\")'", 1, "", "plain")
+write("binary.lua", string.dump(function() end))
+check("$R binary.lua", 1, "", "binary")
+
+-- Exit codes are the script's.
+check("$R -e 'os.exit(7)'", 7)
+check("$R -e 'os.exit(true)'", 0)
+check("$R -e 'os.exit(false)'", 1)
+check("$R -e 'io.write(\"out\") pcall(os.exit, 3)'", 3, "out")
+check("$R -e 'print(1)' > /dev/full", 1, nil, "writing to stdout")
+
+-- The environment.
+local out = check("ACCEL_NUM_THREADS=1 $R env", 0, "ACCEL_NUM_THREADS")
+assert(out:find("ACCEL_NUM_THREADS +1 +environment") and out:find("ACCEL_GC +auto +default")
+  and out:find("devices +cpu"), out)
+check("ACCEL_NUM_THREADZ=1 $R -e ''", 0, "",
+  "ACCEL_NUM_THREADZ is set but means nothing (did you mean ACCEL_NUM_THREADS?)")
+check("ACCEL_LOG=off ACCEL_NUM_THREADZ=1 $R -e ''", 0, "", "")
+check("ACCEL_GC=sometimes $R -e ''", 2, "", "ACCEL_GC")
+
+-- Ctrl-C: an error at the next step, which ends the process as the signal would; a script may save first.
+write("steps.lua", [[
+local accel = require "accel"
+io.stdout:setvbuf("line")
+print("ready")
+local ok, err = pcall(function()
+  for _ = 1, 2000 do
+    accel.step()
+    local t = accel.clock()
+    while accel.clock() - t < 0.01 do end
+  end
+end)
+print(ok, err.code, err.message:match("steps.lua:%d+") ~= nil)
+accel.step() -- was served: goes on
+if arg[1] == "exit" then os.exit(5) end
+error(err, 0)
+]])
+local wait = "while ! grep -qs ready o; do sleep 0.02; done\n"
+check("$R steps.lua > o & p=$!\n" .. wait .. "kill -INT $p; wait $p; s=$?; cat o; exit $s", 130,
+  "ready\nfalse\tinterrupted\ttrue", "interrupted by signal 2")
+check("$R steps.lua exit > o & p=$!\n" .. wait .. "kill -TERM $p; wait $p; s=$?; cat o; exit $s", 5,
+  "false\tinterrupted\ttrue")
+write("flag.lua", [[
+local accel = require "accel"
+io.stdout:setvbuf("line")
+accel.on_interrupt("flag")
+print("ready")
+local n = 0
+while not accel.interrupted() do
+  accel.step()
+  n = n + 1
+end
+print("saved", n > 0)
+]])
+check("$R flag.lua > o & p=$!\n" .. wait .. "sleep 0.05; kill -INT $p; wait $p; s=$?; cat o; exit $s", 0,
+  "saved\ttrue")
+
+-- A second one ends at once: a loop without steps, and one that swallows errors.
+write("loop.lua", "io.stdout:setvbuf('line') print('ready') local n = 0 while true do n = n + 1 end")
+write("stubborn.lua", [[
+io.stdout:setvbuf("line")
+print("ready")
+while true do pcall(function() while true do end end) end
+]])
+for _, name in ipairs { "loop.lua", "stubborn.lua" } do
+  _, e = check("$R " .. name .. " > o & p=$!\n" .. wait
+    .. "kill -INT $p; sleep 0.1; kill -INT $p; wait $p", 130)
+  if name == "loop.lua" then assert(e:find("interrupted", 1, true), e) end
+end
+-- <close> variables run on the way out
+write("closes.lua", [[
+io.stdout:setvbuf("line")
+local _ <close> = setmetatable({}, { __close = function() print("closed") end })
+print("ready")
+while true do end
+]])
+check("$R closes.lua > o & p=$!\n" .. wait
+  .. "kill -INT $p; sleep 0.1; kill -INT $p; wait $p; s=$?; cat o; exit $s", 130, "closed")

@@ -1,0 +1,23 @@
+-- Child of memory_test.lua: a few training steps of a small GPT on the device given; prints peak and live native bytes.
+local accel = require "accel"
+local device, dtype = arg[1] or "cpu", arg[2] or "f32"
+accel.set_default_device(device)
+accel.manual_seed(3)
+local V, T, B = 256, 256, 4
+local model = accel.models.GPT2 { vocab_size = V, n_positions = T, n_embd = 256, n_layer = 4, n_head = 4 }
+local opt = accel.optim.AdamW(model:parameters(), { lr = 1e-3 })
+for step = 1, 4 do
+  if step == 3 then accel.reset_peak_memory(device) end
+  local ids = accel.randint(0, V, { B, T })
+  local loss
+  do
+    local _ <close> = accel.autocast { device = "cpu", dtype = "bf16", enabled = dtype == "bf16" }
+    loss = accel.cross_entropy(model(ids):reshape(-1, V), ids:reshape(-1))
+  end
+  loss:backward()
+  accel.nn.utils.clip_grad_norm_(model:parameters(), 1.0)
+  opt:step()
+  opt:zero_grad()
+end
+local m = accel.mem_stats(device)
+print(m.peak_bytes, m.live_bytes)
