@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "accel/lua.h"
+#include "base/small.h"
 #include "core/lac.h"
 
 struct ac_host {
@@ -30,12 +31,24 @@ static const char key_results;
 
 /* ---- memory, warnings ---- */
 
+enum { SMALL = 512 }; /* bytes; boxes and most Lua objects are below */
+
+/* Lua's memory: small objects from the free lists of base/small.h, because the collector frees boxes by the thousand. */
 static void *allocate(void *ud, void *p, size_t old, size_t n) {
+  if (p == NULL) old = 0; /* then it is a type */
   if (n == 0) {
-    free(p);
+    if (old <= SMALL) aci_small_free(p, old);
+    else free(p);
     return NULL;
   }
-  return realloc(p, n);
+  if (old > SMALL && n > SMALL) return realloc(p, n);
+  void *q = n <= SMALL ? aci_small_alloc(n) : malloc(n);
+  if (q == NULL) return n <= old ? p : NULL; /* shrinking may not fail */
+  if (p == NULL) return q;
+  memcpy(q, p, old < n ? old : n);
+  if (old <= SMALL) aci_small_free(p, old);
+  else free(p);
+  return q;
 }
 
 /* warn() and what the collector has to say go through the log of the process. */
@@ -150,7 +163,8 @@ static int open_body(lua_State *L) {
   ac_host *h = p->h;
   const ac_host_options *o = p->o;
   luaL_openlibs(L);
-  if (!o->keep_gc) lua_gc(L, LUA_GCGEN, 0, 0);
+  /* a major collection at 30 % growth, not 100: boxes are small for what they hold */
+  if (!o->keep_gc) lua_gc(L, LUA_GCGEN, 20, 30);
   ac_ctx_options c = AC_CTX_OPTIONS_INIT;
   c.n_threads = o->n_threads;
   c.memory_limit = o->memory_limit;

@@ -62,7 +62,7 @@ typedef struct lac_state {
   lac_gc_mode gc_mode;
   bool generational; /* the host put Lua into that mode: a GC step is a young collection */
   bool in_gc;
-  size_t gc_born, gc_live,
+  size_t gc_born, gc_live, gc_full_born,
       gc_charged; /* at the last young and the last full collection; charged: see lac_charge */
   uint64_t n_young, n_full;
   /* errors of callbacks on their way through the core: registry reference of the Lua value */

@@ -1,7 +1,9 @@
-/* The backward engine: walks the nodes reachable from the outputs in descending order of their making, on the calling thread.
+/* The backward engine: walks the nodes reachable from the outputs in descending order of their making, on the
+ * calling thread.
  *
- * Each run keeps its own table node -> (gradients so far, arrivals expected), so that runs nest (a hook, a recomputation or a second derivative
- * may start another) and several graphs, or parts of one, are walked independently. */
+ * Each run keeps its own table node -> (gradients so far, arrivals expected), so that runs nest (a hook, a
+ * recomputation or a second derivative may start another) and several graphs, or parts of one, are walked
+ * independently. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,10 +12,10 @@
 
 typedef struct entry {
   ac_node *n;
-  ac_tensor **g;     /* per output, owned; NULL: nothing yet */
-  int32_t waits;     /* edges into this node not yet served */
-  bool needed;       /* leads to an input that was asked for */
-  bool wanted;       /* is one */
+  ac_tensor **g; /* per output, owned; NULL: nothing yet */
+  int32_t waits; /* edges into this node not yet served */
+  bool needed;   /* leads to an input that was asked for */
+  bool wanted;   /* is one */
   bool done;
 } entry;
 
@@ -131,7 +133,8 @@ static ac_status add_to(run *r, ac_tensor **slot, ac_tensor *v, ac_err *e) {
     *slot = v;
     return AC_OK;
   }
-  bool ours = !r->create_graph && atomic_load(&have->ref) == 1 && atomic_load(&have->storage->ref) == 1 && !aci_overlaps_self(have);
+  bool ours = !r->create_graph && atomic_load(&have->ref) == 1 && atomic_load(&have->storage->ref) == 1 &&
+              !aci_overlaps_self(have);
   if (ours) st = ac_add_(r->c, have, ac_operand_tensor(v), one, &sum, e);
   else st = ac_add(r->c, ac_operand_tensor(have), ac_operand_tensor(v), one, &sum, e);
   ac_tensor_release(v);
@@ -147,11 +150,12 @@ static ac_status fit(run *r, const ac_node *from, int k, ac_tensor **g, ac_err *
   const aci_meta *m = &from->meta[k];
   char a[128], b[128];
   if ((*g)->device != m->device)
-    return AC_FAIL(e, DEVICE, "the gradient that %s gave for its input %d is on %s, the input on %s", from->name, k + 1, (*g)->device->name,
-                   m->device->name);
+    return AC_FAIL(e, DEVICE, "the gradient that %s gave for its input %d is on %s, the input on %s",
+                   from->name, k + 1, (*g)->device->name, m->device->name);
   if ((*g)->ndim != m->ndim || memcmp((*g)->shape, m->shape, 8 * (size_t)m->ndim) != 0)
-    return AC_FAIL(e, SHAPE, "the gradient that %s gave for its input %d has shape %s, the input %s", from->name, k + 1,
-                   aci_shape_str((*g)->ndim, (*g)->shape, a, sizeof a), aci_shape_str(m->ndim, m->shape, b, sizeof b));
+    return AC_FAIL(e, SHAPE, "the gradient that %s gave for its input %d has shape %s, the input %s",
+                   from->name, k + 1, aci_shape_str((*g)->ndim, (*g)->shape, a, sizeof a),
+                   aci_shape_str(m->ndim, m->shape, b, sizeof b));
   if ((*g)->dtype != m->dtype) {
     ac_tensor *c = NULL;
     AC_TRY(ac_cast(r->c, *g, (ac_dtype)m->dtype, &c, e));
@@ -237,18 +241,21 @@ static ac_status seed(run *r, ac_tensor *t, ac_tensor *g, ac_err *e) {
   char a[128], b[128];
   aci_edge edge = {0};
   entry *to;
-  if (!aci_requires_grad(t)) return AC_FAIL(e, GRAD, "the tensor does not require gradients and has no history");
+  if (!aci_requires_grad(t))
+    return AC_FAIL(e, GRAD, "the tensor does not require gradients and has no history");
   ac_tensor *v = NULL;
   if (g == NULL) {
     if (t->numel != 1)
-      return AC_FAIL(e, GRAD, "backward without a gradient needs an output of one element, this one has shape %s",
+      return AC_FAIL(e, GRAD,
+                     "backward without a gradient needs an output of one element, this one has shape %s",
                      aci_shape_str(t->ndim, t->shape, a, sizeof a));
     AC_TRY(ac_ones_like(r->c, t, NULL, NULL, &v, e));
   } else {
     if (g->device != t->device)
       return AC_FAIL(e, DEVICE, "the gradient is on %s, the output on %s", g->device->name, t->device->name);
     if (!aci_same_shape(t, g))
-      return AC_FAIL(e, SHAPE, "the gradient has shape %s, the output %s", aci_shape_str(g->ndim, g->shape, a, sizeof a),
+      return AC_FAIL(e, SHAPE, "the gradient has shape %s, the output %s",
+                     aci_shape_str(g->ndim, g->shape, a, sizeof a),
                      aci_shape_str(t->ndim, t->shape, b, sizeof b));
     if (g->dtype != t->dtype) AC_TRY(ac_cast(r->c, g, (ac_dtype)t->dtype, &v, e));
     else ac_tensor_retain(v = g);
@@ -270,12 +277,17 @@ static ac_status walk(run *r, int n_outputs, ac_tensor *const *outputs, ac_tenso
   return AC_OK;
 }
 
-static ac_status engine(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads, int n_inputs,
-                        ac_tensor *const *inputs, bool within, const ac_backward_options *o, ac_tensor **got, ac_err *e) {
+static ac_status engine(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads,
+                        int n_inputs, ac_tensor *const *inputs, bool within, const ac_backward_options *o,
+                        ac_tensor **got, ac_err *e) {
   ac_backward_options none = {sizeof none, false, false};
   if (o == NULL) o = &none;
-  run r = {.c = c, .create_graph = o->create_graph, .retain_graph = o->retain_graph || o->create_graph, .within = within,
-           .n_inputs = n_inputs, .got = got};
+  run r = {.c = c,
+           .create_graph = o->create_graph,
+           .retain_graph = o->retain_graph || o->create_graph,
+           .within = within,
+           .n_inputs = n_inputs,
+           .got = got};
   ac_status st = AC_OK;
   if (e != NULL) e->op[0] = 0;
   if (n_inputs > 0) {
@@ -312,8 +324,9 @@ static ac_status engine(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_
   return st;
 }
 
-ac_status ac_gradients(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads, int n_inputs,
-                       ac_tensor *const *inputs, bool allow_unused, const ac_backward_options *o, ac_tensor **out, ac_err *e) {
+ac_status ac_gradients(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads,
+                       int n_inputs, ac_tensor *const *inputs, bool allow_unused,
+                       const ac_backward_options *o, ac_tensor **out, ac_err *e) {
   AC_TRY(engine(c, n_outputs, outputs, grads, n_inputs, inputs, false, o, out, e));
   for (int i = 0; !allow_unused && i < n_inputs; i++)
     if (out[i] == NULL) {
@@ -321,13 +334,16 @@ ac_status ac_gradients(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_t
         ac_tensor_release(out[k]);
         out[k] = NULL;
       }
-      return AC_FAIL(e, GRAD, "input %d was not used in making the outputs; pass allow_unused=true to get nil for it", i + 1);
+      return AC_FAIL(e, GRAD,
+                     "input %d was not used in making the outputs; pass allow_unused=true to get nil for it",
+                     i + 1);
     }
   return AC_OK;
 }
 
-ac_status aci_gradients_within(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads, int n_inputs,
-                               ac_tensor *const *inputs, const ac_backward_options *o, ac_tensor **out, ac_err *e) {
+ac_status aci_gradients_within(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads,
+                               int n_inputs, ac_tensor *const *inputs, const ac_backward_options *o,
+                               ac_tensor **out, ac_err *e) {
   return engine(c, n_outputs, outputs, grads, n_inputs, inputs, true, o, out, e);
 }
 
@@ -339,8 +355,8 @@ static ac_status post_hooks(ac_tensor *leaf, ac_err *e) {
   return st;
 }
 
-ac_status ac_backward(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads, int n_inputs,
-                      ac_tensor *const *inputs, const ac_backward_options *o, ac_err *e) {
+ac_status ac_backward(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads,
+                      int n_inputs, ac_tensor *const *inputs, const ac_backward_options *o, ac_err *e) {
   if (n_inputs == 0) return engine(c, n_outputs, outputs, grads, 0, NULL, false, o, NULL, e);
   ac_tensor **got = calloc((size_t)n_inputs, sizeof *got);
   if (got == NULL) return AC_FAIL(e, OOM, "no memory for a backward pass");

@@ -7,7 +7,8 @@
 #include "accel/ops.h"
 #include "tensor/format.h"
 
-/* Freeing a node may free tensors that hold the next node: deep graphs are unwound by this list instead of the C stack. */
+/* Freeing a node may free tensors that hold the next node: deep graphs are unwound by this list instead of
+ * the C stack. */
 static _Thread_local ac_node *pending;
 static _Thread_local bool unwinding;
 
@@ -47,13 +48,14 @@ void aci_node_release(ac_node *n) {
 }
 
 /* ---- leaves ---- */
-static ac_status acc_apply(ac_node *n, ac_ctx *c, ac_tensor *const *dout, ac_tensor **din, bool create_graph, ac_err *e) {
+static ac_status acc_apply(ac_node *n, ac_ctx *c, ac_tensor *const *dout, ac_tensor **din, bool create_graph,
+                           ac_err *e) {
   aci_acc_node *a = (aci_acc_node *)n;
   (void)din;
   if (a->leaf == NULL || dout[0] == NULL) return AC_OK;
   ac_tensor *leaf = a->leaf;
   if (!(leaf->flags & ACI_T_REQUIRES_GRAD)) return AC_OK; /* frozen since */
-  ac_tensor_retain(leaf); /* a hook may drop the last other reference */
+  ac_tensor_retain(leaf);                                 /* a hook may drop the last other reference */
   ac_status st = aci_accumulate(c, leaf, dout[0], create_graph, e);
   if (st == AC_OK) st = aci_run_hooks(n, 0, NULL, leaf, e);
   ac_tensor_release(leaf);
@@ -103,11 +105,13 @@ ac_status aci_check_view(const ac_tensor *t, ac_err *e) {
 }
 
 ac_status aci_accumulate(ac_ctx *c, ac_tensor *t, ac_tensor *g, bool create_graph, ac_err *e) {
-  if (t->grad_slot != NULL && t->grad_slot->place != NULL) { /* the owner of the slot decides dtype and place */
+  if (t->grad_slot != NULL &&
+      t->grad_slot->place != NULL) { /* the owner of the slot decides dtype and place */
     aci_grad_slot *s = t->grad_slot;
     ac_tensor *o = NULL;
     bool was = ac_ctx_set_grad_enabled(c, false);
-    ac_status st = s->filled ? ac_add_(c, s->place, ac_operand_tensor(g), (ac_scalar){.kind = AC_SCALAR_INT, .i = 1}, &o, e)
+    ac_status st = s->filled ? ac_add_(c, s->place, ac_operand_tensor(g),
+                                       (ac_scalar){.kind = AC_SCALAR_INT, .i = 1}, &o, e)
                              : ac_copy_(c, s->place, g, &o, e);
     ac_ctx_set_grad_enabled(c, was);
     ac_tensor_release(o);
@@ -115,8 +119,10 @@ ac_status aci_accumulate(ac_ctx *c, ac_tensor *t, ac_tensor *g, bool create_grap
     return st;
   }
   if (t->grad == NULL) {
-    /* A gradient that nobody else sees becomes ->grad as it is; others are copied so that both sides may be changed in place. */
-    bool ours = atomic_load(&g->ref) == 1 && atomic_load(&g->storage->ref) == 1 && ac_tensor_is_contiguous(g) &&
+    /* A gradient that nobody else sees becomes ->grad as it is; others are copied so that both sides may be
+     * changed in place. */
+    bool ours = atomic_load(&g->ref) == 1 && atomic_load(&g->storage->ref) == 1 &&
+                ac_tensor_is_contiguous(g) &&
                 g->storage->bytes == (size_t)g->numel * aci_dsize((ac_dtype)g->dtype);
     if (ours) {
       ac_tensor_retain(g);
@@ -182,15 +188,19 @@ bool ac_tensor_requires_grad(const ac_tensor *t) { return aci_requires_grad(t); 
 bool ac_tensor_is_leaf(const ac_tensor *t) { return aci_is_leaf(t); }
 ac_tensor *ac_tensor_grad(const ac_tensor *t) { return t->grad; }
 ac_node *ac_tensor_grad_fn(const ac_tensor *t) { return t->grad_fn; }
-const char *ac_tensor_grad_fn_name(const ac_tensor *t) { return t->grad_fn != NULL ? t->grad_fn->name : NULL; }
+const char *ac_tensor_grad_fn_name(const ac_tensor *t) {
+  return t->grad_fn != NULL ? t->grad_fn->name : NULL;
+}
 
 ac_status ac_tensor_set_requires_grad(ac_tensor *t, bool on, ac_err *e) {
   if (t->grad_fn != NULL) {
     if (on) return AC_OK;
-    return AC_FAIL(e, GRAD, "requires_grad of a computed tensor (%s) cannot be changed; use detach()", t->grad_fn->name);
+    return AC_FAIL(e, GRAD, "requires_grad of a computed tensor (%s) cannot be changed; use detach()",
+                   t->grad_fn->name);
   }
   if (on && !ac_dtype_is_float((ac_dtype)t->dtype))
-    return AC_FAIL(e, DTYPE, "only floating-point tensors can require gradients, this one is %s", ac_dtype_name((ac_dtype)t->dtype));
+    return AC_FAIL(e, DTYPE, "only floating-point tensors can require gradients, this one is %s",
+                   ac_dtype_name((ac_dtype)t->dtype));
   if (on) t->flags |= ACI_T_REQUIRES_GRAD;
   else t->flags &= (uint8_t)~ACI_T_REQUIRES_GRAD;
   return AC_OK;
@@ -201,7 +211,8 @@ ac_status ac_tensor_set_grad(ac_tensor *t, ac_tensor *g, ac_err *e) {
   if (g != NULL) {
     if (g == t) return AC_FAIL(e, INVALID, "a tensor cannot be its own gradient");
     if (!aci_same_shape(t, g) || g->dtype != t->dtype || g->device != t->device)
-      return AC_FAIL(e, SHAPE, "a gradient %s does not fit the tensor %s", aci_tensor_str(g, a, sizeof a), aci_tensor_str(t, b, sizeof b));
+      return AC_FAIL(e, SHAPE, "a gradient %s does not fit the tensor %s", aci_tensor_str(g, a, sizeof a),
+                     aci_tensor_str(t, b, sizeof b));
     ac_tensor_retain(g);
   }
   ac_tensor_release(t->grad);
@@ -234,7 +245,8 @@ static _Atomic uint64_t next_id = 1;
 static ac_status check_replacement(const ac_tensor *was, const ac_tensor *now, ac_err *e) {
   char a[128], b[128];
   if (aci_same_shape(was, now) && was->dtype == now->dtype && was->device == now->device) return AC_OK;
-  return AC_FAIL(e, GRAD, "a hook put %s in the place of a gradient %s", aci_tensor_str(now, a, sizeof a), aci_tensor_str(was, b, sizeof b));
+  return AC_FAIL(e, GRAD, "a hook put %s in the place of a gradient %s", aci_tensor_str(now, a, sizeof a),
+                 aci_tensor_str(was, b, sizeof b));
 }
 
 static ac_status run_hook(aci_hook *h, ac_tensor **g, ac_tensor *leaf, ac_err *e) {
@@ -257,7 +269,8 @@ ac_status aci_run_hooks(ac_node *n, int out_nr, ac_tensor **g, ac_tensor *leaf, 
   if (n->hooks == NULL) return AC_OK;
   n->hooks_running++;
   for (aci_hook *h = n->hooks; h != NULL && st == AC_OK; h = h->next)
-    if (!h->dead && h->id < until && h->post == (leaf != NULL) && h->out_nr == out_nr) st = run_hook(h, g, leaf, e);
+    if (!h->dead && h->id < until && h->post == (leaf != NULL) && h->out_nr == out_nr)
+      st = run_hook(h, g, leaf, e);
   if (--n->hooks_running > 0) return st;
   for (aci_hook **h = &n->hooks; *h != NULL;) {
     aci_hook *dead = *h;
@@ -288,18 +301,23 @@ static ac_status add_hook(ac_tensor *t, aci_hook proto, uint64_t *id, ac_err *e)
   return AC_OK;
 }
 
-ac_status ac_tensor_add_hook(ac_tensor *t, ac_grad_hook fn, void *user, void (*free_fn)(void *), uint64_t *id, ac_err *e) {
+ac_status ac_tensor_add_hook(ac_tensor *t, ac_grad_hook fn, void *user, void (*free_fn)(void *), uint64_t *id,
+                             ac_err *e) {
   return add_hook(t, (aci_hook){.fn = fn, .user = user, .free_fn = free_fn}, id, e);
 }
 
-ac_status ac_tensor_add_post_hook(ac_tensor *t, ac_post_hook fn, void *user, void (*free_fn)(void *), uint64_t *id, ac_err *e) {
-  if (t->grad_fn != NULL) return AC_FAIL(e, GRAD, "post-accumulate hooks are for leaves; this tensor was computed by %s", t->grad_fn->name);
+ac_status ac_tensor_add_post_hook(ac_tensor *t, ac_post_hook fn, void *user, void (*free_fn)(void *),
+                                  uint64_t *id, ac_err *e) {
+  if (t->grad_fn != NULL)
+    return AC_FAIL(e, GRAD, "post-accumulate hooks are for leaves; this tensor was computed by %s",
+                   t->grad_fn->name);
   return add_hook(t, (aci_hook){.post = true, .post_fn = fn, .user = user, .free_fn = free_fn}, id, e);
 }
 
 bool ac_tensor_remove_hook(ac_tensor *t, uint64_t id) {
   ac_node *n = t->grad_fn != NULL ? t->grad_fn : t->acc;
-  for (; n != NULL; n = n->overwrites ? n->edge[0].node : NULL) /* hooks stay with the value they were put on */
+  for (; n != NULL;
+       n = n->overwrites ? n->edge[0].node : NULL) /* hooks stay with the value they were put on */
     for (aci_hook **h = &n->hooks; *h != NULL; h = &(*h)->next)
       if ((*h)->id == id && !(*h)->dead) {
         aci_hook *dead = *h;

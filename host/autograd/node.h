@@ -1,9 +1,9 @@
 /* Nodes of the backward graph, private to the autograd stage.
  *
- * A node's edges lead to the nodes of its inputs (NULL: no gradient wanted). Tensors hold the node that made them, nodes hold the
- * nodes before them and the tensors they saved; an output saved by its own node is kept as an alias without history, so that no
- * cycle arises. Edges always lead to nodes with a smaller seq, except to accumulation nodes, which have no edges:
- * descending seq is therefore a topological order. */
+ * A node's edges lead to the nodes of its inputs (NULL: no gradient wanted). Tensors hold the node that made
+ * them, nodes hold the nodes before them and the tensors they saved; an output saved by its own node is kept
+ * as an alias without history, so that no cycle arises. Edges always lead to nodes with a smaller seq, except
+ * to accumulation nodes, which have no edges: descending seq is therefore a topological order. */
 #ifndef ACI_AUTOGRAD_NODE_H
 #define ACI_AUTOGRAD_NODE_H
 #include "accel/autograd.h"
@@ -42,8 +42,10 @@ typedef struct aci_keeper {
 } aci_keeper;
 
 typedef struct aci_node_class {
-  /* dout: n_out gradients or NULL, borrowed. Fills din (owned or NULL), one per edge. Grad mode is set by the engine. */
-  ac_status (*apply)(ac_node *n, ac_ctx *c, ac_tensor *const *dout, ac_tensor **din, bool create_graph, ac_err *e);
+  /* dout: n_out gradients or NULL, borrowed. Fills din (owned or NULL), one per edge. Grad mode is set by the
+   * engine. */
+  ac_status (*apply)(ac_node *n, ac_ctx *c, ac_tensor *const *dout, ac_tensor **din, bool create_graph,
+                     ac_err *e);
   void (*release_saved)(ac_node *n);
   void (*free)(ac_node *n); /* everything but edges and hooks, then the memory */
 } aci_node_class;
@@ -73,11 +75,14 @@ extern const aci_node_class aci_acc_class;
 
 void aci_node_retain(ac_node *n);
 void aci_node_release(ac_node *n);
-/* Where t's gradient goes: its node, or the leaf's accumulation node (made here). node NULL when t needs none. Retained. */
+/* Where t's gradient goes: its node, or the leaf's accumulation node (made here). node NULL when t needs
+ * none. Retained. */
 ac_status aci_edge_of(ac_tensor *t, aci_edge *out, ac_err *e);
-/* Runs the hooks of one kind that were there when it began: tensor hooks on *g (may be replaced) of output out_nr, or post hooks on leaf. */
+/* Runs the hooks of one kind that were there when it began: tensor hooks on *g (may be replaced) of output
+ * out_nr, or post hooks on leaf. */
 ac_status aci_run_hooks(ac_node *n, int out_nr, ac_tensor **g, ac_tensor *leaf, ac_err *e);
-/* t was computed anew in place: who asked for its ->grad asks the new node. Moves t's keeper from its old node to `to`. */
+/* t was computed anew in place: who asked for its ->grad asks the new node. Moves t's keeper from its old
+ * node to `to`. */
 void aci_keeper_move(ac_tensor *t, ac_node *to);
 void aci_keeper_drop(ac_tensor *t);
 /* The accumulation node of a leaf, made when missing; borrowed. */
@@ -85,8 +90,9 @@ ac_status aci_acc_of(ac_tensor *leaf, ac_node **out, ac_err *e);
 /* Adds g into t->grad or its slot; runs nothing else. */
 ac_status aci_accumulate(ac_ctx *c, ac_tensor *t, ac_tensor *g, bool create_graph, ac_err *e);
 /* ac_gradients for a graph that hangs on its inputs alone: nothing behind them is walked. */
-ac_status aci_gradients_within(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads, int n_inputs,
-                               ac_tensor *const *inputs, const ac_backward_options *o, ac_tensor **out, ac_err *e);
+ac_status aci_gradients_within(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads,
+                               int n_inputs, ac_tensor *const *inputs, const ac_backward_options *o,
+                               ac_tensor **out, ac_err *e);
 /* GRAD when t is a view taken before its storage was changed in place inside a graph. */
 ac_status aci_check_view(const ac_tensor *t, ac_err *e);
 

@@ -1,4 +1,4 @@
-/* Backward of one recorded op: unpacks what was saved, runs the gradient rule, and what gradient rules call. */
+/* Backward of one recorded op: unpacks what was saved, runs the gradient rule; and what gradient rules call. */
 #include "autograd/op_node.h"
 
 #include <stdlib.h>
@@ -39,11 +39,14 @@ static void op_free(ac_node *base) {
   free(base);
 }
 
-static ac_status check_version(const aci_op_node *n, const ac_tensor *t, uint32_t want, const char *what, int i, ac_err *e) {
+static ac_status check_version(const aci_op_node *n, const ac_tensor *t, uint32_t want, const char *what,
+                               int i, ac_err *e) {
   uint32_t have = atomic_load_explicit(&t->storage->version, memory_order_relaxed);
   char a[128];
   if (have == want) return AC_OK;
-  return AC_FAIL(e, VERSION, "%s %d of %s (%s) is needed for its gradient but was changed in place afterwards (version %u, expected %u)",
+  return AC_FAIL(e, VERSION,
+                 "%s %d of %s (%s) is needed for its gradient but was changed in place afterwards (version "
+                 "%u, expected %u)",
                  what, i + 1, n->op->name, aci_tensor_str(t, a, sizeof a), have, want);
 }
 
@@ -62,7 +65,8 @@ static ac_status check_versions(const aci_op_node *n, ac_err *e) {
   return AC_OK;
 }
 
-/* An input of a composed op for the run that is differentiated: with its history when that will be differentiated again. */
+/* An input of a composed op for the run that is differentiated: with its history when that will be
+ * differentiated again. */
 static ac_tensor *input_again(ac_expr *x, ac_tensor *t, bool create_graph) {
   if (create_graph) return x_alias(x, t);
   ac_tensor *a = aci_tensor_detach(t);
@@ -71,9 +75,10 @@ static ac_tensor *input_again(ac_expr *x, ac_tensor *t, bool create_graph) {
   return ac_expr_own(x, a);
 }
 
-/* An op given as plain ops is differentiated through them: run it again on other handles of its inputs (so that paths between the inputs do
- * not count twice) and ask for the gradients of that. */
-static ac_status apply_composed(aci_op_node *n, ac_ctx *c, ac_tensor *const *dout, ac_tensor **din, bool create_graph, ac_err *e) {
+/* An op given as plain ops is differentiated through them: run it again on other handles of its inputs (so
+ * that paths between the inputs do not count twice) and ask for the gradients of that. */
+static ac_status apply_composed(aci_op_node *n, ac_ctx *c, ac_tensor *const *dout, ac_tensor **din,
+                                bool create_graph, ac_err *e) {
   ac_expr x;
   ac_value args[AC_MAX_ARGS];
   ac_tensor *out[AC_MAX_RESULTS] = {0}, *from[AC_MAX_RESULTS], *cot[AC_MAX_RESULTS];
@@ -116,15 +121,19 @@ static ac_status apply_composed(aci_op_node *n, ac_ctx *c, ac_tensor *const *dou
   return st;
 }
 
-static ac_status op_apply(ac_node *base, ac_ctx *c, ac_tensor *const *dout, ac_tensor **din, bool create_graph, ac_err *e) {
+static ac_status op_apply(ac_node *base, ac_ctx *c, ac_tensor *const *dout, ac_tensor **din,
+                          bool create_graph, ac_err *e) {
   aci_op_node *n = (aci_op_node *)base;
   const ac_op_desc *d = n->op->desc;
   if (base->saved_freed)
-    return AC_FAIL(e, GRAD, "backward through %s a second time: what it saved is freed; pass retain_graph=true to the first backward",
+    return AC_FAIL(e, GRAD,
+                   "backward through %s a second time: what it saved is freed; pass retain_graph=true to the "
+                   "first backward",
                    n->op->name);
   if (d->grad == NULL && d->composed == NULL) return AC_FAIL(e, GRAD, "%s has no gradient", n->op->name);
   AC_TRY(check_versions(n, e));
-  if (d->composed != NULL && (create_graph || d->grad == NULL)) return apply_composed(n, c, dout, din, create_graph, e);
+  if (d->composed != NULL && (create_graph || d->grad == NULL))
+    return apply_composed(n, c, dout, din, create_graph, e);
 
   ac_grad g;
   ac_tensor *out[AC_MAX_RESULTS];
@@ -175,10 +184,18 @@ void ac_grad_set(ac_grad *g, int arg, ac_tensor *t) {
   if (g->args[arg].kind == AC_T_TENSOR || g->args[arg].kind == AC_T_TENSORS) ac_grad_set_at(g, arg, 0, t);
 }
 
-int ac_grad_ndim(const ac_grad *g, int arg, int i) { return g->node->base.meta[g->node->first[arg] + i].ndim; }
-const int64_t *ac_grad_shape(const ac_grad *g, int arg, int i) { return g->node->base.meta[g->node->first[arg] + i].shape; }
-ac_device *ac_grad_device(const ac_grad *g, int arg, int i) { return g->node->base.meta[g->node->first[arg] + i].device; }
-ac_dtype ac_grad_dtype(const ac_grad *g, int arg, int i) { return (ac_dtype)g->node->base.meta[g->node->first[arg] + i].dtype; }
+int ac_grad_ndim(const ac_grad *g, int arg, int i) {
+  return g->node->base.meta[g->node->first[arg] + i].ndim;
+}
+const int64_t *ac_grad_shape(const ac_grad *g, int arg, int i) {
+  return g->node->base.meta[g->node->first[arg] + i].shape;
+}
+ac_device *ac_grad_device(const ac_grad *g, int arg, int i) {
+  return g->node->base.meta[g->node->first[arg] + i].device;
+}
+ac_dtype ac_grad_dtype(const ac_grad *g, int arg, int i) {
+  return (ac_dtype)g->node->base.meta[g->node->first[arg] + i].dtype;
+}
 
 ac_tensor *ac_grad_reduce_to(ac_grad *g, int arg, ac_tensor *t) {
   if (t == NULL || !ac_grad_needs(g, arg)) return NULL;

@@ -1,4 +1,5 @@
-/* The node of a recorded op: its arguments as they were, the tensors its gradient rule needs, shapes of all inputs. One allocation. */
+/* The node of a recorded op: its arguments as they were, the tensors its gradient rule needs, shapes of all
+ * inputs. One allocation. */
 #ifndef ACI_AUTOGRAD_OP_NODE_H
 #define ACI_AUTOGRAD_OP_NODE_H
 #include "autograd/node.h"
@@ -8,9 +9,9 @@ typedef struct aci_op_node {
   const ac_op *op;
   ac_generator ticket;
   int32_t n_args;
-  ac_value *args;      /* tensors not saved are NULL */
-  uint16_t *first;     /* first edge of each argument */
-  ac_tensor **out;     /* saved outputs: aliases without history, or NULL */
+  ac_value *args;  /* tensors not saved are NULL */
+  uint16_t *first; /* first edge of each argument */
+  ac_tensor **out; /* saved outputs: aliases without history, or NULL */
   uint32_t *out_version;
   ac_device *device;
 } aci_op_node;

@@ -1,4 +1,5 @@
-/* Recording: called by ac_call after a kernel when gradients are on. Builds the node of the call and hangs it on the outputs. */
+/* Recording: called by ac_call after a kernel when gradients are on. Builds the node of the call and hangs it
+ * on the outputs. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +16,8 @@ static bool needs_grad(const ac_value *v) {
   return false;
 }
 
-/* Does any input need a gradient? Refuses views that an in-place write has left behind: their history says nothing about their values. */
+/* Does any input need a gradient? Refuses views that an in-place write has left behind: their history says
+ * nothing about their values. */
 static ac_status look(const ac_frame *f, bool *any, ac_err *e) {
   *any = false;
   for (int i = 0; i < f->n_args; i++) {
@@ -48,7 +50,8 @@ static bool saves_out(const ac_frame *f, int i) {
   return i < 8 && (f->desc->save & AC_SAVE_OUT(i)) && for_any(f, i < 4 ? f->desc->save_out_for[i] : 0);
 }
 
-/* Before a kernel that writes: a leaf that requires gradients, a view of one, or a view inside a graph may not be written. */
+/* Before a kernel that writes: a leaf that requires gradients, a view of one, or a view inside a graph may
+ * not be written. */
 ac_status aci_record_check(ac_ctx *c, ac_frame *f, ac_err *e) {
   bool grad;
   if (!c->grad_enabled) return AC_OK;
@@ -60,16 +63,21 @@ ac_status aci_record_check(ac_ctx *c, ac_frame *f, ac_err *e) {
     for (int j = 0; j < n; j++) {
       const ac_tensor *t = v->kind == AC_T_TENSOR ? v->tensor : v->tensors[j];
       if (aci_is_leaf(t) && aci_requires_grad(t))
-        return AC_FAIL(e, GRAD, "a leaf that requires gradients is written in place; do it inside accel.no_grad()");
+        return AC_FAIL(e, GRAD,
+                       "a leaf that requires gradients is written in place; do it inside accel.no_grad()");
       if (t->flags & ACI_T_LEAF_VIEW)
-        return AC_FAIL(e, GRAD, "a view of a leaf that requires gradients is written in place; do it inside accel.no_grad()");
+        return AC_FAIL(
+            e, GRAD,
+            "a view of a leaf that requires gradients is written in place; do it inside accel.no_grad()");
       if ((t->flags & ACI_T_VIEW) && grad)
         return AC_FAIL(e, GRAD,
-                       "a view is written in place where gradients are recorded; write into the whole tensor, use an op that returns a "
+                       "a view is written in place where gradients are recorded; write into the whole "
+                       "tensor, use an op that returns a "
                        "new one (cat, where, index ops), or clone the view first");
     }
   }
-  if (!grad || f->desc->nondiff || !(f->op->mutates & 1) || f->args[0].kind != AC_T_TENSOR || !saves_in(f, 0)) return AC_OK;
+  if (!grad || f->desc->nondiff || !(f->op->mutates & 1) || f->args[0].kind != AC_T_TENSOR || !saves_in(f, 0))
+    return AC_OK;
   return ac_clone(c, f->args[0].tensor, &f->before, e);
 }
 
@@ -92,7 +100,10 @@ static sizes measure(const ac_frame *f) {
         s.bytes += (size_t)v->n * sizeof(ac_tensor *);
         for (int j = 0; j < v->n; j++) s.bytes += 8 * (size_t)v->tensors[j]->ndim;
         break;
-      case AC_T_INTS: case AC_T_DIMS: case AC_T_SHAPE: case AC_T_FLOATS: s.bytes += 8 * (size_t)v->n; break;
+      case AC_T_INTS:
+      case AC_T_DIMS:
+      case AC_T_SHAPE:
+      case AC_T_FLOATS: s.bytes += 8 * (size_t)v->n; break;
       case AC_T_STRING: s.bytes += pad8(strlen(v->str) + 1); break;
       default: break;
     }
@@ -144,7 +155,10 @@ static ac_status fill_args(aci_op_node *n, const ac_frame *f, char *var, ac_err 
         w->tensors = list;
         break;
       }
-      case AC_T_INTS: case AC_T_DIMS: case AC_T_SHAPE: case AC_T_FLOATS:
+      case AC_T_INTS:
+      case AC_T_DIMS:
+      case AC_T_SHAPE:
+      case AC_T_FLOATS:
         memcpy(var, v->ints, 8 * (size_t)v->n);
         w->ints = (const int64_t *)(const void *)var;
         var += 8 * (size_t)v->n;
@@ -222,7 +236,8 @@ ac_status aci_record(ac_ctx *c, ac_frame *f, ac_err *e) {
     n->out[i] = aci_tensor_detach(f->out[i]);
     if (n->out[i] == NULL) st = AC_FAIL(e, OOM, "no memory for a tensor's head");
     else /* a written output's version rises right after recording */
-      n->out_version[i] = atomic_load_explicit(&f->out[i]->storage->version, memory_order_relaxed) + (f->op->mutates != 0);
+      n->out_version[i] =
+          atomic_load_explicit(&f->out[i]->storage->version, memory_order_relaxed) + (f->op->mutates != 0);
   }
   if (st != AC_OK) {
     aci_node_release(&n->base);

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-enum { STEP = 64, CLASSES = 12, ACI_SMALL_KEEP = 4096 };
+enum { STEP = 32, CLASSES = 24, ACI_SMALL_KEEP = 4096 };
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define PLAIN_MALLOC 1

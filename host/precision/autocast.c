@@ -1,4 +1,5 @@
-/* Autocast: fills the context's cast slot, which ac_call asks before the shape rule. */
+/* Autocast: fills the context's cast slot, which ac_call asks before the shape rule. Ops that write in place are left alone, as in
+ * PyTorch: a cast could not reach what they write. */
 #include <stdlib.h>
 
 #include "accel/ops.h"
@@ -6,11 +7,13 @@
 #include "ops/ctx_impl.h"
 #include "ops_x.h"
 
-/* Casts of leaves made in this region: parameters are cast once, however often they are used. */
+/* Casts of leaves made in this region: parameters are cast once, however often they are used. A cast made under no_grad has
+ * no history and serves only there. */
 typedef struct cached {
   ac_tensor *leaf, *cast; /* both retained */
-  uint32_t version;
+  uint32_t version;       /* of the leaf's storage when it was cast */
   ac_dtype dtype;
+  bool recorded;
 } cached;
 
 typedef struct autocast {
@@ -51,11 +54,11 @@ static bool room(autocast *a) {
 }
 
 static ac_tensor *cast_one(ac_ctx *c, autocast *a, ac_tensor *t, ac_dtype dt, ac_expr *x) {
-  bool keep = a->cache && aci_is_leaf(t) && aci_requires_grad(t) && c->grad_enabled && !(t->flags & ACI_T_VIEW) && room(a);
+  bool keep = a->cache && aci_is_leaf(t) && aci_requires_grad(t) && !(t->flags & ACI_T_VIEW) && room(a);
   if (!keep) return x_cast(x, t, dt);
   cached *s = find(a, t, dt);
   uint32_t version = ac_storage_version(t->storage);
-  if (s->leaf != NULL && s->version == version) return s->cast;
+  if (s->leaf != NULL && s->version == version && (s->recorded || !c->grad_enabled)) return s->cast;
   ac_tensor *y = x_cast(x, t, dt);
   if (y == NULL) return NULL;
   ac_tensor_retain(y);
@@ -65,7 +68,7 @@ static ac_tensor *cast_one(ac_ctx *c, autocast *a, ac_tensor *t, ac_dtype dt, ac
   } else {
     ac_tensor_release(s->cast);
   }
-  *s = (cached){t, y, version, dt};
+  *s = (cached){t, y, version, dt, c->grad_enabled};
   return y;
 }
 
@@ -95,12 +98,11 @@ static bool eligible(const ac_tensor *t, ac_dtype to) {
 
 static ac_status cast(ac_ctx *c, const ac_op *op, ac_value *args, ac_expr *x, ac_err *e) {
   autocast *a = c->autocast;
-  if (op->desc->autocast == AC_CAST_NONE) return AC_OK;
+  if (op->desc->autocast == AC_CAST_NONE || op->mutates != 0) return AC_OK;
   ac_dtype to = target(a, op, args);
   if (to == AC_DTYPE_COUNT) return AC_OK;
   c->autocast_on = false; /* the casts themselves are not cast */
   for (int i = 0; i < op->n_params && x->st == AC_OK; i++) {
-    if (op->mutates >> i & 1) continue;
     if (args[i].kind == AC_T_TENSOR && eligible(args[i].tensor, to)) args[i].tensor = cast_one(c, a, args[i].tensor, to, x);
     if (args[i].kind == AC_T_TENSORS) {
       int n = args[i].n;

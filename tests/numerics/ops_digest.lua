@@ -1,5 +1,5 @@
--- Prints one line per op, case and dtype: a digest of the bits of results and gradients. Run by ops_threads_test.lua with different
--- numbers of threads.
+-- Prints one line per op, case and dtype: a digest of the bits of results and gradients. Run by
+-- ops_threads_test.lua with different numbers of threads.
 local accel = require "accel"
 local here = arg[0]:match("^(.*)/[^/]*$")
 package.path = here .. "/../support/?.lua;" .. package.path

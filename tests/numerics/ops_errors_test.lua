@@ -1,5 +1,6 @@
--- Wrong arguments of every op: an error that names the op and what was wrong, and everything stays usable. Made from the signatures:
--- values of other types, missing and unknown ones, dims out of range, shapes that do not fit.
+-- Wrong arguments of every op: an error that names the op and what was wrong, and everything stays usable.
+-- Made from the signatures: values of other types, missing and unknown ones, dims out of range, shapes that
+-- do not fit.
 --   accel-run tests/numerics/ops_errors_test.lua [OP]
 local accel = require "accel"
 local here = arg[0]:match("^(.*)/[^/]*$")
@@ -9,9 +10,12 @@ local cases = require "op_cases"
 
 local LISTS = { tensors = true, ints = true, floats = true, dims = true, shape = true }
 local wrong = { -- per type: values that it cannot be
-  tensor = { "text", 3, true, {} }, tensors = { "text", 3, { 1, 2 } }, operand = { "text", {} }, scalar = { "text" }, int = { "text", 1.5 },
-  ints = { "text", { "a" } }, float = { "text", true }, floats = { "text", { "a" } }, bool = { "text", 3 }, string = { 3 }, pos = { "text", 0, 1.5 },
-  dim = { "text", 0, 1.5 }, dims = { "text", { "a" }, 0 }, shape = { "text", { "a" } }, enum = { "nothing such", 3 }, dtype = { "f31", 3 },
+  tensor = { "text", 3, true, {} }, tensors = { "text", 3, { 1, 2 } }, operand = { "text", {} },
+  scalar = { "text" },
+  int = { "text", 1.5 }, ints = { "text", { "a" } }, float = { "text", true }, floats = { "text", { "a" } },
+  bool = { "text", 3 }, string = { 3 }, pos = { "text", 0, 1.5 }, dim = { "text", 0, 1.5 },
+  dims = { "text", { "a" }, 0 }, shape = { "text", { "a" } }, enum = { "nothing such", 3 },
+  dtype = { "f31", 3 },
   device = { "gpu:9", 3 }, generator = { 3, "text" },
 }
 
@@ -39,7 +43,8 @@ end
 local function named(info, case, t)
   local all, given = cases.with(t, case.args or {}), {}
   local last = all[#all]
-  local options = #all > #t and type(last) == "table" and not accel.is_tensor(last) and next(last) ~= nil and #last == 0
+  local is_table = #all > #t and type(last) == "table" and not accel.is_tensor(last)
+  local options = is_table and next(last) ~= nil and #last == 0
   for i = 1, #all - (options and 1 or 0) do given[info.params[i].name] = all[i] end
   if options then
     for k, v in pairs(last) do given[k] = v end
@@ -55,7 +60,7 @@ local function by_name(info, case, f)
     a[name] = value
     return a
   end
-  if pcall(f, with("", nil)) == false then return end -- needs a call of its own
+  if not pcall(f, with("", nil)) then return end -- needs a call of its own
   for _, p in ipairs(info.params) do
     for _, value in ipairs(wrong[p.type] or error("no wrong values for type " .. p.type)) do
       local text = refused(info, ("%s = %s"):format(p.name, tostring(value)), f, with(p.name, value))
@@ -65,7 +70,7 @@ local function by_name(info, case, f)
       local text = refused(info, "without " .. p.name, f, with(p.name, nil))
       assert(text:find(p.name, 1, true), "does not name what is missing: " .. text)
     end
-    if (p.type == "dim" or p.type == "dims") and not (info.name == "unsqueeze") then
+    if (p.type == "dim" or p.type == "dims") and info.name ~= "unsqueeze" then
       local rank = 1 -- a tensor of rank 0 counts as one dim
       for _, v in pairs(given) do
         if accel.is_tensor(v) then rank = math.max(rank, #v.shape) end
@@ -76,8 +81,10 @@ local function by_name(info, case, f)
           for i = 1, #given.x.shape do list[i] = i end
         end
         list[1] = d
-        local text = refused(info, ("%s = %d"):format(p.name, d), f, with(p.name, p.type == "dims" and list or d))
-        assert(info.name == "permute" and #given.x.shape == 0 or text:find(tostring(d), 1, true), "does not name the dim: " .. text)
+        local value = p.type == "dims" and list or d
+        local text = refused(info, ("%s = %d"):format(p.name, d), f, with(p.name, value))
+        local told = text:find(tostring(d), 1, true) or info.name == "permute" and #given.x.shape == 0
+        assert(told, "does not name the dim: " .. text)
       end
     end
   end
@@ -109,8 +116,10 @@ local function shapes(info, case, f)
     u[i] = accel.zeros(s, { dtype = u[i].dtype })
     local ok, err = pcall(cases.run, case, f, u)
     if not ok then
-      assert(type(err) == "table" and tostring(err):find(info.name, 1, true), "does not name the op: " .. tostring(err))
-      assert(err.code == "shape" or err.code == "index_out_of_range" or err.code == "invalid_argument", "code " .. tostring(err.code) .. ": " .. tostring(err))
+      local text = tostring(err)
+      assert(type(err) == "table" and text:find(info.name, 1, true), "does not name the op: " .. text)
+      local codes = { shape = true, index_out_of_range = true, invalid_argument = true }
+      assert(codes[err.code], "code " .. tostring(err.code) .. ": " .. text)
     end
     usable()
   end
@@ -129,7 +138,9 @@ assert(arg[1] or n_errors > 2000, "only " .. n_errors .. " errors were provoked"
 local function says(code, parts, f, ...)
   local ok, err = pcall(f, ...)
   assert(not ok and err.code == code, tostring(err))
-  for _, part in ipairs(parts) do assert(tostring(err):find(part, 1, true), ("'%s' is not in: %s"):format(part, tostring(err))) end
+  for _, part in ipairs(parts) do
+    assert(tostring(err):find(part, 1, true), ("'%s' is not in: %s"):format(part, tostring(err)))
+  end
   usable()
 end
 if not arg[1] then

@@ -1,5 +1,6 @@
--- Every op's gradient against central differences in f64, and the gradient of that gradient against differences of it - by the inputs
--- and by the cotangent, so that backward kernels are differentiated too. An op without cases fails.
+-- Every op's gradient against central differences in f64, and the gradient of that gradient against
+-- differences of it - by the inputs and by the cotangent, so that backward kernels are differentiated too.
+-- An op without cases fails.
 --   accel-run tests/numerics/ops_gradients_test.lua [OP]
 local accel = require "accel"
 local here = arg[0]:match("^(.*)/[^/]*$")
@@ -61,7 +62,8 @@ local function gradients(case, f, p, again)
     if p.wanted[i] then ins[#ins + 1] = t[i] end
   end
   if #outs == 0 then return {}, ins, t end
-  return accel.grad(outs, ins, { grad_outputs = cots, create_graph = again or false, allow_unused = true }), ins, t
+  local options = { grad_outputs = cots, create_graph = again or false, allow_unused = true }
+  return accel.grad(outs, ins, options), ins, t
 end
 
 local function check_close(got, want, what)
@@ -99,7 +101,8 @@ local function first_order(case, f, label)
       k = k + 1
       assert(not g[k] or numbers.same_shape(g[k].shape, p.shapes[i]), "a gradient of another shape")
       local got = g[k] and numbers.flat(g[k]) or zeros(#p.flat[i])
-      check_close(got, differences(p, i, function() return value(case, f, p) end), ("gradient of input %d"):format(i))
+      local want = differences(p, i, function() return value(case, f, p) end)
+      check_close(got, want, ("gradient of input %d"):format(i))
     end
   end
 end
@@ -132,8 +135,8 @@ local function second_order(case, f, label)
   local gg = #outs > 0 and accel.grad(outs, by, { grad_outputs = cots, allow_unused = true }) or {}
   for k, i in ipairs(at) do
     local got = gg[k] and numbers.flat(gg[k]) or zeros(#p.flat[i])
-    local what = i <= p.n and ("second derivative by input %d"):format(i) or ("second derivative by cotangent %d"):format(i - p.n)
-    check_close(got, differences(p, i, s_value), what)
+    local by_what = i <= p.n and "input " .. i or "cotangent " .. i - p.n
+    check_close(got, differences(p, i, s_value), "second derivative by " .. by_what)
   end
 end
 
@@ -141,6 +144,7 @@ local failed = cases.each(function(info, case, f, label)
   first_order(case, f, label)
   second_order(case, f, label)
 end, function(case, info)
-  return not case.big and case.grad ~= false and case.fd ~= false and (info.grad or info.composed) and not info.nondiff
+  if case.big or case.grad == false or case.fd == false or info.nondiff then return false end
+  return info.grad or info.composed
 end)
 cases.finish(failed)

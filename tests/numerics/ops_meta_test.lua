@@ -1,4 +1,5 @@
--- Every op on the meta device: the shapes and dtypes of the CPU for results and gradients, and not a byte of memory.
+-- Every op on the meta device: the shapes and dtypes of the CPU for results and gradients, and not a byte
+-- of memory.
 --   accel-run tests/numerics/ops_meta_test.lua [OP]
 local accel = require "accel"
 local here = arg[0]:match("^(.*)/[^/]*$")
@@ -39,7 +40,8 @@ local failed = cases.each(function(info, case, f)
     if ok then
       assert(got == want, ("%s: %s on the CPU, %s on meta"):format(dtype, want, got))
     else
-      assert(got.code == want.code, ("%s: %s on the CPU, on meta %s"):format(dtype, tostring(want), tostring(got)))
+      local why = ("%s: %s on the CPU, on meta %s"):format(dtype, tostring(want), tostring(got))
+      assert(got.code == want.code, why)
     end
     assert(accel.mem_stats("cpu").born_bytes == born, dtype .. ": CPU memory was taken")
   end

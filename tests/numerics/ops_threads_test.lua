@@ -1,5 +1,5 @@
--- Every op gives the same bits, run after run and for 1, 2 and 4 threads: results and gradients, of tensors large enough to be shared
--- between threads.
+-- Every op gives the same bits, run after run and for 1, 2 and 4 threads: results and gradients, of tensors
+-- large enough to be shared between threads.
 local here = arg[0]:match("^(.*)/[^/]*$")
 local run = (os.getenv("ACCEL_TEST_BUILD") or "build/dev") .. "/bin/accel-run"
 

@@ -1,5 +1,5 @@
--- Numbers for tests of ops: values that are the same in every run and come from no op, tensors of them in many memory layouts, and
--- comparison on the scale of the reference.
+-- Numbers for tests of ops: values that are the same in every run and come from no op, tensors of them in
+-- many memory layouts, and comparison on the scale of the reference.
 local accel = require "accel"
 
 local M = {}
@@ -25,7 +25,8 @@ function M.numel(shape)
   return n
 end
 
--- n distinct numbers in (lo, hi) in random order, none near a multiple of 1/2, where functions like to have kinks.
+-- n distinct numbers in (lo, hi) in random order, none near a multiple of 1/2, where functions like to have
+-- kinks.
 function M.distinct(n, lo, hi, seed)
   local u, v = M.uniform(seed), {}
   for i = 1, n do
@@ -69,14 +70,17 @@ function M.same_shape(a, b)
   return true
 end
 
--- Largest difference divided by the largest finite magnitude of want (at least `floor`); infinities and NaN must agree: else inf and why.
+-- Largest difference divided by the largest finite magnitude of want (at least `floor`); infinities and NaN
+-- must agree: else inf and why.
 function M.distance(got, want, floor)
   local worst, scale = 0.0, floor or 0.0
   if #got ~= #want then return math.huge, ("%d elements instead of %d"):format(#got, #want) end
   for i, y in ipairs(want) do
     local x = got[i]
     if y ~= y or y == math.huge or y == -math.huge then
-      if not (x == y or (x ~= x and y ~= y)) then return math.huge, ("element %d is %s instead of %s"):format(i, x, y) end
+      if not (x == y or (x ~= x and y ~= y)) then
+        return math.huge, ("element %d is %s instead of %s"):format(i, x, y)
+      end
     else
       local e = math.abs(x - y)
       if e ~= e then return math.huge, ("element %d is %s instead of %s"):format(i, x, y) end

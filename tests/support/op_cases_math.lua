@@ -1,5 +1,5 @@
--- Cases of ops that compute, where they are not elementwise: see op_cases.lua. Shapes are small, since every element is
--- varied; `big` ones are large enough that threads share the work.
+-- Cases of ops that compute, where they are not elementwise: see op_cases.lua. Shapes are small, since
+-- every element is varied; `big` ones are large enough that threads share the work.
 local accel = require "accel"
 local c = require "op_cases"
 local real, range, mask, index = c.real, c.range, c.mask, c.index

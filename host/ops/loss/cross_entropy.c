@@ -1,9 +1,11 @@
-/* cross_entropy: l[i] = sum over classes of w[c] * q[i,c] * (ln(sum of e^input[i]) - input[i,c]), from logits; no matrix of probabilities
-   is kept. Target classes give q = 1 at the class, label_smoothing s makes it (1 - s) q + s / C; elements with class ignore_index count
-   nothing. mean divides by the sum of w[target] (classes) or by the number of elements (probabilities).
-   input (C) | (N, C) | (N, C, d1, ...), target () | (N) | (N, d1, ...) i64 or i32, or probabilities like input; weight (C)
-   -> () | like the target of classes with reduction = none; under autocast f32
-   gradient: dinput = dl * (softmax(input) * sum(w q) - w q), in one pass by cross_entropy_backward; dtarget for probabilities. */
+/* cross_entropy: l[i] = sum over classes of w[c] * q[i,c] * (ln(sum of e^input[i]) - input[i,c]), from
+   logits; no matrix of probabilities is kept. Target classes give q = 1 at the class, label_smoothing s
+   makes it (1 - s) q + s / C; elements with class ignore_index count nothing. mean divides by the sum of
+   w[target] (classes) or by the number of elements (probabilities).
+   input (C) | (N, C) | (N, C, d1, ...), target () | (N) | (N, d1, ...) i64 or i32, or probabilities as input,
+   weight (C) -> () | like a target of classes with reduction = none; under autocast f32
+   gradient: dinput = dl * (softmax(input) * sum(w q) - w q), in one pass by cross_entropy_backward; dtarget
+   for probabilities. */
 #include "ops/loss/cross_entropy.h"
 
 #include "ops/ctx_impl.h"
@@ -21,21 +23,25 @@ static ac_status check(const ac_frame *f, int at, ac_err *e) {
     return AC_FAIL(e, DTYPE, "input has to be floating point, not %s", ac_dtype_name((ac_dtype)x->dtype));
   if (x->ndim == 0) return AC_FAIL(e, SHAPE, "input has no dim of classes: its rank is 0");
   if (t->dtype != AC_I64 && t->dtype != AC_I32 && !ac_dtype_is_float((ac_dtype)t->dtype))
-    return AC_FAIL(e, DTYPE, "target has to hold classes (i64 or i32) or probabilities (floating point), not %s",
+    return AC_FAIL(e, DTYPE,
+                   "target has to hold classes (i64 or i32) or probabilities (floating point), not %s",
                    ac_dtype_name((ac_dtype)t->dtype));
   int d = class_dim(x), n = 0;
   int64_t want[AC_MAX_DIMS];
   for (int i = 0; i < x->ndim; i++)
     if (i != d || !by_class(t)) want[n++] = x->shape[i];
   if (t->ndim != n || memcmp(t->shape, want, 8 * (size_t)n) != 0)
-    return AC_FAIL(e, SHAPE, "target of shape %s does not fit input of shape %s", aci_shape_str(t->ndim, t->shape, a, sizeof a),
+    return AC_FAIL(e, SHAPE, "target of shape %s does not fit input of shape %s",
+                   aci_shape_str(t->ndim, t->shape, a, sizeof a),
                    aci_shape_str(x->ndim, x->shape, b, sizeof b));
   if (w->kind == AC_T_TENSOR && (w->tensor->ndim != 1 || w->tensor->shape[0] != x->shape[d]))
     return AC_FAIL(e, SHAPE, "weight of shape %s does not fit %lld classes",
                    aci_shape_str(w->tensor->ndim, w->tensor->shape, a, sizeof a), (long long)x->shape[d]);
   if (w->kind == AC_T_TENSOR && !ac_dtype_is_float((ac_dtype)w->tensor->dtype))
-    return AC_FAIL(e, DTYPE, "weight has to be floating point, not %s", ac_dtype_name((ac_dtype)w->tensor->dtype));
-  if (!(smooth >= 0 && smooth <= 1)) return AC_FAIL(e, INVALID, "label_smoothing %g is not between 0 and 1", smooth);
+    return AC_FAIL(e, DTYPE, "weight has to be floating point, not %s",
+                   ac_dtype_name((ac_dtype)w->tensor->dtype));
+  if (!(smooth >= 0 && smooth <= 1))
+    return AC_FAIL(e, INVALID, "label_smoothing %g is not between 0 and 1", smooth);
   if (!by_class(t) && ARG_I(f, at + 3) >= 0)
     return AC_FAIL(e, INVALID, "ignore_index is for targets that are classes; these are probabilities");
   return AC_OK;
@@ -58,12 +64,16 @@ static ac_status shape_backward(ac_frame *f, ac_err *e) {
   int64_t s[AC_MAX_DIMS];
   char a[128];
   AC_TRY(check(f, 1, e));
-  int n = ARG_I(f, 5) == AC_CROSS_ENTROPY_REDUCTION_NONE ? aci_reduce_shape(x, 1u << class_dim(x), false, s) : 0;
+  int n =
+      ARG_I(f, 5) == AC_CROSS_ENTROPY_REDUCTION_NONE ? aci_reduce_shape(x, 1u << class_dim(x), false, s) : 0;
   if (dy->ndim != n || memcmp(dy->shape, s, 8 * (size_t)n) != 0)
-    return AC_FAIL(e, SHAPE, "a gradient of shape %s does not fit the loss", aci_shape_str(dy->ndim, dy->shape, a, sizeof a));
+    return AC_FAIL(e, SHAPE, "a gradient of shape %s does not fit the loss",
+                   aci_shape_str(dy->ndim, dy->shape, a, sizeof a));
   return ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, x->shape, e);
 }
-static ac_status cpu_backward(ac_frame *f, ac_err *e) { return aci_ce_run_backward(f, 1u << class_dim(ARG_T(f, 1)), e); }
+static ac_status cpu_backward(ac_frame *f, ac_err *e) {
+  return aci_ce_run_backward(f, 1u << class_dim(ARG_T(f, 1)), e);
+}
 
 /* ---- the same of plain ops ---- */
 typedef struct parts {
@@ -104,12 +114,14 @@ static int plain(ac_expr *e, const ac_value *a, ac_tensor **out) {
   const int64_t d = class_dim(x);
   parts p = target_parts(e, a);
   ac_tensor *logp = x_log_softmax(e, x, d, NULL);
-  ac_tensor *terms = x_where(e, x_eq(e, T(p.q), F(0)), F(0), T(x_mul(e, T(p.q), T(logp)))); /* 0 * ln 0 is 0 */
+  ac_tensor *terms =
+      x_where(e, x_eq(e, T(p.q), F(0)), F(0), T(x_mul(e, T(p.q), T(logp)))); /* 0 * ln 0 is 0 */
   ac_tensor *rows = x_neg(e, x_sum(e, terms, &d, 1, false, NULL));
   if (a[4].i != AC_CROSS_ENTROPY_REDUCTION_NONE && rows != NULL) {
     double count = (double)rows->numel;
     rows = x_sum(e, rows, NULL, 0, false, NULL);
-    if (a[4].i == AC_CROSS_ENTROPY_REDUCTION_MEAN) rows = x_div(e, T(rows), p.total != NULL ? T(p.total) : F(count));
+    if (a[4].i == AC_CROSS_ENTROPY_REDUCTION_MEAN)
+      rows = x_div(e, T(rows), p.total != NULL ? T(p.total) : F(count));
   }
   out[0] = rows != NULL && rows->dtype != x->dtype ? x_cast(e, rows, (ac_dtype)x->dtype) : rows;
   return 1;
@@ -140,7 +152,9 @@ static void grad(ac_grad *g) {
   const ac_value *a = g->args;
   ac_tensor *w = ARG_NONE(g, 2) ? NULL : ARG_T(g, 2);
   if (ac_grad_needs(g, 0))
-    ac_grad_set(g, 0, x_cross_entropy_backward(&g->x, g->dout[0], a[0].tensor, a[1].tensor, w, a[3].i, (int)a[4].i, a[5].f));
+    ac_grad_set(g, 0,
+                x_cross_entropy_backward(&g->x, g->dout[0], a[0].tensor, a[1].tensor, w, a[3].i, (int)a[4].i,
+                                         a[5].f));
   if (ac_grad_needs(g, 1)) ac_grad_set(g, 1, grad_target(g));
 }
 
@@ -150,6 +164,7 @@ AC_OP(cross_entropy,
       .shape = shape, .cpu = cpu, .grad = grad, .composed = plain,
       .save = AC_SAVE_IN(0) | AC_SAVE_IN(1) | AC_SAVE_IN(2), .flops_per_element = 12);
 AC_OP(cross_entropy_backward,
-      .sig = "cross_entropy_backward(dy: tensor, input: tensor, target: tensor, weight: tensor?, ignore_index: int, "
+      .sig = "cross_entropy_backward(dy: tensor, input: tensor, target: tensor, weight: tensor?, "
+             "ignore_index: int, "
              "reduction: enum(none|mean|sum), label_smoothing: float) -> tensor",
       .shape = shape_backward, .cpu = cpu_backward, .hidden = true, .flops_per_element = 12);

@@ -1,5 +1,5 @@
-/* The kernels of cross_entropy. Arguments of a forward frame: input, target, weight, ignore_index, reduction, label_smoothing; a
- * backward frame has dy in front. */
+/* The kernels of cross_entropy. Arguments of a forward frame: input, target, weight, ignore_index,
+ * reduction, label_smoothing; a backward frame has dy in front. */
 #ifndef ACI_OPS_CROSS_ENTROPY_H
 #define ACI_OPS_CROSS_ENTROPY_H
 #include "ops/reduce/reduce.h"

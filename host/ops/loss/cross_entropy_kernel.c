@@ -1,6 +1,7 @@
-/* Rows of cross_entropy: one row is the logits of one element over the classes, used where they stand or copied to a buffer in f32
- * (f64). With m the largest logit, S = sum of e^(x - m) and r[c] = w[c] * ((1 - s) q[c] + s / C), a row's loss is
- * sum of r[c] * ((m - x[c]) + ln S), which is safe for logits of any size, and its gradient e^(x[c] - m) / S * sum(r) - r[c]. */
+/* Rows of cross_entropy: one row is the logits of one element over the classes, used where they stand or
+ * copied to a buffer in f32 (f64). With m the largest logit, S = sum of e^(x - m) and r[c] = w[c] * ((1 - s)
+ * q[c] + s / C), a row's loss is sum of r[c] * ((m - x[c]) + ln S), which is safe for logits of any size,
+ * and its gradient e^(x[c] - m) / S * sum(r) - r[c]. */
 #include <math.h>
 
 #include "device/cpu/isa.h"
@@ -14,51 +15,52 @@ typedef struct job {
   aci_reduce_plan dy;
   int64_t ignore;
   int reduction;
-  double smooth, divisor;  /* of mean, 1 otherwise */
-  const void *w;           /* of the compute type; NULL: all 1 */
+  double smooth, divisor; /* of mean, 1 otherwise */
+  const void *w;          /* of the compute type; NULL: all 1 */
   double sum_w;
-  double *loss;            /* per row */
+  double *loss; /* per row */
   aci_slots *slots;
 } job;
 
 /* y = a * y - b * w */
-#define AXPBY(T, sfx)                                                                                 \
-  AC_ISA_FN(axpby_##sfx, (T *y, T a, T b, const T *w, int64_t n), (y, a, b, w, n)) {                  \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = a * y[i] - b * w[i];                  \
-  }                                                                                                   \
-  AC_ISA_FN(scale_##sfx, (T *y, T a, T b, int64_t n), (y, a, b, n)) {                                 \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = a * y[i] - b;                         \
+#define AXPBY(T, sfx)                                                                 \
+  AC_ISA_FN(axpby_##sfx, (T * y, T a, T b, const T *w, int64_t n), (y, a, b, w, n)) { \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = a * y[i] - b * w[i];  \
+  }                                                                                   \
+  AC_ISA_FN(scale_##sfx, (T * y, T a, T b, int64_t n), (y, a, b, n)) {                \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = a * y[i] - b;         \
   }
 AXPBY(float, f32)
 AXPBY(double, f64)
 
-#define ROW_FNS(T, sfx)                                                                                               \
-  static inline double r_##sfx(const job *j, const T *q, int64_t y, int64_t c, int64_t n) {                           \
-    double v = (1 - j->smooth) * (q != NULL ? (double)q[c] : c == y ? 1.0 : 0.0) + j->smooth / (double)n;             \
-    return j->w != NULL ? v * (double)((const T *)j->w)[c] : v;                                                       \
-  }                                                                                                                   \
-  static double row_##sfx(const job *j, const T *x, const T *q, int64_t y, T *buf) {                                  \
-    const int64_t n = j->x.n_reduced;                                                                                 \
-    const T m = aci_row_max_##sfx(x, n);                                                                              \
-    const double ln = log(aci_row_exp_##sfx(x, m, n, buf));                                                           \
-    double l = 0;                                                                                                     \
-    if (q == NULL && j->smooth == 0) return r_##sfx(j, q, y, y, n) * ((double)(m - x[y]) + ln);                       \
-    for (int64_t c = 0; c < n; c++) l += r_##sfx(j, q, y, c, n) * ((double)m - (double)x[c] + ln);                    \
-    return l;                                                                                                         \
-  }                                                                                                                   \
-  static void row_back_##sfx(const job *j, const T *x, const T *q, int64_t y, double g, T *dx) {                      \
-    const int64_t n = j->x.n_reduced;                                                                                 \
-    double sum = aci_row_exp_##sfx(x, aci_row_max_##sfx(x, n), n, dx), r = 0, each = g * j->smooth / (double)n;       \
-    const double wy = j->w == NULL || q != NULL ? 1 : (double)((const T *)j->w)[y];                                   \
-    if (q == NULL) {                                                                                                  \
-      r = (1 - j->smooth) * wy + j->smooth / (double)n * j->sum_w;                                                    \
-      if (j->w != NULL && each != 0) axpby_##sfx(dx, (T)(g * r / sum), (T)each, j->w, n);                             \
-      else scale_##sfx(dx, (T)(g * r / sum), (T)each, n);                                                             \
-      dx[y] -= (T)(g * (1 - j->smooth) * wy);                                                                         \
-      return;                                                                                                         \
-    }                                                                                                                 \
-    for (int64_t c = 0; c < n; c++) r += r_##sfx(j, q, y, c, n);                                                      \
-    for (int64_t c = 0; c < n; c++) dx[c] = (T)(g * (r / sum * (double)dx[c] - r_##sfx(j, q, y, c, n)));              \
+#define ROW_FNS(T, sfx)                                                                                   \
+  static inline double r_##sfx(const job *j, const T *q, int64_t y, int64_t c, int64_t n) {               \
+    double v = (1 - j->smooth) * (q != NULL ? (double)q[c] : c == y ? 1.0 : 0.0) + j->smooth / (double)n; \
+    return j->w != NULL ? v * (double)((const T *)j->w)[c] : v;                                           \
+  }                                                                                                       \
+  static double row_##sfx(const job *j, const T *x, const T *q, int64_t y, T *buf) {                      \
+    const int64_t n = j->x.n_reduced;                                                                     \
+    const T m = aci_row_max_##sfx(x, n);                                                                  \
+    const double ln = log(aci_row_exp_##sfx(x, m, n, buf));                                               \
+    double l = 0;                                                                                         \
+    if (q == NULL && j->smooth == 0) return r_##sfx(j, q, y, y, n) * ((double)(m - x[y]) + ln);           \
+    for (int64_t c = 0; c < n; c++) l += r_##sfx(j, q, y, c, n) * ((double)m - (double)x[c] + ln);        \
+    return l;                                                                                             \
+  }                                                                                                       \
+  static void row_back_##sfx(const job *j, const T *x, const T *q, int64_t y, double g, T *dx) {          \
+    const int64_t n = j->x.n_reduced;                                                                     \
+    double sum = aci_row_exp_##sfx(x, aci_row_max_##sfx(x, n), n, dx), r = 0,                             \
+           each = g * j->smooth / (double)n;                                                              \
+    const double wy = j->w == NULL || q != NULL ? 1 : (double)((const T *)j->w)[y];                       \
+    if (q == NULL) {                                                                                      \
+      r = (1 - j->smooth) * wy + j->smooth / (double)n * j->sum_w;                                        \
+      if (j->w != NULL && each != 0) axpby_##sfx(dx, (T)(g * r / sum), (T)each, j->w, n);                 \
+      else scale_##sfx(dx, (T)(g * r / sum), (T)each, n);                                                 \
+      dx[y] -= (T)(g * (1 - j->smooth) * wy);                                                             \
+      return;                                                                                             \
+    }                                                                                                     \
+    for (int64_t c = 0; c < n; c++) r += r_##sfx(j, q, y, c, n);                                          \
+    for (int64_t c = 0; c < n; c++) dx[c] = (T)(g * (r / sum * (double)dx[c] - r_##sfx(j, q, y, c, n)));  \
   }
 ROW_FNS(float, f32)
 ROW_FNS(double, f64)
@@ -76,7 +78,8 @@ static void forward(void *arg, int64_t begin, int64_t end) {
       continue;
     }
     const void *x = aci_reduce_block(&j->x, aci_reduce_base(&j->x, i), 0, n, buf);
-    const void *q = j->classes != NULL ? NULL : aci_reduce_block(&j->t, aci_reduce_base(&j->t, i), 0, n, buf + row);
+    const void *q =
+        j->classes != NULL ? NULL : aci_reduce_block(&j->t, aci_reduce_base(&j->t, i), 0, n, buf + row);
     j->loss[i] = j->x.ct == ACI_C_F32 ? row_f32(j, x, q, y, (float *)(void *)(buf + 2 * row))
                                       : row_f64(j, x, q, y, (double *)(void *)(buf + 2 * row));
   }
@@ -101,7 +104,8 @@ static void backward(void *arg, int64_t begin, int64_t end) {
       memset(dx, 0, row);
     } else {
       const void *x = aci_reduce_block(&j->x, aci_reduce_base(&j->x, i), 0, n, buf);
-      const void *q = j->classes != NULL ? NULL : aci_reduce_block(&j->t, aci_reduce_base(&j->t, i), 0, n, buf + row);
+      const void *q =
+          j->classes != NULL ? NULL : aci_reduce_block(&j->t, aci_reduce_base(&j->t, i), 0, n, buf + row);
       if (j->x.ct == ACI_C_F32) row_back_f32(j, x, q, y, g / j->divisor, (float *)(void *)dx);
       else row_back_f64(j, x, q, y, g / j->divisor, (double *)(void *)dx);
     }
@@ -111,17 +115,19 @@ static void backward(void *arg, int64_t begin, int64_t end) {
 }
 
 /* Classes of all rows as i64, checked. *block holds them when they had to be copied. */
-static ac_status read_classes(ac_frame *f, const ac_tensor *t, int64_t n_classes, int64_t ignore, const int64_t **out, ac_block **block,
-                              ac_err *e) {
+static ac_status read_classes(ac_frame *f, const ac_tensor *t, int64_t n_classes, int64_t ignore,
+                              const int64_t **out, ac_block **block, ac_err *e) {
   aci_reduce_plan p;
   aci_reduce_plan_make(&p, t, ACI_ALL_DIMS, ACI_C_I64);
   AC_TRY(ac_block_alloc(f->device, (size_t)t->numel * 8, AC_MEM_ACTIVATION, f->stream, block, e));
   const int64_t *v = aci_reduce_block(&p, 0, 0, t->numel, ac_block_ptr(*block));
   for (int64_t i = 0; i < t->numel; i++)
     if (v[i] != ignore && (v[i] < 0 || v[i] >= n_classes))
-      return AC_FAIL(e, INDEX, "target %lld at position %lld is not one of the %lld classes (0 to %lld; ignore_index is %lld)",
-                     (long long)v[i], (long long)ac_frame_show(f, i), (long long)n_classes, (long long)n_classes - 1,
-                     (long long)ignore);
+      return AC_FAIL(
+          e, INDEX,
+          "target %lld at position %lld is not one of the %lld classes (0 to %lld; ignore_index is %lld)",
+          (long long)v[i], (long long)ac_frame_show(f, i), (long long)n_classes, (long long)n_classes - 1,
+          (long long)ignore);
   *out = v;
   return AC_OK;
 }
@@ -157,7 +163,7 @@ static ac_status prepare(job *j, memory *m, ac_frame *f, int at, uint32_t mask, 
     double sum = 0;
     for (int64_t i = 0; i < j->x.n_out; i++) {
       if (j->classes[i] == j->ignore) continue;
-      sum += j->w == NULL ? 1.0
+      sum += j->w == NULL      ? 1.0
              : ct == ACI_C_F32 ? (double)((const float *)j->w)[j->classes[i]]
                                : ((const double *)j->w)[j->classes[i]];
     }
@@ -189,10 +195,12 @@ ac_status aci_ce_run(ac_frame *f, uint32_t mask, ac_err *e) {
   memory m = {NULL, NULL, NULL};
   const ac_tensor *out = f->out[0];
   ac_status st = prepare(&j, &m, f, 0, mask, e);
-  if (st == AC_OK) st = ac_block_alloc(f->device, (size_t)j.x.n_out * 8, AC_MEM_ACTIVATION, f->stream, &m.loss, e);
+  if (st == AC_OK)
+    st = ac_block_alloc(f->device, (size_t)j.x.n_out * 8, AC_MEM_ACTIVATION, f->stream, &m.loss, e);
   if (st == AC_OK) {
     j.loss = ac_block_ptr(m.loss);
-    if (j.x.n_reduced == 0 && j.x.n_out > 0) memset(j.loss, 0, (size_t)j.x.n_out * 8); /* no classes, no row runs */
+    if (j.x.n_reduced == 0 && j.x.n_out > 0)
+      memset(j.loss, 0, (size_t)j.x.n_out * 8); /* no classes, no row runs */
     st = run(&j, f, forward, e);
   }
   if (st == AC_OK && j.reduction == AC_CROSS_ENTROPY_REDUCTION_NONE) {

@@ -9,7 +9,9 @@ ACI_LOOP1(abs, double, f64, FWD)
 ACI_LOOP1(abs, int64_t, i64, FWD_INT)
 static const aci_map abs_map = {1, abs_f32, abs_f64, abs_i64};
 
-static void grad(ac_grad *g) { ac_grad_set(g, 0, x_mul(&g->x, T(g->dout[0]), T(x_sign(&g->x, ARG_T(g, 0))))); }
+static void grad(ac_grad *g) {
+  ac_grad_set(g, 0, x_mul(&g->x, T(g->dout[0]), T(x_sign(&g->x, ARG_T(g, 0)))));
+}
 
-AC_OP(abs, .sig = "abs(x: tensor) -> tensor", .shape = aci_map_shape_nobool, .cpu = aci_map_cpu, .data = &abs_map, .grad = grad,
-      .save = AC_SAVE_IN(0), .inplace = true, .flops_per_element = 1);
+AC_OP(abs, .sig = "abs(x: tensor) -> tensor", .shape = aci_map_shape_nobool, .cpu = aci_map_cpu,
+      .data = &abs_map, .grad = grad, .save = AC_SAVE_IN(0), .inplace = true, .flops_per_element = 1);

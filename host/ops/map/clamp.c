@@ -1,4 +1,5 @@
-/* clamp: y = min(max(x, min), max), either bound may be missing; NaN stays NaN.          x (any shape) -> y (same shape)
+/* clamp: y = min(max(x, min), max), either bound may be missing; NaN stays NaN.
+   x (any shape) -> y (same shape)
    gradient: dx = dy where min < x < max, else 0. */
 #include "ops/map/map.h"
 
@@ -15,7 +16,8 @@ ACI_LOOP4(clamp_dx, double, f64, BWD)
 static const aci_map clamp_map = {3, clamp_f32, clamp_f64, clamp_i64};
 static const aci_map backward_map = {4, clamp_dx_f32, clamp_dx_f64, NULL};
 
-/* A bound that was left out becomes one that nothing crosses; of the kind that does not change the promotion. */
+/* A bound that was left out becomes one that nothing crosses; of the kind that does not change the
+ * promotion. */
 static ac_value bound(const ac_value *v, const ac_tensor *x, bool upper) {
   if (v->kind != AC_T_NONE) return *v;
   bool flt = ac_dtype_is_float((ac_dtype)x->dtype);
@@ -37,7 +39,8 @@ static void complete(ac_frame *g, ac_value *args) {
 static ac_status shape(ac_frame *f, ac_err *e) {
   ac_value args[4];
   ac_frame g = *f;
-  if (ARG_NONE(f, f->n_args - 2) && ARG_NONE(f, f->n_args - 1)) return AC_FAIL(e, INVALID, "needs min or max");
+  if (ARG_NONE(f, f->n_args - 2) && ARG_NONE(f, f->n_args - 1))
+    return AC_FAIL(e, INVALID, "needs min or max");
   complete(&g, args);
   AC_TRY(aci_map_shape(&g, e));
   f->n_out = g.n_out;
@@ -63,7 +66,8 @@ static void grad_backward(ac_grad *g) { /* linear in dy, constant in x almost ev
   aci_grad_zero(g, 1);
 }
 
-AC_OP(clamp, .sig = "clamp(x: tensor, min: scalar?, max: scalar?) -> tensor", .shape = shape, .cpu = cpu, .data = &clamp_map,
-      .grad = grad, .save = AC_SAVE_IN(0), .inplace = true, .flops_per_element = 2);
-AC_OP(clamp_backward, .sig = "clamp_backward(dy: tensor, x: tensor, min: scalar?, max: scalar?) -> tensor", .shape = shape, .cpu = cpu,
-      .data = &backward_map, .grad = grad_backward, .save = AC_SAVE_IN(1), .hidden = true);
+AC_OP(clamp, .sig = "clamp(x: tensor, min: scalar?, max: scalar?) -> tensor", .shape = shape, .cpu = cpu,
+      .data = &clamp_map, .grad = grad, .save = AC_SAVE_IN(0), .inplace = true, .flops_per_element = 2);
+AC_OP(clamp_backward, .sig = "clamp_backward(dy: tensor, x: tensor, min: scalar?, max: scalar?) -> tensor",
+      .shape = shape, .cpu = cpu, .data = &backward_map, .grad = grad_backward, .save = AC_SAVE_IN(1),
+      .hidden = true);

@@ -1,5 +1,7 @@
-/* div: y = x / other, broadcast; integers are divided as floats.          x, other (any shapes that broadcast) -> y
-   gradient: dx = dy / other, dother = -dy * (x / other) / other, each summed over the dims that were broadcast. */
+/* div: y = x / other, broadcast; integers are divided as floats.
+   x, other (any shapes that broadcast) -> y
+   gradient: dx = dy / other, dother = -dy * (x / other) / other, each summed over the dims that were
+   broadcast. */
 #include "ops/map/map.h"
 
 #define FWD(T, p, x, y) ((x) / (y))
@@ -14,5 +16,5 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 1, ac_grad_reduce_to(g, 1, x_neg(x, x_mul(x, T(dy), T(q)))));
 }
 
-AC_MAP2(div, FWD, .sig = "div(x: operand, other: operand) -> tensor", .grad = grad, .save = AC_SAVE_IN(0) | AC_SAVE_IN(1),
-        .save_for = {1 << 1}, .inplace = true);
+AC_MAP2(div, FWD, .sig = "div(x: operand, other: operand) -> tensor", .grad = grad,
+        .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .save_for = {1 << 1}, .inplace = true);

@@ -11,4 +11,5 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 0, x_mul(x, T(dy), T(x_add(x, T(g->out[0]), F(1), one))));
 }
 
-AC_MAP1(expm1, FWD, .sig = "expm1(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_OUT(0), .inplace = true, .flops_per_element = 8);
+AC_MAP1(expm1, FWD, .sig = "expm1(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_OUT(0),
+        .inplace = true, .flops_per_element = 8);

@@ -1,4 +1,4 @@
-/* Writing one value everywhere. */
+/* Writing one value everywhere: the kernel behind fill_, zero_ and the *_like ops, for any strides. */
 #include "ops/map/fill.h"
 
 #include "ops/ctx_impl.h"
@@ -20,13 +20,13 @@ typedef struct job {
   int64_t shape[AC_MAX_DIMS], stride[AC_MAX_DIMS];
 } job;
 
-#define FILL(T, value)                                                             \
-  do {                                                                             \
-    T *p = (T *)(void *)dst;                                                       \
-    if (stride == 1)                                                               \
-      for (int64_t i = 0; i < n; i++) p[i] = (value);                              \
-    else                                                                           \
-      for (int64_t i = 0; i < n; i++) p[i * stride] = (value);                     \
+#define FILL(T, value)                                         \
+  do {                                                         \
+    T *p = (T *)(void *)dst;                                   \
+    if (stride == 1)                                           \
+      for (int64_t i = 0; i < n; i++) p[i] = (value);          \
+    else                                                       \
+      for (int64_t i = 0; i < n; i++) p[i * stride] = (value); \
   } while (0)
 
 static void stretch(const job *j, char *dst, int64_t stride, int64_t n) {

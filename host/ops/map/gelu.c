@@ -10,7 +10,7 @@
 
 #define FWD_ERF(T, p, x) ((T)0.5 * (x) * (1 + m_erf((x) * (T)RSQRT2)))
 #define BWD_ERF(T, p, dy, x) \
-  ((dy) * ((T)0.5 * (1 + m_erf((x) * (T)RSQRT2)) + (x) * m_exp((T)-0.5 * (x) * (x)) * (T)RSQRT_2PI))
+  ((dy) * ((T)0.5 * (1 + m_erf((x) * (T)RSQRT2)) + (x)*m_exp((T)-0.5 * (x) * (x)) * (T)RSQRT_2PI))
 
 /* t: the tanh; d: the derivative of its argument */
 #define INNER(T, x) ((T)SQRT_2_PI * ((x) + (T)CUBE * (x) * (x) * (x)))
@@ -23,7 +23,7 @@ static inline AC_INLINE double slope_f64(double x) {
   double t = m_tanh(INNER(double, x)), d = SQRT_2_PI * (1 + 3 * CUBE * x * x);
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * d;
 }
-#define BWD_TANH(T, p, dy, x) ((dy) * _Generic((x), double: slope_f64, default: slope_f32)(x))
+#define BWD_TANH(T, p, dy, x) ((dy) * _Generic((x), double : slope_f64, default : slope_f32)(x))
 
 ACI_LOOP1(erf_y, float, f32, FWD_ERF)
 ACI_LOOP1(erf_y, double, f64, FWD_ERF)
@@ -39,7 +39,9 @@ static const aci_map backward[2] = {{2, erf_dx_f32, erf_dx_f64, NULL}, {2, tanh_
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_map_run(f, &forward[ARG_I(f, 1)], e); }
 static ac_status cpu_backward(ac_frame *f, ac_err *e) { return aci_map_run(f, &backward[ARG_I(f, 2)], e); }
 
-static void grad(ac_grad *g) { ac_grad_set(g, 0, x_gelu_backward(&g->x, g->dout[0], ARG_T(g, 0), (int)ARG_I(g, 1))); }
+static void grad(ac_grad *g) {
+  ac_grad_set(g, 0, x_gelu_backward(&g->x, g->dout[0], ARG_T(g, 0), (int)ARG_I(g, 1)));
+}
 
 static int plain(ac_expr *e, const ac_value *a, ac_tensor **out) {
   ac_tensor *x = a[0].tensor, *half = x_mul(e, T(x), F(0.5)), *t;
@@ -54,7 +56,9 @@ static int plain(ac_expr *e, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_OP(gelu, .sig = "gelu(x: tensor, approximate: enum(none|tanh) = none) -> tensor", .shape = aci_map_shape, .cpu = cpu,
-      .data = &forward[0], .grad = grad, .composed = plain, .save = AC_SAVE_IN(0), .flops_per_element = 25);
-AC_OP(gelu_backward, .sig = "gelu_backward(dy: tensor, x: tensor, approximate: enum(none|tanh)) -> tensor", .shape = aci_map_shape,
-      .cpu = cpu_backward, .data = &backward[0], .hidden = true, .flops_per_element = 40);
+AC_OP(gelu, .sig = "gelu(x: tensor, approximate: enum(none|tanh) = none) -> tensor", .shape = aci_map_shape,
+      .cpu = cpu, .data = &forward[0], .grad = grad, .composed = plain, .save = AC_SAVE_IN(0),
+      .flops_per_element = 25);
+AC_OP(gelu_backward, .sig = "gelu_backward(dy: tensor, x: tensor, approximate: enum(none|tanh)) -> tensor",
+      .shape = aci_map_shape, .cpu = cpu_backward, .data = &backward[0], .hidden = true,
+      .flops_per_element = 40);

@@ -24,12 +24,14 @@ static ac_status shape_as(ac_frame *f, bool is_bool, ac_err *e) {
     if (f->args[i].kind != AC_T_TENSOR) continue;
     any = true;
     if (f->args[i].tensor->dtype > AC_BOOL)
-      return AC_FAIL(e, DTYPE, "%s is a storage dtype; cast it first", ac_dtype_name((ac_dtype)f->args[i].tensor->dtype));
+      return AC_FAIL(e, DTYPE, "%s is a storage dtype; cast it first",
+                     ac_dtype_name((ac_dtype)f->args[i].tensor->dtype));
   }
   if (!any) return AC_FAIL(e, INVALID, "needs at least one tensor");
   ac_dtype d = is_bool ? AC_BOOL : compute_dtype(f, m);
   const ac_tensor *a = f->args[0].kind == AC_T_TENSOR ? f->args[0].tensor : NULL;
-  if (a != NULL && (m->n_in == 1 || (m->n_in == 2 && (f->args[1].kind != AC_T_TENSOR || aci_same_shape(a, f->args[1].tensor)))))
+  if (a != NULL && (m->n_in == 1 || (m->n_in == 2 && (f->args[1].kind != AC_T_TENSOR ||
+                                                      aci_same_shape(a, f->args[1].tensor)))))
     return ac_frame_out(f, d, a->ndim, a->shape, e);
   int ndim;
   int64_t shape[AC_MAX_DIMS];
@@ -42,7 +44,8 @@ ac_status aci_map_shape_nobool(ac_frame *f, ac_err *e) {
   const aci_map *m = f->desc->data;
   for (int i = 0; i < m->n_in; i++) {
     const ac_value *v = &f->args[i];
-    if ((v->kind == AC_T_TENSOR && v->tensor->dtype == AC_BOOL) || (v->kind == AC_T_SCALAR && v->scalar.kind == AC_SCALAR_BOOL))
+    if ((v->kind == AC_T_TENSOR && v->tensor->dtype == AC_BOOL) ||
+        (v->kind == AC_T_SCALAR && v->scalar.kind == AC_SCALAR_BOOL))
       return AC_FAIL(e, DTYPE, "is not defined for bool; cast to an integer or float dtype first");
   }
   return shape_as(f, false, e);
@@ -205,17 +208,21 @@ static bool is_plain(const ac_frame *f, const aci_map *m, const ac_tensor *o) {
   if (o->dtype != AC_F32 && o->dtype != AC_F64 && (o->dtype != AC_I64 || m->i64 == NULL)) return false;
   for (int k = 0; k < m->n_in; k++) {
     const ac_tensor *t = f->args[k].tensor;
-    if (f->args[k].kind != AC_T_TENSOR || t->dtype != o->dtype || !aci_same_shape(t, o) || !aci_is_contiguous(t)) return false;
+    if (f->args[k].kind != AC_T_TENSOR || t->dtype != o->dtype || !aci_same_shape(t, o) ||
+        !aci_is_contiguous(t))
+      return false;
   }
   return aci_is_contiguous(o);
 }
 
 static void run_plain(const ac_frame *f, const aci_map *m, const ac_tensor *o) {
   job params;
-  plain_job j = {.n_in = m->n_in, .bytes = (int64_t)aci_dsize((ac_dtype)o->dtype), .out = aci_data(o), .p = &params.p};
+  plain_job j = {
+      .n_in = m->n_in, .bytes = (int64_t)aci_dsize((ac_dtype)o->dtype), .out = aci_data(o), .p = &params.p};
   params.ct = aci_ctype_of((ac_dtype)o->dtype);
   j.loop = params.ct == ACI_C_F32 ? m->f32 : params.ct == ACI_C_F64 ? m->f64 : m->i64;
-  for (int i = m->n_in; i < f->n_args && i - m->n_in < ACI_MAP_MAX_P; i++) put_param(&params, i - m->n_in, &f->args[i]);
+  for (int i = m->n_in; i < f->n_args && i - m->n_in < ACI_MAP_MAX_P; i++)
+    put_param(&params, i - m->n_in, &f->args[i]);
   for (int k = 0; k < m->n_in; k++) j.in[k] = aci_data(f->args[k].tensor);
   if (o->numel <= GRAIN) j.loop(o->numel, j.out, (const void *const *)j.in, j.p);
   else ac_parallel_for(f->team, o->numel, GRAIN, plain_range, &j);
@@ -241,7 +248,8 @@ ac_status aci_map_run(ac_frame *f, const aci_map *m, ac_err *e) {
   j.out.ptr = aci_data(o);
   j.out.dt = (ac_dtype)o->dtype;
   memcpy(j.out.stride, o->stride, (size_t)o->ndim * 8);
-  for (int i = m->n_in; i < f->n_args && i - m->n_in < ACI_MAP_MAX_P; i++) put_param(&j, i - m->n_in, &f->args[i]);
+  for (int i = m->n_in; i < f->n_args && i - m->n_in < ACI_MAP_MAX_P; i++)
+    put_param(&j, i - m->n_in, &f->args[i]);
   for (int k = 0; k < m->n_in; k++) {
     operand *p = &j.in[k];
     if (f->args[k].kind == AC_T_TENSOR) {
@@ -249,11 +257,13 @@ ac_status aci_map_run(ac_frame *f, const aci_map *m, ac_err *e) {
       int lead = o->ndim - t->ndim;
       p->ptr = aci_data(t);
       p->dt = (ac_dtype)t->dtype;
-      for (int d = 0; d < o->ndim; d++) p->stride[d] = d < lead || (t->shape[d - lead] == 1 && o->shape[d] != 1) ? 0 : t->stride[d - lead];
+      for (int d = 0; d < o->ndim; d++)
+        p->stride[d] = d < lead || (t->shape[d - lead] == 1 && o->shape[d] != 1) ? 0 : t->stride[d - lead];
     } else { /* a number: one element of the compute type, repeated */
       static const ac_dtype of[] = {AC_F32, AC_F64, AC_I64};
       put_number(&j, f->args[k].scalar, &j.number[k]);
-      if (o->dtype == AC_BOOL && j.ct == ACI_C_F32 && cd != AC_F32) { /* compared as a value of the tensor's dtype */
+      if (o->dtype == AC_BOOL && j.ct == ACI_C_F32 &&
+          cd != AC_F32) { /* compared as a value of the tensor's dtype */
         uint16_t h;
         aci_store(j.ct, &j.number[k], cd, &h, 1, 1);
         aci_load(j.ct, &j.number[k], cd, &h, 1, 1);

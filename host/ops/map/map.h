@@ -36,54 +36,56 @@ ac_status aci_map_shape_nobool(ac_frame *f, ac_err *e);
 
 /* Argument i of a recorded call as an operand: the saved tensor, or the number that was given. */
 static inline ac_operand aci_grad_operand(const ac_grad *g, int i) {
-  return g->args[i].kind == AC_T_SCALAR ? (ac_operand){NULL, g->args[i].scalar} : ac_operand_tensor(g->args[i].tensor);
+  return g->args[i].kind == AC_T_SCALAR ? (ac_operand){NULL, g->args[i].scalar}
+                                        : ac_operand_tensor(g->args[i].tensor);
 }
 static inline ac_operand aci_value_operand(const ac_value *v) {
   return v->kind == AC_T_SCALAR ? (ac_operand){NULL, v->scalar} : ac_operand_tensor(v->tensor);
 }
 /* Zeros of the shape and dtype of argument i: the gradient of a step function. */
 static inline void aci_grad_zero(ac_grad *g, int i) {
-  if (ac_grad_needs(g, i)) ac_grad_set(g, i, ac_grad_reduce_to(g, i, x_zeros_like(&g->x, g->dout[0], NULL, NULL)));
+  if (ac_grad_needs(g, i))
+    ac_grad_set(g, i, ac_grad_reduce_to(g, i, x_zeros_like(&g->x, g->dout[0], NULL, NULL)));
 }
 /* Formulas for integers and floats in one expression. */
-#define ACI_BY_INT(x, for_int, for_float) _Generic((x), int64_t: (for_int), default: (for_float))
+#define ACI_BY_INT(x, for_int, for_float) _Generic((x), int64_t : (for_int), default : (for_float))
 
-#define ACI_MAP_HEAD(T) \
-  T p[ACI_MAP_MAX_P];   \
-  T *o = out;           \
+#define ACI_MAP_HEAD(T)    \
+  T p[ACI_MAP_MAX_P];      \
+  T *o = out;              \
   memcpy(p, pv, sizeof p); \
   (void)p;
-#define ACI_MAP_FN(name) AC_ISA_FN(name, (int64_t n, void *out, const void *const *in, const void *pv), (n, out, in, pv))
+#define ACI_MAP_FN(name) \
+  AC_ISA_FN(name, (int64_t n, void *out, const void *const *in, const void *pv), (n, out, in, pv))
 
-#define ACI_LOOP1(op, T, sfx, F)                                     \
-  ACI_MAP_FN(op##_##sfx) {                            \
-    ACI_MAP_HEAD(T) const T *a = in[0];                              \
+#define ACI_LOOP1(op, T, sfx, F)                                                  \
+  ACI_MAP_FN(op##_##sfx) {                                                        \
+    ACI_MAP_HEAD(T) const T *a = in[0];                                           \
     _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) o[i] = (T)F(T, p, a[i]); \
   }
-#define ACI_LOOP2(op, T, sfx, F)                                     \
-  ACI_MAP_FN(op##_##sfx) {                            \
-    ACI_MAP_HEAD(T) const T *a = in[0], *b = in[1];                  \
+#define ACI_LOOP2(op, T, sfx, F)                                                        \
+  ACI_MAP_FN(op##_##sfx) {                                                              \
+    ACI_MAP_HEAD(T) const T *a = in[0], *b = in[1];                                     \
     _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) o[i] = (T)F(T, p, a[i], b[i]); \
   }
-#define ACI_LOOP3(op, T, sfx, F)                                     \
-  ACI_MAP_FN(op##_##sfx) {                            \
-    ACI_MAP_HEAD(T) const T *a = in[0], *b = in[1], *c = in[2];      \
+#define ACI_LOOP3(op, T, sfx, F)                                                              \
+  ACI_MAP_FN(op##_##sfx) {                                                                    \
+    ACI_MAP_HEAD(T) const T *a = in[0], *b = in[1], *c = in[2];                               \
     _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) o[i] = (T)F(T, p, a[i], b[i], c[i]); \
   }
-#define ACI_LOOP4(op, T, sfx, F)                                     \
-  ACI_MAP_FN(op##_##sfx) {                            \
-    ACI_MAP_HEAD(T) const T *a = in[0], *b = in[1], *c = in[2], *d = in[3]; \
+#define ACI_LOOP4(op, T, sfx, F)                                                                    \
+  ACI_MAP_FN(op##_##sfx) {                                                                          \
+    ACI_MAP_HEAD(T) const T *a = in[0], *b = in[1], *c = in[2], *d = in[3];                         \
     _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) o[i] = (T)F(T, p, a[i], b[i], c[i], d[i]); \
   }
 
-#define ACI_MAP_FLT(op, K, F, ...)                                               \
-  ACI_LOOP##K(op, float, f32, F) ACI_LOOP##K(op, double, f64, F)                 \
-  static const aci_map op##_map = {K, op##_f32, op##_f64, NULL};                 \
+#define ACI_MAP_FLT(op, K, F, ...)                                                                   \
+  ACI_LOOP##K(op, float, f32, F)                                                                     \
+      ACI_LOOP##K(op, double, f64, F) static const aci_map op##_map = {K, op##_f32, op##_f64, NULL}; \
   AC_OP(op, .shape = aci_map_shape, .cpu = aci_map_cpu, .data = &op##_map, __VA_ARGS__)
-#define ACI_MAP_NUM(op, K, F, SHAPE, ...)                                        \
-  ACI_LOOP##K(op, float, f32, F) ACI_LOOP##K(op, double, f64, F)                 \
-  ACI_LOOP##K(op, int64_t, i64, F)                                               \
-  static const aci_map op##_map = {K, op##_f32, op##_f64, op##_i64};             \
+#define ACI_MAP_NUM(op, K, F, SHAPE, ...)                                                                 \
+  ACI_LOOP##K(op, float, f32, F) ACI_LOOP##K(op, double, f64, F)                                          \
+      ACI_LOOP##K(op, int64_t, i64, F) static const aci_map op##_map = {K, op##_f32, op##_f64, op##_i64}; \
   AC_OP(op, .shape = SHAPE, .cpu = aci_map_cpu, .data = &op##_map, __VA_ARGS__)
 
 #define AC_MAP1(op, F, ...) ACI_MAP_FLT(op, 1, F, __VA_ARGS__)

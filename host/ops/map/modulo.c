@@ -1,18 +1,21 @@
-/* What remainder and fmod share. */
+/* What remainder and fmod share: the check for integer divisors of zero, the shape rule and the gradient. */
 #include "ops/map/modulo.h"
 
 #include "ops/reduce/reduce.h"
 
 ac_status aci_modulo_shape(ac_frame *f, ac_err *e) {
-  if (ac_frame_promote(f, 0, 1) == AC_BOOL) return AC_FAIL(e, DTYPE, "is not defined for bool; cast to an integer or float dtype first");
+  if (ac_frame_promote(f, 0, 1) == AC_BOOL)
+    return AC_FAIL(e, DTYPE, "is not defined for bool; cast to an integer or float dtype first");
   return aci_map_shape(f, e);
 }
 
 static ac_status refuse(const ac_frame *f, int64_t at, ac_err *e) {
-  return AC_FAIL(e, INVALID, "integer division by zero (element %lld of the divisor)", (long long)ac_frame_show(f, at));
+  return AC_FAIL(e, INVALID, "integer division by zero (element %lld of the divisor)",
+                 (long long)ac_frame_show(f, at));
 }
 
-/* Integers have no NaN to say it with: a zero among the divisors is an error, found before anything is written. */
+/* Integers have no NaN to say it with: a zero among the divisors is an error, found before anything is
+ * written. */
 ac_status aci_modulo_cpu(ac_frame *f, ac_err *e) {
   const ac_value *v = &f->args[1];
   if (ac_dtype_is_float((ac_dtype)f->out[0]->dtype) || f->out[0]->numel == 0) return aci_map_cpu(f, e);
@@ -35,6 +38,7 @@ void aci_modulo_grad(ac_grad *g) {
   ac_tensor *dy = g->dout[0];
   ac_grad_set(g, 0, ac_grad_reduce_to(g, 0, dy));
   if (!ac_grad_needs(g, 1)) return;
-  ac_tensor *whole = x_round(x, x_div(x, T(x_sub(x, aci_grad_operand(g, 0), T(g->out[0]), aci_float(1))), aci_grad_operand(g, 1)));
+  ac_tensor *whole = x_round(
+      x, x_div(x, T(x_sub(x, aci_grad_operand(g, 0), T(g->out[0]), aci_float(1))), aci_grad_operand(g, 1)));
   ac_grad_set(g, 1, ac_grad_reduce_to(g, 1, x_neg(x, x_mul(x, T(dy), T(whole)))));
 }

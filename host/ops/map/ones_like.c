@@ -1,8 +1,10 @@
-/* ones_like: a new tensor of 1s with the shape of x.          x (any shape) -> y (same shape; dtype and device as x unless given)
+/* ones_like: a new tensor of 1s with the shape of x.
+   x (any shape) -> y (same shape; dtype and device as x unless given)
    No gradient. */
 #include "ops/map/fill.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) { return aci_like_shape(f, 1, e); }
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_fill(f, aci_float(1), e); }
 
-AC_OP(ones_like, .sig = "ones_like(x: tensor, dtype: dtype?, device: device?) -> tensor", .shape = shape, .cpu = cpu, .nondiff = true);
+AC_OP(ones_like, .sig = "ones_like(x: tensor, dtype: dtype?, device: device?) -> tensor", .shape = shape,
+      .cpu = cpu, .nondiff = true);

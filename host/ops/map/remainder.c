@@ -1,4 +1,5 @@
-/* remainder: y = x - other * floor(x / other), with the sign of other, as Lua's %.          x, other (any shapes that broadcast) -> y
+/* remainder: y = x - other * floor(x / other), with the sign of other, as Lua's %.
+   x, other (any shapes that broadcast) -> y
    gradient: dx = dy, dother = -dy * floor(x / other), each summed over the dims that were broadcast. */
 #include "ops/map/modulo.h"
 
@@ -22,6 +23,6 @@ ACI_LOOP2(remainder, double, f64, FWD64)
 ACI_LOOP2(remainder, int64_t, i64, FWDI)
 static const aci_map remainder_map = {2, remainder_f32, remainder_f64, remainder_i64};
 
-AC_OP(remainder, .sig = "remainder(x: operand, other: operand) -> tensor", .shape = aci_modulo_shape, .cpu = aci_modulo_cpu,
-      .data = &remainder_map, .grad = aci_modulo_grad, .save = AC_SAVE_IN(0) | AC_SAVE_IN(1) | AC_SAVE_OUT(0), .inplace = true,
-      .flops_per_element = 4);
+AC_OP(remainder, .sig = "remainder(x: operand, other: operand) -> tensor", .shape = aci_modulo_shape,
+      .cpu = aci_modulo_cpu, .data = &remainder_map, .grad = aci_modulo_grad,
+      .save = AC_SAVE_IN(0) | AC_SAVE_IN(1) | AC_SAVE_OUT(0), .inplace = true, .flops_per_element = 4);

@@ -1,4 +1,5 @@
-/* round: y = nearest integer, halves to the even one; integers stay.          x (any shape) -> y (same shape, dtype)
+/* round: y = nearest integer, halves to the even one; integers stay.
+   x (any shape) -> y (same shape, dtype)
    gradient: dx = 0. */
 #include "ops/map/map.h"
 

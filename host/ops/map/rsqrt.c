@@ -11,4 +11,5 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 0, x_mul(x, T(x_mul(x, T(dy), F(-0.5))), T(x_mul(x, T(y), T(x_mul(x, T(y), T(y)))))));
 }
 
-AC_MAP1(rsqrt, FWD, .sig = "rsqrt(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_OUT(0), .inplace = true, .flops_per_element = 5);
+AC_MAP1(rsqrt, FWD, .sig = "rsqrt(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_OUT(0),
+        .inplace = true, .flops_per_element = 5);

@@ -10,8 +10,8 @@ static inline AC_INLINE double slope_f64(double x) {
   double s = m_sigmoid(x);
   return s * (1 + x * (1 - s));
 }
-#define FWD(T, p, x) ((x) * m_sigmoid(x))
-#define BWD(T, p, dy, x) ((dy) * _Generic((x), double: slope_f64, default: slope_f32)(x))
+#define FWD(T, p, x) ((x)*m_sigmoid(x))
+#define BWD(T, p, dy, x) ((dy) * _Generic((x), double : slope_f64, default : slope_f32)(x))
 
 static void grad(ac_grad *g) { ac_grad_set(g, 0, x_silu_backward(&g->x, g->dout[0], ARG_T(g, 0))); }
 
@@ -20,6 +20,6 @@ static int plain(ac_expr *e, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_MAP1(silu, FWD, .sig = "silu(x: tensor) -> tensor", .grad = grad, .composed = plain, .save = AC_SAVE_IN(0), .inplace = true,
-        .flops_per_element = 11);
+AC_MAP1(silu, FWD, .sig = "silu(x: tensor) -> tensor", .grad = grad, .composed = plain, .save = AC_SAVE_IN(0),
+        .inplace = true, .flops_per_element = 11);
 AC_MAP2(silu_backward, BWD, .sig = "silu_backward(dy: tensor, x: tensor) -> tensor", .hidden = true);

@@ -1,9 +1,12 @@
-/* to: x in another dtype, on another device, or both; x itself when nothing changes.          x (any shape) -> y (same shape)
+/* to: x in another dtype, on another device, or both; x itself when nothing changes.
+   x (any shape) -> y (same shape)
    gradient: dx = dy taken back to the dtype and device of x. */
 #include "ops/ctx_impl.h"
 #include "ops/op.h"
 
-static bool same_device(const ac_device *a, const ac_device *b) { return a == b || (a->kind == b->kind && a->index == b->index); }
+static bool same_device(const ac_device *a, const ac_device *b) {
+  return a == b || (a->kind == b->kind && a->index == b->index);
+}
 
 static int plain(ac_expr *x, const ac_value *a, ac_tensor **out) {
   ac_tensor *t = a[0].tensor;
@@ -37,5 +40,5 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
 static void grad(ac_grad *g) { ac_grad_set(g, 0, x_to(&g->x, g->dout[0], NULL, ac_grad_device(g, 0, 0))); }
 
 AC_OP(to, .sig = "to(x: tensor, dtype: dtype?, device: device?) -> tensor", .composed = plain);
-AC_OP(copy_to, .sig = "copy_to(x: tensor, device: device, from: device) -> tensor", .shape = shape, .cpu = cpu,
-      .grad = grad, .hidden = true);
+AC_OP(copy_to, .sig = "copy_to(x: tensor, device: device, from: device) -> tensor", .shape = shape,
+      .cpu = cpu, .grad = grad, .hidden = true);

@@ -1,5 +1,6 @@
 /* where: y = a where cond, else b, broadcast.          cond (bool), a, b (any shapes that broadcast) -> y
-   gradient: da = dy where cond, else 0; db = dy where not cond; each summed over the dims that were broadcast. */
+   gradient: da = dy where cond, else 0; db = dy where not cond; each summed over the dims that were
+   broadcast. */
 #include "ops/map/map.h"
 
 #define FWD(T, p, c, a, b) ((c) != 0 ? (a) : (b))
@@ -10,7 +11,8 @@ static const aci_map where_map = {3, where_f32, where_f64, where_i64};
 
 static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *c = ARG_T(f, 0);
-  if (c->dtype != AC_BOOL) return AC_FAIL(e, DTYPE, "the condition has to be bool, not %s", ac_dtype_name((ac_dtype)c->dtype));
+  if (c->dtype != AC_BOOL)
+    return AC_FAIL(e, DTYPE, "the condition has to be bool, not %s", ac_dtype_name((ac_dtype)c->dtype));
   return aci_map_shape(f, e);
 }
 
@@ -20,5 +22,5 @@ static void grad(ac_grad *g) {
   if (ac_grad_needs(g, 2)) ac_grad_set(g, 2, ac_grad_reduce_to(g, 2, x_where(&g->x, c, F(0), T(dy))));
 }
 
-AC_OP(where, .sig = "where(cond: tensor, a: operand, b: operand) -> tensor", .shape = shape, .cpu = aci_map_cpu, .data = &where_map,
-      .grad = grad, .save = AC_SAVE_IN(0));
+AC_OP(where, .sig = "where(cond: tensor, a: operand, b: operand) -> tensor", .shape = shape,
+      .cpu = aci_map_cpu, .data = &where_map, .grad = grad, .save = AC_SAVE_IN(0));

@@ -1,7 +1,7 @@
 /* Rows of layer_norm and rms_norm, forward and backward. rms is layer_norm whose mean is taken as 0.
  *
- * dweight and dbias are sums over all rows: pieces of a number of rows that follows from the shape add up partial sums of their own, which
- * then meet in double in the order of the pieces. */
+ * dweight and dbias are sums over all rows: pieces of a number of rows that follows from the shape add up
+ * partial sums of their own, which then meet in double in the order of the pieces. */
 #include "base/vmath.h"
 #include "ops/ctx_impl.h"
 #include "ops/norm/norm.h"
@@ -10,7 +10,8 @@
 
 enum { MAX_PIECES = 64, MIN_ROWS = 16 };
 
-/* A row: mean as rounded, what the rounding left out (so that a large mean costs no accuracy), 1 / deviation. */
+/* A row: mean as rounded, what the rounding left out (so that a large mean costs no accuracy), 1 /
+ * deviation. */
 typedef struct stat_f32 {
   float mean, rest, rstd;
 } stat_f32;
@@ -23,63 +24,71 @@ typedef struct stat_f64 {
 #define SUM_G(a, i) m_fma(dy[i], w[i], a)
 #define SUM_GX(a, i) m_fma(dy[i] * w[i], x[i] - mean, a)
 
-#define ROW_FNS(T, sfx)                                                                                                  \
-  AC_ISA_FN(square_##sfx, (const T *restrict x, T mean, int64_t n, T *restrict out), (x, mean, n, out)) {               \
-    /* sums of (x - mean)^2 and of x - mean */                                                                          \
-    ACI_LANES_RUN(T, s, n, 0, SQUARE_X, ACI_JOIN_ADD);                                                                  \
-    ACI_LANES_RUN(T, d, n, 0, SUM_X, ACI_JOIN_ADD);                                                                     \
-    out[0] = s;                                                                                                         \
-    out[1] = d;                                                                                                         \
-  }                                                                                                                     \
-  AC_ISA_FN(apply_##sfx, (const T *x, stat_##sfx t, const T *w, const T *b, int64_t n, T *y), (x, t, w, b, n, y)) {     \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = m_fma(((x[i] - t.mean) - t.rest) * t.rstd, w[i], b[i]); \
-  }                                                                                                                     \
-  AC_ISA_FN(dots_##sfx, (const T *restrict dy, const T *restrict w, const T *restrict x, T mean, int64_t n, T *restrict out), \
-            (dy, w, x, mean, n, out)) { /* sums of g and of g * (x - mean) */                                           \
-    ACI_LANES_RUN(T, s, n, 0, SUM_G, ACI_JOIN_ADD);                                                                     \
-    ACI_LANES_RUN(T, d, n, 0, SUM_GX, ACI_JOIN_ADD);                                                                    \
-    out[0] = s;                                                                                                         \
-    out[1] = d;                                                                                                         \
-  }                                                                                                                     \
-  AC_ISA_FN(back_##sfx, (const T *dy, const T *w, const T *x, stat_##sfx t, T c1, T c2, int64_t n, T *dx, T *dw, T *db), \
-            (dy, w, x, t, c1, c2, n, dx, dw, db)) {                                                                     \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                                                              \
-      T h = ((x[i] - t.mean) - t.rest) * t.rstd;                                                                        \
-      dw[i] = m_fma(dy[i], h, dw[i]);                                                                                   \
-      db[i] += dy[i];                                                                                                   \
-      dx[i] = t.rstd * (m_fma(dy[i], w[i], -c1) - h * c2);                                                              \
-    }                                                                                                                   \
-  }                                                                                                                     \
-  static stat_##sfx stats_##sfx(const T *x, int64_t n, bool rms, double eps) {                                          \
-    stat_##sfx t = {0, 0, 0};                                                                                           \
-    double square = 0, rest = 0;                                                                                        \
-    if (!rms) t.mean = (T)(aci_sum_##sfx(x, n) / (double)n);                                                            \
-    for (int64_t i = 0; i < n; i += ACI_RED_BLOCK) {                                                                    \
-      T s[2];                                                                                                           \
-      square_##sfx(x + i, t.mean, n - i < ACI_RED_BLOCK ? n - i : ACI_RED_BLOCK, s);                                    \
-      square += (double)s[0];                                                                                           \
-      rest += (double)s[1];                                                                                             \
-    }                                                                                                                   \
-    rest = rms ? 0 : rest / (double)n;                                                                                  \
-    t.rest = (T)rest;                                                                                                   \
-    t.rstd = (T)(1 / sqrt(square / (double)n - rest * rest + eps));                                                     \
-    return t;                                                                                                           \
-  }                                                                                                                     \
-  static void row_##sfx(const void *x, const void *w, const void *b, int64_t n, bool rms, double eps, void *y) {        \
-    apply_##sfx(x, stats_##sfx(x, n, rms, eps), w, b, n, y);                                                            \
-  }                                                                                                                     \
-  static void row_back_##sfx(const void *dy, const void *w, const T *x, int64_t n, bool rms, double eps, void *dx, void *dw, void *db) { \
-    const stat_##sfx t = stats_##sfx(x, n, rms, eps);                                                                   \
-    T s[2];                                                                                                             \
-    double c1 = 0, c2 = 0;                                                                                              \
-    for (int64_t i = 0; i < n; i += ACI_RED_BLOCK) {                                                                    \
-      dots_##sfx((const T *)dy + i, (const T *)w + i, x + i, t.mean, n - i < ACI_RED_BLOCK ? n - i : ACI_RED_BLOCK, s); \
-      c1 += (double)s[0];                                                                                               \
-      c2 += (double)s[1];                                                                                               \
-    }                                                                                                                   \
-    c2 = (c2 - c1 * (double)t.rest) * (double)t.rstd / (double)n;                                                       \
-    c1 = rms ? 0 : c1 / (double)n;                                                                                      \
-    back_##sfx(dy, w, x, t, (T)c1, (T)c2, n, dx, dw, db);                                                               \
+#define ROW_FNS(T, sfx)                                                                                      \
+  AC_ISA_FN(square_##sfx, (const T *restrict x, T mean, int64_t n, T *restrict out), (x, mean, n, out)) {    \
+    /* sums of (x - mean)^2 and of x - mean */                                                               \
+    ACI_LANES_RUN(T, s, n, 0, SQUARE_X, ACI_JOIN_ADD);                                                       \
+    ACI_LANES_RUN(T, d, n, 0, SUM_X, ACI_JOIN_ADD);                                                          \
+    out[0] = s;                                                                                              \
+    out[1] = d;                                                                                              \
+  }                                                                                                          \
+  AC_ISA_FN(apply_##sfx, (const T *x, stat_##sfx t, const T *w, const T *b, int64_t n, T *y),                \
+            (x, t, w, b, n, y)) {                                                                            \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] =                                              \
+        m_fma(((x[i] - t.mean) - t.rest) * t.rstd, w[i], b[i]);                                              \
+  }                                                                                                          \
+  AC_ISA_FN(                                                                                                 \
+      dots_##sfx,                                                                                            \
+      (const T *restrict dy, const T *restrict w, const T *restrict x, T mean, int64_t n, T *restrict out),  \
+      (dy, w, x, mean, n, out)) { /* sums of g and of g * (x - mean) */                                      \
+    ACI_LANES_RUN(T, s, n, 0, SUM_G, ACI_JOIN_ADD);                                                          \
+    ACI_LANES_RUN(T, d, n, 0, SUM_GX, ACI_JOIN_ADD);                                                         \
+    out[0] = s;                                                                                              \
+    out[1] = d;                                                                                              \
+  }                                                                                                          \
+  AC_ISA_FN(back_##sfx,                                                                                      \
+            (const T *dy, const T *w, const T *x, stat_##sfx t, T c1, T c2, int64_t n, T *dx, T *dw, T *db), \
+            (dy, w, x, t, c1, c2, n, dx, dw, db)) {                                                          \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                                                   \
+      T h = ((x[i] - t.mean) - t.rest) * t.rstd;                                                             \
+      dw[i] = m_fma(dy[i], h, dw[i]);                                                                        \
+      db[i] += dy[i];                                                                                        \
+      dx[i] = t.rstd * (m_fma(dy[i], w[i], -c1) - h * c2);                                                   \
+    }                                                                                                        \
+  }                                                                                                          \
+  static stat_##sfx stats_##sfx(const T *x, int64_t n, bool rms, double eps) {                               \
+    stat_##sfx t = {0, 0, 0};                                                                                \
+    double square = 0, rest = 0;                                                                             \
+    if (!rms) t.mean = (T)(aci_sum_##sfx(x, n) / (double)n);                                                 \
+    for (int64_t i = 0; i < n; i += ACI_RED_BLOCK) {                                                         \
+      T s[2];                                                                                                \
+      square_##sfx(x + i, t.mean, n - i < ACI_RED_BLOCK ? n - i : ACI_RED_BLOCK, s);                         \
+      square += (double)s[0];                                                                                \
+      rest += (double)s[1];                                                                                  \
+    }                                                                                                        \
+    rest = rms ? 0 : rest / (double)n;                                                                       \
+    t.rest = (T)rest;                                                                                        \
+    t.rstd = (T)(1 / sqrt(square / (double)n - rest * rest + eps));                                          \
+    return t;                                                                                                \
+  }                                                                                                          \
+  static void row_##sfx(const void *x, const void *w, const void *b, int64_t n, bool rms, double eps,        \
+                        void *y) {                                                                           \
+    apply_##sfx(x, stats_##sfx(x, n, rms, eps), w, b, n, y);                                                 \
+  }                                                                                                          \
+  static void row_back_##sfx(const void *dy, const void *w, const T *x, int64_t n, bool rms, double eps,     \
+                             void *dx, void *dw, void *db) {                                                 \
+    const stat_##sfx t = stats_##sfx(x, n, rms, eps);                                                        \
+    T s[2];                                                                                                  \
+    double c1 = 0, c2 = 0;                                                                                   \
+    for (int64_t i = 0; i < n; i += ACI_RED_BLOCK) {                                                         \
+      dots_##sfx((const T *)dy + i, (const T *)w + i, x + i, t.mean,                                         \
+                 n - i < ACI_RED_BLOCK ? n - i : ACI_RED_BLOCK, s);                                          \
+      c1 += (double)s[0];                                                                                    \
+      c2 += (double)s[1];                                                                                    \
+    }                                                                                                        \
+    c2 = (c2 - c1 * (double)t.rest) * (double)t.rstd / (double)n;                                            \
+    c1 = rms ? 0 : c1 / (double)n;                                                                           \
+    back_##sfx(dy, w, x, t, (T)c1, (T)c2, n, dx, dw, db);                                                    \
   }
 ROW_FNS(float, f32)
 ROW_FNS(double, f64)
@@ -182,7 +191,8 @@ static void join(const job *j, int64_t n_pieces, int which, const ac_tensor *out
     double s = 0;
     for (int64_t p = 0; p < n_pieces; p++) {
       int64_t at = (p * 2 + which) * n + i;
-      s += j->x.ct == ACI_C_F32 ? (double)((const float *)(const void *)j->part)[at] : ((const double *)(const void *)j->part)[at];
+      s += j->x.ct == ACI_C_F32 ? (double)((const float *)(const void *)j->part)[at]
+                                : ((const double *)(const void *)j->part)[at];
     }
     aci_store(ACI_C_F64, &s, dt, (char *)aci_data(out) + i * (int64_t)aci_dsize(dt), 1, 1);
   }
@@ -229,7 +239,8 @@ ac_status aci_norm_check(const ac_frame *f, int at, int param, ac_err *e) {
   const char *name = aci_op_sig(f->op)->param[param].name;
   if (p->tensor->ndim != s->n || memcmp(p->tensor->shape, s->ints, 8 * (size_t)s->n) != 0)
     return AC_FAIL(e, SHAPE, "%s has shape %s, normalized_shape is %s", name,
-                   aci_shape_str(p->tensor->ndim, p->tensor->shape, a, sizeof a), aci_shape_str(s->n, s->ints, b, sizeof b));
+                   aci_shape_str(p->tensor->ndim, p->tensor->shape, a, sizeof a),
+                   aci_shape_str(s->n, s->ints, b, sizeof b));
   if (p->tensor->dtype != x->dtype && (p->tensor->dtype != AC_F32 || x->dtype == AC_F64))
     return AC_FAIL(e, DTYPE, "%s is %s where x is %s; it has to be of the same dtype, or f32", name,
                    ac_dtype_name((ac_dtype)p->tensor->dtype), ac_dtype_name((ac_dtype)x->dtype));
@@ -241,7 +252,8 @@ ac_status aci_norm_backward_shape(ac_frame *f, bool rms, ac_err *e) {
   char a[128], b[128];
   AC_TRY(aci_norm_check(f, 1, 3, e));
   if (!aci_same_shape(dy, x))
-    return AC_FAIL(e, SHAPE, "the gradient has shape %s, x has %s", aci_shape_str(dy->ndim, dy->shape, a, sizeof a),
+    return AC_FAIL(e, SHAPE, "the gradient has shape %s, x has %s",
+                   aci_shape_str(dy->ndim, dy->shape, a, sizeof a),
                    aci_shape_str(x->ndim, x->shape, b, sizeof b));
   AC_TRY(ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, x->shape, e));
   for (int k = 0; !ARG_NONE(f, 3) && k < (rms ? 1 : 2); k++) {

@@ -1,7 +1,8 @@
-/* rms_norm: y = x / sqrt(mean(x^2) + eps) * weight over the last dims, which must have the extents of normalized_shape; eps is the
-   machine epsilon of what it is computed in when left out.          x (..., normalized_shape), weight (normalized_shape) -> y (shape, dtype of x)
-   gradient, with h = x * rstd and g = dy * weight: dx = rstd * (g - h * mean(g * h)), dweight = sum of dy * h over the rows; in one pass
-   by rms_norm_backward. */
+/* rms_norm: y = x / sqrt(mean(x^2) + eps) * weight over the last dims, which must have the extents of
+   normalized_shape; eps is the machine epsilon of what it is computed in when left out.
+   x (..., normalized_shape), weight (normalized_shape) -> y (shape, dtype of x)
+   gradient, with h = x * rstd and g = dy * weight: dx = rstd * (g - h * mean(g * h)), dweight = sum of dy *
+   h over the rows; in one pass by rms_norm_backward. */
 #include <float.h>
 
 #include "ops/norm/norm.h"
@@ -15,7 +16,9 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   AC_TRY(aci_norm_check(f, 0, 2, e));
   return ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, x->shape, e);
 }
-static ac_status cpu(ac_frame *f, ac_err *e) { return aci_norm_run(f, true, -1, epsilon(&f->args[3], ARG_T(f, 0)), e); }
+static ac_status cpu(ac_frame *f, ac_err *e) {
+  return aci_norm_run(f, true, -1, epsilon(&f->args[3], ARG_T(f, 0)), e);
+}
 
 static void grad(ac_grad *g) {
   ac_tensor *dweight = NULL;
@@ -40,11 +43,15 @@ static int plain(ac_expr *e, const ac_value *a, ac_tensor **out) {
 }
 
 static ac_status shape_backward(ac_frame *f, ac_err *e) { return aci_norm_backward_shape(f, true, e); }
-static ac_status cpu_backward(ac_frame *f, ac_err *e) { return aci_norm_backward_run(f, true, ARG_F(f, 4), e); }
+static ac_status cpu_backward(ac_frame *f, ac_err *e) {
+  return aci_norm_backward_run(f, true, ARG_F(f, 4), e);
+}
 
-AC_OP(rms_norm, .sig = "rms_norm(x: tensor, normalized_shape: shape, weight: tensor?, eps: float?) -> tensor", .shape = shape,
-      .cpu = cpu, .grad = grad, .composed = plain, .save = AC_SAVE_IN(0) | AC_SAVE_IN(2), .flops_per_element = 5);
+AC_OP(rms_norm, .sig = "rms_norm(x: tensor, normalized_shape: shape, weight: tensor?, eps: float?) -> tensor",
+      .shape = shape, .cpu = cpu, .grad = grad, .composed = plain, .save = AC_SAVE_IN(0) | AC_SAVE_IN(2),
+      .flops_per_element = 5);
 AC_OP(rms_norm_backward,
-      .sig = "rms_norm_backward(dy: tensor, x: tensor, normalized_shape: shape, weight: tensor?, eps: float) -> "
-             "(dx: tensor, dweight: tensor?)",
+      .sig =
+          "rms_norm_backward(dy: tensor, x: tensor, normalized_shape: shape, weight: tensor?, eps: float) -> "
+          "(dx: tensor, dweight: tensor?)",
       .shape = shape_backward, .cpu = cpu_backward, .hidden = true, .flops_per_element = 10);

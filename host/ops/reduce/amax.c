@@ -5,5 +5,6 @@
 
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_extreme_values_run(f, false, e); }
 
-AC_OP(amax, .sig = "amax(x: tensor, dim: dims?, keepdim: bool = false) -> tensor", .shape = aci_extreme_values_shape, .cpu = cpu,
-      .grad = aci_extreme_values_grad, .save = AC_SAVE_IN(0) | AC_SAVE_OUT(0));
+AC_OP(amax, .sig = "amax(x: tensor, dim: dims?, keepdim: bool = false) -> tensor",
+      .shape = aci_extreme_values_shape, .cpu = cpu, .grad = aci_extreme_values_grad,
+      .save = AC_SAVE_IN(0) | AC_SAVE_OUT(0));

@@ -1,9 +1,11 @@
-/* amin: y = the smallest element of x over dim (all dims when none are given). NaN is smaller than any number.
+/* amin: y = the smallest element of x over dim (all dims when none are given). NaN is smaller than any
+   number.
    x (any shape) -> y (without those dims, or 1 with keepdim)
    gradient: dy shared equally by the elements that are the smallest. */
 #include "ops/reduce/extreme.h"
 
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_extreme_values_run(f, true, e); }
 
-AC_OP(amin, .sig = "amin(x: tensor, dim: dims?, keepdim: bool = false) -> tensor", .shape = aci_extreme_values_shape, .cpu = cpu,
-      .grad = aci_extreme_values_grad, .save = AC_SAVE_IN(0) | AC_SAVE_OUT(0));
+AC_OP(amin, .sig = "amin(x: tensor, dim: dims?, keepdim: bool = false) -> tensor",
+      .shape = aci_extreme_values_shape, .cpu = cpu, .grad = aci_extreme_values_grad,
+      .save = AC_SAVE_IN(0) | AC_SAVE_OUT(0));

@@ -1,8 +1,9 @@
-/* argmax: where the largest element of x first stands, 0-based: along dim, or in x flattened (row-major) when dim is not given. NaN counts
-   as the largest.          x (any shape) -> y (i64; without dim, or 1 with keepdim).          No gradient. */
+/* argmax: where the largest element of x first stands, 0-based: along dim, or in x flattened (row-major)
+   when dim is not given. NaN counts as the largest.
+   x (any shape) -> y (i64; without dim, or 1 with keepdim).          No gradient.*/
 #include "ops/reduce/extreme.h"
 
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_extreme_index_run(f, false, e); }
 
-AC_OP(argmax, .sig = "argmax(x: tensor, dim: dim?, keepdim: bool = false) -> tensor", .shape = aci_extreme_index_shape, .cpu = cpu,
-      .nondiff = true);
+AC_OP(argmax, .sig = "argmax(x: tensor, dim: dim?, keepdim: bool = false) -> tensor",
+      .shape = aci_extreme_index_shape, .cpu = cpu, .nondiff = true);

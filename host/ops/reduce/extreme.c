@@ -1,5 +1,6 @@
-/* Largest and smallest elements, with their places: one pass in lanes finds the value of a block, a second over that block alone, and only
- * when it holds a new best, finds the place. Lists whose elements lie apart while neighbouring lists lie together go by tiles of lists. */
+/* Largest and smallest elements, with their places: one pass in lanes finds the value of a block, a second
+ * over that block alone, and only when it holds a new best, finds the place. Lists whose elements lie apart
+ * while neighbouring lists lie together go by tiles of lists. */
 #include "ops/reduce/extreme.h"
 
 #include "ops/reduce/lanes.h"
@@ -21,32 +22,34 @@ enum { CHUNK = 1 << 16, TILE = 256 };
 #define SAME_FLT(a, b) ((a) == (b) || ((a) != (a) && (b) != (b)))
 #define SAME_INT(a, b) ((a) == (b))
 
-/* best of n >= 1 elements; then `first`: where it stands. beats: is a strictly beyond b, NaN being the end? */
-#define EXTREME(name, T, TAKE, SAME)                                                            \
-  AC_ISA_FN(name, (const T *restrict x, int64_t n, T *restrict out), (x, n, out)) {             \
-    ACI_LANES_RUN(T, m, n, x[0], TAKE##_X, TAKE##_JOIN);                                        \
-    *out = m;                                                                                   \
-  }                                                                                             \
-  static void name##_list(const aci_reduce_plan *p, int64_t base, int64_t a, int64_t b, void *value, int64_t *at) { \
-    _Alignas(64) T buf[ACI_RED_BLOCK];                                                          \
-    T best = 0;                                                                                 \
-    for (int64_t i = a; i < b; i += ACI_RED_BLOCK) {                                            \
-      int64_t n = b - i < ACI_RED_BLOCK ? b - i : ACI_RED_BLOCK, k = 0;                         \
-      const T *x = aci_reduce_block(p, base, i, n, buf);                                        \
-      T m;                                                                                      \
-      name(x, n, &m);                                                                           \
-      if (i > a && (!TAKE(m, best) || SAME(m, best))) continue;                                 \
-      while (!SAME(x[k], m)) k++;                                                               \
-      best = m;                                                                                 \
-      *at = i + k;                                                                              \
-    }                                                                                           \
-    memcpy(value, &best, sizeof best);                                                          \
-  }                                                                                             \
-  static bool name##_beats(const void *a, const void *b) {                                      \
-    T x, y;                                                                                     \
-    memcpy(&x, a, sizeof x);                                                                    \
-    memcpy(&y, b, sizeof y);                                                                    \
-    return TAKE(x, y) && !SAME(x, y);                                                           \
+/* best of n >= 1 elements; then `first`: where it stands. beats: is a strictly beyond b, NaN being the end?
+ * */
+#define EXTREME(name, T, TAKE, SAME)                                                                 \
+  AC_ISA_FN(name, (const T *restrict x, int64_t n, T *restrict out), (x, n, out)) {                  \
+    ACI_LANES_RUN(T, m, n, x[0], TAKE##_X, TAKE##_JOIN);                                             \
+    *out = m;                                                                                        \
+  }                                                                                                  \
+  static void name##_list(const aci_reduce_plan *p, int64_t base, int64_t a, int64_t b, void *value, \
+                          int64_t *at) {                                                             \
+    _Alignas(64) T buf[ACI_RED_BLOCK];                                                               \
+    T best = 0;                                                                                      \
+    for (int64_t i = a; i < b; i += ACI_RED_BLOCK) {                                                 \
+      int64_t n = b - i < ACI_RED_BLOCK ? b - i : ACI_RED_BLOCK, k = 0;                              \
+      const T *x = aci_reduce_block(p, base, i, n, buf);                                             \
+      T m;                                                                                           \
+      name(x, n, &m);                                                                                \
+      if (i > a && (!TAKE(m, best) || SAME(m, best))) continue;                                      \
+      while (!SAME(x[k], m)) k++;                                                                    \
+      best = m;                                                                                      \
+      *at = i + k;                                                                                   \
+    }                                                                                                \
+    memcpy(value, &best, sizeof best);                                                               \
+  }                                                                                                  \
+  static bool name##_beats(const void *a, const void *b) {                                           \
+    T x, y;                                                                                          \
+    memcpy(&x, a, sizeof x);                                                                         \
+    memcpy(&y, b, sizeof y);                                                                         \
+    return TAKE(x, y) && !SAME(x, y);                                                                \
   }
 EXTREME(max_f32, float, MAX_FLT, SAME_FLT)
 EXTREME(max_f64, double, MAX_FLT, SAME_FLT)
@@ -56,23 +59,24 @@ EXTREME(min_f64, double, MIN_FLT, SAME_FLT)
 EXTREME(min_i64, int64_t, MIN_INT, SAME_INT)
 
 /* Kept dims outside in memory: best and place of a tile of outputs, row by row. Place: I is as wide as T. */
-#define COLUMN(name, T, I, TAKE, SAME)                                                                                  \
-  AC_ISA_FN(name##_row, (const T *restrict x, T *restrict best, I *restrict at, I row, int64_t n), (x, best, at, row, n)) { \
-    _Pragma("GCC ivdep") for (int64_t k = 0; k < n; k++) {                                                              \
-      bool better = TAKE(x[k], best[k]) && !SAME(x[k], best[k]);                                                        \
-      best[k] = better ? x[k] : best[k];                                                                                \
-      at[k] = better ? row : at[k];                                                                                     \
-    }                                                                                                                   \
-  }                                                                                                                     \
-  static void name##_tile(const aci_reduce_plan *p, int64_t base, int64_t n, void *best, int64_t *at) {                 \
-    _Alignas(64) T buf[TILE];                                                                                           \
-    _Alignas(64) I place[TILE] = {0};                                                                                   \
-    for (int64_t r = 0; r < p->n_reduced; r++) {                                                                        \
-      const char *src = p->ptr + (base + aci_reduce_offset(p, r)) * (int64_t)aci_dsize(p->dt);                          \
-      aci_load(p->ct, r == 0 ? best : buf, p->dt, src, 1, n);                                                           \
-      if (r > 0) name##_row(buf, best, place, (I)r, n);                                                                 \
-    }                                                                                                                   \
-    for (int64_t k = 0; k < n; k++) at[k] = place[k];                                                                   \
+#define COLUMN(name, T, I, TAKE, SAME)                                                                  \
+  AC_ISA_FN(name##_row, (const T *restrict x, T *restrict best, I *restrict at, I row, int64_t n),      \
+            (x, best, at, row, n)) {                                                                    \
+    _Pragma("GCC ivdep") for (int64_t k = 0; k < n; k++) {                                              \
+      bool better = TAKE(x[k], best[k]) && !SAME(x[k], best[k]);                                        \
+      best[k] = better ? x[k] : best[k];                                                                \
+      at[k] = better ? row : at[k];                                                                     \
+    }                                                                                                   \
+  }                                                                                                     \
+  static void name##_tile(const aci_reduce_plan *p, int64_t base, int64_t n, void *best, int64_t *at) { \
+    _Alignas(64) T buf[TILE];                                                                           \
+    _Alignas(64) I place[TILE] = {0};                                                                   \
+    for (int64_t r = 0; r < p->n_reduced; r++) {                                                        \
+      const char *src = p->ptr + (base + aci_reduce_offset(p, r)) * (int64_t)aci_dsize(p->dt);          \
+      aci_load(p->ct, r == 0 ? best : buf, p->dt, src, 1, n);                                           \
+      if (r > 0) name##_row(buf, best, place, (I)r, n);                                                 \
+    }                                                                                                   \
+    for (int64_t k = 0; k < n; k++) at[k] = place[k];                                                   \
   }
 COLUMN(max_f32, float, int32_t, MAX_FLT, SAME_FLT)
 COLUMN(max_f64, double, int64_t, MAX_FLT, SAME_FLT)
@@ -111,7 +115,8 @@ static void tiles(void *arg, int64_t begin, int64_t end) {
   _Alignas(64) double best[TILE];
   int64_t at[TILE];
   for (int64_t i = begin; i < end; i++) {
-    int64_t first = i % n_tiles * TILE, o = i / n_tiles * width + first, n = width - first < TILE ? width - first : TILE;
+    int64_t first = i % n_tiles * TILE, o = i / n_tiles * width + first,
+            n = width - first < TILE ? width - first : TILE;
     j->tile(&j->p, aci_reduce_base(&j->p, o), n, best, at);
     put(j, o, best, at, n);
   }
@@ -129,23 +134,25 @@ static void range(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-ac_status aci_extreme(ac_frame *f, const ac_tensor *x, uint32_t mask, bool min, ac_tensor *values, ac_tensor *indices, ac_err *e) {
+ac_status aci_extreme(ac_frame *f, const ac_tensor *x, uint32_t mask, bool min, ac_tensor *values,
+                      ac_tensor *indices, ac_err *e) {
   job j = {.values = values, .indices = indices};
   ac_block *block = NULL;
   if ((values != NULL ? values : indices)->numel == 0) return AC_OK;
   aci_reduce_plan_make(&j.p, x, mask, aci_ctype_of((ac_dtype)x->dtype));
   switch (j.p.ct) {
-#define PICK(T)                                     \
-  j.list = min ? min_##T##_list : max_##T##_list;   \
+#define PICK(T)                                      \
+  j.list = min ? min_##T##_list : max_##T##_list;    \
   j.beats = min ? min_##T##_beats : max_##T##_beats; \
-  j.tile = min ? min_##T##_tile : max_##T##_tile;   \
+  j.tile = min ? min_##T##_tile : max_##T##_tile;    \
   break
     case ACI_C_F32: PICK(f32);
     case ACI_C_F64: PICK(f64);
     default: PICK(i64);
   }
   const int64_t width = j.p.keep_shape[j.p.n_keep - 1];
-  if (j.p.keep_stride[j.p.n_keep - 1] == 1 && width >= 16 && j.p.red_stride[j.p.n_red - 1] != 1 && j.p.n_reduced < INT32_MAX) {
+  if (j.p.keep_stride[j.p.n_keep - 1] == 1 && width >= 16 && j.p.red_stride[j.p.n_red - 1] != 1 &&
+      j.p.n_reduced < INT32_MAX) {
     int64_t items = j.p.n_out / width * ((width + TILE - 1) / TILE), grain = 32768 / (j.p.n_reduced * TILE);
     ac_parallel_for(f->team, items, grain < 1 ? 1 : grain, tiles, &j);
     return AC_OK;
@@ -153,7 +160,8 @@ ac_status aci_extreme(ac_frame *f, const ac_tensor *x, uint32_t mask, bool min, 
   j.chunk = j.p.n_out >= 64 ? j.p.n_reduced : CHUNK;
   j.n_chunks = (j.p.n_reduced + j.chunk - 1) / j.chunk;
   if (j.n_chunks > 1) {
-    AC_TRY(ac_block_alloc(f->device, (size_t)(j.n_chunks * j.p.n_out) * sizeof(found), AC_MEM_ACTIVATION, f->stream, &block, e));
+    AC_TRY(ac_block_alloc(f->device, (size_t)(j.n_chunks * j.p.n_out) * sizeof(found), AC_MEM_ACTIVATION,
+                          f->stream, &block, e));
     j.part = ac_block_ptr(block);
   }
   ac_parallel_for(f->team, j.p.n_out * j.n_chunks, j.n_chunks > 1 ? 1 : aci_reduce_grain(&j.p), range, &j);
@@ -172,9 +180,11 @@ ac_status aci_extreme_check(const ac_frame *f, uint32_t mask, ac_err *e) {
   char a[128];
   int64_t out = 1, under = 1;
   for (int d = 0; d < x->ndim; d++) *(mask >> d & 1 ? &under : &out) *= x->shape[d];
-  if (x->dtype > AC_BOOL) return AC_FAIL(e, DTYPE, "%s is a storage dtype; cast it first", ac_dtype_name((ac_dtype)x->dtype));
+  if (x->dtype > AC_BOOL)
+    return AC_FAIL(e, DTYPE, "%s is a storage dtype; cast it first", ac_dtype_name((ac_dtype)x->dtype));
   if (under == 0 && out != 0)
-    return AC_FAIL(e, SHAPE, "nothing to choose from in a tensor of shape %s", aci_shape_str(x->ndim, x->shape, a, sizeof a));
+    return AC_FAIL(e, SHAPE, "nothing to choose from in a tensor of shape %s",
+                   aci_shape_str(x->ndim, x->shape, a, sizeof a));
   return AC_OK;
 }
 
@@ -194,7 +204,8 @@ ac_status aci_extreme_pair_shape(ac_frame *f, ac_err *e) {
 
 ac_status aci_extreme_pair_run(ac_frame *f, bool min, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
-  return aci_extreme(f, x, aci_reduce_mask(&f->args[1], x->ndim), min, f->out[0], f->n_out > 1 ? f->out[1] : NULL, e);
+  return aci_extreme(f, x, aci_reduce_mask(&f->args[1], x->ndim), min, f->out[0],
+                     f->n_out > 1 ? f->out[1] : NULL, e);
 }
 
 /* Over everything: dy shared equally by all elements that are the extreme one (NaN, if that is it). */
@@ -213,8 +224,11 @@ void aci_extreme_pair_grad(ac_grad *g) {
     return;
   }
   int n = ac_grad_ndim(g, 0, 0);
-  ac_tensor *dy = aci_reduce_unsqueeze(g, &g->args[1], g->dout[0]), *at = aci_reduce_unsqueeze(g, &g->args[1], g->out[1]);
-  if (n > 0) dy = x_gather_backward(x, dy, ARG_I(g, 1) < 0 ? ARG_I(g, 1) + n : ARG_I(g, 1), at, ac_grad_shape(g, 0, 0), n);
+  ac_tensor *dy = aci_reduce_unsqueeze(g, &g->args[1], g->dout[0]),
+            *at = aci_reduce_unsqueeze(g, &g->args[1], g->out[1]);
+  if (n > 0)
+    dy = x_gather_backward(x, dy, ARG_I(g, 1) < 0 ? ARG_I(g, 1) + n : ARG_I(g, 1), at, ac_grad_shape(g, 0, 0),
+                           n);
   ac_grad_set(g, 0, dy);
 }
 

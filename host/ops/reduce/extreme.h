@@ -3,9 +3,11 @@
 #define ACI_OPS_EXTREME_H
 #include "ops/reduce/reduce.h"
 
-/* Largest (min: smallest) element under each output, and where it first stands in the list of reduced elements. NaN is
- * beyond everything. values has the dtype of x, indices is i64; either may be NULL, both are contiguous. */
-ac_status aci_extreme(ac_frame *f, const ac_tensor *x, uint32_t mask, bool min, ac_tensor *values, ac_tensor *indices, ac_err *e);
+/* Largest (min: smallest) element under each output, and where it first stands in the list of reduced
+ * elements. NaN is beyond everything. values has the dtype of x, indices is i64; either may be NULL, both
+ * are contiguous. */
+ac_status aci_extreme(ac_frame *f, const ac_tensor *x, uint32_t mask, bool min, ac_tensor *values,
+                      ac_tensor *indices, ac_err *e);
 /* SHAPE when outputs would have nothing to choose from. */
 ac_status aci_extreme_check(const ac_frame *f, uint32_t mask, ac_err *e);
 

@@ -13,7 +13,8 @@ static int64_t count(const int64_t *shape, uint32_t mask, int ndim) {
 static ac_status shape(ac_frame *f, ac_err *e) {
   ac_dtype dt = ARG_NONE(f, 3) ? (ac_dtype)ARG_T(f, 0)->dtype : f->args[3].dtype;
   if (!ac_dtype_is_float(dt))
-    return AC_FAIL(e, DTYPE, "a mean has to be floating point, not %s; pass dtype or cast the tensor", ac_dtype_name(dt));
+    return AC_FAIL(e, DTYPE, "a mean has to be floating point, not %s; pass dtype or cast the tensor",
+                   ac_dtype_name(dt));
   return aci_reduce_out(f, 1, 2, dt, e);
 }
 
@@ -29,5 +30,5 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 0, aci_reduce_spread(g, &g->args[1], x_div(&g->x, T(g->dout[0]), F(under))));
 }
 
-AC_OP(mean, .sig = "mean(x: tensor, dim: dims?, keepdim: bool = false, dtype: dtype?) -> tensor", .shape = shape, .cpu = cpu,
-      .grad = grad);
+AC_OP(mean, .sig = "mean(x: tensor, dim: dims?, keepdim: bool = false, dtype: dtype?) -> tensor",
+      .shape = shape, .cpu = cpu, .grad = grad);

@@ -1,6 +1,8 @@
-/* min: the smallest element of x, or with dim the smallest along it and where it first stands (0-based). NaN is smaller than any number.
+/* min: the smallest element of x, or with dim the smallest along it and where it first stands (0-based). NaN
+   is smaller than any number.
    x (any shape) -> values () | values, indices (without dim, or 1 with keepdim)
-   gradient: with dim, dx = dvalues at indices, 0 elsewhere; without, dvalues shared equally by the elements that are the smallest. */
+   gradient: with dim, dx = dvalues at indices, 0 elsewhere; without, dvalues shared equally by the elements
+   that are the smallest. */
 #include "ops/reduce/extreme.h"
 
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_extreme_pair_run(f, true, e); }

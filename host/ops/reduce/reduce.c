@@ -14,7 +14,8 @@ static bool is_list(const ac_value *v) { return v->kind == AC_T_DIMS || v->kind 
 
 uint32_t aci_reduce_mask(const ac_value *dims, int ndim) {
   uint32_t mask = 0;
-  if (dims->kind == AC_T_NONE || (is_list(dims) && dims->n == 0)) return ndim == 0 ? 0 : (uint32_t)((1ull << ndim) - 1);
+  if (dims->kind == AC_T_NONE || (is_list(dims) && dims->n == 0))
+    return ndim == 0 ? 0 : (uint32_t)((1ull << ndim) - 1);
   int n = is_list(dims) ? dims->n : 1;
   for (int i = 0; i < n; i++) {
     int64_t d = is_list(dims) ? dims->ints[i] : dims->i;
@@ -89,9 +90,13 @@ static int64_t offset_of(int n, const int64_t *shape, const int64_t *stride, int
   return off + i * stride[0];
 }
 
-int64_t aci_reduce_base(const aci_reduce_plan *p, int64_t o) { return offset_of(p->n_keep, p->keep_shape, p->keep_stride, o); }
+int64_t aci_reduce_base(const aci_reduce_plan *p, int64_t o) {
+  return offset_of(p->n_keep, p->keep_shape, p->keep_stride, o);
+}
 
-int64_t aci_reduce_offset(const aci_reduce_plan *p, int64_t i) { return offset_of(p->n_red, p->red_shape, p->red_stride, i); }
+int64_t aci_reduce_offset(const aci_reduce_plan *p, int64_t i) {
+  return offset_of(p->n_red, p->red_shape, p->red_stride, i);
+}
 
 void aci_reduce_fetch(const aci_reduce_plan *p, int64_t base, int64_t begin, int64_t n, void *dst) {
   const int last = p->n_red - 1;

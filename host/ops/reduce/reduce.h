@@ -1,9 +1,10 @@
-/* Reductions over any set of dims. The cut into pieces and the order of additions follow from shape and strides alone, never from
- * the number of threads.
+/* Reductions over any set of dims. The cut into pieces and the order of additions follow from shape and
+ * strides alone, never from the number of threads.
  *
- * A tensor is seen as kept dims times reduced dims: output o (row-major over the kept dims) owns the list of elements under its
- * reduced dims, also in row-major order. Kernels that need the elements of one output at a time fetch that list in blocks of
- * the compute type; sums have a second way for reduced dims that stand outside of contiguous kept ones. */
+ * A tensor is seen as kept dims times reduced dims: output o (row-major over the kept dims) owns the list of
+ * elements under its reduced dims, also in row-major order. Kernels that need the elements of one output at
+ * a time fetch that list in blocks of the compute type; sums have a second way for reduced dims that stand
+ * outside of contiguous kept ones. */
 #ifndef ACI_OPS_REDUCE_H
 #define ACI_OPS_REDUCE_H
 #include "ops/map/convert.h"
@@ -14,13 +15,13 @@ enum { ACI_RED_BLOCK = 1024 };
 
 /* Output shape of reducing the dims in mask; returns its rank. */
 int aci_reduce_shape(const ac_tensor *x, uint32_t mask, bool keepdim, int64_t *shape);
-/* Reads dims (at dims_arg: dims, one dim or NONE; none and the empty list mean all) and keepdim (one argument later) and pushes the
- * output with dtype dt. */
+/* Reads dims (at dims_arg: dims, one dim or NONE; none and the empty list mean all) and keepdim (one
+ * argument later) and pushes the output with dtype dt. */
 ac_status aci_reduce_out(ac_frame *f, int dims_arg, int keepdim_arg, ac_dtype dt, ac_err *e);
 /* The mask that aci_reduce_out worked with, for kernels and gradients (arguments are checked by then). */
 uint32_t aci_reduce_mask(const ac_value *dims, int ndim);
-/* Gradient rules: t (a result of reducing these dims) with extents of 1 where x was reduced; and the same expanded to the shape of
- * argument 0. */
+/* Gradient rules: t (a result of reducing these dims) with extents of 1 where x was reduced; and the same
+ * expanded to the shape of argument 0. */
 ac_tensor *aci_reduce_unsqueeze(ac_grad *g, const ac_value *dims, ac_tensor *t);
 ac_tensor *aci_reduce_spread(ac_grad *g, const ac_value *dims, ac_tensor *t);
 
@@ -45,9 +46,10 @@ const void *aci_reduce_block(const aci_reduce_plan *p, int64_t base, int64_t beg
 /* How many outputs a piece of work takes. */
 int64_t aci_reduce_grain(const aci_reduce_plan *p);
 
-/* out (contiguous) := sum of what is under each output / divisor: added in f32 lanes and double between blocks for f16 bf16
- * f32, in double for f64, wrapping in i64 for integers. */
-ac_status aci_reduce_sum(ac_frame *f, const ac_tensor *x, uint32_t mask, double divisor, ac_tensor *out, ac_err *e);
+/* out (contiguous) := sum of what is under each output / divisor: added in f32 lanes and double between
+ * blocks for f16 bf16 f32, in double for f64, wrapping in i64 for integers. */
+ac_status aci_reduce_sum(ac_frame *f, const ac_tensor *x, uint32_t mask, double divisor, ac_tensor *out,
+                         ac_err *e);
 
 /* Sums of short contiguous runs in a fixed order, for kernels of rows. */
 double aci_sum_f32(const float *x, int64_t n);

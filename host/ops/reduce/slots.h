@@ -1,5 +1,6 @@
-/* Scratch for the pieces of a parallel loop: as many buffers as pieces can run at once, taken from the device's pool before anything is
- * written, handed to whichever piece runs. What a buffer holds never outlives its piece, so results do not depend on who got which. */
+/* Scratch for the pieces of a parallel loop: as many buffers as pieces can run at once, taken from the
+ * device's pool before anything is written, handed to whichever piece runs. What a buffer holds never
+ * outlives its piece, so results do not depend on who got which. */
 #ifndef ACI_OPS_SLOTS_H
 #define ACI_OPS_SLOTS_H
 #include <stdatomic.h>
@@ -34,7 +35,9 @@ static inline int aci_slots_take(aci_slots *s) {
   for (int i = 0;; i = i + 1 < s->n ? i + 1 : 0)
     if (!atomic_flag_test_and_set_explicit(&s->busy[i], memory_order_acquire)) return i;
 }
-static inline void aci_slots_give(aci_slots *s, int i) { atomic_flag_clear_explicit(&s->busy[i], memory_order_release); }
+static inline void aci_slots_give(aci_slots *s, int i) {
+  atomic_flag_clear_explicit(&s->busy[i], memory_order_release);
+}
 static inline char *aci_slots_at(const aci_slots *s, int i) { return s->base + s->bytes * (size_t)i; }
 
 #endif

@@ -1,68 +1,71 @@
-/* Kernels of softmax and log_softmax, forward and backward. A slice along dim is a row: used in place when it is contiguous and of the
- * compute type, copied into a buffer otherwise, with its neighbours when they share cache lines. Rows run in parallel. */
+/* Kernels of softmax and log_softmax, forward and backward. A slice along dim is a row: used in place when
+ * it is contiguous and of the compute type, copied into a buffer otherwise, with its neighbours when they
+ * share cache lines. Rows run in parallel. */
 #include "base/vmath.h"
 #include "ops/reduce/lanes.h"
 #include "ops/reduce/slots.h"
 #include "ops/reduce/softmax.h"
 
-/* Rows turned together, how long they may be for that, and what keeps them from falling on the same cache sets. */
+/* Rows turned together, how long they may be for that, and what keeps them from falling on the same cache
+ * sets. */
 enum { GROUP = 32, GROUP_ROW = 8192, PAD = 16 };
 
 #define MAX_X(a, i) m_max(x[i], a)
 #define JOIN_MAX(a, b) m_max(b, a)
 #define DOT_XY(a, i) m_fma(x[i], y[i], a)
 
-#define ROW_FNS(T, sfx)                                                                                               \
-  AC_ISA_FN(max_##sfx, (const T *restrict x, int64_t n, T *restrict out), (x, n, out)) {                             \
-    ACI_LANES_RUN(T, m, n, x[0], MAX_X, JOIN_MAX);                                                                   \
-    *out = m;                                                                                                        \
-  }                                                                                                                  \
-  AC_ISA_FN(exp_##sfx, (const T *x, T m, int64_t n, T *y), (x, m, n, y)) {                                           \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = m_exp(x[i] - m);                                     \
-  }                                                                                                                  \
-  AC_ISA_FN(scale_##sfx, (const T *x, T a, T b, int64_t n, T *y), (x, a, b, n, y)) {                                 \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - a) * b;                                      \
-  }                                                                                                                  \
-  AC_ISA_FN(shift_##sfx, (const T *x, T a, T b, int64_t n, T *y), (x, a, b, n, y)) {                                 \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - a) - b;                                      \
-  }                                                                                                                  \
-  AC_ISA_FN(dot_##sfx, (const T *restrict x, const T *restrict y, int64_t n, T *restrict out), (x, y, n, out)) {     \
-    ACI_LANES_RUN(T, s, n, 0, DOT_XY, ACI_JOIN_ADD);                                                                 \
-    *out = s;                                                                                                        \
-  }                                                                                                                  \
-  AC_ISA_FN(back_##sfx, (const T *dy, const T *y, T s, int64_t n, T *dx), (dy, y, s, n, dx)) {                       \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) dx[i] = y[i] * (dy[i] - s);                                 \
-  }                                                                                                                  \
-  AC_ISA_FN(log_back_##sfx, (const T *dy, const T *y, T s, int64_t n, T *dx), (dy, y, s, n, dx)) {                   \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) dx[i] = dy[i] - m_exp(y[i]) * s;                            \
-  }                                                                                                                  \
-  T aci_row_max_##sfx(const T *x, int64_t n) {                                                                       \
-    T m;                                                                                                             \
-    max_##sfx(x, n, &m);                                                                                             \
-    return m;                                                                                                        \
-  }                                                                                                                  \
-  double aci_row_exp_##sfx(const T *x, T m, int64_t n, T *y) {                                                       \
-    exp_##sfx(x, m, n, y);                                                                                           \
-    return aci_sum_##sfx(y, n);                                                                                      \
-  }                                                                                                                  \
-  static double row_dot_##sfx(const T *x, const T *y, int64_t n) {                                                   \
-    double s = 0;                                                                                                    \
-    for (int64_t i = 0; i < n; i += ACI_RED_BLOCK) {                                                                 \
-      T v;                                                                                                           \
-      dot_##sfx(x + i, y + i, n - i < ACI_RED_BLOCK ? n - i : ACI_RED_BLOCK, &v);                                    \
-      s += (double)v;                                                                                                \
-    }                                                                                                                \
-    return s;                                                                                                        \
-  }                                                                                                                  \
-  static void row_##sfx(const T *x, T *y, int64_t n, bool logs) {                                                     \
-    T m = aci_row_max_##sfx(x, n);                                                                                   \
-    double s = aci_row_exp_##sfx(x, m, n, y);                                                                        \
-    if (logs) shift_##sfx(x, m, (T)m_log(s), n, y);                                                                   \
-    else scale_##sfx(y, 0, (T)(1 / s), n, y);                                                                        \
-  }                                                                                                                  \
-  static void row_backward_##sfx(const T *dy, const T *y, T *dx, int64_t n, bool logs) {                              \
-    if (logs) log_back_##sfx(dy, y, (T)aci_sum_##sfx(dy, n), n, dx);                                                  \
-    else back_##sfx(dy, y, (T)row_dot_##sfx(dy, y, n), n, dx);                                                       \
+#define ROW_FNS(T, sfx)                                                                            \
+  AC_ISA_FN(max_##sfx, (const T *restrict x, int64_t n, T *restrict out), (x, n, out)) {           \
+    ACI_LANES_RUN(T, m, n, x[0], MAX_X, JOIN_MAX);                                                 \
+    *out = m;                                                                                      \
+  }                                                                                                \
+  AC_ISA_FN(exp_##sfx, (const T *x, T m, int64_t n, T *y), (x, m, n, y)) {                         \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = m_exp(x[i] - m);                   \
+  }                                                                                                \
+  AC_ISA_FN(scale_##sfx, (const T *x, T a, T b, int64_t n, T *y), (x, a, b, n, y)) {               \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - a) * b;                    \
+  }                                                                                                \
+  AC_ISA_FN(shift_##sfx, (const T *x, T a, T b, int64_t n, T *y), (x, a, b, n, y)) {               \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = (x[i] - a) - b;                    \
+  }                                                                                                \
+  AC_ISA_FN(dot_##sfx, (const T *restrict x, const T *restrict y, int64_t n, T *restrict out),     \
+            (x, y, n, out)) {                                                                      \
+    ACI_LANES_RUN(T, s, n, 0, DOT_XY, ACI_JOIN_ADD);                                               \
+    *out = s;                                                                                      \
+  }                                                                                                \
+  AC_ISA_FN(back_##sfx, (const T *dy, const T *y, T s, int64_t n, T *dx), (dy, y, s, n, dx)) {     \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) dx[i] = y[i] * (dy[i] - s);               \
+  }                                                                                                \
+  AC_ISA_FN(log_back_##sfx, (const T *dy, const T *y, T s, int64_t n, T *dx), (dy, y, s, n, dx)) { \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) dx[i] = dy[i] - m_exp(y[i]) * s;          \
+  }                                                                                                \
+  T aci_row_max_##sfx(const T *x, int64_t n) {                                                     \
+    T m;                                                                                           \
+    max_##sfx(x, n, &m);                                                                           \
+    return m;                                                                                      \
+  }                                                                                                \
+  double aci_row_exp_##sfx(const T *x, T m, int64_t n, T *y) {                                     \
+    exp_##sfx(x, m, n, y);                                                                         \
+    return aci_sum_##sfx(y, n);                                                                    \
+  }                                                                                                \
+  static double row_dot_##sfx(const T *x, const T *y, int64_t n) {                                 \
+    double s = 0;                                                                                  \
+    for (int64_t i = 0; i < n; i += ACI_RED_BLOCK) {                                               \
+      T v;                                                                                         \
+      dot_##sfx(x + i, y + i, n - i < ACI_RED_BLOCK ? n - i : ACI_RED_BLOCK, &v);                  \
+      s += (double)v;                                                                              \
+    }                                                                                              \
+    return s;                                                                                      \
+  }                                                                                                \
+  static void row_##sfx(const T *x, T *y, int64_t n, bool logs) {                                  \
+    T m = aci_row_max_##sfx(x, n);                                                                 \
+    double s = aci_row_exp_##sfx(x, m, n, y);                                                      \
+    if (logs) shift_##sfx(x, m, (T)m_log(s), n, y);                                                \
+    else scale_##sfx(y, 0, (T)(1 / s), n, y);                                                      \
+  }                                                                                                \
+  static void row_backward_##sfx(const T *dy, const T *y, T *dx, int64_t n, bool logs) {           \
+    if (logs) log_back_##sfx(dy, y, (T)aci_sum_##sfx(dy, n), n, dx);                               \
+    else back_##sfx(dy, y, (T)row_dot_##sfx(dy, y, n), n, dx);                                     \
   }
 ROW_FNS(float, f32)
 ROW_FNS(double, f64)
@@ -70,8 +73,8 @@ ROW_FNS(double, f64)
 typedef struct job {
   aci_reduce_plan a, b, o; /* inputs (x, or dy and y) and the output */
   bool two, logs;
-  int64_t group;           /* neighbouring rows that are copied together; 1: each alone */
-  aci_slots *slots;        /* three groups of rows of the compute type each */
+  int64_t group;    /* neighbouring rows that are copied together; 1: each alone */
+  aci_slots *slots; /* three groups of rows of the compute type each */
 } job;
 
 static void row(const job *j, const void *a, const void *b, void *y) {
@@ -101,7 +104,8 @@ static void turn(const aci_reduce_plan *p, int64_t base, int64_t m, char *buf, b
 }
 
 static void groups(const job *j, int64_t begin, int64_t end, char *buf) {
-  const size_t bytes = (size_t)(j->a.n_reduced + PAD) * aci_ctype_bytes(j->a.ct), all = bytes * (size_t)j->group;
+  const size_t bytes = (size_t)(j->a.n_reduced + PAD) * aci_ctype_bytes(j->a.ct),
+               all = bytes * (size_t)j->group;
   const int64_t width = j->o.keep_shape[j->o.n_keep - 1];
   for (int64_t r = begin; r < end;) {
     int64_t m = width - r % width < end - r ? width - r % width : end - r;
@@ -138,9 +142,11 @@ static void range(void *arg, int64_t begin, int64_t end) {
   aci_slots_give(j->slots, slot);
 }
 
-/* Rows along another than the last dim, whose elements lie apart while those of neighbouring rows lie together. */
+/* Rows along another than the last dim, whose elements lie apart while those of neighbouring rows lie
+ * together. */
 static bool side_by_side(const aci_reduce_plan *p, int64_t width) {
-  return p->n_red == 1 && p->keep_stride[p->n_keep - 1] == 1 && p->keep_shape[p->n_keep - 1] == width && p->red_stride[0] != 1;
+  return p->n_red == 1 && p->keep_stride[p->n_keep - 1] == 1 && p->keep_shape[p->n_keep - 1] == width &&
+         p->red_stride[0] != 1;
 }
 
 static ac_status run(ac_frame *f, const ac_tensor *a, const ac_tensor *b, int dim_arg, bool logs, ac_err *e) {
@@ -153,12 +159,13 @@ static ac_status run(ac_frame *f, const ac_tensor *a, const ac_tensor *b, int di
   if (b != NULL) aci_reduce_plan_make(&j.b, b, mask, ct);
   aci_reduce_plan_make(&j.o, f->out[0], mask, ct);
   const int64_t width = j.o.keep_shape[j.o.n_keep - 1];
-  if (width >= GROUP / 2 && j.a.n_reduced <= GROUP_ROW && side_by_side(&j.o, width) && side_by_side(&j.a, width) &&
-      (b == NULL || side_by_side(&j.b, width)))
+  if (width >= GROUP / 2 && j.a.n_reduced <= GROUP_ROW && side_by_side(&j.o, width) &&
+      side_by_side(&j.a, width) && (b == NULL || side_by_side(&j.b, width)))
     j.group = GROUP;
   int64_t grain = aci_reduce_grain(&j.a);
   grain = (grain + j.group - 1) / j.group * j.group;
-  const size_t bytes = 3 * (size_t)(j.group * (j.a.n_reduced + (j.group > 1 ? PAD : 0))) * aci_ctype_bytes(ct);
+  const size_t bytes =
+      3 * (size_t)(j.group * (j.a.n_reduced + (j.group > 1 ? PAD : 0))) * aci_ctype_bytes(ct);
   AC_TRY(aci_slots_open(&slots, f, (j.a.n_out + grain - 1) / grain, bytes, e));
   ac_parallel_for(f->team, j.a.n_out, grain, range, &j);
   aci_slots_close(&slots);
@@ -166,14 +173,17 @@ static ac_status run(ac_frame *f, const ac_tensor *a, const ac_tensor *b, int di
 }
 
 ac_status aci_softmax_run(ac_frame *f, bool logs, ac_err *e) { return run(f, ARG_T(f, 0), NULL, 1, logs, e); }
-ac_status aci_softmax_run_backward(ac_frame *f, bool logs, ac_err *e) { return run(f, ARG_T(f, 0), ARG_T(f, 1), 2, logs, e); }
+ac_status aci_softmax_run_backward(ac_frame *f, bool logs, ac_err *e) {
+  return run(f, ARG_T(f, 0), ARG_T(f, 1), 2, logs, e);
+}
 
 ac_status aci_softmax_shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   ac_dtype dt = ARG_NONE(f, 2) ? (ac_dtype)x->dtype : f->args[2].dtype;
   int d;
   if (!ac_dtype_is_float(dt))
-    return AC_FAIL(e, DTYPE, "the result has to be floating point, not %s; pass dtype or cast the tensor", ac_dtype_name(dt));
+    return AC_FAIL(e, DTYPE, "the result has to be floating point, not %s; pass dtype or cast the tensor",
+                   ac_dtype_name(dt));
   AC_TRY(ac_frame_dim(f, 1, x->ndim, &d, e));
   return ac_frame_out(f, dt, x->ndim, x->shape, e);
 }
@@ -183,7 +193,8 @@ ac_status aci_softmax_shape_backward(ac_frame *f, ac_err *e) {
   int d;
   char a[128], b[128];
   if (!aci_same_shape(dy, y))
-    return AC_FAIL(e, SHAPE, "the gradient has shape %s, the result %s", aci_shape_str(dy->ndim, dy->shape, a, sizeof a),
+    return AC_FAIL(e, SHAPE, "the gradient has shape %s, the result %s",
+                   aci_shape_str(dy->ndim, dy->shape, a, sizeof a),
                    aci_shape_str(y->ndim, y->shape, b, sizeof b));
   AC_TRY(ac_frame_dim(f, 2, y->ndim, &d, e));
   return ac_frame_out(f, (ac_dtype)y->dtype, y->ndim, y->shape, e);

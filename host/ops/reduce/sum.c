@@ -1,4 +1,5 @@
-/* sum: y = sum of x over dim (all dims when none are given).          x (any shape) -> y (without those dims, or 1 with keepdim)
+/* sum: y = sum of x over dim (all dims when none are given).
+   x (any shape) -> y (without those dims, or 1 with keepdim)
    Integers and bool give i64 unless dtype says otherwise; the cast to dtype comes before the sum.
    gradient: dx = dy repeated along the reduced dims (a view). */
 #include "ops/reduce/reduce.h"
@@ -18,4 +19,5 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
 
 static void grad(ac_grad *g) { ac_grad_set(g, 0, aci_reduce_spread(g, &g->args[1], g->dout[0])); }
 
-AC_OP(sum, .sig = "sum(x: tensor, dim: dims?, keepdim: bool = false, dtype: dtype?) -> tensor", .shape = shape, .cpu = cpu, .grad = grad);
+AC_OP(sum, .sig = "sum(x: tensor, dim: dims?, keepdim: bool = false, dtype: dtype?) -> tensor",
+      .shape = shape, .cpu = cpu, .grad = grad);

@@ -1,9 +1,11 @@
 /* Sums: the kernels behind sum, mean and every gradient that undoes broadcasting.
  *
- * Rows: the elements of one output come in blocks of ACI_RED_BLOCK, each added in lanes; blocks meet in double, added
- * pairwise by a binary counter. Lists beyond CHUNK elements are cut into chunks that run in parallel and meet the same way.
- * Columns: when the kept dims are the contiguous ones, whole rows are added to a tile of outputs: GROUP rows in f32, groups in double, and
- * chunks of rows in parallel. Both keep to memory speed and to errors that grow with the logarithm of the length. */
+ * Rows: the elements of one output come in blocks of ACI_RED_BLOCK, each added in lanes; blocks meet in
+ * double, added pairwise by a binary counter. Lists beyond CHUNK elements are cut into chunks that run in
+ * parallel and meet the same way.
+ * Columns: when the kept dims are the contiguous ones, whole rows are added to a tile of outputs: GROUP rows
+ * in f32, groups in double, and chunks of rows in parallel. Both keep to memory speed and to errors that
+ * grow with the logarithm of the length. */
 #include "base/vmath.h"
 #include "ops/reduce/lanes.h"
 #include "ops/reduce/reduce.h"
@@ -76,8 +78,8 @@ typedef struct job {
   aci_reduce_plan p;
   double divisor;
   ac_tensor *out;
-  double *part;    /* partial sums of floats, [chunk][output]; NULL when one chunk does */
-  uint64_t *ipart; /* of integers */
+  double *part;            /* partial sums of floats, [chunk][output]; NULL when one chunk does */
+  uint64_t *ipart;         /* of integers */
   int64_t n_chunks, chunk; /* reduced elements (rows) a chunk takes */
   int64_t n_tiles;
 } job;
@@ -120,13 +122,15 @@ static uint64_t row_i(const aci_reduce_plan *p, int64_t base, int64_t begin, int
 }
 
 /* Short rows one after the other in memory: one call for many. */
-#define NARROW(T, sfx)                                                                                                   \
-  AC_ISA_FN(narrow_##sfx, (const T *restrict p, int64_t step, int64_t rows, int64_t n, double *restrict out), (p, step, rows, n, out)) { \
-    for (int64_t r = 0; r < rows; r++) {                                                                                 \
-      const T *restrict x = p + r * step;                                                                                \
-      ACI_LANES_RUN(T, s, n, 0, ADD_X, ACI_JOIN_ADD);                                                                    \
-      out[r] = (double)s;                                                                                                \
-    }                                                                                                                    \
+#define NARROW(T, sfx)                                                                          \
+  AC_ISA_FN(narrow_##sfx,                                                                       \
+            (const T *restrict p, int64_t step, int64_t rows, int64_t n, double *restrict out), \
+            (p, step, rows, n, out)) {                                                          \
+    for (int64_t r = 0; r < rows; r++) {                                                        \
+      const T *restrict x = p + r * step;                                                       \
+      ACI_LANES_RUN(T, s, n, 0, ADD_X, ACI_JOIN_ADD);                                           \
+      out[r] = (double)s;                                                                       \
+    }                                                                                           \
   }
 NARROW(float, f32)
 NARROW(double, f64)
@@ -137,8 +141,8 @@ static void rows_whole(const job *j, int64_t begin, int64_t end) {
   double v[BATCH];
   int64_t iv[BATCH];
   const ac_dtype dt = (ac_dtype)j->out->dtype;
-  const bool narrow = n <= ACI_RED_BLOCK && p->n_keep == 1 && p->n_red == 1 && (p->red_stride[0] == 1 || n == 1) &&
-                      p->dt == (p->ct == ACI_C_F32 ? AC_F32 : AC_F64);
+  const bool narrow = n <= ACI_RED_BLOCK && p->n_keep == 1 && p->n_red == 1 &&
+                      (p->red_stride[0] == 1 || n == 1) && p->dt == (p->ct == ACI_C_F32 ? AC_F32 : AC_F64);
   for (int64_t o = begin; o < end; o += BATCH) {
     int64_t m = end - o < BATCH ? end - o : BATCH;
     char *dst = (char *)aci_data(j->out) + o * (int64_t)aci_dsize(dt);
@@ -168,7 +172,8 @@ static void rows(void *arg, int64_t begin, int64_t end) {
     return;
   }
   for (int64_t i = begin; i < end; i++) {
-    int64_t o = i / j->n_chunks, c = i % j->n_chunks, a = c * j->chunk, b = a + j->chunk < j->p.n_reduced ? a + j->chunk : j->p.n_reduced;
+    int64_t o = i / j->n_chunks, c = i % j->n_chunks, a = c * j->chunk,
+            b = a + j->chunk < j->p.n_reduced ? a + j->chunk : j->p.n_reduced;
     int64_t base = aci_reduce_base(&j->p, o);
     if (j->ipart != NULL) j->ipart[c * j->p.n_out + o] = row_i(&j->p, base, a, b);
     else j->part[c * j->p.n_out + o] = row_f(&j->p, base, a, b);
@@ -176,12 +181,13 @@ static void rows(void *arg, int64_t begin, int64_t end) {
 }
 
 /* ---- columns ---- */
-#define ADD_ROWS(T, sfx)                                                                                          \
-  AC_ISA_FN(add4_##sfx, (T *restrict s, const T *a, const T *b, const T *c, const T *d, int64_t n), (s, a, b, c, d, n)) { \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) s[i] += (a[i] + b[i]) + (c[i] + d[i]);                   \
-  }                                                                                                               \
-  AC_ISA_FN(add1_##sfx, (T *restrict s, const T *a, int64_t n), (s, a, n)) {                                      \
-    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) s[i] += a[i];                                            \
+#define ADD_ROWS(T, sfx)                                                                            \
+  AC_ISA_FN(add4_##sfx, (T *restrict s, const T *a, const T *b, const T *c, const T *d, int64_t n), \
+            (s, a, b, c, d, n)) {                                                                   \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) s[i] += (a[i] + b[i]) + (c[i] + d[i]);     \
+  }                                                                                                 \
+  AC_ISA_FN(add1_##sfx, (T *restrict s, const T *a, int64_t n), (s, a, n)) {                        \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) s[i] += a[i];                              \
   }
 ADD_ROWS(float, f32)
 ADD_ROWS(double, f64)
@@ -237,7 +243,8 @@ static void columns(void *arg, int64_t begin, int64_t end) {
   const int64_t width = j->p.keep_shape[j->p.n_keep - 1];
   _Alignas(64) double acc[TILE];
   for (int64_t i = begin; i < end; i++) {
-    int64_t c = i % j->n_chunks, tile = i / j->n_chunks, first = tile % j->n_tiles * TILE, o = tile / j->n_tiles * width + first;
+    int64_t c = i % j->n_chunks, tile = i / j->n_chunks, first = tile % j->n_tiles * TILE,
+            o = tile / j->n_tiles * width + first;
     int64_t n = width - first < TILE ? width - first : TILE, a = c * j->chunk;
     int64_t b = a + j->chunk < j->p.n_reduced ? a + j->chunk : j->p.n_reduced;
     column(&j->p, aci_reduce_base(&j->p, o), a, b, n, acc);
@@ -274,10 +281,12 @@ static void join(void *arg, int64_t begin, int64_t end) {
 
 static bool by_columns(const aci_reduce_plan *p) {
   int k = p->n_keep - 1;
-  return p->n_reduced > 1 && p->keep_stride[k] == 1 && p->keep_shape[k] >= 8 && p->red_stride[p->n_red - 1] != 1;
+  return p->n_reduced > 1 && p->keep_stride[k] == 1 && p->keep_shape[k] >= 8 &&
+         p->red_stride[p->n_red - 1] != 1;
 }
 
-ac_status aci_reduce_sum(ac_frame *f, const ac_tensor *x, uint32_t mask, double divisor, ac_tensor *out, ac_err *e) {
+ac_status aci_reduce_sum(ac_frame *f, const ac_tensor *x, uint32_t mask, double divisor, ac_tensor *out,
+                         ac_err *e) {
   job j = {.divisor = divisor, .out = out};
   ac_block *block = NULL;
   if (out->numel == 0) return AC_OK;
@@ -298,7 +307,8 @@ ac_status aci_reduce_sum(ac_frame *f, const ac_tensor *x, uint32_t mask, double 
   if (j.chunk < 1) j.chunk = 1;
   j.n_chunks = j.p.n_reduced > 0 ? (j.p.n_reduced + j.chunk - 1) / j.chunk : 1;
   if (j.n_chunks > 1) {
-    AC_TRY(ac_block_alloc(f->device, (size_t)(j.n_chunks * j.p.n_out) * 8, AC_MEM_ACTIVATION, f->stream, &block, e));
+    AC_TRY(ac_block_alloc(f->device, (size_t)(j.n_chunks * j.p.n_out) * 8, AC_MEM_ACTIVATION, f->stream,
+                          &block, e));
     if (j.p.ct == ACI_C_I64) j.ipart = ac_block_ptr(block);
     else j.part = ac_block_ptr(block);
   }

@@ -1,5 +1,5 @@
-/* host/autograd/graph.h - what the tests of this folder share: a context that records, small tensors written as numbers, and the check
- * that every test leaves no tensor and no byte behind. */
+/* host/autograd/graph.h - what the tests of this folder share: a context that records, small tensors written
+ * as numbers, and the check that every test leaves no tensor and no byte behind. */
 #ifndef ACCEL_TESTS_AUTOGRAD_GRAPH_H
 #define ACCEL_TESTS_AUTOGRAD_GRAPH_H
 #include "support/test.h"
@@ -59,7 +59,9 @@ static inline ac_tensor *constant(graph *g, int64_t rows, int64_t cols, const do
   ac_tensor *t = NULL;
   ac_err e;
   int nd = cols == 0 ? 0 : rows == 0 ? 1 : 2;
-  assert_ok(ac_tensor_from_host(ac_ctx_default_device(g->c), AC_F64, nd, nd == 1 ? shape + 1 : shape, v, &t, &e), e);
+  assert_ok(
+      ac_tensor_from_host(ac_ctx_default_device(g->c), AC_F64, nd, nd == 1 ? shape + 1 : shape, v, &t, &e),
+      e);
   return t;
 }
 static inline ac_tensor *leaf(graph *g, int64_t rows, int64_t cols, const double *v) {
@@ -68,8 +70,10 @@ static inline ac_tensor *leaf(graph *g, int64_t rows, int64_t cols, const double
   assert_ok(ac_tensor_set_requires_grad(t, true, &e), e);
   return t;
 }
-#define vector(g, ...) constant(g, 0, sizeof((double[]){__VA_ARGS__}) / sizeof(double), (double[]){__VA_ARGS__})
-#define leaf_vector(g, ...) leaf(g, 0, sizeof((double[]){__VA_ARGS__}) / sizeof(double), (double[]){__VA_ARGS__})
+#define vector(g, ...) \
+  constant(g, 0, sizeof((double[]){__VA_ARGS__}) / sizeof(double), (double[]){__VA_ARGS__})
+#define leaf_vector(g, ...) \
+  leaf(g, 0, sizeof((double[]){__VA_ARGS__}) / sizeof(double), (double[]){__VA_ARGS__})
 #define leaf_number(g, x) leaf(g, 0, 0, (double[]){x})
 
 static inline void values(const ac_tensor *t, double *v) {
@@ -80,7 +84,8 @@ static inline void values(const ac_tensor *t, double *v) {
     v[i] = s.kind == AC_SCALAR_FLOAT ? s.f : (double)s.i;
   }
 }
-static inline void check_values(const ac_tensor *t, const double *want, int64_t n, const char *file, int line) {
+static inline void check_values(const ac_tensor *t, const double *want, int64_t n, const char *file,
+                                int line) {
   double v[256];
   if (t == NULL || ac_tensor_numel(t) != n) {
     print_error("a tensor of %lld elements is missing\n", (long long)n);
@@ -90,8 +95,9 @@ static inline void check_values(const ac_tensor *t, const double *want, int64_t 
   values(t, v);
   ac_test_close(v, want, n, 1e-12, 1e-12, file, line);
 }
-#define assert_values(t, ...) \
-  check_values((t), (double[]){__VA_ARGS__}, sizeof((double[]){__VA_ARGS__}) / sizeof(double), __FILE__, __LINE__)
+#define assert_values(t, ...)                                                                            \
+  check_values((t), (double[]){__VA_ARGS__}, sizeof((double[]){__VA_ARGS__}) / sizeof(double), __FILE__, \
+               __LINE__)
 
 /* Ops that cannot fail here. */
 static inline ac_tensor *mul(graph *g, ac_tensor *a, ac_tensor *b) {
@@ -131,7 +137,8 @@ static inline void backward(graph *g, ac_tensor *y) {
 static inline void drop_all(int n, ac_tensor *const *t) {
   for (int i = 0; i < n; i++) ac_tensor_release(t[i]);
 }
-#define drop(...) drop_all(sizeof((ac_tensor *[]){__VA_ARGS__}) / sizeof(ac_tensor *), (ac_tensor *[]){__VA_ARGS__})
+#define drop(...) \
+  drop_all(sizeof((ac_tensor *[]){__VA_ARGS__}) / sizeof(ac_tensor *), (ac_tensor *[]){__VA_ARGS__})
 
 static const ac_backward_options graph_retain = {sizeof(ac_backward_options), true, false};
 static const ac_backward_options graph_create = {sizeof(ac_backward_options), true, true};

@@ -1,4 +1,5 @@
-/* Callback nodes: several inputs and outputs, missing gradients, what is released and freed and how often, wrong answers. */
+/* Callback nodes: several inputs and outputs, missing gradients, what is released and freed and how often,
+ * wrong answers. */
 #include "host/autograd/graph.h"
 
 /* y0 = x0 * x1, y1 = x0 + x1, with the factors kept by hand. */
@@ -10,7 +11,8 @@ typedef struct custom {
   int mode; /* 0: right; 1: fails half way; 2: wrong shape; 3: NULL for both; 4: f32 */
 } custom;
 
-static ac_status custom_backward(void *user, ac_ctx *c, int n_outputs, ac_tensor *const *dout, int n_inputs, ac_tensor **din, ac_err *e) {
+static ac_status custom_backward(void *user, ac_ctx *c, int n_outputs, ac_tensor *const *dout, int n_inputs,
+                                 ac_tensor **din, ac_err *e) {
   custom *u = user;
   assert_int_equal(n_outputs, 2);
   assert_int_equal(n_inputs, 2);
@@ -19,7 +21,8 @@ static ac_status custom_backward(void *user, ac_ctx *c, int n_outputs, ac_tensor
   if (u->mode == 3) return AC_OK;
   for (int i = 0; i < 2; i++) {
     ac_tensor *a = NULL;
-    if (dout[0] != NULL) AC_TRY(ac_mul(c, ac_operand_tensor(dout[0]), ac_operand_tensor(u->saved[1 - i]), &a, e));
+    if (dout[0] != NULL)
+      AC_TRY(ac_mul(c, ac_operand_tensor(dout[0]), ac_operand_tensor(u->saved[1 - i]), &a, e));
     if (dout[1] != NULL && a != NULL) {
       ac_tensor *s = NULL;
       ac_status st = ac_add(c, ac_operand_tensor(a), ac_operand_tensor(dout[1]), graph_one, &s, e);
@@ -141,7 +144,8 @@ static void outputs_with_history(void **state) {
   bool recorded = true;
   ac_err e;
   ac_callback_node n = {sizeof n, "custom", custom_backward, custom_release, custom_free, &u};
-  assert_fails(ac_node_callback(g->c, &n, 1, &x, 1, &h, &recorded, &e), GRAD, "output 1 of custom has a history", e);
+  assert_fails(ac_node_callback(g->c, &n, 1, &x, 1, &h, &recorded, &e), GRAD,
+               "output 1 of custom has a history", e);
   assert_fails(ac_node_callback(g->c, &n, 1, &x, 1, &x, &recorded, &e), GRAD, "output 1 of custom", e);
   assert_false(recorded);
   assert_int_equal(u.freed, 0); /* a failed call leaves user with the caller */
@@ -192,8 +196,8 @@ static void second_derivative(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      graph_test(many_in_many_out), graph_test(one_output_used), graph_test(not_recorded), graph_test(outputs_with_history),
-      graph_test(failures), graph_test(second_derivative),
+      graph_test(many_in_many_out),     graph_test(one_output_used), graph_test(not_recorded),
+      graph_test(outputs_with_history), graph_test(failures),        graph_test(second_derivative),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

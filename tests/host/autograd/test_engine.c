@@ -1,4 +1,5 @@
-/* The backward engine: what reaches which leaf, what is kept and freed, nesting, depth, failure. Values against closed forms. */
+/* The backward engine: what reaches which leaf, what is kept and freed, nesting, depth, failure. Values
+ * against closed forms. */
 #include "host/autograd/graph.h"
 
 /* ---- leaves ---- */
@@ -21,7 +22,8 @@ static void leaves_accumulate(void **state) {
 
 static void gradients_of_two_leaves_are_apart(void **state) {
   graph *g = *state;
-  ac_tensor *a = leaf_vector(g, 1, 2), *b = leaf_vector(g, 3, 4), *s = add(g, a, b), *y = sum(g, s), *o = NULL;
+  ac_tensor *a = leaf_vector(g, 1, 2), *b = leaf_vector(g, 3, 4), *s = add(g, a, b), *y = sum(g, s),
+            *o = NULL;
   ac_err e;
   backward(g, y);
   assert_ptr_not_equal(ac_tensor_storage(ac_tensor_grad(a)), ac_tensor_storage(ac_tensor_grad(b)));
@@ -56,7 +58,8 @@ static void frozen_after_forward(void **state) {
 
 static void leaf_that_died(void **state) {
   graph *g = *state;
-  ac_tensor *x = leaf_vector(g, 1, 2), *w = leaf_vector(g, 3, 4), *p = mul(g, x, w), *y = sum(g, p), *s = add(g, y, y);
+  ac_tensor *x = leaf_vector(g, 1, 2), *w = leaf_vector(g, 3, 4), *p = mul(g, x, w), *y = sum(g, p),
+            *s = add(g, y, y);
   ac_tensor_release(w); /* only the graph knows it now */
   backward(g, s);
   assert_values(ac_tensor_grad(x), 6, 8);
@@ -71,7 +74,8 @@ static void leaf_that_died(void **state) {
 static void diamond(void **state) {
   graph *g = *state;
   /* y = (x e^x) + (x e^x) e^x with a shared inner node: dy/dx = e + x e + e^2 + 2 x e^2, e = e^x */
-  ac_tensor *x = leaf_number(g, 0.5), *ex = exponential(g, x), *a = mul(g, x, ex), *b = mul(g, a, ex), *y = add(g, a, b);
+  ac_tensor *x = leaf_number(g, 0.5), *ex = exponential(g, x), *a = mul(g, x, ex), *b = mul(g, a, ex),
+            *y = add(g, a, b);
   double E = exp(0.5);
   backward(g, y);
   assert_values(ac_tensor_grad(x), E + 0.5 * E + E * E + 2 * 0.5 * E * E);
@@ -139,7 +143,8 @@ static void chain_of_100000(void **state) {
 /* ---- asking for some gradients ---- */
 static void gradients_of_inputs(void **state) {
   graph *g = *state;
-  ac_tensor *x = leaf_vector(g, 1, 2), *w = leaf_vector(g, 3, 4), *h = mul(g, x, w), *q = mul(g, h, h), *y = sum(g, q), *out[3];
+  ac_tensor *x = leaf_vector(g, 1, 2), *w = leaf_vector(g, 3, 4), *h = mul(g, x, w), *q = mul(g, h, h),
+            *y = sum(g, q), *out[3];
   ac_tensor *in[3] = {h, x, h};
   ac_err e;
   assert_ok(ac_gradients(g->c, 1, &y, NULL, 3, in, false, NULL, out, &e), e);
@@ -154,16 +159,19 @@ static void gradients_of_inputs(void **state) {
 
 static void unused_inputs(void **state) {
   graph *g = *state;
-  ac_tensor *x = leaf_vector(g, 1, 2), *z = leaf_vector(g, 3, 4), *plain = vector(g, 1), *p = mul(g, x, x), *y = sum(g, p), *out[2];
+  ac_tensor *x = leaf_vector(g, 1, 2), *z = leaf_vector(g, 3, 4), *plain = vector(g, 1), *p = mul(g, x, x),
+            *y = sum(g, p), *out[2];
   ac_tensor *in[2] = {x, z}, *bad[1] = {plain};
   ac_err e;
-  assert_fails(ac_gradients(g->c, 1, &y, NULL, 2, in, false, &graph_retain, out, &e), GRAD, "input 2 was not used", e);
+  assert_fails(ac_gradients(g->c, 1, &y, NULL, 2, in, false, &graph_retain, out, &e), GRAD,
+               "input 2 was not used", e);
   assert_null(out[0]);
   assert_ok(ac_gradients(g->c, 1, &y, NULL, 2, in, true, &graph_retain, out, &e), e);
   assert_values(out[0], 2, 4);
   assert_null(out[1]);
   drop(out[0]);
-  assert_fails(ac_gradients(g->c, 1, &y, NULL, 1, bad, true, &graph_retain, out, &e), GRAD, "input 1 does not require", e);
+  assert_fails(ac_gradients(g->c, 1, &y, NULL, 1, bad, true, &graph_retain, out, &e), GRAD,
+               "input 1 does not require", e);
   backward(g, y); /* none of that used the graph up */
   assert_values(ac_tensor_grad(x), 2, 4);
   drop(x, z, plain, p, y);
@@ -171,7 +179,8 @@ static void unused_inputs(void **state) {
 
 static void backward_into_some_inputs(void **state) {
   graph *g = *state;
-  ac_tensor *x = leaf_vector(g, 1, 2), *w = leaf_vector(g, 3, 4), *h = mul(g, x, w), *q = mul(g, h, h), *y = sum(g, q);
+  ac_tensor *x = leaf_vector(g, 1, 2), *w = leaf_vector(g, 3, 4), *h = mul(g, x, w), *q = mul(g, h, h),
+            *y = sum(g, q);
   ac_tensor *in[2] = {w, h};
   ac_err e;
   assert_ok(ac_backward(g->c, 1, &y, NULL, 2, in, NULL, &e), e);
@@ -193,7 +202,8 @@ static void several_outputs(void **state) {
 
 static void wrong_requests(void **state) {
   graph *g = *state;
-  ac_tensor *x = leaf_vector(g, 1, 2), *y = scale(g, x, 2), *plain = vector(g, 1), *v = vector(g, 1, 2, 3), *meta = NULL;
+  ac_tensor *x = leaf_vector(g, 1, 2), *y = scale(g, x, 2), *plain = vector(g, 1), *v = vector(g, 1, 2, 3),
+            *meta = NULL;
   ac_device *m = NULL;
   ac_err e;
   int64_t two = 2;
@@ -332,7 +342,8 @@ static void backward_inside_a_hook(void **state) {
   uint64_t id;
   ac_err e;
   assert_ok(ac_tensor_add_hook(h, inner_backward, &n, NULL, &id, &e), e);
-  assert_ok(ac_tensor_add_hook(h, inner_backward, &same, NULL, &id, &e), e); /* into a leaf of the pass that is under way */
+  assert_ok(ac_tensor_add_hook(h, inner_backward, &same, NULL, &id, &e),
+            e); /* into a leaf of the pass that is under way */
   backward(g, y);
   assert_values(ac_tensor_grad(z), 10, 12);
   assert_values(ac_tensor_grad(x), 3 + 2, 3 + 4);
@@ -360,7 +371,7 @@ static void error_inside_a_hook(void **state) {
 }
 
 static void out_of_memory(void **state) {
-  graph *g = *state;           /* 64 MiB */
+  graph *g = *state;        /* 64 MiB */
   int64_t shape = 20 << 17; /* 20 MiB */
   ac_tensor *x = NULL, *o = NULL, *a = NULL, *b = NULL, *c = NULL, *y = NULL;
   ac_err e;
@@ -389,12 +400,27 @@ static void out_of_memory(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      graph_test(leaves_accumulate), graph_test(gradients_of_two_leaves_are_apart), graph_test(cotangent_stays_the_callers),
-      graph_test(frozen_after_forward), graph_test(leaf_that_died), graph_test(diamond), graph_test(same_tensor_in_all_places),
-      graph_test(used_a_thousand_times), graph_test(chain_of_100000), graph_test(gradients_of_inputs), graph_test(unused_inputs),
-      graph_test(backward_into_some_inputs), graph_test(several_outputs), graph_test(wrong_requests), graph_test(second_backward),
-      graph_test(memory_falls_during_backward), graph_test(several_graphs_alive), graph_test(no_grad_and_detach),
-      graph_test(backward_inside_a_hook), graph_test(error_inside_a_hook), graph_test(out_of_memory),
+      graph_test(leaves_accumulate),
+      graph_test(gradients_of_two_leaves_are_apart),
+      graph_test(cotangent_stays_the_callers),
+      graph_test(frozen_after_forward),
+      graph_test(leaf_that_died),
+      graph_test(diamond),
+      graph_test(same_tensor_in_all_places),
+      graph_test(used_a_thousand_times),
+      graph_test(chain_of_100000),
+      graph_test(gradients_of_inputs),
+      graph_test(unused_inputs),
+      graph_test(backward_into_some_inputs),
+      graph_test(several_outputs),
+      graph_test(wrong_requests),
+      graph_test(second_backward),
+      graph_test(memory_falls_during_backward),
+      graph_test(several_graphs_alive),
+      graph_test(no_grad_and_detach),
+      graph_test(backward_inside_a_hook),
+      graph_test(error_inside_a_hook),
+      graph_test(out_of_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,12 +6,12 @@ typedef struct probe {
   graph *g;
   double seen[8];
   int calls, freed;
-  double factor;      /* not 0: replaces the gradient */
-  ac_tensor *on;      /* remove `kill` from it */
+  double factor; /* not 0: replaces the gradient */
+  ac_tensor *on; /* remove `kill` from it */
   uint64_t kill;
   bool removed;
   struct probe *plant; /* a hook to add to `on` */
-  ac_tensor *kept;    /* of the last gradient */
+  ac_tensor *kept;     /* of the last gradient */
   bool keep;
 } probe;
 
@@ -66,7 +66,8 @@ static void hooks_see_and_replace(void **state) {
 
 static void hook_sees_the_whole_gradient_once(void **state) {
   graph *g = *state;
-  ac_tensor *x = leaf_vector(g, 2), *h = scale(g, x, 1), *a = scale(g, h, 3), *b = scale(g, h, 4), *s = add(g, a, b);
+  ac_tensor *x = leaf_vector(g, 2), *h = scale(g, x, 1), *a = scale(g, h, 3), *b = scale(g, h, 4),
+            *s = add(g, a, b);
   probe p = {.g = g}, l = {.g = g};
   hook(h, &p);
   hook(x, &l);
@@ -131,7 +132,8 @@ static void removal(void **state) {
 
 static void removal_from_inside(void **state) {
   graph *g = *state;
-  for (int which = 0; which < 3; which++) { /* the running hook removes itself, the one behind it, the one before it */
+  for (int which = 0; which < 3;
+       which++) { /* the running hook removes itself, the one behind it, the one before it */
     ac_tensor *x = leaf_vector(g, 2), *h = scale(g, x, 5);
     probe p[3] = {{.g = g}, {.g = g}, {.g = g}};
     uint64_t id[3];
@@ -195,7 +197,8 @@ static ac_status post_hook(void *user, ac_tensor *leaf, ac_err *e) {
 static void post_hooks(void **state) {
   graph *g = *state;
   ac_tensor *x = leaf_vector(g, 2, 3);
-  post a = {.g = g, .leaf = x}, once = {.g = g, .leaf = x, .once = true}, b = {.g = g, .leaf = x, .clear = true};
+  post a = {.g = g, .leaf = x}, once = {.g = g, .leaf = x, .once = true},
+       b = {.g = g, .leaf = x, .clear = true};
   ac_err e;
   assert_ok(ac_tensor_add_post_hook(x, post_hook, &a, post_free, &a.id, &e), e);
   assert_ok(ac_tensor_add_post_hook(x, post_hook, &once, post_free, &once.id, &e), e);
@@ -268,7 +271,8 @@ static void requires_grad(void **state) {
 
 static void retained_gradients(void **state) {
   graph *g = *state;
-  ac_tensor *x = leaf_vector(g, 2, 3), *h = scale(g, x, 5), *q = mul(g, h, h), *y = sum(g, q), *plain = vector(g, 1);
+  ac_tensor *x = leaf_vector(g, 2, 3), *h = scale(g, x, 5), *q = mul(g, h, h), *y = sum(g, q),
+            *plain = vector(g, 1);
   ac_err e;
   assert_fails(ac_tensor_retain_grad(plain, &e), GRAD, "does not require", e);
   assert_ok(ac_tensor_retain_grad(x, &e), e); /* a leaf keeps it anyway */
@@ -312,10 +316,19 @@ static void retained_through_in_place(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      graph_test(hooks_see_and_replace), graph_test(hook_sees_the_whole_gradient_once), graph_test(hook_may_keep_its_gradient),
-      graph_test(wrong_replacement), graph_test(removal), graph_test(removal_from_inside), graph_test(hook_added_inside_waits),
-      graph_test(post_hooks), graph_test(post_hook_drops_its_leaf), graph_test(hooks_need_gradients), graph_test(requires_grad),
-      graph_test(retained_gradients), graph_test(retained_through_in_place),
+      graph_test(hooks_see_and_replace),
+      graph_test(hook_sees_the_whole_gradient_once),
+      graph_test(hook_may_keep_its_gradient),
+      graph_test(wrong_replacement),
+      graph_test(removal),
+      graph_test(removal_from_inside),
+      graph_test(hook_added_inside_waits),
+      graph_test(post_hooks),
+      graph_test(post_hook_drops_its_leaf),
+      graph_test(hooks_need_gradients),
+      graph_test(requires_grad),
+      graph_test(retained_gradients),
+      graph_test(retained_through_in_place),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* Backward of recorded ops: second and higher derivatives, ops made of others, tickets of random ops, ops without gradient. */
+/* Backward of recorded ops: second and higher derivatives, ops made of others, tickets of random ops, ops
+ * without gradient. */
 #include "host/autograd/graph.h"
 
 static ac_tensor *derive(graph *g, ac_tensor *y, ac_tensor *x, bool again) {
@@ -35,7 +36,8 @@ static void exponential_any_times(void **state) {
 static void matrix_product(void **state) {
   graph *g = *state;
   /* y = sum((x w)^2): dy/dx = 2 x w w^T; d(sum of that)/dw = 2 (u (x w) + x^T (u w)), u = ones */
-  ac_tensor *x = leaf(g, 1, 2, (double[]){1, 2}), *w = leaf(g, 2, 2, (double[]){3, 4, 5, 6}), *h = NULL, *d = NULL, *dd = NULL;
+  ac_tensor *x = leaf(g, 1, 2, (double[]){1, 2}), *w = leaf(g, 2, 2, (double[]){3, 4, 5, 6}), *h = NULL,
+            *d = NULL, *dd = NULL;
   ac_err e;
   assert_ok(ac_matmul(g->c, x, w, &h, &e), e);
   ac_tensor *q = mul(g, h, h), *y = sum(g, q);
@@ -77,7 +79,8 @@ static void composed_under_create_graph(void **state) {
   ac_tensor *x = leaf_vector(g, 0.35, -0.65), *h = scale(g, x, 2), *y = NULL;
   ac_err e;
   assert_ok(ac_silu(g->c, h, &y, &e), e);
-  ac_tensor *a = derive(g, y, h, true), *b = derive(g, a, h, true), *c = derive(g, y, x, true), *d = derive(g, c, x, false);
+  ac_tensor *a = derive(g, y, h, true), *b = derive(g, a, h, true), *c = derive(g, y, x, true),
+            *d = derive(g, c, x, false);
   check_values(a, d1, 2, __FILE__, __LINE__);
   check_values(b, d2, 2, __FILE__, __LINE__);
   assert_values(c, 2 * d1[0], 2 * d1[1]);
@@ -178,11 +181,15 @@ static ac_status like0(ac_frame *f, ac_err *e) {
 }
 static ac_status copy0(ac_frame *f, ac_err *e) {
   (void)e;
-  memcpy(ac_tensor_data(f->out[0]), ac_tensor_data(f->args[0].tensor), (size_t)ac_tensor_numel(f->out[0]) * sizeof(double));
+  memcpy(ac_tensor_data(f->out[0]), ac_tensor_data(f->args[0].tensor),
+         (size_t)ac_tensor_numel(f->out[0]) * sizeof(double));
   return AC_OK;
 }
 static void short_grad(ac_grad *r) {
-  ac_value a[4] = {{.kind = AC_T_TENSOR, .tensor = r->dout[0]}, {.kind = AC_T_NONE}, {.kind = AC_T_NONE}, {.kind = AC_T_NONE}};
+  ac_value a[4] = {{.kind = AC_T_TENSOR, .tensor = r->dout[0]},
+                   {.kind = AC_T_NONE},
+                   {.kind = AC_T_NONE},
+                   {.kind = AC_T_NONE}};
   a[2] = (ac_value){.kind = AC_T_BOOL, .b = false};
   ac_grad_set(r, 0, ac_expr_call(&r->x, ac_op_find(r->x.ctx, "sum"), a, NULL, 0));
 }
@@ -191,17 +198,29 @@ static void unsaved_grad(ac_grad *r) {
   ac_value a[2] = {{.kind = AC_T_TENSOR, .tensor = r->dout[0]}, {.kind = AC_T_SCALAR, .scalar = o.scalar}};
   ac_grad_set(r, 0, ac_expr_call(&r->x, ac_op_find(r->x.ctx, "mul"), a, NULL, 0));
 }
-static const ac_op_desc no_grad_op = {.struct_size = sizeof(ac_op_desc), .name = "mute", .sig = "mute(x: tensor) -> tensor",
-                                      .shape = like0, .cpu = copy0};
-static const ac_op_desc short_op = {.struct_size = sizeof(ac_op_desc), .name = "short", .sig = "short(x: tensor) -> tensor",
-                                    .shape = like0, .cpu = copy0, .grad = short_grad};
-static const ac_op_desc unsaved_op = {.struct_size = sizeof(ac_op_desc), .name = "unsaved", .sig = "unsaved(x: tensor) -> tensor",
-                                      .shape = like0, .cpu = copy0, .grad = unsaved_grad};
+static const ac_op_desc no_grad_op = {.struct_size = sizeof(ac_op_desc),
+                                      .name = "mute",
+                                      .sig = "mute(x: tensor) -> tensor",
+                                      .shape = like0,
+                                      .cpu = copy0};
+static const ac_op_desc short_op = {.struct_size = sizeof(ac_op_desc),
+                                    .name = "short",
+                                    .sig = "short(x: tensor) -> tensor",
+                                    .shape = like0,
+                                    .cpu = copy0,
+                                    .grad = short_grad};
+static const ac_op_desc unsaved_op = {.struct_size = sizeof(ac_op_desc),
+                                      .name = "unsaved",
+                                      .sig = "unsaved(x: tensor) -> tensor",
+                                      .shape = like0,
+                                      .cpu = copy0,
+                                      .grad = unsaved_grad};
 
 static void rules_that_are_wrong(void **state) {
   graph *g = *state;
   const ac_op_desc *const ops[3] = {&no_grad_op, &short_op, &unsaved_op};
-  const char *const says[3] = {"mute has no gradient", "short gave for its input 1 has shape ()", "was not saved"};
+  const char *const says[3] = {"mute has no gradient", "short gave for its input 1 has shape ()",
+                               "was not saved"};
   const ac_status code[3] = {AC_GRAD, AC_SHAPE, AC_INTERNAL};
   for (int i = 0; i < 3; i++) {
     ac_tensor *x = leaf_vector(g, 1, 2);
@@ -225,16 +244,25 @@ static void null_operands(void **state) {
   graph *g = *state;
   ac_tensor *x = vector(g, 1, 2), *y = NULL;
   ac_err e;
-  assert_fails(ac_mul(g->c, ac_operand_tensor(x), ac_operand_tensor(NULL), &y, &e), INVALID, "argument 2 is NULL", e);
+  assert_fails(ac_mul(g->c, ac_operand_tensor(x), ac_operand_tensor(NULL), &y, &e), INVALID,
+               "argument 2 is NULL", e);
   assert_fails(ac_exp(g->c, NULL, &y, &e), INVALID, "argument 1 is NULL", e);
   drop(x);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      graph_test(cube), graph_test(exponential_any_times), graph_test(matrix_product), graph_test(create_graph_into_grad),
-      graph_test(composed_under_create_graph), graph_test(composed_without_create_graph), graph_test(composed_in_a_deep_graph),
-      graph_test(paths_between_inputs_count_once), graph_test(tickets), graph_test(rules_that_are_wrong), graph_test(null_operands),
+      graph_test(cube),
+      graph_test(exponential_any_times),
+      graph_test(matrix_product),
+      graph_test(create_graph_into_grad),
+      graph_test(composed_under_create_graph),
+      graph_test(composed_without_create_graph),
+      graph_test(composed_in_a_deep_graph),
+      graph_test(paths_between_inputs_count_once),
+      graph_test(tickets),
+      graph_test(rules_that_are_wrong),
+      graph_test(null_operands),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

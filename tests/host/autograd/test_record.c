@@ -1,4 +1,5 @@
-/* Recording: which tensors a node keeps, what an in-place write does to the graph, and what is refused. Values against closed forms. */
+/* Recording: which tensors a node keeps, what an in-place write does to the graph, and what is refused.
+ * Values against closed forms. */
 #include "host/autograd/graph.h"
 
 static ac_status mul_number_(graph *g, ac_tensor *t, double by, ac_err *e) {
@@ -48,7 +49,8 @@ static void saved_result_was_changed(void **state) {
 
 static void changed_through_other_handles(void **state) {
   graph *g = *state;
-  ac_tensor *x = leaf_vector(g, 1, 2), *w = leaf_vector(g, 3, 4), *p = mul(g, x, w), *y = sum(g, p), *d = NULL;
+  ac_tensor *x = leaf_vector(g, 1, 2), *w = leaf_vector(g, 3, 4), *p = mul(g, x, w), *y = sum(g, p),
+            *d = NULL;
   ac_err e;
   ac_ctx_set_grad_enabled(g->c, false);
   ac_tensor *v = first(g, w, 1);
@@ -67,7 +69,8 @@ static void changed_through_other_handles(void **state) {
 /* What no gradient needs is not kept, so it may change - and does not hold memory. */
 static void only_what_is_needed(void **state) {
   graph *g = *state;
-  ac_tensor *x = leaf_vector(g, 1, 2), *mask = vector(g, 3, 4), *h = scale(g, x, 2), *p = mul(g, h, mask), *q = scale(g, p, 5), *y = sum(g, q);
+  ac_tensor *x = leaf_vector(g, 1, 2), *mask = vector(g, 3, 4), *h = scale(g, x, 2), *p = mul(g, h, mask),
+            *q = scale(g, p, 5), *y = sum(g, q);
   ac_err e;
   assert_ok(mul_number_(g, h, 100, &e), e); /* d/dmask is not wanted: h was not kept */
   assert_ok(mul_number_(g, p, 100, &e), e);
@@ -97,7 +100,7 @@ static void in_place_rebases(void **state) {
   assert_ok(add_(g, h, w, &e), e); /* 2x + w */
   assert_ptr_not_equal(ac_tensor_grad_fn(h), before);
   assert_string_equal(ac_tensor_grad_fn_name(h), "add_");
-  assert_ok(mul_(g, h, w, &e), e);       /* (2x + w) w: keeps a copy of what it overwrote */
+  assert_ok(mul_(g, h, w, &e), e);        /* (2x + w) w: keeps a copy of what it overwrote */
   assert_ok(mul_number_(g, h, 3, &e), e); /* needs none */
   assert_values(h, 7 * 5 * 3, 11 * 7 * 3);
   ac_tensor *y = sum(g, h);
@@ -196,11 +199,12 @@ static void leaves_may_not_be_written(void **state) {
 
 static void views_inside_a_graph(void **state) {
   graph *g = *state;
-  ac_tensor *x = leaf_vector(g, 1, 2), *h = scale(g, x, 2), *v = first(g, h, 1), *buf = vector(g, 5, 6), *bv = first(g, buf, 1), *xv = first(g, x, 1);
+  ac_tensor *x = leaf_vector(g, 1, 2), *h = scale(g, x, 2), *v = first(g, h, 1), *buf = vector(g, 5, 6),
+            *bv = first(g, buf, 1), *xv = first(g, x, 1);
   ac_err e;
   assert_fails(mul_number_(g, v, 3, &e), GRAD, "view", e);
   assert_fails(add_(g, bv, xv, &e), GRAD, "view", e); /* would put a history on a piece of buf */
-  assert_ok(mul_number_(g, bv, 3, &e), e);           /* nothing to record */
+  assert_ok(mul_number_(g, bv, 3, &e), e);            /* nothing to record */
   assert_values(buf, 15, 6);
   assert_values(h, 2, 4);
   drop(x, h, v, buf, bv, xv);
@@ -208,7 +212,8 @@ static void views_inside_a_graph(void **state) {
 
 static void stale_views(void **state) {
   graph *g = *state;
-  ac_tensor *x = leaf_vector(g, 1, 2), *h = scale(g, x, 2), *v = first(g, h, 1), *buf = vector(g, 5, 6), *bv = first(g, buf, 2), *y = NULL;
+  ac_tensor *x = leaf_vector(g, 1, 2), *h = scale(g, x, 2), *v = first(g, h, 1), *buf = vector(g, 5, 6),
+            *bv = first(g, buf, 2), *y = NULL;
   ac_err e;
   assert_ok(mul_number_(g, h, 3, &e), e);
   assert_fails(ac_exp(g->c, v, &y, &e), GRAD, "before its tensor was changed in place", e);
@@ -241,7 +246,8 @@ static void overlapping_writes(void **state) {
   assert_values(row, 1, 2);
   drop(m, t);
   /* with gradients: y = h + h^T, dh = dy + dy^T */
-  ac_tensor *x = leaf(g, 2, 2, (double[]){1, 2, 3, 4}), *h = scale(g, x, 1), *w = constant(g, 2, 2, (double[]){1, 10, 100, 1000});
+  ac_tensor *x = leaf(g, 2, 2, (double[]){1, 2, 3, 4}), *h = scale(g, x, 1),
+            *w = constant(g, 2, 2, (double[]){1, 10, 100, 1000});
   assert_ok(ac_t(g->c, h, &t, &e), e);
   assert_ok(add_(g, h, t, &e), e);
   ac_tensor *p = mul(g, h, w), *y = sum(g, p);
@@ -308,11 +314,22 @@ static void lists_are_copied(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      graph_test(saved_input_was_changed), graph_test(saved_result_was_changed), graph_test(changed_through_other_handles),
-      graph_test(only_what_is_needed), graph_test(in_place_rebases), graph_test(in_place_saved_results),
-      graph_test(in_place_into_a_constant), graph_test(overwritten_values_have_no_gradient), graph_test(in_place_second_derivative),
-      graph_test(leaves_may_not_be_written), graph_test(views_inside_a_graph), graph_test(stale_views), graph_test(overlapping_writes),
-      graph_test(wrong_results_in_place), graph_test(integers_are_not_recorded), graph_test(lists_are_copied),
+      graph_test(saved_input_was_changed),
+      graph_test(saved_result_was_changed),
+      graph_test(changed_through_other_handles),
+      graph_test(only_what_is_needed),
+      graph_test(in_place_rebases),
+      graph_test(in_place_saved_results),
+      graph_test(in_place_into_a_constant),
+      graph_test(overwritten_values_have_no_gradient),
+      graph_test(in_place_second_derivative),
+      graph_test(leaves_may_not_be_written),
+      graph_test(views_inside_a_graph),
+      graph_test(stale_views),
+      graph_test(overlapping_writes),
+      graph_test(wrong_results_in_place),
+      graph_test(integers_are_not_recorded),
+      graph_test(lists_are_copied),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* host/ops/loss: cross_entropy against plain loops over reductions, weights, smoothing, layouts and dtypes; logits of any size; gradients
- * against differences; memory; what bad targets say. */
+/* host/ops/loss: cross_entropy against plain loops over reductions, weights, smoothing, layouts and dtypes;
+ * logits of any size; gradients against differences; memory; what bad targets say. */
 #include "host/ops/opcheck.h"
 
 enum { N = 6, C = 5, INNER = 2 };
@@ -32,7 +32,8 @@ static double row(const ac_tensor *x, const options *o, int64_t i, double *count
 static void check(oc_rig *r, ac_tensor *x, const options *o, double tol) {
   ac_tensor *y = NULL;
   double sum = 0, total = 0;
-  assert_ok(ac_cross_entropy(r->c, x, o->target, o->weight, o->ignore, o->reduction, o->smooth, &y, &r->e), r->e);
+  assert_ok(ac_cross_entropy(r->c, x, o->target, o->weight, o->ignore, o->reduction, o->smooth, &y, &r->e),
+            r->e);
   assert_int_equal(ac_tensor_dtype(y), ac_tensor_dtype(x));
   for (int64_t i = 0; i < N * INNER; i++) {
     double count, l = row(x, o, i, &count);
@@ -64,13 +65,18 @@ static void test_values(void **state) {
   ac_tensor *target32 = NULL;
   assert_ok(ac_to(r.c, target, &narrow, NULL, &target32, &r.e), r.e);
   for (int d = 0; d < 3; d++) {
-    ac_tensor *raw = oc_rand(&r, dts[d], OC_SHAPE(INNER, N, C)), *big = NULL, *x = NULL, *q = NULL, *w = oc_rand(&r, dts[d], OC_SHAPE(C)), *weight = NULL;
+    ac_tensor *raw = oc_rand(&r, dts[d], OC_SHAPE(INNER, N, C)), *big = NULL, *x = NULL, *q = NULL,
+              *w = oc_rand(&r, dts[d], OC_SHAPE(C)), *weight = NULL;
     assert_ok(ac_mul(r.c, T(raw), F(4), &big, &r.e), r.e);
     assert_ok(ac_permute(r.c, big, swap, 3, &x, &r.e), r.e); /* (N, C, INNER), strided */
     assert_ok(ac_softmax(r.c, x, 1, NULL, &q, &r.e), r.e);
     assert_ok(ac_abs(r.c, w, &weight, &r.e), r.e);
     for (int k = 0; k < 24; k++) {
-      options o = {.weight = k & 1 ? weight : NULL, .smooth = k & 2 ? 0.2 : 0, .prob = k & 4, .reduction = k / 8, .ignore = -100};
+      options o = {.weight = k & 1 ? weight : NULL,
+                   .smooth = k & 2 ? 0.2 : 0,
+                   .prob = k & 4,
+                   .reduction = k / 8,
+                   .ignore = -100};
       o.target = o.prob ? q : k & 2 ? target32 : target;
       check(&r, x, &o, tol[d]);
       if (!o.prob) {
@@ -106,7 +112,8 @@ static void test_extreme(void **state) {
   double want = (60000 + 1 + log1p(exp(-1))) / 2, got = oc_at(l, 0);
   assert_close(&got, &want, 1, 1e-7, 0);
   assert_ok(ac_gradients(r.c, 1, &l, NULL, 1, &x, false, NULL, &g, &r.e), r.e);
-  double p = 1 / (1 + exp(-1)), slope[] = {0.5, 0, -0.5, 0, p / 2, (1 - p) / 2 - 0.5, 0, 0, 0}, *v = oc_values(g);
+  double p = 1 / (1 + exp(-1)), slope[] = {0.5, 0, -0.5, 0, p / 2, (1 - p) / 2 - 0.5, 0, 0, 0},
+         *v = oc_values(g);
   assert_close(v, slope, 9, 1e-6, 1e-9);
   free(v);
   ac_tensor_release(g);
@@ -120,7 +127,8 @@ static void test_extreme(void **state) {
   oc_close(&r);
 }
 
-/* The forward keeps logits and targets, nothing of their size besides, and the backward adds the gradient alone. */
+/* The forward keeps logits and targets, nothing of their size besides, and the backward adds the gradient
+ * alone. */
 static void test_memory(void **state) {
   enum { ROWS = 2048, CLASSES = 1000 };
   oc_rig r;
@@ -159,10 +167,15 @@ static void test_gradients(void **state) {
   oc_rig r;
   (void)state;
   oc_open(&r, 1);
-  ac_tensor *target = oc_ints(&r, OC_SHAPE(3, 2), classes), *w = oc_rand(&r, AC_F64, OC_SHAPE(4)), *weight = NULL;
+  ac_tensor *target = oc_ints(&r, OC_SHAPE(3, 2), classes), *w = oc_rand(&r, AC_F64, OC_SHAPE(4)),
+            *weight = NULL;
   assert_ok(ac_abs(r.c, w, &weight, &r.e), r.e);
   for (int k = 0; k < 24; k++) {
-    options o = {.target = target, .weight = k & 1 ? weight : NULL, .smooth = k & 2 ? 0.2 : 0, .prob = k & 4, .reduction = k / 8};
+    options o = {.target = target,
+                 .weight = k & 1 ? weight : NULL,
+                 .smooth = k & 2 ? 0.2 : 0,
+                 .prob = k & 4,
+                 .reduction = k / 8};
     o.ignore = o.prob ? -100 : 2;
     ac_tensor *a = oc_rand(&r, AC_F64, OC_SHAPE(3, 4, 2));
     if (o.prob) oc_check(&r, g_loss, &o, a, oc_rand(&r, AC_F64, OC_SHAPE(3, 4, 2)));
@@ -180,14 +193,21 @@ static void test_errors(void **state) {
   (void)state;
   oc_open(&r, 1);
   ac_ctx_set_index_base(r.c, 1);
-  ac_tensor *x = oc_rand(&r, AC_F32, OC_SHAPE(3, 4)), *w = oc_rand(&r, AC_F32, OC_SHAPE(3)), *t = oc_ints(&r, OC_SHAPE(3), (int64_t[]){0, 4, 1});
-  ac_tensor *low = oc_ints(&r, OC_SHAPE(3), (int64_t[]){0, 1, -1}), *two = oc_ints(&r, OC_SHAPE(2), (int64_t[]){0, 1});
+  ac_tensor *x = oc_rand(&r, AC_F32, OC_SHAPE(3, 4)), *w = oc_rand(&r, AC_F32, OC_SHAPE(3)),
+            *t = oc_ints(&r, OC_SHAPE(3), (int64_t[]){0, 4, 1});
+  ac_tensor *low = oc_ints(&r, OC_SHAPE(3), (int64_t[]){0, 1, -1}),
+            *two = oc_ints(&r, OC_SHAPE(2), (int64_t[]){0, 1});
   ac_tensor *ok = oc_ints(&r, OC_SHAPE(3), (int64_t[]){0, 1, 3}), *b = oc_full(&r, AC_BOOL, 1, OC_SHAPE(3));
-  assert_fails(ac_cross_entropy(r.c, x, t, NULL, -100, mean, 0, &y, &r.e), INDEX, "target 4 at position 2 is not one of the 4 classes", r.e);
-  assert_fails(ac_cross_entropy(r.c, x, low, NULL, -100, mean, 0, &y, &r.e), INDEX, "target -1 at position 3", r.e);
-  assert_fails(ac_cross_entropy(r.c, x, two, NULL, -100, mean, 0, &y, &r.e), SHAPE, "(2) does not fit input of shape (3, 4)", r.e);
-  assert_fails(ac_cross_entropy(r.c, x, ok, w, -100, mean, 0, &y, &r.e), SHAPE, "weight of shape (3) does not fit 4 classes", r.e);
-  assert_fails(ac_cross_entropy(r.c, x, ok, NULL, -100, mean, 1.5, &y, &r.e), INVALID, "label_smoothing 1.5", r.e);
+  assert_fails(ac_cross_entropy(r.c, x, t, NULL, -100, mean, 0, &y, &r.e), INDEX,
+               "target 4 at position 2 is not one of the 4 classes", r.e);
+  assert_fails(ac_cross_entropy(r.c, x, low, NULL, -100, mean, 0, &y, &r.e), INDEX, "target -1 at position 3",
+               r.e);
+  assert_fails(ac_cross_entropy(r.c, x, two, NULL, -100, mean, 0, &y, &r.e), SHAPE,
+               "(2) does not fit input of shape (3, 4)", r.e);
+  assert_fails(ac_cross_entropy(r.c, x, ok, w, -100, mean, 0, &y, &r.e), SHAPE,
+               "weight of shape (3) does not fit 4 classes", r.e);
+  assert_fails(ac_cross_entropy(r.c, x, ok, NULL, -100, mean, 1.5, &y, &r.e), INVALID, "label_smoothing 1.5",
+               r.e);
   assert_fails(ac_cross_entropy(r.c, x, b, NULL, -100, mean, 0, &y, &r.e), DTYPE, "not bool", r.e);
   assert_fails(ac_cross_entropy(r.c, ok, ok, NULL, -100, mean, 0, &y, &r.e), DTYPE, "not i64", r.e);
   ac_tensor *all[] = {x, w, t, low, two, ok, b};
@@ -196,7 +216,8 @@ static void test_errors(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_values),    cmocka_unit_test(test_extreme), cmocka_unit_test(test_memory),
-                                     cmocka_unit_test(test_gradients), cmocka_unit_test(test_errors)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_extreme),
+                                     cmocka_unit_test(test_memory), cmocka_unit_test(test_gradients),
+                                     cmocka_unit_test(test_errors)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

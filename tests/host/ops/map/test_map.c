@@ -1,5 +1,5 @@
-/* host/ops/map: formulas against libm over dtypes, strides and broadcasting; special values; gradients against differences; what bad
- * arguments say. */
+/* host/ops/map: formulas against libm over dtypes, strides and broadcasting; special values; gradients
+ * against differences; what bad arguments say. */
 #include "host/ops/opcheck.h"
 
 /* ---- values ---- */
@@ -13,22 +13,38 @@ static double ref_relu(double x) { return x > 0 ? x : 0; }
 static double ref_neg(double x) { return -x; }
 static double ref_sign(double x) { return (x > 0) - (x < 0); }
 static double ref_gelu(double x) { return x * 0.5 * erfc(-x / sqrt(2)); }
-static ac_status gelu_erf(ac_ctx *c, ac_tensor *x, ac_tensor **y, ac_err *e) { return ac_gelu(c, x, AC_GELU_APPROXIMATE_NONE, y, e); }
+static ac_status gelu_erf(ac_ctx *c, ac_tensor *x, ac_tensor **y, ac_err *e) {
+  return ac_gelu(c, x, AC_GELU_APPROXIMATE_NONE, y, e);
+}
 
 static const struct {
   const char *name;
   unary fn;
   double (*ref)(double);
   bool positive;
-} unaries[] = {
-    {"exp", ac_exp, exp, false},       {"log", ac_log, log, true},          {"log1p", ac_log1p, log1p, true},
-    {"expm1", ac_expm1, expm1, false}, {"sqrt", ac_sqrt, sqrt, true},       {"rsqrt", ac_rsqrt, ref_rsqrt, true},
-    {"sin", ac_sin, sin, false},       {"cos", ac_cos, cos, false},         {"tanh", ac_tanh, tanh, false},
-    {"erf", ac_erf, erf, false},       {"sigmoid", ac_sigmoid, ref_sigmoid, false}, {"silu", ac_silu, ref_silu, false},
-    {"gelu", gelu_erf, ref_gelu, false}, {"square", ac_square, ref_square, false}, {"reciprocal", ac_reciprocal, ref_reciprocal, true},
-    {"relu", ac_relu, ref_relu, false}, {"neg", ac_neg, ref_neg, false},    {"abs", ac_abs, fabs, false},
-    {"sign", ac_sign, ref_sign, false}, {"floor", ac_floor, floor, false},  {"ceil", ac_ceil, ceil, false},
-    {"trunc", ac_trunc, trunc, false}, {"round", ac_round, rint, false}};
+} unaries[] = {{"exp", ac_exp, exp, false},
+               {"log", ac_log, log, true},
+               {"log1p", ac_log1p, log1p, true},
+               {"expm1", ac_expm1, expm1, false},
+               {"sqrt", ac_sqrt, sqrt, true},
+               {"rsqrt", ac_rsqrt, ref_rsqrt, true},
+               {"sin", ac_sin, sin, false},
+               {"cos", ac_cos, cos, false},
+               {"tanh", ac_tanh, tanh, false},
+               {"erf", ac_erf, erf, false},
+               {"sigmoid", ac_sigmoid, ref_sigmoid, false},
+               {"silu", ac_silu, ref_silu, false},
+               {"gelu", gelu_erf, ref_gelu, false},
+               {"square", ac_square, ref_square, false},
+               {"reciprocal", ac_reciprocal, ref_reciprocal, true},
+               {"relu", ac_relu, ref_relu, false},
+               {"neg", ac_neg, ref_neg, false},
+               {"abs", ac_abs, fabs, false},
+               {"sign", ac_sign, ref_sign, false},
+               {"floor", ac_floor, floor, false},
+               {"ceil", ac_ceil, ceil, false},
+               {"trunc", ac_trunc, trunc, false},
+               {"round", ac_round, rint, false}};
 
 static void test_unary(void **state) {
   static const ac_dtype dts[] = {AC_F64, AC_F32, AC_BF16, AC_F16};
@@ -38,11 +54,13 @@ static void test_unary(void **state) {
   oc_open(&r, 2);
   for (size_t u = 0; u < sizeof unaries / sizeof unaries[0]; u++)
     for (int d = 0; d < 4; d++) {
-      ac_tensor *x = oc_rand(&r, AC_F64, OC_SHAPE(37, 1100)), *scaled = NULL, *in = NULL, *turned = NULL, *y = NULL;
+      ac_tensor *x = oc_rand(&r, AC_F64, OC_SHAPE(37, 1100)), *scaled = NULL, *in = NULL, *turned = NULL,
+                *y = NULL;
       const int64_t swap[] = {1, 0};
       assert_ok(ac_mul(r.c, T(x), F(4), &scaled, &r.e), r.e);
       if (unaries[u].positive)
-        for (int64_t i = 0; i < scaled->numel; i++) ((double *)ac_tensor_data(scaled))[i] = fabs(oc_at(scaled, i)) + 0.01;
+        for (int64_t i = 0; i < scaled->numel; i++)
+          ((double *)ac_tensor_data(scaled))[i] = fabs(oc_at(scaled, i)) + 0.01;
       assert_ok(ac_to(r.c, scaled, &dts[d], NULL, &in, &r.e), r.e);
       assert_ok(ac_permute(r.c, in, swap, 2, &turned, &r.e), r.e); /* strided */
       assert_ok(unaries[u].fn(r.c, turned, &y, &r.e), r.e);
@@ -50,7 +68,8 @@ static void test_unary(void **state) {
       for (int64_t i = 0; i < y->numel; i += 7) {
         double want = unaries[u].ref(oc_at(turned, i)), got = oc_at(y, i);
         if (!(fabs(got - want) <= tol[d] * (1 + fabs(want))))
-          fail_msg("%s %s(%.17g) is %.17g, not %.17g", ac_dtype_name(dts[d]), unaries[u].name, oc_at(turned, i), got, want);
+          fail_msg("%s %s(%.17g) is %.17g, not %.17g", ac_dtype_name(dts[d]), unaries[u].name,
+                   oc_at(turned, i), got, want);
       }
       ac_tensor_release(y);
       ac_tensor_release(turned);
@@ -73,15 +92,15 @@ static ac_tensor *of(oc_rig *r, ac_dtype dt, int n, const double *v) {
 #define OF(r, dt, ...) of((r), (dt), (int)(sizeof((double[]){__VA_ARGS__}) / 8), (double[]){__VA_ARGS__})
 
 /* y (taken over) has these values and this dtype. */
-#define expect(y, dt, ...)                                                     \
-  do {                                                                         \
-    const double want_[] = {__VA_ARGS__};                                      \
-    double *got_ = oc_values(y);                                               \
-    assert_int_equal(ac_tensor_dtype(y), dt);                                  \
-    assert_int_equal((y)->numel, (int64_t)(sizeof want_ / 8));                 \
-    assert_close(got_, want_, (y)->numel, 1e-6, 0);                            \
-    free(got_);                                                                \
-    ac_tensor_release(y);                                                      \
+#define expect(y, dt, ...)                                     \
+  do {                                                         \
+    const double want_[] = {__VA_ARGS__};                      \
+    double *got_ = oc_values(y);                               \
+    assert_int_equal(ac_tensor_dtype(y), dt);                  \
+    assert_int_equal((y)->numel, (int64_t)(sizeof want_ / 8)); \
+    assert_close(got_, want_, (y)->numel, 1e-6, 0);            \
+    free(got_);                                                \
+    ac_tensor_release(y);                                      \
   } while (0)
 
 static void test_special(void **state) {
@@ -92,7 +111,8 @@ static void test_special(void **state) {
   oc_open(&r, 1);
   ac_tensor *s = OF(&r, AC_F32, NAN, INFINITY, -INFINITY, -2.5, 0, 3);
   ac_tensor *o = OF(&r, AC_F32, 1, NAN, -1, 2, 0, -2);
-  ac_tensor *i = OF(&r, AC_I64, 7, -7, 7, -7), *j = OF(&r, AC_I64, 2, 2, -2, -2), *zero = OF(&r, AC_I32, 1, 0, 1, 1);
+  ac_tensor *i = OF(&r, AC_I64, 7, -7, 7, -7), *j = OF(&r, AC_I64, 2, 2, -2, -2),
+            *zero = OF(&r, AC_I32, 1, 0, 1, 1);
 #define RUN(call) assert_ok(call, r.e)
   RUN(ac_relu(r.c, s, &y, &r.e));
   expect(y, AC_F32, NAN, INFINITY, 0, 0, 0, 3);
@@ -125,7 +145,8 @@ static void test_special(void **state) {
   RUN(ac_sub(r.c, T(i), F(0.5), aci_float(1), &y, &r.e));
   expect(y, AC_F32, 6.5, -7.5, 6.5, -7.5);
 
-  assert_fails(ac_remainder(r.c, T(i), T(zero), &y, &r.e), INVALID, "integer division by zero (element 1", r.e);
+  assert_fails(ac_remainder(r.c, T(i), T(zero), &y, &r.e), INVALID, "integer division by zero (element 1",
+               r.e);
   assert_fails(ac_pow(r.c, T(i), ac_operand_int(-1), &y, &r.e), INVALID, "exponent -1", r.e);
   assert_fails(ac_clamp(r.c, s, NULL, NULL, &y, &r.e), INVALID, "min or max", r.e);
   assert_fails(ac_add(r.c, T(s), T(i), aci_float(1), &y, &r.e), SHAPE, "(6)", r.e);
@@ -151,7 +172,8 @@ static void test_broadcast(void **state) {
   const int64_t swap[] = {2, 0, 1};
   (void)state;
   oc_open(&r, 2);
-  ac_tensor *a = oc_rand(&r, AC_F32, OC_SHAPE(5, 1, 70)), *b = oc_rand(&r, AC_F64, OC_SHAPE(33, 1)), *at = NULL;
+  ac_tensor *a = oc_rand(&r, AC_F32, OC_SHAPE(5, 1, 70)), *b = oc_rand(&r, AC_F64, OC_SHAPE(33, 1)),
+            *at = NULL;
   assert_ok(ac_sub(r.c, T(a), T(b), aci_float(2), &y, &r.e), r.e);
   assert_int_equal(ac_tensor_dtype(y), AC_F64);
   assert_int_equal(y->numel, 5 * 33 * 70);
@@ -205,15 +227,18 @@ static void test_threads(void **state) {
     return expr;                                                               \
   }
 #define POS(t) x_add(x, T(t), F(1.5), one)
-FN(g_unary, x_add(x, T(x_mul(x, T(x_sin(x, a)), T(x_tanh(x, a)))), T(x_mul(x, T(x_sigmoid(x, x_cos(x, a))), T(x_expm1(x, a)))), one))
-FN(g_roots, x_mul(x, T(x_mul(x, T(x_sqrt(x, POS(a))), T(x_log(x, POS(a))))), T(x_mul(x, T(x_reciprocal(x, POS(a))), T(x_log1p(x, a))))))
+FN(g_unary, x_add(x, T(x_mul(x, T(x_sin(x, a)), T(x_tanh(x, a)))),
+                  T(x_mul(x, T(x_sigmoid(x, x_cos(x, a))), T(x_expm1(x, a)))), one))
+FN(g_roots, x_mul(x, T(x_mul(x, T(x_sqrt(x, POS(a))), T(x_log(x, POS(a))))),
+                  T(x_mul(x, T(x_reciprocal(x, POS(a))), T(x_log1p(x, a))))))
 FN(g_rsqrt, x_mul(x, T(x_rsqrt(x, POS(a))), T(x_square(x, a))))
 FN(g_relu, x_square(x, x_relu(x, a)))
 FN(g_abs, x_mul(x, T(x_abs(x, a)), T(x_erf(x, a))))
 FN(g_gelu, x_gelu(x, a, AC_GELU_APPROXIMATE_NONE))
 FN(g_gelu_tanh, x_gelu(x, a, AC_GELU_APPROXIMATE_TANH))
 FN(g_silu, x_silu(x, a))
-FN(g_add, x_add(x, T(x_mul(x, T(a), T(b))), T(x_sub(x, T(b), T(x_square(x, a)), aci_float(0.5))), aci_float(-3)))
+FN(g_add,
+   x_add(x, T(x_mul(x, T(a), T(b))), T(x_sub(x, T(b), T(x_square(x, a)), aci_float(0.5))), aci_float(-3)))
 FN(g_div, x_div(x, T(a), T(POS(b))))
 FN(g_rdiv, x_div(x, F(2), T(POS(a))))
 FN(g_pow, x_pow(x, T(POS(a)), T(b)))
@@ -275,11 +300,26 @@ static void slope(oc_rig *r, oc_fn fn, ac_tensor *in, int n, const double *want)
   ac_tensor_release(in);
   ac_expr_end(&x);
 }
-static ac_tensor *k_pow0(ac_expr *x, ac_tensor *const *in, const void *u) { (void)u; return x_pow(x, T(in[0]), F(0)); }
-static ac_tensor *k_pow1(ac_expr *x, ac_tensor *const *in, const void *u) { (void)u; return x_pow(x, T(in[0]), F(1)); }
-static ac_tensor *k_base0(ac_expr *x, ac_tensor *const *in, const void *u) { (void)u; return x_pow(x, F(0), T(in[0])); }
-static ac_tensor *k_abs(ac_expr *x, ac_tensor *const *in, const void *u) { (void)u; return x_abs(x, in[0]); }
-static ac_tensor *k_max(ac_expr *x, ac_tensor *const *in, const void *u) { (void)u; return x_maximum(x, T(in[0]), F(1)); }
+static ac_tensor *k_pow0(ac_expr *x, ac_tensor *const *in, const void *u) {
+  (void)u;
+  return x_pow(x, T(in[0]), F(0));
+}
+static ac_tensor *k_pow1(ac_expr *x, ac_tensor *const *in, const void *u) {
+  (void)u;
+  return x_pow(x, T(in[0]), F(1));
+}
+static ac_tensor *k_base0(ac_expr *x, ac_tensor *const *in, const void *u) {
+  (void)u;
+  return x_pow(x, F(0), T(in[0]));
+}
+static ac_tensor *k_abs(ac_expr *x, ac_tensor *const *in, const void *u) {
+  (void)u;
+  return x_abs(x, in[0]);
+}
+static ac_tensor *k_max(ac_expr *x, ac_tensor *const *in, const void *u) {
+  (void)u;
+  return x_maximum(x, T(in[0]), F(1));
+}
 static void test_corners(void **state) {
   oc_rig r;
   (void)state;

@@ -1,4 +1,5 @@
-/* host/ops/norm: layer_norm and rms_norm against plain loops over dtypes and strides; the same gradients for any number of threads;
+/* host/ops/norm: layer_norm and rms_norm against plain loops over dtypes and strides; the same gradients for
+ * any number of threads;
  * gradients against differences; what bad arguments say. */
 #include "host/ops/opcheck.h"
 
@@ -21,7 +22,8 @@ static void check(oc_rig *r, ac_tensor *x, int n_dims, ac_tensor *w, ac_tensor *
     }
     for (int64_t i = 0; i < n; i++) {
       double v = oc_at(x, row + i), g = w != NULL ? oc_at(w, i) : 1, c = b != NULL ? oc_at(b, i) : 0;
-      double want[] = {(v - mean) / sqrt(var + eps) * g + c, v / sqrt(square + eps) * g}, got[] = {oc_at(y, row + i), oc_at(z, row + i)};
+      double want[] = {(v - mean) / sqrt(var + eps) * g + c, v / sqrt(square + eps) * g},
+             got[] = {oc_at(y, row + i), oc_at(z, row + i)};
       assert_close(got, want, 2, tol, tol);
     }
   }
@@ -39,7 +41,8 @@ static void test_values(void **state) {
   for (int d = 0; d < 4; d++) {
     ac_tensor *x = oc_rand(&r, dts[d], OC_SHAPE(6, 5, 67)), *t = NULL;
     ac_tensor *w = oc_rand(&r, dts[d], OC_SHAPE(67)), *b = oc_rand(&r, dts[d], OC_SHAPE(67));
-    ac_tensor *w2 = oc_rand(&r, d == 0 ? AC_F64 : AC_F32, OC_SHAPE(67, 5)); /* f32 weights with 16-bit inputs */
+    ac_tensor *w2 =
+        oc_rand(&r, d == 0 ? AC_F64 : AC_F32, OC_SHAPE(67, 5)); /* f32 weights with 16-bit inputs */
     assert_ok(ac_permute(r.c, x, swap, 3, &t, &r.e), r.e);
     check(&r, x, 1, w, b, tol[d]);
     check(&r, x, 2, NULL, NULL, tol[d]);
@@ -68,7 +71,8 @@ static void test_threads(void **state) {
     ac_expr x;
     ac_tensor *g[3];
     oc_open(&r, threads);
-    ac_tensor *in[] = {oc_rand(&r, AC_F32, OC_SHAPE(1000, 70)), oc_rand(&r, AC_F32, OC_SHAPE(70)), oc_rand(&r, AC_F32, OC_SHAPE(70))};
+    ac_tensor *in[] = {oc_rand(&r, AC_F32, OC_SHAPE(1000, 70)), oc_rand(&r, AC_F32, OC_SHAPE(70)),
+                       oc_rand(&r, AC_F32, OC_SHAPE(70))};
     for (int k = 0; k < 3; k++) assert_ok(ac_tensor_set_requires_grad(in[k], true, &r.e), r.e);
     ac_expr_init(&x, r.c, &r.e);
     ac_tensor *y = x_layer_norm(&x, in[0], (const int64_t[]){70}, 1, in[1], in[2], 1e-5);
@@ -120,11 +124,15 @@ static void test_errors(void **state) {
   const int64_t five[] = {5};
   (void)state;
   oc_open(&r, 1);
-  ac_tensor *x = oc_rand(&r, AC_F32, OC_SHAPE(2, 4)), *w = oc_rand(&r, AC_F32, OC_SHAPE(5)), *d = oc_rand(&r, AC_F64, OC_SHAPE(4));
-  ac_tensor *i = oc_ints(&r, OC_SHAPE(4), (int64_t[]){1, 2, 3, 4}), *none = oc_full(&r, AC_F32, 0, OC_SHAPE(0, 4));
-  assert_fails(ac_layer_norm(r.c, x, five, 1, NULL, NULL, 1e-5, &y, &r.e), SHAPE, "(2, 4) does not end in normalized_shape (5)", r.e);
+  ac_tensor *x = oc_rand(&r, AC_F32, OC_SHAPE(2, 4)), *w = oc_rand(&r, AC_F32, OC_SHAPE(5)),
+            *d = oc_rand(&r, AC_F64, OC_SHAPE(4));
+  ac_tensor *i = oc_ints(&r, OC_SHAPE(4), (int64_t[]){1, 2, 3, 4}),
+            *none = oc_full(&r, AC_F32, 0, OC_SHAPE(0, 4));
+  assert_fails(ac_layer_norm(r.c, x, five, 1, NULL, NULL, 1e-5, &y, &r.e), SHAPE,
+               "(2, 4) does not end in normalized_shape (5)", r.e);
   assert_fails(ac_layer_norm(r.c, x, one, 1, w, NULL, 1e-5, &y, &r.e), SHAPE, "weight has shape (5)", r.e);
-  assert_fails(ac_layer_norm(r.c, x, one, 1, NULL, d, 1e-5, &y, &r.e), DTYPE, "bias is f64 where x is f32", r.e);
+  assert_fails(ac_layer_norm(r.c, x, one, 1, NULL, d, 1e-5, &y, &r.e), DTYPE, "bias is f64 where x is f32",
+               r.e);
   assert_fails(ac_layer_norm(r.c, x, one, 0, NULL, NULL, 1e-5, &y, &r.e), SHAPE, "normalized_shape ()", r.e);
   assert_fails(ac_rms_norm(r.c, i, one, 1, NULL, NULL, &y, &r.e), DTYPE, "not i64", r.e);
   assert_ok(ac_rms_norm(r.c, none, one, 1, NULL, NULL, &y, &r.e), r.e);
@@ -135,7 +143,7 @@ static void test_errors(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_threads), cmocka_unit_test(test_gradients),
-                                     cmocka_unit_test(test_errors)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_values), cmocka_unit_test(test_threads),
+                                     cmocka_unit_test(test_gradients), cmocka_unit_test(test_errors)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

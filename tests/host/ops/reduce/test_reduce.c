@@ -1,6 +1,9 @@
-/* host/ops/reduce: sums, extremes and softmax against plain loops over dims, dtypes and strides; the same bits for any number of threads;
+/* host/ops/reduce: sums, extremes and softmax against plain loops over dims, dtypes and strides; the same
+ * bits for any number of threads;
  * gradients against differences; what bad arguments say. */
 #include "host/ops/opcheck.h"
+
+#include <stdio.h>
 
 /* (4, 3, 5, 2) seen through a permutation, so that no dim but one is where memory has it. */
 static ac_tensor *turned(oc_rig *r, ac_dtype dt) {
@@ -78,15 +81,16 @@ static void test_dims(void **state) {
   oc_close(&r);
 }
 
-/* Long lists, by rows and by columns: values against a sum in long double, and bits against another number of threads. */
+/* Long lists, by rows and by columns: values against a sum in long double, and bits against another number
+ * of threads. */
 static void test_long(void **state) {
   static const struct {
     int64_t rows, cols;
     ac_dtype dt;
     double tol;
-  } cases[] = {{1, 300007, AC_F32, 2e-7},  {300007, 1, AC_F32, 2e-7},  {70001, 9, AC_F32, 2e-7}, {3, 100003, AC_F32, 2e-7},
-               {5000, 613, AC_F32, 2e-7},  {70001, 9, AC_F64, 1e-14},  {1, 300007, AC_F64, 1e-14}, {4000, 20, AC_BF16, 5e-3},
-               {20, 4000, AC_BF16, 5e-3}};
+  } cases[] = {{1, 300007, AC_F32, 2e-7},  {300007, 1, AC_F32, 2e-7}, {70001, 9, AC_F32, 2e-7},
+               {3, 100003, AC_F32, 2e-7},  {5000, 613, AC_F32, 2e-7}, {70001, 9, AC_F64, 1e-14},
+               {1, 300007, AC_F64, 1e-14}, {4000, 20, AC_BF16, 5e-3}, {20, 4000, AC_BF16, 5e-3}};
   (void)state;
   for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
     double *first[2] = {NULL, NULL};
@@ -106,7 +110,8 @@ static void test_long(void **state) {
             sum += e;
             size += fabs(e);
           }
-          if (fabs((double)(v[o] - sum)) > cases[k].tol * (double)size) fail_msg("case %d: output %d is %.9g, not %.9Lg", (int)k, (int)o, v[o], sum);
+          if (fabs((double)(v[o] - sum)) > cases[k].tol * (double)size)
+            fail_msg("case %d: output %d is %.9g, not %.9Lg", (int)k, (int)o, v[o], sum);
         }
         free(first[dim]);
         first[dim] = v;
@@ -144,7 +149,8 @@ static void test_extremes(void **state) {
   const int64_t zero = 0, last = -1;
   (void)state;
   oc_open(&r, 2);
-  ac_tensor *x = of(&r, AC_F32, OC_SHAPE(3, 4), (double[]){1, 5, 5, -2, NAN, 3, NAN, 4, -INFINITY, 0, -0.0, INFINITY});
+  ac_tensor *x =
+      of(&r, AC_F32, OC_SHAPE(3, 4), (double[]){1, 5, 5, -2, NAN, 3, NAN, 4, -INFINITY, 0, -0.0, INFINITY});
   ac_tensor *i = of(&r, AC_I16, OC_SHAPE(2, 3), (double[]){3, -7, 3, 3, 9, -7});
 #define RUN(call) assert_ok(call, r.e)
   RUN(ac_max(r.c, x, &last, false, &v, &at, &r.e));
@@ -185,7 +191,8 @@ static void test_extremes(void **state) {
   expect(v, AC_F32, 0, 0, 0, 0, 0, 0);
   RUN(ac_mean(r.c, none, &one, 1, false, NULL, &v, &r.e));
   expect(v, AC_F32, NAN, NAN, NAN, NAN, NAN, NAN);
-  assert_fails(ac_sum(r.c, none, &four, 1, false, NULL, &v, &r.e), INDEX, "dim 4 is out of range for 3 dims", r.e);
+  assert_fails(ac_sum(r.c, none, &four, 1, false, NULL, &v, &r.e), INDEX, "dim 4 is out of range for 3 dims",
+               r.e);
   assert_fails(ac_sum(r.c, none, twice, 2, false, NULL, &v, &r.e), INVALID, "appears twice", r.e);
   assert_fails(ac_mean(r.c, i, NULL, 0, false, NULL, &v, &r.e), DTYPE, "not i16", r.e);
   assert_fails(ac_softmax(r.c, i, 0, NULL, &v, &r.e), DTYPE, "not i16", r.e);
@@ -203,7 +210,8 @@ static void test_softmax(void **state) {
   for (int d = 0; d < 3; d++)
     for (int64_t dim = 0; dim < 3; dim++) {
       ac_tensor *x = oc_rand(&r, dts[d], OC_SHAPE(3, 65, 4)), *big = NULL, *p = NULL, *l = NULL;
-      assert_ok(ac_mul(r.c, T(x), F(dim == 0 ? 1 : 20000), &big, &r.e), r.e); /* far beyond what e^x can hold */
+      assert_ok(ac_mul(r.c, T(x), F(dim == 0 ? 1 : 20000), &big, &r.e),
+                r.e); /* far beyond what e^x can hold */
       assert_ok(ac_softmax(r.c, big, dim - 3, NULL, &p, &r.e), r.e);
       assert_ok(ac_log_softmax(r.c, big, dim, NULL, &l, &r.e), r.e);
       int64_t inner = dim == 0 ? 260 : dim == 1 ? 4 : 1, n = x->shape[dim];
@@ -212,7 +220,8 @@ static void test_softmax(void **state) {
         double m = -INFINITY, s = 0;
         for (int64_t k = 0; k < n; k++) m = fmax(m, oc_at(big, first + k * inner));
         for (int64_t k = 0; k < n; k++) s += exp(oc_at(big, first + k * inner) - m);
-        double want[] = {exp(oc_at(big, i) - m) / s, oc_at(big, i) - m - log(s)}, got[] = {oc_at(p, i), oc_at(l, i)};
+        double want[] = {exp(oc_at(big, i) - m) / s, oc_at(big, i) - m - log(s)},
+               got[] = {oc_at(p, i), oc_at(l, i)};
         assert_close(got, want, 2, tol[d], tol[d]);
       }
       ac_tensor *all[] = {x, big, p, l};
@@ -250,7 +259,8 @@ FN(g_softmax, x_softmax(x, x_mul(x, T(t), F(3)), 1, NULL))
 FN(g_log_softmax, x_square(x, x_log_softmax(x, t, -1, NULL)))
 
 static void test_gradients(void **state) {
-  static const oc_fn fns[] = {g_sum, g_sum_keep, g_mean, g_mean_all, g_amax, g_max, g_min, g_max_all, g_softmax, g_log_softmax};
+  static const oc_fn fns[] = {g_sum, g_sum_keep, g_mean,    g_mean_all, g_amax,
+                              g_max, g_min,      g_max_all, g_softmax,  g_log_softmax};
   oc_rig r;
   (void)state;
   oc_open(&r, 1);
@@ -264,7 +274,7 @@ static void test_gradients(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_dims),     cmocka_unit_test(test_long),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_dims), cmocka_unit_test(test_long),
                                      cmocka_unit_test(test_extremes), cmocka_unit_test(test_softmax),
                                      cmocka_unit_test(test_gradients)};
   return cmocka_run_group_tests(tests, NULL, NULL);
