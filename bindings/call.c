@@ -17,8 +17,8 @@ typedef struct call {
   lac_state *S;
   const ac_op *op;
   const aci_sig *sig;
-  int n_scratch;
-  int slot;       /* stack index that anchors scratch userdata */
+  size_t n_words, used;
+  int64_t *words; /* scratch, or a userdata for long lists */
   int arg;        /* position for messages; 0: an option */
   uint32_t given; /* bit per parameter */
   ac_value v[AC_MAX_ARGS];
@@ -33,24 +33,25 @@ static int expected(call *c, const aci_param *p, int idx, const char *what) {
   return BAD(c, p, AC_INVALID, "expected %s, got %s", what, lac_typename(c->L, idx, buf, sizeof buf));
 }
 
-/* Room for n words. Beyond the C stack they lie in userdata that are chained in the slot after the
- * arguments. The collector is kept from running: a finalizer could release a tensor that was read
- * already. */
-static void *scratch(call *c, size_t n) {
-  lua_State *L = c->L;
-  if (c->n_scratch + n <= SCRATCH) {
-    void *p = c->scratch + c->n_scratch;
-    c->n_scratch += (int)n;
-    return p;
+/* Words that the lists among the arguments need at most. */
+static size_t count_words(lua_State *L, int n_args) {
+  size_t words = (size_t)n_args;
+  for (int i = 1; i <= n_args; i++) {
+    if (lua_type(L, i) != LUA_TTABLE) continue;
+    size_t n = lua_rawlen(L, i);
+    words += n;
+    if (n > 0) continue;
+    for (lua_pushnil(L); lua_next(L, i); lua_pop(L, 1)) /* options */
+      words += lua_type(L, -1) == LUA_TTABLE ? lua_rawlen(L, -1) : 1;
   }
-  luaL_checkstack(L, 2, "list");
-  bool running = lua_gc(L, LUA_GCISRUNNING);
-  if (running) lua_gc(L, LUA_GCSTOP);
-  void *p = lua_newuserdatauv(L, n * 8, 1);
-  if (running) lua_gc(L, LUA_GCRESTART);
-  lua_pushvalue(L, c->slot);
-  lua_setiuservalue(L, -2, 1);
-  lua_replace(L, c->slot);
+  return words;
+}
+
+static void *scratch(call *c, size_t n) {
+  if (n > c->n_words - c->used)
+    lac_error(c->L, c->S, AC_STATE, "%s: a list grew while the arguments were read", c->op->name);
+  void *p = c->words + c->used;
+  c->used += n;
   return p;
 }
 
@@ -295,7 +296,7 @@ static void read_args(call *c, int n_args) {
   lua_State *L = c->L;
   const aci_sig *s = c->sig;
   int opts = 0, n = n_args;
-  c->n_scratch = 0;
+  c->used = 0;
   c->given = 0;
   if (n > 0 && lua_type(L, n) == LUA_TTABLE) {
     /* a list where a list is due, else options */
@@ -312,7 +313,7 @@ static void read_args(call *c, int n_args) {
       continue;
     }
     c->given |= 1u << i;
-    if (is_list_type(p->type) && type == LUA_TNUMBER) {
+    if (is_list_type(p->type) && p->type != AC_T_TENSORS && type == LUA_TNUMBER) {
       bool greedy = true;
       for (int k = i + 1; k < s->n_params; k++) greedy = greedy && !is_number_type(s->param[k].type);
       int count = 1;
@@ -376,8 +377,9 @@ static int op_call(lua_State *L) {
   int n_boxes = many ? AC_MAX_RESULTS : self ? 0 : s->n_results;
   luaL_checkstack(L, n_boxes * 2 + 12, "results");
   /* boxes before arguments are read: making one may run the collector, and finalizers may release tensors */
-  lua_pushnil(L);
-  c.slot = n_args + 1;
+  size_t n_words = count_words(L, n_args);
+  c.words = n_words <= SCRATCH ? c.scratch : lua_newuserdatauv(L, n_words * 8, 0);
+  c.n_words = n_words <= SCRATCH ? SCRATCH : n_words;
   if (many) lua_createtable(L, AC_MAX_RESULTS, 0);
   int base = lua_gettop(L) + 1;
   for (int i = 0; i < n_boxes; i++) lac_box_push(L, S);

@@ -551,8 +551,10 @@ ac_status ac_host_register(ac_host *h, const char *name, ac_host_fn fn, void *us
 
 /* ---- interruption ---- */
 
-void ac_host_interrupt(ac_host *h, int signal_number) {
+bool ac_host_interrupt(ac_host *h, int signal_number) {
+  const lac_state *S = h->S;
   atomic_store(&h->S->interrupt, signal_number != 0 ? signal_number : -1);
+  return S->interrupt_as_flag || (S->ctx != NULL && S->ctx->step > 0);
 }
 
 static void stop_hook(lua_State *L, lua_Debug *ar) {

@@ -44,6 +44,7 @@ static spec like(lua_State *L, lac_state *S, const ac_tensor *t, int idx, const 
 static ac_tensor *new_tensor(lua_State *L, lac_state *S, const spec *s, int ndim, const int64_t *shape) {
   ac_err e;
   ac_tensor *t = NULL;
+  if (S->gc_charged >= LAC_GC_CHARGE) lac_gc_charged(L, S);
   lac_box *b = lac_box_push(L, S);
   ac_status st;
   LAC_RETRY(L, S, st,
@@ -60,6 +61,7 @@ static ac_tensor *from_host(lua_State *L, lac_state *S, const spec *s, int ndim,
                             const void *data) {
   ac_err e;
   ac_tensor *t = NULL;
+  if (S->gc_charged >= LAC_GC_CHARGE) lac_gc_charged(L, S);
   lac_box *b = lac_box_push(L, S);
   ac_status st;
   LAC_RETRY(L, S, st, ac_tensor_from_host(s->device, s->dtype, ndim, shape, data, &t, &e));

@@ -61,7 +61,9 @@ static ac_value tensor_value(ac_tensor *t) { return (ac_value){.kind = AC_T_TENS
 
 /* ---- fields ---- */
 
-static void push_ints(lua_State *L, int n, const int64_t *v) {
+static void push_ints(lua_State *L, int n, const int64_t *of) {
+  int64_t v[AC_MAX_DIMS]; /* making the table may run the collector, and a finalizer release the tensor */
+  memcpy(v, of, (size_t)n * sizeof *v);
   lua_createtable(L, n, 0);
   for (int i = 0; i < n; i++) {
     lua_pushinteger(L, v[i]);
@@ -216,31 +218,42 @@ static void push_nested(lua_State *L, const ac_tensor *t, const char *p, int dim
   }
 }
 
-/* Between open and close only memory can run out; the handle lies in a userdata so that even then nothing
- * is lost. */
-static int reader_gc(lua_State *L) {
-  aci_host_read *r = lua_touserdata(L, 1);
-  aci_host_read_close(r);
-  *r = (aci_host_read){0};
+/* Holds what tolist reads: making tables may run the collector, whose finalizers may release the tensor, and
+ * memory may run out. */
+typedef struct reading {
+  ac_tensor *t;
+  bool open;
+  aci_host_read r;
+} reading;
+
+static int reading_close(lua_State *L) {
+  reading *d = lua_touserdata(L, 1);
+  if (d->open) aci_host_read_close(&d->r);
+  d->open = false;
+  ac_tensor_release(d->t);
+  d->t = NULL;
   return 0;
 }
 
 static int tolist(lua_State *L) {
   lac_state *S = lac_get(L);
-  ac_tensor *t = self_of(L, S);
   ac_err e;
-  luaL_checkstack(L, t->ndim + 8, "tolist");
-  aci_host_read *r = lua_newuserdatauv(L, sizeof *r, 0);
-  *r = (aci_host_read){0};
+  reading *d = lua_newuserdatauv(L, sizeof *d, 0);
+  *d = (reading){0};
   lua_createtable(L, 0, 2);
-  lua_pushcfunction(L, reader_gc);
+  lua_pushcfunction(L, reading_close);
   lua_pushvalue(L, -1);
   lua_setfield(L, -3, "__gc");
   lua_setfield(L, -2, "__close");
   lua_setmetatable(L, -2);
   lua_toclose(L, -1);
-  if (aci_host_read_open(t, true, r, &e) != AC_OK) return lac_raise(L, S, &e);
-  push_nested(L, t, r->base + t->offset * (int64_t)aci_dsize((ac_dtype)t->dtype), 0);
+  ac_tensor *t = self_of(L, S);
+  ac_tensor_retain(t);
+  d->t = t;
+  luaL_checkstack(L, t->ndim + 8, "tolist");
+  if (aci_host_read_open(t, true, &d->r, &e) != AC_OK) return lac_raise(L, S, &e);
+  d->open = true;
+  push_nested(L, t, d->r.base + t->offset * (int64_t)aci_dsize((ac_dtype)t->dtype), 0);
   return 1;
 }
 

@@ -86,8 +86,8 @@ void lac_push_tensor(lua_State *L, lac_state *S, ac_tensor *t) {
   }
   luaL_checkstack(L, 4, "too many tensors");
   if (t->ext && find_leaf(L, t)) return;
+  ac_tensor_retain(t); /* first: making the box may run a finalizer that gives up the last reference */
   lac_box *b = lac_box_new(L, S);
-  ac_tensor_retain(t);
   lac_box_fill(S, b, t);
   if (t->grad_fn == NULL && (t->flags & ACI_T_REQUIRES_GRAD)) lac_box_canonical(L, S, -1);
 }

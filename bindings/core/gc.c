@@ -56,7 +56,8 @@ void lac_gc_check(lua_State *L, lac_state *S) {
   size_t live, born;
   totals(S, &live, &born);
   size_t heap = ((size_t)lua_gc(L, LUA_GCCOUNT) << 10) + 1;
-  if (born - S->gc_full_born >= heap * BORN_PER_HEAP || live > S->gc_live + S->gc_live / 10 + ((size_t)FULL_MB << 20)) {
+  if (born - S->gc_full_born >= heap * BORN_PER_HEAP ||
+      live > S->gc_live + S->gc_live / 10 + ((size_t)FULL_MB << 20)) {
     lac_gc_full(L, S);
   } else if (S->generational && born - S->gc_born >= (size_t)YOUNG_MB << 20) {
     S->in_gc = true;

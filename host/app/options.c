@@ -63,7 +63,7 @@ void app_help(void) {
        "  accel-run -e 'print(require(\"accel\").randn(2, 3))'\n"
        "\n"
        "exit codes: 0 the script ended, 1 it raised an error, 2 wrong usage, 128+N ended by signal N.\n"
-       "Ctrl-C stops at the next training step; a second one at once.");
+       "Ctrl-C stops at the next training step; a second one, or one before the first step, at once.");
 }
 
 static bool usage(const char *fmt, const char *a, const char *b) {

@@ -1,6 +1,7 @@
-/* Ctrl-C and SIGTERM. The first sets a flag that the next accel.step() serves: a script gets a chance to
- * save and end. The second stops Lua where it is; if that did not end the process within half a second (a
- * long kernel, a pcall that swallowed the error), or at a third, the signal's default action does. */
+/* Ctrl-C and SIGTERM. The first sets a flag that the next accel.step() serves: a script gets a chance to save
+ * and end. The second, or the first in a script that has made no step, stops Lua where it is; if that did not end
+ * the process within half a second (a long kernel, a pcall that swallowed the error), or at a third, the
+ * signal's default action does. */
 #include <signal.h>
 #include <string.h>
 #include <sys/time.h>
@@ -32,12 +33,12 @@ static void say(const char *text) {
 }
 
 static void on_signal(int n) {
-  presses++;
-  if (presses == 1) {
+  if (presses++ == 0) {
     first = n;
-    ac_host_interrupt(host, n);
-    if (isatty(2)) say("\naccel-run: stopping at the next step; Ctrl-C again to stop now\n");
-    return;
+    if (ac_host_interrupt(host, n)) {
+      if (isatty(2)) say("\naccel-run: stopping at the next step; Ctrl-C again to stop now\n");
+      return;
+    }
   }
   if (presses > 2) app_signals_die(n);
   struct itimerval t = {{0, 0}, {0, 500000}};

@@ -175,16 +175,22 @@ static ac_status fill_args(aci_op_node *n, const ac_frame *f, char *var, ac_err 
   return st;
 }
 
-/* Overwritten by an op without gradient (random numbers): the old history is no longer this value's. */
-static void cut(ac_frame *f) {
+/* Overwritten by an op without gradient: the old history is no longer this value's. */
+static void cut(ac_tensor *t) {
+  ac_node *old = t->grad_fn;
+  if (old == NULL) return;
+  aci_keeper_drop(t);
+  t->storage->graph_version++;
+  t->grad_fn = NULL;
+  aci_node_release(old);
+}
+
+static void cut_written(ac_frame *f) {
   for (int i = 0; i < f->n_args; i++) {
-    ac_tensor *t = f->args[i].tensor;
-    if (!(f->op->mutates >> i & 1) || f->args[i].kind != AC_T_TENSOR || t->grad_fn == NULL) continue;
-    ac_node *old = t->grad_fn;
-    aci_keeper_drop(t);
-    t->storage->graph_version++;
-    t->grad_fn = NULL;
-    aci_node_release(old);
+    const ac_value *v = &f->args[i];
+    if (!(f->op->mutates >> i & 1)) continue;
+    if (v->kind == AC_T_TENSOR) cut(v->tensor);
+    for (int j = 0; v->kind == AC_T_TENSORS && j < v->n; j++) cut(v->tensors[j]);
   }
 }
 
@@ -193,7 +199,7 @@ ac_status aci_record(ac_ctx *c, ac_frame *f, ac_err *e) {
   AC_TRY(look(f, &any_grad, e));
   if (!any_grad) return AC_OK;
   if (f->desc->nondiff) {
-    cut(f);
+    cut_written(f);
     return AC_OK;
   }
   for (int i = 0; i < f->n_out; i++) any_float |= ac_dtype_is_float((ac_dtype)f->out[i]->dtype);

@@ -64,8 +64,9 @@ ac_status aci_pread_all(int fd, const char *path, void *buf, size_t n, uint64_t 
     if (r < 0 && errno == EINTR) continue;
     if (r < 0) return aci_io_error(e, path, "cannot read", errno);
     if (r == 0)
-      return AC_FAIL(e, IO, "%s: the file ends at byte %llu, %zu bytes too early: it was cut while we read it", aci_path_shown(path, shown),
-                     (unsigned long long)offset, n);
+      return AC_FAIL(e, IO,
+                     "%s: the file ends at byte %llu, %zu bytes too early: it was cut while we read it",
+                     aci_path_shown(path, shown), (unsigned long long)offset, n);
     p += r;
     n -= (size_t)r;
     offset += (uint64_t)r;
@@ -73,13 +74,14 @@ ac_status aci_pread_all(int fd, const char *path, void *buf, size_t n, uint64_t 
   return AC_OK;
 }
 
-/* A new file beside path, with the permissions of the umask: reading the umask to apply it by chmod would change it for
- * a moment under other threads. */
+/* A new file beside path, with the permissions of the umask: reading the umask to apply it by chmod would
+ * change it for a moment under other threads. */
 static ac_status create_beside(aci_atomic_file *f, ac_err *e) {
   const char *slash = strrchr(f->path, '/');
   int dir = slash == NULL ? 0 : (int)(slash - f->path) + 1;
   const char *base = f->path + dir;
-  size_t n = strlen(base) > 200 ? 200 : strlen(base), room = (size_t)dir + n + 32; /* names end at 255 bytes */
+  size_t n = strlen(base) > 200 ? 200 : strlen(base),
+         room = (size_t)dir + n + 32; /* names end at 255 bytes */
   char *tmp = malloc(room);
   if (tmp == NULL) return no_memory(e, f->path);
   for (int tries = 0; f->fd < 0; tries++) {
@@ -113,25 +115,29 @@ ac_status aci_atomic_open(aci_atomic_file *f, const char *path, uint64_t expecte
   if (f->path == NULL) return no_memory(e, path);
   bool exists = stat(f->path, &sb) == 0;
   if (exists && !S_ISREG(sb.st_mode)) {
-    st = fail(e, path, S_ISDIR(sb.st_mode) ? "is a folder and cannot be replaced" : "is no regular file and cannot be replaced");
+    st = fail(e, path,
+              S_ISDIR(sb.st_mode) ? "is a folder and cannot be replaced"
+                                  : "is no regular file and cannot be replaced");
     goto fail;
   }
   AC_GOTO(fail, st, create_beside(f, e));
   if (exists) {
     if (sb.st_uid != geteuid() || sb.st_gid != getegid()) {
-      if (fchown(f->fd, sb.st_uid, sb.st_gid) != 0) ac_log_write(AC_LOG_DEBUG, "io", "%s: the owner could not be kept", path);
+      if (fchown(f->fd, sb.st_uid, sb.st_gid) != 0)
+        ac_log_write(AC_LOG_DEBUG, "io", "%s: the owner could not be kept", path);
     }
     if (fchmod(f->fd, sb.st_mode & 0777) != 0) {
       st = aci_io_error(e, path, "cannot keep its permissions", errno);
       goto fail;
     }
   }
-  /* ask for the space first: a full disk is found before a byte is written. File systems that cannot say no are fine. */
+  /* ask for the space first: a full disk is found before a byte is written. File systems that cannot say
+   * no are fine. */
   if (expected_bytes > 0 && fallocate(f->fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)expected_bytes) != 0) {
     if (errno == ENOSPC || errno == EFBIG || errno == EDQUOT) {
       char shown[ACI_PATH_SHOWN];
-      st = AC_FAIL(e, IO, "%s: %llu bytes do not fit: %s", aci_path_shown(path, shown), (unsigned long long)expected_bytes,
-                   strerror(errno));
+      st = AC_FAIL(e, IO, "%s: %llu bytes do not fit: %s", aci_path_shown(path, shown),
+                   (unsigned long long)expected_bytes, strerror(errno));
       goto fail;
     }
   }
@@ -153,8 +159,8 @@ ac_status aci_atomic_write(aci_atomic_file *f, const void *p, size_t n, ac_err *
   return AC_OK;
 }
 
-/* A rename is on disk when its folder is. Folders that cannot be opened or synced (some network and overlay file
- * systems) are no error: there is nothing else to ask for. */
+/* A rename is on disk when its folder is. Folders that cannot be opened or synced (some network and
+ * overlay file systems) are no error: there is nothing else to ask for. */
 static ac_status sync_folder(const char *path, ac_err *e) {
   char *dir = strdup(path);
   if (dir == NULL) return no_memory(e, path);
@@ -165,7 +171,8 @@ static ac_status sync_folder(const char *path, ac_err *e) {
   if (fd < 0) return AC_OK;
   if (fsync(fd) != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT)) err = errno;
   close(fd);
-  return err == 0 ? AC_OK : aci_io_error(e, path, "it was replaced, but its folder cannot be brought to disk", err);
+  return err == 0 ? AC_OK
+                  : aci_io_error(e, path, "it was replaced, but its folder cannot be brought to disk", err);
 }
 
 ac_status aci_atomic_commit(aci_atomic_file *f, ac_err *e) {

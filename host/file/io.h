@@ -3,7 +3,8 @@
 #define ACI_FILE_IO_H
 #include "accel/base.h"
 
-/* A path as messages show it: its last 200 bytes, so that the cause still fits behind it. Returns path or buf. */
+/* A path as messages show it: its last 200 bytes, so that the cause still fits behind it. Returns path or
+ * buf. */
 enum { ACI_PATH_SHOWN = 208 };
 const char *aci_path_shown(const char *path, char buf[ACI_PATH_SHOWN]);
 /* IO or NOT_FOUND from errno. */
@@ -13,9 +14,9 @@ ac_status aci_open_read(const char *path, int *fd, uint64_t *bytes, ac_err *e);
 /* Exactly n bytes at offset; a short file is IO. */
 ac_status aci_pread_all(int fd, const char *path, void *buf, size_t n, uint64_t offset, ac_err *e);
 
-/* A file that replaces `path` when committed, and leaves no trace otherwise. A symbolic link is followed: the file that
- * it names is replaced. An existing file hands on its permissions and, where we may, its owner; a new one gets those of
- * the umask. Anything but a regular file in its place is refused. */
+/* A file that replaces `path` when committed, and leaves no trace otherwise. A symbolic link is followed:
+ * the file that it names is replaced. An existing file hands on its permissions and, where we may, its
+ * owner; a new one gets those of the umask. Anything but a regular file in its place is refused. */
 typedef struct aci_atomic_file {
   int fd; /* -1: not open */
   char *path, *tmp;

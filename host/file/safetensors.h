@@ -1,11 +1,13 @@
-/* The safetensors format: what its reader and writer share. Source: the format's README and reference reader.
+/* The safetensors format: what its reader and writer share. Source: the format's README and reference
+ * reader.
  *
- * Rules, by the names that messages and tests use. R1 the file has 8 bytes; R2 header <= 100 MB; R3 header inside the
- * file; R4 UTF-8; R5 a JSON object; R6 the shape of its members; R7 no repeated keys; R8 plain non-negative integers;
- * R9 known dtypes, sizes that multiply without overflow and equal end - begin; R10 no holes, no overlaps; R11 nothing
- * after the last tensor; R12 what a writer does: padded header, descending alignment; R13 our limits: 32 dims, names of
- * 1024 bytes, no zero bytes in text (that a header of N bytes describes at most N/32 tensors and nests 3 deep follows
- * from R6); R14 pread, never a map; R15 checksums when the file has them. */
+ * Rules, by the names that messages and tests use. R1 the file has 8 bytes; R2 header <= 100 MB; R3 header
+ * inside the file; R4 UTF-8; R5 a JSON object; R6 the shape of its members; R7 no repeated keys; R8 plain
+ * non-negative integers; R9 known dtypes, sizes that multiply without overflow and equal end - begin; R10
+ * no holes, no overlaps; R11 nothing after the last tensor; R12 what a writer does: padded header,
+ * descending alignment; R13 our limits: 32 dims, names of 1024 bytes, no zero bytes in text (that a header
+ * of N bytes describes at most N/32 tensors and nests 3 deep follows from R6); R14 pread, never a map; R15
+ * checksums when the file has them. */
 #ifndef ACI_FILE_SAFETENSORS_H
 #define ACI_FILE_SAFETENSORS_H
 #include "accel/file.h"
@@ -24,10 +26,11 @@ const aci_st_dtype *aci_st_dtype_find(const char *name, size_t n);
 const aci_st_dtype *aci_st_dtype_of(ac_dtype d);
 
 typedef struct aci_st_entry {
-  ac_safetensors_entry pub; /* first: the public pointer is cast back. name and shape are set when all is read */
-  size_t name_at, dims_at;  /* into text and dims, which move while they grow */
-  size_t header_at;         /* byte in the file where its key stands */
-  uint32_t bits;            /* of one element */
+  ac_safetensors_entry
+      pub; /* first: the public pointer is cast back. name and shape are set when all is read */
+  size_t name_at, dims_at; /* into text and dims, which move while they grow */
+  size_t header_at;        /* byte in the file where its key stands */
+  uint32_t bits;           /* of one element */
   uint32_t crc;
   bool has_crc;
 } aci_st_entry;
@@ -52,7 +55,8 @@ struct ac_safetensors {
 };
 
 /* PARSE: "<path>: not a valid safetensors file: rule <rule> at byte <at>: ..." */
-ac_status aci_st_refuse(ac_err *e, const ac_safetensors *f, uint64_t at, const char *rule, const char *fmt, ...) AC_PRINTF(5, 6);
+ac_status aci_st_refuse(ac_err *e, const ac_safetensors *f, uint64_t at, const char *rule, const char *fmt,
+                        ...) AC_PRINTF(5, 6);
 /* Reads the n bytes of a header into f's entries and metadata: R4 to R9 and R13. */
 ac_status aci_st_header(ac_safetensors *f, const char *header, size_t n, ac_err *e);
 /* A name as messages show it: at most 64 bytes, nothing that moves a cursor. Returns buf. */

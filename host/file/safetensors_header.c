@@ -1,5 +1,6 @@
-/* The header of a safetensors file, event by event: entries and metadata, or the rule that it breaks. Called by
- * safetensors_read.c. What is allocated here is bounded by the bytes of the header, whatever they claim. */
+/* The header of a safetensors file, event by event: entries and metadata, or the rule that it breaks.
+ * Called by safetensors_read.c. What is allocated here is bounded by the bytes of the header, whatever
+ * they claim. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,14 +27,15 @@ const char *aci_st_shown(const char *s, size_t n, char buf[ACI_ST_SHOWN]) {
   return buf;
 }
 
-ac_status aci_st_refuse(ac_err *e, const ac_safetensors *f, uint64_t at, const char *rule, const char *fmt, ...) {
+ac_status aci_st_refuse(ac_err *e, const ac_safetensors *f, uint64_t at, const char *rule, const char *fmt,
+                        ...) {
   char what[300], path[ACI_PATH_SHOWN];
   va_list ap;
   va_start(ap, fmt);
   vsnprintf(what, sizeof what, fmt, ap);
   va_end(ap);
-  return AC_FAIL(e, PARSE, "%s: not a valid safetensors file: rule %s at byte %llu: %s", aci_path_shown(f->path, path), rule,
-                 (unsigned long long)at, what);
+  return AC_FAIL(e, PARSE, "%s: not a valid safetensors file: rule %s at byte %llu: %s",
+                 aci_path_shown(f->path, path), rule, (unsigned long long)at, what);
 }
 
 static ac_status no_memory(const ac_safetensors *f, ac_err *e) {
@@ -52,7 +54,8 @@ static const char *current(const reader *r, char buf[ACI_ST_SHOWN]) {
 #define TEXT_OF(ev) aci_st_shown((ev)->text, (ev)->len, (char[ACI_ST_SHOWN]){0})
 
 static const char *type_name(aci_json_type t) {
-  static const char *const names[] = {"null", "a boolean", "an integer", "a number", "a string", "a list", "an object"};
+  static const char *const names[] = {"null",     "a boolean", "an integer", "a number",
+                                      "a string", "a list",    "an object"};
   return t <= ACI_JSON_OBJECT ? names[t] : "nothing";
 }
 
@@ -74,8 +77,10 @@ static ac_status keep(ac_safetensors *f, const char *s, size_t n, size_t *at, ac
 static ac_status new_entry(reader *r, const aci_json_event *ev, ac_err *e) {
   ac_safetensors *f = r->f;
   if (ev->len > ACI_ST_MAX_NAME)
-    return RULE("R13", "tensor '%s' has a name of %zu bytes, more than %d", TEXT_OF(ev), ev->len, ACI_ST_MAX_NAME);
-  if (memchr(ev->text, 0, ev->len) != NULL) return RULE("R13", "tensor '%s' has a zero byte in its name", TEXT_OF(ev));
+    return RULE("R13", "tensor '%s' has a name of %zu bytes, more than %d", TEXT_OF(ev), ev->len,
+                ACI_ST_MAX_NAME);
+  if (memchr(ev->text, 0, ev->len) != NULL)
+    return RULE("R13", "tensor '%s' has a zero byte in its name", TEXT_OF(ev));
   if (f->n == f->cap) {
     int cap = f->cap ? f->cap * 2 : 64;
     aci_st_entry *v = realloc(f->entry, (size_t)cap * sizeof *v);
@@ -97,7 +102,8 @@ static ac_status new_entry(reader *r, const aci_json_event *ev, ac_err *e) {
 static ac_status add_dim(reader *r, const aci_json_event *ev, ac_err *e) {
   ac_safetensors *f = r->f;
   aci_st_entry *t = &f->entry[f->n - 1];
-  if (t->pub.ndim == ACI_ST_MAX_DIMS) return RULE("R13", "tensor '%s' has more than %d dims", CURRENT, ACI_ST_MAX_DIMS);
+  if (t->pub.ndim == ACI_ST_MAX_DIMS)
+    return RULE("R13", "tensor '%s' has more than %d dims", CURRENT, ACI_ST_MAX_DIMS);
   if (f->n_dims == f->cap_dims) {
     size_t cap = f->cap_dims ? f->cap_dims * 2 : 256;
     int64_t *v = realloc(f->dims, cap * sizeof *v);
@@ -111,12 +117,13 @@ static ac_status add_dim(reader *r, const aci_json_event *ev, ac_err *e) {
 }
 
 static ac_status on_tensor_key(reader *r, const aci_json_event *ev, ac_err *e) {
-  r->field = ev->len == 5 && memcmp(ev->text, "dtype", 5) == 0           ? F_DTYPE
-             : ev->len == 5 && memcmp(ev->text, "shape", 5) == 0         ? F_SHAPE
+  r->field = ev->len == 5 && memcmp(ev->text, "dtype", 5) == 0            ? F_DTYPE
+             : ev->len == 5 && memcmp(ev->text, "shape", 5) == 0          ? F_SHAPE
              : ev->len == 12 && memcmp(ev->text, "data_offsets", 12) == 0 ? F_OFFSETS
                                                                           : F_NONE;
   if (r->field == F_NONE)
-    return RULE("R6", "tensor '%s' has a key '%s'; only dtype, shape and data_offsets may stand there", CURRENT, TEXT_OF(ev));
+    return RULE("R6", "tensor '%s' has a key '%s'; only dtype, shape and data_offsets may stand there",
+                CURRENT, TEXT_OF(ev));
   r->seen |= (int)r->field;
   r->at = FIELD;
   return AC_OK;
@@ -125,7 +132,8 @@ static ac_status on_tensor_key(reader *r, const aci_json_event *ev, ac_err *e) {
 static ac_status on_field(reader *r, const aci_json_event *ev, ac_err *e) {
   aci_st_entry *t = &r->f->entry[r->f->n - 1];
   if (r->field == F_DTYPE) {
-    if (ev->type != ACI_JSON_STRING) return RULE("R6", "tensor '%s': dtype is %s, not a string", CURRENT, type_name(ev->type));
+    if (ev->type != ACI_JSON_STRING)
+      return RULE("R6", "tensor '%s': dtype is %s, not a string", CURRENT, type_name(ev->type));
     const aci_st_dtype *d = aci_st_dtype_find(ev->text, ev->len);
     if (d == NULL) return RULE("R9", "tensor '%s' has the unknown dtype '%s'", CURRENT, TEXT_OF(ev));
     t->pub.dtype_name = d->name;
@@ -136,7 +144,8 @@ static ac_status on_field(reader *r, const aci_json_event *ev, ac_err *e) {
     return AC_OK;
   }
   if (ev->type != ACI_JSON_ARRAY)
-    return RULE("R6", "tensor '%s': %s is %s, not a list", CURRENT, r->field == F_SHAPE ? "shape" : "data_offsets", type_name(ev->type));
+    return RULE("R6", "tensor '%s': %s is %s, not a list", CURRENT,
+                r->field == F_SHAPE ? "shape" : "data_offsets", type_name(ev->type));
   r->at = r->field == F_SHAPE ? SHAPE : OFFSETS;
   return AC_OK;
 }
@@ -151,7 +160,8 @@ static ac_status on_list(reader *r, const aci_json_event *ev, ac_err *e) {
   }
   if (ev->type != ACI_JSON_INT || ev->text[0] == '-') {
     bool number = ev->type == ACI_JSON_INT || ev->type == ACI_JSON_DOUBLE;
-    return RULE("R8", "tensor '%s': expected a plain non-negative integer, got %s", CURRENT, number ? TEXT_OF(ev) : type_name(ev->type));
+    return RULE("R8", "tensor '%s': expected a plain non-negative integer, got %s", CURRENT,
+                number ? TEXT_OF(ev) : type_name(ev->type));
   }
   if (r->at == SHAPE) return add_dim(r, ev, e);
   if (r->n_offsets == 2) return RULE("R6", "tensor '%s': data_offsets has more than 2 numbers", CURRENT);
@@ -163,16 +173,21 @@ static ac_status end_tensor(reader *r, const aci_json_event *ev, ac_err *e) {
   aci_st_entry *t = &r->f->entry[r->f->n - 1];
   if (r->seen != (F_DTYPE | F_SHAPE | F_OFFSETS))
     return RULE("R6", "tensor '%s' lacks %s", CURRENT,
-                !(r->seen & F_DTYPE) ? "dtype" : !(r->seen & F_SHAPE) ? "shape" : "data_offsets");
+                !(r->seen & F_DTYPE)   ? "dtype"
+                : !(r->seen & F_SHAPE) ? "shape"
+                                       : "data_offsets");
   uint64_t n = 1;
   bool over = false;
-  for (int d = 0; d < t->pub.ndim; d++) over |= __builtin_mul_overflow(n, (uint64_t)r->f->dims[t->dims_at + (size_t)d], &n);
+  for (int d = 0; d < t->pub.ndim; d++)
+    over |= __builtin_mul_overflow(n, (uint64_t)r->f->dims[t->dims_at + (size_t)d], &n);
   over |= __builtin_mul_overflow(n, (uint64_t)t->bits, &n);
   if (over) return RULE("R9", "tensor '%s': the size of its shape overflows", CURRENT);
-  if (n % 8 != 0) return RULE("R9", "tensor '%s': %llu bits are no whole bytes", CURRENT, (unsigned long long)n);
+  if (n % 8 != 0)
+    return RULE("R9", "tensor '%s': %llu bits are no whole bytes", CURRENT, (unsigned long long)n);
   if (t->pub.end < t->pub.begin || t->pub.end - t->pub.begin != n / 8)
     return RULE("R9", "tensor '%s': offsets %llu to %llu do not span the %llu bytes of its shape", CURRENT,
-                (unsigned long long)t->pub.begin, (unsigned long long)t->pub.end, (unsigned long long)(n / 8));
+                (unsigned long long)t->pub.begin, (unsigned long long)t->pub.end,
+                (unsigned long long)(n / 8));
   r->at = NAME;
   return AC_OK;
 }
@@ -180,7 +195,8 @@ static ac_status end_tensor(reader *r, const aci_json_event *ev, ac_err *e) {
 static ac_status add_meta(reader *r, const aci_json_event *ev, ac_err *e) {
   ac_safetensors *f = r->f;
   bool key = ev->type == ACI_JSON_KEY;
-  if (memchr(ev->text, 0, ev->len) != NULL) return RULE("R13", "__metadata__ has a zero byte in '%s'", TEXT_OF(ev));
+  if (memchr(ev->text, 0, ev->len) != NULL)
+    return RULE("R13", "__metadata__ has a zero byte in '%s'", TEXT_OF(ev));
   if (key) r->is_crc = ev->len == strlen(ACI_ST_CRC_KEY) && memcmp(ev->text, ACI_ST_CRC_KEY, ev->len) == 0;
   if (r->is_crc) { /* about this file and no other: nobody is to copy it */
     f->has_crc = true;
@@ -201,7 +217,8 @@ static ac_status on_event(void *user, const aci_json_event *ev, ac_err *e) {
   reader *r = user;
   switch (r->at) {
     case TOP:
-      if (ev->type != ACI_JSON_OBJECT) return RULE("R5", "the header is %s, not an object", type_name(ev->type));
+      if (ev->type != ACI_JSON_OBJECT)
+        return RULE("R5", "the header is %s, not an object", type_name(ev->type));
       r->at = NAME;
       return AC_OK;
     case NAME: {
@@ -216,11 +233,13 @@ static ac_status on_event(void *user, const aci_json_event *ev, ac_err *e) {
         r->at = NAME;
         return AC_OK;
       }
-      if (ev->type != ACI_JSON_KEY) return RULE("R6", "__metadata__ is %s, not an object", type_name(ev->type));
+      if (ev->type != ACI_JSON_KEY)
+        return RULE("R6", "__metadata__ is %s, not an object", type_name(ev->type));
       r->at = META_VALUE;
       return add_meta(r, ev, e);
     case META_VALUE:
-      if (ev->type != ACI_JSON_STRING) return RULE("R6", "a value of __metadata__ is %s, not a string", type_name(ev->type));
+      if (ev->type != ACI_JSON_STRING)
+        return RULE("R6", "a value of __metadata__ is %s, not a string", type_name(ev->type));
       r->at = META;
       return add_meta(r, ev, e);
     case TENSOR:
@@ -244,8 +263,11 @@ ac_status aci_st_header(ac_safetensors *f, const char *header, size_t n, ac_err 
   }
   aci_json_opts opts = {.max_bytes = ACI_ST_MAX_HEADER, .max_depth = 4, .fault = &r.fault};
   ac_status st = aci_json_read(header, n, &opts, on_event, &r, e);
-  if (st != AC_PARSE || r.fault.kind == ACI_JSON_NO_FAULT) return st; /* fine, no memory, or one of our rules */
-  const char *rule = r.fault.kind == ACI_JSON_BAD_NUMBER ? "R8" : r.fault.kind == ACI_JSON_REPEATED_KEY ? "R7" : "R5";
+  if (st != AC_PARSE || r.fault.kind == ACI_JSON_NO_FAULT)
+    return st; /* fine, no memory, or one of our rules */
+  const char *rule = r.fault.kind == ACI_JSON_BAD_NUMBER     ? "R8"
+                     : r.fault.kind == ACI_JSON_REPEATED_KEY ? "R7"
+                                                             : "R5";
   if (r.at >= TENSOR) {
     char name[ACI_ST_SHOWN];
     return aci_st_refuse(e, f, 8 + r.fault.offset, rule, "tensor '%s': %s", current(&r, name), r.fault.what);

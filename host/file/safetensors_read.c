@@ -1,5 +1,5 @@
-/* Reader of safetensors: opens, checks every rule, finds tensors by name, reads their bytes. The header itself is read by
- * safetensors_header.c. Called by the bindings and by the checkpoint code. */
+/* Reader of safetensors: opens, checks every rule, finds tensors by name, reads their bytes. The header
+ * itself is read by safetensors_header.c. Called by the bindings and by the checkpoint code. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -32,14 +32,17 @@ static ac_status check_places(ac_safetensors *f, ac_err *e) {
     t->pub.name = f->text + t->name_at;
     t->pub.shape = f->dims + t->dims_at;
     if (t->pub.begin != at)
-      return aci_st_refuse(e, f, t->header_at, "R10", "tensor '%s' begins at %llu of the data, where %llu was expected: %s", NAME(t),
-                           (unsigned long long)t->pub.begin, (unsigned long long)at, t->pub.begin > at ? "a hole" : "an overlap");
+      return aci_st_refuse(e, f, t->header_at, "R10",
+                           "tensor '%s' begins at %llu of the data, where %llu was expected: %s", NAME(t),
+                           (unsigned long long)t->pub.begin, (unsigned long long)at,
+                           t->pub.begin > at ? "a hole" : "an overlap");
     at = t->pub.end;
   }
   if (at != f->file_bytes - f->data_at) {
     const char *which = f->n == 0 ? "no tensor" : NAME(&f->entry[f->n - 1]);
     uint64_t where = f->data_at + at < f->file_bytes ? f->data_at + at : f->file_bytes;
-    return aci_st_refuse(e, f, where, "R11", "the data ends with tensor '%s' after %llu bytes, the file after %llu", which,
+    return aci_st_refuse(e, f, where, "R11",
+                         "the data ends with tensor '%s' after %llu bytes, the file after %llu", which,
                          (unsigned long long)at, (unsigned long long)(f->file_bytes - f->data_at));
   }
   return AC_OK;
@@ -77,9 +80,12 @@ static ac_status read_checksums(ac_safetensors *f, ac_err *e) {
     f->entry[i].has_crc = true;
     continue;
   bad:
-    return aci_st_refuse(e, f, f->crc_header_at, "R15", "'%s' has no checksum for tensor '%s'", ACI_ST_CRC_KEY, NAME(&f->entry[i]));
+    return aci_st_refuse(e, f, f->crc_header_at, "R15", "'%s' has no checksum for tensor '%s'",
+                         ACI_ST_CRC_KEY, NAME(&f->entry[i]));
   }
-  return *s == 0 ? AC_OK : aci_st_refuse(e, f, f->crc_header_at, "R15", "'%s' has more lines than the file has tensors (%d)", ACI_ST_CRC_KEY, f->n);
+  return *s == 0 ? AC_OK
+                 : aci_st_refuse(e, f, f->crc_header_at, "R15",
+                                 "'%s' has more lines than the file has tensors (%d)", ACI_ST_CRC_KEY, f->n);
 }
 
 static ac_status open_and_check(ac_safetensors *f, ac_err *e) {
@@ -87,13 +93,16 @@ static ac_status open_and_check(ac_safetensors *f, ac_err *e) {
   uint64_t n = 0;
   AC_TRY(aci_open_read(f->path, &f->fd, &f->file_bytes, e));
   if (f->file_bytes < 8)
-    return aci_st_refuse(e, f, f->file_bytes, "R1", "the file has %llu bytes, fewer than 8", (unsigned long long)f->file_bytes);
+    return aci_st_refuse(e, f, f->file_bytes, "R1", "the file has %llu bytes, fewer than 8",
+                         (unsigned long long)f->file_bytes);
   AC_TRY(aci_pread_all(f->fd, f->path, head, 8, 0, e));
   for (int i = 7; i >= 0; i--) n = n << 8 | head[i];
   if (n > ACI_ST_MAX_HEADER)
-    return aci_st_refuse(e, f, 0, "R2", "a header of %llu bytes, more than %llu", (unsigned long long)n, ACI_ST_MAX_HEADER);
+    return aci_st_refuse(e, f, 0, "R2", "a header of %llu bytes, more than %llu", (unsigned long long)n,
+                         ACI_ST_MAX_HEADER);
   if (n > f->file_bytes - 8)
-    return aci_st_refuse(e, f, 0, "R3", "a header of %llu bytes in a file of %llu", (unsigned long long)n, (unsigned long long)f->file_bytes);
+    return aci_st_refuse(e, f, 0, "R3", "a header of %llu bytes in a file of %llu", (unsigned long long)n,
+                         (unsigned long long)f->file_bytes);
   f->data_at = 8 + n;
   char *header = malloc((size_t)n + 1);
   if (header == NULL) return no_memory(f, e);
@@ -147,23 +156,34 @@ const ac_safetensors_entry *ac_safetensors_find(const ac_safetensors *f, const c
   return NULL;
 }
 
-ac_status ac_safetensors_read(ac_safetensors *f, const ac_safetensors_entry *entry, ac_tensor *dst, ac_err *e) {
+ac_status ac_safetensors_read(ac_safetensors *f, const ac_safetensors_entry *entry, ac_tensor *dst,
+                              ac_err *e) {
   const aci_st_entry *t = (const aci_st_entry *)(const void *)entry;
   char path[ACI_PATH_SHOWN], is[128];
   const char *shown = aci_path_shown(f->path, path);
-  if (!entry->has_dtype) return AC_FAIL(e, DTYPE, "%s: tensor '%s' is %s, which has no tensors here", shown, NAME(t), entry->dtype_name);
+  if (!entry->has_dtype)
+    return AC_FAIL(e, DTYPE, "%s: tensor '%s' is %s, which has no tensors here", shown, NAME(t),
+                   entry->dtype_name);
   size_t n = (size_t)(entry->end - entry->begin);
-  if ((ac_dtype)dst->dtype != entry->dtype || !aci_is_contiguous(dst) || (size_t)dst->numel * aci_dsize(entry->dtype) != n)
-    return AC_FAIL(e, INVALID, "%s: tensor '%s', %zu bytes of %s, does not fit its destination: %s%s", shown, NAME(t), n,
-                   ac_dtype_name(entry->dtype), aci_tensor_str(dst, is, sizeof is), aci_is_contiguous(dst) ? "" : ", not contiguous");
+  if ((ac_dtype)dst->dtype != entry->dtype || !aci_is_contiguous(dst) ||
+      (size_t)dst->numel * aci_dsize(entry->dtype) != n)
+    return AC_FAIL(e, INVALID, "%s: tensor '%s', %zu bytes of %s, does not fit its destination: %s%s", shown,
+                   NAME(t), n, ac_dtype_name(entry->dtype), aci_tensor_str(dst, is, sizeof is),
+                   aci_is_contiguous(dst) ? "" : ", not contiguous");
   if (n == 0) return AC_OK;
   unsigned char *p = ac_tensor_data(dst);
-  if (p == NULL) return AC_FAIL(e, DEVICE, "%s: tensor '%s' cannot be read into a tensor on %s", shown, NAME(t), dst->device->name);
-  atomic_fetch_add_explicit(&dst->storage->version, 1, memory_order_relaxed); /* copies and saved tensors are stale now */
+  if (p == NULL)
+    return AC_FAIL(e, DEVICE, "%s: tensor '%s' cannot be read into a tensor on %s", shown, NAME(t),
+                   dst->device->name);
+  atomic_fetch_add_explicit(&dst->storage->version, 1,
+                            memory_order_relaxed); /* copies and saved tensors are stale now */
   AC_TRY(aci_pread_all(f->fd, f->path, p, n, f->data_at + entry->begin, e));
   if (t->has_crc && aci_crc32c(0, p, n) != t->crc)
-    return AC_FAIL(e, PARSE, "%s: rule R15 at byte %llu: tensor '%s' does not match its checksum: the file is damaged, or was rewritten with "
-                   "the metadata ('%s') of another", shown, (unsigned long long)(f->data_at + entry->begin), NAME(t), ACI_ST_CRC_KEY);
+    return AC_FAIL(e, PARSE,
+                   "%s: rule R15 at byte %llu: tensor '%s' does not match its checksum: the file is damaged, "
+                   "or was rewritten with "
+                   "the metadata ('%s') of another",
+                   shown, (unsigned long long)(f->data_at + entry->begin), NAME(t), ACI_ST_CRC_KEY);
   if (entry->dtype == AC_BOOL) /* a byte of a boolean is 0 or 1; a file may hold any */
     for (size_t i = 0; i < n; i++) p[i] = p[i] != 0;
   return AC_OK;

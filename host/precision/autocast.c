@@ -1,5 +1,5 @@
-/* Autocast: fills the context's cast slot, which ac_call asks before the shape rule. Ops that write in place are left alone, as in
- * PyTorch: a cast could not reach what they write. */
+/* Autocast: fills the context's cast slot, which ac_call asks before the shape rule. Ops that write in
+ * place are left alone, as in PyTorch: a cast could not reach what they write. */
 #include <stdlib.h>
 
 #include "accel/ops.h"
@@ -7,8 +7,8 @@
 #include "ops/ctx_impl.h"
 #include "ops_x.h"
 
-/* Casts of leaves made in this region: parameters are cast once, however often they are used. A cast made under no_grad has
- * no history and serves only there. */
+/* Casts of leaves made in this region: parameters are cast once, however often they are used. A cast made
+ * under no_grad has no history and serves only there. */
 typedef struct cached {
   ac_tensor *leaf, *cast; /* both retained */
   uint32_t version;       /* of the leaf's storage when it was cast */
@@ -36,7 +36,8 @@ static void clear(autocast *a) {
 
 static cached *find(autocast *a, const ac_tensor *leaf, ac_dtype dt) {
   uint32_t p = (uint32_t)(((uintptr_t)leaf >> 4) * 2654435761u) & a->mask;
-  while (a->slot[p].leaf != NULL && !(a->slot[p].leaf == leaf && a->slot[p].dtype == dt)) p = (p + 1) & a->mask;
+  while (a->slot[p].leaf != NULL && !(a->slot[p].leaf == leaf && a->slot[p].dtype == dt))
+    p = (p + 1) & a->mask;
   return &a->slot[p];
 }
 
@@ -103,7 +104,8 @@ static ac_status cast(ac_ctx *c, const ac_op *op, ac_value *args, ac_expr *x, ac
   if (to == AC_DTYPE_COUNT) return AC_OK;
   c->autocast_on = false; /* the casts themselves are not cast */
   for (int i = 0; i < op->n_params && x->st == AC_OK; i++) {
-    if (args[i].kind == AC_T_TENSOR && eligible(args[i].tensor, to)) args[i].tensor = cast_one(c, a, args[i].tensor, to, x);
+    if (args[i].kind == AC_T_TENSOR && eligible(args[i].tensor, to))
+      args[i].tensor = cast_one(c, a, args[i].tensor, to, x);
     if (args[i].kind == AC_T_TENSORS) {
       int n = args[i].n;
       bool any = false;
@@ -131,7 +133,8 @@ static void drop(ac_ctx *c) {
   c->autocast = NULL;
 }
 
-ac_status ac_autocast_begin(ac_ctx *c, bool enabled, ac_dtype dtype, bool cache, ac_autocast_state *outer, ac_err *e) {
+ac_status ac_autocast_begin(ac_ctx *c, bool enabled, ac_dtype dtype, bool cache, ac_autocast_state *outer,
+                            ac_err *e) {
   if (enabled && dtype != AC_BF16 && dtype != AC_F16)
     return AC_FAIL(e, DTYPE, "autocast lowers to bf16 or f16, not %s", ac_dtype_name(dtype));
   autocast *a = c->autocast;
@@ -161,4 +164,6 @@ void ac_autocast_end(ac_ctx *c, const ac_autocast_state *outer) {
 }
 
 bool ac_autocast_enabled(const ac_ctx *c) { return c->autocast_on; }
-ac_dtype ac_autocast_dtype(const ac_ctx *c) { return c->autocast != NULL ? ((const autocast *)c->autocast)->dtype : AC_BF16; }
+ac_dtype ac_autocast_dtype(const ac_ctx *c) {
+  return c->autocast != NULL ? ((const autocast *)c->autocast)->dtype : AC_BF16;
+}

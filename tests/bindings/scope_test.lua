@@ -65,20 +65,34 @@ accel.collect()
 assert(accel.is_grad_enabled())
 warn("@on")
 
--- The collector's clock: a young collection once 32 MiB were born, at checks only.
+-- The collector's clock, at checks only.
 accel.collect()
+local MIB = 1 << 18 -- elements of f32
 local before = accel.gc_stats()
 if before.mode == "auto" and before.generational then
-  for _ = 1, 31 do accel.empty(1 << 18):release() end -- 31 MiB
+  -- a full collection once 80 times the Lua heap was born
+  local heap = collectgarbage("count") / 1024 * 80
+  for _ = 1, heap // 2 do accel.empty(MIB):release() end
+  accel.gc_check()
+  assert(accel.gc_stats().full == before.full)
+  for _ = 1, heap // 2 + 4 do accel.empty(MIB):release() end
+  accel.gc_check()
+  assert(accel.gc_stats().full == before.full + 1)
+  -- with a large heap, a young one once 32 MiB were born
+  local ballast = {}
+  for k = 1, 300000 do ballast[k] = k end
+  accel.collect()
+  before = accel.gc_stats()
+  for _ = 1, 31 do accel.empty(MIB):release() end
   accel.gc_check()
   assert(accel.gc_stats().young == before.young)
-  for _ = 1, 2 do accel.empty(1 << 18):release() end
+  for _ = 1, 2 do accel.empty(MIB):release() end
   accel.gc_check()
-  assert(accel.gc_stats().young == before.young + 1)
+  assert(accel.gc_stats().young == before.young + 1 and #ballast == 300000)
   -- a full one when live bytes stand 10 % + 64 MiB above those after the last full one
   local hold = {} -- luacheck: ignore
   before = accel.gc_stats()
-  for i = 1, 70 do hold[i] = accel.empty(1 << 18) end
+  for i = 1, 70 do hold[i] = accel.empty(MIB) end
   accel.gc_check()
   assert(accel.gc_stats().full == before.full + 1)
   accel.gc_check()
@@ -87,7 +101,7 @@ if before.mode == "auto" and before.generational then
   -- garbage of a loop without modules and steps is found too
   local peak = 0
   for i = 1, 3000 do
-    local garbage = accel.empty(1 << 18)
+    local garbage = accel.empty(MIB)
     garbage[1] = i
     peak = math.max(peak, accel.mem_stats().live_bytes)
   end

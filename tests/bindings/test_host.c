@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <lauxlib.h>
+#include <lualib.h>
+
 #include "accel/accel.h"
 #include "accel/lua.h"
 
@@ -213,7 +216,7 @@ static void test_interrupt(void **state) {
 static void test_lua_values(void **state) {
   (void)state;
   ac_host *h = open_host();
-  struct lua_State *L = ac_host_lua(h);
+  lua_State *L = ac_host_lua(h);
   assert_ptr_equal(ac_lua_ctx(L), ac_host_ctx(h));
   assert_null(ac_lua_test(L, 1));
   ac_err e;
@@ -224,6 +227,28 @@ static void test_lua_values(void **state) {
   assert_ptr_equal(ac_lua_check(L, -1), t);
   ac_tensor_release(t);
   ac_host_close(h);
+  assert_int_equal(ac_tensor_live(), 0);
+}
+
+/* A Lua state that somebody else made: nothing of the host's own is changed in it. */
+static void test_open_in_other_state(void **state) {
+  (void)state;
+  ac_host_options o = options();
+  lua_State *L = luaL_newstate();
+  assert_non_null(L);
+  luaL_openlibs(L);
+  lua_getglobal(L, "package");
+  lua_pushfstring(L, "%s/?/init.lua;%s/?.lua", o.lua_dir, o.lua_dir);
+  lua_setfield(L, -2, "path");
+  lua_pushcfunction(L, luaopen_accel);
+  assert_int_equal(lua_pcall(L, 0, 1, 0), LUA_OK);
+  lua_setglobal(L, "accel");
+  const char *code = "assert(accel.ones(3):sum():item() == 3 and accel.nn ~= nil and undeclared == nil)\n"
+                     "assert(require('accel.core') == accel)\n"
+                     "local ok, err = pcall(accel.zeros(2, 3).matmul, accel.zeros(2, 3), accel.zeros(2, 3))\n"
+                     "assert(not ok and err.code == 'shape')";
+  if (luaL_dostring(L, code) != LUA_OK) fail_msg("%s", lua_tostring(L, -1));
+  lua_close(L);
   assert_int_equal(ac_tensor_live(), 0);
 }
 
@@ -245,9 +270,13 @@ static void test_bad_options(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_scripts),    cmocka_unit_test(test_call),
-                                     cmocka_unit_test(test_register),   cmocka_unit_test(test_two_hosts),
-                                     cmocka_unit_test(test_interrupt),  cmocka_unit_test(test_lua_values),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_scripts),
+                                     cmocka_unit_test(test_call),
+                                     cmocka_unit_test(test_register),
+                                     cmocka_unit_test(test_two_hosts),
+                                     cmocka_unit_test(test_interrupt),
+                                     cmocka_unit_test(test_lua_values),
+                                     cmocka_unit_test(test_open_in_other_state),
                                      cmocka_unit_test(test_bad_options)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

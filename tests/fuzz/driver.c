@@ -1,6 +1,6 @@
-/* Stands in for libFuzzer: runs an entry over every file of the folders given, over each file cut at every byte, and over
- * each with one byte changed, the same in every run. A fault ends the program; the file and what was done to it are
- * printed by the handler. */
+/* Stands in for libFuzzer: runs an entry over every file of the folders given, over each file cut at every
+ * byte, and over each with one byte changed, the same in every run. A fault ends the program; the file and
+ * what was done to it are printed by the handler. */
 #include <dirent.h>
 #include <signal.h>
 #include <stdint.h>

@@ -1,5 +1,6 @@
-/* Fuzz entry of the JSON reader: any text is refused with its place, or a document that says the same when it is written
- * and read again. Built with libFuzzer by clang, with driver.c otherwise (CMakeLists.txt here). */
+/* Fuzz entry of the JSON reader: any text is refused with its place, or a document that says the same when
+ * it is written and read again. Built with libFuzzer by clang, with driver.c otherwise (CMakeLists.txt
+ * here). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +23,8 @@ static void write_value(aci_json_writer *w, const aci_json *v) {
     default: break;
   }
   aci_json_begin(w, v->type == ACI_JSON_OBJECT);
-  for (const aci_json *m = aci_json_first(v), *end = aci_json_after(v); m != end; m = aci_json_after(m)) write_value(w, m);
+  for (const aci_json *m = aci_json_first(v), *end = aci_json_after(v); m != end; m = aci_json_after(m))
+    write_value(w, m);
   aci_json_end(w);
 }
 

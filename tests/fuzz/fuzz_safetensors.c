@@ -1,5 +1,6 @@
-/* Fuzz entry of the safetensors reader: any bytes are either refused by a named rule or a file whose tensors tile its
- * data and can be read. Built with libFuzzer by clang, with driver.c otherwise (CMakeLists.txt here). */
+/* Fuzz entry of the safetensors reader: any bytes are either refused by a named rule or a file whose
+ * tensors tile its data and can be read. Built with libFuzzer by clang, with driver.c otherwise
+ * (CMakeLists.txt here). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -140,18 +140,21 @@ local function in_place(info, case, label)
       local a, b = case.inputs[1], case.inputs[j]
       local v = numbers.distinct(n + 1, math.max(a.lo, b.lo), math.min(a.hi, b.hi), 78)
       local all = numbers.tensor(v, { n + 1 }, "f64")
-      local u = clones(t)
-      u[1], u[j] = all:narrow(1, 1, n):view(t[1].shape), all:narrow(1, 2, n):view(t[1].shape)
-      local expected = numbers.flat(cases.run(case, f, clones(u))[1])
-      cases.run(case, g, u)
-      local e = numbers.distance(numbers.flat(u[1]), expected)
-      assert(e <= BAR * numbers.EPS.f64, ("in place: operand %d overlaps what is written"):format(j))
-      u = clones(t)
-      u[j] = u[1]
-      expected = numbers.flat(cases.run(case, f, clones(u))[1])
-      cases.run(case, g, u)
-      e = numbers.distance(numbers.flat(u[1]), expected)
-      assert(e <= BAR * numbers.EPS.f64, ("in place: operand %d is what is written"):format(j))
+      local function written(x, y, what)
+        local u = clones(t)
+        u[1], u[j] = x, y
+        local expected = numbers.flat(cases.run(case, f, clones(u))[1])
+        cases.run(case, g, u)
+        local e = numbers.distance(numbers.flat(x), expected)
+        assert(e <= BAR * numbers.EPS.f64, ("in place: operand %d %s"):format(j, what))
+      end
+      for first = 1, 2 do -- reads ahead of what is written, and behind it
+        local s = all:clone()
+        local x, y = s:narrow(1, first, n), s:narrow(1, 3 - first, n)
+        written(x:view(t[1].shape), y:view(t[1].shape), "overlaps what is written")
+      end
+      local x = t[1]:clone()
+      written(x, x, "is what is written")
     end
   end
   -- gradients through the written tensor are those of the plain form

@@ -166,16 +166,17 @@ local function train(make, data, rec, mode, want_final)
   return losses, norms, logits, want_final and model:state_dict()
 end
 
-local function relative(a, b)
-  local worst = 0.0
-  for i = 1, #b do worst = math.max(worst, math.abs(a[i] - b[i]) / math.abs(b[i])) end
+-- Largest of the errors; NaN is an infinite one (math.max would pass over it).
+local function largest(a, b, error_of)
+  local worst = #a == #b and 0.0 or math.huge
+  for i = 1, #b do
+    local e = error_of(a[i], b[i])
+    worst = e == e and math.max(worst, e) or math.huge
+  end
   return worst
 end
-local function absolute(a, b)
-  local worst = 0.0
-  for i = 1, #b do worst = math.max(worst, math.abs(a[i] - b[i])) end
-  return worst
-end
+local function relative(a, b) return largest(a, b, function(x, y) return math.abs(x - y) / math.abs(y) end) end
+local function absolute(a, b) return largest(a, b, function(x, y) return math.abs(x - y) end) end
 
 local passed, failed, skipped = 0, 0, 0
 local function verdict(label, err, bar)
@@ -212,7 +213,10 @@ for name, rec in accel.pairs(golden) do
           if mode == "f64" then
             verdict(name .. " f64 first logits", max_error(logits, data.logits64), 1e-9)
             local worst = 0.0
-            for k, t in accel.pairs(weights(data, "final64/")) do worst = math.max(worst, max_error(final[k], t)) end
+            for k, t in accel.pairs(weights(data, "final64/")) do
+              local e = max_error(final[k], t)
+              worst = e == e and math.max(worst, e) or math.huge
+            end
             verdict(name .. " f64 final weights", worst, 1e-8)
           end
         end

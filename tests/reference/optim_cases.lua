@@ -6,7 +6,8 @@ local function close(got, want, bar)
   local b = want:to("f64"):reshape(-1):tolist()
   local worst, scale = 0.0, 1e-30
   for i = 1, #b do
-    worst = math.max(worst, math.abs(a[i] - b[i]))
+    local e = math.abs(a[i] - b[i])
+    worst = e == e and math.max(worst, e) or math.huge -- NaN would slip through math.max
     scale = math.max(scale, math.abs(b[i]))
   end
   return worst / scale <= bar, worst / scale

@@ -167,13 +167,22 @@ local function read(path)
   return text
 end
 
--- Every public op with its parsed signature, from the table that the build generated.
+-- Every public op with its parsed signature, from the table that the build generated; the library has the
+-- same ones.
 function M.ops()
   local build = os.getenv("ACCEL_TEST_BUILD") or "build/dev"
-  local list = {}
+  local list, known = {}, {}
   for _, info in ipairs(accel.json.decode(read(build .. "/gen/ops.json")).ops) do
-    if not info.hidden then list[#list + 1] = info end
+    if not info.hidden then
+      list[#list + 1] = info
+      known[info.name] = true
+    end
   end
+  for _, op in ipairs(accel.ops()) do
+    assert(op.hidden or op.inplace or known[op.name], "ops.json does not know " .. op.name)
+    if not op.hidden and not op.inplace then known[op.name] = nil end
+  end
+  assert(next(known) == nil, "the library does not know " .. tostring(next(known)))
   return list
 end
 

@@ -320,7 +320,7 @@ L.clip_grad_norm_ = {
   case("1", { real(3, 2), real(5) }, clip(1)),
   case("inf", { real(3, 2), real(5) }, clip(math.huge)),
   case("empty", { real(0), real(5) }, clip(2)),
-  big({ grad = false, call = clip(2).call }, real(200, 330), real(500)),
+  big(clip(2), real(200, 330), real(500)),
 }
 
 return L

@@ -89,8 +89,9 @@ AC_API ac_status ac_host_register(ac_host *h, const char *name, ac_host_fn fn, v
 
 /* ---- interruption: safe in signal handlers ---- */
 /* At the next accel.step() the script gets an error with code "interrupted", or, where it asked for it by
- * accel.on_interrupt("flag"), sees accel.interrupted(). */
-AC_API void ac_host_interrupt(ac_host *h, int signal_number);
+ * accel.on_interrupt("flag"), sees accel.interrupted(). False: the script has made no step so far and has not
+ * asked, so that nothing may ever serve the request. */
+AC_API bool ac_host_interrupt(ac_host *h, int signal_number);
 /* Raises at the next instruction of Lua. */
 AC_API void ac_host_interrupt_now(ac_host *h);
 

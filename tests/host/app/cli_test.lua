@@ -139,24 +139,22 @@ print("saved", n > 0)
 check("$R flag.lua > o & p=$!\n" .. wait .. "sleep 0.05; kill -INT $p; wait $p; s=$?; cat o; exit $s", 0,
   "saved\ttrue")
 
--- A second one ends at once: a loop without steps, and one that swallows errors.
-write("loop.lua", "io.stdout:setvbuf('line') print('ready') local n = 0 while true do n = n + 1 end")
+-- A second one ends at once, also where errors are swallowed; so does the first in a script without steps.
+write("loop.lua", [[
+if arg[1] == "step" then require("accel").step() end
+io.stdout:setvbuf("line")
+print("ready")
+local _ <close> = setmetatable({}, { __close = function() print("closed") end })
+while true do end
+]])
 write("stubborn.lua", [[
 io.stdout:setvbuf("line")
 print("ready")
 while true do pcall(function() while true do end end) end
 ]])
-for _, name in ipairs { "loop.lua", "stubborn.lua" } do
-  _, e = check("$R " .. name .. " > o & p=$!\n" .. wait
-    .. "kill -INT $p; sleep 0.1; kill -INT $p; wait $p", 130)
-  if name == "loop.lua" then assert(e:find("interrupted", 1, true), e) end
-end
--- <close> variables run on the way out
-write("closes.lua", [[
-io.stdout:setvbuf("line")
-local _ <close> = setmetatable({}, { __close = function() print("closed") end })
-print("ready")
-while true do end
-]])
-check("$R closes.lua > o & p=$!\n" .. wait
-  .. "kill -INT $p; sleep 0.1; kill -INT $p; wait $p; s=$?; cat o; exit $s", 130, "closed")
+local int = "kill -INT $p; "
+local finish = "wait $p; s=$?; cat o; exit $s"
+check("$R loop.lua > o & p=$!\n" .. wait .. int .. finish, 130, "closed", "interrupted")
+check("$R loop.lua step > o & p=$!\n" .. wait .. int .. "sleep 0.3; " .. int .. finish, 130,
+  "closed", "interrupted")
+check("$R stubborn.lua > o & p=$!\n" .. wait .. int .. finish, 130, "ready")

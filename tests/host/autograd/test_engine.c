@@ -157,6 +157,32 @@ static void gradients_of_inputs(void **state) {
   drop(x, w, h, q, y);
 }
 
+/* A gradient that is a piece of another one: summing such pieces may not write into what was asked for. */
+static void gradients_that_share_memory(void **state) {
+  graph *g = *state;
+  ac_tensor *x = leaf_vector(g, 1, 2), *c = NULL, *w = vector(g, 1, 10, 100, 1000), *out[2];
+  ac_err e;
+  assert_ok(ac_cat(g->c, (ac_tensor *[]){x, x}, 2, 0, &c, &e), e);
+  ac_tensor *p = mul(g, c, w), *y = sum(g, p);
+  assert_ok(ac_gradients(g->c, 1, &y, NULL, 2, (ac_tensor *[]){c, x}, false, NULL, out, &e), e);
+  assert_values(out[0], 1, 10, 100, 1000);
+  assert_values(out[1], 101, 1010);
+  drop_all(2, out);
+  drop(c, w, p, y);
+  /* the very tensor: add hands on what it got, and the product made before it adds its share */
+  ac_tensor *v = vector(g, 7, 8), *q = mul(g, x, v), *k = vector(g, 0, 0);
+  c = add(g, x, k);
+  w = vector(g, 1, 10);
+  p = mul(g, c, w);
+  ac_tensor *s = add(g, p, q);
+  y = sum(g, s);
+  assert_ok(ac_gradients(g->c, 1, &y, NULL, 2, (ac_tensor *[]){c, x}, false, NULL, out, &e), e);
+  assert_values(out[0], 1, 10);
+  assert_values(out[1], 8, 18);
+  drop_all(2, out);
+  drop(x, v, q, k, c, w, p, s, y);
+}
+
 static void unused_inputs(void **state) {
   graph *g = *state;
   ac_tensor *x = leaf_vector(g, 1, 2), *z = leaf_vector(g, 3, 4), *plain = vector(g, 1), *p = mul(g, x, x),
@@ -410,6 +436,7 @@ int main(void) {
       graph_test(used_a_thousand_times),
       graph_test(chain_of_100000),
       graph_test(gradients_of_inputs),
+      graph_test(gradients_that_share_memory),
       graph_test(unused_inputs),
       graph_test(backward_into_some_inputs),
       graph_test(several_outputs),

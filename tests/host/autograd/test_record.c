@@ -162,6 +162,44 @@ static void overwritten_values_have_no_gradient(void **state) {
   drop(x, z, o, h, q, y);
 }
 
+/* An op without gradient that writes: what it wrote has no history. */
+static ac_status stamp_shape(ac_frame *f, ac_err *e) { return ac_frame_alias(f, 0, e); }
+static ac_status stamp_cpu(ac_frame *f, ac_err *e) {
+  double *p[2] = {ac_tensor_data(f->args[0].tensor), ac_tensor_data(f->args[1].tensors[0])};
+  (void)e;
+  *p[0] = *p[1] = 9;
+  return AC_OK;
+}
+static const ac_op_desc stamp = {.struct_size = sizeof stamp,
+                                 .name = "stamp_",
+                                 .sig = "stamp_(x!: tensor, others!: tensors) -> tensor",
+                                 .shape = stamp_shape,
+                                 .cpu = stamp_cpu,
+                                 .nondiff = true};
+
+static void written_without_gradient(void **state) {
+  graph *g = *state;
+  ac_tensor *x = leaf_vector(g, 1, 2), *h = scale(g, x, 2), *o = scale(g, x, 3), *v = first(g, h, 1),
+            *y = NULL;
+  ac_value a[2] = {{.kind = AC_T_TENSOR, .tensor = h}, {.kind = AC_T_TENSORS, .n = 1, .tensors = &o}},
+           r[AC_MAX_RESULTS];
+  int n = 0;
+  ac_err e;
+  assert_ok(ac_op_register(g->c, &stamp, &e), e);
+  assert_ok(ac_tensor_retain_grad(h, &e), e);
+  assert_ok(ac_call(g->c, ac_op_find(g->c, "stamp_"), a, r, &n, &e), e);
+  drop(r[0].tensor);
+  assert_values(h, 9, 4);
+  assert_false(ac_tensor_requires_grad(h));
+  assert_false(ac_tensor_requires_grad(o));
+  assert_fails(ac_exp(g->c, v, &y, &e), GRAD, "before its tensor was changed in place", e);
+  assert_fails(ac_backward(g->c, 1, &h, NULL, 0, NULL, NULL, &e), GRAD, "does not require", e);
+  a[0].tensor = x; /* a leaf is refused as by any other */
+  assert_fails(ac_call(g->c, ac_op_find(g->c, "stamp_"), a, r, &n, &e), GRAD, "leaf", e);
+  assert_values(x, 1, 2);
+  drop(x, h, o, v);
+}
+
 static void in_place_second_derivative(void **state) {
   graph *g = *state;
   /* h = x^2, then h *= x: y = x^3; y' = 3 x^2, y'' = 6 x */
@@ -322,6 +360,7 @@ int main(void) {
       graph_test(in_place_saved_results),
       graph_test(in_place_into_a_constant),
       graph_test(overwritten_values_have_no_gradient),
+      graph_test(written_without_gradient),
       graph_test(in_place_second_derivative),
       graph_test(leaves_may_not_be_written),
       graph_test(views_inside_a_graph),

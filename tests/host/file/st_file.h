@@ -1,4 +1,5 @@
-/* What the tests of safetensors share: files built byte by byte in the test's folder, and refusals looked at closely.
+/* What the tests of safetensors share: files built byte by byte in the test's folder, and refusals looked
+ * at closely.
  *
  * A header is written as text in which one '^' may mark the byte that a message has to name. */
 #ifndef ACCEL_TESTS_HOST_FILE_ST_FILE_H
@@ -10,6 +11,10 @@
 #include <string.h>
 
 #include "accel/file.h"
+
+/* The entry of one tensor in a header. */
+#define T(name, dtype, shape, begin, end) \
+  "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" begin "," end "]}"
 
 static inline const char *st_path(void) {
   static char path[4096];
@@ -41,16 +46,21 @@ static inline ac_safetensors *st_good(const char *header, size_t n_data) {
   return f;
 }
 
-/* What stands in st_path() is refused by this rule at this byte; the message has `says`, and nothing is left behind. */
+/* What stands in st_path() is refused by this rule at this byte; the message has `says`, and nothing is
+ * left behind. */
 static inline void st_refused_file(const char *rule, uint64_t at, const char *says, const char *header) {
   ac_err e;
   char expected[80];
   ac_safetensors *f = (ac_safetensors *)&e;
   ac_status st = ac_safetensors_open(st_path(), &f, &e);
-  if (st != AC_PARSE) fail_msg("%s: gives %s (%s), expected a breach of %s", header, ac_status_name(st), st == AC_OK ? "" : e.msg, rule);
+  if (st != AC_PARSE)
+    fail_msg("%s: gives %s (%s), expected a breach of %s", header, ac_status_name(st),
+             st == AC_OK ? "" : e.msg, rule);
   assert_null(f);
   assert_int_equal(ac_tensor_live(), 0);
-  snprintf(expected, sizeof expected, "x.safetensors: not a valid safetensors file: rule %s at byte %llu: ", rule, (unsigned long long)at);
+  snprintf(expected, sizeof expected,
+           "x.safetensors: not a valid safetensors file: rule %s at byte %llu: ", rule,
+           (unsigned long long)at);
   if (strstr(e.msg, expected) == NULL || strstr(e.msg, says) == NULL)
     fail_msg("%s: says \"%s\", not \"%s\" and \"%s\"", header, e.msg, expected, says);
 }

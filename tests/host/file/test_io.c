@@ -1,5 +1,6 @@
-/* Atomic files: the target is the old one or the new one, never between, and after any failure nothing else is left.
- * Faults are real ones: a limit on file sizes, a full file system, folders without permission, descriptors that broke. */
+/* Atomic files: the target is the old one or the new one, never between, and after any failure nothing
+ * else is left. Faults are real ones: a limit on file sizes, a full file system, folders without
+ * permission, descriptors that broke. */
 #include "support/test.h"
 
 #include <dirent.h>
@@ -53,7 +54,8 @@ static int end(void **state) {
 static int n_files(void) {
   DIR *d = opendir(".");
   int n = 0;
-  for (struct dirent *x; (x = readdir(d)) != NULL;) n += strcmp(x->d_name, ".") != 0 && strcmp(x->d_name, "..") != 0;
+  for (struct dirent *x; (x = readdir(d)) != NULL;)
+    n += strcmp(x->d_name, ".") != 0 && strcmp(x->d_name, "..") != 0;
   closedir(d);
   return n;
 }
@@ -85,7 +87,8 @@ static ac_status write_all(const char *path, const char *text, bool ask, ac_err 
   aci_atomic_file f;
   size_t n = strlen(text);
   ac_status st = aci_atomic_open(&f, path, ask ? n : 0, e);
-  for (size_t i = 0; i < n && st == AC_OK; i += 3) st = aci_atomic_write(&f, text + i, n - i < 3 ? n - i : 3, e);
+  for (size_t i = 0; i < n && st == AC_OK; i += 3)
+    st = aci_atomic_write(&f, text + i, n - i < 3 ? n - i : 3, e);
   if (st == AC_OK) st = aci_atomic_commit(&f, e);
   aci_atomic_abort(&f);
   assert_int_equal(f.fd, -1);
@@ -189,9 +192,11 @@ static void refuses_what_is_no_file(void **state) {
   assert_int_equal(stat("/dev/null", &sb), 0);
   assert_true(S_ISCHR(sb.st_mode));
   assert_fails(write_all("", "x", false, &e), NOT_FOUND, "empty path", e);
-  assert_fails(write_all("missing/t", "x", false, &e), NOT_FOUND, "missing/t: cannot create a temporary file beside it: No such file", e);
+  assert_fails(write_all("missing/t", "x", false, &e), NOT_FOUND,
+               "missing/t: cannot create a temporary file beside it: No such file", e);
   ac_test_write("t", "old", 3);
-  assert_fails(write_all("t/below", "x", false, &e), IO, "t/below: cannot create a temporary file beside it: Not a directory", e);
+  assert_fails(write_all("t/below", "x", false, &e), IO,
+               "t/below: cannot create a temporary file beside it: Not a directory", e);
   holds("t", "old");
   assert_int_equal(n_files(), 3);
 }
@@ -352,7 +357,8 @@ static void *many_writes(void *arg) {
   for (int i = 0; i < ROUNDS; i++) {
     aci_atomic_file f;
     if (aci_atomic_open(&f, "t", 300, &e) != AC_OK) return "open";
-    if (aci_atomic_write(&f, text, 100, &e) != AC_OK || aci_atomic_write(&f, text + 100, 200, &e) != AC_OK) return "write";
+    if (aci_atomic_write(&f, text, 100, &e) != AC_OK || aci_atomic_write(&f, text + 100, 200, &e) != AC_OK)
+      return "write";
     if (aci_atomic_commit(&f, &e) != AC_OK) return "commit";
   }
   return NULL;
@@ -361,7 +367,8 @@ static void *many_writes(void *arg) {
 static void writers_of_one_path(void **state) {
   pthread_t thread[WRITERS];
   ac_test_write("t", "", 0);
-  for (intptr_t i = 0; i < WRITERS; i++) assert_int_equal(pthread_create(&thread[i], NULL, many_writes, (void *)i), 0);
+  for (intptr_t i = 0; i < WRITERS; i++)
+    assert_int_equal(pthread_create(&thread[i], NULL, many_writes, (void *)i), 0);
   for (int i = 0; i < 200; i++) {
     ac_err e;
     int fd;
@@ -392,7 +399,8 @@ static void reads_exactly(void **state) {
   assert_ok(aci_pread_all(fd, "t", text, 4, 6, &e), e);
   assert_string_equal(text, "6789");
   assert_ok(aci_pread_all(fd, "t", text, 0, 100, &e), e);
-  assert_fails(aci_pread_all(fd, "t", text, 5, 6, &e), IO, "t: the file ends at byte 10, 1 bytes too early", e);
+  assert_fails(aci_pread_all(fd, "t", text, 5, 6, &e), IO, "t: the file ends at byte 10, 1 bytes too early",
+               e);
   assert_fails(aci_pread_all(fd, "t", text, 5, 60, &e), IO, "ends at byte 60, 5 bytes too early", e);
   close(fd);
   assert_fails(aci_open_read("none", &fd, &n, &e), NOT_FOUND, "none: cannot open", e);
@@ -402,9 +410,12 @@ static void reads_exactly(void **state) {
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, begin, end)
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(makes_a_file),        TEST(replaces_at_once),        TEST(keeps_the_owner),     TEST(abort_leaves_no_trace),
-      TEST(follows_links),       TEST(refuses_what_is_no_file), TEST(long_names),          TEST(fails_at_every_byte),
-      TEST(full_disk),           TEST(unwritable_folder),       TEST(broken_descriptor),   TEST(writers_of_one_path),
+      TEST(makes_a_file),      TEST(replaces_at_once),
+      TEST(keeps_the_owner),   TEST(abort_leaves_no_trace),
+      TEST(follows_links),     TEST(refuses_what_is_no_file),
+      TEST(long_names),        TEST(fails_at_every_byte),
+      TEST(full_disk),         TEST(unwritable_folder),
+      TEST(broken_descriptor), TEST(writers_of_one_path),
       TEST(reads_exactly),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

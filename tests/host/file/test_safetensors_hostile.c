@@ -1,5 +1,6 @@
-/* Hostile and huge safetensors files: mutations, truncations, promises of bytes that are not there, and headers of very
- * many tensors. Nothing crashes (run under ASan and UBSan), nothing is allocated for a promise, time is linear.
+/* Hostile and huge safetensors files: mutations, truncations, promises of bytes that are not there, and
+ * headers of very many tensors. Nothing crashes (run under ASan and UBSan), nothing is allocated for a
+ * promise, time is linear.
  *
  * Files are made in memory (memfd) and opened by their /proc path: 100,000 of them take a second. */
 #include "host/file/st_file.h"
@@ -64,11 +65,14 @@ static ac_status try_mem(ac_err *e) {
   return AC_OK;
 }
 
-/* A small file with everything in it: metadata, checksums, escapes, several dtypes, ranks 0 to 3, an empty tensor. */
-static const char seed_header[] =
-    "{\"__metadata__\":{\"format\":\"pt\",\"n\\u00e9\":\"\\\"x\\\"\",\"accel.crc32c\":\"00000000\\n00000000\\n00000000\\n00000000\"},"
-    "\"w.0\":{\"dtype\":\"F32\",\"shape\":[2,1,2],\"data_offsets\":[0,16]},\"b\\u0031\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[16,20]},"
-    "\"e\":{\"dtype\":\"I64\",\"shape\":[0,3],\"data_offsets\":[20,20]},\"s\":{\"dtype\":\"F4\",\"shape\":[8],\"data_offsets\":[20,24]}}  ";
+/* A small file with everything in it: metadata, checksums, escapes, several dtypes, ranks 0 to 3, an empty
+ * tensor. */
+static const char seed_header[] = "{\"__metadata__\":{\"format\":\"pt\",\"n\\u00e9\":\"\\\"x\\\"\",\"accel."
+                                  "crc32c\":\"00000000\\n00000000\\n00000000\\n00000000\"},"
+                                  "\"w.0\":{\"dtype\":\"F32\",\"shape\":[2,1,2],\"data_offsets\":[0,16]},"
+                                  "\"b\\u0031\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[16,20]},"
+                                  "\"e\":{\"dtype\":\"I64\",\"shape\":[0,3],\"data_offsets\":[20,20]},\"s\":{"
+                                  "\"dtype\":\"F4\",\"shape\":[8],\"data_offsets\":[20,24]}}  ";
 enum { SEED_DATA = 24, SEED_BYTES = 8 + sizeof seed_header - 1 + SEED_DATA };
 
 static void seed(unsigned char out[SEED_BYTES]) {
@@ -90,10 +94,17 @@ static void every_truncation(void **state) {
     put_mem(bytes, n);
     assert_int_equal(try_mem(&e), AC_PARSE);
     bool short_header = n >= 8 && n < 8 + sizeof seed_header - 1;
-    snprintf(rule, sizeof rule, "rule R%d at byte %zu:", n < 8 ? 1 : short_header ? 3 : 11, n < 8 ? n : short_header ? 0 : n);
+    snprintf(rule, sizeof rule, "rule R%d at byte %zu:",
+             n < 8          ? 1
+             : short_header ? 3
+                            : 11,
+             n < 8          ? n
+             : short_header ? 0
+                            : n);
     assert_non_null(strstr(e.msg, rule));
   }
-  /* and of the header, with the length to match: the text ends too early, or a tensor is missing at the end */
+  /* and of the header, with the length to match: the text ends too early, or a tensor is missing at the
+   * end */
   for (size_t n = 0; n < sizeof seed_header - 1; n++) {
     seed(bytes);
     bytes[0] = n & 255;
@@ -106,10 +117,39 @@ static void every_truncation(void **state) {
 }
 
 /* Bytes that a mutation puts in: what the grammar is made of, and what it is not. */
-static const char *const words[] = {"{", "}", "[", "]", ",", ":", "\"", "\\", "\\u0000", "\\ud800", "0", "-1", "1e9", "9223372036854775807",
-                                    "18446744073709551616", "null", "true", "\xff", "\xe2\x82", " ", "\n", "\"dtype\"", "\"shape\"",
-                                    "\"data_offsets\"", "\"__metadata__\"", "\"F64\"", "\"F6_E2M3\"", "[[[[[[[[", "{\"a\":{\"a\":",
-                                    "\"e\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[24,25]},", "4294967296", "0.5", "01"};
+static const char *const words[] = {"{",
+                                    "}",
+                                    "[",
+                                    "]",
+                                    ",",
+                                    ":",
+                                    "\"",
+                                    "\\",
+                                    "\\u0000",
+                                    "\\ud800",
+                                    "0",
+                                    "-1",
+                                    "1e9",
+                                    "9223372036854775807",
+                                    "18446744073709551616",
+                                    "null",
+                                    "true",
+                                    "\xff",
+                                    "\xe2\x82",
+                                    " ",
+                                    "\n",
+                                    "\"dtype\"",
+                                    "\"shape\"",
+                                    "\"data_offsets\"",
+                                    "\"__metadata__\"",
+                                    "\"F64\"",
+                                    "\"F6_E2M3\"",
+                                    "[[[[[[[[",
+                                    "{\"a\":{\"a\":",
+                                    "\"e\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[24,25]},",
+                                    "4294967296",
+                                    "0.5",
+                                    "01"};
 
 static double seconds(void) {
   struct timespec t;
@@ -143,9 +183,9 @@ static void mutations(void **state) {
           while (at < n && (bytes[8 + at] < '0' || bytes[8 + at] > '9')) at++;
           if (at < n) bytes[8 + at] = (unsigned char)('0' + (ac_test_random(&rnd) >> 33) % 10);
           continue;
-        case 3: len = 0; break;                 /* remove some */
-        case 4: cut = 0; break;                 /* insert a word */
-        default: cut = cut > len ? len : cut;   /* replace by one */
+        case 3: len = 0; break;               /* remove some */
+        case 4: cut = 0; break;               /* insert a word */
+        default: cut = cut > len ? len : cut; /* replace by one */
       }
       if (n + len > 3 * SEED_BYTES) continue;
       memcpy(copy, bytes + 8 + at + cut, n - at - cut);
@@ -184,7 +224,8 @@ static void promises_allocate_nothing(void **state) {
   char header[200];
   size_t before = peak_kb();
   assert_true(before > 0);
-  int n = snprintf(header, sizeof header, "{\"a\":{\"dtype\":\"F64\",\"shape\":[137438953472],\"data_offsets\":[0,1099511627776]}}");
+  int n = snprintf(header, sizeof header,
+                   "{\"a\":{\"dtype\":\"F64\",\"shape\":[137438953472],\"data_offsets\":[0,1099511627776]}}");
   unsigned char length[8] = {(unsigned char)n};
   put_mem(length, 8);
   assert_int_equal(pwrite(mem, header, (size_t)n, 8), n);
@@ -205,8 +246,9 @@ static double open_many(int n_tensors, size_t *header_bytes) {
   ac_safetensors *f;
   aci_strbuf_add(&b, "\0\0\0\0\0\0\0\0{", 9);
   for (int i = 0; i < n_tensors; i++)
-    aci_strbuf_printf(&b, "%s\"layer.%d.w\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[%d,%d]}", i ? "," : "",
-                      (int)((i * 2654435761u) & 0x7fffffff), n_tensors - 1 - i, n_tensors - i); /* backwards: the sort has work */
+    aci_strbuf_printf(&b, "%s\"layer.%d.w\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[%d,%d]}",
+                      i ? "," : "", (int)((i * 2654435761u) & 0x7fffffff), n_tensors - 1 - i,
+                      n_tensors - i); /* backwards: the sort has work */
   aci_strbuf_puts(&b, "}");
   assert_false(b.failed);
   for (int k = 0; k < 8; k++) b.s[k] = (char)((b.len - 8) >> (8 * k));
@@ -218,7 +260,8 @@ static double open_many(int n_tensors, size_t *header_bytes) {
   assert_ok(ac_safetensors_open(mem_path, &f, &e), e);
   double end = seconds();
   assert_int_equal(ac_safetensors_count(f), n_tensors);
-  assert_ptr_equal(ac_safetensors_find(f, ac_safetensors_at(f, n_tensors / 2)->name), ac_safetensors_at(f, n_tensors / 2));
+  assert_ptr_equal(ac_safetensors_find(f, ac_safetensors_at(f, n_tensors / 2)->name),
+                   ac_safetensors_at(f, n_tensors / 2));
   ac_safetensors_close(f);
   return end - begin;
 }
@@ -230,7 +273,8 @@ static void many_tensors_in_linear_time(void **state) {
     double t = open_many(20000, &small);
     if (t < t1) t1 = t;
   }
-  print_message("%.1f MB of header in %.0f ms, %.1f MB in %.0f ms\n", (double)small * 1e-6, t1 * 1e3, (double)large * 1e-6, t2 * 1e3);
+  print_message("%.1f MB of header in %.0f ms, %.1f MB in %.0f ms\n", (double)small * 1e-6, t1 * 1e3,
+                (double)large * 1e-6, t2 * 1e3);
   assert_true(t2 < t1 * 16 * 4 + 0.5); /* a quadratic step would take 256 times as long */
 }
 
@@ -239,7 +283,8 @@ static void refused_late_is_freed(void **state) {
   aci_strbuf b = {0};
   ac_err e;
   aci_strbuf_add(&b, "\0\0\0\0\0\0\0\0{", 9);
-  for (int i = 0; i < 50000; i++) aci_strbuf_printf(&b, "\"t%d\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]},", i);
+  for (int i = 0; i < 50000; i++)
+    aci_strbuf_printf(&b, "\"t%d\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]},", i);
   aci_strbuf_puts(&b, "\"t7\":{}}");
   for (int k = 0; k < 8; k++) b.s[k] = (char)((b.len - 8) >> (8 * k));
   put_mem(b.s, b.len);

@@ -1,5 +1,6 @@
-/* Writing safetensors: the exact bytes, which the Python package reads; a file of that package is read here; what cannot
- * be written is refused before the target is touched. The golden bytes were made and checked with safetensors 0.8.0. */
+/* Writing safetensors: the exact bytes, which the Python package reads; a file of that package is read
+ * here; what cannot be written is refused before the target is touched. The golden bytes were made and
+ * checked with safetensors 0.8.0. */
 #include "host/file/st_file.h"
 
 #include <dirent.h>
@@ -27,19 +28,24 @@ static ac_tensor *make(ac_dtype dt, int ndim, const int64_t *shape, const void *
   assert_ok(ac_tensor_from_host(cpu, dt, ndim, shape, data, &t, &e), e);
   return t;
 }
-#define SHAPE(...) (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__}
+#define SHAPE(...) \
+  (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]) { __VA_ARGS__ }
 
 /* ---- golden files ---- */
 static void reads_what_python_wrote(void **state) {
-  static const char header[] =
-      "{\"__metadata__\":{\"format\":\"pt\",\"note\":\"q\\\"\\\\\\n\xc3\xa9\"},\"i\":{\"dtype\":\"I64\",\"shape\":[2],\"data_offsets\":[0,16]},"
-      "\"empty\":{\"dtype\":\"F32\",\"shape\":[0,3],\"data_offsets\":[16,16]},\"scalar\":{\"dtype\":\"F32\",\"shape\":[],"
-      "\"data_offsets\":[16,20]},\"w\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[20,44]},\"h\":{\"dtype\":\"BF16\",\"shape\":[2],"
-      "\"data_offsets\":[44,48]},\"f8\":{\"dtype\":\"F8_E4M3\",\"shape\":[2],\"data_offsets\":[48,50]},\"b\":{\"dtype\":\"BOOL\",\"shape\":[3],"
-      "\"data_offsets\":[50,53]}}  ";
-  static const unsigned char data[] = {255, 255, 255, 255, 255, 255, 255, 255, 0,   0, 0,   0,  0, 1,   0,  0,   0,  0,
-                                       192, 63,  0,   0,   0,   0,   0,   0,   128, 63, 0,  0,  0, 64,  0,  0,   64, 64,
-                                       0,   0,   128, 64,  0,   0,   160, 64,  128, 63, 0,  192, 56, 64, 1, 0,   1};
+  static const char header[] = "{\"__metadata__\":{\"format\":\"pt\",\"note\":\"q\\\"\\\\\\n\xc3\xa9\"},"
+                               "\"i\":{\"dtype\":\"I64\",\"shape\":[2],\"data_offsets\":[0,16]},"
+                               "\"empty\":{\"dtype\":\"F32\",\"shape\":[0,3],\"data_offsets\":[16,16]},"
+                               "\"scalar\":{\"dtype\":\"F32\",\"shape\":[],"
+                               "\"data_offsets\":[16,20]},\"w\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_"
+                               "offsets\":[20,44]},\"h\":{\"dtype\":\"BF16\",\"shape\":[2],"
+                               "\"data_offsets\":[44,48]},\"f8\":{\"dtype\":\"F8_E4M3\",\"shape\":[2],\"data_"
+                               "offsets\":[48,50]},\"b\":{\"dtype\":\"BOOL\",\"shape\":[3],"
+                               "\"data_offsets\":[50,53]}}  ";
+  static const unsigned char data[] = {255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0,   0,  0,   1,
+                                       0,   0,   0,   0,   192, 63,  0,   0,   0, 0, 0,   0,  128, 63,
+                                       0,   0,   0,   64,  0,   0,   64,  64,  0, 0, 128, 64, 0,   0,
+                                       160, 64,  128, 63,  0,   192, 56,  64,  1, 0, 1};
   static const struct {
     const char *name;
     ac_dtype dt;
@@ -53,7 +59,8 @@ static void reads_what_python_wrote(void **state) {
               {"h", AC_BF16, 1, {2}, {1, -2}},
               {"f8", AC_F8_E4M3, 1, {2}, {1, 2}},
               {"b", AC_BOOL, 1, {3}, {1, 0, 1}}};
-  unsigned char file[8 + sizeof header - 1 + sizeof data] = {(sizeof header - 1) & 255, (sizeof header - 1) >> 8};
+  unsigned char file[8 + sizeof header - 1 + sizeof data] = {(sizeof header - 1) & 255,
+                                                             (sizeof header - 1) >> 8};
   ac_err e;
   ac_safetensors *f;
   const char *k, *v;
@@ -85,7 +92,8 @@ static void reads_what_python_wrote(void **state) {
   ac_safetensors_close(f);
 }
 
-/* The same tensors written here. R12: '{' first, header padded to 8 bytes, widest elements first, then by name. */
+/* The same tensors written here. R12: '{' first, header padded to 8 bytes, widest elements first, then by
+ * name. */
 static void writes_what_python_reads(void **state) {
   static const char header[] =
       "{\"__metadata__\":{\"note\":\"q\\\"\\\\\\n\xc3\xa9\",\"format\":\"pt\",\"accel.crc32c\":"
@@ -97,9 +105,10 @@ static void writes_what_python_reads(void **state) {
       "\"h\":{\"dtype\":\"BF16\",\"shape\":[2],\"data_offsets\":[44,48]},"
       "\"b\":{\"dtype\":\"BOOL\",\"shape\":[3],\"data_offsets\":[48,51]},"
       "\"f8\":{\"dtype\":\"F8_E4M3\",\"shape\":[2],\"data_offsets\":[51,53]}}";
-  static const unsigned char data[] = {255, 255, 255, 255, 255, 255, 255, 255, 0,   0, 0,   0,  0, 1,   0,  0,   0,  0,
-                                       192, 63,  0,   0,   0,   0,   0,   0,   128, 63, 0,  0,  0, 64,  0,  0,   64, 64,
-                                       0,   0,   128, 64,  0,   0,   160, 64,  128, 63, 0,  192, 1, 0,  1, 56,   64};
+  static const unsigned char data[] = {255, 255, 255, 255, 255, 255, 255, 255, 0, 0,  0,   0,  0,   1,
+                                       0,   0,   0,   0,   192, 63,  0,   0,   0, 0,  0,   0,  128, 63,
+                                       0,   0,   0,   64,  0,   0,   64,  64,  0, 0,  128, 64, 0,   0,
+                                       160, 64,  128, 63,  0,   192, 1,   0,   1, 56, 64};
   ac_tensor *t[] = {make(AC_BOOL, SHAPE(3), "\1\0\1"),
                     make(AC_F32, 0, NULL, &(float){1.5f}),
                     make(AC_F32, SHAPE(0, 3), NULL),
@@ -116,7 +125,8 @@ static void writes_what_python_reads(void **state) {
   assert_int_equal(n, 8 + n_header + sizeof data);
   assert_int_equal(file[0] | file[1] << 8, n_header);
   assert_memory_equal(file + 2, "\0\0\0\0\0", 6);
-  if (memcmp(file + 8, header, sizeof header - 1) != 0) fail_msg("header: %.*s", (int)n_header, (char *)file + 8);
+  if (memcmp(file + 8, header, sizeof header - 1) != 0)
+    fail_msg("header: %.*s", (int)n_header, (char *)file + 8);
   for (size_t i = 8 + sizeof header - 1; i < 8 + n_header; i++) assert_int_equal(file[i], ' ');
   assert_memory_equal(file + 8 + n_header, data, sizeof data);
   free(file);
@@ -131,7 +141,8 @@ static void every_dtype_comes_back(void **state) {
   uint64_t seed = 7;
   for (int d = 0; d < AC_DTYPE_COUNT; d++) {
     unsigned char bytes[5 * 7 * 8];
-    for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (unsigned char)(d == AC_BOOL ? ac_test_random(&seed) >> 63 : ac_test_random(&seed) >> 40);
+    for (size_t i = 0; i < sizeof bytes; i++)
+      bytes[i] = (unsigned char)(d == AC_BOOL ? ac_test_random(&seed) >> 63 : ac_test_random(&seed) >> 40);
     t[d] = make((ac_dtype)d, SHAPE(5, 7), bytes);
     names[d] = ac_dtype_name((ac_dtype)d);
   }
@@ -166,7 +177,8 @@ static void nothing_and_odd_names(void **state) {
   char most[1025];
   memset(most, 'n', 1024);
   most[1024] = 0;
-  const char *names[] = {"", "q\"\\\x01\n", "\xe2\x82\xac", most}; /* one tensor under four names is four tensors */
+  const char *names[] = {"", "q\"\\\x01\n", "\xe2\x82\xac",
+                         most}; /* one tensor under four names is four tensors */
   assert_ok(ac_safetensors_write(st_path(), 4, names, same, 0, NULL, NULL, &e), e);
   assert_ok(ac_safetensors_open(st_path(), &f, &e), e);
   for (int i = 0; i < 4; i++) assert_non_null(ac_safetensors_find(f, names[i]));
@@ -217,7 +229,8 @@ static void refusals_touch_nothing(void **state) {
   ac_tensor *a = make(AC_F32, SHAPE(2, 2), (float[]){1, 2, 3, 4}), *m = NULL, *pair[] = {a, a};
   ac_test_write(st_path(), "keep", 4);
   int before = files_in_folder();
-#define WRITE(tensors, n, ...) ac_safetensors_write(st_path(), n, (const char *[]){__VA_ARGS__}, tensors, 0, NULL, NULL, &e)
+#define WRITE(tensors, n, ...) \
+  ac_safetensors_write(st_path(), n, (const char *[]){__VA_ARGS__}, tensors, 0, NULL, NULL, &e)
   assert_fails(WRITE(pair, 2, "x", "x"), INVALID, "two tensors are named 'x'", e);
   assert_fails(WRITE(pair, 1, "__metadata__"), INVALID, "'__metadata__' cannot be a tensor's name", e);
   char many[1026];
@@ -229,11 +242,15 @@ static void refusals_touch_nothing(void **state) {
   assert_fails(WRITE(&turned, 1, "t"), INVALID, "tensor 't' is f32 (2, 2) on cpu; only contiguous", e);
   assert_ok(ac_tensor_new(meta, AC_F32, SHAPE(2), &m, &e), e);
   assert_fails(WRITE(&m, 1, "m"), INVALID, "tensor 'm' is f32 (2) on meta; only", e);
-  assert_fails(ac_safetensors_write(st_path(), 0, NULL, NULL, 2, (const char *[]){"k", "k"}, (const char *[]){"1", "2"}, &e), INVALID,
-               "two metadata values are named 'k'", e);
-  assert_fails(ac_safetensors_write(st_path(), 0, NULL, NULL, 1, (const char *[]){"accel.crc32c"}, (const char *[]){"1"}, &e), INVALID,
-               "'accel.crc32c' is the writer's own", e);
-  assert_fails(ac_safetensors_write(st_path(), 0, NULL, NULL, 1, (const char *[]){"k"}, (const char *[]){"\xc0"}, &e), INVALID, "UTF-8", e);
+  assert_fails(ac_safetensors_write(st_path(), 0, NULL, NULL, 2, (const char *[]){"k", "k"},
+                                    (const char *[]){"1", "2"}, &e),
+               INVALID, "two metadata values are named 'k'", e);
+  assert_fails(ac_safetensors_write(st_path(), 0, NULL, NULL, 1, (const char *[]){"accel.crc32c"},
+                                    (const char *[]){"1"}, &e),
+               INVALID, "'accel.crc32c' is the writer's own", e);
+  assert_fails(
+      ac_safetensors_write(st_path(), 0, NULL, NULL, 1, (const char *[]){"k"}, (const char *[]){"\xc0"}, &e),
+      INVALID, "UTF-8", e);
   ac_tensor_release(turned);
   ac_tensor_release(m);
   ac_tensor_release(a);

@@ -1,5 +1,5 @@
-/* Token files: every width against values computed here, bounds that do not overflow, and files that are no token files
- * or change while they are open. */
+/* Token files: every width against values computed here, bounds that do not overflow, and files that are
+ * no token files or change while they are open. */
 #include "support/test.h"
 
 #include <stdlib.h>
@@ -38,7 +38,9 @@ static void put(ac_dtype dt, int64_t n, size_t header) {
   assert_non_null(b);
   memset(b, 0xEE, header);
   for (int64_t i = 0; i < n; i++)
-    for (size_t k = 0; k < es; k++) b[header + (size_t)i * es + k] = (unsigned char)((uint64_t)token(dt, i) >> (8 * k));
+    for (size_t k = 0; k < es; k++)
+      b[header + (size_t)i * es + k] = (unsigned char)((uint64_t)token(dt, i) >> (8 * k));
+  unlink(path); /* an aborted run may have left a pipe */
   ac_test_write(path, b, header + (size_t)n * es);
   free(b);
 }
@@ -55,7 +57,8 @@ static void reads_every_width(void **state) {
       assert_int_equal(ac_tokens_length(t), 1000);
       for (size_t l = 0; l < sizeof lens / sizeof *lens; l++) {
         int64_t len = lens[l], offset[] = {0, (1000 - len) / 2, 1000 - len, 0};
-        int64_t *out = malloc((size_t)(4 * len + 1) * sizeof *out); /* exactly: a sanitizer sees any step beyond */
+        int64_t *out =
+            malloc((size_t)(4 * len + 1) * sizeof *out); /* exactly: a sanitizer sees any step beyond */
         assert_non_null(out);
         out[4 * len] = 42;
         assert_ok(ac_tokens_read(t, 4, offset, len, out, &e), e);
@@ -78,7 +81,8 @@ static void empty_file(void **state) {
   assert_ok(ac_tokens_open(path, AC_U16, 6, &t, &e), e);
   assert_int_equal(ac_tokens_length(t), 0);
   assert_ok(ac_tokens_read(t, 1, (int64_t[]){0}, 0, &none, &e), e);
-  assert_fails(ac_tokens_read(t, 1, (int64_t[]){0}, 1, &none, &e), INDEX, "row 0 asks for 1 tokens from token 0 on; there are 0", e);
+  assert_fails(ac_tokens_read(t, 1, (int64_t[]){0}, 1, &none, &e), INDEX,
+               "row 0 asks for 1 tokens from token 0 on; there are 0", e);
   ac_tokens_close(t);
 }
 
@@ -110,7 +114,8 @@ static void refusals(void **state) {
   ac_err e;
   ac_tokens *t = (ac_tokens *)&e;
   put(AC_U8, 7, 0);
-  assert_fails(ac_tokens_open(path, AC_U16, 0, &t, &e), PARSE, "7 bytes are no whole number of u16 tokens after a header of 0", e);
+  assert_fails(ac_tokens_open(path, AC_U16, 0, &t, &e), PARSE,
+               "7 bytes are no whole number of u16 tokens after a header of 0", e);
   assert_null(t);
   assert_fails(ac_tokens_open(path, AC_I64, 0, &t, &e), PARSE, "i64", e);
   assert_fails(ac_tokens_open(path, AC_U8, 8, &t, &e), PARSE, "header of 8", e);
@@ -121,12 +126,14 @@ static void refusals(void **state) {
   assert_fails(ac_tokens_open(path, AC_F32, 0, &t, &e), DTYPE, "not f32", e);
   assert_fails(ac_tokens_open(path, AC_BOOL, 0, &t, &e), DTYPE, "not bool", e);
   unlink(path);
-  assert_fails(ac_tokens_open(path, AC_U16, 0, &t, &e), NOT_FOUND, "tokens.bin: cannot open: No such file", e);
+  assert_fails(ac_tokens_open(path, AC_U16, 0, &t, &e), NOT_FOUND, "tokens.bin: cannot open: No such file",
+               e);
   char *folder = ac_test_tmp_path(".");
   assert_fails(ac_tokens_open(folder, AC_U16, 0, &t, &e), IO, "is a folder", e);
   free(folder);
   assert_int_equal(mkfifo(path, 0600), 0);
-  assert_fails(ac_tokens_open(path, AC_U16, 0, &t, &e), IO, "no regular file", e); /* and does not wait for a writer */
+  assert_fails(ac_tokens_open(path, AC_U16, 0, &t, &e), IO, "no regular file",
+               e); /* and does not wait for a writer */
   unlink(path);
 }
 
@@ -161,8 +168,12 @@ static void large_offsets(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(reads_every_width),   cmocka_unit_test(empty_file),    cmocka_unit_test(bounds),
-      cmocka_unit_test(refusals),            cmocka_unit_test(file_cut_while_open), cmocka_unit_test(large_offsets),
+      cmocka_unit_test(reads_every_width),
+      cmocka_unit_test(empty_file),
+      cmocka_unit_test(bounds),
+      cmocka_unit_test(refusals),
+      cmocka_unit_test(file_cut_while_open),
+      cmocka_unit_test(large_offsets),
   };
   return cmocka_run_group_tests(tests, set_path, clear_path);
 }
