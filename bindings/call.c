@@ -358,6 +358,22 @@ static void give(call *c, ac_tensor *t, int box_idx, int n_args) {
   lua_pushvalue(L, box_idx);
 }
 
+/* A list whose length the call decided: boxes are made after it, so the results lie in `hold` meanwhile. */
+static int give_list(call *c, lac_list *hold, const ac_value *r, int n) {
+  lua_State *L = c->L;
+  for (int i = 0; i < n; i++) hold->t[i] = r[i].tensor;
+  hold->n = n;
+  lua_createtable(L, n, 0);
+  for (int i = 0; i < n; i++) {
+    lac_box_fill(c->S, lac_box_push(L, c->S), hold->t[i]);
+    lac_charge(c->S, hold->t[i]);
+    hold->t[i] = NULL;
+    lua_rawseti(L, -2, i + 1);
+  }
+  hold->n = 0;
+  return 1;
+}
+
 static int op_call(lua_State *L) {
   lac_state *S = lua_touserdata(L, LAC_STATE);
   call c;
@@ -374,13 +390,13 @@ static int op_call(lua_State *L) {
   bool many = s->n_results == 1 && s->result[0].type == AC_T_TENSORS;
   /* names that end in an underscore give back what they wrote */
   bool self = s->n_results == 1 && s->param[0].mutates && s->param[0].type == AC_T_TENSOR;
-  int n_boxes = many ? AC_MAX_RESULTS : self ? 0 : s->n_results;
+  int n_boxes = many || self ? 0 : s->n_results;
   luaL_checkstack(L, n_boxes * 2 + 12, "results");
   /* boxes before arguments are read: making one may run the collector, and finalizers may release tensors */
   size_t n_words = count_words(L, n_args);
   c.words = n_words <= SCRATCH ? c.scratch : lua_newuserdatauv(L, n_words * 8, 0);
   c.n_words = n_words <= SCRATCH ? SCRATCH : n_words;
-  if (many) lua_createtable(L, AC_MAX_RESULTS, 0);
+  lac_list *hold = many ? lac_list_new(L, AC_MAX_RESULTS) : NULL;
   int base = lua_gettop(L) + 1;
   for (int i = 0; i < n_boxes; i++) lac_box_push(L, S);
 again:
@@ -390,8 +406,7 @@ again:
     if (st == AC_OOM && tries++ == 0 && lac_gc_oom(L, S)) goto again;
     return lac_raise(L, S, &e);
   }
-  if (n_boxes == 1 && !many && r[0].tensor != NULL &&
-      (c.v[0].kind != AC_T_TENSOR || c.v[0].tensor != r[0].tensor)) {
+  if (n_boxes == 1 && r[0].tensor != NULL && (c.v[0].kind != AC_T_TENSOR || c.v[0].tensor != r[0].tensor)) {
     lac_box_fill(S, lua_touserdata(L, base), r[0].tensor);
     lac_charge(S, r[0].tensor);
     return 1;
@@ -402,14 +417,7 @@ again:
     else lac_push_tensor(L, S, c.v[0].tensor); /* it came as an option */
     return 1;
   }
-  if (many) {
-    for (int i = 0; i < n_results; i++) {
-      give(&c, r[i].tensor, base + i, n_args);
-      lua_rawseti(L, base - 1, i + 1);
-    }
-    lua_pushvalue(L, base - 1);
-    return 1;
-  }
+  if (many) return give_list(&c, hold, r, n_results);
   for (int i = 0; i < n_results; i++) give(&c, r[i].tensor, base + i, n_args);
   return n_results;
 }

@@ -151,6 +151,8 @@ int64_t lac_check_pos(lua_State *L, lac_state *S, int idx, int64_t n, const char
 /* ---- lists of tensors that stay alive while the core works on them, whatever callbacks release meanwhile
  * ---- */
 
+static const char key_list;
+
 static int list_gc(lua_State *L) {
   lac_list *l = lua_touserdata(L, 1);
   for (int i = 0; i < l->n; i++) {
@@ -164,9 +166,14 @@ static int list_gc(lua_State *L) {
 lac_list *lac_list_new(lua_State *L, size_t cap) {
   lac_list *l = lua_newuserdatauv(L, sizeof *l + cap * sizeof l->t[0], 0);
   l->n = 0;
-  lua_createtable(L, 0, 1);
-  lua_pushcfunction(L, list_gc);
-  lua_setfield(L, -2, "__gc");
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &key_list) == LUA_TNIL) {
+    lua_pop(L, 1);
+    lua_createtable(L, 0, 1);
+    lua_pushcfunction(L, list_gc);
+    lua_setfield(L, -2, "__gc");
+    lua_pushvalue(L, -1);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &key_list);
+  }
   lua_setmetatable(L, -2);
   return l;
 }
