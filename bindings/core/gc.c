@@ -82,6 +82,11 @@ bool lac_gc_oom(lua_State *L, lac_state *S) {
   return true;
 }
 
+static bool on_oom(void *user) {
+  lac_state *S = user;
+  return lac_gc_oom(S->now != NULL ? S->now : S->main, S);
+}
+
 static int gc_check(lua_State *L) {
   lac_gc_check(L, lac_get(L));
   return 0;
@@ -119,5 +124,7 @@ void lac_gc_open(lua_State *L, lac_state *S) {
   S->gc_mode = strcmp(mode, "exact") == 0 ? LAC_GC_EXACT
                : strcmp(mode, "off") == 0 ? LAC_GC_OFF
                                           : LAC_GC_AUTO;
+  S->ctx->on_oom = on_oom;
+  S->ctx->oom_user = S;
   lac_setfuncs(L, S, funcs);
 }

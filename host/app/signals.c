@@ -53,6 +53,7 @@ void app_signals_start(ac_host *h) {
   sigemptyset(&a.sa_mask);
   a.sa_flags = SA_RESTART;
   a.sa_handler = on_alarm;
+  signal(SIGXFSZ, SIG_IGN); /* a file-size limit is an error of the write, not a death */
   sigaction(SIGALRM, &a, NULL);
   a.sa_handler = on_signal;
   sigaction(SIGINT, &a, NULL);

@@ -300,10 +300,12 @@ static ac_status engine(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_
     }
   }
   bool was = ac_ctx_set_grad_enabled(c, o->create_graph);
+  c->in_backward++;
   bool cast = c->autocast_on; /* gradients come in the dtypes of the forward */
   c->autocast_on = false;
   if (st == AC_OK) st = walk(&r, n_outputs, outputs, grads, e);
   c->autocast_on = cast;
+  c->in_backward--;
   ac_ctx_set_grad_enabled(c, was);
   for (int i = 0; i < r.n; i++) {
     entry *t = r.order[i];

@@ -142,7 +142,10 @@ static ac_status launch(ac_frame *f, bool provided, ac_err *e) {
   for (int i = 0; i < f->n_out; i++) {
     ac_tensor *t = f->out[i];
     if (t->storage != NULL) continue;
-    AC_TRY(aci_tensor_alloc(t, AC_MEM_ACTIVATION, e));
+    ac_status st = aci_tensor_alloc(t, AC_MEM_ACTIVATION, e);
+    if (st == AC_OOM && f->ctx->in_backward > 0 && f->ctx->on_oom != NULL && f->ctx->on_oom(f->ctx->oom_user))
+      st = aci_tensor_alloc(t, AC_MEM_ACTIVATION, e);
+    AC_TRY(st);
     needs_kernel = !alloc_only;
   }
   if (k == NULL) return needs_kernel ? missing_kernel(f, e) : AC_OK;

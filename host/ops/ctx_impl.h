@@ -69,6 +69,12 @@ struct ac_ctx {
   void *autocast;
   void (*autocast_free)(ac_ctx *c);
 
+  /* The owner's way to find memory (collect garbage, empty caches); true: try again. Asked inside backward only, where every
+   * tensor in use is held by the engine: a call from outside is repeated by its caller, whose arguments may have been garbage. */
+  bool (*on_oom)(void *user);
+  void *oom_user;
+  int in_backward; /* engine runs in flight */
+
   int n_observers;
   aci_observer observer[ACI_MAX_OBSERVERS];
   int n_step_hooks;
