@@ -31,6 +31,7 @@ target_compile_definitions(ac_flags INTERFACE _GNU_SOURCE)
 target_compile_options(ac_flags INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wno-unused-parameter -Wno-override-init
   -ffp-contract=off -fno-math-errno -fno-trapping-math
+  -fno-semantic-interposition -fno-plt
   $<$<BOOL:${ACCEL_WERROR}>:-Werror>)
 target_include_directories(ac_flags INTERFACE
   "${PROJECT_SOURCE_DIR}/host" "${PROJECT_SOURCE_DIR}/host/include" "${PROJECT_BINARY_DIR}/gen")

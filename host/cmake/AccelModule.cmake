@@ -57,6 +57,9 @@ function(accel_libraries)
   # The interpreter that loads the module brings the lua_* symbols.
   add_library(accel_core MODULE ${objects})
   target_link_libraries(accel_core PRIVATE ac_flags ac_lua_headers)
+  # calls between our own public functions need no detour through the loader's table
+  target_link_options(accel PRIVATE -Wl,-Bsymbolic-functions)
+  target_link_options(accel_core PRIVATE -Wl,-Bsymbolic-functions)
   set_target_properties(accel_core PROPERTIES PREFIX "" OUTPUT_NAME core SUFFIX ".so"
     LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib/lua/5.4/accel")
 

@@ -61,17 +61,6 @@ void aci_contiguous_strides(int ndim, const int64_t *shape, int64_t *stride) {
   }
 }
 
-/* The stride of a dim with one element is never used; a tensor without elements is contiguous. */
-bool aci_is_contiguous(const ac_tensor *t) {
-  int64_t step = 1;
-  for (int i = t->ndim - 1; i >= 0; i--) {
-    if (t->shape[i] == 1) continue;
-    if (t->stride[i] != step) return t->numel == 0;
-    step *= t->shape[i];
-  }
-  return true;
-}
-
 /* Dims by rising stride: no overlap when each stride is beyond everything that the smaller ones reach. */
 bool aci_overlaps_self(const ac_tensor *t) {
   int64_t size[AC_MAX_DIMS], stride[AC_MAX_DIMS], reach = 0;
@@ -92,10 +81,6 @@ bool aci_overlaps_self(const ac_tensor *t) {
     reach += (size[k] - 1) * stride[k];
   }
   return false;
-}
-
-bool aci_same_shape(const ac_tensor *a, const ac_tensor *b) {
-  return a->ndim == b->ndim && memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof a->shape[0]) == 0;
 }
 
 /* ---- text ---- */

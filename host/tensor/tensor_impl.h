@@ -103,11 +103,25 @@ static inline size_t aci_dsize(ac_dtype d) {
 static inline void *aci_data(const ac_tensor *t) {
   return t->storage->ptr == NULL ? NULL : (char *)t->storage->ptr + t->offset * (int64_t)aci_dsize((ac_dtype)t->dtype);
 }
-bool aci_is_contiguous(const ac_tensor *t);
+/* The stride of a dim with one element is never used; a tensor without elements is contiguous. */
+static inline bool aci_is_contiguous(const ac_tensor *t) {
+  int64_t step = 1;
+  for (int i = t->ndim - 1; i >= 0; i--) {
+    if (t->shape[i] == 1) continue;
+    if (t->stride[i] != step) return t->numel == 0;
+    step *= t->shape[i];
+  }
+  return true;
+}
 void aci_contiguous_strides(int ndim, const int64_t *shape, int64_t *stride);
 /* Do two elements of t share an address (expanded or otherwise overlapping)? Exact for expand, conservative for the rest. */
 bool aci_overlaps_self(const ac_tensor *t);
-bool aci_same_shape(const ac_tensor *a, const ac_tensor *b);
+static inline bool aci_same_shape(const ac_tensor *a, const ac_tensor *b) {
+  if (a->ndim != b->ndim) return false;
+  for (int i = 0; i < a->ndim; i++)
+    if (a->shape[i] != b->shape[i]) return false;
+  return true;
+}
 /* Writes "(2, 3)" into buf and returns it. */
 const char *aci_shape_str(int ndim, const int64_t *shape, char *buf, size_t n);
 /* "f32 (2, 3) on cpu", for messages. */
