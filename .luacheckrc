@@ -2,7 +2,7 @@
 std = "lua54"
 max_line_length = 110
 cache = false
-exclude_files = { "build", "tests/reference" }
+exclude_files = { "build", "tests/reference", "lua/meta" }
 ignore = {
   "212",     -- unused argument: callbacks take what their caller passes
   "213",     -- unused loop variable

@@ -252,6 +252,15 @@ static void read_value(call *c, const aci_param *p, int idx, ac_value *v) {
 
 /* ---- the whole argument list ---- */
 
+/* What a parameter takes, for people. */
+static const char *wanted(const aci_param *p) {
+  switch (p->type) {
+    case AC_T_OPERAND: return "tensor or number";
+    case AC_T_SCALAR: return "number";
+    default: return is_list_type(p->type) ? list_name(p->type) : aci_type_name(p->type);
+  }
+}
+
 static void read_options(call *c, int idx) {
   lua_State *L = c->L;
   const aci_sig *s = c->sig;
@@ -288,8 +297,11 @@ static void read_options(call *c, int idx) {
 }
 
 static void missing(call *c, int i, int n_args) {
+  const aci_param *p = &c->sig->param[i];
   c->arg = i + 1;
-  BAD(c, &c->sig->param[i], AC_INVALID, "expected %s, got no value", aci_type_name(c->sig->param[i].type));
+  /* nil, or the table of options, in its place */
+  bool there = i < n_args && (lua_isnil(c->L, i + 1) || lua_istable(c->L, i + 1));
+  BAD(c, p, AC_INVALID, "expected %s, got %s", wanted(p), there ? luaL_typename(c->L, i + 1) : "no value");
 }
 
 static void read_args(call *c, int n_args) {

@@ -102,7 +102,10 @@ static int fill_error(lua_State *L) {
     }
     lua_pop(L, 1);
   }
-  f->fallback = ac_err_set(f->e, code, __FILE__, __LINE__, "%s", luaL_tolstring(L, 1, NULL));
+  if (lua_istable(L, 1) && luaL_getmetafield(L, 1, "__tostring") == LUA_TNIL)
+    lua_pushfstring(L, "(error object is a %s value)", luaL_typename(L, 1));
+  else luaL_tolstring(L, 1, NULL);
+  f->fallback = ac_err_set(f->e, code, __FILE__, __LINE__, "%s", lua_tostring(L, -1));
   return 0;
 }
 
@@ -553,8 +556,15 @@ ac_status ac_host_register(ac_host *h, const char *name, ac_host_fn fn, void *us
 
 bool ac_host_interrupt(ac_host *h, int signal_number) {
   const lac_state *S = h->S;
+  atomic_store(&h->S->noticed, false);
   atomic_store(&h->S->interrupt, signal_number != 0 ? signal_number : -1);
   return S->interrupt_as_flag || (S->ctx != NULL && S->ctx->step > 0);
+}
+
+int ac_host_interrupt_grace(const ac_host *h) {
+  if (atomic_load(&h->S->noticed)) return 0;
+  const int64_t ms = atomic_load(&h->S->step_long) / 500000, most = 600000;
+  return (int)(ms < 1000 ? 1000 : ms < most ? ms : most);
 }
 
 static void stop_hook(lua_State *L, lua_Debug *ar) {

@@ -4,6 +4,8 @@
  * accel.json.array), so that an empty one is written as it was read; null is dropped from objects and is
  * accel.json.null in arrays. Encoding writes keys in sorted order; a table is an array when it says so or
  * holds exactly 1 .. n, and an object otherwise ({} is an object). */
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -125,9 +127,41 @@ static int by_bytes(const void *a, const void *b) {
   return c != 0 ? c : (x->n > y->n) - (x->n < y->n);
 }
 
-static void encode_value(lua_State *L, lac_state *S, aci_json_writer *w, int idx, int depth);
+/* The way to a value, for messages: a list from the innermost. */
+typedef struct place {
+  const struct place *up;
+  int depth;
+  const char *key; /* NULL: the i-th of a list */
+  lua_Integer i;
+} place;
 
-static void encode_object(lua_State *L, lac_state *S, aci_json_writer *w, int idx, int depth) {
+static size_t add_place(const place *p, char *buf, size_t n) {
+  if (p->up == NULL) return 0;
+  size_t k = add_place(p->up, buf, n);
+  if (k >= n) return k;
+  const int m = p->key == NULL ? snprintf(buf + k, n - k, "[%lld]", (long long)p->i)
+                               : snprintf(buf + k, n - k, "%s%s", k > 0 ? "." : "", p->key);
+  return k + (m > 0 ? (size_t)m : 0);
+}
+
+/* Raises "json.encode: cannot write NaN at history[3].loss". */
+static void cannot_write(lua_State *L, lac_state *S, const place *p, const char *what) {
+  char where[160] = "";
+  add_place(p, where, sizeof where);
+  lac_error(L, S, AC_INVALID, "json.encode: cannot write %s%s%s", what, where[0] != 0 ? " at " : "", where);
+}
+
+static void check_text(lua_State *L, lac_state *S, const place *p, const char *s, size_t n) {
+  for (size_t i = 0; i < n;) {
+    const int len = (unsigned char)s[i] < 0x80 ? 1 : aci_utf8_length((const unsigned char *)s + i, n - i);
+    if (len == 0) cannot_write(L, S, p, "text that is not UTF-8");
+    i += (size_t)len;
+  }
+}
+
+static void encode_value(lua_State *L, lac_state *S, aci_json_writer *w, int idx, const place *p);
+
+static void encode_object(lua_State *L, lac_state *S, aci_json_writer *w, int idx, const place *p) {
   size_t n = 0, i = 0;
   for (lua_pushnil(L); lua_next(L, idx); lua_pop(L, 1)) n++;
   key *keys = lua_newuserdatauv(L, (n + 1) * sizeof *keys, 0);
@@ -138,17 +172,19 @@ static void encode_object(lua_State *L, lac_state *S, aci_json_writer *w, int id
   qsort(keys, n, sizeof *keys, by_bytes);
   aci_json_begin(w, true);
   for (i = 0; i < n; i++) {
+    check_text(L, S, p, keys[i].s, keys[i].n);
     aci_json_key(w, keys[i].s, keys[i].n);
     lua_pushlstring(L, keys[i].s, keys[i].n);
     lua_rawget(L, idx);
-    encode_value(L, S, w, lua_gettop(L), depth + 1);
+    const place at = {p, p->depth + 1, keys[i].s, 0};
+    encode_value(L, S, w, lua_gettop(L), &at);
     lua_pop(L, 1);
   }
   aci_json_end(w);
   lua_pop(L, 1);
 }
 
-static void encode_value(lua_State *L, lac_state *S, aci_json_writer *w, int idx, int depth) {
+static void encode_value(lua_State *L, lac_state *S, aci_json_writer *w, int idx, const place *p) {
   luaL_checkstack(L, 10, "json");
   size_t n;
   lua_Integer len;
@@ -156,11 +192,17 @@ static void encode_value(lua_State *L, lac_state *S, aci_json_writer *w, int idx
     case LUA_TNIL: aci_json_null(w); return;
     case LUA_TBOOLEAN: aci_json_bool(w, lua_toboolean(L, idx)); return;
     case LUA_TNUMBER:
-      if (lua_isinteger(L, idx)) aci_json_int(w, lua_tointeger(L, idx));
-      else aci_json_double(w, lua_tonumber(L, idx));
+      if (lua_isinteger(L, idx)) {
+        aci_json_int(w, lua_tointeger(L, idx));
+        return;
+      }
+      if (isnan(lua_tonumber(L, idx))) cannot_write(L, S, p, "NaN");
+      if (isinf(lua_tonumber(L, idx))) cannot_write(L, S, p, "infinity");
+      aci_json_double(w, lua_tonumber(L, idx));
       return;
     case LUA_TSTRING: {
       const char *s = lua_tolstring(L, idx, &n);
+      check_text(L, S, p, s, n);
       aci_json_string(w, s, n);
       return;
     }
@@ -171,16 +213,17 @@ static void encode_value(lua_State *L, lac_state *S, aci_json_writer *w, int idx
       }
       break;
     case LUA_TTABLE:
-      if (depth >= ACI_JSON_WRITE_DEPTH)
+      if (p->depth >= ACI_JSON_WRITE_DEPTH)
         lac_error(L, S, AC_INVALID, "json.encode: more than %d levels (a cycle?)", ACI_JSON_WRITE_DEPTH);
       if (!is_array(L, S, idx, &len)) {
-        encode_object(L, S, w, idx, depth);
+        encode_object(L, S, w, idx, p);
         return;
       }
       aci_json_begin(w, false);
       for (lua_Integer i = 1; i <= len; i++) {
         lua_rawgeti(L, idx, i);
-        encode_value(L, S, w, lua_gettop(L), depth + 1);
+        const place at = {p, p->depth + 1, NULL, i};
+        encode_value(L, S, w, lua_gettop(L), &at);
         lua_pop(L, 1);
       }
       aci_json_end(w);
@@ -188,7 +231,7 @@ static void encode_value(lua_State *L, lac_state *S, aci_json_writer *w, int idx
     default: break;
   }
   char buf[96];
-  lac_error(L, S, AC_INVALID, "json.encode: cannot write %s", lac_typename(L, idx, buf, sizeof buf));
+  cannot_write(L, S, p, lac_typename(L, idx, buf, sizeof buf));
 }
 
 static int encode(lua_State *L) {
@@ -203,7 +246,7 @@ static int encode(lua_State *L) {
   lua_toclose(L, -1);
   c->w = (aci_json_writer){.out = &c->buf, .pretty = pretty};
   luaL_checkany(L, 1);
-  encode_value(L, S, &c->w, 1, 0);
+  encode_value(L, S, &c->w, 1, &(place){0});
   ac_err e;
   if (aci_json_finish(&c->w, &e) != AC_OK) return lac_raise(L, S, &e);
   lua_pushlstring(L, c->buf.s != NULL ? c->buf.s : "", c->buf.len);

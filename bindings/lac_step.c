@@ -2,8 +2,10 @@
  *
  * The host's first interrupt only sets a flag. At the next step it raises an error with code "interrupted"
  * (traceback and all, so that <close> variables run and a pcall may save and leave), or, after
- * accel.on_interrupt("flag"), is left to the script to ask for: accel.interrupted() is true from then on. */
+ * accel.on_interrupt("flag"), is left to the script to ask for: accel.interrupted() is true from then on, and
+ * gives the signal's number too. */
 #include <string.h>
+#include <time.h>
 
 #include "core/lac.h"
 
@@ -18,17 +20,34 @@ static int step(lua_State *L) {
   return 0;
 }
 
+static int64_t now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
 static ac_status on_step(void *user, ac_err *e) {
   lac_state *S = user;
-  if (S->interrupt_as_flag || atomic_load_explicit(&S->interrupt, memory_order_relaxed) == 0) return AC_OK;
+  const int64_t t = now();
+  if (S->step_at != 0 && t - S->step_at > atomic_load_explicit(&S->step_long, memory_order_relaxed))
+    atomic_store_explicit(&S->step_long, t - S->step_at, memory_order_relaxed);
+  S->step_at = t;
+  if (atomic_load_explicit(&S->interrupt, memory_order_relaxed) == 0) return AC_OK;
+  atomic_store_explicit(&S->noticed, true, memory_order_relaxed);
+  if (S->interrupt_as_flag) return AC_OK;
   int signal = atomic_exchange(&S->interrupt, 0);
   if (signal == 0) return AC_OK;
   return AC_FAIL(e, INTERRUPTED, "interrupted by signal %d", signal);
 }
 
 static int interrupted(lua_State *L) {
-  lua_pushboolean(L, atomic_load_explicit(&lac_get(L)->interrupt, memory_order_relaxed) != 0);
-  return 1;
+  lac_state *S = lac_get(L);
+  const int signal = atomic_load_explicit(&S->interrupt, memory_order_relaxed);
+  lua_pushboolean(L, signal != 0);
+  if (signal == 0) return 1;
+  atomic_store_explicit(&S->noticed, true, memory_order_relaxed);
+  lua_pushinteger(L, signal);
+  return 2;
 }
 
 static int on_interrupt(lua_State *L) {

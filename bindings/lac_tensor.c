@@ -61,6 +61,34 @@ static ac_value tensor_value(ac_tensor *t) { return (ac_value){.kind = AC_T_TENS
 
 /* ---- fields ---- */
 
+static const char key_extents;
+
+/* "(2, 3)" */
+static int extents_tostring(lua_State *L) {
+  luaL_Buffer b;
+  luaL_buffinit(L, &b);
+  luaL_addchar(&b, '(');
+  const lua_Unsigned n = lua_istable(L, 1) ? lua_rawlen(L, 1) : 0;
+  for (lua_Unsigned i = 1; i <= n; i++) {
+    if (i > 1) luaL_addstring(&b, ", ");
+    lua_rawgeti(L, 1, (lua_Integer)i);
+    luaL_tolstring(L, -1, NULL);
+    lua_remove(L, -2);
+    luaL_addvalue(&b);
+  }
+  luaL_addchar(&b, ')');
+  luaL_pushresult(&b);
+  return 1;
+}
+
+static int extents_concat(lua_State *L) {
+  luaL_tolstring(L, 1, NULL);
+  luaL_tolstring(L, 2, NULL);
+  lua_concat(L, 2);
+  return 1;
+}
+
+/* A plain list that prints as "(2, 3)". */
 static void push_ints(lua_State *L, int n, const int64_t *of) {
   int64_t v[AC_MAX_DIMS]; /* making the table may run the collector, and a finalizer release the tensor */
   memcpy(v, of, (size_t)n * sizeof *v);
@@ -69,6 +97,15 @@ static void push_ints(lua_State *L, int n, const int64_t *of) {
     lua_pushinteger(L, v[i]);
     lua_rawseti(L, -2, i + 1);
   }
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &key_extents) == LUA_TNIL) {
+    static const luaL_Reg meta[] = {
+        {"__tostring", extents_tostring}, {"__concat", extents_concat}, {NULL, NULL}};
+    lua_pop(L, 1);
+    luaL_newlib(L, meta);
+    lua_pushvalue(L, -1);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &key_extents);
+  }
+  lua_setmetatable(L, -2);
 }
 
 static int push_field(lua_State *L, lac_state *S, ac_tensor *t, int id) {
@@ -99,13 +136,24 @@ static int unknown_field(lua_State *L, lac_state *S, const char *key) {
 
 static ac_tensor *self_of(lua_State *L, lac_state *S) { return lac_check_tensor(L, S, 1, "self"); }
 
-/* t[i] -> view, or nil one past the end. */
-static int push_item(lua_State *L, lac_state *S) {
+/* What t[key] does not take. */
+static int bad_key(lua_State *L, lac_state *S) {
+  char buf[96];
+  const char *got = lac_typename(L, 2, buf, sizeof buf);
+  return lac_error(
+      L, S, AC_INDEX,
+      "index: expected integer or name, got %s; parts are taken with t:narrow(dim, start, length), "
+      "t:select(dim, i), t:index_select(dim, indices), and masks with accel.where or t:masked_fill",
+      got);
+}
+
+/* Pushes the view t[i]; one past the end: pushes nothing and returns 0 where that may be. */
+static int push_item(lua_State *L, lac_state *S, bool end_is_nil) {
   lac_box *b = lac_box_push(L, S); /* before t is read: the collector may run finalizers */
   ac_tensor *t = self_of(L, S);
   if (t->ndim == 0)
     return lac_error(L, S, AC_INDEX, "index: a tensor of rank 0 has no elements to index; use t:item()");
-  if (lua_isinteger(L, 2) && lua_tointeger(L, 2) == t->shape[0] + 1) return 0;
+  if (end_is_nil && lua_isinteger(L, 2) && lua_tointeger(L, 2) == t->shape[0] + 1) return 0;
   int ok = 0;
   int64_t i = lua_tointegerx(L, 2, &ok);
   if (!ok) return lac_error(L, S, AC_INDEX, "index: expected integer, got %s", lua_tostring(L, 2));
@@ -131,8 +179,8 @@ static int tensor_index(lua_State *L) {
     if (found != LUA_TNIL) return 1;
     return unknown_field(L, S, lua_tostring(L, 2));
   }
-  if (type == LUA_TNUMBER) return push_item(L, lac_get(L));
-  return lac_error(L, S, AC_INDEX, "index: expected integer or name, got %s", luaL_typename(L, 2));
+  if (type == LUA_TNUMBER) return push_item(L, lac_get(L), true);
+  return bad_key(L, S);
 }
 
 /* t[i] = v: copies into the slice. */
@@ -146,8 +194,7 @@ static int set_item(lua_State *L, lac_state *S) {
                        lac_typename(L, 3, buf, sizeof buf));
     src = lac_check_tensor(L, S, 3, "value");
   }
-  if (push_item(L, S) == 0)
-    return lac_error(L, S, AC_INDEX, "index: %lld is out of range", (long long)lua_tointeger(L, 2));
+  push_item(L, S, false);
   ac_value v[2] = {tensor_value(((lac_box *)lua_touserdata(L, -1))->t)};
   if (src != NULL) v[1] = tensor_value(lac_check_tensor(L, S, 3, "value"));
   else v[1] = (ac_value){.kind = AC_T_SCALAR, .scalar = x};
@@ -180,7 +227,7 @@ static int tensor_newindex(lua_State *L) {
   if (id != 0)
     return lac_error(L, S, AC_INVALID, "field '%s' of a tensor cannot be assigned", lua_tostring(L, 2));
   if (lua_type(L, 2) == LUA_TSTRING) return unknown_field(L, S, lua_tostring(L, 2));
-  return lac_error(L, S, AC_INDEX, "index: expected integer or name, got %s", luaL_typename(L, 2));
+  return bad_key(L, S);
 }
 
 /* ---- plain data ---- */
@@ -429,17 +476,17 @@ static void open_conversions(lua_State *L) {
 }
 
 static void open_operators(lua_State *L, lac_state *S) {
-  static const char *const ops[][3] = {{"__add", "add", NULL},        {"__sub", "sub", NULL},
-                                       {"__mul", "mul", NULL},        {"__div", "div", NULL},
-                                       {"__pow", "pow", NULL},        {"__unm", "neg", NULL},
-                                       {"__mod", "remainder", "mod"}, {"__idiv", "floor_divide", NULL}};
+  static const char *const ops[][2] = {{"__add", "add"},      {"__sub", "sub"}, {"__mul", "mul"},
+                                       {"__div", "div"},      {"__pow", "pow"}, {"__unm", "neg"},
+                                       {"__mod", "remainder"}};
   for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
     const ac_op *op = ac_op_find(S->ctx, ops[i][1]);
-    if (op == NULL && ops[i][2] != NULL) op = ac_op_find(S->ctx, ops[i][2]);
     if (op == NULL) continue;
     lac_push_op(L, S, op);
     lua_setfield(L, -2, ops[i][0]);
   }
+  lac_push_lazy(L, "floor_divide");
+  lua_setfield(L, -2, "__idiv");
 }
 
 /* -x: Lua passes the operand twice; the op takes one. Upvalue 3: the op's function. */

@@ -7,6 +7,16 @@
 #
 # Run again, it finds nothing to install, to build or to train: it loads the trained model and samples from it.
 set -eu
+for argument in "$@"; do
+  case $argument in
+    -h | --help)
+      sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"
+      echo
+      echo "Once it is built, build/release/bin/accel-run examples/train_gpt.lua --help names those arguments."
+      exit 0
+      ;;
+  esac
+done
 cd "$(dirname "$0")/.."
 . tests/support/packages.sh
 

@@ -4,7 +4,8 @@
 ---
 --- Without files it takes the licence texts that every Debian machine has. The last tenth of each file is
 --- kept for validation; a smoothed trigram model of the same split is the bar to clear. At the end, or on
---- Ctrl-C, everything is in one checkpoint, from which --resume continues bit for bit.
+--- Ctrl-C, everything is in one checkpoint, from which --resume continues bit for bit. A run that diverges
+--- ends with status 1 and leaves the last good checkpoint.
 local accel = require "accel"
 local nn, optim, models = accel.nn, accel.optim, accel.models
 local TokenFile, CharVocab, Trigram = accel.data.TokenFile, accel.text.CharVocab, accel.text.Trigram
@@ -14,8 +15,8 @@ local declared = {
   name = "train_gpt.lua",
   usage = "[options] [FILE ...]",
   summary = "Trains a GPT on the characters of UTF-8 text files and writes some text of its own.",
-  { "seconds", "number", 120, "S", "train for S seconds" },
-  { "steps", "int", nil, "N", "train for N steps instead" },
+  { "seconds", "number", 120, "S", "train for S seconds, or" },
+  { "steps", "int", nil, "N", "for N steps" },
   { "layers", "int", 4, "N", "transformer blocks" },
   { "width", "int", 128, "N", "numbers per position" },
   { "heads", "int", 4, "N", "attention heads" },
@@ -40,10 +41,53 @@ local function say(fmt, ...)
   io.stdout:flush()
 end
 
+local function plural(n, word) return ("%d %s%s"):format(n, word, n == 1 and "" or "s") end
+
+local function is_finite(v) return v == v and math.abs(v) ~= math.huge end
+
 local function stop_with(status, fmt, ...)
   io.stderr:write("train_gpt.lua: ", fmt:format(...), "\n")
   os.exit(status, true)
 end
+
+-- Wrong use is found here, not after two minutes -------------------------------------------------
+
+local function demand(ok, fmt, ...)
+  if not ok then accel.util.cli.fail(declared, fmt:format(...)) end
+end
+
+for _, key in ipairs { "layers", "width", "heads", "block", "batch", "steps", "stop" } do
+  demand(o[key] == nil or o[key] >= 1, "option '--%s' must be positive, got %s", key, o[key])
+end
+for _, key in ipairs { "seconds", "lr" } do
+  demand(o[key] > 0 and is_finite(o[key]), "option '--%s' must be positive, got %s", key, o[key])
+end
+demand(not (given.steps and given.seconds), "give --steps or --seconds, not both")
+demand(o.dropout >= 0 and o.dropout < 1, "option '--dropout' must lie in 0 .. 1, below 1, got %s", o.dropout)
+demand(o.sample >= 0, "option '--sample' must not be negative, got %d", o.sample)
+demand(o.temperature >= 0 and is_finite(o.temperature), "option '--temperature' must not be negative, got %s",
+  o.temperature)
+
+--- Ends the script unless a file can be written here; tells whether there is one. beside: it will be written
+--- next to its place and renamed.
+local function check_writable(path, beside)
+  local old = io.open(path, "rb")
+  local function check(ok, message, code)
+    if ok or not code then return ok end
+    stop_with(1, "cannot write %s: %s", path, message:match "([^:]*)$":match "%S.*")
+  end
+  if old then
+    check(old:read(1)) -- a folder can be opened, but not read
+    old:close()
+  end
+  local probe = beside and path .. ".probe" or path
+  check(io.open(probe, "ab")):close()
+  if beside or not old then os.remove(probe) end
+  return old ~= nil
+end
+
+local existed = check_writable(o.out, true)
+if o.svg then check_writable(o.svg, false) end
 
 -- Text -------------------------------------------------------------------------------------------
 
@@ -105,7 +149,7 @@ local shape_options = { "layers", "width", "heads", "block", "batch", "lr", "dro
 local saved, saved_tensors
 if o.resume then
   local tensors, metadata = accel.load(o.out)
-  if not tensors then stop_with(3, "cannot resume from %s: %s", o.out, metadata) end
+  if not tensors then stop_with(3, "cannot resume: %s", metadata) end
   if not metadata or not metadata.train_gpt then
     stop_with(3, "%s is not a checkpoint of this script", o.out)
   end
@@ -122,18 +166,9 @@ if o.resume then
   end
 end
 
-for _, key in ipairs { "layers", "width", "heads", "block", "batch" } do
-  if o[key] < 1 then accel.util.cli.fail(declared, ("option '--%s' must be positive"):format(key)) end
-end
-if o.width % o.heads ~= 0 then accel.util.cli.fail(declared, "--width must be a multiple of --heads") end
+demand(o.width % o.heads == 0, "--width must be a multiple of --heads")
 if math.min(n_train, n_val) < o.block + 2 then
   stop_with(1, "the text is too short: %d characters for windows of %d", n_train + n_val, o.block)
-end
-do -- better now than after two minutes
-  local probe, message = io.open(o.out .. ".probe", "wb")
-  if not probe then stop_with(1, "cannot write %s: %s", o.out, message) end
-  probe:close()
-  os.remove(o.out .. ".probe")
 end
 if o.dtype == "auto" then
   -- Reduced precision pays once the products are large and the CPU multiplies bf16 itself.
@@ -217,7 +252,14 @@ end
 
 -- Checkpoint: write ------------------------------------------------------------------------------
 
+local saved_step -- the step of the checkpoint that this run wrote or began with
+
 local function save()
+  if existed and not saved then -- somebody's checkpoint, which this run does not continue
+    local ok, message = os.rename(o.out, o.out .. ".bak")
+    if not ok then stop_with(1, "cannot keep the old checkpoint: %s", message) end
+  end
+  existed = false
   local state = {}
   for name, t in pairs(model:state_dict()) do state["model." .. name] = t end
   state["model.lm_head.weight"] = nil -- tied to the embedding
@@ -234,7 +276,8 @@ local function save()
     generator = accel.get_rng_state(), schedule = schedule:state_dict(), history = history,
   }
   local ok, message = accel.save(o.out, state, { train_gpt = record })
-  if not ok then stop_with(1, "cannot write %s: %s", o.out, message) end
+  if not ok then stop_with(1, "the checkpoint was not written: %s", message) end
+  saved_step = step
 end
 
 local function resume()
@@ -257,29 +300,57 @@ local function resume()
   batches.state = math.tointeger(tonumber("0x" .. saved.batches))
   schedule:load_state_dict(saved.schedule)
   accel.set_rng_state(saved.generator)
+  saved_step = step
 end
 
 -- Training ---------------------------------------------------------------------------------------
 
 local n_parameters = 0
 for _, p in ipairs(parameters) do n_parameters = n_parameters + p:numel() end
-say("text: %d file%s, %d characters to train on, %d to validate, %d different ones", #texts,
-  #texts == 1 and "" or "s", n_train, n_val, #vocab)
-say("model: GPT, %d layers x %d, %d heads, context %d, %.2fM parameters, %s, %d threads", o.layers, o.width,
-  o.heads, o.block, n_parameters / 1e6, o.dtype, accel.num_threads())
+say("text: %s, %d characters to train on, %d to validate, %d different ones", plural(#texts, "file"), n_train,
+  n_val, #vocab)
+say("model: GPT, %s x %d, %s, context %d, %.2fM parameters, %s, %s", plural(o.layers, "layer"), o.width,
+  plural(o.heads, "head"), o.block, n_parameters / 1e6, o.dtype, plural(accel.num_threads(), "thread"))
 local trigram = Trigram(train_ids:tolist(), #vocab):loss(val_ids:tolist())
 say("trigram baseline (Kneser-Ney): %.4f nats per character", trigram)
 if saved then
   resume()
   say("resumed from %s at step %d", o.out, step)
+elseif existed then
+  say("%s exists: it will be kept as %s.bak; --resume would continue it", o.out, o.out)
 end
 
 local train_data = TokenFile(train_ids, { block = o.block })
 local last_start = n_train - 1 - o.block
 local last_val
+local bar -- made when training begins
+
+--- Ends a run whose numbers are not finite any more, before they reach a checkpoint.
+local function diverged(what, value, at)
+  bar:finish()
+  local kept = saved_step and ("the last good checkpoint is %s, of step %d"):format(o.out, saved_step)
+    or "nothing was saved"
+  stop_with(1, "%s is %s at step %d; %s; a lower --lr may help", what, value ~= value and "NaN" or "infinite",
+    at, kept)
+end
+
+local norm -- of the last step's gradients: finite ones leave finite weights
+
+--- Looks at the losses that were not looked at yet, and at the last update.
+local function check_finite()
+  if #recent == 0 then return end
+  if not is_finite(accel.stack(recent, 1):sum():item()) then
+    for i, loss in ipairs(recent) do
+      if not is_finite(loss:item()) then diverged("loss", loss:item(), step - #recent + i) end
+    end
+  end
+  if norm and not is_finite(norm:item()) then diverged("gradient", norm:item(), step) end
+end
 
 local function record_validation(limit)
+  check_finite()
   last_val = validate(limit)
+  if not is_finite(last_val) then diverged("validation loss", last_val, step) end
   local series = history.val
   series.x[#series.x + 1], series.y[#series.y + 1] = step, last_val
   return last_val
@@ -292,7 +363,7 @@ local function train_step()
   local x, y = train_data:windows(starts)
   local loss = loss_of(x, y)
   loss:backward()
-  nn.utils.clip_grad_norm_(parameters, 1.0)
+  norm = nn.utils.clip_grad_norm_(parameters, 1.0)
   optimizer:step()
   optimizer:zero_grad()
   step, tokens = step + 1, tokens + o.batch * o.block
@@ -300,7 +371,7 @@ local function train_step()
   return loss:detach()
 end
 
-local bar = Progress { label = "train", unit = "tok" }
+bar = Progress { label = "train", unit = "tok" }
 started = accel.clock()
 local average, first_tokens = nil, tokens
 accel.on_interrupt "flag" -- Ctrl-C lets the step finish; a second one ends at once
@@ -314,6 +385,7 @@ while fraction() < 1 and not accel.interrupted() and not (o.stop and step >= o.s
   local loss = train_step()
   recent[#recent + 1] = loss
   if #recent == 10 then
+    check_finite()
     local mean = accel.stack(recent, 1):mean():item()
     local series = history.train
     series.x[#series.x + 1], series.y[#series.y + 1] = step, mean
@@ -327,13 +399,16 @@ while fraction() < 1 and not accel.interrupted() and not (o.stop and step >= o.s
   end
   if bar:due() then show(done, average or loss:item()) end
   if accel.clock() >= next_save then
+    check_finite()
     save()
     next_save = accel.clock() + 60
   end
 end
 
+check_finite()
 if accel.interrupted() or (o.stop and step >= o.stop and fraction() < 1) then
   bar:finish()
+  if accel.interrupted() then io.stderr:write "train_gpt.lua: saving; Ctrl-C again stops at once\n" end
   save()
   say("stopped at step %d; saved in %s, --resume continues", step, o.out)
   os.exit(accel.interrupted() and 130 or 0, true)
@@ -351,12 +426,16 @@ local curves = {
 }
 io.stdout:write("\n", plot.text(curves))
 if o.svg then
-  local file = assert(io.open(o.svg, "wb"))
-  file:write(plot.svg(curves, { title = "GPT, nats per character" }))
-  file:close()
+  local file, message = io.open(o.svg, "wb")
+  local ok = file
+  if file then
+    ok, message = file:write(plot.svg(curves, { title = "GPT, nats per character" }))
+    ok = file:close() and ok
+  end
+  if not ok then stop_with(1, "the loss curve was not written: %s", message or o.svg) end
 end
-say("\nvalidation: %.4f nats per character after %d steps, %d characters (trigram %.4f: %s)", final, step,
-  tokens, trigram, final < trigram and "beaten" or "not beaten")
+say("\nvalidation: %.4f nats per character after %s, %d characters (trigram %.4f: %s)", final,
+  plural(step, "step"), tokens, trigram, final < trigram and "beaten" or "not beaten")
 say("checkpoint: %s", o.out)
 
 if o.sample > 0 then

@@ -53,7 +53,7 @@ return function(t)
     return f, s, k
   end
   if type(t) ~= "table" then
-    error(("bad argument #1 to 'pairs' (table expected, got %s)"):format(t == nil and "nil" or type(t)), 2)
+    error(("bad argument #1 to 'pairs' (table expected, got %s)"):format(meta and meta.__name or type(t)), 2)
   end
   local keys, i = ordered_keys(t), 0
   return function(_, _)

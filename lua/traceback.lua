@@ -1,6 +1,7 @@
 -- Message and traceback of an error, with the tensors that each function held: name, dtype, shape. The host's
--- message handler.
-local accel = ...
+-- message handler. Frames of the library that held no tensors are left out, unless the library itself is at
+-- fault, and a call of a name that accel does not have is told the nearest one.
+local accel, lib_dir = ...
 
 local MAX_FRAMES, MAX_TENSORS = 24, 8
 
@@ -53,8 +54,100 @@ local function name_of(info)
   return ("function <%s:%d>"):format(info.short_src, info.linedefined)
 end
 
+local function is_library(source)
+  return source:sub(1, 5) == "=lua/" or (lib_dir ~= "" and source:sub(1, #lib_dir) == lib_dir)
+end
+
+-- Was it the library that failed, not the script? Its errors name the script's line, those of Lua their own.
+local function is_ours(text, level)
+  while true do
+    local info = debug.getinfo(level + 1, "Sl")
+    if not info then return false end
+    if info.currentline > 0 then
+      local place = ("%s:%d:"):format(info.short_src, info.currentline)
+      return is_library(info.source) and text:sub(1, #place) == place
+    end
+    level = level + 1
+  end
+end
+
+-- Names that the function at this level can write, "nn.Linear" by "Linear": those of the library's tables
+-- among its locals, upvalues and globals, and one table deeper; of the one named `only` where that is known.
+local function names_in_reach(level, only)
+  local ours, full, spaces = {}, {}, {}
+  for name, value in next, package.loaded do
+    local library = type(name) == "string" and (name == "accel" or name:sub(1, 6) == "accel.")
+    if library and type(value) == "table" then ours[value] = true end
+  end
+  local function note(name, value)
+    if type(name) == "string" and type(value) == "table" and ours[value] then
+      ours[value] = false
+      spaces[#spaces + 1] = { name = name, fields = value }
+    end
+  end
+  for i = 1, 200 do
+    local name, value = debug.getlocal(level + 1, i)
+    if not name then break end
+    note(name, value)
+  end
+  local f = debug.getinfo(level + 1, "f").func
+  for i = 1, 255 do
+    local name, value = debug.getupvalue(f, i)
+    if not name then break end
+    note(name, value)
+  end
+  for name, value in next, _G do note(name, value) end
+  for i = 1, #spaces do
+    for name, value in next, spaces[i].fields do note(spaces[i].name .. "." .. tostring(name), value) end
+  end
+  for _, space in ipairs(spaces) do
+    local meta = getmetatable(space.fields)
+    for _, list in ipairs { space.fields, meta and meta.__names } do -- the second: entries not loaded so far
+      for name in next, (only == nil or only == space.name) and list or {} do
+        if type(name) == "string" and not full[name] then full[name] = space.name .. "." .. name end
+      end
+    end
+  end
+  return full
+end
+
+local function methods_of_modules()
+  local full = {}
+  for name, value in next, accel.nn and accel.nn.Module or {} do
+    if type(name) == "string" and type(value) == "function" then full[name] = ":" .. name end
+  end
+  return full
+end
+
+-- "nn" for a line with nn.Linaer(...), where the script can be read.
+local function qualifier(info, name)
+  local file = info.source:sub(1, 1) == "@" and io.open(info.source:sub(2))
+  if not file then return nil end
+  local text
+  for _ = 1, info.currentline do text = file:read "l" end
+  file:close()
+  return text and text:match("([%a_][%w_.]*)%.%f[%w_]" .. name .. "%f[^%w_]")
+end
+
+-- "; did you mean nn.Linear?" for "attempt to call a nil value (field 'Linaer')", else "".
+local function hint(text, level)
+  local kind, called = text:match("attempt to call a nil value %((%l+) '([%w_]+)'%)")
+  local info = debug.getinfo(level + 1, "Sl")
+  while info and info.what == "C" do
+    level = level + 1
+    info = debug.getinfo(level + 1, "Sl")
+  end
+  if not info or (kind ~= "field" and kind ~= "method") then return "" end
+  local full, names = methods_of_modules(), {}
+  if kind == "field" then full = names_in_reach(level + 1, qualifier(info, called)) end
+  for name in next, full do names[#names + 1] = name end
+  table.sort(names)
+  local near = accel.nearest(called, names)
+  return near and ("; did you mean %s?"):format(full[near]) or ""
+end
+
 -- level: of the first frame shown, 1 being the caller.
-local function frames(level)
+local function frames(level, with_library)
   local lines, shown = {}, 0
   level = level + 1
   while true do
@@ -64,11 +157,13 @@ local function frames(level)
       lines[#lines + 1] = "  ..."
       break
     end
+    local held = info.currentline > 0 and tensors(nil, level)
     if info.currentline > 0 then
-      shown = shown + 1
-      lines[#lines + 1] = ("  %s:%d: in %s"):format(info.short_src, info.currentline, name_of(info))
-      local held = tensors(nil, level)
-      if held then lines[#lines + 1] = "      " .. held end
+      if with_library or held or not is_library(info.source) then
+        shown = shown + 1
+        lines[#lines + 1] = ("  %s:%d: in %s"):format(info.short_src, info.currentline, name_of(info))
+        if held then lines[#lines + 1] = "      " .. held end
+      end
     elseif shown > 0 and info.what == "C" and info.name then
       lines[#lines + 1] = "  [C]: in " .. name_of(info)
     end
@@ -79,10 +174,16 @@ end
 
 -- (error value [, level]) -> text. Never raises.
 return function(message, level)
-  local ok, text = pcall(tostring, message)
+  level = (level or 1) + 1 -- as the functions above count: 1 is this function, 2 its caller
+  local meta = debug.getmetatable(message)
+  local ok, text = true, ("(error object is a %s value)"):format(type(message))
+  if type(message) == "string" or type(message) == "number" or (meta and meta.__tostring) then
+    ok, text = pcall(tostring, message)
+  end
   if not ok then text = "(error object that cannot be printed)" end
-  local lines = frames((level or 1) + 1)
-  -- frames() counts from here: 1 is this function, 2 its caller
+  local lines = frames(level, is_ours(text, level))
+  if #lines == 0 then lines = frames(level, true) end
+  text = text .. hint(text, level)
   if #lines == 0 then return text end
   return text .. "\nstack traceback:\n" .. table.concat(lines, "\n")
 end

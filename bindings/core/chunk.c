@@ -27,7 +27,8 @@ void lac_chunk(lua_State *L, lac_state *S, const char *name) {
     lua_remove(L, -2);
     if (st != LUA_OK) lua_error(L);
     lua_getfield(L, LUA_REGISTRYINDEX, "accel.core");
-    lua_call(L, 1, 1);
+    lua_pushstring(L, S->lib_dir);
+    lua_call(L, 2, 1);
     lua_pushvalue(L, -1);
     lua_setfield(L, -3, name);
     lua_remove(L, -2);
@@ -45,6 +46,12 @@ static int lazy(lua_State *L) {
   return lua_gettop(L);
 }
 
+void lac_push_lazy(lua_State *L, const char *name) {
+  lac_push_upvalues(L);
+  lua_pushstring(L, name);
+  lua_pushcclosure(L, lazy, 3);
+}
+
 /* accel.host_chunk(name): what lua/<name>.lua returned. For the host's own files. */
 static int chunk(lua_State *L) {
   lac_state *S = lac_get(L);
@@ -56,9 +63,7 @@ void lac_open_chunks(lua_State *L, lac_state *S) {
   static const luaL_Reg funcs[] = {{"host_chunk", chunk}, {NULL, NULL}};
   static const char *const names[] = {"pairs", "inspect", "traceback"};
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-    lac_push_upvalues(L);
-    lua_pushstring(L, names[i]);
-    lua_pushcclosure(L, lazy, 3);
+    lac_push_lazy(L, names[i]);
     lua_setfield(L, -2, names[i]);
   }
   lac_setfuncs(L, S, funcs);

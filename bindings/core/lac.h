@@ -69,7 +69,10 @@ typedef struct lac_state {
   int pending;
   /* interruption: set by a signal handler through the host, read at step boundaries */
   _Atomic int interrupt;
+  _Atomic bool noticed; /* the script knows: a step came, or it asked */
   bool interrupt_as_flag;
+  int64_t step_at;           /* ns of the last step; 0: none yet */
+  _Atomic int64_t step_long; /* ns of the longest time between two */
 } lac_state;
 
 #define LAC_META lua_upvalueindex(1)
@@ -261,8 +264,10 @@ void lac_open_ops(lua_State *L, lac_state *S, int funcs, int methods);
 void lac_open_op_list(lua_State *L, lac_state *S); /* accel.op, accel.ops */
 
 /* ---- chunk.c: the Lua files inside the library ---- */
-/* Runs lua/<name>.lua once with the accel table as its argument and pushes what it returned. */
+/* Runs lua/<name>.lua once with the accel table and lib_dir as its arguments and pushes what it returned. */
 void lac_chunk(lua_State *L, lac_state *S, const char *name);
+/* Pushes a function that stands in for that result until it is first called. */
+void lac_push_lazy(lua_State *L, const char *name);
 void lac_open_chunks(lua_State *L, lac_state *S); /* accel.pairs, inspect, traceback */
 
 /* ---- one per topic: each adds its functions to the accel table on top of the stack ---- */

@@ -22,8 +22,9 @@ typedef struct app_options {
 bool app_options_parse(int argc, char **argv, app_options *o);
 void app_help(void);
 
-/* Serves SIGINT and SIGTERM for this host from now on. */
+/* Serves SIGINT, SIGTERM and SIGHUP for this host, until the host is about to be closed. */
 void app_signals_start(ac_host *h);
+void app_signals_stop(void);
 /* The first signal that asked to stop; 0: none. */
 int app_signals_seen(void);
 /* Ends the process by the default action of this signal, so that the shell sees it. */

@@ -12,7 +12,13 @@
 #endif
 
 static int finish(ac_host *h, int code) {
+  if (h != NULL) app_signals_stop();
+  bool check = h != NULL && ac_params_int(ac_ctx_params(ac_host_ctx(h)), "LEAK_CHECK") != 0;
   ac_host_close(h);
+  if (check && ac_tensor_live() != 0) {
+    fprintf(stderr, "accel-run: %lld tensors are alive after the script and its state are gone\n", (long long)ac_tensor_live());
+    if (code == APP_OK) code = APP_SCRIPT;
+  }
   if ((fflush(stdout) != 0 || ferror(stdout)) && code == APP_OK) { /* print flushes, and says nothing */
     fputs("accel-run: writing to stdout failed\n", stderr);
     code = APP_SCRIPT;
@@ -72,6 +78,7 @@ int main(int argc, char **argv) {
   if (st == AC_INTERRUPTED && signal_number != 0) {
     fflush(stdout);
     fprintf(stderr, "accel-run: %s\n", e.msg);
+    app_signals_stop();
     ac_host_close(h);
     app_signals_die(signal_number);
   }

@@ -23,7 +23,7 @@ static const struct option {
     {"seed", 0, "N", OPT_SEED, "seed of the default random numbers [0, or ACCEL_SEED]"},
     {"no_strict", 0, NULL, OPT_NO_STRICT, "let scripts read globals that were never assigned"},
     {"help", 'h', NULL, OPT_HELP, "show this text"},
-    {"version", 0, NULL, OPT_VERSION, "show versions"},
+    {"version", 0, NULL, OPT_VERSION, "show the version"},
 };
 enum { N_OPTIONS = sizeof options / sizeof options[0] };
 
@@ -63,7 +63,8 @@ void app_help(void) {
        "  accel-run -e 'print(require(\"accel\").randn(2, 3))'\n"
        "\n"
        "exit codes: 0 the script ended, 1 it raised an error, 2 wrong usage, 128+N ended by signal N.\n"
-       "Ctrl-C stops at the next training step; a second one, or one before the first step, at once.");
+       "Ctrl-C stops at the next training step; a second one, or one before the first step, at once.\n"
+       "SIGTERM and SIGHUP do the same. Where no step comes, the script is stopped after a second.");
 }
 
 static bool usage(const char *fmt, const char *a, const char *b) {

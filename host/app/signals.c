@@ -1,6 +1,7 @@
-/* Ctrl-C and SIGTERM. The first sets a flag that the next accel.step() serves: a script gets a chance to save
- * and end. The second, or the first in a script that has made no step, stops Lua where it is; if that did not end
- * the process within half a second (a long kernel, a pcall that swallowed the error), or at a third, the
+/* Ctrl-C, SIGTERM and SIGHUP. The first sets a flag that the next accel.step() serves: a script gets a
+ * chance to save and end. When no step comes in the time that steps take here (a second at least), at the
+ * second signal, and at once in a script that has made no step, Lua is stopped where it is; if that did not
+ * end the process within half a second (a long kernel, a pcall that swallowed the error), or at a third, the
  * signal's default action does. */
 #include <signal.h>
 #include <string.h>
@@ -9,8 +10,8 @@
 
 #include "app/app.h"
 
-static ac_host *volatile host;
-static volatile sig_atomic_t first, presses;
+static ac_host *volatile host; /* NULL: closed */
+static volatile sig_atomic_t first, presses, stopping;
 
 void app_signals_die(int signal_number) {
   sigset_t set;
@@ -22,42 +23,65 @@ void app_signals_die(int signal_number) {
   _exit(128 + signal_number); /* blocked in another way */
 }
 
-static void on_alarm(int n) {
-  (void)n;
-  app_signals_die(first);
-}
-
 static void say(const char *text) {
   ssize_t n = write(2, text, strlen(text));
   (void)n;
 }
 
-static void on_signal(int n) {
-  if (presses++ == 0) {
-    first = n;
-    if (ac_host_interrupt(host, n)) {
-      if (isatty(2)) say("\naccel-run: stopping at the next step; Ctrl-C again to stop now\n");
-      return;
-    }
-  }
-  if (presses > 2) app_signals_die(n);
-  struct itimerval t = {{0, 0}, {0, 500000}};
-  ac_host_interrupt_now(host);
+static void alarm_in(int ms) {
+  struct itimerval t = {{0, 0}, {ms / 1000, ms % 1000 * 1000}};
   setitimer(ITIMER_REAL, &t, NULL);
 }
 
+static void stop_now(void) {
+  stopping = 1;
+  ac_host_interrupt_now(host);
+  alarm_in(500);
+}
+
+static void on_alarm(int n) {
+  (void)n;
+  if (stopping) app_signals_die(first);
+  if (host != NULL && ac_host_interrupt_grace(host) > 0) stop_now();
+}
+
+static void on_signal(int n) {
+  if (host == NULL || presses > 1) app_signals_die(n);
+  if (presses++ == 0) {
+    first = n;
+    if (ac_host_interrupt(host, n)) {
+      if (isatty(2)) say("\n"); /* below the ^C and a progress line */
+      say("accel-run: stopping at the next step; press Ctrl-C again to stop now\n");
+      alarm_in(ac_host_interrupt_grace(host));
+      return;
+    }
+  }
+  stop_now();
+}
+
 void app_signals_start(ac_host *h) {
-  struct sigaction a;
+  static const int served[] = {SIGINT, SIGTERM, SIGHUP};
+  struct sigaction a, was;
   memset(&a, 0, sizeof a);
   host = h;
   sigemptyset(&a.sa_mask);
+  for (size_t i = 0; i < sizeof served / sizeof served[0]; i++) sigaddset(&a.sa_mask, served[i]);
+  sigaddset(&a.sa_mask, SIGALRM); /* no handler runs inside another */
   a.sa_flags = SA_RESTART;
   a.sa_handler = on_alarm;
   signal(SIGXFSZ, SIG_IGN); /* a file-size limit is an error of the write, not a death */
   sigaction(SIGALRM, &a, NULL);
   a.sa_handler = on_signal;
-  sigaction(SIGINT, &a, NULL);
-  sigaction(SIGTERM, &a, NULL);
+  for (size_t i = 0; i < sizeof served / sizeof served[0]; i++) {
+    if (served[i] == SIGHUP && sigaction(SIGHUP, NULL, &was) == 0 && was.sa_handler == SIG_IGN)
+      continue; /* nohup */
+    sigaction(served[i], &a, NULL);
+  }
+}
+
+void app_signals_stop(void) {
+  host = NULL;
+  alarm_in(0);
 }
 
 int app_signals_seen(void) { return first; }

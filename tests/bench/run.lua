@@ -19,10 +19,10 @@ do
 end
 
 local function quote(s) return "'" .. s:gsub("'", "'\\''") .. "'" end
-local exe = os.getenv("ACCEL_RUN") or (io.open("/proc/self/exe") and "/proc/" .. "self/exe")
-do -- popen runs a shell whose /proc/self/exe is the shell: resolve ours now
-  local p = io.popen("readlink /proc/$PPID/exe")
-  exe = os.getenv("ACCEL_RUN") or p:read("l")
+local exe = os.getenv("ACCEL_RUN")
+if not exe then -- the shell's parent is this interpreter
+  local p = assert(io.popen("readlink /proc/$PPID/exe"))
+  exe = p:read("l")
   p:close()
 end
 
@@ -137,7 +137,7 @@ local function gpt(dtype)
 end
 suites.gpt_f32, suites.gpt_bf16 = gpt("f32"), gpt("bf16")
 
-print(("accel %s, %d threads, median of %d alternating rounds [min, max]%s"):format(accel.version or "", options.threads, options.rounds,
+print(("accel %s, %d threads, median of %d alternating rounds [min, max]%s"):format(accel._VERSION or "", options.threads, options.rounds,
   have_torch and "" or "; no PyTorch here"))
 for _, name in ipairs { "size", "start", "dispatch", "gpt_f32", "gpt_bf16" } do
   if not options.only or options.only == name then

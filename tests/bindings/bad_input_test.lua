@@ -140,6 +140,23 @@ refused("invalid_argument", { "'devic' to 'load'", "did you mean 'device'?" },
   function() return accel.load("x", { devic = "cpu" }) end)
 refused("invalid_argument", { "save: ", "'w'", "integer 1" },
   function() return accel.save(TMP .. "/never", { w = 1 }) end)
+refused("invalid_argument", { "'other' to 'add'", "tensor or number, got nil" },
+  function() return a + nil end)
+refused("invalid_argument", { "'x' to 'add'", "tensor or number, got nil" }, function() return nil + a end)
+-- a table with names is one of options, wherever it stands
+refused("invalid_argument", { "'first' to 'add'", "no such option", "other, alpha" }, function() return a + { first = 1 } end)
+for _, list in ipairs { {}, { 1 } } do
+  refused("invalid_argument", { "'other' to 'add'", "tensor or number, got table" },
+    function() return a + list end)
+end
+refused("index_out_of_range", { "index: 3", "(2, 3)" }, function() a[3] = 1 end)
+refused("index_out_of_range", { "index: ", "got table", "t:narrow", "t:select", "t:index_select" },
+  function() return a[{ 1, 2 }] end)
+refused("index_out_of_range", { "index: ", "got bool tensor", "masked_fill" },
+  function() return a[a:eq(0)] end)
+refused("index_out_of_range", { "index: ", "got bool tensor" }, function() a[a:eq(0)] = 1 end)
+refused("dtype", { "cross_entropy: class labels must be integers (i64), got f32", "(2)", "(2, 3)" },
+  function() return accel.cross_entropy(a, accel.zeros(2)) end)
 refused("unsupported", { "a:lt(b)" }, function() return a < b end)
 
 -- ---- every op, with everything wrong: an error with its code and line, or a result; never less ----

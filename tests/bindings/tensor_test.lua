@@ -115,3 +115,40 @@ fails("released", "released at", function() return v + 1 end)
 -- Printing follows PyTorch.
 assert(tostring(accel.tensor { 1.5, 2 }) == "tensor([1.5000, 2.0000])")
 assert(tostring(accel.ones(1, { requires_grad = true })) == "tensor([1.], requires_grad=True)")
+
+-- Shapes are plain lists that print.
+do
+  local t = accel.zeros(2, 3)
+  assert(tostring(t.shape) == "(2, 3)" and tostring(t:size()) == "(2, 3)")
+  assert(tostring(t:stride()) == "(3, 1)" and t.shape .. t:stride() == "(2, 3)(3, 1)")
+  assert("is " .. t.shape == "is (2, 3)" and t.shape .. "!" == "(2, 3)!")
+  assert(tostring(accel.zeros(4).shape) == "(4)" and tostring(accel.tensor(1.0).shape) == "()")
+  local keys = {}
+  for key in next, t.shape do keys[#keys + 1] = key end
+  assert(#keys == 2 and #t.shape == 2 and select("#", table.unpack(t.shape)) == 2)
+  local sum = 0
+  for i, extent in ipairs(t.shape) do sum = sum + i * extent end
+  assert(sum == 8 and accel.json.encode(t.shape) == "[2,3]" and accel.inspect(t.shape) == "{ 2, 3 }")
+  assert(accel.ones(t.shape):numel() == 6 and table.concat(t.shape, "x") == "2x3")
+end
+
+-- a // b divides as Lua does: towards minus infinity, integers by integers.
+do
+  local values = { 7, -7, 8, -8, 0, 1 }
+  for _, by in ipairs { 2, -2, 3, -3, 1 } do
+    for _, dtype in ipairs { "i64", "i32", "f32", "f64" } do
+      local t = accel.tensor(values, { dtype = dtype })
+      local divisor = t:is_floating_point() and by + 0.0 or by
+      for _, q in ipairs { t // divisor, t // accel.full({ 6 }, by, { dtype = dtype }) } do
+        assert(q.dtype == dtype)
+        for i, got in ipairs(q:tolist()) do
+          assert(got == values[i] // by, ("%d // %d = %s"):format(values[i], by, got))
+        end
+      end
+    end
+  end
+  assert((9 // accel.tensor { 2, -4 }):tolist()[2] == -3 and (accel.tensor { 7.5 } // 2):item() == 3)
+  assert((accel.tensor { 1 << 52 } // 3):item() == (1 << 52) // 3)
+  assert(not pcall(function() return accel.tensor { 1 } // 0 end))
+  assert((accel.zeros(2, 1) // accel.ones(1, 3)).shape .. "" == "(2, 3)")
+end

@@ -199,12 +199,19 @@ static void test_interrupt(void **state) {
   ac_host *h = open_host();
   ac_err e;
   run(h, "accel = require 'accel'; accel.step()");
-  ac_host_interrupt(h, 2);
+  assert_true(ac_host_interrupt(h, 2));
+  assert_in_range(ac_host_interrupt_grace(h), 1000, 100000);
   assert_fails(ac_host_run_string(h, "accel.step()", "test", 0, NULL, &e), INTERRUPTED, "test:1: ", e);
+  assert_int_equal(ac_host_interrupt_grace(h), 0);
   run(h, "accel.step()");
   run(h, "accel.on_interrupt('flag')");
   ac_host_interrupt(h, 2);
+  assert_in_range(ac_host_interrupt_grace(h), 1000, 100000);
+  run(h, "local yes, signal = accel.interrupted() assert(yes and signal == 2)");
+  assert_int_equal(ac_host_interrupt_grace(h), 0);
   run(h, "accel.step(); assert(accel.interrupted())");
+  assert_fails(ac_host_run_string(h, "error({})", "test", 0, NULL, &e), CALLBACK,
+               "(error object is a table value)", e);
   ac_host_interrupt_now(h);
   assert_fails(ac_host_run_string(h, "while true do end", "test", 0, NULL, &e), INTERRUPTED, "interrupted",
                e);

@@ -39,7 +39,7 @@ local function check(file)
 end
 
 local find = [[cd '%s' && find host bindings lua stdlib examples tests CMakeLists.txt -type f
-  -not -path 'tests/reference/*'
+  -not -path 'tests/reference/*' -not -path 'lua/meta/*'
   \( -name "*.[ch]" -o -name "*.cu" -o -name "*.lua" -o -name "*.sh" -o -name "*.cmake" -o -name "CMake*" \) ]]
 for file in assert(io.popen(find:gsub("\n", " "):format(root) .. "| sort")):lines() do check(file) end
 assert(n_files > 0, "no sources found below " .. root)

@@ -2,7 +2,7 @@
 local src, build, tmp = os.getenv "ACCEL_TEST_SRC", os.getenv "ACCEL_TEST_BUILD", os.getenv "ACCEL_TEST_TMP"
 
 local function run(args)
-  local script = args:gsub("@", src .. "/examples/")
+  local script = args:gsub("@(%S+)", function(name) return ("'%s/examples/%s'"):format(src, name) end)
   local command = ("'%s/bin/accel-run' %s 2>'%s/err.txt'"):format(build, script, tmp)
   local pipe = assert(io.popen(command))
   local out = pipe:read "a"

@@ -55,6 +55,96 @@ do
   assert(whole:match(sample) == resumed:match(sample))
 end
 
+local function read(name)
+  local f = assert(io.open(tmp .. "/" .. name, "rb"))
+  local bytes = f:read "a"
+  f:close()
+  return bytes
+end
+
+local function exists(name)
+  local f = io.open(tmp .. "/" .. name, "rb")
+  if f then f:close() end
+  return f ~= nil
+end
+
+do -- a fresh run keeps the checkpoint that it finds, and says so
+  local out = ("--out '%s/a.safetensors' '%s'"):format(tmp, text)
+  local before = read "a.safetensors"
+  os.remove(tmp .. "/a.safetensors.bak")
+  local said = run("--layers 1 --width 8 --heads 1 --block 8 --batch 1 --steps 1 --sample 0 " .. out, 0)
+  assert(said:find("a.safetensors exists: it will be kept as ", 1, true), said)
+  assert(said:find "1 layer x 8, 1 head," and said:find "after 1 step,", said)
+  assert(read "a.safetensors.bak" == before and read "a.safetensors" ~= before)
+  os.remove(tmp .. "/a.safetensors")
+  assert(os.rename(tmp .. "/a.safetensors.bak", tmp .. "/a.safetensors"))
+end
+
+do -- a run that diverges says where, and what was there stays
+  local before = read "a.safetensors"
+  local out = ("--out '%s/a.safetensors' '%s'"):format(tmp, text)
+  local _, err = run(small .. "--lr 1e30 " .. out, 1)
+  assert(err:find "^train_gpt.lua: loss is NaN at step %d+; nothing was saved; a lower %-%-lr may help\n$",
+    err)
+  assert(read "a.safetensors" == before and not exists "a.safetensors.bak")
+  os.remove(tmp .. "/c.safetensors")
+  run(small .. ("--lr 3e4 --stop 1 --out '%s/c.safetensors' '%s'"):format(tmp, text), 0)
+  _, err = run(("--resume --steps 60 --out '%s/c.safetensors' '%s'"):format(tmp, text), 1)
+  assert(err:find "loss is %a+ at step %d+; the last good checkpoint is .*c.safetensors, of step 1;", err)
+end
+
+do -- what cannot end well is refused before the training
+  local function refuses(args, status, pattern)
+    local started = accel.clock()
+    local out, err = run(args .. (" '%s'"):format(text), status)
+    assert(err:find(pattern) and not err:find "traceback" and out == "", err)
+    assert(accel.clock() - started < 20)
+  end
+  refuses("--temperature -1", 2, "'%-%-temperature' must not be negative, got %-1")
+  refuses("--lr -1", 2, "'%-%-lr' must be positive, got %-1")
+  refuses("--dropout 2", 2, "'%-%-dropout' must lie in")
+  refuses("--steps 0", 2, "'%-%-steps' must be positive, got 0")
+  refuses("--steps -5", 2, "'%-%-steps' must be positive, got %-5")
+  refuses("--steps 3 --seconds 3", 2, "%-%-steps or %-%-seconds, not both")
+  refuses("--sample -1", 2, "'%-%-sample' must not be negative")
+  refuses(("--out '%s'"):format(tmp), 1, "^train_gpt.lua: cannot write [^\n]*: Is a directory\n$")
+  refuses(("--out '%s/none/x'"):format(tmp), 1, "^train_gpt.lua: cannot write [^\n]*/none/x: No such file")
+  refuses(("--svg '%s'"):format(tmp), 1, "cannot write [^\n]*: Is a directory\n$")
+  refuses(("--svg '%s/none/x.svg'"):format(tmp), 1, "cannot write [^\n]*/none/x.svg: No such file")
+  refuses(("--svg '%s/new.svg' --resume --out '%s/none.st'"):format(tmp, tmp), 3, "cannot resume: .*none.st")
+  assert(not exists "new.svg" and not exists "none.st.probe")
+end
+
+do -- a signal ends between two steps: saved, said, and resumable
+  local script = tmp .. "/signal.sh"
+  local f = assert(io.open(script, "wb"))
+  f:write(([[
+cd '%s'
+rm -f out.txt d.safetensors
+'%s/bin/accel-run' '%s/examples/train_gpt.lua' %s --seconds 60 --out d.safetensors sums.txt \
+  >out.txt 2>err.txt &
+p=$!
+n=0
+until grep -q trigram out.txt || [ $n -ge 200 ]; do sleep 0.1; n=$((n + 1)); done
+sleep 1
+kill -INT $p
+wait $p
+]]):format(tmp, build, src, (small:gsub("%-%-steps %d+", ""))))
+  f:close()
+  local _, how, code = os.execute(("sh '%s'"):format(script))
+  assert(how == "exit" and code == 130, code .. read "err.txt")
+  assert(read("err.txt"):find "train_gpt.lua: saving; Ctrl%-C again stops at once\n$", read "err.txt")
+  assert(read("out.txt"):find "stopped at step %d+; saved in d.safetensors, %-%-resume continues\n$")
+  assert(accel.load(tmp .. "/d.safetensors"))
+end
+
+do -- the quick start explains itself without installing or building anything
+  local pipe = assert(io.popen(("sh '%s/examples/quickstart.sh' --help"):format(src)))
+  local said = pipe:read "a"
+  assert(pipe:close() and said:find "quickstart.sh %[arguments" and said:find "%-%-help names", said)
+  assert(not said:find("==", 1, true), said)
+end
+
 do -- what does not fit is refused
   local _, err = run(("--resume --width 32 --out '%s/a.safetensors' '%s'"):format(tmp, text), 3)
   assert(err:find "was made with %-%-width 16", err)

@@ -45,3 +45,7 @@ local k1, v1 = f(s, k)
 assert(k1 == 1 and v1 == 10 and f(s, k1) == nil)
 assert(select(2, pcall(pairs)):find("table expected, got nil", 1, true))
 assert(select(2, pcall(pairs, 3)):find("table expected, got number", 1, true))
+
+-- What has no pairs is named.
+local ok, err = pcall(pairs, require("accel").zeros(2))
+assert(not ok and err:find("table expected, got accel.Tensor", 1, true), err)

@@ -92,6 +92,9 @@ AC_API ac_status ac_host_register(ac_host *h, const char *name, ac_host_fn fn, v
  * accel.on_interrupt("flag"), sees accel.interrupted(). False: the script has made no step so far and has not
  * asked, so that nothing may ever serve the request. */
 AC_API bool ac_host_interrupt(ac_host *h, int signal_number);
+/* Milliseconds after an interrupt within which the script should have noticed it: a second, or twice its
+ * longest time between steps when that is more. 0: it has noticed, by a step or by accel.interrupted(). */
+AC_API int ac_host_interrupt_grace(const ac_host *h);
 /* Raises at the next instruction of Lua. */
 AC_API void ac_host_interrupt_now(ac_host *h);
 

@@ -30,6 +30,12 @@ static ac_status check(const ac_frame *f, int at, ac_err *e) {
   int64_t want[AC_MAX_DIMS];
   for (int i = 0; i < x->ndim; i++)
     if (i != d || !by_class(t)) want[n++] = x->shape[i];
+  if (!by_class(t) && t->ndim == x->ndim - 1)
+    return AC_FAIL(e, DTYPE,
+                   "class labels must be integers (i64), got %s of shape %s for input of shape %s "
+                   "(floating point targets are probabilities, of the shape of input)",
+                   ac_dtype_name((ac_dtype)t->dtype), aci_shape_str(t->ndim, t->shape, a, sizeof a),
+                   aci_shape_str(x->ndim, x->shape, b, sizeof b));
   if (t->ndim != n || memcmp(t->shape, want, 8 * (size_t)n) != 0)
     return AC_FAIL(e, SHAPE, "target of shape %s does not fit input of shape %s",
                    aci_shape_str(t->ndim, t->shape, a, sizeof a),

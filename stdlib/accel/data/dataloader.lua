@@ -1,10 +1,11 @@
---- data.DataLoader{dataset=, batch_size=, shuffle=, drop_last=, seed=, collate_fn=}: batches in an order
---- that depends on (seed, epoch) alone.
+--- data.DataLoader(dataset, {batch_size=, shuffle=, drop_last=, seed=, collate_fn=}), or one table with
+--- `dataset` in it: batches in an order that depends on (seed, epoch) alone.
 ---
 ---   for batch in loader() do local x, y = batch[1], batch[2] ... end
 ---
 --- Each loader() is a pass; the next one has the next epoch's order, also when this one was left by break.
 --- state_dict tells the place inside a pass, so that a resumed run continues with the very next batch.
+local check = require "accel.util.check"
 local class = require "accel.util.class"
 local Random = require "accel.util.random"
 local options = require "accel.util.options"
@@ -14,20 +15,30 @@ local raise = require "accel.util.raise"
 ---@field epoch integer
 local DataLoader = class("accel.data.DataLoader")
 
----@param opts table dataset, batch_size, shuffle, drop_last, seed, collate_fn
-function DataLoader:init(opts)
-  local o = options("DataLoader", opts, {
+local function is_dataset(x)
+  if type(x) ~= "table" then return false end
+  return x.len ~= nil and (x.get ~= nil or x.get_batch ~= nil)
+end
+
+---@param dataset table a data set, or the options with `dataset` among them
+---@param opts? table batch_size, shuffle, drop_last, seed, collate_fn
+function DataLoader:init(dataset, opts)
+  local positional = opts ~= nil or is_dataset(dataset)
+  local o = options("DataLoader", positional and opts or not positional and dataset or nil, {
     dataset = options.none, batch_size = 1, shuffle = false, drop_last = false, seed = 0,
     collate_fn = options.none,
   })
-  local dataset = o.dataset
-  if type(dataset) ~= "table" or (dataset.get == nil and dataset.get_batch == nil) or dataset.len == nil then
-    raise "DataLoader: dataset must have the methods len and get (or get_batch)"
+  if not positional then
+    dataset = o.dataset
+  elseif o.dataset ~= nil then
+    raise "DataLoader: two data sets, one before the options and one in them"
   end
-  if math.type(o.batch_size) ~= "integer" or o.batch_size < 1 then
-    raise("DataLoader: batch_size must be a positive integer, got %s", tostring(o.batch_size))
+  if not is_dataset(dataset) then
+    raise("DataLoader: dataset must have the methods len and get (or get_batch), got %s",
+      check.shown(dataset))
   end
-  self.dataset, self.batch_size, self.shuffle = dataset, o.batch_size, o.shuffle
+  self.dataset, self.shuffle = dataset, o.shuffle
+  self.batch_size = check.positive("DataLoader", "batch_size", o.batch_size)
   self.drop_last, self.seed, self.collate_fn = o.drop_last, o.seed, o.collate_fn
   self.epoch, self.position = 0, 0
 end
@@ -38,7 +49,12 @@ function DataLoader:len()
   return self.drop_last and n // self.batch_size or -(-n // self.batch_size)
 end
 
-DataLoader.__len = function(self) return self:len() end
+function DataLoader.__len(self) return self:len() end
+
+function DataLoader.__tostring(self)
+  return ("DataLoader(%d samples, batch_size=%d, shuffle=%s, drop_last=%s, %d batches)"):format(
+    self.dataset:len(), self.batch_size, self.shuffle, self.drop_last, self:len())
+end
 
 --- The order of an epoch: positions 1 .. n.
 ---@param epoch? integer default: the coming one
@@ -70,8 +86,10 @@ function DataLoader:_batch(positions)
   return (collate or require "accel.data.collate")(samples)
 end
 
---- A pass over the data.
-function DataLoader.__call(self)
+--- A pass over the data. A `for` that got the loader itself calls it with its two control values, each round
+--- anew, which would begin a pass in every round.
+function DataLoader.__call(self, ...)
+  if select("#", ...) > 0 then raise "DataLoader: write `for batch in loader() do`, with the brackets" end
   local order = self:order()
   local size, last, pass = self.batch_size, self:len(), {}
   self._pass = pass

@@ -2,6 +2,7 @@
 local accel = require "accel"
 local Module = require "accel.nn.module"
 local Parameter = require "accel.nn.parameter"
+local check = require "accel.util.check"
 local init = require "accel.nn.initialization"
 
 local linear = accel.linear
@@ -13,6 +14,8 @@ local Conv1D = Module:extend("accel.models.Conv1D")
 ---@param out_features integer
 ---@param std? number default 0.02
 function Conv1D:init(in_features, out_features, std)
+  in_features = check.positive("Conv1D", "in_features", in_features)
+  out_features = check.positive("Conv1D", "out_features", out_features)
   self.in_features, self.out_features = in_features, out_features
   self.weight = Parameter(init.normal_(accel.empty(in_features, out_features), 0, std or 0.02))
   self.bias = Parameter(accel.zeros(out_features))

@@ -1,8 +1,8 @@
 --- Modules around element-wise functions and softmax: ReLU, GELU, SiLU, Tanh, Sigmoid, Softmax, LogSoftmax.
 local accel = require "accel"
 local Module = require "accel.nn.module"
+local check = require "accel.util.check"
 local options = require "accel.util.options"
-local raise = require "accel.util.raise"
 
 local M = {}
 
@@ -19,6 +19,7 @@ M.GELU = Module:extend("accel.nn.GELU")
 ---@param opts? {approximate: string?}
 function M.GELU:init(opts)
   self.options = options("GELU", opts, { approximate = "none" })
+  check.word("GELU", "approximate", self.options.approximate, { "none", "tanh" })
 end
 
 function M.GELU:forward(x) return accel.gelu(x, self.options) end
@@ -30,8 +31,7 @@ local function over_dim(class, op)
 
   ---@param dim integer 1-based, negative from the end
   function Softmax:init(dim)
-    if math.type(dim) ~= "integer" then raise("%s: dim must be an integer, got %s", class, tostring(dim)) end
-    self.dim = dim
+    self.dim = check.integer(class, "dim", dim)
   end
 
   function Softmax:forward(x) return op(x, self.dim) end

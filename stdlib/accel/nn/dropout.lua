@@ -1,7 +1,7 @@
 --- nn.Dropout(p): zeroes elements with probability p while training and scales the rest by 1 / (1 - p).
 local accel = require "accel"
 local Module = require "accel.nn.module"
-local raise = require "accel.util.raise"
+local check = require "accel.util.check"
 
 local dropout = accel.dropout
 
@@ -10,11 +10,7 @@ local Dropout = Module:extend("accel.nn.Dropout")
 
 ---@param p? number default 0.5
 function Dropout:init(p)
-  p = p or 0.5
-  if type(p) ~= "number" or not (p >= 0 and p <= 1) then
-    raise("Dropout: p must lie in 0 .. 1, got %s", tostring(p))
-  end
-  self.p = p
+  self.p = check.number("Dropout", "p", p == nil and 0.5 or p, 0, 1)
 end
 
 function Dropout:forward(x)

@@ -3,6 +3,7 @@
 local accel = require "accel"
 local Module = require "accel.nn.module"
 local Parameter = require "accel.nn.parameter"
+local check = require "accel.util.check"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 
@@ -16,9 +17,12 @@ local Embedding = Module:extend("accel.nn.Embedding")
 ---@param opts? {padding_idx: integer?, dtype: string?, device: string?}
 function Embedding:init(num_embeddings, embedding_dim, opts)
   local o = options("Embedding", opts, { padding_idx = options.none, dtype = "f32", device = options.none })
+  num_embeddings = check.positive("Embedding", "num_embeddings", num_embeddings)
+  embedding_dim = check.positive("Embedding", "embedding_dim", embedding_dim)
   self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
   local pad = o.padding_idx
   if pad then
+    pad = check.integer("Embedding", "padding_idx", pad)
     if pad < -num_embeddings or pad >= num_embeddings then
       raise("Embedding: padding_idx %d is outside of 0 .. %d", pad, num_embeddings - 1)
     end

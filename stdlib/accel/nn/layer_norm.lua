@@ -3,6 +3,7 @@
 local accel = require "accel"
 local Module = require "accel.nn.module"
 local Parameter = require "accel.nn.parameter"
+local check = require "accel.util.check"
 local options = require "accel.util.options"
 
 local layer_norm = accel.layer_norm
@@ -16,8 +17,8 @@ function LayerNorm:init(normalized_shape, opts)
   local o = options("LayerNorm", opts, {
     eps = 1e-5, elementwise_affine = true, bias = true, dtype = "f32", device = options.none,
   })
-  self.normalized_shape = type(normalized_shape) == "table" and normalized_shape or { normalized_shape }
-  self.eps, self.affine = o.eps, o.elementwise_affine
+  self.normalized_shape = check.sizes("LayerNorm", "normalized_shape", normalized_shape)
+  self.eps, self.affine = check.number("LayerNorm", "eps", o.eps, 0), o.elementwise_affine
   local make, weight, bias = { dtype = o.dtype, device = o.device }, nil, nil
   if o.elementwise_affine then
     weight = Parameter(accel.ones(self.normalized_shape, make))

@@ -2,6 +2,7 @@
 local accel = require "accel"
 local Module = require "accel.nn.module"
 local Parameter = require "accel.nn.parameter"
+local check = require "accel.util.check"
 local options = require "accel.util.options"
 
 local linear = accel.linear
@@ -14,6 +15,8 @@ local Linear = Module:extend("accel.nn.Linear")
 ---@param opts? {bias: boolean?, dtype: string?, device: string?}
 function Linear:init(in_features, out_features, opts)
   local o = options("Linear", opts, { bias = true, dtype = "f32", device = options.none })
+  in_features = check.positive("Linear", "in_features", in_features)
+  out_features = check.positive("Linear", "out_features", out_features)
   self.in_features, self.out_features = in_features, out_features
   local make = { dtype = o.dtype, device = o.device }
   self.weight = Parameter(accel.empty(out_features, in_features, make))
@@ -24,7 +27,7 @@ end
 --- Weight and bias uniform in +-1 / sqrt(in_features), as in PyTorch.
 function Linear:reset_parameters()
   local init = require "accel.nn.initialization"
-  local bound = self.in_features > 0 and 1 / math.sqrt(self.in_features) or 0
+  local bound = 1 / math.sqrt(self.in_features)
   init.uniform_(self.weight, -bound, bound)
   if self.bias then init.uniform_(self.bias, -bound, bound) end
 end

@@ -4,13 +4,15 @@
 ---   function Net:init(width) self.fc = nn.Linear(width, 10) end
 ---   function Net:forward(x) return self.fc(x):relu() end
 ---
---- Assigning an nn.Parameter or a module to a field registers it, in the order of assignment; the value
---- stays a raw field, so that reading self.fc in forward is one table access. An integer field i has key
---- i-1 in a state_dict, as in Hugging Face's files. Assigning to a registered field again replaces the
---- value under the same key; nil takes it out.
+--- Assigning an nn.Parameter or a module to a field registers it, in the order of assignment. A module is a
+--- raw field, so that reading self.fc in forward is one table access. Tensors lie on a shelf behind the
+--- instance (class.behind), so that every assignment of one is seen: a plain tensor in place of a parameter
+--- is an error. An integer field i has key i-1 in a state_dict, as in Hugging Face's files. Assigning to a
+--- registered field again replaces the value under the same key; nil takes it out.
 ---
 --- What walks the tree (parameters, state_dict, to ...) is in nn/module_tree.lua and nn/module_state.lua.
 local accel = require "accel"
+local check = require "accel.util.check"
 local class = require "accel.util.class"
 local parameter = require "accel.nn.parameter"
 local raise = require "accel.util.raise"
@@ -23,8 +25,8 @@ local getmetatable, type, rawset, rawget = getmetatable, type, rawset, rawget
 ---@field training boolean
 local Module = class("accel.nn.Module")
 
---- The state that every instance starts with: registered fields in order, what each is, and hooks (nil
---- until the first).
+--- The state that every instance starts with: registered fields in order, what each is; the shelf of tensors
+--- (_tensors) and hooks come with the first of them.
 function Module.alloc() return { _order = {}, _kinds = {}, training = true } end
 
 local is_module_class = setmetatable({}, { __mode = "k" })
@@ -32,7 +34,7 @@ local is_module_class = setmetatable({}, { __mode = "k" })
 --- Whether x is a module.
 function Module.is_module(x)
   if type(x) ~= "table" then return false end
-  local c = getmetatable(x)
+  local c = class.of(x)
   if c == nil then return false end
   local known = is_module_class[c]
   if known == nil then
@@ -40,6 +42,14 @@ function Module.is_module(x)
     is_module_class[c] = known
   end
   return known
+end
+
+--- Why x is no module, for messages.
+function Module.not_a_module(x)
+  if class.isclass(x) then
+    return ("expected a module, got the class %s; did you forget '()'?"):format(x.__name)
+  end
+  return "expected a module, got " .. check.shown(x)
 end
 
 local function register(self, key, kind)
@@ -51,22 +61,55 @@ local function register(self, key, kind)
   kinds[key] = kind
 end
 
---- First assignment to a field. Later ones find the raw field and do not come here.
-function Module.__newindex(self, key, value)
-  local kind = type(value)
-  if kind == "userdata" then
-    if parameter.is(value) then register(self, key, "parameter") end
-  elseif kind == "table" and Module.is_module(value) then
-    register(self, key, "module")
+--- Stores a field where it belongs: tensors on the shelf, everything else in the instance.
+local function store(self, key, value)
+  local shelf = rawget(self, "_tensors")
+  local tensor = type(value) == "userdata" and tensors.is_tensor(value)
+  if tensor and not shelf then
+    shelf = class.behind(self)
+    rawset(self, "_tensors", shelf)
   end
-  rawset(self, key, value)
+  if tensor then
+    rawset(self, key, nil)
+    rawset(shelf, key, value)
+  else
+    if shelf then rawset(shelf, key, nil) end
+    rawset(self, key, value)
+  end
+end
+
+--- What a parameter or buffer may be followed by under its name; the rest is a mistake that would take it out
+--- of the model unnoticed.
+local function check_successor(self, key, value, registered)
+  local tensor = tensors.is_tensor(value)
+  if registered == "parameter" then
+    raise("%s: cannot assign %s to parameter '%s' (use nn.Parameter, or copy_ inside no_grad)",
+      getmetatable(self).__name, tensor and "a plain tensor" or check.shown(value), tostring(key))
+  elseif not tensor then
+    raise("%s: cannot assign %s to buffer '%s', it must be a tensor or nil", getmetatable(self).__name,
+      check.shown(value), tostring(key))
+  end
+end
+
+--- Assignment to a field that the instance does not have itself: a new one, or a tensor's.
+function Module.__newindex(self, key, value)
+  local registered = rawget(self, "_kinds")[key]
+  if parameter.is(value) then
+    if registered ~= "buffer" and registered ~= "temporary" then register(self, key, "parameter") end
+  elseif Module.is_module(value) then
+    register(self, key, "module")
+  elseif registered and registered ~= "module" and value ~= nil then
+    check_successor(self, key, value, registered)
+  end
+  store(self, key, value)
 end
 
 local function check_name(self, what, name)
   if math.type(name) ~= "integer" and (type(name) ~= "string" or name == "" or name:find(".", 1, true)) then
     raise("%s: name must be a string without dots, got '%s'", what, tostring(name))
   end
-  if rawget(self, name) == nil and self[name] ~= nil then
+  local shelf = rawget(self, "_tensors")
+  if rawget(self, name) == nil and (not shelf or rawget(shelf, name) == nil) and self[name] ~= nil then
     raise("%s: '%s' already names something of %s", what, name, getmetatable(self).__name)
   end
 end
@@ -82,7 +125,7 @@ function Module:register_buffer(name, t, persistent)
     raise("register_buffer: '%s' must be a tensor or nil, got %s", name, type(t))
   end
   register(self, name, persistent == false and "temporary" or "buffer")
-  rawset(self, name, t)
+  store(self, name, t)
 end
 
 --- The same as assigning; nil reserves the place of a parameter that this instance does not have.
@@ -94,7 +137,7 @@ function Module:register_parameter(name, p)
     raise("register_parameter: '%s' must be an nn.Parameter or nil", name)
   end
   register(self, name, "parameter")
-  rawset(self, name, p)
+  store(self, name, p)
 end
 
 ---@param name string|integer
@@ -102,10 +145,10 @@ end
 function Module:register_module(name, module)
   check_name(self, "register_module", name)
   if module ~= nil and not Module.is_module(module) then
-    raise("register_module: '%s' must be a module", name)
+    raise("register_module: '%s': %s", tostring(name), Module.not_a_module(module))
   end
   register(self, name, "module")
-  rawset(self, name, module)
+  store(self, name, module)
 end
 Module.add_module = Module.register_module
 

@@ -11,7 +11,7 @@ function ModuleList:init(modules) self:extend_with(modules or {}) end
 --- Adds a module at the end.
 ---@param module accel.nn.Module
 function ModuleList:append(module)
-  if not Module.is_module(module) then raise("ModuleList: expected a module, got %s", type(module)) end
+  if not Module.is_module(module) then raise("ModuleList: %s", Module.not_a_module(module)) end
   self[rawlen(self) + 1] = module
   return self
 end

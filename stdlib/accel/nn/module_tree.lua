@@ -34,7 +34,8 @@ end
 local function key_of(field) return math.type(field) == "integer" and ("%d"):format(field - 1) or field end
 
 return function(Module)
-  --- What a registered field is now. Assigning again does not pass through __newindex: the value decides.
+  --- What a registered field is now. Assigning over a module does not pass through __newindex: the value
+  --- decides.
   local function kind_of(value, registered)
     if type(value) == "userdata" then
       if registered == "buffer" or registered == "temporary" then return registered end
@@ -45,13 +46,14 @@ return function(Module)
 
   --- Registered fields in order: (key, value, kind, field), skipping those that hold something else now.
   function Module:_fields()
-    local i, order, kinds = 0, self._order, self._kinds
+    local i, order, kinds, shelf = 0, self._order, self._kinds, rawget(self, "_tensors")
     return function()
       while true do
         i = i + 1
         local field = order[i]
         if field == nil then return nil end
         local value = rawget(self, field)
+        if value == nil and shelf then value = rawget(shelf, field) end
         local kind = value ~= nil and kind_of(value, kinds[field])
         if kind then return key_of(field), value, kind, field end
       end
@@ -161,7 +163,7 @@ return function(Module)
             end
             done[t], done[new] = new, new
           end
-          rawset(module, field, new)
+          rawset(rawget(module, field) == nil and module._tensors or module, field, new)
         end
       end
     end

@@ -3,6 +3,7 @@
 local accel = require "accel"
 local Module = require "accel.nn.module"
 local Parameter = require "accel.nn.parameter"
+local check = require "accel.util.check"
 local options = require "accel.util.options"
 
 local rms_norm = accel.rms_norm
@@ -16,7 +17,8 @@ function RMSNorm:init(normalized_shape, opts)
   local o = options("RMSNorm", opts, {
     eps = options.none, elementwise_affine = true, dtype = "f32", device = options.none,
   })
-  self.normalized_shape = type(normalized_shape) == "table" and normalized_shape or { normalized_shape }
+  self.normalized_shape = check.sizes("RMSNorm", "normalized_shape", normalized_shape)
+  if o.eps ~= nil then check.number("RMSNorm", "eps", o.eps, 0) end
   self.eps, self.affine = o.eps, o.elementwise_affine
   local weight
   if o.elementwise_affine then

@@ -1,5 +1,6 @@
 --- Modules that compute nothing: Identity, Flatten, Unflatten.
 local Module = require "accel.nn.module"
+local check = require "accel.util.check"
 
 local M = {}
 
@@ -14,7 +15,10 @@ M.Flatten = Module:extend("accel.nn.Flatten")
 
 ---@param start_dim? integer
 ---@param end_dim? integer
-function M.Flatten:init(start_dim, end_dim) self.start_dim, self.end_dim = start_dim or 2, end_dim or -1 end
+function M.Flatten:init(start_dim, end_dim)
+  self.start_dim = check.integer("Flatten", "start_dim", start_dim == nil and 2 or start_dim)
+  self.end_dim = check.integer("Flatten", "end_dim", end_dim == nil and -1 or end_dim)
+end
 
 function M.Flatten:forward(x) return x:flatten(self.start_dim, self.end_dim) end
 
@@ -26,7 +30,10 @@ M.Unflatten = Module:extend("accel.nn.Unflatten")
 
 ---@param dim integer
 ---@param sizes integer[]
-function M.Unflatten:init(dim, sizes) self.dim, self.sizes = dim, sizes end
+function M.Unflatten:init(dim, sizes)
+  self.dim = check.integer("Unflatten", "dim", dim)
+  self.sizes = check.sizes("Unflatten", "sizes", sizes)
+end
 
 function M.Unflatten:forward(x)
   local old, new = x.shape, {}

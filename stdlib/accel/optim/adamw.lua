@@ -14,12 +14,12 @@ AdamW.buffers = { "exp_avg", "exp_avg_sq" }
 function AdamW:init(params, opts) Optimizer.init(self, params, opts) end
 
 function AdamW:check_options(o)
-  self:expect(o.lr >= 0, "lr must not be negative, got %g", o.lr)
-  self:expect(o.eps >= 0, "eps must not be negative, got %g", o.eps)
-  self:expect(o.weight_decay >= 0, "weight_decay must not be negative, got %g", o.weight_decay)
+  self:expect_not_negative(o, "lr", "eps", "weight_decay")
   self:expect(#o.betas == 2, "betas must be two numbers, got %d", #o.betas)
   for i = 1, 2 do
-    self:expect(o.betas[i] >= 0 and o.betas[i] < 1, "beta %d must lie in [0, 1), got %g", i, o.betas[i])
+    local beta = o.betas[i]
+    self:expect(type(beta) == "number" and beta >= 0 and beta < 1, "beta %d must lie in [0, 1), got %s", i,
+      tostring(beta))
   end
 end
 

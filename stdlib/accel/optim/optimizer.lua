@@ -6,6 +6,7 @@
 --- of their own. The learning rate lives on the device as a rank-0 tensor per group, refreshed when
 --- group.lr changes, so that a step can be recorded once and replayed.
 local accel = require "accel"
+local check = require "accel.util.check"
 local class = require "accel.util.class"
 local nearest = require "accel.util.nearest"
 local ordered = require "accel.util.ordered"
@@ -77,6 +78,11 @@ end
 
 --- Subclasses check the values of one group here.
 function Optimizer:check_options(_) end
+
+--- For checks of options: raises unless each of these is a number, not below zero.
+function Optimizer:expect_not_negative(o, ...)
+  for _, name in ipairs { ... } do check.number(getmetatable(self).__name, name, o[name], 0) end
+end
 
 --- For checks of options: raises unless ok.
 function Optimizer:expect(ok, fmt, ...)

@@ -17,9 +17,7 @@ SGD.counts = false
 function SGD:init(params, opts) Optimizer.init(self, params, opts) end
 
 function SGD:check_options(o)
-  self:expect(o.lr >= 0, "lr must not be negative, got %g", o.lr)
-  self:expect(o.momentum >= 0, "momentum must not be negative, got %g", o.momentum)
-  self:expect(o.weight_decay >= 0, "weight_decay must not be negative, got %g", o.weight_decay)
+  self:expect_not_negative(o, "lr", "momentum", "weight_decay")
   self:expect(not o.nesterov or (o.momentum > 0 and o.dampening == 0),
     "nesterov needs a momentum and no dampening")
 end

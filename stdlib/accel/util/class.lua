@@ -13,7 +13,10 @@ local raise = require "accel.util.raise"
 
 local M = {}
 
+-- class -> its base; metatable of one instance (see M.behind) -> its class; class -> metatable of shelves.
 local classes = setmetatable({}, { __mode = "k" })
+local owners = setmetatable({}, { __mode = "k" })
+local shelf_metas = setmetatable({}, { __mode = "k" })
 
 local function construct(cls, ...)
   local self = setmetatable(cls.alloc(), cls)
@@ -57,7 +60,7 @@ end
 function M.isclass(x) return x == Object or classes[x] ~= nil end
 
 function M.isinstance(x, cls)
-  local c = type(x) == "table" and getmetatable(x) or nil
+  local c = M.of(x)
   while c do
     if c == cls then return true end
     c = classes[c]
@@ -68,7 +71,30 @@ end
 --- The class of an instance, nil for anything else.
 function M.of(x)
   local c = type(x) == "table" and getmetatable(x) or nil
-  return classes[c] and c or nil
+  return c and (classes[c] and c or owners[c]) or nil
+end
+
+--- Puts a new table, the shelf, between an instance and its class: a field that the instance itself lacks is
+--- looked up there, then in the class. Assigning a shelved field passes through __newindex every time, not
+--- only the first, and reading it needs no function. The class's metamethods are taken as they are now.
+---@param self table an instance
+---@return table shelf
+function M.behind(self)
+  local cls, own = M.of(self), {}
+  for key, value in next, cls do
+    if type(key) == "string" and key:sub(1, 2) == "__" then own[key] = value end
+  end
+  local rest, meta = cls.__index, shelf_metas[cls]
+  if type(rest) == "function" then
+    meta = { __index = function(_, key) return rest(self, key) end }
+  elseif not meta then
+    meta = { __index = rest }
+    shelf_metas[cls] = meta
+  end
+  own.__index = setmetatable({}, meta)
+  owners[own] = cls
+  setmetatable(self, own)
+  return own.__index
 end
 
 M.Object = Object

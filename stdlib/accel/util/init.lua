@@ -1,6 +1,7 @@
 --- accel.util: the helpers that the training library shares with scripts, loaded on first use.
 return require "accel.util.lazy" ("accel.util", {
   Progress = "progress", Random = "random",
-  class = "class", cli = "cli", nearest = "nearest", options = "options", ordered = "ordered", plot = "plot",
+  check = "check", class = "class",
+  cli = "cli", nearest = "nearest", options = "options", ordered = "ordered", plot = "plot",
   raise = "raise", tensors = "tensors", terminal = "terminal",
 })

@@ -18,5 +18,5 @@ return function(prefix, home)
     rawset(t, key, value)
     return value
   end
-  return setmetatable({}, { __index = index })
+  return setmetatable({}, { __index = index, __names = home }) -- names: for "did you mean"
 end

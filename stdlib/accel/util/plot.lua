@@ -15,7 +15,8 @@ local colours = { "#1f77b4", "#d62728", "#2ca02c", "#9467bd" }
 
 local function finite(v) return v == v and v ~= math.huge and v ~= -math.huge end
 
---- Range of all finite points: x0, x1, y0, y1; nil when there is none.
+--- Range of all finite points: x0, x1, y0, y1; nil when there is none. A single value gets some room on
+--- either side; `only` is it, when all points have the same x.
 local function range(series)
   local x0, x1, y0, y1 = math.huge, -math.huge, math.huge, -math.huge
   for _, s in ipairs(series) do
@@ -27,9 +28,10 @@ local function range(series)
     end
   end
   if x0 > x1 then return nil end
-  if x0 == x1 then x0, x1 = x0 - 0.5, x1 + 0.5 end
+  local only
+  if x0 == x1 then only, x0, x1 = x0, x0 - 0.5, x1 + 0.5 end
   if y0 == y1 then y0, y1 = y0 - 0.5, y1 + 0.5 end
-  return x0, x1, y0, y1
+  return x0, x1, y0, y1, only
 end
 
 --- Calls dot(px, py) for each finite point of a series on a width x height raster, joined by lines when
@@ -68,7 +70,7 @@ function M.text(series, opts)
     width = math.min(80, terminal.width()), height = 12, utf8 = options.none, xlabel = "step",
   })
   if o.utf8 == nil then o.utf8 = terminal.utf8() end
-  local x0, x1, y0, y1 = range(series)
+  local x0, x1, y0, y1, only = range(series)
   if not x0 then return "(nothing to plot)\n" end
   local box = { x0, x1, y0, y1 }
   local left = 9
@@ -101,7 +103,7 @@ function M.text(series, opts)
     out[#out + 1] = ("%7s |"):format(label) .. (table.concat(line):gsub(" +$", ""))
   end
   out[#out + 1] = (" "):rep(8) .. "+" .. ("-"):rep(columns)
-  local first, last = short(x0), ("%s %s"):format(short(x1), o.xlabel)
+  local first, last = short(x0), ("%s %s"):format(short(only or x1), o.xlabel)
   local names = {}
   for k, s in ipairs(series) do
     local mark = k == 1 and (o.utf8 and utf8.char(0x2812):rep(2) or "..") or marks[(k - 2) % #marks + 1]
@@ -109,14 +111,32 @@ function M.text(series, opts)
   end
   local legend = table.concat(names, "   ")
   local length = utf8.len(legend) or #legend
-  local gap = math.max(1, columns - #first - #last - length)
-  local before = gap // 2
-  out[#out + 1] = (" "):rep(left) .. first .. (" "):rep(before) .. legend .. (" "):rep(gap - before) .. last
+  local function under_axis(middle, width)
+    local gap = math.max(2, columns - #first - #last - width)
+    out[#out + 1] = (" "):rep(left) .. first .. (" "):rep(gap // 2) .. middle .. (" "):rep(gap - gap // 2)
+      .. last
+  end
+  if not only and columns - #first - #last - length >= 4 then
+    under_axis(legend, length)
+  else -- too narrow for one line, or one figure under the middle
+    if only then out[#out + 1] = (" "):rep(left + (columns - #last) // 2) .. last else under_axis("", 0) end
+    for _, name in ipairs(names) do out[#out + 1] = (" "):rep(left) .. name end
+  end
   return table.concat(out, "\n") .. "\n"
 end
 
 local function escape(s)
   return (s:gsub("[&<>\"]", { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;", ['"'] = "&quot;" }))
+end
+
+--- Where the x axis of a drawing gets figures: five places, or every whole number where these are fewer.
+local function ticks(x0, x1, only)
+  if only then return { only } end
+  local n = math.tointeger(x0) and math.tointeger(x1) and math.tointeger(x1 - x0)
+  n = n and n < 4 and n or 4
+  local at = {}
+  for k = 0, n do at[k + 1] = x0 + (x1 - x0) * k / n end
+  return at
 end
 
 --- The plot as an SVG document.
@@ -127,7 +147,7 @@ function M.svg(series, opts)
   local o = options("plot.svg", opts, {
     width = 720, height = 400, title = "", xlabel = "step", ylabel = "loss",
   })
-  local x0, x1, y0, y1 = range(series)
+  local x0, x1, y0, y1, only = range(series)
   if not x0 then x0, x1, y0, y1 = 0, 1, 0, 1 end
   local left, right, top, bottom = 60, 20, 30, 45
   local w, h = o.width - left - right, o.height - top - bottom
@@ -139,11 +159,13 @@ function M.svg(series, opts)
     '<rect width="100%" height="100%" fill="white"/>',
   }
   local function add(fmt, ...) out[#out + 1] = fmt:format(...) end
+  for _, x in ipairs(ticks(x0, x1, only)) do
+    add('<text x="%.1f" y="%.1f" text-anchor="middle">%s</text>', X(x), top + h + 18, short(x))
+  end
   for k = 0, 4 do
-    local x, y = x0 + (x1 - x0) * k / 4, y0 + (y1 - y0) * k / 4
+    local y = y0 + (y1 - y0) * k / 4
     add('<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="#ddd"/>', left, Y(y), left + w, Y(y))
     add('<text x="%.1f" y="%.1f" text-anchor="end">%s</text>', left - 6, Y(y) + 4, ("%.3g"):format(y))
-    add('<text x="%.1f" y="%.1f" text-anchor="middle">%s</text>', X(x), top + h + 18, ("%.4g"):format(x))
   end
   add('<text x="%.1f" y="18" text-anchor="middle" font-size="14">%s</text>', left + w / 2, escape(o.title))
   add('<text x="%.1f" y="%.1f" text-anchor="middle">%s</text>', left + w / 2, o.height - 8, escape(o.xlabel))

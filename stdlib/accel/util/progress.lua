@@ -1,6 +1,7 @@
 --- A progress bar on stderr: share done, a few figures, rate and time left, in one line of at most 80
---- columns, redrawn at most ten times a second. Where stderr is no terminal it writes a plain line every
---- few seconds instead.
+--- columns, redrawn at most ten times a second. A narrow terminal gets fewer of them: the bar goes first,
+--- then the rate, then the later figures. Where stderr is no terminal it writes a plain line every few
+--- seconds instead.
 ---
 ---   local bar = Progress { label = "train", unit = "tok" }
 ---   if bar:due() then bar:update(step / steps, tokens, { { "loss", loss:item() } }) end
@@ -96,6 +97,10 @@ function Progress:update(fraction, amount, figures)
   local head = ("%s%3.0f%%"):format(self.label ~= "" and self.label .. " " or "", 100 * fraction)
   local text = table.concat(parts, "  ")
   if self.live then
+    while #parts > 1 and #head + 2 + #text > self.width do
+      table.remove(parts, math.max(1, #parts - 1))
+      text = table.concat(parts, "  ")
+    end
     local room = math.min(24, self.width - #head - #text - 5)
     local middle = room >= 5 and " " .. bar_text(fraction, room, self.glyphs) .. "  " or "  "
     local line = head .. middle .. text

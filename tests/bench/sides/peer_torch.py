@@ -66,7 +66,7 @@ def first_step():
     loss = F.cross_entropy(model(torch.randn(32, 64)), torch.randint(0, 10, (32,)))
     loss.backward()
     opt.step()
-    return {"loss": float(loss)}
+    return {"loss": loss.item()}
 
 
 class Block(nn.Module):
@@ -128,7 +128,7 @@ def gpt_step():
             for k, v in (("ms", t3 - t0), ("forward_ms", t1 - t0), ("backward_ms", t2 - t1), ("update_ms", t3 - t2)):
                 times[k].append(v * 1e3)
     out = {k: sorted(v)[len(v) // 2] for k, v in times.items()}
-    out["loss"] = float(loss)
+    out["loss"] = loss.item()
     return out
 
 

@@ -19,7 +19,7 @@ end
 -- status, stdout, stderr of a shell command; $R is accel-run.
 local function shell(command)
   local script = write("command.sh", "R='" .. run .. "'\ncd '" .. tmp .. "' && rm -f o || exit 99\n"
-    .. command .. "\n")
+    .. command:gsub("%$R", '"$R"') .. "\n")
   local _, how, code = os.execute(("sh '%s' > '%sout' 2> '%serr'"):format(script, tmp, tmp))
   return how == "signal" and 128 + code or code, read "out", read "err"
 end
@@ -37,6 +37,7 @@ end
 -- Usage.
 check("$R --help", 0, "usage: accel-run", "")
 check("$R -h", 0, "exit codes:", "")
+check("$R --help", 0, "show the version\n", "")
 check("$R --version", 0, "accel-run ", "")
 check("$R", 2, "", "no script given")
 check("$R --num-thraeds 2 x.lua", 2, nil,
@@ -81,10 +82,58 @@ assert(e:find("(2, 3)", 1, true) and e:find("stack traceback:", 1, true)
 write("syntax.lua", "local x = = 3")
 _, e = check("$R syntax.lua", 1, "", "syntax.lua:1:")
 assert(not e:find("traceback", 1, true))
-check("$R -e 'error({})'", 1, "", "table")
+check("$R -e 'error({code = 3})'", 1, "", "(error object is a table value)")
+check("$R -e 'error()'", 1, "", "(error object is a nil value)")
+check("$R -e 'error(setmetatable({}, { __tostring = function() return \"own text\" end }))'", 1, "",
+  "accel-run: own text")
 check("$R -e 'error(\"plain\")'", 1, "", "plain")
 write("binary.lua", string.dump(function() end))
 check("$R binary.lua", 1, "", "binary")
+
+-- Names that are not there: the nearest one of the table that was asked, and none for tables of the script.
+write("typo.lua", [[
+local accel = require "accel"
+local nn = accel.nn
+local own = {}
+local case = arg[1]
+if case == "accel" then accel.zerso(2) end
+if case == "nn" then local model = nn.Linaer(2, 3) end
+if case == "optim" then accel.optim.Adam({}) end
+if case == "method" then nn.Linear(2, 2):parametrs() end
+if case == "own" then own.zerso(2) end
+]])
+local function typo(case, near)
+  local _, text = check("$R typo.lua " .. case, 1, "", "attempt to call a nil value")
+  local hint = text:match("^[^\n]*did you mean ([^\n]*)%?\n")
+  assert(hint == near, ("%s: %s, not %s"):format(case, hint, near))
+end
+typo("accel", "accel.zeros")
+typo("nn", "nn.Linear")
+typo("optim", "accel.optim.AdamW")
+typo("method", ":parameters")
+typo("own", nil)
+check("$R -e 'require(\"accel\").nn.Linaer(2)'", 1, "", "attempt to call a nil value (field 'Linaer')")
+check("$R -e 'local nn = require(\"accel\").nn nn.Linaer(2)'", 1, "", "did you mean nn.Linear?")
+
+-- Tracebacks are the script's frames, and those of layers that held tensors.
+write("frames.lua", [[
+local accel = require "accel"
+local function build() local optimizer = accel.optim.AdamW({}, { lrr = 1 }) return optimizer end
+if arg[1] == "option" then build() end
+if arg[1] == "global" then print(not_there) end
+accel.nn.Sequential(accel.nn.Linear(3, 2))(accel.zeros(4, 5))
+]])
+local function frames(case)
+  local _, text = check("$R frames.lua " .. case, 1, "", "accel-run: frames.lua:")
+  return select(2, text:gsub("\n  %S+:%d+: in ", "")), text
+end
+local n, text = frames "option"
+assert(n == 2 and not text:find("/accel/", 1, true), text)
+n, text = frames "global"
+assert(n == 1 and not text:find("strict.lua", 1, true), text)
+_, text = frames "layer"
+assert(text:find("linear.lua:", 1, true) and text:find("x: f32 (4, 5)", 1, true)
+  and not text:find("nn/module.lua", 1, true) and text:find("frames.lua:5: in main chunk", 1, true), text)
 
 -- Exit codes are the script's.
 check("$R -e 'os.exit(7)'", 7)
@@ -158,3 +207,37 @@ check("$R loop.lua > o & p=$!\n" .. wait .. int .. finish, 130, "closed", "inter
 check("$R loop.lua step > o & p=$!\n" .. wait .. int .. "sleep 0.3; " .. int .. finish, 130,
   "closed", "interrupted")
 check("$R stubborn.lua > o & p=$!\n" .. wait .. int .. finish, 130, "ready")
+
+-- One is enough for a script that goes on without steps, and every signal that asks to stop is served alike.
+local notice = "accel-run: stopping at the next step; press Ctrl-C again to stop now"
+for name, code in pairs { INT = 130, TERM = 143, HUP = 129 } do
+  check("$R loop.lua step > o & p=$!\n" .. wait .. ("kill -%s $p; "):format(name) .. finish, code,
+    "ready\nclosed", notice)
+  check("$R steps.lua exit > o & p=$!\n" .. wait .. ("kill -%s $p; "):format(name) .. finish, 5,
+    "false\tinterrupted\ttrue", notice)
+end
+check("(trap '' HUP; exec $R loop.lua step > o) & p=$!\n" .. wait -- as under nohup
+  .. "kill -HUP $p; sleep 0.2; kill -TERM $p; " .. finish, 143, "closed", notice)
+
+-- Scripts that noticed, and those whose steps are long, get their time.
+write("slow.lua", [[
+local accel = require "accel"
+io.stdout:setvbuf("line")
+local function busy(seconds)
+  local t = accel.clock()
+  while accel.clock() - t < seconds do end
+end
+accel.on_interrupt(arg[1] == "long" and "raise" or "flag")
+accel.step()
+if arg[1] == "long" then
+  busy(0.9) accel.step() print("ready") busy(1.4)
+  print(pcall(accel.step))
+else
+  print("ready")
+  repeat busy(0.01) until accel.interrupted()
+  busy(1.4)
+  print("saved", accel.interrupted())
+end
+]])
+check("$R slow.lua > o & p=$!\n" .. wait .. "kill -TERM $p; " .. finish, 0, "saved\ttrue\t15", notice)
+check("$R slow.lua long > o & p=$!\n" .. wait .. int .. finish, 0, "interrupted by signal 2", notice)

@@ -62,6 +62,27 @@ do -- shuffled: every sample once, a pure function of (seed, epoch)
   assert(pass(b) == second)
 end
 
+do -- the data set may stand before the options
+  local loader = data.DataLoader(set, { batch_size = 4, drop_last = true })
+  assert(pass(loader) == "0,1,2,3,4,5,6,7" and #data.DataLoader(set) == 10)
+  assert(tostring(loader)
+    == "DataLoader(10 samples, batch_size=4, shuffle=false, drop_last=true, 2 batches)")
+  fails("two data sets", data.DataLoader, set, { dataset = set })
+  fails("must have the methods len and get .*, got 3", data.DataLoader, 3, { batch_size = 2 })
+  fails("unknown option 'batchsize'; did you mean 'batch_size'", data.DataLoader, set, { batchsize = 2 })
+end
+
+do -- without brackets a loop would begin a pass in every round
+  local loader = data.DataLoader(set)
+  fails("^[^\n]*data_test.lua:%d+: DataLoader: write `for batch in loader%(%) do`", function()
+    local rounds = 0
+    for _ in loader do
+      rounds = rounds + 1
+      assert(rounds <= #loader, "endless")
+    end
+  end)
+end
+
 do -- break ends the pass; the next has the next order
   local a = data.DataLoader { dataset = set, batch_size = 3, shuffle = true, seed = 1 }
   local b = data.DataLoader { dataset = set, batch_size = 3, shuffle = true, seed = 1 }

@@ -69,6 +69,34 @@ do -- Linear
   fails("unknown option 'bais'; did you mean 'bias'", nn.Linear, 3, 2, { bais = false })
 end
 
+do -- arguments are checked by the layer that takes them, at the script's line
+  local here = "^[^\n]*layers_test.lua:%d+: "
+  local function refuses(pattern, class, ...)
+    local args = table.pack(...)
+    fails(here .. pattern, function() class(table.unpack(args, 1, args.n)) end)
+  end
+  refuses("Linear: out_features must be a positive integer, got nil", nn.Linear, 3)
+  refuses("Linear: in_features must be a positive integer, got nil", nn.Linear)
+  refuses("Linear: in_features must be a positive integer, got 'a'", nn.Linear, "a", 3)
+  refuses("Linear: in_features must be a positive integer, got 3.5", nn.Linear, 3.5, 1)
+  refuses("Linear: out_features must be a positive integer, got 0", nn.Linear, 3, 0)
+  assert(nn.Linear(6 / 2, 1).in_features == 3)
+  refuses("Embedding: num_embeddings must be a positive integer, got nil", nn.Embedding)
+  refuses("Embedding: padding_idx must be an integer, got 'x'", nn.Embedding, 3, 2, { padding_idx = "x" })
+  refuses("LayerNorm: normalized_shape must be a positive integer or a list of them, got nil", nn.LayerNorm)
+  refuses("LayerNorm: eps must be at least 0, got %-1", nn.LayerNorm, 3, { eps = -1 })
+  refuses("RMSNorm: normalized_shape%[2%] must be a positive integer, got %-1", nn.RMSNorm, { 2, -1 })
+  refuses("RMSNorm: normalized_shape is an empty list", nn.RMSNorm, {})
+  refuses("GELU: approximate must be one of none, tanh, got 'tan'", nn.GELU, { approximate = "tan" })
+  refuses("Softmax: dim must be an integer, got nil", nn.Softmax)
+  refuses("Flatten: start_dim must be an integer, got 'x'", nn.Flatten, "x")
+  refuses("Unflatten: sizes must be a positive integer or a list of them, got nil", nn.Unflatten, 1)
+  refuses("CrossEntropyLoss: reduction must be one of mean, sum, none, got 'avg'", nn.CrossEntropyLoss,
+    { reduction = "avg" })
+  refuses("clip_grad_norm_: expected parameters or a list of them, got nil", nn.utils.clip_grad_norm_, nil, 1)
+  refuses("clip_grad_norm_: max_norm must be a number, got nil", nn.utils.clip_grad_norm_, {})
+end
+
 do -- losses
   local y = accel.tensor({ 2, 0 }, { dtype = "i64" })
   close(nn.CrossEntropyLoss()(x, y):item(), 0.28599195303219055)

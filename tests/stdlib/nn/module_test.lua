@@ -44,7 +44,7 @@ do -- registration order, names, and what is not registered
   assert(names(net:named_parameters(nil, false)) == "scale")
   assert(net:get_submodule "body.2" == net.body[3])
   fails("has no module 'tail'", net.get_submodule, net, "body.tail")
-  assert(rawget(net, "plain") and not net:named_parameters().plain)
+  assert(net.plain:numel() == 5 and not net:named_parameters().plain)
 end
 
 do -- a field keeps its place when it gets another value; nil takes it out
@@ -61,14 +61,42 @@ do -- a field keeps its place when it gets another value; nil takes it out
   m.c = function() end
   m.d = nn.Parameter(accel.zeros(1))
   assert(names(m:named_children()) == "a" and names(m:named_parameters()) == "b d a.weight a.bias")
-  m.d = accel.zeros(1)
-  assert(names(m:named_parameters()) == "b a.weight a.bias", "a plain tensor is no parameter")
+  m.d = nil
   m:register_parameter("none", nil)
   assert(names(m:named_parameters()) == "b a.weight a.bias" and m.none == nil)
   fails("already names something", m.register_buffer, m, "forward", accel.zeros(1))
   fails("without dots", m.register_buffer, m, "x.y", accel.zeros(1))
   fails("must be a tensor", m.register_buffer, m, "x", 3)
   fails("does not define forward", m, accel.zeros(1))
+end
+
+do -- what would take a parameter or buffer out of the model unnoticed is refused, where it is written
+  local m = nn.Linear(2, 2)
+  local weight, x = m.weight, accel.ones(1, 2)
+  local before = m(x):tolist()[1][1]
+  fails("module_test.lua:%d+: [%w.]*Linear: cannot assign a plain tensor to parameter 'weight' %(use nn.P",
+    function() m.weight = accel.zeros(2, 2) end)
+  fails("cannot assign 3 to parameter 'weight'", function() m.weight = 3 end)
+  fails("cannot assign 'x' to parameter 'bias'", function() m.bias = "x" end)
+  assert(m.weight == weight and #m:parameters() == 2 and m(x):tolist()[1][1] == before)
+  m.weight = nn.Parameter(accel.zeros(2, 2))
+  fails("cannot assign a plain tensor", function() m.weight = weight:detach() end)
+  m.bias = nil
+  assert(m(x):tolist()[1][1] == 0 and names(m:named_parameters()) == "weight" and m.bias == nil)
+  fails("cannot assign a plain tensor to parameter 'bias'", function() m.bias = accel.zeros(2) end)
+  m.bias = nn.Parameter(accel.ones(2))
+  assert(m(x):tolist()[1][1] == 1 and #m:parameters() == 2)
+
+  local b = nn.Module:extend "B"()
+  b:register_buffer("mean", accel.zeros(2))
+  fails("B: cannot assign 3 to buffer 'mean'", function() b.mean = 3 end)
+  b.mean = accel.ones(2)
+  assert(b:named_buffers().mean:sum():item() == 2)
+  b.plain = accel.zeros(1)
+  b.plain = nn.Parameter(accel.ones(1))
+  assert(names(b:named_parameters()) == "plain", "a plain field may become a parameter")
+  b.flag, b.plain = false, nn.Identity()
+  assert(b.flag == false and names(b:named_modules()) == " plain" and #b:parameters() == 0)
 end
 
 do -- tied tensors: once among parameters, under both names in the state
@@ -206,7 +234,11 @@ do -- containers
   local list = nn.ModuleList { nn.Identity() }
   assert(#list == 1 and #list:append(nn.Identity()) == 2)
   fails("call its modules in a loop", list, accel.zeros(1))
-  fails("expected a module, got number", nn.ModuleList, { 3 })
+  fails("ModuleList: expected a module, got 3", nn.ModuleList, { 3 })
+  fails("got the class accel.nn.ReLU; did you forget '%(%)'%?", nn.Sequential, nn.Linear(2, 2), nn.ReLU)
+  fails("did you forget '%(%)'", nn.Sequential, nn.ReLU)
+  fails("did you forget '%(%)'", nn.ModuleList, { nn.ReLU })
+  fails("Sequential: expected a module, got nil", nn.Sequential, nn.ReLU(), nil, nn.ReLU())
   local dict = nn.ModuleDict { b = nn.Identity(), a = nn.Linear(1, 1) }
   dict:set("c", nn.ReLU())
   assert(table.concat(dict:keys(), " ") == "a b c" and #dict == 3 and dict.a.in_features == 1)

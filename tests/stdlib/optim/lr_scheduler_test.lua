@@ -77,4 +77,8 @@ end
 fails("'linear' needs num_training_steps", S.get_scheduler, "linear", optimizer())
 fails("no schedule 'cosin'; did you mean 'cosine'", S.get_scheduler, "cosin", optimizer())
 fails("T_max must be", S.CosineAnnealingLR, optimizer(), {})
+fails("LambdaLR: expected a function of the step, got nil", S.LambdaLR, optimizer())
+fails("LambdaLR: function 1 is 3", S.LambdaLR, optimizer(), 3)
+fails("LinearLR: total_iters must be a positive integer, got 0", S.LinearLR, optimizer(), { total_iters = 0 })
+fails("SequentialLR: expected a list of schedules and a list of milestones", S.SequentialLR, optimizer(), {})
 fails("expected an optimizer", S.LambdaLR, {}, math.sqrt)

@@ -127,6 +127,19 @@ do -- plots
   assert(select(2, ascii:gsub("o", "")) == 2, "one mark and one in the legend 'o val'")
   local braille = util.plot.text(series, { width = 60, height = 8, utf8 = true })
   assert(utf8.len(braille) and braille:find(utf8.char(0x2801):sub(1, 2), 1, true))
+  local narrow = util.plot.text({ { name = "training loss", x = { 1, 900 }, y = { 2, 1 } },
+    { name = "validation", x = { 900 }, y = { 1 } } }, { width = 40, height = 4, utf8 = false })
+  for line in narrow:gmatch "[^\n]+" do assert(#line <= 40, line) end
+  assert(narrow:find "\n +1 +900 step\n +%.%. training loss\n +o validation\n$", narrow)
+  local one = util.plot.text({ { name = "loss", x = { 1 }, y = { 2 } } }, { width = 60, utf8 = false })
+  assert(one:find "\n +1 step\n" and not one:find "%d%.5 ", one)
+  local function figures(xs)
+    local found = {}
+    for text in util.plot.svg({ { x = xs, y = xs } }, { height = 400 })
+      :gmatch 'y="373.0" text%-anchor="middle">([^<]*)<' do found[#found + 1] = text end
+    return table.concat(found, " ")
+  end
+  assert(figures { 1, 1 } == "1" and figures { 1, 3 } == "1 2 3" and figures { 0, 8 } == "0 2 4 6 8")
   assert(util.plot.text { { y = { 0 / 0 } } } == "(nothing to plot)\n")
   local svg = util.plot.svg(series, { title = "a < b" })
   assert(svg:find("^<svg") and svg:find("a &lt; b", 1, true) and select(2, svg:gsub("<polyline", "")) == 2)
@@ -152,6 +165,19 @@ do -- progress: rates, times, width, plain lines
     line)
   bar:finish()
   assert(text[2] == "\n")
+  for width = 36, 80 do -- whole figures or none
+    text = {}
+    local thin = Progress { label = "train", unit = "tok", out = out, interactive = true, width = width,
+      utf8 = false }
+    thin:update(0.5, 1000, { { "loss", 1.25 }, { "val", "1.5" } })
+    line = text[1]:gsub("\r", ""):gsub("\27%[K", "")
+    assert(#line < width and line:find "^train  50%%.*  loss 1.2500.*  ETA %d+:%d%d$", line)
+    for word in line:gsub("%[[#-]+%]", ""):gmatch "%S+" do
+      assert(word:find "^train$" or word:find "^50%%$" or word:find "^loss$" or word:find "^1.2500$"
+        or word:find "^val$" or word:find "^1.5$" or word:find "^[%d.]+[kMG]?$" or word:find "^tok/s$"
+        or word:find "^ETA$" or word:find "^%d+:%d%d$", word)
+    end
+  end
   text = {}
   local plain = Progress { label = "train", out = out, interactive = false, every = 0 }
   plain:update(1, 10, {})

@@ -1,6 +1,7 @@
 --- LinearLR{start_factor = 1/3, end_factor = 1, total_iters = 5}: the factor goes from start to end in
 --- total_iters steps and stays there.
 local LRScheduler = require "accel.optim.lr_scheduler.scheduler"
+local check = require "accel.util.check"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 
@@ -17,6 +18,7 @@ function LinearLR:init(optimizer, opts)
     raise "LinearLR: start_factor must lie in (0, 1]"
   end
   if not (o.end_factor >= 0 and o.end_factor <= 1) then raise "LinearLR: end_factor must lie in [0, 1]" end
+  check.positive("LinearLR", "total_iters", o.total_iters)
   self.options = o
   LRScheduler.init(self, optimizer, o.last_epoch)
 end

@@ -1,6 +1,7 @@
 --- SequentialLR(optimizer, {first, second, ...}, {m1, ...}): the first schedule up to step m1, from there
 --- the second, which counts from zero, and so on.
 local LRScheduler = require "accel.optim.lr_scheduler.scheduler"
+local check = require "accel.util.check"
 local raise = require "accel.util.raise"
 
 ---@class accel.optim.SequentialLR : accel.optim.LRScheduler
@@ -11,6 +12,10 @@ local SequentialLR = LRScheduler:extend("accel.optim.SequentialLR")
 ---@param milestones integer[] one less than schedules, rising
 ---@param last_epoch? integer
 function SequentialLR:init(optimizer, schedulers, milestones, last_epoch)
+  if type(schedulers) ~= "table" or type(milestones) ~= "table" then
+    raise("SequentialLR: expected a list of schedules and a list of milestones, got %s and %s",
+      check.shown(schedulers), check.shown(milestones))
+  end
   if #milestones ~= #schedulers - 1 then
     raise("SequentialLR: %d schedules need %d milestones, got %d", #schedulers, #schedulers - 1, #milestones)
   end

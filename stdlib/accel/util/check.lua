@@ -1,0 +1,78 @@
+--- Checks of arguments: each returns the value in the type that is wanted, or raises with who asked, the
+--- argument's name and what came instead. The error points at the script's line.
+local raise = require "accel.util.raise"
+
+local M = {}
+
+--- A value as a message shows it: numbers and booleans as they are, strings quoted, anything else by type.
+function M.shown(value)
+  local kind = type(value)
+  if kind == "number" or kind == "boolean" or kind == "nil" then return tostring(value) end
+  if kind == "string" then return ("'%s'"):format(value) end
+  local meta = getmetatable(value)
+  local name = type(meta) == "table" and rawget(meta, "__name")
+  return "a " .. (type(name) == "string" and name or kind)
+end
+
+local function integer(value) return type(value) == "number" and math.tointeger(value) or nil end
+
+--- A number of things: 1, 2, ... (2.0 counts as 2).
+---@param who string "Linear"
+---@param name string "out_features"
+---@return integer
+function M.positive(who, name, value)
+  local n = integer(value)
+  if not n or n < 1 then raise("%s: %s must be a positive integer, got %s", who, name, M.shown(value)) end
+  return n
+end
+
+---@return integer
+function M.integer(who, name, value)
+  local n = integer(value)
+  if not n then raise("%s: %s must be an integer, got %s", who, name, M.shown(value)) end
+  return n
+end
+
+--- A shape of one or more dimensions, given as a size or a list of sizes; returns a list of its own.
+---@return integer[]
+function M.sizes(who, name, value)
+  if type(value) ~= "table" then
+    local n = integer(value)
+    if not n or n < 1 then
+      raise("%s: %s must be a positive integer or a list of them, got %s", who, name, M.shown(value))
+    end
+    return { n }
+  end
+  if #value == 0 then raise("%s: %s is an empty list", who, name) end
+  local sizes = {}
+  for i, v in ipairs(value) do sizes[i] = M.positive(who, ("%s[%d]"):format(name, i), v) end
+  return sizes
+end
+
+--- A number that is not NaN, within low .. high (either may be left out).
+---@param low? number
+---@param high? number
+---@return number
+function M.number(who, name, value, low, high)
+  if type(value) ~= "number" or value ~= value then
+    raise("%s: %s must be a number, got %s", who, name, M.shown(value))
+  end
+  if (low and value < low) or (high and value > high) then
+    local range = low and high and ("lie in %g .. %g"):format(low, high)
+      or low and ("be at least %g"):format(low) or ("be at most %g"):format(high)
+    raise("%s: %s must %s, got %s", who, name, range, M.shown(value))
+  end
+  return value
+end
+
+--- One of the listed words.
+---@param words string[]
+---@return string
+function M.word(who, name, value, words)
+  for _, word in ipairs(words) do
+    if value == word then return word end
+  end
+  raise("%s: %s must be one of %s, got %s", who, name, table.concat(words, ", "), M.shown(value))
+end
+
+return M
