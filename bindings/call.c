@@ -59,17 +59,12 @@ static void *scratch(call *c, size_t n) {
 
 static ac_tensor *read_tensor(call *c, const aci_param *p, int idx) {
   lua_State *L = c->L;
-  lac_box *b = lua_touserdata(L, idx);
-  if (b != NULL && lua_getmetatable(L, idx)) {
-    bool same = lua_rawequal(L, -1, LAC_META);
-    lua_pop(L, 1);
-    if (__builtin_expect(same, 1)) {
-      if (__builtin_expect(b->t != NULL, 1)) return b->t;
-      lac_site_push(L, b->site);
-      const char *site = lua_tostring(L, -1);
-      BAD(c, p, AC_RELEASED, "the tensor was released%s%s", site != NULL ? " at " : "",
-          site != NULL ? site : "");
-    }
+  lac_box *b = lac_box_test(L, idx);
+  if (__builtin_expect(b != NULL, 1)) {
+    if (__builtin_expect(b->t != NULL, 1)) return b->t;
+    lac_site_push(L, b->site);
+    const char *site = lua_tostring(L, -1);
+    BAD(c, p, AC_RELEASED, "the tensor was released%s%s", site != NULL ? " at " : "", site != NULL ? site : "");
   }
   expected(c, p, idx,
            p->type == AC_T_OPERAND   ? "tensor or number"

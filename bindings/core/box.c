@@ -7,6 +7,7 @@
 #include "core/lac.h"
 
 static const char key_meta, key_leaves, key_sites;
+const char lac_box_magic;
 
 void lac_scope_link(lac_scope *s, lac_scoped_box *b) {
   b->scope = s;
@@ -29,13 +30,11 @@ void lac_scope_unlink(lac_scoped_box *b) {
 static lac_box *new_box(lua_State *L, lac_state *S) {
   if (__builtin_expect(S->scope == NULL, 1)) {
     lac_box *b = lua_newuserdatauv(L, sizeof *b, 0);
-    b->t = NULL;
-    b->site = 0;
-    b->flags = 0;
+    *b = (lac_box){.magic = &lac_box_magic};
     return b;
   }
   lac_scoped_box *b = lua_newuserdatauv(L, sizeof *b, 0);
-  *b = (lac_scoped_box){.box = {NULL, 0, LAC_BOX_SCOPED}};
+  *b = (lac_scoped_box){.box = {.magic = &lac_box_magic, .flags = LAC_BOX_SCOPED}};
   /* the collector may just have closed the scope */
   if (S->scope != NULL) lac_scope_link(S->scope, b);
   return &b->box;
@@ -112,15 +111,6 @@ void lac_box_release(lua_State *L, lac_state *S, lac_box *b, uint32_t site) {
   S->n_live--;
   if (b->flags & LAC_BOX_SCOPED) lac_scope_unlink((lac_scoped_box *)b);
   ac_tensor_release(t);
-}
-
-lac_box *lac_box_test(lua_State *L, int idx) {
-  lac_box *b = lua_touserdata(L, idx);
-  if (b == NULL || !lua_getmetatable(L, idx)) return NULL;
-  lua_rawgetp(L, LUA_REGISTRYINDEX, &key_meta);
-  bool same = lua_rawequal(L, -1, -2);
-  lua_pop(L, 2);
-  return same ? b : NULL;
 }
 
 /* Script lines are numbered: text -> n and n -> text in one table. There are no more of them than lines in

@@ -18,10 +18,12 @@
 
 /* A tensor's handle in Lua. t NULL: not filled yet, or released at `site` (see lac_site). */
 typedef struct lac_box {
+  const void *magic; /* &lac_box_magic: tells a box from any other userdata without asking for its metatable */
   ac_tensor *t;
   uint32_t site;
   uint32_t flags;
 } lac_box;
+extern const char lac_box_magic;
 enum { LAC_BOX_SCOPED = 1, LAC_BOX_LEAF = 2 };
 
 /* A box born inside a scope knows its neighbours there. */
@@ -117,7 +119,11 @@ int lac_box_release_method(lua_State *L); /* t:release() */
 void lac_scope_link(lac_scope *s, lac_scoped_box *b);
 void lac_scope_unlink(lac_scoped_box *b);
 /* NULL when the value at idx is no box. A released one has ->t NULL. */
-lac_box *lac_box_test(lua_State *L, int idx);
+static inline lac_box *lac_box_test(lua_State *L, int idx) {
+  if (lua_type(L, idx) != LUA_TUSERDATA || lua_rawlen(L, idx) < sizeof(lac_box)) return NULL;
+  lac_box *b = lua_touserdata(L, idx);
+  return b->magic == &lac_box_magic ? b : NULL;
+}
 /* Number of a script line ("train.lua:12") for lac_box.site; 0 when there is none. */
 uint32_t lac_site_here(lua_State *L, lac_state *S);
 /* Pushes its text ("train.lua:12", or nil for 0). */
