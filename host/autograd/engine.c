@@ -293,8 +293,8 @@ static ac_status engine(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_
   if (n_inputs > 0) {
     r.want = calloc((size_t)n_inputs, sizeof *r.want);
     if (r.want == NULL) return AC_FAIL(e, OOM, "no memory for a backward pass");
+    for (int i = 0; i < n_inputs; i++) got[i] = NULL;
     for (int i = 0; i < n_inputs && st == AC_OK; i++) {
-      got[i] = NULL;
       if (!aci_requires_grad(inputs[i])) st = AC_FAIL(e, GRAD, "input %d does not require gradients", i + 1);
       else st = aci_edge_of(inputs[i], &r.want[i], e);
     }
@@ -366,6 +366,11 @@ ac_status ac_backward(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_te
   ac_status st = engine(c, n_outputs, outputs, grads, n_inputs, inputs, false, o, got, e);
   bool was = ac_ctx_set_grad_enabled(c, create);
   for (int i = 0; i < n_inputs; i++) {
+    for (int k = 0; k < i && got[i] != NULL; k++)
+      if (inputs[k] == inputs[i]) { /* named twice, accumulated once */
+        ac_tensor_release(got[i]);
+        got[i] = NULL;
+      }
     if (st == AC_OK && got[i] != NULL) st = aci_accumulate(c, inputs[i], got[i], create, e);
     if (st == AC_OK && got[i] != NULL && inputs[i]->acc != NULL) st = post_hooks(inputs[i], e);
     ac_tensor_release(got[i]);

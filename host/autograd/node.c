@@ -105,7 +105,7 @@ ac_status aci_check_view(const ac_tensor *t, ac_err *e) {
 }
 
 ac_status aci_accumulate(ac_ctx *c, ac_tensor *t, ac_tensor *g, bool create_graph, ac_err *e) {
-  if (t->grad_slot != NULL &&
+  if (t->grad == NULL && t->grad_slot != NULL &&
       t->grad_slot->place != NULL) { /* the owner of the slot decides dtype and place */
     aci_grad_slot *s = t->grad_slot;
     ac_tensor *o = NULL;
@@ -186,7 +186,9 @@ static void drop(ac_tensor *t) {
 
 bool ac_tensor_requires_grad(const ac_tensor *t) { return aci_requires_grad(t); }
 bool ac_tensor_is_leaf(const ac_tensor *t) { return aci_is_leaf(t); }
-ac_tensor *ac_tensor_grad(const ac_tensor *t) { return t->grad; }
+ac_tensor *ac_tensor_grad(const ac_tensor *t) {
+  return t->grad_slot != NULL && t->grad_slot->filled ? t->grad_slot->place : t->grad;
+}
 ac_node *ac_tensor_grad_fn(const ac_tensor *t) { return t->grad_fn; }
 const char *ac_tensor_grad_fn_name(const ac_tensor *t) {
   return t->grad_fn != NULL ? t->grad_fn->name : NULL;
@@ -217,7 +219,28 @@ ac_status ac_tensor_set_grad(ac_tensor *t, ac_tensor *g, ac_err *e) {
   }
   ac_tensor_release(t->grad);
   t->grad = g;
-  if (g == NULL && t->grad_slot != NULL) t->grad_slot->filled = false;
+  if (t->grad_slot != NULL) t->grad_slot->filled = false;
+  return AC_OK;
+}
+
+ac_status ac_tensor_set_grad_slot(ac_tensor *t, ac_tensor *place, ac_err *e) {
+  char a[128], b[128];
+  if (place != NULL) {
+    if (t->grad_fn != NULL || !ac_dtype_is_float((ac_dtype)place->dtype))
+      return AC_FAIL(e, GRAD, "a gradient slot is a float tensor for a leaf");
+    if (!aci_same_shape(t, place))
+      return AC_FAIL(e, SHAPE, "a gradient slot %s does not fit the tensor %s", aci_tensor_str(place, a, sizeof a),
+                     aci_tensor_str(t, b, sizeof b));
+    ac_tensor_retain(place);
+    if (t->grad_slot == NULL) t->grad_slot = calloc(1, sizeof *t->grad_slot);
+    if (t->grad_slot == NULL) {
+      ac_tensor_release(place);
+      return AC_FAIL(e, OOM, "no memory for a gradient slot");
+    }
+  }
+  if (t->grad_slot == NULL) return AC_OK;
+  ac_tensor_release(t->grad_slot->place);
+  *t->grad_slot = (aci_grad_slot){.place = place};
   return AC_OK;
 }
 

@@ -58,8 +58,9 @@ function(accel_libraries)
   add_library(accel_core MODULE ${objects})
   target_link_libraries(accel_core PRIVATE ac_flags ac_lua_headers)
   # calls between our own public functions need no detour through the loader's table
-  target_link_options(accel PRIVATE -Wl,-Bsymbolic-functions)
-  target_link_options(accel_core PRIVATE -Wl,-Bsymbolic-functions)
+  # and threads keep lists whose destructor must outlive a dlclose
+  target_link_options(accel PRIVATE -Wl,-Bsymbolic-functions -Wl,-z,nodelete)
+  target_link_options(accel_core PRIVATE -Wl,-Bsymbolic-functions -Wl,-z,nodelete)
   set_target_properties(accel_core PROPERTIES PREFIX "" OUTPUT_NAME core SUFFIX ".so"
     LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib/lua/5.4/accel")
 

@@ -71,7 +71,8 @@ static bool same_geometry(const ac_tensor *a, const ac_tensor *b) {
          memcmp(a->shape, b->shape, (size_t)a->ndim * 16) == 0;
 }
 
-/* A written tensor may not overlap itself, and an input that shares its storage with other geometry is copied first. */
+/* A written tensor may not overlap itself, and an input that shares its storage is copied first, unless the op goes element by
+ * element and both lie alike. */
 static ac_status guard_overlap(ac_frame *f, ac_value *args, ac_expr *x, ac_err *e) {
   uint32_t m = f->op->mutates;
   for (int i = 0; i < f->n_args; i++) {
@@ -83,7 +84,7 @@ static ac_status guard_overlap(ac_frame *f, ac_value *args, ac_expr *x, ac_err *
                      aci_tensor_str(w, a, sizeof a));
     for (int j = 0; j < f->n_args; j++) {
       if (j == i || args[j].kind != AC_T_TENSOR || args[j].tensor->storage != w->storage) continue;
-      if ((m >> j & 1) || same_geometry(args[j].tensor, w)) continue;
+      if ((m >> j & 1) || (f->desc->elementwise && same_geometry(args[j].tensor, w))) continue;
       ac_tensor *copy = ac_expr_call(x, ac_op_find(f->ctx, "clone"), &args[j], NULL, 0);
       if (copy == NULL) return x->st;
       args[j].tensor = copy;
@@ -156,6 +157,20 @@ static ac_status launch(ac_frame *f, bool provided, ac_err *e) {
   return st;
 }
 
+/* ACCEL_CHECK_NAN: the op that first makes a NaN is the one to look at. */
+static ac_status check_nan(const ac_frame *f, ac_err *e) {
+  for (int k = 0; k < f->n_out; k++) {
+    const ac_tensor *t = f->out[k];
+    ac_scalar v;
+    if (!ac_dtype_is_float((ac_dtype)t->dtype) || t->device->kind == AC_DEV_META) continue;
+    for (int64_t i = 0; i < t->numel; i++) {
+      AC_TRY(ac_tensor_item(t, i, &v, e));
+      if (v.f != v.f) return AC_FAIL(e, STATE, "result %d has NaN at element %lld (ACCEL_CHECK_NAN)", k + 1, (long long)i);
+    }
+  }
+  return AC_OK;
+}
+
 static ac_status run_composed(ac_ctx *c, const ac_op *op, const ac_value *args, ac_value *results, int *n_results, ac_err *e) {
   ac_expr x;
   ac_tensor *out[AC_MAX_RESULTS] = {0};
@@ -180,7 +195,7 @@ static ac_status run(ac_frame *f, ac_value *args, ac_value *results, int *n_resu
   const ac_op *op = f->op;
   bool provided;
   AC_TRY(find_device(f, &provided, e));
-  f->team = f->device->team;
+  f->team = c->team; /* not the device's: a tensor may come from another context, whose team may be gone */
   if (__builtin_expect(op->mutates != 0, 0)) AC_TRY(guard_overlap(f, args, x, e));
   if (op->rng_arg >= 0) {
     ac_value *g = &args[op->rng_arg];
@@ -193,16 +208,17 @@ static ac_status run(ac_frame *f, ac_value *args, ac_value *results, int *n_resu
   for (int i = 0; i < c->n_observers; i++)
     if (c->observer[i].before != NULL) c->observer[i].before(c->observer[i].user, f);
   ac_status st = launch(f, provided, e);
+  if (__builtin_expect(c->check_nan, 0) && st == AC_OK) st = check_nan(f, e);
   for (int i = 0; i < c->n_observers; i++) c->observer[i].after(c->observer[i].user, f, st);
+  AC_TRY(st);
+  /* grad_enabled is off inside no_grad; the recorder looks whether any input needs a gradient */
+  if (c->grad_enabled && c->ag_record != NULL && (!op->desc->nondiff || op->mutates != 0)) st = c->ag_record(c, f, e);
+  if (op->mutates != 0) each_storage(f, bump, f->n_args); /* written, whatever became of the record */
   AC_TRY(st);
   if (op->rng_arg >= 0) {
     ac_generator *g = args[op->rng_arg].kind == AC_T_GENERATOR && args[op->rng_arg].generator != NULL ? args[op->rng_arg].generator : &c->gen;
     ac_generator_draw(g);
   }
-  /* grad_enabled is off inside no_grad; the recorder looks whether any input needs a gradient */
-  if (c->grad_enabled && c->ag_record != NULL && (!op->desc->nondiff || op->mutates != 0)) st = c->ag_record(c, f, e);
-  if (op->mutates != 0) each_storage(f, bump, f->n_args); /* written, whatever became of the record */
-  AC_TRY(st);
   for (int i = 0; i < f->n_out; i++) {
     results[i] = (ac_value){.kind = AC_T_TENSOR, .tensor = f->out[i]};
     f->out[i] = NULL;
@@ -238,7 +254,8 @@ ac_status ac_call(ac_ctx *c, const ac_op *op, const ac_value *args, ac_value *re
   f.args = copy;
   f.n_args = n;
   f.n_out = 0;
-  f.stream = NULL;
+  f.stream = c->stream;
+  f.autocast = c->autocast_on;
   f.inplace = op->inplace;
   f.before = NULL;
   st = run(&f, copy, results, n_results, &x, e);

@@ -193,6 +193,26 @@ ac_status ac_ctx_device(ac_ctx *c, const char *name, ac_device **out, ac_err *e)
   return AC_FAIL(e, DEVICE, "no device '%s' here (there is: %s)", name, list);
 }
 
+ac_status ac_ctx_add_device(ac_ctx *c, ac_device *d, ac_err *e) {
+  for (int i = 0; i < c->n_devices; i++)
+    if (strcmp(c->device[i]->name, d->name) == 0) return AC_FAIL(e, STATE, "there is a device %s already", d->name);
+  if (c->n_devices == ACI_MAX_DEVICES) return AC_FAIL(e, STATE, "more than %d devices", ACI_MAX_DEVICES);
+  c->device[c->n_devices++] = d;
+  return AC_OK;
+}
+
+void ac_ctx_set_stream(ac_ctx *c, ac_stream *s) { c->stream = s; }
+
+ac_status ac_kernel_register(ac_ctx *c, const char *name, ac_device_kind kind, ac_kernel kernel, ac_err *e) {
+  bool any = false;
+  for (int i = 0; i < c->n_ops; i++)
+    if (strcmp(c->ops[i]->desc->name, name) == 0) {
+      c->ops[i]->kernel[kind] = kernel;
+      any = true;
+    }
+  return any ? AC_OK : AC_FAIL(e, NOT_FOUND, "no op %s to register a kernel for", name);
+}
+
 ac_generator *ac_ctx_generator(ac_ctx *c) { return &c->gen; }
 
 void ac_generator_seed(ac_generator *g, uint64_t seed) {

@@ -43,6 +43,7 @@ struct ac_ctx {
   int n_devices;
   ac_device *device[ACI_MAX_DEVICES];
   ac_device *default_device;
+  ac_stream *stream; /* where calls are enqueued; NULL: the device's own order */
   ac_generator gen;
   int index_base;
   uint64_t step;
@@ -50,7 +51,6 @@ struct ac_ctx {
   /* modes */
   bool grad_enabled;
   bool autocast_on; /* read before calling cast */
-  bool deterministic;
   bool check_nan;
 
   /* table of ops: built-ins first (see the generated table), then their in-place forms, then registered ones */

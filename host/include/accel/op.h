@@ -29,6 +29,10 @@ AC_API ac_team *ac_ctx_team(ac_ctx *c);
 AC_API const ac_params *ac_ctx_params(ac_ctx *c);
 /* "cpu", "meta", "cuda:1"; borrowed. NOT_FOUND / UNSUPPORTED with the list of what there is. */
 AC_API ac_status ac_ctx_device(ac_ctx *c, const char *name, ac_device **out, ac_err *e);
+/* Adds a device opened by a module (cuda); the context takes the reference. STATE when one of that name is there. */
+AC_API ac_status ac_ctx_add_device(ac_ctx *c, ac_device *d_take, ac_err *e);
+/* The stream of this context's calls; NULL (default) is the device's own order. Borrowed. */
+AC_API void ac_ctx_set_stream(ac_ctx *c, ac_stream *s);
 AC_API ac_device *ac_ctx_default_device(ac_ctx *c);
 AC_API void ac_ctx_set_default_device(ac_ctx *c, ac_device *d);
 /* 0 (default) or 1: what dims and positions look like in messages. Values passed to C are always 0-based. */

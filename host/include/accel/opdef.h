@@ -30,6 +30,7 @@ typedef struct ac_frame {
   ac_stream *stream;
   ac_generator ticket; /* drawn when the signature has a generator */
   bool inplace;        /* running as op_: out[0] is args[0] */
+  bool autocast;       /* called inside a region of lowered precision */
   ac_tensor *before;   /* args[0] as it was before this call writes it, where its gradient needs that; owned */
 } ac_frame;
 
@@ -82,6 +83,7 @@ typedef struct ac_op_desc {
   uint8_t save_for[8], save_out_for[4];
   uint8_t autocast;
   bool inplace;         /* also exists as <name>_ writing into its first argument */
+  bool elementwise;     /* each result element depends on the elements at its own place only (maps) */
   bool nondiff;         /* outputs never require grad (comparisons, argmax) */
   bool hidden;          /* not a function of scripts (backward kernels) */
   double flops_per_element;
@@ -89,6 +91,9 @@ typedef struct ac_op_desc {
 
 #define AC_OP(op_name, ...) \
   const ac_op_desc aci_op_##op_name = {.struct_size = sizeof(ac_op_desc), .name = #op_name, __VA_ARGS__}
+
+/* A device module's kernel for an op that exists, its in-place form included. NOT_FOUND for unknown ops. */
+AC_API ac_status ac_kernel_register(ac_ctx *c, const char *op, ac_device_kind kind, ac_kernel kernel, ac_err *e);
 
 /* ---- for shape rules ---- */
 /* Next output, contiguous, on the frame's device. */

@@ -42,8 +42,8 @@ static ac_status shape(ac_frame *f, ac_err *e) {
     return AC_FAIL(e, SHAPE, "needs (..., positions, an even width), got shape %s",
                    aci_shape_str(x->ndim, x->shape, a, sizeof a));
   if (!(ARG_F(f, 1) > 0)) return AC_FAIL(e, INVALID, "theta must be positive, got %g", ARG_F(f, 1));
-  if (ARG_I(f, 3) < 0)
-    return AC_FAIL(e, INVALID, "offset must not be negative, got %lld", (long long)ARG_I(f, 3));
+  if (ARG_I(f, 3) < 0 || ARG_I(f, 3) > (int64_t)1 << 40)
+    return AC_FAIL(e, INVALID, "offset must be 0 to 2^40, got %lld", (long long)ARG_I(f, 3));
   dense_like(x, stride);
   return ac_frame_out_strided(f, (ac_dtype)x->dtype, x->ndim, x->shape, stride, e);
 }

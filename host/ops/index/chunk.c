@@ -10,7 +10,8 @@ static int sizes(int64_t chunks, int64_t n, int64_t *size) {
     memset(size, 0, (size_t)chunks * 8);
     return (int)chunks;
   }
-  int64_t step = (n + chunks - 1) / chunks, count = (n + step - 1) / step;
+  if (chunks > n) chunks = n;
+  int64_t step = (n - 1) / chunks + 1, count = (n - 1) / step + 1;
   if (count > AC_MAX_RESULTS) return -1;
   for (int64_t i = 0; i < count; i++) size[i] = i < count - 1 ? step : n - step * (count - 1);
   return (int)count;

@@ -11,7 +11,7 @@ static int sizes(const ac_value *want, int64_t n, int64_t *size) {
     int64_t sum = 0;
     if (want->n > AC_MAX_RESULTS) return -1;
     for (int i = 0; i < want->n; i++) {
-      if (want->ints[i] < 0) return -2;
+      if (want->ints[i] < 0 || want->ints[i] > n - sum) return -2;
       size[i] = want->ints[i];
       sum += size[i];
     }

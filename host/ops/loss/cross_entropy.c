@@ -59,7 +59,7 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   int64_t s[AC_MAX_DIMS];
   int n = 0;
   /* autocast keeps the loss in f32; the logits are read as they are */
-  ac_dtype dt = f->ctx->autocast_on && x->dtype != AC_F64 ? AC_F32 : (ac_dtype)x->dtype;
+  ac_dtype dt = f->autocast && x->dtype != AC_F64 ? AC_F32 : (ac_dtype)x->dtype;
   if (ARG_I(f, 4) == AC_CROSS_ENTROPY_REDUCTION_NONE) n = aci_reduce_shape(x, 1u << class_dim(x), false, s);
   return ac_frame_out(f, dt, n, s, e);
 }

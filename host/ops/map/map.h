@@ -82,11 +82,11 @@ static inline void aci_grad_zero(ac_grad *g, int i) {
 #define ACI_MAP_FLT(op, K, F, ...)                                                                   \
   ACI_LOOP##K(op, float, f32, F)                                                                     \
       ACI_LOOP##K(op, double, f64, F) static const aci_map op##_map = {K, op##_f32, op##_f64, NULL}; \
-  AC_OP(op, .shape = aci_map_shape, .cpu = aci_map_cpu, .data = &op##_map, __VA_ARGS__)
+  AC_OP(op, .shape = aci_map_shape, .cpu = aci_map_cpu, .elementwise = true, .data = &op##_map, __VA_ARGS__)
 #define ACI_MAP_NUM(op, K, F, SHAPE, ...)                                                                 \
   ACI_LOOP##K(op, float, f32, F) ACI_LOOP##K(op, double, f64, F)                                          \
       ACI_LOOP##K(op, int64_t, i64, F) static const aci_map op##_map = {K, op##_f32, op##_f64, op##_i64}; \
-  AC_OP(op, .shape = SHAPE, .cpu = aci_map_cpu, .data = &op##_map, __VA_ARGS__)
+  AC_OP(op, .shape = SHAPE, .cpu = aci_map_cpu, .elementwise = true, .data = &op##_map, __VA_ARGS__)
 
 #define AC_MAP1(op, F, ...) ACI_MAP_FLT(op, 1, F, __VA_ARGS__)
 #define AC_MAP2(op, F, ...) ACI_MAP_FLT(op, 2, F, __VA_ARGS__)

@@ -16,12 +16,13 @@ uint32_t aci_reduce_mask(const ac_value *dims, int ndim) {
   uint32_t mask = 0;
   if (dims->kind == AC_T_NONE || (is_list(dims) && dims->n == 0))
     return ndim == 0 ? 0 : (uint32_t)((1ull << ndim) - 1);
+  if (ndim == 0) return 0;
   int n = is_list(dims) ? dims->n : 1;
   for (int i = 0; i < n; i++) {
     int64_t d = is_list(dims) ? dims->ints[i] : dims->i;
     mask |= 1u << (d < 0 ? d + ndim : d);
   }
-  return ndim == 0 ? 0 : mask;
+  return mask;
 }
 
 ac_status aci_reduce_out(ac_frame *f, int dims_arg, int keepdim_arg, ac_dtype dt, ac_err *e) {
