@@ -42,7 +42,7 @@ static void each(lua_State *L, int idx, void (*fn)(lua_State *, lac_state *, voi
 
 static void count_one(lua_State *L, lac_state *S, void *arg) { (*(int *)arg)++; }
 
-/* Key at -2, value at -1. The anchor table (index 4) keeps names alive. */
+/* Key at -2, value at -1. The anchor table (index 4) keeps names and metadata alive. */
 static void add_tensor(lua_State *L, lac_state *S, void *arg) {
   save_list *l = arg;
   char buf[96];
@@ -89,6 +89,11 @@ static void add_meta(lua_State *L, lac_state *S, void *arg) {
     lac_error(L, S, AC_INVALID, "save: metadata is a table of strings by name, found %s = %s",
               luaL_typename(L, -2), luaL_typename(L, -1));
   if (m->n == m->cap) lac_error(L, S, AC_STATE, "save: the metadata changed while it was read");
+  int at = (int)lua_rawlen(L, 4); /* behind the names: what __pairs made lives nowhere else */
+  lua_pushvalue(L, -2);
+  lua_rawseti(L, 4, at + 1);
+  lua_pushvalue(L, -1);
+  lua_rawseti(L, 4, at + 2);
   m->keys[m->n] = lua_tostring(L, -2);
   m->values[m->n++] = lua_tostring(L, -1);
 }
@@ -165,9 +170,14 @@ static int open_reader(lua_State *L, lac_state *S, const char *path, reader **ou
   return st == AC_OK ? 1 : lac_fail(L, &e);
 }
 
-/* Pushes a tensor of the file, or nil, message, code. */
-static int push_entry(lua_State *L, lac_state *S, ac_safetensors *f, const ac_safetensors_entry *t,
-                      ac_device *d) {
+/* Pushes a tensor of the file, or nil, message, code. Collections that run finalizers stand before the
+ * reader's last check: a finalizer may close it, and its entries go with it. */
+static int push_entry(lua_State *L, lac_state *S, const reader *r, const char *name, ac_device *d) {
+  lac_box *b = lac_box_push(L, S);
+  if (r->f == NULL) return lac_error(L, S, AC_RELEASED, "the safetensors file is closed");
+  ac_safetensors *f = r->f;
+  const ac_safetensors_entry *t = ac_safetensors_find(f, name);
+  if (t == NULL) return lac_error(L, S, AC_NOT_FOUND, "the file has no tensor '%s'", name);
   ac_err e;
   ac_device *cpu;
   ac_tensor *out = NULL;
@@ -178,15 +188,18 @@ static int push_entry(lua_State *L, lac_state *S, ac_safetensors *f, const ac_sa
     return lac_error(L, S, AC_UNSUPPORTED, "load: tensor '%s' has %d dims, more than %d", t->name, t->ndim,
                      AC_MAX_DIMS);
   if (ac_ctx_device(S->ctx, "cpu", &cpu, &e) != AC_OK) return lac_raise(L, S, &e);
-  lac_box *b = lac_box_push(L, S);
-  ac_status st;
-  LAC_RETRY(L, S, st, ac_tensor_new_class(cpu, t->dtype, t->ndim, t->shape, AC_MEM_PARAMETER, &out, &e));
+  const ac_dtype dt = t->dtype;
+  ac_status st = ac_tensor_new_class(cpu, dt, t->ndim, t->shape, AC_MEM_PARAMETER, &out, &e);
+  if (st == AC_OOM && lac_gc_oom(L, S)) {
+    if (r->f == NULL) return lac_error(L, S, AC_RELEASED, "the safetensors file is closed");
+    st = ac_tensor_new_class(cpu, dt, t->ndim, t->shape, AC_MEM_PARAMETER, &out, &e);
+  }
   if (st != AC_OK) return lac_raise(L, S, &e);
   lac_box_fill(S, b, out);
   if (ac_safetensors_read(f, t, out, &e) != AC_OK) return lac_fail(L, &e);
   if (d != cpu) {
     const ac_value v[3] = {{.kind = AC_T_TENSOR, .tensor = out},
-                           {.kind = AC_T_DTYPE, .dtype = t->dtype},
+                           {.kind = AC_T_DTYPE, .dtype = dt},
                            {.kind = AC_T_DEVICE, .device = d}};
     lac_call_op(L, S, "to", v, 3, lac_box_push(L, S));
     lua_remove(L, -2);
@@ -219,10 +232,10 @@ static int load(lua_State *L) {
   n = ac_safetensors_count(r->f);
   lua_createtable(L, 0, n);
   for (int i = 0; i < n; i++) {
-    const ac_safetensors_entry *t = ac_safetensors_at(r->f, i);
-    int got = push_entry(L, S, r->f, t, d);
+    const char *name = ac_safetensors_at(r->f, i)->name;
+    int got = push_entry(L, S, r, name, d);
     if (got != 1) return got;
-    lua_setfield(L, -2, t->name);
+    lua_setfield(L, -2, name);
   }
   push_metadata(L, r->f);
   return 2;
@@ -263,8 +276,8 @@ static const ac_safetensors_entry *entry_arg(lua_State *L, lac_state *S, const r
 static int reader_get(lua_State *L) {
   lac_state *S = lac_get(L);
   const reader *r = check_reader(L, S);
-  const ac_safetensors_entry *t = entry_arg(L, S, r);
-  return push_entry(L, S, r->f, t, ac_ctx_default_device(S->ctx));
+  const char *name = lac_check_string(L, S, 2, "name", NULL);
+  return push_entry(L, S, r, name, ac_ctx_default_device(S->ctx));
 }
 
 /* {dtype = "f32", shape = {...}}, without reading the bytes */
@@ -380,6 +393,9 @@ static int tokens_batch(lua_State *L) {
   if (st != AC_OK) return lac_raise(L, S, &e);
   lac_box_fill(S, b, out);
   lac_charge(S, out);
+  /* making the box may have run a finalizer that closed the file or released the offsets */
+  t = check_tokens(L, S);
+  if (given != NULL && given->t == NULL) return lac_error(L, S, AC_RELEASED, "the offsets were released");
   if (ac_tokens_read(t, shape[0], offset, shape[1], ac_tensor_data(out), &e) != AC_OK)
     return lac_raise(L, S, &e);
   return 1;

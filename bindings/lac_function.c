@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "autograd/node.h"
 #include "core/lac.h"
 
 typedef struct out_meta {
@@ -32,9 +33,17 @@ typedef struct node {
   out_meta *out;
   ac_tensor **saved; /* retained; NULL for nil */
   uint32_t *version;
+  int *saved_out; /* which result a saved tensor is, or -1 */
+  ac_node *self;  /* borrowed: the graph node that owns this */
 } node;
 
 static const char key_ctx;
+
+/* What ctx holds under key_ctx: the node while its backward runs, else NULL. Anchored by the callback. */
+typedef struct ctx_link {
+  node *n;
+  int running; /* backward of one node may nest in itself */
+} ctx_link;
 
 static void free_saved(node *n) {
   for (int i = 0; i < n->n_saved; i++) {
@@ -56,6 +65,7 @@ static void node_free(void *user) {
   free(n->out);
   free(n->saved);
   free(n->version);
+  free(n->saved_out);
   if (n->cb != NULL) lac_callback_free(n->cb);
   free(n);
 }
@@ -66,6 +76,7 @@ typedef struct backward_call {
   node *n;
   ac_tensor *const *dout;
   ac_tensor **din;
+  ctx_link *link; /* set once it names the node */
 } backward_call;
 
 static void push_zeros(lua_State *L, lac_state *S, const out_meta *m) {
@@ -84,10 +95,13 @@ static int backward_body(lua_State *L) {
   node *n = c->n;
   lac_state *S = n->cb->state;
   luaL_checkstack(L, n->n_out + n->n_args + 10, "backward");
-  lua_rawgeti(L, LUA_REGISTRYINDEX, n->cb->ref); /* 2: {ctx, backward} */
+  lua_rawgeti(L, LUA_REGISTRYINDEX, n->cb->ref); /* 2: {ctx, backward, link} */
   lua_rawgeti(L, 2, 1);                          /* 3: ctx */
-  lua_pushlightuserdata(L, n);
-  lua_rawsetp(L, 3, &key_ctx);
+  lua_rawgeti(L, 2, 3);
+  c->link = lua_touserdata(L, -1);
+  c->link->n = n;
+  c->link->running++;
+  lua_pop(L, 1);
   lua_rawgeti(L, 2, 2);
   lua_pushvalue(L, 3);
   for (int i = 0; i < n->n_out; i++) {
@@ -97,8 +111,6 @@ static int backward_body(lua_State *L) {
   }
   lua_call(L, n->n_out + 1, LUA_MULTRET);
   int n_res = lua_gettop(L) - 3;
-  lua_pushnil(L);
-  lua_rawsetp(L, 3, &key_ctx);
   if (n_res > n->n_args)
     return lac_error(L, S, AC_GRAD, "%s: backward returned %d gradients for %d arguments of forward", n->name,
                      n_res, n->n_args);
@@ -124,8 +136,10 @@ static int backward_body(lua_State *L) {
 
 static ac_status node_backward(void *user, ac_ctx *ctx, int n_out, ac_tensor *const *dout, int n_in,
                                ac_tensor **din, ac_err *e) {
-  backward_call c = {user, dout, din};
-  return lac_protect(c.n->cb->state, backward_body, &c, e);
+  backward_call c = {user, dout, din, NULL};
+  ac_status st = lac_protect(c.n->cb->state, backward_body, &c, e);
+  if (c.link != NULL && --c.link->running == 0) c.link->n = NULL; /* ctx may outlive the node */
+  return st;
 }
 
 /* ---- ctx ---- */
@@ -155,7 +169,8 @@ static int saved_tensors(lua_State *L) {
   lac_state *S = lac_get(L);
   luaL_checktype(L, 1, LUA_TTABLE);
   lua_rawgetp(L, 1, &key_ctx);
-  node *n = lua_touserdata(L, -1);
+  const ctx_link *k = lua_type(L, -1) == LUA_TUSERDATA ? lua_touserdata(L, -1) : NULL;
+  node *n = k != NULL ? k->n : NULL;
   if (n == NULL) return lac_error(L, S, AC_GRAD, "saved_tensors: only inside backward");
   luaL_checkstack(L, n->n_saved + 4, "saved_tensors");
   for (int i = 0; i < n->n_saved; i++) {
@@ -164,7 +179,22 @@ static int saved_tensors(lua_State *L) {
       return lac_error(L, S, AC_VERSION,
                        "%s: saved tensor %d was changed in place after forward (version %d, expected %d)",
                        n->name, i + 1, (int)ac_storage_version(t->storage), (int)n->version[i]);
-    lac_push_tensor(L, S, t);
+    if (t == NULL || n->saved_out[i] < 0 || !ac_ctx_grad_enabled(S->ctx)) {
+      lac_push_tensor(L, S, t);
+      continue;
+    }
+    /* a saved result gets its history back for the second derivative */
+    ac_tensor *alias = NULL;
+    ac_err e;
+    lac_box *b = lac_box_new(L, S);
+    t = n->saved[i]; /* making the box may have run a finalizer that freed what was saved */
+    if (t == NULL) return lac_error(L, S, AC_GRAD, "%s: what it saved is freed", n->name);
+    if (ac_tensor_detach(t, &alias, &e) != AC_OK) return lac_raise(L, S, &e);
+    alias->grad_fn = n->self;
+    alias->out_nr = n->saved_out[i];
+    alias->view_version = alias->storage->graph_version;
+    aci_node_retain(n->self);
+    lac_box_fill(S, b, alias);
   }
   return n->n_saved;
 }
@@ -183,18 +213,22 @@ static ac_status take_saved(lua_State *L, node *n, int ctx, int first_out, int n
   lua_pop(L, 1);
   n->saved = calloc((size_t)count + 1, sizeof *n->saved);
   n->version = calloc((size_t)count + 1, sizeof *n->version);
-  if (n->saved == NULL || n->version == NULL) return AC_FAIL(e, OOM, "no memory for a gradient node");
+  n->saved_out = calloc((size_t)count + 1, sizeof *n->saved_out);
+  if (n->saved == NULL || n->version == NULL || n->saved_out == NULL) return AC_FAIL(e, OOM, "no memory for a gradient node");
   for (int i = 0; i < count; i++) {
     lua_rawgeti(L, -1, i + 1);
     lac_box *b = lac_box_test(L, -1);
     ac_tensor *t = b != NULL ? b->t : NULL;
-    bool is_out = false;
-    for (int k = 0; k < n_out && t != NULL; k++) {
+    int which = -1;
+    for (int k = 0, nr = 0; k < n_out && t != NULL && which < 0; k++) {
       const lac_box *o = lac_box_test(L, first_out + k);
-      is_out = is_out || (o != NULL && o->t == t);
+      if (o == NULL || o->t == NULL) continue;
+      if (o->t == t) which = nr;
+      nr++;
     }
     lua_pop(L, 1);
-    if (is_out) AC_TRY(ac_tensor_detach(t, &n->saved[i], e));
+    n->saved_out[i] = t != NULL && ac_dtype_is_float((ac_dtype)t->dtype) ? which : -1;
+    if (which >= 0) AC_TRY(ac_tensor_detach(t, &n->saved[i], e));
     else if (t != NULL) {
       ac_tensor_retain(t);
       n->saved[i] = t;
@@ -209,8 +243,8 @@ static ac_status take_saved(lua_State *L, node *n, int ctx, int first_out, int n
   return AC_OK;
 }
 
-/* A result that is an input, or has a history, becomes a tensor of its own over the same bytes. */
-static void own_result(lua_State *L, lac_state *S, int idx, int n_args) {
+/* A result that is an input, an earlier result, or has a history, becomes a view of its own of the same bytes. */
+static void own_result(lua_State *L, lac_state *S, int idx, int first, int n_args) {
   lac_box *b = lac_box_test(L, idx);
   if (b == NULL) return;
   if (b->t == NULL) lac_error(L, S, AC_RELEASED, "forward returned a released tensor");
@@ -219,11 +253,21 @@ static void own_result(lua_State *L, lac_state *S, int idx, int n_args) {
     const lac_box *a = lac_box_test(L, i);
     same = a != NULL && a->t == b->t;
   }
+  for (int i = first; i < idx && !same; i++) {
+    const lac_box *r = lac_box_test(L, i);
+    same = r != NULL && r->t == b->t;
+  }
   if (!same) return;
   ac_tensor *t = NULL;
   ac_err e;
   lac_box *d = lac_box_push(L, S);
-  if (ac_tensor_detach(b->t, &t, &e) != AC_OK) lac_raise(L, S, &e);
+  ac_tensor *from = b->t; /* the box may have been released while d was made */
+  if (from == NULL) lac_error(L, S, AC_RELEASED, "forward returned a released tensor");
+  if (ac_tensor_detach(from, &t, &e) != AC_OK) lac_raise(L, S, &e);
+  t->flags |= ACI_T_VIEW;
+  if ((aci_is_leaf(from) && aci_requires_grad(from)) || (from->flags & ACI_T_LEAF_VIEW))
+    t->flags |= ACI_T_LEAF_VIEW;
+  if (t->storage != NULL) t->view_version = t->storage->graph_version;
   lac_box_fill(S, d, t);
   lua_replace(L, idx);
 }
@@ -259,7 +303,18 @@ static ac_status record(lua_State *L, lac_state *S, node *n, int ctx, int first_
                                .free = node_free,
                                .user = n};
   bool recorded;
-  return ac_node_callback(S->ctx, &cb, n->n_in, in, n->n_out, out, &recorded, e);
+  int n_out = n->n_out;
+  AC_TRY(ac_node_callback(S->ctx, &cb, n->n_in, in, n_out, out, &recorded, e));
+  /* n is gone when nothing was recorded, or no result can have a gradient */
+  for (int i = 0; i < n_out; i++)
+    if (recorded && out[i]->grad_fn != NULL) n->self = out[i]->grad_fn;
+  return AC_OK;
+}
+
+/* A leaf that requires gradients, or a view of one: forward may not write it. */
+static bool is_guarded(const lac_box *b) {
+  return b != NULL && b->t != NULL && b->t->storage != NULL &&
+         ((aci_is_leaf(b->t) && aci_requires_grad(b->t)) || (b->t->flags & ACI_T_LEAF_VIEW));
 }
 
 static int forward_body(lua_State *L) {
@@ -267,7 +322,7 @@ static int forward_body(lua_State *L) {
   return lua_gettop(L);
 }
 
-/* Upvalue 3: the definition. Stack: arguments; then ctx, {ctx, backward}, results. */
+/* Upvalue 3: the definition. Stack: arguments; then ctx, {ctx, backward, link}, versions, inputs, results. */
 static int apply(lua_State *L) {
   lac_state *S = lac_get(L);
   int n_args = lua_gettop(L), ctx = n_args + 1;
@@ -289,6 +344,16 @@ static int apply(lua_State *L) {
   lua_rawseti(L, -2, 1);
   lua_getfield(L, lua_upvalueindex(3), "backward");
   lua_rawseti(L, -2, 2);
+  ctx_link *k = lua_newuserdatauv(L, sizeof *k, 0);
+  *k = (ctx_link){0};
+  lua_pushvalue(L, -1);
+  lua_rawseti(L, -3, 3);
+  lua_rawsetp(L, ctx, &key_ctx);
+  uint32_t *version = lua_newuserdatauv(L, sizeof *version * (size_t)(n_args + 1), 0);
+  for (int i = 1; i <= n_args; i++) {
+    const lac_box *b = lac_box_test(L, i);
+    if (is_guarded(b)) version[i] = ac_storage_version(b->t->storage);
+  }
   ac_tensor **in = lua_newuserdatauv(L, sizeof *in * (size_t)(n_args + 1), 0);
 
   bool grad = ac_ctx_set_grad_enabled(S->ctx, false);
@@ -300,8 +365,14 @@ static int apply(lua_State *L) {
   ac_ctx_set_grad_enabled(S->ctx, grad);
   if (st != LUA_OK) return lua_error(L);
 
-  int first = ctx + 3, n_res = lua_gettop(L) - first + 1;
-  for (int i = 0; i < n_res; i++) own_result(L, S, first + i, n_args);
+  for (int i = 1; i <= n_args && grad; i++) {
+    const lac_box *b = lac_box_test(L, i);
+    if (is_guarded(b) && ac_storage_version(b->t->storage) != version[i])
+      return lac_error(L, S, AC_GRAD,
+                       "forward wrote argument %d in place, a leaf that requires gradients or a view of one", i);
+  }
+  int first = ctx + 4, n_res = lua_gettop(L) - first + 1;
+  for (int i = 0; i < n_res; i++) own_result(L, S, first + i, first, n_args);
   ac_tensor **out = lua_newuserdatauv(L, sizeof *out * (size_t)(n_res + 1), 0);
   lua_insert(L, first);
   first++;

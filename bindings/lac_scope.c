@@ -4,7 +4,7 @@
  *   local s <close> = accel.scope()        or        local y = accel.scope(function(s) ... return y end) */
 #include "core/lac.h"
 
-static const char key_scope;
+static const char key_scope, key_unscoped;
 
 static lac_scope *check_scope(lua_State *L, lac_state *S) {
   lac_scope *s = lua_touserdata(L, 1);
@@ -104,6 +104,28 @@ static int scope_new(lua_State *L) {
   return scope_keep_results(L, LUA_OK, 1);
 }
 
+/* accel.unscoped(f, ...): runs f(...) as if no scope were open and returns its results. For libraries that
+ * make on first use what must outlive the script's scope, such as an optimizer's state. It is a scope of its
+ * own that forgets what was born in it, also when f fails, so that f may close the script's scopes. */
+static int unscoped(lua_State *L) {
+  lac_state *S = lac_get(L);
+  const int n = lua_gettop(L);
+  lac_check_function(L, S, 1, "f");
+  if (S->scope == NULL) {
+    lua_callk(L, n - 1, LUA_MULTRET, 0, call_done);
+    return call_done(L, LUA_OK, 0);
+  }
+  lac_scope *s = lua_newuserdatauv(L, sizeof *s, 0);
+  *s = (lac_scope){.outer = S->scope, .state = S, .open = true};
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &key_unscoped);
+  lua_setmetatable(L, -2);
+  S->scope = s;
+  lua_insert(L, 1);
+  lua_toclose(L, 1); /* scope, f, args */
+  lua_callk(L, n - 1, LUA_MULTRET, 1, call_done);
+  return call_done(L, LUA_OK, 1);
+}
+
 static int live(lua_State *L) {
   lua_pushinteger(L, lac_get(L)->n_live);
   return 1;
@@ -111,7 +133,8 @@ static int live(lua_State *L) {
 
 void lac_open_scope(lua_State *L, lac_state *S) {
   static const luaL_Reg methods[] = {{"keep", scope_keep}, {"close", scope_close}, {NULL, NULL}};
-  static const luaL_Reg funcs[] = {{"scope", scope_new}, {"live", live}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {
+      {"scope", scope_new}, {"unscoped", unscoped}, {"live", live}, {NULL, NULL}};
   static const luaL_Reg box_methods[] = {{"release", lac_box_release_method}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
   lua_getfield(L, -1, "Tensor");
@@ -130,4 +153,10 @@ void lac_open_scope(lua_State *L, lac_state *S) {
   lac_setfuncs(L, S, methods);
   lua_setfield(L, -2, "__index");
   lua_rawsetp(L, LUA_REGISTRYINDEX, &key_scope);
+  lua_newtable(L);
+  lac_pushfunction(L, S, scope_gc);
+  lua_pushvalue(L, -1);
+  lua_setfield(L, -3, "__gc");
+  lua_setfield(L, -2, "__close");
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &key_unscoped);
 }

@@ -3,6 +3,7 @@
  * second signal, and at once in a script that has made no step, Lua is stopped where it is; if that did not
  * end the process within half a second (a long kernel, a pcall that swallowed the error), or at a third, the
  * signal's default action does. */
+#include <errno.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/time.h>
@@ -40,12 +41,14 @@ static void stop_now(void) {
 }
 
 static void on_alarm(int n) {
+  int was = errno; /* of the code that was interrupted */
   (void)n;
   if (stopping) app_signals_die(first);
   if (host != NULL && ac_host_interrupt_grace(host) > 0) stop_now();
+  errno = was;
 }
 
-static void on_signal(int n) {
+static void serve(int n) {
   if (host == NULL || presses > 1) app_signals_die(n);
   if (presses++ == 0) {
     first = n;
@@ -57,6 +60,12 @@ static void on_signal(int n) {
     }
   }
   stop_now();
+}
+
+static void on_signal(int n) {
+  int was = errno;
+  serve(n);
+  errno = was;
 }
 
 void app_signals_start(ac_host *h) {

@@ -49,6 +49,27 @@ local ordered = setmetatable({}, { __pairs = function()
 end })
 assert(accel.save(path, ordered) and accel.load(path).k2:item() == 2)
 
+-- Metadata whose strings live only as long as __pairs hands them out.
+local made = setmetatable({}, { __pairs = function()
+  local i = 0
+  return function()
+    i = i + 1
+    collectgarbage()
+    if i <= 50 then return "key" .. i, ("value"):rep(20) .. i end
+  end
+end })
+assert(accel.save(tmp .. "/meta.safetensors", ordered, made))
+local _, strings = accel.load(tmp .. "/meta.safetensors")
+for i = 1, 50 do assert(strings["key" .. i] == ("value"):rep(20) .. i) end
+
+-- A finalizer that closes the file in the middle of a read ends that read, no more.
+for _ = 1, 300 do
+  local file = accel.open_safetensors(path)
+  setmetatable({}, { __gc = function() file:close() end })
+  local ok, got = pcall(file.get, file, "k2")
+  assert(ok and got:item() == 2 or got.code == "released")
+end
+
 -- Files that fail return nil, message, code; misuse raises.
 local r, message, code = accel.load(tmp .. "/missing.safetensors")
 assert(r == nil and message:find("missing.safetensors", 1, true) and code == "not_found")

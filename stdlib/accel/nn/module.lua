@@ -7,8 +7,11 @@
 --- Assigning an nn.Parameter or a module to a field registers it, in the order of assignment. A module is a
 --- raw field, so that reading self.fc in forward is one table access. Tensors lie on a shelf behind the
 --- instance (class.behind), so that every assignment of one is seen: a plain tensor in place of a parameter
---- is an error. An integer field i has key i-1 in a state_dict, as in Hugging Face's files. Assigning to a
---- registered field again replaces the value under the same key; nil takes it out.
+--- is an error. Assigning over a raw field is not seen: what lies there is looked through when the tree is
+--- walked (module_tree.lua), which registers what came later and refuses what took a module's place. To hold
+--- a module without registering it, put it in a table. An integer field i has key i-1 in a state_dict, as in
+--- Hugging Face's files. Assigning to a registered field again replaces the value under the same key; nil
+--- takes it out.
 ---
 --- What walks the tree (parameters, state_dict, to ...) is in nn/module_tree.lua and nn/module_state.lua.
 local accel = require "accel"
@@ -78,16 +81,53 @@ local function store(self, key, value)
   end
 end
 
---- What a parameter or buffer may be followed by under its name; the rest is a mistake that would take it out
---- of the model unnoticed.
+--- What a parameter, buffer or module may be followed by under its name; the rest is a mistake that would
+--- take it out of the model unnoticed.
 local function check_successor(self, key, value, registered)
   local tensor = tensors.is_tensor(value)
-  if registered == "parameter" then
+  if registered == "module" then
+    raise("%s: cannot assign %s to module '%s' (assign a module, or nil to take it out)",
+      getmetatable(self).__name, tensor and "a plain tensor" or check.shown(value), tostring(key))
+  elseif registered == "parameter" then
     raise("%s: cannot assign %s to parameter '%s' (use nn.Parameter, or copy_ inside no_grad)",
       getmetatable(self).__name, tensor and "a plain tensor" or check.shown(value), tostring(key))
   elseif not tensor then
     raise("%s: cannot assign %s to buffer '%s', it must be a tensor or nil", getmetatable(self).__name,
       check.shown(value), tostring(key))
+  end
+end
+
+local function name_order(a, b)
+  local x, y = math.type(a) == "integer", math.type(b) == "integer"
+  if x and y then return a < b end
+  if x ~= y then return x end
+  return tostring(a) < tostring(b)
+end
+
+--- Catches up on assignments over raw fields, in the order of names: modules and parameters that are not
+--- registered become so, as if just assigned; anything else in the place of a module is an error.
+function Module:_audit()
+  local kinds, late = rawget(self, "_kinds"), nil
+  for key, value in next, self do
+    local of = type(value)
+    if of == "table" and Module.is_module(value) then
+      if kinds[key] ~= "module" then
+        late = late or {}
+        late[#late + 1] = key
+      end
+    elseif of == "userdata" and parameter.is(value) then
+      late = late or {}
+      late[#late + 1] = key
+    elseif kinds[key] == "module" then
+      check_successor(self, key, value, "module")
+    end
+  end
+  if not late then return end
+  table.sort(late, name_order)
+  for _, key in ipairs(late) do
+    local value = rawget(self, key)
+    register(self, key, parameter.is(value) and "parameter" or "module")
+    store(self, key, value)
   end
 end
 
@@ -98,7 +138,7 @@ function Module.__newindex(self, key, value)
     if registered ~= "buffer" and registered ~= "temporary" then register(self, key, "parameter") end
   elseif Module.is_module(value) then
     register(self, key, "module")
-  elseif registered and registered ~= "module" and value ~= nil then
+  elseif registered and value ~= nil then
     check_successor(self, key, value, registered)
   end
   store(self, key, value)

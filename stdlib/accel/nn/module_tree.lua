@@ -34,8 +34,7 @@ end
 local function key_of(field) return math.type(field) == "integer" and ("%d"):format(field - 1) or field end
 
 return function(Module)
-  --- What a registered field is now. Assigning over a module does not pass through __newindex: the value
-  --- decides.
+  --- What a registered field is now; nil for what only has its place kept.
   local function kind_of(value, registered)
     if type(value) == "userdata" then
       if registered == "buffer" or registered == "temporary" then return registered end
@@ -44,8 +43,10 @@ return function(Module)
     return Module.is_module(value) and "module" or nil
   end
 
-  --- Registered fields in order: (key, value, kind, field), skipping those that hold something else now.
+  --- Registered fields in order: (key, value, kind, field), skipping those that are empty. Every walk comes
+  --- through here.
   function Module:_fields()
+    self:_audit()
     local i, order, kinds, shelf = 0, self._order, self._kinds, rawget(self, "_tensors")
     return function()
       while true do
@@ -146,7 +147,8 @@ return function(Module)
   end
 
   --- Replaces every parameter and buffer t by fn(t); tensors shared by several fields stay shared,
-  --- gradients follow. Make optimizers afterwards: they hold the tensors themselves.
+  --- gradients follow. They outlive a scope that is open now, as what they replace would. Make
+  --- optimizers afterwards: they hold the tensors themselves.
   function Module:_map_tensors(fn)
     local done = {}
     local _ <close> = accel.no_grad()
@@ -155,11 +157,11 @@ return function(Module)
         if kind ~= "module" then
           local new = done[t]
           if new == nil then
-            new = fn(t)
+            new = accel.unscoped(fn, t)
             if kind == "parameter" and new ~= t then
               local grad = t.grad
-              new = parameter(new, t.requires_grad)
-              if grad then new.grad = fn(grad) end
+              new = accel.unscoped(parameter, new, t.requires_grad)
+              if grad then new.grad = accel.unscoped(fn, grad) end
             end
             done[t], done[new] = new, new
           end

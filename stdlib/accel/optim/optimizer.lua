@@ -4,7 +4,8 @@
 --- group that got their state in the same step and have shared every step since, so that one multi-tensor
 --- call and one step counter serve them all. Parameters that miss a gradient in some step move to a cohort
 --- of their own. The learning rate lives on the device as a rank-0 tensor per group, refreshed when
---- group.lr changes, so that a step can be recorded once and replayed.
+--- group.lr changes, so that a step can be recorded once and replayed. All of these are made when they are
+--- first needed, in the middle of a step: outside every scope of the script, whose end they outlive.
 local accel = require "accel"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
@@ -12,6 +13,8 @@ local nearest = require "accel.util.nearest"
 local ordered = require "accel.util.ordered"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
+
+local unscoped = accel.unscoped
 
 ---@alias accel.ParamList accel.Tensor|accel.Tensor[]|table<string, accel.Tensor>|table[] tensors or groups
 
@@ -179,7 +182,7 @@ local function gradients(self, private, cohort)
     end
   end
   if #kept == 0 then return nil end
-  new_cohort(self, private, gone, cohort.step and cohort.step:clone(), false)
+  new_cohort(self, private, gone, cohort.step and unscoped(cohort.step.clone, cohort.step), false)
   cohort.params = kept
   for _, name in ipairs(self.buffers) do
     for i, p in ipairs(kept) do cohort[name][i] = self.state[p][name] end
@@ -192,7 +195,7 @@ end
 local function device_lr(private, group)
   if private.lr_value ~= group.lr then
     if not private.lr then
-      private.lr = accel.full({}, group.lr, { dtype = "f64", device = group.params[1].device })
+      private.lr = unscoped(accel.full, {}, group.lr, { dtype = "f64", device = group.params[1].device })
     else
       private.lr:fill_(group.lr)
     end
@@ -214,7 +217,7 @@ function Optimizer:step(closure)
     local _ <close> = accel.no_grad()
     for _, group in ipairs(self.param_groups) do
       local private = self._private[group]
-      if #private.pending > 0 then admit(self, private, group) end
+      if #private.pending > 0 then unscoped(admit, self, private, group) end
       local cohorts = private.cohorts
       for i = 1, #cohorts do
         local grads = gradients(self, private, cohorts[i])
@@ -266,7 +269,8 @@ end
 --- The state of p from a saved entry; nil when the entry holds none of what p needs, so that it starts
 --- afresh.
 local function load_entry(self, p, group, index, entry)
-  local state, missing, found = self:make_state(p, group), nil, self.counts and entry.step ~= nil
+  local state, missing, found = unscoped(self.make_state, self, p, group), nil,
+    self.counts and entry.step ~= nil
   for name, t in pairs(state) do
     local value = entry[name]
     if value == nil then
@@ -330,7 +334,8 @@ function Optimizer:load_state_dict(dict)
     end
     for _, step in ipairs(steps) do
       local list = by_step[step]
-      local count = self.counts and accel.full({}, step, { dtype = "i64", device = list[1].device }) or nil
+      local count = self.counts
+        and unscoped(accel.full, {}, step, { dtype = "i64", device = list[1].device }) or nil
       new_cohort(self, private, list, count, false)
     end
   end

@@ -28,10 +28,19 @@ function M.width()
   return width and width > 0 and width or 80
 end
 
---- Whether colours may be written to fd.
+local function parameter(name)
+  for _, p in ipairs(accel.params()) do
+    if p.name == name then return p.value end
+  end
+end
+
+--- Whether colours may be written to fd: ACCEL_COLOR=always or never decides; else FORCE_COLOR says yes,
+--- NO_COLOR no (where set to anything), and without them a terminal gets colours.
 function M.colour(fd)
-  if env "NO_COLOR" then return false end
-  return env "FORCE_COLOR" ~= nil or M.interactive(fd)
+  local choice = parameter "ACCEL_COLOR"
+  if choice ~= "auto" then return choice == "always" end
+  if env "FORCE_COLOR" then return true end
+  return not env "NO_COLOR" and M.interactive(fd)
 end
 
 return M

@@ -58,7 +58,7 @@ do -- a field keeps its place when it gets another value; nil takes it out
   m.a = nn.Linear(1, 1)
   assert(names(m:named_parameters()) == "b a.weight a.bias")
   m.c, m.d = nn.Identity(), nn.Identity()
-  m.c = function() end
+  m.c = nil
   m.d = nn.Parameter(accel.zeros(1))
   assert(names(m:named_children()) == "a" and names(m:named_parameters()) == "b d a.weight a.bias")
   m.d = nil
@@ -68,6 +68,57 @@ do -- a field keeps its place when it gets another value; nil takes it out
   fails("without dots", m.register_buffer, m, "x.y", accel.zeros(1))
   fails("must be a tensor", m.register_buffer, m, "x", 3)
   fails("does not define forward", m, accel.zeros(1))
+end
+
+do -- assignments over raw fields, which nobody sees, are made good at the next walk
+  local M = nn.Module:extend "M"
+  function M:init()
+    self.w, self.z, self.head, self[1] = false, 1, false, false
+    self.z = nn.Identity()
+    self.head = nn.Linear(2, 2)
+    self.w = nn.Parameter(accel.zeros(3))
+    self[1] = nn.Linear(1, 1, { bias = false })
+  end
+  function M:forward(x) return self.head(x) end
+  local function fresh() return M() end
+  local want = "w 0.weight head.weight head.bias"
+  assert(names(fresh():named_parameters()) == want and #fresh():parameters() == 4)
+  assert(names(fresh():state_dict()) == want and names(fresh():named_children()) == "0 head z")
+  assert(names(fresh():named_modules()) == " 0 head z")
+  assert(not fresh():eval().head.training and fresh():get_submodule "head".in_features == 2)
+  assert(tostring(fresh()):find "%(head%): Linear" and fresh():to "f64".head.weight.dtype == "f64")
+  local a, b = fresh(), fresh()
+  a.head.weight:detach():fill_(7)
+  b:load_state_dict(a:state_dict())
+  assert(b.head.weight:sum():item() == 28)
+  b(accel.ones(1, 2)):sum():backward()
+  assert(b:parameters()[3].grad:sum():item() == 4)
+  fails("cannot assign a plain tensor to parameter 'w'", function() b.w = accel.zeros(3) end)
+  b.head = nn.Linear(5, 5) -- another module takes over the name and the place
+  assert(names(b:named_parameters()) == want and b:parameters()[3]:numel() == 25)
+  b.head = nn.Parameter(accel.zeros(4))
+  assert(names(b:named_parameters()) == "head w 0.weight" and #b:parameters() == 3)
+
+  local deep = nn.Sequential(fresh(), fresh())
+  assert(#deep:parameters() == 8)
+  for _, wrong in ipairs { "oops", 3, accel.zeros(2), function() end, {} } do
+    deep[2].head = wrong
+    for _, walk in ipairs { "parameters", "named_modules", "state_dict", "eval", "buffers", "double" } do
+      fails("module_test.lua:%d+: M: cannot assign .* to module 'head' %(assign a module, or nil",
+        function() deep[walk](deep) end)
+    end
+    fails("to module 'head'", function() deep:load_state_dict {} end)
+  end
+  deep[2].head = false
+  fails("cannot assign .*false.* to module 'head'", function() return deep:parameters() end)
+  deep[2].head = nil
+  assert(#deep:parameters() == 6)
+  fails("to module 'head'", function() deep[2].head = "oops" end)
+  -- What lies in a table of one's own stays out.
+  local m = nn.Module:extend "Held"()
+  m.others = { nn.Linear(1, 1) }
+  m.others = { nn.Linear(1, 1) }
+  assert(#m:parameters() == 0)
 end
 
 do -- what would take a parameter or buffer out of the model unnoticed is refused, where it is written
