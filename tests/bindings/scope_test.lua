@@ -70,8 +70,8 @@ accel.collect()
 local MIB = 1 << 18 -- elements of f32
 local before = accel.gc_stats()
 if before.mode == "auto" and before.generational then
-  -- a full collection once 80 times the Lua heap was born
-  local heap = collectgarbage("count") / 1024 * 80
+  -- a full collection once 16 times the Lua heap was born, where little lives
+  local heap = collectgarbage("count") / 1024 * 16
   for _ = 1, heap // 2 do accel.empty(MIB):release() end
   accel.gc_check()
   assert(accel.gc_stats().full == before.full)

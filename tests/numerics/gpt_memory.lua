@@ -3,8 +3,10 @@ local accel = require "accel"
 local device, dtype = arg[1] or "cpu", arg[2] or "f32"
 accel.set_default_device(device)
 accel.manual_seed(3)
-local V, T, B = 256, 256, 4
-local model = accel.models.GPT2 { vocab_size = V, n_positions = T, n_embd = 256, n_layer = 4, n_head = 4 }
+-- the example's own size, and one with ten times the activations
+local small = arg[3] == "small"
+local V, T, B, C = 256, small and 64 or 256, small and 8 or 4, small and 128 or 256
+local model = accel.models.GPT2 { vocab_size = V, n_positions = T, n_embd = C, n_layer = 4, n_head = 4 }
 local opt = accel.optim.AdamW(model:parameters(), { lr = 1e-3 })
 for step = 1, 4 do
   if step == 3 then accel.reset_peak_memory(device) end

@@ -16,13 +16,16 @@ local function child(env, ...)
 end
 
 -- The meta device accounts as the CPU does: same peak. Exact collection is the ideal.
-for _, dtype in ipairs { "f32", "bf16" } do
-  local peak, live = child("", "cpu", dtype)
-  local predicted = child("", "meta", dtype)
-  local exact, exact_live = child("ACCEL_GC=exact", "cpu", dtype)
-  assert(math.abs(peak - predicted) <= 0.03 * peak, ("%s: peak %d, meta predicts %d"):format(dtype, peak, predicted))
-  assert(peak <= 1.15 * exact, ("%s: peak %d, with exact collection %d"):format(dtype, peak, exact))
-  assert(exact_live <= live and exact_live > 0)
+for _, size in ipairs { "small", "medium" } do
+  for _, dtype in ipairs { "f32", "bf16" } do
+    local peak, live = child("", "cpu", dtype, size)
+    local predicted = child("", "meta", dtype, size)
+    local exact, exact_live = child("ACCEL_GC=exact", "cpu", dtype, size)
+    local what = size .. " " .. dtype
+    assert(math.abs(peak - predicted) <= 0.03 * peak, ("%s: peak %d, meta predicts %d"):format(what, peak, predicted))
+    assert(peak <= 1.15 * exact, ("%s: peak %d, with exact collection %d"):format(what, peak, exact))
+    assert(exact_live <= live and exact_live > 0)
+  end
 end
 
 -- A hundred thousand steps without collectgarbage: flat after the first thousand.

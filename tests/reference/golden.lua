@@ -215,7 +215,7 @@ for name, rec in accel.pairs(golden) do
         else
           local bar = mode == "f64" and 1e-9 or 1e-5
           verdict(("%s %s losses"):format(name, mode), relative(losses, rec["loss_" .. mode]), bar)
-          verdict(("%s %s gradient norms"):format(name, mode), relative(norms, rec["grad_norm_" .. mode]), mode == "f64" and 1e-9 or 1e-4)
+          verdict(("%s %s gradient norms"):format(name, mode), relative(norms, rec["grad_norm_" .. mode]), mode == "f64" and 1e-9 or 1e-5)
           if mode == "f64" then
             verdict(name .. " f64 first logits", max_error(logits, data.logits64), 1e-9)
             local worst = 0.0
@@ -223,7 +223,7 @@ for name, rec in accel.pairs(golden) do
               local e = max_error(final[k], t)
               worst = e == e and math.max(worst, e) or math.huge
             end
-            verdict(name .. " f64 final weights", worst, 1e-8)
+            verdict(name .. " f64 final weights", worst, 1e-9)
           end
         end
       end
