@@ -1,5 +1,6 @@
 -- How the reference's PyTorch calls are spelled here: op as in manifest.json -> function(args, kwargs, case, inputs) returning outputs.
 -- Dims in the manifest are 0-based; these convert them. `needs` names the accel function without which a case is skipped.
+-- More of them, by topic, in ops_adapters_<topic>.lua: each returns a function of (def, dim, dims).
 local accel = require "accel"
 
 local A, needs = {}, {}
@@ -95,6 +96,11 @@ def("F.cross_entropy", "cross_entropy", function(a, k)
   })
 end)
 def("F.mse_loss", "nn", function(a) return accel.nn.functional.mse_loss(a[1], a[2]) end)
+
+for _, topic in ipairs { "map", "reduce", "matmul", "norm", "attention", "conv", "sort", "pick", "loss" } do
+  local name = "ops_adapters_" .. topic
+  if package.searchpath(name, package.path) then require(name)(def, dim, dims) end
+end
 
 A.needs = needs
 return A

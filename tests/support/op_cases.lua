@@ -1,5 +1,5 @@
 -- What the generated tests call every op with. Elementwise ops (host/ops/map, parameters that are elements
--- first) get their cases from their signature; the others from op_cases_math.lua and op_cases_shape.lua.
+-- first) get their cases from their signature; the others from the files op_cases_<topic>.lua.
 -- cases(op) is an error for an op that none of them knows.
 --
 -- A case: {label =, inputs = {spec...}, call = function(f, t...) -> results, grad = false: no gradients, fd
@@ -186,9 +186,13 @@ function M.ops()
   return list
 end
 
+-- Files of cases beside this one, by topic. Each returns a table of lists by op name.
+local topics = { "math", "shape", "map", "reduce", "matmul", "norm", "attention", "conv", "sort", "pick", "loss", "optim" }
+
 function M.cases(info)
-  for _, list in ipairs { "op_cases_math", "op_cases_shape" } do
-    local listed = require(list)[info.name]
+  for _, topic in ipairs(topics) do
+    local name = "op_cases_" .. topic
+    local listed = package.searchpath(name, package.path) and require(name)[info.name]
     if listed then return listed end
   end
   if is_map(info) then return map_cases(info) end
