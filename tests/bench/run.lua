@@ -1,5 +1,5 @@
 -- Measures accel beside its peers: both sides alternate in one run, medians and ratios are printed. Nothing here passes or fails.
---   accel-run tests/bench/run.lua [--rounds 5] [--threads 2] [--only dispatch|start|size|gpt_f32|gpt_bf16]
+--   accel-run tests/bench/run.lua [--rounds 5] [--threads 2] [--only dispatch|bandwidth|start|size|gpt_f32|gpt_bf16]
 -- The PyTorch side runs where `python3 -c 'import torch'` works (tuned: fused AdamW, malloc tunables) and is left out otherwise.
 local accel = require "accel"
 
@@ -121,6 +121,30 @@ function suites.size()
   end
 end
 
+-- Memory-bound ops beside what threads reach with memcpy, and reductions beside plain reading, in the same rounds.
+function suites.bandwidth()
+  local tool = os.tmpname()
+  if not capture(("cc -O3 -march=native -pthread -o %s %s 2>&1"):format(quote(tool), quote(here .. "/sides/memory.c"))) then
+    print "no C compiler: left out"
+    return
+  end
+  for _, dtype in ipairs { "f32", "bf16" } do
+    local got = alternate({
+      { name = "memory", command = quote(tool) .. " " .. options.threads }, { name = "accel", command = ours("bandwidth.lua", dtype) },
+    }, options.rounds)
+    local copy, read = median(got.memory.copy), median(got.memory.read)
+    print(("%s: copy %.1f GB/s, read %.1f GB/s, write %.1f GB/s"):format(dtype, copy, read, median(got.memory.write)))
+    local reads = { sum = 1, sum_dim1 = 1, sum_dim2 = 1, amax = 1, argmax = 1, norm = 1, var_dim2 = 1, mse_loss = 1 }
+    for name, v in accel.pairs(got.accel) do
+      local limit = reads[name] and read or copy
+      local lo, hi = range(v)
+      print(("%-28s %7.1f GB/s [%.1f, %.1f]  %3.0f %% of %s"):format(name, median(v), lo, hi, 100 * median(v) / limit,
+        reads[name] and "read" or "copy"))
+    end
+  end
+  os.remove(tool)
+end
+
 local function gpt(dtype)
   return function()
     local args = "--dtype " .. dtype
@@ -140,7 +164,7 @@ suites.gpt_f32, suites.gpt_bf16 = gpt("f32"), gpt("bf16")
 
 print(("accel %s, %d threads, median of %d alternating rounds [min, max]%s"):format(accel._VERSION or "", options.threads, options.rounds,
   have_torch and "" or "; no PyTorch here"))
-for _, name in ipairs { "size", "start", "dispatch", "gpt_f32", "gpt_bf16" } do
+for _, name in ipairs { "size", "start", "dispatch", "bandwidth", "gpt_f32", "gpt_bf16" } do
   if not options.only or options.only == name then
     print("-- " .. name)
     suites[name]()
