@@ -12,17 +12,19 @@
 #define BWD_ERF(T, p, dy, x) \
   ((dy) * ((T)0.5 * (1 + m_erf((x) * (T)RSQRT2)) + (x)*m_exp((T)-0.5 * (x) * (x)) * (T)RSQRT_2PI))
 
-/* t: the tanh; d: the derivative of its argument */
-#define INNER(T, x) ((T)SQRT_2_PI * ((x) + (T)CUBE * (x) * (x) * (x)))
-#define FWD_TANH(T, p, x) ((T)0.5 * (x) * (1 + m_tanh(INNER(T, x))))
-static inline AC_INLINE float slope_f32(float x) {
-  float t = m_tanh(INNER(float, x)), d = (float)SQRT_2_PI * (1 + 3 * (float)CUBE * x * x);
-  return 0.5f * (1 + t) + 0.5f * x * (1 - t * t) * d;
-}
-static inline AC_INLINE double slope_f64(double x) {
-  double t = m_tanh(INNER(double, x)), d = SQRT_2_PI * (1 + 3 * CUBE * x * x);
-  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * d;
-}
+/* 1 + tanh u = 2 sigmoid(2u), which costs one exponential; V is 2u, D its derivative */
+#define V(T, x) ((T)(2 * SQRT_2_PI) * (x) * (1 + (T)CUBE * (x) * (x)))
+#define D(T, x) ((T)(2 * SQRT_2_PI) * (1 + (T)(3 * CUBE) * (x) * (x)))
+#define FWD_TANH(T, p, x) ((x) * m_sigmoid(V(T, x)))
+/* s + x s (1 - s) dv, from z = e^-|v| so that 1 - s loses nothing */
+#define SLOPE(name, T)                                            \
+  static inline AC_INLINE T name(T x) {                           \
+    T v = V(T, x), z = m_exp(-m_abs(v)), r = 1 / (1 + z);         \
+    T s = (v >= 0 ? 1 : z) * r;                                   \
+    return s + (z == 0 ? 0 : x * (z * r * r) * D(T, x));          \
+  }
+SLOPE(slope_f32, float)
+SLOPE(slope_f64, double)
 #define BWD_TANH(T, p, dy, x) ((dy) * _Generic((x), double : slope_f64, default : slope_f32)(x))
 
 ACI_LOOP1(erf_y, float, f32, FWD_ERF)

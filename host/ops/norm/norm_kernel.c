@@ -115,6 +115,7 @@ static void forward(void *arg, int64_t begin, int64_t end) {
     char *dst = (char *)aci_data(j->out) + r * n * es;
     const void *x = aci_reduce_block(&j->x, aci_reduce_base(&j->x, r), 0, n, buf);
     void *y = direct(j) ? (void *)dst : buf;
+    if (x != buf) aci_row_ahead(x, n * (int64_t)aci_ctype_bytes(j->x.ct));
     if (j->x.ct == ACI_C_F32) row_f32(x, j->w, j->b, n, j->rms, j->eps, y);
     else row_f64(x, j->w, j->b, n, j->rms, j->eps, y);
     if (!direct(j)) aci_store(j->x.ct, y, (ac_dtype)j->out->dtype, dst, 1, n);
@@ -137,6 +138,8 @@ static void backward(void *arg, int64_t begin, int64_t end) {
       const void *x = aci_reduce_block(&j->x, aci_reduce_base(&j->x, r), 0, n, buf);
       const void *dy = aci_reduce_block(&j->dy, aci_reduce_base(&j->dy, r), 0, n, buf + row);
       void *dx = direct(j) ? (void *)dst : buf + 2 * row;
+      if (x != buf) aci_row_ahead(x, (int64_t)row);
+      if (dy != buf + row) aci_row_ahead(dy, (int64_t)row);
       if (j->x.ct == ACI_C_F32) row_back_f32(dy, j->w, x, n, j->rms, j->eps, dx, dw, db);
       else row_back_f64(dy, j->w, x, n, j->rms, j->eps, dx, dw, db);
       if (!direct(j)) aci_store(j->x.ct, dx, (ac_dtype)j->out->dtype, dst, 1, n);

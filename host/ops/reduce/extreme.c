@@ -5,7 +5,7 @@
 
 #include "ops/reduce/lanes.h"
 
-enum { CHUNK = 1 << 16, TILE = 256 };
+enum { CHUNK = 1 << 16, TILE = 256, FIND = 1024, LANES = 64, DIRECT = 8192 };
 
 #define MAX_FLT(a, b) ((a) > (b) || (a) != (a))
 #define MIN_FLT(a, b) ((a) < (b) || (a) != (a))
@@ -22,25 +22,51 @@ enum { CHUNK = 1 << 16, TILE = 256 };
 #define SAME_FLT(a, b) ((a) == (b) || ((a) != (a) && (b) != (b)))
 #define SAME_INT(a, b) ((a) == (b))
 
-/* best of n >= 1 elements; then `first`: where it stands. beats: is a strictly beyond b, NaN being the end?
- * */
-#define EXTREME(name, T, TAKE, SAME)                                                                 \
+/* The best of n >= 1 elements. name_find: where value stands first; it is there. beats: is a strictly beyond b, NaN being the end? */
+#define EXTREME(name, T, I, TAKE, SAME)                                                              \
   AC_ISA_FN(name, (const T *restrict x, int64_t n, T *restrict out), (x, n, out)) {                  \
     ACI_LANES_RUN(T, m, n, x[0], TAKE##_X, TAKE##_JOIN);                                             \
     *out = m;                                                                                        \
   }                                                                                                  \
+  AC_ISA_FN(name##_find, (const T *restrict x, int64_t n, T value, int64_t *restrict at), (x, n, value, at)) { \
+    for (int64_t i = 0;; i += FIND) {                                                                \
+      const I m = (I)(n - i < FIND ? n - i : FIND);                                                  \
+      I lane[LANES];                                                                                 \
+      for (I k = 0; k < LANES; k++) lane[k] = FIND;                                                  \
+      I k = 0;                                                                                       \
+      for (; k + LANES <= m; k += LANES)                                                             \
+        for (I l = 0; l < LANES; l++) {                                                              \
+          I here = SAME(x[i + k + l], value) ? k : FIND;                                             \
+          lane[l] = here < lane[l] ? here : lane[l];                                                 \
+        }                                                                                            \
+      I first = FIND;                                                                                \
+      for (I l = 0; l < LANES; l++) {                                                                \
+        I here = lane[l] + l;                                                                        \
+        first = here < first ? here : first;                                                         \
+      }                                                                                              \
+      for (; k < m && first >= FIND; k++) first = SAME(x[i + k], value) ? k : FIND;                  \
+      if (first < FIND) {                                                                            \
+        *at = i + first;                                                                             \
+        return;                                                                                      \
+      }                                                                                              \
+    }                                                                                                \
+  }                                                                                                  \
   static void name##_list(const aci_reduce_plan *p, int64_t base, int64_t a, int64_t b, void *value, \
                           int64_t *at) {                                                             \
     _Alignas(64) T buf[ACI_RED_BLOCK];                                                               \
+    const bool direct = aci_reduce_block(p, base, a, 1, buf) != (const void *)buf;                   \
+    const int64_t block = direct ? DIRECT : ACI_RED_BLOCK;                                           \
     T best = 0;                                                                                      \
-    for (int64_t i = a; i < b; i += ACI_RED_BLOCK) {                                                 \
-      int64_t n = b - i < ACI_RED_BLOCK ? b - i : ACI_RED_BLOCK, k = 0;                              \
+    for (int64_t i = a; i < b; i += block) {                                                         \
+      int64_t n = b - i < block ? b - i : block, k = 0;                                              \
       const T *x = aci_reduce_block(p, base, i, n, buf);                                             \
       T m;                                                                                           \
+      if (direct) aci_row_ahead(x, n * (int64_t)sizeof(T));                                          \
       name(x, n, &m);                                                                                \
       if (i > a && (!TAKE(m, best) || SAME(m, best))) continue;                                      \
-      while (!SAME(x[k], m)) k++;                                                                    \
       best = m;                                                                                      \
+      if (at == NULL) continue;                                                                      \
+      name##_find(x, n, m, &k);                                                                      \
       *at = i + k;                                                                                   \
     }                                                                                                \
     memcpy(value, &best, sizeof best);                                                               \
@@ -51,12 +77,12 @@ enum { CHUNK = 1 << 16, TILE = 256 };
     memcpy(&y, b, sizeof y);                                                                         \
     return TAKE(x, y) && !SAME(x, y);                                                                \
   }
-EXTREME(max_f32, float, MAX_FLT, SAME_FLT)
-EXTREME(max_f64, double, MAX_FLT, SAME_FLT)
-EXTREME(max_i64, int64_t, MAX_INT, SAME_INT)
-EXTREME(min_f32, float, MIN_FLT, SAME_FLT)
-EXTREME(min_f64, double, MIN_FLT, SAME_FLT)
-EXTREME(min_i64, int64_t, MIN_INT, SAME_INT)
+EXTREME(max_f32, float, int32_t, MAX_FLT, SAME_FLT)
+EXTREME(max_f64, double, int64_t, MAX_FLT, SAME_FLT)
+EXTREME(max_i64, int64_t, int64_t, MAX_INT, SAME_INT)
+EXTREME(min_f32, float, int32_t, MIN_FLT, SAME_FLT)
+EXTREME(min_f64, double, int64_t, MIN_FLT, SAME_FLT)
+EXTREME(min_i64, int64_t, int64_t, MIN_INT, SAME_INT)
 
 /* Kept dims outside in memory: best and place of a tile of outputs, row by row. Place: I is as wide as T. */
 #define COLUMN(name, T, I, TAKE, SAME)                                                                  \
@@ -128,7 +154,7 @@ static void range(void *arg, int64_t begin, int64_t end) {
     int64_t o = i / j->n_chunks, a = i % j->n_chunks * j->chunk;
     int64_t b = a + j->chunk < j->p.n_reduced ? a + j->chunk : j->p.n_reduced;
     found v = {0};
-    j->list(&j->p, aci_reduce_base(&j->p, o), a, b, v.value, &v.at);
+    j->list(&j->p, aci_reduce_base(&j->p, o), a, b, v.value, j->indices != NULL ? &v.at : NULL);
     if (j->part != NULL) j->part[i] = v;
     else put(j, o, v.value, &v.at, 1);
   }

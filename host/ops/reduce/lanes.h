@@ -1,11 +1,13 @@
 /* One pass over a short contiguous run into one value, as vector code, in an order that depends on n alone:
- * 32 lanes, then 8, then one by one, then folded. The parts are kept apart, because writing single elements
+ * 128 lanes (enough chains to hide the latency of a step), then 32, then 8, then one by one, then folded. The parts are kept apart, because writing single elements
  * of a lane array and reading it as a whole stalls for longer than a short row takes. */
 #ifndef ACI_OPS_LANES_H
 #define ACI_OPS_LANES_H
+#include <stdint.h>
+
 #include "device/cpu/isa.h"
 
-enum { ACI_LANES = 32, ACI_LANES_SMALL = 8 };
+enum { ACI_LANES_WIDE = 128, ACI_LANES = 32, ACI_LANES_SMALL = 8 };
 
 #define ACI_FOLD(s, w, JOIN) \
   for (int k_ = 0; k_ < (w); k_++) s[k_] = JOIN(s[k_], s[k_ + (w)]);
@@ -15,16 +17,27 @@ enum { ACI_LANES = 32, ACI_LANES_SMALL = 8 };
 #define ACI_LANES_RUN(T, result, n, init, STEP, JOIN)                                \
   T result = (init);                                                                 \
   do {                                                                               \
-    T s_[ACI_LANES], t_[ACI_LANES_SMALL];                                            \
+    T w_[ACI_LANES_WIDE], s_[ACI_LANES], t_[ACI_LANES_SMALL];                        \
     int64_t i_ = 0;                                                                  \
-    if ((n) >= ACI_LANES) {                                                          \
+    if ((n) >= 2 * ACI_LANES_WIDE) {                                                 \
+      for (int k_ = 0; k_ < ACI_LANES_WIDE; k_++) w_[k_] = (init);                   \
+      for (; i_ + ACI_LANES_WIDE <= (n); i_ += ACI_LANES_WIDE)                       \
+        for (int k_ = 0; k_ < ACI_LANES_WIDE; k_++) w_[k_] = STEP(w_[k_], i_ + k_);  \
+      ACI_FOLD(w_, 64, JOIN)                                                         \
+      ACI_FOLD(w_, 32, JOIN)                                                         \
+      ACI_FOLD(w_, 16, JOIN)                                                         \
+      ACI_FOLD(w_, 8, JOIN)                                                          \
+      ACI_FOLD(w_, 4, JOIN)                                                          \
+      result = JOIN(JOIN(w_[0], w_[1]), JOIN(w_[2], w_[3]));                         \
+    }                                                                                \
+    if (i_ + ACI_LANES <= (n)) {                                                     \
       for (int k_ = 0; k_ < ACI_LANES; k_++) s_[k_] = (init);                        \
       for (; i_ + ACI_LANES <= (n); i_ += ACI_LANES)                                 \
         for (int k_ = 0; k_ < ACI_LANES; k_++) s_[k_] = STEP(s_[k_], i_ + k_);       \
       ACI_FOLD(s_, 16, JOIN)                                                         \
       ACI_FOLD(s_, 8, JOIN)                                                          \
       ACI_FOLD(s_, 4, JOIN)                                                          \
-      result = JOIN(JOIN(s_[0], s_[1]), JOIN(s_[2], s_[3]));                         \
+      result = JOIN(result, JOIN(JOIN(s_[0], s_[1]), JOIN(s_[2], s_[3])));           \
     }                                                                                \
     if (i_ + ACI_LANES_SMALL <= (n)) {                                               \
       for (int k_ = 0; k_ < ACI_LANES_SMALL; k_++) t_[k_] = (init);                  \
@@ -35,6 +48,15 @@ enum { ACI_LANES = 32, ACI_LANES_SMALL = 8 };
     }                                                                                \
     for (; i_ < (n); i_++) result = STEP(result, i_);                                \
   } while (0)
+
+/* Asks for the n bytes at p, to be called before the work on what is read before them: rows are often pages, at whose ends
+ * the hardware stops fetching ahead. Long rows need no help. p need not be ours: nothing is read. */
+static inline AC_INLINE void aci_prefetch(uintptr_t p, int64_t n) {
+  if (n < 1024 || n > 16384) return;
+  for (int64_t i = 0; i < n; i += 64) __builtin_prefetch((const void *)(p + (uintptr_t)i));
+}
+/* The row that follows the one of n bytes at p. */
+static inline AC_INLINE void aci_row_ahead(const void *p, int64_t n) { aci_prefetch((uintptr_t)p + (uintptr_t)n, n); }
 
 #define ACI_JOIN_ADD(a, b) ((a) + (b))
 

@@ -136,6 +136,8 @@ static void range(void *arg, int64_t begin, int64_t end) {
       const void *a = aci_reduce_block(&j->a, aci_reduce_base(&j->a, r), 0, n, buf);
       const void *b = j->two ? aci_reduce_block(&j->b, aci_reduce_base(&j->b, r), 0, n, buf + bytes) : NULL;
       void *y = direct ? dst : buf + 2 * bytes;
+      if (a != buf) aci_row_ahead(a, (int64_t)bytes);
+      if (b != NULL && b != buf + bytes) aci_row_ahead(b, (int64_t)bytes);
       row(j, a, b, y);
       if (!direct) aci_store(ct, y, j->o.dt, dst, j->o.red_stride[0], n);
     }

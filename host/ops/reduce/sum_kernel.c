@@ -10,7 +10,7 @@
 #include "ops/reduce/lanes.h"
 #include "ops/reduce/reduce.h"
 
-enum { BATCH = 64, CHUNK = 1 << 16, TILE = 512, GROUP = 64, MAX_LEVELS = 48 };
+enum { BATCH = 64, CHUNK = 1 << 16, TILE = 1024, PIECES = 64, GROUP = 64, MAX_LEVELS = 48 };
 
 /* ---- a block ---- */
 #define ADD_X(a, i) ((a) + x[i])
@@ -218,7 +218,13 @@ static void column(const aci_reduce_plan *p, int64_t base, int64_t a, int64_t b,
   memset(s32, 0, sizeof s32);
   for (int64_t r = a; r < b;) {
     int m = b - r >= 4 ? 4 : 1;
-    for (int k = 0; k < m; k++) row[k] = column_row(p, base, r + k, n, buf[k]);
+    for (int k = 0; k < m; k++) {
+      row[k] = column_row(p, base, r + k, n, buf[k]);
+      if (r + m + k < b) {
+        int64_t ahead = base + aci_reduce_offset(p, r + m + k);
+        aci_prefetch((uintptr_t)(p->ptr + ahead * (int64_t)aci_dsize(p->dt)), n * (int64_t)aci_dsize(p->dt));
+      }
+    }
     switch (p->ct) {
       case ACI_C_F32:
         if (m == 4) add4_f32(s32, row[0], row[1], row[2], row[3], n);
@@ -298,8 +304,8 @@ ac_status aci_reduce_sum(ac_frame *f, const ac_tensor *x, uint32_t mask, double 
     int64_t width = j.p.keep_shape[j.p.n_keep - 1];
     j.n_tiles = (width + TILE - 1) / TILE;
     items = j.p.n_out / width * j.n_tiles;
-    j.chunk = CHUNK / (width < TILE ? width : TILE) / GROUP * GROUP;
-    if (j.chunk < GROUP) j.chunk = GROUP;
+    int64_t least = CHUNK / (width < TILE ? width : TILE), share = j.p.n_reduced * items / PIECES;
+    j.chunk = ((least > share ? least : share) + GROUP - 1) / GROUP * GROUP;
     if (items >= 64) j.chunk = j.p.n_reduced; /* enough to share out */
   } else if (items >= 64 && j.p.n_reduced < 4 * CHUNK) {
     j.chunk = j.p.n_reduced;
@@ -315,7 +321,7 @@ ac_status aci_reduce_sum(ac_frame *f, const ac_tensor *x, uint32_t mask, double 
   int64_t work = (j.chunk < j.p.n_reduced ? j.chunk : j.p.n_reduced + 1) * (cols ? TILE : 1);
   int64_t grain = 32768 / work;
   ac_parallel_for(f->team, items * j.n_chunks, grain < 1 ? 1 : grain, cols ? columns : rows, &j);
-  if (j.n_chunks > 1) ac_parallel_for(f->team, j.p.n_out, 1024, join, &j);
+  if (j.n_chunks > 1) ac_parallel_for(f->team, j.p.n_out, 64, join, &j);
   ac_block_free(block);
   return AC_OK;
 }
