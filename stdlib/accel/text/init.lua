@@ -1,4 +1,5 @@
 --- accel.text: vocabularies and a baseline, loaded on first use.
 return require "accel.util.lazy" ("accel.text", {
   CharVocab = "char_vocab", ByteVocab = "byte_vocab", Trigram = "trigram",
+  WordVocab = "word_vocab",
 })

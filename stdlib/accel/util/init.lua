@@ -1,7 +1,7 @@
 --- accel.util: the helpers that the training library shares with scripts, loaded on first use.
 return require "accel.util.lazy" ("accel.util", {
   Progress = "progress", Random = "random",
-  check = "check", class = "class",
+  check = "check", class = "class", Confusion = "confusion",
   cli = "cli", nearest = "nearest", options = "options", ordered = "ordered", plot = "plot",
   raise = "raise", tensors = "tensors", terminal = "terminal",
 })
