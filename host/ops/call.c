@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "ops/ctx_impl.h"
+#include "ops/op.h"
 
 static ac_status name_op(const ac_op *op, ac_status st, ac_err *e) {
   if (e != NULL && e->op[0] == 0) snprintf(e->op, sizeof e->op, "%s", op->name);
@@ -136,25 +137,45 @@ static void bump(ac_tensor *t, bool written) {
   if (written) atomic_fetch_add_explicit(&t->storage->version, 1, memory_order_relaxed);
 }
 
-static ac_status launch(ac_frame *f, bool provided, ac_err *e) {
-  bool alloc_only = f->device->kind == AC_DEV_META;
-  ac_kernel k = alloc_only ? NULL : f->op->kernel[f->device->kind];
-  bool needs_kernel = !alloc_only && (f->n_out == 0 || f->op->mutates != 0); /* else: all results are views */
-  for (int i = 0; i < f->n_out; i++) {
-    ac_tensor *t = f->out[i];
-    if (t->storage != NULL) continue;
-    ac_status st = aci_tensor_alloc(t, AC_MEM_ACTIVATION, e);
-    if (st == AC_OOM && f->ctx->in_backward > 0 && f->ctx->on_oom != NULL && f->ctx->on_oom(f->ctx->oom_user))
-      st = aci_tensor_alloc(t, AC_MEM_ACTIVATION, e);
-    AC_TRY(st);
-    needs_kernel = !alloc_only;
-  }
-  if (k == NULL) return needs_kernel ? missing_kernel(f, e) : AC_OK;
+/* Bytes for a result; inside backward, where the caller cannot try again, the owner is asked for memory once. */
+static ac_status allocate(ac_frame *f, ac_tensor *t, ac_err *e) {
+  ac_status st = aci_tensor_alloc(t, AC_MEM_ACTIVATION, e);
+  if (st == AC_OOM && f->ctx->in_backward > 0 && f->ctx->on_oom != NULL && f->ctx->on_oom(f->ctx->oom_user))
+    st = aci_tensor_alloc(t, AC_MEM_ACTIVATION, e);
+  return st;
+}
+
+ac_status aci_frame_size(ac_frame *f, int result, int ndim, const int64_t *shape, ac_err *e) {
+  AC_ASSERT(f->op->dynamic && result < f->n_out && f->out[result]->storage == NULL);
+  ac_tensor *t = aci_tensor_shell(f->device, (ac_dtype)f->out[result]->dtype, ndim, shape);
+  if (t == NULL) return AC_FAIL(e, OOM, "no memory for a tensor's head");
+  ac_tensor_release(f->out[result]);
+  f->out[result] = t;
+  return allocate(f, t, e);
+}
+
+static ac_status run_kernel(ac_frame *f, ac_kernel k, bool provided, ac_err *e) {
   if (__builtin_expect(!provided, 1)) return k(f, e);
   AC_TRY(acquire_all(f, e));
   ac_status st = k(f, e);
   each_storage(f, release, f->n_args);
   return st;
+}
+
+static ac_status launch(ac_frame *f, bool provided, ac_err *e) {
+  bool alloc_only = f->device->kind == AC_DEV_META, later = f->op->dynamic && !alloc_only;
+  ac_kernel k = alloc_only ? NULL : f->op->kernel[f->device->kind];
+  bool needs_kernel = !alloc_only && (f->n_out == 0 || f->op->mutates != 0); /* else: all results are views */
+  for (int i = 0; i < f->n_out; i++) {
+    if (f->out[i]->storage != NULL) continue;
+    if (!later) AC_TRY(allocate(f, f->out[i], e));
+    needs_kernel = !alloc_only;
+  }
+  if (k == NULL) return needs_kernel ? missing_kernel(f, e) : AC_OK;
+  AC_TRY(run_kernel(f, k, provided, e));
+  for (int i = 0; later && i < f->n_out; i++)
+    if (f->out[i]->storage == NULL) return AC_FAIL(e, INTERNAL, "the kernel left result %d without a size", i + 1);
+  return AC_OK;
 }
 
 /* ACCEL_CHECK_NAN: the op that first makes a NaN is the one to look at. */

@@ -68,6 +68,7 @@ void aci_op_parse(ac_op *op) {
   }
   op->n_params = (uint8_t)s->n_params;
   op->n_results = (uint8_t)s->n_results;
+  op->dynamic = s->dynamic;
   op->is_view = s->n_results > 0 && s->result[0].view_of >= 0;
   for (int i = 0; i < s->n_params; i++) {
     ac_type t = s->param[i].type;

@@ -18,6 +18,7 @@ struct ac_op {
   bool inplace; /* the name_ form: out[0] is args[0] */
   bool parsed;
   bool is_view;            /* results alias an argument: no bytes move, no kernel is needed */
+  bool dynamic;            /* shapes of results depend on data: the kernel gives them their bytes (aci_frame_size) */
   uint8_t n_params, n_results;
   int8_t rng_arg;          /* parameter of type generator, -1 */
   uint32_t mutates;        /* bit per parameter */

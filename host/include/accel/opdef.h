@@ -4,7 +4,8 @@
  *
  * The signature is the single source of the Lua function, argument checks, C prototype, stubs and reference page. Types: tensor tensors
  * operand scalar int ints float floats bool string pos dim dims shape enum(a|b) dtype device generator; `?` optional, `= literal`
- * default, `x!` mutated, `-> view(x)` aliases x, `-> dynamic` a shape that depends on data (the shape rule gives the bound), `-> ()` nothing,
+ * default, `x!` mutated, `-> view(x)` aliases x, `-> dynamic` a shape that depends on data (the shape rule gives the bound, the
+ * kernel replaces each f->out, which has no bytes yet, by a tensor of the true shape), `-> ()` nothing,
  * `-> (values: tensor, indices: tensor?)` several.
  *
  * Life of a call: arguments are checked and completed -> autocast -> shape rule (creates outputs without bytes) -> allocation -> kernel of
