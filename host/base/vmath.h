@@ -4,7 +4,7 @@
  *
  * Called from the scalar formulas of ops through the type-generic names at the end (m_exp(x), m_tanh(x),
  * ...): float takes these functions, double takes libm. Errors against the exact result: log 0.8 ulp, exp
- * erf 1.1, expm1 log1p tanh 1.5, sin cos 1.6, sigmoid 2.3, pow 0.6; conversions are exact or round to nearest
+ * erf 1.1, expm1 log1p tanh 1.5, sin cos 1.6, sigmoid 2.3, pow log2 log10 0.6, exp2 1.7; conversions are exact or round to nearest
  * even. Infinities, NaN, denormals and signed zeros come out as in C's Annex F. Needs the default rounding
  * mode, and neither FTZ nor DAZ. */
 #ifndef ACI_VMATH_H
@@ -82,8 +82,9 @@ ACI_VM uint16_t aci_f32_to_f16(float x) {
 ACI_VM float aci_pow2i(int32_t n) { return aci_float32((uint32_t)(n + 127) << 23); } /* -126 <= n <= 127 */
 
 ACI_VM float aci_expf(float x) {
-  float c = x > 89.0f ? 89.0f : x;
-  c = c < -104.0f ? -104.0f : c;
+  /* |x| cut to 104 as an integer: float comparisons that keep NaN cost more than the polynomial */
+  uint32_t size = aci_bits32(x) & 0x7fffffffu, cut = size < 0x42d00000u ? size : 0x42d00000u;
+  float c = aci_float32((aci_bits32(x) & 0x80000000u) | cut);
   float t = aci_fma32(c, ACI_LOG2E, ACI_ROUND32);
   float n = t - ACI_ROUND32;
   int32_t i = (int32_t)(aci_bits32(t) - 0x4b400000u);
@@ -96,7 +97,8 @@ ACI_VM float aci_expf(float x) {
   q = aci_fma32(q, r, 0x1.fffffcp-2f);
   float p = aci_fma32(q, r * r, r) + 1.0f;
   int32_t h = i >> 1; /* two factors, so that the result may be denormal or infinite */
-  return p * aci_pow2i(h) * aci_pow2i(i - h);
+  float y = p * aci_pow2i(h) * aci_pow2i(i - h);
+  return x != x ? x : y;
 }
 
 ACI_VM float aci_expm1f(float x) {
@@ -289,13 +291,12 @@ ACI_VM float aci_cos2pif(float u) {
   return aci_sin_quadrant(g.r, g.q + 1u);
 }
 
-/* ---- power: 2^(y log2 x) with both halves in double, rounded once ---- */
-ACI_VM float aci_powf(float x, float y) {
-  float ax = aci_float32(aci_bits32(x) & 0x7fffffffu);
-  float ay = aci_float32(aci_bits32(y) & 0x7fffffffu);
-  uint32_t ux = aci_bits32(ax);
+/* ---- logarithm to base 2 in double, and what rests on it ---- */
+/* Of a positive float (0 and infinity give numbers that their callers replace): relative error below 2^-35. */
+ACI_VM double aci_log2_wide(float x) {
+  uint32_t ux = aci_bits32(x);
   float tiny = ux < 0x00800000u ? -23.0f : 0.0f;
-  uint32_t u = ux < 0x00800000u ? aci_bits32(ax * 0x1p23f) : ux;
+  uint32_t u = ux < 0x00800000u ? aci_bits32(x * 0x1p23f) : ux;
   int32_t e = (int32_t)(u - 0x3f3504f3u) >> 23;
   double f = (double)aci_float32(u - ((uint32_t)e << 23)) - 1.0;
   double l = 0x1.3cc53d98a991dp-4;
@@ -311,7 +312,37 @@ ACI_VM float aci_powf(float x, float y) {
   l = aci_fma64(l, f, 0x1.ec709ebba82e6p-2);
   l = aci_fma64(l, f, -0x1.7154765660c24p-1);
   l = aci_fma64(l, f, 0x1.71547652a1e71p+0);
-  double t = (double)y * aci_fma64(l, f, (double)((float)e + tiny));
+  return aci_fma64(l, f, (double)((float)e + tiny));
+}
+
+/* log2 x times scale, rounded once. */
+ACI_VM float aci_log_base(float x, double scale) {
+  float y = (float)(aci_log2_wide(x) * scale);
+  y = x == 0.0f ? -INFINITY : y;
+  y = x < 0.0f ? NAN : y;
+  y = x == INFINITY ? x : y;
+  return x != x ? x : y;
+}
+ACI_VM float aci_log2f(float x) { return aci_log_base(x, 1.0); }
+ACI_VM float aci_log10f(float x) { return aci_log_base(x, 0x1.34413509f79ffp-2); }
+
+/* 2^x; the reduction is exact. */
+ACI_VM float aci_exp2f(float x) {
+  float c = x > 129.0f ? 129.0f : x;
+  c = c < -151.0f ? -151.0f : c;
+  float t = c + ACI_ROUND32;
+  int32_t i = (int32_t)(aci_bits32(t) - 0x4b400000u);
+  float p = aci_expf((c - (t - ACI_ROUND32)) * 0x1.62e430p-1f);
+  int32_t h = i >> 1;
+  return p * aci_pow2i(h) * aci_pow2i(i - h);
+}
+
+/* 2^(y log2 x) with both halves in double, rounded once. Selections are flat: one inside a condition keeps the
+ * loop from becoming vector code. */
+ACI_VM float aci_powf(float x, float y) {
+  float ax = aci_float32(aci_bits32(x) & 0x7fffffffu);
+  float ay = aci_float32(aci_bits32(y) & 0x7fffffffu);
+  double t = (double)y * aci_log2_wide(ax);
   t = t > 200.0 ? 200.0 : t;
   t = t < -200.0 ? -200.0 : t;
   double k = t + 0x1.8p52;
@@ -325,17 +356,23 @@ ACI_VM float aci_powf(float x, float y) {
   p = aci_fma64(p, r, 0x1.00000002625fbp+0);
   float z = (float)(p * aci_float64((aci_bits64(k) + 1023u) << 52));
 
-  int32_t yi = (int32_t)(ay < 0x1p24f ? ay : 0.0f); /* from 2^24 on every float is an even integer */
-  int integer = ay >= 0x1p24f || (float)yi == ay;
-  int odd = integer && (yi & 1);
-  int neg_y = y < 0.0f;
-  z = ax == 0.0f ? (neg_y ? INFINITY : 0.0f) : z;
-  z = ax == INFINITY ? (neg_y ? 0.0f : INFINITY) : z;
-  z = ay == INFINITY ? (ax == 1.0f ? 1.0f : (ax > 1.0f) != neg_y ? INFINITY : 0.0f) : z;
-  float sign = odd ? aci_float32(0x3f800000u | (aci_bits32(x) & 0x80000000u)) : 1.0f;
-  z = x < 0.0f && !integer && ax != INFINITY ? NAN : z * sign;
-  z = x != x || y != y ? x + y : z;
-  return x == 1.0f || y == 0.0f ? 1.0f : z;
+  float half = y * 0.5f; /* y is odd when it is whole and its half is not */
+  uint32_t whole = __builtin_truncf(y) == y ? 0xffffffffu : 0u;
+  uint32_t odd = __builtin_truncf(half) == half ? 0u : whole;
+  float up = y < 0.0f ? 0.0f : INFINITY, down = y < 0.0f ? INFINITY : 0.0f;
+  z = ax == 0.0f ? down : z;
+  z = ax == INFINITY ? up : z;
+  float far = ax > 1.0f ? up : down;
+  far = ax == 1.0f ? 1.0f : far;
+  z = ay == INFINITY ? far : z;
+  z = aci_float32(aci_bits32(z) | (aci_bits32(x) & odd & 0x80000000u));
+  float root = ax == INFINITY ? z : NAN;
+  root = whole != 0u ? z : root;
+  z = x < 0.0f ? root : z;
+  z = x != x ? x : z;
+  z = y != y ? y : z;
+  z = x == 1.0f ? 1.0f : z;
+  return y == 0.0f ? 1.0f : z;
 }
 
 /* ---- what C and libm already have under one name ---- */
@@ -362,6 +399,9 @@ ACI_VM double aci_sigmoid(double x) {
 #define m_cos(x) ACI_VM1(x, aci_cosf, cos)
 #define m_erf(x) ACI_VM1(x, aci_erff, erf)
 #define m_pow(x, y) ACI_VM2(x, y, aci_powf, pow)
+#define m_exp2(x) ACI_VM1(x, aci_exp2f, exp2)
+#define m_log2(x) ACI_VM1(x, aci_log2f, log2)
+#define m_log10(x) ACI_VM1(x, aci_log10f, log10)
 #define m_sqrt(x) ACI_VM1(x, __builtin_sqrtf, __builtin_sqrt)
 #define m_abs(x) ACI_VM1(x, __builtin_fabsf, __builtin_fabs)
 #define m_floor(x) ACI_VM1(x, __builtin_floorf, __builtin_floor)
@@ -390,6 +430,9 @@ ACI_VMX1(m_sin, aci_sinf, sin)
 ACI_VMX1(m_cos, aci_cosf, cos)
 ACI_VMX1(m_erf, aci_erff, erf)
 ACI_VMX2(m_pow, aci_powf, pow)
+ACI_VMX1(m_exp2, aci_exp2f, exp2)
+ACI_VMX1(m_log2, aci_log2f, log2)
+ACI_VMX1(m_log10, aci_log10f, log10)
 ACI_VMX1(m_sqrt, sqrtf, sqrt)
 ACI_VMX1(m_abs, fabsf, fabs)
 ACI_VMX1(m_floor, floorf, floor)

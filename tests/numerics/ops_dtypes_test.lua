@@ -61,7 +61,7 @@ local function floats(case, f, dtype)
     local bar = 0
     if is_float(x.dtype) then
       local once = x.dtype == "bf16" or x.dtype == "f16"
-      bar = OUT[x.dtype] * numbers.EPS[x.dtype] * (once and 1 or case.loss or 1)
+      bar = OUT[x.dtype] * numbers.EPS[x.dtype] * (once and (case.roundings or 1) or case.loss or 1)
     end
     if case.random and e > bar then bar = math.huge end -- other numbers are drawn for another width
     within(e, bar, why, dtype, "result " .. j)

@@ -117,7 +117,7 @@ function CNN:forward(x)
   return self.fc(x:flatten(2))
 end
 
-local models = { mlp = MLP, llama = Llama, gpt2 = gpt2, cnn = accel.max_pool2d and CNN or nil }
+local models = { mlp = MLP, llama = Llama, gpt2 = gpt2, cnn = CNN }
 
 -- ---- the run ----
 local function weights(data, prefix)
@@ -147,7 +147,7 @@ local function train(make, data, rec, mode, want_final)
   for k, v in accel.pairs(rec.options) do options[k] = v end
   local opt = optim[rec.optimizer](model:parameters(), options)
   local losses, norms, logits = {}, {}, nil
-  local i = 0
+  local i, moved = 0, {}
   while data["batch" .. i .. "/x"] do
     local x, y = data["batch" .. i .. "/x"], data["batch" .. i .. "/y"]
     if x.dtype ~= "i64" then x = x:to(dtype) end
@@ -164,12 +164,21 @@ local function train(make, data, rec, mode, want_final)
     local clip = rec.clip_grad_norm
     if clip == accel.json.null then clip = nil end
     local norm = nn.utils.clip_grad_norm_(model:parameters(), clip or math.huge)
+    if want_final then
+      for name, p in model:named_parameters() do
+        moved[name] = moved[name] or p.grad:abs():max():item() > 1e-13 * norm:item()
+      end
+    end
     opt:step()
     opt:zero_grad()
     losses[#losses + 1], norms[#norms + 1] = loss:item(), norm:item()
     i = i + 1
   end
-  return losses, norms, logits, want_final and model:state_dict()
+  -- A bias in front of a batch norm has no gradient but rounding noise, which AdamW divides by its eps of 1e-8: where
+  -- it ends is known to 1e-8, PyTorch's own repetition being 3e-9 off, and with it the running mean behind it.
+  local noisy = false
+  for name in model:named_parameters() do noisy = noisy or (want_final and not moved[name]) end
+  return losses, norms, logits, want_final and model:state_dict(), noisy
 end
 
 -- Largest of the errors; NaN is an infinite one (math.max would pass over it).
@@ -205,7 +214,7 @@ for name, rec in accel.pairs(golden) do
     else
       local data = assert(accel.load(dir .. "/" .. name .. ".safetensors"))
       for _, mode in ipairs { "f64", "f32", "bf16" } do
-        local ok, losses, norms, logits, final = pcall(train, make, data, rec, mode, mode == "f64")
+        local ok, losses, norms, logits, final, noisy = pcall(train, make, data, rec, mode, mode == "f64")
         if not ok then
           failed = failed + 1
           print(("FAIL %s %s: %s"):format(name, mode, tostring(losses)))
@@ -223,7 +232,7 @@ for name, rec in accel.pairs(golden) do
               local e = max_error(final[k], t)
               worst = e == e and math.max(worst, e) or math.huge
             end
-            verdict(name .. " f64 final weights", worst, 1e-9)
+            verdict(name .. " f64 final weights", worst, noisy and 1e-8 or 1e-9)
           end
         end
       end

@@ -60,7 +60,6 @@ local function clip_case(name, data)
   end
   local utils = accel.nn.utils
   if name == "clip_value" then
-    if not utils.clip_grad_value_ then return nil end
     utils.clip_grad_value_(params, 0.5)
   else
     local options = name == "clip_norm_inf" and { norm_type = math.huge } or {}
@@ -72,6 +71,69 @@ local function clip_case(name, data)
   for k, p in ipairs(params) do
     local ok, err = close(p.grad, data[("%s/clipped%d"):format(name, k - 1)], 1e-10)
     if not ok then return false, ("gradient %d: error %.3g"):format(k - 1, err) end
+  end
+  return true
+end
+
+-- "{5,20}", "0.1", "true", "cos" as values.
+local function value_of(text)
+  if text:find "^{" then
+    local list = {}
+    for item in text:sub(2, -2):gmatch "[^,]+" do list[#list + 1] = value_of(item) end
+    return list
+  end
+  return tonumber(text) or (text == "true") or (text ~= "false" and text) or false
+end
+
+-- "7, gamma=0.3" as positional and named arguments of a schedule.
+local function arguments_of(text)
+  local plain, named, at = {}, {}, 1
+  while at <= #text do
+    local key, equals = text:match("^%s*([%a_][%w_]*)=()", at)
+    at = equals or at
+    local item, after = text:match("^%s*(%b{}),?()", at)
+    if not item then item, after = text:match("^%s*([^,]*),?()", at) end
+    if key then named[key] = value_of(item) else plain[#plain + 1] = value_of(item) end
+    at = after
+  end
+  plain[#plain + 1] = named
+  return table.unpack(plain)
+end
+
+-- A schedule as the manifest names it: Class(arguments), get_scheduler(name, arguments), LambdaLR(0.95^step), or
+-- SequentialLR(first then second, milestones={m}).
+local function schedule_of(name, optimizer)
+  local S = accel.optim.lr_scheduler
+  local class, text = name:match "^([%w_]+)%((.*)%)$"
+  if not class then error("not the name of a schedule: " .. name) end
+  if not S[class] then return nil end
+  if class == "get_scheduler" then
+    local which, rest = text:match "^([%w_]+),%s*(.*)$"
+    return S.get_scheduler(which, optimizer, arguments_of(rest))
+  elseif class == "LambdaLR" then
+    local base = assert(tonumber(text:match "^(.*)%^step$"))
+    return S.LambdaLR(optimizer, function(step) return base ^ step end)
+  elseif class == "SequentialLR" then
+    local parts, milestones = text:match "^(.*), milestones=(%b{})$"
+    local list = {}
+    for part in (parts .. " then "):gmatch "(.-) then " do list[#list + 1] = schedule_of(part, optimizer) end
+    return S.SequentialLR(optimizer, list, value_of(milestones))
+  end
+  return S[class](optimizer, arguments_of(text))
+end
+
+local function schedule_case(name, want, base)
+  local p = accel.zeros(1, { requires_grad = true })
+  local optimizer = accel.optim.SGD({ p }, { lr = base })
+  local schedule = schedule_of(name, optimizer)
+  if not schedule then return nil end
+  for step, rate in ipairs(want) do
+    local got = optimizer.param_groups[1].lr
+    if not (math.abs(got - rate) <= 1e-12) then
+      return false, ("step %d: %.17g instead of %.17g"):format(step - 1, got, rate)
+    end
+    optimizer:step()
+    schedule:step()
   end
   return true
 end
@@ -93,12 +155,9 @@ return function(dir, manifest, verbose)
     end
   end
   for _, case in ipairs(manifest.optim or {}) do
-    local class = rawget(accel.optim, case.optimizer) or accel.optim[case.optimizer]
-    if not class or case.options.amsgrad then
-      if not class or not class.supports_amsgrad then
-        verdict("optimizer " .. case.name, true, nil)
-        goto next
-      end
+    if not accel.optim[case.optimizer] then
+      verdict("optimizer " .. case.name, true, nil)
+      goto next
     end
     for _, run in ipairs { { "f64", 1e-10 }, { "f32", 1e-5 } } do
       local ok, good, why = pcall(optimizer_case, case, data, run[1], run[2])
@@ -111,6 +170,9 @@ return function(dir, manifest, verbose)
   end
   for _, name in ipairs { "clip_norm", "clip_norm_inf", "clip_value" } do
     if data[name .. "/grad0"] then verdict(name, pcall(clip_case, name, data)) end
+  end
+  for name, want in pairs(manifest.schedules or {}) do
+    verdict("schedule " .. name, pcall(schedule_case, name, want, manifest.schedules_base_lr))
   end
   return passed, failed, skipped
 end

@@ -5,8 +5,9 @@
 -- A case: {label =, inputs = {spec...}, call = function(f, t...) -> results, grad = false: no gradients, fd
 -- = false: not differentiable by differences, ints = false: no integer dtypes are tried, loss = factor on
 -- the bars of short dtypes, floor = least scale of errors (sums that cancel), wide_result = true: in a
--- dtype of its own, random = true, needs_contiguous = true, big = true: for threads only}. A spec: {shape
--- =, kind = "real" | "mask" | "index", lo =, hi =, n =, seed =, fixed = true: a constant, dtype =}.
+-- dtype of its own, random = true, needs_contiguous = true, big = true: for threads only, meta = false: the
+-- meta device cannot know the shape and says so, roundings = of 16-bit results on the way}. A spec: {shape =, kind = "real" | "mask" | "index", lo =,
+-- hi =, n =, seed =, fixed = true: a constant, dtype =}.
 local accel = require "accel"
 local numbers = require "numbers"
 
@@ -103,6 +104,8 @@ local domain = {
   reciprocal = { { 0.4, 3 } },
   div = { { -2, 2 }, { 0.4, 3 } }, pow = { { 0.4, 2 }, { -2, 2 } }, fmod = { { -2, 2 }, { 2.1, 3 } },
   remainder = { { -2, 2 }, { 2.1, 3 } },
+  log2 = { { 0.3, 3 } }, log10 = { { 0.3, 3 } }, asin = { { -0.9, 0.9 } }, acos = { { -0.9, 0.9 } },
+  atanh = { { -0.9, 0.9 } }, acosh = { { 1.2, 3 } }, tan = { { -1.3, 1.3 } }, atan2 = { { -2, 2 }, { 0.4, 3 } },
 }
 
 local unary_shapes = { { 3, 4 }, {}, { 0 }, { 2, 0, 3 }, { 7 }, { 2, 3, 2 } }

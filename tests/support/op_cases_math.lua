@@ -1,6 +1,5 @@
 -- Cases of ops that compute, where they are not elementwise: see op_cases.lua. Shapes are small, since
 -- every element is varied; `big` ones are large enough that threads share the work.
-local accel = require "accel"
 local c = require "op_cases"
 local real, range, mask, index = c.real, c.range, c.mask, c.index
 local case, args, big = c.case, c.args, c.big
@@ -201,7 +200,7 @@ for _, name in ipairs { "matmul", "linear", "addmm" } do
   for _, k in ipairs(L[name]) do k.loss = 2 end
 end
 
--- ---- norm, attention, loss ----
+-- ---- norm, loss ----
 -- x, then the normalized shape, then weight and bias
 local function over(shape, options)
   return { call = function(f, x, ...)
@@ -225,34 +224,6 @@ L.rms_norm = {
   case("empty", { real(0, 3), real(3) }, over({ 3 })),
   big(over({ 330 }), real(200, 330), real(330)),
 }
-L.rope = {
-  case("half", { real(2, 3, 4) }),
-  case("pairs", { real(3, 6) }, args { interleaved = true, theta = 100 }),
-  case("offset", { real(2, 4) }, args { offset = 5 }),
-  case("empty", { real(2, 0, 4) }),
-  big({}, real(4, 100, 64)),
-}
-local function attend(options) return { call = function(f, q, k, v, m)
-  local o = {}
-  for key, value in pairs(options or {}) do o[key] = value end
-  o.attn_mask = m
-  return f(q, k, v, o)
-end, loss = 4 } end
-L.scaled_dot_product_attention = {
-  case("plain", { real(2, 3, 4), real(2, 5, 4), real(2, 5, 4) }, attend()),
-  case("causal", { real(1, 2, 3, 2), real(1, 2, 3, 2), real(1, 2, 3, 2) }, attend { is_causal = true }),
-  case("causal, more keys", { real(2, 2), real(4, 2), real(4, 2) }, attend { is_causal = true }),
-  case("scale", { real(2, 3), real(3, 3), real(3, 3) }, attend { scale = 0.3 }),
-  case("mask", { real(2, 3, 2), real(2, 4, 2), real(2, 4, 2), mask(3, 4) }, attend()),
-  case("added mask", { real(2, 3), real(4, 3), real(4, 3), real(2, 4) }, attend()),
-  case("grouped heads", { real(1, 4, 2, 2), real(1, 2, 3, 2), real(1, 2, 3, 2) },
-    attend { enable_gqa = true }),
-  case("other width", { real(2, 3), real(4, 3), real(4, 2) }, attend()),
-  case("dropout", { real(2, 3, 4), real(2, 5, 4), real(2, 5, 4) }, attend { dropout_p = 0.4 }),
-  case("empty", { real(0, 3, 2), real(0, 4, 2), real(0, 4, 2) }, attend()),
-  case("no queries", { real(2, 0, 2), real(2, 3, 2), real(2, 3, 2) }, attend()),
-  big(attend { is_causal = true }, real(2, 4, 150, 32), real(2, 4, 150, 32), real(2, 4, 150, 32)),
-}
 local function entropy(options)
   return { loss = 4, call = function(f, x, t, w)
     local o = { weight = w }
@@ -271,56 +242,6 @@ L.cross_entropy = {
   case("spatial", { real(2, 3, 2), index(3, 2, 2) }, entropy()),
   case("empty sum", { real(0, 3), index(3, 0) }, entropy { reduction = "sum" }),
   big(entropy(), real(300, 257), index(257, 300)),
-}
-
--- ---- optimizers: they write their lists and give nothing back, so the lists are the results ----
-local function on(t, x) return accel.full({ 1 }, x, { dtype = t.dtype, device = t.device }) end
-L.adamw_step_ = {
-  case("two", {
-    real(3, 2), real(3, 2), real(3, 2), range(0.1, 1, 3, 2), real(5), real(5), real(5), range(0.1, 1, 5),
-  }, { grad = false, ints = false, loss = 4, call = function(f, ...)
-    local a = { ... }
-    for i, x in ipairs(a) do a[i] = x:clone() end
-    local lr, at = on(a[1], 0.1), on(a[1], 3)
-    f({ a[1], a[5] }, { a[2], a[6] }, { a[3], a[7] }, { a[4], a[8] }, lr, at, { weight_decay = 0.1 })
-    return a[1], a[5], a[3], a[7], a[4], a[8]
-  end }),
-  big({ grad = false, call = function(f, p, g, m, v)
-    p, m, v = p:clone(), m:clone(), v:clone()
-    f({ p }, { g }, { m }, { v }, on(p, 0.1), on(p, 3))
-    return p, m, v
-  end }, real(200, 330), real(200, 330), real(200, 330), range(0.1, 1, 200, 330)),
-}
-L.sgd_step_ = {
-  case("momentum", { real(3, 2), real(3, 2), real(3, 2) }, { grad = false, ints = false, loss = 4,
-    call = function(f, p, g, b)
-    p, b = p:clone(), b:clone()
-    f({ p }, { g }, { b }, on(p, 0.1), { momentum = 0.9, nesterov = true, weight_decay = 0.1 })
-    return p, b
-  end }),
-  case("plain", { real(7), real(7) }, { grad = false, ints = false, loss = 4, call = function(f, p, g)
-    p = p:clone()
-    f({ p }, { g }, {}, on(p, 0.1))
-    return p
-  end }),
-  big({ grad = false, call = function(f, p, g, b)
-    p, b = p:clone(), b:clone()
-    f({ p }, { g }, { b }, on(p, 0.1), { momentum = 0.9 })
-    return p, b
-  end }, real(200, 330), real(200, 330), real(200, 330)),
-}
-local function clip(norm)
-  return { grad = false, ints = false, loss = 4, wide_result = true, call = function(f, a, b)
-    a, b = a:clone(), b:clone()
-    return f({ a, b }, 1.5, norm), a, b
-  end }
-end
-L.clip_grad_norm_ = {
-  case("2", { real(3, 2), real(5) }, clip(2)),
-  case("1", { real(3, 2), real(5) }, clip(1)),
-  case("inf", { real(3, 2), real(5) }, clip(math.huge)),
-  case("empty", { real(0), real(5) }, clip(2)),
-  big(clip(2), real(200, 330), real(500)),
 }
 
 return L

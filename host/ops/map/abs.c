@@ -1,5 +1,6 @@
 /* abs: y = |x|.          x (any shape, not bool) -> y (same shape, dtype)
-   gradient: dx = dy * sign x, which is 0 at 0. */
+   gradient: dx = dy * sign x, which is 0 at 0.
+   example: accel.tensor { -1.5, 2 }:abs() --> { 1.5, 2 } */
 #include "ops/map/map.h"
 
 #define FWD(T, p, x) m_abs(x)

@@ -1,5 +1,7 @@
 /* add: y = x + alpha * other, broadcast.          x, other (any shapes that broadcast) -> y
-   gradient: dx = dy, dother = alpha * dy, each summed over the dims that were broadcast. */
+   gradient: dx = dy, dother = alpha * dy, each summed over the dims that were broadcast.
+   example: accel.tensor { 1, 2 }:add(accel.tensor { 10, 20 }) --> { 11, 22 }
+   example: accel.add(accel.tensor { 1.0, 2 }, 3, { alpha = 0.5 }) --> { 2.5, 3.5 } */
 #include "ops/map/map.h"
 
 #define FWD(T, p, x, y) ((x) + p[0] * (y))

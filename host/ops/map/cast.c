@@ -1,5 +1,6 @@
 /* cast: y = x in another dtype (rounding to nearest even, floats truncate to integers, bool is x != 0), always a new tensor.
-   x (any shape) -> y (same shape).          gradient: dx = dy in the dtype of x. */
+   x (any shape) -> y (same shape).          gradient: dx = dy in the dtype of x.
+   example: accel.tensor({ 1.7, -1.7 }):cast("i64") --> { 1, -1 } */
 #include "ops/map/map.h"
 
 #include "ops/ctx_impl.h"

@@ -1,5 +1,6 @@
 /* ceil: y = smallest integer not below x; integers stay.          x (any shape) -> y (same shape, dtype)
-   gradient: dx = 0. */
+   gradient: dx = 0.
+   example: accel.tensor { 1.2, -1.2 }:ceil() --> { 2, -1 } */
 #include "ops/map/map.h"
 
 #define FWD(T, p, x) ACI_BY_INT(x, x, m_ceil(x))

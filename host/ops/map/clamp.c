@@ -1,6 +1,8 @@
 /* clamp: y = min(max(x, min), max), either bound may be missing; NaN stays NaN.
    x (any shape) -> y (same shape)
-   gradient: dx = dy where min < x < max, else 0. */
+   gradient: dx = dy where min < x < max, else 0.
+   example: accel.tensor { -2.0, 0.5, 9 }:clamp(-1, 1) --> { -1, 0.5, 1 }
+   example: accel.tensor { -2.0, 0.5, 9 }:clamp { min = 0 } --> { 0, 0.5, 9 } */
 #include "ops/map/map.h"
 
 #include "ops/ctx_impl.h"

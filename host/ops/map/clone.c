@@ -1,5 +1,6 @@
 /* clone: y = x, in memory of its own, contiguous.          x (any shape) -> y (same shape, dtype)
-   gradient: dx = dy. */
+   gradient: dx = dy.
+   example: local a = accel.tensor { 1, 2 } local b = a:clone() b:fill_(0) return a, b --> { 1, 2 }, { 0, 0 } */
 #include "ops/map/map.h"
 
 #define FWD(T, p, x) (x)

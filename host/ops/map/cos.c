@@ -1,5 +1,6 @@
 /* cos: y = cos x.          x (any shape) -> y (same shape)
-   gradient: dx = -dy * sin x. */
+   gradient: dx = -dy * sin x.
+   example: accel.tensor { 0.0, 1 }:cos() --> { 1, 0.540302 } */
 #include "ops/map/map.h"
 
 #define FWD(T, p, x) (m_cos(x))

@@ -1,7 +1,9 @@
 /* div: y = x / other, broadcast; integers are divided as floats.
    x, other (any shapes that broadcast) -> y
    gradient: dx = dy / other, dother = -dy * (x / other) / other, each summed over the dims that were
-   broadcast. */
+   broadcast.
+   example: accel.tensor { 1, 3 }:div(2) --> { 0.5, 1.5 }
+   example: accel.tensor { 1.0, -6 }:div(accel.tensor { 4.0, 3 }) --> { 0.25, -2 } */
 #include "ops/map/map.h"
 
 #define FWD(T, p, x, y) ((x) / (y))

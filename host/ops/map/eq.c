@@ -1,5 +1,6 @@
 /* eq: y = x == other, true where x equals other; NaN compares as in IEEE 754.
-   x, other (any shapes that broadcast) -> y (bool).          No gradient. */
+   x, other (any shapes that broadcast) -> y (bool).          No gradient.
+   example: accel.tensor { 1, 2 }:eq(accel.tensor { 1, 3 }) --> { true, false } */
 #include "ops/map/map.h"
 
 #define FWD(T, p, x, y) ((x) == (y))

@@ -1,5 +1,6 @@
 /* erf: y = 2 / sqrt pi * integral of e^(-t^2) from 0 to x.          x (any shape) -> y (same shape)
-   gradient: dx = dy * 2 / sqrt pi * e^(-x^2). */
+   gradient: dx = dy * 2 / sqrt pi * e^(-x^2).
+   example: accel.tensor { 0.0, 1 }:erf() --> { 0, 0.842701 } */
 #include "ops/map/map.h"
 
 #define FWD(T, p, x) (m_erf(x))

@@ -1,5 +1,6 @@
 /* exp: y = e^x.          x (any shape) -> y (same shape)
-   gradient: dx = dy * y. */
+   gradient: dx = dy * y.
+   example: accel.tensor { 0.0, 1 }:exp() --> { 1, 2.718282 } */
 #include "ops/map/map.h"
 
 #define FWD(T, p, x) m_exp(x)

@@ -1,5 +1,6 @@
 /* expm1: y = e^x - 1, accurate near 0.          x (any shape) -> y (same shape)
-   gradient: dx = dy * (y + 1). */
+   gradient: dx = dy * (y + 1).
+   example: accel.tensor { 0.0, 1 }:expm1() --> { 0, 1.718282 } */
 #include "ops/map/map.h"
 
 #define FWD(T, p, x) (m_expm1(x))

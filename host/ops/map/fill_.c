@@ -1,5 +1,6 @@
 /* fill_: x := value everywhere.          x (any shape)! -> x
-   gradient: the old x gets 0. */
+   gradient: the old x gets 0.
+   example: accel.zeros(2):fill_(3) --> { 3, 3 } */
 #include "ops/map/fill.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {

@@ -1,5 +1,6 @@
 /* floor: y = largest integer not above x; integers stay.          x (any shape) -> y (same shape, dtype)
-   gradient: dx = 0. */
+   gradient: dx = 0.
+   example: accel.tensor { 1.8, -1.2 }:floor() --> { 1, -2 } */
 #include "ops/map/map.h"
 
 #define FWD(T, p, x) ACI_BY_INT(x, x, m_floor(x))

@@ -1,6 +1,7 @@
 /* fmod: y = x - other * trunc(x / other), with the sign of x, as C's fmod.
    x, other (any shapes that broadcast) -> y
-   gradient: dx = dy, dother = -dy * trunc(x / other), each summed over the dims that were broadcast. */
+   gradient: dx = dy, dother = -dy * trunc(x / other), each summed over the dims that were broadcast.
+   example: accel.tensor { 5.5, -5.5 }:fmod(2) --> { 1.5, -1.5 } */
 #include "ops/map/modulo.h"
 
 #define FWD32(T, p, x, y) fmodf(x, y)

@@ -1,6 +1,7 @@
 /* full_like: a new tensor of one value with the shape of x.
    x (any shape) -> y (same shape; dtype and device as x unless given)
-   No gradient. */
+   No gradient.
+   example: accel.tensor({ 1.0, 2 }):full_like(7) --> { 7, 7 } */
 #include "ops/map/fill.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {

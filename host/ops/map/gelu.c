@@ -1,6 +1,8 @@
 /* gelu: y = x P(X <= x) for a normal X: x/2 (1 + erf(x / sqrt 2)), or with approximate = tanh
    y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).          x (any shape) -> y (same shape)
-   gradient: dx = dy * dy/dx, in one pass by gelu_backward. */
+   gradient: dx = dy * dy/dx, in one pass by gelu_backward.
+   example: accel.tensor { -1.0, 1 }:gelu() --> { -0.158655, 0.841345 }
+   example: accel.tensor { -1.0, 1 }:gelu { approximate = "tanh" } --> { -0.158808, 0.841192 } */
 #include "ops/map/map.h"
 
 #define RSQRT2 0.70710678118654752440
@@ -11,6 +13,31 @@
 #define FWD_ERF(T, p, x) ((T)0.5 * (x) * (1 + m_erf((x) * (T)RSQRT2)))
 #define BWD_ERF(T, p, dy, x) \
   ((dy) * ((T)0.5 * (1 + m_erf((x) * (T)RSQRT2)) + (x)*m_exp((T)-0.5 * (x) * (x)) * (T)RSQRT_2PI))
+
+/* P(X <= -|x|) of f32, given e = e^(-x^2 / 2): e times a polynomial in 1 / (1 + 0.3 |x|). Its relative error is below
+ * 5e-8 up to |x| = 3 and 1e-6 beyond, where 1 + erf has lost all but a few digits. */
+static inline AC_INLINE float tail(float x, float e) {
+  float t = 1.0f / (1.0f + 0.3f * m_abs(x));
+  float p = 0x1.283734p-5f;
+  p = m_fma(p, t, -0x1.4502b2p-3f);
+  p = m_fma(p, t, 0x1.a9b5f6p-3f);
+  p = m_fma(p, t, -0x1.b9d516p-5f);
+  p = m_fma(p, t, 0x1.062292p-3f);
+  p = m_fma(p, t, 0x1.9aecep-4f);
+  p = m_fma(p, t, 0x1.ee2c06p-4f);
+  p = m_fma(p, t, 0x1.ea0a64p-4f);
+  return p * t * e;
+}
+static inline AC_INLINE float gelu_of(float x) {
+  float s = tail(x, aci_expf(-0.5f * x * x));
+  return x * (x > 0 ? 1.0f - s : s);
+}
+static inline AC_INLINE float slope_of(float x) {
+  float e = aci_expf(-0.5f * x * x), s = tail(x, e);
+  return (x > 0 ? 1.0f - s : s) + (e == 0 ? 0 : x * e * (float)RSQRT_2PI);
+}
+#define FWD_F32(T, p, x) gelu_of(x)
+#define BWD_F32(T, p, dy, x) ((dy)*slope_of(x))
 
 /* 1 + tanh u = 2 sigmoid(2u), which costs one exponential; V is 2u, D its derivative */
 #define V(T, x) ((T)(2 * SQRT_2_PI) * (x) * (1 + (T)CUBE * (x) * (x)))
@@ -27,11 +54,11 @@ SLOPE(slope_f32, float)
 SLOPE(slope_f64, double)
 #define BWD_TANH(T, p, dy, x) ((dy) * _Generic((x), double : slope_f64, default : slope_f32)(x))
 
-ACI_LOOP1(erf_y, float, f32, FWD_ERF)
+ACI_LOOP1(erf_y, float, f32, FWD_F32)
 ACI_LOOP1(erf_y, double, f64, FWD_ERF)
 ACI_LOOP1(tanh_y, float, f32, FWD_TANH)
 ACI_LOOP1(tanh_y, double, f64, FWD_TANH)
-ACI_LOOP2(erf_dx, float, f32, BWD_ERF)
+ACI_LOOP2(erf_dx, float, f32, BWD_F32)
 ACI_LOOP2(erf_dx, double, f64, BWD_ERF)
 ACI_LOOP2(tanh_dx, float, f32, BWD_TANH)
 ACI_LOOP2(tanh_dx, double, f64, BWD_TANH)

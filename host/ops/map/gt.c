@@ -1,5 +1,6 @@
 /* gt: y = x > other, true where x is above other; NaN compares as in IEEE 754.
-   x, other (any shapes that broadcast) -> y (bool).          No gradient. */
+   x, other (any shapes that broadcast) -> y (bool).          No gradient.
+   example: accel.tensor { 1, 2, 3 }:gt(2) --> { false, false, true } */
 #include "ops/map/map.h"
 
 #define FWD(T, p, x, y) ((x) > (y))

@@ -1,5 +1,6 @@
 /* le: y = x <= other, true where x is at most other; NaN compares as in IEEE 754.
-   x, other (any shapes that broadcast) -> y (bool).          No gradient. */
+   x, other (any shapes that broadcast) -> y (bool).          No gradient.
+   example: accel.tensor { 1, 2, 3 }:le(2) --> { true, true, false } */
 #include "ops/map/map.h"
 
 #define FWD(T, p, x, y) ((x) <= (y))

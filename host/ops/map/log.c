@@ -1,5 +1,6 @@
 /* log: y = ln x.          x (any shape) -> y (same shape)
-   gradient: dx = dy / x. */
+   gradient: dx = dy / x.
+   example: accel.tensor { 1.0, 10 }:log() --> { 0, 2.302585 } */
 #include "ops/map/map.h"
 
 #define FWD(T, p, x) (m_log(x))

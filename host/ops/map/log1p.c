@@ -1,5 +1,6 @@
 /* log1p: y = ln(1 + x), accurate near 0.          x (any shape) -> y (same shape)
-   gradient: dx = dy / (1 + x). */
+   gradient: dx = dy / (1 + x).
+   example: accel.tensor { 0.0, 1 }:log1p() --> { 0, 0.693147 } */
 #include "ops/map/map.h"
 
 #define FWD(T, p, x) (m_log1p(x))

@@ -1,5 +1,6 @@
 /* lt: y = x < other, true where x is below other; NaN compares as in IEEE 754.
-   x, other (any shapes that broadcast) -> y (bool).          No gradient. */
+   x, other (any shapes that broadcast) -> y (bool).          No gradient.
+   example: accel.tensor { 1, 2, 3 }:lt(2) --> { true, false, false } */
 #include "ops/map/map.h"
 
 #define FWD(T, p, x, y) ((x) < (y))

@@ -1,5 +1,6 @@
 /* masked_fill: y = value where mask, else x.          x, mask (bool; shapes that broadcast) -> y (dtype of x)
-   gradient: dx = dy where not mask, else 0, summed over the dims of x that were broadcast. */
+   gradient: dx = dy where not mask, else 0, summed over the dims of x that were broadcast.
+   example: accel.tensor({ 1.0, 2, 3 }):masked_fill(accel.tensor { true, false, true }, -1) --> { -1, 2, -1 } */
 #include "ops/map/map.h"
 
 #define FWD(T, p, x, m) ((m) != 0 ? p[0] : (x))

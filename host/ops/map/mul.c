@@ -1,5 +1,6 @@
 /* mul: y = x * other, broadcast.          x, other (any shapes that broadcast) -> y
-   gradient: dx = dy * other, dother = dy * x, each summed over the dims that were broadcast. */
+   gradient: dx = dy * other, dother = dy * x, each summed over the dims that were broadcast.
+   example: accel.tensor { 1, 2 }:mul(accel.tensor { { 10 }, { 20 } }) --> { { 10, 20 }, { 20, 40 } } */
 #include "ops/map/map.h"
 
 #define FWD(T, p, x, y) ((x) * (y))

@@ -1,5 +1,6 @@
 /* neg: y = -x.          x (any shape, not bool) -> y (same shape, dtype)
-   gradient: dx = -dy. */
+   gradient: dx = -dy.
+   example: accel.tensor { 1, -2 }:neg() --> { -1, 2 } */
 #include "ops/map/map.h"
 
 #define FWD(T, p, x) (-(x))

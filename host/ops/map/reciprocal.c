@@ -1,5 +1,6 @@
 /* reciprocal: y = 1 / x.          x (any shape) -> y (same shape)
-   gradient: dx = -dy * y^2. */
+   gradient: dx = -dy * y^2.
+   example: accel.tensor { 2.0, -4 }:reciprocal() --> { 0.5, -0.25 } */
 #include "ops/map/map.h"
 
 #define FWD(T, p, x) (1 / (x))

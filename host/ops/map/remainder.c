@@ -1,6 +1,7 @@
 /* remainder: y = x - other * floor(x / other), with the sign of other, as Lua's %.
    x, other (any shapes that broadcast) -> y
-   gradient: dx = dy, dother = -dy * floor(x / other), each summed over the dims that were broadcast. */
+   gradient: dx = dy, dother = -dy * floor(x / other), each summed over the dims that were broadcast.
+   example: accel.tensor { 5.5, -5.5 }:remainder(2) --> { 1.5, 0.5 } */
 #include "ops/map/modulo.h"
 
 static inline AC_INLINE float mod_f32(float x, float y) {

@@ -1,6 +1,7 @@
 /* round: y = nearest integer, halves to the even one; integers stay.
    x (any shape) -> y (same shape, dtype)
-   gradient: dx = 0. */
+   gradient: dx = 0.
+   example: accel.tensor { 0.5, 1.5, -1.7 }:round() --> { 0, 2, -2 } */
 #include "ops/map/map.h"
 
 #define FWD(T, p, x) ACI_BY_INT(x, x, m_rint(x))

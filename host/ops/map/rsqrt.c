@@ -1,5 +1,6 @@
 /* rsqrt: y = 1 / sqrt x.          x (any shape) -> y (same shape)
-   gradient: dx = -dy * y^3 / 2. */
+   gradient: dx = -dy * y^3 / 2.
+   example: accel.tensor { 1.0, 4 }:rsqrt() --> { 1, 0.5 } */
 #include "ops/map/map.h"
 
 #define FWD(T, p, x) (1 / m_sqrt(x))

@@ -1,5 +1,6 @@
 /* sigmoid: y = 1 / (1 + e^-x).          x (any shape) -> y (same shape)
-   gradient: dx = dy * y * (1 - y), in one pass by sigmoid_backward. */
+   gradient: dx = dy * y * (1 - y), in one pass by sigmoid_backward.
+   example: accel.tensor { 0.0, 1 }:sigmoid() --> { 0.5, 0.731059 } */
 #include "ops/map/map.h"
 
 #define FWD(T, p, x) (m_sigmoid(x))

@@ -1,5 +1,6 @@
 /* sin: y = sin x.          x (any shape) -> y (same shape)
-   gradient: dx = dy * cos x. */
+   gradient: dx = dy * cos x.
+   example: accel.tensor { 0.0, 1 }:sin() --> { 0, 0.841471 } */
 #include "ops/map/map.h"
 
 #define FWD(T, p, x) (m_sin(x))

@@ -1,5 +1,7 @@
 /* sub: y = x - alpha * other, broadcast.          x, other (any shapes that broadcast; not bool) -> y
-   gradient: dx = dy, dother = -alpha * dy, each summed over the dims that were broadcast. */
+   gradient: dx = dy, dother = -alpha * dy, each summed over the dims that were broadcast.
+   example: accel.tensor { 10, 20 }:sub(accel.tensor { 1, 2 }) --> { 9, 18 }
+   example: accel.sub(1, accel.tensor { 0.5, 2 }, { alpha = 2 }) --> { 0, -3 } */
 #include "ops/map/map.h"
 
 #define FWD(T, p, x, y) ((x)-p[0] * (y))

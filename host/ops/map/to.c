@@ -1,6 +1,8 @@
 /* to: x in another dtype, on another device, or both; x itself when nothing changes.
    x (any shape) -> y (same shape)
-   gradient: dx = dy taken back to the dtype and device of x. */
+   gradient: dx = dy taken back to the dtype and device of x.
+   example: accel.tensor({ 1.5, -2 }):to("i32") --> { 1, -2 }
+   example: accel.tensor({ 1, 2 }):to("f64").dtype --> "f64" */
 #include "ops/ctx_impl.h"
 #include "ops/op.h"
 

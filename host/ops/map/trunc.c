@@ -1,5 +1,6 @@
 /* trunc: y = x without its fraction; integers stay.          x (any shape) -> y (same shape, dtype)
-   gradient: dx = 0. */
+   gradient: dx = 0.
+   example: accel.tensor { 1.8, -1.8 }:trunc() --> { 1, -1 } */
 #include "ops/map/map.h"
 
 #define FWD(T, p, x) ACI_BY_INT(x, x, m_trunc(x))

@@ -1,6 +1,8 @@
 /* where: y = a where cond, else b, broadcast.          cond (bool), a, b (any shapes that broadcast) -> y
    gradient: da = dy where cond, else 0; db = dy where not cond; each summed over the dims that were
-   broadcast. */
+   broadcast.
+   example: accel.where(accel.tensor { true, false }, accel.tensor { 1, 2 }, accel.tensor { 3, 4 }) --> { 1, 4 }
+   example: accel.where(accel.tensor { true, false }, accel.tensor { 1.5, 2.5 }, 0) --> { 1.5, 0 } */
 #include "ops/map/map.h"
 
 #define FWD(T, p, c, a, b) ((c) != 0 ? (a) : (b))

@@ -1,5 +1,6 @@
 /* zero_: x := 0 everywhere.          x (any shape)! -> x
-   gradient: the old x gets 0. */
+   gradient: the old x gets 0.
+   example: accel.ones(2):zero_() --> { 0, 0 } */
 #include "ops/map/fill.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) { return ac_frame_alias(f, 0, e); }

@@ -1,6 +1,7 @@
 /* zeros_like: a new tensor of 0s with the shape of x.
    x (any shape) -> y (same shape; dtype and device as x unless given)
-   No gradient. */
+   No gradient.
+   example: accel.tensor({ 5.0, 6 }):zeros_like() --> { 0, 0 } */
 #include "ops/map/fill.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) { return aci_like_shape(f, 1, e); }

@@ -1,6 +1,8 @@
 /* amax: y = the largest element of x over dim (all dims when none are given). NaN is larger than any number.
    x (any shape) -> y (without those dims, or 1 with keepdim)
-   gradient: dy shared equally by the elements that are the largest. */
+   gradient: dy shared equally by the elements that are the largest.
+   example: accel.tensor({ { 1, 5 }, { 7, 2 } }):amax() --> 7
+   example: accel.tensor({ { 1, 5 }, { 7, 2 } }):amax(2) --> { 5, 7 } */
 #include "ops/reduce/extreme.h"
 
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_extreme_values_run(f, false, e); }

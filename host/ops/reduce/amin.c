@@ -1,7 +1,8 @@
 /* amin: y = the smallest element of x over dim (all dims when none are given). NaN is smaller than any
    number.
    x (any shape) -> y (without those dims, or 1 with keepdim)
-   gradient: dy shared equally by the elements that are the smallest. */
+   gradient: dy shared equally by the elements that are the smallest.
+   example: accel.tensor({ { 1, 5 }, { 7, 2 } }):amin(1, true) --> { { 1, 2 } } */
 #include "ops/reduce/extreme.h"
 
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_extreme_values_run(f, true, e); }

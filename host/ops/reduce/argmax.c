@@ -1,6 +1,8 @@
 /* argmax: where the largest element of x first stands, 0-based: along dim, or in x flattened (row-major)
    when dim is not given. NaN counts as the largest.
-   x (any shape) -> y (i64; without dim, or 1 with keepdim).          No gradient.*/
+   x (any shape) -> y (i64; without dim, or 1 with keepdim).          No gradient.
+   example: accel.tensor({ { 1, 5 }, { 7, 2 } }):argmax() --> 2
+   example: accel.tensor({ { 1, 5 }, { 7, 2 } }):argmax(2) --> { 1, 0 } */
 #include "ops/reduce/extreme.h"
 
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_extreme_index_run(f, false, e); }

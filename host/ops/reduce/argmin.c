@@ -1,6 +1,7 @@
 /* argmin: where the smallest element of x first stands, 0-based: along dim, or in x flattened (row-major)
    when dim is not given. NaN counts as the smallest.
-   x (any shape) -> y (i64; without dim, or 1 with keepdim).          No gradient.*/
+   x (any shape) -> y (i64; without dim, or 1 with keepdim).          No gradient.
+   example: accel.tensor({ { 1, 5 }, { 7, 2 } }):argmin(1) --> { 0, 1 } */
 #include "ops/reduce/extreme.h"
 
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_extreme_index_run(f, true, e); }

@@ -5,7 +5,7 @@
 
 #include "ops/reduce/lanes.h"
 
-enum { CHUNK = 1 << 16, TILE = 256, FIND = 1024, LANES = 64, DIRECT = 8192 };
+enum { CHUNK = 1 << 16, TILE = 256, FIND = 1024, LANES = 64, DIRECT = 8192, SHORT = 128 };
 
 #define MAX_FLT(a, b) ((a) > (b) || (a) != (a))
 #define MIN_FLT(a, b) ((a) < (b) || (a) != (a))
@@ -166,6 +166,8 @@ ac_status aci_extreme(ac_frame *f, const ac_tensor *x, uint32_t mask, bool min, 
   ac_block *block = NULL;
   if ((values != NULL ? values : indices)->numel == 0) return AC_OK;
   aci_reduce_plan_make(&j.p, x, mask, aci_ctype_of((ac_dtype)x->dtype));
+  if (indices == NULL && j.p.n_reduced <= SHORT && ac_dtype_is_float((ac_dtype)x->dtype))
+    return aci_extreme_short(f, x, mask, min, values, e);
   switch (j.p.ct) {
 #define PICK(T)                                      \
   j.list = min ? min_##T##_list : max_##T##_list;    \

@@ -8,6 +8,8 @@
  * are contiguous. */
 ac_status aci_extreme(ac_frame *f, const ac_tensor *x, uint32_t mask, bool min, ac_tensor *values,
                       ac_tensor *indices, ac_err *e);
+/* The same for values alone, where lists are short and of floats. */
+ac_status aci_extreme_short(ac_frame *f, const ac_tensor *x, uint32_t mask, bool min, ac_tensor *values, ac_err *e);
 /* SHAPE when outputs would have nothing to choose from. */
 ac_status aci_extreme_check(const ac_frame *f, uint32_t mask, ac_err *e);
 

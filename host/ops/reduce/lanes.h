@@ -1,6 +1,7 @@
 /* One pass over a short contiguous run into one value, as vector code, in an order that depends on n alone:
- * 128 lanes (enough chains to hide the latency of a step), then 32, then 8, then one by one, then folded. The parts are kept apart, because writing single elements
- * of a lane array and reading it as a whole stalls for longer than a short row takes. */
+ * 128 lanes (enough chains to hide the latency of a step), then 32, then 8, then one by one, then folded.
+ * The parts are kept apart, because writing single elements of a lane array and reading it as a whole stalls
+ * for longer than a short row takes. */
 #ifndef ACI_OPS_LANES_H
 #define ACI_OPS_LANES_H
 #include <stdint.h>
@@ -49,8 +50,9 @@ enum { ACI_LANES_WIDE = 128, ACI_LANES = 32, ACI_LANES_SMALL = 8 };
     for (; i_ < (n); i_++) result = STEP(result, i_);                                \
   } while (0)
 
-/* Asks for the n bytes at p, to be called before the work on what is read before them: rows are often pages, at whose ends
- * the hardware stops fetching ahead. Long rows need no help. p need not be ours: nothing is read. */
+/* Asks for the n bytes at p, to be called before the work on what is read before them: rows are often pages,
+ * at whose ends the hardware stops fetching ahead. Long rows need no help. p need not be ours: nothing is
+ * read. */
 static inline AC_INLINE void aci_prefetch(uintptr_t p, int64_t n) {
   if (n < 1024 || n > 16384) return;
   for (int64_t i = 0; i < n; i += 64) __builtin_prefetch((const void *)(p + (uintptr_t)i));

@@ -1,6 +1,7 @@
 /* log_softmax: y = x - max - ln(sum of e^(x - max)) along dim.          x (floating point) -> y (same shape)
    With dtype, x is read as that dtype.
-   gradient: dx = dy - e^y * sum(dy), in one pass by log_softmax_backward. */
+   gradient: dx = dy - e^y * sum(dy), in one pass by log_softmax_backward.
+   example: accel.tensor { 0.0, 1, 2 }:log_softmax(-1) --> { -2.407606, -1.407606, -0.407606 } */
 #include "ops/reduce/softmax.h"
 
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_softmax_run(f, true, e); }

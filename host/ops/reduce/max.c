@@ -2,7 +2,9 @@
    is larger than any number.
    x (any shape) -> values () | values, indices (without dim, or 1 with keepdim)
    gradient: with dim, dx = dvalues at indices, 0 elsewhere; without, dvalues shared equally by the elements
-   that are the largest. */
+   that are the largest.
+   example: accel.tensor { 3, 9, 4 }:max() --> 9
+   example: accel.tensor({ { 1, 5 }, { 7, 2 } }):max(2) --> { 5, 7 }, { 1, 0 } */
 #include "ops/reduce/extreme.h"
 
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_extreme_pair_run(f, false, e); }

@@ -1,6 +1,8 @@
 /* mean: y = mean of x over dim (all dims when none are given); NaN over nothing.
    x (any shape, floating point or with a floating dtype given) -> y (without those dims, or 1 with keepdim)
-   gradient: dx = dy / n repeated along the reduced dims, n the number of elements under one output. */
+   gradient: dx = dy / n repeated along the reduced dims, n the number of elements under one output.
+   example: accel.tensor({ { 1.0, 5 }, { 7, 2 } }):mean() --> 3.75
+   example: accel.tensor({ { 1.0, 5 }, { 7, 2 } }):mean(2, true) --> { { 3 }, { 4.5 } } */
 #include "ops/reduce/reduce.h"
 
 static int64_t count(const int64_t *shape, uint32_t mask, int ndim) {

@@ -2,7 +2,9 @@
    is smaller than any number.
    x (any shape) -> values () | values, indices (without dim, or 1 with keepdim)
    gradient: with dim, dx = dvalues at indices, 0 elsewhere; without, dvalues shared equally by the elements
-   that are the smallest. */
+   that are the smallest.
+   example: accel.tensor { 3, 9, 4 }:min() --> 3
+   example: accel.tensor({ { 1, 5 }, { 7, 2 } }):min(2) --> { 1, 2 }, { 0, 1 } */
 #include "ops/reduce/extreme.h"
 
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_extreme_pair_run(f, true, e); }

@@ -8,7 +8,7 @@ ac_status aci_softmax_shape_backward(ac_frame *f, ac_err *e);
 ac_status aci_softmax_run(ac_frame *f, bool logs, ac_err *e);
 ac_status aci_softmax_run_backward(ac_frame *f, bool logs, ac_err *e);
 
-/* Largest of n >= 1 values, NaN if any is. */
+/* Largest of n >= 1 values; if some are NaN, any of them or NaN: their exponentials say so. */
 float aci_row_max_f32(const float *x, int64_t n);
 double aci_row_max_f64(const double *x, int64_t n);
 /* y[i] = e^(x[i] - m); returns the sum. y may be x. */

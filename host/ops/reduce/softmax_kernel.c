@@ -1,6 +1,7 @@
 /* Kernels of softmax and log_softmax, forward and backward. A slice along dim is a row: used in place when
  * it is contiguous and of the compute type, copied into a buffer otherwise, with its neighbours when they
- * share cache lines. Rows run in parallel. */
+ * share cache lines. Short rows one after the other in memory go by batches: what is done to each element is done
+ * to all of them in one loop. Rows run in parallel. */
 #include "base/vmath.h"
 #include "ops/reduce/lanes.h"
 #include "ops/reduce/slots.h"
@@ -9,9 +10,12 @@
 /* Rows turned together, how long they may be for that, and what keeps them from falling on the same cache
  * sets. */
 enum { GROUP = 32, GROUP_ROW = 8192, PAD = 16 };
+/* The longest row that goes by batches, and elements of a batch. */
+enum { SHORT = 96, BATCH = 2048 };
 
-#define MAX_X(a, i) m_max(x[i], a)
-#define JOIN_MAX(a, b) m_max(b, a)
+/* One instruction, and vector code in short rows too; NaN may be passed over, as it comes back with its exponential. */
+#define MAX_X(a, i) (x[i] > (a) ? x[i] : (a))
+#define JOIN_MAX(a, b) ((b) > (a) ? (b) : (a))
 #define DOT_XY(a, i) m_fma(x[i], y[i], a)
 
 #define ROW_FNS(T, sfx)                                                                            \
@@ -70,6 +74,58 @@ enum { GROUP = 32, GROUP_ROW = 8192, PAD = 16 };
 ROW_FNS(float, f32)
 ROW_FNS(double, f64)
 
+/* n_rows <= BATCH / n rows of n, without gaps. */
+#define SHORT_FNS(T, sfx)                                                                                    \
+  AC_ISA_FN(short_##sfx, (const T *restrict xs, T *restrict ys, int64_t n_rows, int64_t n, bool logs),       \
+            (xs, ys, n_rows, n, logs)) {                                                                     \
+    T e[BATCH], sum[BATCH];                                                                                  \
+    for (int64_t r = 0; r < n_rows; r++) {                                                                   \
+      const T *restrict x = xs + r * n;                                                                      \
+      T *restrict y = ys + r * n;                                                                            \
+      ACI_LANES_RUN(T, m, n, x[0], MAX_X, JOIN_MAX);                                                         \
+      for (int64_t i = 0; i < n; i++) y[i] = x[i] - m;                                                       \
+    }                                                                                                        \
+    for (int64_t i = 0; i < n_rows * n; i++) e[i] = m_exp(ys[i]);                                            \
+    for (int64_t r = 0; r < n_rows; r++) {                                                                   \
+      const T *restrict x = e + r * n;                                                                       \
+      ACI_LANES_RUN(T, s, n, 0, ADD_X, ACI_JOIN_ADD);                                                        \
+      sum[r] = s;                                                                                            \
+    }                                                                                                        \
+    if (logs)                                                                                                \
+      for (int64_t r = 0; r < n_rows; r++) sum[r] = m_log(sum[r]);                                           \
+    else                                                                                                     \
+      for (int64_t r = 0; r < n_rows; r++) sum[r] = 1 / sum[r];                                              \
+    for (int64_t r = 0; r < n_rows; r++) {                                                                   \
+      const T *restrict x = e + r * n;                                                                       \
+      T *restrict y = ys + r * n;                                                                            \
+      const T s = sum[r];                                                                                    \
+      if (logs)                                                                                              \
+        for (int64_t i = 0; i < n; i++) y[i] -= s;                                                           \
+      else                                                                                                   \
+        for (int64_t i = 0; i < n; i++) y[i] = x[i] * s;                                                     \
+    }                                                                                                        \
+  }                                                                                                          \
+  AC_ISA_FN(short_back_##sfx,                                                                                \
+            (const T *restrict gs, const T *restrict ys, T *restrict ds, int64_t n_rows, int64_t n, bool logs), \
+            (gs, ys, ds, n_rows, n, logs)) {                                                                 \
+    if (logs)                                                                                                \
+      for (int64_t i = 0; i < n_rows * n; i++) ds[i] = m_exp(ys[i]);                                         \
+    for (int64_t r = 0; r < n_rows; r++) {                                                                   \
+      const T *restrict x = gs + r * n, *restrict y = ys + r * n;                                            \
+      T *restrict dx = ds + r * n;                                                                           \
+      if (logs) {                                                                                            \
+        ACI_LANES_RUN(T, s, n, 0, ADD_X, ACI_JOIN_ADD);                                                      \
+        for (int64_t i = 0; i < n; i++) dx[i] = x[i] - dx[i] * s;                                            \
+      } else {                                                                                               \
+        ACI_LANES_RUN(T, s, n, 0, DOT_XY, ACI_JOIN_ADD);                                                     \
+        for (int64_t i = 0; i < n; i++) dx[i] = y[i] * (x[i] - s);                                           \
+      }                                                                                                      \
+    }                                                                                                        \
+  }
+#define ADD_X(a, i) ((a) + x[i])
+SHORT_FNS(float, f32)
+SHORT_FNS(double, f64)
+
 typedef struct job {
   aci_reduce_plan a, b, o; /* inputs (x, or dy and y) and the output */
   bool two, logs;
@@ -121,6 +177,20 @@ static void groups(const job *j, int64_t begin, int64_t end, char *buf) {
   }
 }
 
+static void batches(void *arg, int64_t begin, int64_t end) {
+  const job *j = arg;
+  const int64_t n = j->a.n_reduced, es = (int64_t)aci_ctype_bytes(j->a.ct), most = BATCH / n;
+  for (int64_t r = begin; r < end; r += most) {
+    const int64_t m = end - r < most ? end - r : most;
+    const void *a = j->a.ptr + r * n * es, *b = j->two ? j->b.ptr + r * n * es : NULL;
+    void *y = (char *)(uintptr_t)j->o.ptr + r * n * es;
+    if (j->a.ct == ACI_C_F32 && j->two) short_back_f32(a, b, y, m, n, j->logs);
+    else if (j->a.ct == ACI_C_F32) short_f32(a, y, m, n, j->logs);
+    else if (j->two) short_back_f64(a, b, y, m, n, j->logs);
+    else short_f64(a, y, m, n, j->logs);
+  }
+}
+
 static void range(void *arg, int64_t begin, int64_t end) {
   const job *j = arg;
   const int64_t n = j->a.n_reduced;
@@ -151,6 +221,12 @@ static bool side_by_side(const aci_reduce_plan *p, int64_t width) {
          p->red_stride[0] != 1;
 }
 
+/* Rows one after the other, and of the type that is computed in. */
+static bool no_gaps(const aci_reduce_plan *p) {
+  return p->n_red == 1 && p->n_keep == 1 && p->red_stride[0] == 1 && p->keep_stride[0] == p->n_reduced &&
+         p->dt == (p->ct == ACI_C_F32 ? AC_F32 : AC_F64);
+}
+
 static ac_status run(ac_frame *f, const ac_tensor *a, const ac_tensor *b, int dim_arg, bool logs, ac_err *e) {
   aci_slots slots;
   job j = {.two = b != NULL, .logs = logs, .group = 1, .slots = &slots};
@@ -160,6 +236,10 @@ static ac_status run(ac_frame *f, const ac_tensor *a, const ac_tensor *b, int di
   aci_reduce_plan_make(&j.a, a, mask, ct);
   if (b != NULL) aci_reduce_plan_make(&j.b, b, mask, ct);
   aci_reduce_plan_make(&j.o, f->out[0], mask, ct);
+  if (j.a.n_reduced <= SHORT && no_gaps(&j.a) && no_gaps(&j.o) && (b == NULL || no_gaps(&j.b))) {
+    ac_parallel_for(f->team, j.a.n_out, aci_reduce_grain(&j.a), batches, &j);
+    return AC_OK;
+  }
   const int64_t width = j.o.keep_shape[j.o.n_keep - 1];
   if (width >= GROUP / 2 && j.a.n_reduced <= GROUP_ROW && side_by_side(&j.o, width) &&
       side_by_side(&j.a, width) && (b == NULL || side_by_side(&j.b, width)))

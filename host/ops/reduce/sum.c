@@ -1,7 +1,9 @@
 /* sum: y = sum of x over dim (all dims when none are given).
    x (any shape) -> y (without those dims, or 1 with keepdim)
    Integers and bool give i64 unless dtype says otherwise; the cast to dtype comes before the sum.
-   gradient: dx = dy repeated along the reduced dims (a view). */
+   gradient: dx = dy repeated along the reduced dims (a view).
+   example: accel.tensor({ { 1, 5 }, { 7, 2 } }):sum() --> 15
+   example: accel.tensor({ { 1, 5 }, { 7, 2 } }):sum(1) --> { 8, 7 } */
 #include "ops/reduce/reduce.h"
 
 static ac_dtype result_dtype(const ac_frame *f) {

@@ -42,13 +42,15 @@ typedef struct row {
   static float w_##name(float x) { return m_##name(x); }
 WRAP(exp)
 WRAP(expm1) WRAP(log) WRAP(log1p) WRAP(tanh) WRAP(sigmoid) WRAP(sin) WRAP(cos) WRAP(erf)
+WRAP(exp2) WRAP(log2) WRAP(log10)
 
     static const row rows[] = {
         {"exp", w_exp, exp, 1.1},    {"expm1", w_expm1, expm1, 1.5},
         {"log", w_log, log, 0.9},    {"log1p", w_log1p, log1p, 1.6},
         {"tanh", w_tanh, tanh, 1.5}, {"sigmoid", w_sigmoid, sigmoid64, 2.4},
         {"sin", w_sin, sin, 1.7},    {"cos", w_cos, cos, 1.7},
-        {"erf", w_erf, erf, 1.2},
+        {"erf", w_erf, erf, 1.2},    {"exp2", w_exp2, exp2, 1.1},
+        {"log2", w_log2, log2, 0.6}, {"log10", w_log10, log10, 0.6},
 };
 enum { N_ROWS = sizeof rows / sizeof rows[0] };
 

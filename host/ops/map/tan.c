@@ -1,0 +1,24 @@
+/* tan: y = tan x.          x (any shape) -> y (same shape)
+   gradient: dx = dy (1 + y^2).
+   example: accel.tensor { 0.0, 0.785398163 }:tan() --> { 0, 1 } */
+#include "ops/map/map.h"
+
+/* With x = r + q pi/2, tan x is tan r for even q, else -1 / tan r. */
+static inline AC_INLINE float tan_one(float x) {
+  aci_angle g = aci_reduce_angle(x);
+  float s = aci_sin_poly(g.r), c = aci_cos_poly(g.r);
+  float over = g.q & 1u ? -c : s, under = g.q & 1u ? s : c;
+  float y = over / under;
+  y = aci_float32(aci_bits32(y) ^ (aci_bits32(x) & 0x80000000u));
+  return (aci_bits32(x) & 0x7f800000u) == 0x7f800000u ? x - x : y;
+}
+#define FWD(T, p, x) _Generic((x), double: tan, default: tan_one)(x)
+
+static void grad(ac_grad *g) {
+  ac_expr *x = &g->x;
+  ac_tensor *dy = g->dout[0], *y = g->out[0];
+  ac_grad_set(g, 0, x_addcmul(x, dy, x_mul(x, T(dy), T(y)), y, aci_float(1)));
+}
+
+AC_MAP1(tan, FWD, .sig = "tan(x: tensor) -> tensor", .grad = grad, .save = AC_SAVE_OUT(0), .inplace = true,
+        .flops_per_element = 30);

@@ -1,0 +1,19 @@
+/* all: y = true where no element of x under the output is 0 (NaN is not), over dim (all dims when none are given); true
+   over nothing.          x (any dtype, any shape) -> y (bool; without those dims, or 1 with keepdim)
+   No gradient.
+   example: accel.tensor { { 2.0, 1.0 }, { 0.0, 1.0 } }:all(2) --> { true, false } */
+#include "ops/reduce/truth.h"
+
+static void finish(aci_word *y, const aci_word *s, int64_t n, int64_t count, double p) {
+  (void)p;
+  for (int64_t i = 0; i < n; i++) y[i].u = s[i].u == (uint64_t)count;
+}
+
+static ac_status shape(ac_frame *f, ac_err *e) {
+  AC_TRY(aci_fold_check(f, e));
+  return aci_reduce_out(f, 1, 2, AC_BOOL, e);
+}
+static ac_status cpu(ac_frame *f, ac_err *e) { return aci_truth_run(f, finish, e); }
+
+AC_OP(all, .sig = "all(x: tensor, dim: dims?, keepdim: bool = false) -> tensor", .shape = shape, .cpu = cpu,
+      .nondiff = true);

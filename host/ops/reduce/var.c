@@ -1,0 +1,14 @@
+/* var: y = sum of (x - mean)^2 / (n - correction) over dim (all dims when none are given), n elements under each
+   output; no finite number where n - correction is 0 or less. correction = 1 estimates the variance of what x was
+   drawn from, 0 gives that of x itself.
+   x (floating point, any shape) -> y (without those dims, or 1 with keepdim)
+   gradient: dx = dy 2 (x - mean) / (n - correction).
+   example: accel.tensor { 1.0, 2.0, 4.0, 5.0 }:var() --> 3.333333
+   example: accel.tensor { { 1.0, 3.0 }, { 2.0, 8.0 } }:var(2, { correction = 0 }) --> { 1, 9 } */
+#include "ops/reduce/moments.h"
+
+static ac_status cpu(ac_frame *f, ac_err *e) { return aci_moments_run(f, false, e); }
+static void grad(ac_grad *g) { aci_moments_grad(g, g->dout[0]); }
+
+AC_OP(var, .sig = "var(x: tensor, dim: dims?, keepdim: bool = false, correction: scalar = 1) -> tensor",
+      .shape = aci_moments_shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(0), .flops_per_element = 5);

@@ -1,0 +1,146 @@
+-- Cases of products in other clothes, and of linear algebra: see op_cases.lua.
+local c = require "op_cases"
+local real, range, case, args, big = c.real, c.range, c.case, c.args, c.big
+
+local L = {}
+
+L.mm = {
+  case("matrices", { real(3, 4), real(4, 2) }),
+  case("empty", { real(0, 4), real(4, 2) }),
+  case("empty sum", { real(3, 0), real(0, 2) }),
+  big({}, real(160, 200), real(200, 130)),
+}
+L.mv = {
+  case("matrix", { real(3, 4), real(4) }),
+  case("empty", { real(0, 4), real(4) }),
+  case("empty sum", { real(3, 0), real(0) }),
+  big({}, real(300, 257), real(257)),
+}
+L.dot = {
+  case("vectors", { real(5), real(5) }),
+  case("empty", { real(0), real(0) }),
+  big({}, real(50000), real(50000)),
+}
+L.bmm = {
+  case("batches", { real(2, 3, 4), real(2, 4, 2) }),
+  case("empty", { real(0, 3, 4), real(0, 4, 2) }),
+  big({}, real(6, 40, 64), real(6, 64, 50)),
+}
+L.baddbmm = {
+  case("matrix", { real(3, 2), real(2, 3, 4), real(2, 4, 2) }),
+  case("factors", { real(2, 3, 2), real(2, 3, 4), real(2, 4, 2) }, args { beta = 0.5, alpha = 2 }),
+  case("no input", { real(2, 3, 2), real(2, 3, 4), real(2, 4, 2) }, args { beta = 0 }),
+  case("number", { real(), real(2, 3, 4), real(2, 4, 2) }, args { alpha = -1 }),
+  case("empty", { real(2), real(0, 3, 4), real(0, 4, 2) }),
+  big({}, real(50), real(6, 40, 64), real(6, 64, 50)),
+}
+L.outer = {
+  case("vectors", { real(3), real(4) }),
+  case("empty", { real(0), real(4) }),
+  case("one", { real(1), real(1) }),
+  big({}, real(300), real(257)),
+}
+
+local function chain(f, ...) return f { ... } end
+L.multi_dot = {
+  case("two", { real(3, 4), real(4, 2) }, { call = chain }),
+  case("right first", { real(5, 4), real(4, 3), real(3, 1) }, { call = chain }),
+  case("left first", { real(1, 3), real(3, 4), real(4, 5), real(5, 2) }, { call = chain }),
+  case("row and column", { real(3), real(3, 4), real(4) }, { call = chain }),
+  case("row", { real(3), real(3, 4) }, { call = chain }),
+  case("empty", { real(2, 0), real(0, 3), real(3, 2) }, { call = chain }),
+  big({ call = chain }, real(60, 200), real(200, 130), real(130, 20)),
+}
+
+local function sum_of(equation)
+  return { loss = 2, floor = 2, roundings = 3, call = function(f, ...) return f(equation, { ... }) end }
+end
+local function sums(equation, ...) return case(equation, { ... }, sum_of(equation)) end
+L.einsum = {
+  sums("ij,jk->ik", real(3, 4), real(4, 2)),
+  sums("ij,jk", real(3, 4), real(4, 2)),
+  sums("bhid,bhjd->bhij", real(2, 2, 3, 2), real(2, 2, 4, 2)),
+  sums("i,i->", real(5), real(5)),
+  sums("i,j->ji", real(3), real(4)),
+  sums("ij->ji", real(3, 4)),
+  sums("ij->", real(3, 4)),
+  sums("ba", real(3, 4)),
+  sums("ii", real(3, 3)),
+  sums("ii->i", real(3, 3)),
+  sums("iij->ji", real(2, 2, 3)),
+  sums("abab->b", real(2, 3, 2, 3)),
+  sums("ij,ij->ij", real(3, 4), real(3, 4)),
+  sums("ij,kj->", real(3, 4), real(2, 4)),
+  sums("...ij,...jk->...ik", real(2, 3, 4), real(4, 2)),
+  sums("...ij,...jk", real(2, 1, 2, 3), real(2, 3, 2)),
+  sums("i...->...", real(3, 2, 2)),
+  sums("...,...", real(3, 1), real(4)),
+  sums("b...c, cd -> b...d", real(2, 2, 3), real(3, 2)),
+  sums("ij,j", real(3, 1), real(4)),
+  sums("ab,bc,cd->ad", real(2, 3), real(3, 4), real(4, 2)),
+  sums("bn,anm,bm->ba", real(2, 3), real(4, 3, 2), real(2, 2)),
+  sums("a,b,c->cab", real(2), real(3), real(2)),
+  sums("ab,ab,ab->a", real(2, 3), real(2, 3), real(2, 3)),
+  sums("Ab,bC", real(2, 3), real(3, 2)),
+  sums(",ij->ij", real(), real(2, 3)),
+  sums("ij,jk->ik", real(0, 4), real(4, 2)),
+  sums("ij,jk->ik", real(3, 0), real(0, 2)),
+  big(sum_of "bthd,bshd->bhts", real(2, 40, 4, 32), real(2, 50, 4, 32)),
+}
+
+-- r's and q's as one result each; without = "q" or "r": the other alone
+local function factors(mode, without)
+  return { loss = 64, floor = 1, ints = false, call = function(f, x)
+    local q, r = f(x, mode)
+    if without == "q" then return r end
+    if without == "r" then return q end
+    return q, r
+  end }
+end
+L.qr = {
+  case("tall", { real(4, 3) }, factors "reduced"),
+  case("square", { real(3, 3) }, factors "reduced"),
+  case("wide", { real(2, 4) }, factors "reduced"),
+  case("complete, wide", { real(2, 3) }, factors "complete"),
+  case("q alone", { real(4, 2) }, factors("reduced", "r")),
+  case("r alone", { real(4, 2) }, factors("reduced", "q")),
+  case("wide, q alone", { real(2, 3) }, factors("reduced", "r")),
+  case("batch", { real(2, 2, 3, 2) }, factors "reduced"),
+  case("column", { real(3, 1) }, factors "reduced"),
+  case("no columns", { real(3, 0) }, factors "reduced"),
+  case("no rows", { real(0, 3) }, factors "reduced"),
+  case("empty", { real(0, 3, 2) }, factors "reduced"),
+  big({ loss = 64, call = function(f, x) return f(x) end }, real(3, 150, 90)),
+  big({ loss = 64, call = function(f, x) return f(x) end }, real(200, 130)),
+}
+for _, k in ipairs { case("complete", { real(4, 2) }, factors "complete"), case("r", { real(4, 2) }, factors "r"),
+  case("complete, no columns", { real(3, 0) }, factors "complete") } do
+  k.grad = false
+  table.insert(L.qr, 1, k)
+end
+
+local function solve(upper, left, unit)
+  return { loss = 16, ints = false, call = function(f, a, b) return f(a, b, upper, left, unit) end }
+end
+local function big_solve(...) return big(solve(...), range(-0.02, 0.02, 2, 70, 70), real(2, 70, 70)) end
+L.solve_triangular = {
+  case("upper", { range(1, 2, 3, 3), real(3, 2) }, solve(true)),
+  case("lower", { range(1, 2, 3, 3), real(3, 2) }, solve(false)),
+  case("upper, right", { range(1, 2, 3, 3), real(2, 3) }, solve(true, false)),
+  case("lower, right", { range(1, 2, 3, 3), real(2, 3) }, solve(false, false)),
+  case("ones", { real(3, 3), real(3, 2) }, solve(true, true, true)),
+  case("ones, lower, right", { real(3, 3), real(2, 3) }, solve(false, false, true)),
+  case("broadcast", { range(1, 2, 2, 1, 2, 2), real(3, 2, 2) }, solve(true)),
+  case("shared", { range(1, 2, 2, 2), real(3, 2, 2) }, solve(false)),
+  case("empty", { range(1, 2, 3, 3), real(3, 0) }, solve(true)),
+  case("nothing", { real(0, 0), real(0, 2) }, solve(true)),
+  big_solve(true, true, true),
+  big_solve(false, false, true),
+  big(solve(true, true, true), range(-0.02, 0.02, 30, 30), real(2, 30, 150)),
+}
+
+for _, name in ipairs { "mm", "mv", "dot", "bmm", "baddbmm", "outer", "multi_dot" } do
+  for _, k in ipairs(L[name]) do k.loss, k.roundings = 4, name == "multi_dot" and 3 or nil end
+end
+
+return L
