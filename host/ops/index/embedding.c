@@ -2,7 +2,8 @@
    ids (any shape, i64 or i32), weight (v, d) -> y (ids' shape, d)
    gradient: dweight = every dy added to its row, dense and in the order of ids (embedding_backward); row
    padding_idx gets none.
-   Ids count from 0; padding_idx may count from the end. */
+   Ids count from 0; padding_idx may count from the end.
+   example: accel.embedding(accel.tensor { 2, 0 }, accel.tensor { { 1.0, 2 }, { 3, 4 }, { 5, 6 } }) --> { { 5, 6 }, { 1, 2 } } */
 #include "ops/index/index.h"
 
 static ac_status padding(const ac_frame *f, int arg, int64_t rows, int64_t *pad, ac_err *e) {

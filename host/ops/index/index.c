@@ -1,226 +1,96 @@
-/* Helpers of the view and join ops: see index.h. */
-#include "ops/index/index.h"
+/* index: places of x named by several index tensors at once, as NumPy's x[i, j].
+   x (a, b, c), indices {i, j} of shapes that broadcast to (m, n) -> y (m, n, c), y[p, q, :] = x[i[p, q], j[p, q], :]
+   dims says which dims the tensors address (the first ones unless given); their extents give way to (m, n),
+   which stands in the place of the first of them where they are neighbours, else in front. Values count from 0,
+   negative ones from the end.
+   gradient: dx = dy added to its places, in their order (index_backward).
+   example: accel.tensor { { 1, 2 }, { 3, 4 } }:index { accel.tensor { 0, 1 }, accel.tensor { 1, 0 } } --> { 2, 3 }
+   example: accel.tensor { { 1, 2 }, { 3, 4 } }:index({ accel.tensor { 1, 1, -2 } }, 2) --> { { 2, 2, 1 }, { 4, 4, 3 } } */
+#include "ops/index/places.h"
 
-ac_status aci_infer_shape(const ac_tensor *x, const int64_t *want, int n, int64_t *shape, ac_err *e) {
-  char a[128], b[128];
-  int open = -1;
-  int64_t known = 1;
-  bool ok = n <= AC_MAX_DIMS;
-  for (int d = 0; ok && d < n; d++) {
-    shape[d] = want[d];
-    if (want[d] == -1) {
-      if (open >= 0)
-        return AC_FAIL(e, SHAPE, "only one extent may be -1, got %s", aci_shape_str(n, want, b, sizeof b));
-      open = d;
-    } else {
-      ok = want[d] >= 0 && !__builtin_mul_overflow(known, want[d], &known);
-    }
-  }
-  if (ok && open >= 0) {
-    if (known == 0 && x->numel == 0)
-      return AC_FAIL(e, SHAPE, "the extent -1 in %s could be anything: the tensor has no elements",
-                     aci_shape_str(n, want, b, sizeof b));
-    ok = known > 0 && x->numel % known == 0;
-    if (ok) shape[open] = x->numel / known;
-  } else if (ok) {
-    ok = known == x->numel;
-  }
-  if (!ok)
-    return AC_FAIL(e, SHAPE, "a tensor of shape %s (%lld elements) cannot take the shape %s",
-                   aci_shape_str(x->ndim, x->shape, a, sizeof a), (long long)x->numel,
-                   aci_shape_str(n, want, b, sizeof b));
-  return AC_OK;
-}
-
-/* ---- boxes ---- */
-enum { BOX_GRAIN = 32768, BOX_ROW = 512 };
-
-typedef struct box_job {
-  int ndim;
-  int64_t shape[AC_MAX_DIMS];
-  aci_box dst, src;
-  bool zero;
-} box_job;
-
-static void box_row(const box_job *j, char *dst, const char *src, int64_t n) {
-  const int last = j->ndim - 1;
-  const int64_t ds = j->dst.stride[last], ss = j->zero ? 0 : j->src.stride[last];
-  const ac_dtype dt = j->dst.dtype;
-  const size_t es = aci_dsize(dt);
-  _Alignas(64) char buf[BOX_ROW * 8];
-  if (j->zero) {
-    if (ds == 1) {
-      memset(dst, 0, (size_t)n * es);
-    } else {
-      for (int64_t i = 0; i < n; i++) memset(dst + i * ds * (int64_t)es, 0, es);
-    }
-    return;
-  }
-  if (dt == j->src.dtype) {
-    if (ds == 1 && ss == 1) {
-      memcpy(dst, src, (size_t)n * es);
-      return;
-    }
-#define MOVE(T) \
-  for (int64_t i = 0; i < n; i++) ((T *)(void *)dst)[i * ds] = ((const T *)(const void *)src)[i * ss]
-    switch (es) {
-      case 1: MOVE(uint8_t); return;
-      case 2: MOVE(uint16_t); return;
-      case 4: MOVE(uint32_t); return;
-      default: MOVE(uint64_t); return;
-    }
-#undef MOVE
-  }
-  aci_ctype c = dt == AC_F64 || j->src.dtype == AC_F64                     ? ACI_C_F64
-                : ac_dtype_is_float(dt) && ac_dtype_is_float(j->src.dtype) ? ACI_C_F32
-                : ac_dtype_is_float(dt) || ac_dtype_is_float(j->src.dtype) ? ACI_C_F64
-                                                                           : ACI_C_I64;
-  for (int64_t b = 0; b < n; b += BOX_ROW) {
-    int64_t m = n - b < BOX_ROW ? n - b : BOX_ROW;
-    aci_load(c, buf, j->src.dtype, src + b * ss * (int64_t)aci_dsize(j->src.dtype), ss, m);
-    aci_store(c, buf, dt, dst + b * ds * (int64_t)es, ds, m);
-  }
-}
-
-static void box_range(void *arg, int64_t begin, int64_t end) {
-  const box_job *j = arg;
-  const int last = j->ndim - 1;
-  const int64_t de = (int64_t)aci_dsize(j->dst.dtype), se = j->zero ? 0 : (int64_t)aci_dsize(j->src.dtype);
-  int64_t idx[AC_MAX_DIMS], r = begin;
-  for (int d = last; d >= 0; d--) {
-    idx[d] = r % j->shape[d];
-    r /= j->shape[d];
-  }
-  while (begin < end) {
-    int64_t n = j->shape[last] - idx[last] < end - begin ? j->shape[last] - idx[last] : end - begin, di = 0,
-            si = 0;
-    for (int d = 0; d <= last; d++) {
-      di += idx[d] * j->dst.stride[d];
-      if (!j->zero) si += idx[d] * j->src.stride[d];
-    }
-    box_row(j, (char *)j->dst.ptr + di * de, j->zero ? NULL : (const char *)j->src.ptr + si * se, n);
-    begin += n;
-    idx[last] += n;
-    for (int d = last; d > 0 && idx[d] == j->shape[d]; d--) {
-      idx[d] = 0;
-      idx[d - 1]++;
-    }
-  }
-}
-
-void aci_box_copy(ac_team *team, int ndim, const int64_t *shape, const aci_box *dst, const aci_box *src) {
-  box_job j = {.dst = *dst, .zero = src == NULL};
-  int w = -1;
-  int64_t numel = 1;
-  if (src != NULL) j.src = *src;
-  for (int d = 0; d < ndim; d++) numel *= shape[d];
-  if (numel == 0) return;
-  for (int d = 0; d < ndim; d++) { /* drop extents of 1, join dims that both sides walk as one */
-    if (shape[d] == 1) continue;
-    int64_t ds = dst->stride[d], ss = src != NULL ? src->stride[d] : 0;
-    if (w >= 0 && j.dst.stride[w] == ds * shape[d] && (j.zero || j.src.stride[w] == ss * shape[d]))
-      j.shape[w] *= shape[d];
-    else j.shape[++w] = shape[d];
-    j.dst.stride[w] = ds;
-    j.src.stride[w] = ss;
-  }
-  if (w < 0) {
-    w = 0;
-    j.shape[0] = 1;
-    j.dst.stride[0] = j.src.stride[0] = 1;
-  }
-  j.ndim = w + 1;
-  if (numel <= BOX_GRAIN) box_range(&j, 0, numel);
-  else ac_parallel_for(team, numel, BOX_GRAIN, box_range, &j);
-}
-
-/* ---- runs of elements ---- */
-typedef void (*run_fn)(const ac_tensor *t, aci_ctype c, char *place, int64_t stride, int64_t n, char *row);
-
-static void run_load(const ac_tensor *t, aci_ctype c, char *place, int64_t stride, int64_t n, char *row) {
-  aci_load(c, row, (ac_dtype)t->dtype, place, stride, n);
-}
-static void run_store(const ac_tensor *t, aci_ctype c, char *place, int64_t stride, int64_t n, char *row) {
-  aci_store(c, row, (ac_dtype)t->dtype, place, stride, n);
-}
-
-static void runs(const ac_tensor *t, aci_ctype c, int64_t begin, int64_t n, char *row, run_fn fn) {
-  const int64_t es = (int64_t)aci_dsize((ac_dtype)t->dtype), cs = (int64_t)aci_ctype_bytes(c);
-  char *data = aci_data(t);
-  if (t->ndim == 0 || aci_is_contiguous(t)) {
-    fn(t, c, data + begin * es, 1, n, row);
-    return;
-  }
-  const int last = t->ndim - 1;
-  int64_t idx[AC_MAX_DIMS], r = begin;
-  for (int d = last; d >= 0; d--) {
-    idx[d] = r % t->shape[d];
-    r /= t->shape[d];
-  }
-  while (n > 0) {
-    int64_t m = t->shape[last] - idx[last] < n ? t->shape[last] - idx[last] : n, off = 0;
-    for (int d = 0; d <= last; d++) off += idx[d] * t->stride[d];
-    fn(t, c, data + off * es, t->stride[last], m, row);
-    row += m * cs;
-    n -= m;
-    idx[last] += m;
-    for (int d = last; d > 0 && idx[d] == t->shape[d]; d--) {
-      idx[d] = 0;
-      idx[d - 1]++;
-    }
-  }
-}
-
-void aci_elems_load(const ac_tensor *t, aci_ctype c, int64_t begin, int64_t n, void *dst) {
-  runs(t, c, begin, n, dst, run_load);
-}
-void aci_elems_store(const ac_tensor *t, aci_ctype c, int64_t begin, int64_t n, const void *src) {
-  runs(t, c, begin, n, (char *)(uintptr_t)src, run_store);
-}
-
-ac_status aci_contiguous_data(ac_frame *f, const ac_tensor *t, const void **data, ac_block **block,
-                              ac_err *e) {
-  *block = NULL;
-  *data = aci_data(t);
-  if (aci_is_contiguous(t) || t->numel == 0) return AC_OK;
-  AC_TRY(ac_block_alloc(f->device, (size_t)t->numel * aci_dsize((ac_dtype)t->dtype), AC_MEM_ACTIVATION,
-                        f->stream, block, e));
-  aci_box dst = {.ptr = ac_block_ptr(*block), .dtype = (ac_dtype)t->dtype},
-          src = {.ptr = aci_data(t), .dtype = (ac_dtype)t->dtype};
-  aci_contiguous_strides(t->ndim, t->shape, dst.stride);
-  memcpy(src.stride, t->stride, (size_t)t->ndim * 8);
-  aci_box_copy(f->team, t->ndim, t->shape, &dst, &src);
-  *data = dst.ptr;
-  return AC_OK;
-}
-
-/* ---- pieces along a dim ---- */
-ac_status aci_split_views(ac_frame *f, int dim, int n, const int64_t *size, ac_err *e) {
+static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
-  int64_t shape[AC_MAX_DIMS], at = 0;
-  if (n > AC_MAX_RESULTS)
-    return AC_FAIL(e, INVALID, "%d pieces; an op has at most %d results (use narrow)", n, AC_MAX_RESULTS);
-  memcpy(shape, x->shape, (size_t)x->ndim * 8);
-  for (int i = 0; i < n; i++) {
-    shape[dim] = size[i];
-    AC_TRY(ac_frame_view(f, 0, x->ndim, shape, x->stride, x->offset + at * x->stride[dim], e));
-    at += size[i];
-  }
+  aci_places p;
+  int64_t s[AC_MAX_DIMS];
+  AC_TRY(aci_places_plan(f, 1, 2, x->ndim, x->shape, &p, e));
+  int n = aci_places_shape(&p, x->shape, s);
+  return ac_frame_out(f, (ac_dtype)x->dtype, n, s, e);
+}
+
+static ac_status cpu(ac_frame *f, ac_err *e) {
+  const ac_tensor *x = ARG_T(f, 0);
+  aci_places p;
+  const int64_t *offsets;
+  ac_block *block;
+  AC_TRY(aci_places_plan(f, 1, 2, x->ndim, x->shape, &p, e));
+  AC_TRY(aci_places_offsets(f, &p, 1, x->shape, x->stride, &offsets, &block, e));
+  if (f->out[0]->numel > 0) aci_places_take(f, &p, f->out[0], x, offsets);
+  ac_block_free(block);
   return AC_OK;
 }
 
-void aci_split_grad(ac_grad *g, int dim, int n, const int64_t *size) {
-  ac_tensor *dy[AC_MAX_RESULTS];
-  int64_t start[AC_MAX_RESULTS], at = 0;
-  int m = 0;
-  for (int i = 0; i < n; i++) {
-    if (g->dout[i] != NULL) {
-      dy[m] = g->dout[i];
-      start[m++] = at;
-    }
-    at += size[i];
-  }
-  if (m == 0) return;
+static void grad(ac_grad *g) {
+  const ac_value *v = &g->args[1], *dims = &g->args[2];
   ac_grad_set(g, 0,
-              x_slice_backward(&g->x, dy, m, ac_grad_shape(g, 0, 0), ac_grad_ndim(g, 0, 0), dim, start, m));
+              x_index_backward(&g->x, g->dout[0], v->tensors, v->n,
+                               dims->kind == AC_T_NONE ? NULL : dims->ints, dims->n, ac_grad_shape(g, 0, 0),
+                               ac_grad_ndim(g, 0, 0)));
 }
+
+/* ---- dy added to its places in zeros ---- */
+static ac_status shape_back(ac_frame *f, ac_err *e) {
+  const ac_tensor *dy = ARG_T(f, 0);
+  const ac_value *want = &f->args[3];
+  aci_places p;
+  int64_t s[AC_MAX_DIMS];
+  AC_TRY(ac_frame_out(f, (ac_dtype)dy->dtype, want->n, want->ints, e));
+  AC_TRY(aci_places_plan(f, 1, 2, want->n, want->ints, &p, e));
+  int n = aci_places_shape(&p, want->ints, s);
+  if (n != dy->ndim || memcmp(s, dy->shape, (size_t)n * 8) != 0)
+    return AC_FAIL(e, SHAPE, "dy does not have the shape of the places");
+  return AC_OK;
+}
+
+static ac_status cpu_back(ac_frame *f, ac_err *e) {
+  enum { ROW = 8 }; /* from here on sums row by row, shared among threads, are worth the sorting */
+  const ac_tensor *dy = ARG_T(f, 0);
+  ac_tensor *dx = f->out[0];
+  aci_places p;
+  const void *values;
+  const int64_t *ids;
+  ac_block *b1 = NULL, *b2 = NULL;
+  ac_status st;
+  if (dx->numel == 0) return AC_OK;
+  AC_TRY(aci_places_plan(f, 1, 2, dx->ndim, dx->shape, &p, e));
+  AC_GOTO(done, st, aci_contiguous_data(f, dy, &values, &b1, e));
+  if (p.side_by_side && p.n_inner_elems >= ROW && p.n < INT32_MAX && p.n_dst < INT32_MAX) {
+    int64_t weight[AC_MAX_DIMS], step = 1;
+    for (int k = p.n_index - 1; k >= 0; k--) {
+      weight[p.dim[k]] = step;
+      step *= dx->shape[p.dim[k]];
+    }
+    AC_GOTO(done, st, aci_places_offsets(f, &p, 1, dx->shape, weight, &ids, &b2, e));
+    st = aci_rows_add(f, (ac_dtype)dx->dtype, aci_data(dx), NULL, values, ids, p.n_outer_elems, p.n, p.n_dst,
+                      p.n_inner_elems, 1, -1, e);
+  } else {
+    memset(aci_data(dx), 0, (size_t)dx->numel * aci_dsize((ac_dtype)dx->dtype));
+    st = aci_places_add(f, &p, 1, dx, values, false, e);
+  }
+done:
+  ac_block_free(b2);
+  ac_block_free(b1);
+  return st;
+}
+
+static void grad_back(ac_grad *g) {
+  const ac_value *v = &g->args[1], *dims = &g->args[2];
+  ac_grad_set(
+      g, 0,
+      x_index(&g->x, g->dout[0], v->tensors, v->n, dims->kind == AC_T_NONE ? NULL : dims->ints, dims->n));
+}
+
+AC_OP(index, .sig = "index(x: tensor, indices: tensors, dims: dims?) -> tensor", .shape = shape, .cpu = cpu,
+      .grad = grad, .save = AC_SAVE_IN(1));
+AC_OP(index_backward,
+      .sig = "index_backward(dy: tensor, indices: tensors, dims: dims?, shape: shape) -> tensor",
+      .shape = shape_back, .cpu = cpu_back, .grad = grad_back, .save = AC_SAVE_IN(1), .hidden = true);

@@ -19,6 +19,9 @@ typedef struct aci_box {
  * overlap. */
 void aci_box_copy(ac_team *team, int ndim, const int64_t *shape, const aci_box *dst, const aci_box *src);
 
+/* y := x, of one shape; converted when the dtypes differ. */
+void aci_copy_into(ac_team *team, ac_tensor *y, const ac_tensor *x);
+
 /* Elements [begin, begin + n) of t in row-major order, as rows of a compute type; t may have any strides. */
 void aci_elems_load(const ac_tensor *t, aci_ctype c, int64_t begin, int64_t n, void *dst);
 void aci_elems_store(const ac_tensor *t, aci_ctype c, int64_t begin, int64_t n, const void *src);
@@ -27,6 +30,9 @@ void aci_elems_store(const ac_tensor *t, aci_ctype c, int64_t begin, int64_t n, 
  * *block (to be freed by the caller; NULL is fine). */
 ac_status aci_contiguous_data(ac_frame *f, const ac_tensor *t, const void **data, ac_block **block,
                               ac_err *e);
+
+/* v as one element of dtype dt, into up to 8 bytes. */
+void aci_element(ac_scalar v, ac_dtype dt, void *bytes);
 
 /* Pushes views of argument 0 cut along dim into n pieces of these extents. */
 ac_status aci_split_views(ac_frame *f, int dim, int n, const int64_t *size, ac_err *e);

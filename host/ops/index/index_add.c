@@ -1,7 +1,8 @@
 /* index_add: x with alpha times the places of source added along dim at the places index names.
    x (a, n, b), dim 1, index (m), source (a, m, b) -> y = x, then y[:, index[j], :] += alpha * source[:, j, :]
    in the order of j.
-   gradient: dx = dy, dsource = alpha * dy selected by index. */
+   gradient: dx = dy, dsource = alpha * dy selected by index.
+   example: accel.zeros(3):index_add(1, accel.tensor { 0, 2, 0 }, accel.tensor { 1.0, 2, 3 }) --> { 4, 0, 2 } */
 #include "ops/ctx_impl.h"
 #include "ops/index/index.h"
 

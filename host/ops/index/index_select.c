@@ -1,6 +1,7 @@
 /* index_select: places of x along dim, by their numbers (from 0), in the order of index.
    x (a, n, b), dim 1, index (m) -> y (a, m, b).
-   gradient: dx = dy added to its places (index_select_backward). */
+   gradient: dx = dy added to its places (index_select_backward).
+   example: accel.tensor({ { 1.0, 2 }, { 3, 4 } }):index_select(2, accel.tensor { 1, 1, 0 }) --> { { 2, 2, 1 }, { 4, 4, 3 } } */
 #include "ops/index/index.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {

@@ -1,6 +1,8 @@
 /* narrow: length places of x along dim, from start on.
    x (..., n, ...) -> view of x (..., length, ...)
-   gradient: dx = dy at its place, zeros elsewhere (slice_backward). */
+   gradient: dx = dy at its place, zeros elsewhere (slice_backward).
+   example: accel.arange(5):narrow(1, 2, 3) --> { 1, 2, 3 }
+   example: accel.tensor({ { 1, 2 }, { 3, 4 } }):narrow(2, -1, 1) --> { { 2 }, { 4 } } */
 #include "ops/ctx_impl.h"
 #include "ops/index/index.h"
 

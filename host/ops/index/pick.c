@@ -1,4 +1,4 @@
-/* Kernels of gather and scatter_add: see pick.h. The work is cut over everything but dim, so that no two
+/* Kernels of gather, scatter and scatter_add: see pick.h. The work is cut over everything but dim, so that no two
    pieces write to one place. */
 #include "ops/index/pick.h"
 
@@ -28,7 +28,7 @@ typedef struct pick_job {
   char *near; /* the tensor walked in index's own positions */
   char *far;  /* the tensor whose dim the ids address */
   int64_t near_stride[AC_MAX_DIMS], far_stride[AC_MAX_DIMS];
-  bool add; /* far += near, else near = far */
+  enum { TAKE, PUT, ADD } how; /* near = far, far = near, far += near */
 } pick_job;
 
 /* Offsets of flat position r over dims [lo, hi) of index. */
@@ -66,10 +66,17 @@ static void pick_range(void *arg, int64_t begin, int64_t end) {
       STATEMENT;                                                           \
     }                                                                      \
   } while (0)
-      if (j->add) {
+      if (j->how == ADD) {
         if (j->ct == ACI_C_F32) EACH(float, *pf += *pn);
         else if (j->ct == ACI_C_F64) EACH(double, *pf += *pn);
         else EACH(uint64_t, *pf += *pn);
+      } else if (j->how == PUT) {
+        switch (j->es) {
+          case 1: EACH(uint8_t, *pf = *pn); break;
+          case 2: EACH(uint16_t, *pf = *pn); break;
+          case 4: EACH(uint32_t, *pf = *pn); break;
+          default: EACH(uint64_t, *pf = *pn); break;
+        }
       } else {
         switch (j->es) {
           case 1: EACH(uint8_t, *pn = *pf); break;
@@ -114,6 +121,24 @@ ac_status aci_pick(ac_frame *f, ac_tensor *out, const ac_tensor *x, int dim, int
   return AC_OK;
 }
 
+ac_status aci_pick_put(ac_frame *f, ac_tensor *out, const ac_tensor *src, const void *number, int dim,
+                       int arg, ac_err *e) {
+  ac_block *block;
+  pick_job j = {.index = ARG_T(f, arg),
+                .dim = dim,
+                .es = aci_dsize((ac_dtype)out->dtype),
+                .how = PUT,
+                .near = src != NULL ? aci_data(src) : (char *)(uintptr_t)number,
+                .far = aci_data(out)};
+  AC_TRY(
+      aci_index_values(f, arg, out->ndim > 0 ? out->shape[dim] : 1, "places along dim", &j.ids, &block, e));
+  if (src != NULL) memcpy(j.near_stride, src->stride, (size_t)src->ndim * 8);
+  memcpy(j.far_stride, out->stride, (size_t)out->ndim * 8);
+  if (j.index->numel > 0) pick_run(f, &j);
+  ac_block_free(block);
+  return AC_OK;
+}
+
 ac_status aci_pick_add(ac_frame *f, ac_tensor *out, const ac_tensor *src, int dim, int arg, ac_err *e) {
   const ac_dtype dt = (ac_dtype)out->dtype;
   const aci_ctype ct = aci_ctype_of(dt);
@@ -121,7 +146,7 @@ ac_status aci_pick_add(ac_frame *f, ac_tensor *out, const ac_tensor *src, int di
   ac_block *ids = NULL, *wide = NULL;
   ac_status st;
   pick_job j = {
-      .index = ARG_T(f, arg), .dim = dim, .ct = ct, .add = true, .near = aci_data(src), .far = aci_data(out)};
+      .index = ARG_T(f, arg), .dim = dim, .ct = ct, .how = ADD, .near = aci_data(src), .far = aci_data(out)};
   AC_GOTO(done, st,
           aci_index_values(f, arg, out->ndim > 0 ? out->shape[dim] : 1, "places along dim", &j.ids, &ids, e));
   if (j.index->numel == 0) goto done;

@@ -1,7 +1,8 @@
 /* scatter_add: x with the elements of src added at the places index names along dim.
    x (a, n, b), dim 1, index (a', m, b'), src at least as large as index -> y = x, then
    y[i, index[i, j, k], k] += src[i, j, k]; the order of additions is that of index, whatever the threads.
-   gradient: dx = dy, dsrc = dy picked by index. */
+   gradient: dx = dy, dsrc = dy picked by index.
+   example: accel.zeros(3):scatter_add(1, accel.tensor { 0, 2, 0 }, accel.tensor { 1.0, 2, 3 }) --> { 4, 0, 2 } */
 #include "ops/index/pick.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {

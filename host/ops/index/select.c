@@ -1,6 +1,7 @@
 /* select: one place of x along dim; the dim goes.
    x (..., n, ...), 0 <= index < n -> view of x (..., ...)
-   gradient: dx = dy at its place, zeros elsewhere (slice_backward). */
+   gradient: dx = dy at its place, zeros elsewhere (slice_backward).
+   example: accel.tensor({ { 1, 2 }, { 3, 4 } }):select(1, -1) --> { 3, 4 } */
 #include "ops/index/index.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {

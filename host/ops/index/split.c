@@ -1,7 +1,9 @@
 /* split: x cut along dim into pieces of split_size places (the last may be shorter), or into pieces of the
    extents listed.
    x (..., n, ...) -> views of x (..., n_i, ...).
-   gradient: dx = the dys at their places, in one pass. */
+   gradient: dx = the dys at their places, in one pass.
+   example: accel.split(accel.arange(5), 2) --> { { 0, 1 }, { 2, 3 }, { 4 } }
+   example: accel.split(accel.arange(5), { 1, 4 }) --> { { 0 }, { 1, 2, 3, 4 } } */
 #include "ops/ctx_impl.h"
 #include "ops/index/index.h"
 

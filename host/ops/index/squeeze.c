@@ -1,5 +1,7 @@
 /* squeeze: x without its dims of extent 1: all of them, or those named (others stay).          x -> view of x
-   gradient: dx = dy in the shape of x. */
+   gradient: dx = dy in the shape of x.
+   example: accel.zeros(1, 3, 1):squeeze().shape --> { 3 }
+   example: accel.zeros(1, 3, 1):squeeze(1).shape --> { 3, 1 } */
 #include "ops/op.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {

@@ -1,6 +1,8 @@
 /* stack: tensors of one shape joined along a new dim.
    n tensors (a, b) -> y (n, a, b), (a, n, b) or (a, b, n)
-   gradient: each its slice of dy, through unsqueeze and cat. */
+   gradient: each its slice of dy, through unsqueeze and cat.
+   example: accel.stack { accel.tensor { 1, 2 }, accel.tensor { 3, 4 } } --> { { 1, 2 }, { 3, 4 } }
+   example: accel.stack({ accel.tensor { 1, 2 }, accel.tensor { 3, 4 } }, 2) --> { { 1, 3 }, { 2, 4 } } */
 #include <stdlib.h>
 
 #include "ops/op.h"

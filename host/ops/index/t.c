@@ -1,5 +1,6 @@
 /* t: a matrix transposed; vectors and numbers stay as they are.          x (m, n) -> view of x (n, m)
-   gradient: dx = dy transposed. */
+   gradient: dx = dy transposed.
+   example: accel.tensor({ { 1, 2 }, { 3, 4 } }):t() --> { { 1, 3 }, { 2, 4 } } */
 #include "ops/op.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {

@@ -1,6 +1,7 @@
 /* triu: matrices with everything below a diagonal set to zero; diagonal 0 is the main one, positive ones lie
    above it.
-   x (..., m, n) -> y (..., m, n).          gradient: dx = dy cut the same way. */
+   x (..., m, n) -> y (..., m, n).          gradient: dx = dy cut the same way.
+   example: accel.ones(2, 3):triu(1) --> { { 0, 1, 1 }, { 0, 0, 1 } } */
 #include "ops/index/triangle.h"
 
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_triangle(f, true, e); }

@@ -1,6 +1,8 @@
 /* unsqueeze: x with a new dim of extent 1 at dim (up to one behind the last).
    x (n dims) -> view of x (n + 1 dims)
-   gradient: dx = dy without it. */
+   gradient: dx = dy without it.
+   example: accel.tensor({ 1, 2 }):unsqueeze(1) --> { { 1, 2 } }
+   example: accel.tensor({ 1, 2 }):unsqueeze(-1) --> { { 1 }, { 2 } } */
 #include "ops/index/index.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {

@@ -1,0 +1,59 @@
+/* index_copy: x with the places of source written over the places that index names along dim.
+   x (a, n, b), dim 2, index (m), source (a, m, b) -> y = x, then y[:, index[j], :] = source[:, j, :]
+   Index values count from 0; where two are equal, the last one stays.
+   gradient: dx = dy with zeros at the places written, dsource = dy at its places, zeros where overwritten.
+   example: accel.zeros(3):index_copy(1, accel.tensor { 2, 0 }, accel.tensor { 5.0, 6.0 }) --> { 6, 0, 5 } */
+#include "ops/index/index_last.h"
+#include "ops/index/places.h"
+
+static ac_status shape(ac_frame *f, ac_err *e) {
+  const ac_tensor *x = ARG_T(f, 0), *index = ARG_T(f, 2), *src = ARG_T(f, 3);
+  int d;
+  char a[128], b[128];
+  AC_TRY(ac_frame_dim(f, 1, x->ndim, &d, e));
+  AC_TRY(aci_index_dtype(f, 2, e));
+  if (src->dtype != x->dtype)
+    return AC_FAIL(e, DTYPE, "source is %s and x is %s", ac_dtype_name((ac_dtype)src->dtype),
+                   ac_dtype_name((ac_dtype)x->dtype));
+  bool ok = index->ndim <= 1 && src->ndim == x->ndim && x->ndim > 0;
+  for (int i = 0; ok && i < x->ndim; i++) ok = src->shape[i] == (i == d ? index->numel : x->shape[i]);
+  if (!ok)
+    return AC_FAIL(e, SHAPE, "a source of shape %s does not fit %s with %lld places along dim %lld",
+                   aci_shape_str(src->ndim, src->shape, a, sizeof a),
+                   aci_shape_str(x->ndim, x->shape, b, sizeof b), (long long)index->numel,
+                   (long long)ac_frame_show(f, d));
+  return ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, x->shape, e);
+}
+
+static ac_status cpu(ac_frame *f, ac_err *e) {
+  const ac_tensor *x = ARG_T(f, 0);
+  ac_tensor *y = f->out[0];
+  aci_places p;
+  const int64_t *offsets;
+  const void *values;
+  ac_block *b1 = NULL, *b2 = NULL;
+  ac_status st;
+  AC_TRY(aci_places_plan(f, 2, 1, x->ndim, x->shape, &p, e));
+  AC_GOTO(done, st, aci_places_offsets(f, &p, 2, x->shape, y->stride, &offsets, &b1, e));
+  AC_GOTO(done, st, aci_contiguous_data(f, ARG_T(f, 3), &values, &b2, e));
+  if (!f->inplace) aci_copy_into(f->team, y, x);
+  aci_places_put(f, &p, y, values, false, offsets);
+done:
+  ac_block_free(b2);
+  ac_block_free(b1);
+  return st;
+}
+
+static void grad(ac_grad *g) {
+  ac_tensor *dy = g->dout[0], *index = ARG_T(g, 2);
+  const int d = aci_wrap_dim(ARG_I(g, 1), dy->ndim);
+  if (ac_grad_needs(g, 0))
+    ac_grad_set(g, 0, x_index_fill(&g->x, dy, d, index, (ac_scalar){.kind = AC_SCALAR_INT, .i = 0}));
+  if (!ac_grad_needs(g, 3)) return;
+  ac_tensor *picked = x_index_select(&g->x, dy, d, index),
+            *row = x_reshape(&g->x, index, (const int64_t[]){-1}, 1);
+  ac_grad_set(g, 3, aci_where_last(&g->x, picked, &row, 1, &dy->shape[d], dy->ndim - 1 - d));
+}
+
+AC_OP(index_copy, .sig = "index_copy(x: tensor, dim: dim, index: tensor, source: tensor) -> tensor",
+      .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(2), .inplace = true);

@@ -1,0 +1,12 @@
+/* Binary search in ascending sequences, for searchsorted and bucketize. */
+#ifndef ACI_OPS_SEARCH_H
+#define ACI_OPS_SEARCH_H
+#include "ops/index/index.h"
+
+/* Shape rule: places of argument `values` (tensor or number) in argument `sequence`, which has one dim or, but
+ * for the last, the extents of values. */
+ac_status aci_search_shape(ac_frame *f, int sequence, int values, ac_err *e);
+/* right: behind equal elements, else before them. */
+ac_status aci_search_run(ac_frame *f, int sequence, int values, bool right, ac_err *e);
+
+#endif
