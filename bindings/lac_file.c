@@ -1,11 +1,14 @@
 /* Files: accel.save and accel.load (safetensors), accel.open_safetensors (one tensor at a time),
- * accel.open_tokens. Misuse raises; a file that fails, or is not what it should be, returns nil, message,
- * code. */
+ * accel.open_tokens, accel.write_file, accel.makedirs. Misuse raises; a file that fails, or is not what it
+ * should be, returns nil, message, code. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "accel/file.h"
 #include "core/lac.h"
+#include "file/io.h"
 
 /* ---- writing ---- */
 
@@ -401,6 +404,51 @@ static int tokens_batch(lua_State *L) {
   return 1;
 }
 
+/* ---- plain files and folders ---- */
+
+/* accel.write_file(path, bytes) -> true; or nil, message, code. The file is there whole, or as it was. */
+static int write_file(lua_State *L) {
+  lac_state *S = lac_get(L);
+  size_t n;
+  const char *path = lac_check_string(L, S, 1, "path", NULL), *bytes = lac_check_string(L, S, 2, "bytes", &n);
+  ac_err e;
+  aci_atomic_file f = {.fd = -1};
+  ac_status st = aci_atomic_open(&f, path, n, &e);
+  if (st == AC_OK) st = aci_atomic_write(&f, bytes, n, &e);
+  if (st == AC_OK) st = aci_atomic_commit(&f, &e);
+  aci_atomic_abort(&f);
+  if (st != AC_OK) return lac_fail(L, &e);
+  lua_pushboolean(L, 1);
+  return 1;
+}
+
+/* accel.makedirs(path) -> true; or nil, message, code. Makes a folder and those above it; one that exists is
+ * fine. */
+static int makedirs(lua_State *L) {
+  lac_state *S = lac_get(L);
+  size_t n;
+  const char *path = lac_check_string(L, S, 1, "path", &n);
+  if (strlen(path) != n) return lac_argerror(L, S, AC_INVALID, "makedirs", 1, "path", "has a zero byte");
+  char *part = lua_newuserdatauv(L, n + 1, 0);
+  struct stat sb;
+  int err = ENOENT;
+  memcpy(part, path, n + 1);
+  for (size_t i = 1; i <= n; i++) {
+    if (part[i] != '/' && part[i] != 0) continue;
+    const char was = part[i];
+    part[i] = 0;
+    err = mkdir(part, 0777) == 0 ? 0 : errno;
+    part[i] = was;
+  }
+  if (n > 0 && stat(path, &sb) == 0 && S_ISDIR(sb.st_mode)) {
+    lua_pushboolean(L, 1);
+    return 1;
+  }
+  ac_err e;
+  aci_io_error(&e, path, "cannot make the folder", err != 0 ? err : ENOENT);
+  return lac_fail(L, &e);
+}
+
 static void new_class(lua_State *L, lac_state *S, const char *name, const luaL_Reg *methods,
                       lua_CFunction close, lua_CFunction len) {
   luaL_newmetatable(L, name);
@@ -427,6 +475,8 @@ void lac_open_file(lua_State *L, lac_state *S) {
                                    {"load", load},
                                    {"open_safetensors", open_safetensors},
                                    {"open_tokens", open_tokens},
+                                   {"write_file", write_file},
+                                   {"makedirs", makedirs},
                                    {NULL, NULL}};
   static const luaL_Reg reader_methods[] = {{"keys", reader_keys},
                                             {"get", reader_get},

@@ -1,14 +1,11 @@
-/* Tensors as Lua values: fields (shape dtype device grad requires_grad ndim is_leaf grad_fn), indexing,
- * operators, conversion to plain Lua data, and the methods that are no ops. Methods and fields share one
- * table, accel.Tensor: functions are methods, integers number the fields; scripts may add methods to it.
- * t[i] is a view of the i-th slice (1-based, negative from the end), t[#t + 1] is nil, so that ipairs
- * ends. */
+/* Tensors as Lua values: fields (shape dtype device grad requires_grad ndim is_leaf grad_fn), operators, and
+ * the methods that are no ops. Methods and fields share one table, accel.Tensor: functions are methods,
+ * integers number the fields; scripts may add methods to it. What t[key] does with other keys than names
+ * stands in lac_index.c, conversions to plain data and to other dtypes in lac_convert.c. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/lac.h"
-#include "tensor/convert.h"
-#include "tensor/host_read.h"
 
 enum { F_SHAPE = 1, F_DTYPE, F_DEVICE, F_GRAD, F_REQUIRES_GRAD, F_NDIM, F_IS_LEAF, F_GRAD_FN };
 static const struct field {
@@ -27,11 +24,10 @@ void lac_call_op(lua_State *L, lac_state *S, const char *name, const ac_value *a
   lac_call_random(L, S, name, args, n, NULL, b);
 }
 
-void lac_call_random(lua_State *L, lac_state *S, const char *name, const ac_value *args, int n,
-                     ac_generator *g, lac_box *b) {
-  ac_err e;
-  ac_value v[AC_MAX_ARGS], r[AC_MAX_RESULTS];
-  int n_results = 0;
+ac_status lac_try_op(lua_State *L, lac_state *S, const char *name, const ac_value *args, int n, ac_generator *g,
+                     ac_value *results, int *n_results, ac_err *e) {
+  ac_value v[AC_MAX_ARGS];
+  *n_results = 0;
   const ac_op *op = ac_op_find(S->ctx, name);
   if (op == NULL) lac_error(L, S, AC_UNSUPPORTED, "this build has no op '%s'", name);
   const aci_sig *sig = aci_op_sig(op);
@@ -41,23 +37,29 @@ void lac_call_random(lua_State *L, lac_state *S, const char *name, const ac_valu
     v[i] = i < n ? args[i] : p->has_default ? p->dflt : (ac_value){.kind = AC_T_NONE};
   }
   if (g != NULL && op->rng_arg >= 0) v[op->rng_arg] = (ac_value){.kind = AC_T_GENERATOR, .generator = g};
-  ac_status st = ac_call(S->ctx, op, v, r, &n_results, &e);
+  ac_status st = ac_call(S->ctx, op, v, results, n_results, e);
   if (st == AC_OOM) { /* the collector may run finalizers that release tensors */
     for (int i = 0; i < n; i++)
       if (v[i].kind == AC_T_TENSOR) ac_tensor_retain(v[i].tensor);
-    if (lac_gc_oom(L, S)) st = ac_call(S->ctx, op, v, r, &n_results, &e);
+    if (lac_gc_oom(L, S)) st = ac_call(S->ctx, op, v, results, n_results, e);
     for (int i = 0; i < n; i++)
       if (v[i].kind == AC_T_TENSOR) ac_tensor_release(v[i].tensor);
   }
-  if (st != AC_OK) lac_raise(L, S, &e);
+  return st;
+}
+
+void lac_call_random(lua_State *L, lac_state *S, const char *name, const ac_value *args, int n,
+                     ac_generator *g, lac_box *b) {
+  ac_err e;
+  ac_value r[AC_MAX_RESULTS];
+  int n_results = 0;
+  if (lac_try_op(L, S, name, args, n, g, r, &n_results, &e) != AC_OK) lac_raise(L, S, &e);
   for (int i = b != NULL ? 1 : 0; i < n_results; i++) ac_tensor_release(r[i].tensor);
   if (b != NULL) {
     lac_box_fill(S, b, r[0].tensor);
     lac_charge(S, r[0].tensor);
   }
 }
-
-static ac_value tensor_value(ac_tensor *t) { return (ac_value){.kind = AC_T_TENSOR, .tensor = t}; }
 
 /* ---- fields ---- */
 
@@ -136,38 +138,6 @@ static int unknown_field(lua_State *L, lac_state *S, const char *key) {
 
 static ac_tensor *self_of(lua_State *L, lac_state *S) { return lac_check_tensor(L, S, 1, "self"); }
 
-/* What t[key] does not take. */
-static int bad_key(lua_State *L, lac_state *S) {
-  char buf[96];
-  const char *got = lac_typename(L, 2, buf, sizeof buf);
-  return lac_error(
-      L, S, AC_INDEX,
-      "index: expected integer or name, got %s; parts are taken with t:narrow(dim, start, length), "
-      "t:select(dim, i), t:index_select(dim, indices), and masks with accel.where or t:masked_fill",
-      got);
-}
-
-/* Pushes the view t[i]; one past the end: pushes nothing and returns 0 where that may be. */
-static int push_item(lua_State *L, lac_state *S, bool end_is_nil) {
-  lac_box *b = lac_box_push(L, S); /* before t is read: the collector may run finalizers */
-  ac_tensor *t = self_of(L, S);
-  if (t->ndim == 0)
-    return lac_error(L, S, AC_INDEX, "index: a tensor of rank 0 has no elements to index; use t:item()");
-  if (end_is_nil && lua_isinteger(L, 2) && lua_tointeger(L, 2) == t->shape[0] + 1) return 0;
-  int ok = 0;
-  int64_t i = lua_tointegerx(L, 2, &ok);
-  if (!ok) return lac_error(L, S, AC_INDEX, "index: expected integer, got %s", lua_tostring(L, 2));
-  if (i == 0) return lac_error(L, S, AC_INDEX, "index: positions count from 1 (or from -1, the last)");
-  int64_t z = i < 0 ? i + t->shape[0] : i - 1;
-  char shape[160];
-  if (z < 0 || z >= t->shape[0])
-    return lac_error(L, S, AC_INDEX, "index: %lld is out of range for dim 1 of shape %s", (long long)i,
-                     aci_shape_str(t->ndim, t->shape, shape, sizeof shape));
-  const ac_value v[3] = {tensor_value(t), {.kind = AC_T_DIM, .i = 0}, {.kind = AC_T_POS, .i = z}};
-  lac_call_op(L, S, "select", v, 3, b);
-  return 1;
-}
-
 static int tensor_index(lua_State *L) {
   lac_state *S = lua_touserdata(L, LAC_STATE);
   int type = lua_type(L, 2);
@@ -179,40 +149,18 @@ static int tensor_index(lua_State *L) {
     if (found != LUA_TNIL) return 1;
     return unknown_field(L, S, lua_tostring(L, 2));
   }
-  if (type == LUA_TNUMBER) return push_item(L, lac_get(L), true);
-  return bad_key(L, S);
-}
-
-/* t[i] = v: copies into the slice. */
-static int set_item(lua_State *L, lac_state *S) {
-  ac_scalar x;
-  ac_tensor *src = NULL;
-  char buf[96];
-  if (!lac_is_scalar(L, 3, &x)) {
-    if (lac_box_test(L, 3) == NULL)
-      return lac_error(L, S, AC_INVALID, "index: expected tensor or number to assign, got %s",
-                       lac_typename(L, 3, buf, sizeof buf));
-    src = lac_check_tensor(L, S, 3, "value");
-  }
-  push_item(L, S, false);
-  ac_value v[2] = {tensor_value(((lac_box *)lua_touserdata(L, -1))->t)};
-  if (src != NULL) v[1] = tensor_value(lac_check_tensor(L, S, 3, "value"));
-  else v[1] = (ac_value){.kind = AC_T_SCALAR, .scalar = x};
-  lac_call_op(L, S, src != NULL ? "copy_" : "fill_", v, 2, NULL);
-  return 0;
+  return lac_index_get(L, lac_get(L));
 }
 
 static int tensor_newindex(lua_State *L) {
   lac_state *S = lac_get(L);
+  if (lua_type(L, 2) != LUA_TSTRING) return lac_index_set(L, S);
   ac_tensor *t = self_of(L, S);
   ac_err e;
   int id = 0;
-  if (lua_type(L, 2) == LUA_TNUMBER) return set_item(L, S);
-  if (lua_type(L, 2) == LUA_TSTRING) {
-    lua_pushvalue(L, 2);
-    if (lua_rawget(L, lua_upvalueindex(3)) == LUA_TNUMBER) id = (int)lua_tointeger(L, -1);
-    lua_pop(L, 1);
-  }
+  lua_pushvalue(L, 2);
+  if (lua_rawget(L, lua_upvalueindex(3)) == LUA_TNUMBER) id = (int)lua_tointeger(L, -1);
+  lua_pop(L, 1);
   if (id == F_GRAD) {
     ac_tensor *g = lua_isnil(L, 3) ? NULL : lac_check_tensor(L, S, 3, "grad");
     if (ac_tensor_set_grad(t, g, &e) != AC_OK) return lac_raise(L, S, &e);
@@ -226,83 +174,10 @@ static int tensor_newindex(lua_State *L) {
   }
   if (id != 0)
     return lac_error(L, S, AC_INVALID, "field '%s' of a tensor cannot be assigned", lua_tostring(L, 2));
-  if (lua_type(L, 2) == LUA_TSTRING) return unknown_field(L, S, lua_tostring(L, 2));
-  return bad_key(L, S);
+  return unknown_field(L, S, lua_tostring(L, 2));
 }
 
-/* ---- plain data ---- */
-
-static void push_scalar(lua_State *L, ac_scalar s) {
-  if (s.kind == AC_SCALAR_FLOAT) lua_pushnumber(L, s.f);
-  else if (s.kind == AC_SCALAR_BOOL) lua_pushboolean(L, s.i != 0);
-  else lua_pushinteger(L, s.i);
-}
-
-static int item(lua_State *L) {
-  lac_state *S = lac_get(L);
-  ac_tensor *t = self_of(L, S);
-  ac_scalar s;
-  ac_err e;
-  char shape[160];
-  if (t->numel != 1)
-    return lac_error(L, S, AC_SHAPE, "item: a tensor of one element has one, this one has shape %s",
-                     aci_shape_str(t->ndim, t->shape, shape, sizeof shape));
-  if (ac_tensor_item(t, 0, &s, &e) != AC_OK) return lac_raise(L, S, &e);
-  push_scalar(L, s);
-  return 1;
-}
-
-static void push_nested(lua_State *L, const ac_tensor *t, const char *p, int dim) {
-  size_t bytes = aci_dsize((ac_dtype)t->dtype);
-  if (dim == t->ndim) {
-    push_scalar(L, aci_item_load((ac_dtype)t->dtype, p));
-    return;
-  }
-  lua_createtable(L, t->shape[dim] < INT32_MAX ? (int)t->shape[dim] : 0, 0);
-  for (int64_t i = 0; i < t->shape[dim]; i++) {
-    push_nested(L, t, p + i * t->stride[dim] * (int64_t)bytes, dim + 1);
-    lua_rawseti(L, -2, i + 1);
-  }
-}
-
-/* Holds what tolist reads: making tables may run the collector, whose finalizers may release the tensor, and
- * memory may run out. */
-typedef struct reading {
-  ac_tensor *t;
-  bool open;
-  aci_host_read r;
-} reading;
-
-static int reading_close(lua_State *L) {
-  reading *d = lua_touserdata(L, 1);
-  if (d->open) aci_host_read_close(&d->r);
-  d->open = false;
-  ac_tensor_release(d->t);
-  d->t = NULL;
-  return 0;
-}
-
-static int tolist(lua_State *L) {
-  lac_state *S = lac_get(L);
-  ac_err e;
-  reading *d = lua_newuserdatauv(L, sizeof *d, 0);
-  *d = (reading){0};
-  lua_createtable(L, 0, 2);
-  lua_pushcfunction(L, reading_close);
-  lua_pushvalue(L, -1);
-  lua_setfield(L, -3, "__gc");
-  lua_setfield(L, -2, "__close");
-  lua_setmetatable(L, -2);
-  lua_toclose(L, -1);
-  ac_tensor *t = self_of(L, S);
-  ac_tensor_retain(t);
-  d->t = t;
-  luaL_checkstack(L, t->ndim + 8, "tolist");
-  if (aci_host_read_open(t, true, &d->r, &e) != AC_OK) return lac_raise(L, S, &e);
-  d->open = true;
-  push_nested(L, t, d->r.base + t->offset * (int64_t)aci_dsize((ac_dtype)t->dtype), 0);
-  return 1;
-}
+/* ---- geometry ---- */
 
 static int size(lua_State *L) {
   lac_state *S = lac_get(L);
@@ -397,84 +272,6 @@ static int tensor_tostring(lua_State *L) {
   return 1;
 }
 
-/* ---- to ---- */
-
-/* Pushes the tensor at 1 in another dtype or on another device: itself when nothing changes and no copy was
- * asked for. */
-static void convert(lua_State *L, lac_state *S, ac_dtype dt, ac_device *d, bool copy) {
-  lac_box *b = lac_box_push(L, S);
-  ac_tensor *t = self_of(L, S);
-  bool same = dt == (ac_dtype)t->dtype && d == t->device;
-  const ac_value v[3] = {
-      tensor_value(t), {.kind = AC_T_DTYPE, .dtype = dt}, {.kind = AC_T_DEVICE, .device = d}};
-  if (!same) lac_call_op(L, S, "to", v, 3, b);
-  else if (copy) lac_call_op(L, S, "clone", v, 1, b);
-  else lua_pushvalue(L, 1);
-}
-
-/* t:to(dtype | device | tensor, ..., {dtype=, device=, copy=}) */
-static int to(lua_State *L) {
-  static const char *const names[] = {"dtype", "device", "copy", NULL};
-  lac_state *S = lac_get(L);
-  ac_tensor *t = self_of(L, S);
-  ac_dtype dt = (ac_dtype)t->dtype;
-  ac_device *d = t->device;
-  int n = lua_gettop(L);
-  lac_opts o = lac_opts_open(L, S, lua_istable(L, n) ? n-- : n + 1, names);
-  for (int i = 2; i <= n; i++) {
-    if (lac_box_test(L, i) != NULL) {
-      const ac_tensor *like = lac_check_tensor(L, S, i, "other");
-      dt = (ac_dtype)like->dtype;
-      d = like->device;
-    } else if (lua_type(L, i) == LUA_TSTRING) {
-      ac_err e;
-      if (!ac_dtype_find(lua_tostring(L, i), &dt) &&
-          ac_ctx_device(S->ctx, lua_tostring(L, i), &d, &e) != AC_OK)
-        return lac_argerror(L, S, AC_INVALID, NULL, i, "target", "'%s' is neither a dtype nor a device: %s",
-                            lua_tostring(L, i), e.msg);
-    } else if (!lua_isnil(L, i)) {
-      return lac_argerror(L, S, AC_INVALID, NULL, i, "target", "expected dtype, device or tensor, got %s",
-                          luaL_typename(L, i));
-    }
-  }
-  lac_opt_dtype(&o, "dtype", &dt);
-  d = lac_opt_device(&o, "device", d);
-  convert(L, S, dt, d, lac_opt_bool(&o, "copy", false));
-  return 1;
-}
-
-/* x:float() and its like; upvalue 3 is the dtype. */
-static int to_dtype(lua_State *L) {
-  lac_state *S = lac_get(L);
-  ac_tensor *t = self_of(L, S);
-  convert(L, S, (ac_dtype)lua_tointeger(L, lua_upvalueindex(3)), t->device, false);
-  return 1;
-}
-
-static int to_cpu(lua_State *L) {
-  lac_state *S = lac_get(L);
-  ac_tensor *t = self_of(L, S);
-  ac_device *cpu;
-  ac_err e;
-  if (ac_ctx_device(S->ctx, "cpu", &cpu, &e) != AC_OK) return lac_raise(L, S, &e);
-  convert(L, S, (ac_dtype)t->dtype, cpu, false);
-  return 1;
-}
-
-static void open_conversions(lua_State *L) {
-  static const struct {
-    const char *name;
-    ac_dtype d;
-  } list[] = {{"float", AC_F32}, {"double", AC_F64}, {"half", AC_F16}, {"bfloat16", AC_BF16},
-              {"long", AC_I64},  {"int", AC_I32},    {"bool", AC_BOOL}};
-  for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
-    lac_push_upvalues(L);
-    lua_pushinteger(L, list[i].d);
-    lua_pushcclosure(L, to_dtype, 3);
-    lua_setfield(L, -2, list[i].name);
-  }
-}
-
 static void open_operators(lua_State *L, lac_state *S) {
   static const char *const ops[][2] = {{"__add", "add"},      {"__sub", "sub"}, {"__mul", "mul"},
                                        {"__div", "div"},      {"__pow", "pow"}, {"__unm", "neg"},
@@ -499,9 +296,7 @@ static int tensor_unm(lua_State *L) {
 }
 
 void lac_open_tensor(lua_State *L, lac_state *S) {
-  static const luaL_Reg methods[] = {{"item", item},
-                                     {"tolist", tolist},
-                                     {"size", size},
+  static const luaL_Reg methods[] = {{"size", size},
                                      {"stride", stride},
                                      {"numel", numel},
                                      {"nelement", numel},
@@ -511,19 +306,17 @@ void lac_open_tensor(lua_State *L, lac_state *S) {
                                      {"data_ptr", data_ptr},
                                      {"is_contiguous", is_contiguous},
                                      {"is_floating_point", is_floating_point},
-                                     {"to", to},
-                                     {"cpu", to_cpu},
                                      {NULL, NULL}};
   static const luaL_Reg meta[] = {
       {"__len", tensor_len}, {"__lt", no_lt}, {"__le", no_le}, {"__tostring", tensor_tostring}, {NULL, NULL}};
-  static const luaL_Reg funcs[] = {{"is_tensor", is_tensor}, {"to", to}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {{"is_tensor", is_tensor}, {NULL, NULL}};
   lua_newtable(L); /* accel.Tensor */
   lac_open_ops(L, S, -2, -1);
   lua_insert(L, -2);
-  lac_setfuncs(L, S, funcs); /* after the ops: "to" takes more here than the op does */
+  lac_setfuncs(L, S, funcs);
   lua_insert(L, -2);
   lac_setfuncs(L, S, methods);
-  open_conversions(L);
+  lac_open_convert(L, S, -2, -1);
   for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
     lua_pushinteger(L, fields[i].id);
     lua_setfield(L, -2, fields[i].name);

@@ -290,6 +290,19 @@ void lac_open_scope(lua_State *L, lac_state *S);
 void lac_open_step(lua_State *L, lac_state *S);
 void lac_open_info(lua_State *L, lac_state *S);
 
+/* ---- parts of lac_open_tensor ---- */
+/* Adds item, tolist, to and its like to the table of methods, and to to the table of functions. */
+void lac_open_convert(lua_State *L, lac_state *S, int funcs, int methods);
+/* t[key] and t[key] = value of the running metamethod, for keys that are no names. */
+int lac_index_get(lua_State *L, lac_state *S);
+int lac_index_set(lua_State *L, lac_state *S);
+void lac_open_index(lua_State *L, lac_state *S); /* accel.newaxis */
+
+/* Calls a built-in op by name with ready values (the parameters behind them take their defaults); results are
+ * owned. Raises only when there is no such op. Collects and tries again when memory is short: tensors inside
+ * lists must be retained. */
+ac_status lac_try_op(lua_State *L, lac_state *S, const char *name, const ac_value *args, int n, ac_generator *g,
+                     ac_value *results, int *n_results, ac_err *e);
 /* Calls a built-in op by name with ready values; raises. Results are put into b (one result), or dropped
  * when it is args[0]. */
 void lac_call_op(lua_State *L, lac_state *S, const char *name, const ac_value *args, int n, lac_box *b);

@@ -150,11 +150,10 @@ for _, list in ipairs { {}, { 1 } } do
     function() return a + list end)
 end
 refused("index_out_of_range", { "index: 3", "(2, 3)" }, function() a[3] = 1 end)
-refused("index_out_of_range", { "index: ", "got table", "t:narrow", "t:select", "t:index_select" },
-  function() return a[{ 1, 2 }] end)
-refused("index_out_of_range", { "index: ", "got bool tensor", "masked_fill" },
-  function() return a[a:eq(0)] end)
-refused("index_out_of_range", { "index: ", "got bool tensor" }, function() a[a:eq(0)] = 1 end)
+refused("index_out_of_range", { "index: ", "entries for 3 dims", "(2, 3)" }, function() return a[{ 1, 2, 1 }] end)
+refused("index_out_of_range", { "index: ", "got function", "{ {1, 3}, {}, -1 }" }, function() return a[print] end)
+refused("shape", { "index: ", "a mask of shape (4, 5)", "(2, 3)" }, function() return a[b:eq(0)] end)
+refused("shape", { "index: ", "a mask of shape (4, 5)", "(2, 3)" }, function() a[b:eq(0)] = 1 end)
 refused("dtype", { "cross_entropy: class labels must be integers (i64), got f32", "(2)", "(2, 3)" },
   function() return accel.cross_entropy(a, accel.zeros(2)) end)
 refused("unsupported", { "a:lt(b)" }, function() return a < b end)

@@ -105,3 +105,29 @@ assert(r == nil and message and code == "not_found")
 fails("dtype", "f32", accel.open_tokens, tmp .. "/tokens.bin", { dtype = "f32" })
 f:close()
 fails("released", "closed", f.len, f)
+
+-- Plain files, whole or as they were, and folders.
+do
+  local function content(name)
+    local f = assert(io.open(name, "rb"))
+    local text = f:read "a"
+    f:close()
+    return text
+  end
+  local deep = tmp .. "/made/by//test/"
+  assert(accel.makedirs(deep) == true and accel.makedirs(deep) == true and accel.makedirs "/" and accel.makedirs ".")
+  assert(accel.write_file(deep .. "a", "one\0two") == true and content(deep .. "a") == "one\0two")
+  assert(accel.write_file(deep .. "a", "") == true and content(deep .. "a") == "")
+  local none, message, code = accel.write_file(deep, "x")
+  assert(none == nil and code == "io" and message:find("made/by", 1, true), message)
+  none, message, code = accel.write_file(tmp .. "/nowhere/a", "x")
+  assert(none == nil and code == "not_found" and message:find("nowhere", 1, true))
+  none, message, code = accel.makedirs(deep .. "a/b")
+  assert(none == nil and code == "io" and message:find("cannot make the folder: Not a directory", 1, true), message)
+  none, message, code = accel.makedirs(deep .. "a")
+  assert(none == nil and code == "io" and message:find("File exists", 1, true), message)
+  none, message, code = accel.makedirs ""
+  assert(none == nil and code == "not_found")
+  fails("invalid_argument", "has a zero byte", accel.makedirs, "a\0b")
+  fails("invalid_argument", "expected string", accel.write_file, "a", 1)
+end
