@@ -1,18 +1,19 @@
 /* flash_attention: out = dropout(softmax(scale q k^T + mask)) v without a matrix of all pairs in memory; what
    scaled_dot_product_attention runs on.
    query (b, hq, tq, d), key and value (b, hkv, tk, d) with hq a multiple of hkv, attn_mask (broadcasts to b,
-   hq, tq, tk)? -> out (b, hq, tq, d), which lies in memory as (b, tq, hq, d), and lse (b, hq, tq), the log of
-   the sum of exponentials.
-   gradient: flash_attention_backward, which computes the weights again from lse. The mask gets none. Second
-   derivatives go through attention in plain ops. */
+   hq, tq, tk)?, alibi_slopes (hq)? -> out (b, hq, tq, d), which lies in memory as (b, tq, hq, d), and lse (b, hq,
+   tq), the log of the sum of exponentials.
+   gradient: flash_attention_backward, which computes the weights again from lse. The mask and the slopes get none.
+   Second derivatives go through attention in plain ops. */
 #include "device/cpu/kernels/flash.h"
 
 #include "ops/attention/plain.h"
+#include "ops/map/convert.h"
 #include "ops/random/draw.h"
 
-enum { Q, K, V, MASK, DROPOUT, CAUSAL, SCALE, GENERATOR };
+enum { Q, K, V, MASK, DROPOUT, CAUSAL, SCALE, GENERATOR, ALIBI };
 /* parameters of the backward op */
-enum { B_DOUT, B_Q, B_K, B_V, B_OUT, B_LSE, B_MASK, B_DROPOUT, B_CAUSAL, B_SCALE, B_GENERATOR };
+enum { B_DOUT, B_Q, B_K, B_V, B_OUT, B_LSE, B_MASK, B_DROPOUT, B_CAUSAL, B_SCALE, B_GENERATOR, B_ALIBI };
 
 /* A tensor of x's shape (b, h, t, d) whose memory is (b, t, h, d). */
 static ac_status out_by_time(ac_frame *f, const ac_tensor *x, ac_err *e) {
@@ -36,8 +37,11 @@ static aci_gemm_type type_of(ac_dtype d) {
 
 static void strides(int64_t *s, const ac_tensor *t) { memcpy(s, t->stride, 3 * sizeof *s); }
 
-static void describe(const ac_frame *f, const ac_tensor *q, const ac_tensor *k, const ac_tensor *v, int mask,
-                     aci_flash *a) {
+/* What the kernels are told. mask: the argument; ALiBi's slopes stand 5 behind it and lie in *slopes, to be freed. */
+static ac_status describe(ac_frame *f, const ac_tensor *q, const ac_tensor *k, const ac_tensor *v, int mask,
+                          aci_flash *a, ac_block **slopes, ac_err *e) {
+  const int alibi = mask + ALIBI - MASK;
+  *slopes = NULL;
   *a = (aci_flash){.type = type_of((ac_dtype)q->dtype),
                    .b = q->shape[0],
                    .hq = q->shape[1],
@@ -72,16 +76,27 @@ static void describe(const ac_frame *f, const ac_tensor *q, const ac_tensor *k, 
     if (a->drop_below == 0) a->drop_below = 1;
     a->drop_b0 = f->ticket.row0;
   }
+  if (!ARG_NONE(f, alibi)) {
+    const ac_tensor *s = ARG_T(f, alibi);
+    AC_TRY(ac_block_alloc(f->device, (size_t)s->numel * sizeof(double), AC_MEM_ACTIVATION, f->stream, slopes,
+                          e));
+    aci_load(ACI_C_F64, ac_block_ptr(*slopes), (ac_dtype)s->dtype, aci_data(s), s->stride[0], s->numel);
+    a->alibi = ac_block_ptr(*slopes);
+  }
+  return AC_OK;
 }
 
 static ac_status cpu(ac_frame *f, ac_err *e) {
   aci_flash a;
+  ac_block *slopes;
   if (f->out[0]->numel == 0) return AC_OK;
-  describe(f, ARG_T(f, Q), ARG_T(f, K), ARG_T(f, V), MASK, &a);
+  AC_TRY(describe(f, ARG_T(f, Q), ARG_T(f, K), ARG_T(f, V), MASK, &a, &slopes, e));
   a.out = aci_data(f->out[0]);
   strides(a.out_s, f->out[0]);
   a.lse = aci_data(f->out[1]);
-  return aci_flash_forward(f->team, &a, e);
+  ac_status st = aci_flash_forward(f->team, &a, e);
+  ac_block_free(slopes);
+  return st;
 }
 
 static int64_t flops(const ac_frame *f) {
@@ -97,10 +112,11 @@ static ac_tensor *rows(ac_expr *x, ac_tensor *t) {
 static void grad(ac_grad *g) {
   ac_tensor *dk = NULL, *dv = NULL;
   if (g->dout[0] == NULL) return; /* lse leads nowhere */
-  ac_tensor *mask = ARG_NONE(g, MASK) ? NULL : ARG_T(g, MASK);
+  ac_tensor *mask = ARG_NONE(g, MASK) ? NULL : ARG_T(g, MASK),
+            *slopes = ARG_NONE(g, ALIBI) ? NULL : ARG_T(g, ALIBI);
   ac_tensor *dq = x_flash_attention_backward(&g->x, rows(&g->x, g->dout[0]), ARG_T(g, Q), ARG_T(g, K),
                                              ARG_T(g, V), g->out[0], g->out[1], mask, ARG_F(g, DROPOUT),
-                                             ARG_B(g, CAUSAL), ARG_F(g, SCALE), &g->ticket, &dk, &dv);
+                                             ARG_B(g, CAUSAL), ARG_F(g, SCALE), &g->ticket, slopes, &dk, &dv);
   ac_grad_set(g, Q, dq);
   ac_grad_set(g, K, dk);
   ac_grad_set(g, V, dv);
@@ -110,7 +126,8 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   out[0] =
       aci_plain_attention(x, a[Q].tensor, a[K].tensor, a[V].tensor,
                           a[MASK].kind == AC_T_TENSOR ? a[MASK].tensor : NULL, a[DROPOUT].f, a[CAUSAL].b,
-                          a[SCALE].f, a[GENERATOR].kind == AC_T_GENERATOR ? a[GENERATOR].generator : NULL);
+                          a[SCALE].f, a[GENERATOR].kind == AC_T_GENERATOR ? a[GENERATOR].generator : NULL,
+                          a[ALIBI].kind == AC_T_TENSOR ? a[ALIBI].tensor : NULL);
   return 1;
 }
 
@@ -122,6 +139,7 @@ static ac_status shape_back(ac_frame *f, ac_err *e) {
 
 static ac_status cpu_back(ac_frame *f, ac_err *e) {
   aci_flash a;
+  ac_block *slopes;
   aci_flash_grads g = {.dout = aci_data(ARG_T(f, B_DOUT)),
                        .dq = aci_data(f->out[0]),
                        .dk = aci_data(f->out[1]),
@@ -132,7 +150,7 @@ static ac_status cpu_back(ac_frame *f, ac_err *e) {
         memset(aci_data(f->out[i]), 0, (size_t)f->out[i]->numel * aci_dsize((ac_dtype)f->out[i]->dtype));
     return AC_OK;
   }
-  describe(f, ARG_T(f, B_Q), ARG_T(f, B_K), ARG_T(f, B_V), B_MASK, &a);
+  AC_TRY(describe(f, ARG_T(f, B_Q), ARG_T(f, B_K), ARG_T(f, B_V), B_MASK, &a, &slopes, e));
   a.out = aci_data(ARG_T(f, B_OUT));
   strides(a.out_s, ARG_T(f, B_OUT));
   a.lse = aci_data(ARG_T(f, B_LSE));
@@ -140,18 +158,20 @@ static ac_status cpu_back(ac_frame *f, ac_err *e) {
   strides(g.dq_s, f->out[0]);
   strides(g.dk_s, f->out[1]);
   strides(g.dv_s, f->out[2]);
-  return aci_flash_backward(f->team, &a, &g, e);
+  ac_status st = aci_flash_backward(f->team, &a, &g, e);
+  ac_block_free(slopes);
+  return st;
 }
 
 AC_OP(flash_attention,
       .sig = "flash_attention(query: tensor, key: tensor, value: tensor, attn_mask: tensor?, dropout_p: "
              "float, is_causal: bool, "
-             "scale: float, generator: generator?) -> (out: tensor, lse: tensor)",
+             "scale: float, generator: generator?, alibi_slopes: tensor?) -> (out: tensor, lse: tensor)",
       .shape = shape, .cpu = cpu, .grad = grad, .composed = composed, .flops = flops,
       .save = AC_SAVE_OUT(0) | AC_SAVE_OUT(1), .hidden = true);
 AC_OP(flash_attention_backward,
       .sig = "flash_attention_backward(dout: tensor, query: tensor, key: tensor, value: tensor, out: tensor, "
              "lse: tensor, "
-             "attn_mask: tensor?, dropout_p: float, is_causal: bool, scale: float, generator: generator?) -> "
-             "(dq: tensor, dk: tensor, dv: tensor)",
+             "attn_mask: tensor?, dropout_p: float, is_causal: bool, scale: float, generator: generator?, "
+             "alibi_slopes: tensor?) -> (dq: tensor, dk: tensor, dv: tensor)",
       .shape = shape_back, .cpu = cpu_back, .hidden = true);

@@ -12,7 +12,8 @@ static ac_tensor *repeat_heads(ac_expr *x, ac_tensor *t, int64_t hq) {
 }
 
 ac_tensor *aci_plain_attention(ac_expr *x, ac_tensor *q, ac_tensor *k, ac_tensor *v, ac_tensor *mask,
-                               double dropout_p, bool causal, double scale, ac_generator *gen) {
+                               double dropout_p, bool causal, double scale, ac_generator *gen,
+                               ac_tensor *slopes) {
   const ac_dtype dt = (ac_dtype)q->dtype, wide = dt == AC_F64 ? AC_F64 : AC_F32;
   const ac_scalar zero = aci_float(0),
                   low = aci_float(-1e30); /* finite, so that a row with no key left has a softmax to drop */
@@ -32,6 +33,12 @@ ac_tensor *aci_plain_attention(ac_expr *x, ac_tensor *q, ac_tensor *k, ac_tensor
     if (mask->dtype != wide) mask = x_cast(x, mask, wide);
     hidden = x_eq(x, T(mask), F(-(double)INFINITY));
     s = x_add(x, T(s), T(x_masked_fill(x, mask, hidden, zero)), (ac_scalar){.kind = AC_SCALAR_INT, .i = 1});
+  }
+  if (slopes != NULL && s != NULL) {
+    const int64_t per_head[4] = {1, slopes->numel, 1, 1};
+    if (slopes->dtype != wide) slopes = x_cast(x, slopes, wide);
+    ac_tensor *bias = x_mul(x, T(x_reshape(x, slopes, per_head, 4)), T(x_distance(x, s, causal)));
+    s = x_sub(x, T(s), T(bias), (ac_scalar){.kind = AC_SCALAR_INT, .i = 1});
   }
   if (hidden != NULL) s = x_masked_fill(x, s, hidden, low);
   ac_tensor *future = causal && s != NULL ? x_future(x, s) : NULL;

@@ -5,9 +5,10 @@
 #define ACI_OPS_PLAIN_H
 #include "ops/op.h"
 
-/* query (b, hq, tq, d), key (b, hkv, tk, d), value (b, hkv, tk, dv) -> (b, hq, tq, dv). mask NULL: none; gen
- * NULL: the context's. */
+/* query (b, hq, tq, d), key (b, hkv, tk, d), value (b, hkv, tk, dv) -> (b, hq, tq, dv). mask, slopes (hq, of ALiBi)
+ * NULL: none; gen NULL: the context's. */
 ac_tensor *aci_plain_attention(ac_expr *x, ac_tensor *q, ac_tensor *k, ac_tensor *v, ac_tensor *mask,
-                               double dropout_p, bool causal, double scale, ac_generator *gen);
+                               double dropout_p, bool causal, double scale, ac_generator *gen,
+                               ac_tensor *slopes);
 
 #endif

@@ -1,13 +1,23 @@
-/* rope: rotary position embedding. Pairs of values turn by position * theta^(-2 i / d).
-   x (..., t, d), d even -> y (same shape and order in memory). Position of row p is offset + p, from 0. The
-   pairs are (x[i], x[i + d/2]), as in Llama and GPT-NeoX, or with interleaved (x[2i], x[2i+1]), as in GPT-J.
-   gradient: dx = dy turned back (rope_backward). */
+/* rope: rotary position embedding. Pairs of values turn by position * frequency[i], where frequency[i] =
+   theta^(-2 i / d), changed by `scaling`, or is given by inv_freq (d / 2).
+   x (..., t, d), d even -> y (same shape and order in memory). Position of row p is offset + p, from 0; or that of
+   positions (t), or (b, t) where b is the first extent of x. The pairs are (x[i], x[i + d/2]), as in Llama and
+   GPT-NeoX, or with interleaved (x[2i], x[2i+1]), as in GPT-J. Dtypes: floats; positions i64 or i32.
+   scaling, for contexts longer than those of the training: linear divides frequencies by scaling_factor; llama3 does
+   so where fewer than low_freq_factor turns fit into original_max_position, keeps them where more than
+   high_freq_factor do, and goes from one to the other between.
+   gradient: dx = dy turned back (rope_backward); none to inv_freq.
+   example: accel.tensor({ { 1.0, 0.0 }, { 1.0, 0.0 } }):rope() --> { { 1, 0 }, { 0.5403, 0.8415 } }
+   example: accel.tensor({ { 1.0, 0.0 } }):rope { positions = accel.tensor { 2 } } --> { { -0.4161, 0.9093 } } */
 #include <math.h>
 
 #include "device/cpu/isa.h"
 #include "ops/index/index.h"
 
-enum { TABLE_STEP = 16, PAIRS = 256 };
+enum { TABLE_STEP = 16, PAIRS = 256, SPARSE = 4 };
+/* parameters of rope and of its backward */
+enum { X, THETA, INTERLEAVED, OFFSET, POSITIONS, INV_FREQ, SCALING, FACTOR, LOW, HIGH, ORIGINAL };
+static const int64_t most_positions = (int64_t)1 << 40;
 
 /* The order of dims in memory is kept, so that a transposed input gives an output that can be transposed back
    into a view. */
@@ -32,8 +42,51 @@ static void dense_like(const ac_tensor *x, int64_t *stride) {
   }
 }
 
+static ac_status check_positions(const ac_frame *f, ac_err *e) {
+  const ac_tensor *x = ARG_T(f, X), *p = ARG_T(f, POSITIONS);
+  const int64_t t = x->shape[x->ndim - 2];
+  char a[128], b[128];
+  bool fits =
+      p->ndim == 1 || (p->ndim == 2 && x->ndim > 2 && (p->shape[0] == 1 || p->shape[0] == x->shape[0]));
+  AC_TRY(aci_index_dtype(f, POSITIONS, e));
+  if (!fits || p->shape[p->ndim - 1] != t)
+    return AC_FAIL(e, SHAPE,
+                   "positions of shape %s do not fit x %s: it takes (%lld), or one such row per first dim",
+                   aci_shape_str(p->ndim, p->shape, a, sizeof a),
+                   aci_shape_str(x->ndim, x->shape, b, sizeof b), (long long)t);
+  if (ARG_I(f, OFFSET) != 0) return AC_FAIL(e, INVALID, "offset and positions exclude each other");
+  return AC_OK;
+}
+
+static ac_status check_frequencies(const ac_frame *f, ac_err *e) {
+  const ac_tensor *x = ARG_T(f, X);
+  char a[128];
+  if (!(ARG_F(f, THETA) > 0)) return AC_FAIL(e, INVALID, "theta must be positive, got %g", ARG_F(f, THETA));
+  if (!ARG_NONE(f, INV_FREQ)) {
+    const ac_tensor *w = ARG_T(f, INV_FREQ);
+    if (!ac_dtype_is_float((ac_dtype)w->dtype))
+      return AC_FAIL(e, DTYPE, "inv_freq has to be floating point, not %s",
+                     ac_dtype_name((ac_dtype)w->dtype));
+    if (w->ndim != 1 || 2 * w->shape[0] != x->shape[x->ndim - 1])
+      return AC_FAIL(e, SHAPE, "inv_freq has shape %s where x has %lld pairs",
+                     aci_shape_str(w->ndim, w->shape, a, sizeof a), (long long)x->shape[x->ndim - 1] / 2);
+    if (ARG_I(f, SCALING) != AC_ROPE_SCALING_NONE)
+      return AC_FAIL(e, INVALID, "inv_freq is used as it is: it excludes scaling");
+  }
+  if (ARG_I(f, SCALING) == AC_ROPE_SCALING_NONE) return AC_OK;
+  if (!(ARG_F(f, FACTOR) > 0))
+    return AC_FAIL(e, INVALID, "scaling_factor must be positive, got %g", ARG_F(f, FACTOR));
+  if (ARG_I(f, SCALING) == AC_ROPE_SCALING_LLAMA3 && !(ARG_F(f, LOW) > 0 && ARG_F(f, HIGH) > ARG_F(f, LOW)))
+    return AC_FAIL(e, INVALID, "high_freq_factor %g must be above low_freq_factor %g, and both positive",
+                   ARG_F(f, HIGH), ARG_F(f, LOW));
+  if (ARG_I(f, ORIGINAL) < 1)
+    return AC_FAIL(e, INVALID, "original_max_position must be positive, got %lld",
+                   (long long)ARG_I(f, ORIGINAL));
+  return AC_OK;
+}
+
 static ac_status shape(ac_frame *f, ac_err *e) {
-  const ac_tensor *x = ARG_T(f, 0);
+  const ac_tensor *x = ARG_T(f, X);
   int64_t stride[AC_MAX_DIMS];
   char a[128];
   if (!ac_dtype_is_float((ac_dtype)x->dtype))
@@ -41,46 +94,74 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   if (x->ndim < 2 || x->shape[x->ndim - 1] % 2 != 0)
     return AC_FAIL(e, SHAPE, "needs (..., positions, an even width), got shape %s",
                    aci_shape_str(x->ndim, x->shape, a, sizeof a));
-  if (!(ARG_F(f, 1) > 0)) return AC_FAIL(e, INVALID, "theta must be positive, got %g", ARG_F(f, 1));
-  if (ARG_I(f, 3) < 0 || ARG_I(f, 3) > (int64_t)1 << 40)
-    return AC_FAIL(e, INVALID, "offset must be 0 to 2^40, got %lld", (long long)ARG_I(f, 3));
+  if (ARG_I(f, OFFSET) < 0 || ARG_I(f, OFFSET) > most_positions)
+    return AC_FAIL(e, INVALID, "offset must be 0 to 2^40, got %lld", (long long)ARG_I(f, OFFSET));
+  AC_TRY(check_frequencies(f, e));
+  if (!ARG_NONE(f, POSITIONS)) AC_TRY(check_positions(f, e));
   dense_like(x, stride);
   return ac_frame_out_strided(f, (ac_dtype)x->dtype, x->ndim, x->shape, stride, e);
 }
 
+/* Tables hold (n_angles, 2, half): cosines, then sines, in the compute type. Without positions, or where they lie
+   close together, angle k is that of position first + k; else that of row k of positions. */
 typedef struct job {
   const ac_tensor *x, *y;
   aci_ctype ct;
-  bool interleaved;
-  int64_t t, half, offset;
-  double theta, sign;
-  void *table; /* (t, 2, half): cosines, then sines, in the compute type */
+  bool interleaved, dense;
+  int64_t t, half, first, n_angles;
+  const int64_t *positions; /* NULL: the rows of x are dense */
+  int64_t per_batch;        /* rows of x that share a row of positions; 0: they all do */
+  double sign, *frequency;
+  void *table;
 } job;
+
+static double frequency(const ac_frame *f, int64_t i, int64_t half) {
+  if (!ARG_NONE(f, INV_FREQ)) {
+    double w;
+    aci_elems_load(ARG_T(f, INV_FREQ), ACI_C_F64, i, 1, &w);
+    return w;
+  }
+  const double w = pow(ARG_F(f, THETA), -(double)i / (double)half), factor = ARG_F(f, FACTOR);
+  if (ARG_I(f, SCALING) == AC_ROPE_SCALING_NONE) return w;
+  if (ARG_I(f, SCALING) == AC_ROPE_SCALING_LINEAR) return w / factor;
+  const double low = ARG_F(f, LOW), high = ARG_F(f, HIGH), pi = 3.14159265358979323846,
+               turns = (double)ARG_I(f, ORIGINAL) * w / (2 * pi);
+  double keep = (turns - low) / (high - low);
+  keep = keep < 0 ? 0 : keep > 1 ? 1 : keep;
+  return (1 - keep) * w / factor + keep * w;
+}
+
+static void put_angle(const job *j, int64_t k, int64_t i, double c, double s) {
+  int64_t at = k * 2 * j->half + i;
+  if (j->ct == ACI_C_F32) {
+    ((float *)j->table)[at] = (float)c;
+    ((float *)j->table)[at + j->half] = (float)(s * j->sign);
+  } else {
+    ((double *)j->table)[at] = c;
+    ((double *)j->table)[at + j->half] = s * j->sign;
+  }
+}
 
 /* Every 16th absolute position is computed exactly, those between by turning on: a function of the position
    alone. */
 static void fill_table(void *arg, int64_t begin, int64_t end) {
   const job *j = arg;
   for (int64_t i = begin; i < end; i++) {
-    double w = pow(j->theta, -(double)i / (double)j->half), cw = cos(w), sw = sin(w), c = 1, s = 0;
-    for (int64_t p = j->offset - j->offset % TABLE_STEP; p < j->offset + j->t; p++) {
-      if (p % TABLE_STEP == 0) {
-        c = cos((double)p * w);
-        s = sin((double)p * w);
-      } else {
+    const double w = j->frequency[i], cw = cos(w), sw = sin(w);
+    double c = 1, s = 0;
+    for (int64_t k = 0; k < j->n_angles; k++) {
+      const int64_t to = j->dense ? j->first + k : j->positions[k], exact = to - to % TABLE_STEP;
+      const bool on = j->dense && k > 0 && to > exact; /* c and s are those of the position before */
+      if (!on) {
+        c = cos((double)exact * w);
+        s = sin((double)exact * w);
+      }
+      for (int64_t p = on ? to - 1 : exact; p < to; p++) {
         double n = c * cw - s * sw;
         s = s * cw + c * sw;
         c = n;
       }
-      if (p < j->offset) continue;
-      int64_t at = (p - j->offset) * 2 * j->half + i;
-      if (j->ct == ACI_C_F32) {
-        ((float *)j->table)[at] = (float)c;
-        ((float *)j->table)[at + j->half] = (float)(s * j->sign);
-      } else {
-        ((double *)j->table)[at] = c;
-        ((double *)j->table)[at + j->half] = s * j->sign;
-      }
+      put_angle(j, k, i, c, s);
     }
   }
 }
@@ -107,6 +188,8 @@ static void rows(void *arg, int64_t begin, int64_t end) {
   _Alignas(64) char a[PAIRS * 8], b[PAIRS * 8];
   for (int64_t r = begin; r < end; r++) {
     int64_t xo = 0, yo = 0, rest = r, pos = r % j->t;
+    if (j->per_batch > 0) pos += r / j->per_batch * j->t;
+    if (j->positions != NULL && j->dense) pos = j->positions[pos] - j->first;
     for (int d = last - 1; d >= 0; d--) {
       int64_t i = rest % x->shape[d];
       rest /= x->shape[d];
@@ -129,41 +212,76 @@ static void rows(void *arg, int64_t begin, int64_t end) {
   }
 }
 
+/* Where positions lie in at most SPARSE times as many places as there are of them, a table of all places serves. */
+static void choose_table(job *j, int64_t n) {
+  int64_t low = j->positions[0], high = low;
+  for (int64_t i = 1; i < n; i++) {
+    if (j->positions[i] < low) low = j->positions[i];
+    if (j->positions[i] > high) high = j->positions[i];
+  }
+  j->dense = high - low < SPARSE * n;
+  j->first = low;
+  j->n_angles = j->dense ? high - low + 1 : n;
+}
+
 static ac_status rotate(ac_frame *f, double sign, ac_err *e) {
-  const ac_tensor *x = ARG_T(f, 0);
-  ac_block *block;
+  const ac_tensor *x = ARG_T(f, X);
+  ac_block *block = NULL, *indices = NULL;
   if (x->numel == 0) return AC_OK;
   job j = {.x = x,
            .y = f->out[0],
            .ct = aci_ctype_of((ac_dtype)x->dtype),
-           .interleaved = ARG_B(f, 2),
+           .interleaved = ARG_B(f, INTERLEAVED),
+           .dense = true,
            .t = x->shape[x->ndim - 2],
            .half = x->shape[x->ndim - 1] / 2,
-           .offset = ARG_I(f, 3),
-           .theta = ARG_F(f, 1),
+           .first = ARG_I(f, OFFSET),
+           .n_angles = x->shape[x->ndim - 2],
            .sign = sign};
-  AC_TRY(ac_block_alloc(f->device, (size_t)(j.t * j.half * 2) * aci_ctype_bytes(j.ct), AC_MEM_ACTIVATION,
-                        f->stream, &block, e));
-  j.table = ac_block_ptr(block);
-  ac_parallel_for(f->team, j.half, 1 + 2048 / j.t, fill_table, &j);
-  ac_parallel_for(f->team, x->numel / (2 * j.half), 1 + 8192 / j.half, rows, &j);
+  if (!ARG_NONE(f, POSITIONS)) {
+    const ac_tensor *p = ARG_T(f, POSITIONS);
+    AC_TRY(aci_index_values(f, POSITIONS, most_positions, "positions", &j.positions, &indices, e));
+    choose_table(&j, p->numel);
+    if (p->ndim == 2 && p->shape[0] > 1) j.per_batch = x->numel / x->shape[0] / (2 * j.half);
+  }
+  const size_t table = (size_t)(j.n_angles * j.half * 2) * aci_ctype_bytes(j.ct),
+               pad = (table + 63) / 64 * 64;
+  ac_status st = ac_block_alloc(f->device, pad + (size_t)j.half * sizeof(double), AC_MEM_ACTIVATION,
+                                f->stream, &block, e);
+  if (st == AC_OK) {
+    j.table = ac_block_ptr(block);
+    j.frequency = (double *)(void *)((char *)j.table + pad);
+    for (int64_t i = 0; i < j.half; i++) j.frequency[i] = frequency(f, i, j.half);
+    ac_parallel_for(f->team, j.half, 1 + 2048 / j.n_angles, fill_table, &j);
+    ac_parallel_for(f->team, x->numel / (2 * j.half), 1 + 8192 / j.half, rows, &j);
+  }
   ac_block_free(block);
-  return AC_OK;
+  ac_block_free(indices);
+  return st;
 }
 
 static ac_status cpu(ac_frame *f, ac_err *e) { return rotate(f, 1, e); }
 static ac_status cpu_back(ac_frame *f, ac_err *e) { return rotate(f, -1, e); }
 
-static void grad(ac_grad *g) {
-  ac_grad_set(g, 0, x_rope_backward(&g->x, g->dout[0], ARG_F(g, 1), ARG_B(g, 2), ARG_I(g, 3)));
-}
-static void grad_back(ac_grad *g) {
-  ac_grad_set(g, 0, x_rope(&g->x, g->dout[0], ARG_F(g, 1), ARG_B(g, 2), ARG_I(g, 3)));
-}
+static ac_tensor *tensor_at(const ac_grad *g, int i) { return ARG_NONE(g, i) ? NULL : ARG_T(g, i); }
+#define SAME_ARGUMENTS                                                                                       \
+  ARG_F(g, THETA), ARG_B(g, INTERLEAVED), ARG_I(g, OFFSET), tensor_at(g, POSITIONS), tensor_at(g, INV_FREQ), \
+      (int)ARG_I(g, SCALING), ARG_F(g, FACTOR), ARG_F(g, LOW), ARG_F(g, HIGH), ARG_I(g, ORIGINAL)
+static void grad(ac_grad *g) { ac_grad_set(g, X, x_rope_backward(&g->x, g->dout[0], SAME_ARGUMENTS)); }
+static void grad_back(ac_grad *g) { ac_grad_set(g, X, x_rope(&g->x, g->dout[0], SAME_ARGUMENTS)); }
 
 AC_OP(rope,
-      .sig = "rope(x: tensor, theta: float = 10000, interleaved: bool = false, offset: int = 0) -> tensor",
-      .shape = shape, .cpu = cpu, .grad = grad, .flops_per_element = 3);
+      .sig = "rope(x: tensor, theta: float = 10000, interleaved: bool = false, offset: int = 0, positions: "
+             "tensor?, "
+             "inv_freq: tensor?, scaling: enum(none|linear|llama3) = none, scaling_factor: float = 1, "
+             "low_freq_factor: float = 1, high_freq_factor: float = 4, original_max_position: int = 8192) -> "
+             "tensor",
+      .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(POSITIONS) | AC_SAVE_IN(INV_FREQ),
+      .flops_per_element = 3);
 AC_OP(rope_backward,
-      .sig = "rope_backward(dy: tensor, theta: float, interleaved: bool, offset: int) -> tensor",
-      .shape = shape, .cpu = cpu_back, .grad = grad_back, .hidden = true);
+      .sig = "rope_backward(dy: tensor, theta: float, interleaved: bool, offset: int, positions: tensor?, "
+             "inv_freq: tensor?, scaling: enum(none|linear|llama3), scaling_factor: float, low_freq_factor: "
+             "float, "
+             "high_freq_factor: float, original_max_position: int) -> tensor",
+      .shape = shape, .cpu = cpu_back, .grad = grad_back,
+      .save = AC_SAVE_IN(POSITIONS) | AC_SAVE_IN(INV_FREQ), .hidden = true);

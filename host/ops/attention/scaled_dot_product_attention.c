@@ -6,14 +6,19 @@
    attn_mask broadcasts to (..., hq, tq, tk): bool (true: attend) or added to the scores. is_causal: query i
    sees keys 1 .. i.
    scale defaults to 1 / sqrt(d). Queries that may see no key give zeros.
-   gradient: recomputes the weights (flash_attention); a mask that needs one, and dv other than d, take plain
-   ops. */
+   alibi_slopes (hq): attention with linear biases (Press et al. 2022): the scores of head h lose alibi_slopes[h] times
+   the distance between query and key. Query i stands beside key i with is_causal, else the last query beside the last
+   key, as in generation with a cache.
+   Dtypes: floats, one for query, key and value; the weights are computed in f32 (f64 for f64).
+   gradient: recomputes the weights (flash_attention); a mask or slopes that need one, and dv other than d, take plain
+   ops.
+   example: accel.scaled_dot_product_attention(accel.zeros(1, 2), accel.zeros(2, 2), accel.tensor { { 1.0, 2.0 }, { 3.0, 4.0 } }) --> { { 2, 3 } } */
 #include <math.h>
 
 #include "ops/attention/plain.h"
 #include "ops/ctx_impl.h"
 
-enum { Q, K, V, MASK, DROPOUT, CAUSAL, SCALE, GQA, GENERATOR };
+enum { Q, K, V, MASK, DROPOUT, CAUSAL, SCALE, GQA, GENERATOR, ALIBI };
 
 static ac_status check(const ac_value *a, ac_err *e) {
   const ac_tensor *q = a[Q].tensor, *k = a[K].tensor, *v = a[V].tensor;
@@ -45,6 +50,16 @@ static ac_status check(const ac_value *a, ac_err *e) {
   if (m != NULL && a[CAUSAL].b) return AC_FAIL(e, INVALID, "is_causal and attn_mask exclude each other");
   if (m != NULL && m->dtype != AC_BOOL && !ac_dtype_is_float((ac_dtype)m->dtype))
     return AC_FAIL(e, DTYPE, "attn_mask must be bool or float, got %s", ac_dtype_name((ac_dtype)m->dtype));
+  return AC_OK;
+}
+
+static ac_status check_slopes(const ac_tensor *slopes, int64_t heads, ac_err *e) {
+  char s[128];
+  if (!ac_dtype_is_float((ac_dtype)slopes->dtype))
+    return AC_FAIL(e, DTYPE, "alibi_slopes must be floats, got %s", ac_dtype_name((ac_dtype)slopes->dtype));
+  if (slopes->ndim != 1 || slopes->shape[0] != heads)
+    return AC_FAIL(e, SHAPE, "alibi_slopes has shape %s, but there are %lld heads",
+                   aci_shape_str(slopes->ndim, slopes->shape, s, sizeof s), (long long)heads);
   return AC_OK;
 }
 
@@ -85,7 +100,8 @@ static ac_tensor *mask4(ac_expr *x, ac_tensor *m, int n_lead, const int64_t *lea
 
 static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   ac_tensor *q = a[Q].tensor, *k = a[K].tensor, *v = a[V].tensor,
-            *m = a[MASK].kind == AC_T_TENSOR ? a[MASK].tensor : NULL;
+            *m = a[MASK].kind == AC_T_TENSOR ? a[MASK].tensor : NULL,
+            *slopes = a[ALIBI].kind == AC_T_TENSOR ? a[ALIBI].tensor : NULL;
   ac_generator *gen = a[GENERATOR].kind == AC_T_GENERATOR ? a[GENERATOR].generator : NULL;
   const bool gqa = a[GQA].b, dead = a[DROPOUT].f >= 1;
   const double p = dead ? 0 : a[DROPOUT].f;
@@ -117,17 +133,20 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   int64_t tq = q->shape[q->ndim - 2], tk = k->shape[k->ndim - 2], dk = q->shape[q->ndim - 1],
           dv = v->shape[v->ndim - 1];
   int64_t four[4] = {b, n > 0 ? lead[n - 1] : 1, tq, tk};
+  if (slopes != NULL) x->st = check_slopes(slopes, four[1], x->e);
+  if (x->st != AC_OK) return 0;
   double scale = a[SCALE].kind == AC_T_NONE ? 1 / sqrt((double)dk) : a[SCALE].f;
   q = as4(x, q, n, lead, b, false);
   k = as4(x, k, n, lead, b, gqa);
   v = as4(x, v, n, lead, b, gqa);
   if (m != NULL) m = mask4(x, m, n, lead, four);
   if (x->st != AC_OK) return 0;
-  bool mask_grad = m != NULL && aci_requires_grad(m) && x->ctx->grad_enabled;
+  const bool bias_grad = x->ctx->grad_enabled && ((m != NULL && aci_requires_grad(m)) ||
+                                                  (slopes != NULL && aci_requires_grad(slopes)));
   ac_tensor *y;
-  if (mask_grad || dv != dk || dk == 0 || tk == 0)
-    y = aci_plain_attention(x, q, k, v, m, p, a[CAUSAL].b, scale, gen);
-  else y = x_flash_attention(x, q, k, v, m, p, a[CAUSAL].b, scale, gen, NULL);
+  if (bias_grad || dv != dk || dk == 0 || tk == 0)
+    y = aci_plain_attention(x, q, k, v, m, p, a[CAUSAL].b, scale, gen, slopes);
+  else y = x_flash_attention(x, q, k, v, m, p, a[CAUSAL].b, scale, gen, slopes, NULL);
   if (dead) y = x_mul(x, T(y), F(0));
   int64_t s[AC_MAX_DIMS];
   memcpy(s, lead, (size_t)n * 8);
@@ -137,10 +156,9 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   return 1;
 }
 
-AC_OP(
-    scaled_dot_product_attention,
-    .sig =
-        "scaled_dot_product_attention(query: tensor, key: tensor, value: tensor, attn_mask: tensor?, "
-        "dropout_p: float = 0, "
-        "is_causal: bool = false, scale: float?, enable_gqa: bool = false, generator: generator?) -> tensor",
-    .composed = composed, .autocast = AC_CAST_LOWER);
+AC_OP(scaled_dot_product_attention,
+      .sig = "scaled_dot_product_attention(query: tensor, key: tensor, value: tensor, attn_mask: tensor?, "
+             "dropout_p: float = 0, "
+             "is_causal: bool = false, scale: float?, enable_gqa: bool = false, generator: generator?, "
+             "alibi_slopes: tensor?) -> tensor",
+      .composed = composed, .autocast = AC_CAST_LOWER);

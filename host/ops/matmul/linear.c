@@ -1,5 +1,6 @@
 /* linear: y = x weight^T + bias.          x (..., in), weight (out, in), bias (out)? -> y (..., out)
-   gradient: dx = dy weight, dweight = dy^T x and dbias = the sum of dy, both over all rows. */
+   gradient: dx = dy weight, dweight = dy^T x and dbias = the sum of dy, both over all rows.
+   example: accel.linear(accel.tensor { 1.0, 2 }, accel.tensor { { 1.0, 1 }, { 0, 3 } }, accel.tensor { 10.0, 20 }) --> { 13, 26 } */
 #include "ops/index/index.h"
 #include "ops/matmul/product.h"
 

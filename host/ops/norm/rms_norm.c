@@ -2,7 +2,8 @@
    normalized_shape; eps is the machine epsilon of what it is computed in when left out.
    x (..., normalized_shape), weight (normalized_shape) -> y (shape, dtype of x)
    gradient, with h = x * rstd and g = dy * weight: dx = rstd * (g - h * mean(g * h)), dweight = sum of dy *
-   h over the rows; in one pass by rms_norm_backward. */
+   h over the rows; in one pass by rms_norm_backward.
+   example: accel.rms_norm(accel.tensor { 3.0, 4 }, { 2 }, accel.tensor { 1.0, 2 }) --> { 0.848528, 2.262742 } */
 #include <float.h>
 
 #include "ops/norm/norm.h"

@@ -1,7 +1,7 @@
 /* Attention forward. A task is a range of queries of one head; it walks over chunks of keys, packs them once,
  * and gives every block of nr queries the online softmax over the chunk:
  *
- *   S' = K Q'  (keys x nr queries; the micro-kernel's A panels are keys)     t = S' scale log2(e) + mask
+ *   S' = K Q'  (keys x nr queries; the micro-kernel's A panels are keys)     t = S' scale log2(e) + mask - ALiBi
  *   P' = 2^(t - max)                                                        in place: P' is the B panel of
  *   O' = O' 2^(old max - max) + V' P'   (d x nr)                            and O'/l is transposed out at the
  * end
@@ -84,6 +84,10 @@ static bool space_get(const forward *w, space *s) {
     memcpy(old, m, (size_t)nr * sizeof(T));                                                          \
     if (f->mask_kind != ACI_FLASH_NO_MASK) {                                                         \
       aci_tile_mask_##S(t, n_q, s, c);                                                               \
+      c = 1;                                                                                         \
+    }                                                                                                \
+    if (f->alibi != NULL) {                                                                          \
+      aci_tile_alibi_##S(t, s, c);                                                                   \
       c = 1;                                                                                         \
     }                                                                                                \
     aci_tile_max_##S(s, t->rows, c, f->causal ? t->col0 - t->row0 : t->rows, m);                     \

@@ -25,6 +25,8 @@ typedef struct aci_flash {
   aci_gemm_type mask_type; /* of an additive mask: F32, F64, BF16 or F16 */
   const void *mask;
   int64_t mask_s[4]; /* strides of batch, head, query, key; 0 broadcasts */
+  /* ALiBi: hq slopes, or NULL. Scores lose slope * |i + tk - tq - j| for query i and key j, |i - j| when causal. */
+  const double *alibi;
   /* Dropout: the weight of query i, key j lives on if word (e mod 4) of aci_philox(key, e / 4, counter) is at
    * least drop_below, where e = (((drop_b0 + b) * hq + h) * tq + i) * tk + j; it is then divided by 1 -
    * drop_p. */

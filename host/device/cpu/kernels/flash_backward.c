@@ -123,14 +123,16 @@ static void panel(const backward *w, const space *s, int64_t b, int64_t h, int64
   void *st = s->s + r0 * row, *dt = ds + r0 * row, *words = s->words;
   aci_drop made;
   const aci_drop *drop = aci_tile_drop(&t, words, &made);
-  bool masked = f->mask_kind != ACI_FLASH_NO_MASK;
-  double c = masked ? 1 : f->scale * ACI_LOG2E_64;
+  const bool masked = f->mask_kind != ACI_FLASH_NO_MASK, biased = f->alibi != NULL;
+  const double scale = f->scale * ACI_LOG2E_64, c = masked || biased ? 1 : scale;
   if (k->acc == ACI_GEMM_F64) {
-    if (masked) aci_tile_mask_f64(&t, n_k, st, f->scale * ACI_LOG2E_64);
+    if (masked) aci_tile_mask_f64(&t, n_k, st, scale);
+    if (biased) aci_tile_alibi_f64(&t, st, masked ? 1 : scale);
     aci_tile_grad_f64(st, dt, t.rows, n_k, c, diag, (double *)(void *)w->lse2 + at,
                       (double *)(void *)w->delta + at, drop);
   } else {
-    if (masked) aci_tile_mask_f32(&t, n_k, st, (float)(f->scale * ACI_LOG2E_64));
+    if (masked) aci_tile_mask_f32(&t, n_k, st, (float)scale);
+    if (biased) aci_tile_alibi_f32(&t, st, masked ? 1 : (float)scale);
     aci_tile_grad_f32(st, dt, t.rows, n_k, (float)c, diag, (float *)(void *)w->lse2 + at,
                       (float *)(void *)w->delta + at, drop);
   }

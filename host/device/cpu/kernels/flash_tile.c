@@ -139,6 +139,27 @@ static inline AC_INLINE double exp2_f64(double t) { return exp2(t); }
            const aci_drop *drop),                                                                            \
           (nr, s, dp, rows, cols, c, diag, lse2, delta, drop))                                               \
                                                                                                              \
+  static inline AC_INLINE void bias_##S(const int nr, T *s, int64_t rows, T c, T slope, int64_t distance,    \
+                                        int64_t down) {                                                      \
+    for (int64_t r = 0; r < rows; r++, s += nr) {                                                            \
+      T d = (T)(distance + r * down), by = (T)-down; /* columns are the other kind */                        \
+      for (int j = 0; j < nr; j++) {                                                                         \
+        T at = d + by * (T)j;                                                                                \
+        s[j] = m_fma(-slope, at < 0 ? -at : at, s[j] * c);                                                   \
+      }                                                                                                      \
+    }                                                                                                        \
+  }                                                                                                          \
+  TILE_FN(bias_##S, T, (T * s, int64_t rows, T c, T slope, int64_t distance, int64_t down),                  \
+          (nr, s, rows, c, slope, distance, down))                                                           \
+  void aci_tile_alibi_##S(const aci_tile *t, T *s, T c) {                                                    \
+    const aci_flash *f = t->f;                                                                               \
+    const int64_t shift = f->causal ? 0 : f->tk - f->tq;                                                     \
+    const int64_t query = (t->keys_are_rows ? t->col0 : t->row0) + shift,                                    \
+                  key = t->keys_are_rows ? t->row0 : t->col0;                                                \
+    aci_tile_bias_##S(s, t->rows, c, (T)(f->alibi[t->h] * ACI_LOG2E_64), query - key,                        \
+                      t->keys_are_rows ? -1 : 1);                                                            \
+  }                                                                                                          \
+                                                                                                             \
   static inline AC_INLINE void scale_##S(const int nr, T *restrict x, int64_t rows, const T *restrict by) {  \
     for (int64_t r = 0; r < rows; r++, x += nr)                                                              \
       for (int j = 0; j < nr; j++) x[j] *= by[j];                                                            \

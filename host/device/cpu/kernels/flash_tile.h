@@ -27,6 +27,10 @@ typedef struct aci_tile {
 void aci_tile_mask_f32(const aci_tile *t, int n_cols, float *s, float c);
 void aci_tile_mask_f64(const aci_tile *t, int n_cols, double *s, double c);
 
+/* t = s * c - slope of ALiBi * distance, in place; with a mask after it, and c = 1. */
+void aci_tile_alibi_f32(const aci_tile *t, float *s, float c);
+void aci_tile_alibi_f64(const aci_tile *t, double *s, double c);
+
 /* Dropout of a tile: a weight lives if its word is at least `below`, and is multiplied by `by`. */
 typedef struct aci_drop {
   const uint32_t *words; /* (rows, nr) */

@@ -84,6 +84,7 @@ static void reference(problem *p) {
           for (int64_t d = 0; d < D; d++)
             s += at(p, f->q, f->q_s, b, h, i, d) * at(p, f->k, f->k_s, b, hk, j, d);
           s *= f->scale;
+          if (f->alibi != NULL) s -= f->alibi[h] * fabs((double)(i + (f->causal ? 0 : f->tk - f->tq) - j));
           int64_t m = b * f->mask_s[0] + h * f->mask_s[1] + i * f->mask_s[2] + j * f->mask_s[3];
           if (f->mask_kind == ACI_FLASH_ADD_MASK) s += aci_gemm_load(f->mask_type, f->mask, m);
           if (f->mask_kind == ACI_FLASH_BOOL_MASK && !((const uint8_t *)f->mask)[m]) s = -INFINITY;
@@ -126,9 +127,10 @@ static void reference(problem *p) {
 
 static void describe(const problem *p, const char *what) {
   const aci_flash *f = &p->f;
-  print_error("%s: type %d, b %lld, heads %lld/%lld, tq %lld, tk %lld, d %lld, causal %d, mask %d, drop %g\n",
+  print_error("%s: type %d, b %lld, heads %lld/%lld, tq %lld, tk %lld, d %lld, causal %d, mask %d, drop %g, "
+              "ALiBi %d\n",
               what, (int)f->type, (long long)f->b, (long long)f->hq, (long long)f->hkv, (long long)f->tq,
-              (long long)f->tk, (long long)f->d, f->causal, (int)f->mask_kind, f->drop_p);
+              (long long)f->tk, (long long)f->d, f->causal, (int)f->mask_kind, f->drop_p, f->alibi != NULL);
 }
 
 /* Error relative to the largest value of the tensor: sums cancel. */
@@ -172,7 +174,7 @@ static int teardown(void **state) {
   return 0;
 }
 
-enum { CAUSAL = 1, BOOL = 2, ADD = 4, DROP = 8, BLOCKED_ROW = 16 };
+enum { CAUSAL = 1, BOOL = 2, ADD = 4, DROP = 8, BLOCKED_ROW = 16, ALIBI = 32 };
 
 static void problem_new(problem *p, aci_gemm_type type, int64_t b, int64_t hq, int64_t hkv, int64_t tq,
                         int64_t tk, int64_t d, int how) {
@@ -222,6 +224,12 @@ static void problem_new(problem *p, aci_gemm_type type, int64_t b, int64_t hq, i
     f->drop_counter = ac_test_random(&rng);
     f->drop_below = (uint32_t)(0.3 * 4294967296.0);
   }
+  if (how & ALIBI) {
+    double *slopes = malloc((size_t)hq * sizeof *slopes);
+    assert_non_null(slopes);
+    for (int64_t i = 0; i < hq; i++) slopes[i] = 0.05 * ac_test_uniform(&rng);
+    f->alibi = slopes;
+  }
   g->dout = values(type, layout(b, hq, tq, d, g->dout_s));
   p->dq_len = layout(b, hq, tq, d, g->dq_s);
   p->dk_len = layout(b, hkv, tk, d, g->dk_s);
@@ -234,7 +242,7 @@ static void problem_new(problem *p, aci_gemm_type type, int64_t b, int64_t hq, i
 static void problem_free(problem *p) {
   const void *all[] = {p->f.q,     p->f.k,     p->f.v,     p->f.out,    p->f.lse,    p->f.mask,
                        p->g.dout,  p->g.dq,    p->g.dk,    p->g.dv,     p->want_out, p->want_lse,
-                       p->want_dq, p->want_dk, p->want_dv, p->slack_dq, p->slack_dk};
+                       p->want_dq, p->want_dk, p->want_dv, p->slack_dq, p->slack_dk, p->f.alibi};
   for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) free((void *)(uintptr_t)all[i]);
 }
 
@@ -319,6 +327,17 @@ static void many_heads(void **state) {
   run_case(ACI_GEMM_F32, 4, 8, 4, 33, 540, 8, 0);
 }
 
+static void linear_biases(void **state) {
+  (void)state;
+  for (int r = 0; r < 60; r++)
+    run_case(types[r % 4], 1 + below(2), 1 + below(3), 1, 1 + below(50), 1 + below(50), 1 + below(40),
+             ALIBI | ((int)below(16) & ~(below(2) ? BOOL : ADD)));
+  for (int i = 0; i < 4; i++) run_case(types[i], 1, 2, 1, 1, 77, 64, ALIBI);
+  run_case(ACI_GEMM_F32, 1, 2, 2, 300, 300, 16, ALIBI | CAUSAL);
+  run_case(ACI_GEMM_F64, 1, 2, 1, 250, 600, 16, ALIBI);
+  run_case(ACI_GEMM_BF16, 1, 1, 1, 70, 1100, 8, ALIBI);
+}
+
 static void decode_shapes(void **state) {
   (void)state;
   for (int i = 0; i < 4; i++) run_case(types[i], 3, 4, 2, 1, 77, 64, 0);
@@ -377,6 +396,7 @@ int main(void) {
       cmocka_unit_test(key_ranges),           cmocka_unit_test(many_heads),
       cmocka_unit_test(decode_shapes),        cmocka_unit_test(masked_rows_give_zeros),
       cmocka_unit_test(nothing_to_attend_to), cmocka_unit_test(dropout_rate),
+      cmocka_unit_test(linear_biases),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

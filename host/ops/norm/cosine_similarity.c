@@ -1,0 +1,39 @@
+/* cosine_similarity: the cosine of the angle between vectors: y = sum over dim of x1 / max(|x1|, eps) *
+   x2 / max(|x2|, eps).
+   x1, x2 (broadcast) -> y (without dim, the second by default). Dtypes: floats.
+   gradient: that of the ops it is made of.
+   example: accel.tensor({ { 3.0, 4.0 } }):cosine_similarity(accel.tensor { { 1.0, 0.0 } }) --> { 0.6 } */
+#include "ops/op.h"
+
+static ac_tensor *unit(ac_expr *x, ac_tensor *t, int64_t dim, double eps) {
+  const ac_scalar least = aci_float(eps);
+  ac_tensor *norm = x_norm(x, t, aci_float(2), &dim, 1, true);
+  return x_div(x, T(t), T(x_clamp(x, norm, &least, NULL)));
+}
+
+static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
+  ac_tensor *p = a[0].tensor, *q = a[1].tensor;
+  int64_t shape[AC_MAX_DIMS], dim = a[2].i;
+  int nd = p->ndim;
+  const bool narrow =
+      p->dtype == q->dtype && (p->dtype == AC_BF16 || p->dtype == AC_F16); /* rounded once, at the end */
+  const ac_dtype dt = (ac_dtype)p->dtype;
+  memcpy(shape, p->shape, (size_t)nd * 8);
+  x->st = aci_broadcast(&nd, shape, q, x->e);
+  if (x->st != AC_OK) return 0;
+  if (narrow) {
+    p = x_cast(x, p, AC_F32);
+    q = x_cast(x, q, AC_F32);
+  }
+  if (x->st != AC_OK) return 0;
+  if (p->ndim != nd) p = x_expand(x, p, shape, nd);
+  if (q->ndim != nd) q = x_expand(x, q, shape, nd);
+  ac_tensor *y =
+      x_sum(x, x_mul(x, T(unit(x, p, dim, a[3].f)), T(unit(x, q, dim, a[3].f))), &dim, 1, false, NULL);
+  out[0] = narrow ? x_cast(x, y, dt) : y;
+  return 1;
+}
+
+AC_OP(cosine_similarity,
+      .sig = "cosine_similarity(x1: tensor, x2: tensor, dim: dim = 1, eps: float = 1e-8) -> tensor",
+      .composed = composed);
