@@ -1,38 +1,19 @@
-/* The module accel_onednn.so: matrix products through oneDNN 2.x or 3.x, one tile per call, single-threaded.
- * Loaded by onednn_load.c, which cuts products into tiles and gives every thread its own scratch.
+/* The module accel_onednn.so: matrix products through oneDNN 2.x or 3.x, one tile per call, single-threaded;
+ * convolutions are in onednn_conv.c. Loaded by onednn_load.c, which cuts products into tiles and gives every thread its own scratch.
  *
  * A plan is a matmul primitive for one tile shape, and a reorder that brings B into the layout the primitive
  * wants, so that a product with many row tiles lays B out once. Plans are cached by their whole shape,
  * strides included; the least recently used one that nobody holds makes room when the cache is full. */
 #include "device/cpu/onednn.h"
 
-#include <dnnl.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-enum { BUCKETS = 256, MAX_PLANS = 1024, MAX_ARGS = 5 };
+#include "device/cpu/onednn_module.h"
 
-/* ---- the differences between the two interfaces ---- */
+enum { BUCKETS = 256, MAX_PLANS = 1024 };
+
 #if DNNL_VERSION_MAJOR >= 3
-typedef dnnl_memory_desc_t desc; /* owned */
-typedef const_dnnl_memory_desc_t desc_ref;
-static void desc_free(desc *d) {
-  if (*d != NULL) dnnl_memory_desc_destroy(*d);
-  *d = NULL;
-}
-static desc_ref desc_of(const desc *d) { return *d; }
-static dnnl_status_t desc_init(desc *d, int nd, const dnnl_dims_t dims, dnnl_data_type_t t,
-                               const dnnl_dims_t strides) {
-  return strides != NULL ? dnnl_memory_desc_create_with_strides(d, nd, dims, t, strides)
-                         : dnnl_memory_desc_create_with_tag(d, nd, dims, t, dnnl_format_tag_any);
-}
-static dnnl_status_t desc_query(desc *d, const_dnnl_primitive_desc_t pd, dnnl_query_t what) {
-  const_dnnl_memory_desc_t q = dnnl_primitive_desc_query_md(pd, what, 0);
-  return q == NULL ? dnnl_unimplemented : dnnl_memory_desc_clone(d, q);
-}
-static bool desc_equal(const desc *a, const desc *b) { return dnnl_memory_desc_equal(*a, *b) != 0; }
 static dnnl_status_t append_sum(dnnl_post_ops_t ops) {
   return dnnl_post_ops_append_sum(ops, 1.0f, 0, dnnl_data_type_undef);
 }
@@ -41,22 +22,6 @@ static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *pd, dnnl_engine_t engine
   return dnnl_matmul_primitive_desc_create(pd, engine, *a, *b, bias == NULL ? NULL : *bias, *c, attr);
 }
 #else
-typedef dnnl_memory_desc_t desc;
-typedef const dnnl_memory_desc_t *desc_ref;
-static void desc_free(desc *d) { (void)d; }
-static desc_ref desc_of(const desc *d) { return d; }
-static dnnl_status_t desc_init(desc *d, int nd, const dnnl_dims_t dims, dnnl_data_type_t t,
-                               const dnnl_dims_t strides) {
-  return strides != NULL ? dnnl_memory_desc_init_by_strides(d, nd, dims, t, strides)
-                         : dnnl_memory_desc_init_by_tag(d, nd, dims, t, dnnl_format_tag_any);
-}
-static dnnl_status_t desc_query(desc *d, const_dnnl_primitive_desc_t pd, dnnl_query_t what) {
-  const dnnl_memory_desc_t *q = dnnl_primitive_desc_query_md(pd, what, 0);
-  if (q == NULL) return dnnl_unimplemented;
-  *d = *q;
-  return dnnl_success;
-}
-static bool desc_equal(const desc *a, const desc *b) { return dnnl_memory_desc_equal(a, b) != 0; }
 static dnnl_status_t append_sum(dnnl_post_ops_t ops) { return dnnl_post_ops_append_sum(ops, 1.0f); }
 static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, const desc *a,
                                  const desc *b, const desc *bias, const desc *c, dnnl_primitive_attr_t attr) {
@@ -66,19 +31,53 @@ static dnnl_status_t matmul_desc(dnnl_primitive_desc_t *pd, dnnl_engine_t engine
 }
 #endif
 
-/* oneDNN threads by OpenMP when it was built so; what we do with it runs on the calling thread alone, also
- * the making of primitives, which remember the number of threads. The setting is per thread and put back,
- * because the thread may be the program's, with OpenMP of its own. */
+/* ---- the engine, and execution ---- */
+dnnl_engine_t aci_dnnl_engine;
+static dnnl_stream_t stream; /* CPU streams hold no state of a call */
+
 extern void omp_set_num_threads(int n) __attribute__((weak));
 extern int omp_get_max_threads(void) __attribute__((weak));
 
-static int alone_begin(void) {
+int aci_dnnl_alone_begin(void) {
   int threads = omp_get_max_threads != NULL && omp_set_num_threads != NULL ? omp_get_max_threads() : 1;
   if (threads != 1) omp_set_num_threads(1);
   return threads;
 }
-static void alone_end(int threads) {
+void aci_dnnl_alone_end(int threads) {
   if (threads != 1) omp_set_num_threads(threads);
+}
+
+bool aci_dnnl_execute(dnnl_primitive_t prim, const arg *args, int n) {
+  dnnl_exec_arg_t list[ACI_DNNL_MAX_ARGS] = {{0, NULL}};
+  int made = 0;
+  dnnl_status_t st = dnnl_success;
+  while (made < n && st == dnnl_success) {
+    list[made].arg = args[made].index;
+    st = dnnl_memory_create(&list[made].memory, desc_of(args[made].d), aci_dnnl_engine,
+                            (void *)(uintptr_t)args[made].p);
+    made += st == dnnl_success;
+  }
+  int threads = aci_dnnl_alone_begin();
+  if (st == dnnl_success) st = dnnl_primitive_execute(prim, stream, made, list);
+  aci_dnnl_alone_end(threads);
+  for (int i = 0; i < made; i++) dnnl_memory_destroy(list[i].memory);
+  return st == dnnl_success;
+}
+
+bool aci_dnnl_reorder(const desc *from, const desc *to, dnnl_primitive_t *prim, desc *scratch) {
+  dnnl_primitive_desc_t pd = NULL;
+  dnnl_primitive_attr_t attr = NULL;
+  bool ok = false;
+  TRY(dnnl_primitive_attr_create(&attr));
+  TRY(dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user));
+  TRY(dnnl_reorder_primitive_desc_create(&pd, desc_of(from), aci_dnnl_engine, desc_of(to), aci_dnnl_engine, attr));
+  TRY(desc_query(scratch, pd, dnnl_query_scratchpad_md));
+  TRY(dnnl_primitive_create(prim, pd));
+  ok = true;
+done:
+  if (pd != NULL) dnnl_primitive_desc_destroy(pd);
+  if (attr != NULL) dnnl_primitive_attr_destroy(attr);
+  return ok;
 }
 
 /* ---- plans ---- */
@@ -97,8 +96,6 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
 static plan *buckets[BUCKETS];
 static int n_plans;
 static uint64_t clock_now;
-static dnnl_engine_t engine;
-static dnnl_stream_t stream; /* CPU streams hold no state of a call */
 
 static void plan_free(plan *p) {
   if (p->matmul != NULL) dnnl_primitive_destroy(p->matmul);
@@ -108,20 +105,6 @@ static void plan_free(plan *p) {
   free(p);
 }
 
-static dnnl_data_type_t type_of(int32_t t) {
-  switch (t) {
-    case ACI_GEMM_F32: return dnnl_f32;
-    case ACI_GEMM_BF16: return dnnl_bf16;
-    case ACI_GEMM_F16: return dnnl_f16;
-    default: return dnnl_data_type_undef;
-  }
-}
-
-#define TRY(expr)                          \
-  do {                                     \
-    if ((expr) != dnnl_success) goto done; \
-  } while (0)
-
 /* The layout B should have, by asking for a primitive that may choose. */
 static bool make_matmul(plan *p, dnnl_primitive_attr_t attr, bool choose_b) {
   const aci_onednn_shape *s = &p->shape;
@@ -130,7 +113,7 @@ static bool make_matmul(plan *p, dnnl_primitive_attr_t attr, bool choose_b) {
   desc any = p->b;
   bool ok = false;
   if (choose_b) TRY(desc_init(&any, 2, kn, type_of(s->in_type), NULL));
-  TRY(matmul_desc(&pd, engine, &p->a, &any, s->bias_type < 0 ? NULL : &p->bias, &p->c, attr));
+  TRY(matmul_desc(&pd, aci_dnnl_engine, &p->a, &any, s->bias_type < 0 ? NULL : &p->bias, &p->c, attr));
   TRY(desc_query(&p->b_packed, pd, dnnl_query_weights_md));
   TRY(desc_query(&p->scratch, pd, dnnl_query_scratchpad_md));
   TRY(dnnl_primitive_create(&p->matmul, pd));
@@ -141,21 +124,9 @@ done:
   return ok;
 }
 
-static bool make_reorder(plan *p, dnnl_primitive_attr_t attr) {
-  dnnl_primitive_desc_t pd = NULL;
-  bool ok = false;
-  TRY(dnnl_reorder_primitive_desc_create(&pd, desc_of(&p->b), engine, desc_of(&p->b_packed), engine, attr));
-  TRY(desc_query(&p->reorder_scratch, pd, dnnl_query_scratchpad_md));
-  TRY(dnnl_primitive_create(&p->reorder, pd));
-  ok = true;
-done:
-  if (pd != NULL) dnnl_primitive_desc_destroy(pd);
-  return ok;
-}
-
 static bool plan_make(plan *p) {
   const aci_onednn_shape *s = &p->shape;
-  dnnl_primitive_attr_t attr = NULL, plain = NULL; /* plain: of the reorder */
+  dnnl_primitive_attr_t attr = NULL;
   dnnl_post_ops_t ops = NULL;
   bool ok = false;
   dnnl_dims_t mk = {s->m, s->k}, kn = {s->k, s->n}, mn = {s->m, s->n}, one_n = {1, s->n};
@@ -166,7 +137,6 @@ static bool plan_make(plan *p) {
   TRY(desc_init(&p->b, 2, kn, type_of(s->in_type), bs));
   TRY(desc_init(&p->c, 2, mn, type_of(s->out_type), cs));
   if (s->bias_type >= 0) TRY(desc_init(&p->bias, 2, one_n, type_of(s->bias_type), bias_s));
-  TRY(dnnl_primitive_attr_clone(&plain, attr));
   if (s->add) {
     TRY(dnnl_post_ops_create(&ops));
     TRY(append_sum(ops));
@@ -174,14 +144,13 @@ static bool plan_make(plan *p) {
   }
   ok = make_matmul(p, attr, true);
   if (ok && !desc_equal(&p->b, &p->b_packed)) {
-    ok = make_reorder(p, plain);
+    ok = aci_dnnl_reorder(&p->b, &p->b_packed, &p->reorder, &p->reorder_scratch);
     if (ok) p->pub.b_bytes = dnnl_memory_desc_get_size(desc_of(&p->b_packed));
   }
   size_t s1 = ok ? dnnl_memory_desc_get_size(desc_of(&p->scratch)) : 0;
   size_t s2 = p->reorder != NULL ? dnnl_memory_desc_get_size(desc_of(&p->reorder_scratch)) : 0;
   p->pub.scratch_bytes = s1 > s2 ? s1 : s2;
 done:
-  if (plain != NULL) dnnl_primitive_attr_destroy(plain);
   if (ops != NULL) dnnl_post_ops_destroy(ops);
   if (attr != NULL) dnnl_primitive_attr_destroy(attr);
   return ok;
@@ -225,9 +194,9 @@ static const aci_onednn_plan *get(const aci_onednn_shape *s) {
   }
   if (p == NULL && (p = calloc(1, sizeof *p)) != NULL) {
     p->shape = *s;
-    int threads = alone_begin();
+    int threads = aci_dnnl_alone_begin();
     p->failed = !plan_make(p);
-    alone_end(threads);
+    aci_dnnl_alone_end(threads);
     if (n_plans >= MAX_PLANS) evict_one();
     p->next = *bucket;
     *bucket = p;
@@ -248,35 +217,12 @@ static void put(const aci_onednn_plan *pub) {
 }
 
 /* ---- execution ---- */
-typedef struct arg {
-  int index;
-  const desc *d;
-  const void *p;
-} arg;
-
-static bool execute(dnnl_primitive_t prim, const arg *args, int n) {
-  dnnl_exec_arg_t list[MAX_ARGS];
-  int made = 0;
-  dnnl_status_t st = dnnl_success;
-  while (made < n && st == dnnl_success) {
-    list[made].arg = args[made].index;
-    st = dnnl_memory_create(&list[made].memory, desc_of(args[made].d), engine,
-                            (void *)(uintptr_t)args[made].p);
-    made += st == dnnl_success;
-  }
-  int threads = alone_begin();
-  if (st == dnnl_success) st = dnnl_primitive_execute(prim, stream, made, list);
-  alone_end(threads);
-  for (int i = 0; i < made; i++) dnnl_memory_destroy(list[i].memory);
-  return st == dnnl_success;
-}
-
 static bool pack_b(const aci_onednn_plan *pub, const void *b, void *packed, void *scratch) {
   const plan *p = (const plan *)(const void *)pub;
   const arg args[] = {{DNNL_ARG_FROM, &p->b, b},
                       {DNNL_ARG_TO, &p->b_packed, packed},
                       {DNNL_ARG_SCRATCHPAD, &p->reorder_scratch, scratch}};
-  return execute(p->reorder, args, 3);
+  return aci_dnnl_execute(p->reorder, args, 3);
 }
 
 static bool run(const aci_onednn_plan *pub, const void *a, const void *b, const void *bias, void *c,
@@ -287,19 +233,21 @@ static bool run(const aci_onednn_plan *pub, const void *a, const void *b, const 
                       {DNNL_ARG_DST, &p->c, c},
                       {DNNL_ARG_SCRATCHPAD, &p->scratch, scratch},
                       {DNNL_ARG_BIAS, &p->bias, bias}};
-  return execute(p->matmul, args, p->shape.bias_type < 0 ? 4 : 5);
+  return aci_dnnl_execute(p->matmul, args, p->shape.bias_type < 0 ? 4 : 5);
 }
 
 __attribute__((visibility("default"))) const aci_onednn_api *accel_onednn_open(void);
 const aci_onednn_api *accel_onednn_open(void) {
   static char version[32];
-  static aci_onednn_api api = {ACI_ONEDNN_API_VERSION, version, get, put, pack_b, run};
+  static aci_onednn_api api = {
+      ACI_ONEDNN_API_VERSION, version,          get,               put, pack_b, run, aci_dnnl_conv_get, aci_dnnl_conv_put,
+      aci_dnnl_conv_pack,     aci_dnnl_conv_run};
   const dnnl_version_t *v = dnnl_version();
   snprintf(version, sizeof version, "%d.%d.%d", v->major, v->minor, v->patch);
   pthread_mutex_lock(&lock);
-  bool ok = engine != NULL || dnnl_engine_create(&engine, dnnl_cpu, 0) == dnnl_success;
+  bool ok = aci_dnnl_engine != NULL || dnnl_engine_create(&aci_dnnl_engine, dnnl_cpu, 0) == dnnl_success;
   ok = ok &&
-       (stream != NULL || dnnl_stream_create(&stream, engine, dnnl_stream_default_flags) == dnnl_success);
+       (stream != NULL || dnnl_stream_create(&stream, aci_dnnl_engine, dnnl_stream_default_flags) == dnnl_success);
   pthread_mutex_unlock(&lock);
   return ok ? &api : NULL;
 }

@@ -13,8 +13,11 @@
 bool aci_onednn_wants(const aci_gemm *g);
 /* Computes it, or returns false with C untouched. */
 bool aci_onednn_gemm(ac_team *team, const aci_gemm *g);
-/* For tests: takes bf16 products of any size on any CPU while on. */
+/* For tests: takes bf16 products of any size on any CPU while on, and convolutions in f32 too. */
 void aci_onednn_force(bool on);
+bool aci_onednn_forced(void);
+/* Does the CPU multiply bf16 tiles? */
+bool aci_onednn_amx(void);
 
 /* ---- between onednn_load.c and the module ---- */
 
@@ -32,7 +35,27 @@ typedef struct aci_onednn_plan {
   size_t scratch_bytes; /* of pack_b and of run, per thread */
 } aci_onednn_plan;
 
-#define ACI_ONEDNN_API_VERSION 1
+/* A convolution of contiguous tensors as aci_conv describes it (device/cpu/kernels/conv.h), unused leading dims being 1.
+ * Weights' gradients come out in f32. */
+typedef enum aci_onednn_direction {
+  ACI_ONEDNN_CONV_FORWARD, /* x, w, bias -> y */
+  ACI_ONEDNN_CONV_INPUT,   /* y, w -> x */
+  ACI_ONEDNN_CONV_WEIGHT   /* x, y -> w */
+} aci_onednn_direction;
+typedef struct aci_onednn_conv_shape {
+  int64_t n, groups, ci, co; /* channels per group */
+  int64_t in[3], k[3], out[3], stride[3], pad[3], dil[3];
+  int32_t direction, type; /* type: aci_gemm_type */
+  int32_t bias;            /* of the same type; forward only */
+  int32_t unused;          /* 0: shapes are compared byte by byte */
+} aci_onednn_conv_shape;
+
+typedef struct aci_onednn_conv {
+  size_t w_bytes;       /* of weights in the layout the primitive wants; 0: as they lie. FORWARD and INPUT */
+  size_t scratch_bytes; /* of conv_pack and of conv_run, per thread */
+} aci_onednn_conv;
+
+#define ACI_ONEDNN_API_VERSION 2
 typedef struct aci_onednn_api {
   uint32_t version;
   const char *library; /* "2.6.3" */
@@ -44,7 +67,15 @@ typedef struct aci_onednn_api {
   bool (*pack_b)(const aci_onednn_plan *p, const void *b, void *packed, void *scratch);
   bool (*run)(const aci_onednn_plan *p, const void *a, const void *b, const void *bias, void *c,
               void *scratch);
+  /* Convolutions, likewise. x, y and w are read or written as the direction says. */
+  const aci_onednn_conv *(*conv_get)(const aci_onednn_conv_shape *s);
+  void (*conv_put)(const aci_onednn_conv *p);
+  bool (*conv_pack)(const aci_onednn_conv *p, const void *w, void *packed, void *scratch);
+  bool (*conv_run)(const aci_onednn_conv *p, const void *x, const void *w, const void *bias, const void *y, void *scratch);
 } aci_onednn_api;
+
+/* The module's table, loaded on first use; NULL without it. */
+const aci_onednn_api *aci_onednn_api_get(void);
 
 /* The one symbol of the module. NULL when oneDNN cannot start. */
 typedef const aci_onednn_api *(*aci_onednn_open_fn)(void);

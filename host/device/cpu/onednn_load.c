@@ -35,6 +35,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static _Atomic bool forced;
 
 void aci_onednn_force(bool on) { atomic_store(&forced, on); }
+bool aci_onednn_forced(void) { return atomic_load_explicit(&forced, memory_order_relaxed); }
 
 static bool cpu_has_amx(void) {
 #if defined(__x86_64__)
@@ -93,6 +94,18 @@ static void load(void) {
   ac_log_write(AC_LOG_DEBUG, "cpu", "oneDNN %s", api->library);
 }
 
+const aci_onednn_api *aci_onednn_api_get(void) {
+  pthread_once(&once, load);
+  return api;
+}
+
+bool aci_onednn_amx(void) {
+  static _Atomic int amx = -1;
+  int has = atomic_load_explicit(&amx, memory_order_relaxed);
+  if (has < 0) atomic_store_explicit(&amx, has = cpu_has_amx(), memory_order_relaxed);
+  return has;
+}
+
 /* ---- which products ---- */
 static bool lead_ok(int64_t rs, int64_t cs, int64_t rows, int64_t cols) {
   return (cs == 1 && rs >= cols) || (rs == 1 && cs >= rows);
@@ -100,19 +113,14 @@ static bool lead_ok(int64_t rs, int64_t cs, int64_t rows, int64_t cols) {
 
 bool aci_onednn_wants(const aci_gemm *g) {
   if (g->in_type != ACI_GEMM_BF16) return false;
-  bool force = atomic_load_explicit(&forced, memory_order_relaxed);
+  bool force = aci_onednn_forced();
   if (!force && 2.0 * (double)g->m * (double)g->n * (double)g->k < MIN_FLOPS) return false;
   if (g->m < 1 || g->n < 1 || g->k < 1 || (!force && (g->m < 16 || g->k < 32 || g->n < 16))) return false;
   if (g->alpha != 1 || (g->beta != 0 && g->beta != 1)) return false;
   if (g->bias != NULL && g->bias_type != ACI_GEMM_F32 && g->bias_type != ACI_GEMM_BF16) return false;
   if (!lead_ok(g->a_rs, g->a_cs, g->m, g->k) || !lead_ok(g->b_rs, g->b_cs, g->k, g->n) || g->c_rs < g->n)
     return false;
-  static _Atomic int amx = -1;
-  int has = atomic_load_explicit(&amx, memory_order_relaxed);
-  if (has < 0) atomic_store_explicit(&amx, has = cpu_has_amx(), memory_order_relaxed);
-  if (!has && !force) return false;
-  pthread_once(&once, load);
-  return api != NULL;
+  return (force || aci_onednn_amx()) && aci_onednn_api_get() != NULL;
 }
 
 /* ---- tiles ---- */
