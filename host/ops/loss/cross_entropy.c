@@ -5,7 +5,9 @@
    input (C) | (N, C) | (N, C, d1, ...), target () | (N) | (N, d1, ...) i64 or i32, or probabilities as input,
    weight (C) -> () | like a target of classes with reduction = none; under autocast f32
    gradient: dinput = dl * (softmax(input) * sum(w q) - w q), in one pass by cross_entropy_backward; dtarget
-   for probabilities. */
+   for probabilities.
+   example: accel.cross_entropy(accel.tensor { { 0.0, 1, 2 }, { 3, 0, 0 } }, accel.tensor { 2, 0 }) --> 0.251264
+   example: accel.cross_entropy(accel.zeros(2, 4), accel.tensor { 1, 3 }, { reduction = "none" }) --> { 1.386294, 1.386294 } */
 #include "ops/loss/cross_entropy.h"
 
 #include "ops/ctx_impl.h"

@@ -1,0 +1,19 @@
+/* hinge_embedding_loss: l = input where target is 1, max(0, margin - input) where it is -1: input is a distance.
+   input, target (any shape, the same for both; floats) -> () | that shape with reduction = none
+   gradient: dinput = dl where target is 1, -dl where it is -1 and input < margin; any number of times.
+   example: accel.hinge_embedding_loss(accel.tensor { 0.5, 0.25 }, accel.tensor { 1.0, -1.0 }) --> 0.625 */
+#include "ops/loss/pair.h"
+
+static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
+  ac_tensor *in = a[0].tensor, *t = a[1].tensor;
+  ac_scalar one = aci_float(1);
+  if (aci_loss_same(x, &a[0], &a[1], "input", "target") != AC_OK) return 1;
+  ac_tensor *far = x_relu(x, x_sub(x, F(a[2].f), T(in), one));
+  ac_tensor *l = x_add(x, T(x_where(x, x_eq(x, T(t), F(1)), T(in), F(0))), T(x_where(x, x_eq(x, T(t), F(-1)), T(far), F(0))), one);
+  out[0] = aci_loss_reduce(x, l, a[3].i);
+  return 1;
+}
+
+AC_OP(hinge_embedding_loss,
+      .sig = "hinge_embedding_loss(input: tensor, target: tensor, margin: float = 1.0, reduction: enum(none|mean|sum) = mean) -> tensor",
+      .composed = composed, .autocast = AC_CAST_F32);

@@ -1,0 +1,54 @@
+-- Losses of pairs: values of PyTorch 2.15 in f64, sums that do not depend on threads or layout, refusals.
+local accel = require "accel"
+
+local x = accel.tensor({ -1.5, 0.2, 3.0, -0.4 }, { dtype = "f64", requires_grad = true })
+local t = accel.tensor({ 0.25, 1.0, 0.0, 0.75 }, { dtype = "f64" })
+
+-- {op, options, value, gradient by input}
+local cases = {
+  { "mse_loss", {}, 3.50625, { -0.875, -0.4, 1.5, -0.575 } },
+  { "l1_loss", { reduction = "sum" }, 6.7, { -1, -1, 1, -1 } },
+  { "smooth_l1_loss", { beta = 1.0 }, 1.18, { -0.25, -0.2, 0.25, -0.25 } },
+  { "huber_loss", { delta = 2.0 }, 1.628125, { -0.4375, -0.2, 0.5, -0.2875 } },
+}
+for _, c in ipairs(cases) do
+  x.grad = nil
+  local l = accel[c[1]](x, t, c[2])
+  assert(math.abs(l:item() - c[3]) < 1e-9, ("%s: %.12g, not %.12g"):format(c[1], l:item(), c[3]))
+  l:backward()
+  for i, g in ipairs(x.grad:tolist()) do assert(math.abs(g - c[4][i]) < 1e-12, c[1] .. ": gradient " .. i) end
+end
+
+-- large: the mean against f64, in one pass; strided inputs give the same bits as contiguous ones
+do
+  accel.manual_seed(2)
+  local a, b = accel.randn(1000, 301), accel.randn(1000, 301)
+  for _, name in ipairs { "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div" } do
+    local u = name == "kl_div" and b:abs() or b
+    local got, want = accel[name](a, u):item(), accel[name](a:to("f64"), u:to("f64")):item()
+    assert(math.abs(got - want) <= 1e-6 * math.abs(want), name)
+    assert(accel[name](a:t():contiguous():t(), u):item() == got, name .. ": layout changes the bits")
+  end
+end
+
+-- under autocast the loss is computed in f32
+do
+  local h = accel.randn(4, 3):to("bf16")
+  local _ <close> = accel.autocast { device = "cpu", dtype = "bf16" }
+  assert(accel.mse_loss(h, h).dtype == "f32" and accel.binary_cross_entropy_with_logits(h, h:sigmoid()).dtype == "f32")
+end
+
+local function refused(pattern, fn, ...)
+  local ok, message = pcall(fn, ...)
+  assert(not ok and tostring(message):find(pattern), tostring(message))
+end
+refused("input %(3%) and target %(3, 1%) differ in shape", accel.mse_loss, accel.ones(3), accel.ones(3, 1))
+refused("floating point", accel.l1_loss, accel.ones(3), accel.ones(3, { dtype = "i64" }))
+refused("delta must be positive", accel.huber_loss, accel.ones(3), accel.ones(3), { delta = 0.0 })
+refused("beta must not be negative", accel.smooth_l1_loss, accel.ones(3), accel.ones(3), { beta = -1.0 })
+refused("did you mean 'reduction'", accel.mse_loss, accel.ones(3), accel.ones(3), { reductoin = "sum" })
+refused("target of shape %(2%) does not fit input of shape %(3, 4%)", accel.nll_loss, accel.ones(3, 4), accel.zeros(2, { dtype = "i64" }))
+refused("holds 4", accel.nll_loss, accel.ones(3, 4), accel.full({ 3 }, 4, { dtype = "i64" }))
+assert(accel.smooth_l1_loss(accel.tensor { 1.0 }, accel.tensor { 3.0 }, { beta = 0.0 }):item() == 2)
+local none = accel.ones(0)
+assert(accel.mse_loss(none, none):isnan():item() and accel.mse_loss(none, none, { reduction = "sum" }):item() == 0)
