@@ -3,7 +3,8 @@
    max_norm / (norm + 1e-6)).
    norm_type p > 0, 0 (count of nonzeros) or inf. Sums run in f64 over fixed chunks, then pairwise over
    chunks.
-   gradient: none; run it inside no_grad. */
+   gradient: none; run it inside no_grad.
+   example: local g = accel.tensor { 3.0, 4 } local norm = accel.clip_grad_norm_({ g }, 1) return norm, g --> 5, { 0.6, 0.8 } */
 #include <stdlib.h>
 
 #include "base/vmath.h"

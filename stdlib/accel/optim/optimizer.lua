@@ -1,32 +1,38 @@
---- optim.Optimizer: parameter groups, state per parameter, and the step boundary. SGD and AdamW are below it.
+--- optim.Optimizer: parameter groups, state per parameter, and the step boundary; every optimizer is below it.
 ---
 --- A subclass declares its defaults and how a cohort is stepped. A *cohort* is a list of parameters of one
 --- group that got their state in the same step and have shared every step since, so that one multi-tensor
 --- call and one step counter serve them all. Parameters that miss a gradient in some step move to a cohort
 --- of their own. The learning rate lives on the device as a rank-0 tensor per group, refreshed when
---- group.lr changes, so that a step can be recorded once and replayed. All of these are made when they are
---- first needed, in the middle of a step: outside every scope of the script, whose end they outlive.
+--- group.lr changes, and so do the step counter and the other numbers that a rule keeps, so that a step can
+--- be recorded once and replayed. All of these are made when they are first needed, in the middle of a step:
+--- outside every scope of the script, whose end they outlive. Saving and loading: state.lua.
 local accel = require "accel"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local nearest = require "accel.util.nearest"
 local ordered = require "accel.util.ordered"
 local raise = require "accel.util.raise"
+local state = require "accel.optim.state"
 local tensors = require "accel.util.tensors"
 
 local unscoped = accel.unscoped
 
 ---@alias accel.ParamList accel.Tensor|accel.Tensor[]|table<string, accel.Tensor>|table[] tensors or groups
 
+--- example: local p = accel.ones(1, { requires_grad = true }) local o = accel.optim.SGD({ p }, { lr = 0.1 })
+---   p.grad = p * 1 o:zero_grad() return p.grad, o.param_groups[1].lr --> nil, 0.1
 ---@class accel.optim.Optimizer
 ---@field param_groups table[]
 local Optimizer = class("accel.optim.Optimizer")
 
 --- Subclasses set these: options with their defaults; names of the state tensors of a parameter; whether
---- its rule needs the count of steps.
+--- its rule needs the count of steps; names of the other numbers that a cohort keeps from step to step.
 Optimizer.defaults = {}
 Optimizer.buffers = {}
 Optimizer.counts = true
+Optimizer.numbers = {}
+Optimizer.number_dtype = "f64"
 
 local function list_of(params)
   if tensors.is_tensor(params) then return { params } end
@@ -41,8 +47,7 @@ end
 
 --- params: a list of tensors, a table of named ones, or a list of groups {params = ..., lr = ...}.
 function Optimizer:init(params, opts)
-  local options = {}
-  for key, value in next, self.defaults do options[key] = value end
+  local options = state.copy_options(self.defaults)
   self:_take_options(options, opts)
   self.options = options
   self.param_groups, self.state, self._private = {}, {}, {}
@@ -75,7 +80,7 @@ function Optimizer:_take_options(into, given)
           type(value))
       end
     end
-    into[key] = value
+    into[key] = state.copy_option(value)
   end
 end
 
@@ -85,6 +90,16 @@ function Optimizer:check_options(_) end
 --- For checks of options: raises unless each of these is a number, not below zero.
 function Optimizer:expect_not_negative(o, ...)
   for _, name in ipairs { ... } do check.number(getmetatable(self).__name, name, o[name], 0) end
+end
+
+--- For checks of options: raises unless betas are two numbers in [0, 1).
+function Optimizer:expect_betas(o)
+  self:expect(#o.betas == 2, "betas must be two numbers, got %d", #o.betas)
+  for i = 1, 2 do
+    local beta = o.betas[i]
+    self:expect(type(beta) == "number" and beta >= 0 and beta < 1, "beta %d must lie in [0, 1), got %s", i,
+      tostring(beta))
+  end
 end
 
 --- For checks of options: raises unless ok.
@@ -98,8 +113,7 @@ function Optimizer:add_param_group(group)
   if type(group) ~= "table" or group.params == nil then
     raise("%s: a parameter group is a table with `params`", getmetatable(self).__name)
   end
-  local new = {}
-  for key, value in next, self.options do new[key] = value end
+  local new = state.copy_options(self.options)
   self:_take_options(new, group)
   self:check_options(new)
   local known = {}
@@ -133,22 +147,44 @@ end
 
 --- Fresh state tensors for p by buffer name; subclasses leave out what the group's options do not need.
 function Optimizer:make_state(p, group) -- luacheck: ignore group
-  local state = {}
-  for _, name in ipairs(self.buffers) do state[name] = accel.zeros_like(p) end
-  return state
+  local made = {}
+  for _, name in ipairs(self.buffers) do made[name] = accel.zeros_like(p) end
+  return made
 end
 
---- fresh: the state was made just now and holds zeros.
-local function new_cohort(self, private, params, step, fresh)
-  local cohort = { params = params, step = step, fresh = fresh }
+--- The value that a number of `numbers` starts from.
+---@return number
+function Optimizer:first_number(name, group) return 0 end -- luacheck: ignore
+
+--- The lists of state tensors of a cohort, one per buffer: of those parameters that have it, in their order.
+local function list_buffers(self, cohort)
   for _, name in ipairs(self.buffers) do
     local list = {}
-    for i, p in ipairs(params) do list[i] = self.state[p][name] end
+    for _, p in ipairs(cohort.params) do list[#list + 1] = self.state[p][name] end
     cohort[name] = list
   end
-  for _, p in ipairs(params) do self.state[p].step = step end
+end
+
+--- Parameters with shared = {step =, <number> =} as a new cohort. fresh: their state was made just now.
+function Optimizer:_new_cohort(private, params, shared, fresh)
+  local cohort = { params = params, fresh = fresh }
+  for name, t in next, shared do
+    cohort[name] = t
+    for _, p in ipairs(params) do self.state[p][name] = t end
+  end
+  list_buffers(self, cohort)
   private.cohorts[#private.cohorts + 1] = cohort
-  return cohort
+end
+
+--- For update: makes the zeros of a buffer that the group's options have come to need after the state was
+--- made. Returns whether there were any to make.
+function Optimizer:complete(cohort, name)
+  if #cohort[name] == #cohort.params then return false end
+  for _, p in ipairs(cohort.params) do
+    self.state[p][name] = self.state[p][name] or unscoped(accel.zeros_like, p)
+  end
+  list_buffers(self, cohort)
+  return true
 end
 
 --- Gives parameters that have a gradient for the first time their state, as one new cohort.
@@ -160,8 +196,12 @@ local function admit(self, private, group)
   private.pending = waiting
   if #ready == 0 then return end
   for _, p in ipairs(ready) do self.state[p] = self:make_state(p, group) end
-  local step = self.counts and accel.zeros({}, { dtype = "i64", device = ready[1].device }) or nil
-  new_cohort(self, private, ready, step, true)
+  local shared, device = {}, ready[1].device
+  if self.counts then shared.step = accel.zeros({}, { dtype = "i64", device = device }) end
+  for _, name in ipairs(self.numbers) do
+    shared[name] = accel.full({}, self:first_number(name, group), { dtype = self.number_dtype, device = device })
+  end
+  self:_new_cohort(private, ready, shared, true)
 end
 
 --- The gradients of a cohort. Where some are missing, those parameters leave it; nil when all are.
@@ -182,12 +222,11 @@ local function gradients(self, private, cohort)
     end
   end
   if #kept == 0 then return nil end
-  new_cohort(self, private, gone, cohort.step and unscoped(cohort.step.clone, cohort.step), false)
+  local shared = { step = cohort.step and unscoped(cohort.step.clone, cohort.step) }
+  for _, name in ipairs(self.numbers) do shared[name] = unscoped(cohort[name].clone, cohort[name]) end
+  self:_new_cohort(private, gone, shared, false)
   cohort.params = kept
-  for _, name in ipairs(self.buffers) do
-    for i, p in ipairs(kept) do cohort[name][i] = self.state[p][name] end
-    for i = #cohort[name], #kept + 1, -1 do cohort[name][i] = nil end
-  end
+  list_buffers(self, cohort)
   return kept_grads
 end
 
@@ -244,102 +283,12 @@ end
 
 --- {state = {[i] = {step=, ...}}, param_groups = {{lr=, ..., params = {i, ...}}}} where i counts parameters
 --- from 0, as in PyTorch's files.
-function Optimizer:state_dict()
-  local out, index = { state = {}, param_groups = {} }, 0
-  for g, group in ipairs(self.param_groups) do
-    local copy = { params = {} }
-    for key, value in next, group do
-      if key ~= "params" then copy[key] = value end
-    end
-    for i, p in ipairs(group.params) do
-      copy.params[i] = index
-      local state = self.state[p]
-      if state then
-        local entry = {}
-        for key, value in next, state do entry[key] = value end
-        out.state[index] = entry
-      end
-      index = index + 1
-    end
-    out.param_groups[g] = copy
-  end
-  return out
-end
-
---- The state of p from a saved entry; nil when the entry holds none of what p needs, so that it starts
---- afresh.
-local function load_entry(self, p, group, index, entry)
-  local state, missing, found = unscoped(self.make_state, self, p, group), nil,
-    self.counts and entry.step ~= nil
-  for name, t in pairs(state) do
-    local value = entry[name]
-    if value == nil then
-      missing = name
-    else
-      found = true
-      if not tensors.same_shape(value, p) then
-        raise("load_state_dict: %s of parameter %d has shape %s, the parameter %s", name, index,
-          tensors.shape_string(value), tensors.shape_string(p))
-      end
-      t:copy_(value)
-    end
-  end
-  if self.counts and entry.step == nil then missing = "step" end
-  if missing and found then raise("load_state_dict: parameter %d has no '%s'", index, missing) end
-  return not missing and state or nil
-end
+---@return table
+function Optimizer:state_dict() return state.save(self) end
 
 --- Takes over what state_dict gave; groups must have the same sizes. Values are copied.
 ---@param dict table
-function Optimizer:load_state_dict(dict)
-  if type(dict) ~= "table" or type(dict.param_groups) ~= "table" then
-    raise("load_state_dict: expected what state_dict returned, got %s", type(dict))
-  end
-  if #dict.param_groups ~= #self.param_groups then
-    raise("load_state_dict: %d parameter groups given, the optimizer has %d", #dict.param_groups,
-      #self.param_groups)
-  end
-  for g, group in ipairs(self.param_groups) do
-    if #dict.param_groups[g].params ~= #group.params then
-      raise("load_state_dict: group %d has %d parameters, the optimizer's has %d", g,
-        #dict.param_groups[g].params,
-        #group.params)
-    end
-  end
-  local _ <close> = accel.no_grad()
-  self.state = {}
-  for g, group in ipairs(self.param_groups) do
-    local given = dict.param_groups[g]
-    for key, value in next, given do
-      if key ~= "params" then group[key] = value end
-    end
-    local private = { cohorts = {}, pending = {} }
-    self._private[group] = private
-    local by_step, steps = {}, {}
-    for i, p in ipairs(group.params) do
-      local index = given.params[i]
-      local entry = dict.state[index]
-      local state = entry and load_entry(self, p, group, index, entry)
-      if state then
-        self.state[p] = state
-        local step = math.tointeger(tensors.is_tensor(entry.step) and entry.step:item() or entry.step or 0)
-        if not by_step[step] then
-          by_step[step] = {}
-          steps[#steps + 1] = step
-        end
-        table.insert(by_step[step], p)
-      else
-        private.pending[#private.pending + 1] = p
-      end
-    end
-    for _, step in ipairs(steps) do
-      local list = by_step[step]
-      local count = self.counts
-        and unscoped(accel.full, {}, step, { dtype = "i64", device = list[1].device }) or nil
-      new_cohort(self, private, list, count, false)
-    end
-  end
-end
+function Optimizer:load_state_dict(dict) state.load(self, dict) end
 
 function Optimizer.__tostring(self)
   local lines = {}
@@ -350,7 +299,11 @@ function Optimizer.__tostring(self)
     table.sort(keys)
     for _, key in ipairs(keys) do
       local value = group[key]
-      if type(value) == "table" then value = "{" .. table.concat(value, ", ") .. "}" end
+      if type(value) == "table" then
+        local parts = {}
+        for i, v in ipairs(value) do parts[i] = tostring(v) end
+        value = "{" .. table.concat(parts, ", ") .. "}"
+      end
       lines[#lines + 1] = ("    %s: %s"):format(key, tostring(value))
     end
   end

@@ -1,8 +1,10 @@
---- optim.SGD: p <- p - lr * d, with weight decay g + wd * p, momentum b <- momentum * b + (1 - dampening) *
---- g (the first step sets b = g), and Nesterov d = g + momentum * b.
+--- optim.SGD: stochastic gradient descent.
 local accel = require "accel"
 local Optimizer = require "accel.optim.optimizer"
 
+--- p <- p - lr * d, with weight decay g + wd * p, momentum b <- momentum * b + (1 - dampening) * g (the
+--- first step sets b = g), and Nesterov d = g + momentum * b.
+--- example: local p = accel.ones(1) p.grad = p * 2 accel.optim.SGD(p, {lr = 0.1}):step() return p --> { 0.8 }
 ---@class accel.optim.SGD : accel.optim.Optimizer
 local SGD = Optimizer:extend("accel.optim.SGD")
 
@@ -26,10 +28,12 @@ function SGD:make_state(p, group) -- luacheck: ignore self
   return group.momentum ~= 0 and { momentum_buffer = accel.zeros_like(p) } or {}
 end
 
-function SGD:update(group, cohort, grads, lr) -- luacheck: ignore self
+function SGD:update(group, cohort, grads, lr)
+  local first = cohort.fresh
+  if group.momentum ~= 0 and self:complete(cohort, "momentum_buffer") then first = true end
   accel.sgd_step_(cohort.params, grads, group.momentum ~= 0 and cohort.momentum_buffer or {}, lr, {
     momentum = group.momentum, dampening = group.dampening, weight_decay = group.weight_decay,
-    nesterov = group.nesterov, maximize = group.maximize, first = cohort.fresh,
+    nesterov = group.nesterov, maximize = group.maximize, first = first,
   })
 end
 

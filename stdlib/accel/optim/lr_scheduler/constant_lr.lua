@@ -1,15 +1,19 @@
---- ConstantLR{factor = 1/3, total_iters = 5}: base rate times factor for the first total_iters steps, then
---- the base rate.
+--- ConstantLR: a smaller rate at first.
 local LRScheduler = require "accel.optim.lr_scheduler.scheduler"
-local options = require "accel.util.options"
+local arguments = require "accel.nn.arguments"
 
+--- ConstantLR(optimizer, factor = 1/3, total_iters = 5): base rate times factor for the first total_iters steps,
+--- then the base rate.
+--- example: accel.optim.lr_scheduler.ConstantLR(accel.optim.SGD(accel.ones(1), {lr = 2}), 0.25, 6):get_last_lr() --> { 0.5 }
 ---@class accel.optim.ConstantLR : accel.optim.LRScheduler
 local ConstantLR = LRScheduler:extend("accel.optim.ConstantLR")
 
+local parse = arguments("ConstantLR", { "factor", 1 / 3 }, { "total_iters", 5 }, { "last_epoch", -1 })
+
 ---@param optimizer accel.optim.Optimizer
----@param opts? {factor: number?, total_iters: integer?, last_epoch: integer?}
-function ConstantLR:init(optimizer, opts)
-  self.options = options("ConstantLR", opts, { factor = 1 / 3, total_iters = 5, last_epoch = -1 })
+---@param ... any factor, total_iters, last_epoch, or a table of them
+function ConstantLR:init(optimizer, ...)
+  self.options = parse(...)
   LRScheduler.init(self, optimizer, self.options.last_epoch)
 end
 

@@ -1,16 +1,20 @@
---- CosineAnnealingLR{T_max=, eta_min = 0}: half a cosine from the base rate to eta_min in T_max steps; it
---- rises again after that, as PyTorch's does.
+--- CosineAnnealingLR: a rate that falls on half a cosine.
 local LRScheduler = require "accel.optim.lr_scheduler.scheduler"
-local options = require "accel.util.options"
+local arguments = require "accel.nn.arguments"
 local raise = require "accel.util.raise"
 
+--- CosineAnnealingLR(optimizer, T_max, eta_min = 0): half a cosine from the base rate to eta_min in T_max steps;
+--- it rises again after that, as PyTorch's does.
+--- example: accel.optim.lr_scheduler.CosineAnnealingLR(accel.optim.SGD(accel.ones(1), {lr = 2}), 30):get_last_lr() --> { 2 }
 ---@class accel.optim.CosineAnnealingLR : accel.optim.LRScheduler
 local CosineAnnealingLR = LRScheduler:extend("accel.optim.CosineAnnealingLR")
 
+local parse = arguments("CosineAnnealingLR", { "T_max" }, { "eta_min", 0.0 }, { "last_epoch", -1 })
+
 ---@param optimizer accel.optim.Optimizer
----@param opts {T_max: integer, eta_min: number?, last_epoch: integer?}
-function CosineAnnealingLR:init(optimizer, opts)
-  local o = options("CosineAnnealingLR", opts, { T_max = options.none, eta_min = 0.0, last_epoch = -1 })
+---@param ... any T_max, eta_min, last_epoch, or a table of them
+function CosineAnnealingLR:init(optimizer, ...)
+  local o = parse(...)
   if type(o.T_max) ~= "number" or o.T_max <= 0 then
     raise "CosineAnnealingLR: T_max must be a positive number of steps"
   end

@@ -1,11 +1,20 @@
---- get_scheduler(name, optimizer, {num_warmup_steps=, num_training_steps=, ...}): the schedules of
---- Transformers by name, each a LambdaLR with a linear warm-up from zero.
+--- get_scheduler(name, optimizer, {num_warmup_steps=, num_training_steps=, ...}): the schedules of Transformers
+--- by name: a LambdaLR with a warm-up, a ReduceLROnPlateau or a GreedyLR.
+local GreedyLR = require "accel.optim.lr_scheduler.greedy_lr"
 local LambdaLR = require "accel.optim.lr_scheduler.lambda_lr"
+local ReduceLROnPlateau = require "accel.optim.lr_scheduler.reduce_lr_on_plateau"
+local check = require "accel.util.check"
 local nearest = require "accel.util.nearest"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 
-local makers = {}
+--- By name: which options it takes beside the two counts, whether it needs num_training_steps, and its factor
+--- on the base rate as a function of the step, made from the options and the rate the optimizer was made with.
+local schedules = {}
+
+local function define(name, needs_total, declared, make)
+  schedules[name] = { needs_total = needs_total, declared = declared, make = make }
+end
 
 --- Wraps the factor after the warm-up; it gets the step and the share of the remaining steps that is done.
 local function after_warmup(o, factor)
@@ -16,65 +25,134 @@ local function after_warmup(o, factor)
   end
 end
 
-function makers.constant() return function() return 1.0 end end
+local function half_cosine(cycles, done) return 0.5 * (1 + math.cos(math.pi * cycles * 2 * done)) end
 
-function makers.constant_with_warmup(o) return after_warmup(o, function() return 1.0 end) end
+define("constant", false, {}, function() return function() return 1.0 end end)
 
-function makers.linear(o) return after_warmup(o, function(_, done) return math.max(0, 1 - done) end) end
+define("constant_with_warmup", false, {}, function(o) return after_warmup(o, function() return 1.0 end) end)
 
-function makers.cosine(o)
-  local cycles = o.num_cycles or 0.5
-  return after_warmup(o, function(_, done)
-    return math.max(0, 0.5 * (1 + math.cos(math.pi * cycles * 2 * done)))
-  end)
-end
+define("linear", true, {}, function(o)
+  return after_warmup(o, function(_, done) return math.max(0, 1 - done) end)
+end)
 
-function makers.cosine_with_restarts(o)
-  local cycles = o.num_cycles or 1
+define("cosine", true, { num_cycles = 0.5 }, function(o)
+  return after_warmup(o, function(_, done) return math.max(0, half_cosine(o.num_cycles, done)) end)
+end)
+
+define("cosine_with_restarts", true, { num_cycles = 1 }, function(o)
   return after_warmup(o, function(_, done)
     if done >= 1 then return 0.0 end
-    return math.max(0, 0.5 * (1 + math.cos(math.pi * (cycles * done % 1))))
+    return math.max(0, 0.5 * (1 + math.cos(math.pi * (o.num_cycles * done % 1))))
   end)
-end
+end)
 
 --- From the initial rate to lr_end along a power of what is left.
-function makers.polynomial(o, optimizer)
-  local power, lr_end, base = o.power or 1.0, o.lr_end or 1e-7, optimizer.param_groups[1].lr
-  if lr_end >= base then
-    raise("get_scheduler: lr_end %g must lie below the initial rate %g", lr_end, base)
+define("polynomial", true, { lr_end = 1e-7, power = 1.0 }, function(o, base)
+  if o.lr_end >= base then
+    raise("get_scheduler: lr_end %g must lie below the initial rate %g", o.lr_end, base)
   end
   return after_warmup(o, function(_, done)
-    if done > 1 then return lr_end / base end
-    return ((base - lr_end) * (1 - done) ^ power + lr_end) / base
+    if done > 1 then return o.lr_end / base end
+    return ((base - o.lr_end) * (1 - done) ^ o.power + o.lr_end) / base
   end)
-end
+end)
 
 --- Falls as 1 / sqrt(step); timescale defaults to the warm-up steps.
-function makers.inverse_sqrt(o)
+define("inverse_sqrt", false, { timescale = options.none }, function(o)
   local warmup = o.num_warmup_steps
   local timescale = o.timescale or (warmup > 0 and warmup or 10000)
   return after_warmup(o, function(step) return 1 / math.sqrt((step + timescale - warmup) / timescale) end)
+end)
+
+--- The least rate as a share of the base rate.
+local function least(o, base)
+  if (o.min_lr == nil) == (o.min_lr_rate == nil) then raise "get_scheduler: give either min_lr or min_lr_rate" end
+  return o.min_lr_rate or o.min_lr / base
 end
 
-local needs_total = { linear = true, cosine = true, cosine_with_restarts = true, polynomial = true }
+define("cosine_with_min_lr", true, { num_cycles = 0.5, min_lr = options.none, min_lr_rate = options.none },
+  function(o, base)
+  local low = least(o, base)
+  return after_warmup(o, function(_, done)
+    return math.max(0, half_cosine(o.num_cycles, done) * (1 - low) + low)
+  end)
+end)
+
+--- The warm-up counts from 1, or from warmup_lr_rate up to the base rate.
+define("cosine_warmup_with_min_lr", true, {
+  num_cycles = 0.5, min_lr = options.none, min_lr_rate = options.none, warmup_lr_rate = options.none,
+}, function(o, base)
+  local low, first, warmup = least(o, base), o.warmup_lr_rate, o.num_warmup_steps
+  return function(step)
+    if step < warmup then
+      if not first then return (step + 1) / math.max(1, warmup) end
+      return first + (1 - first) * step / math.max(1, warmup - 1)
+    end
+    local done = (step - warmup + 1) / math.max(1, o.num_training_steps - warmup)
+    return math.max(0, half_cosine(o.num_cycles, done) * (1 - low) + low)
+  end
+end)
+
+--- Ways up, as functions of the share that is done; ways down from 1 are given the cycles too.
+local rises = {
+  linear = function(x) return x end, cosine = function(x) return 0.5 * (1 - math.cos(math.pi * x)) end,
+  ["1-sqrt"] = function(x) return 1 - math.sqrt(1 - x) end,
+}
+local falls = {
+  linear = function(x) return 1 - x end, cosine = function(x, cycles) return half_cosine(cycles, x) end,
+  ["1-sqrt"] = function(x) return 1 - math.sqrt(x) end,
+}
+
+define("warmup_stable_decay", false, {
+  num_decay_steps = options.none, num_stable_steps = options.none, warmup_type = "linear", decay_type = "cosine",
+  min_lr_ratio = 0, num_cycles = 0.5,
+}, function(o)
+  local ways = { "linear", "cosine", "1-sqrt" }
+  local rise = rises[check.word("get_scheduler", "warmup_type", o.warmup_type, ways)]
+  local fall = falls[check.word("get_scheduler", "decay_type", o.decay_type, ways)]
+  if not o.num_decay_steps then raise "get_scheduler: 'warmup_stable_decay' needs num_decay_steps" end
+  local warmup, stable, low = o.num_warmup_steps, o.num_stable_steps, o.min_lr_ratio
+  if not stable then
+    if not o.num_training_steps then
+      raise "get_scheduler: 'warmup_stable_decay' needs num_training_steps or num_stable_steps"
+    end
+    stable = o.num_training_steps - warmup - o.num_decay_steps
+  end
+  local function between(x) return math.max(0, x * (1 - low) + low) end
+  return function(step)
+    if step < warmup then return between(rise(step / math.max(1, warmup))) end
+    if step < warmup + stable then return 1.0 end
+    local done = (step - warmup - stable) / math.max(1, o.num_decay_steps)
+    return done < 1 and between(fall(done, o.num_cycles)) or low
+  end
+end)
+
+--- These take every option of their class, and no counts.
+local classes = { reduce_lr_on_plateau = ReduceLROnPlateau, greedy = GreedyLR }
 
 ---@param name string
 ---@param optimizer accel.optim.Optimizer
----@param opts? table num_warmup_steps, num_training_steps, num_cycles, power, lr_end, timescale
----@return accel.optim.LambdaLR
+---@param opts? table num_warmup_steps, num_training_steps and what the schedule takes
+---@return accel.optim.LRScheduler
 return function(name, optimizer, opts)
-  local maker = makers[name]
-  if not maker then
-    local near = nearest(tostring(name), makers)
+  local class, schedule = classes[name], schedules[name]
+  if class then
+    local own = {}
+    for key, value in next, opts or {} do
+      if key ~= "num_warmup_steps" and key ~= "num_training_steps" then own[key] = value end
+    end
+    return class(optimizer, own)
+  elseif not schedule then
+    local near = nearest(tostring(name), schedules) or nearest(tostring(name), classes)
     raise("get_scheduler: no schedule '%s'%s", tostring(name), near
       and ("; did you mean '%s'?"):format(near) or "")
   end
-  local o = options("get_scheduler", opts, {
-    num_warmup_steps = 0, num_training_steps = options.none, num_cycles = options.none, power = options.none,
-    lr_end = options.none, timescale = options.none,
-  })
-  if needs_total[name] and not o.num_training_steps then
+  local declared = { num_warmup_steps = 0, num_training_steps = options.none }
+  for key, value in next, schedule.declared do declared[key] = value end
+  local o = options("get_scheduler", opts, declared)
+  if schedule.needs_total and not o.num_training_steps then
     raise("get_scheduler: '%s' needs num_training_steps", name)
   end
-  return LambdaLR(optimizer, maker(o, optimizer))
+  local base = (optimizer.options or optimizer.param_groups[1]).lr
+  return LambdaLR(optimizer, schedule.make(o, base))
 end

@@ -1,8 +1,10 @@
---- LambdaLR(optimizer, fn): base rate times fn(step); fn may be a list with one function per group.
+--- LambdaLR: a rate by a function of the step.
 local LRScheduler = require "accel.optim.lr_scheduler.scheduler"
 local check = require "accel.util.check"
 local raise = require "accel.util.raise"
 
+--- LambdaLR(optimizer, fn): base rate times fn(step); fn may be a list with one function per group.
+--- example: accel.optim.lr_scheduler.LambdaLR(accel.optim.SGD(accel.ones(1), {lr = 2}), math.cos):get_last_lr() --> { 2 }
 ---@class accel.optim.LambdaLR : accel.optim.LRScheduler
 local LambdaLR = LRScheduler:extend("accel.optim.LambdaLR")
 
@@ -10,20 +12,29 @@ local LambdaLR = LRScheduler:extend("accel.optim.LambdaLR")
 ---@param fn (fun(step: integer): number)|(fun(step: integer): number)[]
 ---@param last_epoch? integer
 function LambdaLR:init(optimizer, fn, last_epoch)
-  if fn == nil then raise "LambdaLR: expected a function of the step, got nil" end
-  for i, f in ipairs(type(fn) == "table" and fn or { fn }) do
-    if type(f) ~= "function" then raise("LambdaLR: function %d is %s", i, check.shown(f)) end
-  end
-  if type(fn) == "table" and #fn ~= #optimizer.param_groups then
-    raise("LambdaLR: %d functions for %d parameter groups", #fn, #optimizer.param_groups)
-  end
-  self.fn = fn
+  self:_take(optimizer, fn)
   LRScheduler.init(self, optimizer, last_epoch)
 end
 
-function LambdaLR:rate(step, base, group)
-  local fn = self.fn
-  return base * (type(fn) == "table" and fn[group] or fn)(step)
+--- Checks and keeps the functions.
+function LambdaLR:_take(optimizer, fn)
+  local name = getmetatable(self).__name:match "[^.]*$"
+  if fn == nil then raise("%s: expected a function of the step, got nil", name) end
+  for i, f in ipairs(type(fn) == "table" and fn or { fn }) do
+    if type(f) ~= "function" then raise("%s: function %d is %s", name, i, check.shown(f)) end
+  end
+  self:_attach(optimizer)
+  if type(fn) == "table" and #fn ~= #optimizer.param_groups then
+    raise("%s: %d functions for %d parameter groups", name, #fn, #optimizer.param_groups)
+  end
+  self.fn = fn
 end
+
+function LambdaLR:factor(step, group)
+  local fn = self.fn
+  return (type(fn) == "table" and fn[group] or fn)(step)
+end
+
+function LambdaLR:rate(step, base, group) return base * self:factor(step, group) end
 
 return LambdaLR

@@ -1,19 +1,22 @@
---- LinearLR{start_factor = 1/3, end_factor = 1, total_iters = 5}: the factor goes from start to end in
---- total_iters steps and stays there.
+--- LinearLR: a rate that rises (or falls) on a line.
 local LRScheduler = require "accel.optim.lr_scheduler.scheduler"
+local arguments = require "accel.nn.arguments"
 local check = require "accel.util.check"
-local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 
+--- LinearLR(optimizer, start_factor = 1/3, end_factor = 1, total_iters = 5): the factor on the base rate goes from
+--- start to end in total_iters steps and stays there.
+--- example: accel.optim.lr_scheduler.LinearLR(accel.optim.SGD(accel.ones(1), {lr = 2}), 0.1, 1.0, 10):get_last_lr() --> { 0.2 }
 ---@class accel.optim.LinearLR : accel.optim.LRScheduler
 local LinearLR = LRScheduler:extend("accel.optim.LinearLR")
 
+local parse = arguments("LinearLR", { "start_factor", 1 / 3 }, { "end_factor", 1.0 }, { "total_iters", 5 },
+  { "last_epoch", -1 })
+
 ---@param optimizer accel.optim.Optimizer
----@param opts? {start_factor: number?, end_factor: number?, total_iters: integer?, last_epoch: integer?}
-function LinearLR:init(optimizer, opts)
-  local o = options("LinearLR", opts, {
-    start_factor = 1 / 3, end_factor = 1.0, total_iters = 5, last_epoch = -1,
-  })
+---@param ... any start_factor, end_factor, total_iters, last_epoch, or a table of them
+function LinearLR:init(optimizer, ...)
+  local o = parse(...)
   if not (o.start_factor > 0 and o.start_factor <= 1) then
     raise "LinearLR: start_factor must lie in (0, 1]"
   end

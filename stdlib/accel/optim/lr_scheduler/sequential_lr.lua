@@ -1,9 +1,14 @@
---- SequentialLR(optimizer, {first, second, ...}, {m1, ...}): the first schedule up to step m1, from there
---- the second, which counts from zero, and so on.
+--- SequentialLR: one schedule after another.
 local LRScheduler = require "accel.optim.lr_scheduler.scheduler"
 local check = require "accel.util.check"
 local raise = require "accel.util.raise"
 
+--- SequentialLR(optimizer, {first, second, ...}, {m1, ...}): the first schedule up to step m1, from there the
+--- second, which counts from zero, and so on.
+--- example: local S, o = accel.optim.lr_scheduler, accel.optim.SGD({ accel.ones(1, { requires_grad = true }) }, { lr = 1 })
+---   local half, triple = S.LambdaLR(o, function() return 0.5 end), S.LambdaLR(o, function() return 3 end)
+---   local s = S.SequentialLR(o, { half, triple }, { 1 })
+---   o:step() s:step() return o.param_groups[1].lr --> 3
 ---@class accel.optim.SequentialLR : accel.optim.LRScheduler
 local SequentialLR = LRScheduler:extend("accel.optim.SequentialLR")
 
@@ -21,6 +26,7 @@ function SequentialLR:init(optimizer, schedulers, milestones, last_epoch)
   end
   for i, s in ipairs(schedulers) do
     if s.optimizer ~= optimizer then raise("SequentialLR: schedule %d belongs to another optimizer", i) end
+    if s.metric_driven then raise("SequentialLR: schedule %d follows a metric, not the step", i) end
     if i > 1 and milestones[i] and milestones[i] <= milestones[i - 1] then
       raise "SequentialLR: milestones must rise"
     end
@@ -29,12 +35,23 @@ function SequentialLR:init(optimizer, schedulers, milestones, last_epoch)
   LRScheduler.init(self, optimizer, last_epoch)
 end
 
-function SequentialLR:rate(step, base, group)
-  local at, start = 1, 0
+--- The schedule of a step, and the step as it counts.
+local function at(self, step)
+  local now, start = 1, 0
   for i, milestone in ipairs(self.milestones) do
-    if step >= milestone then at, start = i + 1, milestone end
+    if step >= milestone then now, start = i + 1, milestone end
   end
-  return self.schedulers[at]:rate(step - start, base, group)
+  return self.schedulers[now], step - start
+end
+
+function SequentialLR:rate(step, base, group)
+  local schedule, own = at(self, step)
+  return schedule:rate(own, base, group)
+end
+
+function SequentialLR:momentum(step, group)
+  local schedule, own = at(self, step)
+  return schedule:momentum(own, group)
 end
 
 return SequentialLR

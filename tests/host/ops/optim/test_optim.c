@@ -70,7 +70,7 @@ static void test_adamw(void **state) {
       const double lr = 0.01, b1 = 0.8, b2 = 0.95, eps = 1e-6, wd = 0.2;
       for (int s = 0; s < STEPS; s++)
         assert_ok(ac_adamw_step_(r.c, l.p, N, l.g, N, l.m, N, l.v, N, l.lr, l.step, b1, b2, eps, wd, maximize,
-                                 &r.e),
+                                 NULL, 0, &r.e),
                   r.e);
       assert_true(oc_at(l.step, 0) == STEPS);
       for (int i = 0; i < N; i++)
@@ -85,6 +85,50 @@ static void test_adamw(void **state) {
           before[i][j] = p;
         }
       compare(&l, tolerance(dts[k]));
+      lists_free(&l);
+    }
+  oc_close(&r);
+}
+
+/* L2 in the gradient; AMSGrad's second moment never falls. */
+static void test_adam(void **state) {
+  static const ac_dtype dts[] = {AC_F64, AC_F32, AC_BF16};
+  oc_rig r;
+  (void)state;
+  oc_open(&r, 2);
+  for (int k = 0; k < 3; k++)
+    for (int amsgrad = 0; amsgrad < 2; amsgrad++) {
+      lists l;
+      ac_tensor *w[N], *g[2][N];
+      lists_make(&r, &l, dts[k]);
+      for (int i = 0; i < N; i++) {
+        w[i] = make(&r, dts[k], i, true);
+        g[0][i] = l.g[i];
+        g[1][i] = make(&r, dts[k], i, false);
+      }
+      keep(&l);
+      const double lr = 0.01, b1 = 0.8, b2 = 0.3, eps = 1e-6, wd = 0.2;
+      for (int s = 0; s < STEPS; s++)
+        assert_ok(ac_adam_step_(r.c, l.p, N, g[s % 2], N, l.m, N, l.v, N, l.lr, l.step, b1, b2, eps, wd,
+                                false, amsgrad ? w : NULL, amsgrad ? N : 0, &r.e),
+                  r.e);
+      for (int i = 0; i < N; i++)
+        for (int64_t j = 0; j < l.p[i]->numel; j++) {
+          double p = before[i][j], m = 0, v = 0, top = 0;
+          for (int s = 1; s <= STEPS; s++) {
+            double d = oc_at(g[(s - 1) % 2][i], j) + wd * p;
+            m = b1 * m + (1 - b1) * d;
+            v = b2 * v + (1 - b2) * d * d;
+            top = amsgrad ? fmax(top, v) : v;
+            p -= lr * (m / (1 - pow(b1, s))) / (sqrt(top / (1 - pow(b2, s))) + eps);
+          }
+          before[i][j] = p;
+        }
+      compare(&l, tolerance(dts[k]));
+      for (int i = 0; i < N; i++) {
+        ac_tensor_release(w[i]);
+        ac_tensor_release(g[1][i]);
+      }
       lists_free(&l);
     }
   oc_close(&r);
@@ -172,6 +216,37 @@ static void test_clip(void **state) {
   oc_close(&r);
 }
 
+/* Limits keep NaN; an average hits its ends exactly. */
+static void test_lists(void **state) {
+  static const ac_dtype dts[] = {AC_F64, AC_F32, AC_BF16};
+  oc_rig r;
+  (void)state;
+  oc_open(&r, 2);
+  for (int k = 0; k < 3; k++) {
+    lists l;
+    lists_make(&r, &l, dts[k]);
+    for (int i = 0; i < N; i++) before[i] = oc_values(l.p[i]);
+    assert_ok(ac_clip_grad_value_(r.c, l.p, N, 0.5, &r.e), r.e);
+    for (int i = 0; i < N; i++)
+      for (int64_t j = 0; j < l.p[i]->numel; j++) before[i][j] = fmax(-0.5, fmin(0.5, before[i][j]));
+    compare(&l, 0);
+    keep(&l);
+    assert_ok(ac_foreach_lerp_(r.c, l.p, N, l.g, N, 0, &r.e), r.e);
+    compare(&l, 0);
+    for (int i = 0; i < N; i++) before[i] = oc_values(l.g[i]);
+    assert_ok(ac_foreach_lerp_(r.c, l.p, N, l.g, N, 1, &r.e), r.e);
+    compare(&l, 0);
+    lists_free(&l);
+  }
+  ac_tensor *x = oc_full(&r, AC_F32, NAN, OC_SHAPE(3));
+  assert_ok(ac_clip_grad_value_(r.c, &x, 1, 1, &r.e), r.e);
+  assert_true(isnan(oc_at(x, 1)));
+  assert_fails(ac_clip_grad_value_(r.c, &x, 1, -1, &r.e), INVALID, "clip_value must not be negative, got -1",
+               r.e);
+  ac_tensor_release(x);
+  oc_close(&r);
+}
+
 /* Norm and scaled gradients have the same bits with 1 thread and with 4. */
 static void test_threads(void **state) {
   oc_rig one, four;
@@ -199,7 +274,7 @@ static void test_errors(void **state) {
   ac_tensor *norm = NULL, *other = l.g[0];
   keep(&l);
 #define STEP(ng, lr, step) \
-  ac_adamw_step_(r.c, l.p, N, l.g, ng, l.m, N, l.v, N, lr, step, 0.9, 0.99, 1e-8, 0, false, &r.e)
+  ac_adamw_step_(r.c, l.p, N, l.g, ng, l.m, N, l.v, N, lr, step, 0.9, 0.99, 1e-8, 0, false, NULL, 0, &r.e)
   assert_fails(STEP(2, l.lr, l.step), INVALID, "2 grads for 3 params", r.e);
   assert_fails(STEP(3, other, l.step), SHAPE, "lr must have one element", r.e);
   l.g[0] = l.g[1];
@@ -217,8 +292,9 @@ static void test_errors(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_adamw), cmocka_unit_test(test_sgd),
-                                     cmocka_unit_test(test_clip), cmocka_unit_test(test_threads),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_adamw), cmocka_unit_test(test_adam),
+                                     cmocka_unit_test(test_sgd),   cmocka_unit_test(test_lists),
+                                     cmocka_unit_test(test_clip),  cmocka_unit_test(test_threads),
                                      cmocka_unit_test(test_errors)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

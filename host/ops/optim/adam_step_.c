@@ -1,0 +1,18 @@
+/* adam_step_: one Adam update of a list of parameters in a single pass (Kingma and Ba, with PyTorch's
+   arithmetic); weight decay is L2 regularisation, for the decoupled one see adamw_step_.
+   step += 1;  g = -g when maximizing;  g += weight_decay p
+   m += (1 - beta1) (g - m);  v = beta2 v + (1 - beta2) g^2;  with AMSGrad v' = max(v', v), else v' = v
+   p -= lr / (1 - beta1^step) * m / (sqrt(v') / sqrt(1 - beta2^step) + eps)
+   params, grads, exp_avgs (m), exp_avg_sqs (v), max_exp_avg_sqs (v', none: no AMSGrad): lists of equal length
+   and shapes, any floats; lr and step: one element each. Computed in f32, in f64 where any list is f64.
+   gradient: none; run it inside no_grad.
+   example: local p = accel.ones(1) accel.adam_step_({p}, {p * 1}, {p * 0}, {p * 0}, p * 0.1, p * 0) return p --> { 0.9 } */
+#include "ops/optim/adam.h"
+
+static ac_status cpu(ac_frame *f, ac_err *e) { return aci_adam_run(f, false, e); }
+
+AC_OP(adam_step_,
+      .sig = "adam_step_(params!: tensors, grads: tensors, exp_avgs!: tensors, exp_avg_sqs!: tensors, "
+             "lr: tensor, step!: tensor, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8, "
+             "weight_decay: float = 0, maximize: bool = false, max_exp_avg_sqs!: tensors?) -> ()",
+      .shape = aci_adam_shape, .cpu = cpu, .nondiff = true);

@@ -1,0 +1,55 @@
+/* muon_step_: the last part of a Muon update of a list of parameters, in a single pass (Jordan and others, with
+   PyTorch's arithmetic): momentum and newton_schulz have made the updates.
+   p = p (1 - lr weight_decay) - lr scale u
+   params, updates (u): lists of equal length and shapes, any floats; scales: a number for each parameter, such as
+   sqrt(max(1, rows / columns)); lr: one element. Computed in f32, in f64 where either list is f64.
+   gradient: none; run it inside no_grad.
+   example: local p = accel.ones(1) accel.muon_step_({p}, {p * 1}, {2}, p * 0.1, 0.5) return p --> { 0.75 } */
+#include "ops/optim/step.h"
+
+enum { PARAMS, UPDATES, SCALES, LR, DECAY };
+
+typedef struct factors {
+  double keep, lr;
+  const double *scale; /* one per parameter */
+} factors;
+
+#define FORMULA(T)                           \
+  const T keep = (T)k->keep, lr = (T)-k->lr; \
+  for (int64_t i = 0; i < n; i++) p[i] = m_fma(lr, u[i], p[i] * keep);
+ACI_STEP2(muon, FORMULA, p, u)
+
+static void each_f32(int64_t n, void *const *row, const void *k, int i) {
+  factors own = *(const factors *)k;
+  own.lr *= own.scale[i];
+  muon_rows_f32(n, row, &own, i);
+}
+static void each_f64(int64_t n, void *const *row, const void *k, int i) {
+  factors own = *(const factors *)k;
+  own.lr *= own.scale[i];
+  muon_rows_f64(n, row, &own, i);
+}
+
+static ac_status shape(ac_frame *f, ac_err *e) {
+  AC_TRY(aci_step_shape(f, e));
+  if (f->args[SCALES].n != f->args[PARAMS].n)
+    return AC_FAIL(e, INVALID, "%d scales for %d params", f->args[SCALES].n, f->args[PARAMS].n);
+  return aci_step_not_negative(f, DECAY, DECAY, e);
+}
+
+static ac_status cpu(ac_frame *f, ac_err *e) {
+  double lr = aci_number_get(ARG_T(f, LR));
+  factors k = {.keep = 1 - lr * ARG_F(f, DECAY), .lr = lr, .scale = f->args[SCALES].floats};
+  aci_step s = {.n = 2,
+                .lists = {f->args[PARAMS].tensors, f->args[UPDATES].tensors},
+                .reads = 1 << UPDATES,
+                .k = &k,
+                .f32 = each_f32,
+                .f64 = each_f64};
+  return aci_step_run(f, &s, e);
+}
+
+AC_OP(muon_step_,
+      .sig = "muon_step_(params!: tensors, updates: tensors, scales: floats, lr: tensor, "
+             "weight_decay: float = 0.1) -> ()",
+      .shape = shape, .cpu = cpu, .nondiff = true);

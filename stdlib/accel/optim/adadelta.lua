@@ -1,0 +1,28 @@
+--- optim.Adadelta: updates scaled by their own running size.
+local accel = require "accel"
+local Optimizer = require "accel.optim.optimizer"
+
+--- Gradients scaled by the ratio of the running sizes of past updates and gradients.
+--- example: local p = accel.ones(1) p.grad = p * 2 accel.optim.Adadelta(p, {lr = 100}):step() return p --> { 0.68377 }
+---@class accel.optim.Adadelta : accel.optim.Optimizer
+local Adadelta = Optimizer:extend("accel.optim.Adadelta")
+
+Adadelta.defaults = { lr = 1.0, rho = 0.9, eps = 1e-6, weight_decay = 0, maximize = false }
+Adadelta.buffers = { "square_avg", "acc_delta" }
+
+---@param params accel.ParamList
+---@param opts? {lr: number?, rho: number?, eps: number?, weight_decay: number?, maximize: boolean?}
+function Adadelta:init(params, opts) Optimizer.init(self, params, opts) end
+
+function Adadelta:check_options(o)
+  self:expect_not_negative(o, "lr", "rho", "eps", "weight_decay")
+  self:expect(o.rho <= 1, "rho must lie in [0, 1], got %s", tostring(o.rho))
+end
+
+function Adadelta:update(group, cohort, grads, lr) -- luacheck: ignore self
+  accel.adadelta_step_(cohort.params, grads, cohort.square_avg, cohort.acc_delta, lr, cohort.step, {
+    rho = group.rho, eps = group.eps, weight_decay = group.weight_decay, maximize = group.maximize,
+  })
+end
+
+return Adadelta

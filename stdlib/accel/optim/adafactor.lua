@@ -1,0 +1,50 @@
+--- optim.Adafactor: adaptive rates with factored second moments.
+local accel = require "accel"
+local Optimizer = require "accel.optim.optimizer"
+
+--- Adam's second moment kept as one mean per row and one per column, updates limited to a size of d, rates
+--- relative to the size of the parameter. eps = { eps1, eps2 }: eps1 limits second moments from below
+--- (false: the machine epsilon of the parameter's dtype), eps2 the size of a parameter.
+--- example: local p = accel.ones(1) p.grad = p * 2 accel.optim.Adafactor(p, {lr = 0.1}):step() return p --> { 0.9 }
+---@class accel.optim.Adafactor : accel.optim.Optimizer
+local Adafactor = Optimizer:extend("accel.optim.Adafactor")
+
+Adafactor.defaults = {
+  lr = 1e-2, beta2_decay = -0.8, eps = { false, 1e-3 }, d = 1.0, weight_decay = 0, maximize = false,
+}
+Adafactor.buffers = { "row_var", "col_var", "variance" }
+
+---@param params accel.ParamList
+---@param opts? table lr, beta2_decay, eps, d, weight_decay, maximize
+function Adafactor:init(params, opts) Optimizer.init(self, params, opts) end
+
+function Adafactor:check_options(o)
+  self:expect_not_negative(o, "lr", "weight_decay")
+  self:expect(o.beta2_decay <= 0, "beta2_decay must not be positive, got %s", tostring(o.beta2_decay))
+  self:expect(o.d >= 1, "d must be at least 1, got %s", tostring(o.d))
+  o.eps[1] = o.eps[1] or false
+  local eps1, eps2 = o.eps[1], o.eps[2]
+  self:expect((not eps1 or (type(eps1) == "number" and eps1 >= 0)) and type(eps2) == "number" and eps2 >= 0,
+    "eps must be a number or false and a number, not below zero, got %s and %s", tostring(eps1), tostring(eps2))
+end
+
+--- A state like p with the extent `back` places before the end set to 1.
+local function narrow_zeros(p, back)
+  local shape = p.shape
+  shape[#shape - back] = 1
+  return accel.zeros(shape, { dtype = p.dtype, device = p.device })
+end
+
+function Adafactor:make_state(p) -- luacheck: ignore self
+  if #p.shape < 2 then return { variance = accel.zeros_like(p) } end
+  return { row_var = narrow_zeros(p, 0), col_var = narrow_zeros(p, 1) }
+end
+
+function Adafactor:update(group, cohort, grads, lr) -- luacheck: ignore self
+  accel.adafactor_step_(cohort.params, grads, cohort.row_var, cohort.col_var, cohort.variance, lr, cohort.step, {
+    beta2_decay = group.beta2_decay, eps1 = group.eps[1] or nil, eps2 = group.eps[2], d = group.d,
+    weight_decay = group.weight_decay, maximize = group.maximize,
+  })
+end
+
+return Adafactor

@@ -1,0 +1,44 @@
+--- optim.Adam: adaptive moments.
+local accel = require "accel"
+local Optimizer = require "accel.optim.optimizer"
+
+--- Running means of the gradient and of its square with bias correction by the step count; weight decay
+--- joins the gradient (L2; for the decoupled one see AdamW). amsgrad divides by the largest second moment
+--- so far. One multi-tensor call per cohort; state is kept in the parameter's dtype.
+--- example: local p = accel.ones(1) p.grad = p * 2 accel.optim.Adam(p, {lr = 0.1}):step() return p --> { 0.9 }
+---@class accel.optim.Adam : accel.optim.Optimizer
+local Adam = Optimizer:extend("accel.optim.Adam")
+
+Adam.defaults = {
+  lr = 1e-3, betas = { 0.9, 0.999 }, eps = 1e-8, weight_decay = 0, amsgrad = false, maximize = false,
+}
+Adam.buffers = { "exp_avg", "exp_avg_sq", "max_exp_avg_sq" }
+
+---@param params accel.ParamList
+---@param opts? table lr, betas, eps, weight_decay, amsgrad, maximize
+function Adam:init(params, opts) Optimizer.init(self, params, opts) end
+
+function Adam:check_options(o)
+  self:expect_not_negative(o, "lr", "eps", "weight_decay")
+  self:expect_betas(o)
+end
+
+function Adam:make_state(p, group) -- luacheck: ignore self
+  return {
+    exp_avg = accel.zeros_like(p), exp_avg_sq = accel.zeros_like(p),
+    max_exp_avg_sq = group.amsgrad and accel.zeros_like(p) or nil,
+  }
+end
+
+--- The op that does the step; AdamW has its own.
+Adam.step_op = accel.adam_step_
+
+function Adam:update(group, cohort, grads, lr)
+  if group.amsgrad then self:complete(cohort, "max_exp_avg_sq") end
+  self.step_op(cohort.params, grads, cohort.exp_avg, cohort.exp_avg_sq, lr, cohort.step, {
+    beta1 = group.betas[1], beta2 = group.betas[2], eps = group.eps, weight_decay = group.weight_decay,
+    maximize = group.maximize, max_exp_avg_sqs = group.amsgrad and cohort.max_exp_avg_sq or nil,
+  })
+end
+
+return Adam

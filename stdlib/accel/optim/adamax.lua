@@ -1,0 +1,29 @@
+--- optim.Adamax: Adam in the infinity norm.
+local accel = require "accel"
+local Optimizer = require "accel.optim.optimizer"
+
+--- Adam with the largest recent gradient (the infinity norm) in place of the second moment.
+--- example: local p = accel.ones(1) p.grad = p * 2 accel.optim.Adamax(p, {lr = 0.1}):step() return p --> { 0.9 }
+---@class accel.optim.Adamax : accel.optim.Optimizer
+local Adamax = Optimizer:extend("accel.optim.Adamax")
+
+Adamax.defaults = { lr = 2e-3, betas = { 0.9, 0.999 }, eps = 1e-8, weight_decay = 0, maximize = false }
+Adamax.buffers = { "exp_avg", "exp_inf" }
+
+---@param params accel.ParamList
+---@param opts? {lr: number?, betas: number[]?, eps: number?, weight_decay: number?, maximize: boolean?}
+function Adamax:init(params, opts) Optimizer.init(self, params, opts) end
+
+function Adamax:check_options(o)
+  self:expect_not_negative(o, "lr", "eps", "weight_decay")
+  self:expect_betas(o)
+end
+
+function Adamax:update(group, cohort, grads, lr) -- luacheck: ignore self
+  accel.adamax_step_(cohort.params, grads, cohort.exp_avg, cohort.exp_inf, lr, cohort.step, {
+    beta1 = group.betas[1], beta2 = group.betas[2], eps = group.eps, weight_decay = group.weight_decay,
+    maximize = group.maximize,
+  })
+end
+
+return Adamax

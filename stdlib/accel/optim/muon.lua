@@ -1,0 +1,69 @@
+--- optim.Muon: orthogonalised momentum for matrices.
+local accel = require "accel"
+local check = require "accel.util.check"
+local Optimizer = require "accel.optim.optimizer"
+local tensors = require "accel.util.tensors"
+
+--- Momentum whose singular values are all moved towards one by a Newton-Schulz iteration (in bf16, as in
+--- PyTorch), with decoupled weight decay. For the weight matrices of hidden layers; give embeddings, heads,
+--- biases and gains to an AdamW of their own. adjust_lr_fn scales the rate by a matrix's rows and columns:
+--- "original" by sqrt(max(1, rows / columns)), "match_rms_adamw" by 0.2 sqrt(max(rows, columns)), so that
+--- rates of AdamW serve, "spectral_unclamped" by sqrt(rows / columns).
+--- example: accel.optim.Muon({accel.ones(2, 2)}).param_groups[1].momentum --> 0.95
+---@class accel.optim.Muon : accel.optim.Optimizer
+local Muon = Optimizer:extend("accel.optim.Muon")
+
+Muon.defaults = {
+  lr = 1e-3, weight_decay = 0.1, momentum = 0.95, nesterov = true, ns_coefficients = { 3.4445, -4.775, 2.0315 },
+  eps = 1e-7, ns_steps = 5, adjust_lr_fn = "original",
+}
+Muon.buffers = { "momentum_buffer" }
+Muon.counts = false
+
+local scales = {
+  original = function(rows, columns) return math.sqrt(math.max(1, rows / columns)) end,
+  match_rms_adamw = function(rows, columns) return 0.2 * math.sqrt(math.max(rows, columns)) end,
+  spectral_unclamped = function(rows, columns) return math.sqrt(rows / columns) end,
+}
+
+---@param params accel.ParamList matrices
+---@param opts? table lr, weight_decay, momentum, nesterov, ns_coefficients, eps, ns_steps, adjust_lr_fn
+function Muon:init(params, opts) Optimizer.init(self, params, opts) end
+
+function Muon:check_options(o)
+  self:expect_not_negative(o, "lr", "momentum", "weight_decay", "eps")
+  self:expect(#o.ns_coefficients == 3, "ns_coefficients must be three numbers, got %d", #o.ns_coefficients)
+  check.positive("Muon", "ns_steps", o.ns_steps)
+  check.word("Muon", "adjust_lr_fn", o.adjust_lr_fn, { "original", "match_rms_adamw", "spectral_unclamped" })
+end
+
+function Muon:add_param_group(group)
+  Optimizer.add_param_group(self, group)
+  local new = self.param_groups[#self.param_groups]
+  for i, p in ipairs(new.params) do
+    if #p.shape ~= 2 then
+      self.param_groups[#self.param_groups] = nil
+      self:expect(false, "parameter %d has shape %s; Muon trains matrices, give the others to AdamW", i,
+        tensors.shape_string(p))
+    end
+  end
+end
+
+function Muon:update(group, cohort, grads, lr) -- luacheck: ignore self
+  local momentum, scale = group.momentum, scales[group.adjust_lr_fn]
+  local options = { coefficients = group.ns_coefficients, steps = group.ns_steps, eps = group.eps }
+  local directions, updates, factors = cohort.momentum_buffer, {}, {}
+  accel.foreach_lerp_(directions, grads, 1 - momentum)
+  if group.nesterov then -- the gradient, moved towards the momentum by as much again
+    directions = {}
+    for i, g in ipairs(grads) do directions[i] = g:clone() end
+    accel.foreach_lerp_(directions, cohort.momentum_buffer, momentum)
+  end
+  for i, p in ipairs(cohort.params) do
+    updates[i] = directions[i]:newton_schulz(options)
+    factors[i] = scale(p.shape[1], p.shape[2])
+  end
+  accel.muon_step_(cohort.params, updates, factors, lr, { weight_decay = group.weight_decay })
+end
+
+return Muon

@@ -1,0 +1,38 @@
+--- optim.NAdam: Adam with Nesterov's momentum.
+local accel = require "accel"
+local Optimizer = require "accel.optim.optimizer"
+
+--- Adam with Nesterov's momentum, whose factor rises towards betas[1] at the pace of momentum_decay.
+--- decoupled_weight_decay makes weight decay that of AdamW.
+--- example: local p = accel.ones(1) p.grad = p * 2 accel.optim.NAdam(p, {lr = 0.1}):step() return p --> { 0.8944 }
+---@class accel.optim.NAdam : accel.optim.Optimizer
+local NAdam = Optimizer:extend("accel.optim.NAdam")
+
+NAdam.defaults = {
+  lr = 2e-3, betas = { 0.9, 0.999 }, eps = 1e-8, weight_decay = 0, momentum_decay = 4e-3,
+  decoupled_weight_decay = false, maximize = false,
+}
+NAdam.buffers = { "exp_avg", "exp_avg_sq" }
+NAdam.numbers = { "mu_product" }
+NAdam.number_dtype = "f32" -- as PyTorch keeps it
+
+---@param params accel.ParamList
+---@param opts? table lr, betas, eps, weight_decay, momentum_decay, decoupled_weight_decay, maximize
+function NAdam:init(params, opts) Optimizer.init(self, params, opts) end
+
+function NAdam:check_options(o)
+  self:expect_not_negative(o, "lr", "eps", "weight_decay", "momentum_decay")
+  self:expect_betas(o)
+end
+
+function NAdam:first_number() return 1 end -- luacheck: ignore self
+
+function NAdam:update(group, cohort, grads, lr) -- luacheck: ignore self
+  accel.nadam_step_(cohort.params, grads, cohort.exp_avg, cohort.exp_avg_sq, cohort.mu_product, lr, cohort.step, {
+    beta1 = group.betas[1], beta2 = group.betas[2], eps = group.eps, weight_decay = group.weight_decay,
+    momentum_decay = group.momentum_decay, decoupled_weight_decay = group.decoupled_weight_decay,
+    maximize = group.maximize,
+  })
+end
+
+return NAdam

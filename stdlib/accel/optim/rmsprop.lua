@@ -1,0 +1,42 @@
+--- optim.RMSprop: gradients over their running size.
+local accel = require "accel"
+local Optimizer = require "accel.optim.optimizer"
+
+--- Gradients divided by the root of a running mean of their squares, less the square of their mean when
+--- centered, with momentum on the quotient.
+--- example: local p = accel.ones(1) p.grad = p * 2 accel.optim.RMSprop(p):step() return p --> { 0.9 }
+---@class accel.optim.RMSprop : accel.optim.Optimizer
+local RMSprop = Optimizer:extend("accel.optim.RMSprop")
+
+RMSprop.defaults = {
+  lr = 1e-2, alpha = 0.99, eps = 1e-8, weight_decay = 0, momentum = 0, centered = false, maximize = false,
+}
+RMSprop.buffers = { "square_avg", "momentum_buffer", "grad_avg" }
+
+---@param params accel.ParamList
+---@param opts? table lr, alpha, eps, weight_decay, momentum, centered, maximize
+function RMSprop:init(params, opts) Optimizer.init(self, params, opts) end
+
+function RMSprop:check_options(o)
+  self:expect_not_negative(o, "lr", "alpha", "eps", "weight_decay", "momentum")
+end
+
+function RMSprop:make_state(p, group) -- luacheck: ignore self
+  return {
+    square_avg = accel.zeros_like(p), momentum_buffer = group.momentum ~= 0 and accel.zeros_like(p) or nil,
+    grad_avg = group.centered and accel.zeros_like(p) or nil,
+  }
+end
+
+function RMSprop:update(group, cohort, grads, lr)
+  local moving = group.momentum ~= 0
+  if moving then self:complete(cohort, "momentum_buffer") end
+  if group.centered then self:complete(cohort, "grad_avg") end
+  accel.rmsprop_step_(cohort.params, grads, cohort.square_avg, lr, cohort.step, {
+    alpha = group.alpha, eps = group.eps, weight_decay = group.weight_decay, momentum = group.momentum,
+    maximize = group.maximize, momentum_buffers = moving and cohort.momentum_buffer or nil,
+    grad_avgs = group.centered and cohort.grad_avg or nil,
+  })
+end
+
+return RMSprop
