@@ -13,8 +13,18 @@ meta.__index = function(t, key)
     rawset(t, key, module)
     return module
   end
+  if key == "deepcopy" then
+    local deepcopy = require "accel.nn.deepcopy"
+    rawset(t, key, deepcopy)
+    return deepcopy
+  end
   if type(previous) == "function" then return previous(t, key) end
   return previous and previous[key]
+end
+
+for _, name in ipairs { "allclose", "equal" } do
+  local function compare(...) return require("accel.util.compare")[name](...) end
+  accel[name], accel.Tensor[name] = compare, compare
 end
 
 return setmetatable(accel, meta)

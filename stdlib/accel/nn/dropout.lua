@@ -1,23 +1,67 @@
---- nn.Dropout(p): zeroes elements with probability p while training and scales the rest by 1 / (1 - p).
+--- Dropout layers: they zero at random while training, and pass their input through in eval mode.
 local accel = require "accel"
+local F = require "accel.nn.functional"
 local Module = require "accel.nn.module"
+local arguments = require "accel.nn.arguments"
 local check = require "accel.util.check"
 
 local dropout = accel.dropout
 
----@class accel.nn.Dropout : accel.nn.Module
-local Dropout = Module:extend("accel.nn.Dropout")
+local M = {}
 
----@param p? number default 0.5
-function Dropout:init(p)
-  self.p = check.number("Dropout", "p", p == nil and 0.5 or p, 0, 1)
+--- `inplace` is taken for the sake of ported scripts and changes nothing.
+local function class(who)
+  local Class = Module:extend("accel.nn." .. who)
+  local parse = arguments(who, { "p", 0.5 }, { "inplace", false })
+
+  function Class:init(...) self.p = check.number(who, "p", parse(...).p, 0, 1) end
+
+  function Class:extra_repr() return ("p=%g"):format(self.p) end
+
+  return Class
 end
 
-function Dropout:forward(x)
+--- Zeroes each element with probability p (default 0.5) and scales the rest by 1 / (1 - p).
+--- example: accel.nn.Dropout(0.5):eval()(accel.tensor { 1.0, 2.0 }) --> { 1, 2 }
+--- example: accel.nn.Dropout(1)(accel.tensor { 1.0, 2.0 }) --> { 0, 0 }
+---@class accel.nn.Dropout : accel.nn.Module
+---@overload fun(p: number?): accel.nn.Dropout
+M.Dropout = class("Dropout")
+
+function M.Dropout:forward(x)
   if not self.training or self.p == 0 then return x end
   return dropout(x, self.p, true)
 end
 
-function Dropout:extra_repr() return ("p=%g"):format(self.p) end
+local function by_channel(who, functional)
+  local Class = class(who)
+  function Class:forward(x) return functional(x, self.p, self.training) end
+  return Class
+end
 
-return Dropout
+--- Zeroes whole channels of (N, C, L) or (C, L) with probability p, and scales the others by 1 / (1 - p).
+--- example: accel.nn.Dropout1d(1)(accel.ones(1, 2, 3)) --> { { { 0, 0, 0 }, { 0, 0, 0 } } }
+---@class accel.nn.Dropout1d : accel.nn.Module
+---@overload fun(p: number?): accel.nn.Dropout1d
+M.Dropout1d = by_channel("Dropout1d", F.dropout1d)
+
+--- Zeroes whole channels of (N, C, H, W) with probability p, and scales the others by 1 / (1 - p).
+--- example: accel.nn.Dropout2d(0.3):eval()(accel.ones(1, 1, 1, 2)) --> { { { { 1, 1 } } } }
+---@class accel.nn.Dropout2d : accel.nn.Module
+---@overload fun(p: number?): accel.nn.Dropout2d
+M.Dropout2d = by_channel("Dropout2d", F.dropout2d)
+
+--- Zeroes whole channels of (N, C, D, H, W) with probability p, and scales the others by 1 / (1 - p).
+--- example: accel.nn.Dropout3d(0.3):eval()(accel.ones(1, 1, 1, 1, 2)).shape --> { 1, 1, 1, 1, 2 }
+---@class accel.nn.Dropout3d : accel.nn.Module
+---@overload fun(p: number?): accel.nn.Dropout3d
+M.Dropout3d = by_channel("Dropout3d", F.dropout3d)
+
+--- Dropout that keeps mean and variance of standardised inputs, for networks of SELU: dropped elements become
+--- SELU's limit, then all are scaled and shifted.
+--- example: accel.nn.AlphaDropout(0.5):eval()(accel.tensor { 1.0, 2.0 }) --> { 1, 2 }
+---@class accel.nn.AlphaDropout : accel.nn.Module
+---@overload fun(p: number?): accel.nn.AlphaDropout
+M.AlphaDropout = by_channel("AlphaDropout", F.alpha_dropout)
+
+return M

@@ -1,50 +1,39 @@
 --- nn.functional: the functions behind the modules, with PyTorch's names. Dimensions are 1-based here as
---- everywhere.
+--- everywhere. Most are ops, the same as accel.<name>; what takes more than one op is in nn/functional/.
 local accel = require "accel"
-local raise = require "accel.util.raise"
-local tensors = require "accel.util.tensors"
 
 local F = {}
 
-for _, name in ipairs {
-  "relu", "gelu", "silu", "sigmoid", "tanh", "softmax", "log_softmax", "linear", "layer_norm", "rms_norm",
-  "scaled_dot_product_attention", "cross_entropy", "rope",
-} do
-  F[name] = accel[name]
-end
+-- Ops, by the part of PyTorch's page that lists them.
+local ops = {
+  -- convolution
+  "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "unfold", "fold",
+  -- pooling
+  "max_pool1d", "max_pool2d", "avg_pool1d", "avg_pool2d", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
+  "adaptive_max_pool1d", "adaptive_max_pool2d",
+  -- attention and positions
+  "scaled_dot_product_attention", "rope",
+  -- activation
+  "relu", "relu6", "gelu", "silu", "sigmoid", "tanh", "softmax", "log_softmax", "logsigmoid", "softplus",
+  "leaky_relu", "elu", "celu", "selu", "mish", "hardtanh", "hardsigmoid", "hardswish", "swiglu",
+  -- linear
+  "linear",
+  -- normalisation
+  "layer_norm", "rms_norm", "group_norm", "batch_norm", "instance_norm", "normalize",
+  -- classes and distances
+  "one_hot", "cosine_similarity",
+  -- padding and resampling
+  "pad", "interpolate",
+  -- losses
+  "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
+  "binary_cross_entropy_with_logits", "kl_div", "cosine_embedding_loss", "margin_ranking_loss", "triplet_margin_loss",
+  "poisson_nll_loss", "gaussian_nll_loss", "hinge_embedding_loss",
+}
 
---- Zeroes elements with probability p and scales the rest by 1 / (1 - p); nothing outside of training.
----@param x accel.Tensor
----@param p? number default 0.5
----@param training? boolean default true
-function F.dropout(x, p, training)
-  if training == false or p == 0 then return x end
-  return accel.dropout(x, p or 0.5, true)
-end
+for _, name in ipairs(ops) do F[name] = accel[name] end
 
---- Rows of weight named by ids (0-based values).
----@param ids accel.Tensor
----@param weight accel.Tensor
----@param opts? table options of the op
-function F.embedding(ids, weight, opts)
-  if opts then return accel.embedding(ids, weight, opts) end
-  return accel.embedding(ids, weight)
-end
-
---- Mean (default), sum or, with "none", the elements of (input - target)^2.
----@param opts? {reduction: string?}
-function F.mse_loss(input, target, opts)
-  local reduction = opts and opts.reduction or "mean"
-  if not tensors.same_shape(input, target) then
-    raise("mse_loss: input %s and target %s differ in shape", tensors.shape_string(input),
-      tensors.shape_string(target))
-  end
-  local d = input - target
-  local square = d * d
-  if reduction == "mean" then return square:mean() end
-  if reduction == "sum" then return square:sum() end
-  if reduction == "none" then return square end
-  raise("mse_loss: reduction must be mean, sum or none, got '%s'", tostring(reduction))
+for _, part in ipairs { "activation", "conv", "dropout", "embedding", "distance", "vision" } do
+  for name, fn in next, (require("accel.nn.functional." .. part)) do F[name] = fn end
 end
 
 return F

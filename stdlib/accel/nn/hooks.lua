@@ -9,10 +9,18 @@ local Hooks = class("accel.nn.Hooks")
 
 function Hooks:init() self.forward_pre, self.forward, self.full_backward = {}, {}, {} end
 
---- Adds fn behind the others of its kind (in front with {prepend = true}).
+--- The hooks of a kind that forward does not look at, now.
+function Hooks:of(kind) return { table.unpack(self[kind] or {}) } end
+
+--- Adds fn behind the others of its kind (in front with {prepend = true}). A hook that belongs to what the
+--- module computes says so with {copied = true}: copies of the module get it too.
 function Hooks:add(kind, fn, opts)
-  local o = options(("register_%s_hook"):format(kind), opts, { prepend = false })
-  local entry, list = { fn = fn }, self[kind]
+  local o = options(("register_%s_hook"):format(kind), opts, { prepend = false, copied = false })
+  local entry, list = { fn = fn, copied = o.copied }, self[kind]
+  if not list then
+    list = {}
+    self[kind] = list
+  end
   table.insert(list, o.prepend and 1 or #list + 1, entry)
   return {
     remove = function()
@@ -21,6 +29,20 @@ function Hooks:add(kind, fn, opts)
       end
     end,
   }
+end
+
+--- Those of the hooks that copies of the module get; nil when there are none.
+function Hooks:copied()
+  local new
+  for _, kind in ipairs { "forward_pre", "forward" } do
+    for _, entry in ipairs(self[kind]) do
+      if entry.copied then
+        new = new or Hooks()
+        new:add(kind, entry.fn, { copied = true })
+      end
+    end
+  end
+  return new
 end
 
 --- Gives each tensor of args that needs a gradient an alias of its own, so that a hook on it sees this use

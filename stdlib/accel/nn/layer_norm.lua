@@ -1,23 +1,28 @@
---- nn.LayerNorm(normalized_shape, {eps = 1e-5, elementwise_affine = true, bias = true}) over the last
---- dimensions.
+--- nn.LayerNorm(normalized_shape, {eps = 1e-5, elementwise_affine = true, bias = true}).
 local accel = require "accel"
 local Module = require "accel.nn.module"
 local Parameter = require "accel.nn.parameter"
+local arguments = require "accel.nn.arguments"
 local check = require "accel.util.check"
-local options = require "accel.util.options"
 
 local layer_norm = accel.layer_norm
 
+--- (x - mean) / sqrt(var + eps) * weight + bias over the last dimensions, of shape normalized_shape (a size or a
+--- list). Initial values: weight 1, bias 0.
+--- example: accel.nn.LayerNorm(2)(accel.tensor { { 1.0, 3.0 } }) --> { { -1, 1 } }
 ---@class accel.nn.LayerNorm : accel.nn.Module
+---@field weight accel.Tensor?
+---@field bias accel.Tensor?
 local LayerNorm = Module:extend("accel.nn.LayerNorm")
+
+local parse = arguments("LayerNorm", { "normalized_shape", list = true }, { "eps", 1e-5 },
+  { "elementwise_affine", true }, { "bias", true }, { "device" }, { "dtype", "f32" })
 
 ---@param normalized_shape integer|integer[]
 ---@param opts? {eps: number?, elementwise_affine: boolean?, bias: boolean?, dtype: string?, device: string?}
-function LayerNorm:init(normalized_shape, opts)
-  local o = options("LayerNorm", opts, {
-    eps = 1e-5, elementwise_affine = true, bias = true, dtype = "f32", device = options.none,
-  })
-  self.normalized_shape = check.sizes("LayerNorm", "normalized_shape", normalized_shape)
+function LayerNorm:init(normalized_shape, opts, ...)
+  local o = parse(normalized_shape, opts, ...)
+  self.normalized_shape = check.sizes("LayerNorm", "normalized_shape", o.normalized_shape)
   self.eps, self.affine = check.number("LayerNorm", "eps", o.eps, 0), o.elementwise_affine
   local make, weight, bias = { dtype = o.dtype, device = o.device }, nil, nil
   if o.elementwise_affine then
@@ -34,8 +39,8 @@ function LayerNorm:forward(x)
 end
 
 function LayerNorm:extra_repr()
-  return ("(%s%s), eps=%g, elementwise_affine=%s, bias=%s"):format(table.concat(self.normalized_shape, ", "),
-    #self.normalized_shape == 1 and "," or "", self.eps, self.affine, self.bias ~= nil)
+  return ("%s, eps=%g, elementwise_affine=%s, bias=%s"):format(arguments.text(self.normalized_shape), self.eps,
+    self.affine, self.bias ~= nil)
 end
 
 return LayerNorm

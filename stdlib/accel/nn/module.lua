@@ -24,6 +24,8 @@ local tensors = require "accel.util.tensors"
 local gc_check = accel.gc_check
 local getmetatable, type, rawset, rawget = getmetatable, type, rawset, rawget
 
+--- The base of everything with parameters; see the head of this file.
+--- example: local N = accel.nn.Module:extend "N" function N.forward(_, x) return x * 2 end return N()(3) --> 6
 ---@class accel.nn.Module
 ---@field training boolean
 local Module = class("accel.nn.Module")
@@ -62,6 +64,15 @@ local function register(self, key, kind)
     order[#order + 1] = key
   end
   kinds[key] = kind
+end
+
+--- Forgets that key is registered; what lies there stays a plain field. For code that puts a computed tensor in
+--- the place of a parameter.
+function Module:_unregister(key)
+  self._kinds[key] = nil
+  for i, name in ipairs(self._order) do
+    if name == key then return table.remove(self._order, i) and nil end
+  end
 end
 
 --- Stores a field where it belongs: tensors on the shelf, everything else in the instance.
@@ -227,6 +238,25 @@ function Module:register_forward_hook(fn, opts) return add_hook(self, "forward",
 --- fn(module, grad_inputs, grad_outputs) in backward, when the gradients of all tensor inputs are known; a
 --- returned tensor (or list with one) replaces the gradient of a module with a single differentiable input.
 function Module:register_full_backward_hook(fn, opts) return add_hook(self, "full_backward", fn, opts) end
+
+--- fn(module, prefix) before the module's tensors are put into a state_dict.
+function Module:register_state_dict_pre_hook(fn, opts) return add_hook(self, "state_dict_pre", fn, opts) end
+
+--- fn(module, state, prefix) after the module's tensors and those below it are in the state_dict, which it may
+--- change.
+function Module:register_state_dict_post_hook(fn, opts) return add_hook(self, "state_dict_post", fn, opts) end
+
+--- fn(module, state, prefix) before the module looks for its tensors, all of whose names begin with prefix, in
+--- state, a copy that it may change: to rename keys of older files.
+function Module:register_load_state_dict_pre_hook(fn, opts) return add_hook(self, "load_state_dict_pre", fn, opts) end
+
+--- fn(module, result) after a state was loaded; result = {missing_keys=, unexpected_keys=}.
+function Module:register_load_state_dict_post_hook(fn, opts) return add_hook(self, "load_state_dict_post", fn, opts) end
+
+--- A copy of this module and all below: parameters, their gradients and buffers are copied, tensors and modules
+--- shared by several fields are so in the copy, hooks stay behind. See accel.nn.deepcopy.
+---@return accel.nn.Module
+function Module:clone() return require "accel.nn.deepcopy"(self) end
 
 --- Sets the mode of this module and everything below it. Dropout and its like look at `training`.
 ---@param mode? boolean default true

@@ -1,9 +1,10 @@
---- nn.ModuleDict{name = module}: modules by name, in the order of insertion; a table given to the
---- constructor is taken in sorted order. dict.name reads one, dict:set(name, module) adds one, pairs visits
---- all.
+--- nn.ModuleDict{name = module}: modules by name.
 local Module = require "accel.nn.module"
 local ordered = require "accel.util.ordered"
 
+--- Modules by name, in the order of insertion; a table given to the constructor is taken in sorted order.
+--- dict.name reads one, dict:set(name, module) adds one, pairs visits all.
+--- example: accel.nn.ModuleDict { b = accel.nn.ReLU(), a = accel.nn.Tanh() }:keys() --> { "a", "b" }
 ---@class accel.nn.ModuleDict : accel.nn.Module
 local ModuleDict = Module:extend("accel.nn.ModuleDict")
 
@@ -12,6 +13,8 @@ function ModuleDict:init(modules)
   for name, module in ordered.iterate(modules or {}) do self:set(name, module) end
 end
 
+---@param name string
+---@param module accel.nn.Module
 function ModuleDict:set(name, module)
   if rawget(self, name) ~= nil and Module.is_module(rawget(self, name)) then
     rawset(self, name, module)

@@ -1,79 +1,163 @@
 --- state_dict and load_state_dict of nn.Module, installed by nn/module.lua.
 local accel = require "accel"
+local check = require "accel.util.check"
+local nearest = require "accel.util.nearest"
+local options = require "accel.util.options"
 local ordered = require "accel.util.ordered"
+local parameter = require "accel.nn.parameter"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
+local SHOWN = 40 -- names that a message lists at most, of each kind
+
 local function listed(names)
   local shown = {}
-  for i = 1, math.min(#names, 8) do shown[i] = "'" .. names[i] .. "'" end
-  if #names > 8 then shown[#shown + 1] = ("... (%d in all)"):format(#names) end
+  for i = 1, math.min(#names, SHOWN) do shown[i] = "'" .. names[i] .. "'" end
+  if #names > SHOWN then shown[#shown + 1] = ("... (%d in all)"):format(#names) end
   return table.concat(shown, ", ")
 end
 
+--- What may have gone wrong with the names, or "".
+local function advice(missing, unexpected)
+  if #missing == 0 or #unexpected == 0 then return "" end
+  local prefix = unexpected[1]:match "^([^.]+%.)"
+  if prefix then -- one prefix on all of them, as wrappers put it there
+    local bare = {}
+    for i, name in ipairs(unexpected) do
+      if name:sub(1, #prefix) ~= prefix then
+        prefix = nil
+        break
+      end
+      bare[name:sub(#prefix + 1)] = i
+    end
+    if prefix and bare[missing[1]] then
+      return ("; every unexpected name begins with '%s': strip it"):format(prefix)
+    end
+  end
+  local near = #unexpected <= 1000 and nearest(missing[1], unexpected)
+  return near and ("; is '%s' meant to be '%s'?"):format(near, missing[1]) or ""
+end
+
+local function run_hooks(module, kind, ...)
+  local hooks = rawget(module, "_hooks")
+  if not hooks then return end
+  for _, entry in ipairs(hooks:of(kind)) do entry.fn(module, ...) end
+end
+
 return function(Module)
-  --- Name -> tensor: a module's parameters, then its buffers, then those of its children.
-  local function collect(self, prefix, out)
+  --- Visits (name, tensor, module, field) below self: a module's parameters, then its buffers, then those of
+  --- its children. before and after are called with each module and its prefix.
+  local function visit(self, prefix, each, before, after)
+    if before then before(self, prefix) end
     for _, wanted in ipairs { "parameter", "buffer" } do
-      for key, value, kind in self:_fields() do
-        if kind == wanted then out[prefix .. key] = value end
+      for key, value, kind, field in self:_fields() do
+        if kind == wanted then each(prefix .. key, value, self, field) end
       end
     end
     for key, value, kind in self:_fields() do
-      if kind == "module" then collect(value, prefix .. key .. ".", out) end
+      if kind == "module" then visit(value, prefix .. key .. ".", each, before, after) end
     end
-    return out
+    if after then after(self, prefix) end
   end
 
   --- Name -> tensor (sharing the module's bytes, without gradients), in the order of PyTorch's files. A
   --- tensor with several names appears under each.
   ---@param prefix? string "model."
+  ---@return table<string, accel.Tensor>
   function Module:state_dict(prefix)
     local out = ordered()
-    for name, t in pairs(collect(self, prefix or "", ordered())) do out[name] = t:detach() end
+    visit(self, prefix or "", function(name, t) out[name] = t:detach() end,
+      function(module, at) run_hooks(module, "state_dict_pre", at) end,
+      function(module, at) run_hooks(module, "state_dict_post", out, at) end)
     return out
   end
 
-  --- Copies values by name. Strict (default): every name must be there, on both sides. Shapes must agree
-  --- always; nothing is copied unless everything fits. Returns {missing_keys=, unexpected_keys=}.
-  ---@param state table<string, accel.Tensor>
-  ---@param strict? boolean|{strict: boolean}
-  function Module:load_state_dict(state, strict)
-    if type(strict) == "table" then strict = strict.strict end
-    if type(state) ~= "table" then
-      raise("load_state_dict: expected a table of tensors, got %s", type(state))
+  --- The state as its load hooks leave it; the caller's table is not written to.
+  local function prepared(self, state)
+    local hooked = false
+    for _, module in ipairs(self:modules()) do
+      local hooks = rawget(module, "_hooks")
+      hooked = hooked or (hooks and #hooks:of "load_state_dict_pre" > 0)
     end
-    local missing, unexpected, wrong = {}, {}, {}
-    local own = collect(self, "", ordered())
-    for name, t in pairs(own) do
-      local value = state[name]
+    if not hooked then return state end
+    local own = {}
+    for name, t in next, state do own[name] = t end
+    visit(self, "", function() end,
+      function(module, at) run_hooks(module, "load_state_dict_pre", own, at) end)
+    return own
+  end
+
+  --- Puts tensors into the places of the module's own, one parameter for each that there was.
+  local function assign(entries, state)
+    local done = {}
+    for _, entry in ipairs(entries) do
+      local value = state[entry.name]
+      if value ~= nil then
+        local new, module, field = done[entry.t], entry.module, entry.field
+        if not new then
+          new = value:detach()
+          if parameter.is(entry.t) then new = parameter(new, entry.t.requires_grad) end
+          done[entry.t] = new
+        end
+        rawset(rawget(module, field) == nil and module._tensors or module, field, new)
+      end
+    end
+  end
+
+  --- Copies values by name. Strict (default): every name must be there, on both sides; what is missing,
+  --- unexpected or of another shape is named in one error. Shapes must agree always; nothing is copied unless
+  --- everything fits. With assign = true the tensors of state take the places of the module's own, with their
+  --- dtype and device, without a copy; make optimizers afterwards. Returns {missing_keys=, unexpected_keys=}.
+  ---@param state table<string, accel.Tensor>
+  ---@param opts? boolean|{strict: boolean?, assign: boolean?} false: not strict
+  ---@return {missing_keys: string[], unexpected_keys: string[]}
+  function Module:load_state_dict(state, opts)
+    if type(opts) == "boolean" then opts = { strict = opts } end
+    local o = options("load_state_dict", opts, { strict = true, assign = false })
+    if type(state) ~= "table" then
+      raise("load_state_dict: expected a table of tensors, got %s", check.shown(state))
+    end
+    state = prepared(self, state)
+    local missing, unexpected, wrong, entries, own = {}, {}, {}, {}, {}
+    visit(self, "", function(name, t, module, field)
+      entries[#entries + 1] = { name = name, t = t, module = module, field = field }
+      own[name] = true
+    end)
+    for _, entry in ipairs(entries) do
+      local name, t, value = entry.name, entry.t, state[entry.name]
       if value == nil then
         missing[#missing + 1] = name
       elseif not tensors.is_tensor(value) then
         wrong[#wrong + 1] = ("'%s' is a %s"):format(name, type(value))
       elseif not tensors.same_shape(t, value) then
         wrong[#wrong + 1] = ("'%s' has shape %s, the module needs %s"):format(name,
-          tensors.shape_string(value),
-          tensors.shape_string(t))
+          tensors.shape_string(value), tensors.shape_string(t))
       end
     end
     for name in ordered.iterate(state) do
-      if rawget(own, name) == nil then unexpected[#unexpected + 1] = tostring(name) end
+      if not own[name] then unexpected[#unexpected + 1] = tostring(name) end
     end
-    local problems = {}
-    if strict ~= false then
+    local problems, hint = {}, ""
+    if o.strict then
       if #missing > 0 then problems[#problems + 1] = "missing " .. listed(missing) end
       if #unexpected > 0 then problems[#problems + 1] = "unexpected " .. listed(unexpected) end
+      hint = advice(missing, unexpected)
     end
     for _, text in ipairs(wrong) do problems[#problems + 1] = text end
     if #problems > 0 then
-      raise("load_state_dict of %s: %s", getmetatable(self).__name, table.concat(problems, "; "))
+      raise("load_state_dict of %s: %s%s", getmetatable(self).__name, table.concat(problems, "; "), hint)
     end
-    local _ <close> = accel.no_grad()
-    for name, t in pairs(own) do
-      local value = state[name]
-      if value ~= nil then t:copy_(value) end
+    if o.assign then
+      assign(entries, state)
+    else
+      local _ <close> = accel.no_grad()
+      for _, entry in ipairs(entries) do
+        local value = state[entry.name]
+        if value ~= nil then entry.t:copy_(value) end
+      end
     end
-    return { missing_keys = missing, unexpected_keys = unexpected }
+    local result = { missing_keys = missing, unexpected_keys = unexpected }
+    for _, module in ipairs(self:modules()) do run_hooks(module, "load_state_dict_post", result) end
+    return result
   end
 end

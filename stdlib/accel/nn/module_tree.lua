@@ -146,6 +146,26 @@ return function(Module)
     return at
   end
 
+  --- The tensor of this kind with a dotted name; raises when there is none.
+  local function get_tensor(self, name, wanted, what)
+    local path, key = tostring(name):match "^(.*)%.([^.]+)$"
+    local owner = path and self:get_submodule(path) or self
+    for k, value, kind in owner:_fields() do
+      if k == (key or name) and wanted[kind] then return value end
+    end
+    raise("%s has no %s '%s'", getmetatable(owner).__name, what, tostring(key or name))
+  end
+
+  --- The parameter with this dotted name, as named_parameters has it; raises when there is none.
+  ---@param name string
+  ---@return accel.Tensor
+  function Module:get_parameter(name) return get_tensor(self, name, parameters, "parameter") end
+
+  --- The buffer with this dotted name; raises when there is none.
+  ---@param name string
+  ---@return accel.Tensor
+  function Module:get_buffer(name) return get_tensor(self, name, buffers, "buffer") end
+
   --- Replaces every parameter and buffer t by fn(t); tensors shared by several fields stay shared,
   --- gradients follow. They outlive a scope that is open now, as what they replace would. Make
   --- optimizers afterwards: they hold the tensors themselves.

@@ -1,23 +1,27 @@
---- nn.RMSNorm(normalized_shape, {eps=, elementwise_affine = true}): x / rms(x) * weight over the last
---- dimensions. Without eps the smallest step of the dtype is used, as in PyTorch.
+--- nn.RMSNorm(normalized_shape, {eps=, elementwise_affine = true}).
 local accel = require "accel"
 local Module = require "accel.nn.module"
 local Parameter = require "accel.nn.parameter"
+local arguments = require "accel.nn.arguments"
 local check = require "accel.util.check"
-local options = require "accel.util.options"
 
 local rms_norm = accel.rms_norm
 
+--- x / sqrt(mean(x^2) + eps) * weight over the last dimensions, of shape normalized_shape. Without eps the
+--- smallest step of the dtype is used, as in PyTorch. Initial value: weight 1.
+--- example: accel.nn.RMSNorm(2)(accel.tensor { { 3.0, 3.0 } }) --> { { 1, 1 } }
 ---@class accel.nn.RMSNorm : accel.nn.Module
+---@field weight accel.Tensor?
 local RMSNorm = Module:extend("accel.nn.RMSNorm")
+
+local parse = arguments("RMSNorm", { "normalized_shape", list = true }, { "eps" },
+  { "elementwise_affine", true }, { "device" }, { "dtype", "f32" })
 
 ---@param normalized_shape integer|integer[]
 ---@param opts? {eps: number?, elementwise_affine: boolean?, dtype: string?, device: string?}
-function RMSNorm:init(normalized_shape, opts)
-  local o = options("RMSNorm", opts, {
-    eps = options.none, elementwise_affine = true, dtype = "f32", device = options.none,
-  })
-  self.normalized_shape = check.sizes("RMSNorm", "normalized_shape", normalized_shape)
+function RMSNorm:init(normalized_shape, opts, ...)
+  local o = parse(normalized_shape, opts, ...)
+  self.normalized_shape = check.sizes("RMSNorm", "normalized_shape", o.normalized_shape)
   if o.eps ~= nil then check.number("RMSNorm", "eps", o.eps, 0) end
   self.eps, self.affine = o.eps, o.elementwise_affine
   local weight
@@ -31,8 +35,8 @@ end
 function RMSNorm:forward(x) return rms_norm(x, self.normalized_shape, self.weight, self.options) end
 
 function RMSNorm:extra_repr()
-  return ("(%s%s), eps=%s, elementwise_affine=%s"):format(table.concat(self.normalized_shape, ", "),
-    #self.normalized_shape == 1 and "," or "", self.eps and ("%g"):format(self.eps) or "None", self.affine)
+  return ("%s, eps=%s, elementwise_affine=%s"):format(arguments.text(self.normalized_shape),
+    self.eps and ("%g"):format(self.eps) or "None", self.affine)
 end
 
 return RMSNorm

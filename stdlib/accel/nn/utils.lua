@@ -1,4 +1,5 @@
---- nn.utils: gradient clipping.
+--- nn.utils: gradient clipping, and what is loaded on first use from nn/utils/: parameters as a vector, weight
+--- norm, sequences of different lengths.
 local accel = require "accel"
 local check = require "accel.util.check"
 local raise = require "accel.util.raise"
@@ -38,8 +39,32 @@ end
 ---@param limit number
 function M.clip_grad_value_(params, limit)
   check.number("clip_grad_value_", "limit", limit, 0)
+  local grads = gradients("clip_grad_value_", params)
   local _ <close> = accel.no_grad()
-  for _, grad in ipairs(gradients("clip_grad_value_", params)) do grad:clamp_(-limit, limit) end
+  if #grads > 0 then accel.clip_grad_value_(grads, limit) end
 end
 
-return M
+--- Takes a prefix off every name of a state_dict that has it, in place: for files that a wrapper wrote.
+--- example: local s = {["a.w"] = 1} accel.nn.utils.consume_prefix_in_state_dict_if_present(s, "a.") return s.w --> 1
+---@param state table<string, any>
+---@param prefix string
+function M.consume_prefix_in_state_dict_if_present(state, prefix)
+  local names = {}
+  for name in next, state do
+    if type(name) == "string" and name:sub(1, #prefix) == prefix then names[#names + 1] = name end
+  end
+  table.sort(names)
+  for _, name in ipairs(names) do
+    local value = state[name]
+    rawset(state, name, nil)
+    state[name:sub(#prefix + 1)] = value
+  end
+end
+
+local rest = require "accel.util.lazy" ("accel.nn.utils", {
+  parameters_to_vector = "parameter_vector", vector_to_parameters = "parameter_vector",
+  weight_norm = "weight_norm", remove_weight_norm = "weight_norm", rnn = "rnn",
+  parametrize = "parametrize", parametrizations = "parametrizations",
+})
+
+return setmetatable(M, getmetatable(rest))

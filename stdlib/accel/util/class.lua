@@ -24,7 +24,8 @@ local function construct(cls, ...)
   return self
 end
 
----@class accel.Class
+--- example: local Point = accel.util.class("Point") function Point:init(x) self.x = x end return Point(3).x --> 3
+---@class accel.util.class.Object
 local Object = { __name = "accel.Object" }
 Object.__index = Object
 

@@ -10,6 +10,7 @@ local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 local terminal = require "accel.util.terminal"
 
+--- example: local c = accel.util.Confusion { "a", "b" } c:add({ 0, 1, 1, 0 }, { 0, 1, 0, 0 }) return c:accuracy() --> 0.75
 ---@class accel.util.Confusion
 ---@field counts integer[][] counts[truth][prediction]
 local Confusion = class("accel.util.Confusion")

@@ -2,6 +2,6 @@
 return require "accel.util.lazy" ("accel.util", {
   Progress = "progress", Random = "random",
   check = "check", class = "class", Confusion = "confusion",
-  cli = "cli", nearest = "nearest", options = "options", ordered = "ordered", plot = "plot",
+  cli = "cli", compare = "compare", nearest = "nearest", options = "options", ordered = "ordered", plot = "plot",
   raise = "raise", tensors = "tensors", terminal = "terminal",
 })

@@ -45,6 +45,9 @@ end
 --- An empty ordered table.
 M.new = make
 
+--- Whether t is such a table.
+function M.is(t) return orders[t] ~= nil end
+
 --- Visits (key, value) in order; for plain tables in sorted order of their string keys.
 function M.iterate(t)
   if orders[t] then return iterate(t) end

@@ -13,6 +13,7 @@ local class = require "accel.util.class"
 local options = require "accel.util.options"
 local terminal = require "accel.util.terminal"
 
+--- example: accel.util.Progress.duration(3725), accel.util.Progress.count(17923) --> "1:02:05", "17.9k"
 ---@class accel.util.Progress
 local Progress = class("accel.util.Progress")
 

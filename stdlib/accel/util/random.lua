@@ -4,6 +4,8 @@
 local class = require "accel.util.class"
 local raise = require "accel.util.raise"
 
+--- example: local a, b = accel.util.Random(7), accel.util.Random(7) return a:below(10) == b:below(10) --> true
+--- example: accel.util.Random(1):choice { 0, 1, 0 } --> 2
 ---@class accel.util.Random
 ---@field state integer
 local Random = class("accel.util.Random")

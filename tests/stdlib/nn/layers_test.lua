@@ -90,7 +90,7 @@ do -- arguments are checked by the layer that takes them, at the script's line
   refuses("GELU: approximate must be one of none, tanh, got 'tan'", nn.GELU, { approximate = "tan" })
   refuses("Softmax: dim must be an integer, got nil", nn.Softmax)
   refuses("Flatten: start_dim must be an integer, got 'x'", nn.Flatten, "x")
-  refuses("Unflatten: sizes must be a positive integer or a list of them, got nil", nn.Unflatten, 1)
+  refuses("Unflatten: unflattened_size must be a positive integer or a list of them, got nil", nn.Unflatten, 1)
   refuses("CrossEntropyLoss: reduction must be one of mean, sum, none, got 'avg'", nn.CrossEntropyLoss,
     { reduction = "avg" })
   refuses("clip_grad_norm_: expected parameters or a list of them, got nil", nn.utils.clip_grad_norm_, nil, 1)

@@ -1,0 +1,95 @@
+--- Dropouts of nn.functional. training defaults to true, as in PyTorch: modules pass their own mode.
+local accel = require "accel"
+local raise = require "accel.util.raise"
+local tensors = require "accel.util.tensors"
+
+local F = {}
+
+--- Zeroes elements with probability p and scales the rest by 1 / (1 - p); nothing outside of training.
+--- example: accel.nn.functional.dropout(accel.tensor { 1.0, 2.0 }, 0.5, false) --> { 1, 2 }
+---@param x accel.Tensor
+---@param p? number default 0.5
+---@param training? boolean default true
+---@return accel.Tensor
+function F.dropout(x, p, training)
+  if training == false or p == 0 then return x end
+  return accel.dropout(x, p or 0.5, true)
+end
+
+--- x times 0 or 1 / (1 - p), one draw for each entry of the first `lead` dimensions.
+local function drop_lead(x, lead, p)
+  local shape = x.shape
+  for i = lead + 1, #shape do shape[i] = 1 end
+  local mask
+  do
+    local _ <close> = accel.no_grad()
+    mask = accel.dropout(accel.ones(shape, { dtype = x.dtype, device = x.device }), p, true)
+  end
+  return x * mask
+end
+
+local function need(who, x, low, high, text)
+  if x.ndim < low or x.ndim > high then
+    raise("%s: expected %s, got shape %s", who, text, tensors.shape_string(x))
+  end
+end
+
+--- Zeroes whole channels of (N, C, L) or (C, L).
+--- example: accel.nn.functional.dropout1d(accel.ones(1, 2, 3), 1) --> { { { 0, 0, 0 }, { 0, 0, 0 } } }
+---@param x accel.Tensor
+---@param p? number default 0.5
+---@param training? boolean default true
+---@return accel.Tensor
+function F.dropout1d(x, p, training)
+  need("dropout1d", x, 2, 3, "(N, C, L) or (C, L)")
+  if training == false or p == 0 then return x end
+  return drop_lead(x, x.ndim - 1, p or 0.5)
+end
+
+--- Zeroes whole channels of (N, C, H, W); of (N, C, L) as well, as in PyTorch.
+--- example: accel.nn.functional.dropout2d(accel.ones(1, 1, 1, 2), 0.5, false) --> { { { { 1, 1 } } } }
+---@param x accel.Tensor
+---@param p? number default 0.5
+---@param training? boolean default true
+---@return accel.Tensor
+function F.dropout2d(x, p, training)
+  need("dropout2d", x, 3, 4, "(N, C, H, W)")
+  if training == false or p == 0 then return x end
+  return drop_lead(x, 2, p or 0.5)
+end
+
+--- Zeroes whole channels of (N, C, D, H, W) or (C, D, H, W).
+--- example: accel.nn.functional.dropout3d(accel.ones(1, 1, 1, 1, 2), 0.5, false).shape --> { 1, 1, 1, 1, 2 }
+---@param x accel.Tensor
+---@param p? number default 0.5
+---@param training? boolean default true
+---@return accel.Tensor
+function F.dropout3d(x, p, training)
+  need("dropout3d", x, 4, 5, "(N, C, D, H, W) or (C, D, H, W)")
+  if training == false or p == 0 then return x end
+  return drop_lead(x, x.ndim - 3, p or 0.5)
+end
+
+-- What SELU tends to for x -> -infinity: minus its scale times its alpha.
+local LIMIT = -1.7580993408473766
+
+--- Dropout for networks of SELU: dropped elements become its limit, then a x + b restores mean 0, variance 1.
+--- example: accel.nn.functional.alpha_dropout(accel.tensor { 1.0, 2.0 }, 0.5, false) --> { 1, 2 }
+---@param x accel.Tensor
+---@param p? number default 0.5
+---@param training? boolean default true
+---@return accel.Tensor
+function F.alpha_dropout(x, p, training)
+  p = p or 0.5
+  if training == false or p == 0 then return x end
+  if p == 1 then return x * 0 end
+  local a = 1 / math.sqrt((1 - p) * (1 + p * LIMIT * LIMIT))
+  local keep
+  do
+    local _ <close> = accel.no_grad()
+    keep = accel.empty_like(x):bernoulli_(1 - p):gt(0)
+  end
+  return accel.where(keep, x, LIMIT) * a - a * p * LIMIT
+end
+
+return F
