@@ -8,6 +8,7 @@ local init = require "accel.nn.initialization"
 local linear = accel.linear
 
 ---@class accel.models.Conv1D : accel.nn.Module
+--- example: accel.models.Conv1D(3, 5)(accel.zeros(2, 3)).shape --> { 2, 5 }
 local Conv1D = Module:extend("accel.models.Conv1D")
 
 ---@param in_features integer

@@ -1,8 +1,11 @@
---- models.generate(model, ids, opts): continues token sequences with a causal language model. Greedy unless
---- temperature, top_k or top_p ask for sampling. Used as model:generate.
+--- models.generate(model, ids, opts): continues token sequences with a language model, or with an
+--- encoder-decoder answers them. Greedy unless temperature, top_k or top_p ask for sampling. Used as
+--- model:generate.
 ---
---- The model gives forward(ids, cache) -> logits [B, T, V], new_cache(batch, length) and context_length().
---- Where a text outgrows the context, its last half is read again and generation goes on from there.
+--- The model gives forward(ids, cache, {attention_mask=, position_ids=}) -> logits [B, T, V],
+--- new_cache(batch, length) and context_length(); one that does not continue the prompts themselves,
+--- begin_generation(prompts) -> the rows to continue, and a function in place of forward. Where a text
+--- outgrows the context, its last half is read again and generation goes on from there.
 local accel = require "accel"
 local Random = require "accel.util.random"
 local options = require "accel.util.options"
@@ -66,20 +69,103 @@ local function rows_of(ids)
 end
 
 local function check(rows)
-  if #rows == 0 or #rows[1] == 0 then raise "generate: the prompt is empty" end
+  if #rows == 0 then raise "generate: the prompt is empty" end
   for i, row in ipairs(rows) do
-    if #row ~= #rows[1] then
-      raise("generate: prompt %d has %d tokens, the first has %d; prompts of a batch must be equally long",
-        i, #row, #rows[1])
+    if type(row) ~= "table" then raise("generate: prompt %d is a %s, not a list of ids", i, type(row)) end
+    if #row == 0 then
+      if #rows == 1 then raise "generate: the prompt is empty" end
+      raise("generate: prompt %d is empty", i)
     end
   end
 end
 
+--- The ids that end a text, as a set; and what a finished row is filled up with.
+local function ends_of(o, config)
+  local given = o.eos_token_id
+  if given == nil then given = config and config.eos_token_id end
+  local list = type(given) == "table" and given or { given or nil }
+  local ends = {}
+  for _, id in ipairs(list) do ends[id] = true end
+  return ends, config and config.pad_token_id or list[1]
+end
+
+--- Prompts of different lengths end in the same column: shorter ones have padding before them. Returns the
+--- padded rows, and how much padding each has, or nil where none has any.
+local function align(rows, filler)
+  local width, ragged = 0, false
+  for _, row in ipairs(rows) do
+    ragged = ragged or (width > 0 and #row ~= width)
+    width = math.max(width, #row)
+  end
+  local all, lead = {}, {}
+  for b, row in ipairs(rows) do
+    lead[b] = width - #row
+    all[b] = table.move(row, 1, #row, lead[b] + 1, {})
+    for i = 1, lead[b] do all[b][i] = filler end
+  end
+  return all, ragged and lead or nil
+end
+
+--- What forward needs to look past padding: the mask of columns from .. last, positions of first .. last.
+local function past_padding(lead, from, first, last, device)
+  local mask, positions = {}, {}
+  for b, n in ipairs(lead) do
+    local row, start = {}, math.max(from, n + 1)
+    for column = from, last do row[#row + 1] = column >= start end
+    mask[b], row = row, {}
+    for column = first, last do row[#row + 1] = math.max(column - start, 0) end
+    positions[b] = row
+  end
+  return {
+    attention_mask = accel.tensor(mask, { device = device }),
+    position_ids = accel.tensor(positions, { dtype = "i64", device = device }),
+  }
+end
+
+--- Extends every row until all have ended; returns what was added.
+local function extend(model, rows, o)
+  local random, context = Random(o.seed, 0x67656e), model:context_length()
+  local ends, filler = ends_of(o, model.config)
+  local forward = model
+  if model.begin_generation then rows, forward = model:begin_generation(rows) end
+  local all, lead = align(rows, filler or 0)
+  local n_prompt, device = #all[1], model:parameters()[1].device
+  local cache = model:new_cache(#rows, math.min(context, n_prompt + o.max_new_tokens))
+  local done, n_done = {}, 0
+  local feed, from = nil, math.max(1, n_prompt - context + 1)
+  for _ = 1, o.max_new_tokens do
+    local length = #all[1]
+    if feed and cache.past >= cache.length then
+      cache:reset()
+      from = length - math.max(1, context // 2) + 1
+      feed = nil
+    end
+    local first, input = feed or from, {}
+    for b, row in ipairs(all) do input[b] = table.move(row, first, length, 1, {}) end
+    local logits = forward(accel.tensor(input, { dtype = "i64", device = device }), cache,
+      lead and past_padding(lead, from, first, length, device))
+    local last = logits:select(2, -1):to("f32"):tolist()
+    local step = {}
+    for b, row in ipairs(all) do
+      local id = done[b] and filler or M.choose(last[b], o, random)
+      row[length + 1], step[b] = id, id
+      if not done[b] and ends[id] then done[b], n_done = true, n_done + 1 end
+    end
+    feed = length + 1
+    if o.on_token then o.on_token(step) end
+    if n_done == #all then break end
+  end
+  local new = {}
+  for b, row in ipairs(all) do new[b] = table.move(row, n_prompt + 1, #row, 1, {}) end
+  return new
+end
+
 --- Options: max_new_tokens (32), temperature (1; 0 is greedy), top_k (0 = all), top_p (1 = all), seed,
---- eos_token_id, on_token(ids) called after each step. Returns the new ids: a list, or a list of lists for
---- several prompts.
+--- eos_token_id (an id or several; default: the configuration's; false: none), on_token(ids) called after
+--- each step. Returns the new ids: a list, or a list of lists for several prompts, which may differ in
+--- length; a row that ended before the others is filled up with the padding token.
 ---@param model any
----@param ids integer[]|accel.Tensor
+---@param ids integer[]|integer[][]|accel.Tensor
 ---@param opts? table
 ---@return integer[]|integer[][]
 function M.run(model, ids, opts)
@@ -93,41 +179,11 @@ function M.run(model, ids, opts)
   if not (o.top_p > 0 and o.top_p <= 1) then raise("generate: top_p must lie in (0, 1], got %g", o.top_p) end
   local rows, single = rows_of(ids)
   check(rows)
-  local random, context = Random(o.seed, 0x67656e), model:context_length()
   local was_training = model.training
   model:eval()
   local ok, result = pcall(function()
     local _ <close> = accel.no_grad()
-    local n_prompt, all = #rows[1], {}
-    for b, row in ipairs(rows) do all[b] = table.move(row, 1, #row, 1, {}) end
-    local cache = model:new_cache(#rows, math.min(context, n_prompt + o.max_new_tokens))
-    local done, n_done = {}, 0
-    local feed, from = nil, math.max(1, n_prompt - context + 1)
-    for _ = 1, o.max_new_tokens do
-      local length = #all[1]
-      if feed and cache.past >= cache.length then
-        cache:reset()
-        from = length - math.max(1, context // 2) + 1
-        feed = nil
-      end
-      local first = feed or from
-      local input = {}
-      for b, row in ipairs(all) do input[b] = table.move(row, first, length, 1, {}) end
-      local logits = model(accel.tensor(input, { dtype = "i64" }), cache)
-      local last = logits:select(2, -1):to("f32"):tolist()
-      local step = {}
-      for b, row in ipairs(all) do
-        local id = done[b] and o.eos_token_id or M.choose(last[b], o, random)
-        row[length + 1], step[b] = id, id
-        if id == o.eos_token_id and not done[b] then done[b], n_done = true, n_done + 1 end
-      end
-      feed = length + 1
-      if o.on_token then o.on_token(step) end
-      if n_done == #all then break end
-    end
-    local new = {}
-    for b, row in ipairs(all) do new[b] = table.move(row, n_prompt + 1, #row, 1, {}) end
-    return new
+    return extend(model, rows, o)
   end)
   model:train(was_training)
   if not ok then error(result, 0) end

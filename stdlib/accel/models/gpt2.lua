@@ -1,56 +1,58 @@
---- models.GPT2(config): GPT-2 with its language-model head, in Hugging Face's names and layout (Conv1D
---- weights are [in, out], the head is tied to the token embedding), so that weights go both ways.
+--- GPT-2 in Hugging Face's names and layout (Conv1D weights are [in, out], the head is tied to the token
+--- embedding), so that weights go both ways.
 ---
 ---   local model = models.GPT2 { vocab_size = 65, n_positions = 64, n_embd = 128, n_layer = 4, n_head = 4 }
 ---   local logits = model(ids)                       -- [B, T] ids -> [B, T, vocab]
 ---   local model = models.GPT2.from_pretrained(dir)
 local accel = require "accel"
 local Conv1D = require "accel.models.conv1d"
-local KVCache = require "accel.models.kv_cache"
-local nn = require "accel.nn"
+local PreTrainedModel = require "accel.models.pretrained_model"
+local activation = require "accel.models.activation"
+local config = require "accel.models.config"
+local context = require "accel.models.context"
 local init = require "accel.nn.initialization"
-local ordered = require "accel.util.ordered"
-local pretrained = require "accel.models.pretrained"
+local nn = require "accel.nn"
 local raise = require "accel.util.raise"
 
 local attention = accel.scaled_dot_product_attention
 
-local activations = {
-  gelu_new = function(x) return accel.gelu(x, { approximate = "tanh" }) end,
-  gelu = function(x) return accel.gelu(x) end,
-  relu = accel.relu, silu = accel.silu, swish = accel.silu, tanh = accel.tanh,
-}
-activations.gelu_pytorch_tanh = activations.gelu_new
-
-local defaults = {
-  model_type = "gpt2", vocab_size = 50257, n_positions = 1024, n_embd = 768, n_layer = 12, n_head = 12,
-  activation_function = "gelu_new", resid_pdrop = 0.1, embd_pdrop = 0.1, attn_pdrop = 0.1,
-  layer_norm_epsilon = 1e-5,
-  initializer_range = 0.02, tie_word_embeddings = true, scale_attn_weights = true,
-}
+local schema = config.schema("gpt2", {
+  vocab_size = config.size(50257), n_positions = config.size(1024), n_embd = config.size(768),
+  n_layer = config.count(12), n_head = config.count(12), n_inner = config.size(),
+  activation_function = config.activation "gelu_new", resid_pdrop = config.rate(0.1),
+  embd_pdrop = config.rate(0.1), attn_pdrop = config.rate(0.1), layer_norm_epsilon = config.number(1e-5),
+  initializer_range = config.number(0.02), tie_word_embeddings = config.flag(true),
+  scale_attn_weights = config.flag(true), scale_attn_by_inverse_layer_idx = config.flag(false),
+  add_cross_attention = config.flag(false),
+}, function(c)
+  if c.add_cross_attention then return "add_cross_attention is not supported" end
+  return config.not_multiple(c, "n_embd", "n_head")
+end)
 
 ---@class accel.models.GPT2Attention : accel.nn.Module
 local Attention = nn.Module:extend("GPT2Attention")
 
-function Attention:init(c)
+function Attention:init(c, layer)
   self.n_head, self.head_dim, self.width = c.n_head, c.n_embd // c.n_head, c.n_embd
   self.attn_pdrop = c.attn_pdrop
-  self.scale = not c.scale_attn_weights and 1.0 or nil
-  self.c_attn = Conv1D(c.n_embd, 3 * c.n_embd, c.initializer_range)
-  self.c_proj = Conv1D(c.n_embd, c.n_embd, c.initializer_range / math.sqrt(2 * c.n_layer))
+  local scale = c.scale_attn_weights and 1 / math.sqrt(self.head_dim) or 1.0
+  if c.scale_attn_by_inverse_layer_idx then scale = scale / layer end
+  self.scale = scale
+  self.c_attn = Conv1D(c.n_embd, 3 * c.n_embd)
+  self.c_proj = Conv1D(c.n_embd, c.n_embd)
   self.resid_dropout = nn.Dropout(c.resid_pdrop)
 end
 
-function Attention:forward(x, cache, layer, mask)
+function Attention:forward(x, ctx, layer)
   local shape = x.shape
   local B, T = shape[1], shape[2]
   local qkv = self.c_attn(x):split(self.width, 3)
   local q = qkv[1]:view(B, T, self.n_head, self.head_dim):transpose(2, 3)
   local k = qkv[2]:view(B, T, self.n_head, self.head_dim):transpose(2, 3)
   local v = qkv[3]:view(B, T, self.n_head, self.head_dim):transpose(2, 3)
-  if cache then k, v = cache:append(layer, k, v) end
+  if ctx.cache then k, v = ctx.cache:append(layer, k, v) end
   local y = attention(q, k, v, {
-    is_causal = mask == nil and T > 1, attn_mask = mask, scale = self.scale,
+    is_causal = ctx.is_causal, attn_mask = ctx.mask, scale = self.scale,
     dropout_p = self.training and self.attn_pdrop or 0.0,
   })
   y = y:transpose(2, 3):reshape(B, T, self.width)
@@ -62,9 +64,9 @@ local MLP = nn.Module:extend("GPT2MLP")
 
 function MLP:init(c)
   local inner = c.n_inner or 4 * c.n_embd
-  self.c_fc = Conv1D(c.n_embd, inner, c.initializer_range)
-  self.c_proj = Conv1D(inner, c.n_embd, c.initializer_range / math.sqrt(2 * c.n_layer))
-  self.act = activations[c.activation_function]
+  self.c_fc = Conv1D(c.n_embd, inner)
+  self.c_proj = Conv1D(inner, c.n_embd)
+  self.act = activation.find(c.activation_function)
   self.dropout = nn.Dropout(c.resid_pdrop)
 end
 
@@ -73,124 +75,88 @@ function MLP:forward(x) return self.dropout(self.c_proj(self.act(self.c_fc(x))))
 ---@class accel.models.GPT2Block : accel.nn.Module
 local Block = nn.Module:extend("GPT2Block")
 
-function Block:init(c)
+function Block:init(c, layer)
   self.ln_1 = nn.LayerNorm(c.n_embd, { eps = c.layer_norm_epsilon })
-  self.attn = Attention(c)
+  self.attn = Attention(c, layer)
   self.ln_2 = nn.LayerNorm(c.n_embd, { eps = c.layer_norm_epsilon })
   self.mlp = MLP(c)
 end
 
-function Block:forward(x, cache, layer, mask)
-  x = x + self.attn(self.ln_1(x), cache, layer, mask)
+function Block:forward(x, ctx, layer)
+  x = x + self.attn(self.ln_1(x), ctx, layer)
   return x + self.mlp(self.ln_2(x))
 end
 
----@class accel.models.GPT2Model : accel.nn.Module
-local Transformer = nn.Module:extend("GPT2Model")
+--- What both classes share.
+local Base = PreTrainedModel:define("GPT2PreTrainedModel", {
+  schema = schema, base_model_prefix = "transformer",
+  ignored_keys = { "%.attn%.bias$", "%.attn%.masked_bias$" }, -- causal masks that old files hold
+})
 
-function Transformer:init(c)
-  self.wte = nn.Embedding(c.vocab_size, c.n_embd)
-  self.wpe = nn.Embedding(c.n_positions, c.n_embd)
-  init.normal_(self.wte.weight, 0, c.initializer_range)
-  init.normal_(self.wpe.weight, 0, c.initializer_range)
-  self.drop = nn.Dropout(c.embd_pdrop)
-  self.h = nn.ModuleList()
-  for _ = 1, c.n_layer do self.h:append(Block(c)) end
-  self.ln_f = nn.LayerNorm(c.n_embd, { eps = c.layer_norm_epsilon })
-  self.n_positions = c.n_positions
+--- Projections back into the residual stream start smaller, since 2 n_layer of them add up.
+function Base:initialize(t, at)
+  local c = self.config
+  if at.name:find "c_proj%.weight$" then
+    init.normal_(t, 0, c.initializer_range / math.sqrt(2 * c.n_layer))
+  else
+    PreTrainedModel.initialize(self, t, at)
+  end
 end
 
-function Transformer:forward(ids, cache)
-  local T = ids.shape[2]
-  local past = cache and cache.past or 0
-  if past + T > self.n_positions then
-    raise("GPT2: %d tokens exceed the context of %d positions", past + T, self.n_positions)
-  end
-  local positions = accel.arange(past, past + T, { device = ids.device })
-  local mask = cache and cache:mask(T, ids.device)
+function Base:context_length() return self.config.n_positions end
+
+function Base:cache_shape()
+  local c = self.config
+  return c.n_layer, c.n_head, c.n_embd // c.n_head
+end
+
+--- GPT-2 without a head: ids [B, T] -> hidden states [B, T, n_embd].
+--- example: accel.models.GPT2Model(accel.models.tiny.gpt2)(accel.tensor { { 1, 2, 3 } }).shape --> { 1, 3, 8 }
+---@class accel.models.GPT2Model : accel.models.PreTrainedModel
+local GPT2Model = Base:define("GPT2Model", { is_base = true })
+
+function GPT2Model:build(c)
+  self.wte = nn.Embedding(c.vocab_size, c.n_embd)
+  self.wpe = nn.Embedding(c.n_positions, c.n_embd)
+  self.drop = nn.Dropout(c.embd_pdrop)
+  self.h = nn.ModuleList()
+  for i = 1, c.n_layer do self.h:append(Block(c, i)) end
+  self.ln_f = nn.LayerNorm(c.n_embd, { eps = c.layer_norm_epsilon })
+end
+
+---@param ids accel.Tensor [B, T]
+---@param cache? accel.models.KVCache|accel.models.DecoderOptions
+---@param opts? accel.models.DecoderOptions
+---@return accel.Tensor
+function GPT2Model:forward(ids, cache, opts)
+  local ctx = context.decoder("GPT2", ids, context.options("GPT2", cache, opts))
+  local T, limit = ids.shape[2], self.config.n_positions
+  if ctx.past + T > limit then raise("GPT2: %d tokens exceed the context of %d positions", ctx.past + T, limit) end
+  local positions = ctx.position_ids or accel.arange(ctx.past, ctx.past + T, { device = ids.device })
   local x = self.drop(self.wte(ids) + self.wpe(positions))
-  for i, block in ipairs(self.h) do x = block(x, cache, i, mask) end
-  if cache then cache:advance(T) end
+  for i, block in ipairs(self.h) do x = block(x, ctx, i) end
+  if ctx.cache then ctx.cache:advance(T) end
   return self.ln_f(x)
 end
 
----@class accel.models.GPT2 : accel.nn.Module
----@field config table
-local GPT2 = nn.Module:extend("GPT2LMHeadModel")
+--- GPT-2 with its language-model head.
+--- example: accel.models.GPT2(accel.models.tiny.gpt2)(accel.tensor { { 1, 2, 3 } }).shape --> { 1, 3, 9 }
+---@class accel.models.GPT2 : accel.models.PreTrainedModel
+local GPT2 = Base:define("GPT2LMHeadModel", {
+  tied_weights = { ["lm_head.weight"] = "transformer.wte.weight" },
+})
 
----@param config? table Hugging Face's config.json keys
-function GPT2:init(config)
-  local c = pretrained.config(config, defaults)
-  if c.n_embd % c.n_head ~= 0 then
-    raise("GPT2: n_embd %d is not a multiple of n_head %d", c.n_embd, c.n_head)
-  end
-  if not activations[c.activation_function] then
-    raise("GPT2: unknown activation_function '%s'", tostring(c.activation_function))
-  end
-  self.config = c
-  self.transformer = Transformer(c)
+function GPT2:build(c)
+  self.transformer = GPT2Model:part(c)
   self.lm_head = nn.Linear(c.n_embd, c.vocab_size, { bias = false })
-  if c.tie_word_embeddings then
-    self.lm_head.weight = self.transformer.wte.weight
-  else
-    init.normal_(self.lm_head.weight, 0, c.initializer_range)
-  end
 end
 
---- Logits [B, T, vocab] of ids [B, T]. With a cache the ids continue what it holds.
+--- Logits [B, T, vocab] of ids [B, T]. With a cache the ids continue what it holds. attention_mask is 1 for
+--- tokens and 0 for padding, [B, past + T]; position_ids [B, T] replaces past, past + 1, ...
 ---@param ids accel.Tensor
----@param cache? accel.models.KVCache
-function GPT2:forward(ids, cache) return self.lm_head(self.transformer(ids, cache)) end
+---@param cache? accel.models.KVCache|accel.models.DecoderOptions
+---@param opts? accel.models.DecoderOptions
+---@return accel.Tensor
+function GPT2:forward(ids, cache, opts) return self.lm_head(self.transformer(ids, cache, opts)) end
 
-function GPT2:context_length() return self.config.n_positions end
-
----@param batch integer
----@param length? integer default: the context length
-function GPT2:new_cache(batch, length)
-  local c = self.config
-  local weight = self.transformer.wte.weight
-  return KVCache(c.n_layer, { batch, c.n_head, length or c.n_positions, c.n_embd // c.n_head },
-    { dtype = weight.dtype, device = weight.device })
-end
-
----@param ids integer[]|accel.Tensor
----@param opts? table see accel.models.generate
-function GPT2:generate(ids, opts) return require "accel.models.generate"(self, ids, opts) end
-
---- Takes Hugging Face's files as they come: with or without the "transformer." prefix, with the causal-mask
---- buffers that old ones hold, and without the tied head.
-function GPT2:load_state_dict(state, strict)
-  local given = ordered()
-  for name, t in ordered.iterate(state) do
-    if not name:find("%.attn%.bias$") and not name:find("%.attn%.masked_bias$") then
-      if not name:find("^transformer%.") and not name:find("^lm_head%.") then
-        name = "transformer." .. name
-      end
-      given[name] = t
-    end
-  end
-  if self.config.tie_word_embeddings then given["lm_head.weight"] = given["transformer.wte.weight"] end
-  return nn.Module.load_state_dict(self, given, strict)
-end
-
---- The model of a folder written by save_pretrained; nil, message, code when a file is missing or malformed.
----@param dir string
-function GPT2.from_pretrained(dir)
-  local config, state, code = pretrained.load(dir)
-  if not config then return nil, state, code end
-  local model = GPT2(config)
-  model:load_state_dict(state)
-  return model:eval()
-end
-
---- Writes config.json and model.safetensors into an existing folder.
----@param dir string
-function GPT2:save_pretrained(dir)
-  local state = ordered()
-  for name, t in pairs(self:state_dict()) do
-    if not (self.config.tie_word_embeddings and name == "lm_head.weight") then state[name] = t end
-  end
-  return pretrained.save(dir, self.config, state)
-end
-
-return GPT2
+return { GPT2 = GPT2, GPT2LMHeadModel = GPT2, GPT2Model = GPT2Model }

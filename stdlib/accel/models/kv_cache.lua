@@ -4,16 +4,19 @@ local accel = require "accel"
 local class = require "accel.util.class"
 local raise = require "accel.util.raise"
 
+--- example: local kv, c = accel.ones(1, 2, 3, 4), accel.models.KVCache(1, { 1, 2, 8, 4 })
+---   local k = c:append(1, kv, kv) c:advance(3) return k.shape, c.past --> { 1, 2, 3, 4 }, 3
 ---@class accel.models.KVCache
 ---@field past integer tokens held
 ---@field length integer tokens that fit
+---@field cross table<integer, accel.Tensor[]> keys and values of an encoder's output, by layer
 local KVCache = class("accel.models.KVCache")
 
 ---@param layers integer
 ---@param shape integer[] {batch, kv_heads, length, head_dim}
 ---@param opts? {dtype: string?, device: string?}
 function KVCache:init(layers, shape, opts)
-  self.past, self.length, self.keys, self.values = 0, shape[3], {}, {}
+  self.past, self.length, self.keys, self.values, self.cross = 0, shape[3], {}, {}, {}
   for i = 1, layers do
     self.keys[i], self.values[i] = accel.zeros(shape, opts), accel.zeros(shape, opts)
   end
@@ -36,14 +39,6 @@ end
 function KVCache:advance(t) self.past = self.past + t end
 
 --- Forgets everything.
-function KVCache:reset() self.past = 0 end
-
---- The mask for t new tokens behind the past ones, [t, past + t]; nil where none is needed or is_causal
---- says it all.
-function KVCache:mask(t, device)
-  if t == 1 or self.past == 0 then return nil end
-  local at = accel.arange(self.past, self.past + t, { device = device }):unsqueeze(2)
-  return accel.arange(self.past + t, { device = device }):unsqueeze(1):le(at)
-end
+function KVCache:reset() self.past, self.cross = 0, {} end
 
 return KVCache

@@ -1,178 +1,146 @@
---- models.Llama(config): Llama in Hugging Face's names: RMSNorm, rotary positions (half rotation),
---- grouped-query attention, SwiGLU.
+--- Llama in Hugging Face's names: RMSNorm, rotary positions (half rotation, any scaling of
+--- models/rotary.lua), grouped-query attention, SwiGLU.
 ---
 ---   local model = models.Llama { vocab_size = 65, hidden_size = 64, intermediate_size = 128,
 ---                                num_hidden_layers = 2, num_attention_heads = 4, num_key_value_heads = 2 }
 ---   local logits = model(ids)                       -- [B, T] ids -> [B, T, vocab]
-local accel = require "accel"
-local KVCache = require "accel.models.kv_cache"
+local PreTrainedModel = require "accel.models.pretrained_model"
+local Rotary = require "accel.models.rotary"
+local RotaryAttention = require "accel.models.rotary_attention"
+local activation = require "accel.models.activation"
+local config = require "accel.models.config"
+local context = require "accel.models.context"
 local nn = require "accel.nn"
-local init = require "accel.nn.initialization"
-local ordered = require "accel.util.ordered"
-local pretrained = require "accel.models.pretrained"
-local raise = require "accel.util.raise"
 
-local attention = accel.scaled_dot_product_attention
+local THETA = 10000.0
 
-local defaults = {
-  model_type = "llama", vocab_size = 32000, hidden_size = 4096, intermediate_size = 11008,
-  num_hidden_layers = 32,
-  num_attention_heads = 32, hidden_act = "silu", max_position_embeddings = 2048, initializer_range = 0.02,
-  rms_norm_eps = 1e-6, tie_word_embeddings = false, attention_bias = false, mlp_bias = false,
-  attention_dropout = 0.0,
-}
-
---- Linear layer with GPT-style initialisation.
-local function linear(c, n_in, n_out, bias)
-  local layer = nn.Linear(n_in, n_out, { bias = bias })
-  init.normal_(layer.weight, 0, c.initializer_range)
-  if bias then init.zeros_(layer.bias) end
-  return layer
+--- Completes what every model with rotary attention derives; says what is wrong.
+---@param c table
+---@param theta number used where the file has none
+---@return string?
+local function complete(c, theta)
+  c.num_key_value_heads = c.num_key_value_heads or c.num_attention_heads
+  local problem = config.not_multiple(c, "num_attention_heads", "num_key_value_heads")
+  if not c.head_dim then
+    problem = problem or config.not_multiple(c, "hidden_size", "num_attention_heads")
+    c.head_dim = c.hidden_size // c.num_attention_heads
+  end
+  if problem then return problem end
+  if c.head_dim % 2 ~= 0 then return ("head_dim %d is odd: rotary positions turn pairs"):format(c.head_dim) end
+  local kind, theta_or_why = Rotary.parameters(c, theta)
+  if not kind then return theta_or_why end
+  c.rope_theta = theta_or_why
 end
 
----@class accel.models.LlamaAttention : accel.nn.Module
-local Attention = nn.Module:extend("LlamaAttention")
+local schema = config.schema("llama", {
+  vocab_size = config.size(32000), hidden_size = config.size(4096), intermediate_size = config.size(11008),
+  num_hidden_layers = config.count(32), num_attention_heads = config.count(32), num_key_value_heads = config.count(),
+  head_dim = config.size(), hidden_act = config.activation "silu", max_position_embeddings = config.size(2048),
+  initializer_range = config.number(0.02), rms_norm_eps = config.number(1e-6),
+  tie_word_embeddings = config.flag(false), attention_bias = config.flag(false), mlp_bias = config.flag(false),
+  attention_dropout = config.rate(0.0), rope_theta = config.number(nil, 1), rope_parameters = config.table(),
+  rope_scaling = config.table(),
+}, function(c) return complete(c, THETA) end)
 
-function Attention:init(c)
-  self.heads, self.kv_heads, self.head_dim = c.num_attention_heads, c.num_key_value_heads, c.head_dim
-  self.dropout, self.theta = c.attention_dropout, c.rope_theta
-  self.q_proj = linear(c, c.hidden_size, self.heads * self.head_dim, c.attention_bias)
-  self.k_proj = linear(c, c.hidden_size, self.kv_heads * self.head_dim, c.attention_bias)
-  self.v_proj = linear(c, c.hidden_size, self.kv_heads * self.head_dim, c.attention_bias)
-  self.o_proj = linear(c, self.heads * self.head_dim, c.hidden_size, c.attention_bias)
-end
-
-function Attention:forward(x, cache, layer, mask)
-  local shape = x.shape
-  local B, T, D = shape[1], shape[2], self.head_dim
-  local turn = { theta = self.theta, offset = cache and cache.past or 0 }
-  local q = accel.rope(self.q_proj(x):view(B, T, self.heads, D):transpose(2, 3), turn)
-  local k = accel.rope(self.k_proj(x):view(B, T, self.kv_heads, D):transpose(2, 3), turn)
-  local v = self.v_proj(x):view(B, T, self.kv_heads, D):transpose(2, 3)
-  if cache then k, v = cache:append(layer, k, v) end
-  local y = attention(q, k, v, {
-    is_causal = mask == nil and T > 1, attn_mask = mask, enable_gqa = self.heads ~= self.kv_heads,
-    dropout_p = self.training and self.dropout or 0.0,
-  })
-  return self.o_proj(y:transpose(2, 3):reshape(B, T, self.heads * D))
-end
-
+--- x [..., hidden] -> down(act(gate(x)) * up(x)).
 ---@class accel.models.LlamaMLP : accel.nn.Module
 local MLP = nn.Module:extend("LlamaMLP")
 
 function MLP:init(c)
-  self.gate_proj = linear(c, c.hidden_size, c.intermediate_size, c.mlp_bias)
-  self.up_proj = linear(c, c.hidden_size, c.intermediate_size, c.mlp_bias)
-  self.down_proj = linear(c, c.intermediate_size, c.hidden_size, c.mlp_bias)
+  local opts = { bias = c.mlp_bias }
+  self.gate_proj = nn.Linear(c.hidden_size, c.intermediate_size, opts)
+  self.up_proj = nn.Linear(c.hidden_size, c.intermediate_size, opts)
+  self.down_proj = nn.Linear(c.intermediate_size, c.hidden_size, opts)
+  self.gate = activation.gate(c.hidden_act)
 end
 
-function MLP:forward(x) return self.down_proj(self.gate_proj(x):silu() * self.up_proj(x)) end
+function MLP:forward(x) return self.down_proj(self.gate(self.gate_proj(x), self.up_proj(x))) end
 
 ---@class accel.models.LlamaDecoderLayer : accel.nn.Module
 local Layer = nn.Module:extend("LlamaDecoderLayer")
 
 function Layer:init(c)
-  self.self_attn = Attention(c)
+  self.self_attn = RotaryAttention(c)
   self.mlp = MLP(c)
   self.input_layernorm = nn.RMSNorm(c.hidden_size, { eps = c.rms_norm_eps })
   self.post_attention_layernorm = nn.RMSNorm(c.hidden_size, { eps = c.rms_norm_eps })
 end
 
-function Layer:forward(x, cache, layer, mask)
-  x = x + self.self_attn(self.input_layernorm(x), cache, layer, mask)
+function Layer:forward(x, ctx, layer)
+  x = x + self.self_attn(self.input_layernorm(x), ctx, layer)
   return x + self.mlp(self.post_attention_layernorm(x))
 end
 
----@class accel.models.LlamaModel : accel.nn.Module
-local Model = nn.Module:extend("LlamaModel")
+--- What the Llama classes share, and Mixtral's with them: the stack of decoder layers.
+local Base = PreTrainedModel:define("LlamaPreTrainedModel", {
+  schema = schema, base_model_prefix = "model", theta = THETA,
+  ignored_keys = { "%.rotary_emb%.inv_freq$" },
+})
 
-function Model:init(c)
-  self.embed_tokens = nn.Embedding(c.vocab_size, c.hidden_size)
-  init.normal_(self.embed_tokens.weight, 0, c.initializer_range)
-  self.layers = nn.ModuleList()
-  for _ = 1, c.num_hidden_layers do self.layers:append(Layer(c)) end
-  self.norm = nn.RMSNorm(c.hidden_size, { eps = c.rms_norm_eps })
-end
-
-function Model:forward(ids, cache)
-  local T = ids.shape[2]
-  local mask = cache and cache:mask(T, ids.device)
-  local x = self.embed_tokens(ids)
-  for i, layer in ipairs(self.layers) do x = layer(x, cache, i, mask) end
-  if cache then cache:advance(T) end
-  return self.norm(x)
-end
-
----@class accel.models.Llama : accel.nn.Module
----@field config table
-local Llama = nn.Module:extend("LlamaForCausalLM")
-
----@param config? table Hugging Face's config.json keys
-function Llama:init(config)
-  local c = pretrained.config(config, defaults)
-  c.num_key_value_heads = c.num_key_value_heads or c.num_attention_heads
-  c.head_dim = c.head_dim or c.hidden_size // c.num_attention_heads
-  local rope = c.rope_parameters or c.rope_scaling or {}
-  local kind = rope.rope_type or rope.type or "default"
-  if kind ~= "default" then raise("Llama: rope_type '%s' is not supported", tostring(kind)) end
-  c.rope_theta = c.rope_theta or rope.rope_theta or 10000.0
-  if c.num_attention_heads % c.num_key_value_heads ~= 0 then
-    raise("Llama: %d attention heads are no multiple of %d key-value heads", c.num_attention_heads,
-      c.num_key_value_heads)
-  end
-  if c.hidden_act ~= "silu" then raise("Llama: hidden_act '%s' is not supported", tostring(c.hidden_act)) end
-  self.config = c
-  self.model = Model(c)
-  self.lm_head = linear(c, c.hidden_size, c.vocab_size, false)
-  if c.tie_word_embeddings then self.lm_head.weight = self.model.embed_tokens.weight end
-end
-
---- Logits [B, T, vocab] of ids [B, T]. With a cache the ids continue what it holds.
----@param ids accel.Tensor
----@param cache? accel.models.KVCache
-function Llama:forward(ids, cache) return self.lm_head(self.model(ids, cache)) end
-
-function Llama:context_length() return self.config.max_position_embeddings end
-
----@param batch integer
----@param length? integer default: the context length
-function Llama:new_cache(batch, length)
+function Base:cache_shape()
   local c = self.config
-  local weight = self.model.embed_tokens.weight
-  return KVCache(c.num_hidden_layers, { batch, c.num_key_value_heads, length or self:context_length(),
-    c.head_dim },
-    { dtype = weight.dtype, device = weight.device })
+  return c.num_hidden_layers, c.num_key_value_heads, c.head_dim
 end
 
----@param ids integer[]|accel.Tensor
----@param opts? table see accel.models.generate
-function Llama:generate(ids, opts) return require "accel.models.generate"(self, ids, opts) end
-
-function Llama:load_state_dict(state, strict)
-  local given = ordered()
-  for name, t in ordered.iterate(state) do given[name] = t end
-  if self.config.tie_word_embeddings then given["lm_head.weight"] = given["model.embed_tokens.weight"] end
-  return nn.Module.load_state_dict(self, given, strict)
+--- Makes embedding, layers of the given class and last norm.
+function Base:build_stack(c, layer_class)
+  self.embed_tokens = nn.Embedding(c.vocab_size, c.hidden_size)
+  self.layers = nn.ModuleList()
+  for _ = 1, c.num_hidden_layers do self.layers:append(layer_class(c)) end
+  self.norm = nn.RMSNorm(c.hidden_size, { eps = c.rms_norm_eps })
+  self.rotary = Rotary(c, self.theta)
 end
 
---- The model of a folder written by save_pretrained; nil, message, code when a file is missing or malformed.
----@param dir string
-function Llama.from_pretrained(dir)
-  local config, state, code = pretrained.load(dir)
-  if not config then return nil, state, code end
-  local model = Llama(config)
-  model:load_state_dict(state)
-  return model:eval()
+--- Hidden states of ids through the stack, and the context that the layers saw.
+---@param ids accel.Tensor
+---@param o table as context.options returns it
+---@param router_logits? table a list that layers with a router fill
+function Base:run_stack(ids, o, router_logits)
+  local c, T = self.config, ids.shape[2]
+  local ctx = context.decoder(c.model_type, ids, o, c.sliding_window)
+  ctx.router_logits = router_logits
+  ctx.turn = self.rotary:turn(ctx.past, T, ctx.position_ids, ids.device)
+  ctx.scale = self.rotary.score_scale ~= 1 and self.rotary.score_scale / math.sqrt(c.head_dim) or nil
+  local x = self.embed_tokens(ids)
+  for i, layer in ipairs(self.layers) do x = layer(x, ctx, i) end
+  if ctx.cache then ctx.cache:advance(T) end
+  return self.norm(x), ctx
 end
 
---- Writes config.json and model.safetensors into an existing folder.
----@param dir string
-function Llama:save_pretrained(dir)
-  local state = ordered()
-  for name, t in pairs(self:state_dict()) do
-    if not (self.config.tie_word_embeddings and name == "lm_head.weight") then state[name] = t end
-  end
-  return pretrained.save(dir, self.config, state)
+--- Llama without a head: ids [B, T] -> hidden states [B, T, hidden_size].
+--- example: accel.models.LlamaModel(accel.models.tiny.llama)(accel.tensor { { 1, 2, 3 } }).shape --> { 1, 3, 8 }
+---@class accel.models.LlamaModel : accel.models.PreTrainedModel
+local LlamaModel = Base:define("LlamaModel", { is_base = true })
+
+function LlamaModel:build(c) self:build_stack(c, Layer) end
+
+---@param ids accel.Tensor [B, T]
+---@param cache? accel.models.KVCache|accel.models.DecoderOptions
+---@param opts? accel.models.DecoderOptions
+---@return accel.Tensor
+function LlamaModel:forward(ids, cache, opts)
+  local x = self:run_stack(ids, context.options("llama", cache, opts))
+  return x
 end
 
-return Llama
+--- Llama with its language-model head.
+--- example: accel.models.Llama(accel.models.tiny.llama)(accel.tensor { { 1, 2, 3 } }).shape --> { 1, 3, 9 }
+---@class accel.models.Llama : accel.models.PreTrainedModel
+local Llama = Base:define("LlamaForCausalLM", {
+  tied_weights = { ["lm_head.weight"] = "model.embed_tokens.weight" },
+})
+
+function Llama:build(c)
+  self.model = LlamaModel:part(c)
+  self.lm_head = nn.Linear(c.hidden_size, c.vocab_size, { bias = false })
+end
+
+--- Logits [B, T, vocab] of ids [B, T]. With a cache the ids continue what it holds. attention_mask is 1 for
+--- tokens and 0 for padding, [B, past + T]; position_ids [B, T] replaces past, past + 1, ...
+---@param ids accel.Tensor
+---@param cache? accel.models.KVCache|accel.models.DecoderOptions
+---@param opts? accel.models.DecoderOptions
+---@return accel.Tensor
+function Llama:forward(ids, cache, opts) return self.lm_head(self.model(ids, cache, opts)) end
+
+return { Llama = Llama, LlamaForCausalLM = Llama, LlamaModel = LlamaModel, Base = Base, complete = complete }

@@ -1,4 +1,5 @@
---- Models against folders and logits written by Transformers; KV cache, generation, saving.
+--- Decoder-only models: KV cache, generation, saving, names. (Logits of every family are compared with those
+--- of Transformers by tests/reference/models.lua.)
 local accel = require "accel"
 local models = accel.models
 
@@ -12,7 +13,9 @@ local files = os.getenv "ACCEL_TEST_SRC" .. "/tests/reference/files/"
 local tmp = os.getenv "ACCEL_TEST_TMP"
 local function worst(a, b) return (a:to "f64" - b:to "f64"):abs():max():item() end
 
-for _, entry in ipairs { { "gpt2", models.GPT2 }, { "llama", models.Llama } } do
+for _, entry in ipairs {
+  { "gpt2", models.GPT2 }, { "llama", models.Llama }, { "mixtral", models.MixtralForCausalLM },
+} do
   local name, Class = entry[1], entry[2]
   local model = assert(Class.from_pretrained(files .. name))
   local expected = assert(accel.load(files .. name .. "/expected.safetensors"))
@@ -21,8 +24,8 @@ for _, entry in ipairs { { "gpt2", models.GPT2 }, { "llama", models.Llama } } do
   local logits = model(ids)
   local scale = want:abs():max():item()
   assert(worst(logits, want) < 1e-5 * scale, ("%s f32: %g"):format(name, worst(logits, want) / scale))
-  -- Transformers takes the rotation's angles in float32 whatever the model's dtype; the rest is float64
-  local bar = name == "llama" and 1e-6 or 1e-12
+  -- Transformers computes the rotation's angles (and norms and routing) in float32 whatever the model's dtype
+  local bar = name ~= "gpt2" and 1e-6 or 1e-12
   model:double()
   logits = model(ids)
   assert(worst(logits, want) < bar * scale, ("%s f64: %g"):format(name, worst(logits, want) / scale))
@@ -47,30 +50,76 @@ for _, entry in ipairs { { "gpt2", models.GPT2 }, { "llama", models.Llama } } do
     new[#new + 1] = last:argmax(2):item()
     row[#row + 1] = new[#new]
   end
-  local got = model:generate(prompt, { max_new_tokens = 8 })
+  local got = model:generate(prompt, { max_new_tokens = 8, eos_token_id = false })
   assert(table.concat(got, " ") == table.concat(new, " "))
-  local both = model:generate(ids, { max_new_tokens = 8 })
+  local both = model:generate(ids, { max_new_tokens = 8, eos_token_id = false })
   assert(#both == 2 and table.concat(both[1], " ") == table.concat(new, " ") and #both[2] == 8)
-  assert(#model:generate(prompt, { max_new_tokens = 8, eos_token_id = new[3] }) <= 3)
+
+  -- the end: an id, several, or the configuration's; the other row goes on and the first is filled up
+  local function first(list, id)
+    for i, v in ipairs(list) do
+      if v == id then return i end
+    end
+  end
+  local stop = first(new, new[3])
+  assert(#model:generate(prompt, { max_new_tokens = 8, eos_token_id = new[3] }) == stop)
+  assert(#model:generate(prompt, { max_new_tokens = 8, eos_token_id = { 1000, new[3] } }) == stop)
+  local was_eos, was_pad = model.config.eos_token_id, model.config.pad_token_id
+  model.config.eos_token_id, model.config.pad_token_id = new[3], 77
+  assert(#model:generate(prompt, { max_new_tokens = 8 }) == stop)
+  if not first(both[2], new[3]) then
+    local rows = model:generate(ids, { max_new_tokens = 8 })
+    assert(#rows[1] == 8 and rows[1][stop] == new[3] and rows[1][8] == 77)
+    assert(table.concat(rows[2], " ") == table.concat(both[2], " "))
+  end
+  model.config.eos_token_id, model.config.pad_token_id = was_eos, was_pad
 
   -- beyond the context it goes on
-  local long = model:generate(prompt, { max_new_tokens = 70 })
+  local long = model:generate(prompt, { max_new_tokens = 70, eos_token_id = false })
   assert(#long == 70)
+
+  -- prompts of different lengths are continued as if alone, also beyond the context
+  local short = table.move(prompt, 1, 4, 1, {})
+  for _, n in ipairs { 6, 70 } do
+    local o = { max_new_tokens = n, eos_token_id = false }
+    local many = model:generate({ short, prompt, { 5 } }, o)
+    if n == 6 then
+      for b, alone in ipairs { short, prompt, { 5 } } do
+        assert(table.concat(many[b], " ") == table.concat(model:generate(alone, o), " "), name)
+      end
+    end
+    assert(#many[1] == n and #many[3] == n)
+  end
 
   -- sampling depends on the seed alone
   local function sample(seed)
-    return table.concat(model:generate(prompt, { top_k = 5, seed = seed, max_new_tokens = 20 }), " ")
+    local o = { top_k = 5, seed = seed, max_new_tokens = 20, eos_token_id = false }
+    return table.concat(model:generate(prompt, o), " ")
   end
   assert(sample(1) == sample(1) and sample(1) ~= sample(2))
   assert(not model.training)
 
   -- saved and read again
-  os.execute(("mkdir -p '%s/%s'"):format(tmp, name))
   assert(model:float():save_pretrained(tmp .. "/" .. name))
   local again = assert(Class.from_pretrained(tmp .. "/" .. name))
   assert(worst(again(ids), model(ids)) == 0)
-  local none, message = Class.from_pretrained(tmp .. "/nowhere")
-  assert(none == nil and message:find "nowhere")
+
+  -- padding on the right changes nothing for the tokens before it; positions may be given
+  local T = ids.shape[2]
+  local mask = accel.ones(2, T, { dtype = "i64" })
+  mask:narrow(2, 9, T - 8):zero_()
+  local seen = model(ids, { attention_mask = mask }):narrow(2, 1, 8)
+  assert(worst(seen, model(ids):narrow(2, 1, 8)) < 1e-5 * scale)
+  -- padding on the left with positions that begin behind it is the text alone
+  mask = accel.ones(2, T, { dtype = "i64" })
+  mask:narrow(2, 1, 3):zero_()
+  local positions = (accel.arange(T) - 3):maximum(0)
+  local left = model(ids, nil, { attention_mask = mask, position_ids = positions }):narrow(2, 4, T - 3)
+  assert(worst(left, model(ids:narrow(2, 4, T - 3))) < 1e-5 * scale, name)
+  fails("attention_mask %(2, 3%) does not fit 2 rows of 12 tokens", model, ids,
+    { attention_mask = accel.ones(2, 3) })
+  fails("ids must be %[batch, tokens%], got shape %(12%)", model, ids:select(1, 1))
+  fails("unknown option 'attention_musk'; did you mean 'attention_mask'", model, ids, { attention_musk = mask })
 end
 
 do -- names and shapes are Hugging Face's
@@ -89,7 +138,8 @@ do -- names and shapes are Hugging Face's
   fails("6 tokens exceed the context of 5", model, accel.zeros(1, 6, { dtype = "i64" }))
   fails("not a multiple of n_head", models.GPT2, { n_embd = 10, n_head = 3 })
   fails("prompt is empty", model.generate, model, {})
-  fails("must be equally long", model.generate, model, { { 1, 2 }, { 1 } })
+  fails("prompt 2 is empty", model.generate, model, { { 1, 2 }, {} })
+  fails("prompt 2 is a number", model.generate, model, { { 1, 2 }, 3 })
   fails("unknown option 'top_j'", model.generate, model, { 1 }, { top_j = 3 })
 end
 

@@ -1,0 +1,218 @@
+--- BERT in Hugging Face's names: an encoder of post-norm layers over word, position and segment embeddings.
+---
+---   local model = models.BertForSequenceClassification.from_pretrained(dir, { config = { num_labels = 3 } })
+---   local logits = model(ids, { attention_mask = mask, token_type_ids = segments })   -- [B, T] -> [B, 3]
+local PreTrainedModel = require "accel.models.pretrained_model"
+local SelfAttention = require "accel.models.self_attention"
+local accel = require "accel"
+local activation = require "accel.models.activation"
+local config = require "accel.models.config"
+local context = require "accel.models.context"
+local nn = require "accel.nn"
+local options = require "accel.util.options"
+local raise = require "accel.util.raise"
+local tensors = require "accel.util.tensors"
+
+local schema = config.schema("bert", {
+  vocab_size = config.size(30522), hidden_size = config.size(768), num_hidden_layers = config.count(12),
+  num_attention_heads = config.count(12), intermediate_size = config.size(3072),
+  hidden_act = config.activation "gelu", hidden_dropout_prob = config.rate(0.1),
+  attention_probs_dropout_prob = config.rate(0.1), max_position_embeddings = config.size(512),
+  type_vocab_size = config.size(2), initializer_range = config.number(0.02), layer_norm_eps = config.number(1e-12),
+  pad_token_id = config.token(0), classifier_dropout = config.rate(), is_decoder = config.flag(false),
+  add_cross_attention = config.flag(false), tie_word_embeddings = config.flag(true),
+  position_embedding_type = config.word("absolute", { "absolute" }),
+}, function(c)
+  if c.is_decoder or c.add_cross_attention then return "is_decoder and add_cross_attention are not supported" end
+  if c.pad_token_id and c.pad_token_id >= c.vocab_size then
+    return ("pad_token_id %d is outside of the vocabulary of %d"):format(c.pad_token_id, c.vocab_size)
+  end
+  return config.not_multiple(c, "hidden_size", "num_attention_heads")
+end)
+
+---@class accel.models.BertEmbeddings : accel.nn.Module
+local Embeddings = nn.Module:extend("BertEmbeddings")
+
+function Embeddings:init(c)
+  self.word_embeddings = nn.Embedding(c.vocab_size, c.hidden_size, { padding_idx = c.pad_token_id })
+  self.position_embeddings = nn.Embedding(c.max_position_embeddings, c.hidden_size)
+  self.token_type_embeddings = nn.Embedding(c.type_vocab_size, c.hidden_size)
+  self.LayerNorm = nn.LayerNorm(c.hidden_size, { eps = c.layer_norm_eps })
+  self.dropout = nn.Dropout(c.hidden_dropout_prob)
+  self.limit = c.max_position_embeddings
+end
+
+function Embeddings:forward(ids, token_type_ids, position_ids)
+  local T = ids.shape[2]
+  if not position_ids and T > self.limit then raise("bert: %d tokens exceed the %d positions", T, self.limit) end
+  local positions = position_ids or accel.arange(T, { device = ids.device })
+  local segments = token_type_ids or accel.zeros(1, T, { dtype = "i64", device = ids.device })
+  local x = self.word_embeddings(ids) + self.token_type_embeddings(segments) + self.position_embeddings(positions)
+  return self.dropout(self.LayerNorm(x))
+end
+
+--- Projects, drops out, adds what was before, normalises.
+---@class accel.models.BertOutput : accel.nn.Module
+local Output = nn.Module:extend("BertOutput")
+
+function Output:init(c, n_in)
+  self.dense = nn.Linear(n_in, c.hidden_size)
+  self.LayerNorm = nn.LayerNorm(c.hidden_size, { eps = c.layer_norm_eps })
+  self.dropout = nn.Dropout(c.hidden_dropout_prob)
+end
+
+function Output:forward(x, before) return self.LayerNorm(self.dropout(self.dense(x)) + before) end
+
+---@class accel.models.BertAttention : accel.nn.Module
+local Attention = nn.Module:extend("BertAttention")
+
+function Attention:init(c)
+  self.self = SelfAttention(c)
+  self.output = Output(c, c.hidden_size)
+end
+
+function Attention:forward(x, mask) return self.output(self.self(x, mask), x) end
+
+--- A linear layer and its activation; with `norm`, a layer norm after it.
+---@class accel.models.BertTransform : accel.nn.Module
+local Transform = nn.Module:extend("BertTransform")
+
+function Transform:init(c, n_out, norm)
+  self.dense = nn.Linear(c.hidden_size, n_out)
+  self.act = activation.find(c.hidden_act)
+  if norm then self.LayerNorm = nn.LayerNorm(n_out, { eps = c.layer_norm_eps }) end
+end
+
+function Transform:forward(x)
+  x = self.act(self.dense(x))
+  return self.LayerNorm and self.LayerNorm(x) or x
+end
+
+---@class accel.models.BertLayer : accel.nn.Module
+local Layer = nn.Module:extend("BertLayer")
+
+function Layer:init(c)
+  self.attention = Attention(c)
+  self.intermediate = Transform(c, c.intermediate_size)
+  self.output = Output(c, c.intermediate_size)
+end
+
+function Layer:forward(x, mask)
+  x = self.attention(x, mask)
+  return self.output(self.intermediate(x), x)
+end
+
+---@class accel.models.BertEncoder : accel.nn.Module
+local Encoder = nn.Module:extend("BertEncoder")
+
+function Encoder:init(c)
+  self.layer = nn.ModuleList()
+  for _ = 1, c.num_hidden_layers do self.layer:append(Layer(c)) end
+end
+
+function Encoder:forward(x, mask)
+  for _, layer in ipairs(self.layer) do x = layer(x, mask) end
+  return x
+end
+
+---@class accel.models.BertPooler : accel.nn.Module
+local Pooler = nn.Module:extend("BertPooler")
+
+function Pooler:init(c) self.dense = nn.Linear(c.hidden_size, c.hidden_size) end
+
+function Pooler:forward(x) return self.dense(x:select(2, 1)):tanh() end
+
+local Base = PreTrainedModel:define("BertPreTrainedModel", {
+  schema = schema, base_model_prefix = "bert",
+  ignored_keys = { "embeddings%.position_ids$", "embeddings%.token_type_ids$" }, optional_keys = { "pooler%.dense%." },
+})
+
+--- The encoder alone: ids [B, T] -> hidden states [B, T, hidden_size], and those of the first token through
+--- the pooler, [B, hidden_size] (nil when made with add_pooling_layer = false).
+--- example: accel.models.BertModel(accel.models.tiny.bert)(accel.tensor { { 1, 2, 3 } }).shape --> { 1, 3, 8 }
+---@class accel.models.BertModel : accel.models.PreTrainedModel
+local BertModel = Base:define("BertModel", { is_base = true })
+
+function BertModel:build(c, add_pooling_layer)
+  self.embeddings = Embeddings(c)
+  self.encoder = Encoder(c)
+  if add_pooling_layer ~= false then self.pooler = Pooler(c) end
+end
+
+--- attention_mask [B, T]: 1 for tokens, 0 for padding. token_type_ids [B, T]: 0 for the first text, 1 for the
+--- second.
+---@param ids accel.Tensor [B, T]
+---@param opts? {attention_mask: accel.Tensor?, token_type_ids: accel.Tensor?, position_ids: accel.Tensor?}
+---@return accel.Tensor, accel.Tensor?
+function BertModel:forward(ids, opts)
+  local o = options("bert", opts,
+    { attention_mask = options.none, token_type_ids = options.none, position_ids = options.none })
+  local shape = ids.shape
+  if #shape ~= 2 then raise("bert: ids must be [batch, tokens], got shape %s", tensors.shape_string(ids)) end
+  local mask = context.padding("bert", o.attention_mask, shape[1], shape[2])
+  local x = self.encoder(self.embeddings(ids, o.token_type_ids, o.position_ids), mask)
+  return x, self.pooler and self.pooler(x)
+end
+
+--- Classifies texts, or pairs of texts, by the pooled first token.
+--- example: accel.models.BertForSequenceClassification(accel.models.tiny.bert)(accel.tensor { { 1, 2 } }).shape --> { 1, 2 }
+---@class accel.models.BertForSequenceClassification : accel.models.PreTrainedModel
+local Classification = Base:define("BertForSequenceClassification")
+
+function Classification:build(c)
+  self.bert = BertModel:part(c)
+  self.dropout = nn.Dropout(c.classifier_dropout or c.hidden_dropout_prob)
+  self.classifier = nn.Linear(c.hidden_size, config.labels(c))
+end
+
+--- Logits [B, num_labels]; options of BertModel.
+---@param ids accel.Tensor
+---@param opts? table
+---@return accel.Tensor
+function Classification:forward(ids, opts)
+  local _, pooled = self.bert(ids, opts)
+  return self.classifier(self.dropout(pooled))
+end
+
+---@class accel.models.BertLMPredictionHead : accel.nn.Module
+local PredictionHead = nn.Module:extend("BertLMPredictionHead")
+
+function PredictionHead:init(c)
+  self.transform = Transform(c, c.hidden_size, true)
+  self.decoder = nn.Linear(c.hidden_size, c.vocab_size)
+  self.bias = nn.Parameter(accel.zeros(c.vocab_size))
+end
+
+function PredictionHead:forward(x) return self.decoder(self.transform(x)) end
+
+---@class accel.models.BertOnlyMLMHead : accel.nn.Module
+local MLMHead = nn.Module:extend("BertOnlyMLMHead")
+
+function MLMHead:init(c) self.predictions = PredictionHead(c) end
+
+function MLMHead:forward(x) return self.predictions(x) end
+
+--- Predicts masked words: logits [B, T, vocab].
+--- example: accel.models.BertForMaskedLM(accel.models.tiny.bert)(accel.tensor { { 1, 2 } }).shape --> { 1, 2, 9 }
+---@class accel.models.BertForMaskedLM : accel.models.PreTrainedModel
+local MaskedLM = Base:define("BertForMaskedLM", {
+  tied_weights = {
+    ["cls.predictions.decoder.weight"] = "bert.embeddings.word_embeddings.weight",
+    ["cls.predictions.decoder.bias"] = "cls.predictions.bias",
+  },
+})
+
+function MaskedLM:build(c)
+  self.bert = BertModel:part(c, false)
+  self.cls = MLMHead(c)
+end
+
+---@param ids accel.Tensor
+---@param opts? table options of BertModel
+---@return accel.Tensor
+function MaskedLM:forward(ids, opts)
+  local x = self.bert(ids, opts)
+  return self.cls(x)
+end
+
+return { BertModel = BertModel, BertForSequenceClassification = Classification, BertForMaskedLM = MaskedLM }

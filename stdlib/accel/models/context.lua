@@ -1,0 +1,112 @@
+--- What the layers of a model share during one forward pass: the cache, where the new tokens stand, and which
+--- of them may see which. Also the masks themselves, for encoders.
+---
+--- A mask is bool and true where a query may look, [.., queries, keys]; or a float that is added to the
+--- scores.
+local accel = require "accel"
+local KVCache = require "accel.models.kv_cache"
+local class = require "accel.util.class"
+local options = require "accel.util.options"
+local raise = require "accel.util.raise"
+local tensors = require "accel.util.tensors"
+
+local M = {}
+
+---@class accel.models.Context
+---@field cache? accel.models.KVCache
+---@field past integer tokens that the cache holds
+---@field mask? accel.Tensor
+---@field is_causal boolean mask is nil, and query i sees the keys 1 .. i
+---@field position_ids? accel.Tensor [B, T] or [T]; nil: past, past + 1, ...
+
+---@class accel.models.DecoderOptions
+---@field cache? accel.models.KVCache
+---@field attention_mask? accel.Tensor 1 for tokens, 0 for padding, [B, past + T]
+---@field position_ids? accel.Tensor [B, T]
+
+--- Which keys a query sees: those up to itself, and with a window only the last so many. [T, past + T]
+---@param T integer
+---@param past integer
+---@param window? integer
+---@param device string
+---@return accel.Tensor
+function M.causal(T, past, window, device)
+  local at = accel.arange(past, past + T, { device = device }):unsqueeze(2)
+  local key = accel.arange(past + T, { device = device }):unsqueeze(1)
+  local mask = key:le(at)
+  if window then mask = mask * key:gt(at - window) end
+  return mask
+end
+
+--- An attention_mask (1: a token, 0: padding) as it broadcasts to [B, heads, queries, keys]. Takes [B, keys],
+--- [B, queries, keys], or four dimensions as they are (there also floats to add).
+---@param who string
+---@param mask? accel.Tensor
+---@param B integer
+---@param keys integer
+---@return accel.Tensor?
+function M.padding(who, mask, B, keys)
+  if mask == nil then return nil end
+  if not tensors.is_tensor(mask) then raise("%s: attention_mask must be a tensor, got %s", who, type(mask)) end
+  local shape = mask.shape
+  if #shape < 2 or #shape > 4 or (shape[1] ~= B and shape[1] ~= 1) or shape[#shape] ~= keys then
+    raise("%s: attention_mask %s does not fit %d rows of %d tokens (expected [%d, %d])", who,
+      tensors.shape_string(mask), B, keys, B, keys)
+  end
+  if #shape == 4 and tensors.is_floating(mask.dtype) then return mask end
+  if mask.dtype ~= "bool" then mask = mask:ne(0) end
+  if #shape == 2 then return mask:unsqueeze(2):unsqueeze(2) end
+  return #shape == 3 and mask:unsqueeze(2) or mask
+end
+
+--- Both masks in one; either may be nil.
+---@param visible? accel.Tensor bool
+---@param mask? accel.Tensor bool or float
+---@return accel.Tensor?
+function M.join(visible, mask)
+  if not visible or not mask then return visible or mask end
+  if mask.dtype == "bool" then return visible * mask end
+  return mask:masked_fill(visible:eq(0), -math.huge)
+end
+
+--- The options of a decoder's forward: (ids, cache, opts), (ids, opts) or (ids).
+---@param who string
+---@param cache? accel.models.KVCache|accel.models.DecoderOptions
+---@param opts? accel.models.DecoderOptions and what `more` declares
+---@param more? table
+---@return table
+function M.options(who, cache, opts, more)
+  if cache ~= nil and not class.isinstance(cache, KVCache) then
+    if opts ~= nil then raise("%s: expected a cache, got %s", who, type(cache)) end
+    cache, opts = nil, cache
+  end
+  local declared = { cache = options.none, attention_mask = options.none, position_ids = options.none }
+  for key, value in next, more or {} do declared[key] = value end
+  local o = options(who, opts, declared)
+  o.cache = cache or o.cache
+  return o
+end
+
+--- The context of a decoder for new tokens [B, T].
+---@param who string
+---@param ids accel.Tensor
+---@param o table as M.options returns it
+---@param window? integer
+---@return accel.models.Context
+function M.decoder(who, ids, o, window)
+  local shape = ids.shape
+  if #shape ~= 2 then raise("%s: ids must be [batch, tokens], got shape %s", who, tensors.shape_string(ids)) end
+  local B, T = shape[1], shape[2]
+  local past = o.cache and o.cache.past or 0
+  local mask = M.padding(who, o.attention_mask, B, past + T)
+  local far = window ~= nil and past + T > window
+  local plain = not far and mask == nil
+  if not plain or (T > 1 and past > 0) then
+    mask = M.join(M.causal(T, past, far and window or nil, ids.device), mask)
+  end
+  return {
+    cache = o.cache, past = past, mask = mask, is_causal = mask == nil and T > 1, position_ids = o.position_ids,
+  }
+end
+
+return M

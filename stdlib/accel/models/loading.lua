@@ -1,0 +1,262 @@
+--- loading(cls, dir, opts): what from_pretrained does. The model is made without values; every tensor of the
+--- files is read once, converted where its dtype differs, and becomes the parameter itself, so that memory
+--- holds the model and one tensor beside it. Returns the model in eval mode and what did not fit:
+--- {missing_keys=, unexpected_keys=, mismatched_keys=}; or nil, message, code where the folder is to blame.
+---
+--- Options: dtype (of floating parameters; default: what config.json says, else that of the first tensor),
+--- device, config (keys that override those of config.json), strict (true: nothing may be missing or
+--- unexpected; by default a head may, and starts from initial values), ignore_mismatched_sizes (tensors of
+--- other shapes count as missing).
+local accel = require "accel"
+local class = require "accel.util.class"
+local configuration = require "accel.models.config"
+local nearest = require "accel.util.nearest"
+local options = require "accel.util.options"
+local ordered = require "accel.util.ordered"
+local pretrained = require "accel.models.pretrained"
+local raise = require "accel.util.raise"
+local tensors = require "accel.util.tensors"
+
+local short_names = {}
+for short, long in next, pretrained.dtype_names do short_names[long], short_names[short] = short, short end
+
+local integers = { i64 = true, i32 = true, i16 = true, i8 = true, u8 = true, bool = true }
+
+local function listed(names)
+  local shown = {}
+  for i = 1, math.min(#names, 6) do shown[i] = "'" .. names[i] .. "'" end
+  if #names > 6 then shown[#shown + 1] = ("... (%d in all)"):format(#names) end
+  return table.concat(shown, ", ")
+end
+
+local function shape_text(shape)
+  local parts = {}
+  for i, n in ipairs(shape) do parts[i] = ("%d"):format(n) end
+  return "(" .. table.concat(parts, ", ") .. ")"
+end
+
+local function same(a, b)
+  if #a ~= #b then return false end
+  for i = 1, #a do
+    if a[i] ~= b[i] then return false end
+  end
+  return true
+end
+
+--- A checked configuration; nil, message, code where the file is wrong. Overrides that are wrong raise.
+local function read_config(cls, dir, overrides)
+  local given, message, code = pretrained.read_config(dir)
+  if not given then return nil, message, code end
+  given.model_type = given.model_type or cls.schema.model_type
+  local c, problem = configuration.read(cls.schema, given)
+  if not c then return nil, ("%s/config.json: %s"):format(dir, problem), "format" end
+  if next(overrides) == nil then return c end
+  if overrides.num_labels then given.id2label, given.label2id = nil, nil end
+  for key, value in next, overrides do
+    if not cls.schema.fields[key] then
+      local near = nearest(tostring(key), cls.schema.fields)
+      raise("from_pretrained: unknown key '%s' in config%s", tostring(key),
+        near and ("; did you mean '%s'?"):format(near) or "")
+    end
+    given[key] = value
+  end
+  c, problem = configuration.read(cls.schema, given)
+  if not c then raise("from_pretrained: config: %s", problem) end
+  return c
+end
+
+--- The open files of a folder, closed together.
+local Files = class("accel.models.Files")
+
+function Files:init(dir) self.dir, self.readers = dir, {} end
+
+function Files.__close(self)
+  for _, reader in next, self.readers do reader:close() end
+end
+
+--- The file's reader; nil, message, code.
+function Files:open(file)
+  if self.readers[file] then return self.readers[file] end
+  local reader, message, code = accel.open_safetensors(self.dir .. "/" .. file)
+  self.readers[file] = reader
+  return reader, message, code
+end
+
+--- What the files hold, without reading values: own name -> {file, key, shape, dtype}, and unexpected names.
+local function survey(model, slots, files, dir)
+  local names, map, code = pretrained.files(dir)
+  if not names then return nil, map, code end
+  local given, unexpected, held = ordered(), {}, {}
+  for _, file in ipairs(names) do
+    local reader, message, why = files:open(file)
+    if not reader then return nil, message, why end
+    for _, key in ipairs(reader:keys()) do
+      if held[key] then
+        return nil, ("%s: '%s' is in %s and in %s"):format(dir, key, held[key], file), "format"
+      end
+      held[key] = file
+      local info, name = reader:info(key), model:resolve(slots, key)
+      if name == nil then
+        unexpected[#unexpected + 1] = key
+      elseif name and (name == key or not rawget(given, name)) then -- today's spelling wins over an older one
+        given[name] = { file = file, key = key, shape = info.shape, dtype = info.dtype }
+      end
+    end
+  end
+  for key, file in ordered.iterate(type(map) == "table" and map or {}) do
+    if held[key] ~= file then
+      return nil, ("%s: the index places '%s' in %s, which lacks it"):format(dir, key, file), "format"
+    end
+  end
+  return given, unexpected
+end
+
+--- Whether two tensors hold the same numbers, looking at some rows at a time.
+local function equal(a, b)
+  a, b = a:reshape(-1), b:reshape(-1)
+  local n, step = a:numel(), 1 << 20
+  for at = 1, n, step do
+    local part = math.min(step, n - at + 1)
+    if a:narrow(1, at, part):ne(b:narrow(1, at, part)):to("i64"):sum():item() ~= 0 then return false end
+  end
+  return true
+end
+
+--- Tied names that the files give beside their source: one with values of its own is no longer tied, as in
+--- Transformers; the others are left out.
+local function settle_ties(model, slots, given, read)
+  for alias, source in ordered.iterate(model.tied_weights) do
+    local a, b = rawget(slots, alias), rawget(slots, source)
+    local mine, its = rawget(given, alias), rawget(given, source)
+    if a and b and a.tensor == b.tensor and mine and its then
+      local distinct = mine.dtype ~= its.dtype or not same(mine.shape, its.shape)
+      if not distinct then
+        local x, message, code = read(mine)
+        if not x then return nil, message, code end
+        local y
+        y, message, code = read(its)
+        if not y then return nil, message, code end
+        distinct = not equal(x, y)
+        x:release()
+        y:release()
+      end
+      if distinct then
+        model:_untie(alias)
+        model.config.tie_word_embeddings = false
+      else
+        mine.skip = true
+      end
+    end
+  end
+  return true
+end
+
+--- Sorts own names into those that are given, missing and of another shape. Returns the tensors to be filled:
+--- tensor -> what the files give, or false for initial values.
+local function assign(model, given, o)
+  local slots, wanted, missing, mismatched, fatal, wrong = model:_slots(), {}, {}, {}, {}, {}
+  for name, slot in pairs(slots) do
+    local g = rawget(given, name)
+    if g and not g.skip then
+      if same(g.shape, slot.tensor.shape) then
+        wanted[slot.tensor] = g
+      else
+        mismatched[#mismatched + 1] = name
+        wanted[slot.tensor] = wanted[slot.tensor] or false
+        if not o.ignore_mismatched_sizes then
+          wrong[#wrong + 1] = ("'%s' has shape %s, the model needs %s"):format(g.key, shape_text(g.shape),
+            shape_text(slot.tensor.shape))
+        end
+      end
+    end
+  end
+  for name, slot in pairs(slots) do
+    if wanted[slot.tensor] == nil then
+      if not name:find "num_batches_tracked$" then missing[#missing + 1] = name end
+      if o.strict or not model:is_optional(name) then fatal[#fatal + 1] = name end
+      wanted[slot.tensor] = false
+    end
+  end
+  if #fatal > 0 then table.insert(wrong, 1, "missing " .. listed(fatal)) end
+  return wanted, missing, mismatched, wrong
+end
+
+--- The dtype of floating parameters: asked for, written in the configuration, or that of the first tensor.
+local function dtype_for(o, config, given)
+  if o.dtype then return accel.empty(0, { dtype = o.dtype, device = "meta" }).dtype end
+  local said = short_names[config.dtype or config.torch_dtype]
+  if said then return said end
+  for _, g in pairs(given) do
+    if tensors.is_floating(g.dtype) then return g.dtype end
+  end
+  return "f32"
+end
+
+---@param cls table a class below PreTrainedModel
+---@param dir string
+---@param opts? table
+---@return accel.models.PreTrainedModel?, table|string|nil, string?
+return function(cls, dir, opts)
+  if type(dir) ~= "string" then
+    raise("from_pretrained: dir must be a string, got %s", class.isclass(dir) and "a class" or type(dir))
+  end
+  local o = options("from_pretrained", opts, {
+    dtype = options.none, device = accel.get_default_device(), config = {}, strict = false,
+    ignore_mismatched_sizes = false,
+  })
+  local config, message, code = read_config(cls, dir, o.config)
+  if not config then return nil, message, code end
+  local built, model = pcall(cls, config, { device = "meta" })
+  if not built then
+    if type(model) == "table" and model.code == "shape" then -- more elements than can be counted
+      return nil, ("%s/config.json: %s"):format(dir, model.message), "format"
+    end
+    error(model, 0)
+  end
+  local slots, files <close> = model:_slots(), Files(dir)
+  local given, unexpected, why = survey(model, slots, files, dir)
+  if not given then return nil, unexpected, why end
+  local dtype = dtype_for(o, config, given)
+  if not tensors.is_floating(dtype) then raise("from_pretrained: dtype '%s' is not a floating one", o.dtype) end
+  local function read(g)
+    local reader = files:open(g.file)
+    return accel.device(o.device, reader.get, reader, g.key)
+  end
+  for _, g in pairs(given) do
+    if not short_names[g.dtype] and not integers[g.dtype] then
+      return nil, ("%s: tensor '%s' is %s, which no parameter can be"):format(dir, g.key, g.dtype), "format"
+    end
+  end
+  local ok
+  ok, message, code = settle_ties(model, slots, given, read)
+  if not ok then return nil, message, code end
+  local wanted, missing, mismatched, wrong = assign(model, given, o)
+  if o.strict and #unexpected > 0 then wrong[#wrong + 1] = "unexpected " .. listed(unexpected) end
+  if #wrong > 0 then
+    return nil, ("%s does not fit %s: %s"):format(dir, cls.__name, table.concat(wrong, "; ")), "format"
+  end
+  local failed
+  model:_fill(function(t, at)
+    if failed then return t end
+    local g, target = wanted[t], tensors.is_floating(t.dtype) and dtype or t.dtype
+    if not g then return model:_initial(t, at, target, o.device) end
+    local new
+    new, message, code = read(g)
+    if not new then
+      failed = true
+      return t
+    end
+    if new.dtype == target then return new end
+    local converted = new:to(target)
+    new:release()
+    return converted
+  end)
+  if failed then return nil, message, code end
+  local fresh = {}
+  for _, names in ipairs { missing, mismatched } do table.move(names, 1, #names, #fresh + 1, fresh) end
+  if #fresh > 0 then
+    warn(("%s.from_pretrained: %s has no %s: initial values, to be trained"):format(cls.__name, dir, listed(fresh)))
+  end
+  return model:eval(),
+    { missing_keys = missing, unexpected_keys = unexpected, mismatched_keys = mismatched }
+end

@@ -1,0 +1,105 @@
+--- Mixtral in Hugging Face's names: Llama's attention (optionally within a sliding window) and a mixture of
+--- experts in place of the feed-forward layer.
+---
+---   local model = models.MixtralForCausalLM { vocab_size = 65, hidden_size = 64, intermediate_size = 96,
+---     num_hidden_layers = 2, num_attention_heads = 4, num_key_value_heads = 2, num_local_experts = 4 }
+---   local logits = model(ids)
+---   local logits, aux = model(ids, { output_router_logits = true })
+---   local loss = accel.cross_entropy(...) + model.config.router_aux_loss_coef * aux
+local RotaryAttention = require "accel.models.rotary_attention"
+local config = require "accel.models.config"
+local context = require "accel.models.context"
+local llama = require "accel.models.llama"
+local mixture = require "accel.models.mixture"
+local nn = require "accel.nn"
+local options = require "accel.util.options"
+
+local THETA = 1000000.0
+
+local schema = config.schema("mixtral", {
+  vocab_size = config.size(32000), hidden_size = config.size(4096), intermediate_size = config.size(14336),
+  num_hidden_layers = config.count(32), num_attention_heads = config.count(32), num_key_value_heads = config.count(8),
+  head_dim = config.size(), hidden_act = config.activation "silu", max_position_embeddings = config.size(131072),
+  initializer_range = config.number(0.02), rms_norm_eps = config.number(1e-5),
+  tie_word_embeddings = config.flag(false), attention_dropout = config.rate(0.0), sliding_window = config.size(),
+  num_experts_per_tok = config.count(2), num_local_experts = config.count(8),
+  output_router_logits = config.flag(false), router_aux_loss_coef = config.number(0.001),
+  router_jitter_noise = config.rate(0.0), rope_theta = config.number(nil, 1), rope_parameters = config.table(),
+  rope_scaling = config.table(),
+}, function(c)
+  if c.num_experts_per_tok > c.num_local_experts then
+    return ("num_experts_per_tok %d exceeds num_local_experts %d"):format(c.num_experts_per_tok, c.num_local_experts)
+  end
+  return llama.complete(c, THETA)
+end)
+
+---@class accel.models.MixtralDecoderLayer : accel.nn.Module
+local Layer = nn.Module:extend("MixtralDecoderLayer")
+
+function Layer:init(c)
+  self.self_attn = RotaryAttention(c)
+  self.block_sparse_moe = mixture.SparseMoeBlock(c)
+  self.input_layernorm = nn.RMSNorm(c.hidden_size, { eps = c.rms_norm_eps })
+  self.post_attention_layernorm = nn.RMSNorm(c.hidden_size, { eps = c.rms_norm_eps })
+end
+
+function Layer:forward(x, ctx, layer)
+  x = x + self.self_attn(self.input_layernorm(x), ctx, layer)
+  local y, logits = self.block_sparse_moe(self.post_attention_layernorm(x))
+  if ctx.router_logits then ctx.router_logits[layer] = logits end
+  return x + y
+end
+
+local Base = llama.Base:define("MixtralPreTrainedModel", { schema = schema, theta = THETA })
+
+---@class accel.models.MixtralOptions : accel.models.DecoderOptions
+---@field output_router_logits? boolean
+
+--- Mixtral without a head: ids [B, T] -> hidden states [B, T, hidden_size]; with output_router_logits also
+--- the router's logits, a list of [B T, experts] by layer.
+--- example: accel.models.MixtralModel(accel.models.tiny.mixtral)(accel.tensor { { 1, 2 } }).shape --> { 1, 2, 8 }
+---@class accel.models.MixtralModel : accel.models.PreTrainedModel
+local MixtralModel = Base:define("MixtralModel", { is_base = true })
+
+function MixtralModel:build(c) self:build_stack(c, Layer) end
+
+---@param ids accel.Tensor [B, T]
+---@param cache? accel.models.KVCache|accel.models.MixtralOptions
+---@param opts? accel.models.MixtralOptions
+---@return accel.Tensor, accel.Tensor[]?
+function MixtralModel:forward(ids, cache, opts)
+  local o = context.options("mixtral", cache, opts, { output_router_logits = options.none })
+  local wanted = o.output_router_logits
+  if wanted == nil then wanted = self.config.output_router_logits end
+  local x, ctx = self:run_stack(ids, o, wanted and {} or nil)
+  return x, ctx.router_logits
+end
+
+--- Mixtral with its language-model head.
+--- example: accel.models.MixtralForCausalLM(accel.models.tiny.mixtral)(accel.tensor { { 1, 2 } }).shape --> { 1, 2, 9 }
+---@class accel.models.MixtralForCausalLM : accel.models.PreTrainedModel
+local Mixtral = Base:define("MixtralForCausalLM", {
+  tied_weights = { ["lm_head.weight"] = "model.embed_tokens.weight" },
+})
+
+function Mixtral:build(c)
+  self.model = MixtralModel:part(c)
+  self.lm_head = nn.Linear(c.hidden_size, c.vocab_size, { bias = false })
+end
+
+--- Logits [B, T, vocab] of ids [B, T]; with output_router_logits (an option, or a key of the configuration)
+--- also the load-balancing loss, a number to be scaled by config.router_aux_loss_coef and added to the loss.
+--- The other options are Llama's.
+---@param ids accel.Tensor
+---@param cache? accel.models.KVCache|accel.models.MixtralOptions
+---@param opts? accel.models.MixtralOptions
+---@return accel.Tensor, accel.Tensor?
+function Mixtral:forward(ids, cache, opts)
+  local x, router_logits = self.model(ids, cache, opts)
+  local logits = self.lm_head(x)
+  if not router_logits then return logits end
+  local o = context.options("mixtral", cache, opts, { output_router_logits = options.none })
+  return logits, mixture.load_balancing_loss(router_logits, self.config.num_experts_per_tok, o.attention_mask)
+end
+
+return { MixtralForCausalLM = Mixtral, MixtralModel = MixtralModel }

@@ -1,0 +1,288 @@
+--- models.PreTrainedModel: what every model with a Hugging Face configuration shares: how it is made from
+--- one, initial values, tied weights, folders, generation.
+---
+--- A family declares its classes with `define` and gives build(c), which makes the modules, and forward:
+---
+---   local Bert = PreTrainedModel:define("BertModel", { schema = schema, base_model_prefix = "bert", is_base = true })
+---   function Bert:build(c) self.embeddings = Embeddings(c) ... end
+---
+--- A model is built on the meta device and then filled: with initial values, or by from_pretrained with the
+--- tensors of files, so that nothing is drawn or allocated twice.
+local accel = require "accel"
+local Module = require "accel.nn.module"
+local Parameter = require "accel.nn.parameter"
+local class = require "accel.util.class"
+local configuration = require "accel.models.config"
+local init = require "accel.nn.initialization"
+local options = require "accel.util.options"
+local ordered = require "accel.util.ordered"
+local raise = require "accel.util.raise"
+local tensors = require "accel.util.tensors"
+
+--- example: accel.util.class.isinstance(accel.models.GPT2 { vocab_size = 5, n_positions = 8, n_embd = 4, n_layer = 1,
+---   n_head = 1 }, accel.models.PreTrainedModel) --> true
+---@class accel.models.PreTrainedModel : accel.nn.Module
+---@field config table the configuration, completed
+---@field schema accel.models.Schema of the family
+---@field base_model_prefix? string the field under which models with a head hold the base model
+---@field is_base boolean this class is the base model
+---@field tied_weights table<string, string> name -> name whose tensor it shares where config.tie_word_embeddings
+---@field ignored_keys string[] patterns of names in files that mean nothing any more
+---@field optional_keys string[] patterns of names that a file may lack; they get initial values
+local PreTrainedModel = Module:extend("accel.models.PreTrainedModel")
+
+PreTrainedModel.is_base = false
+PreTrainedModel.tied_weights, PreTrainedModel.ignored_keys, PreTrainedModel.optional_keys = {}, {}, {}
+
+--- A class below this one, with fields and its own from_pretrained(dir, opts).
+---@param name string Hugging Face's class name: goes into config.json
+---@param fields? table
+function PreTrainedModel:define(name, fields)
+  local cls = self:extend(name)
+  for key, value in next, fields or {} do cls[key] = value end
+  function cls.from_pretrained(dir, opts, more)
+    if dir == cls then dir, opts = opts, more end
+    return require "accel.models.loading"(cls, dir, opts)
+  end
+  return cls
+end
+
+---@param self accel.models.PreTrainedModel
+local function name_of(self) return class.of(self).__name end
+
+--- Options: dtype (of floating parameters, "f32"), device (the default one).
+---@param config? table Hugging Face's config.json keys
+---@param opts? {dtype: string?, device: string?}
+function PreTrainedModel:init(config, opts)
+  local name = name_of(self)
+  if not self.schema then raise("%s is a base class: make a model of one of its families", name) end
+  local o = options(name, opts, { dtype = "f32", device = accel.get_default_device() })
+  local dtype = accel.empty(0, { dtype = o.dtype, device = "meta" }).dtype
+  if not tensors.is_floating(dtype) then raise("%s: dtype '%s' is not a floating one", name, o.dtype) end
+  local c, problem = configuration.read(self.schema, config)
+  if not c then raise("%s: %s", name, problem) end
+  self.config = c
+  do
+    local _ <close> = accel.device "meta"
+    self:build(c)
+    if c.tie_word_embeddings then self:tie_weights() end
+  end
+  if o.device == "meta" then return end
+  self:_fill(function(t, at)
+    return self:_initial(t, at, tensors.is_floating(t.dtype) and dtype or t.dtype, o.device)
+  end)
+end
+
+--- This class as a part of another model that is being built: no values yet.
+---@param c table a checked configuration
+---@param ... any for build
+function PreTrainedModel:part(c, ...)
+  local model = setmetatable(self.alloc(), self)
+  model.config = c
+  model:build(c, ...)
+  return model
+end
+
+--- Makes the modules; every family has its own.
+---@param _ table the checked configuration
+function PreTrainedModel:build(_) raise("%s does not define build", name_of(self)) end
+
+--- Module and field behind a dotted name.
+function PreTrainedModel:_place(name)
+  local path, key = name:match "^(.*)%.([^.]+)$"
+  return path and self:get_submodule(path) or self, key or name
+end
+
+--- Makes every name of tied_weights share the tensor of the name that it points to.
+function PreTrainedModel:tie_weights()
+  for alias, source in ordered.iterate(self.tied_weights) do
+    local from, key = self:_place(source)
+    local module, field = self:_place(alias)
+    module[field] = from[key]
+  end
+end
+
+--- Name -> {tensor, module, key} of parameters and persistent buffers, aliases included, in registration
+--- order.
+function PreTrainedModel:_slots()
+  local out = ordered()
+  for prefix, module in pairs(self:named_modules()) do
+    for key, t, kind in module:_fields() do
+      if kind == "parameter" or kind == "buffer" then
+        out[prefix == "" and key or prefix .. "." .. key] = { tensor = t, module = module, key = key }
+      end
+    end
+  end
+  return out
+end
+
+--- Replaces every parameter and buffer t of this model by fn(t, {module=, key=, name=}); shared ones once.
+function PreTrainedModel:_fill(fn)
+  local where = {}
+  for prefix, module in pairs(self:named_modules()) do
+    for key, t, kind in module:_fields() do
+      if kind ~= "module" and not where[t] then
+        where[t] = { module = module, key = key, name = prefix == "" and key or prefix .. "." .. key }
+      end
+    end
+  end
+  return self:_map_tensors(function(t)
+    local at = where[t]
+    return at and fn(t, at) or t
+  end)
+end
+
+--- A new tensor with the initial values of what stands for it on the meta device.
+function PreTrainedModel:_initial(t, at, dtype, device)
+  local new = accel.empty(t.shape, { dtype = dtype, device = device, requires_grad = t.requires_grad })
+  self:initialize(new, at)
+  return new
+end
+
+--- Initial values of one tensor, in place: matrices (and kernels) normal with config.initializer_range, the
+--- padding row zero; vectors named weight and running variances one; everything else zero. Families with
+--- rules of their own override it.
+---@param t accel.Tensor
+---@param at {module: accel.nn.Module, key: string, name: string} where it belongs; name is the whole dotted one
+function PreTrainedModel:initialize(t, at)
+  local key, module = at.key, at.module
+  if key == "running_var" or (key == "weight" and t.ndim == 1) then
+    init.ones_(t)
+  elseif t.ndim >= 2 and tensors.is_floating(t.dtype) then
+    init.normal_(t, 0, self.config.initializer_range or 0.02)
+    if module.padding_idx then init.zeros_(t:detach():select(1, module.padding_idx + 1)) end
+  else
+    init.zeros_(t)
+  end
+end
+
+local function matches(name, patterns)
+  for _, pattern in ipairs(patterns) do
+    if name:find(pattern) then return true end
+  end
+  return false
+end
+
+--- Older names of tensors: a family maps them to those of today.
+---@param name string
+---@return string
+function PreTrainedModel:rename(name)
+  return (name:gsub("%.gamma$", ".weight"):gsub("%.beta$", ".bias"))
+end
+
+--- The name here of a tensor that a file calls `name`: as it is, under an older spelling, or with the base
+--- model's prefix added or taken away. False: the file may hold it, but nothing wants it. nil: unknown.
+---@param slots table<string, table>
+---@param name string
+---@return string|false|nil
+function PreTrainedModel:resolve(slots, name)
+  local prefix = self.base_model_prefix
+  for _, known in ipairs { name, self:rename(name) } do
+    if rawget(slots, known) then return known end
+    if prefix then
+      local other = self.is_base and known:match("^" .. prefix .. "%.(.+)$") or prefix .. "." .. known
+      if other and rawget(slots, other) then return other end
+    end
+  end
+  if matches(name, self.ignored_keys) then return false end
+  return nil
+end
+
+--- Whether a model is whole without this tensor of a file: it belongs to a head, or the family says so.
+---@param name string
+function PreTrainedModel:is_optional(name)
+  if matches(name, self.optional_keys) or name:find "num_batches_tracked$" then return true end
+  local prefix = self.base_model_prefix
+  return prefix ~= nil and not self.is_base and name:sub(1, #prefix + 1) ~= prefix .. "."
+end
+
+--- Takes Hugging Face's names as they come: with or without the base model's prefix, in older spellings, and
+--- without the tensors that are tied to others here.
+---@param state table<string, accel.Tensor>
+---@param strict? boolean|{strict: boolean}
+function PreTrainedModel:load_state_dict(state, strict)
+  if type(state) ~= "table" then return Module.load_state_dict(self, state, strict) end
+  local slots, given = self:_slots(), ordered()
+  for name, t in ordered.iterate(state) do
+    local known = self:resolve(slots, name)
+    if known ~= false then given[known or name] = t end
+  end
+  for alias, source in ordered.iterate(self.tied_weights) do
+    local a, b = rawget(slots, alias), rawget(slots, source)
+    if a and b and a.tensor == b.tensor then
+      given[alias] = rawget(given, source) or rawget(given, alias)
+      given[source] = rawget(given, alias)
+    end
+  end
+  return Module.load_state_dict(self, given, strict)
+end
+
+--- Makes a tied name a parameter of its own again, on the meta device.
+---@param name string
+function PreTrainedModel:_untie(name)
+  local module, key = self:_place(name)
+  local t = module[key]
+  module[key] = Parameter(accel.empty(t.shape, { dtype = t.dtype, device = "meta" }), t.requires_grad)
+end
+
+--- Writes config.json and model.safetensors, or with max_shard_size (bytes, or "5GB") several files and their
+--- index, into a folder, which is made. What is tied is written once. Returns true; nil, message, code when
+--- the disk says no.
+---@param dir string
+---@param opts? {max_shard_size: integer|string?}
+function PreTrainedModel:save_pretrained(dir, opts)
+  local pretrained = require "accel.models.pretrained"
+  local o = options("save_pretrained", opts, { max_shard_size = options.none })
+  local slots, state, tied = self:_slots(), ordered(), true
+  for alias, source in ordered.iterate(self.tied_weights) do
+    local a, b = rawget(slots, alias), rawget(slots, source)
+    if a and b then
+      if a.tensor == b.tensor then slots[alias].skip = true else tied = false end
+    end
+  end
+  local dtype
+  for name, slot in pairs(slots) do
+    if not slot.skip then
+      state[name] = slot.tensor:detach()
+      if tensors.is_floating(slot.tensor.dtype) then dtype = dtype or slot.tensor.dtype end
+    end
+  end
+  local config = {}
+  for key, value in next, self.config do config[key] = value end
+  for _, key in ipairs { "bos_token_id", "eos_token_id", "pad_token_id" } do -- absent would mean some id to others
+    if config[key] == nil then config[key] = accel.json.null end
+  end
+  if next(self.tied_weights) then config.tie_word_embeddings = tied end
+  config.architectures = accel.json.array { name_of(self) }
+  config.dtype, config.torch_dtype, config.num_labels = pretrained.dtype_names[dtype], nil, nil
+  return pretrained.save(dir, config, state, o.max_shard_size)
+end
+
+--- Tokens that fit, math.huge where there is no end.
+---@return number
+function PreTrainedModel:context_length() return self.config.max_position_embeddings end
+
+--- Layers, heads of keys and values, and width of a head, for the cache.
+---@return integer, integer, integer
+function PreTrainedModel:cache_shape() raise("%s does not generate text", name_of(self)) end
+
+---@param batch integer
+---@param length? integer default: the context length
+---@return accel.models.KVCache
+function PreTrainedModel:new_cache(batch, length)
+  local layers, heads, width = self:cache_shape()
+  local weight = self:parameters()[1]
+  length = length or self:context_length()
+  if length == math.huge then raise("new_cache: %s knows no longest text, give a length", name_of(self)) end
+  return require "accel.models.kv_cache"(layers, { batch, heads, length, width },
+    { dtype = weight.dtype, device = weight.device })
+end
+
+---@param ids integer[]|integer[][]|accel.Tensor
+---@param opts? table see accel.models.generate
+function PreTrainedModel:generate(ids, opts)
+  self:cache_shape()
+  return require "accel.models.generate"(self, ids, opts)
+end
+
+return PreTrainedModel

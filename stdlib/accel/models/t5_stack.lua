@@ -1,0 +1,199 @@
+--- The stacks of T5: attention without scaling whose scores get a learnt bias by distance, RMS norms before
+--- each part, no biases in linear layers. Used by models/t5.lua.
+local accel = require "accel"
+local activation = require "accel.models.activation"
+local context = require "accel.models.context"
+local nn = require "accel.nn"
+local raise = require "accel.util.raise"
+
+local attention = accel.scaled_dot_product_attention
+local NO_BIAS = { bias = false }
+
+-- Distances are binned with arithmetic in single precision, as the models were trained with.
+local function single(v) return (string.unpack("f", string.pack("f", v))) end
+
+--- The bucket of a distance (key minus query): one each for the near half, logarithmic ones up to
+--- max_distance. Without `both` ways, everything ahead of the query is in bucket 0.
+---@param distance integer
+---@param both boolean
+---@param n integer buckets
+---@param max_distance integer
+---@return integer 0-based
+local function bucket_of(distance, both, n, max_distance)
+  local first = 0
+  if both then
+    n = n // 2
+    if distance > 0 then first = n end
+    distance = math.abs(distance)
+  else
+    distance = math.max(-distance, 0)
+  end
+  local exact = n // 2
+  if distance < exact then return first + distance end
+  local far = single(math.log(single(distance / exact)))
+  far = single(single(far / single(math.log(max_distance / exact))) * (n - exact))
+  return first + math.min(exact + math.floor(far), n - 1)
+end
+
+--- Attention to the layer's own input, or to `memory` [B, S, d_model].
+---@class accel.models.T5Attention : accel.nn.Module
+local Attention = nn.Module:extend("T5Attention")
+
+function Attention:init(c, opts)
+  local inner = c.num_heads * c.d_kv
+  self.heads, self.d_kv, self.dropout, self.both = c.num_heads, c.d_kv, c.dropout_rate, not opts.is_decoder
+  self.buckets, self.max_distance = c.relative_attention_num_buckets, c.relative_attention_max_distance
+  self.q = nn.Linear(c.d_model, inner, NO_BIAS)
+  self.k = nn.Linear(c.d_model, inner, NO_BIAS)
+  self.v = nn.Linear(c.d_model, inner, NO_BIAS)
+  self.o = nn.Linear(inner, c.d_model, NO_BIAS)
+  if opts.has_bias then self.relative_attention_bias = nn.Embedding(self.buckets, self.heads) end
+end
+
+--- What is added to the scores of queries at past, past + 1, ...: [1, heads, T, keys]. The distances of one
+--- row are those of the next, shifted: one bias for each, then laid out.
+function Attention:bias(past, T, keys, device)
+  local ids = {}
+  for i = 1, T + keys - 1 do
+    ids[i] = bucket_of(i - past - T, self.both, self.buckets, self.max_distance)
+  end
+  local by_distance = self.relative_attention_bias(accel.tensor(ids, { dtype = "i64", device = device }))
+  local at = accel.arange(keys, { device = device }):unsqueeze(1)
+    - accel.arange(T, { device = device }):unsqueeze(2) + (T - 1)
+  return accel.embedding(at, by_distance):permute(3, 1, 2):unsqueeze(1)
+end
+
+local function heads_of(t, heads, width)
+  local shape = t.shape
+  return t:view(shape[1], shape[2], heads, width):transpose(2, 3)
+end
+
+---@param x accel.Tensor [B, T, d_model]
+---@param mask? accel.Tensor bool, or float to be added
+---@param cache? accel.models.KVCache
+---@param layer integer
+---@param memory? accel.Tensor
+function Attention:forward(x, mask, cache, layer, memory)
+  local shape = x.shape
+  local H, D = self.heads, self.d_kv
+  local k, v
+  local kept = memory and cache and cache.cross[layer]
+  if kept then
+    k, v = kept[1], kept[2]
+  else
+    local from = memory or x
+    k, v = heads_of(self.k(from), H, D), heads_of(self.v(from), H, D)
+    if memory and cache then
+      cache.cross[layer] = { k, v }
+    elseif cache then
+      k, v = cache:append(layer, k, v)
+    end
+  end
+  local y = attention(heads_of(self.q(x), H, D), k, v, {
+    attn_mask = mask, scale = 1.0, dropout_p = self.training and self.dropout or 0.0,
+  })
+  return self.o(y:transpose(2, 3):reshape(shape[1], shape[2], H * D))
+end
+
+--- Norm, attention, dropout, and what was before.
+---@class accel.models.T5LayerAttention : accel.nn.Module
+local LayerAttention = nn.Module:extend("T5LayerAttention")
+
+function LayerAttention:init(c, name, opts)
+  self.name = name
+  self[name] = Attention(c, opts)
+  self.layer_norm = nn.RMSNorm(c.d_model, { eps = c.layer_norm_epsilon })
+  self.dropout = nn.Dropout(c.dropout_rate)
+end
+
+function LayerAttention:forward(x, mask, cache, layer, memory)
+  return x + self.dropout(self[self.name](self.layer_norm(x), mask, cache, layer, memory))
+end
+
+--- wo(act(wi(x))), or gated: wo(act(wi_0(x)) * wi_1(x)).
+---@class accel.models.T5Dense : accel.nn.Module
+local Dense = nn.Module:extend("T5Dense")
+
+function Dense:init(c)
+  if c.is_gated_act then
+    self.wi_0 = nn.Linear(c.d_model, c.d_ff, NO_BIAS)
+    self.wi_1 = nn.Linear(c.d_model, c.d_ff, NO_BIAS)
+    self.gate = activation.gate(c.dense_act_fn)
+  else
+    self.wi = nn.Linear(c.d_model, c.d_ff, NO_BIAS)
+    self.act = activation.find(c.dense_act_fn)
+  end
+  self.wo = nn.Linear(c.d_ff, c.d_model, NO_BIAS)
+  self.dropout = nn.Dropout(c.dropout_rate)
+end
+
+function Dense:forward(x)
+  x = self.gate and self.gate(self.wi_0(x), self.wi_1(x)) or self.act(self.wi(x))
+  return self.wo(self.dropout(x))
+end
+
+---@class accel.models.T5LayerFF : accel.nn.Module
+local LayerFF = nn.Module:extend("T5LayerFF")
+
+function LayerFF:init(c)
+  self.DenseReluDense = Dense(c)
+  self.layer_norm = nn.RMSNorm(c.d_model, { eps = c.layer_norm_epsilon })
+  self.dropout = nn.Dropout(c.dropout_rate)
+end
+
+function LayerFF:forward(x) return x + self.dropout(self.DenseReluDense(self.layer_norm(x))) end
+
+---@class accel.models.T5Block : accel.nn.Module
+local Block = nn.Module:extend("T5Block")
+
+function Block:init(c, opts)
+  self.layer = nn.ModuleList { LayerAttention(c, "SelfAttention", opts) }
+  if opts.is_decoder then self.layer:append(LayerAttention(c, "EncDecAttention", { is_decoder = true })) end
+  self.layer:append(LayerFF(c))
+end
+
+-- f16 ends at 65504: what lies above would be infinite in the next layer.
+local function within_f16(x) return x.dtype == "f16" and x:clamp(-64504, 64504) or x end
+
+function Block:forward(x, index, mask, cache, memory, memory_mask)
+  x = within_f16(self.layer[1](x, mask, cache, index))
+  if memory then x = within_f16(self.layer[2](x, memory_mask, cache, index, memory)) end
+  return within_f16(self.layer[#self.layer](x))
+end
+
+--- Encoder or decoder. Token embeddings come from outside, since both and the head share them.
+---@class accel.models.T5Stack : accel.nn.Module
+local Stack = nn.Module:extend("T5Stack")
+
+---@param c table a checked configuration
+---@param layers integer
+---@param is_decoder boolean
+function Stack:init(c, layers, is_decoder)
+  self.is_decoder = is_decoder
+  self.block = nn.ModuleList()
+  for i = 1, layers do self.block:append(Block(c, { is_decoder = is_decoder, has_bias = i == 1 })) end
+  self.final_layer_norm = nn.RMSNorm(c.d_model, { eps = c.layer_norm_epsilon })
+  self.dropout = nn.Dropout(c.dropout_rate)
+end
+
+--- x [B, T, d_model] -> [B, T, d_model]. The decoder looks at its own past and at memory [B, S, d_model].
+---@param x accel.Tensor embedded tokens
+---@param o table attention_mask, cache, memory and memory_mask, each or none
+---@return accel.Tensor
+function Stack:forward(x, o)
+  local shape, cache = x.shape, o.cache
+  local B, T, past = shape[1], shape[2], cache and cache.past or 0
+  local keys = past + T
+  if self.is_decoder and not o.memory then raise "t5: the decoder needs the encoder's output" end
+  local visible = self.is_decoder and T > 1 and context.causal(T, past, nil, x.device) or nil
+  visible = context.join(visible, context.padding("t5", o.attention_mask, B, keys))
+  local bias = self.block[1].layer[1].SelfAttention:bias(past, T, keys, x.device)
+  local mask = visible and bias:masked_fill(visible:eq(0), -math.huge) or bias
+  local memory_mask = o.memory and context.padding("t5", o.memory_mask, B, o.memory.shape[2])
+  x = self.dropout(x)
+  for i, block in ipairs(self.block) do x = block(x, i, mask, cache, o.memory, memory_mask) end
+  if cache then cache:advance(T) end
+  return self.dropout(self.final_layer_norm(x))
+end
+
+return { Stack = Stack, bucket_of = bucket_of }
