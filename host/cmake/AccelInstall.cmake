@@ -18,8 +18,7 @@ install(DIRECTORY "${PROJECT_SOURCE_DIR}/host/include/accel" DESTINATION "${CMAK
   FILES_MATCHING PATTERN "*.h")
 if(TARGET accel_gen)
   install(FILES "${PROJECT_BINARY_DIR}/gen/accel/ops.h" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/accel")
-  install(FILES "${PROJECT_BINARY_DIR}/gen/ops.md" "${PROJECT_BINARY_DIR}/gen/ops.json"
-    DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+  install(FILES "${PROJECT_BINARY_DIR}/gen/ops.json" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
   install(FILES "${PROJECT_BINARY_DIR}/gen/lua/meta/ops.lua"
     DESTINATION "${CMAKE_INSTALL_DATADIR}/accel/meta")
 endif()

@@ -28,6 +28,136 @@ function accel.abs_(x) end
 ---@return accel.Tensor
 function Tensor:abs_() end
 
+---y = arccos x in [0, pi]; NaN beyond 1.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.acos(x) end
+
+---y = arccos x in [0, pi]; NaN beyond 1.
+---@return accel.Tensor
+function Tensor:acos() end
+
+---y = arccos x in [0, pi]; NaN beyond 1. Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.acos_(x) end
+
+---y = arccos x in [0, pi]; NaN beyond 1. Writes into its first argument.
+---@return accel.Tensor
+function Tensor:acos_() end
+
+---y = ln(x + sqrt(x^2 - 1)), for x >= 1, else NaN.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.acosh(x) end
+
+---y = ln(x + sqrt(x^2 - 1)), for x >= 1, else NaN.
+---@return accel.Tensor
+function Tensor:acosh() end
+
+---y = ln(x + sqrt(x^2 - 1)), for x >= 1, else NaN. Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.acosh_(x) end
+
+---y = ln(x + sqrt(x^2 - 1)), for x >= 1, else NaN. Writes into its first argument.
+---@return accel.Tensor
+function Tensor:acosh_() end
+
+---one Adadelta update of a list of parameters in a single pass (Zeiler, with PyTorch's arithmetic).
+---@param params accel.Tensor[]
+---@param grads accel.Tensor[]
+---@param square_avgs accel.Tensor[]
+---@param acc_deltas accel.Tensor[]
+---@param lr accel.Tensor
+---@param step accel.Tensor
+---@param rho? number default 0.9
+---@param eps? number default 1e-06
+---@param weight_decay? number default 0
+---@param maximize? boolean default false
+---@overload fun(params: accel.Tensor[], grads: accel.Tensor[], square_avgs: accel.Tensor[], acc_deltas: accel.Tensor[], lr: accel.Tensor, step: accel.Tensor, opts: {rho?: number, eps?: number, weight_decay?: number, maximize?: boolean})
+function accel.adadelta_step_(params, grads, square_avgs, acc_deltas, lr, step, rho, eps, weight_decay, maximize) end
+
+---one Adafactor update of a list of parameters (Shazeer and Stern, with PyTorch's arithmetic).
+---@param params accel.Tensor[]
+---@param grads accel.Tensor[]
+---@param row_vars accel.Tensor[]
+---@param col_vars accel.Tensor[]
+---@param variances accel.Tensor[]
+---@param lr accel.Tensor
+---@param step accel.Tensor
+---@param beta2_decay? number default -0.8
+---@param eps1? number
+---@param eps2? number default 0.001
+---@param d? number default 1
+---@param weight_decay? number default 0
+---@param maximize? boolean default false
+---@overload fun(params: accel.Tensor[], grads: accel.Tensor[], row_vars: accel.Tensor[], col_vars: accel.Tensor[], variances: accel.Tensor[], lr: accel.Tensor, step: accel.Tensor, opts: {beta2_decay?: number, eps1?: number, eps2?: number, d?: number, weight_decay?: number, maximize?: boolean})
+function accel.adafactor_step_(params, grads, row_vars, col_vars, variances, lr, step, beta2_decay, eps1, eps2, d, weight_decay, maximize) end
+
+---one Adagrad update of a list of parameters in a single pass (Duchi, Hazan and Singer, with PyTorch's arithmetic).
+---@param params accel.Tensor[]
+---@param grads accel.Tensor[]
+---@param sums accel.Tensor[]
+---@param lr accel.Tensor
+---@param step accel.Tensor
+---@param lr_decay? number default 0
+---@param weight_decay? number default 0
+---@param eps? number default 1e-10
+---@param maximize? boolean default false
+---@overload fun(params: accel.Tensor[], grads: accel.Tensor[], sums: accel.Tensor[], lr: accel.Tensor, step: accel.Tensor, opts: {lr_decay?: number, weight_decay?: number, eps?: number, maximize?: boolean})
+function accel.adagrad_step_(params, grads, sums, lr, step, lr_decay, weight_decay, eps, maximize) end
+
+---one Adam update of a list of parameters in a single pass (Kingma and Ba, with PyTorch's arithmetic); weight decay is L2 regularisation, for the decoupled one see adamw_step_.
+---@param params accel.Tensor[]
+---@param grads accel.Tensor[]
+---@param exp_avgs accel.Tensor[]
+---@param exp_avg_sqs accel.Tensor[]
+---@param lr accel.Tensor
+---@param step accel.Tensor
+---@param beta1? number default 0.9
+---@param beta2? number default 0.999
+---@param eps? number default 1e-08
+---@param weight_decay? number default 0
+---@param maximize? boolean default false
+---@param max_exp_avg_sqs? accel.Tensor[]
+---@overload fun(params: accel.Tensor[], grads: accel.Tensor[], exp_avgs: accel.Tensor[], exp_avg_sqs: accel.Tensor[], lr: accel.Tensor, step: accel.Tensor, opts: {beta1?: number, beta2?: number, eps?: number, weight_decay?: number, maximize?: boolean, max_exp_avg_sqs?: accel.Tensor[]})
+function accel.adam_step_(params, grads, exp_avgs, exp_avg_sqs, lr, step, beta1, beta2, eps, weight_decay, maximize, max_exp_avg_sqs) end
+
+---one Adamax update of a list of parameters in a single pass (Kingma and Ba: Adam in the infinity norm, with PyTorch's arithmetic).
+---@param params accel.Tensor[]
+---@param grads accel.Tensor[]
+---@param exp_avgs accel.Tensor[]
+---@param exp_infs accel.Tensor[]
+---@param lr accel.Tensor
+---@param step accel.Tensor
+---@param beta1? number default 0.9
+---@param beta2? number default 0.999
+---@param eps? number default 1e-08
+---@param weight_decay? number default 0
+---@param maximize? boolean default false
+---@overload fun(params: accel.Tensor[], grads: accel.Tensor[], exp_avgs: accel.Tensor[], exp_infs: accel.Tensor[], lr: accel.Tensor, step: accel.Tensor, opts: {beta1?: number, beta2?: number, eps?: number, weight_decay?: number, maximize?: boolean})
+function accel.adamax_step_(params, grads, exp_avgs, exp_infs, lr, step, beta1, beta2, eps, weight_decay, maximize) end
+
+---one schedule-free AdamW update of a list of parameters in a single pass (Defazio and others, "The Road Less Scheduled").
+---@param params accel.Tensor[]
+---@param grads accel.Tensor[]
+---@param zs accel.Tensor[]
+---@param exp_avg_sqs accel.Tensor[]
+---@param lr accel.Tensor
+---@param step accel.Tensor
+---@param weight_sum accel.Tensor
+---@param lr_max accel.Tensor
+---@param beta1? number default 0.9
+---@param beta2? number default 0.999
+---@param eps? number default 1e-08
+---@param weight_decay? number default 0
+---@param warmup_steps? integer default 0
+---@param r? number default 0
+---@param weight_lr_power? number default 2
+---@overload fun(params: accel.Tensor[], grads: accel.Tensor[], zs: accel.Tensor[], exp_avg_sqs: accel.Tensor[], lr: accel.Tensor, step: accel.Tensor, weight_sum: accel.Tensor, lr_max: accel.Tensor, opts: {beta1?: number, beta2?: number, eps?: number, weight_decay?: number, warmup_steps?: integer, r?: number, weight_lr_power?: number})
+function accel.adamw_schedule_free_step_(params, grads, zs, exp_avg_sqs, lr, step, weight_sum, lr_max, beta1, beta2, eps, weight_decay, warmup_steps, r, weight_lr_power) end
+
 ---one AdamW update of a list of parameters in a single pass (Loshchilov and Hutter, with PyTorch's arithmetic).
 ---@param params accel.Tensor[]
 ---@param grads accel.Tensor[]
@@ -40,8 +170,65 @@ function Tensor:abs_() end
 ---@param eps? number default 1e-08
 ---@param weight_decay? number default 0.01
 ---@param maximize? boolean default false
----@overload fun(params: accel.Tensor[], grads: accel.Tensor[], exp_avgs: accel.Tensor[], exp_avg_sqs: accel.Tensor[], lr: accel.Tensor, step: accel.Tensor, opts: {beta1?: number, beta2?: number, eps?: number, weight_decay?: number, maximize?: boolean})
-function accel.adamw_step_(params, grads, exp_avgs, exp_avg_sqs, lr, step, beta1, beta2, eps, weight_decay, maximize) end
+---@param max_exp_avg_sqs? accel.Tensor[]
+---@overload fun(params: accel.Tensor[], grads: accel.Tensor[], exp_avgs: accel.Tensor[], exp_avg_sqs: accel.Tensor[], lr: accel.Tensor, step: accel.Tensor, opts: {beta1?: number, beta2?: number, eps?: number, weight_decay?: number, maximize?: boolean, max_exp_avg_sqs?: accel.Tensor[]})
+function accel.adamw_step_(params, grads, exp_avgs, exp_avg_sqs, lr, step, beta1, beta2, eps, weight_decay, maximize, max_exp_avg_sqs) end
+
+---the means of output_size windows per dim, window o of a dim of size n reaching from floor(o n / size) to ceil((o + 1) n / size).
+---@param x accel.Tensor
+---@param output_size integer[]
+---@return accel.Tensor
+function accel.adaptive_avg_pool1d(x, output_size) end
+
+---the means of output_size windows per dim, window o of a dim of size n reaching from floor(o n / size) to ceil((o + 1) n / size).
+---@param output_size integer[]
+---@return accel.Tensor
+function Tensor:adaptive_avg_pool1d(output_size) end
+
+---the means of output_size windows per dim, window o of a dim of size n reaching from floor(o n / size) to ceil((o + 1) n / size).
+---@param x accel.Tensor
+---@param output_size integer[]
+---@return accel.Tensor
+function accel.adaptive_avg_pool2d(x, output_size) end
+
+---the means of output_size windows per dim, window o of a dim of size n reaching from floor(o n / size) to ceil((o + 1) n / size).
+---@param output_size integer[]
+---@return accel.Tensor
+function Tensor:adaptive_avg_pool2d(output_size) end
+
+---the largest elements of output_size windows per dim, window o of a dim of size n reaching from floor(o n / size) to ceil((o + 1) n / size).
+---@param x accel.Tensor
+---@param output_size integer[]
+---@param return_indices? boolean default false
+---@return accel.Tensor values
+---@return accel.Tensor? indices
+---@overload fun(x: accel.Tensor, output_size: integer[], opts: {return_indices?: boolean}): accel.Tensor, accel.Tensor?
+function accel.adaptive_max_pool1d(x, output_size, return_indices) end
+
+---the largest elements of output_size windows per dim, window o of a dim of size n reaching from floor(o n / size) to ceil((o + 1) n / size).
+---@param output_size integer[]
+---@param return_indices? boolean default false
+---@return accel.Tensor values
+---@return accel.Tensor? indices
+---@overload fun(self: accel.Tensor, output_size: integer[], opts: {return_indices?: boolean}): accel.Tensor, accel.Tensor?
+function Tensor:adaptive_max_pool1d(output_size, return_indices) end
+
+---the largest elements of output_size windows per dim, window o of a dim of size n reaching from floor(o n / size) to ceil((o + 1) n / size).
+---@param x accel.Tensor
+---@param output_size integer[]
+---@param return_indices? boolean default false
+---@return accel.Tensor values
+---@return accel.Tensor? indices
+---@overload fun(x: accel.Tensor, output_size: integer[], opts: {return_indices?: boolean}): accel.Tensor, accel.Tensor?
+function accel.adaptive_max_pool2d(x, output_size, return_indices) end
+
+---the largest elements of output_size windows per dim, window o of a dim of size n reaching from floor(o n / size) to ceil((o + 1) n / size).
+---@param output_size integer[]
+---@param return_indices? boolean default false
+---@return accel.Tensor values
+---@return accel.Tensor? indices
+---@overload fun(self: accel.Tensor, output_size: integer[], opts: {return_indices?: boolean}): accel.Tensor, accel.Tensor?
+function Tensor:adaptive_max_pool2d(output_size, return_indices) end
 
 ---y = x + alpha * other, broadcast.
 ---@param x accel.Tensor|number|boolean
@@ -73,6 +260,74 @@ function accel.add_(x, other, alpha) end
 ---@overload fun(self: accel.Tensor|number|boolean, other: accel.Tensor|number|boolean, opts: {alpha?: number|boolean}): accel.Tensor
 function Tensor:add_(other, alpha) end
 
+---y = x + value tensor1 / tensor2; integers are divided as floats.
+---@param x accel.Tensor
+---@param tensor1 accel.Tensor
+---@param tensor2 accel.Tensor
+---@param value? number|boolean default 1
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, tensor1: accel.Tensor, tensor2: accel.Tensor, opts: {value?: number|boolean}): accel.Tensor
+function accel.addcdiv(x, tensor1, tensor2, value) end
+
+---y = x + value tensor1 / tensor2; integers are divided as floats.
+---@param tensor1 accel.Tensor
+---@param tensor2 accel.Tensor
+---@param value? number|boolean default 1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, tensor1: accel.Tensor, tensor2: accel.Tensor, opts: {value?: number|boolean}): accel.Tensor
+function Tensor:addcdiv(tensor1, tensor2, value) end
+
+---y = x + value tensor1 / tensor2; integers are divided as floats. Writes into its first argument.
+---@param x accel.Tensor
+---@param tensor1 accel.Tensor
+---@param tensor2 accel.Tensor
+---@param value? number|boolean default 1
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, tensor1: accel.Tensor, tensor2: accel.Tensor, opts: {value?: number|boolean}): accel.Tensor
+function accel.addcdiv_(x, tensor1, tensor2, value) end
+
+---y = x + value tensor1 / tensor2; integers are divided as floats. Writes into its first argument.
+---@param tensor1 accel.Tensor
+---@param tensor2 accel.Tensor
+---@param value? number|boolean default 1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, tensor1: accel.Tensor, tensor2: accel.Tensor, opts: {value?: number|boolean}): accel.Tensor
+function Tensor:addcdiv_(tensor1, tensor2, value) end
+
+---y = x + value tensor1 tensor2.
+---@param x accel.Tensor
+---@param tensor1 accel.Tensor
+---@param tensor2 accel.Tensor
+---@param value? number|boolean default 1
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, tensor1: accel.Tensor, tensor2: accel.Tensor, opts: {value?: number|boolean}): accel.Tensor
+function accel.addcmul(x, tensor1, tensor2, value) end
+
+---y = x + value tensor1 tensor2.
+---@param tensor1 accel.Tensor
+---@param tensor2 accel.Tensor
+---@param value? number|boolean default 1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, tensor1: accel.Tensor, tensor2: accel.Tensor, opts: {value?: number|boolean}): accel.Tensor
+function Tensor:addcmul(tensor1, tensor2, value) end
+
+---y = x + value tensor1 tensor2. Writes into its first argument.
+---@param x accel.Tensor
+---@param tensor1 accel.Tensor
+---@param tensor2 accel.Tensor
+---@param value? number|boolean default 1
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, tensor1: accel.Tensor, tensor2: accel.Tensor, opts: {value?: number|boolean}): accel.Tensor
+function accel.addcmul_(x, tensor1, tensor2, value) end
+
+---y = x + value tensor1 tensor2. Writes into its first argument.
+---@param tensor1 accel.Tensor
+---@param tensor2 accel.Tensor
+---@param value? number|boolean default 1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, tensor1: accel.Tensor, tensor2: accel.Tensor, opts: {value?: number|boolean}): accel.Tensor
+function Tensor:addcmul_(tensor1, tensor2, value) end
+
 ---y = beta * input + alpha * mat1 mat2, in one product.
 ---@param input accel.Tensor
 ---@param mat1 accel.Tensor
@@ -91,6 +346,21 @@ function accel.addmm(input, mat1, mat2, beta, alpha) end
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, mat1: accel.Tensor, mat2: accel.Tensor, opts: {beta?: number|boolean, alpha?: number|boolean}): accel.Tensor
 function Tensor:addmm(mat1, mat2, beta, alpha) end
+
+---y = true where no element of x under the output is 0 (NaN is not), over dim (all dims when none are given); true over nothing.
+---@param x accel.Tensor
+---@param dim? integer|integer[]
+---@param keepdim? boolean default false
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean}): accel.Tensor
+function accel.all(x, dim, keepdim) end
+
+---y = true where no element of x under the output is 0 (NaN is not), over dim (all dims when none are given); true over nothing.
+---@param dim? integer|integer[]
+---@param keepdim? boolean default false
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean}): accel.Tensor
+function Tensor:all(dim, keepdim) end
 
 ---y = the largest element of x over dim (all dims when none are given).
 ---@param x accel.Tensor
@@ -122,6 +392,21 @@ function accel.amin(x, dim, keepdim) end
 ---@overload fun(self: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean}): accel.Tensor
 function Tensor:amin(dim, keepdim) end
 
+---y = true where an element of x under the output is not 0 (NaN is not), over dim (all dims when none are given); false over nothing.
+---@param x accel.Tensor
+---@param dim? integer|integer[]
+---@param keepdim? boolean default false
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean}): accel.Tensor
+function accel.any(x, dim, keepdim) end
+
+---y = true where an element of x under the output is not 0 (NaN is not), over dim (all dims when none are given); false over nothing.
+---@param dim? integer|integer[]
+---@param keepdim? boolean default false
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean}): accel.Tensor
+function Tensor:any(dim, keepdim) end
+
 ---where the largest element of x first stands, 0-based: along dim, or in x flattened (row-major) when dim is not given.
 ---@param x accel.Tensor
 ---@param dim? integer
@@ -152,6 +437,221 @@ function accel.argmin(x, dim, keepdim) end
 ---@overload fun(self: accel.Tensor, opts: {dim?: integer, keepdim?: boolean}): accel.Tensor
 function Tensor:argmin(dim, keepdim) end
 
+---the places of the elements of x along dim, from 0, in the order that sorts them.
+---@param x accel.Tensor
+---@param dim? integer default -1
+---@param descending? boolean default false
+---@param stable? boolean default false
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {dim?: integer, descending?: boolean, stable?: boolean}): accel.Tensor
+function accel.argsort(x, dim, descending, stable) end
+
+---the places of the elements of x along dim, from 0, in the order that sorts them.
+---@param dim? integer default -1
+---@param descending? boolean default false
+---@param stable? boolean default false
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {dim?: integer, descending?: boolean, stable?: boolean}): accel.Tensor
+function Tensor:argsort(dim, descending, stable) end
+
+---one update of a list of parameters by averaged stochastic gradient descent in a single pass (Polyak and Juditsky, with PyTorch's arithmetic).
+---@param params accel.Tensor[]
+---@param grads accel.Tensor[]
+---@param axs accel.Tensor[]
+---@param lr accel.Tensor
+---@param step accel.Tensor
+---@param eta accel.Tensor
+---@param mu accel.Tensor
+---@param lambd? number default 0.0001
+---@param alpha? number default 0.75
+---@param t0? number default 1000000
+---@param weight_decay? number default 0
+---@param maximize? boolean default false
+---@overload fun(params: accel.Tensor[], grads: accel.Tensor[], axs: accel.Tensor[], lr: accel.Tensor, step: accel.Tensor, eta: accel.Tensor, mu: accel.Tensor, opts: {lambd?: number, alpha?: number, t0?: number, weight_decay?: number, maximize?: boolean})
+function accel.asgd_step_(params, grads, axs, lr, step, eta, mu, lambd, alpha, t0, weight_decay, maximize) end
+
+---y = arcsin x in [-pi/2, pi/2]; NaN beyond 1.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.asin(x) end
+
+---y = arcsin x in [-pi/2, pi/2]; NaN beyond 1.
+---@return accel.Tensor
+function Tensor:asin() end
+
+---y = arcsin x in [-pi/2, pi/2]; NaN beyond 1. Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.asin_(x) end
+
+---y = arcsin x in [-pi/2, pi/2]; NaN beyond 1. Writes into its first argument.
+---@return accel.Tensor
+function Tensor:asin_() end
+
+---y = ln(x + sqrt(x^2 + 1)), accurate near 0.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.asinh(x) end
+
+---y = ln(x + sqrt(x^2 + 1)), accurate near 0.
+---@return accel.Tensor
+function Tensor:asinh() end
+
+---y = ln(x + sqrt(x^2 + 1)), accurate near 0. Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.asinh_(x) end
+
+---y = ln(x + sqrt(x^2 + 1)), accurate near 0. Writes into its first argument.
+---@return accel.Tensor
+function Tensor:asinh_() end
+
+---y = arctan x in [-pi/2, pi/2].
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.atan(x) end
+
+---y = arctan x in [-pi/2, pi/2].
+---@return accel.Tensor
+function Tensor:atan() end
+
+---y = arctan x in [-pi/2, pi/2]. Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.atan_(x) end
+
+---y = arctan x in [-pi/2, pi/2]. Writes into its first argument.
+---@return accel.Tensor
+function Tensor:atan_() end
+
+---y = the angle of the point (other, x), in (-pi, pi]: arctan(x / other) in the right quadrant.
+---@param x accel.Tensor|number|boolean
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.atan2(x, other) end
+
+---y = the angle of the point (other, x), in (-pi, pi]: arctan(x / other) in the right quadrant.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:atan2(other) end
+
+---y = the angle of the point (other, x), in (-pi, pi]: arctan(x / other) in the right quadrant. Writes into its first argument.
+---@param x accel.Tensor
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.atan2_(x, other) end
+
+---y = the angle of the point (other, x), in (-pi, pi]: arctan(x / other) in the right quadrant. Writes into its first argument.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:atan2_(other) end
+
+---y = ln((1 + x) / (1 - x)) / 2, for |x| <= 1, else NaN; accurate near 0.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.atanh(x) end
+
+---y = ln((1 + x) / (1 - x)) / 2, for |x| <= 1, else NaN; accurate near 0.
+---@return accel.Tensor
+function Tensor:atanh() end
+
+---y = ln((1 + x) / (1 - x)) / 2, for |x| <= 1, else NaN; accurate near 0. Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.atanh_(x) end
+
+---y = ln((1 + x) / (1 - x)) / 2, for |x| <= 1, else NaN; accurate near 0. Writes into its first argument.
+---@return accel.Tensor
+function Tensor:atanh_() end
+
+---the mean of every window of kernel_size. stride is kernel_size where none is given; padding counts as zeros unless count_include_pad is false; with ceil_mode a window may reach over the end.
+---@param x accel.Tensor
+---@param kernel_size integer[]
+---@param stride? integer[]
+---@param padding? integer[] default {0}
+---@param ceil_mode? boolean default false
+---@param count_include_pad? boolean default true
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, kernel_size: integer[], opts: {stride?: integer[], padding?: integer[], ceil_mode?: boolean, count_include_pad?: boolean}): accel.Tensor
+function accel.avg_pool1d(x, kernel_size, stride, padding, ceil_mode, count_include_pad) end
+
+---the mean of every window of kernel_size. stride is kernel_size where none is given; padding counts as zeros unless count_include_pad is false; with ceil_mode a window may reach over the end.
+---@param kernel_size integer[]
+---@param stride? integer[]
+---@param padding? integer[] default {0}
+---@param ceil_mode? boolean default false
+---@param count_include_pad? boolean default true
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, kernel_size: integer[], opts: {stride?: integer[], padding?: integer[], ceil_mode?: boolean, count_include_pad?: boolean}): accel.Tensor
+function Tensor:avg_pool1d(kernel_size, stride, padding, ceil_mode, count_include_pad) end
+
+---the mean of every window of kernel_size. stride is kernel_size where none is given; padding counts as zeros unless count_include_pad is false; with ceil_mode a window may reach over the end. divisor_override takes the place of the number of elements.
+---@param x accel.Tensor
+---@param kernel_size integer[]
+---@param stride? integer[]
+---@param padding? integer[] default {0}
+---@param ceil_mode? boolean default false
+---@param count_include_pad? boolean default true
+---@param divisor_override? integer
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, kernel_size: integer[], opts: {stride?: integer[], padding?: integer[], ceil_mode?: boolean, count_include_pad?: boolean, divisor_override?: integer}): accel.Tensor
+function accel.avg_pool2d(x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override) end
+
+---the mean of every window of kernel_size. stride is kernel_size where none is given; padding counts as zeros unless count_include_pad is false; with ceil_mode a window may reach over the end. divisor_override takes the place of the number of elements.
+---@param kernel_size integer[]
+---@param stride? integer[]
+---@param padding? integer[] default {0}
+---@param ceil_mode? boolean default false
+---@param count_include_pad? boolean default true
+---@param divisor_override? integer
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, kernel_size: integer[], opts: {stride?: integer[], padding?: integer[], ceil_mode?: boolean, count_include_pad?: boolean, divisor_override?: integer}): accel.Tensor
+function Tensor:avg_pool2d(kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override) end
+
+---y = beta * input + alpha * batch1 batch2, for the matrices of two batches pair by pair, in one product.
+---@param input accel.Tensor
+---@param batch1 accel.Tensor
+---@param batch2 accel.Tensor
+---@param beta? number|boolean default 1
+---@param alpha? number|boolean default 1
+---@return accel.Tensor
+---@overload fun(input: accel.Tensor, batch1: accel.Tensor, batch2: accel.Tensor, opts: {beta?: number|boolean, alpha?: number|boolean}): accel.Tensor
+function accel.baddbmm(input, batch1, batch2, beta, alpha) end
+
+---y = beta * input + alpha * batch1 batch2, for the matrices of two batches pair by pair, in one product.
+---@param batch1 accel.Tensor
+---@param batch2 accel.Tensor
+---@param beta? number|boolean default 1
+---@param alpha? number|boolean default 1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, batch1: accel.Tensor, batch2: accel.Tensor, opts: {beta?: number|boolean, alpha?: number|boolean}): accel.Tensor
+function Tensor:baddbmm(batch1, batch2, beta, alpha) end
+
+---y = (x - mean) / sqrt(var + eps) * weight + bias per channel.
+---@param x accel.Tensor
+---@param running_mean? accel.Tensor
+---@param running_var? accel.Tensor
+---@param weight? accel.Tensor
+---@param bias? accel.Tensor
+---@param training? boolean default false
+---@param momentum? number default 0.1
+---@param eps? number default 1e-05
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {running_mean?: accel.Tensor, running_var?: accel.Tensor, weight?: accel.Tensor, bias?: accel.Tensor, training?: boolean, momentum?: number, eps?: number}): accel.Tensor
+function accel.batch_norm(x, running_mean, running_var, weight, bias, training, momentum, eps) end
+
+---y = (x - mean) / sqrt(var + eps) * weight + bias per channel.
+---@param running_mean? accel.Tensor
+---@param running_var? accel.Tensor
+---@param weight? accel.Tensor
+---@param bias? accel.Tensor
+---@param training? boolean default false
+---@param momentum? number default 0.1
+---@param eps? number default 1e-05
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {running_mean?: accel.Tensor, running_var?: accel.Tensor, weight?: accel.Tensor, bias?: accel.Tensor, training?: boolean, momentum?: number, eps?: number}): accel.Tensor
+function Tensor:batch_norm(running_mean, running_var, weight, bias, training, momentum, eps) end
+
 ---x := 1 with probability p, else 0, independently.
 ---@param x accel.Tensor
 ---@param p? number default 0.5
@@ -166,6 +666,83 @@ function accel.bernoulli_(x, p, generator) end
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {p?: number, generator?: accel.Generator}): accel.Tensor
 function Tensor:bernoulli_(p, generator) end
+
+---l = -weight * (target ln input + (1 - target) ln(1 - input)) of probabilities, logarithms no less than -100; averaged over all elements, added up (sum) or kept (none).
+---@param input accel.Tensor
+---@param target accel.Tensor
+---@param weight? accel.Tensor
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@return accel.Tensor
+---@overload fun(input: accel.Tensor, target: accel.Tensor, opts: {weight?: accel.Tensor, reduction?: "none"|"mean"|"sum"}): accel.Tensor
+function accel.binary_cross_entropy(input, target, weight, reduction) end
+
+---l = -weight * (target ln input + (1 - target) ln(1 - input)) of probabilities, logarithms no less than -100; averaged over all elements, added up (sum) or kept (none).
+---@param target accel.Tensor
+---@param weight? accel.Tensor
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, target: accel.Tensor, opts: {weight?: accel.Tensor, reduction?: "none"|"mean"|"sum"}): accel.Tensor
+function Tensor:binary_cross_entropy(target, weight, reduction) end
+
+---l = weight * ((1 - target) input + (1 + (pos_weight - 1) target) ln(1 + e^-input)), which is -(target ln s + (1 - target) ln(1 - s)) for s = sigmoid(input) without weights; averaged over all elements, added up (sum) or kept (none).
+---@param input accel.Tensor
+---@param target accel.Tensor
+---@param weight? accel.Tensor
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@param pos_weight? accel.Tensor
+---@return accel.Tensor
+---@overload fun(input: accel.Tensor, target: accel.Tensor, opts: {weight?: accel.Tensor, reduction?: "none"|"mean"|"sum", pos_weight?: accel.Tensor}): accel.Tensor
+function accel.binary_cross_entropy_with_logits(input, target, weight, reduction, pos_weight) end
+
+---l = weight * ((1 - target) input + (1 + (pos_weight - 1) target) ln(1 + e^-input)), which is -(target ln s + (1 - target) ln(1 - s)) for s = sigmoid(input) without weights; averaged over all elements, added up (sum) or kept (none).
+---@param target accel.Tensor
+---@param weight? accel.Tensor
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@param pos_weight? accel.Tensor
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, target: accel.Tensor, opts: {weight?: accel.Tensor, reduction?: "none"|"mean"|"sum", pos_weight?: accel.Tensor}): accel.Tensor
+function Tensor:binary_cross_entropy_with_logits(target, weight, reduction, pos_weight) end
+
+---how often each value from 0 on occurs in x, or the sum of the weights that stand beside it.
+---@param x accel.Tensor
+---@param weights? accel.Tensor
+---@param minlength? integer default 0
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {weights?: accel.Tensor, minlength?: integer}): accel.Tensor
+function accel.bincount(x, weights, minlength) end
+
+---how often each value from 0 on occurs in x, or the sum of the weights that stand beside it.
+---@param weights? accel.Tensor
+---@param minlength? integer default 0
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {weights?: accel.Tensor, minlength?: integer}): accel.Tensor
+function Tensor:bincount(weights, minlength) end
+
+---the products of the matrices of two batches, pair by pair; nothing broadcasts.
+---@param x accel.Tensor
+---@param mat2 accel.Tensor
+---@return accel.Tensor
+function accel.bmm(x, mat2) end
+
+---the products of the matrices of two batches, pair by pair; nothing broadcasts.
+---@param mat2 accel.Tensor
+---@return accel.Tensor
+function Tensor:bmm(mat2) end
+
+---which of the intervals between ascending boundaries each element lies in: how many boundaries are below it, with right also those equal to it.
+---@param x accel.Tensor|number|boolean
+---@param boundaries accel.Tensor
+---@param right? boolean default false
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor|number|boolean, boundaries: accel.Tensor, opts: {right?: boolean}): accel.Tensor
+function accel.bucketize(x, boundaries, right) end
+
+---which of the intervals between ascending boundaries each element lies in: how many boundaries are below it, with right also those equal to it.
+---@param boundaries accel.Tensor
+---@param right? boolean default false
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor|number|boolean, boundaries: accel.Tensor, opts: {right?: boolean}): accel.Tensor
+function Tensor:bucketize(boundaries, right) end
 
 ---y = x in another dtype (rounding to nearest even, floats truncate to integers, bool is x != 0), always a new tensor.
 ---@param x accel.Tensor
@@ -202,6 +779,32 @@ function accel.ceil_(x) end
 ---y = smallest integer not below x; integers stay. Writes into its first argument.
 ---@return accel.Tensor
 function Tensor:ceil_() end
+
+---y = x where x > 0, else alpha (e^(x / alpha) - 1): elu with a slope that does not jump.
+---@param x accel.Tensor
+---@param alpha? number default 1
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {alpha?: number}): accel.Tensor
+function accel.celu(x, alpha) end
+
+---y = x where x > 0, else alpha (e^(x / alpha) - 1): elu with a slope that does not jump.
+---@param alpha? number default 1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {alpha?: number}): accel.Tensor
+function Tensor:celu(alpha) end
+
+---y = x where x > 0, else alpha (e^(x / alpha) - 1): elu with a slope that does not jump. Writes into its first argument.
+---@param x accel.Tensor
+---@param alpha? number default 1
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {alpha?: number}): accel.Tensor
+function accel.celu_(x, alpha) end
+
+---y = x where x > 0, else alpha (e^(x / alpha) - 1): elu with a slope that does not jump. Writes into its first argument.
+---@param alpha? number default 1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {alpha?: number}): accel.Tensor
+function Tensor:celu_(alpha) end
 
 ---x cut along dim into at most `chunks` pieces of equal extent (the last may be shorter).
 ---@param x accel.Tensor
@@ -257,6 +860,11 @@ function Tensor:clamp_(min, max) end
 ---@overload fun(grads: accel.Tensor[], max_norm: number, opts: {norm_type?: number, error_if_nonfinite?: boolean}): accel.Tensor
 function accel.clip_grad_norm_(grads, max_norm, norm_type, error_if_nonfinite) end
 
+---every element of a list of gradients limited to -clip_value .. clip_value in a single pass; NaN stays NaN.
+---@param grads accel.Tensor[]
+---@param clip_value number
+function accel.clip_grad_value_(grads, clip_value) end
+
 ---y = x, in memory of its own, contiguous.
 ---@param x accel.Tensor
 ---@return accel.Tensor
@@ -274,6 +882,150 @@ function accel.contiguous(x) end
 ---x itself when its memory is row-major without gaps, else a copy that is.
 ---@return accel.Tensor
 function Tensor:contiguous() end
+
+---y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride - padding + t * dilation] at every place q, x being 0 outside; with groups, output channels read their own group's channels only.
+---@param x accel.Tensor
+---@param weight accel.Tensor
+---@param bias? accel.Tensor
+---@param stride? integer[] default {1}
+---@param padding? integer[] default {0}
+---@param dilation? integer[] default {1}
+---@param groups? integer default 1
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, weight: accel.Tensor, opts: {bias?: accel.Tensor, stride?: integer[], padding?: integer[], dilation?: integer[], groups?: integer}): accel.Tensor
+function accel.conv1d(x, weight, bias, stride, padding, dilation, groups) end
+
+---y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride - padding + t * dilation] at every place q, x being 0 outside; with groups, output channels read their own group's channels only.
+---@param weight accel.Tensor
+---@param bias? accel.Tensor
+---@param stride? integer[] default {1}
+---@param padding? integer[] default {0}
+---@param dilation? integer[] default {1}
+---@param groups? integer default 1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, weight: accel.Tensor, opts: {bias?: accel.Tensor, stride?: integer[], padding?: integer[], dilation?: integer[], groups?: integer}): accel.Tensor
+function Tensor:conv1d(weight, bias, stride, padding, dilation, groups) end
+
+---y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride - padding + t * dilation] at every place q, x being 0 outside; with groups, output channels read their own group's channels only.
+---@param x accel.Tensor
+---@param weight accel.Tensor
+---@param bias? accel.Tensor
+---@param stride? integer[] default {1}
+---@param padding? integer[] default {0}
+---@param dilation? integer[] default {1}
+---@param groups? integer default 1
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, weight: accel.Tensor, opts: {bias?: accel.Tensor, stride?: integer[], padding?: integer[], dilation?: integer[], groups?: integer}): accel.Tensor
+function accel.conv2d(x, weight, bias, stride, padding, dilation, groups) end
+
+---y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride - padding + t * dilation] at every place q, x being 0 outside; with groups, output channels read their own group's channels only.
+---@param weight accel.Tensor
+---@param bias? accel.Tensor
+---@param stride? integer[] default {1}
+---@param padding? integer[] default {0}
+---@param dilation? integer[] default {1}
+---@param groups? integer default 1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, weight: accel.Tensor, opts: {bias?: accel.Tensor, stride?: integer[], padding?: integer[], dilation?: integer[], groups?: integer}): accel.Tensor
+function Tensor:conv2d(weight, bias, stride, padding, dilation, groups) end
+
+---y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride - padding + t * dilation] at every place q, x being 0 outside; with groups, output channels read their own group's channels only.
+---@param x accel.Tensor
+---@param weight accel.Tensor
+---@param bias? accel.Tensor
+---@param stride? integer[] default {1}
+---@param padding? integer[] default {0}
+---@param dilation? integer[] default {1}
+---@param groups? integer default 1
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, weight: accel.Tensor, opts: {bias?: accel.Tensor, stride?: integer[], padding?: integer[], dilation?: integer[], groups?: integer}): accel.Tensor
+function accel.conv3d(x, weight, bias, stride, padding, dilation, groups) end
+
+---y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride - padding + t * dilation] at every place q, x being 0 outside; with groups, output channels read their own group's channels only.
+---@param weight accel.Tensor
+---@param bias? accel.Tensor
+---@param stride? integer[] default {1}
+---@param padding? integer[] default {0}
+---@param dilation? integer[] default {1}
+---@param groups? integer default 1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, weight: accel.Tensor, opts: {bias?: accel.Tensor, stride?: integer[], padding?: integer[], dilation?: integer[], groups?: integer}): accel.Tensor
+function Tensor:conv3d(weight, bias, stride, padding, dilation, groups) end
+
+---the adjoint of conv1d.
+---@param x accel.Tensor
+---@param weight accel.Tensor
+---@param bias? accel.Tensor
+---@param stride? integer[] default {1}
+---@param padding? integer[] default {0}
+---@param output_padding? integer[] default {0}
+---@param groups? integer default 1
+---@param dilation? integer[] default {1}
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, weight: accel.Tensor, opts: {bias?: accel.Tensor, stride?: integer[], padding?: integer[], output_padding?: integer[], groups?: integer, dilation?: integer[]}): accel.Tensor
+function accel.conv_transpose1d(x, weight, bias, stride, padding, output_padding, groups, dilation) end
+
+---the adjoint of conv1d.
+---@param weight accel.Tensor
+---@param bias? accel.Tensor
+---@param stride? integer[] default {1}
+---@param padding? integer[] default {0}
+---@param output_padding? integer[] default {0}
+---@param groups? integer default 1
+---@param dilation? integer[] default {1}
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, weight: accel.Tensor, opts: {bias?: accel.Tensor, stride?: integer[], padding?: integer[], output_padding?: integer[], groups?: integer, dilation?: integer[]}): accel.Tensor
+function Tensor:conv_transpose1d(weight, bias, stride, padding, output_padding, groups, dilation) end
+
+---the adjoint of conv2d.
+---@param x accel.Tensor
+---@param weight accel.Tensor
+---@param bias? accel.Tensor
+---@param stride? integer[] default {1}
+---@param padding? integer[] default {0}
+---@param output_padding? integer[] default {0}
+---@param groups? integer default 1
+---@param dilation? integer[] default {1}
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, weight: accel.Tensor, opts: {bias?: accel.Tensor, stride?: integer[], padding?: integer[], output_padding?: integer[], groups?: integer, dilation?: integer[]}): accel.Tensor
+function accel.conv_transpose2d(x, weight, bias, stride, padding, output_padding, groups, dilation) end
+
+---the adjoint of conv2d.
+---@param weight accel.Tensor
+---@param bias? accel.Tensor
+---@param stride? integer[] default {1}
+---@param padding? integer[] default {0}
+---@param output_padding? integer[] default {0}
+---@param groups? integer default 1
+---@param dilation? integer[] default {1}
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, weight: accel.Tensor, opts: {bias?: accel.Tensor, stride?: integer[], padding?: integer[], output_padding?: integer[], groups?: integer, dilation?: integer[]}): accel.Tensor
+function Tensor:conv_transpose2d(weight, bias, stride, padding, output_padding, groups, dilation) end
+
+---the adjoint of conv3d.
+---@param x accel.Tensor
+---@param weight accel.Tensor
+---@param bias? accel.Tensor
+---@param stride? integer[] default {1}
+---@param padding? integer[] default {0}
+---@param output_padding? integer[] default {0}
+---@param groups? integer default 1
+---@param dilation? integer[] default {1}
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, weight: accel.Tensor, opts: {bias?: accel.Tensor, stride?: integer[], padding?: integer[], output_padding?: integer[], groups?: integer, dilation?: integer[]}): accel.Tensor
+function accel.conv_transpose3d(x, weight, bias, stride, padding, output_padding, groups, dilation) end
+
+---the adjoint of conv3d.
+---@param weight accel.Tensor
+---@param bias? accel.Tensor
+---@param stride? integer[] default {1}
+---@param padding? integer[] default {0}
+---@param output_padding? integer[] default {0}
+---@param groups? integer default 1
+---@param dilation? integer[] default {1}
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, weight: accel.Tensor, opts: {bias?: accel.Tensor, stride?: integer[], padding?: integer[], output_padding?: integer[], groups?: integer, dilation?: integer[]}): accel.Tensor
+function Tensor:conv_transpose3d(weight, bias, stride, padding, output_padding, groups, dilation) end
 
 ---x := src, broadcast and converted to the dtype of x.
 ---@param x accel.Tensor
@@ -304,6 +1056,73 @@ function accel.cos_(x) end
 ---@return accel.Tensor
 function Tensor:cos_() end
 
+---y = (e^x + e^-x) / 2.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.cosh(x) end
+
+---y = (e^x + e^-x) / 2.
+---@return accel.Tensor
+function Tensor:cosh() end
+
+---y = (e^x + e^-x) / 2. Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.cosh_(x) end
+
+---y = (e^x + e^-x) / 2. Writes into its first argument.
+---@return accel.Tensor
+function Tensor:cosh_() end
+
+---l = 1 - cos(x1, x2) where target is 1, max(0, cos(x1, x2) - margin) where it is -1.
+---@param x1 accel.Tensor
+---@param x2 accel.Tensor
+---@param target accel.Tensor
+---@param margin? number default 0
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@return accel.Tensor
+---@overload fun(x1: accel.Tensor, x2: accel.Tensor, target: accel.Tensor, opts: {margin?: number, reduction?: "none"|"mean"|"sum"}): accel.Tensor
+function accel.cosine_embedding_loss(x1, x2, target, margin, reduction) end
+
+---l = 1 - cos(x1, x2) where target is 1, max(0, cos(x1, x2) - margin) where it is -1.
+---@param x2 accel.Tensor
+---@param target accel.Tensor
+---@param margin? number default 0
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, x2: accel.Tensor, target: accel.Tensor, opts: {margin?: number, reduction?: "none"|"mean"|"sum"}): accel.Tensor
+function Tensor:cosine_embedding_loss(x2, target, margin, reduction) end
+
+---the cosine of the angle between vectors: y = sum over dim of x1 / max(|x1|, eps) * x2 / max(|x2|, eps).
+---@param x1 accel.Tensor
+---@param x2 accel.Tensor
+---@param dim? integer default 2
+---@param eps? number default 1e-08
+---@return accel.Tensor
+---@overload fun(x1: accel.Tensor, x2: accel.Tensor, opts: {dim?: integer, eps?: number}): accel.Tensor
+function accel.cosine_similarity(x1, x2, dim, eps) end
+
+---the cosine of the angle between vectors: y = sum over dim of x1 / max(|x1|, eps) * x2 / max(|x2|, eps).
+---@param x2 accel.Tensor
+---@param dim? integer default 2
+---@param eps? number default 1e-08
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, x2: accel.Tensor, opts: {dim?: integer, eps?: number}): accel.Tensor
+function Tensor:cosine_similarity(x2, dim, eps) end
+
+---y = how many elements of x are not 0 (NaN is not), over dim (all dims when none are given).
+---@param x accel.Tensor
+---@param dim? integer|integer[]
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {dim?: integer|integer[]}): accel.Tensor
+function accel.count_nonzero(x, dim) end
+
+---y = how many elements of x are not 0 (NaN is not), over dim (all dims when none are given).
+---@param dim? integer|integer[]
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {dim?: integer|integer[]}): accel.Tensor
+function Tensor:count_nonzero(dim) end
+
 ---l[i] = sum over classes of w[c] * q[i,c] * (ln(sum of e^input[i]) - input[i,c]), from logits; no matrix of probabilities is kept.
 ---@param input accel.Tensor
 ---@param target accel.Tensor
@@ -324,6 +1143,66 @@ function accel.cross_entropy(input, target, weight, ignore_index, reduction, lab
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, target: accel.Tensor, opts: {weight?: accel.Tensor, ignore_index?: integer, reduction?: "none"|"mean"|"sum", label_smoothing?: number}): accel.Tensor
 function Tensor:cross_entropy(target, weight, ignore_index, reduction, label_smoothing) end
+
+---y = along dim, the product of x up to and including each element.
+---@param x accel.Tensor
+---@param dim integer
+---@param dtype? accel.DType
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, dim: integer, opts: {dtype?: accel.DType}): accel.Tensor
+function accel.cumprod(x, dim, dtype) end
+
+---y = along dim, the product of x up to and including each element.
+---@param dim integer
+---@param dtype? accel.DType
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, dim: integer, opts: {dtype?: accel.DType}): accel.Tensor
+function Tensor:cumprod(dim, dtype) end
+
+---y = along dim, the sum of x up to and including each element.
+---@param x accel.Tensor
+---@param dim integer
+---@param dtype? accel.DType
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, dim: integer, opts: {dtype?: accel.DType}): accel.Tensor
+function accel.cumsum(x, dim, dtype) end
+
+---y = along dim, the sum of x up to and including each element.
+---@param dim integer
+---@param dtype? accel.DType
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, dim: integer, opts: {dtype?: accel.DType}): accel.Tensor
+function Tensor:cumsum(dim, dtype) end
+
+---the diagonal of a matrix as a vector, or a square matrix with a vector on its diagonal and zeros elsewhere.
+---@param x accel.Tensor
+---@param diagonal? integer default 0
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {diagonal?: integer}): accel.Tensor
+function accel.diag(x, diagonal) end
+
+---the diagonal of a matrix as a vector, or a square matrix with a vector on its diagonal and zeros elsewhere.
+---@param diagonal? integer default 0
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {diagonal?: integer}): accel.Tensor
+function Tensor:diag(diagonal) end
+
+---the diagonal of two dims of x as a last dim; they go. offset > 0 lies above, < 0 below the main one.
+---@param x accel.Tensor
+---@param offset? integer default 0
+---@param dim1? integer default 1
+---@param dim2? integer default 2
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {offset?: integer, dim1?: integer, dim2?: integer}): accel.Tensor
+function accel.diagonal(x, offset, dim1, dim2) end
+
+---the diagonal of two dims of x as a last dim; they go. offset > 0 lies above, < 0 below the main one.
+---@param offset? integer default 0
+---@param dim1? integer default 1
+---@param dim2? integer default 2
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {offset?: integer, dim1?: integer, dim2?: integer}): accel.Tensor
+function Tensor:diagonal(offset, dim1, dim2) end
 
 ---y = x / other, broadcast; integers are divided as floats.
 ---@param x accel.Tensor|number|boolean
@@ -347,6 +1226,17 @@ function accel.div_(x, other) end
 ---@return accel.Tensor
 function Tensor:div_(other) end
 
+---the sum of products of two vectors.
+---@param x accel.Tensor
+---@param other accel.Tensor
+---@return accel.Tensor
+function accel.dot(x, other) end
+
+---the sum of products of two vectors.
+---@param other accel.Tensor
+---@return accel.Tensor
+function Tensor:dot(other) end
+
 ---in training, every element of x is zero with probability p, else x / (1 - p); otherwise x itself.
 ---@param x accel.Tensor
 ---@param p? number default 0.5
@@ -363,6 +1253,38 @@ function accel.dropout(x, p, training, generator) end
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {p?: number, training?: boolean, generator?: accel.Generator}): accel.Tensor
 function Tensor:dropout(p, training, generator) end
+
+---sums of products of elements, named by letters: one letter per dim of an operand; the same letter is the same index everywhere, letters missing from the result are summed over.
+---@param equation string
+---@param operands accel.Tensor[]
+---@return accel.Tensor
+function accel.einsum(equation, operands) end
+
+---y = x where x > 0, else alpha (e^x - 1).
+---@param x accel.Tensor
+---@param alpha? number default 1
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {alpha?: number}): accel.Tensor
+function accel.elu(x, alpha) end
+
+---y = x where x > 0, else alpha (e^x - 1).
+---@param alpha? number default 1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {alpha?: number}): accel.Tensor
+function Tensor:elu(alpha) end
+
+---y = x where x > 0, else alpha (e^x - 1). Writes into its first argument.
+---@param x accel.Tensor
+---@param alpha? number default 1
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {alpha?: number}): accel.Tensor
+function accel.elu_(x, alpha) end
+
+---y = x where x > 0, else alpha (e^x - 1). Writes into its first argument.
+---@param alpha? number default 1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {alpha?: number}): accel.Tensor
+function Tensor:elu_(alpha) end
 
 ---rows of weight by their numbers.
 ---@param ids accel.Tensor
@@ -426,6 +1348,24 @@ function accel.exp_(x) end
 ---@return accel.Tensor
 function Tensor:exp_() end
 
+---y = 2^x.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.exp2(x) end
+
+---y = 2^x.
+---@return accel.Tensor
+function Tensor:exp2() end
+
+---y = 2^x. Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.exp2_(x) end
+
+---y = 2^x. Writes into its first argument.
+---@return accel.Tensor
+function Tensor:exp2_() end
+
 ---x repeated along dims of extent 1 and new leading dims, without copying; -1 keeps an extent.
 ---@param x accel.Tensor
 ---@param shape integer[]
@@ -481,6 +1421,17 @@ function accel.flatten(x, start_dim, end_dim) end
 ---@overload fun(self: accel.Tensor, opts: {start_dim?: integer, end_dim?: integer}): accel.Tensor
 function Tensor:flatten(start_dim, end_dim) end
 
+---the places of x in reverse order along dims.
+---@param x accel.Tensor
+---@param dims integer|integer[]
+---@return accel.Tensor
+function accel.flip(x, dims) end
+
+---the places of x in reverse order along dims.
+---@param dims integer|integer[]
+---@return accel.Tensor
+function Tensor:flip(dims) end
+
 ---y = largest integer not above x; integers stay.
 ---@param x accel.Tensor
 ---@return accel.Tensor
@@ -521,6 +1472,51 @@ function accel.fmod_(x, other) end
 ---@return accel.Tensor
 function Tensor:fmod_(other) end
 
+---patches added up where they came from (col2im), the adjoint of unfold; as torch.nn.functional.fold.
+---@param x accel.Tensor
+---@param output_size integer[]
+---@param kernel_size integer[]
+---@param dilation? integer[] default {1}
+---@param padding? integer[] default {0}
+---@param stride? integer[] default {1}
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, output_size: integer[], kernel_size: integer[], opts: {dilation?: integer[], padding?: integer[], stride?: integer[]}): accel.Tensor
+function accel.fold(x, output_size, kernel_size, dilation, padding, stride) end
+
+---patches added up where they came from (col2im), the adjoint of unfold; as torch.nn.functional.fold.
+---@param output_size integer[]
+---@param kernel_size integer[]
+---@param dilation? integer[] default {1}
+---@param padding? integer[] default {0}
+---@param stride? integer[] default {1}
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, output_size: integer[], kernel_size: integer[], opts: {dilation?: integer[], padding?: integer[], stride?: integer[]}): accel.Tensor
+function Tensor:fold(output_size, kernel_size, dilation, padding, stride) end
+
+---tensors of a list moved towards those of another in a single pass.
+---@param tensors accel.Tensor[]
+---@param others accel.Tensor[]
+---@param weight number
+function accel.foreach_lerp_(tensors, others, weight) end
+
+---y = x - trunc(x), with the sign of x.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.frac(x) end
+
+---y = x - trunc(x), with the sign of x.
+---@return accel.Tensor
+function Tensor:frac() end
+
+---y = x - trunc(x), with the sign of x. Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.frac_(x) end
+
+---y = x - trunc(x), with the sign of x. Writes into its first argument.
+---@return accel.Tensor
+function Tensor:frac_() end
+
 ---a new tensor of one value with the shape of x.
 ---@param x accel.Tensor
 ---@param value number|boolean
@@ -551,6 +1547,27 @@ function accel.gather(x, dim, index) end
 ---@return accel.Tensor
 function Tensor:gather(dim, index) end
 
+---l = (ln v + (input - target)^2 / v) / 2 with v = max(var, eps); full adds ln(2 pi) / 2.
+---@param input accel.Tensor
+---@param target accel.Tensor
+---@param var accel.Tensor
+---@param full? boolean default false
+---@param eps? number default 1e-06
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@return accel.Tensor
+---@overload fun(input: accel.Tensor, target: accel.Tensor, var: accel.Tensor, opts: {full?: boolean, eps?: number, reduction?: "none"|"mean"|"sum"}): accel.Tensor
+function accel.gaussian_nll_loss(input, target, var, full, eps, reduction) end
+
+---l = (ln v + (input - target)^2 / v) / 2 with v = max(var, eps); full adds ln(2 pi) / 2.
+---@param target accel.Tensor
+---@param var accel.Tensor
+---@param full? boolean default false
+---@param eps? number default 1e-06
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, target: accel.Tensor, var: accel.Tensor, opts: {full?: boolean, eps?: number, reduction?: "none"|"mean"|"sum"}): accel.Tensor
+function Tensor:gaussian_nll_loss(target, var, full, eps, reduction) end
+
 ---y = x >= other, true where x is at least other; NaN compares as in IEEE 754.
 ---@param x accel.Tensor|number|boolean
 ---@param other accel.Tensor|number|boolean
@@ -575,6 +1592,38 @@ function accel.gelu(x, approximate) end
 ---@overload fun(self: accel.Tensor, opts: {approximate?: "none"|"tanh"}): accel.Tensor
 function Tensor:gelu(approximate) end
 
+---y = a sigmoid(b), where a and b are the halves of x along dim.
+---@param x accel.Tensor
+---@param dim? integer default -1
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {dim?: integer}): accel.Tensor
+function accel.glu(x, dim) end
+
+---y = a sigmoid(b), where a and b are the halves of x along dim.
+---@param dim? integer default -1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {dim?: integer}): accel.Tensor
+function Tensor:glu(dim) end
+
+---y = (x - mean) / sqrt(var + eps) * weight + bias, where mean and var (the mean square of the deviations) are those of a sample's group of c / num_groups neighbouring channels.
+---@param x accel.Tensor
+---@param num_groups integer
+---@param weight? accel.Tensor
+---@param bias? accel.Tensor
+---@param eps? number default 1e-05
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, num_groups: integer, opts: {weight?: accel.Tensor, bias?: accel.Tensor, eps?: number}): accel.Tensor
+function accel.group_norm(x, num_groups, weight, bias, eps) end
+
+---y = (x - mean) / sqrt(var + eps) * weight + bias, where mean and var (the mean square of the deviations) are those of a sample's group of c / num_groups neighbouring channels.
+---@param num_groups integer
+---@param weight? accel.Tensor
+---@param bias? accel.Tensor
+---@param eps? number default 1e-05
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, num_groups: integer, opts: {weight?: accel.Tensor, bias?: accel.Tensor, eps?: number}): accel.Tensor
+function Tensor:group_norm(num_groups, weight, bias, eps) end
+
 ---y = x > other, true where x is above other; NaN compares as in IEEE 754.
 ---@param x accel.Tensor|number|boolean
 ---@param other accel.Tensor|number|boolean
@@ -585,6 +1634,134 @@ function accel.gt(x, other) end
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:gt(other) end
+
+---y = x where |x| > lambd, else 0; NaN stays NaN.
+---@param x accel.Tensor
+---@param lambd? number default 0.5
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {lambd?: number}): accel.Tensor
+function accel.hardshrink(x, lambd) end
+
+---y = x where |x| > lambd, else 0; NaN stays NaN.
+---@param lambd? number default 0.5
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {lambd?: number}): accel.Tensor
+function Tensor:hardshrink(lambd) end
+
+---y = min(max(x + 3, 0), 6) / 6, a sigmoid of three straight lines.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.hardsigmoid(x) end
+
+---y = min(max(x + 3, 0), 6) / 6, a sigmoid of three straight lines.
+---@return accel.Tensor
+function Tensor:hardsigmoid() end
+
+---y = min(max(x + 3, 0), 6) / 6, a sigmoid of three straight lines. Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.hardsigmoid_(x) end
+
+---y = min(max(x + 3, 0), 6) / 6, a sigmoid of three straight lines. Writes into its first argument.
+---@return accel.Tensor
+function Tensor:hardsigmoid_() end
+
+---y = x min(max(x + 3, 0), 6) / 6, a silu of straight lines and one parabola.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.hardswish(x) end
+
+---y = x min(max(x + 3, 0), 6) / 6, a silu of straight lines and one parabola.
+---@return accel.Tensor
+function Tensor:hardswish() end
+
+---y = x min(max(x + 3, 0), 6) / 6, a silu of straight lines and one parabola. Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.hardswish_(x) end
+
+---y = x min(max(x + 3, 0), 6) / 6, a silu of straight lines and one parabola. Writes into its first argument.
+---@return accel.Tensor
+function Tensor:hardswish_() end
+
+---y = min(max(x, min_val), max_val); NaN stays NaN.
+---@param x accel.Tensor
+---@param min_val? number default -1
+---@param max_val? number default 1
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {min_val?: number, max_val?: number}): accel.Tensor
+function accel.hardtanh(x, min_val, max_val) end
+
+---y = min(max(x, min_val), max_val); NaN stays NaN.
+---@param min_val? number default -1
+---@param max_val? number default 1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {min_val?: number, max_val?: number}): accel.Tensor
+function Tensor:hardtanh(min_val, max_val) end
+
+---y = min(max(x, min_val), max_val); NaN stays NaN. Writes into its first argument.
+---@param x accel.Tensor
+---@param min_val? number default -1
+---@param max_val? number default 1
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {min_val?: number, max_val?: number}): accel.Tensor
+function accel.hardtanh_(x, min_val, max_val) end
+
+---y = min(max(x, min_val), max_val); NaN stays NaN. Writes into its first argument.
+---@param min_val? number default -1
+---@param max_val? number default 1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {min_val?: number, max_val?: number}): accel.Tensor
+function Tensor:hardtanh_(min_val, max_val) end
+
+---l = input where target is 1, max(0, margin - input) where it is -1: input is a distance.
+---@param input accel.Tensor
+---@param target accel.Tensor
+---@param margin? number default 1
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@return accel.Tensor
+---@overload fun(input: accel.Tensor, target: accel.Tensor, opts: {margin?: number, reduction?: "none"|"mean"|"sum"}): accel.Tensor
+function accel.hinge_embedding_loss(input, target, margin, reduction) end
+
+---l = input where target is 1, max(0, margin - input) where it is -1: input is a distance.
+---@param target accel.Tensor
+---@param margin? number default 1
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, target: accel.Tensor, opts: {margin?: number, reduction?: "none"|"mean"|"sum"}): accel.Tensor
+function Tensor:hinge_embedding_loss(target, margin, reduction) end
+
+---with d = |input - target|, l = d^2 / 2 where d <= delta, else delta (d - delta / 2); averaged over all elements, added up (sum) or kept (none).
+---@param input accel.Tensor
+---@param target accel.Tensor
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@param delta? number default 1
+---@return accel.Tensor
+---@overload fun(input: accel.Tensor, target: accel.Tensor, opts: {reduction?: "none"|"mean"|"sum", delta?: number}): accel.Tensor
+function accel.huber_loss(input, target, reduction, delta) end
+
+---with d = |input - target|, l = d^2 / 2 where d <= delta, else delta (d - delta / 2); averaged over all elements, added up (sum) or kept (none).
+---@param target accel.Tensor
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@param delta? number default 1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, target: accel.Tensor, opts: {reduction?: "none"|"mean"|"sum", delta?: number}): accel.Tensor
+function Tensor:huber_loss(target, reduction, delta) end
+
+---places of x named by several index tensors at once, as NumPy's x[i, j].
+---@param x accel.Tensor
+---@param indices accel.Tensor[]
+---@param dims? integer|integer[]
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, indices: accel.Tensor[], opts: {dims?: integer|integer[]}): accel.Tensor
+function accel.index(x, indices, dims) end
+
+---places of x named by several index tensors at once, as NumPy's x[i, j].
+---@param indices accel.Tensor[]
+---@param dims? integer|integer[]
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, indices: accel.Tensor[], opts: {dims?: integer|integer[]}): accel.Tensor
+function Tensor:index(indices, dims) end
 
 ---x with alpha times the places of source added along dim at the places index names.
 ---@param x accel.Tensor
@@ -605,6 +1782,104 @@ function accel.index_add(x, dim, index, source, alpha) end
 ---@overload fun(self: accel.Tensor, dim: integer, index: accel.Tensor, source: accel.Tensor, opts: {alpha?: number|boolean}): accel.Tensor
 function Tensor:index_add(dim, index, source, alpha) end
 
+---x with the places of source written over the places that index names along dim.
+---@param x accel.Tensor
+---@param dim integer
+---@param index accel.Tensor
+---@param source accel.Tensor
+---@return accel.Tensor
+function accel.index_copy(x, dim, index, source) end
+
+---x with the places of source written over the places that index names along dim.
+---@param dim integer
+---@param index accel.Tensor
+---@param source accel.Tensor
+---@return accel.Tensor
+function Tensor:index_copy(dim, index, source) end
+
+---x with the places of source written over the places that index names along dim. Writes into its first argument.
+---@param x accel.Tensor
+---@param dim integer
+---@param index accel.Tensor
+---@param source accel.Tensor
+---@return accel.Tensor
+function accel.index_copy_(x, dim, index, source) end
+
+---x with the places of source written over the places that index names along dim. Writes into its first argument.
+---@param dim integer
+---@param index accel.Tensor
+---@param source accel.Tensor
+---@return accel.Tensor
+function Tensor:index_copy_(dim, index, source) end
+
+---x with a number at the places that index names along dim.
+---@param x accel.Tensor
+---@param dim integer
+---@param index accel.Tensor
+---@param value number|boolean
+---@return accel.Tensor
+function accel.index_fill(x, dim, index, value) end
+
+---x with a number at the places that index names along dim.
+---@param dim integer
+---@param index accel.Tensor
+---@param value number|boolean
+---@return accel.Tensor
+function Tensor:index_fill(dim, index, value) end
+
+---x with a number at the places that index names along dim. Writes into its first argument.
+---@param x accel.Tensor
+---@param dim integer
+---@param index accel.Tensor
+---@param value number|boolean
+---@return accel.Tensor
+function accel.index_fill_(x, dim, index, value) end
+
+---x with a number at the places that index names along dim. Writes into its first argument.
+---@param dim integer
+---@param index accel.Tensor
+---@param value number|boolean
+---@return accel.Tensor
+function Tensor:index_fill_(dim, index, value) end
+
+---x with values written to (accumulate: added at) the places that index tensors name, see index.
+---@param x accel.Tensor
+---@param indices accel.Tensor[]
+---@param values accel.Tensor|number|boolean
+---@param accumulate? boolean default false
+---@param dims? integer|integer[]
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, indices: accel.Tensor[], values: accel.Tensor|number|boolean, opts: {accumulate?: boolean, dims?: integer|integer[]}): accel.Tensor
+function accel.index_put(x, indices, values, accumulate, dims) end
+
+---x with values written to (accumulate: added at) the places that index tensors name, see index.
+---@param indices accel.Tensor[]
+---@param values accel.Tensor|number|boolean
+---@param accumulate? boolean default false
+---@param dims? integer|integer[]
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, indices: accel.Tensor[], values: accel.Tensor|number|boolean, opts: {accumulate?: boolean, dims?: integer|integer[]}): accel.Tensor
+function Tensor:index_put(indices, values, accumulate, dims) end
+
+---x with values written to (accumulate: added at) the places that index tensors name, see index. Writes into its first argument.
+---@param x accel.Tensor
+---@param indices accel.Tensor[]
+---@param values accel.Tensor|number|boolean
+---@param accumulate? boolean default false
+---@param dims? integer|integer[]
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, indices: accel.Tensor[], values: accel.Tensor|number|boolean, opts: {accumulate?: boolean, dims?: integer|integer[]}): accel.Tensor
+function accel.index_put_(x, indices, values, accumulate, dims) end
+
+---x with values written to (accumulate: added at) the places that index tensors name, see index. Writes into its first argument.
+---@param indices accel.Tensor[]
+---@param values accel.Tensor|number|boolean
+---@param accumulate? boolean default false
+---@param dims? integer|integer[]
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, indices: accel.Tensor[], values: accel.Tensor|number|boolean, opts: {accumulate?: boolean, dims?: integer|integer[]}): accel.Tensor
+function Tensor:index_put_(indices, values, accumulate, dims) end
+
 ---places of x along dim, by their numbers (from 0), in the order of index.
 ---@param x accel.Tensor
 ---@param dim integer
@@ -617,6 +1892,128 @@ function accel.index_select(x, dim, index) end
 ---@param index accel.Tensor
 ---@return accel.Tensor
 function Tensor:index_select(dim, index) end
+
+---y = (x - mean) / sqrt(var + eps) * weight + bias, where mean and var (the mean square of the deviations) are those of one channel of one sample.
+---@param x accel.Tensor
+---@param running_mean? accel.Tensor
+---@param running_var? accel.Tensor
+---@param weight? accel.Tensor
+---@param bias? accel.Tensor
+---@param use_input_stats? boolean default true
+---@param momentum? number default 0.1
+---@param eps? number default 1e-05
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {running_mean?: accel.Tensor, running_var?: accel.Tensor, weight?: accel.Tensor, bias?: accel.Tensor, use_input_stats?: boolean, momentum?: number, eps?: number}): accel.Tensor
+function accel.instance_norm(x, running_mean, running_var, weight, bias, use_input_stats, momentum, eps) end
+
+---y = (x - mean) / sqrt(var + eps) * weight + bias, where mean and var (the mean square of the deviations) are those of one channel of one sample.
+---@param running_mean? accel.Tensor
+---@param running_var? accel.Tensor
+---@param weight? accel.Tensor
+---@param bias? accel.Tensor
+---@param use_input_stats? boolean default true
+---@param momentum? number default 0.1
+---@param eps? number default 1e-05
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {running_mean?: accel.Tensor, running_var?: accel.Tensor, weight?: accel.Tensor, bias?: accel.Tensor, use_input_stats?: boolean, momentum?: number, eps?: number}): accel.Tensor
+function Tensor:instance_norm(running_mean, running_var, weight, bias, use_input_stats, momentum, eps) end
+
+---x resized along its last dims, to size or by scale_factor (one number for all of them, or one each).
+---@param x accel.Tensor
+---@param size? integer[]
+---@param scale_factor? number[]
+---@param mode? "nearest"|"nearest_exact"|"linear"|"bilinear"|"bicubic"|"trilinear"|"area" default "nearest"
+---@param align_corners? boolean default false
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {size?: integer[], scale_factor?: number[], mode?: "nearest"|"nearest_exact"|"linear"|"bilinear"|"bicubic"|"trilinear"|"area", align_corners?: boolean}): accel.Tensor
+function accel.interpolate(x, size, scale_factor, mode, align_corners) end
+
+---x resized along its last dims, to size or by scale_factor (one number for all of them, or one each).
+---@param size? integer[]
+---@param scale_factor? number[]
+---@param mode? "nearest"|"nearest_exact"|"linear"|"bilinear"|"bicubic"|"trilinear"|"area" default "nearest"
+---@param align_corners? boolean default false
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {size?: integer[], scale_factor?: number[], mode?: "nearest"|"nearest_exact"|"linear"|"bilinear"|"bicubic"|"trilinear"|"area", align_corners?: boolean}): accel.Tensor
+function Tensor:interpolate(size, scale_factor, mode, align_corners) end
+
+---y = true where |x - other| <= atol + rtol |other|, or where both are the same infinity, or, with equal_nan, both are NaN.
+---@param x accel.Tensor
+---@param other accel.Tensor
+---@param rtol? number default 1e-05
+---@param atol? number default 1e-08
+---@param equal_nan? boolean default false
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, other: accel.Tensor, opts: {rtol?: number, atol?: number, equal_nan?: boolean}): accel.Tensor
+function accel.isclose(x, other, rtol, atol, equal_nan) end
+
+---y = true where |x - other| <= atol + rtol |other|, or where both are the same infinity, or, with equal_nan, both are NaN.
+---@param other accel.Tensor
+---@param rtol? number default 1e-05
+---@param atol? number default 1e-08
+---@param equal_nan? boolean default false
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, other: accel.Tensor, opts: {rtol?: number, atol?: number, equal_nan?: boolean}): accel.Tensor
+function Tensor:isclose(other, rtol, atol, equal_nan) end
+
+---y = true where x is neither infinite nor NaN; always for integers.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.isfinite(x) end
+
+---y = true where x is neither infinite nor NaN; always for integers.
+---@return accel.Tensor
+function Tensor:isfinite() end
+
+---y = true where x is infinite, of either sign; never for integers.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.isinf(x) end
+
+---y = true where x is infinite, of either sign; never for integers.
+---@return accel.Tensor
+function Tensor:isinf() end
+
+---y = true where x is NaN; never for integers.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.isnan(x) end
+
+---y = true where x is NaN; never for integers.
+---@return accel.Tensor
+function Tensor:isnan() end
+
+---l = target (ln target - input) where input holds logarithms of probabilities, 0 where target is 0; with log_target target is a logarithm too, l = e^target (target - input). batchmean divides the sum by the first extent, which is the divergence of the distributions; mean divides by the number of elements.
+---@param input accel.Tensor
+---@param target accel.Tensor
+---@param reduction? "none"|"mean"|"sum"|"batchmean" default "mean"
+---@param log_target? boolean default false
+---@return accel.Tensor
+---@overload fun(input: accel.Tensor, target: accel.Tensor, opts: {reduction?: "none"|"mean"|"sum"|"batchmean", log_target?: boolean}): accel.Tensor
+function accel.kl_div(input, target, reduction, log_target) end
+
+---l = target (ln target - input) where input holds logarithms of probabilities, 0 where target is 0; with log_target target is a logarithm too, l = e^target (target - input). batchmean divides the sum by the first extent, which is the divergence of the distributions; mean divides by the number of elements.
+---@param target accel.Tensor
+---@param reduction? "none"|"mean"|"sum"|"batchmean" default "mean"
+---@param log_target? boolean default false
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, target: accel.Tensor, opts: {reduction?: "none"|"mean"|"sum"|"batchmean", log_target?: boolean}): accel.Tensor
+function Tensor:kl_div(target, reduction, log_target) end
+
+---l = |input - target|, averaged over all elements, added up (sum) or kept (none).
+---@param input accel.Tensor
+---@param target accel.Tensor
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@return accel.Tensor
+---@overload fun(input: accel.Tensor, target: accel.Tensor, opts: {reduction?: "none"|"mean"|"sum"}): accel.Tensor
+function accel.l1_loss(input, target, reduction) end
+
+---l = |input - target|, averaged over all elements, added up (sum) or kept (none).
+---@param target accel.Tensor
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, target: accel.Tensor, opts: {reduction?: "none"|"mean"|"sum"}): accel.Tensor
+function Tensor:l1_loss(target, reduction) end
 
 ---y = (x - mean) / sqrt(var + eps) * weight + bias over the last dims, which must have the extents of normalized_shape; var is the mean square of the deviations.
 ---@param x accel.Tensor
@@ -648,6 +2045,58 @@ function accel.le(x, other) end
 ---@return accel.Tensor
 function Tensor:le(other) end
 
+---y = x where x > 0, else negative_slope x.
+---@param x accel.Tensor
+---@param negative_slope? number default 0.01
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {negative_slope?: number}): accel.Tensor
+function accel.leaky_relu(x, negative_slope) end
+
+---y = x where x > 0, else negative_slope x.
+---@param negative_slope? number default 0.01
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {negative_slope?: number}): accel.Tensor
+function Tensor:leaky_relu(negative_slope) end
+
+---y = x where x > 0, else negative_slope x. Writes into its first argument.
+---@param x accel.Tensor
+---@param negative_slope? number default 0.01
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {negative_slope?: number}): accel.Tensor
+function accel.leaky_relu_(x, negative_slope) end
+
+---y = x where x > 0, else negative_slope x. Writes into its first argument.
+---@param negative_slope? number default 0.01
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {negative_slope?: number}): accel.Tensor
+function Tensor:leaky_relu_(negative_slope) end
+
+---y = x + weight (other - x), on the line through x and other; exact at both ends.
+---@param x accel.Tensor
+---@param other accel.Tensor
+---@param weight accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.lerp(x, other, weight) end
+
+---y = x + weight (other - x), on the line through x and other; exact at both ends.
+---@param other accel.Tensor
+---@param weight accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:lerp(other, weight) end
+
+---y = x + weight (other - x), on the line through x and other; exact at both ends. Writes into its first argument.
+---@param x accel.Tensor
+---@param other accel.Tensor
+---@param weight accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.lerp_(x, other, weight) end
+
+---y = x + weight (other - x), on the line through x and other; exact at both ends. Writes into its first argument.
+---@param other accel.Tensor
+---@param weight accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:lerp_(other, weight) end
+
 ---y = x weight^T + bias.
 ---@param x accel.Tensor
 ---@param weight accel.Tensor
@@ -662,6 +2111,18 @@ function accel.linear(x, weight, bias) end
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, weight: accel.Tensor, opts: {bias?: accel.Tensor}): accel.Tensor
 function Tensor:linear(weight, bias) end
+
+---one Lion update of a list of parameters in a single pass (Chen and others, "Symbolic Discovery of Optimization Algorithms"): the sign of an interpolated momentum, decoupled weight decay.
+---@param params accel.Tensor[]
+---@param grads accel.Tensor[]
+---@param exp_avgs accel.Tensor[]
+---@param lr accel.Tensor
+---@param beta1? number default 0.9
+---@param beta2? number default 0.99
+---@param weight_decay? number default 0
+---@param maximize? boolean default false
+---@overload fun(params: accel.Tensor[], grads: accel.Tensor[], exp_avgs: accel.Tensor[], lr: accel.Tensor, opts: {beta1?: number, beta2?: number, weight_decay?: number, maximize?: boolean})
+function accel.lion_step_(params, grads, exp_avgs, lr, beta1, beta2, weight_decay, maximize) end
 
 ---y = ln x.
 ---@param x accel.Tensor
@@ -681,6 +2142,24 @@ function accel.log_(x) end
 ---@return accel.Tensor
 function Tensor:log_() end
 
+---y = the logarithm of x to base 10.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.log10(x) end
+
+---y = the logarithm of x to base 10.
+---@return accel.Tensor
+function Tensor:log10() end
+
+---y = the logarithm of x to base 10. Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.log10_(x) end
+
+---y = the logarithm of x to base 10. Writes into its first argument.
+---@return accel.Tensor
+function Tensor:log10_() end
+
 ---y = ln(1 + x), accurate near 0.
 ---@param x accel.Tensor
 ---@return accel.Tensor
@@ -699,6 +2178,24 @@ function accel.log1p_(x) end
 ---@return accel.Tensor
 function Tensor:log1p_() end
 
+---y = the logarithm of x to base 2.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.log2(x) end
+
+---y = the logarithm of x to base 2.
+---@return accel.Tensor
+function Tensor:log2() end
+
+---y = the logarithm of x to base 2. Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.log2_(x) end
+
+---y = the logarithm of x to base 2. Writes into its first argument.
+---@return accel.Tensor
+function Tensor:log2_() end
+
 ---y = x - max - ln(sum of e^(x - max)) along dim.
 ---@param x accel.Tensor
 ---@param dim integer
@@ -714,6 +2211,83 @@ function accel.log_softmax(x, dim, dtype) end
 ---@overload fun(self: accel.Tensor, dim: integer, opts: {dtype?: accel.DType}): accel.Tensor
 function Tensor:log_softmax(dim, dtype) end
 
+---y = ln(e^x + e^other), without overflow.
+---@param x accel.Tensor|number|boolean
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.logaddexp(x, other) end
+
+---y = ln(e^x + e^other), without overflow.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:logaddexp(other) end
+
+---y = true where neither x nor other is 0 (NaN is not 0).
+---@param x accel.Tensor|number|boolean
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.logical_and(x, other) end
+
+---y = true where neither x nor other is 0 (NaN is not 0).
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:logical_and(other) end
+
+---y = true where x is 0.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.logical_not(x) end
+
+---y = true where x is 0.
+---@return accel.Tensor
+function Tensor:logical_not() end
+
+---y = true where x or other is not 0 (NaN is not 0).
+---@param x accel.Tensor|number|boolean
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.logical_or(x, other) end
+
+---y = true where x or other is not 0 (NaN is not 0).
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:logical_or(other) end
+
+---y = true where exactly one of x and other is not 0 (NaN is not 0).
+---@param x accel.Tensor|number|boolean
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.logical_xor(x, other) end
+
+---y = true where exactly one of x and other is not 0 (NaN is not 0).
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:logical_xor(other) end
+
+---y = ln sigmoid(x) = min(x, 0) - ln(1 + e^-|x|), accurate on both sides.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.logsigmoid(x) end
+
+---y = ln sigmoid(x) = min(x, 0) - ln(1 + e^-|x|), accurate on both sides.
+---@return accel.Tensor
+function Tensor:logsigmoid() end
+
+---y = ln of the sum of e^x over dim, without overflow; -inf over nothing and over -inf alone.
+---@param x accel.Tensor
+---@param dim integer|integer[]
+---@param keepdim? boolean default false
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, dim: integer|integer[], opts: {keepdim?: boolean}): accel.Tensor
+function accel.logsumexp(x, dim, keepdim) end
+
+---y = ln of the sum of e^x over dim, without overflow; -inf over nothing and over -inf alone.
+---@param dim integer|integer[]
+---@param keepdim? boolean default false
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, dim: integer|integer[], opts: {keepdim?: boolean}): accel.Tensor
+function Tensor:logsumexp(dim, keepdim) end
+
 ---y = x < other, true where x is below other; NaN compares as in IEEE 754.
 ---@param x accel.Tensor|number|boolean
 ---@param other accel.Tensor|number|boolean
@@ -724,6 +2298,25 @@ function accel.lt(x, other) end
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:lt(other) end
+
+---l = max(0, -target (x1 - x2) + margin): x1 ranks above x2 where target is 1, below where it is -1.
+---@param x1 accel.Tensor
+---@param x2 accel.Tensor
+---@param target accel.Tensor
+---@param margin? number default 0
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@return accel.Tensor
+---@overload fun(x1: accel.Tensor, x2: accel.Tensor, target: accel.Tensor, opts: {margin?: number, reduction?: "none"|"mean"|"sum"}): accel.Tensor
+function accel.margin_ranking_loss(x1, x2, target, margin, reduction) end
+
+---l = max(0, -target (x1 - x2) + margin): x1 ranks above x2 where target is 1, below where it is -1.
+---@param x2 accel.Tensor
+---@param target accel.Tensor
+---@param margin? number default 0
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, x2: accel.Tensor, target: accel.Tensor, opts: {margin?: number, reduction?: "none"|"mean"|"sum"}): accel.Tensor
+function Tensor:margin_ranking_loss(x2, target, margin, reduction) end
 
 ---y = value where mask, else x.
 ---@param x accel.Tensor
@@ -750,6 +2343,43 @@ function accel.masked_fill_(x, mask, value) end
 ---@param value number|boolean
 ---@return accel.Tensor
 function Tensor:masked_fill_(mask, value) end
+
+---x with the elements of source, in their order, at the places where mask is true.
+---@param x accel.Tensor
+---@param mask accel.Tensor
+---@param source accel.Tensor
+---@return accel.Tensor
+function accel.masked_scatter(x, mask, source) end
+
+---x with the elements of source, in their order, at the places where mask is true.
+---@param mask accel.Tensor
+---@param source accel.Tensor
+---@return accel.Tensor
+function Tensor:masked_scatter(mask, source) end
+
+---x with the elements of source, in their order, at the places where mask is true. Writes into its first argument.
+---@param x accel.Tensor
+---@param mask accel.Tensor
+---@param source accel.Tensor
+---@return accel.Tensor
+function accel.masked_scatter_(x, mask, source) end
+
+---x with the elements of source, in their order, at the places where mask is true. Writes into its first argument.
+---@param mask accel.Tensor
+---@param source accel.Tensor
+---@return accel.Tensor
+function Tensor:masked_scatter_(mask, source) end
+
+---the elements of x where mask is true, in row-major order. x and mask broadcast.
+---@param x accel.Tensor
+---@param mask accel.Tensor
+---@return accel.Tensor
+function accel.masked_select(x, mask) end
+
+---the elements of x where mask is true, in row-major order. x and mask broadcast.
+---@param mask accel.Tensor
+---@return accel.Tensor
+function Tensor:masked_select(mask) end
 
 ---the matrix product, by PyTorch's rules for ranks.
 ---@param x accel.Tensor
@@ -779,6 +2409,56 @@ function accel.max(x, dim, keepdim) end
 ---@overload fun(self: accel.Tensor, opts: {dim?: integer, keepdim?: boolean}): accel.Tensor, accel.Tensor?
 function Tensor:max(dim, keepdim) end
 
+---the largest element of every window of kernel_size; NaN is larger than any number. stride is kernel_size where none is given; padding, at most half of the window, never wins; with ceil_mode a window may reach over the end.
+---@param x accel.Tensor
+---@param kernel_size integer[]
+---@param stride? integer[]
+---@param padding? integer[] default {0}
+---@param dilation? integer[] default {1}
+---@param ceil_mode? boolean default false
+---@param return_indices? boolean default false
+---@return accel.Tensor values
+---@return accel.Tensor? indices
+---@overload fun(x: accel.Tensor, kernel_size: integer[], opts: {stride?: integer[], padding?: integer[], dilation?: integer[], ceil_mode?: boolean, return_indices?: boolean}): accel.Tensor, accel.Tensor?
+function accel.max_pool1d(x, kernel_size, stride, padding, dilation, ceil_mode, return_indices) end
+
+---the largest element of every window of kernel_size; NaN is larger than any number. stride is kernel_size where none is given; padding, at most half of the window, never wins; with ceil_mode a window may reach over the end.
+---@param kernel_size integer[]
+---@param stride? integer[]
+---@param padding? integer[] default {0}
+---@param dilation? integer[] default {1}
+---@param ceil_mode? boolean default false
+---@param return_indices? boolean default false
+---@return accel.Tensor values
+---@return accel.Tensor? indices
+---@overload fun(self: accel.Tensor, kernel_size: integer[], opts: {stride?: integer[], padding?: integer[], dilation?: integer[], ceil_mode?: boolean, return_indices?: boolean}): accel.Tensor, accel.Tensor?
+function Tensor:max_pool1d(kernel_size, stride, padding, dilation, ceil_mode, return_indices) end
+
+---the largest element of every window of kernel_size; NaN is larger than any number. stride is kernel_size where none is given; padding, at most half of the window, never wins; with ceil_mode a window may reach over the end.
+---@param x accel.Tensor
+---@param kernel_size integer[]
+---@param stride? integer[]
+---@param padding? integer[] default {0}
+---@param dilation? integer[] default {1}
+---@param ceil_mode? boolean default false
+---@param return_indices? boolean default false
+---@return accel.Tensor values
+---@return accel.Tensor? indices
+---@overload fun(x: accel.Tensor, kernel_size: integer[], opts: {stride?: integer[], padding?: integer[], dilation?: integer[], ceil_mode?: boolean, return_indices?: boolean}): accel.Tensor, accel.Tensor?
+function accel.max_pool2d(x, kernel_size, stride, padding, dilation, ceil_mode, return_indices) end
+
+---the largest element of every window of kernel_size; NaN is larger than any number. stride is kernel_size where none is given; padding, at most half of the window, never wins; with ceil_mode a window may reach over the end.
+---@param kernel_size integer[]
+---@param stride? integer[]
+---@param padding? integer[] default {0}
+---@param dilation? integer[] default {1}
+---@param ceil_mode? boolean default false
+---@param return_indices? boolean default false
+---@return accel.Tensor values
+---@return accel.Tensor? indices
+---@overload fun(self: accel.Tensor, kernel_size: integer[], opts: {stride?: integer[], padding?: integer[], dilation?: integer[], ceil_mode?: boolean, return_indices?: boolean}): accel.Tensor, accel.Tensor?
+function Tensor:max_pool2d(kernel_size, stride, padding, dilation, ceil_mode, return_indices) end
+
 ---y = the larger of x and other, NaN if either is.
 ---@param x accel.Tensor|number|boolean
 ---@param other accel.Tensor|number|boolean
@@ -806,6 +2486,30 @@ function accel.mean(x, dim, keepdim, dtype) end
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean, dtype?: accel.DType}): accel.Tensor
 function Tensor:mean(dim, keepdim, dtype) end
+
+---the middle element of x in ascending order, the lower one of two; with dim that of each line along it, and where it stands (the first place, from 0).
+---@param x accel.Tensor
+---@param dim? integer
+---@param keepdim? boolean default false
+---@return accel.Tensor values
+---@return accel.Tensor? indices
+---@overload fun(x: accel.Tensor, opts: {dim?: integer, keepdim?: boolean}): accel.Tensor, accel.Tensor?
+function accel.median(x, dim, keepdim) end
+
+---the middle element of x in ascending order, the lower one of two; with dim that of each line along it, and where it stands (the first place, from 0).
+---@param dim? integer
+---@param keepdim? boolean default false
+---@return accel.Tensor values
+---@return accel.Tensor? indices
+---@overload fun(self: accel.Tensor, opts: {dim?: integer, keepdim?: boolean}): accel.Tensor, accel.Tensor?
+function Tensor:median(dim, keepdim) end
+
+---coordinates of a grid: result i holds tensor i along dim i, the same along the others.
+---@param tensors accel.Tensor[]
+---@param indexing? "ij"|"xy" default "ij"
+---@return accel.Tensor[]
+---@overload fun(tensors: accel.Tensor[], opts: {indexing?: "ij"|"xy"}): accel.Tensor[]
+function accel.meshgrid(tensors, indexing) end
 
 ---the smallest element of x, or with dim the smallest along it and where it first stands (0-based).
 ---@param x accel.Tensor
@@ -835,6 +2539,63 @@ function accel.minimum(x, other) end
 ---@return accel.Tensor
 function Tensor:minimum(other) end
 
+---y = x tanh(ln(1 + e^x)).
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.mish(x) end
+
+---y = x tanh(ln(1 + e^x)).
+---@return accel.Tensor
+function Tensor:mish() end
+
+---y = x tanh(ln(1 + e^x)). Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.mish_(x) end
+
+---y = x tanh(ln(1 + e^x)). Writes into its first argument.
+---@return accel.Tensor
+function Tensor:mish_() end
+
+---the product of two matrices.
+---@param x accel.Tensor
+---@param mat2 accel.Tensor
+---@return accel.Tensor
+function accel.mm(x, mat2) end
+
+---the product of two matrices.
+---@param mat2 accel.Tensor
+---@return accel.Tensor
+function Tensor:mm(mat2) end
+
+---dims of x moved to other places; the others keep their order.
+---@param x accel.Tensor
+---@param source integer|integer[]
+---@param destination integer|integer[]
+---@return accel.Tensor
+function accel.movedim(x, source, destination) end
+
+---dims of x moved to other places; the others keep their order.
+---@param source integer|integer[]
+---@param destination integer|integer[]
+---@return accel.Tensor
+function Tensor:movedim(source, destination) end
+
+---l = (input - target)^2, averaged over all elements, added up (sum) or kept (none).
+---@param input accel.Tensor
+---@param target accel.Tensor
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@return accel.Tensor
+---@overload fun(input: accel.Tensor, target: accel.Tensor, opts: {reduction?: "none"|"mean"|"sum"}): accel.Tensor
+function accel.mse_loss(input, target, reduction) end
+
+---l = (input - target)^2, averaged over all elements, added up (sum) or kept (none).
+---@param target accel.Tensor
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, target: accel.Tensor, opts: {reduction?: "none"|"mean"|"sum"}): accel.Tensor
+function Tensor:mse_loss(target, reduction) end
+
 ---y = x * other, broadcast.
 ---@param x accel.Tensor|number|boolean
 ---@param other accel.Tensor|number|boolean
@@ -856,6 +2617,83 @@ function accel.mul_(x, other) end
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:mul_(other) end
+
+---the product of a chain of matrices, in the order that takes the fewest multiplications (found by dynamic programming over the splits of every part of the chain).
+---@param tensors accel.Tensor[]
+---@return accel.Tensor
+function accel.multi_dot(tensors) end
+
+---the last part of a Muon update of a list of parameters, in a single pass (Jordan and others, with PyTorch's arithmetic): momentum and newton_schulz have made the updates.
+---@param params accel.Tensor[]
+---@param updates accel.Tensor[]
+---@param scales number[]
+---@param lr accel.Tensor
+---@param weight_decay? number default 0.1
+---@overload fun(params: accel.Tensor[], updates: accel.Tensor[], scales: number[], lr: accel.Tensor, opts: {weight_decay?: number})
+function accel.muon_step_(params, updates, scales, lr, weight_decay) end
+
+---the product of a matrix and a vector.
+---@param x accel.Tensor
+---@param vec accel.Tensor
+---@return accel.Tensor
+function accel.mv(x, vec) end
+
+---the product of a matrix and a vector.
+---@param vec accel.Tensor
+---@return accel.Tensor
+function Tensor:mv(vec) end
+
+---one NAdam update of a list of parameters in a single pass (Dozat: Adam with Nesterov's momentum, with PyTorch's arithmetic).
+---@param params accel.Tensor[]
+---@param grads accel.Tensor[]
+---@param exp_avgs accel.Tensor[]
+---@param exp_avg_sqs accel.Tensor[]
+---@param mu_product accel.Tensor
+---@param lr accel.Tensor
+---@param step accel.Tensor
+---@param beta1? number default 0.9
+---@param beta2? number default 0.999
+---@param eps? number default 1e-08
+---@param weight_decay? number default 0
+---@param momentum_decay? number default 0.004
+---@param decoupled_weight_decay? boolean default false
+---@param maximize? boolean default false
+---@overload fun(params: accel.Tensor[], grads: accel.Tensor[], exp_avgs: accel.Tensor[], exp_avg_sqs: accel.Tensor[], mu_product: accel.Tensor, lr: accel.Tensor, step: accel.Tensor, opts: {beta1?: number, beta2?: number, eps?: number, weight_decay?: number, momentum_decay?: number, decoupled_weight_decay?: boolean, maximize?: boolean})
+function accel.nadam_step_(params, grads, exp_avgs, exp_avg_sqs, mu_product, lr, step, beta1, beta2, eps, weight_decay, momentum_decay, decoupled_weight_decay, maximize) end
+
+---y = nan where x is NaN, posinf where it is +inf, neginf where it is -inf, else x.
+---@param x accel.Tensor
+---@param nan? number default 0
+---@param posinf? number
+---@param neginf? number
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {nan?: number, posinf?: number, neginf?: number}): accel.Tensor
+function accel.nan_to_num(x, nan, posinf, neginf) end
+
+---y = nan where x is NaN, posinf where it is +inf, neginf where it is -inf, else x.
+---@param nan? number default 0
+---@param posinf? number
+---@param neginf? number
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {nan?: number, posinf?: number, neginf?: number}): accel.Tensor
+function Tensor:nan_to_num(nan, posinf, neginf) end
+
+---y = nan where x is NaN, posinf where it is +inf, neginf where it is -inf, else x. Writes into its first argument.
+---@param x accel.Tensor
+---@param nan? number default 0
+---@param posinf? number
+---@param neginf? number
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {nan?: number, posinf?: number, neginf?: number}): accel.Tensor
+function accel.nan_to_num_(x, nan, posinf, neginf) end
+
+---y = nan where x is NaN, posinf where it is +inf, neginf where it is -inf, else x. Writes into its first argument.
+---@param nan? number default 0
+---@param posinf? number
+---@param neginf? number
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {nan?: number, posinf?: number, neginf?: number}): accel.Tensor
+function Tensor:nan_to_num_(nan, posinf, neginf) end
 
 ---length places of x along dim, from start on.
 ---@param x accel.Tensor
@@ -901,6 +2739,70 @@ function accel.neg_(x) end
 ---@return accel.Tensor
 function Tensor:neg_() end
 
+---a matrix with its singular values moved towards one, by a quintic iteration of matrix products (what Muon does with its momentum).
+---@param x accel.Tensor
+---@param coefficients? number[] default {3.4445, -4.775, 2.0315}
+---@param steps? integer default 5
+---@param eps? number default 1e-07
+---@param dtype? accel.DType default "bf16"
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {coefficients?: number[], steps?: integer, eps?: number, dtype?: accel.DType}): accel.Tensor
+function accel.newton_schulz(x, coefficients, steps, eps, dtype) end
+
+---a matrix with its singular values moved towards one, by a quintic iteration of matrix products (what Muon does with its momentum).
+---@param coefficients? number[] default {3.4445, -4.775, 2.0315}
+---@param steps? integer default 5
+---@param eps? number default 1e-07
+---@param dtype? accel.DType default "bf16"
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {coefficients?: number[], steps?: integer, eps?: number, dtype?: accel.DType}): accel.Tensor
+function Tensor:newton_schulz(coefficients, steps, eps, dtype) end
+
+---l[i] = -weight[target[i]] input[i, target[i]] of logarithms of probabilities; elements with class ignore_index count nothing.
+---@param input accel.Tensor
+---@param target accel.Tensor
+---@param weight? accel.Tensor
+---@param ignore_index? integer default -100
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@return accel.Tensor
+---@overload fun(input: accel.Tensor, target: accel.Tensor, opts: {weight?: accel.Tensor, ignore_index?: integer, reduction?: "none"|"mean"|"sum"}): accel.Tensor
+function accel.nll_loss(input, target, weight, ignore_index, reduction) end
+
+---l[i] = -weight[target[i]] input[i, target[i]] of logarithms of probabilities; elements with class ignore_index count nothing.
+---@param target accel.Tensor
+---@param weight? accel.Tensor
+---@param ignore_index? integer default -100
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, target: accel.Tensor, opts: {weight?: accel.Tensor, ignore_index?: integer, reduction?: "none"|"mean"|"sum"}): accel.Tensor
+function Tensor:nll_loss(target, weight, ignore_index, reduction) end
+
+---the places of the elements of x that are not zero, one row each in row-major order, counted from 0.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.nonzero(x) end
+
+---the places of the elements of x that are not zero, one row each in row-major order, counted from 0.
+---@return accel.Tensor
+function Tensor:nonzero() end
+
+---y = (sum of |x|^p)^(1/p) over dim (all dims when none are given): p = 2 the length, 1 the sum of magnitudes, inf and -inf the largest and smallest magnitude, 0 the number of elements that are not 0.
+---@param x accel.Tensor
+---@param p? number|boolean default 2
+---@param dim? integer|integer[]
+---@param keepdim? boolean default false
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {p?: number|boolean, dim?: integer|integer[], keepdim?: boolean}): accel.Tensor
+function accel.norm(x, p, dim, keepdim) end
+
+---y = (sum of |x|^p)^(1/p) over dim (all dims when none are given): p = 2 the length, 1 the sum of magnitudes, inf and -inf the largest and smallest magnitude, 0 the number of elements that are not 0.
+---@param p? number|boolean default 2
+---@param dim? integer|integer[]
+---@param keepdim? boolean default false
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {p?: number|boolean, dim?: integer|integer[], keepdim?: boolean}): accel.Tensor
+function Tensor:norm(p, dim, keepdim) end
+
 ---x := independent values from the normal distribution of this mean and standard deviation.
 ---@param x accel.Tensor
 ---@param mean? number default 0
@@ -918,6 +2820,36 @@ function accel.normal_(x, mean, std, generator) end
 ---@overload fun(self: accel.Tensor, opts: {mean?: number, std?: number, generator?: accel.Generator}): accel.Tensor
 function Tensor:normal_(mean, std, generator) end
 
+---y = x / max(|x|_p, eps), the norms taken over dim.
+---@param x accel.Tensor
+---@param p? number default 2
+---@param dim? integer|integer[] default {2}
+---@param eps? number default 1e-12
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {p?: number, dim?: integer|integer[], eps?: number}): accel.Tensor
+function accel.normalize(x, p, dim, eps) end
+
+---y = x / max(|x|_p, eps), the norms taken over dim.
+---@param p? number default 2
+---@param dim? integer|integer[] default {2}
+---@param eps? number default 1e-12
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {p?: number, dim?: integer|integer[], eps?: number}): accel.Tensor
+function Tensor:normalize(p, dim, eps) end
+
+---1 in the place that each value of x names, 0 in the others of num_classes.
+---@param x accel.Tensor
+---@param num_classes? integer default -1
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {num_classes?: integer}): accel.Tensor
+function accel.one_hot(x, num_classes) end
+
+---1 in the place that each value of x names, 0 in the others of num_classes.
+---@param num_classes? integer default -1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {num_classes?: integer}): accel.Tensor
+function Tensor:one_hot(num_classes) end
+
 ---a new tensor of 1s with the shape of x.
 ---@param x accel.Tensor
 ---@param dtype? accel.DType
@@ -933,6 +2865,34 @@ function accel.ones_like(x, dtype, device) end
 ---@overload fun(self: accel.Tensor, opts: {dtype?: accel.DType, device?: string}): accel.Tensor
 function Tensor:ones_like(dtype, device) end
 
+---every element of one vector times every one of another.
+---@param x accel.Tensor
+---@param other accel.Tensor
+---@return accel.Tensor
+function accel.outer(x, other) end
+
+---every element of one vector times every one of another.
+---@param other accel.Tensor
+---@return accel.Tensor
+function Tensor:outer(other) end
+
+---x with places added around it, or taken away where a number is negative.
+---@param x accel.Tensor
+---@param pad integer[]
+---@param mode? "constant"|"reflect"|"replicate"|"circular" default "constant"
+---@param value? number default 0
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, pad: integer[], opts: {mode?: "constant"|"reflect"|"replicate"|"circular", value?: number}): accel.Tensor
+function accel.pad(x, pad, mode, value) end
+
+---x with places added around it, or taken away where a number is negative.
+---@param pad integer[]
+---@param mode? "constant"|"reflect"|"replicate"|"circular" default "constant"
+---@param value? number default 0
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, pad: integer[], opts: {mode?: "constant"|"reflect"|"replicate"|"circular", value?: number}): accel.Tensor
+function Tensor:pad(pad, mode, value) end
+
 ---the dims of x in another order.
 ---@param x accel.Tensor
 ---@param dims integer|integer[]
@@ -943,6 +2903,27 @@ function accel.permute(x, dims) end
 ---@param dims integer|integer[]
 ---@return accel.Tensor
 function Tensor:permute(dims) end
+
+---l = e^input - target input, or with log_input = false input - target ln(input + eps); full adds Stirling's target ln target - target + ln(2 pi target) / 2 where target > 1.
+---@param input accel.Tensor
+---@param target accel.Tensor
+---@param log_input? boolean default true
+---@param full? boolean default false
+---@param eps? number default 1e-08
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@return accel.Tensor
+---@overload fun(input: accel.Tensor, target: accel.Tensor, opts: {log_input?: boolean, full?: boolean, eps?: number, reduction?: "none"|"mean"|"sum"}): accel.Tensor
+function accel.poisson_nll_loss(input, target, log_input, full, eps, reduction) end
+
+---l = e^input - target input, or with log_input = false input - target ln(input + eps); full adds Stirling's target ln target - target + ln(2 pi target) / 2 where target > 1.
+---@param target accel.Tensor
+---@param log_input? boolean default true
+---@param full? boolean default false
+---@param eps? number default 1e-08
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, target: accel.Tensor, opts: {log_input?: boolean, full?: boolean, eps?: number, reduction?: "none"|"mean"|"sum"}): accel.Tensor
+function Tensor:poisson_nll_loss(target, log_input, full, eps, reduction) end
 
 ---y = x ^ exponent, broadcast; integers stay integers (and wrap).
 ---@param x accel.Tensor|number|boolean
@@ -965,6 +2946,65 @@ function accel.pow_(x, exponent) end
 ---@param exponent accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:pow_(exponent) end
+
+---y = x where x > 0, else weight x, the weight being one number for all or one per channel (dim 2 of x).
+---@param x accel.Tensor
+---@param weight accel.Tensor
+---@return accel.Tensor
+function accel.prelu(x, weight) end
+
+---y = x where x > 0, else weight x, the weight being one number for all or one per channel (dim 2 of x).
+---@param weight accel.Tensor
+---@return accel.Tensor
+function Tensor:prelu(weight) end
+
+---y = product of x over dim (all dims when none are given); 1 over nothing.
+---@param x accel.Tensor
+---@param dim? integer|integer[]
+---@param keepdim? boolean default false
+---@param dtype? accel.DType
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean, dtype?: accel.DType}): accel.Tensor
+function accel.prod(x, dim, keepdim, dtype) end
+
+---y = product of x over dim (all dims when none are given); 1 over nothing.
+---@param dim? integer|integer[]
+---@param keepdim? boolean default false
+---@param dtype? accel.DType
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean, dtype?: accel.DType}): accel.Tensor
+function Tensor:prod(dim, keepdim, dtype) end
+
+---x = q r with orthonormal columns in q and upper triangular r, by Householder reflections with LAPACK's signs: the diagonal of r may be negative.
+---@param x accel.Tensor
+---@param mode? "reduced"|"complete"|"r" default "reduced"
+---@return accel.Tensor q
+---@return accel.Tensor r
+---@overload fun(x: accel.Tensor, opts: {mode?: "reduced"|"complete"|"r"}): accel.Tensor, accel.Tensor
+function accel.qr(x, mode) end
+
+---x = q r with orthonormal columns in q and upper triangular r, by Householder reflections with LAPACK's signs: the diagonal of r may be negative.
+---@param mode? "reduced"|"complete"|"r" default "reduced"
+---@return accel.Tensor q
+---@return accel.Tensor r
+---@overload fun(self: accel.Tensor, opts: {mode?: "reduced"|"complete"|"r"}): accel.Tensor, accel.Tensor
+function Tensor:qr(mode) end
+
+---one RAdam update of a list of parameters in a single pass (Liu and others: Adam whose first steps are rectified, with PyTorch's arithmetic).
+---@param params accel.Tensor[]
+---@param grads accel.Tensor[]
+---@param exp_avgs accel.Tensor[]
+---@param exp_avg_sqs accel.Tensor[]
+---@param lr accel.Tensor
+---@param step accel.Tensor
+---@param beta1? number default 0.9
+---@param beta2? number default 0.999
+---@param eps? number default 1e-08
+---@param weight_decay? number default 0
+---@param decoupled_weight_decay? boolean default false
+---@param maximize? boolean default false
+---@overload fun(params: accel.Tensor[], grads: accel.Tensor[], exp_avgs: accel.Tensor[], exp_avg_sqs: accel.Tensor[], lr: accel.Tensor, step: accel.Tensor, opts: {beta1?: number, beta2?: number, eps?: number, weight_decay?: number, decoupled_weight_decay?: boolean, maximize?: boolean})
+function accel.radam_step_(params, grads, exp_avgs, exp_avg_sqs, lr, step, beta1, beta2, eps, weight_decay, decoupled_weight_decay, maximize) end
 
 ---x := independent integers, each of low .. high - 1 equally likely.
 ---@param x accel.Tensor
@@ -1032,6 +3072,15 @@ function accel.relu_(x) end
 ---@return accel.Tensor
 function Tensor:relu_() end
 
+---y = min(max(x, 0), 6); NaN stays NaN.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.relu6(x) end
+
+---y = min(max(x, 0), 6); NaN stays NaN.
+---@return accel.Tensor
+function Tensor:relu6() end
+
 ---y = x - other * floor(x / other), with the sign of other, as Lua's %.
 ---@param x accel.Tensor|number|boolean
 ---@param other accel.Tensor|number|boolean
@@ -1053,6 +3102,23 @@ function accel.remainder_(x, other) end
 ---@param other accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:remainder_(other) end
+
+---each place of x along dim several times in a row; without dim x counts as one row.
+---@param x accel.Tensor
+---@param repeats accel.Tensor|number|boolean
+---@param dim? integer
+---@param output_size? integer
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, repeats: accel.Tensor|number|boolean, opts: {dim?: integer, output_size?: integer}): accel.Tensor
+function accel.repeat_interleave(x, repeats, dim, output_size) end
+
+---each place of x along dim several times in a row; without dim x counts as one row.
+---@param repeats accel.Tensor|number|boolean
+---@param dim? integer
+---@param output_size? integer
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, repeats: accel.Tensor|number|boolean, opts: {dim?: integer, output_size?: integer}): accel.Tensor
+function Tensor:repeat_interleave(repeats, dim, output_size) end
 
 ---x under another shape: a view where the memory allows it, else a copy.
 ---@param x accel.Tensor
@@ -1082,22 +3148,67 @@ function accel.rms_norm(x, normalized_shape, weight, eps) end
 ---@overload fun(self: accel.Tensor, normalized_shape: integer[], opts: {weight?: accel.Tensor, eps?: number}): accel.Tensor
 function Tensor:rms_norm(normalized_shape, weight, eps) end
 
+---one RMSprop update of a list of parameters in a single pass (Hinton, with PyTorch's arithmetic).
+---@param params accel.Tensor[]
+---@param grads accel.Tensor[]
+---@param square_avgs accel.Tensor[]
+---@param lr accel.Tensor
+---@param step accel.Tensor
+---@param alpha? number default 0.99
+---@param eps? number default 1e-08
+---@param weight_decay? number default 0
+---@param momentum? number default 0
+---@param maximize? boolean default false
+---@param momentum_buffers? accel.Tensor[]
+---@param grad_avgs? accel.Tensor[]
+---@overload fun(params: accel.Tensor[], grads: accel.Tensor[], square_avgs: accel.Tensor[], lr: accel.Tensor, step: accel.Tensor, opts: {alpha?: number, eps?: number, weight_decay?: number, momentum?: number, maximize?: boolean, momentum_buffers?: accel.Tensor[], grad_avgs?: accel.Tensor[]})
+function accel.rmsprop_step_(params, grads, square_avgs, lr, step, alpha, eps, weight_decay, momentum, maximize, momentum_buffers, grad_avgs) end
+
+---the places of x moved by shifts along dims; what leaves at the end comes in at the front.
+---@param x accel.Tensor
+---@param shifts integer[]
+---@param dims? integer|integer[]
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, shifts: integer[], opts: {dims?: integer|integer[]}): accel.Tensor
+function accel.roll(x, shifts, dims) end
+
+---the places of x moved by shifts along dims; what leaves at the end comes in at the front.
+---@param shifts integer[]
+---@param dims? integer|integer[]
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, shifts: integer[], opts: {dims?: integer|integer[]}): accel.Tensor
+function Tensor:roll(shifts, dims) end
+
 ---rotary position embedding.
 ---@param x accel.Tensor
 ---@param theta? number default 10000
 ---@param interleaved? boolean default false
 ---@param offset? integer default 0
+---@param positions? accel.Tensor
+---@param inv_freq? accel.Tensor
+---@param scaling? "none"|"linear"|"llama3" default "none"
+---@param scaling_factor? number default 1
+---@param low_freq_factor? number default 1
+---@param high_freq_factor? number default 4
+---@param original_max_position? integer default 8192
 ---@return accel.Tensor
----@overload fun(x: accel.Tensor, opts: {theta?: number, interleaved?: boolean, offset?: integer}): accel.Tensor
-function accel.rope(x, theta, interleaved, offset) end
+---@overload fun(x: accel.Tensor, opts: {theta?: number, interleaved?: boolean, offset?: integer, positions?: accel.Tensor, inv_freq?: accel.Tensor, scaling?: "none"|"linear"|"llama3", scaling_factor?: number, low_freq_factor?: number, high_freq_factor?: number, original_max_position?: integer}): accel.Tensor
+function accel.rope(x, theta, interleaved, offset, positions, inv_freq, scaling, scaling_factor, low_freq_factor, high_freq_factor, original_max_position) end
 
 ---rotary position embedding.
 ---@param theta? number default 10000
 ---@param interleaved? boolean default false
 ---@param offset? integer default 0
+---@param positions? accel.Tensor
+---@param inv_freq? accel.Tensor
+---@param scaling? "none"|"linear"|"llama3" default "none"
+---@param scaling_factor? number default 1
+---@param low_freq_factor? number default 1
+---@param high_freq_factor? number default 4
+---@param original_max_position? integer default 8192
 ---@return accel.Tensor
----@overload fun(self: accel.Tensor, opts: {theta?: number, interleaved?: boolean, offset?: integer}): accel.Tensor
-function Tensor:rope(theta, interleaved, offset) end
+---@overload fun(self: accel.Tensor, opts: {theta?: number, interleaved?: boolean, offset?: integer, positions?: accel.Tensor, inv_freq?: accel.Tensor, scaling?: "none"|"linear"|"llama3", scaling_factor?: number, low_freq_factor?: number, high_freq_factor?: number, original_max_position?: integer}): accel.Tensor
+function Tensor:rope(theta, interleaved, offset, positions, inv_freq, scaling, scaling_factor, low_freq_factor, high_freq_factor, original_max_position) end
 
 ---y = nearest integer, halves to the even one; integers stay.
 ---@param x accel.Tensor
@@ -1116,6 +3227,20 @@ function accel.round_(x) end
 ---y = nearest integer, halves to the even one; integers stay. Writes into its first argument.
 ---@return accel.Tensor
 function Tensor:round_() end
+
+---one resilient-propagation update of a list of parameters in a single pass (Riedmiller and Braun, with PyTorch's arithmetic): a step size per element that grows while the sign of its gradient stays.
+---@param params accel.Tensor[]
+---@param grads accel.Tensor[]
+---@param prevs accel.Tensor[]
+---@param step_sizes accel.Tensor[]
+---@param step accel.Tensor
+---@param etaminus? number default 0.5
+---@param etaplus? number default 1.2
+---@param step_size_min? number default 1e-06
+---@param step_size_max? number default 50
+---@param maximize? boolean default false
+---@overload fun(params: accel.Tensor[], grads: accel.Tensor[], prevs: accel.Tensor[], step_sizes: accel.Tensor[], step: accel.Tensor, opts: {etaminus?: number, etaplus?: number, step_size_min?: number, step_size_max?: number, maximize?: boolean})
+function accel.rprop_step_(params, grads, prevs, step_sizes, step, etaminus, etaplus, step_size_min, step_size_max, maximize) end
 
 ---y = 1 / sqrt x.
 ---@param x accel.Tensor
@@ -1145,9 +3270,10 @@ function Tensor:rsqrt_() end
 ---@param scale? number
 ---@param enable_gqa? boolean default false
 ---@param generator? accel.Generator
+---@param alibi_slopes? accel.Tensor
 ---@return accel.Tensor
----@overload fun(query: accel.Tensor, key: accel.Tensor, value: accel.Tensor, opts: {attn_mask?: accel.Tensor, dropout_p?: number, is_causal?: boolean, scale?: number, enable_gqa?: boolean, generator?: accel.Generator}): accel.Tensor
-function accel.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, generator) end
+---@overload fun(query: accel.Tensor, key: accel.Tensor, value: accel.Tensor, opts: {attn_mask?: accel.Tensor, dropout_p?: number, is_causal?: boolean, scale?: number, enable_gqa?: boolean, generator?: accel.Generator, alibi_slopes?: accel.Tensor}): accel.Tensor
+function accel.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, generator, alibi_slopes) end
 
 ---softmax(scale query key^T + mask) value, without a matrix of all pairs in memory.
 ---@param key accel.Tensor
@@ -1158,9 +3284,40 @@ function accel.scaled_dot_product_attention(query, key, value, attn_mask, dropou
 ---@param scale? number
 ---@param enable_gqa? boolean default false
 ---@param generator? accel.Generator
+---@param alibi_slopes? accel.Tensor
 ---@return accel.Tensor
----@overload fun(self: accel.Tensor, key: accel.Tensor, value: accel.Tensor, opts: {attn_mask?: accel.Tensor, dropout_p?: number, is_causal?: boolean, scale?: number, enable_gqa?: boolean, generator?: accel.Generator}): accel.Tensor
-function Tensor:scaled_dot_product_attention(key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, generator) end
+---@overload fun(self: accel.Tensor, key: accel.Tensor, value: accel.Tensor, opts: {attn_mask?: accel.Tensor, dropout_p?: number, is_causal?: boolean, scale?: number, enable_gqa?: boolean, generator?: accel.Generator, alibi_slopes?: accel.Tensor}): accel.Tensor
+function Tensor:scaled_dot_product_attention(key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, generator, alibi_slopes) end
+
+---x with the elements of src (or one number) written to the places that index names along dim.
+---@param x accel.Tensor
+---@param dim integer
+---@param index accel.Tensor
+---@param src accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.scatter(x, dim, index, src) end
+
+---x with the elements of src (or one number) written to the places that index names along dim.
+---@param dim integer
+---@param index accel.Tensor
+---@param src accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:scatter(dim, index, src) end
+
+---x with the elements of src (or one number) written to the places that index names along dim. Writes into its first argument.
+---@param x accel.Tensor
+---@param dim integer
+---@param index accel.Tensor
+---@param src accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.scatter_(x, dim, index, src) end
+
+---x with the elements of src (or one number) written to the places that index names along dim. Writes into its first argument.
+---@param dim integer
+---@param index accel.Tensor
+---@param src accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:scatter_(dim, index, src) end
 
 ---x with the elements of src added at the places index names along dim.
 ---@param x accel.Tensor
@@ -1192,6 +3349,21 @@ function accel.scatter_add_(x, dim, index, src) end
 ---@return accel.Tensor
 function Tensor:scatter_add_(dim, index, src) end
 
+---where each value would be put into an ascending sequence to keep it so: before equal elements, with right behind them.
+---@param sorted_sequence accel.Tensor
+---@param values accel.Tensor|number|boolean
+---@param right? boolean default false
+---@return accel.Tensor
+---@overload fun(sorted_sequence: accel.Tensor, values: accel.Tensor|number|boolean, opts: {right?: boolean}): accel.Tensor
+function accel.searchsorted(sorted_sequence, values, right) end
+
+---where each value would be put into an ascending sequence to keep it so: before equal elements, with right behind them.
+---@param values accel.Tensor|number|boolean
+---@param right? boolean default false
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, values: accel.Tensor|number|boolean, opts: {right?: boolean}): accel.Tensor
+function Tensor:searchsorted(values, right) end
+
 ---one place of x along dim; the dim goes.
 ---@param x accel.Tensor
 ---@param dim integer
@@ -1204,6 +3376,40 @@ function accel.select(x, dim, index) end
 ---@param index integer
 ---@return accel.Tensor
 function Tensor:select(dim, index) end
+
+---y = scale x where x > 0, else scale alpha (e^x - 1), with the constants that keep mean 0 and variance 1 from layer to layer (scale 1.0507, alpha 1.67326).
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.selu(x) end
+
+---y = scale x where x > 0, else scale alpha (e^x - 1), with the constants that keep mean 0 and variance 1 from layer to layer (scale 1.0507, alpha 1.67326).
+---@return accel.Tensor
+function Tensor:selu() end
+
+---y = scale x where x > 0, else scale alpha (e^x - 1), with the constants that keep mean 0 and variance 1 from layer to layer (scale 1.0507, alpha 1.67326). Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.selu_(x) end
+
+---y = scale x where x > 0, else scale alpha (e^x - 1), with the constants that keep mean 0 and variance 1 from layer to layer (scale 1.0507, alpha 1.67326). Writes into its first argument.
+---@return accel.Tensor
+function Tensor:selu_() end
+
+---one schedule-free SGD update of a list of parameters in a single pass (Defazio and others, "The Road Less Scheduled").
+---@param params accel.Tensor[]
+---@param grads accel.Tensor[]
+---@param zs accel.Tensor[]
+---@param lr accel.Tensor
+---@param step accel.Tensor
+---@param weight_sum accel.Tensor
+---@param lr_max accel.Tensor
+---@param momentum? number default 0.9
+---@param weight_decay? number default 0
+---@param warmup_steps? integer default 0
+---@param r? number default 0
+---@param weight_lr_power? number default 2
+---@overload fun(params: accel.Tensor[], grads: accel.Tensor[], zs: accel.Tensor[], lr: accel.Tensor, step: accel.Tensor, weight_sum: accel.Tensor, lr_max: accel.Tensor, opts: {momentum?: number, weight_decay?: number, warmup_steps?: integer, r?: number, weight_lr_power?: number})
+function accel.sgd_schedule_free_step_(params, grads, zs, lr, step, weight_sum, lr_max, momentum, weight_decay, warmup_steps, r, weight_lr_power) end
 
 ---one update of a list of parameters by stochastic gradient descent in a single pass, with PyTorch's arithmetic.
 ---@param params accel.Tensor[]
@@ -1291,6 +3497,81 @@ function accel.sin_(x) end
 ---@return accel.Tensor
 function Tensor:sin_() end
 
+---y = (e^x - e^-x) / 2, accurate near 0.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.sinh(x) end
+
+---y = (e^x - e^-x) / 2, accurate near 0.
+---@return accel.Tensor
+function Tensor:sinh() end
+
+---y = (e^x - e^-x) / 2, accurate near 0. Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.sinh_(x) end
+
+---y = (e^x - e^-x) / 2, accurate near 0. Writes into its first argument.
+---@return accel.Tensor
+function Tensor:sinh_() end
+
+---places start to stop (inclusive) of x along dim, every step-th of them.
+---@param x accel.Tensor
+---@param dim integer
+---@param start? integer default 1
+---@param stop? integer
+---@param step? integer default 1
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, dim: integer, opts: {start?: integer, stop?: integer, step?: integer}): accel.Tensor
+function accel.slice(x, dim, start, stop, step) end
+
+---places start to stop (inclusive) of x along dim, every step-th of them.
+---@param dim integer
+---@param start? integer default 1
+---@param stop? integer
+---@param step? integer default 1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, dim: integer, opts: {start?: integer, stop?: integer, step?: integer}): accel.Tensor
+function Tensor:slice(dim, start, stop, step) end
+
+---x with src written over a slice of it (see slice).
+---@param x accel.Tensor
+---@param src accel.Tensor
+---@param dim? integer default 1
+---@param start? integer default 1
+---@param stop? integer
+---@param step? integer default 1
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, src: accel.Tensor, opts: {dim?: integer, start?: integer, stop?: integer, step?: integer}): accel.Tensor
+function accel.slice_scatter(x, src, dim, start, stop, step) end
+
+---x with src written over a slice of it (see slice).
+---@param src accel.Tensor
+---@param dim? integer default 1
+---@param start? integer default 1
+---@param stop? integer
+---@param step? integer default 1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, src: accel.Tensor, opts: {dim?: integer, start?: integer, stop?: integer, step?: integer}): accel.Tensor
+function Tensor:slice_scatter(src, dim, start, stop, step) end
+
+---with d = |input - target|, l = d^2 / (2 beta) where d < beta, else d - beta / 2; averaged over all elements, added up (sum) or kept (none). beta = 0 is l1_loss.
+---@param input accel.Tensor
+---@param target accel.Tensor
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@param beta? number default 1
+---@return accel.Tensor
+---@overload fun(input: accel.Tensor, target: accel.Tensor, opts: {reduction?: "none"|"mean"|"sum", beta?: number}): accel.Tensor
+function accel.smooth_l1_loss(input, target, reduction, beta) end
+
+---with d = |input - target|, l = d^2 / (2 beta) where d < beta, else d - beta / 2; averaged over all elements, added up (sum) or kept (none). beta = 0 is l1_loss.
+---@param target accel.Tensor
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@param beta? number default 1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, target: accel.Tensor, opts: {reduction?: "none"|"mean"|"sum", beta?: number}): accel.Tensor
+function Tensor:smooth_l1_loss(target, reduction, beta) end
+
 ---y = e^(x - max) / sum of e^(x - max) along dim; a slice of -inf alone gives NaN.
 ---@param x accel.Tensor
 ---@param dim integer
@@ -1305,6 +3586,81 @@ function accel.softmax(x, dim, dtype) end
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, dim: integer, opts: {dtype?: accel.DType}): accel.Tensor
 function Tensor:softmax(dim, dtype) end
+
+---y = ln(1 + e^(beta x)) / beta, a smooth relu; x itself where beta x > threshold.
+---@param x accel.Tensor
+---@param beta? number default 1
+---@param threshold? number default 20
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {beta?: number, threshold?: number}): accel.Tensor
+function accel.softplus(x, beta, threshold) end
+
+---y = ln(1 + e^(beta x)) / beta, a smooth relu; x itself where beta x > threshold.
+---@param beta? number default 1
+---@param threshold? number default 20
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {beta?: number, threshold?: number}): accel.Tensor
+function Tensor:softplus(beta, threshold) end
+
+---y = x moved towards 0 by lambd, 0 where it is nearer than that.
+---@param x accel.Tensor
+---@param lambd? number default 0.5
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {lambd?: number}): accel.Tensor
+function accel.softshrink(x, lambd) end
+
+---y = x moved towards 0 by lambd, 0 where it is nearer than that.
+---@param lambd? number default 0.5
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {lambd?: number}): accel.Tensor
+function Tensor:softshrink(lambd) end
+
+---y = x / (1 + |x|).
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.softsign(x) end
+
+---y = x / (1 + |x|).
+---@return accel.Tensor
+function Tensor:softsign() end
+
+---x with A x = B, or x A = B with left = false, for triangular A: of its elements only those of the triangle are read, with unitriangular not its diagonal, which counts as ones.
+---@param A accel.Tensor
+---@param B accel.Tensor
+---@param upper boolean
+---@param left? boolean default true
+---@param unitriangular? boolean default false
+---@return accel.Tensor
+---@overload fun(A: accel.Tensor, B: accel.Tensor, upper: boolean, opts: {left?: boolean, unitriangular?: boolean}): accel.Tensor
+function accel.solve_triangular(A, B, upper, left, unitriangular) end
+
+---x with A x = B, or x A = B with left = false, for triangular A: of its elements only those of the triangle are read, with unitriangular not its diagonal, which counts as ones.
+---@param B accel.Tensor
+---@param upper boolean
+---@param left? boolean default true
+---@param unitriangular? boolean default false
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, B: accel.Tensor, upper: boolean, opts: {left?: boolean, unitriangular?: boolean}): accel.Tensor
+function Tensor:solve_triangular(B, upper, left, unitriangular) end
+
+---the elements of x along dim in ascending (or descending) order, and where each stood.
+---@param x accel.Tensor
+---@param dim? integer default -1
+---@param descending? boolean default false
+---@param stable? boolean default false
+---@return accel.Tensor values
+---@return accel.Tensor indices
+---@overload fun(x: accel.Tensor, opts: {dim?: integer, descending?: boolean, stable?: boolean}): accel.Tensor, accel.Tensor
+function accel.sort(x, dim, descending, stable) end
+
+---the elements of x along dim in ascending (or descending) order, and where each stood.
+---@param dim? integer default -1
+---@param descending? boolean default false
+---@param stable? boolean default false
+---@return accel.Tensor values
+---@return accel.Tensor indices
+---@overload fun(self: accel.Tensor, opts: {dim?: integer, descending?: boolean, stable?: boolean}): accel.Tensor, accel.Tensor
+function Tensor:sort(dim, descending, stable) end
 
 ---x cut along dim into pieces of split_size places (the last may be shorter), or into pieces of the extents listed.
 ---@param x accel.Tensor
@@ -1377,6 +3733,23 @@ function Tensor:squeeze(dim) end
 ---@overload fun(tensors: accel.Tensor[], opts: {dim?: integer}): accel.Tensor
 function accel.stack(tensors, dim) end
 
+---y = the root of var: sqrt(sum of (x - mean)^2 / (n - correction)) over dim (all dims when none are given).
+---@param x accel.Tensor
+---@param dim? integer|integer[]
+---@param keepdim? boolean default false
+---@param correction? number|boolean default 1
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean, correction?: number|boolean}): accel.Tensor
+function accel.std(x, dim, keepdim, correction) end
+
+---y = the root of var: sqrt(sum of (x - mean)^2 / (n - correction)) over dim (all dims when none are given).
+---@param dim? integer|integer[]
+---@param keepdim? boolean default false
+---@param correction? number|boolean default 1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean, correction?: number|boolean}): accel.Tensor
+function Tensor:std(dim, keepdim, correction) end
+
 ---y = x - alpha * other, broadcast.
 ---@param x accel.Tensor|number|boolean
 ---@param other accel.Tensor|number|boolean
@@ -1424,6 +3797,17 @@ function accel.sum(x, dim, keepdim, dtype) end
 ---@overload fun(self: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean, dtype?: accel.DType}): accel.Tensor
 function Tensor:sum(dim, keepdim, dtype) end
 
+---z = silu(x) y = x sigmoid(x) y, the gate of Llama's feed-forward block.
+---@param x accel.Tensor
+---@param y accel.Tensor
+---@return accel.Tensor
+function accel.swiglu(x, y) end
+
+---z = silu(x) y = x sigmoid(x) y, the gate of Llama's feed-forward block.
+---@param y accel.Tensor
+---@return accel.Tensor
+function Tensor:swiglu(y) end
+
 ---a matrix transposed; vectors and numbers stay as they are.
 ---@param x accel.Tensor
 ---@return accel.Tensor
@@ -1432,6 +3816,24 @@ function accel.t(x) end
 ---a matrix transposed; vectors and numbers stay as they are.
 ---@return accel.Tensor
 function Tensor:t() end
+
+---y = tan x.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.tan(x) end
+
+---y = tan x.
+---@return accel.Tensor
+function Tensor:tan() end
+
+---y = tan x. Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.tan_(x) end
+
+---y = tan x. Writes into its first argument.
+---@return accel.Tensor
+function Tensor:tan_() end
 
 ---y = tanh x.
 ---@param x accel.Tensor
@@ -1451,6 +3853,26 @@ function accel.tanh_(x) end
 ---@return accel.Tensor
 function Tensor:tanh_() end
 
+---y = x - tanh x.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.tanhshrink(x) end
+
+---y = x - tanh x.
+---@return accel.Tensor
+function Tensor:tanhshrink() end
+
+---x repeated as a whole, repeats[d] times along dim d: what torch.Tensor.repeat and torch.tile do.
+---@param x accel.Tensor
+---@param repeats integer[]
+---@return accel.Tensor
+function accel.tile(x, repeats) end
+
+---x repeated as a whole, repeats[d] times along dim d: what torch.Tensor.repeat and torch.tile do.
+---@param repeats integer[]
+---@return accel.Tensor
+function Tensor:tile(repeats) end
+
 ---x in another dtype, on another device, or both; x itself when nothing changes.
 ---@param x accel.Tensor
 ---@param dtype? accel.DType
@@ -1465,6 +3887,27 @@ function accel.to(x, dtype, device) end
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {dtype?: accel.DType, device?: string}): accel.Tensor
 function Tensor:to(dtype, device) end
+
+---the k largest (or smallest) elements of x along dim, the best first, and where each stood.
+---@param x accel.Tensor
+---@param k integer
+---@param dim? integer default -1
+---@param largest? boolean default true
+---@param sorted? boolean default true
+---@return accel.Tensor values
+---@return accel.Tensor indices
+---@overload fun(x: accel.Tensor, k: integer, opts: {dim?: integer, largest?: boolean, sorted?: boolean}): accel.Tensor, accel.Tensor
+function accel.topk(x, k, dim, largest, sorted) end
+
+---the k largest (or smallest) elements of x along dim, the best first, and where each stood.
+---@param k integer
+---@param dim? integer default -1
+---@param largest? boolean default true
+---@param sorted? boolean default true
+---@return accel.Tensor values
+---@return accel.Tensor indices
+---@overload fun(self: accel.Tensor, k: integer, opts: {dim?: integer, largest?: boolean, sorted?: boolean}): accel.Tensor, accel.Tensor
+function Tensor:topk(k, dim, largest, sorted) end
 
 ---two dims of x exchanged.
 ---@param x accel.Tensor
@@ -1491,6 +3934,31 @@ function accel.tril(x, diagonal) end
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {diagonal?: integer}): accel.Tensor
 function Tensor:tril(diagonal) end
+
+---l = max(0, |anchor - positive + eps|_p - |anchor - negative + eps|_p + margin), norms over the last dim; with swap the second distance is the smaller of those of anchor and of positive to negative.
+---@param anchor accel.Tensor
+---@param positive accel.Tensor
+---@param negative accel.Tensor
+---@param margin? number default 1
+---@param p? number default 2
+---@param eps? number default 1e-06
+---@param swap? boolean default false
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@return accel.Tensor
+---@overload fun(anchor: accel.Tensor, positive: accel.Tensor, negative: accel.Tensor, opts: {margin?: number, p?: number, eps?: number, swap?: boolean, reduction?: "none"|"mean"|"sum"}): accel.Tensor
+function accel.triplet_margin_loss(anchor, positive, negative, margin, p, eps, swap, reduction) end
+
+---l = max(0, |anchor - positive + eps|_p - |anchor - negative + eps|_p + margin), norms over the last dim; with swap the second distance is the smaller of those of anchor and of positive to negative.
+---@param positive accel.Tensor
+---@param negative accel.Tensor
+---@param margin? number default 1
+---@param p? number default 2
+---@param eps? number default 1e-06
+---@param swap? boolean default false
+---@param reduction? "none"|"mean"|"sum" default "mean"
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, positive: accel.Tensor, negative: accel.Tensor, opts: {margin?: number, p?: number, eps?: number, swap?: boolean, reduction?: "none"|"mean"|"sum"}): accel.Tensor
+function Tensor:triplet_margin_loss(positive, negative, margin, p, eps, swap, reduction) end
 
 ---matrices with everything below a diagonal set to zero; diagonal 0 is the main one, positive ones lie above it.
 ---@param x accel.Tensor
@@ -1523,6 +3991,38 @@ function accel.trunc_(x) end
 ---@return accel.Tensor
 function Tensor:trunc_() end
 
+---x cut along dim into its places, each without that dim.
+---@param x accel.Tensor
+---@param dim? integer default 1
+---@return accel.Tensor[]
+---@overload fun(x: accel.Tensor, opts: {dim?: integer}): accel.Tensor[]
+function accel.unbind(x, dim) end
+
+---x cut along dim into its places, each without that dim.
+---@param dim? integer default 1
+---@return accel.Tensor[]
+---@overload fun(self: accel.Tensor, opts: {dim?: integer}): accel.Tensor[]
+function Tensor:unbind(dim) end
+
+---the patches that a sliding window sees, one column per place (im2col), as torch.nn.functional.unfold.
+---@param x accel.Tensor
+---@param kernel_size integer[]
+---@param dilation? integer[] default {1}
+---@param padding? integer[] default {0}
+---@param stride? integer[] default {1}
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, kernel_size: integer[], opts: {dilation?: integer[], padding?: integer[], stride?: integer[]}): accel.Tensor
+function accel.unfold(x, kernel_size, dilation, padding, stride) end
+
+---the patches that a sliding window sees, one column per place (im2col), as torch.nn.functional.unfold.
+---@param kernel_size integer[]
+---@param dilation? integer[] default {1}
+---@param padding? integer[] default {0}
+---@param stride? integer[] default {1}
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, kernel_size: integer[], opts: {dilation?: integer[], padding?: integer[], stride?: integer[]}): accel.Tensor
+function Tensor:unfold(kernel_size, dilation, padding, stride) end
+
 ---x := independent values from the uniform distribution on [from, to).
 ---@param x accel.Tensor
 ---@param from? number default 0
@@ -1540,6 +4040,23 @@ function accel.uniform_(x, from, to, generator) end
 ---@overload fun(self: accel.Tensor, opts: {from?: number, to?: number, generator?: accel.Generator}): accel.Tensor
 function Tensor:uniform_(from, to, generator) end
 
+---the distinct elements of x in ascending order, which of them each element of x is, and how often each occurs; with dim the distinct slices along it, ordered by their first difference.
+---@param x accel.Tensor
+---@param dim? integer
+---@return accel.Tensor values
+---@return accel.Tensor inverse
+---@return accel.Tensor counts
+---@overload fun(x: accel.Tensor, opts: {dim?: integer}): accel.Tensor, accel.Tensor, accel.Tensor
+function accel.unique(x, dim) end
+
+---the distinct elements of x in ascending order, which of them each element of x is, and how often each occurs; with dim the distinct slices along it, ordered by their first difference.
+---@param dim? integer
+---@return accel.Tensor values
+---@return accel.Tensor inverse
+---@return accel.Tensor counts
+---@overload fun(self: accel.Tensor, opts: {dim?: integer}): accel.Tensor, accel.Tensor, accel.Tensor
+function Tensor:unique(dim) end
+
 ---x with a new dim of extent 1 at dim (up to one behind the last).
 ---@param x accel.Tensor
 ---@param dim integer
@@ -1550,6 +4067,23 @@ function accel.unsqueeze(x, dim) end
 ---@param dim integer
 ---@return accel.Tensor
 function Tensor:unsqueeze(dim) end
+
+---y = sum of (x - mean)^2 / (n - correction) over dim (all dims when none are given), n elements under each output; no finite number where n - correction is 0 or less. correction = 1 estimates the variance of what x was drawn from, 0 gives that of x itself.
+---@param x accel.Tensor
+---@param dim? integer|integer[]
+---@param keepdim? boolean default false
+---@param correction? number|boolean default 1
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean, correction?: number|boolean}): accel.Tensor
+function accel.var(x, dim, keepdim, correction) end
+
+---y = sum of (x - mean)^2 / (n - correction) over dim (all dims when none are given), n elements under each output; no finite number where n - correction is 0 or less. correction = 1 estimates the variance of what x was drawn from, 0 gives that of x itself.
+---@param dim? integer|integer[]
+---@param keepdim? boolean default false
+---@param correction? number|boolean default 1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean, correction?: number|boolean}): accel.Tensor
+function Tensor:var(dim, keepdim, correction) end
 
 ---the same elements under another shape, without copying; one extent may be -1.
 ---@param x accel.Tensor

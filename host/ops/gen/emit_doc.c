@@ -1,6 +1,7 @@
 /* The reference page (ops.md) for people and the list of ops (ops.json) for tests and tools. The page shows ops as scripts
  * see them, counted from 1; the list holds the signatures' own values. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/number.h"
@@ -92,6 +93,7 @@ static void put_reference(buf *b, const op_def *d) {
     put(b, "\n");
   }
   if (d->doc[0] != '\0') put(b, "\n```text\n%s\n```\n", d->doc);
+  if (d->examples[0] != '\0') put(b, "\n```lua\n%s```\n", d->examples);
   put(b, "\nGradient: %s. Autocast: %s.%s File: `host/ops/%s`.\n", gradient_text(d),
       d->autocast[0] == '\0' ? "as it comes" : d->autocast,
       d->sig.dynamic ? " The shape of the result depends on data." : "", d->file);
@@ -104,6 +106,7 @@ void emit_reference(buf *b, const op_list *ops) {
          "one table with\n"
          "names. Dims and positions count from 1, negative ones from the end; what index tensors hold counts "
          "from 0.\n"
+         "Examples are run by the tests: behind the arrow stands what comes out, tensors as lists.\n"
          "\nAutocast: `lower` runs in the lower precision of `accel.autocast`, `f32` in f32, `promote` in "
          "the widest of its inputs.\n");
   for (int i = 0; i < ops->n; i++) {
@@ -191,6 +194,18 @@ static void put_json_flag(buf *b, const char *name, bool on) {
   put(b, ",\n   \"%s\": %s", name, on ? "true" : "false");
 }
 
+static void put_json_examples(buf *b, const op_def *d) {
+  const char *sep = "", *p = d->examples;
+  put(b, ",\n   \"examples\": [");
+  for (const char *nl; (nl = strchr(p, '\n')) != NULL; p = nl + 1, sep = ",\n     ") {
+    char *line = copy_text(p, (size_t)(nl - p));
+    put(b, "%s", sep);
+    put_json_text(b, line);
+    free(line);
+  }
+  put(b, "]");
+}
+
 static void put_json_op(buf *b, const op_def *d) {
   const aci_sig *s = &d->sig;
   put(b, "  {\"name\": \"%s\",\n   \"sig\": ", d->name);
@@ -206,6 +221,7 @@ static void put_json_op(buf *b, const op_def *d) {
   put_json_flag(b, "kernel", d->kernel);
   put_json_flag(b, "method", is_method(s) && !d->hidden);
   put_json_flag(b, "dynamic", s->dynamic);
+  put_json_examples(b, d);
   put(b, ",\n   \"params\": [");
   for (int i = 0; i < s->n_params; i++) {
     put(b, "%s", i > 0 ? ",\n     " : "\n     ");

@@ -131,6 +131,7 @@ int main(int argc, char **argv) {
     free(d->file);
     free(d->sig_text);
     free(d->doc);
+    free(d->examples);
     free(d);
   }
   free(ops.v);

@@ -33,7 +33,8 @@ typedef struct op_def {
   char *path;     /* as given, for messages */
   char *file;     /* "map/exp.c", for documents */
   char *sig_text;
-  char *doc;         /* head comment of the file, lines without the comment's decoration */
+  char *doc;         /* head comment of the file, lines without the comment's decoration and examples */
+  char *examples;    /* "EXPR --> EXPECTED" a line, of the op that the file is named after; "" for others */
   char autocast[16]; /* "lower", "f32", "promote" or "" */
   int line;
   bool inplace, hidden, nondiff, grad, composed, kernel;

@@ -183,7 +183,7 @@ static bool take_argument(scanner *s, op_def *d, buf *sig) {
 }
 
 /* s->at is behind the macro's name. */
-static void take_definition(scanner *s, const char *macro, const char *doc, op_list *ops) {
+static void take_definition(scanner *s, const char *macro, const char *doc, const char *examples, op_list *ops) {
   op_def *d = need(calloc(1, sizeof *d));
   buf sig = {0};
   ac_err e;
@@ -243,6 +243,10 @@ static void take_definition(scanner *s, const char *macro, const char *doc, op_l
   for (const char *p = s->path; slash != NULL && p < slash; p++)
     if (*p == '/') start = p + 1;
   d->file = copy_text(start, strlen(start));
+  const char *base = slash != NULL ? slash + 1 : s->path;
+  size_t n = strlen(d->name);
+  bool is_main = strncmp(base, d->name, n) == 0 && strcmp(base + n, ".c") == 0;
+  d->examples = copy_text(examples, is_main ? strlen(examples) : 0);
   if (ops->n == ops->cap) {
     ops->cap = ops->cap * 2 + 64;
     ops->v = need(realloc(ops->v, (size_t)ops->cap * sizeof *ops->v));
@@ -250,9 +254,14 @@ static void take_definition(scanner *s, const char *macro, const char *doc, op_l
   ops->v[ops->n++] = d;
 }
 
-/* The comment at the top of the file, without slashes, stars, common indent and trailing blanks. */
-static void head_comment(const char *text, buf *out) {
+/* The comment at the top of the file, without slashes, stars, common indent and trailing blanks. What begins with
+ * "example:" goes, up to the line with its arrow, as one line where it belongs. */
+static void head_comment(const char *text, buf *out, buf *examples) {
+  static const char mark[] = "example: ";
+  const size_t n_mark = sizeof mark - 1;
   put_bytes(out, "", 0);
+  put_bytes(examples, "", 0);
+  bool open = false; /* inside of an example whose arrow did not come yet */
   while (is_space(*text)) text++;
   const char *end = strncmp(text, "/*", 2) == 0 ? strstr(text, "*/") : NULL;
   if (end == NULL) return;
@@ -263,10 +272,22 @@ static void head_comment(const char *text, buf *out) {
     if (a < z && *a == '*') a++;
     if (a < z && *a == ' ' && a - p < 3) a++;
     while (z > a && is_space(z[-1])) z--;
-    put_bytes(out, a, (size_t)(z - a));
-    put_bytes(out, "\n", 1);
+    const char *word = a;
+    while (word < z && *word == ' ') word++;
+    bool example = (size_t)(z - word) > n_mark && strncmp(word, mark, n_mark) == 0;
+    if (example || open) {
+      size_t from = examples->n;
+      a = example ? word + n_mark : word;
+      put_bytes(examples, a, (size_t)(z - a));
+      open = strstr(examples->s + from, "-->") == NULL;
+      put_bytes(examples, open ? " " : "\n", 1);
+    } else {
+      put_bytes(out, a, (size_t)(z - a));
+      put_bytes(out, "\n", 1);
+    }
     p = stop + (nl != NULL);
   }
+  if (open) put_bytes(examples, "\n", 1);
   while (out->n > 0 && is_space(out->s[out->n - 1])) put_back(out, 1);
 }
 
@@ -278,8 +299,8 @@ bool scan_file(const char *path, op_list *ops) {
     return false;
   }
   scanner s = {path, text, text, 1, false};
-  buf doc = {0};
-  head_comment(text, &doc);
+  buf doc = {0}, examples = {0};
+  head_comment(text, &doc, &examples);
   int first = ops->n;
   while (*s.at != '\0') {
     bool line_start = s.at == text || s.at[-1] == '\n';
@@ -287,7 +308,7 @@ bool scan_file(const char *path, op_list *ops) {
       char w[32];
       take_word(&s, w, sizeof w);
       while (*s.at == ' ') s.at++;
-      if (*s.at == '(' && is_macro(w)) take_definition(&s, w, doc.s, ops);
+      if (*s.at == '(' && is_macro(w)) take_definition(&s, w, doc.s, examples.s, ops);
     } else if (!skip_opaque(&s)) {
       step(&s);
     }
@@ -301,6 +322,7 @@ bool scan_file(const char *path, op_list *ops) {
   if (!found && !s.failed)
     complain(&s, ops->v[first]->line, "no op of this file is called '%.*s'", (int)stem, base);
   buf_free(&doc);
+  buf_free(&examples);
   free(text);
   return !s.failed;
 }

@@ -1,5 +1,7 @@
 /* bernoulli_: x := 1 with probability p, else 0, independently.          x (any shape)! -> x.
-   gradient: none to the old values. */
+   gradient: none to the old values.
+   example: accel.empty(3):bernoulli_(1) --> { 1, 1, 1 }
+   example: local m = accel.empty(10000):bernoulli_(0.25):mean():item() return m > 0.2 and m < 0.3 --> true */
 #include "ops/random/draw.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {

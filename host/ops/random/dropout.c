@@ -1,7 +1,9 @@
 /* dropout: in training, every element of x is zero with probability p, else x / (1 - p); otherwise x itself.
    x (any shape) -> y (same shape).          gradient: dx = dy through the same mask, drawn again from the
    call's ticket, so that no mask is kept (random_mask). The first dim counts as the batch: the mask belongs
-   to the row of the global batch. */
+   to the row of the global batch.
+   example: accel.dropout(accel.tensor { 1.0, 2 }, 0.5, false) --> { 1, 2 }
+   example: accel.dropout(accel.ones(100), 0.5):amax() --> 2 */
 #include "device/cpu/isa.h"
 #include "ops/random/draw.h"
 

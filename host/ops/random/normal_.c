@@ -1,6 +1,8 @@
 /* normal_: x := independent values from the normal distribution of this mean and standard deviation.
    x (any shape)! -> x
-   gradient: none to the old values. */
+   gradient: none to the old values.
+   example: accel.empty(3):normal_(5, 0) --> { 5, 5, 5 }
+   example: local x = accel.empty(10000):normal_() return math.abs(x:mean():item()) < 0.1 --> true */
 #include "base/vmath.h"
 #include "device/cpu/isa.h"
 #include "ops/random/draw.h"

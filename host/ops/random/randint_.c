@@ -1,5 +1,6 @@
 /* randint_: x := independent integers, each of low .. high - 1 equally likely.          x (any shape)! -> x
-   gradient: none to the old values. */
+   gradient: none to the old values.
+   example: accel.empty(3, { dtype = "i64" }):randint_(7, 8) --> { 7, 7, 7 } */
 #include "ops/random/draw.h"
 
 static bool holds(ac_dtype d, int64_t low, int64_t last) {

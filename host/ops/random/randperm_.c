@@ -1,5 +1,6 @@
 /* randperm_: x := the numbers 0 .. n - 1 in random order, every order equally likely (Fisher and Yates).
-   x (n)! -> x */
+   x (n)! -> x
+   example: accel.empty(5, { dtype = "i64" }):randperm_():sum() --> 10 */
 #include "ops/random/draw.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {

@@ -1,5 +1,7 @@
 /* uniform_: x := independent values from the uniform distribution on [from, to).          x (any shape)! -> x
-   gradient: none to the old values. */
+   gradient: none to the old values.
+   example: accel.empty(3):uniform_(2, 2) --> { 2, 2, 2 }
+   example: local x = accel.empty(1000):uniform_(-1, 1) return x:amin():item() >= -1, x:amax():item() < 1 --> true, true */
 #include "base/vmath.h"
 #include "device/cpu/isa.h"
 #include "ops/random/draw.h"

@@ -54,7 +54,10 @@ static int make_folders(void **state) {
 
 static const char twice_c[] =
     "/* twice: y = 2x, for tests.     x (any shape) -> y (same shape)\n"
-    " * gradient: dx = 2 dy. */\n"
+    " * example: accel.tensor { 3, \"a\\n\" }:twice() --> { 6, 7 }\n"
+    " * gradient: dx = 2 dy.\n"
+    "     example: accel.twice(\n"
+    "       2) --> 4 */\n"
     "#define AC_MAP1(x) /* AC_OP(not_this, .sig = \"not_this() -> ()\") */\n"
     "static const char *s = \"AC_OP(nor_this)\"; // AC_OP(nor_that)\n"
     "  AC_OP(nor_indented, .sig = \"nor_indented() -> ()\");\n"
@@ -96,6 +99,12 @@ static void reads_definitions(void **state) {
   expect_in("gen/ops.md", "Gradient: yes. Autocast: f32. File: `host/ops/map/twice.c`.");
   expect_in("gen/ops.json", "\"mutates\": false, \"enum\": [\"slow\", \"fast\"], \"default\": \"fast\"}");
   expect_in("gen/ops.json", "\"default\": \"-inf\"");
+  expect_in("gen/ops.json", "\"examples\": [\"accel.tensor { 3, \\\"a\\\\n\\\" }:twice() --> { 6, 7 }\",\n     "
+                            "\"accel.twice( 2) --> 4\"]");
+  expect_in("gen/ops.json", "\"examples\": []"); /* of the other ops of the file */
+  expect_in("gen/ops.md", "```text\ntwice: y = 2x, for tests.     x (any shape) -> y (same shape)\n"
+                          "gradient: dx = 2 dy.\n```\n\n```lua\naccel.tensor { 3, \"a\\n\" }:twice() --> { 6, 7 }\n"
+                          "accel.twice( 2) --> 4\n```\n");
 
   char *header = take_file("gen/accel/ops.h"), *stubs = take_file("gen/lua/meta/ops.lua"),
        *page = take_file("gen/ops.md");

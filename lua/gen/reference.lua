@@ -1,0 +1,159 @@
+--- Writes the reference pages: every op with its formula, shapes, dtypes and examples, every class and function
+--- of the training library. Run by the build (target `reference`):
+---   accel-run lua/gen/reference.lua SOURCE GENERATED OUT
+--- GENERATED is where accel-opgen wrote ops.md and ops.json. Pages are replaced only when their text changes.
+local accel = require "accel"
+local here = arg[0]:match "^(.*)/[^/]*$" or "."
+package.path = here .. "/?.lua;" .. package.path
+local dtypes = require "reference.dtypes"
+local stdlib = require "reference.stdlib"
+
+local source, generated, out = arg[1], arg[2], arg[3]
+if not out then
+  io.stderr:write "usage: accel-run lua/gen/reference.lua SOURCE GENERATED OUT\n"
+  os.exit(2)
+end
+
+local function read(path)
+  local f = io.open(path, "rb")
+  local text = f and f:read "a"
+  if f then f:close() end
+  return text
+end
+
+local function write(name, text)
+  local path = out .. "/" .. name
+  if read(path) == text then return end
+  local f = assert(io.open(path, "wb"))
+  assert(f:write(text))
+  assert(f:close())
+end
+
+-- ---- ops: accel-opgen's page, with a line on dtypes below each gradient ----
+local function ops_page()
+  local list = accel.json.decode(assert(read(generated .. "/ops.json"))).ops
+  local by_name, families, n = {}, {}, 0
+  for _, op in ipairs(list) do
+    if not op.hidden then
+      by_name[op.name] = op
+      local family = op.file:match "^[^/]+"
+      families[family] = families[family] or {}
+      table.insert(families[family], op.name)
+      n = n + 1
+    end
+  end
+  local lines, current = {}, nil
+  for line in assert(read(generated .. "/ops.md")):gmatch "([^\n]*)\n" do
+    current = line:match "^### (%S+)$" or current
+    lines[#lines + 1] = line
+    if line:match "^Gradient: " and by_name[current] then
+      local text = dtypes.line(accel, by_name[current])
+      if text then
+        lines[#lines] = text
+        lines[#lines + 1] = line
+      end
+    end
+  end
+  return table.concat(lines, "\n") .. "\n", families, n
+end
+
+-- ---- classes and functions ----
+local function first_sentence(text)
+  local all = table.concat(text, " ")
+  return all:match "^(.-%.)%s" or all
+end
+
+local function call_of(entry)
+  for _, a in ipairs(entry.annotations) do
+    local params = a:match "^overload fun(%b())"
+    if params then return entry.name .. params end
+  end
+  local from = entry.params[1] == "self" and 2 or 1
+  return ("%s(%s)"):format(entry.name, table.concat(entry.params, ", ", from))
+end
+
+local function put_annotations(put, annotations, tag, heading)
+  for _, a in ipairs(annotations) do
+    local name, rest = a:match("^" .. tag .. " (%S+) (.*)$")
+    if name and heading then
+      put("\n" .. heading .. "\n")
+      heading = nil
+    end
+    if name then put(("- `%s`: %s"):format(name, rest:gsub("|", " or "))) end
+  end
+end
+
+local function put_entry(put, entry)
+  put(("\n### %s\n"):format((entry.name:gsub("^accel%.", ""))))
+  if entry.base then put(("Base: `%s`.\n"):format(entry.base)) end
+  put(table.concat(entry.text, "\n"))
+  put("\n```lua\n" .. call_of(entry) .. "\n```\n")
+  put_annotations(put, entry.constructor and entry.constructor.annotations or entry.annotations, "param")
+  put_annotations(put, entry.annotations, "field", "Fields:")
+  if #entry.examples > 0 then put("\n```lua\n" .. table.concat(entry.examples, "\n") .. "\n```") end
+  if entry.methods and #entry.methods > 0 then
+    put "\nMethods:\n"
+    for _, m in ipairs(entry.methods) do
+      local params = { table.unpack(m.params) }
+      local mark = params[1] == "self" and ":" or "."
+      if mark == ":" then table.remove(params, 1) end
+      put(("- `%s%s(%s)`: %s"):format(mark, m.name, table.concat(params, ", "), first_sentence(m.text)))
+    end
+  end
+end
+
+local function module_page(module)
+  local entries, failures = stdlib.entries(accel, source .. "/stdlib/accel", module)
+  for _, why in ipairs(failures) do io.stderr:write("reference: ", why, "\n") end
+  local lines = {}
+  local function put(line) lines[#lines + 1] = line end
+  local init = read(("%s/stdlib/accel/%s/init.lua"):format(source, module)) or ""
+  local about = {}
+  for line in init:gmatch "([^\n]*)\n" do
+    local text = line:match "^%-%-%-? ?(.*)$"
+    if not text then break end
+    about[#about + 1] = text
+  end
+  put(("# accel.%s\n"):format(module))
+  put(table.concat(about, "\n"))
+  local counts = { class = 0, ["function"] = 0 }
+  for _, kind in ipairs { "class", "function" } do
+    local first = true
+    for _, entry in ipairs(entries) do
+      if entry.kind == kind then
+        if first then put(kind == "class" and "\n## Classes" or "\n## Functions") end
+        first = false
+        put_entry(put, entry)
+        counts[kind] = counts[kind] + 1
+      end
+    end
+  end
+  return (table.concat(lines, "\n") .. "\n"):gsub("\n\n\n+", "\n\n"), counts, entries
+end
+
+-- ---- all pages ----
+local index = { "# Reference\n", "Generated from signatures, comments and the library itself; the tests run every example.\n" }
+local text, families, n_ops = ops_page()
+write("ops.md", text)
+index[#index + 1] = ("## [Ops](ops.md): %d\n"):format(n_ops)
+for family, names in pairs(families) do
+  local links = {}
+  for i, name in ipairs(names) do links[i] = ("[%s](ops.md#%s)"):format(name, name) end
+  index[#index + 1] = ("- **%s**: %s"):format(family, table.concat(links, " "))
+end
+for _, module in ipairs(stdlib.modules(source .. "/stdlib/accel")) do
+  local ok, page, counts, entries = pcall(module_page, module)
+  if ok then
+    write(module .. ".md", page)
+    index[#index + 1] = ("\n## [accel.%s](%s.md): %d classes, %d functions\n"):format(module, module, counts.class,
+      counts["function"])
+    local names = {}
+    for _, e in ipairs(entries) do
+      if e.kind == "class" then names[#names + 1] = e.name:match("^accel%." .. module .. "%.(.*)$") end
+    end
+    index[#index + 1] = table.concat(names, " ")
+  else
+    io.stderr:write("reference: accel.", module, ": ", tostring(page), "\n")
+  end
+end
+write("index.md", table.concat(index, "\n") .. "\n")

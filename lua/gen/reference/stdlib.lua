@@ -1,0 +1,211 @@
+--- What the training library offers, with what its comments say: every class and function that can be reached
+--- from `accel`, found by asking the tables themselves; documentation and examples from the LuaCATS comments
+--- above them. Used by the reference page and its test.
+local M = {}
+
+local function read(path)
+  local f = io.open(path, "rb")
+  local text = f and f:read "a"
+  if f then f:close() end
+  return text
+end
+
+local files = {} -- path -> list of lines
+
+local function lines_of(path)
+  if files[path] == nil then
+    local text, list = read(path), {}
+    for line in (text or ""):gmatch "([^\n]*)\n" do list[#list + 1] = line end
+    files[path] = list
+  end
+  return files[path]
+end
+
+-- ---- comments ----
+-- A block of comment lines sorted out: {text = {...}, examples = {...}, annotations = {...}}. An example goes up
+-- to the line with its arrow.
+local function sort_out(lines)
+  local doc, open = { text = {}, examples = {}, annotations = {} }, nil
+  for _, line in ipairs(lines) do
+    local annotation = line:match "^%s*%-%-%-@(.*)$"
+    local example = line:match "^%s*%-%-%-?%s*example: (.*)$"
+    if annotation then
+      doc.annotations[#doc.annotations + 1], open = annotation, nil
+    elseif example or open then
+      local all = example or open .. " " .. line:match "^%s*%-%-%-?%s*(.-)%s*$"
+      doc.examples[#doc.examples + (example and 1 or 0)] = all
+      open = not all:find("-->", 1, true) and all or nil
+    else
+      doc.text[#doc.text + 1] = line:match "^%s*%-%-%-? ?(.*)$"
+    end
+  end
+  while doc.text[#doc.text] == "" do doc.text[#doc.text] = nil end
+  return doc
+end
+
+-- Comment lines that end above line n.
+local function above(path, n)
+  local lines, list = lines_of(path), {}
+  local i = n - 1
+  while i > 0 and lines[i]:match "^%s*%-%-%-" do i = i - 1 end
+  for k = i + 1, n - 1 do list[#list + 1] = lines[k] end
+  return list
+end
+
+local function head(path)
+  local list = {}
+  for _, line in ipairs(lines_of(path)) do
+    if not line:match "^%-%-" then break end
+    list[#list + 1] = line
+  end
+  return sort_out(list)
+end
+
+-- Every "---@class NAME" below a folder: NAME -> {path, line, base}, and how many a file has.
+local function annotated(root)
+  local classes, per_file = {}, {}
+  local p = assert(io.popen(("find '%s' -name '*.lua' | sort"):format(root)))
+  for path in p:lines() do
+    for n, line in ipairs(lines_of(path)) do
+      local name, base = line:match "^%-%-%-@class%s+([%w_.]+)%s*:?%s*([%w_.]*)"
+      if name and not classes[name] then
+        classes[name] = { path = path, line = n, base = base ~= "" and base or nil }
+        per_file[path] = (per_file[path] or 0) + 1
+      end
+    end
+  end
+  p:close()
+  return classes, per_file
+end
+
+local function class_doc(found, alone)
+  local lines, list = lines_of(found.path), above(found.path, found.line)
+  for i = found.line, #lines do
+    if not lines[i]:match "^%-%-%-" then break end
+    list[#list + 1] = lines[i]
+  end
+  local doc = sort_out(list)
+  if alone then -- the head of the file speaks of its only class
+    local h = head(found.path)
+    if #doc.text == 0 then doc.text = h.text end
+    if #doc.examples == 0 then doc.examples = h.examples end
+  end
+  return doc
+end
+
+-- ---- functions ----
+local function signature(f)
+  local info, names = debug.getinfo(f, "u"), {}
+  for i = 1, info.nparams do names[i] = debug.getlocal(f, i) end
+  if info.isvararg then names[#names + 1] = "..." end
+  return names
+end
+
+local function function_doc(f)
+  local info = debug.getinfo(f, "S")
+  if info.what == "C" or info.source:sub(1, 1) ~= "@" then return nil end
+  local path = info.source:sub(2)
+  local doc = sort_out(above(path, info.linedefined))
+  doc.path, doc.params = path, signature(f)
+  return doc
+end
+
+-- Methods that are documented, the class's own, by name.
+local function methods(class)
+  local list = {}
+  for name, f in next, class do
+    if type(f) == "function" and type(name) == "string" and not name:match "^_" and name ~= "init"
+      and name ~= "alloc" then
+      local doc = function_doc(f)
+      if doc and #doc.text > 0 then
+        doc.name = name
+        list[#list + 1] = doc
+      end
+    end
+  end
+  table.sort(list, function(a, b) return a.name < b.name end)
+  return list
+end
+
+-- ---- the walk ----
+local function names_of(t)
+  local meta, set, list = getmetatable(t), {}, {}
+  local listed = type(meta) == "table" and rawget(meta, "__names")
+  for name in next, type(listed) == "table" and listed or t do set[name] = true end
+  for name in next, t do set[name] = true end
+  for name in next, set do
+    if type(name) == "string" and not name:match "^_" then list[#list + 1] = name end
+  end
+  table.sort(list)
+  return list
+end
+
+local function is_module(t)
+  local meta = getmetatable(t)
+  if type(meta) == "table" and rawget(meta, "__names") then return true end
+  for _, v in next, t do
+    if type(v) == "function" then return true end
+  end
+  return false
+end
+
+--- Entries {name = "accel.nn.Linear", kind = "class" | "function", class =, base =, path =, text =, examples =,
+--- annotations =, params =, methods =} of one module ("nn"), sorted by name, and a list of what could not be
+--- loaded.
+---@param accel table
+---@param root string the folder stdlib/accel
+---@param module string
+---@return table[] entries
+---@return string[] failures
+function M.entries(accel, root, module)
+  local class = accel.util.class
+  local annotations, per_file = annotated(root)
+  local entries, failures, seen = {}, {}, {}
+  local function add_class(name, value)
+    local found = annotations[name] or annotations[tostring(value.__name)]
+    local doc = found and class_doc(found, per_file[found.path] == 1) or sort_out {}
+    doc.name, doc.kind, doc.class, doc.methods = name, "class", value, methods(value)
+    doc.base, doc.path = found and found.base, found and found.path
+    doc.params = type(value.init) == "function" and signature(value.init) or {}
+    doc.constructor = type(value.init) == "function" and function_doc(value.init) or nil
+    entries[#entries + 1] = doc
+  end
+  local function walk(prefix, t)
+    for _, name in ipairs(names_of(t)) do
+      local full = prefix .. "." .. name
+      local ok, value = pcall(function() return t[name] end)
+      if not ok then
+        failures[#failures + 1] = full .. ": " .. tostring(value)
+      elseif class.isclass(value) then
+        if not seen[value] then add_class(full, value) end
+        seen[value] = true
+      elseif type(value) == "function" then
+        local doc = not seen[value] and function_doc(value)
+        if doc then
+          doc.name, doc.kind = full, "function"
+          entries[#entries + 1] = doc
+        end
+        seen[value] = true
+      elseif type(value) == "table" and not seen[value] and is_module(value) then
+        seen[value] = true
+        walk(full, value)
+      end
+    end
+  end
+  walk("accel." .. module, accel[module])
+  table.sort(entries, function(a, b) return a.name < b.name end)
+  return entries, failures
+end
+
+--- Names of the modules below stdlib/accel: folders with an init.lua.
+---@param root string
+---@return string[]
+function M.modules(root)
+  local list = {}
+  local p = assert(io.popen(("cd '%s' && ls -d */init.lua 2>/dev/null"):format(root)))
+  for line in p:lines() do list[#list + 1] = line:match "^[^/]+" end
+  p:close()
+  return list
+end
+
+return M

@@ -1,0 +1,140 @@
+-- The reference pages. Every public op and every public class of the training library has an example, and
+-- every example, of functions too, gives what it says; the pages hold all of them, with dtypes that are true.
+--   accel-run tests/lua/reference_test.lua [NAME]
+local accel = require "accel"
+local source, build = os.getenv "ACCEL_TEST_SRC", os.getenv "ACCEL_TEST_BUILD"
+local here = arg[0]:match "^(.*)/[^/]*$" or "."
+source, build = source or here .. "/../..", build or "build/dev"
+package.path = source .. "/lua/gen/?.lua;" .. package.path
+local dtypes = require "reference.dtypes"
+local examples = require "reference.examples"
+local stdlib = require "reference.stdlib"
+
+local only, failed, n_run = arg[1], 0, 0
+local function fail(fmt, ...)
+  failed = failed + 1
+  print("FAIL " .. fmt:format(...))
+end
+
+-- Where an example may write files.
+local function check(name, lines)
+  for _, line in ipairs(lines) do
+    local ok, why = examples.run(accel, line)
+    n_run = n_run + 1
+    if not ok then fail("%s: %s: %s", name, line, why) end
+    if not accel.is_grad_enabled() then fail("%s: %s: gradients are left off", name, line) end
+  end
+end
+
+local function read(path)
+  local f = assert(io.open(path, "rb"))
+  local text = f:read "a"
+  f:close()
+  return text
+end
+
+-- ---- ops ----
+local ops, by_name = {}, {}
+for _, op in ipairs(accel.json.decode(read(build .. "/gen/ops.json")).ops) do
+  if not op.hidden then
+    ops[#ops + 1], by_name[op.name] = op, op
+    if not only or only == op.name then
+      if #op.examples == 0 then fail("op %s (host/ops/%s) has no example in its head comment", op.name, op.file) end
+      check(op.name, op.examples)
+    end
+  end
+end
+
+-- ---- classes and functions ----
+local entries = {}
+for _, module in ipairs(stdlib.modules(source .. "/stdlib/accel")) do
+  local list, failures = stdlib.entries(accel, source .. "/stdlib/accel", module)
+  for _, why in ipairs(failures) do fail("%s", why) end
+  for _, entry in ipairs(list) do
+    entries[#entries + 1] = entry
+    if not only or only == entry.name then
+      if entry.kind == "class" and #entry.examples == 0 then
+        local where = entry.path and entry.path:match "stdlib/.*$" or "no ---@class names it"
+        fail("class %s (%s) has no example in its comment", entry.name, where)
+      end
+      check(entry.name, entry.examples)
+      for _, m in ipairs(entry.methods or {}) do check(entry.name .. ":" .. m.name, m.examples) end
+    end
+  end
+end
+
+-- ---- an example that is wrong is found ----
+local function refuses(pattern, line)
+  local ok, why = examples.run(accel, line)
+  if ok or not why:find(pattern) then fail("%s: taken, or not because of %s: %s", line, pattern, tostring(why)) end
+end
+if not only then
+  refuses("result 1 is { 2 }, not { 3 }", "accel.tensor { 2 } --> { 3 }")
+  refuses("result 1 is { 2 }, not { 2, 2 }", "accel.tensor { 2 } --> { 2, 2 }")
+  refuses("result 1 is { 2, 2 }, not { 2 }", "accel.tensor { 2, 2 } --> { 2 }")
+  refuses("result 1 is 2, not { 2 }", "accel.tensor { 2 }:sum() --> { 2 }")
+  refuses("result 1 is 1.001, not 1", "1.001 --> 1")
+  refuses("result 1 is true, not 1", "true --> 1")
+  refuses("2 results, not 1", "return 1, 2 --> 1")
+  refuses("0 results, not 1", "local x = 1 --> 1")
+  refuses("no ' %-%-> '", "accel.tensor { 2 }")
+  refuses("near", "accel.tensor { --> 1")
+  refuses("not Lua", "1 --> {")
+  refuses("nothing_such", "accel.nothing_such(1) --> 1")
+  assert(examples.run(accel, "accel.tensor { math.huge, 0 / 0, 1.00001 } --> { inf, nan, 1 }"))
+  assert(examples.run(accel, 'local t = { accel.ones(1), a = "-->" } return t, nil --> { { 1 }, a = "-->" }, nil'))
+end
+
+-- ---- dtypes ----
+if not only then
+  local function says(name, want)
+    local line = dtypes.line(accel, by_name[name])
+    if line ~= want then fail("dtypes of %s: %s instead of %s", name, tostring(line), want) end
+  end
+  says("relu", "Dtypes: `x` floats and integers.")
+  says("exp", "Dtypes: `x` floats; integers and bool (gives f32).")
+  says("eq", "Dtypes: `x`, `other` every dtype (gives bool).")
+  says("argmax", "Dtypes: `x` every dtype (gives i64).")
+  says("gather", "Dtypes: `x` every dtype. `index` i64 and i32.")
+  says("embedding", "Dtypes: `ids` i64 and i32. `weight` every dtype.")
+  says("masked_fill", "Dtypes: `x` every dtype. `mask` bool.")
+  says("bincount", "Dtypes: `x` integers. `weights` f64 and f32; integers, f16, bf16 and bool (gives f64).")
+  says("to", "Dtypes: `x` every dtype.")
+end
+
+-- ---- the pages ----
+if not only then
+  local tmp = os.getenv "ACCEL_TEST_TMP" or os.tmpname():gsub("^(.*)/[^/]*$", "%1")
+  local dir = tmp .. "/reference"
+  local command = ("mkdir -p '%s' && '%s/bin/accel-run' '%s/lua/gen/reference.lua' '%s' '%s/gen' '%s'"):format(dir, build,
+    source, source, build, dir)
+  assert(os.execute(command), "the generator failed")
+  local page = read(dir .. "/ops.md")
+  for _, op in ipairs(ops) do
+    local from = page:find("\n### " .. op.name .. "\n", 1, true)
+    local section = from and page:sub(from, page:find("\n### ", from + 5, true))
+    if not section then
+      fail("ops.md has no section on %s", op.name)
+    else
+      local takes = false
+      for _, p in ipairs(op.params) do takes = takes or p.type:match "^tensor" or p.type == "operand" end
+      if takes and not section:find("\nDtypes: ", 1, true) then fail("ops.md has no dtypes of %s", op.name) end
+      if section:find("as in the example", 1, true) then fail("no dtype fits the example of %s", op.name) end
+      if not section:find("```text", 1, true) then fail("ops.md has no formula of %s", op.name) end
+      for _, line in ipairs(op.examples) do
+        if not section:find(line, 1, true) then fail("ops.md lacks an example of %s", op.name) end
+      end
+    end
+  end
+  for _, entry in ipairs(entries) do
+    local module = entry.name:match "^accel%.([%w_]+)"
+    local text = read(("%s/%s.md"):format(dir, module))
+    if not text:find("\n### " .. entry.name:gsub("^accel%.", "") .. "\n", 1, true) then
+      fail("%s.md has no section on %s", module, entry.name)
+    end
+    if entry.kind == "class" and #entry.text == 0 then fail("class %s says nothing of itself", entry.name) end
+  end
+end
+
+print(("%d examples, %d failed"):format(n_run, failed))
+if failed > 0 then os.exit(1, true) end
