@@ -11,6 +11,8 @@ local Random = require "accel.util.random"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 
+--- example: local loader = accel.data.DataLoader(accel.data.TensorDataset(accel.arange(5)), { batch_size = 2 })
+---   local sizes = {} for batch in loader() do sizes[#sizes + 1] = batch[1].shape[1] end return sizes --> { 2, 2, 1 }
 ---@class accel.data.DataLoader
 ---@field epoch integer
 local DataLoader = class("accel.data.DataLoader")

@@ -1,9 +1,14 @@
 --- data.Dataset: the base of data sets. A subclass defines len() and get(i), i from 1; it may define
 --- get_batch(positions), which returns a finished batch and spares the loader one call per sample. Any
---- table with these methods serves as well.
+--- table with these methods serves as well. The helpers make new data sets that read from this one:
+---
+---   local short = rows:filter(function(row) return #row.text < 200 end):map(encode):take(1000)
+local check = require "accel.util.check"
 local class = require "accel.util.class"
 local raise = require "accel.util.raise"
 
+--- example: local D = accel.data.Dataset:extend("Squares") function D:len() return 3 end
+---   function D:get(i) return i * i end return #D(), D():get(2) --> 3, 4
 ---@class accel.data.Dataset
 local Dataset = class("accel.data.Dataset")
 
@@ -25,5 +30,63 @@ function Dataset:check_position(i)
     raise("%s: position %s is outside of 1 .. %d", getmetatable(self).__name, tostring(i), self:len())
   end
 end
+
+--- fn(sample, i) in place of every sample, called whenever one is read.
+--- example: accel.data.ListDataset({ 1, 2, 3 }):map(function(x) return 10 * x end):get(3) --> 30
+---@param fn fun(sample: any, i: integer): any
+---@return accel.data.MapDataset
+function Dataset:map(fn) return require("accel.data.views").MapDataset(self, fn) end
+
+--- The samples for which fn(sample, i) is true. Reads every sample once, now.
+--- example: accel.data.ListDataset({ 5, 6, 7 }):filter(function(x) return x ~= 6 end):get(2) --> 7
+---@param fn fun(sample: any, i: integer): boolean
+---@return accel.data.Subset
+function Dataset:filter(fn)
+  check.callable("Dataset:filter", "the function", fn)
+  local positions = {}
+  for i = 1, self:len() do
+    if fn(self:get(i), i) then positions[#positions + 1] = i end
+  end
+  return self:subset(positions)
+end
+
+--- Batches of n neighbours, each one sample of the new data set.
+--- example: accel.data.ListDataset({ 5, 6, 7 }):batch(2):get(1) --> { 5, 6 }
+---@param n integer
+---@param opts? {drop_last: boolean?, collate_fn: (fun(samples: any[]): any)?}
+---@return accel.data.BatchDataset
+function Dataset:batch(n, opts) return require("accel.data.views").BatchDataset(self, n, opts) end
+
+local function range(self, first, last)
+  local positions = {}
+  for i = first, last do positions[#positions + 1] = i end
+  return self:subset(positions)
+end
+
+--- The first n samples, or all if there are fewer.
+--- example: #accel.data.ListDataset({ 5, 6, 7 }):take(2) --> 2
+---@param n integer
+---@return accel.data.Subset
+function Dataset:take(n)
+  return range(self, 1, math.min(check.count("Dataset:take", "n", n), self:len()))
+end
+
+--- All but the first n samples.
+--- example: accel.data.ListDataset({ 5, 6, 7 }):skip(2):get(1) --> 7
+---@param n integer
+---@return accel.data.Subset
+function Dataset:skip(n) return range(self, check.count("Dataset:skip", "n", n) + 1, self:len()) end
+
+--- These samples, then those of the others.
+--- example: accel.data.ListDataset({ 5 }):concat(accel.data.ListDataset { 6, 7 }):get(3) --> 7
+---@param ... accel.data.Dataset
+---@return accel.data.ConcatDataset
+function Dataset:concat(...) return require("accel.data.views").ConcatDataset { self, ... } end
+
+--- The samples at these positions, in their order; a position may occur several times.
+--- example: accel.data.ListDataset({ 5, 6, 7 }):subset({ 3, 1 }):get(1) --> 7
+---@param positions integer[]
+---@return accel.data.Subset
+function Dataset:subset(positions) return require("accel.data.views").Subset(self, positions) end
 
 return Dataset

@@ -1,5 +1,11 @@
---- accel.data: data sets and the loader, loaded on first use.
+--- accel.data: data sets, samplers, collation and the loader, loaded on first use.
 return require "accel.util.lazy" ("accel.data", {
-  Dataset = "dataset", TensorDataset = "tensor_dataset", TokenFile = "token_file", DataLoader = "dataloader",
-  default_collate = "collate",
+  Dataset = "dataset", IterableDataset = "iterable_dataset", TensorDataset = "tensor_dataset",
+  ListDataset = "list_dataset", TokenFile = "token_file", IDX = "idx", CSV = "csv",
+  Subset = "views", ConcatDataset = "views", MapDataset = "views", BatchDataset = "views",
+  random_split = "random_split",
+  Sampler = "samplers", SequentialSampler = "samplers", RandomSampler = "samplers",
+  SubsetRandomSampler = "samplers", BatchSampler = "samplers",
+  WeightedRandomSampler = "weighted_sampler", LengthGroupedSampler = "length_grouped_sampler",
+  DataLoader = "dataloader", default_collate = "collate", PadCollate = "pad_collate",
 })

@@ -5,6 +5,7 @@ local Dataset = require "accel.data.dataset"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
+--- example: accel.data.TensorDataset(accel.tensor { 5, 6, 7 }, accel.tensor { 0, 1, 0 }):get(2) --> { 6, 1 }
 ---@class accel.data.TensorDataset : accel.data.Dataset
 local TensorDataset = Dataset:extend("accel.data.TensorDataset")
 

@@ -8,6 +8,7 @@ local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
+--- example: accel.data.TokenFile(accel.arange(10), { block = 4 }):get(2) --> { { 4, 5, 6, 7 }, { 5, 6, 7, 8 } }
 ---@class accel.data.TokenFile : accel.data.Dataset
 local TokenFile = Dataset:extend("accel.data.TokenFile")
 

@@ -4,6 +4,8 @@ local class = require "accel.util.class"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
+--- example: accel.text.ByteVocab():encode("Hi") --> { 72, 105 }
+--- example: accel.text.ByteVocab():decode { 72, 105 } --> "Hi"
 ---@class accel.text.ByteVocab
 local ByteVocab = class("accel.text.ByteVocab")
 

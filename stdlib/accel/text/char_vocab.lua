@@ -9,6 +9,7 @@ local class = require "accel.util.class"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
+--- example: local v = accel.text.CharVocab.from_text("banana") return v:encode("nab"), #v --> { 2, 0, 1 }, 3
 ---@class accel.text.CharVocab
 ---@field chars string[] chars[id + 1]
 local CharVocab = class("accel.text.CharVocab")

@@ -9,6 +9,7 @@
 local class = require "accel.util.class"
 local raise = require "accel.util.raise"
 
+--- example: local t = accel.text.Trigram({ 0, 1, 0, 1 }, 2) return t:probability(0, 1, 0) + t:probability(0, 1, 1) --> 1
 ---@class accel.text.Trigram
 local Trigram = class("accel.text.Trigram")
 

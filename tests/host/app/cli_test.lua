@@ -98,7 +98,7 @@ local own = {}
 local case = arg[1]
 if case == "accel" then accel.zerso(2) end
 if case == "nn" then local model = nn.Linaer(2, 3) end
-if case == "optim" then accel.optim.Adam({}) end
+if case == "optim" then accel.optim.AdanW({}) end
 if case == "method" then nn.Linear(2, 2):parametrs() end
 if case == "own" then own.zerso(2) end
 ]])

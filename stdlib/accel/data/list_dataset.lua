@@ -1,0 +1,23 @@
+--- data.ListDataset(list): the entries of a Lua list as samples.
+local check = require "accel.util.check"
+local Dataset = require "accel.data.dataset"
+local raise = require "accel.util.raise"
+
+--- example: accel.data.ListDataset({ { text = "yes", label = 1 }, { text = "no", label = 0 } }):get(2).text --> "no"
+---@class accel.data.ListDataset : accel.data.Dataset
+local ListDataset = Dataset:extend("accel.data.ListDataset")
+
+---@param list any[]
+function ListDataset:init(list)
+  if type(list) ~= "table" then raise("ListDataset: expected a list, got %s", check.shown(list)) end
+  self.list = list
+end
+
+function ListDataset:len() return #self.list end
+
+function ListDataset:get(i)
+  self:check_position(i)
+  return self.list[i]
+end
+
+return ListDataset
