@@ -72,7 +72,7 @@ ac_status aci_record_check(ac_ctx *c, ac_frame *f, ac_err *e) {
       if ((t->flags & ACI_T_VIEW) && grad)
         return AC_FAIL(e, GRAD,
                        "a view is written in place where gradients are recorded; write into the whole "
-                       "tensor (t[{ 2, 3 }] = v, not t[2][3] = v), use an op that returns a "
+                       "tensor, use an op that returns a "
                        "new one (cat, where, index ops), or clone the view first");
     }
   }

@@ -27,8 +27,7 @@ typedef struct stat_f64 {
 #define ROW_FNS(T, sfx)                                                                                      \
   AC_ISA_FN(square_##sfx, (const T *restrict x, T mean, int64_t n, T *restrict out), (x, mean, n, out)) {    \
     /* sums of (x - mean)^2 and of x - mean */                                                               \
-    ACI_LANES_RUN(T, s, n, 0, SQUARE_X, ACI_JOIN_ADD);                                                       \
-    ACI_LANES_RUN(T, d, n, 0, SUM_X, ACI_JOIN_ADD);                                                          \
+    ACI_LANES_SUM2(T, s, d, n, SQUARE_X, SUM_X);                                                             \
     out[0] = s;                                                                                              \
     out[1] = d;                                                                                              \
   }                                                                                                          \
@@ -41,8 +40,7 @@ typedef struct stat_f64 {
       dots_##sfx,                                                                                            \
       (const T *restrict dy, const T *restrict w, const T *restrict x, T mean, int64_t n, T *restrict out),  \
       (dy, w, x, mean, n, out)) { /* sums of g and of g * (x - mean) */                                      \
-    ACI_LANES_RUN(T, s, n, 0, SUM_G, ACI_JOIN_ADD);                                                          \
-    ACI_LANES_RUN(T, d, n, 0, SUM_GX, ACI_JOIN_ADD);                                                         \
+    ACI_LANES_SUM2(T, s, d, n, SUM_G, SUM_GX);                                                               \
     out[0] = s;                                                                                              \
     out[1] = d;                                                                                              \
   }                                                                                                          \

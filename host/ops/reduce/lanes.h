@@ -8,7 +8,7 @@
 
 #include "device/cpu/isa.h"
 
-enum { ACI_LANES_WIDE = 128, ACI_LANES = 32, ACI_LANES_SMALL = 8 };
+enum { ACI_LANES_WIDE = 128, ACI_LANES_PAIR = 64, ACI_LANES = 32, ACI_LANES_SMALL = 8 };
 
 #define ACI_FOLD(s, w, JOIN) \
   for (int k_ = 0; k_ < (w); k_++) s[k_] = JOIN(s[k_], s[k_ + (w)]);
@@ -48,6 +48,48 @@ enum { ACI_LANES_WIDE = 128, ACI_LANES = 32, ACI_LANES_SMALL = 8 };
       result = JOIN(result, JOIN(JOIN(t_[0], t_[1]), JOIN(t_[2], t_[3])));           \
     }                                                                                \
     for (; i_ < (n); i_++) result = STEP(result, i_);                                \
+  } while (0)
+
+/* Two sums over one run in one pass: declares T r1, r2. STEP1, STEP2 as above. */
+#define ACI_LANES_SUM2(T, r1, r2, n, STEP1, STEP2)                                   \
+  T r1 = 0, r2 = 0;                                                                  \
+  do {                                                                               \
+    T a_[ACI_LANES_PAIR], b_[ACI_LANES_PAIR], c_[ACI_LANES_SMALL], d_[ACI_LANES_SMALL]; \
+    int64_t i_ = 0;                                                                  \
+    if ((n) >= ACI_LANES_PAIR) {                                                     \
+      for (int k_ = 0; k_ < ACI_LANES_PAIR; k_++) a_[k_] = b_[k_] = 0;               \
+      for (; i_ + ACI_LANES_PAIR <= (n); i_ += ACI_LANES_PAIR)                       \
+        for (int k_ = 0; k_ < ACI_LANES_PAIR; k_++) {                                \
+          a_[k_] = STEP1(a_[k_], i_ + k_);                                           \
+          b_[k_] = STEP2(b_[k_], i_ + k_);                                           \
+        }                                                                            \
+      ACI_FOLD(a_, 32, ACI_JOIN_ADD)                                                 \
+      ACI_FOLD(b_, 32, ACI_JOIN_ADD)                                                 \
+      ACI_FOLD(a_, 16, ACI_JOIN_ADD)                                                 \
+      ACI_FOLD(b_, 16, ACI_JOIN_ADD)                                                 \
+      ACI_FOLD(a_, 8, ACI_JOIN_ADD)                                                  \
+      ACI_FOLD(b_, 8, ACI_JOIN_ADD)                                                  \
+      ACI_FOLD(a_, 4, ACI_JOIN_ADD)                                                  \
+      ACI_FOLD(b_, 4, ACI_JOIN_ADD)                                                  \
+      r1 = (a_[0] + a_[1]) + (a_[2] + a_[3]);                                        \
+      r2 = (b_[0] + b_[1]) + (b_[2] + b_[3]);                                        \
+    }                                                                                \
+    if (i_ + ACI_LANES_SMALL <= (n)) {                                               \
+      for (int k_ = 0; k_ < ACI_LANES_SMALL; k_++) c_[k_] = d_[k_] = 0;              \
+      for (; i_ + ACI_LANES_SMALL <= (n); i_ += ACI_LANES_SMALL)                     \
+        for (int k_ = 0; k_ < ACI_LANES_SMALL; k_++) {                               \
+          c_[k_] = STEP1(c_[k_], i_ + k_);                                           \
+          d_[k_] = STEP2(d_[k_], i_ + k_);                                           \
+        }                                                                            \
+      ACI_FOLD(c_, 4, ACI_JOIN_ADD)                                                  \
+      ACI_FOLD(d_, 4, ACI_JOIN_ADD)                                                  \
+      r1 += (c_[0] + c_[1]) + (c_[2] + c_[3]);                                       \
+      r2 += (d_[0] + d_[1]) + (d_[2] + d_[3]);                                       \
+    }                                                                                \
+    for (; i_ < (n); i_++) {                                                         \
+      r1 = STEP1(r1, i_);                                                            \
+      r2 = STEP2(r2, i_);                                                            \
+    }                                                                                \
   } while (0)
 
 /* Asks for the n bytes at p, to be called before the work on what is read before them: rows are often pages,

@@ -10,7 +10,7 @@
 #include "ops/reduce/lanes.h"
 #include "ops/reduce/reduce.h"
 
-enum { BATCH = 64, CHUNK = 1 << 16, TILE = 1024, PIECES = 64, GROUP = 64, MAX_LEVELS = 48 };
+enum { BATCH = 64, CHUNK = 1 << 16, TILE = 1024, PIECES = 64, GROUP = 64, DIRECT = 4096, MAX_LEVELS = 48 };
 
 /* ---- a block ---- */
 #define ADD_X(a, i) ((a) + x[i])
@@ -97,10 +97,11 @@ static void put_i64(const job *j, int64_t o, uint64_t v) {
 /* ---- rows ---- */
 static double row_f(const aci_reduce_plan *p, int64_t base, int64_t begin, int64_t end) {
   _Alignas(64) double buf[ACI_RED_BLOCK];
+  const int64_t block = aci_reduce_block(p, base, begin, 1, buf) != (const void *)buf ? DIRECT : ACI_RED_BLOCK;
   counter c;
   c.n = 0; /* levels are written before they are read */
-  for (int64_t i = begin; i < end; i += ACI_RED_BLOCK) {
-    int64_t n = end - i < ACI_RED_BLOCK ? end - i : ACI_RED_BLOCK;
+  for (int64_t i = begin; i < end; i += block) {
+    int64_t n = end - i < block ? end - i : block;
     const void *x = aci_reduce_block(p, base, i, n, buf);
     float s32 = 0;
     double s64 = 0;
