@@ -162,9 +162,42 @@ local function gpt(dtype)
 end
 suites.gpt_f32, suites.gpt_bf16 = gpt("f32"), gpt("bf16")
 
+-- images, channels, size, output channels, kernel, stride, padding, groups: the layers of a ResNet-50, depthwise and grouped
+-- ones, and two of a small network for digits
+local convs = {
+  { "7x7 3-64 by 2 @224", "8,3,224,64,7,2,3,1" }, { "3x3 64 @56", "8,64,56,64,3,1,1,1" },
+  { "1x1 64-256 @56", "8,64,56,256,1,1,0,1" }, { "1x1 256-64 @56", "8,256,56,64,1,1,0,1" },
+  { "3x3 128 by 2 @56", "8,128,56,128,3,2,1,1" }, { "1x1 256-512 by 2 @56", "8,256,56,512,1,2,0,1" },
+  { "3x3 128 @28", "8,128,28,128,3,1,1,1" }, { "1x1 128-512 @28", "8,128,28,512,1,1,0,1" },
+  { "3x3 256 @14", "8,256,14,256,3,1,1,1" }, { "1x1 1024-256 @14", "8,1024,14,256,1,1,0,1" },
+  { "3x3 512 @7", "8,512,7,512,3,1,1,1" }, { "1x1 512-2048 @7", "8,512,7,2048,1,1,0,1" },
+  { "3x3 depthwise 128 @56", "8,128,56,128,3,1,1,128" }, { "3x3 depthwise 128 by 2 @56", "8,128,56,128,3,2,1,128" },
+  { "3x3 128 in 32 groups @56", "8,128,56,128,3,1,1,32" }, { "3x3 1-8 @8, 64 images", "64,1,8,8,3,1,1,1" },
+  { "3x3 8-16 by 2 @8, 64 images", "64,8,8,16,3,2,1,1" },
+}
+local function conv(dtype)
+  return function()
+    local shapes = {}
+    for i, c in ipairs(convs) do shapes[i] = c[2] end
+    local args = ("--dtype %s --shapes '%s'"):format(dtype, table.concat(shapes, ";"))
+    local sides = { { name = "accel", command = ours("conv.lua", args) } }
+    if have_torch then sides[2] = { name = "torch", command = torch("conv " .. args) } end
+    local got = alternate(sides, options.rounds)
+    local t = got.torch or {}
+    for i, c in ipairs(convs) do
+      line(c[1], "ms", got.accel["f" .. i], t["f" .. i], i == 1 and "ratio 0.83x" or nil)
+      line("  gradient of the input", "ms", got.accel["x" .. i], t["x" .. i])
+      line("  gradient of the weight", "ms", got.accel["w" .. i], t["w" .. i])
+    end
+    line("max pool 3x3 by 2, 64 @112", "ms", got.accel.pool_f, t.pool_f)
+    line("  gradient", "ms", got.accel.pool_x, t.pool_x)
+  end
+end
+suites.conv_f32, suites.conv_bf16 = conv("f32"), conv("bf16")
+
 print(("accel %s, %d threads, median of %d alternating rounds [min, max]%s"):format(accel._VERSION or "", options.threads, options.rounds,
   have_torch and "" or "; no PyTorch here"))
-for _, name in ipairs { "size", "start", "dispatch", "bandwidth", "gpt_f32", "gpt_bf16" } do
+for _, name in ipairs { "size", "start", "dispatch", "bandwidth", "gpt_f32", "gpt_bf16", "conv_f32", "conv_bf16" } do
   if not options.only or options.only == name then
     print("-- " .. name)
     suites[name]()

@@ -72,8 +72,14 @@ void aci_gemm_finish(const aci_gemm_out *o, int rows, int cols, const void *acc,
 
 /* Scratch of the calling thread, 64-byte aligned, contents undefined; NULL when there is no memory. It is
  * reused by the next call for the same slot (so who holds a slot must not call another kernel that takes it)
- * and freed with the thread. SHARED: what a caller prepares for all pieces of its work; TILE: of one piece. */
-typedef enum aci_scratch_slot { ACI_SCRATCH_SHARED, ACI_SCRATCH_TILE, ACI_SCRATCH_SLOTS } aci_scratch_slot;
+ * and freed with the thread. SHARED: what a caller prepares for all pieces of its work; TILE: of one piece;
+ * COLUMNS: of who calls the matrix product, which takes the other two. */
+typedef enum aci_scratch_slot {
+  ACI_SCRATCH_SHARED,
+  ACI_SCRATCH_TILE,
+  ACI_SCRATCH_COLUMNS,
+  ACI_SCRATCH_SLOTS
+} aci_scratch_slot;
 void *aci_scratch(aci_scratch_slot slot, size_t bytes);
 size_t aci_scratch_bytes(void); /* held by all threads together */
 

@@ -1,5 +1,6 @@
 /* The module accel_onednn.so: matrix products through oneDNN 2.x or 3.x, one tile per call, single-threaded;
- * convolutions are in onednn_conv.c. Loaded by onednn_load.c, which cuts products into tiles and gives every thread its own scratch.
+ * convolutions are in onednn_conv.c. Loaded by onednn_load.c, which cuts products into tiles and gives every
+ * thread its own scratch.
  *
  * A plan is a matmul primitive for one tile shape, and a reorder that brings B into the layout the primitive
  * wants, so that a product with many row tiles lays B out once. Plans are cached by their whole shape,
@@ -70,7 +71,8 @@ bool aci_dnnl_reorder(const desc *from, const desc *to, dnnl_primitive_t *prim, 
   bool ok = false;
   TRY(dnnl_primitive_attr_create(&attr));
   TRY(dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user));
-  TRY(dnnl_reorder_primitive_desc_create(&pd, desc_of(from), aci_dnnl_engine, desc_of(to), aci_dnnl_engine, attr));
+  TRY(dnnl_reorder_primitive_desc_create(&pd, desc_of(from), aci_dnnl_engine, desc_of(to), aci_dnnl_engine,
+                                         attr));
   TRY(desc_query(scratch, pd, dnnl_query_scratchpad_md));
   TRY(dnnl_primitive_create(prim, pd));
   ok = true;
@@ -240,14 +242,14 @@ __attribute__((visibility("default"))) const aci_onednn_api *accel_onednn_open(v
 const aci_onednn_api *accel_onednn_open(void) {
   static char version[32];
   static aci_onednn_api api = {
-      ACI_ONEDNN_API_VERSION, version,          get,               put, pack_b, run, aci_dnnl_conv_get, aci_dnnl_conv_put,
+      ACI_ONEDNN_API_VERSION, version,          get, put, pack_b, run, aci_dnnl_conv_get, aci_dnnl_conv_put,
       aci_dnnl_conv_pack,     aci_dnnl_conv_run};
   const dnnl_version_t *v = dnnl_version();
   snprintf(version, sizeof version, "%d.%d.%d", v->major, v->minor, v->patch);
   pthread_mutex_lock(&lock);
   bool ok = aci_dnnl_engine != NULL || dnnl_engine_create(&aci_dnnl_engine, dnnl_cpu, 0) == dnnl_success;
-  ok = ok &&
-       (stream != NULL || dnnl_stream_create(&stream, aci_dnnl_engine, dnnl_stream_default_flags) == dnnl_success);
+  ok = ok && (stream != NULL ||
+              dnnl_stream_create(&stream, aci_dnnl_engine, dnnl_stream_default_flags) == dnnl_success);
   pthread_mutex_unlock(&lock);
   return ok ? &api : NULL;
 }

@@ -35,8 +35,8 @@ typedef struct aci_onednn_plan {
   size_t scratch_bytes; /* of pack_b and of run, per thread */
 } aci_onednn_plan;
 
-/* A convolution of contiguous tensors as aci_conv describes it (device/cpu/kernels/conv.h), unused leading dims being 1.
- * Weights' gradients come out in f32. */
+/* A convolution of contiguous tensors as aci_conv describes it (device/cpu/kernels/conv.h), unused leading
+ * dims being 1. Weights' gradients come out in f32. */
 typedef enum aci_onednn_direction {
   ACI_ONEDNN_CONV_FORWARD, /* x, w, bias -> y */
   ACI_ONEDNN_CONV_INPUT,   /* y, w -> x */
@@ -71,7 +71,8 @@ typedef struct aci_onednn_api {
   const aci_onednn_conv *(*conv_get)(const aci_onednn_conv_shape *s);
   void (*conv_put)(const aci_onednn_conv *p);
   bool (*conv_pack)(const aci_onednn_conv *p, const void *w, void *packed, void *scratch);
-  bool (*conv_run)(const aci_onednn_conv *p, const void *x, const void *w, const void *bias, const void *y, void *scratch);
+  bool (*conv_run)(const aci_onednn_conv *p, const void *x, const void *w, const void *bias, const void *y,
+                   void *scratch);
 } aci_onednn_api;
 
 /* The module's table, loaded on first use; NULL without it. */

@@ -1,9 +1,9 @@
-/* Convolutions of the module accel_onednn.so: plain (batch, channels, space...) tensors in, plain ones out, one
- * single-threaded call each; tensors are laid out as the primitive wants on the way. Loaded by onednn_load.c, called by
- * kernels/conv_onednn.c through the table of onednn.h.
+/* Convolutions of the module accel_onednn.so: plain (batch, channels, space...) tensors in, plain ones out,
+ * one single-threaded call each; tensors are laid out as the primitive wants on the way. Loaded by
+ * onednn_load.c, called by kernels/conv_onednn.c through the table of onednn.h.
  *
- * A plan is a primitive for one shape and direction with up to three reorders. Plans are cached by the whole shape; the least
- * recently used one that nobody holds makes room when the cache is full. */
+ * A plan is a primitive for one shape and direction with up to three reorders. Plans are cached by the whole
+ * shape; the least recently used one that nobody holds makes room when the cache is full. */
 #include <pthread.h>
 
 #include "device/cpu/onednn_module.h"
@@ -48,43 +48,50 @@ typedef struct geometry {
 } geometry;
 
 #if DNNL_VERSION_MAJOR >= 3
-static dnnl_status_t forward_pd(dnnl_primitive_desc_t *pd, dnnl_prop_kind_t kind, const desc *x, const desc *w,
-                                const desc *bias, const desc *y, const geometry *g, dnnl_primitive_attr_t attr) {
-  return dnnl_convolution_forward_primitive_desc_create(pd, aci_dnnl_engine, kind, dnnl_convolution_direct, *x, *w,
-                                                        bias == NULL ? NULL : *bias, *y, g->stride, g->dil, g->left,
-                                                        g->right, attr);
+static dnnl_status_t forward_pd(dnnl_primitive_desc_t *pd, dnnl_prop_kind_t kind, const desc *x,
+                                const desc *w, const desc *bias, const desc *y, const geometry *g,
+                                dnnl_primitive_attr_t attr) {
+  return dnnl_convolution_forward_primitive_desc_create(pd, aci_dnnl_engine, kind, dnnl_convolution_direct,
+                                                        *x, *w, bias == NULL ? NULL : *bias, *y, g->stride,
+                                                        g->dil, g->left, g->right, attr);
 }
-static dnnl_status_t input_pd(dnnl_primitive_desc_t *pd, const desc *x, const desc *w, const desc *y, const geometry *g,
-                              dnnl_primitive_attr_t attr, const_dnnl_primitive_desc_t hint) {
-  return dnnl_convolution_backward_data_primitive_desc_create(pd, aci_dnnl_engine, dnnl_convolution_direct, *x, *w, *y,
-                                                              g->stride, g->dil, g->left, g->right, hint, attr);
+static dnnl_status_t input_pd(dnnl_primitive_desc_t *pd, const desc *x, const desc *w, const desc *y,
+                              const geometry *g, dnnl_primitive_attr_t attr,
+                              const_dnnl_primitive_desc_t hint) {
+  return dnnl_convolution_backward_data_primitive_desc_create(pd, aci_dnnl_engine, dnnl_convolution_direct,
+                                                              *x, *w, *y, g->stride, g->dil, g->left,
+                                                              g->right, hint, attr);
 }
-static dnnl_status_t weight_pd(dnnl_primitive_desc_t *pd, const desc *x, const desc *w, const desc *y, const geometry *g,
-                               dnnl_primitive_attr_t attr, const_dnnl_primitive_desc_t hint) {
-  return dnnl_convolution_backward_weights_primitive_desc_create(pd, aci_dnnl_engine, dnnl_convolution_direct, *x, *w,
-                                                                 NULL, *y, g->stride, g->dil, g->left, g->right, hint,
-                                                                 attr);
+static dnnl_status_t weight_pd(dnnl_primitive_desc_t *pd, const desc *x, const desc *w, const desc *y,
+                               const geometry *g, dnnl_primitive_attr_t attr,
+                               const_dnnl_primitive_desc_t hint) {
+  return dnnl_convolution_backward_weights_primitive_desc_create(pd, aci_dnnl_engine, dnnl_convolution_direct,
+                                                                 *x, *w, NULL, *y, g->stride, g->dil, g->left,
+                                                                 g->right, hint, attr);
 }
 #else
-static dnnl_status_t forward_pd(dnnl_primitive_desc_t *pd, dnnl_prop_kind_t kind, const desc *x, const desc *w,
-                                const desc *bias, const desc *y, const geometry *g, dnnl_primitive_attr_t attr) {
+static dnnl_status_t forward_pd(dnnl_primitive_desc_t *pd, dnnl_prop_kind_t kind, const desc *x,
+                                const desc *w, const desc *bias, const desc *y, const geometry *g,
+                                dnnl_primitive_attr_t attr) {
   dnnl_convolution_desc_t d;
-  dnnl_status_t st = dnnl_dilated_convolution_forward_desc_init(&d, kind, dnnl_convolution_direct, x, w, bias, y,
-                                                                g->stride, g->dil, g->left, g->right);
+  dnnl_status_t st = dnnl_dilated_convolution_forward_desc_init(&d, kind, dnnl_convolution_direct, x, w, bias,
+                                                                y, g->stride, g->dil, g->left, g->right);
   return st != dnnl_success ? st : dnnl_primitive_desc_create(pd, &d, attr, aci_dnnl_engine, NULL);
 }
-static dnnl_status_t input_pd(dnnl_primitive_desc_t *pd, const desc *x, const desc *w, const desc *y, const geometry *g,
-                              dnnl_primitive_attr_t attr, const_dnnl_primitive_desc_t hint) {
+static dnnl_status_t input_pd(dnnl_primitive_desc_t *pd, const desc *x, const desc *w, const desc *y,
+                              const geometry *g, dnnl_primitive_attr_t attr,
+                              const_dnnl_primitive_desc_t hint) {
   dnnl_convolution_desc_t d;
-  dnnl_status_t st = dnnl_dilated_convolution_backward_data_desc_init(&d, dnnl_convolution_direct, x, w, y, g->stride,
-                                                                      g->dil, g->left, g->right);
+  dnnl_status_t st = dnnl_dilated_convolution_backward_data_desc_init(&d, dnnl_convolution_direct, x, w, y,
+                                                                      g->stride, g->dil, g->left, g->right);
   return st != dnnl_success ? st : dnnl_primitive_desc_create(pd, &d, attr, aci_dnnl_engine, hint);
 }
-static dnnl_status_t weight_pd(dnnl_primitive_desc_t *pd, const desc *x, const desc *w, const desc *y, const geometry *g,
-                               dnnl_primitive_attr_t attr, const_dnnl_primitive_desc_t hint) {
+static dnnl_status_t weight_pd(dnnl_primitive_desc_t *pd, const desc *x, const desc *w, const desc *y,
+                               const geometry *g, dnnl_primitive_attr_t attr,
+                               const_dnnl_primitive_desc_t hint) {
   dnnl_convolution_desc_t d;
-  dnnl_status_t st = dnnl_dilated_convolution_backward_weights_desc_init(&d, dnnl_convolution_direct, x, w, NULL, y,
-                                                                         g->stride, g->dil, g->left, g->right);
+  dnnl_status_t st = dnnl_dilated_convolution_backward_weights_desc_init(
+      &d, dnnl_convolution_direct, x, w, NULL, y, g->stride, g->dil, g->left, g->right);
   return st != dnnl_success ? st : dnnl_primitive_desc_create(pd, &d, attr, aci_dnnl_engine, hint);
 }
 #endif
@@ -156,9 +163,11 @@ static bool make_conv(plan *p, const desc any[OPERANDS]) {
   TRY(dnnl_primitive_attr_create(&attr));
   TRY(dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user));
   if (s->direction == ACI_ONEDNN_CONV_FORWARD) {
-    TRY(forward_pd(&pd, dnnl_forward_inference, &any[X], &any[W], s->bias ? &p->bias : NULL, &any[Y], &g, attr));
+    TRY(forward_pd(&pd, dnnl_forward_inference, &any[X], &any[W], s->bias ? &p->bias : NULL, &any[Y], &g,
+                   attr));
   } else {
-    if (s->direction == ACI_ONEDNN_CONV_WEIGHT && s->type != (int32_t)ACI_GEMM_F32) { /* forward weights: their type */
+    if (s->direction == ACI_ONEDNN_CONV_WEIGHT &&
+        s->type != (int32_t)ACI_GEMM_F32) { /* forward weights: their type */
       dnnl_dims_t d;
       int n = extents(s, W, d);
       TRY(desc_init(&w, n, d, type_of(s->type), NULL));
@@ -181,7 +190,9 @@ done:
 }
 
 static int result_of(const plan *p) {
-  return p->shape.direction == ACI_ONEDNN_CONV_FORWARD ? Y : p->shape.direction == ACI_ONEDNN_CONV_INPUT ? X : W;
+  return p->shape.direction == ACI_ONEDNN_CONV_FORWARD ? Y
+         : p->shape.direction == ACI_ONEDNN_CONV_INPUT ? X
+                                                       : W;
 }
 
 static size_t aligned(size_t n) { return (n + 63) / 64 * 64; }
@@ -194,8 +205,8 @@ static bool plan_make(plan *p) {
   for (int i = 0; ok && i < OPERANDS; i++) {
     if (desc_equal(&p->plain[i], &p->wanted[i])) continue;
     const bool result = i == result_of(p);
-    ok = aci_dnnl_reorder(result ? &p->wanted[i] : &p->plain[i], result ? &p->plain[i] : &p->wanted[i], &p->reorder[i],
-                          &p->reorder_scratch[i]);
+    ok = aci_dnnl_reorder(result ? &p->wanted[i] : &p->plain[i], result ? &p->plain[i] : &p->wanted[i],
+                          &p->reorder[i], &p->reorder_scratch[i]);
     if (!ok) break;
     size_t bytes = dnnl_memory_desc_get_size(desc_of(&p->wanted[i]));
     size_t more = dnnl_memory_desc_get_size(desc_of(&p->reorder_scratch[i]));
@@ -279,8 +290,8 @@ bool aci_dnnl_conv_pack(const aci_onednn_conv *pub, const void *w, void *packed,
   return lay_out((const plan *)(const void *)pub, W, w, packed, scratch);
 }
 
-bool aci_dnnl_conv_run(const aci_onednn_conv *pub, const void *x, const void *w, const void *bias, const void *y,
-                       void *scratch) {
+bool aci_dnnl_conv_run(const aci_onednn_conv *pub, const void *x, const void *w, const void *bias,
+                       const void *y, void *scratch) {
   static const int names[3][OPERANDS] = {{DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
                                          {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST},
                                          {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST}};

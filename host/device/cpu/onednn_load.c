@@ -2,8 +2,8 @@
  * into tiles that our own threads run, one single-threaded call each (its own threading would change bits
  * with the number of threads).
  *
- * Taken are large bf16 products on CPUs with AMX. Elsewhere our kernels are level or faster: f32 runs at about
- * 92 % of the multiply-add peak, and bf16 dot products of AVX-512 are as fast here as there. */
+ * Taken are large bf16 products on CPUs with AMX. Elsewhere our kernels are level or faster: f32 runs at
+ * about 92 % of the multiply-add peak, and bf16 dot products of AVX-512 are as fast here as there. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
-/* What the files of the module accel_onednn.so share: both interfaces of oneDNN under one name, the engine, and execution on
- * the calling thread alone. */
+/* What the files of the module accel_onednn.so share: both interfaces of oneDNN under one name, the engine,
+ * and execution on the calling thread alone. */
 #ifndef ACI_ONEDNN_MODULE_H
 #define ACI_ONEDNN_MODULE_H
 #include <dnnl.h>
@@ -20,7 +20,7 @@ static inline void desc_free(desc *d) {
 }
 static inline desc_ref desc_of(const desc *d) { return *d; }
 static inline dnnl_status_t desc_init(desc *d, int nd, const dnnl_dims_t dims, dnnl_data_type_t t,
-                               const dnnl_dims_t strides) {
+                                      const dnnl_dims_t strides) {
   return strides != NULL ? dnnl_memory_desc_create_with_strides(d, nd, dims, t, strides)
                          : dnnl_memory_desc_create_with_tag(d, nd, dims, t, dnnl_format_tag_any);
 }
@@ -35,7 +35,7 @@ typedef const dnnl_memory_desc_t *desc_ref;
 static inline void desc_free(desc *d) { (void)d; }
 static inline desc_ref desc_of(const desc *d) { return d; }
 static inline dnnl_status_t desc_init(desc *d, int nd, const dnnl_dims_t dims, dnnl_data_type_t t,
-                               const dnnl_dims_t strides) {
+                                      const dnnl_dims_t strides) {
   return strides != NULL ? dnnl_memory_desc_init_by_strides(d, nd, dims, t, strides)
                          : dnnl_memory_desc_init_by_tag(d, nd, dims, t, dnnl_format_tag_any);
 }
@@ -64,9 +64,9 @@ static inline dnnl_data_type_t type_of(int32_t t) {
 
 extern dnnl_engine_t aci_dnnl_engine; /* made by accel_onednn_open */
 
-/* oneDNN threads by OpenMP when it was built so; what we do with it runs on the calling thread alone, also the making of
- * primitives, which remember the number of threads. The setting is per thread and put back, because the thread may be the
- * program's, with OpenMP of its own. */
+/* oneDNN threads by OpenMP when it was built so; what we do with it runs on the calling thread alone, also
+ * the making of primitives, which remember the number of threads. The setting is per thread and put back,
+ * because the thread may be the program's, with OpenMP of its own. */
 int aci_dnnl_alone_begin(void);
 void aci_dnnl_alone_end(int threads);
 
@@ -83,7 +83,7 @@ bool aci_dnnl_reorder(const desc *from, const desc *to, dnnl_primitive_t *prim, 
 const aci_onednn_conv *aci_dnnl_conv_get(const aci_onednn_conv_shape *s);
 void aci_dnnl_conv_put(const aci_onednn_conv *p);
 bool aci_dnnl_conv_pack(const aci_onednn_conv *p, const void *w, void *packed, void *scratch);
-bool aci_dnnl_conv_run(const aci_onednn_conv *p, const void *x, const void *w, const void *bias, const void *y,
-                       void *scratch);
+bool aci_dnnl_conv_run(const aci_onednn_conv *p, const void *x, const void *w, const void *bias,
+                       const void *y, void *scratch);
 
 #endif

@@ -16,8 +16,8 @@ ac_status aci_window_ints(const ac_frame *f, int arg, int n, int64_t least, int6
   for (int i = 0; i < n; i++) {
     v[i] = a->ints[a->n == 1 ? 0 : i];
     if (v[i] < least || v[i] > ACI_WINDOW_MAX)
-      return AC_FAIL(e, INVALID, "%s must lie between %lld and %d, got %lld", param_name(f, arg), (long long)least,
-                     ACI_WINDOW_MAX, (long long)v[i]);
+      return AC_FAIL(e, INVALID, "%s must lie between %lld and %d, got %lld", param_name(f, arg),
+                     (long long)least, ACI_WINDOW_MAX, (long long)v[i]);
   }
   return AC_OK;
 }
@@ -26,7 +26,8 @@ ac_status aci_window_input(const ac_frame *f, const ac_tensor *x, int n, ac_err 
   static const char *const space[] = {"", "L", "H, W", "D, H, W"};
   char s[128];
   if (!ac_dtype_is_float((ac_dtype)x->dtype))
-    return AC_FAIL(e, DTYPE, "works on floating point (f64, f32, f16, bf16), not %s; cast it with x:to(\"f32\")",
+    return AC_FAIL(e, DTYPE,
+                   "works on floating point (f64, f32, f16, bf16), not %s; cast it with x:to(\"f32\")",
                    ac_dtype_name((ac_dtype)x->dtype));
   if (x->ndim != n + 1 && x->ndim != n + 2)
     return AC_FAIL(e, SHAPE, "needs an input of shape (N, C, %s) or (C, %s), got %s", space[n], space[n],
@@ -40,13 +41,15 @@ static ac_status same_dtypes(const ac_frame *f, int from, int to, ac_err *e) {
   for (int i = from + 1; i <= to; i++) {
     if (f->args[i].kind != AC_T_TENSOR || ARG_T(f, i)->dtype == x->dtype) continue;
     return AC_FAIL(e, DTYPE, "%s is %s but %s is %s; cast one of them", param_name(f, from),
-                   aci_tensor_str(x, a, sizeof a), param_name(f, i), aci_tensor_str(ARG_T(f, i), b, sizeof b));
+                   aci_tensor_str(x, a, sizeof a), param_name(f, i),
+                   aci_tensor_str(ARG_T(f, i), b, sizeof b));
   }
   return AC_OK;
 }
 
 static ac_status check_groups(const ac_frame *f, int arg, ac_err *e) {
-  if (ARG_I(f, arg) < 1) return AC_FAIL(e, INVALID, "groups must be at least 1, got %lld", (long long)ARG_I(f, arg));
+  if (ARG_I(f, arg) < 1)
+    return AC_FAIL(e, INVALID, "groups must be at least 1, got %lld", (long long)ARG_I(f, arg));
   return AC_OK;
 }
 
@@ -55,8 +58,8 @@ static ac_status check_kernel(const ac_tensor *w, int n, ac_err *e) {
   bool ok = w->ndim == n + 2;
   for (int d = 2; ok && d < w->ndim; d++) ok = w->shape[d] >= 1 && w->shape[d] <= ACI_WINDOW_MAX;
   if (ok) return AC_OK;
-  return AC_FAIL(e, SHAPE, "the weight must have %d dims, those of the kernel at least 1, got shape %s", n + 2,
-                 aci_shape_str(w->ndim, w->shape, s, sizeof s));
+  return AC_FAIL(e, SHAPE, "the weight must have %d dims, those of the kernel at least 1, got shape %s",
+                 n + 2, aci_shape_str(w->ndim, w->shape, s, sizeof s));
 }
 
 static ac_status check_bias(const ac_frame *f, int64_t channels, ac_err *e) {
@@ -89,11 +92,13 @@ ac_status aci_conv_shape(ac_frame *f, int n, ac_err *e) {
   const int64_t groups = ARG_I(f, 6), channels = aci_space_channels(x->shape, x->ndim, n);
   int64_t wanted;
   if (__builtin_mul_overflow(groups, w->shape[1], &wanted) || wanted != channels)
-    return AC_FAIL(e, SHAPE, "a weight of shape %s with groups = %lld reads %lld channels, the input has %lld: %s",
+    return AC_FAIL(e, SHAPE,
+                   "a weight of shape %s with groups = %lld reads %lld channels, the input has %lld: %s",
                    aci_shape_str(w->ndim, w->shape, a, sizeof a), (long long)groups, (long long)wanted,
                    (long long)channels, aci_shape_str(x->ndim, x->shape, b, sizeof b));
   if (w->shape[0] % groups != 0)
-    return AC_FAIL(e, SHAPE, "the %lld output channels of a weight of shape %s do not divide by groups = %lld",
+    return AC_FAIL(e, SHAPE,
+                   "the %lld output channels of a weight of shape %s do not divide by groups = %lld",
                    (long long)w->shape[0], aci_shape_str(w->ndim, w->shape, a, sizeof a), (long long)groups);
   AC_TRY(check_bias(f, w->shape[0], e));
   memcpy(s, x->shape, (size_t)x->ndim * 8);
@@ -102,12 +107,13 @@ ac_status aci_conv_shape(ac_frame *f, int n, ac_err *e) {
     const int d = x->ndim - n + i;
     s[d] = narrow_extent(x->shape[d], w->shape[2 + i], stride[i], pad[i], dil[i]);
     if (s[d] < 1)
-      return AC_FAIL(e, SHAPE,
-                     "a kernel of shape %s is larger than the padded input: dim %lld of %s has %lld elements, %lld with "
-                     "padding, and the kernel spans %lld",
-                     aci_shape_str(n, w->shape + 2, a, sizeof a), (long long)ac_frame_show(f, d),
-                     aci_shape_str(x->ndim, x->shape, b, sizeof b), (long long)x->shape[d],
-                     (long long)(x->shape[d] + 2 * pad[i]), (long long)(dil[i] * (w->shape[2 + i] - 1) + 1));
+      return AC_FAIL(
+          e, SHAPE,
+          "a kernel of shape %s is larger than the padded input: dim %lld of %s has %lld elements, %lld with "
+          "padding, and the kernel spans %lld",
+          aci_shape_str(n, w->shape + 2, a, sizeof a), (long long)ac_frame_show(f, d),
+          aci_shape_str(x->ndim, x->shape, b, sizeof b), (long long)x->shape[d],
+          (long long)(x->shape[d] + 2 * pad[i]), (long long)(dil[i] * (w->shape[2 + i] - 1) + 1));
   }
   return ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, s, e);
 }
@@ -127,12 +133,13 @@ ac_status aci_conv_transpose_shape(ac_frame *f, int n, ac_err *e) {
   const int64_t groups = ARG_I(f, 6), channels = aci_space_channels(x->shape, x->ndim, n);
   int64_t made;
   if (w->shape[0] != channels || channels % groups != 0)
-    return AC_FAIL(e, SHAPE, "a weight of shape %s reads %lld channels in %lld groups, the input has %lld: %s",
+    return AC_FAIL(e, SHAPE,
+                   "a weight of shape %s reads %lld channels in %lld groups, the input has %lld: %s",
                    aci_shape_str(w->ndim, w->shape, a, sizeof a), (long long)w->shape[0], (long long)groups,
                    (long long)channels, aci_shape_str(x->ndim, x->shape, b, sizeof b));
   if (__builtin_mul_overflow(groups, w->shape[1], &made))
-    return AC_FAIL(e, SHAPE, "groups = %lld of a weight of shape %s give too many channels", (long long)groups,
-                   aci_shape_str(w->ndim, w->shape, a, sizeof a));
+    return AC_FAIL(e, SHAPE, "groups = %lld of a weight of shape %s give too many channels",
+                   (long long)groups, aci_shape_str(w->ndim, w->shape, a, sizeof a));
   AC_TRY(check_bias(f, made, e));
   memcpy(s, x->shape, (size_t)x->ndim * 8);
   s[x->ndim - n - 1] = made;
@@ -155,14 +162,18 @@ ac_status aci_conv_transpose_shape(ac_frame *f, int n, ac_err *e) {
 
 /* ---- to the kernels ---- */
 static aci_gemm_type type_of(ac_dtype d) {
-  return d == AC_F64 ? ACI_GEMM_F64 : d == AC_BF16 ? ACI_GEMM_BF16 : d == AC_F16 ? ACI_GEMM_F16 : ACI_GEMM_F32;
+  return d == AC_F64    ? ACI_GEMM_F64
+         : d == AC_BF16 ? ACI_GEMM_BF16
+         : d == AC_F16  ? ACI_GEMM_F16
+                        : ACI_GEMM_F32;
 }
 
 ac_status aci_conv_describe(const ac_frame *f, const aci_conv_operands *o, aci_conv *c, ac_err *e) {
   const int n = o->n_kernel - 2;
   char a[128], b[128], k[128];
   int64_t stride[ACI_CONV_DIMS], pad[ACI_CONV_DIMS], dil[ACI_CONV_DIMS];
-  bool ok = n >= 1 && n <= ACI_CONV_DIMS && o->n_wide == o->n_narrow && (o->n_wide == n + 1 || o->n_wide == n + 2);
+  bool ok =
+      n >= 1 && n <= ACI_CONV_DIMS && o->n_wide == o->n_narrow && (o->n_wide == n + 1 || o->n_wide == n + 2);
   if (ok) {
     AC_TRY(check_groups(f, o->groups, e));
     AC_TRY(aci_window_ints(f, o->stride, n, 1, stride, e));
@@ -174,7 +185,8 @@ ac_status aci_conv_describe(const ac_frame *f, const aci_conv_operands *o, aci_c
     c->ci = aci_space_channels(o->wide, o->n_wide, n) / c->groups;
     c->co = aci_space_channels(o->narrow, o->n_narrow, n) / c->groups;
     ok = c->n == aci_space_batch(o->narrow, o->n_narrow, n) && o->kernel[1] == c->ci &&
-         o->kernel[0] == c->co * c->groups && c->ci * c->groups == aci_space_channels(o->wide, o->n_wide, n) &&
+         o->kernel[0] == c->co * c->groups &&
+         c->ci * c->groups == aci_space_channels(o->wide, o->n_wide, n) &&
          o->kernel[0] == aci_space_channels(o->narrow, o->n_narrow, n);
     for (int d = 0; d < ACI_CONV_DIMS; d++) {
       int i = d - (ACI_CONV_DIMS - n);
@@ -190,7 +202,8 @@ ac_status aci_conv_describe(const ac_frame *f, const aci_conv_operands *o, aci_c
   }
   if (ok) return AC_OK;
   return AC_FAIL(e, SHAPE, "shapes %s and %s do not belong to one convolution with a weight of shape %s",
-                 aci_shape_str(o->n_wide, o->wide, a, sizeof a), aci_shape_str(o->n_narrow, o->narrow, b, sizeof b),
+                 aci_shape_str(o->n_wide, o->wide, a, sizeof a),
+                 aci_shape_str(o->n_narrow, o->narrow, b, sizeof b),
                  aci_shape_str(o->n_kernel, o->kernel, k, sizeof k));
 }
 
@@ -229,19 +242,22 @@ ac_status aci_conv_transpose_run(ac_frame *f, int n, ac_err *e) {
   return st;
 }
 
-static int64_t per_element(const ac_tensor *w) { /* products that one element of the narrow side takes part in */
+static int64_t
+per_element(const ac_tensor *w) { /* products that one element of the narrow side takes part in */
   return w->shape[0] > 0 ? w->numel / w->shape[0] : 0;
 }
 int64_t aci_conv_flops(const ac_frame *f) { return 2 * f->out[0]->numel * per_element(ARG_T(f, 1)); }
-int64_t aci_conv_transpose_flops(const ac_frame *f) { return 2 * ARG_T(f, 0)->numel * per_element(ARG_T(f, 1)); }
+int64_t aci_conv_transpose_flops(const ac_frame *f) {
+  return 2 * ARG_T(f, 0)->numel * per_element(ARG_T(f, 1));
+}
 
 /* ---- gradients ---- */
 #define LIST(v) (v)->ints, (v)->n
 
-ac_tensor *aci_conv_expr(ac_expr *ex, int n, ac_tensor *x, ac_tensor *w, const aci_conv_lists *l, const int64_t *shape,
-                         int ndim) {
+ac_tensor *aci_conv_expr(ac_expr *ex, int n, ac_tensor *x, ac_tensor *w, const aci_conv_lists *l,
+                         const int64_t *shape, int ndim) {
   ac_tensor *y =
-      n == 1 ? x_conv1d(ex, x, w, NULL, LIST(l->stride), LIST(l->padding), LIST(l->dilation), l->groups)
+      n == 1   ? x_conv1d(ex, x, w, NULL, LIST(l->stride), LIST(l->padding), LIST(l->dilation), l->groups)
       : n == 2 ? x_conv2d(ex, x, w, NULL, LIST(l->stride), LIST(l->padding), LIST(l->dilation), l->groups)
                : x_conv3d(ex, x, w, NULL, LIST(l->stride), LIST(l->padding), LIST(l->dilation), l->groups);
   for (int d = ndim - n; y != NULL && d < ndim; d++)
@@ -249,9 +265,10 @@ ac_tensor *aci_conv_expr(ac_expr *ex, int n, ac_tensor *x, ac_tensor *w, const a
   return y;
 }
 
-ac_tensor *aci_conv_input_expr(ac_expr *ex, ac_tensor *dy, ac_tensor *w, const aci_conv_lists *l, const int64_t *shape,
-                               int ndim) {
-  return x_conv_backward_input(ex, dy, w, shape, ndim, LIST(l->stride), LIST(l->padding), LIST(l->dilation), l->groups);
+ac_tensor *aci_conv_input_expr(ac_expr *ex, ac_tensor *dy, ac_tensor *w, const aci_conv_lists *l,
+                               const int64_t *shape, int ndim) {
+  return x_conv_backward_input(ex, dy, w, shape, ndim, LIST(l->stride), LIST(l->padding), LIST(l->dilation),
+                               l->groups);
 }
 
 ac_tensor *aci_conv_weight_expr(ac_expr *ex, ac_tensor *dy, ac_tensor *x, const aci_conv_lists *l,
@@ -274,8 +291,8 @@ void aci_conv_grad(ac_grad *g, int n) {
   const aci_conv_lists l = {&g->args[3], &g->args[4], &g->args[5], ARG_I(g, 6)};
   ac_tensor *dy = g->dout[0];
   if (ac_grad_needs(g, 0))
-    ac_grad_set(g, 0,
-                aci_conv_input_expr(&g->x, dy, ARG_T(g, 1), &l, ac_grad_shape(g, 0, 0), ac_grad_ndim(g, 0, 0)));
+    ac_grad_set(
+        g, 0, aci_conv_input_expr(&g->x, dy, ARG_T(g, 1), &l, ac_grad_shape(g, 0, 0), ac_grad_ndim(g, 0, 0)));
   if (ac_grad_needs(g, 1))
     ac_grad_set(g, 1, aci_conv_weight_expr(&g->x, dy, ARG_T(g, 0), &l, ac_grad_shape(g, 1, 0), n + 2));
   if (ac_grad_needs(g, 2)) ac_grad_set(g, 2, bias_grad(g, n));
@@ -286,7 +303,8 @@ void aci_conv_transpose_grad(ac_grad *g, int n) {
   const aci_conv_lists l = {&g->args[3], &g->args[4], &g->args[7], ARG_I(g, 6)};
   ac_tensor *dy = g->dout[0];
   if (ac_grad_needs(g, 0))
-    ac_grad_set(g, 0, aci_conv_expr(&g->x, n, dy, ARG_T(g, 1), &l, ac_grad_shape(g, 0, 0), ac_grad_ndim(g, 0, 0)));
+    ac_grad_set(g, 0,
+                aci_conv_expr(&g->x, n, dy, ARG_T(g, 1), &l, ac_grad_shape(g, 0, 0), ac_grad_ndim(g, 0, 0)));
   if (ac_grad_needs(g, 1))
     ac_grad_set(g, 1, aci_conv_weight_expr(&g->x, ARG_T(g, 0), dy, &l, ac_grad_shape(g, 1, 0), n + 2));
   if (ac_grad_needs(g, 2)) ac_grad_set(g, 2, bias_grad(g, n));

@@ -1,5 +1,6 @@
-/* What convolutions and their adjoints share: reading window arguments, shape rules, gradient rules, and the way to the
- * kernels of device/cpu/kernels/conv.h. A convolution has 1 to 3 spatial dims; batches are optional, as in PyTorch. */
+/* What convolutions and their adjoints share: reading window arguments, shape rules, gradient rules, and the
+ * way to the kernels of device/cpu/kernels/conv.h. A convolution has 1 to 3 spatial dims; batches are
+ * optional, as in PyTorch. */
 #ifndef ACI_OPS_CONV_H
 #define ACI_OPS_CONV_H
 #include "device/cpu/kernels/conv.h"
@@ -7,14 +8,19 @@
 
 /* ---- windows, also for pools ---- */
 enum { ACI_WINDOW_MAX = 1 << 30 };
-/* Argument arg (ints, one number for all dims) as n values from `least` to ACI_WINDOW_MAX. INVALID names it. */
+/* Argument arg (ints, one number for all dims) as n values from `least` to ACI_WINDOW_MAX. INVALID names it.
+ * */
 ac_status aci_window_ints(const ac_frame *f, int arg, int n, int64_t least, int64_t *v, ac_err *e);
 /* SHAPE unless x is (N, C, space) or (C, space) with n dims of space; DTYPE unless it holds floats. */
 ac_status aci_window_input(const ac_frame *f, const ac_tensor *x, int n, ac_err *e);
 /* Extents of the n dims of space; of (N, C, space) with N = 1 where there is none. */
 static inline const int64_t *aci_space(const int64_t *shape, int ndim, int n) { return shape + ndim - n; }
-static inline int64_t aci_space_batch(const int64_t *shape, int ndim, int n) { return ndim == n + 2 ? shape[0] : 1; }
-static inline int64_t aci_space_channels(const int64_t *shape, int ndim, int n) { return shape[ndim - n - 1]; }
+static inline int64_t aci_space_batch(const int64_t *shape, int ndim, int n) {
+  return ndim == n + 2 ? shape[0] : 1;
+}
+static inline int64_t aci_space_channels(const int64_t *shape, int ndim, int n) {
+  return shape[ndim - n - 1];
+}
 
 /* ---- convolutions ---- */
 /* conv<n>d: (x, weight, bias, stride, padding, dilation, groups). */
@@ -33,16 +39,18 @@ typedef struct aci_conv_lists {
   const ac_value *stride, *padding, *dilation;
   int64_t groups;
 } aci_conv_lists;
-/* conv<n>d without bias, cut down to `shape` (of a batched or unbatched result) where the stride left room for more. */
-ac_tensor *aci_conv_expr(ac_expr *ex, int n, ac_tensor *x, ac_tensor *w, const aci_conv_lists *l, const int64_t *shape,
-                         int ndim);
-ac_tensor *aci_conv_input_expr(ac_expr *ex, ac_tensor *dy, ac_tensor *w, const aci_conv_lists *l, const int64_t *shape,
-                               int ndim);
+/* conv<n>d without bias, cut down to `shape` (of a batched or unbatched result) where the stride left room
+ * for more. */
+ac_tensor *aci_conv_expr(ac_expr *ex, int n, ac_tensor *x, ac_tensor *w, const aci_conv_lists *l,
+                         const int64_t *shape, int ndim);
+ac_tensor *aci_conv_input_expr(ac_expr *ex, ac_tensor *dy, ac_tensor *w, const aci_conv_lists *l,
+                               const int64_t *shape, int ndim);
 ac_tensor *aci_conv_weight_expr(ac_expr *ex, ac_tensor *dy, ac_tensor *x, const aci_conv_lists *l,
                                 const int64_t *shape, int ndim);
 
-/* The convolution between a tensor of shape `wide` (what it reads), a kernel, and one of shape `narrow` (what it gives);
- * lists lie at arguments stride, stride + 1 and dilation, groups at groups. SHAPE when they do not belong together. */
+/* The convolution between a tensor of shape `wide` (what it reads), a kernel, and one of shape `narrow` (what
+ * it gives); lists lie at arguments stride, stride + 1 and dilation, groups at groups. SHAPE when they do not
+ * belong together. */
 typedef struct aci_conv_operands {
   const int64_t *wide, *kernel, *narrow;
   int n_wide, n_kernel, n_narrow;

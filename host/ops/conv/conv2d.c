@@ -1,11 +1,13 @@
-/* conv2d: y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride - padding + t *
-   dilation] at every place q, x being 0 outside; with groups, output channels read their own group's channels only.
-   x (N, C, H, W) | (C, H, W), weight (O, C / groups, kh, kw), bias (O)? -> y (N, O, H', W') | (O, H', W'), with an extent of
-   floor((in + 2 padding - dilation (k - 1) - 1) / stride) + 1; stride, padding and dilation are one number or one per dim.
-   gradient: dx = the transposed convolution of dy, dweight = the correlation of x with dy, dbias = the sum of dy over all but
-   the channels. Floating point only.
+/* conv2d: y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride -
+   padding + t * dilation] at every place q, x being 0 outside; with groups, output channels read their own
+   group's channels only.
+   x (N, C, H, W) | (C, H, W), weight (O, C / groups, kh, kw), bias (O)? -> y (N, O, H', W') | (O, H', W'),
+   with an extent of floor((in + 2 padding - dilation (k - 1) - 1) / stride) + 1; stride, padding and dilation
+   are one number or one per dim.
+   gradient: dx = the transposed convolution of dy, dweight = the correlation of x with dy, dbias = the sum of
+   dy over all but the channels. Floating point only.
    example: accel.conv2d(accel.ones(1, 3, 3), accel.ones(1, 1, 2, 2)) --> { { { 4, 4 }, { 4, 4 } } }
-   example: accel.conv2d(accel.ones(1, 2, 2), accel.ones(1, 1, 3, 3), accel.tensor { 0.5 }, { padding = 1 }) --> { { { 4.5, 4.5 }, { 4.5, 4.5 } } } */
+   example: accel.conv2d(accel.ones(1, 2, 2), accel.ones(1, 1, 3, 3), accel.tensor { 0.5 }, 1, 1) --> { { { 4.5, 4.5 }, { 4.5, 4.5 } } } */
 #include "ops/conv/conv.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) { return aci_conv_shape(f, 2, e); }
@@ -15,5 +17,5 @@ static void grad(ac_grad *g) { aci_conv_grad(g, 2); }
 AC_OP(conv2d,
       .sig = "conv2d(x: tensor, weight: tensor, bias: tensor?, stride: ints = [1], padding: ints = [0], "
              "dilation: ints = [1], groups: int = 1) -> tensor",
-      .shape = shape, .cpu = cpu, .grad = grad, .flops = aci_conv_flops, .save = AC_SAVE_IN(0) | AC_SAVE_IN(1),
-      .save_for = {1 << 1, 1 << 0}, .autocast = AC_CAST_LOWER);
+      .shape = shape, .cpu = cpu, .grad = grad, .flops = aci_conv_flops,
+      .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .save_for = {1 << 1, 1 << 0}, .autocast = AC_CAST_LOWER);

@@ -1,9 +1,11 @@
-/* conv3d: y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride - padding + t *
-   dilation] at every place q, x being 0 outside; with groups, output channels read their own group's channels only.
-   x (N, C, D, H, W) | (C, D, H, W), weight (O, C / groups, kd, kh, kw), bias (O)? -> y (N, O, D', H', W') | (O, D', H', W'), with an extent of
-   floor((in + 2 padding - dilation (k - 1) - 1) / stride) + 1; stride, padding and dilation are one number or one per dim.
-   gradient: dx = the transposed convolution of dy, dweight = the correlation of x with dy, dbias = the sum of dy over all but
-   the channels. Floating point only.
+/* conv3d: y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride -
+   padding + t * dilation] at every place q, x being 0 outside; with groups, output channels read their own
+   group's channels only.
+   x (N, C, D, H, W) | (C, D, H, W), weight (O, C / groups, kd, kh, kw), bias (O)? -> y (N, O, D', H', W') |
+   (O, D', H', W'), with an extent of floor((in + 2 padding - dilation (k - 1) - 1) / stride) + 1; stride,
+   padding and dilation are one number or one per dim.
+   gradient: dx = the transposed convolution of dy, dweight = the correlation of x with dy, dbias = the sum of
+   dy over all but the channels. Floating point only.
    example: accel.conv3d(accel.ones(1, 2, 2, 3), accel.ones(1, 1, 2, 2, 2)) --> { { { { 8, 8 } } } } */
 #include "ops/conv/conv.h"
 
@@ -14,5 +16,5 @@ static void grad(ac_grad *g) { aci_conv_grad(g, 3); }
 AC_OP(conv3d,
       .sig = "conv3d(x: tensor, weight: tensor, bias: tensor?, stride: ints = [1], padding: ints = [0], "
              "dilation: ints = [1], groups: int = 1) -> tensor",
-      .shape = shape, .cpu = cpu, .grad = grad, .flops = aci_conv_flops, .save = AC_SAVE_IN(0) | AC_SAVE_IN(1),
-      .save_for = {1 << 1, 1 << 0}, .autocast = AC_CAST_LOWER);
+      .shape = shape, .cpu = cpu, .grad = grad, .flops = aci_conv_flops,
+      .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .save_for = {1 << 1, 1 << 0}, .autocast = AC_CAST_LOWER);

@@ -37,10 +37,12 @@ static void grad(ac_grad *g) {
   ac_tensor *ddx = g->dout[0];
   const int n = ac_grad_ndim(g, WEIGHT, 0) - 2;
   if (ac_grad_needs(g, DY))
-    ac_grad_set(g, DY,
-                aci_conv_expr(&g->x, n, ddx, ARG_T(g, WEIGHT), &l, ac_grad_shape(g, DY, 0), ac_grad_ndim(g, DY, 0)));
+    ac_grad_set(
+        g, DY,
+        aci_conv_expr(&g->x, n, ddx, ARG_T(g, WEIGHT), &l, ac_grad_shape(g, DY, 0), ac_grad_ndim(g, DY, 0)));
   if (ac_grad_needs(g, WEIGHT))
-    ac_grad_set(g, WEIGHT, aci_conv_weight_expr(&g->x, ARG_T(g, DY), ddx, &l, ac_grad_shape(g, WEIGHT, 0), n + 2));
+    ac_grad_set(g, WEIGHT,
+                aci_conv_weight_expr(&g->x, ARG_T(g, DY), ddx, &l, ac_grad_shape(g, WEIGHT, 0), n + 2));
 }
 
 AC_OP(conv_backward_input,

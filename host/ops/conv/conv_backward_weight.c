@@ -1,4 +1,5 @@
-/* conv_backward_weight: dweight of conv1d to conv3d, the correlation of x with dy. size is the shape of the weight.
+/* conv_backward_weight: dweight of conv1d to conv3d, the correlation of x with dy. size is the shape of the
+   weight.
    dy (N, O, space'), x (N, C, space) -> dweight (O, C / groups, kernel); the batch dim may be missing.
    gradient: ddy = the convolution of x with ddweight, dx = the transposed convolution of dy with ddweight. */
 #include "ops/conv/conv.h"
@@ -8,8 +9,8 @@ enum { DY, X, SIZE, STRIDE, PADDING, DILATION, GROUPS };
 
 static ac_status describe(const ac_frame *f, aci_conv *c, ac_err *e) {
   const ac_tensor *dy = ARG_T(f, DY), *x = ARG_T(f, X);
-  const aci_conv_operands o = {x->shape, f->args[SIZE].ints, dy->shape, x->ndim, f->args[SIZE].n,
-                               dy->ndim, STRIDE,             DILATION,  GROUPS};
+  const aci_conv_operands o = {x->shape, f->args[SIZE].ints, dy->shape, x->ndim, f->args[SIZE].n, dy->ndim,
+                               STRIDE,   DILATION,           GROUPS};
   return aci_conv_describe(f, &o, c, e);
 }
 
@@ -45,8 +46,9 @@ static void grad(ac_grad *g) {
                 aci_conv_expr(&g->x, ddw->ndim - 2, ARG_T(g, X), ddw, &l, ac_grad_shape(g, DY, 0),
                               ac_grad_ndim(g, DY, 0)));
   if (ac_grad_needs(g, X))
-    ac_grad_set(g, X,
-                aci_conv_input_expr(&g->x, ARG_T(g, DY), ddw, &l, ac_grad_shape(g, X, 0), ac_grad_ndim(g, X, 0)));
+    ac_grad_set(
+        g, X,
+        aci_conv_input_expr(&g->x, ARG_T(g, DY), ddw, &l, ac_grad_shape(g, X, 0), ac_grad_ndim(g, X, 0)));
 }
 
 AC_OP(conv_backward_weight,

@@ -1,9 +1,10 @@
-/* conv_transpose3d: the adjoint of conv3d. Every x[n, c, q] adds weight[c, o, t] * x[n, c, q] to y[n, o, q * stride -
-   padding + t * dilation]; bias is added to all.
-   x (N, C, D, H, W) | (C, D, H, W), weight (C, O / groups, kd, kh, kw), bias (O)? -> y (N, O, D', H', W') | (O, D', H', W'), with an extent of
-   (in - 1) stride - 2 padding + dilation (k - 1) + output_padding + 1; lists are one number or one per dim.
-   gradient: dx = conv3d of dy, dweight = the correlation of dy with x, dbias = the sum of dy over all but the channels.
-   Floating point only.
+/* conv_transpose3d: the adjoint of conv3d. Every x[n, c, q] adds weight[c, o, t] * x[n, c, q] to y[n, o, q *
+   stride - padding + t * dilation]; bias is added to all.
+   x (N, C, D, H, W) | (C, D, H, W), weight (C, O / groups, kd, kh, kw), bias (O)? -> y (N, O, D', H', W') |
+   (O, D', H', W'), with an extent of (in - 1) stride - 2 padding + dilation (k - 1) + output_padding + 1;
+   lists are one number or one per dim.
+   gradient: dx = conv3d of dy, dweight = the correlation of dy with x, dbias = the sum of dy over all but the
+   channels. Floating point only.
    example: accel.conv_transpose3d(accel.ones(1, 1, 1, 2), accel.ones(1, 1, 1, 1, 2)) --> { { { { 1, 2, 1 } } } } */
 #include "ops/conv/conv.h"
 
@@ -11,8 +12,10 @@ static ac_status shape(ac_frame *f, ac_err *e) { return aci_conv_transpose_shape
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_conv_transpose_run(f, 3, e); }
 static void grad(ac_grad *g) { aci_conv_transpose_grad(g, 3); }
 
-AC_OP(conv_transpose3d,
-      .sig = "conv_transpose3d(x: tensor, weight: tensor, bias: tensor?, stride: ints = [1], padding: ints = [0], "
-             "output_padding: ints = [0], groups: int = 1, dilation: ints = [1]) -> tensor",
-      .shape = shape, .cpu = cpu, .grad = grad, .flops = aci_conv_transpose_flops,
-      .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .save_for = {1 << 1, 1 << 0}, .autocast = AC_CAST_LOWER);
+AC_OP(
+    conv_transpose3d,
+    .sig =
+        "conv_transpose3d(x: tensor, weight: tensor, bias: tensor?, stride: ints = [1], padding: ints = [0], "
+        "output_padding: ints = [0], groups: int = 1, dilation: ints = [1]) -> tensor",
+    .shape = shape, .cpu = cpu, .grad = grad, .flops = aci_conv_transpose_flops,
+    .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .save_for = {1 << 1, 1 << 0}, .autocast = AC_CAST_LOWER);

@@ -1,18 +1,21 @@
-/* max_pool2d: the largest element of every window of kernel_size; NaN is larger than any number. stride is kernel_size
-   where none is given; padding, at most half of the window, never wins; with ceil_mode a window may reach over the end.
-   x (N, C, H, W) | (C, H, W) -> values (N, C, H', W') | (C, H', W'), and with return_indices the places of the elements in their
-   plane (i64, row-major, from 0). Lists are one number or one per dim. Floating point only.
+/* max_pool2d: the largest element of every window of kernel_size; NaN is larger than any number. stride is
+   kernel_size where none is given; padding, at most half of the window, never wins; with ceil_mode a window
+   may reach over the end.
+   x (N, C, H, W) | (C, H, W) -> values (N, C, H', W') | (C, H', W'), and with return_indices the places of
+   the elements in their plane (i64, row-major, from 0). Lists are one number or one per dim. Floating point
+   only.
    gradient: dx = dvalues added to where the elements stood.
    example: accel.max_pool2d(accel.arange(16.0):view(1, 4, 4), 2) --> { { { 5, 7 }, { 13, 15 } } }
-   example: accel.max_pool2d(accel.arange(9.0):view(1, 3, 3), 3,
-     { stride = 2, padding = 1, return_indices = true }) --> { { { 4, 5 }, { 7, 8 } } }, { { { 4, 5 }, { 7, 8 } } } */
+   example: accel.max_pool2d(accel.arange(4.0):view(1, 2, 2), 2, { return_indices = true }) --> { { { 3 } } }, { { { 3 } } } */
 #include "ops/conv/pool.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) { return aci_max_pool_shape(f, 2, e); }
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_max_pool_run(f, 2, e); }
 static void grad(ac_grad *g) { aci_max_pool_grad(g, 2); }
 
-AC_OP(max_pool2d,
-      .sig = "max_pool2d(x: tensor, kernel_size: ints, stride: ints?, padding: ints = [0], dilation: ints = [1], "
-             "ceil_mode: bool = false, return_indices: bool = false) -> (values: tensor, indices: tensor?)",
-      .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(0));
+AC_OP(
+    max_pool2d,
+    .sig =
+        "max_pool2d(x: tensor, kernel_size: ints, stride: ints?, padding: ints = [0], dilation: ints = [1], "
+        "ceil_mode: bool = false, return_indices: bool = false) -> (values: tensor, indices: tensor?)",
+    .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(0));

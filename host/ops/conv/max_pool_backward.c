@@ -1,11 +1,12 @@
-/* max_pool_backward: dx of max_pool1d, max_pool2d and the adaptive ones: dy added to the places of x whose elements were
-   the largest of their windows, which are found again. space counts the pooled dims; adaptive: kernel_size is the output
-   size.
+/* max_pool_backward: dx of max_pool1d, max_pool2d and the adaptive ones: dy added to the places of x whose
+   elements were the largest of their windows, which are found again. space counts the pooled dims; adaptive:
+   kernel_size is the output size.
    max_pool_take: the other way, t (like x) at those places; each is the other's adjoint.
    dy (like the pool's result), x (N, C, space) -> dx (like x). gradient: ddy = ddx taken at the places. */
 #include "ops/conv/pool.h"
 
-static const aci_pool_args ARGS = {.kernel = 2, .dilation = 5, .ceil = 6, .count_pad = -1, .adaptive = 7, .space = 8};
+static const aci_pool_args ARGS = {
+    .kernel = 2, .dilation = 5, .ceil = 6, .count_pad = -1, .adaptive = 7, .space = 8};
 
 static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 1);
@@ -22,8 +23,9 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
 }
 
 #define LIST(v) (v)->ints, (v)->n
-#define WINDOW(g) \
-  LIST(&(g)->args[2]), LIST(&(g)->args[3]), LIST(&(g)->args[4]), LIST(&(g)->args[5]), ARG_B(g, 6), ARG_B(g, 7), ARG_I(g, 8)
+#define WINDOW(g)                                                                                  \
+  LIST(&(g)->args[2]), LIST(&(g)->args[3]), LIST(&(g)->args[4]), LIST(&(g)->args[5]), ARG_B(g, 6), \
+      ARG_B(g, 7), ARG_I(g, 8)
 
 static void grad(ac_grad *g) {
   if (ac_grad_needs(g, 0)) ac_grad_set(g, 0, x_max_pool_take(&g->x, g->dout[0], ARG_T(g, 1), WINDOW(g)));
@@ -47,10 +49,13 @@ static void grad_take(ac_grad *g) {
 }
 
 AC_OP(max_pool_backward,
-      .sig = "max_pool_backward(dy: tensor, x: tensor, kernel_size: ints, stride: ints, padding: ints, dilation: ints, "
+      .sig = "max_pool_backward(dy: tensor, x: tensor, kernel_size: ints, stride: ints, padding: ints, "
+             "dilation: ints, "
              "ceil_mode: bool, adaptive: bool, space: int) -> tensor",
       .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(1), .hidden = true);
-AC_OP(max_pool_take,
-      .sig = "max_pool_take(t: tensor, x: tensor, kernel_size: ints, stride: ints, padding: ints, dilation: ints, "
-             "ceil_mode: bool, adaptive: bool, space: int) -> tensor",
-      .shape = shape_take, .cpu = cpu_take, .grad = grad_take, .save = AC_SAVE_IN(1), .hidden = true);
+AC_OP(
+    max_pool_take,
+    .sig =
+        "max_pool_take(t: tensor, x: tensor, kernel_size: ints, stride: ints, padding: ints, dilation: ints, "
+        "ceil_mode: bool, adaptive: bool, space: int) -> tensor",
+    .shape = shape_take, .cpu = cpu_take, .grad = grad_take, .save = AC_SAVE_IN(1), .hidden = true);

@@ -4,7 +4,8 @@
 #include "ops/index/index.h"
 #include "ops/reduce/slots.h"
 
-ac_status aci_patches_make(const ac_frame *f, int at, const int64_t *shape, int ndim, aci_patches *p, ac_err *e) {
+ac_status aci_patches_make(const ac_frame *f, int at, const int64_t *shape, int ndim, aci_patches *p,
+                           ac_err *e) {
   AC_TRY(aci_window_ints(f, at, 2, 1, p->k, e));
   AC_TRY(aci_window_ints(f, at + 1, 2, 1, p->dil, e));
   AC_TRY(aci_window_ints(f, at + 2, 2, 0, p->pad, e));
@@ -51,13 +52,13 @@ static void inside(const aci_patches *p, int d, int64_t i, int64_t *lo, int64_t 
   if (*lo > *hi) *lo = *hi;
 }
 
-#define UNFOLD(T)                                                                                          \
-  for (int64_t h = 0; h < p->out[0]; h++) {                                                                \
-    T *r = (T *)row + h * p->out[1];                                                                       \
-    const T *s = (const T *)plane + (h * p->stride[0] + i * p->dil[0] - p->pad[0]) * p->in[1] + off;       \
-    if (h < h0 || h >= h1) memset(r, 0, (size_t)p->out[1] * sizeof(T));                                    \
-    else                                                                                                   \
-      for (int64_t w = 0; w < p->out[1]; w++) r[w] = w >= w0 && w < w1 ? s[w * p->stride[1]] : 0;          \
+#define UNFOLD(T)                                                                                    \
+  for (int64_t h = 0; h < p->out[0]; h++) {                                                          \
+    T *r = (T *)row + h * p->out[1];                                                                 \
+    const T *s = (const T *)plane + (h * p->stride[0] + i * p->dil[0] - p->pad[0]) * p->in[1] + off; \
+    if (h < h0 || h >= h1) memset(r, 0, (size_t)p->out[1] * sizeof(T));                              \
+    else                                                                                             \
+      for (int64_t w = 0; w < p->out[1]; w++) r[w] = w >= w0 && w < w1 ? s[w * p->stride[1]] : 0;    \
   }
 
 static void unfold_piece(void *arg, int64_t begin, int64_t end) {
@@ -85,11 +86,11 @@ static void unfold_piece(void *arg, int64_t begin, int64_t end) {
   aci_slots_give(&j->slots, slot);
 }
 
-#define FOLD(T)                                                                                            \
-  for (int64_t h = h0; h < h1; h++) {                                                                      \
-    const T *r = (const T *)row + h * p->out[1];                                                           \
-    T *s = (T *)plane + (h * p->stride[0] + i * p->dil[0] - p->pad[0]) * p->in[1] + off;                   \
-    for (int64_t w = w0; w < w1; w++) s[w * p->stride[1]] += r[w];                                         \
+#define FOLD(T)                                                                          \
+  for (int64_t h = h0; h < h1; h++) {                                                    \
+    const T *r = (const T *)row + h * p->out[1];                                         \
+    T *s = (T *)plane + (h * p->stride[0] + i * p->dil[0] - p->pad[0]) * p->in[1] + off; \
+    for (int64_t w = w0; w < w1; w++) s[w * p->stride[1]] += r[w];                       \
   }
 
 static void fold_piece(void *arg, int64_t begin, int64_t end) {
@@ -118,8 +119,8 @@ static void fold_piece(void *arg, int64_t begin, int64_t end) {
   aci_slots_give(&j->slots, slot);
 }
 
-static ac_status over_planes(ac_frame *f, const aci_patches *p, const ac_tensor *x, ac_tensor *y, ac_range_fn fn,
-                             ac_err *e) {
+static ac_status over_planes(ac_frame *f, const aci_patches *p, const ac_tensor *x, ac_tensor *y,
+                             ac_range_fn fn, ac_err *e) {
   job j = {.p = p, .ct = aci_ctype_of((ac_dtype)x->dtype), .x = x, .y = y};
   const int64_t values = p->in[0] * p->in[1] + p->out[0] * p->out[1], work = values * p->k[0] * p->k[1];
   if (y->numel == 0) return AC_OK;

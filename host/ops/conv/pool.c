@@ -32,8 +32,10 @@ static ac_status fixed_windows(const ac_frame *f, const aci_pool_args *a, aci_po
     p->pad[d] = pad[i];
     p->dil[d] = dil[i];
     if (pad[i] > span / 2)
-      return AC_FAIL(e, INVALID, "padding %lld is more than half of the window, which spans %lld: some windows would be "
-                                 "all padding", (long long)pad[i], (long long)span);
+      return AC_FAIL(e, INVALID,
+                     "padding %lld is more than half of the window, which spans %lld: some windows would be "
+                     "all padding",
+                     (long long)pad[i], (long long)span);
     int64_t room = p->in[d] + 2 * pad[i] - span, out = 0;
     if (room >= 0 || ceil_mode) out = (room + (ceil_mode ? stride[i] - 1 : 0)) / stride[i] + 1;
     if (room < 0 && ceil_mode && room + stride[i] - 1 < 0) out = 0;
@@ -47,8 +49,8 @@ static ac_status fixed_windows(const ac_frame *f, const aci_pool_args *a, aci_po
   return AC_OK;
 }
 
-ac_status aci_pool_make(const ac_frame *f, const aci_pool_args *a, ac_dtype dt, const int64_t *shape, int ndim,
-                        aci_pool *p, ac_err *e) {
+ac_status aci_pool_make(const ac_frame *f, const aci_pool_args *a, ac_dtype dt, const int64_t *shape,
+                        int ndim, aci_pool *p, ac_err *e) {
   *p = (aci_pool){.dtype = dt,
                   .ct = aci_ctype_of(dt),
                   .n = a->n > 0 ? a->n : (int)ARG_I(f, a->space),
@@ -71,7 +73,8 @@ ac_status aci_pool_make(const ac_frame *f, const aci_pool_args *a, ac_dtype dt, 
   return AC_OK;
 }
 
-ac_status aci_pool_push(ac_frame *f, const aci_pool *p, const int64_t *shape, int ndim, ac_dtype dt, ac_err *e) {
+ac_status aci_pool_push(ac_frame *f, const aci_pool *p, const int64_t *shape, int ndim, ac_dtype dt,
+                        ac_err *e) {
   int64_t s[AC_MAX_DIMS];
   memcpy(s, shape, (size_t)ndim * 8);
   for (int i = 0; i < p->n; i++) s[ndim - p->n + i] = p->out[ACI_POOL_DIMS - p->n + i];
@@ -97,10 +100,17 @@ ac_status aci_pool_fits(const aci_pool *p, const ac_tensor *dy, const int64_t *s
 
 /* ---- max ---- */
 static aci_pool_args max_args(int n) {
-  return (aci_pool_args){.n = n, .kernel = 1, .dilation = 4, .ceil = 5, .count_pad = -1, .adaptive = -1, .space = -1};
+  return (aci_pool_args){
+      .n = n, .kernel = 1, .dilation = 4, .ceil = 5, .count_pad = -1, .adaptive = -1, .space = -1};
 }
 static aci_pool_args adaptive_args(int n) {
-  return (aci_pool_args){.n = n, .kernel = 1, .dilation = -1, .ceil = -1, .count_pad = -1, .adaptive = -1, .space = -1,
+  return (aci_pool_args){.n = n,
+                         .kernel = 1,
+                         .dilation = -1,
+                         .ceil = -1,
+                         .count_pad = -1,
+                         .adaptive = -1,
+                         .space = -1,
                          .is_adaptive = true};
 }
 
@@ -147,13 +157,14 @@ void aci_max_pool_grad(ac_grad *g, int n) {
 void aci_adaptive_max_pool_grad(ac_grad *g, int n) {
   if (g->dout[0] == NULL) return;
   ac_grad_set(g, 0,
-              x_max_pool_backward(&g->x, g->dout[0], ARG_T(g, 0), LIST(&g->args[1]), &one, 1, &zero, 1, &one, 1, false,
-                                  true, n));
+              x_max_pool_backward(&g->x, g->dout[0], ARG_T(g, 0), LIST(&g->args[1]), &one, 1, &zero, 1, &one,
+                                  1, false, true, n));
 }
 
 /* ---- averages ---- */
 static aci_pool_args avg_args(int n) {
-  return (aci_pool_args){.n = n, .kernel = 1, .dilation = -1, .ceil = 4, .count_pad = 5, .adaptive = -1, .space = -1};
+  return (aci_pool_args){
+      .n = n, .kernel = 1, .dilation = -1, .ceil = 4, .count_pad = 5, .adaptive = -1, .space = -1};
 }
 
 static ac_status avg_run(ac_frame *f, const aci_pool_args *a, ac_err *e) {
@@ -187,10 +198,11 @@ void aci_avg_pool_grad(ac_grad *g, int n) {
   const int64_t *divisor = n == 1 || ARG_NONE(g, 6) ? NULL : &g->args[6].i;
   ac_grad_set(g, 0,
               x_avg_pool_backward(&g->x, g->dout[0], ac_grad_shape(g, 0, 0), ac_grad_ndim(g, 0, 0), LIST(k),
-                                  LIST(stride), LIST(&g->args[3]), ARG_B(g, 4), ARG_B(g, 5), divisor, false, n));
+                                  LIST(stride), LIST(&g->args[3]), ARG_B(g, 4), ARG_B(g, 5), divisor, false,
+                                  n));
 }
 void aci_adaptive_avg_pool_grad(ac_grad *g, int n) {
   ac_grad_set(g, 0,
-              x_avg_pool_backward(&g->x, g->dout[0], ac_grad_shape(g, 0, 0), ac_grad_ndim(g, 0, 0), LIST(&g->args[1]),
-                                  &one, 1, &zero, 1, false, true, NULL, true, n));
+              x_avg_pool_backward(&g->x, g->dout[0], ac_grad_shape(g, 0, 0), ac_grad_ndim(g, 0, 0),
+                                  LIST(&g->args[1]), &one, 1, &zero, 1, false, true, NULL, true, n));
 }

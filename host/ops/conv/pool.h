@@ -1,6 +1,6 @@
-/* What pools share: the windows of a call, shape rules, and the loops over planes. A plane is the space of one channel of
- * one image, (H, W) or (L); every output place owns a window of it. Adaptive pools cut each dim of size `in` into `out`
- * windows from floor(o in / out) to ceil((o + 1) in / out). */
+/* What pools share: the windows of a call, shape rules, and the loops over planes. A plane is the space of
+ * one channel of one image, (H, W) or (L); every output place owns a window of it. Adaptive pools cut each
+ * dim of size `in` into `out` windows from floor(o in / out) to ceil((o + 1) in / out). */
 #ifndef ACI_OPS_POOL_H
 #define ACI_OPS_POOL_H
 #include "ops/conv/conv.h"
@@ -19,10 +19,11 @@ typedef struct aci_pool {
   int64_t divisor; /* of averages; 0: the number of elements */
 } aci_pool;
 
-/* Where the parameters lie. space and adaptive are those of the hidden ops, which take n and the kind as arguments. */
+/* Where the parameters lie. space and adaptive are those of the hidden ops, which take n and the kind as
+ * arguments. */
 typedef struct aci_pool_args {
-  int n;               /* dims of space; 0: at argument space */
-  int kernel;          /* argument of the window, or of the output size; stride and padding follow unless adaptive */
+  int n;      /* dims of space; 0: at argument space */
+  int kernel; /* argument of the window, or of the output size; stride and padding follow unless adaptive */
   int dilation, ceil;  /* -1: none */
   int count_pad;       /* -1: none; divisor_override follows unless n is 1 */
   int adaptive, space; /* -1: none */
@@ -30,12 +31,13 @@ typedef struct aci_pool_args {
 } aci_pool_args;
 
 /* The windows over an input of this shape. INVALID and SHAPE say what does not fit. */
-ac_status aci_pool_make(const ac_frame *f, const aci_pool_args *a, ac_dtype dt, const int64_t *shape, int ndim,
-                        aci_pool *p, ac_err *e);
+ac_status aci_pool_make(const ac_frame *f, const aci_pool_args *a, ac_dtype dt, const int64_t *shape,
+                        int ndim, aci_pool *p, ac_err *e);
 /* Input check, windows, and the output of dtype dt over them. */
 ac_status aci_pool_out(ac_frame *f, const aci_pool_args *a, aci_pool *p, ac_err *e);
 /* Pushes an output of dtype dt: x's shape with the extents of p's windows. */
-ac_status aci_pool_push(ac_frame *f, const aci_pool *p, const int64_t *shape, int ndim, ac_dtype dt, ac_err *e);
+ac_status aci_pool_push(ac_frame *f, const aci_pool *p, const int64_t *shape, int ndim, ac_dtype dt,
+                        ac_err *e);
 /* SHAPE unless dy has the shape that windows p give over x. */
 ac_status aci_pool_fits(const aci_pool *p, const ac_tensor *dy, const int64_t *shape, int ndim, ac_err *e);
 /* Window dim d of output place o, clipped to the input, as [lo, hi): for adaptive and undilated ones. */
@@ -54,16 +56,17 @@ static inline void aci_pool_span(const aci_pool *p, int d, int64_t o, int64_t *l
 
 /* ---- kernels; every tensor has p's dtype, and any strides where it is const ---- */
 /* values and indices (i64, may be NULL) are contiguous outputs. */
-ac_status aci_pool_max(ac_frame *f, const aci_pool *p, const ac_tensor *x, ac_tensor *values, ac_tensor *indices,
-                       ac_err *e);
+ac_status aci_pool_max(ac_frame *f, const aci_pool *p, const ac_tensor *x, ac_tensor *values,
+                       ac_tensor *indices, ac_err *e);
 /* dx = dy added to where the largest elements stand. */
-ac_status aci_pool_max_backward(ac_frame *f, const aci_pool *p, const ac_tensor *dy, const ac_tensor *x, ac_tensor *dx,
-                                ac_err *e);
+ac_status aci_pool_max_backward(ac_frame *f, const aci_pool *p, const ac_tensor *dy, const ac_tensor *x,
+                                ac_tensor *dx, ac_err *e);
 /* y = t at the places where the largest elements of x stand. */
-ac_status aci_pool_max_take(ac_frame *f, const aci_pool *p, const ac_tensor *t, const ac_tensor *x, ac_tensor *y,
-                            ac_err *e);
+ac_status aci_pool_max_take(ac_frame *f, const aci_pool *p, const ac_tensor *t, const ac_tensor *x,
+                            ac_tensor *y, ac_err *e);
 ac_status aci_pool_avg(ac_frame *f, const aci_pool *p, const ac_tensor *x, ac_tensor *y, ac_err *e);
-ac_status aci_pool_avg_backward(ac_frame *f, const aci_pool *p, const ac_tensor *dy, ac_tensor *dx, ac_err *e);
+ac_status aci_pool_avg_backward(ac_frame *f, const aci_pool *p, const ac_tensor *dy, ac_tensor *dx,
+                                ac_err *e);
 
 /* ---- ops ---- */
 /* max_pool<n>d: (x, kernel_size, stride, padding, dilation, ceil_mode, return_indices). */

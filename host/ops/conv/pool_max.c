@@ -1,5 +1,5 @@
-/* Max pools: rows of windows at a time. The places of the largest elements are found again in the backward pass, which costs
- * one more look at x and saves a tensor of indices. Called through pool.h. */
+/* Max pools: rows of windows at a time. The places of the largest elements are found again in the backward
+ * pass, which costs one more look at x and saves a tensor of indices. Called through pool.h. */
 #include <math.h>
 
 #include "device/cpu/isa.h"
@@ -7,105 +7,175 @@
 #include "ops/index/index.h"
 #include "ops/reduce/slots.h"
 
+enum { LANES = 16 };
+
 typedef struct job job;
-/* Largest elements m (compute type) and, unless NULL, their places in the plane, of output row o. */
-typedef void (*row_fn)(const job *j, const void *plane, int64_t o, void *m, int64_t *place);
+/* Largest elements of output row o: m in the compute type, which cols (a row of the input) helps with. */
+typedef void (*values_fn)(const job *j, const void *plane, int64_t o, void *m, void *cols);
+/* The same and their places in the plane, as integers of the compute type's width; m and place have room for
+ * `padded`. */
+typedef void (*places_fn)(const job *j, const void *plane, int64_t o, void *m, void *place, void *rows);
 
 struct job {
   const aci_pool *p;
   const ac_tensor *x, *t; /* t: dy, or what is taken */
   ac_tensor *y, *indices;
-  row_fn row;
+  values_fn values;
+  places_fn places;
   aci_slots slots;
   int64_t plane_n, cb;
-  bool whole; /* planes of x lie in memory as they are computed with */
+  bool plain;                   /* tensors hold what is computed with */
+  int64_t padded;               /* places of a row, rounded up to LANES */
+  int64_t residues, sorted_len; /* of a row that is sorted by residue, and what each is given */
   /* fixed windows: per tap of the width the places [lo, hi) that have it inside; per place the first tap inside */
   const int64_t *lo, *hi, *first;
 };
 
-/* One tap of a row of windows: larger elements and NaN replace what is there, so that the first of equals stays. */
-#define TAP(NAME, T)                                                                                                   \
-  AC_ISA_FN(NAME##_values, (T *restrict m, const T *restrict x, int64_t step, int64_t n), (m, x, step, n)) {           \
-    if (step == 1)                                                                                                     \
-      for (int64_t i = 0; i < n; i++) m[i] = (x[i] > m[i]) | (x[i] != x[i]) ? x[i] : m[i];                             \
-    else if (step == 2)                                                                                                \
-      for (int64_t i = 0; i < n; i++) m[i] = (x[2 * i] > m[i]) | (x[2 * i] != x[2 * i]) ? x[2 * i] : m[i];             \
-    else                                                                                                               \
-      for (int64_t i = 0; i < n; i++) m[i] = (x[i * step] > m[i]) | (x[i * step] != x[i * step]) ? x[i * step] : m[i]; \
-  }                                                                                                                    \
-  AC_ISA_FN(NAME##_places, (T *restrict m, int64_t *restrict place, const T *restrict x, int64_t at, int64_t step,     \
-                            int64_t n),                                                                                \
-            (m, place, x, at, step, n)) {                                                                              \
-    for (int64_t i = 0; i < n; i++) {                                                                                  \
-      T v = x[i * step];                                                                                               \
-      bool take = (v > m[i]) | (v != v);                                                                               \
-      m[i] = take ? v : m[i];                                                                                          \
-      place[i] = take ? at + i * step : place[i];                                                                      \
-    }                                                                                                                  \
-  }                                                                                                                    \
-  static void NAME(const job *j, const void *plane, int64_t o, void *mv, int64_t *place) {                             \
-    const aci_pool *p = j->p;                                                                                          \
-    const int64_t h0 = o * p->stride[0] - p->pad[0], s = p->stride[1], width = p->in[1];                               \
-    T *m = mv;                                                                                                         \
-    bool started = false;                                                                                              \
-    for (int64_t i = 0; i < p->out[1]; i++) m[i] = -(T)INFINITY;                                                       \
-    for (int64_t k = 0; k < p->k[0]; k++) {                                                                            \
-      const int64_t h = h0 + k * p->dil[0];                                                                            \
-      if (h < 0 || h >= p->in[0]) continue;                                                                            \
-      if (!started && place != NULL)                                                                                   \
-        for (int64_t i = 0; i < p->out[1]; i++) place[i] = h * width + j->first[i];                                    \
-      started = true;                                                                                                  \
-      for (int64_t q = 0; q < p->k[1]; q++) {                                                                          \
-        const int64_t lo = j->lo[q], n = j->hi[q] - lo, at = h * width + lo * s - p->pad[1] + q * p->dil[1];           \
-        if (n <= 0) continue;                                                                                          \
-        if (place == NULL) NAME##_values(m + lo, (const T *)plane + at, s, n);                                         \
-        else NAME##_places(m + lo, place + lo, (const T *)plane + at, at, s, n);                                       \
-      }                                                                                                                \
-    }                                                                                                                  \
-  }                                                                                                                    \
-  static void NAME##_adaptive(const job *j, const void *plane, int64_t o, void *mv, int64_t *place) {                  \
-    const aci_pool *p = j->p;                                                                                          \
-    T *m = mv;                                                                                                         \
-    int64_t h0, h1, w0, w1;                                                                                            \
-    aci_pool_span(p, 0, o, &h0, &h1);                                                                                  \
-    for (int64_t i = 0; i < p->out[1]; i++) {                                                                          \
-      aci_pool_span(p, 1, i, &w0, &w1);                                                                                \
-      int64_t best = h0 * p->in[1] + w0;                                                                               \
-      T top = -(T)INFINITY;                                                                                            \
-      for (int64_t h = h0; h < h1; h++)                                                                                \
-        for (int64_t w = w0; w < w1; w++) {                                                                            \
-          T v = ((const T *)plane)[h * p->in[1] + w];                                                                  \
-          if (!(v > top) && v == v) continue;                                                                          \
-          top = v;                                                                                                     \
-          best = h * p->in[1] + w;                                                                                     \
-        }                                                                                                              \
-      m[i] = top;                                                                                                      \
-      if (place != NULL) place[i] = best;                                                                              \
-    }                                                                                                                  \
+/* Larger elements and NaN replace what is there, so that the first of equals stays. */
+#define WINS(v, m) (((v) > (m)) | ((v) != (v)))
+
+#define ROWS(NAME, T, I)                                                                                    \
+  AC_ISA_FN(NAME##_join, (T *restrict m, const T *restrict x, int64_t step, int64_t n), (m, x, step, n)) {  \
+    if (step == 1)                                                                                          \
+      for (int64_t i = 0; i < n; i++) m[i] = WINS(x[i], m[i]) ? x[i] : m[i];                                \
+    else if (step == 2)                                                                                     \
+      for (int64_t i = 0; i < n; i++) m[i] = WINS(x[2 * i], m[i]) ? x[2 * i] : m[i];                        \
+    else                                                                                                    \
+      for (int64_t i = 0; i < n; i++) m[i] = WINS(x[i * step], m[i]) ? x[i * step] : m[i];                  \
+  }                                                                                                         \
+  /* A row of the input, sorted by residue of the stride, -infinity in the padding and behind it. */        \
+  AC_ISA_FN(NAME##_sort, (const job *j, const T *restrict x, T *restrict d), (j, x, d)) {                   \
+    const int64_t s = j->p->stride[1], n = j->p->in[1], len = j->sorted_len;                                \
+    for (int64_t r = 0; r < j->residues; r++, d += len) {                                                   \
+      const int64_t off = r - j->p->pad[1], lo = off >= 0 ? 0 : (-off + s - 1) / s;                         \
+      int64_t hi = off >= n ? 0 : (n - 1 - off) / s + 1;                                                    \
+      if (hi > len) hi = len;                                                                               \
+      for (int64_t i = 0; i < lo && i < len; i++) d[i] = -(T)INFINITY;                                      \
+      if (s == 1)                                                                                           \
+        for (int64_t i = lo; i < hi; i++) d[i] = x[i + off];                                                \
+      else if (s == 2)                                                                                      \
+        for (int64_t i = lo; i < hi; i++) d[i] = x[2 * i + off];                                            \
+      else                                                                                                  \
+        for (int64_t i = lo; i < hi; i++) d[i] = x[i * s + off];                                            \
+      for (int64_t i = hi > lo ? hi : lo; i < len; i++) d[i] = -(T)INFINITY;                                \
+    }                                                                                                       \
+  }                                                                                                         \
+  AC_ISA_FN(NAME##_find, (T *restrict m, I *restrict place, const T *restrict x, I at, I step, int64_t n),  \
+            (m, place, x, at, step, n)) {                                                                   \
+    for (int64_t b = 0; b < n; b += LANES, at += LANES * step)                                              \
+      for (int l = 0; l < LANES; l++) {                                                                     \
+        const T v = x[b + l];                                                                               \
+        const bool wins = WINS(v, m[b + l]);                                                                \
+        place[b + l] = wins ? at + step * (I)l : place[b + l];                                              \
+        m[b + l] = wins ? v : m[b + l];                                                                     \
+      }                                                                                                     \
+  }                                                                                                         \
+  /* the rows of the windows first, then their columns */                                                   \
+  static void NAME##_values(const job *j, const void *plane, int64_t o, void *mv, void *cv) {               \
+    const aci_pool *p = j->p;                                                                               \
+    const int64_t h0 = o * p->stride[0] - p->pad[0], s = p->stride[1], width = p->in[1];                    \
+    T *m = mv, *cols = cv;                                                                                  \
+    const T *row = NULL;                                                                                    \
+    for (int64_t k = 0; k < p->k[0]; k++) {                                                                 \
+      const int64_t h = h0 + k * p->dil[0];                                                                 \
+      if (h < 0 || h >= p->in[0]) continue;                                                                 \
+      const T *x = (const T *)plane + h * width;                                                            \
+      if (row == NULL) {                                                                                    \
+        row = x;                                                                                            \
+      } else {                                                                                              \
+        if (row != cols) memcpy(cols, row, (size_t)width * sizeof(T));                                      \
+        NAME##_join(cols, x, 1, width);                                                                     \
+        row = cols;                                                                                         \
+      }                                                                                                     \
+    }                                                                                                       \
+    for (int64_t i = 0; i < p->out[1]; i++) m[i] = -(T)INFINITY;                                            \
+    for (int64_t q = 0; row != NULL && q < p->k[1]; q++)                                                    \
+      if (j->hi[q] > j->lo[q])                                                                              \
+        NAME##_join(m + j->lo[q], row + j->lo[q] * s - p->pad[1] + q * p->dil[1], s, j->hi[q] - j->lo[q]);  \
+  }                                                                                                         \
+  static void NAME##_places(const job *j, const void *plane, int64_t o, void *mv, void *pv, void *cv) {     \
+    const aci_pool *p = j->p;                                                                               \
+    const int64_t h0 = o * p->stride[0] - p->pad[0], s = p->stride[1], width = p->in[1];                    \
+    T *m = mv, *sorted = cv;                                                                                \
+    I *place = pv;                                                                                          \
+    bool started = false;                                                                                   \
+    for (int64_t i = 0; i < j->padded; i++) m[i] = -(T)INFINITY;                                            \
+    for (int64_t k = 0; k < p->k[0]; k++) {                                                                 \
+      const int64_t h = h0 + k * p->dil[0];                                                                 \
+      if (h < 0 || h >= p->in[0]) continue;                                                                 \
+      for (int64_t i = 0; !started && i < p->out[1]; i++) place[i] = (I)(h * width + j->first[i]);          \
+      started = true;                                                                                       \
+      NAME##_sort(j, (const T *)plane + h * width, sorted);                                                 \
+      for (int64_t q = 0; q < p->k[1]; q++) {                                                               \
+        const int64_t off = q * p->dil[1];                                                                  \
+        NAME##_find(m, place, sorted + off % s * j->sorted_len + off / s, (I)(h * width + off - p->pad[1]), \
+                    (I)s, j->padded);                                                                       \
+      }                                                                                                     \
+    }                                                                                                       \
+  }                                                                                                         \
+  static void NAME##_adaptive(const job *j, const void *plane, int64_t o, void *mv, void *pv, void *cv) {   \
+    const aci_pool *p = j->p;                                                                               \
+    T *m = mv;                                                                                              \
+    I *place = pv;                                                                                          \
+    (void)cv;                                                                                               \
+    int64_t h0, h1, w0, w1;                                                                                 \
+    aci_pool_span(p, 0, o, &h0, &h1);                                                                       \
+    for (int64_t i = 0; i < p->out[1]; i++) {                                                               \
+      aci_pool_span(p, 1, i, &w0, &w1);                                                                     \
+      int64_t best = h0 * p->in[1] + w0;                                                                    \
+      T top = -(T)INFINITY;                                                                                 \
+      for (int64_t h = h0; h < h1; h++)                                                                     \
+        for (int64_t w = w0; w < w1; w++) {                                                                 \
+          T v = ((const T *)plane)[h * p->in[1] + w];                                                       \
+          if (!WINS(v, top)) continue;                                                                      \
+          top = v;                                                                                          \
+          best = h * p->in[1] + w;                                                                          \
+        }                                                                                                   \
+      m[i] = top;                                                                                           \
+      place[i] = (I)best;                                                                                   \
+    }                                                                                                       \
+  }                                                                                                         \
+  /* dx[place] += dy; m = t[place] */                                                                       \
+  static void NAME##_scatter(void *dx, const void *dy, const void *place, int64_t n) {                      \
+    for (int64_t i = 0; i < n; i++) ((T *)dx)[((const I *)place)[i]] += ((const T *)dy)[i];                 \
+  }                                                                                                         \
+  static void NAME##_pick(void *m, const void *t, const void *place, int64_t n) {                           \
+    for (int64_t i = 0; i < n; i++) ((T *)m)[i] = ((const T *)t)[((const I *)place)[i]];                    \
+  }                                                                                                         \
+  static void NAME##_widen(int64_t *d, const void *place, int64_t n) {                                      \
+    for (int64_t i = 0; i < n; i++) d[i] = ((const I *)place)[i];                                           \
   }
-TAP(row_f32, float)
-TAP(row_f64, double)
+ROWS(f32, float, int32_t)
+ROWS(f64, double, int64_t)
 
 /* ---- pieces: planes [begin, end) ---- */
 typedef struct space {
   int slot;
-  char *plane, *m, *other;
-  int64_t *place;
+  char *plane, *other, *m, *place, *cols; /* two planes; two rows of the output; rows of the input */
 } space;
 
 static space space_take(job *j) {
   space s = {.slot = aci_slots_take(&j->slots)};
-  s.place = (int64_t *)(void *)aci_slots_at(&j->slots, s.slot);
-  s.m = (char *)(s.place + j->p->out[1]);
-  s.other = s.m + (j->p->out[1] + 1) / 2 * 2 * j->cb; /* keeps 8-byte alignment */
-  s.plane = s.other + (j->plane_n + j->p->out[1] + 1) / 2 * 2 * j->cb;
+  s.plane = aci_slots_at(&j->slots, s.slot);
+  s.other = s.plane + j->plane_n * j->cb;
+  s.m = s.other + j->plane_n * j->cb;
+  s.place = s.m + j->padded * j->cb;
+  s.cols = s.place + j->padded * j->cb;
   return s;
 }
 
-static const void *load_plane(const job *j, const ac_tensor *t, int64_t c, char *buf) {
-  if (j->whole) return (const char *)aci_data(t) + c * j->plane_n * j->cb;
-  aci_elems_load(t, j->p->ct, c * j->plane_n, j->plane_n, buf);
+/* n elements of t from `begin` on: where they lie, or copied to buf. */
+static const void *load(const job *j, const ac_tensor *t, int64_t begin, int64_t n, char *buf) {
+  if (j->plain && aci_is_contiguous(t)) return (const char *)aci_data(t) + begin * j->cb;
+  aci_elems_load(t, j->p->ct, begin, n, buf);
   return buf;
+}
+/* Where n elements of y are to be computed: in y, or in buf. */
+static char *place_for(const job *j, int64_t begin, char *buf) {
+  return j->plain ? (char *)aci_data(j->y) + begin * j->cb : buf;
+}
+static void store(const job *j, int64_t begin, int64_t n, const char *buf) {
+  if (!j->plain) aci_elems_store(j->y, j->p->ct, begin, n, buf);
 }
 
 static void forward_piece(void *arg, int64_t begin, int64_t end) {
@@ -114,12 +184,20 @@ static void forward_piece(void *arg, int64_t begin, int64_t end) {
   const int64_t width = p->out[1];
   space s = space_take(j);
   for (int64_t c = begin; c < end; c++) {
-    const void *plane = load_plane(j, j->x, c, s.plane);
+    const void *plane = load(j, j->x, c * j->plane_n, j->plane_n, s.plane);
     for (int64_t o = 0; o < p->out[0]; o++) {
       const int64_t at = (c * p->out[0] + o) * width;
-      int64_t *place = j->indices == NULL ? NULL : (int64_t *)aci_data(j->indices) + at;
-      j->row(j, plane, o, s.m, place);
-      aci_elems_store(j->y, p->ct, at, width, s.m);
+      if (j->values != NULL) {
+        char *m = place_for(j, at, s.m);
+        j->values(j, plane, o, m, s.cols);
+        store(j, at, width, m);
+      } else {
+        j->places(j, plane, o, s.m, s.place, s.cols);
+        aci_elems_store(j->y, p->ct, at, width, s.m);
+      }
+      if (j->indices == NULL) continue;
+      if (p->ct == ACI_C_F64) f64_widen((int64_t *)aci_data(j->indices) + at, s.place, width);
+      else f32_widen((int64_t *)aci_data(j->indices) + at, s.place, width);
     }
   }
   aci_slots_give(&j->slots, s.slot);
@@ -130,19 +208,17 @@ static void backward_piece(void *arg, int64_t begin, int64_t end) {
   const aci_pool *p = j->p;
   const int64_t width = p->out[1];
   space s = space_take(j);
-  char *dx = s.other, *dy = dx + j->plane_n * j->cb;
   for (int64_t c = begin; c < end; c++) {
-    const void *plane = load_plane(j, j->x, c, s.plane);
+    const void *plane = load(j, j->x, c * j->plane_n, j->plane_n, s.plane);
+    char *dx = place_for(j, c * j->plane_n, s.other);
     memset(dx, 0, (size_t)(j->plane_n * j->cb));
     for (int64_t o = 0; o < p->out[0]; o++) {
-      j->row(j, plane, o, s.m, s.place);
-      aci_elems_load(j->t, p->ct, (c * p->out[0] + o) * width, width, dy);
-      if (p->ct == ACI_C_F64)
-        for (int64_t i = 0; i < width; i++) ((double *)(void *)dx)[s.place[i]] += ((double *)(void *)dy)[i];
-      else
-        for (int64_t i = 0; i < width; i++) ((float *)(void *)dx)[s.place[i]] += ((float *)(void *)dy)[i];
+      j->places(j, plane, o, s.m, s.place, s.cols);
+      const void *dy = load(j, j->t, (c * p->out[0] + o) * width, width, s.m);
+      if (p->ct == ACI_C_F64) f64_scatter(dx, dy, s.place, width);
+      else f32_scatter(dx, dy, s.place, width);
     }
-    aci_elems_store(j->y, p->ct, c * j->plane_n, j->plane_n, dx);
+    store(j, c * j->plane_n, j->plane_n, dx);
   }
   aci_slots_give(&j->slots, s.slot);
 }
@@ -153,15 +229,15 @@ static void take_piece(void *arg, int64_t begin, int64_t end) {
   const int64_t width = p->out[1];
   space s = space_take(j);
   for (int64_t c = begin; c < end; c++) {
-    const void *plane = load_plane(j, j->x, c, s.plane);
-    aci_elems_load(j->t, p->ct, c * j->plane_n, j->plane_n, s.other);
+    const void *plane = load(j, j->x, c * j->plane_n, j->plane_n, s.plane);
+    const void *t = load(j, j->t, c * j->plane_n, j->plane_n, s.other);
     for (int64_t o = 0; o < p->out[0]; o++) {
-      j->row(j, plane, o, s.m, s.place);
-      if (p->ct == ACI_C_F64)
-        for (int64_t i = 0; i < width; i++) ((double *)(void *)s.m)[i] = ((double *)(void *)s.other)[s.place[i]];
-      else
-        for (int64_t i = 0; i < width; i++) ((float *)(void *)s.m)[i] = ((float *)(void *)s.other)[s.place[i]];
-      aci_elems_store(j->y, p->ct, (c * p->out[0] + o) * width, width, s.m);
+      const int64_t at = (c * p->out[0] + o) * width;
+      j->places(j, plane, o, s.m, s.place, s.cols);
+      char *m = place_for(j, at, s.m);
+      if (p->ct == ACI_C_F64) f64_pick(m, t, s.place, width);
+      else f32_pick(m, t, s.place, width);
+      store(j, at, width, m);
     }
   }
   aci_slots_give(&j->slots, s.slot);
@@ -174,11 +250,20 @@ static ac_status over_planes(ac_frame *f, job *j, ac_range_fn fn, ac_err *e) {
   ac_block *block = NULL;
   if (p->planes == 0) return AC_OK;
   j->plane_n = p->in[0] * p->in[1];
+  if (!wide && j->plane_n > INT32_MAX)
+    return AC_FAIL(e, UNSUPPORTED, "planes of more than %d elements need f64, these have %lld", INT32_MAX,
+                   (long long)j->plane_n);
   j->cb = (int64_t)aci_ctype_bytes(p->ct);
-  j->whole = (p->dtype == AC_F32 || p->dtype == AC_F64) && aci_is_contiguous(j->x);
-  j->row = p->adaptive ? (wide ? row_f64_adaptive : row_f32_adaptive) : (wide ? row_f64 : row_f32);
+  j->plain = p->dtype == AC_F32 || p->dtype == AC_F64;
+  j->padded = (p->out[1] + LANES - 1) / LANES * LANES;
+  const int64_t span = p->dil[1] * (p->k[1] - 1), step = p->stride[1];
+  j->residues = span + 1 < step ? span + 1 : step;
+  j->sorted_len = j->padded + span / step;
+  j->places = p->adaptive ? (wide ? f64_adaptive : f32_adaptive) : (wide ? f64_places : f32_places);
+  if (!p->adaptive && j->indices == NULL) j->values = wide ? f64_values : f32_values;
   if (!p->adaptive) {
-    AC_TRY(ac_block_alloc(f->device, (size_t)(2 * p->k[1] + p->out[1]) * 8, AC_MEM_ACTIVATION, f->stream, &block, e));
+    AC_TRY(ac_block_alloc(f->device, (size_t)(2 * p->k[1] + p->out[1]) * 8, AC_MEM_ACTIVATION, f->stream,
+                          &block, e));
     int64_t *lo = ac_block_ptr(block), *hi = lo + p->k[1], *first = hi + p->k[1];
     for (int64_t q = 0; q < p->k[1]; q++) {
       const int64_t off = q * p->dil[1] - p->pad[1], s = p->stride[1];
@@ -195,7 +280,8 @@ static ac_status over_planes(ac_frame *f, job *j, ac_range_fn fn, ac_err *e) {
     j->first = first;
   }
   const int64_t work = p->out[0] * p->out[1] * (p->adaptive ? 4 : p->k[0] * p->k[1]) + j->plane_n;
-  size_t bytes = (size_t)p->out[1] * 8 + (size_t)(2 * j->plane_n + 2 * p->out[1] + 8) * (size_t)j->cb;
+  const int64_t rows = p->in[1] > j->residues * j->sorted_len ? p->in[1] : j->residues * j->sorted_len;
+  size_t bytes = (size_t)(2 * j->plane_n + 2 * j->padded + rows) * (size_t)j->cb;
   ac_status st = aci_slots_open(&j->slots, f, p->planes, bytes, e);
   if (st == AC_OK) {
     ac_parallel_for(f->team, p->planes, work >= 1 << 15 ? 1 : (1 << 15) / (work + 1) + 1, fn, j);
@@ -205,20 +291,20 @@ static ac_status over_planes(ac_frame *f, job *j, ac_range_fn fn, ac_err *e) {
   return st;
 }
 
-ac_status aci_pool_max(ac_frame *f, const aci_pool *p, const ac_tensor *x, ac_tensor *values, ac_tensor *indices,
-                       ac_err *e) {
+ac_status aci_pool_max(ac_frame *f, const aci_pool *p, const ac_tensor *x, ac_tensor *values,
+                       ac_tensor *indices, ac_err *e) {
   job j = {.p = p, .x = x, .y = values, .indices = indices};
   return values->numel == 0 ? AC_OK : over_planes(f, &j, forward_piece, e);
 }
 
-ac_status aci_pool_max_backward(ac_frame *f, const aci_pool *p, const ac_tensor *dy, const ac_tensor *x, ac_tensor *dx,
-                                ac_err *e) {
+ac_status aci_pool_max_backward(ac_frame *f, const aci_pool *p, const ac_tensor *dy, const ac_tensor *x,
+                                ac_tensor *dx, ac_err *e) {
   job j = {.p = p, .x = x, .t = dy, .y = dx};
   return dx->numel == 0 ? AC_OK : over_planes(f, &j, backward_piece, e);
 }
 
-ac_status aci_pool_max_take(ac_frame *f, const aci_pool *p, const ac_tensor *t, const ac_tensor *x, ac_tensor *y,
-                            ac_err *e) {
+ac_status aci_pool_max_take(ac_frame *f, const aci_pool *p, const ac_tensor *t, const ac_tensor *x,
+                            ac_tensor *y, ac_err *e) {
   job j = {.p = p, .x = x, .t = t, .y = y};
   return y->numel == 0 ? AC_OK : over_planes(f, &j, take_piece, e);
 }

@@ -1,6 +1,8 @@
-/* unfold: the patches that a sliding window sees, one column per place (im2col), as torch.nn.functional.unfold.
-   x (N, C, H, W) | (C, H, W) -> y (N, C kh kw, places) | (C kh kw, places): row (c, i, j) holds x at tap (i, j) of channel c,
-   zero in the padding; places run over the rows of windows. Lists are one number or one per dim. Floating point only.
+/* unfold: the patches that a sliding window sees, one column per place (im2col), as
+   torch.nn.functional.unfold.
+   x (N, C, H, W) | (C, H, W) -> y (N, C kh kw, places) | (C kh kw, places): row (c, i, j) holds x at tap (i,
+   j) of channel c, zero in the padding; places run over the rows of windows. Lists are one number or one per
+   dim. Floating point only.
    gradient: dx = fold of dy.
    example: accel.unfold(accel.tensor { { { 1.0, 2.0, 3.0 } } }, { 1, 2 }) --> { { 1, 2 }, { 2, 3 } }
    example: accel.unfold(accel.ones(1, 1, 2), 1, { padding = 1 }) --> { { 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0 } } */
@@ -29,6 +31,7 @@ static void grad(ac_grad *g) {
 }
 
 AC_OP(unfold,
-      .sig = "unfold(x: tensor, kernel_size: ints, dilation: ints = [1], padding: ints = [0], stride: ints = [1]) -> "
+      .sig = "unfold(x: tensor, kernel_size: ints, dilation: ints = [1], padding: ints = [0], stride: ints = "
+             "[1]) -> "
              "tensor",
       .shape = shape, .cpu = cpu, .grad = grad);

@@ -7,6 +7,7 @@ ap = argparse.ArgumentParser()
 ap.add_argument("what")
 ap.add_argument("--dtype", default="f32")
 ap.add_argument("--steps", type=int, default=12)
+ap.add_argument("--shapes", default="8,64,56,64,3,1,1,1")
 A = ap.parse_args()
 
 
@@ -132,4 +133,43 @@ def gpt_step():
     return out
 
 
-print(json.dumps({"dispatch": dispatch, "first_step": first_step, "gpt_step": gpt_step}[A.what]()))
+def conv():
+    torch.set_num_threads(threads)
+    dtype = {"f32": torch.float32, "bf16": torch.bfloat16, "f64": torch.float64}[A.dtype]
+
+    def best(f):
+        f()
+        least = 1e9
+        for _ in range(10):
+            t = time.perf_counter()
+            f()
+            least = min(least, time.perf_counter() - t)
+        return least * 1e3
+
+    def gradient(y, of, dy):
+        return best(lambda: torch.autograd.grad(y, of, dy, retain_graph=True))
+
+    out = {}
+    for i, text in enumerate(A.shapes.split(";"), 1):
+        n, c, size, o, k, stride, padding, groups = map(int, text.split(","))
+        x, w = torch.randn(n, c, size, size, dtype=dtype), torch.randn(o, c // groups, k, k, dtype=dtype)
+
+        def run():
+            return F.conv2d(x, w, None, stride, padding, 1, groups)
+
+        out[f"f{i}"] = best(run)
+        x.requires_grad = True
+        y = run()
+        dy = torch.randn_like(y)
+        out[f"x{i}"] = gradient(y, x, dy)
+        x.requires_grad, w.requires_grad = False, True
+        out[f"w{i}"] = gradient(run(), w, dy)
+    x = torch.randn(8, 64, 112, 112, dtype=dtype)
+    out["pool_f"] = best(lambda: F.max_pool2d(x, 3, 2, 1))
+    x.requires_grad = True
+    y = F.max_pool2d(x, 3, 2, 1)
+    out["pool_x"] = gradient(y, x, torch.randn_like(y))
+    return out
+
+
+print(json.dumps({"dispatch": dispatch, "first_step": first_step, "gpt_step": gpt_step, "conv": conv}[A.what]()))

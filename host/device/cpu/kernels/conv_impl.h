@@ -1,11 +1,12 @@
-/* The inside of convolutions, shared by conv*.c: how windows walk over a source, and how a tile of places is laid out as
- * the columns of a matrix.
+/* The inside of convolutions, shared by conv*.c: how windows walk over a source, and how a tile of places is
+ * laid out as the columns of a matrix.
  *
- * A walk reads, at place q and tap t, source position q * step + off + t * doff of every dim, 0 outside. A convolution is one
- * walk over x; its transpose is one walk over dy per residue of the stride, each with the taps that fall on it. A tile is a run
- * of places in (image, depth, row, column) order. Of one channel it is staged: the source rows that the tile reads, in the type
- * that is multiplied, zeros filled in, and rows of a strided walk sorted by residue, so that what a tap reads along a row of
- * places is contiguous. Stage then becomes matrix rows, one per tap, by plain copies. */
+ * A walk reads, at place q and tap t, source position q * step + off + t * doff of every dim, 0 outside. A
+ * convolution is one walk over x; its transpose is one walk over dy per residue of the stride, each with the
+ * taps that fall on it. A tile is a run of places in (image, depth, row, column) order. Of one channel it is
+ * staged: the source rows that the tile reads, in the type that is multiplied, zeros filled in, and rows of a
+ * strided walk sorted by residue, so that what a tap reads along a row of places is contiguous. Stage then
+ * becomes matrix rows, one per tap, by plain copies. */
 #ifndef ACI_CONV_IMPL_H
 #define ACI_CONV_IMPL_H
 #include <stdatomic.h>
@@ -20,27 +21,29 @@ enum {
 };
 
 typedef struct aci_conv_axis {
-  int64_t src, q;        /* extents: of the source, of the places */
+  int64_t src, q; /* extents: of the source, of the places */
   int64_t taps, step;
-  int64_t off, doff;     /* tap i of place p reads p * step + off + i * doff */
-  int64_t tap0, dtap;    /* and is tap0 + i * dtap of the kernel */
-  int64_t dst, at, by;   /* place p is at + p * by of the dst extents of the result */
+  int64_t off, doff;   /* tap i of place p reads p * step + off + i * doff */
+  int64_t tap0, dtap;  /* and is tap0 + i * dtap of the kernel */
+  int64_t dst, at, by; /* place p is at + p * by of the dst extents of the result */
 } aci_conv_axis;
 
 typedef struct aci_conv_walk {
   aci_gemm_type type;
-  int stage_bytes; /* of a staged value: 2 raw, 4 f32, 8 f64 */
+  int stage_bytes;     /* of a staged value: 2 raw, 4 f32, 8 f64 */
   int64_t n, channels; /* images; channels of the source in all groups together */
   const void *src;
   aci_conv_axis a[ACI_CONV_DIMS];
   int64_t taps, places; /* products over the axes; places of one image */
-  bool direct; /* one tap that takes source to result place by place, in the staged type: no stage is needed */
+  bool
+      direct; /* one tap that takes source to result place by place, in the staged type: no stage is needed */
 } aci_conv_walk;
 
 /* A run of places in one row of the result; direct: in one image. */
 typedef struct aci_conv_run {
   int32_t col, len; /* columns of the tile */
-  int64_t stage;    /* of its first place and the first tap, in values; direct: offset in the source of channel 0 */
+  int64_t
+      stage; /* of its first place and the first tap, in values; direct: offset in the source of channel 0 */
   int64_t image, place; /* place within the image */
 } aci_conv_run;
 
@@ -60,12 +63,12 @@ enum { ACI_CONV_PIECES = 2 * ACI_CONV_COLS };
 typedef struct aci_conv_tile {
   const aci_conv_walk *w;
   int n_cols, n_runs, n_slabs;
-  int64_t col0, n_at;               /* first place in its row and number of them, when the tile is part of one row */
-  int64_t rows, row_len;            /* of a slab's depth slice, per residue: staged rows, values per row */
-  int64_t slice_len, slab_len;      /* in values */
-  int64_t low[ACI_CONV_DIMS];       /* least i * doff */
-  int width, n_panels, tail;        /* panels, their width, and that of the last */
-  int n_pieces, n_whole;            /* copies per row of the matrix, and those of them into panels that they fill */
+  int64_t col0, n_at;    /* first place in its row and number of them, when the tile is part of one row */
+  int64_t rows, row_len; /* of a slab's depth slice, per residue: staged rows, values per row */
+  int64_t slice_len, slab_len; /* in values */
+  int64_t low[ACI_CONV_DIMS];  /* least i * doff */
+  int width, n_panels, tail;   /* panels, their width, and that of the last */
+  int n_pieces, n_whole; /* copies per row of the matrix, and those of them into panels that they fill */
   aci_conv_run run[ACI_CONV_COLS];
   aci_conv_slab slab[ACI_CONV_COLS];
   aci_conv_piece piece[ACI_CONV_PIECES];
@@ -73,11 +76,11 @@ typedef struct aci_conv_tile {
 
 /* Fills in the rest of a walk whose axes are set; staged: BF16 (raw), F32 or F64. */
 void aci_conv_walk_finish(aci_conv_walk *w, aci_gemm_type staged);
-/* How many tiles of about `cols` places there are, and the tile's first place and number of places. Tiles of long rows are
- * parts of one row. */
+/* How many tiles of about `cols` places there are, and the tile's first place and number of places. Tiles of
+ * long rows are parts of one row. */
 int64_t aci_conv_tiles(const aci_conv_walk *w, int64_t cols);
-/* Tile `index`. Its columns are cut into panels of nr (the last of nr / 2 where that is enough) that lie panel_bytes apart, or
- * stay one row (nr = 0). */
+/* Tile `index`. Its columns are cut into panels of nr (the last of nr / 2 where that is enough) that lie
+ * panel_bytes apart, or stay one row (nr = 0). */
 void aci_conv_tile_make(const aci_conv_walk *w, int64_t cols, int64_t index, int nr, int64_t panel_bytes,
                         aci_conv_tile *t);
 /* Counts panels of nr columns, when rows are cut into them later than here. */
@@ -87,17 +90,19 @@ int64_t aci_conv_stage_bytes(const aci_conv_walk *w, int64_t cols);
 void aci_conv_stage(const aci_conv_tile *t, int64_t channel, char *stage);
 /* Offset in the stage of tap i (row-major over the axes) against the first, in bytes. */
 int64_t aci_conv_tap(const aci_conv_tile *t, int64_t tap);
-/* What the tap at offset `tap` reads at each column, as one row of the matrix: row `k` of the panels at dst. Bytes behind it
- * are written too, up to ACI_CONV_SLACK, so rows are to be made in order; the unused lanes of a last panel are not. */
-void aci_conv_row(const aci_conv_tile *t, const char *stage, int64_t channel, int64_t tap, char *dst, int64_t k);
+/* What the tap at offset `tap` reads at each column, as one row of the matrix: row `k` of the panels at dst.
+ * Bytes behind it are written too, up to ACI_CONV_SLACK, so rows are to be made in order; the unused lanes of
+ * a last panel are not. */
+void aci_conv_row(const aci_conv_tile *t, const char *stage, int64_t channel, int64_t tap, char *dst,
+                  int64_t k);
 
 static inline int64_t aci_conv_ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static inline int64_t aci_conv_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t aci_conv_max(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t aci_conv_size(const int64_t *e) { return e[0] * e[1] * e[2]; }
 
-/* A product of a walk with weights: result channel r of a group takes weight[r * w_row + c * w_chan + tap]. Tiles of all groups
- * are counted in one: tile i of group g is i * groups + g. */
+/* A product of a walk with weights: result channel r of a group takes weight[r * w_row + c * w_chan + tap].
+ * Tiles of all groups are counted in one: tile i of group g is i * groups + g. */
 typedef struct aci_conv_product {
   aci_conv_walk w;
   int64_t groups, chans, rows;                      /* source and result channels per group */
@@ -111,7 +116,8 @@ typedef struct aci_conv_product {
   int64_t kc, n_kb, rm, n_rc, cols, n_tiles, panel_bytes;
   char *packed; /* block kb of row chunk rc of group g at ((g * n_rc + rc) * n_kb + kb) * packed_bytes */
   int64_t packed_bytes;
-  char *columns; /* of tiles from first on: block kb of tile i at ((i - first) * n_kb + kb) * block_bytes; or NULL */
+  char *
+      columns; /* of tiles from first on: block kb of tile i at ((i - first) * n_kb + kb) * block_bytes; or NULL */
   int64_t first, block_bytes;
   _Atomic bool oom;
 } aci_conv_product;
@@ -120,21 +126,30 @@ typedef struct aci_conv_product {
 ac_status aci_conv_run_blocked(ac_team *team, aci_conv_product *p, ac_err *e);
 ac_status aci_conv_run_thin(ac_team *team, aci_conv_product *p, ac_err *e);
 /* dw of a walk over x for few result channels (rows) per group. */
-ac_status aci_conv_weight_thin(ac_team *team, const aci_conv_walk *walk, int64_t groups, int64_t rows, int64_t chans,
-                               const void *dy, void *dw, ac_err *e);
-/* dw := the sums of all parts (n_parts sets of `all` weights; f64 for F64, else f32), added in order into the first. */
-void aci_conv_sum_parts(ac_team *team, void *sums, int64_t n_parts, int64_t all, aci_gemm_type type, void *dw);
+ac_status aci_conv_weight_thin(ac_team *team, const aci_conv_walk *walk, int64_t groups, int64_t rows,
+                               int64_t chans, const void *dy, void *dw, ac_err *e);
+/* dw := the sums of all parts (n_parts sets of `all` weights; f64 for F64, else f32), added in order into the
+ * first. */
+void aci_conv_sum_parts(ac_team *team, void *sums, int64_t n_parts, int64_t all, aci_gemm_type type,
+                        void *dw);
 
-/* Through oneDNN where that is faster and present; false: not done, and nothing was changed that the caller will not write. */
-bool aci_conv_onednn_forward(ac_team *team, const aci_conv *c, const void *x, const void *w, const void *bias, void *y);
+/* Through oneDNN where that is faster and present; false: not done, and nothing was changed that the caller
+ * will not write. */
+bool aci_conv_onednn_forward(ac_team *team, const aci_conv *c, const void *x, const void *w, const void *bias,
+                             void *y);
 bool aci_conv_onednn_input(ac_team *team, const aci_conv *c, const void *dy, const void *w, void *dx);
 bool aci_conv_onednn_weight(ac_team *team, const aci_conv *c, const void *dy, const void *x, void *dw);
+
+/* A transposed convolution as products first and sums after; wants: is that the better way? */
+bool aci_conv_wants_fold(const aci_conv *c);
+ac_status aci_conv_run_fold(ac_team *team, const aci_conv *c, const void *dy, const void *w, const void *bias,
+                            void *dx, ac_err *e);
 
 /* Where the weight of tap t (in the walk's order) lies in the kernel. */
 int64_t aci_conv_kernel_tap(const aci_conv_product *p, int64_t t);
 /* Result channels r0.. of group g over the places of t := sums (rows of ldt, in p->acc) plus bias. */
-void aci_conv_store(const aci_conv_product *p, const aci_conv_tile *t, int64_t g, int64_t r0, int64_t rows, const char *sums,
-                    int64_t ldt);
+void aci_conv_store(const aci_conv_product *p, const aci_conv_tile *t, int64_t g, int64_t r0, int64_t rows,
+                    const char *sums, int64_t ldt);
 
 /* What the micro-kernels of a type want columns staged as. */
 static inline aci_gemm_type aci_conv_staged_type(aci_gemm_type t) {

@@ -1,10 +1,11 @@
-/* The library's side of convolutions through oneDNN: says which go there and cuts the batch into calls that our own threads
- * run, each single-threaded (its own threading would change bits with the number of threads). Called by conv.c and
- * conv_weight.c.
+/* The library's side of convolutions through oneDNN: says which go there and cuts the batch into calls that
+ * our own threads run, each single-threaded (its own threading would change bits with the number of threads).
+ * Called by conv.c and conv_weight.c.
  *
- * Taken are, with AVX-512, results and gradients of inputs of kernels beyond 1 x 1, where its direct kernels save the packing
- * of columns (10 to 20 % faster than conv_product.c), and what AMX multiplies in bf16. Elsewhere our kernels are level or
- * faster: 1 x 1 (no other layout of the tensors is needed), gradients of weights, few channels, small batches. */
+ * Taken are, with AVX-512, results and gradients of inputs of kernels beyond 1 x 1, where its direct kernels
+ * save the packing of columns (10 to 20 % faster than conv_product.c), and what AMX multiplies in bf16.
+ * Elsewhere our kernels are level or faster: 1 x 1 (no other layout of the tensors is needed), gradients of
+ * weights, few channels, small batches. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -28,17 +29,19 @@ typedef struct job {
   const aci_onednn_conv *plan[2]; /* of a call, and of the last */
   int64_t per_call, n_calls;
   const void *x, *w, *bias, *y;
-  char *parts; /* gradients of the weights, one set per call */
+  char *parts;                       /* gradients of the weights, one set per call */
   int64_t x_bytes, y_bytes, w_count; /* of an image; weights */
   _Atomic bool failed;
 } job;
 
 static double image_flops(const aci_conv *c) {
-  return 2.0 * (double)(c->groups * c->co * c->ci) * (double)aci_conv_size(c->k) * (double)aci_conv_size(c->out);
+  return 2.0 * (double)(c->groups * c->co * c->ci) * (double)aci_conv_size(c->k) *
+         (double)aci_conv_size(c->out);
 }
 
 static bool wants(const aci_conv *c, aci_onednn_direction direction) {
-  if (c->n < 1 || c->groups * c->co * c->ci < 1 || aci_conv_size(c->out) < 1 || aci_conv_size(c->in) < 1) return false;
+  if (c->n < 1 || c->groups * c->co * c->ci < 1 || aci_conv_size(c->out) < 1 || aci_conv_size(c->in) < 1)
+    return false;
   if (c->type != ACI_GEMM_BF16 && c->type != ACI_GEMM_F32) return false;
   if (aci_onednn_forced()) return true;
   if (c->groups != 1 || c->ci < MIN_CHANNELS || c->co < MIN_CHANNELS || c->n < MIN_CALLS ||
@@ -52,9 +55,11 @@ static bool wants(const aci_conv *c, aci_onednn_direction direction) {
 
 /* Images of a call. */
 static int64_t images(const aci_conv *c, aci_onednn_direction direction) {
-  const double weights = 4.0 * (double)(c->groups * c->co * c->ci * aci_conv_size(c->k)), one = image_flops(c);
+  const double weights = 4.0 * (double)(c->groups * c->co * c->ci * aci_conv_size(c->k)),
+               one = image_flops(c);
   double want = CALL_FLOPS / one;
-  if (direction == ACI_ONEDNN_CONV_WEIGHT && SUM_FLOPS * weights / one > want) want = SUM_FLOPS * weights / one;
+  if (direction == ACI_ONEDNN_CONV_WEIGHT && SUM_FLOPS * weights / one > want)
+    want = SUM_FLOPS * weights / one;
   int64_t n = want < 1 ? 1 : want > (double)c->n ? c->n : (int64_t)want;
   if (direction != ACI_ONEDNN_CONV_WEIGHT) n = aci_conv_min(n, aci_conv_ceil(c->n, MIN_CALLS));
   n = aci_conv_max(n, aci_conv_ceil(c->n, MAX_CALLS));
@@ -126,7 +131,8 @@ static bool job_run(ac_team *team, job *j) {
   return ok && !j->failed;
 }
 
-bool aci_conv_onednn_forward(ac_team *team, const aci_conv *c, const void *x, const void *w, const void *bias, void *y) {
+bool aci_conv_onednn_forward(ac_team *team, const aci_conv *c, const void *x, const void *w, const void *bias,
+                             void *y) {
   job j = {.c = c, .x = x, .w = w, .bias = bias, .y = y};
   return job_open(&j, ACI_ONEDNN_CONV_FORWARD, bias != NULL) && job_run(team, &j);
 }

@@ -1,7 +1,8 @@
-/* Products of a walk with weights by packed panels: weights (result channels x K) times columns (K x places), K running over
- * source channels and taps. Columns are packed straight from the stage of a channel (conv_tile.c). Two plans: tiles pack their
- * own columns, one block of K at a time; where the result channels are cut too, because they are many or tiles are few, the
- * columns of some tiles are packed first, for all. Called by conv.c. */
+/* Products of a walk with weights by packed panels: weights (result channels x K) times columns (K x places),
+ * K running over source channels and taps. Columns are packed straight from the stage of a channel
+ * (conv_tile.c). Two plans: tiles pack their own columns, one block of K at a time; where the result channels
+ * are cut too, because they are many or tiles are few, the columns of some tiles are packed first, for all.
+ * Called by conv.c. */
 #include <string.h>
 
 #include "base/vmath.h"
@@ -14,34 +15,41 @@ enum {
   SUMS_BYTES = 256 << 10, /* of a task: with its columns they stay in L2 */
   SHARED_BYTES = 8 << 20, /* of columns that are packed for all */
   MANY_TASKS = 40,
-  STRIP = 32,             /* rows of K that are interleaved at a time where the micro-kernel takes pairs */
+  STRIP = 32, /* rows of K that are interleaved at a time where the micro-kernel takes pairs */
 };
 static const double TASK_FLOPS = 4e5; /* worth handing out */
 
-static int64_t block_len(const aci_conv_product *p, int64_t kb) { return aci_conv_min(p->kc, p->depth - kb * p->kc); }
-static int64_t chunk_rows(const aci_conv_product *p, int64_t rc) { return aci_conv_min(p->rm, p->rows - rc * p->rm); }
+static int64_t block_len(const aci_conv_product *p, int64_t kb) {
+  return aci_conv_min(p->kc, p->depth - kb * p->kc);
+}
+static int64_t chunk_rows(const aci_conv_product *p, int64_t rc) {
+  return aci_conv_min(p->rm, p->rows - rc * p->rm);
+}
 static int64_t up64(int64_t n) { return (n + 63) / 64 * 64; }
 
 /* ---- weights ---- */
-/* Panels of mr rows whose taps lie in another order than the kernel's: row i, channel c, tap t from w[i * p->w_row + c *
- * p->w_chan + at[t]], K from k0 to k1. Reads run along the kernel, whose rows are neighbours. */
-#define TURN(NAME, S, D, GET)                                                                                    \
-  AC_ISA_FN(NAME, (const aci_conv_product *p, const int64_t *at, const char *w, int64_t rows, int64_t k0, int64_t k1, D *d), \
-            (p, at, w, rows, k0, k1, d)) {                                                                       \
-    const int64_t taps = p->w.taps, mr = p->kn->mr;                                                              \
-    for (int64_t first = 0; first < rows; first += mr, d += mr * (k1 - k0)) {                                    \
-      const int64_t n = rows - first < mr ? rows - first : mr;                                                   \
-      const S *from = (const S *)(const void *)w + first * p->w_row;                                             \
-      for (int64_t k = k0; k < k1;) {                                                                            \
-        const S *chan = from + k / taps * p->w_chan;                                                             \
-        for (int64_t t = k % taps; t < taps && k < k1; t++, k++) {                                               \
-          const S *s = chan + at[t];                                                                             \
-          D *o = d + (k - k0) * mr;                                                                              \
-          for (int64_t i = 0; i < n; i++) o[i] = GET(s[i * p->w_row]);                                           \
-          for (int64_t i = n; i < mr; i++) o[i] = 0;                                                             \
-        }                                                                                                        \
-      }                                                                                                          \
-    }                                                                                                            \
+/* Panels of mr rows whose taps lie in another order than the kernel's: row i, channel c, tap t from w[i *
+ * p->w_row + c * p->w_chan + at[t]], K from k0 to k1. Reads run along the kernel, whose rows are neighbours.
+ * */
+#define TURN(NAME, S, D, GET)                                                                       \
+  AC_ISA_FN(NAME,                                                                                   \
+            (const aci_conv_product *p, const int64_t *at, const char *w, int64_t rows, int64_t k0, \
+             int64_t k1, D *d),                                                                     \
+            (p, at, w, rows, k0, k1, d)) {                                                          \
+    const int64_t taps = p->w.taps, mr = p->kn->mr;                                                 \
+    for (int64_t first = 0; first < rows; first += mr, d += mr * (k1 - k0)) {                       \
+      const int64_t n = rows - first < mr ? rows - first : mr;                                      \
+      const S *from = (const S *)(const void *)w + first * p->w_row;                                \
+      for (int64_t k = k0; k < k1;) {                                                               \
+        const S *chan = from + k / taps * p->w_chan;                                                \
+        for (int64_t t = k % taps; t < taps && k < k1; t++, k++) {                                  \
+          const S *s = chan + at[t];                                                                \
+          D *o = d + (k - k0) * mr;                                                                 \
+          for (int64_t i = 0; i < n; i++) o[i] = GET(s[i * p->w_row]);                              \
+          for (int64_t i = n; i < mr; i++) o[i] = 0;                                                \
+        }                                                                                           \
+      }                                                                                             \
+    }                                                                                               \
   }
 #define SAME(x) (x)
 TURN(turn_f64, double, double, SAME)
@@ -50,9 +58,10 @@ TURN(turn_bf16, uint16_t, float, aci_bf16_to_f32)
 TURN(turn_f16, uint16_t, float, aci_f16_to_f32)
 
 /* The same for micro-kernels that take pairs: rows are copied out first. */
-static void turn_pairs(const aci_conv_product *p, const int64_t *at, const char *w, int64_t rows, int64_t k0, int64_t k1, char *d,
-                       uint16_t *tmp) {
-  const int64_t taps = p->w.taps, mr = p->kn->mr, kc = k1 - k0, kp = aci_conv_ceil(kc, p->kn->pair) * p->kn->pair;
+static void turn_pairs(const aci_conv_product *p, const int64_t *at, const char *w, int64_t rows, int64_t k0,
+                       int64_t k1, char *d, uint16_t *tmp) {
+  const int64_t taps = p->w.taps, mr = p->kn->mr, kc = k1 - k0,
+                kp = aci_conv_ceil(kc, p->kn->pair) * p->kn->pair;
   for (int64_t first = 0; first < rows; first += mr) {
     const int64_t n = aci_conv_min(mr, rows - first);
     const uint16_t *from = (const uint16_t *)(const void *)w + first * p->w_row;
@@ -90,10 +99,10 @@ static void pack_piece(void *arg, int64_t begin, int64_t end) {
     const int64_t k0 = kb * p->kc, kc = block_len(p, kb), rows = chunk_rows(p, rc);
     const char *w = (const char *)p->weight + (g * p->w_group + rc * p->rm * p->w_row) * es;
     void *d = p->packed + b * p->packed_bytes;
-    if (whole)
-      aci_gemm_pack(p->kn, p->w.type, d, (int)mr, false, rows, kc, w + k0 * es, p->w_row, 1);
+    if (whole) aci_gemm_pack(p->kn, p->w.type, d, (int)mr, false, rows, kc, w + k0 * es, p->w_row, 1);
     else if (taps == 1)
-      aci_gemm_pack(p->kn, p->w.type, d, (int)mr, false, rows, kc, w + (k0 * p->w_chan + at[0]) * es, p->w_row, p->w_chan);
+      aci_gemm_pack(p->kn, p->w.type, d, (int)mr, false, rows, kc, w + (k0 * p->w_chan + at[0]) * es,
+                    p->w_row, p->w_chan);
     else if (p->kn->pair > 1) turn_pairs(p, at, w, rows, k0, k0 + kc, d, (uint16_t *)(at + taps));
     else if (p->w.type == ACI_GEMM_F64) turn_f64(p, at, w, rows, k0, k0 + kc, d);
     else if (p->w.type == ACI_GEMM_F32) turn_f32(p, at, w, rows, k0, k0 + kc, d);
@@ -127,17 +136,20 @@ static bool space_get(const aci_conv_product *p, space *s) {
 }
 
 /* Rows k0.. of a strip that was laid out one row after another, as panels of pairs. */
-static void interleave(const aci_conv_product *p, const aci_conv_tile *t, const space *s, int64_t k0, int64_t n) {
+static void interleave(const aci_conv_product *p, const aci_conv_tile *t, const space *s, int64_t k0,
+                       int64_t n) {
   const aci_gemm_kernel *kn = p->kn;
   for (int64_t j = 0; j < t->n_panels; j++) {
-    const int64_t cols = aci_conv_min(kn->nr, t->n_cols - j * kn->nr), width = cols <= kn->nr / 2 ? kn->nr / 2 : kn->nr;
-    aci_gemm_pack(kn, p->w.type, s->panels + j * p->panel_bytes + k0 * width * kn->bytes, (int)width, false, cols, n,
-                  s->rows + j * kn->nr * kn->bytes, 1, s->pitch / kn->bytes);
+    const int64_t cols = aci_conv_min(kn->nr, t->n_cols - j * kn->nr),
+                  width = cols <= kn->nr / 2 ? kn->nr / 2 : kn->nr;
+    aci_gemm_pack(kn, p->w.type, s->panels + j * p->panel_bytes + k0 * width * kn->bytes, (int)width, false,
+                  cols, n, s->rows + j * kn->nr * kn->bytes, 1, s->pitch / kn->bytes);
   }
 }
 
 /* Block kb of the columns, in panels. */
-static void pack_columns(const aci_conv_product *p, const aci_conv_tile *t, const space *s, int64_t g, int64_t kb) {
+static void pack_columns(const aci_conv_product *p, const aci_conv_tile *t, const space *s, int64_t g,
+                         int64_t kb) {
   const int64_t k0 = kb * p->kc, kc = block_len(p, kb), taps = p->w.taps;
   const bool pairs = p->kn->pair > 1;
   int64_t c = k0 / taps, tap = k0 % taps;
@@ -160,8 +172,8 @@ static void pack_columns(const aci_conv_product *p, const aci_conv_tile *t, cons
 }
 
 /* ---- tasks ---- */
-static void multiply(const aci_conv_product *p, const aci_conv_tile *t, const space *s, const char *panels, const char *a,
-                     int64_t rows, int64_t kc, bool add) {
+static void multiply(const aci_conv_product *p, const aci_conv_tile *t, const space *s, const char *panels,
+                     const char *a, int64_t rows, int64_t kc, bool add) {
   const aci_gemm_kernel *kn = p->kn;
   const int64_t steps = aci_conv_ceil(kc, kn->pair), kp = steps * kn->pair, ab = aci_gemm_type_bytes(p->acc);
   for (int64_t j = 0; j < t->n_panels; j++) {
@@ -206,7 +218,8 @@ static void task_piece(void *arg, int64_t begin, int64_t end) {
     return;
   }
   for (int64_t task = begin; task < end; task++) {
-    const int64_t rc = task % p->n_rc, i = task / p->n_rc, g = (p->first + i) % p->groups, rows = chunk_rows(p, rc);
+    const int64_t rc = task % p->n_rc, i = task / p->n_rc, g = (p->first + i) % p->groups,
+                  rows = chunk_rows(p, rc);
     const char *a = p->packed + (g * p->n_rc + rc) * p->n_kb * p->packed_bytes;
     tile_make(p, p->first + i, &t, &s);
     if (p->depth == 0) memset(s.acc, 0, (size_t)(rows * s.ldt * aci_gemm_type_bytes(p->acc)));
@@ -262,9 +275,11 @@ ac_status aci_conv_run_blocked(ac_team *team, aci_conv_product *p, ac_err *e) {
   const int64_t blocks = p->groups * p->n_rc * p->n_kb, tiles = p->n_tiles * p->groups;
   const int64_t weights = blocks * p->packed_bytes + 64, tile_bytes = p->n_kb * p->block_bytes;
   int64_t at_once = tiles;
-  if (p->n_rc > 1 && tile_bytes > 0) at_once = aci_conv_min(tiles, aci_conv_max(SHARED_BYTES / tile_bytes, 1));
+  if (p->n_rc > 1 && tile_bytes > 0)
+    at_once = aci_conv_min(tiles, aci_conv_max(SHARED_BYTES / tile_bytes, 1));
   p->packed = aci_scratch(ACI_SCRATCH_SHARED, (size_t)(weights + (p->n_rc > 1 ? at_once * tile_bytes : 0)));
-  if (p->packed == NULL) return AC_FAIL(e, OOM, "out of memory for %lld bytes of packed weights", (long long)weights);
+  if (p->packed == NULL)
+    return AC_FAIL(e, OOM, "out of memory for %lld bytes of packed weights", (long long)weights);
   if (p->n_rc > 1) p->columns = p->packed + up64(weights - 63);
   int64_t work = p->rm * (p->kc + 1);
   ac_parallel_for(team, blocks, work >= 1 << 15 ? 1 : (1 << 15) / work, pack_piece, p);

@@ -1,4 +1,5 @@
-/* Tiles of places, their stage, and the matrix rows made of it: see conv_impl.h. Called by conv.c and conv_weight.c. */
+/* Tiles of places, their stage, and the matrix rows made of it: see conv_impl.h. Called by conv.c and
+ * conv_weight.c. */
 #include <string.h>
 
 #include "base/vmath.h"
@@ -12,7 +13,8 @@ void aci_conv_walk_finish(aci_conv_walk *w, aci_gemm_type staged) {
     const aci_conv_axis *a = &w->a[d];
     w->taps *= a->taps;
     w->places *= a->q;
-    plain = plain && a->taps == 1 && a->step == 1 && a->off == 0 && a->q == a->src && a->q == a->dst && a->by == 1;
+    plain = plain && a->taps == 1 && a->step == 1 && a->off == 0 && a->q == a->src && a->q == a->dst &&
+            a->by == 1;
   }
   w->stage_bytes = aci_gemm_type_bytes(staged);
   w->direct = plain && staged == w->type;
@@ -27,16 +29,22 @@ int64_t aci_conv_tiles(const aci_conv_walk *w, int64_t cols) {
 }
 
 /* Least of i * doff over the taps of an axis, and the span from it to the greatest. */
-static int64_t least(const aci_conv_axis *a) { return a->doff < 0 && a->taps > 0 ? (a->taps - 1) * a->doff : 0; }
+static int64_t least(const aci_conv_axis *a) {
+  return a->doff < 0 && a->taps > 0 ? (a->taps - 1) * a->doff : 0;
+}
 static int64_t spread(const aci_conv_axis *a) {
   return a->taps > 1 ? (a->taps - 1) * (a->doff < 0 ? -a->doff : a->doff) : 0;
 }
 
 /* Staged rows that n consecutive places of an axis read, and the distance between those of neighbours. */
-static int64_t staged(const aci_conv_axis *a, int64_t n) { return a->taps > 1 ? (n - 1) * a->step + spread(a) + 1 : n; }
+static int64_t staged(const aci_conv_axis *a, int64_t n) {
+  return a->taps > 1 ? (n - 1) * a->step + spread(a) + 1 : n;
+}
 static int64_t apart(const aci_conv_axis *a) { return a->taps > 1 ? a->step : 1; }
 /* Residues of a row that taps read. */
-static int64_t residues(const aci_conv_axis *x) { return x->taps > 1 ? aci_conv_min(x->step, spread(x) + 1) : 1; }
+static int64_t residues(const aci_conv_axis *x) {
+  return x->taps > 1 ? aci_conv_min(x->step, spread(x) + 1) : 1;
+}
 
 static void direct_runs(aci_conv_tile *t, int64_t first, int64_t n) {
   const int64_t places = t->w->places;
@@ -58,7 +66,8 @@ static void staged_runs(aci_conv_tile *t, int64_t first, int64_t n) {
   const int64_t plane = h->q * x->q;
   int64_t most = 0;
   for (int d = 0; d < ACI_CONV_DIMS; d++) t->low[d] = least(&w->a[d]);
-  int64_t image = first / w->places, depth = first % w->places / plane, row = first % plane / x->q, at = first % x->q;
+  int64_t image = first / w->places, depth = first % w->places / plane, row = first % plane / x->q,
+          at = first % x->q;
   aci_conv_slab *s = NULL;
   for (int64_t col = 0; col < n;) {
     if (s == NULL || s->image != image || s->depth != depth) {
@@ -68,8 +77,8 @@ static void staged_runs(aci_conv_tile *t, int64_t first, int64_t n) {
     s->n_rows = row - s->row + 1;
     most = aci_conv_max(most, s->n_rows);
     aci_conv_run *r = &t->run[t->n_runs++];
-    *r = (aci_conv_run){(int32_t)col, (int32_t)aci_conv_min(t->col0 + t->n_at - at, n - col), at - t->col0, image,
-                        (depth * h->q + row) * x->q + at};
+    *r = (aci_conv_run){(int32_t)col, (int32_t)aci_conv_min(t->col0 + t->n_at - at, n - col), at - t->col0,
+                        image, (depth * h->q + row) * x->q + at};
     col += r->len;
     at = t->col0;
     if (++row == h->q) {
@@ -98,7 +107,8 @@ void aci_conv_tile_panels(aci_conv_tile *t, int nr) {
   t->tail = t->n_cols - (t->n_panels - 1) * nr <= nr / 2 ? nr / 2 : nr;
 }
 
-/* The copies that make one row of the matrix: runs, joined where they follow each other in the stage, cut into panels. */
+/* The copies that make one row of the matrix: runs, joined where they follow each other in the stage, cut
+ * into panels. */
 static void cut_pieces(aci_conv_tile *t, int nr, int64_t panel_bytes) {
   const int64_t es = t->w->stage_bytes;
   const int width = nr > 0 ? nr : t->n_cols, whole = t->n_cols / width;
@@ -134,7 +144,8 @@ void aci_conv_tile_make(const aci_conv_walk *w, int64_t cols, int64_t index, int
   t->col0 = 0;
   t->n_at = width;
   if (row_parts(w, cols)) { /* equal parts of a row */
-    int64_t parts = aci_conv_ceil(width, cols), part_width = aci_conv_ceil(width, parts), part = index % parts;
+    int64_t parts = aci_conv_ceil(width, cols), part_width = aci_conv_ceil(width, parts),
+            part = index % parts;
     t->col0 = part * part_width;
     n = t->n_at = aci_conv_min(part_width, width - t->col0);
     first = index / parts * width + t->col0;
@@ -210,7 +221,8 @@ static inline AC_INLINE void copy_exact(char *restrict d, const char *restrict s
 }
 
 /* ---- stage ---- */
-/* Where the values of one residue come from: those of [lo, hi) from source positions x0 + i * step, the others are 0. */
+/* Where the values of one residue come from: those of [lo, hi) from source positions x0 + i * step, the
+ * others are 0. */
 typedef struct phase {
   int64_t x0, lo, hi;
 } phase;
@@ -225,32 +237,33 @@ static phase phase_of(const aci_conv_tile *t, int64_t i) {
   return p;
 }
 
-/* One residue of a depth slice: row r of it is source row first + r * by, zeros outside. S: source values, D: staged. */
-#define STAGE(NAME, S, D, PUT, RAW)                                                                               \
-  AC_ISA_FN(NAME,                                                                                                 \
-            (const aci_conv_tile *t, const char *plane, int64_t first, int64_t by, int64_t n_rows, const phase *p, \
-             char *d),                                                                                            \
-            (t, plane, first, by, n_rows, p, d)) {                                                                \
-    const aci_conv_axis *x = &t->w->a[2];                                                                         \
-    const int64_t n = t->row_len, step = x->step, es = (int64_t)sizeof(D);                                        \
-    for (int64_t r = 0; r < n_rows; r++, d += n * es) {                                                           \
-      const int64_t row = first + r * by;                                                                         \
-      if (row < 0 || row >= t->w->a[1].src) {                                                                     \
-        zero_over(d, n * es);                                                                                     \
-        continue;                                                                                                 \
-      }                                                                                                           \
-      const S *s = (const S *)(const void *)plane + row * x->src + p->x0;                                         \
-      D *o = (D *)(void *)d;                                                                                      \
-      zero_over(d, p->lo * es);                                                                                   \
-      if (step == 1 && RAW) copy_exact(d + p->lo * es, (const char *)(s + p->lo), (p->hi - p->lo) * es);          \
-      else if (step == 1)                                                                                         \
-        for (int64_t i = p->lo; i < p->hi; i++) o[i] = PUT(s[i]);                                                 \
-      else if (step == 2)                                                                                         \
-        for (int64_t i = p->lo; i < p->hi; i++) o[i] = PUT(s[2 * i]);                                             \
-      else                                                                                                        \
-        for (int64_t i = p->lo; i < p->hi; i++) o[i] = PUT(s[i * step]);                                          \
-      zero_over(d + p->hi * es, (n - p->hi) * es);                                                                \
-    }                                                                                                             \
+/* One residue of a depth slice: row r of it is source row first + r * by, zeros outside. S: source values, D:
+ * staged. */
+#define STAGE(NAME, S, D, PUT, RAW)                                                                      \
+  AC_ISA_FN(NAME,                                                                                        \
+            (const aci_conv_tile *t, const char *plane, int64_t first, int64_t by, int64_t n_rows,       \
+             const phase *p, char *d),                                                                   \
+            (t, plane, first, by, n_rows, p, d)) {                                                       \
+    const aci_conv_axis *x = &t->w->a[2];                                                                \
+    const int64_t n = t->row_len, step = x->step, es = (int64_t)sizeof(D);                               \
+    for (int64_t r = 0; r < n_rows; r++, d += n * es) {                                                  \
+      const int64_t row = first + r * by;                                                                \
+      if (row < 0 || row >= t->w->a[1].src) {                                                            \
+        zero_over(d, n *es);                                                                             \
+        continue;                                                                                        \
+      }                                                                                                  \
+      const S *s = (const S *)(const void *)plane + row * x->src + p->x0;                                \
+      D *o = (D *)(void *)d;                                                                             \
+      zero_over(d, p->lo *es);                                                                           \
+      if (step == 1 && RAW) copy_exact(d + p->lo * es, (const char *)(s + p->lo), (p->hi - p->lo) * es); \
+      else if (step == 1)                                                                                \
+        for (int64_t i = p->lo; i < p->hi; i++) o[i] = PUT(s[i]);                                        \
+      else if (step == 2)                                                                                \
+        for (int64_t i = p->lo; i < p->hi; i++) o[i] = PUT(s[2 * i]);                                    \
+      else                                                                                               \
+        for (int64_t i = p->lo; i < p->hi; i++) o[i] = PUT(s[i * step]);                                 \
+      zero_over(d + p->hi * es, (n - p->hi) * es);                                                       \
+    }                                                                                                    \
   }
 #define SAME(x) (x)
 STAGE(stage_raw16, uint16_t, uint16_t, SAME, true)
@@ -275,7 +288,8 @@ static void stage_rows(const aci_conv_tile *t, const char *plane, int64_t first,
 void aci_conv_stage(const aci_conv_tile *t, int64_t channel, char *stage) {
   const aci_conv_walk *w = t->w;
   const aci_conv_axis *a = w->a;
-  const int64_t es = aci_gemm_type_bytes(w->type), slice = a[1].src * a[2].src, by = a[1].taps > 1 ? 1 : a[1].step;
+  const int64_t es = aci_gemm_type_bytes(w->type), slice = a[1].src * a[2].src,
+                by = a[1].taps > 1 ? 1 : a[1].step;
   if (w->direct) return;
   for (int s = 0; s < t->n_slabs; s++) {
     const aci_conv_slab *slab = &t->slab[s];
@@ -285,7 +299,8 @@ void aci_conv_stage(const aci_conv_tile *t, int64_t channel, char *stage) {
       const int64_t depth = slab->depth * a[0].step + a[0].off + k * a[0].doff;
       const bool inside = depth >= 0 && depth < a[0].src;
       const char *from =
-          (const char *)w->src + ((slab->image * w->channels + channel) * a[0].src + (inside ? depth : 0)) * slice * es;
+          (const char *)w->src +
+          ((slab->image * w->channels + channel) * a[0].src + (inside ? depth : 0)) * slice * es;
       char *d = stage + (s * t->slab_len + k * t->slice_len) * w->stage_bytes;
       for (int64_t i = 0; i < residues(&a[2]); i++, d += t->rows * t->row_len * w->stage_bytes) {
         const phase p = phase_of(t, i);
@@ -296,7 +311,8 @@ void aci_conv_stage(const aci_conv_tile *t, int64_t channel, char *stage) {
 }
 
 /* ---- rows of the matrix ---- */
-AC_ISA_FN(copy_pieces, (char *restrict dst, const char *stage, const aci_conv_piece *piece, int n), (dst, stage, piece, n)) {
+AC_ISA_FN(copy_pieces, (char *restrict dst, const char *stage, const aci_conv_piece *piece, int n),
+          (dst, stage, piece, n)) {
   for (int i = 0; i < n; i++) {
     char *d = dst + piece[i].dst;
     const char *s = stage + piece[i].src;
@@ -309,7 +325,8 @@ AC_ISA_FN(copy_pieces_exact, (char *restrict dst, const char *stage, const aci_c
   for (int i = 0; i < n; i++) copy_exact(dst + piece[i].dst, stage + piece[i].src, piece[i].bytes);
 }
 
-void aci_conv_row(const aci_conv_tile *t, const char *stage, int64_t channel, int64_t tap, char *dst, int64_t k) {
+void aci_conv_row(const aci_conv_tile *t, const char *stage, int64_t channel, int64_t tap, char *dst,
+                  int64_t k) {
   const int64_t es = t->w->stage_bytes;
   const aci_conv_piece *last = t->piece + t->n_whole;
   char *whole = dst + k * t->width * es;
@@ -320,5 +337,6 @@ void aci_conv_row(const aci_conv_tile *t, const char *stage, int64_t channel, in
     stage += tap;
     copy_pieces(whole, stage, t->piece, t->n_whole);
   }
-  if (t->n_pieces > t->n_whole) copy_pieces_exact(dst + k * t->tail * es, stage, last, t->n_pieces - t->n_whole);
+  if (t->n_pieces > t->n_whole)
+    copy_pieces_exact(dst + k * t->tail * es, stage, last, t->n_pieces - t->n_whole);
 }

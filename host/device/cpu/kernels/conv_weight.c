@@ -1,6 +1,9 @@
-/* The gradient of a convolution's weights: dw (result channels x source channels and taps) = dy (result channels x places)
- * times the transposed columns of x. K runs over the places of the whole batch, a tile at a time; where weights are few, the
- * tiles are cut into parts with sums of their own, which are added up in order. Called by host/ops/conv. */
+/* The gradient of a convolution's weights: dw (result channels x source channels and taps) = dy (result
+ * channels x places) times the transposed columns of x. K runs over the places of the whole batch, a tile at
+ * a time; where weights are few, the tiles are cut into parts with sums of their own, which are added up in
+ * order. Two plans: columns are laid out one after another and transposed; or, where a micro-kernel's width
+ * of source channels has several taps, these channels are transposed as they are staged, and what a tap reads
+ * along a row of places is then one run of memory. Called by host/ops/conv. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -10,12 +13,13 @@
 
 enum {
   ROWS = 252,
-  COLS = 288,      /* source channels and taps of a task */
+  COLS = 288, /* source channels and taps of a task */
   MANY_TASKS = 40,
   MAX_PARTS = 64,
 };
-static const double PART_FLOPS = 2e6;     /* worth sums of its own */
-static const int64_t PARTS_BYTES = 64 << 20; /* of all of them */
+static const double PART_FLOPS = 2e6;          /* worth sums of its own */
+static const int64_t PARTS_BYTES = 64 << 20;   /* of all of them */
+static const int64_t TURNED_BYTES = 512 << 10; /* of staged channels that are transposed together */
 
 typedef struct job {
   aci_conv_walk w;
@@ -24,6 +28,9 @@ typedef struct job {
   int64_t groups, rows, chans, depth; /* result and source channels per group; columns = chans * taps */
   const void *dy;
   void *dw;
+  bool turned;       /* channels are transposed in the stage */
+  int64_t tap_chunk; /* taps of a task then, and such chunks; its columns are (tap, channel) */
+  int64_t n_tc;
   int64_t places; /* of a tile */
   int64_t n_tiles, rm, n_rc, cm, n_cc, n_parts, per_part;
   char *parts; /* sums, one set of weights per part; NULL: straight into dw */
@@ -32,9 +39,9 @@ typedef struct job {
 
 static int64_t up64(int64_t n) { return (n + 63) / 64 * 64; }
 
-#define STORE(NAME, T, ACC, PUT)                                                                  \
-  AC_ISA_FN(NAME, (T *restrict d, const ACC *restrict s, int64_t n), (d, s, n)) {                 \
-    for (int64_t i = 0; i < n; i++) d[i] = PUT(s[i]);                                             \
+#define STORE(NAME, T, ACC, PUT)                                                  \
+  AC_ISA_FN(NAME, (T *restrict d, const ACC *restrict s, int64_t n), (d, s, n)) { \
+    for (int64_t i = 0; i < n; i++) d[i] = PUT(s[i]);                             \
   }
 STORE(store_bf16, uint16_t, float, aci_f32_to_bf16)
 STORE(store_f16, uint16_t, float, aci_f32_to_f16)
@@ -48,9 +55,9 @@ static void store(aci_gemm_type t, void *dw, int64_t at, const char *s, int64_t 
 }
 
 typedef struct space {
-  char *stage, *rows, *a, *panel, *acc;
+  char *stage, *rows, *a, *panel, *acc, *turned;
   int64_t *tap; /* offsets in the stage */
-  int64_t pitch, ldt;
+  int64_t pitch, ldt, stage_bytes;
 } space;
 
 static bool space_get(const job *j, space *s) {
@@ -59,17 +66,21 @@ static bool space_get(const job *j, space *s) {
   const int64_t mr = kn->mr, most = aci_conv_max(kn->nr, aci_conv_ceil(j->rm, mr) * mr);
   s->pitch = up64(j->places * wide) + ACI_CONV_SLACK;
   s->ldt = aci_conv_ceil(j->cm, kn->nr) * kn->nr;
-  int64_t stage = aci_conv_stage_bytes(&j->w, j->places), rows = most * s->pitch;
+  const int64_t one = aci_conv_stage_bytes(&j->w, j->places), lanes = j->turned ? kn->nr : 0;
+  int64_t stage = one * aci_conv_max(lanes, 1), rows = most * s->pitch,
+          turned = up64(one * lanes) + 64 * lanes;
   int64_t a = up64(aci_gemm_packed_bytes(kn, j->rm, mr, j->places) + 64);
   int64_t panel = up64(aci_gemm_packed_bytes(kn, kn->nr, kn->nr, j->places) + 64);
   int64_t acc = aci_conv_ceil(j->rm, mr) * mr * s->ldt * aci_gemm_type_bytes(j->acc);
-  s->acc = aci_scratch(ACI_SCRATCH_TILE, (size_t)(acc + a + panel + rows + stage + j->w.taps * 8));
+  s->acc = aci_scratch(ACI_SCRATCH_TILE, (size_t)(acc + a + panel + rows + stage + turned + j->w.taps * 8));
   if (s->acc == NULL) return false;
   s->a = s->acc + acc;
   s->panel = s->a + a;
   s->rows = s->panel + panel;
   s->stage = s->rows + rows;
-  s->tap = (int64_t *)(void *)(s->stage + stage);
+  s->turned = s->stage + stage;
+  s->tap = (int64_t *)(void *)(s->turned + turned);
+  s->stage_bytes = one;
   return true;
 }
 
@@ -79,7 +90,8 @@ static void pack_rows(const job *j, const aci_conv_tile *t, const space *s, int6
   const aci_conv_run *first = &t->run[0], *last = &t->run[t->n_runs - 1];
   if (first->image == last->image) {
     aci_gemm_pack(j->kn, j->w.type, s->a, j->kn->mr, false, rows, t->n_cols,
-                  (const char *)j->dy + ((first->image * channels + channel) * places + first->place) * es, places, 1);
+                  (const char *)j->dy + ((first->image * channels + channel) * places + first->place) * es,
+                  places, 1);
     return;
   }
   for (int64_t r = 0; r < rows; r++)
@@ -88,13 +100,14 @@ static void pack_rows(const job *j, const aci_conv_tile *t, const space *s, int6
       int64_t n = run->len;
       while (i < t->n_runs && t->run[i].image == run->image) n += t->run[i++].len;
       memcpy(s->rows + r * s->pitch + run->col * es,
-             (const char *)j->dy + ((run->image * channels + channel + r) * places + run->place) * es, (size_t)(n * es));
+             (const char *)j->dy + ((run->image * channels + channel + r) * places + run->place) * es,
+             (size_t)(n * es));
     }
   aci_gemm_pack(j->kn, j->w.type, s->a, j->kn->mr, false, rows, t->n_cols, s->rows, s->pitch / es, 1);
 }
 
-static void tile_product(const job *j, const aci_conv_tile *t, const space *s, int64_t g, int64_t r0, int64_t rows,
-                         int64_t c0, int64_t cols, bool add) {
+static void tile_product(const job *j, const aci_conv_tile *t, const space *s, int64_t g, int64_t r0,
+                         int64_t rows, int64_t c0, int64_t cols, bool add) {
   const aci_gemm_kernel *kn = j->kn;
   const int64_t steps = aci_conv_ceil(t->n_cols, kn->pair), kp = steps * kn->pair, taps = j->w.taps;
   const int64_t ab = aci_gemm_type_bytes(j->acc);
@@ -108,11 +121,44 @@ static void tile_product(const job *j, const aci_conv_tile *t, const space *s, i
       staged = c;
       aci_conv_row(t, s->stage, g * j->chans + c, s->tap[(c0 + col + i) % taps], s->rows + i * s->pitch, 0);
     }
-    aci_gemm_pack(kn, j->staged, s->panel, kn->nr, false, n, t->n_cols, s->rows, s->pitch / j->w.stage_bytes, 1);
+    aci_gemm_pack(kn, j->staged, s->panel, kn->nr, false, n, t->n_cols, s->rows, s->pitch / j->w.stage_bytes,
+                  1);
     for (int64_t i = 0; i < rows; i += kn->mr)
-      kn->run(aci_gemm_rows(kn, (int)aci_conv_min(kn->mr, rows - i)), kn->nr, steps, s->a + i * kp * kn->bytes, s->panel,
-              s->acc + (i * s->ldt + col) * ab, s->ldt, add);
+      kn->run(aci_gemm_rows(kn, (int)aci_conv_min(kn->mr, rows - i)), kn->nr, steps,
+              s->a + i * kp * kn->bytes, s->panel, s->acc + (i * s->ldt + col) * ab, s->ldt, add);
   }
+}
+
+/* Channels c0.. (n of them, at most a panel) and taps t0..: the panel of a tap is copied out of the
+   transposed stage. */
+static void tile_product_turned(const job *j, const aci_conv_tile *t, const space *s, int64_t g, int64_t r0,
+                                int64_t rows, int64_t c0, int64_t n, int64_t t0, int64_t taps, bool add) {
+  const aci_gemm_kernel *kn = j->kn;
+  const int64_t es = j->w.stage_bytes, width = n <= kn->nr / 2 ? kn->nr / 2 : kn->nr,
+                len = t->n_slabs * t->slab_len;
+  pack_rows(j, t, s, g * j->rows + r0, rows);
+  for (int64_t i = 0; i < n; i++) aci_conv_stage(t, g * j->chans + c0 + i, s->stage + i * s->stage_bytes);
+  aci_gemm_pack(kn, j->staged, s->turned, (int)width, false, n, len, s->stage, s->stage_bytes / es, 1);
+  for (int64_t k = 0; k < taps; k++) {
+    for (int i = 0; i < t->n_runs; i++)
+      memcpy(s->panel + t->run[i].col * width * es,
+             s->turned + (t->run[i].stage * es + s->tap[t0 + k]) * width,
+             (size_t)(t->run[i].len * width * es));
+    for (int64_t i = 0; i < rows; i += kn->mr)
+      kn->run(aci_gemm_rows(kn, (int)aci_conv_min(kn->mr, rows - i)), (int)width, t->n_cols,
+              s->a + i * t->n_cols * es, s->panel, s->acc + (i * s->ldt + k * kn->nr) * es, s->ldt, add);
+  }
+}
+
+/* Sums of one row in the order of the weights: columns (tap, channel) to (channel, tap). */
+static void store_turned(const job *j, char *to, const char *sums, int64_t n, int64_t taps) {
+  const int64_t all = j->w.taps, nr = j->kn->nr;
+  for (int64_t c = 0; c < n; c++)
+    for (int64_t k = 0; k < taps; k++) {
+      if (j->acc == ACI_GEMM_F64)
+        ((double *)(void *)to)[c * all + k] = ((const double *)(const void *)sums)[k * nr + c];
+      else ((float *)(void *)to)[c * all + k] = ((const float *)(const void *)sums)[k * nr + c];
+    }
 }
 
 static void task_piece(void *arg, int64_t begin, int64_t end) {
@@ -121,11 +167,16 @@ static void task_piece(void *arg, int64_t begin, int64_t end) {
   aci_conv_tile t;
   space s;
   for (int64_t task = begin; task < end; task++) {
-    const int64_t cc = task % j->n_cc, rc = task / j->n_cc % j->n_rc, g = task / j->n_cc / j->n_rc % j->groups;
+    const int64_t cc = task % j->n_cc, rc = task / j->n_cc % j->n_rc,
+                  g = task / j->n_cc / j->n_rc % j->groups;
     const int64_t part = task / j->n_cc / j->n_rc / j->groups;
     const int64_t r0 = rc * j->rm, rows = aci_conv_min(j->rm, j->rows - r0);
-    const int64_t c0 = cc * j->cm, cols = aci_conv_min(j->cm, j->depth - c0);
     const int64_t first = part * j->per_part, last = aci_conv_min(first + j->per_part, j->n_tiles);
+    /* columns, or channels and taps */
+    const int64_t c0 = j->turned ? cc / j->n_tc * j->kn->nr : cc * j->cm;
+    const int64_t cols = aci_conv_min(j->turned ? j->kn->nr : j->cm, (j->turned ? j->chans : j->depth) - c0);
+    const int64_t t0 = j->turned ? cc % j->n_tc * j->tap_chunk : 0,
+                  taps = aci_conv_min(j->tap_chunk, j->w.taps - t0);
     if (!space_get(j, &s)) {
       j->oom = true;
       return;
@@ -133,21 +184,24 @@ static void task_piece(void *arg, int64_t begin, int64_t end) {
     for (int64_t i = first; i < last; i++) {
       aci_conv_tile_make(&j->w, j->places, i, 0, 0, &t);
       for (int64_t k = 0; k < j->w.taps; k++) s.tap[k] = aci_conv_tap(&t, k);
-      tile_product(j, &t, &s, g, r0, rows, c0, cols, i > first);
+      if (j->turned) tile_product_turned(j, &t, &s, g, r0, rows, c0, cols, t0, taps, i > first);
+      else tile_product(j, &t, &s, g, r0, rows, c0, cols, i > first);
     }
     for (int64_t r = 0; r < rows; r++) {
-      const int64_t at = (g * j->rows + r0 + r) * j->depth + c0;
+      const int64_t at = (g * j->rows + r0 + r) * j->depth + (j->turned ? c0 * j->w.taps + t0 : c0);
       const char *sums = s.acc + r * s.ldt * ab;
-      if (j->parts == NULL) store(j->w.type, j->dw, at, sums, cols);
-      else memcpy(j->parts + (part * j->groups * j->rows * j->depth + at) * ab, sums, (size_t)(cols * ab));
+      char *to = j->parts == NULL ? NULL : j->parts + (part * j->groups * j->rows * j->depth + at) * ab;
+      if (j->turned) store_turned(j, to, sums, cols, taps);
+      else if (to == NULL) store(j->w.type, j->dw, at, sums, cols);
+      else memcpy(to, sums, (size_t)(cols * ab));
     }
   }
 }
 
 /* ---- parts ---- */
-#define ADD(NAME, T)                                                                   \
-  AC_ISA_FN(NAME, (T *restrict d, const T *restrict s, int64_t n), (d, s, n)) {        \
-    for (int64_t i = 0; i < n; i++) d[i] += s[i];                                      \
+#define ADD(NAME, T)                                                            \
+  AC_ISA_FN(NAME, (T *restrict d, const T *restrict s, int64_t n), (d, s, n)) { \
+    for (int64_t i = 0; i < n; i++) d[i] += s[i];                               \
   }
 ADD(add_f32, float)
 ADD(add_f64, double)
@@ -174,7 +228,8 @@ static void sum_piece(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-void aci_conv_sum_parts(ac_team *team, void *sums, int64_t n_parts, int64_t all, aci_gemm_type type, void *dw) {
+void aci_conv_sum_parts(ac_team *team, void *sums, int64_t n_parts, int64_t all, aci_gemm_type type,
+                        void *dw) {
   parts p = {sums, n_parts, all, type == ACI_GEMM_F64 ? 8 : 4, type, dw};
   ac_parallel_for(team, aci_conv_ceil(all, SUM_PIECE), 1, sum_piece, &p);
 }
@@ -182,15 +237,25 @@ void aci_conv_sum_parts(ac_team *team, void *sums, int64_t n_parts, int64_t all,
 /* Tasks by shape: rows and columns of the weights, and parts of the tiles where these are few. */
 static void cut(job *j) {
   const int64_t mr = j->kn->mr, nr = j->kn->nr, ab = aci_gemm_type_bytes(j->acc);
-  int64_t rows = ROWS, cols = COLS;
   j->places = j->w.n * j->w.places < ACI_CONV_COLS ? j->w.n * j->w.places : ACI_CONV_COLS;
   j->n_tiles = aci_conv_tiles(&j->w, j->places);
-  j->n_rc = aci_conv_ceil(j->rows, rows);
+  j->n_rc = aci_conv_ceil(j->rows, ROWS);
   j->rm = aci_conv_ceil(aci_conv_ceil(j->rows, j->n_rc), mr) * mr;
   j->n_rc = aci_conv_ceil(j->rows, j->rm);
-  j->n_cc = aci_conv_ceil(j->depth, cols);
-  j->cm = aci_conv_ceil(aci_conv_ceil(j->depth, j->n_cc), nr) * nr;
-  j->n_cc = aci_conv_ceil(j->depth, j->cm);
+  j->turned = j->kn->pair == 1 && j->w.taps > 1 && 5 * j->chans >= 4 * aci_conv_ceil(j->chans, nr) * nr &&
+              aci_conv_stage_bytes(&j->w, j->places) * nr <= TURNED_BYTES;
+  if (j->turned) {
+    j->tap_chunk = aci_conv_max(COLS / nr, 1);
+    j->n_tc = aci_conv_ceil(j->w.taps, j->tap_chunk);
+    j->tap_chunk = aci_conv_ceil(j->w.taps, j->n_tc);
+    j->n_tc = aci_conv_ceil(j->w.taps, j->tap_chunk);
+    j->cm = j->tap_chunk * nr;
+    j->n_cc = aci_conv_ceil(j->chans, nr) * j->n_tc;
+  } else {
+    j->n_cc = aci_conv_ceil(j->depth, COLS);
+    j->cm = aci_conv_ceil(aci_conv_ceil(j->depth, j->n_cc), nr) * nr;
+    j->n_cc = aci_conv_ceil(j->depth, j->cm);
+  }
   const int64_t tasks = j->groups * j->n_rc * j->n_cc, all = j->groups * j->rows * j->depth;
   double flops = 2.0 * (double)all * (double)(j->w.n * j->w.places);
   j->n_parts = aci_conv_ceil(MANY_TASKS, tasks);
@@ -233,15 +298,18 @@ ac_status aci_conv_backward_weight(ac_team *team, const aci_conv *c, const void 
   if (aci_conv_onednn_weight(team, c, dy, x, dw)) return AC_OK;
   if (j.rows <= ACI_CONV_THIN) return aci_conv_weight_thin(team, &j.w, j.groups, j.rows, j.chans, dy, dw, e);
   cut(&j);
-  if (j.n_parts > 1) {
+  const bool sums = j.n_parts > 1 || (j.turned && ab != aci_gemm_type_bytes(c->type));
+  if (j.turned && !sums) j.parts = dw;
+  if (sums) {
     j.parts = aci_scratch(ACI_SCRATCH_SHARED, (size_t)(j.n_parts * all * ab));
     if (j.parts == NULL)
-      return AC_FAIL(e, OOM, "out of memory for %lld partial sums of %lld weights", (long long)j.n_parts, (long long)all);
+      return AC_FAIL(e, OOM, "out of memory for %lld partial sums of %lld weights", (long long)j.n_parts,
+                     (long long)all);
   }
   double flops = 2.0 * (double)j.rm * (double)j.cm * (double)(j.w.n * j.w.places);
-  ac_parallel_for(team, j.groups * j.n_rc * j.n_cc * j.n_parts, flops >= 4e5 ? 1 : (int64_t)(4e5 / flops), task_piece,
-                  &j);
+  ac_parallel_for(team, j.groups * j.n_rc * j.n_cc * j.n_parts, flops >= 4e5 ? 1 : (int64_t)(4e5 / flops),
+                  task_piece, &j);
   if (j.oom) return AC_FAIL(e, OOM, "out of memory for the tiles of a convolution");
-  if (j.parts != NULL) aci_conv_sum_parts(team, j.parts, j.n_parts, all, c->type, dw);
+  if (sums) aci_conv_sum_parts(team, j.parts, j.n_parts, all, c->type, dw);
   return AC_OK;
 }

@@ -1,5 +1,6 @@
-/* host/ops/conv: shapes and messages of convolutions, pools and patches, second derivatives against differences, windows
- * against their definition. What the kernels compute at size is tested beside them (device/cpu/kernels/test_conv.c). */
+/* host/ops/conv: shapes and messages of convolutions, pools and patches, second derivatives against
+ * differences, windows against their definition. What the kernels compute at size is tested beside them
+ * (device/cpu/kernels/test_conv.c). */
 #include "host/ops/opcheck.h"
 
 #define L(...) (const int64_t[]){__VA_ARGS__}, (int)(sizeof((int64_t[]){__VA_ARGS__}) / 8)
@@ -61,7 +62,8 @@ static void test_gradients(void **state) {
 }
 
 /* ---- windows ---- */
-static void check_max(oc_rig *r, bool ceil_mode, const double *x, const double *want, const double *places, int n) {
+static void check_max(oc_rig *r, bool ceil_mode, const double *x, const double *want, const double *places,
+                      int n) {
   ac_tensor *t = NULL, *y = NULL, *at = NULL;
   const int64_t shape[] = {1, 1, 5};
   assert_ok(ac_tensor_from_host(ac_ctx_default_device(r->c), AC_F64, 3, shape, x, &t, &r->e), r->e);
@@ -83,7 +85,8 @@ static void test_max_windows(void **state) {
   /* the first of equals; NaN beyond all; padding never wins, not even over -infinity */
   check_max(&r, false, (double[]){2, 2, 1, 2, 2}, (double[]){2, 2, 2}, (double[]){0, 1, 3}, 3);
   check_max(&r, true, (double[]){1, NAN, 3, 0, -1}, (double[]){NAN, NAN, 0}, (double[]){1, 1, 3}, 3);
-  check_max(&r, false, (double[]){low, low, low, low, low}, (double[]){low, low, low}, (double[]){0, 1, 3}, 3);
+  check_max(&r, false, (double[]){low, low, low, low, low}, (double[]){low, low, low}, (double[]){0, 1, 3},
+            3);
   oc_close(&r);
 }
 
@@ -111,9 +114,11 @@ static void test_messages(void **state) {
   oc_rig r;
   (void)state;
   oc_open(&r, 1);
-  ac_tensor *x = oc_rand(&r, AC_F32, OC_SHAPE(2, 4, 5, 6)), *w = oc_rand(&r, AC_F32, OC_SHAPE(3, 4, 3, 3)), *y = NULL;
+  ac_tensor *x = oc_rand(&r, AC_F32, OC_SHAPE(2, 4, 5, 6)), *w = oc_rand(&r, AC_F32, OC_SHAPE(3, 4, 3, 3)),
+            *y = NULL;
   ac_tensor *w64 = oc_rand(&r, AC_F64, OC_SHAPE(3, 4, 3, 3)), *b = oc_rand(&r, AC_F32, OC_SHAPE(2));
-  ac_tensor *ints = oc_ints(&r, OC_SHAPE(1, 1, 3), (int64_t[]){1, 2, 3}), *flat = oc_rand(&r, AC_F32, OC_SHAPE(7));
+  ac_tensor *ints = oc_ints(&r, OC_SHAPE(1, 1, 3), (int64_t[]){1, 2, 3}),
+            *flat = oc_rand(&r, AC_F32, OC_SHAPE(7));
 #define CONV(x_, w_, b_, s_, p_, d_, g_) ac_conv2d(r.c, x_, w_, b_, L(s_), L(p_), L(d_), g_, &y, &r.e)
   assert_fails(CONV(x, w, NULL, 1, 0, 1, 2), SHAPE, "reads 8 channels, the input has 4", r.e);
   assert_fails(CONV(x, w, b, 1, 0, 1, 1), SHAPE, "a bias of shape (3), got (2)", r.e);
@@ -127,11 +132,14 @@ static void test_messages(void **state) {
   const int64_t three[] = {1, 2, 3};
   assert_fails(ac_conv2d(r.c, x, w, NULL, three, 3, L(0), L(1), 1, &y, &r.e), INVALID,
                "stride takes one number or 2, got (1, 2, 3)", r.e);
-  assert_fails(ac_conv_transpose2d(r.c, x, w, NULL, L(1), L(0), L(0), 1, L(1), &y, &r.e), SHAPE, "reads 3 channels", r.e);
-  assert_fails(ac_max_pool1d(r.c, ints, L(2), NULL, 0, L(0), L(1), false, false, &y, NULL, &r.e), DTYPE, "not i64", r.e);
+  assert_fails(ac_conv_transpose2d(r.c, x, w, NULL, L(1), L(0), L(0), 1, L(1), &y, &r.e), SHAPE,
+               "reads 3 channels", r.e);
+  assert_fails(ac_max_pool1d(r.c, ints, L(2), NULL, 0, L(0), L(1), false, false, &y, NULL, &r.e), DTYPE,
+               "not i64", r.e);
   assert_fails(ac_max_pool2d(r.c, x, L(2), NULL, 0, L(2), L(1), false, false, &y, NULL, &r.e), INVALID,
                "more than half of the window", r.e);
-  assert_fails(ac_avg_pool2d(r.c, x, L(9), NULL, 0, L(0), false, true, NULL, &y, &r.e), SHAPE, "spans 9 does not fit", r.e);
+  assert_fails(ac_avg_pool2d(r.c, x, L(9), NULL, 0, L(0), false, true, NULL, &y, &r.e), SHAPE,
+               "spans 9 does not fit", r.e);
   assert_fails(ac_fold(r.c, flat, L(4), L(2), L(1), L(0), L(1), &y, &r.e), SHAPE, "needs patches", r.e);
   ac_tensor *all[] = {x, w, w64, b, ints, flat};
   for (int i = 0; i < 6; i++) ac_tensor_release(all[i]);
@@ -152,7 +160,8 @@ static void test_meta(void **state) {
   assert_int_equal(y->shape[1], 1024);
   assert_int_equal(y->shape[3], 50000);
   ac_tensor_release(y);
-  assert_fails(ac_conv_transpose2d(r.c, x, x, NULL, L(1 << 30), L(0), L(0), 1, L(1), &y, &r.e), SHAPE, "", r.e);
+  assert_fails(ac_conv_transpose2d(r.c, x, x, NULL, L(1 << 30), L(0), L(0), 1, L(1), &y, &r.e), SHAPE, "",
+               r.e);
   ac_tensor_release(x);
   ac_tensor_release(w);
   oc_close(&r);
@@ -160,8 +169,9 @@ static void test_meta(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_gradients), cmocka_unit_test(test_max_windows), cmocka_unit_test(test_avg_windows),
-      cmocka_unit_test(test_messages),  cmocka_unit_test(test_meta),
+      cmocka_unit_test(test_gradients),   cmocka_unit_test(test_max_windows),
+      cmocka_unit_test(test_avg_windows), cmocka_unit_test(test_messages),
+      cmocka_unit_test(test_meta),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,8 @@
-/* Convolutions and their adjoints against the definition in double, over types, strides, dilations, groups and sizes that
- * reach every plan (few result channels, tiles with columns of their own, shared columns, parts of rows, 1 x 1 without a
- * stage); every case again with other teams, where each bit must be the same, and through oneDNN. Operands lie in blocks of
- * their exact size, so that an address sanitizer sees what reads or writes beyond them. */
+/* Convolutions and their adjoints against the definition in double, over types, strides, dilations, groups
+ * and sizes that reach every plan (few result channels, products before sums, tiles with columns of their
+ * own, shared columns, parts of rows, 1 x 1 without a stage); every case again with other teams, where each
+ * bit must be the same, and through oneDNN. Operands lie in blocks of their exact size, so that an address
+ * sanitizer sees what reads or writes beyond them. */
 #include "support/test.h"
 
 #include <math.h>
@@ -45,7 +46,7 @@ static void add(sum *s, double a, double b) {
 
 typedef struct problem {
   aci_conv c;
-  void *x, *w, *bias, *y;      /* operands */
+  void *x, *w, *bias, *y; /* operands */
   int64_t n_x, n_w, n_b, n_y;
 } problem;
 
@@ -84,7 +85,9 @@ static sum forward_at(const problem *p, int64_t i) {
     for (int64_t t = 0; t < taps; t++) {
       coordinates(t, c->k, k);
       int64_t at = reads(c, q, k);
-      if (at >= 0) add(&s, x_at(p, n, g * c->ci + ci, at), aci_gemm_load(c->type, p->w, (channel * c->ci + ci) * taps + t));
+      if (at >= 0)
+        add(&s, x_at(p, n, g * c->ci + ci, at),
+            aci_gemm_load(c->type, p->w, (channel * c->ci + ci) * taps + t));
     }
   if (p->bias != NULL) add(&s, aci_gemm_load(c->type, p->bias, channel), 1);
   return s;
@@ -129,9 +132,13 @@ static sum weight_at(const problem *p, int64_t i) {
 
 /* ---- comparison ---- */
 /* got is rounded once from a sum in f32 or f64 of as many terms. */
-static void compare(const problem *p, const void *got, int64_t n, sum (*want)(const problem *, int64_t), const char *what) {
+static void compare(const problem *p, const void *got, int64_t n, sum (*want)(const problem *, int64_t),
+                    const char *what) {
   const aci_gemm_type t = p->c.type;
-  const double once = t == ACI_GEMM_F64 ? 1e-15 : t == ACI_GEMM_F32 ? 1e-7 : t == ACI_GEMM_BF16 ? 0x1p-8 : 0x1p-11;
+  const double once = t == ACI_GEMM_F64    ? 1e-15
+                      : t == ACI_GEMM_F32  ? 1e-7
+                      : t == ACI_GEMM_BF16 ? 0x1p-8
+                                           : 0x1p-11;
   const double each = t == ACI_GEMM_F64 ? 1e-15 : 1e-6;
   const int64_t step = 1 + n / 700; /* a sample of large ones */
   for (int64_t k = 0; k < n; k += step) {
@@ -139,8 +146,8 @@ static void compare(const problem *p, const void *got, int64_t n, sum (*want)(co
     const sum s = want(p, i);
     const double v = aci_gemm_load(t, got, i);
     if (fabs(v - s.value) <= once * fabs(s.value) + each * s.size + (t == ACI_GEMM_F16 ? 1e-7 : 0)) continue;
-    fail_msg("type %d, n %d groups %d ci %d co %d: %s[%d] is %.9g instead of %.9g", (int)t, (int)p->c.n, (int)p->c.groups,
-             (int)p->c.ci, (int)p->c.co, what, (int)i, v, s.value);
+    fail_msg("type %d, n %d groups %d ci %d co %d: %s[%d] is %.9g instead of %.9g", (int)t, (int)p->c.n,
+             (int)p->c.groups, (int)p->c.ci, (int)p->c.co, what, (int)i, v, s.value);
   }
 }
 
@@ -182,21 +189,22 @@ static void run_case(aci_gemm_type type, const aci_conv *shape) {
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
-#define D2(n, g, ci, co, h, w, kh, kw, s, p, d)                                                       \
-  {                                                                                                   \
-    ACI_GEMM_F32, n, g, ci, co, {1, h, w}, {1, kh, kw}, {0}, {1, s, s}, {0, p, p}, { 1, d, d }        \
+#define D2(n, g, ci, co, h, w, kh, kw, s, p, d)                                                \
+  {                                                                                            \
+    ACI_GEMM_F32, n, g, ci, co, {1, h, w}, {1, kh, kw}, {0}, {1, s, s}, {0, p, p}, { 1, d, d } \
   }
 static const aci_conv shapes[] = {
-    D2(2, 1, 3, 8, 7, 9, 3, 3, 1, 1, 1),      D2(1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1),
-    D2(3, 1, 20, 33, 13, 11, 3, 3, 1, 1, 1),  D2(2, 1, 5, 17, 14, 15, 3, 3, 2, 1, 1),
-    D2(2, 1, 9, 15, 12, 13, 1, 1, 1, 0, 1),   D2(5, 1, 40, 18, 6, 5, 1, 1, 2, 0, 1), /* gaps in dx */
-    D2(2, 2, 6, 10, 9, 9, 3, 2, 1, 2, 2),     D2(2, 7, 1, 1, 12, 19, 3, 3, 1, 1, 1),
-    D2(2, 5, 1, 2, 12, 40, 5, 5, 2, 2, 1),    D2(2, 1, 30, 1, 11, 12, 3, 3, 1, 1, 1),
-    D2(1, 1, 2, 4, 10, 700, 3, 5, 1, 2, 1),   D2(1, 1, 4, 5, 40, 9, 2, 3, 3, 0, 1),
-    D2(2, 1, 3, 6, 20, 20, 7, 7, 4, 3, 1),    D2(4, 1, 4, 40, 2, 2, 2, 2, 5, 3, 1),
-    D2(2, 1, 2, 300, 6, 6, 3, 3, 1, 1, 1),    D2(0, 1, 2, 3, 5, 5, 3, 3, 1, 1, 1),
-    D2(2, 1, 0, 3, 5, 5, 3, 3, 1, 1, 1),      D2(2, 1, 17, 9, 8, 8, 3, 3, 3, 1, 2),
-    D2(3, 1, 2, 3, 9, 9, 3, 3, 2, 0, 3),
+    D2(2, 1, 3, 8, 7, 9, 3, 3, 1, 1, 1),     D2(1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 1),
+    D2(3, 1, 20, 33, 13, 11, 3, 3, 1, 1, 1), D2(2, 1, 5, 17, 14, 15, 3, 3, 2, 1, 1),
+    D2(2, 1, 9, 15, 12, 13, 1, 1, 1, 0, 1),  D2(5, 1, 40, 18, 6, 5, 1, 1, 2, 0, 1), /* gaps in dx */
+    D2(2, 2, 6, 10, 9, 9, 3, 2, 1, 2, 2),    D2(2, 7, 1, 1, 12, 19, 3, 3, 1, 1, 1),
+    D2(2, 5, 1, 2, 12, 40, 5, 5, 2, 2, 1),   D2(2, 1, 30, 1, 11, 12, 3, 3, 1, 1, 1),
+    D2(1, 1, 2, 4, 10, 700, 3, 5, 1, 2, 1),  D2(1, 1, 4, 5, 40, 9, 2, 3, 3, 0, 1),
+    D2(2, 1, 3, 6, 20, 20, 7, 7, 4, 3, 1),   D2(4, 1, 4, 40, 2, 2, 2, 2, 5, 3, 1),
+    D2(2, 1, 2, 300, 6, 6, 3, 3, 1, 1, 1),   D2(0, 1, 2, 3, 5, 5, 3, 3, 1, 1, 1),
+    D2(2, 1, 0, 3, 5, 5, 3, 3, 1, 1, 1),     D2(2, 1, 17, 9, 8, 8, 3, 3, 3, 1, 2),
+    D2(3, 1, 2, 3, 9, 9, 3, 3, 2, 0, 3),     D2(9, 1, 3, 16, 20, 21, 3, 3, 2, 1, 1),
+    D2(2, 1, 8, 9, 40, 33, 8, 8, 8, 0, 1),
 };
 static const aci_conv deep[] = {
     {ACI_GEMM_F32, 2, 1, 3, 5, {5, 6, 7}, {3, 2, 3}, {0}, {1, 1, 1}, {1, 0, 1}, {1, 1, 1}},
@@ -228,7 +236,8 @@ static void large_shapes(void **state) {
 /* A transposed convolution's bias, and positions that no window reaches. */
 static void bias_of_the_transposed(void **state) {
   (void)state;
-  const aci_conv c = {ACI_GEMM_F32, 1, 1, 2, 1, {1, 1, 4}, {1, 1, 1}, {1, 1, 2}, {1, 1, 2}, {0, 0, 0}, {1, 1, 1}};
+  const aci_conv c = {ACI_GEMM_F32, 1,         1,         2,         1,        {1, 1, 4},
+                      {1, 1, 1},    {1, 1, 2}, {1, 1, 2}, {0, 0, 0}, {1, 1, 1}};
   const float dy[] = {3, 5}, w[] = {2, 10}, bias[] = {1, -1};
   const float want[] = {7, 1, 11, 1, 29, -1, 49, -1};
   float dx[8];
@@ -242,7 +251,8 @@ static void bias_of_the_transposed(void **state) {
 /* What lies beside the windows is not read as part of them: 0 times infinity would show. */
 static void infinities_stay_where_they_are(void **state) {
   (void)state;
-  const aci_conv c = {ACI_GEMM_F32, 1, 1, 1, 1, {1, 6, 20}, {1, 3, 3}, {1, 6, 20}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}};
+  const aci_conv c = {ACI_GEMM_F32, 1,          1,         1,         1,        {1, 6, 20},
+                      {1, 3, 3},    {1, 6, 20}, {1, 1, 1}, {0, 1, 1}, {1, 1, 1}};
   float x[120], y[120], dy[120], dw[9];
   const float w[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
   ac_err e;
@@ -304,12 +314,9 @@ static int teardown(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(small_shapes),
-      cmocka_unit_test(large_shapes),
-      cmocka_unit_test(bias_of_the_transposed),
-      cmocka_unit_test(infinities_stay_where_they_are),
-      cmocka_unit_test(through_onednn),
-      cmocka_unit_test(chosen_by_shape),
+      cmocka_unit_test(small_shapes),           cmocka_unit_test(large_shapes),
+      cmocka_unit_test(bias_of_the_transposed), cmocka_unit_test(infinities_stay_where_they_are),
+      cmocka_unit_test(through_onednn),         cmocka_unit_test(chosen_by_shape),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }
