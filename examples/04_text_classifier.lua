@@ -2,9 +2,10 @@
 ---
 ---   accel-run examples/04_text_classifier.lua [options] [TRAIN.csv [TEST.csv]]
 ---
---- A csv file has a header and the columns label,text or label,text,text (pairs of sentences). Without a test file, a fifth of the rows
---- is held out. Without files the question is which licence a sentence is from, over the licence texts that every Debian machine
---- has; with --play FILE (blocks of "NAME:" and the lines spoken) it is who speaks.
+--- A csv file has a header and the columns label,text or label,text,text (pairs of sentences). Without a test
+--- file, a fifth of the rows is held out. Without files the question is which licence a sentence is from, over
+--- the licence texts that every Debian machine has; with --play FILE (blocks of "NAME:" and the lines spoken) it
+--- is who speaks.
 local accel = require "accel"
 local nn, optim, data, models = accel.nn, accel.optim, accel.data, accel.models
 local Confusion, Progress, Random, plot = accel.util.Confusion, accel.util.Progress, accel.util.Random, accel.util.plot
@@ -58,8 +59,8 @@ end
 --- Sentences of the licence texts. Some stand in several of them: no classifier can be right about all.
 local function licence_rows()
   local rows = {}
-  for _, name in ipairs { "Apache-2.0", "Artistic", "BSD", "CC0-1.0", "GFDL-1.2", "GFDL-1.3", "GPL-1", "GPL-2", "GPL-3", "LGPL-2",
-    "LGPL-2.1", "LGPL-3", "MPL-1.1", "MPL-2.0" } do
+  for _, name in ipairs { "Apache-2.0", "Artistic", "BSD", "CC0-1.0", "GFDL-1.2", "GFDL-1.3", "GPL-1", "GPL-2",
+    "GPL-3", "LGPL-2", "LGPL-2.1", "LGPL-3", "MPL-1.1", "MPL-2.0" } do
     local text = read("/usr/share/common-licenses/" .. name)
     for sentence in (text or ""):gsub("%s+", " "):gmatch "[^.;:]+[.;:]" do
       local _, words = sentence:gsub("%a%a+", "")
@@ -140,27 +141,13 @@ local function encode(rows)
   for i, row in ipairs(rows) do
     local label = class_of[row.label] or fail("'%s' is a class of the test texts only", row.label)
     local ids, types = vocab:encode(row.text, row.pair, { max_length = o.length })
-    out[i] = { ids = ids, types = types, label = label }
+    out[i] = { input_ids = ids, token_type_ids = types, label = label }
   end
-  return out
+  return data.ListDataset(out)
 end
-local train_rows, test_rows = encode(train), encode(test)
-
---- Tensors of some rows, padded to the longest: ids and types [n, t], mask [n, t], labels [n].
-local function batch_of(rows, from, to)
-  local longest, ids, types, mask, labels = 1, {}, {}, {}, {}
-  for i = from, to do longest = math.max(longest, #rows[i].ids) end
-  for i = from, to do
-    local row, k = rows[i], i - from + 1
-    ids[k], types[k], mask[k], labels[k] = {}, {}, {}, row.label
-    for t = 1, longest do
-      ids[k][t], types[k][t], mask[k][t] = row.ids[t] or vocab.pad_id, row.types[t] or 0, row.ids[t] and 1 or 0
-    end
-  end
-  local i64 = { dtype = "i64" }
-  return accel.tensor(ids, i64), { token_type_ids = accel.tensor(types, i64), attention_mask = accel.tensor(mask, i64) },
-    accel.tensor(labels, i64)
-end
+local pad = data.PadCollate { padding_value = { input_ids = vocab.pad_id } }
+local loader = data.DataLoader(encode(train), { batch_size = o.batch, shuffle = true, seed = o.seed, collate_fn = pad })
+local test_loader = data.DataLoader(encode(test), { batch_size = 64, collate_fn = pad })
 
 -- Model and training -------------------------------------------------------------------------------
 
@@ -170,7 +157,8 @@ for i, name in ipairs(names) do id2label[tostring(i - 1)], label2id[name] = name
 local model = models.BertForSequenceClassification {
   vocab_size = #vocab, hidden_size = o.width, num_hidden_layers = o.layers, num_attention_heads = o.heads,
   intermediate_size = 2 * o.width, max_position_embeddings = o.length, hidden_dropout_prob = o.dropout,
-  attention_probs_dropout_prob = 0.1, initializer_range = 0.05, num_labels = #names, id2label = id2label, label2id = label2id,
+  attention_probs_dropout_prob = 0.1, initializer_range = 0.05, num_labels = #names, id2label = id2label,
+  label2id = label2id,
 }
 local n_parameters = 0
 for _, p in ipairs(model:parameters()) do n_parameters = n_parameters + p:numel() end
@@ -178,33 +166,32 @@ print(("%d texts to train on, %d to test, %d classes, %d words; %.2fM parameters
   n_parameters / 1e6))
 
 local optimizer = optim.AdamW(model:parameters(), { lr = o.lr, weight_decay = 0.05 })
-local per_epoch = -(-#train_rows // o.batch)
-local steps = o.epochs * per_epoch
+local steps = o.epochs * #loader
 local schedule = optim.lr_scheduler.get_scheduler("cosine", optimizer, {
   num_warmup_steps = steps // 20, num_training_steps = steps,
 })
+
+--- Logits of a batch.
+local function classify(batch)
+  return model(batch.input_ids, { token_type_ids = batch.token_type_ids, attention_mask = batch.attention_mask })
+end
 
 local function evaluate()
   local confusion = Confusion(names)
   local _ <close> = accel.no_grad()
   model:eval()
-  for from = 1, #test_rows, 64 do
-    local ids, more, labels = batch_of(test_rows, from, math.min(#test_rows, from + 63))
-    confusion:add(labels, model(ids, more):argmax(2))
-  end
+  for batch in test_loader() do confusion:add(batch.label, classify(batch):argmax(2)) end
   model:train()
   return confusion
 end
 
 local curves = { { name = "training loss", x = {}, y = {} }, { name = "test error", x = {}, y = {} } }
 local bar = Progress { label = "train", unit = "text" }
-local order, step, mean = Random(o.seed, 2), 0, nil
+local step, mean = 0, nil
 model:train()
 for epoch = 1, o.epochs do
-  order:shuffle(train_rows)
-  for from = 1, #train_rows, o.batch do
-    local ids, more, labels = batch_of(train_rows, from, math.min(#train_rows, from + o.batch - 1))
-    local loss = nn.functional.cross_entropy(model(ids, more), labels, { label_smoothing = 0.1 })
+  for batch in loader() do
+    local loss = nn.functional.cross_entropy(classify(batch), batch.label, { label_smoothing = 0.1 })
     optimizer:zero_grad()
     loss:backward()
     nn.utils.clip_grad_norm_(model:parameters(), 1.0)
@@ -231,8 +218,8 @@ bar:finish()
 
 local confusion = evaluate()
 io.stdout:write("\n", plot.text(curves), "\n", confusion:text())
-print(("\ntest accuracy: %.1f %% of %d texts (always the most frequent class: %.1f %%)"):format(100 * confusion:accuracy(), #test,
-  100 * confusion:majority()))
+print(("\ntest accuracy: %.1f %% of %d texts (always the most frequent class: %.1f %%)"):format(
+  100 * confusion:accuracy(), #test, 100 * confusion:majority()))
 if o.svg then
   local file, message = io.open(o.svg, "wb")
   if not file or not file:write(confusion:svg { title = o.play and "Who speaks" or "Classes" }) or not file:close() then

@@ -1,22 +1,115 @@
---- The numbered examples run and print what they promise.
+--- The numbered examples run and print what they promise; what is wrong with their arguments or files is said in
+--- one line.
 local src, build, tmp = os.getenv "ACCEL_TEST_SRC", os.getenv "ACCEL_TEST_BUILD", os.getenv "ACCEL_TEST_TMP"
 
-local function run(args)
+local function read(path)
+  local file = assert(io.open(path, "rb"))
+  local text = file:read "a"
+  file:close()
+  return text
+end
+
+--- Runs "@SCRIPT args", in which @ is the folder of examples and ~ the test's own; output, errors and status.
+local function try(args)
   local script = args:gsub("@(%S+)", function(name) return ("'%s/examples/%s'"):format(src, name) end)
+  script = script:gsub("~(%S+)", function(name) return ("'%s/%s'"):format(tmp, name) end)
   local command = ("'%s/bin/accel-run' %s 2>'%s/err.txt'"):format(build, script, tmp)
   local pipe = assert(io.popen(command))
   local out = pipe:read "a"
   local ok, _, code = pipe:close()
-  local file = assert(io.open(tmp .. "/err.txt"))
-  local err = file:read "a"
-  file:close()
-  assert(ok, ("%s: status %s\n%s%s"):format(command, code, out, err))
+  return out, read(tmp .. "/err.txt"), ok and 0 or code, command
+end
+
+local function run(args)
+  local out, err, code, command = try(args)
+  assert(code == 0, ("%s: status %s\n%s%s"):format(command, code, out, err))
   return out
 end
 
-local out = run "@01_tensors.lua"
-assert(out:find("minimum found at\ttensor([ 3.0000, -2.0000]", 1, true), out)
-assert(out:find("derivatives of x^3 at 2:\t12.0\t12.0", 1, true), out)
+--- The run fails, and the first line of its message has this in it; no traceback.
+local function refused(args, message)
+  local out, err, code = try(args)
+  assert(code ~= 0, args .. " was accepted\n" .. out)
+  assert(err:match("^[^\n]*"):find(message, 1, true), ("%s: no '%s' in\n%s"):format(args, message, err))
+  assert(not err:find "stack traceback", err)
+end
 
-out = run "@02_mlp.lua --epochs 60"
-assert(tonumber(out:match "right answers: ([%d.]+)") > 98, out)
+local function write(name, text)
+  local file = assert(io.open(tmp .. "/" .. name, "wb"))
+  file:write(text)
+  file:close()
+end
+
+do -- 01, 02
+  local out = run "@01_tensors.lua"
+  assert(out:find("minimum found at\ttensor([ 3.0000, -2.0000]", 1, true), out)
+  assert(out:find("derivatives of x^3 at 2:\t12.0\t12.0", 1, true), out)
+  out = run "@02_mlp.lua --epochs 60"
+  assert(tonumber(out:match "right answers: ([%d.]+)") > 98, out)
+end
+
+do -- 03: the digits beside the script
+  local out = run "@03_digits_cnn.lua --epochs 2 --svg ~digits.svg --out ~digits.safetensors"
+  assert(tonumber(out:match "test accuracy: ([%d.]+) %%") > 85, out)
+  assert(read(tmp .. "/digits.svg"):find "^<svg" and #read(tmp .. "/digits.safetensors") > 10000)
+  refused("@03_digits_cnn.lua ~nowhere", "No such file or directory")
+  refused("@03_digits_cnn.lua --epoch 2", "unknown option '--epoch'")
+  refused("@03_digits_cnn.lua --epochs 0", "option '--epochs' must be positive, got 0")
+  assert(os.execute(("mkdir -p '%s/cut'"):format(tmp)))
+  write("cut/train-images-idx3-ubyte", "\0\0\8\3\0\0\0\2\0\0\0\4\0\0\0\4" .. ("x"):rep(31))
+  refused("@03_digits_cnn.lua ~cut", "the header promises 2 x 4 x 4 of u8, the file holds 31 bytes")
+end
+
+--- Texts of three topics, 5 words each, some of them the topic's own; quoted where a comma is in them.
+local function topics(n, pairs_too)
+  local common = { "the", "a", "of", "and", "some", "with", "then", "so" }
+  local own = {
+    sea = { "wave", "sail", "harbour", "tide", "anchor" }, forest = { "oak", "moss", "fern", "deer", "pine" },
+    kitchen = { "pan", "salt", "oven", "butter", "knife" },
+  }
+  local names, lines, state = { "sea", "forest", "kitchen" }, { pairs_too and "label,text,pair" or "label,text" }, 7
+  local function below(k)
+    state = (state * 1103515245 + 12345) % 2147483648
+    return (state >> 16) % k + 1
+  end
+  for i = 1, n do
+    local name, words = names[i % 3 + 1], {}
+    for k = 1, 5 + below(4) do words[k] = k % 2 == 1 and own[name][below(5)] or common[below(8)] end
+    local text = table.concat(words, " ", 1, 4) .. ", " .. table.concat(words, " ", 5)
+    lines[#lines + 1] = ('%s,"%s"%s'):format(name, text, pairs_too and "," .. own[name][below(5)] or "")
+  end
+  return table.concat(lines, "\n") .. "\n"
+end
+
+do -- 04: csv files that the test writes, with clear topics
+  write("train.csv", topics(300))
+  write("test.csv", topics(90))
+  local small = "@04_text_classifier.lua --epochs 12 --lr 5e-3 --width 32 --layers 1 --dropout 0.1 "
+  local out = run(small .. "--svg ~topics.svg --out ~topics ~train.csv ~test.csv")
+  assert(out:find("300 texts to train on, 90 to test, 3 classes", 1, true), out)
+  assert(tonumber(out:match "test accuracy: ([%d.]+) %%") > 90, out)
+  assert(read(tmp .. "/topics.svg"):find "^<svg")
+  assert(read(tmp .. "/topics/config.json"):find('"forest"', 1, true))
+  assert(#read(tmp .. "/topics/model.safetensors") > 1000)
+
+  write("pairs.csv", topics(200, true))
+  out = run(small .. "~pairs.csv")
+  assert(out:find("160 texts to train on, 40 to test, 3 classes", 1, true), out)
+  assert(tonumber(out:match "test accuracy: ([%d.]+) %%") > 90, out)
+
+  refused("@04_text_classifier.lua ~missing.csv", "missing.csv: No such file or directory")
+  refused("@04_text_classifier.lua --play ~missing.txt", "missing.txt: No such file or directory")
+  refused("@04_text_classifier.lua --epoch 2 ~train.csv", "unknown option '--epoch'")
+  refused("@04_text_classifier.lua --dropout 1 ~train.csv", "option '--dropout' must lie in 0 .. 1")
+  refused("@04_text_classifier.lua --width 30 ~train.csv", "--width must be a multiple of --heads")
+  write("bad.csv", "label,text\nsea,wave\nsea,wave,tide\n")
+  refused("@04_text_classifier.lua ~bad.csv", "bad.csv:3: 3 fields, expected 2 (label, text)")
+  write("open.csv", 'label,text\nsea,"wave\n')
+  refused("@04_text_classifier.lua ~open.csv", "open.csv:2: the quote that opens here is never closed")
+  write("other.csv", "topic,text\nsea,wave\n")
+  refused("@04_text_classifier.lua ~other.csv", "expected the columns label,text or label,text,text; it has topic,text")
+  write("one.csv", "label,text\n" .. ("sea,wave\n"):rep(20))
+  refused("@04_text_classifier.lua ~one.csv", "all texts are of one class, 'sea'")
+  write("new.csv", "label,text\ndesert,sand\n")
+  refused("@04_text_classifier.lua ~train.csv ~new.csv", "'desert' is a class of the test texts only")
+end

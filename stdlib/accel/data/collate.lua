@@ -1,15 +1,76 @@
---- default_collate: a list of samples becomes one batch. Tensors are stacked along a new first dimension,
---- numbers and booleans become a tensor, strings a list; tables are collated entry by entry.
+--- default_collate, and the walk over nested samples that other collations share.
 local accel = require "accel"
 local ordered = require "accel.util.ordered"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
-local function collate(samples)
+local M = {}
+
+local function at(path) return path == "" and "" or (" (entry '%s')"):format(path) end
+
+local function kind_of(value) return tensors.is_tensor(value) and "tensor" or type(value) end
+
+local function stack(samples, path)
   local first = samples[1]
-  if tensors.is_tensor(first) then return accel.stack(samples, 1) end
-  local kind = type(first)
-  if kind == "number" then
+  for i, t in ipairs(samples) do
+    if not tensors.same_shape(first, t) then
+      raise("collate: samples 1 and %d have shapes %s and %s%s; PadCollate pads sequences of unequal lengths", i,
+        tensors.shape_string(first), tensors.shape_string(t), at(path))
+    end
+  end
+  return accel.stack(samples, 1)
+end
+
+--- Collates the entries of tables one by one; all must have the same ones.
+local function entries(samples, path, rules)
+  local first, n, batch = samples[1], 0, {}
+  for _ in next, first do n = n + 1 end
+  for i, sample in ipairs(samples) do
+    local m = 0
+    for key in next, sample do
+      m = m + 1
+      if first[key] == nil then
+        raise("collate: sample %d has an entry '%s', sample 1 has none%s", i, tostring(key), at(path))
+      end
+    end
+    if m < n then
+      for key in ordered.iterate(first) do
+        if sample[key] == nil then
+          raise("collate: sample %d has no entry '%s', sample 1 has%s", i, tostring(key), at(path))
+        end
+      end
+    end
+  end
+  for key in ordered.iterate(first) do
+    local column = {}
+    for i, sample in ipairs(samples) do column[i] = sample[key] end
+    batch[key] = M.walk(column, path == "" and tostring(key) or path .. "." .. tostring(key), rules, key)
+  end
+  if rules and rules.after then rules.after(batch, path) end
+  return batch
+end
+
+--- Collates a list of samples by default_collate's rules, but for what `rules` takes over:
+--- leaf(samples, path, key) returns a finished column, or nil to leave it; after(batch, path) sees every table
+--- that was collated. A path names the entry, "input.ids", and key its last part; "" and nil are the samples
+--- themselves.
+---@param samples any[]
+---@param path string
+---@param rules? {leaf: function, after: function}
+---@param key? string|integer
+function M.walk(samples, path, rules, key)
+  local column = rules and rules.leaf(samples, path, key)
+  if column ~= nil then return column end
+  local first = samples[1]
+  local kind = kind_of(first)
+  for i, sample in ipairs(samples) do
+    if kind_of(sample) ~= kind then
+      raise("collate: sample %d is a %s, sample 1 a %s%s", i, kind_of(sample), kind, at(path))
+    end
+  end
+  if kind == "tensor" then
+    return stack(samples, path)
+  elseif kind == "number" then
     local float = false
     for _, v in ipairs(samples) do float = float or math.type(v) == "float" end
     return accel.tensor(samples, { dtype = float and "f32" or "i64" })
@@ -18,20 +79,23 @@ local function collate(samples)
   elseif kind == "string" then
     return samples
   elseif kind == "table" then
-    local batch = {}
-    for key in ordered.iterate(first) do
-      local column = {}
-      for i, sample in ipairs(samples) do
-        if type(sample) ~= "table" or sample[key] == nil then
-          raise("default_collate: sample %d has no entry '%s', sample 1 has", i, tostring(key))
-        end
-        column[i] = sample[key]
-      end
-      batch[key] = collate(column)
-    end
-    return batch
+    return entries(samples, path, rules)
   end
-  raise("default_collate: cannot make a batch of %s values; give DataLoader a collate_fn", kind)
+  raise("collate: cannot make a batch of %s values%s; give DataLoader a collate_fn", kind, at(path))
 end
 
-return collate
+--- A list of samples becomes one batch: tensors are stacked along a new first dimension, numbers become a
+--- tensor (i64 if all are integers, else f32), booleans one of dtype bool, strings a list; tables, nested as
+--- deep as they may be, are collated entry by entry.
+--- example: accel.data.default_collate { { x = { 1, "a" }, ok = true }, { x = { 2, "b" }, ok = false } }
+---   --> { x = { { 1, 2 }, { "a", "b" } }, ok = { true, false } }
+---@param samples any[]
+---@return any
+function M.default_collate(samples)
+  if type(samples) ~= "table" or samples[1] == nil then
+    raise "collate: expected a list of at least one sample"
+  end
+  return M.walk(samples, "")
+end
+
+return M

@@ -1,18 +1,22 @@
---- data.CSV(path, {header = true, delimiter = ",", columns = ..., types = ...}): rows of a CSV file (RFC 4180) as tables by column
---- name. Only the places of the rows are kept in memory; a row is read when it is asked for.
+--- data.CSV(path, {header = true, delimiter = ",", columns = ..., types = ...}): rows of a CSV file (RFC 4180) as
+--- tables by column name. Only the places of the rows are kept in memory; a row is read when it is asked for.
 ---
 ---   local rows = data.CSV("train.csv", { types = { label = "class" } })
 ---   print(#rows, rows:get(1).text, rows:get(1).label, rows.classes.label[1])
 ---
---- Types of a column: "string" (default), "number", "integer", "class" (an id from 0, in the sorted order of what occurs; rows.classes
---- holds the names). Fields may be quoted, with quotes doubled inside, and hold delimiters and line ends then. Line ends are LF or CRLF;
---- a byte order mark is skipped, as are empty lines.
+--- Types of a column: "string" (default), "number" (a float), "integer", "class" (an id from 0, in the sorted
+--- order of what occurs; rows.classes holds the names). Fields may be quoted, with quotes doubled inside, and
+--- hold delimiters and line ends then. Line ends are LF or CRLF; a byte order mark is skipped, as are empty
+--- lines.
+local check = require "accel.util.check"
 local Dataset = require "accel.data.dataset"
-local options = require "accel.util.options"
 local nearest = require "accel.util.nearest"
+local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 
-local MAX_ROW = 64 << 20 -- bytes: an unclosed quote ends here, not in all of memory
+local MAX_ROW = 64 << 20 -- bytes: an unclosed quote or a line without an end stops here, not in all of memory
+local BLOCK = 1 << 20
+local QUOTE, ENOENT = 34, 2
 
 ---@class accel.data.CSV : accel.data.Dataset
 ---@field columns string[]
@@ -20,144 +24,237 @@ local MAX_ROW = 64 << 20 -- bytes: an unclosed quote ends here, not in all of me
 --- example: accel.data.CSV.open("no such file") == nil --> true
 local CSV = Dataset:extend("accel.data.CSV")
 
---- Reads the fields of the row at the file's place. Returns fields and the number of lines it took; nil at the end; nil, message
---- and the line counted from the row's first when it is malformed.
-local function read_row(file, delimiter)
-  local line = file:read "L"
-  if not line then return nil end
-  local fields, at, lines, bytes = {}, 1, 1, #line
+--- Reads a quoted field that begins at line[at]. Returns the field, the place after its closing quote, the line
+--- that holds it and the number of lines read on; nil, message when the quote is never closed.
+local function read_quoted(file, line, at)
+  local parts, more, bytes = {}, 0, 0
+  at = at + 1
   while true do
-    local field
-    if line:byte(at) == 34 then -- a quote
-      local parts, opened = {}, lines
-      at = at + 1
-      while true do
-        local close = line:find('"', at, true)
-        if not close then
-          parts[#parts + 1] = line:sub(at)
-          line, at = file:read "L", 1
-          bytes = bytes + (line and #line or 0)
-          if not line or bytes > MAX_ROW then return nil, "the quote that opens here is never closed", opened end
-          lines = lines + 1
-        elseif line:byte(close + 1) == 34 then
-          parts[#parts + 1] = line:sub(at, close)
-          at = close + 2
-        else
-          parts[#parts + 1] = line:sub(at, close - 1)
-          at = close + 1
-          break
-        end
-      end
-      field = table.concat(parts)
-      local rest = line:sub(at)
-      if rest ~= "" and rest:sub(1, 1) ~= delimiter and not rest:find "^\r?\n$" and rest ~= "\r" then
-        return nil, "text after a closing quote (quotes inside a quoted field are doubled)", lines
-      end
-      if rest:sub(1, 1) ~= delimiter then at = nil end
+    local close = line:find('"', at, true)
+    if not close then
+      parts[#parts + 1] = line:sub(at)
+      line, at = file:read "L", 1
+      bytes = bytes + (line and #line or 0)
+      if not line or bytes > MAX_ROW then return nil, "the quote that opens here is never closed" end
+      more = more + 1
+    elseif line:byte(close + 1) == QUOTE then
+      parts[#parts + 1] = line:sub(at, close)
+      at = close + 2
     else
-      local stop = line:find(delimiter, at, true)
-      if stop then
-        field, at = line:sub(at, stop - 1), stop
-      else
-        field, at = line:sub(at):gsub("\r?\n$", ""), nil
-      end
+      parts[#parts + 1] = line:sub(at, close - 1)
+      return table.concat(parts), close + 1, line, more
     end
-    fields[#fields + 1] = field
-    if not at then return fields, lines end
-    at = at + 1
   end
 end
 
+--- Reads the fields of the row at the file's place. Returns fields and the number of lines it took (no fields
+--- for an empty line); nil at the end; nil, message and the line counted from the row's first when it is
+--- malformed.
+local function read_row(file, delimiter)
+  local line = file:read "L"
+  if not line then return nil end
+  if line:find "^\r?\n?$" then return {}, 1 end
+  local fields, at, lines = {}, 1, 1
+  while at do
+    local field
+    if line:byte(at) == QUOTE then
+      local after, last, more
+      field, after, last, more = read_quoted(file, line, at)
+      if not field then return nil, after, lines end
+      line, lines = last, lines + more
+      if line:sub(after, after) == delimiter then
+        at = after + 1
+      elseif line:find("^\r?\n?$", after) then
+        at = nil
+      else
+        return nil, "text after a closing quote (quotes inside a quoted field are doubled)", lines
+      end
+    else
+      local stop = line:find(delimiter, at, true)
+      if stop then
+        field, at = line:sub(at, stop - 1), stop + 1
+      else
+        field, at = line:sub(at):gsub("\r?\n?$", ""), nil
+      end
+    end
+    fields[#fields + 1] = field
+  end
+  return fields, lines
+end
+
+--- Value of a field; nil where the text is none of the type, and what it should be.
 local converters = {
   string = function(text) return text end,
-  number = function(text) return tonumber(text), "a number" end,
+  class = function(text) return text end,
+  number = function(text)
+    local value = tonumber(text)
+    return value and value + 0.0, "a number"
+  end,
   integer = function(text) return math.tointeger(tonumber(text)), "an integer" end,
 }
 
 local function failed(path, line, fmt, ...) return nil, ("%s:%d: %s"):format(path, line, fmt:format(...)), "format" end
 
---- Names, types and classes of the columns, once all rows were seen.
-local function set_columns(self, columns, types, seen)
+--- Raises when `types` names an unknown column or type.
+local function check_types(path, columns, types)
   local known = {}
-  for _, name in ipairs(columns) do
-    if known[name] then raise("CSV: %s: two columns are called '%s'", self.path, name) end
-    known[name] = true
-  end
-  for name in next, types do
+  for _, name in ipairs(columns) do known[name] = true end
+  for name, kind in next, types do
     if not known[name] then
-      local near = nearest(name, known)
-      raise("CSV: %s has no column '%s'%s", self.path, tostring(name), near and ("; did you mean '%s'?"):format(near) or "")
+      local near = nearest(tostring(name), known)
+      raise("CSV: %s has no column '%s'%s", path, tostring(name), near and ("; did you mean '%s'?"):format(near) or "")
+    elseif not converters[kind] then
+      raise("CSV: type of column '%s' must be string, number, integer or class, got %s", name, check.shown(kind))
     end
-  end
-  self.columns, self.types, self.classes, self.ids = columns, types, {}, {}
-  for name, set in next, seen do
-    local names, ids = {}, {}
-    for value in next, set do names[#names + 1] = value end
-    table.sort(names)
-    for i, value in ipairs(names) do ids[value] = i - 1 end
-    self.classes[name], self.ids[name] = names, ids
   end
 end
 
---- Fills a new instance; true, or nil, message, code.
-local function load(self, path, opts)
-  local o = options("CSV", opts, { header = true, delimiter = ",", columns = options.none, types = {} })
-  if #o.delimiter ~= 1 or o.delimiter:find '["\r\n]' then raise("CSV: delimiter must be one character, got '%s'", o.delimiter) end
-  local file, message = io.open(path, "rb")
-  if not file then return nil, message, "not_found" end
-  if not file:seek("set", 0) or not file:read(0) and file:seek "end" ~= 0 then return nil, path .. ": not a regular file", "io" end
-  file:seek "set"
-  if file:read(3) ~= "\xEF\xBB\xBF" then file:seek "set" end
+local function check_columns(columns)
+  if columns == nil then return end
+  if type(columns) ~= "table" then raise("CSV: columns must be a list of names, got %s", check.shown(columns)) end
+  for i, name in ipairs(columns) do
+    if type(name) ~= "string" then raise("CSV: columns[%d] must be a string, got %s", i, check.shown(name)) end
+  end
+end
+
+local function duplicate(columns)
+  local seen = {}
+  for _, name in ipairs(columns) do
+    if seen[name] then return name end
+    seen[name] = true
+  end
+end
+
+--- Whether every line of the file is of a length to be read at once; nil for a device or a folder. Leaves the file
+--- at its begin.
+local function has_lines(file)
+  local size = file:seek "end"
+  if not size or not file:seek "set" then return nil end
+  if size == 0 then return not file:read(0) or nil end -- a device has something to read
+  local without = 0 -- bytes since the block that last had a line end
+  while size > MAX_ROW do
+    local block = file:read(BLOCK)
+    if not block then break end
+    without = block:find("\n", 1, true) and 0 or without + #block
+    if without > MAX_ROW then return false end
+  end
+  if not file:seek "set" then return nil end
+  return file:read(0) ~= nil or nil
+end
+
+--- Names of the classes and their ids, from the sets of what occurs.
+local function set_classes(self, seen)
+  self.classes, self.ids = {}, {}
+  for name, kind in next, self.types do
+    if kind == "class" then
+      local names, ids = {}, {}
+      for value in next, seen[name] or {} do names[#names + 1] = value end
+      table.sort(names)
+      for i, value in ipairs(names) do ids[value] = i - 1 end
+      self.classes[name], self.ids[name] = names, ids
+    end
+  end
+end
+
+--- Learns the columns; true, or nil, message, code. Returns the number of header lines read, too.
+local function read_header(self, o)
   local line, columns = 1, o.columns
   if o.header then
-    local fields, lines, at = read_row(file, o.delimiter)
-    if not fields then return failed(path, at or 1, "%s", lines or "the file is empty; a header line was expected") end
-    line = line + lines
-    if columns and #columns ~= #fields then
-      return failed(path, 1, "the header names %d columns, `columns` %d", #fields, #columns)
+    local fields, lines, at
+    repeat
+      line = line + (lines or 0)
+      fields, lines, at = read_row(self.file, self.delimiter)
+    until not fields or #fields > 0
+    if not fields then
+      return failed(self.path, at and line + at - 1 or 1, "%s",
+        lines or "the file is empty; a header line was expected")
     end
-    columns = columns or fields
+    if columns and #columns ~= #fields then
+      return failed(self.path, line, "the header names %d columns, `columns` %d", #fields, #columns)
+    end
+    columns, line = columns or fields, line + lines
   end
-  self.path, self.file, self.delimiter, self.offsets = path, file, o.delimiter, {}
+  if columns then
+    local twice = duplicate(columns)
+    if twice then return failed(self.path, 1, "two columns are called '%s'", twice) end
+    check_types(self.path, columns, self.types)
+  end
+  self.columns = columns
+  return line
+end
+
+--- Goes over all rows from `line` on: their places, number of fields, values. True, or nil, message, code.
+local function scan(self, line)
   local seen = {} -- of columns of classes
+  self.offsets = {}
   while true do
-    local offset = file:seek()
-    local fields, lines, at = read_row(file, o.delimiter)
+    local offset = self.file:seek()
+    local fields, lines, at = read_row(self.file, self.delimiter)
     if not fields then
       if not lines then break end
-      return failed(path, line + at - 1, "%s", lines)
+      return failed(self.path, line + at - 1, "%s", lines)
     end
-    if #fields > 1 or fields[1] ~= "" then
-      if not columns then
-        columns = {}
-        for i = 1, #fields do columns[i] = ("column%d"):format(i) end
+    if #fields > 0 then
+      if not self.columns then
+        self.columns = {}
+        for i = 1, #fields do self.columns[i] = ("column%d"):format(i) end
+        check_types(self.path, self.columns, self.types)
       end
+      local columns = self.columns
       if #fields ~= #columns then
-        return failed(path, line, "%d fields, expected %d (%s)", #fields, #columns, table.concat(columns, ", "))
+        return failed(self.path, line, "%d fields, expected %d (%s)", #fields, #columns, table.concat(columns, ", "))
       end
       for i, name in ipairs(columns) do
-        local kind = o.types[name] or "string"
+        local kind = self.types[name] or "string"
+        local value, what = converters[kind](fields[i])
+        if value == nil then return failed(self.path, line, "%s is '%s', not %s", name, fields[i], what) end
         if kind == "class" then
           seen[name] = seen[name] or {}
-          seen[name][fields[i]] = true
-        elseif converters[kind] then
-          local value, what = converters[kind](fields[i])
-          if value == nil then return failed(path, line, "%s is '%s', not %s", name, fields[i], what) end
-        else
-          raise("CSV: type of column '%s' must be string, number, integer or class, got '%s'", name, tostring(kind))
+          seen[name][value] = true
         end
       end
       self.offsets[#self.offsets + 1] = offset
     end
     line = line + lines
   end
-  set_columns(self, columns or {}, o.types, seen)
+  self.columns = self.columns or {}
+  set_classes(self, seen)
   return true
+end
+
+--- Fills a new instance; true, or nil, message, code.
+local function load(self, path, opts)
+  local o = options("CSV", opts, { header = true, delimiter = ",", columns = options.none, types = {} })
+  if #o.delimiter ~= 1 or o.delimiter:find '["\r\n]' then
+    raise("CSV: delimiter must be one character, got '%s'", o.delimiter)
+  end
+  check_columns(o.columns)
+  if type(path) ~= "string" then raise("CSV: path must be a string, got %s", check.shown(path)) end
+  local file, message, errno = io.open(path, "rb")
+  if not file then return nil, message, errno == ENOENT and "not_found" or "io" end
+  self.path, self.file, self.delimiter, self.types = path, file, o.delimiter, o.types
+  local ok, code
+  local lines = has_lines(file)
+  if lines == nil then
+    ok, message, code = nil, path .. ": not a regular file", "io"
+  elseif not lines then
+    ok, message, code = nil, ("%s: more than %d MiB without a line end"):format(path, MAX_ROW >> 20), "format"
+  else
+    file:seek "set"
+    if file:read(3) ~= "\xEF\xBB\xBF" then file:seek "set" end
+    ok, message, code = read_header(self, o)
+    if ok then ok, message, code = scan(self, ok) end
+  end
+  if not ok then file:close() end
+  return ok, message, code
 end
 
 --- The data set; nil, message, code when the file cannot be read or is malformed.
 ---@param path string
 ---@param opts? {header: boolean?, delimiter: string?, columns: string[]?, types: table<string, string>?}
+---@return accel.data.CSV? set
+---@return string? message
+---@return string? code
 function CSV.open(path, opts)
   local self = setmetatable({}, CSV)
   local ok, message, code = load(self, path, opts)
@@ -165,6 +262,8 @@ function CSV.open(path, opts)
   return self
 end
 
+---@param path string
+---@param opts? {header: boolean?, delimiter: string?, columns: string[]?, types: table<string, string>?}
 function CSV:init(path, opts)
   local ok, message = load(self, path, opts)
   if not ok then raise("CSV: %s", message) end
@@ -174,21 +273,23 @@ function CSV:len() return #self.offsets end
 
 --- Row i as a table by column name.
 ---@param i integer
+---@return table<string, any>
 function CSV:get(i)
   self:check_position(i)
   if not self.file:seek("set", self.offsets[i]) then raise("CSV: %s can no longer be read", self.path) end
   local fields, message = read_row(self.file, self.delimiter)
   if not fields or #fields ~= #self.columns then
-    raise("CSV: %s has changed since it was opened: row %d %s", self.path, i, message or "is another one")
+    raise("CSV: %s has changed since it was opened: row %d %s", self.path, i,
+      fields and "is another one" or message or "is gone")
   end
   local row = {}
   for k, name in ipairs(self.columns) do
-    local kind = self.types[name] or "string"
-    if kind == "class" then
-      row[name] = self.ids[name][fields[k]]
-    else
-      row[name] = (converters[kind](fields[k]))
+    local value = converters[self.types[name] or "string"](fields[k])
+    if self.ids[name] then value = self.ids[name][value] end
+    if value == nil then
+      raise("CSV: %s has changed since it was opened: row %d has the %s '%s'", self.path, i, name, fields[k])
     end
+    row[name] = value
   end
   return row
 end
@@ -197,12 +298,12 @@ end
 ---@param name string
 ---@return any[]
 function CSV:column(name)
-  local out = {}
-  for i = 1, self:len() do
-    local value = self:get(i)[name]
-    if value == nil then raise("CSV: %s has no column '%s' (it has %s)", self.path, tostring(name), table.concat(self.columns, ", ")) end
-    out[i] = value
+  local found, out = false, {}
+  for _, column in ipairs(self.columns) do found = found or column == name end
+  if not found then
+    raise("CSV: %s has no column '%s' (it has %s)", self.path, tostring(name), table.concat(self.columns, ", "))
   end
+  for i = 1, self:len() do out[i] = self:get(i)[name] end
   return out
 end
 

@@ -1,21 +1,25 @@
---- data.IDX(images, labels, {scale = 255, dtype = "f32", classes = ...}): images and labels from files in the IDX format (MNIST and
---- its kin). Sample i is {image [1, rows, columns] of values / scale, label}; batches are gathered as u8 and converted then.
+--- data.IDX(images, labels, {scale = 255, dtype = "f32", channel = true}): images and labels from files in the
+--- IDX format (MNIST and its kin). Sample i is {image [1, rows, columns] of values / scale, label}; batches are
+--- gathered in the file's dtype and converted then.
 ---
 ---   local train = data.IDX("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
 ---   local pixels = data.IDX.read("train-images-idx3-ubyte")         -- u8 [60000, 28, 28]
 ---
---- The format (Y. LeCun's MNIST page): two zero bytes, a type byte, the number of dimensions, each dimension as a big-endian u32, the
---- values, big-endian.
+--- The format (Y. LeCun's MNIST page): two zero bytes, a type byte, the number of dimensions, each dimension as
+--- a big-endian u32, the values, big-endian.
 local accel = require "accel"
+local check = require "accel.util.check"
 local Dataset = require "accel.data.dataset"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
 local types = {
-  [0x08] = { "u8", 1 }, [0x09] = { "i8", 1 }, [0x0B] = { "i16", 2 }, [0x0C] = { "i32", 4 }, [0x0D] = { "f32", 4 }, [0x0E] = { "f64", 8 },
+  [0x08] = { "u8", 1 }, [0x09] = { "i8", 1 }, [0x0B] = { "i16", 2 }, [0x0C] = { "i32", 4 },
+  [0x0D] = { "f32", 4 }, [0x0E] = { "f64", 8 },
 }
 local MAX_DIMS = 8
+local ENOENT = 2
 
 ---@class accel.data.IDX : accel.data.Dataset
 ---@field images accel.Tensor [n, rows, columns] as in the file
@@ -40,10 +44,12 @@ local function read_header(file, size)
   shape[ndim + 1] = nil -- where unpack stopped
   local bytes = size - 4 - 4 * ndim
   for _, extent in ipairs(shape) do
-    if extent > 0 and n > bytes // extent then n = bytes + 1 else n = n * extent end -- stays small whatever the header claims
+    -- stays small whatever the header claims
+    if extent > 0 and n > bytes // extent then n = bytes + 1 else n = n * extent end
   end
   if n * kind[2] ~= bytes then
-    return nil, ("the header promises %s of %s, the file holds %d bytes of data"):format(table.concat(shape, " x "), kind[1], bytes)
+    return nil, ("the header promises %s of %s, the file holds %d bytes of data"):format(
+      table.concat(shape, " x "), kind[1], bytes)
   end
   return kind, shape, n
 end
@@ -54,8 +60,8 @@ end
 ---@return string? message
 ---@return string? code
 function IDX.read(path)
-  local file <close>, message = io.open(path, "rb")
-  if not file then return nil, message, "not_found" end
+  local file <close>, message, errno = io.open(path, "rb")
+  if not file then return nil, message, errno == ENOENT and "not_found" or "io" end
   local size = file:seek "end"
   if not size or not file:seek "set" then return nil, path .. ": not a regular file", "io" end
   local kind, shape, n = read_header(file, size)
@@ -67,10 +73,22 @@ function IDX.read(path)
   return accel.from_bytes(bytes:reverse(), kind[1], { n }):flip(1):view(shape)
 end
 
+--- What is wrong with these images and labels together, named so; nil if nothing is.
+local function mismatch(x, y, images, labels)
+  if #y.shape ~= 1 then
+    return ("%s: labels have one dimension, not shape %s"):format(labels, tensors.shape_string(y))
+  elseif #x.shape < 2 or x.shape[1] ~= y.shape[1] then
+    return ("%s holds shape %s, %s %d labels"):format(images, tensors.shape_string(x), labels, y.shape[1])
+  end
+end
+
 --- The data set; nil, message, code where IDX(...) would raise because of a file.
 ---@param images string path of the pictures
 ---@param labels string path of the labels
 ---@param opts? {scale: number?, dtype: string?, channel: boolean?}
+---@return accel.data.IDX? set
+---@return string? message
+---@return string? code
 function IDX.open(images, labels, opts)
   local parts = {}
   for i, path in ipairs { images, labels } do
@@ -78,29 +96,32 @@ function IDX.open(images, labels, opts)
     if not t then return nil, message, code end
     parts[i] = t
   end
-  local x, y = parts[1], parts[2]
-  if #y.shape ~= 1 then return nil, ("%s: labels have one dimension, not shape %s"):format(labels, tensors.shape_string(y)), "format" end
-  if #x.shape < 2 or x.shape[1] ~= y.shape[1] then
-    return nil, ("%s holds shape %s, %s %d labels"):format(images, tensors.shape_string(x), labels, y.shape[1]), "format"
-  end
-  return IDX(x, y, opts)
+  local wrong = mismatch(parts[1], parts[2], images, labels)
+  if wrong then return nil, wrong, "format" end
+  return IDX(parts[1], parts[2], opts)
 end
 
 ---@param images string|accel.Tensor
 ---@param labels string|accel.Tensor
----@param opts? {scale: number?, dtype: string?, channel: boolean?} channel: put a dimension of 1 before rows and columns [true]
+---@param opts? {scale: number?, dtype: string?, channel: boolean?} channel: a dimension of 1 before the rows
 function IDX:init(images, labels, opts)
   local o = options("IDX", opts, { scale = 255.0, dtype = "f32", channel = true })
   if type(images) == "string" then
     local set, message = IDX.open(images, labels, opts)
     if not set then raise("IDX: %s", message) end
     images, labels = set.images, set.labels
+  elseif not tensors.is_tensor(images) or not tensors.is_tensor(labels) then
+    raise("IDX: expected two paths or two tensors, got %s and %s", check.shown(images), check.shown(labels))
+  else
+    local wrong = mismatch(images, labels, "the first tensor", "the second")
+    if wrong then raise("IDX: %s", wrong) end
   end
-  self.images, self.labels = images, labels:to("i64")
+  if o.scale == 0 then raise "IDX: scale must not be 0" end
+  self.images, self.labels, self.n = images, labels:to("i64"), labels.shape[1]
   self.scale, self.dtype, self.channel = o.scale, o.dtype, o.channel
 end
 
-function IDX:len() return self.labels.shape[1] end
+function IDX:len() return self.n end
 
 ---@param positions integer[]
 function IDX:get_batch(positions)

@@ -1,4 +1,4 @@
---- data.LengthGroupedSampler(batch_size, source, {mega_batch_mult = ..., model_input_name = "input_ids", seed = ...}):
+--- data.LengthGroupedSampler(batch_size, source, {mega_batch_mult =, model_input_name = "input_ids", seed =}):
 --- a random order in which neighbours are of similar length, so that little of a batch is padding. The
 --- shuffled positions are cut into groups of mega_batch_mult batches, each sorted from long to short; the
 --- longest sample of all comes first, so that a batch that does not fit in memory fails at once.
@@ -8,7 +8,8 @@ local raise = require "accel.util.raise"
 local Sampler = require("accel.data.samplers").Sampler
 local tensors = require "accel.util.tensors"
 
---- example: accel.data.LengthGroupedSampler(2, { 3, 9, 1, 5 }):order(0) --> { 2, 4, 1, 3 }
+--- example: local lengths = { 3, 9, 1, 5 }
+---   return accel.data.LengthGroupedSampler(2, lengths, { mega_batch_mult = 2 }):order(0) --> { 2, 4, 1, 3 }
 ---@class accel.data.LengthGroupedSampler : accel.data.Sampler
 ---@field lengths integer[]
 local LengthGroupedSampler = Sampler:extend("accel.data.LengthGroupedSampler")
@@ -17,7 +18,8 @@ local function length_of(sample, name, i)
   local sequence = type(sample) == "table" and sample[name] or nil
   if tensors.is_tensor(sequence) and #sequence.shape > 0 then return sequence.shape[1] end
   if type(sequence) == "table" then return #sequence end
-  raise("LengthGroupedSampler: sample %d has no sequence '%s'; name it by model_input_name, or give a list of lengths", i, name)
+  raise("LengthGroupedSampler: sample %d has no sequence '%s'; give model_input_name, or a list of lengths", i,
+    name)
 end
 
 --- Lengths of the samples: from a list, a tensor or a data set, of which every sample is read once.

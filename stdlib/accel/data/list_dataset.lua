@@ -3,7 +3,7 @@ local check = require "accel.util.check"
 local Dataset = require "accel.data.dataset"
 local raise = require "accel.util.raise"
 
---- example: accel.data.ListDataset({ { text = "yes", label = 1 }, { text = "no", label = 0 } }):get(2).text --> "no"
+--- example: accel.data.ListDataset({ { text = "yes" }, { text = "no" } }):get(2).text --> "no"
 ---@class accel.data.ListDataset : accel.data.Dataset
 local ListDataset = Dataset:extend("accel.data.ListDataset")
 

@@ -50,7 +50,7 @@ local function random_split(dataset, lengths, opts)
   local Subset = require("accel.data.views").Subset
   local n, order, parts, first = dataset:len(), {}, {}, 1
   for i = 1, n do order[i] = i end
-  Random(check.integer("random_split", "seed", o.seed)):shuffle(order)
+  Random(check.integer("random_split", "seed", o.seed), -1):shuffle(order) -- a stream that no epoch has
   for i, size in ipairs(sizes(n, lengths)) do
     parts[i] = Subset(dataset, table.move(order, first, first + size - 1, 1, {}))
     first = first + size

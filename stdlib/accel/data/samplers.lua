@@ -13,7 +13,8 @@ local M = {}
 --- The base of samplers; a subclass defines len() and order(epoch, seed).
 --- example: local Backwards = accel.data.Sampler:extend "Backwards" function Backwards:len() return 3 end
 ---   function Backwards:order() return { 3, 2, 1 } end
----   local loader = accel.data.DataLoader(accel.data.ListDataset { 5, 6, 7 }, { batch_size = 3, sampler = Backwards() })
+---   local set = accel.data.ListDataset { 5, 6, 7 }
+---   local loader = accel.data.DataLoader(set, { batch_size = 3, sampler = Backwards() })
 ---   for batch in loader() do return batch end --> { 7, 6, 5 }
 ---@class accel.data.Sampler
 ---@field seed integer? nil: the loader's
@@ -75,7 +76,8 @@ end
 --- All positions in random order, another one in every epoch. num_samples: draws in a pass (the number of
 --- samples); without replacement nothing comes a second time before all came. replacement: each draw is
 --- from all samples.
---- example: local order = accel.data.RandomSampler(4, { seed = 1 }):order(0) table.sort(order) return order --> { 1, 2, 3, 4 }
+--- example: local order = accel.data.RandomSampler(4, { seed = 1 }):order(0)
+---   table.sort(order) return order --> { 1, 2, 3, 4 }
 ---@class accel.data.RandomSampler : accel.data.Sampler
 M.RandomSampler = M.Sampler:extend("accel.data.RandomSampler")
 
@@ -86,7 +88,8 @@ function M.RandomSampler:init(source, opts)
     replacement = false, num_samples = options.none, seed = options.none,
   })
   self.n, self.replacement = length_of("RandomSampler", source), o.replacement
-  self.num_samples = o.num_samples ~= nil and check.positive("RandomSampler", "num_samples", o.num_samples) or nil
+  local wanted = o.num_samples
+  self.num_samples = wanted ~= nil and check.positive("RandomSampler", "num_samples", wanted) or nil
   self:set_seed(o.seed)
 end
 
@@ -111,7 +114,8 @@ function M.RandomSampler:order(epoch, seed)
 end
 
 --- The given positions in random order.
---- example: local order = accel.data.SubsetRandomSampler({ 7, 3 }):order(0) table.sort(order) return order --> { 3, 7 }
+--- example: local order = accel.data.SubsetRandomSampler({ 7, 3 }):order(0)
+---   table.sort(order) return order --> { 3, 7 }
 ---@class accel.data.SubsetRandomSampler : accel.data.Sampler
 M.SubsetRandomSampler = M.Sampler:extend("accel.data.SubsetRandomSampler")
 

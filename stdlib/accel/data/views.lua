@@ -12,13 +12,14 @@ local function check_source(who, source, ...)
   local good = type(source) == "table" and source.len ~= nil
   for _, method in ipairs { ... } do good = good and source[method] ~= nil end
   if not good then
-    raise("%s: expected a data set (with the methods len, %s), got %s", who, table.concat({ ... }, ", "),
+    raise("%s: expected a data set with the methods %s, got %s", who, table.concat({ "len", ... }, ", "),
       check.shown(source))
   end
 end
 
 --- Some samples of a data set, in an order of their own.
---- example: accel.data.Subset(accel.data.TensorDataset(accel.arange(9)), { 4, 2 }):get_batch({ 1, 2 })[1] --> { 3, 1 }
+--- example: local set = accel.data.TensorDataset(accel.arange(9))
+---   return accel.data.Subset(set, { 4, 2 }):get_batch({ 1, 2 })[1] --> { 3, 1 }
 ---@class accel.data.Subset : accel.data.Dataset
 ---@field dataset table
 ---@field positions integer[]
@@ -90,7 +91,8 @@ function M.ConcatDataset:get(i)
 end
 
 --- A function of every sample of a data set.
---- example: accel.data.MapDataset(accel.data.ListDataset { 5, 6 }, function(x, i) return x + i end):get(2) --> 8
+--- example: local set = accel.data.ListDataset { 5, 6 }
+---   return accel.data.MapDataset(set, function(x, i) return x + i end):get(2) --> 8
 ---@class accel.data.MapDataset : accel.data.Dataset
 ---@field dataset table
 M.MapDataset = Dataset:extend("accel.data.MapDataset")
@@ -107,14 +109,15 @@ function M.MapDataset:len() return self.dataset:len() end
 
 function M.MapDataset:get(i)
   self:check_position(i)
-  local sample = self.fn(self.dataset:get(i), i)
+  local sample = self.fn(fetch.sample(self.dataset, i), i)
   if sample == nil then raise("MapDataset: the function returned nil for sample %d", i) end
   return sample
 end
 
 --- Batches of neighbours: sample i is the collated batch i. Give DataLoader `batch_size = false` to get
 --- them as they are.
---- example: #accel.data.BatchDataset(accel.data.ListDataset { 5, 6, 7 }, 2, { drop_last = true }) --> 1
+--- example: local set = accel.data.ListDataset { 5, 6, 7 }
+---   return #accel.data.BatchDataset(set, 2, { drop_last = true }) --> 1
 ---@class accel.data.BatchDataset : accel.data.Dataset
 ---@field dataset table
 ---@field batch_size integer
@@ -126,7 +129,10 @@ M.BatchDataset = Dataset:extend("accel.data.BatchDataset")
 function M.BatchDataset:init(dataset, batch_size, opts)
   check_source("BatchDataset", dataset)
   local o = options("BatchDataset", opts, { drop_last = false, collate_fn = options.none })
-  if o.collate_fn ~= nil then check.callable("BatchDataset", "collate_fn", o.collate_fn) end
+  if o.collate_fn ~= nil then
+    check.callable("BatchDataset", "collate_fn", o.collate_fn)
+    check_source("BatchDataset with a collate_fn", dataset, "get")
+  end
   self.batch_size = check.positive("BatchDataset", "batch_size", batch_size)
   self.dataset, self.drop_last, self.collate_fn = dataset, o.drop_last, o.collate_fn
 end
@@ -142,7 +148,7 @@ function M.BatchDataset:get(i)
   for k = (i - 1) * size + 1, math.min(i * size, self.dataset:len()) do
     positions[#positions + 1] = k
   end
-  return fetch(self.dataset, positions, self.collate_fn)
+  return fetch.batch(self.dataset, positions, self.collate_fn)
 end
 
 return M

@@ -18,8 +18,10 @@ end
 
 do -- IDX: every type, big-endian
   local values = { 1, 2, 3, 4, 5, 6 }
-  for code, spec in pairs { [8] = { "B", "u8" }, [9] = { "b", "i8" }, [0x0B] = { ">i2", "i16" }, [0x0C] = { ">i4", "i32" },
-    [0x0D] = { ">f", "f32" }, [0x0E] = { ">d", "f64" } } do
+  for code, spec in pairs {
+    [8] = { "B", "u8" }, [9] = { "b", "i8" }, [0x0B] = { ">i2", "i16" }, [0x0C] = { ">i4", "i32" },
+    [0x0D] = { ">f", "f32" }, [0x0E] = { ">d", "f64" },
+  } do
     local bytes = string.pack(">I2BBI4I4", 0, code, 2, 2, 3)
     for _, v in ipairs(values) do bytes = bytes .. string.pack(spec[1], v) end
     local t = assert(IDX.read(write("a.idx", bytes)))
@@ -53,6 +55,22 @@ do -- IDX: every type, big-endian
   refused("labels", IDX.open(labels, images))
   refused("holds shape", IDX.open(images, write("la3", string.pack(">I2BBI4", 0, 8, 1, 3) .. "abc")))
   assert(not pcall(IDX, images, tmp .. "/none"))
+  local zero_dims = string.pack(">I2BBI4I4", 0, 0x0C, 2, 0, 3)
+  assert(IDX.read(write("empty4", zero_dims)).shape[2] == 3)
+  local pixels = accel.ones(3, 2, 2)
+  local held = IDX(pixels, accel.tensor { 1, 0, 1 }, { scale = 2, channel = false })
+  assert(#held:get(3)[1].shape == 2 and held:get(3)[1]:sum():item() == 2 and #held:take(2) == 2)
+  assert(held:subset({ 3, 3 }):get_batch({ 1, 2 })[1].shape[1] == 2, "a view of an IDX set gathers batches too")
+  local function raises(pattern, ...)
+    local ok, message = pcall(IDX, ...)
+    assert(not ok and message:find(pattern), message)
+  end
+  raises("shape %(3, 2, 2%), the second 2 labels", pixels, accel.tensor { 1, 0 })
+  raises("one dimension, not shape %(1, 1%)", pixels, accel.ones(1, 1))
+  raises("two paths or two tensors, got a .* and 3", pixels, 3)
+  raises("scale must not be 0", pixels, accel.tensor { 1, 0, 1 }, { scale = 0 })
+  local _, _, code = IDX.read(tmp .. "/none")
+  assert(code == "not_found")
   local loader = accel.data.DataLoader { dataset = set, batch_size = 2 }
   for b in loader() do assert(b[1].shape[1] == 2) end
 end
@@ -67,7 +85,7 @@ do -- CSV
   assert(r.text == "" and r.label == 0 and r.n == -2.5)
   r = rows:get(3)
   assert(r.text == 'plain "x"' and r.n == 3 and rows.classes.label[r.label + 1] == "yes")
-  assert(table.concat(rows:column "n", " ") == "1 -2.5 3")
+  assert(table.concat(rows:column "n", " ") == "1.0 -2.5 3.0")
   assert(rows:get(2).n == -2.5 and not pcall(rows.get, rows, 4) and not pcall(rows.column, rows, "texts"))
 
   local plain = CSV(write("b.csv", "1;2\n3;4\n"), { header = false, delimiter = ";", types = { column2 = "integer" } })
@@ -83,14 +101,42 @@ do -- CSV
   refused("a%.csv:2: text after a closing quote", CSV.open(write("a.csv", 'a,b\n"x"y,2\n')))
   refused("a%.csv:2: b is 'x', not a number", CSV.open(write("a.csv", "a,b\n1,x\n"), { types = { b = "number" } }))
   refused("header names 2", CSV.open(write("a.csv", "a,b\n"), { columns = { "x" } }))
-  assert(not pcall(CSV, write("a.csv", "a,a\n1,2\n")))
+  refused("two columns are called 'a'", CSV.open(write("a.csv", "a,a\n1,2\n")))
   local ok, message = pcall(CSV, write("a.csv", "label,b\n1,2\n"), { types = { lable = "class" } })
   assert(not ok and tostring(message):find "did you mean 'label'", message)
   refused("regular", CSV.open(tmp))
+  refused("regular", CSV.open "/dev/zero")
+  do -- nothing but a hole: not one line of so many bytes in memory
+    local hole <close> = assert(io.open(tmp .. "/hole.csv", "wb"))
+    hole:seek("set", 65 << 20)
+    hole:write "\n"
+  end
+  refused("64 MiB without a line end", CSV.open(tmp .. "/hole.csv"))
+  assert(os.remove(tmp .. "/hole.csv"))
+  ok, message = pcall(CSV, write("a.csv", "label,b\n"), { types = { label = "klass" } })
+  assert(not ok and message:find "must be string, number, integer or class, got 'klass'", message)
+  ok, message = pcall(CSV, write("a.csv", "label,b\n"), { columns = { "x", 2 } })
+  assert(not ok and message:find "columns%[2%] must be a string, got 2", message)
+  ok, message = pcall(CSV, write("a.csv", "a\n"), { delimiter = "::" })
+  assert(not ok and message:find "one character", message)
+
+  -- empty lines before the header; a quoted nothing is a row; an end without a line end, or with half of one
+  local one = CSV(write("one.csv", '\n\r\nname\nx\n\n""\ny\r'))
+  assert(#one == 3 and one:get(2).name == "" and one:get(3).name == "y")
+  refused("one.csv:4: 2 fields, expected 1", CSV.open(write("one.csv", "\n\nname\na,b\n")))
+  refused("one.csv:2: the quote", CSV.open(write("one.csv", '\n"name\na,b\n')))
+  -- every number is a float, so that all batches have one dtype; ids of classes may be asked for without rows
+  local typed = CSV(write("n.csv", "n,c\n1,x\n2,x\n"), { types = { n = "number", c = "class" } })
+  assert(accel.data.default_collate({ typed:get(1), typed:get(2) }).n.dtype == "f32")
+  assert(#CSV(write("n.csv", "n,c\n"), { types = { c = "class" } }).classes.c == 0)
 
   local stale = CSV(write("s.csv", "a,b\n1,2\n3,4\n"))
   write("s.csv", "a,b\n1\n")
   assert(not pcall(stale.get, stale, 2))
+  stale = CSV(write("s.csv", "a,b\nx,2\ny,4\n"), { types = { a = "class", b = "integer" } })
+  write("s.csv", "a,b\nx,2\nz,4\n")
+  ok, message = pcall(stale.get, stale, 2)
+  assert(not ok and message:find "row 2 has the a 'z'", message)
   local big = {}
   for i = 1, 20000 do big[i] = ('%d,"row ""%d"""'):format(i, i) end
   local many = CSV(write("big.csv", "i,t\n" .. table.concat(big, "\n") .. "\n"))
