@@ -54,7 +54,8 @@ static void add_tensor(lua_State *L, lac_state *S, void *arg) {
   const char *name = lua_tostring(L, -2);
   lac_box *b = lac_box_test(L, -1);
   if (b == NULL || b->t == NULL)
-    lac_error(L, S, AC_INVALID, "save: '%s' is no tensor but %s", name, lac_typename(L, -1, buf, sizeof buf));
+    lac_error(L, S, AC_INVALID, "save: '%s' is no tensor but %s%s", name, lac_typename(L, -1, buf, sizeof buf),
+              lua_istable(L, -1) ? "; a file holds one flat table of tensors" : "");
   if (l->n == l->cap) lac_error(L, S, AC_STATE, "save: the table changed while it was read");
   lua_pushvalue(L, -2);
   lua_rawseti(L, 4, l->n + 1);
@@ -129,6 +130,16 @@ static void restore_grad(lua_State *L, lac_state *S, lac_guard *g) {
   ac_ctx_set_grad_enabled(S->ctx, g->was.b);
 }
 
+/* Raises for a module or an optimizer in place of its tensors. */
+static void refuse_object(lua_State *L, lac_state *S, int idx) {
+  if (luaL_getmetafield(L, idx, "__name") == LUA_TNIL) return;
+  const char *name = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "object";
+  if (lua_getfield(L, idx, "state_dict") == LUA_TFUNCTION)
+    lac_argerror(L, S, AC_INVALID, "save", idx, "tensors", "expected table of tensors, got %s; give its state_dict()",
+                 name);
+  lua_pop(L, 2);
+}
+
 /* accel.save(path, tensors by name [, metadata]) -> true, or nil, message, code */
 static int save(lua_State *L) {
   lac_state *S = lac_get(L);
@@ -136,6 +147,7 @@ static int save(lua_State *L) {
   if (!lua_istable(L, 2))
     return lac_argerror(L, S, AC_INVALID, "save", 2, "tensors", "expected table of tensors, got %s",
                         luaL_typename(L, 2));
+  refuse_object(L, S, 2);
   lua_settop(L, 3);
   if (!lua_isnil(L, 3) && !lua_istable(L, 3))
     return lac_argerror(L, S, AC_INVALID, "save", 3, "metadata", "expected table of strings, got %s",

@@ -157,6 +157,9 @@ static void write_op(lua_State *L, lac_state *S, const char *name, const ac_valu
   ac_status st = lac_try_op(L, S, name, args, n, NULL, r, &n_results, &e);
   for (int i = 0; st == AC_OK && i < n_results; i++) ac_tensor_release(r[i].tensor);
   if (st == AC_OK) return;
+  const size_t said = strlen(e.msg);
+  if (st == AC_GRAD && (args[0].tensor->flags & ACI_T_VIEW))
+    snprintf(e.msg + said, sizeof e.msg - said, " (t[{ 2, 3 }] = v writes into t itself, t[2][3] = v into a view of it)");
   if (hold != NULL) lac_list_release(hold);
   snprintf(e.op, sizeof e.op, "index");
   lac_raise(L, S, &e);

@@ -90,7 +90,21 @@ static int extents_concat(lua_State *L) {
   return 1;
 }
 
-/* A plain list that prints as "(2, 3)". */
+/* x.shape == y.shape, x.shape == some list: the same numbers. */
+static int extents_eq(lua_State *L) {
+  const lua_Unsigned n = lua_rawlen(L, 1);
+  bool same = n == lua_rawlen(L, 2);
+  for (lua_Unsigned i = 1; same && i <= n; i++) {
+    lua_rawgeti(L, 1, (lua_Integer)i);
+    lua_rawgeti(L, 2, (lua_Integer)i);
+    same = lua_rawequal(L, -1, -2);
+    lua_pop(L, 2);
+  }
+  lua_pushboolean(L, same);
+  return 1;
+}
+
+/* A plain list that prints as "(2, 3)" and equals lists of the same numbers. */
 static void push_ints(lua_State *L, int n, const int64_t *of) {
   int64_t v[AC_MAX_DIMS]; /* making the table may run the collector, and a finalizer release the tensor */
   memcpy(v, of, (size_t)n * sizeof *v);
@@ -101,7 +115,7 @@ static void push_ints(lua_State *L, int n, const int64_t *of) {
   }
   if (lua_rawgetp(L, LUA_REGISTRYINDEX, &key_extents) == LUA_TNIL) {
     static const luaL_Reg meta[] = {
-        {"__tostring", extents_tostring}, {"__concat", extents_concat}, {NULL, NULL}};
+        {"__tostring", extents_tostring}, {"__concat", extents_concat}, {"__eq", extents_eq}, {NULL, NULL}};
     lua_pop(L, 1);
     luaL_newlib(L, meta);
     lua_pushvalue(L, -1);

@@ -29,6 +29,7 @@ end
 for _, key in ipairs { "epochs", "batch", "width" } do
   if o[key] < 1 then accel.util.cli.fail(declared, ("option '--%s' must be positive, got %d"):format(key, o[key])) end
 end
+if o.lr <= 0 then accel.util.cli.fail(declared, ("option '--lr' must be positive, got %g"):format(o.lr)) end
 if #dirs > 1 then accel.util.cli.fail(declared, "one folder at most") end
 
 -- Data -------------------------------------------------------------------------------------------
@@ -125,8 +126,8 @@ local confusion = evaluate()
 io.stdout:write("\n", plot.text(curves), "\n", confusion:text())
 print(("\ntest accuracy: %.2f %% of %d pictures"):format(100 * confusion:accuracy(), #test))
 if o.svg then
-  local file, message = io.open(o.svg, "wb")
-  if not file or not file:write(confusion:svg { title = "Digits" }) or not file:close() then fail("%s", message or o.svg) end
+  local ok, message = accel.write_file(o.svg, confusion:svg { title = "Digits" })
+  if not ok then fail("the picture was not written: %s", message) end
 end
 if o.out then
   local ok, message = accel.save(o.out, model:state_dict())

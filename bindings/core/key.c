@@ -73,7 +73,7 @@ static void read_range(lua_State *L, lac_state *S, const ac_tensor *t, int d, in
     lac_error(L, S, AC_INDEX, "index: {%lld, %lld} is out of range for dim %d of shape %s", (long long)a,
               (long long)b, d + 1, shape_str(t, shape, sizeof shape));
   out[0] = first;
-  out[1] = (last - first + out[2]) / out[2];
+  out[1] = last < first ? 0 : (last - first) / out[2] + 1;
 }
 
 /* Checks the tensor at idx as an index of dims d, d+1, ... of t and returns how many it addresses. */

@@ -1,5 +1,5 @@
---- Writes the reference pages: every op with its formula, shapes, dtypes and examples, every class and function
---- of the training library. Run by the build (target `reference`):
+--- Writes the reference pages: every op with its formula, shapes, dtypes and examples, every function that is no
+--- op, every class and function of the training library. Run by the build (target `reference`):
 ---   accel-run lua/gen/reference.lua SOURCE GENERATED OUT
 --- GENERATED is where accel-opgen wrote ops.md and ops.json. Pages are replaced only when their text changes.
 local accel = require "accel"
@@ -7,6 +7,7 @@ local here = arg[0]:match "^(.*)/[^/]*$" or "."
 package.path = here .. "/?.lua;" .. package.path
 local dtypes = require "reference.dtypes"
 local stdlib = require "reference.stdlib"
+local stubs = require "reference.stubs"
 
 local source, generated, out = arg[1], arg[2], arg[3]
 if not out then
@@ -140,6 +141,14 @@ for family, names in pairs(families) do
   local links = {}
   for i, name in ipairs(names) do links[i] = ("[%s](ops.md#%s)"):format(name, name) end
   index[#index + 1] = ("- **%s**: %s"):format(family, table.concat(links, " "))
+end
+do
+  local entries = stubs.entries(source .. "/lua/meta", stdlib.sort_out)
+  write("core.md", stubs.page(entries, put_annotations))
+  local names = {}
+  for _, e in ipairs(entries) do names[#names + 1] = (e.name:gsub("^accel%.", ""):gsub("^Tensor[.:]", "x:")) end
+  index[#index + 1] = ("\n## [accel](core.md): %d that are no ops\n"):format(#entries)
+  index[#index + 1] = table.concat(names, " ")
 end
 for _, module in ipairs(stdlib.modules(source .. "/stdlib/accel")) do
   local ok, page, counts, entries = pcall(module_page, module)

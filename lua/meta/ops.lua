@@ -585,7 +585,7 @@ function accel.avg_pool1d(x, kernel_size, stride, padding, ceil_mode, count_incl
 ---@overload fun(self: accel.Tensor, kernel_size: integer[], opts: {stride?: integer[], padding?: integer[], ceil_mode?: boolean, count_include_pad?: boolean}): accel.Tensor
 function Tensor:avg_pool1d(kernel_size, stride, padding, ceil_mode, count_include_pad) end
 
----the mean of every window of kernel_size. stride is kernel_size where none is given; padding counts as zeros unless count_include_pad is false; with ceil_mode a window may reach over the end. divisor_override takes the place of the number of elements.
+---the mean of every window of kernel_size. stride is kernel_size where none is given; padding counts as zeros unless count_include_pad is false; with ceil_mode a window may reach over the end.
 ---@param x accel.Tensor
 ---@param kernel_size integer[]
 ---@param stride? integer[]
@@ -597,7 +597,7 @@ function Tensor:avg_pool1d(kernel_size, stride, padding, ceil_mode, count_includ
 ---@overload fun(x: accel.Tensor, kernel_size: integer[], opts: {stride?: integer[], padding?: integer[], ceil_mode?: boolean, count_include_pad?: boolean, divisor_override?: integer}): accel.Tensor
 function accel.avg_pool2d(x, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override) end
 
----the mean of every window of kernel_size. stride is kernel_size where none is given; padding counts as zeros unless count_include_pad is false; with ceil_mode a window may reach over the end. divisor_override takes the place of the number of elements.
+---the mean of every window of kernel_size. stride is kernel_size where none is given; padding counts as zeros unless count_include_pad is false; with ceil_mode a window may reach over the end.
 ---@param kernel_size integer[]
 ---@param stride? integer[]
 ---@param padding? integer[] default {0}

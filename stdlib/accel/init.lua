@@ -27,4 +27,13 @@ for _, name in ipairs { "allclose", "equal" } do
   accel[name], accel.Tensor[name] = compare, compare
 end
 
+-- PyTorch's names of dtypes: without them, dtype = accel.float16 would be nil and quietly mean f32.
+for name, dtype in next, {
+  float64 = "f64", double = "f64", float32 = "f32", float = "f32", float16 = "f16", half = "f16", bfloat16 = "bf16",
+  int64 = "i64", long = "i64", int32 = "i32", int = "i32", int16 = "i16", short = "i16", int8 = "i8", uint8 = "u8",
+  bool = "bool",
+} do
+  accel[name] = dtype
+end
+
 return setmetatable(accel, meta)

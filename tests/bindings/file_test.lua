@@ -39,6 +39,11 @@ do
   fails("released", "closed", f.keys, f)
 end
 
+-- What is no flat table of tensors is told what to give instead.
+fails("invalid_argument", "got accel.nn.Linear; give its state_dict()", accel.save, path, accel.nn.Linear(1, 1))
+fails("invalid_argument", "'state' is no tensor but table; a file holds one flat table of tensors", accel.save, path,
+  { state = {} })
+
 -- Tables that iterate their own way keep working.
 local ordered = setmetatable({}, { __pairs = function()
   local i = 0

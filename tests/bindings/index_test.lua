@@ -209,13 +209,15 @@ fails("autograd", "a leaf that requires gradients", function() w[{ { 1, 2 } }] =
 fails("autograd", "a leaf that requires gradients", function() w[1] = 1 end)
 fails("autograd", "a leaf that requires gradients", function() w[w:eq(0)] = 1 end)
 fails("autograd", "a leaf that requires gradients", function() w[accel.tensor { 1 }] = 1 end)
-fails("autograd", "t[{ 2, 3 }] = v", function() (w * 1):view(2, 2)[1][1] = 1 end)
+fails("autograd", "t[{ 2, 3 }] = v writes into t itself", function() (w * 1):view(2, 2)[1][1] = 1 end)
 fails("shape", "share memory", function() accel.zeros(1, 3):expand(2, 3)[{ 1 }] = 1 end)
 local gone = accel.tensor { 0 }
 gone:release()
 fails("released", "released", function() return t[gone] end)
 fails("released", "released", function() return t[{ 1, gone }] end)
 fails("released", "released", function() t[1] = gone end)
+-- a step beyond every place takes the first one
+same(accel.arange(4)[{ { 2, 3, math.maxinteger } }], { 1 }, "a large step")
 -- nothing was written by what failed
 same(t, (function() local v = {} for i = 1, 24 do v[i] = i - 1 end return v end)(), "untouched")
 

@@ -152,3 +152,13 @@ do
   assert(not pcall(function() return accel.tensor { 1 } // 0 end))
   assert((accel.zeros(2, 1) // accel.ones(1, 3)).shape .. "" == "(2, 3)")
 end
+
+-- Shapes are compared by their numbers; dtypes go by PyTorch's names, too.
+do
+  local x = accel.ones(2, 3)
+  assert(x.shape == accel.zeros(2, 3).shape and x.shape == { 2, 3 } and { 2, 3 } == x.shape)
+  assert(x.shape ~= accel.zeros(3, 2).shape and x.shape ~= { 2 } and x.shape ~= { 2, 3, 1 } and x.shape ~= "(2, 3)")
+  assert(accel.ones(1):sum().shape == {} and x.shape == x:t():t().shape)
+  assert(accel.ones(1, { dtype = accel.float16 }).dtype == "f16" and x.dtype == accel.float32)
+  assert(accel.arange(2).dtype == accel.long and x:gt(0).dtype == accel.bool and accel.bfloat16 == "bf16")
+end

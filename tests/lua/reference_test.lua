@@ -1,5 +1,6 @@
--- The reference pages. Every public op and every public class of the training library has an example, and
--- every example, of functions too, gives what it says; the pages hold all of them, with dtypes that are true.
+-- The reference pages. Every public op, every function that is no op and every public class of the training
+-- library has an example, and every example, of functions too, gives what it says; the pages hold all of them,
+-- with dtypes that are true.
 --   accel-run tests/lua/reference_test.lua [NAME]
 local accel = require "accel"
 local source, build = os.getenv "ACCEL_TEST_SRC", os.getenv "ACCEL_TEST_BUILD"
@@ -9,6 +10,7 @@ package.path = source .. "/lua/gen/?.lua;" .. package.path
 local dtypes = require "reference.dtypes"
 local examples = require "reference.examples"
 local stdlib = require "reference.stdlib"
+local stubs = require "reference.stubs"
 
 local only, failed, n_run = arg[1], 0, 0
 local function fail(fmt, ...)
@@ -59,6 +61,29 @@ for _, module in ipairs(stdlib.modules(source .. "/stdlib/accel")) do
       end
       check(entry.name, entry.examples)
       for _, m in ipairs(entry.methods or {}) do check(entry.name .. ":" .. m.name, m.examples) end
+    end
+  end
+end
+
+-- ---- functions and methods that are no ops ----
+local core, documented = stubs.entries(source .. "/lua/meta", stdlib.sort_out), {}
+for _, entry in ipairs(core) do
+  documented[entry.name:gsub("^Tensor:", "Tensor.")] = true
+  if not only or only == entry.name then
+    if #entry.text == 0 then fail("%s says nothing of itself", entry.name) end
+    if #entry.examples == 0 and not entry.field then fail("%s has no example in lua/meta", entry.name) end
+    check(entry.name, entry.examples)
+  end
+  local name = entry.name:match "^Tensor[.:](.*)$"
+  local there = name and accel.Tensor[name] or entry.name:match "^accel%.json%." or accel[entry.name:match "[^.]*$"]
+  if not there then fail("lua/meta has %s, accel has not", entry.name) end
+end
+for prefix, names in pairs { ["accel."] = accel, ["Tensor."] = accel.Tensor, ["accel.json."] = accel.json } do
+  for name, value in next, names do
+    local is_op = by_name[name] or by_name[tostring(name):gsub("_$", "")]
+    local public = (type(value) == "function" or prefix == "Tensor.") and not (stubs.private[name] or is_op)
+    if public and not documented[prefix .. name] and name ~= "deepcopy" then
+      fail("lua/meta lacks %s%s", prefix, name)
     end
   end
 end
@@ -125,6 +150,11 @@ if not only then
         if not section:find(line, 1, true) then fail("ops.md lacks an example of %s", op.name) end
       end
     end
+  end
+  local text_of_core = read(dir .. "/core.md")
+  for _, entry in ipairs(core) do
+    local heading = entry.field and "\n- `x." .. entry.name:match "%.(.*)$" or "\n### " .. entry.name:gsub("^accel%.", "")
+    if not text_of_core:find(heading, 1, true) then fail("core.md has nothing on %s", entry.name) end
   end
   for _, entry in ipairs(entries) do
     local module = entry.name:match "^accel%.([%w_]+)"

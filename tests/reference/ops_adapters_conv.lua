@@ -26,8 +26,8 @@ return function(def)
     end)
     def("F." .. avg, avg, function(a, k)
       return accel[avg](a[1], a[2], {
-        stride = k.stride, padding = k.padding, ceil_mode = k.ceil_mode or false, count_include_pad = k.count_include_pad,
-        divisor_override = k.divisor_override,
+        stride = k.stride, padding = k.padding, ceil_mode = k.ceil_mode or false,
+        count_include_pad = k.count_include_pad, divisor_override = k.divisor_override,
       })
     end)
     local adaptive = "adaptive_" .. avg

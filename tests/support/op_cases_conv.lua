@@ -16,7 +16,8 @@ L.conv1d = {
   case("unbatched", { real(2, 7), real(3, 2, 3), real(3) }, args { padding = 1 }),
   case("strided", { real(1, 2, 9), real(2, 2, 3), real(2) }, args { stride = 2, padding = 2 }),
   case("dilated", { real(1, 2, 9), real(2, 2, 3), real(2) }, args { dilation = 3, padding = 1 }),
-  case("stride and dilation", { real(1, 1, 11), real(2, 1, 3) }, nobias { stride = 4, dilation = 2, padding = 3 }),
+  case("stride and dilation", { real(1, 1, 11), real(2, 1, 3) },
+    nobias { stride = 4, dilation = 2, padding = 3 }),
   case("grouped", { real(2, 4, 5), real(6, 2, 2), real(6) }, args { groups = 2 }),
   case("depthwise", { real(1, 3, 6), real(3, 1, 3), real(3) }, args { groups = 3, padding = 1 }),
   case("longer than the stride", { real(1, 2, 8), real(1, 2, 2) }, nobias { stride = 5 }),
@@ -56,7 +57,8 @@ L.conv3d = {
 }
 L.conv_transpose1d = {
   case("plain", { real(2, 3, 4), real(3, 2, 3), real(2) }),
-  case("strided", { real(1, 2, 4), real(2, 3, 3), real(3) }, args { stride = 2, padding = 1, output_padding = 1 }),
+  case("strided", { real(1, 2, 4), real(2, 3, 3), real(3) },
+    args { stride = 2, padding = 1, output_padding = 1 }),
   case("dilated", { real(1, 2, 4), real(2, 2, 2) }, nobias { dilation = 3, output_padding = 2, padding = 1 }),
   case("grouped", { real(1, 4, 3), real(4, 2, 2), real(4) }, args { groups = 2, stride = 3 }),
   case("unbatched", { real(2, 3), real(2, 2, 3), real(2) }),
@@ -65,18 +67,21 @@ L.conv_transpose1d = {
 }
 L.conv_transpose2d = {
   case("plain", { real(2, 3, 3, 4), real(3, 2, 2, 3), real(2) }),
-  case("strided", { real(1, 2, 3, 3), real(2, 3, 3, 3), real(3) }, args { stride = 2, padding = 1, output_padding = 1 }),
+  case("strided", { real(1, 2, 3, 3), real(2, 3, 3, 3), real(3) },
+    args { stride = 2, padding = 1, output_padding = 1 }),
   case("uneven", { real(1, 2, 3, 2), real(2, 2, 2, 3) },
     nobias { stride = { 3, 1 }, padding = { 1, 0 }, output_padding = { 2, 1 }, dilation = { 1, 2 } }),
   case("grouped", { real(1, 4, 2, 3), real(4, 1, 2, 2), real(2) }, args { groups = 2, stride = 2 }),
   case("unbatched", { real(2, 3, 2), real(2, 2, 3, 3), real(2) }, args { padding = 1 }),
   case("stride beyond the kernel", { real(1, 1, 2, 2), real(1, 2, 1, 2), real(2) }, args { stride = 3 }),
   case("empty batch", { real(0, 2, 3, 3), real(2, 2, 3, 3), real(2) }),
-  big(args { stride = 2, padding = 1, output_padding = 1 }, real(3, 33, 14, 15), real(33, 16, 3, 3), real(16)),
+  big(args { stride = 2, padding = 1, output_padding = 1 },
+    real(3, 33, 14, 15), real(33, 16, 3, 3), real(16)),
 }
 L.conv_transpose3d = {
   case("plain", { real(1, 2, 2, 2, 3), real(2, 2, 2, 2, 2), real(2) }),
-  case("strided", { real(1, 2, 2, 2, 2), real(2, 1, 2, 3, 1) }, nobias { stride = { 2, 1, 2 }, padding = { 0, 1, 0 } }),
+  case("strided", { real(1, 2, 2, 2, 2), real(2, 1, 2, 3, 1) },
+    nobias { stride = { 2, 1, 2 }, padding = { 0, 1, 0 } }),
   case("empty batch", { real(0, 1, 2, 2, 2), real(1, 1, 2, 2, 2) }, nobias()),
   big(args { stride = 2, padding = 1 }, real(2, 8, 6, 7, 7), real(8, 6, 3, 3, 3), real(6)),
 }
@@ -98,7 +103,8 @@ L.max_pool1d = {
 L.max_pool2d = {
   case("plain", { real(2, 2, 4, 6) }, args(2)),
   case("overlapping", { real(1, 2, 7, 6) }, args(3, { stride = 2, padding = 1 })),
-  case("uneven", { real(1, 1, 6, 9) }, args({ 2, 3 }, { stride = { 1, 2 }, padding = { 0, 1 }, dilation = { 2, 1 } })),
+  case("uneven", { real(1, 1, 6, 9) },
+    args({ 2, 3 }, { stride = { 1, 2 }, padding = { 0, 1 }, dilation = { 2, 1 } })),
   case("ceil", { real(1, 2, 5, 5) }, args(2, { ceil_mode = true })),
   case("unbatched", { real(2, 4, 4) }, args(2)),
   case("indices", { real(1, 2, 4, 5) }, args(2, { return_indices = true, stride = 1 })),
@@ -117,7 +123,8 @@ L.avg_pool2d = {
   case("plain", { real(2, 2, 4, 6) }, args(2)),
   case("padded", { real(1, 2, 7, 6) }, args(3, { stride = 2, padding = 1 })),
   case("exclude", { real(1, 2, 7, 6) }, args(3, { stride = 2, padding = 1, count_include_pad = false })),
-  case("ceil", { real(1, 2, 5, 6) }, args({ 2, 3 }, { stride = { 2, 2 }, padding = { 1, 1 }, ceil_mode = true })),
+  case("ceil", { real(1, 2, 5, 6) },
+    args({ 2, 3 }, { stride = { 2, 2 }, padding = { 1, 1 }, ceil_mode = true })),
   case("ceil, exclude", { real(1, 1, 6, 6) },
     args(3, { stride = 2, padding = 1, ceil_mode = true, count_include_pad = false })),
   case("divisor", { real(1, 2, 4, 4) }, args(2, { stride = 1, divisor_override = 3 })),

@@ -51,6 +51,9 @@ table.insert(L.poisson_nll_loss, case("full", { high(3, 4), constant(1.5, 4, 3, 
   args = { { full = true, log_input = false } }, ints = false, loss = 8, roundings = 8,
 }))
 L.gaussian_nll_loss = {
+  case("rank 0", { real(), real(), high() }, { ints = false, loss = 4, roundings = 4 }),
+  case("empty", { real(0, 3), real(0, 3), high(1, 3) }, { args = { { reduction = "sum" } }, ints = false, loss = 4 }),
+  case("a variance for each last dim", { real(3, 3), real(3, 3), high(3) }, { ints = false, loss = 4 }),
   case("mean", { real(3, 4), real(3, 4), high(3, 4) }, { ints = false, loss = 4 }),
   case("row, full", { real(3, 4), real(3, 4), high(3, 1) }, {
     args = { { full = true, reduction = "none" } }, ints = false, loss = 4, roundings = 4,
@@ -66,9 +69,12 @@ local function sign(i) -- a target of 1 and -1
 end
 L.hinge_embedding_loss = {
   case("mean", { high(3, 4), index(2, 3, 4) }, { call = sign(2), ints = false, loss = 4 }),
+  case("rank 0", { high(), index(2) }, { call = sign(2), ints = false, loss = 4 }),
+  big({ call = sign(2), ints = false, loss = 4 }, high(200, 330), index(2, 200, 330)),
 }
 L.margin_ranking_loss = {
   case("mean", { low(5), high(5), index(2, 5) }, { call = sign(3), ints = false, loss = 4, roundings = 4, floor = 2 }),
+  case("rank 0", { low(), high(), index(2) }, { call = sign(3), ints = false, loss = 4, roundings = 4, floor = 2 }),
 }
 L.cosine_embedding_loss = {
   case("rows", { real(4, 3), real(4, 3), index(2, 4) }, { call = sign(3), ints = false, loss = 8 }),

@@ -46,6 +46,7 @@ L.to = {
   case("f64", { real(3, 4) }, args("f64")),
   case("named", { real(3, 4) }, { args = { { dtype = "f32" } }, fd = false }),
   case("empty", { real(0) }, args("f32")),
+  case("rank 0", { real() }, args("f64")),
   big(args("f16"), real(200, 330)),
 }
 for _, name in ipairs { "zeros_like", "ones_like" } do
@@ -136,6 +137,7 @@ local function reductions(more, rank0, empty_ok)
   return list
 end
 L.sum, L.mean = reductions({ floor = 2 }, true, true), reductions({ floor = 2 }, true, false)
+L.sum[#L.sum + 1] = case("nothing in no rows", { real(0, 0) }, { args = {} })
 L.sum[#L.sum + 1] = case("dtype", { real(3, 4) }, { args = { 1, { dtype = "f64" } } })
 L.amax, L.amin = reductions({}, true), reductions({}, true)
 L.max, L.min = reductions({}), reductions({})

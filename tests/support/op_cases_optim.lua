@@ -32,10 +32,10 @@ local function stepped(n, call, reads)
   end }
 end
 
--- Two parameters of shapes (3, 2) and (5), and one large one. kinds: a spec per list, made for a shape.
+-- Parameters of shapes (3, 2), (5), () and (0, 3), and one large one. kinds: a spec per list, made for a shape.
 local function cases(label, kinds, call, more)
   local small, large = {}, {}
-  for _, shape in ipairs { { 3, 2 }, { 5 } } do
+  for _, shape in ipairs { { 3, 2 }, { 5 }, {}, { 0, 3 } } do
     for _, kind in ipairs(kinds) do small[#small + 1] = kind(table.unpack(shape)) end
   end
   for _, kind in ipairs(kinds) do large[#large + 1] = kind(200, 330) end

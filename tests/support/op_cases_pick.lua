@@ -140,6 +140,7 @@ L.pad = {
   case("reflect, cropped", { real(5) }, args({ -2, 3 }, "reflect")),
   case("replicate", { real(2, 3) }, args({ 2, 1, 0, 3 }, "replicate")),
   case("circular", { real(3, 4) }, args({ 4, 1, 1, 3 }, "circular")),
+  case("circular, cropped", { real(3, 5) }, args({ -1, 2, 1, -1 }, "circular")),
   case("nothing", { real(3) }, args {}),
   case("rank 0", { real() }, { args = { {} } }),
   case("from empty", { real(0, 2) }, args { 1, 1, 2, 0 }),

@@ -48,7 +48,7 @@ static inline int aci_wrap_dim(int64_t dim, int ndim) {
 /* DTYPE unless t holds i64 or i32. */
 ac_status aci_index_dtype(const ac_frame *f, int arg, ac_err *e);
 /* The values of index argument arg in row-major order as i64, every one checked to lie in [0, bound);
- * negative values are out of range as in PyTorch. Scratch, freed by the caller with ac_block_free(*block). */
+ * negative values are out of range as in PyTorch (what: of which there are bound). Scratch, freed by the caller with ac_block_free(*block). */
 ac_status aci_index_values(ac_frame *f, int arg, int64_t bound, const char *what, const int64_t **values,
                            ac_block **block, ac_err *e);
 

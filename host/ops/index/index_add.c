@@ -38,7 +38,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
     if (i < d) outer *= x->shape[i];
     if (i > d) row *= x->shape[i];
   }
-  AC_GOTO(done, st, aci_index_values(f, 2, x->shape[d], "places along dim", &ids, &b1, e));
+  AC_GOTO(done, st, aci_index_values(f, 2, x->shape[d], "places", &ids, &b1, e));
   AC_GOTO(done, st, aci_contiguous_data(f, x, &base, &b2, e));
   AC_GOTO(done, st, aci_contiguous_data(f, ARG_T(f, 3), &src, &b3, e));
   st = aci_rows_add(f, (ac_dtype)y->dtype, aci_data(y), base, src, ids, outer, ARG_T(f, 2)->numel,

@@ -38,7 +38,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   ac_block *b1, *b2;
   int64_t outer, n, row;
   split_dims(x->ndim, x->shape, aci_wrap_dim(ARG_I(f, 1), x->ndim), &outer, &n, &row);
-  AC_TRY(aci_index_values(f, 2, n, "places along dim", &ids, &b1, e));
+  AC_TRY(aci_index_values(f, 2, n, "places", &ids, &b1, e));
   ac_status st = aci_contiguous_data(f, x, &data, &b2, e);
   if (st == AC_OK)
     aci_rows_take(f->team, aci_data(f->out[0]), data, ids, outer, ARG_T(f, 2)->numel, n,
@@ -65,7 +65,7 @@ static ac_status cpu_back(ac_frame *f, ac_err *e) {
   ac_block *b1, *b2;
   int64_t outer, n, row;
   split_dims(dx->ndim, dx->shape, (int)ARG_I(f, 1), &outer, &n, &row);
-  AC_TRY(aci_index_values(f, 2, n, "places along dim", &ids, &b1, e));
+  AC_TRY(aci_index_values(f, 2, n, "places", &ids, &b1, e));
   ac_status st = aci_contiguous_data(f, dy, &data, &b2, e);
   if (st == AC_OK)
     st = aci_rows_add(f, (ac_dtype)dx->dtype, aci_data(dx), NULL, data, ids, outer, ARG_T(f, 2)->numel, n,

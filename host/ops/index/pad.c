@@ -1,10 +1,11 @@
 /* pad: x with places added around it, or taken away where a number is negative.
    x (..., n), pad (left, right of the last dim, left, right of the one before it, ...) -> y (..., left + n + right)
    mode says what the new places show: constant the value, reflect the places inwards from the edge (which is
-   not repeated), replicate the edge, circular the other end.
+   not repeated), replicate the edge, circular the other end of what is left.
    gradient: dx = dy summed over the places that show the same one (pad_backward); for constant dy cropped.
    example: accel.tensor { 1, 2, 3 }:pad { 1, 2 } --> { 0, 1, 2, 3, 0, 0 }
    example: accel.tensor { 1, 2, 3 }:pad({ 2, -1 }, { mode = "reflect" }) --> { 3, 2, 1, 2 }
+   example: accel.tensor { 1, 2, 3, 4 }:pad({ -1, 2 }, "circular") --> { 2, 3, 4, 2, 3 }
    example: accel.tensor { { 1, 2 } }:pad({ 0, 0, 1, 0 }, "constant", 7) --> { { 7, 7 }, { 1, 2 } } */
 #include "ops/index/remap.h"
 #include "ops/index/resample.h"
@@ -16,6 +17,9 @@ static void sides(const ac_value *pad, int ndim, int d, int64_t *left, int64_t *
   *left = i < pad->n ? pad->ints[i] : 0;
   *right = i + 1 < pad->n ? pad->ints[i + 1] : 0;
 }
+
+/* How many of a dim's own places are taken away. */
+static int64_t cropped(int64_t left, int64_t right) { return (left < 0 ? -left : 0) + (right < 0 ? -right : 0); }
 
 /* The padded shape of `shape`, or why it cannot be padded so. */
 static ac_status padded(const ac_frame *f, int ndim, const int64_t *shape, int64_t mode, int64_t *s,
@@ -40,7 +44,7 @@ static ac_status padded(const ac_frame *f, int ndim, const int64_t *shape, int64
     if (mode == AC_PAD_MODE_REFLECT && more > 0 && more >= n)
       return AC_FAIL(e, SHAPE, "reflect adds less than a dim has: dim %lld of %s cannot be padded by %lld",
                      (long long)dim, a, (long long)more);
-    if ((mode == AC_PAD_MODE_CIRCULAR && more > n) || (mode == AC_PAD_MODE_REPLICATE && n == 0 && s[d] > 0))
+    if ((mode == AC_PAD_MODE_CIRCULAR && more > n - cropped(left, right)) || (mode == AC_PAD_MODE_REPLICATE && n == 0 && s[d] > 0))
       return AC_FAIL(e, SHAPE, "dim %lld of %s is too short to be padded by %lld", (long long)dim, a,
                      (long long)more);
   }
@@ -77,10 +81,10 @@ static void map_dim(aci_dim_map *k, int mode, int64_t n, int64_t left, int64_t r
       aci_remap_add(k, left, 0, 1, n);
       aci_remap_add(k, left + n, n - 1, 0, r);
       break;
-    default:
-      aci_remap_add(k, 0, n - left, 1, l);
+    default: /* around what is left of the dim */
+      aci_remap_add(k, 0, n - left - cropped(0, right), 1, l);
       aci_remap_add(k, left, 0, 1, n);
-      aci_remap_add(k, left + n, 0, 1, r);
+      aci_remap_add(k, left + n, cropped(left, 0), 1, r);
       break;
   }
 }

@@ -113,7 +113,7 @@ ac_status aci_pick(ac_frame *f, ac_tensor *out, const ac_tensor *x, int dim, int
                 .es = aci_dsize((ac_dtype)x->dtype),
                 .near = aci_data(out),
                 .far = aci_data(x)};
-  AC_TRY(aci_index_values(f, arg, x->ndim > 0 ? x->shape[dim] : 1, "places along dim", &j.ids, &block, e));
+  AC_TRY(aci_index_values(f, arg, x->ndim > 0 ? x->shape[dim] : 1, "places", &j.ids, &block, e));
   memcpy(j.near_stride, out->stride, (size_t)out->ndim * 8);
   memcpy(j.far_stride, x->stride, (size_t)x->ndim * 8);
   if (out->numel > 0) pick_run(f, &j);
@@ -131,7 +131,7 @@ ac_status aci_pick_put(ac_frame *f, ac_tensor *out, const ac_tensor *src, const 
                 .near = src != NULL ? aci_data(src) : (char *)(uintptr_t)number,
                 .far = aci_data(out)};
   AC_TRY(
-      aci_index_values(f, arg, out->ndim > 0 ? out->shape[dim] : 1, "places along dim", &j.ids, &block, e));
+      aci_index_values(f, arg, out->ndim > 0 ? out->shape[dim] : 1, "places", &j.ids, &block, e));
   if (src != NULL) memcpy(j.near_stride, src->stride, (size_t)src->ndim * 8);
   memcpy(j.far_stride, out->stride, (size_t)out->ndim * 8);
   if (j.index->numel > 0) pick_run(f, &j);
@@ -148,7 +148,7 @@ ac_status aci_pick_add(ac_frame *f, ac_tensor *out, const ac_tensor *src, int di
   pick_job j = {
       .index = ARG_T(f, arg), .dim = dim, .ct = ct, .how = ADD, .near = aci_data(src), .far = aci_data(out)};
   AC_GOTO(done, st,
-          aci_index_values(f, arg, out->ndim > 0 ? out->shape[dim] : 1, "places along dim", &j.ids, &ids, e));
+          aci_index_values(f, arg, out->ndim > 0 ? out->shape[dim] : 1, "places", &j.ids, &ids, e));
   if (j.index->numel == 0) goto done;
   memcpy(j.near_stride, src->stride, (size_t)src->ndim * 8);
   memcpy(j.far_stride, out->stride, (size_t)out->ndim * 8);

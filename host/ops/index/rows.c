@@ -1,4 +1,6 @@
 /* Rows picked and added by index: the kernels of embedding, index_select and their gradients. See index.h. */
+#include <stdio.h>
+
 #include "device/cpu/isa.h"
 #include "ops/ctx_impl.h"
 #include "ops/index/index.h"
@@ -38,9 +40,13 @@ ac_status aci_index_values(ac_frame *f, int arg, int64_t bound, const char *what
     idx[d] = ac_frame_show(f, r % t->shape[d]);
     r /= t->shape[d];
   }
-  return AC_FAIL(e, INDEX, "%s holds %lld at %s, but there are only %lld %s (values count from 0)",
+  char along[40] = "";
+  for (int k = 0; k < f->n_args; k++)
+    if (strcmp(aci_op_sig(f->op)->param[k].name, "dim") == 0)
+      snprintf(along, sizeof along, " along dim %lld", (long long)ac_frame_show(f, ARG_I(f, k)));
+  return AC_FAIL(e, INDEX, "%s holds %lld at %s, but there are only %lld %s%s (values count from 0)",
                  aci_op_sig(f->op)->param[arg].name, (long long)value,
-                 aci_shape_str(t->ndim, idx, pos, sizeof pos), (long long)bound, what);
+                 aci_shape_str(t->ndim, idx, pos, sizeof pos), (long long)bound, what, along);
 }
 
 /* ---- take ---- */

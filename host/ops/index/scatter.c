@@ -79,7 +79,7 @@ static ac_status cpu_last(ac_frame *f, ac_err *e) {
   ac_block *b1, *b2;
   if (index->numel == 0) return AC_OK;
   for (int d = (int)ARG_I(f, 1) + 1; d < index->ndim; d++) inner *= index->shape[d];
-  AC_TRY(aci_index_values(f, 0, bound, "places along dim", &ids, &b1, e));
+  AC_TRY(aci_index_values(f, 0, bound, "places", &ids, &b1, e));
   ac_status st = ac_block_alloc(f->device, (size_t)bound * 8, AC_MEM_ACTIVATION, f->stream, &b2, e);
   if (st == AC_OK) {
     int64_t *seen = ac_block_ptr(b2); /* number of the line that named the place last */

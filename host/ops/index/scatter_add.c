@@ -31,7 +31,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   ac_block *block;
   int d = aci_wrap_dim(ARG_I(f, 1), x->ndim);
   if (f->inplace) { /* nothing may be written when an index is bad */
-    AC_TRY(aci_index_values(f, 2, x->ndim > 0 ? x->shape[d] : 1, "places along dim", &ids, &block, e));
+    AC_TRY(aci_index_values(f, 2, x->ndim > 0 ? x->shape[d] : 1, "places", &ids, &block, e));
     ac_block_free(block);
   } else {
     aci_box dst = {.ptr = aci_data(y), .dtype = (ac_dtype)y->dtype},

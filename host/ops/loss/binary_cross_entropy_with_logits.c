@@ -6,7 +6,7 @@
    example: accel.binary_cross_entropy_with_logits(accel.tensor { 0.0, 2.0 }, accel.tensor { 1.0, 1.0 }) --> 0.410038 */
 #include "ops/loss/pair.h"
 
-#define FWD(T, p, x, t) (((x) > 0 ? (x) : 0) - (x) * (t) + m_log1p(m_exp(-m_abs(x))))
+#define FWD(T, p, x, t) (((x) > 0 ? (x) * (1 - (t)) : -(x) * (t)) + m_log1p(m_exp(-m_abs(x))))
 #define BWD(T, p, dy, x, t) ((dy) * p[1] * (m_sigmoid(x) - (t)))
 ACI_PAIR(bce_logits, FWD)
 

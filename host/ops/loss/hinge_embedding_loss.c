@@ -1,13 +1,15 @@
 /* hinge_embedding_loss: l = input where target is 1, max(0, margin - input) where it is -1: input is a distance.
-   input, target (any shape, the same for both; floats) -> () | that shape with reduction = none
+   input (any shape; floats), target (the same shape; any numbers) -> () | that shape with reduction = none
    gradient: dinput = dl where target is 1, -dl where it is -1 and input < margin; any number of times.
    example: accel.hinge_embedding_loss(accel.tensor { 0.5, 0.25 }, accel.tensor { 1.0, -1.0 }) --> 0.625 */
 #include "ops/loss/pair.h"
 
 static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
-  ac_tensor *in = a[0].tensor, *t = a[1].tensor;
+  ac_value target = a[1];
+  if (!ac_dtype_is_float((ac_dtype)target.tensor->dtype)) target.tensor = x_cast(x, target.tensor, AC_F32);
+  if (target.tensor == NULL || aci_loss_same(x, &a[0], &target, "input", "target") != AC_OK) return 1;
+  ac_tensor *in = a[0].tensor, *t = target.tensor;
   ac_scalar one = aci_float(1);
-  if (aci_loss_same(x, &a[0], &a[1], "input", "target") != AC_OK) return 1;
   ac_tensor *far = x_relu(x, x_sub(x, F(a[2].f), T(in), one));
   ac_tensor *l = x_add(x, T(x_where(x, x_eq(x, T(t), F(1)), T(in), F(0))), T(x_where(x, x_eq(x, T(t), F(-1)), T(far), F(0))), one);
   out[0] = aci_loss_reduce(x, l, a[3].i);

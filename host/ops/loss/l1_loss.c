@@ -5,7 +5,7 @@
 #include "ops/loss/pair.h"
 
 #define FWD(T, p, x, t) m_abs((x) - (t))
-#define BWD(T, p, dy, x, t) ((x) == (t) ? 0 * (dy) : ((x) - (t)) < 0 ? -(dy) * p[1] : (dy) * p[1])
+#define BWD(T, p, dy, x, t) ((x) > (t) ? (dy) * p[1] : (x) < (t) ? -(dy) * p[1] : 0 * (dy))
 ACI_PAIR(l1_loss, FWD)
 
 static void grad(ac_grad *g) {

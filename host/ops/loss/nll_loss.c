@@ -27,6 +27,8 @@ static ac_status check(const ac_value *a, ac_err *e) {
   if (w != NULL && (w->ndim != 1 || w->shape[0] != x->shape[d]))
     return AC_FAIL(e, SHAPE, "weight of shape %s does not fit %lld classes", aci_shape_str(w->ndim, w->shape, s, sizeof s),
                    (long long)x->shape[d]);
+  if (w != NULL && !ac_dtype_is_float((ac_dtype)w->dtype))
+    return AC_FAIL(e, DTYPE, "weight has to be floating point, not %s", ac_dtype_name((ac_dtype)w->dtype));
   return AC_OK;
 }
 
@@ -36,23 +38,31 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   if (x->st != AC_OK) return 1;
   const int d = in->ndim > 1 ? 1 : 0;
   const bool plain = a[WEIGHT].kind != AC_T_TENSOR;
+  const ac_dtype dt = (ac_dtype)in->dtype, wide = dt == AC_F64 ? AC_F64 : AC_F32; /* 16 bits cannot count elements */
   int64_t one[AC_MAX_DIMS], flat = t->numel;
   memcpy(one, in->shape, 8 * (size_t)in->ndim);
   one[d] = 1;
   ac_operand ignore = ac_operand_int(a[IGNORE].i);
   ac_tensor *skip = x_eq(x, T(t), ignore), *safe = x_masked_fill(x, t, skip, ac_operand_int(0).scalar);
-  ac_tensor *l = x_neg(x, x_reshape(x, x_gather(x, in, d, x_reshape(x, safe, one, in->ndim)), t->shape, t->ndim));
+  ac_tensor *picked = x_gather(x, in, d, x_reshape(x, safe, one, in->ndim));
+  if (x->st == AC_INDEX) {
+    x->st = AC_FAIL(x->e, INDEX, "target holds a value that is not one of the %lld classes (0 to %lld; ignore_index is %lld)",
+                    (long long)in->shape[d], (long long)in->shape[d] - 1, (long long)a[IGNORE].i);
+    return 1;
+  }
+  ac_tensor *l = x_neg(x, x_reshape(x, picked, t->shape, t->ndim));
   ac_tensor *w = plain ? NULL : x_index_select(x, a[WEIGHT].tensor, 0, x_reshape(x, safe, &flat, 1));
   if (w != NULL) w = x_masked_fill(x, x_reshape(x, w, t->shape, t->ndim), skip, aci_float(0));
-  l = x_masked_fill(x, l, skip, aci_float(0));
-  if (!plain) l = x_mul(x, T(l), T(w));
+  l = x_cast(x, x_masked_fill(x, l, skip, aci_float(0)), wide);
+  if (w != NULL) l = x_mul(x, T(l), T(w = x_cast(x, w, wide)));
   if (a[REDUCTION].i == ACI_LOSS_MEAN) {
-    ac_tensor *total = plain ? x_cast(x, x_ne(x, T(t), ignore), (ac_dtype)in->dtype) : w;
+    ac_tensor *total = plain ? x_cast(x, x_ne(x, T(t), ignore), wide) : w;
     l = x_sum(x, l, NULL, 0, false, NULL);
-    out[0] = x_div(x, T(l), T(x_sum(x, total, NULL, 0, false, NULL)));
+    l = x_div(x, T(l), T(x_sum(x, total, NULL, 0, false, NULL)));
   } else {
-    out[0] = aci_loss_reduce(x, l, a[REDUCTION].i);
+    l = aci_loss_reduce(x, l, a[REDUCTION].i);
   }
+  out[0] = x_cast(x, l, dt);
   return 1;
 }
 

@@ -8,6 +8,7 @@
 #include "ops/op.h"
 
 enum { X, COEFFICIENTS, STEPS, EPS, DTYPE };
+enum { MOST_STEPS = 100 }; /* as in PyTorch; what each of them makes lives to the end */
 
 static int composed(ac_expr *ex, const ac_value *args, ac_tensor **out) {
   ac_tensor *x = args[X].tensor;
@@ -25,10 +26,9 @@ static int composed(ac_expr *ex, const ac_value *args, ac_tensor **out) {
                      ac_dtype_name((ac_dtype)x->dtype), ac_dtype_name(dt));
     return 0;
   }
-  if (args[COEFFICIENTS].n != 3 || args[STEPS].i < 0 || !(args[EPS].f >= 0)) {
-    ex->st =
-        AC_FAIL(ex->e, INVALID, "needs 3 coefficients, steps and eps not below zero, got %d, %lld and %g",
-                args[COEFFICIENTS].n, (long long)args[STEPS].i, args[EPS].f);
+  if (args[COEFFICIENTS].n != 3 || args[STEPS].i < 0 || args[STEPS].i >= MOST_STEPS || !(args[EPS].f >= 0)) {
+    ex->st = AC_FAIL(ex->e, INVALID, "needs 3 coefficients, steps in 0 .. %d and eps not below zero, got %d, %lld and %g", MOST_STEPS - 1,
+                     args[COEFFICIENTS].n, (long long)args[STEPS].i, args[EPS].f);
     return 0;
   }
   const bool tall = x->shape[0] > x->shape[1];

@@ -97,7 +97,8 @@ static void put_i64(const job *j, int64_t o, uint64_t v) {
 /* ---- rows ---- */
 static double row_f(const aci_reduce_plan *p, int64_t base, int64_t begin, int64_t end) {
   _Alignas(64) double buf[ACI_RED_BLOCK];
-  const int64_t block = aci_reduce_block(p, base, begin, 1, buf) != (const void *)buf ? DIRECT : ACI_RED_BLOCK;
+  const bool direct = begin < end && aci_reduce_block(p, base, begin, 1, buf) != (const void *)buf;
+  const int64_t block = direct ? DIRECT : ACI_RED_BLOCK;
   counter c;
   c.n = 0; /* levels are written before they are read */
   for (int64_t i = begin; i < end; i += block) {

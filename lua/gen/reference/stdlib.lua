@@ -43,6 +43,8 @@ local function sort_out(lines)
   return doc
 end
 
+M.sort_out = sort_out
+
 -- Comment lines that end above line n.
 local function above(path, n)
   local lines, list = lines_of(path), {}

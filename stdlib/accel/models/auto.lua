@@ -28,8 +28,15 @@ function M.class_of(config)
     check.shown(kind), near and ("; did you mean '%s'?"):format(near) or "")
 end
 
+--- The model of a folder in Hugging Face's layout, in eval mode, of the class that its config.json names;
+--- each class has a from_pretrained of its own, which insists on its family. Returns the model and what did
+--- not fit, {missing_keys=, unexpected_keys=, mismatched_keys=}; or nil, message, code.
+---
+---   local bert = assert(accel.models.BertForSequenceClassification.from_pretrained("bert", {
+---     config = { num_labels = 2 }, ignore_mismatched_sizes = true }))    -- a new head
+---
 ---@param dir string
----@param opts? table
+---@param opts? table dtype, device, config (keys that override config.json's), strict, ignore_mismatched_sizes
 ---@return accel.models.PreTrainedModel?, table|string|nil, string?
 function M.from_pretrained(dir, opts)
   if type(dir) ~= "string" then raise("from_pretrained: dir must be a string, got %s", type(dir)) end

@@ -82,6 +82,13 @@ function Base:cache_shape()
   return c.num_hidden_layers, c.num_key_value_heads, c.head_dim
 end
 
+--- Tokens that a text may have. Dynamic scaling is there for texts longer than those of training.
+function Base:context_length()
+  local c = self.config
+  local kind, _, p = Rotary.parameters(c, self.theta)
+  return kind == "dynamic" and math.floor(c.max_position_embeddings * p.factor) or c.max_position_embeddings
+end
+
 --- Makes embedding, layers of the given class and last norm.
 function Base:build_stack(c, layer_class)
   self.embed_tokens = nn.Embedding(c.vocab_size, c.hidden_size)

@@ -200,6 +200,11 @@ return function(cls, dir, opts)
   if type(dir) ~= "string" then
     raise("from_pretrained: dir must be a string, got %s", class.isclass(dir) and "a class" or type(dir))
   end
+  for key in next, type(opts) == "table" and opts or {} do -- a usual slip: Hugging Face's keyword arguments
+    if cls.schema.fields[key] and key ~= "dtype" then
+      raise("from_pretrained: '%s' is a key of the configuration: config = { %s = ... }", key, key)
+    end
+  end
   local o = options("from_pretrained", opts, {
     dtype = options.none, device = accel.get_default_device(), config = {}, strict = false,
     ignore_mismatched_sizes = false,
@@ -233,7 +238,9 @@ return function(cls, dir, opts)
   local wanted, missing, mismatched, wrong = assign(model, given, o)
   if o.strict and #unexpected > 0 then wrong[#wrong + 1] = "unexpected " .. listed(unexpected) end
   if #wrong > 0 then
-    return nil, ("%s does not fit %s: %s"):format(dir, cls.__name, table.concat(wrong, "; ")), "format"
+    local hint = #mismatched > 0 and not o.ignore_mismatched_sizes and next(o.config) ~= nil
+      and " (ignore_mismatched_sizes = true gives those of another shape initial values)" or ""
+    return nil, ("%s does not fit %s: %s%s"):format(dir, cls.__name, table.concat(wrong, "; "), hint), "format"
   end
   local failed
   model:_fill(function(t, at)

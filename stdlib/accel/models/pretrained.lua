@@ -27,7 +27,9 @@ local function read_json(path)
   local text, message, code = read(path)
   if not text then return nil, message, code end
   local ok, value = pcall(accel.json.decode, text)
-  if not ok then return nil, ("%s: %s"):format(path, tostring(value)), "format" end
+  if not ok then -- without the script's line, which is not to blame
+    return nil, ("%s: %s"):format(path, tostring(value):match "JSON: .*" or tostring(value)), "format"
+  end
   if not text:find "^%s*{" then return nil, path .. ": not a JSON object", "format" end
   return value
 end

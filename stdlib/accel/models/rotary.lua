@@ -137,12 +137,16 @@ end
 ---@return table
 function Rotary:turn(past, T, position_ids, device)
   local o = { theta = self.theta, offset = past }
-  if position_ids then o.offset, o.positions = nil, position_ids end
-  local dynamic = self.kind == "dynamic" and past + T > self.p.original
+  local length = past + T
+  if position_ids then
+    o.offset, o.positions = nil, position_ids
+    if self.kind == "dynamic" and length > self.p.original then length = position_ids:max():item() + 1 end
+  end
+  local dynamic = self.kind == "dynamic" and length > self.p.original
   if self.kind == "default" or (self.kind == "dynamic" and not dynamic) then return o end
   local table_ = not dynamic and self.tables[device]
   if not table_ then
-    table_ = accel.unscoped(accel.tensor, self:inverse_frequencies(past + T), { dtype = "f64", device = device })
+    table_ = accel.unscoped(accel.tensor, self:inverse_frequencies(length), { dtype = "f64", device = device })
     if not dynamic then self.tables[device] = table_ end
   end
   o.inv_freq = table_

@@ -90,7 +90,9 @@ function copy(value, memo)
   return value
 end
 
---- A copy that shares nothing with the original; see the head of this file.
+--- A copy of nested Lua data, tensors and modules that shares nothing with the original. What is reachable by several
+--- ways is copied once; a tensor's copy is a leaf with the same requires_grad, a parameter's has a copy of its gradient.
+--- Hooks stay behind; functions, classes and other userdata are shared.
 --- example: local a = { x = accel.ones(1) } local b = accel.deepcopy(a) b.x:fill_(5) return a.x, b.x --> { 1 }, { 5 }
 ---@generic T
 ---@param value T

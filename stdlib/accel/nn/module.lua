@@ -24,7 +24,10 @@ local tensors = require "accel.util.tensors"
 local gc_check = accel.gc_check
 local getmetatable, type, rawset, rawget = getmetatable, type, rawset, rawget
 
---- The base of everything with parameters; see the head of this file.
+--- The base of everything with parameters. A subclass, `local Net = nn.Module:extend("Net")`, defines init and
+--- forward; net(x) runs forward. Assigning an nn.Parameter or a module to a field registers it under the field's
+--- name (under i - 1 for an integer field i), assigning nil takes it out; a tensor that belongs to the state without
+--- being learnt is given to register_buffer. What lies in a plain table is not registered.
 --- example: local N = accel.nn.Module:extend "N" function N.forward(_, x) return x * 2 end return N()(3) --> 6
 ---@class accel.nn.Module
 ---@field training boolean
@@ -155,13 +158,25 @@ function Module.__newindex(self, key, value)
   store(self, key, value)
 end
 
-local function check_name(self, what, name)
+local families = { buffer = "buffer", temporary = "buffer", parameter = "parameter", module = "module" }
+
+--- Refuses names that cannot be keys, and those under which something of another kind already lies: it would leave
+--- the model unnoticed.
+local function check_name(self, what, name, kind)
   if math.type(name) ~= "integer" and (type(name) ~= "string" or name == "" or name:find(".", 1, true)) then
     raise("%s: name must be a string without dots, got '%s'", what, tostring(name))
   end
-  local shelf = rawget(self, "_tensors")
-  if rawget(self, name) == nil and (not shelf or rawget(shelf, name) == nil) and self[name] ~= nil then
+  local shelf, value = rawget(self, "_tensors"), rawget(self, name)
+  if value == nil and shelf then value = rawget(shelf, name) end
+  if value == nil then
+    if self[name] == nil then return end
     raise("%s: '%s' already names something of %s", what, name, getmetatable(self).__name)
+  end
+  local is = families[rawget(self, "_kinds")[name]] or (Module.is_module(value) and "module")
+    or (parameter.is(value) and "parameter") or "field"
+  if is ~= kind then
+    raise("%s: '%s' is already a %s of %s (assign nil to take it out first)", what, tostring(name), is,
+      getmetatable(self).__name)
   end
 end
 
@@ -169,9 +184,12 @@ end
 --- state_dict.
 ---@param name string
 ---@param t accel.Tensor?
----@param persistent? boolean
+---@param persistent? boolean|{persistent: boolean?}
 function Module:register_buffer(name, t, persistent)
-  check_name(self, "register_buffer", name)
+  if type(persistent) == "table" then
+    persistent = require "accel.util.options"("register_buffer", persistent, { persistent = true }).persistent
+  end
+  check_name(self, "register_buffer", name, "buffer")
   if t ~= nil and not tensors.is_tensor(t) then
     raise("register_buffer: '%s' must be a tensor or nil, got %s", name, type(t))
   end
@@ -183,7 +201,7 @@ end
 ---@param name string
 ---@param p accel.Tensor?
 function Module:register_parameter(name, p)
-  check_name(self, "register_parameter", name)
+  check_name(self, "register_parameter", name, "parameter")
   if p ~= nil and not parameter.is(p) then
     raise("register_parameter: '%s' must be an nn.Parameter or nil", name)
   end
@@ -191,10 +209,11 @@ function Module:register_parameter(name, p)
   store(self, name, p)
 end
 
+--- The same as assigning; also called add_module.
 ---@param name string|integer
 ---@param module accel.nn.Module
 function Module:register_module(name, module)
-  check_name(self, "register_module", name)
+  check_name(self, "register_module", name, "module")
   if module ~= nil and not Module.is_module(module) then
     raise("register_module: '%s': %s", tostring(name), Module.not_a_module(module))
   end
@@ -203,6 +222,7 @@ function Module:register_module(name, module)
 end
 Module.add_module = Module.register_module
 
+--- What net(x) computes, hooks aside; every module defines its own.
 function Module:forward()
   raise("%s does not define forward", getmetatable(self).__name)
 end
@@ -262,12 +282,14 @@ function Module:clone() return require "accel.nn.deepcopy"(self) end
 ---@param mode? boolean default true
 ---@return accel.nn.Module self
 function Module:train(mode)
-  mode = mode ~= false
+  if mode == nil then mode = true end
+  if type(mode) ~= "boolean" then raise("train: mode must be a boolean, got %s", check.shown(mode)) end
   rawset(self, "training", mode)
   for _, child in ipairs(self:children()) do child:train(mode) end
   return self
 end
 
+--- As train(false): the mode for evaluation.
 function Module:eval() return self:train(false) end
 
 --- fn(module) for every module below, then for this one.

@@ -1,6 +1,7 @@
 --- nn.ModuleList{m1, m2, ...}: modules by position.
 local Module = require "accel.nn.module"
 local Sequential = require "accel.nn.sequential"
+local class = require "accel.util.class"
 local raise = require "accel.util.raise"
 
 --- Modules by position, for loops: list[1] is the first, its key in a state_dict is "0"; #list, ipairs(list).
@@ -19,11 +20,17 @@ function ModuleList:append(module)
   return self
 end
 
---- Adds all modules of a list (PyTorch's ModuleList.extend; `extend` makes subclasses here).
+--- Adds all modules of a list.
 ---@param modules accel.nn.Module[]
 function ModuleList:extend_with(modules)
   for _, module in ipairs(modules) do self:append(module) end
   return self
+end
+
+--- PyTorch's extend: the same as extend_with. Of the class it makes a subclass, as of every class.
+function ModuleList:extend(what)
+  if class.isclass(self) then return class.new(what, self) end
+  return self:extend_with(what)
 end
 
 --- insert(i, module): puts a module at place i. pop(i): takes one out, by default the last, and returns it.

@@ -5,6 +5,7 @@
 --- named forms return tables in registration order, for `pairs`, as iterators, or by name. A tensor or
 --- module that is reachable by several names appears once, under the first.
 local accel = require "accel"
+local options = require "accel.util.options"
 local ordered = require "accel.util.ordered"
 local parameter = require "accel.nn.parameter"
 local raise = require "accel.util.raise"
@@ -72,14 +73,21 @@ return function(Module)
     end
   end
 
+  -- net.parameters() for net:parameters()
+  local function need_self(self, what)
+    if type(self) ~= "table" then raise("%s: write net:%s(), with a colon", what, what) end
+  end
+
   --- This module (name: the prefix) and all below, each once.
   ---@param prefix? string
   function Module:named_modules(prefix)
+    need_self(self, "named_modules")
     local out = ordered()
     walk_modules(self, prefix or "", {}, function(name, module) out[name] = module end)
     return out
   end
 
+  --- This module and all below, each once: a list, or `for m in net:modules() do`.
   function Module:modules() return values(self:named_modules()) end
 
   --- Direct children.
@@ -94,6 +102,7 @@ return function(Module)
     return out
   end
 
+  --- Direct children without their names.
   function Module:children() return values(self:named_children()) end
 
   local function named_tensors(self, prefix, recurse, wanted)
@@ -116,17 +125,26 @@ return function(Module)
 
   local parameters, buffers = { parameter = true }, { buffer = true, temporary = true }
 
+  --- Dotted name and parameter, each once: `for name, p in net:named_parameters() do`.
   ---@param prefix? string
   ---@param recurse? boolean default true
   function Module:named_parameters(prefix, recurse)
+    need_self(self, "named_parameters")
     return named_tensors(self, prefix, recurse, parameters)
   end
 
+  --- The parameters of this module and all below, each once: a list, for optimizers, or `for p in
+  --- net:parameters() do`.
   ---@param recurse? boolean default true
-  function Module:parameters(recurse) return values(named_tensors(self, nil, recurse, parameters)) end
+  function Module:parameters(recurse)
+    need_self(self, "parameters")
+    return values(named_tensors(self, nil, recurse, parameters))
+  end
 
+  --- Dotted name and buffer, as named_parameters.
   function Module:named_buffers(prefix, recurse) return named_tensors(self, prefix, recurse, buffers) end
 
+  --- The buffers of this module and all below, as parameters.
   function Module:buffers(recurse) return values(named_tensors(self, nil, recurse, buffers)) end
 
   --- The module or tensor with this dotted name; raises when there is none.
@@ -198,7 +216,8 @@ return function(Module)
   function Module:to(what)
     local dtype, device
     if type(what) == "table" then
-      dtype, device = what.dtype, what.device
+      local o = options("Module:to", what, { dtype = options.none, device = options.none })
+      dtype, device = o.dtype, o.device
     elseif type(what) == "string" then
       if dtypes[what] then dtype = what else device = what end
     else

@@ -2,6 +2,7 @@
 local Module = require "accel.nn.module"
 local Parameter = require "accel.nn.parameter"
 local check = require "accel.util.check"
+local class = require "accel.util.class"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
@@ -33,6 +34,12 @@ end
 function ParameterList:extend_with(parameters)
   for _, p in ipairs(parameters) do self:append(p) end
   return self
+end
+
+--- PyTorch's extend: the same as extend_with. Of the class it makes a subclass, as of every class.
+function ParameterList:extend(what)
+  if class.isclass(self) then return class.new(what, self) end
+  return self:extend_with(what)
 end
 
 ParameterList.__len = count

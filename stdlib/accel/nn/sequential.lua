@@ -17,6 +17,9 @@ function Sequential:init(...)
   local first = ...
   local listed = select("#", ...) == 1 and type(first) == "table" and not Module.is_module(first)
     and not class.isclass(first)
+  if listed and #first == 0 and next(first) ~= nil then
+    raise("Sequential: expected a list of modules, got a table without [1]; seq:add_module(name, module) adds by name")
+  end
   local modules = listed and first or { ... }
   for i = 1, listed and #modules or select("#", ...) do self:append(modules[i]) end
 end
@@ -33,6 +36,12 @@ end
 function Sequential:extend_with(modules)
   for _, module in ipairs(modules) do self:append(module) end
   return self
+end
+
+--- PyTorch's extend: the same as extend_with. Of the class it makes a subclass, as of every class.
+function Sequential:extend(what)
+  if class.isclass(self) then return class.new(what, self) end
+  return self:extend_with(what)
 end
 
 --- Puts module at place i; what stood there and behind moves back by one.

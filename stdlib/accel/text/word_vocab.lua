@@ -4,6 +4,7 @@
 ---
 ---   local vocab = WordVocab.from_texts({ "To be, or not to be", ... }, { min_count = 2 })
 ---   local ids, types = vocab:encode("To be", "or not")     -- [CLS] to be [SEP] or not [SEP];  0 0 0 0 1 1 1
+local check = require "accel.util.check"
 local class = require "accel.util.class"
 local options = require "accel.util.options"
 local ordered = require "accel.util.ordered"
@@ -54,7 +55,8 @@ end
 function WordVocab.from_texts(texts, opts)
   local o = options("WordVocab.from_texts", opts, { min_count = 1, max_size = 30000 })
   local count, words = {}, {}
-  for _, text in ipairs(texts) do
+  for i, text in ipairs(texts) do
+    if type(text) ~= "string" then raise("WordVocab.from_texts: text %d is %s", i, check.shown(text)) end
     for _, word in ipairs(WordVocab.split(text)) do count[word] = (count[word] or 0) + 1 end
   end
   for word, n in ordered.iterate(count) do
@@ -75,12 +77,17 @@ function WordVocab.__len(self) return #self.words end
 --- Ids [CLS] text [SEP], or [CLS] text [SEP] pair [SEP], and beside them 0 for the first text and 1 for the second. Beyond max_length
 --- words are taken off the longer of the two.
 ---@param text string
----@param pair? string
+---@param pair? string|{max_length: integer?} the second text, or the options
 ---@param opts? {max_length: integer?}
 ---@return integer[] ids
 ---@return integer[] token_type_ids
 function WordVocab:encode(text, pair, opts)
+  if type(pair) == "table" and opts == nil then pair, opts = nil, pair end
   local o = options("WordVocab.encode", opts, { max_length = math.maxinteger })
+  if type(text) ~= "string" or (pair ~= nil and type(pair) ~= "string") then
+    raise("WordVocab.encode: expected one text or two, got %s%s", check.shown(text),
+      pair ~= nil and " and " .. check.shown(pair) or "")
+  end
   local a, b = WordVocab.split(text), pair and WordVocab.split(pair) or {}
   local marks = pair and 3 or 2
   if o.max_length < marks then raise("WordVocab: max_length must be at least %d, got %d", marks, o.max_length) end

@@ -26,6 +26,14 @@ function M.positive(who, name, value)
   return n
 end
 
+--- A number of things that may be none: 0, 1, 2, ...
+---@return integer
+function M.count(who, name, value)
+  local n = integer(value)
+  if not n or n < 0 then raise("%s: %s must be an integer from 0 on, got %s", who, name, M.shown(value)) end
+  return n
+end
+
 ---@return integer
 function M.integer(who, name, value)
   local n = integer(value)
@@ -61,6 +69,15 @@ function M.number(who, name, value, low, high)
     local range = low and high and ("lie in %g .. %g"):format(low, high)
       or low and ("be at least %g"):format(low) or ("be at most %g"):format(high)
     raise("%s: %s must %s, got %s", who, name, range, M.shown(value))
+  end
+  return value
+end
+
+--- A function, or a value that can be called like one.
+function M.callable(who, name, value)
+  local meta = type(value) ~= "function" and getmetatable(value)
+  if type(value) ~= "function" and not (type(meta) == "table" and meta.__call) then
+    raise("%s: %s must be a function, got %s", who, name, M.shown(value))
   end
   return value
 end

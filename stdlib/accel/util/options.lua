@@ -1,5 +1,5 @@
 --- Options of a call: one table with declared defaults, where an unknown key is an error that names the
---- nearest one.
+--- nearest one, or all of them when none is near.
 ---
 ---   local o = options("AdamW", given, { lr = 1e-3, betas = { 0.9, 0.999 }, maximize = false })
 ---
@@ -8,6 +8,14 @@ local nearest = require "accel.util.nearest"
 local raise = require "accel.util.raise"
 
 local M = { none = setmetatable({}, { __tostring = function() return "none" end }) }
+
+-- "; there are 'a', 'b'", or what to say instead when there are none.
+local function listed(declared)
+  local names = {}
+  for name in next, declared do names[#names + 1] = "'" .. name .. "'" end
+  table.sort(names)
+  return #names > 0 and "; there are " .. table.concat(names, ", ") or "; it takes none"
+end
 
 --- The given options completed with the defaults, as a new table.
 ---@param what string who asks, for messages
@@ -26,7 +34,7 @@ function M.check(what, given, declared)
     if default == nil then
       local near = type(key) == "string" and nearest(key, declared)
       raise("%s: unknown option '%s'%s", what, tostring(key), near and ("; did you mean '%s'?"):format(near)
-        or "")
+        or listed(declared))
     end
     if default ~= M.none and type(value) ~= type(default) then
       raise("%s: option '%s' must be a %s, got %s", what, key, type(default), type(value))

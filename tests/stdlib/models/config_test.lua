@@ -113,6 +113,19 @@ do
     for i, want in ipairs(case[3]) do assert(math.abs(got[i] / want - 1) < 1e-6, case[1].rope_type) end
     assert(#got == 8)
   end
+  -- dynamic scaling: texts grow beyond those of training, and its frequencies follow the last position
+  local dynamic = { rope_type = "dynamic", factor = 2.5 }
+  local tiny = { vocab_size = 7, hidden_size = 8, intermediate_size = 8, num_hidden_layers = 1, num_attention_heads = 2,
+    max_position_embeddings = 6 }
+  assert(models.Llama(tiny):context_length() == 6)
+  tiny.rope_parameters = dynamic
+  local model = models.Llama(tiny)
+  assert(model:context_length() == 15 and #model:generate({ 1, 2 }, { max_new_tokens = 12 }) == 12)
+  local rotary = model.model.rotary
+  local padded = rotary:turn(0, 9, accel.tensor { { 0, 0, 0, 1, 2, 3, 4, 5, 6 } }, "cpu").inv_freq
+  assert(padded[2]:item() == rotary:inverse_frequencies(7)[2] and padded[2]:item() ~= rotary:inverse_frequencies(9)[2])
+  padded = accel.tensor { { 0, 0, 0, 0, 1, 2, 3, 4, 5 } }
+  assert(rotary:turn(0, 9, padded, "cpu").inv_freq == nil)
   local plain = Rotary({ head_dim = 4, max_position_embeddings = 64 }, 1e4)
   assert(plain:turn(3, 2, nil, "cpu").inv_freq == nil and plain:turn(3, 2, nil, "cpu").offset == 3)
 end

@@ -84,6 +84,10 @@ do -- what is written is read; twice the same
   fails("dir must be a string, got nil", models.from_pretrained)
   fails("dir must be a string, got a class", models.Llama.from_pretrained, models.GPT2)
   fails("unknown option 'dtipe'; did you mean 'dtype'", models.from_pretrained, dir, { dtipe = "f32" })
+  fails("'vocab_size' is a key of the configuration: config = { vocab_size = ... }", models.from_pretrained, dir,
+    { vocab_size = 3 })
+  local _, wrong = models.from_pretrained(dir, { config = { vocab_size = 3 } })
+  assert(wrong:find("(ignore_mismatched_sizes = true gives", 1, true), wrong)
 
   -- dtypes: as written, or as asked for; the configuration says what it is
   assert(models.from_pretrained(dir, { dtype = "bf16" }):parameters()[1].dtype == "bf16")

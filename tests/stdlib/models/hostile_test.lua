@@ -68,6 +68,7 @@ for _, text in ipairs {
 } do
   refuses("config.json: ", "format", folder { ["config.json"] = text })
 end
+refuses("config.json: JSON: key \"a\" is there twice", "format", folder { ["config.json"] = '{"a":1,"a":2}' })
 refuses("no model here has model_type nil", "unsupported", folder { ["config.json"] = "{}" })
 refuses("no model here has model_type 'lamma'; did you mean 'llama'", "unsupported",
   folder { ["config.json"] = '{"model_type":"lamma"}' })

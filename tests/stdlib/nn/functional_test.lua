@@ -157,3 +157,22 @@ do -- sequences of different lengths
   fails("sequence 2 of shape %(1, 2%) differs from the first, %(1, 3%)", pad, { accel.ones(1, 3), accel.ones(1, 2) })
   fails("expected a list of tensors, got an empty one", pad, {})
 end
+
+do -- options of dropouts and embedding: by position or in a table, and none of them is lost
+  local x = accel.ones(4, 5, 6, 7, 8)
+  for name, view in pairs { dropout = x, dropout1d = x:flatten(3), dropout2d = x:flatten(4), dropout3d = x, alpha_dropout = x } do
+    local f = F[name]
+    for _, y in ipairs { f(view, 0.5, { training = false }), f(view, { training = false }), f(view, 0.5, false),
+      f(view, { p = 0 }), f(view, { p = 0.5, training = false }), f(view, 0) } do
+      assert(accel.equal(y, view), name)
+    end
+    assert(not accel.equal(f(view, { p = 0.5 }), view) and not accel.equal(f(view, 0.5, { training = true }), view), name)
+    fails(name .. ": unknown option 'trainning'; did you mean 'training'", f, view, 0.5, { trainning = false })
+    fails(name .. ": p must ", f, view, 1.5)
+    fails(name .. ": option 'training' must be a boolean", f, view, 0.5, 1)
+  end
+  local w = accel.ones(3, 2, { requires_grad = true })
+  F.embedding(accel.tensor { 0, 1 }, w, 1):sum():backward()
+  close(w.grad, { { 1, 1 }, { 0, 0 }, { 0, 0 } })
+  fails("embedding: unknown option 'max_nrom'; did you mean 'max_norm'", F.embedding, accel.tensor { 0 }, w, { max_nrom = 1 })
+end

@@ -67,6 +67,18 @@ do -- a field keeps its place when it gets another value; nil takes it out
   fails("already names something", m.register_buffer, m, "forward", accel.zeros(1))
   fails("without dots", m.register_buffer, m, "x.y", accel.zeros(1))
   fails("must be a tensor", m.register_buffer, m, "x", 3)
+  do -- a name of another kind: its tensor or module would leave the model unnoticed
+    local l = nn.BatchNorm1d(2)
+    l.child = nn.ReLU()
+    fails("'weight' is already a parameter of accel.nn.BatchNorm1d", l.register_buffer, l, "weight", accel.ones(2))
+    fails("is already a buffer", l.register_parameter, l, "running_mean", nn.Parameter(accel.ones(2)))
+    fails("is already a module", l.register_buffer, l, "child", accel.ones(2))
+    fails("is already a field", l.register_module, l, "eps", nn.ReLU())
+    fails("is already a field", l.register_buffer, l, "training", accel.ones(2))
+    l:register_buffer("running_mean", accel.ones(2), false)
+    l:register_parameter("weight", nn.Parameter(accel.zeros(2)))
+    assert(#l:parameters() == 2 and l.weight:sum():item() == 0 and l:state_dict().running_mean == nil)
+  end
   fails("does not define forward", m, accel.zeros(1))
 end
 
@@ -285,6 +297,10 @@ do -- containers
   local list = nn.ModuleList { nn.Identity() }
   assert(#list == 1 and #list:append(nn.Identity()) == 2)
   fails("call its modules in a loop", list, accel.zeros(1))
+  assert(#list:extend { nn.ReLU(), nn.Tanh() } == 4 and tostring(list[4]) == "Tanh()")
+  assert(#nn.Sequential(nn.ReLU()):extend { nn.Tanh() } == 2 and #nn.ParameterList():extend { accel.ones(1) } == 1)
+  local Stack = nn.ModuleList:extend("Stack")
+  assert(#Stack { nn.ReLU() } == 1 and tostring(Stack()) == "Stack()")
   fails("ModuleList: expected a module, got 3", nn.ModuleList, { 3 })
   fails("got the class accel.nn.ReLU; did you forget '%(%)'%?", nn.Sequential, nn.Linear(2, 2), nn.ReLU)
   fails("did you forget '%(%)'", nn.Sequential, nn.ReLU)
@@ -295,4 +311,11 @@ do -- containers
   assert(table.concat(dict:keys(), " ") == "a b c" and #dict == 3 and dict.a.in_features == 1)
   assert(names(dict:state_dict()) == "a.weight a.bias")
   assert(#nn.Sequential { nn.ReLU(), nn.ReLU() } == 2)
+end
+
+do -- slips that would pass unseen, or end in a riddle
+  fails("Sequential: expected a list of modules, got a table without %[1%]", nn.Sequential, { a = nn.Identity() })
+  local net = nn.Linear(1, 1)
+  fails("parameters: write net:parameters%(%), with a colon", net.parameters)
+  fails("named_parameters: write net:named_parameters%(%), with a colon", net.named_parameters)
 end

@@ -149,6 +149,8 @@ do -- Newton-Schulz: singular values near one, vectors kept; the tall one as the
     local a = y:matmul(x:to("f64"):t()) -- U S V' times V D U' is symmetric
     assert((a - a:t()):abs():max():item() < 1e-9 * a:abs():max():item())
   end
+  local ok, why = pcall(accel.newton_schulz, accel.ones(3, 2), { steps = 1 << 40 })
+  assert(not ok and tostring(why):find("steps in 0 .. 99", 1, true), tostring(why))
   local half = accel.ones(3, 2):newton_schulz()
   assert(half.dtype == "bf16" and #half.shape == 2)
 end

@@ -31,4 +31,14 @@ local ids, types = v:encode("To be or", "be to to", { max_length = 8 })
 assert(v:decode(ids) == "[CLS] to be [SEP] be to to [SEP]" and table.concat(types) == "00001111", v:decode(ids))
 assert(v:decode(v:encode "quiet") == "[CLS] [UNK] [SEP]")
 assert(#WordVocab.from_texts({ "a b c d" }, { max_size = 6 }) == 6)
+-- options may follow the first text; what is no text is named
+assert(#v:encode("to be to be to be", { max_length = 5 }) == 5 and #select(2, v:encode("to", nil, { max_length = 5 })) == 3)
+for _, call in ipairs {
+  { "expected one text or two, got nil", v.encode, v }, { "got 'to' and 3", v.encode, v, "to", 3 },
+  { "unknown option 'max_len'", v.encode, v, "to", { max_len = 3 } },
+  { "text 2 is 7", WordVocab.from_texts, { "a", 7 } },
+} do
+  local ok, message = pcall(table.unpack(call, 2, 5))
+  assert(not ok and tostring(message):find(call[1], 1, true), message)
+end
 assert(not pcall(v.encode, v, "a", nil, { max_length = 1 }) and not pcall(v.decode, v, { 99 }))

@@ -34,6 +34,9 @@ do -- options and nearest
   assert(o.a == 2 and o.b == "x" and o.c == nil)
   fails("f: unknown option 'momentun'; did you mean 'momentum'%?", util.options, "f", { momentun = 1 },
     { momentum = 0 })
+  fails("f: unknown option 'zzzzz'; there are 'lr', 'momentum'$", util.options, "f", { zzzzz = 1 },
+    { momentum = 0, lr = 1 })
+  fails("f: unknown option 'zzzzz'; it takes none$", util.options, "f", { zzzzz = 1 }, {})
   fails("f: option 'a' must be a number, got string", util.options, "f", { a = "1" }, { a = 1 })
   assert(util.nearest("wieght_decay", { "lr", "weight_decay", "betas" }) == "weight_decay")
   assert(util.nearest("xyzzy", { "lr", "weight_decay" }) == nil)

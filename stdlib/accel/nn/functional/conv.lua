@@ -38,6 +38,7 @@ local function run(who, n, op, ...)
   end
   local o = select(select("#", ...), ...)
   if type(o) == "table" and type(o.padding) == "string" then
+    o = options(who, o, named)
     if o == bias then bias = nil end
     if o == stride then stride = nil end
     return with_word(who, n, op, o.padding, x, weight, bias or o.bias, stride or o.stride, o.dilation, o.groups)

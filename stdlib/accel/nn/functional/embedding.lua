@@ -19,17 +19,20 @@ local function renormalise(who, weight, ids, max_norm, norm_type)
   w:index_copy_(1, flat, rows * scale)
 end
 
+local embedding_arguments = arguments("embedding", { "padding_idx" }, { "max_norm" }, { "norm_type" })
+
 --- Rows of weight: ids of any shape -> (ids' shape, D). Options: padding_idx (that row gets no gradient),
 --- max_norm and norm_type = 2 (rows that are used and longer are shortened first, in place).
 --- example: accel.nn.functional.embedding(accel.tensor { 1, 0 }, accel.tensor { { 1 }, { 2 } }) --> { { 2 }, { 1 } }
 ---@param ids accel.Tensor
 ---@param weight accel.Tensor
----@param opts? {padding_idx: integer?, max_norm: number?, norm_type: number?}
+---@param ... any padding_idx, max_norm, norm_type by position or in one table
 ---@return accel.Tensor
-function F.embedding(ids, weight, opts)
-  if not opts then return accel.embedding(ids, weight) end
-  if opts.max_norm then renormalise("embedding", weight, ids, opts.max_norm, opts.norm_type) end
-  return accel.embedding(ids, weight, opts.padding_idx)
+function F.embedding(ids, weight, ...)
+  if select("#", ...) == 0 then return accel.embedding(ids, weight) end
+  local o = embedding_arguments(...)
+  if o.max_norm then renormalise("embedding", weight, ids, o.max_norm, o.norm_type) end
+  return accel.embedding(ids, weight, o.padding_idx)
 end
 
 local bag_arguments = arguments("embedding_bag", { "offsets" }, { "max_norm" }, { "norm_type", 2.0 },

@@ -48,7 +48,39 @@ refused("delta must be positive", accel.huber_loss, accel.ones(3), accel.ones(3)
 refused("beta must not be negative", accel.smooth_l1_loss, accel.ones(3), accel.ones(3), { beta = -1.0 })
 refused("did you mean 'reduction'", accel.mse_loss, accel.ones(3), accel.ones(3), { reductoin = "sum" })
 refused("target of shape %(2%) does not fit input of shape %(3, 4%)", accel.nll_loss, accel.ones(3, 4), accel.zeros(2, { dtype = "i64" }))
-refused("holds 4", accel.nll_loss, accel.ones(3, 4), accel.full({ 3 }, 4, { dtype = "i64" }))
+refused("not one of the 4 classes %(0 to 3; ignore_index is %-100%)", accel.nll_loss, accel.ones(3, 4), accel.full({ 3 }, 4, { dtype = "i64" }))
 assert(accel.smooth_l1_loss(accel.tensor { 1.0 }, accel.tensor { 3.0 }, { beta = 0.0 }):item() == 2)
+refused("weight has to be floating point", accel.nll_loss, accel.ones(3, 4), accel.zeros(3, { dtype = "i64" }), accel.ones(4, { dtype = "i64" }))
+refused("var of shape %(4%) does not fit input of shape %(3, 4%)", accel.gaussian_nll_loss, accel.ones(3, 4), accel.ones(3, 4), accel.ones(4))
+
+-- one variance for each last dim, also where broadcasting would take it for one of each column; gradients pass eps
+do
+  local v = accel.tensor({ 0.5, 0.01 }, { dtype = "f64", requires_grad = true })
+  local zeros, ones = accel.zeros(2, 2, { dtype = "f64" }), accel.ones(2, 2, { dtype = "f64" })
+  local l = accel.gaussian_nll_loss(zeros, ones, v, { eps = 0.2, reduction = "none" })
+  for i, want in ipairs { 0.6534264097200273, 1.6952810437829498 } do
+    for k = 1, 2 do assert(math.abs(l[i][k]:item() - want) < 1e-12) end
+  end
+  l:sum():backward()
+  for i, want in ipairs { -2, -20 } do assert(math.abs(v.grad[i]:item() - want) < 1e-9, "gradient by var") end
+end
+
+-- more elements than f16 can count
+do
+  local input, target = accel.full({ 70000, 2 }, -1.0, { dtype = "f16" }), accel.zeros(70000, { dtype = "i64" })
+  assert(accel.nll_loss(input, target):item() == 1)
+  assert(accel.nll_loss(input, target, accel.full({ 2 }, 2.0, { dtype = "f16" })):item() == 1)
+end
+
+-- an infinite logit with a target between the classes; a difference of NaN has no slope
+do
+  local inf, half = accel.tensor { math.huge, -math.huge }, accel.tensor { 0.5, 0.5 }
+  local l = accel.binary_cross_entropy_with_logits(inf, half, { reduction = "none" }):tolist()
+  assert(l[1] == math.huge and l[2] == math.huge)
+  local y = accel.tensor({ 0 / 0, math.huge }, { requires_grad = true })
+  accel.l1_loss(y, accel.tensor { 0, math.huge }, { reduction = "sum" }):backward()
+  assert(y.grad[1]:item() == 0 and y.grad[2]:item() == 0)
+end
+assert(accel.hinge_embedding_loss(accel.tensor { 0.5, 0.25 }, accel.tensor { 1, -1 }):item() == 0.625)
 local none = accel.ones(0)
 assert(accel.mse_loss(none, none):isnan():item() and accel.mse_loss(none, none, { reduction = "sum" }):item() == 0)

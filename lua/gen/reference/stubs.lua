@@ -1,0 +1,68 @@
+--- The hand-written stubs in lua/meta (all but ops.lua, which is generated): functions and methods that come from
+--- C and are no ops. Used by the reference page core.md and its test.
+local M = {}
+
+M.files = { "core.lua", "system.lua", "tensor.lua" }
+
+--- Names of accel that are the host's own business: no scripts call them.
+M.private = { gc_check = true, global = true, host_chunk = true, inspect = true, nearest = true, pairs = true,
+  traceback = true }
+
+--- Entries {name = "accel.tensor" | "Tensor:item" | "Tensor.shape", section =, text =, examples =, annotations =,
+--- params =} in the order of the files; fields of classes are entries with `field`, their type.
+---@param root string the folder lua/meta
+---@param sort_out fun(lines: string[]): table of reference.stdlib
+---@return table[]
+function M.entries(root, sort_out)
+  local entries = {}
+  for _, file in ipairs(M.files) do
+    local comments, section = {}, nil
+    for line in io.lines(root .. "/" .. file) do
+      local name, params = line:match "^function ([%w_.:]+)(%b()) end$"
+      local field, kind, about = line:match "^%-%-%-@field ([%w_]+) (%S+) (.*)$"
+      if line:match "^%-%-%-" and not field then
+        comments[#comments + 1] = line
+      else
+        if name then
+          local entry = sort_out(comments)
+          entry.name, entry.section, entry.call = name, section, name .. params
+          entries[#entries + 1] = entry
+        elseif field then
+          entries[#entries + 1] = { name = "Tensor." .. field, section = "Fields of tensors", field = kind,
+            text = { about }, examples = {}, annotations = {} }
+        end
+        comments, section = {}, line:match "^%-%- ## (.*)$" or section
+      end
+    end
+  end
+  return entries
+end
+
+--- The page, as text.
+---@param entries table[]
+---@param put_annotations function
+---@return string
+function M.page(entries, put_annotations)
+  local lines, section = {}, nil
+  local function put(line) lines[#lines + 1] = line end
+  put [[
+# accel
+
+Functions and methods that are no ops: tensors from Lua data, random numbers, gradients, files, memory. What works on
+elements stands with the [ops](ops.md); how `t[...]` counts, in the README.]]
+  for _, e in ipairs(entries) do
+    if e.section ~= section then put(("\n## %s\n"):format(e.section)) end
+    section = e.section
+    if e.field then
+      put(("- `x.%s`: %s. %s"):format(e.name:match "%.(.*)$", e.field:gsub("|", " or "), table.concat(e.text, " ")))
+    else
+      put(("\n### %s\n\n```lua\n%s\n```\n"):format(e.name:gsub("^accel%.", ""), (e.call:gsub("^Tensor:", "x:"))))
+      put_annotations(put, e.annotations, "param")
+      put("\n" .. table.concat(e.text, "\n"))
+      put("\n```lua\n" .. table.concat(e.examples, "\n") .. "\n```")
+    end
+  end
+  return (table.concat(lines, "\n") .. "\n"):gsub("\n\n\n+", "\n\n")
+end
+
+return M

@@ -1,0 +1,257 @@
+---@meta
+-- Functions of accel that are no ops, for editors and for the reference page core.md; the tests run the
+-- examples and find names that are missing here. A line "-- ## TITLE" begins a section of the page.
+
+---@class accel
+local accel = {}
+
+---@alias accel.Device "cpu"|"meta"
+---@class accel.FactoryOptions: {dtype: accel.DType?, device: accel.Device?, requires_grad: boolean?}
+---@class accel.RandomOptions: accel.FactoryOptions, {generator: accel.Generator?}
+
+-- ## Making tensors
+
+---A tensor of Lua data: a number, a boolean, or lists of them, nested by dim. Without dtype it is i64 when all
+---numbers are integers, bool when all are booleans, f32 otherwise: write 1.0 where a float is meant.
+---example: accel.tensor { { 1, 2 }, { 3, 4 } }.dtype --> "i64"
+---example: accel.tensor({ 1, 2 }, { dtype = "f32" }) / 4 --> { 0.25, 0.5 }
+---@param data number|boolean|table
+---@param opts? accel.FactoryOptions
+---@return accel.Tensor
+function accel.tensor(data, opts) end
+
+---Zeros of a shape, f32 unless dtype says otherwise. Here and below a shape is written out or given as a list.
+---example: accel.zeros(2, 3).shape --> { 2, 3 }
+---example: accel.zeros({ 2 }, { dtype = "i64" }) --> { 0, 0 }
+---@param ... integer|integer[]|accel.FactoryOptions
+---@return accel.Tensor
+function accel.zeros(...) end
+
+---Ones of a shape, f32 unless dtype says otherwise.
+---example: accel.ones(2) --> { 1, 1 }
+---@param ... integer|integer[]|accel.FactoryOptions
+---@return accel.Tensor
+function accel.ones(...) end
+
+---A tensor whose contents are undefined until something is written.
+---example: accel.empty(2, 3):zero_() --> { { 0, 0, 0 }, { 0, 0, 0 } }
+---@param ... integer|integer[]|accel.FactoryOptions
+---@return accel.Tensor
+function accel.empty(...) end
+
+---A tensor filled with one value; the value decides the dtype as in accel.tensor.
+---example: accel.full({ 2 }, 0.5) --> { 0.5, 0.5 }
+---@param shape integer|integer[]
+---@param value number|boolean
+---@param opts? accel.FactoryOptions
+---@return accel.Tensor
+function accel.full(shape, value, opts) end
+
+---A tensor of x's shape, dtype and device, with undefined contents.
+---example: accel.empty_like(accel.ones(2, 3)).shape --> { 2, 3 }
+---@param x accel.Tensor
+---@param opts? accel.FactoryOptions
+---@return accel.Tensor
+function accel.empty_like(x, opts) end
+
+---arange([start = 0,] stop [, step = 1]): start, start + step, ... before stop; i64 when all are integers.
+---example: accel.arange(3) --> { 0, 1, 2 }
+---example: accel.arange(1, 2, 0.5) --> { 1, 1.5 }
+---@param ... number|accel.FactoryOptions
+---@return accel.Tensor
+function accel.arange(...) end
+
+---n numbers at equal distances, from start to stop inclusive.
+---example: accel.linspace(0, 1, 3) --> { 0, 0.5, 1 }
+---@param start number
+---@param stop number
+---@param n integer
+---@param opts? accel.FactoryOptions
+---@return accel.Tensor
+function accel.linspace(start, stop, n, opts) end
+
+---The identity matrix n x n, or n x m.
+---example: accel.eye(2) --> { { 1, 0 }, { 0, 1 } }
+---@param n integer
+---@param m? integer
+---@param opts? accel.FactoryOptions
+---@return accel.Tensor
+function accel.eye(n, m, opts) end
+
+---A tensor of the elements in a string of bytes, in this machine's byte order; 1-d without a shape.
+---example: accel.from_bytes("\1\2", "u8") --> { 1, 2 }
+---@param bytes string
+---@param dtype accel.DType
+---@param shape? integer[]
+---@param opts? accel.FactoryOptions
+---@return accel.Tensor
+function accel.from_bytes(bytes, dtype, shape, opts) end
+
+---The elements as a string of bytes, in row-major order.
+---example: #accel.to_bytes(accel.ones(3)) --> 12
+---@param x accel.Tensor
+---@return string
+function accel.to_bytes(x) end
+
+---Whether x is a tensor.
+---example: accel.is_tensor(accel.ones(1)), accel.is_tensor(1) --> true, false
+---@param x any
+---@return boolean
+function accel.is_tensor(x) end
+
+-- ## Comparing
+
+---Whether |x - other| <= atol + rtol * |other| everywhere; rtol = 1e-5, atol = 1e-8, equal_nan = false.
+---example: accel.allclose(accel.tensor { 1.0 }, accel.tensor { 1.0000001 }) --> true
+---@param x accel.Tensor
+---@param other accel.Tensor
+---@param ... any rtol, atol, equal_nan, or a table of them
+---@return boolean
+function accel.allclose(x, other, ...) end
+
+---Whether both have the same shape and equal elements. (a == b asks whether they are the same tensor.)
+---example: accel.equal(accel.ones(2), accel.tensor { 1, 1 }) --> true
+---@param x accel.Tensor
+---@param other accel.Tensor
+---@return boolean
+function accel.equal(x, other) end
+
+-- ## Random numbers
+
+---Seeds the generator that everything draws from unless it is given one of its own.
+---example: accel.manual_seed(1) local a = accel.rand(2) accel.manual_seed(1) return accel.equal(a, accel.rand(2))
+---  --> true
+---@param seed integer
+function accel.manual_seed(seed) end
+
+---Uniform numbers in [0, 1).
+---example: accel.rand(2, 3):lt(1):all() --> true
+---@param ... integer|integer[]|accel.RandomOptions
+---@return accel.Tensor
+function accel.rand(...) end
+
+---Standard normal numbers.
+---example: accel.randn(2, 3).shape --> { 2, 3 }
+---@param ... integer|integer[]|accel.RandomOptions
+---@return accel.Tensor
+function accel.randn(...) end
+
+---rand in the shape, dtype and device of x.
+---example: accel.rand_like(accel.ones(2, 3)).shape --> { 2, 3 }
+---@param x accel.Tensor
+---@param opts? accel.RandomOptions
+---@return accel.Tensor
+function accel.rand_like(x, opts) end
+
+---randn in the shape, dtype and device of x.
+---example: accel.randn_like(accel.ones(2, 3)).shape --> { 2, 3 }
+---@param x accel.Tensor
+---@param opts? accel.RandomOptions
+---@return accel.Tensor
+function accel.randn_like(x, opts) end
+
+---randint([low = 0,] high, shape): integers from low to high - 1.
+---example: accel.randint(5, 6, { 2 }) --> { 5, 5 }
+---@param ... integer|integer[]|accel.RandomOptions
+---@return accel.Tensor
+function accel.randint(...) end
+
+---The numbers 0 .. n - 1 in random order: an index tensor.
+---example: accel.randperm(3):sum() --> 3
+---@param n integer
+---@param opts? accel.RandomOptions
+---@return accel.Tensor
+function accel.randperm(n, opts) end
+
+---A generator of its own, for `generator =`: Generator(seed) or Generator { seed =, stream = }. Methods:
+---manual_seed, initial_seed, get_state, set_state.
+---example: local g = accel.Generator(3) accel.rand(2, { generator = g }) return g:initial_seed() --> 3
+---@param seed integer|{seed: integer?, stream: integer?}
+---@return accel.Generator
+function accel.Generator(seed) end
+
+---The state of the common generator as a plain table of integers, for checkpoints.
+---example: accel.manual_seed(7) return accel.get_rng_state().seed --> 7
+---@return table<string, integer>
+function accel.get_rng_state() end
+
+---Takes a state over; what is drawn next is what would have been drawn after get_rng_state.
+---example: local s = accel.get_rng_state() local a = accel.rand(2) accel.set_rng_state(s) return accel.equal(a,
+---  accel.rand(2)) --> true
+---@param state table<string, integer>
+function accel.set_rng_state(state) end
+
+-- ## Gradients
+
+---Gradients of outputs, added to the `grad` of every leaf. For one output there is t:backward(). Options:
+---retain_graph, create_graph, inputs (only these get gradients), grad_tensors.
+---example: local x = accel.ones(2, { requires_grad = true }) accel.backward({ x:sum(), (x * 2):sum() }) return
+---  x.grad --> { 3, 3 }
+---@param outputs accel.Tensor|accel.Tensor[]
+---@param gradients? accel.Tensor|accel.Tensor[] of the outputs; ones for numbers
+---@param opts? table
+function accel.backward(outputs, gradients, opts) end
+
+---The gradients of outputs by inputs, returned instead of stored: one tensor, or a list for a list of inputs.
+---Options: grad_outputs, retain_graph, create_graph, allow_unused.
+---example: local x = accel.tensor({ 3.0 }, { requires_grad = true }) return accel.grad((x * x):sum(), x) --> { 6 }
+---@param outputs accel.Tensor|accel.Tensor[]
+---@param inputs accel.Tensor|accel.Tensor[]
+---@param opts? table
+---@return accel.Tensor|accel.Tensor[]
+function accel.grad(outputs, inputs, opts) end
+
+---Nothing is recorded until the block ends: `local _ <close> = accel.no_grad()`, or accel.no_grad(f, ...) for the
+---time of a call, whose results it returns.
+---example: accel.no_grad(function() return accel.is_grad_enabled() end) --> false
+---@param f? function
+---@param ... any
+function accel.no_grad(f, ...) end
+
+---Recording is on again until the block ends; used as no_grad.
+---example: local _ <close> = accel.no_grad() return accel.enable_grad(accel.is_grad_enabled) --> true
+---@param f? function
+---@param ... any
+function accel.enable_grad(f, ...) end
+
+---no_grad or enable_grad, as `on` says; used as these.
+---example: accel.set_grad_enabled(false, accel.is_grad_enabled) --> false
+---@param on boolean
+---@param f? function
+---@param ... any
+function accel.set_grad_enabled(on, f, ...) end
+
+---Whether operations are recorded.
+---example: accel.is_grad_enabled() --> true
+---@return boolean
+function accel.is_grad_enabled() end
+
+---A function with a gradient of its own. forward(ctx, ...) runs without gradients and may ctx:save_for_backward
+---tensors; backward(ctx, ...) gets one gradient per result, reads ctx:saved_tensors(), and returns one per argument.
+---example: local Sq = accel.Function { name = "Sq", forward = function(c, x) c:save_for_backward(x) return x * x
+---  end, backward = function(c, g) return g * 2 * c:saved_tensors() end } local x = accel.tensor({ 3.0 }, {
+---  requires_grad = true }) Sq(x):backward() return x.grad --> { 6 }
+---@param definition {name: string, forward: function, backward: function}
+---@return function
+function accel.Function(definition) end
+
+-- ## Precision
+
+---Matrix products and their like run in a 16-bit dtype until the block ends, `local _ <close> = accel.autocast {
+---dtype = "bf16" }`, or while f runs: accel.autocast(options, f, ...). The reference of each op says how it behaves.
+---example: local a = accel.ones(2, 2) return accel.autocast({ dtype = "bf16" }, function() return
+---  a:matmul(a).dtype end) --> "bf16"
+---@param opts? {dtype: accel.DType?, device: accel.Device?, enabled: boolean?}
+---@param f? function
+---@param ... any
+function accel.autocast(opts, f, ...) end
+
+---Whether autocast is on.
+---example: accel.is_autocast_enabled() --> false
+---@return boolean
+function accel.is_autocast_enabled() end
+
+---The dtype that autocast uses unless it is told another.
+---example: accel.get_autocast_dtype() --> "bf16"
+---@return accel.DType
+function accel.get_autocast_dtype() end

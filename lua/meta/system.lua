@@ -1,0 +1,232 @@
+---@meta
+-- Functions of accel around files, memory, devices and steps: the second part of core.lua, for editors and for
+-- the reference page core.md. A line "-- ## TITLE" begins a section of the page.
+
+---@class accel
+local accel = {}
+
+-- ## Files
+
+---Writes tensors into a safetensors file, which is there whole or as it was before. Names are strings: a state
+---dict, or any flat table of tensors; metadata are strings by name. Nested tables have to be flattened first.
+---Misuse raises; a file that fails is nil, message, code.
+---example: accel.save("/nowhere/x.safetensors", { w = accel.ones(2) }) == nil --> true
+---@param path string
+---@param tensors table<string, accel.Tensor>
+---@param metadata? table<string, string>
+---@return boolean? ok
+---@return string? message
+---@return string? code
+function accel.save(path, tensors, metadata) end
+
+---The tensors of a safetensors file by name, in the file's order, and its metadata; or nil, message, code.
+---example: select(3, accel.load "/nowhere/x.safetensors") --> "not_found"
+---@param path string
+---@param opts? {device: accel.Device?}
+---@return table<string, accel.Tensor>? tensors
+---@return table<string, string>|string metadata
+---@return string? code
+function accel.load(path, opts) end
+
+---A safetensors file of which tensors are read one at a time: file:keys(), file:get(name), file:info(name) (dtype
+---and shape, without reading the bytes), file:metadata(), file:close(). Or nil, message, code.
+---example: accel.open_safetensors "/nowhere/x.safetensors" == nil --> true
+---@param path string
+---@return table? file
+---@return string? message
+---@return string? code
+function accel.open_safetensors(path) end
+
+---A file of bare token ids: file:len(), file:batch(offsets, length) -> i64 [#offsets, length], offsets in tokens
+---from 0. accel.data.TokenFile makes a data set of one. Or nil, message, code.
+---example: accel.open_tokens "/nowhere/train.bin" == nil --> true
+---@param path string
+---@param opts? {dtype: accel.DType?, header: integer?} "u16"; bytes to skip at the start
+---@return table? file
+---@return string? message
+---@return string? code
+function accel.open_tokens(path, opts) end
+
+---Writes a file that is there whole, or as it was before. true; or nil, message, code.
+---example: accel.write_file("/nowhere/x", "bytes") == nil --> true
+---@param path string
+---@param bytes string
+---@return boolean? ok
+---@return string? message
+---@return string? code
+function accel.write_file(path, bytes) end
+
+---Makes a folder and those above it; one that exists is fine. true; or nil, message, code.
+---example: accel.makedirs "/" --> true
+---@param path string
+---@return boolean? ok
+---@return string? message
+---@return string? code
+function accel.makedirs(path) end
+
+accel.json = {}
+
+---The value of a JSON text: objects as tables by name, without their nulls, arrays as lists, with accel.json.null
+---in place of null. A malformed text is nil, message, code.
+---example: accel.json.decode '{"a": [1, 2.5]}'.a --> { 1, 2.5 }
+---@param text string
+---@param opts? {wide_integers: string?}
+---@return any value
+---@return string? message
+---@return string? code
+function accel.json.decode(text, opts) end
+
+---A value as JSON, keys sorted; {} is an object, accel.json.array {} an array. NaN and infinities raise.
+---example: accel.json.encode { b = { 1, 2 }, a = true } --> '{"a":true,"b":[1,2]}'
+---@param value any
+---@param opts? {pretty: boolean?}
+---@return string
+function accel.json.encode(value, opts) end
+
+---Marks a table as an array.
+---example: accel.json.encode(accel.json.array {}) --> "[]"
+---@param list table
+---@return table list
+function accel.json.array(list) end
+
+-- ## Memory
+
+---What is born inside is released when the block ends, `local s <close> = accel.scope()`, save what s:keep(t, ...)
+---was given; or accel.scope(f, ...), which runs f(s, ...) and keeps its results. For loops over big temporaries.
+---example: accel.scope(function(s) return accel.ones(2) + 1 end) --> { 2, 2 }
+---@param f? function
+---@param ... any
+function accel.scope(f, ...) end
+
+---Runs f(...) as if no scope were open: for what has to outlive the caller's.
+---example: accel.unscoped(function() return accel.ones(1) end) --> { 1 }
+---@param f function
+---@param ... any
+function accel.unscoped(f, ...) end
+
+---The number of tensors that Lua holds.
+---example: accel.live() >= 0 --> true
+---@return integer
+function accel.live() end
+
+---Memory of a device, in bytes and counts: live_bytes, peak_bytes, reserved_bytes, limit_bytes, ...
+---example: accel.mem_stats().live_bytes >= 0 --> true
+---@param device? accel.Device
+---@return table<string, integer>
+function accel.mem_stats(device) end
+
+---Lets peak_bytes start again from what is live.
+---example: accel.reset_peak_memory() return accel.mem_stats().peak_bytes == accel.mem_stats().live_bytes --> true
+---@param device? accel.Device
+function accel.reset_peak_memory(device) end
+
+---Returns memory that is kept for reuse to the system.
+---example: accel.empty_cache() -->
+---@param device? accel.Device
+function accel.empty_cache(device) end
+
+---Collects what Lua no longer holds, tensors included, now.
+---example: accel.collect() -->
+function accel.collect() end
+
+---How the collector is run: mode, generational, full collections so far.
+---example: type(accel.gc_stats().full) --> "number"
+---@return table
+function accel.gc_stats() end
+
+-- ## Devices
+
+---Names of the devices there are. "meta" has shapes but no bytes.
+---example: accel.devices() --> { "cpu", "meta" }
+---@return accel.Device[]
+function accel.devices() end
+
+---New tensors go to this device until the block ends, `local _ <close> = accel.device "meta"`, or while f runs.
+---example: accel.device("meta", function() return accel.ones(2).device end) --> "meta"
+---@param device accel.Device
+---@param f? function
+---@param ... any
+function accel.device(device, f, ...) end
+
+---The device that new tensors go to.
+---example: accel.get_default_device() --> "cpu"
+---@return accel.Device
+function accel.get_default_device() end
+
+---Makes a device the one that new tensors go to, for good.
+---example: accel.set_default_device "cpu" -->
+---@param device accel.Device
+function accel.set_default_device(device) end
+
+---Waits until a device has done what it was given.
+---example: accel.synchronize() -->
+---@param device? accel.Device
+function accel.synchronize(device) end
+
+---Threads that work on one op: --num-threads or ACCEL_NUM_THREADS.
+---example: accel.num_threads() >= 1 --> true
+---@return integer
+function accel.num_threads() end
+
+---What this build and this machine are: isa, cpu, cpus, memory, onednn.
+---example: accel.features().cpus >= 1 --> true
+---@return table
+function accel.features() end
+
+---Every parameter of the environment (ACCEL_*): name, type, default, allowed, help, value, set.
+---example: #accel.params() > 0 --> true
+---@return table[]
+function accel.params() end
+
+---Seconds of a clock that only goes forward, for timing.
+---example: local t = accel.clock() return accel.clock() >= t --> true
+---@return number
+function accel.clock() end
+
+---Whether a file descriptor (1: standard output) is a terminal.
+---example: type(accel.isatty(1)) --> "boolean"
+---@param fd? integer
+---@return boolean
+function accel.isatty(fd) end
+
+---Columns of the terminal, nil where there is none.
+---example: (accel.term_width() or 80) > 0 --> true
+---@return integer?
+function accel.term_width() end
+
+-- ## Steps and Ctrl-C
+
+---The step boundary, where generators advance, memory is collected and Ctrl-C is served. optimizer:step() ends with
+---it; a loop without an optimizer may call it.
+---example: local n = accel.step_count() accel.step() return accel.step_count() - n --> 1
+function accel.step() end
+
+---Step boundaries passed so far.
+---example: accel.step_count() >= 0 --> true
+---@return integer
+function accel.step_count() end
+
+---What the first Ctrl-C does: "raise" (an error at the next step, so that pcall and <close> may save) or "flag" (only
+---accel.interrupted() becomes true). The second ends at once.
+---example: accel.on_interrupt "raise" -->
+---@param mode "raise"|"flag"
+function accel.on_interrupt(mode) end
+
+---Whether Ctrl-C was pressed, and then the signal's number.
+---example: accel.interrupted() --> false
+---@return boolean
+---@return integer?
+function accel.interrupted() end
+
+-- ## Ops by name
+
+---The function of an op.
+---example: accel.op "relu" (accel.tensor { -1.0, 1 }) --> { 0, 1 }
+---@param name string
+---@return function
+function accel.op(name) end
+
+---The names of all ops.
+---example: #accel.ops() > 100 --> true
+---@return string[]
+function accel.ops() end

@@ -1,0 +1,182 @@
+---@meta
+-- Fields of tensors, and methods that are no ops: for editors and for the reference page core.md. A line
+-- "-- ## TITLE" begins a section of the page.
+
+---@class accel.Tensor
+---@field shape integer[] extents; prints as (2, 3)
+---@field dtype accel.DType "f32", "i64", "bool", ...
+---@field device accel.Device where the bytes live
+---@field ndim integer the number of dims; #t is the extent of the first
+---@field requires_grad boolean whether gradients are recorded; may be assigned on a leaf
+---@field grad accel.Tensor? the gradient, of a leaf after backward; may be assigned, nil drops it
+---@field is_leaf boolean not made by a recorded operation
+---@field grad_fn string? the operation that made it
+local Tensor = {}
+
+-- ## Tensors as Lua values
+
+---The element of a tensor of one element, as a Lua number or boolean.
+---example: accel.tensor { 1.5 }:item() --> 1.5
+---@return number|boolean
+function Tensor:item() end
+
+---The elements as nested lists; of rank 0 a number.
+---example: accel.ones(1, 2):tolist() --> { { 1, 1 } }
+---@return table|number|boolean
+function Tensor:tolist() end
+
+---The elements as a string of bytes, in row-major order.
+---example: accel.tensor({ 1, 2 }, { dtype = "u8" }):to_bytes() --> "\1\2"
+---@return string
+function Tensor:to_bytes() end
+
+---The shape, or one extent of it.
+---example: accel.ones(2, 3):size(2) --> 3
+---@param dim? integer
+---@return integer[]|integer
+function Tensor:size(dim) end
+
+---The number of dims.
+---example: accel.ones(2, 3):dim() --> 2
+---@return integer
+function Tensor:dim() end
+
+---The number of elements.
+---example: accel.ones(2, 3):numel() --> 6
+---@return integer
+function Tensor:numel() end
+
+---As numel.
+---example: accel.ones(2, 3):nelement() --> 6
+---@return integer
+function Tensor:nelement() end
+
+---Elements between neighbours along each dim, or along one.
+---example: accel.ones(2, 3):stride() --> { 3, 1 }
+---@param dim? integer
+---@return integer[]|integer
+function Tensor:stride(dim) end
+
+---The first element's place in the storage, from 0.
+---example: accel.arange(4):narrow(1, 3, 2):storage_offset() --> 2
+---@return integer
+function Tensor:storage_offset() end
+
+---Bytes of an element.
+---example: accel.ones(2):element_size() --> 4
+---@return integer
+function Tensor:element_size() end
+
+---The address of the first element.
+---example: math.type(accel.ones(1):data_ptr()) --> "integer"
+---@return integer
+function Tensor:data_ptr() end
+
+---Whether the elements lie in row-major order without gaps.
+---example: accel.ones(2, 3):t():is_contiguous() --> false
+---@return boolean
+function Tensor:is_contiguous() end
+
+---Whether the dtype holds floating-point numbers.
+---example: accel.arange(2):is_floating_point() --> false
+---@return boolean
+function Tensor:is_floating_point() end
+
+---See accel.allclose.
+---example: accel.ones(2):allclose(accel.ones(2) + 1e-9) --> true
+---@param other accel.Tensor
+---@param ... any
+---@return boolean
+function Tensor:allclose(other, ...) end
+
+---See accel.equal.
+---example: accel.ones(2):equal(accel.ones(3)) --> false
+---@param other accel.Tensor
+---@return boolean
+function Tensor:equal(other) end
+
+---Gives the memory back now instead of when the collector comes; the tensor may not be used any more.
+---example: accel.ones(2):release() -->
+function Tensor:release() end
+
+-- ## Conversions
+
+---As f32. x:to(dtype, device or tensor) converts to any; the same tensor comes back when nothing changes.
+---example: accel.arange(2):float().dtype --> "f32"
+---@return accel.Tensor
+function Tensor:float() end
+
+---As f64.
+---example: accel.arange(2):double().dtype --> "f64"
+---@return accel.Tensor
+function Tensor:double() end
+
+---As f16.
+---example: accel.ones(2):half().dtype --> "f16"
+---@return accel.Tensor
+function Tensor:half() end
+
+---As bf16.
+---example: accel.ones(2):bfloat16().dtype --> "bf16"
+---@return accel.Tensor
+function Tensor:bfloat16() end
+
+---As i64, cut towards zero.
+---example: accel.tensor { 1.7, -1.7 }:long() --> { 1, -1 }
+---@return accel.Tensor
+function Tensor:long() end
+
+---As i32.
+---example: accel.ones(2):int().dtype --> "i32"
+---@return accel.Tensor
+function Tensor:int() end
+
+---As bool: what is not 0 is true.
+---example: accel.tensor { 0, 2 }:bool() --> { false, true }
+---@return accel.Tensor
+function Tensor:bool() end
+
+---On the CPU.
+---example: accel.ones(1):cpu().device --> "cpu"
+---@return accel.Tensor
+function Tensor:cpu() end
+
+-- ## Gradients of tensors
+
+---Gradients of this tensor, added to the `grad` of every leaf it depends on. Options: retain_graph, create_graph,
+---inputs.
+---example: local x = accel.tensor({ 3.0 }, { requires_grad = true }) local y = x * x y:backward() return x.grad --> { 6 }
+---@param gradient? accel.Tensor needed unless the tensor has one element
+---@param opts? table
+function Tensor:backward(gradient, opts) end
+
+---The same bytes without history.
+---example: accel.ones(1, { requires_grad = true }):detach().requires_grad --> false
+---@return accel.Tensor
+function Tensor:detach() end
+
+---Makes a leaf learn (default) or not; returns it.
+---example: accel.ones(1):requires_grad_().requires_grad --> true
+---@param on? boolean
+---@return accel.Tensor
+function Tensor:requires_grad_(on) end
+
+---Keeps `grad` of a tensor that is no leaf, too.
+---example: local x = accel.ones(1, { requires_grad = true }) local y = x * 2 y:retain_grad() y:sum():backward()
+---  return y.grad --> { 1 }
+function Tensor:retain_grad() end
+
+---fn(gradient) when the gradient of this tensor is known; a tensor that it returns takes its place. Returns a handle
+---with remove().
+---example: local x = accel.ones(1, { requires_grad = true }) x:register_hook(function(g) return g * 5 end)
+---  x:sum():backward() return x.grad --> { 5 }
+---@param fn fun(grad: accel.Tensor): accel.Tensor?
+---@return {remove: fun(self)}
+function Tensor:register_hook(fn) end
+
+---fn(tensor) after backward has added to the `grad` of this leaf. Returns a handle with remove().
+---example: local x, n = accel.ones(1, { requires_grad = true }), 0 x:register_post_accumulate_grad_hook(function()
+---  n = n + 1 end) x:sum():backward() return n --> 1
+---@param fn fun(tensor: accel.Tensor)
+---@return {remove: fun(self)}
+function Tensor:register_post_accumulate_grad_hook(fn) end
