@@ -41,6 +41,7 @@ for _, key in ipairs { "epochs", "batch", "layers", "width", "heads", "speakers"
   demand(o[key] >= 1, "option '--%s' must be positive, got %d", key:gsub("_", "-"), o[key])
 end
 demand(o.length >= 8, "option '--length' must be at least 8, got %d", o.length)
+demand(o.lr > 0 and o.lr < math.huge, "option '--lr' must be positive, got %g", o.lr)
 demand(o.dropout >= 0 and o.dropout < 1, "option '--dropout' must lie in 0 .. 1, below 1, got %g", o.dropout)
 demand(o.width % o.heads == 0, "--width must be a multiple of --heads")
 demand(#files <= 2, "one training file and one test file at most")
@@ -221,10 +222,8 @@ io.stdout:write("\n", plot.text(curves), "\n", confusion:text())
 print(("\ntest accuracy: %.1f %% of %d texts (always the most frequent class: %.1f %%)"):format(
   100 * confusion:accuracy(), #test, 100 * confusion:majority()))
 if o.svg then
-  local file, message = io.open(o.svg, "wb")
-  if not file or not file:write(confusion:svg { title = o.play and "Who speaks" or "Classes" }) or not file:close() then
-    fail("%s", message or o.svg)
-  end
+  local ok, message = accel.write_file(o.svg, confusion:svg { title = o.play and "Who speaks" or "Classes" })
+  if not ok then fail("the picture was not written: %s", message) end
 end
 if o.out then
   local ok, message = model:save_pretrained(o.out)

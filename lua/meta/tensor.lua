@@ -3,8 +3,8 @@
 -- "-- ## TITLE" begins a section of the page.
 
 ---@class accel.Tensor
----@field shape integer[] extents; prints as (2, 3)
----@field dtype accel.DType "f32", "i64", "bool", ...
+---@field shape integer[] extents; prints as (2, 3), equals any list of the same numbers
+---@field dtype accel.DType "f32", "i64", "bool", ...; accel.float32, accel.long and PyTorch's other names are these
 ---@field device accel.Device where the bytes live
 ---@field ndim integer the number of dims; #t is the extent of the first
 ---@field requires_grad boolean whether gradients are recorded; may be assigned on a leaf

@@ -3,6 +3,7 @@
    input, target (any shape, the same for both; floats in 0 .. 1), weight (broadcast to it) -> () | that shape with reduction = none
    gradient: dinput = dl (input - target) / max(input (1 - input), 1e-12), without weight in one pass.
    example: accel.binary_cross_entropy(accel.tensor { 0.5, 0.9 }, accel.tensor { 1.0, 1.0 }) --> 0.399254 */
+#include "ops/index/index.h"
 #include "ops/loss/pair.h"
 
 #define LEAST(T, x) ((x) < (T)-100 ? (T)-100 : (x))
@@ -34,6 +35,26 @@ static void grad(ac_grad *g) {
     ac_grad_set(g, 1, ac_grad_reduce_to(g, 1, x_mul(x, T(x_mul(x, T(slope), F(scale))), T(dy))));
   }
 }
+/* Logarithms of what is no probability are NaN: only then is the input looked through. */
+static ac_status cpu(ac_frame *f, ac_err *e) {
+  AC_TRY(aci_pair_cpu(f, e));
+  const ac_tensor *in = ARG_T(f, 0), *out = f->out[0];
+  double row[256];
+  bool nan = false;
+  for (int64_t at = 0; at < out->numel && !nan; at += 256) {
+    int64_t n = out->numel - at < 256 ? out->numel - at : 256;
+    aci_elems_load(out, ACI_C_F64, at, n, row);
+    for (int64_t i = 0; i < n; i++) nan |= row[i] != row[i];
+  }
+  for (int64_t at = 0; nan && at < in->numel; at += 256) {
+    int64_t n = in->numel - at < 256 ? in->numel - at : 256;
+    aci_elems_load(in, ACI_C_F64, at, n, row);
+    for (int64_t i = 0; i < n; i++)
+      if (row[i] < 0 || row[i] > 1)
+        return AC_FAIL(e, INVALID, "input holds %g, but probabilities lie in 0 .. 1 (for logits there is another op)", row[i]);
+  }
+  return AC_OK;
+}
 static int plain(ac_expr *x, const ac_value *a, ac_tensor **out) {
   out[0] = aci_loss_reduce(x, elements(x, a[0].tensor, a[1].tensor), a[2].i);
   return 1;
@@ -53,7 +74,7 @@ AC_OP(binary_cross_entropy,
       .sig = "binary_cross_entropy(input: tensor, target: tensor, weight: tensor?, reduction: enum(none|mean|sum) = mean) -> tensor",
       .composed = composed, .autocast = AC_CAST_F32);
 AC_OP(bce, .sig = "bce(input: tensor, target: tensor, reduction: enum(none|mean|sum)) -> tensor", .shape = aci_pair_shape,
-      .cpu = aci_pair_cpu, .data = &bce_map, .grad = grad, .composed = plain, .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .hidden = true,
+      .cpu = cpu, .data = &bce_map, .grad = grad, .composed = plain, .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .hidden = true,
       .flops_per_element = 20);
 AC_MAP3(bce_backward, BWD,
         .sig = "bce_backward(dy: tensor, input: tensor, target: tensor, reduction: enum(none|mean|sum), scale: float) -> tensor",

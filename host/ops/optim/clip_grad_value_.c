@@ -21,6 +21,7 @@ ACI_STEP1(clip, FORMULA, g)
 
 static ac_status shape(ac_frame *f, ac_err *e) {
   AC_TRY(aci_step_shape(f, e));
+  AC_TRY(aci_list_gradients(f, GRADS, e));
   return aci_step_not_negative(f, LIMIT, LIMIT, e);
 }
 

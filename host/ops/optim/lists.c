@@ -47,8 +47,28 @@ ac_status aci_list_run(ac_frame *f, int n, ac_tensor *const *tensors, aci_list_f
   return AC_OK;
 }
 
+/* What is written may not be an expanded tensor: its elements would be stepped several times. */
+static ac_status apart(const ac_frame *f, int arg, ac_err *e) {
+  const ac_value *v = &f->args[arg];
+  for (int i = 0; (f->op->mutates >> arg & 1) && i < v->n; i++)
+    if (v->tensors[i]->numel > 1 && aci_overlaps_self(v->tensors[i]))
+      return AC_FAIL(e, SHAPE, "%s: tensor %d has elements that share memory (expanded?); clone it first",
+                     aci_op_sig(f->op)->param[arg].name, i + 1);
+  return AC_OK;
+}
+
+ac_status aci_list_gradients(const ac_frame *f, int arg, ac_err *e) {
+  const ac_value *v = &f->args[arg];
+  for (int i = 0; i < v->n; i++)
+    if (v->tensors[i]->flags & ACI_T_REQUIRES_GRAD)
+      return AC_FAIL(e, INVALID, "%s: tensor %d is a leaf that requires gradients; give the gradients, not the parameters",
+                     aci_op_sig(f->op)->param[arg].name, i + 1);
+  return AC_OK;
+}
+
 ac_status aci_list_floats(const ac_frame *f, int arg, ac_err *e) {
   const ac_value *v = &f->args[arg];
+  AC_TRY(apart(f, arg, e));
   for (int i = 0; i < v->n; i++)
     if (!ac_dtype_is_float((ac_dtype)v->tensors[i]->dtype))
       return AC_FAIL(e, DTYPE, "%s: tensor %d is %s; only floats can be trained",

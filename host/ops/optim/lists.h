@@ -16,6 +16,8 @@ ac_status aci_list_run(ac_frame *f, int n_tensors, ac_tensor *const *tensors, ac
                        ac_err *e);
 /* Chunks that aci_list_run makes of these tensors. */
 int64_t aci_list_chunks(int n_tensors, ac_tensor *const *tensors);
+/* INVALID where a parameter stands in a list of gradients. */
+ac_status aci_list_gradients(const ac_frame *f, int arg, ac_err *e);
 /* Argument list arg has as many tensors as list 0, of the same shapes, floats of the same or another dtype.
  * */
 ac_status aci_list_match(const ac_frame *f, int arg, ac_err *e);

@@ -10,6 +10,7 @@ local accel = require "accel"
 local Random = require "accel.util.random"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
+local shown = require "accel.util.check".shown
 local tensors = require "accel.util.tensors"
 
 local M = {}
@@ -75,6 +76,11 @@ local function check(rows)
     if #row == 0 then
       if #rows == 1 then raise "generate: the prompt is empty" end
       raise("generate: prompt %d is empty", i)
+    end
+    for k, id in ipairs(row) do
+      if math.type(id) ~= "integer" then
+        raise("generate: prompt %d holds %s at place %d, not an id", i, shown(id), k)
+      end
     end
   end
 end
@@ -174,6 +180,11 @@ function M.run(model, ids, opts)
     eos_token_id = options.none,
     on_token = options.none,
   })
+  for _, name in ipairs { "max_new_tokens", "top_k" } do
+    if math.type(o[name]) ~= "integer" or o[name] < 0 then
+      raise("generate: %s must be an integer of at least 0, got %s", name, shown(o[name]))
+    end
+  end
   o.temperature = o.temperature or ((o.top_k > 0 or o.top_p < 1) and 1 or 0)
   if o.temperature < 0 then raise("generate: temperature must not be negative, got %g", o.temperature) end
   if not (o.top_p > 0 and o.top_p <= 1) then raise("generate: top_p must lie in (0, 1], got %g", o.top_p) end

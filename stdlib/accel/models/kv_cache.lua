@@ -25,7 +25,12 @@ end
 --- Appends keys and values [batch, heads, t, head_dim] of one layer; returns all up to now. `advance`
 --- counts them.
 function KVCache:append(layer, k, v)
-  local t = k.shape[3]
+  local shape, held = k.shape, self.keys[layer].shape
+  local t = shape[3]
+  if shape[1] ~= held[1] then raise("KVCache: made for a batch of %d, got %d rows", held[1], shape[1]) end
+  if k.requires_grad or v.requires_grad then
+    raise "KVCache: a cache holds values without gradients: call the model inside accel.no_grad()"
+  end
   if self.past + t > self.length then
     raise("KVCache: %d tokens do not fit behind %d of %d", t, self.past, self.length)
   end

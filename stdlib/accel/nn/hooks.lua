@@ -102,8 +102,8 @@ function Hooks:run(module, ...)
   end
   local out = table.pack(module:forward(table.unpack(args, 1, args.n)))
   for _, entry in ipairs({ table.unpack(self.forward) }) do
-    local new = entry.fn(module, args, table.unpack(out, 1, out.n))
-    if new ~= nil then out = { new, n = 1 } end
+    local new = table.pack(entry.fn(module, args, table.unpack(out, 1, out.n)))
+    if new[1] ~= nil then out = new end
   end
   if call then
     local outs = alias(out, out.n)

@@ -252,7 +252,7 @@ end
 --- Returns a handle with remove().
 function Module:register_forward_pre_hook(fn, opts) return add_hook(self, "forward_pre", fn, opts) end
 
---- fn(module, args, output) after forward; a returned value replaces the output.
+--- fn(module, args, output, ...) after forward; what it returns, one value or several, replaces all outputs.
 function Module:register_forward_hook(fn, opts) return add_hook(self, "forward", fn, opts) end
 
 --- fn(module, grad_inputs, grad_outputs) in backward, when the gradients of all tensor inputs are known; a

@@ -17,8 +17,22 @@ local dtypes = {
 }
 
 local list_meta = {}
-function list_meta.__call(list)
-  local i = (list.n or 0) + 1
+
+-- The next value. A for loop hands over the one before, nil at its start: so every loop begins at the first, also
+-- after one that was left by break, and loops over one list may be nested.
+function list_meta.__call(list, ...)
+  local i = list.n or 0
+  if select("#", ...) == 2 then
+    local _, last = ...
+    if last == nil or not rawequal(list[i], last) then
+      i = 0
+      while last ~= nil and list[i + 1] ~= nil do
+        i = i + 1
+        if rawequal(list[i], last) then break end
+      end
+    end
+  end
+  i = i + 1
   list.n = list[i] ~= nil and i or nil
   return list[i]
 end

@@ -124,6 +124,13 @@ local function need_inputs(self, query, key, value)
     raise("%s: widths must be %d, %d and %d; got query %s, key %s and value %s", who, self.embed_dim, self.kdim,
       self.vdim, tensors.shape_string(query), tensors.shape_string(key), tensors.shape_string(value))
   end
+  local time = (query.ndim == 2 or not self.batch_first) and 1 or 2
+  local batch = query.ndim == 3 and 3 - time
+  if key:size(time) ~= value:size(time) or (batch and (key:size(batch) ~= query:size(batch)
+      or value:size(batch) ~= query:size(batch))) then
+    raise("%s: key and value must have as many positions, and the batch of query; got query %s, key %s and value %s",
+      who, tensors.shape_string(query), tensors.shape_string(key), tensors.shape_string(value))
+  end
 end
 
 --- Options, by position or in one table: key_padding_mask (N, S), need_weights = true, attn_mask (L, S) or

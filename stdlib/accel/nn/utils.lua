@@ -2,6 +2,8 @@
 --- norm, sequences of different lengths.
 local accel = require "accel"
 local check = require "accel.util.check"
+local class = require "accel.util.class"
+local ordered = require "accel.util.ordered"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
@@ -11,6 +13,10 @@ local function gradients(who, params)
   if tensors.is_tensor(params) then params = { params } end
   if type(params) ~= "table" then
     raise("%s: expected parameters or a list of them, got %s", who, check.shown(params))
+  end
+  if rawlen(params) == 0 and (class.of(params) or ordered.is(params)) then -- nothing would be clipped
+    raise("%s: expected a list of parameters, net:parameters(), got %s", who, class.of(params) and "a module"
+      or "parameters by name")
   end
   local grads = {}
   for _, p in ipairs(params) do

@@ -11,6 +11,7 @@ local accel = require "accel"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local nearest = require "accel.util.nearest"
+local listed = require("accel.util.options").listed
 local ordered = require "accel.util.ordered"
 local raise = require "accel.util.raise"
 local state = require "accel.optim.state"
@@ -40,6 +41,9 @@ local function list_of(params)
     raise("optimizer: expected a list of parameters or of groups, got %s", type(params))
   end
   if params[1] ~= nil then return params end
+  if class.of(params) and not ordered.is(params) then
+    raise("optimizer: expected a list of parameters, got a %s; give net:parameters()", class.of(params).__name)
+  end
   local out = {}
   for _, p in ordered.iterate(params) do out[#out + 1] = p end
   return out
@@ -74,7 +78,7 @@ function Optimizer:_take_options(into, given)
       if default == nil then
         local near = type(key) == "string" and nearest(key, self.defaults)
         raise("%s: unknown option '%s'%s", getmetatable(self).__name, tostring(key),
-          near and ("; did you mean '%s'?"):format(near) or "")
+          near and ("; did you mean '%s'?"):format(near) or listed(self.defaults))
       elseif type(value) ~= type(default) then
         raise("%s: option '%s' must be a %s, got %s", getmetatable(self).__name, key, type(default),
           type(value))
@@ -138,7 +142,10 @@ function Optimizer:add_param_group(group)
 end
 
 --- Drops every gradient (the next backward writes instead of adding).
-function Optimizer:zero_grad()
+function Optimizer:zero_grad(...)
+  if select("#", ...) > 0 then
+    raise("%s: zero_grad takes no arguments: gradients are always dropped", getmetatable(self).__name)
+  end
   for _, group in ipairs(self.param_groups) do
     local params = group.params
     for i = 1, #params do params[i].grad = nil end

@@ -9,8 +9,8 @@ local raise = require "accel.util.raise"
 
 local M = { none = setmetatable({}, { __tostring = function() return "none" end }) }
 
--- "; there are 'a', 'b'", or what to say instead when there are none.
-local function listed(declared)
+--- "; there are 'a', 'b'", or what to say instead when there are none.
+function M.listed(declared)
   local names = {}
   for name in next, declared do names[#names + 1] = "'" .. name .. "'" end
   table.sort(names)
@@ -34,7 +34,7 @@ function M.check(what, given, declared)
     if default == nil then
       local near = type(key) == "string" and nearest(key, declared)
       raise("%s: unknown option '%s'%s", what, tostring(key), near and ("; did you mean '%s'?"):format(near)
-        or listed(declared))
+        or M.listed(declared))
     end
     if default ~= M.none and type(value) ~= type(default) then
       raise("%s: option '%s' must be a %s, got %s", what, key, type(default), type(value))

@@ -19,7 +19,7 @@ local function iterate(t)
 end
 
 local function make()
-  local order, seen, step = {}, {}, nil
+  local order, seen, step, at = {}, {}, nil, nil
   local meta = {}
   meta.__index = nil
   meta.__newindex = function(t, key, value)
@@ -31,9 +31,20 @@ local function make()
     rawset(t, key, value)
   end
   meta.__pairs = function(t) return iterate(t), t, nil end
-  meta.__call = function(t)
+  -- A for loop hands over the key before, nil at its start: every loop begins at the first entry, also after one
+  -- that was left by break, and loops over one table may be nested.
+  meta.__call = function(t, ...)
+    local _, last = ...
+    if select("#", ...) == 2 and (last == nil or last ~= at) then
+      step = iterate(t)
+      while last ~= nil do
+        local key = step()
+        if key == last or key == nil then break end
+      end
+    end
     step = step or iterate(t)
     local key, value = step()
+    at = key
     if key == nil then step = nil end
     return key, value
   end

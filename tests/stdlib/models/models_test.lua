@@ -141,6 +141,13 @@ do -- names and shapes are Hugging Face's
   fails("prompt 2 is empty", model.generate, model, { { 1, 2 }, {} })
   fails("prompt 2 is a number", model.generate, model, { { 1, 2 }, 3 })
   fails("unknown option 'top_j'", model.generate, model, { 1 }, { top_j = 3 })
+  fails("prompt 1 holds 1.5 at place 2", model.generate, model, { 1, 1.5 })
+  fails("max_new_tokens must be an integer of at least 0", model.generate, model, { 1 }, { max_new_tokens = -1 })
+  fails("top_k must be an integer", model.generate, model, { 1 }, { top_k = 1.5 })
+  fails("made for a batch of 2, got 1 rows", model, accel.zeros(1, 2, { dtype = "i64" }), model:new_cache(2, 4))
+  accel.enable_grad(function()
+    fails("inside accel.no_grad", model, accel.zeros(1, 2, { dtype = "i64" }), model:new_cache(1, 4))
+  end)
 end
 
 do -- choice of a token: temperature, top_k, top_p

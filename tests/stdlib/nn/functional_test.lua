@@ -176,3 +176,16 @@ do -- options of dropouts and embedding: by position or in a table, and none of 
   close(w.grad, { { 1, 1 }, { 0, 0 }, { 0, 0 } })
   fails("embedding: unknown option 'max_nrom'; did you mean 'max_norm'", F.embedding, accel.tensor { 0 }, w, { max_nrom = 1 })
 end
+
+do -- convolutions with padding as a word: every option counts, by position or by name
+  local x, w, b = accel.rand(1, 2, 7, 6), accel.rand(3, 2, 3, 3), accel.rand(3)
+  local want = F.conv2d(x, w, b, 1, 2, 2)
+  close(F.conv2d(x, w, b, { padding = "same", dilation = 2 }), want)
+  close(F.conv2d(x, w, b, 1, "same", { dilation = 2 }), want)
+  close(F.conv2d(x, w, b, 1, "same", { 2, 2 }), want)
+  close(F.conv2d(x, w, { bias = b, padding = "same", dilation = 2 }), want)
+  close(F.conv2d(x, w, nil, { 2, 1 }, { padding = "valid" }), F.conv2d(x, w, nil, { 2, 1 }))
+  close(F.conv2d(x, accel.ones(2, 1, 1, 1), { padding = "same", groups = 2 }), x)
+  fails("conv2d: unknown option 'dilatoin'; did you mean 'dilation'", F.conv2d, x, w, { padding = "same", dilatoin = 2 })
+  fails("conv2d: 'stride' is given by position and as an option", F.conv2d, x, w, b, 1, { padding = "same", stride = 1 })
+end

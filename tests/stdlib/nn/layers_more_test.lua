@@ -164,6 +164,16 @@ do -- attention: with and without weights it is one function; masks say what the
   assert(not w:eq(0):any():item())
 end
 
+do -- attention: a batch that only one of the inputs has is a mistake, not repeated
+  local m, first = nn.MultiheadAttention(4, 2), nn.MultiheadAttention(4, 2, { batch_first = true })
+  local q, k = accel.ones(3, 2, 4), accel.ones(5, 1, 4)
+  fails("the batch of query; got query %(3, 2, 4%), key %(5, 1, 4%)", m, q, k, k)
+  fails("the batch of query", first, q, k, k)
+  fails("as many positions", m, q, accel.ones(5, 2, 4), accel.ones(6, 2, 4))
+  fails("as many positions", m, accel.ones(3, 4), accel.ones(5, 4), accel.ones(6, 4))
+  assert(m(accel.ones(3, 4), accel.ones(5, 4), accel.ones(5, 4)).shape[1] == 3)
+end
+
 do -- encoder layers are copies: equal at first, apart later
   local encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, { dropout = 0, batch_first = true }), 2)
   local a, b = encoder.layers[1], encoder.layers[2]

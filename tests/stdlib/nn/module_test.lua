@@ -262,6 +262,17 @@ do -- forward hooks: see and replace, in order, until removed
   assert(got[1][1] == plain[1][1] and #log == 2)
 end
 
+do -- a forward hook replaces several outputs by as many
+  local m = nn.LSTM(2, 3)
+  local x = accel.ones(1, 1, 2)
+  local hook = m:register_forward_hook(function(_, _, y, h, c) return y * 0, h, c end)
+  local out = table.pack(m(x))
+  assert(out.n == 3 and out[1]:sum():item() == 0 and out[2]:sum():item() ~= 0)
+  hook.remove()
+  m:register_forward_hook(function() end)
+  assert(select("#", m(x)) == 3)
+end
+
 do -- backward hooks: gradients of inputs and outputs, and replacing the former
   local m = nn.Linear(2, 1, { bias = false })
   accel.no_grad(function() m.weight:copy_(accel.tensor { { 2.0, 3.0 } }) end)
@@ -318,4 +329,31 @@ do -- slips that would pass unseen, or end in a riddle
   local net = nn.Linear(1, 1)
   fails("parameters: write net:parameters%(%), with a colon", net.parameters)
   fails("named_parameters: write net:named_parameters%(%), with a colon", net.named_parameters)
+  fails("Module:to: unknown option 'dtpe'; did you mean 'dtype'", net.to, net, { dtpe = "f16" })
+  fails("train: mode must be a boolean, got 'no'", net.train, net, "no")
+  net:register_buffer("kept", accel.ones(1), { persistent = true })
+  net:register_buffer("dropped", accel.ones(1), { persistent = false })
+  assert(net:state_dict().kept and not net:state_dict().dropped)
+  fails("register_buffer: unknown option 'persist'", net.register_buffer, net, "b", accel.ones(1), { persist = false })
+  fails("clip_grad_norm_: expected a list of parameters, net:parameters%(%), got a module", nn.utils.clip_grad_norm_, net, 1)
+  fails("clip_grad_value_: expected a list of parameters, net:parameters%(%), got parameters by name",
+    nn.utils.clip_grad_value_, net:named_parameters(), 1)
+end
+
+do -- every loop over a list, or over a table by name, begins at the first entry: after break, and when nested
+  local net = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))
+  for _, what in ipairs { "parameters", "named_parameters", "modules", "state_dict" } do
+    local list, n, pairs_seen = net[what](net), 0, 0
+    for _ in list do n = n + 1 end
+    for _ in list do break end
+    for _ in list do pairs_seen = pairs_seen + 1 end
+    assert(pairs_seen == n and n >= 3, what)
+    for _ in list do
+      for _ in list do pairs_seen = pairs_seen + 1 end
+      assert(pairs_seen <= n + n * n, what)
+    end
+    assert(pairs_seen == n + n * n, what)
+    local first, second = list(), list() -- called by hand
+    assert(first ~= nil and second ~= nil and first ~= second, what)
+  end
 end

@@ -56,6 +56,17 @@ do -- one error names all that is wrong, and nothing was copied
   assert(names(state2) == "1.weight 1.bias bias weight", names(state2))
 end
 
+do -- states of norms that did not count their batches yet fit
+  local m = nn.BatchNorm1d(2)
+  m(accel.tensor { { 1.0, 2.0 }, { 3.0, 5.0 } })
+  local old = {}
+  for name, t in pairs(nn.BatchNorm1d(2):state_dict()) do old[name] = name ~= "num_batches_tracked" and t or nil end
+  assert(#m:load_state_dict(old).missing_keys == 0 and m.running_mean:sum():item() == 0)
+  assert(m.num_batches_tracked:item() == 1)
+  old.running_var = nil
+  fails("missing 'running_var'$", m.load_state_dict, m, old)
+end
+
 do -- assign: the given tensors take the places, with their dtype; ties and requires_grad stay
   local m = nn.Module:extend "Tied"()
   m.emb = nn.Embedding(4, 2)

@@ -1,5 +1,6 @@
 --- conv1d, conv2d, conv3d and bilinear of nn.functional: the ops, with padding = "same" or "valid" besides.
 local accel = require "accel"
+local arguments = require "accel.nn.arguments"
 local same = require "accel.nn.same_padding"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
@@ -30,20 +31,17 @@ local function with_word(who, n, op, word, x, weight, bias, stride, dilation, gr
   return op(x, weight, bias, stride or 1, padding, dilation or 1, groups or 1)
 end
 
---- op(...), or with_word where padding is a word, by position or in the options.
-local function run(who, n, op, ...)
-  local x, weight, bias, stride, padding, dilation, groups = ...
-  if type(padding) == "string" then
-    return with_word(who, n, op, padding, x, weight, bias, stride, dilation, groups)
+--- op(x, weight, ...), or with_word where padding is a word, by position or in the options.
+local function run(who, n, op, x, weight, ...)
+  local count = select("#", ...)
+  local _, _, padding = ...
+  local last = count > 0 and select(count, ...)
+  if type(padding) ~= "string" and not (type(last) == "table" and type(last.padding) == "string") then
+    return op(x, weight, ...)
   end
-  local o = select(select("#", ...), ...)
-  if type(o) == "table" and type(o.padding) == "string" then
-    o = options(who, o, named)
-    if o == bias then bias = nil end
-    if o == stride then stride = nil end
-    return with_word(who, n, op, o.padding, x, weight, bias or o.bias, stride or o.stride, o.dilation, o.groups)
-  end
-  return op(...)
+  local o = arguments(who, { "bias" }, { "stride", list = true }, { "padding" }, { "dilation", list = true },
+    { "groups" })(...)
+  return with_word(who, n, op, o.padding, x, weight, o.bias, o.stride, o.dilation, o.groups)
 end
 
 --- Convolution over one spatial dimension; see accel.conv1d for the arguments: x, weight, bias, stride, padding,

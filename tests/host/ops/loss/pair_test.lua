@@ -84,3 +84,9 @@ end
 assert(accel.hinge_embedding_loss(accel.tensor { 0.5, 0.25 }, accel.tensor { 1, -1 }):item() == 0.625)
 local none = accel.ones(0)
 assert(accel.mse_loss(none, none):isnan():item() and accel.mse_loss(none, none, { reduction = "sum" }):item() == 0)
+
+-- probabilities lie in 0 .. 1; the ends are fine, and so is NaN, which stays
+refused("holds 1.5, but probabilities", accel.binary_cross_entropy, accel.tensor { 0.5, 1.5 }, accel.ones(2))
+refused("holds %-1, but probabilities", accel.binary_cross_entropy, accel.tensor { 0.5, -1.0 }, accel.ones(2), { reduction = "none" })
+assert(accel.binary_cross_entropy(accel.tensor { 0.0, 1.0 }, accel.tensor { 0.0, 1.0 }):item() == 0)
+assert(accel.binary_cross_entropy(accel.tensor { 0 / 0 }, accel.ones(1)):isnan():item())
