@@ -47,6 +47,11 @@ local function read_header(file, size)
     -- stays small whatever the header claims
     if extent > 0 and n > bytes // extent then n = bytes + 1 else n = n * extent end
   end
+  local places = 1.0 -- of a tensor without elements, too: its strides must be countable
+  for _, extent in ipairs(shape) do places = places * math.max(extent, 1) end
+  if n == 0 and places * kind[2] >= 2.0 ^ 62 then
+    return nil, ("the header's shape %s is too large"):format(table.concat(shape, " x "))
+  end
   if n * kind[2] ~= bytes then
     return nil, ("the header promises %s of %s, the file holds %d bytes of data"):format(
       table.concat(shape, " x "), kind[1], bytes)
@@ -60,6 +65,7 @@ end
 ---@return string? message
 ---@return string? code
 function IDX.read(path)
+  if type(path) ~= "string" then raise("IDX: path must be a string, got %s", check.shown(path)) end
   local file <close>, message, errno = io.open(path, "rb")
   if not file then return nil, message, errno == ENOENT and "not_found" or "io" end
   local size = file:seek "end"

@@ -4,6 +4,7 @@
 ---   confusion:add(labels, logits:argmax(2))
 ---   print(confusion:accuracy())
 ---   io.stdout:write(confusion:text())
+local check = require "accel.util.check"
 local class = require "accel.util.class"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
@@ -25,7 +26,11 @@ function Confusion:init(names)
   end
 end
 
-local function list_of(x) return tensors.is_tensor(x) and x:reshape(-1):tolist() or x end
+local function list_of(x)
+  if tensors.is_tensor(x) then return x:reshape(-1):tolist() end
+  if type(x) ~= "table" then raise("Confusion: expected a tensor or a list of classes, got %s", check.shown(x)) end
+  return x
+end
 
 --- Counts predictions of 0-based classes.
 ---@param truth accel.Tensor|integer[]
@@ -33,13 +38,18 @@ local function list_of(x) return tensors.is_tensor(x) and x:reshape(-1):tolist()
 function Confusion:add(truth, predicted)
   truth, predicted = list_of(truth), list_of(predicted)
   if #truth ~= #predicted then raise("Confusion: %d labels and %d predictions", #truth, #predicted) end
+  local function class_of(x) return math.type(x) and self.counts[x + 1] and math.tointeger(x) + 1 end
+  local places = {} -- all are looked at before any is counted
   for i, t in ipairs(truth) do
-    local row = self.counts[t + 1]
-    local p = predicted[i] + 1
-    if not row or not row[p] then
+    local row, column = class_of(t), class_of(predicted[i])
+    if not row or not column then
       raise("Confusion: label %s, prediction %s: there are %d classes, from 0", tostring(t), tostring(predicted[i]), #self.names)
     end
-    row[p] = row[p] + 1
+    places[2 * i - 1], places[2 * i] = row, column
+  end
+  for i = 1, #places, 2 do
+    local row, column = self.counts[places[i]], places[i + 1]
+    row[column] = row[column] + 1
   end
 end
 

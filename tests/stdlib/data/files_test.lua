@@ -55,6 +55,12 @@ do -- IDX: every type, big-endian
   refused("labels", IDX.open(labels, images))
   refused("holds shape", IDX.open(images, write("la3", string.pack(">I2BBI4", 0, 8, 1, 3) .. "abc")))
   assert(not pcall(IDX, images, tmp .. "/none"))
+  -- nothing inside, but extents that no tensor can have
+  for _, extents in ipairs { { 0, 2 ^ 32 - 1, 2 ^ 32 - 1, 2 ^ 32 - 1 }, { 2 ^ 32 - 1, 2 ^ 32 - 1, 2 ^ 32 - 1, 0 } } do
+    local head = string.pack(">I2BB", 0, 8, 4)
+    for _, extent in ipairs(extents) do head = head .. string.pack(">I4", math.tointeger(extent)) end
+    refused("shape .* is too large", IDX.read(write("huge", head)))
+  end
   local zero_dims = string.pack(">I2BBI4I4", 0, 0x0C, 2, 0, 3)
   assert(IDX.read(write("empty4", zero_dims)).shape[2] == 3)
   local pixels = accel.ones(3, 2, 2)

@@ -23,6 +23,14 @@ for _, width in ipairs { 40, 80 } do
   end
 end
 assert(c:svg { title = "a < b" }:find("a &lt; b", 1, true))
+do -- a batch with a mistake in it is not counted by half
+  local half = Confusion { "a", "b" }
+  for _, bad in ipairs { { { 0, 1 }, { 0, 2 } }, { { 0, 1 }, { 0, "x" } }, { { 0, 0.5 }, { 0, 0 } }, { { 0, 1 }, 3 } } do
+    local ok, message = pcall(half.add, half, bad[1], bad[2])
+    assert(not ok and tostring(message):find "Confusion: ", message)
+  end
+  assert(half:accuracy() == 0 and half.counts[1][1] == 0)
+end
 
 assert(table.concat(WordVocab.split "Don't stop: 3.5 Ways!", "|") == "don't|stop|:|3|.|5|ways|!")
 local v = WordVocab.from_texts({ "to be or not to be", "be quiet" }, { min_count = 2 })
