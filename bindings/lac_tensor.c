@@ -289,15 +289,13 @@ static int tensor_tostring(lua_State *L) {
 static void open_operators(lua_State *L, lac_state *S) {
   static const char *const ops[][2] = {{"__add", "add"},      {"__sub", "sub"}, {"__mul", "mul"},
                                        {"__div", "div"},      {"__pow", "pow"}, {"__unm", "neg"},
-                                       {"__mod", "remainder"}};
+                                       {"__mod", "remainder"}, {"__idiv", "floor_divide"}};
   for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
     const ac_op *op = ac_op_find(S->ctx, ops[i][1]);
     if (op == NULL) continue;
     lac_push_op(L, S, op);
     lua_setfield(L, -2, ops[i][0]);
   }
-  lac_push_lazy(L, "floor_divide");
-  lua_setfield(L, -2, "__idiv");
 }
 
 /* -x: Lua passes the operand twice; the op takes one. Upvalue 3: the op's function. */

@@ -718,6 +718,90 @@ function accel.bincount(x, weights, minlength) end
 ---@overload fun(self: accel.Tensor, opts: {weights?: accel.Tensor, minlength?: integer}): accel.Tensor
 function Tensor:bincount(weights, minlength) end
 
+---y = x & other, bit by bit; of bool, true where both are.
+---@param x accel.Tensor|number|boolean
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.bitwise_and(x, other) end
+
+---y = x & other, bit by bit; of bool, true where both are.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:bitwise_and(other) end
+
+---y = x & other, bit by bit; of bool, true where both are. Writes into its first argument.
+---@param x accel.Tensor
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.bitwise_and_(x, other) end
+
+---y = x & other, bit by bit; of bool, true where both are. Writes into its first argument.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:bitwise_and_(other) end
+
+---y = x with every bit turned over, -1 - x of signed integers; of bool, true where x is false.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.bitwise_not(x) end
+
+---y = x with every bit turned over, -1 - x of signed integers; of bool, true where x is false.
+---@return accel.Tensor
+function Tensor:bitwise_not() end
+
+---y = x with every bit turned over, -1 - x of signed integers; of bool, true where x is false. Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.bitwise_not_(x) end
+
+---y = x with every bit turned over, -1 - x of signed integers; of bool, true where x is false. Writes into its first argument.
+---@return accel.Tensor
+function Tensor:bitwise_not_() end
+
+---y = x | other, bit by bit; of bool, true where one is.
+---@param x accel.Tensor|number|boolean
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.bitwise_or(x, other) end
+
+---y = x | other, bit by bit; of bool, true where one is.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:bitwise_or(other) end
+
+---y = x | other, bit by bit; of bool, true where one is. Writes into its first argument.
+---@param x accel.Tensor
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.bitwise_or_(x, other) end
+
+---y = x | other, bit by bit; of bool, true where one is. Writes into its first argument.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:bitwise_or_(other) end
+
+---y = x ^ other, bit by bit; of bool, true where they differ.
+---@param x accel.Tensor|number|boolean
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.bitwise_xor(x, other) end
+
+---y = x ^ other, bit by bit; of bool, true where they differ.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:bitwise_xor(other) end
+
+---y = x ^ other, bit by bit; of bool, true where they differ. Writes into its first argument.
+---@param x accel.Tensor
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.bitwise_xor_(x, other) end
+
+---y = x ^ other, bit by bit; of bool, true where they differ. Writes into its first argument.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:bitwise_xor_(other) end
+
 ---the products of the matrices of two batches, pair by pair; nothing broadcasts.
 ---@param x accel.Tensor
 ---@param mat2 accel.Tensor
@@ -761,6 +845,21 @@ function Tensor:cast(dtype) end
 ---@return accel.Tensor
 ---@overload fun(tensors: accel.Tensor[], opts: {dim?: integer}): accel.Tensor
 function accel.cat(tensors, dim) end
+
+---the p-norm distance of every row of x1 to every row of x2.
+---@param x1 accel.Tensor
+---@param x2 accel.Tensor
+---@param p? number default 2
+---@return accel.Tensor
+---@overload fun(x1: accel.Tensor, x2: accel.Tensor, opts: {p?: number}): accel.Tensor
+function accel.cdist(x1, x2, p) end
+
+---the p-norm distance of every row of x1 to every row of x2.
+---@param x2 accel.Tensor
+---@param p? number default 2
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, x2: accel.Tensor, opts: {p?: number}): accel.Tensor
+function Tensor:cdist(x2, p) end
 
 ---y = smallest integer not below x; integers stay.
 ---@param x accel.Tensor
@@ -850,6 +949,21 @@ function accel.clamp_(x, min, max) end
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {min?: number|boolean, max?: number|boolean}): accel.Tensor
 function Tensor:clamp_(min, max) end
+
+---clamp under its other name: y = min(max(x, min), max), either bound may be missing.
+---@param x accel.Tensor
+---@param min? number|boolean
+---@param max? number|boolean
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {min?: number|boolean, max?: number|boolean}): accel.Tensor
+function accel.clip(x, min, max) end
+
+---clamp under its other name: y = min(max(x, min), max), either bound may be missing.
+---@param min? number|boolean
+---@param max? number|boolean
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {min?: number|boolean, max?: number|boolean}): accel.Tensor
+function Tensor:clip(min, max) end
 
 ---gradients scaled down together so that their common norm is at most max_norm.
 ---@param grads accel.Tensor[]
@@ -1144,6 +1258,32 @@ function accel.cross_entropy(input, target, weight, ignore_index, reduction, lab
 ---@overload fun(self: accel.Tensor, target: accel.Tensor, opts: {weight?: accel.Tensor, ignore_index?: integer, reduction?: "none"|"mean"|"sum", label_smoothing?: number}): accel.Tensor
 function Tensor:cross_entropy(target, weight, ignore_index, reduction, label_smoothing) end
 
+---along dim, the largest element up to and including each place, and where it stands (of equal ones the last, from 0).
+---@param x accel.Tensor
+---@param dim integer
+---@return accel.Tensor values
+---@return accel.Tensor indices
+function accel.cummax(x, dim) end
+
+---along dim, the largest element up to and including each place, and where it stands (of equal ones the last, from 0).
+---@param dim integer
+---@return accel.Tensor values
+---@return accel.Tensor indices
+function Tensor:cummax(dim) end
+
+---along dim, the smallest element up to and including each place, and where it stands (of equal ones the last, from 0).
+---@param x accel.Tensor
+---@param dim integer
+---@return accel.Tensor values
+---@return accel.Tensor indices
+function accel.cummin(x, dim) end
+
+---along dim, the smallest element up to and including each place, and where it stands (of equal ones the last, from 0).
+---@param dim integer
+---@return accel.Tensor values
+---@return accel.Tensor indices
+function Tensor:cummin(dim) end
+
 ---y = along dim, the product of x up to and including each element.
 ---@param x accel.Tensor
 ---@param dim integer
@@ -1203,6 +1343,21 @@ function accel.diagonal(x, offset, dim1, dim2) end
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {offset?: integer, dim1?: integer, dim2?: integer}): accel.Tensor
 function Tensor:diagonal(offset, dim1, dim2) end
+
+---differences of neighbours along dim, taken n times; of bool, where neighbours differ.
+---@param x accel.Tensor
+---@param n? integer default 1
+---@param dim? integer default -1
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {n?: integer, dim?: integer}): accel.Tensor
+function accel.diff(x, n, dim) end
+
+---differences of neighbours along dim, taken n times; of bool, where neighbours differ.
+---@param n? integer default 1
+---@param dim? integer default -1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {n?: integer, dim?: integer}): accel.Tensor
+function Tensor:diff(n, dim) end
 
 ---y = x / other, broadcast; integers are divided as floats.
 ---@param x accel.Tensor|number|boolean
@@ -1330,6 +1485,24 @@ function accel.erf_(x) end
 ---@return accel.Tensor
 function Tensor:erf_() end
 
+---y = 1 - erf(x), accurate to a few roundings of y itself where erf(x) is nearly 1.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.erfc(x) end
+
+---y = 1 - erf(x), accurate to a few roundings of y itself where erf(x) is nearly 1.
+---@return accel.Tensor
+function Tensor:erfc() end
+
+---y = 1 - erf(x), accurate to a few roundings of y itself where erf(x) is nearly 1. Writes into its first argument.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.erfc_(x) end
+
+---y = 1 - erf(x), accurate to a few roundings of y itself where erf(x) is nearly 1. Writes into its first argument.
+---@return accel.Tensor
+function Tensor:erfc_() end
+
 ---y = e^x.
 ---@param x accel.Tensor
 ---@return accel.Tensor
@@ -1376,6 +1549,17 @@ function accel.expand(x, shape) end
 ---@param shape integer[]
 ---@return accel.Tensor
 function Tensor:expand(shape) end
+
+---x repeated, without copying, to the shape of other.
+---@param x accel.Tensor
+---@param other accel.Tensor
+---@return accel.Tensor
+function accel.expand_as(x, other) end
+
+---x repeated, without copying, to the shape of other.
+---@param other accel.Tensor
+---@return accel.Tensor
+function Tensor:expand_as(other) end
 
 ---y = e^x - 1, accurate near 0.
 ---@param x accel.Tensor
@@ -1449,6 +1633,28 @@ function accel.floor_(x) end
 ---y = largest integer not above x; integers stay. Writes into its first argument.
 ---@return accel.Tensor
 function Tensor:floor_() end
+
+---y = floor(x / other), as Lua's //: the whole number below the exact quotient, whatever x / other rounds to.
+---@param x accel.Tensor|number|boolean
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.floor_divide(x, other) end
+
+---y = floor(x / other), as Lua's //: the whole number below the exact quotient, whatever x / other rounds to.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:floor_divide(other) end
+
+---y = floor(x / other), as Lua's //: the whole number below the exact quotient, whatever x / other rounds to. Writes into its first argument.
+---@param x accel.Tensor
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.floor_divide_(x, other) end
+
+---y = floor(x / other), as Lua's //: the whole number below the exact quotient, whatever x / other rounds to. Writes into its first argument.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:floor_divide_(other) end
 
 ---y = x - other * trunc(x / other), with the sign of x, as C's fmod.
 ---@param x accel.Tensor|number|boolean
@@ -1730,6 +1936,11 @@ function accel.hinge_embedding_loss(input, target, margin, reduction) end
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, target: accel.Tensor, opts: {margin?: number, reduction?: "none"|"mean"|"sum"}): accel.Tensor
 function Tensor:hinge_embedding_loss(target, margin, reduction) end
+
+---tensors joined along the second dim; those of rank 0 and 1 along their only one.
+---@param tensors accel.Tensor[]
+---@return accel.Tensor
+function accel.hstack(tensors) end
 
 ---with d = |input - target|, l = d^2 / 2 where d <= delta, else delta (d - delta / 2); averaged over all elements, added up (sum) or kept (none).
 ---@param input accel.Tensor
@@ -2264,6 +2475,19 @@ function accel.logical_xor(x, other) end
 ---@return accel.Tensor
 function Tensor:logical_xor(other) end
 
+---y = ln(x / (1 - x)), the inverse of sigmoid.
+---@param x accel.Tensor
+---@param eps? number default -1
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {eps?: number}): accel.Tensor
+function accel.logit(x, eps) end
+
+---y = ln(x / (1 - x)), the inverse of sigmoid.
+---@param eps? number default -1
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {eps?: number}): accel.Tensor
+function Tensor:logit(eps) end
+
 ---y = ln sigmoid(x) = min(x, 0) - ln(1 + e^-|x|), accurate on both sides.
 ---@param x accel.Tensor
 ---@return accel.Tensor
@@ -2622,6 +2846,23 @@ function Tensor:mul_(other) end
 ---@param tensors accel.Tensor[]
 ---@return accel.Tensor
 function accel.multi_dot(tensors) end
+
+---num_samples places of each row of weights, drawn with probabilities proportional to them; with replacement independently, without one after the other from those that are left.
+---@param x accel.Tensor
+---@param num_samples integer
+---@param replacement? boolean default false
+---@param generator? accel.Generator
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, num_samples: integer, opts: {replacement?: boolean, generator?: accel.Generator}): accel.Tensor
+function accel.multinomial(x, num_samples, replacement, generator) end
+
+---num_samples places of each row of weights, drawn with probabilities proportional to them; with replacement independently, without one after the other from those that are left.
+---@param num_samples integer
+---@param replacement? boolean default false
+---@param generator? accel.Generator
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, num_samples: integer, opts: {replacement?: boolean, generator?: accel.Generator}): accel.Tensor
+function Tensor:multinomial(num_samples, replacement, generator) end
 
 ---the last part of a Muon update of a list of parameters, in a single pass (Jordan and others, with PyTorch's arithmetic): momentum and newton_schulz have made the updates.
 ---@param params accel.Tensor[]
@@ -2990,6 +3231,25 @@ function accel.qr(x, mode) end
 ---@overload fun(self: accel.Tensor, opts: {mode?: "reduced"|"complete"|"r"}): accel.Tensor, accel.Tensor
 function Tensor:qr(mode) end
 
+---the value below which the share q of x lies: of n elements in ascending order the one at place q (n - 1), between two places what interpolation says.
+---@param x accel.Tensor
+---@param q number
+---@param dim? integer
+---@param keepdim? boolean default false
+---@param interpolation? "linear"|"lower"|"higher"|"midpoint"|"nearest" default "linear"
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, q: number, opts: {dim?: integer, keepdim?: boolean, interpolation?: "linear"|"lower"|"higher"|"midpoint"|"nearest"}): accel.Tensor
+function accel.quantile(x, q, dim, keepdim, interpolation) end
+
+---the value below which the share q of x lies: of n elements in ascending order the one at place q (n - 1), between two places what interpolation says.
+---@param q number
+---@param dim? integer
+---@param keepdim? boolean default false
+---@param interpolation? "linear"|"lower"|"higher"|"midpoint"|"nearest" default "linear"
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, q: number, opts: {dim?: integer, keepdim?: boolean, interpolation?: "linear"|"lower"|"higher"|"midpoint"|"nearest"}): accel.Tensor
+function Tensor:quantile(q, dim, keepdim, interpolation) end
+
 ---one RAdam update of a list of parameters in a single pass (Liu and others: Adam whose first steps are rectified, with PyTorch's arithmetic).
 ---@param params accel.Tensor[]
 ---@param grads accel.Tensor[]
@@ -3130,6 +3390,17 @@ function accel.reshape(x, shape) end
 ---@param shape integer[]
 ---@return accel.Tensor
 function Tensor:reshape(shape) end
+
+---x in the shape of other: a view where the memory allows it, else a copy.
+---@param x accel.Tensor
+---@param other accel.Tensor
+---@return accel.Tensor
+function accel.reshape_as(x, other) end
+
+---x in the shape of other: a view where the memory allows it, else a copy.
+---@param other accel.Tensor
+---@return accel.Tensor
+function Tensor:reshape_as(other) end
 
 ---y = x / sqrt(mean(x^2) + eps) * weight over the last dims, which must have the extents of normalized_shape; eps is the machine epsilon of what it is computed in when left out.
 ---@param x accel.Tensor
@@ -3817,6 +4088,21 @@ function accel.t(x) end
 ---@return accel.Tensor
 function Tensor:t() end
 
+---elements of x picked along dim by indices, as argsort and argmax with keepdim give them; both are broadcast over the other dims.
+---@param x accel.Tensor
+---@param indices accel.Tensor
+---@param dim? integer
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, indices: accel.Tensor, opts: {dim?: integer}): accel.Tensor
+function accel.take_along_dim(x, indices, dim) end
+
+---elements of x picked along dim by indices, as argsort and argmax with keepdim give them; both are broadcast over the other dims.
+---@param indices accel.Tensor
+---@param dim? integer
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, indices: accel.Tensor, opts: {dim?: integer}): accel.Tensor
+function Tensor:take_along_dim(indices, dim) end
+
 ---y = tan x.
 ---@param x accel.Tensor
 ---@return accel.Tensor
@@ -3908,6 +4194,15 @@ function accel.topk(x, k, dim, largest, sorted) end
 ---@return accel.Tensor indices
 ---@overload fun(self: accel.Tensor, k: integer, opts: {dim?: integer, largest?: boolean, sorted?: boolean}): accel.Tensor, accel.Tensor
 function Tensor:topk(k, dim, largest, sorted) end
+
+---the sum of the main diagonal.
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.trace(x) end
+
+---the sum of the main diagonal.
+---@return accel.Tensor
+function Tensor:trace() end
 
 ---two dims of x exchanged.
 ---@param x accel.Tensor
@@ -4004,6 +4299,19 @@ function accel.unbind(x, dim) end
 ---@overload fun(self: accel.Tensor, opts: {dim?: integer}): accel.Tensor[]
 function Tensor:unbind(dim) end
 
+---one dim of x as several, without copying; one of the sizes may be -1.
+---@param x accel.Tensor
+---@param dim integer
+---@param sizes integer[]
+---@return accel.Tensor
+function accel.unflatten(x, dim, sizes) end
+
+---one dim of x as several, without copying; one of the sizes may be -1.
+---@param dim integer
+---@param sizes integer[]
+---@return accel.Tensor
+function Tensor:unflatten(dim, sizes) end
+
 ---the patches that a sliding window sees, one column per place (im2col), as torch.nn.functional.unfold.
 ---@param x accel.Tensor
 ---@param kernel_size integer[]
@@ -4095,6 +4403,22 @@ function accel.view(x, shape) end
 ---@param shape integer[]
 ---@return accel.Tensor
 function Tensor:view(shape) end
+
+---x in the shape of other, without copying.
+---@param x accel.Tensor
+---@param other accel.Tensor
+---@return accel.Tensor
+function accel.view_as(x, other) end
+
+---x in the shape of other, without copying.
+---@param other accel.Tensor
+---@return accel.Tensor
+function Tensor:view_as(other) end
+
+---tensors joined along the first dim, those of rank 0 and 1 as rows.
+---@param tensors accel.Tensor[]
+---@return accel.Tensor
+function accel.vstack(tensors) end
 
 ---y = a where cond, else b, broadcast.
 ---@param cond accel.Tensor

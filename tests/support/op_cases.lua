@@ -190,7 +190,9 @@ function M.ops()
 end
 
 -- Files of cases beside this one, by topic. Each returns a table of lists by op name.
-local topics = { "math", "shape", "map", "reduce", "matmul", "norm", "attention", "conv", "sort", "pick", "loss", "optim" }
+local topics = {
+  "math", "shape", "map", "reduce", "matmul", "norm", "attention", "conv", "sort", "pick", "loss", "optim", "more",
+}
 
 function M.cases(info)
   for _, topic in ipairs(topics) do

@@ -1,0 +1,30 @@
+/* diff: differences of neighbours along dim, taken n times; of bool, where neighbours differ.
+   x (..., m, ...) -> y (..., max(m - n, 0), ...), y[i] = x[i + 1] - x[i] for n = 1
+   gradient: that of the ops it is made of.
+   example: accel.tensor { 1, 4, 9, 16 }:diff() --> { 3, 5, 7 }
+   example: accel.tensor({ { 1, 4 }, { 9, 16 } }):diff(1, 1) --> { { 8, 12 } } */
+#include "ops/index/index.h"
+
+static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
+  ac_tensor *t = a[0].tensor;
+  const int64_t d = a[2].i < 0 ? a[2].i + t->ndim : a[2].i;
+  if (a[1].i < 0) {
+    x->st = AC_FAIL(x->e, INVALID, "n must not be negative, got %lld", (long long)a[1].i);
+    return 0;
+  }
+  if (d < 0 || d >= t->ndim) {
+    x_select(x, t, a[2].i, 0); /* says what is wrong with dim */
+    return 0;
+  }
+  const int64_t times = a[1].i < t->shape[d] ? a[1].i : t->shape[d];
+  if (times == 0) t = x_alias(x, t);
+  for (int64_t i = 0; i < times && t != NULL; i++) {
+    const int64_t m = t->shape[d] - 1;
+    ac_tensor *next = x_narrow(x, t, d, 1, m), *here = x_narrow(x, t, d, 0, m);
+    t = t->dtype == AC_BOOL ? x_ne(x, T(next), T(here)) : x_sub(x, T(next), T(here), aci_float(1));
+  }
+  out[0] = t;
+  return 1;
+}
+
+AC_OP(diff, .sig = "diff(x: tensor, n: int = 1, dim: dim = -1) -> tensor", .composed = composed);

@@ -1,0 +1,13 @@
+/* cummin: along dim, the smallest element up to and including each place, and where it stands (of equal ones
+   the last, from 0). From the first NaN on it is NaN.
+   x (any shape) -> values (same shape, dtype), indices (same shape; i64)
+   gradient: dx = dvalues added to the places they came from.
+   example: accel.tensor { 3.0, 1, 2, 1 }:cummin(1) --> { 3, 1, 1, 1 }, { 0, 1, 1, 3 }
+   example: accel.tensor { { 1, 5 }, { 2, 4 } }:cummin(1) --> { { 1, 5 }, { 1, 4 } }, { { 0, 0 }, { 0, 1 } } */
+#include "ops/reduce/running.h"
+
+static ac_status cpu(ac_frame *f, ac_err *e) { return aci_running_run(f, true, e); }
+
+AC_OP(cummin, .sig = "cummin(x: tensor, dim: dim) -> (values: tensor, indices: tensor)",
+      .shape = aci_running_shape, .cpu = cpu,
+      .grad = aci_running_grad, .save = AC_SAVE_OUT(1), .flops_per_element = 1);

@@ -1,0 +1,11 @@
+/* Running extremes along a dim: what cummax and cummin share. */
+#ifndef ACI_OPS_RUNNING_H
+#define ACI_OPS_RUNNING_H
+#include "ops/reduce/reduce.h"
+
+/* (x, dim) -> values, indices */
+ac_status aci_running_shape(ac_frame *f, ac_err *e);
+ac_status aci_running_run(ac_frame *f, bool min, ac_err *e);
+void aci_running_grad(ac_grad *g);
+
+#endif
