@@ -8,7 +8,7 @@
 
 static inline ac_tensor *aci_pile(ac_expr *x, const ac_value *list, int rank, int64_t dim) {
   const int n = list->n;
-  if (n == 0) {
+  if (n <= 0) {
     x->st = AC_FAIL(x->e, INVALID, "needs at least one tensor");
     return NULL;
   }
