@@ -1,11 +1,10 @@
 /* What this build and this machine are: accel.params() and accel.features(), for accel-run env and bug
  * reports. */
 #include <dlfcn.h>
-#include <limits.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/base_impl.h"
+#include "comm/mpi/mpi.h"
 #include "core/lac.h"
 #include "device/cpu/isa.h"
 #include "device/cpu/onednn.h"
@@ -61,22 +60,9 @@ static int params(lua_State *L) {
   return 2;
 }
 
-/* Version of the oneDNN behind accel_onednn.so, or NULL. Looks where the core looks. */
+/* Version of the oneDNN behind accel_onednn.so, or NULL. */
 static const char *onednn_version(void) {
-  static const char *const places[] = {"accel_onednn.so", "accel/accel_onednn.so",
-                                       "../lib/accel/accel_onednn.so"};
-  static const char anchor;
-  void *m = dlopen("accel_onednn.so", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  Dl_info self;
-  char path[PATH_MAX];
-  if (m == NULL && dladdr(&anchor, &self) != 0 && self.dli_fname != NULL &&
-      strrchr(self.dli_fname, '/') != NULL) {
-    int dir = (int)(strrchr(self.dli_fname, '/') - self.dli_fname);
-    for (size_t i = 0; m == NULL && i < sizeof places / sizeof places[0]; i++) {
-      snprintf(path, sizeof path, "%.*s/%s", dir, self.dli_fname, places[i]);
-      m = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    }
-  }
+  void *m = aci_module_open("accel_onednn.so");
   if (m == NULL) return NULL;
   void *symbol = dlsym(m, ACI_ONEDNN_SYMBOL);
   aci_onednn_open_fn open;
@@ -91,11 +77,11 @@ static void add(lua_State *L, bool has, const char *name) {
   lua_rawseti(L, -2, (lua_Integer)lua_rawlen(L, -2) + 1);
 }
 
-/* accel.features(): {isa =, cpu = {"avx2", ...}, cpus =, memory =, onednn = version or nil} */
+/* accel.features(): {isa =, cpu = {"avx2", ...}, cpus =, memory =, onednn = version or nil, mpi = version or nil} */
 static int features(lua_State *L) {
   static const char *const isa[] = {"base", "avx2", "avx512"};
   lac_get(L);
-  lua_createtable(L, 0, 6);
+  lua_createtable(L, 0, 7);
   set_string(L, "isa", isa[aci_cpu_isa()]);
   set_string(L, "compiler", __VERSION__);
   lua_pushinteger(L, aci_host_cpus());
@@ -103,6 +89,7 @@ static int features(lua_State *L) {
   lua_pushinteger(L, (lua_Integer)aci_host_memory());
   lua_setfield(L, -2, "memory");
   set_string(L, "onednn", onednn_version());
+  set_string(L, "mpi", aci_mpi_library());
   lua_newtable(L);
 #if defined(__x86_64__)
   __builtin_cpu_init();

@@ -34,6 +34,7 @@ return function(lua_dir)
   end
   row("devices", "%s", table.concat(list, ", "))
   row("onednn", "%s", f.onednn or "absent: own matrix products only")
+  row("mpi", "%s", f.mpi or "absent: backend mpi cannot be used (Debian: libopenmpi-dev)")
   row("cuda", "absent")
   io.write("\n")
   local params, unknown = accel.params()

@@ -14,6 +14,9 @@ uint64_t aci_host_memory(void);
 /* CPUs this process may run on: its affinity mask, lowered by a cgroup CPU quota. At least 1. */
 int aci_host_cpus(void);
 
+/* Opens a module of the library by its file name, "accel_mpi.so". NULL: it is not there or does not load, dlerror() tells. */
+void *aci_module_open(const char *file);
+
 /* "1.5 GiB", "64 B": for messages. Returns buf (at least 24 bytes). */
 const char *aci_bytes_text(char *buf, size_t buf_bytes, uint64_t bytes);
 

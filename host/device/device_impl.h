@@ -16,6 +16,9 @@ struct ac_device {
   void *impl;    /* the vtable's own */
 };
 
+/* cpu.c: a copy whose stores go around the caches; the ranges do not overlap. */
+void aci_copy_streamed(void *dst, const void *src, size_t n);
+
 /* A block's head. ptr is NULL on phantom devices and for zero bytes. */
 struct ac_block {
   void *ptr;

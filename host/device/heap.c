@@ -86,10 +86,29 @@ void aci_heap_init(aci_heap *h, aci_budget *b, ac_mem_class class, size_t unit) 
   *h = (aci_heap){.budget = b, .class = class, .unit = unit, .seed = 1};
 }
 
+static void source_release(aci_source *s) {
+  if (s == NULL || --s->refs != 0) return;
+  if (s->own.free != NULL) s->own.free(s->own.user);
+  free(s);
+}
+
+void aci_budget_set_source(aci_budget *b, ac_mem_class class, aci_source *s) {
+  source_release(b->source[class]);
+  b->source[class] = s;
+}
+
+static ac_status segment_map(aci_heap *h, size_t bytes, void **out, ac_err *e) {
+  ac_device *dev = h->budget->dev;
+  const aci_source *s = h->budget->source[h->class];
+  return s != NULL ? s->own.map(s->own.user, bytes, out, e) : dev->vt->mem_map(dev, h->class, bytes, out, e);
+}
+
 static void segment_free(aci_heap *h, aci_segment *s) {
   ac_device *dev = h->budget->dev;
   ACI_SHOW(dev, s->base, s->bytes);
-  dev->vt->mem_unmap(dev, h->class, s->base, s->bytes);
+  if (s->source != NULL) s->source->own.unmap(s->source->own.user, s->base, s->bytes);
+  else dev->vt->mem_unmap(dev, h->class, s->base, s->bytes);
+  source_release(s->source);
   h->budget->reserved -= s->bytes;
   h->reserved -= s->bytes;
   chunk_recycle(h, s->first);
@@ -148,10 +167,10 @@ ac_status aci_heap_grow(aci_heap *h, size_t bytes, ac_err *e) {
     return AC_FAIL(e, OOM, "%s: out of memory for the pool's own tables", dev->name);
   }
   void *base = NULL;
-  ac_status st = dev->vt->mem_map(dev, h->class, want, &base, e);
+  ac_status st = segment_map(h, want, &base, e);
   if (st != AC_OK && want > least) {
     want = least;
-    st = dev->vt->mem_map(dev, h->class, want, &base, e);
+    st = segment_map(h, want, &base, e);
   }
   if (st != AC_OK) {
     chunk_recycle(h, c);
@@ -162,6 +181,7 @@ ac_status aci_heap_grow(aci_heap *h, size_t bytes, ac_err *e) {
   c->size = want;
   *s = (aci_segment){
       .kind = ACI_OWNER_SEGMENT, .id = h->next_id++, .heap = h, .base = base, .bytes = want, .first = c};
+  if ((s->source = b->source[h->class]) != NULL) s->source->refs++;
   s->next = h->segments;
   h->segments = s;
   h->reserved += want;

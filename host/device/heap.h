@@ -12,11 +12,18 @@ typedef enum aci_owner { ACI_OWNER_SLAB, ACI_OWNER_SEGMENT } aci_owner;
 typedef struct aci_chunk aci_chunk;
 typedef struct aci_heap aci_heap;
 
+/* Where segments of a class come from other than the device; lives until it is replaced and its last segment is gone. */
+typedef struct aci_source {
+  ac_mem_source own;
+  size_t refs; /* segments, and the pool while it is the current one */
+} aci_source;
+
 /* One mapping. base is NULL on a phantom device: only offsets exist there. */
 typedef struct aci_segment {
   aci_owner kind;
   uint32_t id; /* by age, in the heap: older segments are filled first, on every device alike */
   aci_heap *heap;
+  aci_source *source; /* NULL: the device */
   unsigned char *base;
   size_t bytes;
   aci_chunk *first;
@@ -38,6 +45,7 @@ typedef struct aci_budget {
   ac_device *dev;
   size_t reserved, limit; /* limit 0: none */
   uint64_t n_maps;
+  aci_source *source[AC_MEM_CLASSES]; /* NULL: the device */
 } aci_budget;
 
 struct aci_heap {
@@ -58,6 +66,8 @@ aci_chunk *aci_heap_take(aci_heap *h, size_t bytes);
 /* Maps a segment that holds `bytes`. OOM when the limit or the system refuses. */
 ac_status aci_heap_grow(aci_heap *h, size_t bytes, ac_err *e);
 void aci_heap_give(aci_heap *h, aci_chunk *c);
+/* Makes s (a reference is taken over, NULL: the device) the source of further segments of a class. */
+void aci_budget_set_source(aci_budget *b, ac_mem_class class, aci_source *s);
 /* Gives wholly free segments back to the system; returns their bytes. */
 size_t aci_heap_trim(aci_heap *h);
 

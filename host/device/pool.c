@@ -250,6 +250,7 @@ static void destroy(ac_pool *p) {
       free(h);
     }
   }
+  for (int c = 0; c < AC_MEM_CLASSES; c++) aci_budget_set_source(&p->budget, (ac_mem_class)c, NULL);
   ac_device *dev = p->budget.dev;
   if (dev->vt->close != NULL) dev->vt->close(dev);
   free(dev);
@@ -263,6 +264,23 @@ void aci_pool_close(ac_pool *p) {
   if (!last) trim(p);
   pool_unlock(p);
   if (last) destroy(p);
+}
+
+ac_status ac_device_set_source(ac_device *d, ac_mem_class c, const ac_mem_source *s, ac_err *e) {
+  if (d->kind == AC_DEV_META) return AC_FAIL(e, DEVICE, "%s has no memory that could come from elsewhere", d->name);
+  if (s != NULL && s->struct_size != sizeof *s)
+    return AC_FAIL(e, INVALID, "a source of memory was built for another version of accel");
+  AC_ASSERT(c >= 0 && c < AC_MEM_CLASSES);
+  aci_source *copy = NULL;
+  if (s != NULL) {
+    if ((copy = malloc(sizeof *copy)) == NULL) return AC_FAIL(e, OOM, "%s: out of memory for the pool's own tables", d->name);
+    *copy = (aci_source){.own = *s, .refs = 1};
+  }
+  pool_lock(d->pool);
+  trim(d->pool); /* what is free would be handed out before anything new is mapped */
+  aci_budget_set_source(&d->pool->budget, c, copy);
+  pool_unlock(d->pool);
+  return AC_OK;
 }
 
 void aci_pool_debug_set(ac_device *d, bool poison, int64_t fail_at) {

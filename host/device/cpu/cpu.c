@@ -41,7 +41,9 @@ typedef struct move {
 
 #if defined(__SSE2__)
 /* Head and tail by memcpy, whole cache lines in between by stores that bypass the caches. */
-static void stream_copy(unsigned char *d, const unsigned char *s, size_t n) {
+void aci_copy_streamed(void *dst, const void *src, size_t n) {
+  unsigned char *d = dst;
+  const unsigned char *s = src;
   size_t head = -(uintptr_t)d & 63;
   if (head > n) head = n;
   memcpy(d, s, head);
@@ -74,7 +76,7 @@ static void stream_fill(unsigned char *d, int byte, size_t n) {
   _mm_sfence();
 }
 #else
-static void stream_copy(unsigned char *d, const unsigned char *s, size_t n) { memcpy(d, s, n); }
+void aci_copy_streamed(void *dst, const void *src, size_t n) { memcpy(dst, src, n); }
 static void stream_fill(unsigned char *d, int byte, size_t n) { memset(d, byte, n); }
 #endif
 
@@ -83,7 +85,7 @@ static void move_range(void *arg, int64_t begin, int64_t end) {
   unsigned char *d = m->dst + begin;
   size_t n = (size_t)(end - begin);
   if (m->src != NULL) {
-    if (m->streamed) stream_copy(d, m->src + begin, n);
+    if (m->streamed) aci_copy_streamed(d, m->src + begin, n);
     else memcpy(d, m->src + begin, n);
   } else {
     if (m->streamed) stream_fill(d, m->byte, n);

@@ -7,13 +7,13 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
 
+#include "base/base_impl.h"
 #include "device/cpu/gemm_impl.h"
 #include "device/cpu/isa.h"
 #include "device/cpu/onednn.h"
@@ -50,24 +50,6 @@ static bool cpu_has_amx(void) {
 #endif
 }
 
-/* By the bare name (the library's run path leads to it), else beside the library or in accel/ beside it. */
-static void *open_module(void) {
-  void *h = dlopen("accel_onednn.so", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  Dl_info self;
-  if (h != NULL || dladdr((void *)&once, &self) == 0 || self.dli_fname == NULL) return h;
-  static const char *const places[] = {"accel_onednn.so", "accel/accel_onednn.so",
-                                       "../lib/accel/accel_onednn.so"};
-  const char *slash = strrchr(self.dli_fname, '/');
-  int folder = slash == NULL ? 0 : (int)(slash + 1 - self.dli_fname);
-  for (size_t i = 0; h == NULL && i < sizeof places / sizeof places[0]; i++) {
-    char path[4096];
-    int n = snprintf(path, sizeof path, "%.*s%s", folder, self.dli_fname, places[i]);
-    if (n > 0 && n < (int)sizeof path && strchr(path, '/') != NULL)
-      h = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  }
-  return h;
-}
-
 static void load(void) {
   const char *want =
       getenv("ACCEL_ONEDNN"); /* read here: kernels know no context; params.c checks the value */
@@ -76,7 +58,7 @@ static void load(void) {
     ac_log_write(AC_LOG_DEBUG, "cpu", "oneDNN is switched off");
     return;
   }
-  void *h = open_module();
+  void *h = aci_module_open("accel_onednn.so");
   if (h == NULL) {
     ac_log_write(AC_LOG_DEBUG, "cpu", "no oneDNN module: %s", dlerror());
     return;

@@ -3,9 +3,11 @@
 #define ACCEL_ACCEL_H
 #include "accel/autograd.h"
 #include "accel/base.h"
+#include "accel/comm.h"
 #include "accel/device.h"
 #include "accel/file.h"
 #include "accel/host.h"
+#include "accel/launch.h"
 #include "accel/op.h"
 #include "accel/opdef.h"
 #include "accel/ops.h"

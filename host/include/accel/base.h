@@ -36,7 +36,10 @@ extern "C" {
   X(NOT_FOUND, 14, "not_found", 1)             \
   X(INTERRUPTED, 15, "interrupted", 1)         \
   X(CALLBACK, 16, "callback", 1)               \
-  X(INTERNAL, 17, "internal", 0)
+  X(INTERNAL, 17, "internal", 0)               \
+  X(MISMATCH, 18, "mismatch", 1)               \
+  X(PEER, 19, "peer", 1)                       \
+  X(TIMEOUT, 20, "timeout", 1)
 
 typedef enum ac_status {
 #define AC_X(name, code, text, rec) AC_##name = code,

@@ -77,6 +77,19 @@ AC_API void ac_mem_stats_get(const ac_device *d, ac_mem_stats *out);
 AC_API void ac_mem_peak_reset(ac_device *d);
 AC_API void ac_pool_trim(ac_device *d); /* gives wholly free segments back to the system */
 
+/* Memory of one class from somewhere else than the device's own mem_map: for example a file that other processes map, too. */
+typedef struct ac_mem_source {
+  size_t struct_size;
+  /* map, unmap: page-granular; called under the pool's lock, on any thread. */
+  ac_status (*map)(void *user, size_t bytes, void **out, ac_err *e);
+  void (*unmap)(void *user, void *p, size_t bytes);
+  void (*free)(void *user); /* (optional) it was replaced and nothing of it is mapped any more; called once */
+  void *user;
+} ac_mem_source;
+/* From now on the pool maps memory of class c through s (copied; NULL: by the device itself again). What was mapped before stays and
+ * goes back to where it came from, also after the device was closed. Resident devices only. */
+AC_API ac_status ac_device_set_source(ac_device *d, ac_mem_class c, const ac_mem_source *s, ac_err *e);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,27 @@
+/* Finds what is loaded on first use: modules (accel_onednn.so, accel_mpi.so) that lie beside the library or in accel/ beside
+ * it. Called by device/cpu, comm/mpi and the bindings. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/base_impl.h"
+
+void *aci_module_open(const char *file) {
+  /* by the bare name the library's run path leads to it */
+  void *h = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  static const char anchor;
+  Dl_info self;
+  if (h != NULL || dladdr(&anchor, &self) == 0 || self.dli_fname == NULL) return h;
+  static const char *const places[] = {"", "accel/", "../lib/accel/"};
+  const char *slash = strrchr(self.dli_fname, '/');
+  const int folder = slash == NULL ? 0 : (int)(slash + 1 - self.dli_fname);
+  for (size_t i = 0; h == NULL && i < sizeof places / sizeof places[0]; i++) {
+    char path[4096];
+    int n = snprintf(path, sizeof path, "%.*s%s%s", folder, self.dli_fname, places[i], file);
+    /* what is not there is not tried: dlerror() keeps the reason that counts */
+    if (n > 0 && n < (int)sizeof path && strchr(path, '/') != NULL && access(path, F_OK) == 0)
+      h = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  }
+  return h;
+}

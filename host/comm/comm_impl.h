@@ -1,0 +1,182 @@
+/* Insides of the comm stage: the world, its groups, what a backend offers.
+ *
+ * Life of a collective: check.c completes and checks it on this rank alone -> record.c opens a row -> the backend's run
+ * (inline on the caller when nothing is queued, else on the one communication thread, work.c) -> the row is closed.
+ * Backends compare descriptors themselves, since how they meet is theirs (slots, messages); aci_mismatch and aci_wait
+ * word every error, so that all backends say the same. */
+#ifndef ACI_COMM_IMPL_H
+#define ACI_COMM_IMPL_H
+#include <pthread.h>
+#include <string.h>
+
+#include "accel/comm.h"
+#include "comm/segment.h"
+
+typedef struct aci_backend {
+  size_t struct_size;
+  const char *name;
+  /* join: all ranks of the world call it once, on the owner's thread; may block up to the timeout. Fills world->impl. */
+  ac_status (*join)(ac_world *w, ac_err *e);
+  void (*leave)(ac_world *w, const char *site); /* tells peers; frees world->impl */
+  /* group_open: called on every member, in the same order everywhere; talks to nobody. (optional) */
+  ac_status (*group_open)(ac_group *g, ac_err *e);
+  void (*group_close)(ac_group *g); /* (optional) */
+  /* run: one collective that check.c found sound, desc filled in except where_*; blocks until it is done; one at a time
+   * per world, on the owner's or the communication thread. Everything but SEND and RECV. */
+  ac_status (*run)(ac_group *g, const ac_coll *c, aci_desc *d, ac_err *e);
+  /* pass: works at a SEND or RECV without blocking; *state belongs to the transfer and is NULL before the first call;
+   * sets *done once it is over. After an error the transfer is over, too. Called with *done true (after an abort): only frees *state. */
+  ac_status (*pass)(ac_group *g, const ac_coll *c, aci_desc *d, void **state, bool *done, ac_err *e);
+  /* abort: any thread; every wait of this rank ends soon, peers learn the verdict. Where there is a segment its verdict is given
+   * already. (optional) */
+  void (*abort)(ac_world *w, ac_status code, int rank, const char *text);
+  /* bytes: what c sends from this rank, for ac_world_bytes_sent. (optional: what the caller hands over, once) */
+  uint64_t (*bytes)(const ac_group *g, const ac_coll *c);
+} aci_backend;
+
+extern const aci_backend aci_solo_backend, aci_shm_backend, aci_tcp_backend, aci_sim_backend;
+const aci_backend *aci_mpi_backend(ac_err *e); /* loads accel_mpi.so; NULL with the reason */
+
+/* Where the launcher or the environment put us. */
+typedef struct aci_place {
+  int rank, size, local_rank, local_size, machine, machines;
+  char source[24];      /* "accel-run", "torchrun", "Open MPI", "MPICH", "Slurm", "" */
+  char address[256];    /* of rank 0's rendezvous; "" none */
+  int port;
+  char run_id[64];
+  int restart, max_restarts;
+  int fd_control, fd_segment, n_heaps; /* -1: none */
+  int fd_heap[ACI_MAX_LOCAL];
+} aci_place;
+/* Reads the environment (ecosystem's table of launchers). No variables: rank 0 of 1. INVALID names the two sets that contradict. */
+ac_status aci_discover(aci_place *out, ac_err *e);
+
+typedef struct aci_record_ring aci_record_ring;
+typedef struct aci_queue aci_queue;
+typedef struct aci_heap_maps aci_heap_maps;
+
+/* What a wait remembers of a ring of ranks that wait for each other (deadlock.c); zero at first. */
+typedef struct aci_look {
+  int64_t looked; /* ns */
+  aci_firm weakest;
+  int n; /* ranks in the ring that was found then; 0: none */
+  uint8_t ring[ACI_MAX_LOCAL];    /* local ranks */
+  uint32_t turn[ACI_MAX_LOCAL];   /* their `waiting` then */
+} aci_look;
+
+/* What the waits of a world remember of the other ranks of this machine (watch.c). */
+typedef struct aci_watchdog {
+  int64_t probed;                    /* ns: of the last look at processes */
+  int64_t gone[ACI_MAX_LOCAL];       /* ns: when its end was first seen; 0: not seen */
+  uint32_t told[ACI_MAX_LOCAL / 32]; /* said to be stopped */
+  int64_t began;                     /* the wait that aci_wait_check was last asked about */
+  int missing;
+  aci_look look;
+} aci_watchdog;
+
+struct ac_world {
+  ac_ctx *ctx;
+  aci_place place;
+  char version[24], script[104]; /* of accel; the script's path: ranks must have the same contents */
+  uint64_t script_hash;          /* 0: not known */
+  const aci_backend *backend;
+  void *impl;              /* the backend's */
+  aci_segment_map segment; /* of this machine; head NULL: none */
+  aci_page *page;          /* this rank's; NULL: none */
+  aci_heap_maps *heap;     /* NULL: none */
+  ac_group *all;
+  ac_group *groups;        /* list of the others */
+  uint32_t next_group;     /* id of the next one, the same on all ranks */
+  uint64_t used_groups[ACI_GROUPS / 64];
+  _Atomic int64_t timeout_ns;
+  int spins;               /* turns of a spinning wait before it sleeps; 0 when ranks outnumber cores */
+  aci_record_ring *records;
+  aci_queue *queue;
+  _Atomic uint64_t bytes_sent;
+  /* the verdict as this rank knows it */
+  aci_watchdog watch;
+  _Atomic int aborted; /* 0 no, 1 being written, 2 *verdict is valid */
+  ac_err verdict;
+};
+
+struct ac_group {
+  ac_world *world;
+  ac_group *next;
+  uint32_t id;    /* 0: all. Names it in messages */
+  int slot;       /* index of its slots in the segment; -1: none */
+  int rank, size; /* rank -1: no member */
+  int *ranks;     /* group rank -> global rank */
+  uint32_t seq;   /* collectives so far (sends and receives do not count) */
+  void *impl;     /* the backend's */
+};
+
+/* ---- check.c ---- */
+/* Checks one collective on this rank alone and fills the descriptor (seq included; the caller has raised g->seq). */
+ac_status aci_coll_check(const ac_group *g, const ac_coll *c, ac_err *e);
+void aci_desc_fill(const ac_group *g, const ac_coll *c, uint32_t seq, aci_desc *d);
+int64_t aci_part(const ac_coll *c, int r);  /* elements of rank r's part */
+int64_t aci_part_at(const ac_coll *c, int r); /* elements before it */
+int64_t aci_total(const ac_group *g, const ac_coll *c);
+static inline bool aci_desc_same(const aci_desc *a, const aci_desc *b) { return memcmp(a, b, ACI_DESC_SAME) == 0; }
+/* The error for descriptors that differ: descs[i] is what group rank i said (NULL: not known). Names two groups of ranks, the field
+ * that differs and both script lines; gives the verdict. Returns AC_MISMATCH. */
+ac_status aci_mismatch(ac_group *g, const aci_desc *const *descs, ac_err *e);
+/* "all_reduce f32 (1000) sum at train.lua:12" */
+const char *aci_desc_text(const aci_desc *d, char *buf, size_t n);
+
+/* ---- wait.c: every wait for another rank of this machine ---- */
+/* Waits until the word of group rank `peer` is at or past `value` (wrapping difference). mine: what this rank wants, for the
+ * status page and messages. Serves verdicts, peers that left or died, stopped peers, deadlocks, the timeout. */
+ac_status aci_wait_slow(ac_group *g, int peer, _Atomic uint32_t *word, uint32_t value, const aci_desc *mine, ac_err *e);
+static inline ac_status aci_wait(ac_group *g, int peer, _Atomic uint32_t *word, uint32_t value, const aci_desc *mine, ac_err *e) {
+  for (int i = g->world->spins; i >= 0; i--) {
+    if ((int32_t)(atomic_load_explicit(word, memory_order_acquire) - value) >= 0) return AC_OK;
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+  }
+  return aci_wait_slow(g, peer, word, value, mine, e);
+}
+/* Publishes a value in this rank's own slot and wakes who sleeps on it. */
+static inline void aci_signal(aci_slot *own, _Atomic uint32_t *word, uint32_t value) {
+  atomic_store_explicit(word, value, memory_order_seq_cst);
+  if (atomic_load_explicit(&own->sleepers, memory_order_seq_cst) != 0) aci_futex_wake(word);
+}
+/* For waits of other kinds (sockets, MPI): call it every few milliseconds at most; an error ends the wait. began: ns when
+ * the wait began; missing: group rank that is waited for, -1 several. */
+ac_status aci_wait_check(ac_group *g, const aci_desc *mine, int64_t began, int missing, ac_err *e);
+/* Such a wait is over (its page otherwise shows it until the next one). */
+void aci_wait_over(ac_world *w);
+
+/* ---- verdict.c ---- */
+/* The job is over: kept here, given to the segment and the backend. rank: whose doing, -1 of several. */
+void aci_abort(ac_world *w, ac_status code, int rank, const char *text);
+/* AC_OK, or the verdict as this rank's error ("stopped: rank 2 ..."). Cheap. */
+ac_status aci_aborted(ac_world *w, ac_err *e);
+
+/* ---- record.c ---- */
+aci_record_ring *aci_records_new(int n);
+void aci_records_free(aci_record_ring *r);
+ac_comm_record *aci_record_begin(ac_world *w, const ac_group *g, const ac_coll *c, uint32_t seq, bool async);
+void aci_record_run(ac_world *w, ac_comm_record *row); /* a queued one begins */
+void aci_record_end(ac_world *w, ac_comm_record *row, ac_status st);
+/* Writes the recorder as JSON lines to ACCEL_RECORD_FILE, if set; once per world. */
+void aci_records_dump(ac_world *w);
+
+/* ---- work.c ---- */
+aci_queue *aci_queue_new(ac_world *w);
+void aci_queue_free(aci_queue *q); /* ends the thread; works not yet begun fail with the verdict */
+
+/* ---- heap.c: the memory that all local ranks map ---- */
+/* Maps the heaps of all local ranks and makes this rank's the source of parameter memory of the context's CPU device. */
+ac_status aci_heap_maps_open(ac_world *w, ac_err *e);
+void aci_heap_maps_close(ac_world *w);
+/* Offset of [p, p+bytes) in this rank's heap; false: it is private memory. */
+bool aci_heap_offset(const ac_world *w, const void *p, size_t bytes, uint64_t *offset);
+/* Where local rank r's heap begins in this process. */
+unsigned char *aci_heap_base(const ac_world *w, int local_rank);
+/* Bytes of every heap that this rank maps; 0: there are none. */
+size_t aci_heap_span(const ac_world *w);
+ac_status aci_heap_make(int *fd, ac_err *e); /* for the launcher: an empty heap */
+
+#endif

@@ -1,0 +1,171 @@
+/* The control segment: one memfd that the launcher makes and every local rank maps. It holds a status page per rank, the
+ * verdict that ends a job, and per group and rank the slots in which collectives meet. Called by world.c, wait.c, shm/ and
+ * the launcher.
+ *
+ * Layout: head | pages[n_ranks] | slots[ACI_GROUPS][n_ranks] | stages[ACI_GROUPS][n_ranks] | mail[n_ranks][n_ranks]. The file is
+ * sparse: what no group uses costs nothing. Words that one rank writes and others read stand alone on their cache lines.
+ *
+ * A slot has two of everything, used by turns (sequence number & 1): a rank writes its part for collective s only after all
+ * arrived at s-1, so all have finished s-2. */
+#ifndef ACI_COMM_SEGMENT_H
+#define ACI_COMM_SEGMENT_H
+#include <stdatomic.h>
+
+#include "accel/comm.h"
+
+enum {
+  ACI_SITE = 64,             /* bytes of a script line's text */
+  ACI_GROUPS = 128,          /* groups alive at once */
+  ACI_INLINE = 4096,         /* bytes that travel in a slot */
+  ACI_CHUNK = 256 << 10,     /* bytes of a staging buffer */
+  ACI_MAX_LOCAL = 256,       /* ranks of one machine */
+  ACI_LANES = 32,            /* messages of one pair of ranks that may lie unread */
+  ACI_LANE_DATA = 3840       /* bytes that travel in a lane */
+};
+
+/* What a rank says of its collective. The first 40 bytes must be equal on all ranks. */
+typedef struct aci_desc {
+  uint32_t seq;   /* of the group */
+  uint8_t kind, dtype, op, zero;
+  int32_t root, tag; /* 0 where the kind has none */
+  uint64_t group;
+  int64_t count;
+  uint64_t counts_hash; /* 0: even parts; of ALL_TO_ALL 0 */
+  /* not compared */
+  uint8_t where_send, where_recv; /* aci_where */
+  uint8_t pad[6];
+  uint64_t at_send, at_recv; /* offsets in this rank's heap, for ACI_IN_HEAP */
+  char site[ACI_SITE];
+} aci_desc;
+enum { ACI_DESC_SAME = 40 };
+typedef enum aci_where { ACI_PRIVATE, ACI_IN_HEAP, ACI_IN_SLOT } aci_where;
+_Static_assert(offsetof(aci_desc, where_send) == ACI_DESC_SAME, "compared part first");
+
+typedef enum aci_state { ACI_ABSENT, ACI_RUNNING, ACI_LEFT, ACI_FAILED, ACI_DEAD } aci_state;
+
+/* Status page of a rank: written by it (state also by the launcher), read by anyone at any time. Texts may be torn while they change:
+ * `guard` is odd then (seqlock). */
+typedef struct aci_page {
+  _Alignas(64) _Atomic uint32_t state; /* aci_state; futex word */
+  _Atomic uint32_t stopped;            /* the launcher saw it stop (SIGSTOP); 0: runs */
+  int32_t pid, rank;
+  char version[24], host[40];
+  uint64_t script_hash, build_hash;
+  char script[104];
+  _Alignas(64) _Atomic uint32_t guard;
+  _Atomic uint32_t beat; /* rises with every collective and step */
+  uint64_t step;
+  char at[ACI_SITE];     /* last script line known */
+  /* what it waits for */
+  _Atomic uint32_t waiting; /* 0 no; else counts waits, so that a stable wait can be told from the next */
+  _Atomic int64_t looked;   /* ns: what it waits for had not come then; ages when it no longer waits */
+  int64_t since;            /* ns */
+  uint32_t firm;            /* aci_firm of the wait */
+  uint32_t n_waits;         /* the rank's own: the last value of `waiting` */
+  int32_t tid;              /* thread that joined: it runs the script */
+  aci_desc want;
+  uint32_t missing[ACI_MAX_LOCAL / 32]; /* bit per world rank of this machine, by local rank */
+  /* how it ended */
+  int32_t exit_code, signal;
+  char last[256];
+  size_t heap_span; /* bytes of every heap that it has mapped; 0: none */
+} aci_page;
+
+/* May a wait be part of a deadlock? SOFT: it may end by what other threads of its rank do. LINK: data may still be on its way.
+ * WORD: nothing but the missing ranks' next step ends it. */
+typedef enum aci_firm { ACI_SOFT, ACI_FIRM_LINK, ACI_FIRM_WORD } aci_firm;
+
+/* Why the job ends: the first to take `taken` writes it, then raises `set`. Ranks that wait look at `set`. */
+typedef struct aci_verdict {
+  _Alignas(64) _Atomic uint32_t set; /* futex word */
+  _Atomic uint32_t taken;
+  int32_t code; /* ac_status */
+  int32_t rank; /* whose doing; -1: of several */
+  char text[512];
+} aci_verdict;
+
+typedef struct aci_head {
+  char magic[8]; /* "accelsg1" */
+  uint32_t layout, n_ranks;
+  uint64_t run_id[2];
+  size_t total, at_pages, at_slots, at_stages, at_mail;
+  _Atomic uint32_t joined;
+  _Atomic uint64_t stop_at; /* step at which all ranks stop after an interrupt; 0: none asked */
+  aci_verdict verdict;
+  _Atomic uint32_t n_slots;          /* groups that ever had a slot: where sleepers may be */
+  _Atomic uint32_t base[ACI_GROUPS]; /* what the words of a slot had reached when its last group ended */
+} aci_head;
+
+/* One rank's side of one group. */
+typedef struct aci_slot {
+  _Alignas(64) _Atomic uint32_t arrived; /* seq of the collective whose descriptor and data are in place */
+  _Atomic uint32_t sleepers;             /* who sleeps on `arrived` or `phase` */
+  _Alignas(64) _Atomic uint32_t phase;   /* counts steps inside collectives, never goes back */
+  _Alignas(64) aci_desc desc[2];
+  _Alignas(64) unsigned char data[2][ACI_INLINE];
+} aci_slot;
+
+/* Staging buffers of one rank in one group. */
+typedef struct aci_stage {
+  _Alignas(4096) unsigned char in[2][ACI_CHUNK], out[2][ACI_CHUNK];
+} aci_stage;
+
+/* A message of one rank for another, as long as the receiver has not read it. */
+typedef enum aci_lane_state { ACI_LANE_FREE, ACI_LANE_OFFERED, ACI_LANE_TAKEN, ACI_LANE_READ } aci_lane_state;
+typedef struct aci_lane {
+  _Alignas(64) _Atomic uint32_t state; /* FREE -> OFFERED by the sender -> TAKEN -> READ (FREE at once: in the lane) by the receiver */
+  uint32_t order;                      /* of the offers of this pair */
+  uint64_t channel;                    /* group and tag */
+  aci_desc desc;
+  _Alignas(64) _Atomic uint32_t filled;  /* pieces that the sender put into mail->piece */
+  _Alignas(64) _Atomic uint32_t emptied; /* pieces that the receiver took out */
+  _Alignas(64) unsigned char data[ACI_LANE_DATA];
+} aci_lane;
+
+/* From one rank to one other. */
+typedef struct aci_mail {
+  _Alignas(4096) _Atomic uint32_t offers; /* counts them: the receiver looks at lanes when it has changed */
+  _Alignas(64) _Atomic uint64_t want;     /* channel of the oldest receive that found nothing; 0: none */
+  aci_lane lane[ACI_LANES];
+  _Alignas(4096) unsigned char piece[2][ACI_CHUNK]; /* of one large message at a time */
+} aci_mail;
+
+typedef struct aci_segment_map {
+  int fd;
+  aci_head *head; /* NULL: not mapped */
+} aci_segment_map;
+
+/* Makes a segment for n ranks. The descriptor is close-on-exec; the launcher clears that for its ranks. */
+ac_status aci_segment_make(int n_ranks, aci_segment_map *out, ac_err *e);
+/* Maps the segment of an inherited descriptor; checks that it is one. */
+ac_status aci_segment_open(int fd, aci_segment_map *out, ac_err *e);
+void aci_segment_close(aci_segment_map *m); /* unmaps, closes the descriptor */
+static inline aci_page *aci_page_of(const aci_head *h, int local_rank) {
+  return (aci_page *)((char *)h + h->at_pages) + local_rank;
+}
+static inline aci_slot *aci_slot_of(const aci_head *h, int group, int local_rank) {
+  return (aci_slot *)((char *)h + h->at_slots) + (size_t)group * h->n_ranks + (size_t)local_rank;
+}
+static inline aci_stage *aci_stage_of(const aci_head *h, int group, int local_rank) {
+  return (aci_stage *)((char *)h + h->at_stages) + (size_t)group * h->n_ranks + (size_t)local_rank;
+}
+static inline aci_mail *aci_mail_of(const aci_head *h, int from_local, int to_local) {
+  return (aci_mail *)((char *)h + h->at_mail) + (size_t)from_local * h->n_ranks + (size_t)to_local;
+}
+/* Makes the pages of a range of the segment exist, so that no access to them fails later. */
+ac_status aci_segment_commit(const aci_segment_map *m, const void *p, size_t bytes, ac_err *e);
+/* Ends the job for a reason, unless one is there already; wakes every sleeper. True: it was the first. */
+bool aci_verdict_give(aci_head *h, ac_status code, int rank, const char *text);
+/* Copies a page's texts without tearing. */
+void aci_page_read(const aci_page *p, aci_page *copy);
+void aci_page_set_at(aci_page *p, const char *site, uint64_t step);
+/* Writers of a page's texts, threads of one process, take turns. */
+void aci_page_lock(aci_page *p);
+void aci_page_unlock(aci_page *p);
+
+/* futex on a word that processes share; returns at once when *word != value. timeout_ns < 0: none. */
+void aci_futex_wait(_Atomic uint32_t *word, uint32_t value, int64_t timeout_ns);
+void aci_futex_wake(_Atomic uint32_t *word);
+int64_t aci_now_ns(void); /* CLOCK_MONOTONIC */
+
+#endif

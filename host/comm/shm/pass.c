@@ -1,0 +1,312 @@
+/* Send and receive: a message takes a lane of the mail of its pair of ranks.
+ *
+ *   FREE -> OFFERED   by the sender. What fits lies in the lane and the sender is done
+ *   OFFERED -> TAKEN  by the receive that matches it: the oldest of its group and tag, in the order of the
+ *                     offers
+ *   TAKEN -> READ     when the receiver has all of it, out of the sender's heap or through the mail's two
+ *                     pieces, which serve one message at a time; the sender frees the lane. Messages in the
+ *                     lane go from OFFERED to FREE
+ *
+ * When all lanes are full of messages that nobody receives yet, the last one carries what the receiver's
+ * `want` names, so that the order in which a rank receives does not matter. Sends that wait for a lane keep
+ * their order. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "comm/shm/shm.h"
+
+enum { AT_ONCE = 16 << 20, LOOK_EVERY = 16 };
+
+typedef struct transfer transfer;
+struct transfer {
+  transfer *next, *prev; /* all of this rank's */
+  transfer *later;       /* of its peer: waiting for a lane (sends) or a message (receives), oldest first */
+  const ac_coll *c;
+  const aci_desc *d;
+  ac_group *g;
+  uint64_t channel;
+  int peer; /* local rank */
+  int lane; /* -1: none */
+  uint32_t pieces;
+  size_t bytes, done;
+  bool sends, listed, over, shown, alone; /* alone: the thread that runs the script waits for just this one */
+  uint32_t polls;
+  int64_t began;
+  aci_look look;
+};
+
+typedef struct peer {
+  transfer *first, *first_in; /* sends without a lane; receives without a message */
+  transfer *streams;          /* the send that has the mail's pieces */
+  uint32_t order, seen;       /* offers made; offers of the other side that were looked at */
+  bool fresh;                 /* a receive came since the last look */
+  bool lanes, pieces;         /* have their pages */
+} peer;
+
+struct aci_shm_pairs {
+  int n;
+  transfer *all;
+  peer peer[];
+};
+
+aci_shm_pairs *aci_shm_pairs_new(int n_local) {
+  aci_shm_pairs *p = calloc(1, sizeof *p + (size_t)n_local * sizeof p->peer[0]);
+  if (p != NULL) p->n = n_local;
+  return p;
+}
+
+void aci_shm_pairs_free(aci_shm_pairs *p) {
+  if (p == NULL) return;
+  for (transfer *t = p->all, *next; t != NULL; t = next) {
+    next = t->next;
+    free(t);
+  }
+  free(p);
+}
+
+static aci_shm_pairs *pairs_of(const transfer *t) { return t->g->world->impl; }
+static peer *peer_of(const transfer *t) { return &pairs_of(t)->peer[t->peer]; }
+
+static aci_mail *mail_of(const transfer *t) {
+  const ac_world *w = t->g->world;
+  return t->sends ? aci_mail_of(w->segment.head, w->place.local_rank, t->peer)
+                  : aci_mail_of(w->segment.head, t->peer, w->place.local_rank);
+}
+
+/* ---- lists ---- */
+static void append(transfer **at, transfer *t) {
+  while (*at != NULL) at = &(*at)->later;
+  *at = t;
+  t->later = NULL;
+  t->listed = true;
+}
+
+static void drop(transfer **at, transfer *t) {
+  while (*at != t) at = &(*at)->later;
+  *at = t->later;
+  t->listed = false;
+}
+
+static transfer *begin(ac_group *g, const ac_coll *c, const aci_desc *d) {
+  transfer *t = calloc(1, sizeof *t);
+  if (t == NULL) return NULL;
+  aci_shm_pairs *p = g->world->impl;
+  t->g = g;
+  t->c = c;
+  t->d = d;
+  t->sends = c->kind == AC_COLL_SEND;
+  t->channel = ((uint64_t)g->id + 1) << 32 | (uint32_t)c->tag;
+  t->peer = aci_local_of(g, c->root);
+  t->lane = -1;
+  t->bytes = (size_t)c->count * ac_dtype_bytes(c->dtype);
+  t->began = aci_now_ns();
+  t->alone = (int32_t)syscall(SYS_gettid) == g->world->page->tid;
+  if ((t->next = p->all) != NULL) t->next->prev = t;
+  p->all = t;
+  append(t->sends ? &peer_of(t)->first : &peer_of(t)->first_in, t);
+  peer_of(t)->fresh |= !t->sends;
+  return t;
+}
+
+static void end(transfer *t) {
+  aci_shm_pairs *p = pairs_of(t);
+  peer *q = peer_of(t);
+  if (t->listed) drop(t->sends ? &q->first : &q->first_in, t);
+  if (q->streams == t) q->streams = NULL;
+  if (t->shown) aci_wait_over(t->g->world);
+  if (t->next != NULL) t->next->prev = t->prev;
+  if (t->prev != NULL) t->prev->next = t->next;
+  else p->all = t->next;
+  free(t);
+}
+
+/* ---- send ---- */
+static void offer(transfer *t, aci_mail *m, int i) {
+  peer *q = peer_of(t);
+  aci_lane *l = &m->lane[i];
+  drop(&q->first, t);
+  t->lane = i;
+  l->order = ++q->order;
+  l->channel = t->channel;
+  l->desc = *t->d;
+  atomic_store_explicit(&l->filled, 0, memory_order_relaxed);
+  atomic_store_explicit(&l->emptied, 0, memory_order_relaxed);
+  if (t->bytes <= ACI_LANE_DATA) {
+    l->desc.where_send = ACI_IN_SLOT;
+    if (t->bytes > 0) memcpy(l->data, t->c->send, t->bytes);
+    t->over = true;
+  } else {
+    uint64_t at = 0;
+    l->desc.where_send = aci_heap_offset(t->g->world, t->c->send, t->bytes, &at) ? ACI_IN_HEAP : ACI_PRIVATE;
+    l->desc.at_send = at;
+  }
+  atomic_store_explicit(&l->state, ACI_LANE_OFFERED, memory_order_release);
+  atomic_fetch_add_explicit(&m->offers, 1, memory_order_release);
+}
+
+/* Gives lanes to the sends of a peer that have none, oldest first. */
+static ac_status place(transfer *asks, ac_err *e) {
+  peer *q = peer_of(asks);
+  aci_mail *m = mail_of(asks);
+  if (!q->lanes) AC_TRY(aci_segment_commit(&asks->g->world->segment, m, offsetof(aci_mail, piece), e));
+  q->lanes = true;
+  for (int i = 0; i < ACI_LANES - 1 && q->first != NULL; i++)
+    if (atomic_load_explicit(&m->lane[i].state, memory_order_acquire) == ACI_LANE_FREE) offer(q->first, m, i);
+  const uint64_t want = q->first == NULL ? 0 : atomic_load_explicit(&m->want, memory_order_acquire);
+  if (want == 0 || atomic_load_explicit(&m->lane[ACI_LANES - 1].state, memory_order_acquire) != ACI_LANE_FREE)
+    return AC_OK;
+  for (transfer *t = q->first; t != NULL; t = t->later) {
+    if (t->channel != want) continue;
+    offer(t, m, ACI_LANES - 1);
+    break;
+  }
+  return AC_OK;
+}
+
+static ac_status send_step(transfer *t, bool *waits, ac_err *e) {
+  peer *q = peer_of(t);
+  aci_mail *m = mail_of(t);
+  if (t->lane < 0) AC_TRY(place(t, e));
+  *waits = t->lane < 0;
+  if (t->lane < 0 || t->over) return AC_OK;
+  aci_lane *l = &m->lane[t->lane];
+  const uint32_t state = atomic_load_explicit(&l->state, memory_order_acquire);
+  *waits = state == ACI_LANE_OFFERED;
+  if (state == ACI_LANE_READ) {
+    t->over = true;
+    atomic_store_explicit(&l->state, ACI_LANE_FREE, memory_order_release);
+  } else if (state == ACI_LANE_TAKEN && l->desc.where_send == ACI_PRIVATE &&
+             (q->streams == NULL || q->streams == t)) {
+    if (!q->pieces) AC_TRY(aci_segment_commit(&t->g->world->segment, m->piece, sizeof m->piece, e));
+    q->pieces = true;
+    q->streams = t;
+    while (t->done < t->bytes && t->pieces - atomic_load_explicit(&l->emptied, memory_order_acquire) < 2) {
+      const size_t n = t->bytes - t->done < ACI_CHUNK ? t->bytes - t->done : ACI_CHUNK;
+      memcpy(m->piece[t->pieces & 1], (const char *)t->c->send + t->done, n);
+      t->done += n;
+      atomic_store_explicit(&l->filled, ++t->pieces, memory_order_release);
+    }
+  }
+  return AC_OK;
+}
+
+/* ---- receive ---- */
+/* The message that was found for a receive. */
+static ac_status take(transfer *t, aci_mail *m, int i, ac_err *e) {
+  aci_lane *l = &m->lane[i];
+  drop(&peer_of(t)->first_in, t);
+  t->lane = i;
+  if (l->desc.dtype != t->d->dtype || l->desc.count != t->d->count) {
+    char sent[160], wanted[160];
+    ac_world *w = t->g->world;
+    return aci_stop(
+        w, AC_MISMATCH, -1, e,
+        "a message is not what is received: rank %d in %s, rank %d in %s; dtype and count must be equal",
+        aci_global_of(w, t->peer), aci_desc_text(&l->desc, sent, sizeof sent), w->place.rank,
+        aci_desc_text(t->d, wanted, sizeof wanted));
+  }
+  if (l->desc.where_send != ACI_IN_SLOT) {
+    atomic_store_explicit(&l->state, ACI_LANE_TAKEN, memory_order_release);
+    return AC_OK;
+  }
+  if (t->bytes > 0) memcpy(t->c->recv, l->data, t->bytes);
+  t->over = true;
+  atomic_store_explicit(&l->state, ACI_LANE_FREE, memory_order_release);
+  return AC_OK;
+}
+
+/* Finds messages for the receives of a peer, in the order in which they were offered. */
+static ac_status match(transfer *asks, ac_err *e) {
+  peer *q = peer_of(asks);
+  aci_mail *m = mail_of(asks);
+  const uint32_t offers = atomic_load_explicit(&m->offers, memory_order_acquire);
+  if (offers == q->seen && !q->fresh) return AC_OK;
+  q->seen = offers;
+  q->fresh = false;
+  int lanes[ACI_LANES], n = 0;
+  for (int i = 0; i < ACI_LANES; i++) {
+    if (atomic_load_explicit(&m->lane[i].state, memory_order_acquire) != ACI_LANE_OFFERED) continue;
+    int at = n++;
+    for (; at > 0 && (int32_t)(m->lane[lanes[at - 1]].order - m->lane[i].order) > 0; at--)
+      lanes[at] = lanes[at - 1];
+    lanes[at] = i;
+  }
+  for (int i = 0; i < n && q->first_in != NULL; i++) {
+    transfer *t = q->first_in;
+    while (t != NULL && t->channel != m->lane[lanes[i]].channel) t = t->later;
+    if (t != NULL) AC_TRY(take(t, m, lanes[i], e));
+  }
+  const uint64_t want = q->first_in == NULL ? 0 : q->first_in->channel;
+  if (atomic_load_explicit(&m->want, memory_order_relaxed) != want)
+    atomic_store_explicit(&m->want, want, memory_order_release);
+  return AC_OK;
+}
+
+static ac_status recv_step(transfer *t, bool *waits, ac_err *e) {
+  aci_mail *m = mail_of(t);
+  if (t->lane < 0) AC_TRY(match(t, e));
+  *waits = t->lane < 0;
+  if (t->lane < 0 || t->over) return AC_OK;
+  aci_lane *l = &m->lane[t->lane];
+  char *to = t->c->recv;
+  if (l->desc.where_send == ACI_IN_HEAP) {
+    ac_world *w = t->g->world;
+    const unsigned char *heap = aci_heap_base(w, t->peer);
+    if (heap == NULL || l->desc.at_send > aci_heap_span(w) || t->bytes > aci_heap_span(w) - l->desc.at_send)
+      return aci_stop(w, AC_INTERNAL, w->place.rank, e, "rank %d does not map all of the heap of rank %d",
+                      w->place.rank, aci_global_of(w, t->peer));
+    const size_t n = t->bytes - t->done < AT_ONCE ? t->bytes - t->done : AT_ONCE;
+    memcpy(to + t->done, heap + l->desc.at_send + t->done, n);
+    t->done += n;
+  } else {
+    while (atomic_load_explicit(&l->filled, memory_order_acquire) != t->pieces) {
+      const size_t n = t->bytes - t->done < ACI_CHUNK ? t->bytes - t->done : ACI_CHUNK;
+      memcpy(to + t->done, m->piece[t->pieces & 1], n);
+      t->done += n;
+      atomic_store_explicit(&l->emptied, ++t->pieces, memory_order_release);
+    }
+  }
+  if (t->done < t->bytes) return AC_OK;
+  t->over = true;
+  atomic_store_explicit(&l->state, ACI_LANE_READ, memory_order_release);
+  return AC_OK;
+}
+
+/* ---- both ---- */
+/* On the page as long as the other side has not met it; `now` is before the step that found nothing. */
+static ac_status look_around(transfer *t, int64_t now, ac_err *e) {
+  aci_waiting k = {
+      .g = t->g, .mine = t->d, .began = t->began, .now = now, .first = t->c->root, .look = &t->look};
+  k.firm = t->alone ? ACI_FIRM_WORD : ACI_SOFT;
+  aci_bit_set(k.missing, t->peer);
+  aci_wait_show(&k, t->shown && t->alone);
+  t->shown = true;
+  return aci_deadlock(&k, e);
+}
+
+ac_status aci_shm_pass(ac_group *g, const ac_coll *c, aci_desc *d, void **state, bool *done, ac_err *e) {
+  transfer *t = *state;
+  ac_status st = aci_aborted(g->world, e);
+  if (st == AC_OK && t == NULL && (t = *state = begin(g, c, d)) == NULL)
+    st = aci_stop(g->world, AC_PEER, g->world->place.rank, e, "rank %d has no memory for a %s",
+                  g->world->place.rank, ac_coll_name(c->kind));
+  bool waits = false;
+  if (st == AC_OK) {
+    const bool look = ++t->polls % LOOK_EVERY == 0;
+    const int64_t now = look ? aci_now_ns() : 0;
+    st = t->sends ? send_step(t, &waits, e) : recv_step(t, &waits, e);
+    if (st == AC_OK && waits && look) st = look_around(t, now, e);
+    if (!waits && t->shown) {
+      aci_wait_over(g->world);
+      t->shown = false;
+    }
+  }
+  *done = st != AC_OK || t->over;
+  if (*done && t != NULL) {
+    end(t);
+    *state = NULL;
+  }
+  return st;
+}

@@ -1,0 +1,83 @@
+/* Ranks that wait for each other in different calls: found from the descriptors that came unasked, and over several ranks from
+ * what each says it waits for. The mesh's lock is held throughout. Called by swap.c and moves.c. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/tcp/mesh_impl.h"
+
+enum { MS = 1000000, STABLE = 100 * MS, SHOWN = 3 };
+
+/* "rank 1 waits for rank 0 in barrier at b.lua:3 (group 2)" */
+static size_t waits_text(int rank, int whom, const aci_desc *d, char *buf, size_t n) {
+  char what[160], group[24] = "";
+  if (d->group != 0) snprintf(group, sizeof group, " (group %u)", (unsigned)d->group);
+  const int k = snprintf(buf, n, "rank %d waits for rank %d in %s%s", rank, whom, aci_desc_text(d, what, sizeof what), group);
+  return k < 0 ? 0 : (size_t)k < n ? (size_t)k : n - 1;
+}
+
+static const char end_text[] = ": none can go on; make these calls in the same order on all ranks";
+
+/* A rank that said what it does next goes on only when all members of that group came. A descriptor of the peer that this rank has not
+ * answered means that the peer waits for this rank; one collective runs at a time, so that it does nothing else. */
+bool aci_mesh_crossed(aci_mesh *m, int peer, const aci_desc *mine, char *text, size_t n) {
+  const aci_said *s = m->peers[peer].said;
+  while (s != NULL && s->desc.group == mine->group && mine->kind != AC_COLL_SEND && mine->kind != AC_COLL_RECV) s = s->next;
+  if (s == NULL) return false;
+  size_t at = waits_text(m->rank, peer, mine, text, n);
+  at += (size_t)snprintf(text + at, n - at, ", ");
+  if (at < n) at += waits_text(peer, m->rank, &s->desc, text + at, n - at);
+  if (at < n) snprintf(text + at, n - at, "%s", end_text);
+  return true;
+}
+
+void aci_mesh_tell_wait(aci_mesh *m, const aci_desc *mine, const int *missing, int n) {
+  aci_wait_body w = {.number = ++m->waits, .n = (uint32_t)(n < ACI_WAIT_RANKS ? n : ACI_WAIT_RANKS), .want = *mine};
+  for (uint32_t i = 0; i < w.n; i++) w.ranks[i] = missing[i];
+  for (int r = 0; r < m->size; r++) {
+    if (m->peers[r].state != ACI_RUNNING) continue;
+    aci_out_control(m, r, &(aci_frame){.type = ACI_F_WAIT, .bytes = sizeof w}, &w);
+    aci_out_flush(m, r);
+  }
+}
+
+/* Depth first from rank `at`; via[r]: who waits for r. True when this rank is reached again. */
+static bool leads_back(const aci_mesh *m, int at, int64_t now, int *via) {
+  const aci_peer *p = &m->peers[at];
+  if (p->wait.n == 0 || now - p->wait_since < STABLE) return false;
+  for (uint32_t i = 0; i < p->wait.n; i++) {
+    const int next = p->wait.ranks[i];
+    if (next < 0 || next >= m->size || via[next] >= 0) continue;
+    via[next] = at;
+    if (next == m->rank || leads_back(m, next, now, via)) return true;
+  }
+  return false;
+}
+
+bool aci_mesh_cycle(aci_mesh *m, const aci_desc *mine, const int *missing, int n, int64_t now, char *text, size_t bytes) {
+  int *via = malloc((size_t)m->size * sizeof *via);
+  bool found = false;
+  if (via == NULL) return false; /* the timeout remains */
+  for (int r = 0; r < m->size; r++) via[r] = -1;
+  for (int i = 0; i < n && !found; i++) {
+    if (via[missing[i]] >= 0) continue;
+    via[missing[i]] = m->rank;
+    found = leads_back(m, missing[i], now, via);
+  }
+  if (found) {
+    size_t at = 0;
+    int whom = m->rank;
+    for (int shown = 0; at < bytes; shown++) {
+      const int rank = via[whom];
+      if (shown == SHOWN) at += (size_t)snprintf(text + at, bytes - at, " and so on");
+      if (shown == SHOWN) break;
+      if (shown > 0) at += (size_t)snprintf(text + at, bytes - at, ", ");
+      if (at < bytes) at += waits_text(rank, whom, rank == m->rank ? mine : &m->peers[rank].wait.want, text + at, bytes - at);
+      if (rank == m->rank) break;
+      whom = rank;
+    }
+    if (at < bytes) snprintf(text + at, bytes - at, "%s", end_text);
+  }
+  free(via);
+  return found;
+}

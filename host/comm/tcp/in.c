@@ -1,0 +1,319 @@
+/* What comes in on a link. Frames are checked like anything from outside; DATA goes straight to where it was asked for. The
+ * mesh's lock is held throughout; only the thread that waits reads. Called by the other files of the mesh. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "comm/tcp/mesh_impl.h"
+
+enum { TURN = 4 << 20, MOST_SAID = 4096 };
+
+void aci_text_clean(char *text, size_t n) {
+  text[n - 1] = 0;
+  for (; *text != 0; text++)
+    if ((unsigned char)*text < ' ' || *text == 127) *text = '?';
+}
+
+void aci_peer_dies(aci_mesh *m, int rank, const char *why) {
+  aci_peer *p = &m->peers[rank];
+  p->broken = true;
+  if (p->fd >= 0) shutdown(p->fd, SHUT_RDWR); /* closed by the thread that polls it */
+  if (p->state != ACI_RUNNING) return;
+  p->state = ACI_DEAD;
+  p->died = aci_now_ns();
+  if (why != p->why) snprintf(p->why, sizeof p->why, "%s", why);
+}
+
+bool aci_in_may_read(const aci_peer *p) { return p->fd >= 0 && p->kept < ACI_KEEP; }
+
+/* ---- messages ---- */
+static size_t kept_bytes(const aci_transfer *t) { return t->total < ACI_EAGER ? (size_t)t->total : ACI_EAGER; }
+
+static void drop_kept(aci_peer *p, aci_transfer *t) {
+  if (t->kept == NULL) return;
+  p->kept -= kept_bytes(t);
+  free(t->kept);
+  t->kept = NULL;
+}
+
+static void forget(aci_peer *p, aci_transfer *t) {
+  if (p->receiving == t) p->receiving = NULL;
+  drop_kept(p, t);
+  aci_list_remove(&p->messages, t);
+  free(t);
+}
+
+static void grant(aci_mesh *m, int rank, aci_transfer *t) {
+  if (t->total <= ACI_EAGER || t->other_size) return;
+  t->granted = true;
+  aci_out_control(m, rank, &(aci_frame){.type = ACI_F_GRANT, .message = t->message}, NULL);
+}
+
+/* All of it has come. What has another size than was asked for stays, for progress to tell. */
+static void finish_if_whole(aci_peer *p, aci_transfer *t) {
+  if (t->at < t->total || !t->wanted || (t->other_size && t->move != NULL)) return;
+  if (t->move != NULL) {
+    t->move->over = true;
+    t->move->impl = NULL;
+  }
+  forget(p, t);
+}
+
+static void pair(aci_transfer *t, aci_move *v) {
+  t->move = v;
+  t->wanted = true;
+  t->other_size = t->total != v->bytes;
+  v->impl = t;
+}
+
+void aci_in_match(aci_mesh *m, int rank, aci_transfer *asked) {
+  aci_peer *p = &m->peers[rank];
+  aci_transfer *t = p->messages.first;
+  while (t != NULL && (t->wanted || t->channel != asked->channel)) t = t->next;
+  if (t == NULL) {
+    aci_list_add(&p->asked, asked);
+    return;
+  }
+  pair(t, asked->move);
+  free(asked);
+  if (!t->other_size) {
+    if (t->at > 0) memcpy(t->move->ptr, t->kept, (size_t)t->at);
+    t->move->done = (size_t)t->at;
+  }
+  drop_kept(p, t);
+  grant(m, rank, t);
+  finish_if_whole(p, t);
+}
+
+void aci_in_cancel(aci_mesh *m, int rank, aci_transfer *t) {
+  aci_peer *p = &m->peers[rank];
+  t->move = NULL;
+  if (!t->wanted) { /* still in the list of those that wait for a message */
+    aci_list_remove(&p->asked, t);
+    free(t);
+    return;
+  }
+  finish_if_whole(p, t); /* otherwise the rest is read and dropped */
+}
+
+static bool begin_message(aci_mesh *m, int rank, const aci_frame *f) {
+  aci_peer *p = &m->peers[rank];
+  if (f->total > (uint64_t)INT64_MAX || f->bytes != (f->total < ACI_EAGER ? f->total : ACI_EAGER)) return false;
+  aci_transfer *t = p->asked.first;
+  while (t != NULL && t->channel != f->channel) t = t->next;
+  if (t != NULL) {
+    aci_list_remove(&p->asked, t);
+    t->total = f->total;
+    pair(t, t->move);
+  } else {
+    t = calloc(1, sizeof *t);
+    if (t == NULL || (t->kept = malloc(f->bytes + 1)) == NULL) {
+      free(t);
+      aci_peer_dies(m, rank, "this rank has no memory for messages from it");
+      return true;
+    }
+    t->channel = f->channel;
+    t->total = f->total;
+    p->kept += f->bytes;
+  }
+  t->message = f->message;
+  aci_list_add(&p->messages, t);
+  p->receiving = t;
+  if (t->wanted) grant(m, rank, t);
+  return true;
+}
+
+static bool begin_data(aci_mesh *m, int rank, const aci_frame *f) {
+  aci_peer *p = &m->peers[rank];
+  if (f->first) {
+    if (!begin_message(m, rank, f)) return false;
+  } else {
+    aci_transfer *t = p->messages.first;
+    while (t != NULL && t->message != f->message) t = t->next;
+    if (t == NULL || !t->granted || t->total != f->total || f->bytes == 0 || f->bytes > ACI_FRAME || f->bytes > t->total - t->at)
+      return false;
+    p->receiving = t;
+  }
+  p->body_wanted = f->bytes;
+  if (f->bytes == 0 && p->receiving != NULL) finish_if_whole(p, p->receiving);
+  return true;
+}
+
+/* ---- control frames ---- */
+static bool hear_desc(aci_mesh *m, int rank, const void *body) {
+  aci_peer *p = &m->peers[rank];
+  aci_said *s = malloc(sizeof *s), **end = &p->said;
+  if (s == NULL || p->n_said >= MOST_SAID) {
+    free(s);
+    return false;
+  }
+  memcpy(&s->desc, body, sizeof s->desc);
+  aci_text_clean(s->desc.site, sizeof s->desc.site);
+  if (s->desc.site[0] != 0) memcpy(p->last_site, s->desc.site, sizeof p->last_site);
+  s->next = NULL;
+  while (*end != NULL) end = &(*end)->next;
+  *end = s;
+  p->n_said++;
+  return true;
+}
+
+static bool hear(aci_mesh *m, int rank, const aci_frame *f, const void *body) {
+  aci_peer *p = &m->peers[rank];
+  switch (f->type) {
+    case ACI_F_DESC: return f->bytes == sizeof(aci_desc) && hear_desc(m, rank, body);
+    case ACI_F_GRANT:
+      for (aci_transfer *t = p->sends.first; t != NULL; t = t->next)
+        if (t->message == f->message) t->granted = true;
+      return true;
+    case ACI_F_WAIT:
+      if (f->bytes != sizeof p->wait) return false;
+      memcpy(&p->wait, body, sizeof p->wait);
+      aci_text_clean(p->wait.want.site, sizeof p->wait.want.site);
+      p->wait_since = aci_now_ns();
+      return p->wait.n <= ACI_WAIT_RANKS;
+    case ACI_F_BYE:
+      if (f->bytes >= sizeof p->why) return false;
+      p->state = ACI_LEFT;
+      if (f->bytes > 0) memcpy(p->why, body, f->bytes);
+      p->why[f->bytes] = 0;
+      aci_text_clean(p->why, sizeof p->why);
+      return true;
+    case ACI_F_VERDICT:
+      if (f->bytes != sizeof m->verdict) return false;
+      p->state = ACI_FAILED; /* its end is no news */
+      if (m->has_verdict) return true;
+      memcpy(&m->verdict, body, sizeof m->verdict);
+      aci_text_clean(m->verdict.text, sizeof m->verdict.text);
+      if (m->verdict.rank < -1 || m->verdict.rank >= m->size) m->verdict.rank = -1;
+      m->has_verdict = true;
+      return true;
+    default: return false;
+  }
+}
+
+/* Takes one frame's head, and its body unless that is data. False: more has to come first. */
+static bool take_frame(aci_mesh *m, int rank) {
+  aci_peer *p = &m->peers[rank];
+  aci_frame f;
+  if (p->stage_bytes < sizeof f) return false;
+  memcpy(&f, p->stage + p->stage_at, sizeof f);
+  const bool data = f.type == ACI_F_DATA;
+  bool ok = data || f.bytes <= ACI_CONTROL;
+  const size_t size = sizeof f + (data || !ok ? 0 : f.bytes);
+  if (ok && p->stage_bytes < size) return false;
+  if (ok) ok = data ? begin_data(m, rank, &f) : hear(m, rank, &f, p->stage + p->stage_at + sizeof f);
+  p->stage_at += size;
+  p->stage_bytes -= size;
+  if (!ok) aci_peer_dies(m, rank, "sent what is not of the protocol");
+  return true;
+}
+
+/* ---- bytes ---- */
+/* Where the next bytes of the message go; NULL: nowhere. */
+static unsigned char *destination(const aci_transfer *t) {
+  if (t == NULL) return NULL;
+  if (!t->wanted) return t->kept + t->at;
+  return t->move != NULL && !t->other_size ? (unsigned char *)t->move->ptr + t->at : NULL;
+}
+
+static void arrived(aci_peer *p, size_t n) {
+  aci_transfer *t = p->receiving;
+  p->body_wanted -= n;
+  if (t == NULL) return;
+  t->at += n;
+  if (t->move != NULL) t->move->done = (size_t)t->at;
+  if (p->body_wanted > 0) return;
+  p->receiving = NULL;
+  finish_if_whole(p, t);
+}
+
+static void take_staged(aci_peer *p) {
+  const size_t n = p->stage_bytes < p->body_wanted ? p->stage_bytes : p->body_wanted;
+  unsigned char *to = destination(p->receiving);
+  if (to != NULL) memcpy(to, p->stage + p->stage_at, n);
+  p->stage_at += n;
+  p->stage_bytes -= n;
+  arrived(p, n);
+}
+
+/* One call of the kernel. The rest of a frame's data goes to its place, what follows it to the stage. */
+static ssize_t receive(aci_peer *p, unsigned char *nowhere, size_t nowhere_bytes) {
+  struct iovec v[2];
+  size_t n = 0, direct = 0;
+  if (p->stage_bytes == 0) p->stage_at = 0;
+  if (p->body_wanted > 0) {
+    unsigned char *to = destination(p->receiving);
+    direct = to != NULL || p->body_wanted < nowhere_bytes ? p->body_wanted : nowhere_bytes;
+    v[n++] = (struct iovec){to != NULL ? to : nowhere, direct};
+  } else if (p->stage_at > 0) {
+    memmove(p->stage, p->stage + p->stage_at, p->stage_bytes);
+    p->stage_at = 0;
+  }
+  if (direct == p->body_wanted) v[n++] = (struct iovec){p->stage + p->stage_bytes, sizeof p->stage - p->stage_bytes};
+  struct msghdr msg = {.msg_iov = v, .msg_iovlen = n};
+  const ssize_t k = recvmsg(p->fd, &msg, MSG_DONTWAIT);
+  if (k <= 0) return k;
+  const size_t to_body = (size_t)k < direct ? (size_t)k : direct;
+  p->stage_bytes += (size_t)k - to_body;
+  if (to_body > 0) arrived(p, to_body);
+  return k;
+}
+
+bool aci_in_read(aci_mesh *m, int rank) {
+  aci_peer *p = &m->peers[rank];
+  unsigned char nowhere[4096];
+  bool any = false;
+  size_t budget = TURN;
+  while (aci_in_may_read(p)) {
+    if (p->state == ACI_DEAD) {
+      close(p->fd);
+      p->fd = -1;
+      return true;
+    }
+    if (p->stage_bytes > 0 && p->body_wanted > 0) {
+      take_staged(p);
+      continue;
+    }
+    if (p->body_wanted == 0 && take_frame(m, rank)) continue;
+    if (budget == 0) return true;
+    const ssize_t k = receive(p, nowhere, sizeof nowhere);
+    if (k > 0) {
+      any = true;
+      budget -= (size_t)k < budget ? (size_t)k : budget;
+    } else if (k == 0) {
+      aci_peer_dies(m, rank, p->why[0] != 0 ? p->why : "its connection was closed without a farewell");
+      close(p->fd);
+      p->fd = -1;
+      return true;
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      return any;
+    } else if (errno != EINTR) {
+      aci_peer_dies(m, rank, strerror(errno));
+    }
+  }
+  return any;
+}
+
+void aci_peer_fini(aci_peer *p) {
+  if (p->fd >= 0) close(p->fd);
+  p->fd = -1;
+  free(p->control);
+  free(p->orphan);
+  aci_list *const lists[] = {&p->sends, &p->asked, &p->messages};
+  for (int i = 0; i < 3; i++) {
+    for (aci_transfer *t; (t = lists[i]->first) != NULL;) {
+      lists[i]->first = t->next;
+      if (t->move != NULL) t->move->impl = NULL;
+      free(t->kept);
+      free(t);
+    }
+  }
+  for (aci_said *s; (s = p->said) != NULL;) {
+    p->said = s->next;
+    free(s);
+  }
+}

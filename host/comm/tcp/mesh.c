@@ -1,0 +1,164 @@
+/* The life of a mesh: made, listening, linked (connect.c), told of the end of the job, closed. Called by tcp.c and mpi/. */
+#include "comm/tcp/mesh.h"
+
+#include <errno.h>
+#include <linux/sockios.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "comm/tcp/mesh_impl.h"
+
+enum { FAREWELL_MS = 2000, LAST_WORDS_MS = 500 };
+
+const char *aci_peer_name(const aci_mesh *m, int rank, char *buf, size_t n) {
+  const aci_card *c = rank == m->rank ? &m->own : &m->cards[rank];
+  snprintf(buf, n, "rank %d (%s:%d)", rank, c->host[0] != 0 ? c->host : "pid", (int)c->pid);
+  return buf;
+}
+
+static void random_token(uint8_t token[16]) {
+  if (getrandom(token, 16, 0) == 16) return;
+  const uint64_t weak[2] = {(uint64_t)aci_now_ns() * 0x9e3779b97f4a7c15u, (uint64_t)getpid() ^ (uint64_t)time(NULL) << 24};
+  memcpy(token, weak, sizeof weak);
+}
+
+static void fill_card(const ac_world *w, aci_card *c) {
+  memcpy(c->magic, "accelcd1", sizeof c->magic);
+  c->order = 0x01020304;
+  c->protocol = ACI_PROTOCOL;
+  c->rank = w->place.rank;
+  c->size = w->place.size;
+  c->local_rank = w->place.local_rank;
+  c->machine = w->place.machine;
+  c->pid = (int32_t)getpid();
+  c->script_hash = w->script_hash;
+  random_token(c->token);
+  memcpy(c->version, w->version, sizeof c->version);
+  if (gethostname(c->host, sizeof c->host - 1) != 0) c->host[0] = 0;
+  memcpy(c->run_id, w->place.run_id, sizeof c->run_id);
+  memcpy(c->script, w->script, sizeof c->script);
+}
+
+static void mesh_free(aci_mesh *m) {
+  if (m->peers != NULL)
+    for (int r = 0; r < m->size; r++) aci_peer_fini(&m->peers[r]);
+  if (m->listener >= 0) close(m->listener);
+  if (m->wake >= 0) close(m->wake);
+  pthread_mutex_destroy(&m->lock);
+  free(m->peers);
+  free(m->cards);
+  free(m->polls);
+  free(m);
+}
+
+ac_status aci_mesh_new(ac_world *w, aci_mesh **out, ac_err *e) {
+  const size_t size = (size_t)w->place.size;
+  aci_mesh *m = calloc(1, sizeof *m);
+  if (m == NULL) return AC_FAIL(e, OOM, "no memory for links to %d ranks", w->place.size);
+  pthread_mutex_init(&m->lock, NULL);
+  m->world = w;
+  m->rank = w->place.rank;
+  m->size = w->place.size;
+  m->listener = -1;
+  m->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  m->peers = calloc(size, sizeof *m->peers);
+  m->cards = calloc(size, sizeof *m->cards);
+  m->polls = calloc(size + 1, sizeof *m->polls);
+  for (int r = 0; r < m->size && m->peers != NULL; r++) {
+    m->peers[r].fd = -1;
+    m->peers[r].state = ACI_ABSENT;
+  }
+  fill_card(w, &m->own);
+  if (m->peers != NULL && m->cards != NULL && m->polls != NULL && m->wake >= 0) {
+    *out = m;
+    return AC_OK;
+  }
+  ac_status st = m->wake < 0 && m->polls != NULL ? AC_FAIL(e, IO, "no eventfd: %s", strerror(errno))
+                                                 : AC_FAIL(e, OOM, "no memory for links to %d ranks", w->place.size);
+  mesh_free(m);
+  return st;
+}
+
+ac_status aci_mesh_listen(aci_mesh *m, const char *address, ac_err *e) {
+  char why[128];
+  if (m->rank == m->size - 1) return AC_OK; /* ranks connect to those below them */
+  const aci_place *p = &m->world->place;
+  if (address == NULL && p->local_size == p->size) address = "127.0.0.1";
+  m->listener = aci_socket_listen(address, 0, &m->own.port, why, sizeof why);
+  if (m->listener < 0) return AC_FAIL(e, IO, "rank %d cannot listen at %s: %s", m->rank, address != NULL ? address : "any address", why);
+  if (address != NULL) snprintf(m->own.address[0], ACI_ADDRESS, "%s", address);
+  else if (aci_addresses_here(m->own.address, ACI_MESH_ADDRESSES) == 0) snprintf(m->own.address[0], ACI_ADDRESS, "127.0.0.1");
+  return AC_OK;
+}
+
+ac_status aci_mesh_open(ac_world *w, const char *address, aci_mesh **out, aci_card *card, ac_err *e) {
+  aci_mesh *m;
+  AC_TRY(aci_mesh_new(w, &m, e));
+  ac_status st = aci_mesh_listen(m, address, e);
+  if (st != AC_OK) {
+    mesh_free(m);
+    return st;
+  }
+  *card = m->own;
+  *out = m;
+  return AC_OK;
+}
+
+void aci_mesh_adopt(aci_mesh *m, int rank, int fd) {
+  pthread_mutex_lock(&m->lock);
+  aci_peer *p = &m->peers[rank];
+  if (p->fd >= 0) close(p->fd);
+  aci_socket_tune(fd);
+  p->fd = fd;
+  p->state = ACI_RUNNING;
+  pthread_mutex_unlock(&m->lock);
+}
+
+void aci_mesh_abort(aci_mesh *m, ac_status code, int rank, const char *text) {
+  pthread_mutex_lock(&m->lock);
+  if (!m->told) {
+    m->told = true;
+    aci_verdict_body v = {.code = (int32_t)code, .rank = rank};
+    snprintf(v.text, sizeof v.text, "%s", text);
+    for (int r = 0; r < m->size; r++) {
+      if (m->peers[r].state != ACI_RUNNING) continue;
+      aci_out_control(m, r, &(aci_frame){.type = ACI_F_VERDICT, .bytes = sizeof v}, &v);
+      aci_out_flush(m, r);
+    }
+  }
+  pthread_mutex_unlock(&m->lock);
+  const uint64_t one = 1;
+  if (write(m->wake, &one, sizeof one) < 0) return; /* it is awake already */
+}
+
+/* Is everything on its way? What the kernel still holds back could be lost if the peer sends to a closed socket. */
+static bool is_delivered(const aci_mesh *m, int rank) {
+  const aci_peer *p = &m->peers[rank];
+  int left = 0;
+  if (p->fd < 0 || p->broken || p->state == ACI_DEAD) return true;
+  return !aci_out_waits(p) && (ioctl(p->fd, SIOCOUTQNSD, &left) != 0 || left == 0);
+}
+
+void aci_mesh_close(aci_mesh *m, const char *site) {
+  if (m == NULL) return;
+  const bool aborted = aci_aborted(m->world, NULL) != AC_OK;
+  if (!aborted) aci_mesh_farewell(m, site);
+  const int64_t limit = aci_now_ns() + (aborted ? LAST_WORDS_MS : FAREWELL_MS) * INT64_C(1000000);
+  for (bool all = false; !all;) {
+    aci_mesh_turn(m, 0); /* reads, too: a socket with unread bytes would end in a reset */
+    all = true;
+    pthread_mutex_lock(&m->lock);
+    for (int r = 0; r < m->size && all; r++) all = is_delivered(m, r);
+    pthread_mutex_unlock(&m->lock);
+    if (aci_now_ns() > limit) break;
+    if (!all) aci_mesh_turn(m, 1);
+  }
+  mesh_free(m);
+}

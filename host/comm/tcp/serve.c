@@ -1,0 +1,272 @@
+/* Rank 0's side of the rendezvous: waits until every rank has shown its card, then hands all cards to all. Whoever does not belong here
+ * is told why and changes nothing: strangers on the port, ranks of another job. What does not fit within the job (versions, sizes,
+ * scripts, a rank that comes twice) ends it with one line on every rank. Called by rendezvous.c. */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "comm/tcp/rendezvous.h"
+#include "comm/wait.h"
+
+enum { MS = 1000000, TURN_MS = 50, GUESTS = 256, GUEST_MS = 10000, SAY_EVERY_MS = 10000, RESTART_MS = 5000, SEND_MS = 5000 };
+
+typedef struct guest { /* has not shown its card yet */
+  int fd;
+  int64_t until;
+  size_t got;
+  aci_rv_hello hello;
+} guest;
+
+typedef struct server {
+  aci_mesh *m;
+  aci_card *cards;
+  int listener;
+  int *fds;  /* of ranks that came; -1: not yet */
+  int n_guests;
+  guest *guests;
+  struct pollfd *polls;
+} server;
+
+/* ---- listening ---- */
+static ac_status cannot_listen(const aci_place *p, int reason, const char *why, ac_err *e) {
+  char at[280], here[64] = "";
+  aci_endpoint_text(p->address, p->port, at, sizeof at);
+  if (gethostname(here, sizeof here - 1) != 0) here[0] = 0;
+  if (reason == EADDRINUSE)
+    return AC_FAIL(e, IO, "rank 0 cannot listen at %s: another program has the port; choose another by --main_process_port (MASTER_PORT)", at);
+  if (reason == EADDRNOTAVAIL)
+    return AC_FAIL(e, IO,
+                   "rank 0 cannot listen at %s: this machine (%s) does not have the address; rank 0 must run where --main_process_ip "
+                   "(MASTER_ADDR) points",
+                   at, here);
+  return AC_FAIL(e, IO, "rank 0 cannot listen at %s: %s; check --main_process_ip and --main_process_port (MASTER_ADDR, MASTER_PORT)", at,
+                 why);
+}
+
+static ac_status begin_listening(server *s, ac_err *e) {
+  const aci_place *p = &s->m->world->place;
+  char found[ACI_RV_ADDRESSES][ACI_ADDRESS], why[128];
+  bool may_change;
+  const int n = aci_resolve(p->address, found, ACI_RV_ADDRESSES, &may_change, why, sizeof why);
+  if (n == 0) return cannot_listen(p, 0, why, e);
+  /* a name that stands for the loopback here (/etc/hosts) does not where the others are */
+  const bool all = aci_address_is_loopback(found[0]) && p->machines > 1;
+  /* the ranks of the attempt before may hold the port for a moment */
+  const int64_t until = aci_now_ns() + (p->restart > 0 ? RESTART_MS : 0) * (int64_t)MS;
+  for (;;) {
+    int reason = EADDRNOTAVAIL;
+    for (int i = 0; i < (all ? 1 : n); i++) {
+      s->listener = aci_socket_listen(all ? NULL : found[i], p->port, NULL, why, sizeof why);
+      if (s->listener >= 0) return AC_OK;
+      if (reason == EADDRNOTAVAIL) reason = errno;
+    }
+    if (reason != EADDRINUSE || aci_now_ns() > until) return cannot_listen(p, reason, why, e);
+    struct pollfd nothing = {.fd = -1};
+    poll(&nothing, 1, TURN_MS);
+  }
+}
+
+/* ---- answers ---- */
+/* Blocking by hand; a rank that does not read within seconds is given up. */
+static bool give(int fd, const void *p, size_t n) {
+  const int64_t until = aci_now_ns() + SEND_MS * (int64_t)MS;
+  for (size_t at = 0; at < n;) {
+    const ssize_t k = send(fd, (const char *)p + at, n - at, MSG_NOSIGNAL);
+    if (k > 0) at += (size_t)k;
+    if (k > 0 || (k < 0 && errno == EINTR)) continue;
+    struct pollfd w = {.fd = fd, .events = POLLOUT};
+    if (k == 0 || (errno != EAGAIN && errno != EWOULDBLOCK) || aci_now_ns() > until) return false;
+    poll(&w, 1, TURN_MS);
+  }
+  return true;
+}
+
+static void refuse(int fd, ac_status code, const char *text) {
+  struct {
+    aci_rv_head head;
+    char text[ACI_RV_TEXT];
+  } r = {.head = {.kind = ACI_RV_REFUSED, .bytes = ACI_RV_TEXT, .code = (int32_t)code}};
+  memcpy(r.head.magic, ACI_RV_MAGIC, sizeof r.head.magic);
+  snprintf(r.text, sizeof r.text, "%s", text);
+  give(fd, &r, sizeof r);
+}
+
+static ac_status refuse_all(server *s, ac_status code, const char *text, ac_err *e) {
+  for (int r = 1; r < s->m->size; r++)
+    if (s->fds[r] >= 0) refuse(s->fds[r], code, text);
+  return ac_err_set(e, code, __FILE__, __LINE__, "%s", text);
+}
+
+/* ---- guests ---- */
+static ac_status admit(server *s, guest *g, ac_err *e) {
+  aci_mesh *m = s->m;
+  aci_card *c = &g->hello.card;
+  char text[ACI_RV_TEXT], source[ACI_ADDRESS];
+  bool foreign;
+  ac_status st = aci_card_check(&m->own, c, &foreign, text, sizeof text);
+  if (st != AC_OK && foreign) {
+    refuse(g->fd, st, text);
+    ac_log_write(AC_LOG_WARN, "comm", "refused at the rendezvous: %s", text);
+    return AC_OK;
+  }
+  if (st == AC_OK && (c->rank == 0 || s->fds[c->rank] >= 0)) {
+    const aci_card *first = c->rank == 0 ? &m->own : &s->cards[c->rank];
+    st = AC_MISMATCH;
+    aci_text_clean(c->host, sizeof c->host);
+    snprintf(text, sizeof text,
+             "two processes are rank %d: %s:%d and %s:%d; give each machine a --machine_rank of its own, each job a "
+             "--main_process_port of its own",
+             (int)c->rank, first->host, (int)first->pid, c->host, (int)c->pid);
+  }
+  if (st != AC_OK) {
+    refuse(g->fd, st, text);
+    return refuse_all(s, st, text, e);
+  }
+  aci_card *place = &s->cards[c->rank];
+  *place = *c;
+  aci_text_clean(place->host, sizeof place->host);
+  for (int i = 0; i < ACI_MESH_ADDRESSES; i++) aci_text_clean(place->address[i], ACI_ADDRESS);
+  aci_socket_address(g->fd, true, source, sizeof source);
+  if (aci_address_is_loopback(source)) memset(place->address, 0, sizeof place->address); /* it is where rank 0 is */
+  else memcpy(place->address[0], source, sizeof source);
+  s->fds[c->rank] = g->fd;
+  g->fd = -1;
+  return AC_OK;
+}
+
+static void drop(server *s, guest *g) {
+  if (g->fd >= 0) close(g->fd);
+  *g = s->guests[--s->n_guests];
+}
+
+static ac_status serve_guest(server *s, guest *g, short events, int64_t now, ac_err *e) {
+  bool ok = now <= g->until;
+  if (ok && events != 0) {
+    const ssize_t n = recv(g->fd, (char *)&g->hello + g->got, sizeof g->hello - g->got, 0);
+    ok = n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
+    if (n > 0) g->got += (size_t)n;
+    const size_t look = g->got < sizeof g->hello.magic ? g->got : sizeof g->hello.magic;
+    if (memcmp(g->hello.magic, ACI_RV_MAGIC, look) != 0) {
+      ac_log_write(AC_LOG_INFO, "comm", "a stranger at the rendezvous was sent away");
+      ok = false;
+    }
+  }
+  if (ok && g->got < sizeof g->hello) return AC_OK;
+  const ac_status st = ok ? admit(s, g, e) : AC_OK;
+  drop(s, g);
+  return st;
+}
+
+/* A rank that came may go again before all are here; another process may take its place. */
+static void serve_rank(server *s, int r) {
+  char byte;
+  const ssize_t n = recv(s->fds[r], &byte, 1, MSG_PEEK);
+  if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR))) return;
+  close(s->fds[r]);
+  s->fds[r] = -1;
+}
+
+static int missing(const server *s, char *list, size_t bytes) {
+  int n = 0;
+  size_t at = 0;
+  for (int r = 1; r < s->m->size; r++) {
+    if (s->fds[r] >= 0) continue;
+    if (n++ < 8) at += (size_t)snprintf(list + at, bytes - at, "%s%d", at > 0 ? ", " : "", r);
+  }
+  if (n > 8) snprintf(list + at, bytes - at, " and %d more", n - 8);
+  return n;
+}
+
+static ac_status turn(server *s, ac_err *e) {
+  int n = 0;
+  s->polls[n++] = (struct pollfd){.fd = s->listener, .events = (short)(s->n_guests < GUESTS ? POLLIN : 0)};
+  for (int r = 1; r < s->m->size; r++) s->polls[n++] = (struct pollfd){.fd = s->fds[r], .events = POLLIN};
+  const int first = n, n_guests = s->n_guests;
+  for (int i = 0; i < n_guests; i++) s->polls[n++] = (struct pollfd){.fd = s->guests[i].fd, .events = POLLIN};
+  if (poll(s->polls, (nfds_t)n, TURN_MS) < 0) return AC_OK;
+  const int64_t now = aci_now_ns();
+  for (int r = 1; r < s->m->size; r++)
+    if (s->fds[r] >= 0 && s->polls[r].revents != 0) serve_rank(s, r);
+  for (int i = n_guests - 1; i >= 0; i--) AC_TRY(serve_guest(s, &s->guests[i], s->polls[first + i].revents, now, e));
+  for (int fd; s->n_guests < GUESTS && (fd = accept4(s->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;) {
+    aci_socket_tune(fd);
+    guest *g = &s->guests[s->n_guests++];
+    memset(g, 0, sizeof *g);
+    g->fd = fd;
+    g->until = now + GUEST_MS * (int64_t)MS;
+  }
+  return AC_OK;
+}
+
+static ac_status wait_for_all(server *s, ac_err *e) {
+  const aci_place *p = &s->m->world->place;
+  const int64_t began = aci_now_ns(), limit = atomic_load(&s->m->world->timeout_ns);
+  char list[96], text[ACI_RV_TEXT], at[280];
+  aci_endpoint_text(p->address, p->port, at, sizeof at);
+  for (int64_t said = began;;) {
+    const int n = missing(s, list, sizeof list);
+    if (n == 0) return AC_OK;
+    ac_err why;
+    if (aci_aborted(s->m->world, &why) != AC_OK) return refuse_all(s, why.code, why.msg, e);
+    const int64_t now = aci_now_ns();
+    if (now - began > limit) {
+      snprintf(text, sizeof text,
+               "rank 0 waited %.3g s at %s for rank%s %s of %d; check that they were started, and that they can reach this address",
+               (double)(now - began) / 1e9, at, n > 1 ? "s" : "", list, s->m->size);
+      return refuse_all(s, AC_TIMEOUT, text, e);
+    }
+    if (now - said > SAY_EVERY_MS * (int64_t)MS) {
+      said = now;
+      ac_log_write(AC_LOG_INFO, "comm", "rank 0 waits at %s for rank%s %s of %d", at, n > 1 ? "s" : "", list, s->m->size);
+    }
+    AC_TRY(turn(s, e));
+  }
+}
+
+static ac_status hand_out(server *s, ac_err *e) {
+  aci_mesh *m = s->m;
+  aci_rv_head head = {.kind = ACI_RV_TABLE, .bytes = (uint32_t)((size_t)m->size * sizeof *s->cards)};
+  memcpy(head.magic, ACI_RV_MAGIC, sizeof head.magic);
+  s->cards[0] = m->own;
+  memset(s->cards[0].address, 0, sizeof s->cards[0].address);
+  for (int r = 1; r < m->size; r++) {
+    if (!give(s->fds[r], &head, sizeof head) || !give(s->fds[r], s->cards, head.bytes)) {
+      char text[ACI_RV_TEXT];
+      snprintf(text, sizeof text, "rank %d (%s:%d) went away while the ranks met", r, s->cards[r].host, (int)s->cards[r].pid);
+      return refuse_all(s, AC_PEER, text, e);
+    }
+  }
+  for (int r = 1; r < m->size; r++) {
+    aci_mesh_adopt(m, r, s->fds[r]);
+    s->fds[r] = -1;
+  }
+  return AC_OK;
+}
+
+ac_status aci_rendezvous_serve(aci_mesh *m, aci_card *cards, ac_err *e) {
+  const size_t size = (size_t)m->size;
+  server s = {.m = m, .cards = cards, .listener = -1};
+  s.fds = malloc(size * sizeof *s.fds);
+  s.guests = malloc(GUESTS * sizeof *s.guests);
+  s.polls = malloc((size + GUESTS) * sizeof *s.polls);
+  ac_status st = AC_OK;
+  if (s.fds == NULL || s.guests == NULL || s.polls == NULL) st = AC_FAIL(e, OOM, "no memory to meet %d ranks", m->size);
+  for (int r = 0; r < m->size && s.fds != NULL; r++) s.fds[r] = -1;
+  if (st == AC_OK && m->size > 1) {
+    st = begin_listening(&s, e);
+    if (st == AC_OK) st = wait_for_all(&s, e);
+    if (st == AC_OK) st = hand_out(&s, e);
+  }
+  for (int r = 0; r < m->size && s.fds != NULL; r++)
+    if (s.fds[r] >= 0) close(s.fds[r]);
+  while (s.n_guests > 0) drop(&s, &s.guests[0]);
+  if (s.listener >= 0) close(s.listener);
+  free(s.polls);
+  free(s.guests);
+  free(s.fds);
+  return st;
+}

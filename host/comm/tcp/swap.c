@@ -1,0 +1,155 @@
+/* Descriptors of all members of a group, before a collective begins: sent to all, compared as they come. Called by link/ and
+ * mpi/. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/tcp/mesh_impl.h"
+#include "comm/wait.h"
+
+enum { MS = 1000000, TURN_MS = 5, OTHERS_GRACE = 30 * MS, TELL_AFTER = 200 * MS, LOOK_AFTER = 300 * MS };
+
+typedef struct swap {
+  aci_mesh *m;
+  ac_group *g;
+  const aci_desc *mine;
+  aci_desc *all;
+  int *missing, n; /* group ranks */
+  int *ranks;      /* the same as global ranks */
+  int64_t began, checked, differs; /* differs: since when; 0: no */
+  bool told;
+} swap;
+
+/* Takes what the peer said of this group. False: nothing yet. */
+static bool hear_from(swap *s, int r) {
+  aci_peer *p = &s->m->peers[s->g->ranks[r]];
+  for (aci_said **at = &p->said; *at != NULL; at = &(*at)->next) {
+    aci_said *said = *at;
+    if (said->desc.group != s->g->id) continue;
+    s->all[r] = said->desc;
+    *at = said->next;
+    p->n_said--;
+    free(said);
+    return true;
+  }
+  return false;
+}
+
+static void collect(swap *s) {
+  int n = 0;
+  for (int i = 0; i < s->n; i++) {
+    const int r = s->missing[i];
+    if (!hear_from(s, r)) s->missing[n++] = r;
+    else if (!aci_desc_same(&s->all[r], s->mine) && s->differs == 0) s->differs = aci_now_ns();
+  }
+  s->n = n;
+  for (int i = 0; i < n; i++) s->ranks[i] = s->g->ranks[s->missing[i]];
+}
+
+static ac_status mismatch(swap *s, ac_err *e) {
+  const int size = s->g->size;
+  const aci_desc **descs = malloc((size_t)size * sizeof *descs);
+  if (descs == NULL) return AC_FAIL(e, OOM, "no memory to tell how ranks differ");
+  for (int r = 0; r < size; r++) descs[r] = &s->all[r];
+  for (int i = 0; i < s->n; i++) descs[s->missing[i]] = NULL;
+  const ac_status st = aci_mismatch(s->g, descs, e);
+  free(descs);
+  return st;
+}
+
+/* ": rank 1 was last at train.lua:30" for the first few. The lock is held. */
+static void last_seen(const swap *s, char *buf, size_t n) {
+  size_t at = 0;
+  buf[0] = 0;
+  for (int i = 0; i < s->n && i < 3 && at < n; i++) {
+    const aci_peer *p = &s->m->peers[s->ranks[i]];
+    const bool waits = p->wait.n > 0;
+    at += (size_t)snprintf(buf + at, n - at, "%s rank %d %s%s", i > 0 ? "," : ":", s->ranks[i],
+                           waits                     ? "waits at "
+                           : p->last_site[0] != 0    ? "was last at "
+                                                     : "has called nothing yet",
+                           waits ? p->wait.want.site : p->last_site);
+  }
+}
+
+static ac_status out_of_time(swap *s, int64_t now, ac_err *e) {
+  char what[160], list[96] = "", seen[224];
+  size_t at = 0;
+  for (int i = 0; i < s->n && i < 8; i++) at += (size_t)snprintf(list + at, sizeof list - at, "%s%d", i > 0 ? ", " : "", s->ranks[i]);
+  if (s->n > 8) snprintf(list + at, sizeof list - at, " and %d more", s->n - 8);
+  pthread_mutex_lock(&s->m->lock);
+  last_seen(s, seen, sizeof seen);
+  pthread_mutex_unlock(&s->m->lock);
+  return aci_stop(s->m->world, AC_TIMEOUT, s->n == 1 ? s->ranks[0] : -1, e,
+                  "rank %d waited %.3g s for rank%s %s in %s%s; raise --timeout if they are only slow", s->m->rank,
+                  (double)(now - s->began) / 1e9, s->n > 1 ? "s" : "", list, aci_desc_text(s->mine, what, sizeof what), seen);
+}
+
+/* The others' ends, circles, the time. Called when something is missing. */
+static ac_status look_around(swap *s, ac_err *e) {
+  aci_mesh *m = s->m;
+  const int64_t now = aci_now_ns();
+  int left = -1;
+  bool crossed = false;
+  char text[512];
+  pthread_mutex_lock(&m->lock);
+  for (int i = 0; i < s->n && left < 0 && !crossed; i++) {
+    if (m->peers[s->ranks[i]].state == ACI_LEFT) left = s->ranks[i];
+    else crossed = aci_mesh_crossed(m, s->ranks[i], s->mine, text, sizeof text);
+  }
+  if (left < 0 && !crossed && !s->told && now - s->began > TELL_AFTER) {
+    aci_mesh_tell_wait(m, s->mine, s->ranks, s->n);
+    s->told = true;
+  }
+  if (left < 0 && !crossed && now - s->began > LOOK_AFTER)
+    crossed = aci_mesh_cycle(m, s->mine, s->ranks, s->n, now, text, sizeof text);
+  pthread_mutex_unlock(&m->lock);
+  if (s->differs != 0) return left >= 0 || crossed || now - s->differs > OTHERS_GRACE ? mismatch(s, e) : AC_OK;
+  if (left >= 0) return aci_mesh_left(m, left, s->mine, e);
+  if (crossed) return aci_stop(m->world, AC_MISMATCH, -1, e, "%s", text);
+  if (now - s->checked < TURN_MS * (int64_t)MS) return AC_OK;
+  s->checked = now;
+  const int64_t limit = atomic_load_explicit(&m->world->timeout_ns, memory_order_relaxed);
+  if (now - s->began > limit) return out_of_time(s, now, e);
+  return aci_wait_check(s->g, s->mine, s->began, s->n == 1 ? s->missing[0] : -1, e);
+}
+
+static ac_status run(swap *s, ac_err *e) {
+  for (;;) {
+    pthread_mutex_lock(&s->m->lock);
+    collect(s);
+    pthread_mutex_unlock(&s->m->lock);
+    if (s->n == 0) return s->differs != 0 ? mismatch(s, e) : AC_OK;
+    AC_TRY(look_around(s, e));
+    aci_mesh_turn(s->m, TURN_MS);
+    AC_TRY(aci_mesh_settle(s->m, e));
+  }
+}
+
+ac_status aci_mesh_desc_swap(aci_mesh *m, ac_group *g, const aci_desc *d, aci_desc *all, ac_err *e) {
+  enum { FEW = 32 };
+  int few[2 * FEW], *ranks = few;
+  AC_TRY(aci_aborted(m->world, e));
+  if (g->size > FEW && (ranks = malloc(2 * (size_t)g->size * sizeof *ranks)) == NULL)
+    return AC_FAIL(e, OOM, "no memory for the descriptors of %d ranks", g->size);
+  swap s = {.m = m, .g = g, .mine = d, .all = all, .missing = ranks, .ranks = ranks + g->size, .began = aci_now_ns()};
+  s.checked = s.began;
+  all[g->rank] = *d;
+  pthread_mutex_lock(&m->lock);
+  for (int i = 1; i < g->size; i++) {
+    const int r = (g->rank + i) % g->size;
+    s.missing[s.n++] = r;
+    if (m->peers[g->ranks[r]].state == ACI_RUNNING)
+      aci_out_control(m, g->ranks[r], &(aci_frame){.type = ACI_F_DESC, .channel = g->id, .bytes = sizeof *d}, d);
+    aci_out_flush(m, g->ranks[r]);
+  }
+  pthread_mutex_unlock(&m->lock);
+  const ac_status st = run(&s, e);
+  if (s.told) {
+    pthread_mutex_lock(&m->lock);
+    aci_mesh_tell_wait(m, d, NULL, 0);
+    pthread_mutex_unlock(&m->lock);
+  }
+  if (ranks != few) free(ranks);
+  return st;
+}

@@ -1,0 +1,67 @@
+/* The tcp backend: ranks of several machines meet at an address of rank 0 and keep a socket to every other rank. Collectives are
+ * those of link/. Called through the table by world.c, group.c and work.c. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/sim/sim.h"
+#include "comm/tcp/mesh_impl.h"
+
+static ac_status meet(ac_world *w, aci_mesh *m, ac_err *e) {
+  if (w->place.size == 1) return AC_OK;
+  aci_card *cards = calloc((size_t)w->place.size, sizeof *cards);
+  if (cards == NULL) return AC_FAIL(e, OOM, "no memory for the cards of %d ranks", w->place.size);
+  ac_status st = aci_rendezvous(m, cards, e);
+  if (st == AC_OK) {
+    w->impl = m; /* from here on an abort tells the others */
+    st = aci_mesh_connect(m, cards, e);
+  }
+  free(cards);
+  return st;
+}
+
+static ac_status join(ac_world *w, ac_err *e) {
+  aci_mesh *m;
+  AC_TRY(aci_mesh_new(w, &m, e));
+  const ac_status st = meet(w, m, e);
+  w->impl = st == AC_OK ? m : NULL;
+  if (st != AC_OK) aci_mesh_close(m, NULL);
+  else if (w->page != NULL) atomic_store(&w->page->state, ACI_RUNNING);
+  return st;
+}
+
+static void leave(ac_world *w, const char *site) {
+  if (w->page != NULL) {
+    uint32_t running = ACI_RUNNING;
+    if (site != NULL) aci_page_set_at(w->page, site, w->page->step);
+    atomic_compare_exchange_strong(&w->page->state, &running, ACI_LEFT);
+  }
+  aci_mesh_close(w->impl, site);
+  w->impl = NULL;
+}
+
+static ac_status start(ac_world *w, aci_move *v, ac_err *e) { return aci_mesh_start(w->impl, v, e); }
+static ac_status progress(ac_world *w, aci_move *const *v, int n, int wait_ms, ac_err *e) {
+  return aci_mesh_progress(w->impl, v, n, wait_ms, e);
+}
+static void cancel(ac_world *w, aci_move *v) { aci_mesh_cancel(w->impl, v); }
+static ac_status desc_swap(ac_group *g, const aci_desc *d, aci_desc *all, ac_err *e) {
+  return aci_mesh_desc_swap(g->world->impl, g, d, all, e);
+}
+static const aci_link table = {.start = start, .progress = progress, .cancel = cancel, .desc_swap = desc_swap};
+
+static ac_status run(ac_group *g, const ac_coll *c, aci_desc *d, ac_err *e) { return aci_link_run(&table, g, c, d, e); }
+static ac_status pass(ac_group *g, const ac_coll *c, aci_desc *d, void **state, bool *done, ac_err *e) {
+  return aci_link_pass(&table, g, c, d, state, done, e);
+}
+static void tell_abort(ac_world *w, ac_status code, int rank, const char *text) {
+  if (w->impl != NULL) aci_mesh_abort(w->impl, code, rank, text);
+}
+
+const aci_backend aci_tcp_backend = {.struct_size = sizeof(aci_backend),
+                                     .name = "tcp",
+                                     .join = join,
+                                     .leave = leave,
+                                     .run = run,
+                                     .pass = pass,
+                                     .abort = tell_abort,
+                                     .bytes = aci_sim_bytes};

@@ -1,0 +1,57 @@
+/* Why a job ends, as this rank knows it: given once, told to the ranks of this machine through the segment
+ * and to others through the backend. Called by every wait and by whoever finds a cause. */
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "comm/comm_impl.h"
+
+enum { NOT_YET, BEING_WRITTEN, WRITTEN };
+
+/* The first thread that comes writes it. Returns true for that one. */
+static bool keep(ac_world *w, ac_status code, int rank, const char *prefix, const char *text) {
+  int none = NOT_YET;
+  if (!atomic_compare_exchange_strong(&w->aborted, &none, BEING_WRITTEN)) return false;
+  ac_err_set(&w->verdict, code, __FILE__, __LINE__, "%s%s", prefix, text);
+  w->verdict.rank = rank;
+  atomic_store_explicit(&w->aborted, WRITTEN, memory_order_release);
+  return true;
+}
+
+/* Takes over what the segment says. False: it says nothing. */
+static bool learn(ac_world *w) {
+  aci_head *h = w->segment.head;
+  if (h == NULL || atomic_load_explicit(&h->verdict.set, memory_order_acquire) == 0) return false;
+  const aci_verdict *v = &h->verdict;
+  char text[sizeof v->text];
+  memcpy(text, v->text, sizeof text);
+  text[sizeof text - 1] = 0;
+  const ac_status code = v->code > 0 && v->code <= AC_TIMEOUT ? (ac_status)v->code : AC_PEER;
+  const bool known = strncmp(text, "stopped: ", 9) == 0; /* by the other machine's ranks */
+  if (keep(w, code, v->rank, known ? "" : "stopped: ", text) && w->backend != NULL &&
+      w->backend->abort != NULL)
+    w->backend->abort(w, code, v->rank, text);
+  return true;
+}
+
+void aci_abort(ac_world *w, ac_status code, int rank, const char *text) {
+  if (atomic_load_explicit(&w->aborted, memory_order_acquire) != NOT_YET) return;
+  aci_head *h = w->segment.head;
+  if (h != NULL && !aci_verdict_give(h, code, rank, text)) {
+    /* another rank was first: its cause is everyone's, once it has been written */
+    for (int i = 0; i < 1000; i++) {
+      if (learn(w)) return;
+      sched_yield();
+    }
+  }
+  if (keep(w, code, rank, "", text) && w->backend != NULL && w->backend->abort != NULL)
+    w->backend->abort(w, code, rank, text);
+}
+
+ac_status aci_aborted(ac_world *w, ac_err *e) {
+  int have = atomic_load_explicit(&w->aborted, memory_order_acquire);
+  if (have == NOT_YET && !learn(w)) return AC_OK;
+  while ((have = atomic_load_explicit(&w->aborted, memory_order_acquire)) == BEING_WRITTEN) sched_yield();
+  if (e != NULL) *e = w->verdict;
+  return w->verdict.code;
+}

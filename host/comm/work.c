@@ -1,0 +1,307 @@
+/* How a collective runs: inline on its caller when nothing is queued, else in turn on the world's one communication thread.
+ *
+ * Works run in the order in which they were started, which is the same on every rank. Sends and receives that stand next to
+ * each other run at the same time, so that two ranks may send to each other. The thread starts with the first work. */
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "comm/comm_impl.h"
+
+enum { MAX_KEEP = 64 };
+
+struct ac_work {
+  _Atomic int ref;
+  _Atomic bool done;
+  ac_group *group;
+  ac_coll coll;
+  aci_desc desc;
+  ac_comm_record *row;
+  void *pass_state;
+  int64_t began;
+  ac_status status;
+  ac_err err;
+  ac_work *next;
+  int n_keep;
+  ac_storage *keep[MAX_KEEP];
+  int64_t *counts; /* copies of both lists */
+};
+
+struct aci_queue {
+  ac_world *world;
+  pthread_mutex_t lock;
+  pthread_cond_t more, finished;
+  pthread_t thread;
+  bool started, stop;
+  _Atomic int pending; /* queued or running */
+  ac_work *first, *last;
+};
+
+static bool is_pair(const ac_work *k) { return k->coll.kind == AC_COLL_SEND || k->coll.kind == AC_COLL_RECV; }
+
+/* ---- running ---- */
+static void pause_a_little(const ac_world *w, int idle) {
+  if (idle < w->spins) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+  } else if (idle < w->spins + 64) {
+    sched_yield();
+  } else {
+    struct timespec t = {0, idle < w->spins + 128 ? 20000 : 200000};
+    nanosleep(&t, NULL);
+  }
+}
+
+/* One step of a send or receive; true when it is over. */
+static bool pass_step(ac_work *k) {
+  ac_group *g = k->group;
+  bool done = false;
+  ac_status st = g->world->backend->pass(g, &k->coll, &k->desc, &k->pass_state, &done, &k->err);
+  if (st != AC_OK || done) k->status = st;
+  return st != AC_OK || done;
+}
+
+static ac_status pass_alone(ac_work *k, ac_err *e) {
+  ac_world *w = k->group->world;
+  const int64_t began = aci_now_ns();
+  for (int idle = 0; !pass_step(k); idle++) {
+    if (idle > w->spins && idle % 16 == 0) {
+      ac_status st = aci_wait_check(k->group, &k->desc, began, k->coll.root, &k->err);
+      if (st != AC_OK) {
+        bool done = true; /* an aborted world ends the transfer at its next step */
+        w->backend->pass(k->group, &k->coll, &k->desc, &k->pass_state, &done, NULL);
+        k->status = st;
+        break;
+      }
+    }
+    pause_a_little(w, idle);
+  }
+  if (k->status != AC_OK && e != NULL) *e = k->err;
+  return k->status;
+}
+
+static void finish(aci_queue *q, ac_work *k) {
+  aci_record_end(q->world, k->row, k->status);
+  for (int i = 0; i < k->n_keep; i++) ac_storage_release(k->keep[i]);
+  k->n_keep = 0;
+  pthread_mutex_lock(&q->lock);
+  atomic_store_explicit(&k->done, true, memory_order_release);
+  atomic_fetch_sub_explicit(&q->pending, 1, memory_order_release);
+  pthread_cond_broadcast(&q->finished);
+  pthread_mutex_unlock(&q->lock);
+  ac_work_release(k);
+}
+
+static void begin(ac_work *k) {
+  k->began = aci_now_ns();
+  aci_record_run(k->group->world, k->row);
+  k->status = aci_aborted(k->group->world, &k->err);
+}
+
+/* Takes the next work, or with pairs_only the next one if it is a send or receive. The caller holds the lock. */
+static ac_work *take(aci_queue *q, bool pairs_only) {
+  ac_work *k = q->first;
+  if (k == NULL || (pairs_only && !is_pair(k))) return NULL;
+  q->first = k->next;
+  if (q->first == NULL) q->last = NULL;
+  k->next = NULL;
+  return k;
+}
+
+/* Runs k and every send and receive that directly follows it, also those that are queued meanwhile. */
+static void run_pairs(aci_queue *q, ac_work *k) {
+  ac_world *w = q->world;
+  ac_work *active = k;
+  begin(k);
+  for (int idle = 0; active != NULL; idle++) {
+    for (ac_work **at = &active; *at != NULL;) {
+      ac_work *x = *at;
+      if (x->status == AC_OK && !pass_step(x)) {
+        if (idle > w->spins && idle % 16 == 0 &&
+            (x->status = aci_wait_check(x->group, &x->desc, x->began, x->coll.root, &x->err)) != AC_OK) {
+          bool done = true;
+          w->backend->pass(x->group, &x->coll, &x->desc, &x->pass_state, &done, NULL);
+        } else {
+          at = &x->next;
+          continue;
+        }
+      }
+      *at = x->next;
+      x->next = NULL;
+      finish(q, x);
+      idle = 0;
+    }
+    pthread_mutex_lock(&q->lock);
+    for (ac_work *x; (x = take(q, true)) != NULL;) {
+      begin(x);
+      ac_work **end = &active;
+      while (*end != NULL) end = &(*end)->next;
+      *end = x;
+      idle = 0;
+    }
+    pthread_mutex_unlock(&q->lock);
+    if (active != NULL) pause_a_little(w, idle);
+  }
+}
+
+static void *serve(void *arg) {
+  aci_queue *q = arg;
+  for (;;) {
+    pthread_mutex_lock(&q->lock);
+    while (q->first == NULL && !q->stop) pthread_cond_wait(&q->more, &q->lock);
+    ac_work *k = take(q, false);
+    pthread_mutex_unlock(&q->lock);
+    if (k == NULL) return NULL;
+    if (is_pair(k)) {
+      run_pairs(q, k);
+      continue;
+    }
+    begin(k);
+    if (k->status == AC_OK) k->status = q->world->backend->run(k->group, &k->coll, &k->desc, &k->err);
+    finish(q, k);
+  }
+}
+
+/* ---- queue ---- */
+aci_queue *aci_queue_new(ac_world *w) {
+  aci_queue *q = calloc(1, sizeof *q);
+  if (q == NULL) return NULL;
+  q->world = w;
+  pthread_mutex_init(&q->lock, NULL);
+  pthread_cond_init(&q->more, NULL);
+  pthread_cond_init(&q->finished, NULL);
+  return q;
+}
+
+void aci_queue_free(aci_queue *q) {
+  if (q == NULL) return;
+  if (q->started) {
+    pthread_mutex_lock(&q->lock);
+    q->stop = true;
+    pthread_cond_signal(&q->more);
+    pthread_mutex_unlock(&q->lock);
+    pthread_join(q->thread, NULL);
+  }
+  pthread_mutex_destroy(&q->lock);
+  pthread_cond_destroy(&q->more);
+  pthread_cond_destroy(&q->finished);
+  free(q);
+}
+
+static ac_status start_thread(aci_queue *q, ac_err *e) {
+  sigset_t all, was;
+  sigfillset(&all); /* signals are for the thread that runs scripts */
+  pthread_sigmask(SIG_SETMASK, &all, &was);
+  int rc = pthread_create(&q->thread, NULL, serve, q);
+  pthread_sigmask(SIG_SETMASK, &was, NULL);
+  if (rc != 0) return AC_FAIL(e, OOM, "no communication thread: %s", strerror(rc));
+  q->started = true;
+  return AC_OK;
+}
+
+/* ---- the public face ---- */
+ac_status ac_collective(ac_group *g, const ac_coll *c, ac_err *e) {
+  ac_world *w = g->world;
+  aci_queue *q = w->queue;
+  AC_TRY(aci_coll_check(g, c, e));
+  if (atomic_load_explicit(&w->aborted, memory_order_acquire) != 0) AC_TRY(aci_aborted(w, e));
+  if (atomic_load_explicit(&q->pending, memory_order_acquire) != 0) {
+    ac_work *k;
+    AC_TRY(ac_collective_start(g, c, 0, NULL, &k, e));
+    ac_status st = ac_work_wait(k, e);
+    ac_work_release(k);
+    return st;
+  }
+  if (c->kind == AC_COLL_SEND || c->kind == AC_COLL_RECV) {
+    ac_work k;
+    memset(&k, 0, sizeof k);
+    k.group = g;
+    k.coll = *c;
+    aci_desc_fill(g, c, 0, &k.desc);
+    k.row = aci_record_begin(w, g, c, 0, false);
+    ac_status st = pass_alone(&k, e);
+    aci_record_end(w, k.row, st);
+    return st;
+  }
+  aci_desc d;
+  aci_desc_fill(g, c, ++g->seq, &d);
+  ac_comm_record *row = aci_record_begin(w, g, c, g->seq, false);
+  ac_status st = w->backend->run(g, c, &d, e);
+  aci_record_end(w, row, st);
+  return st;
+}
+
+ac_status ac_collective_start(ac_group *g, const ac_coll *c, int n, ac_storage *const *keep, ac_work **out, ac_err *e) {
+  ac_world *w = g->world;
+  aci_queue *q = w->queue;
+  AC_TRY(aci_coll_check(g, c, e));
+  AC_TRY(aci_aborted(w, e));
+  if (n > MAX_KEEP) return AC_FAIL(e, INVALID, "%s: more than %d storages", ac_coll_name(c->kind), MAX_KEEP);
+  const size_t lists = (c->counts != NULL ? (size_t)g->size : 0) + (c->recv_counts != NULL ? (size_t)g->size : 0);
+  ac_work *k = calloc(1, sizeof *k);
+  if (k == NULL || (lists > 0 && (k->counts = malloc(lists * sizeof *k->counts)) == NULL)) {
+    free(k);
+    return AC_FAIL(e, OOM, "%s: no memory for a work", ac_coll_name(c->kind));
+  }
+  if (!q->started) {
+    ac_status st = start_thread(q, e);
+    if (st != AC_OK) {
+      free(k->counts);
+      free(k);
+      return st;
+    }
+  }
+  k->group = g;
+  k->coll = *c;
+  int64_t *at = k->counts;
+  if (c->counts != NULL) {
+    memcpy(at, c->counts, (size_t)g->size * sizeof *at);
+    k->coll.counts = at;
+    at += g->size;
+  }
+  if (c->recv_counts != NULL) {
+    memcpy(at, c->recv_counts, (size_t)g->size * sizeof *at);
+    k->coll.recv_counts = at;
+  }
+  const bool pair = is_pair(k);
+  if (!pair) g->seq++;
+  aci_desc_fill(g, c, pair ? 0 : g->seq, &k->desc);
+  k->coll.site = k->desc.site;
+  k->row = aci_record_begin(w, g, c, pair ? 0 : g->seq, true);
+  for (int i = 0; i < n; i++) ac_storage_retain(k->keep[i] = keep[i]);
+  k->n_keep = n;
+  atomic_store(&k->ref, 2); /* the caller's and the queue's */
+  pthread_mutex_lock(&q->lock);
+  atomic_fetch_add_explicit(&q->pending, 1, memory_order_relaxed);
+  if (q->last != NULL) q->last->next = k;
+  else q->first = k;
+  q->last = k;
+  pthread_cond_signal(&q->more);
+  pthread_mutex_unlock(&q->lock);
+  *out = k;
+  return AC_OK;
+}
+
+bool ac_work_done(const ac_work *k) { return atomic_load_explicit(&k->done, memory_order_acquire); }
+
+ac_status ac_work_wait(ac_work *k, ac_err *e) {
+  if (!ac_work_done(k)) {
+    aci_queue *q = k->group->world->queue;
+    pthread_mutex_lock(&q->lock);
+    while (!ac_work_done(k)) pthread_cond_wait(&q->finished, &q->lock);
+    pthread_mutex_unlock(&q->lock);
+  }
+  if (k->status != AC_OK && e != NULL) *e = k->err;
+  return k->status;
+}
+
+void ac_work_retain(ac_work *k) { atomic_fetch_add_explicit(&k->ref, 1, memory_order_relaxed); }
+
+void ac_work_release(ac_work *k) {
+  if (k == NULL || atomic_fetch_sub_explicit(&k->ref, 1, memory_order_acq_rel) != 1) return;
+  free(k->counts);
+  free(k);
+}

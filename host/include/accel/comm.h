@@ -1,0 +1,156 @@
+/* accel/comm.h - bytes to other ranks: the world, groups of ranks, collectives.
+ *
+ * A world is joined once per process. It finds this rank in the environment: variables of accel-run's launcher (shared
+ * memory is inherited, no port is opened), else those of torchrun, mpirun or srun; without any it is a world of one.
+ * Groups are ordered sets of ranks; the group of all is made with the world. Every collective carries a descriptor (what,
+ * dtype, count, reduction, root, script line) that is compared with those of the other ranks before bytes move: a
+ * difference, a rank that left, died or does not come is an error on every rank that names ranks and lines.
+ *
+ * Buffers are contiguous host memory, borrowed until the call (or the work) is done. Ranks are 0-based; `root` and peers
+ * are positions within the group. Reductions add in one fixed order, a pairwise tree over the ranks of the group, the
+ * same in every backend: ((r0 + r1) + (r2 + r3)) + ...; 16-bit floats are summed in f32 and rounded once; MEAN divides
+ * last. Functions are called by the thread that owns the context unless they say otherwise. */
+#ifndef ACCEL_COMM_H
+#define ACCEL_COMM_H
+#include "accel/op.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ac_world ac_world;
+typedef struct ac_group ac_group;
+typedef struct ac_work ac_work; /* a collective under way */
+
+/* X(NAME, name as scripts and messages spell it) */
+#define AC_COLL_LIST(X)                \
+  X(BARRIER, "barrier")                \
+  X(ALL_REDUCE, "all_reduce")          \
+  X(REDUCE, "reduce")                  \
+  X(BROADCAST, "broadcast")            \
+  X(ALL_GATHER, "all_gather")          \
+  X(GATHER, "gather")                  \
+  X(SCATTER, "scatter")                \
+  X(REDUCE_SCATTER, "reduce_scatter")  \
+  X(ALL_TO_ALL, "all_to_all")          \
+  X(SEND, "send")                      \
+  X(RECV, "recv")                      \
+  X(NEW_GROUP, "new_group")
+typedef enum ac_coll_kind {
+#define AC_X(name, text) AC_COLL_##name,
+  AC_COLL_LIST(AC_X)
+#undef AC_X
+  AC_COLL_KINDS
+} ac_coll_kind;
+
+typedef enum ac_reduce_op { AC_REDUCE_SUM, AC_REDUCE_MEAN, AC_REDUCE_MIN, AC_REDUCE_MAX, AC_REDUCE_PROD, AC_REDUCE_OPS } ac_reduce_op;
+AC_API const char *ac_coll_name(ac_coll_kind k);
+AC_API const char *ac_reduce_op_name(ac_reduce_op op); /* "sum" "mean" "min" "max" "prod" */
+
+/* One collective. Counts are elements of dtype. P is the size of the group.
+ *   ALL_REDUCE      send[count] -> recv[count] on all
+ *   REDUCE          send[count] -> recv[count] at root (recv of others is not touched and may be NULL)
+ *   BROADCAST       root's recv[count] -> recv[count] of all (send is not used)
+ *   ALL_GATHER      send[own part] -> recv[all parts, in rank order]
+ *   GATHER          the same, recv at root only
+ *   SCATTER         root's send[all parts] -> recv[own part]
+ *   REDUCE_SCATTER  send[all parts] -> recv[own part of the reduction]
+ *   ALL_TO_ALL      send[parts for ranks 0..P-1] -> recv[parts from ranks 0..P-1]
+ *   SEND, RECV      send[count] -> recv[count] of the rank `root`; tag tells messages of one pair apart
+ * A part has `count` elements, or counts[r] (P numbers, the same list on all ranks; for ALL_TO_ALL what this rank sends to
+ * each, with recv_counts what it gets). send may equal recv where both have the same place for the same elements
+ * (ALL_REDUCE, REDUCE, own part of ALL_GATHER, GATHER, SCATTER, REDUCE_SCATTER). MEAN needs a float dtype; bool takes
+ * MAX (or) and MIN (and). */
+typedef struct ac_coll {
+  ac_coll_kind kind;
+  ac_dtype dtype;
+  ac_reduce_op op;
+  int root;
+  int tag;
+  int64_t count;
+  const int64_t *counts, *recv_counts; /* NULL: even */
+  const void *send;
+  void *recv;
+  const char *site; /* "train.lua:12", for messages; copied. NULL: not known */
+} ac_coll;
+
+/* ---- world ---- */
+typedef struct ac_world_options {
+  size_t struct_size;
+  const char *backend; /* "shm", "tcp", "mpi", "solo", "sim"; NULL: ACCEL_BACKEND, else the best that serves */
+  double timeout_s;    /* of every wait; 0: ACCEL_TIMEOUT */
+  const char *script;  /* path: its contents must be the same on all ranks. NULL: not compared */
+  int sim_rank, sim_size; /* backend "sim": which rank of which world to play */
+} ac_world_options;
+#define AC_WORLD_OPTIONS_INIT {sizeof(ac_world_options), NULL, 0, NULL, 0, 0}
+/* Joins. c is borrowed and must outlive the world (its CPU device gets the heap as the source of parameter memory).
+ * INVALID for contradicting variables, PEER when ranks cannot be reached, MISMATCH for other versions or scripts. */
+AC_API ac_status ac_world_open(ac_ctx *c, const ac_world_options *o, ac_world **out, ac_err *e);
+/* Leaves: ranks that still wait for this one are told. site: where the script ended, NULL: not known. */
+AC_API void ac_world_close(ac_world *w, const char *site);
+/* This rank failed: peers that wait for it get text as the cause. Any thread. */
+AC_API void ac_world_fail(ac_world *w, const char *site, const char *text);
+/* True when a peer died, failed or a mismatch was found: *e tells. Any thread. */
+AC_API bool ac_world_aborted(ac_world *w, ac_err *e);
+AC_API int ac_world_rank(const ac_world *w);
+AC_API int ac_world_size(const ac_world *w);
+AC_API int ac_world_local_rank(const ac_world *w);
+AC_API int ac_world_local_size(const ac_world *w);
+AC_API int ac_world_machine(const ac_world *w);
+AC_API int ac_world_machines(const ac_world *w);
+AC_API const char *ac_world_backend(const ac_world *w);
+/* Bytes of the memory that all local ranks map which this rank has handed out; 0: there is none. */
+AC_API size_t ac_world_heap_bytes(const ac_world *w);
+/* Where the rank is, for the status page that launcher and peers read. Any thread. */
+AC_API void ac_world_at(ac_world *w, const char *site, uint64_t step);
+/* An interrupt at a step boundary: ranks of one machine agree on the step at which all of them stop, so that none waits for one that
+ * stopped before it. asked: this rank was interrupted. True: stop now. */
+AC_API bool ac_world_stop_here(ac_world *w, uint64_t step, bool asked);
+AC_API double ac_world_timeout(const ac_world *w);
+AC_API void ac_world_set_timeout(ac_world *w, double seconds);
+
+/* ---- groups ---- */
+AC_API ac_group *ac_world_group(ac_world *w); /* all ranks; borrowed */
+/* Collective over the world: every rank calls with the same list (members in the order of their group rank) and site.
+ * Ranks outside get a group of which they are no member (ac_group_rank -1); it takes no collectives. */
+AC_API ac_status ac_group_new(ac_world *w, int n, const int *ranks, const char *site, ac_group **out, ac_err *e);
+AC_API void ac_group_free(ac_group *g); /* not collective; no work may be under way. The group of all is not freed */
+AC_API int ac_group_rank(const ac_group *g);
+AC_API int ac_group_size(const ac_group *g);
+AC_API int ac_group_global_rank(const ac_group *g, int group_rank); /* -1: out of range */
+
+/* ---- collectives ---- */
+/* Runs it; returns when the buffers may be used. INVALID, DTYPE for what is wrong on this rank alone; MISMATCH, PEER, TIMEOUT
+ * for what concerns others: after these the world is aborted and every later call says the same. */
+AC_API ac_status ac_collective(ac_group *g, const ac_coll *c, ac_err *e);
+/* Starts it on the world's communication thread. Works of a world run in the order in which they were started (sends and
+ * receives next to each other at the same time). `keep` (n storages) are retained until it is done. counts are copied. */
+AC_API ac_status ac_collective_start(ac_group *g, const ac_coll *c, int n, ac_storage *const *keep, ac_work **out, ac_err *e);
+AC_API bool ac_work_done(const ac_work *k);
+AC_API ac_status ac_work_wait(ac_work *k, ac_err *e); /* its outcome; may be asked again */
+AC_API void ac_work_retain(ac_work *k);
+AC_API void ac_work_release(ac_work *k); /* does not wait; NULL is fine */
+
+/* ---- flight recorder: the last ACCEL_RECORDS collectives of this rank ---- */
+typedef struct ac_comm_record {
+  uint64_t number;      /* counts this rank's collectives */
+  uint32_t group, seq;  /* which group, and its how manyth */
+  ac_coll_kind kind;
+  ac_dtype dtype;
+  ac_reduce_op op;
+  int root;
+  int64_t count;
+  uint64_t bytes;       /* that this rank sent */
+  int64_t queued, began, ended; /* ns of CLOCK_MONOTONIC; ended 0: under way */
+  bool async;
+  ac_status status;
+  char site[64];
+} ac_comm_record;
+/* Fills up to max of the last records, oldest first; returns how many. */
+AC_API int ac_world_records(ac_world *w, ac_comm_record *out, int max);
+AC_API uint64_t ac_world_bytes_sent(ac_world *w); /* by all collectives so far */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

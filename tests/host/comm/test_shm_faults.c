@@ -1,0 +1,537 @@
+/* What ranks are told when others do something else, leave, die, stop or do not come: every rank within a
+ * second, by name and script line; and that ranks which are only slow are left alone. */
+#include "host/comm/ranks.h"
+
+#include <sys/mman.h>
+
+enum { MOST = 8 };
+
+/* Written by the ranks, read by the test. */
+typedef struct report {
+  ac_status code[MOST];
+  char text[MOST][600];
+  double seconds[MOST];
+  _Atomic int began, warned;
+  char warning[300];
+} report;
+
+static report *shared;
+
+static double seconds(void) { return (double)aci_now_ns() / 1e9; }
+
+static int setup(void **state) {
+  shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  return shared == MAP_FAILED;
+}
+
+static int teardown(void **state) { return munmap(shared, sizeof *shared); }
+
+/* Runs a call and notes what came of it. */
+static void note(rank *r, ac_group *g, const ac_coll *c) {
+  ac_err e;
+  e.msg[0] = 0;
+  const double t = seconds();
+  shared->code[r->me] = ac_collective(g, c, &e);
+  shared->seconds[r->me] = seconds() - t;
+  memcpy(shared->text[r->me], e.msg, sizeof e.msg);
+}
+
+static ranks run_all(int n, rank_fn fn, const void *arg, const char *timeout) {
+  ranks k;
+  memset(shared, 0, sizeof *shared);
+  ranks_make(&k, n);
+  k.timeout = timeout;
+  ranks_start(&k, fn, arg);
+  ranks_wait(&k);
+  ranks_free(&k);
+  return k;
+}
+
+static void expect(int r, ac_status code, double within, const char *const *parts) {
+  if (shared->code[r] != code || shared->seconds[r] > within)
+    fail_msg("rank %d: %s (not %s) after %.2f s: %s", r, ac_status_name(shared->code[r]),
+             ac_status_name(code), shared->seconds[r], shared->text[r]);
+  for (; *parts != NULL; parts++) ac_test_contains(shared->text[r], *parts, __FILE__, __LINE__);
+}
+#define EXPECT(r, code, within, ...) \
+  expect((r), AC_##code, (within), (const char *const[]){__VA_ARGS__, NULL})
+
+/* ---- different calls ---- */
+static float a[20000], b[20000];
+
+static ac_coll all_reduce(int64_t count, const char *site) {
+  return (ac_coll){
+      .kind = AC_COLL_ALL_REDUCE, .dtype = AC_F32, .count = count, .send = a, .recv = b, .site = site};
+}
+
+static const int64_t parts_a[3] = {1, 2, 3}, parts_b[3] = {3, 2, 1};
+static const struct {
+  const char *what;
+  ac_coll x, y;
+} differences[] = {
+    {"operation",
+     {.kind = AC_COLL_BARRIER, .site = "x.lua:1"},
+     {.kind = AC_COLL_ALL_REDUCE, .dtype = AC_F32, .count = 3, .send = a, .recv = b, .site = "y.lua:2"}},
+    {"operation",
+     {.kind = AC_COLL_REDUCE, .dtype = AC_F32, .count = 9000, .send = a, .recv = b, .site = "x.lua:1"},
+     {.kind = AC_COLL_ALL_REDUCE, .dtype = AC_F32, .count = 9000, .send = a, .recv = b, .site = "y.lua:2"}},
+    {"dtype",
+     {.kind = AC_COLL_ALL_REDUCE, .dtype = AC_I32, .count = 3, .send = a, .recv = b, .site = "x.lua:1"},
+     {.kind = AC_COLL_ALL_REDUCE, .dtype = AC_F32, .count = 3, .send = a, .recv = b, .site = "y.lua:2"}},
+    {"count",
+     {.kind = AC_COLL_ALL_REDUCE, .dtype = AC_F32, .count = 3, .send = a, .recv = b, .site = "x.lua:1"},
+     {.kind = AC_COLL_ALL_REDUCE, .dtype = AC_F32, .count = 9000, .send = a, .recv = b, .site = "y.lua:2"}},
+    {"count",
+     {.kind = AC_COLL_ALL_GATHER,
+      .dtype = AC_F32,
+      .counts = parts_a,
+      .send = a,
+      .recv = b,
+      .site = "x.lua:1"},
+     {.kind = AC_COLL_ALL_GATHER,
+      .dtype = AC_F32,
+      .counts = parts_b,
+      .send = a,
+      .recv = b,
+      .site = "y.lua:2"}},
+    {"reduction",
+     {.kind = AC_COLL_ALL_REDUCE,
+      .dtype = AC_F32,
+      .op = AC_REDUCE_MAX,
+      .count = 3,
+      .send = a,
+      .recv = b,
+      .site = "x.lua:1"},
+     {.kind = AC_COLL_ALL_REDUCE, .dtype = AC_F32, .count = 3, .send = a, .recv = b, .site = "y.lua:2"}},
+    {"root",
+     {.kind = AC_COLL_BROADCAST, .dtype = AC_F32, .count = 3, .root = 1, .recv = b, .site = "x.lua:1"},
+     {.kind = AC_COLL_BROADCAST, .dtype = AC_F32, .count = 3, .root = 2, .recv = b, .site = "y.lua:2"}},
+};
+enum { N_DIFFERENCES = sizeof differences / sizeof differences[0] };
+
+static void does_other(rank *r) {
+  const int *which = r->arg;
+  const ac_coll before = all_reduce(5, "same.lua:1");
+  CHECK_OK(ac_collective(ac_world_group(r->w), &before, E_));
+  note(r, ac_world_group(r->w), r->me == 1 ? &differences[*which].x : &differences[*which].y);
+  ac_err e;
+  CHECK(ac_collective(ac_world_group(r->w), &before, &e) == AC_MISMATCH); /* and ever after */
+}
+
+static void mismatches(void **state) {
+  for (int i = 0; i < N_DIFFERENCES; i++) {
+    ranks k = run_all(3, does_other, &i, NULL);
+    for (int r = 0; r < 3; r++) {
+      EXPECT(r, MISMATCH, 1, "x.lua:1", "y.lua:2", "rank 1", "ranks 0, 2", differences[i].what);
+      assert_true(ended_well(&k, r));
+    }
+  }
+}
+
+static void one_is_missing(rank *r) {
+  if (r->me == 2) sleep_ms(1200);
+  const ac_coll x = all_reduce(3, "x.lua:1"), y = all_reduce(4, "y.lua:2");
+  note(r, ac_world_group(r->w), r->me == 1 ? &x : &y);
+}
+
+static void mismatch_while_one_is_missing(void **state) {
+  run_all(3, one_is_missing, NULL, NULL);
+  EXPECT(0, MISMATCH, 0.9, "x.lua:1", "y.lua:2");
+  EXPECT(1, MISMATCH, 0.9, "x.lua:1", "y.lua:2");
+  EXPECT(2, MISMATCH, 0.9, "stopped: ", "x.lua:1", "y.lua:2");
+}
+
+static void wrong_counts(rank *r) {
+  const int64_t gives[2] = {1, r->me == 0 ? 5 : 1}, takes[2] = {1, r->me == 0 ? 1 : 4};
+  const int64_t takes_of_1[2] = {4, 1};
+  const ac_coll c = {.kind = AC_COLL_ALL_TO_ALL,
+                     .dtype = AC_F32,
+                     .counts = gives,
+                     .recv_counts = r->me == 0 ? takes : takes_of_1,
+                     .send = a,
+                     .recv = b,
+                     .site = r->me == 0 ? "x.lua:1" : "y.lua:2"};
+  note(r, ac_world_group(r->w), &c);
+}
+
+static void all_to_all_counts(void **state) {
+  run_all(2, wrong_counts, NULL, NULL);
+  for (int r = 0; r < 2; r++)
+    EXPECT(r, MISMATCH, 1, "rank 0 gives 5 elements to rank 1 at x.lua:1, which takes 4 at y.lua:2");
+}
+
+/* ---- ranks that end ---- */
+static void leaves(rank *r) {
+  const ac_coll c = all_reduce(9000, "train.lua:7");
+  CHECK_OK(ac_collective(ac_world_group(r->w), &c, E_));
+  if (r->me == 1) return;
+  note(r, ac_world_group(r->w), &c);
+}
+
+static void left_early(void **state) {
+  ranks k = run_all(3, leaves, NULL, NULL);
+  for (int r = 0; r < 3; r += 2)
+    EXPECT(r, PEER, 1, "rank 1 left at end.lua:99", "all_reduce f32 (9000) sum at train.lua:7");
+  for (int r = 0; r < 3; r++) assert_true(ended_well(&k, r));
+}
+
+static void fails(rank *r) {
+  const ac_coll c = all_reduce(9000, "train.lua:7");
+  CHECK_OK(ac_collective(ac_world_group(r->w), &c, E_));
+  if (r->me == 1) {
+    sleep_ms(100);
+    ac_world_fail(r->w, "train.lua:8", "attempt to index a nil value");
+    return;
+  }
+  note(r, ac_world_group(r->w), &c);
+}
+
+static void failed(void **state) {
+  run_all(3, fails, NULL, NULL);
+  for (int r = 0; r < 3; r += 2)
+    EXPECT(r, PEER, 1, "stopped: rank 1 failed at train.lua:8: attempt to index a nil value");
+}
+
+static void dies(rank *r) {
+  const ac_coll c = all_reduce(9000, "train.lua:7");
+  ac_world_at(r->w, "train.lua:6", 1);
+  for (int i = 0; i < 50; i++) CHECK_OK(ac_collective(ac_world_group(r->w), &c, E_));
+  if (r->me == 1) {
+    shared->began = 1;
+    raise(SIGKILL);
+  }
+  note(r, ac_world_group(r->w), &c);
+}
+
+static void killed(void **state) {
+  ranks k = run_all(3, dies, NULL, NULL);
+  assert_true(WIFSIGNALED(k.status[1]));
+  for (int r = 0; r < 3; r += 2) EXPECT(r, PEER, 1, "rank 1 (", "train.lua:", "all_reduce f32 (9000)");
+}
+
+/* At any moment of a mix of calls: small, staged, in the heap, sent. */
+static void busy(rank *r) {
+  static float big[300000];
+  ac_device *dev;
+  ac_block *block;
+  CHECK_OK(ac_ctx_device(r->ctx, "cpu", &dev, E_));
+  CHECK_OK(ac_block_alloc(dev, sizeof big, AC_MEM_PARAMETER, NULL, &block, E_));
+  shared->began++;
+  for (;;) {
+    ac_coll c = all_reduce(10, "train.lua:1");
+    for (int i = 0; i < 3; i++) {
+      note(r, ac_world_group(r->w), &c);
+      if (shared->code[r->me] != AC_OK) break;
+      c.count = 300000;
+      c.send = c.recv = i == 0 ? (void *)big : ac_block_ptr(block);
+    }
+    if (shared->code[r->me] != AC_OK) break;
+    c = (ac_coll){.kind = AC_COLL_BROADCAST,
+                  .dtype = AC_F32,
+                  .count = 300000,
+                  .recv = big,
+                  .root = 1,
+                  .site = "train.lua:2"};
+    note(r, ac_world_group(r->w), &c);
+    if (shared->code[r->me] != AC_OK) break;
+    c = (ac_coll){.kind = AC_COLL_SEND, .dtype = AC_F32, .count = 300000, .send = big, .site = "train.lua:3"};
+    c.recv = big;
+    c.root = (r->me + 1) % r->n;
+    if (r->me != 0) {
+      c.kind = AC_COLL_RECV;
+      c.root = r->me - 1;
+    }
+    if (r->me < 2) note(r, ac_world_group(r->w), &c);
+    if (shared->code[r->me] != AC_OK) break;
+  }
+  ac_block_free(block);
+}
+
+static void killed_anywhere(void **state) {
+  uint64_t seed = 11;
+  for (int i = 0; i < 12; i++) {
+    ranks k;
+    memset(shared, 0, sizeof *shared);
+    ranks_make(&k, 3);
+    ranks_start(&k, busy, NULL);
+    while (shared->began < 3) sleep_ms(1);
+    const struct timespec t = {0, (long)(ac_test_random(&seed) % 20000000)};
+    nanosleep(&t, NULL);
+    kill(k.pid[i % 3], SIGKILL);
+    ranks_wait(&k);
+    ranks_free(&k);
+    for (int r = 0; r < 3; r++) {
+      if (r == i % 3) continue;
+      assert_true(ended_well(&k, r));
+      EXPECT(r, PEER, 1, "rank ", " died at ");
+    }
+  }
+}
+
+/* With a launcher that reports the death. */
+static void killed_under_a_launcher(void **state) {
+  ranks k;
+  memset(shared, 0, sizeof *shared);
+  ranks_make(&k, 3);
+  ranks_start(&k, dies, NULL);
+  assert_int_equal(waitpid(k.pid[1], &k.status[1], 0), k.pid[1]);
+  aci_page *p = aci_page_of(k.segment.head, 1);
+  p->signal = SIGKILL;
+  atomic_store(&p->state, ACI_DEAD);
+  assert_true(aci_verdict_give(k.segment.head, AC_PEER, 1, "rank 1 was killed by SIGKILL at train.lua:6"));
+  for (int r = 0; r < 3; r += 2) waitpid(k.pid[r], &k.status[r], 0);
+  ranks_free(&k);
+  for (int r = 0; r < 3; r += 2) {
+    EXPECT(r, PEER, 0.5, "stopped: rank 1 was killed by SIGKILL at train.lua:6");
+    assert_true(ended_well(&k, r));
+  }
+}
+
+/* ---- ranks that do not come ---- */
+static void sleeps(rank *r) {
+  if (r->me == 1) {
+    ac_world_at(r->w, "slow.lua:5", 1);
+    sleep_ms(900);
+  }
+  const ac_coll c = all_reduce(3, "train.lua:7");
+  note(r, ac_world_group(r->w), &c);
+}
+
+static void timeouts(void **state) {
+  run_all(3, sleeps, NULL, "0.3");
+  int own = 0;
+  for (int r = 0; r < 3; r += 2) {
+    EXPECT(r, TIMEOUT, 0.85, "waited 0.3", "rank 1", "slow.lua:5", "--timeout");
+    own += strncmp(shared->text[r], "stopped: ", 9) != 0;
+  }
+  assert_true(own >= 1);
+  EXPECT(1, TIMEOUT, 0.1, "stopped: rank ");
+}
+
+static void slow_is_fine(void **state) {
+  run_all(3, sleeps, NULL, NULL);
+  for (int r = 0; r < 3; r++) assert_int_equal(shared->code[r], AC_OK);
+}
+
+static void on_log(void *user, ac_log_level level, const char *subsystem, const char *msg) {
+  if (level != AC_LOG_WARN || atomic_fetch_add(&shared->warned, 1) != 0) return;
+  snprintf(shared->warning, sizeof shared->warning, "%s", msg);
+}
+
+static void stops(rank *r) {
+  if (r->me == 0) ac_log_set(on_log, NULL, AC_LOG_WARN);
+  const ac_coll c = all_reduce(3, "train.lua:7");
+  CHECK_OK(ac_collective(ac_world_group(r->w), &c, E_));
+  if (r->me == 1) {
+    shared->began = 1;
+    raise(SIGSTOP);
+  }
+  note(r, ac_world_group(r->w), &c);
+}
+
+static void stopped(void **state) {
+  ranks k;
+  memset(shared, 0, sizeof *shared);
+  ranks_make(&k, 2);
+  ranks_start(&k, stops, NULL);
+  for (int i = 0; i < 500 && shared->warned == 0; i++) sleep_ms(10);
+  sleep_ms(250); /* it is said once */
+  kill(k.pid[1], SIGCONT);
+  ranks_wait(&k);
+  ranks_free(&k);
+  for (int r = 0; r < 2; r++) assert_int_equal(shared->code[r], AC_OK);
+  assert_int_equal(shared->warned, 1);
+  ac_test_contains(shared->warning, "rank 1 (", __FILE__, __LINE__);
+  ac_test_contains(shared->warning, "is stopped (SIGSTOP), not dead; rank 0 goes on waiting", __FILE__,
+                   __LINE__);
+  ac_test_contains(shared->warning, "train.lua:7", __FILE__, __LINE__);
+}
+
+/* ---- ranks that wait for each other ---- */
+static void crossed(rank *r) {
+  const int both[2] = {0, 1};
+  ac_group *g;
+  CHECK_OK(ac_group_new(r->w, 2, both, "groups.lua:1", &g, E_));
+  const ac_coll x = all_reduce(3, "x.lua:1"), y = {.kind = AC_COLL_BARRIER, .site = "y.lua:2"};
+  if (r->me == 0) note(r, g, &x);
+  if (r->me == 1) note(r, ac_world_group(r->w), &y);
+  if (r->me == 2) note(r, ac_world_group(r->w), &y);
+}
+
+static void crossed_groups(void **state) {
+  run_all(3, crossed, NULL, NULL);
+  for (int r = 0; r < 3; r++)
+    EXPECT(r, MISMATCH, 1, "rank 0 waits for rank 1 in all_reduce f32 (3) sum at x.lua:1 (group 1)",
+           "rank 1 waits for rank 0 in barrier at y.lua:2");
+}
+
+static void both_receive(rank *r) {
+  const ac_coll c = {.kind = AC_COLL_RECV,
+                     .dtype = AC_F32,
+                     .count = 3,
+                     .root = 1 - r->me,
+                     .recv = b,
+                     .site = r->me == 0 ? "x.lua:1" : "y.lua:2"};
+  note(r, ac_world_group(r->w), &c);
+}
+
+static void ring_of_receives(rank *r) {
+  const ac_coll c = {.kind = AC_COLL_RECV,
+                     .dtype = AC_F32,
+                     .count = 3,
+                     .root = (r->me + 1) % r->n,
+                     .recv = b,
+                     .site = "x.lua:1"};
+  note(r, ac_world_group(r->w), &c);
+}
+
+static void other_tag(rank *r) {
+  const ac_coll c = {.kind = r->me == 0 ? AC_COLL_SEND : AC_COLL_RECV,
+                     .dtype = AC_F32,
+                     .count = 20000,
+                     .root = 1 - r->me,
+                     .tag = r->me,
+                     .send = a,
+                     .recv = b,
+                     .site = "x.lua:1"};
+  note(r, ac_world_group(r->w), &c);
+}
+
+static void receive_or_barrier(rank *r) {
+  const ac_coll x = {
+      .kind = AC_COLL_RECV, .dtype = AC_F32, .count = 3, .root = 1, .recv = b, .site = "x.lua:1"};
+  const ac_coll y = {.kind = AC_COLL_BARRIER, .site = "y.lua:2"};
+  note(r, ac_world_group(r->w), r->me == 0 ? &x : &y);
+}
+
+static void wrong_message(rank *r) {
+  const ac_coll c = {.kind = r->me == 0 ? AC_COLL_SEND : AC_COLL_RECV,
+                     .dtype = AC_F32,
+                     .count = r->me == 0 ? 5 : 6,
+                     .root = 1 - r->me,
+                     .send = a,
+                     .recv = b,
+                     .site = r->me == 0 ? "x.lua:1" : "y.lua:2"};
+  note(r, ac_world_group(r->w), &c);
+}
+
+static void pairs(void **state) {
+  run_all(2, both_receive, NULL, NULL);
+  for (int r = 0; r < 2; r++)
+    EXPECT(r, MISMATCH, 1, "rank 0 waits for rank 1 in recv f32 (3)", "x.lua:1", "rank 1 waits for rank 0",
+           "y.lua:2");
+  run_all(5, ring_of_receives, NULL, NULL);
+  for (int r = 0; r < 5; r++) EXPECT(r, MISMATCH, 1, "recv", "over 5 ranks");
+  run_all(2, other_tag, NULL, NULL);
+  for (int r = 0; r < 2; r++) EXPECT(r, MISMATCH, 1, "send f32 (20000)", "recv f32 (20000) from 0 tag 1");
+  run_all(2, receive_or_barrier, NULL, NULL);
+  for (int r = 0; r < 2; r++) EXPECT(r, MISMATCH, 1, "recv", "x.lua:1", "barrier", "y.lua:2");
+  run_all(2, wrong_message, NULL, NULL);
+  EXPECT(1, MISMATCH, 1, "send f32 (5)", "recv f32 (6)", "x.lua:1", "y.lua:2");
+}
+
+/* Receives under way on the communication thread are no deadlock: the script may still send. */
+static void slow_exchange(rank *r) {
+  ac_group *g = ac_world_group(r->w);
+  const ac_coll in = {
+      .kind = AC_COLL_RECV, .dtype = AC_F32, .count = 3, .root = 1 - r->me, .recv = b, .site = "x.lua:1"};
+  const ac_coll out = {
+      .kind = AC_COLL_SEND, .dtype = AC_F32, .count = 3, .root = 1 - r->me, .send = a, .site = "x.lua:2"};
+  ac_work *k;
+  CHECK_OK(ac_collective_start(g, &in, 0, NULL, &k, E_));
+  sleep_ms(700);
+  note(r, g, &out);
+  CHECK_OK(ac_work_wait(k, E_));
+  ac_work_release(k);
+}
+
+static void receive_first(void **state) {
+  ranks k = run_all(2, slow_exchange, NULL, NULL);
+  for (int r = 0; r < 2; r++) assert_true(ended_well(&k, r));
+}
+
+/* ---- joining ---- */
+static void nothing(rank *r) {}
+
+static void other_script(void **state) {
+  ac_test_write("a.lua", "print(1)", 8);
+  ac_test_write("b.lua", "print(2)", 8);
+  ranks k;
+  memset(shared, 0, sizeof *shared);
+  ranks_make(&k, 2);
+  fflush(NULL);
+  for (int i = 0; i < 2; i++) {
+    if ((k.pid[i] = fork()) != 0) continue;
+    ranks_env(&k, i);
+    ac_ctx *ctx;
+    ac_world *w;
+    ac_err e;
+    ac_world_options o = AC_WORLD_OPTIONS_INIT;
+    o.script = i == 0 ? "a.lua" : "b.lua";
+    if (ac_ctx_new(NULL, &ctx, &e) != AC_OK) exit(1);
+    shared->code[i] = ac_world_open(ctx, &o, &w, &e);
+    memcpy(shared->text[i], e.msg, sizeof e.msg);
+    ac_ctx_free(ctx);
+    exit(0);
+  }
+  ranks_wait(&k);
+  ranks_free(&k);
+  for (int r = 0; r < 2; r++) EXPECT(r, MISMATCH, 1, "different scripts", "a.lua", "b.lua");
+}
+
+static void one_does_not_join(void **state) {
+  ranks k;
+  memset(shared, 0, sizeof *shared);
+  ranks_make(&k, 2);
+  fflush(NULL);
+  if ((k.pid[0] = fork()) == 0) {
+    k.timeout = "0.2";
+    ranks_env(&k, 0);
+    ac_ctx *ctx;
+    ac_world *w;
+    ac_err e;
+    if (ac_ctx_new(NULL, &ctx, &e) != AC_OK) exit(1);
+    shared->code[0] = ac_world_open(ctx, NULL, &w, &e);
+    memcpy(shared->text[0], e.msg, sizeof e.msg);
+    ac_ctx_free(ctx);
+    exit(0);
+  }
+  waitpid(k.pid[0], &k.status[0], 0);
+  ranks_free(&k);
+  EXPECT(0, TIMEOUT, 1, "rank 1 has not joined within 0.2 s");
+}
+
+static void joins_and_leaves(void **state) {
+  for (int i = 0; i < 10; i++) {
+    ranks k;
+    memset(shared, 0, sizeof *shared);
+    ranks_make(&k, 2);
+    ranks_start(&k, nothing, NULL);
+    ranks_wait(&k);
+    for (int r = 0; r < 2; r++) assert_true(ended_well(&k, r));
+    ranks_free(&k);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(mismatches),
+      cmocka_unit_test(mismatch_while_one_is_missing),
+      cmocka_unit_test(all_to_all_counts),
+      cmocka_unit_test(left_early),
+      cmocka_unit_test(failed),
+      cmocka_unit_test(killed),
+      cmocka_unit_test(killed_under_a_launcher),
+      cmocka_unit_test(timeouts),
+      cmocka_unit_test(slow_is_fine),
+      cmocka_unit_test(stopped),
+      cmocka_unit_test(crossed_groups),
+      cmocka_unit_test(pairs),
+      cmocka_unit_test(receive_first),
+      cmocka_unit_test(other_script),
+      cmocka_unit_test(one_does_not_join),
+      cmocka_unit_test(joins_and_leaves),
+      cmocka_unit_test(killed_anywhere),
+  };
+  return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,170 @@
+/* Send and receive over shared memory: rings, exchanges, any order of tags, more messages than lanes, every
+ * size and place. */
+#include "host/comm/ranks.h"
+
+static void fill(int32_t *p, int64_t n, int from, int to, int what) {
+  for (int64_t i = 0; i < n; i++) p[i] = (int32_t)(i * 31 + from * 1000003 + to * 10007 + what * 101);
+}
+
+static bool is(const int32_t *p, int64_t n, int from, int to, int what) {
+  for (int64_t i = 0; i < n; i++)
+    if (p[i] != (int32_t)(i * 31 + from * 1000003 + to * 10007 + what * 101)) return false;
+  return true;
+}
+
+static ac_coll send_of(int32_t *p, int64_t n, int to, int tag) {
+  return (ac_coll){.kind = AC_COLL_SEND,
+                   .dtype = AC_I32,
+                   .count = n,
+                   .root = to,
+                   .tag = tag,
+                   .send = p,
+                   .site = "pass.lua:1"};
+}
+
+static ac_coll recv_of(int32_t *p, int64_t n, int from, int tag) {
+  return (ac_coll){.kind = AC_COLL_RECV,
+                   .dtype = AC_I32,
+                   .count = n,
+                   .root = from,
+                   .tag = tag,
+                   .recv = p,
+                   .site = "pass.lua:2"};
+}
+
+static const int64_t lengths[] = {
+    0, 1, 77, ACI_LANE_DATA / 4, ACI_LANE_DATA / 4 + 1, ACI_CHUNK / 4, ACI_CHUNK / 4 * 2 + 1, 700001};
+enum { N_LENGTHS = sizeof lengths / sizeof lengths[0], LONGEST = 700001 };
+
+/* Around the ring, blocking: rank 0 sends first. Private memory and the heap by turns. */
+static void ring(rank *r) {
+  ac_group *g = ac_world_group(r->w);
+  ac_device *dev;
+  ac_block *block;
+  CHECK_OK(ac_ctx_device(r->ctx, "cpu", &dev, E_));
+  CHECK_OK(ac_block_alloc(dev, LONGEST * 4, AC_MEM_PARAMETER, NULL, &block, E_));
+  int32_t *heap = ac_block_ptr(block), *own = malloc(LONGEST * 4);
+  const int to = (r->me + 1) % r->n, from = (r->me + r->n - 1) % r->n;
+  for (int round = 0; round < 2 * N_LENGTHS; round++) {
+    const int64_t n = lengths[round / 2];
+    int32_t *p = (round + r->me) % 2 != 0 ? heap : own;
+    const ac_coll out = send_of(p, n, to, round), in = recv_of(p, n, from, round);
+    for (int step = 0; step < 2; step++) {
+      if ((step == 0) == (r->me == 0)) {
+        fill(p, n, r->me, to, round);
+        CHECK_OK(ac_collective(g, &out, E_));
+      } else {
+        CHECK_OK(ac_collective(g, &in, E_));
+        CHECK(is(p, n, from, r->me, round));
+      }
+    }
+  }
+  ac_block_free(block);
+  free(own);
+}
+
+/* Everyone sends to everyone, all at once, with collectives between. */
+static void exchange(rank *r) {
+  ac_group *g = ac_world_group(r->w);
+  for (int round = 0; round < N_LENGTHS; round++) {
+    const int64_t n = lengths[round];
+    ac_work *k[16];
+    int32_t *p[16];
+    int m = 0;
+    for (int i = 0; i < r->n; i++) {
+      if (i == r->me) continue;
+      p[m] = malloc((size_t)n * 4 + 4);
+      const ac_coll in = recv_of(p[m], n, i, 5);
+      CHECK_OK(ac_collective_start(g, &in, 0, NULL, &k[m], E_));
+      m++;
+      p[m] = malloc((size_t)n * 4 + 4);
+      fill(p[m], n, r->me, i, round);
+      const ac_coll out = send_of(p[m], n, i, 5);
+      CHECK_OK(ac_collective_start(g, &out, 0, NULL, &k[m], E_));
+      m++;
+    }
+    for (int i = 0; i < m; i++) {
+      CHECK_OK(ac_work_wait(k[i], E_));
+      ac_work_release(k[i]);
+    }
+    m = 0;
+    for (int i = 0; i < r->n; i++) {
+      if (i == r->me) continue;
+      CHECK(is(p[m], n, i, r->me, round));
+      free(p[m]);
+      free(p[m + 1]);
+      m += 2;
+    }
+    const ac_coll b = {.kind = AC_COLL_BARRIER};
+    if (round % 2 != 0) CHECK_OK(ac_collective(g, &b, E_));
+  }
+}
+
+/* Many more messages than lanes, received last first; those of one tag keep their order. */
+static void backwards(rank *r) {
+  enum { N = 200, SIZE = 2000 };
+  ac_group *g = ac_world_group(r->w);
+  int32_t *p = malloc(sizeof *p * N * SIZE);
+  if (r->me == 0) {
+    ac_work *k[N];
+    for (int i = 0; i < N; i++) {
+      const int64_t n = i % 3 == 0 ? SIZE : 10;
+      fill(p + i * SIZE, n, 0, 1, i);
+      const ac_coll c = send_of(p + i * SIZE, n, 1, i / 2);
+      CHECK_OK(ac_collective_start(g, &c, 0, NULL, &k[i], E_));
+    }
+    for (int i = 0; i < N; i++) {
+      CHECK_OK(ac_work_wait(k[i], E_));
+      ac_work_release(k[i]);
+    }
+  } else {
+    for (int tag = N / 2 - 1; tag >= 0; tag--) {
+      for (int i = tag * 2; i < tag * 2 + 2; i++) {
+        const int64_t n = i % 3 == 0 ? SIZE : 10;
+        const ac_coll c = recv_of(p, n, 0, tag);
+        CHECK_OK(ac_collective(g, &c, E_));
+        CHECK(is(p, n, 0, 1, i));
+      }
+    }
+  }
+  free(p);
+}
+
+/* The sender may be gone before its message is read; groups keep their messages apart. */
+static void left_behind(rank *r) {
+  const int both[2] = {1, 0};
+  ac_group *g;
+  CHECK_OK(ac_group_new(r->w, 2, both, NULL, &g, E_));
+  int32_t p[10], q[10];
+  if (r->me == 0) {
+    fill(p, 10, 0, 1, 1);
+    fill(q, 10, 0, 1, 2);
+    const ac_coll a = send_of(p, 10, 1, 0), b = send_of(q, 10, 0, 0); /* rank 1 is rank 0 of g */
+    CHECK_OK(ac_collective(ac_world_group(r->w), &a, E_));
+    CHECK_OK(ac_collective(g, &b, E_));
+  } else {
+    sleep_ms(300);
+    const ac_coll b = recv_of(q, 10, 1, 0), a = recv_of(p, 10, 0, 0);
+    CHECK_OK(ac_collective(g, &b, E_));
+    CHECK_OK(ac_collective(ac_world_group(r->w), &a, E_));
+    CHECK(is(p, 10, 0, 1, 1) && is(q, 10, 0, 1, 2));
+  }
+}
+
+static void rings(void **state) {
+  ranks_run(2, ring, NULL);
+  ranks_run(3, ring, NULL);
+  ranks_run(7, ring, NULL);
+}
+static void exchanges(void **state) {
+  ranks_run(2, exchange, NULL);
+  ranks_run(4, exchange, NULL);
+}
+static void order(void **state) { ranks_run(2, backwards, NULL); }
+static void after_leaving(void **state) { ranks_run(2, left_behind, NULL); }
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(rings), cmocka_unit_test(exchanges),
+                                     cmocka_unit_test(order), cmocka_unit_test(after_leaving)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
