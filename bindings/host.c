@@ -21,7 +21,7 @@ struct ac_host {
   lua_State *L;
   lac_state *S;
   char *error_text; /* of the last failed run; NULL: none */
-  bool exited;
+  bool exited, join;
   int exit_code;
   char warning[512];
   bool warnings_off;
@@ -70,6 +70,7 @@ static int on_error(lua_State *L) {
   ac_host *h = lua_touserdata(L, lua_upvalueindex(1));
   lua_settop(L, 1);
   if (h->exited) return 1;
+  if (h->S != NULL) lac_site(L, h->S, 1, h->S->end_site);
   if (h->S != NULL && h->S->ctx != NULL) {
     lac_chunk(L, h->S, "traceback");
     lua_pushvalue(L, 1);
@@ -97,7 +98,7 @@ static int fill_error(lua_State *L) {
   if (lua_istable(L, 1)) {
     lua_pushliteral(L, "code");
     if (lua_rawget(L, 1) == LUA_TSTRING) {
-      for (int i = 1; i <= AC_INTERNAL; i++)
+      for (int i = 1; i <= AC_TIMEOUT; i++)
         if (strcmp(lua_tostring(L, -1), ac_status_name((ac_status)i)) == 0) code = (ac_status)i;
     }
     lua_pop(L, 1);
@@ -157,6 +158,7 @@ static int script_exit(lua_State *L) {
                  : lua_isboolean(L, 1) ? !lua_toboolean(L, 1)
                                        : (int)luaL_checkinteger(L, 1);
   h->exited = true;
+  lac_site(L, h->S, 1, h->S->end_site);
   lua_pushliteral(L, "os.exit");
   return lua_error(L);
 }
@@ -233,6 +235,10 @@ ac_status ac_host_open(const ac_host_options *o, ac_host **out, ac_err *e) {
     opening p = {h, o};
     st = protect(h, open_body, &p, e);
   }
+  if (st == AC_OK && o->join) {
+    h->join = true;
+    st = lac_world_join(h->S, o->script, e);
+  }
   if (st != AC_OK) {
     ac_host_close(h);
     return st;
@@ -254,6 +260,16 @@ ac_ctx *ac_host_ctx(ac_host *h) { return h->S->ctx; }
 struct lua_State *ac_host_lua(ac_host *h) {
   return h->L;
 }
+ac_world *ac_host_world(ac_host *h) { return h->S->world; }
+
+void ac_host_leave(ac_host *h) {
+  lac_state *S = h->S;
+  if (S->world == NULL) return;
+  lac_site(S->now != NULL ? S->now : h->L, S, 0, S->end_site);
+  lac_world_leave(S, S->end_site[0] != 0 ? S->end_site : NULL);
+  S->world_left = true;
+}
+
 const char *ac_host_error_text(const ac_host *h) { return h->error_text != NULL ? h->error_text : ""; }
 
 bool ac_host_exit_code(const ac_host *h, int *code) {
@@ -287,6 +303,17 @@ static void add_script_dir(lua_State *L, const char *path) {
   }
 }
 
+/* The script ended at its last line: what peers are told that still wait for this rank. */
+static void end_of_chunk(lua_State *L, lac_state *S, int chunk) {
+  lua_Debug ar;
+  lua_Integer last = 0;
+  lua_pushvalue(L, chunk);
+  lua_getinfo(L, ">SL", &ar);
+  for (lua_pushnil(L); lua_next(L, -2) != 0; lua_pop(L, 1))
+    if (lua_tointeger(L, -2) > last) last = lua_tointeger(L, -2);
+  lac_site_text(ar.short_src, (int)last, S->end_site);
+}
+
 static int script_body(lua_State *L) {
   script *s = lua_touserdata(L, 1);
   int st;
@@ -317,22 +344,35 @@ static int script_body(lua_State *L) {
   }
   if (st == LUA_ERRSYNTAX) s->load = AC_PARSE;
   if (st != LUA_OK) return lua_error(L);
-  luaL_checkstack(L, s->argc + 2, "arguments");
+  luaL_checkstack(L, s->argc + 4, "arguments");
+  const int chunk = lua_gettop(L);
+  lua_pushvalue(L, chunk);
   for (int i = 0; i < s->argc; i++) lua_pushstring(L, s->argv[i]);
   lua_call(L, s->argc, 0);
+  if (s->h->S->world != NULL) end_of_chunk(L, s->h->S, chunk);
   return 0;
+}
+
+static void tell_ranks(lac_state *S, const char *text) {
+  const size_t n = strlen(S->end_site);
+  if (n > 0 && strncmp(text, S->end_site, n) == 0 && text[n] == ':') text += text[n + 1] == ' ' ? n + 2 : n + 1;
+  ac_world_fail(S->world, n > 0 ? S->end_site : NULL, text);
 }
 
 static ac_status run(ac_host *h, script *s, ac_err *e) {
   ac_err local;
   if (e == NULL) e = &local;
+  if (h->S != NULL) h->S->end_site[0] = 0;
   ac_status st = protect(h, script_body, s, e);
-  if (st == AC_OK || s->load == AC_OK) return st;
-  /* a script that could not be loaded has no frames to show */
-  free(h->error_text);
-  h->error_text = strdup(e->msg);
-  e->code = s->load;
-  return s->load;
+  if (st != AC_OK && s->load != AC_OK) {
+    /* a script that could not be loaded has no frames to show */
+    free(h->error_text);
+    h->error_text = strdup(e->msg);
+    st = e->code = s->load;
+  }
+  /* ranks that were interrupted stop at the same step: nothing failed */
+  if (st != AC_OK && st != AC_INTERRUPTED && h->join && h->S->world != NULL) tell_ranks(h->S, e->msg);
+  return st;
 }
 
 ac_status ac_host_run_file(ac_host *h, const char *path, int argc, const char *const *argv, ac_err *e) {
@@ -510,6 +550,7 @@ static int call_host(lua_State *L) {
   ac_err e;
   e.op[0] = 0;
   e.msg[0] = 0;
+  e.rank = -1;
   lua_State *was = lac_enter(L, S);
   ac_status st = r->fn(r->user, S->ctx, n, args, MAX_FN_VALUES, results, &n_results, &e);
   lac_leave(S, was);

@@ -14,7 +14,8 @@ static void (*const parts[])(lua_State *, lac_state *) = {
     lac_open_index,
     lac_open_scope,   lac_open_factory, lac_open_autograd, lac_open_function,  lac_open_random,
     lac_open_device,  lac_open_file,    lac_open_json,     lac_open_precision, lac_open_step,
-    lac_open_op_list, lac_open_opts,    lac_open_info,     lac_gc_open,        lac_open_chunks};
+    lac_open_codec,   lac_open_process,
+    lac_open_op_list, lac_open_opts,    lac_open_info,     lac_gc_open,        lac_open_chunks,   lac_open_dist};
 
 /* Under a stock interpreter the caller is accel/init.lua: its folder holds the library's own frames. */
 static void find_lib_dir(lua_State *L, lac_state *S) {
@@ -29,6 +30,16 @@ static void find_lib_dir(lua_State *L, lac_state *S) {
       return;
     }
   }
+}
+
+/* A stock interpreter started by torchrun, mpirun or srun is a rank from here on; hosts join by themselves. */
+static void join(lua_State *L, lac_state *S) {
+  ac_err e;
+  const char *script = NULL;
+  const int top = lua_gettop(L);
+  if (lua_getglobal(L, "arg") == LUA_TTABLE && lua_rawgeti(L, -1, 0) == LUA_TSTRING) script = lua_tostring(L, -1);
+  if (lac_world_join(S, script, &e) != AC_OK) lac_raise(L, S, &e);
+  lua_settop(L, top);
 }
 
 int luaopen_accel_core(lua_State *L) {
@@ -51,6 +62,7 @@ int luaopen_accel_core(lua_State *L) {
   for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) parts[i](L, S);
   lua_pushliteral(L, ACCEL_VERSION);
   lua_setfield(L, -2, "_VERSION");
+  if (o == NULL) join(L, S);
   lua_pushvalue(L, -1);
   lua_setfield(L, LUA_REGISTRYINDEX, "accel.core");
   return 1;

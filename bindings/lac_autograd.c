@@ -171,6 +171,17 @@ static int retain_grad(lua_State *L) {
   return 1;
 }
 
+/* t:set_grad_slot_(place): gradients of the leaf are added up in place, a float tensor of its shape (nil: no more) */
+static int set_grad_slot(lua_State *L) {
+  lac_state *S = lac_get(L);
+  ac_err e;
+  ac_tensor *t = self_of(L, S), *place = NULL;
+  if (!lua_isnil(L, 2)) place = lac_check_tensor(L, S, 2, "place");
+  if (ac_tensor_set_grad_slot(t, place, &e) != AC_OK) return lac_raise(L, S, &e);
+  lua_settop(L, 1);
+  return 1;
+}
+
 /* ---- hooks ---- */
 
 /* What remove() needs. Holds the tensor, so that the hook can be found. */
@@ -261,6 +272,31 @@ static int add_hook(lua_State *L, bool post) {
   return 1;
 }
 
+static int end_body(lua_State *L) {
+  const lac_callback *cb = lua_touserdata(L, 1);
+  lua_rawgeti(L, LUA_REGISTRYINDEX, cb->ref);
+  lua_call(L, 0, 0);
+  return 0;
+}
+
+static ac_status end_hook(void *user, ac_err *e) {
+  lac_callback *cb = user;
+  return lac_protect(cb->state, end_body, cb, e);
+}
+
+/* accel.queue_callback(fn): for hooks, fn() runs when the backward they are part of has done its work */
+static int queue_callback(lua_State *L) {
+  lac_state *S = lac_get(L);
+  lac_check_function(L, S, 1, "fn");
+  ac_err e;
+  lac_callback *cb = lac_callback_new(L, S, 1);
+  if (ac_backward_queue(S->ctx, end_hook, cb, lac_callback_free, &e) != AC_OK) {
+    lac_callback_free(cb);
+    return lac_raise(L, S, &e);
+  }
+  return 0;
+}
+
 static int register_hook(lua_State *L) { return add_hook(L, false); }
 static int register_post_accumulate_grad_hook(lua_State *L) { return add_hook(L, true); }
 
@@ -271,12 +307,14 @@ void lac_open_autograd(lua_State *L, lac_state *S) {
                                    {"enable_grad", enable_grad},
                                    {"set_grad_enabled", set_grad_enabled},
                                    {"is_grad_enabled", is_grad_enabled},
+                                   {"queue_callback", queue_callback},
                                    {NULL, NULL}};
   static const luaL_Reg methods[] = {
       {"backward", backward},
       {"detach", detach},
       {"requires_grad_", requires_grad_},
       {"retain_grad", retain_grad},
+      {"set_grad_slot_", set_grad_slot},
       {"register_hook", register_hook},
       {"register_post_accumulate_grad_hook", register_post_accumulate_grad_hook},
       {NULL, NULL}};

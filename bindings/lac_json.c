@@ -23,7 +23,7 @@ static int doc_gc(lua_State *L) {
   return 0;
 }
 
-static void push_array_meta(lua_State *L) { lua_rawgetp(L, LUA_REGISTRYINDEX, &key_array); }
+void lac_push_json_array(lua_State *L) { lua_rawgetp(L, LUA_REGISTRYINDEX, &key_array); }
 
 static void push_value(lua_State *L, const aci_json *v, bool in_array) {
   luaL_checkstack(L, 6, "json");
@@ -39,7 +39,7 @@ static void push_value(lua_State *L, const aci_json *v, bool in_array) {
         push_value(L, m, true);
         lua_rawseti(L, -2, ++i);
       }
-      push_array_meta(L);
+      lac_push_json_array(L);
       lua_setmetatable(L, -2);
       break;
     }
@@ -110,7 +110,7 @@ static bool is_array(lua_State *L, lac_state *S, int idx, lua_Integer *n) {
   if (count != *n) lac_error(L, S, AC_INVALID, "json.encode: a list with holes (use accel.json.null)");
   if (*n > 0) return true;
   if (strings || !lua_getmetatable(L, idx)) return false;
-  push_array_meta(L);
+  lac_push_json_array(L);
   bool marked = lua_rawequal(L, -1, -2);
   lua_pop(L, 2);
   return marked;
@@ -258,7 +258,7 @@ static int array(lua_State *L) {
   if (lua_isnoneornil(L, 1)) lua_settop(L, 0), lua_newtable(L);
   luaL_checktype(L, 1, LUA_TTABLE);
   lua_settop(L, 1);
-  push_array_meta(L);
+  lac_push_json_array(L);
   lua_setmetatable(L, 1);
   return 1;
 }

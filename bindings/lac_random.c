@@ -44,6 +44,19 @@ static int manual_seed(lua_State *L) {
   return 0;
 }
 
+/* accel.micro_batch(row0): what is drawn from now on belongs to the micro-batch whose first row is row row0 (0-based) of
+ * the global batch; calls count from the first again. */
+static int micro_batch(lua_State *L) {
+  lac_state *S = lac_get(L);
+  const int64_t row0 = lac_check_int(L, S, 1, "row0");
+  if (row0 < 0)
+    return lac_argerror(L, S, AC_INVALID, NULL, 1, "row0", "rows of the global batch count from 0, got %lld", (long long)row0);
+  ac_generator *g = ac_ctx_generator(S->ctx);
+  g->row0 = row0;
+  g->ordinal = 0;
+  return 0;
+}
+
 static int get_rng_state(lua_State *L) {
   push_state(L, ac_ctx_generator(lac_get(L)->ctx));
   return 1;
@@ -110,6 +123,7 @@ static int g_tostring(lua_State *L) {
 
 void lac_open_random(lua_State *L, lac_state *S) {
   static const luaL_Reg funcs[] = {{"manual_seed", manual_seed},
+                                   {"micro_batch", micro_batch},
                                    {"get_rng_state", get_rng_state},
                                    {"set_rng_state", set_rng_state},
                                    {"Generator", generator},

@@ -3,7 +3,11 @@
  * The host's first interrupt only sets a flag. At the next step it raises an error with code "interrupted"
  * (traceback and all, so that <close> variables run and a pcall may save and leave), or, after
  * accel.on_interrupt("flag"), is left to the script to ask for: accel.interrupted() is true from then on, and
- * gives the signal's number too. */
+ * gives the signal's number too. Of several ranks on a machine all are interrupted at the same step, two or three after
+ * the signal, also those that got none.
+ *
+ * A step also shows where this rank is, and raises when the world of ranks has come to an end meanwhile. */
+#include <signal.h>
 #include <string.h>
 #include <time.h>
 
@@ -12,6 +16,11 @@
 static int step(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_err e;
+  if (S->world != NULL) {
+    char site[LAC_SITE];
+    ac_world_at(S->world, lac_site(L, S, 1, site), S->ctx->step + 1);
+    if (ac_world_aborted(S->world, &e)) return lac_raise(L, S, &e);
+  }
   lua_State *was = lac_enter(L, S);
   ac_status st = ac_step(S->ctx, &e);
   lac_leave(S, was);
@@ -26,23 +35,34 @@ static int64_t now(void) {
   return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+static bool many(const lac_state *S) { return S->world != NULL && ac_world_size(S->world) > 1; }
+
 static ac_status on_step(void *user, ac_err *e) {
   lac_state *S = user;
   const int64_t t = now();
   if (S->step_at != 0 && t - S->step_at > atomic_load_explicit(&S->step_long, memory_order_relaxed))
     atomic_store_explicit(&S->step_long, t - S->step_at, memory_order_relaxed);
   S->step_at = t;
-  if (atomic_load_explicit(&S->interrupt, memory_order_relaxed) == 0) return AC_OK;
-  atomic_store_explicit(&S->noticed, true, memory_order_relaxed);
-  if (S->interrupt_as_flag) return AC_OK;
+  const bool asked = atomic_load_explicit(&S->interrupt, memory_order_relaxed) != 0;
+  if (asked) atomic_store_explicit(&S->noticed, true, memory_order_relaxed);
+  if (many(S)) { /* ranks stop at the same step, or those that go on would wait for those that stopped */
+    if (S->stopped || !ac_world_stop_here(S->world, S->ctx->step, asked)) return AC_OK;
+    S->stop_signal = asked ? atomic_load(&S->interrupt) : SIGINT;
+  }
+  if (S->interrupt_as_flag || !(asked || S->stop_signal != 0)) return AC_OK;
   int signal = atomic_exchange(&S->interrupt, 0);
+  if (S->stop_signal != 0) signal = S->stop_signal;
+  S->stopped = S->stop_signal != 0;
+  S->stop_signal = 0;
   if (signal == 0) return AC_OK;
   return AC_FAIL(e, INTERRUPTED, "interrupted by signal %d", signal);
 }
 
 static int interrupted(lua_State *L) {
   lac_state *S = lac_get(L);
-  const int signal = atomic_load_explicit(&S->interrupt, memory_order_relaxed);
+  int signal = atomic_load_explicit(&S->interrupt, memory_order_relaxed);
+  /* a script that makes steps sees what ranks agreed upon */
+  if (many(S) && S->ctx->step > 0) signal = S->stop_signal;
   lua_pushboolean(L, signal != 0);
   if (signal == 0) return 1;
   atomic_store_explicit(&S->noticed, true, memory_order_relaxed);

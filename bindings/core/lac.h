@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 
 #include "accel/autograd.h"
+#include "accel/comm.h"
 #include "accel/precision.h"
 #include "ops/ctx_impl.h"
 
@@ -48,6 +49,8 @@ typedef struct lac_hub {
   struct lac_callback *_Atomic dead;
 } lac_hub;
 
+enum { LAC_SITE = 64 }; /* bytes of a script line's text */
+
 typedef enum lac_gc_mode { LAC_GC_AUTO, LAC_GC_EXACT, LAC_GC_OFF } lac_gc_mode;
 
 typedef struct lac_state {
@@ -75,6 +78,15 @@ typedef struct lac_state {
   bool interrupt_as_flag;
   int64_t step_at;           /* ns of the last step; 0: none yet */
   _Atomic int64_t step_long; /* ns of the longest time between two */
+  /* ranks: see lac_dist.c */
+  ac_world *world;   /* NULL: not joined so far, or left */
+  uint32_t world_nr; /* counts worlds joined and left: a group of another number is stale */
+  char *script;      /* whose contents all ranks must share; NULL: not known */
+  struct lac_pending *pending_works;
+  bool world_left;         /* by the script: only init_process_group joins again */
+  bool stopped;            /* the interrupt on which ranks agreed was raised */
+  int stop_signal;         /* ... or is there for accel.interrupted(); 0: none */
+  char end_site[LAC_SITE]; /* script line where the run ended, failed or left the world; "" not known */
 } lac_state;
 
 #define LAC_META lua_upvalueindex(1)
@@ -149,6 +161,10 @@ int lac_fail(lua_State *L, const ac_err *e);
 void lac_push_error(lua_State *L, lac_state *S, const ac_err *e, bool with_where);
 /* Pushes "train.lua:12: " of the first frame that is the caller's own, or "". */
 void lac_push_where(lua_State *L, lac_state *S);
+/* The same line as "train.lua:12", "" when there is none; what runs at `level` is the first to be asked. Returns buf. */
+const char *lac_site(lua_State *L, const lac_state *S, int level, char buf[LAC_SITE]);
+/* Such a text of a chunk's short name and a line. */
+const char *lac_site_text(const char *source, int line, char buf[LAC_SITE]);
 /* "number", "f32 tensor", "nil", "no value", for messages. buf holds the longer ones. */
 const char *lac_typename(lua_State *L, int idx, char *buf, size_t n);
 
@@ -285,10 +301,21 @@ void lac_open_device(lua_State *L, lac_state *S);
 void lac_open_random(lua_State *L, lac_state *S);
 void lac_open_file(lua_State *L, lac_state *S);
 void lac_open_json(lua_State *L, lac_state *S);
+void lac_push_json_array(lua_State *L); /* the metatable that marks arrays */
+void lac_open_codec(lua_State *L, lac_state *S);
+void lac_open_process(lua_State *L, lac_state *S);
+void lac_open_blob(lua_State *L, lac_state *S); /* into the table accel.process on top */
 void lac_open_precision(lua_State *L, lac_state *S);
 void lac_open_scope(lua_State *L, lac_state *S);
 void lac_open_step(lua_State *L, lac_state *S);
 void lac_open_info(lua_State *L, lac_state *S);
+void lac_open_dist(lua_State *L, lac_state *S); /* package.preload["accel.dist.core"] */
+
+/* ---- lac_dist.c: the world of ranks ---- */
+/* Joins, when the environment says that this process is one of many ranks; else nothing happens. */
+ac_status lac_world_join(lac_state *S, const char *script, ac_err *e);
+/* Leaves, when joined; site: where the script ended, NULL: not known. */
+void lac_world_leave(lac_state *S, const char *site);
 
 /* ---- parts of lac_open_tensor ---- */
 /* Adds item, tolist, to and its like to the table of methods, and to to the table of functions. */

@@ -1,9 +1,9 @@
 /* From ac_err to Lua errors.
  *
- * An error of accel is a table: code ("shape"), message, op, where ("train.lua:12"), traceback. It prints
- * as "where: op: message", and the methods of strings work on that text, so that scripts may treat it as
- * the string they expect from Lua. The line named is the nearest one of the caller's own: frames of the
- * library itself are passed over (the traceback has them all). */
+ * An error of accel is a table: code ("shape"), message, op, where ("train.lua:12"), traceback, and rank where
+ * one of the ranks is the cause. It prints as "where: op: message", and the methods of strings work on that
+ * text, so that scripts may treat it as the string they expect from Lua. The line named is the nearest one of
+ * the caller's own: frames of the library itself are passed over (the traceback has them all). */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,9 +14,11 @@ static const char key_error;
 
 /* Frames of the library: its Lua files, and those inside the binary ("=lua/..."). */
 static bool is_own(const lac_state *S, const char *source) {
-  if (strncmp(source, "=lua/", 5) == 0) return true;
-  size_t n = strlen(S->lib_dir);
-  return n > 0 && strncmp(source, S->lib_dir, n) == 0;
+  const char *d = S->lib_dir;
+  if (source[0] == '=') return strncmp(source, "=lua/", 5) == 0;
+  if (*d == 0) return false;
+  while (*d != 0 && *d == *source) d++, source++;
+  return *d == 0;
 }
 
 void lac_push_where(lua_State *L, lac_state *S) {
@@ -36,6 +38,36 @@ void lac_push_where(lua_State *L, lac_state *S) {
   else lua_pushliteral(L, "");
 }
 
+/* By hand: every collective asks for it. A path that is too long keeps its end. */
+const char *lac_site_text(const char *source, int line, char buf[LAC_SITE]) {
+  char digits[16], *d = digits + sizeof digits;
+  for (*--d = 0; line > 0; line /= 10) *--d = (char)('0' + line % 10);
+  *--d = ':';
+  const size_t n = strlen(source), tail = (size_t)(digits + sizeof digits - d), room = LAC_SITE - tail;
+  if (n <= room) {
+    memcpy(buf, source, n);
+    memcpy(buf + n, d, tail);
+  } else {
+    memcpy(buf, "...", 3);
+    memcpy(buf + 3, source + n - (room - 3), room - 3);
+    memcpy(buf + room, d, tail);
+  }
+  return buf;
+}
+
+const char *lac_site(lua_State *L, const lac_state *S, int level, char buf[LAC_SITE]) {
+  lua_Debug ar;
+  buf[0] = 0; /* until then a line of our own: better than none */
+  for (; lua_getstack(L, level, &ar); level++) {
+    lua_getinfo(L, "Sl", &ar);
+    if (ar.currentline <= 0) continue;
+    const bool own = is_own(S, ar.source);
+    if (!own || buf[0] == 0) lac_site_text(ar.short_src, ar.currentline, buf);
+    if (!own) break;
+  }
+  return buf;
+}
+
 static void set_string(lua_State *L, const char *key, const char *value) {
   lua_pushstring(L, value);
   lua_setfield(L, -2, key);
@@ -48,6 +80,10 @@ void lac_push_error(lua_State *L, lac_state *S, const ac_err *e, bool with_where
   lua_createtable(L, 0, 6);
   set_string(L, "code", ac_status_name(e->code));
   if (n > 0) set_string(L, "op", e->op);
+  if (e->rank >= 0) {
+    lua_pushinteger(L, e->rank);
+    lua_setfield(L, -2, "rank");
+  }
   if (with_where) lac_push_where(L, S);
   else lua_pushliteral(L, "");
   size_t len;

@@ -41,6 +41,12 @@ static int state_gc(lua_State *L) {
   lac_state *S = lua_touserdata(L, 1);
   ac_ctx *c = S->ctx;
   S->ctx = NULL;
+  /* tensors of scripts are gone by now, so that nothing looks into the memory that ranks share */
+  S->ctx = c;
+  lac_world_leave(S, S->end_site[0] != 0 ? S->end_site : NULL);
+  S->ctx = NULL;
+  free(S->script);
+  S->script = NULL;
   if (S->hub != NULL) {
     lac_callbacks_drain(L, S);
     atomic_store(&S->hub->closed, true);

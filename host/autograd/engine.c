@@ -277,6 +277,40 @@ static ac_status walk(run *r, int n_outputs, ac_tensor *const *outputs, ac_tenso
   return AC_OK;
 }
 
+/* ---- callbacks for the end of the outermost run ---- */
+typedef struct aci_ending {
+  struct aci_ending *next;
+  ac_end_hook fn;
+  void *user;
+  void (*free_fn)(void *);
+} aci_ending;
+
+ac_status ac_backward_queue(ac_ctx *c, ac_end_hook fn, void *user, void (*free_fn)(void *), ac_err *e) {
+  if (c->in_backward == 0) return AC_FAIL(e, STATE, "no backward is running whose end could be waited for");
+  aci_ending *n = malloc(sizeof *n), **end = &c->endings;
+  if (n == NULL) return AC_FAIL(e, OOM, "no memory for a callback");
+  *n = (aci_ending){.fn = fn, .user = user, .free_fn = free_fn};
+  while (*end != NULL) end = &(*end)->next;
+  *end = n;
+  return AC_OK;
+}
+
+static ac_status leave(ac_ctx *c, ac_status st, ac_err *e) {
+  const bool grad = c->grad_enabled, cast = c->autocast_on;
+  while (c->in_backward == 1 && c->endings != NULL) {
+    aci_ending *n = c->endings;
+    c->endings = n->next;
+    c->grad_enabled = c->autocast_on = false;
+    if (st == AC_OK) st = n->fn(n->user, e);
+    if (n->free_fn != NULL) n->free_fn(n->user);
+    free(n);
+  }
+  c->grad_enabled = grad;
+  c->autocast_on = cast;
+  c->in_backward--;
+  return st;
+}
+
 static ac_status engine(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads,
                         int n_inputs, ac_tensor *const *inputs, bool within, const ac_backward_options *o,
                         ac_tensor **got, ac_err *e) {
@@ -305,8 +339,8 @@ static ac_status engine(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_
   c->autocast_on = false;
   if (st == AC_OK) st = walk(&r, n_outputs, outputs, grads, e);
   c->autocast_on = cast;
-  c->in_backward--;
   ac_ctx_set_grad_enabled(c, was);
+  st = leave(c, st, e);
   for (int i = 0; i < r.n; i++) {
     entry *t = r.order[i];
     for (int k = 0; k < t->n->n_out; k++) ac_tensor_release(t->g[k]);
@@ -363,6 +397,7 @@ ac_status ac_backward(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_te
   ac_tensor **got = calloc((size_t)n_inputs, sizeof *got);
   if (got == NULL) return AC_FAIL(e, OOM, "no memory for a backward pass");
   bool create = o != NULL && o->create_graph;
+  c->in_backward++;
   ac_status st = engine(c, n_outputs, outputs, grads, n_inputs, inputs, false, o, got, e);
   bool was = ac_ctx_set_grad_enabled(c, create);
   for (int i = 0; i < n_inputs; i++) {
@@ -377,5 +412,5 @@ ac_status ac_backward(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_te
   }
   ac_ctx_set_grad_enabled(c, was);
   free(got);
-  return st;
+  return leave(c, st, e);
 }

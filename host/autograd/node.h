@@ -98,5 +98,9 @@ ac_status aci_check_view(const ac_tensor *t, ac_err *e);
 
 ac_status aci_record(ac_ctx *c, ac_frame *f, ac_err *e);
 ac_status aci_record_check(ac_ctx *c, ac_frame *f, ac_err *e);
+/* For writers that are no ops (collectives): GRAD when t may not be written in place now ... */
+ac_status aci_write_check(const ac_ctx *c, const ac_tensor *t, ac_err *e);
+/* ... and once it was: its version rises, and where gradients are on it has no history any more. */
+void aci_write_done(const ac_ctx *c, ac_tensor *t);
 
 #endif

@@ -50,6 +50,15 @@ static bool saves_out(const ac_frame *f, int i) {
   return i < 8 && (f->desc->save & AC_SAVE_OUT(i)) && for_any(f, i < 4 ? f->desc->save_out_for[i] : 0);
 }
 
+ac_status aci_write_check(const ac_ctx *c, const ac_tensor *t, ac_err *e) {
+  if (!c->grad_enabled) return AC_OK;
+  if (aci_is_leaf(t) && aci_requires_grad(t))
+    return AC_FAIL(e, GRAD, "a leaf that requires gradients is written in place; do it inside accel.no_grad()");
+  if (t->flags & ACI_T_LEAF_VIEW)
+    return AC_FAIL(e, GRAD, "a view of a leaf that requires gradients is written in place; do it inside accel.no_grad()");
+  return AC_OK;
+}
+
 /* Before a kernel that writes: a leaf that requires gradients, a view of one, or a view inside a graph may
  * not be written. */
 ac_status aci_record_check(ac_ctx *c, ac_frame *f, ac_err *e) {
@@ -62,13 +71,7 @@ ac_status aci_record_check(ac_ctx *c, ac_frame *f, ac_err *e) {
     int n = v->kind == AC_T_TENSORS ? v->n : v->kind == AC_T_TENSOR ? 1 : 0;
     for (int j = 0; j < n; j++) {
       const ac_tensor *t = v->kind == AC_T_TENSOR ? v->tensor : v->tensors[j];
-      if (aci_is_leaf(t) && aci_requires_grad(t))
-        return AC_FAIL(e, GRAD,
-                       "a leaf that requires gradients is written in place; do it inside accel.no_grad()");
-      if (t->flags & ACI_T_LEAF_VIEW)
-        return AC_FAIL(
-            e, GRAD,
-            "a view of a leaf that requires gradients is written in place; do it inside accel.no_grad()");
+      AC_TRY(aci_write_check(c, t, e));
       if ((t->flags & ACI_T_VIEW) && grad)
         return AC_FAIL(e, GRAD,
                        "a view is written in place where gradients are recorded; write into the whole "
@@ -183,6 +186,13 @@ static void cut(ac_tensor *t) {
   t->storage->graph_version++;
   t->grad_fn = NULL;
   aci_node_release(old);
+}
+
+void aci_write_done(const ac_ctx *c, ac_tensor *t) {
+  if (c->grad_enabled) cut(t);
+  /* no locked instruction: two threads that write one storage at a time race for its bytes as well */
+  _Atomic uint32_t *version = &t->storage->version;
+  atomic_store_explicit(version, atomic_load_explicit(version, memory_order_relaxed) + 1, memory_order_relaxed);
 }
 
 static void cut_written(ac_frame *f) {

@@ -75,6 +75,7 @@ struct ac_ctx {
   bool (*on_oom)(void *user);
   void *oom_user;
   int in_backward; /* engine runs in flight */
+  struct aci_ending *endings; /* callbacks for when it falls to 0 (ac_backward_queue) */
 
   int n_observers;
   aci_observer observer[ACI_MAX_OBSERVERS];

@@ -129,6 +129,12 @@ local function module_page(module)
       end
     end
   end
+  local native = stubs.modules[module]
+  if native then
+    local list = stubs.entries(source .. "/lua/meta", stdlib.sort_out, { native })
+    stubs.put(list, put, put_annotations)
+    counts["function"] = counts["function"] + #list
+  end
   return (table.concat(lines, "\n") .. "\n"):gsub("\n\n\n+", "\n\n"), counts, entries
 end
 

@@ -170,6 +170,14 @@ function accel.randperm(n, opts) end
 ---@return accel.Generator
 function accel.Generator(seed) end
 
+---From here on, row 1 of a batch is row row0 (from 0) of the global batch, and random calls of this step count from the
+---first again: dropout in a micro-batch draws what the same rows would get in the whole batch, however that is cut into
+---micro-batches and spread over ranks. Numbers that belong to no row (accel.randn and its like) come again in each.
+---example: local x, f = accel.ones(4), accel.nn.functional.dropout accel.micro_batch(0) local all = f(x, 0.5)
+---  accel.micro_batch(2) return accel.equal(f(x:narrow(1, 3, 2), 0.5), all:narrow(1, 3, 2)) --> true
+---@param row0 integer
+function accel.micro_batch(row0) end
+
 ---The state of the common generator as a plain table of integers, for checkpoints.
 ---example: accel.manual_seed(7) return accel.get_rng_state().seed --> 7
 ---@return table<string, integer>
@@ -225,6 +233,13 @@ function accel.set_grad_enabled(on, f, ...) end
 ---example: accel.is_grad_enabled() --> true
 ---@return boolean
 function accel.is_grad_enabled() end
+
+---For hooks: fn() runs once the backward that is running (the outermost one, where they are nested) has done its work,
+---before it returns, without recording; not after one that failed. An error outside of a backward.
+---example: local x, log = accel.ones(1, { requires_grad = true }), {} x:register_hook(function() accel.queue_callback(
+---  function() log[1] = x.grad:item() end) end) x:backward() return log[1] --> 1
+---@param fn function
+function accel.queue_callback(fn) end
 
 ---A function with a gradient of its own. forward(ctx, ...) runs without gradients and may ctx:save_for_backward
 ---tensors; backward(ctx, ...) gets one gradient per result, reads ctx:saved_tensors(), and returns one per argument.

@@ -1314,6 +1314,27 @@ function accel.cumsum(x, dim, dtype) end
 ---@overload fun(self: accel.Tensor, dim: integer, opts: {dtype?: accel.DType}): accel.Tensor
 function Tensor:cumsum(dim, dtype) end
 
+---q * scale, what quantize_blockwise made of a tensor of this shape, within half a scale of the original.
+---@param q accel.Tensor
+---@param scale accel.Tensor
+---@param shape integer[]
+---@param bits? integer default 8
+---@param block_size? integer default 256
+---@param dtype? accel.DType default "f32"
+---@return accel.Tensor
+---@overload fun(q: accel.Tensor, scale: accel.Tensor, shape: integer[], opts: {bits?: integer, block_size?: integer, dtype?: accel.DType}): accel.Tensor
+function accel.dequantize_blockwise(q, scale, shape, bits, block_size, dtype) end
+
+---q * scale, what quantize_blockwise made of a tensor of this shape, within half a scale of the original.
+---@param scale accel.Tensor
+---@param shape integer[]
+---@param bits? integer default 8
+---@param block_size? integer default 256
+---@param dtype? accel.DType default "f32"
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, scale: accel.Tensor, shape: integer[], opts: {bits?: integer, block_size?: integer, dtype?: accel.DType}): accel.Tensor
+function Tensor:dequantize_blockwise(scale, shape, bits, block_size, dtype) end
+
 ---the diagonal of a matrix as a vector, or a square matrix with a vector on its diagonal and zeros elsewhere.
 ---@param x accel.Tensor
 ---@param diagonal? integer default 0
@@ -3249,6 +3270,23 @@ function accel.quantile(x, q, dim, keepdim, interpolation) end
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, q: number, opts: {dim?: integer, keepdim?: boolean, interpolation?: "linear"|"lower"|"higher"|"midpoint"|"nearest"}): accel.Tensor
 function Tensor:quantile(q, dim, keepdim, interpolation) end
+
+---x in so many bits an element.
+---@param x accel.Tensor
+---@param bits? integer default 8
+---@param block_size? integer default 256
+---@return accel.Tensor q
+---@return accel.Tensor scale
+---@overload fun(x: accel.Tensor, opts: {bits?: integer, block_size?: integer}): accel.Tensor, accel.Tensor
+function accel.quantize_blockwise(x, bits, block_size) end
+
+---x in so many bits an element.
+---@param bits? integer default 8
+---@param block_size? integer default 256
+---@return accel.Tensor q
+---@return accel.Tensor scale
+---@overload fun(self: accel.Tensor, opts: {bits?: integer, block_size?: integer}): accel.Tensor, accel.Tensor
+function Tensor:quantize_blockwise(bits, block_size) end
 
 ---one RAdam update of a list of parameters in a single pass (Liu and others: Adam whose first steps are rectified, with PyTorch's arithmetic).
 ---@param params accel.Tensor[]

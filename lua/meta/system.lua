@@ -89,6 +89,26 @@ function accel.json.encode(value, opts) end
 ---@return table list
 function accel.json.array(list) end
 
+---A value as bytes, for other processes and machines: nil, booleans, integers and floats (kept apart, every bit),
+---strings, tables with what they share and cycles, tensors (dtype, shape and values), ordered tables, arrays and
+---null of accel.json. Equal data gives equal bytes. Anything else raises and is named by its way, `.a.b[3]`. With
+---tensor the bytes are a u8 tensor, not a string. Tables nest up to 200 deep; max_bytes is 2^30 if not given.
+---example: accel.decode(accel.encode { 1, 2.5, x = accel.ones(2) }) --> { 1, 2.5, x = { 1, 1 } }
+---@param value any
+---@param opts? {tensor: boolean?, max_bytes: integer?}
+---@return string|accel.Tensor bytes
+function accel.encode(value, opts) end
+
+---The value of a string, or u8 tensor, that accel.encode made, its tensors on the device given. The bytes may come from
+---anybody: what was not made so is nil, message, "parse".
+---example: select(3, accel.decode "hello") --> "parse"
+---@param bytes string|accel.Tensor
+---@param opts? {device: accel.Device?, max_bytes: integer?}
+---@return any value
+---@return string? message
+---@return string? code
+function accel.decode(bytes, opts) end
+
 -- ## Memory
 
 ---What is born inside is released when the block ends, `local s <close> = accel.scope()`, save what s:keep(t, ...)
@@ -168,7 +188,7 @@ function accel.synchronize(device) end
 ---@return integer
 function accel.num_threads() end
 
----What this build and this machine are: isa, cpu, cpus, memory, onednn.
+---What this build and this machine are: isa, cpu, cpus, memory, onednn, mpi.
 ---example: accel.features().cpus >= 1 --> true
 ---@return table
 function accel.features() end
@@ -217,6 +237,22 @@ function accel.on_interrupt(mode) end
 ---@return boolean
 ---@return integer?
 function accel.interrupted() end
+
+-- ## Ranks
+
+---Runs a function on several ranks of this machine, new processes under accel-run's launcher, and returns what each
+---gave back: result[rank + 1], several values as a list with n. The function is what a module ("my.trainer", found
+---by package.path) or a file ("trainer.lua") returns, or its field main; arguments and results travel by
+---accel.encode. A rank that fails raises here, with its message and the field rank. After time_limit seconds the ranks
+---are ended. Further options are accel-run's: num_threads, seed, memory_limit, timeout (of a wait for another rank),
+---backend, cpu_affinity, log_dir, tee, max_restarts, monitor_interval. What ranks print goes to this stdout. Ctrl-C is
+---passed on; nothing stays behind.
+---example: select(2, pcall(accel.launch, print)):match "a function cannot go" --> "a function cannot go"
+---@param module string
+---@param args? any[] a list; with a field n it may hold nils
+---@param opts? {num_processes: integer|"auto"|nil, time_limit: number?, env: table<string, string|number|false>?}
+---@return any[] results
+function accel.launch(module, args, opts) end
 
 -- ## Ops by name
 

@@ -174,6 +174,14 @@ function Tensor:retain_grad() end
 ---@return {remove: fun(self)}
 function Tensor:register_hook(fn) end
 
+---Gradients of this leaf are put into place from now on, a float tensor of its shape (a part of a bucket): the first
+---after `grad = nil` overwrites, others are added; `grad` is place while it is filled. nil ends it. Returns the tensor.
+---example: local x, flat = accel.ones(2, { requires_grad = true }), accel.zeros(4) x:set_grad_slot_(flat:narrow(1, 3, 2))
+---  x:sum():backward() return flat --> { 0, 0, 1, 1 }
+---@param place accel.Tensor?
+---@return accel.Tensor
+function Tensor:set_grad_slot_(place) end
+
 ---fn(tensor) after backward has added to the `grad` of this leaf. Returns a handle with remove().
 ---example: local x, n = accel.ones(1, { requires_grad = true }), 0 x:register_post_accumulate_grad_hook(function()
 ---  n = n + 1 end) x:sum():backward() return n --> 1

@@ -3,7 +3,9 @@
 --- loaded on first use, so that a start costs milliseconds.
 local accel = require "accel.core"
 
-local submodules = { nn = true, optim = true, data = true, models = true, text = true, util = true }
+--- Functions with a file of their own.
+local functions = { deepcopy = "accel.nn.deepcopy", launch = "accel.launch" }
+local submodules = { nn = true, optim = true, data = true, dist = true, models = true, text = true, util = true }
 
 local meta = getmetatable(accel) or {}
 local previous = meta.__index
@@ -13,10 +15,10 @@ meta.__index = function(t, key)
     rawset(t, key, module)
     return module
   end
-  if key == "deepcopy" then
-    local deepcopy = require "accel.nn.deepcopy"
-    rawset(t, key, deepcopy)
-    return deepcopy
+  if functions[key] then
+    local f = require(functions[key])
+    rawset(t, key, f)
+    return f
   end
   if type(previous) == "function" then return previous(t, key) end
   return previous and previous[key]

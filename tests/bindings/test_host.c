@@ -276,6 +276,48 @@ static void test_bad_options(void **state) {
   ac_host_close(h);
 }
 
+static void test_world(void **state) {
+  (void)state;
+  ac_err e;
+  ac_host *h = open_host();
+  assert_null(ac_host_world(h)); /* not before it is used */
+  run(h, "assert(not require('accel').dist.is_initialized())");
+  assert_null(ac_host_world(h));
+  run(h, "local dist = require('accel').dist\nassert(dist.get_world_size() == 1)\nw = dist.all_reduce(require('accel').ones(3), {async_op = true})");
+  assert_non_null(ac_host_world(h));
+  assert_int_equal(ac_world_size(ac_host_world(h)), 1);
+  assert_fails(ac_host_run_string(h, "require('accel').dist.all_reduce(1)", "test", 0, NULL, &e), INVALID, "test:1: ", e);
+  assert_non_null(ac_host_world(h));
+  ac_host_leave(h);
+  assert_null(ac_host_world(h));
+  ac_host_leave(h);
+  run(h, "assert(w:wait())");
+  assert_fails(ac_host_run_string(h, "require('accel').dist.barrier()", "test", 0, NULL, &e), STATE, "destroyed", e);
+  ac_host_close(h);
+
+  /* join: only where the environment speaks of ranks */
+  ac_host_options o = options();
+  o.join = true;
+  assert_ok(ac_host_open(&o, &h, &e), e);
+  assert_null(ac_host_world(h));
+  ac_host_close(h);
+  assert_int_equal(setenv("RANK", "0", 1), 0);
+  assert_int_equal(setenv("WORLD_SIZE", "1", 1), 0);
+  assert_ok(ac_host_open(&o, &h, &e), e);
+  assert_non_null(ac_host_world(h));
+  run(h, "assert(require('accel').dist.is_initialized())");
+  assert_fails(ac_host_run_string(h, "error('told you')", "test", 0, NULL, &e), CALLBACK, "told you", e);
+  ac_host_close(h);
+  assert_int_equal(setenv("RANK", "1", 1), 0);
+  assert_fails(ac_host_open(&o, &h, &e), INVALID, "RANK=1 must be below WORLD_SIZE=1", e);
+  o.join = false;
+  assert_ok(ac_host_open(&o, &h, &e), e);
+  assert_fails(ac_host_run_string(h, "require('accel').dist.get_rank()", "test", 0, NULL, &e), INVALID, "WORLD_SIZE", e);
+  ac_host_close(h);
+  unsetenv("RANK");
+  unsetenv("WORLD_SIZE");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_scripts),
                                      cmocka_unit_test(test_call),
@@ -284,6 +326,7 @@ int main(void) {
                                      cmocka_unit_test(test_interrupt),
                                      cmocka_unit_test(test_lua_values),
                                      cmocka_unit_test(test_open_in_other_state),
+                                     cmocka_unit_test(test_world),
                                      cmocka_unit_test(test_bad_options)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

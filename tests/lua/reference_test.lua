@@ -67,21 +67,28 @@ end
 
 -- ---- functions and methods that are no ops ----
 local core, documented = stubs.entries(source .. "/lua/meta", stdlib.sort_out), {}
-for _, entry in ipairs(core) do
+local all_stubs, natives = { table.unpack(core) }, {}
+for module, file in pairs(stubs.modules) do
+  natives[module] = stubs.entries(source .. "/lua/meta", stdlib.sort_out, { file })
+  table.move(natives[module], 1, #natives[module], #all_stubs + 1, all_stubs)
+end
+for _, entry in ipairs(all_stubs) do
   documented[entry.name:gsub("^Tensor:", "Tensor.")] = true
   if not only or only == entry.name then
     if #entry.text == 0 then fail("%s says nothing of itself", entry.name) end
     if #entry.examples == 0 and not entry.field then fail("%s has no example in lua/meta", entry.name) end
     check(entry.name, entry.examples)
   end
-  local name = entry.name:match "^Tensor[.:](.*)$"
-  local there = name and accel.Tensor[name] or entry.name:match "^accel%.json%." or accel[entry.name:match "[^.]*$"]
-  if not there then fail("lua/meta has %s, accel has not", entry.name) end
+  if not entry.field and stubs.find(accel, entry.name) == nil then fail("lua/meta has %s, accel has not", entry.name) end
 end
-for prefix, names in pairs { ["accel."] = accel, ["Tensor."] = accel.Tensor, ["accel.json."] = accel.json } do
+for prefix, names in pairs {
+  ["accel."] = accel, ["Tensor."] = accel.Tensor, ["accel.json."] = accel.json, ["accel.dist."] = accel.dist,
+} do
   for name, value in next, names do
     local is_op = by_name[name] or by_name[tostring(name):gsub("_$", "")]
     local public = (type(value) == "function" or prefix == "Tensor.") and not (stubs.private[name] or is_op)
+    -- functions in Lua have their comments
+    if prefix == "accel.dist." then public = type(value) == "function" and debug.getinfo(value, "S").what == "C" end
     if public and not documented[prefix .. name] and name ~= "deepcopy" then
       fail("lua/meta lacks %s%s", prefix, name)
     end
@@ -155,6 +162,14 @@ if not only then
   for _, entry in ipairs(core) do
     local heading = entry.field and "\n- `x." .. entry.name:match "%.(.*)$" or "\n### " .. entry.name:gsub("^accel%.", "")
     if not text_of_core:find(heading, 1, true) then fail("core.md has nothing on %s", entry.name) end
+  end
+  for module, list in pairs(natives) do
+    local text = read(("%s/%s.md"):format(dir, module))
+    for _, entry in ipairs(list) do
+      if not text:find("\n### " .. entry.name:gsub("^accel%.", "") .. "\n", 1, true) then
+        fail("%s.md has nothing on %s", module, entry.name)
+      end
+    end
   end
   for _, entry in ipairs(entries) do
     local module = entry.name:match "^accel%.([%w_]+)"

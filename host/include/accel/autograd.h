@@ -57,6 +57,12 @@ AC_API ac_status ac_tensor_add_hook(ac_tensor *t, ac_grad_hook fn, void *user, v
 AC_API ac_status ac_tensor_add_post_hook(ac_tensor *t, ac_post_hook fn, void *user, void (*free_fn)(void *), uint64_t *id, ac_err *e);
 AC_API bool ac_tensor_remove_hook(ac_tensor *t, uint64_t id);
 
+/* Runs fn once when the outermost backward (or ac_gradients) in flight has done its work, before it returns, without recording; its
+ * error becomes the backward's. In the order of queueing; what a callback queues runs too. When the backward failed, or a callback
+ * before this one, fn is not run. free(user) either way. STATE when no backward is in flight. */
+typedef ac_status (*ac_end_hook)(void *user, ac_err *e);
+AC_API ac_status ac_backward_queue(ac_ctx *c, ac_end_hook fn, void *user, void (*free_fn)(void *), ac_err *e);
+
 /* Callback nodes: custom functions, recompute, sharding. outputs must have no history and require no grad; they get this node as theirs. */
 typedef struct ac_callback_node {
   size_t struct_size;

@@ -10,7 +10,7 @@
  * os.exit ends the script, not the process: ac_host_exit_code tells. */
 #ifndef ACCEL_HOST_H
 #define ACCEL_HOST_H
-#include "accel/op.h"
+#include "accel/comm.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -29,15 +29,24 @@ typedef struct ac_host_options {
   bool strict;  /* reading an undeclared global is an error */
   bool sorted_pairs; /* pairs visits keys in sorted order, the same in every process */
   bool keep_gc;      /* leave Lua's collector in incremental mode (default: generational) */
+  bool join;         /* as one of many ranks that the environment speaks of, join their world at once, and tell them when
+                        a script fails or the host closes. Without ranks, or without join, a script that uses
+                        accel.dist makes a world then */
+  const char *script; /* with join: the script to come, whose contents must be the same on all ranks; NULL: not
+                         compared */
 } ac_host_options;
 #define AC_HOST_OPTIONS_INIT \
-  { sizeof(ac_host_options), 0, 0, 0, NULL, true, true, false }
+  { sizeof(ac_host_options), 0, 0, 0, NULL, true, true, false, false, NULL }
 
 /* o NULL: AC_HOST_OPTIONS_INIT. */
 AC_API ac_status ac_host_open(const ac_host_options *o, ac_host **out, ac_err *e);
 AC_API void ac_host_close(ac_host *h); /* NULL is fine. Not from inside a script */
 AC_API ac_ctx *ac_host_ctx(ac_host *h);
 AC_API struct lua_State *ac_host_lua(ac_host *h);
+/* NULL: not joined so far, or left. Borrowed; it goes when the script destroys it and when the host closes. */
+AC_API ac_world *ac_host_world(ac_host *h);
+/* Leaves the world, for programs that end in the middle of a script (os.exit): peers learn the script's line. */
+AC_API void ac_host_leave(ac_host *h);
 
 /* Runs a script (path "-": standard input) with arguments: the global arg (arg[0] = path) and `...`.
  * CALLBACK when the script raised (or the code of accel's own error), PARSE for syntax errors, NOT_FOUND

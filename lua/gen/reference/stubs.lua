@@ -3,6 +3,8 @@
 local M = {}
 
 M.files = { "core.lua", "system.lua", "tensor.lua" }
+--- Those of a module, for its page.
+M.modules = { dist = "dist.lua" }
 
 --- Names of accel that are the host's own business: no scripts call them.
 M.private = { gc_check = true, global = true, host_chunk = true, inspect = true, nearest = true, pairs = true,
@@ -12,10 +14,11 @@ M.private = { gc_check = true, global = true, host_chunk = true, inspect = true,
 --- params =} in the order of the files; fields of classes are entries with `field`, their type.
 ---@param root string the folder lua/meta
 ---@param sort_out fun(lines: string[]): table of reference.stdlib
+---@param files? string[] M.files
 ---@return table[]
-function M.entries(root, sort_out)
+function M.entries(root, sort_out, files)
   local entries = {}
-  for _, file in ipairs(M.files) do
+  for _, file in ipairs(files or M.files) do
     local comments, section = {}, nil
     for line in io.lines(root .. "/" .. file) do
       local name, params = line:match "^function ([%w_.:]+)(%b()) end$"
@@ -38,30 +41,53 @@ function M.entries(root, sort_out)
   return entries
 end
 
---- The page, as text.
----@param entries table[]
----@param put_annotations function
----@return string
-function M.page(entries, put_annotations)
-  local lines, section = {}, nil
-  local function put(line) lines[#lines + 1] = line end
-  put [[
-# accel
+--- What an entry's name stands for in this library; nil: nothing.
+---@param accel table
+---@param name string
+function M.find(accel, name)
+  local class, member = name:match "^(%u%w*)[.:](.*)$"
+  if class == "Tensor" then return accel.Tensor[member] end
+  if class == "Group" then return accel.dist.group.WORLD[member] end
+  if class == "Work" then return accel.dist.barrier({ async_op = true })[member] end
+  local at = accel
+  for key in name:gsub("^accel%.", ""):gmatch "[^.]+" do at = type(at) == "table" and at[key] or nil end
+  return at
+end
 
-Functions and methods that are no ops: tensors from Lua data, random numbers, gradients, files, memory. What works on
-elements stands with the [ops](ops.md); how `t[...]` counts, in the README.]]
+--- Entries as text, section by section.
+---@param entries table[]
+---@param put fun(line: string)
+---@param put_annotations function
+function M.put(entries, put, put_annotations)
+  local section
   for _, e in ipairs(entries) do
     if e.section ~= section then put(("\n## %s\n"):format(e.section)) end
     section = e.section
     if e.field then
       put(("- `x.%s`: %s. %s"):format(e.name:match "%.(.*)$", e.field:gsub("|", " or "), table.concat(e.text, " ")))
     else
-      put(("\n### %s\n\n```lua\n%s\n```\n"):format(e.name:gsub("^accel%.", ""), (e.call:gsub("^Tensor:", "x:"))))
+      local call = e.call:gsub("^Tensor:", "x:"):gsub("^Group:", "group:"):gsub("^Work:", "work:")
+      put(("\n### %s\n\n```lua\n%s\n```\n"):format(e.name:gsub("^accel%.", ""), call))
       put_annotations(put, e.annotations, "param")
       put("\n" .. table.concat(e.text, "\n"))
       put("\n```lua\n" .. table.concat(e.examples, "\n") .. "\n```")
     end
   end
+end
+
+--- The page, as text.
+---@param entries table[]
+---@param put_annotations function
+---@return string
+function M.page(entries, put_annotations)
+  local lines = {}
+  local function put(line) lines[#lines + 1] = line end
+  put [[
+# accel
+
+Functions and methods that are no ops: tensors from Lua data, random numbers, gradients, files, memory. What works on
+elements stands with the [ops](ops.md); how `t[...]` counts, in the README.]]
+  M.put(entries, put, put_annotations)
   return (table.concat(lines, "\n") .. "\n"):gsub("\n\n\n+", "\n\n")
 end
 

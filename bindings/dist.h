@@ -1,0 +1,107 @@
+/* accel.dist from C: what lac_dist.c (world, records), lac_group.c, lac_collective.c (one tensor to and fro),
+ * lac_coll_list.c (lists of tensors) and lac_work.c (what a collective holds until it is done) share. */
+#ifndef LAC_DIST_H
+#define LAC_DIST_H
+#include "core/lac.h"
+
+/* ---- lac_group.c ---- */
+/* A group of ranks, shared by its handle in Lua and by works under way in it. */
+typedef struct lac_group {
+  ac_group *g;
+  uint32_t nr; /* lac_state.world_nr when it was made: of an older world it is stale */
+  int ref;
+  bool destroyed;
+} lac_group;
+
+/* The group at idx; nil and group.WORLD are all ranks, with *own NULL. */
+ac_group *lac_check_group(lua_State *L, lac_state *S, int idx, lac_group **own);
+void lac_group_release(lac_state *S, lac_group *own); /* NULL is fine */
+static inline void lac_group_retain(lac_group *own) {
+  if (own != NULL) own->ref++;
+}
+
+void lac_open_groups(lua_State *L, lac_state *S); /* adds to the table on top */
+
+/* ---- lac_dist.c ---- */
+/* The world, made or joined at its first use; raises. */
+ac_world *lac_world_open(lua_State *L, lac_state *S);
+static inline ac_world *lac_world(lua_State *L, lac_state *S) {
+  return __builtin_expect(S->world != NULL, 1) ? S->world : lac_world_open(L, S);
+}
+
+/* ---- lac_collective.c: a collective in the making ---- */
+typedef struct lac_coll {
+  const char *name; /* as scripts call it: "all_gather_into_tensor" */
+  ac_coll c;        /* all but the buffers */
+  ac_group *g;
+  lac_group *own; /* of g; NULL: all ranks */
+  bool async;
+  char site[LAC_SITE];
+} lac_coll;
+/* Names of options that a function takes beside group. */
+enum {
+  LAC_O_ASYNC = 1,
+  LAC_O_OP = 2,
+  LAC_O_DST = 4,
+  LAC_O_SRC = 8,
+  LAC_O_TAG = 16,
+  LAC_O_SPLITS = 32,
+  LAC_O_GATHER = 64,
+  LAC_O_SCATTER = 128
+};
+/* Reads the options at idx, before which a reduction may stand as a string (LAC_O_OP). */
+lac_opts lac_coll_open(lua_State *L, lac_state *S, lac_coll *k, const char *name, ac_coll_kind kind, int idx,
+                       unsigned which);
+/* Fills c.root from the positional rank at idx (0: none), the option dst or src, or the default (-1: none). */
+void lac_coll_root(lac_coll *k, const lac_opts *o, int idx, const char *what, int fallback);
+/* Raises; the message is put behind the name. */
+int lac_coll_bad(lua_State *L, lac_state *S, const lac_coll *k, ac_status code, const char *fmt, ...)
+    AC_PRINTF(5, 6);
+/* Raises e, which came from the core. */
+int lac_coll_raise(lua_State *L, lac_state *S, const lac_coll *k, ac_err *e);
+/* Raises when t may not take part: device, form, and, if it will be written, gradients and overlap. */
+void lac_coll_tensor(lua_State *L, lac_state *S, const lac_coll *k, const ac_tensor *t, bool written);
+/* Raises when a and b are not of one dtype and device. */
+void lac_coll_alike(lua_State *L, lac_state *S, const lac_coll *k, const char *na, const ac_tensor *a,
+                    const char *nb, const ac_tensor *b);
+/* Can its bytes be sent and received as they lie? */
+static inline bool lac_coll_direct(const ac_tensor *t) {
+  return t->storage->provider == NULL && t->layout == NULL && aci_is_contiguous(t);
+}
+
+/* ---- lac_work.c ---- */
+/* What a collective holds until it is done; as a userdata of Lua it is what async_op returns. */
+typedef struct lac_work {
+  lac_state *S;
+  ac_work *work; /* NULL: not async */
+  struct lac_pending *pending;
+  lac_group *own; /* retained */
+  ac_coll_kind kind;
+  ac_tensor *send, *recv; /* contiguous, retained; NULL: none */
+  ac_tensor *held;        /* what is being copied; retained */
+  bool staged;            /* recv is a copy: its parts go to out when it is done */
+  bool finished;          /* what was received is in its place */
+  int n_out;
+  ac_tensor *out[]; /* tensors that are written, in order; retained */
+} lac_work;
+/* Pushes one with room for n_out tensors. */
+lac_work *lac_work_push(lua_State *L, lac_state *S, const lac_coll *k, int n_out);
+/* Puts t into *slot, &w->send or &w->recv: as it lies, or a copy; the parts of a list one behind the other. */
+enum { LAC_READ = 1, LAC_WRITE = 2 };
+void lac_work_take(lua_State *L, const lac_coll *k, lac_work *w, ac_tensor **slot, ac_tensor *t,
+                   unsigned how);
+void lac_work_take_list(lua_State *L, const lac_coll *k, lac_work *w, ac_tensor **slot, const lac_list *l,
+                        unsigned how);
+/* Runs it or starts it, after separating buffers that overlap; pushes the results. The work is on top of the
+ * stack. */
+int lac_work_run(lua_State *L, lac_coll *k, lac_work *w);
+/* Do the two buffers overlap other than in the way that the core allows? */
+bool lac_work_clash(const lac_coll *k, const ac_tensor *send, const ac_tensor *recv);
+/* Lets go of works that were collected and are done by now. all: the world is closed, so that every work is. */
+void lac_works_drain(lac_state *S, bool all);
+void lac_open_works(lua_State *L, lac_state *S);
+
+/* ---- functions of the native table, put together by lac_dist.c ---- */
+extern const luaL_Reg lac_collectives[], lac_list_collectives[];
+
+#endif

@@ -1,0 +1,396 @@
+/* Collectives with one tensor on either side: all_reduce, reduce, broadcast, all_gather_into_tensor,
+ * reduce_scatter_tensor, all_to_all_single, send, recv, isend, irecv, barrier; and what all collectives of
+ * Lua check.
+ *
+ * A tensor whose bytes lie in order goes to the core as it is; others travel through a copy (lac_work.c).
+ * What is written follows the rules of ops that write in place: no leaf that requires gradients, versions
+ * rise, history ends. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "autograd/node.h"
+#include "dist.h"
+
+/* ---- errors ---- */
+
+int lac_coll_bad(lua_State *L, lac_state *S, const lac_coll *k, ac_status code, const char *fmt, ...) {
+  ac_err e = {.code = code, .rank = -1};
+  snprintf(e.op, sizeof e.op, "%s", k->name);
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(e.msg, sizeof e.msg, fmt, ap);
+  va_end(ap);
+  return lac_raise(L, S, &e);
+}
+
+int lac_coll_raise(lua_State *L, lac_state *S, const lac_coll *k, ac_err *e) {
+  if (e->op[0] == 0) snprintf(e->op, sizeof e->op, "%s", ac_coll_name(k->c.kind));
+  return lac_raise(L, S, e);
+}
+
+/* ---- options ---- */
+
+static ac_reduce_op reduce_op(lua_State *L, lac_state *S, const char *s) {
+  static const struct {
+    const char *name;
+    ac_reduce_op op;
+  } ops[] = {{"sum", AC_REDUCE_SUM},     {"avg", AC_REDUCE_MEAN}, {"mean", AC_REDUCE_MEAN},
+             {"min", AC_REDUCE_MIN},     {"max", AC_REDUCE_MAX},  {"prod", AC_REDUCE_PROD},
+             {"product", AC_REDUCE_PROD}};
+  for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++)
+    if (strcmp(ops[i].name, s) == 0) return ops[i].op;
+  lac_argerror(L, S, AC_INVALID, NULL, 0, "op", "no reduction '%s'; there are sum, avg, min, max, prod", s);
+  return AC_REDUCE_SUM;
+}
+
+/* The table of options at idx, whose keys are group and those that `which` stands for. */
+static lac_opts open_table(lua_State *L, lac_state *S, int idx, unsigned which) {
+  static const char *const words[] = {"async_op",           "op",          "dst",         "src", "tag",
+                                      "output_split_sizes", "gather_list", "scatter_list"};
+  static const char *const more[] = {NULL, NULL, "group_dst", "group_src", NULL, "input_split_sizes",
+                                     NULL, NULL};
+  const char *names[2 * sizeof words / sizeof words[0] + 2];
+  int n = 0;
+  names[n++] = "group";
+  for (unsigned i = 0; i < sizeof words / sizeof words[0]; i++) {
+    if (!(which >> i & 1)) continue;
+    names[n++] = words[i];
+    if (more[i] != NULL) names[n++] = more[i];
+  }
+  names[n] = NULL;
+  return lac_opts_open(L, S, idx, names);
+}
+
+lac_opts lac_coll_open(lua_State *L, lac_state *S, lac_coll *k, const char *name, ac_coll_kind kind, int idx,
+                       unsigned which) {
+  const char *op = NULL;
+  lac_opts o = {L, S, 0};
+  k->name = name;
+  k->c = (ac_coll){.kind = kind, .op = AC_REDUCE_SUM};
+  k->own = NULL;
+  k->async = false;
+  if ((which & LAC_O_OP) && lua_type(L, idx) == LUA_TSTRING) op = lua_tostring(L, idx++);
+  if (!lua_isnoneornil(L, idx)) {
+    o = open_table(L, S, idx, which);
+    if (which & LAC_O_ASYNC) k->async = lac_opt_bool(&o, "async_op", false);
+    if (which & LAC_O_OP) op = lac_opt_string(&o, "op", op);
+    if (which & LAC_O_TAG) {
+      const int64_t tag = lac_opt_int(&o, "tag", 0);
+      if (tag < 0 || tag > INT32_MAX)
+        lac_argerror(L, S, AC_INVALID, name, 0, "tag", "expected 0 .. %d, got %lld", INT32_MAX,
+                     (long long)tag);
+      k->c.tag = (int)tag;
+    }
+  }
+  if (op != NULL) k->c.op = reduce_op(L, S, op);
+  if (lac_opt_push(&o, "group") != 0) {
+    k->g = lac_check_group(L, S, -1, &k->own);
+    lua_pop(L, 1);
+  } else {
+    k->g = ac_world_group(lac_world(L, S));
+  }
+  if (ac_group_rank(k->g) < 0)
+    lac_coll_bad(L, S, k, AC_INVALID, "rank %d is no member of the group; only members may call it",
+                 ac_world_rank(S->world));
+  return o;
+}
+
+void lac_coll_root(lac_coll *k, const lac_opts *o, int idx, const char *what, int fallback) {
+  lua_State *L = o->L;
+  lac_state *S = o->S;
+  char in_group[16];
+  int64_t r = fallback;
+  bool given = false;
+  snprintf(in_group, sizeof in_group, "group_%s", what);
+  if (idx != 0 && !lua_isnoneornil(L, idx)) {
+    r = lac_check_int(L, S, idx, what);
+    given = true;
+  } else if (lac_opt_push(o, what) != 0) {
+    lua_pop(L, 1);
+    r = lac_opt_int(o, what, 0);
+    given = true;
+  }
+  const int n = ac_group_size(k->g);
+  if (lac_opt_push(o, in_group) != 0) {
+    lua_pop(L, 1);
+    if (given)
+      lac_argerror(L, S, AC_INVALID, k->name, 0, in_group, "given beside %s; one of them is enough", what);
+    r = lac_opt_int(o, in_group, 0);
+    if (r < 0 || r >= n)
+      lac_argerror(L, S, AC_INVALID, k->name, 0, in_group, "%lld in a group of %d", (long long)r, n);
+    k->c.root = (int)r;
+    return;
+  }
+  if (!given && fallback < 0) lac_coll_bad(L, S, k, AC_INVALID, "expected a rank as %s, got nothing", what);
+  for (int i = 0; i < n; i++)
+    if (ac_group_global_rank(k->g, i) == r) {
+      k->c.root = i;
+      return;
+    }
+  if (k->own == NULL)
+    lac_coll_bad(L, S, k, AC_INVALID, "%s is rank %lld of a world of %d; ranks count from 0", what,
+                 (long long)r, n);
+  lac_coll_bad(L, S, k, AC_INVALID, "%s is rank %lld, which is no member of the group; %s takes its ranks",
+               what, (long long)r, in_group);
+}
+
+/* ---- tensors ---- */
+
+static bool is_sim(const lac_state *S) { return strcmp(ac_world_backend(S->world), "sim") == 0; }
+
+void lac_coll_tensor(lua_State *L, lac_state *S, const lac_coll *k, const ac_tensor *t, bool written) {
+  char a[128];
+  ac_err e;
+  if (t->device->kind != AC_DEV_CPU && !(t->device->kind == AC_DEV_META && is_sim(S)))
+    lac_coll_bad(L, S, k, AC_UNSUPPORTED, "backend %s carries cpu tensors, this one is %s%s",
+                 ac_world_backend(S->world), aci_tensor_str(t, a, sizeof a),
+                 t->device->kind == AC_DEV_META ? "; backend sim takes shapes alone"
+                                                : "; move it with :to(\"cpu\")");
+  if (!written) return;
+  if (!aci_is_contiguous(t) && aci_overlaps_self(t))
+    lac_coll_bad(
+        L, S, k, AC_SHAPE,
+        "the tensor written in place, %s, has elements that share memory (expanded?); clone it first",
+        aci_tensor_str(t, a, sizeof a));
+  if (aci_write_check(S->ctx, t, &e) != AC_OK) lac_coll_raise(L, S, k, &e);
+}
+
+void lac_coll_alike(lua_State *L, lac_state *S, const lac_coll *k, const char *na, const ac_tensor *a,
+                    const char *nb, const ac_tensor *b) {
+  char ta[128], tb[128];
+  if (a->dtype == b->dtype && a->device == b->device) return;
+  lac_coll_bad(L, S, k, a->dtype != b->dtype ? AC_DTYPE : AC_DEVICE,
+               "%s is %s, %s is %s; both must have the same %s", na, aci_tensor_str(a, ta, sizeof ta), nb,
+               aci_tensor_str(b, tb, sizeof tb), a->dtype != b->dtype ? "dtype" : "device");
+}
+
+/* The collective between the tensors at the indices, which were checked; 0: none. The same index: in place. */
+static int run(lua_State *L, lac_state *S, lac_coll *k, int i_send, int i_recv) {
+  /* a root's broadcast reads the buffer that the others receive in */
+  const bool reads = k->c.kind == AC_COLL_BROADCAST && k->c.root == ac_group_rank(k->g);
+  ac_tensor *s = i_send != 0 ? ((lac_box *)lua_touserdata(L, i_send))->t : NULL,
+            *r = i_recv != 0 ? ((lac_box *)lua_touserdata(L, i_recv))->t : NULL;
+  k->c.site = lac_site(L, S, 1, k->site);
+  if (!k->async && (s == NULL || lac_coll_direct(s)) && (r == NULL || lac_coll_direct(r)) &&
+      (s == NULL || r == NULL || i_send == i_recv || !lac_work_clash(k, s, r))) {
+    ac_err e;
+    k->c.send = s != NULL ? aci_data(s) : NULL;
+    k->c.recv = r != NULL ? aci_data(r) : NULL;
+    if (ac_collective(k->g, &k->c, &e) != AC_OK) return lac_coll_raise(L, S, k, &e);
+    if (r != NULL && !reads) aci_write_done(S->ctx, r);
+    return 0;
+  }
+  lac_work *w = lac_work_push(L, S, k, 1); /* the collector may have run finalizers */
+  if (i_send != 0 && i_send == i_recv) {
+    lac_work_take(L, k, w, &w->recv, lac_check_tensor(L, S, i_recv, "tensor"), LAC_READ | LAC_WRITE);
+    ac_tensor_retain(w->send = w->recv);
+  } else {
+    if (i_recv != 0)
+      lac_work_take(L, k, w, &w->recv, lac_check_tensor(L, S, i_recv, "tensor"),
+                    reads ? LAC_READ : LAC_WRITE);
+    if (i_send != 0) lac_work_take(L, k, w, &w->send, lac_check_tensor(L, S, i_send, "tensor"), LAC_READ);
+  }
+  return lac_work_run(L, k, w);
+}
+
+/* ---- the functions ---- */
+
+/* all_reduce(t [, op] [, opts]): the usual call, a tensor alone, takes a short way. */
+static int all_reduce(lua_State *L) {
+  lac_state *S = lac_get(L);
+  lac_coll k;
+  ac_tensor *t = lac_check_tensor(L, S, 1, "tensor");
+  if (lua_gettop(L) == 1 && S->world != NULL) {
+    k.name = "all_reduce";
+    k.c = (ac_coll){.kind = AC_COLL_ALL_REDUCE, .op = AC_REDUCE_SUM};
+    k.g = ac_world_group(S->world);
+    k.own = NULL;
+    k.async = false;
+  } else {
+    lua_settop(L, 3);
+    lac_coll_open(L, S, &k, "all_reduce", AC_COLL_ALL_REDUCE, 2, LAC_O_ASYNC | LAC_O_OP);
+    t = lac_check_tensor(L, S, 1, "tensor");
+  }
+  lac_coll_tensor(L, S, &k, t, true);
+  k.c.dtype = (ac_dtype)t->dtype;
+  k.c.count = t->numel;
+  return run(L, S, &k, 1, 1);
+}
+
+/* reduce(t, dst [, op] [, opts]): in place at dst */
+static int reduce(lua_State *L) {
+  lac_state *S = lac_get(L);
+  lac_coll k;
+  const bool named = lac_is_opts(L, 2);
+  lua_settop(L, 4);
+  const lac_opts o =
+      lac_coll_open(L, S, &k, "reduce", AC_COLL_REDUCE, named ? 2 : 3, LAC_O_ASYNC | LAC_O_OP | LAC_O_DST);
+  lac_coll_root(&k, &o, named ? 0 : 2, "dst", -1);
+  const bool gets = ac_group_rank(k.g) == k.c.root;
+  const ac_tensor *t = lac_check_tensor(L, S, 1, "tensor");
+  lac_coll_tensor(L, S, &k, t, gets);
+  k.c.dtype = (ac_dtype)t->dtype;
+  k.c.count = t->numel;
+  return run(L, S, &k, 1, gets ? 1 : 0);
+}
+
+/* broadcast(t, src [, opts]) */
+static int broadcast(lua_State *L) {
+  lac_state *S = lac_get(L);
+  lac_coll k;
+  const bool named = lac_is_opts(L, 2);
+  lua_settop(L, 3);
+  const lac_opts o =
+      lac_coll_open(L, S, &k, "broadcast", AC_COLL_BROADCAST, named ? 2 : 3, LAC_O_ASYNC | LAC_O_SRC);
+  lac_coll_root(&k, &o, named ? 0 : 2, "src", -1);
+  const ac_tensor *t = lac_check_tensor(L, S, 1, "tensor");
+  lac_coll_tensor(L, S, &k, t, ac_group_rank(k.g) != k.c.root);
+  k.c.dtype = (ac_dtype)t->dtype;
+  k.c.count = t->numel;
+  return run(L, S, &k, 0, 1);
+}
+
+/* Whole and part: (part, whole) with whole->numel == part->numel * ranks. */
+static void check_whole(lua_State *L, lac_state *S, const lac_coll *k, const char *np, const ac_tensor *part,
+                        const char *nw, const ac_tensor *whole) {
+  char a[128], b[128];
+  const int n = ac_group_size(k->g);
+  lac_coll_alike(L, S, k, nw, whole, np, part);
+  if (part->numel <= INT64_MAX / n && whole->numel == part->numel * n) return;
+  lac_coll_bad(L, S, k, AC_SHAPE, "%s %s must have %d times the elements of %s %s, one part for each rank",
+               nw, aci_tensor_str(whole, a, sizeof a), n, np, aci_tensor_str(part, b, sizeof b));
+}
+
+/* all_gather_into_tensor(out, t [, opts]) */
+static int all_gather_into_tensor(lua_State *L) {
+  lac_state *S = lac_get(L);
+  lac_coll k;
+  lua_settop(L, 3);
+  lac_coll_open(L, S, &k, "all_gather_into_tensor", AC_COLL_ALL_GATHER, 3, LAC_O_ASYNC);
+  const ac_tensor *out = lac_check_tensor(L, S, 1, "output_tensor"),
+                  *t = lac_check_tensor(L, S, 2, "input_tensor");
+  lac_coll_tensor(L, S, &k, t, false);
+  lac_coll_tensor(L, S, &k, out, true);
+  check_whole(L, S, &k, "input_tensor", t, "output_tensor", out);
+  k.c.dtype = (ac_dtype)t->dtype;
+  k.c.count = t->numel;
+  return run(L, S, &k, 2, 1);
+}
+
+/* reduce_scatter_tensor(out, t [, op] [, opts]) */
+static int reduce_scatter_tensor(lua_State *L) {
+  lac_state *S = lac_get(L);
+  lac_coll k;
+  lua_settop(L, 4);
+  lac_coll_open(L, S, &k, "reduce_scatter_tensor", AC_COLL_REDUCE_SCATTER, 3, LAC_O_ASYNC | LAC_O_OP);
+  const ac_tensor *out = lac_check_tensor(L, S, 1, "output"), *t = lac_check_tensor(L, S, 2, "input");
+  lac_coll_tensor(L, S, &k, t, false);
+  lac_coll_tensor(L, S, &k, out, true);
+  check_whole(L, S, &k, "output", out, "input", t);
+  k.c.dtype = (ac_dtype)t->dtype;
+  k.c.count = out->numel;
+  return run(L, S, &k, 2, 1);
+}
+
+/* Rows for each rank, from the option or in equal parts, as counts of elements. */
+static void split_sizes(lua_State *L, lac_state *S, const lac_coll *k, const lac_opts *o, const char *option,
+                        const char *name, const ac_tensor *t, int64_t *counts) {
+  char a[128];
+  const int n = ac_group_size(k->g), at = lac_opt_push(o, option);
+  const int64_t rows = t->ndim > 0 ? t->shape[0] : 1, row = t->ndim > 0 && rows > 0 ? t->numel / rows : 1;
+  if (at == 0) {
+    if (rows % n != 0)
+      lac_coll_bad(L, S, k, AC_SHAPE, "the first extent of %s %s does not divide by %d ranks; give %s", name,
+                   aci_tensor_str(t, a, sizeof a), n, option);
+    for (int i = 0; i < n; i++) counts[i] = rows / n * row;
+    return;
+  }
+  if (!lua_istable(L, at) || lua_rawlen(L, at) != (lua_Unsigned)n)
+    lac_argerror(L, S, AC_INVALID, k->name, 0, option, "expected a list of %d numbers of rows, got %s of %d",
+                 n, luaL_typename(L, at), lua_istable(L, at) ? (int)lua_rawlen(L, at) : 0);
+  int64_t sum = 0;
+  for (int i = 0; i < n; i++) {
+    int ok = 0;
+    lua_rawgeti(L, at, i + 1);
+    const lua_Integer v = lua_type(L, -1) == LUA_TNUMBER ? lua_tointegerx(L, -1, &ok) : 0;
+    if (!ok || v < 0 || v > rows - sum)
+      lac_argerror(L, S, AC_INVALID, k->name, 0, option,
+                   "entry %d is %s; all together must be the %lld rows of %s", i + 1,
+                   luaL_tolstring(L, -1, NULL), (long long)rows, name);
+    sum += v;
+    counts[i] = v * row;
+    lua_pop(L, 1);
+  }
+  if (sum != rows)
+    lac_argerror(L, S, AC_INVALID, k->name, 0, option, "the sum is %lld, %s %s has %lld rows", (long long)sum,
+                 name, aci_tensor_str(t, a, sizeof a), (long long)rows);
+  lua_pop(L, 1);
+}
+
+/* all_to_all_single(out, t [, {output_split_sizes =, input_split_sizes =}]) */
+static int all_to_all_single(lua_State *L) {
+  lac_state *S = lac_get(L);
+  lac_coll k;
+  lua_settop(L, 3);
+  const lac_opts o =
+      lac_coll_open(L, S, &k, "all_to_all_single", AC_COLL_ALL_TO_ALL, 3, LAC_O_ASYNC | LAC_O_SPLITS);
+  const size_t n = (size_t)ac_group_size(k.g);
+  int64_t *counts = lua_newuserdatauv(L, 2 * n * sizeof *counts, 0);
+  const ac_tensor *out = lac_check_tensor(L, S, 1, "output"), *t = lac_check_tensor(L, S, 2, "input");
+  lac_coll_tensor(L, S, &k, t, false);
+  lac_coll_tensor(L, S, &k, out, true);
+  lac_coll_alike(L, S, &k, "output", out, "input", t);
+  split_sizes(L, S, &k, &o, "input_split_sizes", "input", t, counts);
+  split_sizes(L, S, &k, &o, "output_split_sizes", "output", out, counts + n);
+  k.c.dtype = (ac_dtype)t->dtype;
+  k.c.counts = counts;
+  k.c.recv_counts = counts + n;
+  return run(L, S, &k, 2, 1);
+}
+
+static int pair(lua_State *L, const char *name, ac_coll_kind kind, bool async) {
+  lac_state *S = lac_get(L);
+  lac_coll k;
+  const bool named = lac_is_opts(L, 2), sends = kind == AC_COLL_SEND;
+  lua_settop(L, 3);
+  const lac_opts o =
+      lac_coll_open(L, S, &k, name, kind, named ? 2 : 3, LAC_O_TAG | (sends ? LAC_O_DST : LAC_O_SRC));
+  lac_coll_root(&k, &o, named ? 0 : 2, sends ? "dst" : "src", -1);
+  k.async = async;
+  const ac_tensor *t = lac_check_tensor(L, S, 1, "tensor");
+  lac_coll_tensor(L, S, &k, t, !sends);
+  k.c.dtype = (ac_dtype)t->dtype;
+  k.c.count = t->numel;
+  const int n = run(L, S, &k, sends ? 1 : 0, sends ? 0 : 1);
+  if (sends || async) return n;
+  lua_pushinteger(L, ac_group_global_rank(k.g, k.c.root));
+  return 1;
+}
+
+static int send_(lua_State *L) { return pair(L, "send", AC_COLL_SEND, false); }
+static int recv_(lua_State *L) { return pair(L, "recv", AC_COLL_RECV, false); }
+static int isend(lua_State *L) { return pair(L, "isend", AC_COLL_SEND, true); }
+static int irecv(lua_State *L) { return pair(L, "irecv", AC_COLL_RECV, true); }
+
+/* barrier([opts]) */
+static int barrier(lua_State *L) {
+  lac_state *S = lac_get(L);
+  lac_coll k;
+  lua_settop(L, 1);
+  lac_coll_open(L, S, &k, "barrier", AC_COLL_BARRIER, 1, LAC_O_ASYNC);
+  return run(L, S, &k, 0, 0);
+}
+
+const luaL_Reg lac_collectives[] = {{"all_reduce", all_reduce},
+                                    {"reduce", reduce},
+                                    {"broadcast", broadcast},
+                                    {"all_gather_into_tensor", all_gather_into_tensor},
+                                    {"reduce_scatter_tensor", reduce_scatter_tensor},
+                                    {"all_to_all_single", all_to_all_single},
+                                    {"send", send_},
+                                    {"recv", recv_},
+                                    {"isend", isend},
+                                    {"irecv", irecv},
+                                    {"barrier", barrier},
+                                    {NULL, NULL}};

@@ -1,0 +1,344 @@
+/* What accel.launch needs of the system, as the table accel.process: a program started beside this one, the place of
+ * accel-run, and blobs (lac_blob.c). For the library's own files; scripts use accel.launch.
+ *
+ *   process.spawn(path, argv [, env]) -> p
+ *     p:wait(seconds)  p:signal(n)  p:interrupted()  p:pid()  p:close()
+ *   process.blob([bytes]) -> b
+ *     b:path()  b:read()  b:close()
+ *   process.program()  process.cores()  process.raise(code, message [, rank])
+ *
+ * Nothing stays behind: the program dies with the thread that spawned it, whatever ends that, and with its handle.
+ * While it runs, the first Ctrl-C is only noted (p:interrupted() tells), so that it can be passed on and the program
+ * ends in its own way. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/lac.h"
+#include "launch/launch_impl.h"
+
+#ifndef CLOSE_RANGE_CLOEXEC
+#define CLOSE_RANGE_CLOEXEC 4u
+#endif
+
+#define PROCESS "accel.process"
+enum { FIRST_GRACE_MS = 2000, SECOND_GRACE_MS = 1000, POLL_MS = 5 };
+extern char **environ;
+
+typedef struct process {
+  pid_t pid; /* 0: ended and collected, or never started */
+  int fd;    /* of the process; -1: this kernel has none */
+  bool flag_was, flag_set;
+} process;
+
+/* ---- starting ---- */
+
+/* As the kernel takes it: the handler comes first, and all zero is the default action. */
+typedef struct action {
+  uintptr_t handler, rest[7];
+} action;
+enum { MASK_BYTES = 8 };
+
+/* What the child does between vfork and exec, in our memory: nothing but system calls. */
+static void become(const char *path, char *const *argv, char *const *env, int null, const sigset_t *mask, pid_t parent,
+                   volatile int *error) {
+  static const action standard;
+  action a;
+  for (int n = 1; n < NSIG; n++) /* no handler of ours may run here once signals are let in */
+    if (syscall(SYS_rt_sigaction, n, NULL, &a, MASK_BYTES) == 0 && a.handler != (uintptr_t)SIG_IGN)
+      syscall(SYS_rt_sigaction, n, &standard, NULL, MASK_BYTES);
+  syscall(SYS_setpgid, 0, 0); /* signals of the terminal come through us */
+  if (syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL) == 0 && syscall(SYS_getppid) == parent &&
+      (null == 0 ? syscall(SYS_fcntl, 0, F_SETFD, 0) : syscall(SYS_dup3, null, 0, 0)) == 0) {
+#ifdef SYS_close_range /* without it, files of scripts stay open there */
+    syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC);
+#endif
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, mask, NULL, MASK_BYTES);
+    syscall(SYS_execve, path, argv, env);
+  }
+  *error = errno != 0 ? errno : ECHILD;
+  syscall(SYS_exit_group, 127);
+}
+
+static pid_t start(const char *path, char *const *argv, char *const *env, int null, int *error) {
+  sigset_t all, mask;
+  volatile int failed = 0;
+  const pid_t parent = getpid();
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &mask);
+  const pid_t pid = vfork();
+  if (pid == 0) become(path, argv, env, null, &mask, parent, &failed);
+  *error = pid < 0 ? errno : failed;
+  if (pid > 0 && failed != 0) waitpid(pid, NULL, 0);
+  pthread_sigmask(SIG_SETMASK, &mask, NULL);
+  return *error != 0 ? 0 : pid;
+}
+
+/* Pushes an array of the strings of the list at idx, NULL last. */
+static char **read_argv(lua_State *L, lac_state *S, int idx) {
+  if (!lua_istable(L, idx)) lac_argerror(L, S, AC_INVALID, "spawn", idx, "argv", "expected list of strings");
+  const lua_Integer n = (lua_Integer)lua_rawlen(L, idx);
+  char **argv = lua_newuserdatauv(L, ((size_t)n + 1) * sizeof *argv, 0);
+  for (lua_Integer i = 0; i < n; i++) {
+    size_t len = 0;
+    const char *s = lua_rawgeti(L, idx, i + 1) == LUA_TSTRING ? lua_tolstring(L, -1, &len) : NULL;
+    if (s == NULL || strlen(s) != len)
+      lac_argerror(L, S, AC_INVALID, "spawn", idx, "argv", "entry %lld: expected string without zeros",
+                   (long long)i + 1);
+    argv[i] = (char *)(uintptr_t)s; /* anchored by the list */
+    lua_pop(L, 1);
+  }
+  argv[n] = NULL;
+  return argv;
+}
+
+/* Pushes our environment changed by the table at idx: strings by name, false to take one out. A list of the new entries
+ * is pushed, too. */
+static char **read_env(lua_State *L, lac_state *S, int idx) {
+  size_t n = 0, more = 0, len;
+  if (!lua_istable(L, idx)) lua_newtable(L), lua_replace(L, idx);
+  while (environ != NULL && environ[n] != NULL) n++;
+  lua_newtable(L);
+  const int kept = lua_gettop(L);
+  for (lua_pushnil(L); lua_next(L, idx); lua_pop(L, 1)) {
+    const char *name = lua_type(L, -2) == LUA_TSTRING ? lua_tolstring(L, -2, &len) : "";
+    if (name[0] == 0 || strchr(name, '=') != NULL || strlen(name) != len)
+      lac_error(L, S, AC_INVALID, "env: a name is a string without '=' and zeros, not %s", luaL_tolstring(L, -2, NULL));
+    if (lua_isboolean(L, -1) && !lua_toboolean(L, -1)) continue;
+    if (lua_type(L, -1) != LUA_TSTRING || strlen(lua_tolstring(L, -1, &len)) != len)
+      lac_error(L, S, AC_INVALID, "env: %s: expected string without zeros, or false to take it out, got %s", name,
+                luaL_typename(L, -1));
+    lua_pushfstring(L, "%s=%s", name, lua_tostring(L, -1));
+    lua_rawseti(L, kept, (lua_Integer)++more);
+  }
+  char **env = lua_newuserdatauv(L, (n + more + 1) * sizeof *env, 0);
+  size_t k = 0;
+  for (size_t i = 0; i < n; i++) {
+    const char *equals = strchr(environ[i], '=');
+    if (equals == NULL) continue;
+    lua_pushlstring(L, environ[i], (size_t)(equals - environ[i]));
+    if (lua_rawget(L, idx) == LUA_TNIL) env[k++] = environ[i];
+    lua_pop(L, 1);
+  }
+  for (size_t i = 1; i <= more; i++) {
+    lua_rawgeti(L, kept, (lua_Integer)i);
+    env[k++] = (char *)(uintptr_t)lua_tostring(L, -1);
+    lua_pop(L, 1);
+  }
+  env[k] = NULL;
+  return env;
+}
+
+static int spawn(lua_State *L) {
+  lac_state *S = lac_get(L);
+  const char *path = lac_check_string(L, S, 1, "path", NULL);
+  lua_settop(L, 3);
+  char **argv = read_argv(L, S, 2), **env = read_env(L, S, 3);
+  process *p = lua_newuserdatauv(L, sizeof *p, 0);
+  *p = (process){.fd = -1};
+  luaL_setmetatable(L, PROCESS);
+  int error, null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (null < 0) return lac_error(L, S, AC_IO, "cannot open /dev/null: %s", strerror(errno));
+  p->flag_was = S->interrupt_as_flag;
+  p->pid = start(path, argv, env, null, &error);
+  close(null);
+  if (p->pid == 0) return lac_error(L, S, AC_IO, "cannot run %s: %s", path, strerror(error));
+  p->flag_set = S->interrupt_as_flag = true;
+#ifdef SYS_pidfd_open
+  p->fd = (int)syscall(SYS_pidfd_open, p->pid, 0);
+#endif
+  return 1;
+}
+
+/* ---- ending ---- */
+
+static void forget(lac_state *S, process *p) {
+  if (p->fd >= 0) close(p->fd);
+  p->fd = -1;
+  p->pid = 0;
+  if (p->flag_set) S->interrupt_as_flag = p->flag_was;
+  p->flag_set = false;
+}
+
+static int64_t now_ms(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* Waits up to ms, or (once) until a signal came. True: it has ended, *status tells how; -1: collected elsewhere. */
+static bool wait_for(process *p, int ms, bool once, int *status) {
+  const int64_t until = now_ms() + ms;
+  for (;;) {
+    const pid_t got = waitpid(p->pid, status, WNOHANG);
+    if (got < 0 && errno != EINTR) *status = -1;
+    if (got == p->pid || (got < 0 && errno != EINTR)) return true;
+    const int64_t left = until - now_ms();
+    if (left <= 0) return false;
+    struct pollfd f = {.fd = p->fd, .events = POLLIN};
+    if (poll(p->fd >= 0 ? &f : NULL, p->fd >= 0, (int)(p->fd >= 0 || left < POLL_MS ? left : POLL_MS)) < 0 && once)
+      return waitpid(p->pid, status, WNOHANG) == p->pid;
+  }
+}
+
+static void send_signal(const process *p, int n) {
+  if (kill(-p->pid, n) != 0) kill(p->pid, n);
+}
+
+static int process_close(lua_State *L) {
+  lac_state *S = lua_touserdata(L, LAC_STATE);
+  process *p = luaL_checkudata(L, 1, PROCESS);
+  int status;
+  if (p->pid == 0) return 0;
+  send_signal(p, SIGTERM); /* stop at the next step ... */
+  if (!wait_for(p, FIRST_GRACE_MS, false, &status)) {
+    send_signal(p, SIGTERM); /* ... or now */
+    if (!wait_for(p, SECOND_GRACE_MS, false, &status)) {
+      send_signal(p, SIGKILL);
+      waitpid(p->pid, &status, 0);
+    }
+  }
+  forget(S, p);
+  return 0;
+}
+
+static process *check_process(lua_State *L, lac_state *S) {
+  process *p = luaL_checkudata(L, 1, PROCESS);
+  if (p->pid == 0) lac_error(L, S, AC_STATE, "the process has ended");
+  return p;
+}
+
+/* p:wait(seconds) -> nil while it runs (also when a signal came); "exit", status; "signal", number; "lost" */
+static int process_wait(lua_State *L) {
+  lac_state *S = lac_get(L);
+  process *p = check_process(L, S);
+  const double seconds = lac_check_number(L, S, 2, "seconds");
+  int status;
+  if (!wait_for(p, seconds > 0 ? (int)(seconds < 1e6 ? seconds * 1e3 : 1e9) : 0, true, &status)) return 0;
+  forget(S, p);
+  if (status == -1) {
+    lua_pushliteral(L, "lost");
+    return 1;
+  }
+  lua_pushstring(L, WIFSIGNALED(status) ? "signal" : "exit");
+  lua_pushinteger(L, WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+  return 2;
+}
+
+static int process_pid(lua_State *L) {
+  lua_pushinteger(L, check_process(L, lac_get(L))->pid);
+  return 1;
+}
+
+static int process_signal(lua_State *L) {
+  lac_state *S = lac_get(L);
+  const process *p = check_process(L, S);
+  send_signal(p, (int)lac_check_int(L, S, 2, "signal"));
+  return 0;
+}
+
+/* p:interrupted() -> the signal that asks this program to stop, or nil; also once p has ended. Whether it is served by
+ * that, the second result: not where the script asks by accel.interrupted(). */
+static int process_interrupted(lua_State *L) {
+  lac_state *S = lac_get(L);
+  const process *p = luaL_checkudata(L, 1, PROCESS);
+  const int n = atomic_load(&S->interrupt);
+  if (n == 0) return 0;
+  atomic_store(&S->noticed, true);
+  if (!p->flag_was && p->pid == 0) atomic_store(&S->interrupt, 0);
+  lua_pushinteger(L, n < 0 ? SIGINT : n);
+  lua_pushboolean(L, !p->flag_was);
+  return 2;
+}
+
+/* ---- the rest ---- */
+
+/* process.program() -> path of accel-run: this program, or the one of the library's prefix; nil, where it should be */
+static int program(lua_State *L) {
+  char path[PATH_MAX + 64], dir[PATH_MAX];
+  const ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+  path[n > 0 ? n : 0] = 0;
+  const char *slash = strrchr(path, '/');
+  if (slash != NULL && strcmp(slash, "/accel-run") == 0) {
+    lua_pushstring(L, path);
+    return 1;
+  }
+  const bool found = lac_lua_dir(dir, sizeof dir);
+  if (found) snprintf(path, sizeof path, "%s/../../../bin/accel-run", dir);
+  char *plain = found ? realpath(path, NULL) : NULL;
+  if (plain != NULL && access(plain, X_OK) == 0) {
+    snprintf(path, sizeof path, "%s", plain);
+    free(plain);
+    lua_pushstring(L, path);
+    return 1;
+  }
+  free(plain);
+  lua_pushnil(L);
+  lua_pushstring(L, found ? path : "bin/accel-run beside the library");
+  return 2;
+}
+
+/* process.cores() -> how many ranks `auto` means here */
+static int cores(lua_State *L) {
+  lac_state *S = lac_get(L);
+  aci_cpus c;
+  ac_err e;
+  if (aci_cpus_read("/sys", &c, &e) != AC_OK) return lac_raise(L, S, &e);
+  const int n = c.n_cores;
+  aci_cpus_free(&c);
+  lua_pushinteger(L, n);
+  return 1;
+}
+
+/* process.raise(code, message [, rank]): an error as those of the core */
+static int raise_error(lua_State *L) {
+  lac_state *S = lac_get(L);
+  const char *code = lac_check_string(L, S, 1, "code", NULL);
+  ac_err e = {.code = AC_CALLBACK, .rank = -1};
+  snprintf(e.msg, sizeof e.msg, "%s", lac_check_string(L, S, 2, "message", NULL));
+  static const ac_status all[] = {
+#define AC_X(name, number, text, rec) AC_##name,
+      AC_STATUS_LIST(AC_X)
+#undef AC_X
+  };
+  for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+    if (strcmp(code, ac_status_name(all[i])) == 0) e.code = all[i];
+  lac_push_error(L, S, &e, true);
+  lua_pushvalue(L, 3);
+  lua_setfield(L, -2, "rank");
+  return lua_error(L);
+}
+
+void lac_open_process(lua_State *L, lac_state *S) {
+  static const luaL_Reg funcs[] = {
+      {"spawn", spawn}, {"program", program}, {"cores", cores}, {"raise", raise_error}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"pid", process_pid},
+                                     {"wait", process_wait},
+                                     {"signal", process_signal},
+                                     {"interrupted", process_interrupted},
+                                     {"close", process_close},
+                                     {NULL, NULL}};
+  luaL_newmetatable(L, PROCESS);
+  lua_newtable(L);
+  lac_setfuncs(L, S, methods);
+  lua_setfield(L, -2, "__index");
+  lac_pushfunction(L, S, process_close);
+  lua_pushvalue(L, -1);
+  lua_setfield(L, -3, "__gc");
+  lua_setfield(L, -2, "__close");
+  lua_pop(L, 1);
+  lua_createtable(L, 0, 5);
+  lac_setfuncs(L, S, funcs);
+  lac_open_blob(L, S);
+  lua_setfield(L, -2, "process");
+}

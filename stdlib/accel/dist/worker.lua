@@ -1,0 +1,51 @@
+--- What a rank of accel.launch runs: accel-run worker.lua JOB, where JOB is the path of the encoded job (see
+--- accel/launch.lua). Calls the function and reports what it returned, or the error that ends it, to the caller's
+--- memory.
+local accel = require "accel"
+
+local unlimited = { max_bytes = math.maxinteger }
+local job_path = ...
+
+local file = assert(io.open(job_path, "rb"))
+local job = assert(accel.decode(file:read "a", unlimited))
+file:close()
+package.path, package.cpath = job.path, job.cpath
+package.loaded["accel.dist.worker"] = true
+local rank = math.tointeger(tonumber(os.getenv "RANK" or 0))
+
+local function report(r)
+  local bytes = accel.encode(r, unlimited)
+  local out = assert(io.open(job.results[rank + 1], "wb"))
+  assert(out:write(bytes))
+  assert(out:close())
+end
+
+--- The error goes on as it was, with the traceback of the place that raised it.
+local failing <close> = setmetatable({}, { __close = function(_, err)
+  if err == nil then return end
+  local code = type(err) == "table" and rawget(err, "code")
+  report { ok = false, message = tostring(err), code = type(code) == "string" and code or nil }
+end })
+
+local function entry()
+  local value
+  if job.module then
+    value = require(job.module)
+  else
+    value = assert(loadfile(job.file, "t"))()
+  end
+  local f = type(value) == "table" and value.main or value
+  if type(f) == "function" then return f end
+  error(("launch: %s must return a function, or a table with one named main; it returned %s"):format(
+    job.module and "module '" .. job.module .. "'" or job.file, type(value)), 0)
+end
+
+arg = { [0] = job.file, table.unpack(job.args, 1, job.n) }
+local values = table.pack(entry()(table.unpack(job.args, 1, job.n)))
+local n = values.n
+values.n = nil
+local ok, why = pcall(report, { ok = true, values = values, n = n })
+if not ok then
+  why = tostring(why):gsub("^.-encode: ", ""):gsub(" at %.values", " at result")
+  error("launch: what the function returned cannot come back: " .. why, 0)
+end
