@@ -23,6 +23,7 @@ void app_log_start(void) {
     ac_params_free(p);
   }
   ac_log_set(on_message, NULL, level);
+  if (app_is_rank()) return; /* the launcher said the rest */
   const char *unknown[8];
   const char *rows[64];
   int n = ac_params_unknown(unknown, 8), n_rows = ac_params_count();

@@ -30,12 +30,37 @@ static int finish(ac_host *h, int code) {
 static ac_status script_exit(void *user, ac_ctx *c, int n_args, const ac_host_value *args, int max_results,
                              ac_host_value *results, int *n_results, ac_err *e) {
   int code = 0;
-  (void)user, (void)c, (void)max_results, (void)results, (void)n_results;
+  (void)c, (void)max_results, (void)results, (void)n_results;
   if (n_args > 0 && args[0].type == AC_HOST_BOOL) code = args[0].b ? 0 : 1;
   else if (n_args > 0 && args[0].type == AC_HOST_INT) code = (int)args[0].i;
   else if (n_args > 0 && args[0].type != AC_HOST_NIL)
     return AC_FAIL(e, INVALID, "os.exit takes a boolean or an integer");
+  ac_host_leave(user);
   exit(code);
+}
+
+/* True when the script failed because another rank did, or because the job is over: *why tells. */
+static bool by_others(ac_host *h, ac_status st, ac_err *why) {
+  ac_world *w = ac_host_world(h);
+  if (st != AC_MISMATCH && st != AC_PEER && st != AC_TIMEOUT && st != AC_INTERRUPTED) return false;
+  return w != NULL && ac_world_aborted(w, why) && why->rank != ac_world_rank(w);
+}
+
+/* Tells why the script failed; returns the exit code. A rank that another one stopped says so in one line; ranks that were
+ * interrupted leave it to the first. */
+static int fail(ac_host *h, ac_status st, const ac_err *e, bool speaks) {
+  ac_err why;
+  const bool others = by_others(h, st, &why);
+  const int signal_number = app_signals_over() ? 0 : app_signals_seen();
+  fflush(stdout);
+  if (signal_number != 0 && (others || st == AC_INTERRUPTED)) {
+    if (speaks) fprintf(stderr, "accel-run: %s\n", e->msg);
+    app_signals_stop();
+    ac_host_close(h);
+    app_signals_die(signal_number);
+  }
+  fprintf(stderr, "accel-run: %s\n", !others ? ac_host_error_text(h) : st == AC_INTERRUPTED ? why.msg : e->msg);
+  return finish(h, APP_SCRIPT);
 }
 
 static ac_status run(ac_host *h, const app_options *o, ac_err *e) {
@@ -49,7 +74,7 @@ static ac_status run(ac_host *h, const app_options *o, ac_err *e) {
 }
 
 int main(int argc, char **argv) {
-  app_options o;
+  static app_options o; /* what it points to lives as long as we do */
   if (!app_options_parse(argc, argv, &o)) return APP_USAGE;
   if (o.command == APP_HELP) {
     app_help();
@@ -66,23 +91,21 @@ int main(int argc, char **argv) {
   ac_host *h;
   ac_err e;
   app_log_start();
+  if (o.backend != NULL) setenv("ACCEL_BACKEND", o.backend, 1);
+  if (o.timeout != NULL) setenv("ACCEL_TIMEOUT", o.timeout, 1);
+  if (o.launches) return finish(NULL, app_launch(&o));
+  const bool speaks = app_speaks();
+  const pid_t launcher = app_is_rank() ? getppid() : 0;
+  if (launcher != 0) setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* lines are what it shows */
+  o.host.join = o.command == APP_RUN;
+  o.host.script = o.script != NULL && strcmp(o.script, "-") != 0 ? o.script : NULL;
   if (ac_host_open(&o.host, &h, &e) != AC_OK ||
-      ac_host_register(h, "os.exit", script_exit, NULL, &e) != AC_OK) {
+      ac_host_register(h, "os.exit", script_exit, h, &e) != AC_OK) {
     fprintf(stderr, "accel-run: %s\n", e.msg);
     return e.code == AC_INVALID ? APP_USAGE : APP_SCRIPT;
   }
-  app_signals_start(h);
+  app_rank_joined();
+  app_signals_start(h, launcher, speaks);
   ac_status st = run(h, &o, &e);
-  if (st == AC_OK) return finish(h, APP_OK);
-  int signal_number = app_signals_seen();
-  if (st == AC_INTERRUPTED && signal_number != 0) {
-    fflush(stdout);
-    fprintf(stderr, "accel-run: %s\n", e.msg);
-    app_signals_stop();
-    ac_host_close(h);
-    app_signals_die(signal_number);
-  }
-  fflush(stdout);
-  fprintf(stderr, "accel-run: %s\n", ac_host_error_text(h));
-  return finish(h, APP_SCRIPT);
+  return st == AC_OK ? finish(h, APP_OK) : fail(h, st, &e, speaks);
 }

@@ -9,13 +9,7 @@
 
 enum { OPT_HELP, OPT_VERSION, OPT_CODE, OPT_THREADS, OPT_SEED, OPT_MEMORY, OPT_STRICT, OPT_NO_STRICT };
 
-static const struct option {
-  const char *name; /* with underscores, as Accelerate spells its own */
-  char letter;
-  const char *value; /* NULL: takes none */
-  int id;
-  const char *help;
-} options[] = {
+static const app_option options[] = {
     {"execute", 'e', "CODE", OPT_CODE, "run CODE instead of a script"},
     {"num_threads", 0, "N", OPT_THREADS, "threads of the kernels [every core, or ACCEL_NUM_THREADS]"},
     {"memory_limit", 0, "SIZE", OPT_MEMORY,
@@ -25,9 +19,27 @@ static const struct option {
     {"help", 'h', NULL, OPT_HELP, "show this text"},
     {"version", 0, NULL, OPT_VERSION, "show the version"},
 };
-enum { N_OPTIONS = sizeof options / sizeof options[0] };
+enum { N_OWN = sizeof options / sizeof options[0], N_OPTIONS = N_OWN + APP_LAUNCH_OPTIONS };
+
+static const app_option *option_at(int i) { return i < N_OWN ? &options[i] : &app_launch_options[i - N_OWN]; }
 
 static const char *const commands[] = {"env"};
+
+static void help_rows(int first, int end) {
+  for (int i = first; i < end; i++) {
+    char left[64];
+    const app_option *o = option_at(i);
+    char name[40];
+    snprintf(name, sizeof name, "%s", o->name);
+    for (char *p = name; *p != 0; p++)
+      if (*p == '_') *p = '-';
+    if (o->letter != 0)
+      snprintf(left, sizeof left, "-%c, --%s%s%s", o->letter, name, o->value ? " " : "",
+               o->value ? o->value : "");
+    else snprintf(left, sizeof left, "    --%s%s%s", name, o->value ? " " : "", o->value ? o->value : "");
+    printf(strlen(left) <= 24 ? "  %-24s %s\n" : "  %s\n                           %s\n", left, o->help);
+  }
+}
 
 void app_help(void) {
   puts("usage: accel-run [options] SCRIPT [ARGS...]\n"
@@ -41,41 +53,34 @@ void app_help(void) {
        "  env                  versions, devices, optional parts, and every ACCEL_* parameter\n"
        "\n"
        "options:");
-  for (int i = 0; i < N_OPTIONS; i++) {
-    char left[64];
-    const struct option *o = &options[i];
-    char name[40];
-    snprintf(name, sizeof name, "%s", o->name);
-    for (char *p = name; *p != 0; p++)
-      if (*p == '_') *p = '-';
-    if (o->letter != 0)
-      snprintf(left, sizeof left, "-%c, --%s%s%s", o->letter, name, o->value ? " " : "",
-               o->value ? o->value : "");
-    else snprintf(left, sizeof left, "    --%s%s%s", name, o->value ? " " : "", o->value ? o->value : "");
-    printf("  %-24s %s\n", left, o->help);
-  }
+  help_rows(0, N_OWN);
+  puts("\nthe same script on several ranks:");
+  help_rows(N_OWN, N_OPTIONS);
   puts("\n"
+       "Under torchrun, mpirun or srun ranks are found in the environment, without any option.\n"
+       "\n"
        "environment: ACCEL_* variables, listed by accel-run env. LUA_PATH and LUA_CPATH find modules.\n"
+       "Ranks have torchrun's: RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, ...\n"
        "\n"
        "examples:\n"
        "  accel-run examples/train_gpt.lua --steps 500 book.txt\n"
-       "  accel-run --num-threads 4 train.lua\n"
+       "  accel-run --num-processes 4 train.lua\n"
        "  accel-run -e 'print(require(\"accel\").randn(2, 3))'\n"
        "\n"
-       "exit codes: 0 the script ended, 1 it raised an error, 2 wrong usage, 128+N ended by signal N.\n"
+       "exit codes: 0 the script ended, 1 it raised an error, 2 wrong usage, 128+N ended by signal N;\n"
+       "of several ranks the code of the first that failed.\n"
        "Ctrl-C stops at the next training step; a second one, or one before the first step, at once.\n"
        "SIGTERM and SIGHUP do the same. Where no step comes, the script is stopped after a second.");
 }
 
-static bool usage(const char *fmt, const char *a, const char *b) {
+bool app_usage(const char *fmt, const char *a, const char *b) {
   fputs("accel-run: ", stderr);
   fprintf(stderr, fmt, a, b);
   fputs("\nTry 'accel-run --help'.\n", stderr);
   return false;
 }
 
-/* Whole text as a number in 0 .. max. */
-static bool parse_number(const char *text, uint64_t max, uint64_t *out) {
+bool app_parse_number(const char *text, uint64_t max, uint64_t *out) {
   char *end;
   errno = 0;
   unsigned long long v = strtoull(text, &end, 10);
@@ -107,95 +112,110 @@ static bool parse_size(const char *text, uint64_t *out) {
   return true;
 }
 
-/* Index of the option of this name (n bytes), -1: none. */
-static int find(const char *name, size_t n) {
+/* The option of this name (n bytes), NULL: none. */
+static const app_option *find(const char *name, size_t n) {
   for (int i = 0; i < N_OPTIONS; i++) {
+    const app_option *o = option_at(i);
     size_t k = 0;
-    while (k < n && options[i].name[k] != 0 &&
-           (options[i].name[k] == name[k] || (options[i].name[k] == '_' && name[k] == '-')))
-      k++;
-    if (k == n && options[i].name[k] == 0) return i;
+    while (k < n && o->name[k] != 0 && (o->name[k] == name[k] || (o->name[k] == '_' && name[k] == '-'))) k++;
+    if (k == n && o->name[k] == 0) return o;
   }
-  return -1;
+  return NULL;
 }
 
 static bool unknown(const char *arg, size_t n) {
   const char *names[N_OPTIONS];
   char word[64], text[160], spelt[64];
-  for (int i = 0; i < N_OPTIONS; i++) names[i] = options[i].name;
+  for (int i = 0; i < N_OPTIONS; i++) names[i] = option_at(i)->name;
   snprintf(word, sizeof word, "%.*s", (int)n, arg + 2);
   for (char *p = word; *p != 0; p++)
     if (*p == '-') *p = '_';
   const char *near = ac_nearest(word, names, N_OPTIONS);
   snprintf(text, sizeof text, "%.*s", (int)n + 2, arg);
-  if (near == NULL) return usage("unknown option '%s'%s", text, "");
+  if (near == NULL) return app_usage("unknown option '%s'%s", text, "");
   snprintf(spelt, sizeof spelt, "%s", near);
   for (char *p = spelt; *p != 0; p++)
     if (*p == '_') *p = '-';
-  return usage("unknown option '%s'; did you mean '--%s'?", text, spelt);
+  return app_usage("unknown option '%s'; did you mean '--%s'?", text, spelt);
 }
 
-static bool set(app_options *o, const struct option *opt, const char *value) {
+static bool set(app_options *o, const app_option *opt, const char *value) {
   uint64_t v = 0;
+  if (opt->id >= APP_LAUNCH_FIRST) return app_launch_set(o, opt, value);
   switch (opt->id) {
     case OPT_HELP: o->command = APP_HELP; return true;
     case OPT_VERSION: o->command = APP_VERSION; return true;
     case OPT_CODE: o->code = value; return true;
     case OPT_NO_STRICT: o->host.strict = false; return true;
     case OPT_THREADS:
-      if (!parse_number(value, 1024, &v))
-        return usage("--num-threads: '%s' is no number in 0..1024%s", value, "");
-      o->host.n_threads = (int)v;
+      if (!app_parse_number(value, 1024, &v))
+        return app_usage("--num-threads: '%s' is no number in 0..1024%s", value, "");
+      o->host.n_threads = o->launch.num_threads = (int)v;
       return true;
     case OPT_SEED:
-      if (!parse_number(value, INT64_MAX, &v)) return usage("--seed: '%s' is no whole number%s", value, "");
+      if (!app_parse_number(value, INT64_MAX, &v)) return app_usage("--seed: '%s' is no whole number%s", value, "");
       o->host.seed = v;
       return true;
     default:
       if (!parse_size(value, &v))
-        return usage("--memory-limit: '%s' is no size such as 512M or 8G%s", value, "");
+        return app_usage("--memory-limit: '%s' is no size such as 512M or 8G%s", value, "");
       o->host.memory_limit = (size_t)v;
       return true;
   }
 }
 
+/* One option, from argv[*i] on; *i is left at its last word. */
+static bool take(int argc, char **argv, int *i, app_options *o, const app_option **found) {
+  const char *a = argv[*i], *value = NULL;
+  const app_option *opt = NULL;
+  if (a[1] == '-') {
+    size_t n = strcspn(a + 2, "=");
+    opt = find(a + 2, n);
+    if (opt == NULL) return unknown(a, n);
+    if (a[2 + n] == '=') value = a + 3 + n;
+    if (value != NULL && opt->value == NULL) return app_usage("option '--%s' takes no value%s", opt->name, "");
+  } else {
+    for (int k = 0; k < N_OPTIONS; k++)
+      if (option_at(k)->letter == a[1]) opt = option_at(k);
+    if (opt == NULL) return app_usage("unknown option '%s'%s", a, "");
+    if (a[2] != 0 && opt->value == NULL) return app_usage("option '%s': give one letter at a time%s", a, "");
+    if (a[2] != 0) value = a + 2;
+  }
+  if (opt->value != NULL && value == NULL) {
+    if (++*i == argc) return app_usage("option '--%s' needs a value: %s", opt->name, opt->value);
+    value = argv[*i];
+  }
+  *found = opt;
+  return set(o, opt, value);
+}
+
 bool app_options_parse(int argc, char **argv, app_options *o) {
   static const ac_host_options standard = AC_HOST_OPTIONS_INIT;
-  *o = (app_options){.command = APP_RUN, .host = standard};
-  int i = 1;
+  static const ac_launch_options launch = AC_LAUNCH_OPTIONS_INIT;
+  *o = (app_options){.command = APP_RUN, .host = standard, .launch = launch};
+  o->rank_argv = calloc((size_t)argc + 1, sizeof *o->rank_argv);
+  if (o->rank_argv == NULL) return app_usage("no memory%s%s", "", "");
+  int i = 1, n = 0;
+  o->rank_argv[n++] = argv[0];
   for (; i < argc; i++) {
-    const char *a = argv[i], *value = NULL;
-    if (a[0] != '-' || a[1] == 0) break;
-    if (strcmp(a, "--") == 0) {
-      i++;
+    const int begin = i;
+    const app_option *opt = NULL;
+    if (argv[i][0] != '-' || argv[i][1] == 0) break;
+    if (strcmp(argv[i], "--") == 0) {
+      o->rank_argv[n++] = argv[i++];
       break;
     }
-    const struct option *opt = NULL;
-    if (a[1] == '-') {
-      size_t n = strcspn(a + 2, "=");
-      int k = find(a + 2, n);
-      if (k < 0) return unknown(a, n);
-      opt = &options[k];
-      if (a[2 + n] == '=') value = a + 3 + n;
-      if (value != NULL && opt->value == NULL) return usage("option '--%s' takes no value%s", opt->name, "");
-    } else {
-      for (int k = 0; k < N_OPTIONS; k++)
-        if (options[k].letter == a[1]) opt = &options[k];
-      if (opt == NULL) return usage("unknown option '%s'%s", a, "");
-      if (a[2] != 0 && opt->value == NULL) return usage("option '%s': give one letter at a time%s", a, "");
-      if (a[2] != 0) value = a + 2;
-    }
-    if (opt->value != NULL && value == NULL) {
-      if (++i == argc) return usage("option '--%s' needs a value: %s", opt->name, opt->value);
-      value = argv[i];
-    }
-    if (!set(o, opt, value)) return false;
+    if (!take(argc, argv, &i, o, &opt)) return false;
     if (o->command == APP_HELP || o->command == APP_VERSION) return true;
+    for (int k = begin; k <= i && opt->id < APP_LAUNCH_FIRST; k++) o->rank_argv[n++] = argv[k];
   }
+  for (int k = i; k < argc; k++) o->rank_argv[n++] = argv[k];
+  o->launch.argv = o->rank_argv;
   if (o->code == NULL) {
-    if (i == argc) return usage("no script given%s%s", "", "");
+    if (i == argc) return app_usage("no script given%s%s", "", "");
     if (strcmp(argv[i], commands[0]) == 0) {
-      if (i + 1 < argc) return usage("env takes no arguments, found '%s'%s", argv[i + 1], "");
+      if (i + 1 < argc) return app_usage("env takes no arguments, found '%s'%s", argv[i + 1], "");
+      if (o->launches) return app_usage("env runs on no ranks%s%s", "", "");
       o->command = APP_ENV;
       return true;
     }
@@ -203,5 +223,5 @@ bool app_options_parse(int argc, char **argv, app_options *o) {
   }
   o->n_args = argc - i;
   o->args = argv + i;
-  return true;
+  return app_launch_check(o);
 }

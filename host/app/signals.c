@@ -2,7 +2,10 @@
  * chance to save and end. When no step comes in the time that steps take here (a second at least), at the
  * second signal, and at once in a script that has made no step, Lua is stopped where it is; if that did not
  * end the process within half a second (a long kernel, a pcall that swallowed the error), or at a third, the
- * signal's default action does. */
+ * signal's default action does.
+ *
+ * As a rank: a signal of the terminal, or to the process group, comes twice, from there and from the launcher. Of each signal
+ * the greater of the two counts is what was asked for. What the launcher queues ends the script at once: the job is over. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -12,7 +15,10 @@
 #include "app/app.h"
 
 static ac_host *volatile host; /* NULL: closed */
-static volatile sig_atomic_t first, presses, stopping;
+static volatile sig_atomic_t first, presses, stopping, over;
+static volatile sig_atomic_t direct[32], passed_on[32]; /* by signal */
+static pid_t launcher; /* 0: none */
+static bool speaks;
 
 void app_signals_die(int signal_number) {
   sigset_t set;
@@ -53,8 +59,8 @@ static void serve(int n) {
   if (presses++ == 0) {
     first = n;
     if (ac_host_interrupt(host, n)) {
-      if (isatty(2)) say("\n"); /* below the ^C and a progress line */
-      say("accel-run: stopping at the next step; press Ctrl-C again to stop now\n");
+      if (speaks && isatty(2)) say("\n"); /* below the ^C and a progress line */
+      if (speaks) say("accel-run: stopping at the next step; press Ctrl-C again to stop now\n");
       alarm_in(ac_host_interrupt_grace(host));
       return;
     }
@@ -62,17 +68,29 @@ static void serve(int n) {
   stop_now();
 }
 
-static void on_signal(int n) {
+static void on_signal(int n, siginfo_t *info, void *context) {
   int was = errno;
-  serve(n);
+  (void)context;
+  const bool ours = launcher != 0 && info->si_pid == launcher && (info->si_code == SI_USER || info->si_code == SI_QUEUE);
+  if (ours && info->si_code == SI_QUEUE) {
+    over = 1;
+    if (first == 0) first = n;
+    if (host == NULL) app_signals_die(n);
+    stop_now();
+  } else {
+    const int have = ours ? ++passed_on[n] : ++direct[n];
+    if (have > (ours ? direct[n] : passed_on[n])) serve(n);
+  }
   errno = was;
 }
 
-void app_signals_start(ac_host *h) {
+void app_signals_start(ac_host *h, pid_t launched_by, bool aloud) {
   static const int served[] = {SIGINT, SIGTERM, SIGHUP};
   struct sigaction a, was;
   memset(&a, 0, sizeof a);
   host = h;
+  launcher = launched_by;
+  speaks = aloud;
   sigemptyset(&a.sa_mask);
   for (size_t i = 0; i < sizeof served / sizeof served[0]; i++) sigaddset(&a.sa_mask, served[i]);
   sigaddset(&a.sa_mask, SIGALRM); /* no handler runs inside another */
@@ -80,7 +98,8 @@ void app_signals_start(ac_host *h) {
   a.sa_handler = on_alarm;
   signal(SIGXFSZ, SIG_IGN); /* a file-size limit is an error of the write, not a death */
   sigaction(SIGALRM, &a, NULL);
-  a.sa_handler = on_signal;
+  a.sa_sigaction = on_signal;
+  a.sa_flags |= SA_SIGINFO;
   for (size_t i = 0; i < sizeof served / sizeof served[0]; i++) {
     if (served[i] == SIGHUP && sigaction(SIGHUP, NULL, &was) == 0 && was.sa_handler == SIG_IGN)
       continue; /* nohup */
@@ -94,3 +113,5 @@ void app_signals_stop(void) {
 }
 
 int app_signals_seen(void) { return first; }
+
+bool app_signals_over(void) { return over != 0; }

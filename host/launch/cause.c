@@ -1,0 +1,95 @@
+/* Words for the end of a rank: for its peers (the verdict) and for the last line of the job. What it did stands on its status
+ * page; the launcher adds how it ended. Called by supervise.c and launch.c. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/comm_impl.h"
+#include "launch/launch_impl.h"
+
+const char *aci_signal_name(int n, char *buf, size_t size) {
+  static const struct {
+    int n;
+    const char *name;
+  } names[] = {{SIGHUP, "SIGHUP"},   {SIGINT, "SIGINT"},   {SIGQUIT, "SIGQUIT"}, {SIGILL, "SIGILL"},   {SIGTRAP, "SIGTRAP"},
+               {SIGABRT, "SIGABRT"}, {SIGBUS, "SIGBUS"},   {SIGFPE, "SIGFPE"},   {SIGKILL, "SIGKILL"}, {SIGUSR1, "SIGUSR1"},
+               {SIGSEGV, "SIGSEGV"}, {SIGUSR2, "SIGUSR2"}, {SIGPIPE, "SIGPIPE"}, {SIGALRM, "SIGALRM"}, {SIGTERM, "SIGTERM"},
+               {SIGXCPU, "SIGXCPU"}, {SIGXFSZ, "SIGXFSZ"}, {SIGSYS, "SIGSYS"},   {SIGSTOP, "SIGSTOP"}, {SIGTSTP, "SIGTSTP"},
+               {SIGTTIN, "SIGTTIN"}, {SIGTTOU, "SIGTTOU"}};
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+    if (names[i].n == n) {
+      snprintf(buf, size, "%s", names[i].name);
+      return buf;
+    }
+  snprintf(buf, size, "signal %d", n);
+  return buf;
+}
+
+/* " at train.lua:31", " in all_reduce f32 (1000) sum at train.lua:31" or "". */
+static void place_of(const aci_job *j, int r, char *buf, size_t n) {
+  aci_page page;
+  char text[256];
+  buf[0] = 0;
+  aci_page_read(aci_page_of(j->segment.head, r), &page);
+  page.at[sizeof page.at - 1] = 0;
+  page.want.site[sizeof page.want.site - 1] = 0;
+  if (atomic_load(&page.waiting) != 0 && page.want.kind < AC_COLL_KINDS)
+    snprintf(buf, n, " in %s", aci_desc_text(&page.want, text, sizeof text));
+  else if (page.at[0] != 0) snprintf(buf, n, " at %s", page.at);
+}
+
+void aci_cause_of(const aci_job *j, int r, char *buf, size_t n) {
+  const aci_rank *p = &j->ranks[r];
+  char place[400], name[24];
+  place_of(j, r, place, sizeof place);
+  if (p->sig != 0)
+    snprintf(buf, n, "rank %d (pid %d) was %s %s%s", j->first + r, (int)p->pid, p->sig == j->signal ? "interrupted by" : "killed by",
+             aci_signal_name(p->sig, name, sizeof name), place);
+  else {
+    const aci_page *page = aci_page_of(j->segment.head, r);
+    const bool told = atomic_load(&page->state) == ACI_FAILED && page->last[0] != 0; /* and it does not write any more */
+    snprintf(buf, n, "rank %d (pid %d) exited with status %d%s%s%.*s", j->first + r, (int)p->pid, p->code, place,
+             told ? ": " : "", told ? (int)sizeof page->last - 1 : 0, page->last);
+  }
+}
+
+static bool failed(const aci_rank *p) { return p->gone && (p->sig != 0 || p->code != 0); }
+
+int aci_root(const aci_job *j) {
+  const aci_verdict *v = &j->segment.head->verdict;
+  if (j->failed >= 0 && atomic_load(&v->set) != 0) {
+    const int r = v->rank - j->first;
+    if (v->rank >= 0 && r >= 0 && r < j->n && failed(&j->ranks[r]) && j->ranks[r].ended_by == 0) return r;
+  }
+  return j->failed;
+}
+
+void aci_root_text(const aci_job *j, int root, char *buf, size_t n) {
+  const aci_rank *p = &j->ranks[root];
+  const aci_verdict *v = &j->segment.head->verdict;
+  char place[400], name[24], log[300] = "";
+  if (j->o->log_dir != NULL) snprintf(log, sizeof log, "; see %.240s/rank_%d.log", j->o->log_dir, j->first + root);
+  const bool elsewhere = atomic_load(&v->set) != 0 && v->rank >= 0 && (v->rank < j->first || v->rank >= j->first + j->n);
+  if (elsewhere) { /* of another machine; its launcher knows more */
+    snprintf(buf, n, "%.400s", strncmp(v->text, "stopped: ", 9) == 0 ? v->text + 9 : v->text);
+    return;
+  }
+  place_of(j, root, place, sizeof place);
+  if (p->sig != 0)
+    snprintf(buf, n, "rank %d (pid %d, %s) was killed by signal %d (%s)%s%s%s%s", j->first + root, (int)p->pid, j->host, p->sig,
+             aci_signal_name(p->sig, name, sizeof name), p->core ? ", core dumped," : "", place,
+             p->sig == SIGKILL && aci_oom_kills() > j->oom_kills ? "; this machine ran out of memory" : "", log);
+  else
+    snprintf(buf, n, "rank %d (pid %d, %s) exited with status %d%s%s", j->first + root, (int)p->pid, j->host, p->code, place, log);
+}
+
+uint64_t aci_oom_kills(void) {
+  FILE *f = fopen("/proc/vmstat", "re");
+  if (f == NULL) return 0;
+  char line[128];
+  unsigned long long n = 0;
+  while (fgets(line, sizeof line, f) != NULL)
+    if (sscanf(line, "oom_kill %llu", &n) == 1) break;
+  fclose(f);
+  return n;
+}

@@ -1,0 +1,128 @@
+/* Insides of the launcher: the plan of a job, its ranks, their output.
+ *
+ *   launch.c     options, the environment of ranks, attempts (restarts)
+ *   topology.c   which CPUs there are, and who gets which
+ *   spawn.c      fork and exec of one rank
+ *   supervise.c  the loop: deaths, stops, signals, deadlines
+ *   cause.c      the words for what happened
+ *   output.c     from the ranks' pipes to the console and the log files */
+#ifndef ACI_LAUNCH_IMPL_H
+#define ACI_LAUNCH_IMPL_H
+#include <signal.h>
+#include <sys/types.h>
+
+#include "accel/launch.h"
+#include "comm/segment.h"
+
+/* ---- topology.c ---- */
+typedef struct aci_cpus {
+  int n, n_cores; /* CPUs we may run on; cores they belong to */
+  int *cpu;       /* numbers, neighbours in the machine side by side: by NUMA node, core, thread */
+  int *core;      /* of cpu[i]: 0..n_cores-1, rising */
+} aci_cpus;
+/* The CPUs that our affinity mask leaves. sys: "/sys". */
+ac_status aci_cpus_read(const char *sys, aci_cpus *out, ac_err *e);
+/* The same for a list of CPUs. */
+ac_status aci_cpus_of(const char *sys, const int *allowed, int n, aci_cpus *out, ac_err *e);
+void aci_cpus_free(aci_cpus *c);
+/* The part of rank r of n: whole cores when there are n, else whole CPUs. Returns how many, *first is the index of the
+ * first; 0: there are fewer CPUs than ranks. */
+int aci_cpus_part(const aci_cpus *c, int r, int n, int *first);
+/* "0-3,8" -> numbers; -1: no such list. Returns how many; fills up to max. */
+int aci_cpu_list(const char *text, int *out, int max);
+
+/* ---- output.c ---- */
+enum { ACI_LINE_MAX = 64 << 10, ACI_SINK_FULL = 1 << 20 };
+
+/* What is to be written to a console descriptor; written when it can take it, so that a stuck terminal stops no supervision. */
+typedef struct aci_sink {
+  int fd;
+  bool dead; /* its reader is gone: what comes is dropped */
+  char *buf;
+  size_t begin, end, cap;
+} aci_sink;
+void aci_sink_put(aci_sink *s, const char *text, size_t n);
+/* Writes what the descriptor takes at once. */
+void aci_sink_flush(aci_sink *s);
+void aci_sink_free(aci_sink *s);
+static inline size_t aci_sink_waiting(const aci_sink *s) { return s->end - s->begin; }
+
+/* One pipe from a rank. */
+typedef struct aci_stream {
+  int fd;           /* our end, not blocking; -1: closed */
+  aci_sink *show;   /* NULL: not shown */
+  int log;          /* descriptor of the log file; -1: none */
+  char prefix[24];  /* "[rank 1] "; "" passes bytes on as they come */
+  char *line;       /* of ACI_LINE_MAX + 1 bytes: the start of a line that has not ended */
+  size_t n;
+} aci_stream;
+/* Reads once, up to a line's bytes. False: nothing is there now. At the end of the pipe the stream is closed. */
+bool aci_stream_read(aci_stream *s);
+/* Ends the last line, closes. */
+void aci_stream_close(aci_stream *s);
+
+/* ---- the job ---- */
+typedef struct aci_rank {
+  pid_t pid;     /* 0: not started */
+  bool gone;
+  int code, sig; /* how it ended: exit code, or signal */
+  bool core;     /* with a core dump */
+  int stopped;   /* by this signal; 0: it runs */
+  int ended_by;  /* the signal that we sent to end it; 0: none */
+  aci_stream out, err;
+  int log;       /* its log file; -1: none */
+} aci_rank;
+
+typedef struct aci_job {
+  const ac_launch_options *o;
+  int n, world, first;   /* local ranks, ranks of the world, global rank of local rank 0 */
+  int machines, machine;
+  int attempt;           /* 0, 1, ... */
+  char run_id[40], host[64], program[512];
+  const char *address;
+  int port, port_fd;     /* port_fd keeps the port ours; -1: none */
+  int threads;           /* OMP_NUM_THREADS of the ranks; 0: left as it is */
+  bool pin;
+  aci_cpus cpus;
+  int null_fd, script_fd; /* /dev/null; a copy of standard input for all, -1: none */
+  sigset_t mask;         /* the caller's */
+  struct sigaction pipe_action;
+  int signal_fd;
+  /* of this attempt */
+  aci_segment_map segment;
+  int *heaps;
+  aci_rank *ranks;
+  aci_sink out, err;     /* one of them serves both where they are the same file */
+  bool one_sink;
+  int alive;
+  int failed;            /* local rank that failed first; -1: none */
+  int64_t term_at, kill_at; /* deadlines of survivors, ns; 0: none */
+  /* signals that asked us to stop, over all attempts */
+  int signal, presses;
+  uint64_t oom_kills;
+} aci_job;
+
+/* ---- spawn.c ---- */
+/* Starts local rank r: environment, pipes, log file, process. */
+ac_status aci_rank_start(aci_job *j, int r, ac_err *e);
+void aci_rank_free(aci_rank *r);
+
+/* ---- supervise.c ---- */
+/* Until no rank is left. */
+void aci_supervise(aci_job *j);
+/* Waits, serving signals. False: a signal asked to stop. */
+bool aci_job_sleep(aci_job *j, double seconds);
+/* Kills what ranks started and left behind, told by our run id in its environment. */
+void aci_job_sweep(const aci_job *j);
+
+/* ---- cause.c ---- */
+const char *aci_signal_name(int n, char *buf, size_t size); /* "SIGKILL" */
+/* "rank 2 (pid 123) was killed by SIGKILL at train.lua:31 in all_reduce f32 (1000) sum": for the verdict. */
+void aci_cause_of(const aci_job *j, int r, char *buf, size_t n);
+/* The rank whose doing the end was; -1: nobody failed. */
+int aci_root(const aci_job *j);
+/* The last line of a failed job. */
+void aci_root_text(const aci_job *j, int root, char *buf, size_t n);
+uint64_t aci_oom_kills(void); /* of this machine so far */
+
+#endif

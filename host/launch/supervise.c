@@ -1,0 +1,246 @@
+/* The loop of a running job: one thread, one poll over the signals, the ranks' pipes and the console. Called by launch.c.
+ *
+ * A failure gives the verdict first, on which ranks that wait leave by themselves; all else (text, deadlines) comes after. Those
+ * that are still there get SIGTERM after half a second and SIGKILL five seconds later. A job that was interrupted is left to
+ * finish; the second signal starts the five seconds, the third ends them. */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "launch/launch_impl.h"
+
+#define MS ((int64_t)1000000)
+enum { GRACE_MS = 500, KILL_MS = 5000 };
+
+static void send_all(aci_job *j, int sig, bool to_end) {
+  for (int r = 0; r < j->n && j->ranks != NULL; r++) { /* NULL: between two attempts */
+    aci_rank *p = &j->ranks[r];
+    if (p->gone) continue;
+    if (!to_end) {
+      kill(p->pid, sig);
+      if (p->stopped != 0 && sig != SIGINT) kill(p->pid, SIGCONT);
+      continue;
+    }
+    p->ended_by = p->stopped != 0 ? SIGKILL : sig; /* a stopped one sees nothing else */
+    sigqueue(p->pid, p->ended_by, (union sigval){0}); /* queued: accel-run tells it from what is passed on */
+  }
+}
+
+static void stop_asked(aci_job *j, int sig) {
+  if (j->signal == 0) j->signal = sig;
+  j->presses++;
+  j->term_at = 0;
+  send_all(j, sig, false);
+  if (j->presses == 2) j->kill_at = aci_now_ns() + KILL_MS * MS;
+  if (j->presses > 2) send_all(j, SIGKILL, true);
+}
+
+static aci_page *page_of(const aci_job *j, int r) { return aci_page_of(j->segment.head, r); }
+
+/* The first failure among those that went at the same time. */
+static int choose(const aci_job *j, const int *batch, int n) {
+  const aci_verdict *v = &j->segment.head->verdict;
+  int best = -1, best_score = -1;
+  for (int i = 0; i < n; i++) {
+    const aci_rank *p = &j->ranks[batch[i]];
+    if (p->sig == 0 && p->code == 0) continue;
+    int score = 0;
+    if (atomic_load(&page_of(j, batch[i])->state) == ACI_FAILED) score = 1;
+    if (p->sig != 0 && p->ended_by == 0) score = 2;
+    if (atomic_load(&v->set) != 0 && v->rank == j->first + batch[i]) score = 3;
+    if (score > best_score) {
+      best = batch[i];
+      best_score = score;
+    }
+  }
+  return best;
+}
+
+/* What the end of these ranks means for the others. */
+static void judge(aci_job *j, const int *batch, int n) {
+  const int worst = choose(j, batch, n);
+  for (int i = 0; i < n; i++) {
+    const aci_rank *p = &j->ranks[batch[i]];
+    aci_page *page = page_of(j, batch[i]);
+    const uint32_t state = atomic_load(&page->state);
+    page->exit_code = p->code;
+    page->signal = p->sig;
+    if (state == ACI_LEFT || state == ACI_FAILED) continue;
+    atomic_store(&page->state, p->sig != 0 || p->code != 0 ? ACI_DEAD : ACI_LEFT);
+    aci_futex_wake(&page->state);
+  }
+  if (worst < 0) return;
+  char text[512];
+  aci_cause_of(j, worst, text, sizeof text);
+  aci_verdict_give(j->segment.head, AC_PEER, j->first + worst, text);
+  if (j->failed < 0) j->failed = worst;
+  if (j->signal == 0 && j->term_at == 0 && j->kill_at == 0) j->term_at = aci_now_ns() + GRACE_MS * MS;
+}
+
+static int rank_of(const aci_job *j, pid_t pid) {
+  for (int r = 0; r < j->n; r++)
+    if (j->ranks[r].pid == pid && !j->ranks[r].gone) return r;
+  return -1;
+}
+
+static void reap(aci_job *j) {
+  int batch[ACI_MAX_LOCAL], n = 0;
+  for (;;) {
+    siginfo_t si;
+    memset(&si, 0, sizeof si);
+    if (waitid(P_ALL, 0, &si, WEXITED | WSTOPPED | WCONTINUED | WNOHANG) != 0 || si.si_pid == 0) break;
+    const int r = rank_of(j, si.si_pid);
+    if (r < 0) continue; /* an orphan of a rank, which is ours since then */
+    aci_rank *p = &j->ranks[r];
+    char name[24];
+    switch (si.si_code) {
+      case CLD_STOPPED:
+      case CLD_TRAPPED:
+        p->stopped = si.si_status;
+        atomic_store(&page_of(j, r)->stopped, 1);
+        ac_log_write(AC_LOG_WARN, "launch", "rank %d (pid %d) is stopped (%s), not dead; 'kill -CONT %d' lets it go on",
+                     j->first + r, (int)p->pid, aci_signal_name(si.si_status, name, sizeof name), (int)p->pid);
+        break;
+      case CLD_CONTINUED:
+        atomic_store(&page_of(j, r)->stopped, 0);
+        if (p->stopped != 0) ac_log_write(AC_LOG_WARN, "launch", "rank %d (pid %d) goes on", j->first + r, (int)p->pid);
+        p->stopped = 0;
+        break;
+      default:
+        p->gone = true;
+        p->code = si.si_code == CLD_EXITED ? si.si_status : 0;
+        p->sig = si.si_code == CLD_EXITED ? 0 : si.si_status;
+        p->core = si.si_code == CLD_DUMPED;
+        j->alive--;
+        batch[n++] = r;
+    }
+  }
+  judge(j, batch, n);
+  for (int i = 0; i < n; i++) { /* its last words; what it started may hold the pipe open for longer */
+    aci_rank *p = &j->ranks[batch[i]];
+    while (aci_stream_read(&p->out)) continue;
+    while (aci_stream_read(&p->err)) continue;
+    aci_stream_close(&p->out);
+    aci_stream_close(&p->err);
+  }
+}
+
+static void read_signals(aci_job *j) {
+  struct signalfd_siginfo si;
+  bool children = false;
+  while (read(j->signal_fd, &si, sizeof si) == (ssize_t)sizeof si) {
+    if (si.ssi_signo == SIGCHLD) children = true;
+    else stop_asked(j, (int)si.ssi_signo);
+  }
+  if (children) reap(j);
+}
+
+static void serve_deadlines(aci_job *j) {
+  const int64_t now = aci_now_ns();
+  if (j->term_at != 0 && now >= j->term_at) {
+    j->term_at = 0;
+    j->kill_at = now + KILL_MS * MS;
+    send_all(j, SIGTERM, true);
+  }
+  if (j->kill_at != 0 && now >= j->kill_at) {
+    j->kill_at = 0;
+    send_all(j, SIGKILL, true);
+  }
+}
+
+/* Milliseconds to the next deadline, -1: none. */
+static int next_deadline(const aci_job *j) {
+  int64_t at = j->term_at != 0 ? j->term_at : j->kill_at;
+  if (at == 0) return -1;
+  int64_t ms = (at - aci_now_ns() + MS - 1) / MS;
+  return ms < 0 ? 0 : (int)ms;
+}
+
+static int add_sink(struct pollfd *p, const aci_sink *s) {
+  if (aci_sink_waiting(s) == 0) return 0;
+  *p = (struct pollfd){.fd = s->fd, .events = POLLOUT};
+  return 1;
+}
+
+/* One turn: waits for something to do, and does it. */
+static void turn(aci_job *j, int timeout_ms) {
+  struct pollfd p[3 + 2 * ACI_MAX_LOCAL];
+  aci_stream *streams[2 * ACI_MAX_LOCAL];
+  int n = 0, n_streams = 0;
+  p[n++] = (struct pollfd){.fd = j->signal_fd, .events = POLLIN};
+  n += add_sink(&p[n], &j->out);
+  n += add_sink(&p[n], &j->err);
+  const int first = n;
+  for (int i = 0; i < 2 * j->n && j->ranks != NULL; i++) {
+    aci_stream *s = i % 2 == 0 ? &j->ranks[i / 2].out : &j->ranks[i / 2].err;
+    if (s->fd < 0 || (s->show != NULL && aci_sink_waiting(s->show) > ACI_SINK_FULL)) continue;
+    p[n++] = (struct pollfd){.fd = s->fd, .events = POLLIN};
+    streams[n_streams++] = s;
+  }
+  if (poll(p, (nfds_t)n, timeout_ms) < 0 && errno != EINTR) return;
+  if (p[0].revents != 0) read_signals(j);
+  for (int i = 0; i < n_streams; i++)
+    if (p[first + i].revents != 0) aci_stream_read(streams[i]); /* closed meanwhile: false */
+  aci_sink_flush(&j->out);
+  aci_sink_flush(&j->err);
+  serve_deadlines(j);
+}
+
+void aci_supervise(aci_job *j) {
+  while (j->alive > 0) turn(j, next_deadline(j));
+  j->term_at = j->kill_at = 0;
+  const int presses = j->presses; /* a console that takes nothing must not keep us */
+  while (aci_sink_waiting(&j->out) + aci_sink_waiting(&j->err) > 0 && j->presses == presses) turn(j, -1);
+}
+
+bool aci_job_sleep(aci_job *j, double seconds) {
+  const int64_t end = aci_now_ns() + (int64_t)(seconds * 1e9);
+  while (j->signal == 0) {
+    int64_t left = end - aci_now_ns();
+    if (left <= 0) return true;
+    turn(j, left < 1000000 * MS ? (int)((left + MS - 1) / MS) : 1000000);
+  }
+  return false;
+}
+
+/* ---- what ranks left behind ---- */
+
+static bool has_run_id(pid_t pid, const char *run_id) {
+  char path[40], entry[80], *text = NULL;
+  size_t cap = 0;
+  bool found = false;
+  snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
+  snprintf(entry, sizeof entry, "TORCHELASTIC_RUN_ID=%s", run_id);
+  FILE *f = fopen(path, "re");
+  if (f == NULL) return false;
+  while (!found && getdelim(&text, &cap, 0, f) > 0) found = strcmp(text, entry) == 0;
+  free(text);
+  fclose(f);
+  return found;
+}
+
+void aci_job_sweep(const aci_job *j) {
+  char path[64];
+  snprintf(path, sizeof path, "/proc/self/task/%ld/children", (long)syscall(SYS_gettid));
+  for (int round = 0; round < 100; round++) { /* children of those that we end become ours */
+    FILE *f = fopen(path, "re");
+    if (f == NULL) return;
+    int pid, n = 0;
+    while (fscanf(f, "%d", &pid) == 1) {
+      siginfo_t si;
+      if (!has_run_id(pid, j->run_id)) continue; /* others' children, and zombies */
+      kill(pid, SIGKILL);
+      waitid(P_PID, (id_t)pid, &si, WEXITED | WNOHANG);
+      n++;
+    }
+    fclose(f);
+    if (n == 0) return;
+    poll(NULL, 0, 1);
+  }
+}

@@ -1,0 +1,273 @@
+-- accel-run --num_processes from outside: what ranks see, how their output and ends are shown, signals, restarts.
+local run = (os.getenv("ACCEL_TEST_BUILD") or "../..") .. "/bin/accel-run"
+local tmp = (os.getenv("ACCEL_TEST_TMP") or ".") .. "/"
+local slow = (os.getenv("ACCEL_TEST_SANITIZE") or "") ~= ""
+
+local function write(name, text)
+  local file = assert(io.open(tmp .. name, "wb"))
+  file:write(text)
+  file:close()
+  return tmp .. name
+end
+
+local function read(name)
+  local file = assert(io.open(tmp .. name, "rb"))
+  local text = file:read("a")
+  file:close()
+  return text
+end
+
+-- status, stdout, stderr of a shell command that ends within a minute; $R is accel-run. ranks() tells which of its pids
+-- are alive.
+local prelude = [[
+cd '%s' && rm -f o e || exit 99
+R='%s'
+wait_for() { i=0; while ! grep -qs -- "$1" "${2:-o}"; do sleep 0.02; i=$((i+1)); [ $i -lt 1000 ] || exit 98; done; }
+lives() { for p in "$@"; do st=$(sed 's/.*) //; s/ .*//' /proc/$p/stat 2>/dev/null); case "$st" in ''|Z|X) ;; *) return 0;; esac; done; return 1; }
+gone() { i=0; while lives "$@"; do sleep 0.02; i=$((i+1)); [ $i -lt 150 ] || { echo "alive: $*"; exit 97; }; done; }
+pids() { sed -n 's/.*pid=\([0-9]*\).*/\1/p' o; }
+]]
+local function shell(command)
+  local script = write("command.sh", prelude:format(tmp, run) .. command:gsub("%$R", '"$R"') .. "\n")
+  local _, how, code = os.execute(("timeout -k 1 60 sh '%s' > '%sout' 2> '%serr'"):format(script, tmp, tmp))
+  return how == "signal" and 128 + code or code, read "out", read "err"
+end
+
+local function check(command, status, out, err)
+  local got, o, e = shell(command)
+  local all = ("%s\nstatus %d\nstdout: %s\nstderr: %s"):format(command, got, o, e)
+  assert(got == status, all)
+  for _, part in ipairs(type(out) == "table" and out or { out }) do assert(o:find(part, 1, true), part .. "\n" .. all) end
+  for _, part in ipairs(type(err) == "table" and err or { err }) do assert(e:find(part, 1, true), part .. "\n" .. all) end
+  return o, e, all
+end
+
+local function count(text, part) return select(2, text:gsub(part:gsub("%p", "%%%0"), "")) end
+
+-- Usage.
+write("print.lua", "print(1)")
+local _, _, help = check("$R --help", 0, { "the same script on several ranks:", "--num-processes N", "--log-dir DIR" })
+for line in help:gmatch "[^\n]+" do assert(#line <= 120, line) end
+local wrong = {
+  ["--num_processes 0"] = "'0' is no number of ranks", ["--num_processes -2"] = "'-2' is no number of ranks",
+  ["--num_processes two"] = "'two' is no number of ranks", ["--num_processes 2.5"] = "'2.5' is no number",
+  ["--num_processes ''"] = "'' is no number", ["--num_processes 257"] = "257 ranks on one machine",
+  ["--num_proceses 2"] = "did you mean '--num-processes'?", ["--num-procesess=2"] = "did you mean '--num-processes'?",
+  ["--num_processes 2 --num_machines 3"] = "3 machines are too many for 2 ranks",
+  ["--num_processes 3 --num_machines 2 --machine_rank 0 --main_process_ip h --main_process_port 1"] = "cannot be split",
+  ["--num_processes 2 --num_machines 2"] = "2 machines need machine_rank",
+  ["--num_processes 2 --num_machines 2 --machine_rank 0"] = "2 machines need main_process_ip",
+  ["--num_processes 2 --num_machines 2 --machine_rank 2 --main_process_ip h --main_process_port 1"] = "must be below",
+  ["--num_processes 2 --main_process_port 99999"] = "'99999' is no port", ["--num_processes 2 --machine_rank x"] = "'x'",
+  ["--num_processes 2 --num_machines 0"] = "'0' is no number of machines",
+  ["--num_processes 2 --backend nccll"] = "'nccll' is none of auto|", ["--timeout 0"] = "'0' is no number of seconds",
+  ["--timeout 1e9"] = "no number of seconds", ["--num_processes 2 --cpu_affinity on"] = "neither auto nor none",
+  ["--num_processes 2 --tee"] = "there is no --log-dir", ["--log_dir d"] = "--log-dir is for several ranks",
+  ["--max_restarts 1"] = "--max-restarts is for several ranks", ["--num_processes 2 --max_restarts x"] = "'x' is no number",
+  ["--num_processes 2 --monitor_interval -1"] = "no number of seconds", ["--num_processes"] = "needs a value",
+  ["--num_processes 2 --tee=1"] = "takes no value",
+}
+for options, message in pairs(wrong) do
+  local tail = options == "--num_processes" and "" or " print.lua"
+  local o, e = check("$R " .. options .. tail, 2, nil, message)
+  assert(o == "" and e:find("^accel%-run: "), e)
+end
+check("$R --num_processes 2 env", 2, nil, "env runs on no ranks")
+check("$R --num_processes 2 nowhere.lua", 2, nil, "accel-run: cannot read 'nowhere.lua'")
+check("ACCEL_TIMEOUT=-3 $R --num_processes 2 print.lua", 2, "", "ACCEL_TIMEOUT")
+
+-- What ranks see; output of others than rank 0 behind a prefix; options and arguments.
+write("env.lua", [[
+local list = {}
+for name in ("RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK ROLE_WORLD_SIZE ROLE_NAME "
+  .. "TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS"):gmatch "%S+" do
+  list[#list + 1] = os.getenv(name) or "nil"
+end
+io.stderr:write("to stderr\n")
+print(table.concat(list, " "), arg[0], #arg, ...)
+print(require("accel").get_rng_state().seed, require("accel").num_threads())
+io.write("no end")
+]])
+local o, e = check("unset OMP_NUM_THREADS; $R --num_processes 2 --seed 5 env.lua --num_processes 7 -x", 0, {
+  "0 0 2 2 0 1 0 2 default 0 0\tenv.lua\t3\t--num_processes\t7\t-x\n",
+  "[rank 1] 1 1 2 2 0 1 1 2 default 0 0\tenv.lua\t3\t--num_processes\t7\t-x\n", "5\t", "[rank 1] 5\t",
+  "[rank 1] no end\n" }, { "to stderr\n", "[rank 1] to stderr\n" })
+assert(count(o, "no end") == 2 and count(e, "to stderr") == 2)
+check("$R --num-processes=2 --num-threads 2 -e 'print(#arg, require(\"accel\").num_threads())' a b", 0,
+  { "2\t2\n", "[rank 1] 2\t2\n" })
+check("echo 'print(os.getenv \"RANK\", ...)' | $R --num_processes 2 - a", 0, { "0\ta\n", "[rank 1] 1\ta\n" })
+check("echo line | $R --num_processes 2 -e 'print(io.read())'", 0, { "line\n", "[rank 1] nil\n" })
+o = check("$R --num_processes auto -e 'print(\"one of\", os.getenv \"WORLD_SIZE\")'", 0, "one of\t")
+assert(count(o, "one of") == tonumber(o:match "one of\t(%d+)"))
+o, e = check("ACCEL_LOG=info $R --num_processes 2 print.lua", 0, nil, "launch: 2 ranks, ")
+assert(count(e, "launch: ") <= 2, e)
+o = check("$R --num_processes 1 -e 'print(os.getenv \"RANK\", os.getenv \"WORLD_SIZE\")'", 0, "0\t1\n")
+-- warnings of the environment come once
+_, e = check("ACCEL_NUM_THREADZ=1 $R --num_processes 2 print.lua", 0)
+assert(count(e, "ACCEL_NUM_THREADZ") == 1, e)
+-- what a script starts is no rank
+write("nested.lua", "if os.getenv 'RANK' == '0' then os.execute(arg[1]) end")
+check([[$R --num_processes 2 nested.lua "'$R' -e 'print(require(\"accel\").dist.get_world_size())'"]], 0, "1\n")
+check([[$R --num_processes 2 nested.lua "'$R' --num_processes 3 -e 'print(os.getenv \"WORLD_SIZE\")'"]], 0,
+  { "3\n", "[rank 2] 3\n" })
+check("RANK=0 WORLD_SIZE=2 $R --num_processes 2 print.lua", 2, "", "already rank 0 of 2, started by torchrun")
+
+-- Failures: the first one's status, its error once, one line of each other rank, one of the launcher.
+write("fails.lua", [[
+local dist = require("accel").dist
+if dist.get_rank() == 1 then error("broken on purpose") end
+dist.barrier()
+]])
+_, e = check("$R --num_processes 3 fails.lua", 1, "", { "[rank 1] accel-run: fails.lua:2: broken on purpose",
+  "accel-run: rank 1 (pid ", ") exited with status 1" })
+assert(count(e, "stack traceback") == 1 and count(e, "accel-run: rank ") == 1, e)
+assert(select(2, e:gsub("accel%-run: [^\n]*rank 1 [^\n]*broken on purpose", "")) == 2, e) -- ranks 0 and 2
+check("$R --num_processes 2 -e 'os.exit(require(\"accel\").dist.get_rank() * 7)'", 7, "", "exited with status 7")
+check("$R --num_processes 2 -e 'local x = = 1'", 1, "", "exited with status 1")
+
+-- Killed inside a collective: named with signal and line, and the others leave at once.
+write("loop.lua", [[
+local accel = require "accel"
+local dist = accel.dist
+io.stdout:setvbuf("line")
+local x = accel.ones(10)
+print("pid=" .. io.open("/proc/self/stat"):read("a"):match "%d+" .. " rank=" .. dist.get_rank() .. ".")
+while true do
+  accel.step()
+  dist.all_reduce(x, "max")
+end
+]])
+local both = "$R --num_processes 2 loop.lua > o 2> e & p=$!\nwait_for 'rank=0\\.'; wait_for 'rank=1\\.'\n"
+  .. "r0=$(sed -n 's/^pid=\\([0-9]*\\).*/\\1/p' o); r1=$(sed -n 's/^.rank 1. pid=\\([0-9]*\\).*/\\1/p' o)\n"
+local finish = "wait $p; s=$?; cat e; gone $(pids); exit $s"
+for _, victim in ipairs { 0, 1 } do
+  o = check(both .. "t=$(date +%s%N); kill -9 $r" .. victim .. "; wait $p; s=$?; echo ms=$((($(date +%s%N) - t) / 1000000)); "
+    .. finish:gsub("wait %$p; s=%$%?; ", ""), 137, ("accel-run: rank %d (pid "):format(victim))
+  assert(o:find("was killed by signal 9 %(SIGKILL%)[^\n]* at loop%.lua:%d"), o)
+  assert(count(o, "was killed by signal") == 1, o)
+  assert(slow or tonumber(o:match "ms=(%d+)") < 1000, o)
+end
+
+-- Stopped is not dead.
+check(both .. "kill -STOP $r1; wait_for 'is stopped' e; kill -CONT $r1; wait_for 'goes on' e; kill -STOP $r1; sleep 0.05; "
+  .. "kill -9 $r0; " .. finish, 137, "rank 1 (pid ")
+
+-- Ctrl-C: to the launcher, or as a terminal does it, to all at once; both end at the next step.
+write("steps.lua", [[
+local accel = require "accel"
+local dist = accel.dist
+io.stdout:setvbuf("line")
+local x = accel.ones(10)
+print("pid=" .. io.open("/proc/self/stat"):read("a"):match "%d+" .. " rank=" .. dist.get_rank() .. ".")
+local n = 0
+local ok, err = pcall(function()
+  while true do
+    accel.step()
+    n = n + 1
+    dist.all_reduce(x, "max")
+    local t = accel.clock() -- os.execute would ignore SIGINT meanwhile
+    while accel.clock() - t < 0.002 do end
+  end
+end)
+dist.barrier()
+print("stopped", ok, err.code, n)
+if arg[1] == "exit" then os.exit(5) end
+error(err, 0)
+]])
+local steps = both:gsub("loop", "steps")
+local finish_o = finish:gsub("cat e", "cat o e")
+for _, kill in ipairs { "kill -INT $p", "kill -INT -$p" } do
+  local begin = kill:find("-$p", 1, true) and steps:gsub("^%$R", "setsid $R") or steps
+  o = check(begin .. kill .. "; " .. finish_o, 130, { "stopped\tfalse\tinterrupted", "[rank 1] stopped\tfalse\tinterrupted" })
+  assert(count(o, "press Ctrl-C again") == 1 and count(o, "interrupted by signal 2") == 1, o)
+  local a, b = o:match "\nstopped\tfalse\tinterrupted\t(%d+)", o:match "1%] stopped\tfalse\tinterrupted\t(%d+)"
+  assert(a == b and not o:find "accel%-run: rank", o)
+end
+check(steps:gsub("steps.lua", "steps.lua exit") .. "kill -TERM $p; " .. finish_o, 5, "stopped\tfalse\tinterrupted")
+write("busy.lua", [[
+local accel = require "accel"
+io.stdout:setvbuf("line")
+accel.step()
+print("pid=" .. io.open("/proc/self/stat"):read("a"):match "%d+" .. " rank=" .. accel.dist.get_rank() .. ".")
+while true do pcall(function() while true do end end) end
+]])
+local busy = both:gsub("loop", "busy")
+check(busy .. "kill -INT $p; sleep 0.2; kill -INT $p; " .. finish, 130)
+
+-- A launcher that is killed takes everything along.
+check(both .. "kill -9 $p; " .. finish, 137)
+check(both .. "kill -STOP $r1; kill -9 $p; " .. finish, 137)
+
+-- One that fails ends the others, also where they do not wait for it and swallow errors.
+write("alone.lua", [[
+io.stdout:setvbuf("line")
+local dist = require("accel").dist
+print("pid=" .. io.open("/proc/self/stat"):read("a"):match "%d+" .. " rank=" .. dist.get_rank() .. ".")
+if dist.get_rank() == 0 then error("alone") end
+while true do pcall(function() while true do end end) end
+]])
+o = check("$R --num_processes 2 alone.lua > o 2> e & p=$!\n" .. finish, 1, "alone.lua:4: alone")
+assert(count(o, "accel-run: rank 0 (pid ") == 1, o)
+
+-- Logs.
+write("talk.lua", [[
+io.stdout:setvbuf("line")
+print("out", os.getenv "RANK")
+io.stderr:write("err ", os.getenv "RANK", "\n")
+]])
+for _, tee in ipairs { "", "--tee" } do
+  o, e = check("rm -rf logs; $R --num_processes 2 --log_dir logs/a " .. tee .. " talk.lua", 0, "out\t0\n",
+    { "err 0\n", "[rank 1] err 1\n" })
+  assert(count(o, "[rank 1] out\t1") == (tee == "" and 0 or 1), o)
+  for r = 0, 1 do
+    local log = read(("logs/a/rank_%d.log"):format(r))
+    assert(log:find("out\t" .. r .. "\n", 1, true) and log:find("err " .. r .. "\n", 1, true) and #log == 12, log)
+  end
+end
+check("$R --num_processes 2 --log_dir logs -e 'error(1)'", 1, "", "; see logs/rank_")
+check("$R --num_processes 2 --log_dir /proc/no/logs print.lua", 1, "", "log_dir: cannot make /proc/no")
+
+-- Restarts.
+write("again.lua", [[
+local n = tonumber(os.getenv "TORCHELASTIC_RESTART_COUNT")
+require("accel").dist.barrier()
+print("try", n)
+if n < 2 and os.getenv "RANK" == "1" then os.exit(3) end
+]])
+o, e = check("$R --num_processes 2 --max_restarts 2 --monitor_interval 0.01 again.lua", 0, { "try\t2\n", "[rank 1] try\t2\n" },
+  { "exited with status 3", "restart 1 of 2", "restart 2 of 2" })
+check("$R --num_processes 2 --max_restarts 1 again.lua", 3, "try\t1\n", "accel-run: rank 1 (pid ")
+
+-- A reader that leaves.
+check("$R --num_processes 2 -e 'for i = 1, 20000 do print(i) end' 2> e | head -n 1 > o; cat o", 0, "1\n")
+
+-- Several machines: here two launchers that know each other's address only.
+write("four.lua", [[
+local accel = require "accel"
+local t = accel.full({ 1000 }, accel.dist.get_rank() + 1)
+accel.dist.all_reduce(t)
+print(accel.dist.get_rank(), accel.dist.get_node_rank(), t[1]:item())
+]])
+local machines = "port=$($R --num_processes 1 -e 'print(os.getenv \"MASTER_PORT\")')\n"
+  .. "machine() { $R --num_processes 4 --num_machines 2 --machine_rank $1 --main_process_ip 127.0.0.1 --main_process_port $port "
+  .. "--timeout 30 $2 > o$1 2> e$1; }\nrm -f o0 o1 e0 e1\n"
+check(machines .. "machine 0 four.lua & machine 1 four.lua; s=$?; wait $! || s=$?; cat o0 o1; exit $s", 0,
+  { "0\t0\t10\n", "[rank 1] 1\t0\t10\n", "[rank 2] 2\t1\t10\n", "[rank 3] 3\t1\t10\n" })
+o = check(machines .. "machine 0 loop.lua & a=$!; machine 1 loop.lua & b=$!; wait_for 'rank=3\\.' o1; wait_for 'rank=0\\.' o0\n"
+  .. "cat o0 o1 > o; kill -9 $(sed -n 's/^.rank 3. pid=\\([0-9]*\\).*/\\1/p' o1); wait $a; echo a=$?; wait $b; echo b=$?; "
+  .. "cat e0; echo ----; cat e1; gone $(pids)", 0, { "a=1\n", "b=137\n" })
+assert(o:find("\naccel%-run: rank 3 %(pid %d+%) was killed by SIGKILL[^\n]*\n%-%-%-%-"), o)
+assert(o:find("\naccel%-run: rank 3 %(pid %d+, [^)]*%) was killed by signal 9 %(SIGKILL%)[^\n]*\n$"), o)
+o = check(machines:gsub("30", "1") .. "machine 1 four.lua; s=$?; cat e1; exit $s", 1, "cannot reach rank 0 at 127.0.0.1:")
+assert(select(2, o:gsub("\naccel%-run: rank [23] %(pid", "")) == 1, o)
+
+-- Many at once.
+write("many.lua", [[
+local accel = require "accel"
+local t = accel.full({ 100 }, accel.dist.get_rank() + 1)
+accel.dist.all_reduce(t)
+assert(t[1]:item() == 3)
+]])
+local jobs = slow and 20 or 100
+o = check(("for i in $(seq %d); do ($R --num_processes 2 many.lua && echo fine) & done; wait"):format(jobs), 0)
+assert(count(o, "fine\n") == jobs, o)
