@@ -2,12 +2,17 @@
 ---
 ---   accel-run examples/train_gpt.lua [options] [FILE ...]
 ---
+--- On several ranks (accel-run --num_processes 4 examples/train_gpt.lua) each takes its part of every batch. What
+--- is learnt is the same up to rounding, or, with --deterministic world and one value of --micro, to the last bit.
+--- Rank 0 writes and talks.
+---
 --- Without files it takes the licence texts that every Debian machine has. The last tenth of each file is
 --- kept for validation; a smoothed trigram model of the same split is the bar to clear. At the end, or on
 --- Ctrl-C, everything is in one checkpoint, from which --resume continues bit for bit. A run that diverges
 --- ends with status 1 and leaves the last good checkpoint.
 local accel = require "accel"
 local nn, optim, models = accel.nn, accel.optim, accel.models
+local dist = accel.dist
 local TokenFile, CharVocab, Trigram = accel.data.TokenFile, accel.text.CharVocab, accel.text.Trigram
 local Progress, Random, plot = accel.util.Progress, accel.util.Random, accel.util.plot
 
@@ -21,7 +26,9 @@ local declared = {
   { "width", "int", 128, "N", "numbers per position" },
   { "heads", "int", 4, "N", "attention heads" },
   { "block", "int", 64, "N", "characters of context" },
-  { "batch", "int", 12, "N", "windows per step" },
+  { "batch", "int", 12, "N", "windows per step, of all ranks together" },
+  { "micro", "int", nil, "N", "windows per forward [batch / ranks]" },
+  { "deterministic", { "no", "world" }, "no", "WORD", "world: the same bits on 1, 2, 4, ... ranks" },
   { "lr", "number", 2e-3, "X", "highest learning rate" },
   { "dropout", "number", 0, "P", "share of activations dropped" },
   { "dtype", { "auto", "f32", "bf16" }, "auto", "WORD", "format of matrix products" },
@@ -35,8 +42,10 @@ local declared = {
   epilog = "Exit status: 0 done, 1 error, 2 wrong usage, 3 checkpoint does not fit, 130 Ctrl-C (saved).",
 }
 local o, files, given = accel.util.cli(declared)
+local rank, ranks = dist.get_rank(), dist.get_world_size()
 
 local function say(fmt, ...)
+  if rank > 0 then return end
   io.stdout:write(select("#", ...) > 0 and fmt:format(...) or fmt, "\n")
   io.stdout:flush()
 end
@@ -46,7 +55,7 @@ local function plural(n, word) return ("%d %s%s"):format(n, word, n == 1 and "" 
 local function is_finite(v) return v == v and math.abs(v) ~= math.huge end
 
 local function stop_with(status, fmt, ...)
-  io.stderr:write("train_gpt.lua: ", fmt:format(...), "\n")
+  if rank == 0 then io.stderr:write("train_gpt.lua: ", fmt:format(...), "\n") end
   os.exit(status, true)
 end
 
@@ -56,7 +65,7 @@ local function demand(ok, fmt, ...)
   if not ok then accel.util.cli.fail(declared, fmt:format(...)) end
 end
 
-for _, key in ipairs { "layers", "width", "heads", "block", "batch", "steps", "stop" } do
+for _, key in ipairs { "layers", "width", "heads", "block", "batch", "micro", "steps", "stop" } do
   demand(o[key] == nil or o[key] >= 1, "option '--%s' must be positive, got %s", key, o[key])
 end
 for _, key in ipairs { "seconds", "lr" } do
@@ -86,8 +95,8 @@ local function check_writable(path, beside)
   return old ~= nil
 end
 
-local existed = check_writable(o.out, true)
-if o.svg then check_writable(o.svg, false) end
+local existed = rank == 0 and check_writable(o.out, true)
+if o.svg and rank == 0 then check_writable(o.svg, false) end
 
 -- Text -------------------------------------------------------------------------------------------
 
@@ -145,7 +154,9 @@ local n_train, n_val = train_ids:numel(), val_ids:numel()
 
 -- Checkpoint: read -------------------------------------------------------------------------------
 
-local shape_options = { "layers", "width", "heads", "block", "batch", "lr", "dropout", "dtype", "seed" }
+local shape_options = {
+  "layers", "width", "heads", "block", "batch", "micro", "deterministic", "lr", "dropout", "dtype", "seed",
+}
 local saved, saved_tensors
 if o.resume then
   local tensors, metadata = accel.load(o.out)
@@ -167,6 +178,10 @@ if o.resume then
 end
 
 demand(o.width % o.heads == 0, "--width must be a multiple of --heads")
+demand(o.batch % (ranks * (o.micro or 1)) == 0, "--batch %d cannot be cut into equal parts of %s on %s", o.batch,
+  plural(o.micro or 1, "window"), plural(ranks, "rank"))
+local micro = o.micro or o.batch // ranks -- windows per forward
+local n_micro = o.batch // ranks // micro -- forwards of each rank per step
 if math.min(n_train, n_val) < o.block + 2 then
   stop_with(1, "the text is too short: %d characters for windows of %d", n_train + n_val, o.block)
 end
@@ -196,8 +211,12 @@ end
 local optimizer = optim.AdamW({ { params = decayed }, { params = plain, weight_decay = 0 } },
   { lr = o.lr, betas = { 0.9, 0.99 }, weight_decay = 0.1 })
 local parameters = model:parameters()
+local world = o.deterministic == "world"
+local ddp = (ranks > 1 or world)
+  and nn.parallel.DistributedDataParallel(model, { deterministic = world and "world" or nil }) or nil
 
 local step, tokens, elapsed = 0, 0, 0 -- done so far; seconds include those of earlier runs
+local spent, interrupted = 0, false -- seconds of this run and whether to stop, as ranks agreed before this step
 local batches = Random(o.seed, 1)
 local history = { train = { x = {}, y = {} }, val = { x = {}, y = {} } }
 local recent = {}
@@ -206,7 +225,17 @@ local recent = {}
 local started = accel.clock()
 local function fraction()
   if o.steps then return math.min(1, step / math.max(1, o.steps)) end
-  return math.min(1, (elapsed + accel.clock() - started) / o.seconds)
+  return math.min(1, (elapsed + spent) / o.seconds)
+end
+
+--- Between steps: looks at the clock, rank 0's, and whether any rank was interrupted, so that all take one way.
+local function look_around()
+  spent, interrupted = accel.clock() - started, accel.interrupted()
+  if ranks == 1 then return end
+  local t = accel.tensor({ rank == 0 and spent or 0.0, interrupted and 1.0 or 0.0 }, { dtype = "f64" })
+  dist.all_reduce(t, "max")
+  local list = t:tolist()
+  spent, interrupted = list[1], list[2] > 0
 end
 
 --- Linear warm-up, then half a cosine down to a hundredth.
@@ -224,29 +253,40 @@ local function with_dtype(fn)
   return fn()
 end
 
-local function loss_of(x, y)
+local function loss_of(net, x, y)
   return with_dtype(function()
-    return nn.functional.cross_entropy(model(x):view(-1, #vocab), y:reshape(-1))
+    return nn.functional.cross_entropy(net(x):view(-1, #vocab), y:reshape(-1))
   end)
 end
 
 --- Nats per character over the validation text in windows of `block`: all of it, or at most `limit` batches
---- spread over it.
+--- spread over it. Ranks share the batches.
 local val_data = TokenFile(val_ids, { block = o.block })
 local function validate(limit)
   local _ <close> = accel.no_grad()
   model:eval()
   local n, size = val_data:len(), 64
   local count = -(-n // size)
-  local sum, seen = 0.0, 0
+  local sums, seen = {}, 0
   for k = 1, count, math.max(1, count // (limit or count)) do
     local positions = {}
     for i = (k - 1) * size + 1, math.min(k * size, n) do positions[#positions + 1] = i end
-    local batch = val_data:get_batch(positions)
-    sum = sum + loss_of(batch[1], batch[2]):item() * #positions
     seen = seen + #positions
+    if #sums % ranks == rank then
+      local batch = val_data:get_batch(positions)
+      sums[#sums + 1] = loss_of(model, batch[1], batch[2]):item() * #positions
+    else
+      sums[#sums + 1] = 0.0
+    end
   end
   model:train()
+  if ranks > 1 then
+    local t = accel.tensor(sums, { dtype = "f64" })
+    dist.all_reduce(t)
+    sums = t:tolist()
+  end
+  local sum = 0.0
+  for _, value in ipairs(sums) do sum = sum + value end
   return sum / seen
 end
 
@@ -255,6 +295,8 @@ end
 local saved_step -- the step of the checkpoint that this run wrote or began with
 
 local function save()
+  saved_step = step
+  if rank > 0 then return end
   if existed and not saved then -- somebody's checkpoint, which this run does not continue
     local ok, message = os.rename(o.out, o.out .. ".bak")
     if not ok then stop_with(1, "cannot keep the old checkpoint: %s", message) end
@@ -272,12 +314,11 @@ local function save()
   for _, key in ipairs(shape_options) do options[key] = o[key] end
   local record = accel.json.encode {
     options = options, text = fingerprint(texts), characters = table.concat(vocab.chars), step = step,
-    tokens = tokens, elapsed = elapsed + accel.clock() - started, batches = ("%016x"):format(batches.state),
+    tokens = tokens, elapsed = elapsed + spent, batches = ("%016x"):format(batches.state),
     generator = accel.get_rng_state(), schedule = schedule:state_dict(), history = history,
   }
   local ok, message = accel.save(o.out, state, { train_gpt = record })
   if not ok then stop_with(1, "the checkpoint was not written: %s", message) end
-  saved_step = step
 end
 
 local function resume()
@@ -309,10 +350,11 @@ local n_parameters = 0
 for _, p in ipairs(parameters) do n_parameters = n_parameters + p:numel() end
 say("text: %s, %d characters to train on, %d to validate, %d different ones", plural(#texts, "file"), n_train,
   n_val, #vocab)
-say("model: GPT, %s x %d, %s, context %d, %.2fM parameters, %s, %s", plural(o.layers, "layer"), o.width,
-  plural(o.heads, "head"), o.block, n_parameters / 1e6, o.dtype, plural(accel.num_threads(), "thread"))
-local trigram = Trigram(train_ids:tolist(), #vocab):loss(val_ids:tolist())
-say("trigram baseline (Kneser-Ney): %.4f nats per character", trigram)
+say("model: GPT, %s x %d, %s, context %d, %.2fM parameters, %s, %s%s", plural(o.layers, "layer"), o.width,
+  plural(o.heads, "head"), o.block, n_parameters / 1e6, o.dtype, plural(accel.num_threads(), "thread"),
+  ranks > 1 and " on each of " .. plural(ranks, "rank") or "")
+local trigram = rank == 0 and Trigram(train_ids:tolist(), #vocab):loss(val_ids:tolist()) or nil
+if trigram then say("trigram baseline (Kneser-Ney): %.4f nats per character", trigram) end
 if saved then
   resume()
   say("resumed from %s at step %d", o.out, step)
@@ -356,19 +398,40 @@ local function record_validation(limit)
   return last_val
 end
 
+--- The mean of the losses of all micro-batches, in their order in the global batch.
+local function mean_loss(losses)
+  local t = accel.stack(losses, 1)
+  if ranks > 1 then
+    local all = accel.empty(ranks * n_micro)
+    dist.all_gather_into_tensor(all, t)
+    t = all
+  end
+  return t:mean()
+end
+
+--- Forward and backward of the k-th micro-batch of this rank: rows of the global batch, which all ranks have drawn.
+local function micro_step(starts, k)
+  local row0 = (rank * n_micro + k - 1) * micro
+  local x, y = train_data:windows { table.unpack(starts, row0 + 1, row0 + micro) }
+  accel.micro_batch(row0) -- dropout belongs to the rows, wherever they are computed
+  local _ <close> = ddp and k < n_micro and ddp:no_sync() or nil
+  local loss = loss_of(ddp or model, x, y)
+  local scaled = (world or n_micro == 1) and loss or loss / n_micro
+  scaled:backward()
+  return loss:detach()
+end
+
 --- One step; returns the loss.
 local function train_step()
-  local starts = {}
+  local starts, losses = {}, {}
   for i = 1, o.batch do starts[i] = batches:below(last_start + 1) end
-  local x, y = train_data:windows(starts)
-  local loss = loss_of(x, y)
-  loss:backward()
+  for k = 1, n_micro do losses[k] = micro_step(starts, k) end
   norm = nn.utils.clip_grad_norm_(parameters, 1.0)
   optimizer:step()
   optimizer:zero_grad()
   step, tokens = step + 1, tokens + o.batch * o.block
   schedule:step()
-  return loss:detach()
+  return mean_loss(losses)
 end
 
 bar = Progress { label = "train", unit = "tok" }
@@ -376,13 +439,16 @@ started = accel.clock()
 local average, first_tokens = nil, tokens
 accel.on_interrupt "flag" -- Ctrl-C lets the step finish; a second one ends at once
 local function show(done, loss)
+  if rank > 0 then return end
   bar:update(done, tokens - first_tokens, { { "loss", loss }, last_val and { "val", last_val } or nil })
 end
-local evaluations, next_save = 10, accel.clock() + 60
+local evaluations, next_save = 10, 60
 local next_eval = math.floor(fraction() * evaluations) + 1
 
-while fraction() < 1 and not accel.interrupted() and not (o.stop and step >= o.stop) do
+look_around()
+while fraction() < 1 and not interrupted and not (o.stop and step >= o.stop) do
   local loss = train_step()
+  look_around()
   recent[#recent + 1] = loss
   if #recent == 10 then
     check_finite()
@@ -397,21 +463,21 @@ while fraction() < 1 and not accel.interrupted() and not (o.stop and step >= o.s
     next_eval = math.floor(done * evaluations) + 1
     record_validation(4)
   end
-  if bar:due() then show(done, average or loss:item()) end
-  if accel.clock() >= next_save then
+  if rank == 0 and bar:due() then show(done, average or loss:item()) end
+  if spent >= next_save then
     check_finite()
     save()
-    next_save = accel.clock() + 60
+    next_save = spent + 60
   end
 end
 
 check_finite()
-if accel.interrupted() or (o.stop and step >= o.stop and fraction() < 1) then
+if interrupted or (o.stop and step >= o.stop and fraction() < 1) then
   bar:finish()
-  if accel.interrupted() then io.stderr:write "train_gpt.lua: saving; Ctrl-C again stops at once\n" end
+  if interrupted and rank == 0 then io.stderr:write "train_gpt.lua: saving; Ctrl-C again stops at once\n" end
   save()
   say("stopped at step %d; saved in %s, --resume continues", step, o.out)
-  os.exit(accel.interrupted() and 130 or 0, true)
+  os.exit(interrupted and 130 or 0, true)
 end
 if average then show(1, average) end
 bar:finish()
@@ -420,6 +486,7 @@ bar:finish()
 
 local final = record_validation()
 save()
+if rank > 0 then return end
 local curves = {
   { name = "training loss", x = history.train.x, y = history.train.y },
   { name = "validation", x = history.val.x, y = history.val.y },

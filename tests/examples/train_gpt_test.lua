@@ -1,11 +1,12 @@
 --- The main example: learns; a run that was stopped and resumed equals an uninterrupted one bit for bit, also
---- with another number of threads; wrong use is refused.
+--- with another number of threads; several ranks learn what one does; wrong use is refused.
 local accel = require "accel"
 
 local src, build, tmp = os.getenv "ACCEL_TEST_SRC", os.getenv "ACCEL_TEST_BUILD", os.getenv "ACCEL_TEST_TMP"
 
-local function run(args, status, threads)
+local function run(args, status, threads, ranks)
   local host = ("'%s/bin/accel-run' --num_threads %d"):format(build, threads or 2)
+  if ranks then host = host .. " --num_processes " .. ranks end
   local script = ("'%s/examples/train_gpt.lua'"):format(src)
   local command = ("%s %s %s >'%s/out.txt' 2>'%s/err.txt'"):format(host, script, args, tmp, tmp)
   local _, _, code = os.execute(command)
@@ -80,6 +81,54 @@ do -- a fresh run keeps the checkpoint that it finds, and says so
   assert(os.rename(tmp .. "/a.safetensors.bak", tmp .. "/a.safetensors"))
 end
 
+--- The tensors of two checkpoints have the same bits; their losses, too.
+local function same_checkpoint(a, b)
+  local x, said_x = accel.load(("%s/%s.safetensors"):format(tmp, a))
+  local y, said_y = accel.load(("%s/%s.safetensors"):format(tmp, b))
+  for name, t in pairs(x) do assert(y[name] and t:to_bytes() == y[name]:to_bytes(), a .. ", " .. b .. ": " .. name) end
+  local h, k = accel.json.decode(said_x.train_gpt).history, accel.json.decode(said_y.train_gpt).history
+  for _, which in ipairs { "train", "val" } do
+    assert(#h[which].y == #k[which].y and #h[which].y > 3)
+    for i, v in ipairs(h[which].y) do assert(v == k[which].y[i], ("%s, %s: %s loss %d"):format(a, b, which, i)) end
+  end
+end
+
+do -- several ranks: the same losses within rounding
+  local shared = "--layers 1 --width 16 --heads 2 --block 16 --batch 8 --dropout 0.1 --steps 60 --sample 20 "
+  local function train(name, ranks, more)
+    return run(shared .. ("%s --out '%s/%s.safetensors' '%s'"):format(more or "", tmp, name, text), 0, 1, ranks)
+  end
+  local function losses(name)
+    local _, said = assert(accel.load(("%s/%s.safetensors"):format(tmp, name)))
+    return accel.json.decode(said.train_gpt).history.train.y
+  end
+  local whole = train("one")
+  for _, n in ipairs { 2, 4 } do
+    local out = train("some", n)
+    assert(out:find(("1 thread on each of %d ranks"):format(n), 1, true), out)
+    for i, v in ipairs(losses "some") do
+      local want = losses "one"[i]
+      assert(math.abs(v - want) <= 1e-5 * want, ("%d ranks: loss %d is %.9g, not %.9g"):format(n, i, v, want))
+    end
+    assert(out:match "validation: [%d.]+" == whole:match "validation: [%d.]+", out)
+  end
+  -- the same bits, when all cut the batch into the same pieces; also where a run goes on with other ranks
+  local pieces = "--deterministic world --micro 2"
+  train("one", 1, pieces)
+  for _, n in ipairs { 2, 4 } do
+    train("some", n, pieces)
+    same_checkpoint("one", "some")
+  end
+  train("some", 2, pieces .. " --stop 23")
+  run(("--resume --stop 41 --out '%s/some.safetensors' '%s'"):format(tmp, text), 0, 1, 4)
+  run(("--resume --sample 20 --out '%s/some.safetensors' '%s'"):format(tmp, text), 0, 1, 1)
+  same_checkpoint("one", "some")
+  local _, err = run(shared .. "--batch 9 '" .. text .. "'", 2, 1, 2)
+  assert(err:find "%-%-batch 9 cannot be cut into equal parts of 1 window on 2 ranks", err)
+  _, err = run(shared .. ("--deterministic world --micro 1 --batch 12 '%s'"):format(text), 1, 1, 2)
+  assert(err:find "takes 1, 2, 4, 8, ... micro%-batches on each of 2 ranks; there were 6", err)
+end
+
 do -- a run that diverges says where, and what was there stays
   local before = read "a.safetensors"
   local out = ("--out '%s/a.safetensors' '%s'"):format(tmp, text)
@@ -115,13 +164,13 @@ do -- what cannot end well is refused before the training
   assert(not exists "new.svg" and not exists "none.st.probe")
 end
 
-do -- a signal ends between two steps: saved, said, and resumable
+for _, ranks in ipairs { "", "--num_processes 2" } do -- a signal ends between two steps: saved, said, and resumable
   local script = tmp .. "/signal.sh"
   local f = assert(io.open(script, "wb"))
   f:write(([[
 cd '%s'
 rm -f out.txt d.safetensors
-'%s/bin/accel-run' '%s/examples/train_gpt.lua' %s --seconds 60 --out d.safetensors sums.txt \
+'%s/bin/accel-run' %s '%s/examples/train_gpt.lua' %s --seconds 60 --out d.safetensors sums.txt \
   >out.txt 2>err.txt &
 p=$!
 n=0
@@ -129,7 +178,7 @@ until grep -q trigram out.txt || [ $n -ge 200 ]; do sleep 0.1; n=$((n + 1)); don
 sleep 1
 kill -INT $p
 wait $p
-]]):format(tmp, build, src, (small:gsub("%-%-steps %d+", ""))))
+]]):format(tmp, build, ranks, src, (small:gsub("%-%-steps %d+", ""))))
   f:close()
   local _, how, code = os.execute(("sh '%s'"):format(script))
   assert(how == "exit" and code == 130, code .. read "err.txt")

@@ -64,7 +64,11 @@ local function copy_module(m, memo)
 end
 
 local function copy_table(t, memo)
-  if Module.is_module(t) then return copy_module(t, memo) end
+  if Module.is_module(t) then
+    local m = t:_itself()
+    memo[t] = memo[m] or copy_module(m, memo)
+    return memo[t]
+  end
   if memo.loaded[t] or class.isclass(t) then return t end
   if ordered.is(t) then
     local new = ordered()

@@ -45,5 +45,5 @@ return require "accel.util.lazy" ("accel.nn", {
   BCELoss = "loss", BCEWithLogitsLoss = "loss", KLDivLoss = "loss", CosineEmbeddingLoss = "loss", MarginRankingLoss = "loss",
   TripletMarginLoss = "loss", PoissonNLLLoss = "loss", GaussianNLLLoss = "loss", HingeEmbeddingLoss = "loss",
   -- functions
-  functional = "functional", init = "initialization", utils = "utils", deepcopy = "deepcopy",
+  functional = "functional", init = "initialization", utils = "utils", deepcopy = "deepcopy", parallel = "parallel",
 })

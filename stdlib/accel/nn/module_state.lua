@@ -48,6 +48,7 @@ return function(Module)
   --- Visits (name, tensor, module, field) below self: a module's parameters, then its buffers, then those of
   --- its children. before and after are called with each module and its prefix.
   local function visit(self, prefix, each, before, after)
+    self = self:_itself()
     if before then before(self, prefix) end
     for _, wanted in ipairs { "parameter", "buffer" } do
       for key, value, kind, field in self:_fields() do

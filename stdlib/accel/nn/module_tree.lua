@@ -58,9 +58,13 @@ return function(Module)
     return Module.is_module(value) and "module" or nil
   end
 
+  --- The module that a walk meets here: itself, or for a wrapper that leaves names as they are what it wraps.
+  function Module:_itself() return self end
+
   --- Registered fields in order: (key, value, kind, field), skipping those that are empty. Every walk comes
   --- through here.
   function Module:_fields()
+    self = self:_itself()
     self:_audit()
     local i, order, kinds, shelf = 0, self._order, self._kinds, rawget(self, "_tensors")
     return function()
@@ -77,6 +81,7 @@ return function(Module)
   end
 
   local function walk_modules(self, prefix, seen, visit)
+    self = self:_itself()
     if seen[self] then return end
     seen[self] = true
     visit(prefix, self)

@@ -2,6 +2,7 @@
 return require "accel.util.lazy" ("accel.util", {
   Progress = "progress", Random = "random",
   check = "check", class = "class", Confusion = "confusion",
-  cli = "cli", compare = "compare", nearest = "nearest", options = "options", ordered = "ordered", plot = "plot",
+  cli = "cli", compare = "compare", guard = "guard", nearest = "nearest", options = "options", ordered = "ordered",
+  plot = "plot",
   raise = "raise", tensors = "tensors", terminal = "terminal",
 })

@@ -1,0 +1,58 @@
+--- Sums gradients of micro-batches in the order of a binary counter: ((g1 + g2) + (g3 + g4)) + ... The sum of 2^k
+--- micro-batches is the same subtree wherever they are taken together, so that ranks which sum a power of two each,
+--- and then sum over ranks in pairs, do the very additions of a single rank, in the same order. Used by the reducer
+--- for deterministic = "world".
+local accel = require "accel"
+local class = require "accel.util.class"
+
+---@class accel.dist.Counter
+---@field n integer micro-batches so far
+local Counter = class("accel.dist.Counter")
+
+---@param flats table<string, accel.Tensor> flat tensors, by name, where each micro-batch leaves its gradients
+function Counter:init(flats) self.flats, self.levels, self.spare, self.n = flats, {}, {}, 0 end
+
+--- Takes what the flat tensors hold as the next micro-batch; they may be overwritten then.
+function Counter:add()
+  local level = 1
+  while self.levels[level] do -- carry
+    local sum = self.levels[level]
+    for kind, flat in next, self.flats do flat:add_(sum[kind]) end
+    self.levels[level], self.spare[#self.spare + 1] = nil, sum
+    level = level + 1
+  end
+  local sum = table.remove(self.spare)
+  if not sum then
+    sum = {}
+    for kind, flat in next, self.flats do sum[kind] = accel.unscoped(accel.empty_like, flat) end
+  end
+  for kind, flat in next, self.flats do sum[kind]:copy_(flat) end
+  self.levels[level] = sum
+  self.n = self.n + 1
+end
+
+--- Adds the sums of all earlier micro-batches to a part of a flat tensor, the last micro-batch's.
+---@param kind string
+---@param offset integer from 0
+---@param part accel.Tensor
+function Counter:finish(kind, offset, part)
+  local level, n = 1, self.n
+  while n > 0 do
+    local sum = self.levels[level]
+    if sum then part:add_(sum[kind]:narrow(1, offset + 1, part:numel())) end
+    level, n = level + 1, n >> 1
+  end
+end
+
+--- Forgets the micro-batches; the memory is kept for the next ones.
+function Counter:reset()
+  for level, sum in accel.pairs(self.levels) do
+    self.levels[level], self.spare[#self.spare + 1] = nil, sum
+  end
+  self.n = 0
+end
+
+--- Whether 2^k micro-batches with the one to come have been counted.
+function Counter:is_power() return self.n & (self.n + 1) == 0 end
+
+return Counter

@@ -1,0 +1,13 @@
+--- flat(count, dtype, device): a flat tensor, uninitialised, for bytes that ranks exchange: on a CPU of memory that all
+--- ranks of the machine map, so that collectives work in place.
+local accel = require "accel"
+local dist = require "accel.dist"
+
+---@param count integer
+---@param dtype string
+---@param device? string default "cpu"
+---@return accel.Tensor
+return function(count, dtype, device)
+  if device ~= nil and device ~= "cpu" then return accel.empty(count, { dtype = dtype, device = device }) end
+  return dist.empty(count, { dtype = dtype })
+end

@@ -1,0 +1,55 @@
+--- What a communication hook returns: a tensor that is there once a collective is done, and what is to be done with
+--- it then.
+---
+---   local work = dist.all_reduce(t, { async_op = true })
+---   return Future(work, t):and_then(function(value) return value * 0.5 end)
+---
+--- Nothing runs in the background but the collectives themselves: the functions run inside wait(), on the thread
+--- that calls it. A reducer advances the futures of all buckets by turns, in an order that is the same on all ranks,
+--- so that a function may start further collectives and return a future for them.
+local class = require "accel.util.class"
+
+--- example: accel.dist.hooks.Future(nil, 3):and_then(function(v) return v + 1 end):wait() --> 4
+---@class accel.dist.hooks.Future
+---@field value any
+local Future = class("accel.dist.hooks.Future")
+
+---@param work? {wait: function} what has to be done first; nil: nothing
+---@param value any what it gives
+function Future:init(work, value) self.work, self.value, self.steps = work, value, {} end
+
+--- fn(value) when the value is there; what it returns is the next value, a future of it, or nil to keep it.
+---@param fn fun(value: any): any
+---@return accel.dist.hooks.Future self
+function Future:and_then(fn)
+  self.steps[#self.steps + 1] = fn
+  return self
+end
+
+--- Waits for the collective under way and runs what follows it, up to the next collective. Returns whether all is
+--- done.
+---@return boolean
+function Future:advance()
+  local work = self.work
+  self.work = nil
+  if work then work:wait() end
+  while not self.work and #self.steps > 0 do
+    local new = table.remove(self.steps, 1)(self.value)
+    if class.isinstance(new, Future) then
+      self.work, self.value = new.work, new.value
+      self.steps = table.move(self.steps, 1, #self.steps, #new.steps + 1, table.move(new.steps, 1, #new.steps, 1, {}))
+    elseif new ~= nil then
+      self.value = new
+    end
+  end
+  return self.work == nil
+end
+
+--- The value, once everything is done.
+---@return any
+function Future:wait()
+  repeat until self:advance()
+  return self.value
+end
+
+return Future

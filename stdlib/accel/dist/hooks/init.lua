@@ -1,0 +1,12 @@
+--- accel.dist.hooks: what DistributedDataParallel:register_comm_hook takes in the place of a plain all-reduce, to send
+--- fewer bytes. Names are those of torch.distributed.algorithms.ddp_comm_hooks, loaded on first use.
+---
+---   model:register_comm_hook(nil, hooks.bf16_compress_hook)
+---   model:register_comm_hook(hooks.PowerSGDState { matrix_approximation_rank = 2 }, hooks.powerSGD_hook)
+return require "accel.util.lazy" ("accel.dist.hooks", {
+  Future = "future", by_name = "by_name",
+  allreduce_hook = "default", fp16_compress_hook = "default", bf16_compress_hook = "default",
+  fp16_compress_wrapper = "default", bf16_compress_wrapper = "default",
+  PowerSGDState = "power_sgd", powerSGD_hook = "power_sgd", batched_powerSGD_hook = "batched_power_sgd",
+  QuantizedState = "quantized", int8_all_gather_hook = "quantized", int4_reduce_scatter_hook = "quantized",
+})

@@ -1,0 +1,54 @@
+--- deterministic = "world": micro-batches, counted and summed in an order that does not depend on the number of ranks
+--- (accel.dist.counter). Part of accel.dist.Reducer, installed by reducer.lua.
+local accel = require "accel"
+local dist = require "accel.dist"
+local raise = require "accel.util.raise"
+
+local WHO = "DistributedDataParallel"
+
+return function(Reducer)
+  --- Before a forward.
+  function Reducer:begin_micro_batch(sync)
+    local c = self.counter
+    self.came = {} -- in this micro-batch
+    if c.n == 0 then self.touched = {} end -- in any of this update
+    if sync and self.size > 1 and not c:is_power() then
+      local n = c.n + 1
+      c:reset()
+      raise('%s: with deterministic = "world" the sum of every rank is a subtree of the whole, which takes 1, 2, 4, 8,'
+        .. " ... micro-batches on each of %d ranks; there were %d", WHO, self.size, n)
+    end
+  end
+
+  --- A gradient is about to be accumulated: what ->grad holds from an earlier update does not belong to this one.
+  function Reducer:before_grad(i)
+    if self.came[i] or self.detached then return end
+    self.came[i], self.touched[i] = true, true
+    self.params[i].grad = nil
+  end
+
+  function Reducer:end_micro_batch()
+    for i, p in ipairs(self.params) do
+      self:collect(i)
+      p.grad = nil -- the next micro-batch overwrites
+    end
+    self.counter:add()
+  end
+
+  --- 1 / the number of micro-batches of all ranks, which have to have the same number each.
+  function Reducer:world_scale()
+    local n = self.counter.n + 1
+    if self.size > 1 then
+      local t = accel.tensor({ n, -n }, { dtype = "i64" })
+      dist.all_reduce(t, { op = "max", group = self.o.group })
+      local most, least = t[1]:item(), -t[2]:item()
+      if most ~= least then
+        self:recover()
+        self.counter:reset()
+        raise('%s: deterministic = "world" takes the same number of micro-batches on all ranks; here there were %d,'
+          .. " elsewhere from %d to %d", WHO, n, least, most)
+      end
+    end
+    return 1 / (n * self.size)
+  end
+end

@@ -1,0 +1,2 @@
+--- nn.parallel: models on several ranks, loaded on first use from nn/parallel/.
+return require "accel.util.lazy" ("accel.nn.parallel", { DistributedDataParallel = "distributed" })

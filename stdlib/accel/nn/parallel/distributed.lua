@@ -1,0 +1,216 @@
+--- nn.parallel.DistributedDataParallel(module, opts): the same model on every rank, each with its own part of the
+--- batch; gradients are averaged over the ranks while backward goes on (accel.dist.reducer).
+---
+---   local model = nn.parallel.DistributedDataParallel(net)
+---   for x, y in batches() do loss(model(x), y):backward() optimizer:step() optimizer:zero_grad() end
+---
+--- Names do not change: the wrapper stands in the place of the module, so that state_dict, named_parameters and
+--- their like say what the module says, without a prefix, and fields that the wrapper lacks are read from it;
+--- `.module` is the module itself. Parameters and buffers are rank 0's from the start. Ranks have to call forward and
+--- backward equally often (see join), and a backward belongs to the forward before it. ->grad of parameters lies in
+--- the buckets that are reduced.
+---
+--- With deterministic = "world" gradients do not depend on how many ranks there are: if the global batch is always cut
+--- into the same M micro-batches, and every rank takes a power of two of them, consecutive ones, the mean gradient has
+--- the same bits for 1, 2, 4, ... ranks. A micro-batch is one forward and backward; all but the last of an update run
+--- inside no_sync(), where the wrapper counts and sums them itself, and scales once at the end, by their number over
+--- all ranks: losses are means over their micro-batch and are not divided. ->grad holds the whole sum after the last
+--- one only, and an update starts from zero whatever ->grad held. accel.micro_batch(row0), called before each forward
+--- with the position of its first row in the global batch, does the same for dropout.
+local accel = require "accel"
+local Module = require "accel.nn.module"
+local Reducer = require "accel.dist.reducer"
+local check = require "accel.util.check"
+local coalesce = require "accel.dist.coalesce"
+local dist = require "accel.dist"
+local guard = require "accel.util.guard"
+local options = require "accel.util.options"
+local raise = require "accel.util.raise"
+local tensors = require "accel.util.tensors"
+local verify = require "accel.dist.verify"
+
+local WHO = "DistributedDataParallel"
+
+--- A module whose gradients are averaged over ranks.
+--- example: local net = accel.nn.Linear(2, 1) local model = accel.nn.parallel.DistributedDataParallel(net)
+---   model(accel.ones(1, 2)):sum():backward() return #net:state_dict().weight.shape, model.module == net --> 2, true
+---@class accel.nn.parallel.DistributedDataParallel : accel.nn.Module
+---@field module accel.nn.Module
+---@field require_backward_grad_sync boolean false inside no_sync()
+local DDP = Module:extend("accel.nn.parallel.DistributedDataParallel")
+
+local declared = {
+  device_ids = options.none, output_device = options.none, dim = options.none, process_group = options.none,
+  bucket_cap_mb = 25, first_bucket_mb = 1, broadcast_buffers = true, init_sync = true,
+  find_unused_parameters = false, static_graph = false, gradient_as_bucket_view = true, check_reduction = false,
+  deterministic = options.none,
+}
+
+local function read(opts)
+  local o = options(WHO, opts, declared)
+  for _, key in ipairs { "bucket_cap_mb", "first_bucket_mb" } do
+    check.number(WHO, key, o[key], 0)
+    if math.type(o[key]) == "float" and o[key] == math.huge then raise("%s: %s must be finite", WHO, key) end
+  end
+  if o.deterministic ~= nil then check.word(WHO, "deterministic", o.deterministic, { "world" }) end
+  return o
+end
+
+--- What ranks have to agree on, one line per parameter.
+local function describe(names, params)
+  local lines = {}
+  for i, p in ipairs(params) do
+    lines[i] = ("'%s' %s %s%s"):format(names[i], p.dtype, tensors.shape_string(p), p.requires_grad and "" or " frozen")
+  end
+  return lines
+end
+
+---@param module accel.nn.Module
+---@param opts? {process_group: any, bucket_cap_mb: number?, first_bucket_mb: number?, broadcast_buffers: boolean?,
+--- find_unused_parameters: boolean?, static_graph: boolean?, gradient_as_bucket_view: boolean?, init_sync: boolean?,
+--- deterministic: "world"?} device_ids, output_device, dim and check_reduction are accepted and mean nothing here
+function DDP:init(module, opts)
+  if not Module.is_module(module) then raise("%s: %s", WHO, Module.not_a_module(module)) end
+  local o = read(opts)
+  rawset(self, "module", module)
+  rawset(self, "options", o)
+  rawset(self, "require_backward_grad_sync", true)
+  rawset(self, "require_forward_param_sync", true)
+  rawset(self, "joining", false)
+  rawset(self, "training", module.training)
+  local names, params, learnt_names, learnt = {}, {}, {}, {}
+  for name, p in pairs(module:named_parameters()) do
+    names[#names + 1], params[#params + 1] = name, p
+    if p.requires_grad then learnt_names[#learnt_names + 1], learnt[#learnt + 1] = name, p end
+  end
+  if #learnt == 0 then raise("%s: %s has no parameter that requires gradients; call it as it is", WHO,
+    getmetatable(module).__name or "the module") end
+  verify(WHO, "parameter", describe(names, params), "build the same model on all of them", o.process_group)
+  local group_size = dist.get_world_size(o.process_group)
+  if group_size > 1 and o.init_sync then
+    local buffers = {}
+    for name, b in pairs(module:named_buffers()) do
+      buffers[#buffers + 1] = ("'%s' %s %s"):format(name, b.dtype, tensors.shape_string(b))
+    end
+    verify(WHO, "buffer", buffers, "build the same model on all of them", o.process_group)
+    coalesce.broadcast(params, 0, o.process_group)
+    coalesce.broadcast(module:buffers(), 0, o.process_group)
+  end
+  local mb = 1 << 20
+  rawset(self, "reducer", Reducer(learnt_names, learnt, {
+    first = o.first_bucket_mb * mb, cap = o.bucket_cap_mb * mb, group = o.process_group,
+    find_unused = o.find_unused_parameters, static = o.static_graph, as_view = o.gradient_as_bucket_view,
+    world = o.deterministic == "world",
+  }))
+end
+
+-- Standing in the module's place -----------------------------------------------------------------
+
+--- The module that walks over the tree meet here.
+function DDP:_itself() return self.module end
+
+-- Fields that the wrapper lacks are the module's; what begins with an underscore is each one's own.
+function DDP.__index(self, key)
+  local value = DDP[key]
+  if value ~= nil or (type(key) == "string" and key:byte() == 95) then return value end
+  return rawget(self, "module")[key]
+end
+
+function DDP.__newindex(self, key, value) rawget(self, "module")[key] = value end
+
+for _, name in ipairs { "register_buffer", "register_parameter", "register_module", "add_module", "clone" } do
+  DDP[name] = function(self, ...) return self.module[name](self.module, ...) end
+end
+
+--- As the module's; the wrapper follows.
+function DDP:train(mode)
+  self.module:train(mode)
+  rawset(self, "training", self.module.training)
+  return self
+end
+
+--- As the module's.
+function DDP:apply(fn)
+  self.module:apply(fn)
+  return self
+end
+
+function DDP:_map_tensors()
+  raise("%s: parameters cannot be moved or converted any more; do so before wrapping", WHO)
+end
+
+function DDP.__tostring(self)
+  return ("%s(\n  (module): %s\n)"):format(WHO, (tostring(self.module):gsub("\n", "\n  ")))
+end
+
+-- Forward ----------------------------------------------------------------------------------------
+
+--- Gives all ranks the buffers of rank `src` of the group.
+function DDP:_sync_buffers(src)
+  local list = self.module:buffers()
+  if #list > 0 then coalesce.broadcast(list, src, self.options.process_group) end
+end
+
+--- The module's forward; the backward of what it returns averages gradients, unless it runs inside no_sync().
+function DDP:forward(...)
+  local sync, reducer = self.require_backward_grad_sync, self.reducer
+  local learns, sends = accel.is_grad_enabled(), self.require_forward_param_sync and self.options.broadcast_buffers
+  local src = 0
+  if self.joining then src = self.joining:forward(learns and sync, sends, learns and sync and reducer:tracks_use()) end
+  if learns then reducer:prepare(sync, self.joining) end
+  if sends and reducer.size > 1 then self:_sync_buffers(src) end
+  return self.module(...)
+end
+
+--- Gradients are only accumulated, on each rank for itself, until the block ends: `local _ <close> =
+--- model:no_sync()`, or model:no_sync(fn, ...). Forward and backward both belong inside. The next backward outside
+--- averages what was accumulated with its own.
+---@param fn? function
+---@param ... any
+function DDP:no_sync(fn, ...)
+  local was = self.require_backward_grad_sync
+  rawset(self, "require_backward_grad_sync", false)
+  rawset(self, "require_forward_param_sync", false)
+  return guard(function()
+    rawset(self, "require_backward_grad_sync", was)
+    rawset(self, "require_forward_param_sync", was)
+  end, fn, ...)
+end
+
+--- Makes the next backward average gradients, although its forward ran inside no_sync().
+function DDP:sync_next_backward()
+  rawset(self, "require_backward_grad_sync", true)
+  rawset(self, "require_forward_param_sync", true)
+  self.reducer:prepare(true, self.joining)
+end
+
+--- What is done with each bucket of gradients instead of an all-reduce: hook(state, bucket) with a
+--- accel.dist.GradBucket returns the averaged flat tensor, a future of it (accel.dist.hooks.Future), or nothing when
+--- the buffer holds it already. Hooks that compress are in accel.dist.hooks. Once per wrapper.
+---@param state any
+---@param hook fun(state: any, bucket: accel.dist.GradBucket): any
+function DDP:register_comm_hook(state, hook)
+  check.callable("register_comm_hook", "hook", hook)
+  local reducer = self.reducer
+  if reducer.hook then raise "register_comm_hook: there is a hook already" end
+  if reducer.counter then
+    raise 'register_comm_hook: deterministic = "world" sums exactly; a hook would replace that'
+  end
+  reducer.hook, reducer.hook_state = hook, state
+end
+
+--- For ranks with different numbers of inputs, around the loop over them: a rank whose loop ends first answers the
+--- collectives of the others with zeros, until all are through; then all have the parameters of one that came last.
+--- `local _ <close> = model:join()`, or model:join(opts, fn, ...).
+---
+--- divide_by_initial_world_size (true): gradients are divided by the number of all ranks, else by that of the ranks
+--- that still have inputs. throw_on_early_termination (false): the first rank that runs out ends all, with an error.
+---@param opts? {divide_by_initial_world_size: boolean?, enable: boolean?, throw_on_early_termination: boolean?}
+---@param fn? function
+---@param ... any
+function DDP:join(opts, fn, ...)
+  if type(opts) == "function" then return self:join(nil, opts, fn, ...) end
+  return require "accel.dist.join"(self, opts, fn, ...)
+end
+
+return DDP
