@@ -1,5 +1,5 @@
 -- Measures accel beside its peers: both sides alternate in one run, medians and ratios are printed. Nothing here passes or fails.
---   accel-run tests/bench/run.lua [--rounds 5] [--threads 2] [--only dispatch|bandwidth|start|size|gpt_f32|gpt_bf16]
+--   accel-run tests/bench/run.lua [--rounds 5] [--threads 2] [--only NAME], the suites are listed at the end of this file
 -- The PyTorch side runs where `python3 -c 'import torch'` works (tuned: fused AdamW, malloc tunables) and is left out otherwise.
 local accel = require "accel"
 
@@ -195,9 +195,17 @@ local function conv(dtype)
 end
 suites.conv_f32, suites.conv_bf16 = conv("f32"), conv("bf16")
 
+local harness = {
+  here = here, exe = exe, options = options, have_torch = have_torch, cores = tonumber(capture "nproc") or 1, quote = quote, capture = capture,
+  alternate = alternate, line = line, median = median,
+}
+dofile(here .. "/comm.lua")(harness, suites)
+dofile(here .. "/ddp.lua")(harness, suites)
+
 print(("accel %s, %d threads, median of %d alternating rounds [min, max]%s"):format(accel._VERSION or "", options.threads, options.rounds,
   have_torch and "" or "; no PyTorch here"))
-for _, name in ipairs { "size", "start", "dispatch", "bandwidth", "gpt_f32", "gpt_bf16", "conv_f32", "conv_bf16" } do
+for _, name in ipairs { "size", "start", "dispatch", "bandwidth", "gpt_f32", "gpt_bf16", "conv_f32", "conv_bf16", "comm_2", "comm_4", "launch",
+  "ddp" } do
   if not options.only or options.only == name then
     print("-- " .. name)
     suites[name]()

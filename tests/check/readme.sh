@@ -1,19 +1,28 @@
 #!/bin/sh
-# The script and the program of the README do what it says: the first runs and learns xor, the second compiles, links
-# and runs a script.
+# The scripts and the program of the README do what it says: the first learns xor, the second learns on two ranks what it learns on
+# one, the program compiles, links and runs a script.
 #   readme.sh <c compiler> [compiler flags]
 set -eu
 cc=$1
 shift
-block() { sed -n "/^\`\`\`$1\$/,/^\`\`\`\$/p" "$ACCEL_TEST_SRC/README.md" | sed '/^```/d'; }
+# block <language> <n>: the n-th block of that language
+block() {
+  awk -v open="\`\`\`$1" -v want="$2" '$0 == open { n++; on = n == want; next } /^```/ { on = 0 } on' "$ACCEL_TEST_SRC/README.md"
+}
 run="$ACCEL_TEST_BUILD/bin/accel-run"
 
-block lua > xor.lua
+block lua 1 > xor.lua
 out=$("$run" xor.lua)
 echo "$out"
 case $out in *"tensor([0, 1, 1, 0])"*) ;; *) echo "it did not learn xor"; exit 1 ;; esac
 
-block c > host.c
+block lua 2 > ranks.lua
+one=$("$run" ranks.lua)
+two=$("$run" --num-processes 2 ranks.lua)
+echo "$one | $two"
+[ "$one" = "$two" ] || { echo "two ranks learn something else"; exit 1; }
+
+block c 1 > host.c
 "$cc" -Wall -Wextra -Werror "$@" host.c -o host -I "$ACCEL_TEST_SRC/host/include" -I "$ACCEL_TEST_BUILD/gen" \
   -L "$ACCEL_TEST_BUILD/lib" -laccel -Wl,-rpath,"$ACCEL_TEST_BUILD/lib"
 [ "$(./host xor.lua)" = "$out" ] || { echo "the program and accel-run differ"; exit 1; }

@@ -1,0 +1,27 @@
+-- The suite of tests/bench/run.lua for data parallelism: the time of a training step on two ranks, averaging gradients, beside the
+-- same work on each of them alone. h: the harness of run.lua.
+return function(h, suites)
+  -- One thread per rank where cores are few, as ranks share them.
+  local function step(n, size, threads)
+    return ("%s --num_processes %d --num_threads %d %s --size %s"):format(h.quote(h.exe), n, threads,
+      h.quote(h.here .. "/sides/ddp_step.lua"), size)
+  end
+
+  function suites.ddp()
+    local threads = math.max(1, math.min(h.options.threads, h.cores // 2))
+    for _, size in ipairs { "small", "124M" } do
+      local got = h.alternate({ { name = "accel", command = step(2, size, threads) } }, h.options.rounds).accel
+      h.line(("GPT-2 %s B2 T64 f32, bare model"):format(size), "ms", got.bare)
+      h.line("  in the wrapper, no_sync", "ms", got.alone)
+      h.line("  averaging over 2 ranks", "ms", got.ddp)
+      local over, wraps, inside = {}, {}, {}
+      for i, ms in ipairs(got.ddp) do
+        over[i], wraps[i], inside[i] = ms / got.alone[i], ms / got.bare[i], got.inside[i] * 100
+      end
+      h.line("  averaging / no_sync", "x", over, nil, "1.06")
+      h.line("  averaging / bare", "x", wraps, nil, "1.06")
+      h.line("  all-reduce before the last gradient", "%", inside, nil, "70 %")
+    end
+    print(h.capture(step(2, "124M", threads) .. " --steps 2 --timeline") or "the timeline failed")
+  end
+end

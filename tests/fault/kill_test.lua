@@ -1,0 +1,82 @@
+-- kill -9 of a random rank at random moments: every survivor reports one line soon, the launcher names rank, signal and script line,
+-- nothing is left behind.  accel-run kill_test.lua [jobs]
+local accel = require "accel"
+local src = os.getenv "ACCEL_TEST_SRC" or "."
+local exe = os.getenv "ACCEL_TEST_BUILD"
+exe = exe and exe .. "/bin/accel-run" or "build/dev/bin/accel-run"
+local sanitized = (os.getenv "ACCEL_TEST_SANITIZE" or "") ~= ""
+local jobs = tonumber(arg[1]) or (sanitized and 8 or 40)
+local tmp = (os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/kill"
+local random = accel.util.Random(tonumber(os.getenv "ACCEL_TEST_SEED") or 7)
+
+local function lines(command)
+  local p = assert(io.popen(command))
+  local t = {}
+  for line in p:lines() do t[#t + 1] = line end
+  p:close()
+  return t
+end
+local function alive(pid)
+  local f = io.open(("/proc/%d/stat"):format(pid))
+  if not f then return false end
+  local state = f:read("a"):match "%) (%a)"
+  f:close()
+  return state ~= "Z"
+end
+local function below(n) return random:below(n) end
+
+-- names in /dev/shm that no other program's habits explain (tests of MPI may run beside this one)
+local function leftovers() return #lines "ls -A /dev/shm 2>/dev/null | grep -Ev '^(vader|sm_|osc|ompi|pmix|ucx|sem\\.|__KMP)' || true" end
+local shm_before = leftovers()
+local delays, sizes = {}, { "64,300000", "1,1000,2000000", "4096", "100000,7" }
+for job = 1, jobs do
+  local ranks = 2 + below(3)
+  local dir = tmp .. job
+  os.execute(("rm -rf '%s'; mkdir -p '%s'"):format(dir, dir))
+  local p = assert(io.popen(("timeout -s KILL 30 '%s' --num_processes %d '%s/tests/fault/kill_case.lua' '%s' %s 2>&1 </dev/null; echo status $?")
+    :format(exe, ranks, src, dir, sizes[below(#sizes) + 1])))
+  local pids, deadline = {}, accel.clock() + 20
+  for r = 0, ranks - 1 do
+    while not pids[r] do
+      local f = io.open(dir .. "/pid." .. r)
+      pids[r] = f and f:read "n"
+      if f then f:close() end
+      assert(accel.clock() < deadline, "the job did not start")
+      if not pids[r] then os.execute "sleep 0.005" end
+    end
+  end
+  local victim = below(ranks)
+  os.execute(("sleep %.4f"):format(below(4000) / 100000))
+  local shot = accel.clock()
+  os.execute("kill -9 " .. pids[victim])
+  local text = p:read "a"
+  p:close()
+  local ended = accel.clock()
+  local function fail(why) error(("job %d, rank %d of %d: %s\n%s"):format(job, victim, ranks, why, text), 0) end
+  for r = 0, ranks - 1 do
+    if r ~= victim then
+      local at, said = text:match("survivor " .. r .. " (%S+) ([^\n]*)")
+      if not at then fail("rank " .. r .. " said nothing") end
+      if not said:find("rank " .. victim, 1, true) then fail("rank " .. r .. " does not name the dead one: " .. said) end
+      delays[#delays + 1] = tonumber(at) - shot
+    end
+    if alive(pids[r]) then fail("rank " .. r .. " is still there") end
+  end
+  local verdict = 0
+  for line in text:gmatch "[^\n]+" do
+    if line:find "^accel%-run:" and line:find("rank " .. victim .. " ", 1, true) and line:find("signal 9 (SIGKILL)", 1, true) then
+      verdict = verdict + 1
+      if not line:find "kill_case.lua:%d+" then fail "the launcher names no script line" end
+    end
+  end
+  if verdict ~= 1 then fail(("the launcher named the cause %d times"):format(verdict)) end
+  if not text:find "status 137%s*$" then fail "the exit status is not that of the killed rank (137)" end
+  if ended - shot > 5 then fail(("the job ended %.1f s after the shot"):format(ended - shot)) end
+  os.execute(("rm -rf '%s'"):format(dir))
+end
+table.sort(delays)
+local p99 = delays[math.max(1, math.ceil(#delays * 0.99))]
+print(("%d jobs, %d survivors: median %.1f ms, p99 %.1f ms, worst %.1f ms"):format(jobs, #delays, delays[(#delays + 1) // 2] * 1e3,
+  p99 * 1e3, delays[#delays] * 1e3))
+assert(delays[#delays] < (sanitized and 4 or 1), "a survivor took longer than a second")
+assert(leftovers() <= shm_before, "something was left in /dev/shm")
