@@ -113,3 +113,12 @@ do -- 04: csv files that the test writes, with clear topics
   write("new.csv", "label,text\ndesert,sand\n")
   refused("@04_text_classifier.lua ~train.csv ~new.csv", "'desert' is a class of the test texts only")
 end
+
+do -- 05: one and two ranks learn the same
+  local one, two = run "@05_ranks.lua --steps 50", run "--num-processes 2 @05_ranks.lua --steps 50"
+  local loss = one:match "loss after 50 steps: ([%d.]+)"
+  assert(tonumber(loss) < 0.5 and loss == two:match "loss after 50 steps: ([%d.]+)", one .. two)
+  assert(two:find("2 ranks over shm; the sum of 2^rank is 3", 1, true) and two:find "difference of a weight between ranks: 0\n", two)
+  local _, err, code = try "--num-processes 3 @05_ranks.lua"
+  assert(code == 1 and err:find("cannot be cut into 3 equal parts", 1, true), err)
+end
