@@ -262,10 +262,15 @@ struct lua_State *ac_host_lua(ac_host *h) {
 }
 ac_world *ac_host_world(ac_host *h) { return h->S->world; }
 
-void ac_host_leave(ac_host *h) {
+void ac_host_leave(ac_host *h, int exit_code) {
   lac_state *S = h->S;
   if (S->world == NULL) return;
   lac_site(S->now != NULL ? S->now : h->L, S, 0, S->end_site);
+  if (exit_code != 0) {
+    char text[40];
+    snprintf(text, sizeof text, "exit with status %d", exit_code);
+    ac_world_fail(S->world, S->end_site[0] != 0 ? S->end_site : NULL, text);
+  }
   lac_world_leave(S, S->end_site[0] != 0 ? S->end_site : NULL);
   S->world_left = true;
 }
@@ -370,8 +375,8 @@ static ac_status run(ac_host *h, script *s, ac_err *e) {
     h->error_text = strdup(e->msg);
     st = e->code = s->load;
   }
-  /* ranks that were interrupted stop at the same step: nothing failed */
-  if (st != AC_OK && st != AC_INTERRUPTED && h->join && h->S->world != NULL) tell_ranks(h->S, e->msg);
+  /* ranks that stop at the step on which they agreed have not failed */
+  if (st != AC_OK && !(st == AC_INTERRUPTED && h->S->stopped) && h->join && h->S->world != NULL) tell_ranks(h->S, e->msg);
   return st;
 }
 

@@ -1,5 +1,6 @@
 /* accel-run: opens a host, runs a script in it, turns the outcome into an exit code. */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +36,7 @@ static ac_status script_exit(void *user, ac_ctx *c, int n_args, const ac_host_va
   else if (n_args > 0 && args[0].type == AC_HOST_INT) code = (int)args[0].i;
   else if (n_args > 0 && args[0].type != AC_HOST_NIL)
     return AC_FAIL(e, INVALID, "os.exit takes a boolean or an integer");
-  ac_host_leave(user);
+  ac_host_leave(user, code);
   exit(code);
 }
 
@@ -53,6 +54,8 @@ static int fail(ac_host *h, ac_status st, const ac_err *e, bool speaks) {
   const bool others = by_others(h, st, &why);
   const int signal_number = app_signals_over() ? 0 : app_signals_seen();
   fflush(stdout);
+  /* stopped at the step that was agreed on with a rank that a signal reached: the end of that one is what counts */
+  if (st == AC_INTERRUPTED && !others && app_signals_seen() == 0) return finish(h, APP_OK);
   if (signal_number != 0 && (others || st == AC_INTERRUPTED)) {
     if (speaks) fprintf(stderr, "accel-run: %s\n", e->msg);
     app_signals_stop();
@@ -91,6 +94,7 @@ int main(int argc, char **argv) {
   ac_host *h;
   ac_err e;
   app_log_start();
+  signal(SIGXFSZ, SIG_IGN); /* a file-size limit is an error of the write, not a death */
   if (o.backend != NULL) setenv("ACCEL_BACKEND", o.backend, 1);
   if (o.timeout != NULL) setenv("ACCEL_TIMEOUT", o.timeout, 1);
   if (o.launches) return finish(NULL, app_launch(&o));

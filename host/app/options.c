@@ -13,7 +13,7 @@ static const app_option options[] = {
     {"execute", 'e', "CODE", OPT_CODE, "run CODE instead of a script"},
     {"num_threads", 0, "N", OPT_THREADS, "threads of the kernels [every core, or ACCEL_NUM_THREADS]"},
     {"memory_limit", 0, "SIZE", OPT_MEMORY,
-     "most memory for tensors, e.g. 8G [90% of the machine, or ACCEL_MEM_LIMIT]"},
+     "most memory for tensors, e.g. 8G [90% of the machine, divided by its ranks]"},
     {"seed", 0, "N", OPT_SEED, "seed of the default random numbers [0, or ACCEL_SEED]"},
     {"no_strict", 0, NULL, OPT_NO_STRICT, "let scripts read globals that were never assigned"},
     {"help", 'h', NULL, OPT_HELP, "show this text"},
@@ -25,19 +25,41 @@ static const app_option *option_at(int i) { return i < N_OWN ? &options[i] : &ap
 
 static const char *const commands[] = {"env"};
 
+/* A name as it is shown: with dashes. */
+static const char *spell(const char *name, char *buf, size_t n) {
+  snprintf(buf, n, "%s", name);
+  for (char *p = buf; *p != 0; p++)
+    if (*p == '_') *p = '-';
+  return buf;
+}
+
+enum { HELP_COLUMN = 27, HELP_WIDTH = 79 };
+
+/* One row of two columns, in lines that a terminal of 80 columns shows whole. */
+static void help_row(const char *left, const char *text) {
+  int at = printf("  %s", left);
+  if (at >= HELP_COLUMN) puts("");
+  if (at >= HELP_COLUMN) at = 0;
+  at += printf("%*s", HELP_COLUMN - at, "");
+  while (*text != 0) {
+    const int n = (int)strcspn(text, " ");
+    if (at > HELP_COLUMN && at + 1 + n > HELP_WIDTH) at = printf("\n%*s", HELP_COLUMN, "") - 1;
+    else if (at > HELP_COLUMN) at += printf(" ");
+    at += printf("%.*s", n, text);
+    text += n;
+    text += strspn(text, " ");
+  }
+  puts("");
+}
+
 static void help_rows(int first, int end) {
   for (int i = first; i < end; i++) {
-    char left[64];
+    char left[64], name[40], letter[8] = "    ";
     const app_option *o = option_at(i);
-    char name[40];
-    snprintf(name, sizeof name, "%s", o->name);
-    for (char *p = name; *p != 0; p++)
-      if (*p == '_') *p = '-';
-    if (o->letter != 0)
-      snprintf(left, sizeof left, "-%c, --%s%s%s", o->letter, name, o->value ? " " : "",
-               o->value ? o->value : "");
-    else snprintf(left, sizeof left, "    --%s%s%s", name, o->value ? " " : "", o->value ? o->value : "");
-    printf(strlen(left) <= 24 ? "  %-24s %s\n" : "  %s\n                           %s\n", left, o->help);
+    if (o->letter != 0) snprintf(letter, sizeof letter, "-%c, ", o->letter);
+    snprintf(left, sizeof left, "%s--%s%s%s", letter, spell(o->name, name, sizeof name), o->value ? " " : "",
+             o->value ? o->value : "");
+    help_row(left, o->help);
   }
 }
 
@@ -49,28 +71,29 @@ void app_help(void) {
        "\n"
        "SCRIPT is a file, or - for standard input. ARGS are its own (the global arg).\n"
        "\n"
-       "commands:\n"
-       "  env                  versions, devices, optional parts, and every ACCEL_* parameter\n"
-       "\n"
-       "options:");
+       "commands:");
+  help_row("env", "versions, devices, optional parts, and every ACCEL_* parameter");
+  puts("\noptions:");
   help_rows(0, N_OWN);
   puts("\nthe same script on several ranks:");
   help_rows(N_OWN, N_OPTIONS);
   puts("\n"
-       "Under torchrun, mpirun or srun ranks are found in the environment, without any option.\n"
+       "Under torchrun, mpirun or srun ranks are found in the environment, without any\n"
+       "option.\n"
        "\n"
-       "environment: ACCEL_* variables, listed by accel-run env. LUA_PATH and LUA_CPATH find modules.\n"
-       "Ranks have torchrun's: RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, ...\n"
+       "environment: ACCEL_* variables, listed by accel-run env. LUA_PATH and LUA_CPATH\n"
+       "find modules. Ranks have torchrun's: RANK, LOCAL_RANK, WORLD_SIZE, ...\n"
        "\n"
        "examples:\n"
        "  accel-run examples/train_gpt.lua --steps 500 book.txt\n"
        "  accel-run --num-processes 4 train.lua\n"
        "  accel-run -e 'print(require(\"accel\").randn(2, 3))'\n"
        "\n"
-       "exit codes: 0 the script ended, 1 it raised an error, 2 wrong usage, 128+N ended by signal N;\n"
-       "of several ranks the code of the first that failed.\n"
-       "Ctrl-C stops at the next training step; a second one, or one before the first step, at once.\n"
-       "SIGTERM and SIGHUP do the same. Where no step comes, the script is stopped after a second.");
+       "exit codes: 0 the script ended, 1 it raised an error, 2 wrong usage, 128+N ended\n"
+       "by signal N; of several ranks the code of the first that failed.\n"
+       "Ctrl-C stops at the next training step; a second one, or one before the first\n"
+       "step, at once. SIGTERM and SIGHUP do the same. Where no step comes, the script is\n"
+       "stopped after a second.");
 }
 
 bool app_usage(const char *fmt, const char *a, const char *b) {
@@ -123,6 +146,12 @@ static const app_option *find(const char *name, size_t n) {
   return NULL;
 }
 
+/* Names that other launchers have for ours. */
+static const char *const foreign[][2] = {{"nproc_per_node", "num_processes"}, {"np", "num_processes"},
+                                         {"ntasks", "num_processes"},         {"nnodes", "num_machines"},
+                                         {"nodes", "num_machines"},           {"node_rank", "machine_rank"},
+                                         {"master_addr", "main_process_ip"},  {"master_port", "main_process_port"}};
+
 static bool unknown(const char *arg, size_t n) {
   const char *names[N_OPTIONS];
   char word[64], text[160], spelt[64];
@@ -130,13 +159,13 @@ static bool unknown(const char *arg, size_t n) {
   snprintf(word, sizeof word, "%.*s", (int)n, arg + 2);
   for (char *p = word; *p != 0; p++)
     if (*p == '-') *p = '_';
-  const char *near = ac_nearest(word, names, N_OPTIONS);
+  const char *near = NULL;
+  for (size_t i = 0; i < sizeof foreign / sizeof foreign[0]; i++)
+    if (strcmp(word, foreign[i][0]) == 0) near = foreign[i][1];
+  if (near == NULL) near = ac_nearest(word, names, N_OPTIONS);
   snprintf(text, sizeof text, "%.*s", (int)n + 2, arg);
   if (near == NULL) return app_usage("unknown option '%s'%s", text, "");
-  snprintf(spelt, sizeof spelt, "%s", near);
-  for (char *p = spelt; *p != 0; p++)
-    if (*p == '_') *p = '-';
-  return app_usage("unknown option '%s'; did you mean '--%s'?", text, spelt);
+  return app_usage("unknown option '%s'; did you mean '--%s'?", text, spell(near, spelt, sizeof spelt));
 }
 
 static bool set(app_options *o, const app_option *opt, const char *value) {
@@ -168,12 +197,13 @@ static bool set(app_options *o, const app_option *opt, const char *value) {
 static bool take(int argc, char **argv, int *i, app_options *o, const app_option **found) {
   const char *a = argv[*i], *value = NULL;
   const app_option *opt = NULL;
+  char name[64];
   if (a[1] == '-') {
     size_t n = strcspn(a + 2, "=");
     opt = find(a + 2, n);
     if (opt == NULL) return unknown(a, n);
     if (a[2 + n] == '=') value = a + 3 + n;
-    if (value != NULL && opt->value == NULL) return app_usage("option '--%s' takes no value%s", opt->name, "");
+    if (value != NULL && opt->value == NULL) return app_usage("option '--%s' takes no value%s", spell(opt->name, name, sizeof name), "");
   } else {
     for (int k = 0; k < N_OPTIONS; k++)
       if (option_at(k)->letter == a[1]) opt = option_at(k);
@@ -182,7 +212,7 @@ static bool take(int argc, char **argv, int *i, app_options *o, const app_option
     if (a[2] != 0) value = a + 2;
   }
   if (opt->value != NULL && value == NULL) {
-    if (++*i == argc) return app_usage("option '--%s' needs a value: %s", opt->name, opt->value);
+    if (++*i == argc) return app_usage("option '--%s' needs a value: %s", spell(opt->name, name, sizeof name), opt->value);
     value = argv[*i];
   }
   *found = opt;

@@ -96,7 +96,6 @@ void app_signals_start(ac_host *h, pid_t launched_by, bool aloud) {
   sigaddset(&a.sa_mask, SIGALRM); /* no handler runs inside another */
   a.sa_flags = SA_RESTART;
   a.sa_handler = on_alarm;
-  signal(SIGXFSZ, SIG_IGN); /* a file-size limit is an error of the write, not a death */
   sigaction(SIGALRM, &a, NULL);
   a.sa_sigaction = on_signal;
   a.sa_flags |= SA_SIGINFO;

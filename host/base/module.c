@@ -1,5 +1,5 @@
-/* Finds what is loaded on first use: modules (accel_onednn.so, accel_mpi.so) that lie beside the library or in accel/ beside
- * it. Called by device/cpu, comm/mpi and the bindings. */
+/* Finds what is loaded on first use: modules (accel_onednn.so, accel_mpi.so) that lie beside the library or in accel/
+ * beside it. Called by device/cpu, comm/mpi and the bindings. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>

@@ -177,5 +177,11 @@ ac_status aci_mismatch(ac_group *g, const aci_desc *const *descs, ac_err *e) {
            difference(a, b), (unsigned)a->seq, g->id == 0 ? "the world" : "their group", ranks_a, aci_desc_text(a, at, sizeof at),
            ranks_b, aci_desc_text(b, bt, sizeof bt));
   aci_abort(g->world, AC_MISMATCH, -1, text);
+  ac_err why;
+  const ac_status st = aci_aborted(g->world, &why);
+  if (st != AC_OK && st != AC_MISMATCH) { /* an end that was there before: what others show may be its consequence */
+    if (e != NULL) *e = why;
+    return st;
+  }
   return AC_FAIL(e, MISMATCH, "%s", text);
 }

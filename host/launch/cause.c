@@ -79,8 +79,14 @@ void aci_root_text(const aci_job *j, int root, char *buf, size_t n) {
     snprintf(buf, n, "rank %d (pid %d, %s) was killed by signal %d (%s)%s%s%s%s", j->first + root, (int)p->pid, j->host, p->sig,
              aci_signal_name(p->sig, name, sizeof name), p->core ? ", core dumped," : "", place,
              p->sig == SIGKILL && aci_oom_kills() > j->oom_kills ? "; this machine ran out of memory" : "", log);
-  else
-    snprintf(buf, n, "rank %d (pid %d, %s) exited with status %d%s%s", j->first + root, (int)p->pid, j->host, p->code, place, log);
+  else {
+    char blamed[100] = ""; /* a rank that said nothing itself, when the others gave up */
+    const int b = v->rank - j->first;
+    if (atomic_load(&v->set) != 0 && b >= 0 && b < j->n && b != root && j->ranks[b].ended_by != 0)
+      snprintf(blamed, sizeof blamed, ", waiting for rank %d (pid %d), which was ended", v->rank, (int)j->ranks[b].pid);
+    snprintf(buf, n, "rank %d (pid %d, %s) exited with status %d%s%s%s", j->first + root, (int)p->pid, j->host, p->code, place,
+             blamed, log);
+  }
 }
 
 uint64_t aci_oom_kills(void) {

@@ -143,10 +143,12 @@ static ac_status copy_stdin(aci_job *j, ac_err *e) {
   j->script_fd = memfd_create("stdin", MFD_CLOEXEC);
   if (j->script_fd < 0) return AC_FAIL(e, IO, "no memory file for standard input: %s", strerror(errno));
   for (;;) {
-    ssize_t n = read(0, buf, sizeof buf), k = 0;
+    const ssize_t n = read(0, buf, sizeof buf);
     if (n < 0 && errno == EINTR) continue;
-    if (n > 0) k = write(j->script_fd, buf, (size_t)n);
-    if (n < 0 || k < 0) return AC_FAIL(e, IO, "standard input: %s", strerror(errno));
+    for (ssize_t at = 0, k; at < n; at += k)
+      if ((k = write(j->script_fd, buf + at, (size_t)(n - at))) <= 0)
+        return AC_FAIL(e, IO, "standard input: %s", strerror(errno));
+    if (n < 0) return AC_FAIL(e, IO, "standard input: %s", strerror(errno));
     if (n == 0) return AC_OK;
   }
 }
@@ -273,6 +275,7 @@ static ac_status run(aci_job *j, ac_launch_result *result, ac_err *e) {
   sigprocmask(SIG_BLOCK, &ours, &j->mask);
   action.sa_handler = SIG_IGN;
   sigaction(SIGPIPE, &action, &j->pipe_action);
+  sigaction(SIGXFSZ, &action, &j->size_action); /* a file-size limit is an error of the write, not a death */
   action.sa_handler = SIG_DFL;
   sigaction(SIGCHLD, &action, &was); /* ignored, children would vanish unseen */
   prctl(PR_GET_CHILD_SUBREAPER, &subreaper);
@@ -283,6 +286,7 @@ static ac_status run(aci_job *j, ac_launch_result *result, ac_err *e) {
   prctl(PR_SET_CHILD_SUBREAPER, subreaper);
   sigaction(SIGCHLD, &was, NULL);
   sigaction(SIGPIPE, &j->pipe_action, NULL);
+  sigaction(SIGXFSZ, &j->size_action, NULL);
   sigprocmask(SIG_SETMASK, &j->mask, NULL);
   return st;
 }

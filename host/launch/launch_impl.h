@@ -86,7 +86,7 @@ typedef struct aci_job {
   aci_cpus cpus;
   int null_fd, script_fd; /* /dev/null; a copy of standard input for all, -1: none */
   sigset_t mask;         /* the caller's */
-  struct sigaction pipe_action;
+  struct sigaction pipe_action, size_action; /* the caller's, of SIGPIPE and SIGXFSZ */
   int signal_fd;
   /* of this attempt */
   aci_segment_map segment;

@@ -61,6 +61,8 @@ static void fill(const aci_job *j, int r, env_list *l) {
   add(l, "TORCHELASTIC_MAX_RESTARTS=%d", o->max_restarts);
   add(l, "TORCHELASTIC_RUN_ID=%s", j->run_id);
   if (j->threads > 0) add(l, "OMP_NUM_THREADS=%d", j->threads);
+  /* an error that names the limit is better than the system's choice of a victim */
+  if (j->n > 1 && getenv("ACCEL_MEM_LIMIT") == NULL) add(l, "ACCEL_MEM_LIMIT=%d%%", j->n < 90 ? 90 / j->n : 1);
   if (o->log_dir != NULL && getenv("ACCEL_RECORD_FILE") == NULL)
     add(l, "ACCEL_RECORD_FILE=%s/rank_%%r_records.jsonl", o->log_dir);
   aci_strbuf_printf(&fds, "segment=%d,heaps=", j->segment.fd);
@@ -159,6 +161,7 @@ static void child(const aci_job *j, int r, const child_plan *p) {
   fcntl(j->segment.fd, F_SETFD, 0);
   for (int i = 0; i < j->n; i++) fcntl(j->heaps[i], F_SETFD, 0);
   sigaction(SIGPIPE, &j->pipe_action, NULL);
+  sigaction(SIGXFSZ, &j->size_action, NULL);
   sigprocmask(SIG_SETMASK, &j->mask, NULL);
   execve(j->program, j->o->argv, p->env);
   fail_in_child("start ", j->program);

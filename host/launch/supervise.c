@@ -62,6 +62,13 @@ static int choose(const aci_job *j, const int *batch, int n) {
   return best;
 }
 
+/* It left the world and then ended by a signal that stops all ranks at one step: the others come to that step by themselves. */
+static bool stopped_in_order(const aci_job *j, int r) {
+  const aci_rank *p = &j->ranks[r];
+  return p->sig != 0 && p->ended_by == 0 && atomic_load(&page_of(j, r)->state) == ACI_LEFT &&
+         atomic_load(&j->segment.head->stop_at) != 0;
+}
+
 /* What the end of these ranks means for the others. */
 static void judge(aci_job *j, const int *batch, int n) {
   const int worst = choose(j, batch, n);
@@ -76,10 +83,11 @@ static void judge(aci_job *j, const int *batch, int n) {
     aci_futex_wake(&page->state);
   }
   if (worst < 0) return;
+  if (j->failed < 0) j->failed = worst;
+  if (stopped_in_order(j, worst)) return;
   char text[512];
   aci_cause_of(j, worst, text, sizeof text);
   aci_verdict_give(j->segment.head, AC_PEER, j->first + worst, text);
-  if (j->failed < 0) j->failed = worst;
   if (j->signal == 0 && j->term_at == 0 && j->kill_at == 0) j->term_at = aci_now_ns() + GRACE_MS * MS;
 }
 

@@ -57,7 +57,7 @@ return function(h, suites)
     local function timed(command)
       return ("sh -c 's=$(date +%%s%%N); %s >/dev/null 2>&1; e=$(date +%%s%%N); echo \"{\\\"us\\\": $(( (e - s) / 1000 )).0}\"'"):format(command)
     end
-    local barrier = [["require([[accel]]).dist.barrier()"]]
+    local barrier = [=["require([[accel]]).dist.barrier()"]=]
     local exe = '"' .. h.exe .. '"'
     local sides = {
       { name = "one", command = timed(exe .. " -e " .. barrier) },

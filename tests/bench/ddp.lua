@@ -1,5 +1,5 @@
--- The suite of tests/bench/run.lua for data parallelism: the time of a training step on two ranks, averaging gradients, beside the
--- same work on each of them alone. h: the harness of run.lua.
+-- The suite of tests/bench/run.lua for data parallelism: the time of a training step on two ranks, averaging gradients,
+-- beside the same work on each of them alone. h: the harness of run.lua.
 return function(h, suites)
   -- One thread per rank where cores are few, as ranks share them.
   local function step(n, size, threads)

@@ -288,9 +288,9 @@ static void test_world(void **state) {
   assert_int_equal(ac_world_size(ac_host_world(h)), 1);
   assert_fails(ac_host_run_string(h, "require('accel').dist.all_reduce(1)", "test", 0, NULL, &e), INVALID, "test:1: ", e);
   assert_non_null(ac_host_world(h));
-  ac_host_leave(h);
+  ac_host_leave(h, 0);
   assert_null(ac_host_world(h));
-  ac_host_leave(h);
+  ac_host_leave(h, 0);
   run(h, "assert(w:wait())");
   assert_fails(ac_host_run_string(h, "require('accel').dist.barrier()", "test", 0, NULL, &e), STATE, "destroyed", e);
   ac_host_close(h);

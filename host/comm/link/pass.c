@@ -58,20 +58,24 @@ static void end(const aci_link *l, ac_group *g, transfer *t) {
   free(t);
 }
 
+/* Works at both, or at the head alone while it is to be compared: a fault of the data is often explained by it. */
 static ac_status work(const aci_link *l, ac_group *g, transfer *t, ac_err *e) {
-  aci_move *ask[2];
-  int n = 0;
-  ac_err own;
-  ac_status st = AC_OK;
-  if (!t->head.over) ask[n++] = &t->head;
-  if (!t->body.over) ask[n++] = &t->body;
-  if (n > 0) st = l->progress(g->world, ask, n, 0, &own);
-  /* a message of another length is an error of the link, too; the descriptor says what is behind it */
-  if (t->head.over && !t->compared && (st == AC_OK || st == AC_MISMATCH)) AC_TRY(compare(g, t, e));
-  if (st == AC_OK) return st;
-  if (aci_aborted(g->world, NULL) == AC_OK) aci_abort(g->world, st, -1, own.msg);
-  if (e != NULL) *e = own;
-  return st;
+  for (;;) {
+    aci_move *ask[2];
+    int n = 0;
+    ac_err own;
+    const bool first = !t->compared;
+    if (!t->head.over) ask[n++] = &t->head;
+    if (!t->body.over && t->compared) ask[n++] = &t->body;
+    const ac_status st = n > 0 ? l->progress(g->world, ask, n, 0, &own) : AC_OK;
+    if (st != AC_OK) {
+      if (aci_aborted(g->world, NULL) == AC_OK) aci_abort(g->world, st, -1, own.msg);
+      if (e != NULL) *e = own;
+      return st;
+    }
+    if (!first || !t->head.over) return AC_OK;
+    AC_TRY(compare(g, t, e));
+  }
 }
 
 ac_status aci_link_pass(const aci_link *l, ac_group *g, const ac_coll *c, aci_desc *d, void **state, bool *done, ac_err *e) {

@@ -97,18 +97,23 @@ static ac_status await(ac_world *w, const char *what, ac_err *e) {
   }
 }
 
-/* mpirun may deal ranks out in any order: machines are told apart by name, numbered as they come. */
+static bool same_host(const aci_card *a, const aci_card *b) { return memcmp(a->host, b->host, sizeof a->host) == 0; }
+
+/* mpirun may deal ranks out in any order: machines are told apart by name, numbered as they come. Where names do not
+ * fit what the launcher said of this machine (containers of one name), its word stands. */
 static void count_machines(ac_world *w, const aci_card *cards) {
   aci_place *p = &w->place;
-  if (p->local_size == p->size) return;
-  int n = 0;
+  int n = 0, here = 0, mine = 0;
   for (int r = 0; r < p->size; r++) {
     int first = 0;
-    while (strncmp(cards[first].host, cards[r].host, sizeof cards[r].host) != 0) first++;
+    while (!same_host(&cards[first], &cards[r])) first++;
+    here += same_host(&cards[r], &cards[p->rank]);
     if (first < r) continue;
-    if (strncmp(cards[r].host, cards[p->rank].host, sizeof cards[r].host) == 0) p->machine = n;
+    if (same_host(&cards[r], &cards[p->rank])) mine = n;
     n++;
   }
+  if (here != p->local_size) return;
+  p->machine = mine;
   p->machines = n;
 }
 
@@ -244,8 +249,8 @@ static ac_status broken(ac_world *w, state *s, int fault, const char *why, ac_er
   return AC_FAIL(e, PEER, "backend mpi: %s", why);
 }
 
-/* Looks at the sockets now and then. A rank that left, or went on to another call, owes nothing but what is still on its
- * way. */
+/* Looks at the sockets now and then. A rank that left, or went on to another call, owes nothing but what is still on
+ * its way. */
 static ac_status look(ac_world *w, state *s, aci_move *const *m, int n, int64_t now, ac_err *e) {
   AC_TRY(aci_aborted(w, e));
   if (now - s->looked < LOOK_NS) return AC_OK;

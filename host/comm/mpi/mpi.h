@@ -26,8 +26,8 @@ typedef struct aci_mpi_api {
   const char *library; /* "Open MPI v4.1.4" */
   /* init: one world at a time. Uses MPI as it is where the program has initialised it. */
   bool (*init)(int *rank, int *size, char *why);
-  /* fini: good when all ranks come to it and nothing is under way: another world may follow, and what init initialised is
-   * finalised when the process exits. Otherwise MPI is left as it is. */
+  /* fini: good when all ranks come to it and nothing is under way: another world may follow, and what init initialised
+   * is finalised when the process exits. Otherwise MPI is left as it is. */
   void (*fini)(bool good);
   /* Collectives of the whole world that do not block: begin one, then test until it gives 1 (0: not yet, -1: failed).
    * Buffers are borrowed until then. */

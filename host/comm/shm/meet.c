@@ -41,7 +41,7 @@ static inline void fetch_to_write(const void *p) {
 static inline void bring_back(const aci_shm_call *c) {
   aci_slot *s = c->s->own;
   const unsigned i = (c->d->seq + 1) & 1;
-  const size_t n = c->in_slot < BRING_BACK ? c->in_slot : BRING_BACK;
+  const size_t n = c->in_slot <= BRING_BACK ? c->in_slot : 0;
   fetch_to_write(&s->desc[i]);
   fetch_to_write((char *)&s->desc[i] + 64);
   for (size_t k = 0; k < n; k += 64) fetch_to_write(s->data[i] + k);

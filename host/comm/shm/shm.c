@@ -120,7 +120,8 @@ static ac_status group_open(ac_group *g, ac_err *e) {
     free(s);
     return st;
   }
-  s->base = atomic_load(&h->base[g->slot]);
+  /* that of the world serves one group only: one that failed early may have closed it before others open it */
+  s->base = g == w->all ? 0 : atomic_load(&h->base[g->slot]);
   atomic_store(&s->own->arrived, s->base);
   atomic_store(&s->own->phase, s->base);
   uint32_t used = atomic_load(&h->n_slots);

@@ -12,7 +12,7 @@
 #include "comm/tcp/rendezvous.h"
 #include "comm/wait.h"
 
-enum { MS = 1000000, TURN_MS = 50, GUESTS = 256, GUEST_MS = 10000, SAY_EVERY_MS = 10000, RESTART_MS = 5000, SEND_MS = 5000 };
+enum { MS = 1000000, TURN_MS = 50, GUESTS = 256, GUEST_MS = 10000, SAY_EVERY_MS = 10000, RESTART_MS = 5000, SEND_MS = 5000, LINGER_MS = 1000 };
 
 typedef struct guest { /* has not shown its card yet */
   int fd;
@@ -29,6 +29,8 @@ typedef struct server {
   int n_guests;
   guest *guests;
   struct pollfd *polls;
+  ac_status failed;  /* the job cannot begin: text is told to whoever comes */
+  char text[ACI_RV_TEXT];
 } server;
 
 /* ---- listening ---- */
@@ -96,18 +98,33 @@ static void refuse(int fd, ac_status code, const char *text) {
 }
 
 static ac_status refuse_all(server *s, ac_status code, const char *text, ac_err *e) {
+  s->failed = code;
+  snprintf(s->text, sizeof s->text, "%s", text);
   for (int r = 1; r < s->m->size; r++)
     if (s->fds[r] >= 0) refuse(s->fds[r], code, text);
   return ac_err_set(e, code, __FILE__, __LINE__, "%s", text);
 }
 
 /* ---- guests ---- */
+/* Keeps the connection as that of the rank the guest says it is, unless there is one. */
+static void came(server *s, guest *g) {
+  const int r = g->hello.card.rank;
+  if (r <= 0 || r >= s->m->size || s->fds[r] >= 0) return;
+  s->fds[r] = g->fd;
+  g->fd = -1;
+}
+
 static ac_status admit(server *s, guest *g, ac_err *e) {
   aci_mesh *m = s->m;
   aci_card *c = &g->hello.card;
   char text[ACI_RV_TEXT], source[ACI_ADDRESS];
   bool foreign;
   ac_status st = aci_card_check(&m->own, c, &foreign, text, sizeof text);
+  if (s->failed != AC_OK) {
+    refuse(g->fd, s->failed, s->text);
+    came(s, g);
+    return AC_OK;
+  }
   if (st != AC_OK && foreign) {
     refuse(g->fd, st, text);
     ac_log_write(AC_LOG_WARN, "comm", "refused at the rendezvous: %s", text);
@@ -124,7 +141,9 @@ static ac_status admit(server *s, guest *g, ac_err *e) {
   }
   if (st != AC_OK) {
     refuse(g->fd, st, text);
-    return refuse_all(s, st, text, e);
+    refuse_all(s, st, text, e);
+    came(s, g);
+    return st;
   }
   aci_card *place = &s->cards[c->rank];
   *place = *c;
@@ -133,8 +152,7 @@ static ac_status admit(server *s, guest *g, ac_err *e) {
   aci_socket_address(g->fd, true, source, sizeof source);
   if (aci_address_is_loopback(source)) memset(place->address, 0, sizeof place->address); /* it is where rank 0 is */
   else memcpy(place->address[0], source, sizeof source);
-  s->fds[c->rank] = g->fd;
-  g->fd = -1;
+  came(s, g);
   return AC_OK;
 }
 
@@ -184,7 +202,7 @@ static int missing(const server *s, char *list, size_t bytes) {
 static ac_status turn(server *s, ac_err *e) {
   int n = 0;
   s->polls[n++] = (struct pollfd){.fd = s->listener, .events = (short)(s->n_guests < GUESTS ? POLLIN : 0)};
-  for (int r = 1; r < s->m->size; r++) s->polls[n++] = (struct pollfd){.fd = s->fds[r], .events = POLLIN};
+  for (int r = 1; r < s->m->size; r++) s->polls[n++] = (struct pollfd){.fd = s->failed == AC_OK ? s->fds[r] : -1, .events = POLLIN};
   const int first = n, n_guests = s->n_guests;
   for (int i = 0; i < n_guests; i++) s->polls[n++] = (struct pollfd){.fd = s->guests[i].fd, .events = POLLIN};
   if (poll(s->polls, (nfds_t)n, TURN_MS) < 0) return AC_OK;
@@ -227,6 +245,13 @@ static ac_status wait_for_all(server *s, ac_err *e) {
   }
 }
 
+/* Ranks that start a little later would knock until their timeout. */
+static void tell_late_ones(server *s) {
+  char list[96];
+  const int64_t until = aci_now_ns() + LINGER_MS * (int64_t)MS;
+  while (missing(s, list, sizeof list) > 0 && aci_now_ns() < until) turn(s, NULL);
+}
+
 static ac_status hand_out(server *s, ac_err *e) {
   aci_mesh *m = s->m;
   aci_rv_head head = {.kind = ACI_RV_TABLE, .bytes = (uint32_t)((size_t)m->size * sizeof *s->cards)};
@@ -259,6 +284,7 @@ ac_status aci_rendezvous_serve(aci_mesh *m, aci_card *cards, ac_err *e) {
   if (st == AC_OK && m->size > 1) {
     st = begin_listening(&s, e);
     if (st == AC_OK) st = wait_for_all(&s, e);
+    if (s.failed == AC_MISMATCH) tell_late_ones(&s);
     if (st == AC_OK) st = hand_out(&s, e);
   }
   for (int r = 0; r < m->size && s.fds != NULL; r++)

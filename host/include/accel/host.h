@@ -45,8 +45,9 @@ AC_API ac_ctx *ac_host_ctx(ac_host *h);
 AC_API struct lua_State *ac_host_lua(ac_host *h);
 /* NULL: not joined so far, or left. Borrowed; it goes when the script destroys it and when the host closes. */
 AC_API ac_world *ac_host_world(ac_host *h);
-/* Leaves the world, for programs that end in the middle of a script (os.exit): peers learn the script's line. */
-AC_API void ac_host_leave(ac_host *h);
+/* Leaves the world, for programs that end in the middle of a script (os.exit): peers learn the script's line, and with an exit
+ * code other than 0 that this rank failed. */
+AC_API void ac_host_leave(ac_host *h, int exit_code);
 
 /* Runs a script (path "-": standard input) with arguments: the global arg (arg[0] = path) and `...`.
  * CALLBACK when the script raised (or the code of accel's own error), PARSE for syntax errors, NOT_FOUND

@@ -12,9 +12,11 @@ local accel = require "accel"
 local Future = require "accel.dist.hooks.future"
 local GradBucket = require "accel.dist.grad_bucket"
 local buckets = require "accel.dist.buckets"
+local check = require "accel.util.check"
 local class = require "accel.util.class"
 local dist = require "accel.dist"
 local raise = require "accel.util.raise"
+local tensors = require "accel.util.tensors"
 
 local WHO = "DistributedDataParallel"
 
@@ -222,6 +224,18 @@ function Reducer:launch_ready()
   end
 end
 
+--- What the communication hook gives for a bucket, as a future.
+function Reducer:run_hook(bucket)
+  local result = self.hook(self.hook_state, bucket)
+  if class.isinstance(result, Future) then return result end
+  if result == nil or tensors.is_tensor(result) then return Future(nil, result) end
+  if type(result) ~= "userdata" or not result.wait then
+    raise("%s: a communication hook returns a tensor, a future, a work of a collective, or nothing; this one"
+      .. " returned %s", WHO, check.shown(result))
+  end
+  return Future(result, bucket:buffer())
+end
+
 function Reducer:launch(b)
   local _ <close> = accel.no_grad()
   if self.expected then
@@ -231,8 +245,7 @@ function Reducer:launch(b)
   end
   if self.counter then self.counter:finish(b.kind, b.offset, b.flat) end
   if self.hook then
-    local result = self.hook(self.hook_state, GradBucket(b))
-    b.future = class.isinstance(result, Future) and result or Future(nil, result)
+    b.future = self:run_hook(GradBucket(b))
   elseif self.size > 1 then
     local op = (self.counter or self.divisor) and "sum" or "mean"
     b.future = Future(dist.all_reduce(b.flat, { op = op, group = self.o.group, async_op = true }), b.flat)
@@ -319,7 +332,7 @@ function Reducer:complete(absent)
   if self.counter then self.counter:reset() end
   if self.o.static and not self.expected then self.expected = { table.unpack(self.fires) } end
   self.expects, self.reduced = false, true
-  self.ordered = not self.dynamic -- else the order changes with what is used
+  self.ordered = true
 end
 
 --- Waits for all buckets; futures of several steps are advanced by turns.
@@ -361,7 +374,7 @@ function Reducer:shadow(used)
     work = dist.all_reduce(self.used, { op = "max", group = self.o.group, async_op = true })
   end
   self:wait(nil)
-  self.ordered = not self.dynamic
+  self.ordered = true
   if work then
     work:wait()
     self:learn_use()

@@ -1,7 +1,7 @@
--- Training step of a GPT-2 on several ranks, by turns of the bare model and of one wrapped in DistributedDataParallel, with and
--- without averaging (no_sync): B 2, T 64 on every rank, f32, AdamW. Started by accel-run --num_processes N. Rank 0 prints one JSON
--- object: medians in ms, and the share of the all-reduces' time that lay before the last gradient; before it, with --timeline,
--- the collectives of one backward as a picture.
+-- Training step of a GPT-2 on several ranks, by turns of the bare model and of one wrapped in DistributedDataParallel,
+-- with and without averaging (no_sync): B 2, T 64 on every rank, f32, AdamW. Started by accel-run --num_processes N.
+-- Rank 0 prints one JSON object: medians in ms, and the share of the all-reduces' time that lay before the last
+-- gradient; before it, with --timeline, the collectives of one backward as a picture.
 --   --size 124M|small  --steps N  --bucket MB
 local accel = require "accel"
 local dist = accel.dist
@@ -50,8 +50,9 @@ local function picture(records, from, to, ended)
     ("."):rep(width - column(to)), (ended - from) * 1e3))
   for _, r in ipairs(records) do
     local a, b = column(r.began), math.max(column(r.began) + 1, column(r.ended))
-    print(("%-34s |%s%s%s| %.1f ms"):format(("%s %.1f MB, queued at %.1f ms"):format(r.kind, r.bytes / 2 ^ 20,
-      (r.queued - from) * 1e3), (" "):rep(a), ("#"):rep(b - a), (" "):rep(math.max(0, width - b)), (r.ended - r.began) * 1e3))
+    local what = ("%.1f MB, queued at %.1f ms"):format(r.bytes / 2 ^ 20, (r.queued - from) * 1e3)
+    print(("%-34s |%s%s%s| %.1f ms"):format(what, (" "):rep(a), ("#"):rep(b - a), (" "):rep(math.max(0, width - b)),
+      (r.ended - r.began) * 1e3))
   end
 end
 

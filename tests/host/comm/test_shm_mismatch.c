@@ -1,5 +1,6 @@
-/* A generated matrix of programs that differ on one rank: operation, dtype, count, reduction, root, order, a call missing, a call
- * too many, an early end. Every rank is told within a second, by both script lines; none hangs. */
+/* A generated matrix of programs that differ on one rank: operation, dtype, count, reduction, root, order, a
+ * call missing, a call too many, an early end. Every rank is told within a second, by both script lines; none
+ * hangs. */
 #include "host/comm/ranks.h"
 
 #include <sys/mman.h>

@@ -235,6 +235,17 @@ do
   for i, p in ipairs(own:parameters()) do assert((ddp:parameters()[i].grad - p.grad * 2):abs():max():item() < 1e-6) end
   says("there is a hook already", ddp.register_comm_hook, ddp, nil, hooks.allreduce_hook)
   says("hook must be a function, got 'fp16'", ddp.register_comm_hook, ddp, nil, "fp16")
+  ddp = DDP(net())
+  ddp:register_comm_hook(nil, function(_, bucket) -- the work of a collective
+    return dist.all_reduce(bucket:buffer(), { op = "mean", async_op = true })
+  end)
+  backward(ddp, R)
+  for i, p in ipairs(reference:parameters()) do
+    assert((ddp:parameters()[i].grad - p.grad):abs():max():item() < 1e-6)
+  end
+  ddp = DDP(net())
+  ddp:register_comm_hook(nil, function() return "done" end)
+  says("a work of a collective, or nothing; this one returned 'done'", backward, ddp, R)
   says("hook must be one of no, fp16, bf16, power_sgd", hooks.by_name, "fp8")
 
   local steps = {}

@@ -185,8 +185,9 @@ function DDP:sync_next_backward()
 end
 
 --- What is done with each bucket of gradients instead of an all-reduce: hook(state, bucket) with a
---- accel.dist.GradBucket returns the averaged flat tensor, a future of it (accel.dist.hooks.Future), or nothing when
---- the buffer holds it already. Hooks that compress are in accel.dist.hooks. Once per wrapper.
+--- accel.dist.GradBucket returns the averaged flat tensor, a future of it (accel.dist.hooks.Future), the work of a
+--- collective on the buffer, or nothing when that holds it already. Hooks that compress are in accel.dist.hooks. Once
+--- per wrapper.
 ---@param state any
 ---@param hook fun(state: any, bucket: accel.dist.GradBucket): any
 function DDP:register_comm_hook(state, hook)
