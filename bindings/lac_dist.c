@@ -40,10 +40,13 @@ void lac_world_leave(lac_state *S, const char *site) {
 
 ac_world *lac_world_open(lua_State *L, lac_state *S) {
   ac_err e;
-  if (S->world_left)
-    lac_error(L, S, AC_STATE,
-              "the process group was destroyed at %s; accel.dist.init_process_group() makes a new one",
-              S->end_site[0] != 0 ? S->end_site : "some line");
+  if (S->world_left) {
+    aci_place place;
+    const bool again = aci_discover(&place, &e) == AC_OK;
+    lac_error(L, S, AC_STATE, "the process group was destroyed at %s; %s",
+              S->end_site[0] != 0 ? S->end_site : "some line",
+              again ? "accel.dist.init_process_group() makes a new one" : e.msg);
+  }
   ac_world_options o = AC_WORLD_OPTIONS_INIT;
   o.script = S->script;
   if (join(S, &o, &e) != AC_OK) lac_raise(L, S, &e);
@@ -88,7 +91,7 @@ static int init_process_group(lua_State *L) {
       return lac_error(
           L, S, AC_STATE,
           "init_process_group: this process is rank %d of %d by backend %s already, asked for is %s; "
-          "choose it by accel-run --backend or ACCEL_BACKEND, or call destroy_process_group() first",
+          "choose it by accel-run --backend or ACCEL_BACKEND",
           ac_world_rank(S->world), ac_world_size(S->world), now, backend);
     if (timeout > 0) ac_world_set_timeout(S->world, timeout);
   }

@@ -303,6 +303,7 @@ static int cores(lua_State *L) {
 /* process.raise(code, message [, rank]): an error as those of the core */
 static int raise_error(lua_State *L) {
   lac_state *S = lac_get(L);
+  lua_settop(L, 3);
   const char *code = lac_check_string(L, S, 1, "code", NULL);
   ac_err e = {.code = AC_CALLBACK, .rank = -1};
   snprintf(e.msg, sizeof e.msg, "%s", lac_check_string(L, S, 2, "message", NULL));

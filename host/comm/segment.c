@@ -81,8 +81,9 @@ ac_status aci_segment_make(int n_ranks, aci_segment_map *out, ac_err *e) {
   ac_status st = AC_OK;
   aci_head *p = NULL;
   if (ftruncate(fd, (off_t)h.total) != 0) {
-    st = AC_FAIL(e, OOM, "cannot make a segment of %zu MiB for %d ranks: %s", h.total >> 20, n_ranks,
-                 strerror(errno));
+    const bool limit = errno == EFBIG;
+    st = AC_FAIL(e, OOM, "cannot make a segment of %zu MiB for %d ranks: %s%s", h.total >> 20, n_ranks,
+                 strerror(errno), limit ? "; raise ulimit -f" : "");
     goto fail;
   }
   fcntl(fd, F_ADD_SEALS,

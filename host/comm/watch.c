@@ -128,13 +128,13 @@ static void last_seen(const aci_waiting *k, char *buf, size_t n) {
     const bool waits = atomic_load(&p.waiting) != 0, absent = atomic_load(&p.state) == ACI_ABSENT;
     at += (size_t)snprintf(buf + at, n - at, "%s rank %d %s%s", shown++ > 0 ? "," : ":", aci_global_of(w, i),
                            absent                    ? "has not joined"
-                           : atomic_load(&p.stopped) ? "is stopped, at "
+                           : atomic_load(&p.stopped) ? (p.at[0] != 0 ? "is stopped, at " : "is stopped")
                            : waits                   ? "waits at "
-                                                     : "was last at ",
+                           : p.at[0] != 0            ? "was last at "
+                                                     : "has made no call so far",
                            absent                         ? ""
                            : waits && p.want.site[0] != 0 ? p.want.site
-                           : p.at[0] != 0                 ? p.at
-                                                          : "a line not known");
+                                                          : p.at);
   }
 }
 

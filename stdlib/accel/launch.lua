@@ -131,6 +131,11 @@ end
 local function launch(module, args, opts)
   local file, name = find(module)
   if args ~= nil and type(args) ~= "table" then raise("launch: args must be a list, got %s", check.shown(args)) end
+  for key in next, args or {} do
+    if math.type(key) ~= "integer" and key ~= "n" then
+      raise("launch: args must be a list, found the key %s; options are the third argument", check.shown(key))
+    end
+  end
   local o = options("launch", opts, DECLARED)
   if o.time_limit ~= nil then check.number("launch", "time_limit", o.time_limit, 0) end
   local rank, size = own_rank()

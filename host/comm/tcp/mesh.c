@@ -10,12 +10,13 @@
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "comm/tcp/mesh_impl.h"
 
-enum { FAREWELL_MS = 2000, LAST_WORDS_MS = 500 };
+enum { FAREWELL_MS = 2000, LAST_WORDS_MS = 500, OTHER_FILES = 64 };
 
 const char *aci_peer_name(const aci_mesh *m, int rank, char *buf, size_t n) {
   const aci_card *c = rank == m->rank ? &m->own : &m->cards[rank];
@@ -60,6 +61,10 @@ static void mesh_free(aci_mesh *m) {
 
 ac_status aci_mesh_new(ac_world *w, aci_mesh **out, ac_err *e) {
   const size_t size = (size_t)w->place.size;
+  struct rlimit files;
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur != RLIM_INFINITY && files.rlim_cur < size + OTHER_FILES)
+    return AC_FAIL(e, INVALID, "rank %d may open %llu files, links to %zu ranks need more; raise the limit (ulimit -n %zu)",
+                   w->place.rank, (unsigned long long)files.rlim_cur, size, 2 * (size + OTHER_FILES));
   aci_mesh *m = calloc(1, sizeof *m);
   if (m == NULL) return AC_FAIL(e, OOM, "no memory for links to %d ranks", w->place.size);
   pthread_mutex_init(&m->lock, NULL);

@@ -34,8 +34,8 @@ static int prepare(aci_mesh *m) {
     aci_peer *p = &m->peers[r];
     if (p->fd < 0) continue;
     if (!p->full && aci_out_waits(p)) aci_out_flush(m, r);
-    const bool reads = aci_in_may_read(p), writes = p->full && aci_out_waits(p);
-    m->polls[n++] = (struct pollfd){.fd = p->fd, .events = (short)((reads ? POLLIN : 0) | (writes ? POLLOUT : 0))};
+    const int events = (aci_in_may_read(p) ? POLLIN : 0) | (p->full && aci_out_waits(p) ? POLLOUT : 0);
+    m->polls[n++] = (struct pollfd){.fd = events != 0 ? p->fd : -1, .events = (short)events};
   }
   return n;
 }
@@ -44,7 +44,7 @@ static void serve(aci_mesh *m, int n) {
   int at = 1;
   for (int r = 0; r < m->size && at < n; r++) {
     aci_peer *p = &m->peers[r];
-    if (p->fd < 0 || p->fd != m->polls[at].fd) continue;
+    if (p->fd < 0) continue;
     const short got = m->polls[at++].revents;
     if (got & POLLOUT) aci_out_flush(m, r);
     if (got & (POLLIN | POLLERR | POLLHUP)) aci_in_read(m, r);
@@ -65,7 +65,7 @@ void aci_mesh_turn(aci_mesh *m, int wait_ms) {
   }
   pthread_mutex_lock(&m->lock);
   if (ready > 0) serve(m, n);
-  else if (wait_ms > 0) look_for_silence(m);
+  look_for_silence(m);
   pthread_mutex_unlock(&m->lock);
   uint64_t count;
   if (ready > 0 && m->polls[0].revents != 0 && read(m->wake, &count, sizeof count) < 0) return; /* another turn took it */

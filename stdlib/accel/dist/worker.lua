@@ -20,11 +20,22 @@ local function report(r)
   assert(out:close())
 end
 
+--- What is said of an error object, whatever it is.
+local function words(err)
+  local meta = getmetatable(err)
+  if type(err) == "string" or type(err) == "number" or (type(meta) == "table" and meta.__tostring) then
+    local ok, text = pcall(tostring, err)
+    return ok and text or "(error object that cannot be printed)"
+  end
+  return ("(error object is a %s value)"):format(type(err))
+end
+
 --- The error goes on as it was, with the traceback of the place that raised it.
+local done = false
 local failing <close> = setmetatable({}, { __close = function(_, err)
-  if err == nil then return end
+  if done and err == nil then return end
   local code = type(err) == "table" and rawget(err, "code")
-  report { ok = false, message = tostring(err), code = type(code) == "string" and code or nil }
+  report { ok = false, message = words(err), code = type(code) == "string" and code or nil }
 end })
 
 local function entry()
@@ -32,7 +43,9 @@ local function entry()
   if job.module then
     value = require(job.module)
   else
-    value = assert(loadfile(job.file, "t"))()
+    local chunk, why = loadfile(job.file, "t")
+    if not chunk then error(why, 0) end
+    value = chunk()
   end
   local f = type(value) == "table" and value.main or value
   if type(f) == "function" then return f end
@@ -49,3 +62,4 @@ if not ok then
   why = tostring(why):gsub("^.-encode: ", ""):gsub(" at %.values", " at result")
   error("launch: what the function returned cannot come back: " .. why, 0)
 end
+done = true

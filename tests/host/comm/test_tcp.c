@@ -243,7 +243,8 @@ static void works(rank *r) {
     ac_work *k[N];
     for (int i = 0; i < N; i++) {
       for (int e = 0; e < COUNT; e++) buf[i][e] = (float)(r->me + i + e % 5);
-      const ac_coll c = {.kind = AC_COLL_ALL_REDUCE, .dtype = AC_F32, .count = i % 2 != 0 ? COUNT : 100, .send = buf[i], .recv = buf[i], .site = "w.lua:7"};
+      const ac_coll c = {.kind = AC_COLL_ALL_REDUCE, .dtype = AC_F32, .count = i % 2 != 0 ? COUNT : 100, .send = buf[i],
+                         .recv = buf[i], .site = "w.lua:7"};
       CHECK_OK(ac_collective_start(ac_world_group(r->w), &c, 0, NULL, &k[i], E_));
       if (i == N / 2) barrier(ac_world_group(r->w));
     }

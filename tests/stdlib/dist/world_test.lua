@@ -136,7 +136,7 @@ local function run(n, args, backend)
   local command = ("timeout 100 %s --num_processes %d %s --num_threads 1 %s %s"):format(program, n,
     backend and "--backend " .. backend or "", arg[0], args)
   if backend == "mpi" then
-    command = ("timeout 100 mpirun --allow-run-as-root --oversubscribe -np %d %s --num_threads 1 %s %s"):format(n,
+    command = ("ASAN_OPTIONS=detect_leaks=0 timeout 100 mpirun --allow-run-as-root --oversubscribe -np %d %s --num_threads 1 %s %s"):format(n,
       program, arg[0], args)
   end
   local p = assert(io.popen(command))
