@@ -3,6 +3,7 @@
  * collective. */
 #include <stdlib.h>
 
+#include "comm/segment.h"
 #include "dist.h"
 
 static const char group_meta[] = "accel.dist.Group";
@@ -18,6 +19,7 @@ void lac_group_release(lac_state *S, lac_group *own) {
   if (own->g != NULL && (own->ref == 0 || (own->ref == 1 && own->destroyed))) {
     if (own->nr == S->world_nr && S->world != NULL) ac_group_free(own->g);
     own->g = NULL;
+    S->n_groups--;
   }
   if (own->ref == 0) free(own);
 }
@@ -44,6 +46,17 @@ ac_group *lac_check_group(lua_State *L, lac_state *S, int idx, lac_group **own) 
   if (is_stale(S, *at)) lac_error(L, S, AC_STATE, "the group was destroyed");
   *own = *at;
   return (*at)->g;
+}
+
+/* Handles cost the collector little, groups are few: those that nobody refers to any more are looked for here,
+ * each time that twice as many are alive as the last time left. */
+static void collect_groups(lua_State *L, lac_state *S) {
+  enum { FEW = ACI_GROUPS / 4, MANY = ACI_GROUPS - 8 };
+  if (S->n_groups < (S->collect_groups_at > FEW ? S->collect_groups_at : FEW)) return;
+  lua_gc(L, LUA_GCCOLLECT);
+  lac_works_drain(S, false);
+  const int next = 2 * S->n_groups;
+  S->collect_groups_at = next < MANY ? next : MANY;
 }
 
 static int by_value(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
@@ -81,6 +94,7 @@ static int new_group(lua_State *L) {
   }
   qsort(ranks, (size_t)n, sizeof *ranks, by_value);
   lac_works_drain(S, false);
+  collect_groups(L, S);
   lac_group **at = lua_newuserdatauv(L, sizeof *at, 0);
   *at = NULL;
   lac_group *own = calloc(1, sizeof *own);
@@ -92,6 +106,7 @@ static int new_group(lua_State *L) {
   }
   own->nr = S->world_nr;
   own->ref = 1;
+  S->n_groups++;
   *at = own;
   luaL_setmetatable(L, group_meta);
   return 1;

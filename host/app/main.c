@@ -36,7 +36,7 @@ static ac_status script_exit(void *user, ac_ctx *c, int n_args, const ac_host_va
   else if (n_args > 0 && args[0].type == AC_HOST_INT) code = (int)args[0].i;
   else if (n_args > 0 && args[0].type != AC_HOST_NIL)
     return AC_FAIL(e, INVALID, "os.exit takes a boolean or an integer");
-  ac_host_leave(user, code);
+  ac_host_leave(user, code & 0xff); /* what our parent will see */
   exit(code);
 }
 

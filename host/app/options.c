@@ -92,8 +92,8 @@ void app_help(void) {
        "exit codes: 0 the script ended, 1 it raised an error, 2 wrong usage, 128+N ended\n"
        "by signal N; of several ranks the code of the first that failed.\n"
        "Ctrl-C stops at the next training step; a second one, or one before the first\n"
-       "step, at once. SIGTERM and SIGHUP do the same. Where no step comes, the script is\n"
-       "stopped after a second.");
+       "step, at once. SIGTERM and SIGHUP do the same. Where no step comes, the script\n"
+       "is stopped after a second.");
 }
 
 bool app_usage(const char *fmt, const char *a, const char *b) {
@@ -203,7 +203,8 @@ static bool take(int argc, char **argv, int *i, app_options *o, const app_option
     opt = find(a + 2, n);
     if (opt == NULL) return unknown(a, n);
     if (a[2 + n] == '=') value = a + 3 + n;
-    if (value != NULL && opt->value == NULL) return app_usage("option '--%s' takes no value%s", spell(opt->name, name, sizeof name), "");
+    if (value != NULL && opt->value == NULL)
+      return app_usage("option '--%s' takes no value%s", spell(opt->name, name, sizeof name), "");
   } else {
     for (int k = 0; k < N_OPTIONS; k++)
       if (option_at(k)->letter == a[1]) opt = option_at(k);
@@ -212,7 +213,8 @@ static bool take(int argc, char **argv, int *i, app_options *o, const app_option
     if (a[2] != 0) value = a + 2;
   }
   if (opt->value != NULL && value == NULL) {
-    if (++*i == argc) return app_usage("option '--%s' needs a value: %s", spell(opt->name, name, sizeof name), opt->value);
+    if (++*i == argc)
+      return app_usage("option '--%s' needs a value: %s", spell(opt->name, name, sizeof name), opt->value);
     value = argv[*i];
   }
   *found = opt;

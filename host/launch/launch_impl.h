@@ -55,6 +55,7 @@ typedef struct aci_stream {
   char prefix[24];  /* "[rank 1] "; "" passes bytes on as they come */
   char *line;       /* of ACI_LINE_MAX + 1 bytes: the start of a line that has not ended */
   size_t n;
+  int rank;
 } aci_stream;
 /* Reads once, up to a line's bytes. False: nothing is there now. At the end of the pipe the stream is closed. */
 bool aci_stream_read(aci_stream *s);

@@ -91,7 +91,8 @@ static void put_log(aci_stream *s, const char *text, size_t n) {
     ssize_t k = write(s->log, text, n);
     if (k < 0 && errno == EINTR) continue;
     if (k <= 0) {
-      ac_log_write(AC_LOG_WARN, "launch", "a log file cannot be written any more: %s", strerror(errno));
+      ac_log_write(AC_LOG_WARN, "launch", "the log file of rank %d cannot be written any more: %s", s->rank,
+                   strerror(errno));
       s->log = -1;
       return;
     }

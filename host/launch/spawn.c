@@ -92,6 +92,7 @@ static ac_status open_stream(aci_job *j, aci_stream *s, int rank, aci_sink *show
   int fd[2];
   s->show = show;
   s->log = log;
+  s->rank = rank;
   if (rank != 0) snprintf(s->prefix, sizeof s->prefix, "[rank %d] ", rank);
   s->line = malloc(ACI_LINE_MAX + 1);
   if (s->line == NULL) return AC_FAIL(e, OOM, "no memory for the output of %d ranks", j->n);

@@ -165,6 +165,19 @@ settled "time limit"
 local now = fds()
 assert(now == before, now .. " instead of " .. before)
 
+-- Errors of any kind come back in words; what is no list is no list of arguments.
+err = fails("launch: rank 0: (error object is a nil value)", accel.launch,
+  write("launch_no_error.lua", "return function() error() end"), {}, { num_processes = 1 })
+assert(err.code == "callback" and err.rank == 0)
+fails("launch: rank 0: (error object is a table value)", accel.launch,
+  write("launch_object.lua", "return function() error({}) end"), {}, { num_processes = 1 })
+fails("launch: rank 0: (error object that cannot be printed)", accel.launch, write("launch_unprintable.lua",
+  "return function() error(setmetatable({}, { __tostring = error })) end"), {}, { num_processes = 1 })
+err = fails("launch_syntax.lua:1: unexpected symbol", accel.launch, write("launch_syntax.lua", "return = 1"), {},
+  { num_processes = 1 })
+assert(not tostring(err):find "worker", tostring(err))
+fails("options are the third argument", accel.launch, echo, { num_processes = 2 })
+
 -- The caller is killed, interrupted, or drops the job: its ranks go.
 local program = accel.process.program()
 local stock -- the other interpreter, where one is to be used
@@ -258,3 +271,5 @@ assert(how == "signal" and number == 15)
 assert(process.cores() >= 1)
 err = fails("what went wrong", process.raise, "shape", "what went wrong", 3)
 assert(err.code == "shape" and err.rank == 3)
+err = fails("no rank", process.raise, "timeout", "no rank")
+assert(err.code == "timeout" and err.rank == nil)

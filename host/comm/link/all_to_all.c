@@ -1,5 +1,6 @@
-/* all_to_all over messages: straight from everyone to everyone. Called by run.c. What one rank sends to another is known to
- * these two only, so uneven parts are announced, and a difference is named before any of the data is taken. */
+/* all_to_all over messages: straight from everyone to everyone. Called by run.c. What one rank sends to
+ * another is known to these two only, so uneven parts are announced, and a difference is named before
+ * any of the data is taken. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,13 +8,17 @@
 #include "comm/wait.h"
 
 static int64_t sends_to(const aci_run *x, int r) { return aci_part(x->c, r); }
-static int64_t gets_from(const aci_run *x, int r) { return x->c->counts != NULL ? x->c->recv_counts[r] : x->c->count; }
+static int64_t gets_from(const aci_run *x, int r) {
+  return x->c->counts != NULL ? x->c->recv_counts[r] : x->c->count;
+}
 
 static ac_status differ(aci_run *x, int from, int64_t sent, ac_err *e) {
   return aci_stop(x->g->world, AC_MISMATCH, -1, e,
-                  "ranks differ in count at call %u: rank %d sends %lld elements to rank %d, which expects %lld in %s%s%s",
-                  (unsigned)x->d->seq, x->g->ranks[from], (long long)sent, x->g->world->place.rank, (long long)gets_from(x, from),
-                  ac_coll_name(x->c->kind), x->d->site[0] != 0 ? " at " : "", x->d->site);
+                  "ranks differ in count at call %u: rank %d sends %lld elements to rank %d, which expects "
+                  "%lld in %s%s%s",
+                  (unsigned)x->d->seq, x->g->ranks[from], (long long)sent, x->g->world->place.rank,
+                  (long long)gets_from(x, from), ac_coll_name(x->c->kind), x->d->site[0] != 0 ? " at " : "",
+                  x->d->site);
 }
 
 /* told[0..size-1]: what each sends us. */
@@ -42,7 +47,8 @@ static ac_status exchange(aci_run *x, ac_err *e) {
     recv_at += gets_from(x, r);
   }
   char *own_to = aci_at(c->recv, recv_at, x->width), *own_from = aci_at(c->send, send_at, x->width);
-  if (sends_to(x, me) > 0 && own_to != own_from) memmove(own_to, own_from, (size_t)sends_to(x, me) * x->width);
+  if (sends_to(x, me) > 0 && own_to != own_from)
+    memmove(own_to, own_from, (size_t)sends_to(x, me) * x->width);
   int64_t to_at = send_at, from_at = recv_at;
   for (int i = 1; i < size; i++) {
     const int to = aci_run_peer(x, i), from = aci_run_peer(x, size - i);
@@ -53,17 +59,18 @@ static ac_status exchange(aci_run *x, ac_err *e) {
     } else {
       from_at -= gets_from(x, from);
     }
-    AC_TRY(aci_run_recv(x, &x->batch[0], from, aci_at(c->recv, from_at, x->width), (size_t)gets_from(x, from) * x->width, e));
-    AC_TRY(aci_run_send(x, &x->batch[0], to, aci_at(c->send, to_at, x->width), (size_t)sends_to(x, to) * x->width, e));
+    AC_TRY(aci_run_recv(x, &x->batch[0], from, aci_at(c->recv, from_at, x->width),
+                        (size_t)gets_from(x, from) * x->width, e));
+    AC_TRY(aci_run_send(x, &x->batch[0], to, aci_at(c->send, to_at, x->width),
+                        (size_t)sends_to(x, to) * x->width, e));
   }
   return AC_OK;
 }
 
-ac_status aci_link_all_to_all(aci_run *x, ac_err *e) {
+static ac_status run(aci_run *x, ac_err *e) {
   const int size = x->g->size;
-  const bool uneven = x->c->counts != NULL;
   AC_TRY(aci_run_room(x, 2, 2 * (size - 1), e));
-  if (!uneven) {
+  if (x->c->counts == NULL) {
     const bool early = (uint64_t)x->c->count * x->width <= ACI_EARLY;
     if (!early) AC_TRY(aci_run_meet(x, e));
     AC_TRY(exchange(x, e));
@@ -71,11 +78,37 @@ ac_status aci_link_all_to_all(aci_run *x, ac_err *e) {
     return aci_run_wait(x, &x->batch[0], e);
   }
   int64_t *told = malloc((size_t)size * sizeof *told);
-  if (told == NULL) return AC_FAIL(e, OOM, "%s: no memory for the counts of %d ranks", ac_coll_name(x->c->kind), size);
+  if (told == NULL)
+    return AC_FAIL(e, OOM, "%s: no memory for the counts of %d ranks", ac_coll_name(x->c->kind), size);
   ac_status st = announce(x, told, e);
   if (st != AC_OK) aci_run_drop(x);
   free(told);
   if (st == AC_OK) st = exchange(x, e);
   if (st == AC_OK) st = aci_run_wait(x, &x->batch[0], e);
+  return st;
+}
+
+/* What arrives may lie where something still has to leave: then a copy is sent. */
+ac_status aci_link_all_to_all(aci_run *x, ac_err *e) {
+  const ac_coll *given = x->c;
+  ac_coll c = *given;
+  int64_t gives = 0, takes = 0;
+  for (int r = 0; r < x->g->size; r++) {
+    gives += sends_to(x, r);
+    takes += gets_from(x, r);
+  }
+  const uintptr_t from = (uintptr_t)c.send, to = (uintptr_t)c.recv;
+  const size_t bytes = (size_t)gives * x->width;
+  void *copy = NULL;
+  if (bytes > 0 && from < to + (size_t)takes * x->width && to < from + bytes) {
+    if ((copy = malloc(bytes)) == NULL)
+      return AC_FAIL(e, OOM, "%s: no memory to do it in place", ac_coll_name(c.kind));
+    c.send = memcpy(copy, c.send, bytes);
+    x->c = &c;
+  }
+  const ac_status st = run(x, e);
+  aci_run_drop(x);
+  x->c = given;
+  free(copy);
   return st;
 }

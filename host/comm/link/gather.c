@@ -1,5 +1,5 @@
-/* all_gather, gather and scatter over messages. Called by run.c. Few bytes go straight to everyone; many travel around the
- * ring of ranks, which crosses from machine to machine once. */
+/* all_gather, gather and scatter over messages. Called by run.c. Few bytes go straight to everyone; many
+ * travel around the ring of ranks, which crosses from machine to machine once. */
 #include <string.h>
 
 #include "comm/link/run.h"
@@ -27,7 +27,8 @@ ac_status aci_link_all_gather(aci_run *x, ac_err *e) {
   if (!early) AC_TRY(aci_run_meet(x, e));
   for (int i = 1; i < size; i++) {
     const int to = aci_run_peer(x, i), from = aci_run_peer(x, size - i);
-    AC_TRY(aci_run_recv(x, &x->batch[0], from, aci_at(c->recv, aci_part_at(c, from), x->width), bytes_of(x, from), e));
+    AC_TRY(aci_run_recv(x, &x->batch[0], from, aci_at(c->recv, aci_part_at(c, from), x->width),
+                        bytes_of(x, from), e));
     AC_TRY(aci_run_send(x, &x->batch[0], to, c->send, bytes_of(x, me), e));
   }
   if (early) AC_TRY(aci_run_meet(x, e));

@@ -1,7 +1,7 @@
 /* send and recv over messages. Called by tcp/ and mpi/ through work.c, again and again until it is over.
  *
- * A transfer is two messages on one channel: the sender's descriptor, then the data. The receiver begins both at once, so that
- * several of one tag pair up in order, and compares before it believes the data. */
+ * A transfer is two messages on one channel: the sender's descriptor, then the data. The receiver begins
+ * both at once, so that several of one tag pair up in order, and compares before it believes the data. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,8 +16,9 @@ typedef struct transfer {
 
 static ac_status differ(ac_group *g, const transfer *t, const char *what, ac_err *e) {
   char a[160], b[160];
-  return aci_stop(g->world, AC_MISMATCH, -1, e, "ranks differ in %s: rank %d in %s, rank %d in %s", what, t->head.peer,
-                  aci_desc_text(&t->theirs, a, sizeof a), g->world->place.rank, aci_desc_text(&t->mine, b, sizeof b));
+  return aci_stop(g->world, AC_MISMATCH, -1, e, "ranks differ in %s: rank %d in %s, rank %d in %s", what,
+                  t->head.peer, aci_desc_text(&t->theirs, a, sizeof a), g->world->place.rank,
+                  aci_desc_text(&t->mine, b, sizeof b));
 }
 
 static ac_status compare(ac_group *g, transfer *t, ac_err *e) {
@@ -28,21 +29,32 @@ static ac_status compare(ac_group *g, transfer *t, ac_err *e) {
   return AC_OK;
 }
 
-static ac_status begin(const aci_link *l, ac_group *g, const ac_coll *c, const aci_desc *d, transfer **out, ac_err *e) {
+static ac_status begin(const aci_link *l, ac_group *g, const ac_coll *c, const aci_desc *d, transfer **out,
+                       ac_err *e) {
   transfer *t = calloc(1, sizeof *t);
   if (t == NULL) return AC_FAIL(e, OOM, "%s: no memory", ac_coll_name(c->kind));
+  aci_page *page = g->world->page;
+  if (page != NULL) aci_page_set_at(page, d->site, page->step);
   const bool sends = c->kind == AC_COLL_SEND;
   const uint64_t channel = aci_channel(g, (uint32_t)c->tag, true);
   t->mine = *d;
   t->compared = sends;
-  t->head = (aci_move){.peer = g->ranks[c->root], .sends = sends, .channel = channel, .ptr = sends ? &t->mine : &t->theirs,
-                       .bytes = sizeof(aci_desc), .want = &t->mine};
-  t->body = (aci_move){.peer = t->head.peer, .sends = sends, .channel = channel,
+  t->head = (aci_move){.peer = g->ranks[c->root],
+                       .sends = sends,
+                       .channel = channel,
+                       .ptr = sends ? &t->mine : &t->theirs,
+                       .bytes = sizeof(aci_desc),
+                       .want = &t->mine};
+  t->body = (aci_move){.peer = t->head.peer,
+                       .sends = sends,
+                       .channel = channel,
                        .ptr = sends ? (void *)(uintptr_t)c->send : c->recv,
-                       .bytes = (size_t)c->count * ac_dtype_bytes(c->dtype), .want = &t->mine};
+                       .bytes = (size_t)c->count * ac_dtype_bytes(c->dtype),
+                       .want = &t->mine};
   t->body.over = t->body.bytes == 0;
   ac_status st = l->start(g->world, &t->head, e);
-  if (st == AC_OK && !t->body.over && (st = l->start(g->world, &t->body, e)) != AC_OK) l->cancel(g->world, &t->head);
+  if (st == AC_OK && !t->body.over && (st = l->start(g->world, &t->body, e)) != AC_OK)
+    l->cancel(g->world, &t->head);
   if (st != AC_OK) {
     free(t);
     return st;
@@ -58,7 +70,8 @@ static void end(const aci_link *l, ac_group *g, transfer *t) {
   free(t);
 }
 
-/* Works at both, or at the head alone while it is to be compared: a fault of the data is often explained by it. */
+/* Works at both, or at the head alone while it is to be compared: a fault of the data is often explained
+ * by it. */
 static ac_status work(const aci_link *l, ac_group *g, transfer *t, ac_err *e) {
   for (;;) {
     aci_move *ask[2];
@@ -78,7 +91,8 @@ static ac_status work(const aci_link *l, ac_group *g, transfer *t, ac_err *e) {
   }
 }
 
-ac_status aci_link_pass(const aci_link *l, ac_group *g, const ac_coll *c, aci_desc *d, void **state, bool *done, ac_err *e) {
+ac_status aci_link_pass(const aci_link *l, ac_group *g, const ac_coll *c, aci_desc *d, void **state,
+                        bool *done, ac_err *e) {
   transfer *t = *state;
   if (*done) {
     end(l, g, t);

@@ -1,9 +1,9 @@
 /* all_reduce, reduce and reduce_scatter over messages. Called by run.c.
  *
- * Small: everyone who needs the result gets the buffers of all and reduces them itself, one message deep. Large: the
- * buffer is cut into shares, one per rank; each rank gets its share from all, reduces it in the tree's order, and
- * hands the result to whom it belongs. Shares travel in pieces, two under way at a time, so that reducing one piece
- * overlaps the travel of the next and memory stays bounded. */
+ * Small: everyone who needs the result gets the buffers of all and reduces them itself, one message
+ * deep. Large: the buffer is cut into shares, one per rank; each rank gets its share from all, reduces
+ * it in the tree's order, and hands the result to whom it belongs. Shares travel in pieces, two under
+ * way at a time, so that reducing one piece overlaps the travel of the next and memory stays bounded. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,15 +14,17 @@ enum { FEW_RANKS = 64, ROOM = 4 << 20, LEAST_PIECE = 64 << 10, LINE = 64 };
 
 typedef struct shares {
   aci_run *x;
-  int64_t *lo, *n;     /* of each rank's share, in elements */
-  int64_t piece;       /* elements */
-  int64_t rounds;      /* of the longest share */
+  int64_t *lo, *n;               /* of each rank's share, in elements */
+  int64_t piece;                 /* elements */
+  int64_t rounds;                /* of the longest share */
   unsigned char *in[2], *out[2]; /* what others send of our share; results that have no place in recv */
-  size_t in_bytes;     /* of one rank's in in[] */
+  size_t in_bytes;               /* of one rank's in in[] */
   const void **src;
 } shares;
 
-static bool wants_result(const aci_run *x, int r) { return x->c->kind == AC_COLL_ALL_REDUCE || r == x->c->root; }
+static bool wants_result(const aci_run *x, int r) {
+  return x->c->kind == AC_COLL_ALL_REDUCE || r == x->c->root;
+}
 
 /* ---- small ---- */
 static ac_status reduce_small(aci_run *x, ac_err *e) {
@@ -32,7 +34,8 @@ static ac_status reduce_small(aci_run *x, ac_err *e) {
   const bool gets = wants_result(v, me);
   const void *src[FEW_RANKS];
   unsigned char *in = gets ? malloc(bytes * (size_t)(size - 1) + 1) : NULL;
-  if (gets && in == NULL) return AC_FAIL(e, OOM, "%s: no memory for the buffers of %d ranks", ac_coll_name(x->c->kind), size);
+  if (gets && in == NULL)
+    return AC_FAIL(e, OOM, "%s: no memory for the buffers of %d ranks", ac_coll_name(x->c->kind), size);
   aci_batch *b = &x->batch[0];
   ac_status st = aci_run_room(x, 1, 2 * (size - 1), e);
   src[me] = x->c->send;
@@ -46,7 +49,8 @@ static ac_status reduce_small(aci_run *x, ac_err *e) {
   }
   if (st == AC_OK) st = aci_run_meet(x, e);
   if (st == AC_OK) st = aci_run_wait(x, b, e);
-  if (st == AC_OK && gets) aci_reduce(x->c->dtype, x->c->op, size, src, 1, (void *const[]){x->c->recv}, x->c->count, false);
+  if (st == AC_OK && gets)
+    aci_reduce(x->c->dtype, x->c->op, size, src, 1, (void *const[]){x->c->recv}, x->c->count, false);
   aci_run_drop(x);
   free(in);
   return st;
@@ -100,7 +104,8 @@ static ac_status start_exchange(shares *s, int64_t k, ac_err *e) {
   for (int i = 1; i < x->g->size; i++) {
     const int to = aci_run_peer(x, i), from = aci_run_peer(x, x->g->size - i);
     AC_TRY(aci_run_recv(x, b, from, s->in[k & 1] + s->in_bytes * (size_t)(i - 1), mine, e));
-    AC_TRY(aci_run_send(x, b, to, aci_at(x->c->send, s->lo[to] + k * s->piece, x->width), (size_t)length(s, to, k) * x->width, e));
+    AC_TRY(aci_run_send(x, b, to, aci_at(x->c->send, s->lo[to] + k * s->piece, x->width),
+                        (size_t)length(s, to, k) * x->width, e));
   }
   return AC_OK;
 }
@@ -124,8 +129,10 @@ static ac_status start_results(shares *s, int64_t k, ac_err *e) {
   for (int i = 1; i < x->g->size; i++) {
     const int to = aci_run_peer(x, i), from = aci_run_peer(x, x->g->size - i);
     if (wants_result(x, me))
-      AC_TRY(aci_run_recv(x, b, from, aci_at(x->c->recv, s->lo[from] + k * s->piece, x->width), (size_t)length(s, from, k) * x->width, e));
-    if (wants_result(x, to)) AC_TRY(aci_run_send(x, b, to, own_result(s, k), (size_t)length(s, me, k) * x->width, e));
+      AC_TRY(aci_run_recv(x, b, from, aci_at(x->c->recv, s->lo[from] + k * s->piece, x->width),
+                          (size_t)length(s, from, k) * x->width, e));
+    if (wants_result(x, to))
+      AC_TRY(aci_run_send(x, b, to, own_result(s, k), (size_t)length(s, me, k) * x->width, e));
   }
   return AC_OK;
 }
@@ -135,7 +142,8 @@ static ac_status run_shares(shares *s, ac_err *e) {
   if (s->rounds > 0) AC_TRY(start_exchange(s, 0, e));
   for (int64_t k = 0; k < s->rounds; k++) {
     if (k + 1 < s->rounds) AC_TRY(start_exchange(s, k + 1, e));
-    AC_TRY(aci_run_wait(x, &x->batch[k & 1], e)); /* our own pieces have left, too: their place takes results now */
+    AC_TRY(aci_run_wait(x, &x->batch[k & 1],
+                        e)); /* our own pieces have left, too: their place takes results now */
     reduce_own(s, k);
     AC_TRY(start_results(s, k, e));
     if (k > 0) AC_TRY(aci_run_wait(x, &x->batch[2 + ((k - 1) & 1)], e));
@@ -163,7 +171,8 @@ static ac_status reduce_large(aci_run *x, ac_err *e) {
       s.out[i] = s.in[i] + s.in_bytes * (size_t)(size - 1);
     }
   }
-  if (room == NULL) st = AC_FAIL(e, OOM, "%s: no memory for the pieces of %d ranks", ac_coll_name(x->c->kind), size);
+  if (room == NULL)
+    st = AC_FAIL(e, OOM, "%s: no memory for the pieces of %d ranks", ac_coll_name(x->c->kind), size);
   if (st == AC_OK) st = aci_run_room(x, 4, 2 * (size - 1), e);
   if (st == AC_OK) st = aci_run_meet(x, e);
   if (st == AC_OK) st = run_shares(&s, e);
@@ -176,6 +185,7 @@ static ac_status reduce_large(aci_run *x, ac_err *e) {
 
 ac_status aci_link_reduce(aci_run *x, ac_err *e) {
   const bool parts = x->c->kind == AC_COLL_REDUCE_SCATTER;
-  if (!parts && x->g->size <= FEW_RANKS && (uint64_t)x->c->count * x->width <= ACI_EARLY) return reduce_small(x, e);
+  if (!parts && x->g->size <= FEW_RANKS && (uint64_t)x->c->count * x->width <= ACI_EARLY)
+    return reduce_small(x, e);
   return reduce_large(x, e);
 }

@@ -1,5 +1,5 @@
-/* Parts that travel along a chain of ranks: each hands on what it got, piece by piece, so that all its connections are busy
- * at once. Called by gather.c (ring) and broadcast.c (chain). */
+/* Parts that travel along a chain of ranks: each hands on what it got, piece by piece, so that all its
+ * connections are busy at once. Called by gather.c (ring) and broadcast.c (chain). */
 #include "comm/link/run.h"
 
 enum { WINDOW = 4 };
@@ -7,9 +7,9 @@ enum { WINDOW = 4 };
 /* Walks over parts in pieces. */
 typedef struct cursor {
   aci_parts parts;
-  int at;          /* which part */
-  int64_t begin;   /* first element of it not yet handed out */
-  int64_t passed;  /* elements handed out, of all parts */
+  int at;         /* which part */
+  int64_t begin;  /* first element of it not yet handed out */
+  int64_t passed; /* elements handed out, of all parts */
 } cursor;
 
 typedef struct piece {
@@ -17,14 +17,18 @@ typedef struct piece {
   int64_t n;
 } piece;
 
-static int rank_of(const aci_run *x, const aci_parts *p, int i) { return (p->first - i + x->g->size) % x->g->size; }
+static int rank_of(const aci_run *x, const aci_parts *p, int i) {
+  return (p->first - i + x->g->size) % x->g->size;
+}
 
 /* The next piece without taking it; n 0: there is none. */
 static piece peek(const aci_run *x, cursor *k) {
   for (; k->at < k->parts.n; k->at++, k->begin = 0) {
     const int r = rank_of(x, &k->parts, k->at);
     const int64_t left = aci_part(x->c, r) - k->begin, most = ACI_PIECE / (int64_t)x->width;
-    if (left > 0) return (piece){aci_at(x->c->recv, aci_part_at(x->c, r) + k->begin, x->width), left < most ? left : most};
+    if (left > 0)
+      return (piece){aci_at(x->c->recv, aci_part_at(x->c, r) + k->begin, x->width),
+                     left < most ? left : most};
   }
   return (piece){NULL, 0};
 }
@@ -52,8 +56,10 @@ ac_status aci_link_relay(aci_run *x, int left, aci_parts in, int right, aci_part
   for (int i = 0; i < own; i++) here += aci_part(x->c, rank_of(x, &out, i));
   for (;;) {
     const unsigned was = came + gone;
-    for (; came != posted && rb->m[came % WINDOW].over; came++) got += (int64_t)(rb->m[came % WINDOW].bytes / x->width);
-    for (; gone != sent && sb->m[gone % WINDOW].over; gone++) {}
+    for (; came != posted && rb->m[came % WINDOW].over; came++)
+      got += (int64_t)(rb->m[came % WINDOW].bytes / x->width);
+    for (; gone != sent && sb->m[gone % WINDOW].over; gone++) {
+    }
     if (came + gone != was) began = aci_now_ns();
     for (piece p; posted - came < WINDOW && left >= 0 && (p = peek(x, &to_get)).n > 0; posted++) {
       AC_TRY(aci_run_start(x, &rb->m[posted % WINDOW], left, false, p.p, (size_t)p.n * x->width, e));

@@ -10,7 +10,8 @@ ac_status aci_run_room(aci_run *x, int n_batches, int most, ac_err *e) {
   AC_ASSERT(n_batches <= ACI_BATCHES && x->moves == NULL);
   x->moves = malloc((size_t)n_batches * (size_t)most * sizeof *x->moves);
   x->ask = malloc((size_t)most * sizeof(aci_move *));
-  if (x->moves == NULL || x->ask == NULL) return AC_FAIL(e, OOM, "%s: no memory for its transfers", ac_coll_name(x->c->kind));
+  if (x->moves == NULL || x->ask == NULL)
+    return AC_FAIL(e, OOM, "%s: no memory for its transfers", ac_coll_name(x->c->kind));
   x->most = most;
   for (int i = 0; i < n_batches; i++) x->batch[i].m = x->moves + (size_t)i * (size_t)most;
   return AC_OK;
@@ -27,7 +28,11 @@ ac_status aci_run_meet(aci_run *x, ac_err *e) {
 }
 
 ac_status aci_run_start(aci_run *x, aci_move *m, int peer, bool sends, void *p, size_t bytes, ac_err *e) {
-  *m = (aci_move){.peer = x->g->ranks[peer], .sends = sends, .channel = aci_channel(x->g, x->d->seq, false), .ptr = p, .bytes = bytes,
+  *m = (aci_move){.peer = x->g->ranks[peer],
+                  .sends = sends,
+                  .channel = aci_channel(x->g, x->d->seq, false),
+                  .ptr = p,
+                  .bytes = bytes,
                   .want = x->d};
   return x->l->start(x->g->world, m, e);
 }
@@ -114,11 +119,14 @@ static void copy_own(const aci_run *x) {
 }
 
 ac_status aci_link_run(const aci_link *l, ac_group *g, const ac_coll *c, aci_desc *d, ac_err *e) {
-  aci_run x = {.l = l, .g = g, .c = c, .d = d, .width = c->kind == AC_COLL_BARRIER ? 0 : ac_dtype_bytes(c->dtype)};
+  aci_run x = {
+      .l = l, .g = g, .c = c, .d = d, .width = c->kind == AC_COLL_BARRIER ? 0 : ac_dtype_bytes(c->dtype)};
   if (g->size == 1) {
     copy_own(&x);
     return AC_OK;
   }
+  aci_page *page = g->world->page; /* the launcher tells from it where a rank died */
+  if (page != NULL) aci_page_set_at(page, d->site, page->step);
   ac_status st;
   switch (c->kind) {
     case AC_COLL_BARRIER: st = aci_run_meet(&x, e); break;

@@ -1,14 +1,17 @@
-/* One collective under way over a link: its transfers, and the waits for them. Shared by the algorithms of this folder.
+/* One collective under way over a link: its transfers, and the waits for them. Shared by the algorithms
+ * of this folder.
  *
- * Each algorithm starts transfers in batches, calls aci_run_meet once (small ones after their transfers have begun, which
- * saves a round trip), and waits. Between two ranks all start theirs in the same order, since that is how they pair up. */
+ * Each algorithm starts transfers in batches, calls aci_run_meet once (small ones after their transfers
+ * have begun, which saves a round trip), and waits. Between two ranks all start theirs in the same
+ * order, since that is how they pair up. */
 #ifndef ACI_COMM_RUN_H
 #define ACI_COMM_RUN_H
 #include "comm/link/link.h"
 
 enum {
-  ACI_EARLY = 16 << 10, /* bytes of a message that may start before the ranks have compared their descriptors */
-  ACI_PIECE = 1 << 20,  /* bytes of a message in pipelines */
+  ACI_EARLY =
+      16 << 10, /* bytes of a message that may start before the ranks have compared their descriptors */
+  ACI_PIECE = 1 << 20, /* bytes of a message in pipelines */
   ACI_BATCHES = 4
 };
 
@@ -22,8 +25,8 @@ typedef struct aci_run {
   ac_group *g;
   const ac_coll *c;
   aci_desc *d;
-  size_t width;   /* of an element */
-  int most;       /* transfers of a batch */
+  size_t width; /* of an element */
+  int most;     /* transfers of a batch */
   aci_move *moves;
   aci_move **ask; /* for progress */
   aci_batch batch[ACI_BATCHES];
@@ -46,7 +49,9 @@ ac_status aci_run_wait_any(aci_run *x, aci_move *const *m, int n, int64_t began,
 void aci_run_drop(aci_run *x);
 
 static inline int aci_run_peer(const aci_run *x, int i) { return (x->g->rank + i) % x->g->size; }
-static inline char *aci_at(const void *p, int64_t element, size_t width) { return (char *)(uintptr_t)p + (size_t)element * width; }
+static inline char *aci_at(const void *p, int64_t element, size_t width) {
+  return (char *)(uintptr_t)p + (size_t)element * width;
+}
 
 /* ---- the algorithms; P > 1 ---- */
 ac_status aci_link_reduce(aci_run *x, ac_err *e);         /* reduce.c: ALL_REDUCE, REDUCE, REDUCE_SCATTER */
@@ -59,8 +64,9 @@ ac_status aci_link_all_to_all(aci_run *x, ac_err *e);     /* all_to_all.c */
 typedef struct aci_parts { /* n parts, one after the other: of group rank first, first - 1, ... */
   int first, n;
 } aci_parts;
-/* Gets the parts of `in` from group rank `left` and sends those of `out` to `right`; the first `own` parts of out are here already, the
- * following ones are those of in. All lie in c->recv. left or right -1: none. */
+/* Gets the parts of `in` from group rank `left` and sends those of `out` to `right`; the first `own`
+ * parts of out are here already, the following ones are those of in. All lie in c->recv. left or right
+ * -1: none. */
 ac_status aci_link_relay(aci_run *x, int left, aci_parts in, int right, aci_parts out, int own, ac_err *e);
 
 #endif

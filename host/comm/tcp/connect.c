@@ -1,5 +1,6 @@
-/* Links every rank to every other: each connects to those below it, which listen. Both ends show the world's token, so that a
- * stranger on the port, or an address that leads to another machine, is told apart. Called once, by aci_mesh_connect. */
+/* Links every rank to every other: each connects to those below it, which listen. Both ends show the
+ * world's token, so that a stranger on the port, or an address that leads to another machine, is told
+ * apart. Called once, by aci_mesh_connect. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -11,7 +12,15 @@
 #include "comm/tcp/mesh_impl.h"
 #include "comm/wait.h"
 
-enum { MS = 1000000, TURN_MS = 20, GUESTS = 64, GUEST_MS = 5000, ATTEMPT_MS = 3000, AGAIN_MS = 100, LIMIT_MS = 30000 };
+enum {
+  MS = 1000000,
+  TURN_MS = 20,
+  GUESTS = 64,
+  GUEST_MS = 5000,
+  ATTEMPT_MS = 3000,
+  AGAIN_MS = 100,
+  LIMIT_MS = 30000
+};
 
 typedef struct hello {
   char magic[8];
@@ -20,10 +29,10 @@ typedef struct hello {
 } hello;
 _Static_assert(sizeof(hello) == 32, "no padding");
 
-typedef struct dial { /* to a lower rank */
+typedef struct dial {  /* to a lower rank */
   int rank, fd, which; /* which: of its addresses */
   bool connected;
-  int64_t until;       /* of this attempt; without a socket: when to try again */
+  int64_t until; /* of this attempt; without a socket: when to try again */
   size_t got;
   hello answer;
   char why[128];
@@ -53,8 +62,8 @@ static hello introduce(const linking *k, int to) {
 
 static bool is_right(const linking *k, const hello *h, int from) {
   const hello expected = {.magic = "accelms", .from = from, .to = k->m->rank};
-  return memcmp(h->magic, expected.magic, sizeof h->magic) == 0 && memcmp(h->token, k->token, sizeof h->token) == 0 &&
-         h->from == from && h->to == k->m->rank;
+  return memcmp(h->magic, expected.magic, sizeof h->magic) == 0 &&
+         memcmp(h->token, k->token, sizeof h->token) == 0 && h->from == from && h->to == k->m->rank;
 }
 
 /* ---- to lower ranks ---- */
@@ -65,7 +74,8 @@ static void dial_failed(linking *k, dial *d, const char *why, int64_t now) {
   char place[ACI_ADDRESS + 16];
   if (d->fd >= 0) close(d->fd);
   d->fd = -1;
-  snprintf(d->why, sizeof d->why, "%s: %.40s", aci_endpoint_text(address_of(d, c), c->port, place, sizeof place), why);
+  snprintf(d->why, sizeof d->why, "%s: %.40s",
+           aci_endpoint_text(address_of(d, c), c->port, place, sizeof place), why);
   d->which++;
   d->until = now;
   if (d->which < ACI_MESH_ADDRESSES && address_of(d, c)[0] != 0) return;
@@ -138,7 +148,8 @@ static bool guest_serve(linking *k, guest *g, short events, int64_t now) {
 }
 
 static void welcome(linking *k, int64_t now) {
-  for (int fd; k->n_guests < GUESTS && (fd = accept4(k->m->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;) {
+  for (int fd; k->n_guests < GUESTS &&
+               (fd = accept4(k->m->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;) {
     k->guests[k->n_guests] = (guest){.fd = fd, .until = now + GUEST_MS * (int64_t)MS};
     aci_socket_tune(fd);
     k->n_guests++;
@@ -161,7 +172,8 @@ static void turn(linking *k, int64_t now) {
   aci_mesh *m = k->m;
   int n = 0;
   k->polls[n++] = (struct pollfd){.fd = m->listener, .events = (short)(k->n_guests < GUESTS ? POLLIN : 0)};
-  for (int i = 0; i < k->n_guests; i++) k->polls[n++] = (struct pollfd){.fd = k->guests[i].fd, .events = POLLIN};
+  for (int i = 0; i < k->n_guests; i++)
+    k->polls[n++] = (struct pollfd){.fd = k->guests[i].fd, .events = POLLIN};
   const int first_dial = n;
   for (int i = 0; i < k->n_dials; i++) {
     dial *d = &k->dials[i];
@@ -186,11 +198,13 @@ static ac_status gave_up(linking *k, int first, int n, ac_err *e) {
     for (int i = 0; i < k->n_dials; i++)
       if (k->dials[i].rank == first) why = k->dials[i].why;
     return aci_stop(m->world, AC_PEER, first, e,
-                    "rank %d cannot reach %s at %s; let machines reach each other on all ports, or choose another interface by "
+                    "rank %d cannot reach %s at %s; let machines reach each other on all ports, or choose "
+                    "another interface by "
                     "--main_process_ip",
                     m->rank, name, why);
   }
-  return aci_stop(m->world, AC_PEER, first, e, "%s%s did not connect to rank %d; let machines reach each other on all ports", name,
+  return aci_stop(m->world, AC_PEER, first, e,
+                  "%s%s did not connect to rank %d; let machines reach each other on all ports", name,
                   n > 1 ? " and others" : "", m->rank);
 }
 
@@ -229,7 +243,8 @@ ac_status aci_mesh_connect(aci_mesh *m, const aci_card *cards, ac_err *e) {
     k->dials = calloc((size_t)m->rank + 1, sizeof *k->dials);
     k->polls = calloc((size_t)m->rank + GUESTS + 2, sizeof *k->polls);
   }
-  if (k == NULL || k->dials == NULL || k->polls == NULL) st = AC_FAIL(e, OOM, "no memory to link %d ranks", m->size);
+  if (k == NULL || k->dials == NULL || k->polls == NULL)
+    st = AC_FAIL(e, OOM, "no memory to link %d ranks", m->size);
   for (int r = 0; r < m->rank && st == AC_OK; r++)
     if (m->peers[r].fd < 0) k->dials[k->n_dials++] = (dial){.rank = r, .fd = -1};
   if (st == AC_OK) st = link_all(k, e);

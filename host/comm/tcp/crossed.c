@@ -1,5 +1,6 @@
-/* Ranks that wait for each other in different calls: found from the descriptors that came unasked, and over several ranks from
- * what each says it waits for. The mesh's lock is held throughout. Called by swap.c and moves.c. */
+/* Ranks that wait for each other in different calls: found from the descriptors that came unasked, and
+ * over several ranks from what each says it waits for. The mesh's lock is held throughout. Called by
+ * swap.c and moves.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,17 +13,21 @@ enum { MS = 1000000, STABLE = 100 * MS, SHOWN = 3 };
 static size_t waits_text(int rank, int whom, const aci_desc *d, char *buf, size_t n) {
   char what[160], group[24] = "";
   if (d->group != 0) snprintf(group, sizeof group, " (group %u)", (unsigned)d->group);
-  const int k = snprintf(buf, n, "rank %d waits for rank %d in %s%s", rank, whom, aci_desc_text(d, what, sizeof what), group);
+  const int k = snprintf(buf, n, "rank %d waits for rank %d in %s%s", rank, whom,
+                         aci_desc_text(d, what, sizeof what), group);
   return k < 0 ? 0 : (size_t)k < n ? (size_t)k : n - 1;
 }
 
 static const char end_text[] = ": none can go on; make these calls in the same order on all ranks";
 
-/* A rank that said what it does next goes on only when all members of that group came. A descriptor of the peer that this rank has not
- * answered means that the peer waits for this rank; one collective runs at a time, so that it does nothing else. */
+/* A rank that said what it does next goes on only when all members of that group came. A descriptor of
+ * the peer that this rank has not answered means that the peer waits for this rank; one collective runs
+ * at a time, so that it does nothing else. */
 bool aci_mesh_crossed(aci_mesh *m, int peer, const aci_desc *mine, char *text, size_t n) {
   const aci_said *s = m->peers[peer].said;
-  while (s != NULL && s->desc.group == mine->group && mine->kind != AC_COLL_SEND && mine->kind != AC_COLL_RECV) s = s->next;
+  while (s != NULL && s->desc.group == mine->group && mine->kind != AC_COLL_SEND &&
+         mine->kind != AC_COLL_RECV)
+    s = s->next;
   if (s == NULL) return false;
   size_t at = waits_text(m->rank, peer, mine, text, n);
   at += (size_t)snprintf(text + at, n - at, ", ");
@@ -32,7 +37,8 @@ bool aci_mesh_crossed(aci_mesh *m, int peer, const aci_desc *mine, char *text, s
 }
 
 void aci_mesh_tell_wait(aci_mesh *m, const aci_desc *mine, const int *missing, int n) {
-  aci_wait_body w = {.number = ++m->waits, .n = (uint32_t)(n < ACI_WAIT_RANKS ? n : ACI_WAIT_RANKS), .want = *mine};
+  aci_wait_body w = {
+      .n = (uint32_t)(n < ACI_WAIT_RANKS ? n : ACI_WAIT_RANKS), .want = *mine};
   for (uint32_t i = 0; i < w.n; i++) w.ranks[i] = missing[i];
   for (int r = 0; r < m->size; r++) {
     if (m->peers[r].state != ACI_RUNNING) continue;
@@ -54,7 +60,8 @@ static bool leads_back(const aci_mesh *m, int at, int64_t now, int *via) {
   return false;
 }
 
-bool aci_mesh_cycle(aci_mesh *m, const aci_desc *mine, const int *missing, int n, int64_t now, char *text, size_t bytes) {
+bool aci_mesh_cycle(aci_mesh *m, const aci_desc *mine, const int *missing, int n, int64_t now, char *text,
+                    size_t bytes) {
   int *via = malloc((size_t)m->size * sizeof *via);
   bool found = false;
   if (via == NULL) return false; /* the timeout remains */
@@ -72,7 +79,9 @@ bool aci_mesh_cycle(aci_mesh *m, const aci_desc *mine, const int *missing, int n
       if (shown == SHOWN) at += (size_t)snprintf(text + at, bytes - at, " and so on");
       if (shown == SHOWN) break;
       if (shown > 0) at += (size_t)snprintf(text + at, bytes - at, ", ");
-      if (at < bytes) at += waits_text(rank, whom, rank == m->rank ? mine : &m->peers[rank].wait.want, text + at, bytes - at);
+      if (at < bytes)
+        at +=
+            waits_text(rank, whom, rank == m->rank ? mine : &m->peers[rank].wait.want, text + at, bytes - at);
       if (rank == m->rank) break;
       whom = rank;
     }

@@ -1,5 +1,6 @@
-/* What comes in on a link. Frames are checked like anything from outside; DATA goes straight to where it was asked for. The
- * mesh's lock is held throughout; only the thread that waits reads. Called by the other files of the mesh. */
+/* What comes in on a link. Frames are checked like anything from outside; DATA goes straight to where it
+ * was asked for. The mesh's lock is held throughout; only the thread that waits reads. Called by the
+ * other files of the mesh. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +32,9 @@ void aci_peer_dies(aci_mesh *m, int rank, const char *why) {
 bool aci_in_may_read(const aci_peer *p) { return p->fd >= 0 && p->kept < ACI_KEEP; }
 
 /* ---- messages ---- */
-static size_t kept_bytes(const aci_transfer *t) { return t->total < ACI_EAGER ? (size_t)t->total : ACI_EAGER; }
+static size_t kept_bytes(const aci_transfer *t) {
+  return t->total < ACI_EAGER ? (size_t)t->total : ACI_EAGER;
+}
 
 static void drop_kept(aci_peer *p, aci_transfer *t) {
   if (t->kept == NULL) return;
@@ -102,7 +105,8 @@ void aci_in_cancel(aci_mesh *m, int rank, aci_transfer *t) {
 
 static bool begin_message(aci_mesh *m, int rank, const aci_frame *f) {
   aci_peer *p = &m->peers[rank];
-  if (f->total > (uint64_t)INT64_MAX || f->bytes != (f->total < ACI_EAGER ? f->total : ACI_EAGER)) return false;
+  if (f->total > (uint64_t)INT64_MAX || f->bytes != (f->total < ACI_EAGER ? f->total : ACI_EAGER))
+    return false;
   aci_transfer *t = p->asked.first;
   while (t != NULL && t->channel != f->channel) t = t->next;
   if (t != NULL) {
@@ -134,7 +138,8 @@ static bool begin_data(aci_mesh *m, int rank, const aci_frame *f) {
   } else {
     aci_transfer *t = p->messages.first;
     while (t != NULL && t->message != f->message) t = t->next;
-    if (t == NULL || !t->granted || t->total != f->total || f->bytes == 0 || f->bytes > ACI_FRAME || f->bytes > t->total - t->at)
+    if (t == NULL || !t->granted || t->total != f->total || f->bytes == 0 || f->bytes > ACI_FRAME ||
+        f->bytes > t->total - t->at)
       return false;
     p->receiving = t;
   }
@@ -253,7 +258,8 @@ static ssize_t receive(aci_peer *p, unsigned char *nowhere, size_t nowhere_bytes
     memmove(p->stage, p->stage + p->stage_at, p->stage_bytes);
     p->stage_at = 0;
   }
-  if (direct == p->body_wanted) v[n++] = (struct iovec){p->stage + p->stage_bytes, sizeof p->stage - p->stage_bytes};
+  if (direct == p->body_wanted)
+    v[n++] = (struct iovec){p->stage + p->stage_bytes, sizeof p->stage - p->stage_bytes};
   struct msghdr msg = {.msg_iov = v, .msg_iovlen = n};
   const ssize_t k = recvmsg(p->fd, &msg, MSG_DONTWAIT);
   if (k <= 0) return k;

@@ -1,4 +1,5 @@
-/* The life of a mesh: made, listening, linked (connect.c), told of the end of the job, closed. Called by tcp.c and mpi/. */
+/* The life of a mesh: made, listening, linked (connect.c), told of the end of the job, closed. Called by
+ * tcp.c and mpi/. */
 #include "comm/tcp/mesh.h"
 
 #include <errno.h>
@@ -26,7 +27,8 @@ const char *aci_peer_name(const aci_mesh *m, int rank, char *buf, size_t n) {
 
 static void random_token(uint8_t token[16]) {
   if (getrandom(token, 16, 0) == 16) return;
-  const uint64_t weak[2] = {(uint64_t)aci_now_ns() * 0x9e3779b97f4a7c15u, (uint64_t)getpid() ^ (uint64_t)time(NULL) << 24};
+  const uint64_t weak[2] = {(uint64_t)aci_now_ns() * 0x9e3779b97f4a7c15u,
+                            (uint64_t)getpid() ^ (uint64_t)time(NULL) << 24};
   memcpy(token, weak, sizeof weak);
 }
 
@@ -62,9 +64,12 @@ static void mesh_free(aci_mesh *m) {
 ac_status aci_mesh_new(ac_world *w, aci_mesh **out, ac_err *e) {
   const size_t size = (size_t)w->place.size;
   struct rlimit files;
-  if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur != RLIM_INFINITY && files.rlim_cur < size + OTHER_FILES)
-    return AC_FAIL(e, INVALID, "rank %d may open %llu files, links to %zu ranks need more; raise the limit (ulimit -n %zu)",
-                   w->place.rank, (unsigned long long)files.rlim_cur, size, 2 * (size + OTHER_FILES));
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur != RLIM_INFINITY &&
+      files.rlim_cur < size + OTHER_FILES)
+    return AC_FAIL(
+        e, INVALID,
+        "rank %d may open %llu files, links to %zu ranks need more; raise the limit (ulimit -n %zu)",
+        w->place.rank, (unsigned long long)files.rlim_cur, size, 2 * (size + OTHER_FILES));
   aci_mesh *m = calloc(1, sizeof *m);
   if (m == NULL) return AC_FAIL(e, OOM, "no memory for links to %d ranks", w->place.size);
   pthread_mutex_init(&m->lock, NULL);
@@ -85,8 +90,9 @@ ac_status aci_mesh_new(ac_world *w, aci_mesh **out, ac_err *e) {
     *out = m;
     return AC_OK;
   }
-  ac_status st = m->wake < 0 && m->polls != NULL ? AC_FAIL(e, IO, "no eventfd: %s", strerror(errno))
-                                                 : AC_FAIL(e, OOM, "no memory for links to %d ranks", w->place.size);
+  ac_status st = m->wake < 0 && m->polls != NULL
+                     ? AC_FAIL(e, IO, "no eventfd: %s", strerror(errno))
+                     : AC_FAIL(e, OOM, "no memory for links to %d ranks", w->place.size);
   mesh_free(m);
   return st;
 }
@@ -97,9 +103,12 @@ ac_status aci_mesh_listen(aci_mesh *m, const char *address, ac_err *e) {
   const aci_place *p = &m->world->place;
   if (address == NULL && p->local_size == p->size) address = "127.0.0.1";
   m->listener = aci_socket_listen(address, 0, &m->own.port, why, sizeof why);
-  if (m->listener < 0) return AC_FAIL(e, IO, "rank %d cannot listen at %s: %s", m->rank, address != NULL ? address : "any address", why);
+  if (m->listener < 0)
+    return AC_FAIL(e, IO, "rank %d cannot listen at %s: %s", m->rank,
+                   address != NULL ? address : "any address", why);
   if (address != NULL) snprintf(m->own.address[0], ACI_ADDRESS, "%s", address);
-  else if (aci_addresses_here(m->own.address, ACI_MESH_ADDRESSES) == 0) snprintf(m->own.address[0], ACI_ADDRESS, "127.0.0.1");
+  else if (aci_addresses_here(m->own.address, ACI_MESH_ADDRESSES) == 0)
+    snprintf(m->own.address[0], ACI_ADDRESS, "127.0.0.1");
   return AC_OK;
 }
 
@@ -143,7 +152,8 @@ void aci_mesh_abort(aci_mesh *m, ac_status code, int rank, const char *text) {
   if (write(m->wake, &one, sizeof one) < 0) return; /* it is awake already */
 }
 
-/* Is everything on its way? What the kernel still holds back could be lost if the peer sends to a closed socket. */
+/* Is everything on its way? What the kernel still holds back could be lost if the peer sends to a closed
+ * socket. */
 static bool is_delivered(const aci_mesh *m, int rank) {
   const aci_peer *p = &m->peers[rank];
   int left = 0;

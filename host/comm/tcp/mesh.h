@@ -1,6 +1,6 @@
-/* A socket to every other rank of the world. Beside the data it carries descriptors, verdicts and farewells, so that a
- * mismatch, a rank that left and a dead rank are known at once. The tcp backend moves everything through it, mpi uses it as
- * its host channel.
+/* A socket to every other rank of the world. Beside the data it carries descriptors, verdicts and
+ * farewells, so that a mismatch, a rank that left and a dead rank are known at once. The tcp backend
+ * moves everything through it, mpi uses it as its host channel.
  *
  *   aci_mesh_open     this rank listens and fills its card
  *   (cards are exchanged: by rendezvous.c, or by MPI_Allgather as plain bytes)
@@ -19,43 +19,45 @@ enum { ACI_MESH_ADDRESSES = 4, ACI_ADDRESS = 64 };
 
 /* What a rank tells the others of itself: plain bytes of fixed layout, without padding. */
 typedef struct aci_card {
-  char magic[8];         /* "accelcd1" */
-  uint32_t order;        /* 0x01020304, to tell byte orders apart */
+  char magic[8];  /* "accelcd1" */
+  uint32_t order; /* 0x01020304, to tell byte orders apart */
   uint32_t protocol;
   int32_t rank, size, local_rank, machine;
-  int32_t pid, port;     /* port 0: does not listen */
-  uint64_t script_hash;  /* 0: not known */
-  uint8_t token[16];     /* random; rank 0's is the world's */
+  int32_t pid, port;    /* port 0: does not listen */
+  uint64_t script_hash; /* 0: not known */
+  uint8_t token[16];    /* random; rank 0's is the world's */
   char version[24], host[40], run_id[64], script[104];
   /* numeric; the first that leads to this rank is taken. "" in the first: where rank 0 was reached */
   char address[ACI_MESH_ADDRESSES][ACI_ADDRESS];
 } aci_card;
 _Static_assert(sizeof(aci_card) == 552, "no padding");
 
-/* Listens and fills *card. address: numeric, the only one to listen at; NULL: the loopback where all ranks are on this machine, else every
- * interface. Until it is closed w must live. */
+/* Listens and fills *card. address: numeric, the only one to listen at; NULL: the loopback where all
+ * ranks are on this machine, else every interface. Until it is closed w must live. */
 ac_status aci_mesh_open(ac_world *w, const char *address, aci_mesh **out, aci_card *card, ac_err *e);
-/* Links to all others; cards[size] in rank order, the same on all ranks. MISMATCH where versions, sizes or scripts differ, PEER or TIMEOUT
- * names who cannot be reached. Serves verdicts. After an error: aci_mesh_close. */
+/* Links to all others; cards[size] in rank order, the same on all ranks. MISMATCH where versions, sizes
+ * or scripts differ, PEER or TIMEOUT names who cannot be reached. Serves verdicts. After an error:
+ * aci_mesh_close. */
 ac_status aci_mesh_connect(aci_mesh *m, const aci_card *cards, ac_err *e);
-/* Tells peers that this rank leaves (site: from which script line, NULL: not known), unless it was aborted; waits briefly until they have
- * it; frees. NULL is fine. */
+/* Tells peers that this rank leaves (site: from which script line, NULL: not known), unless it was
+ * aborted; waits briefly until they have it; frees. NULL is fine. */
 void aci_mesh_close(aci_mesh *m, const char *site);
 
 /* desc_swap of a link. */
 ac_status aci_mesh_desc_swap(aci_mesh *m, ac_group *g, const aci_desc *d, aci_desc *all, ac_err *e);
-/* Looks at the sockets for at most wait_ms, for backends that wait elsewhere: call it every few milliseconds. An error when a peer died, failed, gave
- * a verdict, or when `need` (a global rank, -1: none) has left. What `need` sent before it left by another way may still be on
- * its way then: a backend goes on for a moment before it believes that nothing comes. */
+/* Looks at the sockets for at most wait_ms, for backends that wait elsewhere: call it every few
+ * milliseconds. An error when a peer died, failed, gave a verdict, or when `need` (a global rank, -1:
+ * none) has left. What `need` sent before it left by another way may still be on its way then: a backend
+ * goes on for a moment before it believes that nothing comes. */
 ac_status aci_mesh_check(aci_mesh *m, int need, int wait_ms, ac_err *e);
 /* ---- beside.c: for a backend that moves its data elsewhere (mpi) ---- */
 /* turn is called again and again while the mesh waits. */
 void aci_mesh_beside(aci_mesh *m, void (*turn)(void));
-/* The farewell alone, before this rank waits for the others to leave: the sockets stay open, aci_mesh_check goes on telling
- * who died or failed, aci_mesh_close does not say it again. */
+/* The farewell alone, before this rank waits for the others to leave: the sockets stay open,
+ * aci_mesh_check goes on telling who died or failed, aci_mesh_close does not say it again. */
 void aci_mesh_farewell(aci_mesh *m, const char *site);
-/* Nothing new will come of this transfer: the peer left, or is in a collective that this rank has not reached. What is on
- * its way already may still come. */
+/* Nothing new will come of this transfer: the peer left, or is in a collective that this rank has not
+ * reached. What is on its way already may still come. */
 bool aci_mesh_in_vain(aci_mesh *m, const aci_move *v);
 /* Ends the job for that reason. */
 ac_status aci_mesh_give_up(aci_mesh *m, const aci_move *v, ac_err *e);

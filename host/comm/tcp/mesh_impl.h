@@ -1,8 +1,9 @@
 /* What the files of the mesh share: peers, frames, transfers.
  *
- * Wire: frames of a 32-byte head and a body, in the byte order of the machine. DATA goes out in start order per peer, at most EAGER
- * bytes of a message before the receiver has a place for it (GRANT): what is kept for late receivers stays small, and a busy
- * receiver never keeps others' descriptors from being read.
+ * Wire: frames of a 32-byte head and a body, in the byte order of the machine. DATA goes out in start
+ * order per peer, at most EAGER bytes of a message before the receiver has a place for it (GRANT): what
+ * is kept for late receivers stays small, and a busy receiver never keeps others' descriptors from being
+ * read.
  *
  * `lock` guards all of it; poll and every call that leaves this folder happen without it. */
 #ifndef ACI_COMM_MESH_IMPL_H
@@ -11,29 +12,36 @@
 
 enum {
   ACI_PROTOCOL = 1,
-  ACI_EAGER = 64 << 10,     /* bytes of a message that travel unasked */
-  ACI_FRAME = 256 << 10,    /* most bytes of a DATA frame */
-  ACI_CONTROL = 1024,       /* most bytes of any other frame's body */
-  ACI_STAGE = 8 << 10,      /* receive buffer of a peer */
-  ACI_KEEP = 256 << 20,     /* bytes kept for late receivers per peer, beyond which it is not read */
-  ACI_WAIT_RANKS = 64       /* missing ranks that a WAIT frame names */
+  ACI_EAGER = 64 << 10,  /* bytes of a message that travel unasked */
+  ACI_FRAME = 256 << 10, /* most bytes of a DATA frame */
+  ACI_CONTROL = 1024,    /* most bytes of any other frame's body */
+  ACI_STAGE = 8 << 10,   /* receive buffer of a peer */
+  ACI_KEEP = 256 << 20,  /* bytes kept for late receivers per peer, beyond which it is not read */
+  ACI_WAIT_RANKS = 64    /* missing ranks that a WAIT frame names */
 };
 
-typedef enum aci_frame_type { ACI_F_DESC = 1, ACI_F_DATA, ACI_F_GRANT, ACI_F_WAIT, ACI_F_BYE, ACI_F_VERDICT } aci_frame_type;
+typedef enum aci_frame_type {
+  ACI_F_DESC = 1,
+  ACI_F_DATA,
+  ACI_F_GRANT,
+  ACI_F_WAIT,
+  ACI_F_BYE,
+  ACI_F_VERDICT
+} aci_frame_type;
 
 typedef struct aci_frame {
   uint8_t type, first; /* first: the message begins here */
   uint16_t zero;
-  uint32_t message;    /* the sender's number of it */
-  uint64_t channel;    /* of DESC: the group */
-  uint64_t total;      /* bytes of the message */
-  uint32_t bytes;      /* of the body */
+  uint32_t message; /* the sender's number of it */
+  uint64_t channel; /* of DESC: the group */
+  uint64_t total;   /* bytes of the message */
+  uint32_t bytes;   /* of the body */
   uint32_t zero2;
 } aci_frame;
 _Static_assert(sizeof(aci_frame) == 32, "no padding");
 
 typedef struct aci_wait_body { /* WAIT: what the sender waits for; n 0: no longer */
-  uint32_t number, n;
+  uint32_t n, zero;
   aci_desc want;
   int32_t ranks[ACI_WAIT_RANKS];
 } aci_wait_body;
@@ -46,7 +54,7 @@ typedef struct aci_verdict_body {
 /* A transfer to a peer, or from it once its first frame was matched. */
 typedef struct aci_transfer {
   struct aci_transfer *next;
-  aci_move *move;      /* NULL: cancelled, or nobody asked for it yet */
+  aci_move *move;              /* NULL: cancelled, or nobody asked for it yet */
   uint64_t channel, total, at; /* at: bytes gone or come */
   uint32_t message;
   bool begun, granted; /* sends: first frame is out; may go on */
@@ -65,54 +73,53 @@ typedef struct aci_said { /* a DESC that this rank has not answered yet */
 } aci_said;
 
 typedef struct aci_peer {
-  int fd;              /* -1: none */
+  int fd; /* -1: none */
   aci_state state;
-  char why[200];       /* DEAD: how it is known; LEFT: from which script line */
-  int64_t died;        /* ns */
+  char why[200]; /* DEAD: how it is known; LEFT: from which script line */
+  int64_t died;  /* ns */
   /* out */
   unsigned char *control; /* frames but DATA */
   size_t control_at, control_bytes, control_room;
   aci_list sends;
   uint32_t next_message;
-  aci_frame head;      /* the DATA frame under way */
-  size_t head_at;      /* bytes of it gone */
-  size_t body_left;    /* 0 and head_at 0: no frame is under way */
+  aci_frame head;   /* the DATA frame under way */
+  size_t head_at;   /* bytes of it gone */
+  size_t body_left; /* 0 and head_at 0: no frame is under way */
   const unsigned char *body;
   aci_transfer *sending;
   unsigned char *orphan; /* rest of a frame whose transfer was cancelled */
-  bool full, broken;   /* socket takes no more now; never again */
+  bool full, broken;     /* socket takes no more now; never again */
   /* in */
   unsigned char stage[ACI_STAGE];
   size_t stage_at, stage_bytes;
-  size_t body_wanted;  /* of the DATA frame under way */
+  size_t body_wanted; /* of the DATA frame under way */
   aci_transfer *receiving;
-  aci_list asked;      /* receives without a message */
-  aci_list messages;   /* messages that are not complete or not asked for */
+  aci_list asked;    /* receives without a message */
+  aci_list messages; /* messages that are not complete or not asked for */
   size_t kept;
   aci_said *said;
   int n_said;
   char last_site[ACI_SITE]; /* of its last DESC */
-  aci_wait_body wait;  /* n 0: does not wait, as far as we know */
+  aci_wait_body wait;       /* n 0: does not wait, as far as we know */
   int64_t wait_since;
-  int silent;          /* looks at the connection without an answer */
+  int silent; /* looks at the connection without an answer */
 } aci_peer;
 
 struct aci_mesh {
   ac_world *world;
   int rank, size;
-  int listener, wake;  /* wake: eventfd that aborts write */
+  int listener, wake; /* wake: eventfd that aborts write */
   pthread_mutex_t lock;
   aci_peer *peers;
   aci_card *cards;
   aci_card own;
   struct pollfd *polls;
-  bool told;           /* the verdict is known to the others */
+  bool told; /* the verdict is known to the others */
   bool said_farewell;
   void (*beside)(void); /* NULL: none */
-  bool has_verdict;    /* of a peer, not yet passed on */
+  bool has_verdict;     /* of a peer, not yet passed on */
   aci_verdict_body verdict;
-  uint32_t waits;
-  int64_t looked;      /* at the connections */
+  int64_t looked; /* at the connections */
 };
 
 /* "rank 3 (host:pid)" */
@@ -160,13 +167,15 @@ ac_status aci_mesh_left(aci_mesh *m, int peer, const aci_desc *want, ac_err *e);
 /* What a peer that this rank waits for waits for itself: text of a deadlock found, false: none. */
 bool aci_mesh_crossed(aci_mesh *m, int peer, const aci_desc *mine, char *text, size_t n);
 /* The same over several ranks, from what they said in WAIT frames. missing: n global ranks. */
-bool aci_mesh_cycle(aci_mesh *m, const aci_desc *mine, const int *missing, int n, int64_t now, char *text, size_t bytes);
+bool aci_mesh_cycle(aci_mesh *m, const aci_desc *mine, const int *missing, int n, int64_t now, char *text,
+                    size_t bytes);
 void aci_mesh_tell_wait(aci_mesh *m, const aci_desc *mine, const int *missing, int n);
 
 /* ---- socket.c ---- */
 /* Non-blocking, close-on-exec, no delay, probed when idle. */
 void aci_socket_tune(int fd);
-int aci_socket_listen(const char *address, int port, int *got_port, char *why, size_t n); /* numeric address, NULL: all; -1: why */
+int aci_socket_listen(const char *address, int port, int *got_port, char *why,
+                      size_t n); /* numeric address, NULL: all; -1: why */
 int aci_socket_dial(const char *address, int port, char *why, size_t n); /* begins; numeric address */
 int aci_socket_error(int fd); /* errno of a finished connect, 0: connected */
 /* Numeric text of either end. "" when unknown. */
@@ -180,7 +189,8 @@ const char *aci_endpoint_text(const char *address, int port, char *buf, size_t n
 bool aci_socket_is_silent(int fd);
 
 /* ---- rendezvous.c ---- */
-/* Every rank's card to all: cards[size]. Ranks but 0 listen first (aci_mesh_listen) and are linked to rank 0 afterwards. */
+/* Every rank's card to all: cards[size]. Ranks but 0 listen first (aci_mesh_listen) and are linked to
+ * rank 0 afterwards. */
 ac_status aci_rendezvous(aci_mesh *m, aci_card *cards, ac_err *e);
 /* May these two be in one world? text: why not. whose: true when the newcomer is of another job. */
 ac_status aci_card_check(const aci_card *ours, const aci_card *theirs, bool *foreign, char *text, size_t n);

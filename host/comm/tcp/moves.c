@@ -1,5 +1,5 @@
-/* Work at the links: one turn of sending and receiving, transfers, what ends the job. Called by link/ through tcp.c, by the
- * mesh's own waits, and by mpi/ through aci_mesh_check. */
+/* Work at the links: one turn of sending and receiving, transfers, what ends the job. Called by link/
+ * through tcp.c, by the mesh's own waits, and by mpi/ through aci_mesh_check. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -68,7 +68,8 @@ void aci_mesh_turn(aci_mesh *m, int wait_ms) {
   look_for_silence(m);
   pthread_mutex_unlock(&m->lock);
   uint64_t count;
-  if (ready > 0 && m->polls[0].revents != 0 && read(m->wake, &count, sizeof count) < 0) return; /* another turn took it */
+  if (ready > 0 && m->polls[0].revents != 0 && read(m->wake, &count, sizeof count) < 0)
+    return; /* another turn took it */
 }
 
 /* ---- the end of the job ---- */
@@ -94,7 +95,8 @@ ac_status aci_mesh_settle(aci_mesh *m, ac_err *e) {
   for (int r = 0; r < m->size && dead < 0; r++) {
     const aci_peer *p = &m->peers[r];
     /* who knows the cause may be about to say it */
-    if (p->state != ACI_DEAD || (now - p->died < CAUSE_GRACE && (m->size > 2 || m->world->page != NULL))) continue;
+    if (p->state != ACI_DEAD || (now - p->died < CAUSE_GRACE && (m->size > 2 || m->world->page != NULL)))
+      continue;
     dead = r;
     memcpy(why, p->why, sizeof why);
     memcpy(site, p->last_site, sizeof site);
@@ -102,8 +104,8 @@ ac_status aci_mesh_settle(aci_mesh *m, ac_err *e) {
   pthread_mutex_unlock(&m->lock);
   if (verdict) return pass_on(m, e);
   if (dead < 0) return AC_OK;
-  return aci_stop(m->world, AC_PEER, dead, e, "%s died: %s%s%s", aci_peer_name(m, dead, name, sizeof name), why,
-                  site[0] != 0 ? "; it was last seen at " : "", site);
+  return aci_stop(m->world, AC_PEER, dead, e, "%s died: %s%s%s", aci_peer_name(m, dead, name, sizeof name),
+                  why, site[0] != 0 ? "; it was last seen at " : "", site);
 }
 
 ac_status aci_mesh_left(aci_mesh *m, int peer, const aci_desc *want, ac_err *e) {
@@ -112,9 +114,10 @@ ac_status aci_mesh_left(aci_mesh *m, int peer, const aci_desc *want, ac_err *e) 
   snprintf(site, sizeof site, "%.60s", m->peers[peer].why);
   pthread_mutex_unlock(&m->lock);
   if (want != NULL) aci_desc_text(want, what, sizeof what);
-  return aci_stop(m->world, AC_PEER, peer, e,
-                  "rank %d left at %s while rank %d waits for it%s%s; all ranks must make the same calls before they end", peer,
-                  site[0] != 0 ? site : "a line not known", m->rank, want != NULL ? " in " : "", what);
+  return aci_stop(
+      m->world, AC_PEER, peer, e,
+      "rank %d left at %s while rank %d waits for it%s%s; all ranks must make the same calls before they end",
+      peer, site[0] != 0 ? site : "a line not known", m->rank, want != NULL ? " in " : "", what);
 }
 
 ac_status aci_mesh_check(aci_mesh *m, int need, int wait_ms, ac_err *e) {
@@ -131,7 +134,8 @@ ac_status aci_mesh_check(aci_mesh *m, int need, int wait_ms, ac_err *e) {
 ac_status aci_mesh_start(aci_mesh *m, aci_move *v, ac_err *e) {
   AC_ASSERT(v->peer >= 0 && v->peer < m->size && v->peer != m->rank && v->impl == NULL);
   aci_transfer *t = calloc(1, sizeof *t);
-  if (t == NULL) return AC_FAIL(e, OOM, "no memory for a message %s rank %d", v->sends ? "to" : "from", v->peer);
+  if (t == NULL)
+    return AC_FAIL(e, OOM, "no memory for a message %s rank %d", v->sends ? "to" : "from", v->peer);
   t->move = v;
   t->channel = v->channel;
   v->impl = t;
@@ -159,7 +163,8 @@ void aci_mesh_cancel(aci_mesh *m, aci_move *v) {
 
 typedef enum outcome { GOES_ON, OVER, OTHER_SIZE, LEFT, CROSSED } outcome;
 
-/* A message of send and recv that cannot come about, because the peer is in a collective that this rank has not reached. */
+/* A message of send and recv that cannot come about, because the peer is in a collective that this rank
+ * has not reached. */
 static bool is_stuck(const aci_peer *p, const aci_move *v) {
   const aci_transfer *t = v->impl;
   if ((v->channel >> 32 & 1) == 0 || p->said == NULL || t == NULL) return false;
@@ -171,8 +176,8 @@ static outcome look(aci_mesh *m, const aci_move *v, char *text, size_t n) {
   const aci_transfer *t = v->impl;
   if (v->over) return OVER;
   if (!v->sends && t != NULL && t->other_size) {
-    snprintf(text, n, "ranks differ in count: rank %d sends %llu bytes to rank %d, which expects %zu", v->peer,
-             (unsigned long long)t->total, m->rank, v->bytes);
+    snprintf(text, n, "ranks differ in count: rank %d sends %llu bytes to rank %d, which expects %zu",
+             v->peer, (unsigned long long)t->total, m->rank, v->bytes);
     return OTHER_SIZE;
   }
   if (p->state == ACI_LEFT) return LEFT;

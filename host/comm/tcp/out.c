@@ -1,5 +1,5 @@
-/* What goes out on a link: control frames first, then messages in pieces. The mesh's lock is held throughout. Called by the other
- * files of the mesh. */
+/* What goes out on a link: control frames first, then messages in pieces. The mesh's lock is held
+ * throughout. Called by the other files of the mesh. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,16 +61,22 @@ void aci_out_control(aci_mesh *m, int rank, const aci_frame *f, const void *body
   p->control_bytes += sizeof *f + f->bytes;
 }
 
-/* Begins the next DATA frame: messages begin in order, so that receivers can pair them up; what was granted goes on in between. */
+/* Begins the next DATA frame: messages begin in order, so that receivers can pair them up; what was
+ * granted goes on in between. */
 static bool next_frame(aci_peer *p) {
   aci_transfer *t = p->sends.first;
   while (t != NULL && t->begun) t = t->next;
   if (t == NULL)
-    for (t = p->sends.first; t != NULL && !may_go_on(t); t = t->next) {}
+    for (t = p->sends.first; t != NULL && !may_go_on(t); t = t->next) {
+    }
   if (t == NULL) return false;
   const size_t left = (size_t)(t->total - t->at), most = t->begun ? ACI_FRAME : ACI_EAGER;
   p->body_left = left < most ? left : most;
-  p->head = (aci_frame){.type = ACI_F_DATA, .first = !t->begun, .message = t->message, .channel = t->channel, .total = t->total,
+  p->head = (aci_frame){.type = ACI_F_DATA,
+                        .first = !t->begun,
+                        .message = t->message,
+                        .channel = t->channel,
+                        .total = t->total,
                         .bytes = (uint32_t)p->body_left};
   p->head_at = 0;
   p->body = (const unsigned char *)t->move->ptr + t->at;
@@ -123,7 +129,8 @@ void aci_out_flush(aci_mesh *m, int rank) {
   aci_peer *p = &m->peers[rank];
   p->full = false;
   while (p->fd >= 0 && !p->broken) {
-    const bool under_way = p->orphan != NULL || (p->sending != NULL && p->head_at > 0), control_first = !under_way;
+    const bool under_way = p->orphan != NULL || (p->sending != NULL && p->head_at > 0),
+               control_first = !under_way;
     if (!under_way && p->sending == NULL) next_frame(p);
     const bool has_frame = p->sending != NULL || p->orphan != NULL;
     struct iovec v[3];
@@ -132,7 +139,8 @@ void aci_out_flush(aci_mesh *m, int rank) {
       if ((turn == 0) == control_first) {
         if (p->control_bytes > 0) v[n++] = (struct iovec){p->control + p->control_at, p->control_bytes};
       } else if (has_frame) {
-        if (p->head_at < sizeof p->head) v[n++] = (struct iovec){(char *)&p->head + p->head_at, sizeof p->head - p->head_at};
+        if (p->head_at < sizeof p->head)
+          v[n++] = (struct iovec){(char *)&p->head + p->head_at, sizeof p->head - p->head_at};
         if (p->body_left > 0) v[n++] = (struct iovec){(void *)(uintptr_t)p->body, p->body_left};
       }
     }
@@ -159,7 +167,8 @@ void aci_out_cancel(aci_mesh *m, int rank, aci_transfer *t) {
     if (p->head_at == 0) {
       p->body_left = 0;
     } else {
-      /* the stream needs the rest of the frame; the receiver waits for a message that never ends, as after every abort */
+      /* the stream needs the rest of the frame; the receiver waits for a message that never ends, as
+       * after every abort */
       p->orphan = malloc(p->body_left + 1);
       if (p->orphan == NULL) p->broken = true;
       else if (p->body_left > 0) memcpy(p->orphan, p->body, p->body_left);

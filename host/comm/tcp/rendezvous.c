@@ -1,5 +1,5 @@
-/* A rank that is not 0 looks for rank 0, shows its card and gets those of all; what makes two ranks fit into one world. Called by
- * tcp.c. */
+/* A rank that is not 0 looks for rank 0, shows its card and gets those of all; what makes two ranks fit
+ * into one world. Called by tcp.c. */
 #include "comm/tcp/rendezvous.h"
 
 #include <errno.h>
@@ -11,7 +11,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { MS = 1000000, TURN_MS = 50, AGAIN_MS = 50, ATTEMPT_MS = 5000, HOPE_MS = 10000, SAY_AFTER_MS = 3000, ANSWER_MS = 3000 };
+enum {
+  MS = 1000000,
+  TURN_MS = 50,
+  AGAIN_MS = 50,
+  ATTEMPT_MS = 5000,
+  HOPE_MS = 10000,
+  SAY_AFTER_MS = 3000,
+  ANSWER_MS = 3000
+};
 
 /* ---- may these two be in one world? ---- */
 static const char *name(const aci_card *c, char *buf, size_t n) {
@@ -26,8 +34,11 @@ ac_status aci_card_check(const aci_card *ours, const aci_card *theirs, bool *for
   aci_card t = *theirs;
   char a[80], b[80];
   *foreign = false;
-  if (memcmp(t.magic, ours->magic, sizeof t.magic) != 0 || t.order != ours->order || t.protocol != ours->protocol) {
-    snprintf(text, n, "a rank speaks another protocol than rank %d; install the same version of accel everywhere", (int)ours->rank);
+  if (memcmp(t.magic, ours->magic, sizeof t.magic) != 0 || t.order != ours->order ||
+      t.protocol != ours->protocol) {
+    snprintf(text, n,
+             "a rank speaks another protocol than rank %d; install the same version of accel everywhere",
+             (int)ours->rank);
     return AC_MISMATCH;
   }
   aci_text_clean(t.version, sizeof t.version);
@@ -37,18 +48,22 @@ ac_status aci_card_check(const aci_card *ours, const aci_card *theirs, bool *for
   name(&t, b, sizeof b);
   if (t.run_id[0] != 0 && ours->run_id[0] != 0 && strcmp(t.run_id, ours->run_id) != 0) {
     *foreign = true;
-    snprintf(text, n, "%s belongs to job '%s', %s to job '%s'; give each job a port of its own (--main_process_port)", b, t.run_id,
-             a, ours->run_id);
+    snprintf(text, n,
+             "%s belongs to job '%s', %s to job '%s'; give each job a port of its own (--main_process_port)",
+             b, t.run_id, a, ours->run_id);
     return AC_PEER;
   }
   if (strcmp(t.version, ours->version) != 0) {
-    snprintf(text, n, "ranks differ in version: %s runs accel %s, %s runs accel %s; install the same everywhere", a, ours->version, b,
-             t.version);
+    snprintf(text, n,
+             "ranks differ in version: %s runs accel %s, %s runs accel %s; install the same everywhere", a,
+             ours->version, b, t.version);
     return AC_MISMATCH;
   }
   if (t.size != ours->size) {
-    snprintf(text, n, "ranks differ in the size of the world: %s counts %d ranks, %s counts %d; give all machines the same numbers", a,
-             (int)ours->size, b, (int)t.size);
+    snprintf(text, n,
+             "ranks differ in the size of the world: %s counts %d ranks, %s counts %d; give all machines the "
+             "same numbers",
+             a, (int)ours->size, b, (int)t.size);
     return AC_MISMATCH;
   }
   if (t.rank < 0 || t.rank >= ours->size) {
@@ -56,7 +71,9 @@ ac_status aci_card_check(const aci_card *ours, const aci_card *theirs, bool *for
     return AC_MISMATCH;
   }
   if (t.script_hash != 0 && ours->script_hash != 0 && t.script_hash != ours->script_hash) {
-    snprintf(text, n, "ranks differ in their script: the contents of %s on %s are not those of %s on %s; copy one to all machines",
+    snprintf(text, n,
+             "ranks differ in their script: the contents of %s on %s are not those of %s on %s; copy one to "
+             "all machines",
              ours->script, a, t.script, b);
     return AC_MISMATCH;
   }
@@ -70,9 +87,11 @@ int aci_resolve(const char *host, char (*out)[ACI_ADDRESS], int max, bool *may_c
   int count = 0;
   *may_change = rc == EAI_AGAIN || rc == EAI_SYSTEM;
   for (const struct addrinfo *a = all; rc == 0 && a != NULL && count < max; a = a->ai_next)
-    if (getnameinfo(a->ai_addr, a->ai_addrlen, out[count], ACI_ADDRESS, NULL, 0, NI_NUMERICHOST) == 0) count++;
+    if (getnameinfo(a->ai_addr, a->ai_addrlen, out[count], ACI_ADDRESS, NULL, 0, NI_NUMERICHOST) == 0)
+      count++;
   if (all != NULL) freeaddrinfo(all);
-  if (count == 0) snprintf(why, n, "%s", rc == 0 ? "no address" : rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc));
+  if (count == 0)
+    snprintf(why, n, "%s", rc == 0 ? "no address" : rc == EAI_SYSTEM ? strerror(errno) : gai_strerror(rc));
   return count;
 }
 
@@ -88,7 +107,8 @@ static ac_status visit_failed(visit *v, ac_err *e) {
   const aci_place *p = &v->m->world->place;
   char place[280];
   return AC_FAIL(e, PEER,
-                 "rank %d cannot reach rank 0 at %s: %s; check that rank 0 runs there, --main_process_ip and --main_process_port "
+                 "rank %d cannot reach rank 0 at %s: %s; check that rank 0 runs there, --main_process_ip and "
+                 "--main_process_port "
                  "(MASTER_ADDR, MASTER_PORT), and the firewall",
                  v->m->rank, aci_endpoint_text(p->address, p->port, place, sizeof place), v->why);
 }
@@ -152,7 +172,8 @@ static ac_status listen_near(visit *v, ac_err *e) {
   return AC_OK;
 }
 
-/* All n bytes or nothing. Rank 0 knows who is missing when the time is up: its answer is waited for a little longer. */
+/* All n bytes or nothing. Rank 0 knows who is missing when the time is up: its answer is waited for a
+ * little longer. */
 static bool get(visit *v, void *to, size_t n) {
   for (size_t got = 0; got < n;) {
     if (!wait_event(v, POLLIN, v->until + ANSWER_MS * (int64_t)MS)) {
@@ -176,21 +197,26 @@ static bool show_card(visit *v, aci_card *cards, ac_status *st, ac_err *e) {
   memcpy(h.magic, ACI_RV_MAGIC, sizeof h.magic);
   h.card = m->own;
   *st = AC_OK;
-  if (send(v->fd, &h, sizeof h, MSG_NOSIGNAL) != (ssize_t)sizeof h || !get(v, &head, sizeof head)) return false;
+  if (send(v->fd, &h, sizeof h, MSG_NOSIGNAL) != (ssize_t)sizeof h || !get(v, &head, sizeof head))
+    return false;
   const size_t table = (size_t)m->size * sizeof *cards;
-  if (memcmp(head.magic, ACI_RV_MAGIC, sizeof head.magic) == 0 && head.kind == ACI_RV_TABLE && head.bytes == table) {
+  if (memcmp(head.magic, ACI_RV_MAGIC, sizeof head.magic) == 0 && head.kind == ACI_RV_TABLE &&
+      head.bytes == table) {
     if (!get(v, cards, table)) return false;
-    for (int r = 0; r < m->size; r++) /* ours may be known to rank 0 by an address that leads nowhere from here */
+    for (int r = 0; r < m->size;
+         r++) /* ours may be known to rank 0 by an address that leads nowhere from here */
       if (cards[r].address[0][0] == 0) aci_socket_address(v->fd, true, cards[r].address[0], ACI_ADDRESS);
     aci_mesh_adopt(m, 0, v->fd);
     v->fd = -1;
     return true;
   }
   char text[ACI_RV_TEXT];
-  if (memcmp(head.magic, ACI_RV_MAGIC, sizeof head.magic) == 0 && head.kind == ACI_RV_REFUSED && head.bytes == sizeof text) {
+  if (memcmp(head.magic, ACI_RV_MAGIC, sizeof head.magic) == 0 && head.kind == ACI_RV_REFUSED &&
+      head.bytes == sizeof text) {
     if (!get(v, text, sizeof text)) return false;
     aci_text_clean(text, sizeof text);
-    *st = ac_err_set(e, head.code > 0 && head.code <= AC_TIMEOUT ? (ac_status)head.code : AC_PEER, __FILE__, __LINE__, "%s", text);
+    *st = ac_err_set(e, head.code > 0 && head.code <= AC_TIMEOUT ? (ac_status)head.code : AC_PEER, __FILE__,
+                     __LINE__, "%s", text);
     return true;
   }
   snprintf(v->why, sizeof v->why, "another program listens there");
@@ -216,9 +242,14 @@ static ac_status visit_rank_0(visit *v, aci_card *cards, ac_err *e) {
 ac_status aci_rendezvous(aci_mesh *m, aci_card *cards, ac_err *e) {
   const aci_place *p = &m->world->place;
   if (p->address[0] == 0)
-    return AC_FAIL(e, INVALID, "backend tcp: no address of rank 0; give --main_process_ip and --main_process_port (MASTER_ADDR, MASTER_PORT)");
+    return AC_FAIL(e, INVALID,
+                   "backend tcp: no address of rank 0; give --main_process_ip and --main_process_port "
+                   "(MASTER_ADDR, MASTER_PORT)");
   if (p->port < 1 || p->port > 65535)
-    return AC_FAIL(e, INVALID, "backend tcp: ranks cannot meet at port %d; give --main_process_port (MASTER_PORT) in 1..65535", p->port);
+    return AC_FAIL(
+        e, INVALID,
+        "backend tcp: ranks cannot meet at port %d; give --main_process_port (MASTER_PORT) in 1..65535",
+        p->port);
   if (m->rank == 0) return aci_rendezvous_serve(m, cards, e);
   visit v = {.m = m, .fd = -1, .until = aci_now_ns() + atomic_load(&m->world->timeout_ns)};
   ac_status st = visit_rank_0(&v, cards, e);

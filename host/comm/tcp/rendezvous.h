@@ -1,7 +1,9 @@
-/* How ranks of several machines find each other: rank 0 listens at the address that all were given, the others come and show
- * their cards, and get those of all. Shared by rendezvous.c (who comes) and serve.c (rank 0).
+/* How ranks of several machines find each other: rank 0 listens at the address that all were given, the
+ * others come and show their cards, and get those of all. Shared by rendezvous.c (who comes) and serve.c
+ * (rank 0).
  *
- * Wire: the newcomer sends RV_MAGIC and its card; the answer is a head, then `size` cards or a line that says why not. */
+ * Wire: the newcomer sends RV_MAGIC and its card; the answer is a head, then `size` cards or a line that
+ * says why not. */
 #ifndef ACI_COMM_RENDEZVOUS_H
 #define ACI_COMM_RENDEZVOUS_H
 #include "comm/tcp/mesh_impl.h"

@@ -1,6 +1,7 @@
-/* Rank 0's side of the rendezvous: waits until every rank has shown its card, then hands all cards to all. Whoever does not belong here
- * is told why and changes nothing: strangers on the port, ranks of another job. What does not fit within the job (versions, sizes,
- * scripts, a rank that comes twice) ends it with one line on every rank. Called by rendezvous.c. */
+/* Rank 0's side of the rendezvous: waits until every rank has shown its card, then hands all cards to
+ * all. Whoever does not belong here is told why and changes nothing: strangers on the port, ranks of
+ * another job. What does not fit within the job (versions, sizes, scripts, a rank that comes twice) ends
+ * it with one line on every rank. Called by rendezvous.c. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -12,7 +13,16 @@
 #include "comm/tcp/rendezvous.h"
 #include "comm/wait.h"
 
-enum { MS = 1000000, TURN_MS = 50, GUESTS = 256, GUEST_MS = 10000, SAY_EVERY_MS = 10000, RESTART_MS = 5000, SEND_MS = 5000, LINGER_MS = 1000 };
+enum {
+  MS = 1000000,
+  TURN_MS = 50,
+  GUESTS = 256,
+  GUEST_MS = 10000,
+  SAY_EVERY_MS = 10000,
+  RESTART_MS = 5000,
+  SEND_MS = 5000,
+  LINGER_MS = 1000
+};
 
 typedef struct guest { /* has not shown its card yet */
   int fd;
@@ -25,11 +35,11 @@ typedef struct server {
   aci_mesh *m;
   aci_card *cards;
   int listener;
-  int *fds;  /* of ranks that came; -1: not yet */
+  int *fds; /* of ranks that came; -1: not yet */
   int n_guests;
   guest *guests;
   struct pollfd *polls;
-  ac_status failed;  /* the job cannot begin: text is told to whoever comes */
+  ac_status failed; /* the job cannot begin: text is told to whoever comes */
   char text[ACI_RV_TEXT];
 } server;
 
@@ -39,14 +49,20 @@ static ac_status cannot_listen(const aci_place *p, int reason, const char *why, 
   aci_endpoint_text(p->address, p->port, at, sizeof at);
   if (gethostname(here, sizeof here - 1) != 0) here[0] = 0;
   if (reason == EADDRINUSE)
-    return AC_FAIL(e, IO, "rank 0 cannot listen at %s: another program has the port; choose another by --main_process_port (MASTER_PORT)", at);
+    return AC_FAIL(e, IO,
+                   "rank 0 cannot listen at %s: another program has the port; choose another by "
+                   "--main_process_port (MASTER_PORT)",
+                   at);
   if (reason == EADDRNOTAVAIL)
     return AC_FAIL(e, IO,
-                   "rank 0 cannot listen at %s: this machine (%s) does not have the address; rank 0 must run where --main_process_ip "
+                   "rank 0 cannot listen at %s: this machine (%s) does not have the address; rank 0 must run "
+                   "where --main_process_ip "
                    "(MASTER_ADDR) points",
                    at, here);
-  return AC_FAIL(e, IO, "rank 0 cannot listen at %s: %s; check --main_process_ip and --main_process_port (MASTER_ADDR, MASTER_PORT)", at,
-                 why);
+  return AC_FAIL(e, IO,
+                 "rank 0 cannot listen at %s: %s; check --main_process_ip and --main_process_port "
+                 "(MASTER_ADDR, MASTER_PORT)",
+                 at, why);
 }
 
 static ac_status begin_listening(server *s, ac_err *e) {
@@ -135,7 +151,8 @@ static ac_status admit(server *s, guest *g, ac_err *e) {
     st = AC_MISMATCH;
     aci_text_clean(c->host, sizeof c->host);
     snprintf(text, sizeof text,
-             "two processes are rank %d: %s:%d and %s:%d; give each machine a --machine_rank of its own, each job a "
+             "two processes are rank %d: %s:%d and %s:%d; give each machine a --machine_rank of its own, "
+             "each job a "
              "--main_process_port of its own",
              (int)c->rank, first->host, (int)first->pid, c->host, (int)c->pid);
   }
@@ -150,7 +167,8 @@ static ac_status admit(server *s, guest *g, ac_err *e) {
   aci_text_clean(place->host, sizeof place->host);
   for (int i = 0; i < ACI_MESH_ADDRESSES; i++) aci_text_clean(place->address[i], ACI_ADDRESS);
   aci_socket_address(g->fd, true, source, sizeof source);
-  if (aci_address_is_loopback(source)) memset(place->address, 0, sizeof place->address); /* it is where rank 0 is */
+  if (aci_address_is_loopback(source))
+    memset(place->address, 0, sizeof place->address); /* it is where rank 0 is */
   else memcpy(place->address[0], source, sizeof source);
   came(s, g);
   return AC_OK;
@@ -202,15 +220,18 @@ static int missing(const server *s, char *list, size_t bytes) {
 static ac_status turn(server *s, ac_err *e) {
   int n = 0;
   s->polls[n++] = (struct pollfd){.fd = s->listener, .events = (short)(s->n_guests < GUESTS ? POLLIN : 0)};
-  for (int r = 1; r < s->m->size; r++) s->polls[n++] = (struct pollfd){.fd = s->failed == AC_OK ? s->fds[r] : -1, .events = POLLIN};
+  for (int r = 1; r < s->m->size; r++)
+    s->polls[n++] = (struct pollfd){.fd = s->failed == AC_OK ? s->fds[r] : -1, .events = POLLIN};
   const int first = n, n_guests = s->n_guests;
   for (int i = 0; i < n_guests; i++) s->polls[n++] = (struct pollfd){.fd = s->guests[i].fd, .events = POLLIN};
   if (poll(s->polls, (nfds_t)n, TURN_MS) < 0) return AC_OK;
   const int64_t now = aci_now_ns();
   for (int r = 1; r < s->m->size; r++)
     if (s->fds[r] >= 0 && s->polls[r].revents != 0) serve_rank(s, r);
-  for (int i = n_guests - 1; i >= 0; i--) AC_TRY(serve_guest(s, &s->guests[i], s->polls[first + i].revents, now, e));
-  for (int fd; s->n_guests < GUESTS && (fd = accept4(s->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;) {
+  for (int i = n_guests - 1; i >= 0; i--)
+    AC_TRY(serve_guest(s, &s->guests[i], s->polls[first + i].revents, now, e));
+  for (int fd;
+       s->n_guests < GUESTS && (fd = accept4(s->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;) {
     aci_socket_tune(fd);
     guest *g = &s->guests[s->n_guests++];
     memset(g, 0, sizeof *g);
@@ -233,13 +254,15 @@ static ac_status wait_for_all(server *s, ac_err *e) {
     const int64_t now = aci_now_ns();
     if (now - began > limit) {
       snprintf(text, sizeof text,
-               "rank 0 waited %.3g s at %s for rank%s %s of %d; check that they were started, and that they can reach this address",
+               "rank 0 waited %.3g s at %s for rank%s %s of %d; check that they were started, and that they "
+               "can reach this address",
                (double)(now - began) / 1e9, at, n > 1 ? "s" : "", list, s->m->size);
       return refuse_all(s, AC_TIMEOUT, text, e);
     }
     if (now - said > SAY_EVERY_MS * (int64_t)MS) {
       said = now;
-      ac_log_write(AC_LOG_INFO, "comm", "rank 0 waits at %s for rank%s %s of %d", at, n > 1 ? "s" : "", list, s->m->size);
+      ac_log_write(AC_LOG_INFO, "comm", "rank 0 waits at %s for rank%s %s of %d", at, n > 1 ? "s" : "", list,
+                   s->m->size);
     }
     AC_TRY(turn(s, e));
   }
@@ -261,7 +284,8 @@ static ac_status hand_out(server *s, ac_err *e) {
   for (int r = 1; r < m->size; r++) {
     if (!give(s->fds[r], &head, sizeof head) || !give(s->fds[r], s->cards, head.bytes)) {
       char text[ACI_RV_TEXT];
-      snprintf(text, sizeof text, "rank %d (%s:%d) went away while the ranks met", r, s->cards[r].host, (int)s->cards[r].pid);
+      snprintf(text, sizeof text, "rank %d (%s:%d) went away while the ranks met", r, s->cards[r].host,
+               (int)s->cards[r].pid);
       return refuse_all(s, AC_PEER, text, e);
     }
   }
@@ -279,7 +303,8 @@ ac_status aci_rendezvous_serve(aci_mesh *m, aci_card *cards, ac_err *e) {
   s.guests = malloc(GUESTS * sizeof *s.guests);
   s.polls = malloc((size + GUESTS) * sizeof *s.polls);
   ac_status st = AC_OK;
-  if (s.fds == NULL || s.guests == NULL || s.polls == NULL) st = AC_FAIL(e, OOM, "no memory to meet %d ranks", m->size);
+  if (s.fds == NULL || s.guests == NULL || s.polls == NULL)
+    st = AC_FAIL(e, OOM, "no memory to meet %d ranks", m->size);
   for (int r = 0; r < m->size && s.fds != NULL; r++) s.fds[r] = -1;
   if (st == AC_OK && m->size > 1) {
     st = begin_listening(&s, e);

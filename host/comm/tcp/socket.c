@@ -1,9 +1,10 @@
-/* Sockets of the mesh and the rendezvous: made, tuned, named, watched. Addresses are numeric here; names are resolved by
- * rendezvous.c.
+/* Sockets of the mesh and the rendezvous: made, tuned, named, watched. Addresses are numeric here; names
+ * are resolved by rendezvous.c.
  *
- * TCP_USER_TIMEOUT is not used: it also ends connections to a peer that lives but does not read for a while (busy, or stopped in
- * a debugger), since answers to window probes do not reset it. aci_socket_is_silent asks the kernel instead whether the other end
- * still answers at all. Idle connections are watched by keepalive. */
+ * TCP_USER_TIMEOUT is not used: it also ends connections to a peer that lives but does not read for a
+ * while (busy, or stopped in a debugger), since answers to window probes do not reset it.
+ * aci_socket_is_silent asks the kernel instead whether the other end still answers at all. Idle
+ * connections are watched by keepalive. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
@@ -32,7 +33,9 @@ void aci_socket_tune(int fd) {
 /* A numeric address, or all interfaces. */
 static bool parse(const char *address, int port, struct sockaddr_storage *out, socklen_t *len) {
   char service[12];
-  struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE, .ai_socktype = SOCK_STREAM}, *r = NULL;
+  struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE,
+                           .ai_socktype = SOCK_STREAM},
+                  *r = NULL;
   snprintf(service, sizeof service, "%d", port);
   if (getaddrinfo(address, service, &hints, &r) != 0 || r == NULL) return false;
   memcpy(out, r->ai_addr, r->ai_addrlen);
@@ -50,9 +53,12 @@ static int listen_all(int port) {
   const int zero = 0, one = 1;
   int fd = socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd >= 0) {
-    struct sockaddr_in6 a = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port), .sin6_addr = IN6ADDR_ANY_INIT};
+    struct sockaddr_in6 a = {
+        .sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port), .sin6_addr = IN6ADDR_ANY_INIT};
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero) == 0 && bind(fd, (struct sockaddr *)&a, sizeof a) == 0) return fd;
+    if (setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero) == 0 &&
+        bind(fd, (struct sockaddr *)&a, sizeof a) == 0)
+      return fd;
     const int why = errno;
     close(fd);
     if (why == EADDRINUSE || why == EACCES) {
@@ -62,7 +68,8 @@ static int listen_all(int port) {
   }
   fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;
-  struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_ANY)};
+  struct sockaddr_in a = {
+      .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_ANY)};
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
   if (bind(fd, (struct sockaddr *)&a, sizeof a) == 0) return fd;
   const int why = errno;
@@ -93,7 +100,8 @@ int aci_socket_listen(const char *address, int port, int *got_port, char *why, s
   if (fd >= 0 && listen(fd, SOMAXCONN) == 0) {
     len = sizeof a;
     if (got_port != NULL && getsockname(fd, (struct sockaddr *)&a, &len) == 0)
-      *got_port = ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&a)->sin6_port : ((struct sockaddr_in *)&a)->sin_port);
+      *got_port = ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&a)->sin6_port
+                                                : ((struct sockaddr_in *)&a)->sin_port);
     return fd;
   }
   const int reason = errno;
@@ -130,7 +138,9 @@ void aci_socket_address(int fd, bool of_peer, char *buf, size_t n) {
   struct sockaddr_storage a;
   socklen_t len = sizeof a;
   buf[0] = 0;
-  if ((of_peer ? getpeername(fd, (struct sockaddr *)&a, &len) : getsockname(fd, (struct sockaddr *)&a, &len)) != 0) return;
+  if ((of_peer ? getpeername(fd, (struct sockaddr *)&a, &len)
+               : getsockname(fd, (struct sockaddr *)&a, &len)) != 0)
+    return;
   const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)&a;
   if (a.ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&six->sin6_addr)) {
     inet_ntop(AF_INET, &six->sin6_addr.s6_addr[12], buf, (socklen_t)n);
@@ -139,7 +149,9 @@ void aci_socket_address(int fd, bool of_peer, char *buf, size_t n) {
   if (getnameinfo((struct sockaddr *)&a, len, buf, (socklen_t)n, NULL, 0, NI_NUMERICHOST) != 0) buf[0] = 0;
 }
 
-bool aci_address_is_loopback(const char *numeric) { return strncmp(numeric, "127.", 4) == 0 || strcmp(numeric, "::1") == 0; }
+bool aci_address_is_loopback(const char *numeric) {
+  return strncmp(numeric, "127.", 4) == 0 || strcmp(numeric, "::1") == 0;
+}
 
 int aci_addresses_here(char (*out)[ACI_ADDRESS], int max) {
   struct ifaddrs *all = NULL;
@@ -168,6 +180,7 @@ const char *aci_endpoint_text(const char *address, int port, char *buf, size_t n
 bool aci_socket_is_silent(int fd) {
   struct tcp_info i;
   socklen_t len = sizeof i;
-  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &i, &len) != 0 || len < offsetof(struct tcp_info, tcpi_pmtu)) return false;
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &i, &len) != 0 || len < offsetof(struct tcp_info, tcpi_pmtu))
+    return false;
   return (i.tcpi_retransmits > 0 || i.tcpi_probes > 0) && i.tcpi_last_ack_recv > SILENT_MS;
 }

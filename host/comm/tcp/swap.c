@@ -1,5 +1,5 @@
-/* Descriptors of all members of a group, before a collective begins: sent to all, compared as they come. Called by link/ and
- * mpi/. */
+/* Descriptors of all members of a group, before a collective begins: sent to all, compared as they come.
+ * Called by link/ and mpi/. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +14,8 @@ typedef struct swap {
   ac_group *g;
   const aci_desc *mine;
   aci_desc *all;
-  int *missing, n; /* group ranks */
-  int *ranks;      /* the same as global ranks */
+  int *missing, n;                 /* group ranks */
+  int *ranks;                      /* the same as global ranks */
   int64_t began, checked, differs; /* differs: since when; 0: no */
   bool told;
 } swap;
@@ -65,9 +65,9 @@ static void last_seen(const swap *s, char *buf, size_t n) {
     const aci_peer *p = &s->m->peers[s->ranks[i]];
     const bool waits = p->wait.n > 0;
     at += (size_t)snprintf(buf + at, n - at, "%s rank %d %s%s", i > 0 ? "," : ":", s->ranks[i],
-                           waits                     ? "waits at "
-                           : p->last_site[0] != 0    ? "was last at "
-                                                     : "has called nothing yet",
+                           waits                  ? "waits at "
+                           : p->last_site[0] != 0 ? "was last at "
+                                                  : "has called nothing yet",
                            waits ? p->wait.want.site : p->last_site);
   }
 }
@@ -75,14 +75,16 @@ static void last_seen(const swap *s, char *buf, size_t n) {
 static ac_status out_of_time(swap *s, int64_t now, ac_err *e) {
   char what[160], list[96] = "", seen[224];
   size_t at = 0;
-  for (int i = 0; i < s->n && i < 8; i++) at += (size_t)snprintf(list + at, sizeof list - at, "%s%d", i > 0 ? ", " : "", s->ranks[i]);
+  for (int i = 0; i < s->n && i < 8; i++)
+    at += (size_t)snprintf(list + at, sizeof list - at, "%s%d", i > 0 ? ", " : "", s->ranks[i]);
   if (s->n > 8) snprintf(list + at, sizeof list - at, " and %d more", s->n - 8);
   pthread_mutex_lock(&s->m->lock);
   last_seen(s, seen, sizeof seen);
   pthread_mutex_unlock(&s->m->lock);
   return aci_stop(s->m->world, AC_TIMEOUT, s->n == 1 ? s->ranks[0] : -1, e,
-                  "rank %d waited %.3g s for rank%s %s in %s%s; raise --timeout if they are only slow", s->m->rank,
-                  (double)(now - s->began) / 1e9, s->n > 1 ? "s" : "", list, aci_desc_text(s->mine, what, sizeof what), seen);
+                  "rank %d waited %.3g s for rank%s %s in %s%s; raise --timeout if they are only slow",
+                  s->m->rank, (double)(now - s->began) / 1e9, s->n > 1 ? "s" : "", list,
+                  aci_desc_text(s->mine, what, sizeof what), seen);
 }
 
 /* The others' ends, circles, the time. Called when something is missing. */
@@ -104,7 +106,8 @@ static ac_status look_around(swap *s, ac_err *e) {
   if (left < 0 && !crossed && now - s->began > LOOK_AFTER)
     crossed = aci_mesh_cycle(m, s->mine, s->ranks, s->n, now, text, sizeof text);
   pthread_mutex_unlock(&m->lock);
-  if (s->differs != 0) return left >= 0 || crossed || now - s->differs > OTHERS_GRACE ? mismatch(s, e) : AC_OK;
+  if (s->differs != 0)
+    return left >= 0 || crossed || now - s->differs > OTHERS_GRACE ? mismatch(s, e) : AC_OK;
   if (left >= 0) return aci_mesh_left(m, left, s->mine, e);
   if (crossed) return aci_stop(m->world, AC_MISMATCH, -1, e, "%s", text);
   if (now - s->checked < TURN_MS * (int64_t)MS) return AC_OK;
@@ -132,7 +135,13 @@ ac_status aci_mesh_desc_swap(aci_mesh *m, ac_group *g, const aci_desc *d, aci_de
   AC_TRY(aci_aborted(m->world, e));
   if (g->size > FEW && (ranks = malloc(2 * (size_t)g->size * sizeof *ranks)) == NULL)
     return AC_FAIL(e, OOM, "no memory for the descriptors of %d ranks", g->size);
-  swap s = {.m = m, .g = g, .mine = d, .all = all, .missing = ranks, .ranks = ranks + g->size, .began = aci_now_ns()};
+  swap s = {.m = m,
+            .g = g,
+            .mine = d,
+            .all = all,
+            .missing = ranks,
+            .ranks = ranks + g->size,
+            .began = aci_now_ns()};
   s.checked = s.began;
   all[g->rank] = *d;
   pthread_mutex_lock(&m->lock);
@@ -140,7 +149,8 @@ ac_status aci_mesh_desc_swap(aci_mesh *m, ac_group *g, const aci_desc *d, aci_de
     const int r = (g->rank + i) % g->size;
     s.missing[s.n++] = r;
     if (m->peers[g->ranks[r]].state == ACI_RUNNING)
-      aci_out_control(m, g->ranks[r], &(aci_frame){.type = ACI_F_DESC, .channel = g->id, .bytes = sizeof *d}, d);
+      aci_out_control(m, g->ranks[r], &(aci_frame){.type = ACI_F_DESC, .channel = g->id, .bytes = sizeof *d},
+                      d);
     aci_out_flush(m, g->ranks[r]);
   }
   pthread_mutex_unlock(&m->lock);

@@ -1,5 +1,5 @@
-/* The tcp backend: ranks of several machines meet at an address of rank 0 and keep a socket to every other rank. Collectives are
- * those of link/. Called through the table by world.c, group.c and work.c. */
+/* The tcp backend: ranks of several machines meet at an address of rank 0 and keep a socket to every
+ * other rank. Collectives are those of link/. Called through the table by world.c, group.c and work.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,9 +47,12 @@ static void cancel(ac_world *w, aci_move *v) { aci_mesh_cancel(w->impl, v); }
 static ac_status desc_swap(ac_group *g, const aci_desc *d, aci_desc *all, ac_err *e) {
   return aci_mesh_desc_swap(g->world->impl, g, d, all, e);
 }
-static const aci_link table = {.start = start, .progress = progress, .cancel = cancel, .desc_swap = desc_swap};
+static const aci_link table = {
+    .start = start, .progress = progress, .cancel = cancel, .desc_swap = desc_swap};
 
-static ac_status run(ac_group *g, const ac_coll *c, aci_desc *d, ac_err *e) { return aci_link_run(&table, g, c, d, e); }
+static ac_status run(ac_group *g, const ac_coll *c, aci_desc *d, ac_err *e) {
+  return aci_link_run(&table, g, c, d, e);
+}
 static ac_status pass(ac_group *g, const ac_coll *c, aci_desc *d, void **state, bool *done, ac_err *e) {
   return aci_link_pass(&table, g, c, d, state, done, e);
 }

@@ -79,13 +79,12 @@ function Join:shadow()
   end
 end
 
---- All are through: those that waited take over the parameters and buffers of one that did not.
+--- All are through: all take over the parameters and buffers of one that did not wait.
 function Join:agree(rows)
-  local src, waited
+  local src
   for r, row in ipairs(rows) do
-    if row[5] == 1 then src = r - 1 else waited = true end
+    if row[5] == 1 then src = r - 1 end
   end
-  if not waited then return end
   coalesce.broadcast(self.ddp.module:parameters(), src, self.group)
   coalesce.broadcast(self.ddp.module:buffers(), src, self.group)
 end

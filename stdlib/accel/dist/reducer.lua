@@ -129,7 +129,9 @@ end
 ---@param sync boolean
 ---@param joined? boolean other ranks may have run out of inputs: buckets stay as they are
 function Reducer:prepare(sync, joined)
-  if self.detached then raise("%s: the model was wrapped again since; use the newer wrapper", WHO) end
+  if self.detached then
+    raise("%s: the model was wrapped again since, or is part of another that was; use the newer wrapper alone", WHO)
+  end
   if self.running then
     if pcall(accel.queue_callback, nothing) then return end -- a forward inside a backward
     self:recover()
@@ -243,12 +245,14 @@ function Reducer:launch(b)
       if self.expected[i] == 0 then self:collect(i) end
     end
   end
-  if self.counter then self.counter:finish(b.kind, b.offset, b.flat) end
+  local sum = self.counter and self.counter:finish(b.kind, b.offset, b.flat) or b.flat
   if self.hook then
     b.future = self:run_hook(GradBucket(b))
   elseif self.size > 1 then
     local op = (self.counter or self.divisor) and "sum" or "mean"
-    b.future = Future(dist.all_reduce(b.flat, { op = op, group = self.o.group, async_op = true }), b.flat)
+    b.future = Future(dist.all_reduce(sum, { op = op, group = self.o.group, async_op = true }), sum)
+  elseif sum ~= b.flat then
+    b.future = Future(nil, sum)
   end
 end
 
@@ -337,7 +341,7 @@ end
 
 --- Waits for all buckets; futures of several steps are advanced by turns.
 function Reducer:wait(scale)
-  local left = {}
+  local left, wide = {}, self.counter and self.counter.wide or {}
   for _, b in ipairs(self.buckets) do
     if b.future then left[#left + 1] = b end
   end
@@ -346,7 +350,11 @@ function Reducer:wait(scale)
     for _, b in ipairs(left) do
       if b.future:advance() then
         local value = b.future.value
-        if value ~= nil and value ~= b.flat then b.flat:copy_(value) end
+        if value ~= nil and value ~= b.flat then
+          if wide[b.kind] then value:mul_(scale) end -- before it is rounded
+          b.flat:copy_(value)
+        end
+        if self.hook then self:clear_gaps(b) end
       else
         still[#still + 1] = b
       end
@@ -355,7 +363,9 @@ function Reducer:wait(scale)
   end
   for _, b in ipairs(self.buckets) do b.future = nil end
   if scale then
-    for _, t in accel.pairs(self.flats) do t:mul_(scale) end
+    for kind, t in accel.pairs(self.flats) do
+      if not wide[kind] then t:mul_(scale) end
+    end
   end
 end
 

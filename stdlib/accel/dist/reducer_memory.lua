@@ -53,6 +53,18 @@ return function(Reducer)
     end
   end
 
+  --- Makes what lies between the gradients of a bucket zero again, where a hook may have written to all of it.
+  function Reducer:clear_gaps(b)
+    if not b.gaps then
+      b.gaps = {}
+      for j, p in ipairs(b.params) do
+        local from, to = b.offsets[j] + p:numel(), b.offsets[j + 1] or b.flat:numel()
+        if to > from then b.gaps[#b.gaps + 1] = accel.unscoped(accel.narrow, b.flat, 1, from + 1, to - from) end
+      end
+    end
+    for _, gap in ipairs(b.gaps) do gap:zero_() end
+  end
+
   --- Puts the parameters into buckets in the order in which their gradients came, rank 0's, which the others take
   --- over: then the first buckets are complete first.
   function Reducer:rebuild()

@@ -85,9 +85,11 @@ function Sequential:forward(...)
     return x
   end
   local x, begun = nil, false
-  for _, module in self:_fields() do -- some were added by name or taken out
-    if begun then x = module(x) else x = module(...) end
-    begun = true
+  for _, module, kind in self:_fields() do -- some were added by name or taken out, or are no modules
+    if kind == "module" then
+      if begun then x = module(x) else x = module(...) end
+      begun = true
+    end
   end
   if not begun then return ... end
   return x

@@ -47,7 +47,7 @@ local function count(text, part) return select(2, text:gsub(part:gsub("%p", "%%%
 -- Usage.
 write("print.lua", "print(1)")
 local _, _, help = check("$R --help", 0, { "the same script on several ranks:", "--num-processes N", "--log-dir DIR" })
-for line in help:gmatch "[^\n]+" do assert(#line <= 120, line) end
+for line in help:gmatch "[^\n]+" do assert(#line <= 80, line) end
 local wrong = {
   ["--num_processes 0"] = "'0' is no number of ranks", ["--num_processes -2"] = "'-2' is no number of ranks",
   ["--num_processes two"] = "'two' is no number of ranks", ["--num_processes 2.5"] = "'2.5' is no number",
@@ -64,8 +64,9 @@ local wrong = {
   ["--timeout 1e9"] = "no number of seconds", ["--num_processes 2 --cpu_affinity on"] = "neither auto nor none",
   ["--num_processes 2 --tee"] = "there is no --log-dir", ["--log_dir d"] = "--log-dir is for several ranks",
   ["--max_restarts 1"] = "--max-restarts is for several ranks", ["--num_processes 2 --max_restarts x"] = "'x' is no number",
-  ["--num_processes 2 --monitor_interval -1"] = "no number of seconds", ["--num_processes"] = "needs a value",
-  ["--num_processes 2 --tee=1"] = "takes no value",
+  ["--num_processes 2 --monitor_interval -1"] = "no number of seconds", ["--num_processes"] = "'--num-processes' needs a value",
+  ["--num_processes 2 --tee=1"] = "'--tee' takes no value",
+  ["--nproc-per-node 2"] = "did you mean '--num-processes'", ["--master_addr=h"] = "did you mean '--main-process-ip'",
 }
 for options, message in pairs(wrong) do
   local tail = options == "--num_processes" and "" or " print.lua"
@@ -125,6 +126,30 @@ assert(select(2, e:gsub("accel%-run: [^\n]*rank 1 [^\n]*broken on purpose", ""))
 check("$R --num_processes 2 -e 'os.exit(require(\"accel\").dist.get_rank() * 7)'", 7, "", "exited with status 7")
 check("$R --num_processes 2 -e 'local x = = 1'", 1, "", "exited with status 1")
 
+-- os.exit with a status is a failure that others name, wherever they are.
+write("exits.lua", "local d = require('accel').dist\nif d.get_rank() == 1 then os.exit(3) end\nd.barrier()")
+for _ = 1, 5 do
+  _, e = check("$R --num_processes 3 exits.lua", 3, "", ") exited with status 3 at exits.lua:2\n")
+  assert(count(e, "stopped: rank 1 failed at exits.lua:2: exit with status 3") == 2, e)
+  assert(count(e, "\n") == (e:find "share" and 4 or 3), e)
+end
+check("$R --num_processes 2 -e 'require(\"accel\").dist.barrier() os.exit(256)'", 0, "")
+-- Who fails before others have joined leaves nothing that they take for a call.
+write("early.lua", "local d = require('accel').dist\nif d.get_rank() == 17 then error('early') end\nd.barrier()")
+for _ = 1, slow and 2 or 6 do
+  _, e = check("$R --num_processes 40 early.lua", 1, "", "[rank 17] accel-run: early.lua:2: early")
+  assert(count(e, "rank 17 failed at early.lua:2: early") == 39 and not e:find "differ", e)
+end
+-- One that never comes is named, too.
+write("stuck.lua", "local d = require('accel').dist\nif d.get_rank() == 1 then os.execute('sleep 30') end\nd.barrier()")
+check("$R --num_processes 2 --timeout 0.2 stuck.lua", 1, "", { "rank 1 has made no call so far", ", waiting for rank 1 (pid " })
+-- Limits of the system: a line, not a silent death.
+check("ulimit -f 8; $R --num_processes 2 print.lua", 1, "", "accel-run: cannot make a segment of ")
+check("ulimit -n 9; $R --num_processes 2 print.lua", 1, "", "Too many open files")
+if not slow then check("ulimit -v 200000; $R --num_processes 2 print.lua", 1, "", "; raise ulimit -v") end
+write("long.lua", "local s = 'x'\n" .. ("s = 'x'\n"):rep(3000) .. "print(s)")
+check("(ulimit -f 8; $R --num_processes 2 - < long.lua)", 1, "", "accel-run: standard input: File too large")
+
 -- Killed inside a collective: named with signal and line, and the others leave at once.
 write("loop.lua", [[
 local accel = require "accel"
@@ -182,6 +207,14 @@ for _, kill in ipairs { "kill -INT $p", "kill -INT -$p" } do
   assert(count(o, "press Ctrl-C again") == 1 and count(o, "interrupted by signal 2") == 1, o)
   local a, b = o:match "\nstopped\tfalse\tinterrupted\t(%d+)", o:match "1%] stopped\tfalse\tinterrupted\t(%d+)"
   assert(a == b and not o:find "accel%-run: rank", o)
+end
+-- A signal to one rank alone: all stop at one step, and that rank is the one that is named.
+write("one.lua", read("steps.lua"):gsub("local ok, err = pcall%(", "("):gsub("end%)\ndist.barrier%(%).*", "end)()\n"))
+for _, victim in ipairs { 0, 1 } do
+  o = check(both:gsub("loop", "one") .. "kill -TERM $r" .. victim .. "; " .. finish, 143,
+    ("accel-run: rank %d (pid "):format(victim))
+  assert(count(o, "was killed by signal 15 (SIGTERM)") == 1 and count(o, "accel-run: rank") == 1, o)
+  assert(not o:find("traceback", 1, true) and not o:find("stopped: ", 1, true), o)
 end
 check(steps:gsub("steps.lua", "steps.lua exit") .. "kill -TERM $p; " .. finish_o, 5, "stopped\tfalse\tinterrupted")
 write("busy.lua", [[

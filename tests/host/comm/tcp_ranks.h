@@ -1,5 +1,5 @@
-/* Ranks that meet over TCP for tests: n processes with the variables of torchrun, backend tcp, on a free port of the loopback.
- * Included by the tests of the tcp backend. */
+/* Ranks that meet over TCP for tests: n processes with the variables of torchrun, backend tcp, on a free
+ * port of the loopback. Included by the tests of the tcp backend. */
 #ifndef ACCEL_TESTS_HOST_COMM_TCP_RANKS_H
 #define ACCEL_TESTS_HOST_COMM_TCP_RANKS_H
 #pragma GCC diagnostic ignored "-Wunused-function"
@@ -25,8 +25,6 @@ typedef struct tcp_ranks {
   const char *address, *timeout;
   pid_t pid[MOST];
   int status[MOST];
-  /* per rank, before it joins: may change the environment and `world_before` */
-  void (*before)(int rank);
 } tcp_ranks;
 
 static double seconds(void) { return (double)aci_now_ns() / 1e9; }
@@ -78,7 +76,6 @@ static void tcp_start_one(tcp_ranks *k, int i, rank_fn fn, const void *arg) {
   alarm(100);
   self = (rank){.me = i, .n = k->n, .arg = arg};
   tcp_env(k, i);
-  if (k->before != NULL) k->before(i);
   const ac_world_options o = tcp_options();
   CHECK_OK(ac_ctx_new(NULL, &self.ctx, E_));
   CHECK_OK(ac_world_open(self.ctx, &o, &self.w, E_));
@@ -100,7 +97,9 @@ static void tcp_wait(tcp_ranks *k) {
     }
 }
 
-static bool tcp_ended_well(const tcp_ranks *k, int i) { return WIFEXITED(k->status[i]) && WEXITSTATUS(k->status[i]) == 0; }
+static bool tcp_ended_well(const tcp_ranks *k, int i) {
+  return WIFEXITED(k->status[i]) && WEXITSTATUS(k->status[i]) == 0;
+}
 
 static void tcp_run(int n, rank_fn fn, const void *arg) {
   tcp_ranks k = {0};
@@ -122,10 +121,11 @@ static void note(rank *r, ac_group *g, const ac_coll *c) {
 
 static void expect(int r, ac_status code, double within, const char *const *parts) {
   if (shared->code[r] != code || shared->seconds[r] > within)
-    fail_msg("rank %d: %s (not %s) after %.2f s: %s", r, ac_status_name(shared->code[r]), ac_status_name(code), shared->seconds[r],
-             shared->text[r]);
+    fail_msg("rank %d: %s (not %s) after %.2f s: %s", r, ac_status_name(shared->code[r]),
+             ac_status_name(code), shared->seconds[r], shared->text[r]);
   for (; *parts != NULL; parts++) ac_test_contains(shared->text[r], *parts, __FILE__, __LINE__);
 }
-#define EXPECT(r, code, within, ...) expect((r), AC_##code, (within), (const char *const[]){__VA_ARGS__, NULL})
+#define EXPECT(r, code, within, ...) \
+  expect((r), AC_##code, (within), (const char *const[]){__VA_ARGS__, NULL})
 
 #endif

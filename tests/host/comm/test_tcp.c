@@ -1,5 +1,6 @@
-/* The tcp backend and the algorithms of link/: every collective over numbers of ranks, lengths around what is sent early, eagerly and in
- * pieces, dtypes and forms. Every rank knows what all others send and computes the answer itself. */
+/* The tcp backend and the algorithms of link/: every collective over numbers of ranks, lengths around
+ * what is sent early, eagerly and in pieces, dtypes and forms. Every rank knows what all others send and
+ * computes the answer itself. */
 #include "host/comm/tcp_ranks.h"
 
 #include "comm/reduce.h"
@@ -57,9 +58,11 @@ static void reduction(const job *j, ac_coll_kind kind, ac_reduce_op op) {
   int64_t counts[MOST];
   const void *src[MOST];
   for (int i = 0; i < n; i++) counts[i] = uneven_part(j->count, i);
-  ac_coll c = {.kind = kind, .dtype = j->dt, .op = op, .root = root_of(j), .count = j->count, .site = "t.lua:1"};
+  ac_coll c = {
+      .kind = kind, .dtype = j->dt, .op = op, .root = root_of(j), .count = j->count, .site = "t.lua:1"};
   if (scatter && j->uneven) c.counts = counts;
-  const int64_t total = scatter ? aci_total(j->g, &c) : j->count, mine = scatter ? aci_part(&c, me) : j->count;
+  const int64_t total = scatter ? aci_total(j->g, &c) : j->count,
+                mine = scatter ? aci_part(&c, me) : j->count;
   const int64_t at = scatter ? aci_part_at(&c, me) : 0;
   unsigned char *all[MOST], *recv = get((size_t)mine * size), *want = get((size_t)mine * size);
   for (int i = 0; i < n; i++) {
@@ -84,11 +87,17 @@ static void gathering(const job *j, ac_coll_kind kind) {
   const size_t size = ac_dtype_bytes(j->dt);
   int64_t counts[MOST];
   for (int i = 0; i < n; i++) counts[i] = uneven_part(j->count, i);
-  ac_coll c = {.kind = kind, .dtype = j->dt, .root = root, .count = j->count, .counts = j->uneven ? counts : NULL, .site = "t.lua:2"};
+  ac_coll c = {.kind = kind,
+               .dtype = j->dt,
+               .root = root,
+               .count = j->count,
+               .counts = j->uneven ? counts : NULL,
+               .site = "t.lua:2"};
   const size_t total = (size_t)aci_total(j->g, &c) * size, mine = (size_t)aci_part(&c, me) * size,
                at = (size_t)aci_part_at(&c, me) * size;
   unsigned char *part = get(mine), *all = get(total), *want = get(total);
-  for (int i = 0; i < n; i++) fill(j->dt, want + (size_t)aci_part_at(&c, i) * size, aci_part(&c, i), i, j->salt);
+  for (int i = 0; i < n; i++)
+    fill(j->dt, want + (size_t)aci_part_at(&c, i) * size, aci_part(&c, i), i, j->salt);
   const bool scatter = kind == AC_COLL_SCATTER, gets = kind == AC_COLL_ALL_GATHER || (!scatter && me == root);
   if (scatter && me == root) memcpy(all, want, total);
   if (!scatter) memcpy(part, want + at, mine);
@@ -109,14 +118,21 @@ static void broadcast(const job *j) {
   unsigned char *p = get(bytes), *want = get(bytes);
   fill(j->dt, want, j->count, root_of(j), j->salt);
   if (ac_group_rank(j->g) == root_of(j)) memcpy(p, want, bytes);
-  const ac_coll c = {.kind = AC_COLL_BROADCAST, .dtype = j->dt, .root = root_of(j), .count = j->count, .recv = p, .site = "t.lua:3"};
+  const ac_coll c = {.kind = AC_COLL_BROADCAST,
+                     .dtype = j->dt,
+                     .root = root_of(j),
+                     .count = j->count,
+                     .recv = p,
+                     .site = "t.lua:3"};
   CHECK_OK(ac_collective(j->g, &c, E_));
   CHECK(memcmp(p, want, bytes) == 0 && untouched(p + bytes, GUARD));
   free(p);
   free(want);
 }
 
-static int64_t given(const job *j, int s, int t) { return !j->uneven ? j->count : (s + 2 * t) % 4 == 0 ? 0 : j->count + 3 * s + t; }
+static int64_t given(const job *j, int s, int t) {
+  return !j->uneven ? j->count : (s + 2 * t) % 4 == 0 ? 0 : j->count + 3 * s + t;
+}
 
 static void all_to_all(const job *j) {
   const int n = ac_group_size(j->g), me = ac_group_rank(j->g);
@@ -126,17 +142,24 @@ static void all_to_all(const job *j) {
     gives += counts[i] = given(j, me, i);
     takes += recv_counts[i] = given(j, i, me);
   }
-  unsigned char *send = get((size_t)gives * size), *recv = get((size_t)takes * size), *want = get((size_t)takes * size);
+  unsigned char *send = get((size_t)gives * size), *recv = get((size_t)takes * size),
+                *want = get((size_t)takes * size);
   int64_t at = 0, from = 0;
   for (int i = 0; i < n; at += counts[i], from += recv_counts[i], i++) {
     fill(j->dt, send + (size_t)at * size, counts[i], me * 100 + i, j->salt);
     fill(j->dt, want + (size_t)from * size, recv_counts[i], i * 100 + me, j->salt);
   }
-  ac_coll c = {.kind = AC_COLL_ALL_TO_ALL, .dtype = j->dt, .count = j->count, .send = send, .recv = recv, .site = "t.lua:4"};
+  ac_coll c = {.kind = AC_COLL_ALL_TO_ALL,
+               .dtype = j->dt,
+               .count = j->count,
+               .send = send,
+               .recv = recv,
+               .site = "t.lua:4"};
   if (j->uneven) c.counts = counts;
   if (j->uneven) c.recv_counts = recv_counts;
+  else if (j->in_place) c.recv = send;
   CHECK_OK(ac_collective(j->g, &c, E_));
-  CHECK(memcmp(recv, want, (size_t)takes * size) == 0 && untouched(recv + (size_t)takes * size, GUARD));
+  CHECK(memcmp(c.recv, want, (size_t)takes * size) == 0 && untouched(recv + (size_t)takes * size, GUARD));
   free(send);
   free(recv);
   free(want);
@@ -153,7 +176,8 @@ static void ring(const job *j) {
   const size_t bytes = (size_t)j->count * ac_dtype_bytes(j->dt);
   unsigned char *send = get(bytes), *recv[2] = {get(bytes), get(bytes)}, *want = get(bytes);
   fill(j->dt, send, j->count, me, j->salt);
-  ac_coll s = {.kind = AC_COLL_SEND, .dtype = j->dt, .root = next, .count = j->count, .send = send, .site = "t.lua:6"};
+  ac_coll s = {
+      .kind = AC_COLL_SEND, .dtype = j->dt, .root = next, .count = j->count, .send = send, .site = "t.lua:6"};
   ac_coll r = {.kind = AC_COLL_RECV, .dtype = j->dt, .root = last, .count = j->count, .site = "t.lua:7"};
   ac_work *k[4];
   for (int i = 0; i < 2; i++) { /* twice with one tag: they pair up in order */
@@ -192,7 +216,8 @@ static void every_kind(const job *j) {
 }
 
 static void matrix(rank *r) {
-  static const ac_dtype dtypes[] = {AC_F32, AC_BF16, AC_F64, AC_U8, AC_F16, AC_I64, AC_I32, AC_I16, AC_I8, AC_BOOL};
+  static const ac_dtype dtypes[] = {AC_F32, AC_BF16, AC_F64, AC_U8, AC_F16,
+                                    AC_I64, AC_I32,  AC_I16, AC_I8, AC_BOOL};
   static const int64_t bytes[] = {0, 1, 24, 1000, 16384, 16385, 65536, 65537, 262144 + 9, (1 << 20) + 40};
   enum { N_BYTES = sizeof bytes / sizeof bytes[0], N_DTYPES = sizeof dtypes / sizeof dtypes[0] };
   job j = {.g = ac_world_group(r->w)};
@@ -211,7 +236,12 @@ static void matrix(rank *r) {
 /* More than fits all windows and pieces under way. */
 static void megabytes(rank *r) {
   for (int i = 0; i < 2; i++) {
-    const job j = {.g = ac_world_group(r->w), .dt = AC_F32, .count = (9 << 18) + 13, .salt = (uint64_t)i + 1, .uneven = i != 0, .in_place = i == 0};
+    const job j = {.g = ac_world_group(r->w),
+                   .dt = AC_F32,
+                   .count = (9 << 18) + 13,
+                   .salt = (uint64_t)i + 1,
+                   .uneven = i != 0,
+                   .in_place = i == 0};
     every_kind(&j);
   }
 }
@@ -243,8 +273,12 @@ static void works(rank *r) {
     ac_work *k[N];
     for (int i = 0; i < N; i++) {
       for (int e = 0; e < COUNT; e++) buf[i][e] = (float)(r->me + i + e % 5);
-      const ac_coll c = {.kind = AC_COLL_ALL_REDUCE, .dtype = AC_F32, .count = i % 2 != 0 ? COUNT : 100, .send = buf[i],
-                         .recv = buf[i], .site = "w.lua:7"};
+      const ac_coll c = {.kind = AC_COLL_ALL_REDUCE,
+                         .dtype = AC_F32,
+                         .count = i % 2 != 0 ? COUNT : 100,
+                         .send = buf[i],
+                         .recv = buf[i],
+                         .site = "w.lua:7"};
       CHECK_OK(ac_collective_start(ac_world_group(r->w), &c, 0, NULL, &k[i], E_));
       if (i == N / 2) barrier(ac_world_group(r->w));
     }
@@ -257,7 +291,8 @@ static void works(rank *r) {
   }
 }
 
-/* A large message whose receiver is late waits at the sender; small ones and collectives of others pass meanwhile. */
+/* A large message whose receiver is late waits at the sender; small ones and collectives of others pass
+ * meanwhile. */
 static void late_receiver(rank *r) {
   enum { LARGE = 3 << 20 };
   ac_group *g = ac_world_group(r->w);
@@ -265,8 +300,20 @@ static void late_receiver(rank *r) {
   fill(AC_U8, want, LARGE, 0, 1);
   if (r->me == 0) {
     ac_work *k[2];
-    const ac_coll large = {.kind = AC_COLL_SEND, .dtype = AC_U8, .root = 1, .tag = 5, .count = LARGE, .send = want, .site = "l.lua:1"};
-    const ac_coll little = {.kind = AC_COLL_SEND, .dtype = AC_U8, .root = 1, .tag = 6, .count = 1, .send = &small, .site = "l.lua:2"};
+    const ac_coll large = {.kind = AC_COLL_SEND,
+                           .dtype = AC_U8,
+                           .root = 1,
+                           .tag = 5,
+                           .count = LARGE,
+                           .send = want,
+                           .site = "l.lua:1"};
+    const ac_coll little = {.kind = AC_COLL_SEND,
+                            .dtype = AC_U8,
+                            .root = 1,
+                            .tag = 6,
+                            .count = 1,
+                            .send = &small,
+                            .site = "l.lua:2"};
     CHECK_OK(ac_collective_start(g, &large, 0, NULL, &k[0], E_));
     CHECK_OK(ac_collective_start(g, &little, 0, NULL, &k[1], E_));
     for (int i = 0; i < 2; i++) {
@@ -275,8 +322,20 @@ static void late_receiver(rank *r) {
     }
   } else if (r->me == 1) {
     unsigned char got = 0;
-    const ac_coll little = {.kind = AC_COLL_RECV, .dtype = AC_U8, .root = 0, .tag = 6, .count = 1, .recv = &got, .site = "l.lua:3"};
-    const ac_coll large = {.kind = AC_COLL_RECV, .dtype = AC_U8, .root = 0, .tag = 5, .count = LARGE, .recv = p, .site = "l.lua:4"};
+    const ac_coll little = {.kind = AC_COLL_RECV,
+                            .dtype = AC_U8,
+                            .root = 0,
+                            .tag = 6,
+                            .count = 1,
+                            .recv = &got,
+                            .site = "l.lua:3"};
+    const ac_coll large = {.kind = AC_COLL_RECV,
+                           .dtype = AC_U8,
+                           .root = 0,
+                           .tag = 5,
+                           .count = LARGE,
+                           .recv = p,
+                           .site = "l.lua:4"};
     CHECK_OK(ac_collective(g, &little, E_));
     CHECK(got == 7);
     sleep_ms(3500); /* longer than a dead machine would be waited for */
@@ -303,9 +362,9 @@ static void late_3(void **state) { tcp_run(3, late_receiver, NULL); }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(ranks_1),       cmocka_unit_test(ranks_2),  cmocka_unit_test(ranks_3),
-      cmocka_unit_test(ranks_4),       cmocka_unit_test(ranks_7),  cmocka_unit_test(megabytes_2_3),
-      cmocka_unit_test(groups_4),      cmocka_unit_test(works_3),  cmocka_unit_test(late_3),
+      cmocka_unit_test(ranks_1),  cmocka_unit_test(ranks_2), cmocka_unit_test(ranks_3),
+      cmocka_unit_test(ranks_4),  cmocka_unit_test(ranks_7), cmocka_unit_test(megabytes_2_3),
+      cmocka_unit_test(groups_4), cmocka_unit_test(works_3), cmocka_unit_test(late_3),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,5 +1,6 @@
-/* What ranks that meet over TCP are told when others do something else, leave, die, stop or do not come: every rank within a second,
- * by name and script line; and that ranks which are only slow are left alone. */
+/* What ranks that meet over TCP are told when others do something else, leave, die, stop or do not come:
+ * every rank within a second, by name and script line; and that ranks which are only slow are left
+ * alone. */
 #include "host/comm/tcp_ranks.h"
 
 static float a[2000000], b[2000000];
@@ -13,7 +14,8 @@ static tcp_ranks run_all(int n, rank_fn fn, const void *arg, const char *timeout
 }
 
 static ac_coll all_reduce(int64_t count, const char *site) {
-  return (ac_coll){.kind = AC_COLL_ALL_REDUCE, .dtype = AC_F32, .count = count, .send = a, .recv = b, .site = site};
+  return (ac_coll){
+      .kind = AC_COLL_ALL_REDUCE, .dtype = AC_F32, .count = count, .send = a, .recv = b, .site = site};
 }
 
 static void do_all_reduce(rank *r, int64_t count) {
@@ -33,7 +35,9 @@ static const struct {
     {"dtype", {CALL(ALL_REDUCE, 3, "x.lua:1"), .dtype = AC_I32}, {CALL(ALL_REDUCE, 3, "y.lua:2")}},
     {"count", {CALL(ALL_REDUCE, 3, "x.lua:1")}, {CALL(ALL_REDUCE, 900000, "y.lua:2")}},
     {"count", {CALL(ALL_REDUCE, 3, "x.lua:1")}, {CALL(ALL_REDUCE, 300, "y.lua:2")}},
-    {"count", {CALL(ALL_GATHER, 0, "x.lua:1"), .counts = parts_a}, {CALL(ALL_GATHER, 0, "y.lua:2"), .counts = parts_b}},
+    {"count",
+     {CALL(ALL_GATHER, 0, "x.lua:1"), .counts = parts_a},
+     {CALL(ALL_GATHER, 0, "y.lua:2"), .counts = parts_b}},
     {"reduction", {CALL(ALL_REDUCE, 3, "x.lua:1"), .op = AC_REDUCE_MAX}, {CALL(ALL_REDUCE, 3, "y.lua:2")}},
     {"root", {CALL(BROADCAST, 3, "x.lua:1"), .root = 1}, {CALL(BROADCAST, 3, "y.lua:2"), .root = 2}},
 };
@@ -72,14 +76,20 @@ static void mismatch_while_one_is_missing(void **state) {
 static void uneven_exchange(rank *r) {
   int64_t counts[2] = {2, 2}, recv_counts[2] = {2, 2};
   if (r->me == 1) counts[0] = 3;
-  const ac_coll c = {.kind = AC_COLL_ALL_TO_ALL, .dtype = AC_F32, .counts = counts, .recv_counts = recv_counts, .send = a, .recv = b,
+  const ac_coll c = {.kind = AC_COLL_ALL_TO_ALL,
+                     .dtype = AC_F32,
+                     .counts = counts,
+                     .recv_counts = recv_counts,
+                     .send = a,
+                     .recv = b,
                      .site = "x.lua:3"};
   note(r, ac_world_group(r->w), &c);
 }
 
 static void all_to_all_counts(void **state) {
   run_all(2, uneven_exchange, NULL, NULL);
-  for (int r = 0; r < 2; r++) EXPECT(r, MISMATCH, 1, "rank 1 sends 3 elements to rank 0, which expects 2", "x.lua:3");
+  for (int r = 0; r < 2; r++)
+    EXPECT(r, MISMATCH, 1, "rank 1 sends 3 elements to rank 0, which expects 2", "x.lua:3");
 }
 
 typedef struct pass_case {
@@ -97,7 +107,9 @@ static void pass_mismatches(void **state) {
       {{CALL(SEND, 3, "x.lua:1"), .root = 1}, {CALL(RECV, 4, "y.lua:2"), .root = 0}, "count"},
       {{CALL(SEND, 900000, "x.lua:1"), .root = 1}, {CALL(RECV, 4, "y.lua:2"), .root = 0}, "count"},
       {{CALL(SEND, 0, "x.lua:1"), .root = 1}, {CALL(RECV, 900000, "y.lua:2"), .root = 0}, "count"},
-      {{CALL(SEND, 3, "x.lua:1"), .root = 1}, {CALL(RECV, 3, "y.lua:2"), .root = 0, .dtype = AC_I32}, "dtype"},
+      {{CALL(SEND, 3, "x.lua:1"), .root = 1},
+       {CALL(RECV, 3, "y.lua:2"), .root = 0, .dtype = AC_I32},
+       "dtype"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     run_all(2, sends_other, &cases[i], NULL);
@@ -239,10 +251,12 @@ static void crosses(rank *r) {
 static void crossed_groups(void **state) {
   int length = 2;
   run_all(2, crosses, &length, NULL);
-  for (int r = 0; r < 2; r++) EXPECT(r, MISMATCH, 1, "a.lua:1", "b.lua:2", "rank 0", "rank 1", "group 1", "group 2");
+  for (int r = 0; r < 2; r++)
+    EXPECT(r, MISMATCH, 1, "a.lua:1", "b.lua:2", "rank 0", "rank 1", "group 1", "group 2");
   length = 3;
   run_all(3, crosses, &length, NULL);
-  for (int r = 0; r < 3; r++) EXPECT(r, MISMATCH, 1, "a.lua:1", "b.lua:2", "c.lua:3", "rank 0", "rank 1", "rank 2");
+  for (int r = 0; r < 3; r++)
+    EXPECT(r, MISMATCH, 1, "a.lua:1", "b.lua:2", "c.lua:3", "rank 0", "rank 1", "rank 2");
 }
 
 static void receives_instead(rank *r) {
@@ -267,7 +281,8 @@ static void does_not_come(rank *r) {
 
 static void out_of_time(void **state) {
   run_all(3, does_not_come, NULL, "0.4");
-  for (int r = 0; r < 3; r += 2) EXPECT(r, TIMEOUT, 0.9, "waited", "rank 1", "x.lua:12", "same.lua:1", "--timeout");
+  for (int r = 0; r < 3; r += 2)
+    EXPECT(r, TIMEOUT, 0.9, "waited", "rank 1", "x.lua:12", "same.lua:1", "--timeout");
 }
 
 /* Slow ranks: late by more than every grace. */
@@ -286,7 +301,8 @@ static void slow_ranks(void **state) {
 /* The last rank to leave sends much and goes: nobody loses it. */
 static void goes_at_once(rank *r) {
   if (r->me == 0) memset(b, 0x11, sizeof b);
-  const ac_coll c = {.kind = AC_COLL_BROADCAST, .dtype = AC_U8, .root = 0, .count = sizeof b, .recv = b, .site = "x.lua:1"};
+  const ac_coll c = {
+      .kind = AC_COLL_BROADCAST, .dtype = AC_U8, .root = 0, .count = sizeof b, .recv = b, .site = "x.lua:1"};
   CHECK_OK(ac_collective(ac_world_group(r->w), &c, E_));
   for (size_t i = 0; i < sizeof b; i += 997) CHECK(((unsigned char *)b)[i] == 0x11);
 }
@@ -300,13 +316,20 @@ static void leave_at_once(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(mismatches),        cmocka_unit_test(mismatch_while_one_is_missing),
-      cmocka_unit_test(all_to_all_counts), cmocka_unit_test(pass_mismatches),
-      cmocka_unit_test(early_leave),       cmocka_unit_test(leave_before_send),
-      cmocka_unit_test(script_failed),     cmocka_unit_test(killed),
-      cmocka_unit_test(stopped),           cmocka_unit_test(crossed_groups),
-      cmocka_unit_test(recv_against_all_reduce), cmocka_unit_test(out_of_time),
-      cmocka_unit_test(slow_ranks),        cmocka_unit_test(leave_at_once),
+      cmocka_unit_test(mismatches),
+      cmocka_unit_test(mismatch_while_one_is_missing),
+      cmocka_unit_test(all_to_all_counts),
+      cmocka_unit_test(pass_mismatches),
+      cmocka_unit_test(early_leave),
+      cmocka_unit_test(leave_before_send),
+      cmocka_unit_test(script_failed),
+      cmocka_unit_test(killed),
+      cmocka_unit_test(stopped),
+      cmocka_unit_test(crossed_groups),
+      cmocka_unit_test(recv_against_all_reduce),
+      cmocka_unit_test(out_of_time),
+      cmocka_unit_test(slow_ranks),
+      cmocka_unit_test(leave_at_once),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,5 +1,5 @@
-/* How ranks find each other over TCP: slow starters, strangers on the port, and everything that does not fit, each told in one line on
- * the ranks it concerns. */
+/* How ranks find each other over TCP: slow starters, strangers on the port, and everything that does not
+ * fit, each told in one line on the ranks it concerns. */
 #include "host/comm/tcp_ranks.h"
 
 #include <netinet/in.h>
@@ -34,7 +34,8 @@ static void join_and_note(int me, int n, const join_case *k, int port) {
   self = (rank){.me = me, .n = n};
   tcp_env(&t, me);
   setenv("TORCHELASTIC_RUN_ID", "job-a", 1);
-  if (me == 1 && k->size_of_1 > 0) env_int("WORLD_SIZE", k->size_of_1), env_int("LOCAL_WORLD_SIZE", k->size_of_1);
+  if (me == 1 && k->size_of_1 > 0)
+    env_int("WORLD_SIZE", k->size_of_1), env_int("LOCAL_WORLD_SIZE", k->size_of_1);
   if (me == 1 && k->rank_of_1 > 0) env_int("RANK", k->rank_of_1), env_int("LOCAL_RANK", k->rank_of_1);
   if (me == 1 && k->run_id_of_1 != NULL) setenv("TORCHELASTIC_RUN_ID", k->run_id_of_1, 1);
   if (me == k->delayed && k->delay_ms > 0) sleep_ms(k->delay_ms);
@@ -73,7 +74,8 @@ static void wait_all(int n, const pid_t *pid) {
   for (int i = 0; i < n; i++) {
     int status = 0;
     if (pid[i] == 0) continue;
-    while (waitpid(pid[i], &status, 0) < 0 && errno == EINTR) {}
+    while (waitpid(pid[i], &status, 0) < 0 && errno == EINTR) {
+    }
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
   }
 }
@@ -107,6 +109,15 @@ static void slow_starters(void **state) {
 static void name_of_loopback(void **state) {
   join_all(4, &(join_case){.machines = 2, .address = "localhost"});
   all_joined(4, 2);
+}
+
+static void six(void **state) {
+  char why[64];
+  int fd = aci_socket_listen("::1", 0, NULL, why, sizeof why);
+  if (fd < 0) skip(); /* no IPv6 here */
+  close(fd);
+  join_all(3, &(join_case){.address = "::1"});
+  all_joined(3, 2);
 }
 
 static int dial_port(int port) {
@@ -184,8 +195,14 @@ static void other_version(void **state) {
     fflush(NULL);
     if ((pid[0] = fork()) == 0) join_and_note(0, 2, &(join_case){0}, port);
     int fd = dial_port(port);
-    aci_rv_hello h = {.card = {.order = 0x01020304, .protocol = ACI_PROTOCOL + (uint32_t)protocol, .rank = 1, .size = 2, .pid = 77,
-                               .version = "99.0", .host = "far\033away", .run_id = "job-a"}};
+    aci_rv_hello h = {.card = {.order = 0x01020304,
+                               .protocol = ACI_PROTOCOL + (uint32_t)protocol,
+                               .rank = 1,
+                               .size = 2,
+                               .pid = 77,
+                               .version = "99.0",
+                               .host = "far\033away",
+                               .run_id = "job-a"}};
     memcpy(h.magic, ACI_RV_MAGIC, 8);
     memcpy(h.card.magic, "accelcd1", 8);
     assert_true(send(fd, &h, sizeof h, MSG_NOSIGNAL) == (ssize_t)sizeof h);
@@ -203,7 +220,8 @@ static void other_version(void **state) {
     close(fd);
     wait_all(1, pid);
     assert_int_equal(answer.head.kind, ACI_RV_REFUSED);
-    if (protocol == 0) EXPECT(0, MISMATCH, 2, "rank 1 (far?away:77) runs accel 99.0", "rank 0 (", "install the same");
+    if (protocol == 0)
+      EXPECT(0, MISMATCH, 2, "rank 1 (far?away:77) runs accel 99.0", "rank 0 (", "install the same");
     else EXPECT(0, MISMATCH, 2, "another protocol");
     assert_string_equal(answer.text, shared->text[0]);
   }
@@ -248,7 +266,8 @@ static void port_0(void **state) {
 
 static void nobody_there(void **state) {
   join_all(3, &(join_case){.absent_0 = true, .timeout = "0.6"});
-  for (int r = 1; r < 3; r++) EXPECT(r, PEER, 2, "cannot reach rank 0 at 127.0.0.1:", "Connection refused", "check that rank 0 runs");
+  for (int r = 1; r < 3; r++)
+    EXPECT(r, PEER, 2, "cannot reach rank 0 at 127.0.0.1:", "Connection refused", "check that rank 0 runs");
 }
 
 static void one_never_comes(void **state) {
@@ -270,11 +289,22 @@ static void one_never_comes(void **state) {
 int main(void) {
   write_scripts();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(joins),         cmocka_unit_test(slow_starters),   cmocka_unit_test(name_of_loopback),
-      cmocka_unit_test(strangers),     cmocka_unit_test(other_script),    cmocka_unit_test(other_size),
-      cmocka_unit_test(same_rank_twice), cmocka_unit_test(other_job),     cmocka_unit_test(other_version),
-      cmocka_unit_test(port_taken),    cmocka_unit_test(no_such_address), cmocka_unit_test(no_such_name),
-      cmocka_unit_test(port_0),        cmocka_unit_test(nobody_there),    cmocka_unit_test(one_never_comes),
+      cmocka_unit_test(joins),
+      cmocka_unit_test(slow_starters),
+      cmocka_unit_test(name_of_loopback),
+      cmocka_unit_test(six),
+      cmocka_unit_test(strangers),
+      cmocka_unit_test(other_script),
+      cmocka_unit_test(other_size),
+      cmocka_unit_test(same_rank_twice),
+      cmocka_unit_test(other_job),
+      cmocka_unit_test(other_version),
+      cmocka_unit_test(port_taken),
+      cmocka_unit_test(no_such_address),
+      cmocka_unit_test(no_such_name),
+      cmocka_unit_test(port_0),
+      cmocka_unit_test(nobody_there),
+      cmocka_unit_test(one_never_comes),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

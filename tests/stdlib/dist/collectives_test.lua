@@ -187,6 +187,7 @@ local function closed_forms()
     if #odds > 0 then dist.new_group(odds) end
     collectgarbage()
   end
+  for _ = 1, 150 do dist.new_group(even) end -- more than can be alive at once: those without a handle go
 
   -- memory that all ranks map, the recorder, steps
   local shared = dist.empty(1000):fill_(R)

@@ -332,6 +332,7 @@ do -- two dtypes; frozen parameters; a second wrapper
   second(ones * (R + 1), "abc"):sum():backward()
   close(model.a.weight.grad, accel.full({ 2, 3 }, (P + 1) / 2), "wrapped again")
   says("wrapped again since", ddp, ones, "abc")
+  says("the module is wrapped already; wrap its .module", DDP, second)
 end
 
 do -- buffers are rank 0's at every forward, or each rank's own

@@ -90,6 +90,14 @@ for label, count in accel.pairs(cases) do
   end
 end
 
+do -- all end together: buffers too are the same then
+  local ddp = DDP(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)))
+  ddp:join(function() loss(ddp, R, 1):backward() end)
+  local all = accel.empty(P, 4)
+  dist.all_gather_into_tensor(all, ddp[2].running_mean)
+  for r = 2, P do assert(all[r]:to_bytes() == all[1]:to_bytes(), "buffers differ after join") end
+end
+
 do -- accumulation inside, buffers of a rank that still has inputs, and a function in the place of a block
   local model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
   accel.manual_seed(6)

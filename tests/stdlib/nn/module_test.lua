@@ -315,6 +315,9 @@ do -- containers
   fails("ModuleList: expected a module, got 3", nn.ModuleList, { 3 })
   fails("got the class accel.nn.ReLU; did you forget '%(%)'%?", nn.Sequential, nn.Linear(2, 2), nn.ReLU)
   fails("did you forget '%(%)'", nn.Sequential, nn.ReLU)
+  local chain = nn.Sequential(nn.ReLU())
+  chain:register_buffer("seen", accel.ones(1)) -- belongs to the chain, is no link of it
+  assert(chain(accel.ones(2)):sum():item() == 2)
   fails("did you forget '%(%)'", nn.ModuleList, { nn.ReLU })
   fails("Sequential: expected a module, got nil", nn.Sequential, nn.ReLU(), nil, nn.ReLU())
   local dict = nn.ModuleDict { b = nn.Identity(), a = nn.Linear(1, 1) }

@@ -3,7 +3,6 @@
 local Future = require "accel.dist.hooks.future"
 local accel = require "accel"
 local dist = require "accel.dist"
-local orthogonalize = require "accel.dist.hooks.orthogonalize"
 
 local M = {}
 
@@ -19,7 +18,7 @@ function M.batched_powerSGD_hook(state, bucket)
   local buffer, group = bucket:buffer(), state.process_group
   local function mean(t) return dist.all_reduce(t, { op = "mean", group = group, async_op = true }) end
   if not state:started() then
-    state:sent(bucket, buffer:numel(), buffer:numel())
+    state:sent(bucket)
     return Future(mean(buffer), buffer)
   end
   local memory, n = state:of(bucket), buffer:numel()
@@ -37,11 +36,10 @@ function M.batched_powerSGD_hook(state, bucket)
   local padded = memory.square
   padded:narrow(1, 1, n):copy_(buffer)
   local lost, matrix = state:feed_back(memory, padded), padded:view(1, side, side)
-  if fresh or not state.warm_start then state:randomize(memory.q) end
-  orthogonalize(memory.q, state.orthogonalization_epsilon)
+  state:begin(memory.q, fresh)
   memory.p:copy_(accel.bmm(matrix, memory.q))
   return Future(mean(memory.p), buffer):and_then(function()
-    orthogonalize(memory.p, state.orthogonalization_epsilon)
+    state:basis(memory.p)
     memory.q:copy_(accel.bmm(matrix:transpose(2, 3), memory.p))
     return Future(mean(memory.q), buffer)
   end):and_then(function()

@@ -43,7 +43,7 @@ function State:init(opts)
   self.numbers_before, self.numbers_after = 0, 0
 end
 
---- How many times fewer numbers were sent than without compression, and both numbers.
+--- How many times fewer numbers were sent than without compression, and both numbers, since it began.
 ---@return number rate
 ---@return integer before
 ---@return integer after
@@ -63,9 +63,11 @@ function State:of(bucket)
   return m
 end
 
---- Counts a bucket that was sent.
+--- Counts a bucket that was sent, and the numbers where it was compressed.
 function State:sent(bucket, before, after)
-  self.numbers_before, self.numbers_after = self.numbers_before + before, self.numbers_after + after
+  if before then
+    self.numbers_before, self.numbers_after = self.numbers_before + before, self.numbers_after + after
+  end
   if bucket:is_last() then self.iter = self.iter + 1 end
 end
 
@@ -81,11 +83,24 @@ function State:feed_back(memory, t)
     memory.error = accel.unscoped(accel.empty_like, t)
   end
   memory.error:copy_(t)
-  return function(approximation) memory.error:sub_(approximation) end
+  return function(approximation) -- an overflow, of a loss that is scaled too far, is not fed back
+    memory.error:copy_(memory.error:sub_(approximation):nan_to_num { posinf = 0, neginf = 0 })
+  end
+end
+
+--- Begins with an orthonormal q: the last one, or normal numbers, the same on all ranks, where there is none.
+---@param q accel.Tensor the same on all ranks
+---@param fresh boolean nothing is in it yet
+function State:begin(q, fresh)
+  if fresh or not self.warm_start or not q:isfinite():all():item() then self:randomize(q) end
+  orthogonalize(q, self.orthogonalization_epsilon)
 end
 
 --- Fills q with normal numbers, the same on all ranks.
 function State:randomize(q) q:copy_(accel.randn(q.shape, { generator = self.generator })) end
+
+--- Makes the columns of p orthonormal: a mean over ranks, whose sum the epsilon is meant for.
+function State:basis(p) orthogonalize(p, self.orthogonalization_epsilon / dist.get_world_size(self.process_group)) end
 
 --- Whether and how the next bucket is compressed; else it is averaged plainly.
 function State:started() return self.iter >= self.start_powerSGD_iter end
@@ -181,7 +196,7 @@ function M.powerSGD_hook(state, bucket)
   local buffer, group = bucket:buffer(), state.process_group
   local function mean(t) return dist.all_reduce(t, { op = "mean", group = group, async_op = true }) end
   if not state:started() then
-    state:sent(bucket, buffer:numel(), buffer:numel())
+    state:sent(bucket)
     return Future(mean(buffer), buffer)
   end
   local memory = state:of(bucket)
@@ -192,8 +207,7 @@ function M.powerSGD_hook(state, bucket)
   local plain = memory.flat and (pack(memory, grads) or mean(memory.flat))
   for k, g in ipairs(memory.groups) do
     local q = memory.qs[k]
-    if fresh or not state.warm_start then state:randomize(q) end
-    orthogonalize(q, state.orthogonalization_epsilon)
+    state:begin(q, fresh)
     matrices[k] = stacked(g, grads)
     memory.ps[k]:copy_(accel.bmm(matrices[k], q))
   end
@@ -201,7 +215,7 @@ function M.powerSGD_hook(state, bucket)
   local sent = memory.p and mean(memory.p) or nil
   return Future(sent, buffer):and_then(function()
     for k in ipairs(memory.groups) do
-      orthogonalize(memory.ps[k], state.orthogonalization_epsilon)
+      state:basis(memory.ps[k])
       memory.qs[k]:copy_(accel.bmm(matrices[k]:transpose(2, 3), memory.ps[k]))
     end
     return Future(memory.q and mean(memory.q) or nil, buffer)

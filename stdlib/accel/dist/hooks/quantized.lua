@@ -82,10 +82,11 @@ local function memory_of(state, bucket, size, rank, bits)
   return m
 end
 
---- What quantising t lost, in the tensor `into` that is kept, or a new one.
+--- What quantising t lost, in the tensor `into` that is kept, or a new one; where t was not finite, nothing.
 local function lost(into, t, q, scale, bits, block)
   into = into or accel.unscoped(accel.empty_like, t)
-  return into:copy_(t):sub_(accel.dequantize_blockwise(q, scale, t.shape, bits, block))
+  local loss = t - accel.dequantize_blockwise(q, scale, t.shape, bits, block)
+  return into:copy_(loss:nan_to_num { posinf = 0, neginf = 0 })
 end
 
 local function hook_of(name, bits)

@@ -8,7 +8,9 @@
 --- their like say what the module says, without a prefix, and fields that the wrapper lacks are read from it;
 --- `.module` is the module itself. Parameters and buffers are rank 0's from the start. Ranks have to call forward and
 --- backward equally often (see join), and a backward belongs to the forward before it. ->grad of parameters lies in
---- the buckets that are reduced.
+--- the buckets that are reduced: one that is kept changes with the next backward, clone it or say
+--- gradient_as_bucket_view = false. Means have no history, also after backward { create_graph = true }: penalties on
+--- gradients take those of accel.grad, and are part of the loss.
 ---
 --- With deterministic = "world" gradients do not depend on how many ranks there are: if the global batch is always cut
 --- into the same M micro-batches, and every rank takes a power of two of them, consecutive ones, the mean gradient has
@@ -16,7 +18,8 @@
 --- inside no_sync(), where the wrapper counts and sums them itself, and scales once at the end, by their number over
 --- all ranks: losses are means over their micro-batch and are not divided. ->grad holds the whole sum after the last
 --- one only, and an update starts from zero whatever ->grad held. accel.micro_batch(row0), called before each forward
---- with the position of its first row in the global batch, does the same for dropout.
+--- with the position of its first row in the global batch, does the same for dropout. Buffers do depend on the number
+--- of ranks: running statistics of batch norm are those of the micro-batches that rank 0 saw.
 local accel = require "accel"
 local Module = require "accel.nn.module"
 local Reducer = require "accel.dist.reducer"
@@ -71,6 +74,7 @@ end
 --- deterministic: "world"?} device_ids, output_device, dim and check_reduction are accepted and mean nothing here
 function DDP:init(module, opts)
   if not Module.is_module(module) then raise("%s: %s", WHO, Module.not_a_module(module)) end
+  if rawget(module, "reducer") then raise("%s: the module is wrapped already; wrap its .module", WHO) end
   local o = read(opts)
   rawset(self, "module", module)
   rawset(self, "options", o)
@@ -201,7 +205,8 @@ function DDP:register_comm_hook(state, hook)
 end
 
 --- For ranks with different numbers of inputs, around the loop over them: a rank whose loop ends first answers the
---- collectives of the others with zeros, until all are through; then all have the parameters of one that came last.
+--- collectives of the others with zeros, until all are through; then all have the parameters and buffers of one that
+--- came last. Inside, a backward that averages follows every forward that learns.
 --- `local _ <close> = model:join()`, or model:join(opts, fn, ...).
 ---
 --- divide_by_initial_world_size (true): gradients are divided by the number of all ranks, else by that of the ranks
