@@ -79,9 +79,11 @@ static uint64_t bytes_of(const ac_group *g, const ac_coll *c) {
 ac_comm_record *aci_record_begin(ac_world *w, const ac_group *g, const ac_coll *c, uint32_t seq, bool async) {
   aci_record_ring *r = w->records;
   const uint64_t bytes = w->backend->bytes != NULL ? w->backend->bytes(g, c) : bytes_of(g, c);
-  atomic_fetch_add_explicit(&w->bytes_sent, bytes, memory_order_relaxed);
+  atomic_store_explicit(&w->bytes_sent, atomic_load_explicit(&w->bytes_sent, memory_order_relaxed) + bytes,
+                        memory_order_relaxed); /* the owner's thread alone writes: no locked instruction */
   if (r == NULL) return NULL;
-  const uint64_t number = atomic_fetch_add_explicit(&r->next, 1, memory_order_relaxed);
+  const uint64_t number = atomic_load_explicit(&r->next, memory_order_relaxed);
+  atomic_store_explicit(&r->next, number + 1, memory_order_relaxed);
   ac_comm_record *row = &r->rows[number % (uint64_t)r->n];
   row->number = number + 1;
   row->group = g->id;
