@@ -5,7 +5,7 @@ local src = os.getenv "ACCEL_TEST_SRC" or "."
 local exe = os.getenv "ACCEL_TEST_BUILD"
 exe = exe and exe .. "/bin/accel-run" or "build/dev/bin/accel-run"
 local sanitized = (os.getenv "ACCEL_TEST_SANITIZE" or "") ~= ""
-local jobs = tonumber(arg[1]) or (sanitized and 8 or 40)
+local jobs = tonumber(arg[1]) or (sanitized and 8 or 200)
 local tmp = (os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/kill"
 local random = accel.util.Random(tonumber(os.getenv "ACCEL_TEST_SEED") or 7)
 
