@@ -2,6 +2,7 @@
  * before is in comm_impl.h and shm/. */
 #include "comm/wait.h"
 
+#include <sched.h>
 #include <string.h>
 
 enum { FIRST_NAP = 1000000, LONGEST_NAP = 10000000 };
@@ -60,6 +61,18 @@ static void nap(const aci_waiting *k, const want *x, int64_t ns) {
   atomic_fetch_sub(&s->sleepers, 1);
 }
 
+/* Ranks that share cores: whoever is waited for may be next in line for this one. A few turns for others cost less than going to sleep
+ * and being woken; after them the others are at something longer. */
+static void let_others_run(const aci_waiting *k, const want *x) {
+  enum { TURNS = 32 };
+  const ac_group *g = k->g;
+  for (int i = 0, r = 0; i < TURNS; i++) {
+    while (r < g->size && (!aci_bit(k->missing, aci_local_of(g, r)) || reached(word_of(g, r, x->offset, NULL), x->value))) r++;
+    if (r == g->size) return;
+    sched_yield();
+  }
+}
+
 /* only: the one group rank to wait for, -1: all others. */
 static ac_status wait_for(ac_group *g, int only, size_t offset, uint32_t value, const aci_desc *mine,
                           ac_status (*came)(void *arg, int group_rank, ac_err *e), void *arg, ac_err *e) {
@@ -77,6 +90,7 @@ static ac_status wait_for(ac_group *g, int only, size_t offset, uint32_t value, 
                    .look = &look};
   for (int r = 0; r < g->size; r++)
     if (r != g->rank && (only < 0 || r == only)) aci_bit_set(k.missing, aci_local_of(g, r));
+  if (w->spins == 0) let_others_run(&k, &x);
   bool shown = false;
   ac_status st = AC_OK;
   for (int64_t ns = FIRST_NAP;; ns = ns * 2 < LONGEST_NAP ? ns * 2 : LONGEST_NAP) {
