@@ -79,6 +79,9 @@ static ac_status read_set(const names *l, aci_place *p, bool *complete, ac_err *
   *complete = false;
   AC_TRY(number(l->rank, INT_MAX, &rank, e));
   AC_TRY(number(l->size, INT_MAX, &size, e));
+  if (l == launchers && (rank == NOT_SET) != (size == NOT_SET))
+    ac_log_write(AC_LOG_WARN, "comm", "%s is set without %s: not taken for a rank of many", rank == NOT_SET ? l->size : l->rank,
+                 rank == NOT_SET ? l->rank : l->size);
   if (rank == NOT_SET || size == NOT_SET) return AC_OK;
   if (l == &launchers[SLURM]) {
     /* a batch script and a salloc shell have these variables, too, without being one of many */

@@ -5,7 +5,7 @@
 
 static ac_status join(ac_world *w, ac_err *e) {
   if (w->place.size != 1)
-    return AC_FAIL(e, INVALID, "backend solo: this is rank %d of %d", w->place.rank, w->place.size);
+    return AC_FAIL(e, INVALID, "backend solo: this is rank %d of %d; take another backend, or none", w->place.rank, w->place.size);
   return AC_OK;
 }
 
