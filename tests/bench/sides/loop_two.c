@@ -4,6 +4,7 @@
  *   loop_two [processes] */
 #define _GNU_SOURCE
 #include <immintrin.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 #include <unistd.h>
 
 enum { MOST = 64 << 20, MAX_RANKS = 8 };
-static int n = 2;
+static int n = 2, cores = 2;
 static char *buffer[MAX_RANKS];
 static _Atomic int *arrived;
 
@@ -24,9 +25,14 @@ static double now(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+static void wait_a_turn(void) {
+  if (n > cores) sched_yield();
+  else __builtin_ia32_pause();
+}
+
 static void meet(void) {
   int turn = atomic_fetch_add(arrived, 1) / n;
-  while (atomic_load(arrived) < (turn + 1) * n) __builtin_ia32_pause();
+  while (atomic_load(arrived) < (turn + 1) * n) wait_a_turn();
 }
 
 static void share(int rank, size_t bytes) {
@@ -55,7 +61,7 @@ static double bare_meeting(int rank) {
     for (int i = 0; i < TIMES; i++) {
       atomic_store_explicit(&arrived[LINE * (rank + 1)], ++turn, memory_order_release);
       for (int r = 0; r < n; r++)
-        while (atomic_load_explicit(&arrived[LINE * (r + 1)], memory_order_acquire) < turn) __builtin_ia32_pause();
+        while (atomic_load_explicit(&arrived[LINE * (r + 1)], memory_order_acquire) < turn) wait_a_turn();
     }
     t = (now() - t) / TIMES * 1e6;
     if (t < best) best = t;
@@ -90,6 +96,7 @@ static void run(int rank) {
 int main(int argc, char **argv) {
   if (argc > 1) n = atoi(argv[1]);
   if (n < 1 || n > MAX_RANKS) return 2;
+  cores = (int)sysconf(_SC_NPROCESSORS_ONLN);
   arrived = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (arrived == MAP_FAILED) return 1;
   for (int r = 0; r < n; r++) {
