@@ -36,6 +36,12 @@ static void place_of(const aci_job *j, int r, char *buf, size_t n) {
   if (atomic_load(&page.waiting) != 0 && page.want.kind < AC_COLL_KINDS)
     snprintf(buf, n, " in %s", aci_desc_text(&page.want, text, sizeof text));
   else if (page.at[0] != 0) snprintf(buf, n, " at %s", page.at);
+  else if (j->segment.head != NULL) { /* it never waited nor made a step: its last call of the world says more than nothing */
+    const aci_slot *slot = aci_slot_of(j->segment.head, 0, r);
+    aci_desc d = slot->desc[slot->desc[1].seq > slot->desc[0].seq];
+    d.site[sizeof d.site - 1] = 0;
+    if (d.site[0] != 0) snprintf(buf, n, " after %s", aci_desc_text(&d, text, sizeof text));
+  }
 }
 
 void aci_cause_of(const aci_job *j, int r, char *buf, size_t n) {
