@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "comm/comm_impl.h"
 
 const char *ac_coll_name(ac_coll_kind k) {
@@ -108,9 +109,7 @@ void aci_desc_fill(const ac_group *g, const ac_coll *c, uint32_t seq, aci_desc *
   if (t & PAIR) d->tag = c->tag;
   if (c->kind != AC_COLL_BARRIER && !((t & PARTS) && c->counts != NULL)) d->count = c->count;
   if ((t & PARTS) && c->counts != NULL && c->kind != AC_COLL_ALL_TO_ALL) {
-    uint64_t h = 1469598103934665603u; /* FNV-1a over the numbers */
-    for (int i = 0; i < g->size; i++) h = (h ^ (uint64_t)c->counts[i]) * 1099511628211u;
-    d->counts_hash = h | 1;
+    d->counts_hash = aci_hash_bytes(0, c->counts, (size_t)g->size * sizeof *c->counts) | 1; /* no key: the same on all ranks */
     d->count = aci_total(g, c);
   }
   size_t n = c->site == NULL ? 0 : strnlen(c->site, ACI_SITE - 1);

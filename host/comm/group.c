@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "comm/comm_impl.h"
 
 ac_group *ac_world_group(ac_world *w) { return w->all; }
@@ -44,9 +45,7 @@ static ac_status agree(ac_world *w, int n, const int *ranks, const char *site, i
   aci_desc_fill(w->all, &c, ++w->all->seq, &d);
   d.kind = AC_COLL_NEW_GROUP;
   d.count = n;
-  uint64_t h = 1469598103934665603u;
-  for (int i = 0; i < n; i++) h = (h ^ (uint64_t)ranks[i]) * 1099511628211u;
-  d.counts_hash = h | 1;
+  d.counts_hash = aci_hash_bytes(0, ranks, (size_t)n * sizeof *ranks) | 1;
   ac_comm_record *row = aci_record_begin(w, w->all, &c, w->all->seq, false);
   if (row != NULL) row->kind = AC_COLL_NEW_GROUP;
   ac_status st = w->backend->run(w->all, &c, &d, e);

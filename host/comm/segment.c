@@ -2,6 +2,7 @@
  * world.c, the waits and the shared-memory backend. */
 #include "comm/segment.h"
 
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -14,6 +15,8 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "base/base_impl.h"
 
 static const char magic[8] = {'a', 'c', 'c', 'e', 'l', 's', 'g', '1'};
 
@@ -67,7 +70,7 @@ ac_status aci_segment_make(int n_ranks, aci_segment_map *out, ac_err *e) {
   if (n_ranks < 1 || n_ranks > ACI_MAX_LOCAL)
     return AC_FAIL(e, INVALID, "%d ranks on one machine; 1 to %d can share memory", n_ranks, ACI_MAX_LOCAL);
   const size_t n = (size_t)n_ranks;
-  aci_head h = {.layout = layout_of(), .n_ranks = (uint32_t)n_ranks};
+  aci_head h = {.layout = layout_of(), .n_ranks = (uint32_t)n_ranks, .n_cpus = (uint32_t)aci_host_cpus()};
   memcpy(h.magic, magic, sizeof magic);
   if (getrandom(h.run_id, sizeof h.run_id, 0) != (ssize_t)sizeof h.run_id)
     h.run_id[0] = (uint64_t)aci_now_ns();

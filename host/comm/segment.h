@@ -87,6 +87,7 @@ typedef struct aci_verdict {
 typedef struct aci_head {
   char magic[8]; /* "accelsg1" */
   uint32_t layout, n_ranks;
+  uint32_t n_cpus; /* that the ranks share, as its maker may use them */
   uint64_t run_id[2];
   size_t total, at_pages, at_slots, at_stages, at_mail;
   _Atomic uint32_t joined;

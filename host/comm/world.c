@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "comm/comm_impl.h"
 
 #ifndef ACCEL_VERSION
@@ -13,14 +14,13 @@
 
 enum { SPINS = 4000 }; /* about 100 us: longer than any skew worth spinning for */
 
-/* FNV-1a over the script's contents; 0: there is none, or it cannot be read. */
+/* Of the script's contents; 0: there is none, or it cannot be read. */
 static uint64_t hash_of(const char *path) {
   FILE *f = path == NULL ? NULL : fopen(path, "rbe");
   if (f == NULL) return 0;
-  uint64_t h = 1469598103934665603u;
+  uint64_t h = 0;
   unsigned char buf[4096];
-  for (size_t n; (n = fread(buf, 1, sizeof buf, f)) > 0;)
-    for (size_t i = 0; i < n; i++) h = (h ^ buf[i]) * 1099511628211u;
+  for (size_t n; (n = fread(buf, 1, sizeof buf, f)) > 0;) h = aci_hash_bytes(h, buf, n);
   const bool bad = ferror(f);
   fclose(f);
   return bad ? 0 : h | 1;
@@ -72,8 +72,11 @@ static void fill_page(ac_world *w) {
   memcpy(p->script, w->script, sizeof p->script);
 }
 
-static int cores(void) {
-  long n = sysconf(_SC_NPROCESSORS_ONLN);
+/* CPUs that the ranks of this machine share. The launcher counted them before it gave each rank its own; mpirun and srun bind
+ * ranks, too, so that what this one may use says nothing of the others. */
+static int shared_cpus(const ac_world *w) {
+  if (w->segment.head != NULL) return (int)w->segment.head->n_cpus;
+  const long n = sysconf(_SC_NPROCESSORS_ONLN);
   return n < 1 ? 1 : (int)n;
 }
 
@@ -146,7 +149,7 @@ ac_status ac_world_open(ac_ctx *c, const ac_world_options *o, ac_world **out, ac
     w->page = aci_page_of(w->segment.head, w->place.local_rank);
     fill_page(w);
   }
-  w->spins = w->place.local_size <= cores() ? SPINS : 0;
+  w->spins = w->place.local_size <= shared_cpus(w) ? SPINS : 0;
   const int n_records = (int)ac_params_int(ac_ctx_params(c), "RECORDS");
   if (n_records > 0) w->records = aci_records_new(n_records);
   w->queue = aci_queue_new(w);

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/base_impl.h"
 #include "comm/segment.h"
 
 static void make_and_open(void **state) {
@@ -22,6 +23,7 @@ static void make_and_open(void **state) {
     assert_true(fcntl(a.fd, F_GETFD) & FD_CLOEXEC);
     assert_ok(aci_segment_open(dup(a.fd), &b, &e), e);
     assert_int_equal(b.head->n_ranks, ns[i]);
+    assert_int_equal(b.head->n_cpus, aci_host_cpus()); /* quota and mask, not what the machine has */
     const int last = ns[i] - 1;
     /* the furthest corner of everything, written here and read there */
     aci_page_of(a.head, last)->pid = 5;
