@@ -4,11 +4,12 @@
  * Times are kept as counts of the processor's clock where that runs evenly, and turned into nanoseconds when they are read: asking the
  * system for the time twice would be a fifth of a small collective. */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
+#include "base/strbuf.h"
 #include "comm/comm_impl.h"
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -130,6 +131,40 @@ int ac_world_records(ac_world *w, ac_comm_record *out, int max) {
   return (int)have;
 }
 
+static void put_int(aci_json_writer *w, const char *key, int64_t v) {
+  aci_json_key(w, key, strlen(key));
+  aci_json_int(w, v);
+}
+
+static void put_text(aci_json_writer *w, const char *key, const char *v) {
+  aci_json_key(w, key, strlen(key));
+  aci_json_string(w, v, strlen(v));
+}
+
+/* One JSON object. False: no memory, or a script's name that is no UTF-8. */
+static bool row_text(const ac_world *w, const ac_comm_record *row, aci_strbuf *out) {
+  aci_json_writer j = {.out = out};
+  aci_json_begin(&j, true);
+  put_int(&j, "rank", w->place.rank);
+  put_int(&j, "number", (int64_t)row->number);
+  put_int(&j, "group", row->group);
+  put_int(&j, "seq", row->seq);
+  put_text(&j, "kind", ac_coll_name(row->kind));
+  put_text(&j, "dtype", ac_dtype_name(row->dtype));
+  put_text(&j, "op", ac_reduce_op_name(row->op));
+  put_int(&j, "root", row->root);
+  put_int(&j, "count", row->count);
+  put_int(&j, "queued_ns", row->queued);
+  put_int(&j, "began_ns", row->began);
+  put_int(&j, "ended_ns", row->ended);
+  aci_json_key(&j, "async", 5);
+  aci_json_bool(&j, row->async);
+  put_text(&j, "status", ac_status_name(row->status));
+  put_text(&j, "site", row->site);
+  aci_json_end(&j);
+  return aci_json_finish(&j, NULL) == AC_OK;
+}
+
 /* A failing rank must not fail again over its own report: errors are logged. */
 void aci_records_dump(ac_world *w) {
   aci_record_ring *r = w->records;
@@ -151,20 +186,9 @@ void aci_records_dump(ac_world *w) {
   for (uint64_t i = next - have; i < next; i++) {
     ac_comm_record copy = r->rows[i % (uint64_t)r->n], *const row = &copy;
     to_ns(r, rate, row);
-    char site[2 * sizeof row->site];
-    size_t k = 0;
-    for (const char *s = row->site; *s != 0 && k + 2 < sizeof site; s++) {
-      if (*s == '"' || *s == '\\') site[k++] = '\\';
-      site[k++] = (unsigned char)*s < 32 ? ' ' : *s;
-    }
-    site[k] = 0;
-    fprintf(f,
-            "{\"rank\":%d,\"number\":%" PRIu64 ",\"group\":%u,\"seq\":%u,\"op\":\"%s\",\"dtype\":\"%s\",\"reduce\":\"%s\","
-            "\"root\":%d,\"count\":%lld,\"queued_ns\":%lld,\"began_ns\":%lld,\"ended_ns\":%lld,\"async\":%s,\"status\":\"%s\","
-            "\"site\":\"%s\"}\n",
-            w->place.rank, row->number, row->group, row->seq, ac_coll_name(row->kind), ac_dtype_name(row->dtype),
-            ac_reduce_op_name(row->op), row->root, (long long)row->count, (long long)row->queued, (long long)row->began,
-            (long long)row->ended, row->async ? "true" : "false", ac_status_name(row->status), site);
+    aci_strbuf line = {0};
+    if (row_text(w, row, &line)) fprintf(f, "%s\n", line.s);
+    aci_strbuf_fini(&line);
   }
   if (fclose(f) != 0) ac_log_write(AC_LOG_WARN, "comm", "%s: %s", path, strerror(errno));
 }

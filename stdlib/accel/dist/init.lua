@@ -12,6 +12,7 @@
 --- ranks make the same calls in the same order: what differs, who left or died is an error that names ranks and lines.
 local accel = require "accel.core"
 local class = require "accel.util.class"
+local lazy = require "accel.util.lazy"
 local raise = require "accel.util.raise"
 local dist = require "accel.dist.core" -- native: bindings/lac_dist.c and its neighbours
 
@@ -69,16 +70,4 @@ function dist.batch_isend_irecv(ops)
   return works
 end
 
-local function index(t, key)
-  local file = home[key]
-  if not file then return nil end
-  local value = require("accel.dist." .. file)
-  if type(value) == "table" then
-    local own = rawget(value, key)
-    if own ~= nil then value = own end
-  end
-  rawset(t, key, value)
-  return value
-end
-
-return setmetatable(dist, { __index = index, __names = home })
+return lazy("accel.dist", home, dist)

@@ -5,8 +5,9 @@
 --- several.
 ---@param prefix string "accel.nn"
 ---@param home table<string, string>
+---@param into? table what is loaded already; a new table otherwise
 ---@return table
-return function(prefix, home)
+return function(prefix, home, into)
   local function index(t, key)
     local file = home[key]
     if not file then return nil end
@@ -18,5 +19,5 @@ return function(prefix, home)
     rawset(t, key, value)
     return value
   end
-  return setmetatable({}, { __index = index, __names = home }) -- names: for "did you mean"
+  return setmetatable(into or {}, { __index = index, __names = home }) -- names: for "did you mean"
 end
