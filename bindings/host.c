@@ -1,6 +1,6 @@
 /* ac_host_*: a Lua state with accel in it, for C programs (accel/host.h). accel-run is one of them.
  *
- * Everything that touches Lua runs in a protected C function (run_body, call_body, ...), so that no error
+ * Everything that touches Lua runs in a protected C function (lac_host_protect), so that no error
  * ever meets an unprotected state; what such a function needs travels in a struct on the C stack. Errors
  * become text with a traceback at the place that raised (lua/traceback.lua), kept in the host, and an
  * ac_err. */
@@ -16,18 +16,7 @@
 #include "accel/lua.h"
 #include "base/small.h"
 #include "core/lac.h"
-
-struct ac_host {
-  lua_State *L;
-  lac_state *S;
-  char *error_text; /* of the last failed run; NULL: none */
-  bool exited, join;
-  int exit_code;
-  char warning[512];
-  bool warnings_off;
-};
-
-static const char key_results;
+#include "host_impl.h"
 
 /* ---- memory, warnings ---- */
 
@@ -110,8 +99,7 @@ static int fill_error(lua_State *L) {
   return 0;
 }
 
-/* Runs body(arg) protected. The error value is turned into e; h->error_text has the traceback. */
-static ac_status protect(ac_host *h, lua_CFunction body, void *arg, ac_err *e) {
+ac_status lac_host_protect(ac_host *h, lua_CFunction body, void *arg, ac_err *e) {
   lua_State *L = h->L;
   int saved = errno, top = lua_gettop(L);
   free(h->error_text);
@@ -233,7 +221,7 @@ ac_status ac_host_open(const ac_host_options *o, ac_host **out, ac_err *e) {
   }
   if (st == AC_OK) {
     opening p = {h, o};
-    st = protect(h, open_body, &p, e);
+    st = lac_host_protect(h, open_body, &p, e);
   }
   if (st == AC_OK && o->join) {
     h->join = true;
@@ -368,7 +356,7 @@ static ac_status run(ac_host *h, script *s, ac_err *e) {
   ac_err local;
   if (e == NULL) e = &local;
   if (h->S != NULL) h->S->end_site[0] = 0;
-  ac_status st = protect(h, script_body, s, e);
+  ac_status st = lac_host_protect(h, script_body, s, e);
   if (st != AC_OK && s->load != AC_OK) {
     /* a script that could not be loaded has no frames to show */
     free(h->error_text);
@@ -389,213 +377,6 @@ ac_status ac_host_run_string(ac_host *h, const char *code, const char *name, int
                              const char *const *argv, ac_err *e) {
   script s = {.h = h, .code = code, .name = name != NULL ? name : "string", .argc = argc, .argv = argv};
   return run(h, &s, e);
-}
-
-/* ---- values ---- */
-
-static void push_value(lua_State *L, lac_state *S, const ac_host_value *v) {
-  switch (v->type) {
-    case AC_HOST_BOOL: lua_pushboolean(L, v->b); break;
-    case AC_HOST_INT: lua_pushinteger(L, v->i); break;
-    case AC_HOST_NUMBER: lua_pushnumber(L, v->n); break;
-    case AC_HOST_STRING: lua_pushlstring(L, v->s, v->len); break;
-    case AC_HOST_TENSOR: lac_push_tensor(L, S, v->t); break;
-    default: lua_pushnil(L);
-  }
-}
-
-/* Borrowed: valid while the value is on the stack. false: no such value. */
-static bool read_value(lua_State *L, int idx, ac_host_value *v) {
-  const lac_box *b;
-  *v = (ac_host_value){.type = AC_HOST_NIL};
-  switch (lua_type(L, idx)) {
-    case LUA_TNIL: return true;
-    case LUA_TBOOLEAN:
-      v->type = AC_HOST_BOOL;
-      v->b = lua_toboolean(L, idx);
-      return true;
-    case LUA_TNUMBER:
-      v->type = lua_isinteger(L, idx) ? AC_HOST_INT : AC_HOST_NUMBER;
-      if (v->type == AC_HOST_INT) v->i = lua_tointeger(L, idx);
-      else v->n = lua_tonumber(L, idx);
-      return true;
-    case LUA_TSTRING:
-      v->type = AC_HOST_STRING;
-      v->s = lua_tolstring(L, idx, &v->len);
-      return true;
-    case LUA_TUSERDATA:
-      b = lac_box_test(L, idx);
-      if (b == NULL || b->t == NULL) return false;
-      v->type = AC_HOST_TENSOR;
-      v->t = b->t;
-      return true;
-    default: return false;
-  }
-}
-
-/* Splits "a.b.c": pushes the table that holds c and returns c, or NULL when there is none and `make` is
- * false. */
-static const char *find_table(lua_State *L, const char *name, bool make) {
-  lua_pushglobaltable(L);
-  const char *dot;
-  while ((dot = strchr(name, '.')) != NULL) {
-    lua_pushlstring(L, name, (size_t)(dot - name));
-    lua_pushvalue(L, -1);
-    if (lua_rawget(L, -3) != LUA_TTABLE) {
-      if (!make || !lua_isnil(L, -1)) return NULL;
-      lua_pop(L, 1);
-      lua_newtable(L);
-      lua_pushvalue(L, -2);
-      lua_pushvalue(L, -2);
-      lua_rawset(L, -5);
-    }
-    lua_replace(L, -3);
-    lua_pop(L, 1);
-    name = dot + 1;
-  }
-  return name;
-}
-
-typedef struct invocation {
-  ac_host *h;
-  const char *function;
-  int n_args, max_results, n_results;
-  const ac_host_value *args;
-  ac_host_value *results;
-} invocation;
-
-static int call_body(lua_State *L) {
-  invocation *c = lua_touserdata(L, 1);
-  lac_state *S = c->h->S;
-  const char *last = find_table(L, c->function, false);
-  int type = LUA_TNIL;
-  if (last != NULL) {
-    lua_pushstring(L, last);
-    type = lua_rawget(L, -2);
-  }
-  if (type != LUA_TFUNCTION && luaL_getmetafield(L, -1, "__call") == LUA_TNIL)
-    return lac_error(L, S, AC_NOT_FOUND, "no function '%s' in the script", c->function);
-  lua_settop(L, type == LUA_TFUNCTION ? lua_gettop(L) : lua_gettop(L) - 1);
-  int base = lua_gettop(L);
-  luaL_checkstack(L, c->n_args + 8, "arguments");
-  for (int i = 0; i < c->n_args; i++) push_value(L, S, &c->args[i]);
-  lua_call(L, c->n_args, LUA_MULTRET);
-  int n = lua_gettop(L) - base + 1;
-  if (n > c->max_results) n = c->max_results;
-  for (int i = 0; i < n; i++)
-    if (!read_value(L, base + i, &c->results[i]))
-      return lac_error(L, S, AC_DTYPE, "%s: result %d is %s, which a host cannot take", c->function, i + 1,
-                       luaL_typename(L, base + i));
-  lua_createtable(L, n, 0); /* strings live until the next call */
-  for (int i = 0; i < n; i++) {
-    lua_pushvalue(L, base + i);
-    lua_rawseti(L, -2, i + 1);
-  }
-  lua_rawsetp(L, LUA_REGISTRYINDEX, &key_results);
-  /* again, now that nothing can run the collector and its finalizers any more */
-  for (int i = 0; i < n; i++) {
-    read_value(L, base + i, &c->results[i]);
-    if (c->results[i].type == AC_HOST_TENSOR) ac_tensor_retain(c->results[i].t);
-  }
-  c->n_results = n;
-  return 0;
-}
-
-ac_status ac_host_call(ac_host *h, const char *function, int n_args, const ac_host_value *args,
-                       int max_results, ac_host_value *results, int *n_results, ac_err *e) {
-  ac_err local;
-  invocation c = {h, function, n_args, max_results, 0, args, results};
-  ac_status st = protect(h, call_body, &c, e != NULL ? e : &local);
-  if (n_results != NULL) *n_results = c.n_results;
-  return st;
-}
-
-/* ---- C functions for scripts ---- */
-
-enum { MAX_FN_VALUES = 32 };
-typedef struct registration {
-  ac_host *h;
-  const char *name;
-  ac_host_fn fn;
-  void *user;
-} registration;
-
-/* Holds result tensors between the C function and their boxes. */
-typedef struct holder {
-  int n;
-  ac_tensor *t[MAX_FN_VALUES];
-} holder;
-
-static int holder_gc(lua_State *L) {
-  holder *k = lua_touserdata(L, 1);
-  for (int i = 0; i < k->n; i++) ac_tensor_release(k->t[i]);
-  k->n = 0;
-  return 0;
-}
-
-/* Upvalues: the registration (userdata), metatable of holders. */
-static int call_host(lua_State *L) {
-  const registration *r = lua_touserdata(L, lua_upvalueindex(1));
-  lac_state *S = r->h->S;
-  ac_host_value args[MAX_FN_VALUES], results[MAX_FN_VALUES];
-  int n = lua_gettop(L), n_results = 0;
-  if (n > MAX_FN_VALUES)
-    return lac_error(L, S, AC_INVALID, "%s: %d arguments at most", r->name, MAX_FN_VALUES);
-  luaL_checkstack(L, MAX_FN_VALUES + 8, "results");
-  holder *k = lua_newuserdatauv(L, sizeof *k, 0);
-  k->n = 0;
-  lua_pushvalue(L, lua_upvalueindex(2));
-  lua_setmetatable(L, -2);
-  char buf[96];
-  for (int i = 0; i < n; i++)
-    if (!read_value(L, i + 1, &args[i]))
-      return lac_argerror(L, S, AC_INVALID, r->name, i + 1, "value",
-                          "expected nil, boolean, number, string or tensor, got %s",
-                          lac_typename(L, i + 1, buf, sizeof buf));
-  ac_err e;
-  e.op[0] = 0;
-  e.msg[0] = 0;
-  e.rank = -1;
-  lua_State *was = lac_enter(L, S);
-  ac_status st = r->fn(r->user, S->ctx, n, args, MAX_FN_VALUES, results, &n_results, &e);
-  lac_leave(S, was);
-  if (st != AC_OK) {
-    e.code = st;
-    if (e.op[0] == 0) snprintf(e.op, sizeof e.op, "%s", r->name);
-    return lac_raise(L, S, &e);
-  }
-  AC_ASSERT(n_results >= 0 && n_results <= MAX_FN_VALUES);
-  for (int i = 0; i < n_results; i++)
-    if (results[i].type == AC_HOST_TENSOR) k->t[k->n++] = results[i].t;
-  for (int i = 0; i < n_results; i++) push_value(L, S, &results[i]);
-  for (int i = 0; i < k->n; i++) ac_tensor_release(k->t[i]);
-  k->n = 0;
-  return n_results;
-}
-
-static int register_body(lua_State *L) {
-  const registration *p = lua_touserdata(L, 1);
-  const char *last = find_table(L, p->name, true);
-  if (last == NULL)
-    return lac_error(L, p->h->S, AC_STATE, "register '%s': a part of the name is no table", p->name);
-  lua_pushstring(L, last);
-  registration *r = lua_newuserdatauv(L, sizeof *r, 1);
-  *r = *p;
-  lua_pushstring(L, p->name);
-  r->name = lua_tostring(L, -1);
-  lua_setiuservalue(L, -2, 1);
-  lua_createtable(L, 0, 1);
-  lua_pushcfunction(L, holder_gc);
-  lua_setfield(L, -2, "__gc");
-  lua_pushcclosure(L, call_host, 2);
-  lua_rawset(L, -3);
-  return 0;
-}
-
-ac_status ac_host_register(ac_host *h, const char *name, ac_host_fn fn, void *user, ac_err *e) {
-  ac_err local;
-  registration r = {h, name, fn, user};
-  return protect(h, register_body, &r, e != NULL ? e : &local);
 }
 
 /* ---- interruption ---- */

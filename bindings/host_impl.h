@@ -1,0 +1,20 @@
+/* A host as its files see it: host.c opens it and runs scripts, host_call.c exchanges values with them. */
+#ifndef LAC_HOST_IMPL_H
+#define LAC_HOST_IMPL_H
+#include "accel/host.h"
+#include "core/lac.h"
+
+struct ac_host {
+  lua_State *L;
+  lac_state *S;
+  char *error_text; /* of the last failed run; NULL: none */
+  bool exited, join;
+  int exit_code;
+  char warning[512];
+  bool warnings_off;
+};
+
+/* Runs body(arg) protected. The error value is turned into e; h->error_text has the traceback. */
+ac_status lac_host_protect(ac_host *h, lua_CFunction body, void *arg, ac_err *e);
+
+#endif
