@@ -55,30 +55,24 @@ static void pause_a_little(const ac_world *w, int idle) {
   }
 }
 
-/* One step of a send or receive; true when it is over. */
-static bool pass_step(ac_work *k) {
+/* One step of a send or receive, and now and then a look around; true when it is over. idle: steps without progress. */
+static bool pass_step(ac_work *k, int idle) {
   ac_group *g = k->group;
+  ac_world *w = g->world;
   bool done = false;
-  ac_status st = g->world->backend->pass(g, &k->coll, &k->desc, &k->pass_state, &done, &k->err);
-  if (st != AC_OK || done) k->status = st;
-  return st != AC_OK || done;
+  k->status = w->backend->pass(g, &k->coll, &k->desc, &k->pass_state, &done, &k->err);
+  if (k->status != AC_OK || done) return true;
+  if (idle <= w->spins || idle % 16 != 0) return false;
+  k->status = aci_wait_check(g, &k->desc, k->began, k->coll.root, &k->err);
+  if (k->status == AC_OK) return false;
+  done = true; /* the world is over: the transfer is given up */
+  w->backend->pass(g, &k->coll, &k->desc, &k->pass_state, &done, NULL);
+  return true;
 }
 
 static ac_status pass_alone(ac_work *k, ac_err *e) {
-  ac_world *w = k->group->world;
-  const int64_t began = aci_now_ns();
-  for (int idle = 0; !pass_step(k); idle++) {
-    if (idle > w->spins && idle % 16 == 0) {
-      ac_status st = aci_wait_check(k->group, &k->desc, began, k->coll.root, &k->err);
-      if (st != AC_OK) {
-        bool done = true; /* an aborted world ends the transfer at its next step */
-        w->backend->pass(k->group, &k->coll, &k->desc, &k->pass_state, &done, NULL);
-        k->status = st;
-        break;
-      }
-    }
-    pause_a_little(w, idle);
-  }
+  k->began = aci_now_ns();
+  for (int idle = 0; !pass_step(k, idle); idle++) pause_a_little(k->group->world, idle);
   if (k->status != AC_OK && e != NULL) *e = k->err;
   return k->status;
 }
@@ -119,15 +113,9 @@ static void run_pairs(aci_queue *q, ac_work *k) {
   for (int idle = 0; active != NULL; idle++) {
     for (ac_work **at = &active; *at != NULL;) {
       ac_work *x = *at;
-      if (x->status == AC_OK && !pass_step(x)) {
-        if (idle > w->spins && idle % 16 == 0 &&
-            (x->status = aci_wait_check(x->group, &x->desc, x->began, x->coll.root, &x->err)) != AC_OK) {
-          bool done = true;
-          w->backend->pass(x->group, &x->coll, &x->desc, &x->pass_state, &done, NULL);
-        } else {
-          at = &x->next;
-          continue;
-        }
+      if (x->status == AC_OK && !pass_step(x, idle)) {
+        at = &x->next;
+        continue;
       }
       *at = x->next;
       x->next = NULL;
