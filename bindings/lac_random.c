@@ -2,10 +2,10 @@
  * integers. */
 #include "core/lac.h"
 
-static const char *const state_names[] = {"seed", "stream", "step", "ordinal", "row0", NULL};
+static const char *const state_names[] = {"seed", "stream", "step", "ordinal", "drawn", "row0", NULL};
 
 static void push_state(lua_State *L, const ac_generator *g) {
-  lua_createtable(L, 0, 5);
+  lua_createtable(L, 0, 6);
   lua_pushinteger(L, (lua_Integer)g->seed);
   lua_setfield(L, -2, "seed");
   lua_pushinteger(L, g->stream);
@@ -14,6 +14,8 @@ static void push_state(lua_State *L, const ac_generator *g) {
   lua_setfield(L, -2, "step");
   lua_pushinteger(L, g->ordinal);
   lua_setfield(L, -2, "ordinal");
+  lua_pushinteger(L, g->drawn);
+  lua_setfield(L, -2, "drawn");
   lua_pushinteger(L, g->row0);
   lua_setfield(L, -2, "row0");
 }
@@ -34,6 +36,7 @@ static void read_state(lua_State *L, lac_state *S, int idx, ac_generator *g) {
                     .stream = part(&o, "stream"),
                     .step = part(&o, "step"),
                     .ordinal = part(&o, "ordinal"),
+                    .drawn = part(&o, "drawn"),
                     .row0 = lac_opt_int(&o, "row0", 0)};
   *g = n;
 }
@@ -45,15 +48,13 @@ static int manual_seed(lua_State *L) {
 }
 
 /* accel.micro_batch(row0): what is drawn from now on belongs to the micro-batch whose first row is row row0 (0-based) of
- * the global batch; calls count from the first again. */
+ * the global batch; for draws that belong to rows, calls count from the first again. */
 static int micro_batch(lua_State *L) {
   lac_state *S = lac_get(L);
   const int64_t row0 = lac_check_int(L, S, 1, "row0");
   if (row0 < 0)
     return lac_argerror(L, S, AC_INVALID, NULL, 1, "row0", "rows of the global batch count from 0, got %lld", (long long)row0);
-  ac_generator *g = ac_ctx_generator(S->ctx);
-  g->row0 = row0;
-  g->ordinal = 0;
+  ac_generator_micro_batch(ac_ctx_generator(S->ctx), row0);
   return 0;
 }
 

@@ -227,10 +227,16 @@ ac_generator ac_generator_draw(ac_generator *g) {
   return t;
 }
 
+void ac_generator_micro_batch(ac_generator *g, int64_t row0) {
+  g->drawn += g->ordinal;
+  g->ordinal = 0;
+  g->row0 = row0;
+}
+
 ac_status ac_step(ac_ctx *c, ac_err *e) {
   c->step++;
   c->gen.step++;
-  c->gen.ordinal = 0;
+  c->gen.ordinal = c->gen.drawn = 0;
   for (int i = 0; i < c->n_step_hooks; i++) AC_TRY(c->step_hook[i].fn(c->step_hook[i].user, e));
   return AC_OK;
 }

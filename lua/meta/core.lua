@@ -172,7 +172,8 @@ function accel.Generator(seed) end
 
 ---From here on, row 1 of a batch is row row0 (from 0) of the global batch, and random calls of this step count from the
 ---first again: dropout in a micro-batch draws what the same rows would get in the whole batch, however that is cut into
----micro-batches and spread over ranks. Numbers that belong to no row (accel.randn and its like) come again in each.
+---micro-batches and spread over ranks. Numbers that belong to no row (accel.randn and its like) go on: no two calls of a
+---step draw the same.
 ---example: local x, f = accel.ones(4), accel.nn.functional.dropout accel.micro_batch(0) local all = f(x, 0.5)
 ---  accel.micro_batch(2) return accel.equal(f(x:narrow(1, 3, 2), 0.5), all:narrow(1, 3, 2)) --> true
 ---@param row0 integer

@@ -69,7 +69,7 @@ static ac_status describe(ac_frame *f, const ac_tensor *q, const ac_tensor *k, c
     }
   }
   if (a->drop_p > 0) {
-    aci_draw draw = aci_draw_of(&f->ticket);
+    aci_draw draw = aci_draw_of_rows(&f->ticket);
     a->drop_key = draw.key;
     a->drop_counter = draw.call;
     a->drop_below = (uint32_t)(a->drop_p * 0x1p32);

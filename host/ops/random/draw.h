@@ -4,6 +4,9 @@
  *   key     = seed ^ stream * 0x9E3779B97F4A7C15
  *   counter = (block, step << 32 | ordinal)          step and ordinal come from the call's ticket
  *
+ * Draws that belong to rows of the global batch (dropout) use the ordinal within the micro-batch, so that they do not
+ * depend on how the batch is cut; all others count on through the step, with bit 31 set from its second micro-batch on.
+ *
  * Philox gives four 32-bit words per counter. Element i (row-major position in the tensor, from 0) takes
  *   32-bit draws (f32, f16, bf16, dropout, bernoulli): word i % 4 of block i / 4;
  *   64-bit draws (f64, integers, permutations): words 2 (i % 2) and 2 (i % 2) + 1 of block i / 2, low half
@@ -20,9 +23,14 @@ typedef struct aci_draw {
   uint64_t key, call;
 } aci_draw;
 
-static inline aci_draw aci_draw_of(const ac_generator *ticket) {
+static inline aci_draw aci_draw_of_rows(const ac_generator *ticket) {
   aci_draw d = {ticket->seed ^ (uint64_t)ticket->stream * 0x9E3779B97F4A7C15u,
                 (uint64_t)ticket->step << 32 | ticket->ordinal};
+  return d;
+}
+static inline aci_draw aci_draw_of(const ac_generator *ticket) {
+  aci_draw d = aci_draw_of_rows(ticket);
+  if (ticket->drawn != 0) d.call += ticket->drawn | UINT32_C(1) << 31;
   return d;
 }
 

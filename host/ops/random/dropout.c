@@ -67,7 +67,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   job j = {.x = x,
            .y = f->out[0],
            .ct = aci_ctype_of((ac_dtype)x->dtype),
-           .draw = aci_draw_of(&f->ticket),
+           .draw = aci_draw_of_rows(&f->ticket),
            .drop = (uint64_t)(p * 0x1p32),
            .scale = p < 1 ? 1 / (1 - p) : 0};
   (void)e;

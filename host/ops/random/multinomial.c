@@ -130,7 +130,7 @@ static ac_status check(const ac_frame *f, int64_t n_rows, int64_t n, int64_t lea
 
 static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
-  job j = {.x = x, .draw = aci_draw_of(&f->ticket), .n = x->shape[x->ndim - 1], .k = ARG_I(f, 1),
+  job j = {.x = x, .draw = x->ndim == 2 ? aci_draw_of_rows(&f->ticket) : aci_draw_of(&f->ticket), .n = x->shape[x->ndim - 1], .k = ARG_I(f, 1),
            .y = aci_data(f->out[0])};
   const int64_t n_rows = x->ndim == 1 ? 1 : x->shape[0];
   if (f->out[0]->numel == 0) return AC_OK;
