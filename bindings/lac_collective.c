@@ -93,6 +93,9 @@ lac_opts lac_coll_open(lua_State *L, lac_state *S, lac_coll *k, const char *name
   if (ac_group_rank(k->g) < 0)
     lac_coll_bad(L, S, k, AC_INVALID, "rank %d is no member of the group; only members may call it",
                  ac_world_rank(S->world));
+  if (S->alone[0] != 0 && kind != AC_COLL_SEND && kind != AC_COLL_RECV && ac_group_size(k->g) > 1)
+    lac_coll_bad(L, S, k, AC_STATE, "inside %s, which rank %d runs alone: the other %d ranks would be waited for; call it outside",
+                 S->alone, ac_world_rank(S->world), ac_group_size(k->g) - 1);
   return o;
 }
 

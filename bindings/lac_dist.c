@@ -275,8 +275,20 @@ static int records(lua_State *L) {
 /* ---- the table ---- */
 
 /* require "accel.dist.core" */
+/* accel.dist._alone(what?): until it is called again, a collective of several ranks is an error that says what this rank
+ * alone runs. Returns what was said before, nil for nothing. For code that one rank runs (accel.accelerator.processes). */
+static int alone(lua_State *L) {
+  lac_state *S = lac_get(L);
+  const char *what = luaL_optstring(L, 1, "");
+  if (S->alone[0] != 0) lua_pushstring(L, S->alone);
+  else lua_pushnil(L);
+  snprintf(S->alone, sizeof S->alone, "%s", what);
+  return 1;
+}
+
 static int open_core(lua_State *L) {
   static const luaL_Reg funcs[] = {{"init_process_group", init_process_group},
+                                   {"_alone", alone},
                                    {"destroy_process_group", destroy_process_group},
                                    {"is_initialized", is_initialized},
                                    {"get_local_rank", get_local_rank},
