@@ -8,6 +8,7 @@
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local fetch = require "accel.data.fetch"
+local loop = require "accel.util.loop"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local samplers = require "accel.data.samplers"
@@ -25,7 +26,28 @@ local stream = require "accel.data.stream"
 ---@field epoch integer
 ---@field position integer batches of the pass that were handed out
 ---@field seed integer
+---@field seed_given boolean by the loader's options or the sampler
 local DataLoader = class("accel.data.DataLoader")
+
+--- Ends a pass whose loop was left.
+local function settle(self)
+  local pass = rawget(self, "_pass")
+  if pass and pass.watch and loop.left(pass.watch) then pass.finish() end
+end
+
+--- Where a loader is, epoch and position, is told after a pass that was left is over.
+local places = { epoch = "_epoch", position = "_position" }
+
+function DataLoader.__index(self, key)
+  local value = DataLoader[key]
+  if value ~= nil then return value end
+  local place = places[key]
+  if not place then return nil end
+  settle(self)
+  return rawget(self, place)
+end
+
+function DataLoader.__newindex(self, key, value) rawset(self, places[key] or key, value) end
 
 local function is_stream(x) return type(x) == "table" and x.iterate ~= nil end
 
@@ -48,14 +70,14 @@ local function check_sampler(name, sampler)
   return sampler
 end
 
---- The seed in use: the loader's or the sampler's; two that differ are a mistake.
+--- The seed in use, the loader's or the sampler's (two that differ are a mistake), and whether it was given.
 local function seed_of(o, sampler)
   local given, own = o.seed, sampler and sampler.seed
   if given ~= nil then check.integer("DataLoader", "seed", given) end
   if given ~= nil and own ~= nil and given ~= own then
     raise("DataLoader: seed is %d, but the sampler has its own, %d", given, own)
   end
-  return own or given or 0
+  return own or given or 0, (own or given) ~= nil
 end
 
 ---@param dataset table a data set, or the options with `dataset` among them
@@ -100,7 +122,7 @@ function DataLoader:init(dataset, opts)
       o.collate_fn and "collate_fn" or "batch_size = false")
   end
   self.dataset, self.shuffle, self.drop_last, self.collate_fn = dataset, o.shuffle, o.drop_last, o.collate_fn
-  self.seed = seed_of(o, self.batch_sampler or self.sampler)
+  self.seed, self.seed_given = seed_of(o, self.batch_sampler or self.sampler)
   self.epoch, self.position = 0, 0
 end
 
@@ -216,6 +238,7 @@ end
 --- anew, which would begin a pass in every round.
 function DataLoader.__call(self, ...)
   if select("#", ...) > 0 then raise "DataLoader: write `for batch in loader() do`, with the brackets" end
+  settle(self)
   local pass = {}
   local next_of, closing = (self.stream and stream_pass or indexed_pass)(self)
   self._pass = pass
@@ -223,25 +246,28 @@ function DataLoader.__call(self, ...)
     local open = closing
     closing = nil
     if self._pass == pass then
-      self._pass, self.epoch, self.position = nil, self.epoch + 1, 0
+      self._pass, self._epoch, self._position = nil, self._epoch + 1, 0
     end
     stream.close(open)
   end
+  pass.finish = finish
   local function next_batch()
+    if pass.watch == nil then pass.watch = loop.watch(pass.step) end
     if self._pass ~= pass then
       if pass.done then return nil end
       raise "DataLoader: this pass is over: another one was begun, or the loader was set to another place"
     end
-    local batch = next_of(self.position)
+    local batch = next_of(self._position)
     if batch == nil then
       pass.done = true
       finish()
       return nil
     end
-    self.position = self.position + 1
+    self._position = self._position + 1
     return batch
   end
-  return next_batch, nil, nil, setmetatable({}, { __close = finish })
+  pass.step = next_batch
+  return loop.iterator(next_batch, finish)
 end
 
 return DataLoader
