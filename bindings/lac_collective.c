@@ -93,9 +93,10 @@ lac_opts lac_coll_open(lua_State *L, lac_state *S, lac_coll *k, const char *name
   if (ac_group_rank(k->g) < 0)
     lac_coll_bad(L, S, k, AC_INVALID, "rank %d is no member of the group; only members may call it",
                  ac_world_rank(S->world));
-  if (S->alone[0] != 0 && kind != AC_COLL_SEND && kind != AC_COLL_RECV && ac_group_size(k->g) > 1)
-    lac_coll_bad(L, S, k, AC_STATE, "inside %s, which rank %d runs alone: the other %d ranks would be waited for; call it outside",
-                 S->alone, ac_world_rank(S->world), ac_group_size(k->g) - 1);
+  if (S->alone[0] != 0 && kind != AC_COLL_SEND && kind != AC_COLL_RECV && ac_group_size(k->g) > S->alone_ranks)
+    lac_coll_bad(L, S, k, AC_STATE,
+                 "called inside %s, which not all of the %d ranks run together: the others would never join it; call it outside, on every rank",
+                 S->alone, ac_group_size(k->g));
   return o;
 }
 
@@ -204,7 +205,7 @@ static int all_reduce(lua_State *L) {
   lac_state *S = lac_get(L);
   lac_coll k;
   ac_tensor *t = lac_check_tensor(L, S, 1, "tensor");
-  if (lua_gettop(L) == 1 && S->world != NULL) {
+  if (lua_gettop(L) == 1 && S->world != NULL && S->alone[0] == 0) {
     k.name = "all_reduce";
     k.c = (ac_coll){.kind = AC_COLL_ALL_REDUCE, .op = AC_REDUCE_SUM};
     k.g = ac_world_group(S->world);

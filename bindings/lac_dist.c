@@ -275,15 +275,18 @@ static int records(lua_State *L) {
 /* ---- the table ---- */
 
 /* require "accel.dist.core" */
-/* accel.dist._alone(what?): until it is called again, a collective of several ranks is an error that says what this rank
- * alone runs. Returns what was said before, nil for nothing. For code that one rank runs (accel.accelerator.processes). */
+/* accel.dist._alone(what?, ranks?): from here on a collective of more than `ranks` ranks (1) is an error that names what
+ * only so many run, until it is called again. Returns what it was told before. For accel.accelerator.region. */
 static int alone(lua_State *L) {
   lac_state *S = lac_get(L);
   const char *what = luaL_optstring(L, 1, "");
+  const int ranks = (int)luaL_optinteger(L, 2, 1);
   if (S->alone[0] != 0) lua_pushstring(L, S->alone);
   else lua_pushnil(L);
+  lua_pushinteger(L, S->alone_ranks);
   snprintf(S->alone, sizeof S->alone, "%s", what);
-  return 1;
+  S->alone_ranks = ranks;
+  return 2;
 }
 
 static int open_core(lua_State *L) {

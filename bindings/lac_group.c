@@ -69,6 +69,9 @@ static int new_group(lua_State *L) {
   ac_world *w = lac_world(L, S);
   lua_settop(L, 1);
   int n = ac_world_size(w);
+  if (S->alone[0] != 0 && n > S->alone_ranks)
+    return lac_error(L, S, AC_STATE, "new_group: called inside %s, which not all of the %d ranks run together: the others "
+                     "would never join it; call it outside, on every rank", S->alone, n);
   if (!lua_isnil(L, 1)) {
     if (!lua_istable(L, 1))
       return lac_argerror(L, S, AC_INVALID, NULL, 1, "ranks", "expected list of ranks, got %s",

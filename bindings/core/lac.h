@@ -85,7 +85,8 @@ typedef struct lac_state {
   struct lac_pending *pending_works;
   bool world_left;         /* by the script: only init_process_group joins again */
   int n_groups, collect_groups_at; /* groups alive; so many that those without a handle are looked for */
-  char alone[LAC_SITE];    /* what this rank alone runs: no collective may begin; "": nothing */
+  char alone[LAC_SITE];    /* what only some ranks run: no collective of more may begin; "": nothing */
+  int alone_ranks;         /* how many */
   bool stopped;            /* the interrupt on which ranks agreed was raised */
   int stop_signal;         /* ... or is there for accel.interrupted(); 0: none */
   char end_site[LAC_SITE]; /* script line where the run ended, failed or left the world; "" not known */
