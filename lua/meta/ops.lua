@@ -392,6 +392,29 @@ function accel.amin(x, dim, keepdim) end
 ---@overload fun(self: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean}): accel.Tensor
 function Tensor:amin(dim, keepdim) end
 
+---a list of gradients multiplied by one number in a single pass, which also tells whether every one of them is finite then.
+---@param grads accel.Tensor[]
+---@param found_inf accel.Tensor
+---@param inv_scale accel.Tensor
+function accel.amp_foreach_unscale_(grads, found_inf, inv_scale) end
+
+---the loss scale of the next update, from whether this one's gradients were finite (PyTorch's rule).
+---@param scale accel.Tensor
+---@param growth_tracker accel.Tensor
+---@param found_inf accel.Tensor
+---@param growth_factor number
+---@param backoff_factor number
+---@param growth_interval integer
+function accel.amp_update_scale_(scale, growth_tracker, found_inf, growth_factor, backoff_factor, growth_interval) end
+
+---the loss scale of the next update, from whether this one's gradients were finite (PyTorch's rule).
+---@param growth_tracker accel.Tensor
+---@param found_inf accel.Tensor
+---@param growth_factor number
+---@param backoff_factor number
+---@param growth_interval integer
+function Tensor:amp_update_scale_(growth_tracker, found_inf, growth_factor, backoff_factor, growth_interval) end
+
 ---y = true where an element of x under the output is not 0 (NaN is not), over dim (all dims when none are given); false over nothing.
 ---@param x accel.Tensor
 ---@param dim? integer|integer[]

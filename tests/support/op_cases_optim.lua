@@ -193,4 +193,19 @@ L.clip_grad_norm_ = {
 L.clip_grad_value_ = join(
   cases("half", { real }, function(f, l) f(l[1], 0.5) end), cases("zero", { real }, function(f, l) f(l[1], 0) end))
 
+-- ---- loss scaling ----
+L.amp_foreach_unscale_ = cases("quarter", { real }, function(f, l, x)
+  local found = on(x, 0)
+  f(l[1], found, on(x, 0.25))
+  return found
+end)
+local function update(found)
+  return { grad = false, ints = false, call = function(f, scale)
+    local s, tracker = scale:abs():mul(64):clone(), on(scale, 2)
+    f(s, tracker, on(scale, found), 2, 0.5, 3)
+    return s, tracker
+  end }
+end
+L.amp_update_scale_ = { case("grows", { real() }, update(0)), case("falls", { real(1) }, update(1)) }
+
 return L

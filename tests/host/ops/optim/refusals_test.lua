@@ -10,6 +10,7 @@ local w = accel.nn.Parameter(accel.ones(3))
 local _ <close> = accel.no_grad()
 refused("give the gradients, not the parameters", accel.clip_grad_norm_, { w }, 1)
 refused("give the gradients, not the parameters", accel.clip_grad_value_, { w }, 0.5)
+refused("give the gradients, not the parameters", accel.amp_foreach_unscale_, { w }, accel.zeros({}), accel.ones({}))
 assert(w:sum():item() == 3)
 
 local wide = accel.ones(1, 2):expand(3, 2)

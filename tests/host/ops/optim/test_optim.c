@@ -247,6 +247,93 @@ static void test_lists(void **state) {
   oc_close(&r);
 }
 
+static double found_after(oc_rig *r, ac_tensor *g, double factor) {
+  ac_tensor *found = oc_full(r, AC_F32, 0, 0, NULL), *by = oc_full(r, AC_F64, factor, 0, NULL);
+  assert_ok(ac_amp_foreach_unscale_(r->c, &g, 1, found, by, &r->e), r->e);
+  double is = oc_at(found, 0);
+  ac_tensor_release(found);
+  ac_tensor_release(by);
+  return is;
+}
+
+/* Values, and the finite flag: every place of a tensor of several chunks, and what is finite only before it is rounded.
+ * A flag that is set stays. */
+static void test_unscale(void **state) {
+  static const ac_dtype dts[] = {AC_F64, AC_F32, AC_BF16, AC_F16};
+  static const double bad[] = {INFINITY, -INFINITY, NAN};
+  oc_rig r;
+  (void)state;
+  oc_open(&r, 3);
+  for (int k = 0; k < 3; k++) {
+    lists l;
+    lists_make(&r, &l, dts[k]);
+    for (int i = 0; i < N; i++) {
+      before[i] = oc_values(l.p[i]);
+      for (int64_t j = 0; j < l.p[i]->numel; j++) before[i][j] *= 0.125;
+    }
+    ac_tensor *found = oc_full(&r, AC_F32, 0, 0, NULL), *by = oc_full(&r, AC_F32, 0.125, OC_SHAPE(1));
+    assert_ok(ac_amp_foreach_unscale_(r.c, l.p, N, found, by, &r.e), r.e);
+    compare(&l, 0);
+    assert_true(oc_at(found, 0) == 0);
+    assert_ok(ac_amp_foreach_unscale_(r.c, NULL, 0, found, by, &r.e), r.e);
+    lists_free(&l);
+    ac_tensor_release(found);
+    ac_tensor_release(by);
+  }
+  static const int64_t at[] = {0, 1, 16383, 16384, 40000, 49999};
+  for (int k = 0; k < 4; k++)
+    for (int b = 0; b < 3; b++)
+      for (int i = 0; i < 6; i++) {
+        ac_tensor *x = oc_full(&r, dts[k], 1, OC_SHAPE(50000)), *one = NULL, *same = NULL;
+        assert_ok(ac_narrow(r.c, x, 0, at[i], 1, &one, &r.e), r.e);
+        assert_ok(ac_fill_(r.c, one, (ac_scalar){.kind = AC_SCALAR_FLOAT, .f = bad[b]}, &same, &r.e), r.e);
+        ac_tensor_release(same);
+        assert_true(found_after(&r, x, 0.5) == 1);
+        assert_true(found_after(&r, x, 0) == 1); /* 0 times it is NaN */
+        ac_tensor_release(one);
+        ac_tensor_release(x);
+      }
+  static const struct {
+    ac_dtype t;
+    double x, by, found;
+  } edge[] = {{AC_F16, 65504, 1, 0},     {AC_F16, 32768, 1.999, 0}, {AC_F16, 32768, 2, 1},
+              {AC_F32, 3e38, 1, 0},      {AC_F32, 3e38, 2, 1},      {AC_BF16, 3.3e38, 1, 0},
+              {AC_BF16, 3.3e38, 1.5, 1}, {AC_F64, 3e38, 2, 0}};
+  for (int i = 0; i < 8; i++) {
+    ac_tensor *x = oc_full(&r, edge[i].t, edge[i].x, OC_SHAPE(3));
+    assert_true(found_after(&r, x, edge[i].by) == edge[i].found);
+    assert_true(!isfinite(oc_at(x, 2)) == (edge[i].found == 1));
+    ac_tensor_release(x);
+  }
+  oc_close(&r);
+}
+
+/* PyTorch's rule, written out. */
+static void test_update_scale(void **state) {
+  static const double found[] = {0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 1, 0},
+                      want[] = {8, 8, 4, 4, 4, 8, 8, 8, 16, 8, 4, 4},
+                      count[] = {1, 2, 0, 1, 2, 0, 1, 2, 0, 0, 0, 1};
+  oc_rig r;
+  (void)state;
+  oc_open(&r, 1);
+  ac_tensor *scale = oc_full(&r, AC_F32, 8, 0, NULL), *n = oc_full(&r, AC_I32, 0, 0, NULL);
+  for (int i = 0; i < 12; i++) {
+    ac_tensor *f = oc_full(&r, AC_F32, found[i], 0, NULL);
+    assert_ok(ac_amp_update_scale_(r.c, scale, n, f, 2, 0.5, 3, &r.e), r.e);
+    assert_true(oc_at(scale, 0) == want[i] && oc_at(n, 0) == count[i]);
+    ac_tensor_release(f);
+  }
+  ac_tensor *good = oc_full(&r, AC_F32, 0, 0, NULL), *top = oc_full(&r, AC_F32, 3e38, 0, NULL);
+  assert_ok(ac_amp_update_scale_(r.c, top, n, good, 2, 0.5, 1, &r.e), r.e); /* not beyond what is finite */
+  assert_true(oc_at(top, 0) == (double)3e38f && oc_at(n, 0) == 0);
+  assert_fails(ac_amp_update_scale_(r.c, top, n, good, 2, 0.5, 0, &r.e), INVALID,
+               "growth_interval must be at least 1", r.e);
+  assert_fails(ac_amp_update_scale_(r.c, n, n, good, 2, 0.5, 1, &r.e), DTYPE, "scale is i32", r.e);
+  ac_tensor *all[] = {scale, n, good, top};
+  for (int i = 0; i < 4; i++) ac_tensor_release(all[i]);
+  oc_close(&r);
+}
+
 /* Norm and scaled gradients have the same bits with 1 thread and with 4. */
 static void test_threads(void **state) {
   oc_rig one, four;
@@ -292,9 +379,9 @@ static void test_errors(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_adamw), cmocka_unit_test(test_adam),
-                                     cmocka_unit_test(test_sgd),   cmocka_unit_test(test_lists),
-                                     cmocka_unit_test(test_clip),  cmocka_unit_test(test_threads),
-                                     cmocka_unit_test(test_errors)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_adamw),   cmocka_unit_test(test_adam),         cmocka_unit_test(test_sgd),
+      cmocka_unit_test(test_lists),   cmocka_unit_test(test_clip),         cmocka_unit_test(test_threads),
+      cmocka_unit_test(test_unscale), cmocka_unit_test(test_update_scale), cmocka_unit_test(test_errors)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,322 @@
+--- amp.GradScaler: dynamic loss scaling. The loss is multiplied by a scale so that gradients in f16 do not vanish;
+--- before a step they are divided by it again, and an optimizer whose gradients are not finite skips its step. The
+--- scale falls by backoff_factor after every update with such a step, and rises by growth_factor after growth_interval
+--- updates without one.
+---
+---   local scaler = accel.amp.GradScaler()
+---   scaler:scale(loss):backward()
+---   scaler:unscale_(optimizer) nn.utils.clip_grad_norm_(net:parameters(), 1)   -- only where gradients are looked at
+---   scaler:step(optimizer) scaler:update() optimizer:zero_grad()
+---
+--- Scale and counters live on the device. Accelerator uses the same object, and what begins with an underscore here: it
+--- lets an update be due until the next backward, so that all optimizers which step together meet one scale.
+local accel = require "accel"
+local arguments = require "accel.nn.arguments"
+local check = require "accel.util.check"
+local class = require "accel.util.class"
+local ordered = require "accel.util.ordered"
+local raise = require "accel.util.raise"
+local tensors = require "accel.util.tensors"
+
+local WHO = "GradScaler"
+
+--- GradScaler(device = "cpu", init_scale = 65536, growth_factor = 2, backoff_factor = 0.5, growth_interval = 2000,
+--- enabled = true), or a table of these. With enabled = false every method does what it would without a scaler.
+--- example: local p = accel.ones(1, { requires_grad = true }) local o = accel.optim.SGD({ p }, { lr = 1 })
+---   local scaler = accel.amp.GradScaler { init_scale = 8 } scaler:scale((p * 1e39):sum()):backward() scaler:step(o)
+---   scaler:update() return p, scaler:get_scale() --> { 1 }, 4
+---@class accel.amp.GradScaler
+---@field enabled boolean
+---@field growth_factor number
+---@field backoff_factor number
+---@field growth_interval integer
+local GradScaler = class("accel.amp.GradScaler")
+
+local parse = arguments(WHO, { "device", "cpu" }, { "init_scale", 65536.0 }, { "growth_factor", 2.0 },
+  { "backoff_factor", 0.5 }, { "growth_interval", 2000 }, { "enabled", true })
+
+local READY <const>, UNSCALED <const>, STEPPED <const> = 1, 2, 3
+
+local function growth_factor(value)
+  if check.number(WHO, "growth_factor", value) <= 1 then
+    raise("%s: growth_factor must be above 1, got %g", WHO, value)
+  end
+  return value
+end
+
+local function backoff_factor(value)
+  if check.number(WHO, "backoff_factor", value, 0) >= 1 then
+    raise("%s: backoff_factor must be below 1, got %g", WHO, value)
+  end
+  return value
+end
+
+---@param ... any
+function GradScaler:init(...)
+  local o = parse(...)
+  self.enabled, self.device = o.enabled, o.device
+  self.growth_factor, self.backoff_factor = growth_factor(o.growth_factor), backoff_factor(o.backoff_factor)
+  self.growth_interval = check.positive(WHO, "growth_interval", o.growth_interval)
+  if check.number(WHO, "init_scale", o.init_scale) <= 0 then
+    raise("%s: init_scale must be above 0, got %g", WHO, o.init_scale)
+  end
+  self._scale = accel.unscoped(accel.full, {}, o.init_scale, { dtype = "f32", device = o.device })
+  self._growth_tracker = accel.unscoped(accel.zeros, {}, { dtype = "i32", device = o.device })
+  self._records = setmetatable({}, { __mode = "k" }) -- optimizer -> {stage, found, recorded}
+  self._due = false -- an update was asked for that is made before the next use of the scale
+  self._lost = false -- an overflow was found by an optimizer that is not to step any more
+end
+
+-- One optimizer ----------------------------------------------------------------------------------
+
+--- What is known of an optimizer since the last update; a wrapper stands for the optimizer inside.
+local function record_of(self, optimizer)
+  if type(optimizer) ~= "table" or type(optimizer.param_groups) ~= "table" then
+    raise("%s: expected an optimizer, got %s", WHO, check.shown(optimizer))
+  end
+  local real = rawget(optimizer, "optimizer") or optimizer
+  local record = self._records[real]
+  if not record then
+    record = {
+      stage = READY, recorded = false,
+      found = accel.unscoped(accel.zeros, {}, { dtype = "f32", device = self.device }),
+    }
+    self._records[real] = record
+  end
+  return record, real
+end
+
+local function reset(record)
+  if record.recorded then record.found:zero_() end
+  record.stage, record.recorded = READY, false
+end
+
+--- One pass over each list of gradients: all times its factor and, with unscale, divided by the scale.
+---@param lists {grads: accel.Tensor[], factor: number}[]
+---@param unscale boolean
+function GradScaler:_apply(optimizer, lists, unscale)
+  local record = record_of(self, optimizer)
+  local _ <close> = accel.no_grad()
+  for _, list in ipairs(lists) do
+    local grads = list.grads
+    if unscale and not record.checked then
+      for i = 1, #grads do
+        if grads[i].dtype == "f16" then
+          raise("%s: attempting to unscale f16 gradients; keep parameters in f32 and compute in f16 with autocast", WHO)
+        end
+      end
+    end
+    if #grads > 0 then
+      local factor = accel.full({}, list.factor, { dtype = "f64", device = self.device })
+      accel.amp_foreach_unscale_(grads, record.found, unscale and factor / self._scale or factor)
+      record.recorded = true
+    end
+  end
+  if unscale then record.stage, record.checked = UNSCALED, record.recorded end
+end
+
+--- Replaces what was found by what all ranks found.
+---@param reduce fun(found: accel.Tensor) in place
+function GradScaler:_agree(optimizer, reduce)
+  local record = record_of(self, optimizer)
+  record.recorded = true
+  reduce(record.found)
+end
+
+--- Whether the gradients of an optimizer still are to be unscaled.
+function GradScaler:_is_scaled(optimizer) return record_of(self, optimizer).stage == READY end
+
+--- Whether an infinite or NaN gradient was found since the last update.
+function GradScaler:_overflowed(optimizer)
+  local record = record_of(self, optimizer)
+  return record.recorded and record.found:item() ~= 0
+end
+
+--- The optimizer's gradients were dropped without a step: an overflow that was found in them still lowers the scale.
+function GradScaler:_forget(optimizer)
+  if self:_overflowed(optimizer) then self._lost, self._due = true, true end
+  reset(record_of(self, optimizer))
+end
+
+local function gradients(optimizer)
+  local grads = {}
+  for _, group in ipairs(optimizer.param_groups) do
+    local params = group.params
+    for i = 1, #params do grads[#grads + 1] = params[i].grad end
+  end
+  return grads
+end
+
+--- Divides the optimizer's gradients by the scale, in place, and notes whether they are finite: before they are
+--- clipped or looked at. Otherwise step does it.
+---@param optimizer accel.optim.Optimizer
+function GradScaler:unscale_(optimizer)
+  if not self.enabled then return end
+  local record, real = record_of(self, optimizer)
+  if record.stage == UNSCALED then
+    raise("%s: unscale_() has been called on this optimizer already since the last update()", WHO)
+  elseif record.stage == STEPPED then
+    raise("%s: unscale_() is called after step(); call update() first", WHO)
+  end
+  self:_apply(real, { { grads = gradients(real), factor = 1 } }, true)
+end
+
+--- Steps the optimizer unless its gradients are infinite or NaN; returns what its step returns, nil when it skips.
+---@param optimizer accel.optim.Optimizer
+---@param ... any for the optimizer's step; no closure
+---@return any
+function GradScaler:step(optimizer, ...)
+  if not self.enabled then return optimizer:step(...) end
+  if ... ~= nil then raise("%s: step takes no closure: gradients are scaled before it runs", WHO) end
+  local record, real = record_of(self, optimizer)
+  if record.stage == STEPPED then raise("%s: step() has been called already since the last update()", WHO) end
+  if record.stage == READY then self:unscale_(real) end
+  if not record.recorded then
+    raise("%s: no parameter of this optimizer has a gradient; call backward() on scale(loss) before step()", WHO)
+  end
+  record.stage = STEPPED
+  if record.found:item() ~= 0 then
+    accel.step() -- the boundary that the optimizer's step would have been
+    return nil
+  end
+  return real:step()
+end
+
+-- The scale --------------------------------------------------------------------------------------
+
+local function scaled(x, scale)
+  if tensors.is_tensor(x) then return x * scale end
+  if type(x) ~= "table" then raise("%s: scale takes a tensor or a table of them, got %s", WHO, check.shown(x)) end
+  local out = {}
+  for key, value in ordered.iterate(x) do out[key] = scaled(value, scale) end
+  return out
+end
+
+--- The outputs multiplied by the scale: a tensor, or a table of tensors, nested as it may be.
+---@generic T
+---@param outputs T
+---@return T
+function GradScaler:scale(outputs)
+  if not self.enabled then return outputs end
+  return scaled(outputs, self:_current())
+end
+
+--- The scale that is due now, on the device.
+---@return accel.Tensor
+function GradScaler:_current()
+  if self._due then self:update() end
+  return self._scale
+end
+
+--- What the records say of all optimizers; nil where none says anything.
+local function found_by_all(self)
+  local found = self._lost and accel.ones({}, { device = self.device }) or nil
+  for _, record in next, self._records do
+    if record.recorded then found = found and found + record.found or record.found end
+  end
+  return found
+end
+
+local function advance(self, scale, tracker)
+  local found = found_by_all(self)
+  if not found then return false end
+  local _ <close> = accel.no_grad()
+  accel.amp_update_scale_(scale, tracker, found, self.growth_factor, self.backoff_factor, self.growth_interval)
+  return true
+end
+
+--- Once per update, after the steps of all optimizers: the scale for the next one. new_scale sets it instead.
+---@param new_scale? number|accel.Tensor
+function GradScaler:update(new_scale)
+  if not self.enabled then return end
+  if new_scale ~= nil then
+    local value = new_scale
+    if tensors.is_tensor(value) then
+      if value.requires_grad or value:numel() ~= 1 or not value:is_floating_point() then
+        raise("%s: new_scale must be a float tensor of one element without gradients", WHO)
+      end
+      value = value:item()
+    end
+    if check.number(WHO, "new_scale", value) <= 0 then raise("%s: new_scale must be above 0, got %g", WHO, value) end
+    self._scale:fill_(value)
+  elseif not advance(self, self._scale, self._growth_tracker) then
+    raise("%s: no gradients were checked since the last update(); call step() or unscale_() before it", WHO)
+  end
+  self._due, self._lost = false, false
+  for _, record in next, self._records do reset(record) end
+end
+
+--- Makes an update due, if an optimizer's gradients were checked.
+function GradScaler:_defer_update()
+  if self._due then return end
+  for _, record in next, self._records do
+    if record.recorded then
+      self._due = true
+      return
+    end
+  end
+end
+
+--- Scale and tracker as they are once the update that is due is made.
+local function ahead(self)
+  if not self._due then return self._scale, self._growth_tracker end
+  local scale, tracker = self._scale:clone(), self._growth_tracker:clone()
+  advance(self, scale, tracker)
+  return scale, tracker
+end
+
+--- The scale of the next backward; 1 when disabled.
+---@return number
+function GradScaler:get_scale()
+  if not self.enabled then return 1.0 end
+  return (ahead(self)):item()
+end
+
+function GradScaler:is_enabled() return self.enabled end
+function GradScaler:get_growth_factor() return self.growth_factor end
+function GradScaler:get_backoff_factor() return self.backoff_factor end
+function GradScaler:get_growth_interval() return self.growth_interval end
+
+---@param value number above 1
+function GradScaler:set_growth_factor(value) self.growth_factor = growth_factor(value) end
+---@param value number below 1
+function GradScaler:set_backoff_factor(value) self.backoff_factor = backoff_factor(value) end
+---@param value integer
+function GradScaler:set_growth_interval(value) self.growth_interval = check.positive(WHO, "growth_interval", value) end
+
+-- Saving -----------------------------------------------------------------------------------------
+
+--- {scale =, growth_factor =, backoff_factor =, growth_interval =, _growth_tracker =}; empty when disabled.
+---@return table
+function GradScaler:state_dict()
+  if not self.enabled then return {} end
+  local scale, tracker = ahead(self)
+  return {
+    scale = scale:item(), growth_factor = self.growth_factor, backoff_factor = self.backoff_factor,
+    growth_interval = self.growth_interval, _growth_tracker = tracker:item(),
+  }
+end
+
+---@param state table what state_dict returned
+function GradScaler:load_state_dict(state)
+  if not self.enabled then return end
+  if type(state) ~= "table" then raise("%s: expected what state_dict returned, got %s", WHO, check.shown(state)) end
+  if next(state) == nil then raise("%s: the state is empty; was it saved from a disabled GradScaler?", WHO) end
+  local scale = check.number(WHO, "scale", state.scale)
+  local growth, backoff = growth_factor(state.growth_factor), backoff_factor(state.backoff_factor)
+  local interval = check.positive(WHO, "growth_interval", state.growth_interval)
+  local tracker = check.count(WHO, "_growth_tracker", state._growth_tracker)
+  self.growth_factor, self.backoff_factor, self.growth_interval = growth, backoff, interval
+  self._scale:fill_(scale)
+  self._growth_tracker:fill_(tracker)
+  self._due, self._lost = false, false
+  for _, record in next, self._records do reset(record) end
+end
+
+function GradScaler.__tostring(self)
+  if not self.enabled then return "GradScaler(enabled=false)" end
+  return ("GradScaler(scale=%g, growth_factor=%g, backoff_factor=%g, growth_interval=%d)"):format(self:get_scale(),
+    self.growth_factor, self.backoff_factor, self.growth_interval)
+end
+
+return GradScaler
