@@ -11,7 +11,8 @@ local raise = require "accel.util.raise"
 ---@class accel.dist.Join
 local Join = class("accel.dist.Join")
 
-local FIELDS <const> = 5 -- active, averages gradients, sends buffers, exchanges use, has not waited for others
+-- Active, averages gradients, sends buffers, exchanges use, has not waited for others, a number to add up.
+local FIELDS <const> = 6
 
 function Join:init(ddp, o)
   self.ddp, self.o, self.group, self.size = ddp, o, ddp.options.process_group, ddp.reducer.size
@@ -21,8 +22,8 @@ local function bit(b) return b and 1 or 0 end
 
 --- What every rank says: rows[r] = {...}, r from 1.
 function Join:exchange(...)
-  local all = accel.empty(self.size * FIELDS, { dtype = "i32" })
-  dist.all_gather_into_tensor(all, accel.tensor({ ... }, { dtype = "i32" }), { group = self.group })
+  local all = accel.empty(self.size * FIELDS, { dtype = "f64" })
+  dist.all_gather_into_tensor(all, accel.tensor({ ... }, { dtype = "f64" }), { group = self.group })
   local flat, rows = all:tolist(), {}
   for r = 1, self.size do rows[r] = table.move(flat, (r - 1) * FIELDS + 1, r * FIELDS, 1, {}) end
   return rows
@@ -55,18 +56,27 @@ end
 
 --- Of a rank with inputs: returns the rank whose buffers count.
 function Join:forward(averages, sends, exchanges_use)
-  local rows = self:exchange(1, bit(averages), bit(sends), bit(exchanges_use), 0)
+  local rows = self:exchange(1, bit(averages), bit(sends), bit(exchanges_use), 0, 0)
   local n, first = active(rows)
   if n < self.size and self.o.throw_on_early_termination then stop(rows) end
   self.ddp.reducer.divisor = not self.o.divide_by_initial_world_size and n or nil
   return first
 end
 
+--- Of a rank with inputs, on all of them at the same place: the sum of x over these ranks.
+---@param x number
+---@return number
+function Join:sum(x)
+  local sum = 0
+  for _, row in ipairs(self:exchange(1, 0, 0, 0, 0, x)) do sum = sum + row[6] end
+  return sum
+end
+
 --- Of a rank without: answers the others until they are through too.
 function Join:shadow()
   local last = true
   while true do
-    local rows = self:exchange(0, 0, 0, 0, bit(last))
+    local rows = self:exchange(0, 0, 0, 0, bit(last), 0)
     local n, first = active(rows)
     if n == 0 then return self:agree(rows) end
     if self.o.throw_on_early_termination then stop(rows) end

@@ -38,6 +38,7 @@ return function(Reducer)
   --- 1 / the number of micro-batches of all ranks, which have to have the same number each.
   function Reducer:world_scale()
     local n = self.counter.n + 1
+    self.micro_batches = n -- of each rank, for those who undo the mean
     if self.size > 1 then
       local t = accel.tensor({ n, -n }, { dtype = "i64" })
       dist.all_reduce(t, { op = "max", group = self.o.group })
