@@ -6,6 +6,7 @@ return require "accel.util.lazy" ("accel.data", {
   random_split = "random_split",
   Sampler = "samplers", SequentialSampler = "samplers", RandomSampler = "samplers",
   SubsetRandomSampler = "samplers", BatchSampler = "samplers",
+  BatchSamplerShard = "shards", IterableDatasetShard = "shards",
   WeightedRandomSampler = "weighted_sampler", LengthGroupedSampler = "length_grouped_sampler",
   DataLoader = "dataloader", default_collate = "collate", PadCollate = "pad_collate",
 })
