@@ -1,11 +1,16 @@
 --- accel: the native module with the training library around it. `require "accel"` returns one table:
---- tensors, ops and modes come from C (accel.core); nn, optim, data, models, text and util are Lua files
---- loaded on first use, so that a start costs milliseconds.
+--- tensors, ops and modes come from C (accel.core); the Accelerator, nn, optim, data, models and their like are
+--- Lua files loaded on first use, so that a start costs milliseconds.
 local accel = require "accel.core"
 
 --- Functions with a file of their own.
 local functions = { deepcopy = "accel.nn.deepcopy", launch = "accel.launch" }
-local submodules = { nn = true, optim = true, data = true, dist = true, models = true, text = true, util = true }
+local submodules = { nn = true, optim = true, data = true, dist = true, models = true, text = true, util = true,
+  accelerator = true, amp = true, metrics = true }
+--- Names of accel.accelerator that stand here, too.
+local accelerator = { Accelerator = true, PartialState = true, AcceleratorState = true, GradientState = true,
+  LocalSGD = true, set_seed = true, synchronize_rng_states = true, get_logger = true, skip_first_batches = true,
+  find_executable_batch_size = true }
 
 local meta = getmetatable(accel) or {}
 local previous = meta.__index
@@ -19,6 +24,11 @@ meta.__index = function(t, key)
     local f = require(functions[key])
     rawset(t, key, f)
     return f
+  end
+  if accelerator[key] then
+    local value = require "accel.accelerator"[key]
+    rawset(t, key, value)
+    return value
   end
   if type(previous) == "function" then return previous(t, key) end
   return previous and previous[key]

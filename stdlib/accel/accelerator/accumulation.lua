@@ -1,0 +1,154 @@
+--- Methods of Accelerator: gradient accumulation, when gradients are averaged over ranks, uneven inputs, autocast.
+local accel = require "accel"
+local check = require "accel.util.check"
+local guard = require "accel.util.guard"
+local raise = require "accel.util.raise"
+
+local M = {}
+
+--- The dtype that matrix products and their like have under a mixed precision.
+M.HALVES = { fp16 = "f16", bf16 = "bf16" }
+
+--- Ends nothing: what accumulate returns where there is nothing to restore.
+local nothing = setmetatable({ close = function() end }, { __close = function() end })
+
+local function is_function(x)
+  if type(x) == "function" then return true end
+  local meta = type(x) ~= "table" and getmetatable(x)
+  return type(meta) == "table" and meta.__call ~= nil
+end
+
+--- Whether x averages its gradients over ranks.
+local function reduces(x) return type(x) == "table" and rawget(x, "reducer") ~= nil end
+
+--- Drops what an abandoned update has left.
+local function drop(self)
+  for _, optimizer in ipairs(self._optimizers) do optimizer.optimizer:zero_grad() end
+  self:_discard_update()
+end
+
+--- Enters no_sync of each model; returns what leaves them again.
+local function quiet(models, first, last)
+  local guards = {}
+  for i = first, last do
+    if reduces(models[i]) then guards[#guards + 1] = models[i]:no_sync() end
+  end
+  if #guards == 0 then return nothing end
+  if #guards == 1 then return guards[1] end
+  return guard(function()
+    for i = #guards, 1, -1 do guards[i]:close() end
+  end)
+end
+
+local function run(scope, fn)
+  local _ <close> = scope
+  return fn()
+end
+
+--- Around one micro-step: `local _ <close> = accelerator:accumulate(model)`, or with a function last, which is called
+--- and whose results are returned. Counts it; unless it is the last of its update, or the loader's last batch, gradients
+--- of the given models (all prepared ones without any) are only added up on each rank, and optimizer:step(), zero_grad()
+--- and scheduler:step() of prepared ones do nothing.
+---@param ... any models, then perhaps a function
+---@return any
+function M.accumulate(self, ...)
+  local state = self.gradient_state
+  if state:_count() then drop(self) end
+  local n = select("#", ...)
+  local fn = n > 0 and select(n, ...) or nil
+  if not is_function(fn) then fn = nil end
+  if fn then n = n - 1 end
+  local scope = nothing
+  if self.num_processes == 1 and not self._counts_micro_batches then -- there is nothing to suppress
+  elseif not state.sync_gradients and not state.sync_each_batch then
+    scope = n > 0 and quiet({ ... }, 1, n) or quiet(self._models, 1, #self._models)
+  end
+  if fn then return run(scope, fn) end
+  return scope
+end
+
+--- Gradients of `model` are only added up on each rank until the block ends; `accelerator:no_sync(model, fn, ...)` for
+--- the time of a function. Nothing happens on one rank.
+---@param model any
+---@param fn? function
+---@param ... any
+function M.no_sync(_, model, fn, ...)
+  if reduces(model) then return model:no_sync(fn, ...) end
+  if fn == nil then return nothing end
+  return check.callable("no_sync", "fn", fn)(...)
+end
+
+--- Makes the backward inside the block average gradients, although the forwards of `model` ran inside no_sync.
+---@param model any
+---@param fn? function
+---@param ... any
+function M.trigger_sync_in_backward(_, model, fn, ...)
+  if not reduces(model) then return guard(function() end, fn, ...) end
+  local gradients, buffers = model.require_backward_grad_sync, model.require_forward_param_sync
+  model:sync_next_backward()
+  return guard(function()
+    rawset(model, "require_backward_grad_sync", gradients)
+    rawset(model, "require_forward_param_sync", buffers)
+  end, fn, ...)
+end
+
+--- Around a loop in which ranks have different numbers of batches: those that are through answer the averaging of the
+--- others. even_batches, when given, holds for loaders over indexed data inside the block.
+---@param joinables any[] the prepared model; optimizers may stand beside it
+---@param even_batches? boolean
+---@param fn? function
+---@param ... any
+function M.join_uneven_inputs(self, joinables, even_batches, fn, ...)
+  if type(even_batches) == "table" then
+    even_batches = require "accel.util.options"("join_uneven_inputs", even_batches, { even_batches = true }).even_batches
+  elseif type(even_batches) == "function" then
+    return self:join_uneven_inputs(joinables, nil, even_batches, fn, ...)
+  end
+  if type(joinables) ~= "table" then
+    raise("join_uneven_inputs: expected a list of prepared models, got %s", check.shown(joinables))
+  end
+  if self.num_processes == 1 then return guard(function() end, fn, ...) end
+  local model
+  for _, x in ipairs(joinables[1] ~= nil and joinables or { joinables }) do
+    if reduces(x) then
+      if model and model ~= x then
+        raise "join_uneven_inputs: one model at a time; the order in which several average is not known to a rank that waits"
+      end
+      model = x
+    end
+  end
+  if not model then raise "join_uneven_inputs: none of these is a model that prepare() has wrapped for several ranks" end
+  local restore = {}
+  if even_batches ~= nil then
+    for _, loader in ipairs(self._dataloaders) do
+      if loader:overrides_even_batches() then
+        restore[loader] = loader:set_even_batches(even_batches)
+      else
+        self:_warn("join_uneven_inputs: even_batches has no effect on a loader over a stream")
+      end
+    end
+  end
+  local join = model:join()
+  return guard(function(failure)
+    local _ <close> = guard(function()
+      for loader, was in next, restore do loader:set_even_batches(was) end
+    end)
+    join:close(failure)
+  end, fn, ...)
+end
+
+--- The precision of this Accelerator until the block ends, or while fn runs; a handler, or its fields, switches it off.
+---@param handler? table AutocastKwargs, or { enabled = boolean }
+---@param fn? function
+---@param ... any
+function M.autocast(self, handler, fn, ...)
+  if type(handler) == "function" then return M.autocast(self, nil, handler, fn, ...) end
+  local dtype = M.HALVES[self.mixed_precision]
+  if not dtype then return guard(function() end, fn, ...) end
+  local enabled = true
+  if handler == nil then handler = self.autocast_handler end
+  if handler then enabled = handler.enabled ~= false end
+  return accel.autocast({ dtype = dtype, enabled = enabled }, fn, ...)
+end
+
+return M

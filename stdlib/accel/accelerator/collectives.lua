@@ -1,0 +1,229 @@
+--- Methods of Accelerator: gather, gather_for_metrics, gather_object, reduce, broadcast, pad_across_processes.
+local accel = require "accel"
+local check = require "accel.util.check"
+local dist = require "accel.dist"
+local exchange = require "accel.accelerator.operations.exchange"
+local gathered = require "accel.metrics.gathered"
+local options = require "accel.util.options"
+local raise = require "accel.util.raise"
+local tensors = require "accel.util.tensors"
+local verify = require "accel.dist.verify"
+local walk = require "accel.accelerator.operations.walk"
+
+local M = {}
+
+local is_tensor = accel.is_tensor
+
+--- The tensors of all ranks, joined along the first dim in rank order, on every rank.
+--- example: accel.Accelerator {}:gather(accel.ones(2)) --> { 1, 1 }
+---@param tensor any nested tensors of the same shapes on all ranks
+---@return any
+function M.gather(_, tensor) return exchange.gather(tensor) end
+
+--- The entries of the lists of all ranks as one list.
+--- example: accel.Accelerator {}:gather_object { "a" } --> { "a" }
+---@param object any[]
+---@return any[]
+function M.gather_object(_, object) return exchange.gather_object(object) end
+
+--- The tensors of rank from_process on every rank.
+--- example: accel.Accelerator {}:broadcast(accel.ones(2)) --> { 1, 1 }
+---@param tensor any
+---@param from_process? integer 0
+---@return any
+function M.broadcast(_, tensor, from_process) return exchange.broadcast(tensor, from_process) end
+
+--- Each tensor reduced over the ranks: "sum", "mean", "max" or "none"; then multiplied by scale.
+--- example: accel.Accelerator {}:reduce(accel.ones(2), { scale = 0.5 }) --> { 0.5, 0.5 }
+---@param tensor any
+---@param reduction? string "sum"
+---@param scale? number 1
+---@param opts? {reduction: string?, scale: number?}
+---@return any
+function M.reduce(_, tensor, reduction, scale, opts) return exchange._reduce("sum", tensor, reduction, scale, opts) end
+
+--- The tensors filled up along dim to the largest extent of any rank.
+--- example: accel.Accelerator {}:pad_across_processes(accel.ones(2), { dim = 1, pad_first = true }) --> { 1, 1 }
+---@param tensor any
+---@param dim? integer from 1, or from -1 for the last; 1
+---@param pad_index? number 0
+---@param pad_first? boolean false
+---@param opts? {dim: integer?, pad_index: number?, pad_first: boolean?}
+---@return any
+function M.pad_across_processes(_, tensor, dim, pad_index, pad_first, opts)
+  return exchange.pad_across_processes(tensor, dim, pad_index, pad_first, opts)
+end
+
+-- gather_for_metrics -----------------------------------------------------------------------------
+
+local WHO <const> = "gather_for_metrics"
+local ADVICE <const> = "it takes one row for every sample of the batch: give { batch = } when it belongs to another "
+  .. "batch than the last, or use gather or reduce for values of a whole batch, and accel.metrics over batches"
+
+--- Where one rank has no batch, those inside the loop cannot gather: the others are not there to answer.
+local function check_presence(rows)
+  local absent = {}
+  for r, n in ipairs(rows.counts or {}) do
+    if n == 0 then absent[#absent + 1] = ("%d"):format(r - 1) end
+  end
+  if #absent == 0 then return end
+  raise("%s: rank%s %s got no batch in this round and cannot take part; use accel.metrics, which gathers once after "
+    .. "the loop, or even_batches = true", WHO, #absent > 1 and "s" or "", table.concat(absent, ", "))
+end
+
+--- What is known of the batch; nil, or without counts, when every rank counts its own rows.
+local function rows_of(self, batch)
+  local state = self.gradient_state
+  local rows = state:rows(batch)
+  if rows then
+    check_presence(rows)
+  elseif batch ~= nil and state:rows() then
+    raise("%s: batch must be one that a prepared loader handed out, as it came from there; got %s", WHO,
+      check.shown(batch))
+  end
+  return rows
+end
+
+local function has_tensor(x)
+  return walk.visit(x, function(leaf) return is_tensor(leaf) or nil end) or false
+end
+
+local function is_list(x) return next(x) == nil or rawget(x, 1) ~= nil end
+
+--- The parts of a tree that have rows: tensors, and lists without tensors inside, whose entries are samples. Other
+--- leaves are parts, too, without rows.
+local function parts_of(x, as_objects, parts, path)
+  if as_objects then
+    if is_tensor(x) and x.ndim > 0 then x = x:detach():unbind(1) end
+    parts[1] = { value = x, path = path, objects = true, n = type(x) == "table" and #x or nil }
+  elseif is_tensor(x) then
+    parts[#parts + 1] = { value = x:detach(), path = path, n = x.ndim > 0 and x.shape[1] or nil }
+  elseif not walk.is_container(x) then
+    parts[#parts + 1] = { value = x, path = path, objects = true }
+  elseif is_list(x) and not has_tensor(x) then
+    parts[#parts + 1] = { value = x, path = path, objects = true, n = #x }
+  else
+    for key, value in walk.entries(x) do
+      parts_of(value, false, parts, path == "" and tostring(key) or path .. "." .. tostring(key))
+    end
+  end
+  return parts
+end
+
+--- One line about a part, and whether it is wrong. What ranks may differ in, the rows, is left out.
+local function line_of(part, expected)
+  local at = part.path == "" and "" or " at '" .. part.path .. "'"
+  local shape, what
+  if is_tensor(part.value) then
+    shape = tensors.shape_string(part.value)
+    what = part.value.dtype .. " "
+  elseif part.n then
+    shape, what = ("of %d"):format(part.n), "a list "
+  else
+    return ("%s%s, which has no rows"):format(check.shown(part.value), at):gsub("\n", " "), true
+  end
+  if not part.n then return ("%s%s%s, which has no rows"):format(what, shape, at), true end
+  if expected and part.n ~= expected then
+    return ("%s%s%s, but %d row%s in its batch"):format(what, shape, at, expected, expected == 1 and "" or "s"), true
+  end
+  if is_tensor(part.value) then shape = shape:gsub("^%(%d+", "(rows") else shape = "of rows" end
+  return what .. shape .. at, false
+end
+
+--- Numbers of rows of every part on every rank: counts[part][rank + 1].
+local function exchange_sizes(parts)
+  local P, n = dist.get_world_size(), #parts
+  local own, all, counts = {}, accel.empty(P * n, { dtype = "i64" }), {}
+  for k, part in ipairs(parts) do own[k] = part.n end
+  dist.all_gather_into_tensor(all, accel.tensor(own, { dtype = "i64" }))
+  local flat = all:tolist()
+  for k = 1, n do
+    counts[k] = {}
+    for r = 1, P do counts[k][r] = flat[(r - 1) * n + k] end
+  end
+  return counts
+end
+
+--- Replaces the value of every part by that of all ranks.
+local function gather_parts(parts, counts)
+  local list, sizes, objects = {}, {}, {}
+  for k, part in ipairs(parts) do
+    if part.objects then
+      objects[#objects + 1] = part.value
+    else
+      list[#list + 1], sizes[#list + 1] = part.value, counts[k]
+    end
+  end
+  list = exchange.gather_rows(list, sizes)
+  local all = #objects > 0 and dist.all_gather_object(objects) or {}
+  local t, o = 0, 0
+  for _, part in ipairs(parts) do
+    if part.objects then
+      o = o + 1
+      part.value = {}
+      for _, of_rank in ipairs(all) do table.move(of_rank[o], 1, #of_rank[o], #part.value + 1, part.value) end
+    else
+      t = t + 1
+      part.value = list[t]
+    end
+  end
+end
+
+--- The tree with the values of the parts.
+local function assemble(x, as_objects, parts, at)
+  if as_objects or is_tensor(x) or is_list(x) and not has_tensor(x) then
+    at[1] = at[1] + 1
+    return parts[at[1]].value
+  end
+  local out = walk.alike(x)
+  for key, value in walk.entries(x) do walk.set(out, key, assemble(value, false, parts, at)) end
+  return out
+end
+
+--- What belongs to the samples of one batch, from all ranks, in the order of the data set and without the padding
+--- that made the ranks' batches equal; any number of times for a batch, also after its loop. Tensors have the batch's
+--- rows as first dim; lists of other things have an entry for every row and travel as objects.
+---   use_gather_object: input_data is a list of anything (or a tensor, taken apart), also of tensors of any shapes.
+---   batch: the batch that it belongs to, as the loader handed it out; the last one if not given.
+--- example: accel.Accelerator {}:gather_for_metrics { logits = accel.ones(2), text = { "a", "b" } }
+---   --> { logits = { 1, 1 }, text = { "a", "b" } }
+---@param input_data any
+---@param use_gather_object? boolean
+---@param opts? {use_gather_object: boolean?, batch: any}
+---@return any
+function M.gather_for_metrics(self, input_data, use_gather_object, opts)
+  if type(use_gather_object) == "table" and opts == nil then use_gather_object, opts = nil, use_gather_object end
+  local o = options(WHO, opts, { use_gather_object = false, batch = options.none })
+  if use_gather_object ~= nil then o.use_gather_object = use_gather_object == true end
+  local rows, P = rows_of(self, o.batch), dist.get_world_size()
+  local me = dist.get_rank() + 1
+  local parts = parts_of(input_data, o.use_gather_object, {}, "")
+  local lines, wrong = {}, nil
+  local known = rows ~= nil and rows.counts ~= nil
+  for k, part in ipairs(parts) do
+    local bad
+    lines[k], bad = line_of(part, known and rows.counts[me] or nil)
+    wrong = wrong or bad and lines[k]
+  end
+  verify(WHO, "tensor", lines, ADVICE)
+  if wrong then raise("%s: got %s; %s", WHO, wrong, ADVICE) end
+  if rows and not rows.full and (not known and rows.valid[me] == 0 or known and rows.valid[me] < rows.counts[me]) then
+    for _, part in ipairs(parts) do
+      local n = rows.valid[me]
+      part.value = part.objects and table.move(part.value, 1, n, 1, {}) or part.value:narrow(1, 1, n)
+      part.n = n
+    end
+  end
+  if P > 1 then
+    local counts = {}
+    if known then
+      for k in ipairs(parts) do counts[k] = rows.valid end
+    else
+      counts = exchange_sizes(parts)
+    end
+    gather_parts(parts, counts)
+  end
+  return gathered.mark(assemble(input_data, o.use_gather_object, parts, { 0 }))
+end
+
+return M

@@ -1,0 +1,157 @@
+--- GeneralTracker, the base of experiment trackers that scripts write, and what log_with = { ... } may hold. Used by
+--- trackers.lua, which has Accelerator's methods.
+---
+---   local Prints = accel.accelerator.GeneralTracker:extend("Prints")
+---   Prints.name, Prints.requires_logging_directory = "prints", false
+---   function Prints:tracker() return io.stdout end
+---   function Prints:log(values, step) io.stdout:write(step, " ", accel.json.encode(values), "\n") end
+---   local accelerator = accel.Accelerator { log_with = Prints() }
+local check = require "accel.util.check"
+local class = require "accel.util.class"
+local nearest = require "accel.util.nearest"
+local raise = require "accel.util.raise"
+
+local M = {}
+
+--- A tracker. A class below it sets `name` (a string) and `requires_logging_directory` (a boolean), and defines
+--- `tracker`, a field or a method: the object behind it, which get_tracker(name, { unwrap = true }) returns. It
+--- defines what it needs of start, store_init_configuration, log and finish. main_process_only = false: these run
+--- on every rank.
+--- example: local T = accel.accelerator.GeneralTracker:extend("T") return T().main_process_only --> true
+---@class accel.accelerator.GeneralTracker
+---@field name string
+---@field requires_logging_directory boolean
+---@field tracker any
+---@field main_process_only boolean true
+local GeneralTracker = class("accel.accelerator.GeneralTracker")
+M.GeneralTracker = GeneralTracker
+
+GeneralTracker.main_process_only = true
+
+--- Opens the run; called by init_trackers.
+function GeneralTracker:start() end -- luacheck: ignore
+
+--- Takes the configuration of the run.
+---@param values table
+function GeneralTracker:store_init_configuration(values) end -- luacheck: ignore
+
+--- Takes values of a step.
+---@param values table<string, any>
+---@param step? integer
+---@param opts? table what log's log_kwargs hold for this tracker
+function GeneralTracker:log(values, step, opts) -- luacheck: ignore
+  raise("tracker '%s' does not define log", tostring(self.name))
+end
+
+--- Closes the run; called by end_training.
+function GeneralTracker:finish() end -- luacheck: ignore
+
+local needed = { "name", "requires_logging_directory", "tracker" }
+
+--- Raises unless the tracker, or class, says what it has to.
+local function complete(who, tracker)
+  local missing = {}
+  for _, field in ipairs(needed) do
+    if tracker[field] == nil then missing[#missing + 1] = field end
+  end
+  if #missing > 0 then
+    raise("%s: %s does not define %s; set %s in its class", who, check.shown(tracker), table.concat(missing, ", "),
+      #missing == 1 and "it" or "them")
+  end
+  if type(tracker.name) ~= "string" or tracker.name == "" then
+    raise("%s: the name of a tracker must be a string, got %s", who, check.shown(tracker.name))
+  end
+  if type(tracker.requires_logging_directory) ~= "boolean" then
+    raise("%s: requires_logging_directory of tracker '%s' must be a boolean", who, tracker.name)
+  end
+end
+
+-- ---- names ----
+
+local absent = {
+  all = true, tensorboard = true, wandb = true, trackio = true, comet_ml = true, aim = true, mlflow = true,
+  clearml = true, dvclive = true, swanlab = true,
+}
+local registered = {}
+
+--- Makes a class of trackers known by its name: log_with = "mine" makes one in init_trackers, by Class(project_name,
+--- opts), or Class(project_name, logging_dir, opts) with requires_logging_directory.
+---@param cls table below GeneralTracker
+function M.register_tracker_class(cls)
+  if not class.isclass(cls) or not class.isinstance(setmetatable({}, cls), GeneralTracker) then
+    raise("register_tracker_class: expected class below GeneralTracker, got %s", check.shown(cls))
+  end
+  complete("register_tracker_class", cls)
+  if registered[cls.name] and registered[cls.name] ~= cls then
+    io.stderr:write(("accel: tracker '%s' is registered again, by another class\n"):format(cls.name))
+  end
+  registered[cls.name] = cls
+end
+
+local function by_name(name)
+  if registered[name] then return registered[name] end
+  if absent[name] then
+    raise("Accelerator: log_with: '%s' is not in this build; give a tracker of your own, below "
+      .. "accel.accelerator.GeneralTracker", name)
+  end
+  local known = {}
+  for _, names in ipairs { registered, absent } do
+    for key in next, names do known[#known + 1] = key end
+  end
+  local near = nearest(name, known)
+  raise("Accelerator: log_with: unknown tracker '%s'%s", name, near and ("; did you mean '%s'?"):format(near) or "")
+end
+
+--- What log_with stands for: a list of trackers, and of classes of trackers that are made later. Every name once.
+---@param log_with any a tracker, a registered name, or a list of them
+---@param logging_dir string?
+---@return table[]
+function M.filter_trackers(log_with, logging_dir)
+  if log_with == nil then return {} end
+  local given, list, seen = log_with, {}, {}
+  if type(given) ~= "table" or class.of(given) then given = { given } end
+  for i, entry in ipairs(given) do
+    local tracker
+    if type(entry) == "string" then
+      tracker = by_name(entry)
+    elseif class.isinstance(entry, GeneralTracker) then
+      complete("Accelerator: log_with", entry)
+      tracker = entry
+    else
+      raise("Accelerator: log_with[%d] must be a tracker or the name of one, got %s", i, check.shown(entry))
+    end
+    if tracker.requires_logging_directory and logging_dir == nil then
+      raise("Accelerator: tracker '%s' needs a directory; give project_dir, or project_config with logging_dir",
+        tracker.name)
+    end
+    if seen[tracker.name] and seen[tracker.name] ~= tracker then
+      raise("Accelerator: log_with has two trackers named '%s'", tracker.name)
+    end
+    if not seen[tracker.name] then list[#list + 1] = tracker end
+    seen[tracker.name] = tracker
+  end
+  return list
+end
+
+local function nothing() end
+
+--- A tracker's stand-in on ranks where it does not run: its methods do nothing, its other fields are its own.
+---@param tracker table
+function M.inert(tracker)
+  return setmetatable({}, {
+    __name = "accel.accelerator.InertTracker",
+    __index = function(_, key)
+      local value = tracker[key]
+      if type(value) == "function" then return nothing end
+      return value
+    end,
+  })
+end
+
+local void
+void = setmetatable({}, { -- in the place of an object behind a tracker: any field, any call of it, is itself
+  __name = "accel.accelerator.Inert", __index = function() return void end, __call = function() return void end,
+})
+M.void = void
+
+return M

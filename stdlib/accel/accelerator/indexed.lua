@@ -1,0 +1,70 @@
+--- The Source of a prepared loader over indexed data: every rank fetches its own part, by BatchSamplerShard. Made by
+--- accel.accelerator.loader, whose head says what a Source is.
+local class = require "accel.util.class"
+local fetch = require "accel.data.fetch"
+local raise = require "accel.util.raise"
+local samplers = require "accel.data.samplers"
+local shards = require "accel.data.shards"
+local singles = require "accel.accelerator.singles"
+
+---@class accel.accelerator.IndexedSource
+---@field seed integer set by the loader
+---@field even_batches boolean may be set between passes
+local Indexed = class("accel.accelerator.IndexedSource")
+
+Indexed.seekable = true
+
+--- The batch sampler of a loader, made of its sampler where it has none.
+local function batches_of(base)
+  return base.batch_sampler or samplers.BatchSampler(base.sampler, base.batch_size or 1, { drop_last = base.drop_last })
+end
+
+---@param base accel.data.DataLoader
+---@param o {num_processes: integer, process_index: integer, split_batches: boolean, even_batches: boolean}
+function Indexed:init(base, o)
+  self.base, self.seed, self.even_batches = base, base.seed, o.even_batches
+  self.ranks = o.num_processes
+  self.single = not base.batch_sampler and not base.batch_size
+  if self.single and o.split_batches and self.ranks > 1 then
+    raise("prepare: split_batches cuts batches, and a loader with batch_size = false makes none; "
+      .. "use split_batches = false")
+  end
+  self.shard = shards.BatchSamplerShard(batches_of(base), o.num_processes, o.process_index,
+    { split_batches = o.split_batches })
+end
+
+--- One rank has nobody to be even with.
+local function shard_of(self)
+  self.shard.even_batches = self.even_batches and self.ranks > 1
+  return self.shard
+end
+
+function Indexed:len(skipped, epoch)
+  return math.max(0, shard_of(self):len(epoch, self.seed) - (skipped or 0))
+end
+
+function Indexed:total_batch_size() return self.shard.total_batch_size end
+
+function Indexed:total_length() return self.shard:samples() end
+
+function Indexed:begin(epoch, first)
+  local base, plan, g = self.base, shard_of(self):plan(epoch, self.seed), first
+  local dataset, collate, own, rounds = base.dataset, base.collate_fn, plan.own, plan.rounds
+  local single, even = self.single, self.shard.even_batches
+  return function()
+    if g >= own then return nil end
+    local positions, row0 = plan:batch(g), plan:row0(g)
+    local batch, rows
+    if single then
+      batch = fetch.sample(dataset, positions[1])
+      rows = singles(plan:rows(g), even, batch)
+    else
+      batch, rows = fetch.batch(dataset, positions, collate), plan:rows(g)
+      if batch == nil then raise("DataLoader: the batch of positions %d ... is nil", positions[1] or 0) end
+    end
+    g = g + 1
+    return batch, rows, row0, g >= own, g >= rounds
+  end
+end
+
+return Indexed

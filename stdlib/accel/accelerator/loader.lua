@@ -1,0 +1,374 @@
+--- accel.accelerator.DataLoader: a loader that was prepared. Every rank gets its part of each global batch; the loader
+--- knows which rows are padding, when the last batch is handled and where in the data a run stands. prepare_data_loader
+--- makes it of a data.DataLoader; one class serves indexed data, streams and data that rank 0 alone reads.
+---
+---   for batch in loader() do ... end      -- a pass; the next one has the next epoch's order, also after a break
+---   local state = loader:state_dict()     -- in any batch
+---   loader:load_state_dict(state)         -- goes on with the next one, on any number of ranks
+---
+--- Where the batches come from is a Source, a table with
+---   begin(self, epoch, first) -> next, closing   a pass without its first `first` batches
+---       next() -> batch, rows, row0, last, over: nil at the end; rows as in accel.data.shards, nil if unknown; row0 the
+---       place of the first row among those of all ranks in the pass; last whether it is this rank's final batch, nil if
+---       unknown (one batch is read ahead then); over whether it is the final one of every rank (default: last)
+---   len(self, skipped, epoch) -> batches of this rank in a pass, nil if unknown
+---   total_batch_size(self), total_length(self)   rows of a round and of a pass over all ranks, nil if unknown
+---   seed            set by the loader; the order is a function of seed and epoch
+---   even_batches    may be set between passes, where the Source has it
+---   late_remainder  the remainder is told with the last batch only
+local accel = require "accel"
+local agree = require "accel.accelerator.agreement"
+local check = require "accel.util.check"
+local class = require "accel.util.class"
+local loop = require "accel.util.loop"
+local options = require "accel.util.options"
+local place = require "accel.accelerator.place"
+local raise = require "accel.util.raise"
+local stream = require "accel.data.stream"
+
+--- example: local set = accel.data.TensorDataset(accel.arange(3))
+---   local loader = accel.Accelerator {}:prepare(accel.data.DataLoader(set, { batch_size = 2 }))
+---   for batch in loader() do return batch[1], #loader, loader.remainder end --> { 0, 1 }, 2, 1
+---@class accel.accelerator.DataLoader
+---@field base accel.data.DataLoader
+---@field dataset table
+---@field iteration integer epoch of the pass under way, or of the coming one
+---@field end_of_dataloader boolean whether the batch handed out last is the last one of its pass
+---@field remainder integer rows of the data set in the last global batch, 0 if that is full, -1 if not known
+---@field total_batch_size integer? rows of a global batch
+---@field total_dataset_length integer? samples of a pass over all ranks
+---@field rows table? what is known of the batch handed out last: { counts =, valid =, full = }, lists over ranks
+---@field row0 integer place of that batch's first row in the pass
+---@field gradient_state accel.accelerator.GradientState
+local DataLoader = class("accel.accelerator.DataLoader")
+
+-- ---- making one ----
+
+local declared = {
+  accelerator = options.none, source = options.none, seed = options.none, device = options.none, non_blocking = false,
+  rng_types = options.none, drop_last = options.none,
+}
+
+--- The random generators to be made equal before each pass: those asked for, but for "generator" where the sampler has
+--- none.
+local function generators(base, accelerator, asked)
+  local list, sampler = {}, base.batch_sampler and base.batch_sampler.sampler or base.sampler
+  local generator = (base.batch_sampler or {}).generator or (sampler or {}).generator
+  if accelerator.num_processes > 1 then
+    for _, kind in ipairs(asked or {}) do
+      if kind ~= "generator" or generator ~= nil then list[#list + 1] = kind end
+    end
+  end
+  return #list > 0 and list or nil, generator
+end
+
+--- seed: as all ranks agreed on it; otherwise they agree now. device: where batches are moved to.
+---@param base accel.data.DataLoader
+---@param opts {accelerator: table, source: table, seed: integer?, device: string?, non_blocking: boolean?,
+---  rng_types: string[]?, drop_last: boolean?}
+function DataLoader:init(base, opts)
+  local o = options("accelerator.DataLoader", opts, declared)
+  self.base, self.dataset, self.source, self.gradient_state = base, base.dataset, o.source, o.accelerator.gradient_state
+  self.batch_size, self.batch_sampler, self.sampler = base.batch_size, base.batch_sampler, base.sampler
+  self.collate_fn, self.device, self.non_blocking = base.collate_fn, o.device, o.non_blocking
+  self.drop_last = o.drop_last or base.drop_last or (base.batch_sampler or {}).drop_last or false
+  self.rng_types, self.generator = generators(base, o.accelerator, o.rng_types)
+  self.num_processes, self.process_index = o.accelerator.num_processes, o.accelerator.process_index
+  self.seed = o.seed or agree(base, o.accelerator, false)
+  self.source.seed = self.seed
+  self._epoch, self.end_of_dataloader, self.remainder, self._over = base.epoch, false, -1, false
+  self.total_batch_size, self.total_dataset_length = o.source:total_batch_size(), o.source:total_length()
+  self._place = base.position > 0 and place.of(self, base:state_dict()) or 0 -- where a resumed base stands
+  self._skipped = self._place
+end
+
+local function dispatches(base, config, placed, ranks)
+  if config.dispatch_batches ~= nil then return config.dispatch_batches end
+  local Streamed = base.stream and require "accel.accelerator.streamed"
+  return Streamed and placed and ranks > 1 and not Streamed.shards_itself(base.dataset, ranks) or false
+end
+
+--- The prepared form of a loader, with the Source that it and the accelerator's dataloader_config ask for.
+---@param base accel.data.DataLoader
+---@param opts {accelerator: table, device: string?, slice_fn: function?}
+---@return accel.accelerator.DataLoader
+function DataLoader.prepare(base, opts)
+  local accelerator = opts.accelerator
+  local config, ranks = accelerator.dataloader_config, accelerator.num_processes
+  local dispatched = dispatches(base, config, opts.device ~= nil, ranks)
+  local seed = agree(base, accelerator, not dispatched)
+  local Source = require("accel.accelerator." .. (dispatched and "dispatch" or base.stream and "streamed" or "indexed"))
+  local source = Source(base, {
+    num_processes = ranks, process_index = accelerator.process_index, split_batches = config.split_batches,
+    even_batches = config.even_batches, slice_fn = dispatched and opts.slice_fn or nil,
+  })
+  if dispatched then source.late_remainder = true end
+  return DataLoader(base, {
+    accelerator = accelerator, source = source, seed = seed, device = opts.device, non_blocking = config.non_blocking,
+    rng_types = accelerator.rng_types,
+  })
+end
+
+-- ---- where it stands ----
+
+--- Ends a pass whose loop was left: before anything is said of where the loader stands.
+function DataLoader:_settle()
+  local pass = rawget(self, "_pass")
+  if pass and pass.watch and loop.left(pass.watch) then pass.finish(false) end
+end
+
+function DataLoader.__index(self, key)
+  local value = DataLoader[key]
+  if value ~= nil then return value end
+  if key ~= "iteration" then return nil end
+  self:_settle()
+  return rawget(self, "_epoch")
+end
+
+function DataLoader.__newindex(self, key, value)
+  if key == "iteration" then return self:set_epoch(value) end
+  rawset(self, key, value)
+end
+
+local function end_pass(self)
+  local pass = self._pass
+  self._pass, self._over = nil, false
+  if pass then pass.finish(false) end
+end
+
+--- Makes the coming pass that of this epoch. A pass of another epoch under way ends here; what was skipped, or loaded,
+--- of this very epoch stays skipped.
+---@param epoch integer
+function DataLoader:set_epoch(epoch)
+  self:_settle()
+  check.count("DataLoader:set_epoch", "epoch", epoch)
+  if epoch == self._epoch then return end
+  end_pass(self)
+  self._epoch, self._place, self._skipped = epoch, 0, 0
+end
+
+--- Leaves out the next n batches of the coming pass: the loader is shorter by n for that pass. A pass under way ends
+--- here.
+---@param n integer
+---@return accel.accelerator.DataLoader self
+function DataLoader:skip(n)
+  self:_settle()
+  check.count("DataLoader:skip", "n", n)
+  if self._pass then
+    end_pass(self)
+    self._epoch, self._place = self._epoch + 1, 0
+  end
+  self._place = self._place + n
+  self._skipped = self._place
+  return self
+end
+
+--- Batches of this rank in the pass under way, or in the coming one.
+---@return integer
+function DataLoader:len()
+  self:_settle()
+  local n = self.source:len(self._skipped, self._epoch)
+  if not n then raise "DataLoader: the data set does not define len, so the number of batches is not known" end
+  return n
+end
+
+function DataLoader.__len(self) return self:len() end
+
+--- The place in the data, the same on all ranks: the epoch and the samples of it (of all ranks) that were handed out,
+--- batches where these have no common size. After the last batch it is the start of the next epoch.
+---@return table
+function DataLoader:state_dict()
+  self:_settle()
+  local epoch, batches = self._epoch, self._place
+  if self._over then epoch, batches = epoch + 1, 0 end
+  local total, state = self.source:total_batch_size(), { epoch = epoch, seed = self.seed }
+  state.length = self.source:total_length()
+  if self.source.alone then state.shards, state.batches = self.num_processes, batches
+  elseif total then state.samples = batches * total
+  else state.batches = batches * self.num_processes end
+  return state
+end
+
+--- Makes the next loader() go on where state_dict was called, on any number of ranks and with any batch size in which
+--- the place is a whole number of global batches. A pass under way ends here.
+---@param state table
+function DataLoader:load_state_dict(state)
+  if type(state) ~= "table" or not place.count(state, "epoch") then raise "DataLoader: not the state of a loader" end
+  local batches = place.of(self, state)
+  local own = (self.batch_sampler or self.sampler or {}).seed
+  if own ~= nil and state.seed ~= nil and own ~= state.seed then
+    raise("DataLoader: the state is of seed %d, this loader's sampler has %d", state.seed, own)
+  end
+  end_pass(self)
+  self.seed = state.seed or self.seed
+  self.source.seed = self.seed
+  self._epoch, self._place, self._skipped = state.epoch, batches, batches
+end
+
+-- ---- even batches, padding ----
+
+--- Whether even_batches may be set for this loader.
+---@return boolean
+function DataLoader:overrides_even_batches() return self.source.even_batches ~= nil end
+
+--- Sets even_batches for the coming passes; returns what it was.
+---@param even boolean
+---@return boolean
+function DataLoader:set_even_batches(even)
+  local was = self.source.even_batches
+  if was == nil then raise "set_even_batches: has no effect on a loader over a stream" end
+  self.source.even_batches = even
+  return was
+end
+
+--- Which rows of the batch handed out last are no padding, as a tensor of dtype bool; nil where that is not known.
+---@return accel.Tensor?
+function DataLoader:mask()
+  local rows, r = self.rows, self.process_index + 1
+  if not rows then return nil end
+  return accel.arange(rows.counts[r]):lt(rows.valid[r])
+end
+
+-- ---- passes ----
+
+--- Whether a tensor of the batch may lie on another device. Objects other than tables are asked to move each time.
+local function elsewhere(x, device)
+  if accel.is_tensor(x) then return tostring(x.device) ~= device end
+  if type(x) ~= "table" then return false end
+  if getmetatable(x) ~= nil then return true end
+  for _, value in next, x do
+    if elsewhere(value, device) then return true end
+  end
+  return false
+end
+
+local function move(self, batch)
+  if not elsewhere(batch, self.device) then return batch end
+  local send = require "accel.accelerator.operations".send_to_device
+  return send(batch, self.device, { non_blocking = self.non_blocking })
+end
+
+--- Tells who has a set_epoch of their own.
+local function tell_epoch(base, epoch)
+  for _, x in ipairs { base.batch_sampler or false, base.sampler or (base.batch_sampler or {}).sampler or false,
+    base.dataset } do
+    if x and x.set_epoch ~= nil then x:set_epoch(epoch) end
+  end
+end
+
+--- Rows of the data set in the last global batch.
+local function remainder_at_start(self)
+  local source = self.source
+  self.total_batch_size, self.total_dataset_length = source:total_batch_size(), source:total_length()
+  if self.drop_last or source.late_remainder or not self.total_batch_size or not self.total_dataset_length then
+    return -1
+  end
+  return self.total_dataset_length % self.total_batch_size
+end
+
+local function sum(list)
+  local n = 0
+  for _, x in ipairs(list) do n = n + x end
+  return n
+end
+
+--- Begins a pass at its first batch, not before: a pass that nobody reads changes nothing.
+---@param skip? integer batches to leave out in addition
+local function new_pass(self, skip)
+  local pass, gradient_state = {}, self.gradient_state
+  local step, closing, over, exhausted
+  local held, h_batch, h_rows, h_row0, h_last, h_over = false, nil, nil, nil, nil, nil
+  local device = self.device
+
+  function pass.finish(finished)
+    if over then return end
+    over = true
+    if not step then return end
+    local open = closing
+    closing, h_batch = nil, nil
+    if self._pass == pass then
+      self._pass, self._over = nil, false
+      self._epoch, self._place, self._skipped = self._epoch + 1, 0, 0
+    end
+    gradient_state:_remove_dataloader(self, finished)
+    stream.close(open)
+  end
+
+  local function start()
+    if self._pass then self._pass.finish(false) end
+    if skip then self:skip(skip) end
+    if self.rng_types then
+      require "accel.accelerator.random".synchronize_rng_states(self.rng_types, self.generator)
+    end
+    tell_epoch(self.base, self._epoch)
+    step, closing = self.source:begin(self._epoch, self._place)
+    self._pass, self._over, self._skipped = pass, false, self._place
+    self.end_of_dataloader, self.remainder, self.rows = false, remainder_at_start(self), nil
+    gradient_state:_add_dataloader(self)
+  end
+
+  local function next_batch()
+    if over then
+      if exhausted then return nil end
+      raise "DataLoader: this pass is over: another one was begun, or the loader was set to another place"
+    end
+    if not step then
+      start()
+      pass.watch = loop.watch(pass.step)
+    end
+    local batch, rows, row0, last, all_over
+    if held then
+      batch, rows, row0, last, all_over = h_batch, h_rows, h_row0, h_last, h_over
+    else
+      batch, rows, row0, last, all_over = step()
+    end
+    if batch == nil then
+      exhausted = true
+      pass.finish(true)
+      return nil
+    end
+    if last == nil then
+      held = true
+      h_batch, h_rows, h_row0, h_last, h_over = step()
+      last = h_batch == nil
+    end
+    self._place = self._place + 1
+    self.rows, self.row0 = rows, row0
+    if last then
+      self.end_of_dataloader = true
+      if rows and self.remainder == -1 and not self.drop_last then self.remainder = sum(rows.valid) end
+    end
+    if all_over == nil then self._over = last else self._over = all_over end
+    if device then batch = move(self, batch) end
+    if rows then gradient_state:_describe(batch, rows) end
+    accel.micro_batch(row0)
+    return batch
+  end
+
+  pass.step = next_batch
+  return loop.iterator(next_batch, function() pass.finish(false) end)
+end
+
+--- A pass over this rank's part of the data, to be used as `for batch in loader() do`. Each is the next epoch's, also
+--- when the one before was left by break; one at a time.
+function DataLoader.__call(self, ...)
+  if select("#", ...) > 0 then raise "DataLoader: write `for batch in loader() do`, with the brackets" end
+  return new_pass(self)
+end
+
+--- A pass without its next n batches, and how many it has, nil if unknown: for skip_first_batches.
+function DataLoader:_pass_from(n) return new_pass(self, n) end
+
+function DataLoader:_rest(n)
+  self:_settle()
+  if self._pass then return self.source:len(n, self._epoch + 1) end
+  return self.source:len(self._skipped + n, self._epoch)
+end
+
+function DataLoader.__tostring(self)
+  local n = self.source:len(self._skipped, self._epoch)
+  return ("DataLoader(process %d of %d, %s batches, total_batch_size=%s, epoch=%d)"):format(self.process_index,
+    self.num_processes, n or "?", self.total_batch_size or "?", self._epoch)
+end
+
+return DataLoader

@@ -1,0 +1,104 @@
+--- AcceleratedOptimizer: an optimizer whose steps belong to the updates of an Accelerator. It stands in the place of
+--- the real one: every field and method that it lacks is read from that.
+local accel = require "accel"
+local Update = require "accel.accelerator.update"
+local check = require "accel.util.check"
+local class = require "accel.util.class"
+local options = require "accel.util.options"
+local raise = require "accel.util.raise"
+
+--- What accelerator:prepare makes of an optimizer. step and zero_grad do nothing while gradients accumulate; with loss
+--- scaling, a step whose own gradients are infinite or NaN is left out, whatever those of other optimizers are.
+--- example: local a, w = accel.Accelerator(), accel.ones(1, { requires_grad = true })
+---   local o = a:prepare(accel.optim.SGD({ w }, { lr = 0.5 })) a:backward(w:sum()) a.sync_gradients = false o:step()
+---   local before = w:item() a.sync_gradients = true o:step() return before, w:item(), o.applied --> 1, 0.5, 1
+---@class accel.accelerator.AcceleratedOptimizer : accel.optim.Optimizer
+---@field optimizer accel.optim.Optimizer the real one
+---@field step_was_skipped boolean whether the last step was left out
+---@field applied integer steps that were made
+---@field skipped integer steps that were left out
+local AcceleratedOptimizer = class("accel.accelerator.AcceleratedOptimizer")
+
+local own = { step_was_skipped = true, applied = true, skipped = true }
+
+---@param optimizer accel.optim.Optimizer
+---@param opts {accelerator: accel.Accelerator}
+function AcceleratedOptimizer:init(optimizer, opts)
+  if type(optimizer) ~= "table" or type(optimizer.param_groups) ~= "table" then
+    raise("AcceleratedOptimizer: expected an optimizer, got %s", check.shown(optimizer))
+  end
+  local o = options("AcceleratedOptimizer", opts, { accelerator = options.none })
+  if o.accelerator == nil then raise "AcceleratedOptimizer: needs the accelerator" end
+  rawset(self, "optimizer", optimizer)
+  rawset(self, "accelerator", o.accelerator)
+  rawset(self, "gradient_state", o.accelerator.gradient_state)
+  rawset(self, "_update", Update.of(o.accelerator))
+  for key in next, own do rawset(self, key, key ~= "step_was_skipped" and 0) end
+end
+
+function AcceleratedOptimizer.__index(self, key)
+  local value = AcceleratedOptimizer[key]
+  if value ~= nil then return value end
+  local real = rawget(self, "optimizer")
+  value = real[key]
+  if type(value) ~= "function" then return value end
+  return function(receiver, ...)
+    if receiver == self then receiver = real end
+    return value(receiver, ...)
+  end
+end
+
+function AcceleratedOptimizer.__newindex(self, key, value) rawget(self, "optimizer")[key] = value end
+
+--- Steps, unless gradients still accumulate or, with loss scaling, are not finite; see step_was_skipped.
+---@param closure? fun(): any computes the loss and its gradients, with accelerator:backward; not with loss scaling
+---@return any what the closure returned
+function AcceleratedOptimizer:step(closure)
+  if not self.gradient_state.sync_gradients then return nil end
+  local update, real, result = self._update, self.optimizer, nil
+  local scaler = update:scaler()
+  if closure then
+    if scaler then raise "step: takes no closure with loss scaling: whether to step is known before it runs" end
+    local given = closure
+    closure = function()
+      local loss = given()
+      update:finish(self)
+      return loss
+    end
+  end
+  update:finish(self)
+  local skip = scaler ~= nil and scaler:_overflowed(real)
+  if skip then
+    self.skipped = self.skipped + 1
+    accel.step() -- the boundary that the step would have been
+  else
+    result = real:step(closure)
+    self.applied = self.applied + 1
+  end
+  self.step_was_skipped = skip
+  update:step(self)
+  return result
+end
+
+--- Drops the gradients, unless they still accumulate.
+function AcceleratedOptimizer:zero_grad(...)
+  if not self.gradient_state.sync_gradients then return end
+  self.optimizer:zero_grad(...)
+  self._update:drop(self)
+end
+
+--- Schedule-free optimizers: the parameters become those that are trained. Others: nothing.
+function AcceleratedOptimizer:train()
+  local real = self.optimizer
+  if real.train then real:train() end
+end
+
+--- Schedule-free optimizers: the parameters become those to evaluate and save. Others: nothing.
+function AcceleratedOptimizer:eval()
+  local real = self.optimizer
+  if real.eval then real:eval() end
+end
+
+function AcceleratedOptimizer.__tostring(self) return ("AcceleratedOptimizer(%s)"):format(tostring(self.optimizer)) end
+
+return AcceleratedOptimizer

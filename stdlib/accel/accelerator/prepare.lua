@@ -1,0 +1,266 @@
+--- Methods of Accelerator: prepare and its parts, what undoes it, and what forgets everything.
+local accel = require "accel"
+local HALVES = require("accel.accelerator.accumulation").HALVES
+local Module = require "accel.nn.module"
+local check = require "accel.util.check"
+local class = require "accel.util.class"
+local options = require "accel.util.options"
+local raise = require "accel.util.raise"
+
+local M = {}
+
+local function is_a(x, module)
+  local cls = package.loaded[module]
+  return cls ~= nil and class.isinstance(x, cls)
+end
+
+local function has(x, ...)
+  if type(x) ~= "table" or class.isclass(x) then return false end
+  for _, method in ipairs { ... } do
+    if type(x[method]) ~= "function" then return false end
+  end
+  return true
+end
+
+--- What prepare makes of an object: "loader", "model", "optimizer", "scheduler", or nil, which leaves it as it is.
+local function kind_of(x)
+  if type(x) ~= "table" then return nil end
+  if Module.is_module(x) then return "model" end
+  if is_a(x, "accel.accelerator.loader") or is_a(x, "accel.data.dataloader") then return "loader" end
+  local skip = package.loaded["accel.accelerator.skip"]
+  if skip and class.isinstance(x, skip.Skipped) then return "skipped" end
+  if type(x.param_groups) == "table" and has(x, "step", "zero_grad") then return "optimizer" end
+  if has(x, "step", "get_last_lr") then return "scheduler" end
+end
+
+local prepares = {
+  loader = "prepare_data_loader", skipped = "_prepare_skipped", model = "prepare_model", optimizer = "prepare_optimizer",
+  scheduler = "prepare_scheduler",
+}
+
+--- Makes models, optimizers, schedules and loaders work on all ranks and in the precision of this Accelerator; returns
+--- them in the order in which they came, everything else as it is. In any order, in one call or several; what is
+--- prepared already comes back as it is. A last argument { device_placement = { true, false, ... } } says object by
+--- object whether it is moved.
+---@param ... any
+---@return any ...
+function M.prepare(self, ...)
+  local given = table.pack(...)
+  local last, placement = given[given.n], nil
+  if given.n > 1 and type(last) == "table" and getmetatable(last) == nil and last.device_placement ~= nil then
+    placement = options("prepare", last, { device_placement = {} }).device_placement
+    given.n = given.n - 1
+    if #placement ~= given.n then
+      raise("prepare: device_placement has %d entries for %d objects", #placement, given.n)
+    end
+  end
+  local kinds, out = {}, {}
+  for i = 1, given.n do kinds[i], out[i] = kind_of(given[i]) or false, given[i] end
+  for _, second in ipairs { false, true } do -- schedules last: they are tied to prepared optimizers
+    for i = 1, given.n do
+      if kinds[i] and (kinds[i] == "scheduler") == second then
+        out[i] = self[prepares[kinds[i]]](self, given[i], { device_placement = placement and placement[i] })
+      end
+    end
+  end
+  return table.unpack(out, 1, given.n)
+end
+
+local function placed(self, o)
+  local place = o.device_placement
+  if place == nil then place = self.device_placement end
+  return place and self.device or nil
+end
+
+--- What was made of `object` before, or it itself if it was made here.
+local function before(self, object) return self._prepared[object] end
+
+local function remember(self, list, object, made)
+  self._prepared[object], self._prepared[made] = made, made
+  list[#list + 1] = made
+  return made
+end
+
+-- Models -----------------------------------------------------------------------------------------
+
+--- Makes forward compute in the mixed precision and give its results in f32.
+local function compute_in(self, model, dtype)
+  local own, forward = rawget(model, "forward"), model.forward
+  local handler = self.autocast_handler
+  local opts = { dtype = dtype, enabled = handler == nil or handler.enabled ~= false }
+  local to_fp32 = require "accel.accelerator.operations".convert_to_fp32
+  local function in_precision(...)
+    local _ <close> = accel.autocast(opts)
+    return forward(...)
+  end
+  local function results(first, ...)
+    if select("#", ...) == 0 then return to_fp32(first) end
+    local all = table.pack(first, ...)
+    for i = 1, all.n do all[i] = to_fp32(all[i]) end
+    return table.unpack(all, 1, all.n)
+  end
+  model.forward = function(...) return results(in_precision(...)) end
+  self._forwards[model] = own or false
+end
+
+local function wrap(self, model)
+  local handler = self.ddp_handler
+  local given, hook = handler and handler:to_kwargs() or {}, nil
+  if handler then
+    hook = { handler.comm_hook or "no", handler.comm_wrapper or "no", handler.comm_state_option }
+    given.comm_hook, given.comm_wrapper, given.comm_state_option = nil, nil, nil
+  end
+  local world = given.deterministic == "world"
+  if world and self.gradient_state.sync_each_batch then
+    raise 'prepare: deterministic = "world" sums gradients once per update; set sync_each_batch = false'
+  end
+  local wrapped = require("accel.nn.parallel").DistributedDataParallel(model, given)
+  if world then self._counts_micro_batches = true end
+  if hook and (hook[1] ~= "no" or hook[2] ~= "no") then
+    wrapped:register_comm_hook(require("accel.dist").hooks.by_name(table.unpack(hook, 1, 3)))
+  end
+  return wrapped
+end
+
+--- A model on its device, in the precision of this Accelerator and, where there are several ranks, wrapped in
+--- nn.parallel.DistributedDataParallel, which keeps every name. evaluation_mode: not wrapped.
+---@param model accel.nn.Module
+---@param opts? {device_placement: boolean?, evaluation_mode: boolean?}
+---@return accel.nn.Module
+function M.prepare_model(self, model, opts)
+  local o = options("prepare_model", opts, { device_placement = options.none, evaluation_mode = false })
+  if not Module.is_module(model) then raise("prepare_model: %s", Module.not_a_module(model)) end
+  local made = before(self, model)
+  if made then return made end
+  local device, learns, wrapped = placed(self, o), false, rawget(model, "reducer") ~= nil
+  for _, p in ipairs(model:parameters()) do
+    learns = learns or p.requires_grad
+    if device and p.device ~= device then
+      model:to(device)
+      device = nil
+    end
+  end
+  local dtype = HALVES[self.mixed_precision]
+  if dtype then compute_in(self, wrapped and model.module or model, dtype) end
+  local world = self.ddp_handler and self.ddp_handler.deterministic == "world"
+  made = model
+  if learns and not wrapped and not o.evaluation_mode and (self.num_processes > 1 or world) then
+    made = wrap(self, model)
+  end
+  return remember(self, self._models, model, made)
+end
+
+--- The model without its wrapper. keep_fp32_wrapper = false also takes off the mixed precision.
+---@param model accel.nn.Module
+---@param keep_fp32_wrapper? boolean|{keep_fp32_wrapper: boolean?, keep_torch_compile: boolean?} default true
+---@return accel.nn.Module
+function M.unwrap_model(self, model, keep_fp32_wrapper)
+  if type(keep_fp32_wrapper) == "table" then
+    keep_fp32_wrapper = options("unwrap_model", keep_fp32_wrapper, {
+      keep_fp32_wrapper = true, keep_torch_compile = true,
+    }).keep_fp32_wrapper
+  end
+  if not Module.is_module(model) then raise("unwrap_model: %s", Module.not_a_module(model)) end
+  if rawget(model, "reducer") then model = model.module end
+  if keep_fp32_wrapper == false and self._forwards[model] ~= nil then
+    rawset(model, "forward", self._forwards[model] or nil)
+    self._forwards[model] = nil
+  end
+  return model
+end
+
+--- The state of a model, with the names that it had before it was prepared.
+---@param model accel.nn.Module
+---@return table<string, accel.Tensor>
+function M.get_state_dict(self, model) return self:unwrap_model(model):state_dict() end
+
+--- Whether a part of the model lies on another device than the rest: never in this build.
+---@return boolean
+function M.verify_device_map() return false end
+
+-- Optimizers and schedules -----------------------------------------------------------------------
+
+--- An optimizer whose steps belong to updates: it waits while gradients accumulate and skips what overflowed.
+---@param optimizer accel.optim.Optimizer
+---@return accel.accelerator.AcceleratedOptimizer
+function M.prepare_optimizer(self, optimizer)
+  if kind_of(optimizer) ~= "optimizer" then
+    raise("prepare_optimizer: expected an optimizer, got %s", check.shown(optimizer))
+  end
+  local made = before(self, optimizer)
+  if made then return made end
+  local Wrapper = require "accel.accelerator.optimizer"
+  return remember(self, self._optimizers, optimizer, Wrapper(optimizer, { accelerator = self }))
+end
+
+--- A schedule that advances with the updates of its optimizer; of all prepared ones if that is not among them.
+---@param scheduler accel.optim.LRScheduler
+---@return accel.accelerator.AcceleratedScheduler
+function M.prepare_scheduler(self, scheduler)
+  if kind_of(scheduler) ~= "scheduler" then
+    raise("prepare_scheduler: expected a schedule, got %s", check.shown(scheduler))
+  end
+  local made = before(self, scheduler)
+  if made then return made end
+  local own = self._prepared[scheduler.optimizer]
+  local Wrapper = require "accel.accelerator.scheduler"
+  return remember(self, self._schedulers, scheduler, Wrapper(scheduler, {
+    optimizers = own and { own } or table.move(self._optimizers, 1, #self._optimizers, 1, {}), accelerator = self,
+    step_with_optimizer = self.step_scheduler_with_optimizer, split_batches = self.split_batches,
+  }))
+end
+
+-- Loaders ----------------------------------------------------------------------------------------
+
+--- A loader that gives every rank its part of the data, says what of it is padding, and moves batches to the device.
+---@param loader accel.data.DataLoader
+---@param opts? {device_placement: boolean?, slice_fn_for_dispatch: function?}
+---@return accel.accelerator.DataLoader
+function M.prepare_data_loader(self, loader, opts)
+  local o = options("prepare_data_loader", opts, {
+    device_placement = options.none, slice_fn_for_dispatch = options.none,
+  })
+  if kind_of(loader) ~= "loader" then
+    raise("prepare_data_loader: expected a DataLoader, got %s", check.shown(loader))
+  end
+  local made = before(self, loader) or is_a(loader, "accel.accelerator.loader") and loader
+  if made then return made end
+  local prepare = require "accel.accelerator.loader".prepare
+  return remember(self, self._dataloaders, loader, prepare(loader, {
+    accelerator = self, device = placed(self, o), slice_fn = o.slice_fn_for_dispatch,
+  }))
+end
+
+--- The rest of an epoch of a loader that is prepared here.
+function M._prepare_skipped(self, view, opts)
+  return self:skip_first_batches(self:prepare_data_loader(view.loader, opts), view.skip_batches)
+end
+
+--- The coming pass of a loader without its first n batches: see accel.accelerator.skip_first_batches.
+---@param dataloader accel.accelerator.DataLoader|accel.data.DataLoader
+---@param num_batches? integer 0
+function M.skip_first_batches(_, dataloader, num_batches)
+  return require("accel.accelerator.skip").skip_first_batches(dataloader, num_batches)
+end
+
+-- The end ----------------------------------------------------------------------------------------
+
+--- Forgets all that was prepared and collects what is free; returns a nil for every argument, to be assigned to the
+--- variables that hold them: `model, optimizer = accelerator:free_memory(model, optimizer)`.
+---@param ... any
+---@return nil ...
+function M.free_memory(self, ...)
+  self._models, self._optimizers, self._schedulers, self._dataloaders = {}, {}, {}, {}
+  for _, map in ipairs { self._prepared, self._forwards } do
+    for key in next, map do map[key] = nil end
+  end
+  self.gradient_state.step = 0
+  self:_discard_update()
+  require("accel.accelerator.memory").release_memory()
+  local nils = {}
+  return table.unpack(nils, 1, select("#", ...))
+end
+
+M.clear = M.free_memory
+
+return M

@@ -1,0 +1,25 @@
+--- What is known of a round in which every rank has one sample that is no batch of ours (batch_size = false): how many
+--- rows it has, only its rank knows. Used by the Sources indexed and streamed.
+local accel = require "accel"
+local dist = require "accel.dist"
+
+--- Of a full round nothing: gather asks. Where ranks have a repeated sample, all exchange their numbers of rows, so
+--- that it is known as padding; where ranks have none at all, that is what is known.
+---@param rows table Rows that count a sample as one row
+---@param even boolean every rank has a sample in this round
+---@param batch any
+---@return table? rows
+return function(rows, even, batch)
+  if rows.full then return nil end
+  if not even then return rows end
+  local own = require "accel.accelerator.operations".ignorant_find_batch_size(batch) or 1
+  local all = accel.empty(#rows.counts, { dtype = "i64" })
+  if dist.get_backend() == "sim" then
+    all:fill_(own)
+  else
+    dist.all_gather_into_tensor(all, accel.tensor({ own }, { dtype = "i64" }))
+  end
+  local counts, valid = all:tolist(), {}
+  for r, n in ipairs(rows.valid) do valid[r] = n > 0 and counts[r] or 0 end
+  return { counts = counts, valid = valid, full = false }
+end

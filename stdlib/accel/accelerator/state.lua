@@ -1,0 +1,257 @@
+--- PartialState and AcceleratorState: who this process is, once per Lua state. Made by Accelerator; scripts that
+--- need no training make a PartialState. Every PartialState() is a view of the same facts, and AcceleratorState
+--- adds precision.
+local accel = require "accel"
+local check = require "accel.util.check"
+local class = require "accel.util.class"
+local dist = require "accel.dist"
+local environment = require "accel.accelerator.environment"
+local nearest = require "accel.util.nearest"
+local options = require "accel.util.options"
+local processes = require "accel.accelerator.processes"
+local raise = require "accel.util.raise"
+
+local M = {}
+
+-- The facts; empty: nothing made yet, or reset. Views hold nothing themselves, so that they stay valid when a state is
+-- reset and made again.
+local shared, precise = {}, {}
+
+local PRECISIONS <const> = { "no", "fp16", "bf16", "fp8" }
+
+-- Names that a state knows but that may be nil in this build.
+local optional = {
+  deepspeed_plugin = true, fsdp_plugin = true, megatron_lm_plugin = true, torch_tp_plugin = true, dynamo_plugin = true,
+  parallelism_config = true, device_mesh = true,
+}
+
+local facts = {
+  "device", "backend", "distributed_type", "num_processes", "process_index", "local_process_index", "debug",
+  "fork_launched", "num_nodes",
+}
+local known = { mixed_precision = true }
+for _, name in ipairs(facts) do known[name] = true end
+
+local computed = {
+  is_main_process = function() return shared.process_index == 0 end,
+  is_local_main_process = function() return shared.local_process_index == 0 end,
+  is_last_process = function() return shared.process_index == shared.num_processes - 1 end,
+  use_distributed = function() return shared.num_processes > 1 end,
+  multi_device = function() return shared.num_processes > 1 and shared.distributed_type ~= "MULTI_CPU" end,
+}
+
+local function missing(who, key)
+  if optional[key] then return nil end
+  if known[key] or computed[key] then
+    raise("%s has no '%s' now: it was reset; make an Accelerator or a PartialState again", who, key)
+  end
+  local names = { "initialized" }
+  for _, set in ipairs { known, computed } do
+    for name in next, set do names[#names + 1] = name end
+  end
+  local near = type(key) == "string" and nearest(key, names)
+  raise("%s has no attribute '%s'%s", who, tostring(key), near and ("; did you mean '%s'?"):format(near) or "")
+end
+
+--- The device that work happens on: the one that new tensors go to, unless ACCELERATE_TORCH_DEVICE names another.
+local function choose_device(cpu)
+  if cpu then return "cpu" end
+  local name = environment.get "ACCELERATE_TORCH_DEVICE"
+  if name == nil then return accel.get_default_device() end
+  for _, device in ipairs(accel.devices()) do
+    if device == name then return device end
+  end
+  raise("ACCELERATE_TORCH_DEVICE=%s: this build has no such device; there are %s", name,
+    table.concat(accel.devices(), ", "))
+end
+
+local function join(who, o)
+  if o.init_method ~= nil and o.init_method ~= "env://" then
+    raise("%s: init_method may be 'env://' only; accel-run says where ranks meet", who)
+  end
+  if o.timeout ~= nil then check.number(who, "timeout", o.timeout, 0) end
+  local backend = o.backend
+  if backend ~= nil and not (dist.is_initialized() and dist.get_backend() == backend) then
+    dist.init_process_group(backend, { timeout = o.timeout })
+  elseif o.timeout then
+    dist.set_timeout(o.timeout)
+  end
+end
+
+local function fill(who, o)
+  join(who, o)
+  local cpu = o.cpu or environment.parse_flag_from_env "ACCELERATE_USE_CPU"
+  local n = dist.get_world_size()
+  local now = {
+    device = choose_device(cpu), backend = dist.get_backend(), num_processes = n, process_index = dist.get_rank(),
+    local_process_index = dist.get_local_rank(), num_nodes = dist.get_num_nodes(),
+    debug = environment.parse_flag_from_env "ACCELERATE_DEBUG_MODE", fork_launched = false,
+    distributed_type = n > 1 and "MULTI_CPU" or "NO",
+  }
+  for key, value in next, now do shared[key] = value end
+end
+
+local function refuse_cpu(who, cpu)
+  if cpu and shared.device ~= "cpu" then
+    raise("%s: device '%s' is in use already and cannot become 'cpu'; say cpu = true when the first one is made",
+      who, shared.device)
+  end
+end
+
+local function cpu_and_options(cpu, opts)
+  if type(cpu) == "table" and opts == nil then return nil, cpu end
+  return cpu, opts
+end
+
+-- ---- PartialState ----
+
+--- The process and its world: device, backend, distributed_type ("NO" or "MULTI_CPU"), num_processes,
+--- process_index, local_process_index, is_main_process, is_local_main_process, is_last_process, use_distributed,
+--- debug; and the methods of process control that Accelerator has, too. Reading anything after _reset_state()
+--- raises.
+--- example: local s = accel.PartialState() return s.num_processes, s.is_main_process, s.distributed_type
+---   --> 1, true, "NO"
+---@class accel.accelerator.PartialState
+---@field device string
+---@field backend string
+---@field distributed_type "NO"|"MULTI_CPU"
+---@field num_processes integer
+---@field process_index integer
+---@field local_process_index integer
+---@field is_main_process boolean
+---@field is_local_main_process boolean
+---@field is_last_process boolean
+---@field use_distributed boolean
+---@field debug boolean
+---@field initialized boolean
+local PartialState = class("accel.accelerator.PartialState")
+M.PartialState = PartialState
+
+---@param cpu? boolean stay on the CPU
+---@param opts? {cpu: boolean?, backend: string?, init_method: string?, timeout: number?}
+function PartialState:init(cpu, opts) -- luacheck: ignore self
+  cpu, opts = cpu_and_options(cpu, opts)
+  local o = options("PartialState", opts, {
+    cpu = false, backend = options.none, init_method = options.none, timeout = options.none,
+  })
+  o.cpu = cpu or o.cpu
+  if next(shared) == nil then return fill("PartialState", o) end
+  refuse_cpu("PartialState", o.cpu)
+end
+
+function PartialState.__index(_, key)
+  local value = PartialState[key]
+  if value ~= nil then return value end
+  if key == "initialized" then return next(shared) ~= nil end
+  value = shared[key]
+  if value ~= nil then return value end
+  if next(shared) ~= nil and computed[key] then return computed[key]() end
+  return missing("PartialState", key)
+end
+
+function PartialState.__newindex(_, key, value) shared[key] = value end
+
+--- Forgets what was found out; the world of ranks stays joined.
+function PartialState._reset_state() shared = {} end
+
+--- Finds the device again.
+function PartialState:set_device() shared.device = choose_device(false) end -- luacheck: ignore self
+
+--- Leaves the world of ranks, or lets a group go.
+---@param group? any
+function PartialState:destroy_process_group(group) -- luacheck: ignore self
+  if group ~= nil or dist.is_initialized() then dist.destroy_process_group(group) end
+end
+
+local function describe()
+  return ("process %d of %d, local process %d, device=%s, distributed_type=%s, backend=%s"):format(
+    shared.process_index, shared.num_processes, shared.local_process_index, shared.device, shared.distributed_type,
+    shared.backend)
+end
+
+function PartialState.__tostring()
+  return ("PartialState(%s)"):format(next(shared) and describe() or "reset")
+end
+
+-- ---- AcceleratorState ----
+
+--- What PartialState knows, and mixed_precision. Made by Accelerator { ... }; afterwards AcceleratorState() is a
+--- view of it. Asking for another precision or device than the first Accelerator's raises.
+--- example: local _ = accel.Accelerator {} return accel.AcceleratorState().mixed_precision --> "no"
+---@class accel.accelerator.AcceleratorState : accel.accelerator.PartialState
+---@field mixed_precision "no"|"fp16"|"bf16"
+local AcceleratorState = class("accel.accelerator.AcceleratorState", PartialState)
+M.AcceleratorState = AcceleratorState
+
+local function precision(given)
+  if given == nil then
+    local word = environment.word("ACCELERATE_MIXED_PRECISION", PRECISIONS)
+    if word == "fp8" then raise "ACCELERATE_MIXED_PRECISION=fp8: fp8 is not in this build" end
+    return word or "no"
+  end
+  local word = type(given) == "string" and given:lower() or given
+  if word == "fp8" then raise "Accelerator: mixed_precision: fp8 is not in this build" end
+  return check.word("Accelerator", "mixed_precision", word, { "no", "fp16", "bf16" })
+end
+
+---@param mixed_precision? string
+---@param opts? table mixed_precision, cpu, init_handler (an InitProcessGroupKwargs), _from_accelerator
+function AcceleratorState:init(mixed_precision, opts) -- luacheck: ignore self
+  if type(mixed_precision) == "table" and opts == nil then mixed_precision, opts = nil, mixed_precision end
+  local o = options("AcceleratorState", opts, {
+    mixed_precision = options.none, cpu = false, init_handler = options.none, _from_accelerator = false,
+  })
+  local given = mixed_precision == nil and o.mixed_precision or mixed_precision
+  local wanted = nil
+  if given ~= nil or precise.mixed_precision == nil then wanted = precision(given) end
+  if precise.mixed_precision == nil and not o._from_accelerator then
+    raise "AcceleratorState: there is no Accelerator yet; make one, accel.Accelerator {}, before asking for its state"
+  end
+  if next(shared) == nil then
+    local join_options = o.init_handler and o.init_handler:to_kwargs() or {}
+    join_options.cpu = o.cpu
+    fill("Accelerator", join_options)
+  else
+    refuse_cpu("Accelerator", o.cpu)
+    if o.init_handler and precise.mixed_precision == nil then join("Accelerator", o.init_handler:to_kwargs()) end
+  end
+  if precise.mixed_precision == nil then
+    precise.mixed_precision = wanted
+  elseif wanted and wanted ~= precise.mixed_precision then
+    raise("Accelerator: mixed_precision is '%s' since the first Accelerator, and cannot become '%s'; reset it by "
+      .. "accel.AcceleratorState._reset_state()", precise.mixed_precision, wanted)
+  end
+end
+
+function AcceleratorState.__index(self, key)
+  local value = rawget(AcceleratorState, key)
+  if value ~= nil then return value end
+  if key == "initialized" then return precise.mixed_precision ~= nil end
+  value = precise[key]
+  if value ~= nil then return value end
+  if key == "mixed_precision" then return missing("AcceleratorState", key) end
+  return PartialState.__index(self, key)
+end
+
+function AcceleratorState.__newindex(_, key, value)
+  if known[key] and key ~= "mixed_precision" then shared[key] = value else precise[key] = value end
+end
+
+--- Forgets the precision; with true, PartialState's facts as well.
+---@param reset_partial_state? boolean
+function AcceleratorState._reset_state(reset_partial_state)
+  precise = {}
+  if reset_partial_state then PartialState._reset_state() end
+end
+
+function AcceleratorState.__tostring()
+  return ("AcceleratorState(%s)"):format(precise.mixed_precision and next(shared)
+    and describe() .. ", mixed_precision=" .. precise.mixed_precision or "reset")
+end
+
+--- A PartialState that does not begin one: for questions whether there is a state.
+M.view = setmetatable({}, PartialState)
+
+for name, method in next, processes do PartialState[name] = method end
+
+return M

@@ -1,0 +1,95 @@
+--- The Source of a prepared loader over a stream that every rank reads: all of it, keeping the own samples, or, where
+--- the data set can be sharded (fields n_shards and the method shard), its own shard. Made by accel.accelerator.loader,
+--- whose head says what a Source is.
+local class = require "accel.util.class"
+local collate = require "accel.data.collate"
+local shards = require "accel.data.shards"
+local singles = require "accel.accelerator.singles"
+local stream = require "accel.data.stream"
+
+---@class accel.accelerator.StreamedSource
+---@field seed integer set by the loader
+---@field alone boolean every rank reads a shard of its own: what the others have is not known
+local Streamed = class("accel.accelerator.StreamedSource")
+
+Streamed.seekable = false
+
+--- Whether a data set shards itself over that many ranks.
+---@param dataset table
+---@param ranks integer
+---@return boolean
+function Streamed.shards_itself(dataset, ranks)
+  return ranks > 1 and type(dataset.shard) == "function" and math.type(dataset.n_shards) == "integer"
+    and dataset.n_shards >= ranks
+end
+
+---@param base accel.data.DataLoader
+---@param o {num_processes: integer, process_index: integer, split_batches: boolean, even_batches: boolean}
+function Streamed:init(base, o)
+  self.seed, self.ranks, self.rank = base.seed, o.num_processes, o.process_index
+  self.drop, self.even = base.drop_last, o.even_batches and self.ranks > 1
+  self.single = not base.batch_size
+  local split = o.split_batches and self.ranks > 1 and not self.single
+  self.size = shards.part_of("prepare", base.batch_size or 1, self.ranks, split)
+  self.gather = base.collate_fn or collate.default_collate
+  self.alone = Streamed.shards_itself(base.dataset, self.ranks)
+  self.dataset = self.alone and base.dataset:shard(self.ranks, self.rank) or base.dataset
+end
+
+function Streamed:total_batch_size() return self.size * self.ranks end
+
+--- Samples of a pass over all ranks.
+function Streamed:total_length()
+  if self.alone then return nil end
+  return self.dataset.len and self.dataset:len()
+end
+
+function Streamed:len(skipped)
+  local n = self.dataset.len and self.dataset:len()
+  if not n then return nil end
+  local own
+  if self.alone then
+    own = self.drop and n // self.size or -(-n // self.size)
+  else
+    own = select(2, shards.measure(n, self.size, self.ranks, self.rank, self.even, self.drop))
+  end
+  return math.max(0, own - (skipped or 0))
+end
+
+--- One round is read ahead, so that the last one is known as such. Rounds that are skipped are read and dropped.
+function Streamed:begin(epoch, first)
+  local ranks, rank, even = self.ranks, self.rank, self.even
+  if self.alone then ranks, rank, even = 1, 0, false end
+  local size, total, drop, alone, single = self.size, self.size * ranks, self.drop, self.alone, self.single
+  local step, closing = stream.begin(self.dataset, epoch, self.seed)
+  local read = shards.rounds(step, size, ranks, rank, even)
+  local own, left, g
+  local function advance()
+    own, left = read()
+    if drop and left < total then own, left = {}, 0 end
+  end
+  return function()
+    if not g then
+      g = first
+      for _ = 1, first do read() end
+      advance()
+    end
+    if #own == 0 then return nil end -- the round, if there is one, is that of other ranks
+    local samples, count = own, left
+    advance()
+    local batch = single and samples[1]
+    if not single then batch = self.gather(samples) end
+    local rows, row0
+    if alone then
+      row0 = (self.rank << 40) + g * size
+    else
+      row0 = g * total + rank * size
+      rows = count == total and shards.full_rows(size, ranks) or shards.tail_rows(count, size, ranks, even)
+      if single then rows = singles(rows, even, batch) end
+    end
+    g = g + 1
+    return batch, rows, row0, #own == 0, left == 0
+  end, closing
+end
+
+return Streamed

@@ -1,0 +1,125 @@
+--- Methods of Accelerator for experiment trackers: init_trackers, log, get_tracker, end_training. Trackers run on the
+--- main process, unless they say main_process_only = false; on other ranks the same calls do nothing.
+local check = require "accel.util.check"
+local class = require "accel.util.class"
+local general = require "accel.accelerator.general_tracker"
+local nearest = require "accel.util.nearest"
+local options = require "accel.util.options"
+local raise = require "accel.util.raise"
+local region = require "accel.accelerator.region"
+
+local M = { GeneralTracker = general.GeneralTracker }
+
+--- Called by the constructor of Accelerator: what log_with names. Runs begin in init_trackers.
+---@param o table the constructor's options
+function M.start(self, o)
+  rawset(self, "log_with", general.filter_trackers(o.log_with, self.project_configuration.logging_dir))
+  rawset(self, "trackers", {})
+end
+
+local function runs_here(self, tracker) return self.is_main_process or not tracker.main_process_only end
+
+--- tracker:method(...) where it runs; collectives inside of one that runs on the main process raise.
+local function call(self, tracker, method, ...)
+  if not runs_here(self, tracker) then return end
+  if self.num_processes == 1 or not tracker.main_process_only then return tracker[method](tracker, ...) end
+  return region.run(("%s of tracker '%s'"):format(method, tracker.name), 1, tracker[method], tracker, ...)
+end
+
+--- Options by tracker's name: raises for a name that no tracker has.
+local function by_tracker(self, who, key, given)
+  if given == nil then return {} end
+  if type(given) ~= "table" then raise("%s: %s must be a table, got %s", who, key, check.shown(given)) end
+  local names = {}
+  for _, tracker in ipairs(self.log_with) do names[tracker.name] = true end
+  for name in next, given do
+    if not names[name] then
+      local near = type(name) == "string" and nearest(name, names)
+      raise("%s: %s has the entry '%s', which is none of the trackers%s", who, key, tostring(name),
+        near and ("; did you mean '%s'?"):format(near) or "")
+    end
+  end
+  return given
+end
+
+local function make(self, cls, project_name, kwargs)
+  if not runs_here(self, cls) then return general.inert(cls) end
+  if cls.requires_logging_directory then return cls(project_name, self.project_configuration.logging_dir, kwargs) end
+  return cls(project_name, kwargs)
+end
+
+--- Begins the runs of all trackers: start, then store_init_configuration(config). All processes call it.
+---@param project_name string
+---@param config? table what the run is made with
+---@param init_kwargs? table<string, table> options by tracker's name
+function M.init_trackers(self, project_name, config, init_kwargs)
+  if type(project_name) ~= "string" then
+    raise("init_trackers: project_name must be a string, got %s", check.shown(project_name))
+  end
+  if config ~= nil and type(config) ~= "table" then
+    raise("init_trackers: config must be a table, got %s", check.shown(config))
+  end
+  if #self.trackers > 0 then raise "init_trackers: the trackers run already; end_training() ends them" end
+  local kwargs, trackers = by_tracker(self, "init_trackers", "init_kwargs", init_kwargs), {}
+  for i, entry in ipairs(self.log_with) do
+    if class.isclass(entry) then
+      trackers[i] = make(self, entry, project_name, kwargs[entry.name])
+    else
+      trackers[i] = runs_here(self, entry) and entry or general.inert(entry)
+    end
+  end
+  rawset(self, "trackers", trackers)
+  for _, tracker in ipairs(trackers) do call(self, tracker, "start") end
+  if config == nil then return end
+  for _, tracker in ipairs(trackers) do call(self, tracker, "store_init_configuration", config) end
+end
+
+--- Gives values to all trackers: tracker:log(values, step, log_kwargs[tracker's name]). All processes may call it.
+---@param values table<string, any>
+---@param step? integer|{step: integer?, log_kwargs: table<string, table>?}
+---@param log_kwargs? table<string, table>
+function M.log(self, values, step, log_kwargs)
+  if type(values) ~= "table" then raise("log: values must be a table, got %s", check.shown(values)) end
+  if type(step) == "table" and log_kwargs == nil then
+    local o = options("log", step, { step = options.none, log_kwargs = options.none })
+    step, log_kwargs = o.step, o.log_kwargs
+  end
+  if step ~= nil then step = check.integer("log", "step", step) end
+  if #self.log_with == 0 then return end
+  if #self.trackers == 0 then raise "log: the trackers do not run yet; call init_trackers(project_name) first" end
+  local kwargs = by_tracker(self, "log", "log_kwargs", log_kwargs)
+  for _, tracker in ipairs(self.trackers) do call(self, tracker, "log", values, step, kwargs[tracker.name]) end
+end
+
+--- A tracker by its name, or, with unwrap, the object behind it. On ranks where it does not run, a stand-in whose
+--- methods do nothing.
+---@param name string
+---@param opts? boolean|{unwrap: boolean?}
+function M.get_tracker(self, name, opts)
+  if type(opts) == "boolean" then opts = { unwrap = opts } end
+  local unwrap, names = options("get_tracker", opts, { unwrap = false }).unwrap, {}
+  for i, entry in ipairs(self.log_with) do
+    names[i] = entry.name
+    local tracker = self.trackers[i]
+    if entry.name == name then
+      if not tracker then raise("get_tracker: '%s' does not run yet; call init_trackers(project_name) first", name) end
+      if not unwrap then return tracker end
+      if not runs_here(self, tracker) then return general.void end
+      local behind = tracker.tracker
+      if type(behind) == "function" then return behind(tracker) end
+      return behind
+    end
+  end
+  local near = type(name) == "string" and nearest(name, names)
+  raise("get_tracker: no tracker '%s'%s", tostring(name), near and ("; did you mean '%s'?"):format(near)
+    or (#names > 0 and "; there are " .. table.concat(names, ", ") or "; log_with names none"))
+end
+
+--- Ends the runs of all trackers; once. All processes call it.
+function M.end_training(self)
+  local trackers = self.trackers
+  rawset(self, "trackers", {})
+  for _, tracker in ipairs(trackers) do call(self, tracker, "finish") end
+end
+
+return M

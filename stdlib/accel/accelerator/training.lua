@@ -1,0 +1,171 @@
+--- Methods of Accelerator between the loss and the step: backward, unscaling, clipping. What they know of the update
+--- under way, and the only place that divides gradients, is update.lua.
+local accel = require "accel"
+local Update = require "accel.accelerator.update"
+local check = require "accel.util.check"
+local options = require "accel.util.options"
+local raise = require "accel.util.raise"
+local tensors = require "accel.util.tensors"
+local utils = require "accel.nn.utils"
+
+local M = {}
+
+--- Called by Accelerator's constructor.
+function M.start(self) Update.of(self) end
+
+-- Backward ---------------------------------------------------------------------------------------
+
+--- The gradient that a backward starts from: 1, or what is given, times the loss scale, over the micro-batches of an
+--- update. nil: a plain 1.
+local function seed(update, loss, given, divisor)
+  local scaler = update:scaler()
+  if not scaler and divisor == 1 then return given end
+  if given then
+    if scaler then given = given * scaler._scale end
+    return divisor == 1 and given or given / divisor
+  end
+  if loss:numel() ~= 1 then return nil end -- the engine says what is wrong
+  if not scaler then return accel.full(loss.shape, 1 / divisor, { dtype = loss.dtype, device = loss.device }) end
+  local scale = scaler._scale / divisor
+  return loss.ndim == 0 and scale or scale:view(loss.shape)
+end
+
+--- Runs the backward with a watch on gradients that got their last factor already.
+local function watched(finished, loss, gradient, engine)
+  local handles = {}
+  local guard = require "accel.util.guard"
+  local _ <close> = guard(function()
+    for _, handle in ipairs(handles) do handle:remove() end
+  end)
+  for p in next, finished do
+    handles[#handles + 1] = p:register_post_accumulate_grad_hook(function()
+      raise("backward: it adds to gradients that were unscaled or normalised already (clip_grad_norm_,"
+        .. " unscale_gradients); step or zero_grad their optimizer first")
+    end)
+  end
+  loss:backward(gradient, engine)
+end
+
+local declared = {
+  weight = options.none, gradient = options.none, retain_graph = options.none, create_graph = options.none,
+  inputs = options.none,
+}
+
+--- Gradients of the loss, for an update of gradient_accumulation_steps backwards of means: divided by that number,
+--- always, and scaled where the precision is fp16.
+---
+--- With weight = w the loss is a sum over w tokens or samples (a number, or a tensor of one element): gradients are
+--- those of the sum of all losses of the update over the sum of all weights, on all ranks and in all micro-batches,
+--- however rows are spread over them. They have that value from the step, or from clip_grad_norm_, on. All backwards of
+--- an update have a weight, or none has. In fp16 the loss scale settles lower than with means, since sums are larger.
+--- example: local a, w = accel.Accelerator(), accel.zeros(1, { requires_grad = true })
+---   a:backward((w * accel.tensor { 1.0, 2, 6 }):sum(), { weight = 3 }) a:unscale_gradients(a:prepare(accel.optim.SGD {
+---   w })) return w.grad --> { 3 }
+---@param loss accel.Tensor
+---@param opts? {weight: (number|accel.Tensor)?, gradient: accel.Tensor?, retain_graph: boolean?,
+--- create_graph: boolean?, inputs: accel.Tensor[]?}
+function M.backward(self, loss, opts)
+  if not tensors.is_tensor(loss) then raise("backward: the loss must be a tensor, got %s", check.shown(loss)) end
+  local update = self._update
+  local weight, gradient, engine, divisor = nil, nil, nil, 1
+  if opts ~= nil then
+    local o = options("backward", opts, declared)
+    weight, gradient = o.weight, o.gradient
+    if weight ~= nil then weight = Update.weight(weight) end
+    engine = { retain_graph = o.retain_graph, create_graph = o.create_graph, inputs = o.inputs }
+  end
+  update:begin(weight ~= nil)
+  if weight == nil then
+    divisor = self.gradient_state.num_steps
+    if divisor ~= 1 and update:counts_micro_batches() then divisor = 1 end
+  end
+  local finished = update.n > 0 and update:finished_parameters()
+  gradient = seed(update, loss, gradient, divisor)
+  if finished then
+    watched(finished, loss, gradient, engine)
+  else
+    loss:backward(gradient, engine)
+  end
+  update:add(weight)
+end
+
+--- Forgets an update that is abandoned; its gradients were dropped.
+function M._discard_update(self) self._update:discard() end
+
+-- Gradients --------------------------------------------------------------------------------------
+
+--- The prepared wrapper of an optimizer.
+local function prepared(self, optimizer)
+  for _, own in ipairs(self._optimizers) do
+    if own == optimizer or own.optimizer == optimizer then return own end
+  end
+  raise("unscale_gradients: expected an optimizer that was prepared here, got %s", check.shown(optimizer))
+end
+
+--- Divides gradients by the loss scale, and by the weights of their losses, now instead of at the step: before a
+--- script looks at them. Once per update, however often it is called; nothing while gradients accumulate.
+---@param optimizer? accel.accelerator.AcceleratedOptimizer|accel.accelerator.AcceleratedOptimizer[] all when nil
+function M.unscale_gradients(self, optimizer)
+  if not self.gradient_state.sync_gradients then return end
+  local list = self._optimizers
+  if type(optimizer) == "table" and rawget(optimizer, 1) ~= nil then
+    list = optimizer
+  elseif optimizer ~= nil then
+    list = { optimizer }
+  end
+  for _, each in ipairs(list) do self._update:finish(prepared(self, each)) end
+end
+
+--- Brings the gradients of those prepared optimizers into their last form that hold any of the parameters.
+local function finish_for(self, params)
+  local update = self._update
+  if not update:scaler() and not update.weighted then return end
+  local wanted = {}
+  for _, p in ipairs(tensors.is_tensor(params) and { params } or params) do wanted[p] = true end
+  for _, optimizer in ipairs(self._optimizers) do
+    local holds = false
+    for _, group in ipairs(optimizer.param_groups) do
+      for _, p in ipairs(group.params) do
+        if wanted[p] then holds = true break end
+      end
+    end
+    if holds then update:finish(optimizer) end
+  end
+end
+
+--- Scales gradients together so that their norm is at most max_norm, after those of the optimizers that hold these
+--- parameters were unscaled. Returns the norm before, a rank-0 tensor; nil while gradients accumulate, when nothing is
+--- done. On every rank alike.
+--- example: local a, p = accel.Accelerator(), accel.ones(2, { requires_grad = true }) a:backward((p * 3):sum())
+---   local norm = a:clip_grad_norm_({ p }, 1, { norm_type = 1 }) return norm, p.grad --> 6, { 0.5, 0.5 }
+---@param params accel.Tensor[]|accel.Tensor
+---@param max_norm number
+---@param norm_type? number|{norm_type: number?} 2
+---@return accel.Tensor?
+function M.clip_grad_norm_(self, params, max_norm, norm_type)
+  if not self.gradient_state.sync_gradients then return nil end
+  if type(params) == "table" then finish_for(self, params) elseif params then finish_for(self, { params }) end
+  if norm_type ~= nil and type(norm_type) ~= "table" then norm_type = { norm_type = norm_type } end
+  return utils.clip_grad_norm_(params, max_norm, norm_type)
+end
+
+--- Limits every element of the gradients to -clip_value .. clip_value, after unscaling; nothing while they accumulate.
+---@param params accel.Tensor[]|accel.Tensor
+---@param clip_value number
+function M.clip_grad_value_(self, params, clip_value)
+  if not self.gradient_state.sync_gradients then return end
+  if type(params) == "table" then finish_for(self, params) elseif params then finish_for(self, { params }) end
+  utils.clip_grad_value_(params, clip_value)
+end
+
+M.attributes = {}
+
+--- Whether any prepared optimizer skipped its last step, for gradients that were not finite.
+function M.attributes.optimizer_step_was_skipped(self)
+  for _, optimizer in ipairs(self._optimizers) do
+    if optimizer.step_was_skipped then return true end
+  end
+  return false
+end
+
+return M

@@ -1,0 +1,290 @@
+--- What is known of one update: the backwards of an Accelerator from the first after an optimizer's step to the steps
+--- that use up their gradients. Here gradients get their last factor, once each, whatever asks first (clipping or the
+--- step): divided by the loss scale, and by the total weight where backwards were given one. Used by training.lua and
+--- optimizer.lua.
+---
+--- Everything that is divided later is left undivided before: a loss with a weight enters as the sum that it is, ranks
+--- and micro-batches add up, and one pass per optimizer multiplies by ranks / (total weight * loss scale); ranks,
+--- since what arrives is their mean.
+local accel = require "accel"
+local check = require "accel.util.check"
+local class = require "accel.util.class"
+local dist = require "accel.dist"
+local raise = require "accel.util.raise"
+local tensors = require "accel.util.tensors"
+
+---@class accel.accelerator.Update
+---@field closed boolean an optimizer stepped: the next backward begins another update
+---@field weighted boolean? whether its backwards have weights; nil before the first
+local Update = class("accel.accelerator.Update")
+
+function Update:init(accelerator)
+  self.accelerator = accelerator
+  self.closed, self.weighted, self.n = true, nil, 0
+  self.sums = {} -- sums[i]: weights of the first i backwards, on this rank
+  self.totals = {} -- over all ranks, by the backward after which they begin
+  self.stepped, self.weighed, self.from = {}, {}, {} -- by optimizer
+  self.owners = {} -- optimizer -> its parameters by reducer
+end
+
+--- The update of an Accelerator.
+---@return accel.accelerator.Update
+function Update.of(accelerator)
+  local update = rawget(accelerator, "_update")
+  if not update then
+    update = Update(accelerator)
+    rawset(accelerator, "_update", update)
+  end
+  return update
+end
+
+--- The loss scaler, nil where none is at work.
+function Update:scaler()
+  local scaler = rawget(self.accelerator, "scaler")
+  return scaler and scaler.enabled and scaler or nil
+end
+
+local function clear(t)
+  for key in next, t do t[key] = nil end
+end
+
+-- Backwards --------------------------------------------------------------------------------------
+
+--- Gradients that were left by optimizers without a step, in the old scale, come into the new one.
+local function rescale(self, scaler)
+  if not scaler._due then return end
+  local before, left = scaler._scale:item(), {}
+  for _, optimizer in ipairs(self.accelerator._optimizers) do
+    if not self.stepped[optimizer] and scaler:_is_scaled(optimizer) then left[#left + 1] = optimizer end
+  end
+  local ratio = scaler:_current():item() / before
+  if ratio == 1 then return end
+  for _, optimizer in ipairs(left) do
+    for _, list in ipairs(self:lists(optimizer, function() return ratio end)) do
+      local _ <close> = accel.no_grad()
+      for _, grad in ipairs(list.grads) do grad:mul_(ratio) end
+    end
+  end
+end
+
+--- Before a backward. weighted: whether it comes with a weight.
+---@param weighted boolean
+function Update:begin(weighted)
+  if self.closed then
+    local scaler = self:scaler()
+    if scaler then rescale(self, scaler) end
+    self.closed, self.weighted, self.n = false, weighted, 0
+    clear(self.stepped)
+    clear(self.weighed)
+    clear(self.from)
+  elseif self.weighted ~= weighted then
+    raise "backward: this update has backwards with and without weight; give a weight to all of an update or to none"
+  end
+end
+
+--- After a backward.
+---@param weight number?
+function Update:add(weight)
+  self.n = self.n + 1
+  if weight then
+    self.sums[self.n] = (self.n > 1 and self.sums[self.n - 1] or 0) + weight
+    clear(self.totals)
+  end
+end
+
+--- Whether a prepared model divides by the number of micro-batches itself.
+function Update:counts_micro_batches()
+  local models = self.accelerator._models
+  for i = 1, #models do
+    local reducer = rawget(models[i], "reducer")
+    if reducer and reducer.counter then return true end
+  end
+  return false
+end
+
+--- Parameters whose gradients have their last factor already, as a set; nil when there are none.
+function Update:finished_parameters()
+  local scaler, set = self:scaler(), nil
+  if not scaler and not self.weighted then return nil end
+  for _, optimizer in ipairs(self.accelerator._optimizers) do
+    if not self.stepped[optimizer] and (self.weighed[optimizer] or scaler and not scaler:_is_scaled(optimizer)) then
+      set = set or {}
+      for _, group in ipairs(optimizer.param_groups) do
+        for _, p in ipairs(group.params) do set[p] = true end
+      end
+    end
+  end
+  return set
+end
+
+-- The last factor --------------------------------------------------------------------------------
+
+--- The prepared model around which ranks join with different numbers of inputs.
+local function join_of(self)
+  for _, model in ipairs(self.accelerator._models) do
+    local join = rawget(model, "joining")
+    if join then return join, model.reducer end
+  end
+end
+
+--- The weight of all backwards after the first `from`, over all ranks. A collective.
+local function total_weight(self, from)
+  local total = self.totals[from]
+  if total then return total end
+  total = (self.sums[self.n] or 0) - (self.sums[from] or 0)
+  local join = join_of(self)
+  if join then
+    total = join:sum(total)
+  elseif dist.get_world_size() > 1 then
+    local t = accel.full({}, total, { dtype = "f64" })
+    dist.all_reduce(t)
+    total = t:item()
+  end
+  self.totals[from] = total
+  return total
+end
+
+--- How many shares a gradient is the mean of: ranks, and micro-batches where the reducer counts them.
+local function shares(reducer)
+  local size = dist.get_world_size()
+  if not reducer then return size end
+  if reducer.counter then return (reducer.micro_batches or 1) * reducer.size end
+  return reducer.divisor or size
+end
+
+--- Which reducer averages which of the optimizer's parameters.
+local function owned(self, optimizer)
+  local models, n = self.accelerator._models, 0
+  for _, group in ipairs(optimizer.param_groups) do n = n + #group.params end
+  local known = self.owners[optimizer]
+  if known and known.n == n and known.models == models and known.n_models == #models then return known end
+  local reducer_of = {}
+  for _, model in ipairs(models) do
+    local reducer = rawget(model, "reducer")
+    for _, p in ipairs(reducer and reducer.params or {}) do reducer_of[p] = reducer end
+  end
+  known = { n = n, models = models, n_models = #models }
+  local lists = {}
+  for _, group in ipairs(optimizer.param_groups) do
+    for _, p in ipairs(group.params) do
+      local key = reducer_of[p] or false
+      local list = lists[key]
+      if not list then
+        list = { reducer = reducer_of[p], params = {} }
+        lists[key], known[#known + 1] = list, list
+      end
+      list.params[#list.params + 1] = p
+    end
+  end
+  self.owners[optimizer] = known
+  return known
+end
+
+--- The optimizer's gradients, in lists with a factor each.
+---@param optimizer accel.accelerator.AcceleratedOptimizer
+---@param factor fun(reducer: accel.dist.Reducer?): number
+function Update:lists(optimizer, factor)
+  local lists = {}
+  for i, list in ipairs(owned(self, optimizer)) do
+    local grads, params = {}, list.params
+    for k = 1, #params do grads[#grads + 1] = params[k].grad end
+    lists[i] = { grads = grads, factor = factor(list.reducer), reducer = list.reducer }
+  end
+  return lists
+end
+
+local function unchanged() return 1 end
+
+--- One scale serves all ranks: where gradients were not averaged, what is infinite on one need not be so on others, and
+--- they tell each other. A collective, under a condition that is the same on all ranks.
+local function agree(self, scaler, optimizer, lists)
+  if dist.get_world_size() == 1 then return end
+  for _, list in ipairs(lists) do
+    if not list.reducer or not list.reducer.reduced then
+      local join = join_of(self)
+      return scaler:_agree(optimizer, function(found)
+        if join then return found:fill_(join:sum(found:item())) end
+        dist.all_reduce(found, "max")
+      end)
+    end
+  end
+end
+
+--- Gives the gradients of an optimizer their last factor, unless they have it.
+---@param optimizer accel.accelerator.AcceleratedOptimizer
+function Update:finish(optimizer)
+  local scaler = self:scaler()
+  local unscale = scaler ~= nil and scaler:_is_scaled(optimizer)
+  local weigh = self.weighted and not self.weighed[optimizer]
+  if not unscale and not weigh then return end
+  local factor = unchanged
+  if weigh then
+    self.weighed[optimizer] = true
+    local total = total_weight(self, self.from[optimizer] or 0)
+    factor = function(reducer) return total > 0 and shares(reducer) / total or 0 end
+  end
+  local lists = self:lists(optimizer, factor)
+  if scaler then
+    scaler:_apply(optimizer, lists, unscale)
+    return agree(self, scaler, optimizer, lists)
+  end
+  local _ <close> = accel.no_grad()
+  for _, list in ipairs(lists) do
+    if #list.grads > 0 then
+      accel.amp_foreach_unscale_(list.grads, accel.zeros({}), accel.full({}, list.factor, { dtype = "f64" }))
+    end
+  end
+end
+
+-- Steps ------------------------------------------------------------------------------------------
+
+--- An optimizer has stepped, or skipped.
+function Update:step(optimizer)
+  self.closed = true
+  self.stepped[optimizer] = true
+  local scaler = self:scaler()
+  if scaler then scaler:_defer_update() end
+end
+
+--- The optimizer's gradients were dropped: what came before does not belong to them any more.
+function Update:drop(optimizer)
+  local stepped = self.stepped[optimizer]
+  if stepped and self.closed then return end
+  local scaler = self:scaler()
+  if scaler and not stepped then scaler:_forget(optimizer) end
+  if self.closed then return end
+  self.from[optimizer], self.weighed[optimizer] = self.n, nil
+  for _, other in ipairs(self.accelerator._optimizers) do
+    if self.from[other] ~= self.n then return end
+  end
+  self.closed = true
+end
+
+--- All gradients were dropped: the next backward begins an update.
+function Update:discard()
+  for _, optimizer in ipairs(self.accelerator._optimizers) do self:drop(optimizer) end
+  for _, model in ipairs(self.accelerator._models) do
+    local reducer = rawget(model, "reducer")
+    if reducer and reducer.counter then reducer.counter:reset() end
+  end
+  self.closed, self.weighted = true, nil
+  clear(self.owners)
+end
+
+--- A weight as a number: how many tokens or samples a loss is the sum of.
+---@param weight number|accel.Tensor
+---@return number
+function Update.weight(weight)
+  if tensors.is_tensor(weight) then
+    if weight:numel() ~= 1 then
+      raise("backward: weight must be a number or have one element, got shape %s", tensors.shape_string(weight))
+    end
+    weight = weight:item()
+    if type(weight) == "boolean" then weight = weight and 1 or 0 end
+  end
+  check.number("backward", "weight", weight, 0)
+  if weight == math.huge then raise "backward: weight must be finite" end
+  return weight
+end
+
+return Update
