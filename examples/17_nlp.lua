@@ -1,0 +1,125 @@
+--- A complete language example: do two sentences say the same? A small BERT learns it from pairs.
+---
+---   accel-run [--num-processes N] examples/17_nlp.lua [--mixed-precision WORD] [--epochs N] [DIR]
+---
+--- DIR holds train.csv and dev.csv with the columns label,sentence1,sentence2, as the MRPC corpus has them (labels
+--- equivalent and not_equivalent); without it the few pairs beside this script are used. It comes to tell all
+--- pairs of training apart, and most of the new ones: these are easy, sentences that mean the same share more words.
+--- Prints the same numbers on 1, 2 and 4 ranks, with fp16 and bf16 nearly the same.
+--- In Python: examples/complete_nlp_example.py.
+local accel = require "accel"
+local nn, optim, data, models = accel.nn, accel.optim, accel.data, accel.models
+
+local declared = {
+  name = "17_nlp.lua", usage = "[options] [DIR]", summary = "Trains a small BERT to know sentences that mean the same.",
+  { "mixed-precision", { "no", "fp16", "bf16" }, "no", "WORD", "format of the matrix products" },
+  { "accumulate", "int", 1, "K", "batches a step" },
+  { "epochs", "int", 24, "N", "passes over the pairs" },
+  { "batch", "int", 16, "N", "pairs a batch, over all ranks" },
+  { "lr", "number", 2e-3, "X", "highest learning rate" },
+  { "length", "int", 32, "N", "words and marks of a pair that are read" },
+  { "dropout", "number", 0.1, "P", "share of activations dropped" },
+  { "seed", "int", 1, "N", "of weights, order and dropout" },
+}
+local o, dirs = accel.util.cli(declared)
+
+local accelerator = accel.Accelerator {
+  mixed_precision = o.mixed_precision, gradient_accumulation_steps = o.accumulate, split_batches = true,
+}
+
+-- Pairs --------------------------------------------------------------------------------------------
+
+local classes = { not_equivalent = 0, equivalent = 1 } -- as in GLUE; F1 is that of class 1
+local dir = dirs[1] or (arg[0]:match "^.*/" or "") .. "mrpc"
+
+local function read(name)
+  local path = ("%s/%s.csv"):format(dir, name)
+  local set, message = data.CSV.open(path)
+  if not set then accel.util.cli.fail(declared, message) end
+  if table.concat(set.columns, ",") ~= "label,sentence1,sentence2" then
+    accel.util.cli.fail(declared, ("%s: expected the columns label,sentence1,sentence2, it has %s"):format(path,
+      table.concat(set.columns, ",")))
+  end
+  for i, label in ipairs(set:column "label") do
+    if not classes[label] then
+      accel.util.cli.fail(declared, ("%s: label '%s' of row %d is neither equivalent nor not_equivalent"):format(path,
+        label, i))
+    end
+  end
+  return set
+end
+local train, dev = read "train", read "dev"
+
+local texts = train:column "sentence1"
+table.move(train:column "sentence2", 1, #train, #texts + 1, texts)
+local vocab = accel.text.WordVocab.from_texts(texts)
+
+local function encode(row)
+  local ids, types = vocab:encode(row.sentence1, row.sentence2, { max_length = o.length })
+  return { input_ids = ids, token_type_ids = types, label = classes[row.label] }
+end
+-- All batches have one length: dropout goes by the position of a number in the global batch, which has to be the same
+-- whatever part of it a rank holds.
+local pad = data.PadCollate {
+  padding_value = { input_ids = vocab.pad_id }, max_length = o.length, pad_to_multiple_of = o.length,
+}
+local train_loader = data.DataLoader(train:map(encode), {
+  batch_size = o.batch, shuffle = true, drop_last = #train > o.batch, seed = o.seed, collate_fn = pad,
+})
+local train_again = data.DataLoader(train:map(encode), { batch_size = 64, collate_fn = pad })
+local dev_loader = data.DataLoader(dev:map(encode), { batch_size = 64, collate_fn = pad })
+
+-- Model --------------------------------------------------------------------------------------------
+
+accel.manual_seed(o.seed)
+local model = models.BertForSequenceClassification {
+  vocab_size = #vocab, hidden_size = 32, num_hidden_layers = 2, num_attention_heads = 2, intermediate_size = 64,
+  max_position_embeddings = o.length, hidden_dropout_prob = o.dropout, attention_probs_dropout_prob = o.dropout,
+  initializer_range = 0.1, num_labels = 2,
+}
+local optimizer = optim.AdamW(model:parameters(), { lr = o.lr, weight_decay = 0.01 })
+-- In updates: a prepared schedule moves once per update, on any number of ranks.
+local updates = o.epochs * math.ceil(#train_loader / o.accumulate)
+local scheduler = optim.lr_scheduler.get_scheduler("linear", optimizer, {
+  num_warmup_steps = updates // 10, num_training_steps = updates,
+})
+model, optimizer, scheduler, train_loader, train_again, dev_loader =
+  accelerator:prepare(model, optimizer, scheduler, train_loader, train_again, dev_loader)
+accelerator:print(("%d pairs to train on, %d to judge by, %d words"):format(#train, #dev, #vocab))
+
+local function classify(batch)
+  return model(batch.input_ids, { token_type_ids = batch.token_type_ids, attention_mask = batch.attention_mask })
+end
+
+--- Accuracy and F1 over a loader.
+local function evaluate(loader)
+  local metric = accel.metrics.glue "mrpc"
+  local _ <close> = accel.no_grad()
+  model:eval()
+  for batch in loader() do metric:update(classify(batch):argmax(2), batch.label) end
+  model:train()
+  return metric:compute()
+end
+
+-- Training -----------------------------------------------------------------------------------------
+
+for epoch = 1, o.epochs do
+  local sum = 0
+  for batch in train_loader() do
+    local _ <close> = accelerator:accumulate(model)
+    local loss = nn.functional.cross_entropy(classify(batch), batch.label)
+    accelerator:backward(loss)
+    if accelerator.sync_gradients then accelerator:clip_grad_norm_(model:parameters(), 1.0) end
+    optimizer:step()
+    scheduler:step()
+    optimizer:zero_grad()
+    sum = sum + loss:detach()
+  end
+  local mean = accelerator:reduce(sum / #train_loader, "mean"):item()
+  if epoch % math.max(1, o.epochs // 5) == 0 then
+    local judged = evaluate(dev_loader)
+    accelerator:print(("epoch %2d: loss %.2f, dev accuracy %.3f, F1 %.3f"):format(epoch, mean, judged.accuracy,
+      judged.f1))
+  end
+end
+accelerator:print(("pairs of training told rightly: %.3f"):format(evaluate(train_again).accuracy))

@@ -1,0 +1,69 @@
+--- Examples 13 to 16, 19 and 20: what they print is the same on 1, 2 and 4 ranks and makes sense.
+local accel = require "accel"
+local examples = dofile(os.getenv "ACCEL_TEST_SRC" .. "/tests/support/examples.lua")
+local same, number, refused, tmp = examples.same, examples.number, examples.refused, os.getenv "ACCEL_TEST_TMP"
+
+do -- 13
+  local out = same "@13_local_sgd.lua --steps 100"
+  assert(out == "100 steps, weights averaged after every 8 (12 times) and at the end\ntest accuracy: 100.0 %\n"
+    .. "same weights on all ranks: yes\n", out)
+  refused("@13_local_sgd.lua --local-steps 2", "unknown option '--local-steps'; did you mean '--local-sgd-steps'?", 2)
+end
+
+do -- 14: a plain all-reduce, and every hook
+  local out = same "@14_ddp_comm_hook.lua --epochs 10"
+  assert(out == "hook bf16: test accuracy 100.0 % after 80 steps\nsame weights on all ranks: yes\n", out)
+  local sent = {}
+  for _, hook in ipairs { "no", "fp16", "int8", "int4", "power_sgd", "batched_power_sgd" } do
+    out = examples.run(("@14_ddp_comm_hook.lua --epochs 10 --bytes --hook %s"):format(hook), 2)
+    assert(out:find(("hook %s: test accuracy 100.0 %% after 80 steps\n"):format(hook), 1, true), out)
+    assert(out:find("same weights on all ranks: yes\n", 1, true), out)
+    sent[hook] = number(out, "bytes sent by the main rank: ([%d.]+) KiB")
+  end
+  assert(sent.fp16 < 0.6 * sent.no and sent.power_sgd < sent.no, accel.json.encode(sent))
+  refused("@14_ddp_comm_hook.lua --hook bf8", "option '--hook' must be one of no, fp16, bf16")
+end
+
+do -- 15
+  local out = same "@15_schedule_free.lua"
+  assert(number(out, "epoch 10: .* ([%d.]+) of their average") > 0.88, out)
+end
+
+do -- 16: to standard output, and appended to a file
+  local out = same "@16_tracking.lua --epochs 2"
+  local lines = {}
+  for line in out:gmatch "[^\n]+" do lines[#lines + 1] = accel.json.decode(line) end
+  assert(#lines == 3 and lines[1].config.epochs == 2 and lines[1].config.batch == 32, out)
+  assert(lines[2].step == 44 and lines[3].step == 88 and lines[3].values.epoch == 2, out)
+  assert(lines[3].values.accuracy > 0.75 and lines[3].values.train_loss < lines[2].values.train_loss, out)
+  os.remove(tmp .. "/run.jsonl")
+  for _ = 1, 2 do assert(examples.run("@16_tracking.lua --epochs 2 --log ~run.jsonl", 2) == "") end
+  assert(examples.read(tmp .. "/run.jsonl") == out .. out)
+  refused("@16_tracking.lua --log ~nowhere/run.jsonl", "nowhere/run.jsonl: No such file or directory", 2)
+end
+
+do -- 19: more ranks than prompts, too
+  local out = same "@19_distributed_inference.lua"
+  assert(out == [[
+     abc | defghi
+     xyz | abcdef
+   hello | pqrstu
+       m | nopqrs
+   qrstu | vwxyza
+     lua | bcdefg
+   zebra | bcdefg
+7 prompts
+]], out)
+  assert(same "@19_distributed_inference.lua --tokens 2 xy" == "      xy | za\n1 prompts\n")
+  refused("@19_distributed_inference.lua abc a1", "prompt 'a1' has to be made of small letters", 2)
+end
+
+do -- 20: cut one way and the other
+  local out = same "@20_variable_length.lua"
+  local whole, pieces = out:match "^32 sequences: +([^\n]+)\n4 x 8 sequences: +([^\n]+)\n$"
+  assert(whole and whole == pieces, out)
+  local first, last = whole:match "epoch: ([%d.]+) .- ([%d.]+)$"
+  assert(tonumber(last) < 0.6 * tonumber(first), out)
+  local means = examples.run "@20_variable_length.lua --means"
+  assert(means:sub(1, #out) == out and not means:find("of means: +" .. whole:gsub("%p", "%%%0")), means)
+end

@@ -1,0 +1,71 @@
+--- Runs the examples for their tests (tests/examples): on several numbers of ranks, and with wrong arguments.
+local src, build, tmp = os.getenv "ACCEL_TEST_SRC", os.getenv "ACCEL_TEST_BUILD", os.getenv "ACCEL_TEST_TMP"
+
+local M = {}
+
+---@param path string
+function M.read(path)
+  local file = assert(io.open(path, "rb"))
+  local text = file:read "a"
+  file:close()
+  return text
+end
+
+--- Runs "@SCRIPT args", in which @ is the folder of examples and ~ the test's own; output, errors and status.
+---@param args string
+---@param ranks? integer
+---@return string out, string err, integer status, string command
+function M.try(args, ranks)
+  local script = args:gsub("@(%S+)", function(name) return ("'%s/examples/%s'"):format(src, name) end)
+  script = script:gsub("~(%S+)", function(name) return ("'%s/%s'"):format(tmp, name) end)
+  local command = ("'%s/bin/accel-run' --num-threads 1 %s %s 2>'%s/err.txt'"):format(build,
+    ranks and "--num-processes " .. ranks or "", script, tmp)
+  local pipe = assert(io.popen(command))
+  local out = pipe:read "a"
+  local ok, _, code = pipe:close()
+  return out, M.read(tmp .. "/err.txt"), ok and 0 or code, command
+end
+
+--- The output of a run that succeeds.
+---@param args string
+---@param ranks? integer
+---@return string
+function M.run(args, ranks)
+  local out, err, code, command = M.try(args, ranks)
+  assert(code == 0, ("%s: status %s\n%s%s"):format(command, code, out, err))
+  return out
+end
+
+--- The output of runs on one rank (without a launcher), two and four, which is the same.
+---@param args string
+---@return string
+function M.same(args)
+  local out = M.run(args)
+  assert(#out > 0, args .. " printed nothing")
+  for _, ranks in ipairs { 2, 4 } do
+    local other = M.run(args, ranks)
+    assert(other == out, ("%s: one rank prints\n%s%d ranks print\n%s"):format(args, out, ranks, other))
+  end
+  return out
+end
+
+--- The run fails with this status, and the first line of its message has this in it; no traceback.
+---@param args string
+---@param message string
+---@param ranks? integer
+function M.refused(args, message, ranks)
+  local out, err, code = M.try(args, ranks)
+  assert(code == 2, ("%s: status %s\n%s%s"):format(args, code, out, err))
+  assert(err:find(message, 1, true), ("%s: no '%s' in\n%s"):format(args, message, err))
+  assert(not err:find "stack traceback", err)
+end
+
+--- The number that a pattern finds in a text.
+---@param text string
+---@param pattern string
+---@return number
+function M.number(text, pattern)
+  return tonumber(text:match(pattern)) or error(("no '%s' in\n%s"):format(pattern, text), 2)
+end
+
+return M
