@@ -106,17 +106,7 @@ local function streamed(self, epoch)
   local base = self.base
   local gather, size = base.collate_fn or collate.default_collate, base.batch_size
   local step, closing = stream.begin(base.dataset, epoch, self.seed)
-  return function()
-    if not size then return step() end
-    local samples = {}
-    while #samples < size do
-      local sample = step()
-      if sample == nil then break end
-      samples[#samples + 1] = sample
-    end
-    if #samples == 0 or #samples < size and base.drop_last then return nil end
-    return gather(samples)
-  end, closing
+  return size and stream.batches(step, size, base.drop_last, gather) or step, closing
 end
 
 --- Reads rounds: read() -> round, nil at the end; and the value to close.

@@ -5,6 +5,7 @@ local Update = require "accel.accelerator.update"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local options = require "accel.util.options"
+local proxy = require "accel.util.proxy"
 local raise = require "accel.util.raise"
 
 --- What accelerator:prepare makes of an optimizer. step and zero_grad do nothing while gradients accumulate; with loss
@@ -36,19 +37,7 @@ function AcceleratedOptimizer:init(optimizer, opts)
   for key in next, own do rawset(self, key, key ~= "step_was_skipped" and 0) end
 end
 
-function AcceleratedOptimizer.__index(self, key)
-  local value = AcceleratedOptimizer[key]
-  if value ~= nil then return value end
-  local real = rawget(self, "optimizer")
-  value = real[key]
-  if type(value) ~= "function" then return value end
-  return function(receiver, ...)
-    if receiver == self then receiver = real end
-    return value(receiver, ...)
-  end
-end
-
-function AcceleratedOptimizer.__newindex(self, key, value) rawget(self, "optimizer")[key] = value end
+proxy(AcceleratedOptimizer, "optimizer")
 
 --- Steps, unless gradients still accumulate or, with loss scaling, are not finite; see step_was_skipped.
 ---@param closure? fun(): any computes the loss and its gradients, with accelerator:backward; not with loss scaling

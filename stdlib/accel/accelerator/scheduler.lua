@@ -3,6 +3,7 @@
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local options = require "accel.util.options"
+local proxy = require "accel.util.proxy"
 local raise = require "accel.util.raise"
 
 --- What accelerator:prepare makes of a schedule. step() advances it by one when its optimizer's update was applied:
@@ -42,19 +43,7 @@ function AcceleratedScheduler:init(scheduler, opts)
   rawset(self, "seen", seen)
 end
 
-function AcceleratedScheduler.__index(self, key)
-  local value = AcceleratedScheduler[key]
-  if value ~= nil then return value end
-  local real = rawget(self, "scheduler")
-  value = real[key]
-  if type(value) ~= "function" then return value end
-  return function(receiver, ...)
-    if receiver == self then receiver = real end
-    return value(receiver, ...)
-  end
-end
-
-function AcceleratedScheduler.__newindex(self, key, value) rawget(self, "scheduler")[key] = value end
+proxy(AcceleratedScheduler, "scheduler")
 
 --- Whether every optimizer has applied an update since the last call or, without a step since, its last one.
 local function updated(self)

@@ -3,6 +3,7 @@
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local DataLoader = require "accel.data.dataloader"
+local proxy = require "accel.util.proxy"
 local raise = require "accel.util.raise"
 
 local M = {}
@@ -29,15 +30,8 @@ function Skipped:len() return self.left or rest(self) or self.loader:len() end
 
 function Skipped.__len(self) return self:len() end
 
---- What is not of the view is the loader's: fields as they are, methods too.
-function Skipped.__index(self, key)
-  local own = Skipped[key]
-  if own ~= nil then return own end
-  local loader = rawget(self, "loader")
-  local value = loader and loader[key]
-  if type(value) ~= "function" then return value end
-  return function(first, ...) return value(first == self and loader or first, ...) end
-end
+proxy(Skipped, "loader") -- what is not of the view is the loader's
+Skipped.__newindex = rawset
 
 function Skipped.__call(self, ...)
   if select("#", ...) > 0 then raise "DataLoader: write `for batch in loader() do`, with the brackets" end

@@ -217,20 +217,13 @@ local function stream_pass(self)
   local step, closing = stream.begin(self.dataset, self.epoch, self.seed)
   local size = self.batch_size
   local gather = self.collate_fn or require("accel.data.collate").default_collate
+  local read = size and stream.batches(step, size, self.drop_last, gather) or step
   local dropped = self.position * (size or 1)
   return function()
     while dropped > 0 do
       dropped = step() ~= nil and dropped - 1 or 0
     end
-    if not size then return step() end
-    local samples = {}
-    while #samples < size do
-      local sample = step()
-      if sample == nil then break end
-      samples[#samples + 1] = sample
-    end
-    if #samples == 0 or #samples < size and self.drop_last then return nil end
-    return gather(samples)
+    return read()
   end, closing
 end
 

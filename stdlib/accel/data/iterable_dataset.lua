@@ -88,18 +88,7 @@ function IterableDataset:batch(n, opts)
   local o = options("IterableDataset:batch", opts, { drop_last = false, collate_fn = options.none })
   local gather = o.collate_fn ~= nil and check.callable("IterableDataset:batch", "collate_fn", o.collate_fn)
     or collate.default_collate
-  return Derived(self, function(step)
-    return function()
-      local samples = {}
-      while #samples < n do
-        local sample = step()
-        if sample == nil then break end
-        samples[#samples + 1] = sample
-      end
-      if #samples == 0 or #samples < n and o.drop_last then return nil end
-      return gather(samples)
-    end
-  end)
+  return Derived(self, function(step) return stream.batches(step, n, o.drop_last, gather) end)
 end
 
 --- The first n samples.

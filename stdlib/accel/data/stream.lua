@@ -19,6 +19,25 @@ function M.begin(source, epoch, seed)
   end, closing
 end
 
+--- Batches of the samples that step() gives, as a function that returns nil at the end.
+---@param step fun(): any
+---@param size integer
+---@param drop_last boolean
+---@param gather fun(samples: any[]): any
+---@return fun(): any
+function M.batches(step, size, drop_last, gather)
+  return function()
+    local samples = {}
+    while #samples < size do
+      local sample = step()
+      if sample == nil then break end
+      samples[#samples + 1] = sample
+    end
+    if #samples == 0 or #samples < size and drop_last then return nil end
+    return gather(samples)
+  end
+end
+
 --- Closes the fourth value of an iterator, if there is one.
 ---@param closing any
 function M.close(closing)
