@@ -10,7 +10,9 @@ local submodules = { nn = true, optim = true, data = true, dist = true, models =
 --- Names of accel.accelerator that stand here, too.
 local accelerator = { Accelerator = true, PartialState = true, AcceleratorState = true, GradientState = true,
   LocalSGD = true, set_seed = true, synchronize_rng_states = true, get_logger = true, skip_first_batches = true,
-  find_executable_batch_size = true }
+  find_executable_batch_size = true, DistributedType = true, DDPCommunicationHookType = true, AutocastKwargs = true,
+  DistributedDataParallelKwargs = true, GradScalerKwargs = true, InitProcessGroupKwargs = true, ProfileKwargs = true,
+  DataLoaderConfiguration = true, ProjectConfiguration = true, GradientAccumulationPlugin = true }
 
 local meta = getmetatable(accel) or {}
 local previous = meta.__index

@@ -1,6 +1,7 @@
 -- Scripts under mpirun: `mpirun -n 2 accel-run script.lua` needs no option. This file starts itself as the ranks of
 -- small jobs, one case each, and reads what they print.
 local accel = require "accel"
+local ranks = dofile((arg[0]:match "^.*/" or "") .. "../support/ranks.lua")
 local cases = {}
 
 function cases.sum(dist, rank, size)
@@ -53,14 +54,12 @@ end
 
 local case = arg[1] ~= nil and cases[arg[1]]
 if case then
-  case(accel.dist, accel.dist.get_rank(), accel.dist.get_world_size())
-  print(("<rank %d done>"):format(accel.dist.get_rank()))
+  case(accel.dist, ranks.rank, ranks.size)
+  print(("<rank %d done>"):format(ranks.rank))
   return
 end
 
-local exe = os.getenv "ACCEL_TEST_BUILD"
-local module = exe and exe .. "/lib/accel/accel_mpi.so" or "build/dev/lib/accel/accel_mpi.so"
-exe = exe and exe .. "/bin/accel-run" or "build/dev/bin/accel-run"
+local module = (os.getenv "ACCEL_TEST_BUILD" or "build/dev") .. "/lib/accel/accel_mpi.so"
 local f = io.open(module)
 if not (f and os.execute "command -v mpirun >/dev/null 2>&1") then
   print "skipped: no mpirun or no accel_mpi.so (Debian: libopenmpi-dev openmpi-bin)"
@@ -71,13 +70,8 @@ f:close()
 ---Runs a case on n ranks; its exit status and output, and how long it took.
 local function job(n, name)
   local began = accel.clock()
-  local env = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 "
-    .. "ASAN_OPTIONS=detect_leaks=0"
-  local command = "%s timeout -k 1 40 mpirun -n %d '%s' '%s' %s 2>&1 </dev/null"
-  local p = assert(io.popen(command:format(env, n, exe, arg[0], name)))
-  local text = p:read "a"
-  local _, _, status = p:close()
-  return status or 0, text, accel.clock() - began
+  local out, err, status = ranks.try(n, { backend = "mpi", args = name, timeout = 40 })
+  return status, out .. err, accel.clock() - began
 end
 local function need(text, ...)
   for _, part in ipairs { ... } do assert(text:find(part, 1, true), ("no %q in:\n%s"):format(part, text)) end

@@ -1,38 +1,11 @@
 --- The numbered examples run and print what they promise; what is wrong with their arguments or files is said in
 --- one line.
-local src, build, tmp = os.getenv "ACCEL_TEST_SRC", os.getenv "ACCEL_TEST_BUILD", os.getenv "ACCEL_TEST_TMP"
+local examples = dofile(os.getenv "ACCEL_TEST_SRC" .. "/tests/support/examples.lua")
+local read, try, run, refused = examples.read, examples.try, examples.run, examples.refused
+local tmp = os.getenv "ACCEL_TEST_TMP"
 
-local function read(path)
-  local file = assert(io.open(path, "rb"))
-  local text = file:read "a"
-  file:close()
-  return text
-end
-
---- Runs "@SCRIPT args", in which @ is the folder of examples and ~ the test's own; output, errors and status.
-local function try(args)
-  local script = args:gsub("@(%S+)", function(name) return ("'%s/examples/%s'"):format(src, name) end)
-  script = script:gsub("~(%S+)", function(name) return ("'%s/%s'"):format(tmp, name) end)
-  local command = ("'%s/bin/accel-run' %s 2>'%s/err.txt'"):format(build, script, tmp)
-  local pipe = assert(io.popen(command))
-  local out = pipe:read "a"
-  local ok, _, code = pipe:close()
-  return out, read(tmp .. "/err.txt"), ok and 0 or code, command
-end
-
-local function run(args)
-  local out, err, code, command = try(args)
-  assert(code == 0, ("%s: status %s\n%s%s"):format(command, code, out, err))
-  return out
-end
-
---- The run fails, and the first line of its message has this in it; no traceback.
-local function refused(args, message)
-  local out, err, code = try(args)
-  assert(code ~= 0, args .. " was accepted\n" .. out)
-  assert(err:match("^[^\n]*"):find(message, 1, true), ("%s: no '%s' in\n%s"):format(args, message, err))
-  assert(not err:find "stack traceback", err)
-end
+--- The run fails over a file, which is status 1; what is wrong with arguments is 2.
+local function broken(args, message) refused(args, message, nil, 1) end
 
 local function write(name, text)
   local file = assert(io.open(tmp .. "/" .. name, "wb"))
@@ -52,12 +25,12 @@ do -- 03: the digits beside the script
   local out = run "@03_digits_cnn.lua --epochs 2 --svg ~digits.svg --out ~digits.safetensors"
   assert(tonumber(out:match "test accuracy: ([%d.]+) %%") > 85, out)
   assert(read(tmp .. "/digits.svg"):find "^<svg" and #read(tmp .. "/digits.safetensors") > 10000)
-  refused("@03_digits_cnn.lua ~nowhere", "No such file or directory")
+  broken("@03_digits_cnn.lua ~nowhere", "No such file or directory")
   refused("@03_digits_cnn.lua --epoch 2", "unknown option '--epoch'")
   refused("@03_digits_cnn.lua --epochs 0", "option '--epochs' must be positive, got 0")
   assert(os.execute(("mkdir -p '%s/cut'"):format(tmp)))
   write("cut/train-images-idx3-ubyte", "\0\0\8\3\0\0\0\2\0\0\0\4\0\0\0\4" .. ("x"):rep(31))
-  refused("@03_digits_cnn.lua ~cut", "the header promises 2 x 4 x 4 of u8, the file holds 31 bytes")
+  broken("@03_digits_cnn.lua ~cut", "the header promises 2 x 4 x 4 of u8, the file holds 31 bytes")
 end
 
 --- Texts of three topics, 5 words each, some of them the topic's own; quoted where a comma is in them.
@@ -97,28 +70,28 @@ do -- 04: csv files that the test writes, with clear topics
   assert(out:find("160 texts to train on, 40 to test, 3 classes", 1, true), out)
   assert(tonumber(out:match "test accuracy: ([%d.]+) %%") > 90, out)
 
-  refused("@04_text_classifier.lua ~missing.csv", "missing.csv: No such file or directory")
-  refused("@04_text_classifier.lua --play ~missing.txt", "missing.txt: No such file or directory")
+  broken("@04_text_classifier.lua ~missing.csv", "missing.csv: No such file or directory")
+  broken("@04_text_classifier.lua --play ~missing.txt", "missing.txt: No such file or directory")
   refused("@04_text_classifier.lua --epoch 2 ~train.csv", "unknown option '--epoch'")
   refused("@04_text_classifier.lua --dropout 1 ~train.csv", "option '--dropout' must lie in 0 .. 1")
   refused("@04_text_classifier.lua --width 30 ~train.csv", "--width must be a multiple of --heads")
   write("bad.csv", "label,text\nsea,wave\nsea,wave,tide\n")
-  refused("@04_text_classifier.lua ~bad.csv", "bad.csv:3: 3 fields, expected 2 (label, text)")
+  broken("@04_text_classifier.lua ~bad.csv", "bad.csv:3: 3 fields, expected 2 (label, text)")
   write("open.csv", 'label,text\nsea,"wave\n')
-  refused("@04_text_classifier.lua ~open.csv", "open.csv:2: the quote that opens here is never closed")
+  broken("@04_text_classifier.lua ~open.csv", "open.csv:2: the quote that opens here is never closed")
   write("other.csv", "topic,text\nsea,wave\n")
-  refused("@04_text_classifier.lua ~other.csv", "expected the columns label,text or label,text,text; it has topic,text")
+  broken("@04_text_classifier.lua ~other.csv", "expected the columns label,text or label,text,text; it has topic,text")
   write("one.csv", "label,text\n" .. ("sea,wave\n"):rep(20))
-  refused("@04_text_classifier.lua ~one.csv", "all texts are of one class, 'sea'")
+  broken("@04_text_classifier.lua ~one.csv", "all texts are of one class, 'sea'")
   write("new.csv", "label,text\ndesert,sand\n")
-  refused("@04_text_classifier.lua ~train.csv ~new.csv", "'desert' is a class of the test texts only")
+  broken("@04_text_classifier.lua ~train.csv ~new.csv", "'desert' is a class of the test texts only")
 end
 
 do -- 05: one and two ranks learn the same
-  local one, two = run "@05_ranks.lua --steps 50", run "--num-processes 2 @05_ranks.lua --steps 50"
+  local one, two = run "@05_ranks.lua --steps 50", run("@05_ranks.lua --steps 50", 2)
   local loss = one:match "loss after 50 steps: ([%d.]+)"
   assert(tonumber(loss) < 0.5 and loss == two:match "loss after 50 steps: ([%d.]+)", one .. two)
   assert(two:find("2 ranks over shm; the sum of 2^rank is 3", 1, true) and two:find "difference of a weight between ranks: 0\n", two)
-  local _, err, code = try "--num-processes 3 @05_ranks.lua"
+  local _, err, code = try("@05_ranks.lua", 3)
   assert(code == 1 and err:find("cannot be cut into 3 equal parts", 1, true), err)
 end

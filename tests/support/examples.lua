@@ -53,10 +53,11 @@ end
 ---@param args string
 ---@param message string
 ---@param ranks? integer
-function M.refused(args, message, ranks)
+---@param status? integer [2]
+function M.refused(args, message, ranks, status)
   local out, err, code = M.try(args, ranks)
-  assert(code == 2, ("%s: status %s\n%s%s"):format(args, code, out, err))
-  assert(err:find(message, 1, true), ("%s: no '%s' in\n%s"):format(args, message, err))
+  assert(code == (status or 2), ("%s: status %s\n%s%s"):format(args, code, out, err))
+  assert(err:match "^[^\n]*":find(message, 1, true), ("%s: no '%s' in line 1 of\n%s"):format(args, message, err))
   assert(not err:find "stack traceback", err)
 end
 

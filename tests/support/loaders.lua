@@ -1,19 +1,8 @@
--- What the tests of prepared loaders share: starting the script on several ranks, making loaders, comparing lists.
+-- What the tests of prepared loaders share, besides ranks.lua: making loaders, reading them.
 local accel = require "accel"
 local dist = accel.dist
 
 local M = {}
-
---- In the script as it was started: runs it on each of these numbers of ranks and returns true. On the ranks: false.
-function M.on_ranks(numbers)
-  if arg[1] == "ranks" then return false end
-  for _, n in ipairs(numbers) do
-    local command = ("timeout 60 %s --num_processes %d --num_threads 1 %s ranks"):format(accel.process.program(), n,
-      arg[0])
-    assert(os.execute(command), command)
-  end
-  return true
-end
 
 function M.text(x)
   if type(x) ~= "table" then return tostring(x) end
@@ -25,20 +14,6 @@ function M.text(x)
   local parts = {}
   for i, v in ipairs(x) do parts[i] = M.text(v) end
   return "[" .. table.concat(parts, ",") .. "]"
-end
-
-function M.same(got, want, what)
-  got, want = M.text(got), type(want) == "string" and want or M.text(want)
-  if got ~= want then
-    error(("%s: rank %d of %d: %s, not %s"):format(what, dist.get_rank(), dist.get_world_size(), got, want), 2)
-  end
-end
-
-function M.raises(part, f, ...)
-  local ok, err = pcall(f, ...)
-  if ok or not tostring(err):find(part, 1, true) then
-    error(("'%s' is not in: %s"):format(part, ok and "no error" or tostring(err)), 2)
-  end
 end
 
 --- An accelerator with these loader options.

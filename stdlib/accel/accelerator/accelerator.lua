@@ -18,8 +18,10 @@ local class = require "accel.util.class"
 local configuration = require "accel.accelerator.configuration"
 local environment = require "accel.accelerator.environment"
 local handlers = require "accel.accelerator.handlers"
+local nearest = require "accel.util.nearest"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
+local random = require "accel.accelerator.random"
 local state = require "accel.accelerator.state"
 
 local METHODS <const> = { "prepare", "accumulation", "training", "collectives", "processes", "trackers", "absent" }
@@ -65,6 +67,30 @@ local absent = {
   dynamo_plugin = "compilation", dynamo_backend = "compilation", parallelism_config = "a mesh of parallelisms",
 }
 
+--- Options that stand elsewhere, or that nothing here needs.
+local moved = {
+  even_batches = "dataloader_config", dispatch_batches = "dataloader_config", data_seed = "dataloader_config",
+  use_seedable_sampler = "dataloader_config", non_blocking = "dataloader_config",
+  use_stateful_dataloader = "dataloader_config", logging_dir = "project_config",
+  automatic_checkpoint_naming = "project_config", total_limit = "project_config",
+  sync_with_dataloader = "gradient_accumulation_plugin", sync_each_batch = "gradient_accumulation_plugin",
+  adjust_scheduler = "gradient_accumulation_plugin",
+}
+local homes = {
+  dataloader_config = "DataLoaderConfiguration", project_config = "ProjectConfiguration",
+  gradient_accumulation_plugin = "GradientAccumulationPlugin",
+}
+
+local function refuse_moved(given)
+  if type(given) ~= "table" then return end
+  for key, home in accel.pairs(moved) do
+    if given[key] ~= nil then
+      raise("Accelerator: %s stands in %s: say %s = accel.%s { %s = %s }", key, home, home, homes[home], key,
+        check.shown(given[key]))
+    end
+  end
+end
+
 local function refuse_absent(o)
   for key, what in accel.pairs(absent) do
     local value = o[key]
@@ -76,7 +102,8 @@ end
 
 local function instance(key, value, cls)
   if value ~= nil and not class.isinstance(value, cls) then
-    raise("Accelerator: %s must be a %s, got %s", key, cls.__name:match "[^.]*$", check.shown(value))
+    local name = cls.__name:match "[^.]*$"
+    raise("Accelerator: %s must be a %s, made by accel.%s { ... }, got %s", key, name, name, check.shown(value))
   end
   return value
 end
@@ -90,9 +117,13 @@ local fields = {
 local function take_handlers(self, list)
   if list == nil then return end
   if type(list) ~= "table" or class.of(list) then
-    raise("Accelerator: kwargs_handlers must be a list, got %s", check.shown(list))
+    raise("Accelerator: kwargs_handlers must be a list { handler, ... }, got %s", check.shown(list))
   end
   for i, handler in ipairs(list) do
+    if class.isclass(handler) then
+      raise("Accelerator: kwargs_handlers[%d] is a class; call it, with its settings: %s { ... }", i,
+        handler.__name:match "[^.]*$")
+    end
     if not class.isinstance(handler, handlers.KwargsHandler) then
       raise("Accelerator: kwargs_handlers[%d] must be a handler such as GradScalerKwargs, got %s", i, check.shown(handler))
     end
@@ -156,6 +187,7 @@ end
 
 ---@param opts? table
 function Accelerator:init(opts)
+  refuse_moved(opts)
   local o = options("Accelerator", opts, declared)
   refuse_absent(o)
   check.word("Accelerator", "step_unit", o.step_unit, { "update", "process" })
@@ -171,7 +203,7 @@ function Accelerator:init(opts)
   rawset(self, "device_placement", o.device_placement)
   rawset(self, "step_scheduler_with_optimizer", o.step_scheduler_with_optimizer)
   rawset(self, "step_unit", o.step_unit)
-  rawset(self, "rng_types", o.rng_types or { "generator" })
+  rawset(self, "rng_types", random.check_types("Accelerator", o.rng_types or { "generator" }))
   rawset(self, "num_processes", self.state.num_processes)
   rawset(self, "mixed_precision", self.state.mixed_precision)
   rawset(self, "device", self.state.device)
@@ -228,11 +260,28 @@ for _, name in ipairs(METHODS) do
   end
 end
 
+--- Fields that may be absent.
+local optional = { scaler = true }
+for _, field in next, fields do optional[field] = true end
+
+--- A name that is near to one that there is would be nil, and false in a condition; scripts' own names stay free.
+local function refuse_misspelt(self, key)
+  local names = {}
+  for _, set in ipairs { Accelerator, attributes, self, optional } do
+    for name in next, set do
+      if type(name) == "string" and name:byte() ~= 95 then names[#names + 1] = name end
+    end
+  end
+  local near = nearest(key, names)
+  if near then raise("Accelerator: no '%s' here; did you mean '%s'?", key, near) end
+end
+
 function Accelerator.__index(self, key)
   local value = Accelerator[key]
   if value ~= nil then return value end
   local compute = attributes[key]
   if compute then return compute(self) end
+  if not optional[key] and type(key) == "string" and #key > 5 and key:byte() ~= 95 then refuse_misspelt(self, key) end
   return nil
 end
 

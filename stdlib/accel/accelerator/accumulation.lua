@@ -1,7 +1,10 @@
 --- Methods of Accelerator: gradient accumulation, when gradients are averaged over ranks, uneven inputs, autocast.
 local accel = require "accel"
 local check = require "accel.util.check"
+local class = require "accel.util.class"
+local colon = require "accel.accelerator.colon"
 local guard = require "accel.util.guard"
+local parting = require "accel.accelerator.parting"
 local raise = require "accel.util.raise"
 
 local M = {}
@@ -9,8 +12,45 @@ local M = {}
 --- The dtype that matrix products and their like have under a mixed precision.
 M.HALVES = { fp16 = "f16", bf16 = "bf16" }
 
---- Ends nothing: what accumulate returns where there is nothing to restore.
+--- Ends nothing: for a block at whose end there is nothing to restore.
 local nothing = setmetatable({ close = function() end }, { __close = function() end })
+
+--- The block of a micro-step, one for each Accelerator, and one more for each loop inside of it that accumulates, too:
+--- whether it is open, in which pass over which loader, and what its end restores.
+---@class accel.accelerator.MicroStep
+local MicroStep = {}
+MicroStep.__index = MicroStep
+
+function MicroStep:close()
+  local quiet, outer = self.quiet, self.outer
+  self.open, self.loader, self.pass, self.quiet = false, nil, nil, nil
+  if outer then rawset(self.accelerator, "_micro_step", outer) end
+  if quiet then quiet:close() end
+end
+
+MicroStep.__close = MicroStep.close
+
+--- Called by Accelerator's constructor.
+function M.start(self) rawset(self, "_micro_step", setmetatable({ open = false }, MicroStep)) end
+
+--- The block of the micro-step that begins. Another that is open in the same pass was never closed; one of a loop
+--- around this one stays; one of a loop that was left, with a coroutine perhaps, ends.
+local function begin(self, loader, pass)
+  local scope = self._micro_step
+  if not scope.open then return scope end
+  if scope.pass ~= pass and scope.pass and rawget(scope.loader, "_pass") == scope.pass then
+    scope = setmetatable({ open = false, outer = scope, accelerator = self }, MicroStep)
+    rawset(self, "_micro_step", scope)
+    return scope
+  end
+  local same = scope.pass == pass
+  scope:close()
+  if same then
+    raise("accumulate: the block of the micro-step before is still open; write `local _ <close> = "
+      .. "accelerator:accumulate(model)`, which ends it with the round of the loop, or give a function")
+  end
+  return self._micro_step
+end
 
 local function is_function(x)
   if type(x) == "function" then return true end
@@ -20,6 +60,15 @@ end
 
 --- Whether x averages its gradients over ranks.
 local function reduces(x) return type(x) == "table" and rawget(x, "reducer") ~= nil end
+
+local function models_only(who, ...)
+  for i = 1, select("#", ...) do
+    local x = select(i, ...)
+    if type(x) ~= "table" or type(x.parameters) ~= "function" then
+      raise("%s: expected a model, got %s", who, check.shown(x))
+    end
+  end
+end
 
 --- Drops what an abandoned update has left.
 local function drop(self)
@@ -48,20 +97,27 @@ end
 --- Around one micro-step: `local _ <close> = accelerator:accumulate(model)`, or with a function last, which is called
 --- and whose results are returned. Counts it; unless it is the last of its update, or the loader's last batch, gradients
 --- of the given models (all prepared ones without any) are only added up on each rank, and optimizer:step(), zero_grad()
---- and scheduler:step() of prepared ones do nothing.
+--- and scheduler:step() of prepared ones do nothing. A block that is left open would keep gradients apart for good, so
+--- the next one of the loop raises; on one rank, too.
 ---@param ... any models, then perhaps a function
 ---@return any
 function M.accumulate(self, ...)
+  colon(self, "accumulate")
   local state = self.gradient_state
-  if state:_count() then drop(self) end
+  local loader = state.active_dataloader
+  local pass = loader and rawget(loader, "_pass")
+  local scope = begin(self, loader, pass)
+  local join = self.num_processes > 1 and state.num_steps > 1 and parting.join_of(self) or nil
+  if state:_count(join and parting.decide(state, join)) then drop(self) end
   local n = select("#", ...)
   local fn = n > 0 and select(n, ...) or nil
   if not is_function(fn) then fn = nil end
   if fn then n = n - 1 end
-  local scope = nothing
+  if fn then models_only("accumulate", table.unpack({ ... }, 1, n)) else models_only("accumulate", ...) end
+  if not state.sync_gradients then scope.open, scope.loader, scope.pass = true, loader, pass end
   if self.num_processes == 1 and not self._counts_micro_batches then -- there is nothing to suppress
   elseif not state.sync_gradients and not state.sync_each_batch then
-    scope = n > 0 and quiet({ ... }, 1, n) or quiet(self._models, 1, #self._models)
+    scope.quiet = n > 0 and quiet({ ... }, 1, n) or quiet(self._models, 1, #self._models)
   end
   if fn then return run(scope, fn) end
   return scope
@@ -73,6 +129,7 @@ end
 ---@param fn? function
 ---@param ... any
 function M.no_sync(_, model, fn, ...)
+  models_only("no_sync", model)
   if reduces(model) then return model:no_sync(fn, ...) end
   if fn == nil then return nothing end
   return check.callable("no_sync", "fn", fn)(...)
@@ -83,6 +140,7 @@ end
 ---@param fn? function
 ---@param ... any
 function M.trigger_sync_in_backward(_, model, fn, ...)
+  models_only("trigger_sync_in_backward", model)
   if not reduces(model) then return guard(function() end, fn, ...) end
   local gradients, buffers = model.require_backward_grad_sync, model.require_forward_param_sync
   model:sync_next_backward()
@@ -93,7 +151,9 @@ function M.trigger_sync_in_backward(_, model, fn, ...)
 end
 
 --- Around a loop in which ranks have different numbers of batches: those that are through answer the averaging of the
---- others. even_batches, when given, holds for loaders over indexed data inside the block.
+--- others. An update that accumulates ends where a rank's loader does; after the block all ranks have the optimizers,
+--- schedules and loss scale of one that came last. even_batches, when given, holds for loaders over indexed data inside
+--- the block.
 ---@param joinables any[] the prepared model; optimizers may stand beside it
 ---@param even_batches? boolean
 ---@param fn? function
@@ -129,20 +189,29 @@ function M.join_uneven_inputs(self, joinables, even_batches, fn, ...)
     end
   end
   local join = model:join()
+  local joining = model.joining
   return guard(function(failure)
     local _ <close> = guard(function()
       for loader, was in next, restore do loader:set_even_batches(was) end
     end)
     join:close(failure)
+    if failure == nil and joining.last then parting.agree(self, model, joining.last) end
   end, fn, ...)
 end
 
 --- The precision of this Accelerator until the block ends, or while fn runs; a handler, or its fields, switches it off.
----@param handler? table AutocastKwargs, or { enabled = boolean }
+---@param handler? table AutocastKwargs, or a table of its fields
 ---@param fn? function
 ---@param ... any
 function M.autocast(self, handler, fn, ...)
   if type(handler) == "function" then return M.autocast(self, nil, handler, fn, ...) end
+  local Kwargs = handler ~= nil and require "accel.accelerator.handlers".AutocastKwargs
+  if Kwargs and not class.isinstance(handler, Kwargs) then
+    if type(handler) ~= "table" or class.of(handler) then
+      raise("autocast: expected an AutocastKwargs, or a table like { enabled = false }, got %s", check.shown(handler))
+    end
+    handler = Kwargs(handler)
+  end
   local dtype = M.HALVES[self.mixed_precision]
   if not dtype then return guard(function() end, fn, ...) end
   local enabled = true

@@ -193,8 +193,13 @@ end
 ---@return any
 function M.gather_for_metrics(self, input_data, use_gather_object, opts)
   if type(use_gather_object) == "table" and opts == nil then use_gather_object, opts = nil, use_gather_object end
+  if use_gather_object ~= nil and type(use_gather_object) ~= "boolean" then
+    raise("%s: takes one value, then options, got %s as the second; several travel as a table: "
+      .. "gather_for_metrics { predictions, targets }", WHO, is_tensor(use_gather_object) and "a tensor"
+      or check.shown(use_gather_object))
+  end
   local o = options(WHO, opts, { use_gather_object = false, batch = options.none })
-  if use_gather_object ~= nil then o.use_gather_object = use_gather_object == true end
+  if use_gather_object ~= nil then o.use_gather_object = use_gather_object end
   local rows, P = rows_of(self, o.batch), dist.get_world_size()
   local me = dist.get_rank() + 1
   local parts = parts_of(input_data, o.use_gather_object, {}, "")

@@ -109,10 +109,13 @@ end
 function M.filter_trackers(log_with, logging_dir)
   if log_with == nil then return {} end
   local given, list, seen = log_with, {}, {}
-  if type(given) ~= "table" or class.of(given) then given = { given } end
+  if type(given) ~= "table" or class.of(given) or class.isclass(given) then given = { given } end
   for i, entry in ipairs(given) do
     local tracker
-    if type(entry) == "string" then
+    if class.isclass(entry) then
+      raise("Accelerator: log_with has the class %s; make a tracker of it, %s(...), or register_tracker_class it and "
+        .. "give its name", entry.__name, entry.__name)
+    elseif type(entry) == "string" then
       tracker = by_name(entry)
     elseif class.isinstance(entry, GeneralTracker) then
       complete("Accelerator: log_with", entry)

@@ -101,13 +101,15 @@ function GradientState:_remove_dataloader(loader, finished)
 end
 
 --- Counts a micro-step and decides whether it ends an update. Returns whether an update was abandoned before.
+---@param ends? boolean what ranks that may part agreed on: whether a loader ends the update
 ---@return boolean
-function GradientState:_count()
+function GradientState:_count(ends)
   local loader = self._n > 0 and innermost(self) or nil
   local stale = self.stale
   self.stale = false
   self._ends.group = loader
-  if self.sync_with_dataloader and loader and loader.end_of_dataloader then
+  if ends == nil then ends = self.sync_with_dataloader and loader and loader.end_of_dataloader end
+  if ends then
     self.step, self.sync_gradients = 0, true
   else
     self.step = self.step + 1

@@ -120,6 +120,9 @@ end
 function DataLoader.__index(self, key)
   local value = DataLoader[key]
   if value ~= nil then return value end
+  if key == 1 then -- as ipairs does
+    raise "DataLoader: has no positions; write `for batch in loader() do`, with the brackets"
+  end
   if key ~= "iteration" then return nil end
   self:_settle()
   return rawget(self, "_epoch")

@@ -11,13 +11,20 @@ local raise = require "accel.util.raise"
 ---
 --- example: local a, net = accel.Accelerator(), accel.nn.Linear(1, 1) local sgd <close> = accel.accelerator.LocalSGD {
 ---   accelerator = a, model = net, local_sgd_steps = 2 } sgd:step() return sgd.num_steps --> 1
+--- The values may also be given one after the other, in this order.
 ---@param given {accelerator: accel.Accelerator, model: accel.nn.Module, local_sgd_steps: integer, enabled: boolean?}
+---@param ... any
 ---@return accel.dist.LocalSGD
-local function LocalSGD(given)
+local function LocalSGD(given, ...)
+  local Accelerator = require "accel.accelerator.accelerator"
+  if class.isinstance(given, Accelerator) then
+    local model, local_sgd_steps, enabled = ...
+    given = { accelerator = given, model = model, local_sgd_steps = local_sgd_steps, enabled = enabled }
+  end
   local o = options("LocalSGD", given, {
     accelerator = options.none, model = options.none, local_sgd_steps = options.none, enabled = true,
   })
-  if not class.isinstance(o.accelerator, require "accel.accelerator.accelerator") then
+  if not class.isinstance(o.accelerator, Accelerator) then
     raise "LocalSGD: accelerator must be an Accelerator"
   end
   return dist.LocalSGD { model = o.model, local_sgd_steps = o.local_sgd_steps, enabled = o.enabled }

@@ -151,9 +151,12 @@ local loggers = {}
 --- Accelerator is made, logging can not.
 --- example: accel.accelerator.get_logger("train", "INFO").name --> "train"
 ---@param name string
----@param log_level? string
+---@param log_level? string|{log_level: string?}
 ---@return accel.accelerator.Logger
 function M.get_logger(name, log_level)
+  if type(log_level) == "table" then
+    log_level = options("get_logger", log_level, { log_level = options.none }).log_level
+  end
   if type(name) ~= "string" then raise("get_logger: name must be a string, got %s", check.shown(name)) end
   log_level = log_level or environment.get "ACCELERATE_LOG_LEVEL"
   if log_level ~= nil then

@@ -50,6 +50,7 @@ local Finder = class("accel.accelerator.BatchSizeFinder")
 local function nine_tenths(n) return math.floor(n * 0.9) end
 
 function Finder:init(fn, opts)
+  if type(opts) == "number" then opts = { starting_batch_size = opts } end
   local o = options(WHO, opts, { starting_batch_size = 128, reduce_batch_size_fn = options.none })
   self.fn = check.callable(WHO, "fn", fn)
   self.starting_batch_size = check.count(WHO, "starting_batch_size", o.starting_batch_size)

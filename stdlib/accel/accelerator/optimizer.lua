@@ -20,7 +20,9 @@ local raise = require "accel.util.raise"
 ---@field skipped integer steps that were left out
 local AcceleratedOptimizer = class("accel.accelerator.AcceleratedOptimizer")
 
-local own = { step_was_skipped = true, applied = true, skipped = true }
+local own = { step_was_skipped = true, applied = true, skipped = true, _in_a_row = true }
+
+local MANY <const> = 30 -- halvings that no sound loss needs: 65536 becomes 0.00006
 
 ---@param optimizer accel.optim.Optimizer
 ---@param opts {accelerator: accel.Accelerator}
@@ -39,6 +41,22 @@ end
 
 proxy(AcceleratedOptimizer, "optimizer")
 
+--- Says so where gradients came by loss:backward() that were to come by accelerator:backward(loss).
+local function check_backward(self, update, scaler)
+  local steps = self.gradient_state.num_steps
+  if steps == 1 and not scaler then return end
+  if not (update.stepped[self] or next(update.stepped) == nil) then return end -- another optimizer stepped before
+  for _, group in ipairs(self.param_groups) do
+    for _, p in ipairs(group.params) do
+      if p.grad then
+        return self.accelerator:_warn(("optimizer:step(): there was no accelerator:backward(loss) before it, so "
+          .. "gradients are not %s; loss:backward() does not do that"):format(scaler and "scaled"
+          or ("divided by gradient_accumulation_steps, %d"):format(steps)))
+      end
+    end
+  end
+end
+
 --- Steps, unless gradients still accumulate or, with loss scaling, are not finite; see step_was_skipped.
 ---@param closure? fun(): any computes the loss and its gradients, with accelerator:backward; not with loss scaling
 ---@return any what the closure returned
@@ -46,6 +64,7 @@ function AcceleratedOptimizer:step(closure)
   if not self.gradient_state.sync_gradients then return nil end
   local update, real, result = self._update, self.optimizer, nil
   local scaler = update:scaler()
+  if update.closed and not closure then check_backward(self, update, scaler) end
   if closure then
     if scaler then raise "step: takes no closure with loss scaling: whether to step is known before it runs" end
     local given = closure
@@ -58,11 +77,15 @@ function AcceleratedOptimizer:step(closure)
   update:finish(self)
   local skip = scaler ~= nil and scaler:_overflowed(real)
   if skip then
-    self.skipped = self.skipped + 1
+    self.skipped, self._in_a_row = self.skipped + 1, self._in_a_row + 1
+    if self._in_a_row == MANY then
+      self.accelerator:_warn(("%d updates in a row were left out: their gradients are infinite or NaN, and not because "
+        .. "of the loss scale, which has fallen to %g; look at the loss"):format(MANY, scaler:get_scale()))
+    end
     accel.step() -- the boundary that the step would have been
   else
     result = real:step(closure)
-    self.applied = self.applied + 1
+    self.applied, self._in_a_row = self.applied + 1, 0
   end
   self.step_was_skipped = skip
   update:step(self)

@@ -4,8 +4,11 @@ local HALVES = require("accel.accelerator.accumulation").HALVES
 local Module = require "accel.nn.module"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
+local colon = require "accel.accelerator.colon"
+local nearest = require "accel.util.nearest"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
+local verify = require "accel.dist.verify"
 
 local M = {}
 
@@ -33,6 +36,13 @@ local function kind_of(x)
   if has(x, "step", "get_last_lr") then return "scheduler" end
 end
 
+--- Whether a last argument is a table of options: of one key, device_placement or like it.
+local function is_options(x)
+  if type(x) ~= "table" or getmetatable(x) ~= nil then return false end
+  local key = next(x)
+  return type(key) == "string" and next(x, key) == nil and nearest(key, { "device_placement" }) ~= nil
+end
+
 local prepares = {
   loader = "prepare_data_loader", skipped = "_prepare_skipped", model = "prepare_model", optimizer = "prepare_optimizer",
   scheduler = "prepare_scheduler",
@@ -45,9 +55,10 @@ local prepares = {
 ---@param ... any
 ---@return any ...
 function M.prepare(self, ...)
+  colon(self, "prepare")
   local given = table.pack(...)
   local last, placement = given[given.n], nil
-  if given.n > 1 and type(last) == "table" and getmetatable(last) == nil and last.device_placement ~= nil then
+  if given.n > 1 and is_options(last) then
     placement = options("prepare", last, { device_placement = {} }).device_placement
     given.n = given.n - 1
     if #placement ~= given.n then
@@ -56,6 +67,11 @@ function M.prepare(self, ...)
   end
   local kinds, out = {}, {}
   for i = 1, given.n do kinds[i], out[i] = kind_of(given[i]) or false, given[i] end
+  if self.num_processes > 1 then
+    local lines = {}
+    for i = 1, given.n do lines[i] = kinds[i] or "something else" end
+    verify("prepare", "object", lines, "call it on all of them, with the same objects in the same order")
+  end
   for _, second in ipairs { false, true } do -- schedules last: they are tied to prepared optimizers
     for i = 1, given.n do
       if kinds[i] and (kinds[i] == "scheduler") == second then
@@ -190,7 +206,11 @@ function M.prepare_optimizer(self, optimizer)
   local made = before(self, optimizer)
   if made then return made end
   local Wrapper = require "accel.accelerator.optimizer"
-  return remember(self, self._optimizers, optimizer, Wrapper(optimizer, { accelerator = self }))
+  made = remember(self, self._optimizers, optimizer, Wrapper(optimizer, { accelerator = self }))
+  for _, schedule in ipairs(self._schedulers) do -- that were prepared before their optimizer
+    if schedule.scheduler.optimizer == optimizer then schedule:_follow { made } end
+  end
+  return made
 end
 
 --- A schedule that advances with the updates of its optimizer; of all prepared ones if that is not among them.

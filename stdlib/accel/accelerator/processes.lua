@@ -3,6 +3,7 @@
 local accel = require "accel"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
+local colon = require "accel.accelerator.colon"
 local dist = require "accel.dist"
 local guard = require "accel.util.guard"
 local options = require "accel.util.options"
@@ -52,6 +53,9 @@ local function by_index(self, name, key, ranks, limit, fn, index)
     index = index[key] or index.process_index
   elseif type(fn) == "number" and index == nil then
     fn, index = nil, fn
+  elseif type(index) == "table" and getmetatable(index) == nil then
+    index = options(name, index, { process_index = options.none, [key] = options.none })
+    index = index[key] or index.process_index
   end
   if index == nil then raise("%s: which process? say %s(fn, 0)", name, name) end
   check.count(name, "process_index", index)
@@ -63,7 +67,8 @@ local function by_index(self, name, key, ranks, limit, fn, index)
   return function(f) return only(self, name, ranks, here, f) end
 end
 
---- A function that runs on one process: on_process(fn, index), or on_process(index)(fn).
+--- A function that runs on one process: on_process(fn, index), or on_process(index)(fn); the index may be written
+--- { process_index = index }.
 --- example: local s = accel.PartialState() return s:on_process(0)(function() return "here" end)() --> "here"
 ---@param fn function|integer
 ---@param index? integer
@@ -72,7 +77,7 @@ function M.on_process(self, fn, index)
   return by_index(self, "on_process", "process_index", 1, self.num_processes, fn, index)
 end
 
---- The same by the number that a process has on its machine.
+--- The same by the number that a process has on its machine, { local_process_index = index }.
 ---@param fn function|integer
 ---@param index? integer
 ---@return function
@@ -119,6 +124,7 @@ end
 --- print on the first process of every machine.
 ---@param ... any
 function M.print(self, ...)
+  colon(self, "print")
   if self.is_local_main_process then print(...) end
 end
 

@@ -42,6 +42,19 @@ local devices = {
 }
 local FIELDS <const> = { "seed", "stream", "step", "ordinal", "drawn" }
 
+local function refuse(who, rng_type)
+  if devices[rng_type] then
+    raise("%s: '%s': this build has no such device; there are %s", who, rng_type, table.concat(accel.devices(), ", "))
+  end
+  local names = { "generator" }
+  for _, set in ipairs { host, devices } do
+    for name in next, set do names[#names + 1] = name end
+  end
+  local near = type(rng_type) == "string" and nearest(rng_type, names)
+  raise("%s: unknown type %s%s", who, check.shown(rng_type), near and ("; did you mean '%s'?"):format(near)
+    or "; there are 'torch', 'generator'")
+end
+
 local function of_root(values)
   local t = accel.tensor(values, { dtype = "i64" })
   dist.broadcast(t, 0)
@@ -55,6 +68,20 @@ local function spread(state)
   values = of_root(values)
   for i, name in ipairs(FIELDS) do state[name] = values[i] end
   return state
+end
+
+--- A list of types of generators, as it is; raises where it is none, or has another word.
+---@param who string
+---@param types string[]
+---@return string[]
+function M.check_types(who, types)
+  if type(types) ~= "table" then
+    raise("%s: rng_types must be a list, such as { 'generator' }, got %s", who, check.shown(types))
+  end
+  for _, rng_type in ipairs(types) do
+    if not host[rng_type] and rng_type ~= "generator" then refuse(who, rng_type) end
+  end
+  return types
 end
 
 --- Gives a generator of all ranks the state that it has on rank 0; all ranks call it. type: "torch", "accel" or
@@ -76,16 +103,8 @@ function M.synchronize_rng_state(rng_type, generator)
     else
       raise("%s: generator must be an accel.Generator, got %s", who, check.shown(generator))
     end
-  elseif devices[rng_type] then
-    raise("%s: '%s': this build has no such device; there are %s", who, rng_type, table.concat(accel.devices(), ", "))
   else
-    local names = { "generator" }
-    for _, set in ipairs { host, devices } do
-      for name in next, set do names[#names + 1] = name end
-    end
-    local near = type(rng_type) == "string" and nearest(rng_type, names)
-    raise("%s: unknown type %s%s", who, check.shown(rng_type), near and ("; did you mean '%s'?"):format(near)
-      or "; there are 'torch', 'generator'")
+    refuse(who, rng_type)
   end
 end
 

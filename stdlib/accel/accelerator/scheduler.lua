@@ -32,14 +32,20 @@ function AcceleratedScheduler:init(scheduler, opts)
   })
   if o.accelerator == nil then raise "AcceleratedScheduler: needs the accelerator" end
   rawset(self, "scheduler", scheduler)
-  rawset(self, "optimizers", o.optimizers)
   rawset(self, "step_with_optimizer", o.step_with_optimizer)
   rawset(self, "gradient_state", o.accelerator.gradient_state)
   local by_process = o.accelerator.step_unit == "process" and not o.split_batches and not scheduler.metric_driven
   rawset(self, "units", by_process and o.accelerator.num_processes or 1)
   rawset(self, "skipped", 0)
+  self:_follow(o.optimizers)
+end
+
+--- Counts the updates of these optimizers from now on.
+---@param optimizers accel.accelerator.AcceleratedOptimizer[]
+function AcceleratedScheduler:_follow(optimizers)
   local seen = {} -- steps that each optimizer had made at the last call
-  for i, optimizer in ipairs(o.optimizers) do seen[i] = optimizer.applied end
+  for i, optimizer in ipairs(optimizers) do seen[i] = optimizer.applied end
+  rawset(self, "optimizers", optimizers)
   rawset(self, "seen", seen)
 end
 

@@ -48,11 +48,21 @@ local function make(self, cls, project_name, kwargs)
   return cls(project_name, kwargs)
 end
 
+--- Whether a table holds init_trackers' own arguments by name, rather than what a run is made with.
+local function are_options(x)
+  if type(x) ~= "table" or type(x.config or x.init_kwargs) ~= "table" then return false end
+  for key in next, x do
+    if key ~= "config" and key ~= "init_kwargs" then return false end
+  end
+  return true
+end
+
 --- Begins the runs of all trackers: start, then store_init_configuration(config). All processes call it.
 ---@param project_name string
----@param config? table what the run is made with
+---@param config? table what the run is made with; or { config = table, init_kwargs = table }, nothing else in it
 ---@param init_kwargs? table<string, table> options by tracker's name
 function M.init_trackers(self, project_name, config, init_kwargs)
+  if init_kwargs == nil and are_options(config) then config, init_kwargs = config.config, config.init_kwargs end
   if type(project_name) ~= "string" then
     raise("init_trackers: project_name must be a string, got %s", check.shown(project_name))
   end

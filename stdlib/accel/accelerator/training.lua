@@ -3,6 +3,7 @@
 local accel = require "accel"
 local Update = require "accel.accelerator.update"
 local check = require "accel.util.check"
+local colon = require "accel.accelerator.colon"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
@@ -65,6 +66,7 @@ local declared = {
 ---@param opts? {weight: (number|accel.Tensor)?, gradient: accel.Tensor?, retain_graph: boolean?,
 --- create_graph: boolean?, inputs: accel.Tensor[]?}
 function M.backward(self, loss, opts)
+  if tensors.is_tensor(self) then colon(self, "backward") end
   if not tensors.is_tensor(loss) then raise("backward: the loss must be a tensor, got %s", check.shown(loss)) end
   local update = self._update
   local weight, gradient, engine, divisor = nil, nil, nil, 1
@@ -116,10 +118,12 @@ function M.unscale_gradients(self, optimizer)
   for _, each in ipairs(list) do self._update:finish(prepared(self, each)) end
 end
 
---- Brings the gradients of those prepared optimizers into their last form that hold any of the parameters.
-local function finish_for(self, params)
-  local update = self._update
-  if not update:scaler() and not update.weighted then return end
+--- Brings the gradients of those prepared optimizers into their last form that hold any of the parameters. together:
+--- one factor is to scale them all.
+local function finish_for(self, params, together)
+  local update, list = self._update, {}
+  local scaler = update:scaler()
+  if not scaler and not update.weighted then return end
   local wanted = {}
   for _, p in ipairs(tensors.is_tensor(params) and { params } or params) do wanted[p] = true end
   for _, optimizer in ipairs(self._optimizers) do
@@ -129,13 +133,18 @@ local function finish_for(self, params)
         if wanted[p] then holds = true break end
       end
     end
-    if holds then update:finish(optimizer) end
+    if holds then
+      update:finish(optimizer)
+      list[#list + 1] = optimizer
+    end
   end
+  if scaler and together and #list > 1 then scaler:_share(list) end
 end
 
 --- Scales gradients together so that their norm is at most max_norm, after those of the optimizers that hold these
---- parameters were unscaled. Returns the norm before, a rank-0 tensor; nil while gradients accumulate, when nothing is
---- done. On every rank alike.
+--- parameters were unscaled; where gradients of one of these overflowed, all of them skip their steps, since the norm
+--- is not finite. Returns the norm before, a rank-0 tensor; nil while gradients accumulate, when nothing is done. On
+--- every rank alike.
 --- example: local a, p = accel.Accelerator(), accel.ones(2, { requires_grad = true }) a:backward((p * 3):sum())
 ---   local norm = a:clip_grad_norm_({ p }, 1, { norm_type = 1 }) return norm, p.grad --> 6, { 0.5, 0.5 }
 ---@param params accel.Tensor[]|accel.Tensor
@@ -144,7 +153,7 @@ end
 ---@return accel.Tensor?
 function M.clip_grad_norm_(self, params, max_norm, norm_type)
   if not self.gradient_state.sync_gradients then return nil end
-  if type(params) == "table" then finish_for(self, params) elseif params then finish_for(self, { params }) end
+  if type(params) == "table" then finish_for(self, params, true) elseif params then finish_for(self, { params }) end
   if norm_type ~= nil and type(norm_type) ~= "table" then norm_type = { norm_type = norm_type } end
   return utils.clip_grad_norm_(params, max_norm, norm_type)
 end

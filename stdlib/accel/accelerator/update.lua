@@ -10,6 +10,7 @@ local accel = require "accel"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local dist = require "accel.dist"
+local parting = require "accel.accelerator.parting"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
@@ -119,20 +120,12 @@ end
 
 -- The last factor --------------------------------------------------------------------------------
 
---- The prepared model around which ranks join with different numbers of inputs.
-local function join_of(self)
-  for _, model in ipairs(self.accelerator._models) do
-    local join = rawget(model, "joining")
-    if join then return join, model.reducer end
-  end
-end
-
 --- The weight of all backwards after the first `from`, over all ranks. A collective.
 local function total_weight(self, from)
   local total = self.totals[from]
   if total then return total end
   total = (self.sums[self.n] or 0) - (self.sums[from] or 0)
-  local join = join_of(self)
+  local join = parting.join_of(self.accelerator)
   if join then
     total = join:sum(total)
   elseif dist.get_world_size() > 1 then
@@ -201,7 +194,7 @@ local function agree(self, scaler, optimizer, lists)
   if dist.get_world_size() == 1 then return end
   for _, list in ipairs(lists) do
     if not list.reducer or not list.reducer.reduced then
-      local join = join_of(self)
+      local join = parting.join_of(self.accelerator)
       return scaler:_agree(optimizer, function(found)
         if join then return found:fill_(join:sum(found:item())) end
         dist.all_reduce(found, "max")

@@ -123,6 +123,23 @@ function GradScaler:_agree(optimizer, reduce)
   reduce(record.found)
 end
 
+--- One norm clips the gradients of these optimizers: what is not finite in those of one is in all of them then, and
+--- all leave their steps out.
+---@param optimizers table[]
+function GradScaler:_share(optimizers)
+  local found
+  for _, optimizer in ipairs(optimizers) do
+    local record = record_of(self, optimizer)
+    if record.recorded then found = found and found + record.found or record.found end
+  end
+  if not found then return end
+  for _, optimizer in ipairs(optimizers) do
+    local record = record_of(self, optimizer)
+    if record.found ~= found then record.found:copy_(found) end
+    record.recorded = true
+  end
+end
+
 --- Whether the gradients of an optimizer still are to be unscaled.
 function GradScaler:_is_scaled(optimizer) return record_of(self, optimizer).stage == READY end
 

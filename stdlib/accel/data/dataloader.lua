@@ -41,6 +41,9 @@ local places = { epoch = "_epoch", position = "_position" }
 function DataLoader.__index(self, key)
   local value = DataLoader[key]
   if value ~= nil then return value end
+  if key == 1 then -- as ipairs does
+    raise "DataLoader: has no positions; write `for batch in loader() do`, with the brackets"
+  end
   local place = places[key]
   if not place then return nil end
   settle(self)

@@ -89,12 +89,14 @@ function Join:shadow()
   end
 end
 
---- All are through: all take over the parameters and buffers of one that did not wait.
+--- All are through: all take over the parameters and buffers of one that did not wait. `last` then is that rank (in
+--- the group), if any did wait.
 function Join:agree(rows)
-  local src
+  local src, waited
   for r, row in ipairs(rows) do
-    if row[5] == 1 then src = r - 1 end
+    if row[5] == 1 then src = r - 1 else waited = true end
   end
+  self.last = waited and src or nil
   coalesce.broadcast(self.ddp.module:parameters(), src, self.group)
   coalesce.broadcast(self.ddp.module:buffers(), src, self.group)
 end

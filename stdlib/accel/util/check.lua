@@ -11,7 +11,8 @@ function M.shown(value)
   if kind == "string" then return ("'%s'"):format(value) end
   local meta = getmetatable(value)
   local name = type(meta) == "table" and rawget(meta, "__name")
-  return "a " .. (type(name) == "string" and name or kind)
+  if type(name) ~= "string" then name = kind end
+  return (name:find "^[aeio]" and "an " or "a ") .. name
 end
 
 local function integer(value) return type(value) == "number" and math.tointeger(value) or nil end

@@ -2,17 +2,11 @@
 -- ranks agree and when not; no_sync, trigger_sync_in_backward, sync_each_batch. The script starts itself on the ranks.
 --   accel-run tests/stdlib/accelerator/accumulation_test.lua
 local accel = require "accel"
+local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 local A, nn, optim, data, dist = accel.accelerator, accel.nn, accel.optim, accel.data, accel.dist
 
-if not arg[1] then
-  for _, n in ipairs { 1, 2, 4 } do
-    local command = ("timeout 60 %s --num_processes %d --num_threads 1 %s ranks"):format(accel.process.program(), n, arg[0])
-    assert(os.execute(command), command)
-  end
-  return
-end
-
-local R, P = dist.get_rank(), dist.get_world_size()
+if ranks.start { 1, 2, 4 } then return end
+local R, P, same = ranks.rank, ranks.size, ranks.same
 local function loader(n, size) return data.DataLoader(data.TensorDataset(accel.arange(n):to "f32":view(-1, 1)), { batch_size = size }) end
 local function plugin(o) return accel.Accelerator { gradient_accumulation_plugin = A.GradientAccumulationPlugin(o) } end
 
@@ -28,7 +22,6 @@ local function ends(a, prepared, passes)
   end
   return table.concat(at, " ")
 end
-local function same(got, want, what) assert(got == want, ("%s: got '%s', not '%s'"):format(what, got, want)) end
 
 do -- 5 batches, 2 micro-steps: 2, 4 and the last
   local a = accel.Accelerator { gradient_accumulation_steps = 2 }

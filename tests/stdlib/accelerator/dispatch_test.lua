@@ -2,18 +2,11 @@
 -- unequal sizes, resuming, errors, passes left by break. The script starts itself on the ranks.
 --   accel-run tests/stdlib/accelerator/dispatch_test.lua
 local accel = require "accel"
+local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 local A, data, dist = accel.accelerator, accel.data, accel.dist
 
-if not arg[1] then
-  for _, n in ipairs { 1, 2, 3, 4 } do
-    local command = ("timeout 60 %s --num_processes %d --num_threads 1 %s ranks"):format(accel.process.program(), n,
-      arg[0])
-    assert(os.execute(command), command)
-  end
-  return
-end
-
-local R, P = dist.get_rank(), dist.get_world_size()
+if ranks.start { 1, 2, 3, 4 } then return end
+local R, P, same, says = ranks.rank, ranks.size, ranks.same, ranks.fails
 
 local function plain(x)
   if accel.is_tensor(x) then return x:tolist() end
@@ -21,16 +14,6 @@ local function plain(x)
   local out = {}
   for key, value in pairs(x) do out[key] = plain(value) end
   return out
-end
-local function text(x) return type(x) == "table" and accel.json.encode(plain(x)) or tostring(plain(x)) end
-local function same(got, want, what)
-  if text(got) ~= text(want) then
-    error(("%s: rank %d of %d: got %s, expected %s"):format(what, R, P, text(got), text(want)), 2)
-  end
-end
-local function says(part, f, ...)
-  local ok, err = pcall(f, ...)
-  assert(not ok and tostring(err):find(part, 1, true), ("'%s' is not in: %s"):format(part, tostring(err)))
 end
 
 local function accelerator(o)
@@ -66,12 +49,9 @@ function Private:get(i)
   return i - 1
 end
 
-do -- rank 0 alone can read; the order is that of shards
+do -- rank 0 alone can read
   local a = accelerator()
-  local loader = a:prepare(data.DataLoader(Private(13), { batch_size = 2, sampler = {
-    len = function() return 13 end, order = function(_, epoch, seed)
-      return data.RandomSampler(accel.data.TensorDataset(accel.arange(13))):order(epoch, seed)
-    end } }))
+  local loader = a:prepare(data.DataLoader(Private(13), { batch_size = 2, shuffle = true }))
   assert(#loader == -(-13 // (2 * P)) and loader.total_dataset_length == 13 and loader.total_batch_size == 2 * P)
   for _ = 1, 3 do
     local got = {}

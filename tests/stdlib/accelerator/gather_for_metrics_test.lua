@@ -2,32 +2,12 @@
 -- loaders, inside and after loops; and what it says of everything else. The script starts itself on the ranks.
 --   accel-run tests/stdlib/accelerator/gather_for_metrics_test.lua
 local accel = require "accel"
-local A, data, dist = accel.accelerator, accel.data, accel.dist
+local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
+local A, data = accel.accelerator, accel.data
 
-if not arg[1] then
-  for _, n in ipairs { 1, 2, 3, 4 } do
-    local command = ("timeout 60 %s --num_processes %d --num_threads 1 %s ranks"):format(accel.process.program(), n,
-      arg[0])
-    assert(os.execute(command), command)
-  end
-  return
-end
+if ranks.start { 1, 2, 3, 4 } then return end
+local R, P, same, says = ranks.rank, ranks.size, ranks.same, ranks.fails
 
-local R, P = dist.get_rank(), dist.get_world_size()
-
-local function text(x)
-  if accel.is_tensor(x) then x = x:tolist() end
-  return type(x) == "table" and accel.json.encode(x) or tostring(x)
-end
-local function same(got, want, what)
-  if text(got) ~= text(want) then
-    error(("%s: rank %d of %d: got %s, expected %s"):format(what, R, P, text(got), text(want)), 2)
-  end
-end
-local function says(part, f, ...)
-  local ok, err = pcall(f, ...)
-  assert(not ok and tostring(err):find(part, 1, true), ("'%s' is not in: %s"):format(part, tostring(err)))
-end
 local function append(list, more)
   for _, v in ipairs(accel.is_tensor(more) and more:tolist() or more) do list[#list + 1] = v end
 end

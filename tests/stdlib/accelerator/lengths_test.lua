@@ -3,18 +3,11 @@
 -- script starts itself on the ranks.
 --   accel-run tests/stdlib/accelerator/lengths_test.lua
 local accel = require "accel"
+local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 local A, data, dist = accel.accelerator, accel.data, accel.dist
 
-if not arg[1] then
-  for _, n in ipairs { 1, 2, 3, 4 } do
-    local command = ("timeout 120 %s --num_processes %d --num_threads 1 %s ranks"):format(accel.process.program(), n,
-      arg[0])
-    assert(os.execute(command), command)
-  end
-  return
-end
-
-local R, P = dist.get_rank(), dist.get_world_size()
+if ranks.start { 1, 2, 3, 4, timeout = 120 } then return end
+local R, P = ranks.rank, ranks.size
 
 local Stream = data.IterableDataset:extend "Stream"
 function Stream:init(n, known)

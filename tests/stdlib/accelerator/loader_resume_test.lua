@@ -2,15 +2,14 @@
 -- another batch size, and what is said where that cannot be. The state is the place in the data, the same on all ranks.
 -- On 1 to 4 ranks.
 --   accel-run tests/stdlib/accelerator/loader_resume_test.lua
-local here = arg[0]:match "^(.*)/[^/]*$" or "."
-package.path = here .. "/../../support/?.lua;" .. package.path
-local support = require "loaders"
-if support.on_ranks { 1, 2, 3, 4 } then return end
-
 local accel = require "accel"
+local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
+if ranks.start { 1, 2, 3, 4 } then return end
+
+local support = dofile(ranks.tests .. "support/loaders.lua")
 local data, dist = accel.data, accel.dist
-local P = dist.get_world_size()
-local same, raises, numbers, pass = support.same, support.raises, support.numbers, support.pass
+local P, same, fails = ranks.size, ranks.same, ranks.fails
+local numbers, pass = support.numbers, support.pass
 local make = support.accelerator
 
 local Dynamic = data.Sampler:extend "Dynamic"
@@ -117,7 +116,7 @@ do -- 16 samples by 4, left after two batches; the look-ahead does not count; be
   again:set_epoch(1)
   assert(#pass(again) == 4 and again.iteration == 2)
   -- a pass under way ends
-  raises("this pass is over", function()
+  fails("this pass is over", function()
     for _ in again() do again:load_state_dict(state) end
   end)
   assert(#pass(again) == 2 and not a.gradient_state.in_dataloader)
@@ -163,7 +162,7 @@ do -- another number of ranks, another batch size: the place is a number of samp
         end
       else
         local message = "stands %d samples inside a pass, which is no whole number of global batches of %d"
-        raises(message:format(samples, b * P), loader.load_state_dict, loader, state)
+        fails(message:format(samples, b * P), loader.load_state_dict, loader, state)
         assert(#loader == -(-n // (b * P)) and loader.iteration == 0, "a state that is refused changes nothing")
       end
     end
@@ -175,17 +174,17 @@ do -- states that belong to something else
   local sampler = data.RandomSampler(12 * P, { seed = 3 })
   local loader = a:prepare(data.DataLoader(numbers(12 * P), { batch_size = 2, sampler = sampler }))
   local function load(state) loader:load_state_dict(state) end
-  raises("not the state of a loader", load, {})
-  raises("not the state of a loader", load, nil)
-  raises("samples is -1", load, { epoch = 0, samples = -1 })
-  raises("the state is of seed 4, this loader's sampler has 3", load, { epoch = 0, samples = 0, seed = 4 })
-  raises(("inside a pass over 7 samples, here are %d"):format(12 * P), load,
+  fails("not the state of a loader", load, {})
+  fails("not the state of a loader", load, nil)
+  fails("samples is -1", load, { epoch = 0, samples = -1 })
+  fails("the state is of seed 4, this loader's sampler has 3", load, { epoch = 0, samples = 0, seed = 4 })
+  fails(("inside a pass over 7 samples, here are %d"):format(12 * P), load,
     { epoch = 0, samples = 2 * P, length = 7, seed = 3 })
-  raises("the state counts batches, this loader samples", load, { epoch = 0, batches = P, seed = 3 })
+  fails("the state counts batches, this loader samples", load, { epoch = 0, batches = P, seed = 3 })
   local dynamic = kinds.dynamic(a, 12)
-  raises("the state counts samples, this loader batches", dynamic.load_state_dict, dynamic,
+  fails("the state counts samples, this loader batches", dynamic.load_state_dict, dynamic,
     { epoch = 0, samples = 2 * P })
   if P > 1 then
-    raises(("%d batches inside a pass"):format(P + 1), dynamic.load_state_dict, dynamic, { epoch = 0, batches = P + 1 })
+    fails(("%d batches inside a pass"):format(P + 1), dynamic.load_state_dict, dynamic, { epoch = 0, batches = P + 1 })
   end
 end

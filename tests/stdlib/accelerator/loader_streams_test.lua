@@ -1,16 +1,14 @@
 -- Prepared loaders over streams that every rank reads: whose samples are whose, the end of streams that do not know
 -- their length, streams that shard themselves, and that a stream is closed however its loop ends. On 1 to 4 ranks.
 --   accel-run tests/stdlib/accelerator/loader_streams_test.lua
-local here = arg[0]:match "^(.*)/[^/]*$" or "."
-package.path = here .. "/../../support/?.lua;" .. package.path
-local support = require "loaders"
-if support.on_ranks { 1, 2, 3, 4 } then return end
-
 local accel = require "accel"
+local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
+if ranks.start { 1, 2, 3, 4 } then return end
+
+local support = dofile(ranks.tests .. "support/loaders.lua")
 local data, dist = accel.data, accel.dist
-local R, P = dist.get_rank(), dist.get_world_size()
-local same, raises, pass = support.same, support.raises, support.pass
-local make, Count = support.accelerator, support.Count
+local R, P, same, fails = ranks.rank, ranks.size, ranks.same, ranks.fails
+local pass, make, Count = support.pass, support.accelerator, support.Count
 
 local function range(n)
   local out = {}
@@ -45,7 +43,7 @@ for n = 0, 26 do
         if sized then
           assert(#loader == #want, what .. ": length")
         else
-          raises("does not define len", loader.len, loader)
+          fails("does not define len", loader.len, loader)
         end
         local seen, valid = {}, 0
         for batch in loader() do
@@ -107,7 +105,7 @@ do -- no more is read than one round ahead; skipping reads and drops; a break cl
   local function failing(step) return step < 5 * P and step or error("no sample " .. step) end
   local bad = Count(10 * P)
   local mapped = a:prepare(data.DataLoader(bad:map(failing), { batch_size = 1 }))
-  raises("no sample", pass, mapped)
+  fails("no sample", pass, mapped)
   assert(not a.gradient_state.in_dataloader and bad.closed == 1)
 end
 
@@ -131,16 +129,16 @@ end
 
 -- A stream of n numbers that shards itself: rank r reads every P-th.
 local Sharded = Count:extend "Sharded"
-function Sharded:shard(ranks, index)
+function Sharded:shard(count, index)
   local part_of = Count(0)
   part_of.iterate = function()
-    local i = index - ranks
+    local i = index - count
     return function()
-      i = i + ranks
+      i = i + count
       return i < self.n and i or nil
     end
   end
-  self.asked = { ranks, index }
+  self.asked = { count, index }
   return part_of
 end
 
@@ -174,7 +172,7 @@ do
     loader:load_state_dict(states[3])
     same(pass(loader), table.move(whole, 4, 8, 1, {}), "taken up again")
     states[3].shards = P + 1
-    raises(("use %d processes"):format(P + 1), loader.load_state_dict, loader, states[3])
+    fails(("use %d processes"):format(P + 1), loader.load_state_dict, loader, states[3])
     -- too few shards: by samples
     stream.n_shards = P - 1
     local by_samples = make():prepare(data.DataLoader(stream, { batch_size = 2 }))

@@ -1,15 +1,14 @@
 -- Prepared loaders over indexed data: what every rank gets, in which order, what the loader says of itself, and that a
 -- loop leaves nothing behind, however it ends. On 1 to 4 ranks.
 --   accel-run tests/stdlib/accelerator/loader_test.lua
-local here = arg[0]:match "^(.*)/[^/]*$" or "."
-package.path = here .. "/../../support/?.lua;" .. package.path
-local support = require "loaders"
-if support.on_ranks { 1, 2, 3, 4 } then return end
-
 local accel = require "accel"
-local data, dist = accel.data, accel.dist
-local R, P = dist.get_rank(), dist.get_world_size()
-local same, raises, numbers, pass = support.same, support.raises, support.numbers, support.pass
+local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
+if ranks.start { 1, 2, 3, 4 } then return end
+
+local support = dofile(ranks.tests .. "support/loaders.lua")
+local data = accel.data
+local R, P, same, fails = ranks.rank, ranks.size, ranks.same, ranks.fails
+local numbers, pass = support.numbers, support.pass
 local make = support.accelerator
 
 local function range(n)
@@ -75,7 +74,7 @@ do -- what the loader and the gradient state say, batch by batch
   end
   assert(a:prepare(loader) == loader, "what is prepared stays")
   assert(tostring(loader):find(("DataLoader(process %d of %d, %d batches"):format(R, P, #loader), 1, true))
-  raises("with the brackets", function() for _ in loader do end end)
+  fails("with the brackets", function() for _ in loader do end end)
 end
 
 do -- loops that end early leave nothing behind, and the next pass is that of the next epoch
@@ -94,7 +93,7 @@ do -- loops that end early leave nothing behind, and the next pass is that of th
   end
   assert(not state.in_dataloader and not loader.end_of_dataloader and loader.iteration == 1)
   same(pass(loader), epochs[1], "after a break")
-  raises("of its own", function()
+  fails("of its own", function()
     for _ in loader() do error "of its own" end
   end)
   assert(not state.in_dataloader and loader.iteration == 3)
@@ -105,7 +104,7 @@ do -- loops that end early leave nothing behind, and the next pass is that of th
   assert(state.in_dataloader)
   same(pass(loader), epochs[5], "a new pass ends one that was not closed")
   assert(not state.in_dataloader and loader.iteration == 6)
-  raises("this pass is over", next_batch)
+  fails("this pass is over", next_batch)
   -- the end may be asked for again, and a data set that raises ends the pass
   loader:set_epoch(0)
   local last = loader()
@@ -115,10 +114,10 @@ do -- loops that end early leave nothing behind, and the next pass is that of th
   function set:len() return 8 * P end -- luacheck: ignore
   function set:get(i) return i <= 4 * P and i or error("no sample " .. i) end -- luacheck: ignore
   local broken = a:prepare(data.DataLoader(set(), { batch_size = 4 }))
-  raises("no sample", pass, broken)
+  fails("no sample", pass, broken)
   assert(not state.in_dataloader and broken.iteration == 1)
   -- set_epoch inside a loop ends it, unless it is that of the loop
-  raises("this pass is over", function()
+  fails("this pass is over", function()
     for _ in loader() do loader:set_epoch(9) end
   end)
   assert(not state.in_dataloader and loader.iteration == 9)
@@ -146,7 +145,7 @@ do -- loops inside one another
     assert(outer.rows.counts[1] == 3)
   end
   assert(state.active_dataloader == nil and outer.iteration == 1 and inner.iteration == 2)
-  raises("this pass is over", function()
+  fails("this pass is over", function()
     for _ in outer() do
       for _ in outer() do end
     end
@@ -176,15 +175,15 @@ do -- ranks that do not load the same are told so, all of them
   local a = make()
   local function prepared(set, opts) return a:prepare(data.DataLoader(set, opts)) end
   if P > 1 then
-    raises("the loaders of rank 0 and rank 1 differ in length: 10 and 11", prepared, numbers(10 + R),
+    fails("the loaders of rank 0 and rank 1 differ in length: 10 and 11", prepared, numbers(10 + R),
       { batch_size = 2 })
-    raises("differ in batch_size: 2 and 3", prepared, numbers(10), { batch_size = 2 + R })
-    raises("differ in drop_last", prepared, numbers(10), { drop_last = R == 1 })
-    raises("differ in the seed of their samplers: 4 and 5", prepared, numbers(10),
+    fails("differ in batch_size: 2 and 3", prepared, numbers(10), { batch_size = 2 + R })
+    fails("differ in drop_last", prepared, numbers(10), { drop_last = R == 1 })
+    fails("differ in the seed of their samplers: 4 and 5", prepared, numbers(10),
       { sampler = data.RandomSampler(10, { seed = 4 + R }) })
-    raises(("split_batches cannot cut batches of %d samples into %d equal parts"):format(P + 1, P),
+    fails(("split_batches cannot cut batches of %d samples into %d equal parts"):format(P + 1, P),
       function() make { split_batches = true }:prepare(data.DataLoader(numbers(10), { batch_size = P + 1 })) end)
-    raises("batch_size = false makes none", function()
+    fails("batch_size = false makes none", function()
       make { split_batches = true }:prepare(data.DataLoader(numbers(10), { batch_size = false }))
     end)
   end
@@ -211,7 +210,7 @@ do -- the rest of an epoch
     for i, flag in ipairs(flags) do assert(flag == (i == left)) end
     assert(#loader == 4 and #rest == left)
     same(pass(loader), second, "the loader itself afterwards")
-    raises("is for one pass", function() for _ in rest() do end end)
+    fails("is for one pass", function() for _ in rest() do end end)
   end
   loader:set_epoch(0)
   assert(loader:skip(1):skip(1) == loader and #loader == 2 and #skip(skip(loader, 1), 1) == 0)
@@ -221,8 +220,8 @@ do -- the rest of an epoch
   loader:skip(2)
   loader:set_epoch(1)
   same(pass(loader), second, "another epoch is a whole one")
-  raises("num_batches must be an integer from 0 on", skip, loader, -1)
-  raises("expected a DataLoader", skip, {}, 1)
+  fails("num_batches must be an integer from 0 on", skip, loader, -1)
+  fails("expected a DataLoader", skip, {}, 1)
   loader:set_epoch(0)
   for _ in loader() do -- the pass under way ends, the rest is that of the next one
     local rest = skip(loader, 3)
@@ -234,7 +233,7 @@ do -- the rest of an epoch
   local plain = data.DataLoader(numbers(16), { batch_size = 4 })
   local rest = skip(plain, 2)
   assert(#rest == 2 and rest.batch_size == 4)
-  same(pass(rest), "[[8,9,10,11],[12,13,14,15]]", "a plain loader")
+  same(pass(rest), { { 8, 9, 10, 11 }, { 12, 13, 14, 15 } }, "a plain loader")
   assert(#pass(plain) == 4 and plain.epoch == 2)
   assert(#skip(plain, 9) == 0 and #pass(skip(plain, 9)) == 0)
 end
@@ -249,9 +248,9 @@ do -- samplers and batch samplers of one's own, data sets that want to know the 
   local sampler, set = Backwards(), numbers(7)
   sampler.set_epoch, set.set_epoch = Told "sampler", Told "set"
   local loader = a:prepare(data.DataLoader(set, { sampler = sampler, batch_size = 2 }))
-  same(support.read_by_all(loader), "[6,5,4,3,2,1,0]", "a sampler of one's own")
-  same(support.read_by_all(loader), "[6,5,4,3,2,1,0]", "again")
-  same(told, "[sampler0,set0,sampler1,set1]", "set_epoch is passed on")
+  same(support.read_by_all(loader), { 6, 5, 4, 3, 2, 1, 0 }, "a sampler of one's own")
+  same(support.read_by_all(loader), { 6, 5, 4, 3, 2, 1, 0 }, "again")
+  same(told, { "sampler0", "set0", "sampler1", "set1" }, "set_epoch is passed on")
   -- batches of various sizes
   local Dynamic = data.Sampler:extend "Dynamic"
   local list = { { 1 }, { 2, 3 }, { 4, 5, 6 }, { 7 }, { 2, 1 } }
@@ -272,7 +271,7 @@ do -- samplers and batch samplers of one's own, data sets that want to know the 
   local regular = a:prepare(data.DataLoader(numbers(7), {
     batch_sampler = data.BatchSampler(Backwards(), 3),
   }))
-  same(support.read_by_all(regular), "[6,5,4,3,2,1,0]", "a BatchSampler")
+  same(support.read_by_all(regular), { 6, 5, 4, 3, 2, 1, 0 }, "a BatchSampler")
   assert(regular.total_batch_size == 3 * P)
 end
 
@@ -367,7 +366,7 @@ do -- a Source that does not know its last batch is read one ahead
   for batch in loader() do
     flags[#flags + 1] = { batch[1]:item(), loader.end_of_dataloader, loader:state_dict().samples, loader.remainder }
   end
-  same(flags, "[[1,false,1,-1],[2,false,2,-1],[3,true,0,1]]", "read ahead")
+  same(flags, { { 1, false, 1, -1 }, { 2, false, 2, -1 }, { 3, true, 0, 1 } }, "read ahead")
   assert(reads == 4)
-  raises("does not define len", function() return #loader end)
+  fails("does not define len", function() return #loader end)
 end

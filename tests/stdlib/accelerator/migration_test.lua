@@ -2,9 +2,9 @@
 -- own text is what runs here, unchanged on 1 and on 4 ranks, with the same results.
 --   accel-run tests/stdlib/accelerator/migration_test.lua
 local accel = require "accel"
+local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 
-local root = os.getenv "ACCEL_TEST_SRC" or "."
-local file = assert(io.open(root .. "/README.md"))
+local file = assert(io.open(ranks.tests .. "../README.md"))
 local readme = file:read "a"
 file:close()
 local section = assert(readme:match "\n## The Accelerator\n(.-)\n## ", "the README has no section on the Accelerator")
@@ -19,25 +19,17 @@ local function words(text)
   return list
 end
 
-if not arg[1] then
+if not ranks.launched then
   local there, here = words(python), words(lua)
   for word in accel.pairs(there) do assert(here[word], "the Lua loop lacks " .. word) end
-  local want
-  for _, n in ipairs { 1, 4 } do
-    local command = ("timeout 60 %s --num_processes %d --num_threads 1 %s ranks"):format(accel.process.program(), n, arg[0])
-    local pipe = assert(io.popen(command))
-    local said = pipe:read "a"
-    assert(pipe:close(), command)
-    want = want or said
-    assert(said:find "accuracy" and said == want, ("on %d ranks: %son 1: %s"):format(n, said, want))
-  end
+  local said = ranks.start { 1, 4, capture = true }
+  assert(said[1]:find "accuracy" and said[4] == said[1], ("on 4 ranks: %son 1: %s"):format(said[4], said[1]))
   return
 end
 
 -- Around the loop: the same global batch of 16 on any number of ranks.
 local nn, optim, data = accel.nn, accel.optim, accel.data
 accel.set_seed(42)
-local ranks = accel.dist.get_world_size()
 local x = accel.randn(203, 6)
 local y = x:sum(2):gt(0):to "i64"
 local env = setmetatable({ accel = accel }, { __index = _G })
@@ -46,8 +38,8 @@ env.optimizer = optim.SGD(env.model:parameters(), { lr = 0.5 })
 env.scheduler = optim.lr_scheduler.LinearLR(env.optimizer, { start_factor = 1, end_factor = 0.1, total_iters = 12 })
 env.loss_function = nn.CrossEntropyLoss()
 env.training_dataloader = data.DataLoader(data.TensorDataset(x:narrow(1, 1, 192), y:narrow(1, 1, 192)),
-  { batch_size = 16 // ranks, shuffle = true })
-env.validation_dataloader = data.DataLoader(data.TensorDataset(x, y), { batch_size = 16 // ranks })
+  { batch_size = 16 // ranks.size, shuffle = true })
+env.validation_dataloader = data.DataLoader(data.TensorDataset(x, y), { batch_size = 16 // ranks.size })
 env.metric = accel.metrics.Accuracy()
 assert(load(lua .. "\nreturn accelerator", "=README", "t", env))()
 

@@ -2,54 +2,16 @@
 -- what ranks say that differ. The script starts itself on the ranks.
 --   accel-run tests/stdlib/accelerator/operations_test.lua
 local accel = require "accel"
-local A, dist, ordered = accel.accelerator, accel.dist, require "accel.util.ordered"
+local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
+local A, ordered = accel.accelerator, require "accel.util.ordered"
 
-if not arg[1] then
-  for _, job in ipairs { "1 ranks", "2 ranks", "3 ranks", "4 ranks", "2 differ" } do
-    local n, what = job:match "(%d) (%a+)"
-    local command = ("timeout 60 %s --num_processes %s --num_threads 1 %s %s"):format(accel.process.program(), n,
-      arg[0], what)
-    assert(os.execute(command), command)
-  end
-  return
-end
-
-local R, P = dist.get_rank(), dist.get_world_size()
-
-local function shown(x)
-  if accel.is_tensor(x) then x = A.listify(x) end
-  return type(x) == "table" and accel.json.encode(x) or tostring(x)
-end
---- Plain data and tensors: equal numbers and tables.
-local function equal(a, b)
-  if accel.is_tensor(a) then a = A.listify(a) end
-  if accel.is_tensor(b) then b = A.listify(b) end
-  if type(a) ~= "table" or type(b) ~= "table" then return a == b end
-  for key, value in pairs(a) do
-    if not equal(value, b[key]) then return false end
-  end
-  for key in pairs(b) do
-    if a[key] == nil then return false end
-  end
-  return true
-end
-local function same(got, want, what)
-  if not equal(got, want) then
-    error(("%s: rank %d of %d: got %s, expected %s"):format(what, R, P, shown(got), shown(want)), 2)
-  end
-end
-local function says(part, f, ...)
-  local ok, err = pcall(f, ...)
-  assert(not ok and tostring(err):find(part, 1, true), ("'%s' is not in: %s"):format(part, tostring(err)))
-end
+if ranks.start { 1, 2, 3, 4 } and ranks.start { 2, args = "differ" } then return end
+local R, P, same, says = ranks.rank, ranks.size, ranks.same, ranks.fails
 
 -- ---- what Accelerate computed ----
 local function reference()
-  local path = ("%s/reference/accelerate/accelerate_%d.json"):format(arg[0]:match "^(.*)/stdlib/" or "tests", P)
-  local file = io.open(path, "rb")
-  if not file then return end
-  local cases = accel.json.decode(file:read "a")
-  file:close()
+  if P > 3 then return end
+  local cases = ranks.json(("reference/accelerate/accelerate_%d.json"):format(P))
   local a = accel.Accelerator { cpu = true }
   local function f32(x) return accel.tensor(x, { dtype = "f32" }) end
   local function check(name, call)
@@ -91,7 +53,7 @@ local function reference()
 end
 
 -- ---- documented numbers ----
-local function ranks()
+local function on_ranks()
   reference()
   local own, all = accel.tensor { 1, 2 } + 2 * R, {}
   for k = 1, 2 * P do all[k] = k end
@@ -249,5 +211,5 @@ if arg[1] == "differ" then
   if R == 1 then os.exit(0) end
   return differ()
 end
-ranks()
+on_ranks()
 local_part()

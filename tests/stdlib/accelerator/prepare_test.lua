@@ -2,22 +2,12 @@
 -- unwrapping, forgetting. The script starts itself on the ranks.
 --   accel-run tests/stdlib/accelerator/prepare_test.lua
 local accel = require "accel"
+local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 local A, nn, optim, data, dist = accel.accelerator, accel.nn, accel.optim, accel.data, accel.dist
 
-if not arg[1] then
-  for _, n in ipairs { 1, 2, 4 } do
-    local command = ("timeout 60 %s --num_processes %d --num_threads 1 %s ranks"):format(accel.process.program(), n, arg[0])
-    assert(os.execute(command), command)
-  end
-  return
-end
+if ranks.start { 1, 2, 4 } then return end
+local R, P, fails = ranks.rank, ranks.size, ranks.fails
 
-local R, P = dist.get_rank(), dist.get_world_size()
-
-local function fails(part, f, ...)
-  local ok, err = pcall(f, ...)
-  assert(not ok and tostring(err):find(part, 1, true), ("'%s' is not in: %s"):format(part, tostring(err)))
-end
 local function names(t)
   local list = {}
   for name in pairs(t) do list[#list + 1] = name end

@@ -3,29 +3,16 @@
 -- the ranks.
 --   accel-run tests/stdlib/accelerator/scheduler_test.lua
 local accel = require "accel"
-local A, nn, optim, dist = accel.accelerator, accel.nn, accel.optim, accel.dist
+local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
+local A, nn, optim = accel.accelerator, accel.nn, accel.optim
 local S = optim.lr_scheduler
 
-if not arg[1] then
-  for _, n in ipairs { 1, 2, 4 } do
-    local command = ("timeout 60 %s --num_processes %d --num_threads 1 %s ranks"):format(accel.process.program(), n,
-      arg[0])
-    assert(os.execute(command), command)
-  end
-  return
-end
+if ranks.start { 1, 2, 4 } then return end
 
-local P = dist.get_world_size()
+local P, says = ranks.size, ranks.fails
 local nan <const> = 0 / 0
 
-local function same(got, want, what)
-  local equal = got == want or type(want) == "number" and type(got) == "number" and math.abs(got - want) < 1e-12
-  if not equal then error(("%s, %d ranks: %s, not %s"):format(what, P, tostring(got), tostring(want)), 2) end
-end
-local function says(part, f, ...)
-  local ok, err = pcall(f, ...)
-  assert(not ok and tostring(err):find(part, 1, true), ("'%s' is not in: %s"):format(part, tostring(err)))
-end
+local function same(got, want, what) ranks.close(got, want, what, 1e-12) end
 
 --- An Accelerator with a prepared weight, SGD with rate 1 and schedule make(optimizer).
 local function setup(options, make)
@@ -143,6 +130,26 @@ do
   same(s.last_epoch, 0, "of the one that skipped")
   same(t.last_epoch, 2, "of the other")
   same(a.scaler:get_scale(), 16384.0, "one update each")
+end
+
+-- ---- prepared in a call before its optimizer's: that one is followed all the same, and no other ----
+do
+  A.AcceleratorState._reset_state()
+  local a = accel.Accelerator { mixed_precision = "fp16" }
+  local w, v = accel.ones(1, { requires_grad = true }), accel.ones(1, { requires_grad = true })
+  local first, second = optim.SGD({ w }, { lr = 1 }), optim.SGD({ v }, { lr = 1 })
+  local other = a:prepare(first)
+  local schedule = a:prepare(tenths(second))
+  local own = a:prepare(second)
+  for i, gradients in ipairs { { 1, 1 }, { 1, nan }, { nan, 1 } } do
+    a:backward((w * gradients[1]):sum() + (v * gradients[2]):sum())
+    other:step()
+    own:step()
+    schedule:step()
+    other:zero_grad()
+    own:zero_grad()
+    same(schedule.last_epoch, ({ 1, 1, 2 })[i], "before its optimizer")
+  end
 end
 
 -- ---- plateau: every metric once ----

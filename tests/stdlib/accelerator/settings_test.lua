@@ -1,16 +1,13 @@
 -- Kwargs handlers, configurations, plugins of absent features, and what is read from the environment.
 --   accel-run tests/stdlib/accelerator/settings_test.lua
 local accel = require "accel"
-local A = accel.accelerator
+local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
+local A, same = accel.accelerator, ranks.same
 
 local function says(part, f, ...)
   local ok, err = pcall(f, ...)
   assert(not ok and tostring(err):find(part, 1, true), ("'%s' is not in: %s"):format(part, tostring(err)))
   assert(tostring(err):find("settings_test.lua:%d+: "), "no line of the script: " .. tostring(err))
-end
-local function same(got, want, what)
-  got, want = accel.json.encode(got), accel.json.encode(want)
-  assert(got == want, ("%s: %s, expected %s"):format(what, got, want))
 end
 
 do -- to_kwargs: only what differs from the defaults

@@ -1,24 +1,13 @@
 -- PartialState and AcceleratorState: facts, resets, precision, what the environment says; on 1 and 3 ranks.
 --   accel-run tests/stdlib/accelerator/state_test.lua
 local accel = require "accel"
+local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 local A, dist = accel.accelerator, accel.dist
 local PartialState, AcceleratorState = A.PartialState, A.AcceleratorState
 
-if not arg[1] then
-  for _, n in ipairs { 1, 3 } do
-    local command = ("timeout 60 %s --num_processes %d --num_threads 1 %s ranks"):format(accel.process.program(), n,
-      arg[0])
-    assert(os.execute(command), command)
-  end
-  return
-end
+if ranks.start { 1, 3 } then return end
+local R, P, says = ranks.rank, ranks.size, ranks.fails
 
-local R, P = dist.get_rank(), dist.get_world_size()
-
-local function says(part, f, ...)
-  local ok, err = pcall(f, ...)
-  assert(not ok and tostring(err):find(part, 1, true), ("'%s' is not in: %s"):format(part, tostring(err)))
-end
 local function read(state, key) return function() return state[key] end end
 
 assert(not AcceleratorState.initialized)

@@ -2,23 +2,11 @@
 -- ranks.
 --   accel-run tests/stdlib/accelerator/trackers_test.lua
 local accel = require "accel"
+local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 local A, dist = accel.accelerator, accel.dist
 
-if not arg[1] then
-  for _, n in ipairs { 1, 2 } do
-    local command = ("timeout 60 %s --num_processes %d --num_threads 1 %s ranks"):format(accel.process.program(), n,
-      arg[0])
-    assert(os.execute(command), command)
-  end
-  return
-end
-
-local R, P = dist.get_rank(), dist.get_world_size()
-
-local function says(part, f, ...)
-  local ok, err = pcall(f, ...)
-  assert(not ok and tostring(err):find(part, 1, true), ("'%s' is not in: %s"):format(part, tostring(err)))
-end
+if ranks.start { 1, 2 } then return end
+local R, P, says = ranks.rank, ranks.size, ranks.fails
 
 local Mine = A.GeneralTracker:extend("Mine")
 Mine.name, Mine.requires_logging_directory = "mine", false
@@ -39,10 +27,7 @@ local function make(log_with, more)
   for key, value in next, more or {} do o[key] = value end
   return accel.Accelerator(o)
 end
-local function same(list, ...)
-  local got, want = table.concat(list, "\n"), table.concat({ ... }, "\n")
-  assert(got == want, ("rank %d: %s\nexpected\n%s"):format(R, got, want))
-end
+local function same(list, ...) ranks.same(list, { ... }, "calls") end
 
 do -- a whole run
   local mine, everywhere = Mine(), Everywhere()

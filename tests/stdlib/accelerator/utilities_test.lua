@@ -1,35 +1,21 @@
 -- Seeds and generators across ranks, loggers, progress bars, batch sizes that fit, small helpers; on 1, 2 and 3 ranks.
 --   accel-run tests/stdlib/accelerator/utilities_test.lua
 local accel = require "accel"
+local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 local A, dist = accel.accelerator, accel.dist
 
-if not arg[1] then
-  for _, n in ipairs { 1, 2, 3 } do
-    local command = ("timeout 60 %s --num_processes %d --num_threads 1 %s ranks"):format(accel.process.program(), n,
-      arg[0])
-    assert(os.execute(command), command)
-  end
+if ranks.start { 1, 2, 3 } then
   -- memory that is missing on one rank while the others wait for it: an error on all, and no hang
   local began = accel.clock()
-  local p = io.popen(("timeout -s KILL 30 %s --num_processes 2 --num_threads 1 %s stuck 2>&1"):format(
-    accel.process.program(), arg[0]))
-  local out = p:read "a"
-  assert(not p:close() and accel.clock() - began < 15, "hung: " .. out)
+  local out, err, status = ranks.try(2, { args = "stuck", timeout = 30 })
+  out = out .. err
+  assert(status ~= 0 and accel.clock() - began < 15, "hung: " .. out)
   assert(out:find("out of memory with batch size 4 on rank 1, while other ranks are inside a collective", 1, true)
     or out:find("utilities_test.lua:%d+: .*all_reduce"), out)
   return
 end
 
-local R, P = dist.get_rank(), dist.get_world_size()
-
-local function says(part, f, ...)
-  local ok, err = pcall(f, ...)
-  assert(not ok and tostring(err):find(part, 1, true), ("'%s' is not in: %s"):format(part, tostring(err)))
-end
-local function same(got, want, what)
-  got, want = accel.json.encode(accel.json.array(got)), accel.json.encode(accel.json.array(want))
-  assert(got == want, ("%s, rank %d of %d: %s, expected %s"):format(what, R, P, got, want))
-end
+local R, P, same, says = ranks.rank, ranks.size, ranks.same, ranks.fails
 
 if arg[1] == "stuck" then
   A.find_executable_batch_size(function()
@@ -313,7 +299,7 @@ do
   end
   local memory = require "accel.accelerator.memory"
   assert(memory.get_pretty_name(accel.nn.ReLU()) == "ReLU" and memory.get_pretty_name(accel.nn.Linear) == "Linear")
-  assert(memory.get_pretty_name(says):find "utilities_test.lua:%d+$" and memory.get_pretty_name(3) == "3")
+  assert(memory.get_pretty_name(function() end):find "utilities_test.lua:%d+$" and memory.get_pretty_name(3) == "3")
   local merged = memory.merge_dicts({ a = { b = 1 }, x = 2 }, { a = { c = 2, b = 0 } })
   assert(accel.json.encode(merged) == '{"a":{"b":1,"c":2},"x":2}')
 end

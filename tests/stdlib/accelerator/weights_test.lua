@@ -3,33 +3,23 @@
 -- documented example of accumulation, w = 2.04. One rank's overflow. The script starts itself on the ranks.
 --   accel-run tests/stdlib/accelerator/weights_test.lua
 local accel = require "accel"
-local A, nn, optim, data, dist = accel.accelerator, accel.nn, accel.optim, accel.data, accel.dist
+local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
+local A, nn, optim, data = accel.accelerator, accel.nn, accel.optim, accel.data
 
-if not arg[1] then
+local said = ranks.start { 1, 2, 3, 4, timeout = 100, capture = true }
+if said then
   local bits
-  for _, n in ipairs { 1, 2, 3, 4 } do
-    local command = ("timeout 100 %s --num_processes %d --num_threads 1 %s ranks"):format(accel.process.program(), n,
-      arg[0])
-    local pipe = assert(io.popen(command))
-    local said = pipe:read "a"
-    assert(pipe:close(), command)
-    local now = said:match "bits (%x+)"
-    if n ~= 3 then
-      assert(now, "no bits from " .. command .. ": " .. said)
-      assert(now == (bits or now), ('deterministic = "world": other bits with %d ranks'):format(n))
-      bits = now
-    end
+  for _, n in ipairs { 1, 2, 4 } do
+    local now = said[n]:match "bits (%x+)"
+    assert(now, ("no bits from %d ranks: %s"):format(n, said[n]))
+    assert(now == (bits or now), ('deterministic = "world": other bits with %d ranks'):format(n))
+    bits = now
   end
   return
 end
 
-local R, P = dist.get_rank(), dist.get_world_size()
+local R, P, says = ranks.rank, ranks.size, ranks.fails
 local SEQS <const>, LONG <const>, WIDE <const> = 24, 7, 5
-
-local function says(part, f, ...)
-  local ok, err = pcall(f, ...)
-  assert(not ok and tostring(err):find(part, 1, true), ("'%s' is not in: %s"):format(part, tostring(err)))
-end
 
 local function net(seed)
   accel.manual_seed(seed or 3)
@@ -58,10 +48,7 @@ local function flat(params, of)
   return accel.cat(list)
 end
 local function close(got, want, bound, what)
-  local far = (got - want):abs():max():item() / want:abs():max():item()
-  if far ~= far or far > bound then
-    error(("%s, rank %d of %d: off by %.3g of the largest"):format(what, R, P, far), 2)
-  end
+  ranks.close(got, want, what, bound * want:abs():max():item())
 end
 
 --- What one big batch gives: the model after a step on sequences [first, last] (from 0), and the gradient.

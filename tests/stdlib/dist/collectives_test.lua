@@ -2,18 +2,12 @@
 -- bytes do not lie in order; then what ranks say of each other when they differ, fail or leave.
 --   accel-run tests/stdlib/dist/collectives_test.lua
 local accel = require "accel"
-local dist = accel.dist
-local me = arg[0]
-
-local function same(a, b, what)
-  if not accel.equal(a, b) then
-    error(("%s: rank %d of %d: %s is not %s"):format(what or "", dist.get_rank(), dist.get_world_size(), a, b), 2)
-  end
-end
+local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
+local dist, same = accel.dist, ranks.same
 
 -- ---- as one of many ranks ----
 local function closed_forms()
-  local R, P = dist.get_rank(), dist.get_world_size()
+  local R, P = ranks.rank, ranks.size
   assert(P == tonumber(os.getenv "WORLD_SIZE") and R == tonumber(os.getenv "RANK"))
   assert(dist.is_initialized() and dist.get_local_rank() == R and dist.get_local_world_size() == P)
   assert(dist.get_backend() == (P > 1 and "shm" or dist.get_backend()))
@@ -168,16 +162,16 @@ local function closed_forms()
   for r = 0, P - 1 do table.insert(r % 2 == 0 and even or odds, r) end
   local g = dist.new_group(even)
   local h = #odds > 0 and dist.new_group(odds)
-  local mine, ranks = R % 2 == 0 and g or h, R % 2 == 0 and even or odds
-  assert(mine:size() == #ranks and ranks[mine:rank() + 1] == R
+  local mine, members = R % 2 == 0 and g or h, R % 2 == 0 and even or odds
+  assert(mine:size() == #members and members[mine:rank() + 1] == R
     and dist.get_rank(R % 2 == 0 and h or g) == (h and -1 or 0))
   local t, sum = accel.full({ 10 }, R * 1.0), 0
-  for _, r in ipairs(ranks) do sum = sum + r end
+  for _, r in ipairs(members) do sum = sum + r end
   dist.all_reduce(t, { group = mine })
   same(t, accel.full({ 10 }, sum * 1.0), "all_reduce in a group")
   t:fill_(R)
-  dist.broadcast(t, ranks[#ranks], { group = mine })
-  same(t, accel.full({ 10 }, ranks[#ranks] * 1.0), "broadcast in a group")
+  dist.broadcast(t, members[#members], { group = mine })
+  same(t, accel.full({ 10 }, members[#members] * 1.0), "broadcast in a group")
   dist.all_reduce(t:fill_(1), { group = mine, async_op = true }) -- nobody waits for it
   g, h, mine = nil, nil, nil -- luacheck: ignore
   collectgarbage()
@@ -290,26 +284,16 @@ function cases.interrupt(R)
   accel.step() -- once: what comes after is the script's
 end
 
-if os.getenv "RANK" then
-  if arg[1] then cases[arg[1]](dist.get_rank()) else closed_forms() end
+if not ranks.start { 2, 3, 4, 7 } then
+  if arg[1] then cases[arg[1]](ranks.rank) else closed_forms() end
   return
 end
 
 -- ---- the launcher's side ----
-local program = assert(io.open "/proc/self/cmdline"):read "a":match "^[^\0]+"
-local function run(n, case)
-  local p = assert(io.popen(("timeout 60 '%s' --num_processes %d '%s' %s 2>&1"):format(program, n, me, case or "")))
-  local text = p:read "a"
-  local ok, _, status = p:close()
-  return ok, text, status
-end
-for _, n in ipairs { 2, 3, 4, 7 } do
-  local ok, text, status = run(n)
-  assert(ok, ("%d ranks, status %s: %s"):format(n, tostring(status), text))
-end
 local here = "collectives_test.lua:%d+"
 local function expect(case, ...)
-  local _, text = run(2, case)
+  local out, err = ranks.try(2, { args = case })
+  local text = out .. err
   for _, pattern in ipairs { ... } do
     assert(text:find(pattern), ("%s: no %q in: %s"):format(case, pattern, text))
   end

@@ -2,19 +2,12 @@
 -- buckets, names stay, what is not averaged is told. The script starts itself on the ranks.
 --   accel-run tests/stdlib/dist/ddp_test.lua
 local accel = require "accel"
+local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 local dist, nn = accel.dist, accel.nn
 local DDP = nn.parallel.DistributedDataParallel
 
-if not arg[1] then
-  for _, n in ipairs { 1, 2, 4 } do
-    local command = ("timeout 60 %s --num_processes %d --num_threads 1 %s ranks"):format(accel.process.program(), n,
-      arg[0])
-    assert(os.execute(command), command)
-  end
-  return
-end
-
-local R, P = dist.get_rank(), dist.get_world_size()
+if ranks.start { 1, 2, 4 } then return end
+local R, P, says = ranks.rank, ranks.size, ranks.fails
 
 local function net(seed, bias)
   accel.manual_seed(seed)
@@ -32,9 +25,7 @@ local function loss(model, r, s)
 end
 
 local function close(a, b, what, bar)
-  local scale = math.max(b:abs():max():item(), 1e-6)
-  local far = (a - b):abs():max():item() / scale
-  assert(far <= (bar or 2e-6), ("%s: rank %d of %d: off by %.3g"):format(what, R, P, far))
+  ranks.close(a, b, what, (bar or 2e-6) * math.max(b:abs():max():item(), 1e-6))
 end
 
 --- All ranks have the same bits.
@@ -42,11 +33,6 @@ local function agreed(t, what)
   local all = accel.empty(P, t:numel())
   dist.all_gather_into_tensor(all, t:detach():reshape(-1))
   for r = 1, P do assert(all[r]:to_bytes() == all[1]:to_bytes(), what .. " differs between ranks") end
-end
-
-local function says(part, f, ...)
-  local ok, err = pcall(f, ...)
-  assert(not ok and tostring(err):find(part, 1, true), ("'%s' is not in: %s"):format(part, tostring(err)))
 end
 
 local function reductions()

@@ -2,22 +2,10 @@
 -- ranks, what they lose comes back, and they send as few bytes as they say. The script starts itself on the ranks.
 --   accel-run tests/stdlib/dist/hooks_test.lua
 local accel = require "accel"
+local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 local dist, nn = accel.dist, accel.nn
 local hooks = dist.hooks
 local DDP = nn.parallel.DistributedDataParallel
-
-if not arg[1] then
-  for _, n in ipairs { 1, 2, 3, 4 } do
-    local command = ("timeout 60 %s --num_processes %d --num_threads 1 %s ranks"):format(accel.process.program(), n,
-      arg[0])
-    assert(os.execute(command), command)
-  end
-  for _, n in ipairs { 2, 4, 16 } do
-    local command = ("timeout 60 %s --num_threads 1 %s bytes %d"):format(accel.process.program(), arg[0], n)
-    assert(os.execute(command), command)
-  end
-  return
-end
 
 -- ---- bytes, counted by playing one rank of a world ----
 if arg[1] == "bytes" then
@@ -50,7 +38,12 @@ if arg[1] == "bytes" then
   return
 end
 
-local R, P = dist.get_rank(), dist.get_world_size()
+if ranks.start { 1, 2, 3, 4 } then
+  for _, n in ipairs { 2, 4, 16 } do ranks.run(nil, { args = "bytes " .. n }) end
+  return
+end
+
+local R, P, says = ranks.rank, ranks.size, ranks.fails
 
 local function net()
   accel.manual_seed(3)
@@ -59,10 +52,6 @@ end
 local function backward(model, r)
   accel.manual_seed(50 + r)
   ;(model(accel.randn(16, 40)) * accel.randn(16, 20)):mean():backward()
-end
-local function says(part, f, ...)
-  local ok, err = pcall(f, ...)
-  assert(not ok and tostring(err):find(part, 1, true), ("'%s' is not in: %s"):format(part, tostring(err)))
 end
 
 local reference = net()

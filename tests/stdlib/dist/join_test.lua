@@ -2,19 +2,12 @@
 -- rank alone. The script starts itself on the ranks.
 --   accel-run tests/stdlib/dist/join_test.lua
 local accel = require "accel"
+local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 local dist, nn = accel.dist, accel.nn
 local DDP = nn.parallel.DistributedDataParallel
 
-if not arg[1] then
-  for _, n in ipairs { 1, 2, 4 } do
-    local command = ("timeout 60 %s --num_processes %d --num_threads 1 %s ranks"):format(accel.process.program(), n,
-      arg[0])
-    assert(os.execute(command), command)
-  end
-  return
-end
-
-local R, P = dist.get_rank(), dist.get_world_size()
+if ranks.start { 1, 2, 4 } then return end
+local R, P, says = ranks.rank, ranks.size, ranks.fails
 
 local function net()
   accel.manual_seed(4)
@@ -24,14 +17,7 @@ local function loss(model, r, s)
   accel.manual_seed(100 * s + r)
   return (model(accel.randn(6, 3)) ^ 2):mean()
 end
-local function close(a, b, what)
-  local far = (a - b):abs():max():item()
-  assert(far <= 1e-5, ("%s: rank %d of %d: off by %.3g"):format(what, R, P, far))
-end
-local function says(part, f, ...)
-  local ok, err = pcall(f, ...)
-  assert(not ok and tostring(err):find(part, 1, true), ("'%s' is not in: %s"):format(part, tostring(err)))
-end
+local function close(a, b, what) ranks.close(a, b, what, 1e-5) end
 
 --- Which rank has how many inputs.
 local cases = {

@@ -1,9 +1,10 @@
 -- Collectives of 64 MiB against closed forms: shared and private memory, over shm, tcp and, where there is mpirun, mpi.
 local accel = require "accel"
+local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 local dist = accel.dist
 
-if arg[1] then -- on every rank: large_test.lua BACKEND
-  local rank, size = dist.get_rank(), dist.get_world_size()
+if ranks.launched then -- on every rank: large_test.lua BACKEND
+  local rank, size = ranks.rank, ranks.size
   assert(dist.get_backend() == arg[1], dist.get_backend())
   local n = 64 << 20
   local function check(x, want, what)
@@ -46,20 +47,12 @@ if arg[1] then -- on every rank: large_test.lua BACKEND
   return
 end
 
-local exe = os.getenv "ACCEL_TEST_BUILD"
-exe = exe and exe .. "/bin/accel-run" or "build/dev/bin/accel-run"
-local function job(command)
-  local p = assert(io.popen("ASAN_OPTIONS=detect_leaks=0 timeout 100 " .. command .. " 2>&1 </dev/null"))
-  local text = p:read "a"
-  p:close()
-  assert(text:find "large ok", command .. "\n" .. text)
+local function run(n, used, backend)
+  local text = ranks.run(n, { backend = backend, args = used, timeout = 100, capture = true,
+    env = { ASAN_OPTIONS = "detect_leaks=0" } })
+  assert(text:find "large ok", text)
 end
 local sanitized = (os.getenv "ACCEL_TEST_SANITIZE" or "") ~= ""
-for _, n in ipairs(sanitized and { 2 } or { 1, 2, 3, 4 }) do
-  job(("'%s' --num_processes %d '%s' shm"):format(exe, n, arg[0]))
-end
-job(("'%s' --num_processes 2 --backend tcp '%s' tcp"):format(exe, arg[0]))
-if accel.features().mpi and os.execute "command -v mpirun >/dev/null" then
-  local root = os.execute "test $(id -u) = 0" and "--allow-run-as-root" or ""
-  job(("mpirun %s --oversubscribe -np 2 '%s' --num_threads 1 '%s' mpi"):format(root, exe, arg[0]))
-end
+for _, n in ipairs(sanitized and { 2 } or { 1, 2, 3, 4 }) do run(n, "shm") end
+run(2, "tcp", "tcp")
+if accel.features().mpi and os.execute "command -v mpirun >/dev/null" then run(2, "mpi", "mpi") end

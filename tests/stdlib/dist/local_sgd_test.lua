@@ -1,18 +1,11 @@
 -- accel.dist.LocalSGD against the same training written out on each rank alone. The script starts itself on the ranks.
 --   accel-run tests/stdlib/dist/local_sgd_test.lua
 local accel = require "accel"
+local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 local dist, nn = accel.dist, accel.nn
 
-if not arg[1] then
-  for _, n in ipairs { 1, 2, 4 } do
-    local command = ("timeout 60 %s --num_processes %d --num_threads 1 %s ranks"):format(accel.process.program(), n,
-      arg[0])
-    assert(os.execute(command), command)
-  end
-  return
-end
-
-local R, P = dist.get_rank(), dist.get_world_size()
+if ranks.start { 1, 2, 4 } then return end
+local R, P, says = ranks.rank, ranks.size, ranks.fails
 local STEPS = 7
 
 local function net(r)
@@ -30,14 +23,7 @@ end
 local function optimizer(model)
   return accel.optim.SGD(model[1]:parameters(), { lr = 0.1, momentum = 0.9 })
 end
-local function close(a, b, what)
-  local far = (a - b):abs():max():item()
-  assert(far <= 1e-5, ("%s: rank %d of %d: off by %.3g"):format(what, R, P, far))
-end
-local function says(part, f, ...)
-  local ok, err = pcall(f, ...)
-  assert(not ok and tostring(err):find(part, 1, true), ("'%s' is not in: %s"):format(part, tostring(err)))
-end
+local function close(a, b, what) ranks.close(a, b, what, 1e-5) end
 
 --- All ranks' models, each trained alone with averages where LocalSGD makes them.
 local function written_out(every, same_start)

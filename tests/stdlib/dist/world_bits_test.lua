@@ -4,23 +4,18 @@
 -- say.
 --   accel-run tests/stdlib/dist/world_bits_test.lua
 local accel = require "accel"
-local dist, nn = accel.dist, accel.nn
+local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
+local nn = accel.nn
 
-if not arg[1] then
-  local want
-  for _, n in ipairs { 1, 2, 4, 8 } do
-    local command = ("timeout 60 %s --num_processes %d --num_threads 1 %s ranks 2>/dev/null"):format(
-      accel.process.program(), n, arg[0])
-    local pipe = assert(io.popen(command))
-    local said = pipe:read "a"
-    assert(pipe:close(), command)
-    want = want or said
-    assert(#said > 100 and said == want, ("%d ranks:\n%sone rank:\n%s"):format(n, said, want))
+local all = ranks.start { 1, 2, 4, 8, capture = true }
+if all then
+  for n, said in accel.pairs(all) do
+    assert(#said > 100 and said == all[1], ("%d ranks:\n%sone rank:\n%s"):format(n, said, all[1]))
   end
   return
 end
 
-local R, P <const>, M <const>, ROWS <const> = dist.get_rank(), dist.get_world_size(), 8, 2
+local R, P <const>, M <const>, ROWS <const> = ranks.rank, ranks.size, 8, 2
 
 local Either = nn.Module:extend "Either"
 function Either:init() self.a, self.b = nn.Linear(5, 2), nn.Linear(5, 2) end

@@ -3,6 +3,7 @@
 -- itself on the ranks.
 --   accel-run tests/stdlib/dist/world_test.lua
 local accel = require "accel"
+local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 local dist, nn = accel.dist, accel.nn
 local DDP = nn.parallel.DistributedDataParallel
 
@@ -57,7 +58,7 @@ local function digest(model)
 end
 
 local function report(world, micro)
-  local R, P = dist.get_rank(), dist.get_world_size()
+  local R, P = ranks.rank, ranks.size
   local losses, model = train(world, micro, nil, R, P)
   if R > 0 then return end
   for _, l in ipairs(losses) do print(("%a"):format(l)) end
@@ -66,7 +67,7 @@ end
 
 --- Bits of a sum that depends on its order: a rank alone sums what several ranks sum together.
 local function trees()
-  local R, P = dist.get_rank(), dist.get_world_size()
+  local R, P, says = ranks.rank, ranks.size, ranks.fails
   local groups = {}
   for r = 0, P - 1 do groups[r + 1] = dist.new_group { r } end
   local function gradient(group, first, n)
@@ -93,10 +94,6 @@ local function trees()
     for _ = 2, n do ddp:no_sync(function() ddp(x):sum():backward() end) end
     ddp(x):sum():backward()
     return ddp.weight.grad
-  end
-  local function says(part, f, ...)
-    local ok, err = pcall(f, ...)
-    assert(not ok and tostring(err):find(part, 1, true), tostring(err))
   end
   assert(update(2):tolist()[1][1] == 1) -- what ->grad holds from the update before does not count
   assert(update(4):tolist()[1][1] == 1)
@@ -126,23 +123,13 @@ local function trees()
   says("the same number of micro-batches", ddp.join, ddp)
 end
 
-if arg[1] then
+if ranks.launched then
   if arg[1] == "trees" then return trees() end
   return report(arg[1] == "world", math.tointeger(tonumber(arg[2])))
 end
 
 local function run(n, args, backend)
-  local program = accel.process.program()
-  local command = ("timeout 100 %s --num_processes %d %s --num_threads 1 %s %s"):format(program, n,
-    backend and "--backend " .. backend or "", arg[0], args)
-  if backend == "mpi" then
-    command = ("ASAN_OPTIONS=detect_leaks=0 timeout 100 mpirun --allow-run-as-root --oversubscribe -np %d %s --num_threads 1 %s %s"):format(n,
-      program, arg[0], args)
-  end
-  local p = assert(io.popen(command))
-  local text = p:read "a"
-  assert(p:close(), args .. ": " .. text)
-  return text
+  return ranks.run(n, { args = args, backend = backend, timeout = 100, capture = true })
 end
 
 for _, n in ipairs { 1, 2, 3, 4 } do run(n, "trees") end

@@ -3,26 +3,14 @@
 -- The script starts itself on the ranks.
 --   accel-run tests/stdlib/metrics/accelerator_test.lua
 local accel = require "accel"
-local dist, metrics = accel.dist, accel.metrics
+local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
+local metrics = accel.metrics
 
-local LARGEST_N, LARGEST_BATCH, MOST_RANKS = 50, 6, 4
+local LARGEST_N, LARGEST_BATCH = 50, 6
 
-if not arg[1] then
-  for n = 1, MOST_RANKS do
-    local command = ("timeout 60 %s --num_processes %d --num_threads 1 %s ranks"):format(accel.process.program(), n,
-      arg[0])
-    assert(os.execute(command), command)
-  end
-  return
-end
-
-local R, P = dist.get_rank(), dist.get_world_size()
+if ranks.start { 1, 2, 3, 4 } then return end
+local R, P, says = ranks.rank, ranks.size, ranks.fails
 local DataLoader, TensorDataset = accel.data.DataLoader, accel.data.TensorDataset
-
-local function says(part, f, ...)
-  local ok, err = pcall(f, ...)
-  assert(not ok and tostring(err):find(part, 1, true), ("'%s' is not in: %s"):format(part, tostring(err)))
-end
 
 local function bits(numbers)
   local parts = {}

@@ -2,23 +2,11 @@
 -- that of one process, bit for bit. The script starts itself on the ranks.
 --   accel-run tests/stdlib/metrics/ranks_test.lua
 local accel = require "accel"
-local dist, metrics = accel.dist, accel.metrics
+local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
+local metrics = accel.metrics
 
-if not arg[1] then
-  for n = 1, 4 do
-    local command = ("timeout 60 %s --num_processes %d --num_threads 1 %s ranks"):format(accel.process.program(), n,
-      arg[0])
-    assert(os.execute(command), command)
-  end
-  return
-end
-
-local R, P = dist.get_rank(), dist.get_world_size()
-
-local function says(part, f, ...)
-  local ok, err = pcall(f, ...)
-  assert(not ok and tostring(err):find(part, 1, true), ("'%s' is not in: %s"):format(part, tostring(err)))
-end
+if ranks.start { 1, 2, 3, 4 } then return end
+local R, P, says = ranks.rank, ranks.size, ranks.fails
 
 local function bits(numbers)
   local parts = {}

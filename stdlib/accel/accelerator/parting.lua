@@ -1,0 +1,91 @@
+--- Ranks that part: inside join_uneven_inputs some run out of batches before others. What they decide together while
+--- they accumulate, and what they take over from one another afterwards. Used by accumulation.lua and update.lua.
+local dist = require "accel.dist"
+
+local M = {}
+
+--- The join around a prepared model that is under way, nil without one.
+---@param accelerator accel.Accelerator
+---@return accel.dist.Join?
+function M.join_of(accelerator)
+  for _, model in ipairs(accelerator._models) do
+    local join = rawget(model, "joining")
+    if join then return join end
+  end
+end
+
+--- Whether a loader ends the update at this micro-step. It does on all ranks when it does on one: a rank that is
+--- through has nothing to add to a later step, so what it accumulated is used up while it is there. Where all end
+--- together nobody is left behind, and sync_with_dataloader decides. A collective of the ranks that have batches.
+---@param state accel.accelerator.GradientState
+---@param join accel.dist.Join
+---@return boolean
+function M.decide(state, join)
+  local ends = state.end_of_dataloader
+  local ending = join:sum(ends and 1 or 0)
+  if ending == 0 then return false end
+  return state.sync_with_dataloader or join:sum(ends and 0 or 1) > 0
+end
+
+--- Whether an optimizer has parameters of the set.
+local function holds(optimizer, set)
+  for _, group in ipairs(optimizer.param_groups) do
+    for _, p in ipairs(group.params) do
+      if set[p] then return true end
+    end
+  end
+  return false
+end
+
+local COUNTS <const> = { "applied", "skipped", "step_was_skipped" }
+
+--- All ranks take over what rank `src` has: the state of the optimizers of this model, of their schedules, the loss
+--- scale, and how far an update is. A collective.
+---@param accelerator accel.Accelerator
+---@param model accel.nn.Module
+---@param src integer
+function M.agree(accelerator, model, src)
+  local set, optimizers, schedules, state = {}, {}, {}, accelerator.gradient_state
+  for _, p in ipairs(model:parameters()) do set[p] = true end
+  for _, optimizer in ipairs(accelerator._optimizers) do
+    if holds(optimizer, set) then optimizers[#optimizers + 1] = optimizer end
+  end
+  for _, schedule in ipairs(accelerator._schedulers) do
+    for _, optimizer in ipairs(schedule.optimizers) do
+      if holds(optimizer, set) then
+        schedules[#schedules + 1] = schedule
+        break
+      end
+    end
+  end
+  local scaler, mine, box = accelerator.scaler, dist.get_rank() == src, {}
+  if mine then
+    local told = { step = state.step, sync = state.sync_gradients, scaler = scaler and scaler:state_dict(),
+      optimizers = {}, schedules = {} }
+    for i, optimizer in ipairs(optimizers) do
+      local own = { state = optimizer:state_dict() }
+      for _, key in ipairs(COUNTS) do own[key] = optimizer[key] end
+      told.optimizers[i] = own
+    end
+    for i, schedule in ipairs(schedules) do
+      told.schedules[i] = { state = schedule:state_dict(), seen = schedule.seen, skipped = schedule.skipped }
+    end
+    box[1] = told
+  end
+  dist.broadcast_object_list(box, { src = src, max_bytes = math.maxinteger })
+  if mine then return end
+  local told = box[1]
+  state.step, state.sync_gradients = told.step, told.sync
+  for i, optimizer in ipairs(optimizers) do
+    optimizer:load_state_dict(told.optimizers[i].state)
+    for _, key in ipairs(COUNTS) do rawset(optimizer, key, told.optimizers[i][key]) end
+  end
+  for i, schedule in ipairs(schedules) do
+    schedule:load_state_dict(told.schedules[i].state)
+    rawset(schedule, "seen", told.schedules[i].seen)
+    rawset(schedule, "skipped", told.schedules[i].skipped)
+  end
+  if told.scaler then scaler:load_state_dict(told.scaler) end
+end
+
+return M
