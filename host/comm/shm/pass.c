@@ -217,7 +217,8 @@ static ac_status take(transfer *t, aci_mail *m, int i, ac_err *e) {
   return AC_OK;
 }
 
-/* Finds messages for the receives of a peer, in the order in which they were offered. */
+/* Finds messages for the receives of a peer, in the order in which they were offered. Only those up to the count that was
+ * read before the lanes are: of later ones, offered meanwhile, a first may lie in a lane that was looked at already. */
 static ac_status match(transfer *asks, ac_err *e) {
   peer *q = peer_of(asks);
   aci_mail *m = mail_of(asks);
@@ -228,6 +229,7 @@ static ac_status match(transfer *asks, ac_err *e) {
   int lanes[ACI_LANES], n = 0;
   for (int i = 0; i < ACI_LANES; i++) {
     if (atomic_load_explicit(&m->lane[i].state, memory_order_acquire) != ACI_LANE_OFFERED) continue;
+    if ((int32_t)(m->lane[i].order - offers) > 0) continue;
     int at = n++;
     for (; at > 0 && (int32_t)(m->lane[lanes[at - 1]].order - m->lane[i].order) > 0; at--)
       lanes[at] = lanes[at - 1];

@@ -151,6 +151,35 @@ static void left_behind(rank *r) {
   }
 }
 
+/* Two messages come while the receiver goes through the lanes: it has passed the first one's, still empty, and finds the
+ * second's. It must not take that for the first. Rank 0 puts the mail into the state that the receiver would see. */
+static void meanwhile(rank *r) {
+  ac_group *g = ac_world_group(r->w);
+  const ac_coll barrier = {.kind = AC_COLL_BARRIER, .site = "pass.lua:3"};
+  aci_mail *m = aci_mail_of(r->w->segment.head, 0, 1);
+  int32_t p[10], q[7];
+  if (r->me == 0) {
+    fill(p, 10, 0, 1, 1);
+    fill(q, 7, 0, 1, 2);
+    const ac_coll a = send_of(p, 10, 1, 0), b = send_of(q, 7, 1, 0);
+    CHECK_OK(ac_collective(g, &a, E_));
+    CHECK_OK(ac_collective(g, &b, E_));
+    CHECK(m->lane[0].order == 1 && m->lane[1].order == 2 && atomic_load(&m->offers) == 2);
+    atomic_store(&m->lane[0].state, ACI_LANE_FREE);
+    atomic_store(&m->offers, 0);
+    CHECK_OK(ac_collective(g, &barrier, E_));
+    sleep_ms(50);
+    atomic_store(&m->lane[0].state, ACI_LANE_OFFERED);
+    atomic_store(&m->offers, 2);
+  } else {
+    CHECK_OK(ac_collective(g, &barrier, E_));
+    const ac_coll a = recv_of(p, 10, 0, 0), b = recv_of(q, 7, 0, 0);
+    CHECK_OK(ac_collective(g, &a, E_));
+    CHECK_OK(ac_collective(g, &b, E_));
+    CHECK(is(p, 10, 0, 1, 1) && is(q, 7, 0, 1, 2));
+  }
+}
+
 static void rings(void **state) {
   ranks_run(2, ring, NULL);
   ranks_run(3, ring, NULL);
@@ -162,9 +191,11 @@ static void exchanges(void **state) {
 }
 static void order(void **state) { ranks_run(2, backwards, NULL); }
 static void after_leaving(void **state) { ranks_run(2, left_behind, NULL); }
+static void offered_meanwhile(void **state) { ranks_run(2, meanwhile, NULL); }
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(rings), cmocka_unit_test(exchanges),
-                                     cmocka_unit_test(order), cmocka_unit_test(after_leaving)};
+                                     cmocka_unit_test(order), cmocka_unit_test(after_leaving),
+                                     cmocka_unit_test(offered_meanwhile)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
