@@ -84,14 +84,16 @@ static int count(const char *part) {
   return n;
 }
 
-static void wait_for(const char *part) {
+/* Until it was written n times. */
+static void wait_for_all(const char *part, int n) {
   for (int i = 0; i < 500; i++) {
     read_shown();
-    if (strstr(text, part) != NULL) return;
+    if (count(part) >= n) return;
     sleep_ms(10);
   }
-  fail_msg("'%s' did not come: %s", part, text);
+  fail_msg("'%s' did not come %d times: %s", part, n, text);
 }
+static void wait_for(const char *part) { wait_for_all(part, 1); }
 
 /* The number behind `name` in the output. */
 static pid_t pid_of(const char *name) {
@@ -281,21 +283,21 @@ static void test_signals(void **state) {
   (void)state;
   /* one that is served: the scripts end as they please */
   pid_t pid = start(NULL, 2, "trap 'echo saved; exit 5' INT TERM; echo ready; while :; do sleep 0.02; done");
-  wait_for("[rank 1] ready");
+  wait_for_all("ready", 2);
   kill(pid, SIGINT);
   assert_int_equal(end(pid), 5);
   assert_int_equal(count("saved"), 2);
   has_not("END");
   /* one that is not */
   pid = start(NULL, 2, "echo ready; exec sleep 20");
-  wait_for("[rank 1] ready");
+  wait_for_all("ready", 2);
   kill(pid, SIGTERM);
   assert_int_equal(end(pid), 128 + SIGTERM);
   has("SIGNAL 15");
   has_not("END");
   /* the third ends everything */
   pid = start(NULL, 2, "trap '' INT; echo ready; while :; do sleep 0.02; done");
-  wait_for("[rank 1] ready");
+  wait_for_all("ready", 2);
   for (int i = 0; i < 3; i++) {
     kill(pid, SIGINT);
     sleep_ms(30);
