@@ -1,10 +1,10 @@
 -- The house has one direction: an include may only point left along
---   base < device < tensor < ops < ... < bindings < app
+--   base < text < device < tensor < ops < ... < bindings < app
 -- Usage: lua include_order.lua <source tree>. Prints one line per violation and exits 1, or says how much was
 -- checked. Beyond the order of stages: host/ knows nothing of Lua outside app/, app/ uses public headers
 -- only, public headers include public headers only, and nothing climbs with "..".
 
-local STAGES = { "base", "device", "tensor", "ops", "autograd", "comm", "file", "offload", "precision",
+local STAGES = { "base", "text", "device", "tensor", "ops", "autograd", "comm", "file", "offload", "precision",
   "shard", "ckpt", "track", "profile", "launch", "bindings", "app" }
 local RANK = {}
 for i, stage in ipairs(STAGES) do RANK[stage] = i end

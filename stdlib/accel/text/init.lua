@@ -1,5 +1,6 @@
---- accel.text: vocabularies and a baseline, loaded on first use.
+--- accel.text: tokenizers, simple vocabularies and a baseline, loaded on first use.
 return require "accel.util.lazy" ("accel.text", {
   CharVocab = "char_vocab", ByteVocab = "byte_vocab", Trigram = "trigram",
-  WordVocab = "word_vocab",
+  WordVocab = "word_vocab", Tokenizer = "tokenizer", Encoding = "encoding", DecodeStream = "decode_stream",
+  train_bpe = "train_bpe",
 })

@@ -1,0 +1,32 @@
+/* Regular expressions of tokenizer files, in time linear in the text: an automaton built while it runs, no backtracking.
+ *
+ * The syntax is the part of Oniguruma's (Ruby's) that such an automaton can decide: literals, classes with nesting and
+ * intersection, \p{...} (categories and the common scripts of Unicode 16), groups, alternatives, greedy, lazy and counted
+ * repetition, (?i) and (?m), anchors, word boundaries, and lookahead and lookbehind of one character. The first
+ * alternative wins, as in Perl. Possessive repetition is taken where it cannot differ from greedy. Everything else
+ * (back references, longer lookaround, atomic groups) is an error that says so.
+ *
+ * A text on which many matches each look far ahead could still take quadratic time: aci_regex_begin sets a budget in
+ * proportion to the text, and running out of it is an error. Used by patterns (pattern.h). */
+#ifndef ACI_REGEX_H
+#define ACI_REGEX_H
+#include "accel/base.h"
+
+typedef struct aci_regex aci_regex;             /* the program: does not change */
+typedef struct aci_regex_cache aci_regex_cache; /* what one thread has built of its automaton */
+
+enum { ACI_REGEX_BYTES = 1 << 16 };
+/* PARSE: what is wrong or not supported, and at which byte; OOM. */
+ac_status aci_regex_new(const char *pattern, size_t n, aci_regex **out, ac_err *e);
+void aci_regex_free(aci_regex *r);
+aci_regex_cache *aci_regex_cache_new(const aci_regex *r); /* NULL: no memory */
+void aci_regex_cache_free(aci_regex_cache *c);
+
+/* Before the first find in a text of n bytes. */
+void aci_regex_begin(aci_regex_cache *c, size_t n);
+/* The leftmost match at or behind `from` (valid UTF-8; what lies before `from` is seen by lookbehind). *found tells
+ * whether there is one. UNSUPPORTED: the budget ran out; OOM. */
+ac_status aci_regex_find(aci_regex_cache *c, const char *s, size_t n, size_t from, size_t *begin, size_t *end, bool *found,
+                         ac_err *e);
+
+#endif

@@ -1,0 +1,345 @@
+--- text.Tokenizer: Hugging Face's tokenizer.json, in the names of its package and of Transformers: BPE, WordPiece, Unigram
+--- and WordLevel models with their normalizers, pre-tokenizers, post-processors, decoders and added tokens. The same ids.
+---
+---   local tok = assert(accel.text.Tokenizer.from_pretrained "bert-base-uncased")   -- a folder
+---   local enc = tok:encode("To be, or not to be")           -- enc.ids, enc.tokens, enc.offsets
+---   local batch = tok({ "one", "two words" }, { padding = true, truncation = true, return_tensors = true })
+---   local hidden = model(batch.input_ids, { attention_mask = batch.attention_mask })
+---   print(tok:decode(enc.ids))
+local accel = require "accel"
+local DecodeStream = require "accel.text.decode_stream"
+local Encoding = require "accel.text.encoding"
+local batch_encoding = require "accel.text.batch_encoding"
+local check = require "accel.util.check"
+local class = require "accel.util.class"
+local core = require "accel.text.core"
+local options = require "accel.util.options"
+local raise = require "accel.util.raise"
+local special_tokens = require "accel.text.special_tokens"
+local tensors = require "accel.util.tensors"
+
+--- example: local tok = accel.text.train_bpe({ "to be or not to be" }, { vocab_size = 262 })
+---  return tok:decode(tok:encode("not to be").ids), tok:encode("to be").tokens --> "not to be", { "to", "\u{120}be" }
+---@class accel.text.Tokenizer
+---@field padding_side "right"|"left"
+---@field truncation_side "right"|"left"
+---@field model_max_length integer? of the model's folder
+---@field pad_token string? and bos_token, eos_token, unk_token, sep_token, cls_token, mask_token; each with its _id
+local Tokenizer = class("accel.text.Tokenizer")
+
+function Tokenizer:init(native)
+  self.native = native
+  self.padding_side, self.truncation_side = "right", "right"
+end
+
+-- pad_token_id is the id of pad_token as it is now.
+Tokenizer.__index = function(self, key)
+  local value = Tokenizer[key]
+  if value ~= nil or type(key) ~= "string" then return value end
+  local name = key:match "^(%l+_token)_id$"
+  local token = name and rawget(self, name)
+  return token and self.native:token_to_id(token) or nil
+end
+
+function Tokenizer.__tostring(self)
+  return ("Tokenizer(%s, %d tokens)"):format(self.native:model(), self.native:vocab_size(true))
+end
+
+function Tokenizer.__len(self) return self.native:vocab_size(true) end
+
+-- ---- files ----
+
+--- The tokenizer of a tokenizer.json; nil, message, code where the file is missing or wrong.
+---@param path string
+---@return accel.text.Tokenizer?
+---@return string? message
+---@return string? code
+function Tokenizer.from_file(path)
+  if type(path) ~= "string" then raise("Tokenizer.from_file: path must be a string, got %s", check.shown(path)) end
+  local native, message, code = core.open(path)
+  if not native then return nil, message, code end
+  return Tokenizer(native)
+end
+
+--- The tokenizer of the text of a tokenizer.json; text that is wrong raises.
+---@param json string
+---@return accel.text.Tokenizer
+function Tokenizer.from_str(json) return Tokenizer(core.parse(json)) end
+
+--- The tokenizer of a model's folder: tokenizer.json, with the names of special tokens and the longest text from
+--- tokenizer_config.json and special_tokens_map.json. Tokens that only these name are added.
+---@param dir string
+---@return accel.text.Tokenizer?
+---@return string? message
+---@return string? code
+function Tokenizer.from_pretrained(dir)
+  if type(dir) ~= "string" then raise("Tokenizer.from_pretrained: dir must be a string, got %s", check.shown(dir)) end
+  local self, message, code = Tokenizer.from_file(dir .. "/tokenizer.json")
+  if not self then return nil, message, code end
+  local beside
+  beside, message, code = special_tokens.read(dir)
+  if not beside then return nil, message, code end
+  local config, extra = beside.config, beside.extra
+  for _, name in ipairs(special_tokens.names) do
+    local token = beside.tokens[name]
+    if token then
+      self[name] = token.content
+      extra[#extra + 1] = token
+    end
+  end
+  local new = {}
+  for _, token in ipairs(extra) do
+    if token.content ~= "" and not self.native:token_to_id(token.content) then new[#new + 1] = token end
+  end
+  if #new > 0 then self.native:add_tokens(new) end
+  for _, side in ipairs { "padding_side", "truncation_side" } do
+    if config[side] == "left" or config[side] == "right" then self[side] = config[side] end
+  end
+  local most = math.tointeger(config.model_max_length)
+  if most and most < 2 ^ 31 then self.model_max_length = most end
+  if type(config.model_input_names) == "table" then self.model_input_names = config.model_input_names end
+  self.config = config
+  return self
+end
+
+--- The text of a tokenizer.json with what was added and set.
+---@param pretty? boolean default true
+---@return string
+function Tokenizer:to_str(pretty) return self.native:json(pretty ~= false) end
+
+--- Writes a tokenizer.json. true; or nil, message, code.
+---@param path string
+---@return boolean?
+---@return string? message
+---@return string? code
+function Tokenizer:save(path) return accel.write_file(path, self:to_str()) end
+
+--- Writes tokenizer.json, tokenizer_config.json and special_tokens_map.json into a folder, which is made. true; or nil,
+--- message, code.
+---@param dir string
+---@return boolean?
+---@return string? message
+---@return string? code
+function Tokenizer:save_pretrained(dir)
+  local config, map = {}, {}
+  for key, value in next, self.config or {} do config[key] = value end
+  for _, name in ipairs(special_tokens.names) do
+    if rawget(self, name) then config[name], map[name] = self[name], self[name] end
+  end
+  config.padding_side, config.truncation_side = self.padding_side, self.truncation_side
+  config.model_max_length = self.model_max_length
+  config.tokenizer_class = config.tokenizer_class or "PreTrainedTokenizerFast"
+  local ok, message, code = accel.makedirs(dir)
+  if ok then ok, message, code = self:save(dir .. "/tokenizer.json") end
+  for name, value in accel.pairs { ["tokenizer_config.json"] = config, ["special_tokens_map.json"] = map } do
+    if ok then ok, message, code = accel.write_file(dir .. "/" .. name, accel.json.encode(value, { pretty = true }) .. "\n") end
+  end
+  if not ok then return nil, message, code end
+  return true
+end
+
+-- ---- vocabulary ----
+
+--- The id of a token; nil: there is none.
+---@param token string
+---@return integer?
+function Tokenizer:token_to_id(token) return self.native:token_to_id(token) end
+
+--- The token of an id; nil: there is none.
+---@param id integer
+---@return string?
+function Tokenizer:id_to_token(id) return self.native:id_to_token(id) end
+
+--- How many tokens there are. Ids need not be without gaps: the largest is below tok:id_limit().
+---@param with_added_tokens? boolean default true
+---@return integer
+function Tokenizer:get_vocab_size(with_added_tokens) return self.native:vocab_size(with_added_tokens ~= false) end
+
+--- One more than the largest id: the rows that an embedding needs.
+---@return integer
+function Tokenizer:id_limit() return self.native:id_limit() end
+
+--- Ids by token.
+---@return table<string, integer>
+function Tokenizer:get_vocab()
+  local native, vocab = self.native, {}
+  for id = 0, native:id_limit() - 1 do
+    local token = native:id_to_token(id)
+    if token then vocab[token] = id end
+  end
+  for _, added in ipairs(native:added_tokens()) do vocab[added.content] = added.id end
+  return vocab
+end
+
+--- The added tokens by id, as lists of {content =, id =, special =, lstrip =, rstrip =, single_word =, normalized =}.
+---@return table[]
+function Tokenizer:get_added_tokens() return self.native:added_tokens() end
+
+local function added(what, tokens, special)
+  if type(tokens) ~= "table" then tokens = { tokens } end
+  if tokens.content then tokens = { tokens } end
+  local list = {}
+  for i, token in ipairs(tokens) do
+    if type(token) == "string" then token = { content = token } end
+    local o = options(what, token, {
+      content = "", special = special, single_word = false, lstrip = false, rstrip = false, normalized = options.none,
+    })
+    if o.content == "" then raise("%s: token %d has no content", what, i) end
+    list[i] = o
+  end
+  return list
+end
+
+--- Adds tokens that are found in texts before all else: strings, or tables {content =, single_word =, lstrip =, rstrip =,
+--- normalized =}. Returns how many were new. A model's embedding may have to grow to tok:id_limit() rows.
+---@param tokens string|table|(string|table)[]
+---@return integer
+function Tokenizer:add_tokens(tokens) return self.native:add_tokens(added("add_tokens", tokens, false)) end
+
+--- Adds tokens that decoding leaves out, and that are not normalised.
+---@param tokens string|table|(string|table)[]
+---@return integer
+function Tokenizer:add_special_tokens(tokens)
+  return self.native:add_tokens(added("add_special_tokens", tokens, true))
+end
+
+--- Special tokens that are put around a text, or a pair of texts.
+---@param is_pair? boolean
+---@return integer
+function Tokenizer:num_special_tokens_to_add(is_pair) return self.native:n_special(is_pair == true) end
+
+-- ---- truncation and padding of encode and encode_batch ----
+local strategies = { longest_first = 0, only_first = 1, only_second = 2 }
+
+local function truncation_of(who, o)
+  local strategy = strategies[o.strategy] or raise("%s: strategy must be longest_first, only_first or only_second, got %s",
+    who, check.shown(o.strategy))
+  return {
+    max_length = check.count(who, "max_length", o.max_length), stride = check.count(who, "stride", o.stride),
+    strategy = strategy, left = check.word(who, "direction", o.direction, { "left", "right" }) == "left",
+  }
+end
+
+--- encode and encode_batch cut texts to max_length tokens from here on, and save keeps it.
+---@param max_length integer
+---@param opts? {stride: integer?, strategy: string?, direction: string?}
+function Tokenizer:enable_truncation(max_length, opts)
+  local o = options("enable_truncation", opts, { stride = 0, strategy = "longest_first", direction = self.truncation_side })
+  o.max_length = max_length
+  self.native:set_truncation(truncation_of("enable_truncation", o))
+end
+
+--- encode and encode_batch cut nothing.
+function Tokenizer:no_truncation() self.native:set_truncation(nil) end
+
+--- encode and encode_batch pad to `length`, or to the longest of a batch, from here on, and save keeps it.
+---@param opts? {direction: string?, pad_id: integer?, pad_type_id: integer?, pad_token: string?, length: integer?, pad_to_multiple_of: integer?}
+function Tokenizer:enable_padding(opts)
+  local token = self.pad_token or "[PAD]"
+  local o = options("enable_padding", opts, {
+    direction = self.padding_side, pad_id = self.native:token_to_id(token) or 0, pad_type_id = 0, pad_token = token,
+    length = options.none, pad_to_multiple_of = 0,
+  })
+  self.native:set_padding {
+    length = o.length, multiple = o.pad_to_multiple_of, id = o.pad_id, type_id = o.pad_type_id, token = o.pad_token,
+    left = check.word("enable_padding", "direction", o.direction, { "left", "right" }) == "left",
+  }
+end
+
+--- encode and encode_batch pad nothing.
+function Tokenizer:no_padding() self.native:set_padding(nil) end
+
+-- ---- encoding ----
+
+--- Numbers for dropout come from the default generator, so that runs repeat.
+local function seed_of(self)
+  local _, random = self.native:model()
+  return random and accel.randint(0, 2 ^ 31 - 1, { 1 }):item() or nil
+end
+
+--- A text, or a pair of them. Without truncation and padding set, nothing is cut and nothing added but the special tokens.
+---@param text string
+---@param pair? string|table the second text, or the options
+---@param opts? {add_special_tokens: boolean?, offsets: boolean?, split_special_tokens: boolean?}
+---@return accel.text.Encoding
+function Tokenizer:encode(text, pair, opts)
+  if type(pair) == "table" and opts == nil then pair, opts = nil, pair end
+  local o = options("encode", opts, { add_special_tokens = true, offsets = true, split_special_tokens = false })
+  local native = self.native
+  o.truncation, o.overflowing, o.seed = native:truncation(), true, seed_of(self)
+  local x, padding = native:encode(text, pair, o), native:padding()
+  if padding then core.pad({ x }, padding) end
+  return Encoding(x)
+end
+
+--- Many texts on all threads: strings, or pairs {text, text}. A list of Encodings; with return_tensors, i64 tensors by
+--- Hugging Face's names: input_ids, attention_mask, token_type_ids. Without padding and truncation among the options, those
+--- that were set hold. For the other options see tok(...).
+---
+--- example: local tok = accel.text.train_bpe({ "" }, { vocab_size = 257, special_tokens = { "<pad>" } })
+---  tok.pad_token = "<pad>" local b = tok:encode_batch({ "!", '!"#' }, { padding = true, return_tensors = true })
+---  return b.input_ids, b.attention_mask --> { { 1, 0, 0 }, { 1, 2, 3 } }, { { 1, 0, 0 }, { 1, 1, 1 } }
+---@param texts (string|string[])[]
+---@param opts? table
+---@return accel.text.Encoding[]|table<string, accel.Tensor>
+function Tokenizer:encode_batch(texts, opts)
+  return batch_encoding.encode_batch(self, texts, opts, seed_of(self))
+end
+
+--- As Transformers' tokenizers are called: a text or a list of texts, maybe with as many second texts, to a table of
+--- input_ids, attention_mask and token_type_ids: lists, or i64 tensors with return_tensors = true.
+---
+--- Options: text_pair, add_special_tokens (true), padding (false; true or "longest", "max_length"), truncation (false; true
+--- or "longest_first", "only_first", "only_second"), max_length (the model's), stride, pad_to_multiple_of, padding_side,
+--- return_tensors, return_token_type_ids, return_attention_mask, return_special_tokens_mask, return_offsets_mapping,
+--- return_overflowing_tokens, return_length, split_special_tokens.
+---@param text string|string[]
+---@param pair? string|string[]|table second texts, or the options
+---@param opts? table
+---@return table
+function Tokenizer.__call(self, text, pair, opts)
+  return batch_encoding.call(self, text, pair, opts, seed_of(self))
+end
+
+--- The ids of a text as a list, or with return_tensors as an i64 tensor [1, tokens]; options of tok(...).
+---@param text string
+---@param opts? table
+---@return integer[]|accel.Tensor
+function Tokenizer:ids(text, opts) return self(text, opts).input_ids end
+
+-- ---- decoding ----
+
+--- The text of ids: a list, or a tensor of rank 1.
+---@param ids integer[]|accel.Tensor
+---@param opts? {skip_special_tokens: boolean?} default true
+---@return string
+function Tokenizer:decode(ids, opts)
+  local o = options("decode", opts, { skip_special_tokens = true })
+  if type(ids) == "number" then ids = { ids } end
+  if tensors.is_tensor(ids) then
+    if #ids.shape == 0 then ids = ids:view(1) end
+    ids = ids:detach():to("cpu"):to("i64"):contiguous()
+  end
+  return self.native:decode(ids, o.skip_special_tokens)
+end
+
+--- The texts of several lists of ids, or of the rows of a tensor.
+---@param batch integer[][]|accel.Tensor
+---@param opts? {skip_special_tokens: boolean?}
+---@return string[]
+function Tokenizer:decode_batch(batch, opts)
+  local out = {}
+  if tensors.is_tensor(batch) then batch = batch:tolist() end
+  for i, ids in ipairs(batch) do out[i] = self:decode(ids, opts) end
+  return out
+end
+
+--- The text of ids that come one at a time.
+---@param opts? {skip_special_tokens: boolean?} default true
+---@return accel.text.DecodeStream
+function Tokenizer:decode_stream(opts)
+  local o = options("decode_stream", opts, { skip_special_tokens = true })
+  return DecodeStream(self, o.skip_special_tokens)
+end
+
+return Tokenizer
