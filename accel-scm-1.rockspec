@@ -16,6 +16,7 @@ build = {
     CMAKE_INSTALL_PREFIX = "$(PREFIX)",
     CMAKE_INSTALL_LIBDIR = "lib",
     BUILD_TESTING = "OFF",
+    ACCEL_MODULE_ONLY = "ON",
     ACCEL_LUA_CDIR = "$(LIBDIR)",
     ACCEL_LUA_LDIR = "$(LUADIR)",
   },

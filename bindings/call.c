@@ -408,7 +408,7 @@ static int op_call(lua_State *L) {
   for (int i = 0; i < n_boxes; i++) lac_box_push(L, S);
 again:
   read_args(&c, n_args);
-  ac_status st = ac_call(S->ctx, c.op, c.v, r, &n_results, &e);
+  ac_status st = lac_call(L, S, c.op, c.v, r, &n_results, &e);
   if (__builtin_expect(st != AC_OK, 0)) {
     if (st == AC_OOM && tries++ == 0 && lac_gc_oom(L, S)) goto again;
     return lac_raise(L, S, &e);

@@ -14,6 +14,7 @@
  *   o  ordered table      (accel.util.ordered) varint pairs; key, value in its order, no key twice
  *   X  tensor             length of the dtype's name (1 byte) and the name, 1 when the bytes follow or 0 when there are
  *                         none (meta device), number of dims (1 byte), a varint each, the bytes in row-major order
+ *   Y  tensor by reference  varint place in the list of tensors beside the bytes; between threads only
  *   R  one that came before, varint number: tables, tensors and strings of LAC_CODEC_SHARED bytes or more count from 0
  *                         in the order in which they begin
  *
@@ -68,6 +69,7 @@ typedef struct lac_encoder {
   /* retained, so that an address stands for one tensor */
   ac_tensor **held;
   size_t n_held, cap_held;
+  bool by_reference; /* tensors as places in held, their bytes stay where they are */
 } lac_encoder;
 /* Writes the value at idx into w->buf. Raises for what does not travel and names the way to it. */
 void lac_encode(lua_State *L, lac_state *S, lac_encoder *w, int idx);
@@ -77,6 +79,9 @@ void lac_encode(lua_State *L, lac_state *S, lac_encoder *w, int idx);
  * byte (PARSE), or that there is no memory for a tensor (OOM). The bytes stay where they are until it returns; tensors
  * are made on d. */
 ac_status lac_decode(lua_State *L, lac_state *S, const void *bytes, size_t n, ac_device *d, ac_err *e);
+/* The same of bytes that a thread of ours wrote by reference: their tensors (borrowed) get boxes as they are. */
+ac_status lac_decode_shared(lua_State *L, lac_state *S, const void *bytes, size_t n, ac_tensor *const *shared,
+                            size_t n_shared, ac_device *d, ac_err *e);
 
 /* ---- lac_codec.c ---- */
 /* Pushes an encoder that __gc and __close empty. */

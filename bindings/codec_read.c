@@ -17,6 +17,8 @@ typedef struct run {
   lac_state *S;
   ac_device *device;
   ac_err *e;
+  ac_tensor *const *shared;
+  size_t n_shared;
   const unsigned char *begin, *at, *end;
   int refs, depth; /* refs: list of what `R` may name */
   lua_Integer n_refs;
@@ -148,6 +150,20 @@ static bool read_tensor(run *r) {
   return true;
 }
 
+/* A tensor that lies beside the bytes. */
+static bool read_shared(run *r) {
+  const unsigned char *from = r->at - 1;
+  uint64_t i;
+  if (!read_varint(r, &i)) return false;
+  if (i >= r->n_shared)
+    return fail_at(r, from, "tensor %llu of %zu beside the data", (unsigned long long)i, r->n_shared);
+  ac_tensor *t = r->shared[i];
+  lac_push_tensor(r->L, r->S, t);
+  r->S->gc_charged += (size_t)t->numel * aci_dsize((ac_dtype)t->dtype);
+  remember(r);
+  return true;
+}
+
 /* ---- tables ---- */
 
 static bool read_key(run *r, const lac_codec_key *before) {
@@ -257,7 +273,7 @@ static bool read_value(run *r) {
   luaL_checkstack(L, 10, "decode");
   const char tag = (char)*r->at++;
   if (tag == 'R') return read_back_reference(r);
-  if (strchr("toaXNZ", tag) != NULL) r->is_key = false;
+  if (strchr("toaXYNZ", tag) != NULL) r->is_key = false;
   switch (tag) {
     case 'N': lua_pushnil(L); return true;
     case 'Z': lua_pushlightuserdata(L, NULL); return true;
@@ -277,13 +293,21 @@ static bool read_value(run *r) {
     case 'a': return read_table(r, tag);
     case 'o': return read_ordered(r);
     case 'X': return read_tensor(r);
+    case 'Y': return read_shared(r);
     default: return fail_at(r, r->at - 1, "no value begins with %02x", (unsigned char)tag);
   }
 }
 
 ac_status lac_decode(lua_State *L, lac_state *S, const void *bytes, size_t n, ac_device *d, ac_err *e) {
+  return lac_decode_shared(L, S, bytes, n, NULL, 0, d, e);
+}
+
+ac_status lac_decode_shared(lua_State *L, lac_state *S, const void *bytes, size_t n, ac_tensor *const *shared,
+                            size_t n_shared, ac_device *d, ac_err *e) {
   const unsigned char *p = bytes;
   run r = {.L = L, .S = S, .device = d, .e = e, .begin = p, .at = p, .end = p + n};
+  r.shared = shared;
+  r.n_shared = n_shared;
   const int top = lua_gettop(L);
   *e = (ac_err){.rank = -1};
   if (n < LAC_CODEC_HEAD_BYTES || memcmp(p, LAC_CODEC_HEAD, LAC_CODEC_VERSION_AT) != 0)

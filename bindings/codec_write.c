@@ -145,6 +145,10 @@ static void write_tensor(run *r, int idx, const lac_place *p) {
     ac_tensor_release(r->w->held[--r->w->n_held]);
     return;
   }
+  if (r->w->by_reference) {
+    put_number(r, 'Y', r->w->n_held - 1, p);
+    return;
+  }
   const char *name = ac_dtype_name((ac_dtype)t->dtype);
   const bool has_bytes = t->device->kind != AC_DEV_META;
   const size_t bytes = has_bytes ? (size_t)t->numel * aci_dsize((ac_dtype)t->dtype) : 0, len = strlen(name);

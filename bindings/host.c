@@ -123,7 +123,7 @@ ac_status lac_host_protect(ac_host *h, lua_CFunction body, void *arg, ac_err *e)
   lua_settop(L, top);
   if (h->S != NULL) {
     h->S->now = NULL;
-    if (h->S->pending != LUA_NOREF) {
+    if (h->S->pending != LUA_NOREF && h->S->pending != h->S->stop_ref) {
       luaL_unref(L, LUA_REGISTRYINDEX, h->S->pending);
       h->S->pending = LUA_NOREF;
     }
@@ -137,6 +137,8 @@ ac_status lac_host_protect(ac_host *h, lua_CFunction body, void *arg, ac_err *e)
 typedef struct opening {
   ac_host *h;
   const ac_host_options *o;
+  ac_device *const *devices;
+  int n_devices;
 } opening;
 
 /* os.exit of scripts: unwinds to ac_host_run_*. */
@@ -162,6 +164,8 @@ static int open_body(lua_State *L) {
   c.n_threads = o->n_threads;
   c.memory_limit = o->memory_limit;
   c.seed = o->seed;
+  c.devices = p->devices;
+  c.n_devices = p->n_devices;
   lua_pushlightuserdata(L, &c);
   lua_setfield(L, LUA_REGISTRYINDEX, LAC_OPTIONS);
   luaL_requiref(L, "accel.core", luaopen_accel_core, 0);
@@ -202,6 +206,10 @@ static int install_handler(lua_State *L) {
 }
 
 ac_status ac_host_open(const ac_host_options *o, ac_host **out, ac_err *e) {
+  return lac_host_open_on(o, NULL, 0, out, e);
+}
+
+ac_status lac_host_open_on(const ac_host_options *o, ac_device *const *devices, int n_devices, ac_host **out, ac_err *e) {
   static const ac_host_options standard = AC_HOST_OPTIONS_INIT;
   *out = NULL;
   if (o == NULL) o = &standard;
@@ -209,6 +217,8 @@ ac_status ac_host_open(const ac_host_options *o, ac_host **out, ac_err *e) {
     return AC_FAIL(e, UNSUPPORTED, "ac_host_options of another version (%zu bytes)", o->struct_size);
   ac_host *h = calloc(1, sizeof *h);
   if (h == NULL) return AC_FAIL(e, OOM, "no memory for a host");
+  h->strict = o->strict;
+  h->sorted_pairs = o->sorted_pairs;
   h->L = lua_newstate(allocate, NULL);
   ac_status st = AC_OK;
   if (h->L == NULL) {
@@ -220,7 +230,7 @@ ac_status ac_host_open(const ac_host_options *o, ac_host **out, ac_err *e) {
     if (lua_pcall(h->L, 1, 0, 0) != LUA_OK) st = AC_FAIL(e, OOM, "no memory for a Lua state");
   }
   if (st == AC_OK) {
-    opening p = {h, o};
+    opening p = {h, o, devices, n_devices};
     st = lac_host_protect(h, open_body, &p, e);
   }
   if (st == AC_OK && o->join) {

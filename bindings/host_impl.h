@@ -12,7 +12,11 @@ struct ac_host {
   int exit_code;
   char warning[512];
   bool warnings_off;
+  bool strict, sorted_pairs; /* as it was opened */
 };
+
+/* ac_host_open on the devices of another context, for threads that work for a Lua state (data workers). */
+ac_status lac_host_open_on(const ac_host_options *o, ac_device *const *devices, int n_devices, ac_host **out, ac_err *e);
 
 /* Runs body(arg) protected. The error value is turned into e; h->error_text has the traceback. */
 ac_status lac_host_protect(ac_host *h, lua_CFunction body, void *arg, ac_err *e);

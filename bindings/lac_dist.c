@@ -13,6 +13,8 @@
 /* ---- joining and leaving ---- */
 
 static ac_status join(lac_state *S, const ac_world_options *o, ac_err *e) {
+  if (S->worker)
+    return AC_FAIL(e, STATE, "a data worker is no rank: hand it what it needs to know of ranks as an argument of its data set");
   AC_TRY(ac_world_open(S->ctx, o, &S->world, e));
   S->world_nr++;
   S->world_left = false;

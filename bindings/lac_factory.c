@@ -179,7 +179,7 @@ static int tensor(lua_State *L) {
     ac_value r[AC_MAX_RESULTS];
     ac_err e;
     int n = 0;
-    ac_status st = ac_call(S->ctx, ac_op_find(S->ctx, "copy_"), v, r, &n, &e);
+    ac_status st = lac_call(L, S, ac_op_find(S->ctx, "copy_"), v, r, &n, &e);
     ac_ctx_set_grad_enabled(S->ctx, grad);
     if (st != AC_OK) return lac_raise(L, S, &e);
     for (int i = 0; i < n; i++) ac_tensor_release(r[i].tensor);
@@ -457,7 +457,7 @@ static int to_bytes(lua_State *L) {
     ac_value r[AC_MAX_RESULTS];
     ac_err e;
     int n = 0;
-    ac_status st = ac_call(S->ctx, ac_op_find(S->ctx, "clone"), v, r, &n, &e);
+    ac_status st = lac_call(L, S, ac_op_find(S->ctx, "clone"), v, r, &n, &e);
     ac_ctx_set_grad_enabled(S->ctx, grad);
     if (st != AC_OK) return lac_raise(L, S, &e);
     lac_box_fill(S, b, r[0].tensor);

@@ -3,257 +3,48 @@
  *   local Cube = accel.Function{ name = "Cube",
  *     forward = function(ctx, x) ctx:save_for_backward(x) return x * x * x end,
  *     backward = function(ctx, dy) local x = ctx:saved_tensors() return dy * 3 * x * x end }
- *   y = Cube(x)
+ *   y = Cube(x)     -- or Cube.apply(x)
  *
- * forward runs without gradients; backward gets one gradient per result (zeros where none came) and
- * returns one per argument of forward, nil where there is none. What save_for_backward was given is held
- * by the graph, not by Lua, freed as backward consumes it and checked for changes in place; results among
- * them are saved without their history, so that no cycle arises. Other fields of ctx are the script's own. */
+ * forward runs without gradients; backward gets one gradient per result (zeros where none came, unless
+ * ctx:set_materialize_grads(false)) and returns one per argument of forward, nil where there is none. With
+ * setup_context(ctx, inputs, output) forward gets no ctx: what backward needs is kept there. What
+ * save_for_backward was given is held by the graph, not by Lua, freed as backward consumes it and checked for
+ * changes in place; results among them are saved without their history, so that no cycle arises. An argument
+ * that forward writes is named by ctx:mark_dirty and returned; results that have no gradient by
+ * ctx:mark_non_differentiable. Other fields of ctx are the script's own. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "autograd/node.h"
-#include "core/lac.h"
+#include "function.h"
 
-typedef struct out_meta {
-  ac_dtype dtype;
-  ac_device *device;
-  int ndim;
-  int64_t shape[AC_MAX_DIMS];
-} out_meta;
+static const char key_function;
 
-/* The part of a callback that needs no Lua: freed on any thread. */
-typedef struct node {
-  lac_callback *cb; /* anchors {ctx, backward} */
-  char name[40];
-  int n_args, n_in, n_out, n_saved;
-  bool freed;
-  int *in_arg; /* argument of each input */
-  out_meta *out;
-  ac_tensor **saved; /* retained; NULL for nil */
-  uint32_t *version;
-  int *saved_out; /* which result a saved tensor is, or -1 */
-  ac_node *self;  /* borrowed: the graph node that owns this */
-} node;
+/* Everything that a call has on the stack: arguments from 1, then these, then the results. */
+typedef struct call {
+  lua_State *L;
+  lac_state *S;
+  int def;   /* the definition */
+  int first; /* argument */
+  int n_args, ctx, results, n_res;
+  bool grad, *constant; /* constant: per result, marked as non-differentiable */
+} call;
 
-static const char key_ctx;
-
-/* What ctx holds under key_ctx: the node while its backward runs, else NULL. Anchored by the callback. */
-typedef struct ctx_link {
-  node *n;
-  int running; /* backward of one node may nest in itself */
-} ctx_link;
-
-static void free_saved(node *n) {
-  for (int i = 0; i < n->n_saved; i++) {
-    ac_tensor_release(n->saved[i]);
-    n->saved[i] = NULL;
-  }
-}
-
-static void node_release_saved(void *user) {
-  node *n = user;
-  free_saved(n);
-  n->freed = true;
-}
-
-static void node_free(void *user) {
-  node *n = user;
-  free_saved(n);
-  free(n->in_arg);
-  free(n->out);
-  free(n->saved);
-  free(n->version);
-  free(n->saved_out);
-  if (n->cb != NULL) lac_callback_free(n->cb);
-  free(n);
-}
-
-/* ---- backward ---- */
-
-typedef struct backward_call {
-  node *n;
-  ac_tensor *const *dout;
-  ac_tensor **din;
-  ctx_link *link; /* set once it names the node */
-} backward_call;
-
-static void push_zeros(lua_State *L, lac_state *S, const out_meta *m) {
-  ac_err e;
-  ac_tensor *t = NULL;
-  lac_box *b = lac_box_new(L, S);
-  if (ac_tensor_new(m->device, m->dtype, m->ndim, m->shape, &t, &e) != AC_OK) lac_raise(L, S, &e);
-  lac_box_fill(S, b, t);
-  const ac_value v[2] = {{.kind = AC_T_TENSOR, .tensor = t},
-                         {.kind = AC_T_SCALAR, .scalar = {.kind = AC_SCALAR_INT}}};
-  lac_call_op(L, S, "fill_", v, 2, NULL);
-}
-
-static int backward_body(lua_State *L) {
-  backward_call *c = lua_touserdata(L, 1);
-  node *n = c->n;
-  lac_state *S = n->cb->state;
-  luaL_checkstack(L, n->n_out + n->n_args + 10, "backward");
-  lua_rawgeti(L, LUA_REGISTRYINDEX, n->cb->ref); /* 2: {ctx, backward, link} */
-  lua_rawgeti(L, 2, 1);                          /* 3: ctx */
-  lua_rawgeti(L, 2, 3);
-  c->link = lua_touserdata(L, -1);
-  c->link->n = n;
-  c->link->running++;
-  lua_pop(L, 1);
-  lua_rawgeti(L, 2, 2);
-  lua_pushvalue(L, 3);
-  for (int i = 0; i < n->n_out; i++) {
-    if (c->dout[i] != NULL) lac_push_tensor(L, S, c->dout[i]);
-    else if (ac_dtype_is_float(n->out[i].dtype)) push_zeros(L, S, &n->out[i]);
-    else lua_pushnil(L);
-  }
-  lua_call(L, n->n_out + 1, LUA_MULTRET);
-  int n_res = lua_gettop(L) - 3;
-  if (n_res > n->n_args)
-    return lac_error(L, S, AC_GRAD, "%s: backward returned %d gradients for %d arguments of forward", n->name,
-                     n_res, n->n_args);
-  /* everything is checked before the first reference is handed out */
-  for (int pass = 0; pass < 2; pass++) {
-    for (int k = 0; k < n_res; k++) {
-      int in = 0;
-      while (in < n->n_in && n->in_arg[in] != k) in++;
-      if (lua_isnil(L, 4 + k)) continue;
-      lac_box *b = lac_box_test(L, 4 + k);
-      if (b == NULL || b->t == NULL || in == n->n_in)
-        return lac_error(L, S, AC_GRAD, "%s: backward returned %s as gradient of argument %d, which is %s",
-                         n->name, b != NULL ? "a tensor" : luaL_typename(L, 4 + k), k + 1,
-                         in == n->n_in ? "no tensor" : "a tensor");
-      if (pass == 1) {
-        ac_tensor_retain(b->t);
-        c->din[in] = b->t;
-      }
-    }
-  }
-  return 0;
-}
-
-static ac_status node_backward(void *user, ac_ctx *ctx, int n_out, ac_tensor *const *dout, int n_in,
-                               ac_tensor **din, ac_err *e) {
-  backward_call c = {user, dout, din, NULL};
-  ac_status st = lac_protect(c.n->cb->state, backward_body, &c, e);
-  if (c.link != NULL && --c.link->running == 0) c.link->n = NULL; /* ctx may outlive the node */
-  return st;
-}
-
-/* ---- ctx ---- */
-
-static int save_for_backward(lua_State *L) {
-  lac_state *S = lac_get(L);
-  luaL_checktype(L, 1, LUA_TTABLE);
-  int n = lua_gettop(L) - 1;
-  char buf[96];
-  for (int i = 2; i <= n + 1; i++)
-    if (!lua_isnil(L, i) && lac_box_test(L, i) == NULL)
-      return lac_argerror(L, S, AC_INVALID, "save_for_backward", i, "t",
-                          "expected tensor or nil, got %s (other values: fields of ctx)",
-                          lac_typename(L, i, buf, sizeof buf));
-  lua_createtable(L, n, 1);
-  lua_insert(L, 2);
-  for (int i = n; i >= 1; i--) lua_rawseti(L, 2, i);
-  lua_pushinteger(L, n);
-  lua_setfield(L, 2, "n");
-  lua_pushliteral(L, "_to_save");
-  lua_insert(L, 2);
-  lua_rawset(L, 1);
-  return 0;
-}
-
-static int saved_tensors(lua_State *L) {
-  lac_state *S = lac_get(L);
-  luaL_checktype(L, 1, LUA_TTABLE);
-  lua_rawgetp(L, 1, &key_ctx);
-  const ctx_link *k = lua_type(L, -1) == LUA_TUSERDATA ? lua_touserdata(L, -1) : NULL;
-  node *n = k != NULL ? k->n : NULL;
-  if (n == NULL) return lac_error(L, S, AC_GRAD, "saved_tensors: only inside backward");
-  luaL_checkstack(L, n->n_saved + 4, "saved_tensors");
-  for (int i = 0; i < n->n_saved; i++) {
-    ac_tensor *t = n->saved[i];
-    if (t != NULL && ac_storage_version(t->storage) != n->version[i])
-      return lac_error(L, S, AC_VERSION,
-                       "%s: saved tensor %d was changed in place after forward (version %d, expected %d)",
-                       n->name, i + 1, (int)ac_storage_version(t->storage), (int)n->version[i]);
-    if (t == NULL || n->saved_out[i] < 0 || !ac_ctx_grad_enabled(S->ctx)) {
-      lac_push_tensor(L, S, t);
-      continue;
-    }
-    /* a saved result gets its history back for the second derivative */
-    ac_tensor *alias = NULL;
-    ac_err e;
-    lac_box *b = lac_box_new(L, S);
-    t = n->saved[i]; /* making the box may have run a finalizer that freed what was saved */
-    if (t == NULL) return lac_error(L, S, AC_GRAD, "%s: what it saved is freed", n->name);
-    if (ac_tensor_detach(t, &alias, &e) != AC_OK) return lac_raise(L, S, &e);
-    alias->grad_fn = n->self;
-    alias->out_nr = n->saved_out[i];
-    alias->view_version = alias->storage->graph_version;
-    aci_node_retain(n->self);
-    lac_box_fill(S, b, alias);
-  }
-  return n->n_saved;
-}
-
-/* ---- forward ---- */
-
-/* Moves what forward saved from ctx (at idx) into the node. */
-static ac_status take_saved(lua_State *L, node *n, int ctx, int first_out, int n_out, ac_err *e) {
-  lua_pushliteral(L, "_to_save");
-  if (lua_rawget(L, ctx) != LUA_TTABLE) {
-    lua_pop(L, 1);
-    return AC_OK;
-  }
-  lua_getfield(L, -1, "n");
-  int count = (int)lua_tointeger(L, -1);
-  lua_pop(L, 1);
-  n->saved = calloc((size_t)count + 1, sizeof *n->saved);
-  n->version = calloc((size_t)count + 1, sizeof *n->version);
-  n->saved_out = calloc((size_t)count + 1, sizeof *n->saved_out);
-  if (n->saved == NULL || n->version == NULL || n->saved_out == NULL) return AC_FAIL(e, OOM, "no memory for a gradient node");
-  for (int i = 0; i < count; i++) {
-    lua_rawgeti(L, -1, i + 1);
-    lac_box *b = lac_box_test(L, -1);
-    ac_tensor *t = b != NULL ? b->t : NULL;
-    int which = -1;
-    for (int k = 0, nr = 0; k < n_out && t != NULL && which < 0; k++) {
-      const lac_box *o = lac_box_test(L, first_out + k);
-      if (o == NULL || o->t == NULL) continue;
-      if (o->t == t) which = nr;
-      nr++;
-    }
-    lua_pop(L, 1);
-    n->saved_out[i] = t != NULL && ac_dtype_is_float((ac_dtype)t->dtype) ? which : -1;
-    if (which >= 0) AC_TRY(ac_tensor_detach(t, &n->saved[i], e));
-    else if (t != NULL) {
-      ac_tensor_retain(t);
-      n->saved[i] = t;
-    }
-    n->n_saved = i + 1;
-    if (t != NULL) n->version[i] = ac_storage_version(t->storage);
-  }
-  lua_pop(L, 1);
-  lua_pushliteral(L, "_to_save");
-  lua_pushnil(L);
-  lua_rawset(L, ctx);
-  return AC_OK;
-}
+static lac_box *arg_box(const call *c, int i) { return lac_box_test(c->L, c->first + i); }
 
 /* A result that is an input, an earlier result, or has a history, becomes a view of its own of the same bytes. */
-static void own_result(lua_State *L, lac_state *S, int idx, int first, int n_args) {
+static void own_result(const call *c, int idx) {
+  lua_State *L = c->L;
+  lac_state *S = c->S;
   lac_box *b = lac_box_test(L, idx);
   if (b == NULL) return;
   if (b->t == NULL) lac_error(L, S, AC_RELEASED, "forward returned a released tensor");
   bool same = aci_requires_grad(b->t);
-  for (int i = 1; i <= n_args && !same; i++) {
-    const lac_box *a = lac_box_test(L, i);
+  for (int i = 0; i < c->n_args && !same; i++) {
+    const lac_box *a = arg_box(c, i);
     same = a != NULL && a->t == b->t;
   }
-  for (int i = first; i < idx && !same; i++) {
+  for (int i = c->results; i < idx && !same; i++) {
     const lac_box *r = lac_box_test(L, i);
     same = r != NULL && r->t == b->t;
   }
@@ -272,162 +63,326 @@ static void own_result(lua_State *L, lac_state *S, int idx, int first, int n_arg
   lua_replace(L, idx);
 }
 
-/* Everything that can raise happened: makes the node over the results first_out .. top. */
-static ac_status record(lua_State *L, lac_state *S, node *n, int ctx, int first_out, ac_tensor **in,
-                        ac_tensor **out, ac_err *e) {
-  int n_res = lua_gettop(L) - first_out + 1, n_args = ctx - 1;
-  n->in_arg = calloc((size_t)n_args + 1, sizeof *n->in_arg);
-  n->out = calloc((size_t)n_res + 1, sizeof *n->out);
+/* t was written by the call whose result `made` is: it has that history from now on. */
+static void take_history(ac_tensor *t, const ac_tensor *made) {
+  ac_node *old = t->grad_fn;
+  if (made->grad_fn == NULL) return;
+  t->storage->graph_version++;
+  t->view_version = t->storage->graph_version;
+  aci_keeper_move(t, made->grad_fn);
+  t->grad_fn = made->grad_fn;
+  t->out_nr = made->out_nr;
+  aci_node_retain(t->grad_fn);
+  aci_node_release(old);
+}
+
+/* Everything that can raise happened: makes the node. in has room for all arguments; out and dirty, owned, for
+ * all results. */
+static ac_status record(const call *c, lac_fn_node *n, ac_tensor **in, ac_tensor **out, ac_tensor **dirty,
+                        ac_err *e) {
+  lua_State *L = c->L;
+  n->in_arg = calloc((size_t)c->n_args + 1, sizeof *n->in_arg);
+  n->out = calloc((size_t)c->n_res + 1, sizeof *n->out);
   if (n->in_arg == NULL || n->out == NULL) return AC_FAIL(e, OOM, "no memory for a gradient node");
-  n->n_args = n_args;
+  n->n_args = c->n_args;
   /* first: from here on nothing runs the collector, whose finalizers could release an input */
-  AC_TRY(take_saved(L, n, ctx, first_out, n_res, e));
-  for (int i = 0; i < n_args; i++) {
-    const lac_box *b = lac_box_test(L, i + 1);
+  AC_TRY(lac_fn_take_saved(L, n, c->ctx, c->results, c->n_res, e));
+  for (int i = 0; i < c->n_args; i++) {
+    const lac_box *b = arg_box(c, i);
     if (b == NULL || b->t == NULL) continue;
     n->in_arg[n->n_in] = i;
     in[n->n_in++] = b->t;
   }
-  for (int i = 0; i < n_res; i++) {
-    const lac_box *b = lac_box_test(L, first_out + i);
+  for (int i = 0; i < c->n_res; i++) {
+    const lac_box *b = lac_box_test(L, c->results + i);
     if (b == NULL || b->t == NULL) continue;
-    out_meta *m = &n->out[n->n_out];
-    *m = (out_meta){.dtype = (ac_dtype)b->t->dtype, .device = b->t->device, .ndim = b->t->ndim};
-    memcpy(m->shape, b->t->shape, (size_t)b->t->ndim * sizeof m->shape[0]);
-    out[n->n_out++] = b->t;
+    ac_tensor *t = b->t;
+    lac_fn_out *m = &n->out[n->n_out];
+    *m = (lac_fn_out){.dtype = (ac_dtype)t->dtype, .device = t->device, .ndim = t->ndim};
+    memcpy(m->shape, t->shape, (size_t)t->ndim * sizeof m->shape[0]);
+    const int k = n->n_out++;
+    if (dirty[i] != NULL) AC_TRY(ac_tensor_detach(t, &out[k], e)); /* t still has the history of before */
+    else if (!c->constant[i]) ac_tensor_retain(out[k] = t);
   }
+  lac_fn_forget_marks(L, c->ctx);
   const ac_callback_node cb = {.struct_size = sizeof cb,
                                .name = n->name,
-                               .backward = node_backward,
-                               .release_saved = node_release_saved,
-                               .free = node_free,
+                               .backward = lac_fn_backward,
+                               .release_saved = lac_fn_release_saved,
+                               .free = lac_fn_free,
                                .user = n};
   bool recorded;
-  int n_out = n->n_out;
-  AC_TRY(ac_node_callback(S->ctx, &cb, n->n_in, in, n_out, out, &recorded, e));
+  const int n_out = n->n_out;
+  AC_TRY(ac_node_callback(c->S->ctx, &cb, n->n_in, in, n_out, out, &recorded, e));
   /* n is gone when nothing was recorded, or no result can have a gradient */
   for (int i = 0; i < n_out; i++)
-    if (recorded && out[i]->grad_fn != NULL) n->self = out[i]->grad_fn;
+    if (recorded && out[i] != NULL && out[i]->grad_fn != NULL) n->self = out[i]->grad_fn;
+  for (int i = 0, k = 0; i < c->n_res && recorded; i++) {
+    const lac_box *b = lac_box_test(L, c->results + i);
+    if (b == NULL || b->t == NULL) continue;
+    if (dirty[i] != NULL && out[k] != NULL) take_history(dirty[i], out[k]);
+    k++;
+  }
   return AC_OK;
 }
 
-/* A leaf that requires gradients, or a view of one: forward may not write it. */
-static bool is_guarded(const lac_box *b) {
+/* Its history matters to somebody. */
+static bool is_tracked(const lac_box *b) {
   return b != NULL && b->t != NULL && b->t->storage != NULL &&
-         ((aci_is_leaf(b->t) && aci_requires_grad(b->t)) || (b->t->flags & ACI_T_LEAF_VIEW));
+         (aci_requires_grad(b->t) || (b->t->flags & ACI_T_LEAF_VIEW));
+}
+/* A leaf that requires gradients, or a view of one: forward may not write it. */
+static bool is_guarded(const ac_tensor *t) {
+  return (aci_is_leaf(t) && aci_requires_grad(t)) || (t->flags & ACI_T_LEAF_VIEW);
 }
 
-static int forward_body(lua_State *L) {
-  lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
-  return lua_gettop(L);
+/* What forward wrote must be named, and something that may be written. */
+static void check_written(const call *c, const uint32_t *version) {
+  bool any = false;
+  for (int i = 0; i < c->n_args; i++) any |= is_tracked(arg_box(c, i));
+  if (!any) return;
+  for (int i = 0; i < c->n_args && c->grad; i++) {
+    const lac_box *b = arg_box(c, i);
+    if (b == NULL || b->t == NULL) continue;
+    const bool dirty = lac_fn_is_marked(c->L, c->ctx, "_dirty", b);
+    if (!dirty && !(is_tracked(b) && ac_storage_version(b->t->storage) != version[i])) continue;
+    if (is_guarded(b->t))
+      lac_error(c->L, c->S, AC_GRAD,
+                "forward wrote argument %d in place, a leaf that requires gradients or a view of one", i + 1);
+    if (!dirty)
+      lac_error(c->L, c->S, AC_GRAD,
+                "forward wrote argument %d in place without saying so: ctx:mark_dirty(it), and return it",
+                i + 1);
+    if (b->t->flags & ACI_T_VIEW)
+      lac_error(
+          c->L, c->S, AC_GRAD,
+          "forward wrote argument %d in place, a view: its base would keep the old history; clone it first",
+          i + 1);
+    bool returned = false;
+    for (int k = 0; k < c->n_res && !returned; k++) {
+      const lac_box *r = lac_box_test(c->L, c->results + k);
+      returned = r != NULL && r->t == b->t;
+    }
+    if (!returned)
+      lac_error(c->L, c->S, AC_GRAD, "argument %d was marked dirty, but is not among the results", i + 1);
+  }
 }
 
-/* Upvalue 3: the definition. Stack: arguments; then ctx, {ctx, backward, link}, versions, inputs, results. */
-static int apply(lua_State *L) {
-  lac_state *S = lac_get(L);
-  int n_args = lua_gettop(L), ctx = n_args + 1;
-  luaL_checkstack(L, n_args + 20, "arguments");
-  for (int i = 1; i <= n_args; i++)
-    if (lac_box_test(L, i) != NULL) lac_check_tensor(L, S, i, "argument");
-  lua_newtable(L); /* ctx */
-  lua_rawgetp(L, LUA_REGISTRYINDEX, &key_ctx);
-  lua_setmetatable(L, -2);
-  lua_createtable(L, n_args, 0);
-  for (int i = 1; i <= n_args; i++) {
-    const lac_box *b = lac_box_test(L, i);
-    lua_pushboolean(L, b != NULL && aci_requires_grad(b->t) && ac_ctx_grad_enabled(S->ctx));
+/* forward(ctx, ...); or forward(...), then setup_context(ctx, {...}, results). Leaves the results on the stack. */
+static int run_forward(lua_State *L) {
+  const int def = 1, ctx = 2, n = lua_gettop(L) - 2;
+  const bool apart = lua_getfield(L, def, "setup_context") == LUA_TFUNCTION;
+  lua_pop(L, 1);
+  lua_getfield(L, def, "forward");
+  if (!apart) {
+    lua_replace(L, def); /* forward, ctx, arguments */
+    lua_call(L, n + 1, LUA_MULTRET);
+    return lua_gettop(L);
+  }
+  for (int i = 1; i <= n; i++) lua_pushvalue(L, ctx + i);
+  lua_call(L, n, LUA_MULTRET);
+  const int first = ctx + n + 1, n_res = lua_gettop(L) - first + 1;
+  luaL_checkstack(L, n_res + 8, "results");
+  lua_getfield(L, def, "setup_context");
+  lua_pushvalue(L, ctx);
+  lua_createtable(L, n, 1);
+  for (int i = 1; i <= n; i++) {
+    lua_pushvalue(L, ctx + i);
     lua_rawseti(L, -2, i);
   }
-  lua_setfield(L, ctx, "needs_input_grad");
-  lua_createtable(L, 2, 0); /* what the callback anchors */
-  lua_pushvalue(L, ctx);
-  lua_rawseti(L, -2, 1);
-  lua_getfield(L, lua_upvalueindex(3), "backward");
-  lua_rawseti(L, -2, 2);
-  ctx_link *k = lua_newuserdatauv(L, sizeof *k, 0);
-  *k = (ctx_link){0};
-  lua_pushvalue(L, -1);
-  lua_rawseti(L, -3, 3);
-  lua_rawsetp(L, ctx, &key_ctx);
-  uint32_t *version = lua_newuserdatauv(L, sizeof *version * (size_t)(n_args + 1), 0);
-  for (int i = 1; i <= n_args; i++) {
-    const lac_box *b = lac_box_test(L, i);
-    if (is_guarded(b)) version[i] = ac_storage_version(b->t->storage);
+  lua_pushinteger(L, n);
+  lua_setfield(L, -2, "n");
+  if (n_res == 1) {
+    lua_pushvalue(L, first);
+  } else {
+    lua_createtable(L, n_res, 0);
+    for (int i = 0; i < n_res; i++) {
+      lua_pushvalue(L, first + i);
+      lua_rawseti(L, -2, i + 1);
+    }
   }
-  ac_tensor **in = lua_newuserdatauv(L, sizeof *in * (size_t)(n_args + 1), 0);
-
-  bool grad = ac_ctx_set_grad_enabled(S->ctx, false);
-  lua_pushcfunction(L, forward_body);
-  lua_getfield(L, lua_upvalueindex(3), "forward");
-  lua_pushvalue(L, ctx);
-  for (int i = 1; i <= n_args; i++) lua_pushvalue(L, i);
-  int st = lua_pcall(L, n_args + 2, LUA_MULTRET, 0);
-  ac_ctx_set_grad_enabled(S->ctx, grad);
-  if (st != LUA_OK) return lua_error(L);
-
-  for (int i = 1; i <= n_args && grad; i++) {
-    const lac_box *b = lac_box_test(L, i);
-    if (is_guarded(b) && ac_storage_version(b->t->storage) != version[i])
-      return lac_error(L, S, AC_GRAD,
-                       "forward wrote argument %d in place, a leaf that requires gradients or a view of one", i);
-  }
-  int first = ctx + 4, n_res = lua_gettop(L) - first + 1;
-  for (int i = 0; i < n_res; i++) own_result(L, S, first + i, first, n_args);
-  ac_tensor **out = lua_newuserdatauv(L, sizeof *out * (size_t)(n_res + 1), 0);
-  lua_insert(L, first);
-  first++;
-  luaL_checkstack(L, 10, "results");
-  lac_callback *cb = lac_callback_new(L, S, ctx + 1);
-  node *n = calloc(1, sizeof *n);
-  ac_err e;
-  if (n == NULL) {
-    lac_callback_free(cb);
-    return lac_error(L, S, AC_OOM, "no memory for a gradient node");
-  }
-  n->cb = cb;
-  lua_getfield(L, lua_upvalueindex(3), "name");
-  snprintf(n->name, sizeof n->name, "%s", lua_tostring(L, -1));
-  lua_pop(L, 1);
-  ac_status rec = record(L, S, n, ctx, first, in, out, &e);
-  if (rec != AC_OK) {
-    node_free(n);
-    return lac_raise(L, S, &e);
-  }
+  lua_call(L, 3, 0);
   return n_res;
 }
 
+static void push_needs(const call *c) {
+  lua_createtable(c->L, c->n_args, 0);
+  for (int i = 0; i < c->n_args; i++) {
+    const lac_box *b = arg_box(c, i);
+    lua_pushboolean(c->L, b != NULL && aci_requires_grad(b->t) && c->grad);
+    lua_rawseti(c->L, -2, i + 1);
+  }
+}
+
+/* Pushes what the callback anchors: {ctx, backward, link}. */
+static void push_anchor(const call *c) {
+  lua_State *L = c->L;
+  lua_createtable(L, 3, 0);
+  lua_pushvalue(L, c->ctx);
+  lua_rawseti(L, -2, 1);
+  lua_getfield(L, c->def, "backward");
+  lua_rawseti(L, -2, 2);
+  lac_fn_link *k = lua_newuserdatauv(L, sizeof *k, 0);
+  *k = (lac_fn_link){0};
+  lua_pushvalue(L, -1);
+  lua_rawseti(L, -3, 3);
+  lac_fn_link_ctx(L, c->ctx);
+}
+
+static lac_fn_node *new_node(const call *c, int anchor) {
+  lua_State *L = c->L;
+  lac_callback *cb = lac_callback_new(L, c->S, anchor);
+  lac_fn_node *n = calloc(1, sizeof *n);
+  if (n == NULL) {
+    lac_callback_free(cb);
+    lac_error(L, c->S, AC_OOM, "no memory for a gradient node");
+    return NULL;
+  }
+  n->cb = cb;
+  lua_getfield(L, c->def, "name");
+  snprintf(n->name, sizeof n->name, "%s", lua_tostring(L, -1));
+  lua_pushliteral(L, "_sparse");
+  lua_rawget(L, c->ctx);
+  n->materialize = !lua_toboolean(L, -1);
+  lua_pop(L, 2);
+  return n;
+}
+
+static int run(lua_State *L, lac_state *S, int def, int first) {
+  call c = {.L = L, .S = S, .def = def, .first = first, .n_args = lua_gettop(L) - first + 1};
+  c.ctx = first + c.n_args;
+  c.grad = ac_ctx_grad_enabled(S->ctx);
+  luaL_checkstack(L, 2 * c.n_args + 24, "arguments");
+  for (int i = 0; i < c.n_args; i++)
+    if (arg_box(&c, i) != NULL) lac_check_tensor(L, S, first + i, "argument");
+  lac_fn_push_ctx(L);
+  push_needs(&c);
+  lua_setfield(L, c.ctx, "needs_input_grad");
+  push_anchor(&c); /* ctx + 1 */
+  const size_t n = (size_t)c.n_args + 1;
+  uint32_t *version = lua_newuserdatauv(L, sizeof *version * n, 0); /* ctx + 2 */
+  for (int i = 0; i < c.n_args; i++) {
+    const lac_box *b = arg_box(&c, i);
+    if (b != NULL) version[i] = ac_storage_version(b->t->storage);
+  }
+  ac_tensor **in = lua_newuserdatauv(L, sizeof *in * n, 0); /* ctx + 3 */
+
+  ac_ctx_set_grad_enabled(S->ctx, false);
+  lua_pushcfunction(L, run_forward);
+  lua_pushvalue(L, def);
+  lua_pushvalue(L, c.ctx);
+  for (int i = 0; i < c.n_args; i++) lua_pushvalue(L, first + i);
+  const int st = lua_pcall(L, c.n_args + 2, LUA_MULTRET, 0);
+  ac_ctx_set_grad_enabled(S->ctx, c.grad);
+  if (st != LUA_OK) return lua_error(L);
+
+  c.results = c.ctx + 4;
+  c.n_res = lua_gettop(L) - c.results + 1;
+  luaL_checkstack(L, 12, "results");
+  check_written(&c, version);
+  /* retained: out, dirty */
+  lac_list *hold = lac_list_new(L, 2 * (size_t)c.n_res + 1);
+  memset(hold->t, 0, sizeof hold->t[0] * (2 * (size_t)c.n_res + 1));
+  hold->n = 2 * c.n_res;
+  c.constant = lua_newuserdatauv(L, (size_t)c.n_res + 1, 0);
+  lua_rotate(L, c.results, 2);
+  c.results += 2;
+  for (int i = 0; i < c.n_res; i++) {
+    const lac_box *b = lac_box_test(L, c.results + i);
+    const bool tensor = b != NULL && b->t != NULL;
+    c.constant[i] = tensor && lac_fn_is_marked(L, c.ctx, "_constant", b);
+    if (!tensor || !lac_fn_is_marked(L, c.ctx, "_dirty", b)) own_result(&c, c.results + i);
+    else ac_tensor_retain(hold->t[c.n_res + i] = b->t);
+  }
+  lac_fn_node *node = new_node(&c, c.ctx + 1);
+  ac_err e;
+  ac_status rec = record(&c, node, in, hold->t, hold->t + c.n_res, &e);
+  lac_list_release(hold);
+  if (rec != AC_OK) {
+    lac_fn_free(node);
+    return lac_raise(L, S, &e);
+  }
+  return c.n_res;
+}
+
+/* Cube.apply(...): upvalue 3 is the definition. */
+static int apply(lua_State *L) {
+  lac_state *S = lac_get(L);
+  lua_pushvalue(L, lua_upvalueindex(3));
+  lua_insert(L, 1);
+  return run(L, S, 1, 2);
+}
+
+/* Cube(...) */
+static int call_function(lua_State *L) {
+  lac_state *S = lac_get(L);
+  bool ok = lua_istable(L, 1) && lua_getmetatable(L, 1);
+  if (ok) {
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &key_function);
+    ok = lua_rawequal(L, -1, -2);
+    lua_pop(L, 2);
+  }
+  if (!ok)
+    return lac_argerror(L, S, AC_INVALID, "Function", 1, "self", "expected accel.Function, got %s",
+                        luaL_typename(L, 1));
+  lua_rawgetp(L, 1, &key_function);
+  lua_replace(L, 1);
+  return run(L, S, 1, 2);
+}
+
+static int function_tostring(lua_State *L) {
+  lua_settop(L, 1);
+  if (lua_istable(L, 1)) {
+    lua_pushliteral(L, "name");
+    lua_rawget(L, 1);
+  }
+  lua_pushfstring(L, "accel.Function %s", lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "?");
+  return 1;
+}
+
 static int function_new(lua_State *L) {
-  static const char *const names[] = {"name", "forward", "backward", NULL};
+  static const char *const names[] = {"name", "forward", "backward", "setup_context", NULL};
   lac_state *S = lac_get(L);
   if (!lua_istable(L, 1))
     return lac_argerror(L, S, AC_INVALID, "Function", 1, "definition",
                         "expected table {name=, forward=, backward=}, got %s", luaL_typename(L, 1));
   lac_opts o = lac_opts_open(L, S, 1, names);
-  lua_createtable(L, 0, 3);
+  lua_createtable(L, 0, 4);
+  const int def = lua_gettop(L);
   lua_pushstring(L, lac_opt_string(&o, "name", "Function"));
-  lua_setfield(L, 2, "name");
-  for (int i = 1; i <= 2; i++) {
-    if (lua_getfield(L, 1, names[i]) != LUA_TFUNCTION)
+  lua_setfield(L, def, "name");
+  for (int i = 1; i <= 3; i++) {
+    const int type = lua_getfield(L, 1, names[i]);
+    if (type == LUA_TNIL && i == 3) break;
+    if (type != LUA_TFUNCTION)
       return lac_argerror(L, S, AC_INVALID, "Function", 0, names[i], "expected function, got %s",
                           luaL_typename(L, -1));
-    lua_setfield(L, 2, names[i]);
+    lua_setfield(L, def, names[i]);
   }
+  lua_newtable(L); /* what scripts hold; the definition is behind it */
+  lua_getfield(L, def, "name");
+  lua_setfield(L, -2, "name");
+  lua_pushvalue(L, def);
+  lua_rawsetp(L, -2, &key_function);
   lac_push_upvalues(L);
-  lua_pushvalue(L, 2);
+  lua_pushvalue(L, def);
   lua_pushcclosure(L, apply, 3);
+  lua_setfield(L, -2, "apply");
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &key_function);
+  lua_setmetatable(L, -2);
   return 1;
 }
 
 void lac_open_function(lua_State *L, lac_state *S) {
   static const luaL_Reg funcs[] = {{"Function", function_new}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {
-      {"save_for_backward", save_for_backward}, {"saved_tensors", saved_tensors}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
   lua_newtable(L);
-  lua_newtable(L);
-  lac_setfuncs(L, S, methods);
-  lua_setfield(L, -2, "__index");
-  lua_pushliteral(L, "accel.ctx");
+  lac_pushfunction(L, S, call_function);
+  lua_setfield(L, -2, "__call");
+  lac_pushfunction(L, S, function_tostring);
+  lua_setfield(L, -2, "__tostring");
+  lua_pushliteral(L, "accel.Function");
   lua_setfield(L, -2, "__name");
-  lua_rawsetp(L, LUA_REGISTRYINDEX, &key_ctx);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &key_function);
+  lac_fn_open_ctx(L, S);
 }

@@ -1,7 +1,7 @@
 /* What accel.launch needs of the system, as the table accel.process: a program started beside this one, the place of
  * accel-run, and blobs (lac_blob.c). For the library's own files; scripts use accel.launch.
  *
- *   process.spawn(path, argv [, env]) -> p
+ *   process.spawn(path, argv [, env [, keep]]) -> p       keep: descriptors that a prompt gets, beside our terminal
  *     p:wait(seconds)  p:signal(n)  p:interrupted()  p:pid()  p:close()
  *   process.blob([bytes]) -> b
  *     b:path()  b:read()  b:close()
@@ -50,19 +50,22 @@ typedef struct action {
 enum { MASK_BYTES = 8 };
 
 /* What the child does between vfork and exec, in our memory: nothing but system calls. */
-static void become(const char *path, char *const *argv, char *const *env, int null, const sigset_t *mask, pid_t parent,
-                   volatile int *error) {
+__attribute__((noinline)) static void become(const char *path, char *const *argv, char *const *env, int null,
+                                             const int *keep, const sigset_t *mask,
+                                             pid_t parent, volatile int *error) {
   static const action standard;
   action a;
   for (int n = 1; n < NSIG; n++) /* no handler of ours may run here once signals are let in */
     if (syscall(SYS_rt_sigaction, n, NULL, &a, MASK_BYTES) == 0 && a.handler != (uintptr_t)SIG_IGN)
       syscall(SYS_rt_sigaction, n, &standard, NULL, MASK_BYTES);
-  syscall(SYS_setpgid, 0, 0); /* signals of the terminal come through us */
-  if (syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL) == 0 && syscall(SYS_getppid) == parent &&
+  if (keep == NULL) syscall(SYS_setpgid, 0, 0); /* signals of the terminal come through us */
+  /* a prompt has the terminal's modes to put back */
+  if (syscall(SYS_prctl, PR_SET_PDEATHSIG, keep == NULL ? SIGKILL : SIGTERM) == 0 && syscall(SYS_getppid) == parent &&
       (null == 0 ? syscall(SYS_fcntl, 0, F_SETFD, 0) : syscall(SYS_dup3, null, 0, 0)) == 0) {
 #ifdef SYS_close_range /* without it, files of scripts stay open there */
     syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC);
 #endif
+    for (; keep != NULL && *keep >= 0; keep++) syscall(SYS_fcntl, *keep, F_SETFD, 0);
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, mask, NULL, MASK_BYTES);
     syscall(SYS_execve, path, argv, env);
   }
@@ -70,14 +73,14 @@ static void become(const char *path, char *const *argv, char *const *env, int nu
   syscall(SYS_exit_group, 127);
 }
 
-static pid_t start(const char *path, char *const *argv, char *const *env, int null, int *error) {
+static pid_t start(const char *path, char *const *argv, char *const *env, int null, const int *keep, int *error) {
   sigset_t all, mask;
   volatile int failed = 0;
   const pid_t parent = getpid();
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &mask);
   const pid_t pid = vfork();
-  if (pid == 0) become(path, argv, env, null, &mask, parent, &failed);
+  if (pid == 0) become(path, argv, env, null, keep, &mask, parent, &failed);
   *error = pid < 0 ? errno : failed;
   if (pid > 0 && failed != 0) waitpid(pid, NULL, 0);
   pthread_sigmask(SIG_SETMASK, &mask, NULL);
@@ -139,21 +142,38 @@ static char **read_env(lua_State *L, lac_state *S, int idx) {
   return env;
 }
 
+/* Pushes the descriptors of the list at idx, -1 last; NULL for nil. */
+static int *read_keep(lua_State *L, lac_state *S, int idx) {
+  if (lua_isnil(L, idx)) return NULL;
+  if (!lua_istable(L, idx)) lac_argerror(L, S, AC_INVALID, "spawn", idx, "keep", "expected list of descriptors");
+  const lua_Integer n = (lua_Integer)lua_rawlen(L, idx);
+  int *keep = lua_newuserdatauv(L, ((size_t)n + 1) * sizeof *keep, 0);
+  for (lua_Integer i = 0; i < n; i++) {
+    lua_rawgeti(L, idx, i + 1);
+    keep[i] = (int)lac_check_int(L, S, -1, "keep");
+    lua_pop(L, 1);
+  }
+  keep[n] = -1;
+  return keep;
+}
+
 static int spawn(lua_State *L) {
   lac_state *S = lac_get(L);
   const char *path = lac_check_string(L, S, 1, "path", NULL);
-  lua_settop(L, 3);
+  lua_settop(L, 4);
   char **argv = read_argv(L, S, 2), **env = read_env(L, S, 3);
+  const int *keep = read_keep(L, S, 4);
   process *p = lua_newuserdatauv(L, sizeof *p, 0);
   *p = (process){.fd = -1};
   luaL_setmetatable(L, PROCESS);
-  int error, null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  int error, null = keep != NULL ? 0 : open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (null < 0) return lac_error(L, S, AC_IO, "cannot open /dev/null: %s", strerror(errno));
   p->flag_was = S->interrupt_as_flag;
-  p->pid = start(path, argv, env, null, &error);
-  close(null);
+  p->pid = start(path, argv, env, null, keep, &error);
+  if (keep == NULL) close(null);
   if (p->pid == 0) return lac_error(L, S, AC_IO, "cannot run %s: %s", path, strerror(error));
-  p->flag_set = S->interrupt_as_flag = true;
+  p->flag_set = keep == NULL;
+  if (p->flag_set) S->interrupt_as_flag = true;
 #ifdef SYS_pidfd_open
   p->fd = (int)syscall(SYS_pidfd_open, p->pid, 0);
 #endif

@@ -37,11 +37,11 @@ ac_status lac_try_op(lua_State *L, lac_state *S, const char *name, const ac_valu
     v[i] = i < n ? args[i] : p->has_default ? p->dflt : (ac_value){.kind = AC_T_NONE};
   }
   if (g != NULL && op->rng_arg >= 0) v[op->rng_arg] = (ac_value){.kind = AC_T_GENERATOR, .generator = g};
-  ac_status st = ac_call(S->ctx, op, v, results, n_results, e);
+  ac_status st = lac_call(L, S, op, v, results, n_results, e);
   if (st == AC_OOM) { /* the collector may run finalizers that release tensors */
     for (int i = 0; i < n; i++)
       if (v[i].kind == AC_T_TENSOR) ac_tensor_retain(v[i].tensor);
-    if (lac_gc_oom(L, S)) st = ac_call(S->ctx, op, v, results, n_results, e);
+    if (lac_gc_oom(L, S)) st = lac_call(L, S, op, v, results, n_results, e);
     for (int i = 0; i < n; i++)
       if (v[i].kind == AC_T_TENSOR) ac_tensor_release(v[i].tensor);
   }
@@ -93,7 +93,7 @@ static int extents_concat(lua_State *L) {
 /* x.shape == y.shape, x.shape == some list: the same numbers. */
 static int extents_eq(lua_State *L) {
   const lua_Unsigned n = lua_rawlen(L, 1);
-  bool same = n == lua_rawlen(L, 2);
+  bool same = lua_istable(L, 1) && lua_istable(L, 2) && n == lua_rawlen(L, 2); /* anybody may call this */
   for (lua_Unsigned i = 1; same && i <= n; i++) {
     lua_rawgeti(L, 1, (lua_Integer)i);
     lua_rawgeti(L, 2, (lua_Integer)i);

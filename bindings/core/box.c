@@ -150,8 +150,9 @@ void lac_site_push(lua_State *L, uint32_t site) {
 /* ---- metamethods ---- */
 
 static int box_gc(lua_State *L) {
-  lac_box *b = lua_touserdata(L, 1);
+  lac_box *b = lac_box_test(L, 1); /* code with the debug library may give our metatable to anything */
   lac_state *S = lua_touserdata(L, LAC_STATE);
+  if (b == NULL) return 0;
   if (b->flags & LAC_BOX_SCOPED) lac_scope_unlink((lac_scoped_box *)b);
   if (b->t != NULL) lac_box_release(L, S, b, 0);
   return 0;

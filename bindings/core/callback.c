@@ -89,7 +89,7 @@ static int keep_error(lua_State *L) {
   ac_err_set(e, AC_CALLBACK, __FILE__, __LINE__, "%s", luaL_tolstring(L, 1, NULL));
   lua_settop(L, 1);
   int ref = luaL_ref(L, LUA_REGISTRYINDEX);
-  if (S->pending != LUA_NOREF) luaL_unref(L, LUA_REGISTRYINDEX, S->pending);
+  if (S->pending != LUA_NOREF && S->pending != S->stop_ref) luaL_unref(L, LUA_REGISTRYINDEX, S->pending);
   S->pending = ref;
   return 0;
 }

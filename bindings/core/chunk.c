@@ -61,7 +61,7 @@ static int chunk(lua_State *L) {
 
 void lac_open_chunks(lua_State *L, lac_state *S) {
   static const luaL_Reg funcs[] = {{"host_chunk", chunk}, {NULL, NULL}};
-  static const char *const names[] = {"pairs", "inspect", "traceback"};
+  static const char *const names[] = {"pairs", "inspect", "traceback", "repl"};
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
     lac_push_lazy(L, names[i]);
     lua_setfield(L, -2, names[i]);

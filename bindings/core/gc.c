@@ -16,7 +16,7 @@
 
 #include "core/lac.h"
 
-enum { YOUNG_MB = 32, FULL_MB = 64, BORN_PER_HEAP = 80, BORN_LEAST = 16 };
+enum { YOUNG_MB = 32, FULL_MB = 64, HEAP_MB = 1, BORN_PER_HEAP = 80, BORN_LEAST = 16 };
 
 static void totals(const lac_state *S, size_t *live, size_t *born) {
   *live = *born = 0;
@@ -28,11 +28,14 @@ static void totals(const lac_state *S, size_t *live, size_t *born) {
   }
 }
 
-static void after(lac_state *S, bool full) {
+static size_t heap_bytes(lua_State *L) { return ((size_t)lua_gc(L, LUA_GCCOUNT) << 10) + 1; }
+
+static void after(lua_State *L, lac_state *S, bool full) {
   size_t live;
   totals(S, &live, &S->gc_born);
   S->gc_charged = 0;
   if (full) {
+    S->gc_heap = heap_bytes(L);
     S->gc_live = live;
     S->gc_full_born = S->gc_born;
   }
@@ -44,7 +47,28 @@ void lac_gc_full(lua_State *L, lac_state *S) {
   lua_gc(L, LUA_GCCOLLECT);
   S->in_gc = false;
   S->n_full++;
-  after(S, true);
+  after(L, S, true);
+}
+
+/* A step that is asked for never becomes Lua's own full collection, and puts that off: a heap that doubled gets one. */
+static void young(lua_State *L, lac_state *S) {
+  if (!S->generational) return;
+  if (heap_bytes(L) > 2 * S->gc_heap + ((size_t)HEAP_MB << 20)) {
+    lac_gc_full(L, S);
+    return;
+  }
+  S->in_gc = true;
+  lua_gc(L, LUA_GCSTEP, 0);
+  S->in_gc = false;
+  S->n_young++;
+  after(L, S, false);
+}
+
+void lac_gc_young(lua_State *L, lac_state *S) {
+  size_t live, born;
+  if (S->in_gc || S->gc_mode != LAC_GC_AUTO) return;
+  totals(S, &live, &born);
+  if (born - S->gc_born >= (size_t)1 << 20) young(L, S);
 }
 
 void lac_gc_check(lua_State *L, lac_state *S) {
@@ -56,19 +80,15 @@ void lac_gc_check(lua_State *L, lac_state *S) {
   }
   size_t live, born;
   totals(S, &live, &born);
-  size_t heap = ((size_t)lua_gc(L, LUA_GCCOUNT) << 10) + 1;
+  size_t heap = heap_bytes(L);
   /* small models collect sooner, a quarter of what lives, so that garbage stays small beside them */
   size_t due = S->gc_live / 4;
   due = due < heap * BORN_LEAST ? heap * BORN_LEAST : due > heap * BORN_PER_HEAP ? heap * BORN_PER_HEAP : due;
   if (born - S->gc_full_born >= due ||
       live > S->gc_live + S->gc_live / 10 + ((size_t)FULL_MB << 20)) {
     lac_gc_full(L, S);
-  } else if (S->generational && born - S->gc_born >= (size_t)YOUNG_MB << 20) {
-    S->in_gc = true;
-    lua_gc(L, LUA_GCSTEP, 0);
-    S->in_gc = false;
-    S->n_young++;
-    after(S, false);
+  } else if (born - S->gc_born >= (size_t)YOUNG_MB << 20) {
+    young(L, S);
   }
 }
 

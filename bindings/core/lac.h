@@ -64,14 +64,16 @@ typedef struct lac_state {
   char
       lib_dir[256]; /* "@/usr/share/lua/5.4/accel/": frames below it are ours, errors point at the caller's */
   /* collection */
+  bool worker; /* of another Lua state: no rank of any world */
   lac_gc_mode gc_mode;
   bool generational; /* the host put Lua into that mode: a GC step is a young collection */
   bool in_gc;
-  size_t gc_born, gc_live, gc_full_born,
+  size_t gc_born, gc_live, gc_heap, gc_full_born,
       gc_charged; /* at the last young and the last full collection; charged: see lac_charge */
   uint64_t n_young, n_full;
   /* errors of callbacks on their way through the core: registry reference of the Lua value */
   int pending;
+  int stop_ref; /* the one that ends a checkpoint's second run: made once, stays */
   /* interruption: set by a signal handler through the host, read at step boundaries */
   _Atomic int interrupt;
   _Atomic bool noticed; /* the script knows: a step came, or it asked */
@@ -271,6 +273,7 @@ int lac_guard_finish(lua_State *L, int fn);
 void lac_gc_open(lua_State *L, lac_state *S);
 void lac_gc_check(lua_State *L, lac_state *S); /* module exits, end of backward, steps */
 void lac_gc_full(lua_State *L, lac_state *S);
+void lac_gc_young(lua_State *L, lac_state *S); /* where much was made that died at once: the youngest */
 void lac_gc_charged(lua_State *L, lac_state *S); /* called when S->gc_charged passed LAC_GC_CHARGE */
 bool lac_gc_oom(lua_State *L, lac_state *S);     /* frees what can be freed; the caller retries once */
 #define LAC_GC_CHARGE ((size_t)256 << 20)
@@ -298,8 +301,10 @@ void lac_open_chunks(lua_State *L, lac_state *S); /* accel.pairs, inspect, trace
 /* ---- one per topic: each adds its functions to the accel table on top of the stack ---- */
 void lac_open_tensor(lua_State *L, lac_state *S);
 void lac_open_factory(lua_State *L, lac_state *S);
+void lac_open_dlpack(lua_State *L, lac_state *S);
 void lac_open_autograd(lua_State *L, lac_state *S);
 void lac_open_function(lua_State *L, lac_state *S);
+void lac_open_saved(lua_State *L, lac_state *S); /* package.preload["accel.autograd.core"] */
 void lac_open_device(lua_State *L, lac_state *S);
 void lac_open_random(lua_State *L, lac_state *S);
 void lac_open_file(lua_State *L, lac_state *S);
@@ -307,12 +312,16 @@ void lac_open_json(lua_State *L, lac_state *S);
 void lac_push_json_array(lua_State *L); /* the metatable that marks arrays */
 void lac_open_codec(lua_State *L, lac_state *S);
 void lac_open_process(lua_State *L, lac_state *S);
+void lac_open_worker(lua_State *L, lac_state *S);
+void lac_open_draws(lua_State *L, lac_state *S); /* into the table accel.worker on top */
 void lac_open_blob(lua_State *L, lac_state *S); /* into the table accel.process on top */
+void lac_open_console(lua_State *L, lac_state *S);
 void lac_open_precision(lua_State *L, lac_state *S);
 void lac_open_scope(lua_State *L, lac_state *S);
 void lac_open_step(lua_State *L, lac_state *S);
 void lac_open_info(lua_State *L, lac_state *S);
 void lac_open_dist(lua_State *L, lac_state *S); /* package.preload["accel.dist.core"] */
+void lac_open_text(lua_State *L, lac_state *S); /* package.preload["accel.text.core"] */
 
 /* ---- lac_dist.c: the world of ranks ---- */
 /* Joins, when the environment says that this process is one of many ranks; else nothing happens. */
@@ -327,6 +336,15 @@ void lac_open_convert(lua_State *L, lac_state *S, int funcs, int methods);
 int lac_index_get(lua_State *L, lac_state *S);
 int lac_index_set(lua_State *L, lac_state *S);
 void lac_open_index(lua_State *L, lac_state *S); /* accel.newaxis */
+
+/* ac_call for scripts. While hooks on saved tensors or anomaly mode are on, arguments are held and callbacks run on L. */
+ac_status lac_call_watched(lua_State *L, lac_state *S, const ac_op *op, const ac_value *v, ac_value *results, int *n_results,
+                           ac_err *e);
+static inline ac_status lac_call(lua_State *L, lac_state *S, const ac_op *op, const ac_value *v, ac_value *results,
+                                 int *n_results, ac_err *e) {
+  if (__builtin_expect(S->ctx->record_more, 0)) return lac_call_watched(L, S, op, v, results, n_results, e);
+  return ac_call(S->ctx, op, v, results, n_results, e);
+}
 
 /* Calls a built-in op by name with ready values (the parameters behind them take their defaults); results are
  * owned. Raises only when there is no such op. Collects and tries again when memory is short: tensors inside

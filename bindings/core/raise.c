@@ -106,7 +106,7 @@ int lac_raise(lua_State *L, lac_state *S, const ac_err *e) {
   if (e->code == AC_CALLBACK && S->pending != LUA_NOREF) {
     /* the callback's own error goes on as it was */
     lua_rawgeti(L, LUA_REGISTRYINDEX, S->pending);
-    luaL_unref(L, LUA_REGISTRYINDEX, S->pending);
+    if (S->pending != S->stop_ref) luaL_unref(L, LUA_REGISTRYINDEX, S->pending);
     S->pending = LUA_NOREF;
     return lua_error(L);
   }

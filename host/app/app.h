@@ -10,7 +10,17 @@
 /* Exit codes: what callers and schedulers rely on. A signal N ends with 128 + N. */
 enum { APP_OK = 0, APP_SCRIPT = 1, APP_USAGE = 2 };
 
-typedef enum app_command { APP_RUN, APP_ENV, APP_HELP, APP_VERSION } app_command;
+typedef enum app_command {
+  APP_RUN,
+  APP_ENV,
+  APP_REPL,   /* alone, on every rank, or as the launcher of those */
+  APP_FRONT,  /* the prompt of a REPL on several ranks; ranks and launcher start it */
+  APP_TOPICS, /* help [topic] */
+  APP_HELP,
+  APP_VERSION
+} app_command;
+/* How APP_FRONT is written on a command line. */
+#define APP_FRONT_WORD "repl:front"
 
 typedef struct app_options {
   app_command command;
@@ -24,6 +34,7 @@ typedef struct app_options {
   const char *backend, *timeout; /* NULL: as the environment says */
   const char *launch_option;     /* the first option that means nothing without ranks; NULL: none */
   char **rank_argv;              /* the command line of a rank: ours without the options of the launcher */
+  char **front_argv;             /* that of the prompt, for APP_REPL on several ranks */
 } app_options;
 
 /* Fills *o. On misuse writes the reason to stderr and returns false: the program ends with APP_USAGE. */

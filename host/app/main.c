@@ -66,11 +66,20 @@ static int fail(ac_host *h, ac_status st, const ac_err *e, bool speaks) {
   return finish(h, APP_SCRIPT);
 }
 
+/* What the commands are made of: files of lua/. */
+static const char *command_code(const app_options *o) {
+  switch (o->command) {
+    case APP_ENV: return "require('accel.core').host_chunk('env')(package.searchpath('accel', package.path))";
+    case APP_TOPICS: return "if not require('accel').host_chunk('help').run(...) then os.exit(1) end";
+    case APP_FRONT: return "if not require('accel').host_chunk('repl/front').run(...) then os.exit(1) end";
+    case APP_REPL: return "if not require('accel').host_chunk('repl').run() then os.exit(1) end";
+    default: return NULL;
+  }
+}
+
 static ac_status run(ac_host *h, const app_options *o, ac_err *e) {
-  if (o->command == APP_ENV)
-    return ac_host_run_string(h,
-                              "require('accel.core').host_chunk('env')(package.searchpath('accel', package.path))",
-                              "env", 0, NULL, e);
+  const char *code = command_code(o);
+  if (code != NULL) return ac_host_run_string(h, code, "accel-run", o->n_args, (const char *const *)o->args, e);
   if (o->code != NULL)
     return ac_host_run_string(h, o->code, "-e", o->n_args, (const char *const *)o->args, e);
   return ac_host_run_file(h, o->script, o->n_args, (const char *const *)o->args, e);
@@ -101,7 +110,7 @@ int main(int argc, char **argv) {
   const bool speaks = app_speaks();
   const pid_t launcher = app_is_rank() ? getppid() : 0;
   if (launcher != 0) setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* lines are what it shows */
-  o.host.join = o.command == APP_RUN;
+  o.host.join = o.command == APP_RUN || o.command == APP_REPL;
   o.host.script = o.script != NULL && strcmp(o.script, "-") != 0 ? o.script : NULL;
   if (ac_host_open(&o.host, &h, &e) != AC_OK ||
       ac_host_register(h, "os.exit", script_exit, h, &e) != AC_OK) {

@@ -1,4 +1,4 @@
-/* The command line: accel-run [options] script [args], accel-run env. One table holds every option; dashes
+/* The command line: accel-run [options] script [args], or a command in place of the script. One table holds every option; dashes
  * and underscores in names are the same. What follows the script is the script's. */
 #include <errno.h>
 #include <stdio.h>
@@ -23,7 +23,17 @@ enum { N_OWN = sizeof options / sizeof options[0], N_OPTIONS = N_OWN + APP_LAUNC
 
 static const app_option *option_at(int i) { return i < N_OWN ? &options[i] : &app_launch_options[i - N_OWN]; }
 
-static const char *const commands[] = {"env"};
+static const struct {
+  const char *name;
+  app_command command;
+  const char *help; /* NULL: not shown */
+} commands[] = {
+    {"repl", APP_REPL, "a prompt for Lua, on one process or on every rank; :help tells more there"},
+    {"help [TOPIC]", APP_TOPICS, "the reference: an op, a module, a class, an option, examples"},
+    {"env", APP_ENV, "versions, devices, optional parts, and every ACCEL_* parameter"},
+    {APP_FRONT_WORD, APP_FRONT, NULL},
+};
+enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
 /* A name as it is shown: with dashes. */
 static const char *spell(const char *name, char *buf, size_t n) {
@@ -65,6 +75,8 @@ static void help_rows(int first, int end) {
 
 void app_help(void) {
   puts("usage: accel-run [options] SCRIPT [ARGS...]\n"
+       "       accel-run [options] repl\n"
+       "       accel-run help [TOPIC]\n"
        "       accel-run env\n"
        "\n"
        "Runs a Lua script with accel: tensors, gradients and training in one program.\n"
@@ -72,7 +84,8 @@ void app_help(void) {
        "SCRIPT is a file, or - for standard input. ARGS are its own (the global arg).\n"
        "\n"
        "commands:");
-  help_row("env", "versions, devices, optional parts, and every ACCEL_* parameter");
+  for (int i = 0; i < N_COMMANDS; i++)
+    if (commands[i].help != NULL) help_row(commands[i].name, commands[i].help);
   puts("\noptions:");
   help_rows(0, N_OWN);
   puts("\nthe same script on several ranks:");
@@ -87,6 +100,7 @@ void app_help(void) {
        "examples:\n"
        "  accel-run examples/train_gpt.lua --steps 500 book.txt\n"
        "  accel-run --num-processes 4 train.lua\n"
+       "  accel-run --num-processes 4 repl\n"
        "  accel-run -e 'print(require(\"accel\").randn(2, 3))'\n"
        "\n"
        "exit codes: 0 the script ended, 1 it raised an error, 2 wrong usage, 128+N ended\n"
@@ -221,6 +235,30 @@ static bool take(int argc, char **argv, int *i, app_options *o, const app_option
   return set(o, opt, value);
 }
 
+/* The word in place of the script: a command? i: its place. Misuse of one is told. */
+static bool take_command(int argc, char **argv, int i, app_options *o) {
+  for (int k = 0; k < N_COMMANDS; k++) {
+    const size_t n = strcspn(commands[k].name, " ");
+    if (strlen(argv[i]) != n || strncmp(argv[i], commands[k].name, n) != 0) continue;
+    o->command = commands[k].command;
+    o->n_args = argc - i - 1;
+    o->args = argv + i + 1;
+    const int most = o->command == APP_TOPICS || o->command == APP_FRONT;
+    char name[16];
+    snprintf(name, sizeof name, "%.*s", (int)n, argv[i]);
+    if (o->n_args > most)
+      return app_usage(most > 0                   ? "%s takes one argument, found '%s' behind it"
+                       : argv[i + 1][0] == '-'    ? "options stand before %s, found '%s' behind it"
+                                                  : "%s takes no arguments, found '%s'",
+                       name, argv[i + 1 + most]);
+    if (o->launches && o->command != APP_REPL) return app_usage("%s runs on no ranks%s", name, "");
+    if (o->launch.max_restarts > 0) return app_usage("--max-restarts: %s has no restarts%s", name, "");
+    if (o->launch.num_machines > 1) return app_usage("--num-machines: %s is for the ranks of one machine%s", name, "");
+    return app_launch_check(o);
+  }
+  return true;
+}
+
 bool app_options_parse(int argc, char **argv, app_options *o) {
   static const ac_host_options standard = AC_HOST_OPTIONS_INIT;
   static const ac_launch_options launch = AC_LAUNCH_OPTIONS_INIT;
@@ -245,12 +283,16 @@ bool app_options_parse(int argc, char **argv, app_options *o) {
   o->launch.argv = o->rank_argv;
   if (o->code == NULL) {
     if (i == argc) return app_usage("no script given%s%s", "", "");
-    if (strcmp(argv[i], commands[0]) == 0) {
-      if (i + 1 < argc) return app_usage("env takes no arguments, found '%s'%s", argv[i + 1], "");
-      if (o->launches) return app_usage("env runs on no ranks%s%s", "", "");
-      o->command = APP_ENV;
-      return true;
+    if (!take_command(argc, argv, i, o)) return false;
+    if (o->command == APP_REPL && o->launches) {
+      static char front[] = APP_FRONT_WORD;
+      o->front_argv = calloc((size_t)n + 1, sizeof *o->front_argv);
+      if (o->front_argv == NULL) return app_usage("no memory%s%s", "", "");
+      memcpy(o->front_argv, o->rank_argv, (size_t)n * sizeof *o->front_argv);
+      o->front_argv[n - 1] = front;
+      o->launch.front_argv = o->front_argv;
     }
+    if (o->command != APP_RUN) return true;
     o->script = argv[i++];
   }
   o->n_args = argc - i;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "autograd/anomaly.h"
 #include "autograd/node.h"
 
 typedef struct callback_node {
@@ -52,7 +53,7 @@ ac_status ac_node_callback(ac_ctx *c, const ac_callback_node *cb, int n_inputs, 
   if (cb->struct_size != sizeof *cb) return AC_FAIL(e, UNSUPPORTED, "ac_callback_node of another version");
   for (int i = 0; i < n_inputs; i++) any |= aci_requires_grad(inputs[i]);
   for (int i = 0; i < n_outputs; i++)
-    if (aci_requires_grad(outputs[i]))
+    if (outputs[i] != NULL && aci_requires_grad(outputs[i]))
       return AC_FAIL(e, GRAD, "output %d of %s has a history already: make it inside no_grad, or detach it",
                      i + 1, cb->name);
   if (!any || !c->grad_enabled) {
@@ -75,6 +76,7 @@ ac_status ac_node_callback(ac_ctx *c, const ac_callback_node *cb, int n_inputs, 
                       .meta = (aci_meta *)(void *)(n->edges + n_inputs)};
   int64_t *shape = (int64_t *)(void *)(n->base.meta + n_inputs);
   atomic_init(&n->base.ref, 1);
+  if (c->anomaly) n->base.site = aci_site(c);
   ac_status st = AC_OK;
   for (int i = 0; i < n_inputs && st == AC_OK; i++) {
     n->base.n_edges = i + 1;
@@ -87,7 +89,7 @@ ac_status ac_node_callback(ac_ctx *c, const ac_callback_node *cb, int n_inputs, 
   if (st == AC_OK) {
     n->cb.free = cb->free;
     for (int i = 0; i < n_outputs; i++) {
-      if (!ac_dtype_is_float((ac_dtype)outputs[i]->dtype)) continue;
+      if (outputs[i] == NULL || !ac_dtype_is_float((ac_dtype)outputs[i]->dtype)) continue;
       outputs[i]->grad_fn = &n->base;
       outputs[i]->out_nr = i;
       outputs[i]->view_version = outputs[i]->storage->graph_version;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "accel/ops.h"
+#include "autograd/anomaly.h"
 #include "autograd/op_node.h"
 
 typedef struct entry {
@@ -212,6 +213,7 @@ static ac_status serve(run *r, entry *t, ac_err *e) {
     if (n->n_edges > 16) din = calloc((size_t)n->n_edges, sizeof *din);
     if (din == NULL) return AC_FAIL(e, OOM, "no memory for a backward pass");
     st = n->cls->apply(n, r->c, t->g, din, r->create_graph, e);
+    if (__builtin_expect(r->c->anomaly, 0)) st = aci_anomaly_after(r->c, n, din, st, e);
     if (!r->retain_graph && st == AC_OK) n->cls->release_saved(n);
   }
   for (int i = 0; i < n->n_out; i++) {
@@ -237,7 +239,7 @@ static ac_status serve(run *r, entry *t, ac_err *e) {
   return st;
 }
 
-static ac_status seed(run *r, ac_tensor *t, ac_tensor *g, ac_err *e) {
+static ac_status seed(run *r, int output, ac_tensor *t, ac_tensor *g, ac_err *e) {
   char a[128], b[128];
   aci_edge edge = {0};
   entry *to;
@@ -260,6 +262,13 @@ static ac_status seed(run *r, ac_tensor *t, ac_tensor *g, ac_err *e) {
     if (g->dtype != t->dtype) AC_TRY(ac_cast(r->c, g, (ac_dtype)t->dtype, &v, e));
     else ac_tensor_retain(v = g);
   }
+  if (__builtin_expect(r->c->anomaly_nan, 0)) {
+    ac_status ok = aci_anomaly_seed(r->c, v, output, e);
+    if (ok != AC_OK) {
+      ac_tensor_release(v);
+      return ok;
+    }
+  }
   ac_status st = aci_edge_of(t, &edge, e);
   if (st == AC_OK) st = visit(r, edge.node, &to, e);
   if (st == AC_OK) st = add_to(r, &to->g[edge.nr], v, e);
@@ -269,9 +278,9 @@ static ac_status seed(run *r, ac_tensor *t, ac_tensor *g, ac_err *e) {
 }
 
 static ac_status walk(run *r, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads, ac_err *e) {
-  for (int i = 0; i < n_outputs; i++) AC_TRY(seed(r, outputs[i], grads != NULL ? grads[i] : NULL, e));
+  for (int i = 0; i < n_outputs; i++) AC_TRY(seed(r, i, outputs[i], grads != NULL ? grads[i] : NULL, e));
   AC_TRY(discover(r, e));
-  qsort(r->order, (size_t)r->n, sizeof *r->order, by_seq_desc);
+  if (r->n > 1) qsort(r->order, (size_t)r->n, sizeof *r->order, by_seq_desc); /* NULL when there is nothing to visit */
   mark_needed(r);
   for (int i = 0; i < r->n; i++) AC_TRY(serve(r, r->order[i], e));
   return AC_OK;

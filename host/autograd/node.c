@@ -1,6 +1,7 @@
 /* Life of nodes, leaves and hooks; what tensors say about their gradients. */
 #include "autograd/node.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -355,9 +356,14 @@ bool ac_tensor_remove_hook(ac_tensor *t, uint64_t id) {
 
 static const char *grad_name(const ac_tensor *t) { return ac_tensor_grad_fn_name(t); }
 
-void ac_autograd_open(ac_ctx *c) {
+static void set_slots(void) {
   aci_tensor_drop_autograd = drop;
   aci_tensor_grad_name = grad_name;
+}
+
+void ac_autograd_open(ac_ctx *c) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT; /* threads open contexts side by side */
+  pthread_once(&once, set_slots);
   c->ag_check = aci_record_check;
   c->ag_record = aci_record;
 }

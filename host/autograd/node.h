@@ -56,6 +56,7 @@ struct ac_node {
   int32_t hooks_running;
   bool overwrites;  /* an op that wrote its first argument: edge[0] leads to what that was before */
   bool saved_freed; /* something was saved and is gone: the node cannot run again */
+  uint32_t site;    /* line of the forward call, in anomaly mode; 0: not known */
   uint64_t seq;
   const aci_node_class *cls;
   const char *name;

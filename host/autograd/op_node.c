@@ -1,5 +1,5 @@
 /* Backward of one recorded op: unpacks what was saved, runs the gradient rule; and what gradient rules call. */
-#include "autograd/op_node.h"
+#include "autograd/saved.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +31,7 @@ static void release_saved(ac_node *base) {
     ac_tensor_release(n->out[i]);
     n->out[i] = NULL;
   }
+  if (n->packed != NULL) any |= aci_release_packed(n);
   if (any) base->saved_freed = true; /* what saved nothing may run any number of times */
 }
 
@@ -77,8 +78,8 @@ static ac_tensor *input_again(ac_expr *x, ac_tensor *t, bool create_graph) {
 
 /* An op given as plain ops is differentiated through them: run it again on other handles of its inputs (so
  * that paths between the inputs do not count twice) and ask for the gradients of that. */
-static ac_status apply_composed(aci_op_node *n, ac_ctx *c, ac_tensor *const *dout, ac_tensor **din,
-                                bool create_graph, ac_err *e) {
+static ac_status apply_composed(aci_op_node *n, const ac_value *saved, ac_ctx *c, ac_tensor *const *dout,
+                                ac_tensor **din, bool create_graph, ac_err *e) {
   ac_expr x;
   ac_value args[AC_MAX_ARGS];
   ac_tensor *out[AC_MAX_RESULTS] = {0}, *from[AC_MAX_RESULTS], *cot[AC_MAX_RESULTS];
@@ -88,11 +89,11 @@ static ac_status apply_composed(aci_op_node *n, ac_ctx *c, ac_tensor *const *dou
   if (alias == NULL) return AC_FAIL(e, OOM, "no memory for a gradient");
   bool was = ac_ctx_set_grad_enabled(c, true);
   for (int i = 0; i < n->n_args && x.st == AC_OK; i++) {
-    args[i] = n->args[i];
+    args[i] = saved[i];
     int m = args[i].kind == AC_T_TENSOR ? 1 : args[i].kind == AC_T_TENSORS ? args[i].n : 0;
     for (int j = 0; j < m; j++) {
       int k = n->first[i] + j;
-      ac_tensor *t = args[i].kind == AC_T_TENSOR ? n->args[i].tensor : n->args[i].tensors[j];
+      ac_tensor *t = args[i].kind == AC_T_TENSOR ? saved[i].tensor : saved[i].tensors[j];
       alias[k] = n->base.edge[k].node != NULL ? input_again(&x, t, create_graph) : t;
       if (n->base.edge[k].node != NULL) want[n_want++] = alias[k];
     }
@@ -121,6 +122,58 @@ static ac_status apply_composed(aci_op_node *n, ac_ctx *c, ac_tensor *const *dou
   return st;
 }
 
+/* saved, saved_out: what the node keeps, or what was unpacked for this run. */
+static ac_status apply_rule(aci_op_node *n, const ac_value *saved, ac_tensor *const *saved_out, ac_ctx *c,
+                            ac_tensor *const *dout, ac_tensor **din, bool create_graph, ac_err *e) {
+  const ac_op_desc *d = n->op->desc;
+  if (d->composed != NULL && (create_graph || d->grad == NULL))
+    return apply_composed(n, saved, c, dout, din, create_graph, e);
+
+  ac_grad g;
+  ac_tensor *out[AC_MAX_RESULTS];
+  memset(&g, 0, offsetof(ac_grad, ticket));
+  ac_expr_init(&g.x, c, e);
+  for (int i = 0; i < n->base.n_out; i++) {
+    out[i] = saved_out[i];
+    if (out[i] != NULL && create_graph) { /* give the alias its history back for the second derivative */
+      out[i] = ac_expr_own(&g.x, aci_tensor_detach(saved_out[i]));
+      if (out[i] == NULL) return AC_FAIL(e, OOM, "no memory for a tensor's head");
+      out[i]->grad_fn = &n->base;
+      out[i]->out_nr = i;
+      out[i]->view_version = out[i]->storage->graph_version;
+      aci_node_retain(&n->base);
+    }
+  }
+  g.op = n->op;
+  g.args = saved;
+  g.out = out;
+  g.dout = dout;
+  g.ticket = n->ticket;
+  g.node = n;
+  g.din = din;
+  d->grad(&g);
+  ac_status st = g.x.st;
+  ac_expr_end(&g.x);
+  return st;
+}
+
+/* While hooks unpack, a backward that they start may be through with this node: what it packed stays until the
+ * last is. */
+static ac_status apply_packed(aci_op_node *n, ac_ctx *c, ac_tensor *const *dout, ac_tensor **din, bool create_graph,
+                              ac_err *e) {
+  ac_expr u;
+  ac_value args[AC_MAX_ARGS];
+  ac_tensor *out[AC_MAX_RESULTS] = {0};
+  ac_expr_init(&u, c, e);
+  n->unpacking++;
+  ac_status st = aci_unpack_node(n, create_graph, &u, args, out, e);
+  if (st == AC_OK && e != NULL) e->op[0] = 0;
+  if (st == AC_OK) st = apply_rule(n, args, out, c, dout, din, create_graph, e);
+  ac_expr_end(&u);
+  if (--n->unpacking == 0 && n->base.saved_freed) aci_release_packed(n);
+  return st;
+}
+
 static ac_status op_apply(ac_node *base, ac_ctx *c, ac_tensor *const *dout, ac_tensor **din,
                           bool create_graph, ac_err *e) {
   aci_op_node *n = (aci_op_node *)base;
@@ -132,35 +185,8 @@ static ac_status op_apply(ac_node *base, ac_ctx *c, ac_tensor *const *dout, ac_t
                    n->op->name);
   if (d->grad == NULL && d->composed == NULL) return AC_FAIL(e, GRAD, "%s has no gradient", n->op->name);
   AC_TRY(check_versions(n, e));
-  if (d->composed != NULL && (create_graph || d->grad == NULL))
-    return apply_composed(n, c, dout, din, create_graph, e);
-
-  ac_grad g;
-  ac_tensor *out[AC_MAX_RESULTS];
-  memset(&g, 0, offsetof(ac_grad, ticket));
-  ac_expr_init(&g.x, c, e);
-  for (int i = 0; i < base->n_out; i++) {
-    out[i] = n->out[i];
-    if (out[i] != NULL && create_graph) { /* give the alias its history back for the second derivative */
-      out[i] = ac_expr_own(&g.x, aci_tensor_detach(n->out[i]));
-      if (out[i] == NULL) return AC_FAIL(e, OOM, "no memory for a tensor's head");
-      out[i]->grad_fn = base;
-      out[i]->out_nr = i;
-      out[i]->view_version = out[i]->storage->graph_version;
-      aci_node_retain(base);
-    }
-  }
-  g.op = n->op;
-  g.args = n->args;
-  g.out = out;
-  g.dout = dout;
-  g.ticket = n->ticket;
-  g.node = n;
-  g.din = din;
-  d->grad(&g);
-  ac_status st = g.x.st;
-  ac_expr_end(&g.x);
-  return st;
+  if (__builtin_expect(n->packed != NULL, 0)) return apply_packed(n, c, dout, din, create_graph, e);
+  return apply_rule(n, n->args, n->out, c, dout, din, create_graph, e);
 }
 
 const aci_node_class aci_op_class = {op_apply, release_saved, op_free};

@@ -14,6 +14,8 @@ typedef struct aci_op_node {
   ac_tensor **out; /* saved outputs: aliases without history, or NULL */
   uint32_t *out_version;
   ac_device *device;
+  struct aci_packed **packed; /* per edge, then per result: what hooks made of a tensor; NULL: there were none */
+  int unpacking;              /* backward of this node in the making of them again, maybe nested */
 } aci_op_node;
 
 extern const aci_node_class aci_op_class;

@@ -4,7 +4,9 @@
 #include <string.h>
 
 #include "accel/ops.h"
+#include "autograd/anomaly.h"
 #include "autograd/op_node.h"
+#include "autograd/saved.h"
 
 static size_t pad8(size_t n) { return (n + 7) & ~(size_t)7; }
 
@@ -254,6 +256,10 @@ ac_status aci_record(ac_ctx *c, ac_frame *f, ac_err *e) {
     else /* a written output's version rises right after recording */
       n->out_version[i] =
           atomic_load_explicit(&f->out[i]->storage->version, memory_order_relaxed) + (f->op->mutates != 0);
+  }
+  if (__builtin_expect(c->record_more, 0) && st == AC_OK) {
+    if (c->anomaly) n->base.site = aci_site(c);
+    if (c->saved_hooks != NULL) st = aci_pack_node(c, n, e);
   }
   if (st != AC_OK) {
     aci_node_release(&n->base);

@@ -2,6 +2,8 @@
  * accel/base.h. */
 #ifndef ACI_BASE_IMPL_H
 #define ACI_BASE_IMPL_H
+#include <signal.h>
+
 #include "accel/base.h"
 
 /* Called by ac_assert_fail after the log line and before abort; the program hangs its traceback here. NULL
@@ -26,5 +28,9 @@ const char *aci_bytes_text(char *buf, size_t buf_bytes, uint64_t bytes);
 void aci_team_on_start(void (*fn)(void));
 /* True inside a piece of ac_parallel_for. */
 bool aci_team_inside(void);
+/* From here on the calling thread runs all pieces by itself, whatever the team: for threads beside one another. */
+void aci_team_alone(void);
+/* What threads of ours block: all signals but those of faults. */
+void aci_worker_signals(sigset_t *set);
 
 #endif

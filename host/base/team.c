@@ -67,6 +67,7 @@ struct ac_team {
 static _Thread_local bool inside;
 
 bool aci_team_inside(void) { return inside; }
+void aci_team_alone(void) { inside = true; }
 
 /* ---- hooks: process-wide, only ever added ---- */
 typedef void (*start_hook)(void);
@@ -191,7 +192,7 @@ static void *work(void *arg) {
 }
 
 /* Workers take no signals of the program's; faults stay deliverable, so that crash reports work. */
-static void worker_signals(sigset_t *set) {
+void aci_worker_signals(sigset_t *set) {
   static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
   sigfillset(set);
   for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) sigdelset(set, faults[i]);
@@ -202,7 +203,7 @@ static void start(ac_team *t) {
   t->started = true;
   t->pid = getpid();
   sigset_t blocked, old;
-  worker_signals(&blocked);
+  aci_worker_signals(&blocked);
   pthread_sigmask(SIG_SETMASK, &blocked, &old);
   int rc = 0;
   for (int i = 1; i < t->n_threads && rc == 0; i++) {
@@ -298,7 +299,7 @@ static void finish(ac_team *t) {
 void ac_parallel_for(ac_team *t, int64_t n, int64_t grain, ac_range_fn fn, void *arg) {
   if (n <= 0) return;
   if (grain < 1) grain = 1;
-  if (n <= grain || t == NULL || t->n_threads == 1 || inside ||
+  if (n <= grain || inside || t == NULL || t->n_threads == 1 ||
       atomic_exchange_explicit(&t->busy, true, memory_order_acquire)) {
     run_inline(n, grain, fn, arg);
     return;

@@ -6,24 +6,28 @@ if(NOT TARGET accel)
   return()
 endif()
 
-install(TARGETS accel EXPORT accelTargets LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 install(TARGETS accel_core LIBRARY DESTINATION "${ACCEL_LUA_CDIR}/accel")
-if(TARGET accel-run)
-  install(TARGETS accel-run RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
-endif()
 foreach(module accel_onednn accel_mpi)
   if(TARGET ${module})
     install(TARGETS ${module} LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}/accel")
   endif()
 endforeach()
+if(ACCEL_MODULE_ONLY)
+  return()
+endif()
+install(TARGETS accel EXPORT accelTargets LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+if(TARGET accel-run)
+  install(TARGETS accel-run RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+endif()
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/host/include/accel" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
   FILES_MATCHING PATTERN "*.h")
 if(TARGET accel_gen)
   install(FILES "${PROJECT_BINARY_DIR}/gen/accel/ops.h" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/accel")
   install(FILES "${PROJECT_BINARY_DIR}/gen/ops.json" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
-  install(FILES "${PROJECT_BINARY_DIR}/gen/lua/meta/ops.lua"
-    DESTINATION "${CMAKE_INSTALL_DATADIR}/accel/meta")
 endif()
+# Stubs for editors.
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/lua/meta/" DESTINATION "${CMAKE_INSTALL_DATADIR}/accel/meta"
+  FILES_MATCHING PATTERN "*.lua")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/README.md"
   DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 

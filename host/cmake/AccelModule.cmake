@@ -20,7 +20,7 @@ function(ac_module stage)
     target_compile_options(ac_${stage} PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O3>)
   endif()
   # Stages from ops on may include generated headers (gen/accel/ops.h, gen/ops_x.h).
-  if(TARGET accel_gen AND NOT stage MATCHES "^(base|device|tensor)$")
+  if(TARGET accel_gen AND NOT stage MATCHES "^(base|text|device|tensor)$")
     add_dependencies(ac_${stage} accel_gen)
   endif()
   set_property(GLOBAL APPEND PROPERTY ACCEL_STAGES ac_${stage})
@@ -48,6 +48,9 @@ function(accel_libraries)
 
   add_library(accel SHARED ${objects})
   add_library(accel::accel ALIAS accel)
+  if(ACCEL_MODULE_ONLY)
+    set_target_properties(accel PROPERTIES EXCLUDE_FROM_ALL ON)
+  endif()
   target_link_libraries(accel PRIVATE $<BUILD_INTERFACE:ac_flags> $<BUILD_INTERFACE:ac_lua>)
   target_include_directories(accel INTERFACE
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/host/include> $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/gen>

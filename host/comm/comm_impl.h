@@ -47,6 +47,9 @@ typedef struct aci_place {
   int restart, max_restarts;
   int fd_control, fd_segment, n_heaps; /* -1: none */
   int fd_heap[ACI_MAX_LOCAL];
+  int fd_console;              /* this rank's end of the line to the REPL's prompt; -1: none */
+  int n_fronts;                /* of the first local rank in a script: the prompt's ends, one per local rank; 0: none */
+  int fd_front[ACI_MAX_LOCAL];
 } aci_place;
 /* Reads the environment (ecosystem's table of launchers). No variables: rank 0 of 1. INVALID names the two sets that contradict. */
 ac_status aci_discover(aci_place *out, ac_err *e);
@@ -95,6 +98,9 @@ struct ac_world {
   _Atomic uint64_t bytes_sent;
   /* the verdict as this rank knows it */
   aci_watchdog watch;
+  pthread_t owner;                   /* the thread that joined */
+  _Atomic int awaited;               /* works that the owner waits for */
+  const volatile int64_t *interrupt; /* ac_world_set_interrupt; NULL: none */
   _Atomic int aborted; /* 0 no, 1 being written, 2 *verdict is valid */
   ac_err verdict;
 };

@@ -112,14 +112,15 @@ static ac_status read_set(const names *l, aci_place *p, bool *complete, ac_err *
   return AC_OK;
 }
 
-/* "segment=5,heaps=6:7:8", as the launcher wrote it. */
+/* "segment=5,heaps=6:7:8,console=9", as the launcher wrote it. */
 static ac_status read_fds(const char *text, aci_place *p, ac_err *e) {
-  static const char *const keys[] = {"control=", "segment=", "heaps="};
+  static const char *const keys[] = {"control=", "segment=", "heaps=", "console=", "front="};
+  enum { N_KEYS = sizeof keys / sizeof keys[0], HEAPS = 2, FRONT = 4 };
   const char *at = text;
   while (*at != 0) {
     int key = 0;
-    while (key < 3 && strncmp(at, keys[key], strlen(keys[key])) != 0) key++;
-    if (key == 3) break;
+    while (key < N_KEYS && strncmp(at, keys[key], strlen(keys[key])) != 0) key++;
+    if (key == N_KEYS) break;
     at += strlen(keys[key]);
     for (;;) {
       char *end;
@@ -128,13 +129,15 @@ static ac_status read_fds(const char *text, aci_place *p, ac_err *e) {
       at = end;
       if (key == 0) p->fd_control = (int)fd;
       if (key == 1) p->fd_segment = (int)fd;
-      if (key == 2 && p->n_heaps < ACI_MAX_LOCAL) p->fd_heap[p->n_heaps++] = (int)fd;
-      if (key != 2 || *at != ':') break;
+      if (key == HEAPS && p->n_heaps < ACI_MAX_LOCAL) p->fd_heap[p->n_heaps++] = (int)fd;
+      if (key == 3) p->fd_console = (int)fd;
+      if (key == FRONT && p->n_fronts < ACI_MAX_LOCAL) p->fd_front[p->n_fronts++] = (int)fd;
+      if ((key != HEAPS && key != FRONT) || *at != ':') break;
       at++;
     }
     if (*at == ',') at++;
   }
-  if (*at != 0 || p->fd_segment < 0 || p->n_heaps != p->local_size)
+  if (*at != 0 || p->fd_segment < 0 || p->n_heaps != p->local_size || (p->n_fronts != 0 && p->n_fronts != p->local_size))
     return AC_FAIL(e, INVALID, "ACCEL_WORLD='%s' does not fit LOCAL_WORLD_SIZE=%d; it is set by accel-run for its ranks only",
                    text, p->local_size);
   return AC_OK;
@@ -166,7 +169,7 @@ static ac_status read_address(aci_place *p, ac_err *e) {
 ac_status aci_discover(aci_place *p, ac_err *e) {
   memset(p, 0, sizeof *p);
   p->size = p->local_size = p->machines = 1;
-  p->fd_control = p->fd_segment = -1;
+  p->fd_control = p->fd_segment = p->fd_console = -1;
   const char *fds = getenv("ACCEL_WORLD"), *id;
   /* accel-run says "joined=<pid>" once it has: what its script starts is no rank, and it cannot join twice */
   if (fds != NULL && strncmp(fds, "joined=", 7) == 0 && atol(fds + 7) == (long)getpid())

@@ -92,6 +92,7 @@ typedef struct aci_head {
   size_t total, at_pages, at_slots, at_stages, at_mail;
   _Atomic uint32_t joined;
   _Atomic uint64_t stop_at; /* step at which all ranks stop after an interrupt; 0: none asked */
+  _Atomic uint32_t console; /* ranks are at a prompt: Ctrl-C is the prompt's, not the launcher's */
   aci_verdict verdict;
   _Atomic uint32_t n_slots;          /* groups that ever had a slot: where sleepers may be */
   _Atomic uint32_t base[ACI_GROUPS]; /* what the words of a slot had reached when its last group ended */

@@ -161,9 +161,21 @@ static ac_status out_of_time(const aci_waiting *k, double seconds, ac_err *e) {
                   list, aci_desc_text(k->mine, what, sizeof what), seen);
 }
 
+/* Ctrl-C, for what the owner's thread waits for. Ranks that were interrupted come no more, so it is the end for all. */
+static ac_status interrupted(const aci_waiting *k, ac_err *e) {
+  ac_world *w = k->g->world;
+  const int64_t at = w->interrupt != NULL ? __atomic_load_n(w->interrupt, __ATOMIC_RELAXED) : 0;
+  if (at == 0 || k->now < at) return AC_OK;
+  if (!pthread_equal(pthread_self(), w->owner) && atomic_load(&w->awaited) == 0) return AC_OK;
+  char what[160];
+  return aci_stop(w, AC_INTERRUPTED, w->place.rank, e, "rank %d was interrupted in %s", w->place.rank,
+                  aci_desc_text(k->mine, what, sizeof what));
+}
+
 ac_status aci_watch(aci_waiting *k, ac_err *e) {
   ac_world *w = k->g->world;
   AC_TRY(aci_aborted(w, e));
+  AC_TRY(interrupted(k, e));
   if (w->segment.head != NULL) {
     AC_TRY(peers(k, e));
     AC_TRY(aci_deadlock(k, e));

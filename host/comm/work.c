@@ -278,9 +278,11 @@ bool ac_work_done(const ac_work *k) { return atomic_load_explicit(&k->done, memo
 ac_status ac_work_wait(ac_work *k, ac_err *e) {
   if (!ac_work_done(k)) {
     aci_queue *q = k->group->world->queue;
+    atomic_fetch_add(&q->world->awaited, 1);
     pthread_mutex_lock(&q->lock);
     while (!ac_work_done(k)) pthread_cond_wait(&q->finished, &q->lock);
     pthread_mutex_unlock(&q->lock);
+    atomic_fetch_sub(&q->world->awaited, 1);
   }
   if (k->status != AC_OK && e != NULL) *e = k->err;
   return k->status;

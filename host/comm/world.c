@@ -117,12 +117,13 @@ ac_status ac_world_open(ac_ctx *c, const ac_world_options *o, ac_world **out, ac
   ac_world *w = calloc(1, sizeof *w);
   if (w == NULL) return AC_FAIL(e, OOM, "no memory for the world");
   w->ctx = c;
+  w->owner = pthread_self();
   const bool sim = o->backend != NULL && strcmp(o->backend, "sim") == 0;
   bool joined = false;
   ac_status st;
   if (sim) {
     w->place = (aci_place){.rank = o->sim_rank, .size = o->sim_size > 0 ? o->sim_size : 1, .local_rank = o->sim_rank,
-                           .machines = 1, .fd_control = -1, .fd_segment = -1};
+                           .machines = 1, .fd_control = -1, .fd_segment = -1, .fd_console = -1};
     w->place.local_size = w->place.size;
     if (o->sim_rank < 0 || o->sim_rank >= w->place.size) {
       st = AC_FAIL(e, INVALID, "backend sim: rank %d of %d", o->sim_rank, w->place.size);
@@ -136,6 +137,8 @@ ac_status ac_world_open(ac_ctx *c, const ac_world_options *o, ac_world **out, ac
   set_cloexec(w->place.fd_control);
   set_cloexec(w->place.fd_segment);
   for (int i = 0; i < w->place.n_heaps; i++) set_cloexec(w->place.fd_heap[i]);
+  set_cloexec(w->place.fd_console);
+  for (int i = 0; i < w->place.n_fronts; i++) set_cloexec(w->place.fd_front[i]);
   snprintf(w->version, sizeof w->version, "%s", ACCEL_VERSION);
   snprintf(w->script, sizeof w->script, "%s", o->script != NULL ? o->script : "");
   w->script_hash = hash_of(o->script);
@@ -225,6 +228,8 @@ bool ac_world_stop_here(ac_world *w, uint64_t step, bool asked) {
   }
   return at != 0 && step >= at;
 }
+
+void ac_world_set_interrupt(ac_world *w, const volatile int64_t *at) { w->interrupt = at; }
 
 int ac_world_rank(const ac_world *w) { return w->place.rank; }
 int ac_world_size(const ac_world *w) { return w->place.size; }

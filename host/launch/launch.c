@@ -211,7 +211,10 @@ static ac_status attempt(aci_job *j, int *root, ac_launch_result *result, ac_err
   }
   AC_GOTO(done, st, aci_segment_make(j->n, &j->segment, e));
   for (int r = 0; r < j->n; r++) AC_GOTO(done, st, aci_heap_make(&j->heaps[r], e));
+  AC_GOTO(done, st, aci_consoles_make(j, e));
   for (int r = 0; r < j->n && st == AC_OK; r++) st = aci_rank_start(j, r, e);
+  if (st == AC_OK && j->o->front_argv != NULL) st = aci_front_start(j, e);
+  aci_consoles_close(j); /* an end of file is how either side sees that the other is gone */
   if (st != AC_OK) {
     for (int r = 0; r < j->n; r++)
       if (!j->ranks[r].gone) kill(j->ranks[r].pid, SIGKILL);
@@ -222,7 +225,11 @@ static ac_status attempt(aci_job *j, int *root, ac_launch_result *result, ac_err
   aci_supervise(j);
   *root = aci_root(j);
   *result = (ac_launch_result){0, 0};
-  if (*root >= 0) {
+  if (j->o->front_argv != NULL) {
+    result->exit_status = j->front_sig != 0 ? 128 + j->front_sig : j->front_code;
+    result->signal = j->signal;
+    aci_job_sweep(j);
+  } else if (*root >= 0) {
     const aci_rank *p = &j->ranks[*root];
     char text[600];
     aci_root_text(j, *root, text, sizeof text);
@@ -234,6 +241,7 @@ static ac_status attempt(aci_job *j, int *root, ac_launch_result *result, ac_err
     aci_job_sweep(j);
   }
 done:
+  aci_consoles_close(j);
   for (int r = 0; r < j->n && j->ranks != NULL; r++) aci_rank_free(&j->ranks[r]);
   for (int r = 0; r < j->n && j->heaps != NULL; r++)
     if (j->heaps[r] >= 0) close(j->heaps[r]);
@@ -298,6 +306,8 @@ ac_status ac_launch(const ac_launch_options *o, ac_launch_result *result, ac_err
   if (o->struct_size != sizeof *o)
     return AC_FAIL(e, UNSUPPORTED, "ac_launch_options of another version (%zu bytes)", o->struct_size);
   if (o->argv == NULL || o->argv[0] == NULL) return AC_FAIL(e, INVALID, "argv: there is no command line for the ranks");
+  if (o->front_argv != NULL && (o->num_machines > 1 || o->max_restarts > 0))
+    return AC_FAIL(e, INVALID, "a prompt is for the ranks of one machine, without restarts");
   if (!(o->monitor_interval >= 0) || o->max_restarts < 0)
     return AC_FAIL(e, INVALID, "max_restarts and monitor_interval cannot be negative");
   aci_job *j = calloc(1, sizeof *j);

@@ -3,6 +3,7 @@
  *   launch.c     options, the environment of ranks, attempts (restarts)
  *   topology.c   which CPUs there are, and who gets which
  *   spawn.c      fork and exec of one rank
+ *   front.c      the prompt of a REPL beside the ranks, and the sockets between them
  *   supervise.c  the loop: deaths, stops, signals, deadlines
  *   cause.c      the words for what happened
  *   output.c     from the ranks' pipes to the console and the log files */
@@ -85,6 +86,7 @@ typedef struct aci_job {
   int threads;           /* OMP_NUM_THREADS of the ranks; 0: left as it is */
   bool pin;
   aci_cpus cpus;
+  int *console, *front;   /* socket pairs of the local ranks and a prompt: theirs, its; -1: closed. NULL: none */
   int null_fd, script_fd; /* /dev/null; a copy of standard input for all, -1: none */
   sigset_t mask;         /* the caller's */
   struct sigaction pipe_action, size_action; /* the caller's, of SIGPIPE and SIGXFSZ */
@@ -96,6 +98,8 @@ typedef struct aci_job {
   aci_sink out, err;     /* one of them serves both where they are the same file */
   bool one_sink;
   int alive;
+  pid_t front_pid;       /* the prompt of front_argv; 0: there is none, or it is gone */
+  int front_code, front_sig;
   int failed;            /* local rank that failed first; -1: none */
   int64_t term_at, kill_at; /* deadlines of survivors, ns; 0: none */
   /* signals that asked us to stop, over all attempts */
@@ -107,6 +111,11 @@ typedef struct aci_job {
 /* Starts local rank r: environment, pipes, log file, process. */
 ac_status aci_rank_start(aci_job *j, int r, ac_err *e);
 void aci_rank_free(aci_rank *r);
+/* Makes the socket pairs. Without a prompt of our own a script has them as well, where it is no burden. */
+ac_status aci_consoles_make(aci_job *j, ac_err *e);
+void aci_consoles_close(aci_job *j);
+/* Starts the prompt. */
+ac_status aci_front_start(aci_job *j, ac_err *e);
 
 /* ---- supervise.c ---- */
 /* Until no rank is left. */

@@ -42,6 +42,9 @@ static bool replaced(const env_list *l, const char *entry) {
   return strncmp(entry, "TORCHELASTIC_USE_AGENT_STORE=", 29) == 0; /* of a torchrun around us */
 }
 
+/* The first rank of a script opens the prompt itself. */
+static bool fronts_of(const aci_job *j, int r) { return r == 0 && j->o->front_argv == NULL; }
+
 /* torchrun's variables, and ours. */
 static void fill(const aci_job *j, int r, env_list *l) {
   const ac_launch_options *o = j->o;
@@ -67,6 +70,10 @@ static void fill(const aci_job *j, int r, env_list *l) {
     add(l, "ACCEL_RECORD_FILE=%s/rank_%%r_records.jsonl", o->log_dir);
   aci_strbuf_printf(&fds, "segment=%d,heaps=", j->segment.fd);
   for (int i = 0; i < j->n; i++) aci_strbuf_printf(&fds, i == 0 ? "%d" : ":%d", j->heaps[i]);
+  if (j->console != NULL) {
+    aci_strbuf_printf(&fds, ",console=%d", j->console[r]);
+    for (int i = 0; i < j->n && fronts_of(j, r); i++) aci_strbuf_printf(&fds, i == 0 ? ",front=%d" : ":%d", j->front[i]);
+  }
   if (fds.failed) l->failed = true;
   else add(l, "ACCEL_WORLD=%s", fds.s);
   aci_strbuf_fini(&fds);
@@ -153,7 +160,7 @@ static void child(const aci_job *j, int r, const child_plan *p) {
     if (fd < 0) fail_in_child("open ", p->script);
     dup2(fd, 0);
     close(fd);
-  } else if (j->first + r != 0) {
+  } else if (j->first + r != 0 || j->o->front_argv != NULL) {
     dup2(j->null_fd, 0);
   }
   /* 1 and 2 are open in the launcher, so these are others or already in place */
@@ -161,6 +168,8 @@ static void child(const aci_job *j, int r, const child_plan *p) {
   if (p->err != 2) dup2(p->err, 2);
   fcntl(j->segment.fd, F_SETFD, 0);
   for (int i = 0; i < j->n; i++) fcntl(j->heaps[i], F_SETFD, 0);
+  if (j->console != NULL) fcntl(j->console[r], F_SETFD, 0);
+  for (int i = 0; i < j->n && j->console != NULL && fronts_of(j, r); i++) fcntl(j->front[i], F_SETFD, 0);
   sigaction(SIGPIPE, &j->pipe_action, NULL);
   sigaction(SIGXFSZ, &j->size_action, NULL);
   sigprocmask(SIG_SETMASK, &j->mask, NULL);

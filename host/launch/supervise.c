@@ -19,6 +19,7 @@
 enum { GRACE_MS = 500, KILL_MS = 5000 };
 
 static void send_all(aci_job *j, int sig, bool to_end) {
+  if (j->front_pid != 0) kill(j->front_pid, sig);
   for (int r = 0; r < j->n && j->ranks != NULL; r++) { /* NULL: between two attempts */
     aci_rank *p = &j->ranks[r];
     if (p->gone) continue;
@@ -83,11 +84,26 @@ static void judge(aci_job *j, const int *batch, int n) {
     aci_futex_wake(&page->state);
   }
   if (worst < 0) return;
-  if (j->failed < 0) j->failed = worst;
+  if (j->failed < 0 && j->o->front_argv == NULL) j->failed = worst;
   if (stopped_in_order(j, worst)) return;
   char text[512];
   aci_cause_of(j, worst, text, sizeof text);
   aci_verdict_give(j->segment.head, AC_PEER, j->first + worst, text);
+  if (j->o->front_argv != NULL) return; /* the prompt says who died; the others go on */
+  if (j->signal == 0 && j->term_at == 0 && j->kill_at == 0) j->term_at = aci_now_ns() + GRACE_MS * MS;
+}
+
+/* Ranks that stand at a prompt are told Ctrl-C by the terminal, and what it means by the prompt. */
+static bool at_prompt(const aci_job *j) {
+  return j->o->front_argv != NULL || (j->segment.head != NULL && atomic_load(&j->segment.head->console) != 0);
+}
+
+/* The prompt has ended: ranks that wait for it end by themselves, those that wait for each other by the verdict. */
+static void front_ended(aci_job *j, const siginfo_t *si) {
+  j->front_pid = 0;
+  j->front_code = si->si_code == CLD_EXITED ? si->si_status : 0;
+  j->front_sig = si->si_code == CLD_EXITED ? 0 : si->si_status;
+  aci_verdict_give(j->segment.head, AC_INTERRUPTED, -1, "the session has ended");
   if (j->signal == 0 && j->term_at == 0 && j->kill_at == 0) j->term_at = aci_now_ns() + GRACE_MS * MS;
 }
 
@@ -104,6 +120,8 @@ static void reap(aci_job *j) {
     memset(&si, 0, sizeof si);
     if (waitid(P_ALL, 0, &si, WEXITED | WSTOPPED | WCONTINUED | WNOHANG) != 0 || si.si_pid == 0) break;
     const int r = rank_of(j, si.si_pid);
+    if (si.si_pid == j->front_pid && si.si_code != CLD_STOPPED && si.si_code != CLD_TRAPPED && si.si_code != CLD_CONTINUED)
+      front_ended(j, &si);
     if (r < 0) continue; /* an orphan of a rank, which is ours since then */
     aci_rank *p = &j->ranks[r];
     char name[24];
@@ -144,6 +162,7 @@ static void read_signals(aci_job *j) {
   bool children = false;
   while (read(j->signal_fd, &si, sizeof si) == (ssize_t)sizeof si) {
     if (si.ssi_signo == SIGCHLD) children = true;
+    else if (si.ssi_signo == SIGINT && at_prompt(j)) continue;
     else stop_asked(j, (int)si.ssi_signo);
   }
   if (children) reap(j);
@@ -201,7 +220,7 @@ static void turn(aci_job *j, int timeout_ms) {
 }
 
 void aci_supervise(aci_job *j) {
-  while (j->alive > 0) turn(j, next_deadline(j));
+  while (j->alive > 0 || j->front_pid != 0) turn(j, next_deadline(j));
   j->term_at = j->kill_at = 0;
   const int presses = j->presses; /* a console that takes nothing must not keep us */
   while (aci_sink_waiting(&j->out) + aci_sink_waiting(&j->err) > 0 && j->presses == presses) turn(j, -1);

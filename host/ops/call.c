@@ -165,7 +165,7 @@ static ac_status run_kernel(ac_frame *f, ac_kernel k, bool provided, ac_err *e) 
 static ac_status launch(ac_frame *f, bool provided, ac_err *e) {
   bool alloc_only = f->device->kind == AC_DEV_META, later = f->op->dynamic && !alloc_only;
   ac_kernel k = alloc_only ? NULL : f->op->kernel[f->device->kind];
-  bool needs_kernel = !alloc_only && (f->n_out == 0 || f->op->mutates != 0); /* else: all results are views */
+  bool needs_kernel = !alloc_only && f->op->mutates != 0; /* else: all results are views, or there are none */
   for (int i = 0; i < f->n_out; i++) {
     if (f->out[i]->storage != NULL) continue;
     if (!later) AC_TRY(allocate(f, f->out[i], e));

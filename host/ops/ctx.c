@@ -114,6 +114,24 @@ ac_status ac_op_register(ac_ctx *c, const ac_op_desc *d, ac_err *e) {
   return d->inplace ? table_add(c, d, true, e) : AC_OK;
 }
 
+static ac_status open_devices(ac_ctx *c, const ac_ctx_options *o, ac_err *e) {
+  if (o != NULL && o->n_devices > 0) {
+    AC_ASSERT(o->n_devices <= ACI_MAX_DEVICES);
+    for (int i = 0; i < o->n_devices; i++) ac_device_retain(c->device[i] = o->devices[i]);
+    c->n_devices = o->n_devices;
+    c->devices_shared = true;
+    return AC_OK;
+  }
+  size_t limit = o != NULL ? o->memory_limit : 0;
+  if (limit == 0) limit = (size_t)ac_params_int(c->params, "MEM_LIMIT");
+  AC_TRY(ac_device_open(ac_device_cpu_vtable(), 0, limit, c->team, &c->device[0], e));
+  c->n_devices = 1;
+  aci_pool_debug_set(c->device[0], ac_params_int(c->params, "POISON") != 0, ac_params_int(c->params, "ALLOC_FAIL"));
+  AC_TRY(ac_device_open(ac_device_meta_vtable(), 0, 0, c->team, &c->device[1], e));
+  c->n_devices = 2;
+  return AC_OK;
+}
+
 ac_status ac_ctx_new(const ac_ctx_options *o, ac_ctx **out, ac_err *e) {
   ac_status st = AC_OK;
   ac_ctx *c = calloc(1, sizeof *c);
@@ -124,13 +142,7 @@ ac_status ac_ctx_new(const ac_ctx_options *o, ac_ctx **out, ac_err *e) {
   int n_threads = o != NULL ? o->n_threads : 0;
   if (n_threads <= 0) n_threads = (int)ac_params_int(c->params, "NUM_THREADS");
   AC_GOTO(fail, st, ac_team_new(n_threads, &c->team, e));
-  size_t limit = o != NULL ? o->memory_limit : 0;
-  if (limit == 0) limit = (size_t)ac_params_int(c->params, "MEM_LIMIT");
-  AC_GOTO(fail, st, ac_device_open(ac_device_cpu_vtable(), 0, limit, c->team, &c->device[0], e));
-  c->n_devices = 1;
-  aci_pool_debug_set(c->device[0], ac_params_int(c->params, "POISON") != 0, ac_params_int(c->params, "ALLOC_FAIL"));
-  AC_GOTO(fail, st, ac_device_open(ac_device_meta_vtable(), 0, 0, c->team, &c->device[1], e));
-  c->n_devices = 2;
+  AC_GOTO(fail, st, open_devices(c, o, e));
   c->default_device = c->device[0];
   uint64_t seed = o != NULL ? o->seed : 0;
   if (seed == 0) seed = (uint64_t)ac_params_int(c->params, "SEED");
@@ -156,7 +168,7 @@ void ac_ctx_free(ac_ctx *c) {
   free(c->ops);
   free(c->op_hash);
   for (int i = 0; i < c->n_devices; i++) {
-    c->device[i]->team = NULL; /* storages may keep the device alive longer than the team */
+    if (!c->devices_shared) c->device[i]->team = NULL; /* storages may keep the device alive longer than the team */
     ac_device_release(c->device[i]);
   }
   ac_team_free(c->team);

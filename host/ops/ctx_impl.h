@@ -43,6 +43,7 @@ struct ac_ctx {
   ac_team *team;
   int n_devices;
   ac_device *device[ACI_MAX_DEVICES];
+  bool devices_shared; /* they are another context's, whose team they use */
   ac_device *default_device;
   ac_stream *stream; /* where calls are enqueued; NULL: the device's own order */
   ac_generator gen;
@@ -53,6 +54,7 @@ struct ac_ctx {
   bool grad_enabled;
   bool autocast_on; /* read before calling cast */
   bool check_nan;
+  bool record_more; /* saved-tensor hooks or anomaly mode: recording asks for more than the node */
 
   /* table of ops: built-ins first (see the generated table), then their in-place forms, then registered ones */
   int n_ops, cap_ops;
@@ -64,6 +66,9 @@ struct ac_ctx {
   ac_status (*ag_check)(ac_ctx *c, ac_frame *f, ac_err *e);        /* before a kernel that mutates; may fill f->before */
   ac_status (*ag_record)(ac_ctx *c, ac_frame *f, ac_err *e);       /* after the kernel, before versions rise */
   uint64_t node_seq;
+  struct ac_saved_hooks *saved_hooks; /* innermost; NULL: tensors are saved as they are */
+  bool anomaly, anomaly_nan;
+  struct ac_sites *sites; /* where calls come from, for anomaly mode; NULL: not known */
 
   /* precision's slot: may replace tensors in args by casts (owned by the expression) */
   ac_status (*cast)(ac_ctx *c, const ac_op *op, ac_value *args, ac_expr *x, ac_err *e);

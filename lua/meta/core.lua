@@ -99,6 +99,16 @@ function accel.to_bytes(x) end
 ---@return boolean
 function accel.is_tensor(x) end
 
+---@class accel.DLPack
+
+---A tensor of the bytes in a DLPack capsule, without a copy: what to_dlpack made, or another library through accel/lua.h.
+---Strides are kept; the memory goes back to its owner when the last tensor over it is gone.
+---example: local x = accel.arange(3) return accel.from_dlpack(x:to_dlpack()), accel.from_dlpack(x:to_dlpack()):data_ptr() ==
+---  x:data_ptr() --> { 0, 1, 2 }, true
+---@param capsule accel.DLPack
+---@return accel.Tensor
+function accel.from_dlpack(capsule) end
+
 -- ## Comparing
 
 ---Whether |x - other| <= atol + rtol * |other| everywhere; rtol = 1e-5, atol = 1e-8, equal_nan = false.
@@ -205,9 +215,10 @@ function accel.backward(outputs, gradients, opts) end
 ---Options: grad_outputs, retain_graph, create_graph, allow_unused.
 ---example: local x = accel.tensor({ 3.0 }, { requires_grad = true }) return accel.grad((x * x):sum(), x) --> { 6 }
 ---@param outputs accel.Tensor|accel.Tensor[]
----@param inputs accel.Tensor|accel.Tensor[]
+---@param inputs accel.Tensor
 ---@param opts? table
----@return accel.Tensor|accel.Tensor[]
+---@return accel.Tensor
+---@overload fun(outputs: accel.Tensor|accel.Tensor[], inputs: accel.Tensor[], opts?: table): accel.Tensor[]
 function accel.grad(outputs, inputs, opts) end
 
 ---Nothing is recorded until the block ends: `local _ <close> = accel.no_grad()`, or accel.no_grad(f, ...) for the
@@ -242,13 +253,42 @@ function accel.is_grad_enabled() end
 ---@param fn function
 function accel.queue_callback(fn) end
 
----A function with a gradient of its own. forward(ctx, ...) runs without gradients and may ctx:save_for_backward
----tensors; backward(ctx, ...) gets one gradient per result, reads ctx:saved_tensors(), and returns one per argument.
+---fn(...), whose results it returns, without keeping what fn's operations save for their gradients: backward calls fn
+---again when it needs that. Random numbers, autocast and the default device are as they were, so that gradients come out
+---the same to the last bit; fn must do the same each time. Options, in a table at the end, from which fn gets what is
+---none: preserve_rng_state = true, determinism_check = "default" or "none", early_stop = true, use_reentrant = false.
+---example: local x = accel.tensor({ 2.0 }, { requires_grad = true }) local function f(t) return t:exp():exp() end
+---  local a = accel.grad(f(x), x) return accel.equal(a, accel.grad(accel.checkpoint(f, x), x)) --> true
+---@param fn function|accel.nn.Module
+---@param ... any its arguments, then options
+---@return any ...
+function accel.checkpoint(fn, ...) end
+
+---The output of a chain of functions or modules, cut into `segments` pieces of which all but the last are checkpoints.
+---Options: those of accel.checkpoint.
+---example: local net = accel.nn.Sequential(accel.nn.Linear(3, 3), accel.nn.Tanh(), accel.nn.Linear(3, 2)) local x =
+---  accel.ones(4, 3) return accel.equal(accel.checkpoint_sequential(net, 2, x), net(x)) --> true
+---@param functions accel.nn.Sequential|function[]
+---@param segments integer
+---@param x any input of the first
+---@param opts? table
+function accel.checkpoint_sequential(functions, segments, x, opts) end
+
+---@class accel.Function: {name: string, apply: function}
+---@overload fun(...: any): any
+
+---A function with a gradient of its own, also accel.autograd.Function. forward(ctx, ...) runs without gradients and may
+---ctx:save_for_backward tensors; backward(ctx, ...) gets one gradient per result, reads ctx:saved_tensors(), and returns
+---one per argument. With setup_context(ctx, inputs, output) forward gets no ctx, which is filled afterwards. ctx has
+---needs_input_grad (a list), fields of the script's own, and ctx:mark_dirty(t, ...) for arguments that forward writes and
+---returns, ctx:mark_non_differentiable(t, ...) for results without gradient, ctx:set_materialize_grads(false) for nil
+---instead of zeros where no gradient came. backward's operations record where a second derivative is wanted; see
+---accel.autograd.once_differentiable. What is made is called, or its field apply.
 ---example: local Sq = accel.Function { name = "Sq", forward = function(c, x) c:save_for_backward(x) return x * x
 ---  end, backward = function(c, g) return g * 2 * c:saved_tensors() end } local x = accel.tensor({ 3.0 }, {
 ---  requires_grad = true }) Sq(x):backward() return x.grad --> { 6 }
----@param definition {name: string, forward: function, backward: function}
----@return function
+---@param definition {name: string?, forward: function, backward: function, setup_context: function?}
+---@return accel.Function
 function accel.Function(definition) end
 
 -- ## Precision

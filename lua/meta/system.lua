@@ -254,6 +254,16 @@ function accel.interrupted() end
 ---@return any[] results
 function accel.launch(module, args, opts) end
 
+-- ## At a prompt
+
+---Stops the script here with a prompt: names are the caller's locals, upvalues and globals, read and written. Ctrl-D or
+---:c lets the script go on, :quit ends it, :help lists the rest; Ctrl-C stops what runs, not the script. On several
+---ranks all have to come here, and one prompt serves them (see accel-run --num-processes N repl). Without a terminal
+---the inputs are read from standard input. text is shown first.
+---example: type(accel.repl) --> "function"
+---@param text? string
+function accel.repl(text) end
+
 -- ## Ops by name
 
 ---The function of an op.

@@ -8,9 +8,20 @@
 ---@field device accel.Device where the bytes live
 ---@field ndim integer the number of dims; #t is the extent of the first
 ---@field requires_grad boolean whether gradients are recorded; may be assigned on a leaf
----@field grad accel.Tensor? the gradient, of a leaf after backward; may be assigned, nil drops it
+---@field grad accel.Tensor the gradient, of a leaf after backward (nil before); may be assigned, nil drops it
 ---@field is_leaf boolean not made by a recorded operation
 ---@field grad_fn string? the operation that made it
+---@field [integer] accel.Tensor
+---@field [table] accel.Tensor
+---@operator add(accel.Tensor|number): accel.Tensor
+---@operator sub(accel.Tensor|number): accel.Tensor
+---@operator mul(accel.Tensor|number): accel.Tensor
+---@operator div(accel.Tensor|number): accel.Tensor
+---@operator mod(accel.Tensor|number): accel.Tensor
+---@operator pow(accel.Tensor|number): accel.Tensor
+---@operator idiv(accel.Tensor|number): accel.Tensor
+---@operator unm: accel.Tensor
+---@operator len: integer
 local Tensor = {}
 
 -- ## Tensors as Lua values
@@ -71,6 +82,12 @@ function Tensor:element_size() end
 ---example: math.type(accel.ones(1):data_ptr()) --> "integer"
 ---@return integer
 function Tensor:data_ptr() end
+
+---A capsule with the same bytes for another library, or for accel.from_dlpack: no copy, strides kept. It is good for one
+---taker. A tensor that requires gradients has to be detached first.
+---example: local x = accel.ones(2) accel.from_dlpack(x:to_dlpack()):mul_(3) return x --> { 3, 3 }
+---@return accel.DLPack
+function Tensor:to_dlpack() end
 
 ---Whether the elements lie in row-major order without gaps.
 ---example: accel.ones(2, 3):t():is_contiguous() --> false

@@ -40,7 +40,7 @@ static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t block_len(const plan *p, int64_t kb) { return min64(p->kc, p->g->k - kb * p->kc); }
 
 static const char *at(const void *base, aci_gemm_type t, int64_t index) {
-  return (const char *)base + index * aci_gemm_type_bytes(t);
+  return base == NULL ? NULL : (const char *)base + index * aci_gemm_type_bytes(t); /* NULL: no elements */
 }
 
 /* One tile of C: rows i0.., columns j0.. of batch entry b. packed_b holds block kb of its columns at

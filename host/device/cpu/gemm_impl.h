@@ -11,9 +11,13 @@
 
 #include "device/cpu/gemm.h"
 
+#if defined(__clang__) /* it would drop the whole attribute over the width */
+#define ACI_TARGET_AVX512_BF16 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma,f16c,bmi2")))
+#else
 #define ACI_TARGET_AVX512_BF16 \
   __attribute__((              \
       target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma,f16c,bmi2,prefer-vector-width=512")))
+#endif
 
 /* What operands are packed as. */
 typedef enum aci_pack {

@@ -63,7 +63,65 @@ AC_API bool ac_tensor_remove_hook(ac_tensor *t, uint64_t id);
 typedef ac_status (*ac_end_hook)(void *user, ac_err *e);
 AC_API ac_status ac_backward_queue(ac_ctx *c, ac_end_hook fn, void *user, void (*free_fn)(void *), ac_err *e);
 
-/* Callback nodes: custom functions, recompute, sharding. outputs must have no history and require no grad; they get this node as theirs. */
+/* Saved-tensor hooks: while they are the innermost ones of a context, what a recorded call keeps for its backward is
+ * not the tensor but what pack makes of it. pack runs without recording and may not change t; *packed is freed once,
+ * with the graph or as backward consumes it. unpack gives an owned tensor of the shape, dtype and device of what was
+ * packed. The struct is the caller's and stays alive and unchanged until it is popped; what was packed may outlive
+ * it. */
+typedef struct ac_saved_hooks {
+  size_t struct_size;
+  bool skip_leaves; /* leaves that require gradients are kept as they are, and checked for changes in place */
+  ac_status (*pack)(void *user, ac_tensor *t, void **packed, ac_err *e);
+  ac_status (*unpack)(void *packed, ac_tensor **out, ac_err *e);
+  void (*free_packed)(void *packed);
+  void *user;
+  struct ac_saved_hooks *outer; /* private */
+} ac_saved_hooks;
+AC_API void ac_saved_hooks_push(ac_ctx *c, ac_saved_hooks *h);
+AC_API void ac_saved_hooks_pop(ac_ctx *c, ac_saved_hooks *h); /* wherever it stands; nothing when it is not there */
+
+/* Recompute: a region of the forward whose saved tensors are given up and computed again when backward asks for the
+ * first of them.
+ *
+ *   ac_recompute_new(c, &spec, n, args, &r, e);
+ *   ac_recompute_enter(r); ...the region... ac_recompute_leave(r);
+ *   ac_recompute_release(r);
+ *
+ * spec.run does the same again: ac_recompute_enter(r), the region on the arguments given, ac_recompute_leave(r). Once
+ * everything that is still needed was computed, the call that recorded the last of it fails with CALLBACK
+ * (early_stop); run passes that failure on. args are kept as saved tensors, by the hooks around the region. */
+typedef struct ac_recompute ac_recompute;
+typedef struct ac_recompute_spec {
+  size_t struct_size;
+  ac_status (*run)(void *user, ac_recompute *r, int n_args, ac_tensor *const *args, ac_err *e); /* gradients are on */
+  void (*free)(void *user); /* (optional) when nothing of the region is needed any more */
+  void (*stop)(void *user); /* (optional) the failure that ends run early is about to be made */
+  void *user;
+  bool early_stop;
+  bool check; /* shapes, dtypes, devices and number of what is saved must come out the same: STATE otherwise */
+} ac_recompute_spec;
+/* On failure user stays the caller's. */
+AC_API ac_status ac_recompute_new(ac_ctx *c, const ac_recompute_spec *spec, int n_args, ac_tensor *const *args,
+                                  ac_recompute **out, ac_err *e);
+AC_API void ac_recompute_release(ac_recompute *r);
+AC_API void ac_recompute_enter(ac_recompute *r);
+AC_API void ac_recompute_leave(ac_recompute *r);
+/* Did run end because everything was there? Its failure then means nothing. */
+AC_API bool ac_recompute_stopped(const ac_recompute *r);
+
+/* Anomaly mode: calls remember the line they came from; a NaN that a backward makes, and every other error of it,
+ * names op and line. */
+typedef struct ac_sites {
+  uint32_t (*here)(void *user); /* number of the line that is running; 0: not known */
+  const char *(*text)(void *user, uint32_t site); /* valid until the next call; NULL: not known */
+  void *user;
+} ac_sites;
+AC_API void ac_ctx_set_sites(ac_ctx *c, ac_sites *s); /* the caller's, alive as long as c; NULL: lines are not known */
+AC_API void ac_ctx_set_anomaly(ac_ctx *c, bool on, bool check_nan);
+AC_API bool ac_ctx_anomaly(const ac_ctx *c, bool *check_nan); /* check_nan may be NULL */
+
+/* Callback nodes: custom functions, recompute, sharding. outputs must have no history and require no grad; they get this
+ * node as theirs. NULL among the outputs: a result without gradient. */
 typedef struct ac_callback_node {
   size_t struct_size;
   const char *name; /* shown as grad_fn; copied */

@@ -106,6 +106,9 @@ AC_API void ac_world_at(ac_world *w, const char *site, uint64_t step);
 /* An interrupt at a step boundary: ranks of one machine agree on the step at which all of them stop, so that none waits for one that
  * stopped before it. asked: this rank was interrupted. True: stop now. */
 AC_API bool ac_world_stop_here(ac_world *w, uint64_t step, bool asked);
+/* Waits of the owner's thread end with INTERRUPTED, and the world with them, once *at is not 0 and CLOCK_MONOTONIC has reached
+ * it (ns). A signal handler may write it, in one store; it outlives the world. NULL: none, as at first. */
+AC_API void ac_world_set_interrupt(ac_world *w, const volatile int64_t *at);
 AC_API double ac_world_timeout(const ac_world *w);
 AC_API void ac_world_set_timeout(ac_world *w, double seconds);
 

@@ -30,9 +30,13 @@ typedef struct ac_launch_options {
   char *const *argv;        /* its command line, argv[0] first, NULL last */
   bool share_stdin;         /* each rank reads the whole of standard input; else rank 0 has it, and the others nothing */
   int fd_out, fd_err;       /* where output is shown */
+  char *const *front_argv;  /* NULL: none. Command line, as argv, of a prompt for the ranks: a process beside them that has the
+                               terminal and a socket to each of them (what follows it on the command line: segment=FD,front=FD:FD...).
+                               The job lasts as long as it does, a rank that dies does not end the others, its exit status is the
+                               job's, and SIGINT is its own affair */
 } ac_launch_options;
 #define AC_LAUNCH_OPTIONS_INIT \
-  {sizeof(ac_launch_options), AC_LAUNCH_AUTO, 1, -1, NULL, 0, 0, 0.1, 0, true, NULL, false, NULL, NULL, false, 1, 2}
+  {sizeof(ac_launch_options), AC_LAUNCH_AUTO, 1, -1, NULL, 0, 0, 0.1, 0, true, NULL, false, NULL, NULL, false, 1, 2, NULL}
 
 typedef struct ac_launch_result {
   int exit_status; /* 0, else that of the first rank that failed (128 + N: it was ended by signal N) */

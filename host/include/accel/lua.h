@@ -25,6 +25,10 @@ AC_API void ac_lua_push(struct lua_State *L, ac_tensor *t);
 AC_API ac_tensor *ac_lua_check(struct lua_State *L, int idx);
 /* The same, but NULL when there is none. */
 AC_API ac_tensor *ac_lua_test(struct lua_State *L, int idx);
+/* Pushes a capsule for accel.from_dlpack, which owns m (and calls its deleter when nobody takes it). Raises only for want of memory. */
+AC_API void ac_lua_push_dlpack(struct lua_State *L, struct DLManagedTensor *m);
+/* Takes the tensor out of the capsule at idx: the caller calls its deleter. NULL: no capsule, or taken before. */
+AC_API struct DLManagedTensor *ac_lua_take_dlpack(struct lua_State *L, int idx);
 
 #ifdef __cplusplus
 }

@@ -21,8 +21,12 @@ typedef struct ac_ctx_options {
   int n_threads;       /* 0: ACCEL_NUM_THREADS, OMP_NUM_THREADS, then the cores we may run on */
   size_t memory_limit; /* bytes of the CPU pool; 0: ACCEL_MEM_LIMIT, then 90 % of the machine */
   uint64_t seed;       /* of the default generator */
+  /* devices of another context, used by this one as well (retained), the first by default; 0: it opens its own. So that tensors of
+   * helper threads are at home here: one pool, one limit */
+  ac_device *const *devices;
+  int n_devices;
 } ac_ctx_options;
-#define AC_CTX_OPTIONS_INIT {sizeof(ac_ctx_options), 0, 0, 0}
+#define AC_CTX_OPTIONS_INIT {sizeof(ac_ctx_options), 0, 0, 0, NULL, 0}
 AC_API ac_status ac_ctx_new(const ac_ctx_options *o, ac_ctx **out, ac_err *e); /* o NULL: defaults */
 AC_API void ac_ctx_free(ac_ctx *c);
 AC_API ac_team *ac_ctx_team(ac_ctx *c);

@@ -112,6 +112,19 @@ AC_API ac_status ac_tensor_item(const ac_tensor *t, int64_t i, ac_scalar *out, a
 /* Live tensors of the process made by this library and not yet freed (tests: zero at the end). */
 AC_API int64_t ac_tensor_live(void);
 
+/* ---- DLPack: the same bytes in another library (its header declares the structs; C++ and C alike) ----
+ * CPU tensors of dtypes that both know, strides and all, without a copy. Neither side sees the writes of the other in its bookkeeping:
+ * do not write what the other side's graph has saved. */
+struct DLManagedTensor;
+struct DLManagedTensorVersioned;
+/* *out keeps t's memory until its deleter is called (any thread). GRAD for a tensor that requires gradients: detach it first. */
+AC_API ac_status ac_tensor_to_dlpack(ac_tensor *t, struct DLManagedTensor **out, ac_err *e);
+AC_API ac_status ac_tensor_to_dlpack_versioned(ac_tensor *t, struct DLManagedTensorVersioned **out, ac_err *e);
+/* d: the CPU device the tensor is to be on. On success m is ours: its deleter runs when the last reference to the memory goes (any thread);
+ * on failure it stays the caller's. */
+AC_API ac_status ac_tensor_from_dlpack(ac_device *d, struct DLManagedTensor *m, ac_tensor **out, ac_err *e);
+AC_API ac_status ac_tensor_from_dlpack_versioned(ac_device *d, struct DLManagedTensorVersioned *m, ac_tensor **out, ac_err *e);
+
 /* Text as PyTorch prints it (precision 4, threshold 1000, edge items 3, line width 80). Malloc'ed, the caller frees; NULL: no memory. */
 AC_API char *ac_tensor_format(const ac_tensor *t);
 

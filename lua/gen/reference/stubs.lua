@@ -7,8 +7,8 @@ M.files = { "core.lua", "system.lua", "tensor.lua" }
 M.modules = { dist = "dist.lua" }
 
 --- Names of accel that are the host's own business: no scripts call them.
-M.private = { gc_check = true, global = true, host_chunk = true, inspect = true, nearest = true, pairs = true,
-  traceback = true, _alone = true }
+M.private = { gc_check = true, global = true, console = true, host_chunk = true, inspect = true, nearest = true,
+  pairs = true, traceback = true, _alone = true }
 
 --- Entries {name = "accel.tensor" | "Tensor:item" | "Tensor.shape", section =, text =, examples =, annotations =,
 --- params =} in the order of the files; fields of classes are entries with `field`, their type.

@@ -1,0 +1,32 @@
+/* What the files of accel.console share: lac_console.c (Ctrl-C), lac_channel.c (frames and waiting), lac_line.c (lines
+ * from the terminal) over line_api.c, lac_ranks.c (the status of ranks). */
+#ifndef LAC_CONSOLE_H
+#define LAC_CONSOLE_H
+#include <poll.h>
+
+#include "core/lac.h"
+
+enum { LAC_POLL_CHANNELS = 256 };
+
+/* ---- lac_console.c ---- */
+int64_t lac_console_now(void); /* ns of CLOCK_MONOTONIC; any signal handler may ask */
+/* Readable when Ctrl-C was pressed at the session's prompt; -1: S has no session. */
+int lac_console_breaks(const lac_state *S);
+/* Makes the metatable of a userdata: these methods, and `end` for __gc and __close. */
+void lac_console_methods(lua_State *L, lac_state *S, const char *name, const luaL_Reg *list, lua_CFunction end);
+
+/* ---- lac_channel.c ---- */
+/* What a wait ended with. */
+typedef enum lac_event { LAC_EVENT_TIME, LAC_EVENT_BREAK, LAC_EVENT_READY, LAC_EVENT_INPUT } lac_event;
+/* Waits for Ctrl-C (of the session), for a channel of the list at idx (nil: none) with a whole frame or an end, for
+ * input on descriptor 0 (input), or until the clock says so; seconds < 0: for ever. *which: of the list, from 1. */
+lac_event lac_console_poll(lua_State *L, lac_state *S, int idx, bool input, double seconds, int *which);
+/* Pushes the event as Lua sees it: "time"; "break"; "ready", channel. Returns how many. */
+int lac_console_push(lua_State *L, lac_event event, int which);
+
+/* ---- parts of lac_open_console: each adds functions to the table on top ---- */
+void lac_open_channels(lua_State *L, lac_state *S);
+void lac_open_line(lua_State *L, lac_state *S);
+void lac_open_ranks(lua_State *L, lac_state *S);
+
+#endif

@@ -1,0 +1,183 @@
+/* Channels of accel.console: frames to and from another process over a socket, and the one wait of a prompt: for them, for
+ * Ctrl-C and for input. Used by lua/repl and lac_line.c.
+ *
+ * A frame is four bytes of length, the lowest first, and as many bytes. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "console.h"
+
+#define CHANNEL "accel.console.channel"
+enum { FRAME_MAX = 1 << 30, READ_AT_ONCE = 256 << 10 };
+
+typedef struct channel {
+  int fd; /* -1: closed */
+  bool ended;
+  char *buf;
+  size_t n, cap;
+} channel;
+
+static int new_channel(lua_State *L) {
+  lac_state *S = lac_get(L);
+  const int fd = (int)lac_check_int(L, S, 1, "fd");
+  channel *c = lua_newuserdatauv(L, sizeof *c, 0);
+  *c = (channel){.fd = fd};
+  luaL_setmetatable(L, CHANNEL);
+  fcntl(fd, F_SETFD, FD_CLOEXEC);
+  return 1;
+}
+
+static size_t frame_size(const channel *c) {
+  const unsigned char *p = (const unsigned char *)c->buf;
+  return (size_t)p[0] | (size_t)p[1] << 8 | (size_t)p[2] << 16 | (size_t)p[3] << 24;
+}
+
+static bool whole(const channel *c) { return c->n >= 4 && c->n - 4 >= frame_size(c); }
+
+/* Reads what is there. */
+static void fill(channel *c) {
+  while (!c->ended && c->fd >= 0) {
+    if (c->cap - c->n < READ_AT_ONCE) {
+      const size_t cap = c->cap * 2 > c->n + READ_AT_ONCE ? c->cap * 2 : c->n + READ_AT_ONCE;
+      char *more = realloc(c->buf, cap);
+      if (more == NULL) return;
+      c->buf = more;
+      c->cap = cap;
+    }
+    const ssize_t k = recv(c->fd, c->buf + c->n, c->cap - c->n, MSG_DONTWAIT);
+    if (k < 0 && errno == EINTR) continue;
+    if (k < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (k <= 0) c->ended = true;
+    else c->n += (size_t)k;
+    if (c->n >= 4 && frame_size(c) > FRAME_MAX) c->ended = true; /* no frame of ours */
+    if (whole(c)) return;
+  }
+}
+
+/* c:receive() -> bytes of a frame; nil: none so far; false: the other end is gone */
+static int channel_receive(lua_State *L) {
+  channel *c = luaL_checkudata(L, 1, CHANNEL);
+  lac_get(L);
+  if (!whole(c)) fill(c);
+  if (!whole(c)) {
+    if (c->ended || c->fd < 0) lua_pushboolean(L, false);
+    else lua_pushnil(L);
+    return 1;
+  }
+  const size_t n = frame_size(c);
+  lua_pushlstring(L, c->buf + 4, n);
+  c->n -= n + 4;
+  memmove(c->buf, c->buf + n + 4, c->n);
+  return 1;
+}
+
+static bool send_all(const channel *c, const char *p, size_t n) {
+  while (n > 0) {
+    const ssize_t k = send(c->fd, p, n, MSG_NOSIGNAL);
+    if (k < 0 && errno == EINTR) continue;
+    if (k <= 0) return false;
+    p += k;
+    n -= (size_t)k;
+  }
+  return true;
+}
+
+/* c:send(bytes) -> whether the other end is there */
+static int channel_send(lua_State *L) {
+  lac_state *S = lac_get(L);
+  const channel *c = luaL_checkudata(L, 1, CHANNEL);
+  size_t n;
+  const char *p = lac_check_string(L, S, 2, "bytes", &n);
+  const unsigned char head[4] = {(unsigned char)n, (unsigned char)(n >> 8), (unsigned char)(n >> 16),
+                                 (unsigned char)(n >> 24)};
+  if (n > FRAME_MAX) return lac_error(L, S, AC_INVALID, "a frame of %zu bytes", n);
+  lua_pushboolean(L, c->fd >= 0 && send_all(c, (const char *)head, 4) && send_all(c, p, n));
+  return 1;
+}
+
+static int channel_close(lua_State *L) {
+  channel *c = luaL_checkudata(L, 1, CHANNEL);
+  if (c->fd >= 0) close(c->fd);
+  free(c->buf);
+  *c = (channel){.fd = -1, .ended = true};
+  return 0;
+}
+
+/* ---- waiting ---- */
+
+lac_event lac_console_poll(lua_State *L, lac_state *S, int idx, bool input, double seconds, int *which) {
+  channel *c[LAC_POLL_CHANNELS];
+  struct pollfd p[LAC_POLL_CHANNELS + 2];
+  int n = 0;
+  const int64_t end = seconds < 0 ? -1 : lac_console_now() + (int64_t)(seconds * 1e9);
+  const int breaks = lac_console_breaks(S);
+  if (lua_istable(L, idx)) {
+    for (; n < LAC_POLL_CHANNELS && lua_rawgeti(L, idx, n + 1) != LUA_TNIL; n++) {
+      c[n] = luaL_testudata(L, -1, CHANNEL);
+      lua_pop(L, 1); /* the list holds it */
+    }
+    lua_pop(L, 1);
+  }
+  for (;;) {
+    for (int i = 0; i < n; i++) {
+      p[i] = (struct pollfd){.fd = c[i] != NULL ? c[i]->fd : -1, .events = POLLIN};
+      if (c[i] == NULL || c[i]->fd < 0) continue;
+      if (whole(c[i]) || c[i]->ended) {
+        *which = i + 1;
+        return LAC_EVENT_READY;
+      }
+    }
+    p[n] = (struct pollfd){.fd = breaks, .events = POLLIN};
+    p[n + 1] = (struct pollfd){.fd = input ? 0 : -1, .events = POLLIN};
+    const int64_t left = end < 0 ? -1 : end - lac_console_now();
+    const int64_t rest = (left + 999999) / 1000000;
+    const int ms = end < 0 ? -1 : left <= 0 ? 0 : rest > INT_MAX ? INT_MAX : (int)rest;
+    const int got = poll(p, (nfds_t)n + 2, ms);
+    if (p[n].revents != 0 && got > 0) {
+      uint64_t count;
+      if (read(breaks, &count, sizeof count) < 0 && errno == EAGAIN) continue;
+      return LAC_EVENT_BREAK;
+    }
+    for (int i = 0; i < n && got > 0; i++)
+      if (p[i].revents != 0) fill(c[i]);
+    for (int i = 0; i < n && got > 0; i++)
+      if (c[i] != NULL && c[i]->fd >= 0 && (whole(c[i]) || c[i]->ended)) {
+        *which = i + 1;
+        return LAC_EVENT_READY;
+      }
+    if (got > 0 && p[n + 1].revents != 0) return LAC_EVENT_INPUT;
+    /* a signal of somebody else's: his hook runs when we are back in Lua */
+    if (got < 0) return LAC_EVENT_TIME;
+    if (end >= 0 && lac_console_now() >= end) return LAC_EVENT_TIME;
+  }
+}
+
+int lac_console_push(lua_State *L, lac_event event, int which) {
+  static const char *const names[] = {"time", "break", "ready", "input"};
+  lua_pushstring(L, names[event]);
+  if (event != LAC_EVENT_READY) return 1;
+  lua_pushinteger(L, which);
+  return 2;
+}
+
+static int poll_(lua_State *L) {
+  lac_state *S = lac_get(L);
+  int which = 0;
+  const double seconds = lua_isnoneornil(L, 2) ? -1 : lac_check_number(L, S, 2, "seconds");
+  lua_settop(L, 1);
+  const lac_event event = lac_console_poll(L, S, 1, false, seconds, &which);
+  return lac_console_push(L, event, which);
+}
+
+void lac_open_channels(lua_State *L, lac_state *S) {
+  static const luaL_Reg funcs[] = {{"channel", new_channel}, {"poll", poll_}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {
+      {"send", channel_send}, {"receive", channel_receive}, {"close", channel_close}, {NULL, NULL}};
+  lac_setfuncs(L, S, funcs);
+  lac_console_methods(L, S, CHANNEL, methods, channel_close);
+}

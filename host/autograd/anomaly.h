@@ -1,0 +1,13 @@
+/* Anomaly mode, private to the autograd stage. */
+#ifndef ACI_AUTOGRAD_ANOMALY_H
+#define ACI_AUTOGRAD_ANOMALY_H
+#include "autograd/node.h"
+
+/* Number of the line that is running; 0: not known. */
+uint32_t aci_site(const ac_ctx *c);
+/* After n's backward: looks for NaN in what it gave (st OK), names the line of the forward in every failure. */
+ac_status aci_anomaly_after(ac_ctx *c, const ac_node *n, ac_tensor *const *din, ac_status st, ac_err *e);
+/* GRAD when a gradient that a backward was given has NaN already. */
+ac_status aci_anomaly_seed(ac_ctx *c, ac_tensor *g, int output, ac_err *e);
+
+#endif

@@ -1,0 +1,86 @@
+---@meta
+-- What hangs on accel besides functions: modules, which are loaded on first use, and the names of the Accelerator's that stand
+-- there too. For editors; the tables themselves answer for their contents.
+
+---@class accel
+---@field Tensor accel.Tensor the methods of tensors; scripts may add to them
+---@field nn table layers, losses, functionals
+---@field optim table optimizers and schedules
+---@field data table data sets, samplers, loaders
+---@field dist table collectives, by torch.distributed's names
+---@field models table architectures with Hugging Face's names
+---@field text table vocabularies and tokenizers
+---@field metrics table
+---@field amp table
+---@field autograd table torch.autograd's names
+---@field accelerator table what belongs to the Accelerator
+---@field util table helpers for scripts: classes, options, command lines, progress
+---@field json table
+---@field process table
+---@field Accelerator fun(opts?: table): accel.Accelerator
+---@field PartialState fun(opts?: table): accel.accelerator.PartialState
+---@field AcceleratorState fun(opts?: table): accel.accelerator.AcceleratorState
+---@field GradientState fun(opts?: table): accel.accelerator.GradientState
+---@field LocalSGD fun(opts: table): table
+---@field set_seed fun(seed: integer, ...: any)
+---@field skip_first_batches fun(loader: table, n: integer): table
+---@field find_executable_batch_size fun(...: any): any
+---@field get_logger fun(name: string, opts?: table): table
+
+-- Methods of the Accelerator: they stand by topic in stdlib/accel/accelerator and are gathered when it is loaded, which no editor
+-- sees. tests/lua/stubs_test.lua finds what is missing here.
+---@class accel.Accelerator
+---@field accumulate fun(self: accel.Accelerator, ...: any): any
+---@field autocast fun(self: accel.Accelerator, handler?: table, fn?: (function), ...: any): any
+---@field backward fun(self: accel.Accelerator, loss: accel.Tensor, opts?: table)
+---@field broadcast fun(self: accel.Accelerator, tensor: any, from_process?: integer): any
+---@field check_trigger fun(self: accel.Accelerator): boolean
+---@field clear fun(self: accel.Accelerator, ...: any): any
+---@field clip_grad_norm_ fun(self: accel.Accelerator, params: accel.Tensor[]|accel.Tensor, max_norm: number, norm_type?: number|table): accel.Tensor
+---@field clip_grad_value_ fun(self: accel.Accelerator, params: accel.Tensor[]|accel.Tensor, clip_value: number)
+---@field end_training fun(self: accel.Accelerator)
+---@field free_memory fun(self: accel.Accelerator, ...: any): any
+---@field gather fun(self: accel.Accelerator, tensor: any): any
+---@field gather_for_metrics fun(self: accel.Accelerator, input_data: any, use_gather_object?: boolean, opts?: table): any
+---@field gather_object fun(self: accel.Accelerator, object: any[]): any[]
+---@field get_deepspeed_plugin fun(self: accel.Accelerator, ...: any): any
+---@field get_state_dict fun(self: accel.Accelerator, model: accel.nn.Module): table<string, accel.Tensor>
+---@field get_tracker fun(self: accel.Accelerator, name: string, opts?: boolean|{unwrap: boolean?})
+---@field init_trackers fun(self: accel.Accelerator, project_name: string, config?: table, init_kwargs?: table<string, table>)
+---@field join_uneven_inputs fun(self: accel.Accelerator, joinables: any[], even_batches?: boolean, fn?: (function), ...: any): any
+---@field load_state fun(self: accel.Accelerator, ...: any): any
+---@field local_main_process_first fun(self: accel.Accelerator, fn?: (function), ...: any): any
+---@field log fun(self: accel.Accelerator, values: table<string, any>, step?: integer|table, log_kwargs?: table)
+---@field lomo_backward fun(self: accel.Accelerator, ...: any): any
+---@field main_process_first fun(self: accel.Accelerator, fn?: (function), ...: any): any
+---@field maybe_context_parallel fun(self: accel.Accelerator, ...: any): any
+---@field no_sync fun(self: accel.Accelerator, model: any, fn?: (function), ...: any): any
+---@field on_last_process fun(self: accel.Accelerator, fn: function): function
+---@field on_local_main_process fun(self: accel.Accelerator, fn: function): function
+---@field on_local_process fun(self: accel.Accelerator, fn: function, index?: integer): function
+---@field on_main_process fun(self: accel.Accelerator, fn: function): function
+---@field on_process fun(self: accel.Accelerator, fn: function, index?: integer): function
+---@field pad_across_processes fun(self: accel.Accelerator, tensor: any, dim?: integer, pad_index?: number, pad_first?: boolean, opts?: table): any
+---@field prepare fun(self: accel.Accelerator, ...: any): any, any, any, any, any, any, any, any
+---@field prepare_data_loader fun(self: accel.Accelerator, loader: accel.data.DataLoader, opts?: table): accel.accelerator.DataLoader
+---@field prepare_model fun(self: accel.Accelerator, model: accel.nn.Module, opts?: table): accel.nn.Module
+---@field prepare_optimizer fun(self: accel.Accelerator, optimizer: accel.optim.Optimizer): accel.accelerator.AcceleratedOptimizer
+---@field prepare_scheduler fun(self: accel.Accelerator, scheduler: accel.optim.LRScheduler): accel.accelerator.AcceleratedScheduler
+---@field print fun(self: accel.Accelerator, ...: any): any
+---@field profile fun(self: accel.Accelerator, ...: any): any
+---@field reduce fun(self: accel.Accelerator, tensor: any, reduction?: string, scale?: number, opts?: table): any
+---@field register_for_checkpointing fun(self: accel.Accelerator, ...: any): any
+---@field register_load_state_pre_hook fun(self: accel.Accelerator, ...: any): any
+---@field register_save_state_pre_hook fun(self: accel.Accelerator, ...: any): any
+---@field save fun(self: accel.Accelerator, tensors: table<string, accel.Tensor>, path: string, opts?: table)
+---@field save_model fun(self: accel.Accelerator, ...: any): any
+---@field save_state fun(self: accel.Accelerator, ...: any): any
+---@field select_deepspeed_plugin fun(self: accel.Accelerator, ...: any): any
+---@field set_trigger fun(self: accel.Accelerator)
+---@field skip_first_batches fun(self: accel.Accelerator, dataloader: accel.accelerator.DataLoader|accel.data.DataLoader, num_batches?: integer)
+---@field split_between_processes fun(self: accel.Accelerator, inputs: any, opts?: boolean|{apply_padding: boolean?}, fn?: (function))
+---@field trigger_sync_in_backward fun(self: accel.Accelerator, model: any, fn?: (function), ...: any): any
+---@field unscale_gradients fun(self: accel.Accelerator, optimizer?: accel.accelerator.AcceleratedOptimizer|accel.accelerator.AcceleratedOptimizer[])
+---@field unwrap_model fun(self: accel.Accelerator, model: accel.nn.Module, keep_fp32_wrapper?: boolean|table): accel.nn.Module
+---@field verify_device_map fun(self: accel.Accelerator): boolean
+---@field wait_for_everyone fun(self: accel.Accelerator)

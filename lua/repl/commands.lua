@@ -1,0 +1,174 @@
+-- Commands of a prompt that ask the process whose prompt it is, `:time f(x)`: each gives lines of text. On several
+-- ranks every rank runs them; what is the prompt's own affair (:help, :ranks, :diff, :save, :quit) is not here.
+-- Used by prompt.lua, server.lua.
+local accel = ...
+local show = accel.host_chunk "repl/show"
+
+local M = {}
+
+local function bytes(n)
+  for _, unit in ipairs { { 2 ^ 30, "GiB" }, { 2 ^ 20, "MiB" }, { 2 ^ 10, "KiB" } } do
+    if n >= unit[1] then return ("%.1f %s"):format(n / unit[1], unit[2]) end
+  end
+  return ("%d B"):format(n)
+end
+
+local function duration(s)
+  if s >= 60 then return ("%d min %.1f s"):format(s // 60, s % 60) end
+  if s >= 1 then return ("%.3f s"):format(s) end
+  if s >= 1e-3 then return ("%.3f ms"):format(s * 1e3) end
+  return ("%.1f us"):format(s * 1e6)
+end
+
+local function resident()
+  local file <close> = io.open("/proc/self/statm")
+  local pages = file and file:read "a":match "^%d+ (%d+)"
+  return pages and tonumber(pages) * 4096
+end
+
+local function failed(r) return { ok = false, lines = { r.message }, message = r.message } end
+
+-- The value of an expression, which a command is about.
+local function value_of(session, rest, line)
+  if rest == "" then return nil, { ok = false, message = "an expression is missing" } end
+  local r = session:evaluate("return " .. rest, line)
+  if not r.ok then return nil, r end
+  return r
+end
+
+local commands = {}
+
+--- :type EXPR
+function commands.type(session, rest, line)
+  local r, why = value_of(session, rest, line)
+  if not r then return failed(why) end
+  local lines = {}
+  for i = 1, math.max(r.n, 1) do lines[i] = show.type(r[i]) end
+  return { ok = true, lines = lines }
+end
+
+--- :time INPUT
+function commands.time(session, rest, line, width)
+  if rest == "" then return { ok = false, lines = {}, message = "an expression or a statement is missing" } end
+  local live = accel.mem_stats().live_bytes
+  accel.reset_peak_memory()
+  local r = session:evaluate(rest, line)
+  local lines = r.ok and show.values(r, width) or { r.message }
+  if r.seconds then
+    lines[#lines + 1] = ("%s, tensors up to %s more"):format(duration(r.seconds),
+      bytes(math.max(accel.mem_stats().peak_bytes - live, 0)))
+  end
+  return { ok = r.ok, lines = lines, message = r.message, values = r.ok and r or nil }
+end
+
+--- :mem
+function commands.mem()
+  local m, lines = accel.mem_stats(), {}
+  lines[1] = ("tensors  %s live, %s peak, %s kept for reuse%s"):format(bytes(m.live_bytes), bytes(m.peak_bytes),
+    bytes(math.max(m.reserved_bytes - m.live_bytes, 0)),
+    m.limit_bytes > 0 and (" (limit %s)"):format(bytes(m.limit_bytes)) or "")
+  lines[2] = ("handles  %d; Lua itself %s"):format(accel.live(), bytes(collectgarbage "count" * 1024))
+  local rss = resident()
+  if rss then lines[3] = ("process  %s resident"):format(bytes(rss)) end
+  return { ok = true, lines = lines }
+end
+
+local function split(text)
+  local lines = {}
+  for line in (text .. "\n"):gmatch "([^\n]*)\n" do lines[#lines + 1] = line end
+  return lines
+end
+
+--- :bt
+function commands.bt(session)
+  local lines = {}
+  if session.failure then lines = split(session.failure.trace) end
+  if session.frames then table.move(session.frames:lines(), 1, #session.frames.list, #lines + 1, lines) end
+  if #lines == 0 then lines[1] = "no error so far, and no script that stands here" end
+  return { ok = true, lines = lines }
+end
+
+local function one_line(value, width)
+  local text = accel.inspect(value, { depth = 2, width = width, items = 8 }):gsub("%s*\n%s*", " ")
+  return #text > width and text:sub(1, width - 3) .. "..." or text
+end
+
+--- :locals
+function commands.locals(session, _, _, width)
+  local list = session.frames and session.frames:variables() or {}
+  local lines, longest = {}, 0
+  for name, value in accel.pairs(session.kept) do
+    if type(name) == "string" and not session.predefined[name] then
+      list[#list + 1] = { name = name, value = value, kind = "session" }
+    end
+  end
+  for _, v in ipairs(list) do longest = math.max(longest, #v.name) end
+  for i, v in ipairs(list) do
+    local head = ("%-" .. longest .. "s  "):format(v.name)
+    local tail = v.kind ~= "local" and ("  (%s)"):format(v.kind) or ""
+    lines[i] = head .. one_line(v.value, math.max(20, width - #head - #tail)) .. tail
+  end
+  if #lines == 0 then lines[1] = "none" end
+  return { ok = true, lines = lines }
+end
+
+local function move(session, n, none)
+  if not session.frames then return { ok = false, lines = {}, message = "no script stands here" } end
+  if not session.frames:move(n) then return { ok = false, lines = {}, message = none } end
+  return { ok = true, lines = { session.frames.title(session.frames:selected()) } }
+end
+
+--- :up, :down
+function commands.up(session) return move(session, 1, "this is the main chunk, or where a coroutine begins") end
+function commands.down(session) return move(session, -1, "this is where the script stands") end
+
+M.names = {}
+for name in next, commands do M.names[#M.names + 1] = name end
+table.sort(M.names)
+
+--- Runs one: {ok, lines, message}; nil: there is no such command.
+function M.run(session, name, rest, line, width)
+  local f = commands[name]
+  if not f then return nil end
+  return f(session, rest, line, width)
+end
+
+--- What each command of a prompt is for, in the order of :help. ranks: on several ranks; paused: in a script.
+M.help = {
+  { ":help [NAME]", "this text; or the page of an op, class, module or option" },
+  { ":doc NAME", "the same page; NAME? does it, too" },
+  { ":type EXPR", "what kind of value it is" },
+  { ":time INPUT", "runs it and says how long it took" },
+  { ":mem", "memory of tensors, of Lua, of the process" },
+  { ":bt", "where the last error came from, and where a script stands" },
+  { ":locals", "variables of the function that stands, and of this session" },
+  { ":up  :down", "go to the caller of that function, and back", paused = true },
+  { "@0,2 INPUT", "run it on ranks 0 and 2 alone (so does :on 0,2 INPUT)", ranks = true },
+  { ":diff EXPR", "compare tensors (alone, in a table or module) between ranks", ranks = true },
+  { ":ranks", "what each rank does", ranks = true },
+  { ":save FILE", "write the inputs that worked to a file" },
+  { ":c", "let the script go on (Ctrl-D does so, too)", paused = true },
+  { ":quit", "end (in a script: end the script)" },
+}
+
+--- Lines of :help.
+function M.help_lines(what)
+  local lines = { "Type an expression or a statement, over as many lines as it needs. _ is the",
+    "last value. TAB completes, Ctrl-C stops what runs, a leading `local` stays." }
+  for _, row in ipairs(M.help) do
+    if (what.ranks or not row.ranks) and (what.paused or not row.paused) then
+      lines[#lines + 1] = ("  %-14s %s"):format(row[1], row[2])
+    end
+  end
+  return lines
+end
+
+--- ":time f(x)" -> "time", "f(x)"; nil: no command.
+function M.split(text)
+  local name = text:match "^([%w_.:]+)%?$"
+  if name and not name:find "^:" then return "doc", name end
+  local command, rest = text:match "^:(%a%w*)%s*(.-)%s*$"
+  return command, rest
+end
+
+return M

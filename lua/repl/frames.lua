@@ -1,0 +1,163 @@
+-- The functions of a script that stands at a prompt: where they are, their locals and upvalues, read and written.
+-- A frame is known by its distance from the bottom of its thread's stack, which stays while functions above it
+-- come and go.
+local accel = ...
+
+local Frames = {}
+Frames.__index = Frames
+
+-- Frames of the running thread, as its caller counts them: the greatest level there is.
+local function own_depth()
+  local low, high = 1, 2
+  while debug.getinfo(high + 1, "l") do low, high = high, high * 2 end
+  while high - low > 1 do
+    local middle = (low + high) // 2
+    if debug.getinfo(middle + 1, "l") then low = middle else high = middle end
+  end
+  return low
+end
+
+local function depth_of(thread)
+  local n = 0
+  while debug.getinfo(thread, n, "l") do n = n + 1 end
+  return n
+end
+
+local function is_library(source)
+  return source:find("^=lua/") ~= nil
+end
+
+--- The frames from `level` of the caller on downwards, the first of them selected.
+function Frames.capture(level)
+  local thread = coroutine.running()
+  local depth = own_depth() -- level 1: this function
+  local self = setmetatable({ thread = thread, list = {}, at = 1 }, Frames)
+  for l = level + 1, depth do
+    local info = debug.getinfo(l, "Slnf")
+    if info.what ~= "C" and not is_library(info.source) and info.currentline > 0 then
+      self.list[#self.list + 1] = { from_bottom = depth - l, func = info.func, line = info.currentline,
+        source = info.short_src, what = info.what, name = info.name, namewhat = info.namewhat,
+        defined = info.linedefined }
+    end
+  end
+  return self
+end
+
+-- The level of the selected frame as seen by the function that calls this one's caller's ... ; see `with`.
+local function locals_of(self, frame, visit)
+  if coroutine.running() == self.thread then
+    local level = own_depth() - frame.from_bottom
+    for i = 1, 250 do
+      local name, value = debug.getlocal(level, i)
+      if not name then break end
+      visit(i, name, value)
+    end
+    return function(i, value) debug.setlocal(own_depth() - frame.from_bottom, i, value) end
+  end
+  local level = depth_of(self.thread) - 1 - frame.from_bottom
+  for i = 1, 250 do
+    local name, value = debug.getlocal(self.thread, level, i)
+    if not name then break end
+    visit(i, name, value)
+  end
+  return function(i, value) debug.setlocal(self.thread, level, i, value) end
+end
+
+function Frames:selected() return self.list[self.at] end
+
+--- "train.lua:12"
+function Frames.place(frame) return ("%s:%d"):format(frame.source, frame.line) end
+
+function Frames.title(frame)
+  if frame.what == "main" then return Frames.place(frame) .. ": in main chunk" end
+  local name = frame.name and ("%s '%s'"):format(frame.namewhat ~= "" and frame.namewhat or "function", frame.name)
+    or ("function <%s:%d>"):format(frame.source, frame.defined)
+  return Frames.place(frame) .. ": in " .. name
+end
+
+-- Where a name of the selected frame lives: "local", its number, its value; "upvalue", ...; nil. And how to set
+-- it.
+local function find(self, name)
+  local frame, index, found = self:selected(), nil, nil
+  local set = locals_of(self, frame, function(i, n, value)
+    if n == name then index, found = i, value end -- the last one hides those before
+  end)
+  if index then return "local", index, found, set end
+  for i = 1, 255 do
+    local n, value = debug.getupvalue(frame.func, i)
+    if not n then return nil end
+    if n == name and n ~= "_ENV" then return "upvalue", i, value end
+  end
+end
+
+--- Whether the frame has the name, and its value.
+function Frames:get(name)
+  if type(name) ~= "string" then return false end
+  local kind, _, value = find(self, name)
+  return kind ~= nil, value
+end
+
+--- Sets it; false: there is none.
+function Frames:set(name, value)
+  local kind, index, _, set = find(self, name)
+  if kind == "local" then set(index, value) end
+  if kind == "upvalue" then debug.setupvalue(self:selected().func, index, value) end
+  return kind ~= nil
+end
+
+--- List of {name =, value =, kind = "local" | "upvalue"}, those that are hidden by others left out.
+function Frames:variables()
+  local frame, list, at = self:selected(), {}, {}
+  locals_of(self, frame, function(_, name, value)
+    if name:sub(1, 1) == "(" then return end
+    if not at[name] then
+      at[name] = #list + 1
+      list[at[name]] = { name = name, kind = "local" }
+    end
+    list[at[name]].value = value
+  end)
+  for i = 1, 255 do
+    local name, value = debug.getupvalue(frame.func, i)
+    if not name then break end
+    if name ~= "_ENV" and name ~= "" and not at[name] then
+      list[#list + 1] = { name = name, value = value, kind = "upvalue" }
+    end
+  end
+  return list
+end
+
+--- What `...` is there.
+function Frames:varargs()
+  local frame, list = self:selected(), { n = 0 }
+  local level = coroutine.running() == self.thread and own_depth() - frame.from_bottom
+  for i = 1, 250 do
+    local name, value
+    if level then
+      name, value = debug.getlocal(level, -i)
+    else
+      name, value = debug.getlocal(self.thread, depth_of(self.thread) - 1 - frame.from_bottom, -i)
+    end
+    if not name then break end
+    list[i], list.n = value, i
+  end
+  return list
+end
+
+--- Selects the frame n further down (towards the main chunk), or up; false: there is none.
+function Frames:move(n)
+  local to = self.at + n
+  if not self.list[to] then return false end
+  self.at = to
+  return true
+end
+
+--- Lines of text, the selected frame marked.
+function Frames:lines()
+  local lines = {}
+  for i, frame in ipairs(self.list) do
+    lines[i] = ("%s %s"):format(i == self.at and "*" or " ", Frames.title(frame))
+  end
+  return lines
+end
+
+return Frames

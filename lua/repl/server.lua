@@ -1,0 +1,219 @@
+-- A rank at a prompt that is another process (front.lua): does what comes over its socket, one request after the
+-- other, and sends back text. Requests and answers are tables by accel.encode; see front.lua for their fields.
+local accel = ...
+local Session = accel.host_chunk "repl/session"
+local commands = accel.host_chunk "repl/commands"
+local complete = accel.host_chunk "repl/complete"
+local show = accel.host_chunk "repl/show"
+local prompt = accel.host_chunk "repl/prompt"
+
+local M = {}
+
+local MOST_TENSORS = 100000
+
+-- ---- what inputs print ----
+
+-- print and io.write go to the prompt, which shows what all ranks print once.
+local function capture(send)
+  local old = { print = print, write = io.write }
+  rawset(_G, "print", function(...)
+    local parts = table.pack(...)
+    for i = 1, parts.n do parts[i] = tostring(parts[i]) end
+    send(table.concat(parts, "\t") .. "\n")
+  end)
+  function io.write(...)
+    if io.output() ~= io.stdout then return old.write(...) end
+    local parts = table.pack(...)
+    for i = 1, parts.n do
+      if type(parts[i]) ~= "string" and type(parts[i]) ~= "number" then return old.write(...) end -- its error
+    end
+    send(table.concat(parts))
+    return io.stdout
+  end
+  return function()
+    rawset(_G, "print", old.print)
+    io.write = old.write
+  end
+end
+
+-- ---- tensors, for :diff and for telling answers apart ----
+
+local function flat(t)
+  return t:detach():to("cpu"):contiguous():view(-1)
+end
+
+local function digest_of(values)
+  local parts = {}
+  for i = 1, values.n do
+    local t = values[i]
+    if accel.is_tensor(t) and t.device ~= "meta" then
+      local ok, digest = pcall(accel.no_grad, function() return accel.console.digest(flat(t)) end)
+      parts[#parts + 1] = ok and digest or "?"
+    end
+  end
+  return table.concat(parts, " ")
+end
+
+-- Tensors of a value with their names: itself, those of a table, of a module's state_dict.
+local function tensors_of(value)
+  local list, seen = {}, {}
+  local function walk(name, x, depth)
+    if #list >= MOST_TENSORS or depth > 20 then return end
+    if accel.is_tensor(x) then
+      if x.device ~= "meta" then list[#list + 1] = { name = name, tensor = x } end
+    elseif type(x) == "table" and not seen[x] then
+      seen[x] = true
+      if type(x.state_dict) == "function" then x = x:state_dict() end
+      for key, item in accel.pairs(x) do
+        local part = type(key) == "number" and ("[%s]"):format(key) or tostring(key)
+        local dot = name ~= "" and type(key) ~= "number" and "." or ""
+        walk(name .. dot .. part, item, depth + 1)
+      end
+    end
+  end
+  walk("", value, 0)
+  return list
+end
+
+-- ---- requests ----
+
+local handlers = {}
+
+local function answer(r, lines)
+  return { ok = r.ok, lines = lines, message = r.message, interrupted = r.interrupted }
+end
+
+function handlers.eval(session, q)
+  local r = session:evaluate(q.text, q.line)
+  if not r.ok then return answer(r, {}) end
+  local nothing = r.n == 0 or (r.n == 1 and r[1] == nil)
+  local a = answer(r, nothing and {} or show.values(r, q.width))
+  if not nothing then a.digest = digest_of(r) end
+  return a
+end
+
+function handlers.command(session, q)
+  local r = commands.run(session, q.name, q.rest, q.line, q.width)
+  if not r then return { ok = false, lines = {}, message = prompt.unknown_command(q.name) } end
+  local digest = r.values and digest_of(r.values) or nil
+  return { ok = r.ok, lines = r.ok and r.lines or {}, message = r.message, digest = digest }
+end
+
+function handlers.complete(session, q)
+  return { ok = true, lines = complete.words(session, q.text, q.word, { "diff", "ranks", q.paused and "c" or nil }) }
+end
+
+function handlers.tensors(session, q)
+  local r = session:evaluate("return " .. q.text, q.line)
+  if not r.ok then return answer(r, {}) end
+  local list, told = tensors_of(r[1]), {}
+  for i, item in ipairs(list) do
+    item.flat = accel.no_grad(flat, item.tensor)
+    told[i] = { name = item.name, dtype = item.tensor.dtype, shape = { table.unpack(item.tensor.shape) },
+      digest = accel.console.digest(item.flat) }
+  end
+  session.compared = list
+  return { ok = true, lines = {}, tensors = told, kind = show.type(r[1]) }
+end
+
+function handlers.part(session, q)
+  local item = session.compared and session.compared[q.index]
+  if not item then return { ok = false, lines = {}, message = "nothing is compared" } end
+  return { ok = true, lines = {}, part = item.flat:narrow(1, q.first, q.count):clone() }
+end
+
+--- Serves until the prompt is gone ("gone") or says how the script goes on ("continue", "quit"). hello: what the
+--- prompt is told first.
+local function serve(channel, session, hello)
+  local id = 0
+  local function send(t)
+    t.id = id
+    local ok, bytes = pcall(accel.encode, t)
+    if not ok then bytes = accel.encode { id = id, done = true, ok = false, lines = {}, message = tostring(bytes) } end
+    return channel:send(bytes)
+  end
+  send(hello)
+  M.serving = true
+  local uncapture = capture(function(text) send { out = text } end)
+  local function release()
+    M.serving = false
+    uncapture()
+  end
+  local restore <close> = setmetatable({}, { __close = release })
+  while true do
+    local frame = channel:receive()
+    if frame == false then return "gone" end
+    if not frame then
+      accel.console.poll({ channel }) -- Ctrl-C is for ranks that are at something
+    else
+      local q = accel.decode(frame)
+      if type(q) ~= "table" then return "gone" end
+      if q.op == "end" then return q.how end
+      id = q.id
+      if q.op == "eval" or q.op == "command" then accel.console.at(("stdin:%d"):format(q.line)) end
+      local ok, a = pcall(handlers[q.op] or function() error("no request " .. tostring(q.op)) end, session, q)
+      if not ok then
+        if type(a) == "table" and a.code == "interrupted" then error(a, 0) end
+        a = { ok = false, lines = {}, message = tostring(a) }
+      end
+      a.done = true
+      io.stdout:flush()
+      if not send(a) then return "gone" end
+    end
+  end
+end
+
+--- A rank of accel-run repl.
+function M.run(place)
+  local channel <close> = accel.console.channel(place.console)
+  local session <close> = Session.new()
+  prompt.predefine(session)
+  serve(channel, session, { hello = true, rank = place.rank, ranks = place.ranks, threads = accel.num_threads() })
+  return true
+end
+
+--- accel.repl() on several ranks: all of them come here, the first one opens the prompt. "quit": the script is to
+--- end.
+function M.pause(place, frames, text)
+  local dist = require "accel.dist"
+  if M.serving then accel.process.raise("state", "repl: this rank stands at a prompt already") end
+  if not place or not place.console or (place.rank == 0 and #place.fronts == 0) then
+    accel.process.raise("unsupported", ("repl: rank %d of %d has no line to a prompt: on several ranks accel.repl() "
+      .. "needs accel-run --num-processes on one machine, with 64 ranks at most"):format(dist.get_rank(),
+      dist.get_world_size()))
+  end
+  dist.barrier()
+  local channel = M.channel or accel.console.channel(place.console)
+  M.channel = channel -- there may be a next time
+  local session <close> = Session.new(frames)
+  session.predefined = {}
+  local front
+  if place.rank == 0 then
+    io.stdout:flush()
+    accel.console.prompting(true)
+    front = M.open_front(place)
+  end
+  local done <close> = setmetatable({}, { __close = function()
+    if place.rank ~= 0 then return end
+    accel.console.prompting(false)
+    if front then front:close() end
+  end })
+  local at = frames and frames:selected()
+  local how = serve(channel, session, { hello = true, rank = place.rank, ranks = place.ranks, paused = true,
+    at = at and frames.place(at) or "?", lines = prompt.pause_lines(frames, text) })
+  if front then front:wait(5) end -- it has the terminal until then
+  return how == "quit" and "quit" or "continue"
+end
+
+function M.open_front(place)
+  local program, where = accel.process.program()
+  if not program then
+    accel.process.raise("not_found", ("repl: accel-run, which is the prompt, is not at %s"):format(where))
+  end
+  local list, keep = {}, { place.segment }
+  for i, fd in ipairs(place.fronts) do list[i], keep[i + 1] = ("%d"):format(fd), fd end
+  local fds = ("segment=%d,front=%s"):format(place.segment, table.concat(list, ":"))
+  return accel.process.spawn(program, { program, "repl:front", fds }, { ACCEL_WORLD = "none" }, keep)
+end
+
+return M
