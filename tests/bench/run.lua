@@ -202,11 +202,12 @@ local harness = {
 dofile(here .. "/comm.lua")(harness, suites)
 dofile(here .. "/ddp.lua")(harness, suites)
 dofile(here .. "/accelerator.lua")(harness, suites)
+dofile(here .. "/loader.lua")(harness, suites)
 
 print(("accel %s, %d threads, median of %d alternating rounds [min, max]%s"):format(accel._VERSION or "", options.threads, options.rounds,
   have_torch and "" or "; no PyTorch here"))
 for _, name in ipairs { "size", "start", "dispatch", "bandwidth", "gpt_f32", "gpt_bf16", "conv_f32", "conv_bf16", "comm_2", "comm_4", "launch",
-  "ddp", "accelerator" } do
+  "ddp", "accelerator", "loader" } do
   if not options.only or options.only == name then
     print("-- " .. name)
     suites[name]()

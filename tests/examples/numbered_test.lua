@@ -95,3 +95,9 @@ do -- 05: one and two ranks learn the same
   local _, err, code = try("@05_ranks.lua", 3)
   assert(code == 1 and err:find("cannot be cut into 3 equal parts", 1, true), err)
 end
+
+do -- 21: workers read the same batches
+  local out = run "@21_data_workers.lua --work 2 --num-workers 3"
+  assert(out:find("23 batches of 64 pictures; the same with 3 workers: true", 1, true), out)
+  refused("@21_data_workers.lua ~nowhere", "No such file or directory")
+end

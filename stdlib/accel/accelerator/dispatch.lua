@@ -2,11 +2,13 @@
 --- streams that must not be read twice. Every round rank 0 reads a batch for each rank (with split_batches one for
 --- all), cuts what has to be cut (accel.accelerator.rounds) and sends every rank its part. It reads one round ahead,
 --- so that the last round is known when it is handed out. An error of its data set is raised on all ranks.
+local accel = require "accel.core"
 local class = require "accel.util.class"
 local collate = require "accel.data.collate"
 local dist = require "accel.dist"
 local fetch = require "accel.data.fetch"
 local raise = require "accel.util.raise"
+local reader = require "accel.data.reader"
 local rounds = require "accel.accelerator.rounds"
 local stream = require "accel.data.stream"
 
@@ -78,45 +80,65 @@ local function full(round)
   return true
 end
 
---- Reads batches of the base, indexed: read(k) -> batch k of the epoch, from 1, nil after the last; and how many
---- samples lie before batch k.
-local function indexed(self, epoch)
+--- Reads batches of the base, indexed: read(k) -> batch k of the epoch, from 1, nil after the last; how many samples
+--- lie before batch k; and the value to close. The batches from `first` on, in their order, are read by workers where
+--- the base has them.
+local function indexed(self, epoch, first)
   local base = self.base
   local set, size, given = base.dataset, base.batch_size or 1, base.batch_sampler
   local order = (given or base.sampler):order(epoch, self.seed)
   local n = given and #order or base.drop_last and #order // size or -(-#order // size)
-  local function read(k)
-    if k > n then return nil end
-    if given then return fetch.batch(set, order[k], base.collate_fn) end
-    if not base.batch_size then return fetch.sample(set, order[k]) end
-    local positions = table.move(order, (k - 1) * size + 1, math.min(k * size, #order), 1, {})
-    return fetch.batch(set, positions, base.collate_fn)
-  end
   local function before(k)
     if not given then return (k - 1) * size end
     local rows = 0
     for i = 1, math.min(k - 1, n) do rows = rows + #order[i] end
     return rows
   end
-  return read, before
+  local function positions(k)
+    return given and order[k] or table.move(order, (k - 1) * size + 1, math.min(k * size, #order), 1, {})
+  end
+  local asked, place, single = first, before(first), not given and not base.batch_size
+  local function feed()
+    if asked > n then return nil end
+    local list, at = positions(asked), place
+    asked, place = asked + 1, place + #list
+    return list, at
+  end
+  local follow, closing = reader.indexed(base, epoch, self.seed, feed, { single = single, tells_epoch = true })
+  local due, draws = first, nil
+  local function read(k)
+    if k > n then return nil end
+    if k == due then
+      due = due + 1
+      return (follow())
+    end
+    draws = draws or accel.worker.draws(self.seed, epoch)
+    return fetch.read(set, positions(k), base.collate_fn, single, draws, before(k))
+  end
+  return read, before, closing
 end
 
 --- The same of a stream, which is read in order.
 local function streamed(self, epoch)
   local base = self.base
   local gather, size = base.collate_fn or collate.default_collate, base.batch_size
-  local step, closing = stream.begin(base.dataset, epoch, self.seed)
-  return size and stream.batches(step, size, base.drop_last, gather) or step, closing
+  if base.num_workers > 0 then
+    local o = { size = size or nil, single = not size, drop_last = base.drop_last }
+    return require("accel.data.workers").stream(base, epoch, self.seed, o, true)
+  end
+  local within, step, closing = fetch.begin_stream(base.dataset, epoch, self.seed)
+  local read = size and stream.batches(step, size, base.drop_last, gather) or step
+  return function() return within(read) end, closing
 end
 
 --- Reads rounds: read() -> round, nil at the end; and the value to close.
-local function reader(self, epoch, first)
+local function open_reader(self, epoch, first)
   local base = self.base
   local position, filler, index, at = 0, nil, 0, 0 -- samples, rounds and batches that were read
   local step, before, closing
   if self.seekable then
-    step, before = indexed(self, epoch)
     index, at = first, first * self.per
+    step, before, closing = indexed(self, epoch, at + 1)
     position = before(at + 1)
   else
     step, closing = streamed(self, epoch)
@@ -217,7 +239,7 @@ end
 function Dispatched:begin(epoch, first)
   local send, read, closing, failed
   if self.rank == 0 then
-    local ok, why = pcall(function() read, closing = reader(self, epoch, first or 0) end)
+    local ok, why = pcall(function() read, closing = open_reader(self, epoch, first or 0) end)
     failed = not ok and why or nil
     send = sender(self, read or function() error(failed, 0) end)
   end

@@ -1,8 +1,8 @@
 --- The Source of a prepared loader over indexed data: every rank fetches its own part, by BatchSamplerShard. Made by
 --- accel.accelerator.loader, whose head says what a Source is.
 local class = require "accel.util.class"
-local fetch = require "accel.data.fetch"
 local raise = require "accel.util.raise"
+local reader = require "accel.data.reader"
 local samplers = require "accel.data.samplers"
 local shards = require "accel.data.shards"
 local singles = require "accel.accelerator.singles"
@@ -48,23 +48,24 @@ function Indexed:total_batch_size() return self.shard.total_batch_size end
 function Indexed:total_length() return self.shard:samples() end
 
 function Indexed:begin(epoch, first)
-  local base, plan, g = self.base, shard_of(self):plan(epoch, self.seed), first
-  local dataset, collate, own, rounds = base.dataset, base.collate_fn, plan.own, plan.rounds
-  local single, even = self.single, self.shard.even_batches
+  local base, plan, g, asked = self.base, shard_of(self):plan(epoch, self.seed), first, first
+  local own, rounds, single, even = plan.own, plan.rounds, self.single, self.shard.even_batches
+  local function feed() -- with workers, ahead of what is handed out
+    if asked >= own then return nil end
+    local positions, row0 = plan:batch(asked), plan:row0(asked)
+    asked = asked + 1
+    return positions, row0
+  end
+  local read, closing = reader.indexed(base, epoch, self.seed, feed, { single = single, tells_epoch = true })
   return function()
     if g >= own then return nil end
-    local positions, row0 = plan:batch(g), plan:row0(g)
-    local batch, rows
-    if single then
-      batch = fetch.sample(dataset, positions[1])
-      rows = singles(plan:rows(g), even, batch)
-    else
-      batch, rows = fetch.batch(dataset, positions, collate), plan:rows(g)
-      if batch == nil then raise("DataLoader: the batch of positions %d ... is nil", positions[1] or 0) end
-    end
+    local batch, positions, row0 = read()
+    if batch == nil then raise("DataLoader: the batch of positions %d ... is nil", positions and positions[1] or 0) end
+    local rows = plan:rows(g)
+    if single then rows = singles(rows, even, batch) end
     g = g + 1
     return batch, rows, row0, g >= own, g >= rounds
-  end
+  end, closing
 end
 
 return Indexed

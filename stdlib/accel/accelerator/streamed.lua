@@ -3,9 +3,10 @@
 --- whose head says what a Source is.
 local class = require "accel.util.class"
 local collate = require "accel.data.collate"
+local fetch = require "accel.data.fetch"
+local raise = require "accel.util.raise"
 local shards = require "accel.data.shards"
 local singles = require "accel.accelerator.singles"
-local stream = require "accel.data.stream"
 
 ---@class accel.accelerator.StreamedSource
 ---@field seed integer set by the loader
@@ -34,6 +35,16 @@ function Streamed:init(base, o)
   self.gather = base.collate_fn or collate.default_collate
   self.alone = Streamed.shards_itself(base.dataset, self.ranks)
   self.dataset = self.alone and base.dataset:shard(self.ranks, self.rank) or base.dataset
+  self.base = base
+  if base.num_workers == 0 then return end
+  if self.alone then
+    self.base = setmetatable({ dataset = self.dataset }, { __index = base })
+    require("accel.data.workers").describe(self.base)
+  elseif self.ranks > 1 and not self.even then
+    raise("prepare: even_batches = false and num_workers = %d: over a stream, ranks would not have the same rounds; "
+      .. "use num_workers = 0 or even_batches = true", base.num_workers)
+  end
+  self.late_remainder = true -- each worker has a last round of its own
 end
 
 function Streamed:total_batch_size() return self.size * self.ranks end
@@ -56,17 +67,40 @@ function Streamed:len(skipped)
   return math.max(0, own - (skipped or 0))
 end
 
+--- The rounds of a pass without workers: read() -> samples, rows left (0 at the end).
+local function rounds_here(self, epoch, ranks, rank, even)
+  local within, step, closing = fetch.begin_stream(self.dataset, epoch, self.seed)
+  local read = shards.rounds(step, self.size, ranks, rank, even)
+  local gather = self.single and function(samples) return samples[1] end or self.gather
+  return function()
+    local own, left
+    within(function() own, left = read() end)
+    return own, #own, left
+  end, function(own) return within(function() return gather(own) end) end, closing
+end
+
+--- The same by workers, whose rounds come in turn: what is read are batches.
+local function rounds_of_workers(self, epoch, ranks, rank, even)
+  local o = { rounds = true, size = self.size, ranks = ranks, rank = rank, even = even, drop_last = self.drop,
+    single = self.single }
+  local read, closing = require("accel.data.workers").stream(self.base, epoch, self.seed, o, true)
+  return function()
+    local batch, own, left = read()
+    return batch, own or 0, left or 0
+  end, function(batch) return batch end, closing
+end
+
 --- One round is read ahead, so that the last one is known as such. Rounds that are skipped are read and dropped.
 function Streamed:begin(epoch, first)
   local ranks, rank, even = self.ranks, self.rank, self.even
   if self.alone then ranks, rank, even = 1, 0, false end
   local size, total, drop, alone, single = self.size, self.size * ranks, self.drop, self.alone, self.single
-  local step, closing = stream.begin(self.dataset, epoch, self.seed)
-  local read = shards.rounds(step, size, ranks, rank, even)
-  local own, left, g
+  local open = self.base.num_workers > 0 and rounds_of_workers or rounds_here
+  local read, gather, closing = open(self, epoch, ranks, rank, even)
+  local own, n, left, g
   local function advance()
-    own, left = read()
-    if drop and left < total then own, left = {}, 0 end
+    own, n, left = read()
+    if drop and left < total then own, n, left = nil, 0, 0 end
   end
   return function()
     if not g then
@@ -74,11 +108,10 @@ function Streamed:begin(epoch, first)
       for _ = 1, first do read() end
       advance()
     end
-    if #own == 0 then return nil end -- the round, if there is one, is that of other ranks
+    if n == 0 then return nil end -- the round, if there is one, is that of other ranks
     local samples, count = own, left
     advance()
-    local batch = single and samples[1]
-    if not single then batch = self.gather(samples) end
+    local batch = gather(samples)
     local rows, row0
     if alone then
       row0 = (self.rank << 40) + g * size
@@ -88,7 +121,7 @@ function Streamed:begin(epoch, first)
       if single then rows = singles(rows, even, batch) end
     end
     g = g + 1
-    return batch, rows, row0, #own == 0, left == 0
+    return batch, rows, row0, n == 0, left == 0
   end, closing
 end
 

@@ -271,6 +271,26 @@ end
 
 function CSV:len() return #self.offsets end
 
+local STATE <const> = { "path", "delimiter", "types", "columns", "offsets", "classes", "ids" }
+
+--- For workers: the same file with what is known of it, so that it is not gone over again.
+function CSV:worker_spec()
+  local state = {}
+  for _, key in ipairs(STATE) do state[key] = self[key] end
+  return { module = "accel.data.csv:reopen", args = { state } }
+end
+
+--- What worker_spec describes.
+---@param state table
+---@return accel.data.CSV
+function CSV.reopen(state)
+  local self = setmetatable(state, CSV)
+  local message
+  self.file, message = io.open(self.path, "rb")
+  if not self.file then raise("CSV: %s", message) end
+  return self
+end
+
 --- Row i as a table by column name.
 ---@param i integer
 ---@return table<string, any>

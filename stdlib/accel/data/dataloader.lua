@@ -5,19 +5,32 @@
 ---
 --- Each loader() is a pass; the next one has the next epoch's order, also when this one was left by break.
 --- state_dict tells the place inside a pass, so that a resumed run continues with the very next batch.
+---
+--- What a data set draws while it is read (accel.rand, math.random) depends on (seed, epoch, place of the sample in the
+--- pass) alone, and leaves the script's own random numbers as they are.
+---
+--- num_workers = n reads ahead in n threads, each with a Lua state of its own, to which data set, collate_fn and
+--- worker_init travel by the name of a module (accel.data.travel):
+---
+---   local rows = data.worker_dataset("my.rows", "train.csv")         -- my/rows.lua returns a class or a function
+---   local loader = data.DataLoader { dataset = rows, num_workers = 4, collate_fn = "my.rows:collate" }
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local fetch = require "accel.data.fetch"
 local loop = require "accel.util.loop"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
+local reader = require "accel.data.reader"
 local samplers = require "accel.data.samplers"
 local stream = require "accel.data.stream"
+local travel = require "accel.data.travel"
 
 --- batch_size = false hands out samples as they are, one by one. The order is the data set's, a random one
 --- (shuffle), or a sampler's; a batch_sampler makes the batches as well.
 --- example: local loader = accel.data.DataLoader(accel.data.TensorDataset(accel.arange(5)), { batch_size = 2 })
 ---   local sizes = {} for batch in loader() do sizes[#sizes + 1] = batch[1].shape[1] end return sizes --> { 2, 2, 1 }
+--- example: local set, sum = accel.data.worker_dataset("accel.data.list_dataset", { 5, 6, 7 }), 0
+---   for batch in accel.data.DataLoader(set, { num_workers = 2 })() do sum = sum + batch:item() end return sum --> 18
 --- example: local set = accel.data.ListDataset { 5, 6, 7 }
 ---   local sampler = accel.data.WeightedRandomSampler({ 0, 1, 0 }, 2)
 ---   local loader = accel.data.DataLoader(set, { sampler = sampler, batch_size = 2 })
@@ -27,12 +40,24 @@ local stream = require "accel.data.stream"
 ---@field position integer batches of the pass that were handed out
 ---@field seed integer
 ---@field seed_given boolean by the loader's options or the sampler
+---@field num_workers integer threads that read ahead; 0: batches are read when they are asked for
+---@field prefetch_factor integer batches that each worker has in hand
+---@field persistent_workers boolean workers stay from one pass to the next
+---@field timeout number seconds to wait for a worker's batch; 0: no limit
+---@field pin_memory boolean accepted: memory of the CPU needs none
 local DataLoader = class("accel.data.DataLoader")
 
 --- Ends a pass whose loop was left.
 local function settle(self)
   local pass = rawget(self, "_pass")
   if pass and pass.watch and loop.left(pass.watch) then pass.finish() end
+end
+
+--- Ends a pass that another place, or another pass, takes over from.
+local function give_up(self)
+  local pass = rawget(self, "_pass")
+  self._pass = nil
+  if pass then pass.finish() end
 end
 
 --- Where a loader is, epoch and position, is told after a pass that was left is over.
@@ -51,6 +76,8 @@ function DataLoader.__index(self, key)
 end
 
 function DataLoader.__newindex(self, key, value) rawset(self, places[key] or key, value) end
+
+local MOST_WORKERS <const> = 256
 
 local function is_stream(x) return type(x) == "table" and x.iterate ~= nil end
 
@@ -83,14 +110,35 @@ local function seed_of(o, sampler)
   return own or given or 0, (own or given) ~= nil
 end
 
+--- What concerns workers. worker_init (worker_init_fn in PyTorch): the name of a function, called with the worker's id.
+local function set_workers(self, o)
+  if o.worker_init ~= nil and o.worker_init_fn ~= nil then
+    raise "DataLoader: worker_init and worker_init_fn are two names of one option"
+  end
+  self.num_workers = check.count("DataLoader", "num_workers", o.num_workers)
+  self.prefetch_factor = check.positive("DataLoader", "prefetch_factor", o.prefetch_factor)
+  self.timeout = check.number("DataLoader", "timeout", o.timeout, 0)
+  self.persistent_workers, self.pin_memory = o.persistent_workers, o.pin_memory
+  self.given_collate_fn, self.given_worker_init = o.collate_fn, o.worker_init
+  if o.worker_init == nil then self.given_worker_init = o.worker_init_fn end
+  if self.num_workers > MOST_WORKERS then
+    raise("DataLoader: num_workers must be at most %d, got %d", MOST_WORKERS, self.num_workers)
+  end
+  if self.given_worker_init ~= nil then travel.callable("DataLoader", "worker_init", self.given_worker_init) end
+  if self.num_workers > 0 then require("accel.data.workers").describe(self) end -- raises where something cannot travel
+end
+
 ---@param dataset table a data set, or the options with `dataset` among them
----@param opts? table batch_size, shuffle, sampler, batch_sampler, drop_last, seed, collate_fn
+---@param opts? table batch_size, shuffle, sampler, batch_sampler, drop_last, seed, collate_fn, num_workers,
+---  prefetch_factor, persistent_workers, worker_init, timeout, pin_memory
 function DataLoader:init(dataset, opts)
   local positional = opts ~= nil or is_dataset(dataset)
   local given = positional and opts or not positional and dataset or nil
   local o = options("DataLoader", given, {
     dataset = options.none, batch_size = options.none, shuffle = false, drop_last = false,
     seed = options.none, sampler = options.none, batch_sampler = options.none, collate_fn = options.none,
+    num_workers = 0, prefetch_factor = 2, persistent_workers = false, timeout = 0, pin_memory = false,
+    worker_init = options.none, worker_init_fn = options.none,
   })
   if not positional then
     dataset = o.dataset
@@ -119,14 +167,15 @@ function DataLoader:init(dataset, opts)
         or (o.shuffle and samplers.RandomSampler or samplers.SequentialSampler)(dataset)
     end
   end
-  if o.collate_fn ~= nil then check.callable("DataLoader", "collate_fn", o.collate_fn) end
+  local collate = o.collate_fn ~= nil and travel.callable("DataLoader", "collate_fn", o.collate_fn) or nil
   if (o.collate_fn or self.batch_size == false) and not (dataset.get or self.stream) then
     raise("DataLoader: %s needs a data set with the method get; this one has get_batch only",
       o.collate_fn and "collate_fn" or "batch_size = false")
   end
-  self.dataset, self.shuffle, self.drop_last, self.collate_fn = dataset, o.shuffle, o.drop_last, o.collate_fn
+  self.dataset, self.shuffle, self.drop_last, self.collate_fn = dataset, o.shuffle, o.drop_last, collate
   self.seed, self.seed_given = seed_of(o, self.batch_sampler or self.sampler)
   self.epoch, self.position = 0, 0
+  set_workers(self, o)
 end
 
 --- Samples in a pass; nil when the data set, a stream, cannot tell.
@@ -171,12 +220,15 @@ end
 --- Makes the coming pass that of this epoch, from its start; one under way ends here.
 ---@param epoch integer
 function DataLoader:set_epoch(epoch)
-  self.epoch, self.position, self._pass = check.count("DataLoader:set_epoch", "epoch", epoch), 0, nil
+  check.count("DataLoader:set_epoch", "epoch", epoch)
+  give_up(self)
+  self.epoch, self.position = epoch, 0
 end
 
 --- The epoch of the pass under way (or coming) and the batches of it that were handed out.
 function DataLoader:state_dict()
-  return { epoch = self.epoch, position = self.position, seed = self.seed, batch_size = self.batch_size }
+  return { epoch = self.epoch, position = self.position, seed = self.seed, batch_size = self.batch_size,
+    num_workers = self.stream and self.num_workers or nil }
 end
 
 --- Makes the next loader() continue where state_dict was called; a pass under way ends here.
@@ -189,52 +241,86 @@ function DataLoader:load_state_dict(state)
       .. "or set_epoch(%d) to begin the pass anew", state.position, tostring(state.batch_size),
       tostring(self.batch_size), state.epoch)
   end
+  local workers = self.stream and math.max(1, self.num_workers)
+  if workers and state.position > 0 and math.max(1, state.num_workers or 0) ~= workers then
+    raise("DataLoader: the state stands inside a pass over a stream by %d workers, which comes in another order by %d; "
+      .. "use the same num_workers, or set_epoch(%d) to begin the pass anew", state.num_workers or 0, self.num_workers,
+      state.epoch)
+  end
   local own = (self.batch_sampler or self.sampler or {}).seed
   if own ~= nil and state.seed ~= nil and own ~= state.seed then
     raise("DataLoader: the state is of seed %d, this loader's sampler has %d", state.seed, own)
   end
+  give_up(self)
   self.epoch, self.position, self.seed = state.epoch, state.position, state.seed or self.seed
-  self._pass = nil
 end
 
 -- ---- passes ----
--- A pass is a function fetch(k) that returns batch k (from 0; k only grows by one), nil after the last, and a
--- value to close.
+-- A pass is a function that returns the next batch, nil after the last, and a value to close. It begins at the
+-- position where the loader stands.
 
-local function indexed_pass(self)
-  local order, size = self:order(), self.batch_size
+--- Asks for batch after batch of the order: positions and the place of the first.
+local function feed_of(self, order)
+  local size, k = self.batch_size, self.position
   if self.batch_sampler then
-    return function(k) return order[k + 1] and fetch.batch(self.dataset, order[k + 1], self.collate_fn) end
+    local place = 0
+    for i = 1, math.min(k, #order) do place = place + #order[i] end
+    return function()
+      k = k + 1
+      local positions, first = order[k], place
+      if positions then place = place + #positions end
+      return positions, first
+    end
   elseif not size then
-    return function(k) return order[k + 1] and fetch.sample(self.dataset, order[k + 1]) end
+    return function()
+      k = k + 1
+      return order[k] and { order[k] }, k - 1
+    end
   end
   local n = count_batches(self, #order)
-  return function(k)
+  return function()
     if k >= n then return nil end
-    local positions = table.move(order, k * size + 1, math.min((k + 1) * size, #order), 1, {})
-    return fetch.batch(self.dataset, positions, self.collate_fn)
+    local first = k * size
+    k = k + 1
+    return table.move(order, first + 1, math.min(first + size, #order), 1, {}), first
   end
 end
 
+local function indexed_pass(self)
+  return reader.indexed(self, self.epoch, self.seed, feed_of(self, self:order()),
+    { single = not self.batch_sampler and not self.batch_size })
+end
+
 local function stream_pass(self)
-  local step, closing = stream.begin(self.dataset, self.epoch, self.seed)
-  local size = self.batch_size
+  local size, left = self.batch_size, self.position
+  if self.num_workers > 0 then
+    local read, closing = require("accel.data.workers").stream(self, self.epoch, self.seed,
+      { size = size or nil, single = not size, drop_last = self.drop_last })
+    return function()
+      for _ = 1, left do read() end
+      left = 0
+      return (read())
+    end, closing
+  end
+  local within, step, closing = fetch.begin_stream(self.dataset, self.epoch, self.seed)
   local gather = self.collate_fn or require("accel.data.collate").default_collate
   local read = size and stream.batches(step, size, self.drop_last, gather) or step
-  local dropped = self.position * (size or 1)
-  return function()
+  local dropped = left * (size or 1)
+  local function next_batch()
     while dropped > 0 do
       dropped = step() ~= nil and dropped - 1 or 0
     end
     return read()
-  end, closing
+  end
+  return function() return within(next_batch) end, closing
 end
 
 --- A pass over the data. A `for` that got the loader itself calls it with its two control values, each round
 --- anew, which would begin a pass in every round.
 function DataLoader.__call(self, ...)
   if select("#", ...) > 0 then raise "DataLoader: write `for batch in loader() do`, with the brackets" end
-  settle(self)
+  local before = rawget(self, "_pass")
+  if before then before.finish() end -- left by break, or waiting in a coroutine: the next pass is the next epoch's
   local pass = {}
   local next_of, closing = (self.stream and stream_pass or indexed_pass)(self)
   self._pass = pass
@@ -253,7 +339,7 @@ function DataLoader.__call(self, ...)
       if pass.done then return nil end
       raise "DataLoader: this pass is over: another one was begun, or the loader was set to another place"
     end
-    local batch = next_of(self._position)
+    local batch = next_of()
     if batch == nil then
       pass.done = true
       finish()

@@ -1,5 +1,6 @@
 --- data.Dataset: the base of data sets. A subclass defines len() and get(i), i from 1; it may define
---- get_batch(positions), which returns a finished batch and spares the loader one call per sample. Any
+--- get_batch(positions), which returns a finished batch and spares the loader one call per sample, and
+--- worker_spec() (accel.data.travel), so that the workers of a loader can make it for themselves. Any
 --- table with these methods serves as well. The helpers make new data sets that read from this one:
 ---
 ---   local short = rows:filter(function(row) return #row.text < 200 end):map(encode):take(1000)
@@ -31,9 +32,10 @@ function Dataset:check_position(i)
   end
 end
 
---- fn(sample, i) in place of every sample, called whenever one is read.
+--- fn(sample, i) in place of every sample, called whenever one is read. By its name, "my.module:fn", it goes to the
+--- workers of a loader, too.
 --- example: accel.data.ListDataset({ 1, 2, 3 }):map(function(x) return 10 * x end):get(3) --> 30
----@param fn fun(sample: any, i: integer): any
+---@param fn (fun(sample: any, i: integer): any)|string
 ---@return accel.data.MapDataset
 function Dataset:map(fn) return require("accel.data.views").MapDataset(self, fn) end
 

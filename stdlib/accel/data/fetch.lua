@@ -1,7 +1,13 @@
---- Samples of a data set, one or a batch.
+--- Samples of a data set, one or a batch, as loaders and workers read them.
+---
+--- What a data set draws while it is read is its own affair: `draws` (accel.worker.draws) stands in for the default
+--- generator and math.random, anew for every sample, by (seed, epoch, place of the sample in the pass). So
+--- augmentation is the same whoever reads, and the script's own numbers are untouched.
 local raise = require "accel.util.raise"
 
 local M = {}
+
+M.position = nil -- of the sample being read: for messages
 
 --- Sample i, which must not be nil.
 ---@param dataset table
@@ -13,6 +19,17 @@ function M.sample(dataset, i)
   return sample
 end
 
+local function gather(dataset, positions, collate, draws, place)
+  local samples = {}
+  for k, i in ipairs(positions) do
+    if draws and k > 1 then draws:at(place + k - 1) end
+    M.position = i
+    samples[k] = M.sample(dataset, i)
+  end
+  M.position = nil
+  return (collate or require("accel.data.collate").default_collate)(samples)
+end
+
 --- One batch: by the data set's get_batch where it has one, else collated.
 ---@param dataset table
 ---@param positions integer[]
@@ -20,9 +37,46 @@ end
 ---@return any
 function M.batch(dataset, positions, collate)
   if dataset.get_batch and not collate then return dataset:get_batch(positions) end
-  local samples = {}
-  for k, i in ipairs(positions) do samples[k] = M.sample(dataset, i) end
-  return (collate or require("accel.data.collate").default_collate)(samples)
+  return gather(dataset, positions, collate)
+end
+
+--- The same, or, where `single`, the one sample, with what is drawn meanwhile from `draws`.
+---@param dataset table
+---@param positions integer[]
+---@param collate (fun(samples: any[]): any)?
+---@param single boolean
+---@param draws table
+---@param place integer of the first sample in the pass, over all ranks
+---@return any
+function M.read(dataset, positions, collate, single, draws, place)
+  M.position = nil
+  local _ <close> = draws:enter(place)
+  if single then
+    M.position = positions[1]
+    return M.sample(dataset, positions[1])
+  end
+  if dataset.get_batch and not collate then return dataset:get_batch(positions) end
+  return gather(dataset, positions, collate, draws, place)
+end
+
+--- A pass over a stream as stream.begin gives it, with what is drawn meanwhile apart from the script's numbers.
+---@param dataset table
+---@param epoch integer
+---@param seed integer
+---@param id? integer of the worker
+---@return fun(read: (fun(): any)): any within what calls a function with these numbers
+---@return fun(): any step
+---@return any closing
+function M.begin_stream(dataset, epoch, seed, id)
+  local draws = require("accel.core").worker.draws(seed, epoch)
+  draws:at(-1 - (id or 0)) -- a place that no sample has
+  local function within(read)
+    local _ <close> = draws:enter()
+    return read()
+  end
+  local step, closing
+  within(function() step, closing = require("accel.data.stream").begin(dataset, epoch, seed) end)
+  return within, step, closing
 end
 
 return M

@@ -129,6 +129,12 @@ end
 
 function IDX:len() return self.n end
 
+--- For workers: the same tensors.
+function IDX:worker_spec()
+  return { module = "accel.data.idx",
+    args = { self.images, self.labels, { scale = self.scale, dtype = self.dtype, channel = self.channel } } }
+end
+
 ---@param positions integer[]
 function IDX:get_batch(positions)
   local ids = {}

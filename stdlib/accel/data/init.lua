@@ -8,5 +8,6 @@ return require "accel.util.lazy" ("accel.data", {
   SubsetRandomSampler = "samplers", BatchSampler = "samplers",
   BatchSamplerShard = "shards", IterableDatasetShard = "shards",
   WeightedRandomSampler = "weighted_sampler", LengthGroupedSampler = "length_grouped_sampler",
-  DataLoader = "dataloader", default_collate = "collate", PadCollate = "pad_collate",
+  DataLoader = "dataloader", worker_dataset = "travel", get_worker_info = "worker_info",
+  default_collate = "collate", PadCollate = "pad_collate",
 })

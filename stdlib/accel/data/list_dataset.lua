@@ -15,6 +15,9 @@ end
 
 function ListDataset:len() return #self.list end
 
+--- For workers: a copy of the list, which must be plain data.
+function ListDataset:worker_spec() return { module = "accel.data.list_dataset", args = { self.list } } end
+
 function ListDataset:get(i)
   self:check_position(i)
   return self.list[i]

@@ -50,6 +50,7 @@ function PadCollate:init(opts)
     padding_value = options.none, max_length = options.none, pad_to_multiple_of = 1, padding_side = "right",
     keys = options.none, attention_mask = options.none,
   })
+  self.options = opts
   local value = o.padding_value == nil and 0 or o.padding_value
   self.values, self.value = {}, 0
   if type(value) == "table" then
@@ -75,6 +76,9 @@ function PadCollate:init(opts)
   end
   self.mask_demanded = o.attention_mask and true or false
 end
+
+--- For workers.
+function PadCollate:worker_spec() return { module = "accel.data.pad_collate", args = { self.options, n = 1 } } end
 
 --- "list of numbers", "list of booleans", "tensor"; "empty" for a list that may be any; nil for no sequence.
 local function sequence_kind(value, named)

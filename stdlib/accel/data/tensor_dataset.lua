@@ -26,6 +26,9 @@ end
 
 function TensorDataset:len() return self.n end
 
+--- For workers: the same tensors.
+function TensorDataset:worker_spec() return { module = "accel.data.tensor_dataset", args = self.tensors } end
+
 function TensorDataset:get(i)
   self:check_position(i)
   local sample = {}

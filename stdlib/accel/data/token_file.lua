@@ -24,6 +24,7 @@ end
 function TokenFile:init(source, opts)
   local o = options("TokenFile", opts, { block = 64, stride = options.none, dtype = "u16" })
   self.block, self.stride = o.block, o.stride or o.block
+  self.source, self.dtype = source, o.dtype
   if self.block < 1 or self.stride < 1 then raise "TokenFile: block and stride must be positive" end
   if tensors.is_tensor(source) then
     if #source.shape ~= 1 then
@@ -40,6 +41,12 @@ end
 
 --- Number of windows that have a full target.
 function TokenFile:len() return math.max(0, (self.n_tokens - 1 - self.block) // self.stride + 1) end
+
+--- For workers: the same file, or tensor.
+function TokenFile:worker_spec()
+  local opts = { block = self.block, stride = self.stride, dtype = self.dtype }
+  return { module = "accel.data.token_file", args = { self.source, opts } }
+end
 
 --- Inputs and targets [n, block] for windows that start at these tokens (0-based).
 ---@param starts integer[]

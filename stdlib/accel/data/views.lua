@@ -5,6 +5,7 @@ local Dataset = require "accel.data.dataset"
 local fetch = require "accel.data.fetch"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
+local travel = require "accel.data.travel"
 
 local M = {}
 
@@ -53,6 +54,10 @@ end
 
 function M.Subset:len() return #self.positions end
 
+function M.Subset:worker_spec()
+  return { module = "accel.data.views:Subset", args = { self.dataset, self.positions } }
+end
+
 function M.Subset:get(i)
   self:check_position(i)
   return self.dataset:get(self.positions[i])
@@ -80,6 +85,10 @@ end
 
 function M.ConcatDataset:len() return self.ends[#self.ends] end
 
+function M.ConcatDataset:worker_spec()
+  return { module = "accel.data.views:ConcatDataset", args = { self.datasets } }
+end
+
 function M.ConcatDataset:get(i)
   self:check_position(i)
   local low, high = 1, #self.ends
@@ -98,11 +107,14 @@ end
 M.MapDataset = Dataset:extend("accel.data.MapDataset")
 
 ---@param dataset table
----@param fn fun(sample: any, i: integer): any
+---@param fn (fun(sample: any, i: integer): any)|string or its name, "my.module:fn", by which it goes to workers
 function M.MapDataset:init(dataset, fn)
   check_source("MapDataset", dataset, "get")
-  check.callable("MapDataset", "the function", fn)
-  self.dataset, self.fn = dataset, fn
+  self.dataset, self.given, self.fn = dataset, fn, travel.callable("MapDataset", "the function", fn)
+end
+
+function M.MapDataset:worker_spec()
+  return { module = "accel.data.views:MapDataset", args = { self.dataset, self.given } }
 end
 
 function M.MapDataset:len() return self.dataset:len() end
@@ -125,16 +137,27 @@ M.BatchDataset = Dataset:extend("accel.data.BatchDataset")
 
 ---@param dataset table
 ---@param batch_size integer
----@param opts? {drop_last: boolean?, collate_fn: (fun(samples: any[]): any)?}
+---@param opts? {drop_last: boolean?, collate_fn: (fun(samples: any[]): any)|string?}
 function M.BatchDataset:init(dataset, batch_size, opts)
   check_source("BatchDataset", dataset)
   local o = options("BatchDataset", opts, { drop_last = false, collate_fn = options.none })
+  local collate
   if o.collate_fn ~= nil then
-    check.callable("BatchDataset", "collate_fn", o.collate_fn)
+    collate = travel.callable("BatchDataset", "collate_fn", o.collate_fn)
     check_source("BatchDataset with a collate_fn", dataset, "get")
   end
   self.batch_size = check.positive("BatchDataset", "batch_size", batch_size)
-  self.dataset, self.drop_last, self.collate_fn = dataset, o.drop_last, o.collate_fn
+  self.dataset, self.drop_last, self.collate_fn, self.given = dataset, o.drop_last, collate, o.collate_fn
+end
+
+--- What worker_spec describes.
+function M.rebatch(dataset, n, drop_last, collate)
+  return M.BatchDataset(dataset, n, { drop_last = drop_last, collate_fn = collate })
+end
+
+function M.BatchDataset:worker_spec()
+  return { module = "accel.data.views:rebatch",
+    args = { self.dataset, self.batch_size, self.drop_last, self.given, n = 4 } }
 end
 
 function M.BatchDataset:len()

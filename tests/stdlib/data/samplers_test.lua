@@ -170,7 +170,7 @@ do -- in the loader
   fails("batch_size = false makes no batches; leave out 'drop_last'", data.DataLoader, set,
     { batch_size = false, drop_last = true })
   fails("collate_fn must be a function, got 3", data.DataLoader, set, { collate_fn = 3 })
-  fails("unknown option 'num_workers'", data.DataLoader, set, { num_workers = 2 })
+  fails("unknown option 'num_worker'; did you mean 'num_workers'", data.DataLoader, set, { num_worker = 2 })
   fails("position 11 is outside of 1 .. 10", function()
     pass(data.DataLoader(set, { sampler = data.SequentialSampler(11) }))
   end)

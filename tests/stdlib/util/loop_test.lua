@@ -95,3 +95,23 @@ do -- loaders, through break in a block with closed locals
   for _ in loader() do n = n + 1 end
   assert(n == 4)
 end
+
+do -- a pass that waits in a coroutine, or around this one, is over when another one begins
+  local loader = accel.data.DataLoader(accel.data.TensorDataset(accel.arange(6)), { batch_size = 1 })
+  for i = 1, 7 do
+    local first
+    coroutine.wrap(function()
+      for batch in loader() do
+        first = batch[1]:item()
+        coroutine.yield()
+      end
+    end)()
+    assert(first == 0 and loader.epoch == i - 1)
+  end
+  local n = 0
+  for _ in loader() do
+    for _ in loader() do n = n + 1 end
+    break
+  end
+  assert(n == 6 and loader.epoch == 9, loader.epoch)
+end

@@ -23,7 +23,7 @@ end
 ---@return table
 function M.alike(like)
   if ordered.is(like) then return ordered.new() end
-  return setmetatable({}, debug.getmetatable(like))
+  return setmetatable({}, type(like) == "table" and debug.getmetatable(like) or nil)
 end
 
 --- Sets an entry of what alike made.

@@ -1,0 +1,31 @@
+--- How loaders read: one interface to a pass over data with positions, in this thread or by workers. Used by
+--- data.DataLoader and by the Sources of prepared loaders (accel.accelerator).
+local fetch = require "accel.data.fetch"
+local worker = require("accel.core").worker
+
+local M = {}
+
+--- Batches of the positions that feed() gives: feed() -> positions, place of the first among the samples of the pass
+--- (of all ranks, from 0); nil at the end. With workers it is asked ahead of the batches. single: samples as they
+--- are; tells_epoch: the workers' data sets are told the epoch by set_epoch.
+---@param base accel.data.DataLoader
+---@param epoch integer
+---@param seed integer
+---@param feed fun(): integer[]?, integer?
+---@param o? {single: boolean?, tells_epoch: boolean?}
+---@return fun(): any, integer[]?, integer? next batch, its positions, place
+---@return any closing a value to close at the end, or nil
+function M.indexed(base, epoch, seed, feed, o)
+  if base.num_workers > 0 then
+    return require("accel.data.workers").indexed(base, epoch, seed, feed, o or {})
+  end
+  local dataset, collate, single = base.dataset, base.collate_fn, o and o.single or false
+  local draws, read = worker.draws(seed, epoch), fetch.read
+  return function()
+    local positions, place = feed()
+    if positions == nil then return nil end
+    return read(dataset, positions, collate, single, draws, place), positions, place
+  end
+end
+
+return M

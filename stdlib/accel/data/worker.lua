@@ -1,0 +1,110 @@
+--- What a worker of a loader runs (accel.data.workers starts it): makes the data set and the functions again, then
+--- reads what it is told to.
+---
+--- Jobs: { pass =, begin = true, epoch =, seed =, tells_epoch = } before a pass; { pass =, positions =, place = } for
+--- a batch of a data set with positions; { pass = } for the next batch of a stream; { pass =, over = true } after a
+--- pass.
+--- Results: { pass =, batch = } with own = and left = for rounds of a stream; { pass =, ended = true } once at
+--- the end of a stream; { pass =, failed = text, message =, code =, position = }.
+local accel = require "accel"
+local fetch = require "accel.data.fetch"
+local shards = require "accel.data.shards"
+local stream = require "accel.data.stream"
+local travel = require "accel.data.travel"
+local worker_info = require "accel.data.worker_info"
+
+--- A pass over a stream: read() -> batch, own rows, rows left of the round; nil at its end; and the value to close.
+local function open_stream(dataset, o, collate, epoch, seed, id)
+  local within, step, closing = fetch.begin_stream(dataset, epoch, seed, id)
+  local gather, read = collate or require("accel.data.collate").default_collate, nil
+  if o.rounds then
+    local rounds, total = shards.rounds(step, o.size, o.ranks, o.rank, o.even), o.size * o.ranks
+    read = function()
+      local own, left = rounds()
+      if left == 0 or o.drop_last and left < total then return nil end
+      local batch = own[1]
+      if not o.single and #own > 0 then batch = gather(own) end
+      return batch, #own, left
+    end
+  else
+    read = o.single and step or stream.batches(step, o.size, o.drop_last, gather)
+  end
+  return function() return within(read) end, closing
+end
+
+local function failure(err)
+  local text = accel.traceback(err, 2)
+  local code = type(err) == "table" and rawget(err, "code")
+  return { failed = text, code = type(code) == "string" and code or nil }
+end
+
+---@param setup table
+---@param endpoint table
+return function(setup, endpoint)
+  local info = { id = setup.id, num_workers = setup.num_workers, seed = setup.seed, epoch = 0 }
+  worker_info.current = info
+  local collate = travel.unpack(setup.collate)
+  local dataset = travel.unpack(setup.dataset)
+  info.dataset = dataset
+  local init = travel.unpack(setup.init)
+  if init then init(info.id) end
+
+  local reader, read, closing, draws = setup.reader, nil, nil, nil
+  local function close()
+    local open = closing
+    read, closing = nil, nil
+    stream.close(open)
+  end
+
+  local function begin(job)
+    close()
+    info.epoch, info.seed = job.epoch, job.seed
+    if job.tells_epoch and dataset.set_epoch ~= nil then dataset:set_epoch(job.epoch) end
+    if reader.stream then
+      read, closing = open_stream(dataset, reader, collate, job.epoch, job.seed, info.id)
+    else
+      draws = accel.worker.draws(job.seed, job.epoch)
+    end
+  end
+
+  local function run(job)
+    if not reader.stream then
+      return { batch = fetch.read(dataset, job.positions, collate, reader.single, draws, job.place) }
+    end
+    if not read then return { ended = true } end
+    local batch, own, left = read()
+    if batch == nil and own == nil then
+      close()
+      return { ended = true }
+    end
+    return { batch = batch, own = own, left = left }
+  end
+
+  local function send(result, pass, position)
+    result.pass, result.position = pass, position
+    return pcall(endpoint.send, endpoint, result)
+  end
+
+  local ill -- what a pass could not begin for: told in place of its batches
+  for job in function() return endpoint:receive() end do
+    local result
+    if job.begin then
+      local ok, why = xpcall(begin, failure, job)
+      ill = not ok and why or nil
+    elseif job.over then
+      close()
+      accel.collect() -- nothing of the pass stays while it waits
+    else
+      local ok = ill == nil
+      if ok then ok, result = xpcall(run, failure, job) else result = ill end
+      local sent, why = send(result, job.pass, not ok and fetch.position or nil)
+      if not sent then
+        why = tostring(why):gsub("^.-encode: ", ""):gsub(" at %.batch", " at batch")
+        send({ failed = "the batch cannot come back: " .. why }, job.pass)
+      end
+      job, result = nil, nil -- luacheck: ignore
+      accel.gc_check()
+    end
+  end
+  close()
+end
