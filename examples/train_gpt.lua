@@ -31,6 +31,7 @@ local declared = {
   { "deterministic", { "no", "world" }, "no", "WORD", "world: the same bits on 1, 2, 4, ... ranks" },
   { "lr", "number", 2e-3, "X", "highest learning rate" },
   { "dropout", "number", 0, "P", "share of activations dropped" },
+  { "recompute", "flag", false, nil, "compute activations again in backward: less memory, same bits" },
   { "dtype", { "auto", "f32", "bf16" }, "auto", "WORD", "format of matrix products" },
   { "seed", "int", 1337, "N", "of weights, batches and samples" },
   { "out", "string", "gpt.safetensors", "FILE", "checkpoint" },
@@ -203,6 +204,7 @@ local model = models.GPT2 {
   vocab_size = #vocab, n_positions = o.block, n_embd = o.width, n_layer = o.layers, n_head = o.heads,
   resid_pdrop = o.dropout, embd_pdrop = o.dropout, attn_pdrop = o.dropout,
 }
+if o.recompute then model:gradient_checkpointing_enable() end
 local decayed, plain = {}, {}
 for _, p in ipairs(model:parameters()) do
   local group = p.ndim >= 2 and decayed or plain

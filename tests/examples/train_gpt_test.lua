@@ -93,6 +93,11 @@ local function same_checkpoint(a, b)
   end
 end
 
+do -- --recompute changes no bit, with dropout
+  run(small .. ("--recompute --out '%s/lean.safetensors' '%s'"):format(tmp, text), 0)
+  same_checkpoint("a", "lean")
+end
+
 do -- several ranks: the same losses within rounding
   local shared = "--layers 1 --width 16 --heads 2 --block 16 --batch 8 --dropout 0.1 --steps 60 --sample 20 "
   local function train(name, ranks, more)

@@ -11,6 +11,7 @@ local context = require "accel.models.context"
 local nn = require "accel.nn"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
+local run_layer = require "accel.models.run_layer"
 local tensors = require "accel.util.tensors"
 
 local schema = config.schema("bert", {
@@ -104,6 +105,7 @@ end
 
 ---@class accel.models.BertEncoder : accel.nn.Module
 local Encoder = nn.Module:extend("BertEncoder")
+Encoder.gradient_checkpointing = false
 
 function Encoder:init(c)
   self.layer = nn.ModuleList()
@@ -111,7 +113,7 @@ function Encoder:init(c)
 end
 
 function Encoder:forward(x, mask)
-  for _, layer in ipairs(self.layer) do x = layer(x, mask) end
+  for _, layer in ipairs(self.layer) do x = run_layer(self, layer, nil, x, mask) end
   return x
 end
 

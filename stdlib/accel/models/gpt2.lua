@@ -13,6 +13,7 @@ local context = require "accel.models.context"
 local init = require "accel.nn.initialization"
 local nn = require "accel.nn"
 local raise = require "accel.util.raise"
+local run_layer = require "accel.models.run_layer"
 
 local attention = accel.scaled_dot_product_attention
 
@@ -113,7 +114,7 @@ end
 --- GPT-2 without a head: ids [B, T] -> hidden states [B, T, n_embd].
 --- example: accel.models.GPT2Model(accel.models.tiny.gpt2)(accel.tensor { { 1, 2, 3 } }).shape --> { 1, 3, 8 }
 ---@class accel.models.GPT2Model : accel.models.PreTrainedModel
-local GPT2Model = Base:define("GPT2Model", { is_base = true })
+local GPT2Model = Base:define("GPT2Model", { is_base = true, gradient_checkpointing = false })
 
 function GPT2Model:build(c)
   self.wte = nn.Embedding(c.vocab_size, c.n_embd)
@@ -134,7 +135,7 @@ function GPT2Model:forward(ids, cache, opts)
   if ctx.past + T > limit then raise("GPT2: %d tokens exceed the context of %d positions", ctx.past + T, limit) end
   local positions = ctx.position_ids or accel.arange(ctx.past, ctx.past + T, { device = ids.device })
   local x = self.drop(self.wte(ids) + self.wpe(positions))
-  for i, block in ipairs(self.h) do x = block(x, ctx, i) end
+  for i, block in ipairs(self.h) do x = run_layer(self, block, ctx.cache, x, ctx, i) end
   if ctx.cache then ctx.cache:advance(T) end
   return self.ln_f(x)
 end

@@ -11,6 +11,7 @@ local activation = require "accel.models.activation"
 local config = require "accel.models.config"
 local context = require "accel.models.context"
 local nn = require "accel.nn"
+local run_layer = require "accel.models.run_layer"
 
 local THETA = 10000.0
 
@@ -109,7 +110,7 @@ function Base:run_stack(ids, o, router_logits)
   ctx.turn = self.rotary:turn(ctx.past, T, ctx.position_ids, ids.device)
   ctx.scale = self.rotary.score_scale ~= 1 and self.rotary.score_scale / math.sqrt(c.head_dim) or nil
   local x = self.embed_tokens(ids)
-  for i, layer in ipairs(self.layers) do x = layer(x, ctx, i) end
+  for i, layer in ipairs(self.layers) do x = run_layer(self, layer, ctx.cache, x, ctx, i) end
   if ctx.cache then ctx.cache:advance(T) end
   return self.norm(x), ctx
 end
@@ -117,7 +118,7 @@ end
 --- Llama without a head: ids [B, T] -> hidden states [B, T, hidden_size].
 --- example: accel.models.LlamaModel(accel.models.tiny.llama)(accel.tensor { { 1, 2, 3 } }).shape --> { 1, 3, 8 }
 ---@class accel.models.LlamaModel : accel.models.PreTrainedModel
-local LlamaModel = Base:define("LlamaModel", { is_base = true })
+local LlamaModel = Base:define("LlamaModel", { is_base = true, gradient_checkpointing = false })
 
 function LlamaModel:build(c) self:build_stack(c, Layer) end
 

@@ -59,7 +59,7 @@ local Base = llama.Base:define("MixtralPreTrainedModel", { schema = schema, thet
 --- the router's logits, a list of [B T, experts] by layer.
 --- example: accel.models.MixtralModel(accel.models.tiny.mixtral)(accel.tensor { { 1, 2 } }).shape --> { 1, 2, 8 }
 ---@class accel.models.MixtralModel : accel.models.PreTrainedModel
-local MixtralModel = Base:define("MixtralModel", { is_base = true })
+local MixtralModel = Base:define("MixtralModel", { is_base = true, gradient_checkpointing = false })
 
 function MixtralModel:build(c) self:build_stack(c, Layer) end
 

@@ -5,6 +5,7 @@ local activation = require "accel.models.activation"
 local context = require "accel.models.context"
 local nn = require "accel.nn"
 local raise = require "accel.util.raise"
+local run_layer = require "accel.models.run_layer"
 
 local attention = accel.scaled_dot_product_attention
 local NO_BIAS = { bias = false }
@@ -164,6 +165,7 @@ end
 --- Encoder or decoder. Token embeddings come from outside, since both and the head share them.
 ---@class accel.models.T5Stack : accel.nn.Module
 local Stack = nn.Module:extend("T5Stack")
+Stack.gradient_checkpointing = false
 
 ---@param c table a checked configuration
 ---@param layers integer
@@ -191,7 +193,7 @@ function Stack:forward(x, o)
   local mask = visible and bias:masked_fill(visible:eq(0), -math.huge) or bias
   local memory_mask = o.memory and context.padding("t5", o.memory_mask, B, o.memory.shape[2])
   x = self.dropout(x)
-  for i, block in ipairs(self.block) do x = block(x, i, mask, cache, o.memory, memory_mask) end
+  for i, block in ipairs(self.block) do x = run_layer(self, block, cache, x, i, mask, cache, o.memory, memory_mask) end
   if cache then cache:advance(T) end
   return self.dropout(self.final_layer_norm(x))
 end

@@ -12,6 +12,7 @@ local init = require "accel.nn.initialization"
 local nn = require "accel.nn"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
+local run_layer = require "accel.models.run_layer"
 local tensors = require "accel.util.tensors"
 
 local function sides(size)
@@ -125,6 +126,7 @@ end
 
 ---@class accel.models.ViTEncoder : accel.nn.Module
 local Encoder = nn.Module:extend("ViTEncoder")
+Encoder.gradient_checkpointing = false
 
 function Encoder:init(c)
   self.layer = nn.ModuleList()
@@ -132,7 +134,7 @@ function Encoder:init(c)
 end
 
 function Encoder:forward(x)
-  for _, layer in ipairs(self.layer) do x = layer(x) end
+  for _, layer in ipairs(self.layer) do x = run_layer(self, layer, nil, x) end
   return x
 end
 

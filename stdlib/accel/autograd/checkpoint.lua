@@ -1,0 +1,93 @@
+--- accel.checkpoint(fn, ...): what fn's calls save for backward is not kept, but computed again when backward needs it.
+--- The native side (accel.autograd.core) counts what is saved and gives it out again; here the surroundings of fn are
+--- remembered and set up a second time.
+local accel = require "accel.core"
+local check = require "accel.util.check"
+local core = require "accel.autograd.core"
+local guard = require "accel.util.guard"
+local nearest = require "accel.util.nearest"
+local raise = require "accel.util.raise"
+local replay = require "accel.autograd.replay"
+
+local declared = { preserve_rng_state = true, determinism_check = "default", early_stop = true, use_reentrant = false }
+
+--- The options among the arguments: those in a last table with string keys; what else it holds is fn's.
+---@return table options completed
+---@return table? args of fn, with n; nil: as they came
+local function take_options(...)
+  local n = select("#", ...)
+  local last = n > 0 and (select(n, ...)) or nil
+  if type(last) ~= "table" or getmetatable(last) ~= nil or rawlen(last) > 0 then return declared, nil end
+  local o, rest, any = {}, {}, false
+  for key, default in next, declared do o[key] = default end
+  for key, value in next, last do
+    if declared[key] == nil then
+      rest[key] = value
+    else
+      if type(value) ~= type(declared[key]) then
+        raise("checkpoint: option '%s' must be a %s, got %s", key, type(declared[key]), check.shown(value))
+      end
+      o[key], any = value, true
+    end
+  end
+  if not any then return declared, nil end
+  if o.use_reentrant then
+    raise "checkpoint: use_reentrant = true is not there: what it does, use_reentrant = false does without its limits"
+  end
+  if o.determinism_check ~= "default" and o.determinism_check ~= "none" then
+    local near = nearest(o.determinism_check, { default = true, none = true })
+    raise("checkpoint: determinism_check must be 'default' or 'none', got '%s'%s", o.determinism_check,
+      near and ("; did you mean '%s'?"):format(near) or "")
+  end
+  local args = table.pack(...)
+  args[n] = next(rest) ~= nil and rest or nil
+  if args[n] == nil then args.n = n - 1 end
+  return o, args
+end
+
+--- fn once more, as it was called in the forward. Random numbers of the backward go on where they were.
+local function again(was, ...)
+  local now = accel.get_rng_state()
+  replay.depth = replay.depth + 1
+  local _ <close> = guard(function()
+    replay.depth = replay.depth - 1
+    if was.rng then accel.set_rng_state(now) end
+  end)
+  local _ <close> = accel.device(was.device)
+  local _ <close> = accel.autocast { enabled = was.cast ~= nil, dtype = was.cast }
+  if was.rng then accel.set_rng_state(was.rng) end
+  was.fn(...)
+end
+
+local function run(o, fn, ...)
+  local was = {
+    fn = fn, device = accel.get_default_device(), rng = o.preserve_rng_state and accel.get_rng_state() or nil,
+    cast = accel.is_autocast_enabled() and accel.get_autocast_dtype() or nil,
+  }
+  local _ <close> = core.region(again, was, o.early_stop, o.determinism_check == "default", ...)
+  return fn(...)
+end
+
+--- fn(...), whose results it returns, without keeping what fn's operations save for their gradients: backward calls fn
+--- again when it needs that, so that the memory of the activations inside is paid for with a second forward. Random
+--- numbers (dropout), autocast and the default device are as they were, so that losses and gradients come out the same
+--- to the last bit. fn must do the same each time: the shapes and dtypes of what it saves are compared. It may hold
+--- further checkpoints; tensors among the arguments are kept, and checked for changes in place.
+---
+--- Options go into a table at the end, from which fn gets what is not an option: preserve_rng_state = true,
+--- determinism_check = "default" ("none": do not compare), early_stop = true (fn is left as soon as all that is needed
+--- is there), use_reentrant = false.
+--- example: local x = accel.tensor({ 2.0 }, { requires_grad = true }) local function f(t) return t:exp():exp() end
+---   local a = accel.grad(f(x), x) return accel.equal(a, accel.grad(accel.checkpoint(f, x), x)) --> true
+---@param fn function|accel.nn.Module
+---@param ... any its arguments, then options
+return function(fn, ...)
+  check.callable("checkpoint", "fn", fn)
+  local o, args = take_options(...)
+  if not accel.is_grad_enabled() then
+    if args then return fn(table.unpack(args, 1, args.n)) end
+    return fn(...)
+  end
+  if args then return run(o, fn, table.unpack(args, 1, args.n)) end
+  return run(o, fn, ...)
+end
