@@ -138,7 +138,7 @@ static void test_environment(void **state) {
                    0);
   assert_int_equal(count("memfd:"), 6);
   assert_int_equal(job(NULL, 2, "readlink /proc/self/fd/* | grep -c -e signalfd -e socket -e memfd"), 0);
-  has("[rank 1] 3\n"); /* nothing of the launcher but those */
+  has("[rank 1] 4\n"); /* nothing of the launcher but those, and a socket to a prompt */
   setenv("OMP_NUM_THREADS", "7", 1);
   assert_int_equal(job(NULL, 2, "echo threads=$OMP_NUM_THREADS"), 0);
   assert_int_equal(count("threads=7"), 2);
@@ -157,6 +157,39 @@ static void test_machines(void **state) {
                    0);
   has("[rank 2] 2 0 4 2 1 10.0.0.1:4321 10.0.0.1:4321\n");
   has("[rank 3] 3 1 4 2 1 ");
+}
+
+/* A prompt beside the ranks: the job is as long as it, with its status; ranks come and go. */
+static void test_prompt(void **state) {
+  (void)state;
+  char *argv[] = {(char *)"sh", (char *)"-c", NULL, (char *)"front", NULL};
+  ac_launch_options o = AC_LAUNCH_OPTIONS_INIT;
+  o.front_argv = argv;
+  argv[2] = (char *)"echo prompt world=$ACCEL_WORLD $1; sleep 0.3; echo bye; exit 5";
+  assert_int_equal(job(&o, 2, "[ $RANK = 0 ] || kill -9 $$; echo stdin=$(readlink /proc/self/fd/0); exec sleep 30"), 5);
+  has("prompt world=none segment=");
+  has(",front=");
+  has("stdin=/dev/null\n");
+  has("bye\n");
+  has_not("END ");
+  /* Ctrl-C is its affair, SIGTERM is everybody's */
+  argv[2] = (char *)"trap 'echo interrupted' INT; echo ready; sleep 0.5; echo went on";
+  pid_t pid = start(&o, 1, "exec sleep 30");
+  wait_for("ready");
+  kill(pid, SIGINT);
+  assert_int_equal(end(pid), 0);
+  has("went on\n");
+  has_not("interrupted");
+  argv[2] = (char *)"echo pid=$$; exec sleep 30";
+  pid = start(&o, 1, "exec sleep 30");
+  wait_for("pid=");
+  kill(pid, SIGTERM);
+  end(pid);
+  has("SIGNAL 15\n");
+  assert_false(alive(pid_of("pid=")));
+  o.max_restarts = 1;
+  assert_int_equal(job(&o, 2, "true"), 255);
+  has("without restarts");
 }
 
 static void test_wrong(void **state) {
@@ -376,7 +409,7 @@ static int finish(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_environment), cmocka_unit_test(test_machines), cmocka_unit_test(test_wrong),
+      cmocka_unit_test(test_environment), cmocka_unit_test(test_prompt), cmocka_unit_test(test_machines), cmocka_unit_test(test_wrong),
       cmocka_unit_test(test_output),      cmocka_unit_test(test_ends),     cmocka_unit_test(test_stubborn),
       cmocka_unit_test(test_restarts),    cmocka_unit_test(test_signals),  cmocka_unit_test(test_stopped),
       cmocka_unit_test(test_launcher_dies), cmocka_unit_test(test_put_back)};

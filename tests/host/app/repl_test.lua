@@ -1,0 +1,259 @@
+-- accel-run repl and accel.repl() on one process: inputs from a file, and in a terminal with every editor there
+-- is.
+--   accel-run tests/host/app/repl_test.lua
+local pty = dofile((arg[0]:match "^.*/" or "") .. "../../support/pty.lua")
+local run = "'" .. pty.run .. "'"
+
+local function has(text, part, what)
+  assert(text:find(part, 1, true), ("%s: '%s' is not in\n%s"):format(what or "output", part, text))
+end
+local function piped(input, words, status)
+  local got, out, err = pty.pipe(input, words)
+  assert(got == status, ("status %d, expected %d\n%s\n%s"):format(got, status, out, err))
+  return out, err
+end
+
+-- ---- a script on standard input ----
+local out = piped([[
+1 + 1
+local y = 5
+function twice(a)
+  return a *
+    2
+end
+twice(y), "text", nil
+x = accel.ones(2, 3) * 2
+x
+for i = 1, 2 do
+  print("loop", i)
+end
+_.shape[2]
+:type x, twice
+t = accel.ones(2, { requires_grad = true })
+(t * 3):sum():backward()
+t
+:time twice(4)
+:mem
+pairs = 3
+pairs
+]], run .. " repl", 0)
+has(out, "2\n10  \"text\"  nil\nf32 (2, 3) cpu  min 2 max 2 mean 2 std 0\n")
+has(out, "loop\t1\nloop\t2\n3\n")
+has(out, "tensor f32 (2, 3) cpu\nfunction (a) at stdin:3\n")
+has(out, "requires_grad, grad f32 (2), |grad| 4.2426")
+has(out, "8\n")
+has(out, "tensors  ")
+for line in out:gmatch "[^\n]+" do assert(#line <= 80, line) end
+
+-- An error ends it, and says where; so does what has no end.
+local _, err = piped("print(1)\nlocal function f()\n  error('bad')\nend\nf()\nprint('never')\n", run .. " repl", 1)
+has(err, "stdin:3: bad")
+has(err, "stdin:5: in main chunk")
+_, err = piped("1 +\n", run .. " repl", 1)
+has(err, "<eof>")
+_, err = piped("x = \n\nundefined_name\n", run .. " repl", 1)
+has(err, "stdin:3: undeclared global 'undefined_name'")
+_, err = piped(":tine 3\n", run .. " repl", 1)
+has(err, "did you mean :time?")
+out = piped("a = 1\na.b.c\na = 2\n", run .. " -e 'require(\"accel\").repl()'", 0)
+has(out, "") -- at a breakpoint it goes on
+out = piped("a = 1\nb =\n 2\n:save saved.lua\n", "cd '" .. pty.tmp .. "' && " .. run .. " repl", 0)
+assert(pty.read "saved.lua" == "a = 1\nb =\n 2\n", pty.read "saved.lua")
+_, err = piped("", run .. " repl x", 2)
+has(err, "repl takes no arguments")
+
+-- ---- a breakpoint ----
+pty.write("stop.lua", [[
+local accel = require "accel"
+local outer = 10
+local function step(n, ...)
+  local x = accel.ones(2) * n
+  local name = "before"
+  accel.repl("look here")
+  print("after", n, name, outer, x:sum():item(), ...)
+end
+local co = coroutine.wrap(function() step(3, "v", "w") end)
+co()
+print("end")
+]])
+local stop = "cd '" .. pty.tmp .. "' && exec " .. run .. " stop.lua"
+out = piped([[
+name, n, outer
+name = "changed"
+outer = outer + 1
+n, ...
+local n2 = n * 2
+n2
+coroutine.wrap(function() name = name .. "!" return name end)()
+:locals
+:bt
+no_such
+made_here = 3
+made_here
+:c
+]], stop, 0)
+has(out, "look here\nstop.lua:6: in ")
+has(out, '"before"  3  10\n3  "v"  "w"\n6\n"changed!"\n')
+has(out, "outer  11  (upvalue)")
+has(out, "* stop.lua:6: in ")
+has(out, "\n3\nafter\t3\tchanged!\t11\t6.0\tv\tw\nend\n")
+out = piped(":up\n:quit\n", stop, 0)
+assert(not out:find "after" and not out:find "\nend", out)
+
+-- ---- accel-run help ----
+out = piped("", run .. " help matmul", 0)
+has(out, "x:matmul(other)")
+out = piped("", run .. " help --num-processes", 0)
+has(out, "ranks, over all machines")
+out = piped("", run .. " help ACCEL_TIMEOUT", 0)
+has(out, "seconds after which")
+for _, topic in ipairs { "", "nn.Linear", "optim", "examples", "Module:train", "x:sum", "t.shape", ":time", "02_mlp" } do
+  out = piped("", run .. " help " .. topic, 0)
+  assert(#out > 20, topic)
+end
+_, err = piped("", run .. " help matmull", 1)
+has(err, "did you mean matmul?")
+
+-- ---- in a terminal ----
+local editors = pty.editors()
+if #editors == 0 then print "neither libedit nor readline: lines are read as they come" end
+for _, kind in ipairs(editors) do
+  pty.play(kind .. ": lines, completion, history, Ctrl-C", [[
+expect :help tells more
+expect >\x20
+line 1 + 41
+expect \n42\n
+line function f(a)
+expect >>\x20
+line   return a * 2
+expect >>\x20
+line end
+expect >\x20
+line f(21), "multi"
+expect 42  "multi"
+expect >\x20
+send accel.util.Progr\t
+expect Progress
+send .dura\t(90)\r
+expect "1:30"
+expect >\x20
+send \e[A
+expect duration(90)
+send \r
+expect "1:30"
+expect >\x20
+send x = accel.ones(2, 3)\rx:contig\t
+expect x:contiguous
+send ().sha\t
+quiet 0.1
+send \x03
+expect ^C
+expect >\x20
+line while true do end
+quiet 0.3
+send \x03
+expect stdin:9: interrupted
+expect >\x20
+send not a (line
+quiet 0.1
+send \x03
+expect ^C
+expect >\x20
+line 6 + 7
+expect \n13\n
+line pcall(function() while true do end end)
+quiet 0.3
+send \x03
+expect false
+line while true do pcall(function() while true do end end) end
+quiet 0.3
+send \x03
+quiet 0.2
+send \x03
+expect interrupted
+expect >\x20
+line coroutine.wrap(function() while true do end end)()
+quiet 0.3
+send \x03
+expect interrupted
+expect >\x20
+line error("wrong")
+expect stdin:14: wrong
+line :bt
+expect stdin:14: in main chunk
+line f(
+expect >>\x20
+line 4)
+expect \n8\n
+expect >\x20
+line x
+expect f32 (2, 3) cpu  min 1 max 1 mean 1 std 0
+expect >\x20
+quiet 0.1
+send \x04
+end 0
+]], run .. " repl", { ACCEL_EDITOR = kind })
+end
+
+local history = pty.read "state/accel/history" or ""
+if #editors > 0 then
+  has(history, 'f(21), "multi"\n', "history")
+  pty.play("history of an earlier session", [[
+expect >\x20
+send \e[A
+expect x
+send \e[A\e[A
+quiet 0.2
+send \x03
+expect ^C
+expect >\x20
+line :quit
+end 0
+]], run .. " repl", { ACCEL_EDITOR = editors[1] })
+end
+
+pty.play("without an editor; 80 columns", [[
+expect >\x20
+line accel.randn(100, 100)
+expect f32 (100, 100) cpu
+expect >\x20
+line :help
+expect :quit
+expect >\x20
+line while true do end
+quiet 0.3
+send \x03
+expect interrupted
+expect >\x20
+line 1 +
+expect >>\x20
+send \x03
+expect >\x20
+line 5 + 5
+expect \n10\n
+line :quit
+end 0
+]], run .. " repl", { ACCEL_EDITOR = "plain" })
+
+pty.play("a breakpoint in a terminal", [[
+expect look here
+expect stop.lua:6>\x20
+line name = "by hand"
+expect >\x20
+line while true do n = n end
+quiet 0.3
+send \x03
+expect interrupted
+expect >\x20
+line :c
+expect after\t3\tby hand
+expect end
+end 0
+]], "sh -c \"" .. stop:gsub('"', '\\"') .. "\"")
+
+-- The program's own end: SIGTERM is no Ctrl-C.
+pty.play("SIGTERM ends it", [[
+expect >\x20
+line os.execute("kill -TERM $PPID")
+end 143
+]], run .. " repl")

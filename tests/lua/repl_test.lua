@@ -1,0 +1,163 @@
+-- What a prompt is made of, without a terminal: lua/repl.
+local accel = require "accel"
+local Session = accel.host_chunk "repl/session"
+local Frames = accel.host_chunk "repl/frames"
+local commands = accel.host_chunk "repl/commands"
+local complete = accel.host_chunk "repl/complete"
+local show = accel.host_chunk "repl/show"
+
+local function list_has(list, ...)
+  for _, want in ipairs { ... } do
+    local found = false
+    for _, x in ipairs(list) do found = found or x == want end
+    assert(found, ("'%s' is not in %s"):format(want, accel.inspect(list)))
+  end
+end
+
+-- Whole or not.
+for _, text in ipairs { "1 +", "f(", "if x then", "x = {", "local function f()", "[[text", "for i = 1, 2 do print(i)", "x =",
+  "function f(a) return a", "local t = {", "f{", "a.b =" } do
+  assert(Session.incomplete(text), text)
+end
+for _, text in ipairs { "1 + 1", "x", "end", "f(", "= 1", "x y", "\"text", "local x", "return 1", "f()", "-- comment", "" } do
+  if text ~= "f(" then assert(not Session.incomplete(text), text) end
+end
+
+do
+  local session <close> = Session.new()
+  session.predefined = {}
+  local function value(text, line)
+    local r = session:evaluate(text, line or 1)
+    assert(r.ok, r.message)
+    return table.unpack(r, 1, r.n)
+  end
+  -- Values, _, names that stay.
+  assert(value "1 + 1" == 2 and value "_ + 1" == 3)
+  assert(select("#", value "x1 = 5") == 0 and value "x1" == 5 and rawget(_G, "x1") == 5)
+  value "local kept = 3"
+  assert(value "kept" == 3 and rawget(_G, "kept") == nil)
+  value "local kept, more = 4"
+  assert(value "kept" == 4 and value "more == nil")
+  value "local function twice(n) return n * 2 end"
+  assert(value "twice(kept)" == 8)
+  value "kept = kept + 1; function bump() kept = kept + 1 end"
+  value "bump()"
+  assert(value "kept" == 6)
+  value "local print = print"
+  assert(value "print == _G.print")
+  local a, b, c = value "1, nil, 3"
+  assert(a == 1 and b == nil and c == 3)
+  assert(value "do local hidden = 1 end return 7" == 7)
+  -- Errors: their line, their traceback, and what follows.
+  local r = session:evaluate("local function bad() error('wrong') end bad()", 12)
+  assert(not r.ok and r.message == "stdin:12: wrong" and r.deep and r.trace:find "stdin:12: in main chunk", r.trace)
+  assert(not r.trace:find "lua/repl", r.trace)
+  r = session:evaluate("nowhere", 3)
+  assert(not r.ok and r.message:find("stdin:3: undeclared global 'nowhere'", 1, true), r.message)
+  r = session:evaluate("x y", 4)
+  assert(not r.ok and not r.incomplete and r.message:find "^stdin:4: ", r.message)
+  r = session:evaluate("f(", 4)
+  assert(r.incomplete)
+  r = session:evaluate("error({})", 5)
+  assert(not r.ok and r.message:find "table")
+  r = session:evaluate("error(setmetatable({}, { __tostring = function() error 'no' end }))", 5)
+  assert(not r.ok and r.message)
+  assert(select(2, value "pcall(error, 'x')") == "x")
+  -- Coroutines still are what they were.
+  assert(value "coroutine.wrap(function(a) local b = coroutine.yield(a + 1) return b * 2 end)(1)" == 2)
+  local ok, why = value "pcall(coroutine.wrap(function() error('inside', 0) end))"
+  assert(not ok and why == "inside")
+  assert(value "coroutine.isyieldable()" == coroutine.isyieldable())
+  assert(value "select('#', coroutine.resume(coroutine.create(function() return 1, 2 end)))" == 3)
+  -- Commands.
+  local answer = commands.run(session, "type", "1, string, 'x'", 1, 80)
+  assert(answer.ok and answer.lines[1] == "integer" and answer.lines[3] == "string", accel.inspect(answer))
+  answer = commands.run(session, "time", "1 + 1", 1, 80)
+  assert(answer.ok and answer.lines[1] == "2" and answer.lines[2]:find "s, tensors up to", accel.inspect(answer))
+  assert(not commands.run(session, "type", "", 1, 80).ok and commands.run(session, "nothing", "", 1, 80) == nil)
+  assert(not commands.run(session, "up", "", 1, 80).ok)
+  assert(commands.split ":time f(x) " == "time" and select(2, commands.split ":time f(x) ") == "f(x)")
+  assert(commands.split "matmul?" == "doc" and commands.split "1 + 1" == nil)
+  for _, what in ipairs { {}, { ranks = true, paused = true } } do
+    for _, line in ipairs(commands.help_lines(what)) do assert(#line <= 80, line) end
+  end
+  -- Completion.
+  session.kept.accel, session.kept.optim = accel, accel.optim
+  session.kept.model = accel.nn.Linear(2, 3)
+  session.kept.t = accel.ones(2)
+  list_has(complete.words(session, "mod", "mod"), "model")
+  list_has(complete.words(session, "accel.nn.Lin", "accel.nn.Lin"), "accel.nn.Linear")
+  list_has(complete.words(session, "accel.opt", "accel.opt"), "accel.optim")
+  list_has(complete.words(session, "x = t:s", "t:s"), "t:sum", "t:softmax")
+  list_has(complete.words(session, "t.sh", "t.sh"), "t.shape")
+  list_has(complete.words(session, "t.", "t."), "t.dtype", "t.requires_grad", "t.sum")
+  list_has(complete.words(session, "model:par", "model:par"), "model:parameters")
+  list_has(complete.words(session, "model.w", "model.w"), "model.weight")
+  list_has(complete.words(session, "require \"accel.da", "accel.da"), "accel.data")
+  list_has(complete.words(session, ":ti", ":ti"), ":time")
+  list_has(complete.words(session, "whi", "whi"), "while")
+  if accel.host_chunk("help").lines("optim.SGD") then
+    list_has(complete.words(session, "optim.SGD(p, { l", "l"), "lr")
+    list_has(complete.words(session, "optim.SGD(p, { lr = 1, mom", "mom"), "momentum")
+  end
+  list_has(complete.words(session, "string.fo", "string.fo"), "string.format")
+  assert(#complete.words(session, "nothing.there", "nothing.there") == 0)
+  assert(#complete.words(session, "print(\"acc", "acc") == 0, "not inside a text")
+end
+
+-- What is shown.
+local function shown(...) return table.concat(show.values({ n = select("#", ...), ... }, 80), "\n") end
+assert(shown(1, "a", nil) == '1  "a"  nil')
+assert(shown(accel.tensor { 1.0, 2, 3 }):find("^f32 %(3%) cpu  min 1 max 3 mean 2 std 0.8165\ntensor"))
+assert(shown(accel.tensor { 0.0, 1 / 0, 0 / 0 }):find "1 nan 1 inf")
+assert(shown(accel.tensor { true, false }):find "1 true of 2")
+assert(shown(accel.zeros(0, 2)):find "^f32 %(0, 2%) cpu")
+assert(shown(accel.zeros(2, { device = "meta" })):find "^f32 %(2%) meta")
+assert(shown(accel.ones(2, { requires_grad = true })):find "requires_grad, no grad")
+assert(shown((accel.ones(2, { requires_grad = true }) * 2)):find "grad_fn")
+assert(select(2, shown(accel.randn(500, 500)):gsub("\n", "")) < 20)
+local released = accel.ones(1)
+released:release()
+assert(shown(released):find "released")
+local many = {}
+for i = 1, 5000 do many[i] = { i } end
+assert(select(2, shown(many):gsub("\n", "")) <= 61)
+
+-- Locals of a function that stands, also from inside a coroutine, in recursion, after its callees have come and
+-- gone.
+local up = "upvalue"
+local function probe(n, ...)
+  local x, y = n * 10, nil
+  do
+    local x = "inner" -- luacheck: ignore
+    if n > 0 then return (probe(n - 1, ...)) end
+    local frames = Frames.capture(1)
+    local function deeper(k) return k == 0 and frames:get "x" and select(2, frames:get "x") or deeper(k - 1) end
+    assert(select(2, frames:get "x") == "inner" and deeper(5) == "inner")
+    assert(select(2, frames:get "up") == "upvalue" and not frames:get "nothing" and frames:get "y")
+    assert(frames:set("y", 7) and y == 7 and frames:set("up", "changed") and up == "changed")
+    assert(coroutine.wrap(function() return select(2, frames:get "n") end)() == 0)
+    assert(coroutine.wrap(function() return frames:set("y", 8) end)() and y == 8)
+    local varargs = frames:varargs()
+    assert(varargs.n == 2 and varargs[1] == "v" and varargs[2] == nil)
+    assert(frames:move(1) and select(2, frames:get "n") == 1 and select(2, frames:get "x") == "inner")
+    assert(frames:move(-1) and not frames:move(-1))
+    local names = {}
+    for _, v in ipairs(frames:variables()) do names[v.name] = v.kind end
+    assert(names.n == "local" and names.up == "upvalue" and names.frames == "local")
+    assert(frames:lines()[1]:find "^%* " and #frames:lines() >= 2)
+    return x
+  end
+end
+assert(probe(2, "v", nil) == "inner")
+up = "upvalue"
+assert(coroutine.wrap(probe)(1, "v", nil) == "inner")
+
+-- One prompt has the terminal; its Ctrl-C handler goes with it.
+do
+  local a <close> = accel.console.session()
+  local b <close> = accel.console.session()
+  b:begin()
+  assert(b:finish() == 0)
+end
+assert(not pcall(accel.repl, 3))
