@@ -55,7 +55,7 @@ accel.no_grad(function()
   dist.all_reduce(low, { op = "min" })
   dist.all_reduce(high, { op = "max" })
 end)
-say("largest difference of a weight between ranks: %g", (high - low):abs():max():item())
+say("largest difference of a weight between ranks: %g", high:sub(low):abs():max():item())
 
 local calls, bytes = dist.records(), dist.bytes_sent()
 local last = calls[#calls]

@@ -18,7 +18,7 @@ case ${1:-} in
 esac
 
 REQUIRED="$REQUIRED lua5.4 libdnnl-dev libcmocka-dev"
-need_packages "$REQUIRED" "ninja-build ccache libopenmpi-dev openmpi-bin"
+need_packages "$REQUIRED" "ninja-build ccache lua-check luarocks libopenmpi-dev openmpi-bin"
 build_preset "$preset" ${CMAKE_ARGS:-}
 
 say "Testing build/$preset"

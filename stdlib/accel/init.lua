@@ -1,12 +1,14 @@
 --- accel: the native module with the training library around it. `require "accel"` returns one table:
 --- tensors, ops and modes come from C (accel.core); the Accelerator, nn, optim, data, models and their like are
 --- Lua files loaded on first use, so that a start costs milliseconds.
+---@type accel
 local accel = require "accel.core"
 
 --- Functions with a file of their own.
-local functions = { deepcopy = "accel.nn.deepcopy", launch = "accel.launch" }
-local submodules = { nn = true, optim = true, data = true, dist = true, models = true, text = true, util = true,
-  accelerator = true, amp = true, metrics = true }
+local functions = { deepcopy = "accel.nn.deepcopy", launch = "accel.launch",
+  checkpoint = "accel.autograd.checkpoint", checkpoint_sequential = "accel.autograd.checkpoint_sequential" }
+local submodules = { autograd = true, nn = true, optim = true, data = true, dist = true, models = true, text = true,
+  util = true, accelerator = true, amp = true, metrics = true }
 --- Names of accel.accelerator that stand here, too.
 local accelerator = { Accelerator = true, PartialState = true, AcceleratorState = true, GradientState = true,
   LocalSGD = true, set_seed = true, synchronize_rng_states = true, get_logger = true, skip_first_batches = true,
@@ -50,4 +52,11 @@ for name, dtype in next, {
   accel[name] = dtype
 end
 
-return setmetatable(accel, meta)
+--- Names that are loaded on first use, for completion and "did you mean".
+meta.__names = {}
+for _, list in ipairs { submodules, functions, accelerator } do
+  for name in next, list do meta.__names[name] = true end
+end
+
+setmetatable(accel, meta)
+return accel

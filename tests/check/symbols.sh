@@ -1,7 +1,8 @@
 #!/bin/sh
 # What the two libraries show and need: only public names are exported, the Lua module does not link Lua (its
-# interpreter brings the symbols), and the embedding library does.
-#   symbols.sh <libaccel.so> <core.so>
+# interpreter brings the symbols), the embedding library does, and neither reaches for what belongs to the program around
+# them: its end, its signals, its locale, folder and environment, its standard streams.
+#   symbols.sh <libaccel.so> <core.so> <archive of the same objects> <source tree>
 set -eu
 failed=0
 say() { failed=1; echo "$1"; }
@@ -14,5 +15,33 @@ for library in "$1" "$2"; do
 done
 if readelf -d "$2" | grep NEEDED | grep -q lua; then say "$2 links Lua"; fi
 readelf -d "$1" | grep NEEDED | grep -q lua || say "$1 does not link Lua"
+
+archive=$3 src=$4
+# needs <symbol|symbol...>: "object symbol" for every object that takes one of them from outside
+needs() {
+  pattern=$(echo "$1" | sed 's/|/\\|/g')
+  nm -A --undefined-only "$archive" 2> /dev/null | sed -n "s/^.*:\([^:]*\): *U \($pattern\)\(@.*\)\{0,1\}\$/\1 \2/p"
+}
+# only <symbols> <object...>: these objects may need them, no other one
+only() {
+  symbols=$1
+  shift
+  allowed=" $* "
+  odd=$(needs "$symbols" | while read -r object symbol; do
+    case $allowed in *" $object "*) ;; *) printf '%s needs %s, ' "$object" "$symbol" ;; esac
+  done)
+  [ -z "$odd" ] || say "what is the program's own: $odd"
+}
+only 'exit|quick_exit|_Exit|atexit|at_quick_exit|on_exit|chdir|fchdir|umask|setenv|putenv|unsetenv|clearenv'
+only 'signal|bsd_signal|sysv_signal|sigset|alarm|setitimer|raise|rand|srand|fesetround|fesetenv|system|popen'
+only 'stdin|stderr|printf|vprintf|puts|putchar|perror|psignal|__printf_chk|__vprintf_chk'
+only abort err.c.o # a broken invariant
+# The terminal of a session that a script asks for: accel.repl; it gives back what it takes.
+only 'setlocale|uselocale|stdout' lac_line.c.o
+# Children that a script asks for: accel.launch and accel.process.
+only '_exit|fork|vfork|execve|execv|execvp|posix_spawn|sigaction|sigprocmask' lac_process.c.o lac_console.c.o \
+  $(cd "$src/host/launch" && for file in *.c; do echo "$file.o"; done)
+n=$(nm -A --undefined-only "$archive" 2> /dev/null | grep -c ' U malloc') || true
+[ "$n" -gt 10 ] || say "the archive $archive says nothing: $n objects call malloc"
 [ $failed -eq 0 ] && echo "exports and needs are as they should be"
 exit $failed

@@ -52,6 +52,8 @@ END
     -DCMAKE_PREFIX_PATH="$1" > "$work/project.log"
   "$cmake" --build "$work/project/build" >> "$work/project.log"
   "$work/project/build/consumer"
+  step "the embedding examples"
+  TEST_CC="$cc" sh "$here/embed.sh" installed "$1" "$lib" "$cmake"
   step "accel-run"
   "$1/bin/accel-run" --version
   echo "print(require('accel.nn').Linear(2, 2)(require('accel').ones(1, 2)).shape[2])" > "$work/script.lua"
