@@ -102,7 +102,7 @@ expect [0-2] >\x20
 line while true do accel.step() end
 expect busy] >\x20
 send \x03
-expect [all] stdin:13: step: interrupted by signal 2
+expect stdin:13: step: interrupted by signal 2
 expect [0-2] >\x20
 line dist.barrier() return "still a world"
 expect [all] "still a world"
