@@ -91,9 +91,12 @@ static void mark_joined(aci_model *m, const char *s, size_t n) {
   }
 }
 
-/* Where no token joins two neighbours, a piece can be cut: nothing would have been merged there. */
+/* Where no token joins two neighbours, a piece can be cut: nothing would have been merged there. Not so where characters
+ * without a token just vanish, and make neighbours of others. */
 static ac_status open_joined(aci_model *m, ac_err *e) {
-  if (m->prefix.s != NULL || m->suffix.s != NULL || m->ignore_merges || m->dropout > 0) return AC_OK;
+  bool all_bytes = m->byte_fallback;
+  for (int b = 0; b < 256; b++) all_bytes = all_bytes && m->byte_token[b] >= 0;
+  if (m->prefix.s != NULL || m->suffix.s != NULL || m->ignore_merges || m->dropout > 0 || (m->unk < 0 && !all_bytes)) return AC_OK;
   m->joined = calloc(ACI_JOINED_BITS / 32, sizeof *m->joined);
   if (m->joined == NULL) return aci_no_memory(e);
   for (int c = 0; c < 128; c++) {

@@ -133,6 +133,7 @@ static bool pad_one(ac_encoding *x, size_t length, const ac_padding *p) {
 
 ac_status ac_encoding_pad(ac_encoding *const *list, size_t n, const ac_padding *p, ac_err *e) {
   size_t length = p->fixed ? p->length : 0;
+  AC_TRY(aci_check_padding(p, e));
   for (size_t i = 0; i < n && !p->fixed; i++)
     if (list[i]->n > length) length = list[i]->n;
   if (p->multiple > 0 && length % p->multiple > 0) length += p->multiple - length % p->multiple;

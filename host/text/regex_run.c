@@ -8,7 +8,7 @@
 #include "text/regex_impl.h"
 #include "text/unicode.h"
 
-enum { STATES = 4096, PLACES = 1 << 18, DEAD = 0, UNKNOWN = -1 };
+enum { FIRST_STATES = 64, STATES = 4096, FIRST_PLACES = 1024, PLACES = 1 << 18, DEAD = 0, UNKNOWN = -1 };
 
 typedef struct state {
   uint32_t at, n; /* its places */
@@ -21,8 +21,10 @@ struct aci_regex_cache {
   int32_t *step;    /* [state][class]: next state * 2 + (1: a match ends here), or UNKNOWN */
   state *states;
   uint32_t *places; /* of all states */
-  uint32_t n_states, n_places;
-  uint32_t *slots;  /* hash table of states, 0: free */
+  uint32_t n_states, n_places, cap_states, cap_places;
+  uint32_t *slots;  /* hash table of states, four for each; 0: free */
+  bool failed;      /* no memory */
+  uint32_t age;     /* how often all was forgotten */
   int64_t budget;
   uint32_t begin; /* the state at the beginning, where it does not depend on what stands before; DEAD: not known */
   /* scratch, as long as the program */
@@ -34,18 +36,18 @@ struct aci_regex_cache {
   size_t start;               /* of the thread that is followed */
 };
 
-enum { SLOTS = 4 * STATES };
-
 aci_regex_cache *aci_regex_cache_new(const aci_regex *r) {
   aci_regex_cache *c = calloc(1, sizeof *c);
   if (c == NULL) return NULL;
   const size_t n = r->n_prog;
   c->r = r;
   c->row = r->n_class + 1;
-  c->step = malloc((size_t)STATES * c->row * sizeof *c->step);
-  c->states = malloc(STATES * sizeof *c->states);
-  c->places = malloc(PLACES * sizeof *c->places);
-  c->slots = malloc(SLOTS * sizeof *c->slots);
+  c->cap_states = FIRST_STATES;
+  c->cap_places = FIRST_PLACES;
+  c->step = malloc((size_t)FIRST_STATES * c->row * sizeof *c->step);
+  c->states = malloc(FIRST_STATES * sizeof *c->states);
+  c->places = malloc(FIRST_PLACES * sizeof *c->places);
+  c->slots = malloc(4 * FIRST_STATES * sizeof *c->slots);
   c->stack = malloc((2 * n + 2) * sizeof *c->stack);
   c->list = malloc(n * sizeof *c->list);
   c->next = malloc(n * sizeof *c->next);
@@ -72,9 +74,10 @@ void aci_regex_cache_free(aci_regex_cache *c) {
 /* Forgets all states but the dead one. */
 static void forget(aci_regex_cache *c) {
   c->n_states = 1;
+  c->age++;
   c->begin = DEAD;
   c->n_places = 0;
-  memset(c->slots, 0, SLOTS * sizeof *c->slots);
+  memset(c->slots, 0, 4 * (size_t)c->cap_states * sizeof *c->slots);
   for (uint32_t k = 0; k < c->row; k++) c->step[k] = DEAD;
   c->states[DEAD] = (state){0, 0, 0};
 }
@@ -85,14 +88,53 @@ void aci_regex_begin(aci_regex_cache *c, size_t n) {
   if (c->n_states == 0) forget(c);
 }
 
+static uint64_t hash_of(const uint32_t *places, uint32_t n, uint32_t before) {
+  uint64_t h = before + 0x9E3779B97F4A7C15u * n;
+  for (uint32_t i = 0; i < n; i++) h = (h ^ places[i]) * 0x9E3779B97F4A7C15u, h ^= h >> 29;
+  return h;
+}
+
+/* Room for one more state of n places: false when there is none, within the limits or in memory. */
+static bool room(aci_regex_cache *c, uint32_t n) {
+  if (c->n_places + n > c->cap_places) {
+    uint32_t cap = c->cap_places;
+    while (cap < PLACES && c->n_places + n > cap) cap *= 2;
+    uint32_t *places = c->n_places + n > cap ? NULL : realloc(c->places, cap * sizeof *places);
+    if (places == NULL) return false;
+    c->places = places;
+    c->cap_places = cap;
+  }
+  if (c->n_states < c->cap_states) return true;
+  const uint32_t cap = c->cap_states * 4;
+  if (cap > STATES) return false;
+  int32_t *step = realloc(c->step, (size_t)cap * c->row * sizeof *step);
+  if (step != NULL) c->step = step;
+  state *states = realloc(c->states, cap * sizeof *states);
+  if (states != NULL) c->states = states;
+  uint32_t *slots = step != NULL && states != NULL ? calloc(4 * (size_t)cap, sizeof *slots) : NULL;
+  if (slots == NULL) return false;
+  free(c->slots);
+  c->slots = slots;
+  c->cap_states = cap;
+  for (uint32_t i = 1; i < c->n_states; i++) {
+    const state *s = &c->states[i];
+    uint32_t slot = (uint32_t)(hash_of(c->places + s->at, s->n, s->before) & (4 * cap - 1));
+    while (slots[slot] != 0) slot = (slot + 1) & (4 * cap - 1);
+    slots[slot] = i;
+  }
+  return true;
+}
+
 /* The state of these places; forgets the others when there is no room. */
 static uint32_t state_of(aci_regex_cache *c, const uint32_t *places, uint32_t n, uint32_t before) {
   if (n == 0) return DEAD;
-  uint64_t h = before + 0x9E3779B97F4A7C15u * n;
-  for (uint32_t i = 0; i < n; i++) h = (h ^ places[i]) * 0x9E3779B97F4A7C15u, h ^= h >> 29;
-  if (c->n_states == STATES || c->n_places + n > PLACES) forget(c);
-  uint32_t slot = (uint32_t)(h % SLOTS);
-  for (; c->slots[slot] != 0; slot = (slot + 1) % SLOTS) {
+  if (!room(c, n)) {
+    forget(c);
+    if (!room(c, n)) return c->failed = true, DEAD;
+  }
+  const uint32_t mask = 4 * c->cap_states - 1;
+  uint32_t slot = (uint32_t)(hash_of(places, n, before) & mask);
+  for (; c->slots[slot] != 0; slot = (slot + 1) & mask) {
     const state *s = &c->states[c->slots[slot]];
     if (s->n == n && s->before == before && memcmp(c->places + s->at, places, n * sizeof *places) == 0) return c->slots[slot];
   }
@@ -154,16 +196,15 @@ static void collect(aci_regex_cache *c, uint32_t place) {
 
 static int32_t compute(aci_regex_cache *c, uint32_t number, uint32_t now) {
   const state *s = &c->states[number];
-  const uint32_t row = number;
   bool match = false;
   stamp_new(c);
   c->n_next = 0;
   c->start = 0;
   for (uint32_t i = 0; !match && i < s->n; i++) match = follow(c, c->places[s->at + i], s->before, now, collect);
-  const uint32_t known = c->n_states;
+  const uint32_t age = c->age;
   const uint32_t to = state_of(c, c->next, c->n_next, c->r->behind ? now : 0);
   const int32_t step = (int32_t)(to * 2 + match);
-  if (c->n_states >= known) c->step[(size_t)row * c->row + now] = step; /* else the row was forgotten */
+  if (c->age == age) c->step[(size_t)number * c->row + now] = step; /* else the row was forgotten */
   return step;
 }
 
@@ -194,12 +235,11 @@ static bool match_at(aci_regex_cache *c, const char *s, size_t n, size_t at, siz
   }
   bool found = false;
   const size_t begin = at;
-  const int32_t *steps = c->step;
   const uint32_t row = c->row;
   while (number != DEAD) {
     size_t next = at;
     const uint32_t now = at < n ? class_of(r, s, at, &next) : r->n_class;
-    int32_t step = steps[(size_t)number * row + now];
+    int32_t step = c->step[(size_t)number * row + now];
     if (step == UNKNOWN) step = compute(c, number, now);
     if (step & 1) found = true, *end = at;
     if (at >= n) break;
@@ -270,6 +310,10 @@ ac_status aci_regex_find(aci_regex_cache *c, const char *s, size_t n, size_t fro
       break;
     }
     if (c->budget < 0) break;
+  }
+  if (c->failed) {
+    c->failed = false;
+    return AC_FAIL(e, OOM, "no memory for a regular expression");
   }
   if (c->budget < 0)
     return AC_FAIL(e, UNSUPPORTED, "a regular expression of the tokenizer takes more than 64 steps per byte on a text of %zu bytes", n);

@@ -153,9 +153,13 @@ ac_status ac_tokenizer_set_truncation(ac_tokenizer *t, const ac_truncation *p, a
   return AC_OK;
 }
 
+ac_status aci_check_padding(const ac_padding *p, ac_err *e) {
+  if (p->length <= LONGEST && p->multiple <= LONGEST) return AC_OK;
+  return AC_FAIL(e, INVALID, "padding: a length of more than %d tokens", LONGEST);
+}
+
 ac_status ac_tokenizer_set_padding(ac_tokenizer *t, const ac_padding *p, ac_err *e) {
-  if (p != NULL && (p->length > LONGEST || p->multiple > LONGEST))
-    return AC_FAIL(e, INVALID, "padding: a length of more than %d tokens", LONGEST);
+  if (p != NULL) AC_TRY(aci_check_padding(p, e));
   t->pads = p != NULL;
   if (p != NULL) t->padding = *p;
   return AC_OK;

@@ -97,6 +97,7 @@ do -- batches
   fails("expected a text or a list", bert, 5)
   fails("entry 2: expected string", bert, { "a", 5 })
   fails("1 texts and 2 second", bert, { "a" }, { "b", "c" })
+  fails("padding: a length of more than", bert, "a", { padding = "max_length", max_length = 1 << 30 })
   fails("leaves no room for 3 special", bert, "a", "b", { truncation = true, max_length = 2 })
   fails("not valid UTF%-8 at byte 3", bert, "ab\xff")
 end
