@@ -5,7 +5,8 @@
 
 static ac_encoding *check_encoding(lua_State *L, lac_state *S, int idx) {
   lac_encoding *k = luaL_testudata(L, idx, ENCODING);
-  if (k == NULL || k->x == NULL) lac_argerror(L, S, AC_INVALID, NULL, idx, "encoding", "expected encoding, got %s", luaL_typename(L, idx));
+  if (k == NULL || k->x == NULL)
+    lac_argerror(L, S, AC_INVALID, NULL, idx, "encoding", "expected encoding, got %s", luaL_typename(L, idx));
   return k->x;
 }
 
@@ -55,7 +56,8 @@ static int pad(lua_State *L) {
 }
 
 typedef enum field { IDS, TYPE_IDS, ATTENTION, SPECIAL, WORDS, SEQUENCE, FIELDS } field;
-static const char *const field_names[] = {"ids", "type_ids", "attention_mask", "special_tokens_mask", "word_ids", "sequence_ids"};
+static const char *const field_names[] = {"ids",      "type_ids",    "attention_mask", "special_tokens_mask",
+                                          "word_ids", "sequence_ids"};
 
 static int64_t value_of(const ac_encoding *x, field f, size_t i) {
   switch (f) {
@@ -78,8 +80,10 @@ static int stack(lua_State *L) {
   int64_t shape[2] = {(int64_t)n, n > 0 ? (int64_t)ac_encoding_length(list[0]) : 0};
   for (size_t i = 1; i < n; i++)
     if ((int64_t)ac_encoding_length(list[i]) != shape[1])
-      return lac_error(L, S, AC_SHAPE, "texts of %lld and %lld tokens make no tensor; ask for padding = true (and truncation = true)",
-                       (long long)shape[1], (long long)ac_encoding_length(list[i]));
+      return lac_error(
+          L, S, AC_SHAPE,
+          "texts of %lld and %lld tokens make no tensor; ask for padding = true (and truncation = true)",
+          (long long)shape[1], (long long)ac_encoding_length(list[i]));
   ac_device *cpu;
   ac_tensor *out = NULL;
   if (ac_ctx_device(S->ctx, "cpu", &cpu, &e) != AC_OK) return lac_raise(L, S, &e);
@@ -161,8 +165,12 @@ static int encoding_overflowing(lua_State *L) {
 
 void lac_open_encoding(lua_State *L, lac_state *S) {
   static const luaL_Reg funcs[] = {{"pad", pad}, {"stack", stack}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"len", encoding_len}, {"field", encoding_field}, {"tokens", encoding_tokens},
-                                     {"offsets", encoding_offsets}, {"overflowing", encoding_overflowing}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"len", encoding_len},
+                                     {"field", encoding_field},
+                                     {"tokens", encoding_tokens},
+                                     {"offsets", encoding_offsets},
+                                     {"overflowing", encoding_overflowing},
+                                     {NULL, NULL}};
   lac_text_class(L, S, ENCODING, methods, encoding_gc);
   lac_setfuncs(L, S, funcs);
 }

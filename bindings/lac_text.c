@@ -7,10 +7,10 @@
 #include "core/lac.h"
 #include "text.h"
 
-
 static ac_tokenizer *check_tokenizer(lua_State *L, lac_state *S) {
   lac_tokenizer *k = luaL_testudata(L, 1, LAC_TOKENIZER);
-  if (k == NULL || k->t == NULL) lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected tokenizer, got %s", luaL_typename(L, 1));
+  if (k == NULL || k->t == NULL)
+    lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected tokenizer, got %s", luaL_typename(L, 1));
   return k->t;
 }
 
@@ -24,7 +24,8 @@ lac_tokenizer *lac_tokenizer_push(lua_State *L) {
 void lac_text_list(lua_State *L, lac_state *S, int idx, const char *name, ac_text *out, size_t n) {
   for (size_t i = 0; i < n; i++) {
     if (lua_rawgeti(L, idx, (lua_Integer)i + 1) != LUA_TSTRING)
-      lac_argerror(L, S, AC_INVALID, NULL, idx, name, "entry %d: expected string, got %s", (int)i + 1, luaL_typename(L, -1));
+      lac_argerror(L, S, AC_INVALID, NULL, idx, name, "entry %d: expected string, got %s", (int)i + 1,
+                   luaL_typename(L, -1));
     out[i].s = lua_tolstring(L, -1, &out[i].n); /* anchored by the list */
     lua_pop(L, 1);
   }
@@ -35,7 +36,8 @@ uint32_t lac_text_count(lua_State *L, lac_state *S, int idx, const char *name) {
   const int kind = lua_getfield(L, idx, name);
   const lua_Integer v = kind == LUA_TNIL ? 0 : lua_tointegerx(L, -1, &ok);
   lua_pop(L, 1);
-  if (!ok || v < 0 || v > INT32_MAX) lac_argerror(L, S, AC_INVALID, NULL, 0, name, "expected integer from 0 to 2147483647");
+  if (!ok || v < 0 || v > INT32_MAX)
+    lac_argerror(L, S, AC_INVALID, NULL, 0, name, "expected integer from 0 to 2147483647");
   return (uint32_t)v;
 }
 
@@ -48,8 +50,13 @@ bool lac_text_set(lua_State *L, int idx, const char *name) {
 
 const ac_padding *lac_text_padding(lua_State *L, lac_state *S, int idx, ac_padding *p) {
   if (!lua_istable(L, idx)) return NULL;
-  *p = (ac_padding){lac_text_set(L, idx, "length"), lac_text_count(L, S, idx, "length"), lac_text_count(L, S, idx, "multiple"),
-                    lac_text_set(L, idx, "left"), lac_text_count(L, S, idx, "id"), lac_text_count(L, S, idx, "type_id"), ""};
+  *p = (ac_padding){lac_text_set(L, idx, "length"),
+                    lac_text_count(L, S, idx, "length"),
+                    lac_text_count(L, S, idx, "multiple"),
+                    lac_text_set(L, idx, "left"),
+                    lac_text_count(L, S, idx, "id"),
+                    lac_text_count(L, S, idx, "type_id"),
+                    ""};
   lua_getfield(L, idx, "token");
   const char *s = lua_tostring(L, -1);
   if (s != NULL && strlen(s) < sizeof p->token) memcpy(p->token, s, strlen(s) + 1);
@@ -173,7 +180,8 @@ static int add_tokens(lua_State *L) {
     lua_rawgeti(L, 2, (lua_Integer)i + 1);
     luaL_checktype(L, -1, LUA_TTABLE);
     if (lua_getfield(L, -1, "content") != LUA_TSTRING)
-      return lac_argerror(L, S, AC_INVALID, "add_tokens", 0, "content", "expected string, got %s", luaL_typename(L, -1));
+      return lac_argerror(L, S, AC_INVALID, "add_tokens", 0, "content", "expected string, got %s",
+                          luaL_typename(L, -1));
     ac_added_token *a = &list[i];
     a->content = lua_tolstring(L, -1, &a->n); /* anchored by the list's table */
     lua_pop(L, 1);
@@ -205,7 +213,11 @@ static int added_tokens(lua_State *L) {
     const struct {
       const char *name;
       bool v;
-    } flags[] = {{"single_word", a.single_word}, {"lstrip", a.lstrip}, {"rstrip", a.rstrip}, {"normalized", a.normalized}, {"special", a.special}};
+    } flags[] = {{"single_word", a.single_word},
+                 {"lstrip", a.lstrip},
+                 {"rstrip", a.rstrip},
+                 {"normalized", a.normalized},
+                 {"special", a.special}};
     for (size_t k = 0; k < sizeof flags / sizeof flags[0]; k++) {
       lua_pushboolean(L, flags[k].v);
       lua_setfield(L, -2, flags[k].name);
@@ -219,8 +231,9 @@ static int added_tokens(lua_State *L) {
  * left =, id =, type_id =, token =} ---- */
 static const ac_truncation *read_truncation(lua_State *L, lac_state *S, int idx, ac_truncation *p) {
   if (!lua_istable(L, idx)) return NULL;
-  *p = (ac_truncation){lac_text_count(L, S, idx, "max_length"), lac_text_count(L, S, idx, "stride"),
-                       (ac_truncate)(lac_text_count(L, S, idx, "strategy") % 3), lac_text_set(L, idx, "left")};
+  *p =
+      (ac_truncation){lac_text_count(L, S, idx, "max_length"), lac_text_count(L, S, idx, "stride"),
+                      (ac_truncate)(lac_text_count(L, S, idx, "strategy") % 3), lac_text_set(L, idx, "left")};
   return p;
 }
 
@@ -323,7 +336,8 @@ static int encode_batch(lua_State *L) {
   const size_t n = lua_rawlen(L, 2);
   const bool pairs = lua_istable(L, 3);
   if (pairs && lua_rawlen(L, 3) != n)
-    return lac_error(L, S, AC_INVALID, "encode_batch: %zu texts and %zu second texts", n, (size_t)lua_rawlen(L, 3));
+    return lac_error(L, S, AC_INVALID, "encode_batch: %zu texts and %zu second texts", n,
+                     (size_t)lua_rawlen(L, 3));
   lua_settop(L, 4);
   ac_text *texts = lua_newuserdatauv(L, (2 * n + 1) * sizeof *texts, 0);
   lac_text_list(L, S, 2, "texts", texts, n);
@@ -336,7 +350,8 @@ static int encode_batch(lua_State *L) {
     lac_encoding_push(L, 1);
     lua_rawseti(L, list, (lua_Integer)i + 1);
   }
-  if (ac_tokenizer_encode_batch(t, S->ctx->team, n, texts, pairs ? texts + n : NULL, &o, out, &e) != AC_OK) return lac_raise(L, S, &e);
+  if (ac_tokenizer_encode_batch(t, S->ctx->team, n, texts, pairs ? texts + n : NULL, &o, out, &e) != AC_OK)
+    return lac_raise(L, S, &e);
   for (size_t i = 0; i < n; i++) {
     lua_rawgeti(L, list, (lua_Integer)i + 1);
     ((lac_encoding *)lua_touserdata(L, -1))->x = out[i];
@@ -358,21 +373,25 @@ static int decode(lua_State *L) {
   if (lac_box_test(L, 2) != NULL) {
     const ac_tensor *x = lac_check_tensor(L, S, 2, "ids");
     if (x->dtype != AC_I64 || x->ndim != 1 || !aci_is_contiguous(x) || x->device->kind != AC_DEV_CPU)
-      return lac_argerror(L, S, AC_INVALID, NULL, 2, "ids", "expected list or contiguous i64 tensor of rank 1 on the CPU");
+      return lac_argerror(L, S, AC_INVALID, NULL, 2, "ids",
+                          "expected list or contiguous i64 tensor of rank 1 on the CPU");
     n = (size_t)x->numel;
     ids = lua_newuserdatauv(L, (n + 1) * sizeof *ids, 0);
     x = lac_check_tensor(L, S, 2, "ids"); /* the collector may have run finalizers */
     if (n > 0) memcpy(ids, ac_tensor_data(x), n * sizeof *ids);
   } else {
     if (!lua_istable(L, 2))
-      return lac_argerror(L, S, AC_INVALID, NULL, 2, "ids", "expected list of integers or i64 tensor, got %s", luaL_typename(L, 2));
+      return lac_argerror(L, S, AC_INVALID, NULL, 2, "ids", "expected list of integers or i64 tensor, got %s",
+                          luaL_typename(L, 2));
     n = lua_rawlen(L, 2);
     ids = lua_newuserdatauv(L, (n + 1) * sizeof *ids, 0);
     for (size_t i = 0; i < n; i++) {
       int ok;
       lua_rawgeti(L, 2, (lua_Integer)i + 1);
       ids[i] = lua_tointegerx(L, -1, &ok);
-      if (!ok) return lac_argerror(L, S, AC_INVALID, NULL, 2, "ids", "entry %d: expected integer, got %s", (int)i + 1, luaL_typename(L, -1));
+      if (!ok)
+        return lac_argerror(L, S, AC_INVALID, NULL, 2, "ids", "entry %d: expected integer, got %s",
+                            (int)i + 1, luaL_typename(L, -1));
       lua_pop(L, 1);
     }
   }
@@ -396,11 +415,23 @@ void lac_text_class(lua_State *L, lac_state *S, const char *name, const luaL_Reg
 /* require "accel.text.core" */
 static int open_core(lua_State *L) {
   static const luaL_Reg funcs[] = {{"open", open_file}, {"parse", parse}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {
-      {"json", json}, {"vocab_size", vocab_size}, {"id_limit", id_limit}, {"token_to_id", token_to_id}, {"id_to_token", id_to_token},
-      {"model", model}, {"add_tokens", add_tokens}, {"added_tokens", added_tokens}, {"truncation", truncation},
-      {"set_truncation", set_truncation}, {"padding", padding}, {"set_padding", set_padding}, {"n_special", n_special},
-      {"encode", encode}, {"encode_batch", encode_batch}, {"decode", decode}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"json", json},
+                                     {"vocab_size", vocab_size},
+                                     {"id_limit", id_limit},
+                                     {"token_to_id", token_to_id},
+                                     {"id_to_token", id_to_token},
+                                     {"model", model},
+                                     {"add_tokens", add_tokens},
+                                     {"added_tokens", added_tokens},
+                                     {"truncation", truncation},
+                                     {"set_truncation", set_truncation},
+                                     {"padding", padding},
+                                     {"set_padding", set_padding},
+                                     {"n_special", n_special},
+                                     {"encode", encode},
+                                     {"encode_batch", encode_batch},
+                                     {"decode", decode},
+                                     {NULL, NULL}};
   lac_state *S = lac_get(L);
   lac_text_class(L, S, LAC_TOKENIZER, methods, tokenizer_gc);
   lua_newtable(L);

@@ -33,7 +33,8 @@ static ac_status on_progress(void *user, size_t done, size_t all, ac_err *e) {
 
 static ac_bpe_trainer *check_trainer(lua_State *L, lac_state *S) {
   trainer *k = luaL_testudata(L, 1, TRAINER);
-  if (k == NULL || k->b == NULL) lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected trainer, got %s", luaL_typename(L, 1));
+  if (k == NULL || k->b == NULL)
+    lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected trainer, got %s", luaL_typename(L, 1));
   return k->b;
 }
 
@@ -51,7 +52,8 @@ static int new_trainer(lua_State *L) {
   ac_err e;
   luaL_checktype(L, 1, LUA_TTABLE);
   lua_settop(L, 1);
-  ac_bpe_options o = {.vocab_size = lac_text_count(L, S, 1, "vocab_size"), .min_frequency = lac_text_count(L, S, 1, "min_frequency"),
+  ac_bpe_options o = {.vocab_size = lac_text_count(L, S, 1, "vocab_size"),
+                      .min_frequency = lac_text_count(L, S, 1, "min_frequency"),
                       .max_token_length = lac_text_count(L, S, 1, "max_token_length"),
                       .add_prefix_space = lac_text_set(L, 1, "add_prefix_space")};
   lua_getfield(L, 1, "special_tokens");
@@ -100,7 +102,8 @@ static int trainer_finish(lua_State *L) {
 
 void lac_open_train(lua_State *L, lac_state *S) {
   static const luaL_Reg funcs[] = {{"trainer", new_trainer}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"feed", trainer_feed}, {"words", trainer_words}, {"finish", trainer_finish}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {
+      {"feed", trainer_feed}, {"words", trainer_words}, {"finish", trainer_finish}, {NULL, NULL}};
   lac_text_class(L, S, TRAINER, methods, trainer_gc);
   lac_setfuncs(L, S, funcs);
 }

@@ -29,7 +29,8 @@ static bool is_single(const char *s, uint32_t n, uint32_t begin, uint32_t end) {
 }
 
 /* Cuts [begin, end) of a text into w->q. */
-static ac_status cut(aci_work *w, const aci_text *text, uint32_t begin, uint32_t end, int which, bool split_special, ac_err *e) {
+static ac_status cut(aci_work *w, const aci_text *text, uint32_t begin, uint32_t end, int which,
+                     bool split_special, ac_err *e) {
   const ac_tokenizer *t = w->t;
   const char *s = text->s + begin;
   const uint32_t n = end - begin;
@@ -163,12 +164,15 @@ static ac_status normal_form(const ac_tokenizer *t, aci_added *a, ac_err *e) {
   return st;
 }
 
-static ac_status add_one(ac_tokenizer *t, const ac_added_token *token, size_t i, uint32_t *next_id, bool *changed, ac_err *e) {
+static ac_status add_one(ac_tokenizer *t, const ac_added_token *token, size_t i, uint32_t *next_id,
+                         bool *changed, ac_err *e) {
   *changed = false;
   if (token->n == 0) return AC_OK;
   if (token->n > ACI_TOKEN_BYTES)
-    return AC_FAIL(e, INVALID, "added token %zu: %zu bytes are more than %d", i + 1, token->n, ACI_TOKEN_BYTES);
-  if (!aci_utf8_valid(token->content, token->n)) return AC_FAIL(e, INVALID, "added token %zu is not valid UTF-8", i + 1);
+    return AC_FAIL(e, INVALID, "added token %zu: %zu bytes are more than %d", i + 1, token->n,
+                   ACI_TOKEN_BYTES);
+  if (!aci_utf8_valid(token->content, token->n))
+    return AC_FAIL(e, INVALID, "added token %zu is not valid UTF-8", i + 1);
   int64_t at = aci_map_get(&t->added_by_text, token->content, token->n);
   if (at >= 0) {
     aci_added *a = &t->added[at];
@@ -188,7 +192,8 @@ static ac_status add_one(ac_tokenizer *t, const ac_added_token *token, size_t i,
     memcpy(a->content, token->content, token->n);
     a->content[token->n] = 0;
     t->n_added++;
-    if (known < 0 && *next_id > INT32_MAX) return AC_FAIL(e, INVALID, "added token %zu: there are no more ids", i + 1);
+    if (known < 0 && *next_id > INT32_MAX)
+      return AC_FAIL(e, INVALID, "added token %zu: there are no more ids", i + 1);
     a->id = known >= 0 ? (uint32_t)known : (*next_id)++;
     int64_t was;
     if (!aci_map_add(&t->added_by_text, a->content, a->n, (uint32_t)at, &was)) return aci_no_memory(e);
@@ -203,7 +208,8 @@ static ac_status add_one(ac_tokenizer *t, const ac_added_token *token, size_t i,
   return normal_form(t, a, e);
 }
 
-ac_status ac_tokenizer_add_tokens(ac_tokenizer *t, const ac_added_token *tokens, size_t n, size_t *added, ac_err *e) {
+ac_status ac_tokenizer_add_tokens(ac_tokenizer *t, const ac_added_token *tokens, size_t n, size_t *added,
+                                  ac_err *e) {
   const uint32_t size = (uint32_t)t->model.vocab.n;
   uint32_t next_id = size;
   if (t->model.kind == ACI_UNIGRAM) next_id = t->model.n_id;
@@ -226,6 +232,7 @@ size_t ac_tokenizer_n_added(const ac_tokenizer *t) { return t->n_added; }
 
 void ac_tokenizer_added(const ac_tokenizer *t, size_t i, ac_added_token *token, int64_t *id) {
   const aci_added *a = &t->added[i];
-  *token = (ac_added_token){a->content, a->n, a->single_word, a->lstrip, a->rstrip, a->normalized, a->special};
+  *token =
+      (ac_added_token){a->content, a->n, a->single_word, a->lstrip, a->rstrip, a->normalized, a->special};
   *id = a->id;
 }

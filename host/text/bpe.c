@@ -66,14 +66,16 @@ static ac_status symbols_of_chars(aci_work *w, const char *s, uint32_t n, ac_err
       continue;
     }
     const ac_text before = !first ? m->prefix : (ac_text){0}, behind = last ? m->suffix : (ac_text){0};
-    if (m->byte_fallback && has_bytes(m, before.s, before.n) && has_bytes(m, s + i - k, k) && has_bytes(m, behind.s, behind.n)) {
+    if (m->byte_fallback && has_bytes(m, before.s, before.n) && has_bytes(m, s + i - k, k) &&
+        has_bytes(m, behind.s, behind.n)) {
       AC_TRY(add_bytes(w, before.s, before.n, e));
       AC_TRY(add_bytes(w, s + i - k, k, e));
       AC_TRY(add_bytes(w, behind.s, behind.n, e));
       continue;
     }
     if (!m->has_unk) continue;
-    if (m->unk < 0) return AC_FAIL(e, INVALID, "tokenizer: unk_token is not in the vocabulary, and the text needs it");
+    if (m->unk < 0)
+      return AC_FAIL(e, INVALID, "tokenizer: unk_token is not in the vocabulary, and the text needs it");
     if (unknown > 0 && !m->fuse_unk) {
       if (!symbol_add(w, (uint32_t)m->unk, unknown)) return aci_no_memory(e);
       unknown = 0;
@@ -209,12 +211,14 @@ ac_status aci_bpe(aci_work *w, const char *s, uint32_t n, uint32_t at, ac_err *e
   const aci_model *m = &w->t->model;
   if (m->ignore_merges) {
     const int64_t id = aci_map_get(m->raw ? &m->raw_vocab : &m->vocab, s, n);
-    if (id >= 0 && m->dropout <= 0) return aci_token_add(w, (uint32_t)id, at, at + n, false) ? AC_OK : aci_no_memory(e);
+    if (id >= 0 && m->dropout <= 0)
+      return aci_token_add(w, (uint32_t)id, at, at + n, false) ? AC_OK : aci_no_memory(e);
   }
   if (m->raw) {
     if (!ACI_GROW(w->symbol, w->cap_symbol, n)) return aci_no_memory(e);
     for (uint32_t i = 0; i < n; i++)
-      w->symbol[i] = (aci_symbol){m->byte_id[(unsigned char)s[i]], 1, (int32_t)i - 1, i + 1 < n ? (int32_t)i + 1 : NONE};
+      w->symbol[i] =
+          (aci_symbol){m->byte_id[(unsigned char)s[i]], 1, (int32_t)i - 1, i + 1 < n ? (int32_t)i + 1 : NONE};
     w->n_symbol = n;
     return merge_all(w, at, e);
   }

@@ -14,7 +14,8 @@ ac_status aci_field_text(const aci_fields *f, const char *name, bool needed, ac_
   const aci_json *v = member(f, name);
   *out = (ac_text){0};
   if (v == NULL && !needed) return AC_OK;
-  if (v == NULL || v->type != ACI_JSON_STRING) return AC_FAIL(e, PARSE, "tokenizer: %s: %s must be a string", f->where, name);
+  if (v == NULL || v->type != ACI_JSON_STRING)
+    return AC_FAIL(e, PARSE, "tokenizer: %s: %s must be a string", f->where, name);
   *out = (ac_text){v->u.s, v->len};
   return AC_OK;
 }
@@ -23,17 +24,20 @@ ac_status aci_field_bool(const aci_fields *f, const char *name, int fallback, bo
   const aci_json *v = member(f, name);
   *out = fallback > 0;
   if (v == NULL && fallback >= 0) return AC_OK;
-  if (v == NULL || v->type != ACI_JSON_BOOL) return AC_FAIL(e, PARSE, "tokenizer: %s: %s must be true or false", f->where, name);
+  if (v == NULL || v->type != ACI_JSON_BOOL)
+    return AC_FAIL(e, PARSE, "tokenizer: %s: %s must be true or false", f->where, name);
   *out = v->u.b;
   return AC_OK;
 }
 
-ac_status aci_field_count(const aci_fields *f, const char *name, int64_t fallback, int64_t most, int64_t *out, ac_err *e) {
+ac_status aci_field_count(const aci_fields *f, const char *name, int64_t fallback, int64_t most, int64_t *out,
+                          ac_err *e) {
   const aci_json *v = member(f, name);
   *out = fallback;
   if (v == NULL && fallback >= 0) return AC_OK;
   if (v == NULL || v->type != ACI_JSON_INT || v->u.i < 0 || v->u.i > most)
-    return AC_FAIL(e, PARSE, "tokenizer: %s: %s must be an integer from 0 to %lld", f->where, name, (long long)most);
+    return AC_FAIL(e, PARSE, "tokenizer: %s: %s must be an integer from 0 to %lld", f->where, name,
+                   (long long)most);
   *out = v->u.i;
   return AC_OK;
 }
@@ -43,12 +47,14 @@ ac_status aci_field_char(const aci_fields *f, const char *name, uint32_t *out, a
   AC_TRY(aci_field_text(f, name, true, &s, e));
   const char *at = s.s;
   if (s.n > 0) *out = aci_utf8_next(&at);
-  if (s.n == 0 || at != s.s + s.n) return AC_FAIL(e, PARSE, "tokenizer: %s: %s must be one character", f->where, name);
+  if (s.n == 0 || at != s.s + s.n)
+    return AC_FAIL(e, PARSE, "tokenizer: %s: %s must be one character", f->where, name);
   return AC_OK;
 }
 
 /* {"String": "..."}, {"Regex": "..."}, or a bare string. */
-ac_status aci_read_pattern(ac_tokenizer *t, const aci_json *o, const char *where, aci_pattern *out, ac_err *e) {
+ac_status aci_read_pattern(ac_tokenizer *t, const aci_json *o, const char *where, aci_pattern *out,
+                           ac_err *e) {
   const aci_json *p = aci_json_get(t->doc, o, "pattern");
   const aci_json *s = p;
   bool regex = false;
@@ -61,7 +67,8 @@ ac_status aci_read_pattern(ac_tokenizer *t, const aci_json *o, const char *where
   *out = (aci_pattern){.literal = s->u.s, .n = s->len};
   if (!regex && s->len > 0) return AC_OK;
   /* the empty string matches everywhere, which an expression knows how to do */
-  if (t->n_regex == ACI_REGEXES) return AC_FAIL(e, PARSE, "tokenizer: more than %d regular expressions", ACI_REGEXES);
+  if (t->n_regex == ACI_REGEXES)
+    return AC_FAIL(e, PARSE, "tokenizer: more than %d regular expressions", ACI_REGEXES);
   ac_err inner;
   const ac_status st = aci_regex_new(s->u.s, s->len, &t->regex[t->n_regex], &inner);
   if (st == AC_OOM) return aci_no_memory(e);

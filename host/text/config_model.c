@@ -19,23 +19,29 @@ static ac_status texts_open(aci_model *m, uint32_t n, ac_err *e) {
 static ac_status read_vocab(ac_tokenizer *t, const aci_json *o, ac_err *e) {
   aci_model *m = &t->model;
   const aci_json *vocab = aci_json_get(t->doc, o, "vocab");
-  if (vocab == NULL || vocab->type != ACI_JSON_OBJECT) return AC_FAIL(e, PARSE, "tokenizer: model: vocab must be an object");
+  if (vocab == NULL || vocab->type != ACI_JSON_OBJECT)
+    return AC_FAIL(e, PARSE, "tokenizer: model: vocab must be an object");
   int64_t most = -1;
-  for (const aci_json *k = aci_json_first(vocab), *end = aci_json_after(vocab); k != end; k = aci_json_after(k + 1)) {
+  for (const aci_json *k = aci_json_first(vocab), *end = aci_json_after(vocab); k != end;
+       k = aci_json_after(k + 1)) {
     const aci_json *v = k + 1;
     if (v->type != ACI_JSON_INT || v->u.i < 0 || v->u.i > INT32_MAX)
-      return AC_FAIL(e, PARSE, "tokenizer: model: the id of '%.40s' must be an integer from 0 to 2147483647", k->u.s);
+      return AC_FAIL(e, PARSE, "tokenizer: model: the id of '%.40s' must be an integer from 0 to 2147483647",
+                     k->u.s);
     if (v->u.i > most) most = v->u.i;
   }
   if (most >= 4 * (int64_t)vocab->len)
-    return AC_FAIL(e, PARSE, "tokenizer: model: id %lld is too large for a vocabulary of %u", (long long)most, vocab->len);
+    return AC_FAIL(e, PARSE, "tokenizer: model: id %lld is too large for a vocabulary of %u", (long long)most,
+                   vocab->len);
   AC_TRY(texts_open(m, (uint32_t)(most + 1), e));
   if (!aci_map_reserve(&m->vocab, vocab->len)) return aci_no_memory(e);
-  for (const aci_json *k = aci_json_first(vocab), *end = aci_json_after(vocab); k != end; k = aci_json_after(k + 1)) {
+  for (const aci_json *k = aci_json_first(vocab), *end = aci_json_after(vocab); k != end;
+       k = aci_json_after(k + 1)) {
     const int64_t id = k[1].u.i;
     int64_t was;
     if (m->text[id] != NULL)
-      return AC_FAIL(e, PARSE, "tokenizer: model: '%.40s' and '%.40s' have the same id %lld", m->text[id], k->u.s, (long long)id);
+      return AC_FAIL(e, PARSE, "tokenizer: model: '%.40s' and '%.40s' have the same id %lld", m->text[id],
+                     k->u.s, (long long)id);
     m->text[id] = k->u.s;
     m->text_n[id] = k->len;
     if (!aci_map_add(&m->vocab, k->u.s, k->len, (uint32_t)id, &was)) return aci_no_memory(e);
@@ -96,7 +102,9 @@ static void mark_joined(aci_model *m, const char *s, size_t n) {
 static ac_status open_joined(aci_model *m, ac_err *e) {
   bool all_bytes = m->byte_fallback;
   for (int b = 0; b < 256; b++) all_bytes = all_bytes && m->byte_token[b] >= 0;
-  if (m->prefix.s != NULL || m->suffix.s != NULL || m->ignore_merges || m->dropout > 0 || (m->unk < 0 && !all_bytes)) return AC_OK;
+  if (m->prefix.s != NULL || m->suffix.s != NULL || m->ignore_merges || m->dropout > 0 ||
+      (m->unk < 0 && !all_bytes))
+    return AC_OK;
   m->joined = calloc(ACI_JOINED_BITS / 32, sizeof *m->joined);
   if (m->joined == NULL) return aci_no_memory(e);
   for (int c = 0; c < 128; c++) {
@@ -109,7 +117,8 @@ static ac_status open_joined(aci_model *m, ac_err *e) {
 static ac_status read_merges(ac_tokenizer *t, const aci_json *o, ac_err *e) {
   aci_model *m = &t->model;
   const aci_json *merges = aci_json_get(t->doc, o, "merges");
-  if (merges == NULL || merges->type != ACI_JSON_ARRAY) return AC_FAIL(e, PARSE, "tokenizer: model: merges must be an array");
+  if (merges == NULL || merges->type != ACI_JSON_ARRAY)
+    return AC_FAIL(e, PARSE, "tokenizer: model: merges must be an array");
   size_t cap = 16, rank = 0, cap_text = 0;
   char *text = NULL;
   while (cap < 2 * (size_t)merges->len) cap *= 2;
@@ -120,7 +129,8 @@ static ac_status read_merges(ac_tokenizer *t, const aci_json *o, ac_err *e) {
   m->merge_mix = aci_hash_key() | 1;
   AC_TRY(open_joined(m, e));
   ac_status st = AC_OK;
-  for (const aci_json *v = aci_json_first(merges), *end = aci_json_after(merges); st == AC_OK && v != end; v = aci_json_after(v)) {
+  for (const aci_json *v = aci_json_first(merges), *end = aci_json_after(merges); st == AC_OK && v != end;
+       v = aci_json_after(v)) {
     ac_text part[2];
     int64_t id[3];
     if (v->type == ACI_JSON_STRING && strncmp(v->u.s, "#version", 8) == 0) continue;
@@ -137,7 +147,8 @@ static ac_status read_merges(ac_tokenizer *t, const aci_json *o, ac_err *e) {
     for (int k = 0; k < 3; k++)
       if (id[k] < 0) {
         text[part[1].n >= skip ? n - skip : part[0].n] = 0;
-        st = AC_FAIL(e, PARSE, "tokenizer: model: merge %zu: '%.40s' is not in the vocabulary", rank + 1, k < 2 ? part[k].s : text);
+        st = AC_FAIL(e, PARSE, "tokenizer: model: merge %zu: '%.40s' is not in the vocabulary", rank + 1,
+                     k < 2 ? part[k].s : text);
         break;
       }
     if (st != AC_OK) break;
@@ -154,7 +165,9 @@ static ac_status read_merges(ac_tokenizer *t, const aci_json *o, ac_err *e) {
 /* Pieces may stay bytes when ByteLevel is the last step before the model and every byte has its token. */
 static ac_status open_raw(ac_tokenizer *t, ac_err *e) {
   aci_model *m = &t->model;
-  if (t->n_pre == 0 || t->pre[t->n_pre - 1].kind != ACI_PRE_BYTE_LEVEL || m->prefix.s != NULL || m->suffix.s != NULL) return AC_OK;
+  if (t->n_pre == 0 || t->pre[t->n_pre - 1].kind != ACI_PRE_BYTE_LEVEL || m->prefix.s != NULL ||
+      m->suffix.s != NULL)
+    return AC_OK;
   for (int b = 0; b < 256; b++) {
     char s[4];
     const int64_t id = aci_map_get(&m->vocab, s, (size_t)aci_utf8_put(s, aci_byte_char((unsigned char)b)));
@@ -164,7 +177,8 @@ static ac_status open_raw(ac_tokenizer *t, ac_err *e) {
   if (m->ignore_merges) {
     size_t all = 0;
     for (uint32_t i = 0; i < m->n_id; i++) all += m->text_n[i];
-    if (!aci_map_reserve(&m->raw_vocab, m->vocab.n) || (m->raw_text = malloc(all + 1)) == NULL) return aci_no_memory(e);
+    if (!aci_map_reserve(&m->raw_vocab, m->vocab.n) || (m->raw_text = malloc(all + 1)) == NULL)
+      return aci_no_memory(e);
     char *to = m->raw_text;
     for (uint32_t i = 0; i < m->n_id; i++) {
       char *const begin = to;
@@ -186,7 +200,8 @@ static ac_status read_bpe(ac_tokenizer *t, const aci_fields *f, ac_err *e) {
   AC_TRY(read_unk(t, f, false, e));
   AC_TRY(aci_field_text(f, "continuing_subword_prefix", false, &m->prefix, e));
   AC_TRY(aci_field_text(f, "end_of_word_suffix", false, &m->suffix, e));
-  if (m->prefix.n > 256 || m->suffix.n > 256) return AC_FAIL(e, PARSE, "tokenizer: model: a prefix or suffix of more than 256 bytes");
+  if (m->prefix.n > 256 || m->suffix.n > 256)
+    return AC_FAIL(e, PARSE, "tokenizer: model: a prefix or suffix of more than 256 bytes");
   if (m->prefix.n == 0) m->prefix.s = NULL;
   if (m->suffix.n == 0) m->suffix.s = NULL;
   AC_TRY(aci_field_bool(f, "fuse_unk", false, &m->fuse_unk, e));
@@ -194,7 +209,9 @@ static ac_status read_bpe(ac_tokenizer *t, const aci_fields *f, ac_err *e) {
   AC_TRY(aci_field_bool(f, "ignore_merges", false, &m->ignore_merges, e));
   const aci_json *dropout = aci_json_get(t->doc, f->o, "dropout");
   if (dropout != NULL && dropout->type != ACI_JSON_NULL) {
-    const double d = dropout->type == ACI_JSON_DOUBLE ? dropout->u.f : dropout->type == ACI_JSON_INT ? (double)dropout->u.i : -1;
+    const double d = dropout->type == ACI_JSON_DOUBLE ? dropout->u.f
+                     : dropout->type == ACI_JSON_INT  ? (double)dropout->u.i
+                                                      : -1;
     if (!(d >= 0 && d <= 1)) return AC_FAIL(e, PARSE, "tokenizer: model: dropout must lie in 0 .. 1");
     m->dropout = (float)d;
   }
@@ -205,7 +222,9 @@ static ac_status read_bpe(ac_tokenizer *t, const aci_fields *f, ac_err *e) {
 
 /* ---- the others ---- */
 static ac_status piece_fits(uint32_t n, const char *s, ac_err *e) {
-  return n <= ACI_TOKEN_BYTES ? AC_OK : AC_FAIL(e, PARSE, "tokenizer: model: '%.40s...' has more than %d bytes", s, ACI_TOKEN_BYTES);
+  return n <= ACI_TOKEN_BYTES
+             ? AC_OK
+             : AC_FAIL(e, PARSE, "tokenizer: model: '%.40s...' has more than %d bytes", s, ACI_TOKEN_BYTES);
 }
 
 static ac_status read_wordpiece(ac_tokenizer *t, const aci_fields *f, ac_err *e) {
@@ -235,21 +254,26 @@ static ac_status read_unigram(ac_tokenizer *t, const aci_fields *f, ac_err *e) {
   aci_model *m = &t->model;
   const aci_json *vocab = aci_json_get(t->doc, f->o, "vocab");
   int64_t unk;
-  if (vocab == NULL || vocab->type != ACI_JSON_ARRAY) return AC_FAIL(e, PARSE, "tokenizer: model: vocab must be an array");
+  if (vocab == NULL || vocab->type != ACI_JSON_ARRAY)
+    return AC_FAIL(e, PARSE, "tokenizer: model: vocab must be an array");
   AC_TRY(aci_field_bool(f, "byte_fallback", false, &m->byte_fallback, e));
   AC_TRY(aci_field_count(f, "unk_id", INT64_MAX, INT32_MAX, &unk, e));
   if (unk != INT64_MAX && unk >= (int64_t)vocab->len)
-    return AC_FAIL(e, PARSE, "tokenizer: model: unk_id %lld is outside of the vocabulary of %u", (long long)unk, vocab->len);
+    return AC_FAIL(e, PARSE, "tokenizer: model: unk_id %lld is outside of the vocabulary of %u",
+                   (long long)unk, vocab->len);
   m->unk = unk != INT64_MAX ? unk : -1;
   m->has_unk = m->unk >= 0;
   AC_TRY(texts_open(m, vocab->len, e));
   m->score = malloc(((size_t)vocab->len + 1) * sizeof *m->score);
-  if (m->score == NULL || !aci_trie_open(&m->trie) || !aci_map_reserve(&m->vocab, vocab->len)) return aci_no_memory(e);
+  if (m->score == NULL || !aci_trie_open(&m->trie) || !aci_map_reserve(&m->vocab, vocab->len))
+    return aci_no_memory(e);
   double least = INFINITY;
   uint32_t i = 0;
-  for (const aci_json *v = aci_json_first(vocab), *end = aci_json_after(vocab); v != end; v = aci_json_after(v), i++) {
+  for (const aci_json *v = aci_json_first(vocab), *end = aci_json_after(vocab); v != end;
+       v = aci_json_after(v), i++) {
     const aci_json *s = v + 1, *score = v->type == ACI_JSON_ARRAY && v->len == 2 ? aci_json_after(s) : NULL;
-    if (score == NULL || s->type != ACI_JSON_STRING || (score->type != ACI_JSON_DOUBLE && score->type != ACI_JSON_INT))
+    if (score == NULL || s->type != ACI_JSON_STRING ||
+        (score->type != ACI_JSON_DOUBLE && score->type != ACI_JSON_INT))
       return AC_FAIL(e, PARSE, "tokenizer: model: entry %u of vocab must be [\"piece\", score]", i + 1);
     AC_TRY(piece_fits(s->len, s->u.s, e));
     m->text[i] = s->u.s;
@@ -284,7 +308,10 @@ ac_status aci_read_model(ac_tokenizer *t, const aci_json *root, ac_err *e) {
     for (int i = 0; i < 4; i++)
       if (strcmp(type.s, names[i]) == 0) kind = i;
   }
-  if (kind < 0) return AC_FAIL(e, UNSUPPORTED, "tokenizer: a model of type '%.40s' is not known (BPE, WordPiece, Unigram, WordLevel)", type.s);
+  if (kind < 0)
+    return AC_FAIL(e, UNSUPPORTED,
+                   "tokenizer: a model of type '%.40s' is not known (BPE, WordPiece, Unigram, WordLevel)",
+                   type.s);
   t->model.kind = (aci_model_kind)kind;
   if (kind == ACI_BPE) return read_bpe(t, &f, e);
   return kind == ACI_UNIGRAM ? read_unigram(t, &f, e) : read_wordpiece(t, &f, e);

@@ -36,20 +36,25 @@ static ac_status read_mark(const aci_fields *f, const char *name, aci_special *s
 static ac_status read_specials(const aci_fields *f, aci_post *p, ac_err *e) {
   const aci_json_doc *d = f->t->doc;
   const aci_json *o = aci_json_get(d, f->o, "special_tokens");
-  if (o == NULL || o->type != ACI_JSON_OBJECT) return AC_FAIL(e, PARSE, "tokenizer: %s: special_tokens must be an object", f->where);
+  if (o == NULL || o->type != ACI_JSON_OBJECT)
+    return AC_FAIL(e, PARSE, "tokenizer: %s: special_tokens must be an object", f->where);
   AC_TRY(new_specials(p, o->len, e));
   aci_special *s = p->special;
-  for (const aci_json *k = aci_json_first(o), *end = aci_json_after(o); k != end; k = aci_json_after(k + 1), s++) {
+  for (const aci_json *k = aci_json_first(o), *end = aci_json_after(o); k != end;
+       k = aci_json_after(k + 1), s++) {
     const aci_json *ids = aci_json_get(d, k + 1, "ids"), *tokens = aci_json_get(d, k + 1, "tokens");
-    if (ids == NULL || tokens == NULL || ids->type != ACI_JSON_ARRAY || tokens->type != ACI_JSON_ARRAY || ids->len != tokens->len)
-      return AC_FAIL(e, PARSE, "tokenizer: %s: special token '%.40s' needs as many ids as tokens", f->where, k->u.s);
+    if (ids == NULL || tokens == NULL || ids->type != ACI_JSON_ARRAY || tokens->type != ACI_JSON_ARRAY ||
+        ids->len != tokens->len)
+      return AC_FAIL(e, PARSE, "tokenizer: %s: special token '%.40s' needs as many ids as tokens", f->where,
+                     k->u.s);
     s->name = k->u.s;
     s->n_name = k->len;
     AC_TRY(special_room(s, ids->len, e));
     const aci_json *id = aci_json_first(ids), *token = aci_json_first(tokens);
     for (uint32_t i = 0; i < s->n; i++, id = aci_json_after(id), token = aci_json_after(token)) {
       if (!is_id(id) || token->type != ACI_JSON_STRING)
-        return AC_FAIL(e, PARSE, "tokenizer: %s: special token '%.40s': ids are integers, tokens are strings", f->where, k->u.s);
+        return AC_FAIL(e, PARSE, "tokenizer: %s: special token '%.40s': ids are integers, tokens are strings",
+                       f->where, k->u.s);
       s->ids[i] = (uint32_t)id->u.i;
       s->tokens[i] = (ac_text){token->u.s, token->len};
     }
@@ -58,7 +63,8 @@ static ac_status read_specials(const aci_fields *f, aci_post *p, ac_err *e) {
 }
 
 /* One piece: {"SpecialToken": {"id": "[CLS]", "type_id": 0}} or {"Sequence": {"id": "A", "type_id": 0}}. */
-static ac_status read_piece(const aci_fields *f, const aci_post *p, const aci_json *v, bool pair, aci_template_piece *out, ac_err *e) {
+static ac_status read_piece(const aci_fields *f, const aci_post *p, const aci_json *v, bool pair,
+                            aci_template_piece *out, ac_err *e) {
   const aci_json_doc *d = f->t->doc;
   const aci_json *special = aci_json_get(d, v, "SpecialToken"), *sequence = aci_json_get(d, v, "Sequence");
   const aci_json *o = special != NULL ? special : sequence;
@@ -72,14 +78,18 @@ static ac_status read_piece(const aci_fields *f, const aci_post *p, const aci_js
   *out = (aci_template_piece){.sequence = -1, .type_id = (uint32_t)type};
   if (special == NULL) {
     if (id.n != 1 || (id.s[0] != 'A' && id.s[0] != 'B'))
-      return AC_FAIL(e, PARSE, "tokenizer: %s: the sequences of a template are A and B, not '%.40s'", f->where, id.s);
+      return AC_FAIL(e, PARSE, "tokenizer: %s: the sequences of a template are A and B, not '%.40s'",
+                     f->where, id.s);
     out->sequence = (int8_t)(id.s[0] - 'A');
-    if (out->sequence == 1 && !pair) return AC_FAIL(e, PARSE, "tokenizer: %s: single has no sequence B", f->where);
+    if (out->sequence == 1 && !pair)
+      return AC_FAIL(e, PARSE, "tokenizer: %s: single has no sequence B", f->where);
     return AC_OK;
   }
   for (uint32_t i = 0; i < p->n_special; i++)
-    if (p->special[i].n_name == id.n && memcmp(p->special[i].name, id.s, id.n) == 0) return out->special = i, AC_OK;
-  return AC_FAIL(e, PARSE, "tokenizer: %s: special_tokens has no '%.40s', which the template uses", f->where, id.s);
+    if (p->special[i].n_name == id.n && memcmp(p->special[i].name, id.s, id.n) == 0)
+      return out->special = i, AC_OK;
+  return AC_FAIL(e, PARSE, "tokenizer: %s: special_tokens has no '%.40s', which the template uses", f->where,
+                 id.s);
 }
 
 static ac_status read_template(const aci_fields *f, aci_post *p, ac_err *e) {
@@ -87,8 +97,10 @@ static ac_status read_template(const aci_fields *f, aci_post *p, ac_err *e) {
   AC_TRY(read_specials(f, p, e));
   for (int k = 0; k < 2; k++) {
     const aci_json *o = aci_json_get(f->t->doc, f->o, names[k]);
-    if (o == NULL || o->type != ACI_JSON_ARRAY) return AC_FAIL(e, PARSE, "tokenizer: %s: %s must be an array", f->where, names[k]);
-    if (o->len > 256) return AC_FAIL(e, PARSE, "tokenizer: %s: %s has more than 256 pieces", f->where, names[k]);
+    if (o == NULL || o->type != ACI_JSON_ARRAY)
+      return AC_FAIL(e, PARSE, "tokenizer: %s: %s must be an array", f->where, names[k]);
+    if (o->len > 256)
+      return AC_FAIL(e, PARSE, "tokenizer: %s: %s has more than 256 pieces", f->where, names[k]);
     p->piece[k] = calloc((size_t)o->len + 1, sizeof *p->piece[k]);
     if (p->piece[k] == NULL) return aci_no_memory(e);
     for (const aci_json *v = aci_json_first(o), *end = aci_json_after(o); v != end; v = aci_json_after(v))
@@ -99,18 +111,24 @@ static ac_status read_template(const aci_fields *f, aci_post *p, ac_err *e) {
 
 static ac_status read_post(ac_tokenizer *t, const aci_json *o, int depth, ac_err *e) {
   const aci_fields f = {t, o, "post_processor"};
-  if (o->type != ACI_JSON_OBJECT) return AC_FAIL(e, PARSE, "tokenizer: post_processor must be an object or null");
+  if (o->type != ACI_JSON_OBJECT)
+    return AC_FAIL(e, PARSE, "tokenizer: post_processor must be an object or null");
   ac_text type;
   AC_TRY(aci_field_text(&f, "type", true, &type, e));
   if (strcmp(type.s, "Sequence") == 0) {
     const aci_json *list = aci_json_get(t->doc, o, "processors");
     if (depth == ACI_STEPS_DEPTH || list == NULL || list->type != ACI_JSON_ARRAY)
-      return AC_FAIL(e, PARSE, "tokenizer: post_processor: a Sequence needs the array processors, and nests at most %d deep", ACI_STEPS_DEPTH);
-    for (const aci_json *v = aci_json_first(list), *end = aci_json_after(list); v != end; v = aci_json_after(v))
+      return AC_FAIL(
+          e, PARSE,
+          "tokenizer: post_processor: a Sequence needs the array processors, and nests at most %d deep",
+          ACI_STEPS_DEPTH);
+    for (const aci_json *v = aci_json_first(list), *end = aci_json_after(list); v != end;
+         v = aci_json_after(v))
       AC_TRY(read_post(t, v, depth + 1, e));
     return AC_OK;
   }
-  if (t->n_post == ACI_STEPS) return AC_FAIL(e, PARSE, "tokenizer: post_processor: more than %d steps", ACI_STEPS);
+  if (t->n_post == ACI_STEPS)
+    return AC_FAIL(e, PARSE, "tokenizer: post_processor: more than %d steps", ACI_STEPS);
   if (t->post == NULL && (t->post = calloc(ACI_STEPS, sizeof *t->post)) == NULL) return aci_no_memory(e);
   aci_post *p = &t->post[t->n_post++];
   if (strcmp(type.s, "TemplateProcessing") == 0) return p->kind = ACI_POST_TEMPLATE, read_template(&f, p, e);
@@ -158,7 +176,8 @@ static ac_status read_added(ac_tokenizer *t, const aci_json *root, ac_err *e) {
   ac_added_token *tokens = calloc(n + 1, sizeof *tokens), *a = tokens;
   if (tokens == NULL) return aci_no_memory(e);
   ac_status st = AC_OK;
-  for (const aci_json *v = list != NULL ? aci_json_first(list) : NULL, *end = list != NULL ? aci_json_after(list) : NULL;
+  for (const aci_json *v = list != NULL ? aci_json_first(list) : NULL,
+                      *end = list != NULL ? aci_json_after(list) : NULL;
        st == AC_OK && v != end; v = aci_json_after(v), a++) {
     const aci_fields f = {t, v, "added_tokens"};
     ac_text text;
@@ -223,7 +242,8 @@ static ac_status read_padding(ac_tokenizer *t, const aci_json *o, ac_err *e) {
     AC_TRY(aci_field_count(&inner, "Fixed", -1, INT32_MAX, &n, e));
     p.fixed = true;
     p.length = (uint32_t)n;
-  } else if (strategy == NULL || strategy->type != ACI_JSON_STRING || strcmp(strategy->u.s, "BatchLongest") != 0) {
+  } else if (strategy == NULL || strategy->type != ACI_JSON_STRING ||
+             strcmp(strategy->u.s, "BatchLongest") != 0) {
     return AC_FAIL(e, PARSE, "tokenizer: padding: strategy must be \"BatchLongest\" or {\"Fixed\": length}");
   }
   AC_TRY(aci_field_count(&f, "pad_to_multiple_of", 0, INT32_MAX, &n, e));
@@ -233,7 +253,8 @@ static ac_status read_padding(ac_tokenizer *t, const aci_json *o, ac_err *e) {
   AC_TRY(aci_field_count(&f, "pad_type_id", 0, INT32_MAX, &n, e));
   p.type_id = (uint32_t)n;
   AC_TRY(aci_field_text(&f, "pad_token", false, &s, e));
-  if (s.n >= sizeof p.token) return AC_FAIL(e, PARSE, "tokenizer: padding: pad_token has more than %zu bytes", sizeof p.token - 1);
+  if (s.n >= sizeof p.token)
+    return AC_FAIL(e, PARSE, "tokenizer: padding: pad_token has more than %zu bytes", sizeof p.token - 1);
   if (s.n > 0) memcpy(p.token, s.s, s.n);
   return ac_tokenizer_set_padding(t, &p, e);
 }
@@ -244,7 +265,8 @@ ac_status aci_read_extras(ac_tokenizer *t, const aci_json *root, ac_err *e) {
   for (int k = 0; k < 2; k++) {
     const aci_json *o = aci_json_get(t->doc, root, names[k]);
     if (o == NULL || o->type == ACI_JSON_NULL) continue;
-    if (o->type != ACI_JSON_OBJECT) return AC_FAIL(e, PARSE, "tokenizer: %s must be an object or null", names[k]);
+    if (o->type != ACI_JSON_OBJECT)
+      return AC_FAIL(e, PARSE, "tokenizer: %s must be an object or null", names[k]);
     AC_TRY(k == 0 ? read_truncation(t, o, e) : read_padding(t, o, e));
   }
   return AC_OK;

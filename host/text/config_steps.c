@@ -16,16 +16,19 @@ typedef struct steps {
 } steps;
 
 static ac_status read_list(ac_tokenizer *t, const steps *s, const aci_json *o, int depth, ac_err *e) {
-  if (o->type != ACI_JSON_OBJECT) return AC_FAIL(e, PARSE, "tokenizer: %s must be an object or null", s->where);
+  if (o->type != ACI_JSON_OBJECT)
+    return AC_FAIL(e, PARSE, "tokenizer: %s must be an object or null", s->where);
   const aci_fields f = {t, o, s->where};
   ac_text type;
   AC_TRY(aci_field_text(&f, "type", true, &type, e));
   if (strcmp(type.s, "Sequence") == 0) {
     const aci_json *members = aci_json_get(t->doc, o, s->members);
-    if (depth == ACI_STEPS_DEPTH) return AC_FAIL(e, PARSE, "tokenizer: %s: sequences nest more than %d deep", s->where, ACI_STEPS_DEPTH);
+    if (depth == ACI_STEPS_DEPTH)
+      return AC_FAIL(e, PARSE, "tokenizer: %s: sequences nest more than %d deep", s->where, ACI_STEPS_DEPTH);
     if (members == NULL || members->type != ACI_JSON_ARRAY)
       return AC_FAIL(e, PARSE, "tokenizer: %s: a Sequence needs the array %s", s->where, s->members);
-    for (const aci_json *v = aci_json_first(members), *end = aci_json_after(members); v != end; v = aci_json_after(v))
+    for (const aci_json *v = aci_json_first(members), *end = aci_json_after(members); v != end;
+         v = aci_json_after(v))
       AC_TRY(read_list(t, s, v, depth + 1, e));
     return AC_OK;
   }
@@ -51,8 +54,9 @@ static int number_of(const char *type, const char *const *names, int n) {
 
 /* ---- normalizers ---- */
 static ac_status read_norm(ac_tokenizer *t, const aci_fields *f, const char *type, void *step, ac_err *e) {
-  static const char *const names[] = {"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Strip", "Replace", "Prepend",
-                                      "BertNormalizer", "Nmt", "ByteLevel", "Precompiled"};
+  static const char *const names[] = {"NFC",          "NFD",       "NFKC",       "NFKD",    "Lowercase",
+                                      "StripAccents", "Strip",     "Replace",    "Prepend", "BertNormalizer",
+                                      "Nmt",          "ByteLevel", "Precompiled"};
   aci_norm *o = step;
   ac_text text;
   const int kind = number_of(type, names, COUNT(names));
@@ -80,15 +84,19 @@ static ac_status read_norm(ac_tokenizer *t, const aci_fields *f, const char *typ
       AC_TRY(aci_field_text(f, "precompiled_charsmap", true, &text, e));
       ac_err inner;
       const ac_status st = aci_charsmap_new(text.s, text.n, &o->map, &inner);
-      return st == AC_OK ? AC_OK : st == AC_OOM ? aci_no_memory(e) : AC_FAIL(e, PARSE, "tokenizer: normalizer: %.300s", inner.msg);
+      return st == AC_OK    ? AC_OK
+             : st == AC_OOM ? aci_no_memory(e)
+                            : AC_FAIL(e, PARSE, "tokenizer: normalizer: %.300s", inner.msg);
     }
     default: return AC_OK;
   }
 }
 
 /* ---- pre-tokenizers ---- */
-static ac_status read_behavior(const aci_fields *f, aci_behavior fallback, bool needed, aci_behavior *out, ac_err *e) {
-  static const char *const names[] = {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"};
+static ac_status read_behavior(const aci_fields *f, aci_behavior fallback, bool needed, aci_behavior *out,
+                               ac_err *e) {
+  static const char *const names[] = {"Removed", "Isolated", "MergedWithPrevious", "MergedWithNext",
+                                      "Contiguous"};
   ac_text s;
   AC_TRY(aci_field_text(f, "behavior", needed, &s, e));
   *out = fallback;
@@ -108,22 +116,27 @@ static ac_status read_metaspace(const aci_fields *f, uint32_t *c, aci_prepend *p
   AC_TRY(aci_field_bool(f, "add_prefix_space", 1, &add, e));
   AC_TRY(aci_field_text(f, "prepend_scheme", false, &s, e));
   int i = s.s != NULL ? number_of(s.s, names, 3) : ACI_PREPEND_ALWAYS;
-  if (i < 0) return AC_FAIL(e, PARSE, "tokenizer: %s: prepend_scheme '%.40s' is none of always, first, never", f->where, s.s);
+  if (i < 0)
+    return AC_FAIL(e, PARSE, "tokenizer: %s: prepend_scheme '%.40s' is none of always, first, never",
+                   f->where, s.s);
   *prepend = add ? (aci_prepend)i : ACI_PREPEND_NEVER;
   return AC_OK;
 }
 
 static ac_status gpt2_pattern(ac_tokenizer *t, aci_pattern *out, ac_err *e) {
-  static const char text[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
-  if (t->n_regex == ACI_REGEXES) return AC_FAIL(e, PARSE, "tokenizer: more than %d regular expressions", ACI_REGEXES);
+  static const char text[] =
+      "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+  if (t->n_regex == ACI_REGEXES)
+    return AC_FAIL(e, PARSE, "tokenizer: more than %d regular expressions", ACI_REGEXES);
   AC_TRY(aci_regex_new(text, sizeof text - 1, &t->regex[t->n_regex], e));
   *out = (aci_pattern){.regex = t->n_regex++};
   return AC_OK;
 }
 
 static ac_status read_pre(ac_tokenizer *t, const aci_fields *f, const char *type, void *step, ac_err *e) {
-  static const char *const names[] = {"ByteLevel", "Whitespace", "WhitespaceSplit", "BertPreTokenizer", "Metaspace", "Split",
-                                      "Punctuation", "Digits", "CharDelimiterSplit", "FixedLength"};
+  static const char *const names[] = {
+      "ByteLevel", "Whitespace",  "WhitespaceSplit", "BertPreTokenizer",   "Metaspace",
+      "Split",     "Punctuation", "Digits",          "CharDelimiterSplit", "FixedLength"};
   aci_pre *o = step;
   int64_t n;
   const int kind = number_of(type, names, COUNT(names));
@@ -156,8 +169,8 @@ static ac_status read_pre(ac_tokenizer *t, const aci_fields *f, const char *type
 
 /* ---- decoders ---- */
 static ac_status read_dec(ac_tokenizer *t, const aci_fields *f, const char *type, void *step, ac_err *e) {
-  static const char *const names[] = {"BPEDecoder", "ByteLevel", "WordPiece", "Metaspace", "CTC", "Replace", "Fuse", "Strip",
-                                      "ByteFallback"};
+  static const char *const names[] = {"BPEDecoder", "ByteLevel", "WordPiece", "Metaspace",   "CTC",
+                                      "Replace",    "Fuse",      "Strip",     "ByteFallback"};
   aci_dec *o = step;
   int64_t n;
   const int kind = number_of(type, names, COUNT(names));

@@ -46,8 +46,16 @@ static void put_lossy(strings *l, const unsigned char *s, size_t n) {
       continue;
     }
     const unsigned char lead = s[i++];
-    int more = lead >= 0xC2 && lead <= 0xDF ? 1 : lead >= 0xE0 && lead <= 0xEF ? 2 : lead >= 0xF0 && lead <= 0xF4 ? 3 : 0;
-    unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80, high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+    int more = lead >= 0xC2 && lead <= 0xDF   ? 1
+               : lead >= 0xE0 && lead <= 0xEF ? 2
+               : lead >= 0xF0 && lead <= 0xF4 ? 3
+                                              : 0;
+    unsigned char low = lead == 0xE0   ? 0xA0
+                        : lead == 0xF0 ? 0x90
+                                       : 0x80,
+                  high = lead == 0xED   ? 0x9F
+                         : lead == 0xF4 ? 0x8F
+                                        : 0xBF;
     for (; more > 0 && i < n && s[i] >= low && s[i] <= high; more--, i++) low = 0x80, high = 0xBF;
     put(l, 0xFFFD);
   }
@@ -66,15 +74,17 @@ static bool replace_all(strings *out, ac_text x, const char *what, size_t n, con
 
 /* Blanks that tokens of English put where none belong, of one string; through x, which it empties. */
 static bool clean_up(strings *x, strings *y, ac_text text, ac_text *out) {
-  static const char *const rules[][2] = {{" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"}, {" n't", "n't"},
-                                         {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+  static const char *const rules[][2] = {
+      {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
+      {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
   strings_clear(x);
   if (!strings_add(x, text.s, text.n)) return false;
   for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
     const ac_text now = string_at(x, 0);
     if (memmem(now.s, now.n, rules[i][0], strlen(rules[i][0])) == NULL) continue;
     strings_clear(y);
-    if (!replace_all(y, now, rules[i][0], strlen(rules[i][0]), rules[i][1], strlen(rules[i][1]))) return false;
+    if (!replace_all(y, now, rules[i][0], strlen(rules[i][0]), rules[i][1], strlen(rules[i][1])))
+      return false;
     const strings was = *x;
     *x = *y;
     *y = was;
@@ -89,7 +99,9 @@ static int byte_token(ac_text x) {
   if (x.n != 6 || memcmp(x.s, "<0x", 3) != 0 || x.s[5] != '>') return -1;
   for (int i = 3; i < 5; i++) {
     const char c = x.s[i];
-    const int d = c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
+    const int d = c >= '0' && c <= '9'                 ? c - '0'
+                  : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
+                                                       : -1;
     if (d < 0) return -1;
     v = v << 4 | d;
   }
@@ -210,7 +222,8 @@ static ac_status one_string(decoding *d, const aci_dec *o, size_t i, ac_err *e) 
       ok = replace_all(&a, x, o->content.s, o->content.n, "", 0);
       ac_text text = ok ? string_at(&a, 0) : x;
       if (ok && o->cleanup) {
-        ok = clean_up(&d->x, &d->y, text, &text) && replace_all(&b, text, o->delimiter.s, o->delimiter.n, " ", 1);
+        ok = clean_up(&d->x, &d->y, text, &text) &&
+             replace_all(&b, text, o->delimiter.s, o->delimiter.n, " ", 1);
         if (ok) text = string_at(&b, 0);
       }
       if (ok && text.n > 0) ok = strings_add(out, text.s, text.n);
@@ -256,8 +269,8 @@ static bool is_special(const ac_tokenizer *t, ac_text x) {
   return i >= 0 && t->added[i].special;
 }
 
-ac_status ac_tokenizer_decode(const ac_tokenizer *t, const int64_t *ids, size_t n, bool skip_special_tokens, char **text,
-                              size_t *length, ac_err *e) {
+ac_status ac_tokenizer_decode(const ac_tokenizer *t, const int64_t *ids, size_t n, bool skip_special_tokens,
+                              char **text, size_t *length, ac_err *e) {
   decoding d = {0};
   ac_status st = aci_work_get(t, &d.w, e);
   *text = NULL;

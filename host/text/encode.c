@@ -10,7 +10,8 @@ static ac_status bad_utf8(ac_text x, ac_err *e) {
   const unsigned char *s = (const unsigned char *)x.s;
   size_t i = 0;
   for (int k; i < x.n && (k = s[i] < 0x80 ? 1 : aci_utf8_length(s + i, x.n - i)) > 0;) i += (size_t)k;
-  return AC_FAIL(e, INVALID, "encode: the text is not valid UTF-8 at byte %zu (value 0x%02x)", i + 1, i < x.n ? s[i] : 0);
+  return AC_FAIL(e, INVALID, "encode: the text is not valid UTF-8 at byte %zu (value 0x%02x)", i + 1,
+                 i < x.n ? s[i] : 0);
 }
 
 /* A piece through the model. BPE of characters gets long ones, whole texts even: they are cut between neighbours that no
@@ -59,7 +60,8 @@ static bool is_ascii(const char *s, size_t n) {
 }
 
 /* Tokens of all pieces; word[i] of the encoding is the number of the piece. */
-static ac_status gather(aci_work *w, ac_text text, uint32_t type, bool offsets, ac_encoding **out, ac_err *e) {
+static ac_status gather(aci_work *w, ac_text text, uint32_t type, bool offsets, ac_encoding **out,
+                        ac_err *e) {
   const ac_tokenizer *t = w->t;
   w->n_token = 0;
   /* the end of each piece's tokens takes the place of its token number */
@@ -101,9 +103,11 @@ static ac_status gather(aci_work *w, ac_text text, uint32_t type, bool offsets, 
   return AC_OK;
 }
 
-static ac_status encode_one(aci_work *w, ac_text text, uint32_t type, const ac_encode_options *o, ac_encoding **out, ac_err *e) {
+static ac_status encode_one(aci_work *w, ac_text text, uint32_t type, const ac_encode_options *o,
+                            ac_encoding **out, ac_err *e) {
   const ac_tokenizer *t = w->t;
-  if (text.n > INT32_MAX / 2) return AC_FAIL(e, INVALID, "encode: a text of %zu bytes; at most %d", text.n, INT32_MAX / 2);
+  if (text.n > INT32_MAX / 2)
+    return AC_FAIL(e, INVALID, "encode: a text of %zu bytes; at most %d", text.n, INT32_MAX / 2);
   if (!aci_utf8_valid(text.s, text.n)) return bad_utf8(text, e);
   w->track = o->offsets || t->needs_origin;
   if (!w->a.same && w->b.cap < w->a.cap) { /* its memory serves again */
@@ -121,7 +125,8 @@ static ac_status encode_one(aci_work *w, ac_text text, uint32_t type, const ac_e
   return gather(w, text, type, o->offsets, out, e);
 }
 
-ac_status ac_tokenizer_encode(const ac_tokenizer *t, ac_text a, ac_text b, const ac_encode_options *o, ac_encoding **out, ac_err *e) {
+ac_status ac_tokenizer_encode(const ac_tokenizer *t, ac_text a, ac_text b, const ac_encode_options *o,
+                              ac_encoding **out, ac_err *e) {
   ac_encoding *x = NULL, *y = NULL;
   aci_work *w;
   *out = NULL;
@@ -154,22 +159,31 @@ static void run(void *arg, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; i++) {
     ac_encode_options o = *x->o;
     o.seed += (uint64_t)i * 0x9E3779B97F4A7C15u;
-    x->status[i / x->grain] = ac_tokenizer_encode(x->t, x->a[i], x->b != NULL ? x->b[i] : (ac_text){0}, &o, &x->out[i],
-                                                  &x->err[i / x->grain]);
+    x->status[i / x->grain] = ac_tokenizer_encode(x->t, x->a[i], x->b != NULL ? x->b[i] : (ac_text){0}, &o,
+                                                  &x->out[i], &x->err[i / x->grain]);
     if (x->status[i / x->grain] != AC_OK) return;
   }
 }
 
-ac_status ac_tokenizer_encode_batch(const ac_tokenizer *t, ac_team *team, size_t n, const ac_text *a, const ac_text *b,
-                                    const ac_encode_options *o, ac_encoding **out, ac_err *e) {
+ac_status ac_tokenizer_encode_batch(const ac_tokenizer *t, ac_team *team, size_t n, const ac_text *a,
+                                    const ac_text *b, const ac_encode_options *o, ac_encoding **out,
+                                    ac_err *e) {
   const int64_t grain = n < 64 ? 1 : (int64_t)(n / 64), pieces = n == 0 ? 0 : ((int64_t)n - 1) / grain + 1;
-  batch x = {t, a, b, o, out, calloc((size_t)pieces + 1, sizeof(ac_status)), malloc(((size_t)pieces + 1) * sizeof(ac_err)), grain};
+  batch x = {t,
+             a,
+             b,
+             o,
+             out,
+             calloc((size_t)pieces + 1, sizeof(ac_status)),
+             malloc(((size_t)pieces + 1) * sizeof(ac_err)),
+             grain};
   ac_status st = x.status == NULL || x.err == NULL ? aci_no_memory(e) : AC_OK;
   for (size_t i = 0; i < n; i++) out[i] = NULL;
   if (st == AC_OK) {
     if (team != NULL) ac_parallel_for(team, (int64_t)n, grain, run, &x);
     else
-      for (int64_t i = 0; i < (int64_t)n; i += grain) run(&x, i, i + grain < (int64_t)n ? i + grain : (int64_t)n);
+      for (int64_t i = 0; i < (int64_t)n; i += grain)
+        run(&x, i, i + grain < (int64_t)n ? i + grain : (int64_t)n);
     for (int64_t i = 0; st == AC_OK && i < pieces; i++)
       if (x.status[i] != AC_OK) st = x.status[i], *e = x.err[i];
   }

@@ -27,8 +27,10 @@ bool aci_encoding_append(ac_encoding *x, const ac_encoding *from, size_t begin, 
 bool aci_encoding_write(ac_encoding *x, size_t i, const char *s, size_t n);
 
 /* Truncation, special tokens, pairs: takes a and b, which may be NULL. */
-ac_status aci_finish(const ac_tokenizer *t, ac_encoding *a, ac_encoding *b, const ac_encode_options *o, ac_encoding **out, ac_err *e);
+ac_status aci_finish(const ac_tokenizer *t, ac_encoding *a, ac_encoding *b, const ac_encode_options *o,
+                     ac_encoding **out, ac_err *e);
 int64_t aci_n_special(const ac_tokenizer *t, bool pair);
-ac_status aci_check_padding(const ac_padding *p, ac_err *e); /* INVALID: a length that is out of the question */
+ac_status aci_check_padding(const ac_padding *p,
+                            ac_err *e); /* INVALID: a length that is out of the question */
 
 #endif

@@ -5,9 +5,9 @@
 #include "text/tokenizer.h"
 #include "text/unicode.h"
 
-#define PUT(expr)                              \
-  do {                                         \
-    if (!(expr)) return aci_no_memory(e);      \
+#define PUT(expr)                         \
+  do {                                    \
+    if (!(expr)) return aci_no_memory(e); \
   } while (0)
 
 static uint32_t from_of(const aci_text *t, uint32_t i) { return t->tracked ? t->from[i] : 0; }
@@ -35,23 +35,27 @@ static ac_status each(const aci_text *in, aci_text *out, uint32_t (*fn)(uint32_t
 }
 
 static uint32_t not_combining(uint32_t c) { return aci_uni_is_combining(c) ? GONE : c; }
-static uint32_t not_nonspacing(uint32_t c) { return c >= 0x300 && aci_uni_is(c, ACI_UNI_8, ACI_UNI_BIT(ACI_MN)) ? GONE : c; }
+static uint32_t not_nonspacing(uint32_t c) {
+  return c >= 0x300 && aci_uni_is(c, ACI_UNI_8, ACI_UNI_BIT(ACI_MN)) ? GONE : c;
+}
 
 /* BERT: control characters go, and what separates words becomes a blank. */
 static uint32_t cleaned(uint32_t c) {
   if (c >= 32 && c < 127) return c;
   if (c == '\t' || c == '\n' || c == '\r') return ' ';
   if (c == 0 || c == 0xFFFD ||
-      aci_uni_is(c, ACI_UNI_8, ACI_UNI_BIT(ACI_CC) | ACI_UNI_BIT(ACI_CF) | ACI_UNI_BIT(ACI_CO) | ACI_UNI_BIT(ACI_CS)))
+      aci_uni_is(c, ACI_UNI_8,
+                 ACI_UNI_BIT(ACI_CC) | ACI_UNI_BIT(ACI_CF) | ACI_UNI_BIT(ACI_CO) | ACI_UNI_BIT(ACI_CS)))
     return GONE;
   return aci_uni_is_space(c) ? ' ' : c;
 }
 
 /* SentencePiece's nmt rules. */
 static uint32_t nmt(uint32_t c) {
-  if ((c >= 1 && c <= 8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F) return GONE;
-  if (c == 9 || c == 0xA || c == 0xC || c == 0xD || c == 0x1680 || (c >= 0x200B && c <= 0x200F) || c == 0x2028 || c == 0x2029 ||
-      c == 0x2581 || c == 0xFEFF || c == 0xFFFD)
+  if ((c >= 1 && c <= 8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F)
+    return GONE;
+  if (c == 9 || c == 0xA || c == 0xC || c == 0xD || c == 0x1680 || (c >= 0x200B && c <= 0x200F) ||
+      c == 0x2028 || c == 0x2029 || c == 0x2581 || c == 0xFEFF || c == 0xFFFD)
     return ' ';
   return c;
 }
@@ -197,7 +201,10 @@ static ac_status bert(aci_work *w, const aci_norm *o, passes *p, ac_err *e) {
 static ac_status one(aci_work *w, const aci_norm *o, passes *p, ac_err *e) {
   bool changed = true;
   switch (o->kind) {
-    case ACI_NORM_NFC: case ACI_NORM_NFD: case ACI_NORM_NFKC: case ACI_NORM_NFKD:
+    case ACI_NORM_NFC:
+    case ACI_NORM_NFD:
+    case ACI_NORM_NFKC:
+    case ACI_NORM_NFKD:
       if (is_ascii(p->in)) return AC_OK;
       AC_TRY(aci_normalize_form(w, p->in, p->out, o->kind == ACI_NORM_NFKC || o->kind == ACI_NORM_NFKD,
                                 o->kind == ACI_NORM_NFC || o->kind == ACI_NORM_NFKC, e));
@@ -222,7 +229,8 @@ static ac_status one(aci_work *w, const aci_norm *o, passes *p, ac_err *e) {
   return AC_OK;
 }
 
-ac_status aci_normalize(aci_work *w, const aci_text *src, uint32_t begin, uint32_t end, aci_text **out, ac_err *e) {
+ac_status aci_normalize(aci_work *w, const aci_text *src, uint32_t begin, uint32_t end, aci_text **out,
+                        ac_err *e) {
   const ac_tokenizer *t = w->t;
   uint32_t from = 0, to;
   if (end > begin) aci_text_span(src, begin, end, &from, &to);

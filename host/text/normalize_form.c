@@ -9,8 +9,8 @@
 static bool room(aci_work *w, size_t n) {
   if (n <= w->cap_point) return true;
   size_t cap = w->cap_point, same = cap, third = cap;
-  if (!aci_grow((void **)&w->point, &cap, n, sizeof *w->point) || !aci_grow((void **)&w->change, &same, n, 1) ||
-      !aci_grow((void **)&w->class, &third, n, 1))
+  if (!aci_grow((void **)&w->point, &cap, n, sizeof *w->point) ||
+      !aci_grow((void **)&w->change, &same, n, 1) || !aci_grow((void **)&w->class, &third, n, 1))
     return false;
   w->cap_point = cap;
   return true;
@@ -55,7 +55,7 @@ static bool decompose(aci_work *w, const aci_text *in, bool compatible, size_t *
       }
       w->point[k] = parts[i];
       w->change[k] = i > 0;
-      w->class[k++] = (uint8_t)class;
+      w->class[k++] = (uint8_t) class;
     }
   }
   if (k > pending + 1 && !sort_marks(w, pending, k - pending)) return false;
@@ -72,7 +72,7 @@ typedef struct composed {
 static bool compose(aci_work *w, aci_rewrite *r, size_t n) {
   composed starter = {0, 0};
   bool has = false, blocked = false;
-  int last = 0; /* class of the last mark that stayed, when blocked */
+  int last = 0;       /* class of the last mark that stayed, when blocked */
   size_t waiting = 0; /* marks that stay behind the starter: moved to the front of the arrays */
   for (size_t i = 0; i < n; i++) {
     const uint32_t c = w->point[i];
@@ -112,7 +112,8 @@ static bool compose(aci_work *w, aci_rewrite *r, size_t n) {
   return true;
 }
 
-ac_status aci_normalize_form(aci_work *w, aci_text *in, aci_text *out, bool compatible, bool composes, ac_err *e) {
+ac_status aci_normalize_form(aci_work *w, aci_text *in, aci_text *out, bool compatible, bool composes,
+                             ac_err *e) {
   size_t n;
   if (!decompose(w, in, compatible, &n)) return aci_no_memory(e);
   aci_rewrite r = {in, out, 0};

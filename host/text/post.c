@@ -30,7 +30,8 @@ static ac_status truncate_one(ac_encoding **x, size_t n, const ac_truncation *p,
   size_t cap = 0;
   if (n >= all->n) return AC_OK;
   if (n > 0 && p->stride >= n)
-    return AC_FAIL(e, INVALID, "truncation: stride %u must be less than the %zu tokens that a part holds", p->stride, n);
+    return AC_FAIL(e, INVALID, "truncation: stride %u must be less than the %zu tokens that a part holds",
+                   p->stride, n);
   const size_t begin = p->left ? all->n - n : 0;
   ac_encoding *first = part_of(all, begin, begin + n);
   if (first == NULL) return aci_no_memory(e);
@@ -53,7 +54,8 @@ static ac_status truncate_one(ac_encoding **x, size_t n, const ac_truncation *p,
   return ok ? AC_OK : aci_no_memory(e);
 }
 
-static ac_status truncate_both(ac_encoding **a, ac_encoding **b, const ac_truncation *p, size_t most, bool overflow, ac_err *e) {
+static ac_status truncate_both(ac_encoding **a, ac_encoding **b, const ac_truncation *p, size_t most,
+                               bool overflow, ac_err *e) {
   const size_t na = (*a)->n, nb = *b != NULL ? (*b)->n : 0;
   if (most == 0) {
     AC_TRY(truncate_one(a, 0, p, overflow, e));
@@ -72,13 +74,15 @@ static ac_status truncate_both(ac_encoding **a, ac_encoding **b, const ac_trunca
   ac_encoding **target = p->strategy == AC_TRUNCATE_ONLY_FIRST ? a : b;
   if (*target == NULL) return AC_FAIL(e, INVALID, "truncation: only_second needs a second text");
   if ((*target)->n <= extra)
-    return AC_FAIL(e, INVALID, "truncation: the %s text has %zu tokens, and %zu would have to go", target == a ? "first" : "second",
-                   (*target)->n, extra);
+    return AC_FAIL(e, INVALID, "truncation: the %s text has %zu tokens, and %zu would have to go",
+                   target == a ? "first" : "second", (*target)->n, extra);
   return truncate_one(target, (*target)->n - extra, p, overflow, e);
 }
 
 /* ---- offsets ---- */
-static bool is_blank(uint32_t c) { return c == 0x120 || aci_uni_is_space(c); } /* U+0120 is ByteLevel's blank */
+static bool is_blank(uint32_t c) {
+  return c == 0x120 || aci_uni_is_space(c);
+} /* U+0120 is ByteLevel's blank */
 
 /* Blanks at both ends of a token do not count, but for the one that was put before the text. */
 static void trim_offsets(ac_encoding *x, bool add_prefix_space) {
@@ -124,12 +128,14 @@ static bool put_special(ac_encoding *x, const aci_special *s, uint32_t type) {
 static ac_encoding *join(const ac_tokenizer *t, const part *parts, size_t n, const ac_encoding *const of[2]) {
   size_t cap = 0;
   bool offsets = true, ok = true;
-  for (size_t i = 0; i < n; i++) cap += parts[i].special != NULL ? parts[i].special->n : of[parts[i].which]->n;
+  for (size_t i = 0; i < n; i++)
+    cap += parts[i].special != NULL ? parts[i].special->n : of[parts[i].which]->n;
   for (int k = 0; k < 2; k++) offsets = offsets && (of[k] == NULL || of[k]->offsets != NULL);
   ac_encoding *x = aci_encoding_new(t, cap, offsets);
   for (size_t i = 0; x != NULL && ok && i < n; i++) {
     const ac_encoding *from = of[parts[i].which];
-    ok = parts[i].special != NULL ? put_special(x, parts[i].special, parts[i].type) : aci_encoding_append(x, from, 0, from->n);
+    ok = parts[i].special != NULL ? put_special(x, parts[i].special, parts[i].type)
+                                  : aci_encoding_append(x, from, 0, from->n);
   }
   if (ok) return x;
   ac_encoding_free(x);
@@ -184,12 +190,15 @@ static void set_sequence(ac_encoding *x, int8_t k) {
 }
 
 /* Every combination of what fits and what overflows, but for the first of both. */
-static ac_status join_overflowing(const ac_tokenizer *t, const part *parts, size_t n, ac_encoding *a, ac_encoding *b,
-                                  ac_encoding *out, ac_err *e) {
+static ac_status join_overflowing(const ac_tokenizer *t, const part *parts, size_t n, ac_encoding *a,
+                                  ac_encoding *b, ac_encoding *out, ac_err *e) {
   const size_t na = a->n_over, nb = b != NULL ? b->n_over : 0;
   size_t cap = 0;
   if (na * (nb + 1) + nb > 1 << 16)
-    return AC_FAIL(e, INVALID, "truncation: %zu and %zu overflowing parts make too many pairs; truncate only one of the texts", na, nb);
+    return AC_FAIL(
+        e, INVALID,
+        "truncation: %zu and %zu overflowing parts make too many pairs; truncate only one of the texts", na,
+        nb);
   for (size_t i = 1; i <= na + 1; i++)
     for (size_t k = i > na ? 1 : 0; k <= nb; k++) {
       const ac_encoding *const of[2] = {i > na ? a : a->over[i - 1], k == 0 ? b : b->over[k - 1]};
@@ -198,7 +207,8 @@ static ac_status join_overflowing(const ac_tokenizer *t, const part *parts, size
   return AC_OK;
 }
 
-ac_status aci_finish(const ac_tokenizer *t, ac_encoding *a, ac_encoding *b, const ac_encode_options *o, ac_encoding **out, ac_err *e) {
+ac_status aci_finish(const ac_tokenizer *t, ac_encoding *a, ac_encoding *b, const ac_encode_options *o,
+                     ac_encoding **out, ac_err *e) {
   ac_status st = AC_OK;
   const aci_post *p = joiner_of(t);
   part parts[PARTS];
@@ -206,9 +216,11 @@ ac_status aci_finish(const ac_tokenizer *t, ac_encoding *a, ac_encoding *b, cons
   if (o->truncation != NULL) {
     const int64_t special = o->add_special_tokens ? aci_n_special(t, b != NULL) : 0;
     if (special > (int64_t)o->truncation->max_length)
-      st = AC_FAIL(e, INVALID, "truncation: max_length %u leaves no room for %lld special tokens", o->truncation->max_length,
-                   (long long)special);
-    else st = truncate_both(&a, &b, o->truncation, o->truncation->max_length - (size_t)special, o->overflowing, e);
+      st = AC_FAIL(e, INVALID, "truncation: max_length %u leaves no room for %lld special tokens",
+                   o->truncation->max_length, (long long)special);
+    else
+      st = truncate_both(&a, &b, o->truncation, o->truncation->max_length - (size_t)special, o->overflowing,
+                         e);
   }
   for (int k = 0; st == AC_OK && k < 2; k++) {
     ac_encoding *x = k == 0 ? a : b;

@@ -26,7 +26,7 @@ void aci_regex_cache_free(aci_regex_cache *c);
 void aci_regex_begin(aci_regex_cache *c, size_t n);
 /* The leftmost match at or behind `from` (valid UTF-8; what lies before `from` is seen by lookbehind). *found tells
  * whether there is one. UNSUPPORTED: the budget ran out; OOM. */
-ac_status aci_regex_find(aci_regex_cache *c, const char *s, size_t n, size_t from, size_t *begin, size_t *end, bool *found,
-                         ac_err *e);
+ac_status aci_regex_find(aci_regex_cache *c, const char *s, size_t n, size_t from, size_t *begin, size_t *end,
+                         bool *found, ac_err *e);
 
 #endif

@@ -9,17 +9,20 @@
 /* ---- possessive repetition ---- */
 
 /* With which characters x can begin. *nullable: it may be empty; *looks: it begins with lookaround. */
-static ac_status firsts(const aci_rx_tree *t, uint32_t x, aci_rx_set *s, bool *nullable, bool *looks, uint32_t *steps,
-                        ac_err *e) {
+static ac_status firsts(const aci_rx_tree *t, uint32_t x, aci_rx_set *s, bool *nullable, bool *looks,
+                        uint32_t *steps, ac_err *e) {
   const aci_rx_node *n = &t->node[x];
   bool one;
   *nullable = false;
-  if (++*steps > ACI_RX_STEPS) return AC_FAIL(e, PARSE, "regular expression: too large for possessive repetition");
+  if (++*steps > ACI_RX_STEPS)
+    return AC_FAIL(e, PARSE, "regular expression: too large for possessive repetition");
   switch (n->kind) {
-    case ACI_RX_SET: return aci_rx_unite(s, &t->set[n->set]) ? AC_OK : AC_FAIL(e, OOM, "no memory for a regular expression");
+    case ACI_RX_SET:
+      return aci_rx_unite(s, &t->set[n->set]) ? AC_OK : AC_FAIL(e, OOM, "no memory for a regular expression");
     case ACI_RX_CAT:
       *nullable = true;
-      for (uint32_t c = n->child; c != 0 && *nullable; c = t->node[c].next) AC_TRY(firsts(t, c, s, nullable, looks, steps, e));
+      for (uint32_t c = n->child; c != 0 && *nullable; c = t->node[c].next)
+        AC_TRY(firsts(t, c, s, nullable, looks, steps, e));
       return AC_OK;
     case ACI_RX_ALT:
       for (uint32_t c = n->child; c != 0; c = t->node[c].next) {
@@ -46,7 +49,8 @@ typedef struct follow {
 static ac_status settle(aci_rx_tree *t, uint32_t x, const follow *f, uint32_t *steps, ac_err *e);
 
 /* The children of a sequence: each is followed by the rest, and what follows the sequence. */
-static ac_status settle_sequence(aci_rx_tree *t, uint32_t child, const follow *f, uint32_t *steps, ac_err *e) {
+static ac_status settle_sequence(aci_rx_tree *t, uint32_t child, const follow *f, uint32_t *steps,
+                                 ac_err *e) {
   for (; child != 0; child = t->node[child].next) {
     follow rest = {.nullable = true};
     ac_status st = AC_OK;
@@ -86,11 +90,14 @@ static ac_status settle(aci_rx_tree *t, uint32_t x, const follow *f, uint32_t *s
       free(both.r);
     }
     if (st == AC_OK && !same)
-      st = AC_FAIL(e, PARSE, "regular expression, byte %u: possessive repetition is supported only where it does what "
-                   "greedy repetition does", n->at);
+      st = AC_FAIL(e, PARSE,
+                   "regular expression, byte %u: possessive repetition is supported only where it does what "
+                   "greedy repetition does",
+                   n->at);
     n->greed = ACI_RX_GREEDY;
   }
-  if (st == AC_OK && !aci_rx_unite(&inner.s, &f->s)) st = AC_FAIL(e, OOM, "no memory for a regular expression");
+  if (st == AC_OK && !aci_rx_unite(&inner.s, &f->s))
+    st = AC_FAIL(e, OOM, "no memory for a regular expression");
   if (st == AC_OK) st = settle(t, n->child, &inner, steps, e);
   free(inner.s.r);
   return st;
@@ -115,7 +122,8 @@ typedef struct emitter {
 static ac_status put(emitter *m, aci_rx_op op, uint32_t set, uint32_t x, uint32_t y, uint32_t *at) {
   aci_regex *r = m->r;
   if (r->n_prog == m->cap) {
-    if (m->cap >= ACI_RX_PROGRAM) return AC_FAIL(m->e, PARSE, "regular expression: its repetitions make it too large");
+    if (m->cap >= ACI_RX_PROGRAM)
+      return AC_FAIL(m->e, PARSE, "regular expression: its repetitions make it too large");
     const uint32_t cap = m->cap == 0 ? 64 : m->cap * 2;
     aci_rx_inst *prog = realloc(r->prog, cap * sizeof *prog);
     if (prog == NULL) return AC_FAIL(m->e, OOM, "no memory for a regular expression");
@@ -162,7 +170,8 @@ static ac_status emit_repeat(emitter *m, const aci_rx_node *n) {
 static ac_status emit(emitter *m, uint32_t x) {
   const aci_rx_node *n = &m->t->node[x];
   uint32_t split, jump, jumps = 0;
-  if (++m->steps > ACI_RX_STEPS) return AC_FAIL(m->e, PARSE, "regular expression: its repetitions make it too large");
+  if (++m->steps > ACI_RX_STEPS)
+    return AC_FAIL(m->e, PARSE, "regular expression: its repetitions make it too large");
   switch (n->kind) {
     case ACI_RX_SET: return put(m, ACI_RX_OP_SET, n->set, m->r->n_prog + 1, 0, NULL);
     case ACI_RX_AHEAD: return put(m, ACI_RX_OP_AHEAD, n->set, m->r->n_prog + 1, 0, NULL);
@@ -222,7 +231,7 @@ typedef struct mapper {
 
 static bool map_range(mapper *m, uint32_t first, uint32_t last, int class) {
   for (uint32_t c = first; c <= last; c++) {
-    m->page[c & 255] = (uint8_t)class;
+    m->page[c & 255] = (uint8_t) class;
     if ((c & 255) != 255) continue;
     bool flat = true;
     for (int i = 1; flat && i < 256; i++) flat = m->page[i] == m->page[0];
@@ -272,10 +281,11 @@ static ac_status make_classes(const aci_rx_tree *t, aci_regex *r, ac_err *e) {
     const uint32_t end = k < n ? events[k].at : ACI_UNI_LAST + 1;
     const int class = class_number(members, &r->n_class, now, words);
     if (class < 0) {
-      st = AC_FAIL(e, PARSE, "regular expression: its sets make more than %d classes of characters", ACI_RX_CLASSES);
+      st = AC_FAIL(e, PARSE, "regular expression: its sets make more than %d classes of characters",
+                   ACI_RX_CLASSES);
       goto done;
     }
-    for (uint32_t a = c; a < end && a < 128; a++) r->ascii[a] = (uint8_t)class;
+    for (uint32_t a = c; a < end && a < 128; a++) r->ascii[a] = (uint8_t) class;
     if (!map_range(&m, c, end - 1, class)) {
       st = AC_FAIL(e, OOM, "no memory for a regular expression");
       goto done;
@@ -310,7 +320,10 @@ static ac_status find_first(aci_regex *r, ac_err *e) {
     if (i->op == ACI_RX_OP_SET)
       for (int k = 0; k < 4; k++) r->first[k] |= r->set[i->set][k];
     const uint32_t to[2] = {i->x, i->y};
-    for (int k = 0; k < (i->op == ACI_RX_OP_SPLIT ? 2 : i->op == ACI_RX_OP_SET || i->op == ACI_RX_OP_MATCH ? 0 : 1); k++)
+    for (int k = 0; k < (i->op == ACI_RX_OP_SPLIT                             ? 2
+                         : i->op == ACI_RX_OP_SET || i->op == ACI_RX_OP_MATCH ? 0
+                                                                              : 1);
+         k++)
       if (!seen[to[k]]) seen[to[k]] = true, stack[n++] = to[k];
   }
   for (uint32_t i = 0; i < r->n_prog; i++) r->behind = r->behind || r->prog[i].op == ACI_RX_OP_BEHIND;

@@ -4,7 +4,7 @@
 #include "text/regex.h"
 
 enum {
-  ACI_RX_DEPTH = 64,       /* of groups and classes */
+  ACI_RX_DEPTH = 64, /* of groups and classes */
   ACI_RX_NODES = 1 << 16,
   ACI_RX_PROGRAM = 1 << 15,
   ACI_RX_STEPS = 1 << 20, /* of the passes over the tree */
@@ -20,7 +20,15 @@ typedef struct aci_rx_set {
   bool edge; /* of lookaround: also the end of the text, or its beginning */
 } aci_rx_set;
 
-typedef enum aci_rx_kind { ACI_RX_EMPTY, ACI_RX_SET, ACI_RX_CAT, ACI_RX_ALT, ACI_RX_REPEAT_N, ACI_RX_AHEAD, ACI_RX_BEHIND } aci_rx_kind;
+typedef enum aci_rx_kind {
+  ACI_RX_EMPTY,
+  ACI_RX_SET,
+  ACI_RX_CAT,
+  ACI_RX_ALT,
+  ACI_RX_REPEAT_N,
+  ACI_RX_AHEAD,
+  ACI_RX_BEHIND
+} aci_rx_kind;
 enum { ACI_RX_GREEDY, ACI_RX_LAZY, ACI_RX_POSSESSIVE };
 
 /* Nodes by number, 0: none. Children hang in a list, so that long patterns are not deep. */
@@ -58,7 +66,14 @@ bool aci_rx_add_space(aci_rx_set *s);
 bool aci_rx_add_word(aci_rx_set *s);
 
 /* ---- program ---- */
-typedef enum aci_rx_op { ACI_RX_OP_SET, ACI_RX_OP_SPLIT, ACI_RX_OP_JUMP, ACI_RX_OP_AHEAD, ACI_RX_OP_BEHIND, ACI_RX_OP_MATCH } aci_rx_op;
+typedef enum aci_rx_op {
+  ACI_RX_OP_SET,
+  ACI_RX_OP_SPLIT,
+  ACI_RX_OP_JUMP,
+  ACI_RX_OP_AHEAD,
+  ACI_RX_OP_BEHIND,
+  ACI_RX_OP_MATCH
+} aci_rx_op;
 typedef struct aci_rx_inst {
   uint8_t op;
   uint16_t set;

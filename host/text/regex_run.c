@@ -17,23 +17,24 @@ typedef struct state {
 
 struct aci_regex_cache {
   const aci_regex *r;
-  uint32_t row;     /* classes, and the end of the text */
-  int32_t *step;    /* [state][class]: next state * 2 + (1: a match ends here), or UNKNOWN */
+  uint32_t row;  /* classes, and the end of the text */
+  int32_t *step; /* [state][class]: next state * 2 + (1: a match ends here), or UNKNOWN */
   state *states;
   uint32_t *places; /* of all states */
   uint32_t n_states, n_places, cap_states, cap_places;
-  uint32_t *slots;  /* hash table of states, four for each; 0: free */
-  bool failed;      /* no memory */
-  uint32_t age;     /* how often all was forgotten */
+  uint32_t *slots; /* hash table of states, four for each; 0: free */
+  bool failed;     /* no memory */
+  uint32_t age;    /* how often all was forgotten */
   int64_t budget;
-  uint32_t begin; /* the state at the beginning, where it does not depend on what stands before; DEAD: not known */
+  uint32_t
+      begin; /* the state at the beginning, where it does not depend on what stands before; DEAD: not known */
   /* scratch, as long as the program */
   uint32_t *stack, *list, *next;
   uint32_t *mark, *mark_next; /* == stamp: seen */
   uint32_t stamp;
-  size_t *from, *from_next;   /* starts, of the simulation */
-  uint32_t n_next;            /* in next, from_next */
-  size_t start;               /* of the thread that is followed */
+  size_t *from, *from_next; /* starts, of the simulation */
+  uint32_t n_next;          /* in next, from_next */
+  size_t start;             /* of the thread that is followed */
 };
 
 aci_regex_cache *aci_regex_cache_new(const aci_regex *r) {
@@ -55,8 +56,9 @@ aci_regex_cache *aci_regex_cache_new(const aci_regex *r) {
   c->mark_next = calloc(n, sizeof *c->mark_next);
   c->from = malloc(n * sizeof *c->from);
   c->from_next = malloc(n * sizeof *c->from_next);
-  if (c->step == NULL || c->states == NULL || c->places == NULL || c->slots == NULL || c->stack == NULL || c->list == NULL ||
-      c->next == NULL || c->mark == NULL || c->mark_next == NULL || c->from == NULL || c->from_next == NULL) {
+  if (c->step == NULL || c->states == NULL || c->places == NULL || c->slots == NULL || c->stack == NULL ||
+      c->list == NULL || c->next == NULL || c->mark == NULL || c->mark_next == NULL || c->from == NULL ||
+      c->from_next == NULL) {
     aci_regex_cache_free(c);
     return NULL;
   }
@@ -65,8 +67,8 @@ aci_regex_cache *aci_regex_cache_new(const aci_regex *r) {
 
 void aci_regex_cache_free(aci_regex_cache *c) {
   if (c == NULL) return;
-  void *const parts[] = {c->step, c->states, c->places, c->slots, c->stack, c->list, c->next, c->mark, c->mark_next, c->from,
-                         c->from_next};
+  void *const parts[] = {c->step, c->states, c->places,    c->slots, c->stack,    c->list,
+                         c->next, c->mark,   c->mark_next, c->from,  c->from_next};
   for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) free(parts[i]);
   free(c);
 }
@@ -136,7 +138,8 @@ static uint32_t state_of(aci_regex_cache *c, const uint32_t *places, uint32_t n,
   uint32_t slot = (uint32_t)(hash_of(places, n, before) & mask);
   for (; c->slots[slot] != 0; slot = (slot + 1) & mask) {
     const state *s = &c->states[c->slots[slot]];
-    if (s->n == n && s->before == before && memcmp(c->places + s->at, places, n * sizeof *places) == 0) return c->slots[slot];
+    if (s->n == n && s->before == before && memcmp(c->places + s->at, places, n * sizeof *places) == 0)
+      return c->slots[slot];
   }
   const uint32_t number = c->n_states++;
   c->slots[slot] = number;
@@ -149,7 +152,8 @@ static uint32_t state_of(aci_regex_cache *c, const uint32_t *places, uint32_t n,
 
 /* Follows the program from a place through everything but characters, the preferred way first; fn sees the characters.
  * true: it came to a match, and what is less preferred is of no interest. */
-static bool follow(aci_regex_cache *c, uint32_t place, uint32_t before, uint32_t now, void (*fn)(aci_regex_cache *, uint32_t)) {
+static bool follow(aci_regex_cache *c, uint32_t place, uint32_t before, uint32_t now,
+                   void (*fn)(aci_regex_cache *, uint32_t)) {
   const aci_regex *r = c->r;
   uint32_t n = 0;
   c->stack[n++] = place;
@@ -200,7 +204,8 @@ static int32_t compute(aci_regex_cache *c, uint32_t number, uint32_t now) {
   stamp_new(c);
   c->n_next = 0;
   c->start = 0;
-  for (uint32_t i = 0; !match && i < s->n; i++) match = follow(c, c->places[s->at + i], s->before, now, collect);
+  for (uint32_t i = 0; !match && i < s->n; i++)
+    match = follow(c, c->places[s->at + i], s->before, now, collect);
   const uint32_t age = c->age;
   const uint32_t to = state_of(c, c->next, c->n_next, c->r->behind ? now : 0);
   const int32_t step = (int32_t)(to * 2 + match);
@@ -284,8 +289,8 @@ static bool search(aci_regex_cache *c, const char *s, size_t n, size_t at, size_
   }
 }
 
-ac_status aci_regex_find(aci_regex_cache *c, const char *s, size_t n, size_t from, size_t *begin, size_t *end, bool *found,
-                         ac_err *e) {
+ac_status aci_regex_find(aci_regex_cache *c, const char *s, size_t n, size_t from, size_t *begin, size_t *end,
+                         bool *found, ac_err *e) {
   const aci_regex *r = c->r;
   int64_t wasted = 4096;
   *found = false;
@@ -316,6 +321,8 @@ ac_status aci_regex_find(aci_regex_cache *c, const char *s, size_t n, size_t fro
     return AC_FAIL(e, OOM, "no memory for a regular expression");
   }
   if (c->budget < 0)
-    return AC_FAIL(e, UNSUPPORTED, "a regular expression of the tokenizer takes more than 64 steps per byte on a text of %zu bytes", n);
+    return AC_FAIL(
+        e, UNSUPPORTED,
+        "a regular expression of the tokenizer takes more than 64 steps per byte on a text of %zu bytes", n);
   return AC_OK;
 }

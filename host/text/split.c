@@ -4,9 +4,9 @@
 #include "text/tokenizer.h"
 #include "text/unicode.h"
 
-#define PUT(expr)                              \
-  do {                                         \
-    if (!(expr)) return aci_no_memory(e);      \
+#define PUT(expr)                         \
+  do {                                    \
+    if (!(expr)) return aci_no_memory(e); \
   } while (0)
 
 static bool span_add(aci_work *w, size_t begin, size_t end, bool match) {
@@ -55,8 +55,8 @@ static ac_status pieces_of(aci_work *w, uint32_t base, aci_behavior behavior, ac
   return AC_OK;
 }
 
-static ac_status split_pattern(aci_work *w, const aci_pattern *p, aci_behavior behavior, bool invert, uint32_t base, uint32_t n,
-                               ac_err *e) {
+static ac_status split_pattern(aci_work *w, const aci_pattern *p, aci_behavior behavior, bool invert,
+                               uint32_t base, uint32_t n, ac_err *e) {
   const char *s = w->a.s + base;
   aci_find f = {0};
   size_t begin, end, at = 0;
@@ -82,7 +82,8 @@ static ac_status split_pattern(aci_work *w, const aci_pattern *p, aci_behavior b
 }
 
 /* Every character that is(c) matches alone. */
-static ac_status split_chars(aci_work *w, bool (*is)(uint32_t c), aci_behavior behavior, uint32_t base, uint32_t n, ac_err *e) {
+static ac_status split_chars(aci_work *w, bool (*is)(uint32_t c), aci_behavior behavior, uint32_t base,
+                             uint32_t n, ac_err *e) {
   const char *s = w->a.s + base, *at = s, *end = s + n;
   size_t done = 0;
   w->n_span = 0;
@@ -97,7 +98,9 @@ static ac_status split_chars(aci_work *w, bool (*is)(uint32_t c), aci_behavior b
   return pieces_of(w, base, behavior, e);
 }
 
-static bool is_number(uint32_t c) { return c < 0x80 ? c >= '0' && c <= '9' : aci_uni_is(c, ACI_UNI_17, ACI_UNI_N); }
+static bool is_number(uint32_t c) {
+  return c < 0x80 ? c >= '0' && c <= '9' : aci_uni_is(c, ACI_UNI_17, ACI_UNI_N);
+}
 
 /* Runs of one kind, without the blanks between: kind_of gives 0 for those, a negative number for what stands alone. */
 static ac_status split_runs(aci_work *w, int (*kind_of)(uint32_t c), uint32_t base, uint32_t n, ac_err *e) {
@@ -140,7 +143,8 @@ static ac_status split_length(aci_work *w, uint32_t length, uint32_t base, uint3
   return AC_OK;
 }
 
-static ac_status split_char(aci_work *w, uint32_t c, aci_behavior behavior, uint32_t base, uint32_t n, ac_err *e) {
+static ac_status split_char(aci_work *w, uint32_t c, aci_behavior behavior, uint32_t base, uint32_t n,
+                            ac_err *e) {
   char literal[4];
   const aci_pattern p = {.literal = literal, .n = (uint32_t)aci_utf8_put(literal, c)};
   return split_pattern(w, &p, behavior, false, base, n, e);
@@ -214,7 +218,8 @@ static ac_status metaspace(aci_work *w, const aci_pre *o, ac_err *e) {
     if (p->token < 0) {
       const char *s = w->a.s + p->begin;
       const bool has = *s == ' ' || (p->end - p->begin >= n_with && memcmp(s, with, n_with) == 0);
-      if (!has && (o->prepend == ACI_PREPEND_ALWAYS || (o->prepend == ACI_PREPEND_FIRST && from_of(&w->a, p->begin) == 0))) {
+      if (!has && (o->prepend == ACI_PREPEND_ALWAYS ||
+                   (o->prepend == ACI_PREPEND_FIRST && from_of(&w->a, p->begin) == 0))) {
         uint32_t from, to;
         aci_text_span(&w->a, p->begin, p->begin + 1, &from, &to);
         PUT(aci_text_put(&w->b, o->c, from, to));
@@ -250,7 +255,8 @@ static ac_status split_one(aci_work *w, const aci_pre *o, uint32_t begin, uint32
     case ACI_PRE_METASPACE: return split_char(w, o->c, ACI_MERGED_WITH_NEXT, begin, n, e);
     case ACI_PRE_SPLIT: return split_pattern(w, &o->pattern, o->behavior, o->invert, begin, n, e);
     case ACI_PRE_PUNCTUATION: return split_chars(w, aci_uni_is_punctuation, o->behavior, begin, n, e);
-    case ACI_PRE_DIGITS: return split_chars(w, is_number, o->split ? ACI_ISOLATED : ACI_CONTIGUOUS, begin, n, e);
+    case ACI_PRE_DIGITS:
+      return split_chars(w, is_number, o->split ? ACI_ISOLATED : ACI_CONTIGUOUS, begin, n, e);
     case ACI_PRE_DELIMITER: return split_char(w, o->c, ACI_REMOVED, begin, n, e);
     case ACI_PRE_FIXED_LENGTH: return split_length(w, o->c, begin, n, e);
   }

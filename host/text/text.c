@@ -45,7 +45,8 @@ bool aci_text_copy(aci_text *t, const aci_text *src, uint32_t begin, uint32_t en
   if (t->tracked && src->same) {
     for (uint32_t i = begin; i < end;) {
       const uint32_t k = (uint32_t)aci_utf8_size((unsigned char)src->s[i]);
-      for (uint32_t j = i; j < i + k && j < end; j++) t->from[t->n + j - begin] = i, t->to[t->n + j - begin] = i + k;
+      for (uint32_t j = i; j < i + k && j < end; j++)
+        t->from[t->n + j - begin] = i, t->to[t->n + j - begin] = i + k;
       i += k;
     }
   } else if (t->tracked) {
@@ -97,7 +98,8 @@ bool aci_rewrite_put(aci_rewrite *w, uint32_t c, int change) {
     else if (in->tracked) from = in->from[i], to = in->to[i];
   }
   if (change <= 0)
-    for (int k = 0; k <= -change && w->at < in->n; k++) w->at += (uint32_t)aci_utf8_size((unsigned char)in->s[w->at]);
+    for (int k = 0; k <= -change && w->at < in->n; k++)
+      w->at += (uint32_t)aci_utf8_size((unsigned char)in->s[w->at]);
   return aci_text_put(w->out, c, from, to);
 }
 
@@ -108,13 +110,15 @@ bool aci_piece_add(aci_pieces *l, uint32_t begin, uint32_t end, int32_t token) {
 }
 
 /* ---- ByteLevel's alphabet: printing bytes of Latin-1 are themselves, the others are U+0100 and up, in order ---- */
-static bool plain_byte(unsigned char b) { return (b >= 0x21 && b <= 0x7E) || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE; }
+static bool plain_byte(unsigned char b) {
+  return (b >= 0x21 && b <= 0x7E) || (b >= 0xA1 && b <= 0xAC) || b >= 0xAE;
+}
 
 uint32_t aci_byte_char(unsigned char b) {
   if (plain_byte(b)) return b;
-  if (b <= 0x20) return 0x100u + b;              /* 0x00 .. 0x20: 33 of them */
+  if (b <= 0x20) return 0x100u + b;                /* 0x00 .. 0x20: 33 of them */
   if (b <= 0xA0) return 0x100u + 33 + (b - 0x7Fu); /* 0x7F .. 0xA0: 34 */
-  return 0x143;                                  /* 0xAD */
+  return 0x143;                                    /* 0xAD */
 }
 
 int aci_char_byte(uint32_t c) {

@@ -33,7 +33,8 @@ ac_status ac_tokenizer_parse(const char *json, size_t n, ac_tokenizer **out, ac_
   if (st == AC_OK) {
     int joiners = 0;
     for (uint32_t i = 0; i < t->n_post; i++) joiners += t->post[i].kind != ACI_POST_BYTE_LEVEL;
-    if (joiners > 1) st = AC_FAIL(e, UNSUPPORTED, "tokenizer: post_processor: more than one step adds special tokens");
+    if (joiners > 1)
+      st = AC_FAIL(e, UNSUPPORTED, "tokenizer: post_processor: more than one step adds special tokens");
   }
   if (st == AC_OK) *out = t;
   else ac_tokenizer_free(t);
@@ -136,18 +137,23 @@ const char *ac_tokenizer_model(const ac_tokenizer *t) {
   return names[t->model.kind];
 }
 
-bool ac_tokenizer_is_random(const ac_tokenizer *t) { return t->model.kind == ACI_BPE && t->model.dropout > 0; }
+bool ac_tokenizer_is_random(const ac_tokenizer *t) {
+  return t->model.kind == ACI_BPE && t->model.dropout > 0;
+}
 
 /* ---- truncation and padding ---- */
 enum { LONGEST = 1 << 24 };
 
-const ac_truncation *ac_tokenizer_truncation(const ac_tokenizer *t) { return t->truncates ? &t->truncation : NULL; }
+const ac_truncation *ac_tokenizer_truncation(const ac_tokenizer *t) {
+  return t->truncates ? &t->truncation : NULL;
+}
 const ac_padding *ac_tokenizer_padding(const ac_tokenizer *t) { return t->pads ? &t->padding : NULL; }
 
 ac_status ac_tokenizer_set_truncation(ac_tokenizer *t, const ac_truncation *p, ac_err *e) {
   if (p != NULL && p->stride > 0 && (int64_t)p->max_length - aci_n_special(t, false) <= p->stride)
-    return AC_FAIL(e, INVALID, "truncation: stride %u must be less than max_length %u without its %lld special tokens", p->stride,
-                   p->max_length, (long long)aci_n_special(t, false));
+    return AC_FAIL(e, INVALID,
+                   "truncation: stride %u must be less than max_length %u without its %lld special tokens",
+                   p->stride, p->max_length, (long long)aci_n_special(t, false));
   t->truncates = p != NULL;
   if (p != NULL) t->truncation = *p;
   return AC_OK;
@@ -194,7 +200,8 @@ static void put_value(aci_json_writer *w, const aci_json *v) {
     default: break;
   }
   aci_json_begin(w, v->type == ACI_JSON_OBJECT);
-  for (const aci_json *m = aci_json_first(v), *end = aci_json_after(v); m != end; m = aci_json_after(m)) put_value(w, m);
+  for (const aci_json *m = aci_json_first(v), *end = aci_json_after(v); m != end; m = aci_json_after(m))
+    put_value(w, m);
   aci_json_end(w);
 }
 

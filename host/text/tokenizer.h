@@ -25,12 +25,12 @@ typedef struct aci_text {
   char *s;
   uint32_t *from, *to;
   uint32_t n, cap;
-  bool same;     /* s is the original, borrowed */
+  bool same; /* s is the original, borrowed */
   bool tracked;
   uint32_t origin; /* where what is inserted before everything comes from */
 } aci_text;
 void aci_text_clear(aci_text *t, bool tracked, uint32_t origin); /* empty, for what comes next */
-bool aci_text_room(aci_text *t, size_t more); /* false: no memory */
+bool aci_text_room(aci_text *t, size_t more);                    /* false: no memory */
 bool aci_text_put(aci_text *t, uint32_t c, uint32_t from, uint32_t to);
 bool aci_text_copy(aci_text *t, const aci_text *src, uint32_t begin, uint32_t end);
 /* Bytes of the original that [begin, end) came from; begin < end. */
@@ -68,14 +68,14 @@ typedef struct aci_map {
     const char *s;
     uint32_t n, value;
     uint64_t hash;
-  } *e;
+  } * e;
   size_t n, cap;
   uint64_t key;
 } aci_map;
 bool aci_map_reserve(aci_map *m, size_t n);
 /* Adds; *was: its value when it was there already, which stays. false: no memory. */
 bool aci_map_add(aci_map *m, const char *s, size_t n, uint32_t value, int64_t *was);
-int64_t aci_map_get(const aci_map *m, const char *s, size_t n); /* -1: none */
+int64_t aci_map_get(const aci_map *m, const char *s, size_t n);        /* -1: none */
 void aci_map_set(aci_map *m, const char *s, size_t n, uint32_t value); /* of one that is there */
 void aci_map_fini(aci_map *m);
 
@@ -84,7 +84,7 @@ typedef struct aci_trie {
   struct aci_trie_edge {
     uint32_t from; /* node * 256 + byte + 1; 0: free */
     uint32_t to;
-  } *e;
+  } * e;
   size_t n_edge, cap;
   int32_t *value; /* of a node: what was added, or -1 */
   uint32_t n_node, cap_node;
@@ -115,19 +115,30 @@ typedef struct aci_find {
   bool any;
 } aci_find; /* {0} before the first */
 void aci_pattern_begin(aci_work *w, const aci_pattern *p, size_t n);
-ac_status aci_pattern_next(aci_work *w, const aci_pattern *p, const char *s, size_t n, aci_find *f, size_t *begin, size_t *end,
-                           bool *found, ac_err *e);
+ac_status aci_pattern_next(aci_work *w, const aci_pattern *p, const char *s, size_t n, aci_find *f,
+                           size_t *begin, size_t *end, bool *found, ac_err *e);
 
 /* ---- steps ---- */
 typedef enum aci_norm_kind {
-  ACI_NORM_NFC, ACI_NORM_NFD, ACI_NORM_NFKC, ACI_NORM_NFKD, ACI_NORM_LOWERCASE, ACI_NORM_STRIP_ACCENTS, ACI_NORM_STRIP,
-  ACI_NORM_REPLACE, ACI_NORM_PREPEND, ACI_NORM_BERT, ACI_NORM_NMT, ACI_NORM_BYTE_LEVEL, ACI_NORM_PRECOMPILED
+  ACI_NORM_NFC,
+  ACI_NORM_NFD,
+  ACI_NORM_NFKC,
+  ACI_NORM_NFKD,
+  ACI_NORM_LOWERCASE,
+  ACI_NORM_STRIP_ACCENTS,
+  ACI_NORM_STRIP,
+  ACI_NORM_REPLACE,
+  ACI_NORM_PREPEND,
+  ACI_NORM_BERT,
+  ACI_NORM_NMT,
+  ACI_NORM_BYTE_LEVEL,
+  ACI_NORM_PRECOMPILED
 } aci_norm_kind;
 typedef struct aci_charsmap aci_charsmap;
 typedef struct aci_norm {
   aci_norm_kind kind;
-  bool left, right;                         /* strip */
-  bool clean, chinese, accents, lowercase;  /* bert */
+  bool left, right;                        /* strip */
+  bool clean, chinese, accents, lowercase; /* bert */
   aci_pattern pattern;
   const char *content; /* replace, prepend */
   uint32_t n_content;
@@ -135,16 +146,29 @@ typedef struct aci_norm {
 } aci_norm;
 
 typedef enum aci_behavior {
-  ACI_REMOVED, ACI_ISOLATED, ACI_MERGED_WITH_PREVIOUS, ACI_MERGED_WITH_NEXT, ACI_CONTIGUOUS
+  ACI_REMOVED,
+  ACI_ISOLATED,
+  ACI_MERGED_WITH_PREVIOUS,
+  ACI_MERGED_WITH_NEXT,
+  ACI_CONTIGUOUS
 } aci_behavior;
 typedef enum aci_pre_kind {
-  ACI_PRE_BYTE_LEVEL, ACI_PRE_WHITESPACE, ACI_PRE_WHITESPACE_SPLIT, ACI_PRE_BERT, ACI_PRE_METASPACE, ACI_PRE_SPLIT,
-  ACI_PRE_PUNCTUATION, ACI_PRE_DIGITS, ACI_PRE_DELIMITER, ACI_PRE_FIXED_LENGTH
+  ACI_PRE_BYTE_LEVEL,
+  ACI_PRE_WHITESPACE,
+  ACI_PRE_WHITESPACE_SPLIT,
+  ACI_PRE_BERT,
+  ACI_PRE_METASPACE,
+  ACI_PRE_SPLIT,
+  ACI_PRE_PUNCTUATION,
+  ACI_PRE_DIGITS,
+  ACI_PRE_DELIMITER,
+  ACI_PRE_FIXED_LENGTH
 } aci_pre_kind;
 typedef enum aci_prepend { ACI_PREPEND_ALWAYS, ACI_PREPEND_FIRST, ACI_PREPEND_NEVER } aci_prepend;
 typedef struct aci_pre {
   aci_pre_kind kind;
-  bool add_prefix_space, invert, split; /* split: of Metaspace; individual digits; ByteLevel's own expression */
+  bool add_prefix_space, invert,
+      split; /* split: of Metaspace; individual digits; ByteLevel's own expression */
   aci_prepend prepend;
   aci_behavior behavior;
   aci_pattern pattern;
@@ -161,7 +185,12 @@ typedef struct aci_template_piece {
   int8_t sequence; /* 0, 1; -1: special */
   uint32_t special, type_id;
 } aci_template_piece;
-typedef enum aci_post_kind { ACI_POST_BERT, ACI_POST_ROBERTA, ACI_POST_BYTE_LEVEL, ACI_POST_TEMPLATE } aci_post_kind;
+typedef enum aci_post_kind {
+  ACI_POST_BERT,
+  ACI_POST_ROBERTA,
+  ACI_POST_BYTE_LEVEL,
+  ACI_POST_TEMPLATE
+} aci_post_kind;
 typedef struct aci_post {
   aci_post_kind kind;
   bool trim_offsets, add_prefix_space;
@@ -172,8 +201,15 @@ typedef struct aci_post {
 } aci_post;
 
 typedef enum aci_dec_kind {
-  ACI_DEC_BPE, ACI_DEC_BYTE_LEVEL, ACI_DEC_WORDPIECE, ACI_DEC_METASPACE, ACI_DEC_CTC, ACI_DEC_REPLACE, ACI_DEC_FUSE,
-  ACI_DEC_STRIP, ACI_DEC_BYTE_FALLBACK
+  ACI_DEC_BPE,
+  ACI_DEC_BYTE_LEVEL,
+  ACI_DEC_WORDPIECE,
+  ACI_DEC_METASPACE,
+  ACI_DEC_CTC,
+  ACI_DEC_REPLACE,
+  ACI_DEC_FUSE,
+  ACI_DEC_STRIP,
+  ACI_DEC_BYTE_FALLBACK
 } aci_dec_kind;
 typedef struct aci_dec {
   aci_dec_kind kind;
@@ -195,9 +231,9 @@ typedef struct aci_model {
   aci_map vocab;
   const char **text; /* by id; NULL: none */
   uint32_t *text_n;
-  uint32_t n_id;     /* one more than the largest */
-  int64_t unk;       /* its id, -1: none */
-  bool has_unk;      /* the file names one, maybe outside of the vocabulary */
+  uint32_t n_id; /* one more than the largest */
+  int64_t unk;   /* its id, -1: none */
+  bool has_unk;  /* the file names one, maybe outside of the vocabulary */
   bool byte_fallback;
   int64_t byte_token[256]; /* ids of <0x00> ... */
   /* bpe */
@@ -207,11 +243,12 @@ typedef struct aci_model {
   float dropout;
   bool fuse_unk, ignore_merges;
   ac_text prefix, suffix;
-  uint32_t *joined;    /* of chars that stand side by side in a merged token, by aci_joined_bit; NULL: pieces are not cut */
-  bool known[128];     /* characters of ASCII that have a token */
-  bool raw;            /* pieces come as bytes that ByteLevel would have changed one to one */
+  uint32_t *
+      joined; /* of chars that stand side by side in a merged token, by aci_joined_bit; NULL: pieces are not cut */
+  bool known[128]; /* characters of ASCII that have a token */
+  bool raw;        /* pieces come as bytes that ByteLevel would have changed one to one */
   uint32_t byte_id[256];
-  aci_map raw_vocab;   /* for ignore_merges: by the bytes that a token stands for */
+  aci_map raw_vocab; /* for ignore_merges: by the bytes that a token stands for */
   char *raw_text;
   /* wordpiece: words, and continuations; unigram: words */
   aci_trie trie, rest;
@@ -244,14 +281,14 @@ struct ac_tokenizer {
   /* added tokens, by id */
   aci_added *added;
   size_t n_added;
-  aci_map added_by_text;  /* index in added */
-  aci_trie find[2];       /* in the text as it is, and normalised */
-  bool finds[2][256];     /* first bytes */
+  aci_map added_by_text; /* index in added */
+  aci_trie find[2];      /* in the text as it is, and normalised */
+  bool finds[2][256];    /* first bytes */
   bool any[2];
   ac_truncation truncation;
   ac_padding padding;
   bool truncates, pads, needs_origin; /* needs_origin: a step asks where a piece comes from */
-  struct aci_works *works; /* work.h */
+  struct aci_works *works;            /* work.h */
 };
 
 /* ---- what one call works with; one of several that wait in the tokenizer ---- */
@@ -316,8 +353,10 @@ bool aci_grow(void **p, size_t *cap, size_t n, size_t size);
 #define ACI_GROW(p, cap, n) ((n) <= (cap) || aci_grow((void **)&(p), &(cap), (n), sizeof *(p)))
 
 /* ---- the way of a text ---- */
-ac_status aci_normalize(aci_work *w, const aci_text *src, uint32_t begin, uint32_t end, aci_text **out, ac_err *e);
-ac_status aci_normalize_form(aci_work *w, aci_text *in, aci_text *out, bool compatible, bool compose, ac_err *e);
+ac_status aci_normalize(aci_work *w, const aci_text *src, uint32_t begin, uint32_t end, aci_text **out,
+                        ac_err *e);
+ac_status aci_normalize_form(aci_work *w, aci_text *in, aci_text *out, bool compatible, bool compose,
+                             ac_err *e);
 ac_status aci_charsmap_new(const char *base64, size_t n, aci_charsmap **out, ac_err *e);
 void aci_charsmap_free(aci_charsmap *m);
 ac_status aci_charsmap_apply(const aci_charsmap *m, aci_text *in, aci_text *out, bool *changed, ac_err *e);
@@ -331,15 +370,17 @@ ac_status aci_unigram(aci_work *w, const char *s, uint32_t n, uint32_t at, ac_er
 bool aci_token_add(aci_work *w, uint32_t id, uint32_t begin, uint32_t end, bool as_written);
 
 /* ---- ByteLevel's alphabet ---- */
-uint32_t aci_byte_char(unsigned char byte);  /* the character that stands for it */
-int aci_char_byte(uint32_t c);               /* -1: none */
+uint32_t aci_byte_char(unsigned char byte); /* the character that stands for it */
+int aci_char_byte(uint32_t c);              /* -1: none */
 
 /* ---- parts of a tokenizer that other files of text/ make ---- */
 ac_status aci_read_model(ac_tokenizer *t, const aci_json *model, ac_err *e);
 ac_status aci_read_steps(ac_tokenizer *t, const aci_json *root, ac_err *e);
 ac_status aci_read_post(ac_tokenizer *t, const aci_json *o, ac_err *e);
-ac_status aci_read_pattern(ac_tokenizer *t, const aci_json *o, const char *where, aci_pattern *out, ac_err *e);
-ac_status aci_read_extras(ac_tokenizer *t, const aci_json *root, ac_err *e); /* added tokens, truncation, padding */
+ac_status aci_read_pattern(ac_tokenizer *t, const aci_json *o, const char *where, aci_pattern *out,
+                           ac_err *e);
+ac_status aci_read_extras(ac_tokenizer *t, const aci_json *root,
+                          ac_err *e); /* added tokens, truncation, padding */
 void aci_model_fini(aci_model *m);
 void aci_post_fini(aci_post *p);
 
@@ -349,9 +390,12 @@ typedef struct aci_fields {
   const aci_json *o;
   const char *where;
 } aci_fields;
-ac_status aci_field_text(const aci_fields *f, const char *name, bool needed, ac_text *out, ac_err *e); /* null, absent: s NULL */
-ac_status aci_field_bool(const aci_fields *f, const char *name, int fallback, bool *out, ac_err *e);   /* fallback -1: needed */
-ac_status aci_field_count(const aci_fields *f, const char *name, int64_t fallback, int64_t most, int64_t *out, ac_err *e);
+ac_status aci_field_text(const aci_fields *f, const char *name, bool needed, ac_text *out,
+                         ac_err *e); /* null, absent: s NULL */
+ac_status aci_field_bool(const aci_fields *f, const char *name, int fallback, bool *out,
+                         ac_err *e); /* fallback -1: needed */
+ac_status aci_field_count(const aci_fields *f, const char *name, int64_t fallback, int64_t most, int64_t *out,
+                          ac_err *e);
 ac_status aci_field_char(const aci_fields *f, const char *name, uint32_t *out, ac_err *e);
 
 #endif

@@ -61,13 +61,18 @@ typedef struct reader {
   const char (*rows)[109];
   size_t at, left;
 } reader;
-#define READER(name) {aci_ucd_##name, 0, aci_ucd_##name##_numbers}
+#define READER(name) \
+  { aci_ucd_##name, 0, aci_ucd_##name##_numbers }
 
 static uint32_t number(reader *r) {
   uint32_t v = 0;
   for (int shift = 0;; shift += 5) {
     const char c = r->rows[r->at / 108][r->at % 108];
-    const uint32_t d = (uint32_t)(c >= 'a' ? c - 'a' + 26 : c >= 'A' ? c - 'A' : c >= '0' ? c - '0' + 52 : c == '+' ? 62 : 63);
+    const uint32_t d = (uint32_t)(c >= 'a'   ? c - 'a' + 26
+                                  : c >= 'A' ? c - 'A'
+                                  : c >= '0' ? c - '0' + 52
+                                  : c == '+' ? 62
+                                             : 63);
     r->at++;
     v |= (d & 31) << shift;
     if (d < 32) break;
@@ -165,7 +170,8 @@ static void unpack(void) {
     }
     const size_t n = read_runs((reader)READER(grapheme), breaks);
     for (size_t i = 0; i < n; i++)
-      for (uint32_t c = breaks[i].first; c <= breaks[i].last; c++) cells[c] |= (uint16_t)(breaks[i].value << BREAK_SHIFT);
+      for (uint32_t c = breaks[i].first; c <= breaks[i].last; c++)
+        cells[c] |= (uint16_t)(breaks[i].value << BREAK_SHIFT);
     U.n_classes = read_runs((reader)READER(combining), U.classes);
     for (size_t i = 0; i < U.n_classes; i++)
       for (uint32_t c = U.classes[i].first; c <= U.classes[i].last; c++) cells[c] |= HAS_CLASS;
@@ -217,8 +223,8 @@ bool aci_uni_run(size_t i, uint32_t *first, uint32_t *last) {
 
 bool aci_uni_is_space(uint32_t c) {
   if (c < 0x80) return (c >= 9 && c <= 13) || c == 32;
-  return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F ||
-         c == 0x205F || c == 0x3000;
+  return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 ||
+         c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
 bool aci_uni_is_word(uint32_t c) {
@@ -261,8 +267,16 @@ void aci_uni_case_pairs(void (*fn)(void *, uint32_t, uint32_t), void *user) {
 }
 
 /* ---- normalisation ---- */
-enum { S_BASE = 0xAC00, L_BASE = 0x1100, V_BASE = 0x1161, T_BASE = 0x11A7, L_COUNT = 19, V_COUNT = 21, T_COUNT = 28,
-       S_COUNT = L_COUNT * V_COUNT * T_COUNT };
+enum {
+  S_BASE = 0xAC00,
+  L_BASE = 0x1100,
+  V_BASE = 0x1161,
+  T_BASE = 0x11A7,
+  L_COUNT = 19,
+  V_COUNT = 21,
+  T_COUNT = 28,
+  S_COUNT = L_COUNT * V_COUNT * T_COUNT
+};
 
 int aci_uni_combining_class(uint32_t c) {
   if (c < 0x300 || !(cell(c) & HAS_CLASS)) return 0;
@@ -315,7 +329,8 @@ int aci_uni_decompose(uint32_t c, bool compatible, uint32_t out[ACI_UNI_DECOMPOS
 uint32_t aci_uni_compose(uint32_t a, uint32_t b) {
   if (a >= L_BASE && a < L_BASE + L_COUNT && b >= V_BASE && b < V_BASE + V_COUNT)
     return S_BASE + ((a - L_BASE) * V_COUNT + (b - V_BASE)) * T_COUNT;
-  if (a >= S_BASE && a < S_BASE + S_COUNT && (a - S_BASE) % T_COUNT == 0 && b > T_BASE && b < T_BASE + T_COUNT)
+  if (a >= S_BASE && a < S_BASE + S_COUNT && (a - S_BASE) % T_COUNT == 0 && b > T_BASE &&
+      b < T_BASE + T_COUNT)
     return a + (b - T_BASE);
   if (!(cell(b) & COMPOSES)) return 0;
   const pair key = {a, b, 0}, *found = bsearch(&key, U.pairs, U.n_pairs, sizeof key, by_pair);
@@ -323,7 +338,23 @@ uint32_t aci_uni_compose(uint32_t a, uint32_t b) {
 }
 
 /* ---- text ---- */
-enum { G_OTHER, G_CR, G_LF, G_CONTROL, G_EXTEND, G_ZWJ, G_REGIONAL, G_PREPEND, G_SPACING, G_L, G_V, G_T, G_LV, G_LVT, G_PICTURE };
+enum {
+  G_OTHER,
+  G_CR,
+  G_LF,
+  G_CONTROL,
+  G_EXTEND,
+  G_ZWJ,
+  G_REGIONAL,
+  G_PREPEND,
+  G_SPACING,
+  G_L,
+  G_V,
+  G_T,
+  G_LV,
+  G_LVT,
+  G_PICTURE
+};
 
 static int break_class(uint32_t c) {
   if (c >= S_BASE && c < S_BASE + S_COUNT) return (c - S_BASE) % T_COUNT == 0 ? G_LV : G_LVT;
@@ -357,8 +388,8 @@ size_t aci_uni_grapheme(const char *s, size_t n) {
 }
 
 int aci_uni_script(const char *name, size_t n) {
-  static const char *const names[] = {"Han", "Hiragana", "Katakana", "Hangul", "Latin", "Greek",
-                                      "Cyrillic", "Arabic", "Hebrew", "Thai", "Devanagari", "Bopomofo"};
+  static const char *const names[] = {"Han",      "Hiragana", "Katakana", "Hangul", "Latin",      "Greek",
+                                      "Cyrillic", "Arabic",   "Hebrew",   "Thai",   "Devanagari", "Bopomofo"};
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
     if (strlen(names[i]) == n && memcmp(names[i], name, n) == 0) return (int)i + 1;
   return 0;

@@ -11,8 +11,36 @@
 ac_status aci_uni_open(ac_err *e);
 
 typedef enum aci_uni_category {
-  ACI_CN, ACI_LU, ACI_LL, ACI_LT, ACI_LM, ACI_LO, ACI_MN, ACI_MC, ACI_ME, ACI_ND, ACI_NL, ACI_NO, ACI_PC, ACI_PD, ACI_PS,
-  ACI_PE, ACI_PI, ACI_PF, ACI_PO, ACI_SM, ACI_SC, ACI_SK, ACI_SO, ACI_ZS, ACI_ZL, ACI_ZP, ACI_CC, ACI_CF, ACI_CS, ACI_CO,
+  ACI_CN,
+  ACI_LU,
+  ACI_LL,
+  ACI_LT,
+  ACI_LM,
+  ACI_LO,
+  ACI_MN,
+  ACI_MC,
+  ACI_ME,
+  ACI_ND,
+  ACI_NL,
+  ACI_NO,
+  ACI_PC,
+  ACI_PD,
+  ACI_PS,
+  ACI_PE,
+  ACI_PI,
+  ACI_PF,
+  ACI_PO,
+  ACI_SM,
+  ACI_SC,
+  ACI_SK,
+  ACI_SO,
+  ACI_ZS,
+  ACI_ZL,
+  ACI_ZP,
+  ACI_CC,
+  ACI_CF,
+  ACI_CS,
+  ACI_CO,
   ACI_UNI_CATEGORIES
 } aci_uni_category;
 enum { ACI_UNI_8, ACI_UNI_9, ACI_UNI_16, ACI_UNI_17 }; /* versions, as ages */
@@ -21,20 +49,23 @@ enum { ACI_UNI_LAST = 0x10FFFF };
 /* Category in the eyes of a version; CN for code points that it does not know. */
 aci_uni_category aci_uni_category_of(uint32_t c, int version);
 #define ACI_UNI_BIT(category) (1u << (category))
-#define ACI_UNI_L (ACI_UNI_BIT(ACI_LU) | ACI_UNI_BIT(ACI_LL) | ACI_UNI_BIT(ACI_LT) | ACI_UNI_BIT(ACI_LM) | ACI_UNI_BIT(ACI_LO))
+#define ACI_UNI_L                                                                          \
+  (ACI_UNI_BIT(ACI_LU) | ACI_UNI_BIT(ACI_LL) | ACI_UNI_BIT(ACI_LT) | ACI_UNI_BIT(ACI_LM) | \
+   ACI_UNI_BIT(ACI_LO))
 #define ACI_UNI_M (ACI_UNI_BIT(ACI_MN) | ACI_UNI_BIT(ACI_MC) | ACI_UNI_BIT(ACI_ME))
 #define ACI_UNI_N (ACI_UNI_BIT(ACI_ND) | ACI_UNI_BIT(ACI_NL) | ACI_UNI_BIT(ACI_NO))
-#define ACI_UNI_P (ACI_UNI_BIT(ACI_PC) | ACI_UNI_BIT(ACI_PD) | ACI_UNI_BIT(ACI_PS) | ACI_UNI_BIT(ACI_PE) | \
-                   ACI_UNI_BIT(ACI_PI) | ACI_UNI_BIT(ACI_PF) | ACI_UNI_BIT(ACI_PO))
+#define ACI_UNI_P                                                                          \
+  (ACI_UNI_BIT(ACI_PC) | ACI_UNI_BIT(ACI_PD) | ACI_UNI_BIT(ACI_PS) | ACI_UNI_BIT(ACI_PE) | \
+   ACI_UNI_BIT(ACI_PI) | ACI_UNI_BIT(ACI_PF) | ACI_UNI_BIT(ACI_PO))
 static inline bool aci_uni_is(uint32_t c, int version, uint32_t bits) {
   return (bits >> aci_uni_category_of(c, version) & 1) != 0;
 }
 /* The i-th run of code points of one category in every version, in order and without gaps; false: there are no more. */
 bool aci_uni_run(size_t i, uint32_t *first, uint32_t *last);
 
-bool aci_uni_is_space(uint32_t c);    /* White_Space */
-bool aci_uni_is_word(uint32_t c);     /* \w of 16.0: letters, marks, decimal and letter numbers, connectors */
-bool aci_uni_is_combining(uint32_t c); /* a mark in 9.0 */
+bool aci_uni_is_space(uint32_t c); /* White_Space */
+bool aci_uni_is_word(uint32_t c);  /* \w of 16.0: letters, marks, decimal and letter numbers, connectors */
+bool aci_uni_is_combining(uint32_t c);   /* a mark in 9.0 */
 bool aci_uni_is_punctuation(uint32_t c); /* of ASCII, or P in 8.0 */
 /* Lower case in 17.0; *more is a second code point, or 0. */
 uint32_t aci_uni_lower(uint32_t c, uint32_t *more);
@@ -65,13 +96,16 @@ static inline uint32_t aci_utf8_next(const char **s) {
   if (p[0] < 0xF0) return *s += 3, (p[0] & 0xFu) << 12 | (p[1] & 0x3Fu) << 6 | (p[2] & 0x3Fu);
   return *s += 4, (p[0] & 0x7u) << 18 | (p[1] & 0x3Fu) << 12 | (p[2] & 0x3Fu) << 6 | (p[3] & 0x3Fu);
 }
-static inline int aci_utf8_size(unsigned char lead) { return lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4; }
+static inline int aci_utf8_size(unsigned char lead) {
+  return lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+}
 /* Writes c; the number of bytes. */
 static inline int aci_utf8_put(char *s, uint32_t c) {
   if (c < 0x80) return s[0] = (char)c, 1;
   if (c < 0x800) return s[0] = (char)(0xC0 | c >> 6), s[1] = (char)(0x80 | (c & 0x3F)), 2;
   if (c < 0x10000)
-    return s[0] = (char)(0xE0 | c >> 12), s[1] = (char)(0x80 | (c >> 6 & 0x3F)), s[2] = (char)(0x80 | (c & 0x3F)), 3;
+    return s[0] = (char)(0xE0 | c >> 12), s[1] = (char)(0x80 | (c >> 6 & 0x3F)),
+           s[2] = (char)(0x80 | (c & 0x3F)), 3;
   s[0] = (char)(0xF0 | c >> 18), s[1] = (char)(0x80 | (c >> 12 & 0x3F));
   return s[2] = (char)(0x80 | (c >> 6 & 0x3F)), s[3] = (char)(0x80 | (c & 0x3F)), 4;
 }

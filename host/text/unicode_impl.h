@@ -3,7 +3,7 @@
 #define ACI_UNICODE_IMPL_H
 #include <stddef.h>
 
-#define ACI_UCD_STREAM(name)                  \
+#define ACI_UCD_STREAM(name)                    \
   extern const size_t aci_ucd_##name##_numbers; \
   extern const char aci_ucd_##name[][109]
 

@@ -7,7 +7,8 @@
 
 static ac_status unknown(aci_work *w, uint32_t n, uint32_t at, ac_err *e) {
   const aci_model *m = &w->t->model;
-  if (m->unk < 0) return AC_FAIL(e, INVALID, "tokenizer: unk_token is not in the vocabulary, and the text needs it");
+  if (m->unk < 0)
+    return AC_FAIL(e, INVALID, "tokenizer: unk_token is not in the vocabulary, and the text needs it");
   return aci_token_add(w, (uint32_t)m->unk, at, at + n, false) ? AC_OK : aci_no_memory(e);
 }
 

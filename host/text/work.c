@@ -15,8 +15,8 @@ static void work_free(aci_work *w) {
   aci_text_fini(&w->x);
   aci_text_fini(&w->y);
   for (size_t i = 0; i < ACI_REGEXES; i++) aci_regex_cache_free(w->rx[i]);
-  void *const parts[] = {w->p.p, w->q.p, w->span, w->point, w->change, w->class, w->token, w->word,
-                         w->key, w->memory, w->symbol, w->heap, w->skip, w->reach};
+  void *const parts[] = {w->p.p,  w->q.p, w->span,   w->point,  w->change, w->class, w->token,
+                         w->word, w->key, w->memory, w->symbol, w->heap,   w->skip,  w->reach};
   for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) free(parts[i]);
   free(w);
 }
@@ -92,7 +92,8 @@ static inline uint64_t load(const char *s, int n) {
 }
 
 static inline uint64_t mixed(uint64_t a, uint64_t b) {
-  __extension__ const unsigned __int128 p = (unsigned __int128)(a ^ 0x9E3779B97F4A7C15u) * (b ^ 0xD6E8FEB86659FD93u);
+  __extension__ const unsigned __int128 p =
+      (unsigned __int128)(a ^ 0x9E3779B97F4A7C15u) * (b ^ 0xD6E8FEB86659FD93u);
   return (uint64_t)p ^ (uint64_t)(p >> 64);
 }
 
@@ -101,13 +102,16 @@ static inline uint64_t word_hash(const char *s, uint32_t n) {
   for (; n > 16; s += 8, n -= 8) h = mixed(h, load(s, 8));
   if (n >= 8) return mixed(h ^ load(s, 8), load(s + n - 8, 8));
   if (n >= 4) return mixed(h ^ load(s, 4), load(s + n - 4, 4));
-  return mixed(h, (uint64_t)(unsigned char)s[0] | (uint64_t)(unsigned char)s[n / 2] << 8 | (uint64_t)(unsigned char)s[n - 1] << 16);
+  return mixed(h, (uint64_t)(unsigned char)s[0] | (uint64_t)(unsigned char)s[n / 2] << 8 |
+                      (uint64_t)(unsigned char)s[n - 1] << 16);
 }
 
 ac_status aci_tokenize_piece(aci_work *w, const char *s, uint32_t n, uint32_t at, ac_err *e) {
   const aci_model *m = &w->t->model;
   ac_status (*const model)(aci_work *, const char *, uint32_t, uint32_t, ac_err *) =
-      m->kind == ACI_BPE ? aci_bpe : m->kind == ACI_UNIGRAM ? aci_unigram : aci_wordpiece;
+      m->kind == ACI_BPE       ? aci_bpe
+      : m->kind == ACI_UNIGRAM ? aci_unigram
+                               : aci_wordpiece;
   if (n == 0) return AC_OK;
   if (n > LONGEST || (m->kind == ACI_BPE && m->dropout > 0)) return model(w, s, n, at, e);
   if (w->word == NULL) {
@@ -159,8 +163,8 @@ void aci_pattern_begin(aci_work *w, const aci_pattern *p, size_t n) {
   if (p->literal == NULL) aci_regex_begin(w->rx[p->regex], n);
 }
 
-ac_status aci_pattern_next(aci_work *w, const aci_pattern *p, const char *s, size_t n, aci_find *f, size_t *begin, size_t *end,
-                           bool *found, ac_err *e) {
+ac_status aci_pattern_next(aci_work *w, const aci_pattern *p, const char *s, size_t n, aci_find *f,
+                           size_t *begin, size_t *end, bool *found, ac_err *e) {
   if (p->literal != NULL) {
     const char *hit = f->at < n ? memmem(s + f->at, n - f->at, p->literal, p->n) : NULL;
     *found = hit != NULL;

@@ -23,7 +23,8 @@ static void check_encoding(const ac_encoding *x, uint32_t chars) {
     REQUIRE(ac_encoding_attention_mask(x)[i] <= 1 && ac_encoding_special_mask(x)[i] <= 1);
     REQUIRE(o[2 * i] <= o[2 * i + 1] && o[2 * i + 1] <= chars);
   }
-  for (size_t i = 0; i < ac_encoding_n_overflowing(x); i++) check_encoding(ac_encoding_overflowing(x, i), chars);
+  for (size_t i = 0; i < ac_encoding_n_overflowing(x); i++)
+    check_encoding(ac_encoding_overflowing(x, i), chars);
 }
 
 static void decode(const ac_tokenizer *t, const ac_encoding *x) {
@@ -45,7 +46,11 @@ static void decode(const ac_tokenizer *t, const ac_encoding *x) {
 }
 
 static void encode(const ac_tokenizer *t, ac_text a, ac_text b, const ac_tokenizer *again) {
-  ac_encode_options o = {.add_special_tokens = true, .offsets = true, .overflowing = true, .truncation = ac_tokenizer_truncation(t), .seed = 1};
+  ac_encode_options o = {.add_special_tokens = true,
+                         .offsets = true,
+                         .overflowing = true,
+                         .truncation = ac_tokenizer_truncation(t),
+                         .seed = 1};
   ac_encoding *x, *y;
   ac_err e, later;
   uint32_t chars = 0;

@@ -88,7 +88,8 @@ static void found(void **state) {
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     const char *got = matches(cases[i].pattern, cases[i].text);
-    if (strcmp(got, cases[i].where) != 0) fail_msg("%s in %s: %s instead of %s", cases[i].pattern, cases[i].text, got, cases[i].where);
+    if (strcmp(got, cases[i].where) != 0)
+      fail_msg("%s in %s: %s instead of %s", cases[i].pattern, cases[i].text, got, cases[i].where);
   }
 }
 
@@ -96,15 +97,31 @@ static void refused(void **state) {
   static const struct {
     const char *pattern, *why;
   } cases[] = {
-      {"(a", "byte 2: ( without )"}, {"a)", "byte 1: ) without ("}, {"[a", "[ without ]"}, {"*a", "nothing to repeat"},
-      {"a{3,2}", "wrong order"}, {"a{1001}", "more than 1000"}, {"\\1", "back references"}, {"\\R", "escape is not supported"},
-      {"(?=ab)", "lookaround over more"}, {"(?>a)", "kind of group"}, {"(?x:a)", "kind of group"}, {"\\p{Nope}", "not known"},
-      {"\\pL", "in braces"}, {"a++a", "possessive"}, {"[z-a]", "backwards"}, {"\\x{110000}", "code point"}, {"a\\", "backslash"},
-      {"(((a{500}){500}){500})", "too large"}, {"(((){999}){999}){999}", "too large"}, {"[[:alpha:]]", "[:names:]"},
+      {"(a", "byte 2: ( without )"},
+      {"a)", "byte 1: ) without ("},
+      {"[a", "[ without ]"},
+      {"*a", "nothing to repeat"},
+      {"a{3,2}", "wrong order"},
+      {"a{1001}", "more than 1000"},
+      {"\\1", "back references"},
+      {"\\R", "escape is not supported"},
+      {"(?=ab)", "lookaround over more"},
+      {"(?>a)", "kind of group"},
+      {"(?x:a)", "kind of group"},
+      {"\\p{Nope}", "not known"},
+      {"\\pL", "in braces"},
+      {"a++a", "possessive"},
+      {"[z-a]", "backwards"},
+      {"\\x{110000}", "code point"},
+      {"a\\", "backslash"},
+      {"(((a{500}){500}){500})", "too large"},
+      {"(((){999}){999}){999}", "too large"},
+      {"[[:alpha:]]", "[:names:]"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     const char *got = matches(cases[i].pattern, "");
-    if (strncmp(got, "refused", 7) != 0 || strstr(got, cases[i].why) == NULL) fail_msg("%s: %s, not %s", cases[i].pattern, got, cases[i].why);
+    if (strncmp(got, "refused", 7) != 0 || strstr(got, cases[i].why) == NULL)
+      fail_msg("%s: %s, not %s", cases[i].pattern, got, cases[i].why);
   }
   aci_regex *r;
   char *deep = malloc(1000);
@@ -133,8 +150,9 @@ static void long_patterns(void **state) {
 /* Patterns that take backtracking engines exponential or quadratic time. Here a budget of steps decides, so the test needs no
  * clock: without one it would not end. */
 static void time_is_linear(void **state) {
-  static const char *const patterns[] = {"(a+)+b", "(a|a)*b", "(a|aa)+$", "\\s+$", "(x+x+)+y", "(a?){30}a{30}", "[ab]*a[ab]{12}",
-                                         "(\\w|\\d)*c", "a+b", "^(([a-z])+.)+[A-Z]([a-z])+$"};
+  static const char *const patterns[] = {
+      "(a+)+b",        "(a|a)*b",        "(a|aa)+$",    "\\s+$", "(x+x+)+y",
+      "(a?){30}a{30}", "[ab]*a[ab]{12}", "(\\w|\\d)*c", "a+b",   "^(([a-z])+.)+[A-Z]([a-z])+$"};
   const size_t n = 200000;
   char *text = malloc(n);
   for (size_t i = 0; i < sizeof patterns / sizeof patterns[0]; i++) {
@@ -148,7 +166,7 @@ static void time_is_linear(void **state) {
       aci_regex_begin(c, n);
       size_t begin, end = 0;
       bool again = true;
-      for (size_t at = 0; again && at < n; at = end > at ? end : at + 1)
+      for (size_t at = 0; again && at<n; at = end> at ? end : at + 1)
         assert_ok(aci_regex_find(c, text, n, at, &begin, &end, &again, &e), e);
       aci_regex_cache_free(c);
       aci_regex_free(r);
@@ -175,7 +193,7 @@ static void time_is_linear(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(found), cmocka_unit_test(refused), cmocka_unit_test(long_patterns),
-                                     cmocka_unit_test(time_is_linear)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(found), cmocka_unit_test(refused),
+                                     cmocka_unit_test(long_patterns), cmocka_unit_test(time_is_linear)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

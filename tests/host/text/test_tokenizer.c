@@ -41,7 +41,8 @@ static void corpus(void **state) {
 }
 
 static const char words[] =
-    "{\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"[U]\",\"continuing_subword_prefix\":\"##\",\"max_input_chars_per_word\":100,"
+    "{\"model\":{\"type\":\"WordPiece\",\"unk_token\":\"[U]\",\"continuing_subword_prefix\":\"##\",\"max_"
+    "input_chars_per_word\":100,"
     "\"vocab\":{\"[U]\":0,\"a\":1,\"##b\":2,\"b\":3}},\"pre_tokenizer\":{\"type\":\"WhitespaceSplit\"}}";
 
 static void batches(void **state) {
@@ -71,7 +72,8 @@ static void batches(void **state) {
   }
   /* one bad text: no encodings at all, and its story */
   texts[300] = (ac_text){"ab\xFF", 3};
-  assert_fails(ac_tokenizer_encode_batch(t, team, N, texts, NULL, &o, out, &e), INVALID, "not valid UTF-8 at byte 3", e);
+  assert_fails(ac_tokenizer_encode_batch(t, team, N, texts, NULL, &o, out, &e), INVALID,
+               "not valid UTF-8 at byte 3", e);
   for (int i = 0; i < N; i++) assert_null(out[i]);
   ac_team_free(team);
   ac_tokenizer_free(t);
@@ -79,8 +81,8 @@ static void batches(void **state) {
 
 /* One word of ten million letters, merged all the way; the work is n log n. */
 static void long_word(void **state) {
-  static const char merges[] =
-      "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"aa\":1,\"aaaa\":2,\"aaaaaaaa\":3},\"merges\":[\"a a\",\"aa aa\",\"aaaa aaaa\"]}}";
+  static const char merges[] = "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"aa\":1,\"aaaa\":2,"
+                               "\"aaaaaaaa\":3},\"merges\":[\"a a\",\"aa aa\",\"aaaa aaaa\"]}}";
   const size_t n = 10000000;
   ac_tokenizer *t;
   ac_encoding *x;
@@ -101,7 +103,8 @@ static void added_tokens(void **state) {
   ac_encoding *x;
   size_t added, n;
   assert_ok(ac_tokenizer_parse(words, strlen(words), &t, &e), e);
-  const ac_added_token tokens[] = {{.content = "<s>", .n = 3, .special = true}, {.content = "a", .n = 1, .single_word = true}};
+  const ac_added_token tokens[] = {{.content = "<s>", .n = 3, .special = true},
+                                   {.content = "a", .n = 1, .single_word = true}};
   assert_ok(ac_tokenizer_add_tokens(t, tokens, 2, &added, &e), e);
   assert_int_equal(added, 2);
   assert_ok(ac_tokenizer_add_tokens(t, tokens, 2, &added, &e), e);
@@ -136,14 +139,17 @@ static void truncation(void **state) {
   assert_int_equal(ac_encoding_offsets(ac_encoding_overflowing(x, 2))[2], 8);
   ac_encoding_free(x);
   p.stride = 2;
-  assert_fails(ac_tokenizer_encode(t, (ac_text){"a b a", 5}, (ac_text){0}, &o, &x, &e), INVALID, "stride 2 must be less", e);
+  assert_fails(ac_tokenizer_encode(t, (ac_text){"a b a", 5}, (ac_text){0}, &o, &x, &e), INVALID,
+               "stride 2 must be less", e);
   p = (ac_truncation){.max_length = 2, .strategy = AC_TRUNCATE_ONLY_SECOND};
-  assert_fails(ac_tokenizer_encode(t, (ac_text){"a b a", 5}, (ac_text){0}, &o, &x, &e), INVALID, "second text", e);
+  assert_fails(ac_tokenizer_encode(t, (ac_text){"a b a", 5}, (ac_text){0}, &o, &x, &e), INVALID,
+               "second text", e);
   ac_tokenizer_free(t);
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(corpus), cmocka_unit_test(batches), cmocka_unit_test(long_word),
-                                     cmocka_unit_test(added_tokens), cmocka_unit_test(truncation)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(corpus), cmocka_unit_test(batches),
+                                     cmocka_unit_test(long_word), cmocka_unit_test(added_tokens),
+                                     cmocka_unit_test(truncation)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -44,9 +44,12 @@ static void categories(void **state) {
 
 static void letters_and_blanks(void **state) {
   uint32_t more;
-  assert_true(aci_uni_is_space(0x3000) && aci_uni_is_space('\v') && !aci_uni_is_space(0x180E) && !aci_uni_is_space(0x200B));
-  assert_true(aci_uni_is_word('_') && aci_uni_is_word(0x24B6) && !aci_uni_is_word('-') && !aci_uni_is_word(0x2460));
-  assert_true(aci_uni_is_punctuation('$') && aci_uni_is_punctuation(0x2014) && !aci_uni_is_punctuation(0x20AC));
+  assert_true(aci_uni_is_space(0x3000) && aci_uni_is_space('\v') && !aci_uni_is_space(0x180E) &&
+              !aci_uni_is_space(0x200B));
+  assert_true(aci_uni_is_word('_') && aci_uni_is_word(0x24B6) && !aci_uni_is_word('-') &&
+              !aci_uni_is_word(0x2460));
+  assert_true(aci_uni_is_punctuation('$') && aci_uni_is_punctuation(0x2014) &&
+              !aci_uni_is_punctuation(0x20AC));
   assert_true(aci_uni_is_combining(0x301) && !aci_uni_is_combining('a'));
   assert_int_equal(aci_uni_lower('Q', &more), 'q');
   assert_int_equal(aci_uni_lower(0x410, &more), 0x430);
@@ -93,10 +96,13 @@ static void clusters(void **state) {
   static const struct {
     const char *s;
     size_t n;
-  } cases[] = {{"ab", 1}, {"e\xCC\x81x", 3}, {"\r\nx", 2}, {"\r\r", 1},
-               {"\xF0\x9F\x87\xA9\xF0\x9F\x87\xAA\xF0\x9F\x87\xA9", 8},               /* two of three regional indicators */
-               {"\xF0\x9F\x91\xA9\xE2\x80\x8D\xF0\x9F\x91\xA7x", 11},                 /* pictographs joined */
-               {"\xE1\x84\x92\xE1\x85\xA1\xE1\x86\xAB\xE1\x84\x92", 9},               /* a syllable of three */
+  } cases[] = {{"ab", 1},
+               {"e\xCC\x81x", 3},
+               {"\r\nx", 2},
+               {"\r\r", 1},
+               {"\xF0\x9F\x87\xA9\xF0\x9F\x87\xAA\xF0\x9F\x87\xA9", 8}, /* two of three regional indicators */
+               {"\xF0\x9F\x91\xA9\xE2\x80\x8D\xF0\x9F\x91\xA7x", 11},   /* pictographs joined */
+               {"\xE1\x84\x92\xE1\x85\xA1\xE1\x86\xAB\xE1\x84\x92", 9}, /* a syllable of three */
                {"a\xE2\x80\x8D\xF0\x9F\x91\xA7", 4}};
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
     assert_int_equal(aci_uni_grapheme(cases[i].s, strlen(cases[i].s)), cases[i].n);
@@ -126,7 +132,8 @@ static void utf8(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(categories), cmocka_unit_test(letters_and_blanks), cmocka_unit_test(forms),
-                                     cmocka_unit_test(clusters), cmocka_unit_test(utf8)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(categories), cmocka_unit_test(letters_and_blanks),
+                                     cmocka_unit_test(forms), cmocka_unit_test(clusters),
+                                     cmocka_unit_test(utf8)};
   return cmocka_run_group_tests(tests, open_tables, NULL);
 }
