@@ -53,13 +53,16 @@ typedef struct aci_stream {
   int fd;           /* our end, not blocking; -1: closed */
   aci_sink *show;   /* NULL: not shown */
   int log;          /* descriptor of the log file; -1: none */
-  char prefix[24];  /* "[rank 1] "; "" passes bytes on as they come */
+  char prefix[24];  /* "[rank 1] "; "" (rank 0) adds nothing, and passes on what is no whole line after a moment */
   char *line;       /* of ACI_LINE_MAX + 1 bytes: the start of a line that has not ended */
   size_t n;
+  int64_t rest_at;  /* when to show that start as it is, ns; 0: not */
   int rank;
 } aci_stream;
 /* Reads once, up to a line's bytes. False: nothing is there now. At the end of the pipe the stream is closed. */
 bool aci_stream_read(aci_stream *s);
+/* Shows what there is of a line. */
+void aci_stream_rest(aci_stream *s);
 /* Ends the last line, closes. */
 void aci_stream_close(aci_stream *s);
 

@@ -8,7 +8,10 @@
 
 #include "launch/launch_impl.h"
 
-enum { AT_ONCE = 4096 }; /* a pipe that polls writable takes as much without blocking */
+enum {
+  AT_ONCE = 4096, /* a pipe that polls writable takes as much without blocking */
+  REST_MS = 50    /* a prompt or a progress bar without the end of its line is shown after so long */
+};
 
 void aci_sink_put(aci_sink *s, const char *text, size_t n) {
   if (s->dead || n == 0) return;
@@ -61,7 +64,7 @@ void aci_sink_free(aci_sink *s) {
 static void put_line(aci_stream *s, const char *text, size_t n, bool whole) {
   aci_sink_put(s->show, s->prefix, strlen(s->prefix));
   aci_sink_put(s->show, text, n);
-  if (!whole) aci_sink_put(s->show, "\n", 1);
+  if (!whole && s->prefix[0] != 0) aci_sink_put(s->show, "\n", 1);
 }
 
 /* Lines of text, and the rest into s->line. */
@@ -84,6 +87,14 @@ static void put_lines(aci_stream *s, const char *text, size_t n) {
     text += k;
     n -= k;
   }
+  if (s->n == 0 || s->prefix[0] != 0) s->rest_at = 0;
+  else if (s->rest_at == 0) s->rest_at = aci_now_ns() + REST_MS * 1000000;
+}
+
+void aci_stream_rest(aci_stream *s) {
+  put_line(s, s->line, s->n, false);
+  s->n = 0;
+  s->rest_at = 0;
 }
 
 static void put_log(aci_stream *s, const char *text, size_t n) {
@@ -116,8 +127,7 @@ bool aci_stream_read(aci_stream *s) {
   }
   put_log(s, chunk, (size_t)n);
   if (s->show == NULL || s->show->dead) return true;
-  if (s->prefix[0] == 0) aci_sink_put(s->show, chunk, (size_t)n);
-  else put_lines(s, chunk, (size_t)n);
+  put_lines(s, chunk, (size_t)n);
   return true;
 }
 
@@ -127,5 +137,6 @@ void aci_stream_close(aci_stream *s) {
   free(s->line);
   s->line = NULL;
   s->n = 0;
+  s->rest_at = 0;
   s->fd = -1;
 }

@@ -168,8 +168,15 @@ static void read_signals(aci_job *j) {
   if (children) reap(j);
 }
 
+static aci_stream *stream_of(const aci_job *j, int i) { return i % 2 == 0 ? &j->ranks[i / 2].out : &j->ranks[i / 2].err; }
+static int n_streams(const aci_job *j) { return j->ranks != NULL ? 2 * j->n : 0; }
+
 static void serve_deadlines(aci_job *j) {
   const int64_t now = aci_now_ns();
+  for (int i = 0; i < n_streams(j); i++) {
+    aci_stream *s = stream_of(j, i);
+    if (s->rest_at != 0 && now >= s->rest_at) aci_stream_rest(s);
+  }
   if (j->term_at != 0 && now >= j->term_at) {
     j->term_at = 0;
     j->kill_at = now + KILL_MS * MS;
@@ -184,6 +191,10 @@ static void serve_deadlines(aci_job *j) {
 /* Milliseconds to the next deadline, -1: none. */
 static int next_deadline(const aci_job *j) {
   int64_t at = j->term_at != 0 ? j->term_at : j->kill_at;
+  for (int i = 0; i < n_streams(j); i++) {
+    const int64_t rest_at = stream_of(j, i)->rest_at;
+    if (rest_at != 0 && (at == 0 || rest_at < at)) at = rest_at;
+  }
   if (at == 0) return -1;
   int64_t ms = (at - aci_now_ns() + MS - 1) / MS;
   return ms < 0 ? 0 : (int)ms;
@@ -199,24 +210,24 @@ static int add_sink(struct pollfd *p, const aci_sink *s) {
 static void turn(aci_job *j, int timeout_ms) {
   struct pollfd p[3 + 2 * ACI_MAX_LOCAL];
   aci_stream *streams[2 * ACI_MAX_LOCAL];
-  int n = 0, n_streams = 0;
+  int n = 0, n_read = 0;
   p[n++] = (struct pollfd){.fd = j->signal_fd, .events = POLLIN};
   n += add_sink(&p[n], &j->out);
   n += add_sink(&p[n], &j->err);
   const int first = n;
-  for (int i = 0; i < 2 * j->n && j->ranks != NULL; i++) {
-    aci_stream *s = i % 2 == 0 ? &j->ranks[i / 2].out : &j->ranks[i / 2].err;
+  for (int i = 0; i < n_streams(j); i++) {
+    aci_stream *s = stream_of(j, i);
     if (s->fd < 0 || (s->show != NULL && aci_sink_waiting(s->show) > ACI_SINK_FULL)) continue;
     p[n++] = (struct pollfd){.fd = s->fd, .events = POLLIN};
-    streams[n_streams++] = s;
+    streams[n_read++] = s;
   }
   if (poll(p, (nfds_t)n, timeout_ms) < 0 && errno != EINTR) return;
   if (p[0].revents != 0) read_signals(j);
-  for (int i = 0; i < n_streams; i++)
+  for (int i = 0; i < n_read; i++)
     if (p[first + i].revents != 0) aci_stream_read(streams[i]); /* closed meanwhile: false */
+  serve_deadlines(j);
   aci_sink_flush(&j->out);
   aci_sink_flush(&j->err);
-  serve_deadlines(j);
 }
 
 void aci_supervise(aci_job *j) {

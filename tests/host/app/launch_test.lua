@@ -257,6 +257,21 @@ for _, tee in ipairs { "", "--tee" } do
     assert(log:find("out\t" .. r .. "\n", 1, true) and log:find("err " .. r .. "\n", 1, true) and #log == 12, log)
   end
 end
+-- Rank 0's pieces of a line stay together among the lines of others; a prompt shows all the same.
+write("pieces.lua", [[
+io.stdout:setvbuf("no")
+for i = 1, 200 do
+  for _, s in ipairs { "a", "b", "c", "\n" } do io.stdout:write(s) end
+end
+]])
+o = check("$R --num_processes 3 --log_dir logs --tee pieces.lua", 0, "")
+assert(count(o, "abc\n") == 600, #o)
+for line in o:gmatch "[^\n]*\n" do assert(line:gsub("^%[rank %d%] ", "") == "abc\n", line) end
+write("prompt.lua", [[
+if os.getenv "RANK" == "0" then io.write "name? " io.flush() end
+while not io.open "go" do end
+]])
+check("rm -f go; $R --num_processes 2 --log_dir logs prompt.lua > o 2> e & p=$!; wait_for 'name? '; touch go; wait $p", 0)
 check("$R --num_processes 2 --log_dir logs -e 'error(1)'", 1, "", "; see logs/rank_")
 check("$R --num_processes 2 --log_dir /proc/no/logs print.lua", 1, "", "log_dir: cannot make /proc/no")
 
