@@ -260,12 +260,15 @@ end
 -- Rank 0's pieces of a line stay together among the lines of others; a prompt shows all the same.
 write("pieces.lua", [[
 io.stdout:setvbuf("no")
-for i = 1, 200 do
-  for _, s in ipairs { "a", "b", "c", "\n" } do io.stdout:write(s) end
+for i = 1, 1000 do
+  for _, s in ipairs { "a", "b", "c", "\n" } do
+    io.stdout:write(s)
+    for _ = 1, 1000 do end
+  end
 end
 ]])
 o = check("$R --num_processes 3 --log_dir logs --tee pieces.lua", 0, "")
-assert(count(o, "abc\n") == 600, #o)
+assert(count(o, "abc\n") == 3000, #o)
 for line in o:gmatch "[^\n]*\n" do assert(line:gsub("^%[rank %d%] ", "") == "abc\n", line) end
 write("prompt.lua", [[
 if os.getenv "RANK" == "0" then io.write "name? " io.flush() end
