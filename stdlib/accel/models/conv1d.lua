@@ -5,7 +5,7 @@ local Parameter = require "accel.nn.parameter"
 local check = require "accel.util.check"
 local init = require "accel.nn.initialization"
 
-local linear = accel.linear
+local addmm = accel.addmm
 
 ---@class accel.models.Conv1D : accel.nn.Module
 --- example: accel.models.Conv1D(3, 5)(accel.zeros(2, 3)).shape --> { 2, 5 }
@@ -22,7 +22,7 @@ function Conv1D:init(in_features, out_features, std)
   self.bias = Parameter(accel.zeros(out_features))
 end
 
-function Conv1D:forward(x) return linear(x, self.weight:transpose(1, 2), self.bias) end
+function Conv1D:forward(x) return addmm(self.bias, x, self.weight) end
 
 function Conv1D:extra_repr() return ("nf=%d, nx=%d"):format(self.out_features, self.in_features) end
 
