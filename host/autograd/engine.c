@@ -10,6 +10,7 @@
 #include "accel/ops.h"
 #include "autograd/anomaly.h"
 #include "autograd/op_node.h"
+#include "base/small.h"
 
 typedef struct entry {
   ac_node *n;
@@ -64,12 +65,15 @@ static ac_status grow(run *r, ac_err *e) {
   return AC_OK;
 }
 
+static size_t entry_bytes(const ac_node *n) { return sizeof(entry) + (size_t)n->n_out * sizeof(ac_tensor *); }
+
 static ac_status visit(run *r, ac_node *n, entry **out, ac_err *e) {
   *out = find(r, n);
   if (*out != NULL) return AC_OK;
   if (r->n == r->cap) AC_TRY(grow(r, e));
-  entry *t = calloc(1, sizeof *t + (size_t)n->n_out * sizeof(ac_tensor *));
+  entry *t = aci_small_alloc(entry_bytes(n));
   if (t == NULL) return AC_FAIL(e, OOM, "no memory for a backward pass");
+  memset(t, 0, entry_bytes(n));
   t->n = n;
   t->g = (ac_tensor **)(t + 1);
   aci_node_retain(n);
@@ -353,8 +357,9 @@ static ac_status engine(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_
   for (int i = 0; i < r.n; i++) {
     entry *t = r.order[i];
     for (int k = 0; k < t->n->n_out; k++) ac_tensor_release(t->g[k]);
-    aci_node_release(t->n);
-    free(t);
+    ac_node *n = t->n;
+    aci_small_free(t, entry_bytes(n));
+    aci_node_release(n);
   }
   for (int i = 0; i < n_inputs; i++) {
     if (r.want != NULL) aci_node_release(r.want[i].node);

@@ -1,5 +1,6 @@
 /* Backward of one recorded op: unpacks what was saved, runs the gradient rule; and what gradient rules call. */
 #include "autograd/saved.h"
+#include "base/small.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +38,7 @@ static void release_saved(ac_node *base) {
 
 static void op_free(ac_node *base) {
   release_saved(base);
-  free(base);
+  aci_small_free(base, ((aci_op_node *)base)->bytes);
 }
 
 static ac_status check_version(const aci_op_node *n, const ac_tensor *t, uint32_t want, const char *what,

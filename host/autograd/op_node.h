@@ -6,6 +6,7 @@
 
 typedef struct aci_op_node {
   ac_node base;
+  size_t bytes; /* of the whole allocation */
   const ac_op *op;
   ac_generator ticket;
   int32_t n_args;

@@ -7,6 +7,7 @@
 #include "autograd/anomaly.h"
 #include "autograd/op_node.h"
 #include "autograd/saved.h"
+#include "base/small.h"
 
 static size_t pad8(size_t n) { return (n + 7) & ~(size_t)7; }
 
@@ -221,9 +222,10 @@ ac_status aci_record(ac_ctx *c, ac_frame *f, ac_err *e) {
   size_t ne = (size_t)s.n_edges, na = (size_t)f->n_args, no = (size_t)f->n_out;
   size_t total = sizeof(aci_op_node) + na * sizeof(ac_value) + ne * (sizeof(aci_edge) + sizeof(aci_meta)) +
                  no * (sizeof(ac_tensor *) + 4) + pad8(na * 2) + s.bytes + 16;
-  aci_op_node *n = malloc(total);
+  aci_op_node *n = aci_small_alloc(total);
   if (n == NULL) return AC_FAIL(e, OOM, "no memory for a gradient node");
   memset(n, 0, sizeof *n);
+  n->bytes = total;
   char *p = (char *)(n + 1);
   n->args = (ac_value *)(void *)p;
   p += na * sizeof(ac_value);
