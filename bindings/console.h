@@ -12,8 +12,6 @@ enum { LAC_POLL_CHANNELS = 256 };
 int64_t lac_console_now(void); /* ns of CLOCK_MONOTONIC; any signal handler may ask */
 /* Readable when Ctrl-C was pressed at the session's prompt; -1: S has no session. */
 int lac_console_breaks(const lac_state *S);
-/* Makes the metatable of a userdata: these methods, and `end` for __gc and __close. */
-void lac_console_methods(lua_State *L, lac_state *S, const char *name, const luaL_Reg *list, lua_CFunction end);
 
 /* ---- lac_channel.c ---- */
 /* What a wait ended with. */

@@ -12,10 +12,10 @@
 static void (*const parts[])(lua_State *, lac_state *) = {
     lac_open_tensor, /* first: makes accel.Tensor, to which the others add methods */
     lac_open_index,
-    lac_open_scope,   lac_open_factory, lac_open_autograd, lac_open_function, lac_open_saved, lac_open_random,
-    lac_open_device,  lac_open_file,    lac_open_json,     lac_open_precision, lac_open_step,
-    lac_open_codec,   lac_open_process, lac_open_console, lac_open_worker, lac_open_dlpack,
-    lac_open_op_list, lac_open_opts,    lac_open_info,     lac_gc_open,        lac_open_chunks,   lac_open_dist,
+    lac_open_scope,   lac_open_factory, lac_open_bytes,   lac_open_autograd, lac_open_function, lac_open_saved,
+    lac_open_random,  lac_open_device,  lac_open_file,    lac_open_tokens,   lac_open_json,     lac_open_precision,
+    lac_open_step,    lac_open_codec,   lac_open_process, lac_open_console,  lac_open_worker,   lac_open_dlpack,
+    lac_open_op_list, lac_open_opts,    lac_open_info,    lac_gc_open,       lac_open_chunks,   lac_open_dist,
     lac_open_text};
 
 /* Under a stock interpreter the caller is accel/init.lua: its folder holds the library's own frames. */

@@ -318,18 +318,11 @@ void lac_open_autograd(lua_State *L, lac_state *S) {
       {"register_hook", register_hook},
       {"register_post_accumulate_grad_hook", register_post_accumulate_grad_hook},
       {NULL, NULL}};
+  static const luaL_Reg hook_metas[] = {{"__gc", handle_drop}, {NULL, NULL}};
+  static const luaL_Reg hook_methods[] = {{"remove", handle_remove}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
   lua_getfield(L, -1, "Tensor");
   lac_setfuncs(L, S, methods);
   lua_pop(L, 1);
-  luaL_newmetatable(L, "accel.hook");
-  lac_pushfunction(L, S, handle_drop);
-  lua_setfield(L, -2, "__gc");
-  lua_newtable(L);
-  lac_pushfunction(L, S, handle_remove);
-  lua_setfield(L, -2, "remove");
-  lua_setfield(L, -2, "__index");
-  lua_pushliteral(L, "accel.hook");
-  lua_setfield(L, -2, "__metatable");
-  lua_pop(L, 1);
+  lac_new_class(L, S, "accel.hook", hook_metas, hook_methods);
 }

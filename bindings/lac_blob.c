@@ -73,14 +73,7 @@ static int blob_read(lua_State *L) {
 void lac_open_blob(lua_State *L, lac_state *S) {
   static const luaL_Reg funcs[] = {{"blob", new_blob}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"path", blob_path}, {"read", blob_read}, {"close", blob_close}, {NULL, NULL}};
-  luaL_newmetatable(L, BLOB);
-  lua_newtable(L);
-  lac_setfuncs(L, S, methods);
-  lua_setfield(L, -2, "__index");
-  lac_pushfunction(L, S, blob_close);
-  lua_pushvalue(L, -1);
-  lua_setfield(L, -3, "__gc");
-  lua_setfield(L, -2, "__close");
-  lua_pop(L, 1);
+  static const luaL_Reg metas[] = {{"__gc", blob_close}, {"__close", blob_close}, {NULL, NULL}};
+  lac_new_class(L, S, BLOB, metas, methods);
   lac_setfuncs(L, S, funcs);
 }

@@ -178,6 +178,7 @@ void lac_open_channels(lua_State *L, lac_state *S) {
   static const luaL_Reg funcs[] = {{"channel", new_channel}, {"poll", poll_}, {NULL, NULL}};
   static const luaL_Reg methods[] = {
       {"send", channel_send}, {"receive", channel_receive}, {"close", channel_close}, {NULL, NULL}};
+  static const luaL_Reg metas[] = {{"__gc", channel_close}, {"__close", channel_close}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
-  lac_console_methods(L, S, CHANNEL, methods, channel_close);
+  lac_new_class(L, S, CHANNEL, metas, methods);
 }

@@ -229,18 +229,6 @@ static int append(lua_State *L) {
 
 int lac_console_breaks(const lac_state *S) { return atomic_load(&one.state) == S ? one.event : -1; }
 
-void lac_console_methods(lua_State *L, lac_state *S, const char *name, const luaL_Reg *list, lua_CFunction end) {
-  luaL_newmetatable(L, name);
-  lua_newtable(L);
-  lac_setfuncs(L, S, list);
-  lua_setfield(L, -2, "__index");
-  lac_pushfunction(L, S, end);
-  lua_pushvalue(L, -1);
-  lua_setfield(L, -3, "__gc");
-  lua_setfield(L, -2, "__close");
-  lua_pop(L, 1);
-}
-
 void lac_open_console(lua_State *L, lac_state *S) {
   static const luaL_Reg funcs[] = {{"session", session}, {"append", append}, {NULL, NULL}};
   static const luaL_Reg of_session[] = {{"begin", session_begin},
@@ -248,7 +236,8 @@ void lac_open_console(lua_State *L, lac_state *S) {
                                         {"running", session_running},
                                         {"close", session_close},
                                         {NULL, NULL}};
-  lac_console_methods(L, S, SESSION, of_session, session_close);
+  static const luaL_Reg metas[] = {{"__gc", session_close}, {"__close", session_close}, {NULL, NULL}};
+  lac_new_class(L, S, SESSION, metas, of_session);
   lua_createtable(L, 0, 16);
   lac_setfuncs(L, S, funcs);
   lac_open_channels(L, S);

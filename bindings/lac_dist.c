@@ -194,8 +194,6 @@ static int heap_bytes(lua_State *L) {
 static int empty(lua_State *L) {
   static const char *const names[] = {"dtype", NULL};
   lac_state *S = lac_get(L);
-  ac_err e;
-  ac_tensor *t = NULL;
   int64_t shape[AC_MAX_DIMS];
   int at;
   const int last = lua_gettop(L), ndim = lac_check_shape(L, S, 1, last, "shape", shape, &at);
@@ -205,13 +203,7 @@ static int empty(lua_State *L) {
   if (at < last)
     return lac_error(L, S, AC_INVALID, "empty: a shape and a table of options, got %d arguments", last);
   lac_world(L, S); /* brings the heap */
-  lac_box *b = lac_box_push(L, S);
-  ac_status st;
-  LAC_RETRY(L, S, st,
-            ac_tensor_new_class(ac_ctx_default_device(S->ctx), dtype, ndim, shape, AC_MEM_PARAMETER, &t, &e));
-  if (st != AC_OK) return lac_raise(L, S, &e);
-  lac_box_fill(S, b, t);
-  lac_charge(S, t);
+  lac_new_tensor(L, S, ac_ctx_default_device(S->ctx), dtype, ndim, shape, AC_MEM_PARAMETER);
   return 1;
 }
 

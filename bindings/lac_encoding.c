@@ -73,7 +73,6 @@ static int64_t value_of(const ac_encoding *x, field f, size_t i) {
 /* core.stack(list, name) -> i64 [n, tokens]; all must have the same number of tokens */
 static int stack(lua_State *L) {
   lac_state *S = lac_get(L);
-  ac_err e;
   size_t n;
   const field f = (field)luaL_checkoption(L, 2, NULL, field_names);
   ac_encoding **list = check_list(L, S, 1, &n);
@@ -84,16 +83,7 @@ static int stack(lua_State *L) {
           L, S, AC_SHAPE,
           "texts of %lld and %lld tokens make no tensor; ask for padding = true (and truncation = true)",
           (long long)shape[1], (long long)ac_encoding_length(list[i]));
-  ac_device *cpu;
-  ac_tensor *out = NULL;
-  if (ac_ctx_device(S->ctx, "cpu", &cpu, &e) != AC_OK) return lac_raise(L, S, &e);
-  lac_box *b = lac_box_push(L, S);
-  ac_status st;
-  LAC_RETRY(L, S, st, ac_tensor_new(cpu, AC_I64, 2, shape, &out, &e));
-  if (st != AC_OK) return lac_raise(L, S, &e);
-  lac_box_fill(S, b, out);
-  lac_charge(S, out);
-  int64_t *to = ac_tensor_data(out);
+  int64_t *to = ac_tensor_data(lac_new_cpu(L, S, AC_I64, 2, shape));
   for (size_t i = 0; i < n; i++)
     for (int64_t k = 0; k < shape[1]; k++) *to++ = value_of(list[i], f, (size_t)k);
   return 1;
@@ -171,6 +161,7 @@ void lac_open_encoding(lua_State *L, lac_state *S) {
                                      {"offsets", encoding_offsets},
                                      {"overflowing", encoding_overflowing},
                                      {NULL, NULL}};
-  lac_text_class(L, S, ENCODING, methods, encoding_gc);
+  static const luaL_Reg metas[] = {{"__gc", encoding_gc}, {NULL, NULL}};
+  lac_new_class(L, S, ENCODING, metas, methods);
   lac_setfuncs(L, S, funcs);
 }

@@ -1,64 +1,48 @@
-/* Making tensors: accel.tensor from Lua data, zeros ones full empty and their _like forms, arange linspace
- * eye, random ones, bytes. Shapes are a table or written out; the last argument may be {dtype=, device=,
- * requires_grad=, generator=}. Numbers without a dtype become i64 when all are integers, bool when all are
- * booleans, f32 otherwise. */
+/* Making tensors: accel.tensor from Lua data, zeros ones full empty and their _like forms, arange linspace eye.
+ * Shapes are a table or written out; the last argument may be {dtype=, device=, requires_grad=}. Numbers without
+ * a dtype become i64 when all are integers, bool when all are booleans, f32 otherwise. */
 #include <math.h>
 #include <string.h>
 
-#include "core/lac.h"
+#include "factory.h"
 #include "tensor/convert.h"
 
-static const char *const opt_names[] = {"dtype", "device", "requires_grad", NULL};
-static const char *const random_names[] = {"dtype", "device", "requires_grad", "generator", NULL};
+/* ---- what options say (factory.h) ---- */
 
-/* What the options of a factory say. */
-typedef struct spec {
-  ac_dtype dtype;
-  bool dtype_given;
-  ac_device *device;
-  bool requires_grad;
-  ac_generator *generator;
-} spec;
+static lac_opts open_options(lua_State *L, lac_state *S, int idx, ac_generator **g) {
+  static const char *const plain[] = {"dtype", "device", "requires_grad", NULL};
+  static const char *const drawn[] = {"dtype", "device", "requires_grad", "generator", NULL};
+  return lac_opts_open(L, S, idx, g != NULL ? drawn : plain);
+}
 
-static spec read_spec(lua_State *L, lac_state *S, int idx, const char *const *names, ac_dtype dtype) {
-  lac_opts o = lac_opts_open(L, S, idx, names);
-  spec s = {.dtype = dtype};
+lac_spec lac_spec_read(lua_State *L, lac_state *S, int idx, ac_dtype dtype, ac_generator **g) {
+  lac_opts o = open_options(L, S, idx, g);
+  lac_spec s = {.dtype = dtype};
   s.dtype_given = lac_opt_dtype(&o, "dtype", &s.dtype);
   s.device = lac_opt_device(&o, "device", ac_ctx_default_device(S->ctx));
   s.requires_grad = lac_opt_bool(&o, "requires_grad", false);
-  if (names == random_names) s.generator = lac_opt_generator(&o, "generator");
+  if (g != NULL) *g = lac_opt_generator(&o, "generator");
   return s;
 }
 
-static spec like(lua_State *L, lac_state *S, const ac_tensor *t, int idx, const char *const *names) {
-  lac_opts o = lac_opts_open(L, S, idx, names);
-  spec s = {.dtype = (ac_dtype)t->dtype};
+lac_spec lac_spec_like(lua_State *L, lac_state *S, const ac_tensor *t, int idx, ac_generator **g) {
+  lac_opts o = open_options(L, S, idx, g);
+  lac_spec s = {.dtype = (ac_dtype)t->dtype};
   lac_opt_dtype(&o, "dtype", &s.dtype);
   s.device = lac_opt_device(&o, "device", t->device);
   s.requires_grad = lac_opt_bool(&o, "requires_grad", false);
-  if (names == random_names) s.generator = lac_opt_generator(&o, "generator");
+  if (g != NULL) *g = lac_opt_generator(&o, "generator");
   return s;
 }
 
-/* Pushes a box and fills it with a new tensor of undefined contents. */
-static ac_tensor *new_tensor(lua_State *L, lac_state *S, const spec *s, int ndim, const int64_t *shape) {
-  ac_err e;
-  ac_tensor *t = NULL;
+ac_tensor *lac_spec_new(lua_State *L, lac_state *S, const lac_spec *s, int ndim, const int64_t *shape) {
   if (S->gc_charged >= LAC_GC_CHARGE) lac_gc_charged(L, S);
-  lac_box *b = lac_box_push(L, S);
-  ac_status st;
-  LAC_RETRY(L, S, st,
-            ac_tensor_new_class(s->device, s->dtype, ndim, shape,
-                                s->requires_grad ? AC_MEM_PARAMETER : AC_MEM_ACTIVATION, &t, &e));
-  if (st != AC_OK) lac_raise(L, S, &e);
-  lac_box_fill(S, b, t);
-  lac_charge(S, t);
-  return t;
+  return lac_new_tensor(L, S, s->device, s->dtype, ndim, shape,
+                        s->requires_grad ? AC_MEM_PARAMETER : AC_MEM_ACTIVATION);
 }
 
-/* The same with values from host memory. */
-static ac_tensor *from_host(lua_State *L, lac_state *S, const spec *s, int ndim, const int64_t *shape,
-                            const void *data) {
+ac_tensor *lac_spec_from_host(lua_State *L, lac_state *S, const lac_spec *s, int ndim, const int64_t *shape,
+                              const void *data) {
   ac_err e;
   ac_tensor *t = NULL;
   if (S->gc_charged >= LAC_GC_CHARGE) lac_gc_charged(L, S);
@@ -71,13 +55,7 @@ static ac_tensor *from_host(lua_State *L, lac_state *S, const spec *s, int ndim,
   return t;
 }
 
-/* The shape of a tensor that may be gone once a box was made. */
-static int shape_of(const ac_tensor *t, int64_t *shape) {
-  memcpy(shape, t->shape, (size_t)t->ndim * sizeof *shape);
-  return t->ndim;
-}
-
-static int finish(lua_State *L, lac_state *S, const spec *s) {
+int lac_spec_finish(lua_State *L, lac_state *S, const lac_spec *s) {
   ac_err e;
   if (s->requires_grad) {
     lac_box *b = lua_touserdata(L, -1);
@@ -166,13 +144,13 @@ static void visit(nested *p, int depth) {
 static int tensor(lua_State *L) {
   lac_state *S = lac_get(L);
   lua_settop(L, 2);
-  spec s = read_spec(L, S, 2, opt_names, AC_F32);
+  lac_spec s = lac_spec_read(L, S, 2, AC_F32, NULL);
   if (lac_box_test(L, 1) != NULL) { /* a copy without history */
     ac_tensor *t = lac_check_tensor(L, S, 1, "data");
-    spec c = like(L, S, t, 2, opt_names);
+    lac_spec c = lac_spec_like(L, S, t, 2, NULL);
     int64_t shape[AC_MAX_DIMS];
-    int ndim = shape_of(t, shape);
-    ac_tensor *out = new_tensor(L, S, &c, ndim, shape);
+    int ndim = lac_shape_of(t, shape);
+    ac_tensor *out = lac_spec_new(L, S, &c, ndim, shape);
     t = lac_check_tensor(L, S, 1, "data"); /* the collector may have run finalizers */
     bool grad = ac_ctx_set_grad_enabled(S->ctx, false);
     const ac_value v[2] = {{.kind = AC_T_TENSOR, .tensor = out}, {.kind = AC_T_TENSOR, .tensor = t}};
@@ -183,7 +161,7 @@ static int tensor(lua_State *L) {
     ac_ctx_set_grad_enabled(S->ctx, grad);
     if (st != AC_OK) return lac_raise(L, S, &e);
     for (int i = 0; i < n; i++) ac_tensor_release(r[i].tensor);
-    return finish(L, S, &c);
+    return lac_spec_finish(L, S, &c);
   }
   nested p = {.L = L, .S = S};
   lua_pushvalue(L, 1);
@@ -201,8 +179,8 @@ static int tensor(lua_State *L) {
   p.n = 0;
   lua_pushvalue(L, 1);
   visit(&p, 0);
-  from_host(L, S, &s, p.ndim, p.shape, p.out);
-  return finish(L, S, &s);
+  lac_spec_from_host(L, S, &s, p.ndim, p.shape, p.out);
+  return lac_spec_finish(L, S, &s);
 }
 
 /* ---- constant ---- */
@@ -213,10 +191,10 @@ static int constant(lua_State *L, double value, bool filled) {
   lac_state *S = lac_get(L);
   int64_t shape[AC_MAX_DIMS];
   int next, n = lac_check_shape(L, S, 1, lua_gettop(L), "shape", shape, &next);
-  spec s = read_spec(L, S, next, opt_names, AC_F32);
-  ac_tensor *t = new_tensor(L, S, &s, n, shape);
+  lac_spec s = lac_spec_read(L, S, next, AC_F32, NULL);
+  ac_tensor *t = lac_spec_new(L, S, &s, n, shape);
   if (filled) fill(L, S, t, number(value));
-  return finish(L, S, &s);
+  return lac_spec_finish(L, S, &s);
 }
 
 static int zeros(lua_State *L) { return constant(L, 0, true); }
@@ -226,12 +204,12 @@ static int empty(lua_State *L) { return constant(L, 0, false); }
 static int constant_like(lua_State *L, double value, bool filled) {
   lac_state *S = lac_get(L);
   const ac_tensor *x = lac_check_tensor(L, S, 1, "x");
-  spec s = like(L, S, x, 2, opt_names);
+  lac_spec s = lac_spec_like(L, S, x, 2, NULL);
   int64_t shape[AC_MAX_DIMS];
-  int n = shape_of(x, shape);
-  ac_tensor *t = new_tensor(L, S, &s, n, shape);
+  int n = lac_shape_of(x, shape);
+  ac_tensor *t = lac_spec_new(L, S, &s, n, shape);
   if (filled) fill(L, S, t, number(value));
-  return finish(L, S, &s);
+  return lac_spec_finish(L, S, &s);
 }
 
 static int zeros_like(lua_State *L) { return constant_like(L, 0, true); }
@@ -256,31 +234,31 @@ static int full(lua_State *L) {
   int64_t shape[AC_MAX_DIMS];
   int next, n = lac_check_shape(L, S, 1, 1, "shape", shape, &next);
   ac_scalar v = check_scalar(L, S, 2, "value");
-  spec s = read_spec(L, S, 3, opt_names, dtype_of(v));
-  fill(L, S, new_tensor(L, S, &s, n, shape), v);
-  return finish(L, S, &s);
+  lac_spec s = lac_spec_read(L, S, 3, dtype_of(v), NULL);
+  fill(L, S, lac_spec_new(L, S, &s, n, shape), v);
+  return lac_spec_finish(L, S, &s);
 }
 
 static int full_like(lua_State *L) {
   lac_state *S = lac_get(L);
   const ac_tensor *x = lac_check_tensor(L, S, 1, "x");
   ac_scalar v = check_scalar(L, S, 2, "value");
-  spec s = like(L, S, x, 3, opt_names);
+  lac_spec s = lac_spec_like(L, S, x, 3, NULL);
   int64_t shape[AC_MAX_DIMS];
-  int n = shape_of(x, shape);
-  fill(L, S, new_tensor(L, S, &s, n, shape), v);
-  return finish(L, S, &s);
+  int n = lac_shape_of(x, shape);
+  fill(L, S, lac_spec_new(L, S, &s, n, shape), v);
+  return lac_spec_finish(L, S, &s);
 }
 
 /* ---- sequences ---- */
 
-static int sequence(lua_State *L, lac_state *S, const spec *s, int64_t n, const ac_scalar *at,
+static int sequence(lua_State *L, lac_state *S, const lac_spec *s, int64_t n, const ac_scalar *at,
                     ac_scalar (*value)(const ac_scalar *, int64_t)) {
   size_t bytes = ac_dtype_bytes(s->dtype);
   char *p = host_buffer(L, S, n, bytes);
   for (int64_t i = 0; i < n; i++) aci_item_store(s->dtype, p + (size_t)i * bytes, value(at, i));
-  from_host(L, S, s, 1, &n, p);
-  return finish(L, S, s);
+  lac_spec_from_host(L, S, s, 1, &n, p);
+  return lac_spec_finish(L, S, s);
 }
 
 static ac_scalar range_value(const ac_scalar *at, int64_t i) {
@@ -304,7 +282,7 @@ static int arange(lua_State *L) {
   double start = n == 1 ? 0 : v[0], stop = n == 1 ? v[0] : v[1], step = n == 3 ? v[2] : 1;
   if (step == 0 || !isfinite(start) || !isfinite(stop) || !isfinite(step))
     return lac_error(L, S, AC_INVALID, "arange: start, stop and step must be finite, step not 0");
-  spec s = read_spec(L, S, n + 1, opt_names, integers ? AC_I64 : AC_F32);
+  lac_spec s = lac_spec_read(L, S, n + 1, integers ? AC_I64 : AC_F32, NULL);
   double count = ceil((stop - start) / step);
   if (count > 1e15) return lac_error(L, S, AC_OOM, "arange: %.0f elements do not fit memory", count);
   ac_scalar at[2] = {number(start), number(step)};
@@ -331,7 +309,7 @@ static int linspace(lua_State *L) {
   if (at[2].i < 0)
     return lac_argerror(L, S, AC_INVALID, NULL, 3, "steps", "must not be negative, got %lld",
                         (long long)at[2].i);
-  spec s = read_spec(L, S, 4, opt_names, AC_F32);
+  lac_spec s = lac_spec_read(L, S, 4, AC_F32, NULL);
   return sequence(L, S, &s, at[2].i, at, line_value);
 }
 
@@ -344,7 +322,7 @@ static int eye(lua_State *L) {
     if (shape[i] < 0)
       return lac_argerror(L, S, AC_SHAPE, NULL, i + 1, i ? "m" : "n", "must not be negative, got %lld",
                           (long long)shape[i]);
-  spec s = read_spec(L, S, next, opt_names, AC_F32);
+  lac_spec s = lac_spec_read(L, S, next, AC_F32, NULL);
   size_t bytes = ac_dtype_bytes(s.dtype);
   if (shape[1] != 0 && shape[0] > INT64_MAX / 16 / shape[1])
     return lac_error(L, S, AC_OOM, "eye: does not fit memory");
@@ -352,123 +330,8 @@ static int eye(lua_State *L) {
   memset(p, 0, (size_t)(shape[0] * shape[1]) * bytes);
   for (int64_t i = 0; i < shape[0] && i < shape[1]; i++)
     aci_item_store(s.dtype, p + (size_t)(i * shape[1] + i) * bytes, number(1));
-  from_host(L, S, &s, 2, shape, p);
-  return finish(L, S, &s);
-}
-
-/* ---- random: the ops uniform_, normal_, randint_, randperm_ into a new tensor ---- */
-
-static ac_value float_value(double f) { return (ac_value){.kind = AC_T_FLOAT, .f = f}; }
-static ac_value int_value(int64_t i) { return (ac_value){.kind = AC_T_INT, .i = i}; }
-
-static int draw(lua_State *L, const char *op, ac_value a, ac_value b, bool is_like) {
-  lac_state *S = lac_get(L);
-  int64_t shape[AC_MAX_DIMS];
-  int next = 2, n;
-  spec s;
-  if (is_like) {
-    const ac_tensor *x = lac_check_tensor(L, S, 1, "x");
-    n = shape_of(x, shape);
-    s = like(L, S, x, 2, random_names);
-  } else {
-    n = lac_check_shape(L, S, 1, lua_gettop(L), "shape", shape, &next);
-    s = read_spec(L, S, next, random_names, AC_F32);
-  }
-  const ac_value v[3] = {{.kind = AC_T_TENSOR, .tensor = new_tensor(L, S, &s, n, shape)}, a, b};
-  lac_call_random(L, S, op, v, 3, s.generator, NULL);
-  return finish(L, S, &s);
-}
-
-static int rand_(lua_State *L) { return draw(L, "uniform_", float_value(0), float_value(1), false); }
-static int randn(lua_State *L) { return draw(L, "normal_", float_value(0), float_value(1), false); }
-static int rand_like(lua_State *L) { return draw(L, "uniform_", float_value(0), float_value(1), true); }
-static int randn_like(lua_State *L) { return draw(L, "normal_", float_value(0), float_value(1), true); }
-
-/* accel.randint([low = 0,] high, shape): integers low .. high - 1 */
-static int randint(lua_State *L) {
-  lac_state *S = lac_get(L);
-  int64_t shape[AC_MAX_DIMS], low = 0, high;
-  int i = 1, next;
-  if (lua_type(L, 2) == LUA_TNUMBER) low = lac_check_int(L, S, i++, "low");
-  high = lac_check_int(L, S, i, "high");
-  if (high <= low)
-    return lac_argerror(L, S, AC_INVALID, NULL, i, "high", "must be above low, got %lld and %lld",
-                        (long long)low, (long long)high);
-  if (!lua_istable(L, i + 1))
-    return lac_argerror(L, S, AC_INVALID, NULL, i + 1, "shape", "expected table of integers, got %s",
-                        luaL_typename(L, i + 1));
-  int n = lac_check_shape(L, S, i + 1, i + 1, "shape", shape, &next);
-  spec s = read_spec(L, S, next, random_names, AC_I64);
-  const ac_value v[3] = {
-      {.kind = AC_T_TENSOR, .tensor = new_tensor(L, S, &s, n, shape)}, int_value(low), int_value(high)};
-  lac_call_random(L, S, "randint_", v, 3, s.generator, NULL);
-  return finish(L, S, &s);
-}
-
-static int randperm(lua_State *L) {
-  lac_state *S = lac_get(L);
-  int64_t n = lac_check_int(L, S, 1, "n");
-  if (n < 0)
-    return lac_argerror(L, S, AC_INVALID, NULL, 1, "n", "must not be negative, got %lld", (long long)n);
-  spec s = read_spec(L, S, 2, random_names, AC_I64);
-  const ac_value v[1] = {{.kind = AC_T_TENSOR, .tensor = new_tensor(L, S, &s, 1, &n)}};
-  lac_call_random(L, S, "randperm_", v, 1, s.generator, NULL);
-  return finish(L, S, &s);
-}
-
-/* ---- bytes ---- */
-
-/* accel.from_bytes(string, dtype [, shape] [, options]): elements in this machine's byte order */
-static int from_bytes(lua_State *L) {
-  lac_state *S = lac_get(L);
-  size_t len;
-  const char *p = lac_check_string(L, S, 1, "bytes", &len);
-  ac_dtype dt = lac_check_dtype(L, S, 2, "dtype");
-  int64_t shape[AC_MAX_DIMS], count = 1;
-  int ndim = 1, next = 3;
-  size_t bytes = ac_dtype_bytes(dt);
-  if (lua_istable(L, 3) && !lac_is_opts(L, 3)) {
-    ndim = lac_check_shape(L, S, 3, 3, "shape", shape, &next);
-    for (int i = 0; i < ndim; i++)
-      if (__builtin_mul_overflow(count, shape[i], &count))
-        return lac_error(L, S, AC_SHAPE, "from_bytes: shape is too large");
-  } else {
-    if (lua_isnil(L, 3)) next = 4;
-    shape[0] = count = (int64_t)(len / bytes);
-  }
-  if ((uint64_t)count > len / bytes || (size_t)count * bytes != len)
-    return lac_error(L, S, AC_SHAPE, "from_bytes: %zu bytes are not %lld elements of %s", len,
-                     (long long)count, ac_dtype_name(dt));
-  spec s = read_spec(L, S, next, opt_names, dt);
-  s.dtype = dt;
-  from_host(L, S, &s, ndim, shape, p);
-  return finish(L, S, &s);
-}
-
-/* t:to_bytes(): the elements in row-major order */
-static int to_bytes(lua_State *L) {
-  lac_state *S = lac_get(L);
-  ac_tensor *t = lac_check_tensor(L, S, 1, "x");
-  if (!aci_is_contiguous(t)) {
-    ac_value v[1] = {{.kind = AC_T_TENSOR, .tensor = t}};
-    lac_box *b = lac_box_push(L, S);
-    v[0].tensor = lac_check_tensor(L, S, 1, "x"); /* the collector may have run finalizers */
-    bool grad = ac_ctx_set_grad_enabled(S->ctx, false);
-    ac_value r[AC_MAX_RESULTS];
-    ac_err e;
-    int n = 0;
-    ac_status st = lac_call(L, S, ac_op_find(S->ctx, "clone"), v, r, &n, &e);
-    ac_ctx_set_grad_enabled(S->ctx, grad);
-    if (st != AC_OK) return lac_raise(L, S, &e);
-    lac_box_fill(S, b, r[0].tensor);
-    t = r[0].tensor;
-  }
-  size_t bytes = (size_t)t->numel * ac_dtype_bytes((ac_dtype)t->dtype);
-  const void *p = ac_tensor_data(t);
-  if (p == NULL && bytes > 0)
-    return lac_error(L, S, AC_DEVICE, "to_bytes: a tensor on %s has no bytes here", t->device->name);
-  lua_pushlstring(L, p != NULL ? p : "", bytes);
-  return 1;
+  lac_spec_from_host(L, S, &s, 2, shape, p);
+  return lac_spec_finish(L, S, &s);
 }
 
 void lac_open_factory(lua_State *L, lac_state *S) {
@@ -484,18 +347,6 @@ void lac_open_factory(lua_State *L, lac_state *S) {
                                    {"arange", arange},
                                    {"linspace", linspace},
                                    {"eye", eye},
-                                   {"rand", rand_},
-                                   {"randn", randn},
-                                   {"rand_like", rand_like},
-                                   {"randn_like", randn_like},
-                                   {"randint", randint},
-                                   {"randperm", randperm},
-                                   {"from_bytes", from_bytes},
-                                   {"to_bytes", to_bytes},
                                    {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"to_bytes", to_bytes}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
-  lua_getfield(L, -1, "Tensor");
-  lac_setfuncs(L, S, methods);
-  lua_pop(L, 1);
 }

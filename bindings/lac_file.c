@@ -1,6 +1,6 @@
 /* Files: accel.save and accel.load (safetensors), accel.open_safetensors (one tensor at a time),
- * accel.open_tokens, accel.write_file, accel.makedirs. Misuse raises; a file that fails, or is not what it
- * should be, returns nil, message, code. */
+ * accel.write_file, accel.makedirs. Misuse raises; a file that fails, or is not what it should be, returns nil,
+ * message, code. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +9,8 @@
 #include "accel/file.h"
 #include "core/lac.h"
 #include "file/io.h"
+
+#define SAFETENSORS "accel.safetensors"
 
 /* ---- writing ---- */
 
@@ -54,7 +56,8 @@ static void add_tensor(lua_State *L, lac_state *S, void *arg) {
   const char *name = lua_tostring(L, -2);
   lac_box *b = lac_box_test(L, -1);
   if (b == NULL || b->t == NULL)
-    lac_error(L, S, AC_INVALID, "save: '%s' is no tensor but %s%s", name, lac_typename(L, -1, buf, sizeof buf),
+    lac_error(L, S, AC_INVALID, "save: '%s' is no tensor but %s%s", name,
+              lac_typename(L, -1, buf, sizeof buf),
               lua_istable(L, -1) ? "; a file holds one flat table of tensors" : "");
   if (l->n == l->cap) lac_error(L, S, AC_STATE, "save: the table changed while it was read");
   lua_pushvalue(L, -2);
@@ -135,8 +138,8 @@ static void refuse_object(lua_State *L, lac_state *S, int idx) {
   if (luaL_getmetafield(L, idx, "__name") == LUA_TNIL) return;
   const char *name = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "object";
   if (lua_getfield(L, idx, "state_dict") == LUA_TFUNCTION)
-    lac_argerror(L, S, AC_INVALID, "save", idx, "tensors", "expected table of tensors, got %s; give its state_dict()",
-                 name);
+    lac_argerror(L, S, AC_INVALID, "save", idx, "tensors",
+                 "expected table of tensors, got %s; give its state_dict()", name);
   lua_pop(L, 2);
 }
 
@@ -167,7 +170,7 @@ typedef struct reader {
 } reader;
 
 static int reader_close(lua_State *L) {
-  reader *r = luaL_checkudata(L, 1, "accel.safetensors");
+  reader *r = luaL_checkudata(L, 1, SAFETENSORS);
   ac_safetensors *f = r->f;
   r->f = NULL;
   if (f != NULL) ac_safetensors_close(f);
@@ -179,7 +182,7 @@ static int open_reader(lua_State *L, lac_state *S, const char *path, reader **ou
   ac_err e;
   reader *r = lua_newuserdatauv(L, sizeof *r, 0);
   r->f = NULL;
-  luaL_setmetatable(L, "accel.safetensors");
+  luaL_setmetatable(L, SAFETENSORS);
   *out = r;
   ac_status st = ac_safetensors_open(path, &r->f, &e);
   return st == AC_OK ? 1 : lac_fail(L, &e);
@@ -257,7 +260,7 @@ static int load(lua_State *L) {
 }
 
 static reader *check_reader(lua_State *L, lac_state *S) {
-  reader *r = luaL_testudata(L, 1, "accel.safetensors");
+  reader *r = luaL_testudata(L, 1, SAFETENSORS);
   if (r == NULL)
     lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected safetensors file, got %s", luaL_typename(L, 1));
   if (r->f == NULL) lac_error(L, S, AC_RELEASED, "the safetensors file is closed");
@@ -316,106 +319,6 @@ static int reader_metadata(lua_State *L) {
   return 1;
 }
 
-/* ---- tokens ---- */
-
-typedef struct tokens {
-  ac_tokens *t;
-} tokens;
-
-static int tokens_close(lua_State *L) {
-  tokens *k = luaL_checkudata(L, 1, "accel.tokens");
-  ac_tokens *t = k->t;
-  k->t = NULL;
-  if (t != NULL) ac_tokens_close(t);
-  return 0;
-}
-
-static ac_tokens *check_tokens(lua_State *L, lac_state *S) {
-  tokens *k = luaL_testudata(L, 1, "accel.tokens");
-  if (k == NULL)
-    lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected token file, got %s", luaL_typename(L, 1));
-  if (k->t == NULL) lac_error(L, S, AC_RELEASED, "the token file is closed");
-  return k->t;
-}
-
-/* accel.open_tokens(path [, {dtype = "u16", header = 0}]): header in bytes */
-static int open_tokens(lua_State *L) {
-  static const char *const names[] = {"dtype", "header", NULL};
-  lac_state *S = lac_get(L);
-  const char *path = lac_check_string(L, S, 1, "path", NULL);
-  lac_opts o = lac_opts_open(L, S, 2, names);
-  ac_dtype dt = AC_U16;
-  lac_opt_dtype(&o, "dtype", &dt);
-  int64_t header = lac_opt_int(&o, "header", 0);
-  if (header < 0)
-    return lac_argerror(L, S, AC_INVALID, NULL, 0, "header", "must not be negative, got %lld",
-                        (long long)header);
-  ac_err e;
-  tokens *k = lua_newuserdatauv(L, sizeof *k, 0);
-  k->t = NULL;
-  luaL_setmetatable(L, "accel.tokens");
-  ac_status st = ac_tokens_open(path, dt, (uint64_t)header, &k->t, &e);
-  if (st == AC_DTYPE || st == AC_INVALID) return lac_raise(L, S, &e);
-  return st == AC_OK ? 1 : lac_fail(L, &e);
-}
-
-static int tokens_len(lua_State *L) {
-  lua_pushinteger(L, ac_tokens_length(check_tokens(L, lac_get(L))));
-  return 1;
-}
-
-/* file:batch(offsets, length) -> i64 [#offsets, length]; offsets are 0-based tokens, a list or an i64
- * tensor */
-static int tokens_batch(lua_State *L) {
-  lac_state *S = lac_get(L);
-  ac_tokens *t = check_tokens(L, S);
-  ac_err e;
-  int64_t shape[2], *offset;
-  const lac_box *given = lac_box_test(L, 2);
-  if (given != NULL) {
-    const ac_tensor *x = lac_check_tensor(L, S, 2, "offsets");
-    if (x->dtype != AC_I64 || x->ndim != 1 || !aci_is_contiguous(x) || x->device->kind != AC_DEV_CPU)
-      return lac_argerror(L, S, AC_INVALID, NULL, 2, "offsets",
-                          "expected list or contiguous i64 tensor of rank 1 on the CPU");
-    shape[0] = x->numel;
-    offset = ac_tensor_data(x);
-  } else {
-    if (!lua_istable(L, 2))
-      return lac_argerror(L, S, AC_INVALID, NULL, 2, "offsets", "expected list of integers, got %s",
-                          luaL_typename(L, 2));
-    shape[0] = (int64_t)lua_rawlen(L, 2);
-    offset = lua_newuserdatauv(L, ((size_t)shape[0] + 1) * sizeof *offset, 0);
-    for (int64_t i = 0; i < shape[0]; i++) {
-      int ok;
-      lua_rawgeti(L, 2, i + 1);
-      offset[i] = lua_tointegerx(L, -1, &ok);
-      if (!ok)
-        return lac_argerror(L, S, AC_INVALID, NULL, 2, "offsets", "entry %d: expected integer, got %s",
-                            (int)i + 1, luaL_typename(L, -1));
-      lua_pop(L, 1);
-    }
-  }
-  shape[1] = lac_check_int(L, S, 3, "length");
-  if (shape[1] < 0)
-    return lac_argerror(L, S, AC_SHAPE, NULL, 3, "length", "must not be negative, got %lld",
-                        (long long)shape[1]);
-  ac_device *cpu;
-  ac_tensor *out = NULL;
-  if (ac_ctx_device(S->ctx, "cpu", &cpu, &e) != AC_OK) return lac_raise(L, S, &e);
-  lac_box *b = lac_box_push(L, S);
-  ac_status st;
-  LAC_RETRY(L, S, st, ac_tensor_new(cpu, AC_I64, 2, shape, &out, &e));
-  if (st != AC_OK) return lac_raise(L, S, &e);
-  lac_box_fill(S, b, out);
-  lac_charge(S, out);
-  /* making the box may have run a finalizer that closed the file or released the offsets */
-  t = check_tokens(L, S);
-  if (given != NULL && given->t == NULL) return lac_error(L, S, AC_RELEASED, "the offsets were released");
-  if (ac_tokens_read(t, shape[0], offset, shape[1], ac_tensor_data(out), &e) != AC_OK)
-    return lac_raise(L, S, &e);
-  return 1;
-}
-
 /* ---- plain files and folders ---- */
 
 /* accel.write_file(path, bytes) -> true; or nil, message, code. The file is there whole, or as it was. */
@@ -461,42 +364,17 @@ static int makedirs(lua_State *L) {
   return lac_fail(L, &e);
 }
 
-static void new_class(lua_State *L, lac_state *S, const char *name, const luaL_Reg *methods,
-                      lua_CFunction close, lua_CFunction len) {
-  luaL_newmetatable(L, name);
-  lua_pushcfunction(L, close);
-  lua_setfield(L, -2, "__gc");
-  lua_pushcfunction(L, close);
-  lua_setfield(L, -2, "__close");
-  if (len != NULL) {
-    lac_pushfunction(L, S, len);
-    lua_setfield(L, -2, "__len");
-  }
-  lua_newtable(L);
-  lac_setfuncs(L, S, methods);
-  lua_pushcfunction(L, close);
-  lua_setfield(L, -2, "close");
-  lua_setfield(L, -2, "__index");
-  lua_pushstring(L, name);
-  lua_setfield(L, -2, "__metatable");
-  lua_pop(L, 1);
-}
-
 void lac_open_file(lua_State *L, lac_state *S) {
   static const luaL_Reg funcs[] = {{"save", save},
                                    {"load", load},
                                    {"open_safetensors", open_safetensors},
-                                   {"open_tokens", open_tokens},
                                    {"write_file", write_file},
                                    {"makedirs", makedirs},
                                    {NULL, NULL}};
-  static const luaL_Reg reader_methods[] = {{"keys", reader_keys},
-                                            {"get", reader_get},
-                                            {"info", reader_info},
-                                            {"metadata", reader_metadata},
-                                            {NULL, NULL}};
-  static const luaL_Reg tokens_methods[] = {{"len", tokens_len}, {"batch", tokens_batch}, {NULL, NULL}};
+  static const luaL_Reg metas[] = {{"__gc", reader_close}, {"__close", reader_close}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"keys", reader_keys},   {"get", reader_get},
+                                     {"info", reader_info},   {"metadata", reader_metadata},
+                                     {"close", reader_close}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
-  new_class(L, S, "accel.safetensors", reader_methods, reader_close, NULL);
-  new_class(L, S, "accel.tokens", tokens_methods, tokens_close, tokens_len);
+  lac_new_class(L, S, SAFETENSORS, metas, methods);
 }

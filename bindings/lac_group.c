@@ -206,17 +206,8 @@ void lac_open_groups(lua_State *L, lac_state *S) {
                                    {NULL, NULL}};
   static const luaL_Reg methods[] = {
       {"rank", group_rank}, {"size", group_size}, {"ranks", group_ranks}, {NULL, NULL}};
-  luaL_newmetatable(L, group_meta);
-  lac_pushfunction(L, S, group_gc);
-  lua_setfield(L, -2, "__gc");
-  lac_pushfunction(L, S, group_tostring);
-  lua_setfield(L, -2, "__tostring");
-  lua_newtable(L);
-  lac_setfuncs(L, S, methods);
-  lua_setfield(L, -2, "__index");
-  lua_pushstring(L, group_meta);
-  lua_setfield(L, -2, "__metatable");
-  lua_pop(L, 1);
+  static const luaL_Reg metas[] = {{"__gc", group_gc}, {"__tostring", group_tostring}, {NULL, NULL}};
+  lac_new_class(L, S, group_meta, metas, methods);
   lac_setfuncs(L, S, funcs);
   lua_createtable(L, 0, 1);
   lac_group **all = lua_newuserdatauv(L, sizeof *all, 0);

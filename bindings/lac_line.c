@@ -359,6 +359,7 @@ void lac_open_line(lua_State *L, lac_state *S) {
   static const luaL_Reg funcs[] = {{"editor", new_editor}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"kind", editor_kind}, {"wait", editor_wait}, {"hide", editor_hide},
                                      {"add", editor_add},   {"close", editor_close}, {NULL, NULL}};
+  static const luaL_Reg metas[] = {{"__gc", editor_close}, {"__close", editor_close}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
-  lac_console_methods(L, S, EDITOR, methods, editor_close);
+  lac_new_class(L, S, EDITOR, metas, methods);
 }

@@ -349,15 +349,8 @@ void lac_open_process(lua_State *L, lac_state *S) {
                                      {"interrupted", process_interrupted},
                                      {"close", process_close},
                                      {NULL, NULL}};
-  luaL_newmetatable(L, PROCESS);
-  lua_newtable(L);
-  lac_setfuncs(L, S, methods);
-  lua_setfield(L, -2, "__index");
-  lac_pushfunction(L, S, process_close);
-  lua_pushvalue(L, -1);
-  lua_setfield(L, -3, "__gc");
-  lua_setfield(L, -2, "__close");
-  lua_pop(L, 1);
+  static const luaL_Reg metas[] = {{"__gc", process_close}, {"__close", process_close}, {NULL, NULL}};
+  lac_new_class(L, S, PROCESS, metas, methods);
   lua_createtable(L, 0, 5);
   lac_setfuncs(L, S, funcs);
   lac_open_blob(L, S);

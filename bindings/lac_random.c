@@ -1,6 +1,8 @@
-/* Random numbers from Lua: accel.manual_seed, accel.Generator, states of generators as plain tables of
- * integers. */
-#include "core/lac.h"
+/* Random numbers from Lua: accel.manual_seed, accel.Generator, states of generators as plain tables of integers;
+ * random tensors (rand, randn and their _like forms, randint, randperm). */
+#include "factory.h"
+
+/* ---- generators ---- */
 
 static const char *const state_names[] = {"seed", "stream", "step", "ordinal", "drawn", "row0", NULL};
 
@@ -47,13 +49,14 @@ static int manual_seed(lua_State *L) {
   return 0;
 }
 
-/* accel.micro_batch(row0): what is drawn from now on belongs to the micro-batch whose first row is row row0 (0-based) of
- * the global batch; for draws that belong to rows, calls count from the first again. */
+/* accel.micro_batch(row0): what is drawn from now on belongs to the micro-batch whose first row is row row0 (0-based)
+ * of the global batch; for draws that belong to rows, calls count from the first again. */
 static int micro_batch(lua_State *L) {
   lac_state *S = lac_get(L);
   const int64_t row0 = lac_check_int(L, S, 1, "row0");
   if (row0 < 0)
-    return lac_argerror(L, S, AC_INVALID, NULL, 1, "row0", "rows of the global batch count from 0, got %lld", (long long)row0);
+    return lac_argerror(L, S, AC_INVALID, NULL, 1, "row0", "rows of the global batch count from 0, got %lld",
+                        (long long)row0);
   ac_generator_micro_batch(ac_ctx_generator(S->ctx), row0);
   return 0;
 }
@@ -122,26 +125,88 @@ static int g_tostring(lua_State *L) {
   return 1;
 }
 
+/* ---- tensors: the ops uniform_, normal_, randint_, randperm_ into a new one ---- */
+
+static ac_value float_value(double f) { return (ac_value){.kind = AC_T_FLOAT, .f = f}; }
+static ac_value int_value(int64_t i) { return (ac_value){.kind = AC_T_INT, .i = i}; }
+
+static int draw(lua_State *L, const char *op, ac_value a, ac_value b, bool is_like) {
+  lac_state *S = lac_get(L);
+  int64_t shape[AC_MAX_DIMS];
+  int next = 2, n;
+  ac_generator *g;
+  lac_spec s;
+  if (is_like) {
+    const ac_tensor *x = lac_check_tensor(L, S, 1, "x");
+    n = lac_shape_of(x, shape);
+    s = lac_spec_like(L, S, x, 2, &g);
+  } else {
+    n = lac_check_shape(L, S, 1, lua_gettop(L), "shape", shape, &next);
+    s = lac_spec_read(L, S, next, AC_F32, &g);
+  }
+  const ac_value v[3] = {{.kind = AC_T_TENSOR, .tensor = lac_spec_new(L, S, &s, n, shape)}, a, b};
+  lac_call_random(L, S, op, v, 3, g, NULL);
+  return lac_spec_finish(L, S, &s);
+}
+
+static int rand_(lua_State *L) { return draw(L, "uniform_", float_value(0), float_value(1), false); }
+static int randn(lua_State *L) { return draw(L, "normal_", float_value(0), float_value(1), false); }
+static int rand_like(lua_State *L) { return draw(L, "uniform_", float_value(0), float_value(1), true); }
+static int randn_like(lua_State *L) { return draw(L, "normal_", float_value(0), float_value(1), true); }
+
+/* accel.randint([low = 0,] high, shape): integers low .. high - 1 */
+static int randint(lua_State *L) {
+  lac_state *S = lac_get(L);
+  int64_t shape[AC_MAX_DIMS], low = 0, high;
+  int i = 1, next;
+  if (lua_type(L, 2) == LUA_TNUMBER) low = lac_check_int(L, S, i++, "low");
+  high = lac_check_int(L, S, i, "high");
+  if (high <= low)
+    return lac_argerror(L, S, AC_INVALID, NULL, i, "high", "must be above low, got %lld and %lld",
+                        (long long)low, (long long)high);
+  if (!lua_istable(L, i + 1))
+    return lac_argerror(L, S, AC_INVALID, NULL, i + 1, "shape", "expected table of integers, got %s",
+                        luaL_typename(L, i + 1));
+  int n = lac_check_shape(L, S, i + 1, i + 1, "shape", shape, &next);
+  ac_generator *g;
+  lac_spec s = lac_spec_read(L, S, next, AC_I64, &g);
+  const ac_value v[3] = {
+      {.kind = AC_T_TENSOR, .tensor = lac_spec_new(L, S, &s, n, shape)}, int_value(low), int_value(high)};
+  lac_call_random(L, S, "randint_", v, 3, g, NULL);
+  return lac_spec_finish(L, S, &s);
+}
+
+static int randperm(lua_State *L) {
+  lac_state *S = lac_get(L);
+  int64_t n = lac_check_int(L, S, 1, "n");
+  if (n < 0)
+    return lac_argerror(L, S, AC_INVALID, NULL, 1, "n", "must not be negative, got %lld", (long long)n);
+  ac_generator *g;
+  lac_spec s = lac_spec_read(L, S, 2, AC_I64, &g);
+  const ac_value v[1] = {{.kind = AC_T_TENSOR, .tensor = lac_spec_new(L, S, &s, 1, &n)}};
+  lac_call_random(L, S, "randperm_", v, 1, g, NULL);
+  return lac_spec_finish(L, S, &s);
+}
+
 void lac_open_random(lua_State *L, lac_state *S) {
   static const luaL_Reg funcs[] = {{"manual_seed", manual_seed},
                                    {"micro_batch", micro_batch},
                                    {"get_rng_state", get_rng_state},
                                    {"set_rng_state", set_rng_state},
                                    {"Generator", generator},
+                                   {"rand", rand_},
+                                   {"randn", randn},
+                                   {"rand_like", rand_like},
+                                   {"randn_like", randn_like},
+                                   {"randint", randint},
+                                   {"randperm", randperm},
                                    {NULL, NULL}};
   static const luaL_Reg methods[] = {{"manual_seed", g_manual_seed},
                                      {"initial_seed", g_initial_seed},
                                      {"get_state", g_get_state},
                                      {"set_state", g_set_state},
                                      {NULL, NULL}};
+  static const luaL_Reg metas[] = {{"__tostring", g_tostring}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
-  luaL_newmetatable(L, "accel.Generator");
-  lac_pushfunction(L, S, g_tostring);
-  lua_setfield(L, -2, "__tostring");
-  lua_newtable(L);
-  lac_setfuncs(L, S, methods);
-  lua_setfield(L, -2, "__index");
-  lua_pushliteral(L, "accel.Generator");
-  lua_setfield(L, -2, "__metatable");
-  lua_pop(L, 1);
+  lac_new_class(L, S, "accel.Generator", metas, methods);
 }

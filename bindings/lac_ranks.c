@@ -160,6 +160,7 @@ void lac_open_ranks(lua_State *L, lac_state *S) {
                                    {"pages", pages}, {"digest", digest}, {NULL, NULL}};
   static const luaL_Reg methods[] = {
       {"read", pages_read}, {"resume", pages_resume}, {"close", pages_close}, {NULL, NULL}};
+  static const luaL_Reg metas[] = {{"__gc", pages_close}, {"__close", pages_close}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
-  lac_console_methods(L, S, PAGES, methods, pages_close);
+  lac_new_class(L, S, PAGES, metas, methods);
 }

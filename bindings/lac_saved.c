@@ -337,28 +337,17 @@ static int set_anomaly(lua_State *L) {
   return 2;
 }
 
-static void new_class(lua_State *L, lac_state *S, const char *name, lua_CFunction close, lua_CFunction gc) {
-  luaL_newmetatable(L, name);
-  lac_pushfunction(L, S, gc);
-  lua_setfield(L, -2, "__gc");
-  lac_pushfunction(L, S, close);
-  lua_setfield(L, -2, "__close");
-  lua_createtable(L, 0, 1);
-  lac_pushfunction(L, S, close);
-  lua_setfield(L, -2, "close");
-  lua_setfield(L, -2, "__index");
-  lua_pushstring(L, name);
-  lua_setfield(L, -2, "__metatable");
-  lua_pop(L, 1);
-}
-
 static int open_core(lua_State *L) {
   static const luaL_Reg funcs[] = {
       {"hooks", hooks_new}, {"region", region_new}, {"set_anomaly", set_anomaly}, {NULL, NULL}};
+  static const luaL_Reg hooks_metas[] = {{"__gc", hooks_gc}, {"__close", hooks_close}, {NULL, NULL}};
+  static const luaL_Reg hooks_methods[] = {{"close", hooks_close}, {NULL, NULL}};
+  static const luaL_Reg region_metas[] = {{"__gc", region_gc}, {"__close", region_close}, {NULL, NULL}};
+  static const luaL_Reg region_methods[] = {{"close", region_close}, {NULL, NULL}};
   static const char key_sites;
   lac_state *S = lac_get(L);
-  new_class(L, S, "accel.saved_tensors_hooks", hooks_close, hooks_gc);
-  new_class(L, S, "accel.region", region_close, region_gc);
+  lac_new_class(L, S, "accel.saved_tensors_hooks", hooks_metas, hooks_methods);
+  lac_new_class(L, S, "accel.region", region_metas, region_methods);
   sites *s = lua_newuserdatauv(L, sizeof *s, 0);
   *s = (sites){.api = {site_here, site_text, s}, .S = S};
   lua_createtable(L, 0, 1);

@@ -402,16 +402,6 @@ static int decode(lua_State *L) {
 }
 
 /* ---- the table ---- */
-void lac_text_class(lua_State *L, lac_state *S, const char *name, const luaL_Reg *methods, lua_CFunction gc) {
-  luaL_newmetatable(L, name);
-  lua_newtable(L);
-  lac_setfuncs(L, S, methods);
-  lua_setfield(L, -2, "__index");
-  lac_pushfunction(L, S, gc);
-  lua_setfield(L, -2, "__gc");
-  lua_pop(L, 1);
-}
-
 /* require "accel.text.core" */
 static int open_core(lua_State *L) {
   static const luaL_Reg funcs[] = {{"open", open_file}, {"parse", parse}, {NULL, NULL}};
@@ -432,8 +422,9 @@ static int open_core(lua_State *L) {
                                      {"encode_batch", encode_batch},
                                      {"decode", decode},
                                      {NULL, NULL}};
+  static const luaL_Reg metas[] = {{"__gc", tokenizer_gc}, {NULL, NULL}};
   lac_state *S = lac_get(L);
-  lac_text_class(L, S, LAC_TOKENIZER, methods, tokenizer_gc);
+  lac_new_class(L, S, LAC_TOKENIZER, metas, methods);
   lua_newtable(L);
   lac_setfuncs(L, S, funcs);
   lac_open_encoding(L, S);

@@ -104,6 +104,7 @@ void lac_open_train(lua_State *L, lac_state *S) {
   static const luaL_Reg funcs[] = {{"trainer", new_trainer}, {NULL, NULL}};
   static const luaL_Reg methods[] = {
       {"feed", trainer_feed}, {"words", trainer_words}, {"finish", trainer_finish}, {NULL, NULL}};
-  lac_text_class(L, S, TRAINER, methods, trainer_gc);
+  static const luaL_Reg metas[] = {{"__gc", trainer_gc}, {NULL, NULL}};
+  lac_new_class(L, S, TRAINER, metas, methods);
   lac_setfuncs(L, S, funcs);
 }

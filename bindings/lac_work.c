@@ -274,15 +274,6 @@ static int work_tostring(lua_State *L) {
 
 void lac_open_works(lua_State *L, lac_state *S) {
   static const luaL_Reg methods[] = {{"wait", wait_}, {"is_completed", is_completed}, {NULL, NULL}};
-  luaL_newmetatable(L, work_meta);
-  lac_pushfunction(L, S, work_gc);
-  lua_setfield(L, -2, "__gc");
-  lac_pushfunction(L, S, work_tostring);
-  lua_setfield(L, -2, "__tostring");
-  lua_newtable(L);
-  lac_setfuncs(L, S, methods);
-  lua_setfield(L, -2, "__index");
-  lua_pushstring(L, work_meta);
-  lua_setfield(L, -2, "__metatable");
-  lua_pop(L, 1);
+  static const luaL_Reg metas[] = {{"__gc", work_gc}, {"__tostring", work_tostring}, {NULL, NULL}};
+  lac_new_class(L, S, work_meta, metas, methods);
 }

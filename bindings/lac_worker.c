@@ -282,15 +282,9 @@ void lac_open_worker(lua_State *L, lac_state *S) {
   static const luaL_Reg funcs[] = {{"start", start}, {"close", close_all}, {NULL, NULL}};
   static const luaL_Reg methods[] = {
       {"send", w_send}, {"receive", w_receive}, {"clear", w_clear}, {"close", w_close}, {NULL, NULL}};
-  luaL_newmetatable(L, WORKER);
-  lua_newtable(L);
-  lac_setfuncs(L, S, methods);
-  lua_setfield(L, -2, "__index");
-  lua_pushcfunction(L, w_close); /* needs nothing that the end of the state takes away */
-  lua_pushvalue(L, -1);
-  lua_setfield(L, -3, "__gc");
-  lua_setfield(L, -2, "__close");
-  lua_pop(L, 1);
+  /* w_close needs nothing that the end of the state takes away */
+  static const luaL_Reg metas[] = {{"__gc", w_close}, {"__close", w_close}, {NULL, NULL}};
+  lac_new_class(L, S, WORKER, metas, methods);
   lua_createtable(L, 0, 4);
   lac_setfuncs(L, S, funcs);
   lac_open_draws(L, S);

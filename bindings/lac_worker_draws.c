@@ -100,13 +100,8 @@ static int new_draws(lua_State *L) {
 
 void lac_open_draws(lua_State *L, lac_state *S) {
   static const luaL_Reg methods[] = {{"enter", d_enter}, {"at", d_at}, {"leave", d_leave}, {NULL, NULL}};
+  static const luaL_Reg metas[] = {{"__close", d_leave}, {NULL, NULL}};
   static const luaL_Reg funcs[] = {{"draws", new_draws}, {NULL, NULL}};
-  luaL_newmetatable(L, DRAWS);
-  lua_newtable(L);
-  lac_setfuncs(L, S, methods);
-  lua_setfield(L, -2, "__index");
-  lac_pushfunction(L, S, d_leave);
-  lua_setfield(L, -2, "__close");
-  lua_pop(L, 1);
+  lac_new_class(L, S, DRAWS, metas, methods);
   lac_setfuncs(L, S, funcs);
 }

@@ -98,6 +98,7 @@ static void set_path(lua_State *L, const char *name, const char *path) {
 
 static int body(lua_State *L) {
   static const luaL_Reg methods[] = {{"receive", endpoint_receive}, {"send", endpoint_send}, {NULL, NULL}};
+  static const luaL_Reg metas[] = {{NULL, NULL}};
   lac_worker *w = lua_touserdata(L, 1);
   lac_state *S = lac_state_of(L);
   set_path(L, "path", w->path);
@@ -110,11 +111,8 @@ static int body(lua_State *L) {
   w->setup = NULL;
   lac_worker **p = lua_newuserdatauv(L, sizeof *p, 0);
   *p = w;
-  luaL_newmetatable(L, ENDPOINT);
-  lua_newtable(L);
-  lac_setfuncs(L, S, methods);
-  lua_setfield(L, -2, "__index");
-  lua_setmetatable(L, -2);
+  lac_new_class(L, S, ENDPOINT, metas, methods);
+  luaL_setmetatable(L, ENDPOINT);
   lua_call(L, 2, 0);
   return 0;
 }

@@ -18,8 +18,6 @@ typedef struct lac_encoding {
 /* Both push an empty userdata; an encoding keeps what stands at `owner`. */
 lac_tokenizer *lac_tokenizer_push(lua_State *L);
 lac_encoding *lac_encoding_push(lua_State *L, int owner);
-/* A metatable with methods and __gc. */
-void lac_text_class(lua_State *L, lac_state *S, const char *name, const luaL_Reg *methods, lua_CFunction gc);
 /* Strings of a list, which anchors them. */
 void lac_text_list(lua_State *L, lac_state *S, int idx, const char *name, ac_text *out, size_t n);
 /* Members of the table at idx: an integer from 0 on (absent: 0), whether one is set. */

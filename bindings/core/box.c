@@ -91,6 +91,26 @@ void lac_push_tensor(lua_State *L, lac_state *S, ac_tensor *t) {
   if (t->grad_fn == NULL && (t->flags & ACI_T_REQUIRES_GRAD)) lac_box_canonical(L, S, -1);
 }
 
+ac_tensor *lac_new_tensor(lua_State *L, lac_state *S, ac_device *d, ac_dtype dt, int ndim,
+                          const int64_t *shape, ac_mem_class c) {
+  ac_err e;
+  ac_tensor *t = NULL;
+  ac_status st;
+  lac_box *b = lac_box_push(L, S);
+  LAC_RETRY(L, S, st, ac_tensor_new_class(d, dt, ndim, shape, c, &t, &e));
+  if (st != AC_OK) lac_raise(L, S, &e);
+  lac_box_fill(S, b, t);
+  lac_charge(S, t);
+  return t;
+}
+
+ac_tensor *lac_new_cpu(lua_State *L, lac_state *S, ac_dtype dt, int ndim, const int64_t *shape) {
+  ac_err e;
+  ac_device *cpu = NULL;
+  if (ac_ctx_device(S->ctx, "cpu", &cpu, &e) != AC_OK) lac_raise(L, S, &e);
+  return lac_new_tensor(L, S, cpu, dt, ndim, shape, AC_MEM_ACTIVATION);
+}
+
 void lac_box_release(lua_State *L, lac_state *S, lac_box *b, uint32_t site) {
   ac_tensor *t = b->t;
   if (t == NULL) return;

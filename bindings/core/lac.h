@@ -103,6 +103,9 @@ lac_state *lac_get(lua_State *L);
 lac_state *lac_state_of(lua_State *L);
 /* Registers functions with the two upvalues into the table on top. */
 void lac_setfuncs(lua_State *L, lac_state *S, const luaL_Reg *funcs);
+/* Makes the metatable of a userdata, for luaL_setmetatable: metamethods, methods behind __index; getmetatable gives its
+ * name. */
+void lac_new_class(lua_State *L, lac_state *S, const char *name, const luaL_Reg *metas, const luaL_Reg *methods);
 /* Pushes a C closure with the two upvalues. */
 void lac_pushfunction(lua_State *L, lac_state *S, lua_CFunction f);
 /* Pushes both upvalues: metatable, state. */
@@ -128,6 +131,11 @@ static inline void lac_box_fill(lac_state *S, lac_box *b, ac_tensor *t) {
 }
 /* Pushes t (borrowed; NULL pushes nil). Leaves that require grad get their one box. */
 void lac_push_tensor(lua_State *L, lac_state *S, ac_tensor *t);
+/* Pushes a new tensor of undefined contents; collects and tries again when memory is short, raises when that did not
+ * help. Making the box may run finalizers. lac_new_cpu: on the CPU, an activation. */
+ac_tensor *lac_new_tensor(lua_State *L, lac_state *S, ac_device *d, ac_dtype dt, int ndim, const int64_t *shape,
+                          ac_mem_class c);
+ac_tensor *lac_new_cpu(lua_State *L, lac_state *S, ac_dtype dt, int ndim, const int64_t *shape);
 /* Makes the box at idx the one box of its leaf. */
 void lac_box_canonical(lua_State *L, lac_state *S, int idx);
 /* Gives up the box's reference; where: what errors say later. */
@@ -287,9 +295,6 @@ bool lac_gc_oom(lua_State *L, lac_state *S);     /* frees what can be freed; the
 /* ---- call.c ---- */
 /* Pushes the function of an op. */
 void lac_push_op(lua_State *L, lac_state *S, const ac_op *op);
-/* Every op as a function of the table at funcs and a method in the table at methods. */
-void lac_open_ops(lua_State *L, lac_state *S, int funcs, int methods);
-void lac_open_op_list(lua_State *L, lac_state *S); /* accel.op, accel.ops */
 
 /* ---- chunk.c: the Lua files inside the library ---- */
 /* Runs lua/<name>.lua once with the accel table and lib_dir as its arguments and pushes what it returned. */
@@ -301,6 +306,7 @@ void lac_open_chunks(lua_State *L, lac_state *S); /* accel.pairs, inspect, trace
 /* ---- one per topic: each adds its functions to the accel table on top of the stack ---- */
 void lac_open_tensor(lua_State *L, lac_state *S);
 void lac_open_factory(lua_State *L, lac_state *S);
+void lac_open_bytes(lua_State *L, lac_state *S);
 void lac_open_dlpack(lua_State *L, lac_state *S);
 void lac_open_autograd(lua_State *L, lac_state *S);
 void lac_open_function(lua_State *L, lac_state *S);
@@ -308,6 +314,7 @@ void lac_open_saved(lua_State *L, lac_state *S); /* package.preload["accel.autog
 void lac_open_device(lua_State *L, lac_state *S);
 void lac_open_random(lua_State *L, lac_state *S);
 void lac_open_file(lua_State *L, lac_state *S);
+void lac_open_tokens(lua_State *L, lac_state *S);
 void lac_open_json(lua_State *L, lac_state *S);
 void lac_push_json_array(lua_State *L); /* the metatable that marks arrays */
 void lac_open_codec(lua_State *L, lac_state *S);
@@ -320,6 +327,7 @@ void lac_open_precision(lua_State *L, lac_state *S);
 void lac_open_scope(lua_State *L, lac_state *S);
 void lac_open_step(lua_State *L, lac_state *S);
 void lac_open_info(lua_State *L, lac_state *S);
+void lac_open_op_list(lua_State *L, lac_state *S); /* accel.op, accel.ops */
 void lac_open_dist(lua_State *L, lac_state *S); /* package.preload["accel.dist.core"] */
 void lac_open_text(lua_State *L, lac_state *S); /* package.preload["accel.text.core"] */
 
@@ -330,6 +338,8 @@ ac_status lac_world_join(lac_state *S, const char *script, ac_err *e);
 void lac_world_leave(lac_state *S, const char *site);
 
 /* ---- parts of lac_open_tensor ---- */
+/* Every op as a function of the table at funcs and a method in the table at methods. */
+void lac_open_ops(lua_State *L, lac_state *S, int funcs, int methods);
 /* Adds item, tolist, to and its like to the table of methods, and to to the table of functions. */
 void lac_open_convert(lua_State *L, lac_state *S, int funcs, int methods);
 /* t[key] and t[key] = value of the running metamethod, for keys that are no names. */

@@ -37,6 +37,18 @@ void lac_setfuncs(lua_State *L, lac_state *S, const luaL_Reg *funcs) {
   }
 }
 
+void lac_new_class(lua_State *L, lac_state *S, const char *name, const luaL_Reg *metas,
+                   const luaL_Reg *methods) {
+  luaL_newmetatable(L, name);
+  lac_setfuncs(L, S, metas);
+  lua_newtable(L);
+  lac_setfuncs(L, S, methods);
+  lua_setfield(L, -2, "__index");
+  lua_pushstring(L, name);
+  lua_setfield(L, -2, "__metatable");
+  lua_pop(L, 1);
+}
+
 static int state_gc(lua_State *L) {
   lac_state *S = lua_touserdata(L, 1);
   ac_ctx *c = S->ctx;

@@ -64,7 +64,7 @@ ac_status aci_json_read(const char *text, size_t n, const aci_json_opts *opts, a
 typedef struct aci_json_doc aci_json_doc;
 typedef struct aci_json {
   uint8_t type; /* aci_json_type; KEY precedes each member of an object */
-  uint32_t len; /* STRING, KEY: bytes; ARRAY, OBJECT: number of members */
+  uint32_t len; /* STRING, KEY: bytes; ARRAY, OBJECT: number of members; DOUBLE: where it stands in the text */
   union {
     const char *s; /* terminated, may hold NUL inside */
     int64_t i;
@@ -110,6 +110,7 @@ void aci_json_double(aci_json_writer *w,
                      double v); /* shortest that reads back, and reads back as a double: 1.0 */
 void aci_json_bool(aci_json_writer *w, bool v);
 void aci_json_null(aci_json_writer *w);
+void aci_json_value(aci_json_writer *w, const aci_json *v); /* a parsed value with all below it */
 /* INVALID after NaN, infinity, bad UTF-8 or too deep nesting; OOM; asserts that everything was ended. */
 ac_status aci_json_finish(aci_json_writer *w, ac_err *e);
 

@@ -134,6 +134,23 @@ void aci_json_null(aci_json_writer *w) {
   aci_strbuf_puts(w->out, "null");
 }
 
+void aci_json_value(aci_json_writer *w, const aci_json *v) {
+  switch (v->type) {
+    case ACI_JSON_NULL: aci_json_null(w); return;
+    case ACI_JSON_BOOL: aci_json_bool(w, v->u.b); return;
+    case ACI_JSON_INT: aci_json_int(w, v->u.i); return;
+    case ACI_JSON_DOUBLE: aci_json_double(w, v->u.f); return;
+    case ACI_JSON_STRING: aci_json_string(w, v->u.s, v->len); return;
+    case ACI_JSON_KEY: aci_json_key(w, v->u.s, v->len); return;
+    default: break;
+  }
+  aci_json_begin(w, v->type == ACI_JSON_OBJECT);
+  if (w->bad != AC_OK) return; /* so that this nests no deeper than the writer */
+  for (const aci_json *m = aci_json_first(v), *end = aci_json_after(v); m != end; m = aci_json_after(m))
+    aci_json_value(w, m);
+  aci_json_end(w);
+}
+
 ac_status aci_json_finish(aci_json_writer *w, ac_err *e) {
   if (w->out->failed) return AC_FAIL(e, OOM, "JSON: out of memory for the text");
   if (w->bad != AC_OK)

@@ -12,22 +12,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 #define REQUIRE(x) \
   if (!(x)) (fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #x), abort())
 
-static void write_value(aci_json_writer *w, const aci_json *v) {
-  switch (v->type) {
-    case ACI_JSON_NULL: aci_json_null(w); return;
-    case ACI_JSON_BOOL: aci_json_bool(w, v->u.b); return;
-    case ACI_JSON_INT: aci_json_int(w, v->u.i); return;
-    case ACI_JSON_DOUBLE: aci_json_double(w, v->u.f); return;
-    case ACI_JSON_STRING: aci_json_string(w, v->u.s, v->len); return;
-    case ACI_JSON_KEY: aci_json_key(w, v->u.s, v->len); return;
-    default: break;
-  }
-  aci_json_begin(w, v->type == ACI_JSON_OBJECT);
-  for (const aci_json *m = aci_json_first(v), *end = aci_json_after(v); m != end; m = aci_json_after(m))
-    write_value(w, m);
-  aci_json_end(w);
-}
-
 static bool same(const aci_json_doc *da, const aci_json *a, const aci_json_doc *db, const aci_json *b) {
   if (a->type != b->type) return false;
   switch (a->type) {
@@ -66,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
   }
   aci_strbuf text = {0};
   aci_json_writer w = {.out = &text};
-  write_value(&w, aci_json_root(doc));
+  aci_json_value(&w, aci_json_root(doc));
   REQUIRE(aci_json_finish(&w, &e) == AC_OK);
   REQUIRE(aci_json_parse(text.s, text.len, NULL, &again, &e) == AC_OK);
   REQUIRE(same(doc, aci_json_root(doc), again, aci_json_root(again)));

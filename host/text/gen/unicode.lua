@@ -18,7 +18,7 @@ local number_of = {}
 for i, name in ipairs(CATEGORIES) do number_of[name] = i - 1 end
 for i, name in ipairs(BREAKS) do number_of[name] = i end
 
--- Calls fn(first, last, value) for each line "XXXX..YYYY ; value".
+-- Calls fn(first, last, value) for each line "first..last ; value" or "first ; value", in hexadecimal.
 local function ranges(file, fn)
   for line in io.lines(dir .. "/" .. file) do
     local first, last, value = line:match "^(%x+)%.%.(%x+)%s*;%s*([^%s#;]+)"

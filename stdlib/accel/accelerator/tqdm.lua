@@ -65,7 +65,7 @@ function Bar:close(failure)
   local closing = self.closing
   self.closing = nil
   if closing ~= nil then
-    local meta = getmetatable(closing)
+    local meta = debug.getmetatable(closing)
     if meta and meta.__close then meta.__close(closing, failure) end
   end
   if not self.progress then return end
@@ -104,7 +104,7 @@ local function is_options(x)
 end
 
 local function length(x)
-  local meta = getmetatable(x)
+  local meta = debug.getmetatable(x)
   if type(meta) ~= "table" or not meta.__len then return nil end
   local ok, n = pcall(function() return #x end)
   return ok and n or nil
@@ -136,7 +136,7 @@ return function(x, ...)
     step = function(_, i) if (i or 0) < x then return (i or 0) + 1 end end
   elseif type(x) == "function" then
     step, state, control, closing = x, rest[1], rest[2], rest[3]
-  elseif type(x) == "table" and (getmetatable(x) or {}).__call then
+  elseif type(x) == "table" and (debug.getmetatable(x) or {}).__call then
     total = total or length(x)
     step, state, control, closing = x()
   elseif type(x) == "table" then

@@ -9,10 +9,10 @@ function M.shown(value)
   local kind = type(value)
   if kind == "number" or kind == "boolean" or kind == "nil" then return tostring(value) end
   if kind == "string" then return ("'%s'"):format(value) end
-  local meta = getmetatable(value)
+  local meta = debug.getmetatable(value)
   local name = type(meta) == "table" and rawget(meta, "__name")
   if type(name) ~= "string" then name = kind end
-  return (name:find "^[aeio]" and "an " or "a ") .. name
+  return (name:find "^[AEIOaeio]" and "an " or "a ") .. name
 end
 
 local function integer(value) return type(value) == "number" and math.tointeger(value) or nil end
@@ -76,7 +76,7 @@ end
 
 --- A function, or a value that can be called like one.
 function M.callable(who, name, value)
-  local meta = type(value) ~= "function" and getmetatable(value)
+  local meta = type(value) ~= "function" and debug.getmetatable(value)
   if type(value) ~= "function" and not (type(meta) == "table" and meta.__call) then
     raise("%s: %s must be a function, got %s", who, name, M.shown(value))
   end

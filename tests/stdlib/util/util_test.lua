@@ -186,3 +186,10 @@ do -- progress: rates, times, width, plain lines
   plain:update(1, 10, {})
   assert(table.concat(text):find "^train 100%%  [^\r\n]*  in 0:00\n$", table.concat(text))
 end
+
+-- Native classes have a name in messages although their metatables are closed to scripts.
+do
+  local shown = require("accel.util.check").shown
+  local generator = accel.Generator()
+  assert(getmetatable(generator) == "accel.Generator" and shown(generator) == "an accel.Generator", shown(generator))
+end
