@@ -1,8 +1,9 @@
 /* The matrix product of the CPU: choice of path, cut into tiles, and the tile loop around the micro-kernels.
  *
- * Two plans. Shared: B is packed once for everybody, then tiles of C are computed, each packing its rows of
- * A; for products with many rows. Own: every tile packs its part of both operands; for batches of small
- * products and for few rows, where B is read about once anyway. Both cut by shape alone. */
+ * Two plans. Shared: B is packed once for everybody before tiles of C are computed, and A too unless its rows can
+ * be read where they lie, or it is huge (then every tile packs its rows); for products with many rows. Own: every
+ * tile packs its part of both operands; for batches of small products and for few rows, where B is read about once
+ * anyway. Both cut by shape alone. */
 #include "device/cpu/gemm.h"
 
 #include <stdatomic.h>
@@ -14,6 +15,7 @@ enum {
   KC_BYTES = 1536,        /* of one row of a packed block: an A panel and a B panel together fit L1 */
   TN_MAX = 512,           /* columns of a tile: its packed B stays in L2 */
   SHARED_BYTES = 8 << 20, /* of packed B at a time */
+  SHARED_A_BYTES = 16 << 20,
   MANY_TASKS = 40,        /* enough to balance a few dozen threads */
   OWN_FLOPS = 1 << 20,    /* a piece of work worth handing out */
 };
@@ -25,11 +27,12 @@ typedef struct plan {
   aci_gemm_out out;  /* with the bias in the accumulator's type */
   aci_gemm_type acc; /* F32 or F64 */
   bool direct;       /* accumulators may be added up in C itself */
+  bool rows;         /* whole panels of A are read where they lie */
   int64_t kc, n_kb;
   int64_t tm, tn, n_mt, n_nt;
-  /* shared plan: columns j0.. of batch entry b, packed */
+  /* shared plan: columns j0.. of batch entry b, packed, and all its rows (NULL: not) */
   int64_t b, j0, cols;
-  char *packed_b;
+  char *packed_b, *packed_a;
   _Atomic bool *oom;
 } plan;
 
@@ -43,13 +46,35 @@ static const char *at(const void *base, aci_gemm_type t, int64_t index) {
   return base == NULL ? NULL : (const char *)base + index * aci_gemm_type_bytes(t); /* NULL: no elements */
 }
 
-/* One tile of C: rows i0.., columns j0.. of batch entry b. packed_b holds block kb of its columns at
- * packed_b(kb), or is NULL to have it packed here. false: out of memory. */
+/* Rows (columns) of a packed operand that lie before block kb of its row i: the whole operand, padded to
+ * panels, block by block. */
+static int64_t packed_at(int64_t extent, int panel, int64_t k0, int64_t kp, int64_t i) {
+  return k0 * ceil_div(extent, panel) * panel + i * kp;
+}
+
+/* Whether panels of A can be read where they lie: as the micro-kernel wants them, the last pair whole, and rows
+ * not all in one set of L1. */
+static bool rows_fit(const aci_gemm *g, const aci_gemm_kernel *kn) {
+  const int64_t bytes = aci_gemm_type_bytes(g->in_type);
+  return g->a_cs == 1 && bytes == kn->bytes && g->k % kn->pair == 0 && g->a_rs * bytes % 4096 != 0;
+}
+
+static inline void multiply(const plan *p, bool lies, int rows, int cols, int64_t steps, const char *a, const char *b,
+                            void *c, int64_t ldc, bool add) {
+  if (lies) p->kn->run_rows(cols, steps, a, p->g->a_rs * p->kn->bytes, b, c, ldc, add);
+  else p->kn->run(rows, cols, steps, a, b, c, ldc, add);
+}
+
+/* One tile of C: rows i0.., columns j0.. of batch entry b. What the plan has not packed is packed here.
+ * false: out of memory. */
 static bool run_tile(const plan *p, int64_t b, int64_t i0, int64_t rows, int64_t j0, int64_t cols) {
   const aci_gemm *g = p->g;
   const aci_gemm_kernel *kn = p->kn;
   int acc_bytes = aci_gemm_type_bytes(p->acc);
-  int64_t a_bytes = (aci_gemm_packed_bytes(kn, rows, kn->mr, p->kc) + 63) / 64 * 64;
+  const int64_t lying = p->rows ? rows - rows % kn->mr : 0; /* whole panels of rows as they are */
+  const int64_t packed = p->packed_a != NULL ? rows : lying; /* rows not to pack here */
+  const int64_t row_bytes = g->a_rs * aci_gemm_type_bytes(g->in_type);
+  int64_t a_bytes = (aci_gemm_packed_bytes(kn, rows - packed, kn->mr, p->kc) + 63) / 64 * 64;
   int64_t b_bytes = p->packed_b != NULL ? 0 : (aci_gemm_packed_bytes(kn, cols, kn->nr, p->kc) + 63) / 64 * 64;
   /* accumulators: of one micro-tile when k is one block or C holds the sum, else of the whole tile */
   bool whole = p->n_kb > 1 && !p->direct;
@@ -61,11 +86,15 @@ static bool run_tile(const plan *p, int64_t b, int64_t i0, int64_t rows, int64_t
 
   for (int64_t kb = 0; kb < p->n_kb; kb++) {
     int64_t k0 = kb * p->kc, kc = block_len(p, kb), steps = ceil_div(kc, kn->pair), kp = steps * kn->pair;
-    aci_gemm_pack(kn, g->in_type, pa, kn->mr, false, rows, kc,
-                  at(g->a[b], g->in_type, i0 * g->a_rs + k0 * g->a_cs), g->a_rs, g->a_cs);
-    const char *block_b = pb;
+    const char *block_a = pa, *block_b = pb;
+    const char *rows_a = at(g->a[b], g->in_type, i0 * g->a_rs + k0 * g->a_cs);
+    if (p->packed_a != NULL)
+      block_a = p->packed_a + packed_at(g->m, kn->mr, k0, kp, i0) * kn->bytes;
+    else if (packed < rows)
+      aci_gemm_pack(kn, g->in_type, pa, kn->mr, false, rows - packed, kc,
+                    at(rows_a, g->in_type, packed * g->a_rs), g->a_rs, g->a_cs);
     if (p->packed_b != NULL)
-      block_b = p->packed_b + (k0 * ceil_div(p->cols, kn->nr) * kn->nr + (j0 - p->j0) * kp) * kn->bytes;
+      block_b = p->packed_b + packed_at(p->cols, kn->nr, k0, kp, j0 - p->j0) * kn->bytes;
     else
       aci_gemm_pack(kn, g->in_type, pb, kn->nr, true, cols, kc,
                     at(g->b[b], g->in_type, k0 * g->b_rs + j0 * g->b_cs), g->b_cs, g->b_rs);
@@ -75,20 +104,22 @@ static bool run_tile(const plan *p, int64_t b, int64_t i0, int64_t rows, int64_t
       int nc = (int)min64(kn->nr, cols - j), width = nc <= kn->nr / 2 ? kn->nr / 2 : kn->nr;
       for (int64_t i = 0; i < rows; i += kn->mr) {
         int nr = (int)min64(kn->mr, rows - i), computed = aci_gemm_rows(kn, nr);
-        const char *panel_a = pa + i * kp * kn->bytes, *panel_b = block_b + j * kp * kn->bytes;
+        const bool lies = i < lying;
+        const char *panel_a = lies ? rows_a + i * row_bytes : block_a + (i - lying) * kp * kn->bytes;
+        const char *panel_b = block_b + j * kp * kn->bytes;
         char *c = (char *)g->c[b] + ((i0 + i) * g->c_rs + j0 + j) * aci_gemm_type_bytes(g->out_type);
         if (p->direct) {
           bool add = kb > 0 || g->beta != 0;
           if (computed == nr && width == nc) {
-            kn->run(nr, nc, steps, panel_a, panel_b, c, g->c_rs, add);
+            multiply(p, lies, nr, nc, steps, panel_a, panel_b, c, g->c_rs, add);
           } else {
-            kn->run(computed, width, steps, panel_a, panel_b, tile, ldt, false);
+            multiply(p, lies, computed, width, steps, panel_a, panel_b, tile, ldt, false);
             aci_gemm_out edge = {g->out_type, 1, add, NULL};
             aci_gemm_finish(&edge, nr, nc, tile, ldt, c, g->c_rs, 0);
           }
         } else {
           char *t = whole ? tile + (i * ldt + j) * acc_bytes : tile;
-          kn->run(computed, width, steps, panel_a, panel_b, t, ldt, kb > 0);
+          multiply(p, lies, computed, width, steps, panel_a, panel_b, t, ldt, kb > 0);
           if (last) aci_gemm_finish(&p->out, nr, nc, t, ldt, c, g->c_rs, j0 + j);
         }
       }
@@ -121,18 +152,28 @@ static void run_own(ac_team *team, plan *p) {
 /* ---- shared plan ---- */
 enum { PACK_PANELS = 4 };
 
-static void pack_piece(void *arg, int64_t begin, int64_t end) {
-  const plan *p = arg;
+/* Panels of an operand, from row `first`; B's from the chunk's. */
+static void pack_rows(const plan *p, bool b, int64_t first, int64_t end) {
   const aci_gemm *g = p->g;
   const aci_gemm_kernel *kn = p->kn;
-  int64_t padded = ceil_div(p->cols, kn->nr) * kn->nr;
-  int64_t first = begin * PACK_PANELS * kn->nr, w = min64(end * PACK_PANELS * kn->nr, p->cols) - first;
+  const int panel = b ? kn->nr : kn->mr;
+  const int64_t extent = b ? p->cols : g->m, ws = b ? g->b_cs : g->a_rs, ks = b ? g->b_rs : g->a_cs;
   for (int64_t kb = 0; kb < p->n_kb; kb++) {
     int64_t k0 = kb * p->kc, kc = block_len(p, kb), kp = ceil_div(kc, kn->pair) * kn->pair;
-    char *dst = p->packed_b + (k0 * padded + first * kp) * kn->bytes;
-    const char *src = at(g->b[p->b], g->in_type, k0 * g->b_rs + (p->j0 + first) * g->b_cs);
-    aci_gemm_pack(kn, g->in_type, dst, kn->nr, true, w, kc, src, g->b_cs, g->b_rs);
+    char *dst = (b ? p->packed_b : p->packed_a) + packed_at(extent, panel, k0, kp, first) * kn->bytes;
+    const char *src = at(b ? g->b[p->b] : g->a[p->b], g->in_type, k0 * ks + ((b ? p->j0 : 0) + first) * ws);
+    aci_gemm_pack(kn, g->in_type, dst, panel, b, min64(end, extent) - first, kc, src, ws, ks);
   }
+}
+
+static void pack_piece_a(void *arg, int64_t begin, int64_t end) {
+  const plan *p = arg;
+  pack_rows(p, false, begin * 2 * PACK_PANELS * p->kn->mr, end * 2 * PACK_PANELS * p->kn->mr);
+}
+
+static void pack_piece_b(void *arg, int64_t begin, int64_t end) {
+  const plan *p = arg;
+  pack_rows(p, true, begin * PACK_PANELS * p->kn->nr, end * PACK_PANELS * p->kn->nr);
 }
 
 static void shared_piece(void *arg, int64_t begin, int64_t end) {
@@ -151,11 +192,12 @@ static int64_t chunk_cols(const plan *p) {
   return min64(fit > least ? fit : least, ceil_div(p->g->n, p->kn->nr) * p->kn->nr);
 }
 
-static void run_shared(ac_team *team, plan *p, char *packed_b, int64_t chunk) {
+static void run_shared(ac_team *team, plan *p, int64_t chunk) {
   const aci_gemm *g = p->g;
   int64_t unit = p->kn->nr;
-  p->packed_b = packed_b;
   for (p->b = 0; p->b < g->n_batch; p->b++) {
+    if (p->packed_a != NULL)
+      ac_parallel_for(team, ceil_div(g->m, 2 * PACK_PANELS * p->kn->mr), 1, pack_piece_a, p);
     for (p->j0 = 0; p->j0 < g->n; p->j0 += chunk) {
       p->cols = min64(chunk, g->n - p->j0);
       p->n_nt = ceil_div(p->cols, TN_MAX);
@@ -166,7 +208,7 @@ static void run_shared(ac_team *team, plan *p, char *packed_b, int64_t chunk) {
       while (panels > 1 && ceil_div(g->m, panels * p->kn->mr) * p->n_nt < MANY_TASKS) panels /= 2;
       p->tm = panels * p->kn->mr;
       p->n_mt = ceil_div(g->m, p->tm);
-      ac_parallel_for(team, ceil_div(p->cols, PACK_PANELS * unit), 1, pack_piece, p);
+      ac_parallel_for(team, ceil_div(p->cols, PACK_PANELS * unit), 1, pack_piece_b, p);
       ac_parallel_for(team, p->n_mt * p->n_nt, 1, shared_piece, p);
     }
   }
@@ -212,17 +254,24 @@ static ac_status run_blocked(ac_team *team, const aci_gemm *g, ac_err *e) {
   bool shared = g->m > 2 * (int64_t)p.kn->mr && flops >= SHARED_FLOPS;
   int64_t chunk = shared ? chunk_cols(&p) : 0;
   int64_t b_bytes = shared ? chunk * ceil_div(g->k, p.kn->pair) * p.kn->pair * p.kn->bytes + 64 : 0;
+  p.rows = rows_fit(g, p.kn);
+  int64_t a_bytes = 0;
+  if (shared && !p.rows) a_bytes = (aci_gemm_packed_bytes(p.kn, g->m, p.kn->mr, g->k + 8 * p.n_kb) + 63) / 64 * 64;
+  if (a_bytes > SHARED_A_BYTES) a_bytes = 0;
   int64_t bias_bytes = g->bias != NULL && g->bias_type != p.acc ? g->n * aci_gemm_type_bytes(p.acc) : 0;
   char *mem = NULL;
-  if (b_bytes + bias_bytes > 0) {
-    mem = aci_scratch(ACI_SCRATCH_SHARED, (size_t)(b_bytes + bias_bytes));
+  b_bytes = (b_bytes + 63) / 64 * 64;
+  if (b_bytes + a_bytes + bias_bytes > 0) {
+    mem = aci_scratch(ACI_SCRATCH_SHARED, (size_t)(b_bytes + a_bytes + bias_bytes));
     if (mem == NULL)
       return AC_FAIL(e, OOM, "out of memory for %lld bytes of packed operands",
-                     (long long)(b_bytes + bias_bytes));
+                     (long long)(b_bytes + a_bytes + bias_bytes));
   }
   if (g->bias != NULL)
-    p.out.bias = bias_as(p.acc, g->bias_type, g->bias, g->n, mem == NULL ? NULL : mem + b_bytes);
-  if (shared) run_shared(team, &p, mem, chunk);
+    p.out.bias = bias_as(p.acc, g->bias_type, g->bias, g->n, mem == NULL ? NULL : mem + b_bytes + a_bytes);
+  if (shared) p.packed_b = mem;
+  if (a_bytes > 0) p.packed_a = mem + b_bytes;
+  if (shared) run_shared(team, &p, chunk);
   else run_own(team, &p);
   if (oom)
     return AC_FAIL(e, OOM, "out of memory for the packed operands of a %lld x %lld x %lld matrix product",

@@ -34,8 +34,13 @@ enum { ACI_GEMM_MR_MAX = 14, ACI_GEMM_NR_MAX = 32 };
 typedef void (*aci_gemm_micro)(int rows, int cols, int64_t kc, const void *a, const void *b, void *c,
                                int64_t ldc, bool add);
 
+/* The same for mr whole rows of A where they lie, row_bytes apart, the values of k side by side. */
+typedef void (*aci_gemm_micro_rows)(int cols, int64_t kc, const void *a, int64_t row_bytes, const void *b,
+                                    void *c, int64_t ldc, bool add);
+
 typedef struct aci_gemm_kernel {
   aci_gemm_micro run;
+  aci_gemm_micro_rows run_rows;
   aci_pack pack;
   int mr, nr; /* rows of an A panel; columns of a B panel (its last panel may be nr/2 wide) */
   int pair;   /* values of k that lie side by side: 2 for ACI_PACK_BF16, else 1 */
@@ -54,14 +59,12 @@ const aci_gemm_kernel *aci_gemm_kernel_for(aci_gemm_type in);
 /* Bytes that a packed operand of w rows (or columns) in panels of width `panel` takes over kc steps. */
 static inline int64_t aci_gemm_packed_bytes(const aci_gemm_kernel *kn, int64_t w, int64_t panel, int64_t kc) {
   int64_t ks = (kc + kn->pair - 1) / kn->pair * kn->pair;
-  return ((w + panel - 1) / panel * panel * ks + 16) *
-         kn->bytes; /* 16: a panel's last vector store may run over */
+  return (w + panel - 1) / panel * panel * ks * kn->bytes;
 }
 
 /* Packs w x kc values, element (i,k) at src + i*ws + k*ks (in elements of `type`), into panels of `width`; i
  * beyond w and k beyond kc become zeros. With half_tail a last panel of at most width/2 is packed width/2
- * wide. Vector stores of a width that is no multiple of 16 run over the end of a panel, so neighbouring
- * panels must be packed in order by one thread. */
+ * wide. Nothing is written beyond the panels. */
 void aci_gemm_pack(const aci_gemm_kernel *kn, aci_gemm_type type, void *dst, int width, bool half_tail,
                    int64_t w, int64_t kc, const void *src, int64_t ws, int64_t ks);
 

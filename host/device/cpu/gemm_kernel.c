@@ -7,25 +7,28 @@
  * instruction and rounds twice. */
 #include "device/cpu/gemm_impl.h"
 
+#include <string.h>
+
 #include "device/cpu/isa.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
 /* T: packed step (float, double, or a pair of bf16 as uint32_t); U: element of C; V: vector of L values of C;
- * B: vector as loaded from the panels. mr is the stride of the A panel, rows <= mr of it are computed. */
+ * B: vector as loaded from the panels. rs, ks: bytes from row to row and from step to step of A. */
 #define MICRO(NAME, TARGET, T, U, V, B, L, ZERO, LOADB, BCAST, MADD, LOAD, STORE, ADD)                    \
-  TARGET static inline AC_INLINE void NAME##_body(const int rows, const int mr, const int nv, int64_t kc, \
-                                                  const T *a, const T *b, U *c, int64_t ldc, bool add) {  \
+  TARGET static inline AC_INLINE void NAME##_body(const int rows, const int nv, int64_t kc, const char *a, \
+                                                  const int64_t rs, const int64_t ks, const T *b, U *c,   \
+                                                  int64_t ldc, bool add) {                                \
     V acc[ACI_GEMM_MR_MAX][2];                                                                            \
     _Pragma("GCC unroll 14") for (int i = 0; i < rows; i++) {                                             \
       _Pragma("GCC unroll 2") for (int j = 0; j < nv; j++) acc[i][j] = ZERO();                            \
     }                                                                                                     \
-    for (int64_t k = 0; k < kc; k++, a += mr, b += nv * L) {                                              \
+    for (int64_t k = 0; k < kc; k++, a += ks, b += nv * L) {                                              \
       B bv[2];                                                                                            \
       _Pragma("GCC unroll 2") for (int j = 0; j < nv; j++) bv[j] = LOADB(b + j * L);                      \
       _Pragma("GCC unroll 14") for (int i = 0; i < rows; i++) {                                           \
-        B av = BCAST(a + i);                                                                              \
+        B av = BCAST((const T *)(const void *)(a + i * rs));                                              \
         _Pragma("GCC unroll 2") for (int j = 0; j < nv; j++) acc[i][j] = MADD(acc[i][j], av, bv[j]);      \
       }                                                                                                   \
     }                                                                                                     \
@@ -40,7 +43,8 @@
   }
 
 /* rows as rounded by aci_gemm_rows. */
-#define RUN(NAME, T, U, R, MR, NV) NAME##_body(R, MR, NV, kc, (const T *)a, (const T *)b, (U *)c, ldc, add)
+#define RUN(NAME, T, U, R, MR, NV) \
+  NAME##_body(R, NV, kc, a, sizeof(T), MR * (int64_t)sizeof(T), (const T *)b, (U *)c, ldc, add)
 #define ROWS_14(NAME, T, U, NV)                  \
   switch (rows) {                                \
     case 1: RUN(NAME, T, U, 1, 14, NV); break;   \
@@ -62,10 +66,16 @@
     case 2: RUN(NAME, T, U, 2, 4, NV); break;  \
     default: RUN(NAME, T, U, 4, 4, NV); break; \
   }
-#define ENTRY(NAME, TARGET, T, U, L, ROWS)                                                       \
-  TARGET static void NAME(int rows, int cols, int64_t kc, const void *a, const void *b, void *c, \
-                          int64_t ldc, bool add) {                                               \
-    if (cols > L) ROWS(NAME, T, U, 2) else ROWS(NAME, T, U, 1)                                   \
+#define ENTRY(NAME, TARGET, T, U, L, MR)                                                                   \
+  TARGET static void NAME(int rows, int cols, int64_t kc, const void *a, const void *b, void *c,           \
+                          int64_t ldc, bool add) {                                                         \
+    if (cols > L) ROWS_##MR(NAME, T, U, 2) else ROWS_##MR(NAME, T, U, 1)                                   \
+  }                                                                                                        \
+  TARGET static void NAME##_rows(int cols, int64_t kc, const void *a, int64_t row_bytes, const void *b,    \
+                                 void *c, int64_t ldc, bool add) {                                         \
+    const T *panel = b;                                                                                    \
+    if (cols > L) NAME##_body(MR, 2, kc, a, row_bytes, sizeof(T), panel, (U *)c, ldc, add);                \
+    else NAME##_body(MR, 1, kc, a, row_bytes, sizeof(T), panel, (U *)c, ldc, add);                         \
   }
 
 /* ---- baseline: 16-byte vectors of the compiler ---- */
@@ -84,10 +94,10 @@ typedef double v2d __attribute__((vector_size(16), aligned(8), may_alias));
 #define V_ADD(a, b) ((a) + (b))
 MICRO(f32_base, NO_TARGET, float, float, v4f, v4f, 4, V4_ZERO, V4_LOAD, V4_BCAST, V_MADD, V4_LOAD, V4_STORE,
       V_ADD)
-ENTRY(f32_base, NO_TARGET, float, float, 4, ROWS_4)
+ENTRY(f32_base, NO_TARGET, float, float, 4, 4)
 MICRO(f64_base, NO_TARGET, double, double, v2d, v2d, 2, V2_ZERO, V2_LOAD, V2_BCAST, V_MADD, V2_LOAD, V2_STORE,
       V_ADD)
-ENTRY(f64_base, NO_TARGET, double, double, 2, ROWS_4)
+ENTRY(f64_base, NO_TARGET, double, double, 2, 4)
 
 #if defined(__x86_64__)
 /* ---- AVX2 ---- */
@@ -97,10 +107,10 @@ ENTRY(f64_base, NO_TARGET, double, double, 2, ROWS_4)
 #define Y_MADD64(c, a, b) _mm256_fmadd_pd(a, b, c)
 MICRO(f32_avx2, ACI_TARGET_AVX2, float, float, __m256, __m256, 8, _mm256_setzero_ps, _mm256_loadu_ps,
       Y_BCAST32, Y_MADD32, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_add_ps)
-ENTRY(f32_avx2, ACI_TARGET_AVX2, float, float, 8, ROWS_6)
+ENTRY(f32_avx2, ACI_TARGET_AVX2, float, float, 8, 6)
 MICRO(f64_avx2, ACI_TARGET_AVX2, double, double, __m256d, __m256d, 4, _mm256_setzero_pd, _mm256_loadu_pd,
       Y_BCAST64, Y_MADD64, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_add_pd)
-ENTRY(f64_avx2, ACI_TARGET_AVX2, double, double, 4, ROWS_6)
+ENTRY(f64_avx2, ACI_TARGET_AVX2, double, double, 4, 6)
 
 /* ---- AVX-512 ---- */
 #define Z_BCAST32(p) _mm512_set1_ps(*(p))
@@ -109,26 +119,32 @@ ENTRY(f64_avx2, ACI_TARGET_AVX2, double, double, 4, ROWS_6)
 #define Z_MADD64(c, a, b) _mm512_fmadd_pd(a, b, c)
 MICRO(f32_avx512, ACI_TARGET_AVX512, float, float, __m512, __m512, 16, _mm512_setzero_ps, _mm512_loadu_ps,
       Z_BCAST32, Z_MADD32, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_add_ps)
-ENTRY(f32_avx512, ACI_TARGET_AVX512, float, float, 16, ROWS_14)
+ENTRY(f32_avx512, ACI_TARGET_AVX512, float, float, 16, 14)
 MICRO(f64_avx512, ACI_TARGET_AVX512, double, double, __m512d, __m512d, 8, _mm512_setzero_pd, _mm512_loadu_pd,
       Z_BCAST64, Z_MADD64, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_add_pd)
-ENTRY(f64_avx512, ACI_TARGET_AVX512, double, double, 8, ROWS_14)
+ENTRY(f64_avx512, ACI_TARGET_AVX512, double, double, 8, 14)
 
 /* ---- AVX-512 with bf16 dot products: one step of k is a pair of values ---- */
 #define Z_LOAD_PAIR(p) ((__m512bh)_mm512_loadu_si512(p))
-#define Z_BCAST_PAIR(p) ((__m512bh)_mm512_set1_epi32((int)*(p)))
+static inline AC_INLINE int pair_at(const void *p) { /* pairs in rows that lie are aligned as their values are */
+  int v;
+  memcpy(&v, p, sizeof v);
+  return v;
+}
+#define Z_BCAST_PAIR(p) ((__m512bh)_mm512_set1_epi32(pair_at(p)))
 MICRO(bf16_avx512, ACI_TARGET_AVX512_BF16, uint32_t, float, __m512, __m512bh, 16, _mm512_setzero_ps,
       Z_LOAD_PAIR, Z_BCAST_PAIR, _mm512_dpbf16_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_add_ps)
-ENTRY(bf16_avx512, ACI_TARGET_AVX512_BF16, uint32_t, float, 16, ROWS_14)
+ENTRY(bf16_avx512, ACI_TARGET_AVX512_BF16, uint32_t, float, 16, 14)
 #endif
 
 /* ---- choice ---- */
+#define KERNEL(NAME, PACK, MR, NR, PAIR, BYTES) {NAME, NAME##_rows, PACK, MR, NR, PAIR, BYTES}
 static const aci_gemm_kernel kernels[] = {
-    {f32_base, ACI_PACK_F32, 4, 8, 1, 4},       {f64_base, ACI_PACK_F64, 4, 4, 1, 8},
+    KERNEL(f32_base, ACI_PACK_F32, 4, 8, 1, 4),       KERNEL(f64_base, ACI_PACK_F64, 4, 4, 1, 8),
 #if defined(__x86_64__)
-    {f32_avx2, ACI_PACK_F32, 6, 16, 1, 4},      {f64_avx2, ACI_PACK_F64, 6, 8, 1, 8},
-    {f32_avx512, ACI_PACK_F32, 14, 32, 1, 4},   {f64_avx512, ACI_PACK_F64, 14, 16, 1, 8},
-    {bf16_avx512, ACI_PACK_BF16, 14, 32, 2, 2},
+    KERNEL(f32_avx2, ACI_PACK_F32, 6, 16, 1, 4),      KERNEL(f64_avx2, ACI_PACK_F64, 6, 8, 1, 8),
+    KERNEL(f32_avx512, ACI_PACK_F32, 14, 32, 1, 4),   KERNEL(f64_avx512, ACI_PACK_F64, 14, 16, 1, 8),
+    KERNEL(bf16_avx512, ACI_PACK_BF16, 14, 32, 2, 2),
 #endif
 };
 

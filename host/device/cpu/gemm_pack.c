@@ -89,12 +89,13 @@ static ACI_TARGET_AVX512 inline AC_INLINE void pack_transposed(uint32_t *dst, in
       transpose16(r);
       int n = steps - k0 < 16 ? (int)(steps - k0) : 16;
       uint32_t *d = dst + k0 * width + i0;
-      if (n == 16) {
+      if (k0 + n < steps) {
         _Pragma("GCC unroll 16") for (int k = 0; k < 16; k++) _mm512_storeu_si512(d + k * width, r[k]);
-      } else {
+      } else { /* the last row stays within the panel */
         _Alignas(64) uint32_t rows[16][16];
         for (int k = 0; k < 16; k++) _mm512_store_si512(rows[k], r[k]);
-        for (int k = 0; k < n; k++) _mm512_storeu_si512(d + k * width, _mm512_load_si512(rows[k]));
+        for (int k = 0; k < n - 1; k++) _mm512_storeu_si512(d + k * width, _mm512_load_si512(rows[k]));
+        _mm512_mask_storeu_epi32(d + (n - 1) * width, mask16(width - i0), _mm512_load_si512(rows[n - 1]));
       }
     }
   }
@@ -123,6 +124,18 @@ ACI_TARGET_AVX512 static void pack_bf16_avx512(uint32_t *dst, int width, int w, 
   int64_t steps = (kc + 1) / 2;
   if (ks == 1 && ws != 1) {
     pack_transposed(dst, width, w, kc, (const char *)src, ws * 2, true);
+  } else if (ws == 1 && width == 32) {
+    const __mmask32 m = mask32(w);
+    const __m512i lo = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37,
+                                        5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    const __m512i hi = _mm512_add_epi16(lo, _mm512_set1_epi16(16));
+    for (int64_t s = 0; s < steps; s++) {
+      const uint16_t *p = src + 2 * s * ks;
+      __m512i even = _mm512_maskz_loadu_epi16(m, p);
+      __m512i odd = 2 * s + 1 < kc ? _mm512_maskz_loadu_epi16(m, p + ks) : _mm512_setzero_si512();
+      _mm512_storeu_si512(dst + s * 32, _mm512_permutex2var_epi16(even, lo, odd));
+      _mm512_storeu_si512(dst + s * 32 + 16, _mm512_permutex2var_epi16(even, hi, odd));
+    }
   } else if (ws == 1) {
     for (int i0 = 0; i0 < width; i0 += 16) {
       __mmask16 m = mask16(w - i0);
@@ -206,9 +219,10 @@ static void pack_panel(const aci_gemm_kernel *kn, aci_gemm_type type, void *d, i
 void aci_gemm_pack(const aci_gemm_kernel *kn, aci_gemm_type type, void *dst, int width, bool half_tail,
                    int64_t w, int64_t kc, const void *src, int64_t ws, int64_t ks) {
   int64_t in_bytes = aci_gemm_type_bytes(type), kp = (kc + kn->pair - 1) / kn->pair * kn->pair;
-  /* Rows whose stride is a power of two or nearly fall into few sets of L1: a few of them at a time for all
-   * panels, so that the lines panels share are still there. */
-  int64_t block = ws == 1 && w > width && ks * in_bytes % 1024 == 0 ? BLOCK_K : kp;
+  /* Sources contiguous along the width: some rows at a time for all panels, so that the lines panels share are
+   * still in L1; fewer where the stride lets rows fall into few of its sets. */
+  const int64_t stride = ks * in_bytes, some = stride % 4096 == 0 ? BLOCK_K : stride % 2048 == 0 ? 2 * BLOCK_K : 4 * BLOCK_K;
+  const int64_t block = ws == 1 && w > width ? some : kp;
   for (int64_t k0 = 0; k0 < kc; k0 += block) {
     int64_t k1 = k0 + block < kc ? k0 + block : kc;
     for (int64_t i = 0; i < w; i += width) {
