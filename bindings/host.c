@@ -77,6 +77,7 @@ static int on_error(lua_State *L) {
 
 typedef struct failure {
   ac_err *e;
+  lac_state *S; /* NULL: there is none so far */
   ac_status fallback;
 } failure;
 
@@ -92,9 +93,13 @@ static int fill_error(lua_State *L) {
     }
     lua_pop(L, 1);
   }
-  if (lua_istable(L, 1) && luaL_getmetafield(L, 1, "__tostring") == LUA_TNIL)
-    lua_pushfstring(L, "(error object is a %s value)", luaL_typename(L, 1));
-  else luaL_tolstring(L, 1, NULL);
+  if (f->S != NULL && f->S->ctx != NULL) {
+    lac_chunk(L, f->S, "error_text");
+    lua_pushvalue(L, 1);
+    lua_call(L, 1, 1);
+  } else {
+    luaL_tolstring(L, 1, NULL);
+  }
   f->fallback = ac_err_set(f->e, code, __FILE__, __LINE__, "%s", lua_tostring(L, -1));
   return 0;
 }
@@ -112,7 +117,7 @@ ac_status lac_host_protect(ac_host *h, lua_CFunction body, void *arg, ac_err *e)
   lua_pushlightuserdata(L, arg);
   int result = lua_pcall(L, 1, 0, top + 1);
   if (result != LUA_OK && !h->exited) {
-    failure f = {e, result == LUA_ERRMEM ? AC_OOM : AC_CALLBACK};
+    failure f = {e, h->S, result == LUA_ERRMEM ? AC_OOM : AC_CALLBACK};
     lua_pushcfunction(L, fill_error);
     lua_insert(L, -2);
     lua_pushlightuserdata(L, &f);

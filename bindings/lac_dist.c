@@ -248,7 +248,7 @@ static int records(lua_State *L) {
     set_int(L, "group", r->group);
     set_int(L, "seq", r->seq);
     set_string(L, "kind", ac_coll_name(r->kind));
-    if (r->kind != AC_COLL_BARRIER && r->kind != AC_COLL_NEW_GROUP)
+    if (r->kind != AC_COLL_BARRIER && r->kind < AC_COLL_NEW_GROUP)
       set_string(L, "dtype", ac_dtype_name(r->dtype));
     if (reduces(r->kind)) set_string(L, "op", ac_reduce_op_name(r->op));
     set_int(L, "root", r->root);

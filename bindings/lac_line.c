@@ -13,6 +13,7 @@
  * written. Both keep one line per process: there is one editor at a time, or one inside another that is not at its
  * prompt. Their handlers of signals stay off, and the locale is this thread's alone while they run. */
 #include <errno.h>
+#include <langinfo.h>
 #include <limits.h>
 #include <locale.h>
 #include <stdio.h>
@@ -43,6 +44,41 @@ typedef struct editor {
 static editor *current;
 static char **candidates;
 static int next_candidate;
+
+/* ---- locale ---- */
+
+/* This thread in the user's locale, around every call of theirs: characters of several bytes, and which keys are
+ * letters, depend on it. */
+typedef struct place_of_locale {
+  locale_t own, was;
+  char ctype[64];
+} place_of_locale;
+
+/* Without any, of 7 bits, lines are UTF-8 all the same, as Lua's text is. */
+static locale_t user_locale(void) {
+  locale_t own = newlocale(LC_CTYPE_MASK, "", (locale_t)0);
+  if (own != (locale_t)0 && strcmp(nl_langinfo_l(CODESET, own), "ANSI_X3.4-1968") != 0) return own;
+  const locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
+  if (utf8 == (locale_t)0) return own;
+  if (own != (locale_t)0) freelocale(own);
+  return utf8;
+}
+
+static place_of_locale enter_locale(void) {
+  place_of_locale p = {.own = user_locale()};
+  const char *now = setlocale(LC_CTYPE, NULL);
+  snprintf(p.ctype, sizeof p.ctype, "%s", now != NULL ? now : "C");
+  p.was = p.own != (locale_t)0 ? uselocale(p.own) : (locale_t)0;
+  return p;
+}
+
+static void leave_locale(const place_of_locale *p) {
+  const char *now = setlocale(LC_CTYPE, NULL);
+  if (now != NULL && strcmp(now, p->ctype) != 0) setlocale(LC_CTYPE, p->ctype); /* readline sets the process's */
+  if (p->own == (locale_t)0) return;
+  uselocale(p->was);
+  freelocale(p->own);
+}
 
 /* ---- their callbacks ---- */
 
@@ -109,12 +145,14 @@ static char **complete(const char *text, int start, int end) {
 /* ---- one editor ---- */
 
 static void set_up(const lac_line_api *a) {
+  const place_of_locale p = enter_locale();
   static const char breaks[] = " \t\n\"'`@$><=;|&{}()[]+-*/%^#~,!?";
   *a->catch_signals = 0;
   if (a->catch_winch != NULL) *a->catch_winch = 0;
   *a->attempted = complete;
   *a->breaks = *a->basic_breaks = breaks;
-  a->stifle(2000);
+  a->stifle(2000); /* libedit makes its map of keys here */
+  leave_locale(&p);
 }
 
 static int new_editor(lua_State *L) {
@@ -147,28 +185,6 @@ static editor *check(lua_State *L, lac_state *S) {
   return ed;
 }
 
-/* This thread in the user's locale, for characters of several bytes. */
-typedef struct place_of_locale {
-  locale_t own, was;
-  char ctype[64];
-} place_of_locale;
-
-static place_of_locale enter_locale(void) {
-  place_of_locale p = {.own = newlocale(LC_CTYPE_MASK, "", (locale_t)0)};
-  const char *now = setlocale(LC_CTYPE, NULL);
-  snprintf(p.ctype, sizeof p.ctype, "%s", now != NULL ? now : "C");
-  p.was = p.own != (locale_t)0 ? uselocale(p.own) : (locale_t)0;
-  return p;
-}
-
-static void leave_locale(const place_of_locale *p) {
-  const char *now = setlocale(LC_CTYPE, NULL);
-  if (now != NULL && strcmp(now, p->ctype) != 0) setlocale(LC_CTYPE, p->ctype); /* readline sets the process's */
-  if (p->own == (locale_t)0) return;
-  uselocale(p->was);
-  freelocale(p->own);
-}
-
 static void show(editor *ed, const char *prompt) {
   if (ed->shown && !ed->hidden) return;
   const place_of_locale p = enter_locale();
@@ -189,7 +205,9 @@ static void show(editor *ed, const char *prompt) {
 
 static void drop(editor *ed) {
   if (ed->a == NULL || !ed->shown) return;
+  const place_of_locale p = enter_locale();
   ed->a->remove_handler();
+  leave_locale(&p);
   ed->shown = ed->hidden = false;
 }
 
@@ -311,7 +329,8 @@ static int rows(const editor *ed) {
   const char *text = getenv("COLUMNS");
   if (text != NULL && atoi(text) > 0) columns = atoi(text);
   const char *line = *ed->a->line;
-  const size_t n = strlen(ed->prompt) + (line != NULL ? (size_t)*ed->a->point : 0);
+  size_t n = strlen(ed->prompt);
+  for (int i = 0; line != NULL && i < *ed->a->point && line[i] != 0; i++) n += (line[i] & 0xc0) != 0x80; /* characters */
   return 1 + (int)(n / (size_t)columns);
 }
 
@@ -334,7 +353,11 @@ static int editor_hide(lua_State *L) {
 static int editor_add(lua_State *L) {
   lac_state *S = lac_get(L);
   const editor *ed = check(L, S);
-  if (ed->a != NULL) ed->a->add_history(lac_check_string(L, S, 2, "line", NULL));
+  const char *line = lac_check_string(L, S, 2, "line", NULL);
+  if (ed->a == NULL) return 0;
+  const place_of_locale p = enter_locale();
+  ed->a->add_history(line);
+  leave_locale(&p);
   return 0;
 }
 

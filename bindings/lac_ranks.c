@@ -4,9 +4,13 @@
  *   console.place() -> nil, or {rank, ranks, local_ranks, console, segment, fronts}   what accel-run gave this rank
  *   console.at(site)                  what this rank's page says of where it is
  *   console.prompting(on)             this machine's ranks stand at a prompt, or no longer
+ *   console.meet()                    a barrier of all ranks that no other call is taken for: accel.repl()
+ *   console.rest() -> next, or nil, message   collectives begin anew (comm/prompt.c): first step, on each rank
+ *   console.resume(next)              last one, with the greatest `next`
  *   console.pages(segment) -> p
  *     p:read() -> list of {rank, pid, state, stopped, step, at, waits, missing, seconds, ended}, verdict or nil
  *     p:resume()                      the step on which ranks agreed to stop is past
+ *     p:renew()                       takes the verdict back, between rest and resume
  *   console.digest(t)                 of a tensor's bytes, which lie in order */
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,6 +21,7 @@
 #include "comm/comm_impl.h"
 #include "comm/wait.h"
 #include "console.h"
+#include "dist.h"
 
 #define PAGES "accel.console.pages"
 
@@ -57,6 +62,31 @@ static int prompting(lua_State *L) {
   if (S->world == NULL || S->world->segment.head == NULL) return 0;
   if (lua_toboolean(L, 1)) atomic_fetch_add(&S->world->segment.head->console, 1);
   else atomic_fetch_sub(&S->world->segment.head->console, 1);
+  return 0;
+}
+
+static int meet(lua_State *L) {
+  lac_state *S = lac_get(L);
+  char site[LAC_SITE];
+  ac_err e;
+  lac_site(L, S, 1, site);
+  if (aci_prompt_meet(lac_world(L, S), site, &e) == AC_OK) return 0;
+  snprintf(e.op, sizeof e.op, "accel.repl");
+  return lac_raise(L, S, &e);
+}
+
+static int rest(lua_State *L) {
+  lac_state *S = lac_get(L);
+  uint32_t next = 0;
+  ac_err e;
+  if (aci_prompt_rest(lac_world(L, S), &next, &e) != AC_OK) return lac_fail(L, &e);
+  lua_pushinteger(L, next);
+  return 1;
+}
+
+static int resume(lua_State *L) {
+  lac_state *S = lac_get(L);
+  aci_prompt_resume(lac_world(L, S), (uint32_t)lac_check_int(L, S, 1, "next"));
   return 0;
 }
 
@@ -135,6 +165,12 @@ static int pages_resume(lua_State *L) {
   return 0;
 }
 
+static int pages_renew(lua_State *L) {
+  lac_state *S = lac_get(L);
+  aci_verdict_clear(head_of(L, S));
+  return 0;
+}
+
 static int pages_close(lua_State *L) {
   aci_segment_map *m = luaL_checkudata(L, 1, PAGES);
   if (m->head != NULL) aci_segment_close(m);
@@ -156,10 +192,14 @@ static int digest(lua_State *L) {
 }
 
 void lac_open_ranks(lua_State *L, lac_state *S) {
-  static const luaL_Reg funcs[] = {{"place", place}, {"at", at},         {"prompting", prompting},
-                                   {"pages", pages}, {"digest", digest}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {
-      {"read", pages_read}, {"resume", pages_resume}, {"close", pages_close}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {{"place", place},   {"at", at},       {"prompting", prompting},
+                                   {"meet", meet},     {"rest", rest},   {"resume", resume},
+                                   {"pages", pages},   {"digest", digest}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"read", pages_read},
+                                     {"resume", pages_resume},
+                                     {"renew", pages_renew},
+                                     {"close", pages_close},
+                                     {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", pages_close}, {"__close", pages_close}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
   lac_new_class(L, S, PAGES, metas, methods);

@@ -47,6 +47,12 @@ static int scope_close(lua_State *L) {
   return 0;
 }
 
+static int scope_tostring(lua_State *L) {
+  const lac_scope *s = check_scope(L, lua_touserdata(L, LAC_STATE));
+  lua_pushstring(L, s->open ? "scope, open; :close() ends it" : "scope, closed");
+  return 1;
+}
+
 /* s:keep(t, ...) -> t, ...: they belong to the enclosing scope from now on. Lists of tensors are kept with
  * what they hold. */
 static void keep(lua_State *L, lac_state *S, lac_scope *s, int idx, int depth) {
@@ -149,6 +155,8 @@ void lac_open_scope(lua_State *L, lac_state *S) {
   lua_setfield(L, -2, "__gc");
   lac_pushfunction(L, S, scope_close);
   lua_setfield(L, -2, "__close");
+  lac_pushfunction(L, S, scope_tostring);
+  lua_setfield(L, -2, "__tostring");
   lua_newtable(L);
   lac_setfuncs(L, S, methods);
   lua_setfield(L, -2, "__index");

@@ -6,9 +6,9 @@ local KEYWORDS = {}
 for word in ([[and break do else elseif end false for function goto if in local nil not or repeat return then
   true until while]]):gmatch("%a+") do KEYWORDS[word] = true end
 
-local function number(x)
+local function number(x, format)
   if math.type(x) == "integer" then return ("%d"):format(x) end
-  return ("%.6g"):format(x)
+  return x == x and (format or "%.6g"):format(x) or "nan" -- its sign says nothing
 end
 
 local function tensor(t)
@@ -87,7 +87,7 @@ return function(value, options)
   function show(x, indent, depth)
     local kind = type(x)
     if kind == "string" then return (("%q"):format(x):gsub("\\\n", "\\n")) end
-    if kind == "number" then return math.type(x) == "float" and ("%.14g"):format(x) or ("%d"):format(x) end
+    if kind == "number" then return number(x, "%.14g") end
     if kind == "table" then return table_text(x, indent, depth) end
     if accel.is_tensor(x) then return tensor(x) end
     if kind == "function" then

@@ -111,23 +111,65 @@ local function names_in_reach(level, only)
   return full
 end
 
-local function methods_of_modules()
+-- Methods of modules, and of the ctx of an accel.Function, whose frame is gone when its error comes here.
+local function usual_methods()
   local full = {}
+  for _, name in ipairs { "save_for_backward", "saved_tensors", "mark_dirty", "mark_non_differentiable",
+    "set_materialize_grads" } do full[name] = ":" .. name end
   for name, value in next, accel.nn and accel.nn.Module or {} do
     if type(name) == "string" and type(value) == "function" then full[name] = ":" .. name end
   end
   return full
 end
 
--- "nn" for a line with nn.Linaer(...), where the script can be read.
-local function qualifier(info, name)
+-- "nn" for a line with nn.Linaer(...), where the script can be read; mark: "." or ":".
+local function qualifier(info, name, mark)
   local file = info.source:sub(1, 1) == "@" and io.open(info.source:sub(2))
   if not file then return nil end
   local text
   for _ = 1, info.currentline do text = file:read "l" end
   file:close()
-  return text and text:match("([%a_][%w_.]*)%.%f[%w_]" .. name .. "%f[^%w_]")
+  return text and text:match("([%a_][%w_.]*)%" .. mark .. "%f[%w_]" .. name .. "%f[^%w_]")
 end
+
+-- What a name stands for at this level.
+local function value_at(level, wanted)
+  local found
+  for i = 1, 200 do
+    local name, value = debug.getlocal(level + 1, i)
+    if not name then break end
+    if name == wanted then found = value end
+  end
+  if found ~= nil then return found end
+  local f = debug.getinfo(level + 1, "f").func
+  for i = 1, 255 do
+    local name, value = debug.getupvalue(f, i)
+    if not name then break end
+    if name == wanted then return value end
+  end
+  return rawget(_G, wanted)
+end
+
+-- Methods of an object by name, with those of the classes it is built on.
+local function methods_of(object)
+  local full, meta = {}, debug.getmetatable(object)
+  for _ = 1, 16 do
+    local t = type(meta) == "table" and rawget(meta, "__index")
+    if type(t) == "function" then t = meta end -- a class that looks fields up: its own methods
+    if type(t) ~= "table" then break end
+    for name, value in next, t do
+      if type(name) == "string" and type(value) == "function" and name:sub(1, 1) ~= "_" then full[name] = ":" .. name end
+    end
+    meta = debug.getmetatable(t)
+  end
+  return full
+end
+
+-- Methods that some objects have, and why others do not.
+local elsewhere = {
+  gradient_checkpointing_enable = "the models of accel.models have it; in a module of your own, forward calls "
+    .. "accel.checkpoint(layer, x) in the place of layer(x)",
+}
 
 -- "; did you mean nn.Linear?" for "attempt to call a nil value (field 'Linaer')", else "".
 local function hint(text, level)
@@ -138,8 +180,16 @@ local function hint(text, level)
     info = debug.getinfo(level + 1, "Sl")
   end
   if not info or (kind ~= "field" and kind ~= "method") then return "" end
-  local full, names = methods_of_modules(), {}
-  if kind == "field" then full = names_in_reach(level + 1, qualifier(info, called)) end
+  if kind == "method" and elsewhere[called] then return "; " .. elsewhere[called] end
+  local full, names = {}, {}
+  if kind == "field" then
+    full = names_in_reach(level + 1, qualifier(info, called, "."))
+  else
+    local owner = qualifier(info, called, ":")
+    local object = owner and value_at(level + 1, owner)
+    full = object ~= nil and methods_of(object) or full
+    if next(full) == nil then full = usual_methods() end
+  end
   for name in next, full do names[#names + 1] = name end
   table.sort(names)
   local near = accel.nearest(called, names)
@@ -175,12 +225,7 @@ end
 -- (error value [, level]) -> text. Never raises.
 return function(message, level)
   level = (level or 1) + 1 -- as the functions above count: 1 is this function, 2 its caller
-  local meta = debug.getmetatable(message)
-  local ok, text = true, ("(error object is a %s value)"):format(type(message))
-  if type(message) == "string" or type(message) == "number" or (meta and meta.__tostring) then
-    ok, text = pcall(tostring, message)
-  end
-  if not ok then text = "(error object that cannot be printed)" end
+  local text = accel.host_chunk "error_text"(message)
   local lines = frames(level, is_ours(text, level))
   if #lines == 0 then lines = frames(level, true) end
   text = text .. hint(text, level)

@@ -41,6 +41,12 @@ static int guard_gc(lua_State *L) {
   return 0;
 }
 
+static int guard_tostring(lua_State *L) {
+  const lac_guard *g = check_guard(L);
+  lua_pushfstring(L, g->done ? "%s, closed" : "%s, open; :close() ends it", g->name);
+  return 1;
+}
+
 lac_guard *lac_guard_push(lua_State *L, lac_state *S, const char *name,
                           void (*fn)(lua_State *, lac_state *, lac_guard *)) {
   lac_guard *g = lua_newuserdatauv(L, sizeof *g, 0);
@@ -73,6 +79,8 @@ void lac_guard_open(lua_State *L, lac_state *S) {
   lua_setfield(L, -2, "__close");
   lac_pushfunction(L, S, guard_gc);
   lua_setfield(L, -2, "__gc");
+  lac_pushfunction(L, S, guard_tostring);
+  lua_setfield(L, -2, "__tostring");
   lua_newtable(L);
   lac_setfuncs(L, S, methods);
   lua_setfield(L, -2, "__index");

@@ -16,6 +16,7 @@ typedef enum app_command {
   APP_REPL,   /* alone, on every rank, or as the launcher of those */
   APP_FRONT,  /* the prompt of a REPL on several ranks; ranks and launcher start it */
   APP_TOPICS, /* help [topic] */
+  APP_BENCH,  /* bench [name ...] */
   APP_HELP,
   APP_VERSION
 } app_command;
@@ -40,6 +41,7 @@ typedef struct app_options {
 /* Fills *o. On misuse writes the reason to stderr and returns false: the program ends with APP_USAGE. */
 bool app_options_parse(int argc, char **argv, app_options *o);
 void app_help(void);
+const char *app_command_near(const char *word); /* a misspelt command; NULL: none is like it */
 
 /* ---- options.c, options_launch.c: tables of options ---- */
 typedef struct app_option {

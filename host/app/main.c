@@ -71,6 +71,7 @@ static const char *command_code(const app_options *o) {
   switch (o->command) {
     case APP_ENV: return "require('accel.core').host_chunk('env')(package.searchpath('accel', package.path))";
     case APP_TOPICS: return "if not require('accel').host_chunk('help').run(...) then os.exit(1) end";
+    case APP_BENCH: return "if not require('accel').host_chunk('bench').run(...) then os.exit(1) end";
     case APP_FRONT: return "if not require('accel').host_chunk('repl/front').run(...) then os.exit(1) end";
     case APP_REPL: return "if not require('accel').host_chunk('repl').run() then os.exit(1) end";
     default: return NULL;
@@ -97,7 +98,10 @@ int main(int argc, char **argv) {
     return finish(NULL, APP_OK);
   }
   if (o.script != NULL && strcmp(o.script, "-") != 0 && access(o.script, R_OK) != 0) {
-    fprintf(stderr, "accel-run: cannot read '%s': %s\n", o.script, strerror(errno));
+    const int error = errno;
+    const char *near = app_command_near(o.script);
+    fprintf(stderr, "accel-run: cannot read '%s': %s%s%s%s\n", o.script, strerror(error),
+            near != NULL ? "; did you mean accel-run " : "", near != NULL ? near : "", near != NULL ? "?" : "");
     return APP_USAGE;
   }
   ac_host *h;

@@ -24,16 +24,25 @@ enum { N_OWN = sizeof options / sizeof options[0], N_OPTIONS = N_OWN + APP_LAUNC
 static const app_option *option_at(int i) { return i < N_OWN ? &options[i] : &app_launch_options[i - N_OWN]; }
 
 static const struct {
-  const char *name;
+  const char *name, *shown;
   app_command command;
   const char *help; /* NULL: not shown */
 } commands[] = {
-    {"repl", APP_REPL, "a prompt for Lua, on one process or on every rank; :help tells more there"},
-    {"help [TOPIC]", APP_TOPICS, "the reference: an op, a module, a class, an option, examples"},
-    {"env", APP_ENV, "versions, devices, optional parts, and every ACCEL_* parameter"},
-    {APP_FRONT_WORD, APP_FRONT, NULL},
+    {"repl", "repl", APP_REPL, "a prompt for Lua, on one process or on every rank; :help tells more there"},
+    {"help", "help [TOPIC]", APP_TOPICS, "the reference: an op, a module, a class, an option, examples"},
+    {"bench", "bench [NAME...]", APP_BENCH, "speed beside PyTorch and others, measured here; see bench --help"},
+    {"env", "env", APP_ENV, "versions, devices, optional parts, and every ACCEL_* parameter"},
+    {APP_FRONT_WORD, APP_FRONT_WORD, APP_FRONT, NULL},
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
+
+const char *app_command_near(const char *word) {
+  const char *names[N_COMMANDS];
+  int n = 0;
+  for (int i = 0; i < N_COMMANDS; i++)
+    if (commands[i].help != NULL) names[n++] = commands[i].name;
+  return ac_nearest(word, names, n);
+}
 
 /* A name as it is shown: with dashes. */
 static const char *spell(const char *name, char *buf, size_t n) {
@@ -77,6 +86,7 @@ void app_help(void) {
   puts("usage: accel-run [options] SCRIPT [ARGS...]\n"
        "       accel-run [options] repl\n"
        "       accel-run help [TOPIC]\n"
+       "       accel-run bench [NAME...]\n"
        "       accel-run env\n"
        "\n"
        "Runs a Lua script with accel: tensors, gradients and training in one program.\n"
@@ -85,7 +95,7 @@ void app_help(void) {
        "\n"
        "commands:");
   for (int i = 0; i < N_COMMANDS; i++)
-    if (commands[i].help != NULL) help_row(commands[i].name, commands[i].help);
+    if (commands[i].help != NULL) help_row(commands[i].shown, commands[i].help);
   puts("\noptions:");
   help_rows(0, N_OWN);
   puts("\nthe same script on several ranks:");
@@ -238,14 +248,13 @@ static bool take(int argc, char **argv, int *i, app_options *o, const app_option
 /* The word in place of the script: a command? i: its place. Misuse of one is told. */
 static bool take_command(int argc, char **argv, int i, app_options *o) {
   for (int k = 0; k < N_COMMANDS; k++) {
-    const size_t n = strcspn(commands[k].name, " ");
-    if (strlen(argv[i]) != n || strncmp(argv[i], commands[k].name, n) != 0) continue;
+    if (strcmp(argv[i], commands[k].name) != 0) continue;
     o->command = commands[k].command;
     o->n_args = argc - i - 1;
     o->args = argv + i + 1;
-    const int most = o->command == APP_TOPICS || o->command == APP_FRONT;
-    char name[16];
-    snprintf(name, sizeof name, "%.*s", (int)n, argv[i]);
+    const int most = o->command == APP_BENCH ? argc /* it has options of its own */
+                                             : o->command == APP_TOPICS || o->command == APP_FRONT;
+    const char *const name = argv[i];
     if (o->n_args > most)
       return app_usage(most > 0                   ? "%s takes one argument, found '%s' behind it"
                        : argv[i + 1][0] == '-'    ? "options stand before %s, found '%s' behind it"

@@ -123,7 +123,7 @@ const char *aci_desc_text(const aci_desc *d, char *buf, size_t n) {
   size_t k = 0;
   const char *const dtype = d->dtype < AC_DTYPE_COUNT ? ac_dtype_name((ac_dtype)d->dtype) : "?";
   if (d->kind == AC_COLL_NEW_GROUP) k = (size_t)snprintf(what, sizeof what, " of %lld ranks", (long long)d->count);
-  else if (d->kind != AC_COLL_BARRIER)
+  else if (d->kind != AC_COLL_BARRIER && d->kind != AC_COLL_PROMPT)
     k = (size_t)snprintf(what, sizeof what, " %s (%lld)%s", dtype, (long long)d->count,
                          d->counts_hash != 0 ? " in uneven parts" : "");
   if (t & REDUCES) k += (size_t)snprintf(what + k, sizeof what - k, " %s", ac_reduce_op_name((ac_reduce_op)d->op));

@@ -30,6 +30,9 @@ typedef struct aci_backend {
   /* abort: any thread; every wait of this rank ends soon, peers learn the verdict. Where there is a segment its verdict is given
    * already. (optional) */
   void (*abort)(ac_world *w, ac_status code, int rank, const char *text);
+  /* rest: nothing of this rank is under way and a verdict stands; the groups' seq are 0 again, and so is what the backend
+   * counts. (optional: without it a verdict is the end) */
+  ac_status (*rest)(ac_world *w, ac_err *e);
   /* bytes: what c sends from this rank, for ac_world_bytes_sent. (optional: what the caller hands over, once) */
   uint64_t (*bytes)(const ac_group *g, const ac_coll *c);
 } aci_backend;
@@ -172,6 +175,15 @@ void aci_records_dump(ac_world *w);
 /* ---- work.c ---- */
 aci_queue *aci_queue_new(ac_world *w);
 void aci_queue_free(aci_queue *q); /* ends the thread; works not yet begun fail with the verdict */
+void aci_queue_drain(aci_queue *q); /* waits until nothing is queued */
+
+/* ---- prompt.c: all ranks at one prompt ---- */
+/* A barrier of its own kind. */
+ac_status aci_prompt_meet(ac_world *w, const char *site, ac_err *e);
+/* After a verdict, on every rank, which all live and wait for what the prompt says: rest on all of them, then
+ * aci_verdict_clear once, then resume on all with the greatest *next_group. UNSUPPORTED: the backend cannot. */
+ac_status aci_prompt_rest(ac_world *w, uint32_t *next_group, ac_err *e);
+void aci_prompt_resume(ac_world *w, uint32_t next_group);
 
 /* ---- heap.c: the memory that all local ranks map ---- */
 /* Maps the heaps of all local ranks and makes this rank's the source of parameter memory of the context's CPU device. */

@@ -157,6 +157,11 @@ bool aci_verdict_give(aci_head *h, ac_status code, int rank, const char *text) {
   return true;
 }
 
+void aci_verdict_clear(aci_head *h) {
+  atomic_store(&h->verdict.set, 0);
+  atomic_store(&h->verdict.taken, 0);
+}
+
 /* ---- pages ---- */
 static inline void relax(void) {
 #if defined(__x86_64__)

@@ -158,6 +158,8 @@ static inline aci_mail *aci_mail_of(const aci_head *h, int from_local, int to_lo
 ac_status aci_segment_commit(const aci_segment_map *m, const void *p, size_t bytes, ac_err *e);
 /* Ends the job for a reason, unless one is there already; wakes every sleeper. True: it was the first. */
 bool aci_verdict_give(aci_head *h, ac_status code, int rank, const char *text);
+/* Takes it back; no rank is in a wait. */
+void aci_verdict_clear(aci_head *h);
 /* Copies a page's texts without tearing. */
 void aci_page_read(const aci_page *p, aci_page *copy);
 void aci_page_set_at(aci_page *p, const char *site, uint64_t step);

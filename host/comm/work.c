@@ -179,6 +179,14 @@ void aci_queue_free(aci_queue *q) {
   free(q);
 }
 
+void aci_queue_drain(aci_queue *q) {
+  atomic_fetch_add(&q->world->awaited, 1);
+  pthread_mutex_lock(&q->lock);
+  while (atomic_load(&q->pending) != 0) pthread_cond_wait(&q->finished, &q->lock);
+  pthread_mutex_unlock(&q->lock);
+  atomic_fetch_sub(&q->world->awaited, 1);
+}
+
 static ac_status start_thread(aci_queue *q, ac_err *e) {
   sigset_t all, was;
   sigfillset(&all); /* signals are for the thread that runs scripts */

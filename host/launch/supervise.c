@@ -84,7 +84,7 @@ static void judge(aci_job *j, const int *batch, int n) {
     aci_futex_wake(&page->state);
   }
   if (worst < 0) return;
-  if (j->failed < 0 && j->o->front_argv == NULL) j->failed = worst;
+  if (j->failed < 0) j->failed = worst;
   if (stopped_in_order(j, worst)) return;
   char text[512];
   aci_cause_of(j, worst, text, sizeof text);

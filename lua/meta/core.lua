@@ -255,19 +255,25 @@ function accel.queue_callback(fn) end
 
 ---fn(...), whose results it returns, without keeping what fn's operations save for their gradients: backward calls fn
 ---again when it needs that. Random numbers, autocast and the default device are as they were, so that gradients come out
----the same to the last bit; fn must do the same each time. Options, in a table at the end, from which fn gets what is
----none: preserve_rng_state = true, determinism_check = "default" or "none", early_stop = true, use_reentrant = false.
----example: local x = accel.tensor({ 2.0 }, { requires_grad = true }) local function f(t) return t:exp():exp() end
----  local a = accel.grad(f(x), x) return accel.equal(a, accel.grad(accel.checkpoint(f, x), x)) --> true
+---the same to the last bit; fn must do the same each time. Options stand in a table at the end.
+---example: local x = accel.tensor({ 2.0 }, { requires_grad = true })
+---  local function f(t) return t:exp():exp() end
+---  local a = accel.grad(f(x), x)
+---  return accel.equal(a, accel.grad(accel.checkpoint(f, x), x)) --> true
 ---@param fn function|accel.nn.Module
 ---@param ... any its arguments, then options
+---  preserve_rng_state boolean = true: the second run draws the random numbers of the first
+---  determinism_check string = "default": compare shapes and dtypes of what is saved; "none": do not
+---  early_stop boolean = true: the second run is left as soon as all that is needed is there
+---  use_reentrant boolean = false: only false is taken
 ---@return any ...
 function accel.checkpoint(fn, ...) end
 
 ---The output of a chain of functions or modules, cut into `segments` pieces of which all but the last are checkpoints.
 ---Options: those of accel.checkpoint.
----example: local net = accel.nn.Sequential(accel.nn.Linear(3, 3), accel.nn.Tanh(), accel.nn.Linear(3, 2)) local x =
----  accel.ones(4, 3) return accel.equal(accel.checkpoint_sequential(net, 2, x), net(x)) --> true
+---example: local net = accel.nn.Sequential(accel.nn.Linear(3, 3), accel.nn.Tanh(), accel.nn.Linear(3, 2))
+---  local x = accel.ones(4, 3)
+---  return accel.equal(accel.checkpoint_sequential(net, 2, x), net(x)) --> true
 ---@param functions accel.nn.Sequential|function[]
 ---@param segments integer
 ---@param x any input of the first
@@ -284,9 +290,17 @@ function accel.checkpoint_sequential(functions, segments, x, opts) end
 ---returns, ctx:mark_non_differentiable(t, ...) for results without gradient, ctx:set_materialize_grads(false) for nil
 ---instead of zeros where no gradient came. backward's operations record where a second derivative is wanted; see
 ---accel.autograd.once_differentiable. What is made is called, or its field apply.
----example: local Sq = accel.Function { name = "Sq", forward = function(c, x) c:save_for_backward(x) return x * x
----  end, backward = function(c, g) return g * 2 * c:saved_tensors() end } local x = accel.tensor({ 3.0 }, {
----  requires_grad = true }) Sq(x):backward() return x.grad --> { 6 }
+---example: local Square = accel.Function {
+---    name = "Square",
+---    forward = function(ctx, x)
+---      ctx:save_for_backward(x)
+---      return x * x
+---    end,
+---    backward = function(ctx, g) return g * 2 * ctx:saved_tensors() end,
+---  }
+---  local x = accel.tensor({ 3.0 }, { requires_grad = true })
+---  Square(x):backward()
+---  return x.grad --> { 6 }
 ---@param definition {name: string?, forward: function, backward: function, setup_context: function?}
 ---@return accel.Function
 function accel.Function(definition) end

@@ -53,10 +53,10 @@ function commands.time(session, rest, line, width)
   local live = accel.mem_stats().live_bytes
   accel.reset_peak_memory()
   local r = session:evaluate(rest, line)
-  local lines = r.ok and show.values(r, width) or { r.message }
+  local lines = not r.ok and { r.message } or show.is_nothing(r) and {} or show.values(r, width)
   if r.seconds then
-    lines[#lines + 1] = ("%s, tensors up to %s more"):format(duration(r.seconds),
-      bytes(math.max(accel.mem_stats().peak_bytes - live, 0)))
+    local more = accel.mem_stats().peak_bytes - live
+    lines[#lines + 1] = duration(r.seconds) .. (more > 0 and (", tensors up to %s more"):format(bytes(more)) or "")
   end
   return { ok = r.ok, lines = lines, message = r.message, values = r.ok and r or nil }
 end
@@ -150,6 +150,50 @@ M.help = {
   { ":c", "let the script go on (Ctrl-D does so, too)", paused = true },
   { ":quit", "end (in a script: end the script)" },
 }
+
+--- "@0,2 x = 1", ":on 0,2 x = 1", ":all x = 1" -> "0,2" or "all", "x = 1"; else nil, the text.
+---@return string? ranks
+---@return string code
+function M.addressed(text)
+  local list, code = text:match "^%s*@(%S*)%s*(.*)$"
+  if not list then list, code = text:match "^%s*:on%s+(%S+)%s*(.*)$" end
+  if not list then list, code = text:match "^%s*:(all)%s+(.*)$" end
+  return list, list and code or text
+end
+
+--- Why there is no such command: the line, the nearest one.
+function M.unknown(name, line, more)
+  local names = table.move(M.names, 1, #M.names, 1, {})
+  for _, other in ipairs { "help", "doc", "save", "quit", table.unpack(more or {}) } do names[#names + 1] = other end
+  local near = accel.nearest(name, names)
+  return ("stdin:%d: no command :%s%s"):format(line, name, near and ("; did you mean :%s?"):format(near)
+    or "; :help lists them")
+end
+
+--- What :type says of a name of the session; nil: there is none. own: it was made here, or in the script.
+---@return string?
+---@return boolean own
+function M.kind(session, name)
+  local value, own = session:lookup(name)
+  return value ~= nil and ("%s: %s"):format(name, show.type(value)) or nil, own
+end
+
+--- :help NAME, :doc NAME, NAME?: shows the page of the library, or the kind of an own name. nil, why: there is neither.
+---@param kind? string what M.kind says
+---@param own boolean
+---@param say fun(lines: string[])
+function M.explain(name, kind, own, width, say)
+  local help = accel.host_chunk "help"
+  local lines, why = help.lines(name, width)
+  if kind and (own or not lines) then
+    say { kind }
+  elseif lines then
+    help.show(name, width)
+  else
+    return nil, (why:gsub("accel%-run help", ":help"))
+  end
+  return true
+end
 
 --- Lines of :help.
 function M.help_lines(what)

@@ -3,36 +3,13 @@
 -- and server.lua.
 local accel = ...
 local commands = accel.host_chunk "repl/commands"
+local names = accel.host_chunk "repl/names"
 
 local M = {}
 
 local KEYWORDS = { "and", "break", "do", "else", "elseif", "end", "false", "for", "function", "goto", "if", "in",
   "local", "nil", "not", "or", "repeat", "return", "then", "true", "until", "while" }
-local ATTRIBUTES = { "shape", "dtype", "device", "grad", "requires_grad", "is_leaf", "grad_fn", "ndim" }
 local MOST = 500
-
--- Every name that can be asked of a value, nearest first: set[name] = its value, or true where it is not looked
--- at.
-local function names_of(value, set, depth)
-  if depth > 20 then return end
-  if accel.is_tensor(value) then
-    for _, name in ipairs(ATTRIBUTES) do set[name] = set[name] or true end
-    return names_of(accel.Tensor, set, depth + 1)
-  end
-  local meta = debug.getmetatable(value)
-  if type(value) == "table" then
-    for name, field in next, value do
-      if type(name) == "string" and set[name] == nil then set[name] = field end
-    end
-  end
-  if type(meta) ~= "table" then return end
-  local listed = rawget(meta, "__names")
-  for name in next, type(listed) == "table" and listed or {} do
-    if type(name) == "string" and set[name] == nil then set[name] = true end
-  end
-  local index = rawget(meta, "__index")
-  if type(index) == "table" then names_of(index, set, depth + 1) end
-end
 
 -- The value of "a.b[1].c", looked up as Lua would, without calls; nil: there is none.
 local function value_of(lookup, path)
@@ -62,15 +39,13 @@ end
 
 local function modules(part)
   local list, seen = {}, {}
-  local names = { ["accel"] = true }
-  local all = {}
-  names_of(accel, all, 0)
-  for name in next, all do
-    if package.searchpath("accel." .. name, package.path) then names["accel." .. name] = true end
+  local found = { ["accel"] = true }
+  for name in next, names.of(accel) do
+    if package.searchpath("accel." .. name, package.path) then found["accel." .. name] = true end
   end
-  for name in next, package.loaded do names[name] = true end
-  for name in next, package.preload do names[name] = true end
-  for name in accel.pairs(names) do
+  for name in next, package.loaded do found[name] = true end
+  for name in next, package.preload do found[name] = true end
+  for name in accel.pairs(found) do
     if name:sub(1, #part) == part and not seen[name] then list[#list + 1] = name end
   end
   return list
@@ -92,6 +67,26 @@ local function options_of(before)
   end
 end
 
+-- Names of options in what a native op takes, "sum(x: tensor, dim: dims?, keepdim: bool = false) -> tensor".
+local function op_keys(name)
+  local keys = {}
+  for _, op in ipairs(accel.ops()) do
+    local list = op.name == name and op.signature:match "%((.*)%)" or ""
+    for key, kind in list:gmatch "([%a_][%w_]*): ([^,]*)" do
+      if kind:find "[=?]" then keys[#keys + 1] = key end
+    end
+  end
+  return keys
+end
+
+-- What the table of options of a function may have, "optim.AdamW", "t:sum" with a tensor t.
+local function option_keys(lookup, call)
+  local owner, method = call:match "^(.*):([%w_]+)$"
+  if owner and accel.is_tensor(value_of(lookup, owner)) then call = "Tensor:" .. method end
+  local keys = accel.host_chunk("help").option_keys(call)
+  return #keys > 0 and keys or op_keys(method or call:match "[%w_]+$")
+end
+
 --- Words that could stand in place of `word`, the last of the line before the cursor.
 ---@return string[]
 function M.words(session, line, word, more_commands)
@@ -99,29 +94,21 @@ function M.words(session, line, word, more_commands)
   if line:match "^%s*:%a*$" and word:sub(1, 1) == ":" or line:match "^%s*:%a*$" then
     local prefix = word:sub(1, 1) == ":" and ":" or ""
     local part = word:sub(#prefix + 1)
-    local names = { "help", "doc", "save", "quit", table.unpack(more_commands or {}) }
-    table.move(commands.names, 1, #commands.names, #names + 1, names)
-    table.sort(names)
-    for _, name in ipairs(names) do add(list, seen, prefix, part, name) end
+    local all = { "help", "doc", "save", "quit", table.unpack(more_commands or {}) }
+    table.move(commands.names, 1, #commands.names, #all + 1, all)
+    table.sort(all)
+    for _, name in ipairs(all) do add(list, seen, prefix, part, name) end
     return list
   end
   local module = line:match "require%s*%(?%s*[\"']([%w_.]*)$"
   if module then return modules(module) end
   if line:match "[\"'][^\"']*$" and select(2, line:gsub("[\"']", "")) % 2 == 1 then return list end -- inside a text
+  local function lookup(name) return (session:lookup(name)) end
   local call = options_of(line:sub(1, #line - #word))
-  local keys = call and accel.host_chunk("help").option_keys(call) or list
+  local keys = call and option_keys(lookup, call) or list
   for _, key in ipairs(keys) do add(list, seen, "", word, key) end
   if #list > 0 then return list end
   local path, mark, part = word:match "^(.*)([.:])([%w_]*)$"
-  local function lookup(name)
-    local kept = rawget(session.kept, name)
-    if kept ~= nil then return kept end
-    if session.frames then
-      local found, value = session.frames:get(name)
-      if found then return value end
-    end
-    return rawget(_G, name)
-  end
   if path then
     -- "a[1].b" is two words for the editor
     local value
@@ -134,10 +121,8 @@ function M.words(session, line, word, more_commands)
     end
     if type(value) == "string" then value = string end
     if value == nil then return list end
-    local set = {}
-    names_of(value, set, 0)
-    for name, field in accel.pairs(set) do
-      if mark == "." or type(field) == "function" or field == true or type(field) == "userdata" then
+    for name, field in accel.pairs(names.of(value)) do
+      if mark == "." or names.is_method(value, name, field) then
         add(list, seen, path .. mark, part, name)
       end
     end

@@ -2,6 +2,7 @@
 -- how far the others are from them and where. Values travel in pieces, and only of tensors that differ. Used by
 -- front.lua.
 local accel = ...
+local answers = accel.host_chunk "repl/answers"
 
 local M = {}
 
@@ -142,9 +143,14 @@ function M.run(front, text, line, targets)
   for _, rank in ipairs(targets) do
     local a = got[rank]
     if not a then return false end
-    if not a.ok then errors[#errors + 1] = ("[rank %d] %s"):format(rank, a.message) end
+    if not a.ok then
+      if not errors[a.message] then errors[#errors + 1] = { text = a.message, ranks = {} } end
+      errors[a.message] = errors[a.message] or errors[#errors]
+      table.insert(errors[a.message].ranks, rank)
+    end
     first = first or a
   end
+  for i, err in ipairs(errors) do errors[i] = answers.label(front, err.ranks) .. err.text end
   if #errors > 0 then
     front:complain(table.concat(errors, "\n"))
     return false

@@ -36,25 +36,22 @@ end
 -- ---- inputs ----
 
 --- "@0,2 x" -> ranks, "x". nil, why: there are no such ranks.
-function Front:targets(text)
-  local list, code = text:match "^%s*@([%d,%-]+)%s+(.*)$"
-  if not list then list, code = text:match "^:on%s+(%S+)%s(.*)$" end
-  if not list then
-    code = text:match "^:all%s+(.*)$" or text
-    return self:alive(), code
-  end
+function Front:targets(text, line)
+  local list, code = commands.addressed(text)
+  if list and code == "" then return nil, ("stdin:%d: nothing is to be run on '@%s'"):format(line, list) end
+  if not list or list == "all" then return self:alive(), code end
   local set, targets = {}, {}
   for part in (list .. ","):gmatch "%s*([^,]*),"  do
     local a, b = part:match "^(%d+)%s*%-%s*(%d+)%s*$"
     a = tonumber(a or part)
     b = tonumber(b) or a
     if not a or b >= self.size or a > b then
-      return nil, ("'@%s': ranks are 0 to %d, as in @0,2 or @0-1"):format(list, self.size - 1)
+      return nil, ("stdin:%d: '@%s': ranks are 0 to %d, as in @0,2 or @0-1 or @all"):format(line, list, self.size - 1)
     end
     for rank = math.tointeger(a), math.tointeger(b) do set[rank] = true end
   end
   for rank in accel.pairs(set) do
-    if self.ranks[rank].dead then return nil, ("rank %d is gone"):format(rank) end
+    if self.ranks[rank].dead then return nil, ("stdin:%d: rank %d is gone"):format(line, rank) end
     targets[#targets + 1] = rank
   end
   return targets, code
@@ -70,7 +67,7 @@ function Front:show_ranks()
     local step = page.step > 0 and (", step %d"):format(page.step) or ""
     lines[#lines + 1] = ("rank %d  pid %d%s  %s"):format(rank, page.pid, step, what)
   end
-  if verdict then lines[#lines + 1] = "collectives no longer work: " .. verdict:gsub("^stopped: ", "") end
+  if verdict then lines[#lines + 1] = "collectives were stopped: " .. verdict:gsub("^stopped: ", "") end
   self:say(lines)
 end
 
@@ -91,9 +88,12 @@ function Front:input(text, line)
     self:say(commands.help_lines { ranks = true, paused = self.paused })
     return true
   elseif name == "help" or name == "doc" then
-    return accel.host_chunk("help").show(rest, self:width())
+    local a = self:peek { op = "kind", text = rest }
+    local found, why = commands.explain(rest, a and a.kind, a and a.own, self:width(), function(lines) self:say(lines) end)
+    if why then self:complain(why) end
+    return found == true
   end
-  local targets, code = self:targets(text)
+  local targets, code = self:targets(text, line)
   if not targets then
     self:complain(code)
     return false
@@ -121,8 +121,10 @@ end
 function Front:loop()
   while true do
     if #self:alive() == 0 then
-      self:complain "no rank is left"
-      return false
+      local in_order = true
+      for rank = 0, self.size - 1 do in_order = in_order and self.ranks[rank].left end
+      if not in_order then self:complain "no rank is left" end
+      return in_order
     end
     if self.paused and #self:alive() < self.size then return false end -- the launcher ends the job
     local text, line = self.reader:read()

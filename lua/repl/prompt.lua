@@ -41,12 +41,39 @@ function M.banner(extra)
     accel.num_threads() == 1 and "" or "s", extra or "")
 end
 
---- The name of a misspelt command, or that there is none.
-function M.unknown_command(name, more)
-  local names = table.move(commands.names, 1, #commands.names, 1, {})
-  for _, other in ipairs { "help", "doc", "save", "quit", table.unpack(more or {}) } do names[#names + 1] = other end
-  local near = accel.nearest(name, names)
-  return ("no command :%s%s"):format(name, near and ("; did you mean :%s?"):format(near) or "; :help lists them")
+--- Notes whether what inputs write to standard output, by io.write and its like, ends a line: w:end_line() does where
+--- it does not. To be closed.
+function M.note_writes()
+  local files, open = getmetatable(io.stdout).__index, false
+  local old = { write = io.write, method = files.write, print = print }
+  local function note(...)
+    local last = select("#", ...) > 0 and tostring((select(-1, ...)))
+    if last and last ~= "" then open = last:sub(-1) ~= "\n" end
+  end
+  local function write(...)
+    if io.output() == io.stdout then note(...) end
+    return old.write(...)
+  end
+  local function method(file, ...)
+    if file == io.stdout then note(...) end
+    return old.method(file, ...)
+  end
+  local function print_line(...)
+    open = false
+    return old.print(...)
+  end
+  io.write, files.write = write, method
+  rawset(_G, "print", print_line)
+  local function close() -- what the script has put in their place stays
+    if io.write == write then io.write = old.write end
+    if files.write == method then files.write = old.method end
+    if rawget(_G, "print") == print_line then rawset(_G, "print", old.print) end
+  end
+  local function end_line()
+    if open then old.method(io.stdout, "\n") end
+    open = false
+  end
+  return setmetatable({ end_line = end_line }, { __close = close })
 end
 
 --- Writes the inputs that worked.
@@ -79,7 +106,6 @@ end
 ---@param o repl.PromptOptions
 function M.run(o)
   local session <close> = Session.new(o.frames)
-  session.predefined = {}
   if o.predefine then M.predefine(session) end
   local inputs, paused = {}, o.frames ~= nil
   local reader <close> = Reader.new {
@@ -94,6 +120,8 @@ function M.run(o)
   local interactive = reader.interactive
   if o.greet and interactive then say { M.banner() } end
   if paused or o.text then say(M.pause_lines(o.frames, o.text)) end
+
+  local written <close> = M.note_writes()
 
   local function report(r)
     say_error(r.deep and r.trace or r.message, interactive)
@@ -120,18 +148,28 @@ function M.run(o)
     elseif name == "help" and rest == "" then
       say(commands.help_lines { paused = paused })
     elseif name == "help" or name == "doc" then
-      failed = not accel.host_chunk("help").show(rest, width())
+      local kind, own = commands.kind(session, rest)
+      local found, why = commands.explain(rest, kind, own, width(), say)
+      failed = not found
+      if why then say_error(why, interactive) end
     elseif name then
       local r = commands.run(session, name, rest, line, width())
       failed = not r or not r.ok
-      if failed then say_error(r and r.message or M.unknown_command(name), interactive)
+      if interactive or (r and #r.lines > 0) then written:end_line() end
+      if failed then say_error(r and r.message or commands.unknown(name, line, paused and { "c" } or nil), interactive)
       else say(r.lines) end
+    elseif text:find "^%s*@" then
+      failed = true
+      say_error(("stdin:%d: @ runs an input on some of several ranks; there is one process here"):format(line),
+        interactive)
     else
       local r = session:evaluate(text, line)
       failed = not r.ok
+      local shown = r.ok and not show.is_nothing(r) and show.values(r, width()) or {}
+      if interactive or #shown > 0 then written:end_line() end
       if r.ok then
         inputs[#inputs + 1] = text
-        if r.n > 0 and not (r.n == 1 and r[1] == nil) then say(show.values(r, width())) else io.stdout:flush() end
+        say(shown)
       else
         report(r)
       end

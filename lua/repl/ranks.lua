@@ -5,9 +5,10 @@
 -- then for each request any number of { id, out = text } and one { id, done = true, ok, lines, message, digest, ... }.
 local accel = ...
 local answers = accel.host_chunk "repl/answers"
+local commands = accel.host_chunk "repl/commands"
 
 --- A job is a request to some ranks, `targets`: `left` are those that have not answered, `answers` and `out` by rank.
-local Ranks = {}
+local Ranks = setmetatable({}, { __index = accel.host_chunk "repl/health" })
 Ranks.__index = Ranks
 
 local PATIENCE, APART, EARLY = 1.0, 0.15, 0.3
@@ -20,19 +21,6 @@ function Ranks.new(segment, sockets, interactive)
   for i, fd in ipairs(sockets) do self.ranks[i - 1] = { channel = accel.console.channel(fd), queue = {} } end
   return self
 end
-
-local function names(list)
-  table.sort(list)
-  local parts, i = {}, 1
-  while i <= #list do
-    local k = i
-    while list[k + 1] == list[k] + 1 do k = k + 1 end
-    parts[#parts + 1] = k > i and ("%d%s%d"):format(list[i], k > i + 1 and "-" or ", ", list[k]) or tostring(list[i])
-    i = k + 1
-  end
-  return table.concat(parts, ", ")
-end
-Ranks.names = names
 
 function Ranks:alive()
   local list = {}
@@ -50,43 +38,7 @@ function Ranks:busy()
   return list
 end
 
-local function page_of(self, rank)
-  local pages, verdict = self.pages:read()
-  return pages[rank + 1], verdict
-end
-
--- "rank 1 (pid 7) was killed by signal 9 (Killed), at stdin:3"; the launcher may need a moment to see it.
-function Ranks:epitaph(rank)
-  local page
-  for _ = 1, 50 do
-    page = page_of(self, rank)
-    if page.state == "dead" or page.ended or page.state == "left" then break end
-    accel.console.poll({}, 0.01)
-  end
-  local r = self.ranks[rank]
-  local how = page.ended or "has ended"
-  if how:find "^killed" then how = "was " .. how
-  elseif how:find "^exit with" then how = how:gsub("^exit", "exited")
-  elseif page.state == "failed" and page.ended then how = "failed: " .. how end
-  local at = r.job and ("stdin:%d"):format(r.job.line) or page.at
-  return ("rank %d (pid %d) %s%s"):format(rank, page.pid, how, at and ", at " .. at or "")
-end
-
---- Tells once that the world of the ranks is over.
-function Ranks:tell_verdict()
-  local _, verdict = self.pages:read()
-  if not verdict or self.verdict == verdict then return end
-  self.verdict = verdict
-  self:say(("collectives of these ranks no longer work (%s); all else goes on"):format(verdict:gsub("^stopped: ", "")))
-end
-
 -- ---- jobs ----
-
-local function count(set)
-  local n = 0
-  for _ in next, set do n = n + 1 end
-  return n
-end
 
 function Ranks:start(rank, job)
   local r = self.ranks[rank]
@@ -178,7 +130,10 @@ function Ranks:died(rank)
   local r = self.ranks[rank]
   if r.dead then return end
   r.dead = true
-  if not self.over then self:complain(self:epitaph(rank)) end
+  if not self.over then
+    local text = self:epitaph(rank)
+    if r.left then self:say(text) else self:complain(text) end
+  end
   r.channel:close()
   for _, job in ipairs { r.job, table.unpack(r.queue) } do
     job.left[rank] = nil
@@ -238,52 +193,7 @@ end
 function Ranks:finished(job)
   self.open[job.id] = nil
   if #self:busy() == 0 then self.pages:resume() end
-  if not job.quiet then self:tell_verdict() end
-end
-
--- "waits in barrier at stdin:4 for ranks 0, 2": what a rank is at that has not answered.
-function Ranks:activity(rank)
-  local r, page = self.ranks[rank], page_of(self, rank)
-  local at = r.job and ("stdin:%d"):format(r.job.line) or page.at or "?"
-  if page.stopped then return ("is stopped (SIGSTOP) at %s; kill -CONT %d lets it go on"):format(at, page.pid) end
-  if page.waits then
-    local idle = {}
-    for _, other in ipairs(page.missing) do
-      if not self.ranks[other].job and not self.ranks[other].dead then idle[#idle + 1] = other end
-    end
-    return ("waits in %s for rank%s %s%s"):format(page.waits, #page.missing > 1 and "s" or "", names(page.missing),
-      #idle > 0 and (", which %s at the prompt"):format(#idle > 1 and "are" or "is") or ""), #idle > 0
-  end
-  local seen = page.at and page.at ~= at and ", last seen at " .. page.at or ""
-  return ("still runs %s%s"):format(at, seen)
-end
-
-function Ranks:report_missing(job)
-  local list = {}
-  for rank in accel.pairs(job.left) do list[#list + 1] = rank end
-  local by_text, order = {}, {}
-  for _, rank in ipairs(list) do
-    local text = self:activity(rank)
-    if not by_text[text] then
-      by_text[text] = {}
-      order[#order + 1] = text
-    end
-    table.insert(by_text[text], rank)
-  end
-  for _, text in ipairs(order) do self:say(answers.label(self, by_text[text]) .. text) end
-  if not self.told_interrupt then
-    self.told_interrupt = true
-    self:say("the answer is shown when it comes; Ctrl-C interrupts")
-  end
-end
-
--- Will none of the missing ranks answer by itself? Each waits for one that stands at the prompt.
-function Ranks:is_stuck(job)
-  for rank in next, job.left do
-    local _, hopeless = self:activity(rank)
-    if not hopeless then return false end
-  end
-  return true
+  if not job.quiet then self:mend(job) end
 end
 
 function Ranks:interrupted()
@@ -323,6 +233,7 @@ end
 
 --- Runs a request on ranks and shows what they answer.
 function Ranks:run(request, line, targets)
+  self:mend()
   local queued = {}
   for _, rank in ipairs(targets) do
     if self.ranks[rank].job then queued[#queued + 1] = rank end
@@ -342,11 +253,14 @@ function Ranks:run(request, line, targets)
   else
     job.background = true
     self:report_missing(job)
-    self:tell_verdict()
+    self:mend(job)
   end
   local ok = all
-  for _, a in next, job.answers do ok = ok and a.ok end
-  return ok and count(job.answers) == #targets, job
+  for _, rank in ipairs(targets) do
+    local a = job.answers[rank]
+    ok = ok and (a and a.ok or self.ranks[rank].left)
+  end
+  return ok, job
 end
 
 --- A request whose answers are not for the screen: list by rank; nil: not all came.
@@ -357,22 +271,27 @@ function Ranks:ask(request, line, targets)
   return job.answers, job
 end
 
--- TAB: some rank that has nothing else to do knows the names.
-function Ranks:complete(line, word)
+--- What some rank that has nothing else to do knows, soon; nil: none answers.
+function Ranks:peek(request)
   for _, rank in ipairs(self:alive()) do
     local r = self.ranks[rank]
     if not r.job then
-      local code = line:match "^%s*@[%d,%-]+%s+(.*)$" or line
-      local job = self:submit({ op = "complete", text = code, word = word, paused = self.paused }, 0, { rank })
+      local job = self:submit(request, 0, { rank })
       job.quiet = true
       local limit = accel.clock() + EARLY
       while next(job.left) and accel.clock() < limit do
         if accel.console.poll({ r.channel }, EARLY) == "ready" then self:take(rank) else break end
       end
-      return job.answers[rank] and job.answers[rank].lines or {}
+      return job.answers[rank]
     end
   end
-  return {}
+end
+
+-- TAB
+function Ranks:complete(line, word)
+  local _, code = commands.addressed(line)
+  local a = self:peek { op = "complete", text = code, word = word, paused = self.paused }
+  return a and a.lines or {}
 end
 
 --- Until every rank has told who it is, or is gone: they load the library meanwhile.

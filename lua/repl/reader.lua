@@ -2,6 +2,7 @@
 -- (`:name`), the history. Used by prompt.lua and front.lua.
 local accel = ...
 local Session = accel.host_chunk "repl/session"
+local commands = accel.host_chunk "repl/commands"
 
 local Reader = {}
 Reader.__index = Reader
@@ -60,9 +61,6 @@ function Reader:remember(line)
   if self.history then accel.console.append(self.history, line:gsub("\n", " ") .. "\n") end
 end
 
--- "@0,2 x = 1" -> "x = 1"
-local function code_of(text) return text:match "^%s*@[%d,%-]+%s+(.*)$" or text:match "^:on%s+%S+%s(.*)$" or text end
-
 --- The next input and the number of its first line; nil, "eof" or "break" (Ctrl-C at the prompt).
 function Reader:read()
   local o, lines = self.o, {}
@@ -76,11 +74,13 @@ function Reader:read()
       if #lines > 0 or not value:match "^%s*$" then lines[#lines + 1] = value end
       local text = table.concat(lines, "\n")
       local first = self.line - #lines + 1
-      if #lines == 1 and value:match "^%s*[:?]" and not value:find "^:on%s" and not value:find "^:time%s" then
+      if #lines == 1 and value:match "^%s*[:?]" and not value:find "^%s*:time%s"
+        and not commands.addressed(value) then
         return value:match "^%s*(.-)%s*$", first
       end
       if #lines == 1 and value:find "^%s*[%w_.:]+%?%s*$" then return value:match "^%s*(.-)%s*$", first end
-      if #lines > 0 and not Session.incomplete((code_of(text):gsub("^:time%s+", ""))) then return text, first end
+      local _, code = commands.addressed(text)
+      if #lines > 0 and not Session.incomplete((code:gsub("^:time%s+", ""))) then return text, first end
     elseif what == "eof" then
       if #lines > 0 and not self.interactive then return table.concat(lines, "\n"), self.line - #lines + 1 end
       return nil, "eof"

@@ -86,7 +86,7 @@ end
 function handlers.eval(session, q)
   local r = session:evaluate(q.text, q.line)
   if not r.ok then return answer(r, {}) end
-  local nothing = r.n == 0 or (r.n == 1 and r[1] == nil)
+  local nothing = show.is_nothing(r)
   local a = answer(r, nothing and {} or show.values(r, q.width))
   if not nothing then a.digest = digest_of(r) end
   return a
@@ -94,9 +94,24 @@ end
 
 function handlers.command(session, q)
   local r = commands.run(session, q.name, q.rest, q.line, q.width)
-  if not r then return { ok = false, lines = {}, message = prompt.unknown_command(q.name) } end
+  if not r then return { ok = false, lines = {}, message = commands.unknown(q.name, q.line, { "diff", "ranks", "c" }) } end
   local digest = r.values and digest_of(r.values) or nil
   return { ok = r.ok, lines = r.ok and r.lines or {}, message = r.message, digest = digest }
+end
+
+function handlers.rest()
+  local next_group, why = accel.console.rest()
+  return { ok = next_group ~= nil, lines = {}, message = why, next_group = next_group }
+end
+
+function handlers.resume(_, q)
+  accel.console.resume(q.next_group)
+  return { ok = true, lines = {} }
+end
+
+function handlers.kind(session, q)
+  local kind, own = commands.kind(session, q.text)
+  return { ok = true, lines = {}, kind = kind, own = own }
 end
 
 function handlers.complete(session, q)
@@ -182,11 +197,10 @@ function M.pause(place, frames, text)
       .. "needs accel-run --num-processes on one machine, with 64 ranks at most"):format(dist.get_rank(),
       dist.get_world_size()))
   end
-  dist.barrier()
+  accel.console.meet()
   local channel = M.channel or accel.console.channel(place.console)
   M.channel = channel -- there may be a next time
   local session <close> = Session.new(frames)
-  session.predefined = {}
   local front
   if place.rank == 0 then
     io.stdout:flush()

@@ -9,7 +9,8 @@ Session.__index = Session
 --- A session; frames: those of a script that stands here (frames.lua), nil: none.
 ---@param frames? table
 function Session.new(frames)
-  local self = setmetatable({ kept = {}, frames = frames, count = 0 }, Session)
+  local self = setmetatable({ kept = {}, frames = frames, predefined = {}, before = {} }, Session)
+  for name in next, _G do self.before[name] = true end
   self.env = frames and self:frame_env() or setmetatable(self.kept, { __index = _G, __newindex = _G })
   self.guard = accel.console.session()
   self:wrap_coroutines()
@@ -44,6 +45,19 @@ function Session:frame_env()
       end
     end,
   })
+end
+
+--- The value of a name as inputs see it, nil where there is none; whether it was made here or in the script.
+---@return any value
+---@return boolean own
+function Session:lookup(name)
+  local kept = rawget(self.kept, name)
+  if kept ~= nil then return kept, not self.predefined[name] end
+  if self.frames then
+    local found, value = self.frames:get(name)
+    if found then return value, true end
+  end
+  return rawget(_G, name), not self.before[name]
 end
 
 -- Ctrl-C has to know which coroutine runs.
@@ -161,9 +175,7 @@ function Session:run(skip, f, ...)
   local presses = self.guard:finish()
   local seconds = accel.clock() - began
   if r[1] then
-    local values = table.move(r, 2 + skip, r.n, 1, { ok = true, n = r.n - 1 - skip, seconds = seconds })
-    self.failure = nil
-    return values
+    return table.move(r, 2 + skip, r.n, 1, { ok = true, n = r.n - 1 - skip, seconds = seconds })
   end
   local failure = r[2]
   if type(failure) ~= "table" then failure = { message = tostring(failure), trace = tostring(failure) } end

@@ -1,6 +1,7 @@
 -- Values as lines of text for a prompt: tensors by shape, dtype, statistics, gradient and corner values, tables by
 -- accel.inspect; never more lines than a screen has. Used by prompt.lua, server.lua, commands.lua.
 local accel = ...
+local names = accel.host_chunk "repl/names"
 
 local M = {}
 
@@ -8,7 +9,7 @@ local MOST_LINES, LARGE = 60, 1 << 24
 
 local function number(x)
   if math.type(x) == "integer" then return ("%d"):format(x) end
-  return ("%.5g"):format(x)
+  return x == x and ("%.5g"):format(x) or "nan" -- its sign says nothing
 end
 
 function M.shape(t)
@@ -96,15 +97,17 @@ function M.type(x)
   end
   if type(x) == "number" then return math.type(x) end
   if type(x) == "function" then
-    local info, names = debug.getinfo(x, "Su"), {}
+    local info, params = debug.getinfo(x, "Su"), {}
     if info.what == "C" then return "function of C" end
-    for i = 1, info.nparams do names[i] = debug.getlocal(x, i) end
-    if info.isvararg then names[#names + 1] = "..." end
-    return ("function (%s) at %s:%d"):format(table.concat(names, ", "), info.short_src, info.linedefined)
+    for i = 1, info.nparams do params[i] = debug.getlocal(x, i) end
+    if info.isvararg then params[#params + 1] = "..." end
+    return ("function (%s) at %s:%d"):format(table.concat(params, ", "), info.short_src, info.linedefined)
   end
   if type(x) == "table" then
     local class = require "accel.util.class"
     if class.isclass(x) then return "class " .. tostring(x.__name) end
+    local library = names.module(x)
+    if library then return "module " .. library end
     local of = class.of(x)
     if of then return tostring(of.__name) end
     local n = 0
@@ -115,14 +118,27 @@ function M.type(x)
   return meta and type(meta.__name) == "string" and meta.__name or type(x)
 end
 
+-- "module accel.nn: 150 names, TAB shows them; :help nn"
+local function module(x, name)
+  local n, topic = 0, name:gsub("^accel%.?", "")
+  for key in next, names.of(x) do
+    if not key:find "^_" then n = n + 1 end
+  end
+  local page = topic == "" and ":help core, :help ops" or ":help " .. topic
+  local known = topic == "" or accel.host_chunk("help").lines(topic) ~= nil
+  return ("module %s: %d names, TAB shows them%s"):format(name, n, known and "; " .. page or "")
+end
+
 --- Any value as lines.
 ---@return string[]
 function M.value(x, width)
   if accel.is_tensor(x) then return M.tensor(x, width) end
   local lines = {}
   local meta = debug.getmetatable(x)
-  local text
-  if type(x) ~= "string" and meta and meta.__tostring then
+  local name, text = names.module(x), nil
+  if name then
+    text = module(x, name)
+  elseif type(x) ~= "string" and meta and meta.__tostring then
     text = tostring(x)
   elseif type(x) == "function" then
     text = M.type(x)
@@ -137,6 +153,9 @@ function M.value(x, width)
   end
   return lines
 end
+
+--- Whether nothing is shown of results: none, a nil, or the file that io.write gives back.
+function M.is_nothing(list) return list.n == 0 or (list.n == 1 and (list[1] == nil or list[1] == io.stdout)) end
 
 --- The values 1 .. n of a list as lines: short ones side by side.
 ---@return string[]

@@ -183,6 +183,7 @@ do
   fails("slot", w.set_grad_slot_, w, accel.ones(3))
   fails("float tensor for a leaf", w.set_grad_slot_, w, accel.ones({ 2, 2 }, { dtype = "i64" }))
   fails("expected tensor", w.set_grad_slot_, w, 1)
+  fails("its own gradient slot", w.set_grad_slot_, w, w)
 end
 
 -- ---- rows of the global batch: dropout does not depend on how the batch is cut ----

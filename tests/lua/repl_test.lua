@@ -25,7 +25,6 @@ end
 
 do
   local session <close> = Session.new()
-  session.predefined = {}
   local function value(text, line)
     local r = session:evaluate(text, line or 1)
     assert(r.ok, r.message)
@@ -58,8 +57,11 @@ do
   assert(not r.ok and not r.incomplete and r.message:find "^stdin:4: ", r.message)
   r = session:evaluate("f(", 4)
   assert(r.incomplete)
-  r = session:evaluate("error({})", 5)
-  assert(not r.ok and r.message:find "table")
+  r = session:evaluate("error({ code = 3 })", 5)
+  assert(not r.ok and r.message == "error object { code = 3 }", r.message)
+  -- What an error left behind stays until the next one.
+  value "1"
+  assert(commands.run(session, "bt", "", 6, 80).lines[1] == "error object { code = 3 }")
   r = session:evaluate("error(setmetatable({}, { __tostring = function() error 'no' end }))", 5)
   assert(not r.ok and r.message)
   assert(select(2, value "pcall(error, 'x')") == "x")
@@ -73,7 +75,40 @@ do
   local answer = commands.run(session, "type", "1, string, 'x'", 1, 80)
   assert(answer.ok and answer.lines[1] == "integer" and answer.lines[3] == "string", accel.inspect(answer))
   answer = commands.run(session, "time", "1 + 1", 1, 80)
-  assert(answer.ok and answer.lines[1] == "2" and answer.lines[2]:find "s, tensors up to", accel.inspect(answer))
+  assert(answer.ok and answer.lines[1] == "2" and answer.lines[2]:find "s$", accel.inspect(answer))
+  answer = commands.run(session, "time", "for i = 1, 9 do end", 1, 80)
+  assert(answer.ok and #answer.lines == 1 and answer.lines[1]:find "^[%d.]+ .?s$", accel.inspect(answer))
+  rawset(session.kept, "accel", accel)
+  answer = commands.run(session, "time", "accel.ones(1000)", 1, 80)
+  assert(answer.ok and answer.lines[#answer.lines]:find "s, tensors up to [%d.]+ KiB more$", accel.inspect(answer))
+  assert(commands.unknown("tpye", 7) == "stdin:7: no command :tpye; did you mean :type?")
+  -- Own names before the library's.
+  session.kept.linear = accel.nn.Linear(1, 1)
+  session.predefined.accel = true
+  local kind, own = commands.kind(session, "linear")
+  assert(kind == "linear: accel.nn.Linear" and own, kind)
+  kind, own = commands.kind(session, "accel")
+  assert(kind == "accel: module accel" and not own, kind)
+  kind, own = commands.kind(session, "string")
+  assert(kind:find "^string: table of" and not own, kind)
+  assert(commands.kind(session, "matmul") == nil)
+  value "made_here = 1"
+  assert(select(2, commands.kind(session, "made_here")))
+  local said
+  local function say(lines) said = table.concat(lines, "\n") end
+  assert(commands.explain("linear", "linear: x", true, 80, say) and said == "linear: x")
+  assert(commands.explain("no_such_1", "no_such_1: x", false, 80, say) and said == "no_such_1: x")
+  local found, none = commands.explain("no_such_1", nil, false, 80, say)
+  assert(not found and none:find "no_such_1" and not none:find "accel%-run", none)
+  rawset(_G, "linear", nil)
+  -- Whom an input is for.
+  for text, want in accel.pairs { ["@0,2 x = 1"] = "0,2", ["@all x = 1"] = "all", [" @0-1 x = 1"] = "0-1",
+    [":on 0,2 x = 1"] = "0,2", [":all x = 1"] = "all", ["@x x = 1"] = "x" } do
+    local list, code = commands.addressed(text)
+    assert(list == want and code == "x = 1", text)
+  end
+  assert(select(2, commands.addressed "@0") == "" and commands.addressed "x = 1" == nil
+    and commands.addressed ":allx 1" == nil)
   assert(not commands.run(session, "type", "", 1, 80).ok and commands.run(session, "nothing", "", 1, 80) == nil)
   assert(not commands.run(session, "up", "", 1, 80).ok)
   assert(commands.split ":time f(x) " == "time" and select(2, commands.split ":time f(x) ") == "f(x)")
@@ -93,12 +128,20 @@ do
   list_has(complete.words(session, "t.", "t."), "t.dtype", "t.requires_grad", "t.sum")
   list_has(complete.words(session, "model:par", "model:par"), "model:parameters")
   list_has(complete.words(session, "model.w", "model.w"), "model.weight")
+  for _, word in ipairs(complete.words(session, "model:", "model:")) do -- what is called on a module, and no more
+    assert(not word:find "alloc" and not word:find "is_module" and not word:find "not_a_" and word ~= "model:init", word)
+  end
+  list_has(complete.words(session, "x = t:sum({ keep", "keep"), "keepdim")
+  list_has(complete.words(session, "accel.sum(t, { ke", "ke"), "keepdim")
+  list_has(complete.words(session, "accel.cross_entropy(a, b, { ignore", "ignore"), "ignore_index")
   list_has(complete.words(session, "require \"accel.da", "accel.da"), "accel.data")
   list_has(complete.words(session, ":ti", ":ti"), ":time")
   list_has(complete.words(session, "whi", "whi"), "while")
   if accel.host_chunk("help").lines("optim.SGD") then
     list_has(complete.words(session, "optim.SGD(p, { l", "l"), "lr")
     list_has(complete.words(session, "optim.SGD(p, { lr = 1, mom", "mom"), "momentum")
+    list_has(complete.words(session, "accel.tensor({1}, { dt", "dt"), "dtype")
+    list_has(complete.words(session, "accel.ones(2, { requires", "requires"), "requires_grad")
   end
   list_has(complete.words(session, "string.fo", "string.fo"), "string.format")
   assert(#complete.words(session, "nothing.there", "nothing.there") == 0)
@@ -116,6 +159,19 @@ assert(shown(accel.zeros(2, { device = "meta" })):find "^f32 %(2%) meta")
 assert(shown(accel.ones(2, { requires_grad = true })):find "requires_grad, no grad")
 assert(shown((accel.ones(2, { requires_grad = true }) * 2)):find "grad_fn")
 assert(select(2, shown(accel.randn(500, 500)):gsub("\n", "")) < 20)
+assert(shown(accel.tensor { 0 / 0, 1.0 }):find "mean nan std nan\n" and shown(-(0 / 0)) == shown(0 / 0))
+assert(shown(accel.nn):find "^module accel.nn: %d+ names, TAB shows them; :help nn$", shown(accel.nn))
+assert(shown(accel):find "^module accel: %d%d%d+ names", shown(accel))
+assert(shown(accel.nn.Linear) == "class accel.nn.Linear" and shown(package.loaded["accel.util.class"]):find "^module ")
+assert(shown({}) == "{}" and show.type(accel.optim) == "module accel.optim")
+for what, guard in accel.pairs { no_grad = accel.no_grad(), scope = accel.scope(), guard = accel.util.guard(print) } do
+  assert(shown(guard) == what .. ", open; :close() ends it", shown(guard))
+  guard:close()
+  assert(shown(guard) == what .. ", closed", shown(guard))
+end
+assert(accel.is_grad_enabled())
+assert(show.is_nothing { n = 0 } and show.is_nothing { n = 1 } and show.is_nothing { n = 1, io.stdout })
+assert(not show.is_nothing { n = 2 } and not show.is_nothing { n = 1, false })
 local released = accel.ones(1)
 released:release()
 assert(shown(released):find "released")

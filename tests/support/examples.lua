@@ -49,7 +49,8 @@ function M.same(args)
   return out
 end
 
---- The run fails with this status, and the first line of its message has this in it; no traceback.
+--- The run fails with this status, and the first line of its message has this in it; no traceback. On several ranks
+--- it is a line of any of them: the others may say first that they were stopped.
 ---@param args string
 ---@param message string
 ---@param ranks? integer
@@ -57,7 +58,9 @@ end
 function M.refused(args, message, ranks, status)
   local out, err, code = M.try(args, ranks)
   assert(code == (status or 2), ("%s: status %s\n%s%s"):format(args, code, out, err))
-  assert(err:match "^[^\n]*":find(message, 1, true), ("%s: no '%s' in line 1 of\n%s"):format(args, message, err))
+  local said = ranks and err or err:match "^[^\n]*"
+  assert(said:find(message, 1, true), ("%s: no '%s' in %s of\n%s"):format(args, message, ranks and "a line" or "line 1",
+    err))
   assert(not err:find "stack traceback", err)
 end
 

@@ -6,7 +6,7 @@
  *   line TEXT      the same with the return key
  *   absent TEXT    fails if the output since the last match has it by now
  *   quiet SECONDS  lets that much time pass
- *   timeout S      seconds that an expect may take [5]
+ *   timeout S      seconds that an expect may take [60]
  *   end STATUS     the program ends with this status (128 + N: by signal N)
  * What it leaves running is killed by its process group. Exit: 0, 1 with a transcript, 77 where no terminal can be had. */
 #include <errno.h>
@@ -150,7 +150,7 @@ int main(int argc, char **argv) {
   }
   atexit(stop);
   char line[4096], text[4096];
-  double timeout = 5;
+  double timeout = 60;
   for (int number = 1; fgets(line, sizeof line, script) != NULL; number++) {
     line[strcspn(line, "\n")] = 0;
     char *arg = strchr(line, ' ');

@@ -40,7 +40,7 @@ end
 --- Plays a script (a text) against accel-run with these words: exit status, what the player printed.
 function M.try(script, words, env)
   local path = M.write("script.txt", script)
-  local command = ("%s timeout -k 2 60 %s %s %s > %s 2>&1"):format(environment(env), quoted(player), quoted(path),
+  local command = ("%s timeout -k 2 250 %s %s %s > %s 2>&1"):format(environment(env), quoted(player), quoted(path),
     words, quoted(M.tmp .. "transcript"))
   local ok, how, code = os.execute(command)
   return ok and 0 or how == "signal" and 128 + code or code, M.read "transcript" or ""
@@ -57,7 +57,7 @@ end
 --- Inputs from a file: status, stdout, stderr.
 function M.pipe(input, words, env)
   local path = M.write("input.txt", input)
-  local command = ("%s timeout -k 2 60 sh -c %s < %s > %sout 2> %serr"):format(environment(env), quoted(words),
+  local command = ("%s timeout -k 2 250 sh -c %s < %s > %sout 2> %serr"):format(environment(env), quoted(words),
     quoted(path), M.tmp, M.tmp)
   local ok, how, code = os.execute(command)
   return ok and 0 or how == "signal" and 128 + code or code, M.read "out", M.read "err"
@@ -70,7 +70,7 @@ function M.editors()
   file:close()
   local list = {}
   for _, kind in ipairs { "libedit", "readline" } do
-    local status, text = M.try("timeout 3\nexpect kind=" .. kind .. "\nend 0\n", quoted(M.run)
+    local status, text = M.try("expect kind=" .. kind .. "\nend 0\n", quoted(M.run)
       .. " -e 'print(\"kind=\" .. require(\"accel\").console.editor(print, ...):kind())' " .. kind)
     if status == 77 then M.skip(text) end
     if status == 0 then list[#list + 1] = kind end

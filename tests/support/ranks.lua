@@ -20,7 +20,7 @@ M.tests = debug.getinfo(1, "S").source:match "^@(.*)support/ranks%.lua$"
 ---@field args? string the script's own arguments, as in a shell
 ---@field backend? string accel-run's --backend; "mpi": mpirun starts the ranks
 ---@field env? table<string, string> variables
----@field timeout? integer seconds for one start [60]
+---@field timeout? integer seconds for one start, after which it hangs [250]
 ---@field capture? boolean what the ranks print is not printed, the caller looks at it
 
 -- What the launcher says where machines are small.
@@ -44,7 +44,7 @@ function M.try(n, options)
     if n then program = ("%s --num_processes %d"):format(program, n) end
     if o.backend then program = program .. " --backend " .. o.backend end
   end
-  local command = ("%stimeout -k 5 %d %s '%s' %s"):format(table.concat(env), o.timeout or 60, program, arg[0],
+  local command = ("%stimeout -k 5 %d %s '%s' %s"):format(table.concat(env), o.timeout or 250, program, arg[0],
     o.args or "")
   local path = os.tmpname()
   local pipe = assert(io.popen(("%s </dev/null 2>'%s'"):format(command, path)))
@@ -80,6 +80,19 @@ function M.start(numbers)
   local outputs = {}
   for _, n in ipairs(numbers) do outputs[n] = M.run(n, numbers) end
   return outputs
+end
+
+--- Bounds on time hold where the cores are free. Calls f, which raises what is wrong and gives back a text where all
+--- was right but late, until nothing was late: what the code itself makes late is so each time.
+---@param f fun(): string?
+function M.timely(f)
+  local late
+  for _ = 1, 10 do
+    late = f()
+    if not late then return end
+    print("late, and tried again: " .. late)
+  end
+  error("late ten times in a row: " .. late, 2)
 end
 
 --- The contents of a file of JSON in the folder tests.

@@ -91,3 +91,28 @@ uint64_t ac_test_random(uint64_t *state) {
 }
 
 double ac_test_uniform(uint64_t *state) { return (double)(ac_test_random(state) >> 11) * 0x1p-53; }
+
+static char late[700]; /* what was; "": nothing */
+
+void ac_test_late(const char *what, double seconds) { snprintf(late, sizeof late, "after %.2f s: %s", seconds, what); }
+
+bool ac_test_was_late(void) {
+  enum { MOST = 10 };
+  static int n;
+  n = late[0] != 0 ? n + 1 : 0;
+  if (n == MOST) {
+    n = 0;
+    fail_msg("late %d times in a row, now %s", MOST, late);
+  }
+  if (n > 0) print_message("late, and tried again: %s\n", late);
+  late[0] = 0;
+  return n > 0;
+}
+
+void ac_test_run_timed(void **state) {
+  const ac_test_timed *t = *state;
+  do {
+    late[0] = 0;
+    t->run(state);
+  } while (ac_test_was_late());
+}

@@ -5,6 +5,7 @@
 #ifndef ACCEL_TESTS_SUPPORT_TEST_H
 #define ACCEL_TESTS_SUPPORT_TEST_H
 #include <setjmp.h>
+#include <stdbool.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -39,5 +40,17 @@ void ac_test_write(const char *path, const void *bytes, size_t n_bytes);
 /* xorshift64*: independent of the generators under test. Seed with any number but 0. */
 uint64_t ac_test_random(uint64_t *state);
 double ac_test_uniform(uint64_t *state); /* [0, 1) */
+
+/* Bounds on time hold where the cores are free. What was right but late is tried again, up to ten times: what the
+ * code itself makes late is so each time. In the table of tests AC_TEST_TIMED(f) takes the place of
+ * cmocka_unit_test(f) for a test that calls ac_test_late. */
+void ac_test_late(const char *what, double seconds);
+/* Whether ac_test_late was called since the last time this was; fails when that is so ten times in a row. */
+bool ac_test_was_late(void);
+typedef struct ac_test_timed {
+  void (*run)(void **state);
+} ac_test_timed;
+void ac_test_run_timed(void **state);
+#define AC_TEST_TIMED(f) {#f, ac_test_run_timed, NULL, NULL, &(ac_test_timed){f}}
 
 #endif

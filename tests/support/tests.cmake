@@ -2,7 +2,7 @@
 #
 # Every test gets ACCEL_TEST_SRC (the source tree), ACCEL_TEST_BUILD (this build) and ACCEL_TEST_TMP (a folder
 # of its own, also the working directory; files of an earlier run may lie in it). Exit status 77 means
-# skipped.
+# skipped. Time limits are for what hangs: many times what a test takes on a machine that it has for itself.
 
 # A stock interpreter does not bring the run-time library of a sanitizer: tests that load our module into one
 # preload it.
@@ -62,12 +62,12 @@ function(ac_c_test file)
     # Their dlopen is called from the run-time library: only the older kind of run path serves that caller too.
     target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
   endif()
-  ac_add_test("${name}" TIMEOUT 120 LABELS c COMMAND ${target})
+  ac_add_test("${name}" TIMEOUT 300 LABELS c COMMAND ${target})
 endfunction()
 
 function(ac_lua_test file)
   ac_test_name("${file}" name)
-  ac_add_test("${name}" TIMEOUT 300 LABELS lua COMMAND accel-run "${file}")
+  ac_add_test("${name}" TIMEOUT 600 LABELS lua COMMAND accel-run "${file}")
 endfunction()
 
 # A shared library that takes the ac_* functions from whoever loads it, as third-party modules do.

@@ -25,6 +25,18 @@ function M.Random:get(i)
   return { i = i, x = accel.rand(2), y = math.random() }
 end
 
+--- Four samples, of which the last two do not go together: what = "nil", "function", "ragged", "mixed".
+M.Unfit = data.Dataset:extend "Unfit"
+function M.Unfit:init(what) self.what = what end
+function M.Unfit:len() return 4 end
+function M.Unfit:get(i)
+  if i < 3 then return accel.ones(2) end
+  if self.what == "nil" then return nil end
+  if self.what == "function" then return print end
+  if self.what == "mixed" then return i == 3 and 1 or "text" end
+  return accel.ones(i)
+end
+
 --- Finished batches, with one draw for all.
 M.Batches = data.Dataset:extend "Batches"
 function M.Batches:init(n) self.n = n end

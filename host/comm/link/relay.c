@@ -70,6 +70,8 @@ ac_status aci_link_relay(aci_run *x, int left, aci_parts in, int right, aci_part
       AC_TRY(aci_run_start(x, &sb->m[sent % WINDOW], right, true, p.p, (size_t)p.n * x->width, e));
       take(&to_send, p.n);
     }
+    /* what was over as it began is counted and passed on before anything is waited for: the next rank may wait for it */
+    if ((came != posted && rb->m[came % WINDOW].over) || (gone != sent && sb->m[gone % WINDOW].over)) continue;
     const int n = still(sb, x->ask, still(rb, x->ask, 0));
     if (n == 0) return AC_OK; /* nothing under way: nothing that waits for it either */
     AC_TRY(aci_run_wait_any(x, x->ask, n, began, e));

@@ -43,6 +43,7 @@ typedef struct peer {
   uint32_t order, seen;       /* offers made; offers of the other side that were looked at */
   bool fresh;                 /* a receive came since the last look */
   bool lanes, pieces;         /* have their pages */
+  bool asked;                 /* a receive from it was there */
 } peer;
 
 struct aci_shm_pairs {
@@ -64,6 +65,17 @@ void aci_shm_pairs_free(aci_shm_pairs *p) {
     free(t);
   }
   free(p);
+}
+
+void aci_shm_pairs_rest(const aci_shm_pairs *p, const ac_world *w) {
+  const int me = w->place.local_rank;
+  for (int i = 0; i < p->n; i++) {
+    if (p->peer[i].asked) atomic_store(&aci_mail_of(w->segment.head, i, me)->want, 0);
+    if (!p->peer[i].lanes) continue;
+    aci_mail *m = aci_mail_of(w->segment.head, me, i);
+    for (int k = 0; k < ACI_LANES; k++) atomic_store(&m->lane[k].state, ACI_LANE_FREE);
+    atomic_store(&m->offers, 0);
+  }
 }
 
 static aci_shm_pairs *pairs_of(const transfer *t) { return t->g->world->impl; }
@@ -107,6 +119,7 @@ static transfer *begin(ac_group *g, const ac_coll *c, const aci_desc *d) {
   p->all = t;
   append(t->sends ? &peer_of(t)->first : &peer_of(t)->first_in, t);
   peer_of(t)->fresh |= !t->sends;
+  peer_of(t)->asked |= !t->sends;
   return t;
 }
 

@@ -88,5 +88,7 @@ ac_status aci_shm_pass(ac_group *g, const ac_coll *c, aci_desc *d, void **state,
 typedef struct aci_shm_pairs aci_shm_pairs; /* sends and receives of this rank */
 aci_shm_pairs *aci_shm_pairs_new(int n_local);
 void aci_shm_pairs_free(aci_shm_pairs *p);
+/* Takes back what this rank has offered and asked for. */
+void aci_shm_pairs_rest(const aci_shm_pairs *p, const ac_world *w);
 
 #endif

@@ -1,13 +1,17 @@
 /* Ranks that wait for each other in different calls: found from the descriptors that came unasked, and
  * over several ranks from what each says it waits for. The mesh's lock is held throughout. Called by
- * swap.c and moves.c. */
+ * swap.c and moves.c.
+ *
+ * Why a ring of waits is no false alarm, however late messages are: a rank that says it waits for b also says
+ * which wait of b it knew of then. On their link b's descriptors come before what b says of a later wait, so
+ * that b had not entered the call before that wait; and in a wait it enters no other. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/tcp/mesh_impl.h"
 
-enum { MS = 1000000, STABLE = 100 * MS, SHOWN = 3 };
+enum { SHOWN = 3 };
 
 /* "rank 1 waits for rank 0 in barrier at b.lua:3 (group 2)" */
 static size_t waits_text(int rank, int whom, const aci_desc *d, char *buf, size_t n) {
@@ -36,32 +40,56 @@ bool aci_mesh_crossed(aci_mesh *m, int peer, const aci_desc *mine, char *text, s
   return true;
 }
 
-void aci_mesh_tell_wait(aci_mesh *m, const aci_desc *mine, const int *missing, int n) {
-  aci_wait_body w = {
-      .n = (uint32_t)(n < ACI_WAIT_RANKS ? n : ACI_WAIT_RANKS), .want = *mine};
-  for (uint32_t i = 0; i < w.n; i++) w.ranks[i] = missing[i];
+/* The wait that a rank is in, as far as this one knows; 0: none. */
+static uint32_t wait_of(const aci_mesh *m, int rank) {
+  const aci_wait_body *w = rank == m->rank ? &m->wait : &m->peers[rank].wait;
+  return w->n > 0 ? w->number : 0;
+}
+
+static void tell(aci_mesh *m) {
   for (int r = 0; r < m->size; r++) {
     if (m->peers[r].state != ACI_RUNNING) continue;
-    aci_out_control(m, r, &(aci_frame){.type = ACI_F_WAIT, .bytes = sizeof w}, &w);
+    aci_out_control(m, r, &(aci_frame){.type = ACI_F_WAIT, .bytes = sizeof m->wait}, &m->wait);
     aci_out_flush(m, r);
   }
 }
 
+void aci_mesh_tell_wait(aci_mesh *m, const aci_desc *mine, const int *missing, int n, bool fresh) {
+  aci_wait_body w = {.n = (uint32_t)(n < ACI_WAIT_RANKS ? n : ACI_WAIT_RANKS),
+                     .number = m->wait.number + fresh,
+                     .want = *mine};
+  bool news = fresh;
+  if (w.number == 0) w.number = 1;
+  for (uint32_t i = 0, was = 0; i < w.n; i++) {
+    w.ranks[i] = missing[i];
+    w.heard[i] = wait_of(m, missing[i]);
+    while (was < m->wait.n && m->wait.ranks[was] != missing[i]) was++; /* they are as before, some less */
+    news = news || was == m->wait.n || m->wait.heard[was] != w.heard[i];
+  }
+  if (!news) return;
+  m->wait = w;
+  tell(m);
+}
+
+void aci_mesh_wait_over(aci_mesh *m) {
+  m->wait = (aci_wait_body){.number = m->wait.number};
+  tell(m);
+}
+
 /* Depth first from rank `at`; via[r]: who waits for r. True when this rank is reached again. */
-static bool leads_back(const aci_mesh *m, int at, int64_t now, int *via) {
-  const aci_peer *p = &m->peers[at];
-  if (p->wait.n == 0 || now - p->wait_since < STABLE) return false;
-  for (uint32_t i = 0; i < p->wait.n; i++) {
-    const int next = p->wait.ranks[i];
+static bool leads_back(const aci_mesh *m, int at, int *via) {
+  const aci_wait_body *w = &m->peers[at].wait;
+  for (uint32_t i = 0; i < w->n; i++) {
+    const int next = w->ranks[i];
     if (next < 0 || next >= m->size || via[next] >= 0) continue;
+    if (w->heard[i] == 0 || w->heard[i] != wait_of(m, next)) continue;
     via[next] = at;
-    if (next == m->rank || leads_back(m, next, now, via)) return true;
+    if (next == m->rank || leads_back(m, next, via)) return true;
   }
   return false;
 }
 
-bool aci_mesh_cycle(aci_mesh *m, const aci_desc *mine, const int *missing, int n, int64_t now, char *text,
-                    size_t bytes) {
+bool aci_mesh_cycle(aci_mesh *m, const aci_desc *mine, const int *missing, int n, char *text, size_t bytes) {
   int *via = malloc((size_t)m->size * sizeof *via);
   bool found = false;
   if (via == NULL) return false; /* the timeout remains */
@@ -69,7 +97,7 @@ bool aci_mesh_cycle(aci_mesh *m, const aci_desc *mine, const int *missing, int n
   for (int i = 0; i < n && !found; i++) {
     if (via[missing[i]] >= 0) continue;
     via[missing[i]] = m->rank;
-    found = leads_back(m, missing[i], now, via);
+    found = leads_back(m, missing[i], via);
   }
   if (found) {
     size_t at = 0;

@@ -178,7 +178,6 @@ static bool hear(aci_mesh *m, int rank, const aci_frame *f, const void *body) {
       if (f->bytes != sizeof p->wait) return false;
       memcpy(&p->wait, body, sizeof p->wait);
       aci_text_clean(p->wait.want.site, sizeof p->wait.want.site);
-      p->wait_since = aci_now_ns();
       return p->wait.n <= ACI_WAIT_RANKS;
     case ACI_F_BYE:
       if (f->bytes >= sizeof p->why) return false;

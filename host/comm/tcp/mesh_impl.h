@@ -11,7 +11,7 @@
 #include "comm/tcp/mesh.h"
 
 enum {
-  ACI_PROTOCOL = 1,
+  ACI_PROTOCOL = 2,
   ACI_EAGER = 64 << 10,  /* bytes of a message that travel unasked */
   ACI_FRAME = 256 << 10, /* most bytes of a DATA frame */
   ACI_CONTROL = 1024,    /* most bytes of any other frame's body */
@@ -41,10 +41,12 @@ typedef struct aci_frame {
 _Static_assert(sizeof(aci_frame) == 32, "no padding");
 
 typedef struct aci_wait_body { /* WAIT: what the sender waits for; n 0: no longer */
-  uint32_t n, zero;
+  uint32_t n, number;           /* number: the sender's own of this wait; never 0 */
   aci_desc want;
   int32_t ranks[ACI_WAIT_RANKS];
+  uint32_t heard[ACI_WAIT_RANKS]; /* the wait of each of them that the sender knew of; 0: none */
 } aci_wait_body;
+_Static_assert(sizeof(aci_wait_body) <= ACI_CONTROL, "fits a frame");
 
 typedef struct aci_verdict_body {
   int32_t code, rank;
@@ -101,7 +103,6 @@ typedef struct aci_peer {
   int n_said;
   char last_site[ACI_SITE]; /* of its last DESC */
   aci_wait_body wait;       /* n 0: does not wait, as far as we know */
-  int64_t wait_since;
   int silent; /* looks at the connection without an answer */
 } aci_peer;
 
@@ -116,6 +117,7 @@ struct aci_mesh {
   struct pollfd *polls;
   bool told; /* the verdict is known to the others */
   bool said_farewell;
+  aci_wait_body wait; /* what the others were told last; its number stays when it is over */
   void (*beside)(void); /* NULL: none */
   bool has_verdict;     /* of a peer, not yet passed on */
   aci_verdict_body verdict;
@@ -167,9 +169,10 @@ ac_status aci_mesh_left(aci_mesh *m, int peer, const aci_desc *want, ac_err *e);
 /* What a peer that this rank waits for waits for itself: text of a deadlock found, false: none. */
 bool aci_mesh_crossed(aci_mesh *m, int peer, const aci_desc *mine, char *text, size_t n);
 /* The same over several ranks, from what they said in WAIT frames. missing: n global ranks. */
-bool aci_mesh_cycle(aci_mesh *m, const aci_desc *mine, const int *missing, int n, int64_t now, char *text,
-                    size_t bytes);
-void aci_mesh_tell_wait(aci_mesh *m, const aci_desc *mine, const int *missing, int n);
+bool aci_mesh_cycle(aci_mesh *m, const aci_desc *mine, const int *missing, int n, char *text, size_t bytes);
+/* fresh: of a wait that they have not been told of; else they are told where one of the missing waits anew. */
+void aci_mesh_tell_wait(aci_mesh *m, const aci_desc *mine, const int *missing, int n, bool fresh);
+void aci_mesh_wait_over(aci_mesh *m);
 
 /* ---- socket.c ---- */
 /* Non-blocking, close-on-exec, no delay, probed when idle. */

@@ -7,7 +7,7 @@
 #include "comm/tcp/mesh_impl.h"
 #include "comm/wait.h"
 
-enum { MS = 1000000, TURN_MS = 5, OTHERS_GRACE = 30 * MS, TELL_AFTER = 200 * MS, LOOK_AFTER = 300 * MS };
+enum { MS = 1000000, TURN_MS = 5, OTHERS_GRACE = 30 * MS, TELL_AFTER = 200 * MS, TELL_AGAIN = 20 * MS };
 
 typedef struct swap {
   aci_mesh *m;
@@ -17,7 +17,7 @@ typedef struct swap {
   int *missing, n;                 /* group ranks */
   int *ranks;                      /* the same as global ranks */
   int64_t began, checked, differs; /* differs: since when; 0: no */
-  bool told;
+  int64_t told;                    /* when the others were told of this wait, or it was looked for news; 0: not */
 } swap;
 
 /* Takes what the peer said of this group. False: nothing yet. */
@@ -99,12 +99,12 @@ static ac_status look_around(swap *s, ac_err *e) {
     if (m->peers[s->ranks[i]].state == ACI_LEFT) left = s->ranks[i];
     else crossed = aci_mesh_crossed(m, s->ranks[i], s->mine, text, sizeof text);
   }
-  if (left < 0 && !crossed && !s->told && now - s->began > TELL_AFTER) {
-    aci_mesh_tell_wait(m, s->mine, s->ranks, s->n);
-    s->told = true;
+  const bool again = s->told != 0;
+  if (left < 0 && !crossed && now - (again ? s->told : s->began) > (again ? TELL_AGAIN : TELL_AFTER)) {
+    aci_mesh_tell_wait(m, s->mine, s->ranks, s->n, !again);
+    s->told = now;
   }
-  if (left < 0 && !crossed && now - s->began > LOOK_AFTER)
-    crossed = aci_mesh_cycle(m, s->mine, s->ranks, s->n, now, text, sizeof text);
+  if (left < 0 && !crossed && again) crossed = aci_mesh_cycle(m, s->mine, s->ranks, s->n, text, sizeof text);
   pthread_mutex_unlock(&m->lock);
   if (s->differs != 0)
     return left >= 0 || crossed || now - s->differs > OTHERS_GRACE ? mismatch(s, e) : AC_OK;
@@ -155,9 +155,9 @@ ac_status aci_mesh_desc_swap(aci_mesh *m, ac_group *g, const aci_desc *d, aci_de
   }
   pthread_mutex_unlock(&m->lock);
   const ac_status st = run(&s, e);
-  if (s.told) {
+  if (s.told != 0) {
     pthread_mutex_lock(&m->lock);
-    aci_mesh_tell_wait(m, d, NULL, 0);
+    aci_mesh_wait_over(m);
     pthread_mutex_unlock(&m->lock);
   }
   if (ranks != few) free(ranks);

@@ -35,7 +35,8 @@ typedef struct ac_work ac_work; /* a collective under way */
   X(ALL_TO_ALL, "all_to_all")          \
   X(SEND, "send")                      \
   X(RECV, "recv")                      \
-  X(NEW_GROUP, "new_group")
+  X(NEW_GROUP, "new_group")            \
+  X(PROMPT, "accel.repl()")
 typedef enum ac_coll_kind {
 #define AC_X(name, text) AC_COLL_##name,
   AC_COLL_LIST(AC_X)

@@ -20,22 +20,12 @@ local function report(r)
   assert(out:close())
 end
 
---- What is said of an error object, whatever it is.
-local function words(err)
-  local meta = getmetatable(err)
-  if type(err) == "string" or type(err) == "number" or (type(meta) == "table" and meta.__tostring) then
-    local ok, text = pcall(tostring, err)
-    return ok and text or "(error object that cannot be printed)"
-  end
-  return ("(error object is a %s value)"):format(type(err))
-end
-
 --- The error goes on as it was, with the traceback of the place that raised it.
 local done = false
 local failing <close> = setmetatable({}, { __close = function(_, err)
   if done and err == nil then return end
   local code = type(err) == "table" and rawget(err, "code")
-  report { ok = false, message = words(err), code = type(code) == "string" and code or nil }
+  report { ok = false, message = accel.host_chunk "error_text"(err), code = type(code) == "string" and code or nil }
 end })
 
 local function entry()

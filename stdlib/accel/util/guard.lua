@@ -16,6 +16,8 @@ end
 
 Guard.__close = Guard.close
 
+function Guard:__tostring() return self.restore and "guard, open; :close() ends it" or "guard, closed" end
+
 local function run(guard, fn, ...)
   local _ <close> = guard
   return fn(...)

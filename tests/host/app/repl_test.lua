@@ -53,10 +53,25 @@ _, err = piped("1 +\n", run .. " repl", 1)
 has(err, "<eof>")
 _, err = piped("x = \n\nundefined_name\n", run .. " repl", 1)
 has(err, "stdin:3: undeclared global 'undefined_name'")
-_, err = piped(":tine 3\n", run .. " repl", 1)
-has(err, "did you mean :time?")
+_, err = piped("\n:tine 3\n", run .. " repl", 1)
+has(err, "stdin:2: no command :tine; did you mean :time?")
+_, err = piped("@1 3\n", run .. " repl", 1)
+has(err, "stdin:1: @ runs an input on some of several ranks; there is one process here")
+-- What is written without an end of its line, and what io.write gives back.
+out = piped("io.write('no newline')\nio.write(' at', ' all')\n3 + 4\nio.stdout:write('x')\n'y'\nio.write('z')", run
+  .. " repl", 0)
+assert(out == "no newline at all\n7\nx\n\"y\"\nz", out)
+-- The last error stays; own names are explained; a mode that stays open says so.
+_, err = piped("x = nil\nx.foo()\n", run .. " repl", 1)
+out = piped("local q = accel.ones(2)\nq?\nmatmul?\naccel.no_grad()\n_:close()\naccel.is_grad_enabled()\nnn\n", run
+  .. " repl", 0)
+has(out, "q: tensor f32 (2) cpu\nmatmul\n")
+has(out, "no_grad, open; :close() ends it\ntrue\nmodule accel.nn: ")
 out = piped("a = 1\na.b.c\na = 2\n", run .. " -e 'require(\"accel\").repl()'", 0)
 has(out, "") -- at a breakpoint it goes on
+out = piped("x.foo = 1\ny = 3\n:bt\nno_such?\n", run .. " -e 'require(\"accel\").repl()'", 0)
+has(out, "stdin:1: undeclared global 'x'\n")
+has(out, "  stdin:1: in main chunk\n")
 out = piped("a = 1\nb =\n 2\n:save saved.lua\n", "cd '" .. pty.tmp .. "' && " .. run .. " repl", 0)
 assert(pty.read "saved.lua" == "a = 1\nb =\n 2\n", pty.read "saved.lua")
 _, err = piped("", run .. " repl x", 2)
@@ -149,8 +164,8 @@ quiet 0.1
 send \x03
 expect ^C
 expect >\x20
-line while true do end
-quiet 0.3
+line print "runs" while true do end
+expect \nruns\n
 send \x03
 expect stdin:9: interrupted
 expect >\x20
@@ -161,19 +176,19 @@ expect ^C
 expect >\x20
 line 6 + 7
 expect \n13\n
-line pcall(function() while true do end end)
-quiet 0.3
+line pcall(function() print "runs" while true do end end)
+expect \nruns\n
 send \x03
 expect false
-line while true do pcall(function() while true do end end) end
-quiet 0.3
+line print "runs" while true do pcall(function() while true do end end) end
+expect \nruns\n
 send \x03
 quiet 0.2
 send \x03
 expect interrupted
 expect >\x20
-line coroutine.wrap(function() while true do end end)()
-quiet 0.3
+line coroutine.wrap(function() print "runs" while true do end end)()
+expect \nruns\n
 send \x03
 expect interrupted
 expect >\x20
@@ -193,6 +208,25 @@ quiet 0.1
 send \x04
 end 0
 ]], run .. " repl", { ACCEL_EDITOR = kind })
+end
+
+-- Characters of two and more bytes, also those that libedit could take for Meta keys, also without a locale.
+local letters = "[\u{f1}\u{df}\u{b0}\u{d7}\u{c0}\u{ff}] [\u{103}\u{153}\u{20ac}\u{65e5}]"
+for _, kind in ipairs(editors) do
+  for _, locale in ipairs { "C", "C.UTF-8" } do
+    pty.play(("%s: letters, LC_ALL=%s"):format(kind, locale), ([[
+expect >\x20
+line ("X"):rep(3)
+expect \n"XXX"
+line x = "LETTERS"
+line #x, x
+expect \nLENGTH  "LETTERS"
+expect >\x20
+line :quit
+end 0
+]]):gsub("%u+", { X = "\u{e9}", XXX = ("\u{e9}"):rep(3), LETTERS = letters, LENGTH = #letters }), run .. " repl",
+      { ACCEL_EDITOR = kind, LC_ALL = locale, XDG_STATE_HOME = pty.tmp .. "letters" })
+  end
 end
 
 local history = pty.read "state/accel/history" or ""
@@ -220,8 +254,8 @@ expect >\x20
 line :help
 expect :quit
 expect >\x20
-line while true do end
-quiet 0.3
+line print "runs" while true do end
+expect \nruns\n
 send \x03
 expect interrupted
 expect >\x20
@@ -240,8 +274,8 @@ expect look here
 expect stop.lua:6>\x20
 line name = "by hand"
 expect >\x20
-line while true do n = n end
-quiet 0.3
+line print "runs" while true do n = n end
+expect \nruns\n
 send \x03
 expect interrupted
 expect >\x20

@@ -47,7 +47,26 @@ static void accumulates_into_its_place(void **state) {
   ac_tensor_release(x);
 }
 
+/* What two tensors hold of each other nobody would free. */
+static void refuses_circles(void **state) {
+  graph *g = *state;
+  ac_err e;
+  int64_t n = 2;
+  ac_tensor *t[3];
+  for (int i = 0; i < 3; i++) assert_ok(ac_tensor_new(ac_ctx_default_device(g->c), AC_F32, 1, &n, &t[i], &e), e);
+  assert_int_equal(ac_tensor_set_grad(t[0], t[0], &e), AC_INVALID);
+  assert_int_equal(ac_tensor_set_grad_slot(t[0], t[0], &e), AC_INVALID);
+  assert_ok(ac_tensor_set_grad(t[0], t[1], &e), e);
+  assert_ok(ac_tensor_set_grad_slot(t[1], t[2], &e), e);
+  assert_int_equal(ac_tensor_set_grad(t[2], t[0], &e), AC_INVALID);
+  assert_int_equal(ac_tensor_set_grad_slot(t[2], t[1], &e), AC_INVALID);
+  assert_ok(ac_tensor_set_grad_slot(t[1], NULL, &e), e);
+  assert_ok(ac_tensor_set_grad(t[2], t[0], &e), e);
+  for (int i = 0; i < 3; i++) ac_tensor_release(t[i]);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(accumulates_into_its_place, graph_open, graph_close)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(accumulates_into_its_place, graph_open, graph_close),
+                                     cmocka_unit_test_setup_teardown(refuses_circles, graph_open, graph_close)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

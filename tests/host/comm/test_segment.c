@@ -96,7 +96,15 @@ static void verdict_wakes(void **state) {
     _exit(aci_now_ns() - t < 5000000000 ? 0 : 1);
   }
   while (atomic_load(&aci_slot_of(a.head, 0, 1)->sleepers) == 0) usleep(1000);
-  usleep(100000);
+  char path[40], sleeping = 0;
+  snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+  while (sleeping != 'S') {
+    usleep(1000);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%*d (%*[^)]) %c", &sleeping), 1);
+    fclose(f);
+  }
   aci_verdict_give(a.head, AC_PEER, 0, "over");
   int status;
   assert_int_equal(waitpid(pid, &status, 0), pid);

@@ -5,8 +5,8 @@
 
 static float a[2000000], b[2000000];
 
-static tcp_ranks run_all(int n, rank_fn fn, const void *arg, const char *timeout) {
-  tcp_ranks k = {.timeout = timeout};
+static tcp_ranks run_all(int n, rank_fn fn, const void *arg) {
+  tcp_ranks k = {0};
   memset(shared, 0, sizeof *shared);
   tcp_start(&k, n, fn, arg);
   tcp_wait(&k);
@@ -54,7 +54,7 @@ static void does_other(rank *r) {
 
 static void mismatches(void **state) {
   for (int i = 0; i < N_DIFFERENCES; i++) {
-    tcp_ranks k = run_all(3, does_other, &i, NULL);
+    tcp_ranks k = run_all(3, does_other, &i);
     for (int r = 0; r < 3; r++) {
       EXPECT(r, MISMATCH, 1, "x.lua:1", "y.lua:2", "rank 1", differences[i].what);
       assert_true(tcp_ended_well(&k, r));
@@ -63,14 +63,14 @@ static void mismatches(void **state) {
 }
 
 static void one_is_missing(rank *r) {
-  if (r->me == 2) sleep_ms(1200);
+  if (r->me == 2) wait_until_told(2);
   const ac_coll x = all_reduce(3, "x.lua:1"), y = all_reduce(4, "y.lua:2");
   note(r, ac_world_group(r->w), r->me == 1 ? &x : &y);
 }
 
 static void mismatch_while_one_is_missing(void **state) {
-  run_all(3, one_is_missing, NULL, NULL);
-  for (int r = 0; r < 3; r++) EXPECT(r, MISMATCH, 0.9, "x.lua:1", "y.lua:2");
+  run_all(3, one_is_missing, NULL);
+  for (int r = 0; r < 3; r++) EXPECT(r, MISMATCH, 1, "x.lua:1", "y.lua:2");
 }
 
 static void uneven_exchange(rank *r) {
@@ -87,7 +87,7 @@ static void uneven_exchange(rank *r) {
 }
 
 static void all_to_all_counts(void **state) {
-  run_all(2, uneven_exchange, NULL, NULL);
+  run_all(2, uneven_exchange, NULL);
   for (int r = 0; r < 2; r++)
     EXPECT(r, MISMATCH, 1, "rank 1 sends 3 elements to rank 0, which expects 2", "x.lua:3");
 }
@@ -112,7 +112,7 @@ static void pass_mismatches(void **state) {
        "dtype"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-    run_all(2, sends_other, &cases[i], NULL);
+    run_all(2, sends_other, &cases[i]);
     EXPECT(1, MISMATCH, 1, "x.lua:1", "y.lua:2", cases[i].what);
   }
 }
@@ -131,7 +131,7 @@ static void leaves_early(rank *r) {
 }
 
 static void early_leave(void **state) {
-  run_all(3, leaves_early, NULL, NULL);
+  run_all(3, leaves_early, NULL);
   EXPECT(0, PEER, 1, "rank 1 left at early.lua:30", "x.lua:12");
   EXPECT(2, PEER, 1, "rank 1 left at early.lua:30", "x.lua:12");
 }
@@ -149,7 +149,7 @@ static void leaves_receiver(rank *r) {
 }
 
 static void leave_before_send(void **state) {
-  tcp_ranks k = run_all(2, leaves_receiver, NULL, NULL);
+  tcp_ranks k = run_all(2, leaves_receiver, NULL);
   assert_true(tcp_ended_well(&k, 0));
   EXPECT(1, PEER, 1, "rank 0 left at end.lua:99", "y.lua:2");
 }
@@ -167,7 +167,7 @@ static void fails(rank *r) {
 }
 
 static void script_failed(void **state) {
-  run_all(4, fails, NULL, NULL);
+  run_all(4, fails, NULL);
   for (int r = 0; r < 4; r++)
     if (r != 2) EXPECT(r, PEER, 1, "rank 2 failed at bad.lua:7: attempt to index a nil value");
 }
@@ -250,11 +250,11 @@ static void crosses(rank *r) {
 
 static void crossed_groups(void **state) {
   int length = 2;
-  run_all(2, crosses, &length, NULL);
+  run_all(2, crosses, &length);
   for (int r = 0; r < 2; r++)
     EXPECT(r, MISMATCH, 1, "a.lua:1", "b.lua:2", "rank 0", "rank 1", "group 1", "group 2");
   length = 3;
-  run_all(3, crosses, &length, NULL);
+  run_all(3, crosses, &length);
   for (int r = 0; r < 3; r++)
     EXPECT(r, MISMATCH, 1, "a.lua:1", "b.lua:2", "c.lua:3", "rank 0", "rank 1", "rank 2");
 }
@@ -265,24 +265,25 @@ static void receives_instead(rank *r) {
 }
 
 static void recv_against_all_reduce(void **state) {
-  run_all(2, receives_instead, NULL, NULL);
+  run_all(2, receives_instead, NULL);
   for (int r = 0; r < 2; r++) EXPECT(r, MISMATCH, 1, "r.lua:1", "x.lua:2");
 }
 
 static void does_not_come(rank *r) {
   do_all_reduce(r, 5);
   if (r->me == 1) {
-    sleep_ms(1000);
+    wait_until_told(2);
     return;
   }
+  ac_world_set_timeout(r->w, 0.4); /* there was time to join */
   const ac_coll c = all_reduce(3, "x.lua:12");
   note(r, ac_world_group(r->w), &c);
 }
 
 static void out_of_time(void **state) {
-  run_all(3, does_not_come, NULL, "0.4");
+  run_all(3, does_not_come, NULL);
   for (int r = 0; r < 3; r += 2)
-    EXPECT(r, TIMEOUT, 0.9, "waited", "rank 1", "x.lua:12", "same.lua:1", "--timeout");
+    EXPECT(r, TIMEOUT, 1, "waited", "rank 1", "x.lua:12", "same.lua:1", "--timeout");
 }
 
 /* Slow ranks: late by more than every grace. */
@@ -294,7 +295,7 @@ static void is_slow(rank *r) {
 }
 
 static void slow_ranks(void **state) {
-  tcp_ranks k = run_all(3, is_slow, NULL, NULL);
+  tcp_ranks k = run_all(3, is_slow, NULL);
   for (int r = 0; r < 3; r++) assert_true(tcp_ended_well(&k, r));
 }
 
@@ -309,25 +310,25 @@ static void goes_at_once(rank *r) {
 
 static void leave_at_once(void **state) {
   for (int i = 0; i < 5; i++) {
-    tcp_ranks k = run_all(3, goes_at_once, NULL, NULL);
+    tcp_ranks k = run_all(3, goes_at_once, NULL);
     for (int r = 0; r < 3; r++) assert_true(tcp_ended_well(&k, r));
   }
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(mismatches),
-      cmocka_unit_test(mismatch_while_one_is_missing),
-      cmocka_unit_test(all_to_all_counts),
-      cmocka_unit_test(pass_mismatches),
-      cmocka_unit_test(early_leave),
-      cmocka_unit_test(leave_before_send),
-      cmocka_unit_test(script_failed),
-      cmocka_unit_test(killed),
+      AC_TEST_TIMED(mismatches),
+      AC_TEST_TIMED(mismatch_while_one_is_missing),
+      AC_TEST_TIMED(all_to_all_counts),
+      AC_TEST_TIMED(pass_mismatches),
+      AC_TEST_TIMED(early_leave),
+      AC_TEST_TIMED(leave_before_send),
+      AC_TEST_TIMED(script_failed),
+      AC_TEST_TIMED(killed),
       cmocka_unit_test(stopped),
-      cmocka_unit_test(crossed_groups),
-      cmocka_unit_test(recv_against_all_reduce),
-      cmocka_unit_test(out_of_time),
+      AC_TEST_TIMED(crossed_groups),
+      AC_TEST_TIMED(recv_against_all_reduce),
+      AC_TEST_TIMED(out_of_time),
       cmocka_unit_test(slow_ranks),
       cmocka_unit_test(leave_at_once),
   };

@@ -289,22 +289,22 @@ static void one_never_comes(void **state) {
 int main(void) {
   write_scripts();
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(joins),
-      cmocka_unit_test(slow_starters),
-      cmocka_unit_test(name_of_loopback),
-      cmocka_unit_test(six),
-      cmocka_unit_test(strangers),
-      cmocka_unit_test(other_script),
-      cmocka_unit_test(other_size),
-      cmocka_unit_test(same_rank_twice),
-      cmocka_unit_test(other_job),
-      cmocka_unit_test(other_version),
-      cmocka_unit_test(port_taken),
-      cmocka_unit_test(no_such_address),
-      cmocka_unit_test(no_such_name),
-      cmocka_unit_test(port_0),
-      cmocka_unit_test(nobody_there),
-      cmocka_unit_test(one_never_comes),
+      AC_TEST_TIMED(joins),
+      AC_TEST_TIMED(slow_starters),
+      AC_TEST_TIMED(name_of_loopback),
+      AC_TEST_TIMED(six),
+      AC_TEST_TIMED(strangers),
+      AC_TEST_TIMED(other_script),
+      AC_TEST_TIMED(other_size),
+      AC_TEST_TIMED(same_rank_twice),
+      AC_TEST_TIMED(other_job),
+      AC_TEST_TIMED(other_version),
+      AC_TEST_TIMED(port_taken),
+      AC_TEST_TIMED(no_such_address),
+      AC_TEST_TIMED(no_such_name),
+      AC_TEST_TIMED(port_0),
+      AC_TEST_TIMED(nobody_there),
+      AC_TEST_TIMED(one_never_comes),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

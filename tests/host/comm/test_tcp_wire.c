@@ -219,6 +219,30 @@ static void noise(void **state) {
   }
 }
 
+/* A rank's word that it waits for this one makes a ring only if it knew of the wait that this one is in. */
+static void rings_of_waits(void **state) {
+  const int other = 1;
+  const aci_desc before = {.seq = 1, .kind = AC_COLL_BARRIER}, mine = {.seq = 2, .kind = AC_COLL_BARRIER};
+  const aci_frame f = {.type = ACI_F_WAIT, .bytes = sizeof(aci_wait_body)};
+  char text[512];
+  pair p;
+  open_pair(&p);
+  aci_mesh_tell_wait(p.m, &before, &other, 1, true);
+  aci_wait_body w = {.n = 1, .number = 5, .want = before};
+  give_frame(&p, f, &w, sizeof w);
+  turns(&p);
+  assert_false(aci_mesh_cycle(p.m, &before, &other, 1, text, sizeof text)); /* it knew of none */
+  w.heard[0] = p.m->wait.number;
+  give_frame(&p, f, &w, sizeof w);
+  turns(&p);
+  assert_true(aci_mesh_cycle(p.m, &before, &other, 1, text, sizeof text));
+  assert_non_null(strstr(text, "rank 1 waits for rank 0 in barrier"));
+  aci_mesh_wait_over(p.m); /* what it lacked is on its way to it */
+  aci_mesh_tell_wait(p.m, &mine, &other, 1, true);
+  assert_false(aci_mesh_cycle(p.m, &mine, &other, 1, text, sizeof text));
+  close_pair(&p);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(messages_pair_up),
@@ -227,6 +251,7 @@ int main(void) {
       cmocka_unit_test(too_much),
       cmocka_unit_test(farewell_text),
       cmocka_unit_test(noise),
+      cmocka_unit_test(rings_of_waits),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,20 @@
+-- accel-run bench [NAME...]: runs tests/bench of the source tree, which lies beside the program as share/accel/bench.
+local accel = ...
+
+local M = {}
+
+--- Arguments are those of the command line behind the word; false where there are no benches.
+function M.run(...)
+  local exe = accel.process.program()
+  local path = exe and (exe:match "^(.*)/[^/]*/[^/]*$" or "..") .. "/share/accel/bench/run.lua"
+  local chunk, why = loadfile(path or "")
+  if not chunk then
+    io.stderr:write("accel-run: the benches do not run: ", tostring(why), "\n")
+    return false
+  end
+  rawset(_G, "arg", { [0] = path, ... })
+  chunk(...)
+  return true
+end
+
+return M

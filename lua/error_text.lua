@@ -1,0 +1,18 @@
+-- What is said of an error value, in one line; never raises. For the host's message handler (lua/traceback.lua), what a
+-- host tells its caller (bindings/host.c) and ranks of accel.launch.
+local accel = ...
+
+local WIDEST = 300
+
+return function(err)
+  local meta = debug.getmetatable(err)
+  if type(err) == "string" or type(err) == "number" or (meta and meta.__tostring) then
+    local ok, text = pcall(tostring, err)
+    return ok and text or "(error object that cannot be printed)"
+  end
+  if type(err) ~= "table" then return ("(error object is a %s value)"):format(type(err)) end
+  local ok, text = pcall(accel.inspect, err, { depth = 3, items = 10, width = WIDEST })
+  if not ok then return "(error object that cannot be printed)" end
+  text = text:gsub("%s*\n%s*", " ")
+  return "error object " .. (#text > WIDEST and text:sub(1, WIDEST - 3) .. "..." or text)
+end

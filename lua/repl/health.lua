@@ -1,0 +1,150 @@
+-- How the ranks behind a prompt are: what each waits for or is at, how one ended, what has become of their collectives,
+-- which begin anew where they can. The part of ranks.lua that reads the ranks' status pages.
+local accel = ...
+local answers = accel.host_chunk "repl/answers"
+
+local Health = {}
+
+local function names(list)
+  table.sort(list)
+  local parts, i = {}, 1
+  while i <= #list do
+    local k = i
+    while list[k + 1] == list[k] + 1 do k = k + 1 end
+    parts[#parts + 1] = k > i and ("%d%s%d"):format(list[i], k > i + 1 and "-" or ", ", list[k]) or tostring(list[i])
+    i = k + 1
+  end
+  return table.concat(parts, ", ")
+end
+--- "0, 2-4"; sorts the list.
+Health.names = names
+
+local function page_of(self, rank)
+  local pages, verdict = self.pages:read()
+  return pages[rank + 1], verdict
+end
+
+-- "waits in barrier at stdin:4 for ranks 0, 2": what a rank is at that has not answered.
+function Health:activity(rank)
+  local r, page = self.ranks[rank], page_of(self, rank)
+  local at = r.job and ("stdin:%d"):format(r.job.line) or page.at or "?"
+  if page.stopped then return ("is stopped (SIGSTOP) at %s; kill -CONT %d lets it go on"):format(at, page.pid) end
+  if page.waits then
+    local idle = {}
+    for _, other in ipairs(page.missing) do
+      if not self.ranks[other].job and not self.ranks[other].dead then idle[#idle + 1] = other end
+    end
+    return ("waits in %s for rank%s %s%s"):format(page.waits, #page.missing > 1 and "s" or "", names(page.missing),
+      #idle > 0 and (", which %s at the prompt"):format(#idle > 1 and "are" or "is") or ""), #idle > 0
+  end
+  local seen = page.at and page.at ~= at and ", last seen at " .. page.at or ""
+  return ("still runs %s%s"):format(at, seen)
+end
+
+function Health:report_missing(job)
+  local list = {}
+  for rank in accel.pairs(job.left) do list[#list + 1] = rank end
+  local by_text, order = {}, {}
+  for _, rank in ipairs(list) do
+    local text = self:activity(rank)
+    if not by_text[text] then
+      by_text[text] = {}
+      order[#order + 1] = text
+    end
+    table.insert(by_text[text], rank)
+  end
+  for _, text in ipairs(order) do self:say(answers.label(self, by_text[text]) .. text) end
+  if not self.told_interrupt then
+    self.told_interrupt = true
+    self:say("the answer is shown when it comes; Ctrl-C interrupts")
+  end
+end
+
+-- Will none of the missing ranks answer by itself? Each waits for one that stands at the prompt.
+function Health:is_stuck(job)
+  for rank in next, job.left do
+    local _, hopeless = self:activity(rank)
+    if not hopeless then return false end
+  end
+  return true
+end
+
+-- "rank 1 (pid 7) was killed by signal 9 (Killed), at stdin:3"; the launcher may need a moment to see it.
+function Health:epitaph(rank)
+  local page
+  for _ = 1, 50 do
+    page = page_of(self, rank)
+    if page.state == "dead" or page.ended or page.state == "left" then break end
+    accel.console.poll({}, 0.01)
+  end
+  local r = self.ranks[rank]
+  r.left = page.state == "left" and not page.ended -- by itself, with status 0
+  local how = page.ended or "has ended"
+  if how:find "^killed" then how = "was " .. how
+  elseif how:find "^exit with" then how = how:gsub("^exit", "exited")
+  elseif page.state == "failed" and page.ended then how = "failed: " .. how end
+  local at = r.job and ("stdin:%d"):format(r.job.line) or page.at
+  return ("rank %d (pid %d) %s%s"):format(rank, page.pid, how, at and ", at " .. at or "")
+end
+
+-- ---- collectives ----
+
+-- Was this said by an answer just now?
+local function is_said(job, reason)
+  for _, a in next, job and job.answers or {} do
+    local text = a.message or table.concat(a.lines or {}, "\n")
+    if text:find(reason:sub(1, 100), 1, true) then return true end
+  end
+end
+
+-- Collectives begin anew: every rank rests, then the verdict goes, then all go on. nil, why: they cannot.
+function Health:renew()
+  local next_group, all = 0, self:alive()
+  local got = self:ask({ op = "rest" }, 0, all)
+  for _, rank in ipairs(all) do
+    local a = got and got[rank]
+    if not a or not a.ok then return nil, a and a.message or ("rank %d does not answer"):format(rank) end
+    next_group = math.max(next_group, a.next_group)
+  end
+  self.pages:renew()
+  got = self:ask({ op = "resume", next_group = next_group }, 0, all)
+  return got ~= nil, "not all ranks answer"
+end
+
+--- After an error that ended the world of the ranks (what they call differs, a wait was interrupted): it begins anew once
+--- all of them are at the prompt, or it is told once that it cannot. job: whose answers were shown last.
+function Health:mend(job)
+  local _, verdict = self.pages:read()
+  if not verdict or self.lost == verdict then return end
+  local reason = verdict:gsub("^stopped: ", "")
+  local known = self.pending == verdict or is_said(job, reason)
+  local why
+  if #self:alive() == self.size then
+    if #self:busy() > 0 then
+      if self.pending ~= verdict then
+        self:say("collectives do not work until all ranks are at the prompt" .. (known and "" or " (" .. reason .. ")"))
+      end
+      self.pending = verdict
+      return
+    end
+    local done
+    done, why = self:renew()
+    if done then
+      self:say(known and "collectives work again" or ("collectives were stopped (%s) and work again"):format(reason))
+      self.pending = nil
+      return
+    end
+  else
+    local gone = {}
+    for rank = 0, self.size - 1 do
+      if self.ranks[rank].dead then gone[#gone + 1] = rank end
+    end
+    why = ("rank%s %s gone"):format(#gone > 1 and "s" or "", names(gone) .. (#gone > 1 and " are" or " is"))
+  end
+  self.lost = verdict
+  if #self:alive() == 0 then return end
+  self:say(("collectives no longer work: %s%s"):format(why, self.interactive
+    and "; :save FILE keeps the inputs for a new session, :quit ends this one" or ""))
+end
+
+return Health

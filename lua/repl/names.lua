@@ -1,0 +1,62 @@
+-- What can be asked of a value by name, and what a module is called. Used by complete.lua and show.lua.
+local accel = ...
+
+local M = {}
+
+local ATTRIBUTES = { "shape", "dtype", "device", "grad", "requires_grad", "is_leaf", "grad_fn", "ndim" }
+
+--- Every name that can be asked of a value, nearest first: set[name] = its value, or true where it is not looked at.
+---@param value any
+---@param set? table<string, any>
+---@return table<string, any>
+function M.of(value, set, depth)
+  set, depth = set or {}, depth or 0
+  if depth > 20 then return set end
+  if accel.is_tensor(value) then
+    for _, name in ipairs(ATTRIBUTES) do set[name] = set[name] or true end
+    return M.of(accel.Tensor, set, depth + 1)
+  end
+  local meta = debug.getmetatable(value)
+  if type(value) == "table" then
+    for name, field in next, value do
+      if type(name) == "string" and set[name] == nil then set[name] = field end
+    end
+  end
+  if type(meta) ~= "table" then return set end
+  local listed = rawget(meta, "__names")
+  for name in next, type(listed) == "table" and listed or {} do
+    if type(name) == "string" and set[name] == nil then set[name] = true end
+  end
+  local index = rawget(meta, "__index")
+  if type(index) == "table" then M.of(index, set, depth + 1) end
+  return set
+end
+
+-- Belongs to classes and is not asked of their instances.
+local OF_CLASSES = { alloc = true, init = true, extend = true }
+
+--- Whether a name that was found on a value is a method to be called on it. Functions whose first parameter has a name
+--- other than self are their class's own; `_` is a self that is not looked at.
+function M.is_method(value, name, field)
+  if field == true or type(field) == "userdata" then return true end
+  if type(field) ~= "function" then return false end
+  if type(value) ~= "table" or not require "accel.util.class".of(value) then return true end
+  if OF_CLASSES[name] then return false end
+  local info = debug.getinfo(field, "Su")
+  local first = info.what == "Lua" and info.nparams > 0 and debug.getlocal(field, 1)
+  return not first or first == "self" or first == "_"
+end
+
+--- "accel.nn" for what require "accel.nn" gives; nil: no module of the library.
+---@return string?
+function M.module(value)
+  if type(value) ~= "table" or require "accel.util.class".isclass(value) then return nil end
+  local name
+  for key, loaded in next, package.loaded do
+    local library = loaded == value and type(key) == "string" and (key == "accel" or key:find "^accel%.")
+    if library and (not name or #key < #name) then name = key end
+  end
+  return name
+end
+
+return M
