@@ -50,8 +50,8 @@ local values = {}
 for _, v in ipairs(Round(model[1].linear.weight):detach():reshape(-1):tolist()) do values[("%.5f"):format(v)] = true end
 local n = 0
 for _ in pairs(values) do n = n + 1 end
-print(("points told rightly: %s of 95 %%; values of the first weights: at most 15: %s"):format(
-  right >= 0.95 and "more than" or "fewer than", n <= 15 and "yes" or "no"))
+print(("points told rightly: %s 95 %%; values of the first weights: %s 15"):format(
+  right >= 0.95 and "at least" or "less than", n <= 15 and "at most" or "more than"))
 
 -- Is a backward right? ---------------------------------------------------------------------------
 

@@ -130,22 +130,44 @@ if o.save then or_fail(accel.save(o.save, { vectors = vectors })) end
 
 -- Questions ---------------------------------------------------------------------------------------
 
+local width = accel.util.terminal.width()
+
+--- The lines of a sentence, broken between words.
+local function wrapped(text, columns)
+  local lines, line = {}, ""
+  for word in text:gmatch "%S+" do
+    if line ~= "" and (utf8.len(line) or #line) + 1 + (utf8.len(word) or #word) > columns then
+      lines[#lines + 1], line = line, ""
+    end
+    line = line == "" and word or line .. " " .. word
+  end
+  lines[#lines + 1] = line
+  return table.concat(lines, "\n       ")
+end
+
 local function answer(question)
   local scores = vectors:matmul(embed({ question }):view(-1))
   local best, which = scores:topk(math.min(o.top, #sentences))
   best, which = best:tolist(), which:tolist()
-  for i, score in ipairs(best) do print(("%.3f  %s"):format(score, sentences[which[i] + 1])) end
+  for i, score in ipairs(best) do
+    print(("%5.3f  %s"):format(score, wrapped(sentences[which[i] + 1], math.max(20, width - 7))))
+  end
 end
 
 if o.query then
   answer(o.query)
 else
-  local asks = accel.isatty(0) and accel.isatty(1)
+  -- Questions that are not typed are repeated, so that one sees what is answered.
+  local asks, n = accel.isatty(0) and accel.isatty(1), 0
   while true do
     if asks then io.write "? " end
     io.stdout:flush()
     local question = io.read "l"
     if not question then break end
-    if question:find "%S" then answer(question) end
+    if question:find "%S" then
+      n = n + 1
+      if not asks then print((n > 1 and "\n" or "") .. "? " .. question) end
+      answer(question)
+    end
   end
 end

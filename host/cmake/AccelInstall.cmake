@@ -34,12 +34,19 @@ install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/README.md"
 set(config_dir "${CMAKE_INSTALL_LIBDIR}/cmake/accel")
 install(EXPORT accelTargets NAMESPACE accel:: DESTINATION "${config_dir}")
 configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/accelConfig.cmake.in"
-  "${PROJECT_BINARY_DIR}/accelConfig.cmake" INSTALL_DESTINATION "${config_dir}"
+  "${PROJECT_BINARY_DIR}/CMakeFiles/accelConfig.cmake" INSTALL_DESTINATION "${config_dir}"
   PATH_VARS ACCEL_LUA_LDIR)
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/accelConfigVersion.cmake"
   COMPATIBILITY SameMinorVersion)
-install(FILES "${PROJECT_BINARY_DIR}/accelConfig.cmake" "${PROJECT_BINARY_DIR}/accelConfigVersion.cmake"
+install(FILES "${PROJECT_BINARY_DIR}/CMakeFiles/accelConfig.cmake" "${PROJECT_BINARY_DIR}/accelConfigVersion.cmake"
   DESTINATION "${config_dir}")
+# The same for the build folder, which others may use where it lies: -Daccel_DIR=build/release.
+export(EXPORT accelTargets NAMESPACE accel:: FILE "${PROJECT_BINARY_DIR}/accelTargets.cmake")
+file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/accelConfig.cmake" @ONLY CONTENT [[
+# Defines accel::accel, the embedding library of this build folder, and accel_LUA_DIR, where its Lua part is.
+include("${CMAKE_CURRENT_LIST_DIR}/accelTargets.cmake")
+set(accel_LUA_DIR "${CMAKE_CURRENT_LIST_DIR}/share/lua/5.4")
+]])
 
 # The prefix is written relative to the file, so that an installed tree can be moved.
 file(RELATIVE_PATH ACCEL_PC_UP "${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig" "${CMAKE_INSTALL_PREFIX}")

@@ -6,6 +6,9 @@ local accel = require "accel"
 local here = arg[0]:match "^(.*)/[^/]*$" or "."
 package.path = here .. "/?.lua;" .. package.path
 local dtypes = require "reference.dtypes"
+local headers = require "reference.headers"
+local markdown = require "reference.markdown"
+local options = require "reference.options"
 local stdlib = require "reference.stdlib"
 local stubs = require "reference.stubs"
 
@@ -59,48 +62,77 @@ local function ops_page()
 end
 
 -- ---- classes and functions ----
-local function first_sentence(text)
-  local all = table.concat(text, " ")
-  return all:match "^(.-%.)%s" or all
+-- Parameters as they are called: those a function hands to accel.nn.arguments have defaults.
+local function parameters(entry)
+  local list = {}
+  for i, name in ipairs(entry.params) do
+    if name == "..." and entry.arguments then
+      for _, argument in ipairs(entry.arguments) do
+        local default = argument[2] ~= nil and options.shown(argument[2])
+        list[#list + 1] = argument[1] .. (default and " = " .. default or "")
+      end
+    elseif name ~= "self" or i > 1 then
+      list[#list + 1] = name
+    end
+  end
+  return table.concat(list, ", ")
 end
 
 local function call_of(entry)
-  for _, a in ipairs(entry.annotations) do
+  for _, a in ipairs(entry.arguments and {} or entry.annotations) do
     local params = a:match "^overload fun(%b())"
     if params then return entry.name .. params end
   end
-  local from = entry.params[1] == "self" and 2 or 1
-  return ("%s(%s)"):format(entry.name, table.concat(entry.params, ", ", from))
+  return ("%s(%s)"):format(entry.name, parameters(entry))
 end
 
-local function put_annotations(put, annotations, tag, heading)
-  for _, a in ipairs(annotations) do
-    local name, rest = a:match("^" .. tag .. " (%S+) (.*)$")
-    if name and heading then
-      put("\n" .. heading .. "\n")
-      heading = nil
+local function put_method(put, m)
+  put(("\n#### `%s%s(%s)`\n"):format(m.params[1] == "self" and ":" or ".", m.name, parameters(m)))
+  put(markdown.text(m.text))
+  put ""
+  markdown.annotations(put, m.annotations, "param", nil, m.declared)
+  markdown.returns(put, m.annotations)
+  if #m.examples > 0 then put("\n" .. markdown.examples(m.examples)) end
+end
+
+-- What a class has from those it is built on: names, or how many there are.
+local function put_inherited(put, entry)
+  local seen = {}
+  for _, m in ipairs(entry.methods) do seen[m.name] = true end
+  for _, base in ipairs(entry.bases or {}) do
+    local names = {}
+    for _, m in ipairs(base.methods) do
+      if not seen[m.name] then names[#names + 1] = ("`%s%s`"):format(m.params[1] == "self" and ":" or ".", m.name) end
+      seen[m.name] = true
     end
-    if name then put(("- `%s`: %s"):format(name, rest:gsub("|", " or "))) end
+    local n = #names
+    local list = n <= 16 and table.concat(names, " ") or ("%d methods"):format(n)
+    if n > 0 then put(("\nInherited from `%s`: %s."):format(base.name:gsub("^accel%.", ""), list)) end
   end
 end
 
 local function put_entry(put, entry)
   put(("\n### %s\n"):format((entry.name:gsub("^accel%.", ""))))
   if entry.base then put(("Base: `%s`.\n"):format(entry.base)) end
-  put(table.concat(entry.text, "\n"))
-  put("\n```lua\n" .. call_of(entry) .. "\n```\n")
-  put_annotations(put, entry.constructor and entry.constructor.annotations or entry.annotations, "param")
-  put_annotations(put, entry.annotations, "field", "Fields:")
-  if #entry.examples > 0 then put("\n```lua\n" .. table.concat(entry.examples, "\n") .. "\n```") end
-  if entry.methods and #entry.methods > 0 then
-    put "\nMethods:\n"
-    for _, m in ipairs(entry.methods) do
-      local params = { table.unpack(m.params) }
-      local mark = params[1] == "self" and ":" or "."
-      if mark == ":" then table.remove(params, 1) end
-      put(("- `%s%s(%s)`: %s"):format(mark, m.name, table.concat(params, ", "), first_sentence(m.text)))
-    end
+  put(markdown.text(entry.text))
+  if entry.kind == "module" then
+    if #entry.examples > 0 then put("\n" .. markdown.examples(entry.examples)) end
+    if #entry.ops > 0 then put("\nOps that are here, too: `" .. table.concat(entry.ops, "` `") .. "`.") end
+    return
   end
+  put("\n```lua\n" .. call_of(entry) .. "\n```\n")
+  if entry.arguments then put "Arguments by position, or by name in a table at the end.\n" end
+  local from = entry.constructor or entry
+  local annotations = {}
+  for _, a in ipairs(from.annotations) do
+    if not (entry.arguments and a:find "^param %.%.%.") then annotations[#annotations + 1] = a end
+  end
+  markdown.annotations(put, annotations, "param", nil, entry.declared)
+  if entry.kind == "function" then markdown.returns(put, entry.annotations) end
+  markdown.annotations(put, entry.annotations, "field", "Fields:")
+  if #entry.examples > 0 then put("\n" .. markdown.examples(entry.examples)) end
+  for _, m in ipairs(entry.methods or {}) do put_method(put, m) end
+  if entry.methods then put_inherited(put, entry) end
 end
 
 local function module_page(module)
@@ -116,13 +148,14 @@ local function module_page(module)
     about[#about + 1] = text
   end
   put(("# accel.%s\n"):format(module))
-  put(table.concat(about, "\n"))
-  local counts = { class = 0, ["function"] = 0 }
-  for _, kind in ipairs { "class", "function" } do
+  put(markdown.text(about))
+  local counts, titles = { class = 0, ["function"] = 0, module = 0 },
+    { module = "Modules", class = "Classes", ["function"] = "Functions" }
+  for _, kind in ipairs { "module", "class", "function" } do
     local first = true
     for _, entry in ipairs(entries) do
       if entry.kind == kind then
-        if first then put(kind == "class" and "\n## Classes" or "\n## Functions") end
+        if first then put("\n## " .. titles[kind]) end
         first = false
         put_entry(put, entry)
         counts[kind] = counts[kind] + 1
@@ -132,13 +165,14 @@ local function module_page(module)
   local native = stubs.modules[module]
   if native then
     local list = stubs.entries(source .. "/lua/meta", stdlib.sort_out, { native })
-    stubs.put(list, put, put_annotations)
+    stubs.put(list, put)
     counts["function"] = counts["function"] + #list
   end
   return (table.concat(lines, "\n") .. "\n"):gsub("\n\n\n+", "\n\n"), counts, entries
 end
 
 -- ---- all pages ----
+markdown.aliases = options.aliases { source .. "/lua/meta/core.lua", source .. "/lua/meta/dist.lua" }
 local index = { "# Reference\n", "Generated from signatures, comments and the library itself; the tests run every example.\n" }
 local text, families, n_ops = ops_page()
 write("ops.md", text)
@@ -150,7 +184,7 @@ for family, names in pairs(families) do
 end
 do
   local entries = stubs.entries(source .. "/lua/meta", stdlib.sort_out)
-  write("core.md", stubs.page(entries, put_annotations))
+  write("core.md", stubs.page(entries))
   local names = {}
   for _, e in ipairs(entries) do names[#names + 1] = (e.name:gsub("^accel%.", ""):gsub("^Tensor[.:]", "x:")) end
   index[#index + 1] = ("\n## [accel](core.md): %d that are no ops\n"):format(#entries)
@@ -170,5 +204,10 @@ for _, module in ipairs(stdlib.modules(source .. "/stdlib/accel")) do
   else
     io.stderr:write("reference: accel.", module, ": ", tostring(page), "\n")
   end
+end
+do
+  local page, n = headers.page(source .. "/host/include/accel")
+  write("embed.md", page)
+  index[#index + 1] = ("\n## [Embedding, in C](embed.md): %d functions\n"):format(n)
 end
 write("index.md", table.concat(index, "\n") .. "\n")

@@ -24,10 +24,10 @@ function(ac_header_tests)
       file(CONFIGURE OUTPUT "${unit}.${suffix}"
         CONTENT "#include \"${header}\"\n#include \"${header}\"\nextern int ac_unit_is_not_empty;\n" @ONLY)
     endforeach()
-    ac_add_test("headers/${name}/c11" TIMEOUT 60 LABELS check
+    ac_add_test("headers/${name}/c11" TIMEOUT 300 LABELS check
       COMMAND "${CMAKE_C_COMPILER}" -std=c11 -Wstrict-prototypes ${flags} "${unit}.c")
     if(ac_cxx)
-      ac_add_test("headers/${name}/c++17" TIMEOUT 60 LABELS check
+      ac_add_test("headers/${name}/c++17" TIMEOUT 300 LABELS check
         COMMAND "${ac_cxx}" -std=c++17 ${flags} "${unit}.cpp")
     endif()
   endforeach()

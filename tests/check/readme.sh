@@ -29,3 +29,7 @@ block c 1 > host.c
 echo "error 'on purpose'" > fail.lua
 if ./host fail.lua 2> message; then echo "a failing script went unnoticed"; exit 1; fi
 grep -q 'on purpose' message || { cat message; exit 1; }
+echo "print 'before' os.exit(7)" > exit.lua
+status=0
+out=$(./host exit.lua xor.lua) || status=$?
+[ "$status" = 7 ] && [ "$out" = before ] || { echo "os.exit(7) gave status $status and '$out'"; exit 1; }

@@ -39,7 +39,12 @@ end
 local p = assert(io.popen(("printf 'the question\\n\\nthe slings.\\n' | '%s/bin/accel-run' '%s/examples/sentence_search.lua' "
   .. "--lines --top 1 '%s' '%s/text.txt' 2>/dev/null"):format(os.getenv "ACCEL_TEST_BUILD", src, folder, tmp)))
 local text = p:read "a"
-assert(p:close() and text:match "^%-?%d%.%d+  [^\n]+\n1%.000  the slings%.\n$", text)
+assert(p:close() and text:match "^%? the question\n%-?%d%.%d+  [^\n]+\n\n%? the slings%.\n1%.000  the slings%.\n$", text)
+-- a sentence that is wider than the terminal goes on below itself
+write("long.txt", ("to be or not to be "):rep(30))
+out = examples.run "@sentence_search.lua ~model ~long.txt --top 1 --query 'to be'"
+assert(out:find "\n       %l" and not out:find "\n  ? ? ? ? ?%S", out)
+for line in out:gmatch "[^\n]+" do assert(#line <= accel.util.terminal.width(), line) end
 for _, mode in ipairs { "cls", "max" } do
   write("model/1_Pooling/config.json", ([[{"pooling_mode_%s_token%s": true}]]):format(mode, mode == "max" and "s" or ""))
   out = examples.run "@sentence_search.lua ~model ~text.txt --top 1 --query 'to be' --save ~w.safetensors"
@@ -51,7 +56,7 @@ write("model/modules.json", [[[{"type": "sentence_transformers.models.Dense", "p
 ]])
 examples.refused("@sentence_search.lua ~model ~text.txt", "asks for sentence_transformers.models.Dense", nil, 1)
 examples.refused("@sentence_search.lua ~model", "at least one file")
-examples.refused("@sentence_search.lua ~nowhere ~text.txt", "no such file", nil, 1)
+examples.refused("@sentence_search.lua ~nowhere ~text.txt", "nowhere: no such folder; nothing is downloaded", nil, 1)
 examples.refused("@sentence_search.lua ~model ~text.txt --top 0", "'--top' must be positive")
 write("model/modules.json", "[]\n")
 write("empty.txt", "...\n")

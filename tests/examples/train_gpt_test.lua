@@ -152,7 +152,7 @@ do -- what cannot end well is refused before the training
     local started = accel.clock()
     local out, err = run(args .. (" '%s'"):format(text), status)
     assert(err:find(pattern) and not err:find "traceback" and out == "", err)
-    assert(accel.clock() - started < 20)
+    assert(accel.clock() - started < 100)
   end
   refuses("--temperature -1", 2, "'%-%-temperature' must not be negative, got %-1")
   refuses("--lr -1", 2, "'%-%-lr' must be positive, got %-1")
@@ -179,7 +179,7 @@ rm -f out.txt d.safetensors
   >out.txt 2>err.txt &
 p=$!
 n=0
-until grep -q trigram out.txt || [ $n -ge 200 ]; do sleep 0.1; n=$((n + 1)); done
+until grep -q trigram out.txt || [ $n -ge 2000 ]; do sleep 0.1; n=$((n + 1)); done
 sleep 1
 kill -INT $p
 wait $p

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The programs of examples/embed: they compile without a warning, link, train, and say what they should; against the build
 # folder, or against an installation by CMake and by pkg-config.
-#   embed.sh build                          $ACCEL_TEST_BUILD; run by ctest
+#   embed.sh build <cmake>                  $ACCEL_TEST_BUILD; run by ctest
 #   embed.sh installed <prefix> <libdir> <cmake>     run by install.sh
 set -eu
 how=$1
@@ -31,7 +31,7 @@ check() {
 }
 
 if [ "$how" = build ]; then
-  lib="$ACCEL_TEST_BUILD/lib"
+  lib="$ACCEL_TEST_BUILD/lib" cmake=$2
   set -- -I "$ACCEL_TEST_SRC/host/include" -I "$ACCEL_TEST_BUILD/gen" -L "$lib" -Wl,-rpath,"$lib"
   "$TEST_CC" -std=c11 $flags "$here/fit.c" -o "$work/fit_c" "$@" -laccel -lm
   check "$work/fit_c" 0.02
@@ -39,6 +39,11 @@ if [ "$how" = build ]; then
     "$TEST_CXX" -std=c++17 $flags "$here/fit.cpp" -o "$work/fit_cpp" "$@" -laccel
     check "$work/fit_cpp" 0.1
   fi
+  # by CMake, from the build folder as it lies
+  "$cmake" -S "$here" -B "$work/build" -DCMAKE_C_COMPILER="$TEST_CC" ${TEST_CXX:+-DCMAKE_CXX_COMPILER="$TEST_CXX"} \
+    -DCMAKE_C_FLAGS="$sanitize" -DCMAKE_CXX_FLAGS="$sanitize" -Daccel_DIR="$ACCEL_TEST_BUILD" > "$work/log"
+  "$cmake" --build "$work/build" --target fit_c >> "$work/log"
+  check "$work/build/fit_c" 0.02
 else
   prefix=$2 lib=$2/$3 cmake=$4
   "$cmake" -S "$here" -B "$work/build" -DCMAKE_C_COMPILER="$TEST_CC" ${TEST_CXX:+-DCMAKE_CXX_COMPILER="$TEST_CXX"} \

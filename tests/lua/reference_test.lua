@@ -9,6 +9,8 @@ source, build = source or here .. "/../..", build or "build/dev"
 package.path = source .. "/lua/gen/?.lua;" .. package.path
 local dtypes = require "reference.dtypes"
 local examples = require "reference.examples"
+local markdown = require "reference.markdown"
+local options = require "reference.options"
 local stdlib = require "reference.stdlib"
 local stubs = require "reference.stubs"
 
@@ -63,6 +65,57 @@ for _, module in ipairs(stdlib.modules(source .. "/stdlib/accel")) do
       for _, m in ipairs(entry.methods or {}) do check(entry.name .. ":" .. m.name, m.examples) end
     end
   end
+end
+
+-- ---- options ----
+-- Where a comment lists options, all are there, with the defaults that the code has.
+local function check_options(name, annotations, declared)
+  local listed = false
+  for _, a in ipairs(annotations) do
+    local rest = declared and a:match "^param%s+opt%S*%s+(.*)$"
+    local known, whole = {}, false
+    for _, o in ipairs(rest and select(3, options.parse(rest)) or {}) do
+      known[o.name], whole = o, whole or o.about ~= nil
+    end
+    for key, default in pairs(whole and declared or {}) do
+      local o = known[key]
+      if not o then fail("%s: the comment lacks option '%s'", name, key)
+      elseif default and not (o.default and options.same(o.default, default)) then
+        fail("%s: the default of '%s' is %s, the comment says %s", name, key, default, tostring(o.default))
+      end
+    end
+    for key in pairs(whole and known or {}) do
+      if declared[key] == nil then fail("%s: there is no option '%s'", name, key) end
+    end
+    listed = listed or whole
+  end
+  return listed
+end
+for _, entry in ipairs(entries) do
+  local from = entry.constructor or entry
+  local listed = check_options(entry.name, from.annotations, entry.declared)
+  local must = entry.name == "accel.data.DataLoader" or entry.class and entry.name:find "^accel%.optim%.%w+$"
+    and options.of_class(entry.class)
+  if must and not listed then fail("%s: the comment of init does not list the options", entry.name) end
+  for _, m in ipairs(entry.methods or {}) do check_options(entry.name .. ":" .. m.name, m.annotations, m.declared) end
+end
+if not only then
+  local kind, about, list = options.parse("table what\n a integer = 1: first\n   of all\n b {x: integer}: second\nmore", {})
+  assert(kind == "table" and about == "what more" and #list == 2, about)
+  assert(list[1].default == "1" and list[1].about == "first of all" and list[2].type == "{x: integer}" and not list[2].default)
+  kind, about, list = options.parse("{a: integer?, f: fun(x: any, y: any): table<string, integer>?} told\n so")
+  assert(kind == "table" and about == "told so" and list[1].name == "a" and list[2].type:find "^fun.*integer>$")
+  local code = { "local o = options(\"X\", given, { -- don't", "  a = 1e-3, b = options.none, c = { 1, 2 }, d = f(1, 2),", "})" }
+  local declared = options.declared(code, 1, 3)
+  assert(declared.a == "0.001" and declared.b == false and declared.c == "{ 1, 2 }" and declared.d == false)
+  assert(options.same("1e-3", "0.001") and not options.same("1", "2"))
+  -- examples, annotations and code in comments keep their lines
+  local doc = stdlib.sort_out { "--- Text:", "---", "---   for i = 1, 2 do", "---     f(i)", "---   end", "--- more", "---@param o table x",
+    "---  k integer = 1: key", "--- example: local t = {", "---     1,", "---   }", "---   return t --> { 1 }" }
+  assert(doc.annotations[1] == "param o table x\n k integer = 1: key", doc.annotations[1])
+  assert(doc.examples[1] == "local t = {\n  1,\n}\nreturn t --> { 1 }", doc.examples[1])
+  local text = markdown.text(doc.text)
+  assert(text == "Text:\n\n```lua\nfor i = 1, 2 do\n  f(i)\nend\n```\n\nmore", text)
 end
 
 -- ---- functions and methods that are no ops ----

@@ -1,6 +1,8 @@
 --- What the training library offers, with what its comments say: every class and function that can be reached
 --- from `accel`, found by asking the tables themselves; documentation and examples from the LuaCATS comments
 --- above them. Used by the reference page and its test.
+local options = require "reference.options"
+
 local M = {}
 
 local function read(path)
@@ -23,20 +25,27 @@ end
 
 -- ---- comments ----
 -- A block of comment lines sorted out: {text = {...}, examples = {...}, annotations = {...}}. An example goes up
--- to the line with its arrow.
+-- to the line with its arrow, an annotation over the lines below it that are set in; both keep their lines.
 local function sort_out(lines)
-  local doc, open = { text = {}, examples = {}, annotations = {} }, nil
+  local doc = { text = {}, examples = {}, annotations = {} }
+  local open, annotated = nil, false -- column of the example that goes on; whether an annotation may
   for _, line in ipairs(lines) do
     local annotation = line:match "^%s*%-%-%-@(.*)$"
     local example = line:match "^%s*%-%-%-?%s*example: (.*)$"
+    local indent, rest = line:match "^%s*%-%-%-?(%s*)(.-)%s*$"
     if annotation then
-      doc.annotations[#doc.annotations + 1], open = annotation, nil
+      doc.annotations[#doc.annotations + 1], open, annotated = annotation, nil, true
     elseif example or open then
-      local all = example or open .. " " .. line:match "^%s*%-%-%-?%s*(.-)%s*$"
-      doc.examples[#doc.examples + (example and 1 or 0)] = all
-      open = not all:find("-->", 1, true) and all or nil
+      local n = #doc.examples + (example and 1 or 0)
+      if example then open = #indent + 2 end
+      local set_in = (" "):rep(math.max(0, #indent - open))
+      doc.examples[n] = example or doc.examples[n] .. "\n" .. set_in .. rest
+      annotated = false
+      if doc.examples[n]:find("-->", 1, true) then open = nil end
+    elseif annotated and #indent >= 2 then
+      doc.annotations[#doc.annotations] = doc.annotations[#doc.annotations] .. "\n" .. indent:sub(2) .. rest
     else
-      doc.text[#doc.text + 1] = line:match "^%s*%-%-%-? ?(.*)$"
+      doc.text[#doc.text + 1], annotated = line:match "^%s*%-%-%-? ?(.*)$", false
     end
   end
   while doc.text[#doc.text] == "" do doc.text[#doc.text] = nil end
@@ -109,6 +118,8 @@ local function function_doc(f)
   local path = info.source:sub(2)
   local doc = sort_out(above(path, info.linedefined))
   doc.path, doc.params = path, signature(f)
+  doc.arguments = options.arguments(f)
+  doc.declared = options.declared(lines_of(path), info.linedefined, info.lastlinedefined)
   return doc
 end
 
@@ -151,9 +162,27 @@ local function is_module(t)
   return false
 end
 
---- Entries {name = "accel.nn.Linear", kind = "class" | "function", class =, base =, path =, text =, examples =,
---- annotations =, params =, methods =} of one module ("nn"), sorted by name, and a list of what could not be
---- loaded.
+--- Gives each class the entries of those it is built on, the nearest first: `bases`.
+function M.add_bases(entries)
+  local by_class = {}
+  for _, e in ipairs(entries) do
+    if e.class then by_class[e.class] = e end
+  end
+  for _, e in ipairs(entries) do
+    local meta = e.class and getmetatable(e.class)
+    local above_it = meta and rawget(meta, "__index")
+    e.bases = {}
+    while type(above_it) == "table" do
+      e.bases[#e.bases + 1] = by_class[above_it]
+      meta = getmetatable(above_it)
+      above_it = meta and rawget(meta, "__index")
+    end
+  end
+end
+
+--- Entries {name = "accel.nn.Linear", kind = "class" | "function" | "module", class =, base =, bases =, path =, text =,
+--- examples =, annotations =, params =, methods =, arguments = and declared = (see reference.options), ops = of a
+--- module} of one module ("nn"), sorted by name, and a list of what could not be loaded.
 ---@param accel table
 ---@param root string the folder stdlib/accel
 ---@param module string
@@ -170,6 +199,23 @@ function M.entries(accel, root, module)
     doc.base, doc.path = found and found.base, found and found.path
     doc.params = type(value.init) == "function" and signature(value.init) or {}
     doc.constructor = type(value.init) == "function" and function_doc(value.init) or nil
+    doc.declared = options.of_class(value) or doc.constructor and doc.constructor.declared
+    doc.arguments = doc.constructor and doc.constructor.arguments
+    entries[#entries + 1] = doc
+  end
+  local function add_module(name, parent, t) -- its file's head, and which of its functions are ops
+    local meta = getmetatable(parent)
+    local homes = type(meta) == "table" and rawget(meta, "__names")
+    local key = name:match "[^.]+$"
+    local file = ("%s/%s/%s"):format(root, name:gsub("^accel%.", ""):match("^(.*)%."):gsub("%.", "/"),
+      type(homes) == "table" and homes[key] or key)
+    local path = read(file .. ".lua") and file .. ".lua" or file .. "/init.lua"
+    local doc = head(path)
+    if #doc.text == 0 then doc = sort_out { "--- What is in " .. name .. "." } end
+    doc.name, doc.kind, doc.path, doc.ops = name, "module", path, {}
+    for _, op in ipairs(names_of(t)) do
+      if rawequal(t[op], accel[op]) then doc.ops[#doc.ops + 1] = op end
+    end
     entries[#entries + 1] = doc
   end
   local function walk(prefix, t)
@@ -190,11 +236,13 @@ function M.entries(accel, root, module)
         seen[value] = true
       elseif type(value) == "table" and not seen[value] and is_module(value) then
         seen[value] = true
+        add_module(full, t, value)
         walk(full, value)
       end
     end
   end
   walk("accel." .. module, accel[module])
+  M.add_bases(entries)
   table.sort(entries, function(a, b) return a.name < b.name end)
   return entries, failures
 end

@@ -1,5 +1,7 @@
 --- The hand-written stubs in lua/meta (all but ops.lua, which is generated): functions and methods that come from
 --- C and are no ops. Used by the reference page core.md and its test.
+local markdown = require "reference.markdown"
+
 local M = {}
 
 M.files = { "core.lua", "system.lua", "tensor.lua" }
@@ -57,8 +59,7 @@ end
 --- Entries as text, section by section.
 ---@param entries table[]
 ---@param put fun(line: string)
----@param put_annotations function
-function M.put(entries, put, put_annotations)
+function M.put(entries, put)
   local section
   for _, e in ipairs(entries) do
     if e.section ~= section then put(("\n## %s\n"):format(e.section)) end
@@ -68,18 +69,18 @@ function M.put(entries, put, put_annotations)
     else
       local call = e.call:gsub("^Tensor:", "x:"):gsub("^Group:", "group:"):gsub("^Work:", "work:")
       put(("\n### %s\n\n```lua\n%s\n```\n"):format(e.name:gsub("^accel%.", ""), call))
-      put_annotations(put, e.annotations, "param")
-      put("\n" .. table.concat(e.text, "\n"))
-      put("\n```lua\n" .. table.concat(e.examples, "\n") .. "\n```")
+      markdown.annotations(put, e.annotations, "param")
+      markdown.returns(put, e.annotations)
+      put("\n" .. markdown.text(e.text))
+      put("\n" .. markdown.examples(e.examples))
     end
   end
 end
 
 --- The page, as text.
 ---@param entries table[]
----@param put_annotations function
 ---@return string
-function M.page(entries, put_annotations)
+function M.page(entries)
   local lines = {}
   local function put(line) lines[#lines + 1] = line end
   put [[
@@ -87,7 +88,7 @@ function M.page(entries, put_annotations)
 
 Functions and methods that are no ops: tensors from Lua data, random numbers, gradients, files, memory. What works on
 elements stands with the [ops](ops.md); how `t[...]` counts, in the README.]]
-  M.put(entries, put, put_annotations)
+  M.put(entries, put)
   return (table.concat(lines, "\n") .. "\n"):gsub("\n\n\n+", "\n\n")
 end
 

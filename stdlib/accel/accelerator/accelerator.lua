@@ -1,14 +1,5 @@
 --- accel.Accelerator: what a training loop needs to run unchanged on any number of ranks and in any precision.
 ---
----   local accelerator = accel.Accelerator { gradient_accumulation_steps = 2, mixed_precision = "bf16" }
----   model, optimizer, loader, scheduler = accelerator:prepare(model, optimizer, loader, scheduler)
----   for batch in loader() do
----     local _ <close> = accelerator:accumulate(model)
----     local loss = loss_fn(model(batch[1]), batch[2])
----     accelerator:backward(loss)
----     optimizer:step() scheduler:step() optimizer:zero_grad()
----   end
----
 --- This file reads the constructor's table and answers for attributes; methods stand by topic in the files named in
 --- METHODS.
 local accel = require "accel"
@@ -26,11 +17,20 @@ local state = require "accel.accelerator.state"
 
 local METHODS <const> = { "prepare", "accumulation", "training", "collectives", "processes", "trackers", "absent" }
 
---- The options, with Accelerate's names, and:
----   step_unit = "update" (default): a prepared schedule advances by one for every applied update, whatever the number
----     of ranks; "process": by num_processes, as Accelerate does.
----   kwargs_handlers: a list of GradScalerKwargs, DistributedDataParallelKwargs, AutocastKwargs, ... one of each at most.
---- Options of features that are not in this build raise when they are set.
+--- What a training loop needs to run unchanged on any number of ranks and in any precision. The options have Accelerate's
+--- names; those of features that are not in this build raise when they are set.
+---
+---   local accelerator = accel.Accelerator { gradient_accumulation_steps = 2, mixed_precision = "bf16" }
+---   model, optimizer, loader, scheduler = accelerator:prepare(model, optimizer, loader, scheduler)
+---   for batch in loader() do
+---     local _ <close> = accelerator:accumulate(model)
+---     local loss = loss_fn(model(batch[1]), batch[2])
+---     accelerator:backward(loss)
+---     optimizer:step()
+---     scheduler:step()
+---     optimizer:zero_grad()
+---   end
+---
 --- example: local a = accel.Accelerator { gradient_accumulation_steps = 2 } return a.num_processes, a.device --> 1, "cpu"
 ---@class accel.Accelerator
 ---@field state accel.accelerator.AcceleratorState
@@ -186,6 +186,29 @@ local function make_scaler(self)
 end
 
 ---@param opts? table
+---  device_placement boolean = true: prepared models and batches go to the device
+---  split_batches boolean: a loader's batch is that of all ranks together (default: dataloader_config's, false)
+---  mixed_precision string: "no", "fp16" or "bf16" (default: the environment's, "no")
+---  gradient_accumulation_steps integer: micro-batches of an update (default: the environment's, 1)
+---  cpu boolean = false: accepted; there is no other device in this build
+---  dataloader_config accel.accelerator.DataLoaderConfiguration: even_batches, dispatch_batches, ...
+---  rng_types string[]: generators that all ranks share (default: { "generator" })
+---  log_with string|table|list: trackers, by name or made
+---  project_dir string: where runs write
+---  project_config accel.accelerator.ProjectConfiguration: the same and more
+---  gradient_accumulation_plugin accel.accelerator.GradientAccumulationPlugin: in the place of the number
+---  step_scheduler_with_optimizer boolean = true: a prepared schedule advances with applied updates only
+---  kwargs_handlers list: GradScalerKwargs, DistributedDataParallelKwargs, AutocastKwargs, ..., one of each at most
+---  step_unit string = "update": a prepared schedule advances by one for every applied update, whatever the number of
+---    ranks; "process": by num_processes, as Accelerate does
+---  fsdp_plugin any: not in this build, as what follows
+---  deepspeed_plugin any: sharding by DeepSpeed's options
+---  deepspeed_plugins any: several of them
+---  torch_tp_plugin any: tensor parallelism
+---  megatron_lm_plugin any: Megatron-LM
+---  parallelism_config any: a mesh of parallelisms
+---  dynamo_backend string: compilation; "no" is taken
+---  dynamo_plugin any: compilation
 function Accelerator:init(opts)
   refuse_moved(opts)
   local o = options("Accelerator", opts, declared)

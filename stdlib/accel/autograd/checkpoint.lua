@@ -11,6 +11,16 @@ local replay = require "accel.autograd.replay"
 
 local declared = { preserve_rng_state = true, determinism_check = "default", early_stop = true, use_reentrant = false }
 
+--- The option that a key of fn's own looks like: one that is near, or that it begins.
+local function mistaken(key)
+  if type(key) ~= "string" then return nil end
+  local near = nearest(key, declared)
+  for name in next, declared do
+    if #key >= 4 and name:sub(1, #key) == key then near = name end
+  end
+  return near
+end
+
 --- The options among the arguments: those in a last table with string keys; what else it holds is fn's.
 ---@return table options completed
 ---@return table? args of fn, with n; nil: as they came
@@ -22,6 +32,11 @@ local function take_options(...)
   for key, default in next, declared do o[key] = default end
   for key, value in next, last do
     if declared[key] == nil then
+      local meant = mistaken(key)
+      if meant then
+        raise("checkpoint: unknown option '%s'; did you mean '%s'? An option of fn's own with such a name is given "
+          .. "inside a function: checkpoint(function(...) return fn(..., { %s = ... }) end, ...)", key, meant, key)
+      end
       rest[key] = value
     else
       if type(value) ~= type(declared[key]) then
@@ -74,14 +89,21 @@ end
 --- to the last bit. fn must do the same each time: the shapes and dtypes of what it saves are compared. It may hold
 --- further checkpoints; tensors among the arguments are kept, and checked for changes in place.
 ---
---- Options go into a table at the end, from which fn gets what is not an option: preserve_rng_state = true,
---- determinism_check = "default" ("none": do not compare), early_stop = true (fn is left as soon as all that is needed
---- is there), use_reentrant = false.
---- example: local x = accel.tensor({ 2.0 }, { requires_grad = true }) local function f(t) return t:exp():exp() end
----   local a = accel.grad(f(x), x) return accel.equal(a, accel.grad(accel.checkpoint(f, x), x)) --> true
+--- Options stand in a table at the end, with options of fn's own if it has some.
+--- example: local x = accel.tensor({ 2.0 }, { requires_grad = true })
+---   local function f(t) return t:exp():exp() end
+---   local a = accel.grad(f(x), x)
+---   return accel.equal(a, accel.grad(accel.checkpoint(f, x), x)) --> true
 ---@param fn function|accel.nn.Module
 ---@param ... any its arguments, then options
+---  preserve_rng_state boolean = true: the second run draws the random numbers of the first
+---  determinism_check string = "default": compare shapes and dtypes of what is saved; "none": do not
+---  early_stop boolean = true: the second run is left as soon as all that is needed is there
+---  use_reentrant boolean = false: only false is taken
 return function(fn, ...)
+  if accel.is_tensor(fn) then
+    raise "checkpoint: fn must be a function, got a tensor; give function and arguments apart: checkpoint(layer, x)"
+  end
   check.callable("checkpoint", "fn", fn)
   local o, args = take_options(...)
   if not accel.is_grad_enabled() then

@@ -12,8 +12,9 @@ end
 
 --- The output of a chain of functions or modules, each given what the one before returned, cut into `segments` pieces
 --- of which all but the last are checkpoints. Options: those of accel.checkpoint.
---- example: local net = accel.nn.Sequential(accel.nn.Linear(3, 3), accel.nn.Tanh(), accel.nn.Linear(3, 2)) local x =
----   accel.ones(4, 3) return accel.equal(accel.checkpoint_sequential(net, 2, x), net(x)) --> true
+--- example: local net = accel.nn.Sequential(accel.nn.Linear(3, 3), accel.nn.Tanh(), accel.nn.Linear(3, 2))
+---   local x = accel.ones(4, 3)
+---   return accel.equal(accel.checkpoint_sequential(net, 2, x), net(x)) --> true
 ---@param functions accel.nn.Sequential|function[]
 ---@param segments integer
 ---@param x any input of the first

@@ -1,5 +1,6 @@
 --- default_collate, and the walk over nested samples that other collations share.
 local accel = require "accel"
+local fetch = require "accel.data.fetch"
 local ordered = require "accel.util.ordered"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
@@ -8,14 +9,20 @@ local M = {}
 
 local function at(path) return path == "" and "" or (" (entry '%s')"):format(path) end
 
+--- The number of a list's sample i: its position in the data set where a loader reads one.
+local function number(samples, i)
+  local positions = fetch.collated
+  return positions and #positions == #samples and positions[i] or i
+end
+
 local function kind_of(value) return tensors.is_tensor(value) and "tensor" or type(value) end
 
 local function stack(samples, path)
   local first = samples[1]
   for i, t in ipairs(samples) do
     if not tensors.same_shape(first, t) then
-      raise("collate: samples 1 and %d have shapes %s and %s%s; PadCollate pads sequences of unequal lengths", i,
-        tensors.shape_string(first), tensors.shape_string(t), at(path))
+      raise("collate: samples %d and %d have shapes %s and %s%s; PadCollate pads sequences of unequal lengths",
+        number(samples, 1), number(samples, i), tensors.shape_string(first), tensors.shape_string(t), at(path))
     end
   end
   return accel.stack(samples, 1)
@@ -30,13 +37,15 @@ local function entries(samples, path, rules)
     for key in next, sample do
       m = m + 1
       if first[key] == nil then
-        raise("collate: sample %d has an entry '%s', sample 1 has none%s", i, tostring(key), at(path))
+        raise("collate: sample %d has an entry '%s', sample %d has none%s", number(samples, i), tostring(key),
+          number(samples, 1), at(path))
       end
     end
     if m < n then
       for key in ordered.iterate(first) do
         if sample[key] == nil then
-          raise("collate: sample %d has no entry '%s', sample 1 has%s", i, tostring(key), at(path))
+          raise("collate: sample %d has no entry '%s', sample %d has%s", number(samples, i), tostring(key),
+            number(samples, 1), at(path))
         end
       end
     end
@@ -65,7 +74,8 @@ function M.walk(samples, path, rules, key)
   local kind = kind_of(first)
   for i, sample in ipairs(samples) do
     if kind_of(sample) ~= kind then
-      raise("collate: sample %d is a %s, sample 1 a %s%s", i, kind_of(sample), kind, at(path))
+      raise("collate: sample %d is a %s, sample %d a %s%s", number(samples, i), kind_of(sample), number(samples, 1), kind,
+        at(path))
     end
   end
   if kind == "tensor" then
@@ -81,7 +91,8 @@ function M.walk(samples, path, rules, key)
   elseif kind == "table" then
     return entries(samples, path, rules)
   end
-  raise("collate: cannot make a batch of %s values%s; give DataLoader a collate_fn", kind, at(path))
+  raise("collate: sample %d: cannot make a batch of %s values%s; give DataLoader a collate_fn", number(samples, 1), kind,
+    at(path))
 end
 
 --- A list of samples becomes one batch: tensors are stacked along a new first dimension, numbers become a

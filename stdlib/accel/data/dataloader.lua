@@ -1,19 +1,6 @@
---- data.DataLoader(dataset, {batch_size=, shuffle=, sampler=, batch_sampler=, drop_last=, seed=, collate_fn=}),
---- or one table with `dataset` in it: batches in an order that depends on (seed, epoch) alone.
----
----   for batch in loader() do local x, y = batch[1], batch[2] ... end
----
---- Each loader() is a pass; the next one has the next epoch's order, also when this one was left by break.
---- state_dict tells the place inside a pass, so that a resumed run continues with the very next batch.
----
---- What a data set draws while it is read (accel.rand, math.random) depends on (seed, epoch, place of the sample in the
---- pass) alone, and leaves the script's own random numbers as they are.
----
---- num_workers = n reads ahead in n threads, each with a Lua state of its own, to which data set, collate_fn and
---- worker_init travel by the name of a module (accel.data.travel):
----
----   local rows = data.worker_dataset("my.rows", "train.csv")         -- my/rows.lua returns a class or a function
----   local loader = data.DataLoader { dataset = rows, num_workers = 4, collate_fn = "my.rows:collate" }
+--- data.DataLoader(dataset, options), or one table with `dataset` in it: batches in an order that depends on (seed,
+--- epoch) alone. The order is made by samplers.lua, batches by reader.lua and, in threads, workers.lua.
+local accel = require "accel.core"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local fetch = require "accel.data.fetch"
@@ -25,12 +12,31 @@ local samplers = require "accel.data.samplers"
 local stream = require "accel.data.stream"
 local travel = require "accel.data.travel"
 
---- batch_size = false hands out samples as they are, one by one. The order is the data set's, a random one
---- (shuffle), or a sampler's; a batch_sampler makes the batches as well.
---- example: local loader = accel.data.DataLoader(accel.data.TensorDataset(accel.arange(5)), { batch_size = 2 })
----   local sizes = {} for batch in loader() do sizes[#sizes + 1] = batch[1].shape[1] end return sizes --> { 2, 2, 1 }
---- example: local set, sum = accel.data.worker_dataset("accel.data.list_dataset", { 5, 6, 7 }), 0
----   for batch in accel.data.DataLoader(set, { num_workers = 2 })() do sum = sum + batch:item() end return sum --> 18
+--- Batches of a data set, in an order that depends on (seed, epoch) alone:
+---
+---   for batch in loader() do local x, y = batch[1], batch[2] ... end
+---
+--- Each loader() is a pass; the next one has the next epoch's order, also when this one was left by break.
+--- state_dict tells the place inside a pass, so that a resumed run continues with the very next batch.
+---
+--- The order is the data set's, a random one (shuffle), or a sampler's; a batch_sampler makes the batches as well.
+--- What a data set draws while it is read (accel.rand, math.random) depends on (seed, epoch, place of the sample in the
+--- pass) alone, and leaves the script's own random numbers as they are.
+---
+--- num_workers = n reads ahead in n threads, each with a Lua state of its own, to which data set, collate_fn and
+--- worker_init travel by the name of a module, the data set with plain arguments:
+---
+---   local rows = data.worker_dataset("my.rows", "train.csv") -- my/rows.lua returns a class or a function
+---   local loader = data.DataLoader(rows, { num_workers = 4, collate_fn = "my.rows:collate" })
+---
+--- example: local set = accel.data.TensorDataset(accel.arange(5))
+---   local loader, sizes = accel.data.DataLoader(set, { batch_size = 2 }), {}
+---   for batch in loader() do sizes[#sizes + 1] = batch[1].shape[1] end
+---   return sizes --> { 2, 2, 1 }
+--- example: local set = accel.data.worker_dataset("accel.data.list_dataset", { 5, 6, 7 })
+---   local loader, sum = accel.data.DataLoader(set, { num_workers = 2 }), 0
+---   for batch in loader() do sum = sum + batch:item() end
+---   return sum --> 18
 --- example: local set = accel.data.ListDataset { 5, 6, 7 }
 ---   local sampler = accel.data.WeightedRandomSampler({ 0, 1, 0 }, 2)
 ---   local loader = accel.data.DataLoader(set, { sampler = sampler, batch_size = 2 })
@@ -93,6 +99,15 @@ local function refuse(given, because, ...)
   end
 end
 
+--- A list or a tensor is no data set: raises with what makes one of it.
+local function expect_dataset(dataset)
+  if is_dataset(dataset) then return dataset end
+  local wrap = accel.is_tensor(dataset) and "data.TensorDataset(t)"
+    or type(dataset) == "table" and rawlen(dataset) > 0 and "data.ListDataset(list)"
+  raise("DataLoader: dataset must have the methods len and get (or get_batch), or iterate, got %s%s",
+    wrap == "data.ListDataset(list)" and "a list" or check.shown(dataset), wrap and "; wrap it in " .. wrap or "")
+end
+
 local function check_sampler(name, sampler)
   if not samplers.Sampler.is(sampler) then
     raise("DataLoader: %s must have the methods len and order, got %s", name, check.shown(sampler))
@@ -129,10 +144,26 @@ local function set_workers(self, o)
 end
 
 ---@param dataset table a data set, or the options with `dataset` among them
----@param opts? table batch_size, shuffle, sampler, batch_sampler, drop_last, seed, collate_fn, num_workers,
----  prefetch_factor, persistent_workers, worker_init, timeout, pin_memory
+---@param opts? table
+---  dataset table: where it is not the first argument
+---  batch_size integer = 1: samples of a batch; false: samples as they are, one by one
+---  shuffle boolean = false: a random order, another one in each epoch
+---  sampler accel.data.Sampler: gives the order instead
+---  batch_sampler accel.data.BatchSampler: makes the batches as well
+---  drop_last boolean = false: leave out a last batch that is not full
+---  seed integer = 0: of the order and of what is drawn while reading; the sampler's own where it has one
+---  collate_fn function: from a list of samples to a batch; with workers the name of one, "module" or "module:field"
+---    (default: data.default_collate)
+---  num_workers integer = 0: threads that read ahead; 0: batches are read when they are asked for
+---  prefetch_factor integer = 2: batches that each worker has in hand
+---  persistent_workers boolean = false: workers stay from one pass to the next
+---  worker_init string: the name of a function that each worker calls with its id, from 0
+---  worker_init_fn string: PyTorch's name of worker_init
+---  timeout number = 0: seconds to wait for a worker's batch; 0: no limit
+---  pin_memory boolean = false: accepted; memory of the CPU needs none
 function DataLoader:init(dataset, opts)
-  local positional = opts ~= nil or is_dataset(dataset)
+  local positional = opts ~= nil or is_dataset(dataset) or accel.is_tensor(dataset)
+    or type(dataset) == "table" and rawlen(dataset) > 0
   local given = positional and opts or not positional and dataset or nil
   local o = options("DataLoader", given, {
     dataset = options.none, batch_size = options.none, shuffle = false, drop_last = false,
@@ -145,10 +176,7 @@ function DataLoader:init(dataset, opts)
   elseif o.dataset ~= nil then
     raise "DataLoader: two data sets, one before the options and one in them"
   end
-  if not is_dataset(dataset) then
-    raise("DataLoader: dataset must have the methods len and get (or get_batch), or iterate, got %s",
-      check.shown(dataset))
-  end
+  expect_dataset(dataset)
   self.stream = is_stream(dataset)
   if self.stream then
     refuse(o, "an IterableDataset comes in its own order", "shuffle", "sampler", "batch_sampler")

@@ -77,7 +77,10 @@ end
 --- example: accel.data.ListDataset({ 5, 6, 7 }):skip(2):get(1) --> 7
 ---@param n integer
 ---@return accel.data.Subset
-function Dataset:skip(n) return range(self, check.count("Dataset:skip", "n", n) + 1, self:len()) end
+function Dataset:skip(n)
+  local last = self:len()
+  return range(self, math.min(check.count("Dataset:skip", "n", n), last) + 1, last)
+end
 
 --- These samples, then those of the others.
 --- example: accel.data.ListDataset({ 5 }):concat(accel.data.ListDataset { 6, 7 }):get(3) --> 7

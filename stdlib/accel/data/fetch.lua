@@ -7,7 +7,8 @@ local raise = require "accel.util.raise"
 
 local M = {}
 
-M.position = nil -- of the sample being read: for messages
+-- For messages: the position of the sample being read, those of the samples being collated.
+M.position, M.collated = nil, nil
 
 --- Sample i, which must not be nil.
 ---@param dataset table
@@ -19,6 +20,8 @@ function M.sample(dataset, i)
   return sample
 end
 
+local forget = setmetatable({}, { __close = function() M.collated = nil end })
+
 local function gather(dataset, positions, collate, draws, place)
   local samples = {}
   for k, i in ipairs(positions) do
@@ -27,6 +30,8 @@ local function gather(dataset, positions, collate, draws, place)
     samples[k] = M.sample(dataset, i)
   end
   M.position = nil
+  local _ <close> = forget
+  M.collated = positions
   return (collate or require("accel.data.collate").default_collate)(samples)
 end
 

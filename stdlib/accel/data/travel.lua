@@ -15,9 +15,21 @@ local M = {}
 
 local specs = setmetatable({}, { __mode = "k" }) -- of what worker_dataset made
 
+--- Raises where there is no such module: require's own error would point here and list every folder twice.
+local function expect_module(who, name)
+  if package.loaded[name] ~= nil then return end
+  for _, search in ipairs(package.searchers) do
+    local loader = search(name)
+    if type(loader) == "function" then return end
+  end
+  raise("%s: no module '%s': there is no %s.lua in a folder of package.path (%s)", who, name, name:gsub("%.", "/"),
+    package.path)
+end
+
 --- The value that a name stands for.
 local function find(who, name)
   local module, entry = name:match "^([^:]+):([^:]+)$"
+  expect_module(who, module or name)
   local value = require(module or name)
   if not entry then return value end
   local found = type(value) == "table" and value[entry] or nil

@@ -32,8 +32,23 @@ local function open_stream(dataset, o, collate, epoch, seed, id)
   return function() return within(read) end, closing
 end
 
+local library = debug.getinfo(1, "S").source:match "^(.*)data/[^/]*$" or "@"
+
+-- Whether code that is not accel's is on the stack.
+local function in_script()
+  local level = 3
+  while true do
+    local info = debug.getinfo(level, "S")
+    if not info then return false end
+    if info.what ~= "C" and info.source:sub(1, #library) ~= library and info.source:sub(1, 5) ~= "=lua/" then return true end
+    level = level + 1
+  end
+end
+
+-- What went wrong, with a traceback where it was in the script's code: what accel itself finds wrong with a sample is
+-- one line.
 local function failure(err)
-  local text = accel.traceback(err, 2)
+  local text = in_script() and accel.traceback(err, 2) or tostring(err)
   local code = type(err) == "table" and rawget(err, "code")
   return { failed = text, code = type(code) == "string" and code or nil }
 end

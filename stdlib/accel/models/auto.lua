@@ -36,7 +36,12 @@ end
 ---     config = { num_labels = 2 }, ignore_mismatched_sizes = true }))    -- a new head
 ---
 ---@param dir string
----@param opts? table dtype, device, config (keys that override config.json's), strict, ignore_mismatched_sizes
+---@param opts? table
+---  dtype string: of floating parameters (default: config.json's, else the file's)
+---  device string: where they lie (default: the default device)
+---  config table = {}: keys that override config.json's
+---  strict boolean = false: what is missing or left over is an error
+---  ignore_mismatched_sizes boolean = false: parameters of another shape keep their first values
 ---@return accel.models.PreTrainedModel?, table|string|nil, string?
 function M.from_pretrained(dir, opts)
   if type(dir) ~= "string" then raise("from_pretrained: dir must be a string, got %s", type(dir)) end

@@ -166,13 +166,19 @@ local function extend(model, rows, o)
   return new
 end
 
---- Options: max_new_tokens (32), temperature (1; 0 is greedy), top_k (0 = all), top_p (1 = all), seed,
---- eos_token_id (an id or several; default: the configuration's; false: none), on_token(ids) called after
---- each step. Returns the new ids: a list, or a list of lists for several prompts, which may differ in
+--- Returns the new ids: a list, or a list of lists for several prompts, which may differ in
 --- length; a row that ended before the others is filled up with the padding token.
 ---@param model any
 ---@param ids integer[]|integer[][]|accel.Tensor
 ---@param opts? table
+---  max_new_tokens integer = 32: most ids that a prompt gets
+---  temperature number: logits are divided by it before sampling; 0: the greatest is taken
+---    (default: 1 with top_k or top_p, else 0)
+---  top_k integer = 0: sample among so many; 0: all
+---  top_p number = 1: sample among the likeliest that make up this share
+---  seed integer = 0: of the sampling
+---  eos_token_id integer|integer[]|false: ends a row; false: none does (default: the configuration's)
+---  on_token function: called with the new ids after each step
 ---@return integer[]|integer[][]
 function M.run(model, ids, opts)
   local o = options("generate", opts, {

@@ -2,6 +2,7 @@
 --- files with an index. What they hold is checked before it is used; a folder that cannot be read or written
 --- gives nil, message, code.
 local accel = require "accel"
+local model_folder = require "accel.util.model_folder"
 local ordered = require "accel.util.ordered"
 local raise = require "accel.util.raise"
 
@@ -43,7 +44,11 @@ end
 --- The configuration as it is written; nil, message, code.
 ---@param dir string
 ---@return table?, string?, string?
-function M.read_config(dir) return read_json(dir .. "/" .. CONFIG) end
+function M.read_config(dir)
+  local config, message, code = read_json(dir .. "/" .. CONFIG)
+  if config then return config end
+  return nil, code == "not_found" and model_folder.missing(dir, message) or message, code
+end
 
 --- File names of an index, each once and in the order of the names; nil, message, code.
 local function shards(dir)

@@ -317,10 +317,9 @@ function PreTrainedModel:new_cache(batch, length)
     { dtype = weight.dtype, device = weight.device })
 end
 
---- New ids after a prompt, or prompts: a list, or a list of lists. Options: max_new_tokens, temperature (1; 0 is
---- greedy), top_k, top_p, seed, eos_token_id, on_token; see accel.models.generate.
+--- New ids after a prompt, or prompts: a list, or a list of lists.
 ---@param ids integer[]|integer[][]|accel.Tensor
----@param opts? table see accel.models.generate
+---@param opts? table those of accel.models.generate.run
 function PreTrainedModel:generate(ids, opts)
   self:cache_shape()
   return require "accel.models.generate"(self, ids, opts)

@@ -11,7 +11,12 @@ Adadelta.defaults = { lr = 1.0, rho = 0.9, eps = 1e-6, weight_decay = 0, maximiz
 Adadelta.buffers = { "square_avg", "acc_delta" }
 
 ---@param params accel.ParamList
----@param opts? {lr: number?, rho: number?, eps: number?, weight_decay: number?, maximize: boolean?}
+---@param opts? table
+---  lr number = 1.0: factor of the updates
+---  rho number = 0.9: factor of the running means of squares
+---  eps number = 1e-6: added to the denominator
+---  weight_decay number = 0: how much of the parameter joins its gradient (L2)
+---  maximize boolean = false: climb instead of descend
 function Adadelta:init(params, opts) Optimizer.init(self, params, opts) end
 
 function Adadelta:check_options(o)

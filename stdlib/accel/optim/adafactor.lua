@@ -15,7 +15,13 @@ Adafactor.defaults = {
 Adafactor.buffers = { "row_var", "col_var", "variance" }
 
 ---@param params accel.ParamList
----@param opts? table lr, beta2_decay, eps, d, weight_decay, maximize
+---@param opts? table
+---  lr number = 1e-2: learning rate, relative to the size of the parameter
+---  beta2_decay number = -0.8: the factor of the second moment is 1 - steps ^ beta2_decay
+---  eps table = { false, 1e-3 }: least second moment (false: the epsilon of the dtype), least size of a parameter
+---  d number = 1.0: largest size (root mean square) of an update
+---  weight_decay number = 0: share of the parameter that each step takes off, times lr
+---  maximize boolean = false: climb instead of descend
 function Adafactor:init(params, opts) Optimizer.init(self, params, opts) end
 
 function Adafactor:check_options(o)

@@ -14,7 +14,13 @@ Adagrad.defaults = {
 Adagrad.buffers = { "sum" }
 
 ---@param params accel.ParamList
----@param opts? table lr, lr_decay, weight_decay, initial_accumulator_value, eps, maximize
+---@param opts? table
+---  lr number = 1e-2: learning rate
+---  lr_decay number = 0: lowers the rate by 1 / (1 + lr_decay * steps)
+---  weight_decay number = 0: how much of the parameter joins its gradient (L2)
+---  initial_accumulator_value number = 0: where the sums of squares begin
+---  eps number = 1e-10: added to the denominator
+---  maximize boolean = false: climb instead of descend
 function Adagrad:init(params, opts) Optimizer.init(self, params, opts) end
 
 function Adagrad:check_options(o)

@@ -11,7 +11,12 @@ Adamax.defaults = { lr = 2e-3, betas = { 0.9, 0.999 }, eps = 1e-8, weight_decay 
 Adamax.buffers = { "exp_avg", "exp_inf" }
 
 ---@param params accel.ParamList
----@param opts? {lr: number?, betas: number[]?, eps: number?, weight_decay: number?, maximize: boolean?}
+---@param opts? table
+---  lr number = 2e-3: learning rate
+---  betas number[] = { 0.9, 0.999 }: factors of the running mean of the gradient and of its largest size
+---  eps number = 1e-8: added to the denominator
+---  weight_decay number = 0: how much of the parameter joins its gradient (L2)
+---  maximize boolean = false: climb instead of descend
 function Adamax:init(params, opts) Optimizer.init(self, params, opts) end
 
 function Adamax:check_options(o)

@@ -14,7 +14,13 @@ AdamW.defaults = {
 AdamW.step_op = accel.adamw_step_
 
 ---@param params accel.ParamList
----@param opts? table lr, betas, eps, weight_decay, amsgrad, maximize
+---@param opts? table
+---  lr number = 1e-3: learning rate
+---  betas number[] = { 0.9, 0.999 }: factors of the running means of the gradient and of its square
+---  eps number = 1e-8: added to the denominator
+---  weight_decay number = 0.01: share of the parameter that each step takes off, times lr
+---  amsgrad boolean = false: divide by the largest second moment so far
+---  maximize boolean = false: climb instead of descend
 function AdamW:init(params, opts) Optimizer.init(self, params, opts) end
 
 return AdamW

@@ -16,7 +16,15 @@ AdamWScheduleFree.defaults = {
 AdamWScheduleFree.buffers = { "z", "exp_avg_sq" }
 
 ---@param params accel.ParamList
----@param opts? table lr, betas, eps, weight_decay, warmup_steps, r, weight_lr_power
+---@param opts? table
+---  lr number = 0.0025: learning rate
+---  betas number[] = { 0.9, 0.999 }: the share of x in y; the factor of the running mean of squares
+---  eps number = 1e-8: added to the denominator
+---  weight_decay number = 0: share of the parameter that each step takes off, times lr
+---  warmup_steps integer = 0: steps over which the rate rises
+---  r number = 0.0: power of the step in the weight of the average
+---  weight_lr_power number = 2.0: power of the largest rate so far in that weight
+---  train_mode boolean = false: what train and eval set: whether the parameters hold y
 function AdamWScheduleFree:init(params, opts) Optimizer.init(self, params, opts) end
 
 function AdamWScheduleFree:check_options(o)

@@ -13,7 +13,13 @@ ASGD.buffers = { "ax" }
 ASGD.numbers = { "eta", "mu" }
 
 ---@param params accel.ParamList
----@param opts? table lr, lambd, alpha, t0, weight_decay, maximize
+---@param opts? table
+---  lr number = 1e-2: learning rate
+---  lambd number = 1e-4: decay of the parameters, and of the rate
+---  alpha number = 0.75: power of the fall of the rate
+---  t0 number = 1e6: steps before averaging begins
+---  weight_decay number = 0: how much of the parameter joins its gradient (L2)
+---  maximize boolean = false: climb instead of descend
 function ASGD:init(params, opts) Optimizer.init(self, params, opts) end
 
 function ASGD:check_options(o) self:expect_not_negative(o, "lr", "lambd", "alpha", "weight_decay") end

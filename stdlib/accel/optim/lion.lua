@@ -13,7 +13,11 @@ Lion.buffers = { "exp_avg" }
 Lion.counts = false
 
 ---@param params accel.ParamList
----@param opts? {lr: number?, betas: number[]?, weight_decay: number?, maximize: boolean?}
+---@param opts? table
+---  lr number = 1e-4: learning rate
+---  betas number[] = { 0.9, 0.99 }: factors of the momentum in the step and in its own update
+---  weight_decay number = 0: share of the parameter that each step takes off, times lr
+---  maximize boolean = false: climb instead of descend
 function Lion:init(params, opts) Optimizer.init(self, params, opts) end
 
 function Lion:check_options(o)

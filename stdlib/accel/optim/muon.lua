@@ -27,7 +27,15 @@ local scales = {
 }
 
 ---@param params accel.ParamList matrices
----@param opts? table lr, weight_decay, momentum, nesterov, ns_coefficients, eps, ns_steps, adjust_lr_fn
+---@param opts? table
+---  lr number = 1e-3: learning rate
+---  weight_decay number = 0.1: share of the parameter that each step takes off, times lr
+---  momentum number = 0.95: factor of the running mean of the gradients; 0: none
+---  nesterov boolean = true: Nesterov's momentum
+---  ns_coefficients number[] = { 3.4445, -4.775, 2.0315 }: of the Newton-Schulz polynomial
+---  eps number = 1e-7: least norm of a matrix
+---  ns_steps integer = 5: iterations
+---  adjust_lr_fn string = "original": or "match_rms_adamw", "spectral_unclamped"
 function Muon:init(params, opts) Optimizer.init(self, params, opts) end
 
 function Muon:check_options(o)

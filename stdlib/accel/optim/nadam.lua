@@ -17,7 +17,14 @@ NAdam.numbers = { "mu_product" }
 NAdam.number_dtype = "f32" -- as PyTorch keeps it
 
 ---@param params accel.ParamList
----@param opts? table lr, betas, eps, weight_decay, momentum_decay, decoupled_weight_decay, maximize
+---@param opts? table
+---  lr number = 2e-3: learning rate
+---  betas number[] = { 0.9, 0.999 }: factors of the running means of the gradient and of its square
+---  eps number = 1e-8: added to the denominator
+---  weight_decay number = 0: how much of the parameter joins its gradient (L2)
+---  momentum_decay number = 4e-3: pace at which the momentum rises
+---  decoupled_weight_decay boolean = false: weight decay as AdamW's
+---  maximize boolean = false: climb instead of descend
 function NAdam:init(params, opts) Optimizer.init(self, params, opts) end
 
 function NAdam:check_options(o)

@@ -15,7 +15,13 @@ RAdam.defaults = {
 RAdam.buffers = { "exp_avg", "exp_avg_sq" }
 
 ---@param params accel.ParamList
----@param opts? table lr, betas, eps, weight_decay, decoupled_weight_decay, maximize
+---@param opts? table
+---  lr number = 1e-3: learning rate
+---  betas number[] = { 0.9, 0.999 }: factors of the running means of the gradient and of its square
+---  eps number = 1e-8: added to the denominator
+---  weight_decay number = 0: how much of the parameter joins its gradient (L2)
+---  decoupled_weight_decay boolean = false: weight decay as AdamW's
+---  maximize boolean = false: climb instead of descend
 function RAdam:init(params, opts) Optimizer.init(self, params, opts) end
 
 function RAdam:check_options(o)

@@ -12,7 +12,11 @@ Rprop.defaults = { lr = 1e-2, etas = { 0.5, 1.2 }, step_sizes = { 1e-6, 50 }, ma
 Rprop.buffers = { "prev", "step_size" }
 
 ---@param params accel.ParamList
----@param opts? {lr: number?, etas: number[]?, step_sizes: number[]?, maximize: boolean?}
+---@param opts? table
+---  lr number = 1e-2: first step size of each element
+---  etas number[] = { 0.5, 1.2 }: factors when the sign turns and when it stays
+---  step_sizes number[] = { 1e-6, 50 }: smallest and largest step
+---  maximize boolean = false: climb instead of descend
 function Rprop:init(params, opts) Optimizer.init(self, params, opts) end
 
 function Rprop:check_options(o)

@@ -15,7 +15,13 @@ SGD.buffers = { "momentum_buffer" }
 SGD.counts = false
 
 ---@param params accel.ParamList
----@param opts? table lr, momentum, dampening, weight_decay, nesterov, maximize
+---@param opts? table
+---  lr number = 1e-3: learning rate
+---  momentum number = 0: factor of the running mean of the gradients; 0: none
+---  dampening number = 0: how much less of a gradient joins the momentum
+---  weight_decay number = 0: how much of the parameter joins its gradient (L2)
+---  nesterov boolean = false: Nesterov's momentum
+---  maximize boolean = false: climb instead of descend
 function SGD:init(params, opts) Optimizer.init(self, params, opts) end
 
 function SGD:check_options(o)

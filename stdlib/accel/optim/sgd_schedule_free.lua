@@ -16,7 +16,14 @@ SGDScheduleFree.defaults = {
 SGDScheduleFree.buffers = { "z" }
 
 ---@param params accel.ParamList
----@param opts? table lr, momentum, weight_decay, warmup_steps, r, weight_lr_power
+---@param opts? table
+---  lr number = 1.0: learning rate
+---  momentum number = 0.9: the share of x in y
+---  weight_decay number = 0: how much of the parameter joins its gradient (L2)
+---  warmup_steps integer = 0: steps over which the rate rises
+---  r number = 0.0: power of the step in the weight of the average
+---  weight_lr_power number = 2.0: power of the largest rate so far in that weight
+---  train_mode boolean = false: what train and eval set: whether the parameters hold y
 function SGDScheduleFree:init(params, opts) Optimizer.init(self, params, opts) end
 
 function SGDScheduleFree:check_options(o)

@@ -1,7 +1,7 @@
 --- text.Tokenizer: Hugging Face's tokenizer.json, in the names of its package and of Transformers: BPE, WordPiece, Unigram
 --- and WordLevel models with their normalizers, pre-tokenizers, post-processors, decoders and added tokens. The same ids.
 ---
----   local tok = assert(accel.text.Tokenizer.from_pretrained "bert-base-uncased")   -- a folder
+---   local tok = assert(accel.text.Tokenizer.from_pretrained "path/to/bert-base-uncased")
 ---   local enc = tok:encode("To be, or not to be")           -- enc.ids, enc.tokens, enc.offsets
 ---   local batch = tok({ "one", "two words" }, { padding = true, truncation = true, return_tensors = true })
 ---   local hidden = model(batch.input_ids, { attention_mask = batch.attention_mask })
@@ -13,6 +13,7 @@ local batch_encoding = require "accel.text.batch_encoding"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local core = require "accel.text.core"
+local model_folder = require "accel.util.model_folder"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local special_tokens = require "accel.text.special_tokens"
@@ -75,7 +76,7 @@ function Tokenizer.from_str(json) return Tokenizer(core.parse(json)) end
 function Tokenizer.from_pretrained(dir)
   if type(dir) ~= "string" then raise("Tokenizer.from_pretrained: dir must be a string, got %s", check.shown(dir)) end
   local self, message, code = Tokenizer.from_file(dir .. "/tokenizer.json")
-  if not self then return nil, message, code end
+  if not self then return nil, code == "not_found" and model_folder.missing(dir, message) or message, code end
   local beside
   beside, message, code = special_tokens.read(dir)
   if not beside then return nil, message, code end
@@ -288,14 +289,25 @@ end
 
 --- As Transformers' tokenizers are called: a text or a list of texts, maybe with as many second texts, to a table of
 --- input_ids, attention_mask and token_type_ids: lists, or i64 tensors with return_tensors = true.
----
---- Options: text_pair, add_special_tokens (true), padding (false; true or "longest", "max_length"), truncation (false; true
---- or "longest_first", "only_first", "only_second"), max_length (the model's), stride, pad_to_multiple_of, padding_side,
---- return_tensors, return_token_type_ids, return_attention_mask, return_special_tokens_mask, return_offsets_mapping,
---- return_overflowing_tokens, return_length, split_special_tokens.
 ---@param text string|string[]
 ---@param pair? string|string[]|table second texts, or the options
 ---@param opts? table
+---  text_pair string|string[]: second texts
+---  add_special_tokens boolean = true: those of the post-processor
+---  padding boolean|string: true or "longest", "max_length"; false: none (default: what was set)
+---  truncation boolean|string: true or "longest_first", "only_first", "only_second"; false: none
+---  max_length integer: of truncation and padding (default: the model's)
+---  stride integer = 0: tokens that overflowing pieces share
+---  pad_to_multiple_of integer: lengths are multiples of it
+---  padding_side string: "left" or "right" (default: the tokenizer's)
+---  return_tensors boolean|string: i64 tensors in the place of lists
+---  return_token_type_ids boolean: (default: whether the model reads them)
+---  return_attention_mask boolean = true: 1 for tokens, 0 for padding
+---  return_special_tokens_mask boolean = false: 1 for tokens that were put around
+---  return_offsets_mapping boolean = false: places in the text, of characters, from 0, half open
+---  return_overflowing_tokens boolean = false: what truncation cut off, as rows of their own
+---  return_length boolean = false: tokens of each row
+---  split_special_tokens boolean = false: read special tokens in a text as text
 ---@return table
 function Tokenizer.__call(self, text, pair, opts)
   return batch_encoding.call(self, text, pair, opts, seed_of(self))

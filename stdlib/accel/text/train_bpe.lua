@@ -12,10 +12,12 @@ local raise = require "accel.util.raise"
 
 local M = {}
 
+local ENOENT <const> = 2
+
 --- Feeds the lines of a file, each with its end. false, message, code when it cannot be read.
 local function feed_file(trainer, path, tick)
-  local f, message = io.open(path, "rb")
-  if not f then return false, message, "io" end
+  local f, message, errno = io.open(path, "rb")
+  if not f then return false, message, errno == ENOENT and "not_found" or "io" end
   local _ <close> = f
   for line in f:lines "L" do
     if not utf8.len(line) then return false, path .. ": not valid UTF-8", "parse" end
@@ -28,13 +30,17 @@ end
 --- A tokenizer, or nil, message, code where a file cannot be read. texts: a list of texts, a function that gives one after
 --- another (an iterator), or the options themselves, with `files`. Of a file each line counts as a text.
 ---
---- vocab_size counts the 256 bytes and the special tokens, which get the first ids. A pair is merged when it occurs at least
---- min_frequency times. max_token_length: no token of more bytes.
----
 --- example: local tok = accel.text.train_bpe({ "low lower lowest" }, { vocab_size = 260, special_tokens = { "<s>" } })
 ---  return tok:encode("lowest").tokens, tok:token_to_id("<s>"), #tok --> { "low", "e", "s", "t" }, 0, 260
 ---@param texts string[]|(fun(): string?)|table
----@param opts? table vocab_size (30000), min_frequency (0), special_tokens, max_token_length, add_prefix_space, progress
+---@param opts? table
+---  vocab_size integer = 30000: tokens, the 256 bytes and the special ones among them
+---  min_frequency integer = 0: how often a pair must occur to be merged
+---  special_tokens string[] = {}: they get the first ids
+---  max_token_length integer = 0: no token of more bytes; 0: no limit
+---  add_prefix_space boolean = false: each text begins with a blank
+---  progress boolean = false: show a progress bar
+---  files string[]: texts from files, each line one
 ---@return accel.text.Tokenizer?
 ---@return string? message
 ---@return string? code

@@ -17,7 +17,14 @@ local terminal = require "accel.util.terminal"
 ---@class accel.util.Progress
 local Progress = class("accel.util.Progress")
 
----@param opts? table label, unit, every, out, interactive, width
+---@param opts? table
+---  label string = "": what stands in front
+---  unit string = "it": of the rate
+---  every number = 10: seconds between lines where stderr is no terminal
+---  out file*: where it writes (default: stderr)
+---  interactive boolean: redraw one line (default: whether stderr is a terminal)
+---  width integer: columns (default: the terminal's, at most 80)
+---  utf8 boolean: draw with characters beyond ASCII (default: by the locale)
 function Progress:init(opts)
   local o = options("Progress", opts, {
     label = "", unit = "it", every = 10, out = options.none, interactive = options.none, width = options.none,

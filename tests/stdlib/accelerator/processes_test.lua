@@ -1,4 +1,4 @@
--- Process control on 1 to 4 ranks: what runs where, who goes first, shares of lists (against what Accelerate gives),
+-- Process control on 1 to 4 ranks, and on 8: what runs where, who goes first, shares of lists (against what Accelerate gives),
 -- the trigger, and collectives inside of regions that not all ranks run.
 --   accel-run tests/stdlib/accelerator/processes_test.lua
 local accel = require "accel"
@@ -7,7 +7,7 @@ local dist = accel.dist
 
 if not ranks.launched then
   local tmp = os.tmpname()
-  for n, out in accel.pairs(ranks.start { 1, 2, 3, 4, args = tmp, capture = true }) do
+  for n, out in accel.pairs(ranks.start { 1, 2, 3, 4, 8, args = tmp, capture = true }) do
     assert(select(2, out:gsub("printed once\n", "")) == 1, ("%d ranks printed: %s"):format(n, out))
   end
   os.remove(tmp)
@@ -150,7 +150,7 @@ do -- sizes for any length: as even as can be, in order, nothing twice
       for i = #own + 1, #padded do assert(padded[i] == n, "padding is the last item of the whole input") end
     end
   end
-  local sizes = { [2] = { 9, 8 }, [3] = { 6, 6, 5 }, [4] = { 5, 4, 4, 4 } }
+  local sizes = { [2] = { 9, 8 }, [3] = { 6, 6, 5 }, [4] = { 5, 4, 4, 4 }, [8] = { 3, 2, 2, 2, 2, 2, 2, 2 } }
   if P > 1 then assert(#state:split_between_processes(range(17)) == sizes[P][R + 1]) end
 end
 

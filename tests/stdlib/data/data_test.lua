@@ -69,6 +69,10 @@ do -- the data set may stand before the options
     == "DataLoader(10 samples, batch_size=4, shuffle=false, drop_last=true, 2 batches)")
   fails("two data sets", data.DataLoader, set, { dataset = set })
   fails("must have the methods len and get .*, got 3", data.DataLoader, 3, { batch_size = 2 })
+  fails("got a list; wrap it in data.ListDataset%(list%)", data.DataLoader, { 1, 2, 3 })
+  fails("got a list; wrap it in data.ListDataset%(list%)", data.DataLoader, { 1, 2, 3 }, { batch_size = 2 })
+  fails("got a list; wrap it in data.ListDataset%(list%)", data.DataLoader, { dataset = { 1, 2, 3 } })
+  fails("got an accel.Tensor; wrap it in data.TensorDataset%(t%)", data.DataLoader, accel.ones(3))
   fails("unknown option 'batchsize'; did you mean 'batch_size'", data.DataLoader, set, { batchsize = 2 })
 end
 
@@ -134,6 +138,10 @@ do -- own data sets, collation
   }
   for batch in upper() do assert(batch == "ab") end
   fails("must have the methods", data.DataLoader, { dataset = {} })
+  fails("got a list; wrap it in data.ListDataset%(list%)", data.DataLoader, { 1, 2, 3 })
+  fails("got a list; wrap it in data.ListDataset%(list%)", data.DataLoader, { 1, 2, 3 }, { batch_size = 2 })
+  fails("got a list; wrap it in data.ListDataset%(list%)", data.DataLoader, { dataset = { 1, 2, 3 } })
+  fails("got an accel.Tensor; wrap it in data.TensorDataset%(t%)", data.DataLoader, accel.ones(3))
   fails("unknown option 'batchsize'; did you mean 'batch_size'", data.DataLoader,
     { dataset = set, batchsize = 2 })
   fails("batch_size must be a positive integer", data.DataLoader, { dataset = set, batch_size = 0 })

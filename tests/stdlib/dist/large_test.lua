@@ -48,7 +48,7 @@ if ranks.launched then -- on every rank: large_test.lua BACKEND
 end
 
 local function run(n, used, backend)
-  local text = ranks.run(n, { backend = backend, args = used, timeout = 100, capture = true,
+  local text = ranks.run(n, { backend = backend, args = used, capture = true,
     env = { ASAN_OPTIONS = "detect_leaks=0" } })
   assert(text:find "large ok", text)
 end

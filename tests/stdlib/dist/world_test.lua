@@ -129,7 +129,7 @@ if ranks.launched then
 end
 
 local function run(n, args, backend)
-  return ranks.run(n, { args = args, backend = backend, timeout = 100, capture = true })
+  return ranks.run(n, { args = args, backend = backend, capture = true })
 end
 
 for _, n in ipairs { 1, 2, 3, 4 } do run(n, "trees") end

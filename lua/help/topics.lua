@@ -1,0 +1,167 @@
+-- What help knows beside the reference pages: examples, options of accel-run, parameters, Lua's own names. Used by
+-- help.lua.
+local accel = ...
+local layout = accel.host_chunk "help/layout"
+local pages = accel.host_chunk "help/pages"
+
+local M = {}
+
+local function quoted(path) return "'" .. path:gsub("'", "'\\''") .. "'" end
+
+local function output_of(command)
+  local pipe <close> = io.popen(command)
+  return pipe and pipe:read "a" or ""
+end
+
+-- ---- examples ----
+local function examples_folder()
+  local root = pages.folder("01_tensors.lua", { "accel/../../examples", "../../doc/accel/examples" })
+  if not root then return nil end
+  local real = output_of(("cd -P %s 2>/dev/null && pwd -P"):format(quoted(root))):gsub("\n$", "")
+  return real ~= "" and real or root
+end
+
+local function example_names(root)
+  local names = {}
+  for name in output_of("ls " .. quoted(root)):gmatch "[^\n]+" do
+    if name:find "%.lua$" then names[#names + 1] = name end
+  end
+  return names
+end
+
+-- The comment that an example begins with.
+local function comment(path)
+  local lines = {}
+  for line in (pages.read(path) or ""):gmatch "([^\n]*)\n" do
+    local text = line:match "^%-%-%-? ?(.*)$"
+    if not text and not line:find "^#!" then break end
+    lines[#lines + 1] = text
+  end
+  return lines
+end
+
+-- The first sentence, without the command that may stand behind it.
+local function title(path)
+  local words = {}
+  for _, line in ipairs(comment(path)) do
+    local text, command = line:match "^(.-)%s%s+accel%-run"
+    if line == "" and #words > 0 then break end
+    words[#words + 1] = text or line
+    if text or command then break end
+  end
+  local text = table.concat(words, " ")
+  return (text:match "^(.-%.)%s" or text):gsub("[.:]$", "")
+end
+
+--- All examples, with what each shows.
+---@param width integer
+---@return string[]
+function M.examples(width)
+  local root = examples_folder()
+  if not root then return { "the examples are not installed" } end
+  local lines, names, longest = { "Examples, in " .. root .. ":", "" }, example_names(root), 0
+  for _, name in ipairs(names) do longest = math.max(longest, #name) end
+  for _, name in ipairs(names) do
+    local head, text = ("  %-" .. longest .. "s  "):format(name), title(root .. "/" .. name)
+    if #head > width // 2 then
+      lines[#lines + 1] = "  " .. name
+      for _, line in ipairs(layout.wrap(text, width - 6)) do lines[#lines + 1] = "      " .. line end
+    else
+      for i, line in ipairs(layout.wrap(text, width - #head)) do
+        lines[#lines + 1] = (i == 1 and head or (" "):rep(#head)) .. line
+      end
+    end
+  end
+  lines[#lines + 1] = ""
+  lines[#lines + 1] = "help NAME, or its number, shows how one begins. Programs in C: help embed."
+  return lines
+end
+
+--- How an example begins: by its name, its path or its number.
+---@return string[]?
+function M.example(topic, width)
+  local root = examples_folder()
+  local wanted = topic:gsub("^.*/", ""):gsub("%.lua$", "")
+  if not root or not wanted:find "^[%w_-]+$" then return nil end
+  for _, name in ipairs(example_names(root)) do
+    local stem = name:match "^(.*)%.lua$"
+    if stem == wanted or stem:match "^%d+" == wanted or stem:match "^%d+_(.*)$" == wanted then
+      local lines = { root .. "/" .. name, "" }
+      local code, text = {}, {}
+      for _, line in ipairs(comment(root .. "/" .. name)) do -- commands keep their lines
+        if line:find "^%s%s+" then
+          if #code == 0 then text[#text + 1] = "```text" end
+          code[#code + 1] = line
+        elseif #code > 0 then
+          text[#text + 1], code = "```", {}
+        end
+        text[#text + 1] = #code > 0 and line:match "^%s*(.*)$" or line
+      end
+      if #code > 0 then text[#text + 1] = "```" end
+      return table.move(layout.plain(text, width), 1, 10000, 3, lines)
+    end
+  end
+end
+
+-- ---- accel-run ----
+--- Rows of accel-run --help about an option.
+---@return string[]?
+function M.option(topic)
+  local program = accel.process.program()
+  if not program then return nil end
+  local want, lines = topic:gsub("^%-+", ""):gsub("_", "-"), nil
+  for line in output_of(quoted(program) .. " --help"):gmatch "[^\n]+" do
+    local name = line:match "^  %-?%w?,?%s*%-%-([%w-]+)"
+    if name then
+      if lines then break end
+      if name == want then lines = { line } end
+    elseif lines and line:find "^%s%s%s%s+" then
+      lines[#lines + 1] = line
+    elseif lines then
+      break
+    end
+  end
+  return lines
+end
+
+--- A parameter, ACCEL_*.
+---@return string[]?
+function M.parameter(topic, width)
+  for _, p in ipairs((accel.params())) do
+    if p.name == topic or p.name == "ACCEL_" .. topic then
+      return layout.wrap(("%s: %s%s [%s]"):format(p.name, p.help, p.allowed and (" (%s)"):format(p.allowed) or "",
+        p.default ~= "" and p.default or "none"), width, "  ")
+    end
+  end
+end
+
+-- ---- Lua ----
+local libraries = { string = string, table = table, math = math, coroutine = coroutine, io = io, os = os, utf8 = utf8,
+  debug = debug, package = package }
+local base = {}
+for name in ([[assert collectgarbage dofile error getmetatable ipairs load loadfile next pairs pcall print rawequal rawget
+rawlen rawset require select setmetatable tonumber tostring type warn xpcall _G _VERSION]]):gmatch "%S+" do
+  base[name] = true
+end
+
+local remarks = {
+  pairs = "Under accel-run it visits keys in sorted order, the same in every process.",
+  print = "Tensors are shown by their values, of large ones the corners.",
+  require = 'require "accel" and require "accel.nn" load what `accel.nn` is, too.',
+}
+
+--- A name of Lua itself.
+---@return string[]?
+function M.lua(topic, width)
+  local library, member = topic:match "^(%l+%d?)%.([%w_]+)$"
+  local known = base[topic] or libraries[topic] or library and libraries[library] and libraries[library][member] ~= nil
+  if not known then return nil end
+  local anchor = libraries[topic] and "#6" or "#pdf-" .. topic
+  local text = ("%s is %s of Lua itself: https://www.lua.org/manual/5.4/manual.html%s"):format(topic,
+    libraries[topic] and "a library" or "a name", anchor)
+  local lines = layout.wrap(text, width)
+  if remarks[topic] then table.move(layout.plain({ remarks[topic] }, width), 1, 10, #lines + 1, lines) end
+  return lines
+end
+
+return M

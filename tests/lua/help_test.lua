@@ -1,0 +1,139 @@
+-- accel-run help: what topics are found, that methods are known through the classes they come from, that code keeps its
+-- lines, and that nothing is wider than it is told, on any page.
+--   accel-run tests/lua/help_test.lua
+local accel = require "accel"
+local build = os.getenv "ACCEL_TEST_BUILD"
+local layout, pages, help = accel.host_chunk "help/layout", accel.host_chunk "help/pages", accel.host_chunk "help"
+local p = pages.load(build and build .. "/reference")
+if not p then
+  print "the reference pages are missing: build the target `reference`"
+  os.exit(77)
+end
+
+local function text_of(topic, width)
+  local lines, why = help.lines(topic, width or 80)
+  assert(lines, why)
+  return table.concat(lines, "\n") .. "\n", lines
+end
+local function has(topic, ...)
+  local text = text_of(topic)
+  for _, part in ipairs { ... } do
+    assert(text:find(part, 1, true), ("help %s: no '%s' in\n%s"):format(topic, part, text))
+  end
+  return text
+end
+local function first(topic, want)
+  local got = assert(help.lines(topic, 80))[1]
+  assert(got == want, ("help %s shows %s, not %s"):format(topic, got, want))
+end
+
+do -- the user's class comes first, others of the name are told
+  first("DataLoader", "data.DataLoader")
+  has("DataLoader", "See also: accelerator.DataLoader")
+  first("accelerator.DataLoader", "accelerator.DataLoader")
+  first("dropout", "dropout")
+  has("dropout", "nn.Dropout")
+end
+
+do -- the page of the loader: what it is for, every option with its default, the source's own lines
+  local text = has("data.DataLoader", "for batch in loader() do local x, y", "num_workers = n reads ahead", "state_dict tells",
+    "- batch_size integer = 1: ", "- shuffle boolean = false: ", "- num_workers integer = 0: ",
+    "- prefetch_factor integer = 2: ", "- worker_init_fn string: ", "- pin_memory boolean = false: ")
+  assert(text:find("\n    for batch in loader() do sizes[#sizes + 1] = batch[1].shape[1] end\n    return sizes --> ", 1, true), text)
+  has("optim.Adam", "- lr number = 1e-3: ", "- betas number[] = { 0.9, 0.999 }: ", "- amsgrad boolean = false: ")
+  has("optim.SGD", "- lr number = 1e-3: ")
+  has("nn.Conv2d", "kernel_size, stride = 1,", 'padding_mode = "zeros"')
+  has("Function", "\n      forward = function(ctx, x)\n        ctx:save_for_backward(x)\n        return x * x\n      end,\n")
+  has("Tokenizer", '\n    local enc = tok:encode("To be, or not to be")\n')
+  local keys = {}
+  for _, key in ipairs(help.option_keys "data.DataLoader") do keys[key] = true end
+  assert(keys.batch_size and keys.worker_init_fn and keys.dataset)
+  keys = {}
+  for _, key in ipairs(help.option_keys "accel.tensor") do keys[key] = true end
+  assert(keys.dtype and keys.device and keys.requires_grad, "options of native functions")
+end
+
+do -- modules below modules
+  for topic, parts in pairs {
+    ["nn.functional"] = { "functions behind the modules", "nn.functional.glu", "cross_entropy" },
+    ["nn.init"] = { "fills tensors in place", "nn.init.kaiming_uniform_" },
+    ["optim.lr_scheduler"] = { "optim.lr_scheduler.OneCycleLR" },
+    ["autograd.functional"] = { "autograd.functional.jacobian" },
+  } do has(topic, table.unpack(parts)) end
+  first("nn.functional.relu", "relu")
+  first("autograd.Function", "Function")
+end
+
+do -- methods, those that a class inherits too, in full
+  for _, topic in ipairs { "AdamW:step", "optim.AdamW.step", "optim.AdamW:step", "Optimizer:step" } do
+    first(topic, "optim.Optimizer:step")
+    has(topic, "Updates every parameter that has a gradient", "- closure?: ")
+  end
+  first("nn.Linear:parameters", "nn.Module:parameters")
+  has("optim.AdamW", "Inherited from optim.Optimizer: ", ":zero_grad")
+  has("Tokenizer:encode", "- add_special_tokens boolean = true")
+  local _, why = help.lines("AdamW:stepp", 80)
+  assert(why:find("did you mean AdamW:step?", 1, true), why)
+  has("add_param_group", "optim.Optimizer:add_param_group") -- a method that one class has
+  has("load_state_dict", "several classes", "nn.Module:load_state_dict")
+end
+
+do -- examples: titles are whole, the folder is a plain path, names, numbers and paths are found
+  local text = has("examples", "23_recompute.lua", "again when backward needs", "help embed")
+  assert(not text:find("...", 1, true) and not text:find("/../", 1, true), text)
+  for _, topic in ipairs { "02", "02_mlp", "02_mlp.lua", "examples/02_mlp.lua", "mlp" } do
+    has(topic, "02_mlp.lua", "interleaved spirals")
+  end
+  has("21", "\n    accel-run examples/21_data_workers.lua [--num-workers N]")
+end
+
+do -- embedding, and what is Lua's own
+  has("embed", "ac_host_exit_code", "#include <accel/accel.h>", "examples/embed/")
+  has("ac_host_exit_code", "bool ac_host_exit_code(const ac_host *h, int *code);", "os.exit")
+  has("print", "of Lua itself", "manual.html#pdf-print")
+  has("string.format", "manual.html#pdf-string.format")
+  has("", "examples", "embed")
+  local lines, why = help.lines("matmull", 80)
+  assert(lines == nil and why:find("did you mean matmul?", 1, true), why)
+end
+
+do -- every page fits, in its narrowest terminal too but for words that are longer
+  local function fits(topic, width)
+    local _, lines = text_of(topic, width)
+    for _, line in ipairs(lines) do
+      local n = utf8.len(line) or #line
+      local long = false
+      for word in line:gmatch "%S+" do long = long or #word > width - 12 end
+      assert(n <= width or long and width < 80, ("help %s, %d columns: %s"):format(topic, width, line))
+    end
+  end
+  for name, entry in pairs(p.entries) do
+    fits(name, 80)
+    fits(name, 50)
+    for _, m in ipairs(entry.methods) do fits(name .. m.name, 80) end
+  end
+  for name in pairs(p.modules) do fits(name, 80) end
+  for _, topic in ipairs { "", "examples", "21", "print" } do fits(topic, 80) end
+end
+
+do -- code is broken where Lua may be, so that it stays the same program
+  local function lines_of(code, width) return layout.plain({ "```lua", code, "```" }, width) end
+  local code = 'local long = { "some, text ( in it", 1, 2, 3 } local other = f(long, "more text -- no comment", { a = 1 }) '
+    .. "return other and long or other --> { 1, 2, 3 }"
+  for width = 24, 120, 7 do
+    local broken = lines_of(code, width)
+    local back = {}
+    for i, line in ipairs(broken) do back[i] = line end
+    local f = assert(load(table.concat(back, "\n")))
+    assert(string.dump(f, true) and #broken >= (width < 100 and 2 or 1))
+    local joined = table.concat(back, " "):gsub("%s+", "")
+    assert(joined:gsub("%-%-", "") == code:gsub("%s+", ""):gsub("%-%-", ""), joined)
+  end
+  -- a statement begins a line rather than ending one
+  local two = lines_of("local a = accel.ones(2, 3) local b = accel.zeros(2, 3) return a + b --> { 1 }", 60)
+  assert(two[2] == "    return a + b --> { 1 }", table.concat(two, "\n"))
+  -- text that was filled is filled anew, lines of their own stay
+  local text = layout.plain({ "```text", ("word "):rep(19) .. "word", "goes on here. " .. ("w "):rep(8), "y = a + b", "```" }, 60)
+  assert(#text == 4 and text[4]:find "y = a %+ b$", table.concat(text, "\n"))
+end
+print "ok"
