@@ -3,9 +3,11 @@
 --   --precision no|fp16|bf16: of both loops (autocast in the bare one, without loss scaling)
 local accel = require "accel"
 local nn, optim, data = accel.nn, accel.optim, accel.data
-local precision = arg[1] == "--precision" and arg[2] or "no"
+local side = dofile((arg[0]:match "^.*/" or "") .. "side.lua")
+local o = side.options { precision = "no" }
+local precision = o.precision
 
-local n <const>, size <const>, rounds <const> = 4096, 8, 15
+local n <const>, size <const>, rounds <const> = o.quick and 256 or 4096, 8, o.quick and 1 or 15
 accel.manual_seed(1)
 local x = accel.randn(n, 8)
 local y = x:sum(2, true)
@@ -63,8 +65,4 @@ for r = 1, rounds do
   a[r], b[r] = timed(bare), timed(layered)
   over[r] = b[r] - a[r]
 end
-local function median(v)
-  table.sort(v)
-  return v[(#v + 1) // 2]
-end
-print(accel.json.encode { bare = median(a), layered = median(b), over = median(over) })
+side.finish { bare = side.median(a), layered = side.median(b), over = side.median(over) }

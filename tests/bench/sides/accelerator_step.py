@@ -3,7 +3,7 @@ import json, statistics, sys, time
 import torch
 from accelerate import Accelerator
 torch.set_num_threads(1)
-n, size, rounds = 4096, 8, 5
+n, size, rounds = (256, 8, 1) if "--quick" in sys.argv else (4096, 8, 5)
 torch.manual_seed(1)
 x = torch.randn(n, 8)
 y = x.sum(1, keepdim=True)
@@ -34,4 +34,5 @@ passes(*bare); passes(*layered, accelerator)
 a, b = [], []
 for _ in range(rounds):
     a.append(passes(*bare)); b.append(passes(*layered, accelerator))
-print(json.dumps({"bare": statistics.median(a), "layered": statistics.median(b), "over": statistics.median([q - p for p, q in zip(a, b)])}))
+print(json.dumps({"bare": statistics.median(a), "layered": statistics.median(b),
+                  "over": statistics.median([q - p for p, q in zip(a, b)])}))

@@ -3,10 +3,11 @@
 local accel = require "accel"
 local dist = accel.dist
 
-local sizes = { 4, 1024, 1 << 20, 64 << 20 }
+local quick = arg[1] == "--quick"
+local sizes = quick and { 4, 1024 } or { 4, 1024, 1 << 20, 64 << 20 }
 local out = {}
 local function measure(name, t, bytes)
-  local repeats = bytes <= 1024 and 20000 or bytes <= 1 << 20 and 300 or 8
+  local repeats = bytes <= 1024 and (quick and 100 or 20000) or bytes <= 1 << 20 and 300 or 8
   local best = math.huge
   for _ = 1, 4 do
     dist.barrier()

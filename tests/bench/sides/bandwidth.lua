@@ -1,10 +1,11 @@
 -- Bandwidth of memory-bound ops on 16M elements: one JSON object, GB/s by op, best of the repeats. Every tensor that an op
 -- must read or write counts once: what a kernel moves beyond that lowers its figure.
---   bandwidth.lua [dtype]
 local accel = require "accel"
+local side = dofile((arg[0]:match "^.*/" or "") .. "side.lua")
 local clock = accel.clock
-local dtype = arg[1] or "f32"
-local N, ROW = 16 << 20, 1024
+local o = side.options { dtype = "f32" }
+local dtype = o.dtype
+local N, ROW = o.quick and 1 << 20 or 16 << 20, 1024
 local size = dtype == "f32" and 4 or 2
 
 local function best(bytes, fn)
@@ -63,4 +64,4 @@ do
   backward("softmax_backward", 3, function(t) return t:softmax(-1) end)
   backward("layer_norm_backward", 3, function(t) return accel.layer_norm(t, { ROW }) end)
 end
-print(accel.json.encode(out))
+side.finish(out)

@@ -2,16 +2,14 @@
 -- (w), best of some; and of 3 x 3 max pooling by 2. Prints one JSON object.
 --   accel-run conv.lua --dtype f32 --shapes "n,channels,size,outputs,kernel,stride,padding,groups;..."
 local accel = require "accel"
-local dtype, shapes = "f32", "8,64,56,64,3,1,1,1"
-for i = 1, #arg do
-  if arg[i] == "--dtype" then dtype = arg[i + 1] end
-  if arg[i] == "--shapes" then shapes = arg[i + 1] end
-end
+local side = dofile((arg[0]:match "^.*/" or "") .. "side.lua")
+local o = side.options { dtype = "f32", shapes = "8,64,56,64,3,1,1,1" }
+local dtype, shapes = o.dtype, o.shapes
 
 local function best(f)
   local least = math.huge
   f()
-  for _ = 1, 10 do
+  for _ = 1, o.quick and 1 or 10 do
     local t = accel.clock()
     f():release()
     least = math.min(least, accel.clock() - t)
@@ -46,4 +44,4 @@ do
   local y = accel.max_pool2d(x, 3, 2, 1)
   out.pool_x = gradient(y, x, tensor(y.shape))
 end
-print(accel.json.encode(out))
+side.finish(out)

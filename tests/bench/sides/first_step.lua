@@ -7,3 +7,7 @@ local loss = accel.cross_entropy(model(accel.randn(32, 64)), accel.randint(0, 10
 loss:backward()
 opt:step()
 print(loss:item())
+if arg[1] == "--memory" then
+  local file <close> = assert(io.open("/proc/self/status", "rb"))
+  print(('{"peak_mb": %f}'):format(tonumber(file:read "a":match "VmHWM:%s*(%d+)") * 1024 / 1e6))
+end

@@ -1,15 +1,18 @@
-"""Side of tests/bench/loader.lua: the same loads by torch.utils.data. Prints one JSON object of figures."""
+"""Side of the bench of data loading: the same loads by torch.utils.data. Prints one JSON object of figures."""
 import json
 import re
+import sys
 import time
 
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+QUICK = "--quick" in sys.argv
+
 
 class Fast(Dataset):
     def __len__(self):
-        return 20000
+        return 500 if QUICK else 20000
 
     def __getitem__(self, i):
         return 1
@@ -56,5 +59,5 @@ for _ in DataLoader(rows, batch_size=8, num_workers=2):
     break
 figures["start"] = (time.perf_counter() - began) * 1e3
 for n in (0, 1, 2, 4):
-    figures[f"decode{n}"] = once(DataLoader(Decoding(256), batch_size=8, num_workers=n)) * 1e3
+    figures[f"decode{n}"] = once(DataLoader(Decoding(16 if QUICK else 1024), batch_size=8, num_workers=n)) * 1e3
 print(json.dumps(figures))

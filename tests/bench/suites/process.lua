@@ -1,0 +1,43 @@
+-- Benches of whole processes: their size, their start, and what they hold at most.
+return function(h, suites)
+  suites.size = { about = "bytes of the program and its libraries, stripped", run = function()
+    local root = h.exe:match "^(.*)/bin/[^/]*$"
+    for _, path in ipairs { h.exe, root .. "/lib/libaccel.so", root .. "/lib/accel/accel_onednn.so",
+      root .. "/lib/lua/5.4/accel/core.so" } do
+      local text = h.capture(([[f=%s; t=/tmp/accel-bench-strip.$$; [ -e "$f" ] && strip -o $t "$(readlink -f "$f")" &&
+        stat -c %%s $t; rm -f $t]]):format(h.quote(path)))
+      local n = tonumber((text or ""):match "%d+")
+      if n then h.row { what = "stripped " .. path:match "[^/]*$", unit = "KiB", ours = { n / 1024 } }
+      else h.skip(path:match "[^/]*$", "not there, or no strip") end
+    end
+  end }
+
+  suites.start = { about = "exec to the end of the first MLP step, the whole process", run = function()
+    local sides = { { name = "accel", command = h.timed(h.ours "first_step.lua") } }
+    for _, side in ipairs(h.torch("first_step", "", { "tuned" })) do
+      side.command = h.timed(side.command)
+      sides[#sides + 1] = side
+    end
+    local got = h.alternate(sides, h.options.rounds * (h.quick and 1 or 2))
+    local function ms(v) return h.map(v, function(us) return us / 1000 end) end
+    local peers = {}
+    for name, v in pairs(h.peers(got, "us")) do peers[name] = ms(v) end
+    h.row { what = "exec to end of first MLP step", unit = "ms", ours = ms(got.accel.us), peers = peers,
+      goal = { most = 30 } }
+    if next(peers) then
+      h.row { what = "  beside PyTorch", unit = "ms", ours = ms(got.accel.us), peers = peers, goal = { ratio = 50 } }
+    end
+  end }
+
+  suites.memory = { about = "most resident memory: an MLP step, a GPT-2 124M bf16 step", run = function()
+    local first = h.alternate(h.both("first_step.lua", "first_step", "--memory", { "tuned" }), 1)
+    h.row { what = "first MLP step", unit = "MB", ours = first.accel.peak_mb, peers = h.peers(first, "peak_mb") }
+    local model = (h.quick and "--layers 2 --width 64 --heads 2 --vocab 500"
+      or "--layers 12 --width 768 --heads 12 --vocab 50304") .. " --batch 4 --seq 64"
+    local folder = h.shared("gpt", "gpt.lua", model)
+    local args = ("%s --dtype bf16 --steps 4 --drop 1 --data %s"):format(model, h.quote(folder))
+    local got = h.alternate(h.both("gpt.lua", "gpt", args, { "eager", "tuned", "chunked", "compile" }), 1)
+    h.row { what = "GPT-2 124M B4 T64 bf16", unit = "MB", ours = got.accel.peak_mb, peers = h.peers(got, "peak_mb"),
+      differs = h.losses(got, 1e-3), goal = { ratio = 1 / 0.75 } }
+  end }
+end
