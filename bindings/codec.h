@@ -21,7 +21,7 @@
  * Keys are numbers (not NaN, floats only where no integer equals them), strings and booleans. Tables nest
  * LAC_CODEC_DEPTH deep. Equal data, shared in the same places, gives equal bytes on every machine: no sharing is lost
  * and a cycle comes back as one. Of tensors travel dtype, shape and values: a view arrives contiguous, history stays
- * behind. */
+ * behind; by reference, a tensor that has one is refused. */
 #ifndef LAC_CODEC_H
 #define LAC_CODEC_H
 #include "base/strbuf.h"

@@ -146,6 +146,9 @@ static void write_tensor(run *r, int idx, const lac_place *p) {
     return;
   }
   if (r->w->by_reference) {
+    char where[200];
+    if (t->grad_fn != NULL) /* it would arrive without, and nobody would know */
+      lac_error(L, r->S, AC_GRAD, "encode: a tensor that has a history%s; detach() it", AT(p));
     put_number(r, 'Y', r->w->n_held - 1, p);
     return;
   }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "accel/ops.h"
 #include "function.h"
 
 static const char key_ctx, key_link;
@@ -94,6 +95,32 @@ static void push_zeros(lua_State *L, lac_state *S, const lac_fn_out *m) {
   lac_call_op(L, S, "fill_", v, 2, NULL);
 }
 
+/* The gradient in b, at idx, is for input `in`: one that broadcasting made larger is summed to its shape. */
+static void sum_to_input(lua_State *L, lac_state *S, const lac_fn_node *n, int in, int idx) {
+  ac_tensor *g = lac_box_test(L, idx)->t;
+  const aci_meta *m = n->self != NULL ? &n->self->meta[in] : NULL;
+  if (m == NULL || (g->ndim == m->ndim && memcmp(g->shape, m->shape, 8 * (size_t)m->ndim) == 0)) return;
+  int64_t dim[AC_MAX_DIMS];
+  int n_dim = 0;
+  const int lead = g->ndim - m->ndim;
+  for (int i = 0; i < g->ndim; i++) {
+    if (i >= lead && m->shape[i - lead] == g->shape[i]) continue;
+    if (lead < 0 || (i >= lead && m->shape[i - lead] != 1)) return; /* the engine says what is wrong with it */
+    dim[n_dim++] = i;
+  }
+  ac_err e;
+  lac_box *b = lac_box_new(L, S), *whole = lac_box_new(L, S);
+  ac_tensor *sum = NULL, *fit = NULL;
+  g = lac_box_test(L, idx)->t; /* making boxes may have run a finalizer that released it */
+  if (g == NULL) lac_error(L, S, AC_RELEASED, "%s: backward returned a released tensor", n->name);
+  if (ac_sum(S->ctx, g, dim, n_dim, true, NULL, &sum, &e) != AC_OK) lac_raise(L, S, &e);
+  lac_box_fill(S, b, sum);
+  if (ac_reshape(S->ctx, sum, m->shape, m->ndim, &fit, &e) != AC_OK) lac_raise(L, S, &e);
+  lac_box_fill(S, whole, fit);
+  lua_replace(L, idx);
+  lua_pop(L, 1);
+}
+
 static int backward_body(lua_State *L) {
   backward_call *c = lua_touserdata(L, 1);
   lac_fn_node *n = c->n;
@@ -114,6 +141,8 @@ static int backward_body(lua_State *L) {
   }
   lua_call(L, n->n_out + 1, LUA_MULTRET);
   int n_res = lua_gettop(L) - 3;
+  while (n_res > n->n_args && lua_isnil(L, 3 + n_res)) n_res--;
+  luaL_checkstack(L, 8, "gradients");
   if (n_res > n->n_args)
     return lac_error(L, S, AC_GRAD, "%s: backward returned %d gradients for %d arguments of forward", n->name,
                      n_res, n->n_args);
@@ -128,12 +157,34 @@ static int backward_body(lua_State *L) {
         return lac_error(L, S, AC_GRAD, "%s: backward returned %s as gradient of argument %d, which is %s",
                          n->name, b != NULL ? "a tensor" : luaL_typename(L, 4 + k), k + 1,
                          in == n->n_in ? "no tensor" : "a tensor");
-      if (pass == 1) {
+      if (pass == 0) {
+        sum_to_input(L, S, n, in, 4 + k);
+      } else {
         ac_tensor_retain(b->t);
         c->din[in] = b->t;
       }
     }
   }
+  return 0;
+}
+
+/* In anomaly mode the kept error of a backward names the line of the forward, as errors of the core do. An object of
+ * the script's own stays as it is. */
+static int name_line(lua_State *L) {
+  lac_fn_node *n = lua_touserdata(L, 1);
+  lac_state *S = n->cb->state;
+  const ac_sites *s = S->ctx->sites;
+  const char *line = s != NULL ? s->text(s->user, n->self->site) : NULL;
+  if (line == NULL || lua_rawgeti(L, LUA_REGISTRYINDEX, S->pending) != LUA_TTABLE) return 0;
+  const int err = lua_gettop(L);
+  lua_pushliteral(L, "traceback");
+  lua_pushliteral(L, "message");
+  if (lua_rawget(L, err) != LUA_TSTRING) return 0;
+  lua_insert(L, -2);
+  if (lua_rawget(L, err) != LUA_TSTRING) return 0;
+  lua_pop(L, 1);
+  lua_pushfstring(L, "%s (backward of %s, called at %s)", lua_tostring(L, -1), n->name, line);
+  lua_setfield(L, err, "message");
   return 0;
 }
 
@@ -143,6 +194,12 @@ ac_status lac_fn_backward(void *user, ac_ctx *ctx, int n_out, ac_tensor *const *
   lac_fn_node *n = user;
   n->running++;
   ac_status st = lac_protect(n->cb->state, backward_body, &c, e);
+  lac_state *S = n->cb->state;
+  if (st == AC_CALLBACK && ac_ctx_anomaly(ctx, NULL) && n->self != NULL && n->self->site != 0 &&
+      S->pending != LUA_NOREF && S->pending != S->stop_ref) {
+    ac_err more;
+    (void)lac_protect(S, name_line, n, &more);
+  }
   if (--n->running > 0) return st;
   if (c.link != NULL) c.link->n = NULL; /* ctx may outlive the node */
   for (int i = 0; n->unpacked != NULL && i < n->n_saved; i++) ac_tensor_release(n->unpacked[i]);

@@ -248,6 +248,11 @@ static lac_fn_node *new_node(const call *c, int anchor) {
   return n;
 }
 
+static void restore_grad(lua_State *L, lac_state *S, lac_guard *g) {
+  (void)L;
+  ac_ctx_set_grad_enabled(S->ctx, g->was.b);
+}
+
 static int run(lua_State *L, lac_state *S, int def, int first) {
   call c = {.L = L, .S = S, .def = def, .first = first, .n_args = lua_gettop(L) - first + 1};
   c.ctx = first + c.n_args;
@@ -267,16 +272,20 @@ static int run(lua_State *L, lac_state *S, int def, int first) {
   }
   ac_tensor **in = lua_newuserdatauv(L, sizeof *in * n, 0); /* ctx + 3 */
 
+  /* not by pcall: whoever handles an error of forward sees the frames that raised it */
+  lac_guard *mode = lac_guard_push(L, S, "Function", restore_grad); /* ctx + 4 */
+  mode->was.b = c.grad;
+  mode->done = false;
+  lua_toclose(L, -1);
   ac_ctx_set_grad_enabled(S->ctx, false);
   lua_pushcfunction(L, run_forward);
   lua_pushvalue(L, def);
   lua_pushvalue(L, c.ctx);
   for (int i = 0; i < c.n_args; i++) lua_pushvalue(L, first + i);
-  const int st = lua_pcall(L, c.n_args + 2, LUA_MULTRET, 0);
-  ac_ctx_set_grad_enabled(S->ctx, c.grad);
-  if (st != LUA_OK) return lua_error(L);
+  lua_call(L, c.n_args + 2, LUA_MULTRET);
+  lua_closeslot(L, c.ctx + 4);
 
-  c.results = c.ctx + 4;
+  c.results = c.ctx + 5;
   c.n_res = lua_gettop(L) - c.results + 1;
   luaL_checkstack(L, 12, "results");
   check_written(&c, version);

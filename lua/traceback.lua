@@ -222,12 +222,16 @@ local function frames(level, with_library)
   return lines
 end
 
--- (error value [, level]) -> text. Never raises.
-return function(message, level)
+-- (error value [, level [, bare]]) -> text; bare: of the frames alone. Never raises. An error that went through a
+-- callback of the core shows the frames that it had there.
+return function(message, level, bare)
   level = (level or 1) + 1 -- as the functions above count: 1 is this function, 2 its caller
   local text = accel.host_chunk "error_text"(message)
+  local kept = not bare and type(message) == "table" and rawget(message, "_frames")
+  if type(kept) == "string" and kept ~= "" then return text .. "\nstack traceback:\n" .. kept end
   local lines = frames(level, is_ours(text, level))
   if #lines == 0 then lines = frames(level, true) end
+  if bare then return table.concat(lines, "\n") end
   text = text .. hint(text, level)
   if #lines == 0 then return text end
   return text .. "\nstack traceback:\n" .. table.concat(lines, "\n")

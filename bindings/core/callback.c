@@ -69,6 +69,23 @@ void lac_callbacks_drain(lua_State *L, lac_state *S) {
 
 static lua_State *lac_now(const lac_state *S) { return S->now != NULL ? S->now : S->main; }
 
+/* (error object): what the host shows of the frames that raised it, which are gone when it says what happened. The
+ * first callback that an error passes has the innermost. */
+static int keep_frames(lua_State *L) {
+  lua_pushliteral(L, "_frames");
+  if (lua_rawget(L, 1) != LUA_TNIL) return 0;
+  lua_pushliteral(L, "traceback");
+  if (lua_rawget(L, 1) != LUA_TSTRING) return 0; /* an object of the script's own */
+  lua_pushliteral(L, "_frames");
+  lac_chunk(L, lac_state_of(L), "traceback");
+  lua_pushvalue(L, 1);
+  lua_pushinteger(L, 3); /* past this function and the handler */
+  lua_pushboolean(L, true);
+  lua_call(L, 3, 1);
+  lua_rawset(L, 1);
+  return 0;
+}
+
 /* Strings get a traceback where they were raised; error objects have theirs. */
 static int on_error(lua_State *L) {
   if (lua_type(L, 1) == LUA_TSTRING) {
@@ -77,6 +94,11 @@ static int on_error(lua_State *L) {
     lac_push_error(L, S, &e, false);
     lua_pushvalue(L, 1);
     lua_setfield(L, -2, "message");
+  }
+  if (lua_istable(L, -1) && lua_checkstack(L, 8)) {
+    lua_pushcfunction(L, keep_frames);
+    lua_pushvalue(L, -2);
+    if (lua_pcall(L, 1, 0, 0) != LUA_OK) lua_pop(L, 1); /* no memory or stack left for that */
   }
   return 1;
 }

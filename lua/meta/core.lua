@@ -288,7 +288,8 @@ function accel.checkpoint_sequential(functions, segments, x, opts) end
 ---one per argument. With setup_context(ctx, inputs, output) forward gets no ctx, which is filled afterwards. ctx has
 ---needs_input_grad (a list), fields of the script's own, and ctx:mark_dirty(t, ...) for arguments that forward writes and
 ---returns, ctx:mark_non_differentiable(t, ...) for results without gradient, ctx:set_materialize_grads(false) for nil
----instead of zeros where no gradient came. backward's operations record where a second derivative is wanted; see
+---instead of zeros where no gradient came. Gradients that broadcasting made larger than their argument are summed to its
+---shape, and nil after the last is nothing. backward's operations record where a second derivative is wanted; see
 ---accel.autograd.once_differentiable. What is made is called, or its field apply.
 ---example: local Square = accel.Function {
 ---    name = "Square",

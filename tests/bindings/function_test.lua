@@ -65,3 +65,56 @@ fails("autograd", "written in place", function() v:mul_(5) end)
 assert(w[1]:item() == 1)
 local In = accel.Function { forward = function(_, t) return t:mul_(2) end, backward = twice }
 fails("autograd", "forward wrote argument 1 in place", In, accel.ones(2, { requires_grad = true }))
+
+-- Gradients as PyTorch takes them: nil for arguments that there are not, and what broadcasting made larger is summed.
+do
+  local More = accel.Function {
+    forward = function(_, t) return t:expand(2, 3, 4):clone() end,
+    backward = function(_, d) return d * 2, nil, nil end,
+  }
+  for _, shape in ipairs { { 1 }, { 4 }, { 3, 1 }, { 1, 3, 1 } } do
+    local t = accel.ones(shape, { requires_grad = true })
+    More(t):sum():backward()
+    local per = 24 // t:numel() * 2
+    assert(table.concat(t.grad.shape, ",") == table.concat(shape, ",") and t.grad:eq(per):all():item())
+  end
+  local t = accel.full({ 3 }, 2.0, { requires_grad = true })
+  local Square = accel.Function {
+    forward = function(ctx, s)
+      ctx:save_for_backward(s)
+      return s * s
+    end,
+    backward = function(ctx, d) return (d * 2 * ctx:saved_tensors()):expand(5, 3) end,
+  }
+  local g = accel.grad(Square(t):sum(), t, { create_graph = true })
+  assert(accel.grad(g:sum(), t):eq(10):all():item(), "the sum has a gradient of its own: 5 rows of 2")
+  local Wrong = accel.Function { forward = function(_, s) return s * 1 end, backward = function(_, d)
+    return accel.ones(3, 2) * d:sum()
+  end }
+  fails("shape", "has shape (3, 2), the input (3)", function() Wrong(t):sum():backward() end)
+  local Much = accel.Function { forward = function(_, s) return s * 1 end, backward = function(_, d) return d, d end }
+  fails("autograd", "2 gradients for 1 argument", function() Much(t):sum():backward() end)
+end
+
+-- The traceback of an error in forward or backward shows the lines that raised it.
+do
+  local function inner(t) return t:matmul(accel.ones(7, 7)) end
+  local function outer(t)
+    local r = inner(t)
+    return r
+  end
+  local Fwd = accel.Function { forward = function(_, t) return (outer(t)) end, backward = twice }
+  local Back = accel.Function { forward = function(_, t) return t * 1 end, backward = function(_, d) return (outer(d)) end }
+  local t = accel.ones(2, 3, { requires_grad = true })
+  local y = Back(t):sum()
+  local none
+  local Fail = accel.Function { forward = function() return none.field end, backward = twice }
+  for _, f in ipairs { function() Fwd(t) end, function() y:backward() end } do
+    local _, text = xpcall(f, accel.traceback)
+    assert(text:find "stack traceback:.-in .-inner.-in .-outer", text)
+  end
+  local grad = accel.is_grad_enabled()
+  local _, err = pcall(Fail, t)
+  assert(type(err) == "string" and err:find "attempt to index", err)
+  assert(accel.is_grad_enabled() == grad)
+end

@@ -99,4 +99,26 @@ L.nll_loss = {
   case("empty sum", { low(0, 3), index(3, 0) }, entropy { reduction = "sum" }),
 }
 
+-- input, linear_weight, target, then linear_bias and class weights
+local function head(o)
+  return { loss = 4, call = function(f, x, w, t, b, cw)
+    local all = { linear_bias = b, weight = cw }
+    for k, v in pairs(o or {}) do all[k] = v end
+    return f(x, w, t, all)
+  end }
+end
+L.linear_cross_entropy = {
+  case("mean", { real(4, 3), real(5, 3), index(5, 4) }, head()),
+  case("bias", { real(4, 3), real(5, 3), index(5, 4), real(5) }, head()),
+  case("sum", { real(4, 3), real(5, 3), index(5, 4) }, head { reduction = "sum" }),
+  case("none", { real(2, 3, 2), real(5, 2), index(5, 2, 3) }, head { reduction = "none" }),
+  case("ignored", { real(6, 2), real(3, 2), index(3, 6), real(3) }, head { ignore_index = 1 }),
+  case("weights, smoothing", { real(4, 3), real(5, 3), index(5, 4), real(5), constant(0.5, 1.5, 5) },
+    head { label_smoothing = 0.2 }),
+  case("one", { real(3), real(4, 3), index(4) }, head()),
+  case("no features", { real(2, 0), real(4, 0), index(4, 2), real(4) }, head()),
+  case("empty sum", { real(0, 3), real(4, 3), index(4, 0), real(4) }, head { reduction = "sum" }),
+  big(head(), real(300, 24), real(2500, 24), index(2500, 300), real(2500)),
+}
+
 return L

@@ -103,6 +103,23 @@ function M.Kinds:get(i)
   return i == 4 and { f = self.t.sum } or nil
 end
 
+--- Samples that no worker can send, or cannot even make: what = "history", "memory".
+M.Heavy = data.Dataset:extend "Heavy"
+function M.Heavy:init(what) self.what = what end
+function M.Heavy:len() return 4 end
+function M.Heavy:get(i)
+  if i < 3 then return accel.ones(2) end
+  if self.what == "memory" then return ("x"):rep(1 << 60) end
+  return accel.ones(2, { requires_grad = true }) * i
+end
+
+--- Finished batches, of which the second is nil.
+M.Gap = M.Batches:extend "Gap"
+function M.Gap:get_batch(positions) return positions[1] == 1 and accel.tensor(positions) or nil end
+
+function M.no_batch(samples) return samples[1].i == 1 and accel.ones(1) or nil end
+function M.no_numbers(samples) return samples[1] == 1 and accel.ones(1) or nil end
+
 function M.double(x)
   x.i = 2 * x.i
   return x

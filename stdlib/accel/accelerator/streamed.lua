@@ -71,7 +71,8 @@ end
 local function rounds_here(self, epoch, ranks, rank, even)
   local within, step, closing = fetch.begin_stream(self.dataset, epoch, self.seed)
   local read = shards.rounds(step, self.size, ranks, rank, even)
-  local gather = self.single and function(samples) return samples[1] end or self.gather
+  local gather = self.single and function(samples) return samples[1] end
+    or function(samples) return fetch.collate(samples, self.gather) end
   return function()
     local own, left
     within(function() own, left = read() end)

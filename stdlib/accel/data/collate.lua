@@ -6,6 +6,7 @@ local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
 local M = {}
+local DEEPEST <const> = 200 -- tables in one another, as for what goes to a worker
 
 local function at(path) return path == "" and "" or (" (entry '%s')"):format(path) end
 
@@ -29,8 +30,12 @@ local function stack(samples, path)
 end
 
 --- Collates the entries of tables one by one; all must have the same ones.
-local function entries(samples, path, rules)
+local function entries(samples, path, rules, depth)
   local first, n, batch = samples[1], 0, {}
+  if depth > DEEPEST then
+    raise("collate: sample %d nests more than %d tables deep, at '%s...'; is one of them part of itself?",
+      number(samples, 1), DEEPEST, path:sub(1, 40))
+  end
   for _ in next, first do n = n + 1 end
   for i, sample in ipairs(samples) do
     local m = 0
@@ -53,7 +58,7 @@ local function entries(samples, path, rules)
   for key in ordered.iterate(first) do
     local column = {}
     for i, sample in ipairs(samples) do column[i] = sample[key] end
-    batch[key] = M.walk(column, path == "" and tostring(key) or path .. "." .. tostring(key), rules, key)
+    batch[key] = M.walk(column, path == "" and tostring(key) or path .. "." .. tostring(key), rules, key, depth + 1)
   end
   if rules and rules.after then rules.after(batch, path) end
   return batch
@@ -67,7 +72,8 @@ end
 ---@param path string
 ---@param rules? {leaf: function, after: function}
 ---@param key? string|integer
-function M.walk(samples, path, rules, key)
+---@param depth? integer tables that these samples are in
+function M.walk(samples, path, rules, key, depth)
   local column = rules and rules.leaf(samples, path, key)
   if column ~= nil then return column end
   local first = samples[1]
@@ -89,15 +95,15 @@ function M.walk(samples, path, rules, key)
   elseif kind == "string" then
     return samples
   elseif kind == "table" then
-    return entries(samples, path, rules)
+    return entries(samples, path, rules, depth or 1)
   end
   raise("collate: sample %d: cannot make a batch of %s values%s; give DataLoader a collate_fn", number(samples, 1), kind,
     at(path))
 end
 
 --- A list of samples becomes one batch: tensors are stacked along a new first dimension, numbers become a
---- tensor (i64 if all are integers, else f32), booleans one of dtype bool, strings a list; tables, nested as
---- deep as they may be, are collated entry by entry.
+--- tensor (i64 if all are integers, else f32), booleans one of dtype bool, strings a list; tables, nested
+--- up to 200 deep, are collated entry by entry.
 --- example: accel.data.default_collate { { x = { 1, "a" }, ok = true }, { x = { 2, "b" }, ok = false } }
 ---   --> { x = { { 1, 2 }, { "a", "b" } }, ok = { true, false } }
 ---@param samples any[]

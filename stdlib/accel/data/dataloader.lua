@@ -29,6 +29,9 @@ local travel = require "accel.data.travel"
 ---   local rows = data.worker_dataset("my.rows", "train.csv") -- my/rows.lua returns a class or a function
 ---   local loader = data.DataLoader(rows, { num_workers = 4, collate_fn = "my.rows:collate" })
 ---
+--- Batches come back without copies of their tensors, which must have no history: detach() what was computed where
+--- gradients are recorded. A batch that is nil is an error, with workers and without.
+---
 --- example: local set = accel.data.TensorDataset(accel.arange(5))
 ---   local loader, sizes = accel.data.DataLoader(set, { batch_size = 2 }), {}
 ---   for batch in loader() do sizes[#sizes + 1] = batch[1].shape[1] end

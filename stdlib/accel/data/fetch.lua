@@ -20,6 +20,19 @@ function M.sample(dataset, i)
   return sample
 end
 
+local function not_nil(batch, what)
+  if batch == nil then raise("data: %s returned nil; return a batch, or leave samples out in a sampler", what) end
+  return batch
+end
+
+--- A list of samples as a batch, which must not be nil: to a loop, nil is the end of the pass.
+---@param samples any[]
+---@param collate? fun(samples: any[]): any
+---@return any
+function M.collate(samples, collate)
+  return not_nil((collate or require("accel.data.collate").default_collate)(samples), "collate_fn")
+end
+
 local forget = setmetatable({}, { __close = function() M.collated = nil end })
 
 local function gather(dataset, positions, collate, draws, place)
@@ -32,7 +45,7 @@ local function gather(dataset, positions, collate, draws, place)
   M.position = nil
   local _ <close> = forget
   M.collated = positions
-  return (collate or require("accel.data.collate").default_collate)(samples)
+  return M.collate(samples, collate)
 end
 
 --- One batch: by the data set's get_batch where it has one, else collated.
@@ -41,7 +54,9 @@ end
 ---@param collate? fun(samples: any[]): any given by the user; get_batch is not asked then
 ---@return any
 function M.batch(dataset, positions, collate)
-  if dataset.get_batch and not collate then return dataset:get_batch(positions) end
+  if dataset.get_batch and not collate then
+    return not_nil(dataset:get_batch(positions), "get_batch of the data set")
+  end
   return gather(dataset, positions, collate)
 end
 
@@ -60,7 +75,9 @@ function M.read(dataset, positions, collate, single, draws, place)
     M.position = positions[1]
     return M.sample(dataset, positions[1])
   end
-  if dataset.get_batch and not collate then return dataset:get_batch(positions) end
+  if dataset.get_batch and not collate then
+    return not_nil(dataset:get_batch(positions), "get_batch of the data set")
+  end
   return gather(dataset, positions, collate, draws, place)
 end
 

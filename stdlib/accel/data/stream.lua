@@ -1,4 +1,6 @@
 --- How a pass over a stream begins and ends, whatever kind of iterator it gives.
+local fetch = require "accel.data.fetch"
+
 local M = {}
 
 --- A pass over `source` as a function without arguments, which may be called again after the end, and the value
@@ -34,7 +36,7 @@ function M.batches(step, size, drop_last, gather)
       samples[#samples + 1] = sample
     end
     if #samples == 0 or #samples < size and drop_last then return nil end
-    return gather(samples)
+    return fetch.collate(samples, gather)
   end
 end
 

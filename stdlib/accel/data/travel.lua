@@ -70,6 +70,31 @@ local function is_object(value)
   return specs[value] ~= nil or class.of(value) ~= nil or getmetatable(value) ~= nil and value.worker_spec ~= nil
 end
 
+--- An object or a function in plain data, however deep, and the way to it; nil where there is none.
+local function find_unfit(data, seen)
+  seen[data] = true
+  for key, value in next, data do
+    local kind = type(value)
+    if kind == "function" then return value, tostring(key) end
+    if kind == "table" and not seen[value] then
+      if (specs[value] or getmetatable(value)) and is_object(value) then return value, tostring(key) end
+      local found, path = find_unfit(value, seen)
+      if found ~= nil then return found, tostring(key) .. "." .. path end
+    end
+  end
+end
+
+local function expect_plain(data, what)
+  local found, path = find_unfit(data, {})
+  if type(found) == "function" then
+    raise("%s has a function in it, at '%s' of a table, which cannot go to a worker; give its name, \"my.module:fn\"",
+      what, path)
+  elseif found ~= nil then
+    raise("%s has an object, %s, at '%s' of a table, where it cannot go to a worker; make it an argument of its own, "
+      .. "or one of a list of such", what, check.shown(found), path)
+  end
+end
+
 --- An argument as { kind, value }: "v" plain data, "o" an object, "l" a list of objects.
 local function argument(value, what)
   if type(value) == "function" then
@@ -81,6 +106,7 @@ local function argument(value, what)
     for i, entry in ipairs(value) do list[i] = pack(entry, what) end
     return { "l", list }
   end
+  if type(value) == "table" then expect_plain(value, what) end
   return { "v", value }
 end
 
@@ -158,7 +184,8 @@ end
 function M.unpack(packed) return packed and unpack_spec(packed) or nil end
 
 --- A data set that workers can make for themselves: the class or the function that a module returns (or its entry,
---- "my.module:entry") is called with the arguments, here and in every worker.
+--- "my.module:entry") is called with the arguments, here and in every worker: what is set in the data set afterwards,
+--- `set.k = 1`, workers do not see.
 --- example: local set = accel.data.worker_dataset("accel.data.list_dataset", { 5, 6, 7 }) return set:get(2) --> 6
 ---@param module string
 ---@param ... any plain data, tensors, data sets that can travel

@@ -23,7 +23,7 @@ local function open_stream(dataset, o, collate, epoch, seed, id)
       local own, left = rounds()
       if left == 0 or o.drop_last and left < total then return nil end
       local batch = own[1]
-      if not o.single and #own > 0 then batch = gather(own) end
+      if not o.single and #own > 0 then batch = fetch.collate(own, gather) end
       return batch, #own, left
     end
   else
@@ -51,6 +51,16 @@ local function failure(err)
   local text = in_script() and accel.traceback(err, 2) or tostring(err)
   local code = type(err) == "table" and rawget(err, "code")
   return { failed = text, code = type(code) == "string" and code or nil }
+end
+
+-- fn(job), with `failure` of what it raises. Lua calls no handler where it has no memory or no stack left: its text is
+-- all there is then.
+local function try(fn, job)
+  local ok, result = xpcall(fn, failure, job)
+  if ok or type(result) == "table" then return ok, result end
+  accel.collect() -- what did not fit goes, so that this can be told
+  local text = tostring(result)
+  return false, { failed = text, code = text == "not enough memory" and "out_of_memory" or nil }
 end
 
 ---@param setup table
@@ -104,14 +114,14 @@ return function(setup, endpoint)
   for job in function() return endpoint:receive() end do
     local result
     if job.begin then
-      local ok, why = xpcall(begin, failure, job)
+      local ok, why = try(begin, job)
       ill = not ok and why or nil
     elseif job.over then
       close()
       accel.collect() -- nothing of the pass stays while it waits
     else
       local ok = ill == nil
-      if ok then ok, result = xpcall(run, failure, job) else result = ill end
+      if ok then ok, result = try(run, job) else result = ill end
       local sent, why = send(result, job.pass, not ok and fetch.position or nil)
       if not sent then
         why = tostring(why):gsub("^.-encode: ", ""):gsub(" at %.batch", " at batch")

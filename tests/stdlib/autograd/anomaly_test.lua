@@ -94,6 +94,30 @@ do
   says(text, "changed in place", "(backward of exp, called at ", ("anomaly_test.lua:%d"):format(line))
 end
 
+-- errors of a backward in Lua as well; an object of the script's own goes on as it is
+do
+  local line
+  local mine = setmetatable({ message = "mine" }, { __tostring = function(e) return e.message end })
+  for _, what in ipairs { "oops", mine, function(d) return d:matmul(accel.ones(9, 9)) end } do
+    local Bad = accel.Function { name = "Bad", forward = function(_, t) return t * 1 end, backward = function(_, d)
+      if type(what) == "function" then return what(d) end
+      error(what)
+    end }
+    local function run()
+      local y = Bad(x) line = here()
+      y:sum():backward()
+    end
+    local text = fails(detect_anomaly, run)
+    local at = "(backward of Bad, called at "
+    if what == mine then
+      assert(text == "mine", text)
+    else
+      says(text, at, ("anomaly_test.lua:%d)"):format(line))
+    end
+    assert(not fails(run):find(at, 1, true))
+  end
+end
+
 -- the mode inside a checkpoint: the forward's line is that of the first run
 says(fails(detect_anomaly, function()
   accel.checkpoint(function(t) return (t:sqrt() * 0):sum() end, x):backward()

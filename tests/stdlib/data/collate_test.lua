@@ -45,6 +45,14 @@ do -- default_collate: nested as deep as it may be
   fails("samples 1 and 2 have shapes %(2%) and %(3%) %(entry 'x'%); PadCollate pads", collate,
     { { x = accel.ones(2) }, { x = accel.ones(3) } })
   fails("cannot make a batch of function values %(entry 'f'%)", collate, { { f = print } })
+  local loop, deep = { 1 }, 7
+  loop.t = loop
+  fails("sample 1 nests more than 200 tables deep, at 't%.t%.t", collate, { loop, loop })
+  fails("nests more than 200 tables deep", data.PadCollate(), { loop, loop })
+  for _ = 1, 200 do deep = { deep } end
+  local batch = collate { deep, deep }
+  for _ = 1, 200 do batch = batch[1] end
+  same(batch, "i64{7 7}")
   fails("at least one sample", collate, {})
   fails("at least one sample", collate, 3)
 end

@@ -200,8 +200,30 @@ do -- samples that make no batch: one line with their numbers in the data set, t
       assert(not err:find("\n", 1, true) and not err:find "stdlib/accel" and not err:find "5.4/accel", err)
     end
   end
+  -- a batch that is nil, which a loop would take for the end
+  for workers = 0, 1 do
+    local o = { batch_size = 2, num_workers = workers }
+    o.dataset = data.worker_dataset("worker_data:Gap", 6)
+    says("get_batch of the data set returned nil", pass, with(o))
+    o.dataset, o.collate_fn = data.worker_dataset("worker_data:Random", 6), "worker_data:no_batch"
+    says("collate_fn returned nil", pass, with(o))
+    o.dataset, o.collate_fn = data.worker_dataset("worker_data:Count", 6), "worker_data:no_numbers"
+    says("collate_fn returned nil", pass, with(o))
+  end
   -- what a loader reads does not number the lists that a script collates
   says("samples 1 and 2 have shapes", data.default_collate, { accel.ones(1), accel.ones(2) })
+end
+
+do -- what a worker cannot send, or has no memory for
+  local function heavy(what)
+    return with { dataset = data.worker_dataset("worker_data:Heavy", what), batch_size = false, num_workers = 1 }
+  end
+  says("samples 3 of Heavy (worker_data:Heavy): the batch cannot come back: a tensor that has a history at batch; "
+    .. "detach() it", pass, heavy "history")
+  if (os.getenv "ACCEL_TEST_SANITIZE" or "") == "" then -- its malloc ends the process
+    local err = says("sample 3 of Heavy (worker_data:Heavy): ", pass, heavy "memory")
+    assert(not tostring(err):find("worker.lua", 1, true), tostring(err))
+  end
 end
 
 do -- a module that is not there: the script's line
@@ -232,7 +254,10 @@ do -- what cannot travel is refused at once, with what to do
     o.num_workers = o.num_workers or 2
     says(case[2], data.DataLoader, o)
   end
-  says("cannot encode function at .", pass, with { dataset = data.ListDataset { print }, num_workers = 1 })
+  for _, unfit in ipairs { { print }, { { a = { b = print } } }, { a = { b = data.ListDataset { 1 } } } } do
+    local err = says("cannot go to a worker", data.DataLoader, { dataset = data.ListDataset(unfit), num_workers = 1 })
+    assert(unfit[1] or tostring(err):find("an accel.data.ListDataset, at 'a.b' of a table", 1, true), tostring(err))
+  end
   says("has a function in it", data.worker_dataset, "worker_data:Random", print)
   says("must be a module's name", data.worker_dataset, closure)
   says("not a data set", data.worker_dataset, "worker_data:add_one", 1)
