@@ -1,55 +1,83 @@
 /* accel.scope(): what is born in it and not kept is released when it ends. For loops over big temporaries,
- * where waiting for the collector would cost memory. Boxes born in a scope form a list; the collector
- * takes them out of it when it gets there first.
+ * where waiting for the collector would cost memory. Boxes born in a scope stand in a table with weak keys.
  *   local s <close> = accel.scope()        or        local y = accel.scope(function(s) ... return y end) */
+#include <stdlib.h>
+
 #include "core/lac.h"
 
-static const char key_scope, key_unscoped;
+static const char key_scope, key_unscoped, key_weak;
 
-static lac_scope *check_scope(lua_State *L, lac_state *S) {
-  lac_scope *s = lua_touserdata(L, 1);
-  bool ok = s != NULL && lua_getmetatable(L, 1);
+/* What a scope is to Lua; NULL: closed. */
+typedef struct handle {
+  lac_scope *s;
+} handle;
+
+static handle *check_scope(lua_State *L, lac_state *S) {
+  handle *h = lua_touserdata(L, 1);
+  bool ok = h != NULL && lua_getmetatable(L, 1);
   if (ok) {
     lua_rawgetp(L, LUA_REGISTRYINDEX, &key_scope);
     ok = lua_rawequal(L, -1, -2);
     lua_pop(L, 2);
   }
   if (!ok) lac_argerror(L, S, AC_INVALID, NULL, 1, "scope", "expected scope, got %s", luaL_typename(L, 1));
-  return s;
+  return h;
 }
 
-static void scope_remove(lac_state *S, lac_scope *s) {
-  lac_scope **p = &S->scope;
+/* Opens a scope, and pushes its handle with the metatable at `key`. */
+static handle *push_scope(lua_State *L, lac_state *S, const void *key) {
+  handle *h = lua_newuserdatauv(L, sizeof *h, 0);
+  h->s = NULL;
+  lua_rawgetp(L, LUA_REGISTRYINDEX, key);
+  lua_setmetatable(L, -2);
+  lua_newtable(L);
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &key_weak);
+  lua_setmetatable(L, -2);
+  lac_scope *s = malloc(sizeof *s);
+  if (s == NULL) lac_error(L, S, AC_OOM, "no memory for a scope");
+  s->outer = NULL;
+  h->s = s; /* from here on the handle's finalizer frees it */
+  lua_rawsetp(L, LUA_REGISTRYINDEX, s);
+  s->outer = S->scope;
+  S->scope = s;
+  return h;
+}
+
+/* Ends the scope and pushes its boxes. */
+static void end_scope(lua_State *L, lac_state *S, handle *h) {
+  lac_scope *s = h->s, **p = &S->scope;
   while (*p != NULL && *p != s) p = &(*p)->outer;
   if (*p != NULL) *p = s->outer;
-  s->open = false;
+  h->s = NULL;
+  lua_rawgetp(L, LUA_REGISTRYINDEX, s);
+  lua_pushnil(L);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, s);
+  free(s);
 }
 
 /* Forgotten without <close>: its tensors simply live on. */
 static int scope_gc(lua_State *L) {
-  lac_scope *s = lua_touserdata(L, 1);
-  if (s->open) scope_remove(s->state, s);
-  while (s->first != NULL) lac_scope_unlink(s->first);
+  handle *h = lua_touserdata(L, 1);
+  if (h->s != NULL) end_scope(L, lua_touserdata(L, LAC_STATE), h);
   return 0;
 }
 
 static int scope_close(lua_State *L) {
   lac_state *S = lua_touserdata(L, LAC_STATE);
-  lac_scope *s = check_scope(L, S);
-  if (!s->open) return 0;
+  handle *h = check_scope(L, S);
+  if (h->s == NULL) return 0;
   uint32_t site = lac_site_here(L, S);
-  scope_remove(S, s);
-  while (s->first != NULL) {
-    lac_scoped_box *b = s->first;
-    if (b->box.t != NULL) lac_box_release(L, S, &b->box, site);
-    else lac_scope_unlink(b);
+  end_scope(L, S, h);
+  for (lua_pushnil(L); lua_next(L, -2); lua_pop(L, 1)) {
+    lac_box *b = lac_box_test(L, -2);
+    if (b->t != NULL) lac_box_release(L, S, b, site);
   }
   return 0;
 }
 
 static int scope_tostring(lua_State *L) {
-  const lac_scope *s = check_scope(L, lua_touserdata(L, LAC_STATE));
-  lua_pushstring(L, s->open ? "scope, open; :close() ends it" : "scope, closed");
+  const handle *h = check_scope(L, lua_touserdata(L, LAC_STATE));
+  lua_pushstring(L, h->s != NULL ? "scope, open; :close() ends it" : "scope, closed");
   return 1;
 }
 
@@ -58,10 +86,19 @@ static int scope_tostring(lua_State *L) {
 static void keep(lua_State *L, lac_state *S, lac_scope *s, int idx, int depth) {
   lac_box *b = lac_box_test(L, idx);
   if (b != NULL) {
-    lac_scoped_box *sb = (lac_scoped_box *)b;
-    if ((b->flags & LAC_BOX_SCOPED) && sb->scope == s) {
-      lac_scope_unlink(sb);
-      if (s->outer != NULL) lac_scope_link(s->outer, sb);
+    luaL_checkstack(L, 6, "keep");
+    lua_pushvalue(L, idx);
+    lua_rawgetp(L, LUA_REGISTRYINDEX, s);
+    lua_pushvalue(L, -2);
+    if (lua_rawget(L, -2) == LUA_TBOOLEAN) {
+      lua_pushvalue(L, -3);
+      lua_pushnil(L);
+      lua_rawset(L, -4);
+      lua_pop(L, 2);
+      if (s->outer != NULL) lac_scope_add(L, s->outer);
+      lua_pop(L, 1);
+    } else {
+      lua_pop(L, 3);
     }
   } else if (lua_istable(L, idx) && depth < 8) {
     luaL_checkstack(L, 6, "keep");
@@ -75,8 +112,8 @@ static void keep(lua_State *L, lac_state *S, lac_scope *s, int idx, int depth) {
 
 static int scope_keep(lua_State *L) {
   lac_state *S = lua_touserdata(L, LAC_STATE);
-  lac_scope *s = check_scope(L, S);
-  for (int i = 2; i <= lua_gettop(L); i++) keep(L, S, s, i, 0);
+  const handle *h = check_scope(L, S);
+  for (int i = 2; i <= lua_gettop(L) && h->s != NULL; i++) keep(L, S, h->s, i, 0);
   return lua_gettop(L) - 1;
 }
 
@@ -86,9 +123,9 @@ static int call_done(lua_State *L, int status, lua_KContext base) { return lua_g
  * results, kept. */
 static int scope_keep_results(lua_State *L, int status, lua_KContext base) {
   lac_state *S = lua_touserdata(L, LAC_STATE);
-  lac_scope *s = lua_touserdata(L, (int)base);
-  for (int i = (int)base + 1; i <= lua_gettop(L); i++)
-    if (lac_box_test(L, i) != NULL || lua_istable(L, i)) keep(L, S, s, i, 0);
+  const handle *h = lua_touserdata(L, (int)base);
+  for (int i = (int)base + 1; i <= lua_gettop(L) && h->s != NULL; i++)
+    if (lac_box_test(L, i) != NULL || lua_istable(L, i)) keep(L, S, h->s, i, 0);
   return call_done(L, status, base);
 }
 
@@ -96,11 +133,7 @@ static int scope_new(lua_State *L) {
   lac_state *S = lac_get(L);
   int n = lua_gettop(L);
   if (n > 0) lac_check_function(L, S, 1, "f");
-  lac_scope *s = lua_newuserdatauv(L, sizeof *s, 0);
-  *s = (lac_scope){.outer = S->scope, .state = S, .open = true};
-  lua_rawgetp(L, LUA_REGISTRYINDEX, &key_scope);
-  lua_setmetatable(L, -2);
-  S->scope = s;
+  push_scope(L, S, &key_scope);
   if (n == 0) return 1;
   lua_insert(L, 1);
   lua_toclose(L, 1);
@@ -121,11 +154,7 @@ static int unscoped(lua_State *L) {
     lua_callk(L, n - 1, LUA_MULTRET, 0, call_done);
     return call_done(L, LUA_OK, 0);
   }
-  lac_scope *s = lua_newuserdatauv(L, sizeof *s, 0);
-  *s = (lac_scope){.outer = S->scope, .state = S, .open = true};
-  lua_rawgetp(L, LUA_REGISTRYINDEX, &key_unscoped);
-  lua_setmetatable(L, -2);
-  S->scope = s;
+  push_scope(L, S, &key_unscoped);
   lua_insert(L, 1);
   lua_toclose(L, 1); /* scope, f, args */
   lua_callk(L, n - 1, LUA_MULTRET, 1, call_done);
@@ -161,6 +190,10 @@ void lac_open_scope(lua_State *L, lac_state *S) {
   lac_setfuncs(L, S, methods);
   lua_setfield(L, -2, "__index");
   lua_rawsetp(L, LUA_REGISTRYINDEX, &key_scope);
+  lua_newtable(L);
+  lua_pushliteral(L, "k");
+  lua_setfield(L, -2, "__mode");
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &key_weak);
   lua_newtable(L);
   lac_pushfunction(L, S, scope_gc);
   lua_pushvalue(L, -1);

@@ -9,35 +9,22 @@
 static const char key_meta, key_leaves, key_sites;
 const char lac_box_magic;
 
-void lac_scope_link(lac_scope *s, lac_scoped_box *b) {
-  b->scope = s;
-  b->prev = NULL;
-  b->next = s->first;
-  if (s->first != NULL) s->first->prev = b;
-  s->first = b;
-}
-
-void lac_scope_unlink(lac_scoped_box *b) {
-  lac_scope *s = b->scope;
-  if (s == NULL) return;
-  if (b->prev != NULL) b->prev->next = b->next;
-  else s->first = b->next;
-  if (b->next != NULL) b->next->prev = b->prev;
-  b->prev = b->next = NULL;
-  b->scope = NULL;
+void lac_scope_add(lua_State *L, lac_scope *s) {
+  lua_rawgetp(L, LUA_REGISTRYINDEX, s);
+  lua_pushvalue(L, -2);
+  lua_pushboolean(L, 1);
+  lua_rawset(L, -3);
+  lua_pop(L, 1);
 }
 
 static lac_box *new_box(lua_State *L, lac_state *S) {
-  if (__builtin_expect(S->scope == NULL, 1)) {
-    lac_box *b = lua_newuserdatauv(L, sizeof *b, 0);
-    *b = (lac_box){.magic = &lac_box_magic};
-    return b;
+  lac_box *b = lua_newuserdatauv(L, sizeof *b, 0);
+  *b = (lac_box){.magic = &lac_box_magic};
+  if (__builtin_expect(S->scope != NULL, 0)) {
+    luaL_checkstack(L, 4, "scope");
+    lac_scope_add(L, S->scope);
   }
-  lac_scoped_box *b = lua_newuserdatauv(L, sizeof *b, 0);
-  *b = (lac_scoped_box){.box = {.magic = &lac_box_magic, .flags = LAC_BOX_SCOPED}};
-  /* the collector may just have closed the scope */
-  if (S->scope != NULL) lac_scope_link(S->scope, b);
-  return &b->box;
+  return b;
 }
 
 lac_box *lac_box_push(lua_State *L, lac_state *S) {
@@ -129,7 +116,6 @@ void lac_box_release(lua_State *L, lac_state *S, lac_box *b, uint32_t site) {
   b->site = site;
   b->t = NULL;
   S->n_live--;
-  if (b->flags & LAC_BOX_SCOPED) lac_scope_unlink((lac_scoped_box *)b);
   ac_tensor_release(t);
 }
 
@@ -173,7 +159,6 @@ static int box_gc(lua_State *L) {
   lac_box *b = lac_box_test(L, 1); /* code with the debug library may give our metatable to anything */
   lac_state *S = lua_touserdata(L, LAC_STATE);
   if (b == NULL) return 0;
-  if (b->flags & LAC_BOX_SCOPED) lac_scope_unlink((lac_scoped_box *)b);
   if (b->t != NULL) lac_box_release(L, S, b, 0);
   return 0;
 }

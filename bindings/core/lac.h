@@ -25,20 +25,13 @@ typedef struct lac_box {
   uint32_t flags;
 } lac_box;
 extern const char lac_box_magic;
-enum { LAC_BOX_SCOPED = 1, LAC_BOX_LEAF = 2 };
+enum { LAC_BOX_LEAF = 1 };
 
-/* A box born inside a scope knows its neighbours there. */
-typedef struct lac_scoped_box {
-  lac_box box;
-  struct lac_scoped_box *prev, *next;
-  struct lac_scope *scope;
-} lac_scoped_box;
-
+/* An open scope: a table with weak keys in the registry, by this address, holds the boxes born in it. It is no part
+ * of the userdata that stands for it: Lua skips finalizers where its C stack is full, and then nothing may point into
+ * memory of the collector's. */
 typedef struct lac_scope {
   struct lac_scope *outer;
-  lac_scoped_box *first;
-  struct lac_state *state;
-  bool open;
 } lac_scope;
 
 /* What callbacks leave behind when the core frees them, maybe on another thread: emptied by
@@ -141,8 +134,8 @@ void lac_box_canonical(lua_State *L, lac_state *S, int idx);
 /* Gives up the box's reference; where: what errors say later. */
 void lac_box_release(lua_State *L, lac_state *S, lac_box *b, uint32_t site);
 int lac_box_release_method(lua_State *L); /* t:release() */
-void lac_scope_link(lac_scope *s, lac_scoped_box *b);
-void lac_scope_unlink(lac_scoped_box *b);
+/* The value on top of the stack, a box, belongs to s. */
+void lac_scope_add(lua_State *L, lac_scope *s);
 /* NULL when the value at idx is no box. A released one has ->t NULL. */
 static inline lac_box *lac_box_test(lua_State *L, int idx) {
   if (lua_type(L, idx) != LUA_TUSERDATA || lua_rawlen(L, idx) < sizeof(lac_box)) return NULL;
