@@ -53,6 +53,7 @@ struct ac_ctx {
   /* modes */
   bool grad_enabled;
   bool autocast_on; /* read before calling cast */
+  ac_dtype autocast_dtype; /* of the innermost region of lowered precision */
   bool check_nan;
   bool record_more; /* saved-tensor hooks or anomaly mode: recording asks for more than the node */
 

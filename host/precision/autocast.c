@@ -18,7 +18,6 @@ typedef struct cached {
 
 typedef struct autocast {
   int depth;
-  ac_dtype dtype;
   bool cache;
   cached *slot; /* open addressing by leaf */
   uint32_t mask, n;
@@ -77,8 +76,8 @@ static bool is_f32(ac_dtype d) { return d == AC_F32; }
 static bool is_half(ac_dtype d) { return d == AC_F16 || d == AC_BF16; }
 
 /* The dtype that tensors of this op are to have; AC_DTYPE_COUNT: leave them. */
-static ac_dtype target(const autocast *a, const ac_op *op, const ac_value *args) {
-  if (op->desc->autocast == AC_CAST_LOWER) return a->dtype;
+static ac_dtype target(const ac_ctx *c, const ac_op *op, const ac_value *args) {
+  if (op->desc->autocast == AC_CAST_LOWER) return c->autocast_dtype;
   if (op->desc->autocast == AC_CAST_F32) return AC_F32;
   bool f32 = false, half = false;
   for (int i = 0; i < op->n_params; i++) {
@@ -100,7 +99,7 @@ static bool eligible(const ac_tensor *t, ac_dtype to) {
 static ac_status cast(ac_ctx *c, const ac_op *op, ac_value *args, ac_expr *x, ac_err *e) {
   autocast *a = c->autocast;
   if (op->desc->autocast == AC_CAST_NONE || op->mutates != 0) return AC_OK;
-  ac_dtype to = target(a, op, args);
+  ac_dtype to = target(c, op, args);
   if (to == AC_DTYPE_COUNT) return AC_OK;
   c->autocast_on = false; /* the casts themselves are not cast */
   for (int i = 0; i < op->n_params && x->st == AC_OK; i++) {
@@ -141,16 +140,16 @@ ac_status ac_autocast_begin(ac_ctx *c, bool enabled, ac_dtype dtype, bool cache,
   if (a == NULL) {
     a = calloc(1, sizeof *a);
     if (a == NULL) return AC_FAIL(e, OOM, "no memory for autocast");
-    a->dtype = AC_BF16;
+    c->autocast_dtype = AC_BF16;
     a->cache = true;
     c->autocast = a;
     c->autocast_free = drop;
     c->cast = cast;
   }
-  *outer = (ac_autocast_state){c->autocast_on, a->dtype, a->cache};
+  *outer = (ac_autocast_state){c->autocast_on, c->autocast_dtype, a->cache};
   a->depth++;
   c->autocast_on = enabled;
-  if (enabled) a->dtype = dtype;
+  if (enabled) c->autocast_dtype = dtype;
   a->cache = cache;
   return AC_OK;
 }
@@ -158,12 +157,12 @@ ac_status ac_autocast_begin(ac_ctx *c, bool enabled, ac_dtype dtype, bool cache,
 void ac_autocast_end(ac_ctx *c, const ac_autocast_state *outer) {
   autocast *a = c->autocast;
   c->autocast_on = outer->on;
-  a->dtype = outer->dtype;
+  c->autocast_dtype = outer->dtype;
   a->cache = outer->cache;
   if (--a->depth == 0) clear(a);
 }
 
 bool ac_autocast_enabled(const ac_ctx *c) { return c->autocast_on; }
 ac_dtype ac_autocast_dtype(const ac_ctx *c) {
-  return c->autocast != NULL ? ((const autocast *)c->autocast)->dtype : AC_BF16;
+  return c->autocast != NULL ? c->autocast_dtype : AC_BF16;
 }

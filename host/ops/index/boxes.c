@@ -75,6 +75,15 @@ static void box_row(const box_job *j, char *dst, const char *src, int64_t n) {
                 : ac_dtype_is_float(dt) && ac_dtype_is_float(j->src.dtype) ? ACI_C_F32
                 : ac_dtype_is_float(dt) || ac_dtype_is_float(j->src.dtype) ? ACI_C_F64
                                                                            : ACI_C_I64;
+  const ac_dtype wide = c == ACI_C_F32 ? AC_F32 : c == ACI_C_F64 ? AC_F64 : AC_I64;
+  if (j->src.dtype == wide && ss == 1) { /* one of the two steps does it */
+    aci_store(c, src, dt, dst, ds, n);
+    return;
+  }
+  if (dt == wide && ds == 1) {
+    aci_load(c, dst, j->src.dtype, src, ss, n);
+    return;
+  }
   for (int64_t b = 0; b < n; b += BOX_ROW) {
     int64_t m = n - b < BOX_ROW ? n - b : BOX_ROW;
     aci_load(c, buf, j->src.dtype, src + b * ss * (int64_t)aci_dsize(j->src.dtype), ss, m);

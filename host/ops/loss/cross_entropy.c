@@ -16,10 +16,22 @@
 static int class_dim(const ac_tensor *input) { return input->ndim > 1 ? 1 : 0; }
 static bool by_class(const ac_tensor *target) { return !ac_dtype_is_float((ac_dtype)target->dtype); }
 
+ac_status aci_ce_check_options(const ac_tensor *weight, int64_t n_classes, double smoothing, ac_err *e) {
+  char a[128];
+  if (weight != NULL && (weight->ndim != 1 || weight->shape[0] != n_classes))
+    return AC_FAIL(e, SHAPE, "weight of shape %s does not fit %lld classes",
+                   aci_shape_str(weight->ndim, weight->shape, a, sizeof a), (long long)n_classes);
+  if (weight != NULL && !ac_dtype_is_float((ac_dtype)weight->dtype))
+    return AC_FAIL(e, DTYPE, "weight has to be floating point, not %s",
+                   ac_dtype_name((ac_dtype)weight->dtype));
+  if (!(smoothing >= 0 && smoothing <= 1))
+    return AC_FAIL(e, INVALID, "label_smoothing %g is not between 0 and 1", smoothing);
+  return AC_OK;
+}
+
 static ac_status check(const ac_frame *f, int at, ac_err *e) {
   const ac_tensor *x = ARG_T(f, at), *t = ARG_T(f, at + 1);
-  const ac_value *w = &f->args[at + 2];
-  double smooth = ARG_F(f, at + 5);
+  const ac_tensor *w = ARG_NONE(f, at + 2) ? NULL : ARG_T(f, at + 2);
   char a[128], b[128];
   if (!ac_dtype_is_float((ac_dtype)x->dtype))
     return AC_FAIL(e, DTYPE, "input has to be floating point, not %s", ac_dtype_name((ac_dtype)x->dtype));
@@ -42,14 +54,7 @@ static ac_status check(const ac_frame *f, int at, ac_err *e) {
     return AC_FAIL(e, SHAPE, "target of shape %s does not fit input of shape %s",
                    aci_shape_str(t->ndim, t->shape, a, sizeof a),
                    aci_shape_str(x->ndim, x->shape, b, sizeof b));
-  if (w->kind == AC_T_TENSOR && (w->tensor->ndim != 1 || w->tensor->shape[0] != x->shape[d]))
-    return AC_FAIL(e, SHAPE, "weight of shape %s does not fit %lld classes",
-                   aci_shape_str(w->tensor->ndim, w->tensor->shape, a, sizeof a), (long long)x->shape[d]);
-  if (w->kind == AC_T_TENSOR && !ac_dtype_is_float((ac_dtype)w->tensor->dtype))
-    return AC_FAIL(e, DTYPE, "weight has to be floating point, not %s",
-                   ac_dtype_name((ac_dtype)w->tensor->dtype));
-  if (!(smooth >= 0 && smooth <= 1))
-    return AC_FAIL(e, INVALID, "label_smoothing %g is not between 0 and 1", smooth);
+  AC_TRY(aci_ce_check_options(w, x->shape[d], ARG_F(f, at + 5), e));
   if (!by_class(t) && ARG_I(f, at + 3) >= 0)
     return AC_FAIL(e, INVALID, "ignore_index is for targets that are classes; these are probabilities");
   return AC_OK;

@@ -11,14 +11,11 @@
 
 typedef struct job {
   aci_reduce_plan x, t, o; /* logits; target probabilities; gradients of logits */
-  const int64_t *classes;  /* per row, NULL for probabilities */
+  aci_ce_targets y;
   aci_reduce_plan dy;
-  int64_t ignore;
   int reduction;
   double smooth, divisor; /* of mean, 1 otherwise */
-  const void *w;          /* of the compute type; NULL: all 1 */
-  double sum_w;
-  double *loss; /* per row */
+  double *loss;           /* per row */
   aci_slots *slots;
 } job;
 
@@ -36,7 +33,7 @@ AXPBY(double, f64)
 #define ROW_FNS(T, sfx)                                                                                   \
   static inline double r_##sfx(const job *j, const T *q, int64_t y, int64_t c, int64_t n) {               \
     double v = (1 - j->smooth) * (q != NULL ? (double)q[c] : c == y ? 1.0 : 0.0) + j->smooth / (double)n; \
-    return j->w != NULL ? v * (double)((const T *)j->w)[c] : v;                                           \
+    return j->y.w != NULL ? v * (double)((const T *)j->y.w)[c] : v;                                       \
   }                                                                                                       \
   static double row_##sfx(const job *j, const T *x, const T *q, int64_t y, T *buf) {                      \
     const int64_t n = j->x.n_reduced;                                                                     \
@@ -51,10 +48,10 @@ AXPBY(double, f64)
     const int64_t n = j->x.n_reduced;                                                                     \
     double sum = aci_row_exp_##sfx(x, aci_row_max_##sfx(x, n), n, dx), r = 0,                             \
            each = g * j->smooth / (double)n;                                                              \
-    const double wy = j->w == NULL || q != NULL ? 1 : (double)((const T *)j->w)[y];                       \
+    const double wy = j->y.w == NULL || q != NULL ? 1 : (double)((const T *)j->y.w)[y];                   \
     if (q == NULL) {                                                                                      \
-      r = (1 - j->smooth) * wy + j->smooth / (double)n * j->sum_w;                                        \
-      if (j->w != NULL && each != 0) axpby_##sfx(dx, (T)(g * r / sum), (T)each, j->w, n);                 \
+      r = (1 - j->smooth) * wy + j->smooth / (double)n * j->y.sum_w;                                      \
+      if (j->y.w != NULL && each != 0) axpby_##sfx(dx, (T)(g * r / sum), (T)each, j->y.w, n);             \
       else scale_##sfx(dx, (T)(g * r / sum), (T)each, n);                                                 \
       dx[y] -= (T)(g * (1 - j->smooth) * wy);                                                             \
       return;                                                                                             \
@@ -72,14 +69,14 @@ static void forward(void *arg, int64_t begin, int64_t end) {
   int slot = aci_slots_take(j->slots);
   char *buf = aci_slots_at(j->slots, slot);
   for (int64_t i = begin; i < end; i++) {
-    int64_t y = j->classes != NULL ? j->classes[i] : -1;
-    if (j->classes != NULL && y == j->ignore) {
+    int64_t y = j->y.id != NULL ? j->y.id[i] : -1;
+    if (j->y.id != NULL && y == j->y.ignore) {
       j->loss[i] = 0;
       continue;
     }
     const void *x = aci_reduce_block(&j->x, aci_reduce_base(&j->x, i), 0, n, buf);
     const void *q =
-        j->classes != NULL ? NULL : aci_reduce_block(&j->t, aci_reduce_base(&j->t, i), 0, n, buf + row);
+        j->y.id != NULL ? NULL : aci_reduce_block(&j->t, aci_reduce_base(&j->t, i), 0, n, buf + row);
     j->loss[i] = j->x.ct == ACI_C_F32 ? row_f32(j, x, q, y, (float *)(void *)(buf + 2 * row))
                                       : row_f64(j, x, q, y, (double *)(void *)(buf + 2 * row));
   }
@@ -96,16 +93,16 @@ static void backward(void *arg, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; i++) {
     char *dst = (char *)(uintptr_t)j->o.ptr + aci_reduce_base(&j->o, i) * es;
     char *dx = direct ? dst : buf + 2 * row;
-    int64_t y = j->classes != NULL ? j->classes[i] : -1;
+    int64_t y = j->y.id != NULL ? j->y.id[i] : -1;
     double g;
     int64_t dy_at = aci_reduce_base(&j->dy, j->reduction == AC_CROSS_ENTROPY_REDUCTION_NONE ? i : 0);
     aci_load(ACI_C_F64, &g, j->dy.dt, j->dy.ptr + dy_at * (int64_t)aci_dsize(j->dy.dt), 1, 1);
-    if (j->classes != NULL && y == j->ignore) {
+    if (j->y.id != NULL && y == j->y.ignore) {
       memset(dx, 0, row);
     } else {
       const void *x = aci_reduce_block(&j->x, aci_reduce_base(&j->x, i), 0, n, buf);
       const void *q =
-          j->classes != NULL ? NULL : aci_reduce_block(&j->t, aci_reduce_base(&j->t, i), 0, n, buf + row);
+          j->y.id != NULL ? NULL : aci_reduce_block(&j->t, aci_reduce_base(&j->t, i), 0, n, buf + row);
       if (j->x.ct == ACI_C_F32) row_back_f32(j, x, q, y, g / j->divisor, (float *)(void *)dx);
       else row_back_f64(j, x, q, y, g / j->divisor, (double *)(void *)dx);
     }
@@ -114,68 +111,60 @@ static void backward(void *arg, int64_t begin, int64_t end) {
   aci_slots_give(j->slots, slot);
 }
 
-/* Classes of all rows as i64, checked. *block holds them when they had to be copied. */
-static ac_status read_classes(ac_frame *f, const ac_tensor *t, int64_t n_classes, int64_t ignore,
-                              const int64_t **out, ac_block **block, ac_err *e) {
+static ac_status read_ids(ac_frame *f, const ac_tensor *t, int64_t n_classes, aci_ce_targets *y, ac_err *e) {
   aci_reduce_plan p;
   aci_reduce_plan_make(&p, t, ACI_ALL_DIMS, ACI_C_I64);
-  AC_TRY(ac_block_alloc(f->device, (size_t)t->numel * 8, AC_MEM_ACTIVATION, f->stream, block, e));
-  const int64_t *v = aci_reduce_block(&p, 0, 0, t->numel, ac_block_ptr(*block));
+  AC_TRY(ac_block_alloc(f->device, (size_t)t->numel * 8, AC_MEM_ACTIVATION, f->stream, &y->id_block, e));
+  const int64_t *v = aci_reduce_block(&p, 0, 0, t->numel, ac_block_ptr(y->id_block));
   for (int64_t i = 0; i < t->numel; i++)
-    if (v[i] != ignore && (v[i] < 0 || v[i] >= n_classes))
+    if (v[i] != y->ignore && (v[i] < 0 || v[i] >= n_classes))
       return AC_FAIL(
           e, INDEX,
           "target %lld at position %lld is not one of the %lld classes (0 to %lld; ignore_index is %lld)",
           (long long)v[i], (long long)ac_frame_show(f, i), (long long)n_classes, (long long)n_classes - 1,
-          (long long)ignore);
-  *out = v;
+          (long long)y->ignore);
+  y->id = v;
+  y->n_rows = t->numel;
   return AC_OK;
 }
 
-typedef struct memory {
-  ac_block *classes, *weight, *loss;
-} memory;
+ac_status aci_ce_targets_read(ac_frame *f, const ac_tensor *target, int64_t n_classes, int64_t ignore,
+                              const ac_tensor *weight, aci_ctype ct, aci_ce_targets *y, ac_err *e) {
+  *y = (aci_ce_targets){.ignore = ignore, .ct = ct, .sum_w = (double)n_classes};
+  if (target != NULL) AC_TRY(read_ids(f, target, n_classes, y, e));
+  if (weight != NULL) {
+    aci_reduce_plan p;
+    aci_reduce_plan_make(&p, weight, ACI_ALL_DIMS, ct);
+    AC_TRY(ac_block_alloc(f->device, (size_t)p.n_reduced * 8, AC_MEM_ACTIVATION, f->stream, &y->w_block, e));
+    aci_reduce_fetch(&p, 0, 0, p.n_reduced, ac_block_ptr(y->w_block));
+    y->w = ac_block_ptr(y->w_block);
+    y->sum_w = ct == ACI_C_F32 ? aci_sum_f32(y->w, p.n_reduced) : aci_sum_f64(y->w, p.n_reduced);
+  }
+  for (int64_t i = 0; i < y->n_rows; i++)
+    if (y->id[i] != ignore) y->total += aci_ce_weight(y, y->id[i]);
+  return AC_OK;
+}
+
+void aci_ce_targets_free(aci_ce_targets *y) {
+  ac_block_free(y->id_block);
+  ac_block_free(y->w_block);
+}
 
 /* Everything that forward and backward prepare alike; at: position of input among the arguments. */
-static ac_status prepare(job *j, memory *m, ac_frame *f, int at, uint32_t mask, ac_err *e) {
+static ac_status prepare(job *j, ac_frame *f, int at, uint32_t mask, ac_err *e) {
   const ac_tensor *x = ARG_T(f, at), *t = ARG_T(f, at + 1);
   const aci_ctype ct = aci_ctype_of((ac_dtype)x->dtype);
+  const bool by_class = !ac_dtype_is_float((ac_dtype)t->dtype);
   aci_reduce_plan_make(&j->x, x, mask, ct);
   aci_reduce_plan_make(&j->t, t, mask, ct); /* meaningful for probabilities only */
-  j->ignore = ARG_I(f, at + 3);
   j->reduction = (int)ARG_I(f, at + 4);
   j->smooth = ARG_F(f, at + 5);
-  j->sum_w = (double)j->x.n_reduced;
-  j->divisor = 1;
-  const bool mean = j->reduction == AC_CROSS_ENTROPY_REDUCTION_MEAN;
-  if (!ac_dtype_is_float((ac_dtype)t->dtype))
-    AC_TRY(read_classes(f, t, j->x.n_reduced, j->ignore, &j->classes, &m->classes, e));
-  if (!ARG_NONE(f, at + 2)) {
-    aci_reduce_plan p;
-    aci_reduce_plan_make(&p, ARG_T(f, at + 2), ACI_ALL_DIMS, ct);
-    AC_TRY(ac_block_alloc(f->device, (size_t)p.n_reduced * 8, AC_MEM_ACTIVATION, f->stream, &m->weight, e));
-    aci_reduce_fetch(&p, 0, 0, p.n_reduced, ac_block_ptr(m->weight));
-    j->w = ac_block_ptr(m->weight);
-    j->sum_w = ct == ACI_C_F32 ? aci_sum_f32(j->w, p.n_reduced) : aci_sum_f64(j->w, p.n_reduced);
-  }
-  if (mean && j->classes == NULL) j->divisor = (double)j->x.n_out;
-  if (mean && j->classes != NULL) {
-    double sum = 0;
-    for (int64_t i = 0; i < j->x.n_out; i++) {
-      if (j->classes[i] == j->ignore) continue;
-      sum += j->w == NULL      ? 1.0
-             : ct == ACI_C_F32 ? (double)((const float *)j->w)[j->classes[i]]
-                               : ((const double *)j->w)[j->classes[i]];
-    }
-    j->divisor = sum;
-  }
+  AC_TRY(aci_ce_targets_read(f, by_class ? t : NULL, j->x.n_reduced, ARG_I(f, at + 3),
+                             ARG_NONE(f, at + 2) ? NULL : ARG_T(f, at + 2), ct, &j->y, e));
+  j->divisor = j->reduction != AC_CROSS_ENTROPY_REDUCTION_MEAN ? 1
+               : by_class                                      ? j->y.total
+                                                               : (double)j->x.n_out;
   return AC_OK;
-}
-
-static void release(memory *m) {
-  ac_block_free(m->classes);
-  ac_block_free(m->weight);
-  ac_block_free(m->loss);
 }
 
 static ac_status run(job *j, ac_frame *f, void (*fn)(void *, int64_t, int64_t), ac_err *e) {
@@ -191,14 +180,14 @@ static ac_status run(job *j, ac_frame *f, void (*fn)(void *, int64_t, int64_t), 
 }
 
 ac_status aci_ce_run(ac_frame *f, uint32_t mask, ac_err *e) {
-  job j = {.classes = NULL};
-  memory m = {NULL, NULL, NULL};
+  job j = {.loss = NULL};
+  ac_block *loss = NULL;
   const ac_tensor *out = f->out[0];
-  ac_status st = prepare(&j, &m, f, 0, mask, e);
+  ac_status st = prepare(&j, f, 0, mask, e);
   if (st == AC_OK)
-    st = ac_block_alloc(f->device, (size_t)j.x.n_out * 8, AC_MEM_ACTIVATION, f->stream, &m.loss, e);
+    st = ac_block_alloc(f->device, (size_t)j.x.n_out * 8, AC_MEM_ACTIVATION, f->stream, &loss, e);
   if (st == AC_OK) {
-    j.loss = ac_block_ptr(m.loss);
+    j.loss = ac_block_ptr(loss);
     if (j.x.n_reduced == 0 && j.x.n_out > 0)
       memset(j.loss, 0, (size_t)j.x.n_out * 8); /* no classes, no row runs */
     st = run(&j, f, forward, e);
@@ -209,19 +198,19 @@ ac_status aci_ce_run(ac_frame *f, uint32_t mask, ac_err *e) {
     double v = aci_sum_f64(j.loss, j.x.n_out) / j.divisor;
     aci_store(ACI_C_F64, &v, (ac_dtype)out->dtype, aci_data(out), 1, 1);
   }
-  release(&m);
+  aci_ce_targets_free(&j.y);
+  ac_block_free(loss);
   return st;
 }
 
 ac_status aci_ce_run_backward(ac_frame *f, uint32_t mask, ac_err *e) {
-  job j = {.classes = NULL};
-  memory m = {NULL, NULL, NULL};
-  ac_status st = prepare(&j, &m, f, 1, mask, e);
+  job j = {.loss = NULL};
+  ac_status st = prepare(&j, f, 1, mask, e);
   if (st == AC_OK) {
     aci_reduce_plan_make(&j.o, f->out[0], mask, j.x.ct);
     aci_reduce_plan_make(&j.dy, ARG_T(f, 0), 0, ACI_C_F64);
     st = run(&j, f, backward, e);
   }
-  release(&m);
+  aci_ce_targets_free(&j.y);
   return st;
 }

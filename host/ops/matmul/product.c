@@ -3,10 +3,9 @@
 
 #include <stdlib.h>
 
-#include "device/cpu/gemm.h"
 #include "ops/ctx_impl.h"
 
-static bool gemm_type(ac_dtype d, aci_gemm_type *out) {
+bool aci_product_type(ac_dtype d, aci_gemm_type *out) {
   switch (d) {
     case AC_F64: *out = ACI_GEMM_F64; return true;
     case AC_F32: *out = ACI_GEMM_F32; return true;
@@ -25,7 +24,7 @@ ac_status aci_product_dtypes(const ac_frame *f, int a, int b, ac_err *e) {
   const ac_tensor *x = f->args[a].tensor;
   aci_gemm_type t;
   char p[160], q[160];
-  if (!gemm_type((ac_dtype)x->dtype, &t))
+  if (!aci_product_type((ac_dtype)x->dtype, &t))
     return AC_FAIL(e, DTYPE, "there are no matrix products of %s", ac_dtype_name((ac_dtype)x->dtype));
   for (int i = a + 1; i <= b; i++) {
     if (f->args[i].kind != AC_T_TENSOR || f->args[i].tensor->dtype == x->dtype) continue;
@@ -49,10 +48,10 @@ ac_status aci_product_run(ac_frame *f, aci_product *p, ac_err *e) {
   int64_t n_batch = 1;
   int nb = 0;
   const int64_t es = (int64_t)aci_dsize(p->dtype);
-  if (!gemm_type(p->dtype, &g.in_type))
+  if (!aci_product_type(p->dtype, &g.in_type))
     return AC_FAIL(e, DTYPE, "there are no matrix products of %s", ac_dtype_name(p->dtype));
   g.out_type = g.in_type;
-  if (p->bias != NULL) gemm_type(p->bias_dtype, &g.bias_type);
+  if (p->bias != NULL) aci_product_type(p->bias_dtype, &g.bias_type);
   for (int d = 0; d < p->n_batch_dims; d++) { /* extents of 1 do not count */
     if (p->batch[d] == 1) continue;
     p->batch[nb] = p->batch[d];

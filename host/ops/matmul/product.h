@@ -2,6 +2,7 @@
  * matmul, linear, addmm and attention's plain path. */
 #ifndef ACI_OPS_PRODUCT_H
 #define ACI_OPS_PRODUCT_H
+#include "device/cpu/gemm.h"
 #include "ops/op.h"
 
 /* C[b, i, j] = alpha * sum over k of A[b, i, k] B[b, k, j] + beta * C[b, i, j] + bias[j]. C is contiguous
@@ -23,6 +24,8 @@ typedef struct aci_product {
 
 /* Rows of A that lie behind one another become one large product when B is shared. */
 ac_status aci_product_run(ac_frame *f, aci_product *p, ac_err *e);
+/* The gemm's name of a dtype; false if there are no products of it. */
+bool aci_product_type(ac_dtype d, aci_gemm_type *out);
 /* DTYPE unless matrix products exist for the dtype of argument a and arguments a..b have the same. */
 ac_status aci_product_dtypes(const ac_frame *f, int a, int b, ac_err *e);
 /* "SHAPE: matrix of shape (2, 3) times (4, 5): 3 and 4 must be equal". */

@@ -23,6 +23,7 @@ local M = {}
 ---@field cache? accel.models.KVCache
 ---@field attention_mask? accel.Tensor 1 for tokens, 0 for padding, [B, past + T]
 ---@field position_ids? accel.Tensor [B, T]
+---@field labels? accel.Tensor [B, T]; of models with a head
 
 --- Which keys a query sees: those up to itself, and with a window only the last so many. [T, past + T]
 ---@param T integer

@@ -3,11 +3,13 @@
 ---
 ---   local model = models.GPT2 { vocab_size = 65, n_positions = 64, n_embd = 128, n_layer = 4, n_head = 4 }
 ---   local logits = model(ids)                       -- [B, T] ids -> [B, T, vocab]
+---   local loss = model(ids, { labels = ids })       -- of each next token; no logits are kept
 ---   local model = models.GPT2.from_pretrained(dir)
 local accel = require "accel"
 local Conv1D = require "accel.models.conv1d"
 local PreTrainedModel = require "accel.models.pretrained_model"
 local activation = require "accel.models.activation"
+local causal_head = require "accel.models.causal_head"
 local config = require "accel.models.config"
 local context = require "accel.models.context"
 local init = require "accel.nn.initialization"
@@ -154,10 +156,16 @@ end
 
 --- Logits [B, T, vocab] of ids [B, T]. With a cache the ids continue what it holds. attention_mask is 1 for
 --- tokens and 0 for padding, [B, past + T]; position_ids [B, T] replaces past, past + 1, ...
+--- With labels [B, T], as a rule the ids themselves, the loss instead of logits: each position is to name the label of
+--- the next; -100 counts nothing.
 ---@param ids accel.Tensor
 ---@param cache? accel.models.KVCache|accel.models.DecoderOptions
 ---@param opts? accel.models.DecoderOptions
 ---@return accel.Tensor
-function GPT2:forward(ids, cache, opts) return self.lm_head(self.transformer(ids, cache, opts)) end
+function GPT2:forward(ids, cache, opts)
+  local labels
+  labels, cache, opts = causal_head.labels("GPT2", ids, cache, opts)
+  return causal_head.run(self.lm_head, self.transformer(ids, cache, opts), labels)
+end
 
 return { GPT2 = GPT2, GPT2LMHeadModel = GPT2, GPT2Model = GPT2Model }

@@ -8,6 +8,7 @@ local PreTrainedModel = require "accel.models.pretrained_model"
 local Rotary = require "accel.models.rotary"
 local RotaryAttention = require "accel.models.rotary_attention"
 local activation = require "accel.models.activation"
+local causal_head = require "accel.models.causal_head"
 local config = require "accel.models.config"
 local context = require "accel.models.context"
 local nn = require "accel.nn"
@@ -145,10 +146,15 @@ end
 
 --- Logits [B, T, vocab] of ids [B, T]. With a cache the ids continue what it holds. attention_mask is 1 for
 --- tokens and 0 for padding, [B, past + T]; position_ids [B, T] replaces past, past + 1, ...
+--- With labels [B, T] the loss of each next token instead, as of GPT-2.
 ---@param ids accel.Tensor
 ---@param cache? accel.models.KVCache|accel.models.DecoderOptions
 ---@param opts? accel.models.DecoderOptions
 ---@return accel.Tensor
-function Llama:forward(ids, cache, opts) return self.lm_head(self.model(ids, cache, opts)) end
+function Llama:forward(ids, cache, opts)
+  local labels
+  labels, cache, opts = causal_head.labels("llama", ids, cache, opts)
+  return causal_head.run(self.lm_head, self.model(ids, cache, opts), labels)
+end
 
 return { Llama = Llama, LlamaForCausalLM = Llama, LlamaModel = LlamaModel, Base = Base, complete = complete }

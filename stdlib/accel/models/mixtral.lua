@@ -7,6 +7,7 @@
 ---   local logits, aux = model(ids, { output_router_logits = true })
 ---   local loss = accel.cross_entropy(...) + model.config.router_aux_loss_coef * aux
 local RotaryAttention = require "accel.models.rotary_attention"
+local causal_head = require "accel.models.causal_head"
 local config = require "accel.models.config"
 local context = require "accel.models.context"
 local llama = require "accel.models.llama"
@@ -89,17 +90,21 @@ end
 
 --- Logits [B, T, vocab] of ids [B, T]; with output_router_logits (an option, or a key of the configuration)
 --- also the load-balancing loss, a number to be scaled by config.router_aux_loss_coef and added to the loss.
---- The other options are Llama's.
+--- The other options are Llama's; with labels the loss has the scaled load-balancing loss in it.
 ---@param ids accel.Tensor
 ---@param cache? accel.models.KVCache|accel.models.MixtralOptions
 ---@param opts? accel.models.MixtralOptions
 ---@return accel.Tensor, accel.Tensor?
 function Mixtral:forward(ids, cache, opts)
+  local labels
+  labels, cache, opts = causal_head.labels("mixtral", ids, cache, opts)
   local x, router_logits = self.model(ids, cache, opts)
-  local logits = self.lm_head(x)
-  if not router_logits then return logits end
-  local o = context.options("mixtral", cache, opts, { output_router_logits = options.none })
-  return logits, mixture.load_balancing_loss(router_logits, self.config.num_experts_per_tok, o.attention_mask)
+  local y = causal_head.run(self.lm_head, x, labels)
+  if not router_logits then return y end
+  local c, o = self.config, context.options("mixtral", cache, opts, { output_router_logits = options.none })
+  local aux = mixture.load_balancing_loss(router_logits, c.num_experts_per_tok, o.attention_mask)
+  if labels then y = y + c.router_aux_loss_coef * aux end
+  return y, aux
 end
 
 return { MixtralForCausalLM = Mixtral, MixtralModel = MixtralModel }

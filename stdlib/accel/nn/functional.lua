@@ -25,9 +25,9 @@ local ops = {
   -- padding and resampling
   "pad", "interpolate",
   -- losses
-  "cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy",
-  "binary_cross_entropy_with_logits", "kl_div", "cosine_embedding_loss", "margin_ranking_loss", "triplet_margin_loss",
-  "poisson_nll_loss", "gaussian_nll_loss", "hinge_embedding_loss",
+  "cross_entropy", "linear_cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss",
+  "binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div", "cosine_embedding_loss",
+  "margin_ranking_loss", "triplet_margin_loss", "poisson_nll_loss", "gaussian_nll_loss", "hinge_embedding_loss",
 }
 
 for _, name in ipairs(ops) do F[name] = accel[name] end

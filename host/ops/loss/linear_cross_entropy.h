@@ -1,0 +1,90 @@
+/* The kernels of linear_cross_entropy: rows of logits in tiles of the vocabulary, none of which outlives its
+ * pass. */
+#ifndef ACI_OPS_LINEAR_CROSS_ENTROPY_H
+#define ACI_OPS_LINEAR_CROSS_ENTROPY_H
+#include "device/cpu/gemm.h"
+#include "ops/loss/cross_entropy.h"
+
+/* Arguments of linear_cross_entropy_tiles, which linear_cross_entropy_backward has too, two places later. */
+enum {
+  ACI_LCE_INPUT,  /* (n, k) */
+  ACI_LCE_LINEAR, /* (v, k) */
+  ACI_LCE_TARGET, /* (n) */
+  ACI_LCE_BIAS,
+  ACI_LCE_WEIGHT,
+  ACI_LCE_REDUCTION,
+  ACI_LCE_IGNORE,
+  ACI_LCE_SMOOTHING,
+  ACI_LCE_PRODUCT, /* dtype in which the products multiply */
+  ACI_LCE_RESULT,  /* dtype of the loss; forward only */
+  /* backward only: which gradients are wanted, counted with the two in front */
+  ACI_LCE_BACK = 2,
+  ACI_LCE_NEEDS = ACI_LCE_BACK + ACI_LCE_RESULT
+};
+
+ac_status aci_lce_run(ac_frame *f, ac_err *e);
+ac_status aci_lce_run_backward(ac_frame *f, ac_err *e);
+
+/* ---- a tile, between linear_cross_entropy_tile.c and linear_cross_entropy_kernel.c ---- */
+
+/* What a row of logits has come to, tile by tile. */
+typedef struct aci_lce_state {
+  double max, sum, at_target, weighted;
+} aci_lce_state;
+
+/* How a row's logits become gradients: e^(x - shift) * scale - each * w, less at_target at its class. */
+typedef struct aci_lce_back {
+  double shift, scale, each, at_target;
+} aci_lce_back;
+
+/* A call and the tile in hand. */
+typedef struct aci_lce {
+  ac_frame *f;
+  aci_ce_targets y;
+  int64_t n, v, k;
+  double smooth;
+  ac_dtype product, acc; /* what is multiplied and what tiles hold: f64 for f64, else f32 */
+  aci_gemm_type in_type, acc_type;
+  const ac_tensor *linear;
+  const char *x, *w; /* as multiplied: input, and the tile's rows of linear_weight */
+  int64_t x_rs, x_cs, w_rs, w_cs;
+  const void *bias; /* v values, or NULL */
+  aci_gemm_type bias_type;
+  int64_t rows, cols, ld;         /* extents of a full tile; elements from row to row */
+  int64_t i0, n_rows, j0, n_cols; /* the tile in hand */
+  char *tile, *w_copy;            /* w_copy: of the tile's weights in the dtype that is multiplied */
+  aci_lce_state *state;
+  aci_lce_back *back;
+  double *dbias; /* of the tile's classes */
+  ac_block *block[12];
+  int n_blocks;
+} aci_lce;
+
+static inline const char *aci_lce_x(const aci_lce *j) {
+  return j->x + j->i0 * j->x_rs * (int64_t)aci_dsize(j->product);
+}
+static inline char *aci_lce_row(const aci_lce *j, int64_t i) {
+  return j->tile + i * j->ld * (int64_t)aci_dsize(j->acc);
+}
+
+/* Reads the arguments that both ops have, the first of which stands at `at`, and cuts tiles; ended by
+ * aci_lce_release, also after a failure. */
+ac_status aci_lce_prepare(aci_lce *j, ac_frame *f, int at, ac_err *e);
+void aci_lce_release(aci_lce *j);
+/* Scratch until the end of the call; its address into *pointer. */
+ac_status aci_lce_take(aci_lce *j, size_t bytes, void *pointer, ac_err *e);
+/* dst (contiguous) := src, rows x cols, converted. */
+void aci_lce_convert(const aci_lce *j, int64_t rows, int64_t cols, void *dst, ac_dtype to, const void *src,
+                     ac_dtype from, int64_t rs, int64_t cs);
+/* Moves to the classes from j0, to the rows from i0. */
+void aci_lce_to_classes(aci_lce *j, int64_t j0);
+void aci_lce_to_rows(aci_lce *j, int64_t i0);
+/* A product g (types of its inputs, factors and pointers are filled in) into c. */
+ac_status aci_lce_multiply(const aci_lce *j, aci_gemm *g, const void *a, const void *b, void *c, ac_err *e);
+/* Fills the tile with logits. */
+ac_status aci_lce_logits(const aci_lce *j, ac_err *e);
+/* Adds the tile to the state of its rows; turns it into gradients, in the dtype that is multiplied. */
+void aci_lce_take_rows(aci_lce *j);
+void aci_lce_turn_rows(aci_lce *j);
+
+#endif

@@ -1,0 +1,218 @@
+/* Tiles of linear_cross_entropy: how the logits are cut, how a tile is made, and what its rows give or become. A
+ * tile is one product into scratch in f32 (f64), of a block of rows over a run of classes, small enough for a
+ * last-level cache. Tiles follow from the shape alone and are taken in ascending order, so that bits do not
+ * depend on threads. */
+#include <math.h>
+
+#include "base/vmath.h"
+#include "device/cpu/isa.h"
+#include "ops/index/index.h"
+#include "ops/loss/linear_cross_entropy.h"
+#include "ops/matmul/product.h"
+#include "ops/reduce/softmax.h"
+
+static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
+/* Extent of the pieces of n, of which none is above most or so. */
+static int64_t even_cut(int64_t n, int64_t most, int64_t unit) {
+  const int64_t pieces = max64(1, (n + most - 1) / most);
+  return min64(n, ((n + pieces - 1) / pieces + unit - 1) / unit * unit);
+}
+
+/* A tile has a hundredth of all logits, but within bounds: below, products lose speed; above, it leaves the cache. */
+static void plan_tiles(aci_lce *j) {
+  enum { LEAST = 1 << 18, MOST = 1 << 20, ROWS = 1024, COLS = 480 };
+  const double share = 0.01 * (double)j->n * (double)j->v;
+  const int64_t elements = share < LEAST ? LEAST : share > MOST ? MOST : (int64_t)share;
+  j->rows = even_cut(j->n, min64(ROWS, elements / COLS), 16);
+  j->cols = even_cut(j->v, elements / max64(j->rows, 1), 32);
+  j->ld = (j->cols + 15) / 16 * 16 + 16; /* rows of a power of two would fall on the same cache sets */
+}
+
+ac_status aci_lce_take(aci_lce *j, size_t bytes, void *pointer, ac_err *e) {
+  ac_block **b = &j->block[j->n_blocks++];
+  AC_TRY(ac_block_alloc(j->f->device, bytes, AC_MEM_ACTIVATION, j->f->stream, b, e));
+  void *p = ac_block_ptr(*b);
+  memcpy(pointer, &p, sizeof p);
+  return AC_OK;
+}
+
+void aci_lce_release(aci_lce *j) {
+  aci_ce_targets_free(&j->y);
+  for (int i = 0; i < j->n_blocks; i++) ac_block_free(j->block[i]);
+}
+
+void aci_lce_convert(const aci_lce *j, int64_t rows, int64_t cols, void *dst, ac_dtype to, const void *src,
+                     ac_dtype from, int64_t rs, int64_t cs) {
+  const int64_t shape[2] = {rows, cols};
+  aci_box d = {.ptr = dst, .dtype = to, .stride = {cols, 1}};
+  aci_box s = {.ptr = (void *)(uintptr_t)src, .dtype = from, .stride = {rs, cs}};
+  aci_box_copy(j->f->team, 2, shape, &d, &s);
+}
+
+ac_status aci_lce_prepare(aci_lce *j, ac_frame *f, int at, ac_err *e) {
+  const ac_tensor *x = ARG_T(f, at + ACI_LCE_INPUT), *w = ARG_T(f, at + ACI_LCE_LINEAR);
+  *j = (aci_lce){.f = f,
+                 .n = x->shape[0],
+                 .v = w->shape[0],
+                 .k = x->shape[1],
+                 .linear = w,
+                 .smooth = ARG_F(f, at + ACI_LCE_SMOOTHING),
+                 .product = f->args[at + ACI_LCE_PRODUCT].dtype};
+  j->acc = j->product == AC_F64 ? AC_F64 : AC_F32;
+  aci_product_type(j->product, &j->in_type);
+  aci_product_type(j->acc, &j->acc_type);
+  AC_TRY(aci_ce_targets_read(f, ARG_T(f, at + ACI_LCE_TARGET), j->v, ARG_I(f, at + ACI_LCE_IGNORE),
+                             ARG_NONE(f, at + ACI_LCE_WEIGHT) ? NULL : ARG_T(f, at + ACI_LCE_WEIGHT),
+                             aci_ctype_of(j->acc), &j->y, e));
+  if (j->n == 0 || j->v == 0) return AC_OK;
+  plan_tiles(j);
+  AC_TRY(aci_lce_take(j, (size_t)(j->rows * j->ld) * aci_dsize(j->acc), &j->tile, e));
+  j->x = aci_data(x);
+  j->x_rs = x->stride[0];
+  j->x_cs = x->stride[1];
+  if ((ac_dtype)x->dtype != j->product) {
+    char *copy;
+    AC_TRY(aci_lce_take(j, (size_t)(j->n * j->k) * aci_dsize(j->product), &copy, e));
+    aci_lce_convert(j, j->n, j->k, copy, j->product, j->x, (ac_dtype)x->dtype, j->x_rs, j->x_cs);
+    j->x = copy;
+    j->x_rs = j->k;
+    j->x_cs = 1;
+  }
+  j->w_rs = w->stride[0];
+  j->w_cs = w->stride[1];
+  if ((ac_dtype)w->dtype != j->product) {
+    AC_TRY(aci_lce_take(j, (size_t)(j->cols * j->k) * aci_dsize(j->product), &j->w_copy, e));
+    j->w_rs = j->k;
+    j->w_cs = 1;
+  }
+  if (!ARG_NONE(f, at + ACI_LCE_BIAS)) {
+    const ac_tensor *b = ARG_T(f, at + ACI_LCE_BIAS);
+    AC_TRY(aci_contiguous_data(f, b, &j->bias, &j->block[j->n_blocks++], e));
+    aci_product_type((ac_dtype)b->dtype, &j->bias_type);
+  }
+  return AC_OK;
+}
+
+void aci_lce_to_classes(aci_lce *j, int64_t j0) {
+  const ac_tensor *w = j->linear;
+  const ac_dtype dt = (ac_dtype)w->dtype;
+  j->j0 = j0;
+  j->n_cols = min64(j->cols, j->v - j0);
+  j->w = (const char *)aci_data(w) + j0 * w->stride[0] * (int64_t)aci_dsize(dt);
+  if (j->w_copy == NULL) return;
+  aci_lce_convert(j, j->n_cols, j->k, j->w_copy, j->product, j->w, dt, w->stride[0], w->stride[1]);
+  j->w = j->w_copy;
+}
+void aci_lce_to_rows(aci_lce *j, int64_t i0) {
+  j->i0 = i0;
+  j->n_rows = min64(j->rows, j->n - i0);
+}
+
+ac_status aci_lce_multiply(const aci_lce *j, aci_gemm *g, const void *a, const void *b, void *c, ac_err *e) {
+  g->in_type = j->in_type;
+  g->n_batch = 1;
+  g->alpha = 1;
+  g->a = &a;
+  g->b = &b;
+  g->c = &c;
+  return aci_cpu_gemm(j->f->team, g, e);
+}
+
+ac_status aci_lce_logits(const aci_lce *j, ac_err *e) {
+  aci_gemm g = {.out_type = j->acc_type,
+                .m = j->n_rows,
+                .n = j->n_cols,
+                .k = j->k,
+                .a_rs = j->x_rs,
+                .a_cs = j->x_cs,
+                .b_rs = j->w_cs,
+                .b_cs = j->w_rs,
+                .c_rs = j->ld};
+  if (j->bias != NULL) {
+    g.bias = (const char *)j->bias + j->j0 * (j->bias_type == ACI_GEMM_F64   ? 8
+                                              : j->bias_type == ACI_GEMM_F32 ? 4
+                                                                             : 2);
+    g.bias_type = j->bias_type;
+  }
+  return aci_lce_multiply(j, &g, aci_lce_x(j), j->w, j->tile, e);
+}
+
+/* ---- rows of a tile ---- */
+enum { CHUNK = 1024 };
+
+#define ROW_FNS(T, sfx)                                                                                    \
+  AC_ISA_FN(prob_##sfx, (const T *x, T shift, T scale, T less, int64_t n, T *y),                           \
+            (x, shift, scale, less, n, y)) {                                                               \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = m_exp(x[i] - shift) * scale - less;        \
+  }                                                                                                        \
+  AC_ISA_FN(less_##sfx, (T * y, T a, const T *w, int64_t n), (y, a, w, n)) {                               \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] -= a * w[i];                                 \
+  }                                                                                                        \
+  AC_ISA_FN(times_##sfx, (T * y, const T *x, const T *w, int64_t n), (y, x, w, n)) {                       \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = x[i] * w[i];                               \
+  }                                                                                                        \
+  static void row_##sfx(const aci_lce *j, const T *x, int64_t id, aci_lce_state *s) {                      \
+    const int64_t n = j->n_cols;                                                                           \
+    const T *w = j->y.w == NULL ? NULL : (const T *)j->y.w + j->j0;                                        \
+    T buf[CHUNK];                                                                                          \
+    const double m = (double)aci_row_max_##sfx(x, n);                                                      \
+    if (!(m <= s->max)) {                                                                                  \
+      s->sum *= s->sum == 0 ? 1 : exp(s->max - m);                                                         \
+      s->max = m;                                                                                          \
+    }                                                                                                      \
+    const T shift = s->max == -INFINITY ? 0 : (T)s->max; /* nothing but -inf so far, which adds nothing */ \
+    for (int64_t c = 0; c < n; c += CHUNK)                                                                 \
+      s->sum += aci_row_exp_##sfx(x + c, shift, min64(CHUNK, n - c), buf);                                 \
+    if (id >= j->j0 && id < j->j0 + n) s->at_target = (double)x[id - j->j0];                               \
+    if (j->smooth == 0) return;                                                                            \
+    for (int64_t c = 0; c < n; c += CHUNK) {                                                               \
+      const int64_t len = min64(CHUNK, n - c);                                                             \
+      if (w != NULL) times_##sfx(buf, x + c, w + c, len);                                                  \
+      s->weighted += aci_sum_##sfx(w != NULL ? buf : x + c, len);                                          \
+    }                                                                                                      \
+  }                                                                                                        \
+  static void row_back_##sfx(const aci_lce *j, T *x, int64_t id, const aci_lce_back *r) {                  \
+    const int64_t n = j->n_cols;                                                                           \
+    const T *w = j->y.w == NULL ? NULL : (const T *)j->y.w + j->j0;                                        \
+    const bool stays = j->product == j->acc; /* else what is stored is shorter and never overtakes */      \
+    T buf[CHUNK];                                                                                          \
+    for (int64_t c = 0; c < n; c += CHUNK) {                                                               \
+      const int64_t len = min64(CHUNK, n - c), at = id - j->j0 - c;                                        \
+      T *y = stays ? x + c : buf;                                                                          \
+      prob_##sfx(x + c, (T)r->shift, (T)r->scale, w == NULL ? (T)r->each : 0, len, y);                     \
+      if (w != NULL && r->each != 0) less_##sfx(y, (T)r->each, w + c, len);                                \
+      if (at >= 0 && at < len) y[at] -= (T)r->at_target;                                                   \
+      if (!stays) aci_store(j->y.ct, y, j->product, (uint16_t *)(void *)x + c, 1, len);                    \
+    }                                                                                                      \
+  }
+ROW_FNS(float, f32)
+ROW_FNS(double, f64)
+
+static void take_rows(void *arg, int64_t begin, int64_t end) {
+  const aci_lce *j = arg;
+  for (int64_t i = begin; i < end; i++) {
+    const int64_t id = j->y.id[j->i0 + i];
+    void *x = aci_lce_row(j, i);
+    if (id == j->y.ignore) continue;
+    if (j->acc == AC_F32) row_f32(j, x, id, &j->state[j->i0 + i]);
+    else row_f64(j, x, id, &j->state[j->i0 + i]);
+  }
+}
+
+static void turn_rows(void *arg, int64_t begin, int64_t end) {
+  const aci_lce *j = arg;
+  for (int64_t i = begin; i < end; i++) {
+    const int64_t id = j->y.id[j->i0 + i];
+    void *x = aci_lce_row(j, i);
+    if (id == j->y.ignore) memset(x, 0, (size_t)j->n_cols * aci_dsize(j->product));
+    else if (j->acc == AC_F32) row_back_f32(j, x, id, &j->back[j->i0 + i]);
+    else row_back_f64(j, x, id, &j->back[j->i0 + i]);
+  }
+}
+
+static void each_row(aci_lce *j, void (*fn)(void *, int64_t, int64_t)) {
+  ac_parallel_for(j->f->team, j->n_rows, max64(1, (1 << 14) / j->n_cols), fn, j);
+}
+void aci_lce_take_rows(aci_lce *j) { each_row(j, take_rows); }
+void aci_lce_turn_rows(aci_lce *j) { each_row(j, turn_rows); }
