@@ -45,7 +45,7 @@ if not ok then
 end
 
 local function machine(ns, rank)
-  return (("ip netns exec %s timeout 30 '%s' --num_processes 2 --num_machines 2 --machine_rank %d "
+  return (("ip netns exec %s timeout 100 '%s' --num_processes 2 --num_machines 2 --machine_rank %d "
     .. "--main_process_ip 10.214.7.1 --main_process_port 29512 '%s/tests/fault/silence_test.lua'"):format(
     ns, exe, rank, src))
 end
@@ -66,7 +66,7 @@ local checked, err = pcall(function()
   local all, n = table.concat(said, "\n"), 0
   for at, what in all:gmatch "told at ([%d.]+): ([^\n]*)" do
     n = n + 1
-    assert(tonumber(at) - began < 5, all)
+    assert(tonumber(at) - began < 30, all) -- TCP itself would try for a quarter of an hour
     assert(what:find "rank [01] %(%S+:%d+%) died: its machine does not answer any more", all)
     assert(what:find "silence_test.lua:%d+", all)
   end

@@ -120,6 +120,15 @@ static void note(rank *r, ac_group *g, const ac_coll *c) {
   atomic_fetch_add(&shared->told, 1);
 }
 
+/* A call that is right; false: a verdict came, which the others may have over their next call while this rank is still
+ * in it. */
+static bool go_on(rank *r, const ac_coll *c) {
+  note(r, ac_world_group(r->w), c);
+  if (shared->code[r->me] != AC_OK) return false;
+  atomic_fetch_sub(&shared->told, 1);
+  return true;
+}
+
 /* Until so many ranks have noted what came of their calls. */
 static void wait_until_told(int n) {
   while (atomic_load(&shared->told) < n) sleep_ms(1);

@@ -37,6 +37,15 @@ static void note(rank *r, ac_group *g, const ac_coll *c) {
   atomic_fetch_add(&shared->told, 1);
 }
 
+/* A call that is right; false: a verdict came, which the others may have over their next call while this rank is still
+ * in it. */
+static bool go_on(rank *r, const ac_coll *c) {
+  note(r, ac_world_group(r->w), c);
+  if (shared->code[r->me] != AC_OK) return false;
+  atomic_fetch_sub(&shared->told, 1);
+  return true;
+}
+
 /* Until so many ranks have noted what came of their calls. */
 static void wait_until_told(int n) {
   while (atomic_load(&shared->told) < n) sleep_ms(1);
@@ -118,8 +127,7 @@ enum { N_DIFFERENCES = sizeof differences / sizeof differences[0] };
 static void does_other(rank *r) {
   const int *which = r->arg;
   const ac_coll before = all_reduce(5, "same.lua:1");
-  CHECK_OK(ac_collective(ac_world_group(r->w), &before, E_));
-  note(r, ac_world_group(r->w), r->me == 1 ? &differences[*which].x : &differences[*which].y);
+  if (go_on(r, &before)) note(r, ac_world_group(r->w), r->me == 1 ? &differences[*which].x : &differences[*which].y);
   ac_err e;
   CHECK(ac_collective(ac_world_group(r->w), &before, &e) == AC_MISMATCH); /* and ever after */
 }
@@ -128,7 +136,8 @@ static void mismatches(void **state) {
   for (int i = 0; i < N_DIFFERENCES; i++) {
     ranks k = run_all(3, does_other, &i);
     for (int r = 0; r < 3; r++) {
-      EXPECT(r, MISMATCH, 1, "x.lua:1", "y.lua:2", "rank 1", "ranks 0, 2", differences[i].what);
+      EXPECT(r, MISMATCH, 1, "x.lua:1", "y.lua:2", "rank 1", differences[i].what);
+      if (strstr(shared->text[r], "ranks 0, 2") == NULL) ac_test_late(shared->text[r], 0); /* one of them was */
       assert_true(ended_well(&k, r));
     }
   }
@@ -169,8 +178,7 @@ static void all_to_all_counts(void **state) {
 /* ---- ranks that end ---- */
 static void leaves(rank *r) {
   const ac_coll c = all_reduce(9000, "train.lua:7");
-  CHECK_OK(ac_collective(ac_world_group(r->w), &c, E_));
-  if (r->me == 1) return;
+  if (!go_on(r, &c) || r->me == 1) return;
   note(r, ac_world_group(r->w), &c);
 }
 
@@ -183,7 +191,7 @@ static void left_early(void **state) {
 
 static void fails(rank *r) {
   const ac_coll c = all_reduce(9000, "train.lua:7");
-  CHECK_OK(ac_collective(ac_world_group(r->w), &c, E_));
+  if (!go_on(r, &c)) return;
   if (r->me == 1) {
     sleep_ms(100);
     ac_world_fail(r->w, "train.lua:8", "attempt to index a nil value");
@@ -201,7 +209,8 @@ static void failed(void **state) {
 static void dies(rank *r) {
   const ac_coll c = all_reduce(9000, "train.lua:7");
   ac_world_at(r->w, "train.lua:6", 1);
-  for (int i = 0; i < 50; i++) CHECK_OK(ac_collective(ac_world_group(r->w), &c, E_));
+  for (int i = 0; i < 50; i++)
+    if (!go_on(r, &c)) return;
   if (r->me == 1) {
     shared->began = 1;
     raise(SIGKILL);

@@ -45,11 +45,10 @@ enum { N_DIFFERENCES = sizeof differences / sizeof differences[0] };
 
 static void does_other(rank *r) {
   const int *which = r->arg;
-  do_all_reduce(r, 5);
-  note(r, ac_world_group(r->w), r->me == 1 ? &differences[*which].x : &differences[*which].y);
+  const ac_coll same = all_reduce(5, "same.lua:1");
+  if (go_on(r, &same)) note(r, ac_world_group(r->w), r->me == 1 ? &differences[*which].x : &differences[*which].y);
   ac_err e;
-  const ac_coll again = all_reduce(5, "same.lua:1");
-  CHECK(ac_collective(ac_world_group(r->w), &again, &e) == AC_MISMATCH); /* and ever after */
+  CHECK(ac_collective(ac_world_group(r->w), &same, &e) == AC_MISMATCH); /* and ever after */
 }
 
 static void mismatches(void **state) {
@@ -120,14 +119,14 @@ static void pass_mismatches(void **state) {
 /* ---- leaving, failing, dying ---- */
 static void leaves_early(rank *r) {
   const ac_coll large = all_reduce(900000, "same.lua:1");
-  note(r, ac_world_group(r->w), &large); /* the others' verdict may come while this rank is still in it */
+  const bool well = go_on(r, &large);
   if (r->me == 1) {
     ac_world_close(r->w, "early.lua:30");
     ac_ctx_free(r->ctx);
     exit(0);
   }
   const ac_coll c = all_reduce(3, "x.lua:12");
-  if (shared->code[r->me] == AC_OK) note(r, ac_world_group(r->w), &c);
+  if (well) note(r, ac_world_group(r->w), &c);
 }
 
 static void early_leave(void **state) {
@@ -155,7 +154,8 @@ static void leave_before_send(void **state) {
 }
 
 static void fails(rank *r) {
-  do_all_reduce(r, 5);
+  const ac_coll same = all_reduce(5, "same.lua:1");
+  if (!go_on(r, &same)) return;
   if (r->me == 2) {
     sleep_ms(100);
     ac_world_fail(r->w, "bad.lua:7", "attempt to index a nil value\nstack traceback");
@@ -270,7 +270,8 @@ static void recv_against_all_reduce(void **state) {
 }
 
 static void does_not_come(rank *r) {
-  do_all_reduce(r, 5);
+  const ac_coll same = all_reduce(5, "same.lua:1");
+  if (!go_on(r, &same)) return;
   if (r->me == 1) {
     wait_until_told(2);
     return;
