@@ -61,7 +61,10 @@ static ac_status event(void *user, const aci_json_event *ev, ac_err *e) {
     case ACI_JSON_NULL: break;
     case ACI_JSON_BOOL: v.u.b = ev->b; break;
     case ACI_JSON_INT: v.u.i = ev->i; break;
-    case ACI_JSON_DOUBLE: v.u.f = ev->f; break;
+    case ACI_JSON_DOUBLE:
+      v.u.f = ev->f;
+      v.len = (uint32_t)ev->offset;
+      break;
     case ACI_JSON_STRING:
     case ACI_JSON_KEY: {
       /* unescaped and with its NUL it is shorter than it was with its quotes: the buffer holds all of them */

@@ -30,7 +30,7 @@ static int64_t char_id(const aci_model *m, const char *s, uint32_t n, bool first
   const bool before = !first && m->prefix.s != NULL, behind = last && m->suffix.s != NULL;
   char text[4 + 2 * 256];
   size_t k = 0;
-  if (!before && !behind) return aci_map_get(&m->vocab, s, n);
+  if (!before && !behind) return n == 1 ? m->ascii[(unsigned char)*s] : aci_map_get(&m->vocab, s, n);
   if (before) memcpy(text, m->prefix.s, m->prefix.n), k = m->prefix.n;
   memcpy(text + k, s, n);
   k += n;
@@ -87,32 +87,33 @@ static ac_status symbols_of_chars(aci_work *w, const char *s, uint32_t n, ac_err
 }
 
 /* ---- merging, few symbols: look for the best pair each time ---- */
+
+/* Rank of the merge and what it makes, in one number that orders by rank; all ones: they do not merge. */
+static uint64_t key_of(const aci_model *m, uint64_t a, uint64_t b) {
+  const aci_merge *x = merge_of(m, (uint32_t)(a >> 32), (uint32_t)(b >> 32));
+  return x != NULL ? (uint64_t)x->rank << 32 | x->id : UINT64_MAX;
+}
+
 static void merge_short(aci_work *w) {
   const aci_model *m = &w->t->model;
-  aci_symbol *s = w->symbol;
-  uint32_t rank[SHORT], id[SHORT];
+  uint64_t s[SHORT], key[SHORT]; /* id << 32 | length; key_of(s[i], s[i + 1]) */
   size_t n = w->n_symbol;
-  for (size_t i = 0; i + 1 < n; i++) {
-    const aci_merge *x = merge_of(m, s[i].id, s[i + 1].id);
-    rank[i] = x != NULL ? x->rank : UINT32_MAX;
-    id[i] = x != NULL ? x->id : 0;
-  }
+  for (size_t i = 0; i < n; i++) s[i] = (uint64_t)w->symbol[i].id << 32 | w->symbol[i].len;
+  for (size_t i = 0; i + 1 < n; i++) key[i] = key_of(m, s[i], s[i + 1]);
   while (n > 1) {
+    uint64_t least = key[0];
+    for (size_t i = 1; i + 1 < n; i++) least = key[i] < least ? key[i] : least;
+    if (least == UINT64_MAX) break;
     size_t best = 0;
-    for (size_t i = 1; i + 1 < n; i++)
-      if (rank[i] < rank[best]) best = i;
-    if (rank[best] == UINT32_MAX) break;
-    s[best].id = id[best];
-    s[best].len += s[best + 1].len;
+    while (key[best] != least) best++;
+    s[best] = least << 32 | (uint32_t)(s[best] + s[best + 1]);
     n--;
     for (size_t i = best + 1; i < n; i++) s[i] = s[i + 1];
-    for (size_t i = best + 1; i + 1 < n; i++) rank[i] = rank[i + 1], id[i] = id[i + 1];
-    for (size_t i = best > 0 ? best - 1 : 0; i <= best && i + 1 < n; i++) {
-      const aci_merge *x = merge_of(m, s[i].id, s[i + 1].id);
-      rank[i] = x != NULL ? x->rank : UINT32_MAX;
-      id[i] = x != NULL ? x->id : 0;
-    }
+    for (size_t i = best + 1; i + 1 < n; i++) key[i] = key[i + 1];
+    if (best > 0) key[best - 1] = key_of(m, s[best - 1], s[best]);
+    if (best + 1 < n) key[best] = key_of(m, s[best], s[best + 1]);
   }
+  for (size_t i = 0; i < n; i++) w->symbol[i].id = (uint32_t)(s[i] >> 32), w->symbol[i].len = (uint32_t)s[i];
   w->n_symbol = n;
 }
 
@@ -190,13 +191,16 @@ static ac_status merge_long(aci_work *w, ac_err *e) {
   return AC_OK;
 }
 
-static ac_status merge_all(aci_work *w, uint32_t at, ac_err *e) {
+/* What the model puts around characters has bytes too where it falls back to them, so that symbols may be longer than
+ * the text from at to end: tokens beyond it are empty. */
+static ac_status merge_all(aci_work *w, uint32_t at, uint32_t end, ac_err *e) {
   if (w->n_symbol < SHORT && w->t->model.dropout <= 0) merge_short(w);
   else AC_TRY(merge_long(w, e));
   if (!ACI_GROW(w->token, w->cap_token, w->n_token + w->n_symbol)) return aci_no_memory(e);
   for (size_t i = 0; i < w->n_symbol; i++) {
-    w->token[w->n_token++] = (aci_token){w->symbol[i].id, at, at + w->symbol[i].len, 0};
-    at += w->symbol[i].len;
+    const uint32_t begin = at;
+    at = w->symbol[i].len < end - at ? at + w->symbol[i].len : end;
+    w->token[w->n_token++] = (aci_token){w->symbol[i].id, begin, at, 0};
   }
   return AC_OK;
 }
@@ -204,7 +208,7 @@ static ac_status merge_all(aci_work *w, uint32_t at, ac_err *e) {
 static ac_status bpe_of_chars(aci_work *w, const char *s, uint32_t n, uint32_t at, ac_err *e) {
   w->n_symbol = 0;
   AC_TRY(symbols_of_chars(w, s, n, e));
-  return merge_all(w, at, e);
+  return merge_all(w, at, at + n, e);
 }
 
 ac_status aci_bpe(aci_work *w, const char *s, uint32_t n, uint32_t at, ac_err *e) {
@@ -220,7 +224,7 @@ ac_status aci_bpe(aci_work *w, const char *s, uint32_t n, uint32_t at, ac_err *e
       w->symbol[i] =
           (aci_symbol){m->byte_id[(unsigned char)s[i]], 1, (int32_t)i - 1, i + 1 < n ? (int32_t)i + 1 : NONE};
     w->n_symbol = n;
-    return merge_all(w, at, e);
+    return merge_all(w, at, at + n, e);
   }
   return bpe_of_chars(w, s, n, at, e);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "text/tokenizer.h"
 #include "text/unicode.h"
 
@@ -106,12 +107,7 @@ static ac_status open_joined(aci_model *m, ac_err *e) {
       (m->unk < 0 && !all_bytes))
     return AC_OK;
   m->joined = calloc(ACI_JOINED_BITS / 32, sizeof *m->joined);
-  if (m->joined == NULL) return aci_no_memory(e);
-  for (int c = 0; c < 128; c++) {
-    const char s = (char)c;
-    m->known[c] = aci_map_get(&m->vocab, &s, 1) >= 0;
-  }
-  return AC_OK;
+  return m->joined != NULL ? AC_OK : aci_no_memory(e);
 }
 
 static ac_status read_merges(ac_tokenizer *t, const aci_json *o, ac_err *e) {
@@ -216,6 +212,7 @@ static ac_status read_bpe(ac_tokenizer *t, const aci_fields *f, ac_err *e) {
     m->dropout = (float)d;
   }
   if (m->byte_fallback) read_byte_tokens(m);
+  for (int c = 0; c < 128; c++) m->ascii[c] = aci_map_get(&m->vocab, &(char){(char)c}, 1);
   AC_TRY(read_merges(t, f->o, e));
   return open_raw(t, e);
 }
@@ -250,7 +247,51 @@ static ac_status read_wordpiece(ac_tokenizer *t, const aci_fields *f, ac_err *e)
   return AC_OK;
 }
 
-static ac_status read_unigram(ac_tokenizer *t, const aci_fields *f, ac_err *e) {
+/* Ten to the power of k, 0 to 308. */
+static double power(int k) {
+  static const double exact[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10,
+                                 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21};
+  if (k < (int)(sizeof exact / sizeof exact[0])) return exact[k];
+  char text[16];
+  snprintf(text, sizeof text, "1e%d", k);
+  return aci_strtod(text, NULL);
+}
+
+/* A number as the package's own reader has it: its digits, as many as fit 64 bits, divided by a power of ten.
+ * That may be one bit beside the nearest double, and where the sums of two paths are equal but for rounding
+ * that bit decides. */
+static double decimal(const char *s, const char *end) {
+  const bool negative = s < end && *s == '-';
+  bool point = false, full = false;
+  uint64_t digits = 0;
+  int exponent = 0;
+  for (s += negative; s < end && (*s == '.' || (*s >= '0' && *s <= '9')); s++) {
+    const unsigned digit = (unsigned)(*s - '0');
+    if (*s == '.') {
+      point = true;
+    } else if (full || digits > (UINT64_MAX - digit) / 10) {
+      full = true;
+      if (!point) exponent++;
+    } else {
+      digits = digits * 10 + digit;
+      if (point) exponent--;
+    }
+  }
+  if (s < end && (*s | 32) == 'e') {
+    const bool down = ++s < end && *s == '-';
+    int k = 0;
+    for (s += s < end && (*s == '-' || *s == '+'); s < end && *s >= '0' && *s <= '9'; s++)
+      if (k < 100000) k = k * 10 + (*s - '0');
+    exponent += down ? -k : k;
+  }
+  double v = (double)digits;
+  for (; exponent < -308 && v != 0; exponent += 308) v /= power(308);
+  if (v != 0 && exponent > 0) v *= power(exponent < 308 ? exponent : 308);
+  if (v != 0 && exponent < 0) v /= power(-exponent);
+  return negative ? -v : v;
+}
+
+static ac_status read_unigram(ac_tokenizer *t, const aci_fields *f, const char *json, size_t n, ac_err *e) {
   aci_model *m = &t->model;
   const aci_json *vocab = aci_json_get(t->doc, f->o, "vocab");
   int64_t unk;
@@ -278,7 +319,7 @@ static ac_status read_unigram(ac_tokenizer *t, const aci_fields *f, ac_err *e) {
     AC_TRY(piece_fits(s->len, s->u.s, e));
     m->text[i] = s->u.s;
     m->text_n[i] = s->len;
-    m->score[i] = score->type == ACI_JSON_DOUBLE ? score->u.f : (double)score->u.i;
+    m->score[i] = score->type == ACI_JSON_DOUBLE ? decimal(json + score->len, json + n) : (double)score->u.i;
     if (m->score[i] < least) least = m->score[i];
     int64_t was;
     if (!aci_map_add(&m->vocab, s->u.s, s->len, i, &was)) return aci_no_memory(e);
@@ -290,7 +331,7 @@ static ac_status read_unigram(ac_tokenizer *t, const aci_fields *f, ac_err *e) {
   return AC_OK;
 }
 
-ac_status aci_read_model(ac_tokenizer *t, const aci_json *root, ac_err *e) {
+ac_status aci_read_model(ac_tokenizer *t, const aci_json *root, const char *json, size_t n, ac_err *e) {
   static const char *const names[] = {"BPE", "WordPiece", "Unigram", "WordLevel"};
   const aci_json *o = aci_json_get(t->doc, root, "model");
   if (o == NULL || o->type != ACI_JSON_OBJECT) return AC_FAIL(e, PARSE, "tokenizer: there is no model");
@@ -314,7 +355,7 @@ ac_status aci_read_model(ac_tokenizer *t, const aci_json *root, ac_err *e) {
                    type.s);
   t->model.kind = (aci_model_kind)kind;
   if (kind == ACI_BPE) return read_bpe(t, &f, e);
-  return kind == ACI_UNIGRAM ? read_unigram(t, &f, e) : read_wordpiece(t, &f, e);
+  return kind == ACI_UNIGRAM ? read_unigram(t, &f, json, n, e) : read_wordpiece(t, &f, e);
 }
 
 void aci_model_fini(aci_model *m) {

@@ -227,7 +227,9 @@ static ac_status read_truncation(ac_tokenizer *t, const aci_json *o, ac_err *e) 
   while (i < 3 && strcmp(s.s, names[i]) != 0) i++;
   if (i == 3) return AC_FAIL(e, PARSE, "tokenizer: truncation: strategy '%.40s' is not known", s.s);
   p.strategy = (ac_truncate)i;
-  return ac_tokenizer_set_truncation(t, &p, e);
+  t->truncates = true; /* whether its stride fits is seen when a text has to be cut */
+  t->truncation = p;
+  return AC_OK;
 }
 
 static ac_status read_padding(ac_tokenizer *t, const aci_json *o, ac_err *e) {

@@ -25,7 +25,7 @@ static ac_status tokenize_piece(aci_work *w, uint32_t begin, uint32_t end, ac_er
     for (uint32_t a = aci_utf8_next(&at), b; at < stop; a = b) {
       const char *const cut = at;
       b = aci_utf8_next(&at);
-      if (a >= 128 || !m->known[a]) continue;
+      if (a >= 128 || m->ascii[a] < 0) continue;
       const uint32_t bit = aci_joined_bit(a, b);
       if (m->joined[bit / 32] >> (bit & 31) & 1) continue;
       AC_TRY(aci_tokenize_piece(w, s, (uint32_t)(cut - s), (uint32_t)(s - w->a.s), e));

@@ -192,8 +192,15 @@ static void set_sequence(ac_encoding *x, int8_t k) {
 /* Every combination of what fits and what overflows, but for the first of both. */
 static ac_status join_overflowing(const ac_tokenizer *t, const part *parts, size_t n, ac_encoding *a,
                                   ac_encoding *b, ac_encoding *out, ac_err *e) {
+  size_t cap = 0, first = 0;
+  while (first < n && parts[first].special != NULL) first++;
+  const bool turned = b != NULL && first < n && parts[first].which == 1; /* the second text stands first */
+  if (turned) {
+    ac_encoding *const was = a;
+    a = b;
+    b = was;
+  }
   const size_t na = a->n_over, nb = b != NULL ? b->n_over : 0;
-  size_t cap = 0;
   if (na * (nb + 1) + nb > 1 << 16)
     return AC_FAIL(
         e, INVALID,
@@ -201,7 +208,8 @@ static ac_status join_overflowing(const ac_tokenizer *t, const part *parts, size
         nb);
   for (size_t i = 1; i <= na + 1; i++)
     for (size_t k = i > na ? 1 : 0; k <= nb; k++) {
-      const ac_encoding *const of[2] = {i > na ? a : a->over[i - 1], k == 0 ? b : b->over[k - 1]};
+      const ac_encoding *const x = i > na ? a : a->over[i - 1], *const y = k == 0 ? b : b->over[k - 1];
+      const ac_encoding *const of[2] = {turned ? y : x, turned ? x : y};
       if (!over_add(out, join(t, parts, n, of), &cap)) return aci_no_memory(e);
     }
   return AC_OK;
@@ -228,7 +236,9 @@ ac_status aci_finish(const ac_tokenizer *t, ac_encoding *a, ac_encoding *b, cons
     set_sequence(x, (int8_t)k);
     for (uint32_t i = 0; i < t->n_post; i++)
       if (t->post[i].trim_offsets) trim_offsets(x, t->post[i].add_prefix_space);
-    if (p != NULL && p->kind == ACI_POST_ROBERTA) set_types(x, 0);
+    if (p == NULL || p->kind != ACI_POST_ROBERTA) continue;
+    set_types(x, 0); /* of what overflows, only what gets special tokens */
+    for (size_t i = 0; o->add_special_tokens && i < x->n_over; i++) set_types(x->over[i], 0);
   }
   if (st == AC_OK) {
     const size_t n = parts_of(p, b != NULL, o->add_special_tokens, parts);

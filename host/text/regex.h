@@ -1,10 +1,11 @@
 /* Regular expressions of tokenizer files, in time linear in the text: an automaton built while it runs, no backtracking.
  *
- * The syntax is the part of Oniguruma's (Ruby's) that such an automaton can decide: literals, classes with nesting and
- * intersection, \p{...} (categories and the common scripts of Unicode 16), groups, alternatives, greedy, lazy and counted
- * repetition, (?i) and (?m), anchors, word boundaries, and lookahead and lookbehind of one character. The first
- * alternative wins, as in Perl. Possessive repetition is taken where it cannot differ from greedy. Everything else
- * (back references, longer lookaround, atomic groups) is an error that says so.
+ * The syntax is the part of Oniguruma's (Ruby's) that automata can decide: literals, classes with nesting and
+ * intersection, \p{...} (categories and the common scripts of Unicode 16), [:names:], groups, alternatives, greedy, lazy,
+ * possessive and counted repetition, atomic groups, (?i), (?m) and (?x), anchors, word boundaries, \R, and lookahead and
+ * lookbehind of any kind (at most eight over more than one character). The first alternative wins, as in Perl. Everything
+ * else (back references, \X, \K, an atomic group around a loop whose rounds match in several ways) is an error that
+ * says so.
  *
  * A text on which many matches each look far ahead could still take quadratic time: aci_regex_begin sets a budget in
  * proportion to the text, and running out of it is an error. Used by patterns (pattern.h). */
@@ -22,7 +23,7 @@ void aci_regex_free(aci_regex *r);
 aci_regex_cache *aci_regex_cache_new(const aci_regex *r); /* NULL: no memory */
 void aci_regex_cache_free(aci_regex_cache *c);
 
-/* Before the first find in a text of n bytes. */
+/* Before the first find in a text of n bytes: up to the next call the finds are in that text. */
 void aci_regex_begin(aci_regex_cache *c, size_t n);
 /* The leftmost match at or behind `from` (valid UTF-8; what lies before `from` is seen by lookbehind). *found tells
  * whether there is one. UNSUPPORTED: the budget ran out; OOM. */

@@ -20,7 +20,7 @@ static ac_status hex_char(aci_rx_parser *p, int least, int most, uint32_t *c) {
 }
 
 /* What an escape that stands for one character means; p->at is behind the backslash. *is_set: it added to s instead. */
-ac_status aci_rx_escape(aci_rx_parser *p, aci_rx_set *s, uint32_t *c, bool *is_set) {
+ac_status aci_rx_escape(aci_rx_parser *p, aci_rx_set *s, uint32_t *c, bool *is_set, bool inside) {
   *is_set = true;
   aci_rx_set named = {0};
   bool ok = true, known = true, negated = false;
@@ -30,7 +30,7 @@ ac_status aci_rx_escape(aci_rx_parser *p, aci_rx_set *s, uint32_t *c, bool *is_s
     case 's':
     case 'S': ok = aci_rx_add_space(&named), negated = e == 'S'; break;
     case 'w':
-    case 'W': ok = aci_rx_add_word(&named), negated = e == 'W'; break;
+    case 'W': ok = aci_rx_add_word(&named, !inside), negated = e == 'W'; break;
     case 'd':
     case 'D': ok = aci_rx_property(&named, "nd", 2, &known), negated = e == 'D'; break;
     case 'h':
@@ -45,6 +45,9 @@ ac_status aci_rx_escape(aci_rx_parser *p, aci_rx_set *s, uint32_t *c, bool *is_s
       const char *name = p->s + p->at, *close = memchr(name, '}', p->n - p->at);
       if (close == NULL) return BAD(p, "\\p{ without }");
       ok = aci_rx_property(&named, name, (size_t)(close - name), &known);
+      /* the word of that name alone is \w, which knows more numbers than it does in a class */
+      if (ok && !inside && close - name == 4 && (memcmp(name + 1, "ord", 3) == 0) && (*name | 32) == 'w')
+        ok = aci_rx_add_word(&named, true);
       if (known) p->at += (size_t)(close - name) + 1;
       break;
     }
@@ -92,19 +95,12 @@ static ac_status posix_class(aci_rx_parser *p, aci_rx_set *s, bool *done) {
   const bool negated = *name == '^';
   name += negated;
   aci_rx_set named = {0};
-  bool known = true, ok;
-  const size_t n = (size_t)(close - name);
-  if (n == 6 && memcmp(name, "xdigit", 6) == 0)
-    ok = aci_rx_add(&named, '0', '9') && aci_rx_add(&named, 'a', 'f') && aci_rx_add(&named, 'A', 'F');
-  else if (n == 5 &&
-           (memcmp(name, "space", 5) == 0 || memcmp(name, "digit", 5) == 0 || memcmp(name, "cntrl", 5) == 0))
-    ok = aci_rx_property(&named, name, n, &known);
-  else if (n == 4 && memcmp(name, "word", 4) == 0) ok = aci_rx_add_word(&named);
-  else ok = true, known = false;
+  bool known;
+  bool ok = aci_rx_bracket(&named, name, (size_t)(close - name), &known);
   if (ok && known && negated) ok = aci_rx_complement(&named);
   ok = ok && aci_rx_unite(s, &named);
   free(named.r);
-  if (!known) return BAD(p, "of [:names:] only space, digit, word, cntrl and xdigit are supported");
+  if (!known) return BAD(p, "a class of that name, [:name:], is not known");
   p->at = (size_t)(close + 2 - p->s);
   return ok ? AC_OK : NO_MEMORY(p);
 }
@@ -128,7 +124,7 @@ static ac_status class_item(aci_rx_parser *p, aci_rx_set *s) {
   if (aci_rx_take(p, "\\")) {
     if (!aci_rx_more(p)) return BAD(p, "a backslash at the end");
     if (aci_rx_take(p, "b")) first = '\b';
-    else AC_TRY(aci_rx_escape(p, s, &first, &is_set));
+    else AC_TRY(aci_rx_escape(p, s, &first, &is_set, true));
     if (is_set) return AC_OK;
   } else {
     first = aci_rx_next_char(p);
@@ -138,7 +134,7 @@ static ac_status class_item(aci_rx_parser *p, aci_rx_set *s) {
     p->at++;
     if (aci_rx_take(p, "\\")) {
       if (!aci_rx_more(p)) return BAD(p, "a backslash at the end");
-      AC_TRY(aci_rx_escape(p, s, &last, &is_set));
+      AC_TRY(aci_rx_escape(p, s, &last, &is_set, true));
       if (is_set) return BAD(p, "a range ends with a set");
     } else {
       last = aci_rx_next_char(p);

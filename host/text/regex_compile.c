@@ -6,133 +6,28 @@
 #include "text/regex_impl.h"
 #include "text/unicode.h"
 
-/* ---- possessive repetition ---- */
-
-/* With which characters x can begin. *nullable: it may be empty; *looks: it begins with lookaround. */
-static ac_status firsts(const aci_rx_tree *t, uint32_t x, aci_rx_set *s, bool *nullable, bool *looks,
-                        uint32_t *steps, ac_err *e) {
-  const aci_rx_node *n = &t->node[x];
-  bool one;
-  *nullable = false;
-  if (++*steps > ACI_RX_STEPS)
-    return AC_FAIL(e, PARSE, "regular expression: too large for possessive repetition");
-  switch (n->kind) {
-    case ACI_RX_SET:
-      return aci_rx_unite(s, &t->set[n->set]) ? AC_OK : AC_FAIL(e, OOM, "no memory for a regular expression");
-    case ACI_RX_CAT:
-      *nullable = true;
-      for (uint32_t c = n->child; c != 0 && *nullable; c = t->node[c].next)
-        AC_TRY(firsts(t, c, s, nullable, looks, steps, e));
-      return AC_OK;
-    case ACI_RX_ALT:
-      for (uint32_t c = n->child; c != 0; c = t->node[c].next) {
-        AC_TRY(firsts(t, c, s, &one, looks, steps, e));
-        *nullable = *nullable || one;
-      }
-      return AC_OK;
-    case ACI_RX_REPEAT_N:
-      AC_TRY(firsts(t, n->child, s, &one, looks, steps, e));
-      *nullable = one || n->min == 0;
-      return AC_OK;
-    case ACI_RX_AHEAD:
-    case ACI_RX_BEHIND: *looks = true; /* fallthrough */
-    default: *nullable = true; return AC_OK;
-  }
-}
-
-/* What may follow a part of the pattern. */
-typedef struct follow {
-  aci_rx_set s;
-  bool nullable, looks;
-} follow;
-
-static ac_status settle(aci_rx_tree *t, uint32_t x, const follow *f, uint32_t *steps, ac_err *e);
-
-/* The children of a sequence: each is followed by the rest, and what follows the sequence. */
-static ac_status settle_sequence(aci_rx_tree *t, uint32_t child, const follow *f, uint32_t *steps,
-                                 ac_err *e) {
-  for (; child != 0; child = t->node[child].next) {
-    follow rest = {.nullable = true};
-    ac_status st = AC_OK;
-    for (uint32_t c = t->node[child].next; st == AC_OK && c != 0 && rest.nullable; c = t->node[c].next)
-      st = firsts(t, c, &rest.s, &rest.nullable, &rest.looks, steps, e);
-    if (st == AC_OK && rest.nullable) {
-      if (!aci_rx_unite(&rest.s, &f->s)) st = AC_FAIL(e, OOM, "no memory for a regular expression");
-      rest.nullable = f->nullable;
-      rest.looks = rest.looks || f->looks;
-    }
-    if (st == AC_OK) st = settle(t, child, &rest, steps, e);
-    free(rest.s.r);
-    AC_TRY(st);
-  }
-  return AC_OK;
-}
-
-static ac_status settle(aci_rx_tree *t, uint32_t x, const follow *f, uint32_t *steps, ac_err *e) {
-  aci_rx_node *n = &t->node[x];
-  if (n->kind == ACI_RX_CAT) return settle_sequence(t, n->child, f, steps, e);
-  if (n->kind == ACI_RX_ALT) {
-    for (uint32_t c = n->child; c != 0; c = t->node[c].next) AC_TRY(settle(t, c, f, steps, e));
-    return AC_OK;
-  }
-  if (n->kind != ACI_RX_REPEAT_N) return AC_OK;
-  follow inner = {.nullable = f->nullable, .looks = f->looks};
-  bool nullable;
-  ac_status st = firsts(t, n->child, &inner.s, &nullable, &inner.looks, steps, e);
-  if (st == AC_OK && n->greed == ACI_RX_POSSESSIVE) {
-    /* giving back is of no use when nothing could begin with what is given back, or when the rest needs nothing */
-    bool same = t->node[n->child].kind == ACI_RX_SET && !f->looks;
-    if (same && !f->nullable) {
-      aci_rx_set both = {0};
-      if (!aci_rx_unite(&both, &inner.s) || !aci_rx_intersect(&both, &f->s))
-        st = AC_FAIL(e, OOM, "no memory for a regular expression");
-      same = both.n == 0;
-      free(both.r);
-    }
-    if (st == AC_OK && !same)
-      st = AC_FAIL(e, PARSE,
-                   "regular expression, byte %u: possessive repetition is supported only where it does what "
-                   "greedy repetition does",
-                   n->at);
-    n->greed = ACI_RX_GREEDY;
-  }
-  if (st == AC_OK && !aci_rx_unite(&inner.s, &f->s))
-    st = AC_FAIL(e, OOM, "no memory for a regular expression");
-  if (st == AC_OK) st = settle(t, n->child, &inner, steps, e);
-  free(inner.s.r);
-  return st;
-}
-
-ac_status aci_rx_possessive(aci_rx_tree *t, ac_err *e) {
-  bool any = false;
-  for (uint32_t i = 1; i < t->n; i++) any = any || t->node[i].greed == ACI_RX_POSSESSIVE;
-  const follow end = {.nullable = true};
-  uint32_t steps = 0;
-  return any ? settle(t, t->root, &end, &steps, e) : AC_OK;
-}
-
 /* ---- code ---- */
 typedef struct emitter {
   const aci_rx_tree *t;
-  aci_regex *r;
+  aci_rx_program *p;
   uint32_t cap, steps;
   ac_err *e;
 } emitter;
 
 static ac_status put(emitter *m, aci_rx_op op, uint32_t set, uint32_t x, uint32_t y, uint32_t *at) {
-  aci_regex *r = m->r;
-  if (r->n_prog == m->cap) {
+  aci_rx_program *p = m->p;
+  if (p->n == m->cap) {
     if (m->cap >= ACI_RX_PROGRAM)
       return AC_FAIL(m->e, PARSE, "regular expression: its repetitions make it too large");
     const uint32_t cap = m->cap == 0 ? 64 : m->cap * 2;
-    aci_rx_inst *prog = realloc(r->prog, cap * sizeof *prog);
-    if (prog == NULL) return AC_FAIL(m->e, OOM, "no memory for a regular expression");
-    r->prog = prog;
+    aci_rx_inst *inst = realloc(p->inst, cap * sizeof *inst);
+    if (inst == NULL) return AC_FAIL(m->e, OOM, "no memory for a regular expression");
+    p->inst = inst;
     m->cap = cap;
   }
-  r->prog[r->n_prog] = (aci_rx_inst){(uint8_t)op, (uint16_t)set, x, y};
-  if (at != NULL) *at = r->n_prog;
-  r->n_prog++;
+  p->inst[p->n] = (aci_rx_inst){(uint8_t)op, (uint16_t)set, x, y};
+  if (at != NULL) *at = p->n;
+  p->n++;
   return AC_OK;
 }
 
@@ -147,9 +42,9 @@ static ac_status emit_repeat(emitter *m, const aci_rx_node *n) {
     AC_TRY(put(m, ACI_RX_OP_SPLIT, 0, 0, 0, &split));
     AC_TRY(emit(m, n->child));
     AC_TRY(put(m, ACI_RX_OP_JUMP, 0, split, 0, NULL));
-    aci_rx_inst *s = &m->r->prog[split];
-    s->x = lazy ? m->r->n_prog : split + 1;
-    s->y = lazy ? split + 1 : m->r->n_prog;
+    aci_rx_inst *s = &m->p->inst[split];
+    s->x = lazy ? m->p->n : split + 1;
+    s->y = lazy ? split + 1 : m->p->n;
     return AC_OK;
   }
   for (int32_t i = n->min; i < n->max; i++) {
@@ -158,11 +53,11 @@ static ac_status emit_repeat(emitter *m, const aci_rx_node *n) {
     AC_TRY(emit(m, n->child));
   }
   while (jumps != 0) {
-    aci_rx_inst *s = &m->r->prog[jumps - 1];
+    aci_rx_inst *s = &m->p->inst[jumps - 1];
     const uint32_t inside = jumps;
     jumps = s->x;
-    s->x = lazy ? m->r->n_prog : inside;
-    s->y = lazy ? inside : m->r->n_prog;
+    s->x = lazy ? m->p->n : inside;
+    s->y = lazy ? inside : m->p->n;
   }
   return AC_OK;
 }
@@ -173,9 +68,12 @@ static ac_status emit(emitter *m, uint32_t x) {
   if (++m->steps > ACI_RX_STEPS)
     return AC_FAIL(m->e, PARSE, "regular expression: its repetitions make it too large");
   switch (n->kind) {
-    case ACI_RX_SET: return put(m, ACI_RX_OP_SET, n->set, m->r->n_prog + 1, 0, NULL);
-    case ACI_RX_AHEAD: return put(m, ACI_RX_OP_AHEAD, n->set, m->r->n_prog + 1, 0, NULL);
-    case ACI_RX_BEHIND: return put(m, ACI_RX_OP_BEHIND, n->set, m->r->n_prog + 1, 0, NULL);
+    case ACI_RX_SET: return put(m, ACI_RX_OP_SET, n->set, m->p->n + 1, 0, NULL);
+    case ACI_RX_AHEAD: return put(m, ACI_RX_OP_AHEAD, n->set, m->p->n + 1, 0, NULL);
+    case ACI_RX_BEHIND: return put(m, ACI_RX_OP_BEHIND, n->set, m->p->n + 1, 0, NULL);
+    case ACI_RX_LOOK:
+      if (m->p->looks <= n->set) m->p->looks = n->set + 1u;
+      return put(m, ACI_RX_OP_LOOK, n->set, m->p->n + 1, 0, NULL);
     case ACI_RX_CAT:
       for (uint32_t c = n->child; c != 0; c = m->t->node[c].next) AC_TRY(emit(m, c));
       return AC_OK;
@@ -185,16 +83,16 @@ static ac_status emit(emitter *m, uint32_t x) {
           AC_TRY(emit(m, c));
           break;
         }
-        AC_TRY(put(m, ACI_RX_OP_SPLIT, 0, m->r->n_prog + 1, 0, &split));
+        AC_TRY(put(m, ACI_RX_OP_SPLIT, 0, m->p->n + 1, 0, &split));
         AC_TRY(emit(m, c));
         AC_TRY(put(m, ACI_RX_OP_JUMP, 0, jumps, 0, &jump));
         jumps = jump + 1;
-        m->r->prog[split].y = m->r->n_prog;
+        m->p->inst[split].y = m->p->n;
       }
       while (jumps != 0) {
-        aci_rx_inst *j = &m->r->prog[jumps - 1];
+        aci_rx_inst *j = &m->p->inst[jumps - 1];
         jumps = j->x;
-        j->x = m->r->n_prog;
+        j->x = m->p->n;
       }
       return AC_OK;
     case ACI_RX_REPEAT_N: return emit_repeat(m, n);
@@ -306,30 +204,38 @@ done:
 }
 
 /* With which classes a match may begin, whatever stands around it. */
-static ac_status find_first(aci_regex *r, ac_err *e) {
-  uint32_t *stack = malloc((size_t)r->n_prog * 2 * sizeof *stack);
-  bool *seen = calloc(r->n_prog, sizeof *seen);
+static ac_status find_first(const aci_regex *r, aci_rx_program *p, ac_err *e) {
+  uint32_t *stack = malloc((size_t)p->n * 2 * sizeof *stack);
+  bool *seen = calloc(p->n, sizeof *seen);
   ac_status st = AC_OK;
   if (stack == NULL || seen == NULL) st = AC_FAIL(e, OOM, "no memory for a regular expression");
   uint32_t n = 0;
   if (st == AC_OK) stack[n++] = 0, seen[0] = true;
   while (n > 0) {
-    const aci_rx_inst *i = &r->prog[stack[--n]];
-    if (i->op == ACI_RX_OP_BEHIND) r->behind = true;
-    if (i->op == ACI_RX_OP_MATCH) r->nullable = true;
+    const aci_rx_inst *i = &p->inst[stack[--n]];
+    if (i->op == ACI_RX_OP_MATCH) p->nullable = true;
     if (i->op == ACI_RX_OP_SET)
-      for (int k = 0; k < 4; k++) r->first[k] |= r->set[i->set][k];
+      for (int k = 0; k < 4; k++) p->first[k] |= r->set[i->set][k];
     const uint32_t to[2] = {i->x, i->y};
-    for (int k = 0; k < (i->op == ACI_RX_OP_SPLIT                             ? 2
-                         : i->op == ACI_RX_OP_SET || i->op == ACI_RX_OP_MATCH ? 0
-                                                                              : 1);
-         k++)
+    const int ways = i->op == ACI_RX_OP_SPLIT ? 2 : i->op != ACI_RX_OP_SET && i->op != ACI_RX_OP_MATCH;
+    for (int k = 0; k < ways; k++)
       if (!seen[to[k]]) seen[to[k]] = true, stack[n++] = to[k];
   }
-  for (uint32_t i = 0; i < r->n_prog; i++) r->behind = r->behind || r->prog[i].op == ACI_RX_OP_BEHIND;
+  for (uint32_t i = 0; i < p->n; i++) p->behind = p->behind || p->inst[i].op == ACI_RX_OP_BEHIND;
   free(stack);
   free(seen);
   return st;
+}
+
+/* Code of a tree; `anywhere`: a match may begin at any place before. */
+static ac_status compile(const aci_rx_tree *t, uint32_t root, bool anywhere, aci_rx_program *p, ac_err *e) {
+  emitter m = {.t = t, .p = p, .e = e};
+  if (anywhere) {
+    AC_TRY(put(&m, ACI_RX_OP_SPLIT, 0, 2, 1, NULL));
+    AC_TRY(put(&m, ACI_RX_OP_SET, t->any, 0, 0, NULL));
+  }
+  AC_TRY(emit(&m, root));
+  return put(&m, ACI_RX_OP_MATCH, 0, 0, 0, NULL);
 }
 
 ac_status aci_regex_new(const char *pattern, size_t n, aci_regex **out, ac_err *e) {
@@ -338,11 +244,16 @@ ac_status aci_regex_new(const char *pattern, size_t n, aci_regex **out, ac_err *
   aci_regex *r = calloc(1, sizeof *r);
   if (r == NULL) return AC_FAIL(e, OOM, "no memory for a regular expression");
   ac_status st = aci_rx_parse(pattern, n, &t, e);
-  emitter m = {.t = &t, .r = r, .e = e};
-  if (st == AC_OK) st = emit(&m, t.root);
-  if (st == AC_OK) st = put(&m, ACI_RX_OP_MATCH, 0, 0, 0, NULL);
+  if (st == AC_OK) r->n_look = t.n_look;
+  if (st == AC_OK) st = compile(&t, t.root, false, &r->main, e);
+  for (uint32_t k = 0; st == AC_OK && k < t.n_look; k++) {
+    r->look[k].ahead = t.look[k].ahead;
+    r->look[k].negated = t.look[k].negated;
+    st = compile(&t, t.look[k].child, true, &r->look[k].p, e);
+  }
   if (st == AC_OK) st = make_classes(&t, r, e);
-  if (st == AC_OK) st = find_first(r, e);
+  if (st == AC_OK) st = find_first(r, &r->main, e);
+  for (uint32_t k = 0; st == AC_OK && k < t.n_look; k++) st = find_first(r, &r->look[k].p, e);
   aci_rx_tree_fini(&t);
   if (st == AC_OK) *out = r;
   else aci_regex_free(r);
@@ -351,7 +262,8 @@ ac_status aci_regex_new(const char *pattern, size_t n, aci_regex **out, ac_err *
 
 void aci_regex_free(aci_regex *r) {
   if (r == NULL) return;
-  free(r->prog);
+  free(r->main.inst);
+  for (uint32_t k = 0; k < r->n_look; k++) free(r->look[k].p.inst);
   free(r->set);
   free(r->cell);
   free(r);

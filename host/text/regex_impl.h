@@ -1,4 +1,4 @@
-/* What regex_parse.c, regex_compile.c and regex_run.c share: sets of code points, the syntax tree, the program. */
+/* What the files regex_*.c share: sets of code points, the syntax tree, the program. */
 #ifndef ACI_REGEX_IMPL_H
 #define ACI_REGEX_IMPL_H
 #include "text/regex.h"
@@ -10,7 +10,8 @@ enum {
   ACI_RX_STEPS = 1 << 20, /* of the passes over the tree */
   ACI_RX_SETS = 1024,
   ACI_RX_CLASSES = 250, /* of characters that no set tells apart; two more stand for the ends of the text */
-  ACI_RX_REPEAT = 1000
+  ACI_RX_REPEAT = 1000,
+  ACI_RX_LOOKS = 8 /* lookaround over more than one character: a bit of a byte each */
 };
 
 /* Sorted, disjoint, not touching ranges [first, last]. */
@@ -26,32 +27,40 @@ typedef enum aci_rx_kind {
   ACI_RX_CAT,
   ACI_RX_ALT,
   ACI_RX_REPEAT_N,
-  ACI_RX_AHEAD,
-  ACI_RX_BEHIND
+  ACI_RX_AHEAD,  /* the next character, or the end of the text, is of the set */
+  ACI_RX_BEHIND, /* the one before is */
+  ACI_RX_LOOK    /* lookaround number `set` of the tree holds here */
 } aci_rx_kind;
-enum { ACI_RX_GREEDY, ACI_RX_LAZY, ACI_RX_POSSESSIVE };
+enum { ACI_RX_GREEDY, ACI_RX_LAZY };
 
 /* Nodes by number, 0: none. Children hang in a list, so that long patterns are not deep. */
 typedef struct aci_rx_node {
   uint8_t kind, greed;
+  bool once; /* from one place it matches in at most one way: what atomic groups became */
   uint16_t set;
   uint32_t child, next;
   int32_t min, max; /* max -1: no limit */
-  uint32_t at;      /* byte of the pattern, for messages */
 } aci_rx_node;
+
+/* Lookaround over more than one character. Inner ones come before those around them. */
+typedef struct aci_rx_look {
+  uint32_t child; /* of lookahead: turned round, to be read from right to left */
+  bool ahead, negated;
+} aci_rx_look;
 
 typedef struct aci_rx_tree {
   aci_rx_node *node;
   uint32_t n, cap;
   aci_rx_set *set;
   uint32_t n_set, cap_set;
+  aci_rx_look look[ACI_RX_LOOKS];
+  uint32_t n_look;
+  uint16_t any; /* the set of all characters, where there is lookaround */
   uint32_t root;
 } aci_rx_tree;
 
 ac_status aci_rx_parse(const char *pattern, size_t n, aci_rx_tree *t, ac_err *e);
 void aci_rx_tree_fini(aci_rx_tree *t);
-/* Makes possessive repetition greedy where that is the same, and an error elsewhere. */
-ac_status aci_rx_possessive(aci_rx_tree *t, ac_err *e);
 
 /* ---- sets: false without memory ---- */
 bool aci_rx_add(aci_rx_set *s, uint32_t first, uint32_t last);
@@ -62,8 +71,11 @@ bool aci_rx_has(const aci_rx_set *s, uint32_t c);
 bool aci_rx_close_case(aci_rx_set *s);
 /* Adds \p{name}; *known tells whether there is one. */
 bool aci_rx_property(aci_rx_set *s, const char *name, size_t n, bool *known);
+/* Adds [:name:]; the same but for punct. */
+bool aci_rx_bracket(aci_rx_set *s, const char *name, size_t n, bool *known);
 bool aci_rx_add_space(aci_rx_set *s);
-bool aci_rx_add_word(aci_rx_set *s);
+/* Adds \w; outside [...] a few numbers of Latin-1 count among it. */
+bool aci_rx_add_word(aci_rx_set *s, bool outside);
 
 /* ---- program ---- */
 typedef enum aci_rx_op {
@@ -72,6 +84,7 @@ typedef enum aci_rx_op {
   ACI_RX_OP_JUMP,
   ACI_RX_OP_AHEAD,
   ACI_RX_OP_BEHIND,
+  ACI_RX_OP_LOOK,
   ACI_RX_OP_MATCH
 } aci_rx_op;
 typedef struct aci_rx_inst {
@@ -80,14 +93,24 @@ typedef struct aci_rx_inst {
   uint32_t x, y; /* where it goes on; of a split: first x */
 } aci_rx_inst;
 
-struct aci_regex {
-  aci_rx_inst *prog;
-  uint32_t n_prog;
-  uint64_t (*set)[4]; /* bit = class */
-  uint32_t n_set;
-  uint32_t n_class;  /* then the end of the text, then its beginning */
+typedef struct aci_rx_program {
+  aci_rx_inst *inst;
+  uint32_t n;
+  uint32_t looks;    /* it asks for lookaround of numbers below this */
   uint64_t first[4]; /* classes with which a match may begin */
   bool nullable, behind;
+} aci_rx_program;
+
+struct aci_regex {
+  aci_rx_program main;
+  struct {
+    aci_rx_program p; /* finds a match that ends here, wherever it began */
+    bool ahead, negated;
+  } look[ACI_RX_LOOKS];
+  uint32_t n_look;
+  uint64_t (*set)[4]; /* bit = class */
+  uint32_t n_set;
+  uint32_t n_class; /* then the end of the text, then its beginning */
   uint8_t ascii[128];
   uint16_t page[0x1100]; /* class of c: cell[page[c >> 8]][c & 255] */
   uint8_t (*cell)[256];

@@ -5,7 +5,7 @@
 #include "text/regex_parse.h"
 
 /* ---- nodes and sets ---- */
-static ac_status node_new(aci_rx_parser *p, aci_rx_kind kind, uint32_t child, uint32_t *out) {
+ac_status aci_rx_node_new(aci_rx_parser *p, aci_rx_kind kind, uint32_t child, uint32_t *out) {
   aci_rx_tree *t = p->t;
   if (t->n == t->cap) {
     if (t->n >= ACI_RX_NODES) return BAD(p, "the pattern is too large");
@@ -16,13 +16,12 @@ static ac_status node_new(aci_rx_parser *p, aci_rx_kind kind, uint32_t child, ui
     t->node = node;
     t->cap = cap;
   }
-  t->node[t->n] = (aci_rx_node){.kind = (uint8_t)kind, .child = child, .at = (uint32_t)p->at};
+  t->node[t->n] = (aci_rx_node){.kind = (uint8_t)kind, .child = child};
   *out = t->n++;
   return AC_OK;
 }
 
-/* The number of a set with these contents, which it takes. */
-static ac_status intern(aci_rx_parser *p, aci_rx_set *s, uint16_t *out) {
+ac_status aci_rx_intern(aci_rx_parser *p, aci_rx_set *s, uint16_t *out) {
   aci_rx_tree *t = p->t;
   for (uint32_t i = 0; i < t->n_set; i++)
     if (t->set[i].n == s->n && t->set[i].edge == s->edge &&
@@ -46,90 +45,16 @@ static ac_status intern(aci_rx_parser *p, aci_rx_set *s, uint16_t *out) {
   return AC_OK;
 }
 
-static ac_status set_node(aci_rx_parser *p, aci_rx_kind kind, aci_rx_set *s, uint32_t *out) {
+ac_status aci_rx_set_node(aci_rx_parser *p, aci_rx_set *s, uint32_t *out) {
   if (p->ignore_case && !aci_rx_close_case(s)) {
     free(s->r);
     return NO_MEMORY(p);
   }
   uint16_t number;
-  AC_TRY(intern(p, s, &number));
-  AC_TRY(node_new(p, kind, 0, out));
+  AC_TRY(aci_rx_intern(p, s, &number));
+  AC_TRY(aci_rx_node_new(p, ACI_RX_SET, 0, out));
   p->t->node[*out].set = number;
   return AC_OK;
-}
-
-/* ---- lookaround ---- */
-/* Adds what x, seen as one character at its near edge, can be: *one false when it is longer or may be empty. */
-static ac_status single(aci_rx_parser *p, uint32_t x, bool behind, aci_rx_set *s, bool *one) {
-  const aci_rx_node *n = &p->t->node[x];
-  *one = true;
-  switch (n->kind) {
-    case ACI_RX_SET: ADD(p, aci_rx_unite(s, &p->t->set[n->set])); return AC_OK;
-    case ACI_RX_ALT:
-      for (uint32_t c = n->child; *one && c != 0; c = p->t->node[c].next)
-        AC_TRY(single(p, c, behind, s, one));
-      return AC_OK;
-    case ACI_RX_CAT:
-      *one = n->child != 0 && p->t->node[n->child].next == 0;
-      return *one ? single(p, n->child, behind, s, one) : AC_OK;
-    case ACI_RX_REPEAT_N: /* one or more begin like one */
-      *one = n->min == 1;
-      return *one ? single(p, n->child, behind, s, one) : AC_OK;
-    case ACI_RX_AHEAD:
-    case ACI_RX_BEHIND: /* the end of the text alone, in (?=\s|\z) */
-      *one = (n->kind == ACI_RX_BEHIND) == behind && p->t->set[n->set].edge && p->t->set[n->set].n == 0;
-      s->edge = s->edge || *one;
-      return AC_OK;
-    default: *one = false; return AC_OK;
-  }
-}
-
-static ac_status edge_node(aci_rx_parser *p, bool behind, const aci_rx_set *set, bool edge, uint32_t *out) {
-  aci_rx_set s = {.edge = edge};
-  if (set != NULL && !aci_rx_unite(&s, set)) return NO_MEMORY(p);
-  s.edge = edge;
-  uint16_t number;
-  AC_TRY(intern(p, &s, &number));
-  AC_TRY(node_new(p, behind ? ACI_RX_BEHIND : ACI_RX_AHEAD, 0, out));
-  p->t->node[*out].set = number;
-  return AC_OK;
-}
-
-static ac_status look(aci_rx_parser *p, uint32_t x, bool behind, bool negated, uint32_t *out) {
-  aci_rx_set s = {0};
-  bool one;
-  ac_status st = single(p, x, behind, &s, &one);
-  if (st == AC_OK && !one) st = BAD(p, "lookaround over more (or less) than one character is not supported");
-  if (st == AC_OK && negated) {
-    const bool edge = !s.edge;
-    if (!aci_rx_complement(&s)) st = NO_MEMORY(p);
-    s.edge = edge;
-  }
-  if (st == AC_OK) st = edge_node(p, behind, &s, s.edge, out);
-  free(s.r);
-  return st;
-}
-
-/* \b: one side is a word, the other is not. */
-static ac_status word_edge(aci_rx_parser *p, bool inside, uint32_t *out) {
-  aci_rx_set word = {0}, rest = {0};
-  uint32_t a, b, c, d, one, two;
-  ac_status st = !aci_rx_add_word(&word) || !aci_rx_unite(&rest, &word) || !aci_rx_complement(&rest)
-                     ? NO_MEMORY(p)
-                     : AC_OK;
-  if (st == AC_OK) st = edge_node(p, true, &word, false, &a);
-  if (st == AC_OK) st = edge_node(p, false, inside ? &word : &rest, !inside, &b);
-  if (st == AC_OK) st = edge_node(p, true, &rest, true, &c);
-  if (st == AC_OK) st = edge_node(p, false, inside ? &rest : &word, inside, &d);
-  free(word.r);
-  free(rest.r);
-  AC_TRY(st);
-  p->t->node[a].next = b;
-  p->t->node[c].next = d;
-  AC_TRY(node_new(p, ACI_RX_CAT, a, &one));
-  AC_TRY(node_new(p, ACI_RX_CAT, c, &two));
-  p->t->node[one].next = two;
-  return node_new(p, ACI_RX_ALT, one, out);
 }
 
 /* ---- the grammar ---- */
@@ -143,6 +68,7 @@ static ac_status flags(aci_rx_parser *p, bool *rest) {
       case '-': on = false; break;
       case 'i': p->ignore_case = on; break;
       case 'm': p->dot_all = on; break;
+      case 'x': p->extended = on; break;
       case ':': p->at++; return *rest = false, AC_OK;
       case ')': p->at++; return *rest = true, AC_OK;
       default: return BAD(p, "this kind of group is not supported");
@@ -153,26 +79,31 @@ static ac_status flags(aci_rx_parser *p, bool *rest) {
 /* p->at is behind "(". */
 static ac_status group(aci_rx_parser *p, uint32_t *out) {
   if (++p->depth > ACI_RX_DEPTH) return BAD(p, "groups nest too deeply");
-  const bool was_case = p->ignore_case, was_dot = p->dot_all;
-  bool closed = false;
+  const bool was_case = p->ignore_case, was_dot = p->dot_all, was_extended = p->extended;
+  bool closed = false, atomic = false;
   if (aci_rx_take(p, "?")) {
     const bool behind = aci_rx_starts(p, "<=") || aci_rx_starts(p, "<!");
     if (behind || aci_rx_peek(p) == '=' || aci_rx_peek(p) == '!') {
       p->at += behind ? 2 : 1;
       const bool negated = p->s[p->at - 1] == '!';
+      const bool was_behind = p->in_behind;
+      p->in_behind = was_behind || behind;
       AC_TRY(alternatives(p, out));
+      p->in_behind = was_behind;
       if (!aci_rx_take(p, ")")) return BAD(p, "( without )");
       p->depth--;
-      return look(p, *out, behind, negated, out);
+      return aci_rx_look_around(p, *out, behind, negated, out);
     }
     if (aci_rx_take(p, "#")) {
       const char *close = memchr(p->s + p->at, ')', p->n - p->at);
       if (close == NULL) return BAD(p, "( without )");
       p->at = (size_t)(close - p->s) + 1;
       p->depth--;
-      return node_new(p, ACI_RX_EMPTY, 0, out);
+      return aci_rx_node_new(p, ACI_RX_EMPTY, 0, out);
     }
-    if (aci_rx_take(p, "<")) {
+    if (aci_rx_take(p, ">")) {
+      atomic = true;
+    } else if (aci_rx_take(p, "<")) {
       const char *close = memchr(p->s + p->at, '>', p->n - p->at);
       if (close == NULL) return BAD(p, "(?< without >");
       p->at = (size_t)(close - p->s) + 1;
@@ -188,8 +119,9 @@ static ac_status group(aci_rx_parser *p, uint32_t *out) {
   }
   p->ignore_case = was_case;
   p->dot_all = was_dot;
+  p->extended = was_extended;
   p->depth--;
-  return AC_OK;
+  return atomic ? aci_rx_atomic(p, *out, out) : AC_OK;
 }
 
 static ac_status atom(aci_rx_parser *p, uint32_t *out) {
@@ -200,22 +132,21 @@ static ac_status atom(aci_rx_parser *p, uint32_t *out) {
   ac_status st = AC_OK;
   switch (head) {
     case '(': p->at++; return group(p, out);
-    case '^':
-      p->at++;
-      ADD(p, aci_rx_add(&s, '\n', '\n'));
-      st = edge_node(p, true, &s, true, out);
-      free(s.r);
-      return st;
-    case '$':
-      p->at++;
-      ADD(p, aci_rx_add(&s, '\n', '\n'));
-      st = edge_node(p, false, &s, true, out);
-      free(s.r);
-      return st;
+    case '^': p->at++; return aci_rx_line_begin(p, out);
+    case '$': p->at++; return aci_rx_line_end(p, out);
     case '*':
     case '+':
     case '?': return BAD(p, "nothing to repeat");
-    case '[': st = aci_rx_class(p, &s); break;
+    case '[': {
+      const bool negated = aci_rx_starts(p, "[^");
+      uint32_t more = 0;
+      st = aci_rx_class(p, &s);
+      if (st == AC_OK && !negated) st = aci_rx_fold_class(p, &s, &more);
+      if (st != AC_OK || more == 0) break;
+      AC_TRY(aci_rx_set_node(p, &s, out));
+      p->t->node[*out].next = more;
+      return aci_rx_node_new(p, ACI_RX_ALT, *out, out);
+    }
     case '.':
       p->at++;
       if (!p->dot_all) ADD(p, aci_rx_add(&s, '\n', '\n'));
@@ -224,11 +155,18 @@ static ac_status atom(aci_rx_parser *p, uint32_t *out) {
     case '\\':
       p->at++;
       if (!aci_rx_more(p)) return BAD(p, "a backslash at the end");
-      if (aci_rx_take(p, "b")) return word_edge(p, false, out);
-      if (aci_rx_take(p, "B")) return word_edge(p, true, out);
-      if (aci_rx_take(p, "A")) return edge_node(p, true, NULL, true, out);
-      if (aci_rx_take(p, "z")) return edge_node(p, false, NULL, true, out);
-      st = aci_rx_escape(p, &s, &c, &is_set);
+      if (aci_rx_take(p, "b")) return aci_rx_word_edge(p, false, out);
+      if (aci_rx_take(p, "B")) return aci_rx_word_edge(p, true, out);
+      if (aci_rx_take(p, "A")) return aci_rx_edge(p, true, NULL, true, out);
+      if (aci_rx_take(p, "z")) return aci_rx_edge(p, false, NULL, true, out);
+      if (aci_rx_take(p, "Z")) return aci_rx_text_end(p, out);
+      if (aci_rx_take(p, "R")) return aci_rx_line_break(p, out);
+      if (aci_rx_take(p, "O") || aci_rx_take(p, "N")) {
+        if (p->s[p->at - 1] == 'N' && !aci_rx_add(&s, '\n', '\n')) st = NO_MEMORY(p);
+        if (st == AC_OK && !aci_rx_complement(&s)) st = NO_MEMORY(p);
+        break;
+      }
+      st = aci_rx_escape(p, &s, &c, &is_set, false);
       if (st == AC_OK && !is_set && !aci_rx_add(&s, c, c)) st = NO_MEMORY(p);
       break;
     default:
@@ -239,7 +177,7 @@ static ac_status atom(aci_rx_parser *p, uint32_t *out) {
     free(s.r);
     return st;
   }
-  return set_node(p, ACI_RX_SET, &s, out);
+  return aci_rx_set_node(p, &s, out);
 }
 
 static bool count(aci_rx_parser *p, size_t *at, int32_t *v) {
@@ -271,9 +209,18 @@ static bool braces(aci_rx_parser *p, int32_t *min, int32_t *max) {
   return true;
 }
 
+/* (?x): blanks between parts, and the rest of a line behind #, mean nothing. */
+void aci_rx_skip_blanks(aci_rx_parser *p) {
+  while (p->extended && aci_rx_more(p) && strchr(" \t\n\v\f\r#", aci_rx_peek(p)) != NULL) {
+    const char *end = aci_rx_peek(p) == '#' ? memchr(p->s + p->at, '\n', p->n - p->at) : p->s + p->at;
+    p->at = end == NULL ? p->n : (size_t)(end - p->s) + 1;
+  }
+}
+
 static ac_status piece(aci_rx_parser *p, uint32_t *out) {
-  AC_TRY(atom(p, out));
-  for (int stacked = 0; aci_rx_more(p); stacked++) {
+  AC_TRY(aci_rx_fold_text(p, out));
+  if (*out == 0) AC_TRY(atom(p, out));
+  for (int stacked = 0; aci_rx_skip_blanks(p), aci_rx_more(p); stacked++) {
     int32_t min, max;
     bool counted = false;
     if (aci_rx_take(p, "*")) min = 0, max = -1;
@@ -285,27 +232,29 @@ static ac_status piece(aci_rx_parser *p, uint32_t *out) {
     if (max >= 0 && min > max) return BAD(p, "a repetition whose limits are in the wrong order");
     if (stacked == 16) return BAD(p, "too many repetitions of repetitions");
     int greed = ACI_RX_GREEDY;
+    bool possessive = false;
     if (aci_rx_peek(p) == '?' && !(counted && min == max)) greed = ACI_RX_LAZY, p->at++;
-    else if (!counted && aci_rx_peek(p) == '+') greed = ACI_RX_POSSESSIVE, p->at++;
-    AC_TRY(node_new(p, ACI_RX_REPEAT_N, *out, out));
+    else if (!counted && aci_rx_peek(p) == '+') possessive = true, p->at++;
+    AC_TRY(aci_rx_node_new(p, ACI_RX_REPEAT_N, *out, out));
     aci_rx_node *n = &p->t->node[*out];
     n->min = min;
     n->max = max;
     n->greed = (uint8_t)greed;
+    if (possessive) AC_TRY(aci_rx_atomic(p, *out, out));
   }
   return AC_OK;
 }
 
 static ac_status sequence(aci_rx_parser *p, uint32_t *out) {
   uint32_t first = 0, last = 0, x;
-  while (aci_rx_more(p) && aci_rx_peek(p) != '|' && aci_rx_peek(p) != ')') {
+  while (aci_rx_skip_blanks(p), aci_rx_more(p) && aci_rx_peek(p) != '|' && aci_rx_peek(p) != ')') {
     AC_TRY(piece(p, &x));
     if (last == 0) first = x;
     else p->t->node[last].next = x;
     last = x;
   }
   if (first == last && first != 0) return *out = first, AC_OK;
-  return node_new(p, first == 0 ? ACI_RX_EMPTY : ACI_RX_CAT, first, out);
+  return aci_rx_node_new(p, first == 0 ? ACI_RX_EMPTY : ACI_RX_CAT, first, out);
 }
 
 static ac_status alternatives(aci_rx_parser *p, uint32_t *out) {
@@ -316,7 +265,7 @@ static ac_status alternatives(aci_rx_parser *p, uint32_t *out) {
     AC_TRY(sequence(p, &x));
     p->t->node[last].next = x;
   }
-  return node_new(p, ACI_RX_ALT, first, out);
+  return aci_rx_node_new(p, ACI_RX_ALT, first, out);
 }
 
 ac_status aci_rx_parse(const char *pattern, size_t n, aci_rx_tree *t, ac_err *e) {
@@ -328,7 +277,7 @@ ac_status aci_rx_parse(const char *pattern, size_t n, aci_rx_tree *t, ac_err *e)
   AC_TRY(aci_uni_open(e));
   AC_TRY(alternatives(&p, &t->root));
   if (aci_rx_more(&p)) return BAD(&p, ") without (");
-  return aci_rx_possessive(t, e);
+  return AC_OK;
 }
 
 void aci_rx_tree_fini(aci_rx_tree *t) {

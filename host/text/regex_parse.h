@@ -1,4 +1,4 @@
-/* What the two halves of the parser of regular expressions share: regex_parse.c and regex_class.c. */
+/* What the parts of the parser of regular expressions share: regex_parse.c, regex_class.c, regex_look.c, regex_atomic.c. */
 #ifndef ACI_REGEX_PARSE_H
 #define ACI_REGEX_PARSE_H
 #include <string.h>
@@ -10,7 +10,7 @@ typedef struct aci_rx_parser {
   const char *s;
   size_t n, at;
   aci_rx_tree *t;
-  bool ignore_case, dot_all;
+  bool ignore_case, dot_all, extended, in_behind;
   int depth;
   ac_err *e;
 } aci_rx_parser;
@@ -40,9 +40,35 @@ static inline uint32_t aci_rx_next_char(aci_rx_parser *p) {
   return c;
 }
 
-/* An escape that stands for one character, in *c, or for a set, which is added to s (*is_set); p->at is behind the backslash. */
-ac_status aci_rx_escape(aci_rx_parser *p, aci_rx_set *s, uint32_t *c, bool *is_set);
+ac_status aci_rx_node_new(aci_rx_parser *p, aci_rx_kind kind, uint32_t child, uint32_t *out);
+/* The number of a set with these contents, which it takes. */
+ac_status aci_rx_intern(aci_rx_parser *p, aci_rx_set *s, uint16_t *out);
+/* A character of the set, which it takes, in other case too where that is ignored. */
+ac_status aci_rx_set_node(aci_rx_parser *p, aci_rx_set *s, uint32_t *out);
+
+/* An escape that stands for one character, in *c, or for a set, which is added to s (*is_set); p->at is behind the
+ * backslash. inside: of a class */
+ac_status aci_rx_escape(aci_rx_parser *p, aci_rx_set *s, uint32_t *c, bool *is_set, bool inside);
 /* A class; p->at is at "[". */
 ac_status aci_rx_class(aci_rx_parser *p, aci_rx_set *out);
+
+void aci_rx_skip_blanks(aci_rx_parser *p);
+
+/* (?i): a text at p->at that folds to one character, or one that folds to several; *out 0: there is none. */
+ac_status aci_rx_fold_text(aci_rx_parser *p, uint32_t *out);
+/* The texts that characters of a class fold to, as a list of nodes; 0: none. */
+ac_status aci_rx_fold_class(aci_rx_parser *p, const aci_rx_set *s, uint32_t *out);
+
+/* Lookaround over x, which becomes a part of it. */
+ac_status aci_rx_look_around(aci_rx_parser *p, uint32_t x, bool behind, bool negated, uint32_t *out);
+/* The character before (else: next) is of the set (NULL: of none), or there is none and edge. */
+ac_status aci_rx_edge(aci_rx_parser *p, bool behind, const aci_rx_set *set, bool edge, uint32_t *out);
+ac_status aci_rx_word_edge(aci_rx_parser *p, bool inside, uint32_t *out); /* \b, inside: \B */
+ac_status aci_rx_line_begin(aci_rx_parser *p, uint32_t *out);             /* ^ */
+ac_status aci_rx_line_end(aci_rx_parser *p, uint32_t *out);               /* $ */
+ac_status aci_rx_text_end(aci_rx_parser *p, uint32_t *out);               /* \Z */
+ac_status aci_rx_line_break(aci_rx_parser *p, uint32_t *out);             /* \R */
+/* (?>x), made of copies of it. */
+ac_status aci_rx_atomic(aci_rx_parser *p, uint32_t x, uint32_t *out);
 
 #endif

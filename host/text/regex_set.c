@@ -138,9 +138,10 @@ bool aci_rx_add_space(aci_rx_set *s) {
          aci_rx_add(s, 0x3000, 0x3000);
 }
 
-bool aci_rx_add_word(aci_rx_set *s) {
+bool aci_rx_add_word(aci_rx_set *s, bool outside) {
   aci_rx_set found = {0};
-  bool ok = true;
+  bool ok = !outside || (aci_rx_add(&found, 0xB2, 0xB3) && aci_rx_add(&found, 0xB9, 0xB9) &&
+                         aci_rx_add(&found, 0xBC, 0xBE));
   uint32_t first, last;
   for (size_t i = 0; ok && aci_uni_run(i, &first, &last); i++) {
     /* which symbols are words is no matter of runs: those are asked one by one */
@@ -240,6 +241,58 @@ static const property properties[] = {
 };
 #undef B
 
+/* Names of more than categories: those, what counts as some, characters of ASCII, the rest where it is turned round. */
+typedef struct mixture {
+  const char *name;
+  uint32_t bits, other;
+  const char *ascii; /* ranges, two characters each */
+  bool space, negated;
+} mixture;
+#define B ACI_UNI_BIT
+#define ALPHA ACI_UNI_L | B(ACI_NL)
+#define UNSEEN B(ACI_CC) | B(ACI_CN) | B(ACI_CS)
+static const mixture mixtures[] = {{"alpha", ALPHA, ACI_UNI_ALPHABETIC, "", false, false},
+                                   {"alphabetic", ALPHA, ACI_UNI_ALPHABETIC, "", false, false},
+                                   {"alnum", ALPHA | B(ACI_ND), ACI_UNI_ALPHABETIC, "", false, false},
+                                   {"upper", B(ACI_LU), ACI_UNI_UPPER, "", false, false},
+                                   {"uppercase", B(ACI_LU), ACI_UNI_UPPER, "", false, false},
+                                   {"lower", B(ACI_LL), ACI_UNI_LOWER, "", false, false},
+                                   {"lowercase", B(ACI_LL), ACI_UNI_LOWER, "", false, false},
+                                   {"lc", B(ACI_LU) | B(ACI_LL) | B(ACI_LT), 0, "", false, false},
+                                   {"punct", ACI_UNI_P, 0, "", false, false},
+                                   {"blank", B(ACI_ZS), 0, "\t\t", false, false},
+                                   {"xdigit", 0, 0, "09AFaf", false, false},
+                                   {"graph", UNSEEN, 0, "", true, true},
+                                   {"print", UNSEEN | B(ACI_ZL) | B(ACI_ZP), 0, "", false, true},
+                                   {"assigned", B(ACI_CN), 0, "", false, true}};
+#undef B
+
+static bool add_mixture(aci_rx_set *s, const mixture *m) {
+  aci_rx_set found = {0};
+  uint32_t first, last, bits;
+  bool ok = add_categories(&found, m->bits) && (!m->space || aci_rx_add_space(&found));
+  for (size_t i = 0; ok && m->other != 0 && aci_uni_other(i, &first, &last, &bits); i++)
+    if (bits & m->other) ok = aci_rx_add(&found, first, last);
+  for (const char *a = m->ascii; ok && *a != 0; a += 2)
+    ok = aci_rx_add(&found, (unsigned char)a[0], (unsigned char)a[1]);
+  if (ok && m->negated) ok = aci_rx_complement(&found);
+  ok = ok && aci_rx_unite(s, &found);
+  free(found.r);
+  return ok;
+}
+
+bool aci_rx_bracket(aci_rx_set *s, const char *name, size_t n, bool *known) {
+  static const char *const names[] = {"alnum", "alpha", "ascii", "blank", "cntrl", "digit",  "graph",
+                                      "lower", "print", "punct", "space", "upper", "xdigit", "word"};
+  *known = false;
+  for (size_t i = 0; !*known && i < sizeof names / sizeof names[0]; i++)
+    *known = strlen(names[i]) == n && memcmp(names[i], name, n) == 0;
+  if (!*known) return true;
+  if (n == 5 && memcmp(name, "ascii", 5) == 0) return aci_rx_add(s, 0, 127);
+  if (n == 5 && memcmp(name, "punct", 5) == 0 && !aci_rx_property(s, "s", 1, known)) return false;
+  return aci_rx_property(s, name, n, known);
+}
+
 bool aci_rx_property(aci_rx_set *s, const char *name, size_t n, bool *known) {
   char plain[32];
   size_t k = 0;
@@ -253,8 +306,11 @@ bool aci_rx_property(aci_rx_set *s, const char *name, size_t n, bool *known) {
   for (size_t i = 0; i < sizeof properties / sizeof properties[0]; i++)
     if (strcmp(plain, properties[i].name) == 0) return add_categories(s, properties[i].bits);
   if (strcmp(plain, "space") == 0 || strcmp(plain, "whitespace") == 0) return aci_rx_add_space(s);
-  if (strcmp(plain, "word") == 0) return aci_rx_add_word(s);
+  if (strcmp(plain, "word") == 0) return aci_rx_add_word(s, false);
+  if (strcmp(plain, "ascii") == 0) return aci_rx_add(s, 0, 127);
   if (strcmp(plain, "any") == 0) return aci_rx_add(s, 0, ACI_UNI_LAST);
+  for (size_t i = 0; i < sizeof mixtures / sizeof mixtures[0]; i++)
+    if (strcmp(plain, mixtures[i].name) == 0) return add_mixture(s, &mixtures[i]);
   if (k > 0) plain[0] = (char)(plain[0] >= 'a' && plain[0] <= 'z' ? plain[0] - 32 : plain[0]);
   const int script = aci_uni_script(plain, k);
   *known = script != 0;

@@ -59,13 +59,15 @@ bool aci_text_copy(aci_text *t, const aci_text *src, uint32_t begin, uint32_t en
 
 void aci_text_span(const aci_text *t, uint32_t begin, uint32_t end, uint32_t *from, uint32_t *to) {
   if (t->same) {
-    while (begin > 0 && ((unsigned char)t->s[begin] & 0xC0) == 0x80) begin--;
+    while (begin > 0 && begin < t->n && ((unsigned char)t->s[begin] & 0xC0) == 0x80) begin--;
     while (end < t->n && ((unsigned char)t->s[end] & 0xC0) == 0x80) end++;
     *from = begin;
     *to = end;
-  } else if (t->tracked) {
+  } else if (t->tracked && begin < end) {
     *from = t->from[begin];
     *to = t->to[end - 1];
+  } else if (t->tracked) {
+    *from = *to = begin > 0 ? t->to[begin - 1] : t->origin;
   } else {
     *from = *to = 0;
   }

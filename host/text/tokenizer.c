@@ -28,7 +28,7 @@ ac_status ac_tokenizer_parse(const char *json, size_t n, ac_tokenizer **out, ac_
   }
   if (st == AC_OK) st = aci_read_steps(t, root, e);
   if (st == AC_OK) st = aci_read_post(t, root, e);
-  if (st == AC_OK) st = aci_read_model(t, root, e);
+  if (st == AC_OK) st = aci_read_model(t, root, json, n, e);
   if (st == AC_OK) st = aci_read_extras(t, root, e);
   if (st == AC_OK) {
     int joiners = 0;
@@ -188,23 +188,6 @@ static void put_bool(aci_json_writer *w, const char *key, bool v) {
   aci_json_bool(w, v);
 }
 
-/* A value as it was read; nesting is that of the reader, at most 64. */
-static void put_value(aci_json_writer *w, const aci_json *v) {
-  switch (v->type) {
-    case ACI_JSON_NULL: aci_json_null(w); return;
-    case ACI_JSON_BOOL: aci_json_bool(w, v->u.b); return;
-    case ACI_JSON_INT: aci_json_int(w, v->u.i); return;
-    case ACI_JSON_DOUBLE: aci_json_double(w, v->u.f); return;
-    case ACI_JSON_STRING: aci_json_string(w, v->u.s, v->len); return;
-    case ACI_JSON_KEY: aci_json_key(w, v->u.s, v->len); return;
-    default: break;
-  }
-  aci_json_begin(w, v->type == ACI_JSON_OBJECT);
-  for (const aci_json *m = aci_json_first(v), *end = aci_json_after(v); m != end; m = aci_json_after(m))
-    put_value(w, m);
-  aci_json_end(w);
-}
-
 static void put_truncation(aci_json_writer *w, const ac_truncation *p) {
   static const char *const names[] = {"LongestFirst", "OnlyFirst", "OnlySecond"};
   put_key(w, "truncation");
@@ -276,7 +259,7 @@ ac_status ac_tokenizer_json(const ac_tokenizer *t, bool pretty, char **text, siz
   for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
     const aci_json *v = aci_json_get(t->doc, aci_json_root(t->doc), parts[i]);
     put_key(&w, parts[i]);
-    if (v != NULL) put_value(&w, v);
+    if (v != NULL) aci_json_value(&w, v);
     else aci_json_null(&w);
   }
   aci_json_end(&w);

@@ -245,7 +245,7 @@ typedef struct aci_model {
   ac_text prefix, suffix;
   uint32_t *
       joined; /* of chars that stand side by side in a merged token, by aci_joined_bit; NULL: pieces are not cut */
-  bool known[128]; /* characters of ASCII that have a token */
+  int64_t ascii[128]; /* ids of its characters, -1: none */
   bool raw;        /* pieces come as bytes that ByteLevel would have changed one to one */
   uint32_t byte_id[256];
   aci_map raw_vocab; /* for ignore_merges: by the bytes that a token stands for */
@@ -374,7 +374,8 @@ uint32_t aci_byte_char(unsigned char byte); /* the character that stands for it 
 int aci_char_byte(uint32_t c);              /* -1: none */
 
 /* ---- parts of a tokenizer that other files of text/ make ---- */
-ac_status aci_read_model(ac_tokenizer *t, const aci_json *model, ac_err *e);
+/* json: the text that the document was made of */
+ac_status aci_read_model(ac_tokenizer *t, const aci_json *root, const char *json, size_t n, ac_err *e);
 ac_status aci_read_steps(ac_tokenizer *t, const aci_json *root, ac_err *e);
 ac_status aci_read_post(ac_tokenizer *t, const aci_json *o, ac_err *e);
 ac_status aci_read_pattern(ac_tokenizer *t, const aci_json *o, const char *where, aci_pattern *out,

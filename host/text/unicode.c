@@ -19,6 +19,8 @@ enum {
   LOWERS = 300,
   FOLDS = 128,
   SCRIPT_RUNS = 256,
+  FULL_FOLDS = 128,
+  OTHER_RUNS = 300,
   CHANGED_ALONE = 0x295, /* changed its category with 17.0 */
   /* cell: category + 30 * age in 7 bits, grapheme class in 4, flags */
   BREAK_SHIFT = 7,
@@ -49,11 +51,12 @@ static struct {
   uint16_t part_at[DECOMPOSITIONS + 1];
   bool compatible[DECOMPOSITIONS];
   uint32_t runs[RUNS]; /* where each run of one category and age begins */
-  size_t n_runs, n_from, n_pairs, n_classes, n_lower, n_fold, n_script;
+  size_t n_runs, n_from, n_pairs, n_classes, n_lower, n_fold, n_script, n_full, n_other;
   pair pairs[PAIRS];
-  run classes[CLASSES], script[SCRIPT_RUNS];
+  run classes[CLASSES], script[SCRIPT_RUNS], other[OTHER_RUNS];
   lower_run lower[LOWERS];
   uint32_t fold[FOLDS][2];
+  uint32_t full[FULL_FOLDS][4]; /* code point, what it folds to, 0 at the end */
 } U = {.once = PTHREAD_ONCE_INIT};
 
 /* ---- unpacking ---- */
@@ -184,6 +187,14 @@ static void unpack(void) {
       at = U.fold[U.n_fold][0] + 1;
     }
     U.n_script = read_runs((reader)READER(script), U.script);
+    U.n_other = read_runs((reader)READER(other), U.other);
+    reader g = READER(full);
+    for (uint32_t at = 0; g.left > 0; U.n_full++) {
+      uint32_t *to = U.full[U.n_full];
+      to[0] = at + number(&g);
+      for (uint32_t k = 0, more = number(&g) + 2; k < more; k++) to[k + 1] = number(&g);
+      at = to[0] + 1;
+    }
     U.ok = fold_pages(cells);
   }
   free(cells);
@@ -264,6 +275,28 @@ void aci_uni_case_pairs(void (*fn)(void *, uint32_t, uint32_t), void *user) {
       if (c != 0x130) fn(user, c, (uint32_t)((int32_t)c + l->delta));
   }
   for (size_t i = 0; i < U.n_fold; i++) fn(user, U.fold[i][0], U.fold[i][1]);
+}
+
+uint32_t aci_uni_fold(uint32_t c) {
+  uint32_t more;
+  for (size_t i = 0; c >= 0x80 && i < U.n_fold; i++)
+    if (U.fold[i][0] == c) return U.fold[i][1];
+  return c == 0x130 ? c : aci_uni_lower(c, &more);
+}
+
+int aci_uni_full_fold(size_t i, uint32_t *c, uint32_t out[3]) {
+  if (i >= U.n_full) return 0;
+  *c = U.full[i][0];
+  memcpy(out, U.full[i] + 1, 3 * sizeof *out);
+  return out[2] != 0 ? 3 : 2;
+}
+
+bool aci_uni_other(size_t i, uint32_t *first, uint32_t *last, uint32_t *bits) {
+  if (i >= U.n_other) return false;
+  *first = U.other[i].first;
+  *last = U.other[i].last;
+  *bits = U.other[i].value;
+  return true;
 }
 
 /* ---- normalisation ---- */

@@ -73,6 +73,13 @@ uint32_t aci_uni_lower(uint32_t c, uint32_t *more);
  * several pairs is left to the caller. */
 void aci_uni_case_pairs(void (*fn)(void *user, uint32_t a, uint32_t b), void *user);
 
+uint32_t aci_uni_fold(uint32_t c); /* simple folding */
+/* The i-th code point that folds to several when case is ignored; how many they are, 0: there are no more. */
+int aci_uni_full_fold(size_t i, uint32_t *c, uint32_t out[3]);
+/* The i-th run of what is no letter, but alphabetic, lower or upper case; false: there are no more. */
+enum { ACI_UNI_ALPHABETIC = 1, ACI_UNI_LOWER = 2, ACI_UNI_UPPER = 4 };
+bool aci_uni_other(size_t i, uint32_t *first, uint32_t *last, uint32_t *bits);
+
 /* ---- normalisation, 9.0 ---- */
 int aci_uni_combining_class(uint32_t c);
 enum { ACI_UNI_DECOMPOSED = 18 };

@@ -14,5 +14,7 @@ ACI_UCD_STREAM(decomposition); /* gap, 4 * (length - 1) + 2 * compatible + alone
 ACI_UCD_STREAM(lower);         /* gap, 2 * (count - 1) + stride - 1, difference */
 ACI_UCD_STREAM(fold);          /* gap, folded */
 ACI_UCD_STREAM(script);        /* gap, length - 1, script */
+ACI_UCD_STREAM(full);          /* gap, length - 2, code points */
+ACI_UCD_STREAM(other);         /* gap, length - 1, bits of aci_uni_other */
 
 #endif

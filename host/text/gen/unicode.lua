@@ -1,7 +1,7 @@
 --- Writes host/text/unicode_data.c from the Unicode Character Database, which is all that a new version of Unicode needs:
 ---   lua host/text/gen/unicode.lua UCD_FOLDER > host/text/unicode_data.c
 --- The folder holds UnicodeData.txt, DerivedAge.txt, Scripts.txt, CaseFolding.txt, CompositionExclusions.txt,
---- GraphemeBreakProperty.txt and emoji-data.txt. What each stream of numbers means stands where they are read, in
+--- GraphemeBreakProperty.txt, PropList.txt and emoji-data.txt. What each stream of numbers means stands where they are read, in
 --- unicode.c.
 local dir = assert(arg[1], "usage: unicode.lua UCD_FOLDER")
 
@@ -191,6 +191,35 @@ do -- scripts: (gap, length - 1, script), only what 16.0 knows
     end
   end)
   out[#out + 1] = { "script", runs_of(t) }
+end
+
+do -- full case folding to two or three code points: (gap, length - 2, code points)
+  local s, at, full = stream(), 0, {}
+  for line in io.lines(dir .. "/CaseFolding.txt") do
+    local hex, to = line:match "^(%x+); F; ([%x ]+);"
+    if hex then full[tonumber(hex, 16)] = to end
+  end
+  for c = 0, LAST do
+    if full[c] then
+      local parts = {}
+      for hex in full[c]:gmatch "%x+" do parts[#parts + 1] = tonumber(hex, 16) end
+      put(s, c - at)
+      put(s, #parts - 2)
+      for _, x in ipairs(parts) do put(s, x) end
+      at = c + 1
+    end
+  end
+  out[#out + 1] = { "full", s }
+end
+
+do -- what is no letter but counts as one, only what 16.0 knows: (gap, length - 1, 1: alphabetic, 2: lower, 4: upper case)
+  local t, bits = {}, { Other_Alphabetic = 1, Other_Lowercase = 2, Other_Uppercase = 4 }
+  ranges("PropList.txt", function(first, last, name)
+    for c = first, last do
+      if bits[name] and age[c] and age[c] <= 2 then t[c] = (t[c] or 0) | bits[name] end
+    end
+  end)
+  out[#out + 1] = { "other", runs_of(t) }
 end
 
 -- ---- output ----

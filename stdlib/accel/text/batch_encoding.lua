@@ -123,6 +123,21 @@ local function table_of(tok, list, o, single)
   return out
 end
 
+--- The first and, where the entries are pairs {text, text}, the second texts of a list.
+local function apart(who, texts)
+  local first, second, n = {}, {}, 0
+  for i, text in ipairs(texts) do
+    if type(text) == "table" then
+      if #text ~= 2 then raise("%s: entry %d: a pair has two texts, not %d", who, i, #text) end
+      first[i], second[i], n = text[1], text[2], n + 1
+    else
+      first[i] = text
+    end
+  end
+  if n > 0 and n ~= #first then raise("%s: either all entries are pairs {text, text}, or none", who) end
+  return first, n > 0 and second or nil
+end
+
 --- tok(text, pair, opts).
 function M.call(tok, text, pair, opts, seed)
   if type(pair) == "table" and opts == nil and #pair == 0 then pair, opts = nil, pair end
@@ -135,6 +150,11 @@ function M.call(tok, text, pair, opts, seed)
   if single and pair ~= nil and type(pair) ~= "string" then
     raise("tokenizer: the second text must be a string as the first is, got %s", check.shown(pair))
   end
+  if not single then
+    local first, second = apart("tokenizer", text)
+    if second and pair ~= nil then raise "tokenizer: second texts are given twice: as pairs, and apart" end
+    if second then text, pair = first, second end
+  end
   local truncation, padding = truncation_of("tokenizer", tok, o), padding_of("tokenizer", tok, o)
   local list = tok.native:encode_batch(single and { text } or text, single and pair and { pair } or pair,
     native_options(o, truncation, seed))
@@ -146,22 +166,14 @@ end
 function M.encode_batch(tok, texts, opts, seed)
   local o = options("encode_batch", opts, declared)
   if type(texts) ~= "table" then raise("encode_batch: expected a list of texts, got %s", check.shown(texts)) end
-  local first, second, pairs_ = {}, {}, 0
-  for i, text in ipairs(texts) do
-    if type(text) == "table" then
-      first[i], second[i], pairs_ = text[1], text[2], pairs_ + 1
-    else
-      first[i] = text
-    end
-  end
-  if pairs_ > 0 and pairs_ ~= #first then raise "encode_batch: either all entries are pairs {text, text}, or none" end
+  local first, second = apart("encode_batch", texts)
   local native = tok.native
   local truncation, padding = native:truncation(), native:padding()
   if o.truncation ~= nil then truncation = truncation_of("encode_batch", tok, o) end
   if o.padding ~= nil then padding = padding_of("encode_batch", tok, o) end
   local given = native_options(o, truncation, seed)
   if not o.return_tensors then given.offsets, given.overflowing = true, true end
-  local list = native:encode_batch(first, pairs_ > 0 and second or nil, given)
+  local list = native:encode_batch(first, second, given)
   if padding then core.pad(list, padding) end
   if o.return_tensors then return table_of(tok, list, o, false) end
   for i, x in ipairs(list) do list[i] = Encoding(x) end

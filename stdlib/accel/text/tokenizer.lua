@@ -108,6 +108,25 @@ end
 ---@return string
 function Tokenizer:to_str(pretty) return self.native:json(pretty ~= false) end
 
+--- How a data worker makes it again (accel.data.travel).
+function Tokenizer:worker_spec()
+  local fields = {}
+  for key, value in next, self do
+    if key ~= "native" then fields[key] = value end
+  end
+  return { module = "accel.text.tokenizer:from_worker_spec", args = { self:to_str(false), fields } }
+end
+
+--- What worker_spec describes.
+---@param json string
+---@param fields table
+---@return accel.text.Tokenizer
+function Tokenizer.from_worker_spec(json, fields)
+  local self = Tokenizer.from_str(json)
+  for key, value in next, fields do self[key] = value end
+  return self
+end
+
 --- Writes a tokenizer.json. true; or nil, message, code.
 ---@param path string
 ---@return boolean?
@@ -288,8 +307,9 @@ function Tokenizer:encode_batch(texts, opts)
 end
 
 --- As Transformers' tokenizers are called: a text or a list of texts, maybe with as many second texts, to a table of
---- input_ids, attention_mask and token_type_ids: lists, or i64 tensors with return_tensors = true.
----@param text string|string[]
+--- input_ids, attention_mask and token_type_ids: lists, or i64 tensors with return_tensors = true. A list may hold pairs
+--- {text, text} in the place of texts.
+---@param text string|(string|string[])[]
 ---@param pair? string|string[]|table second texts, or the options
 ---@param opts? table
 ---  text_pair string|string[]: second texts
