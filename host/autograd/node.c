@@ -209,10 +209,19 @@ ac_status ac_tensor_set_requires_grad(ac_tensor *t, bool on, ac_err *e) {
   return AC_OK;
 }
 
+/* Whether t is g, or among g's gradients, their gradients and so on: if t held g, both would live for ever. */
+static bool leads_to(const ac_tensor *g, const ac_tensor *t, int depth) {
+  if (g == NULL) return false;
+  if (g == t || depth == 0) return true;
+  return leads_to(g->grad, t, depth - 1) ||
+         (g->grad_slot != NULL && leads_to(g->grad_slot->place, t, depth - 1));
+}
+enum { GRAD_DEPTH = 16 };
+
 ac_status ac_tensor_set_grad(ac_tensor *t, ac_tensor *g, ac_err *e) {
   char a[128], b[128];
   if (g != NULL) {
-    if (g == t) return AC_FAIL(e, INVALID, "a tensor cannot be its own gradient");
+    if (leads_to(g, t, GRAD_DEPTH)) return AC_FAIL(e, INVALID, "a tensor cannot be its own gradient");
     if (!aci_same_shape(t, g) || g->dtype != t->dtype || g->device != t->device)
       return AC_FAIL(e, SHAPE, "a gradient %s does not fit the tensor %s", aci_tensor_str(g, a, sizeof a),
                      aci_tensor_str(t, b, sizeof b));
@@ -232,6 +241,7 @@ ac_status ac_tensor_set_grad_slot(ac_tensor *t, ac_tensor *place, ac_err *e) {
     if (!aci_same_shape(t, place))
       return AC_FAIL(e, SHAPE, "a gradient slot %s does not fit the tensor %s", aci_tensor_str(place, a, sizeof a),
                      aci_tensor_str(t, b, sizeof b));
+    if (leads_to(place, t, GRAD_DEPTH)) return AC_FAIL(e, INVALID, "a tensor cannot be its own gradient slot");
     ac_tensor_retain(place);
     if (t->grad_slot == NULL) t->grad_slot = calloc(1, sizeof *t->grad_slot);
     if (t->grad_slot == NULL) {

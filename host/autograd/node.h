@@ -2,7 +2,9 @@
  *
  * A node's edges lead to the nodes of its inputs (NULL: no gradient wanted). Tensors hold the node that made
  * them, nodes hold the nodes before them and the tensors they saved; an output saved by its own node is kept
- * as an alias without history, so that no cycle arises. Edges always lead to nodes with a smaller seq, except
+ * as an alias without history, so that no cycle arises. A tensor that is written in place, and so gets another
+ * history, is replaced by such an alias in the nodes that keep it: they cannot use it any more, and its new
+ * history may lead to them. Edges always lead to nodes with a smaller seq, except
  * to accumulation nodes, which have no edges: descending seq is therefore a topological order. */
 #ifndef ACI_AUTOGRAD_NODE_H
 #define ACI_AUTOGRAD_NODE_H
@@ -21,6 +23,9 @@ typedef struct aci_meta {
   uint8_t dtype, ndim;
   bool saved;       /* a tensor whose version counts */
   uint32_t version; /* of its storage when saved */
+  /* where an op's node keeps the tensor, in the list of all that do (ac_tensor.savers); NULL: not in one */
+  ac_tensor **slot;
+  struct aci_meta *next, **back;
 } aci_meta;
 
 typedef struct aci_hook {

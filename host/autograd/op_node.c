@@ -8,6 +8,11 @@
 #include "accel/ops.h"
 #include "ops_x.h"
 
+static void give_back(aci_meta *m, ac_tensor *t) {
+  aci_saver_unlink(m);
+  if (m->saved) ac_tensor_release(t);
+}
+
 static void release_saved(ac_node *base) {
   aci_op_node *n = (aci_op_node *)base;
   bool any = false;
@@ -16,13 +21,13 @@ static void release_saved(ac_node *base) {
     ac_value *v = &n->args[i];
     if (v->kind == AC_T_TENSOR) {
       any |= v->tensor != NULL;
-      if (k < base->n_edges && base->meta[k].saved) ac_tensor_release(v->tensor);
+      if (k < base->n_edges) give_back(&base->meta[k], v->tensor);
       v->tensor = NULL;
       k++;
     } else if (v->kind == AC_T_TENSORS) {
       for (int j = 0; j < v->n; j++, k++) {
         any |= v->tensors[j] != NULL;
-        if (k < base->n_edges && base->meta[k].saved) ac_tensor_release(v->tensors[j]);
+        if (k < base->n_edges) give_back(&base->meta[k], v->tensors[j]);
         v->tensors[j] = NULL;
       }
     }

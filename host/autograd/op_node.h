@@ -21,4 +21,9 @@ typedef struct aci_op_node {
 
 extern const aci_node_class aci_op_class;
 
+/* Before t gets another history than it had when nodes kept it: they keep an alias without one instead, whose
+ * version tells them that they cannot use it. */
+ac_status aci_leave_savers(ac_tensor *t, ac_err *e);
+void aci_saver_unlink(aci_meta *m);
+
 #endif

@@ -117,8 +117,9 @@ static sizes measure(const ac_frame *f) {
   return s;
 }
 
-/* saved: what is kept of t, or NULL. */
-static ac_status add_edge(aci_op_node *n, int k, ac_tensor *t, ac_tensor *saved, char **var, ac_err *e) {
+/* slot: holds what is kept of t, or NULL. */
+static ac_status add_edge(aci_op_node *n, int k, ac_tensor *t, ac_tensor **slot, char **var, ac_err *e) {
+  ac_tensor *const saved = *slot;
   aci_meta *m = &n->base.meta[k];
   m->dtype = t->dtype;
   m->device = t->device;
@@ -127,8 +128,14 @@ static ac_status add_edge(aci_op_node *n, int k, ac_tensor *t, ac_tensor *saved,
   memcpy(*var, t->shape, 8 * (size_t)t->ndim);
   *var += 8 * (size_t)t->ndim;
   m->saved = saved != NULL;
+  m->slot = NULL;
   if (saved != NULL) {
     ac_tensor_retain(saved);
+    m->slot = slot;
+    m->next = saved->savers;
+    m->back = &saved->savers;
+    if (m->next != NULL) m->next->back = &m->next;
+    saved->savers = m;
     m->version = atomic_load_explicit(&saved->storage->version, memory_order_relaxed);
   }
   n->base.n_edges = k + 1;
@@ -149,14 +156,14 @@ static ac_status fill_args(aci_op_node *n, const ac_frame *f, char *var, ac_err 
     switch (v->kind) {
       case AC_T_TENSOR:
         w->tensor = !save || st != AC_OK ? NULL : i == 0 && f->before != NULL ? f->before : v->tensor;
-        if (st == AC_OK) st = add_edge(n, k++, v->tensor, w->tensor, &var, e);
+        if (st == AC_OK) st = add_edge(n, k++, v->tensor, &w->tensor, &var, e);
         break;
       case AC_T_TENSORS: {
         ac_tensor **list = (ac_tensor **)(void *)var;
         var += (size_t)v->n * sizeof *list;
         for (int j = 0; j < v->n; j++) {
           list[j] = save && st == AC_OK ? v->tensors[j] : NULL;
-          if (st == AC_OK) st = add_edge(n, k++, v->tensors[j], list[j], &var, e);
+          if (st == AC_OK) st = add_edge(n, k++, v->tensors[j], &list[j], &var, e);
         }
         w->tensors = list;
         break;
@@ -179,6 +186,28 @@ static ac_status fill_args(aci_op_node *n, const ac_frame *f, char *var, ac_err 
     }
   }
   return st;
+}
+
+void aci_saver_unlink(aci_meta *m) {
+  if (m->slot == NULL) return;
+  *m->back = m->next;
+  if (m->next != NULL) m->next->back = m->back;
+  m->slot = NULL;
+}
+
+ac_status aci_leave_savers(ac_tensor *t, ac_err *e) {
+  if (t->savers == NULL) return AC_OK;
+  ac_tensor *a = aci_tensor_detach(t);
+  if (a == NULL) return AC_FAIL(e, OOM, "no memory for a tensor's head");
+  a->savers = t->savers;
+  a->savers->back = &a->savers;
+  t->savers = NULL;
+  for (const aci_meta *m = a->savers; m != NULL; m = m->next) {
+    ac_tensor_retain(*m->slot = a);
+    ac_tensor_release(t); /* the caller holds it */
+  }
+  ac_tensor_release(a);
+  return AC_OK;
 }
 
 /* Overwritten by an op without gradient: the old history is no longer this value's. */
@@ -263,6 +292,7 @@ ac_status aci_record(ac_ctx *c, ac_frame *f, ac_err *e) {
     if (c->anomaly) n->base.site = aci_site(c);
     if (c->saved_hooks != NULL) st = aci_pack_node(c, n, e);
   }
+  for (int i = 0; f->op->mutates != 0 && st == AC_OK && i < f->n_out; i++) st = aci_leave_savers(f->out[i], e);
   if (st != AC_OK) {
     aci_node_release(&n->base);
     return st;

@@ -115,8 +115,17 @@ ac_status aci_save(ac_ctx *c, ac_tensor *t, bool output, aci_saved *s, ac_err *e
     }
     if (st != AC_OK || s->packed != NULL) return st;
   }
-  if (output) AC_TRY(ac_tensor_detach(t, &s->t, e));
-  else ac_tensor_retain(s->t = t);
+  if (output || !aci_is_leaf(t) || !aci_requires_grad(t)) {
+    if (!output) AC_TRY(aci_edge_of(t, &s->edge, e));
+    s->t = aci_tensor_detach(t);
+    if (s->t == NULL) {
+      aci_node_release(s->edge.node);
+      s->edge.node = NULL;
+      return AC_FAIL(e, OOM, "no memory for a tensor's head");
+    }
+  } else {
+    ac_tensor_retain(s->t = t);
+  }
   s->version = ac_storage_version(t->storage);
   return AC_OK;
 }
@@ -135,7 +144,9 @@ ac_status aci_saved_get(ac_ctx *c, const aci_saved *s, const char *what, int i, 
   if (have != s->version)
     return AC_FAIL(e, VERSION, "%s %d was changed in place after forward (version %u, expected %u)", what,
                    i + 1, have, s->version);
-  ac_tensor_retain(*out = s->t);
+  *out = s->edge.node != NULL ? with_history(s->t, &s->edge) : s->t;
+  if (*out == NULL) return AC_FAIL(e, OOM, "no memory for a tensor's head");
+  if (*out == s->t) ac_tensor_retain(s->t);
   return AC_OK;
 }
 
@@ -157,6 +168,7 @@ static ac_status pack_input(ac_ctx *c, aci_op_node *n, int k, ac_tensor **t, ac_
   AC_TRY(pack(c, *t, from != NULL && from->cls == &aci_acc_class, &n->packed[k], e));
   if (n->packed[k] == NULL) return AC_OK;
   n->base.meta[k].saved = false;
+  aci_saver_unlink(&n->base.meta[k]);
   ac_tensor_release(*t);
   *t = NULL;
   return AC_OK;

@@ -14,13 +14,14 @@ typedef struct aci_packed {
   int64_t shape[AC_MAX_DIMS];
 } aci_packed;
 
-/* A kept tensor: as it is, with its version, or packed. All zero: nothing. */
+/* A kept tensor: itself if it is a leaf that requires gradients, an alias without history otherwise (written in place,
+ * the tensor itself may get a history that leads here), with its version; or packed. All zero: nothing. */
 typedef struct aci_saved {
   ac_tensor *t;
   uint32_t version;
   bool output; /* made by the node that keeps it: t has no history */
   aci_packed *packed;
-  aci_edge edge; /* of a packed one: its history */
+  aci_edge edge; /* the history of a packed one, or of an alias */
 } aci_saved;
 
 /* Keeps t (NULL: nothing). output: by the node that makes it, whose reference must not close a cycle. */

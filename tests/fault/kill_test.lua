@@ -36,7 +36,7 @@ do -- a rank that never waited nor made a step is placed by its last call
   f:write('require "accel".dist.barrier()\nlocal f = io.open "/proc/self/stat"\nos.execute("kill -9 " .. f:read "n")\n')
   f:close()
   local said = table.concat(lines(("'%s' --num_processes 1 '%s' 2>&1 </dev/null"):format(exe, script)), "\n")
-  assert(said:find("signal 9 (SIGKILL) after barrier at " .. script .. ":1", 1, true), said)
+  assert(said:find "signal 9 %(SIGKILL%) after barrier at [^\n]*%.lua:1\n" or said:find "after barrier at [^\n]*%.lua:1$", said)
   os.remove(script)
 end
 local delays, sizes = {}, { "64,300000", "1,1000,2000000", "4096", "100000,7" }
