@@ -1,5 +1,5 @@
-/* Regular expressions: from the tree to a program over classes of characters, that is, sets of code points that no part of
- * the pattern tells apart. Called by what reads tokenizers. */
+/* Regular expressions: from the tree to a program over classes of characters, that is, sets of code points that no part
+ * of the pattern tells apart. Called by what reads tokenizers. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -13,7 +13,7 @@ typedef struct aci_rx_state {
 typedef struct aci_rx_dfa {
   const aci_regex *r;
   const aci_rx_program *p;
-  bool all;        /* every match counts, not the preferred one alone: places are a set, and none is cut off */
+  bool all; /* every match counts, not the preferred one alone: places are a set, and none is cut off */
   uint32_t stride; /* classes, and the ends of the text */
   uint32_t row;    /* stride, times what lookaround may say */
   uint32_t most;   /* states */

@@ -1,6 +1,6 @@
 /* Regular expressions, (?i): characters that are several when case is ignored, as the sharp s of German is "ss". What a
- * pattern writes as one of them matches the several too, and the several that it writes next to each other match the one:
- * the longest such text from the left on counts. Not in lookbehind, and not in classes that are negated. Called by the
+ * pattern writes as one of them matches the several too, and the several that it writes next to each other match the
+ * one: the longest such text from the left on counts. Not in lookbehind, and not in classes that are negated. Called by the
  * parser. */
 #include <stdlib.h>
 
@@ -54,7 +54,8 @@ static ac_status either(aci_rx_parser *p, const uint32_t to[LONGEST], uint32_t *
 /* The character that stands for itself at p->at, behind which p->at then is. */
 static bool literal(aci_rx_parser *p, uint32_t *c) {
   aci_rx_skip_blanks(p);
-  if (!aci_rx_more(p) || (aci_rx_peek(p) != '\\' && strchr(".[](){}*+?|^$", aci_rx_peek(p)) != NULL)) return false;
+  if (!aci_rx_more(p) || (aci_rx_peek(p) != '\\' && strchr(".[](){}*+?|^$", aci_rx_peek(p)) != NULL))
+    return false;
   if (!aci_rx_take(p, "\\")) return *c = aci_rx_next_char(p), true;
   if (aci_rx_peek(p) != 'u' && aci_rx_peek(p) != 'x') return false;
   aci_rx_set none = {0};

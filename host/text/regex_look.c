@@ -120,8 +120,7 @@ ac_status aci_rx_word_edge(aci_rx_parser *p, bool inside, uint32_t *out) {
 ac_status aci_rx_line_begin(aci_rx_parser *p, uint32_t *out) {
   aci_rx_set end = {0}, any = {0};
   uint32_t a, b, c, d;
-  ac_status st =
-      aci_rx_add(&end, '\n', '\n') && aci_rx_add(&any, 0, ACI_UNI_LAST) ? AC_OK : NO_MEMORY(p);
+  ac_status st = aci_rx_add(&end, '\n', '\n') && aci_rx_add(&any, 0, ACI_UNI_LAST) ? AC_OK : NO_MEMORY(p);
   if (st == AC_OK) st = aci_rx_edge(p, true, NULL, true, &a);
   if (st == AC_OK) st = aci_rx_node_new(p, ACI_RX_EMPTY, 0, &b);
   if (st == AC_OK) st = aci_rx_edge(p, true, &end, false, &c);

@@ -1,4 +1,5 @@
-/* What the parts of the parser of regular expressions share: regex_parse.c, regex_class.c, regex_look.c, regex_atomic.c. */
+/* What the parts of the parser of regular expressions share: regex_parse.c, regex_class.c, regex_look.c, regex_fold.c,
+ * regex_atomic.c. */
 #ifndef ACI_REGEX_PARSE_H
 #define ACI_REGEX_PARSE_H
 #include <string.h>

@@ -74,7 +74,9 @@ static void mark(aci_regex_cache *c, uint32_t k, const char *s, size_t n) {
   uint32_t number = aci_rx_dfa_start(d, r->n_class + !ahead);
   for (size_t at = ahead ? n : 0;;) {
     size_t next = at;
-    const uint32_t now = ahead ? class_before(r, s, at, &next) : at < n ? class_of(r, s, at, &next) : r->n_class;
+    const uint32_t now = ahead    ? class_before(r, s, at, &next)
+                         : at < n ? class_of(r, s, at, &next)
+                                  : r->n_class;
     const uint32_t symbol = aci_rx_symbol(d, now, c->looks[at]);
     int32_t step = d->step[(size_t)number * d->row + symbol];
     if (step == ACI_RX_UNKNOWN) step = aci_rx_dfa_compute(d, number, symbol);
@@ -113,8 +115,7 @@ static inline bool run(aci_regex_cache *c, const uint8_t *looks, const char *s, 
   aci_rx_dfa *d = &c->main;
   size_t before = at;
   uint32_t number = d->begin;
-  if (number == ACI_RX_DEAD)
-    number = aci_rx_dfa_start(d, d->p->behind ? class_before(r, s, at, &before) : 0);
+  if (number == ACI_RX_DEAD) number = aci_rx_dfa_start(d, d->p->behind ? class_before(r, s, at, &before) : 0);
   bool found = false;
   const size_t begin = at;
   const uint32_t row = d->row;

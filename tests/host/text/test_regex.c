@@ -199,8 +199,8 @@ static void long_patterns(void **state) {
  * clock: without one it would not end. */
 static void time_is_linear(void **state) {
   static const char *const patterns[] = {
-      "(a+)+b",        "(a|a)*b",        "(a|aa)+$",    "\\s+$", "(x+x+)+y",
-      "(a?){30}a{30}", "[ab]*a[ab]{12}", "(\\w|\\d)*c", "a+b",   "^(([a-z])+.)+[A-Z]([a-z])+$",
+      "(a+)+b", "(a|a)*b", "(a|aa)+$", "\\s+$", "(x+x+)+y", "(a?){30}a{30}", "[ab]*a[ab]{12}", "(\\w|\\d)*c",
+      "a+b", "^(([a-z])+.)+[A-Z]([a-z])+$",
       /* each place looks at all the rest, or at all before */
       "a(?=a*q)", "a(?!a*b)", "(?<=^a*)a", ".(?=(?:aaa)*\\b)", "(?=(?=.*a).*q).", "(?>a|aa|aaa)b", "a++b",
       "a(?=[ab]*a[ab]{12}q)", "(?=aa)(?=.a)(?=.{2}a)(?=.{3}a)(?=.{4}a)(?=.{5}a)(?=.{6}a)(?=.{7}a)."};

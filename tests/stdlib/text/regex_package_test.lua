@@ -22,7 +22,8 @@ local function replacer(pattern, with)
   base.normalizer = { type = "Replace", pattern = { Regex = pattern }, content = with }
   local ok, tok = pcall(accel.text.Tokenizer.from_str, accel.json.encode(base))
   if not ok then return nil, tostring(tok) end
-  return function(text) return tok.native:decode(tok.native:encode(text, nil, { offsets = false }):field "ids", false) end
+  local native = tok.native
+  return function(text) return native:decode(native:encode(text, nil, { offsets = false }):field "ids", false) end
 end
 
 local n, refused = 0, 0
@@ -32,7 +33,8 @@ for i, case in ipairs(want.replaced) do
     for k, text in ipairs(case.texts) do
       local got = replace(text)
       n = n + 1
-      assert(got == case.out[k], ("seed %s: %s in %q: %q instead of %q"):format(seed, case.pattern, text, got, case.out[k]))
+      assert(got == case.out[k],
+        ("seed %s: %s in %q: %q instead of %q"):format(seed, case.pattern, text, got, case.out[k]))
     end
   else
     assert(i > 40 and (why:find "atomic group" or why:find "lookaround"), case.pattern .. ": " .. why)

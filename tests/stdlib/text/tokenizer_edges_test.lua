@@ -1,5 +1,5 @@
--- text.Tokenizer where files and calls are odd but right: bytes of a suffix, what overflows, strides that are too wide,
--- pairs in one list, tokenizers that travel to data workers. Numbers are those of the packages tokenizers and Transformers.
+-- text.Tokenizer where files and calls are odd but right: bytes of a suffix, what overflows, strides that are too
+-- wide, pairs in one list, tokenizers that travel to data workers. Numbers are those of the packages tokenizers and Transformers.
 local accel = require "accel"
 local travel = require "accel.data.travel"
 local Tokenizer = accel.text.Tokenizer
@@ -69,7 +69,8 @@ do -- types of what overflows: RoBERTa's are 0, but without special tokens those
   local json = read "wordpiece"
   local function special(id, type_id) return { SpecialToken = { id = id, type_id = type_id } } end
   local function text(id, type_id) return { Sequence = { id = id, type_id = type_id } } end
-  json.post_processor = { type = "TemplateProcessing", single = { special("[CLS]", 0), text("A", 0), special("[SEP]", 0) },
+  json.post_processor = { type = "TemplateProcessing",
+    single = { special("[CLS]", 0), text("A", 0), special("[SEP]", 0) },
     pair = { special("[CLS]", 3), text("B", 5), special("[SEP]", 0), text("A", 2), special("[SEP]", 1) },
     special_tokens = { ["[CLS]"] = { id = "[CLS]", ids = { 2 }, tokens = { "[CLS]" } },
       ["[SEP]"] = { id = "[SEP]", ids = { 3 }, tokens = { "[SEP]" } } } }
