@@ -73,7 +73,55 @@ static void set_string(lua_State *L, const char *key, const char *value) {
   lua_setfield(L, -2, key);
 }
 
-void lac_push_error(lua_State *L, lac_state *S, const ac_err *e, bool with_where) {
+/* Levels of the stack. Each question walks the stack, so few are asked. */
+static int stack_depth(lua_State *L) {
+  lua_Debug ar;
+  int lo = 0, hi = 1; /* levels below lo are there, hi is not */
+  while (lua_getstack(L, hi, &ar)) {
+    lo = hi;
+    hi *= 2;
+  }
+  while (lo < hi) {
+    const int mid = (lo + hi) / 2;
+    if (lua_getstack(L, mid, &ar)) lo = mid + 1;
+    else hi = mid;
+  }
+  return hi;
+}
+
+/* As luaL_traceback, which searches every loaded module for a name of each function: 300 us for an error that a
+ * script may well catch in a loop. Names are those of the calls; fn: the function itself, "" where that is not known. */
+static void push_traceback(lua_State *L, const char *fn) {
+  enum { FIRST = 10, LAST = 11 }; /* of a deep stack, as in luaL_traceback */
+  lua_Debug ar;
+  luaL_Buffer b;
+  const int depth = stack_depth(L);
+  luaL_buffinit(L, &b);
+  luaL_addstring(&b, "stack traceback:");
+  for (int level = 0; lua_getstack(L, level, &ar); level++) {
+    if (depth > FIRST + LAST && level == FIRST) {
+      lua_pushfstring(L, "\n\t...\t(skipping %d levels)", depth - FIRST - LAST);
+      luaL_addvalue(&b);
+      level = depth - LAST - 1;
+      continue;
+    }
+    lua_getinfo(L, "Slnt", &ar);
+    if (ar.currentline > 0) lua_pushfstring(L, "\n\t%s:%d: in ", ar.short_src, ar.currentline);
+    else lua_pushfstring(L, "\n\t%s: in ", ar.short_src);
+    luaL_addvalue(&b);
+    if (*ar.namewhat != 0) lua_pushfstring(L, "%s '%s'", ar.namewhat, ar.name);
+    else if (*ar.what == 'm') lua_pushliteral(L, "main chunk");
+    else if (*ar.what != 'C') lua_pushfstring(L, "function <%s:%d>", ar.short_src, ar.linedefined);
+    else if (level == 0 && *fn != 0) lua_pushfstring(L, "function '%s'", fn);
+    else lua_pushliteral(L, "?");
+    luaL_addvalue(&b);
+    if (ar.istailcall) luaL_addstring(&b, "\n\t(...tail calls...)");
+  }
+  luaL_pushresult(&b);
+}
+
+/* fn: the function, for the traceback. */
+static void push_error(lua_State *L, lac_state *S, const ac_err *e, bool with_where, const char *fn) {
   luaL_checkstack(L, 8, "error");
   size_t n = strlen(e->op);
   bool named = n == 0 || (strncmp(e->msg, e->op, n) == 0 && (e->msg[n] == ':' || e->msg[n] == ' '));
@@ -96,10 +144,14 @@ void lac_push_error(lua_State *L, lac_state *S, const ac_err *e, bool with_where
   else lua_pushfstring(L, "%s%s: %s", where, e->op, e->msg);
   lua_setfield(L, -3, "message");
   lua_pop(L, 1);
-  luaL_traceback(L, L, NULL, 0);
+  push_traceback(L, fn);
   lua_setfield(L, -2, "traceback");
   lua_rawgetp(L, LUA_REGISTRYINDEX, &key_error);
   lua_setmetatable(L, -2);
+}
+
+void lac_push_error(lua_State *L, lac_state *S, const ac_err *e, bool with_where) {
+  push_error(L, S, e, with_where, e->op);
 }
 
 int lac_raise(lua_State *L, lac_state *S, const ac_err *e) {
@@ -152,7 +204,7 @@ int lac_argerror(lua_State *L, lac_state *S, ac_status code, const char *fn, int
   if (n[0] != 0) snprintf(e.msg, sizeof e.msg, "bad self in call to '%s' (%s)", fn, why);
   else if (arg == 0) snprintf(e.msg, sizeof e.msg, "bad option '%s' to '%s' (%s)", name, fn, why);
   else snprintf(e.msg, sizeof e.msg, "bad argument #%d '%s' to '%s' (%s)", arg, name, fn, why);
-  lac_push_error(L, S, &e, true);
+  push_error(L, S, &e, true, fn);
   set_string(L, "op", fn);
   return lua_error(L);
 }

@@ -96,6 +96,27 @@ local err = fails("invalid_argument",
 assert(err.op == "sum" and err.where:find("call_test.lua:", 1, true)
   and err.traceback:find("stack traceback", 1, true))
 fails("invalid_argument", { "bad argument #2 'dim' to 'sum'" }, function() return accel.sum(x, "a") end)
+
+-- The traceback: names of the calls, the function itself in any case; the middle of a deep stack left out.
+local function raise(n)
+  if n > 0 then return (raise(n - 1)) end
+  return (x:sum("a"))
+end
+local function trace_of(n)
+  local _, got = pcall(raise, n)
+  return got.traceback
+end
+local function lines_of(text) return select(2, text:gsub("\n", "")) end
+local _, own = xpcall(function() return (raise(3)) end, function(e) return e.traceback end)
+assert(own:find("in method 'sum'", 1, true) and own:find("in upvalue 'raise'", 1, true), own)
+for depth = 15, 25 do
+  local text = trace_of(depth)
+  local total = lines_of(trace_of(5)) + depth - 5
+  local skipped = tonumber(text:match "skipping (%d+) levels")
+  if skipped then assert(lines_of(text) == 22 and skipped == total - 21, text) else assert(lines_of(text) == total) end
+end
+assert(trace_of(20000):find "skipping %d+ levels" and lines_of(trace_of(20000)) == 22)
+assert(select(2, pcall(accel.relu, 3)).traceback:find "^stack traceback:\n\t%[C%]: in function 'relu'\n")
 fails("invalid_argument", { "bad argument #1 'x' to 'relu'", "expected tensor, got integer 3" },
   accel.relu, 3)
 fails("invalid_argument", { "'x'", "relu", "expected tensor, got no value" }, accel.relu)
