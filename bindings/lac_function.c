@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "autograd/op_node.h"
 #include "function.h"
 
 static const char key_function;
@@ -64,9 +65,10 @@ static void own_result(const call *c, int idx) {
 }
 
 /* t was written by the call whose result `made` is: it has that history from now on. */
-static void take_history(ac_tensor *t, const ac_tensor *made) {
+static ac_status take_history(ac_tensor *t, const ac_tensor *made, ac_err *e) {
   ac_node *old = t->grad_fn;
-  if (made->grad_fn == NULL) return;
+  if (made->grad_fn == NULL) return AC_OK;
+  AC_TRY(aci_leave_savers(t, e)); /* the new history may lead to a node that keeps t */
   t->storage->graph_version++;
   t->view_version = t->storage->graph_version;
   aci_keeper_move(t, made->grad_fn);
@@ -74,6 +76,7 @@ static void take_history(ac_tensor *t, const ac_tensor *made) {
   t->out_nr = made->out_nr;
   aci_node_retain(t->grad_fn);
   aci_node_release(old);
+  return AC_OK;
 }
 
 /* Everything that can raise happened: makes the node. in has room for all arguments; out and dirty, owned, for
@@ -120,7 +123,7 @@ static ac_status record(const call *c, lac_fn_node *n, ac_tensor **in, ac_tensor
   for (int i = 0, k = 0; i < c->n_res && recorded; i++) {
     const lac_box *b = lac_box_test(L, c->results + i);
     if (b == NULL || b->t == NULL) continue;
-    if (dirty[i] != NULL && out[k] != NULL) take_history(dirty[i], out[k]);
+    if (dirty[i] != NULL && out[k] != NULL) AC_TRY(take_history(dirty[i], out[k], e));
     k++;
   }
   return AC_OK;

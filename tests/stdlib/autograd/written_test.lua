@@ -18,6 +18,14 @@ local Keeps = accel.Function {
   end,
   backward = function(ctx, g) return g * 2 * ctx:saved_tensors() end,
 }
+local Adds = accel.Function {
+  forward = function(ctx, x, y)
+    ctx:mark_dirty(x)
+    return x:add_(y)
+  end,
+  backward = function(_, g) return g, g end,
+}
+local writes = { op = function(h, y) h:add_(y) end, Function = function(h, y) Adds(h, y) end }
 local ways = {
   product = function(h) return h * h end,
   matmul = function(h) return h:view(1, 3):matmul(h:view(3, 1)):view(1):expand(3) end,
@@ -26,11 +34,11 @@ local ways = {
   Function = function(h) return Keeps(h) end,
   checkpoint = function(h) return accel.checkpoint(function(x) return x * x end, h) end,
 }
-for name, f in accel.pairs(ways) do
+local function check(name, f, write)
   for _, backward in ipairs { false, true } do
     local function run()
       local h = w * 2
-      h:add_(f(h))
+      write(h, f(h))
       if not backward then return end
       local ok, err = pcall(function() h:sum():backward() end)
       assert(not ok and tostring(err):find "changed in place", name .. ": " .. tostring(err))
@@ -39,6 +47,9 @@ for name, f in accel.pairs(ways) do
     local first = once(run)
     for _ = 1, 3 do assert(once(run) == first, name .. ": tensors are left") end
   end
+end
+for name, f in accel.pairs(ways) do
+  for by, write in accel.pairs(writes) do check(("%s, written by %s"):format(name, by), f, write) end
 end
 
 -- a plain tensor that gets a history, itself as the other argument, two tensors that lead to each other
