@@ -33,7 +33,7 @@ static int expected(call *c, const aci_param *p, int idx, const char *what) {
   return BAD(c, p, AC_INVALID, "expected %s, got %s", what, lac_typename(c->L, idx, buf, sizeof buf));
 }
 
-/* Words that the lists among the arguments need at most. */
+/* Words that the lists among the arguments need at most. Ops without lists need none. */
 static size_t count_words(lua_State *L, int n_args) {
   size_t words = (size_t)n_args;
   for (int i = 1; i <= n_args; i++) {
@@ -299,18 +299,16 @@ static void missing(call *c, int i, int n_args) {
   BAD(c, p, AC_INVALID, "expected %s, got %s", wanted(p), there ? luaL_typename(c->L, i + 1) : "no value");
 }
 
-static void read_args(call *c, int n_args) {
+/* Positional arguments from idx on, which stands for parameter i, then options. */
+static void read_rest(call *c, int idx, int i, int n_args) {
   lua_State *L = c->L;
   const aci_sig *s = c->sig;
   int opts = 0, n = n_args;
-  c->used = 0;
-  c->given = 0;
-  if (n > 0 && lua_type(L, n) == LUA_TTABLE) {
+  if (lua_type(L, n) == LUA_TTABLE) {
     /* a list where a list is due, else options */
     bool list_due = n <= s->n_params && is_list_type(s->param[n - 1].type);
     if (list_due ? lac_is_opts(L, n) : lua_rawlen(L, n) == 0) opts = n--;
   }
-  int i = 0, idx = 1;
   for (; idx <= n && i < s->n_params; i++) {
     const aci_param *p = &s->param[i];
     c->arg = idx;
@@ -338,12 +336,27 @@ static void read_args(call *c, int n_args) {
                  s->n_params, s->n_params == 1 ? "" : "s", lac_typename(L, idx, buf, sizeof buf));
   }
   if (opts) read_options(c, opts);
-  for (i = 0; i < s->n_params; i++) {
+}
+
+static void read_args(call *c, int n_args) {
+  const ac_op *op = c->op;
+  int i = 0;
+  c->used = 0;
+  c->given = 0;
+  for (; i < n_args && i < op->n_params; i++) { /* tensors come first, and most often nothing else */
+    const lac_box *b = op->tensors >> i & 1 ? lac_box_test(c->L, i + 1) : NULL;
+    if (b == NULL || b->t == NULL) break;
+    c->v[i].kind = AC_T_TENSOR;
+    c->v[i].tensor = b->t;
+    c->given |= 1u << i;
+  }
+  if (i < n_args) read_rest(c, i + 1, i, n_args);
+  const uint32_t missed = op->needed & ~c->given;
+  if (__builtin_expect(missed != 0, 0)) missing(c, __builtin_ctz(missed), n_args);
+  for (; i < op->n_params; i++) {
     if (c->given >> i & 1) continue;
-    const aci_param *p = &s->param[i];
-    if (p->has_default) c->v[i] = p->dflt;
-    else if (p->optional) c->v[i].kind = AC_T_NONE;
-    else missing(c, i, n_args);
+    if (op->fallbacks >> i & 1) c->v[i] = c->sig->param[i].dflt;
+    else c->v[i].kind = AC_T_NONE; /* a default is filled in by ac_call */
   }
 }
 
@@ -393,19 +406,18 @@ static int op_call(lua_State *L) {
   if (__builtin_expect(S->ctx == NULL, 0)) return luaL_error(L, "%s: the host is closed", ac_op_name(c.op));
   c.sig = aci_op_sig(c.op);
   if (__builtin_expect(S->gc_charged >= LAC_GC_CHARGE, 0)) lac_gc_charged(L, S);
-  const aci_sig *s = c.sig;
-  bool many = s->n_results == 1 && s->result[0].type == AC_T_TENSORS;
-  /* names that end in an underscore give back what they wrote */
-  bool self = s->n_results == 1 && s->param[0].mutates && s->param[0].type == AC_T_TENSOR;
-  int n_boxes = many || self ? 0 : s->n_results;
-  luaL_checkstack(L, n_boxes * 2 + 12, "results");
+  if (__builtin_expect(--S->gc_tick <= 0, 0)) lac_gc_tick(L, S);
+  const bool many = c.op->gives_list, self = c.op->gives_self;
+  const int n_boxes = many || self ? 0 : c.op->n_results;
+  if (__builtin_expect(n_boxes * 2 + 12 > LUA_MINSTACK, 0)) luaL_checkstack(L, n_boxes * 2 + 12, "results");
   /* boxes before arguments are read: making one may run the collector, and finalizers may release tensors */
-  size_t n_words = count_words(L, n_args);
+  size_t n_words = c.op->takes_list ? count_words(L, n_args) : 0;
   c.words = n_words <= SCRATCH ? c.scratch : lua_newuserdatauv(L, n_words * 8, 0);
   c.n_words = n_words <= SCRATCH ? SCRATCH : n_words;
   lac_list *hold = many ? lac_list_new(L, AC_MAX_RESULTS) : NULL;
-  int base = lua_gettop(L) + 1;
-  for (int i = 0; i < n_boxes; i++) lac_box_push(L, S);
+  const int base = hold != NULL || c.words != c.scratch ? lua_gettop(L) + 1 : n_args + 1;
+  lac_box *box = NULL; /* the last one */
+  for (int i = 0; i < n_boxes; i++) box = lac_box_push(L, S);
 again:
   read_args(&c, n_args);
   ac_status st = lac_call(L, S, c.op, c.v, r, &n_results, &e);
@@ -414,7 +426,7 @@ again:
     return lac_raise(L, S, &e);
   }
   if (n_boxes == 1 && r[0].tensor != NULL && (c.v[0].kind != AC_T_TENSOR || c.v[0].tensor != r[0].tensor)) {
-    lac_box_fill(S, lua_touserdata(L, base), r[0].tensor);
+    lac_box_fill(S, box, r[0].tensor);
     lac_charge(S, r[0].tensor);
     return 1;
   }

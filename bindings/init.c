@@ -16,7 +16,7 @@ static void (*const parts[])(lua_State *, lac_state *) = {
     lac_open_random,  lac_open_device,  lac_open_file,    lac_open_tokens,   lac_open_json,     lac_open_precision,
     lac_open_step,    lac_open_codec,   lac_open_process, lac_open_console,  lac_open_worker,   lac_open_dlpack,
     lac_open_op_list, lac_open_opts,    lac_open_info,    lac_gc_open,       lac_open_chunks,   lac_open_dist,
-    lac_open_text};
+    lac_open_text,    lac_open_gradients};
 
 /* Under a stock interpreter the caller is accel/init.lua: its folder holds the library's own frames. */
 static void find_lib_dir(lua_State *L, lac_state *S) {

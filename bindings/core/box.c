@@ -75,6 +75,7 @@ void lac_push_tensor(lua_State *L, lac_state *S, ac_tensor *t) {
   ac_tensor_retain(t); /* first: making the box may run a finalizer that gives up the last reference */
   lac_box *b = lac_box_new(L, S);
   lac_box_fill(S, b, t);
+  lac_charge(S, t); /* who owned it may let go of it first */
   if (t->grad_fn == NULL && (t->flags & ACI_T_REQUIRES_GRAD)) lac_box_canonical(L, S, -1);
 }
 
@@ -157,9 +158,8 @@ void lac_site_push(lua_State *L, uint32_t site) {
 
 static int box_gc(lua_State *L) {
   lac_box *b = lac_box_test(L, 1); /* code with the debug library may give our metatable to anything */
-  lac_state *S = lua_touserdata(L, LAC_STATE);
   if (b == NULL) return 0;
-  if (b->t != NULL) lac_box_release(L, S, b, 0);
+  if (b->t != NULL) lac_box_release(L, lua_touserdata(L, LAC_STATE), b, 0);
   return 0;
 }
 

@@ -2,21 +2,24 @@
  * hold.
  *
  * At module exits, the end of backward and at each step (accel.gc_check, all called through lac_gc_check):
- *   - a full collection once 80 times the Lua heap was born in native bytes since the last one: marking costs about 0.25 ns per byte
- *     of heap, making a native byte at least 0.1 ns, so that this stays below 3 % of the time. Bytes are the
- *     clock because they are the same on every device: the meta device then predicts the peak. Where little lives it comes
- *     sooner, after a quarter of that or 16 heaps;
+ *   - a full collection once results of 48 times the Lua heap were handed to Lua since the last one, which is
+ *     what can be garbage at most. Marking costs about 0.25 ns per byte of heap, making a native byte at least
+ *     0.1 ns, and training makes a half more than it hands out, so that this stays below 4 % of the time.
+ *     Bytes are the clock because they are the same on every device: the meta device then predicts the peak.
+ *     Where little lives it comes sooner, after a sixth of that or 12 heaps;
  *   - a full one as well when live bytes stand 10 % + 64 MiB above those after the last one;
  *   - for large Lua heaps, a young collection once 32 MiB were born (generational mode only). Young collections more often than that
  *     make matters worse: what a forward holds across two of them turns old, and only a full one finds it.
- * Scripts without modules and steps are collected when results of 256 MiB were handed to Lua since. A
- * device that runs out of memory leads to a full collection, an empty cache and one more try.
+ * Scripts without modules and steps are collected when results of 256 MiB were handed to Lua since, and when
+ * the Lua heap outgrew what generational mode lets it grow (lac_gc_tick): then that mode is not at work. A device
+ * that runs out of memory leads to a full collection, an empty cache and one more try.
  * ACCEL_GC=exact: full at every check. ACCEL_GC=off: never but when memory is short. */
 #include <string.h>
 
 #include "core/lac.h"
 
-enum { YOUNG_MB = 32, FULL_MB = 64, HEAP_MB = 1, BORN_PER_HEAP = 80, BORN_LEAST = 16 };
+enum { YOUNG_MB = 32, FULL_MB = 64, HEAP_MB = 1, HANDED_PER_HEAP = 48, HANDED_LEAST = 12, HANDED_OF_LIVE = 6 };
+enum { TICK_KB = 128, LOOK_KB = 64 };
 
 static void totals(const lac_state *S, size_t *live, size_t *born) {
   *live = *born = 0;
@@ -33,18 +36,30 @@ static size_t heap_bytes(lua_State *L) { return ((size_t)lua_gc(L, LUA_GCCOUNT) 
 static void after(lua_State *L, lac_state *S, bool full) {
   size_t live;
   totals(S, &live, &S->gc_born);
-  S->gc_charged = 0;
   if (full) {
     S->gc_heap = heap_bytes(L);
     S->gc_live = live;
-    S->gc_full_born = S->gc_born;
+    S->gc_handed = S->gc_charged = 0;
   }
+}
+
+/* A full collection after which Lua is in generational mode. LUA_GCCOLLECT leaves it in what its collector
+ * calls a bad state: the next collection waits until the heap doubled and is a full one. Boxes make that worse,
+ * since those whose finalizers just ran count as alive: a loop of small ops then goes through megabytes of
+ * garbage, out of the caches. */
+static void collect_all(lua_State *L) {
+  if (lua_gc(L, LUA_GCINC, 0, 0, 0) != LUA_GCGEN) {
+    lua_gc(L, LUA_GCCOLLECT);
+    return;
+  }
+  lua_gc(L, LUA_GCGEN, 0, 0);
+  lua_gc(L, LUA_GCSTEP, 0); /* runs the finalizers */
 }
 
 void lac_gc_full(lua_State *L, lac_state *S) {
   if (S->in_gc) return;
   S->in_gc = true;
-  lua_gc(L, LUA_GCCOLLECT);
+  collect_all(L);
   S->in_gc = false;
   S->n_full++;
   after(L, S, true);
@@ -78,13 +93,16 @@ void lac_gc_check(lua_State *L, lac_state *S) {
     lac_gc_full(L, S);
     return;
   }
+  if (S->gc_charged < (size_t)LOOK_KB << 10) return; /* nothing much can have become garbage since the last look */
   size_t live, born;
   totals(S, &live, &born);
   size_t heap = heap_bytes(L);
-  /* small models collect sooner, a quarter of what lives, so that garbage stays small beside them */
-  size_t due = S->gc_live / 4;
-  due = due < heap * BORN_LEAST ? heap * BORN_LEAST : due > heap * BORN_PER_HEAP ? heap * BORN_PER_HEAP : due;
-  if (born - S->gc_full_born >= due ||
+  S->gc_handed += S->gc_charged;
+  S->gc_charged = 0;
+  /* small models collect sooner, so that garbage stays small beside them */
+  size_t due = S->gc_live / HANDED_OF_LIVE;
+  due = due < heap * HANDED_LEAST ? heap * HANDED_LEAST : due > heap * HANDED_PER_HEAP ? heap * HANDED_PER_HEAP : due;
+  if (S->gc_handed >= due ||
       live > S->gc_live + S->gc_live / 10 + ((size_t)FULL_MB << 20)) {
     lac_gc_full(L, S);
   } else if (born - S->gc_born >= (size_t)YOUNG_MB << 20) {
@@ -93,8 +111,14 @@ void lac_gc_check(lua_State *L, lac_state *S) {
 }
 
 void lac_gc_charged(lua_State *L, lac_state *S) {
-  S->gc_charged = 0;
   lac_gc_check(L, S);
+  S->gc_charged = 0; /* also where nothing is collected now */
+}
+
+void lac_gc_tick(lua_State *L, lac_state *S) {
+  S->gc_tick = LAC_GC_TICK;
+  if (S->gc_mode != LAC_GC_AUTO || !S->generational || S->in_gc) return;
+  if (heap_bytes(L) > S->gc_heap + S->gc_heap / 8 * 5 + ((size_t)TICK_KB << 10)) lac_gc_full(L, S);
 }
 
 bool lac_gc_oom(lua_State *L, lac_state *S) {

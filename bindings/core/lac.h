@@ -61,8 +61,9 @@ typedef struct lac_state {
   lac_gc_mode gc_mode;
   bool generational; /* the host put Lua into that mode: a GC step is a young collection */
   bool in_gc;
-  size_t gc_born, gc_live, gc_heap, gc_full_born,
-      gc_charged; /* at the last young and the last full collection; charged: see lac_charge */
+  size_t gc_born, gc_live, gc_heap; /* at the last young and the last full collection */
+  int gc_tick;                      /* calls until lac_gc_tick looks */
+  size_t gc_charged, gc_handed;     /* see lac_charge: since the last look; from the last full collection to it */
   uint64_t n_young, n_full;
   /* errors of callbacks on their way through the core: registry reference of the Lua value */
   int pending;
@@ -138,9 +139,9 @@ int lac_box_release_method(lua_State *L); /* t:release() */
 void lac_scope_add(lua_State *L, lac_scope *s);
 /* NULL when the value at idx is no box. A released one has ->t NULL. */
 static inline lac_box *lac_box_test(lua_State *L, int idx) {
-  if (lua_type(L, idx) != LUA_TUSERDATA || lua_rawlen(L, idx) < sizeof(lac_box)) return NULL;
   lac_box *b = lua_touserdata(L, idx);
-  return b->magic == &lac_box_magic ? b : NULL;
+  /* a light userdata, whose address means nothing, has no length */
+  return b != NULL && lua_rawlen(L, idx) >= sizeof(lac_box) && b->magic == &lac_box_magic ? b : NULL;
 }
 /* Number of a script line ("train.lua:12") for lac_box.site; 0 when there is none. */
 uint32_t lac_site_here(lua_State *L, lac_state *S);
@@ -277,6 +278,8 @@ void lac_gc_full(lua_State *L, lac_state *S);
 void lac_gc_young(lua_State *L, lac_state *S); /* where much was made that died at once: the youngest */
 void lac_gc_charged(lua_State *L, lac_state *S); /* called when S->gc_charged passed LAC_GC_CHARGE */
 bool lac_gc_oom(lua_State *L, lac_state *S);     /* frees what can be freed; the caller retries once */
+void lac_gc_tick(lua_State *L, lac_state *S);    /* called every LAC_GC_TICK calls of ops */
+enum { LAC_GC_TICK = 1024 };
 #define LAC_GC_CHARGE ((size_t)256 << 20)
 /* Calls a core function once more after a collection when device memory was short. */
 #define LAC_RETRY(L, S, st, expr)                              \
@@ -304,6 +307,7 @@ void lac_open_dlpack(lua_State *L, lac_state *S);
 void lac_open_autograd(lua_State *L, lac_state *S);
 void lac_open_function(lua_State *L, lac_state *S);
 void lac_open_saved(lua_State *L, lac_state *S); /* package.preload["accel.autograd.core"] */
+void lac_open_gradients(lua_State *L, lac_state *S); /* package.preload["accel.optim.core"] */
 void lac_open_device(lua_State *L, lac_state *S);
 void lac_open_random(lua_State *L, lac_state *S);
 void lac_open_file(lua_State *L, lac_state *S);

@@ -21,6 +21,8 @@ typedef struct entry {
   bool done;
 } entry;
 
+enum { SMALL_MAP = 64 }; /* a graph of half as many nodes needs no memory for its table */
+
 typedef struct run {
   ac_ctx *c;
   bool create_graph, retain_graph;
@@ -29,6 +31,7 @@ typedef struct run {
   uint32_t mask;
   entry **order; /* every entry, then sorted */
   int n, cap;
+  entry *small_map[SMALL_MAP], *small_order[SMALL_MAP / 2];
   /* captures */
   int n_inputs;
   aci_edge *want;
@@ -38,22 +41,28 @@ typedef struct run {
 static uint32_t hash_ptr(const void *p) { return (uint32_t)(((uintptr_t)p >> 4) * 2654435761u); }
 
 static entry *find(const run *r, const ac_node *n) {
-  if (r->map == NULL) return NULL;
   for (uint32_t i = hash_ptr(n) & r->mask; r->map[i] != NULL; i = (i + 1) & r->mask)
     if (r->map[i]->n == n) return r->map[i];
   return NULL;
 }
 
+static void run_free(run *r) {
+  if (r->map != r->small_map) free(r->map);
+  if (r->order != r->small_order) free(r->order);
+}
+
 static ac_status grow(run *r, ac_err *e) {
-  uint32_t cap = r->map == NULL ? 256 : (r->mask + 1) * 2;
+  uint32_t cap = (r->mask + 1) * 4;
   entry **map = calloc(cap, sizeof *map);
-  entry **order = realloc(r->order, cap / 2 * sizeof *order);
-  if (order != NULL) r->order = order;
+  entry **order = malloc(cap / 2 * sizeof *order);
   if (map == NULL || order == NULL) {
     free(map);
+    free(order);
     return AC_FAIL(e, OOM, "no memory for a backward pass");
   }
-  free(r->map);
+  memcpy(order, r->order, (size_t)r->n * sizeof *order);
+  run_free(r);
+  r->order = order;
   r->map = map;
   r->mask = cap - 1;
   r->cap = (int)(cap / 2);
@@ -106,11 +115,27 @@ static ac_status discover(run *r, ac_err *e) {
   return AC_OK;
 }
 
+static bool is_leaf(const entry *t) { return t->n->n_edges == 0 && t->n->seq == UINT64_MAX; }
+
 static int by_seq_desc(const void *a, const void *b) {
   const entry *x = *(entry *const *)a, *y = *(entry *const *)b;
-  bool ax = x->n->n_edges == 0 && x->n->seq == UINT64_MAX, ay = y->n->n_edges == 0 && y->n->seq == UINT64_MAX;
+  bool ax = is_leaf(x), ay = is_leaf(y);
   if (ax != ay) return ax ? 1 : -1; /* leaves stand last; they run as soon as nothing more can come */
   return x->n->seq > y->n->seq ? -1 : x->n->seq < y->n->seq;
+}
+
+/* Nodes are found nearly in the order in which they run: few are moved, unless a graph is large and wide. */
+static void sort(run *r) {
+  if (r->n > SMALL_MAP / 2) {
+    qsort(r->order, (size_t)r->n, sizeof *r->order, by_seq_desc);
+    return;
+  }
+  for (int i = 1; i < r->n; i++) {
+    entry *t = r->order[i];
+    int k = i;
+    for (; k > 0 && by_seq_desc(&r->order[k - 1], &t) > 0; k--) r->order[k] = r->order[k - 1];
+    r->order[k] = t;
+  }
 }
 
 static void mark_needed(run *r) {
@@ -190,7 +215,7 @@ static ac_status serve(run *r, entry *t, ac_err *e);
 
 /* An edge is served, with or without a gradient; leaves run with their last one. */
 static ac_status arrive(run *r, entry *to, ac_err *e) {
-  if (--to->waits == 0 && to->n->seq == UINT64_MAX && to->n->n_edges == 0) return serve(r, to, e);
+  if (--to->waits == 0 && is_leaf(to)) return serve(r, to, e);
   return AC_OK;
 }
 
@@ -284,7 +309,7 @@ static ac_status seed(run *r, int output, ac_tensor *t, ac_tensor *g, ac_err *e)
 static ac_status walk(run *r, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads, ac_err *e) {
   for (int i = 0; i < n_outputs; i++) AC_TRY(seed(r, i, outputs[i], grads != NULL ? grads[i] : NULL, e));
   AC_TRY(discover(r, e));
-  if (r->n > 1) qsort(r->order, (size_t)r->n, sizeof *r->order, by_seq_desc); /* NULL when there is nothing to visit */
+  sort(r);
   mark_needed(r);
   for (int i = 0; i < r->n; i++) AC_TRY(serve(r, r->order[i], e));
   return AC_OK;
@@ -329,12 +354,19 @@ static ac_status engine(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_
                         ac_tensor **got, ac_err *e) {
   ac_backward_options none = {sizeof none, false, false};
   if (o == NULL) o = &none;
-  run r = {.c = c,
-           .create_graph = o->create_graph,
-           .retain_graph = o->retain_graph || o->create_graph,
-           .within = within,
-           .n_inputs = n_inputs,
-           .got = got};
+  run r;
+  r.c = c;
+  r.create_graph = o->create_graph;
+  r.retain_graph = o->retain_graph || o->create_graph;
+  r.within = within;
+  r.map = memset(r.small_map, 0, sizeof r.small_map);
+  r.mask = SMALL_MAP - 1;
+  r.order = r.small_order;
+  r.n = 0;
+  r.cap = SMALL_MAP / 2;
+  r.n_inputs = n_inputs;
+  r.want = NULL;
+  r.got = got;
   ac_status st = AC_OK;
   if (e != NULL) e->op[0] = 0;
   if (n_inputs > 0) {
@@ -368,8 +400,7 @@ static ac_status engine(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_
       got[i] = NULL;
     }
   }
-  free(r.map);
-  free(r.order);
+  run_free(&r);
   free(r.want);
   return st;
 }

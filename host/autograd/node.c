@@ -10,8 +10,8 @@
 
 /* Freeing a node may free tensors that hold the next node: deep graphs are unwound by this list instead of
  * the C stack. */
-static _Thread_local ac_node *pending;
-static _Thread_local bool unwinding;
+static _Thread_local __attribute__((tls_model("initial-exec"))) ac_node *pending; /* one load, no call */
+static _Thread_local __attribute__((tls_model("initial-exec"))) bool unwinding;
 
 void aci_node_retain(ac_node *n) { atomic_fetch_add_explicit(&n->ref, 1, memory_order_relaxed); }
 

@@ -19,20 +19,37 @@ static bool needs_grad(const ac_value *v) {
   return false;
 }
 
-/* Does any input need a gradient? Refuses views that an in-place write has left behind: their history says
- * nothing about their values. */
-static ac_status look(const ac_frame *f, bool *any, ac_err *e) {
-  *any = false;
+/* What a node for this call takes. */
+typedef struct sizes {
+  bool grad;    /* an input needs a gradient */
+  int n_edges;
+  size_t bytes; /* of variable parts */
+} sizes;
+
+static ac_status look_at(const ac_tensor *t, sizes *s, ac_err *e) {
+  s->grad |= aci_requires_grad(t);
+  s->n_edges++;
+  s->bytes += 8 * (size_t)t->ndim;
+  return t->flags & ACI_T_VIEW ? aci_check_view(t, e) : AC_OK;
+}
+
+/* Refuses views that an in-place write has left behind: their history says nothing about their values. */
+static ac_status look(const ac_frame *f, sizes *s, ac_err *e) {
+  *s = (sizes){false, 0, 0};
   for (int i = 0; i < f->n_args; i++) {
     const ac_value *v = &f->args[i];
-    if (v->kind == AC_T_TENSOR) {
-      *any |= aci_requires_grad(v->tensor);
-      if (v->tensor->flags & ACI_T_VIEW) AC_TRY(aci_check_view(v->tensor, e));
-    } else if (v->kind == AC_T_TENSORS) {
-      for (int j = 0; j < v->n; j++) {
-        *any |= aci_requires_grad(v->tensors[j]);
-        if (v->tensors[j]->flags & ACI_T_VIEW) AC_TRY(aci_check_view(v->tensors[j], e));
-      }
+    switch (v->kind) {
+      case AC_T_TENSOR: AC_TRY(look_at(v->tensor, s, e)); break;
+      case AC_T_TENSORS:
+        s->bytes += (size_t)v->n * sizeof(ac_tensor *);
+        for (int j = 0; j < v->n; j++) AC_TRY(look_at(v->tensors[j], s, e));
+        break;
+      case AC_T_INTS:
+      case AC_T_DIMS:
+      case AC_T_SHAPE:
+      case AC_T_FLOATS: s->bytes += 8 * (size_t)v->n; break;
+      case AC_T_STRING: s->bytes += pad8(strlen(v->str) + 1); break;
+      default: break;
     }
   }
   return AC_OK;
@@ -65,9 +82,10 @@ ac_status aci_write_check(const ac_ctx *c, const ac_tensor *t, ac_err *e) {
 /* Before a kernel that writes: a leaf that requires gradients, a view of one, or a view inside a graph may
  * not be written. */
 ac_status aci_record_check(ac_ctx *c, ac_frame *f, ac_err *e) {
-  bool grad;
+  sizes s;
   if (!c->grad_enabled) return AC_OK;
-  AC_TRY(look(f, &grad, e));
+  AC_TRY(look(f, &s, e));
+  const bool grad = s.grad;
   for (int i = 0; i < f->n_args; i++) {
     if (!(f->op->mutates >> i & 1)) continue;
     const ac_value *v = &f->args[i];
@@ -85,36 +103,6 @@ ac_status aci_record_check(ac_ctx *c, ac_frame *f, ac_err *e) {
   if (!grad || f->desc->nondiff || !(f->op->mutates & 1) || f->args[0].kind != AC_T_TENSOR || !saves_in(f, 0))
     return AC_OK;
   return ac_clone(c, f->args[0].tensor, &f->before, e);
-}
-
-typedef struct sizes {
-  int n_edges;
-  size_t bytes; /* of variable parts */
-} sizes;
-
-static sizes measure(const ac_frame *f) {
-  sizes s = {0, 0};
-  for (int i = 0; i < f->n_args; i++) {
-    const ac_value *v = &f->args[i];
-    switch (v->kind) {
-      case AC_T_TENSOR:
-        s.n_edges++;
-        s.bytes += 8 * (size_t)v->tensor->ndim;
-        break;
-      case AC_T_TENSORS:
-        s.n_edges += v->n;
-        s.bytes += (size_t)v->n * sizeof(ac_tensor *);
-        for (int j = 0; j < v->n; j++) s.bytes += 8 * (size_t)v->tensors[j]->ndim;
-        break;
-      case AC_T_INTS:
-      case AC_T_DIMS:
-      case AC_T_SHAPE:
-      case AC_T_FLOATS: s.bytes += 8 * (size_t)v->n; break;
-      case AC_T_STRING: s.bytes += pad8(strlen(v->str) + 1); break;
-      default: break;
-    }
-  }
-  return s;
 }
 
 /* slot: holds what is kept of t, or NULL. */
@@ -237,24 +225,32 @@ static void cut_written(ac_frame *f) {
 }
 
 ac_status aci_record(ac_ctx *c, ac_frame *f, ac_err *e) {
-  bool any_float = false, any_grad;
-  AC_TRY(look(f, &any_grad, e));
-  if (!any_grad) return AC_OK;
+  sizes s;
+  int n_float = 0;
+  AC_TRY(look(f, &s, e));
+  if (!s.grad) return AC_OK;
   if (f->desc->nondiff) {
     cut_written(f);
     return AC_OK;
   }
-  for (int i = 0; i < f->n_out; i++) any_float |= ac_dtype_is_float((ac_dtype)f->out[i]->dtype);
-  if (!any_float) return AC_OK;
+  for (int i = 0; i < f->n_out; i++) n_float += ac_dtype_is_float((ac_dtype)f->out[i]->dtype);
+  if (n_float == 0) return AC_OK;
 
-  sizes s = measure(f);
   size_t ne = (size_t)s.n_edges, na = (size_t)f->n_args, no = (size_t)f->n_out;
   size_t total = sizeof(aci_op_node) + na * sizeof(ac_value) + ne * (sizeof(aci_edge) + sizeof(aci_meta)) +
                  no * (sizeof(ac_tensor *) + 4) + pad8(na * 2) + s.bytes + 16;
   aci_op_node *n = aci_small_alloc(total);
   if (n == NULL) return AC_FAIL(e, OOM, "no memory for a gradient node");
-  memset(n, 0, sizeof *n);
-  n->bytes = total;
+  *n = (aci_op_node){.base = {.ref = 1,
+                              .cls = &aci_op_class,
+                              .name = f->op->name,
+                              .seq = ++c->node_seq,
+                              .n_out = f->n_out,
+                              .overwrites = f->op->mutates & 1},
+                     .bytes = total,
+                     .op = f->op,
+                     .device = f->device};
+  if (f->op->rng_arg >= 0) n->ticket = f->ticket;
   char *p = (char *)(n + 1);
   n->args = (ac_value *)(void *)p;
   p += na * sizeof(ac_value);
@@ -269,15 +265,6 @@ ac_status aci_record(ac_ctx *c, ac_frame *f, ac_err *e) {
   p += pad8(na * 2);
   n->out_version = (uint32_t *)(void *)p;
   p += pad8(no * 4);
-  n->base.ref = 1;
-  n->base.cls = &aci_op_class;
-  n->base.name = f->op->name;
-  n->base.seq = ++c->node_seq;
-  n->base.n_out = f->n_out;
-  n->base.overwrites = f->op->mutates & 1;
-  n->op = f->op;
-  n->ticket = f->ticket;
-  n->device = f->device;
   ac_status st = fill_args(n, f, p, e);
 
   for (int i = 0; st == AC_OK && i < f->n_out; i++) {
@@ -297,6 +284,7 @@ ac_status aci_record(ac_ctx *c, ac_frame *f, ac_err *e) {
     aci_node_release(&n->base);
     return st;
   }
+  atomic_store_explicit(&n->base.ref, n_float, memory_order_relaxed); /* the results' */
   for (int i = 0; i < f->n_out; i++) {
     ac_tensor *t = f->out[i];
     if (!ac_dtype_is_float((ac_dtype)t->dtype)) continue;
@@ -308,9 +296,7 @@ ac_status aci_record(ac_ctx *c, ac_frame *f, ac_err *e) {
     ac_node *old = t->grad_fn;
     t->grad_fn = &n->base;
     t->out_nr = i;
-    aci_node_retain(&n->base);
     aci_node_release(old);
   }
-  aci_node_release(&n->base);
   return AC_OK;
 }

@@ -41,6 +41,13 @@ ac_status ac_device_open(const ac_device_vtable *vt, int index, size_t limit_byt
 
 void ac_device_retain(ac_device *d) { atomic_fetch_add_explicit(&d->ref, 1, memory_order_relaxed); }
 
+bool aci_device_hold(ac_device *d) {
+  int32_t n = atomic_load_explicit(&d->ref, memory_order_relaxed);
+  while (n > 0)
+    if (atomic_compare_exchange_weak(&d->ref, &n, n + 1)) return true;
+  return false;
+}
+
 void ac_device_release(ac_device *d) {
   if (d == NULL || atomic_fetch_sub_explicit(&d->ref, 1, memory_order_acq_rel) != 1) return;
   d->team = NULL;

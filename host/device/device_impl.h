@@ -16,6 +16,9 @@ struct ac_device {
   void *impl;    /* the vtable's own */
 };
 
+/* As ac_device_retain, unless the last reference is gone: then nothing but blocks keeps the struct, and it is false. */
+bool aci_device_hold(ac_device *d);
+
 /* cpu.c: a copy whose stores go around the caches; the ranges do not overlap. */
 void aci_copy_streamed(void *dst, const void *src, size_t n);
 

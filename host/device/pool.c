@@ -312,6 +312,14 @@ static ac_status out_of_memory(ac_pool *p, size_t bytes, const char *cause, ac_e
   return st;
 }
 
+/* A cell that is there for the taking: what most allocations find. Under the lock; NULL: ask take. */
+static inline any_block *take_ready(ac_pool *p, size_t bytes, ac_mem_class class, const ac_stream *s) {
+  shelf *h = p->shelves[class];
+  if (bytes - 1 >= SMALL_MOST || h == NULL || h->stream != s) return NULL;
+  slab *room = h->with_room[size_index(bytes)];
+  return room != NULL ? (any_block *)cell_take(p, room) : NULL;
+}
+
 /* Under the lock. *out has ptr and pool; bytes is set by the caller. */
 static ac_status take(ac_pool *p, size_t bytes, ac_mem_class class, ac_stream *s, any_block **out,
                       ac_err *e) {
@@ -338,6 +346,18 @@ static ac_status take(ac_pool *p, size_t bytes, ac_mem_class class, ac_stream *s
   return AC_OK;
 }
 
+/* take, with the message for people. Not inlined: it keeps a message on the stack. */
+static __attribute__((noinline)) ac_status take_or_say(ac_pool *p, size_t bytes, ac_mem_class c, ac_stream *s,
+                                                       any_block **out, ac_err *e) {
+  ac_err why;
+  why.msg[0] = '\0';
+  ac_status st = bytes > SIZE_MAX / 4 ? AC_OOM : take(p, bytes, c, s, out, &why);
+  if (st == AC_OK) return AC_OK;
+  bool limited =
+      p->budget.limit != 0 && (bytes > p->budget.limit || p->budget.reserved > p->budget.limit - bytes);
+  return out_of_memory(p, bytes, limited ? "" : why.msg, e);
+}
+
 ac_status ac_block_alloc(ac_device *d, size_t bytes, ac_mem_class c, ac_stream *s, ac_block **out,
                          ac_err *e) {
   ac_pool *p = d->pool;
@@ -350,18 +370,14 @@ ac_status ac_block_alloc(ac_device *d, size_t bytes, ac_mem_class c, ac_stream *
     pool_unlock(p);
     return AC_OOM;
   }
-  any_block *b = NULL;
-  ac_err why;
-  why.msg[0] = '\0';
-  ac_status st = AC_OK;
-  if (bytes > SIZE_MAX / 4) st = AC_OOM; /* no rounding overflows below this */
-  else st = take(p, bytes = (bytes + QUANTUM - 1) & ~(size_t)(QUANTUM - 1), c, s, &b, &why);
-  if (st != AC_OK) {
-    bool limited =
-        p->budget.limit != 0 && (bytes > p->budget.limit || p->budget.reserved > p->budget.limit - bytes);
-    st = out_of_memory(p, bytes, limited ? "" : why.msg, e);
-    pool_unlock(p);
-    return st;
+  if (bytes <= SIZE_MAX / 4) bytes = (bytes + QUANTUM - 1) & ~(size_t)(QUANTUM - 1); /* no overflow below this */
+  any_block *b = take_ready(p, bytes, c, s);
+  if (__builtin_expect(b == NULL, 0)) {
+    ac_status st = take_or_say(p, bytes, c, s, &b, e);
+    if (st != AC_OK) {
+      pool_unlock(p);
+      return st;
+    }
   }
   b->head.bytes = bytes;
   p->live_blocks++;

@@ -12,26 +12,40 @@ static ac_status name_op(const ac_op *op, ac_status st, ac_err *e) {
   return st;
 }
 
+/* What one look at the arguments finds. */
+typedef struct survey {
+  bool provided;  /* a storage whose bytes must be asked for */
+  bool recording; /* an argument that the recorder has to see: it requires gradients, or is a view and may be stale */
+} survey;
+
+static ac_status null_argument(int i, ac_err *e) { return AC_FAIL(e, INVALID, "argument %d is NULL", i + 1); }
+
+static inline ac_status see_tensor(const ac_tensor *t, int i, ac_device **dev, survey *s, ac_err *e) {
+  if (t == NULL) return null_argument(i, e);
+  s->provided |= t->storage->provider != NULL;
+  s->recording |= t->grad_fn != NULL || (t->flags & (ACI_T_REQUIRES_GRAD | ACI_T_VIEW)) != 0;
+  ac_device *d = *dev;
+  if (d == NULL) *dev = t->device;
+  else if (t->device != d && (t->device->kind != d->kind || t->device->index != d->index))
+    return AC_FAIL(e, DEVICE, "tensors are on different devices: %s and %s; move one with :to(device)", d->name,
+                   t->device->name);
+  return AC_OK;
+}
+
 /* Storage of each tensor argument must exist and be on one device; that device runs the op. */
-static ac_status find_device(ac_frame *f, bool *provided, ac_err *e) {
+static ac_status look(ac_frame *f, survey *s, ac_err *e) {
   ac_device *dev = NULL;
-  *provided = false;
   for (int i = 0; i < f->n_args; i++) {
     const ac_value *v = &f->args[i];
-    int n = v->kind == AC_T_TENSOR ? 1 : v->kind == AC_T_TENSORS ? v->n : 0;
-    ac_tensor *const *ts = v->kind == AC_T_TENSOR ? &v->tensor : v->kind == AC_T_TENSORS ? v->tensors : NULL;
-    for (int j = 0; j < n; j++) {
-      if (ts[j] == NULL) return AC_FAIL(e, INVALID, "argument %d is NULL", i + 1);
-      *provided |= ts[j]->storage->provider != NULL;
-      if (dev == NULL) {
-        dev = ts[j]->device;
-      } else if (ts[j]->device != dev && (ts[j]->device->kind != dev->kind || ts[j]->device->index != dev->index)) {
-        return AC_FAIL(e, DEVICE, "tensors are on different devices: %s and %s; move one with :to(device)", dev->name,
-                       ts[j]->device->name);
-      }
+    if (v->kind == AC_T_TENSOR) {
+      AC_TRY(see_tensor(v->tensor, i, &dev, s, e));
+    } else if (v->kind == AC_T_TENSORS) {
+      for (int j = 0; j < v->n; j++) AC_TRY(see_tensor(v->tensors[j], i, &dev, s, e));
+    } else if (v->kind == AC_T_SCALAR) {
+      if (v->scalar.kind == AC_SCALAR_NONE) return null_argument(i, e);
+    } else if (v->kind == AC_T_DEVICE && dev == NULL) {
+      dev = v->device;
     }
-    if (v->kind == AC_T_DEVICE && n == 0 && dev == NULL) dev = v->device;
-    if (v->kind == AC_T_SCALAR && v->scalar.kind == AC_SCALAR_NONE) return AC_FAIL(e, INVALID, "argument %d is NULL", i + 1);
   }
   f->device = dev != NULL ? dev : f->ctx->default_device;
   return AC_OK;
@@ -214,8 +228,8 @@ static ac_status run_composed(ac_ctx *c, const ac_op *op, const ac_value *args, 
 static ac_status run(ac_frame *f, ac_value *args, ac_value *results, int *n_results, ac_expr *x, ac_err *e) {
   ac_ctx *c = f->ctx;
   const ac_op *op = f->op;
-  bool provided;
-  AC_TRY(find_device(f, &provided, e));
+  survey seen = {false, false};
+  AC_TRY(look(f, &seen, e));
   f->team = c->team; /* not the device's: a tensor may come from another context, whose team may be gone */
   if (__builtin_expect(op->mutates != 0, 0)) AC_TRY(guard_overlap(f, args, x, e));
   if (op->rng_arg >= 0) {
@@ -228,12 +242,13 @@ static ac_status run(ac_frame *f, ac_value *args, ac_value *results, int *n_resu
   if (op->mutates != 0 && c->ag_check != NULL) AC_TRY(c->ag_check(c, f, e));
   for (int i = 0; i < c->n_observers; i++)
     if (c->observer[i].before != NULL) c->observer[i].before(c->observer[i].user, f);
-  ac_status st = launch(f, provided, e);
+  ac_status st = launch(f, seen.provided, e);
   if (__builtin_expect(c->check_nan, 0) && st == AC_OK) st = check_nan(f, e);
   for (int i = 0; i < c->n_observers; i++) c->observer[i].after(c->observer[i].user, f, st);
   AC_TRY(st);
-  /* grad_enabled is off inside no_grad; the recorder looks whether any input needs a gradient */
-  if (c->grad_enabled && c->ag_record != NULL && (!op->desc->nondiff || op->mutates != 0)) st = c->ag_record(c, f, e);
+  /* grad_enabled is off inside no_grad */
+  if (seen.recording && c->grad_enabled && c->ag_record != NULL && (!op->desc->nondiff || op->mutates != 0))
+    st = c->ag_record(c, f, e);
   if (op->mutates != 0) each_storage(f, bump, f->n_args); /* written, whatever became of the record */
   AC_TRY(st);
   if (op->rng_arg >= 0) {
@@ -255,9 +270,12 @@ ac_status ac_call(ac_ctx *c, const ac_op *op, const ac_value *args, ac_value *re
   ac_status st = AC_OK;
   ac_value copy[AC_MAX_ARGS];
   const int n = op->n_params;
-  for (int i = 0; i < n; i++) copy[i] = args[i].kind == AC_T_NONE && (op->defaults >> i & 1) ? op->sig->param[i].dflt : args[i];
+  for (int i = 0; i < n; i++) {
+    copy[i] = args[i];
+    if (args[i].kind == AC_T_NONE && (op->defaults >> i & 1)) copy[i] = op->sig->param[i].dflt;
+  }
 
-  ac_expr x;
+  ac_expr x; /* holds what is made for this call: casts, copies of overlapping inputs */
   ac_expr_init(&x, c, e);
   if (__builtin_expect(c->autocast_on, 0) && c->cast != NULL) {
     st = c->cast(c, op, copy, &x, e);
@@ -285,6 +303,6 @@ ac_status ac_call(ac_ctx *c, const ac_op *op, const ac_value *args, ac_value *re
     for (int i = 0; i < f.n_out; i++)
       if (f.out[i] != NULL) ac_tensor_release(f.out[i]);
 done:
-  ac_expr_end(&x);
+  if (__builtin_expect(x.n_tmp > 0 || x.lists != NULL, 0)) ac_expr_end(&x);
   return st == AC_OK ? AC_OK : name_op(op, st, e);
 }

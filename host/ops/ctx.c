@@ -75,8 +75,14 @@ void aci_op_parse(ac_op *op) {
     if (s->param[i].mutates) op->mutates |= 1u << i;
     if (s->param[i].has_default && !s->param[i].optional) op->defaults |= 1u << i;
     if (t == AC_T_TENSOR || t == AC_T_TENSORS || t == AC_T_OPERAND) op->tensor_args |= 1u << i;
+    if (!s->param[i].has_default && !s->param[i].optional) op->needed |= 1u << i;
+    if (s->param[i].has_default && s->param[i].optional) op->fallbacks |= 1u << i;
+    if (t == AC_T_TENSOR || t == AC_T_OPERAND) op->tensors |= 1u << i;
+    op->takes_list |= t == AC_T_INTS || t == AC_T_DIMS || t == AC_T_SHAPE || t == AC_T_FLOATS || t == AC_T_TENSORS;
     if (t == AC_T_GENERATOR) op->rng_arg = (int8_t)i;
   }
+  op->gives_list = s->n_results == 1 && s->result[0].type == AC_T_TENSORS;
+  op->gives_self = s->n_results == 1 && s->param[0].mutates && s->param[0].type == AC_T_TENSOR;
   op->sig = s;
   op->parsed = true;
 }

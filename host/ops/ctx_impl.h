@@ -24,6 +24,11 @@ struct ac_op {
   uint32_t mutates;        /* bit per parameter */
   uint32_t defaults;       /* bit per parameter that has a default and may not be none */
   uint32_t tensor_args;    /* bit per parameter that may hold tensors */
+  uint32_t needed;         /* bit per parameter that a call must give: neither a default nor optional */
+  uint32_t fallbacks;      /* bit per parameter with a default that may be none as well: not given is not none */
+  uint32_t tensors;        /* bit per parameter that takes one tensor */
+  bool takes_list, gives_list;
+  bool gives_self;         /* writes its first argument, which is its result */
   ac_kernel kernel[AC_DEV_KINDS];
 };
 

@@ -18,6 +18,22 @@ int64_t aci_numel(int ndim, const int64_t *shape) {
   return !ok ? -1 : empty ? 0 : n;
 }
 
+int64_t aci_contiguous(int ndim, const int64_t *shape, int64_t *stride) {
+  int64_t n = 1; /* wraps where the shape is too large; such a tensor never gets bytes */
+  bool empty = false, ok = true;
+  for (int i = ndim - 1; i >= 0; i--) {
+    const int64_t extent = shape[i];
+    stride[i] = n;
+    if (extent > 1) {
+      ok = !__builtin_mul_overflow(n, extent, &n) && n <= max_elements && ok;
+    } else if (extent != 1) {
+      empty = true;
+      ok = ok && extent == 0;
+    }
+  }
+  return !ok ? -1 : empty ? 0 : n;
+}
+
 ac_status aci_shape_check(int ndim, const int64_t *shape, ac_err *e) {
   char text[200];
   if (ndim < 0 || ndim > AC_MAX_DIMS)
@@ -54,11 +70,7 @@ int64_t aci_position(const ac_tensor *t, int64_t i) {
 }
 
 void aci_contiguous_strides(int ndim, const int64_t *shape, int64_t *stride) {
-  uint64_t step = 1; /* wraps where the shape is too large; such a tensor never gets bytes */
-  for (int i = ndim - 1; i >= 0; i--) {
-    stride[i] = (int64_t)step;
-    step *= shape[i] > 1 ? (uint64_t)shape[i] : 1;
-  }
+  (void)aci_contiguous(ndim, shape, stride);
 }
 
 /* Dims by rising stride: no overlap when each stride is beyond everything that the smaller ones reach. */

@@ -6,6 +6,8 @@
 
 /* Product of the extents, -1 when one is negative or the elements (without the empty dims) cannot be counted in 62 bits. */
 int64_t aci_numel(int ndim, const int64_t *shape);
+/* Strides of a row-major tensor of this shape; gives the same number. */
+int64_t aci_contiguous(int ndim, const int64_t *shape, int64_t *stride);
 /* SHAPE when there are more than AC_MAX_DIMS dims, a negative extent or too many elements. */
 ac_status aci_shape_check(int ndim, const int64_t *shape, ac_err *e);
 /* Distance in elements from the first to behind the last element that the strides reach; 0 when there is no element, -1 when a

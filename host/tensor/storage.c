@@ -10,17 +10,17 @@ static ac_status make(ac_device *d, size_t bytes, ac_storage **out, ac_err *e) {
   ac_storage *s = aci_small_alloc(sizeof *s);
   *out = s;
   if (s == NULL) return AC_FAIL(e, OOM, "no memory for a storage's head");
-  memset(s, 0, sizeof *s);
-  atomic_init(&s->ref, 1);
-  s->bytes = bytes;
-  s->device = d;
-  ac_device_retain(d);
+  *s = (ac_storage){.ref = 1, .bytes = bytes, .device = d};
   return AC_OK;
 }
 
-static void unmake(ac_storage *s) {
-  ac_device_release(s->device);
-  aci_small_free(s, sizeof *s);
+/* Memory that is not the device's own keeps the device itself; a block keeps its pool, and with it the device's
+ * struct. */
+static ac_status make_foreign(ac_device *d, size_t bytes, ac_storage **out, ac_err *e) {
+  if (!aci_device_hold(d)) return AC_FAIL(e, DEVICE, "%s was closed", d->name);
+  ac_status st = make(d, bytes, out, e);
+  if (st != AC_OK) ac_device_release(d);
+  return st;
 }
 
 ac_status ac_storage_new(ac_device *d, size_t bytes, ac_mem_class c, ac_storage **out, ac_err *e) {
@@ -28,8 +28,8 @@ ac_status ac_storage_new(ac_device *d, size_t bytes, ac_mem_class c, ac_storage 
   *out = NULL;
   AC_TRY(make(d, bytes, &s, e));
   ac_status st = ac_block_alloc(d, bytes, c, NULL, &s->block, e);
-  if (st != AC_OK) {
-    unmake(s);
+  if (__builtin_expect(st != AC_OK, 0)) {
+    aci_small_free(s, sizeof *s);
     return st;
   }
   s->ptr = s->block->ptr;
@@ -42,7 +42,7 @@ ac_status ac_storage_wrap(ac_device *d, void *ptr, size_t bytes, void (*free_fn)
   *out = NULL;
   if (ptr == NULL && bytes > 0)
     return AC_FAIL(e, INVALID, "no address given for %zu bytes of foreign memory", bytes);
-  AC_TRY(make(d, bytes, out, e));
+  AC_TRY(make_foreign(d, bytes, out, e));
   (*out)->ptr = ptr;
   (*out)->free_fn = free_fn;
   (*out)->impl = user;
@@ -54,7 +54,7 @@ ac_status ac_storage_provided(ac_device *d, size_t bytes, const ac_provider *p, 
   *out = NULL;
   if (p->struct_size != sizeof *p)
     return AC_FAIL(e, INVALID, "provider '%s' was built for another version of accel", p->name);
-  AC_TRY(make(d, bytes, out, e));
+  AC_TRY(make_foreign(d, bytes, out, e));
   (*out)->provider = p;
   (*out)->impl = impl;
   return AC_OK;
@@ -71,9 +71,10 @@ void ac_storage_release(ac_storage *s) {
     d = next;
   }
   if (s->provider != NULL && s->provider->free != NULL) s->provider->free(s);
-  ac_block_free(s->block);
   if (s->free_fn != NULL) s->free_fn(s->impl);
-  unmake(s);
+  if (s->block != NULL) ac_block_free(s->block);
+  else ac_device_release(s->device);
+  aci_small_free(s, sizeof *s);
 }
 
 size_t ac_storage_bytes(const ac_storage *s) { return s->bytes; }

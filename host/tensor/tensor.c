@@ -3,44 +3,45 @@
 #include <stdlib.h>
 
 #include "base/small.h"
+#include "base/tally.h"
 #include "tensor/convert.h"
 #include "tensor/geometry.h"
 #include "tensor/host_read.h"
 
 void (*aci_tensor_drop_autograd)(ac_tensor *t);
-static _Atomic int64_t live;
 
 /* ---- heads ---- */
 static size_t head_bytes(int ndim) { return sizeof(ac_tensor) + 2 * (size_t)ndim * sizeof(int64_t); }
 
-static ac_tensor *head(ac_device *d, ac_dtype dt, int ndim, const int64_t *shape) {
+/* Without shape, strides and numel. */
+static inline ac_tensor *head(ac_device *d, ac_dtype dt, int ndim) {
   ac_tensor *t = aci_small_alloc(head_bytes(ndim));
   if (t == NULL) return NULL;
-  memset(t, 0, sizeof *t);
-  atomic_init(&t->ref, 1);
-  t->dtype = (uint8_t)dt;
-  t->ndim = (uint8_t)ndim;
-  t->device = d;
-  t->stride = t->shape + ndim;
-  memcpy(t->shape, shape, (size_t)ndim * sizeof *shape);
-  t->numel = aci_numel(ndim, shape);
-  atomic_fetch_add_explicit(&live, 1, memory_order_relaxed);
+  *t = (ac_tensor){.ref = 1, .dtype = (uint8_t)dt, .ndim = (uint8_t)ndim, .device = d, .stride = t->shape + ndim};
+  aci_tally_add(1);
   return t;
+}
+
+static void copy_extents(int n, int64_t *to, const int64_t *from) {
+  for (int i = 0; i < n; i++) to[i] = from[i];
 }
 
 /* A shape that cannot be counted gives numel -1; aci_tensor_alloc refuses it. */
 ac_tensor *aci_tensor_shell(ac_device *d, ac_dtype dt, int ndim, const int64_t *shape) {
-  ac_tensor *t = head(d, dt, ndim, ndim > 0 ? shape : (const int64_t[1]){0});
-  if (t != NULL) aci_contiguous_strides(ndim, t->shape, aci_stride_mut(t));
+  ac_tensor *t = head(d, dt, ndim);
+  if (t == NULL) return NULL;
+  copy_extents(ndim, t->shape, shape);
+  t->numel = aci_contiguous(ndim, shape, t->shape + ndim);
   return t;
 }
 
 ac_tensor *aci_tensor_alias(const ac_tensor *t, int ndim, const int64_t *shape, const int64_t *stride,
                             int64_t offset) {
-  static const int64_t none[1] = {0};
-  ac_tensor *v = head(t->device, (ac_dtype)t->dtype, ndim, ndim > 0 ? shape : none);
+  ac_tensor *v = head(t->device, (ac_dtype)t->dtype, ndim);
   if (v == NULL) return NULL;
-  memcpy(aci_stride_mut(v), ndim > 0 ? stride : none, (size_t)ndim * sizeof *stride);
+  copy_extents(ndim, v->shape, shape);
+  copy_extents(ndim, aci_stride_mut(v), stride);
+  v->numel = aci_numel(ndim, shape);
   v->offset = offset;
   v->storage = t->storage;
   if (v->storage != NULL) ac_storage_retain(v->storage);
@@ -62,10 +63,10 @@ void ac_tensor_release(ac_tensor *t) {
   if (recorded && aci_tensor_drop_autograd != NULL) aci_tensor_drop_autograd(t);
   ac_storage_release(t->storage);
   aci_small_free(t, head_bytes(t->ndim));
-  atomic_fetch_sub_explicit(&live, 1, memory_order_relaxed);
+  aci_tally_add(-1);
 }
 
-int64_t ac_tensor_live(void) { return atomic_load_explicit(&live, memory_order_relaxed); }
+int64_t ac_tensor_live(void) { return aci_tally_sum(); }
 
 /* ---- making ---- */
 ac_status ac_tensor_new_class(ac_device *d, ac_dtype dt, int ndim, const int64_t *shape, ac_mem_class c,
@@ -112,9 +113,11 @@ ac_status ac_tensor_view(ac_storage *s, ac_dtype dt, int ndim, const int64_t *sh
   if (s->ptr != NULL && (uintptr_t)s->ptr % size != 0)
     return AC_FAIL(e, INVALID, "the storage's address is not a multiple of %zu bytes, the size of %s", size,
                    ac_dtype_name(dt));
-  ac_tensor *t = head(s->device, dt, ndim, ndim > 0 ? shape : packed);
+  ac_tensor *t = head(s->device, dt, ndim);
   if (t == NULL) return AC_FAIL(e, OOM, "no memory for a tensor's head");
-  memcpy(aci_stride_mut(t), ndim > 0 ? stride : packed, (size_t)ndim * sizeof *stride);
+  copy_extents(ndim, t->shape, shape);
+  copy_extents(ndim, aci_stride_mut(t), stride);
+  t->numel = aci_numel(ndim, shape);
   t->offset = offset;
   t->storage = s;
   ac_storage_retain(s);

@@ -28,7 +28,7 @@ struct ac_storage {
   uint32_t graph_version; /* in-place writes that autograd recorded: views taken before are stale */
   void *ptr; /* NULL while not resident, and on phantom devices */
   size_t bytes;
-  ac_device *device; /* retained */
+  ac_device *device; /* retained where there is no block; a block keeps it */
   ac_block *block;   /* NULL for wrapped and provided memory */
   const ac_provider *provider; /* NULL: resident for life */
   void *impl;                  /* the provider's, or the wrapper's user */

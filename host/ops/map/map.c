@@ -17,8 +17,24 @@ static ac_dtype compute_dtype(const ac_frame *f, const aci_map *m) {
   return m->i64 == NULL && !ac_dtype_is_float(d) ? AC_F32 : d;
 }
 
+/* All elements are tensors of one dtype and shape, the common case: the result is as the first. */
+static bool all_alike(const ac_frame *f, const aci_map *m) {
+  const ac_tensor *a = f->args[0].tensor;
+  if (f->args[0].kind != AC_T_TENSOR || a->dtype > AC_BOOL) return false;
+  for (int i = 1; i < m->n_in; i++) {
+    const ac_tensor *b = f->args[i].tensor;
+    if (f->args[i].kind != AC_T_TENSOR || b->dtype != a->dtype || !aci_same_shape(a, b)) return false;
+  }
+  return true;
+}
+
 static ac_status shape_as(ac_frame *f, bool is_bool, ac_err *e) {
   const aci_map *m = f->desc->data;
+  if (all_alike(f, m)) {
+    const ac_tensor *x = f->args[0].tensor;
+    const bool as_f32 = m->i64 == NULL && !ac_dtype_is_float((ac_dtype)x->dtype);
+    return ac_frame_out(f, is_bool ? AC_BOOL : as_f32 ? AC_F32 : (ac_dtype)x->dtype, x->ndim, x->shape, e);
+  }
   bool any = false;
   for (int i = 0; i < m->n_in; i++) {
     if (f->args[i].kind != AC_T_TENSOR) continue;
@@ -30,9 +46,7 @@ static ac_status shape_as(ac_frame *f, bool is_bool, ac_err *e) {
   if (!any) return AC_FAIL(e, INVALID, "needs at least one tensor");
   ac_dtype d = is_bool ? AC_BOOL : compute_dtype(f, m);
   const ac_tensor *a = f->args[0].kind == AC_T_TENSOR ? f->args[0].tensor : NULL;
-  if (a != NULL && (m->n_in == 1 || (m->n_in == 2 && (f->args[1].kind != AC_T_TENSOR ||
-                                                      aci_same_shape(a, f->args[1].tensor)))))
-    return ac_frame_out(f, d, a->ndim, a->shape, e);
+  if (a != NULL && m->n_in == 2 && f->args[1].kind != AC_T_TENSOR) return ac_frame_out(f, d, a->ndim, a->shape, e);
   int ndim;
   int64_t shape[AC_MAX_DIMS];
   AC_TRY(out_shape(f, m->n_in, &ndim, shape, e));
@@ -208,8 +222,8 @@ static bool is_plain(const ac_frame *f, const aci_map *m, const ac_tensor *o) {
   if (o->dtype != AC_F32 && o->dtype != AC_F64 && (o->dtype != AC_I64 || m->i64 == NULL)) return false;
   for (int k = 0; k < m->n_in; k++) {
     const ac_tensor *t = f->args[k].tensor;
-    if (f->args[k].kind != AC_T_TENSOR || t->dtype != o->dtype || !aci_same_shape(t, o) ||
-        !aci_is_contiguous(t))
+    if (f->args[k].kind != AC_T_TENSOR || t->dtype != o->dtype || t->numel != o->numel || !aci_is_contiguous(t) ||
+        !aci_same_shape(t, o))
       return false;
   }
   return aci_is_contiguous(o);

@@ -302,12 +302,35 @@ static void shells_get_bytes_for_their_strides(void **state) {
   ac_tensor_release(t);
 }
 
+/* A block keeps the device's struct, foreign memory the device itself; once it was closed it takes no more of that. */
+static void outlives_its_device(void **state) {
+  ac_err e;
+  ac_device *d = NULL;
+  ac_tensor *t = NULL, *later = NULL, *w = NULL;
+  ac_storage *s = NULL;
+  float mine[2] = {1, 2};
+  assert_ok(ac_device_open(ac_device_cpu_vtable(), 0, 1 << 24, NULL, &d, &e), e);
+  assert_ok(ac_tensor_wrap(d, AC_F32, 1, (int64_t[]){2}, mine, NULL, NULL, &w, &e), e);
+  assert_ok(ac_tensor_new(d, AC_F32, 1, (int64_t[]){100}, &t, &e), e);
+  ac_device_release(d);
+  assert_ok(ac_storage_wrap(d, mine, sizeof mine, NULL, NULL, &s, &e), e); /* w holds it open */
+  ac_storage_release(s);
+  ac_tensor_release(w);
+  assert_fails(ac_storage_wrap(d, mine, sizeof mine, NULL, NULL, &s, &e), DEVICE, "cpu was closed", e);
+  assert_ok(ac_tensor_new(d, AC_F32, 1, (int64_t[]){1 << 16}, &later, &e), e);
+  memset(ac_tensor_data(later), 1, 4 << 16);
+  ac_tensor_release(t);
+  assert_string_equal(ac_device_name(ac_tensor_device(later)), "cpu");
+  ac_tensor_release(later); /* the last one takes the pool along: a leak shows here */
+}
+
 #define TEST(f) cmocka_unit_test_teardown(f, nothing_left)
 int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(makes_and_counts),     TEST(makes_small_and_empty),     TEST(refuses_bad_shapes),
       TEST(items_of_every_dtype), TEST(views_see_their_storage),   TEST(views_stay_inside),
       TEST(wraps_foreign_memory), TEST(reads_provided_memory),     TEST(frees_derived_copies),
-      TEST(meta_has_shapes_only), TEST(drops_gradient_state_once), TEST(shells_get_bytes_for_their_strides)};
+      TEST(meta_has_shapes_only), TEST(drops_gradient_state_once), TEST(shells_get_bytes_for_their_strides),
+      TEST(outlives_its_device)};
   return cmocka_run_group_tests(tests, open_devices, close_devices);
 }

@@ -1,0 +1,79 @@
+/* accel.optim.core, the native part of accel.optim: what is asked of the gradients of a whole list of
+ * parameters, in one call each. Used by optim/optimizer.lua, nn/utils.lua and Module:zero_grad. */
+#include "core/lac.h"
+
+static ac_tensor *tensor_at(lua_State *L, lac_state *S, int idx) { return lac_check_tensor(L, S, idx, "params"); }
+
+/* gradients(params) -> list with the gradient of each, false where there is none, and whether all are there.
+ * The handles are new ones: they may be spent. */
+static int gradients(lua_State *L) {
+  lac_state *S = lac_get(L);
+  bool all = true;
+  luaL_checktype(L, 1, LUA_TTABLE);
+  lua_settop(L, 1);
+  const lua_Integer n = (lua_Integer)lua_rawlen(L, 1);
+  lua_createtable(L, (int)n, 0);
+  for (lua_Integer i = 1; i <= n; i++) {
+    lua_rawgeti(L, 1, i);
+    lac_box *b = lac_box_push(L, S); /* before the tensor is read: the collector may run finalizers */
+    ac_tensor *g = ac_tensor_grad(tensor_at(L, S, 3));
+    if (g != NULL) {
+      ac_tensor_retain(g);
+      lac_box_fill(S, b, g);
+    } else {
+      all = false;
+      lua_pop(L, 1);
+      lua_pushboolean(L, false);
+    }
+    lua_rawseti(L, 2, i);
+    lua_pop(L, 1);
+  }
+  lua_pushboolean(L, all);
+  return 2;
+}
+
+/* spend(list): gives up what gradients() made, so that a gradient is gone when its parameter drops it, not
+ * when the collector comes by. */
+static int spend(lua_State *L) {
+  lac_state *S = lac_get(L);
+  luaL_checktype(L, 1, LUA_TTABLE);
+  lua_settop(L, 1);
+  const lua_Integer n = (lua_Integer)lua_rawlen(L, 1);
+  for (lua_Integer i = 1; i <= n; i++) {
+    lua_rawgeti(L, 1, i);
+    lac_box *b = lac_box_test(L, 2);
+    if (b != NULL && b->t != NULL) lac_box_release(L, S, b, 0);
+    lua_pop(L, 1);
+  }
+  return 0;
+}
+
+/* zero(params): no parameter of the list has a gradient any more. */
+static int zero(lua_State *L) {
+  lac_state *S = lac_get(L);
+  ac_err e;
+  luaL_checktype(L, 1, LUA_TTABLE);
+  lua_settop(L, 1);
+  const lua_Integer n = (lua_Integer)lua_rawlen(L, 1);
+  for (lua_Integer i = 1; i <= n; i++) {
+    lua_rawgeti(L, 1, i);
+    if (ac_tensor_set_grad(tensor_at(L, S, 2), NULL, &e) != AC_OK) return lac_raise(L, S, &e);
+    lua_pop(L, 1);
+  }
+  return 0;
+}
+
+static int open_core(lua_State *L) {
+  static const luaL_Reg funcs[] = {{"gradients", gradients}, {"spend", spend}, {"zero", zero}, {NULL, NULL}};
+  lac_state *S = lac_get(L);
+  lua_newtable(L);
+  lac_setfuncs(L, S, funcs);
+  return 1;
+}
+
+void lac_open_gradients(lua_State *L, lac_state *S) {
+  luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
+  lac_pushfunction(L, S, open_core);
+  lua_setfield(L, -2, "accel.optim.core");
+  lua_pop(L, 1);
+}

@@ -1,0 +1,52 @@
+/* The list of the threads' counts; see tally.h. */
+#include "base/tally.h"
+
+#include <pthread.h>
+#include <stddef.h>
+
+_Thread_local __attribute__((tls_model("initial-exec"))) aci_tally aci_tally_mine;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_key_t key;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static aci_tally *threads;
+static _Atomic int64_t others; /* of threads that ended, or that could not be linked */
+
+/* The end of a thread. What it still counts after this links it anew, and the end is served once more. */
+static void leave(void *p) {
+  aci_tally *t = p;
+  pthread_mutex_lock(&lock);
+  if (t->prev != NULL) t->prev->next = t->next;
+  else threads = t->next;
+  if (t->next != NULL) t->next->prev = t->prev;
+  atomic_fetch_add(&others, atomic_load(&t->n));
+  pthread_mutex_unlock(&lock);
+  atomic_store(&t->n, 0);
+  t->linked = false;
+}
+static void make_key(void) { pthread_key_create(&key, leave); }
+
+void aci_tally_first(int64_t d) {
+  aci_tally *t = &aci_tally_mine;
+  pthread_once(&once, make_key);
+  if (pthread_setspecific(key, t) != 0) {
+    atomic_fetch_add(&others, d);
+    return;
+  }
+  atomic_store(&t->n, d);
+  pthread_mutex_lock(&lock);
+  t->prev = NULL;
+  t->next = threads;
+  if (threads != NULL) threads->prev = t;
+  threads = t;
+  pthread_mutex_unlock(&lock);
+  t->linked = true;
+}
+
+int64_t aci_tally_sum(void) {
+  pthread_mutex_lock(&lock);
+  int64_t n = atomic_load(&others);
+  for (const aci_tally *t = threads; t != NULL; t = t->next) n += atomic_load_explicit(&t->n, memory_order_relaxed);
+  pthread_mutex_unlock(&lock);
+  return n;
+}
