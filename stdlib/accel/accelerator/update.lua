@@ -7,6 +7,7 @@
 --- and micro-batches add up, and one pass per optimizer multiplies by ranks / (total weight * loss scale); ranks,
 --- since what arrives is their mean.
 local accel = require "accel"
+local core = require "accel.optim.core"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local dist = require "accel.dist"
@@ -225,6 +226,7 @@ function Update:finish(optimizer)
   for _, list in ipairs(lists) do
     if #list.grads > 0 then
       accel.amp_foreach_unscale_(list.grads, accel.zeros({}), accel.full({}, list.factor, { dtype = "f64" }))
+      core.spend(list.grads)
     end
   end
 end

@@ -11,6 +11,7 @@
 --- Scale and counters live on the device. Accelerator uses the same object, and what begins with an underscore here: it
 --- lets an update be due until the next backward, so that all optimizers which step together meet one scale.
 local accel = require "accel"
+local core = require "accel.optim.core"
 local arguments = require "accel.nn.arguments"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
@@ -91,7 +92,8 @@ local function reset(record)
   record.stage, record.recorded = READY, false
 end
 
---- One pass over each list of gradients: all times its factor and, with unscale, divided by the scale.
+--- One pass over each list of gradients: all times its factor and, with unscale, divided by the scale. The handles
+--- in the lists are spent.
 ---@param lists {grads: accel.Tensor[], factor: number}[]
 ---@param unscale boolean
 function GradScaler:_apply(optimizer, lists, unscale)
@@ -110,6 +112,7 @@ function GradScaler:_apply(optimizer, lists, unscale)
       local factor = accel.full({}, list.factor, { dtype = "f64", device = self.device })
       accel.amp_foreach_unscale_(grads, record.found, unscale and factor / self._scale or factor)
       record.recorded = true
+      core.spend(grads)
     end
   end
   if unscale then record.stage, record.checked = UNSCALED, record.recorded end

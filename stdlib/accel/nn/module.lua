@@ -17,6 +17,7 @@
 local accel = require "accel"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
+local core = require "accel.optim.core"
 local parameter = require "accel.nn.parameter"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
@@ -307,7 +308,7 @@ end
 
 --- Drops every gradient.
 function Module:zero_grad()
-  for _, p in ipairs(self:parameters()) do p.grad = nil end
+  core.zero(self:parameters())
 end
 
 --- What stands between the brackets when this module is printed; subclasses say their sizes here.

@@ -1,6 +1,7 @@
 --- nn.utils: gradient clipping, and what is loaded on first use from nn/utils/: parameters as a vector, weight
 --- norm, sequences of different lengths.
 local accel = require "accel"
+local core = require "accel.optim.core"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local ordered = require "accel.util.ordered"
@@ -9,6 +10,7 @@ local tensors = require "accel.util.tensors"
 
 local M = {}
 
+--- Handles of the gradients that are there, to be spent.
 local function gradients(who, params)
   if tensors.is_tensor(params) then params = { params } end
   if type(params) ~= "table" then
@@ -18,9 +20,10 @@ local function gradients(who, params)
     raise("%s: expected a list of parameters, net:parameters(), got %s", who, class.of(params) and "a module"
       or "parameters by name")
   end
+  local found, all = core.gradients(params)
+  if all then return found end
   local grads = {}
-  for _, p in ipairs(params) do
-    local grad = p.grad
+  for _, grad in ipairs(found) do
     if grad then grads[#grads + 1] = grad end
   end
   return grads
@@ -36,8 +39,9 @@ function M.clip_grad_norm_(params, max_norm, opts)
   local grads = gradients("clip_grad_norm_", params)
   check.number("clip_grad_norm_", "max_norm", max_norm, 0)
   if #grads == 0 then return accel.zeros({}) end
-  if opts then return accel.clip_grad_norm_(grads, max_norm, opts) end
-  return accel.clip_grad_norm_(grads, max_norm)
+  local norm = accel.clip_grad_norm_(grads, max_norm, opts)
+  core.spend(grads)
+  return norm
 end
 
 --- Limits every element of every gradient to -limit .. limit.
@@ -48,6 +52,7 @@ function M.clip_grad_value_(params, limit)
   local grads = gradients("clip_grad_value_", params)
   local _ <close> = accel.no_grad()
   if #grads > 0 then accel.clip_grad_value_(grads, limit) end
+  core.spend(grads)
 end
 
 --- Takes a prefix off every name of a state_dict that has it, in place: for files that a wrapper wrote.

@@ -29,5 +29,6 @@ function Adadelta:update(group, cohort, grads, lr) -- luacheck: ignore self
     rho = group.rho, eps = group.eps, weight_decay = group.weight_decay, maximize = group.maximize,
   })
 end
+Adadelta.spends = Adadelta.update
 
 return Adadelta

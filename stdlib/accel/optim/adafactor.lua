@@ -52,5 +52,6 @@ function Adafactor:update(group, cohort, grads, lr) -- luacheck: ignore self
     weight_decay = group.weight_decay, maximize = group.maximize,
   })
 end
+Adafactor.spends = Adafactor.update
 
 return Adafactor

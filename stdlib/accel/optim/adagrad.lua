@@ -36,5 +36,6 @@ function Adagrad:update(group, cohort, grads, lr) -- luacheck: ignore self
     lr_decay = group.lr_decay, weight_decay = group.weight_decay, eps = group.eps, maximize = group.maximize,
   })
 end
+Adagrad.spends = Adagrad.update
 
 return Adagrad

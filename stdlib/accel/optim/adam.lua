@@ -46,5 +46,6 @@ function Adam:update(group, cohort, grads, lr)
     maximize = group.maximize, max_exp_avg_sqs = group.amsgrad and cohort.max_exp_avg_sq or nil,
   })
 end
+Adam.spends = Adam.update
 
 return Adam

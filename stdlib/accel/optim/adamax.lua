@@ -30,5 +30,6 @@ function Adamax:update(group, cohort, grads, lr) -- luacheck: ignore self
     maximize = group.maximize,
   })
 end
+Adamax.spends = Adamax.update
 
 return Adamax

@@ -47,5 +47,6 @@ function AdamWScheduleFree:update(group, cohort, grads, lr) -- luacheck: ignore 
     warmup_steps = group.warmup_steps, r = group.r, weight_lr_power = group.weight_lr_power,
   })
 end
+AdamWScheduleFree.spends = AdamWScheduleFree.update
 
 return AdamWScheduleFree

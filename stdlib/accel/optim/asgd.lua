@@ -34,5 +34,6 @@ function ASGD:update(group, cohort, grads, lr) -- luacheck: ignore self
     maximize = group.maximize,
   })
 end
+ASGD.spends = ASGD.update
 
 return ASGD

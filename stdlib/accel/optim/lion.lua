@@ -30,5 +30,6 @@ function Lion:update(group, cohort, grads, lr) -- luacheck: ignore self
     beta1 = group.betas[1], beta2 = group.betas[2], weight_decay = group.weight_decay, maximize = group.maximize,
   })
 end
+Lion.spends = Lion.update
 
 return Lion

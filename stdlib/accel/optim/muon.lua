@@ -73,5 +73,6 @@ function Muon:update(group, cohort, grads, lr) -- luacheck: ignore self
   end
   accel.muon_step_(cohort.params, updates, factors, lr, { weight_decay = group.weight_decay })
 end
+Muon.spends = Muon.update
 
 return Muon

@@ -41,5 +41,6 @@ function NAdam:update(group, cohort, grads, lr) -- luacheck: ignore self
     maximize = group.maximize,
   })
 end
+NAdam.spends = NAdam.update
 
 return NAdam

@@ -8,6 +8,7 @@
 --- be recorded once and replayed. All of these are made when they are first needed, in the middle of a step:
 --- outside every scope of the script, whose end they outlive. Saving and loading: state.lua.
 local accel = require "accel"
+local core = require "accel.optim.core"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local nearest = require "accel.util.nearest"
@@ -34,6 +35,10 @@ Optimizer.buffers = {}
 Optimizer.counts = true
 Optimizer.numbers = {}
 Optimizer.number_dtype = "f64"
+
+--- The `update` that keeps no gradient it was given: their handles end with it. A subclass with an update of
+--- its own may keep them.
+Optimizer.spends = nil
 
 local function list_of(params)
   if tensors.is_tensor(params) then return { params } end
@@ -146,10 +151,7 @@ function Optimizer:zero_grad(...)
   if select("#", ...) > 0 then
     raise("%s: zero_grad takes no arguments: gradients are always dropped", getmetatable(self).__name)
   end
-  for _, group in ipairs(self.param_groups) do
-    local params = group.params
-    for i = 1, #params do params[i].grad = nil end
-  end
+  for _, group in ipairs(self.param_groups) do core.zero(group.params) end
 end
 
 --- Fresh state tensors for p by buffer name; subclasses leave out what the group's options do not need.
@@ -213,13 +215,9 @@ end
 
 --- The gradients of a cohort. Where some are missing, those parameters leave it; nil when all are.
 local function gradients(self, private, cohort)
-  local params, grads, missing = cohort.params, {}, false
-  for i = 1, #params do
-    local g = params[i].grad
-    grads[i] = g or false
-    if not g then missing = true end
-  end
-  if not missing then return grads end
+  local params = cohort.params
+  local grads, all = core.gradients(params)
+  if all then return grads end
   local kept, kept_grads, gone = {}, {}, {}
   for i, p in ipairs(params) do
     if grads[i] then
@@ -268,8 +266,10 @@ function Optimizer:step(closure)
       for i = 1, #cohorts do
         local grads = gradients(self, private, cohorts[i])
         if grads then
-          self:update(group, cohorts[i], grads, device_lr(private, group))
+          local update = self.update
+          update(self, group, cohorts[i], grads, device_lr(private, group))
           cohorts[i].fresh = false
+          if update == self.spends then core.spend(grads) end
         end
       end
     end

@@ -35,5 +35,6 @@ function RAdam:update(group, cohort, grads, lr) -- luacheck: ignore self
     decoupled_weight_decay = group.decoupled_weight_decay, maximize = group.maximize,
   })
 end
+RAdam.spends = RAdam.update
 
 return RAdam

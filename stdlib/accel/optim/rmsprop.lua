@@ -45,5 +45,6 @@ function RMSprop:update(group, cohort, grads, lr)
     grad_avgs = group.centered and cohort.grad_avg or nil,
   })
 end
+RMSprop.spends = RMSprop.update
 
 return RMSprop

@@ -39,5 +39,6 @@ function Rprop:update(group, cohort, grads) -- luacheck: ignore self
     step_size_max = group.step_sizes[2], maximize = group.maximize,
   })
 end
+Rprop.spends = Rprop.update
 
 return Rprop

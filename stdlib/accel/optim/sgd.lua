@@ -42,5 +42,6 @@ function SGD:update(group, cohort, grads, lr)
     nesterov = group.nesterov, maximize = group.maximize, first = first,
   })
 end
+SGD.spends = SGD.update
 
 return SGD

@@ -39,5 +39,6 @@ function SGDScheduleFree:update(group, cohort, grads, lr) -- luacheck: ignore se
     weight_lr_power = group.weight_lr_power,
   })
 end
+SGDScheduleFree.spends = SGDScheduleFree.update
 
 return SGDScheduleFree
