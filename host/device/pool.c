@@ -7,15 +7,15 @@
  * small thing stands in the way of large ones. Free memory is reused only by its own class and stream: reuse
  * on the stream that freed it is in order by itself.
  *
- * One spinlock guards all of it; the system is called under it, but only when the pool grows or
- * is trimmed. */
+ * One lock guards all of it, biased to the thread that allocates; the system is called under it, but only when
+ * the pool grows or is trimmed. */
 #include "device/pool.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/base_impl.h"
+#include "base/biased.h"
 #include "device/heap.h"
 
 enum { QUANTUM = 64, SMALL_MOST = 64 << 10, N_SIZES = 40, SLAB_LEAST = 64 << 10 };
@@ -59,7 +59,7 @@ typedef struct any_block {
 } any_block;
 
 struct ac_pool {
-  _Atomic int lock;
+  aci_biased lock;
   bool closed, poison;
   int64_t fail_at;
   aci_budget budget;
@@ -67,22 +67,6 @@ struct ac_pool {
   uint64_t n_allocs;
   shelf *shelves[AC_MEM_CLASSES]; /* of the NULL stream; further streams hang behind */
 };
-
-/* ---- lock ---- */
-static inline void pool_lock(ac_pool *p) {
-  if (__builtin_expect(atomic_exchange_explicit(&p->lock, 1, memory_order_acquire) == 0, 1)) return;
-  for (int spins = 0;;) {
-    while (atomic_load_explicit(&p->lock, memory_order_relaxed) != 0) {
-#if defined(__x86_64__)
-      __builtin_ia32_pause();
-#endif
-      if (++spins % 128 == 0) sched_yield(); /* the holder may have lost its core, or be mapping memory */
-    }
-    if (atomic_exchange_explicit(&p->lock, 1, memory_order_acquire) == 0) return;
-  }
-}
-
-static inline void pool_unlock(ac_pool *p) { atomic_store_explicit(&p->lock, 0, memory_order_release); }
 
 /* ---- sizes ---- */
 static uint32_t size_index(size_t bytes) { /* a multiple of 64, at most SMALL_MOST */
@@ -258,11 +242,11 @@ static void destroy(ac_pool *p) {
 }
 
 void aci_pool_close(ac_pool *p) {
-  pool_lock(p);
+  const bool own = aci_biased_lock(&p->lock);
   p->closed = true;
   bool last = p->live_blocks == 0;
   if (!last) trim(p);
-  pool_unlock(p);
+  aci_biased_unlock(&p->lock, own);
   if (last) destroy(p);
 }
 
@@ -276,18 +260,18 @@ ac_status ac_device_set_source(ac_device *d, ac_mem_class c, const ac_mem_source
     if ((copy = malloc(sizeof *copy)) == NULL) return AC_FAIL(e, OOM, "%s: out of memory for the pool's own tables", d->name);
     *copy = (aci_source){.own = *s, .refs = 1};
   }
-  pool_lock(d->pool);
+  const bool own = aci_biased_lock(&d->pool->lock);
   trim(d->pool); /* what is free would be handed out before anything new is mapped */
   aci_budget_set_source(&d->pool->budget, c, copy);
-  pool_unlock(d->pool);
+  aci_biased_unlock(&d->pool->lock, own);
   return AC_OK;
 }
 
 void aci_pool_debug_set(ac_device *d, bool poison, int64_t fail_at) {
-  pool_lock(d->pool);
+  const bool own = aci_biased_lock(&d->pool->lock);
   d->pool->poison = poison && d->kind != AC_DEV_META;
   d->pool->fail_at = fail_at;
-  pool_unlock(d->pool);
+  aci_biased_unlock(&d->pool->lock, own);
 }
 
 /* ---- blocks ---- */
@@ -363,11 +347,11 @@ ac_status ac_block_alloc(ac_device *d, size_t bytes, ac_mem_class c, ac_stream *
   ac_pool *p = d->pool;
   *out = NULL;
   AC_ASSERT(c >= 0 && c < AC_MEM_CLASSES);
-  pool_lock(p);
+  const bool own = aci_biased_lock(&p->lock);
   p->n_allocs++;
   if (__builtin_expect(p->fail_at != 0, 0) && told_to_fail(p)) {
     out_of_memory(p, bytes, "failed by ACCEL_ALLOC_FAIL", e);
-    pool_unlock(p);
+    aci_biased_unlock(&p->lock, own);
     return AC_OOM;
   }
   if (bytes <= SIZE_MAX / 4) bytes = (bytes + QUANTUM - 1) & ~(size_t)(QUANTUM - 1); /* no overflow below this */
@@ -375,7 +359,7 @@ ac_status ac_block_alloc(ac_device *d, size_t bytes, ac_mem_class c, ac_stream *
   if (__builtin_expect(b == NULL, 0)) {
     ac_status st = take_or_say(p, bytes, c, s, &b, e);
     if (st != AC_OK) {
-      pool_unlock(p);
+      aci_biased_unlock(&p->lock, own);
       return st;
     }
   }
@@ -385,7 +369,7 @@ ac_status ac_block_alloc(ac_device *d, size_t bytes, ac_mem_class c, ac_stream *
   p->born_bytes += bytes;
   if (p->live_bytes > p->peak_bytes) p->peak_bytes = p->live_bytes;
   bool poison = p->poison;
-  pool_unlock(p);
+  aci_biased_unlock(&p->lock, own);
   ACI_SHOW(d, b->head.ptr, bytes);
   if (__builtin_expect(poison, 0) && bytes > 0) d->vt->fill(d, s, b->head.ptr, ACI_POISON_FRESH, bytes, NULL);
   *out = &b->head;
@@ -404,7 +388,7 @@ void ac_block_free(ac_block *block) {
   ACI_HIDE(dev, block->ptr, bytes);
   (void)dev;
   block->bytes = FREED;
-  pool_lock(p);
+  const bool own = aci_biased_lock(&p->lock);
   if (b->owner == NULL) {
     free(b);
   } else if (*b->owner == ACI_OWNER_SLAB) {
@@ -416,7 +400,7 @@ void ac_block_free(ac_block *block) {
   p->live_blocks--;
   p->live_bytes -= bytes;
   bool last = p->closed && p->live_blocks == 0;
-  pool_unlock(p);
+  aci_biased_unlock(&p->lock, own);
   if (last) destroy(p);
 }
 
@@ -427,7 +411,7 @@ size_t ac_block_bytes(const ac_block *b) { return b->bytes; }
 /* ---- statistics ---- */
 void ac_mem_stats_get(const ac_device *d, ac_mem_stats *out) {
   ac_pool *p = d->pool;
-  pool_lock(p);
+  const bool own = aci_biased_lock(&p->lock);
   *out = (ac_mem_stats){
       .live_bytes = p->live_bytes,
       .live_blocks = p->live_blocks,
@@ -438,17 +422,17 @@ void ac_mem_stats_get(const ac_device *d, ac_mem_stats *out) {
       .n_allocs = p->n_allocs,
       .n_maps = p->budget.n_maps,
   };
-  pool_unlock(p);
+  aci_biased_unlock(&p->lock, own);
 }
 
 void ac_mem_peak_reset(ac_device *d) {
-  pool_lock(d->pool);
+  const bool own = aci_biased_lock(&d->pool->lock);
   d->pool->peak_bytes = d->pool->live_bytes;
-  pool_unlock(d->pool);
+  aci_biased_unlock(&d->pool->lock, own);
 }
 
 void ac_pool_trim(ac_device *d) {
-  pool_lock(d->pool);
+  const bool own = aci_biased_lock(&d->pool->lock);
   trim(d->pool);
-  pool_unlock(d->pool);
+  aci_biased_unlock(&d->pool->lock, own);
 }

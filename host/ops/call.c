@@ -270,9 +270,18 @@ ac_status ac_call(ac_ctx *c, const ac_op *op, const ac_value *args, ac_value *re
   ac_status st = AC_OK;
   ac_value copy[AC_MAX_ARGS];
   const int n = op->n_params;
-  for (int i = 0; i < n; i++) {
-    copy[i] = args[i];
-    if (args[i].kind == AC_T_NONE && (op->defaults >> i & 1)) copy[i] = op->sig->param[i].dflt;
+  for (int i = 0; i < n; i++) { /* tensors and what is not given were just written in parts: a wide load would wait for that */
+    const ac_type kind = args[i].kind;
+    if (kind == AC_T_TENSOR) {
+      copy[i].kind = kind;
+      copy[i].tensor = args[i].tensor;
+    } else if (kind != AC_T_NONE) {
+      copy[i] = args[i];
+    } else if (op->defaults >> i & 1) {
+      copy[i] = op->sig->param[i].dflt;
+    } else {
+      copy[i].kind = kind;
+    }
   }
 
   ac_expr x; /* holds what is made for this call: casts, copies of overlapping inputs */

@@ -50,10 +50,9 @@ static inline void aci_grad_zero(ac_grad *g, int i) {
 /* Formulas for integers and floats in one expression. */
 #define ACI_BY_INT(x, for_int, for_float) _Generic((x), int64_t : (for_int), default : (for_float))
 
-#define ACI_MAP_HEAD(T)    \
-  T p[ACI_MAP_MAX_P];      \
-  T *o = out;              \
-  memcpy(p, pv, sizeof p); \
+#define ACI_MAP_HEAD(T)            \
+  const T *restrict const p = pv; \
+  T *o = out;                      \
   (void)p;
 #define ACI_MAP_FN(name) \
   AC_ISA_FN(name, (int64_t n, void *out, const void *const *in, const void *pv), (n, out, in, pv))

@@ -1,0 +1,42 @@
+/* A spinlock for what one thread takes nearly always and others now and then: the pool of a device. The thread
+ * that holds the bias takes it with two plain stores; a locked instruction would wait until all its stores
+ * before have left for the caches, 25 ns in a loop of small ops. Another thread takes the bias away first, by a
+ * barrier in all threads of the process (membarrier). Where the system has none of that, a plain spinlock.
+ * Known as biased locking: Dice, Moir, Scherer, "Quickly reacquirable locks" (2003). */
+#ifndef ACI_BIASED_H
+#define ACI_BIASED_H
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct aci_biased {
+  _Atomic uintptr_t owner; /* who holds the bias, 0: nobody */
+  _Atomic bool inside;     /* the owner has the lock; written by it alone */
+  _Atomic bool taken;      /* one of the others has it */
+  uintptr_t last;          /* under taken: who had it last, and how often in a row */
+  uint32_t streak;
+} aci_biased;
+
+extern _Thread_local __attribute__((tls_model("initial-exec"))) char aci_biased_me; /* its address names the thread */
+
+void aci_biased_wait(aci_biased *l);
+
+/* What it returns is given to aci_biased_unlock. Not recursive. */
+static inline bool aci_biased_lock(aci_biased *l) {
+  const uintptr_t me = (uintptr_t)&aci_biased_me;
+  if (__builtin_expect(atomic_load_explicit(&l->owner, memory_order_relaxed) == me, 1)) {
+    atomic_store_explicit(&l->inside, true, memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst); /* the processor's fence is the other side's membarrier */
+    if (__builtin_expect(atomic_load_explicit(&l->owner, memory_order_acquire) == me, 1)) return true;
+    atomic_store_explicit(&l->inside, false, memory_order_release);
+  }
+  aci_biased_wait(l);
+  return false;
+}
+
+static inline void aci_biased_unlock(aci_biased *l, bool as_owner) {
+  if (as_owner) atomic_store_explicit(&l->inside, false, memory_order_release);
+  else atomic_store_explicit(&l->taken, false, memory_order_release);
+}
+
+#endif
