@@ -43,7 +43,8 @@ typedef struct worker {
 
 struct ac_team {
   alignas(LINE) _Atomic uint64_t gate;
-  _Atomic uint32_t bell; /* counts announcements: what sleeping workers wait on */
+  /* on a line of its own: spinning workers read the gate's */
+  alignas(LINE) _Atomic uint32_t bell; /* counts announcements: what sleeping workers wait on */
   _Atomic uint32_t sleepers;
   alignas(LINE) _Atomic uint32_t caller_sleeps; /* the caller waits for the last worker to leave */
   _Atomic bool stop;

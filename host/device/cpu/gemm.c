@@ -1,9 +1,9 @@
 /* The matrix product of the CPU: choice of path, cut into tiles, and the tile loop around the micro-kernels.
  *
- * Two plans. Shared: B is packed once for everybody before tiles of C are computed, and A too unless its rows can
+ * Three plans. Shared: B is packed once for everybody before tiles of C are computed, and A too unless its rows can
  * be read where they lie, or it is huge (then every tile packs its rows); for products with many rows. Own: every
  * tile packs its part of both operands; for batches of small products and for few rows, where B is read about once
- * anyway. Both cut by shape alone. */
+ * anyway. Thin: gemm_thin.c. All cut by shape alone. */
 #include "device/cpu/gemm.h"
 
 #include <stdatomic.h>
@@ -17,7 +17,10 @@ enum {
   SHARED_BYTES = 8 << 20, /* of packed B at a time */
   SHARED_A_BYTES = 16 << 20,
   MANY_TASKS = 40,        /* enough to balance a few dozen threads */
-  OWN_FLOPS = 1 << 20,    /* a piece of work worth handing out */
+  OWN_FLOPS = 1 << 20,    /* a piece of work worth handing out, of many */
+  LEAST_FLOPS = 1 << 19,  /* and of few */
+  FEW_TASKS = 12,
+  TN_OWN = 256,
 };
 static const double SHARED_FLOPS = 8e6; /* a product of the batch that gets a pass of its own */
 
@@ -38,25 +41,12 @@ typedef struct plan {
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
-
-static int64_t block_len(const plan *p, int64_t kb) { return min64(p->kc, p->g->k - kb * p->kc); }
-
-static const char *at(const void *base, aci_gemm_type t, int64_t index) {
-  return base == NULL ? NULL : (const char *)base + index * aci_gemm_type_bytes(t); /* NULL: no elements */
-}
+static int64_t block_len(const plan *p, int64_t kb) { return aci_gemm_min(p->kc, p->g->k - kb * p->kc); }
 
 /* Rows (columns) of a packed operand that lie before block kb of its row i: the whole operand, padded to
  * panels, block by block. */
 static int64_t packed_at(int64_t extent, int panel, int64_t k0, int64_t kp, int64_t i) {
   return k0 * ceil_div(extent, panel) * panel + i * kp;
-}
-
-/* Whether panels of A can be read where they lie: as the micro-kernel wants them, the last pair whole, and rows
- * not all in one set of L1. */
-static bool rows_fit(const aci_gemm *g, const aci_gemm_kernel *kn) {
-  const int64_t bytes = aci_gemm_type_bytes(g->in_type);
-  return g->a_cs == 1 && bytes == kn->bytes && g->k % kn->pair == 0 && g->a_rs * bytes % 4096 != 0;
 }
 
 static inline void multiply(const plan *p, bool lies, int rows, int cols, int64_t steps, const char *a, const char *b,
@@ -87,23 +77,23 @@ static bool run_tile(const plan *p, int64_t b, int64_t i0, int64_t rows, int64_t
   for (int64_t kb = 0; kb < p->n_kb; kb++) {
     int64_t k0 = kb * p->kc, kc = block_len(p, kb), steps = ceil_div(kc, kn->pair), kp = steps * kn->pair;
     const char *block_a = pa, *block_b = pb;
-    const char *rows_a = at(g->a[b], g->in_type, i0 * g->a_rs + k0 * g->a_cs);
+    const char *rows_a = aci_gemm_at(g->a[b], g->in_type, i0 * g->a_rs + k0 * g->a_cs);
     if (p->packed_a != NULL)
       block_a = p->packed_a + packed_at(g->m, kn->mr, k0, kp, i0) * kn->bytes;
     else if (packed < rows)
       aci_gemm_pack(kn, g->in_type, pa, kn->mr, false, rows - packed, kc,
-                    at(rows_a, g->in_type, packed * g->a_rs), g->a_rs, g->a_cs);
+                    aci_gemm_at(rows_a, g->in_type, packed * g->a_rs), g->a_rs, g->a_cs);
     if (p->packed_b != NULL)
       block_b = p->packed_b + packed_at(p->cols, kn->nr, k0, kp, j0 - p->j0) * kn->bytes;
     else
       aci_gemm_pack(kn, g->in_type, pb, kn->nr, true, cols, kc,
-                    at(g->b[b], g->in_type, k0 * g->b_rs + j0 * g->b_cs), g->b_cs, g->b_rs);
+                    aci_gemm_at(g->b[b], g->in_type, k0 * g->b_rs + j0 * g->b_cs), g->b_cs, g->b_rs);
     bool last = kb == p->n_kb - 1;
 
     for (int64_t j = 0; j < cols; j += kn->nr) {
-      int nc = (int)min64(kn->nr, cols - j), width = nc <= kn->nr / 2 ? kn->nr / 2 : kn->nr;
+      int nc = (int)aci_gemm_min(kn->nr, cols - j), width = nc <= kn->nr / 2 ? kn->nr / 2 : kn->nr;
       for (int64_t i = 0; i < rows; i += kn->mr) {
-        int nr = (int)min64(kn->mr, rows - i), computed = aci_gemm_rows(kn, nr);
+        int nr = (int)aci_gemm_min(kn->mr, rows - i), computed = aci_gemm_rows(kn, nr);
         const bool lies = i < lying;
         const char *panel_a = lies ? rows_a + i * row_bytes : block_a + (i - lying) * kp * kn->bytes;
         const char *panel_b = block_b + j * kp * kn->bytes;
@@ -134,15 +124,21 @@ static void own_piece(void *arg, int64_t begin, int64_t end) {
   for (int64_t t = begin; t < end; t++) {
     int64_t jt = t % p->n_nt, it = t / p->n_nt % p->n_mt, b = t / p->n_nt / p->n_mt;
     int64_t i0 = it * p->tm, j0 = jt * p->tn;
-    if (!run_tile(p, b, i0, min64(p->tm, p->g->m - i0), j0, min64(p->tn, p->g->n - j0))) *p->oom = true;
+    if (!run_tile(p, b, i0, aci_gemm_min(p->tm, p->g->m - i0), j0, aci_gemm_min(p->tn, p->g->n - j0))) *p->oom = true;
   }
 }
 
 static void run_own(ac_team *team, plan *p) {
   const aci_gemm *g = p->g;
-  p->tm = min64(g->m, (int64_t)p->kn->mr * 12);
-  p->tn = min64(g->n, 256);
+  p->tm = aci_gemm_min(g->m, (int64_t)p->kn->mr * 12);
   p->n_mt = ceil_div(g->m, p->tm);
+  p->n_nt = ceil_div(g->n, TN_OWN);
+  /* one product in few tiles: narrower ones, down to what is worth handing out, so that all threads have some */
+  const double total = 2.0 * (double)g->m * (double)g->n * (double)g->k * (double)g->n_batch / LEAST_FLOPS;
+  const int64_t want = total < FEW_TASKS ? (int64_t)total : FEW_TASKS;
+  const int64_t others = g->n_batch * p->n_mt;
+  if (others * p->n_nt < want) p->n_nt = aci_gemm_min(ceil_div(want, others), ceil_div(g->n, p->kn->nr));
+  p->tn = ceil_div(ceil_div(g->n, p->n_nt), p->kn->nr) * p->kn->nr;
   p->n_nt = ceil_div(g->n, p->tn);
   double flops = 2.0 * (double)p->tm * (double)p->tn * (double)(g->k + 8);
   int64_t grain = flops >= OWN_FLOPS ? 1 : (int64_t)(OWN_FLOPS / flops);
@@ -161,8 +157,8 @@ static void pack_rows(const plan *p, bool b, int64_t first, int64_t end) {
   for (int64_t kb = 0; kb < p->n_kb; kb++) {
     int64_t k0 = kb * p->kc, kc = block_len(p, kb), kp = ceil_div(kc, kn->pair) * kn->pair;
     char *dst = (b ? p->packed_b : p->packed_a) + packed_at(extent, panel, k0, kp, first) * kn->bytes;
-    const char *src = at(b ? g->b[p->b] : g->a[p->b], g->in_type, k0 * ks + ((b ? p->j0 : 0) + first) * ws);
-    aci_gemm_pack(kn, g->in_type, dst, panel, b, min64(end, extent) - first, kc, src, ws, ks);
+    const char *src = aci_gemm_at(b ? g->b[p->b] : g->a[p->b], g->in_type, k0 * ks + ((b ? p->j0 : 0) + first) * ws);
+    aci_gemm_pack(kn, g->in_type, dst, panel, b, aci_gemm_min(end, extent) - first, kc, src, ws, ks);
   }
 }
 
@@ -180,7 +176,7 @@ static void shared_piece(void *arg, int64_t begin, int64_t end) {
   const plan *p = arg;
   for (int64_t t = begin; t < end; t++) {
     int64_t i0 = t % p->n_mt * p->tm, j = t / p->n_mt * p->tn; /* neighbours share their columns of B */
-    if (!run_tile(p, p->b, i0, min64(p->tm, p->g->m - i0), p->j0 + j, min64(p->tn, p->cols - j)))
+    if (!run_tile(p, p->b, i0, aci_gemm_min(p->tm, p->g->m - i0), p->j0 + j, aci_gemm_min(p->tn, p->cols - j)))
       *p->oom = true;
   }
 }
@@ -189,7 +185,7 @@ static void shared_piece(void *arg, int64_t begin, int64_t end) {
 static int64_t chunk_cols(const plan *p) {
   int64_t fit = SHARED_BYTES / ((p->g->k + p->kn->pair) * p->kn->bytes) / p->kn->nr * p->kn->nr;
   int64_t least = 4 * (int64_t)p->kn->nr;
-  return min64(fit > least ? fit : least, ceil_div(p->g->n, p->kn->nr) * p->kn->nr);
+  return aci_gemm_min(fit > least ? fit : least, ceil_div(p->g->n, p->kn->nr) * p->kn->nr);
 }
 
 static void run_shared(ac_team *team, plan *p, int64_t chunk) {
@@ -199,7 +195,7 @@ static void run_shared(ac_team *team, plan *p, int64_t chunk) {
     if (p->packed_a != NULL)
       ac_parallel_for(team, ceil_div(g->m, 2 * PACK_PANELS * p->kn->mr), 1, pack_piece_a, p);
     for (p->j0 = 0; p->j0 < g->n; p->j0 += chunk) {
-      p->cols = min64(chunk, g->n - p->j0);
+      p->cols = aci_gemm_min(chunk, g->n - p->j0);
       p->n_nt = ceil_div(p->cols, TN_MAX);
       p->tn = ceil_div(ceil_div(p->cols, p->n_nt), unit) * unit;
       p->n_nt = ceil_div(p->cols, p->tn);
@@ -251,11 +247,14 @@ static ac_status run_blocked(ac_team *team, const aci_gemm *g, ac_err *e) {
   p.out = (aci_gemm_out){g->out_type, g->alpha, g->beta, NULL};
 
   double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
-  bool shared = g->m > 2 * (int64_t)p.kn->mr && flops >= SHARED_FLOPS;
+  const bool thin = aci_gemm_thin_fits(g, p.kn);
+  const bool shared = !thin && g->m > 2 * (int64_t)p.kn->mr && flops >= SHARED_FLOPS;
+  aci_gemm_thin few = {.g = g, .kn = p.kn, .acc = p.acc, .kc = p.kc, .n_kb = p.n_kb, .oom = &oom};
   int64_t chunk = shared ? chunk_cols(&p) : 0;
   int64_t b_bytes = shared ? chunk * ceil_div(g->k, p.kn->pair) * p.kn->pair * p.kn->bytes + 64 : 0;
-  p.rows = rows_fit(g, p.kn);
+  p.rows = g->a_cs == 1 && aci_gemm_rows_lie(p.kn, g->in_type, g->k, g->a_rs);
   int64_t a_bytes = 0;
+  if (thin) b_bytes = (int64_t)aci_gemm_thin_bytes(&few);
   if (shared && !p.rows) a_bytes = (aci_gemm_packed_bytes(p.kn, g->m, p.kn->mr, g->k + 8 * p.n_kb) + 63) / 64 * 64;
   if (a_bytes > SHARED_A_BYTES) a_bytes = 0;
   int64_t bias_bytes = g->bias != NULL && g->bias_type != p.acc ? g->n * aci_gemm_type_bytes(p.acc) : 0;
@@ -271,7 +270,9 @@ static ac_status run_blocked(ac_team *team, const aci_gemm *g, ac_err *e) {
     p.out.bias = bias_as(p.acc, g->bias_type, g->bias, g->n, mem == NULL ? NULL : mem + b_bytes + a_bytes);
   if (shared) p.packed_b = mem;
   if (a_bytes > 0) p.packed_a = mem + b_bytes;
-  if (shared) run_shared(team, &p, chunk);
+  few.out = p.out;
+  if (thin) aci_gemm_thin_run(team, &few, mem);
+  else if (shared) run_shared(team, &p, chunk);
   else run_own(team, &p);
   if (oom)
     return AC_FAIL(e, OOM, "out of memory for the packed operands of a %lld x %lld x %lld matrix product",

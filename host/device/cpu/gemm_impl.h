@@ -7,6 +7,7 @@
  * addition per block; which thread or which tile computes it changes nothing. */
 #ifndef ACI_GEMM_IMPL_H
 #define ACI_GEMM_IMPL_H
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "device/cpu/gemm.h"
@@ -90,6 +91,22 @@ typedef enum aci_scratch_slot {
 void *aci_scratch(aci_scratch_slot slot, size_t bytes);
 size_t aci_scratch_bytes(void); /* held by all threads together */
 
+/* gemm_thin.c: what a product of few rows takes; acc, kc and n_kb as in gemm.c, out with the bias in the accumulator's
+ * type. */
+typedef struct aci_gemm_thin {
+  const aci_gemm *g;
+  const aci_gemm_kernel *kn;
+  aci_gemm_out out;
+  aci_gemm_type acc;
+  int64_t kc, n_kb;
+  _Atomic bool *oom;
+  char *packed; /* set by aci_gemm_thin_run */
+  int64_t panels;
+} aci_gemm_thin;
+bool aci_gemm_thin_fits(const aci_gemm *g, const aci_gemm_kernel *kn);
+size_t aci_gemm_thin_bytes(const aci_gemm_thin *p); /* of the scratch that is given to run */
+void aci_gemm_thin_run(ac_team *team, aci_gemm_thin *p, void *packed);
+
 /* Integers: C = alpha A B + beta C + bias in i64, wrapping. */
 void aci_gemm_integer(ac_team *team, const aci_gemm *g);
 /* Element j of an array of floats, as double. */
@@ -108,6 +125,19 @@ static inline int aci_gemm_type_bytes(aci_gemm_type t) {
     case ACI_GEMM_U8: return 1;
   }
   return 0;
+}
+
+static inline int64_t aci_gemm_min(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static inline const char *aci_gemm_at(const void *base, aci_gemm_type t, int64_t index) {
+  return base == NULL ? NULL : (const char *)base + index * aci_gemm_type_bytes(t); /* NULL: no elements */
+}
+
+/* Whether rows of k values, `stride` elements apart, can be read where they lie: as the micro-kernel wants them, the
+ * last pair whole, and not all in one set of L1. */
+static inline bool aci_gemm_rows_lie(const aci_gemm_kernel *kn, aci_gemm_type t, int64_t k, int64_t stride) {
+  const int64_t bytes = aci_gemm_type_bytes(t);
+  return bytes == kn->bytes && k % kn->pair == 0 && stride * bytes % 4096 != 0;
 }
 
 #endif

@@ -259,6 +259,45 @@ static void blocked_shapes(void **state) {
     run_case(pairs[r % 6][0], pairs[r % 6][1], 250 + below(20), 530 + below(40), 120 + below(30), 1);
 }
 
+/* A few rows times a transposed matrix: over many layouts about a quarter takes the path that swaps the sides. */
+static void few_rows(void **state) {
+  (void)state;
+  for (int r = 0; r < 60; r++)
+    run_case(pairs[r % 6][0], pairs[r % 6][1], 3 + below(32), 28 + below(400), 250 + below(700), 1);
+}
+
+/* Both sides swapped or not: the same bits. (k x n) lies once transposed, once as it is. */
+static void swapped_sides_give_the_same_bits(void **state) {
+  (void)state;
+  ac_err e;
+  for (int r = 0; r < 24; r++) {
+    const aci_gemm_type t = pairs[r % 6][0], out = pairs[r % 6][1];
+    const int bytes = aci_gemm_type_bytes(t);
+    const int64_t m = 9 + below(24), n = 100 + below(200), k = 260 + 2 * below(300);
+    char *a = values(t, m * k), *across = values(t, k * n), *down = malloc((size_t)(k * n * bytes));
+    char *c = malloc((size_t)(m * n) * 8), *d = malloc((size_t)(m * n) * 8), *bias = values(t, n);
+    for (int64_t i = 0; i < k; i++)
+      for (int64_t j = 0; j < n; j++) memcpy(down + (j * k + i) * bytes, across + (i * n + j) * bytes, (size_t)bytes);
+    const void *pa = a, *pb = across;
+    void *pc = c;
+    aci_gemm g = {.in_type = t, .out_type = out, .m = m, .n = n, .k = k, .a_rs = k, .a_cs = 1, .b_rs = n, .b_cs = 1,
+                  .c_rs = n, .n_batch = 1, .a = &pa, .b = &pb, .c = &pc, .bias = bias, .bias_type = t, .alpha = 1};
+    assert_ok(aci_cpu_gemm(NULL, &g, &e), e);
+    pb = down;
+    pc = d;
+    g.b_rs = 1;
+    g.b_cs = k;
+    assert_ok(aci_cpu_gemm(teams[2], &g, &e), e);
+    assert_memory_equal(c, d, (size_t)(m * n * aci_gemm_type_bytes(out)));
+    free(a);
+    free(across);
+    free(down);
+    free(bias);
+    free(c);
+    free(d);
+  }
+}
+
 static void empty_shapes(void **state) {
   (void)state;
   for (int r = 0; r < 6 * N_PAIRS; r++) {
@@ -377,6 +416,8 @@ int main(void) {
       cmocka_unit_test(small_shapes),
       cmocka_unit_test(thin_shapes),
       cmocka_unit_test(blocked_shapes),
+      cmocka_unit_test(few_rows),
+      cmocka_unit_test(swapped_sides_give_the_same_bits),
       cmocka_unit_test(empty_shapes),
       cmocka_unit_test(infinities_and_nan_pass_through),
       cmocka_unit_test(unknown_pairs_are_refused),
