@@ -26,7 +26,10 @@
 #include "line_api.h"
 
 #define EDITOR "accel.console.editor"
-enum { LINE_MAX_BYTES = 1 << 20 };
+enum {
+  LINE_MAX_BYTES = 1 << 20,
+  EDIT_MAX_BYTES = 4000 /* libedit ends the process at a line of some 6,000 */
+};
 
 typedef struct editor {
   const lac_line_api *a; /* NULL: plain */
@@ -35,6 +38,7 @@ typedef struct editor {
   char *line;   /* delivered; NULL at the end of input */
   char *buf;    /* plain: what was read */
   size_t n, cap;
+  size_t fed;   /* characters of the line being edited, where they come one by one */
   lua_State *L; /* inside a wait */
   int complete; /* reference of the function */
   char prompt[128];
@@ -191,6 +195,7 @@ static void show(editor *ed, const char *prompt) {
   snprintf(ed->prompt, sizeof ed->prompt, "%s", prompt);
   fflush(stdout);
   if (!ed->shown) {
+    ed->fed = 0;
     ed->a->install(ed->prompt, on_line);
   } else {
     ed->a->set_prompt(ed->prompt);
@@ -215,6 +220,7 @@ static void drop(editor *ed) {
 static bool feed(editor *ed, lua_State *L) {
   const place_of_locale p = enter_locale();
   ed->delivered = false;
+  ed->fed++;
   ed->L = L;
   ed->a->read_char();
   ed->L = NULL;
@@ -286,6 +292,26 @@ static bool hung_up(void) {
   return poll(&p, 1, 0) > 0 && (p.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0;
 }
 
+/* A line that is too long, pasted most likely: gives up all of it, with what still comes. */
+static void leave_out(editor *ed) {
+  struct termios was, raw;
+  struct pollfd p = {.fd = 0, .events = POLLIN};
+  char rest[1024];
+  drop(ed);
+  if (tcgetattr(0, &was) == 0) {
+    raw = was;
+    raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+    tcsetattr(0, TCSANOW, &raw);
+    while (poll(&p, 1, 100) > 0 && read(0, rest, sizeof rest) > 0) {
+    }
+    tcsetattr(0, TCSANOW, &was);
+  }
+  snprintf(rest, sizeof rest, "\n(the editor takes lines of up to %d bytes; this one is left out: use a file, or a pipe)\n",
+           EDIT_MAX_BYTES);
+  fputs(rest, stdout);
+  fflush(stdout);
+}
+
 static int editor_wait(lua_State *L) {
   lac_state *S = lac_get(L);
   editor *ed = check(L, S);
@@ -312,6 +338,10 @@ static int editor_wait(lua_State *L) {
       ed->ended = hung_up();
       lua_pushliteral(L, "eof");
       return 1;
+    }
+    if (ed->fed > EDIT_MAX_BYTES && !ed->delivered && strcmp(ed->a->name, lac_line_name(0)) == 0) {
+      leave_out(ed);
+      return lac_console_push(L, LAC_EVENT_BREAK, 0);
     }
     if (!ed->delivered) continue;
     lua_pushliteral(L, "line");

@@ -100,9 +100,14 @@ static void resolve(char *s) {
   *to = 0;
 }
 
+/* A program that echoes waits for us to read, while we wait for it to take more. */
 static void type(const char *s) {
-  for (size_t left = strlen(s); left > 0;) {
-    const ssize_t n = write(terminal, s, left);
+  for (size_t left = strlen(s); left > 0 && !at_end;) {
+    struct pollfd p = {.fd = terminal, .events = POLLIN | POLLOUT};
+    if (poll(&p, 1, 1000) < 0 && errno != EINTR) return;
+    if (p.revents & ~POLLOUT) take(0);
+    if (!(p.revents & POLLOUT)) continue;
+    const ssize_t n = write(terminal, s, left < 256 ? left : 256);
     if (n <= 0 && errno != EINTR) return;
     if (n > 0) s += n, left -= (size_t)n;
   }
@@ -149,7 +154,7 @@ int main(int argc, char **argv) {
     return 77;
   }
   atexit(stop);
-  char line[4096], text[4096];
+  static char line[16384], text[16384];
   double timeout = 60;
   for (int number = 1; fgets(line, sizeof line, script) != NULL; number++) {
     line[strcspn(line, "\n")] = 0;

@@ -210,6 +210,23 @@ end 0
 ]], run .. " repl", { ACCEL_EDITOR = kind })
 end
 
+-- A pasted line that is longer than libedit can hold leaves the session as it was.
+for _, kind in ipairs(editors) do
+  pty.play(kind .. ": a very long line", ([[
+expect >\x20
+line x = #"PASTED"
+LONG
+expect >\x20
+line 8 + 9
+expect \n17\n
+expect >\x20
+line :quit
+end 0
+]]):gsub("%u%u%u%u+", {
+    PASTED = ("p"):rep(9000), LONG = kind == "libedit" and "expect this one is left out" or "line x\nexpect \\n9000\\n",
+  }), run .. " repl", { ACCEL_EDITOR = kind, XDG_STATE_HOME = pty.tmp .. "long" })
+end
+
 -- Characters of two and more bytes, also those that libedit could take for Meta keys, also without a locale.
 local letters = "[\u{f1}\u{df}\u{b0}\u{d7}\u{c0}\u{ff}] [\u{103}\u{153}\u{20ac}\u{65e5}]"
 for _, kind in ipairs(editors) do
