@@ -5,7 +5,8 @@
  * Taken are, with AVX-512, results and gradients of inputs of kernels beyond 1 x 1, where its direct kernels
  * save the packing of columns (10 to 20 % faster than conv_product.c), and what AMX multiplies in bf16.
  * Elsewhere our kernels are level or faster: 1 x 1 (no other layout of the tensors is needed), gradients of
- * weights, few channels, small batches. */
+ * weights, few channels, small batches, results of few places (the last layers of a ResNet on small images, up to
+ * 1.8 times as fast). */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -16,7 +17,8 @@
 enum {
   MIN_CALLS = 8, /* or threads would go short */
   MAX_CALLS = 64,
-  MIN_CHANNELS = 32
+  MIN_CHANNELS = 32,
+  MIN_PLACES = 32 /* of a result */
 };
 static const double MIN_FLOPS = 100e6; /* below, calls and layouts cost more than the multiplication gains */
 static const double CALL_FLOPS = 30e6; /* of a call, where the batch allows */
@@ -48,6 +50,7 @@ static bool wants(const aci_conv *c, aci_onednn_direction direction) {
       image_flops(c) * (double)c->n < MIN_FLOPS || aci_cpu_isa() != ACI_ISA_AVX512)
     return false;
   if (c->type == ACI_GEMM_BF16 && aci_onednn_amx()) return true;
+  if (direction == ACI_ONEDNN_CONV_FORWARD && aci_conv_size(c->out) < MIN_PLACES) return false;
   const bool steps = aci_conv_size(c->stride) > 1;
   return direction != ACI_ONEDNN_CONV_WEIGHT &&
          (aci_conv_size(c->k) > 1 || (steps && direction == ACI_ONEDNN_CONV_INPUT));
