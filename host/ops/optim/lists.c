@@ -16,34 +16,45 @@ int64_t aci_list_chunks(int n, ac_tensor *const *tensors) {
 typedef struct list_job {
   int n;
   ac_tensor *const *tensors;
-  const int64_t *first; /* first chunk of each tensor, n + 1 */
+  const int64_t *chunk, *element; /* first of each tensor, of n + 1 */
   aci_list_fn fn;
   void *arg;
 } list_job;
 
+/* Pieces are as many elements as a chunk: piece u has the chunks that begin at its elements u * ACI_LIST_CHUNK .. of the
+ * row. So threads get equal work where small tensors stand among large ones, and much the same part of a
+ * tensor as in products that are cut by rows. */
 static void list_range(void *arg, int64_t begin, int64_t end) {
   const list_job *j = arg;
+  const int64_t from = begin * ACI_LIST_CHUNK, to = end * ACI_LIST_CHUNK;
   int lo = 0, hi = j->n;
-  while (hi - lo > 1) { /* the tensor of chunk `begin` */
+  while (hi - lo > 1) { /* the last tensor that begins at `from` or before */
     int mid = (lo + hi) / 2;
-    if (j->first[mid] <= begin) lo = mid;
+    if (j->element[mid] <= from) lo = mid;
     else hi = mid;
   }
-  for (int64_t c = begin; c < end; c++) {
-    while (c >= j->first[lo + 1]) lo++;
-    int64_t at = (c - j->first[lo]) * ACI_LIST_CHUNK, left = j->tensors[lo]->numel - at;
-    j->fn(j->arg, lo, c, at, left < ACI_LIST_CHUNK ? left : ACI_LIST_CHUNK);
+  int64_t k = (from - j->element[lo] + ACI_LIST_CHUNK - 1) / ACI_LIST_CHUNK; /* chunk of that tensor */
+  for (; lo < j->n && j->element[lo] < to; lo++, k = 0) {
+    const int64_t numel = j->tensors[lo]->numel, most = to - j->element[lo];
+    for (int64_t at = k * ACI_LIST_CHUNK; at < numel && at < most; at += ACI_LIST_CHUNK, k++) {
+      const int64_t left = numel - at;
+      j->fn(j->arg, lo, j->chunk[lo] + k, at, left < ACI_LIST_CHUNK ? left : ACI_LIST_CHUNK);
+    }
   }
 }
 
 ac_status aci_list_run(ac_frame *f, int n, ac_tensor *const *tensors, aci_list_fn fn, void *arg, ac_err *e) {
-  int64_t small[129], *first = n < 129 ? small : malloc(((size_t)n + 1) * 8);
-  if (first == NULL) return AC_FAIL(e, OOM, "no memory for a list of %d tensors", n);
-  first[0] = 0;
-  for (int i = 0; i < n; i++) first[i + 1] = first[i] + chunks_of(tensors[i]);
-  list_job j = {n, tensors, first, fn, arg};
-  if (first[n] > 0) ac_parallel_for(f->team, first[n], 1, list_range, &j);
-  if (first != small) free(first);
+  int64_t small[2 * 129], *chunk = n < 129 ? small : malloc(((size_t)n + 1) * 16);
+  if (chunk == NULL) return AC_FAIL(e, OOM, "no memory for a list of %d tensors", n);
+  int64_t *element = chunk + n + 1;
+  chunk[0] = element[0] = 0;
+  for (int i = 0; i < n; i++) {
+    chunk[i + 1] = chunk[i] + chunks_of(tensors[i]);
+    element[i + 1] = element[i] + tensors[i]->numel;
+  }
+  list_job j = {n, tensors, chunk, element, fn, arg};
+  if (element[n] > 0) ac_parallel_for(f->team, (element[n] - 1) / ACI_LIST_CHUNK + 1, 1, list_range, &j);
+  if (chunk != small) free(chunk);
   return AC_OK;
 }
 
