@@ -1,5 +1,5 @@
--- accel.save, load, open_safetensors, open_tokens: bindings/lac_file.c (the format's rules are tested with
--- host/file).
+-- accel.save, load, open_safetensors: bindings/lac_file.c; open_tokens: lac_tokens.c (the rules of the formats are
+-- tested with host/file).
 local accel = require "accel"
 
 local tmp = os.getenv("ACCEL_TEST_TMP") or "."
