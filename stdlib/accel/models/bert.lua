@@ -12,7 +12,6 @@ local nn = require "accel.nn"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local run_layer = require "accel.models.run_layer"
-local tensors = require "accel.util.tensors"
 
 local schema = config.schema("bert", {
   vocab_size = config.size(30522), hidden_size = config.size(768), num_hidden_layers = config.count(12),
@@ -149,8 +148,8 @@ end
 function BertModel:forward(ids, opts)
   local o = options("bert", opts,
     { attention_mask = options.none, token_type_ids = options.none, position_ids = options.none })
+  context.check_ids("bert", ids)
   local shape = ids.shape
-  if #shape ~= 2 then raise("bert: ids must be [batch, tokens], got shape %s", tensors.shape_string(ids)) end
   local mask = context.padding("bert", o.attention_mask, shape[1], shape[2])
   local x = self.encoder(self.embeddings(ids, o.token_type_ids, o.position_ids), mask)
   return x, self.pooler and self.pooler(x)

@@ -3,6 +3,7 @@
 local accel = require "accel"
 local KVCache = require "accel.models.kv_cache"
 local class = require "accel.util.class"
+local context = require "accel.models.context"
 local nn = require "accel.nn"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
@@ -22,6 +23,7 @@ function M.labels(who, ids, cache, opts)
   if type(given) ~= "table" or given.labels == nil then return nil, cache, opts end
   local labels, rest = given.labels, {}
   if not tensors.is_tensor(labels) then raise("%s: labels must be a tensor, got %s", who, type(labels)) end
+  context.check_ids(who, ids)
   if tensors.shape_string(labels) ~= tensors.shape_string(ids) then
     raise("%s: labels %s do not fit ids %s", who, tensors.shape_string(labels), tensors.shape_string(ids))
   end

@@ -5,6 +5,7 @@
 --- scores.
 local accel = require "accel"
 local KVCache = require "accel.models.kv_cache"
+local check = require "accel.util.check"
 local class = require "accel.util.class"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
@@ -81,11 +82,26 @@ function M.options(who, cache, opts, more)
     if opts ~= nil then raise("%s: expected a cache, got %s", who, type(cache)) end
     cache, opts = nil, cache
   end
-  local declared = { cache = options.none, attention_mask = options.none, position_ids = options.none }
+  local declared = {
+    cache = options.none, attention_mask = options.none, position_ids = options.none, labels = options.none,
+  }
   for key, value in next, more or {} do declared[key] = value end
   local o = options(who, opts, declared)
+  if o.labels ~= nil then raise("%s: labels are for a model with a head", who) end -- which takes them out before
   o.cache = cache or o.cache
   return o
+end
+
+--- Raises unless ids are a tensor [B, T].
+---@param who string
+---@param ids any
+---@param what? string
+function M.check_ids(who, ids, what)
+  what = what or "ids"
+  if not tensors.is_tensor(ids) then
+    raise("%s: %s must be a tensor [batch, tokens], got %s", who, what, check.shown(ids))
+  end
+  if #ids.shape ~= 2 then raise("%s: %s must be [batch, tokens], got shape %s", who, what, tensors.shape_string(ids)) end
 end
 
 --- The context of a decoder for new tokens [B, T].
@@ -95,8 +111,8 @@ end
 ---@param window? integer
 ---@return accel.models.Context
 function M.decoder(who, ids, o, window)
+  M.check_ids(who, ids)
   local shape = ids.shape
-  if #shape ~= 2 then raise("%s: ids must be [batch, tokens], got shape %s", who, tensors.shape_string(ids)) end
   local B, T = shape[1], shape[2]
   local past = o.cache and o.cache.past or 0
   local mask = M.padding(who, o.attention_mask, B, past + T)

@@ -105,8 +105,9 @@ end
 ---@param o table as context.options returns it
 ---@param router_logits? table a list that layers with a router fill
 function Base:run_stack(ids, o, router_logits)
-  local c, T = self.config, ids.shape[2]
+  local c = self.config
   local ctx = context.decoder(c.model_type, ids, o, c.sliding_window)
+  local T = ids.shape[2]
   ctx.router_logits = router_logits
   ctx.turn = self.rotary:turn(ctx.past, T, ctx.position_ids, ids.device)
   ctx.scale = self.rotary.score_scale ~= 1 and self.rotary.score_scale / math.sqrt(c.head_dim) or nil

@@ -5,6 +5,7 @@
 ---   local logits = model(pixel_values)              -- [B, channels, height, width] -> [B, 10]
 local PreTrainedModel = require "accel.models.pretrained_model"
 local activation = require "accel.models.activation"
+local check = require "accel.util.check"
 local config = require "accel.models.config"
 local init = require "accel.nn.initialization"
 local nn = require "accel.nn"
@@ -56,9 +57,10 @@ function Embeddings:init(c)
 end
 
 function Embeddings:forward(x)
-  local shape = x.shape
+  local shape = tensors.is_tensor(x) and x.shape or {}
   if #shape ~= 4 or shape[2] ~= self.channels then
-    raise("resnet: expected images [batch, %d, height, width], got %s", self.channels, tensors.shape_string(x))
+    raise("resnet: expected images [batch, %d, height, width], got %s", self.channels,
+      tensors.is_tensor(x) and tensors.shape_string(x) or check.shown(x))
   end
   return self.pooler(self.embedder(x))
 end

@@ -8,11 +8,10 @@ local Stack = require "accel.models.t5_stack".Stack
 local accel = require "accel"
 local activation = require "accel.models.activation"
 local config = require "accel.models.config"
+local context = require "accel.models.context"
 local init = require "accel.nn.initialization"
 local nn = require "accel.nn"
 local options = require "accel.util.options"
-local raise = require "accel.util.raise"
-local tensors = require "accel.util.tensors"
 
 local schema = config.schema("t5", {
   vocab_size = config.size(32128), d_model = config.size(512), d_kv = config.size(64), d_ff = config.size(2048),
@@ -75,11 +74,6 @@ function Base:initialize(t, at)
   end
 end
 
-local function check_ids(ids, what)
-  if not tensors.is_tensor(ids) then raise("t5: %s must be a tensor [batch, tokens], got %s", what, type(ids)) end
-  if #ids.shape ~= 2 then raise("t5: %s must be [batch, tokens], got %s", what, tensors.shape_string(ids)) end
-end
-
 --- The encoder alone: ids [B, T] -> hidden states [B, T, d_model].
 --- example: accel.models.T5EncoderModel(accel.models.tiny.t5)(accel.tensor { { 1, 2, 3 } }).shape --> { 1, 3, 8 }
 ---@class accel.models.T5EncoderModel : accel.models.PreTrainedModel
@@ -95,7 +89,7 @@ end
 ---@return accel.Tensor
 function EncoderModel:forward(ids, opts)
   local o = options("t5", opts, { attention_mask = options.none })
-  check_ids(ids, "ids")
+  context.check_ids("t5", ids, "ids")
   return self.encoder(self.shared(ids), { attention_mask = o.attention_mask })
 end
 
@@ -123,7 +117,7 @@ end
 ---@param attention_mask? accel.Tensor [B, S]
 ---@return accel.Tensor
 function T5:encode(ids, attention_mask)
-  check_ids(ids, "ids")
+  context.check_ids("t5", ids, "ids")
   return self.encoder(self.shared(ids), { attention_mask = attention_mask })
 end
 
@@ -138,7 +132,7 @@ function T5:forward(ids, opts)
     decoder_input_ids = options.none, attention_mask = options.none, decoder_attention_mask = options.none,
     encoder_outputs = options.none, cache = options.none,
   })
-  check_ids(o.decoder_input_ids, "decoder_input_ids")
+  context.check_ids("t5", o.decoder_input_ids, "decoder_input_ids")
   local memory = o.encoder_outputs or self:encode(ids, o.attention_mask)
   local x = self.decoder(self.shared(o.decoder_input_ids), {
     attention_mask = o.decoder_attention_mask, cache = o.cache, memory = memory, memory_mask = o.attention_mask,
@@ -153,7 +147,7 @@ end
 ---@param labels accel.Tensor
 ---@return accel.Tensor
 function T5:shift_right(labels)
-  check_ids(labels, "labels")
+  context.check_ids("t5", labels, "labels")
   local c, shape = self.config, labels.shape
   if shape[2] == 0 then return labels end
   local like = { dtype = labels.dtype, device = labels.device }

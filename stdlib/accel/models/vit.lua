@@ -7,6 +7,7 @@ local PreTrainedModel = require "accel.models.pretrained_model"
 local SelfAttention = require "accel.models.self_attention"
 local accel = require "accel"
 local activation = require "accel.models.activation"
+local check = require "accel.util.check"
 local config = require "accel.models.config"
 local init = require "accel.nn.initialization"
 local nn = require "accel.nn"
@@ -73,10 +74,10 @@ function Embeddings:positions(rows, columns)
 end
 
 function Embeddings:forward(x, interpolate)
-  local shape = x.shape
+  local shape = tensors.is_tensor(x) and x.shape or {}
   if #shape ~= 4 or shape[2] ~= self.channels then
     raise("vit: expected images [batch, %d, %d, %d], got %s", self.channels, self.height, self.width,
-      tensors.shape_string(x))
+      tensors.is_tensor(x) and tensors.shape_string(x) or check.shown(x))
   end
   if not interpolate and (shape[3] ~= self.height or shape[4] ~= self.width) then
     raise("vit: expected images [batch, %d, %d, %d], got %s (interpolate_pos_encoding = true takes other sizes)",

@@ -306,3 +306,27 @@ do -- dropout acts in training and nowhere else
   fails("expected images %[batch, 2, height, width%], got %(2, 3, 8, 8%)", models.ResNetModel(resnet),
     accel.zeros(2, 3, 8, 8))
 end
+
+do -- what is no input says so, also Python's way of giving it; a typo in an option has a hint
+  local tiny = models.tiny
+  local of_ids = {
+    models.GPT2(tiny.gpt2), models.LlamaForCausalLM(tiny.llama), models.LlamaModel(tiny.llama),
+    models.MixtralForCausalLM(tiny.mixtral), models.BertModel(tiny.bert), models.T5EncoderModel(tiny.t5),
+  }
+  local x = accel.randint(1, 9, { 1, 4 })
+  for _, model in ipairs(of_ids) do
+    for _, bad in ipairs { "abc", 3, { input_ids = x } } do
+      fails("must be a tensor %[batch, tokens%], got", function() return model(bad) end)
+    end
+    fails("must be a tensor %[batch, tokens%], got nil", function() return model() end)
+    fails("unknown option 'atention_mask'; did you mean 'attention_mask'", function()
+      return model(x, { atention_mask = x })
+    end)
+  end
+  fails("unknown option 'lables'; did you mean 'labels'", function() return of_ids[1](x, { lables = x }) end)
+  fails("labels are for a model with a head", function() return of_ids[3](x, { labels = x }) end)
+  for _, model in ipairs { models.ViTModel(tiny.vit), models.ResNetModel(tiny.resnet) } do
+    fails("expected images", function() return model "abc" end)
+    fails("expected images", function() return model { pixel_values = x } end)
+  end
+end

@@ -67,7 +67,7 @@ do
   local model = models.GPT2(models.tiny.gpt2)
   local v = model(ids:narrow(2, 1, 1), { labels = ids:narrow(2, 1, 1) }):item()
   assert(v ~= v)
-  refused("unknown option 'labels'", models.GPT2Model(models.tiny.gpt2), ids, { labels = labels })
+  refused("labels are for a model with a head", models.GPT2Model(models.tiny.gpt2), ids, { labels = labels })
 end
 
 -- Mixtral adds the loss that balances its experts
