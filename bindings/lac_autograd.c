@@ -104,7 +104,10 @@ static int grad(lua_State *L) {
   if (g != NULL) lac_list_release(g);
   if (st != AC_OK) return lac_raise(L, S, &e);
   for (int i = 0; i < n; i++)
-    if (res[i] != NULL) lac_box_fill(S, lua_touserdata(L, boxes + 1 + i), res[i]);
+    if (res[i] != NULL) {
+      lac_box_fill(S, lua_touserdata(L, boxes + 1 + i), res[i]);
+      lac_charge(S, res[i]);
+    }
   for (int i = n; i >= 1; i--) {
     if (res[i - 1] == NULL) lua_pop(L, 1), lua_pushnil(L);
     lua_rawseti(L, boxes, i);

@@ -28,7 +28,11 @@
 #define EDITOR "accel.console.editor"
 enum {
   LINE_MAX_BYTES = 1 << 20,
-  EDIT_MAX_BYTES = 4000 /* libedit ends the process at a line of some 6,000 */
+  /* libedit ends the process at a line of some 6,000 bytes, and when its buffer of 1,024 grows, what it says the line
+   * is stays the memory it gave back */
+  EDIT_MAX_BYTES = 4000,
+  RECALL_MAX_BYTES = 600, /* of a line in its history */
+  KNOWN_BYTES = 400
 };
 
 typedef struct editor {
@@ -38,7 +42,7 @@ typedef struct editor {
   char *line;   /* delivered; NULL at the end of input */
   char *buf;    /* plain: what was read */
   size_t n, cap;
-  size_t fed;   /* characters of the line being edited, where they come one by one */
+  size_t fed;   /* characters that the line being edited has taken */
   lua_State *L; /* inside a wait */
   int complete; /* reference of the function */
   char prompt[128];
@@ -82,6 +86,14 @@ static void leave_locale(const place_of_locale *p) {
   if (p->own == (locale_t)0) return;
   uselocale(p->was);
   freelocale(p->own);
+}
+
+static bool is_libedit(const editor *ed) { return strcmp(ed->a->name, lac_line_name(0)) == 0; }
+
+static bool is_known(const editor *ed) { return !is_libedit(ed) || ed->fed <= KNOWN_BYTES; }
+static const char *line_of(const editor *ed) {
+  const char *line = is_known(ed) ? *ed->a->line : NULL;
+  return line != NULL ? line : "";
 }
 
 /* ---- their callbacks ---- */
@@ -130,14 +142,14 @@ static char **complete(const char *text, int start, int end) {
   lua_State *L = ed->L;
   *ed->a->attempted_over = 1; /* no names of files */
   *ed->a->append = 0;
-  const char *line = *ed->a->line;
-  const size_t have = line != NULL ? strlen(line) : 0;
+  const char *line = line_of(ed);
+  const size_t have = strlen(line);
   (void)start;
   if (L == NULL || !lua_checkstack(L, 8)) return NULL;
   const int top = lua_gettop(L);
   lua_pushcfunction(L, collect);
   lua_rawgeti(L, LUA_REGISTRYINDEX, ed->complete);
-  lua_pushlstring(L, line != NULL ? line : "", (size_t)end < have ? (size_t)end : have);
+  lua_pushlstring(L, line, (size_t)end < have ? (size_t)end : have);
   lua_pushstring(L, text);
   if (lua_pcall(L, 3, 0, 0) != LUA_OK) free_candidates(); /* an error while completing is no answer */
   lua_settop(L, top);
@@ -339,7 +351,7 @@ static int editor_wait(lua_State *L) {
       lua_pushliteral(L, "eof");
       return 1;
     }
-    if (ed->fed > EDIT_MAX_BYTES && !ed->delivered && strcmp(ed->a->name, lac_line_name(0)) == 0) {
+    if (!ed->delivered && is_libedit(ed) && ed->fed > EDIT_MAX_BYTES) {
       leave_out(ed);
       return lac_console_push(L, LAC_EVENT_BREAK, 0);
     }
@@ -358,9 +370,10 @@ static int rows(const editor *ed) {
   lua_Integer columns = 80;
   const char *text = getenv("COLUMNS");
   if (text != NULL && atoi(text) > 0) columns = atoi(text);
-  const char *line = *ed->a->line;
+  const char *line = line_of(ed);
   size_t n = strlen(ed->prompt);
-  for (int i = 0; line != NULL && i < *ed->a->point && line[i] != 0; i++) n += (line[i] & 0xc0) != 0x80; /* characters */
+  if (!is_known(ed)) n += ed->fed;
+  for (int i = 0; i < *ed->a->point && line[i] != 0; i++) n += (line[i] & 0xc0) != 0x80; /* characters */
   return 1 + (int)(n / (size_t)columns);
 }
 
@@ -384,7 +397,7 @@ static int editor_add(lua_State *L) {
   lac_state *S = lac_get(L);
   const editor *ed = check(L, S);
   const char *line = lac_check_string(L, S, 2, "line", NULL);
-  if (ed->a == NULL) return 0;
+  if (ed->a == NULL || (is_libedit(ed) && strlen(line) > RECALL_MAX_BYTES)) return 0;
   const place_of_locale p = enter_locale();
   ed->a->add_history(line);
   leave_locale(&p);

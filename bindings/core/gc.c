@@ -19,7 +19,7 @@
 #include "core/lac.h"
 
 enum { YOUNG_MB = 32, FULL_MB = 64, HEAP_MB = 1, HANDED_PER_HEAP = 48, HANDED_LEAST = 12, HANDED_OF_LIVE = 6 };
-enum { TICK_KB = 128, LOOK_KB = 64 };
+enum { TICK_KB = 128, LOOK_KB = 64, LOOK_CHECKS = 64 };
 
 static void totals(const lac_state *S, size_t *live, size_t *born) {
   *live = *born = 0;
@@ -57,7 +57,7 @@ static void collect_all(lua_State *L) {
 }
 
 void lac_gc_full(lua_State *L, lac_state *S) {
-  if (S->in_gc) return;
+  if (S->in_gc || lua_gc(L, LUA_GCCOUNT) < 0) return; /* Lua's collector is at work, and we are in a finalizer */
   S->in_gc = true;
   collect_all(L);
   S->in_gc = false;
@@ -93,7 +93,9 @@ void lac_gc_check(lua_State *L, lac_state *S) {
     lac_gc_full(L, S);
     return;
   }
-  if (S->gc_charged < (size_t)LOOK_KB << 10) return; /* nothing much can have become garbage since the last look */
+  /* nothing much can have become garbage since the last look; what is not charged shows in what lives */
+  if (S->gc_charged < (size_t)LOOK_KB << 10 && ++S->gc_passed < LOOK_CHECKS) return;
+  S->gc_passed = 0;
   size_t live, born;
   totals(S, &live, &born);
   size_t heap = heap_bytes(L);
@@ -117,7 +119,7 @@ void lac_gc_charged(lua_State *L, lac_state *S) {
 
 void lac_gc_tick(lua_State *L, lac_state *S) {
   S->gc_tick = LAC_GC_TICK;
-  if (S->gc_mode != LAC_GC_AUTO || !S->generational || S->in_gc) return;
+  if (S->gc_mode != LAC_GC_AUTO || !S->generational || S->in_gc || lua_gc(L, LUA_GCCOUNT) < 0) return;
   if (heap_bytes(L) > S->gc_heap + S->gc_heap / 8 * 5 + ((size_t)TICK_KB << 10)) lac_gc_full(L, S);
 }
 

@@ -63,6 +63,7 @@ typedef struct lac_state {
   bool in_gc;
   size_t gc_born, gc_live, gc_heap; /* at the last young and the last full collection */
   int gc_tick;                      /* calls until lac_gc_tick looks */
+  int gc_passed;                    /* checks that did not look */
   size_t gc_charged, gc_handed;     /* see lac_charge: since the last look; from the last full collection to it */
   uint64_t n_young, n_full;
   /* errors of callbacks on their way through the core: registry reference of the Lua value */
@@ -149,7 +150,9 @@ uint32_t lac_site_here(lua_State *L, lac_state *S);
 void lac_site_push(lua_State *L, uint32_t site);
 /* Weight of a new result, so that scripts without modules and steps are collected too. */
 static inline void lac_charge(lac_state *S, const ac_tensor *t) {
-  if (t->storage != NULL && atomic_load_explicit(&t->storage->ref, memory_order_relaxed) == 1)
+  if (t->storage == NULL) return;
+  /* a result that its own node keeps shares its storage with an alias, a view with what it is a view of */
+  if (atomic_load_explicit(&t->storage->ref, memory_order_relaxed) == 1 || (t->grad_fn != NULL && !(t->flags & ACI_T_VIEW)))
     S->gc_charged += t->storage->bytes;
 }
 

@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #endif
 
-enum { STREAK = 4096 }; /* taking the bias away costs some microseconds */
+enum { STREAK = 256 }; /* taking the bias away costs some microseconds */
 
 _Thread_local __attribute__((tls_model("initial-exec"))) char aci_biased_me;
 
@@ -51,11 +51,12 @@ void aci_biased_wait(aci_biased *l) {
     barrier_everywhere();
     spin(&l->inside);
   }
-  const bool first = l->last == 0;
   l->streak = l->last == me ? l->streak + 1 : 0;
   l->last = me;
-  if (!first && l->streak < STREAK) return;
+  if (l->streak < STREAK || (l->home != 0 && l->home != me)) return;
   pthread_once(&once, ask);
-  if (available) atomic_store_explicit(&l->owner, me, memory_order_relaxed); /* from the next time on */
+  if (!available) return;
+  l->home = me; /* for good; who opened the device need not be who uses it */
   l->streak = 0;
+  atomic_store_explicit(&l->owner, me, memory_order_relaxed); /* from the next time on */
 }

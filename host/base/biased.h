@@ -2,6 +2,8 @@
  * that holds the bias takes it with two plain stores; a locked instruction would wait until all its stores
  * before have left for the caches, 25 ns in a loop of small ops. Another thread takes the bias away first, by a
  * barrier in all threads of the process (membarrier). Where the system has none of that, a plain spinlock.
+ * Only one thread ever has the bias of a lock, so that `inside` has one writer: another could come back from long
+ * before its bias was taken away, and clear the flag of who has it now.
  * Known as biased locking: Dice, Moir, Scherer, "Quickly reacquirable locks" (2003). */
 #ifndef ACI_BIASED_H
 #define ACI_BIASED_H
@@ -10,10 +12,10 @@
 #include <stdint.h>
 
 typedef struct aci_biased {
-  _Atomic uintptr_t owner; /* who holds the bias, 0: nobody */
-  _Atomic bool inside;     /* the owner has the lock; written by it alone */
+  _Atomic uintptr_t owner; /* who holds the bias, home or 0: nobody */
+  _Atomic bool inside;     /* the owner has the lock; written by home alone */
   _Atomic bool taken;      /* one of the others has it */
-  uintptr_t last;          /* under taken: who had it last, and how often in a row */
+  uintptr_t home, last;    /* under taken: who may have the bias; who had the lock last, and how often in a row */
   uint32_t streak;
 } aci_biased;
 

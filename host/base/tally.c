@@ -24,7 +24,22 @@ static void leave(void *p) {
   atomic_store(&t->n, 0);
   t->linked = false;
 }
-static void make_key(void) { pthread_key_create(&key, leave); }
+/* A forked child has the counts of the other threads without the threads, whose stacks it uses again. */
+static void before_fork(void) { pthread_mutex_lock(&lock); }
+static void in_parent(void) { pthread_mutex_unlock(&lock); }
+static void in_child(void) {
+  aci_tally *mine = &aci_tally_mine;
+  for (const aci_tally *t = threads; t != NULL; t = t->next)
+    if (t != mine) atomic_fetch_add(&others, atomic_load(&t->n));
+  threads = mine->linked ? mine : NULL;
+  mine->prev = mine->next = NULL;
+  pthread_mutex_unlock(&lock);
+}
+
+static void make_key(void) {
+  pthread_key_create(&key, leave);
+  pthread_atfork(before_fork, in_parent, in_child);
+}
 
 void aci_tally_first(int64_t d) {
   aci_tally *t = &aci_tally_mine;

@@ -10,7 +10,7 @@
 /* The pool takes over the life of *dev: it calls vt->close and frees dev when the device has been closed and
  * the last block is gone. */
 ac_status aci_pool_new(ac_device *dev, size_t limit_bytes, ac_pool **out, ac_err *e);
-/* The last reference of the device has gone; no allocation follows. */
+/* The last reference of the device has gone; blocks that are left keep the pool. */
 void aci_pool_close(ac_pool *p);
 
 /* For tests and debugging (ACCEL_POISON, ACCEL_ALLOC_FAIL). fail_at n > 0 fails the n-th allocation from now

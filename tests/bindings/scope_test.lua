@@ -109,6 +109,17 @@ if before.mode == "auto" and before.generational then
     if i % 64 == 0 then most = math.max(most, collectgarbage "count") end
   end
   assert(most < least * 1.7 + 200, ("%.0f KB of handles beside %.0f KB"):format(most - least, least))
+  -- what a node keeps of its own result is handed to Lua as well
+  local big = accel.ones(4 * MIB, { requires_grad = true })
+  local at_first, least_over = accel.mem_stats().live_bytes, 0
+  for _ = 1, 120 do
+    local y = big:relu()
+    y:sum():backward()
+    big.grad = nil
+    least_over = math.max(least_over, accel.mem_stats().live_bytes - at_first)
+  end
+  assert(least_over < 40 << 20, ("%.0f MiB of garbage"):format(least_over / 2 ^ 20))
+  big = nil -- luacheck: ignore
   -- garbage of a loop without modules and steps is found too
   local peak = 0
   for i = 1, 3000 do

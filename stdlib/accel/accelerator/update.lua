@@ -180,8 +180,8 @@ end
 function Update:lists(optimizer, factor)
   local lists = {}
   for i, list in ipairs(owned(self, optimizer)) do
-    local grads, params = {}, list.params
-    for k = 1, #params do grads[#grads + 1] = params[k].grad end
+    local grads = {}
+    for _, grad in ipairs((core.gradients(list.params))) do grads[#grads + 1] = grad or nil end
     lists[i] = { grads = grads, factor = factor(list.reducer), reducer = list.reducer }
   end
   return lists

@@ -161,8 +161,7 @@ end
 local function gradients(optimizer)
   local grads = {}
   for _, group in ipairs(optimizer.param_groups) do
-    local params = group.params
-    for i = 1, #params do grads[#grads + 1] = params[i].grad end
+    for _, grad in ipairs((core.gradients(group.params))) do grads[#grads + 1] = grad or nil end
   end
   return grads
 end

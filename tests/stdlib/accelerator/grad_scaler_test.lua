@@ -308,3 +308,14 @@ for _, options in ipairs { { mixed_precision = "bf16" }, { mixed_precision = "fp
   eq(w:item(), 0.5, "stepped")
   eq(optimizer.step_was_skipped, false, "not skipped")
 end
+
+do -- handles of gradients that a script holds outlive unscaling, whatever those tensors were before
+  local p = accel.ones(2, { requires_grad = true })
+  local g = accel.ones(2):requires_grad_(true):requires_grad_(false)
+  local scaler = accel.amp.GradScaler()
+  local optimizer = accel.optim.SGD(p, { lr = 1 })
+  scaler:scale(p:sum()):backward()
+  p.grad = g
+  scaler:unscale_(optimizer)
+  assert(p.grad == g and g:sum():item() > 0)
+end
