@@ -28,11 +28,10 @@
 #define EDITOR "accel.console.editor"
 enum {
   LINE_MAX_BYTES = 1 << 20,
-  /* libedit ends the process at a line of some 6,000 bytes, and when its buffer of 1,024 grows, what it says the line
-   * is stays the memory it gave back */
-  EDIT_MAX_BYTES = 4000,
-  RECALL_MAX_BYTES = 600, /* of a line in its history */
-  KNOWN_BYTES = 400
+  /* libedit has a buffer of 1,024: when that grows, what it says the line is stays the memory it gave back, and some
+   * thousand bytes later it ends the process. So many may be typed, and so many come from its history. */
+  EDIT_MAX_BYTES = 700,
+  RECALL_MAX_BYTES = 300
 };
 
 typedef struct editor {
@@ -90,12 +89,6 @@ static void leave_locale(const place_of_locale *p) {
 
 static bool is_libedit(const editor *ed) { return strcmp(ed->a->name, lac_line_name(0)) == 0; }
 
-static bool is_known(const editor *ed) { return !is_libedit(ed) || ed->fed <= KNOWN_BYTES; }
-static const char *line_of(const editor *ed) {
-  const char *line = is_known(ed) ? *ed->a->line : NULL;
-  return line != NULL ? line : "";
-}
-
 /* ---- their callbacks ---- */
 
 static void on_line(char *text) {
@@ -142,14 +135,14 @@ static char **complete(const char *text, int start, int end) {
   lua_State *L = ed->L;
   *ed->a->attempted_over = 1; /* no names of files */
   *ed->a->append = 0;
-  const char *line = line_of(ed);
-  const size_t have = strlen(line);
+  const char *line = *ed->a->line;
+  const size_t have = line != NULL ? strlen(line) : 0;
   (void)start;
   if (L == NULL || !lua_checkstack(L, 8)) return NULL;
   const int top = lua_gettop(L);
   lua_pushcfunction(L, collect);
   lua_rawgeti(L, LUA_REGISTRYINDEX, ed->complete);
-  lua_pushlstring(L, line, (size_t)end < have ? (size_t)end : have);
+  lua_pushlstring(L, line != NULL ? line : "", (size_t)end < have ? (size_t)end : have);
   lua_pushstring(L, text);
   if (lua_pcall(L, 3, 0, 0) != LUA_OK) free_candidates(); /* an error while completing is no answer */
   lua_settop(L, top);
@@ -370,10 +363,9 @@ static int rows(const editor *ed) {
   lua_Integer columns = 80;
   const char *text = getenv("COLUMNS");
   if (text != NULL && atoi(text) > 0) columns = atoi(text);
-  const char *line = line_of(ed);
+  const char *line = *ed->a->line;
   size_t n = strlen(ed->prompt);
-  if (!is_known(ed)) n += ed->fed;
-  for (int i = 0; i < *ed->a->point && line[i] != 0; i++) n += (line[i] & 0xc0) != 0x80; /* characters */
+  for (int i = 0; line != NULL && i < *ed->a->point && line[i] != 0; i++) n += (line[i] & 0xc0) != 0x80; /* characters */
   return 1 + (int)(n / (size_t)columns);
 }
 
