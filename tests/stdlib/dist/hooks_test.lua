@@ -279,3 +279,22 @@ do
   end)
   assert(not future:advance() and #steps == 1 and future:wait() == 11 and table.concat(steps, " ") == "1 waited 11")
 end
+
+do -- steps of a future that a step returns come before those that are left; each advance waits once
+  local Future = accel.dist.hooks.Future
+  local order, waits = {}, 0
+  local function say(name)
+    return function(v)
+      order[#order + 1] = name .. v
+      return v + 1
+    end
+  end
+  local function work() return { wait = function() waits = waits + 1 end } end
+  local inner = Future(work(), 10):and_then(say "b"):and_then(function(v)
+    return Future(work(), v * 2):and_then(say "d")
+  end)
+  local future = Future(nil, 0):and_then(say "a"):and_then(function() return inner end):and_then(say "e")
+  assert(not future:advance() and waits == 0 and not future:advance() and waits == 1)
+  assert(future:advance() and waits == 2 and future:advance() and future:wait() == 24)
+  assert(table.concat(order, " ") == "a0 b10 d22 e23", table.concat(order, " "))
+end

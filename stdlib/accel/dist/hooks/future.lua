@@ -16,7 +16,7 @@ local Future = class("accel.dist.hooks.Future")
 
 ---@param work? {wait: function} what has to be done first; nil: nothing
 ---@param value any what it gives
-function Future:init(work, value) self.work, self.value, self.steps = work, value, {} end
+function Future:init(work, value) self.work, self.value, self.steps, self.n_done = work, value, {}, 0 end
 
 --- fn(value) when the value is there; what it returns is the next value, a future of it, or nil to keep it.
 ---@param fn fun(value: any): any
@@ -33,14 +33,18 @@ function Future:advance()
   local work = self.work
   self.work = nil
   if work then work:wait() end
-  while not self.work and #self.steps > 0 do
-    local new = table.remove(self.steps, 1)(self.value)
-    if class.isinstance(new, Future) then
-      self.work, self.value = new.work, new.value
-      self.steps = table.move(self.steps, 1, #self.steps, #new.steps + 1, table.move(new.steps, 1, #new.steps, 1, {}))
+  local step = self.steps[self.n_done + 1]
+  while not self.work and step ~= nil do
+    self.n_done = self.n_done + 1
+    local new = step(self.value)
+    if class.isinstance(new, Future) then -- its steps come before those that are left
+      local left = table.move(new.steps, new.n_done + 1, #new.steps, 1, {})
+      table.move(self.steps, self.n_done + 1, #self.steps, #left + 1, left)
+      self.work, self.value, self.steps, self.n_done = new.work, new.value, left, 0
     elseif new ~= nil then
       self.value = new
     end
+    step = self.steps[self.n_done + 1]
   end
   return self.work == nil
 end
