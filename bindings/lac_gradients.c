@@ -1,5 +1,6 @@
 /* accel.optim.core, the native part of accel.optim: what is asked of the gradients of a whole list of
- * parameters, in one call each. Used by optim/optimizer.lua, nn/utils.lua and Module:zero_grad. */
+ * parameters, in one call each. Used by optimizers, clipping, unscaling
+ * and Module:zero_grad. */
 #include "core/lac.h"
 
 static ac_tensor *tensor_at(lua_State *L, lac_state *S, int idx) { return lac_check_tensor(L, S, idx, "params"); }

@@ -259,7 +259,7 @@ static void blocked_shapes(void **state) {
     run_case(pairs[r % 6][0], pairs[r % 6][1], 250 + below(20), 530 + below(40), 120 + below(30), 1);
 }
 
-/* A few rows times a transposed matrix: over many layouts about a quarter takes the path that swaps the sides. */
+/* A few rows times matrices of all layouts, the transposed ones by the path that swaps the sides. */
 static void few_rows(void **state) {
   (void)state;
   for (int r = 0; r < 60; r++)
