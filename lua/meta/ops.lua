@@ -2367,7 +2367,7 @@ function accel.linear(x, weight, bias) end
 ---@overload fun(self: accel.Tensor, weight: accel.Tensor, opts: {bias?: accel.Tensor}): accel.Tensor
 function Tensor:linear(weight, bias) end
 
----cross_entropy(linear(input, linear_weight, linear_bias), target), with the logits never whole in memory: they are made in tiles of the vocabulary, once in forward and once more in backward, and all that is kept of them is a number per row.
+---cross_entropy(linear(input, linear_weight, linear_bias), target), with the logits never whole in memory: they are made in tiles of the vocabulary, once in forward and once more in backward, and all that is kept of them is a number per row. keep = true keeps their exponentials for backward instead, (..., v) of the dtype that is multiplied: one product of four less for that much memory.
 ---@param input accel.Tensor
 ---@param linear_weight accel.Tensor
 ---@param target accel.Tensor
@@ -2376,11 +2376,12 @@ function Tensor:linear(weight, bias) end
 ---@param reduction? "none"|"mean"|"sum" default "mean"
 ---@param ignore_index? integer default -100
 ---@param label_smoothing? number default 0
+---@param keep? boolean default false
 ---@return accel.Tensor
----@overload fun(input: accel.Tensor, linear_weight: accel.Tensor, target: accel.Tensor, opts: {linear_bias?: accel.Tensor, weight?: accel.Tensor, reduction?: "none"|"mean"|"sum", ignore_index?: integer, label_smoothing?: number}): accel.Tensor
-function accel.linear_cross_entropy(input, linear_weight, target, linear_bias, weight, reduction, ignore_index, label_smoothing) end
+---@overload fun(input: accel.Tensor, linear_weight: accel.Tensor, target: accel.Tensor, opts: {linear_bias?: accel.Tensor, weight?: accel.Tensor, reduction?: "none"|"mean"|"sum", ignore_index?: integer, label_smoothing?: number, keep?: boolean}): accel.Tensor
+function accel.linear_cross_entropy(input, linear_weight, target, linear_bias, weight, reduction, ignore_index, label_smoothing, keep) end
 
----cross_entropy(linear(input, linear_weight, linear_bias), target), with the logits never whole in memory: they are made in tiles of the vocabulary, once in forward and once more in backward, and all that is kept of them is a number per row.
+---cross_entropy(linear(input, linear_weight, linear_bias), target), with the logits never whole in memory: they are made in tiles of the vocabulary, once in forward and once more in backward, and all that is kept of them is a number per row. keep = true keeps their exponentials for backward instead, (..., v) of the dtype that is multiplied: one product of four less for that much memory.
 ---@param linear_weight accel.Tensor
 ---@param target accel.Tensor
 ---@param linear_bias? accel.Tensor
@@ -2388,9 +2389,10 @@ function accel.linear_cross_entropy(input, linear_weight, target, linear_bias, w
 ---@param reduction? "none"|"mean"|"sum" default "mean"
 ---@param ignore_index? integer default -100
 ---@param label_smoothing? number default 0
+---@param keep? boolean default false
 ---@return accel.Tensor
----@overload fun(self: accel.Tensor, linear_weight: accel.Tensor, target: accel.Tensor, opts: {linear_bias?: accel.Tensor, weight?: accel.Tensor, reduction?: "none"|"mean"|"sum", ignore_index?: integer, label_smoothing?: number}): accel.Tensor
-function Tensor:linear_cross_entropy(linear_weight, target, linear_bias, weight, reduction, ignore_index, label_smoothing) end
+---@overload fun(self: accel.Tensor, linear_weight: accel.Tensor, target: accel.Tensor, opts: {linear_bias?: accel.Tensor, weight?: accel.Tensor, reduction?: "none"|"mean"|"sum", ignore_index?: integer, label_smoothing?: number, keep?: boolean}): accel.Tensor
+function Tensor:linear_cross_entropy(linear_weight, target, linear_bias, weight, reduction, ignore_index, label_smoothing, keep) end
 
 ---one Lion update of a list of parameters in a single pass (Chen and others, "Symbolic Discovery of Optimization Algorithms"): the sign of an interpolated momentum, decoupled weight decay.
 ---@param params accel.Tensor[]

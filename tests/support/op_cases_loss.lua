@@ -115,6 +115,7 @@ L.linear_cross_entropy = {
   case("ignored", { real(6, 2), real(3, 2), index(3, 6), real(3) }, head { ignore_index = 1 }),
   case("weights, smoothing", { real(4, 3), real(5, 3), index(5, 4), real(5), constant(0.5, 1.5, 5) },
     head { label_smoothing = 0.2 }),
+  case("keep", { real(4, 3), real(5, 3), index(5, 4), real(5) }, head { keep = true }),
   case("one", { real(3), real(4, 3), index(4) }, head()),
   case("no features", { real(2, 0), real(4, 0), index(4, 2), real(4) }, head()),
   case("empty sum", { real(0, 3), real(4, 3), index(4, 0), real(4) }, head { reduction = "sum" }),

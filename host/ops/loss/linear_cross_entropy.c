@@ -1,6 +1,7 @@
 /* linear_cross_entropy: cross_entropy(linear(input, linear_weight, linear_bias), target), with the logits never whole
    in memory: they are made in tiles of the vocabulary, once in forward and once more in backward, and all that is kept
-   of them is a number per row.
+   of them is a number per row. keep = true keeps their exponentials for backward instead, (..., v) of the dtype that is
+   multiplied: one product of four less for that much memory.
    input (..., k), linear_weight (v, k), linear_bias (v)?, target (...) holds classes, i64 or i32; weight (v)? and the
    rest as in cross_entropy -> () | like target with reduction = none; under autocast f32.
    Under autocast the products run in its dtype and add in f32; input and linear_weight stay as they are, and so do
@@ -15,7 +16,7 @@
 #include "ops/ctx_impl.h"
 #include "ops/matmul/product.h"
 
-enum { INPUT, LINEAR, TARGET, BIAS, WEIGHT, REDUCTION, IGNORE, SMOOTHING };
+enum { INPUT, LINEAR, TARGET, BIAS, WEIGHT, REDUCTION, IGNORE, SMOOTHING, KEEP };
 
 static ac_tensor *optional(const ac_value *a) { return a->kind == AC_T_TENSOR ? a->tensor : NULL; }
 static bool is_short(ac_dtype d) { return d == AC_BF16 || d == AC_F16; }
@@ -70,17 +71,19 @@ static ac_status check(const ac_value *a, bool lowered, ac_err *e) {
 
 static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   const bool lowered = x->ctx->autocast_on;
-  ac_tensor *in = a[INPUT].tensor, *t = a[TARGET].tensor, *lse;
+  ac_tensor *in = a[INPUT].tensor, *w = a[LINEAR].tensor, *t = a[TARGET].tensor, *b = optional(&a[BIAS]);
+  ac_tensor *lse, *kept, *shifts;
   x->st = check(a, lowered, x->e);
   if (x->st != AC_OK) return 0;
   const ac_dtype dt = (ac_dtype)in->dtype;
   const ac_dtype product = lowered && dt != AC_F64 ? x->ctx->autocast_dtype : dt;
   const ac_dtype result = lowered && dt != AC_F64 ? AC_F32 : dt;
   const int64_t rows = t->numel, flat[2] = {rows, in->shape[in->ndim - 1]};
-  ac_tensor *y = x_linear_cross_entropy_tiles(x, in->ndim == 2 ? in : x_reshape(x, in, flat, 2),
-                                              a[LINEAR].tensor, t->ndim == 1 ? t : x_reshape(x, t, &rows, 1),
-                                              optional(&a[BIAS]), optional(&a[WEIGHT]), (int)a[REDUCTION].i,
-                                              a[IGNORE].i, a[SMOOTHING].f, product, result, &lse);
+  const bool leads = aci_requires_grad(in) || aci_requires_grad(w) || (b != NULL && aci_requires_grad(b));
+  ac_tensor *y = x_linear_cross_entropy_tiles(
+      x, in->ndim == 2 ? in : x_reshape(x, in, flat, 2), w, t->ndim == 1 ? t : x_reshape(x, t, &rows, 1), b,
+      optional(&a[WEIGHT]), (int)a[REDUCTION].i, a[IGNORE].i, a[SMOOTHING].f, product, result,
+      a[KEEP].b && x->ctx->grad_enabled && leads, &lse, &kept, &shifts);
   const bool each = a[REDUCTION].i == AC_LINEAR_CROSS_ENTROPY_REDUCTION_NONE;
   out[0] = each && t->ndim != 1 ? x_reshape(x, y, t->shape, t->ndim) : y;
   return 1;
@@ -90,15 +93,39 @@ AC_OP(linear_cross_entropy,
       .sig =
           "linear_cross_entropy(input: tensor, linear_weight: tensor, target: tensor, linear_bias: tensor?, "
           "weight: tensor?, reduction: enum(none|mean|sum) = mean, ignore_index: int = -100, "
-          "label_smoothing: float = 0) -> tensor",
+          "label_smoothing: float = 0, keep: bool = false) -> tensor",
       .composed = composed);
 
 /* ---- what it runs on ---- */
+/* Extent of the pieces of n, of which none is above most or so. */
+static int64_t even_cut(int64_t n, int64_t most, int64_t unit) {
+  const int64_t pieces = aci_lce_max(1, (n + most - 1) / most);
+  return aci_lce_min(n, ((n + pieces - 1) / pieces + unit - 1) / unit * unit);
+}
+
+/* A tile has a hundredth of all logits, but within bounds: below, products lose speed; above, it leaves the cache. */
+void aci_lce_plan(int64_t n, int64_t v, int64_t *rows, int64_t *cols, int64_t *tiles) {
+  enum { LEAST = 1 << 18, MOST = 1 << 20, ROWS = 1024, COLS = 480 };
+  const double share = 0.01 * (double)n * (double)v;
+  const int64_t elements = share < LEAST ? LEAST : share > MOST ? MOST : (int64_t)share;
+  *rows = even_cut(n, aci_lce_min(ROWS, elements / COLS), 16);
+  *cols = even_cut(v, elements / aci_lce_max(*rows, 1), 32);
+  if (tiles != NULL) *tiles = *cols > 0 ? (v + *cols - 1) / *cols : 0;
+}
+
 static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, ACI_LCE_INPUT);
   const int nd = ARG_I(f, ACI_LCE_REDUCTION) == AC_LINEAR_CROSS_ENTROPY_REDUCTION_NONE ? 1 : 0;
   AC_TRY(ac_frame_out(f, f->args[ACI_LCE_RESULT].dtype, nd, x->shape, e));
-  return ac_frame_out(f, AC_F64, 1, x->shape, e);
+  AC_TRY(ac_frame_out(f, AC_F64, 1, x->shape, e));
+  int64_t rows, cols, kept[2] = {0, 0}, shifts[2] = {0, 0};
+  if (ARG_B(f, ACI_LCE_KEEP)) {
+    kept[0] = shifts[1] = x->shape[0];
+    kept[1] = ARG_T(f, ACI_LCE_LINEAR)->shape[0];
+    aci_lce_plan(kept[0], kept[1], &rows, &cols, &shifts[0]);
+  }
+  AC_TRY(ac_frame_out(f, f->args[ACI_LCE_PRODUCT].dtype, 2, kept, e));
+  return ac_frame_out(f, AC_F64, 2, shifts, e);
 }
 
 static ac_status shape_backward(ac_frame *f, ac_err *e) {
@@ -117,7 +144,8 @@ static int64_t product_flops(const ac_frame *f, int at) {
 }
 static int64_t flops(const ac_frame *f) { return product_flops(f, 0); }
 static int64_t flops_backward(const ac_frame *f) {
-  return product_flops(f, ACI_LCE_BACK) * (1 + ARG_B(f, ACI_LCE_NEEDS) + ARG_B(f, ACI_LCE_NEEDS + 1));
+  const bool again = ARG_T(f, ACI_LCE_KEPT)->numel == 0;
+  return product_flops(f, ACI_LCE_BACK) * (again + ARG_B(f, ACI_LCE_NEEDS) + ARG_B(f, ACI_LCE_NEEDS + 1));
 }
 
 static ac_tensor *as_dtype(ac_expr *x, ac_tensor *t, ac_dtype d) {
@@ -141,9 +169,9 @@ static void grad(ac_grad *g) {
   ac_tensor *dw, *db;
   const bool x = ac_grad_needs(g, ACI_LCE_INPUT), w = ac_grad_needs(g, ACI_LCE_LINEAR),
              b = ac_grad_needs(g, ACI_LCE_BIAS);
-  if (g->dout[0] == NULL) return; /* lse leads nowhere */
+  if (g->dout[0] == NULL) return; /* the others lead nowhere */
   ac_tensor *dx = x_linear_cross_entropy_backward(
-      &g->x, g->dout[0], g->out[1], a[ACI_LCE_INPUT].tensor, a[ACI_LCE_LINEAR].tensor,
+      &g->x, g->dout[0], g->out[1], g->out[2], g->out[3], a[ACI_LCE_INPUT].tensor, a[ACI_LCE_LINEAR].tensor,
       a[ACI_LCE_TARGET].tensor, optional(&a[ACI_LCE_BIAS]), optional(&a[ACI_LCE_WEIGHT]),
       (int)a[ACI_LCE_REDUCTION].i, a[ACI_LCE_IGNORE].i, a[ACI_LCE_SMOOTHING].f, a[ACI_LCE_PRODUCT].dtype, x,
       w, b, &dw, &db);
@@ -156,15 +184,18 @@ AC_OP(linear_cross_entropy_tiles,
       .sig = "linear_cross_entropy_tiles(input: tensor, linear_weight: tensor, target: tensor, linear_bias: "
              "tensor?, "
              "weight: tensor?, reduction: enum(none|mean|sum), ignore_index: int, label_smoothing: float, "
-             "product: dtype, result: dtype) -> (loss: tensor, lse: tensor)",
+             "product: dtype, result: dtype, keep: bool) -> (loss: tensor, lse: tensor, kept: tensor, "
+             "shifts: tensor)",
       .shape = shape, .cpu = aci_lce_run, .grad = grad, .composed = plain, .flops = flops,
       .save = AC_SAVE_IN(ACI_LCE_INPUT) | AC_SAVE_IN(ACI_LCE_LINEAR) | AC_SAVE_IN(ACI_LCE_TARGET) |
-              AC_SAVE_IN(ACI_LCE_BIAS) | AC_SAVE_IN(ACI_LCE_WEIGHT) | AC_SAVE_OUT(1),
+              AC_SAVE_IN(ACI_LCE_BIAS) | AC_SAVE_IN(ACI_LCE_WEIGHT) | AC_SAVE_OUT(1) | AC_SAVE_OUT(2) |
+              AC_SAVE_OUT(3),
       .hidden = true);
 /* Gradients that are not wanted come without elements. */
 AC_OP(linear_cross_entropy_backward,
       .sig =
-          "linear_cross_entropy_backward(dy: tensor, lse: tensor, input: tensor, linear_weight: tensor, "
+          "linear_cross_entropy_backward(dy: tensor, lse: tensor, kept: tensor, shifts: tensor, input: "
+          "tensor, linear_weight: tensor, "
           "target: tensor, linear_bias: tensor?, weight: tensor?, reduction: enum(none|mean|sum), "
           "ignore_index: int, label_smoothing: float, product: dtype, need_input: bool, need_linear: bool, "
           "need_bias: bool) -> (dinput: tensor, dlinear: tensor, dbias: tensor)",

@@ -1,11 +1,14 @@
 /* The kernels of linear_cross_entropy: rows of logits in tiles of the vocabulary, none of which outlives its
- * pass. */
+ * pass unless it is asked to be kept. */
 #ifndef ACI_OPS_LINEAR_CROSS_ENTROPY_H
 #define ACI_OPS_LINEAR_CROSS_ENTROPY_H
 #include "device/cpu/gemm.h"
 #include "ops/loss/cross_entropy.h"
 
-/* Arguments of linear_cross_entropy_tiles, which linear_cross_entropy_backward has too, two places later. */
+static inline int64_t aci_lce_min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t aci_lce_max(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* Arguments of linear_cross_entropy_tiles, which linear_cross_entropy_backward has too, behind what is its own. */
 enum {
   ACI_LCE_INPUT,  /* (n, k) */
   ACI_LCE_LINEAR, /* (v, k) */
@@ -17,10 +20,18 @@ enum {
   ACI_LCE_SMOOTHING,
   ACI_LCE_PRODUCT, /* dtype in which the products multiply */
   ACI_LCE_RESULT,  /* dtype of the loss; forward only */
-  /* backward only: which gradients are wanted, counted with the two in front */
-  ACI_LCE_BACK = 2,
+  ACI_LCE_KEEP,    /* forward only */
+  /* backward only: what stands in front, and which gradients are wanted */
+  ACI_LCE_DY = 0,
+  ACI_LCE_LSE,
+  ACI_LCE_KEPT,
+  ACI_LCE_SHIFTS,
+  ACI_LCE_BACK,
   ACI_LCE_NEEDS = ACI_LCE_BACK + ACI_LCE_RESULT
 };
+
+/* How n rows over v classes are cut: extents of a full tile and, if tiles is given, how many lie side by side. */
+void aci_lce_plan(int64_t n, int64_t v, int64_t *rows, int64_t *cols, int64_t *tiles);
 
 ac_status aci_lce_run(ac_frame *f, ac_err *e);
 ac_status aci_lce_run_backward(ac_frame *f, ac_err *e);
@@ -32,7 +43,8 @@ typedef struct aci_lce_state {
   double max, sum, at_target, weighted;
 } aci_lce_state;
 
-/* How a row's logits become gradients: e^(x - shift) * scale - each * w, less at_target at its class. */
+/* How a row's logits become gradients: e^(x - shift) * scale - each * w, less at_target at its class. Of what was kept,
+ * e^(x - m), it is times e^(m - shift) * scale. */
 typedef struct aci_lce_back {
   double shift, scale, each, at_target;
 } aci_lce_back;
@@ -53,6 +65,8 @@ typedef struct aci_lce {
   int64_t rows, cols, ld;         /* extents of a full tile; elements from row to row */
   int64_t i0, n_rows, j0, n_cols; /* the tile in hand */
   char *tile, *w_copy;            /* w_copy: of the tile's weights in the dtype that is multiplied */
+  char *kept;                     /* (n, v) of e^(x - m) in the dtype that is multiplied, or NULL */
+  double *shifts;                 /* m of each tile and row: (tiles, n) */
   aci_lce_state *state;
   aci_lce_back *back;
   double *dbias; /* of the tile's classes */
@@ -66,10 +80,16 @@ static inline const char *aci_lce_x(const aci_lce *j) {
 static inline char *aci_lce_row(const aci_lce *j, int64_t i) {
   return j->tile + i * j->ld * (int64_t)aci_dsize(j->acc);
 }
+static inline char *aci_lce_kept(const aci_lce *j, int64_t i) {
+  return j->kept + ((j->i0 + i) * j->v + j->j0) * (int64_t)aci_dsize(j->product);
+}
+static inline double *aci_lce_shift(const aci_lce *j, int64_t i) {
+  return &j->shifts[j->j0 / j->cols * j->n + j->i0 + i];
+}
 
-/* Reads the arguments that both ops have, the first of which stands at `at`, and cuts tiles; ended by
- * aci_lce_release, also after a failure. */
-ac_status aci_lce_prepare(aci_lce *j, ac_frame *f, int at, ac_err *e);
+/* Reads the arguments that both ops have, the first of which stands at `at`, and what is kept from one to the other
+ * (without elements: nothing), and cuts tiles; ended by aci_lce_release, also after a failure. */
+ac_status aci_lce_prepare(aci_lce *j, ac_frame *f, int at, ac_tensor *kept, ac_tensor *shifts, ac_err *e);
 void aci_lce_release(aci_lce *j);
 /* Scratch until the end of the call; its address into *pointer. */
 ac_status aci_lce_take(aci_lce *j, size_t bytes, void *pointer, ac_err *e);
@@ -83,7 +103,8 @@ void aci_lce_to_rows(aci_lce *j, int64_t i0);
 ac_status aci_lce_multiply(const aci_lce *j, aci_gemm *g, const void *a, const void *b, void *c, ac_err *e);
 /* Fills the tile with logits. */
 ac_status aci_lce_logits(const aci_lce *j, ac_err *e);
-/* Adds the tile to the state of its rows; turns it into gradients, in the dtype that is multiplied. */
+/* Adds the tile to the state of its rows, and keeps it where that is asked; turns it, or what was kept of it, into
+ * gradients, in the dtype that is multiplied. */
 void aci_lce_take_rows(aci_lce *j);
 void aci_lce_turn_rows(aci_lce *j);
 

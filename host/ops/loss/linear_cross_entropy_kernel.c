@@ -1,15 +1,13 @@
 /* The passes of linear_cross_entropy over its tiles. Forward takes from each tile what its rows need: the largest
  * logit m and S = sum of e^(x - m) so far, the logit of the target, with smoothing the sum of the weighted logits;
  * a row's loss is then a sum of r[c] * (lse - x[c]) with lse = m + ln S and r as in cross_entropy_kernel.c.
- * Backward makes each tile again, turns it in place into gradients of logits and multiplies those by the tile's
+ * Backward makes each tile again (or takes what was kept of it), turns it into gradients of logits and multiplies those by the tile's
  * part of linear_weight, which adds to dinput, and by input, which is the tile's part of dlinear. */
 #include <math.h>
 
 #include "ops/index/index.h"
 #include "ops/loss/linear_cross_entropy.h"
 #include "ops/matmul/product.h"
-
-static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* ---- forward ---- */
 static double row_loss(const aci_lce *j, int64_t i) {
@@ -44,7 +42,7 @@ ac_status aci_lce_run(ac_frame *f, ac_err *e) {
   const ac_tensor *out = f->out[0];
   const int reduction = (int)ARG_I(f, ACI_LCE_REDUCTION);
   double *loss = NULL, *lse = aci_data(f->out[1]);
-  ac_status st = aci_lce_prepare(&j, f, 0, e);
+  ac_status st = aci_lce_prepare(&j, f, 0, f->out[2], f->out[3], e);
   if (st == AC_OK && j.n > 0) {
     st = aci_lce_take(&j, (size_t)j.n * sizeof *loss, &loss, e);
     if (st == AC_OK) st = aci_lce_take(&j, (size_t)j.n * sizeof *j.state, &j.state, e);
@@ -65,14 +63,14 @@ ac_status aci_lce_run(ac_frame *f, ac_err *e) {
 
 /* Every row's numbers from dy and lse. */
 static ac_status prepare_rows(aci_lce *j, ac_err *e) {
-  const ac_tensor *dy = ARG_T(j->f, 0);
+  const ac_tensor *dy = ARG_T(j->f, ACI_LCE_DY);
   const int reduction = (int)ARG_I(j->f, ACI_LCE_BACK + ACI_LCE_REDUCTION);
   double *g;
   AC_TRY(aci_lce_take(j, (size_t)j->n * sizeof *j->back, &j->back, e));
   AC_TRY(aci_lce_take(j, (size_t)j->n * 2 * sizeof *g, &g, e));
   double *lse = g + j->n;
   aci_elems_load(dy, ACI_C_F64, 0, dy->numel, g);
-  aci_elems_load(ARG_T(j->f, 1), ACI_C_F64, 0, j->n, lse);
+  aci_elems_load(ARG_T(j->f, ACI_LCE_LSE), ACI_C_F64, 0, j->n, lse);
   const double whole = dy->numel > 0 ? g[0] : 0;
   for (int64_t i = 0; i < j->n; i++) {
     const double dl = reduction == AC_LINEAR_CROSS_ENTROPY_REDUCTION_NONE   ? g[i]
@@ -97,7 +95,7 @@ static void add_bias(void *arg, int64_t begin, int64_t end) {
   enum { PIECE = 64 };
   double buf[PIECE];
   for (int64_t p = begin; p < end; p++) {
-    const int64_t c = p * PIECE, n = min64(PIECE, j->n_cols - c);
+    const int64_t c = p * PIECE, n = aci_lce_min(PIECE, j->n_cols - c);
     for (int64_t i = 0; i < j->n_rows; i++) {
       aci_load(ACI_C_F64, buf, j->product, aci_lce_row(j, i) + c * (int64_t)aci_dsize(j->product), 1, n);
       for (int64_t k = 0; k < n; k++) j->dbias[c + k] += buf[k];
@@ -173,7 +171,7 @@ static ac_status backward(aci_lce *j, ac_err *e) {
     if (db != NULL) memset(j->dbias, 0, (size_t)j->n_cols * sizeof(double));
     for (int64_t i0 = 0; i0 < j->n; i0 += j->rows) {
       aci_lce_to_rows(j, i0);
-      AC_TRY(aci_lce_logits(j, e));
+      if (j->kept == NULL) AC_TRY(aci_lce_logits(j, e));
       aci_lce_turn_rows(j);
       if (dx.out != NULL) AC_TRY(add_dinput(j, &dx, step, e));
       if (dw.out != NULL) AC_TRY(add_dlinear(j, &dw, step, e));
@@ -193,7 +191,7 @@ static ac_status backward(aci_lce *j, ac_err *e) {
 
 ac_status aci_lce_run_backward(ac_frame *f, ac_err *e) {
   aci_lce j;
-  ac_status st = aci_lce_prepare(&j, f, ACI_LCE_BACK, e);
+  ac_status st = aci_lce_prepare(&j, f, ACI_LCE_BACK, ARG_T(f, ACI_LCE_KEPT), ARG_T(f, ACI_LCE_SHIFTS), e);
   if (st == AC_OK && j.n > 0 && j.v > 0) st = backward(&j, e);
   if (j.n == 0 || j.v == 0) /* no product writes what there is of the results */
     for (int i = 0; i < 3; i++)

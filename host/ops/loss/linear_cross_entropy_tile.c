@@ -11,24 +11,6 @@
 #include "ops/matmul/product.h"
 #include "ops/reduce/softmax.h"
 
-static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
-/* Extent of the pieces of n, of which none is above most or so. */
-static int64_t even_cut(int64_t n, int64_t most, int64_t unit) {
-  const int64_t pieces = max64(1, (n + most - 1) / most);
-  return min64(n, ((n + pieces - 1) / pieces + unit - 1) / unit * unit);
-}
-
-/* A tile has a hundredth of all logits, but within bounds: below, products lose speed; above, it leaves the cache. */
-static void plan_tiles(aci_lce *j) {
-  enum { LEAST = 1 << 18, MOST = 1 << 20, ROWS = 1024, COLS = 480 };
-  const double share = 0.01 * (double)j->n * (double)j->v;
-  const int64_t elements = share < LEAST ? LEAST : share > MOST ? MOST : (int64_t)share;
-  j->rows = even_cut(j->n, min64(ROWS, elements / COLS), 16);
-  j->cols = even_cut(j->v, elements / max64(j->rows, 1), 32);
-  j->ld = (j->cols + 15) / 16 * 16 + 16; /* rows of a power of two would fall on the same cache sets */
-}
-
 ac_status aci_lce_take(aci_lce *j, size_t bytes, void *pointer, ac_err *e) {
   ac_block **b = &j->block[j->n_blocks++];
   AC_TRY(ac_block_alloc(j->f->device, bytes, AC_MEM_ACTIVATION, j->f->stream, b, e));
@@ -50,7 +32,7 @@ void aci_lce_convert(const aci_lce *j, int64_t rows, int64_t cols, void *dst, ac
   aci_box_copy(j->f->team, 2, shape, &d, &s);
 }
 
-ac_status aci_lce_prepare(aci_lce *j, ac_frame *f, int at, ac_err *e) {
+ac_status aci_lce_prepare(aci_lce *j, ac_frame *f, int at, ac_tensor *kept, ac_tensor *shifts, ac_err *e) {
   const ac_tensor *x = ARG_T(f, at + ACI_LCE_INPUT), *w = ARG_T(f, at + ACI_LCE_LINEAR);
   *j = (aci_lce){.f = f,
                  .n = x->shape[0],
@@ -66,8 +48,13 @@ ac_status aci_lce_prepare(aci_lce *j, ac_frame *f, int at, ac_err *e) {
                              ARG_NONE(f, at + ACI_LCE_WEIGHT) ? NULL : ARG_T(f, at + ACI_LCE_WEIGHT),
                              aci_ctype_of(j->acc), &j->y, e));
   if (j->n == 0 || j->v == 0) return AC_OK;
-  plan_tiles(j);
+  aci_lce_plan(j->n, j->v, &j->rows, &j->cols, NULL);
+  j->ld = (j->cols + 15) / 16 * 16 + 16; /* rows of a power of two would fall on the same cache sets */
   AC_TRY(aci_lce_take(j, (size_t)(j->rows * j->ld) * aci_dsize(j->acc), &j->tile, e));
+  if (kept->numel > 0) {
+    j->kept = aci_data(kept);
+    j->shifts = aci_data(shifts);
+  }
   j->x = aci_data(x);
   j->x_rs = x->stride[0];
   j->x_cs = x->stride[1];
@@ -98,7 +85,7 @@ void aci_lce_to_classes(aci_lce *j, int64_t j0) {
   const ac_tensor *w = j->linear;
   const ac_dtype dt = (ac_dtype)w->dtype;
   j->j0 = j0;
-  j->n_cols = min64(j->cols, j->v - j0);
+  j->n_cols = aci_lce_min(j->cols, j->v - j0);
   j->w = (const char *)aci_data(w) + j0 * w->stride[0] * (int64_t)aci_dsize(dt);
   if (j->w_copy == NULL) return;
   aci_lce_convert(j, j->n_cols, j->k, j->w_copy, j->product, j->w, dt, w->stride[0], w->stride[1]);
@@ -106,7 +93,7 @@ void aci_lce_to_classes(aci_lce *j, int64_t j0) {
 }
 void aci_lce_to_rows(aci_lce *j, int64_t i0) {
   j->i0 = i0;
-  j->n_rows = min64(j->rows, j->n - i0);
+  j->n_rows = aci_lce_min(j->rows, j->n - i0);
 }
 
 ac_status aci_lce_multiply(const aci_lce *j, aci_gemm *g, const void *a, const void *b, void *c, ac_err *e) {
@@ -152,8 +139,9 @@ enum { CHUNK = 1024 };
   AC_ISA_FN(times_##sfx, (T * y, const T *x, const T *w, int64_t n), (y, x, w, n)) {                       \
     _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = x[i] * w[i];                               \
   }                                                                                                        \
-  static void row_##sfx(const aci_lce *j, const T *x, int64_t id, aci_lce_state *s) {                      \
-    const int64_t n = j->n_cols;                                                                           \
+  static void row_##sfx(const aci_lce *j, const T *x, int64_t id, aci_lce_state *s, char *kept,            \
+                        double *kept_shift) {                                                              \
+    const int64_t n = j->n_cols, size = (int64_t)aci_dsize(j->product);                                    \
     const T *w = j->y.w == NULL ? NULL : (const T *)j->y.w + j->j0;                                        \
     T buf[CHUNK];                                                                                          \
     const double m = (double)aci_row_max_##sfx(x, n);                                                      \
@@ -162,25 +150,39 @@ enum { CHUNK = 1024 };
       s->max = m;                                                                                          \
     }                                                                                                      \
     const T shift = s->max == -INFINITY ? 0 : (T)s->max; /* nothing but -inf so far, which adds nothing */ \
-    for (int64_t c = 0; c < n; c += CHUNK)                                                                 \
-      s->sum += aci_row_exp_##sfx(x + c, shift, min64(CHUNK, n - c), buf);                                 \
+    for (int64_t c = 0; c < n; c += CHUNK) {                                                               \
+      const int64_t len = aci_lce_min(CHUNK, n - c);                                                       \
+      s->sum += aci_row_exp_##sfx(x + c, shift, len, buf);                                                 \
+      if (kept != NULL) aci_store(j->y.ct, buf, j->product, kept + c * size, 1, len);                      \
+    }                                                                                                      \
+    if (kept != NULL) *kept_shift = (double)shift;                                                         \
     if (id >= j->j0 && id < j->j0 + n) s->at_target = (double)x[id - j->j0];                               \
     if (j->smooth == 0) return;                                                                            \
     for (int64_t c = 0; c < n; c += CHUNK) {                                                               \
-      const int64_t len = min64(CHUNK, n - c);                                                             \
+      const int64_t len = aci_lce_min(CHUNK, n - c);                                                       \
       if (w != NULL) times_##sfx(buf, x + c, w + c, len);                                                  \
       s->weighted += aci_sum_##sfx(w != NULL ? buf : x + c, len);                                          \
     }                                                                                                      \
   }                                                                                                        \
-  static void row_back_##sfx(const aci_lce *j, T *x, int64_t id, const aci_lce_back *r) {                  \
-    const int64_t n = j->n_cols;                                                                           \
+  AC_ISA_FN(scaled_##sfx, (T * y, T scale, T less, int64_t n), (y, scale, less, n)) {                      \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = y[i] * scale - less;                       \
+  }                                                                                                        \
+  static void row_back_##sfx(const aci_lce *j, T *x, int64_t id, const aci_lce_back *r, const char *kept,  \
+                             double kept_scale) {                                                          \
+    const int64_t n = j->n_cols, size = (int64_t)aci_dsize(j->product);                                    \
     const T *w = j->y.w == NULL ? NULL : (const T *)j->y.w + j->j0;                                        \
     const bool stays = j->product == j->acc; /* else what is stored is shorter and never overtakes */      \
     T buf[CHUNK];                                                                                          \
     for (int64_t c = 0; c < n; c += CHUNK) {                                                               \
-      const int64_t len = min64(CHUNK, n - c), at = id - j->j0 - c;                                        \
+      const int64_t len = aci_lce_min(CHUNK, n - c), at = id - j->j0 - c;                                  \
       T *y = stays ? x + c : buf;                                                                          \
-      prob_##sfx(x + c, (T)r->shift, (T)r->scale, w == NULL ? (T)r->each : 0, len, y);                     \
+      const T less = w == NULL ? (T)r->each : 0;                                                           \
+      if (kept == NULL) {                                                                                  \
+        prob_##sfx(x + c, (T)r->shift, (T)r->scale, less, len, y);                                         \
+      } else {                                                                                             \
+        aci_load(j->y.ct, y, j->product, kept + c * size, 1, len);                                         \
+        scaled_##sfx(y, (T)kept_scale, less, len);                                                         \
+      }                                                                                                    \
       if (w != NULL && r->each != 0) less_##sfx(y, (T)r->each, w + c, len);                                \
       if (at >= 0 && at < len) y[at] -= (T)r->at_target;                                                   \
       if (!stays) aci_store(j->y.ct, y, j->product, (uint16_t *)(void *)x + c, 1, len);                    \
@@ -195,8 +197,10 @@ static void take_rows(void *arg, int64_t begin, int64_t end) {
     const int64_t id = j->y.id[j->i0 + i];
     void *x = aci_lce_row(j, i);
     if (id == j->y.ignore) continue;
-    if (j->acc == AC_F32) row_f32(j, x, id, &j->state[j->i0 + i]);
-    else row_f64(j, x, id, &j->state[j->i0 + i]);
+    char *kept = j->kept == NULL ? NULL : aci_lce_kept(j, i);
+    double *shift = kept == NULL ? NULL : aci_lce_shift(j, i);
+    if (j->acc == AC_F32) row_f32(j, x, id, &j->state[j->i0 + i], kept, shift);
+    else row_f64(j, x, id, &j->state[j->i0 + i], kept, shift);
   }
 }
 
@@ -205,14 +209,20 @@ static void turn_rows(void *arg, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; i++) {
     const int64_t id = j->y.id[j->i0 + i];
     void *x = aci_lce_row(j, i);
-    if (id == j->y.ignore) memset(x, 0, (size_t)j->n_cols * aci_dsize(j->product));
-    else if (j->acc == AC_F32) row_back_f32(j, x, id, &j->back[j->i0 + i]);
-    else row_back_f64(j, x, id, &j->back[j->i0 + i]);
+    if (id == j->y.ignore) {
+      memset(x, 0, (size_t)j->n_cols * aci_dsize(j->product));
+      continue;
+    }
+    const aci_lce_back *r = &j->back[j->i0 + i];
+    const char *kept = j->kept == NULL ? NULL : aci_lce_kept(j, i);
+    const double scale = kept == NULL ? 0 : exp(*aci_lce_shift(j, i) - r->shift) * r->scale;
+    if (j->acc == AC_F32) row_back_f32(j, x, id, r, kept, scale);
+    else row_back_f64(j, x, id, r, kept, scale);
   }
 }
 
 static void each_row(aci_lce *j, void (*fn)(void *, int64_t, int64_t)) {
-  ac_parallel_for(j->f->team, j->n_rows, max64(1, (1 << 14) / j->n_cols), fn, j);
+  ac_parallel_for(j->f->team, j->n_rows, aci_lce_max(1, (1 << 14) / j->n_cols), fn, j);
 }
 void aci_lce_take_rows(aci_lce *j) { each_row(j, take_rows); }
 void aci_lce_turn_rows(aci_lce *j) { each_row(j, turn_rows); }

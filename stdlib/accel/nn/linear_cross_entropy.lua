@@ -11,12 +11,12 @@ local raise = require "accel.util.raise"
 local what = "LinearCrossEntropyLoss"
 local defaults = {
   bias = false, device = options.none, dtype = "f32",
-  weight = options.none, reduction = "mean", ignore_index = -100, label_smoothing = 0.0,
+  weight = options.none, reduction = "mean", ignore_index = -100, label_smoothing = 0.0, keep = false,
 }
 
 --- Cross entropy of a linear layer's outputs (the layer is `linear`) and classes (0-based values); see
 --- accel.linear_cross_entropy. Options: bias (false), device, dtype, weight (num_classes), reduction, ignore_index,
---- label_smoothing.
+--- label_smoothing, keep (keeps what takes as much memory as the logits, for one product less).
 --- example: accel.nn.LinearCrossEntropyLoss(3, 4)(accel.zeros(2, 3), accel.tensor { 0, 3 }) --> 1.386294
 ---@class accel.nn.LinearCrossEntropyLoss : accel.nn.Module
 ---@field linear accel.nn.Linear
@@ -30,6 +30,7 @@ local Loss = Module:extend("accel.nn.LinearCrossEntropyLoss")
 ---@field reduction? "mean"|"sum"|"none"
 ---@field ignore_index? integer
 ---@field label_smoothing? number
+---@field keep? boolean
 
 ---@param in_features integer
 ---@param num_classes integer
@@ -44,13 +45,14 @@ function Loss:init(in_features, num_classes, opts)
   end
   self.linear = Linear(in_features, num_classes, { bias = o.bias, device = o.device, dtype = o.dtype })
   self:register_buffer("weight", o.weight)
-  self.options = { reduction = o.reduction, ignore_index = o.ignore_index, label_smoothing = o.label_smoothing }
+  self.options = { reduction = o.reduction, ignore_index = o.ignore_index, label_smoothing = o.label_smoothing,
+    keep = o.keep }
 end
 
 function Loss:forward(input, target)
   local o, linear = self.options, self.linear
   return accel.linear_cross_entropy(input, linear.weight, target, linear.bias, self.weight, o.reduction, o.ignore_index,
-    o.label_smoothing)
+    o.label_smoothing, o.keep)
 end
 
 function Loss:extra_repr()

@@ -48,7 +48,7 @@ local figures = side.train(o.steps, o.drop, function(i)
   do
     local _ <close> = accel.autocast { device = "cpu", dtype = "bf16", enabled = o.dtype == "bf16" }
     if fused then
-      loss = fused(model.transformer(x):reshape(-1, o.width), model.lm_head.weight, y)
+      loss = fused(model.transformer(x):reshape(-1, o.width), model.lm_head.weight, y, { keep = true })
     else
       loss = accel.cross_entropy(model(x):reshape(-1, V), y)
     end

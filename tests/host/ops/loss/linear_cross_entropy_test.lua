@@ -46,29 +46,31 @@ do
         -3.89896187589958, -2.19153962798996, 2.38369288027054 } },
   }
   for i, c in ipairs(cases) do
-    local o = {}
-    for k, v in pairs(c[1]) do o[k] = v end
-    local bx, bw, bb = leaf(x), leaf(w), o.linear_bias and leaf(o.linear_bias)
-    o.linear_bias = bb
-    local l = accel.linear_cross_entropy(bx, bw, t, o)
-    if l.ndim == 0 then l:backward() else l:backward(accel.arange(1, 6):to "f64") end
-    for k, got in ipairs { l, bx.grad, bw.grad, bb and bb.grad } do
-      local d = worst(got:detach():reshape(-1), accel.tensor(c[k + 1], { dtype = "f64" }))
-      assert(d < 1e-12, ("PyTorch, case %d, result %d: off by %g"):format(i, k, d))
+    for _, keep in ipairs { false, true } do
+      local o = { keep = keep }
+      for k, v in pairs(c[1]) do o[k] = v end
+      local bx, bw, bb = leaf(x), leaf(w), o.linear_bias and leaf(o.linear_bias)
+      o.linear_bias = bb
+      local l = accel.linear_cross_entropy(bx, bw, t, o)
+      if l.ndim == 0 then l:backward() else l:backward(accel.arange(1, 6):to "f64") end
+      for k, got in ipairs { l, bx.grad, bw.grad, bb and bb.grad } do
+        local d = worst(got:detach():reshape(-1), accel.tensor(c[k + 1], { dtype = "f64" }))
+        assert(d < 1e-12, ("PyTorch, case %d, result %d, keep %s: off by %g"):format(i, k, keep, d))
+      end
     end
   end
 end
 
 -- ---- our own plain ops ----
 -- Losses and gradients of one call: {loss, dinput, dlinear, dbias}
-local function both(x, w, b, t, o, transposed)
+local function both(x, w, b, t, o, transposed, keep)
   local function run(fused)
     local X, W, B = leaf(x), leaf(w), b and leaf(b)
     local l
     local a = transposed and X:t() or X
     local m = transposed and W:t() or W
     if fused then
-      local all = { linear_bias = B }
+      local all = { linear_bias = B, keep = keep }
       for k, v in pairs(o) do all[k] = v end
       l = accel.linear_cross_entropy(a, m, t, all)
     else
@@ -79,13 +81,15 @@ local function both(x, w, b, t, o, transposed)
   end
   return run(true), run(false)
 end
-local function agree(label, bar, ...)
-  local a, b = both(...)
-  for i = 1, 4 do
-    if b[i] then
-      assert(a[i].dtype == b[i].dtype, label .. ": dtype of result " .. i)
-      local d = worst(a[i], b[i])
-      assert(d <= bar, ("%s: result %d is off by %g"):format(label, i, d))
+local function agree(label, bar, x, w, b, t, o, transposed)
+  for _, keep in ipairs { false, true } do
+    local got, want = both(x, w, b, t, o, transposed, keep)
+    for i = 1, 4 do
+      if want[i] then
+        assert(got[i].dtype == want[i].dtype, label .. ": dtype of result " .. i)
+        local d = worst(got[i], want[i])
+        assert(d <= bar, ("%s, keep %s: result %d is off by %g"):format(label, keep, i, d))
+      end
     end
   end
 end
@@ -158,6 +162,19 @@ do
     "a tile with nothing but -inf adds nothing")
   assert(accel.linear_cross_entropy(one, wide, accel.tensor { 5 }, never):item() == math.huge)
   assert(nan(accel.linear_cross_entropy(one, wide, accel.tensor { 5 }, accel.full({ 400000 }, -math.huge)):item()))
+  -- what is kept of a tile stands on the largest logit so far: nothing at all, then one that leaves the rest at 0
+  local function kept(bias, target)
+    local b, x1, w1 = leaf(bias), accel.full({ 1, 1 }, 2.0):requires_grad_(), leaf(wide)
+    accel.linear_cross_entropy(x1, w1, target, b, { keep = true }):backward()
+    return b.grad, w1.grad
+  end
+  local db, dw = kept(never, accel.tensor { 399999 })
+  assert(math.abs(db[300000]:item() - 0.5) < 1e-6 and math.abs(db[400000]:item() + 0.5) < 1e-6)
+  assert(db:abs():sum():item() < 1.00001 and math.abs(dw[300000]:item() - 1) < 1e-6)
+  local rising = accel.zeros(400000)
+  rising[400000] = 1e4
+  db = kept(rising, accel.tensor { 0 })
+  assert(db[1]:item() == -1 and db[400000]:item() == 1 and db:abs():sum():item() == 2)
   never[7] = 0 / 0
   assert(nan(accel.linear_cross_entropy(one, wide, accel.tensor { 0 }, never):item()))
 end
@@ -165,13 +182,13 @@ end
 -- ---- autocast: inputs stay as they are, products are short, the loss and sums are not ----
 for _, dtype in ipairs { "bf16", "f16" } do
   local x, w, t = accel.randn(300, 64), accel.randn(2500, 64) * 0.1, accel.randint(0, 2500, { 300 })
-  local function grads(in_dtype, lowered)
+  local function grads(in_dtype, lowered, keep)
     local X, W = leaf(x:to(in_dtype)), leaf(w)
     if not lowered then X, W = leaf(x:to "f64"), leaf(w:to "f64") end
     local l
     if lowered then
       local _ <close> = accel.autocast { device = "cpu", dtype = dtype }
-      l = accel.linear_cross_entropy(X, W, t)
+      l = accel.linear_cross_entropy(X, W, t, { keep = keep })
     else
       l = accel.linear_cross_entropy(X, W, t)
     end
@@ -180,9 +197,11 @@ for _, dtype in ipairs { "bf16", "f16" } do
   end
   local l, dx, dw = grads("f64", false)
   for _, in_dtype in ipairs { "f32", dtype } do
-    local a, adx, adw = grads(in_dtype, true)
-    assert(a.dtype == "f32" and adx.dtype == in_dtype and adw.dtype == "f32")
-    assert(worst(a:detach(), l:detach()) < 1e-3 and worst(adx, dx) < 2e-2 and worst(adw, dw) < 2e-2, dtype)
+    for _, keep in ipairs { false, true } do
+      local a, adx, adw = grads(in_dtype, true, keep)
+      assert(a.dtype == "f32" and adx.dtype == in_dtype and adw.dtype == "f32")
+      assert(worst(a:detach(), l:detach()) < 1e-3 and worst(adx, dx) < 2e-2 and worst(adw, dw) < 2e-2, dtype)
+    end
   end
   local _ <close> = accel.autocast { device = "cpu", dtype = dtype }
   assert(accel.linear_cross_entropy(x:to "f64", w:to "f64", t).dtype == "f64")
@@ -191,14 +210,16 @@ end
 -- ---- second derivatives; one weight in two places ----
 do
   local x, w, t = fill({ 4, 3 }, 1, 0.7), fill({ 5, 3 }, 1, 1.1), accel.tensor { 0, 4, 2, 1 }
-  local function second(fused)
+  local function second(fused, keep)
     local X, W = leaf(x), leaf(w)
-    local l = fused and accel.linear_cross_entropy(X, W, t) or accel.cross_entropy(accel.linear(X, W), t)
+    local l = fused and accel.linear_cross_entropy(X, W, t, { keep = keep })
+      or accel.cross_entropy(accel.linear(X, W), t)
     local g = accel.grad({ l }, { X, W }, { create_graph = true })
     return accel.grad({ (g[1] * g[1]):sum() + (g[2] * g[2] * g[2]):sum() }, { X, W })
   end
-  local a, b = second(true), second(false)
+  local a, b, kept = second(true), second(false), second(true, true)
   assert(worst(a[1], b[1]) < 1e-12 and worst(a[2], b[2]) < 1e-12)
+  assert(worst(kept[1], b[1]) < 1e-12 and worst(kept[2], b[2]) < 1e-12)
   local function tied(fused)
     local W = leaf(w)
     local h = accel.nn.functional.embedding(t, W)
@@ -233,6 +254,22 @@ do
     assert(forward <= 0.05 * logits and backward <= 0.05 * logits,
       ("%.1f %% and %.1f %% of the logits"):format(100 * forward / logits, 100 * backward / logits))
     assert(forward > 0.001 * logits, "the counters see the scratch")
+    -- kept where it leads to a gradient, and only there
+    local function holds(inputs)
+      collectgarbage()
+      collectgarbage()
+      local before, kept = accel.mem_stats().live_bytes, nil
+      accel.autocast({ device = "cpu", dtype = "bf16", enabled = lowered }, function()
+        kept = accel.linear_cross_entropy(inputs[1], inputs[2], t, { keep = true })
+      end)
+      local bytes = accel.mem_stats().live_bytes - before
+      assert(kept.ndim == 0)
+      return bytes
+    end
+    local held = holds { x, w }
+    assert(held > logits and held < 1.02 * logits, held / logits)
+    assert(holds { x:detach(), w:detach() } < 4 * N * 8)
+    accel.no_grad(function() assert(holds { x, w } < 4 * N * 8) end)
   end
 end
 
@@ -246,6 +283,7 @@ do
       local X, W, B, l = leaf(x), leaf(w), leaf(b), nil
       accel.autocast({ device = "cpu", enabled = dtype == "bf16", dtype = "bf16" }, function()
         l = accel.linear_cross_entropy(X, W, t, B, { label_smoothing = 0.1 })
+          + accel.linear_cross_entropy(X, W, t, B, { keep = true })
       end)
       l:backward()
       for _, v in ipairs { l:detach():view(1), X.grad, W.grad, B.grad } do
