@@ -403,7 +403,7 @@ static int op_call(lua_State *L) {
   c.L = L;
   c.S = S;
   c.op = lua_touserdata(L, lua_upvalueindex(3));
-  if (__builtin_expect(S->ctx == NULL, 0)) return luaL_error(L, "%s: the host is closed", ac_op_name(c.op));
+  if (__builtin_expect(S->ctx == NULL, 0)) return luaL_error(L, "accel is closed"); /* and the op is gone */
   c.sig = aci_op_sig(c.op);
   if (__builtin_expect(S->gc_charged >= LAC_GC_CHARGE, 0)) lac_gc_charged(L, S);
   if (__builtin_expect(--S->gc_tick <= 0, 0)) lac_gc_tick(L, S);
