@@ -39,7 +39,6 @@ static void after(lua_State *L, lac_state *S, bool full) {
   if (full) {
     S->gc_heap = heap_bytes(L);
     S->gc_live = live;
-    S->gc_handed = S->gc_charged = 0;
   }
 }
 
@@ -56,8 +55,12 @@ static void collect_all(lua_State *L) {
   lua_gc(L, LUA_GCSTEP, 0); /* runs the finalizers */
 }
 
+/* Lua's collector is at work, and we are in a finalizer: nothing can be collected now, and the account stands. */
+static bool is_finalizing(lua_State *L, const lac_state *S) { return S->in_gc || lua_gc(L, LUA_GCCOUNT) < 0; }
+
 void lac_gc_full(lua_State *L, lac_state *S) {
-  if (S->in_gc || lua_gc(L, LUA_GCCOUNT) < 0) return; /* Lua's collector is at work, and we are in a finalizer */
+  if (is_finalizing(L, S)) return;
+  S->gc_handed = S->gc_charged = 0; /* first: what finalizers are handed now is for the next one to find */
   S->in_gc = true;
   collect_all(L);
   S->in_gc = false;
@@ -81,20 +84,21 @@ static void young(lua_State *L, lac_state *S) {
 
 void lac_gc_young(lua_State *L, lac_state *S) {
   size_t live, born;
-  if (S->in_gc || S->gc_mode != LAC_GC_AUTO) return;
+  if (S->gc_mode != LAC_GC_AUTO || is_finalizing(L, S)) return;
   totals(S, &live, &born);
   if (born - S->gc_born >= (size_t)1 << 20) young(L, S);
 }
 
 void lac_gc_check(lua_State *L, lac_state *S) {
   lac_callbacks_drain(L, S);
-  if (S->in_gc || S->gc_mode == LAC_GC_OFF) return;
+  if (S->gc_mode == LAC_GC_OFF) return;
   if (S->gc_mode == LAC_GC_EXACT) {
     lac_gc_full(L, S);
     return;
   }
   /* nothing much can have become garbage since the last look; what is not charged shows in what lives */
   if (S->gc_charged < (size_t)LOOK_KB << 10 && ++S->gc_passed < LOOK_CHECKS) return;
+  if (is_finalizing(L, S)) return;
   S->gc_passed = 0;
   size_t live, born;
   totals(S, &live, &born);
@@ -113,13 +117,14 @@ void lac_gc_check(lua_State *L, lac_state *S) {
 }
 
 void lac_gc_charged(lua_State *L, lac_state *S) {
+  if (is_finalizing(L, S)) return;
   lac_gc_check(L, S);
   S->gc_charged = 0; /* also where nothing is collected now */
 }
 
 void lac_gc_tick(lua_State *L, lac_state *S) {
   S->gc_tick = LAC_GC_TICK;
-  if (S->gc_mode != LAC_GC_AUTO || !S->generational || S->in_gc || lua_gc(L, LUA_GCCOUNT) < 0) return;
+  if (S->gc_mode != LAC_GC_AUTO || !S->generational || is_finalizing(L, S)) return;
   if (heap_bytes(L) > S->gc_heap + S->gc_heap / 8 * 5 + ((size_t)TICK_KB << 10)) lac_gc_full(L, S);
 }
 

@@ -67,3 +67,34 @@ for _ = 1, 20 do
   y:backward()
   assert(x.grad:sum():item() == 6)
 end
+
+-- Ops inside a finalizer: nothing can be collected there, and what they hand to Lua stays in the collector's account,
+-- whichever collection ran the finalizer. The next check then collects.
+if accel.gc_stats().mode == "auto" then
+  local MIB = 1 << 18 -- elements of f32
+  collectgarbage "stop"
+  for _, collect in ipairs { collectgarbage, function()
+    for _ = 1, 100 do accel.empty(MIB):release() end
+    accel.gc_check()
+  end } do
+    for _, n in ipairs { 100, 300 } do -- above 256 MiB, ops ask for a check themselves
+      accel.collect()
+      accel.collect()
+      local live, ran = accel.live(), false
+      setmetatable({}, { __gc = function()
+        ran = true
+        for i = 1, n do
+          local garbage = accel.empty(MIB)
+          garbage[1] = i
+        end
+        accel.gc_check()
+      end })
+      collect()
+      assert(ran and accel.live() == live + n)
+      local before = accel.gc_stats().full
+      accel.gc_check()
+      assert(accel.gc_stats().full == before + 1 and accel.live() == live, accel.live())
+    end
+  end
+  collectgarbage "restart"
+end
