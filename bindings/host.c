@@ -14,31 +14,10 @@
 #include <string.h>
 
 #include "accel/lua.h"
-#include "base/small.h"
 #include "core/lac.h"
 #include "host_impl.h"
 
-/* ---- memory, warnings ---- */
-
-enum { SMALL = 512 }; /* bytes; boxes and most Lua objects are below */
-
-/* Lua's memory: small objects from the free lists of base/small.h, because the collector frees boxes by the thousand. */
-static void *allocate(void *ud, void *p, size_t old, size_t n) {
-  if (p == NULL) old = 0; /* then it is a type */
-  if (n == 0) {
-    if (old <= SMALL) aci_small_free(p, old);
-    else free(p);
-    return NULL;
-  }
-  if (old > SMALL && n > SMALL) return realloc(p, n);
-  void *q = n <= SMALL ? aci_small_alloc(n) : malloc(n);
-  if (q == NULL) return n <= old ? p : NULL; /* shrinking may not fail */
-  if (p == NULL) return q;
-  memcpy(q, p, old < n ? old : n);
-  if (old <= SMALL) aci_small_free(p, old);
-  else free(p);
-  return q;
-}
+/* ---- warnings ---- */
 
 /* warn() and what the collector has to say go through the log of the process. */
 static void on_warning(void *ud, const char *text, int more) {
@@ -181,6 +160,7 @@ static int open_body(lua_State *L) {
   h->S = lac_state_of(L);
   h->S->host = h;
   h->S->generational = !o->keep_gc;
+  lac_host_watch_boxes(h);
   char dir[PATH_MAX];
   bool found = true;
   if (o->lua_dir != NULL) snprintf(dir, sizeof dir, "%s", o->lua_dir);
@@ -226,7 +206,8 @@ ac_status lac_host_open_on(const ac_host_options *o, ac_device *const *devices, 
   if (h == NULL) return AC_FAIL(e, OOM, "no memory for a host");
   h->strict = o->strict;
   h->sorted_pairs = o->sorted_pairs;
-  h->L = lua_newstate(allocate, NULL);
+  h->box_block = SIZE_MAX;
+  h->L = lua_newstate(lac_host_allocate, h);
   ac_status st = AC_OK;
   if (h->L == NULL) {
     st = AC_FAIL(e, OOM, "no memory for a Lua state");
@@ -255,6 +236,7 @@ ac_status lac_host_open_on(const ac_host_options *o, ac_device *const *devices, 
 void ac_host_close(ac_host *h) {
   if (h == NULL) return;
   int saved = errno;
+  h->box_block = SIZE_MAX; /* h->S goes before the last boxes */
   if (h->L != NULL) lua_close(h->L);
   free(h->error_text);
   free(h);

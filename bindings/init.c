@@ -106,7 +106,8 @@ void ac_lua_push(lua_State *L, ac_tensor *t) {
 }
 
 ac_tensor *ac_lua_test(lua_State *L, int idx) {
-  const lac_box *b = lac_state_of(L) != NULL ? lac_box_test(L, idx) : NULL;
+  const lac_state *S = lac_state_of(L);
+  const lac_box *b = S != NULL && S->ctx != NULL ? lac_box_test(L, idx) : NULL;
   return b != NULL ? b->t : NULL;
 }
 

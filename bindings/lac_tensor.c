@@ -273,8 +273,8 @@ static int tensor_tostring(lua_State *L) {
   lac_state *S = lua_touserdata(L, LAC_STATE);
   const lac_box *b = lac_box_test(L, 1);
   if (b == NULL) return luaL_error(L, "tensor expected");
-  if (b->t == NULL) {
-    lac_site_push(L, b->site);
+  if (b->t == NULL || S->ctx == NULL) {
+    lac_site_push(L, b->t == NULL ? b->site : 0);
     if (lua_isstring(L, -1)) lua_pushfstring(L, "tensor(released at %s)", lua_tostring(L, -1));
     else lua_pushliteral(L, "tensor(released)");
     return 1;

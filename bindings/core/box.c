@@ -3,11 +3,79 @@
  * A box is made empty with its metatable set, so that an error raised before it is filled costs nothing.
  * __gc, __close and t:release() are the same: the reference goes once. Leaves that require grad have one
  * box per Lua state, found through a table with weak values keyed by the tensor's address, so that
- * parameters serve as table keys; tensor->ext says quickly whether a look is worth it. */
+ * parameters serve as table keys; tensor->ext says quickly whether a look is worth it.
+ *
+ * Lua loses finalizers: one for which the C stack, the Lua stack or memory has no room is skipped for good, and
+ * boxes made while the state closes get none. So S->held has what boxes hold a second time: an entry is a tensor,
+ * with LOST set once its box is known to be gone, or 2 * next free slot + 1. What is left when the state closes is
+ * given up then. A host's own allocator tells sooner, since no box that was finalized is freed with a tensor in it;
+ * it only marks the slot, for what a release runs may come back to Lua. */
+#include <stdlib.h>
+
 #include "core/lac.h"
 
 static const char key_meta, key_leaves, key_sites;
 const char lac_box_magic;
+
+enum { FREE = 1, LOST = 2, LEAST_SLOTS = 256 };
+
+/* 0: there is no memory for more, or the state is closed. */
+static uint32_t grow(lac_state *S) {
+  const size_t old = S->n_slots, n = old == 0 ? LEAST_SLOTS : 2 * old;
+  uintptr_t *held = S->ctx != NULL && n <= UINT32_MAX ? realloc(S->held, n * sizeof *held) : NULL;
+  if (held == NULL) return 0;
+  if (old == 0) held[0] = FREE;
+  S->held = held;
+  S->n_slots = (uint32_t)n;
+  for (size_t i = n - 1; i > 0 && i >= old; i--) {
+    held[i] = 2 * (uintptr_t)S->free_slot + FREE;
+    S->free_slot = (uint32_t)i;
+  }
+  return S->free_slot;
+}
+
+void lac_box_fill(lac_state *S, lac_box *b, ac_tensor *t) {
+  uint32_t i = S->free_slot;
+  if (__builtin_expect(i != 0, 1) || (i = grow(S)) != 0) {
+    S->free_slot = (uint32_t)(S->held[i] >> 1);
+    S->held[i] = (uintptr_t)t;
+  }
+  b->slot = i;
+  b->t = t;
+  S->n_live++;
+}
+
+static void free_slot(lac_state *S, uint32_t i) {
+  S->held[i] = 2 * (uintptr_t)S->free_slot + FREE;
+  S->free_slot = i;
+}
+
+void lac_box_lost(lac_state *S, const lac_box *b) {
+  if (b->slot >= S->n_slots || S->held[b->slot] != (uintptr_t)b->t) return; /* no box, after all */
+  S->held[b->slot] |= LOST;
+  S->n_lost++;
+}
+
+void lac_slots_reap(lac_state *S) {
+  for (uint32_t i = 1; S->n_lost > 0 && i < S->n_slots; i++) {
+    if ((S->held[i] & (FREE | LOST)) != LOST) continue;
+    ac_tensor *t = (ac_tensor *)(S->held[i] - LOST);
+    free_slot(S, i);
+    S->n_lost--;
+    S->n_live--;
+    ac_tensor_release(t);
+  }
+}
+
+void lac_slots_close(lac_state *S) {
+  uintptr_t *held = S->held;
+  const uint32_t n = S->n_slots;
+  S->held = NULL;
+  S->n_slots = S->free_slot = S->n_lost = 0;
+  for (uint32_t i = 1; i < n; i++)
+    if (!(held[i] & FREE)) ac_tensor_release((ac_tensor *)(held[i] & ~(uintptr_t)LOST));
+  free(held);
+}
 
 void lac_scope_add(lua_State *L, lac_scope *s) {
   lua_rawgetp(L, LUA_REGISTRYINDEX, s);
@@ -50,7 +118,7 @@ void lac_box_canonical(lua_State *L, lac_state *S, int idx) {
   lua_pushvalue(L, idx);
   lua_rawsetp(L, -2, b->t);
   lua_pop(L, 1);
-  b->flags |= LAC_BOX_LEAF;
+  b->leaf = 1;
   b->t->ext = 1;
 }
 
@@ -102,7 +170,14 @@ ac_tensor *lac_new_cpu(lua_State *L, lac_state *S, ac_dtype dt, int ndim, const 
 void lac_box_release(lua_State *L, lac_state *S, lac_box *b, uint32_t site) {
   ac_tensor *t = b->t;
   if (t == NULL) return;
-  if (b->flags & LAC_BOX_LEAF) {
+  const bool leaf = b->leaf;
+  b->t = NULL;
+  b->site = site;
+  if (__builtin_expect(b->slot != 0, 1)) {
+    if (__builtin_expect(S->held == NULL, 0)) return; /* lac_slots_close was first */
+    free_slot(S, b->slot);
+  }
+  if (leaf) {
     lua_rawgetp(L, LUA_REGISTRYINDEX, &key_leaves);
     lua_rawgetp(L, -1, t);
     bool mine = lua_touserdata(L, -1) == (void *)b;
@@ -112,10 +187,7 @@ void lac_box_release(lua_State *L, lac_state *S, lac_box *b, uint32_t site) {
       lua_rawsetp(L, -2, t);
     }
     lua_pop(L, 1);
-    b->flags &= ~(uint32_t)LAC_BOX_LEAF;
   }
-  b->site = site;
-  b->t = NULL;
   S->n_live--;
   ac_tensor_release(t);
 }

@@ -14,6 +14,7 @@ static int expected(lua_State *L, lac_state *S, int idx, const char *name, const
 lac_box *lac_check_box(lua_State *L, lac_state *S, int idx, const char *name) {
   lac_box *b = lac_box_test(L, idx);
   if (b == NULL) expected(L, S, idx, name, "tensor");
+  if (S->ctx == NULL) luaL_error(L, "accel is closed"); /* what boxes still held was given up */
   if (b->t == NULL) {
     lac_site_push(L, b->site);
     if (lua_isstring(L, -1))

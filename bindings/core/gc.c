@@ -64,6 +64,7 @@ void lac_gc_full(lua_State *L, lac_state *S) {
   S->in_gc = true;
   collect_all(L);
   S->in_gc = false;
+  lac_slots_reap(S);
   S->n_full++;
   after(L, S, true);
 }
@@ -91,6 +92,7 @@ void lac_gc_young(lua_State *L, lac_state *S) {
 
 void lac_gc_check(lua_State *L, lac_state *S) {
   lac_callbacks_drain(L, S);
+  lac_slots_reap(S);
   if (S->gc_mode == LAC_GC_OFF) return;
   if (S->gc_mode == LAC_GC_EXACT) {
     lac_gc_full(L, S);
@@ -124,6 +126,7 @@ void lac_gc_charged(lua_State *L, lac_state *S) {
 
 void lac_gc_tick(lua_State *L, lac_state *S) {
   S->gc_tick = LAC_GC_TICK;
+  lac_slots_reap(S);
   if (S->gc_mode != LAC_GC_AUTO || !S->generational || is_finalizing(L, S)) return;
   if (heap_bytes(L) > S->gc_heap + S->gc_heap / 8 * 5 + ((size_t)TICK_KB << 10)) lac_gc_full(L, S);
 }

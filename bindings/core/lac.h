@@ -17,15 +17,17 @@
 #include "accel/precision.h"
 #include "ops/ctx_impl.h"
 
-/* A tensor's handle in Lua. t NULL: not filled yet, or released at `site` (see lac_site). */
+/* A tensor's handle in Lua. t NULL: not filled yet, or released. */
 typedef struct lac_box {
   const void *magic; /* &lac_box_magic: tells a box from any other userdata without asking for its metatable */
   ac_tensor *t;
-  uint32_t site;
-  uint32_t flags;
+  union {
+    uint32_t leaf; /* while t is held: this is the one box of its leaf */
+    uint32_t site; /* after the release: where it was, see lac_site_here */
+  };
+  uint32_t slot; /* in S->held, while t is held; 0: there was no memory for one */
 } lac_box;
 extern const char lac_box_magic;
-enum { LAC_BOX_LEAF = 1 };
 
 /* An open scope: a table with weak keys in the registry, by this address, holds the boxes born in it. It is no part
  * of the userdata that stands for it: Lua skips finalizers where its C stack is full, and then nothing may point into
@@ -51,6 +53,9 @@ typedef struct lac_state {
   lua_State *main;  /* for callbacks when no call of ours is in flight */
   lua_State *now;   /* the thread whose call may lead to callbacks */
   int64_t n_live;   /* boxes that hold a tensor */
+  /* what they hold, by slot, and free slots: see box.c */
+  uintptr_t *held;
+  uint32_t n_slots, free_slot, n_lost;
   lac_scope *scope; /* innermost open one */
   lac_hub *hub;
   void *host; /* the ac_host that owns us, NULL under another interpreter */
@@ -120,10 +125,7 @@ void lac_push_meta(lua_State *L);
 lac_box *lac_box_push(lua_State *L, lac_state *S);
 lac_box *lac_box_new(lua_State *L, lac_state *S);
 /* Hands an owned reference to an empty box. Never raises. */
-static inline void lac_box_fill(lac_state *S, lac_box *b, ac_tensor *t) {
-  b->t = t;
-  S->n_live++;
-}
+void lac_box_fill(lac_state *S, lac_box *b, ac_tensor *t);
 /* Pushes t (borrowed; NULL pushes nil). Leaves that require grad get their one box. */
 void lac_push_tensor(lua_State *L, lac_state *S, ac_tensor *t);
 /* Pushes a new tensor of undefined contents; collects and tries again when memory is short, raises when that did not
@@ -136,6 +138,14 @@ void lac_box_canonical(lua_State *L, lac_state *S, int idx);
 /* Gives up the box's reference; where: what errors say later. */
 void lac_box_release(lua_State *L, lac_state *S, lac_box *b, uint32_t site);
 int lac_box_release_method(lua_State *L); /* t:release() */
+/* What an allocator of ours that takes a box's memory back calls: one that still holds a tensor lost its finalizer. */
+void lac_box_lost(lac_state *S, const lac_box *b);
+static inline void lac_box_freed(lac_state *S, const lac_box *b) {
+  if (b->t != NULL && b->magic == &lac_box_magic) lac_box_lost(S, b);
+}
+/* Gives up what lost boxes held: those found so far, or, when the state closes, whatever is held. */
+void lac_slots_reap(lac_state *S);
+void lac_slots_close(lac_state *S);
 /* The value on top of the stack, a box, belongs to s. */
 void lac_scope_add(lua_State *L, lac_scope *s);
 /* NULL when the value at idx is no box. A released one has ->t NULL. */

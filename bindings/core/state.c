@@ -53,6 +53,7 @@ static int state_gc(lua_State *L) {
   lac_state *S = lua_touserdata(L, 1);
   ac_ctx *c = S->ctx;
   S->ctx = NULL;
+  lac_slots_close(S);
   /* tensors of scripts are gone by now, so that nothing looks into the memory that ranks share */
   S->ctx = c;
   lac_world_leave(S, S->end_site[0] != 0 ? S->end_site : NULL);
