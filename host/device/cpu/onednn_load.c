@@ -51,10 +51,7 @@ static bool cpu_has_amx(void) {
 }
 
 static void load(void) {
-  const char *want =
-      getenv("ACCEL_ONEDNN"); /* read here: kernels know no context; params.c checks the value */
-  if (want != NULL && (strcmp(want, "0") == 0 || strcmp(want, "false") == 0 || strcmp(want, "no") == 0 ||
-                       strcmp(want, "off") == 0)) {
+  if (aci_cpu_is_off("ACCEL_ONEDNN")) {
     ac_log_write(AC_LOG_DEBUG, "cpu", "oneDNN is switched off");
     return;
   }

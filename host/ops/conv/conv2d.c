@@ -5,7 +5,8 @@
    with an extent of floor((in + 2 padding - dilation (k - 1) - 1) / stride) + 1; stride, padding and dilation
    are one number or one per dim.
    gradient: dx = the transposed convolution of dy, dweight = the correlation of x with dy, dbias = the sum of
-   dy over all but the channels. Floating point only.
+   dy over all but the channels. Floating point only. Large 3 x 3 convolutions of f32 with stride 1 multiply Winograd's
+   way, as exactly; an infinity then makes NaN of the places beside those that read it, too (ACCEL_WINOGRAD=0: never).
    example: accel.conv2d(accel.ones(1, 3, 3), accel.ones(1, 1, 2, 2)) --> { { { 4, 4 }, { 4, 4 } } }
    example: accel.conv2d(accel.ones(1, 2, 2), accel.ones(1, 1, 3, 3), accel.tensor { 0.5 }, 1, 1) --> { { { 4.5, 4.5 }, { 4.5, 4.5 } } } */
 #include "ops/conv/conv.h"

@@ -4,7 +4,8 @@
  * y[n, g, o, q] = bias[g, o] + sum over c and t of w[g, o, c, t] * x[n, g, c, q * stride - pad + t * dil], x
  * being 0 outside. Numbers: f32, bf16 and f16 accumulate in f32 and round once (bf16 multiplies as bf16 where
  * the CPU has instructions for that), f64 in f64. Work is cut by shape; bits do not depend on the number of
- * threads. */
+ * threads. Large 3 x 3 convolutions of f32 multiply Winograd's way: as exact, but an infinity makes NaN of every place
+ * of the 2 x 2 tiles that read it (ACCEL_WINOGRAD=0: never). */
 #ifndef ACI_CPU_CONV_H
 #define ACI_CPU_CONV_H
 #include "device/cpu/gemm.h"

@@ -11,7 +11,7 @@
 
 #include "base/vmath.h"
 #include "device/cpu/gemm_impl.h"
-#include "device/cpu/kernels/conv.h"
+#include "device/cpu/kernels/conv_impl.h"
 #include "device/cpu/onednn.h"
 
 static uint64_t rng = 0x9e3779b97f4a7c15u;
@@ -293,9 +293,75 @@ static void through_onednn(void **state) {
 /* ... and where a shape asks for it by itself. */
 static void chosen_by_shape(void **state) {
   (void)state;
-  const aci_conv c = D2(9, 1, 32, 40, 27, 26, 3, 3, 1, 1, 1);
-  run_case(ACI_GEMM_F32, &c);
+  const aci_conv c = D2(9, 1, 32, 40, 27, 26, 3, 3, 1, 1, 1), steps = D2(9, 1, 32, 40, 27, 26, 3, 3, 2, 1, 1);
   run_case(ACI_GEMM_BF16, &c);
+  run_case(ACI_GEMM_F32, &steps);
+}
+
+/* Winograd's way: even and odd extents, every padding, blocks of many images, of one, and of part of a row's panel;
+ * channels that leave panels half full. */
+static const aci_conv tiled[] = {
+    D2(9, 1, 32, 40, 27, 26, 3, 3, 1, 1, 1),  D2(30, 1, 45, 33, 14, 15, 3, 3, 1, 0, 1),
+    D2(20, 1, 33, 64, 11, 13, 3, 3, 1, 2, 1), D2(100, 1, 64, 65, 4, 4, 3, 3, 1, 1, 1),
+    D2(200, 1, 48, 70, 3, 3, 3, 3, 1, 1, 1),  D2(1, 1, 32, 33, 23, 500, 3, 3, 1, 1, 1),
+    D2(2, 1, 40, 34, 64, 66, 3, 3, 1, 1, 1),  D2(5, 1, 110, 130, 16, 32, 3, 3, 1, 1, 1),
+};
+static void winograd(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof tiled / sizeof *tiled; i++) {
+    aci_conv c = tiled[i];
+    for (int d = 0; d < ACI_CONV_DIMS; d++) c.out[d] = c.in[d] + 2 * c.pad[d] - c.k[d] + 1;
+    if (i == 0 && !aci_conv_wants_winograd(&c)) skip(); /* base instructions, or switched off */
+    assert_true(aci_conv_wants_winograd(&c));
+    run_case(ACI_GEMM_F32, &c);
+  }
+}
+
+/* Its sums are as exact as plain ones: root mean square of the errors, relative to the sum of magnitudes. */
+static void winograd_is_as_exact(void **state) {
+  (void)state;
+  aci_conv c = D2(16, 1, 64, 64, 16, 16, 3, 3, 1, 1, 1), plain;
+  problem p = {.c = c};
+  double error[2][3] = {{0}};
+  ac_err e;
+  for (int d = 0; d < ACI_CONV_DIMS; d++) p.c.out[d] = c.in[d];
+  if (!aci_conv_wants_winograd(&p.c)) skip();
+  const int64_t n = c.n * 64 * 256, n_w = 64 * 64 * 9;
+  p.x = values(ACI_GEMM_F32, n);
+  p.w = values(ACI_GEMM_F32, n_w);
+  p.y = values(ACI_GEMM_F32, n);
+  float *got = values(ACI_GEMM_F32, n);
+  for (int way = 0; way < 2; way++) {
+    plain = p.c;
+    if (way == 1) plain.n = 1; /* image by image is below what goes Winograd's way */
+    assert_int_equal(aci_conv_wants_winograd(&plain), way == 0);
+    for (int what = 0; what < 3; what++) {
+      const bool weight = what == 2;
+      if (weight && way == 1) continue;
+      const int64_t each = weight ? n_w : n / c.n * plain.n;
+      for (int64_t i = 0; i < (weight ? 1 : c.n / plain.n); i++) {
+        const float *x = (const float *)p.x + i * each, *y = (const float *)p.y + i * each;
+        assert_ok(what == 0   ? aci_conv_forward(NULL, &plain, x, p.w, NULL, got + i * each, &e)
+                  : what == 1 ? aci_conv_backward_input(NULL, &plain, y, p.w, NULL, got + i * each, &e)
+                              : aci_conv_backward_weight(NULL, &plain, y, x, got, &e),
+                  e);
+      }
+      const int64_t all = weight ? n_w : n;
+      for (int64_t i = 0; i < all; i += 37) {
+        const sum s = what == 0 ? forward_at(&p, i) : what == 1 ? input_at(&p, i) : weight_at(&p, i);
+        error[way][what] += pow((got[i] - s.value) / s.size, 2) / (double)((all + 36) / 37);
+      }
+    }
+  }
+  for (int what = 0; what < 3; what++) {
+    const double bar = what < 2 ? 2 * sqrt(error[1][what]) : 3e-8; /* half a unit in the last place */
+    if (sqrt(error[0][what]) > bar)
+      fail_msg("gradient %d: error %.2g, at most %.2g", what, sqrt(error[0][what]), bar);
+  }
+  free(p.x);
+  free(p.w);
+  free(p.y);
+  free(got);
 }
 
 static int setup(void **state) {
@@ -317,6 +383,7 @@ int main(void) {
       cmocka_unit_test(small_shapes),           cmocka_unit_test(large_shapes),
       cmocka_unit_test(bias_of_the_transposed), cmocka_unit_test(infinities_stay_where_they_are),
       cmocka_unit_test(through_onednn),         cmocka_unit_test(chosen_by_shape),
+      cmocka_unit_test(winograd),               cmocka_unit_test(winograd_is_as_exact),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }
