@@ -74,18 +74,29 @@ static int64_t sequence_row(const aci_wino *w, int64_t g0, int64_t g) {
   return g - g0 + g / w->tiles[0] - g0 / w->tiles[0];
 }
 
-/* One channel's source rows of the rows of tiles [g0, g1), counted over all images. The padding is never written. */
-static void take_lines(const aci_wino *w, int64_t g0, int64_t g1, int64_t chan, aci_wino_work *s) {
+static inline AC_INLINE void copy_lines(const aci_wino *w, int64_t g0, int64_t g1, int64_t chan,
+                                        aci_wino_work *s, int64_t width) {
   const int64_t length = 2 * (w->tiles[1] + 1);
   for (int64_t g = g0, m; g < g1; g += m) {
-    const int64_t i0 = g % w->tiles[0], at = sequence_row(w, g0, g) * length;
+    const int64_t image = g / w->tiles[0], i0 = g - image * w->tiles[0];
     m = aci_conv_min(w->tiles[0] - i0, g1 - g);
-    const float *plane = w->src + (g / w->tiles[0] * w->chans + chan) * w->in[0] * w->in[1];
     const int64_t h0 = 2 * i0 - w->pad[0], end = aci_conv_min(2 * m + 2, w->in[0] - h0);
+    const float *plane = w->src + ((image * w->chans + chan) * w->in[0] + h0) * width;
+    float *to = s->lines + sequence_row(w, g0, g) * length + w->pad[1];
     for (int64_t r = aci_conv_max(-h0, 0); r < end; r++)
-      memcpy(s->lines + (r % 2) * w->sequence * 2 + at + r / 2 * length + w->pad[1],
-             plane + (h0 + r) * w->in[1], (size_t)w->in[1] * sizeof(float));
+      memcpy(to + r % 2 * w->sequence * 2 + r / 2 * length, plane + r * width, (size_t)width * sizeof *to);
   }
+}
+
+/* One channel's source rows of the rows of tiles [g0, g1), counted over all images. The padding is never written. */
+AC_ISA_FN(take_lines, (const aci_wino *w, int64_t g0, int64_t g1, int64_t chan, aci_wino_work *s),
+          (w, g0, g1, chan, s)) {
+  const int64_t width = w->in[1];
+  if (width == 32) copy_lines(w, g0, g1, chan, s, 32);
+  else if (width == 16) copy_lines(w, g0, g1, chan, s, 16);
+  else if (width == 8) copy_lines(w, g0, g1, chan, s, 8);
+  else if (width == 4) copy_lines(w, g0, g1, chan, s, 4);
+  else copy_lines(w, g0, g1, chan, s, width);
 }
 
 AC_ISA_FN(transform, (const aci_wino *w, int64_t n, aci_wino_work *s), (w, n, s)) {
