@@ -48,6 +48,12 @@ static bool parse_bool(const char *s, int64_t *out) {
   return false;
 }
 
+bool aci_params_flag(const char *name, bool otherwise) {
+  int64_t v;
+  const char *s = getenv(name);
+  return s != NULL && parse_bool(s, &v) ? v != 0 : otherwise;
+}
+
 static bool parse_int(const char *s, int64_t *out) {
   char *end;
   errno = 0;

@@ -282,7 +282,7 @@ static ac_status run_blocked(ac_team *team, const aci_gemm *g, ac_err *e) {
 
 const char *aci_cpu_gemm_path(const aci_gemm *g) {
   if (!is_float(g->in_type)) return "reference";
-  return aci_onednn_wants(g) ? "onednn" : "small";
+  return aci_onednn_wants(g) ? "onednn" : aci_gemm_split_wants(g) ? "split" : "small";
 }
 
 ac_status aci_cpu_gemm(ac_team *team, const aci_gemm *g, ac_err *e) {
@@ -293,5 +293,7 @@ ac_status aci_cpu_gemm(ac_team *team, const aci_gemm *g, ac_err *e) {
     return AC_OK;
   }
   if (aci_onednn_wants(g) && aci_onednn_gemm(team, g)) return AC_OK;
+  ac_status st;
+  if (aci_gemm_split_wants(g) && aci_gemm_split(team, g, &st, e)) return st;
   return run_blocked(team, g, e);
 }

@@ -2,7 +2,7 @@
  *
  * Called by host/ops/matmul and by attention. Any of A and B may be transposed views: element (i,k) of A lies at a + i*a_rs + k*a_cs
  * (in elements), (k,j) of B at b + k*b_rs + j*b_cs; C is row-major with row stride c_rs and unit column stride.
- * Numbers: f16/bf16/f32 accumulate in f32, f64 in f64, integers in i64. The cut into tiles follows from the shape alone, so
+ * Numbers: f16/bf16/f32 accumulate in f32 (ACCEL_F32_SPLIT=1: large products of f32 as six of bf16, as exact), f64 in f64, integers in i64. The cut into tiles follows from the shape alone, so
  * bits do not depend on the number of threads. k = 0 gives beta*C + bias. */
 #ifndef ACI_CPU_GEMM_H
 #define ACI_CPU_GEMM_H
@@ -28,7 +28,7 @@ typedef struct aci_gemm {
 /* team may be NULL. OOM when scratch cannot be had; UNSUPPORTED for a pair of types above that does not exist. */
 ac_status aci_cpu_gemm(ac_team *team, const aci_gemm *g, ac_err *e);
 
-/* Which path a product takes ("onednn", "small", "reference"), for the profiler and tests. */
+/* Which path a product takes ("onednn", "split", "small", "reference"), for the profiler and tests. */
 const char *aci_cpu_gemm_path(const aci_gemm *g);
 
 #endif

@@ -81,11 +81,12 @@ void aci_gemm_finish(const aci_gemm_out *o, int rows, int cols, const void *acc,
 /* Scratch of the calling thread, 64-byte aligned, contents undefined; NULL when there is no memory. It is
  * reused by the next call for the same slot (so who holds a slot must not call another kernel that takes it)
  * and freed with the thread. SHARED: what a caller prepares for all pieces of its work; TILE: of one piece;
- * COLUMNS: of who calls the matrix product, which takes the other two. */
+ * COLUMNS: of who calls the matrix product, which takes the others; SPLIT: of gemm_split.c, which calls it, too. */
 typedef enum aci_scratch_slot {
   ACI_SCRATCH_SHARED,
   ACI_SCRATCH_TILE,
   ACI_SCRATCH_COLUMNS,
+  ACI_SCRATCH_SPLIT,
   ACI_SCRATCH_SLOTS
 } aci_scratch_slot;
 void *aci_scratch(aci_scratch_slot slot, size_t bytes);
@@ -106,6 +107,12 @@ typedef struct aci_gemm_thin {
 bool aci_gemm_thin_fits(const aci_gemm *g, const aci_gemm_kernel *kn);
 size_t aci_gemm_thin_bytes(const aci_gemm_thin *p); /* of the scratch that is given to run */
 void aci_gemm_thin_run(ac_team *team, aci_gemm_thin *p, void *packed);
+
+/* gemm_split.c: f32 in parts of bf16, where that was asked for. split: false, with C untouched, when the operands do not
+ * allow it; else its status in *st. force: on or off whatever was asked for, for tests. */
+bool aci_gemm_split_wants(const aci_gemm *g);
+bool aci_gemm_split(ac_team *team, const aci_gemm *g, ac_status *st, ac_err *e);
+void aci_gemm_split_force(bool on);
 
 /* Integers: C = alpha A B + beta C + bias in i64, wrapping. */
 void aci_gemm_integer(ac_team *team, const aci_gemm *g);

@@ -43,9 +43,3 @@ int aci_cpu_isa(void) {
   }
   return isa;
 }
-
-bool aci_cpu_is_off(const char *name) {
-  const char *v = getenv(name); /* params.c checks the value */
-  return v != NULL &&
-         (strcmp(v, "0") == 0 || strcmp(v, "false") == 0 || strcmp(v, "no") == 0 || strcmp(v, "off") == 0);
-}

@@ -7,15 +7,12 @@
  * resolvers run before sanitizers are ready. */
 #ifndef ACI_CPU_ISA_H
 #define ACI_CPU_ISA_H
-#include <stdbool.h>
 
 #define AC_INLINE __attribute__((always_inline))
 
 enum { ACI_ISA_BASE = 0, ACI_ISA_AVX2 = 1, ACI_ISA_AVX512 = 2 };
 /* What this CPU has, lowered by ACCEL_CPU_ISA=base|avx2|avx512. Constant for the life of the process. */
 int aci_cpu_isa(void);
-/* Whether the environment switches off what the parameter `name` says; for kernels, which know no context. */
-bool aci_cpu_is_off(const char *name);
 
 #if defined(__x86_64__) && !defined(__CUDACC__)
 #define ACI_TARGET_AVX2 __attribute__((target("avx2,fma,f16c,bmi2")))

@@ -51,7 +51,7 @@ static bool cpu_has_amx(void) {
 }
 
 static void load(void) {
-  if (aci_cpu_is_off("ACCEL_ONEDNN")) {
+  if (!aci_params_flag("ACCEL_ONEDNN", true)) {
     ac_log_write(AC_LOG_DEBUG, "cpu", "oneDNN is switched off");
     return;
   }

@@ -88,7 +88,15 @@ static void spellings(void **state) {
   for (int i = 0; i < 8; i++) {
     assert_int_equal(int_of("ACCEL_CHECK_NAN", yes[i]), 1);
     assert_int_equal(int_of("ACCEL_ONEDNN", no[i]), 0);
+    setenv("ACCEL_ONEDNN", yes[i], 1); /* kernels read the same words */
+    assert_true(aci_params_flag("ACCEL_ONEDNN", false));
+    setenv("ACCEL_ONEDNN", no[i], 1);
+    assert_false(aci_params_flag("ACCEL_ONEDNN", true));
   }
+  setenv("ACCEL_ONEDNN", "maybe", 1);
+  assert_true(aci_params_flag("ACCEL_ONEDNN", true) && !aci_params_flag("ACCEL_ONEDNN", false));
+  unsetenv("ACCEL_ONEDNN");
+  assert_true(aci_params_flag("ACCEL_ONEDNN", true) && !aci_params_flag("ACCEL_ONEDNN", false));
   assert_true(int_of("ACCEL_MEM_LIMIT", "0") == 0);
   assert_true(int_of("ACCEL_MEM_LIMIT", "4096") == 4096);
   assert_true(int_of("ACCEL_MEM_LIMIT", "8G") == (int64_t)8 << 30);

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/base_impl.h"
 #include "device/cpu/onednn.h"
 
 enum {
@@ -14,10 +15,10 @@ enum {
 static const double MIN_FLOPS =
     100e6; /* of the plain sum; below, the weights' transform costs more than it gains */
 
-static bool is_off(void) {
-  static _Atomic int off = -1;
-  if (off < 0) off = aci_cpu_is_off("ACCEL_WINOGRAD");
-  return off;
+static bool is_on(void) {
+  static _Atomic int on = -1;
+  if (on < 0) on = aci_params_flag("ACCEL_WINOGRAD", true);
+  return on;
 }
 
 bool aci_conv_wants_winograd(const aci_conv *c) {
@@ -34,7 +35,7 @@ bool aci_conv_wants_winograd(const aci_conv *c) {
   const int64_t wide = aci_conv_max(c->in[2], c->out[2]), chans = aci_conv_max(c->ci, c->co);
   return aci_conv_min(c->ci, c->co) >= MIN_CHANNELS && chans <= MAX_CHANNELS && wide <= MAX_WIDE &&
          tiles >= MIN_TILES && flops >= MIN_FLOPS && aci_cpu_isa() != ACI_ISA_BASE && !aci_onednn_forced() &&
-         !is_off();
+         is_on();
 }
 
 void aci_wino_set(aci_wino *w, const aci_conv *c, bool backward) {
