@@ -40,7 +40,9 @@ local function copy_module(m, memo)
   local cls = class.of(m)
   local new = setmetatable({}, cls)
   memo[m] = new
-  rawset(new, "_order", table.move(m._order, 1, #m._order, 1, {}))
+  local order = {} -- not by table.move, which nothing interrupts when a list claims to be endless
+  for i, key in ipairs(m._order) do order[i] = key end
+  rawset(new, "_order", order)
   local kinds = {}
   for key, kind in next, m._kinds do kinds[key] = kind end
   rawset(new, "_kinds", kinds)

@@ -279,3 +279,11 @@ do -- containers change their members
   fails("ModuleList: place must be 1 .. 4, got 9", list.insert, list, 9, nn.ReLU())
   fails("ModuleList: no module at place 7 of 3", list.pop, list, 7)
 end
+
+-- a copy reads what a module's list of names holds, not what it claims to hold
+do
+  local m = nn.Linear(2, 3)
+  local names = rawget(m, "_order")
+  rawset(m, "_order", setmetatable({}, { __len = function() return math.maxinteger // 2 end, __index = names }))
+  assert(rawequal(m:clone().weight.shape[1], 3))
+end
