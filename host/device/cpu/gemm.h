@@ -28,7 +28,7 @@ typedef struct aci_gemm {
 /* team may be NULL. OOM when scratch cannot be had; UNSUPPORTED for a pair of types above that does not exist. */
 ac_status aci_cpu_gemm(ac_team *team, const aci_gemm *g, ac_err *e);
 
-/* Which path a product takes ("onednn", "split", "small", "reference"), for the profiler and tests. */
+/* Which path a product of these shapes asks for ("onednn", "split", "small", "reference"), for the profiler and tests. */
 const char *aci_cpu_gemm_path(const aci_gemm *g);
 
 #endif

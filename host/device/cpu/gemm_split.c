@@ -4,7 +4,8 @@
  * multiplies bf16 at more than six times the speed of f32 (AMX).
  *
  * A block of k makes two products: x1 y1, and the five others as one of five times that depth, whose sums are small, so
- * that their roundings are. Operands with infinities, NaN or what rounds to infinity in bf16 go the plain way. */
+ * that their roundings are. Errors are relative to the largest operands; where those are very large or very small, or
+ * not finite, the product goes the plain way. */
 #include <math.h>
 #include <stdatomic.h>
 
@@ -20,6 +21,10 @@ enum {
   LEAST_EXTENT = 32
 };
 static const double MIN_FLOPS = 100e6;
+/* Of the largest magnitude of an operand. Above, products of two could overflow before the small ones are taken off;
+ * below, small parts and their products are less than bf16 instructions keep, which take subnormal numbers for 0. */
+#define HIGH 0x1p60F
+#define LOW 0x1p-30F
 
 static _Atomic int asked = -1;
 
@@ -40,7 +45,7 @@ typedef struct side {
   bool along_k;          /* runs lie along k, else along the lines */
   bool second;           /* B, whose parts meet those of A */
   uint16_t *main, *rest; /* (line, k) or (k, line); rest: PARTS times as deep */
-  _Atomic bool unfit;
+  _Atomic float top;     /* the largest magnitude; above HIGH: some is not finite, or too large */
 } side;
 
 static int64_t runs(const side *s) { return s->along_k ? s->lines : s->depth; }
@@ -64,19 +69,25 @@ AC_ISA_FN(split,
   }
 }
 
-AC_ISA_FN(check, (const float *x, int64_t step, int64_t n, int *unfit), (x, step, n, unfit)) {
+AC_ISA_FN(check, (const float *x, int64_t step, int64_t n, float *top), (x, step, n, top)) {
   int found = 0;
-  for (int64_t i = 0; i < n; i++) found |= !(fabsf(x[i * step]) <= 0x1.fep127F); /* bf16's largest */
-  *unfit = found;
+  float most = 0;
+  for (int64_t i = 0; i < n; i++) {
+    const float a = fabsf(x[i * step]);
+    most = a > most ? a : most;
+    found |= !(a <= HIGH);
+  }
+  *top = found ? INFINITY : most;
 }
 
 static void check_piece(void *arg, int64_t begin, int64_t end) {
   side *s = arg;
-  for (int64_t r = begin; r < end && !s->unfit; r++) {
-    int unfit;
+  for (int64_t r = begin; r < end && s->top <= HIGH; r++) {
+    float top, seen = s->top;
     check(s->p + r * (s->along_k ? s->line_step : s->k_step), s->along_k ? s->k_step : s->line_step,
-          run_length(s), &unfit);
-    if (unfit) s->unfit = true;
+          run_length(s), &top);
+    while (top > seen && !atomic_compare_exchange_weak(&s->top, &seen, top)) {
+    }
   }
 }
 
@@ -97,7 +108,7 @@ static void each_run(ac_team *team, side *s, ac_range_fn fn) {
 
 /* The whole of an operand of batch entry b. */
 static side whole(const aci_gemm *g, bool second, int64_t b) {
-  side s = {.second = second, .depth = g->k, .unfit = false};
+  side s = {.second = second, .depth = g->k, .top = 0};
   s.p = second ? g->b[b] : g->a[b];
   s.lines = second ? g->n : g->m;
   s.line_step = second ? g->b_cs : g->a_rs;
@@ -112,7 +123,7 @@ static bool fits(ac_team *team, const aci_gemm *g) {
       side s = whole(g, second, b);
       if (b > 0 && s.p == (second ? g->b[b - 1] : g->a[b - 1])) continue;
       each_run(team, &s, check_piece);
-      if (s.unfit) return false;
+      if (!(s.top <= HIGH) || (s.top > 0 && s.top < LOW)) return false;
     }
   return true;
 }

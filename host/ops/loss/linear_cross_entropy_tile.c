@@ -155,7 +155,7 @@ enum { CHUNK = 1024 };
       s->sum += aci_row_exp_##sfx(x + c, shift, len, buf);                                                 \
       if (kept != NULL) aci_store(j->y.ct, buf, j->product, kept + c * size, 1, len);                      \
     }                                                                                                      \
-    if (kept != NULL) *kept_shift = (double)shift;                                                         \
+    if (kept != NULL) *kept_shift = s->max == -INFINITY ? s->max : (double)shift;                                                         \
     if (id >= j->j0 && id < j->j0 + n) s->at_target = (double)x[id - j->j0];                               \
     if (j->smooth == 0) return;                                                                            \
     for (int64_t c = 0; c < n; c += CHUNK) {                                                               \

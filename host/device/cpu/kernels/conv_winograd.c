@@ -6,8 +6,9 @@
  * channels are, for each of the 16 positions, one product of (result channel, channel) and (channel, tile). A task is a
  * block of whole rows of tiles, possibly of several images: its tiles are transformed channel by channel into panels,
  * multiplied by the weights' panels, and transformed back while the products are in cache. Blocks follow from the
- * shape alone. The transforms of tiles only add, those of weights halve: errors are about those of the plain sum.
- * Infinities become NaN in the whole tile that reads them. */
+ * shape alone. The transforms of tiles only add, those of weights halve: errors are those of the plain sum for values
+ * of like size, but relative to the largest of a tile. Infinities, and sums of four that overflow, become NaN in the
+ * whole tile. */
 #include <stdatomic.h>
 #include <string.h>
 

@@ -9,6 +9,7 @@
 enum {
   MIN_CHANNELS = 32,
   MAX_CHANNELS = 2048,
+  MAX_WEIGHTS = 1 << 20, /* of one tap: sixteen times as many floats stay in scratch */
   MIN_TILES = 128,
   MAX_WIDE = 512 /* wider, one row of tiles leaves the cache */
 };
@@ -33,9 +34,9 @@ bool aci_conv_wants_winograd(const aci_conv *c) {
     tiles *= (double)(c->out[d] + 1) / 2;
   }
   const int64_t wide = aci_conv_max(c->in[2], c->out[2]), chans = aci_conv_max(c->ci, c->co);
-  return aci_conv_min(c->ci, c->co) >= MIN_CHANNELS && chans <= MAX_CHANNELS && wide <= MAX_WIDE &&
-         tiles >= MIN_TILES && flops >= MIN_FLOPS && aci_cpu_isa() != ACI_ISA_BASE && !aci_onednn_forced() &&
-         is_on();
+  return aci_conv_min(c->ci, c->co) >= MIN_CHANNELS && chans <= MAX_CHANNELS &&
+         c->ci * c->co <= MAX_WEIGHTS && wide <= MAX_WIDE && tiles >= MIN_TILES && flops >= MIN_FLOPS &&
+         aci_cpu_isa() != ACI_ISA_BASE && !aci_onednn_forced() && is_on();
 }
 
 void aci_wino_set(aci_wino *w, const aci_conv *c, bool backward) {
@@ -82,10 +83,11 @@ static inline AC_INLINE void copy_lines(const aci_wino *w, int64_t g0, int64_t g
     const int64_t image = g / w->tiles[0], i0 = g - image * w->tiles[0];
     m = aci_conv_min(w->tiles[0] - i0, g1 - g);
     const int64_t h0 = 2 * i0 - w->pad[0], end = aci_conv_min(2 * m + 2, w->in[0] - h0);
-    const float *plane = w->src + ((image * w->chans + chan) * w->in[0] + h0) * width;
+    const float *plane = w->src + (image * w->chans + chan) * w->in[0] * width;
     float *to = s->lines + sequence_row(w, g0, g) * length + w->pad[1];
     for (int64_t r = aci_conv_max(-h0, 0); r < end; r++)
-      memcpy(to + r % 2 * w->sequence * 2 + r / 2 * length, plane + r * width, (size_t)width * sizeof *to);
+      memcpy(to + r % 2 * w->sequence * 2 + r / 2 * length, plane + (h0 + r) * width,
+             (size_t)width * sizeof *to);
   }
 }
 

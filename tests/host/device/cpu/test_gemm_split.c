@@ -152,14 +152,14 @@ static void same_bits(void **state) {
   close_problem(&p);
 }
 
-/* Infinities, NaN and what bf16 has no number for give what plain products give. */
+/* Infinities, NaN and numbers at the ends of the range give what plain products give. */
 static void other_numbers(void **state) {
   (void)state;
-  const float odd[] = {INFINITY, -INFINITY, NAN, 3.4e38F};
-  for (int i = 0; i < 8; i++) {
+  const float odd[] = {INFINITY, -INFINITY, NAN, 3.4e38F, 2e18F};
+  for (int i = 0; i < 10; i++) {
     problem p;
     open_problem(&p, 128, 256, 2000, 0, 0);
-    (i < 4 ? p.a[0] : p.b[0])[12345] = odd[i % 4];
+    (i < 5 ? p.a[0] : p.b[0])[12345] = odd[i % 5];
     run(&p, teams[1], false);
     float *want = malloc((size_t)p.n_c * sizeof *want);
     assert_non_null(want);
@@ -167,6 +167,19 @@ static void other_numbers(void **state) {
     run(&p, teams[1], true);
     assert_memory_equal(want, p.c[0], (size_t)p.n_c * sizeof *want);
     free(want);
+    close_problem(&p);
+  }
+}
+
+static void small_operands(void **state) {
+  (void)state;
+  for (int i = 0; i < 3; i++) {
+    problem p;
+    open_problem(&p, 128, 256, 2000, 0, 0);
+    const double factor[][2] = {{-120, 100}, {-66, -50}, {-25, -25}};
+    for (int64_t k = 0; k < p.n_a; k++) p.a[0][k] = (float)ldexp(p.a[0][k], (int)factor[i][0]);
+    for (int64_t k = 0; k < p.n_b; k++) p.b[0][k] = (float)ldexp(p.b[0][k], (int)factor[i][1]);
+    compare(&p);
     close_problem(&p);
   }
 }
@@ -201,11 +214,9 @@ static int teardown(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(as_exact),
-      cmocka_unit_test(scaled_and_batched),
-      cmocka_unit_test(same_bits),
-      cmocka_unit_test(other_numbers),
-      cmocka_unit_test(only_large_and_asked_for),
+      cmocka_unit_test(as_exact),       cmocka_unit_test(scaled_and_batched),
+      cmocka_unit_test(same_bits),      cmocka_unit_test(other_numbers),
+      cmocka_unit_test(small_operands), cmocka_unit_test(only_large_and_asked_for),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

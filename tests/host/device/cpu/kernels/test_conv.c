@@ -317,7 +317,31 @@ static void winograd(void **state) {
   }
 }
 
-/* Its sums are as exact as plain ones: root mean square of the errors, relative to the sum of magnitudes. */
+/* Whatever the values: a rounding of the largest in reach, here of one that is 1e8 times the others. */
+static void winograd_near_a_large_value(void **state) {
+  (void)state;
+  aci_conv c = D2(16, 1, 64, 64, 16, 16, 3, 3, 1, 1, 1);
+  ac_err e;
+  for (int d = 0; d < ACI_CONV_DIMS; d++) c.out[d] = c.in[d];
+  if (!aci_conv_wants_winograd(&c)) skip();
+  const int64_t n = c.n * 64 * 256;
+  float *x = values(ACI_GEMM_F32, n), *y = values(ACI_GEMM_F32, n), *w = values(ACI_GEMM_F32, 64 * 64 * 9);
+  for (int i = 0; i < 64 * 64 * 9; i++) w[i] = i / 9 / 64 == i / 9 % 64 && i % 9 == 4;
+  x[5 * 256 + 7 * 16 + 9] = 1e8F;
+  assert_ok(aci_conv_forward(NULL, &c, x, w, NULL, y, &e), e);
+  for (int64_t i = 0; i < n; i++) {
+    const int row = (int)(i / 16 % 16), col = (int)(i % 16);
+    const bool near = i / 256 == 5 && row >= 4 && row <= 9 && col >= 6 && col <= 11;
+    if (!(fabs(y[i] - x[i]) <= (near ? 4 * 1e8 * 0x1p-24 : 4 * 0x1p-24)))
+      fail_msg("[%d] is %.9g instead of %.9g", (int)i, y[i], x[i]);
+  }
+  free(x);
+  free(y);
+  free(w);
+}
+
+/* Its sums are as exact as plain ones where values are of like size: root mean square of the errors, relative to the sum
+ * of magnitudes. */
 static void winograd_is_as_exact(void **state) {
   (void)state;
   aci_conv c = D2(16, 1, 64, 64, 16, 16, 3, 3, 1, 1, 1), plain;
@@ -380,10 +404,15 @@ static int teardown(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(small_shapes),           cmocka_unit_test(large_shapes),
-      cmocka_unit_test(bias_of_the_transposed), cmocka_unit_test(infinities_stay_where_they_are),
-      cmocka_unit_test(through_onednn),         cmocka_unit_test(chosen_by_shape),
-      cmocka_unit_test(winograd),               cmocka_unit_test(winograd_is_as_exact),
+      cmocka_unit_test(small_shapes),
+      cmocka_unit_test(large_shapes),
+      cmocka_unit_test(bias_of_the_transposed),
+      cmocka_unit_test(infinities_stay_where_they_are),
+      cmocka_unit_test(through_onednn),
+      cmocka_unit_test(chosen_by_shape),
+      cmocka_unit_test(winograd),
+      cmocka_unit_test(winograd_is_as_exact),
+      cmocka_unit_test(winograd_near_a_large_value),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }
