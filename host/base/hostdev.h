@@ -9,4 +9,11 @@
 #define AC_HOSTDEV
 #endif
 
+/* Counts in structs that launchers of CUDA kernels (C++) read as well: there they are plain, and never touched. */
+#ifdef __cplusplus
+#define AC_ATOMIC(T) T
+#else
+#define AC_ATOMIC(T) _Atomic T
+#endif
+
 #endif

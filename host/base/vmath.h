@@ -414,6 +414,8 @@ ACI_VM double aci_sigmoid(double x) {
 #define m_copysign(a, b) ACI_VM2(a, b, __builtin_copysignf, __builtin_copysign)
 #else
 /* C++ and CUDA: the same names as overloads. */
+#define ACI_VM1(x, f32, f64) (sizeof(x) == 8 ? f64(x) : f32(x))
+#define ACI_VM2(a, b, f32, f64) (sizeof((a) + (b)) == 8 ? f64(a, b) : f32(a, b))
 #define ACI_VMX1(name, f32, f64)                \
   ACI_VM float name(float x) { return f32(x); } \
   ACI_VM double name(double x) { return f64(x); }

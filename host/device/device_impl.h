@@ -1,12 +1,16 @@
 /* The private face of a device: what kernels and the dispatcher read without a call. */
 #ifndef ACI_DEVICE_IMPL_H
 #define ACI_DEVICE_IMPL_H
-#include <stdatomic.h>
-
 #include "accel/device.h"
+#include "base/hostdev.h"
+#ifdef __cplusplus
+extern "C" {
+#else
+#include <stdatomic.h>
+#endif
 
 struct ac_device {
-  _Atomic int32_t ref;
+  AC_ATOMIC(int32_t) ref;
   ac_device_kind kind;
   int index;
   char name[16];
@@ -29,5 +33,9 @@ struct ac_block {
   ac_pool *pool;
   /* what follows belongs to pool.c */
 };
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

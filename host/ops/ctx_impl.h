@@ -32,6 +32,8 @@ struct ac_op {
   ac_kernel kernel[AC_DEV_KINDS];
 };
 
+struct aci_map; /* ops/map */
+
 typedef struct aci_observer {
   void (*before)(void *user, const ac_frame *f); /* (optional) */
   void (*after)(void *user, const ac_frame *f, ac_status st);
@@ -54,6 +56,9 @@ struct ac_ctx {
   ac_generator gen;
   int index_base;
   uint64_t step;
+
+  /* What device modules run the maps of ops with whose own kernel (host code) only chooses between maps; by kind. */
+  ac_status (*run_map[AC_DEV_KINDS])(ac_frame *f, const struct aci_map *m, ac_err *e);
 
   /* modes */
   bool grad_enabled;

@@ -5,11 +5,14 @@
  * ->grad of a leaf (it points back without a reference). */
 #ifndef ACI_TENSOR_IMPL_H
 #define ACI_TENSOR_IMPL_H
-#include <stdatomic.h>
 #include <string.h>
 
 #include "accel/tensor.h"
 #include "device/device_impl.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 struct ac_node;      /* autograd */
 struct ac_placement; /* shard: global shape, mesh, box of this rank */
@@ -23,8 +26,8 @@ typedef struct aci_derived {
 } aci_derived;
 
 struct ac_storage {
-  _Atomic int32_t ref;
-  _Atomic uint32_t version;
+  AC_ATOMIC(int32_t) ref;
+  AC_ATOMIC(uint32_t) version;
   uint32_t graph_version; /* in-place writes that autograd recorded: views taken before are stale */
   void *ptr; /* NULL while not resident, and on phantom devices */
   size_t bytes;
@@ -50,7 +53,7 @@ enum {
 };
 
 struct ac_tensor {
-  _Atomic int32_t ref;
+  AC_ATOMIC(int32_t) ref;
   uint8_t dtype; /* ac_dtype */
   uint8_t ndim;
   uint8_t flags;
@@ -86,10 +89,12 @@ static inline ac_tensor *aci_tensor_detach(const ac_tensor *t) {
 ac_status aci_tensor_alloc(ac_tensor *t, ac_mem_class c, ac_err *e); /* gives a shell its storage (contiguous span of its strides) */
 static inline int64_t *aci_stride_mut(ac_tensor *t) { return t->shape + t->ndim; }
 
+#ifndef __cplusplus
 /* True when the caller held the last reference. A count of one cannot rise any more, so it needs no locked instruction. */
 static inline bool aci_unref(_Atomic int32_t *ref) {
   return atomic_load_explicit(ref, memory_order_acquire) == 1 || atomic_fetch_sub_explicit(ref, 1, memory_order_acq_rel) == 1;
 }
+#endif
 
 static inline bool aci_requires_grad(const ac_tensor *t) { return t->grad_fn != NULL || (t->flags & ACI_T_REQUIRES_GRAD); }
 static inline bool aci_is_leaf(const ac_tensor *t) { return t->grad_fn == NULL; }
@@ -131,5 +136,9 @@ const char *aci_tensor_str(const ac_tensor *t, char *buf, size_t n);
 ac_status aci_broadcast(int *ndim, int64_t *shape, const ac_tensor *b, ac_err *e);
 /* Strides under which t can be seen with this shape without a copy; false when it cannot. */
 bool aci_view_strides(const ac_tensor *t, int ndim, const int64_t *shape, int64_t *stride);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

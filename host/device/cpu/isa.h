@@ -8,7 +8,9 @@
 #ifndef ACI_CPU_ISA_H
 #define ACI_CPU_ISA_H
 
-#define AC_INLINE __attribute__((always_inline))
+#include "base/hostdev.h"
+
+#define AC_INLINE AC_HOSTDEV __attribute__((always_inline))
 
 enum { ACI_ISA_BASE = 0, ACI_ISA_AVX2 = 1, ACI_ISA_AVX512 = 2 };
 /* What this CPU has, lowered by ACCEL_CPU_ISA=base|avx2|avx512. Constant for the life of the process. */

@@ -29,7 +29,7 @@ ac_status aci_pair_shape(ac_frame *f, ac_err *e) {
 typedef struct job {
   const ac_tensor *x, *t;
   aci_ctype ct;
-  aci_map_loop loop;
+  aci_map_fn loop;
   bool x_direct, t_direct;
   const void *p;
   double *part; /* by chunk */
@@ -73,7 +73,7 @@ ac_status aci_pair_cpu(ac_frame *f, ac_err *e) {
     wide[i - 2] = v->kind == AC_T_FLOAT ? v->f : v->kind == AC_T_BOOL ? (double)v->b : (double)v->i;
     narrow[i - 2] = (float)wide[i - 2];
   }
-  j.loop = j.ct == ACI_C_F32 ? m->f32 : m->f64;
+  j.loop = (j.ct == ACI_C_F32 ? m->f32 : m->f64)->run;
   j.p = j.ct == ACI_C_F32 ? (const void *)narrow : wide;
   j.x_direct = direct(j.x, j.ct);
   j.t_direct = direct(j.t, j.ct);

@@ -4,7 +4,7 @@
 #include "ops/map/angle.h"
 #include "ops/map/map.h"
 
-#define FWD(T, p, x) _Generic((x), double: acos, default: aci_acosf)(x)
+#define FWD(T, p, x) ACI_VM1(x, aci_acosf, acos)
 
 static void grad(ac_grad *g) {
   ac_expr *x = &g->x;

@@ -10,7 +10,7 @@ static inline AC_INLINE float acosh_one(float x) {
   y = x > 1e8f ? aci_logf(x) + 0x1.62e430p-1f : y;
   return x >= 1.0f ? y : NAN;
 }
-#define FWD(T, p, x) _Generic((x), double: acosh, default: acosh_one)(x)
+#define FWD(T, p, x) ACI_VM1(x, acosh_one, acosh)
 
 static void grad(ac_grad *g) {
   ac_expr *x = &g->x;

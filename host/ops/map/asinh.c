@@ -12,7 +12,7 @@ static inline AC_INLINE float asinh_one(float x) {
   y = aci_float32(aci_bits32(y) | (aci_bits32(x) & 0x80000000u));
   return x != x ? x : y;
 }
-#define FWD(T, p, x) _Generic((x), double: asinh, default: asinh_one)(x)
+#define FWD(T, p, x) ACI_VM1(x, asinh_one, asinh)
 
 static void grad(ac_grad *g) {
   ac_expr *x = &g->x;

@@ -6,7 +6,7 @@
 #include "ops/map/angle.h"
 #include "ops/map/map.h"
 
-#define FWD(T, p, y, x) _Generic((x), double: atan2, default: aci_atan2f)(y, x)
+#define FWD(T, p, y, x) ACI_VM2(y, x, aci_atan2f, atan2)
 
 /* dy b / (a^2 + b^2); squares of floats do not overflow in double */
 static inline AC_INLINE double slope(double dy, double a, double b) {

@@ -9,7 +9,7 @@ static inline AC_INLINE float atanh_one(float x) {
   y = m_copysign(y, x);
   return a <= 1.0f ? y : NAN;
 }
-#define FWD(T, p, x) _Generic((x), double: atanh, default: atanh_one)(x)
+#define FWD(T, p, x) ACI_VM1(x, atanh_one, atanh)
 
 static void grad(ac_grad *g) {
   ac_expr *x = &g->x;

@@ -9,7 +9,7 @@ static inline AC_INLINE float cosh_one(float x) {
   float y = a > 80.0f ? (0.5f * h) * h : 0.5f * (z + 1.0f / z);
   return x != x ? x : y;
 }
-#define FWD(T, p, x) _Generic((x), double: cosh, default: cosh_one)(x)
+#define FWD(T, p, x) ACI_VM1(x, cosh_one, cosh)
 
 static void grad(ac_grad *g) {
   ac_expr *x = &g->x;

@@ -52,7 +52,7 @@ static inline AC_INLINE float slope_of(float x) {
   }
 SLOPE(slope_f32, float)
 SLOPE(slope_f64, double)
-#define BWD_TANH(T, p, dy, x) ((dy) * _Generic((x), double : slope_f64, default : slope_f32)(x))
+#define BWD_TANH(T, p, dy, x) ((dy) * ACI_VM1(x, slope_f32, slope_f64))
 
 ACI_LOOP1(erf_y, float, f32, FWD_F32)
 ACI_LOOP1(erf_y, double, f64, FWD_ERF)

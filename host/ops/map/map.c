@@ -65,45 +65,28 @@ ac_status aci_map_shape_nobool(ac_frame *f, ac_err *e) {
   return shape_as(f, false, e);
 }
 
-typedef struct operand {
-  const char *ptr;
-  ac_dtype dt;
-  int64_t stride[AC_MAX_DIMS];
-} operand;
-
+typedef aci_map_operand operand;
 typedef struct job {
-  aci_map_loop loop;
-  aci_ctype ct;
-  int n_in, ndim;
-  int64_t shape[AC_MAX_DIMS];
-  operand in[ACI_MAP_MAX_IN], out;
-  union {
-    float f32[ACI_MAP_MAX_P];
-    double f64[ACI_MAP_MAX_P];
-    int64_t i64[ACI_MAP_MAX_P];
-  } p;
-  union {
-    float f32;
-    double f64;
-    int64_t i64;
-  } number[ACI_MAP_MAX_IN];
+  aci_map_fn loop;
+  aci_map_plan plan;
 } job;
 
-static bool direct(const job *j, const operand *o, int64_t stride) {
+static bool direct(const aci_map_plan *j, const operand *o, int64_t stride) {
   static const ac_dtype same[] = {AC_F32, AC_F64, AC_I64};
   return stride == 1 && o->dt == same[j->ct];
 }
 
 /* One stretch of the innermost dim. */
-static void stretch(const job *j, const char *const *in, char *out, int64_t n) {
+static void stretch(const job *all, const char *const *in, char *out, int64_t n) {
+  const aci_map_plan *j = &all->plan;
   const int d = j->ndim - 1;
   _Alignas(64) char buf[ACI_MAP_MAX_IN + 1][ROW * 8];
   const void *src[ACI_MAP_MAX_IN];
   const int64_t os = j->out.stride[d];
-  bool out_direct = direct(j, &j->out, os), all = out_direct;
-  for (int k = 0; k < j->n_in; k++) all &= direct(j, &j->in[k], j->in[k].stride[d]);
-  if (all) {
-    j->loop(n, out, (const void *const *)in, &j->p);
+  bool out_direct = direct(j, &j->out, os), plain = out_direct;
+  for (int k = 0; k < j->n_in; k++) plain &= direct(j, &j->in[k], j->in[k].stride[d]);
+  if (plain) {
+    all->loop(n, out, (const void *const *)in, &j->p);
     return;
   }
   const size_t es = aci_ctype_bytes(j->ct);
@@ -123,16 +106,17 @@ static void stretch(const job *j, const char *const *in, char *out, int64_t n) {
       }
     }
     if (out_direct) {
-      j->loop(m, out + b * (int64_t)es, src, &j->p);
+      all->loop(m, out + b * (int64_t)es, src, &j->p);
     } else {
-      j->loop(m, buf[ACI_MAP_MAX_IN], src, &j->p);
+      all->loop(m, buf[ACI_MAP_MAX_IN], src, &j->p);
       aci_store(j->ct, buf[ACI_MAP_MAX_IN], j->out.dt, out + b * os * (int64_t)aci_dsize(j->out.dt), os, m);
     }
   }
 }
 
 static void range(void *arg, int64_t begin, int64_t end) {
-  const job *j = arg;
+  const job *all = arg;
+  const aci_map_plan *j = &all->plan;
   const int last = j->ndim - 1;
   const int64_t inner = j->shape[last];
   int64_t idx[AC_MAX_DIMS];
@@ -151,7 +135,7 @@ static void range(void *arg, int64_t begin, int64_t end) {
     }
     int64_t off = 0;
     for (int d = 0; d <= last; d++) off += idx[d] * j->out.stride[d];
-    stretch(j, in, (char *)(uintptr_t)j->out.ptr + off * (int64_t)aci_dsize(j->out.dt), n);
+    stretch(all, in, (char *)(uintptr_t)j->out.ptr + off * (int64_t)aci_dsize(j->out.dt), n);
     begin += n;
     idx[last] += n;
     for (int d = last; d > 0 && idx[d] == j->shape[d]; d--) {
@@ -162,7 +146,7 @@ static void range(void *arg, int64_t begin, int64_t end) {
 }
 
 /* Drops dims of extent 1 and joins neighbours that every operand walks as one. */
-static void coalesce(job *j) {
+static void coalesce(aci_map_plan *j) {
   operand *all[ACI_MAP_MAX_IN + 1];
   int n = 0, w = -1;
   for (int k = 0; k < j->n_in; k++) all[n++] = &j->in[k];
@@ -186,13 +170,13 @@ static void coalesce(job *j) {
   j->ndim = w + 1;
 }
 
-static void put_number(job *j, ac_scalar s, void *dst) {
+static void put_number(aci_map_plan *j, ac_scalar s, void *dst) {
   if (j->ct == ACI_C_F32) *(float *)dst = (float)aci_scalar_f(s);
   else if (j->ct == ACI_C_F64) *(double *)dst = aci_scalar_f(s);
   else *(int64_t *)dst = aci_scalar_i(s);
 }
 
-static void put_param(job *j, int i, const ac_value *v) {
+static void put_param(aci_map_plan *j, int i, const ac_value *v) {
   ac_scalar s = {.kind = AC_SCALAR_FLOAT, .f = 0};
   if (v->kind == AC_T_SCALAR) s = v->scalar;
   else if (v->kind == AC_T_FLOAT) s.f = v->f;
@@ -203,7 +187,7 @@ static void put_param(job *j, int i, const ac_value *v) {
 
 /* The common case on its own path: contiguous tensors of one shape in a type that kernels compute in. */
 typedef struct plain_job {
-  aci_map_loop loop;
+  aci_map_fn loop;
   int n_in;
   int64_t bytes; /* of an element */
   const char *in[ACI_MAP_MAX_IN];
@@ -229,12 +213,16 @@ static bool is_plain(const ac_frame *f, const aci_map *m, const ac_tensor *o) {
   return aci_is_contiguous(o);
 }
 
+static const aci_map_loop *loop_of(const aci_map *m, aci_ctype ct) {
+  return ct == ACI_C_F32 ? m->f32 : ct == ACI_C_F64 ? m->f64 : m->i64;
+}
+
 static void run_plain(const ac_frame *f, const aci_map *m, const ac_tensor *o) {
-  job params;
+  aci_map_plan params;
   plain_job j = {
       .n_in = m->n_in, .bytes = (int64_t)aci_dsize((ac_dtype)o->dtype), .out = aci_data(o), .p = &params.p};
   params.ct = aci_ctype_of((ac_dtype)o->dtype);
-  j.loop = params.ct == ACI_C_F32 ? m->f32 : params.ct == ACI_C_F64 ? m->f64 : m->i64;
+  j.loop = loop_of(m, params.ct)->run;
   for (int i = m->n_in; i < f->n_args && i - m->n_in < ACI_MAP_MAX_P; i++)
     put_param(&params, i - m->n_in, &f->args[i]);
   for (int k = 0; k < m->n_in; k++) j.in[k] = aci_data(f->args[k].tensor);
@@ -244,50 +232,57 @@ static void run_plain(const ac_frame *f, const aci_map *m, const ac_tensor *o) {
 
 ac_status aci_map_cpu(ac_frame *f, ac_err *e) { return aci_map_run(f, f->desc->data, e); }
 
-ac_status aci_map_run(ac_frame *f, const aci_map *m, ac_err *e) {
+const aci_map_loop *aci_map_plan_make(const ac_frame *f, const aci_map *m, aci_map_plan *j) {
   const ac_tensor *o = f->out[0];
-  job j;
-  (void)e;
-  if (o->numel == 0) return AC_OK;
-  if (is_plain(f, m, o)) {
-    run_plain(f, m, o);
-    return AC_OK;
-  }
   ac_dtype cd = compute_dtype(f, m);
-  j.ct = aci_ctype_of(cd);
-  j.loop = j.ct == ACI_C_F32 ? m->f32 : j.ct == ACI_C_F64 ? m->f64 : m->i64;
-  j.n_in = m->n_in;
-  j.ndim = o->ndim;
-  memcpy(j.shape, o->shape, (size_t)o->ndim * 8);
-  j.out.ptr = aci_data(o);
-  j.out.dt = (ac_dtype)o->dtype;
-  memcpy(j.out.stride, o->stride, (size_t)o->ndim * 8);
+  j->ct = aci_ctype_of(cd);
+  j->n_in = m->n_in;
+  j->ndim = o->ndim;
+  j->numel = o->numel;
+  memcpy(j->shape, o->shape, (size_t)o->ndim * 8);
+  j->out.ptr = aci_data(o);
+  j->out.dt = (ac_dtype)o->dtype;
+  j->out.number = false;
+  memcpy(j->out.stride, o->stride, (size_t)o->ndim * 8);
   for (int i = m->n_in; i < f->n_args && i - m->n_in < ACI_MAP_MAX_P; i++)
-    put_param(&j, i - m->n_in, &f->args[i]);
+    put_param(j, i - m->n_in, &f->args[i]);
   for (int k = 0; k < m->n_in; k++) {
-    operand *p = &j.in[k];
-    if (f->args[k].kind == AC_T_TENSOR) {
+    operand *p = &j->in[k];
+    if ((p->number = f->args[k].kind != AC_T_TENSOR)) { /* one element of the compute type, repeated */
+      static const ac_dtype of[] = {AC_F32, AC_F64, AC_I64};
+      put_number(j, f->args[k].scalar, &j->number[k]);
+      if (o->dtype == AC_BOOL && j->ct == ACI_C_F32 &&
+          cd != AC_F32) { /* compared as a value of the tensor's dtype */
+        uint16_t h;
+        aci_store(j->ct, &j->number[k], cd, &h, 1, 1);
+        aci_load(j->ct, &j->number[k], cd, &h, 1, 1);
+      }
+      p->ptr = (const char *)&j->number[k];
+      p->dt = of[j->ct];
+      memset(p->stride, 0, (size_t)o->ndim * 8);
+    } else {
       const ac_tensor *t = f->args[k].tensor;
       int lead = o->ndim - t->ndim;
       p->ptr = aci_data(t);
       p->dt = (ac_dtype)t->dtype;
       for (int d = 0; d < o->ndim; d++)
         p->stride[d] = d < lead || (t->shape[d - lead] == 1 && o->shape[d] != 1) ? 0 : t->stride[d - lead];
-    } else { /* a number: one element of the compute type, repeated */
-      static const ac_dtype of[] = {AC_F32, AC_F64, AC_I64};
-      put_number(&j, f->args[k].scalar, &j.number[k]);
-      if (o->dtype == AC_BOOL && j.ct == ACI_C_F32 &&
-          cd != AC_F32) { /* compared as a value of the tensor's dtype */
-        uint16_t h;
-        aci_store(j.ct, &j.number[k], cd, &h, 1, 1);
-        aci_load(j.ct, &j.number[k], cd, &h, 1, 1);
-      }
-      p->ptr = (const char *)&j.number[k];
-      p->dt = of[j.ct];
-      memset(p->stride, 0, (size_t)o->ndim * 8);
     }
   }
-  coalesce(&j);
+  coalesce(j);
+  return loop_of(m, j->ct);
+}
+
+ac_status aci_map_run(ac_frame *f, const aci_map *m, ac_err *e) {
+  const ac_tensor *o = f->out[0];
+  job j;
+  if (o->numel == 0) return AC_OK;
+  if (__builtin_expect(f->device->kind != AC_DEV_CPU, 0)) return f->ctx->run_map[f->device->kind](f, m, e);
+  if (is_plain(f, m, o)) {
+    run_plain(f, m, o);
+    return AC_OK;
+  }
+  j.loop = aci_map_plan_make(f, m, &j.plan)->run;
   if (o->numel <= GRAIN) range(&j, 0, o->numel);
   else ac_parallel_for(f->team, o->numel, GRAIN, range, &j);
   return AC_OK;

@@ -18,16 +18,49 @@
 
 enum { ACI_MAP_MAX_IN = 4, ACI_MAP_MAX_P = 6 };
 
-typedef void (*aci_map_loop)(int64_t n, void *out, const void *const *in, const void *p);
+typedef void (*aci_map_fn)(int64_t n, void *out, const void *const *in, const void *p);
+
+/* A formula in one compute type: the CPU's loop, and where it stands, which is how device modules find theirs. */
+typedef struct aci_map_loop {
+  aci_map_fn run;
+  const char *file, *name; /* "/.../host/ops/map/exp.c", "exp_f32" */
+} aci_map_loop;
 
 typedef struct aci_map {
   int n_in;
-  aci_map_loop f32, f64, i64; /* i64 NULL: integers are computed in f32 */
+  const aci_map_loop *f32, *f64, *i64; /* i64 NULL: integers are computed in f32 */
 } aci_map;
 
 ac_status aci_map_shape(ac_frame *f, ac_err *e);
 ac_status aci_map_shape_bool(ac_frame *f, ac_err *e);
+/* Runs the map in .data, on the frame's device: the kernel of ops on every device. */
 ac_status aci_map_cpu(ac_frame *f, ac_err *e);
+
+/* A call of a map laid out: operands walked with the strides of the output's dims, which are joined as far as all of them allow. */
+typedef struct aci_map_operand {
+  const char *ptr;
+  ac_dtype dt;
+  bool number; /* one value of the compute type, in number[] of the plan itself */
+  int64_t stride[AC_MAX_DIMS];
+} aci_map_operand;
+typedef struct aci_map_plan {
+  aci_ctype ct;
+  int n_in, ndim; /* ndim is at least 1 */
+  int64_t numel, shape[AC_MAX_DIMS];
+  aci_map_operand in[ACI_MAP_MAX_IN], out;
+  union {
+    float f32[ACI_MAP_MAX_P];
+    double f64[ACI_MAP_MAX_P];
+    int64_t i64[ACI_MAP_MAX_P];
+  } p;
+  union {
+    float f32;
+    double f64;
+    int64_t i64;
+  } number[ACI_MAP_MAX_IN];
+} aci_map_plan;
+/* The loop that computes it. Numbers point into *plan: it must not be moved, or be told where they went. */
+const aci_map_loop *aci_map_plan_make(const ac_frame *f, const aci_map *m, aci_map_plan *plan);
 
 /* Runs another map over the same arguments: for ops whose formula follows from a parameter. */
 ac_status aci_map_run(ac_frame *f, const aci_map *m, ac_err *e);
@@ -57,26 +90,33 @@ static inline void aci_grad_zero(ac_grad *g, int i) {
 #define ACI_MAP_FN(name) \
   AC_ISA_FN(name, (int64_t n, void *out, const void *const *in, const void *pv), (n, out, in, pv))
 
+/* The name becomes an array of one, so that it serves as a pointer in constant tables. */
+#define ACI_MAP_LOOP(id, text) static const aci_map_loop id[1] = {{id##_run, __FILE__, text}};
+
 #define ACI_LOOP1(op, T, sfx, F)                                                  \
-  ACI_MAP_FN(op##_##sfx) {                                                        \
+  ACI_MAP_FN(op##_##sfx##_run) {                                                  \
     ACI_MAP_HEAD(T) const T *a = in[0];                                           \
     _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) o[i] = (T)F(T, p, a[i]); \
-  }
+  }                                                                               \
+  ACI_MAP_LOOP(op##_##sfx, #op "_" #sfx)
 #define ACI_LOOP2(op, T, sfx, F)                                                        \
-  ACI_MAP_FN(op##_##sfx) {                                                              \
+  ACI_MAP_FN(op##_##sfx##_run) {                                                        \
     ACI_MAP_HEAD(T) const T *a = in[0], *b = in[1];                                     \
     _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) o[i] = (T)F(T, p, a[i], b[i]); \
-  }
+  }                                                                                     \
+  ACI_MAP_LOOP(op##_##sfx, #op "_" #sfx)
 #define ACI_LOOP3(op, T, sfx, F)                                                              \
-  ACI_MAP_FN(op##_##sfx) {                                                                    \
+  ACI_MAP_FN(op##_##sfx##_run) {                                                              \
     ACI_MAP_HEAD(T) const T *a = in[0], *b = in[1], *c = in[2];                               \
     _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) o[i] = (T)F(T, p, a[i], b[i], c[i]); \
-  }
+  }                                                                                           \
+  ACI_MAP_LOOP(op##_##sfx, #op "_" #sfx)
 #define ACI_LOOP4(op, T, sfx, F)                                                                    \
-  ACI_MAP_FN(op##_##sfx) {                                                                          \
+  ACI_MAP_FN(op##_##sfx##_run) {                                                                    \
     ACI_MAP_HEAD(T) const T *a = in[0], *b = in[1], *c = in[2], *d = in[3];                         \
     _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) o[i] = (T)F(T, p, a[i], b[i], c[i], d[i]); \
-  }
+  }                                                                                                 \
+  ACI_MAP_LOOP(op##_##sfx, #op "_" #sfx)
 
 #define ACI_MAP_FLT(op, K, F, ...)                                                                   \
   ACI_LOOP##K(op, float, f32, F)                                                                     \

@@ -18,8 +18,8 @@
   }
 MISH(float, f32)
 MISH(double, f64)
-#define FWD(T, p, x) _Generic((x), double: mish_of_f64, default: mish_of_f32)(x)
-#define BWD(T, p, dy, x) ((dy) * _Generic((x), double: slope_f64, default: slope_f32)(x))
+#define FWD(T, p, x) ACI_VM1(x, mish_of_f32, mish_of_f64)
+#define BWD(T, p, dy, x) ((dy) * ACI_VM1(x, slope_f32, slope_f64))
 
 static void grad(ac_grad *g) { ac_grad_set(g, 0, x_mish_backward(&g->x, g->dout[0], ARG_T(g, 0))); }
 

@@ -12,7 +12,7 @@ static inline AC_INLINE double slope_f64(double x) {
   return s * (1 + x * (1 - s));
 }
 #define FWD(T, p, x) ((x)*m_sigmoid(x))
-#define BWD(T, p, dy, x) ((dy) * _Generic((x), double : slope_f64, default : slope_f32)(x))
+#define BWD(T, p, dy, x) ((dy) * ACI_VM1(x, slope_f32, slope_f64))
 
 static void grad(ac_grad *g) { ac_grad_set(g, 0, x_silu_backward(&g->x, g->dout[0], ARG_T(g, 0))); }
 

@@ -10,7 +10,7 @@ static inline AC_INLINE float sinh_one(float x) {
   y = m_copysign(y, x);
   return x != x ? x : y;
 }
-#define FWD(T, p, x) _Generic((x), double: sinh, default: sinh_one)(x)
+#define FWD(T, p, x) ACI_VM1(x, sinh_one, sinh)
 
 static void grad(ac_grad *g) {
   ac_expr *x = &g->x;

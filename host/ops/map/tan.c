@@ -12,7 +12,7 @@ static inline AC_INLINE float tan_one(float x) {
   y = aci_float32(aci_bits32(y) ^ (aci_bits32(x) & 0x80000000u));
   return (aci_bits32(x) & 0x7f800000u) == 0x7f800000u ? x - x : y;
 }
-#define FWD(T, p, x) _Generic((x), double: tan, default: tan_one)(x)
+#define FWD(T, p, x) ACI_VM1(x, tan_one, tan)
 
 static void grad(ac_grad *g) {
   ac_expr *x = &g->x;
