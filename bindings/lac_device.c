@@ -18,13 +18,17 @@ static int mem_stats(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_mem_stats m;
   ac_mem_stats_get(device_arg(L, S, 1), &m);
-  lua_createtable(L, 0, 10);
+  lua_createtable(L, 0, 12);
   set_int(L, "live_bytes", m.live_bytes);
   set_int(L, "live_blocks", m.live_blocks);
   set_int(L, "peak_bytes", m.peak_bytes);
   set_int(L, "reserved_bytes", m.reserved_bytes);
   set_int(L, "born_bytes", m.born_bytes);
   set_int(L, "limit_bytes", m.limit_bytes);
+  set_int(L, "largest_free_bytes", m.largest_free_bytes);
+  const size_t idle = m.reserved_bytes - m.live_bytes; /* 0: what is free is one piece; towards 1: in ever smaller ones */
+  lua_pushnumber(L, idle > 0 ? 1 - (double)m.largest_free_bytes / (double)idle : 0);
+  lua_setfield(L, -2, "fragmentation");
   set_int(L, "n_allocs", m.n_allocs);
   set_int(L, "n_maps", m.n_maps);
   set_int(L, "live_tensors", (uint64_t)ac_tensor_live());

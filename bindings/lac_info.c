@@ -8,6 +8,7 @@
 #include "core/lac.h"
 #include "device/cpu/isa.h"
 #include "device/cpu/onednn.h"
+#include "ops/cuda/module.h"
 
 static void set_string(lua_State *L, const char *key, const char *value) {
   lua_pushstring(L, value);
@@ -77,11 +78,12 @@ static void add(lua_State *L, bool has, const char *name) {
   lua_rawseti(L, -2, (lua_Integer)lua_rawlen(L, -2) + 1);
 }
 
-/* accel.features(): {isa =, cpu = {"avx2", ...}, cpus =, memory =, onednn = version or nil, mpi = version or nil} */
+/* accel.features(): {isa =, cpu = {"avx2", ...}, cpus =, memory =, onednn = version or nil, mpi = version or nil,
+ * cuda = version and state or nil, cuda_devices = n} */
 static int features(lua_State *L) {
   static const char *const isa[] = {"base", "avx2", "avx512"};
   lac_get(L);
-  lua_createtable(L, 0, 7);
+  lua_createtable(L, 0, 9);
   set_string(L, "isa", isa[aci_cpu_isa()]);
   set_string(L, "compiler", __VERSION__);
   lua_pushinteger(L, aci_host_cpus());
@@ -90,6 +92,11 @@ static int features(lua_State *L) {
   lua_setfield(L, -2, "memory");
   set_string(L, "onednn", onednn_version());
   set_string(L, "mpi", aci_mpi_library());
+  char cuda[600];
+  const ac_params *p = ac_ctx_params(lac_get(L)->ctx);
+  if (aci_cuda_state(p, cuda, sizeof cuda)) set_string(L, "cuda", cuda);
+  lua_pushinteger(L, aci_cuda_count(p));
+  lua_setfield(L, -2, "cuda_devices");
   lua_newtable(L);
 #if defined(__x86_64__)
   __builtin_cpu_init();

@@ -35,7 +35,7 @@ return function(lua_dir)
   row("devices", "%s", table.concat(list, ", "))
   row("onednn", "%s", f.onednn or "absent: own matrix products only")
   row("mpi", "%s", f.mpi or "absent: backend mpi cannot be used (Debian: libopenmpi-dev)")
-  row("cuda", "absent")
+  row("cuda", "%s", f.cuda or "absent: built where nvcc is found")
   io.write("\n")
   local params, unknown = accel.params()
   local width = 0

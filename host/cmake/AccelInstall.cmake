@@ -7,7 +7,7 @@ if(NOT TARGET accel)
 endif()
 
 install(TARGETS accel_core LIBRARY DESTINATION "${ACCEL_LUA_CDIR}/accel")
-foreach(module accel_onednn accel_mpi)
+foreach(module accel_onednn accel_mpi accel_cuda)
   if(TARGET ${module})
     install(TARGETS ${module} LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}/accel")
   endif()

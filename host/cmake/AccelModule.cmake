@@ -96,5 +96,5 @@ function(accel_summary)
     set(mpi "no (Debian: libopenmpi-dev)")
   endif()
   message(STATUS
-    "accel ${PROJECT_VERSION}: ${CMAKE_BUILD_TYPE}, Lua ${ACCEL_LUA_VERSION}, oneDNN ${onednn}, MPI ${mpi}")
+    "accel ${PROJECT_VERSION}: ${CMAKE_BUILD_TYPE}, Lua ${ACCEL_LUA_VERSION}, oneDNN ${onednn}, MPI ${mpi}, CUDA ${ACCEL_CUDA_STATE}")
 endfunction()

@@ -141,6 +141,12 @@ size_t aci_heap_trim(aci_heap *h) {
   return given;
 }
 
+size_t aci_heap_largest(const aci_heap *h) {
+  const aci_chunk *c = h->root; /* in the order of sizes */
+  while (c != NULL && c->right != NULL) c = c->right;
+  return c != NULL ? c->size : 0;
+}
+
 ac_status aci_heap_grow(aci_heap *h, size_t bytes, ac_err *e) {
   aci_budget *b = h->budget;
   ac_device *dev = b->dev;

@@ -68,6 +68,8 @@ ac_status aci_heap_grow(aci_heap *h, size_t bytes, ac_err *e);
 void aci_heap_give(aci_heap *h, aci_chunk *c);
 /* Makes s (a reference is taken over, NULL: the device) the source of further segments of a class. */
 void aci_budget_set_source(aci_budget *b, ac_mem_class class, aci_source *s);
+/* The largest chunk that is free. */
+size_t aci_heap_largest(const aci_heap *h);
 /* Gives wholly free segments back to the system; returns their bytes. */
 size_t aci_heap_trim(aci_heap *h);
 

@@ -412,7 +412,12 @@ size_t ac_block_bytes(const ac_block *b) { return b->bytes; }
 void ac_mem_stats_get(const ac_device *d, ac_mem_stats *out) {
   ac_pool *p = d->pool;
   const bool own = aci_biased_lock(&p->lock);
+  size_t largest = 0;
+  for (int c = 0; c < AC_MEM_CLASSES; c++)
+    for (const shelf *h = p->shelves[c]; h != NULL; h = h->next)
+      if (aci_heap_largest(&h->large) > largest) largest = aci_heap_largest(&h->large);
   *out = (ac_mem_stats){
+      .largest_free_bytes = largest,
       .live_bytes = p->live_bytes,
       .live_blocks = p->live_blocks,
       .peak_bytes = p->peak_bytes,

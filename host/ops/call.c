@@ -225,12 +225,27 @@ static ac_status run_composed(ac_ctx *c, const ac_op *op, const ac_value *args, 
   return st;
 }
 
+/* On the device of a module an op without a kernel of its own is what it is composed of; its shape rule has the word on arguments first. */
+static bool falls_back(const ac_frame *f) {
+  const ac_op *op = f->op;
+  return f->ctx->drivers[f->device->kind] != NULL && op->kernel[f->device->kind] == NULL && op->desc->composed != NULL &&
+         op->mutates == 0 && op->rng_arg < 0;
+}
+
+static ac_status run_fallback(ac_frame *f, ac_value *args, ac_value *results, int *n_results, ac_err *e) {
+  AC_TRY(f->op->desc->shape(f, e));
+  for (int i = 0; i < f->n_out; i++) ac_tensor_release(f->out[i]);
+  f->n_out = 0;
+  return run_composed(f->ctx, f->op, args, results, n_results, e);
+}
+
 static ac_status run(ac_frame *f, ac_value *args, ac_value *results, int *n_results, ac_expr *x, ac_err *e) {
   ac_ctx *c = f->ctx;
   const ac_op *op = f->op;
   survey seen = {false, false};
   AC_TRY(look(f, &seen, e));
   f->team = c->team; /* not the device's: a tensor may come from another context, whose team may be gone */
+  if (__builtin_expect(falls_back(f), 0)) return run_fallback(f, args, results, n_results, e);
   if (__builtin_expect(op->mutates != 0, 0)) AC_TRY(guard_overlap(f, args, x, e));
   if (op->rng_arg >= 0) {
     ac_value *g = &args[op->rng_arg];

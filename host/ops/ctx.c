@@ -5,6 +5,7 @@
 
 #include "device/pool.h"
 #include "ops/ctx_impl.h"
+#include "ops/cuda/module.h"
 
 static uint32_t hash_name(const char *s, size_t n) {
   uint32_t h = 2166136261u;
@@ -157,6 +158,7 @@ ac_status ac_ctx_new(const ac_ctx_options *o, ac_ctx **out, ac_err *e) {
   for (int i = 0; i < aci_n_builtin_ops; i++) AC_GOTO(fail, st, table_add(c, aci_builtin_ops[i], false, e));
   for (int i = 0; i < aci_n_builtin_inplace; i++)
     AC_GOTO(fail, st, table_add(c, aci_builtin_ops[aci_builtin_inplace[i]], true, e));
+  if (c->devices_shared) aci_cuda_share(c);
   *out = c;
   return AC_OK;
 fail:
@@ -205,11 +207,14 @@ ac_status ac_ctx_device(ac_ctx *c, const char *name, ac_device **out, ac_err *e)
     }
   }
   char list[256] = "";
+  ac_err cuda = {.msg = ""};
+  if (strncmp(name, "cuda", 4) == 0 && aci_cuda_device(c, name, out, &cuda) == AC_OK) return AC_OK;
   for (int i = 0; i < c->n_devices; i++) {
     size_t n = strlen(list);
     snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", c->device[i]->name);
   }
-  return AC_FAIL(e, DEVICE, "no device '%s' here (there is: %s)", name, list);
+  const bool why = cuda.msg[0] != '\0';
+  return AC_FAIL(e, DEVICE, "no device '%s' here%s%s (there is: %s)", name, why ? ": " : "", cuda.msg, list);
 }
 
 ac_status ac_ctx_add_device(ac_ctx *c, ac_device *d, ac_err *e) {

@@ -32,7 +32,14 @@ struct ac_op {
   ac_kernel kernel[AC_DEV_KINDS];
 };
 
+/* What a device module puts in the place of the drivers that kernels share, so that kernels which are nothing but a choice of
+ * map or value (.any_device) serve its device as they are. */
 struct aci_map; /* ops/map */
+typedef struct aci_drivers {
+  ac_status (*run_map)(ac_frame *f, const struct aci_map *m, ac_err *e);
+  /* t := the element in bytes, any strides */
+  ac_status (*fill)(ac_frame *f, const ac_tensor *t, const void *bytes, ac_err *e);
+} aci_drivers;
 
 typedef struct aci_observer {
   void (*before)(void *user, const ac_frame *f); /* (optional) */
@@ -57,8 +64,7 @@ struct ac_ctx {
   int index_base;
   uint64_t step;
 
-  /* What device modules run the maps of ops with whose own kernel (host code) only chooses between maps; by kind. */
-  ac_status (*run_map[AC_DEV_KINDS])(ac_frame *f, const struct aci_map *m, ac_err *e);
+  const aci_drivers *drivers[AC_DEV_KINDS]; /* of device modules; NULL: the CPU's own */
 
   /* modes */
   bool grad_enabled;

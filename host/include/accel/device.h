@@ -65,6 +65,7 @@ typedef struct ac_mem_stats {
   size_t reserved_bytes; /* mapped from the system */
   size_t born_bytes;     /* sum of all allocations ever: the collector's clock */
   size_t limit_bytes;    /* 0: none */
+  size_t largest_free_bytes; /* the largest block that needs no new memory */
   uint64_t n_allocs, n_maps;
 } ac_mem_stats;
 /* Block of at least `bytes` (0 gives a valid block with ptr NULL), 64-byte aligned, contents undefined. OOM says what was

@@ -107,7 +107,7 @@ AC_API ac_storage *ac_tensor_storage(const ac_tensor *t);
 AC_API bool ac_tensor_is_contiguous(const ac_tensor *t);
 /* Address of element [0,...] of a resident tensor; NULL on a phantom device. Valid until the next call into accel. */
 AC_API void *ac_tensor_data(const ac_tensor *t);
-/* Element at flat row-major position i, converted. Host-readable devices only; DEVICE otherwise. */
+/* Element at flat row-major position i, converted; of another device's memory after a wait for it. DEVICE where there are no values. */
 AC_API ac_status ac_tensor_item(const ac_tensor *t, int64_t i, ac_scalar *out, ac_err *e);
 /* Live tensors of the process made by this library and not yet freed (tests: zero at the end). */
 AC_API int64_t ac_tensor_live(void);

@@ -60,6 +60,10 @@ void emit_stubs(buf *b, const op_list *ops);         /* lua/meta/ops.lua */
 void emit_reference(buf *b, const op_list *ops);     /* ops.md */
 void emit_json(buf *b, const op_list *ops);          /* ops.json */
 
+/* cuda/map_<i>.cu, from the texts of these files; MAP_PARTS of them, so that compilers work side by side. False after messages. */
+enum { MAP_PARTS = 8 };
+bool emit_maps(const char *out, char *const *paths, int n);
+
 /* ---- shared by the emitters of documents ---- */
 /* The default as scripts write it: `dims` counted from 1; "nil" for none. */
 void put_lua_default(buf *b, const aci_param *a);

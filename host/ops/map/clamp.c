@@ -68,8 +68,8 @@ static void grad_backward(ac_grad *g) { /* linear in dy, constant in x almost ev
   aci_grad_zero(g, 1);
 }
 
-AC_OP(clamp, .sig = "clamp(x: tensor, min: scalar?, max: scalar?) -> tensor", .shape = shape, .cpu = cpu,
+AC_OP(clamp, .sig = "clamp(x: tensor, min: scalar?, max: scalar?) -> tensor", .shape = shape, .cpu = cpu, .any_device = true,
       .data = &clamp_map, .grad = grad, .save = AC_SAVE_IN(0), .inplace = true, .flops_per_element = 2);
 AC_OP(clamp_backward, .sig = "clamp_backward(dy: tensor, x: tensor, min: scalar?, max: scalar?) -> tensor",
-      .shape = shape, .cpu = cpu, .data = &backward_map, .grad = grad_backward, .save = AC_SAVE_IN(1),
+      .shape = shape, .cpu = cpu, .any_device = true, .data = &backward_map, .grad = grad_backward, .save = AC_SAVE_IN(1),
       .hidden = true);

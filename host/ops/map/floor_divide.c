@@ -39,5 +39,5 @@ static void grad(ac_grad *g) {
 }
 
 AC_OP(floor_divide, .sig = "floor_divide(x: operand, other: operand) -> tensor", .shape = aci_modulo_shape,
-      .cpu = aci_modulo_cpu, .elementwise = true, .data = &floor_divide_map, .grad = grad, .inplace = true,
+      .cpu = aci_modulo_cpu, .any_device = true, .elementwise = true, .data = &floor_divide_map, .grad = grad, .inplace = true,
       .flops_per_element = 6);

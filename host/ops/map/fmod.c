@@ -13,5 +13,5 @@ ACI_LOOP2(fmod, int64_t, i64, FWDI)
 static const aci_map fmod_map = {2, fmod_f32, fmod_f64, fmod_i64};
 
 AC_OP(fmod, .sig = "fmod(x: operand, other: operand) -> tensor", .shape = aci_modulo_shape,
-      .cpu = aci_modulo_cpu, .data = &fmod_map, .grad = aci_modulo_grad,
+      .cpu = aci_modulo_cpu, .any_device = true, .data = &fmod_map, .grad = aci_modulo_grad,
       .save = AC_SAVE_IN(0) | AC_SAVE_IN(1) | AC_SAVE_OUT(0), .inplace = true, .flops_per_element = 4);

@@ -12,4 +12,4 @@ static ac_status shape(ac_frame *f, ac_err *e) {
 static ac_status cpu(ac_frame *f, ac_err *e) { return aci_fill(f, f->args[1].scalar, e); }
 
 AC_OP(full_like, .sig = "full_like(x: tensor, value: scalar, dtype: dtype?, device: device?) -> tensor",
-      .shape = shape, .cpu = cpu, .nondiff = true);
+      .shape = shape, .cpu = cpu, .any_device = true, .nondiff = true);

@@ -86,8 +86,8 @@ static int plain(ac_expr *e, const ac_value *a, ac_tensor **out) {
 }
 
 AC_OP(gelu, .sig = "gelu(x: tensor, approximate: enum(none|tanh) = none) -> tensor", .shape = aci_map_shape,
-      .cpu = cpu, .data = &forward[0], .grad = grad, .composed = plain, .save = AC_SAVE_IN(0),
+      .cpu = cpu, .any_device = true, .data = &forward[0], .grad = grad, .composed = plain, .save = AC_SAVE_IN(0),
       .flops_per_element = 25);
 AC_OP(gelu_backward, .sig = "gelu_backward(dy: tensor, x: tensor, approximate: enum(none|tanh)) -> tensor",
-      .shape = aci_map_shape, .cpu = cpu_backward, .data = &backward[0], .hidden = true,
+      .shape = aci_map_shape, .cpu = cpu_backward, .any_device = true, .data = &backward[0], .hidden = true,
       .flops_per_element = 40);

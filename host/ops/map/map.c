@@ -277,7 +277,7 @@ ac_status aci_map_run(ac_frame *f, const aci_map *m, ac_err *e) {
   const ac_tensor *o = f->out[0];
   job j;
   if (o->numel == 0) return AC_OK;
-  if (__builtin_expect(f->device->kind != AC_DEV_CPU, 0)) return f->ctx->run_map[f->device->kind](f, m, e);
+  if (f->ctx->drivers[f->device->kind] != NULL) return f->ctx->drivers[f->device->kind]->run_map(f, m, e);
   if (is_plain(f, m, o)) {
     run_plain(f, m, o);
     return AC_OK;

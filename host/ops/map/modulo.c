@@ -15,10 +15,11 @@ static ac_status refuse(const ac_frame *f, int64_t at, ac_err *e) {
 }
 
 /* Integers have no NaN to say it with: a zero among the divisors is an error, found before anything is
- * written. */
+ * written - on the CPU; looking for it elsewhere would mean to wait for the device. */
 ac_status aci_modulo_cpu(ac_frame *f, ac_err *e) {
   const ac_value *v = &f->args[1];
-  if (ac_dtype_is_float((ac_dtype)f->out[0]->dtype) || f->out[0]->numel == 0) return aci_map_cpu(f, e);
+  const bool looks = !ac_dtype_is_float((ac_dtype)f->out[0]->dtype) && (v->kind == AC_T_SCALAR || f->device->kind == AC_DEV_CPU);
+  if (!looks || f->out[0]->numel == 0) return aci_map_cpu(f, e);
   if (v->kind == AC_T_SCALAR) return aci_scalar_i(v->scalar) == 0 ? refuse(f, 0, e) : aci_map_cpu(f, e);
   aci_reduce_plan p;
   int64_t block[ACI_RED_BLOCK];

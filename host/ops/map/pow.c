@@ -75,6 +75,6 @@ static void grad(ac_grad *g) {
   if (ac_grad_needs(g, 1)) ac_grad_set(g, 1, ac_grad_reduce_to(g, 1, grad_exponent(g)));
 }
 
-AC_OP(pow, .sig = "pow(x: operand, exponent: operand) -> tensor", .shape = shape, .cpu = cpu,
+AC_OP(pow, .sig = "pow(x: operand, exponent: operand) -> tensor", .shape = shape, .cpu = cpu, .any_device = true,
       .data = &pow_map, .grad = grad, .save = AC_SAVE_IN(0) | AC_SAVE_IN(1) | AC_SAVE_OUT(0),
       .save_out_for = {1 << 1}, .inplace = true, .flops_per_element = 20);

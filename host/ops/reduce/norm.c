@@ -142,5 +142,5 @@ static void grad(ac_grad *g) {
 AC_OP(norm, .sig = "norm(x: tensor, p: scalar = 2, dim: dims?, keepdim: bool = false) -> tensor", .shape = shape,
       .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(0) | AC_SAVE_OUT(0), .flops_per_element = 2);
 AC_OP(norm_backward, .sig = "norm_backward(dy: tensor, x: tensor, y: tensor, p: float) -> tensor",
-      .shape = aci_map_shape, .cpu = cpu_backward, .elementwise = true, .data = &maps[0],
+      .shape = aci_map_shape, .cpu = cpu_backward, .any_device = true, .elementwise = true, .data = &maps[0],
       .composed = plain_backward, .hidden = true, .flops_per_element = 3);

@@ -9,6 +9,7 @@
 #define ACI_OPS_REDUCE_H
 #include "ops/map/convert.h"
 #include "ops/op.h"
+#include "ops/reduce/plan.h"
 
 enum { ACI_RED_BLOCK = 1024 };
 #define ACI_ALL_DIMS 0xffffffffu
@@ -18,23 +19,11 @@ int aci_reduce_shape(const ac_tensor *x, uint32_t mask, bool keepdim, int64_t *s
 /* Reads dims (at dims_arg: dims, one dim or NONE; none and the empty list mean all) and keepdim (one
  * argument later) and pushes the output with dtype dt. */
 ac_status aci_reduce_out(ac_frame *f, int dims_arg, int keepdim_arg, ac_dtype dt, ac_err *e);
-/* The mask that aci_reduce_out worked with, for kernels and gradients (arguments are checked by then). */
-uint32_t aci_reduce_mask(const ac_value *dims, int ndim);
 /* Gradient rules: t (a result of reducing these dims) with extents of 1 where x was reduced; and the same
  * expanded to the shape of argument 0. */
 ac_tensor *aci_reduce_unsqueeze(ac_grad *g, const ac_value *dims, ac_tensor *t);
 ac_tensor *aci_reduce_spread(ac_grad *g, const ac_value *dims, ac_tensor *t);
 
-typedef struct aci_reduce_plan {
-  const char *ptr; /* element 0 */
-  ac_dtype dt;
-  aci_ctype ct;
-  int n_keep, n_red; /* dims left after joining neighbours; at least 1 each */
-  int64_t keep_shape[AC_MAX_DIMS], keep_stride[AC_MAX_DIMS];
-  int64_t red_shape[AC_MAX_DIMS], red_stride[AC_MAX_DIMS];
-  int64_t n_out, n_reduced;
-} aci_reduce_plan;
-void aci_reduce_plan_make(aci_reduce_plan *p, const ac_tensor *x, uint32_t mask, aci_ctype ct);
 /* Offset in elements of output o's first element. */
 int64_t aci_reduce_base(const aci_reduce_plan *p, int64_t o);
 /* Offset of element i of a list from its first. */

@@ -1,0 +1,45 @@
+/* The module's own face of a CUDA device: what device.cu fills in and launchers of kernels read.
+ *
+ * Order of work: everything of a device runs on its compute stream (stream NULL) unless a caller names another. Memory of the pool is
+ * reused in the order of the stream it was allocated for, so that a block which another stream reads or writes must be waited for
+ * by its own stream before it is freed: event_record(other), stream_wait(own). */
+#ifndef ACI_CUDA_IMPL_H
+#define ACI_CUDA_IMPL_H
+#include <cuda_runtime.h>
+
+#include "device/device_impl.h"
+
+struct ac_stream {
+  cudaStream_t handle;
+};
+struct ac_event {
+  cudaEvent_t handle;
+};
+
+/* dev->impl */
+typedef struct aci_cuda {
+  int ordinal;
+  ac_stream compute;
+  int multiprocessors;
+  size_t total_bytes;
+} aci_cuda;
+
+/* Makes the device current for the calling thread; free when it is already. */
+ac_status aci_cuda_enter(const ac_device *dev, ac_err *e);
+/* AC_OK, or one line: device, what was tried, the driver's word. An error that sticks (a kernel that went astray earlier) says how to
+ * find its op. */
+ac_status aci_cuda_check(const ac_device *dev, cudaError_t code, const char *what, ac_err *e);
+/* After a launch: what the driver thought of it; waits for the kernel under ACCEL_CUDA_SYNC. */
+ac_status aci_cuda_launched(const ac_device *dev, cudaStream_t s, const char *kernel, ac_err *e);
+void aci_cuda_set_sync(bool on);
+
+int aci_cuda_devices(char *why, size_t n);
+void aci_cuda_describe(int index, char *text, size_t n);
+const ac_device_vtable *aci_cuda_vtable();
+
+static inline const aci_cuda *aci_cuda_of(const ac_device *dev) { return (const aci_cuda *)dev->impl; }
+static inline cudaStream_t aci_cuda_stream(const ac_device *dev, const ac_stream *s) {
+  return s != NULL ? s->handle : aci_cuda_of(dev)->compute.handle;
+}
+
+#endif

@@ -1,0 +1,199 @@
+/* The CUDA device: memory for the pool, copies, fills, streams and events. Called through its vtable; the caching, statistics and the
+ * protocol of out of memory are the pool's (device/pool.c), whose books are on the host.
+ *
+ * Memory comes from cudaMalloc in the pool's segments and goes back only when the pool is trimmed: cudaFree waits for the whole
+ * device. Class PINNED is page-locked host memory that the device can address. */
+#include "device/cuda/cuda_impl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static bool sync_launches; /* ACCEL_CUDA_SYNC: of the process, as launches are */
+static thread_local int current = -1;
+
+void aci_cuda_set_sync(bool on) { sync_launches = on; }
+
+ac_status aci_cuda_check(const ac_device *dev, cudaError_t code, const char *what, ac_err *e) {
+  if (code == cudaSuccess) return AC_OK;
+  cudaGetLastError(); /* what does not stick is told once */
+  const bool astray = code == cudaErrorIllegalAddress || code == cudaErrorMisalignedAddress || code == cudaErrorLaunchFailure ||
+                      code == cudaErrorAssert || code == cudaErrorIllegalInstruction;
+  const bool memory = code == cudaErrorMemoryAllocation;
+  const ac_status st =
+      ac_err_set(e, memory ? AC_OOM : AC_DEVICE, __FILE__, __LINE__, "%s: %s: %s%s", dev->name, what, cudaGetErrorString(code),
+                 astray && !sync_launches ? " (some kernel before this; ACCEL_CUDA_SYNC=1 names its op)" : "");
+  if (e != NULL) snprintf(e->device, sizeof e->device, "%s", dev->name);
+  return st;
+}
+
+ac_status aci_cuda_enter(const ac_device *dev, ac_err *e) {
+  const int ordinal = aci_cuda_of(dev)->ordinal;
+  if (current == ordinal) return AC_OK;
+  AC_TRY(aci_cuda_check(dev, cudaSetDevice(ordinal), "cannot be used", e));
+  current = ordinal;
+  return AC_OK;
+}
+
+ac_status aci_cuda_launched(const ac_device *dev, cudaStream_t s, const char *kernel, ac_err *e) {
+  cudaError_t code = cudaGetLastError();
+  if (code == cudaSuccess && sync_launches) code = cudaStreamSynchronize(s);
+  return code == cudaSuccess ? AC_OK : aci_cuda_check(dev, code, kernel, e);
+}
+
+/* ---- what there is ---- */
+int aci_cuda_devices(char *why, size_t n) {
+  int count = 0, driver = 0;
+  const cudaError_t code = cudaGetDeviceCount(&count);
+  if (code == cudaSuccess && count > 0) return count;
+  cudaGetLastError();
+  const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
+    snprintf(why, n, "CUDA is built in, but there is no NVIDIA driver on this machine");
+  else if (code == cudaErrorInsufficientDriver)
+    snprintf(why, n, "the NVIDIA driver serves CUDA up to %d.%d, this build needs %d.%d", driver / 1000, driver % 1000 / 10,
+             CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+  else if (code == cudaSuccess || code == cudaErrorNoDevice)
+    snprintf(why, n, "the NVIDIA driver shows no GPU%s%.60s%s", visible != NULL ? " (CUDA_VISIBLE_DEVICES=" : "",
+             visible != NULL ? visible : "", visible != NULL ? ")" : "");
+  else snprintf(why, n, "CUDA does not start: %s", cudaGetErrorString(code));
+  return 0;
+}
+
+void aci_cuda_describe(int index, char *text, size_t n) {
+  cudaDeviceProp p;
+  if (cudaGetDeviceProperties(&p, index) != cudaSuccess) {
+    snprintf(text, n, "(no properties)");
+    return;
+  }
+  snprintf(text, n, "%.60s, %.1f GiB, compute %d.%d", p.name, (double)p.totalGlobalMem / (1 << 30), p.major, p.minor);
+}
+
+/* ---- life ---- */
+static ac_status open_device(ac_device *dev, ac_err *e) {
+  aci_cuda *c = (aci_cuda *)calloc(1, sizeof *c);
+  if (c == NULL) return AC_FAIL(e, OOM, "no memory for device %s", dev->name);
+  dev->impl = c;
+  c->ordinal = dev->index;
+  cudaDeviceProp p;
+  ac_status st = aci_cuda_enter(dev, e);
+  if (st == AC_OK) st = aci_cuda_check(dev, cudaGetDeviceProperties(&p, c->ordinal), "properties", e);
+  /* does not wait for the legacy stream, which libraries beside us may use */
+  if (st == AC_OK) st = aci_cuda_check(dev, cudaStreamCreateWithFlags(&c->compute.handle, cudaStreamNonBlocking), "stream", e);
+  if (st != AC_OK) {
+    free(c);
+    dev->impl = NULL;
+    return st;
+  }
+  c->multiprocessors = p.multiProcessorCount;
+  c->total_bytes = p.totalGlobalMem;
+  return AC_OK;
+}
+
+static void close_device(ac_device *dev) {
+  aci_cuda *c = (aci_cuda *)dev->impl;
+  if (aci_cuda_enter(dev, NULL) == AC_OK) cudaStreamDestroy(c->compute.handle);
+  free(c);
+  dev->impl = NULL;
+}
+
+/* ---- memory ---- */
+static ac_status map(ac_device *dev, ac_mem_class k, size_t bytes, void **out, ac_err *e) {
+  AC_TRY(aci_cuda_enter(dev, e));
+  if (k == AC_MEM_PINNED) return aci_cuda_check(dev, cudaHostAlloc(out, bytes, cudaHostAllocPortable), "page-locked memory", e);
+  return aci_cuda_check(dev, cudaMalloc(out, bytes), "memory", e);
+}
+
+static void unmap(ac_device *dev, ac_mem_class k, void *p, size_t bytes) {
+  (void)bytes;
+  if (aci_cuda_enter(dev, NULL) != AC_OK) return;
+  if (k == AC_MEM_PINNED) cudaFreeHost(p);
+  else cudaFree(p);
+}
+
+static ac_status copy(ac_device *dev, ac_stream *s, void *dst, const void *src, size_t bytes, ac_err *e) {
+  if (bytes == 0 || dst == src) return AC_OK;
+  AC_TRY(aci_cuda_enter(dev, e));
+  /* addresses say where they are; host memory that is not page-locked is staged by the driver */
+  return aci_cuda_check(dev, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, aci_cuda_stream(dev, s)), "copy", e);
+}
+
+static ac_status fill(ac_device *dev, ac_stream *s, void *dst, int byte, size_t bytes, ac_err *e) {
+  if (bytes == 0) return AC_OK;
+  AC_TRY(aci_cuda_enter(dev, e));
+  return aci_cuda_check(dev, cudaMemsetAsync(dst, byte, bytes, aci_cuda_stream(dev, s)), "fill", e);
+}
+
+/* ---- streams and events ---- */
+static ac_status stream_new(ac_device *dev, int priority, ac_stream **out, ac_err *e) {
+  int least = 0, greatest = 0;
+  *out = NULL;
+  AC_TRY(aci_cuda_enter(dev, e));
+  AC_TRY(aci_cuda_check(dev, cudaDeviceGetStreamPriorityRange(&least, &greatest), "stream", e));
+  ac_stream *s = (ac_stream *)calloc(1, sizeof *s);
+  if (s == NULL) return AC_FAIL(e, OOM, "no memory for a stream");
+  /* ours: higher is more urgent; CUDA's: lower is */
+  const int want = -priority < greatest ? greatest : -priority > least ? least : -priority;
+  const ac_status st =
+      aci_cuda_check(dev, cudaStreamCreateWithPriority(&s->handle, cudaStreamNonBlocking, want), "stream", e);
+  if (st != AC_OK) free(s);
+  else *out = s;
+  return st;
+}
+
+static void stream_free(ac_device *dev, ac_stream *s) {
+  if (s == NULL) return;
+  if (aci_cuda_enter(dev, NULL) == AC_OK) cudaStreamDestroy(s->handle);
+  free(s);
+}
+
+static ac_status event_new(ac_device *dev, ac_event **out, ac_err *e) {
+  *out = NULL;
+  AC_TRY(aci_cuda_enter(dev, e));
+  ac_event *ev = (ac_event *)calloc(1, sizeof *ev);
+  if (ev == NULL) return AC_FAIL(e, OOM, "no memory for an event");
+  const ac_status st = aci_cuda_check(dev, cudaEventCreateWithFlags(&ev->handle, cudaEventDisableTiming), "event", e);
+  if (st != AC_OK) free(ev);
+  else *out = ev;
+  return st;
+}
+
+static void event_free(ac_device *dev, ac_event *ev) {
+  if (ev == NULL) return;
+  if (aci_cuda_enter(dev, NULL) == AC_OK) cudaEventDestroy(ev->handle);
+  free(ev);
+}
+
+static ac_status event_record(ac_device *dev, ac_event *ev, ac_stream *s, ac_err *e) {
+  AC_TRY(aci_cuda_enter(dev, e));
+  return aci_cuda_check(dev, cudaEventRecord(ev->handle, aci_cuda_stream(dev, s)), "event", e);
+}
+
+static ac_status event_query(ac_device *dev, ac_event *ev, bool *done, ac_err *e) {
+  AC_TRY(aci_cuda_enter(dev, e));
+  const cudaError_t code = cudaEventQuery(ev->handle);
+  *done = code == cudaSuccess;
+  if (code == cudaErrorNotReady) {
+    cudaGetLastError(); /* it is no error: nobody after us may take it for one */
+    return AC_OK;
+  }
+  return aci_cuda_check(dev, code, "event", e);
+}
+
+static ac_status stream_wait(ac_device *dev, ac_stream *s, ac_event *ev, ac_err *e) {
+  AC_TRY(aci_cuda_enter(dev, e));
+  return aci_cuda_check(dev, cudaStreamWaitEvent(aci_cuda_stream(dev, s), ev->handle, 0), "event", e);
+}
+
+static ac_status sync_device(ac_device *dev, ac_stream *s, ac_err *e) {
+  AC_TRY(aci_cuda_enter(dev, e));
+  const cudaError_t code = s != NULL ? cudaStreamSynchronize(s->handle) : cudaDeviceSynchronize();
+  return aci_cuda_check(dev, code, "waiting", e);
+}
+
+const ac_device_vtable *aci_cuda_vtable() {
+  static const ac_device_vtable vt = {
+      sizeof vt, "cuda",    AC_DEV_CUDA, open_device, close_device, map,          unmap,       copy,        fill,
+      stream_new, stream_free, event_new,  event_free,   event_record, event_query, stream_wait, sync_device,
+  };
+  return &vt;
+}

@@ -1,0 +1,59 @@
+/* Launching kernels and walking elements: what every .cu starts from.
+ *
+ *   static __global__ void scale(int64_t n, float *y, float a) { for (int64_t i = aci_first(); i < n; i += aci_step()) y[i] *= a; }
+ *   return aci_launch(f, "scale", scale, aci_blocks(dev, n), n, y, a);
+ *
+ * Kernels are grid-stride loops over 64-bit places: a grid covers the machine a few times, not the data. A block has ACI_BLOCK
+ * threads, a warp 32. What a kernel computes follows from shapes alone: no atomics on floats, no order that the scheduler chooses. */
+#ifndef ACI_CUDA_LAUNCH_CUH
+#define ACI_CUDA_LAUNCH_CUH
+#include "accel/opdef.h"
+#include "device/cuda/cuda_impl.h"
+#include "tensor/tensor_impl.h"
+
+#ifdef ACI_CUDA_EMULATED
+enum { ACI_BLOCK = 64, ACI_WAVES = 1 }; /* two warps; few blocks, so that strides of the grid are walked */
+#else
+enum { ACI_BLOCK = 256, ACI_WAVES = 8 };
+#endif
+
+static __device__ __forceinline__ int64_t aci_first() { return (int64_t)blockIdx.x * blockDim.x + threadIdx.x; }
+static __device__ __forceinline__ int64_t aci_step() { return (int64_t)gridDim.x * blockDim.x; }
+
+/* Blocks for n places, one a thread and round: at least 1, at most ACI_WAVES per multiprocessor and 8 kernels side by side. */
+static inline unsigned aci_blocks(const ac_device *dev, int64_t n, int block = ACI_BLOCK) {
+  const int64_t want = (n + block - 1) / block, most = (int64_t)aci_cuda_of(dev)->multiprocessors * ACI_WAVES;
+  return (unsigned)(want < 1 ? 1 : want < most ? want : most);
+}
+
+struct aci_shape_of_launch {
+  dim3 grid, block;
+  aci_shape_of_launch(unsigned blocks) : grid(blocks), block(ACI_BLOCK) {}
+  aci_shape_of_launch(dim3 g, dim3 b) : grid(g), block(b) {}
+};
+
+/* On the frame's device and stream. Errors name the kernel; the dispatcher adds the op. */
+template <class... P, class... A>
+static ac_status aci_launch(const ac_frame *f, const char *name, void (*kernel)(P...), aci_shape_of_launch s, ac_err *e, A... args) {
+  AC_TRY(aci_cuda_enter(f->device, e));
+  const cudaStream_t stream = aci_cuda_stream(f->device, f->stream);
+#ifdef ACI_CUDA_EMULATED
+  emulated_launch(kernel, s.grid, s.block, static_cast<P>(args)...);
+#else
+  kernel<<<s.grid, s.block, 0, stream>>>(static_cast<P>(args)...);
+#endif
+  return aci_cuda_launched(f->device, stream, name, e);
+}
+
+/* ---- registers of the module: linked when it is loaded ---- */
+struct aci_cuda_entry {
+  const char *op;
+  ac_kernel run;
+  aci_cuda_entry *next;
+  aci_cuda_entry(const char *op, ac_kernel run) : op(op), run(run), next(head()) { head() = this; }
+  static aci_cuda_entry *&head();
+};
+/* AC_KERNEL(cuda, sum, launch): launch is the op's kernel on this device. */
+#define AC_KERNEL(device, op, fn) static aci_cuda_entry aci_entry_##device##_##op(#op, fn);
+
+#endif

@@ -1,0 +1,89 @@
+/* The module's entry: takes the functions of the library and hands over kernels, drivers and the device. */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "ops/cuda/launch.cuh"
+#include "ops/cuda/module.h"
+
+#if !defined(ACI_CUDA_EMULATED) && defined(__has_include)
+#if __has_include(<nvtx3/nvToolsExt.h>)
+#include <nvtx3/nvToolsExt.h>
+#define ACI_NVTX 1
+#endif
+#endif
+
+static aci_cuda_calls library;
+
+/* ---- the library's functions under their own names ---- */
+extern "C" {
+#define ACI_CUDA_X(result, name, params, args) \
+  result name params { return library.name args; }
+ACI_CUDA_CALLS(ACI_CUDA_X)
+#undef ACI_CUDA_X
+
+ac_status ac_err_set(ac_err *e, ac_status code, const char *file, int line, const char *fmt, ...) {
+  char text[sizeof e->msg];
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(text, sizeof text, fmt, ap);
+  va_end(ap);
+  return library.ac_err_set(e, code, file, line, "%s", text);
+}
+}
+
+aci_cuda_entry *&aci_cuda_entry::head() {
+  static aci_cuda_entry *first;
+  return first;
+}
+
+static void range_push(const char *name) {
+#ifdef ACI_NVTX
+  nvtxRangePushA(name);
+#else
+  (void)name;
+#endif
+}
+static void range_pop() {
+#ifdef ACI_NVTX
+  nvtxRangePop();
+#endif
+}
+
+static const aci_cuda_kernel *kernel_list() {
+  static aci_cuda_kernel list[512];
+  int n = 0;
+  for (aci_cuda_entry *k = aci_cuda_entry::head(); k != NULL && n < 512; k = k->next, n++) {
+    list[n].op = k->op;
+    list[n].run = k->run;
+    list[n].next = n > 0 ? &list[n - 1] : NULL;
+  }
+  return n > 0 ? &list[n - 1] : NULL;
+}
+
+#define TEXT2(x) #x
+#define TEXT(x) TEXT2(x)
+
+extern const aci_drivers aci_cuda_drivers;
+
+extern "C" AC_API const aci_cuda_api *accel_cuda_open(const aci_cuda_calls *calls) {
+  static aci_cuda_api api;
+  if (calls->struct_size != sizeof *calls) return NULL;
+  library = *calls;
+  api.version = ACI_CUDA_VERSION;
+#ifdef ACI_CUDA_EMULATED
+  api.runtime = "emulated";
+#else
+  static char runtime[16];
+  snprintf(runtime, sizeof runtime, "%d.%d", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+  api.runtime = runtime;
+#endif
+  api.count = aci_cuda_devices;
+  api.describe = aci_cuda_describe;
+  api.vtable = aci_cuda_vtable();
+  api.kernels = kernel_list();
+  api.drivers = &aci_cuda_drivers;
+  api.set_sync = aci_cuda_set_sync;
+  api.range_push = range_push;
+  api.range_pop = range_pop;
+  return &api;
+}

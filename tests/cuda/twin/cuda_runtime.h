@@ -1,0 +1,99 @@
+/* The twin: as much of CUDA as this tree uses, on the CPU, so that kernels and device code can be run and tested where no GPU is. A
+ * host compiler takes the same .cu files with this header in the place of the toolkit's.
+ *
+ * Memory is the host's; streams and events are complete at once. A kernel's blocks run one after the other, the threads of a block as
+ * fibers that meet in __syncthreads, in an order that ACCEL_TWIN_ORDER=reverse turns round: a kernel whose result depends on it lacks a
+ * barrier. What the twin cannot tell: races between blocks, alignment, speed, the device's own arithmetic. */
+#ifndef ACCEL_TWIN_CUDA_RUNTIME_H
+#define ACCEL_TWIN_CUDA_RUNTIME_H
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <functional>
+
+#define ACI_CUDA_EMULATED 1
+#define __global__
+#define __device__
+#define __host__
+#define __shared__ static thread_local
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+
+struct dim3 {
+  unsigned x, y, z;
+  dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+};
+struct emulated_place {
+  dim3 thread, block, blocks, threads;
+};
+extern thread_local emulated_place emulated_here;
+#define threadIdx (emulated_here.thread)
+#define blockIdx (emulated_here.block)
+#define gridDim (emulated_here.blocks)
+#define blockDim (emulated_here.threads)
+
+/* All threads of the block that have not ended meet here. */
+void emulated_barrier();
+#define __syncthreads() emulated_barrier()
+
+void emulated_run(dim3 grid, dim3 block, const std::function<void()> &thread);
+template <class... P> void emulated_launch(void (*kernel)(P...), dim3 grid, dim3 block, P... args) {
+  emulated_run(grid, block, [&] { kernel(args...); });
+}
+
+/* ---- the runtime ---- */
+typedef enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInsufficientDriver = 35,
+  cudaErrorNoDevice = 100,
+  cudaErrorInvalidDevice = 101,
+  cudaErrorNotReady = 600,
+  cudaErrorIllegalAddress = 700,
+  cudaErrorAssert = 710,
+  cudaErrorIllegalInstruction = 715,
+  cudaErrorMisalignedAddress = 716,
+  cudaErrorLaunchFailure = 719
+} cudaError_t;
+typedef struct emulated_stream *cudaStream_t;
+typedef struct emulated_event *cudaEvent_t;
+typedef enum cudaMemcpyKind { cudaMemcpyDefault = 4 } cudaMemcpyKind;
+enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2, cudaHostAllocPortable = 1 };
+#define CUDART_VERSION 13000
+
+typedef struct cudaDeviceProp {
+  char name[256];
+  size_t totalGlobalMem;
+  int multiProcessorCount, major, minor;
+} cudaDeviceProp;
+
+/* Two devices; ACCEL_TWIN_DEVICES=n for another number, 0: as without a driver. */
+cudaError_t cudaGetDeviceCount(int *n);
+cudaError_t cudaDriverGetVersion(int *v);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaMalloc(void **p, size_t bytes);
+cudaError_t cudaFree(void *p);
+cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned flags);
+cudaError_t cudaFreeHost(void *p);
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpyKind kind, cudaStream_t s);
+cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t s);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags);
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int priority);
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest);
+cudaError_t cudaStreamDestroy(cudaStream_t s);
+cudaError_t cudaStreamSynchronize(cudaStream_t s);
+cudaError_t cudaDeviceSynchronize();
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t e);
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s);
+cudaError_t cudaEventQuery(cudaEvent_t e);
+cudaError_t cudaGetLastError();
+const char *cudaGetErrorString(cudaError_t code);
+
+#endif

@@ -1,0 +1,196 @@
+/* The twin's insides: blocks and threads of kernels on the calling thread, and a runtime whose device memory is the host's. See
+ * cuda_runtime.h. */
+#include "cuda_runtime.h"
+
+#include <stdio.h>
+#include <ucontext.h>
+
+#include <memory>
+#include <vector>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+thread_local emulated_place emulated_here;
+
+/* ---- threads of a block: fibers ---- */
+namespace {
+enum { STACK = 256 << 10 };
+struct fiber {
+  ucontext_t context;
+  std::unique_ptr<char[]> stack;
+  dim3 place;
+  bool running = false, done = false;
+  void *fake = nullptr; /* AddressSanitizer's own stack of this fiber */
+};
+struct scheduler {
+  ucontext_t home;
+  std::vector<std::unique_ptr<fiber>> fibers;
+  fiber *current = nullptr;
+  unsigned alive = 0, waiting = 0, generation = 0;
+  const std::function<void()> *body = nullptr;
+  void *fake = nullptr;
+  const void *bottom = nullptr;
+  size_t size = 0;
+};
+thread_local scheduler S;
+
+void leave(bool for_good) {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(for_good ? nullptr : &S.current->fake, S.bottom, S.size);
+#else
+  (void)for_good;
+#endif
+  swapcontext(&S.current->context, &S.home);
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(S.current->fake, &S.bottom, &S.size);
+#endif
+}
+
+void open_barrier() {
+  S.waiting = 0;
+  S.generation++;
+}
+
+void fiber_main() {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(nullptr, &S.bottom, &S.size);
+#endif
+  (*S.body)();
+  S.current->done = true;
+  S.alive--;
+  if (S.alive > 0 && S.waiting == S.alive) open_barrier(); /* those that wait, wait for the living */
+  leave(true);
+}
+
+void resume(fiber *f) {
+  S.current = f;
+  emulated_here.thread = f->place;
+  if (!f->running) {
+    f->running = true;
+    getcontext(&f->context);
+    f->context.uc_stack.ss_sp = f->stack.get();
+    f->context.uc_stack.ss_size = STACK;
+    f->context.uc_link = &S.home;
+    makecontext(&f->context, fiber_main, 0);
+  }
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(&S.fake, f->stack.get(), STACK);
+#endif
+  swapcontext(&S.home, &f->context);
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(S.fake, nullptr, nullptr);
+#endif
+}
+
+void run_block(unsigned n, dim3 block, bool reverse) {
+  while (S.fibers.size() < n) {
+    S.fibers.emplace_back(new fiber);
+    S.fibers.back()->stack.reset(new char[STACK]);
+  }
+  S.alive = n;
+  S.waiting = S.generation = 0;
+  for (unsigned i = 0; i < n; i++) {
+    fiber *f = S.fibers[i].get();
+    f->running = f->done = false;
+    f->place = dim3(i % block.x, i / block.x % block.y, i / block.x / block.y);
+  }
+  while (S.alive > 0)
+    for (unsigned k = 0; k < n; k++) {
+      fiber *f = S.fibers[reverse ? n - 1 - k : k].get();
+      if (!f->done) resume(f);
+    }
+}
+} // namespace
+
+void emulated_barrier() {
+  const unsigned g = S.generation;
+  if (++S.waiting == S.alive) {
+    open_barrier();
+    return;
+  }
+  while (S.generation == g) leave(false);
+}
+
+void emulated_run(dim3 grid, dim3 block, const std::function<void()> &thread) {
+  const char *order = getenv("ACCEL_TWIN_ORDER");
+  const bool reverse = order != NULL && strcmp(order, "reverse") == 0;
+  const unsigned blocks = grid.x * grid.y * grid.z;
+  S.body = &thread;
+  emulated_here.blocks = grid;
+  emulated_here.threads = block;
+  for (unsigned k = 0; k < blocks; k++) {
+    const unsigned b = reverse ? blocks - 1 - k : k;
+    emulated_here.block = dim3(b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y);
+    run_block(block.x * block.y * block.z, block, reverse);
+  }
+}
+
+/* ---- the runtime ---- */
+static thread_local cudaError_t last = cudaSuccess;
+static cudaError_t give(cudaError_t code) { return code == cudaSuccess ? code : (last = code); }
+
+static int devices() {
+  const char *n = getenv("ACCEL_TWIN_DEVICES");
+  return n != NULL ? atoi(n) : 2;
+}
+
+cudaError_t cudaGetDeviceCount(int *n) { return give((*n = devices()) > 0 ? cudaSuccess : cudaErrorInsufficientDriver); }
+cudaError_t cudaDriverGetVersion(int *v) { return *v = devices() > 0 ? CUDART_VERSION : 0, cudaSuccess; }
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device) {
+  if (device < 0 || device >= devices()) return give(cudaErrorInvalidDevice);
+  memset(p, 0, sizeof *p);
+  snprintf(p->name, sizeof p->name, "emulated device");
+  p->totalGlobalMem = (size_t)1 << 30;
+  p->multiProcessorCount = 2;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) { return give(device >= 0 && device < devices() ? cudaSuccess : cudaErrorInvalidDevice); }
+
+cudaError_t cudaMalloc(void **p, size_t bytes) {
+  *p = bytes > (size_t)1 << 30 ? NULL : aligned_alloc(256, (bytes + 255) & ~(size_t)255);
+  if (*p == NULL) return give(cudaErrorMemoryAllocation);
+  memset(*p, 0xAB, bytes); /* device memory is not zeros */
+  return cudaSuccess;
+}
+cudaError_t cudaFree(void *p) { return free(p), cudaSuccess; }
+cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned) { return cudaMalloc(p, bytes); }
+cudaError_t cudaFreeHost(void *p) { return free(p), cudaSuccess; }
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpyKind, cudaStream_t) {
+  return memmove(dst, src, bytes), cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t) { return memset(dst, byte, bytes), cudaSuccess; }
+
+struct emulated_stream {
+  int unused;
+};
+struct emulated_event {
+  int unused;
+};
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) { return *s = new emulated_stream(), cudaSuccess; }
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int) { return cudaStreamCreateWithFlags(s, flags); }
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) { return *least = 0, *greatest = -5, cudaSuccess; }
+cudaError_t cudaStreamDestroy(cudaStream_t s) { return delete s, cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned) { return *e = new emulated_event(), cudaSuccess; }
+cudaError_t cudaEventDestroy(cudaEvent_t e) { return delete e, cudaSuccess; }
+cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
+
+cudaError_t cudaGetLastError() {
+  const cudaError_t code = last;
+  last = cudaSuccess;
+  return code;
+}
+const char *cudaGetErrorString(cudaError_t code) {
+  switch (code) {
+    case cudaSuccess: return "no error";
+    case cudaErrorMemoryAllocation: return "out of memory";
+    case cudaErrorInvalidDevice: return "invalid device ordinal";
+    case cudaErrorInsufficientDriver: return "CUDA driver version is insufficient for CUDA runtime version";
+    default: return "an emulated error";
+  }
+}
