@@ -233,10 +233,21 @@ static bool falls_back(const ac_frame *f) {
 }
 
 static ac_status run_fallback(ac_frame *f, ac_value *args, ac_value *results, int *n_results, ac_err *e) {
+  ac_dtype want[AC_MAX_RESULTS];
   AC_TRY(f->op->desc->shape(f, e));
-  for (int i = 0; i < f->n_out; i++) ac_tensor_release(f->out[i]);
+  const int n = f->n_out;
+  for (int i = 0; i < n; i++) {
+    want[i] = (ac_dtype)f->out[i]->dtype;
+    ac_tensor_release(f->out[i]);
+  }
   f->n_out = 0;
-  return run_composed(f->ctx, f->op, args, results, n_results, e);
+  AC_TRY(run_composed(f->ctx, f->op, args, results, n_results, e));
+  bool same = *n_results == n;
+  for (int i = 0; same && i < n; i++) same = results[i].tensor->dtype == want[i];
+  if (same) return AC_OK;
+  for (int i = 0; i < *n_results; i++) ac_tensor_release(results[i].tensor); /* made for second derivatives, of floats alone */
+  *n_results = 0;
+  return missing_kernel(f, e);
 }
 
 static ac_status run(ac_frame *f, ac_value *args, ac_value *results, int *n_results, ac_expr *x, ac_err *e) {

@@ -35,10 +35,13 @@ struct ac_op {
 /* What a device module puts in the place of the drivers that kernels share, so that kernels which are nothing but a choice of
  * map or value (.any_device) serve its device as they are. */
 struct aci_map; /* ops/map */
+struct aci_box; /* ops/index */
 typedef struct aci_drivers {
   ac_status (*run_map)(ac_frame *f, const struct aci_map *m, ac_err *e);
   /* t := the element in bytes, any strides */
   ac_status (*fill)(ac_frame *f, const ac_tensor *t, const void *bytes, ac_err *e);
+  /* aci_box_move */
+  ac_status (*move_box)(ac_frame *f, int ndim, const int64_t *shape, const struct aci_box *dst, const struct aci_box *src, ac_err *e);
 } aci_drivers;
 
 typedef struct aci_observer {

@@ -22,6 +22,7 @@ enum { ACI_CUDA_VERSION = 1 };
     (d, n, c, s, out, e))                                                                                                        \
   X(void, ac_block_free, (ac_block * b), (b))                                                                                    \
   X(const char *, ac_dtype_name, (ac_dtype d), (d))                                                                              \
+  X(bool, ac_dtype_is_float, (ac_dtype d), (d))                                                                                  \
   X(const aci_map_loop *, aci_map_plan_make, (const ac_frame *f, const aci_map *m, aci_map_plan *plan), (f, m, plan))            \
   X(ac_status, aci_map_run, (ac_frame * f, const aci_map *m, ac_err *e), (f, m, e))                                              \
   X(void, aci_reduce_plan_make, (aci_reduce_plan * p, const ac_tensor *x, uint32_t mask, aci_ctype ct), (p, x, mask, ct))        \

@@ -1,6 +1,8 @@
 /* Helpers of the view and join ops - shapes, boxes, runs of elements, pieces along a dim: see index.h. */
 #include "ops/index/index.h"
 
+#include "ops/ctx_impl.h"
+
 ac_status aci_infer_shape(const ac_tensor *x, const int64_t *want, int n, int64_t *shape, ac_err *e) {
   char a[128], b[128];
   int open = -1;
@@ -141,6 +143,13 @@ void aci_box_copy(ac_team *team, int ndim, const int64_t *shape, const aci_box *
   j.ndim = w + 1;
   if (numel <= BOX_GRAIN) box_range(&j, 0, numel);
   else ac_parallel_for(team, numel, BOX_GRAIN, box_range, &j);
+}
+
+ac_status aci_box_move(ac_frame *f, int ndim, const int64_t *shape, const aci_box *dst, const aci_box *src, ac_err *e) {
+  const aci_drivers *d = f->ctx->drivers[f->device->kind];
+  if (d != NULL) return d->move_box(f, ndim, shape, dst, src, e);
+  aci_box_copy(f->team, ndim, shape, dst, src);
+  return AC_OK;
 }
 
 void aci_copy_into(ac_team *team, ac_tensor *y, const ac_tensor *x) {

@@ -67,7 +67,7 @@ static ac_status cpu_back(ac_frame *f, ac_err *e) {
   AC_TRY(geometry(f, 2, dx->ndim, dx->shape, dx->stride, s, dst.stride, &off, e));
   dst.ptr = (char *)aci_data(dx) + off * (int64_t)aci_dsize(dst.dtype);
   memcpy(src.stride, dy->stride, (size_t)dy->ndim * 8);
-  aci_box_copy(f->team, dy->ndim, s, &dst, &src);
+  AC_TRY(aci_box_move(f, dy->ndim, s, &dst, &src, e));
   return AC_OK;
 }
 
@@ -79,4 +79,4 @@ AC_OP(diagonal, .sig = "diagonal(x: tensor, offset: int = 0, dim1: dim = 0, dim2
       .shape = shape, .grad = grad);
 AC_OP(diagonal_backward,
       .sig = "diagonal_backward(dy: tensor, shape: shape, offset: int, dim1: dim, dim2: dim) -> tensor",
-      .shape = shape_back, .cpu = cpu_back, .grad = grad_back, .hidden = true);
+      .shape = shape_back, .cpu = cpu_back, .any_device = true, .grad = grad_back, .hidden = true);

@@ -19,6 +19,9 @@ typedef struct aci_box {
  * overlap. */
 void aci_box_copy(ac_team *team, int ndim, const int64_t *shape, const aci_box *dst, const aci_box *src);
 
+/* The same on the frame's device: what kernels of any device are made of. */
+ac_status aci_box_move(ac_frame *f, int ndim, const int64_t *shape, const aci_box *dst, const aci_box *src, ac_err *e);
+
 /* y := x, of one shape; converted when the dtypes differ. */
 void aci_copy_into(ac_team *team, ac_tensor *y, const ac_tensor *x);
 

@@ -3,6 +3,7 @@
    (index_view_backward). */
 #include "ops/index/index_view.h"
 
+#include "ops/ctx_impl.h"
 #include "ops/map/convert.h"
 #include "ops/map/fill.h"
 #include "ops/map/map.h"
@@ -102,7 +103,7 @@ static ac_status zero_rest(ac_frame *f, ac_err *e) {
                    .dtype = (ac_dtype)dx->dtype};
     s[cut] = side == 0 ? start : dx->shape[cut] - at;
     memcpy(dst.stride, dx->stride, (size_t)dx->ndim * 8);
-    aci_box_copy(f->team, dx->ndim, s, &dst, NULL);
+    AC_TRY(aci_box_move(f, dx->ndim, s, &dst, NULL, e));
   }
   return AC_OK;
 }
@@ -117,7 +118,7 @@ static ac_status cpu_back(ac_frame *f, ac_err *e) {
   AC_TRY(aci_view_geometry(dx->ndim, dx->shape, dx->stride, &f->args[1], &nd, s, dst.stride, &off, e));
   dst.ptr = (char *)aci_data(dx) + off * (int64_t)aci_dsize(dst.dtype);
   memcpy(src.stride, dy->stride, (size_t)nd * 8);
-  aci_box_copy(f->team, nd, s, &dst, &src);
+  AC_TRY(aci_box_move(f, nd, s, &dst, &src, e));
   return AC_OK;
 }
 
@@ -165,6 +166,13 @@ static ac_status cpu_put(ac_frame *f, ac_err *e) {
   dst.ptr = (char *)aci_data(x) + off * (int64_t)aci_dsize(dst.dtype);
   if (f->args[1].kind == AC_T_SCALAR) {
     aci_element(f->args[1].scalar, dst.dtype, number);
+    if (f->ctx->drivers[f->device->kind] != NULL) { /* a device does not read the host's number */
+      ac_tensor *part = aci_tensor_alias(x, nd, s, dst.stride, x->offset + off);
+      if (part == NULL) return AC_FAIL(e, OOM, "no memory for a tensor's head");
+      const ac_status st = f->ctx->drivers[f->device->kind]->fill(f, part, number, e);
+      ac_tensor_release(part);
+      return st;
+    }
     src.ptr = number;
     src.dtype = dst.dtype;
   } else {
@@ -174,7 +182,7 @@ static ac_status cpu_put(ac_frame *f, ac_err *e) {
     src.dtype = (ac_dtype)v->dtype;
     for (int d = skip; d < v->ndim; d++) src.stride[lead + d - skip] = v->shape[d] == 1 ? 0 : v->stride[d];
   }
-  aci_box_copy(f->team, nd, s, &dst, &src);
+  AC_TRY(aci_box_move(f, nd, s, &dst, &src, e));
   return AC_OK;
 }
 
@@ -196,6 +204,6 @@ static void grad_put(ac_grad *g) {
 AC_OP(index_view, .sig = "index_view(x: tensor, spec: ints) -> view(x)", .shape = shape, .grad = grad,
       .hidden = true);
 AC_OP(index_view_backward, .sig = "index_view_backward(dy: tensor, spec: ints, shape: shape) -> tensor",
-      .shape = shape_back, .cpu = cpu_back, .grad = grad_back, .hidden = true);
+      .shape = shape_back, .cpu = cpu_back, .any_device = true, .grad = grad_back, .hidden = true);
 AC_OP(index_view_put_, .sig = "index_view_put_(x!: tensor, value: operand, spec: ints) -> tensor",
-      .shape = shape_put, .cpu = cpu_put, .grad = grad_put, .hidden = true);
+      .shape = shape_put, .cpu = cpu_put, .any_device = true, .grad = grad_put, .hidden = true);

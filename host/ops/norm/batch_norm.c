@@ -186,6 +186,7 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   out[0] = x_batch_norm_train(x, in, w, b, a[EPS].f, &mean, &var);
   if (out[0] == NULL || (running_mean == NULL && running_var == NULL)) return 1;
   /* without their history: the running statistics are no part of the graph */
+  if (mean == NULL || var == NULL) return 1;
   mean = ac_expr_own(x, aci_tensor_detach(mean));
   var = ac_expr_own(x, aci_tensor_detach(var));
   int64_t count = in->shape[1] > 0 ? in->numel / in->shape[1] : 0;

@@ -24,6 +24,7 @@ static void update(ac_expr *e, ac_tensor *x, ac_tensor *mean, ac_tensor *var, do
   if (x->numel == 0) return;
   ac_tensor *same = ac_expr_own(e, aci_tensor_detach(x));
   x_batch_norm_train(e, x_reshape(e, same, flat, 3), NULL, NULL, 1, &m, &v);
+  if (m == NULL || v == NULL) return; /* e says why */
   x_batch_norm_update_(e, mean, var, over_samples(e, m, nc), over_samples(e, v, nc), momentum, count);
 }
 

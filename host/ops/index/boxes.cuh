@@ -1,0 +1,15 @@
+/* Boxes of elements moved between strided memory on CUDA: what aci_box_move is there. */
+#ifndef ACI_OPS_BOXES_CUH
+#define ACI_OPS_BOXES_CUH
+#include "accel/opdef.h"
+
+/* A box of elements; strides in elements. As in index.h. */
+typedef struct aci_box {
+  void *ptr;
+  ac_dtype dtype;
+  int64_t stride[AC_MAX_DIMS];
+} aci_box;
+
+ac_status aci_cuda_move_box(ac_frame *f, int ndim, const int64_t *shape, const aci_box *dst, const aci_box *src, ac_err *e);
+
+#endif
