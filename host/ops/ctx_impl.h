@@ -36,12 +36,15 @@ struct ac_op {
  * map or value (.any_device) serve its device as they are. */
 struct aci_map; /* ops/map */
 struct aci_box; /* ops/index */
+struct aci_product; /* ops/matmul */
 typedef struct aci_drivers {
   ac_status (*run_map)(ac_frame *f, const struct aci_map *m, ac_err *e);
   /* t := the element in bytes, any strides */
   ac_status (*fill)(ac_frame *f, const ac_tensor *t, const void *bytes, ac_err *e);
   /* aci_box_move */
   ac_status (*move_box)(ac_frame *f, int ndim, const int64_t *shape, const struct aci_box *dst, const struct aci_box *src, ac_err *e);
+  /* aci_product_run, its batch dims joined: n, m and every extent of the batch are above 0 */
+  ac_status (*product)(ac_frame *f, const struct aci_product *p, ac_err *e);
 } aci_drivers;
 
 typedef struct aci_observer {

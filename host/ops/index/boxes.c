@@ -215,7 +215,12 @@ ac_status aci_contiguous_data(ac_frame *f, const ac_tensor *t, const void **data
           src = {.ptr = aci_data(t), .dtype = (ac_dtype)t->dtype};
   aci_contiguous_strides(t->ndim, t->shape, dst.stride);
   memcpy(src.stride, t->stride, (size_t)t->ndim * 8);
-  aci_box_copy(f->team, t->ndim, t->shape, &dst, &src);
+  const ac_status st = aci_box_move(f, t->ndim, t->shape, &dst, &src, e);
+  if (st != AC_OK) {
+    ac_block_free(*block);
+    *block = NULL;
+    return st;
+  }
   *data = dst.ptr;
   return AC_OK;
 }

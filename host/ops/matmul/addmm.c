@@ -68,7 +68,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
     p.a_batch[d] = x->stride[d];
   }
   if (y->numel == 0) return AC_OK;
-  if (beta != 0 && in->numel == p.n && in->ndim > 0 && in->shape[in->ndim - 1] == p.n &&
+  if (f->device->kind == AC_DEV_CPU && beta != 0 && in->numel == p.n && in->ndim > 0 && in->shape[in->ndim - 1] == p.n &&
       ac_dtype_is_float(p.dtype)) {
     AC_TRY(make_bias(f, in, beta, &p, &block, e));
   } else if (beta != 0) {
@@ -78,7 +78,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
       int i = d - (nd - in->ndim);
       src.stride[d] = i < 0 || in->shape[i] == 1 ? 0 : in->stride[i];
     }
-    aci_box_copy(f->team, nd, y->shape, &dst, &src);
+    AC_TRY(aci_box_move(f, nd, y->shape, &dst, &src, e));
     p.beta = beta;
   }
   ac_status st = aci_product_run(f, &p, e);
@@ -112,5 +112,5 @@ static void grad(ac_grad *g) {
 AC_OP(
     addmm,
     .sig = "addmm(input: tensor, mat1: tensor, mat2: tensor, beta: scalar = 1, alpha: scalar = 1) -> tensor",
-    .shape = shape, .cpu = cpu, .grad = grad, .flops = flops, .save = AC_SAVE_IN(1) | AC_SAVE_IN(2),
+    .shape = shape, .cpu = cpu, .any_device = true, .grad = grad, .flops = flops, .save = AC_SAVE_IN(1) | AC_SAVE_IN(2),
     .save_for = {0, 1 << 2, 1 << 1}, .autocast = AC_CAST_LOWER);

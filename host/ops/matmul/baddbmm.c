@@ -55,7 +55,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
       int i = d - (3 - in->ndim);
       src.stride[d] = i < 0 || in->shape[i] == 1 ? 0 : in->stride[i];
     }
-    aci_box_copy(f->team, 3, y->shape, &dst, &src);
+    AC_TRY(aci_box_move(f, 3, y->shape, &dst, &src, e));
   }
   return aci_product_run(f, &p, e);
 }
@@ -78,5 +78,5 @@ static void grad(ac_grad *g) {
 AC_OP(baddbmm,
       .sig = "baddbmm(input: tensor, batch1: tensor, batch2: tensor, beta: scalar = 1, alpha: scalar = 1) -> "
              "tensor",
-      .shape = shape, .cpu = cpu, .grad = grad, .flops = flops, .save = AC_SAVE_IN(1) | AC_SAVE_IN(2),
+      .shape = shape, .cpu = cpu, .any_device = true, .grad = grad, .flops = flops, .save = AC_SAVE_IN(1) | AC_SAVE_IN(2),
       .save_for = {0, 1 << 2, 1 << 1}, .autocast = AC_CAST_LOWER);

@@ -75,6 +75,6 @@ static void grad(ac_grad *g) {
   if (ac_grad_needs(g, 2)) ac_grad_set(g, 2, x_sum(ex, dy, &rows, 1, false, NULL));
 }
 
-AC_OP(linear, .sig = "linear(x: tensor, weight: tensor, bias: tensor?) -> tensor", .shape = shape, .cpu = cpu,
+AC_OP(linear, .sig = "linear(x: tensor, weight: tensor, bias: tensor?) -> tensor", .shape = shape, .cpu = cpu, .any_device = true,
       .grad = grad, .flops = flops, .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .save_for = {1 << 1, 1 << 0},
       .autocast = AC_CAST_LOWER);

@@ -103,6 +103,6 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 1, ac_grad_reduce_to(g, 1, col && d != NULL ? x_squeeze(ex, d, &last, 1) : d));
 }
 
-AC_OP(matmul, .sig = "matmul(x: tensor, other: tensor) -> tensor", .shape = shape, .cpu = cpu, .grad = grad,
+AC_OP(matmul, .sig = "matmul(x: tensor, other: tensor) -> tensor", .shape = shape, .cpu = cpu, .any_device = true, .grad = grad,
       .flops = flops, .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .save_for = {1 << 1, 1 << 0},
       .autocast = AC_CAST_LOWER);

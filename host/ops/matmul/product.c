@@ -65,6 +65,9 @@ ac_status aci_product_run(ac_frame *f, aci_product *p, ac_err *e) {
   }
   for (int d = 0; d < nb; d++) n_batch *= p->batch[d];
   if (p->m == 0 || p->n == 0 || n_batch == 0) return AC_OK;
+  p->n_batch_dims = nb;
+  const aci_drivers *driver = f->ctx->drivers[f->device->kind];
+  if (driver != NULL) return driver->product(f, p, e);
   g.m = p->m;
   g.n = p->n;
   g.k = p->k;

@@ -1,0 +1,23 @@
+/* A (batched) matrix product laid out: what the CPU's driver (product.c) and those of device modules work from. */
+#ifndef ACI_OPS_MATMUL_PLAN_H
+#define ACI_OPS_MATMUL_PLAN_H
+#include "accel/tensor.h"
+
+/* C[b, i, j] = alpha * sum over k of A[b, i, k] B[b, k, j] + beta * C[b, i, j] + bias[j]. C is contiguous
+ * (batch..., m, n).
+ * Strides are in elements; a batch stride of 0 repeats the operand. */
+typedef struct aci_product {
+  ac_dtype dtype;
+  int n_batch_dims;
+  int64_t batch[AC_MAX_DIMS];
+  int64_t m, n, k;
+  const void *a, *b;
+  void *c;
+  int64_t a_batch[AC_MAX_DIMS], a_rs, a_cs;
+  int64_t b_batch[AC_MAX_DIMS], b_rs, b_cs;
+  const void *bias; /* n values, contiguous, or NULL */
+  ac_dtype bias_dtype;
+  double alpha, beta;
+} aci_product;
+
+#endif

@@ -1,0 +1,39 @@
+/* Kernels of rows on CUDA: a block works on one row at a time (the list of an output of plan.h) and its threads share what they found. */
+#ifndef ACI_OPS_ROWS_CUH
+#define ACI_OPS_ROWS_CUH
+#include "ops/cuda/elements.cuh"
+#include "ops/cuda/launch.cuh"
+#include "ops/reduce/plan.h"
+
+/* A row of a plan. */
+template <class C> struct aci_row {
+  const aci_reduce_plan *p;
+  int64_t base;
+  __device__ __forceinline__ aci_row(const aci_reduce_plan &plan, int64_t o)
+      : p(&plan), base(aci_place(o, plan.n_keep, plan.keep_shape, plan.keep_stride)) {}
+  __device__ __forceinline__ int64_t at(int64_t i) const {
+    return base + (p->n_red == 1 ? i * p->red_stride[0] : aci_place(i, p->n_red, p->red_shape, p->red_stride));
+  }
+  __device__ __forceinline__ C get(int64_t i) const { return aci_get<C>(p->dt, p->ptr, at(i)); }
+  __device__ __forceinline__ void put(int64_t i, C v) const { aci_put(p->dt, (void *)p->ptr, at(i), v); }
+};
+
+struct aci_add_op {
+  template <class T> static __device__ __forceinline__ T of(T a, T b) { return a + b; }
+};
+struct aci_max_op { /* NaN may be passed over: it comes back with its exponential */
+  template <class T> static __device__ __forceinline__ T of(T a, T b) { return b > a ? b : a; }
+};
+/* The values of all threads of the block, joined as a tree; every thread gets the result. shared: ACI_BLOCK values. */
+template <class Op, class T> ACI_DEVICE T aci_block_join(T v, T *shared) {
+  __syncthreads(); /* what stood there was read */
+  shared[threadIdx.x] = v;
+  for (unsigned half = blockDim.x / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x < half) shared[threadIdx.x] = Op::of(shared[threadIdx.x], shared[threadIdx.x + half]);
+  }
+  __syncthreads();
+  return shared[0];
+}
+
+#endif
