@@ -22,7 +22,13 @@ typedef struct aci_cuda {
   ac_stream compute;
   int multiprocessors;
   size_t total_bytes;
+  int *fault; /* kernels write here (host memory they can reach) what they found wrong with values: an aci_cuda_fault */
 } aci_cuda;
+
+/* Kernels cannot raise. They pass over what is wrong, and the next wait for the device says so. */
+enum aci_cuda_fault { ACI_FAULT_NONE, ACI_FAULT_INDEX };
+/* INDEX when a kernel that ran before met an index out of range; told once. */
+ac_status aci_cuda_faults(const ac_device *dev, ac_err *e);
 
 /* Makes the device current for the calling thread; free when it is already. */
 ac_status aci_cuda_enter(const ac_device *dev, ac_err *e);

@@ -37,7 +37,16 @@ ac_status aci_cuda_enter(const ac_device *dev, ac_err *e) {
 ac_status aci_cuda_launched(const ac_device *dev, cudaStream_t s, const char *kernel, ac_err *e) {
   cudaError_t code = cudaGetLastError();
   if (code == cudaSuccess && sync_launches) code = cudaStreamSynchronize(s);
-  return code == cudaSuccess ? AC_OK : aci_cuda_check(dev, code, kernel, e);
+  if (code != cudaSuccess) return aci_cuda_check(dev, code, kernel, e);
+  return sync_launches ? aci_cuda_faults(dev, e) : AC_OK;
+}
+
+ac_status aci_cuda_faults(const ac_device *dev, ac_err *e) {
+  volatile int *fault = aci_cuda_of(dev)->fault;
+  if (*fault == ACI_FAULT_NONE) return AC_OK;
+  *fault = ACI_FAULT_NONE;
+  return AC_FAIL(e, INDEX, "%s: an index of an op is out of range for what it points into%s", dev->name,
+                 sync_launches ? "" : " (an op before this wait; ACCEL_CUDA_SYNC=1 names it)");
 }
 
 /* ---- what there is ---- */
@@ -79,11 +88,16 @@ static ac_status open_device(ac_device *dev, ac_err *e) {
   if (st == AC_OK) st = aci_cuda_check(dev, cudaGetDeviceProperties(&p, c->ordinal), "properties", e);
   /* does not wait for the legacy stream, which libraries beside us may use */
   if (st == AC_OK) st = aci_cuda_check(dev, cudaStreamCreateWithFlags(&c->compute.handle, cudaStreamNonBlocking), "stream", e);
+  if (st == AC_OK) {
+    st = aci_cuda_check(dev, cudaHostAlloc((void **)&c->fault, sizeof *c->fault, cudaHostAllocPortable), "page-locked memory", e);
+    if (st != AC_OK) cudaStreamDestroy(c->compute.handle);
+  }
   if (st != AC_OK) {
     free(c);
     dev->impl = NULL;
     return st;
   }
+  *c->fault = ACI_FAULT_NONE;
   c->multiprocessors = p.multiProcessorCount;
   c->total_bytes = p.totalGlobalMem;
   return AC_OK;
@@ -91,7 +105,10 @@ static ac_status open_device(ac_device *dev, ac_err *e) {
 
 static void close_device(ac_device *dev) {
   aci_cuda *c = (aci_cuda *)dev->impl;
-  if (aci_cuda_enter(dev, NULL) == AC_OK) cudaStreamDestroy(c->compute.handle);
+  if (aci_cuda_enter(dev, NULL) == AC_OK) {
+    cudaStreamDestroy(c->compute.handle);
+    cudaFreeHost(c->fault);
+  }
   free(c);
   dev->impl = NULL;
 }
@@ -187,7 +204,8 @@ static ac_status stream_wait(ac_device *dev, ac_stream *s, ac_event *ev, ac_err 
 static ac_status sync_device(ac_device *dev, ac_stream *s, ac_err *e) {
   AC_TRY(aci_cuda_enter(dev, e));
   const cudaError_t code = s != NULL ? cudaStreamSynchronize(s->handle) : cudaDeviceSynchronize();
-  return aci_cuda_check(dev, code, "waiting", e);
+  AC_TRY(aci_cuda_check(dev, code, "waiting", e));
+  return aci_cuda_faults(dev, e);
 }
 
 const ac_device_vtable *aci_cuda_vtable() {

@@ -64,3 +64,14 @@ ac_status aci_cuda_move_box(ac_frame *f, int ndim, const int64_t *shape, const a
   if (ft) return aci_launch(f, "box (cast)", box_cast<float>, blocks, e, a);
   return aci_launch(f, "box (cast)", box_cast<int64_t>, blocks, e, a);
 }
+
+ac_status aci_cuda_copy_tensor(ac_frame *f, const ac_tensor *y, const ac_tensor *x, ac_err *e) {
+  aci_box dst = {}, src = {};
+  dst.ptr = aci_data(y);
+  dst.dtype = (ac_dtype)y->dtype;
+  src.ptr = aci_data(x);
+  src.dtype = (ac_dtype)x->dtype;
+  memcpy(dst.stride, y->stride, 8 * (size_t)y->ndim);
+  memcpy(src.stride, x->stride, 8 * (size_t)x->ndim);
+  return aci_cuda_move_box(f, y->ndim, y->shape, &dst, &src, e);
+}

@@ -125,6 +125,7 @@ static ac_status copy_to(ac_frame *f, ac_err *e) {
   if (x->device->kind == AC_DEV_CUDA && x->device != y->device) /* what x waits for is on its own device */
     AC_TRY(x->device->vt->sync(x->device, NULL, e));
   AC_TRY(f->device->vt->copy(f->device, f->stream, aci_data(y), aci_data(x), bytes, e));
-  return aci_cuda_check(f->device, cudaStreamSynchronize(aci_cuda_stream(f->device, f->stream)), "copy", e); /* x is the caller's again */
+  /* x is the caller's again */
+  return aci_cuda_check(f->device, cudaStreamSynchronize(aci_cuda_stream(f->device, f->stream)), "copy", e);
 }
 AC_KERNEL(cuda, copy_to, copy_to)
