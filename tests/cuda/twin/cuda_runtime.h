@@ -2,10 +2,10 @@
  * host compiler takes the same .cu files with this header in the place of the toolkit's.
  *
  * Memory is the host's; streams and events are complete at once. A kernel's blocks run one after the other, the threads of a block as
- * fibers that meet in __syncthreads, in an order that ACCEL_TWIN_ORDER=reverse turns round: a kernel whose result depends on it lacks a
+ * fibers that meet in __syncthreads, in an order that CUDA_TWIN_ORDER=reverse turns round: a kernel whose result depends on it lacks a
  * barrier. What the twin cannot tell: races between blocks, alignment, speed, the device's own arithmetic. */
-#ifndef ACCEL_TWIN_CUDA_RUNTIME_H
-#define ACCEL_TWIN_CUDA_RUNTIME_H
+#ifndef CUDA_TWIN_CUDA_RUNTIME_H
+#define CUDA_TWIN_CUDA_RUNTIME_H
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -71,7 +71,7 @@ typedef struct cudaDeviceProp {
   int multiProcessorCount, major, minor;
 } cudaDeviceProp;
 
-/* Two devices; ACCEL_TWIN_DEVICES=n for another number, 0: as without a driver. */
+/* Two devices; CUDA_TWIN_DEVICES=n for another number, 0: as without a driver. */
 cudaError_t cudaGetDeviceCount(int *n);
 cudaError_t cudaDriverGetVersion(int *v);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device);

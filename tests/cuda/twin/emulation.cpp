@@ -114,7 +114,7 @@ void emulated_barrier() {
 }
 
 void emulated_run(dim3 grid, dim3 block, const std::function<void()> &thread) {
-  const char *order = getenv("ACCEL_TWIN_ORDER");
+  const char *order = getenv("CUDA_TWIN_ORDER");
   const bool reverse = order != NULL && strcmp(order, "reverse") == 0;
   const unsigned blocks = grid.x * grid.y * grid.z;
   S.body = &thread;
@@ -132,7 +132,7 @@ static thread_local cudaError_t last = cudaSuccess;
 static cudaError_t give(cudaError_t code) { return code == cudaSuccess ? code : (last = code); }
 
 static int devices() {
-  const char *n = getenv("ACCEL_TWIN_DEVICES");
+  const char *n = getenv("CUDA_TWIN_DEVICES");
   return n != NULL ? atoi(n) : 2;
 }
 
