@@ -1,0 +1,64 @@
+-- Speeds of CUDA kernels beside the copy bandwidth of the same run: accel-run tests/cuda/speeds.lua [elements]. Called by tests/gpu.sh.
+-- Bytes are those that must move; the goal of map, norm, softmax and optimizer kernels is 80 % of the copy.
+local accel = require "accel"
+local state = accel.features()
+if state.cuda_devices == 0 then
+  print("skipped: " .. (state.cuda or "this build has no CUDA"))
+  os.exit(0, true)
+end
+local n = tonumber(arg[1]) or (state.cuda:find "emulated" and 4096 or 64 * 1024 * 1024)
+local rows = math.max(1, n // 4096)
+
+-- Seconds a call, the best of 5 rounds of many.
+local function seconds(f)
+  for _ = 1, 3 do f() end
+  accel.synchronize "cuda"
+  local best = math.huge
+  for _ = 1, 5 do
+    local start = accel.clock()
+    for _ = 1, 10 do f() end
+    accel.synchronize "cuda"
+    best = math.min(best, (accel.clock() - start) / 10)
+  end
+  return best
+end
+
+local copy
+local function row(name, bytes, f)
+  accel.no_grad(function()
+    local ok, t = pcall(seconds, f)
+    if not ok then
+      print(("%-34s %s"):format(name, t))
+      return
+    end
+    local rate = bytes / t / 1e9
+    copy = copy or rate
+    print(("%-34s %9.3f ms %9.1f GB/s %6.1f %% of copy"):format(name, t * 1e3, rate, 100 * rate / copy))
+  end)
+  collectgarbage()
+end
+
+for _, dtype in ipairs { "f32", "bf16" } do
+  local size = dtype == "f32" and 4 or 2
+  local x, y = accel.ones(rows, 4096, { dtype = dtype, device = "cuda" }), accel.ones(rows, 4096, { dtype = dtype, device = "cuda" })
+  local w, b = accel.ones(4096, { dtype = dtype, device = "cuda" }), accel.zeros(4096, { dtype = dtype, device = "cuda" })
+  local all = rows * 4096 * size
+  row("copy " .. dtype, 2 * all, function() y:copy_(x) end)
+  row("add " .. dtype, 3 * all, function() return x + y end)
+  row("gelu " .. dtype, 2 * all, function() return x:gelu() end)
+  row("add a row (broadcast) " .. dtype, 2 * all, function() return x + w end)
+  row("transposed copy " .. dtype, 2 * all, function() return x:t():contiguous() end)
+  row("sum of all " .. dtype, all, function() return x:sum() end)
+  row("sum of rows " .. dtype, all, function() return x:sum(2) end)
+  row("sum of columns " .. dtype, all, function() return x:sum(1) end)
+  row("layer_norm " .. dtype, 2 * all, function() return accel.layer_norm(x, { 4096 }, w, b) end)
+  row("softmax " .. dtype, 2 * all, function() return x:softmax(-1) end)
+  row("dropout " .. dtype, 2 * all, function() return x:dropout(0.1) end)
+end
+
+local m = state.cuda:find "emulated" and 64 or 8192
+for _, dtype in ipairs { "f32", "bf16" } do
+  local a, b = accel.ones(m, m, { dtype = dtype, device = "cuda" }), accel.ones(m, m, { dtype = dtype, device = "cuda" })
+  local t = seconds(function() return a:matmul(b) end)
+  print(("%-34s %9.3f ms %9.1f Tflop/s"):format(("matmul %d %s"):format(m, dtype), t * 1e3, 2 * m ^ 3 / t / 1e12))
+end
