@@ -7,10 +7,10 @@ struct positions_args {
   ac_dtype dt;
   int64_t tq, tk, shift;
 };
-static __global__ void __launch_bounds__(ACI_BLOCK) future_kernel(positions_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK) future_kernel(const __grid_constant__ positions_args a) {
   for (int64_t i = aci_first(); i < a.tq * a.tk; i += aci_step()) ((uint8_t *)a.y)[i] = i % a.tk > i / a.tk;
 }
-static __global__ void __launch_bounds__(ACI_BLOCK) distance_kernel(positions_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK) distance_kernel(const __grid_constant__ positions_args a) {
   for (int64_t i = aci_first(); i < a.tq * a.tk; i += aci_step()) {
     const int64_t d = i / a.tk + a.shift - i % a.tk;
     aci_put(a.dt, a.y, i, (double)(d < 0 ? -d : d));

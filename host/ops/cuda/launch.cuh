@@ -4,7 +4,7 @@
  *   return aci_launch(f, "scale", scale, aci_blocks(dev, n), n, y, a);
  *
  * Kernels are grid-stride loops over 64-bit places: a grid covers the machine a few times, not the data. A block has ACI_BLOCK
- * threads, a warp 32. What a kernel computes follows from shapes alone: no atomics on floats, no order that the scheduler chooses. */
+ * threads, a warp 32. Structs of arguments are `const __grid_constant__`: taking their address would copy them to every thread. What a kernel computes follows from shapes alone: no atomics on floats, no order that the scheduler chooses. */
 #ifndef ACI_CUDA_LAUNCH_CUH
 #define ACI_CUDA_LAUNCH_CUH
 #include "accel/opdef.h"

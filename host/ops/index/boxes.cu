@@ -13,13 +13,13 @@ struct box_args {
 };
 
 /* Same dtype: the bits. */
-template <class S> static __global__ void __launch_bounds__(ACI_BLOCK) box_bits(box_args a) {
+template <class S> static __global__ void __launch_bounds__(ACI_BLOCK) box_bits(const __grid_constant__ box_args a) {
   for (int64_t i = aci_first(); i < a.n; i += aci_step())
     ((S *)a.dst.ptr)[aci_place(i, a.ndim, a.shape, a.dst.stride)] =
         a.zero ? (S)0 : ((const S *)a.src.ptr)[aci_place(i, a.ndim, a.shape, a.src.stride)];
 }
 
-template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) box_cast(box_args a) {
+template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) box_cast(const __grid_constant__ box_args a) {
   for (int64_t i = aci_first(); i < a.n; i += aci_step())
     aci_put(a.dst.dtype, a.dst.ptr, aci_place(i, a.ndim, a.shape, a.dst.stride),
             aci_get<C>(a.src.dtype, a.src.ptr, aci_place(i, a.ndim, a.shape, a.src.stride)));

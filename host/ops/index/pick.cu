@@ -20,7 +20,7 @@ struct pick_args {
 };
 
 /* y[e] = x[.. index[e] ..]: near = y, far = x */
-template <class S> static __global__ void __launch_bounds__(ACI_BLOCK) gather_kernel(pick_args a) {
+template <class S> static __global__ void __launch_bounds__(ACI_BLOCK) gather_kernel(const __grid_constant__ pick_args a) {
   for (int64_t i = aci_first(); i < a.n; i += aci_step()) {
     int64_t r = i, near_at = 0, far_at = 0, index_at = 0;
     for (int d = a.ndim - 1; d >= 0; d--) {
@@ -38,7 +38,7 @@ template <class S> static __global__ void __launch_bounds__(ACI_BLOCK) gather_ke
 }
 
 /* far[p] (+)= the near elements whose index is p, in the order of the index; one thread a place. */
-template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) scatter_places(pick_args a, bool add) {
+template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) scatter_places(const __grid_constant__ pick_args a, bool add) {
   for (int64_t i = aci_first(); i < a.far_n; i += aci_step()) {
     int64_t r = i, near_at = 0, far_at = 0, index_at = 0, place = 0;
     bool inside = true;
@@ -66,7 +66,7 @@ template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) scatter_p
 }
 
 /* The same for long lines of types that sums are kept in: one thread a line, adding in memory. */
-template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) scatter_lines(pick_args a) {
+template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) scatter_lines(const __grid_constant__ pick_args a) {
   const int64_t m = a.shape[a.dim], lines = a.n / m;
   for (int64_t i = aci_first(); i < lines; i += aci_step()) {
     int64_t r = i, near_at = 0, far_at = 0, index_at = 0;

@@ -19,7 +19,7 @@ ACI_DEVICE int64_t id_at(const take_args &a, int64_t j) {
   return aci_get<int64_t>(a.ids_dt, a.ids, a.ids_ndim == 0 ? j : aci_place(j, a.ids_ndim, a.ids_shape, a.ids_stride));
 }
 
-template <class S> static __global__ void __launch_bounds__(ACI_BLOCK) take_rows(take_args a) {
+template <class S> static __global__ void __launch_bounds__(ACI_BLOCK) take_rows(const __grid_constant__ take_args a) {
   const int64_t all = a.outer * a.n * a.row;
   for (int64_t i = aci_first(); i < all; i += aci_step()) {
     const int64_t c = i % a.row, j = i / a.row % a.n, o = i / a.row / a.n, id = id_at(a, j);
@@ -80,7 +80,7 @@ static ac_status take(ac_frame *f, const ac_tensor *x, take_args a, ac_err *e) {
 
 /* ---- adding ---- */
 /* id << 32 | position; what is out of range or skipped goes behind everything. */
-static __global__ void __launch_bounds__(ACI_BLOCK) make_keys(take_args a, int64_t n_dst, int64_t skip, int64_t n_keys, uint64_t *keys) {
+static __global__ void __launch_bounds__(ACI_BLOCK) make_keys(const __grid_constant__ take_args a, int64_t n_dst, int64_t skip, int64_t n_keys, uint64_t *keys) {
   for (int64_t j = aci_first(); j < n_keys; j += aci_step()) {
     const int64_t id = j < a.n ? id_at(a, j) : -1;
     const bool ok = (uint64_t)id < (uint64_t)n_dst;
@@ -110,7 +110,7 @@ struct add_args {
   double scale;
 };
 /* C: what sums run in; rounded once, after the base joined. */
-template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) add_rows(add_args a) {
+template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) add_rows(const __grid_constant__ add_args a) {
   const int64_t all = a.outer * a.n_keys * a.row;
   for (int64_t i = aci_first(); i < all; i += aci_step()) {
     const int64_t c = i % a.row, k = i / a.row % a.n_keys, o = i / a.row / a.n_keys;

@@ -87,7 +87,7 @@ struct fill_args {
   int ndim; /* 0: contiguous */
   uint64_t bits;
 };
-template <class S> static __global__ void __launch_bounds__(ACI_BLOCK) fill_kernel(fill_args a) {
+template <class S> static __global__ void __launch_bounds__(ACI_BLOCK) fill_kernel(const __grid_constant__ fill_args a) {
   const S v = (S)a.bits;
   S *out = (S *)a.out;
   for (int64_t i = aci_first(); i < a.n; i += aci_step()) out[a.ndim == 0 ? i : aci_place(i, a.ndim, a.shape, a.stride)] = v;

@@ -34,7 +34,7 @@ template <class T> struct aci_packed_args {
   bool truth; /* results are bool */
 };
 
-template <class F, int D> __global__ void __launch_bounds__(ACI_BLOCK) aci_map_packed(aci_packed_args<typename F::type> a) {
+template <class F, int D> __global__ void __launch_bounds__(ACI_BLOCK) aci_map_packed(const __grid_constant__ aci_packed_args<typename F::type> a) {
   typedef typename F::type T;
   typedef typename aci_element<D>::bits S;
   const int V = 16 / sizeof(S);
@@ -114,7 +114,7 @@ ac_status aci_map_launch_packed(const ac_frame *f, const aci_map_plan *p, const 
 }
 
 /* ---- strided ---- */
-template <class F> __global__ void __launch_bounds__(ACI_BLOCK) aci_map_strided(aci_map_plan p) {
+template <class F> __global__ void __launch_bounds__(ACI_BLOCK) aci_map_strided(const __grid_constant__ aci_map_plan p) {
   typedef typename F::type T;
   const T *params = (const T *)&p.p;
   for (int64_t i = aci_first(); i < p.numel; i += aci_step()) {

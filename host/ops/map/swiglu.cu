@@ -12,7 +12,7 @@ struct swiglu_args {
   int ndim;
 };
 
-template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) swiglu_back(swiglu_args s) {
+template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) swiglu_back(const __grid_constant__ swiglu_args s) {
   for (int64_t i = aci_first(); i < s.n; i += aci_step()) {
     C v[3];
 #pragma unroll

@@ -18,7 +18,7 @@ struct product_args {
 
 /* A TILE x TILE piece of C per block; k in steps of TILE through shared memory, added in order. ACC: f32 for floats up to 32 bits,
  * f64, i64. */
-template <class ACC> static __global__ void __launch_bounds__(TILE *TILE) product_tiles(product_args a) {
+template <class ACC> static __global__ void __launch_bounds__(TILE *TILE) product_tiles(const __grid_constant__ product_args a) {
   __shared__ ACC left[TILE][TILE + 1], right[TILE][TILE + 1];
   const aci_product &p = a.p;
   const int row = (int)threadIdx.x / TILE, col = (int)threadIdx.x % TILE;

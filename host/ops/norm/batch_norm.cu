@@ -9,7 +9,7 @@ struct update_args {
   int64_t n, running_stride, batch_stride;
   double keep, factor;
 };
-static __global__ void __launch_bounds__(ACI_BLOCK) update_kernel(update_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK) update_kernel(const __grid_constant__ update_args a) {
   for (int64_t c = aci_first(); c < a.n; c += aci_step())
     aci_put(a.running_dt, a.running, c * a.running_stride,
             a.keep * aci_get<double>(a.running_dt, a.running, c * a.running_stride) +

@@ -29,7 +29,7 @@ template <class C> ACI_DEVICE void statistics(const norm_args &a, const aci_row<
   *rstd = 1 / sqrt(aci_block_join<aci_add_op>(m2, shared) / (double)n + a.eps);
 }
 
-template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) norm_rows(norm_args a) {
+template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) norm_rows(const __grid_constant__ norm_args a) {
   __shared__ double shared[ACI_BLOCK];
   for (int64_t r = blockIdx.x; r < a.x.n_out; r += gridDim.x) {
     const aci_row<C> x(a.x, r), y(a.out, r), w(a.w, 0), b(a.b, 0);
@@ -45,7 +45,7 @@ template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) norm_rows
 }
 
 /* dx, and the columns' sums of a piece of rows: each thread keeps to its columns, row after row. */
-template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) norm_rows_back(norm_args a) {
+template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) norm_rows_back(const __grid_constant__ norm_args a) {
   __shared__ double shared[ACI_BLOCK];
   const int64_t n = a.x.n_reduced;
   for (int64_t k = blockIdx.x; k < a.n_pieces; k += gridDim.x) {

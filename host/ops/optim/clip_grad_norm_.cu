@@ -14,7 +14,7 @@ struct join_op {
   __device__ __forceinline__ double of(double a, double b) const { return p == (double)INFINITY ? aci_max(a, b) : a + b; }
 };
 
-static __global__ void __launch_bounds__(ACI_BLOCK) measure(aci_list_batch b, double p, double *part) {
+static __global__ void __launch_bounds__(ACI_BLOCK) measure(const __grid_constant__ aci_list_batch b, double p, double *part) {
   __shared__ double shared[ACI_BLOCK];
   const join_op join = {p};
   for (int piece = (int)blockIdx.x; piece < b.first_piece[b.tensors]; piece += (int)gridDim.x) {

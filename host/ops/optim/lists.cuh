@@ -30,7 +30,7 @@ ACI_DEVICE int aci_list_tensor(const aci_list_batch &b, int piece) {
 
 /* F::prepare(): once a block, before its elements. f.element(v): v[k] is the element of list k; what the lists in `writes` became is
  * stored. */
-template <class C, class F> __global__ void __launch_bounds__(ACI_BLOCK) aci_list_kernel(aci_list_batch b, unsigned writes, F f) {
+template <class C, class F> __global__ void __launch_bounds__(ACI_BLOCK) aci_list_kernel(const __grid_constant__ aci_list_batch b, unsigned writes, F f) {
   f.prepare();
   for (int piece = (int)blockIdx.x; piece < b.first_piece[b.tensors]; piece += (int)gridDim.x) {
     const int t = aci_list_tensor(b, piece);

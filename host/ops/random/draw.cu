@@ -40,7 +40,7 @@ static draw_args args_of(const ac_frame *f, const ac_tensor *y, uint64_t call) {
 ACI_DEVICE int64_t place(const draw_args &a, int64_t i) { return a.ndim == 0 ? i : aci_place(i, a.ndim, a.shape, a.stride); }
 
 /* F::LANES values out of the words of one counter; the values of counter c are elements LANES c ... */
-template <class F> static __global__ void __launch_bounds__(ACI_BLOCK) draw_fill(draw_args a, F f) {
+template <class F> static __global__ void __launch_bounds__(ACI_BLOCK) draw_fill(const __grid_constant__ draw_args a, F f) {
   const int64_t counters = (a.n + F::LANES - 1) / F::LANES;
   for (int64_t c = aci_first(); c < counters; c += aci_step()) {
     const aci_u32x4 w = aci_philox(a.key, (uint64_t)c, a.call);
@@ -168,7 +168,7 @@ static ac_status bernoulli(ac_frame *f, ac_err *e) {
 AC_KERNEL(cuda, bernoulli_, bernoulli)
 
 /* ---- random_mask: the mask of dropout, by the element's place in the global batch ---- */
-template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) draw_mask(draw_args a, uint64_t drop, C scale) {
+template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) draw_mask(const __grid_constant__ draw_args a, uint64_t drop, C scale) {
   const uint64_t skip = a.first % 4;
   const int64_t counters = (int64_t)((skip + (uint64_t)a.n + 3) / 4);
   for (int64_t c = aci_first(); c < counters; c += aci_step()) {

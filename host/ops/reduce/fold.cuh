@@ -35,7 +35,7 @@ struct aci_fold_args {
   bool columns;
 };
 
-template <class Op> __global__ void __launch_bounds__(ACI_BLOCK) aci_fold_lists(aci_fold_args a) {
+template <class Op> __global__ void __launch_bounds__(ACI_BLOCK) aci_fold_lists(const __grid_constant__ aci_fold_args a) {
   typedef typename Op::state state;
   __shared__ state shared[ACI_BLOCK];
   const aci_reduce_plan &p = a.plan;
@@ -66,7 +66,7 @@ template <class Op> __global__ void __launch_bounds__(ACI_BLOCK) aci_fold_lists(
   }
 }
 
-template <class Op> __global__ void __launch_bounds__(ACI_BLOCK) aci_fold_pieces(aci_fold_args a) {
+template <class Op> __global__ void __launch_bounds__(ACI_BLOCK) aci_fold_pieces(const __grid_constant__ aci_fold_args a) {
   typedef typename Op::state state;
   for (int64_t o = aci_first(); o < a.plan.n_out; o += aci_step()) {
     state s = ((const state *)a.part)[o];

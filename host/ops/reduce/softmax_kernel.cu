@@ -6,7 +6,7 @@ struct softmax_args {
   bool logs;
 };
 
-template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) softmax_rows(softmax_args s) {
+template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) softmax_rows(const __grid_constant__ softmax_args s) {
   __shared__ C most[ACI_BLOCK];
   __shared__ double sums[ACI_BLOCK];
   const int64_t n = s.a.n_reduced;
@@ -26,7 +26,7 @@ template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) softmax_r
   }
 }
 
-template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) softmax_rows_back(softmax_args s) {
+template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) softmax_rows_back(const __grid_constant__ softmax_args s) {
   __shared__ double sums[ACI_BLOCK];
   const int64_t n = s.a.n_reduced;
   for (int64_t r = blockIdx.x; r < s.a.n_out; r += gridDim.x) {

@@ -21,6 +21,7 @@
 #define __shared__ static thread_local
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __grid_constant__
 
 struct dim3 {
   unsigned x, y, z;
