@@ -12,7 +12,7 @@ local function finding(file, line, text)
   io.write(("%s:%d: %s\n"):format(file, line, text))
 end
 
-local HEAD = { c = "^/%*", h = "^/%*", cu = "^/%*", lua = "^%-%-", sh = "^#", cmake = "^#" }
+local HEAD = { c = "^/%*", h = "^/%*", cu = "^/%*", cuh = "^/%*", lua = "^%-%-", sh = "^#", cmake = "^#" }
 
 local function check(file)
   local kind = file:match("CMakeLists%.txt$") and "cmake" or file:match("%.(%w+)$")
@@ -40,7 +40,7 @@ end
 
 local find = [[cd '%s' && find host bindings lua stdlib examples tests CMakeLists.txt -type f
   -not -path 'tests/reference/*' -not -path 'lua/meta/*'
-  \( -name "*.[ch]" -o -name "*.cu" -o -name "*.lua" -o -name "*.sh" -o -name "*.cmake" -o -name "CMake*" \) ]]
+  \( -name "*.[ch]" -o -name "*.cu" -o -name "*.cuh" -o -name "*.lua" -o -name "*.sh" -o -name "*.cmake" -o -name "CMake*" \) ]]
 for file in assert(io.popen(find:gsub("\n", " "):format(root) .. "| sort")):lines() do check(file) end
 assert(n_files > 0, "no sources found below " .. root)
 io.write(("%d files, %d findings\n"):format(n_files, findings))

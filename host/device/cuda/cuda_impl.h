@@ -22,7 +22,8 @@ typedef struct aci_cuda {
   ac_stream compute;
   int multiprocessors;
   size_t total_bytes;
-  int *fault; /* kernels write here (host memory they can reach) what they found wrong with values: an aci_cuda_fault */
+  int *
+      fault; /* kernels write here (host memory they can reach) what they found wrong with values: an aci_cuda_fault */
 } aci_cuda;
 
 /* Kernels cannot raise. They pass over what is wrong, and the next wait for the device says so. */

@@ -16,12 +16,14 @@ void aci_cuda_set_sync(bool on) { sync_launches = on; }
 ac_status aci_cuda_check(const ac_device *dev, cudaError_t code, const char *what, ac_err *e) {
   if (code == cudaSuccess) return AC_OK;
   cudaGetLastError(); /* what does not stick is told once */
-  const bool astray = code == cudaErrorIllegalAddress || code == cudaErrorMisalignedAddress || code == cudaErrorLaunchFailure ||
-                      code == cudaErrorAssert || code == cudaErrorIllegalInstruction;
+  const bool astray = code == cudaErrorIllegalAddress || code == cudaErrorMisalignedAddress ||
+                      code == cudaErrorLaunchFailure || code == cudaErrorAssert ||
+                      code == cudaErrorIllegalInstruction;
   const bool memory = code == cudaErrorMemoryAllocation;
-  const ac_status st =
-      ac_err_set(e, memory ? AC_OOM : AC_DEVICE, __FILE__, __LINE__, "%s: %s: %s%s", dev->name, what, cudaGetErrorString(code),
-                 astray && !sync_launches ? " (some kernel before this; ACCEL_CUDA_SYNC=1 names its op)" : "");
+  const ac_status st = ac_err_set(
+      e, memory ? AC_OOM : AC_DEVICE, __FILE__, __LINE__, "%s: %s: %s%s", dev->name, what,
+      cudaGetErrorString(code),
+      astray && !sync_launches ? " (some kernel before this; ACCEL_CUDA_SYNC=1 names its op)" : "");
   if (e != NULL) snprintf(e->device, sizeof e->device, "%s", dev->name);
   return st;
 }
@@ -59,11 +61,12 @@ int aci_cuda_devices(char *why, size_t n) {
   if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
     snprintf(why, n, "CUDA is built in, but there is no NVIDIA driver on this machine");
   else if (code == cudaErrorInsufficientDriver)
-    snprintf(why, n, "the NVIDIA driver serves CUDA up to %d.%d, this build needs %d.%d", driver / 1000, driver % 1000 / 10,
-             CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+    snprintf(why, n, "the NVIDIA driver serves CUDA up to %d.%d, this build needs %d.%d", driver / 1000,
+             driver % 1000 / 10, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
   else if (code == cudaSuccess || code == cudaErrorNoDevice)
-    snprintf(why, n, "the NVIDIA driver shows no GPU%s%.60s%s", visible != NULL ? " (CUDA_VISIBLE_DEVICES=" : "",
-             visible != NULL ? visible : "", visible != NULL ? ")" : "");
+    snprintf(why, n, "the NVIDIA driver shows no GPU%s%.60s%s",
+             visible != NULL ? " (CUDA_VISIBLE_DEVICES=" : "", visible != NULL ? visible : "",
+             visible != NULL ? ")" : "");
   else snprintf(why, n, "CUDA does not start: %s", cudaGetErrorString(code));
   return 0;
 }
@@ -74,7 +77,8 @@ void aci_cuda_describe(int index, char *text, size_t n) {
     snprintf(text, n, "(no properties)");
     return;
   }
-  snprintf(text, n, "%.60s, %.1f GiB, compute %d.%d", p.name, (double)p.totalGlobalMem / (1 << 30), p.major, p.minor);
+  snprintf(text, n, "%.60s, %.1f GiB, compute %d.%d", p.name, (double)p.totalGlobalMem / (1 << 30), p.major,
+           p.minor);
 }
 
 /* ---- life ---- */
@@ -87,9 +91,12 @@ static ac_status open_device(ac_device *dev, ac_err *e) {
   ac_status st = aci_cuda_enter(dev, e);
   if (st == AC_OK) st = aci_cuda_check(dev, cudaGetDeviceProperties(&p, c->ordinal), "properties", e);
   /* does not wait for the legacy stream, which libraries beside us may use */
-  if (st == AC_OK) st = aci_cuda_check(dev, cudaStreamCreateWithFlags(&c->compute.handle, cudaStreamNonBlocking), "stream", e);
+  if (st == AC_OK)
+    st = aci_cuda_check(dev, cudaStreamCreateWithFlags(&c->compute.handle, cudaStreamNonBlocking), "stream",
+                        e);
   if (st == AC_OK) {
-    st = aci_cuda_check(dev, cudaHostAlloc((void **)&c->fault, sizeof *c->fault, cudaHostAllocPortable), "page-locked memory", e);
+    st = aci_cuda_check(dev, cudaHostAlloc((void **)&c->fault, sizeof *c->fault, cudaHostAllocPortable),
+                        "page-locked memory", e);
     if (st != AC_OK) cudaStreamDestroy(c->compute.handle);
   }
   if (st != AC_OK) {
@@ -116,7 +123,8 @@ static void close_device(ac_device *dev) {
 /* ---- memory ---- */
 static ac_status map(ac_device *dev, ac_mem_class k, size_t bytes, void **out, ac_err *e) {
   AC_TRY(aci_cuda_enter(dev, e));
-  if (k == AC_MEM_PINNED) return aci_cuda_check(dev, cudaHostAlloc(out, bytes, cudaHostAllocPortable), "page-locked memory", e);
+  if (k == AC_MEM_PINNED)
+    return aci_cuda_check(dev, cudaHostAlloc(out, bytes, cudaHostAllocPortable), "page-locked memory", e);
   return aci_cuda_check(dev, cudaMalloc(out, bytes), "memory", e);
 }
 
@@ -131,7 +139,8 @@ static ac_status copy(ac_device *dev, ac_stream *s, void *dst, const void *src, 
   if (bytes == 0 || dst == src) return AC_OK;
   AC_TRY(aci_cuda_enter(dev, e));
   /* addresses say where they are; host memory that is not page-locked is staged by the driver */
-  return aci_cuda_check(dev, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, aci_cuda_stream(dev, s)), "copy", e);
+  return aci_cuda_check(dev, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, aci_cuda_stream(dev, s)),
+                        "copy", e);
 }
 
 static ac_status fill(ac_device *dev, ac_stream *s, void *dst, int byte, size_t bytes, ac_err *e) {
@@ -168,7 +177,8 @@ static ac_status event_new(ac_device *dev, ac_event **out, ac_err *e) {
   AC_TRY(aci_cuda_enter(dev, e));
   ac_event *ev = (ac_event *)calloc(1, sizeof *ev);
   if (ev == NULL) return AC_FAIL(e, OOM, "no memory for an event");
-  const ac_status st = aci_cuda_check(dev, cudaEventCreateWithFlags(&ev->handle, cudaEventDisableTiming), "event", e);
+  const ac_status st =
+      aci_cuda_check(dev, cudaEventCreateWithFlags(&ev->handle, cudaEventDisableTiming), "event", e);
   if (st != AC_OK) free(ev);
   else *out = ev;
   return st;
@@ -210,8 +220,9 @@ static ac_status sync_device(ac_device *dev, ac_stream *s, ac_err *e) {
 
 const ac_device_vtable *aci_cuda_vtable() {
   static const ac_device_vtable vt = {
-      sizeof vt, "cuda",    AC_DEV_CUDA, open_device, close_device, map,          unmap,       copy,        fill,
-      stream_new, stream_free, event_new,  event_free,   event_record, event_query, stream_wait, sync_device,
+      sizeof vt,  "cuda",       AC_DEV_CUDA, open_device, close_device, map,
+      unmap,      copy,         fill,        stream_new,  stream_free,  event_new,
+      event_free, event_record, event_query, stream_wait, sync_device,
   };
   return &vt;
 }

@@ -10,7 +10,8 @@ struct positions_args {
 static __global__ void __launch_bounds__(ACI_BLOCK) future_kernel(const __grid_constant__ positions_args a) {
   for (int64_t i = aci_first(); i < a.tq * a.tk; i += aci_step()) ((uint8_t *)a.y)[i] = i % a.tk > i / a.tk;
 }
-static __global__ void __launch_bounds__(ACI_BLOCK) distance_kernel(const __grid_constant__ positions_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    distance_kernel(const __grid_constant__ positions_args a) {
   for (int64_t i = aci_first(); i < a.tq * a.tk; i += aci_step()) {
     const int64_t d = i / a.tk + a.shift - i % a.tk;
     aci_put(a.dt, a.y, i, (double)(d < 0 ? -d : d));
@@ -24,12 +25,15 @@ static positions_args args_of(const ac_frame *f) {
 }
 static ac_status future(ac_frame *f, ac_err *e) {
   const positions_args a = args_of(f);
-  return a.tq * a.tk == 0 ? AC_OK : aci_launch(f, "future", future_kernel, aci_blocks(f->device, a.tq * a.tk), e, a);
+  return a.tq * a.tk == 0 ? AC_OK
+                          : aci_launch(f, "future", future_kernel, aci_blocks(f->device, a.tq * a.tk), e, a);
 }
 static ac_status distance(ac_frame *f, ac_err *e) {
   positions_args a = args_of(f);
   a.shift = f->args[1].b ? 0 : a.tk - a.tq;
-  return a.tq * a.tk == 0 ? AC_OK : aci_launch(f, "distance", distance_kernel, aci_blocks(f->device, a.tq * a.tk), e, a);
+  return a.tq * a.tk == 0
+             ? AC_OK
+             : aci_launch(f, "distance", distance_kernel, aci_blocks(f->device, a.tq * a.tk), e, a);
 }
 AC_KERNEL(cuda, future, future)
 AC_KERNEL(cuda, distance, distance)

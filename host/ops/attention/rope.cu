@@ -28,13 +28,15 @@ ACI_DEVICE double frequency(const rope_args &a, int64_t i) {
   return (1 - keep) * w / a.factor + keep * w;
 }
 
-template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) rope_kernel(const __grid_constant__ rope_args a) {
+template <class C>
+static __global__ void __launch_bounds__(ACI_BLOCK) rope_kernel(const __grid_constant__ rope_args a) {
   for (int64_t k = aci_first(); k < a.n; k += aci_step()) { /* (row, pair) */
     const int64_t i = k % a.half, r = k / a.half, p = r % a.t;
     int64_t position = a.offset + p;
     if (a.positions != NULL) {
       const int64_t row = a.per_batch > 0 ? r / a.per_batch : 0;
-      position = aci_get<int64_t>(a.positions_dt, a.positions, row * a.positions_stride[0] + p * a.positions_stride[1]);
+      position = aci_get<int64_t>(a.positions_dt, a.positions,
+                                  row * a.positions_stride[0] + p * a.positions_stride[1]);
       if (position < 0 || position >= (int64_t)1 << 40) {
         *a.fault = ACI_FAULT_INDEX;
         position = 0;
@@ -44,8 +46,10 @@ template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) rope_kern
     sincos((double)position * frequency(a, i), &s, &c);
     const C sn = (C)(s * a.sign), cs = (C)c;
     const int64_t first = a.interleaved ? 2 * i : i, second = a.interleaved ? 2 * i + 1 : i + a.half;
-    const int64_t xo = aci_place(r, a.ndim, a.shape, a.x_stride), yo = aci_place(r, a.ndim, a.shape, a.y_stride);
-    const C u = aci_get<C>(a.dt, a.x, xo + first * a.x_last), v = aci_get<C>(a.dt, a.x, xo + second * a.x_last);
+    const int64_t xo = aci_place(r, a.ndim, a.shape, a.x_stride),
+                  yo = aci_place(r, a.ndim, a.shape, a.y_stride);
+    const C u = aci_get<C>(a.dt, a.x, xo + first * a.x_last),
+            v = aci_get<C>(a.dt, a.x, xo + second * a.x_last);
     aci_put(a.dt, a.y, yo + first * a.y_last, u * cs - v * sn);
     aci_put(a.dt, a.y, yo + second * a.y_last, v * cs + u * sn);
   }

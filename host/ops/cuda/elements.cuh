@@ -15,19 +15,21 @@
 #define ACI_BF16_STORE(x) aci_f32_to_bf16((float)(x))
 #define ACI_F16_STORE(x) aci_f32_to_f16((float)(x))
 /* X(dtype, C type of its bytes, load expression, store expression) */
+/* clang-format off */
 #define ACI_ELEMENT_TYPES(X)                                                                                      \
   X(F64, double, ACI_SAME, ACI_SAME) X(F32, float, ACI_SAME, ACI_SAME)                                            \
   X(F16, uint16_t, aci_f16_to_f32, ACI_F16_STORE) X(BF16, uint16_t, aci_bf16_to_f32, ACI_BF16_STORE)              \
   X(I64, int64_t, ACI_SAME, ACI_SAME) X(I32, int32_t, ACI_SAME, ACI_SAME) X(I16, int16_t, ACI_SAME, ACI_SAME)     \
   X(I8, int8_t, ACI_SAME, ACI_SAME) X(U8, uint8_t, ACI_SAME, ACI_SAME) X(BOOL, uint8_t, ACI_NONZERO, ACI_NONZERO) \
   X(U16, uint16_t, ACI_SAME, ACI_SAME) X(U32, uint32_t, ACI_SAME, ACI_SAME)
+/* clang-format on */
 
 /* ---- a dtype that is known when compiling: aci_element<AC_BF16>::load(bits) ---- */
 template <int D> struct aci_element;
-#define ACI_ELEMENT(D, S, LOAD, STORE)                                                       \
-  template <> struct aci_element<AC_##D> {                                                   \
-    typedef S bits;                                                                          \
-    template <class C> static __device__ __forceinline__ C load(S x) { return (C)LOAD(x); }  \
+#define ACI_ELEMENT(D, S, LOAD, STORE)                                                        \
+  template <> struct aci_element<AC_##D> {                                                    \
+    typedef S bits;                                                                           \
+    template <class C> static __device__ __forceinline__ C load(S x) { return (C)LOAD(x); }   \
     template <class C> static __device__ __forceinline__ S store(C x) { return (S)STORE(x); } \
   };
 ACI_ELEMENT_TYPES(ACI_ELEMENT)
@@ -51,9 +53,7 @@ template <class C> ACI_DEVICE void aci_put(ac_dtype dt, void *p, int64_t i, C v)
 }
 
 /* N elements that are moved in one instruction; p is a multiple of their size. */
-template <class S, int N> struct alignas(sizeof(S) * N) aci_vector {
-  S v[N];
-};
+template <class S, int N> struct alignas(sizeof(S) * N) aci_vector { S v[N]; };
 
 /* ---- places: offset (in elements) of row-major position i under a shape ---- */
 /* 32 bits wide where all places fit: a 64-bit division is a subroutine. */

@@ -3,8 +3,10 @@
  *   static __global__ void scale(int64_t n, float *y, float a) { for (int64_t i = aci_first(); i < n; i += aci_step()) y[i] *= a; }
  *   return aci_launch(f, "scale", scale, aci_blocks(dev, n), n, y, a);
  *
- * Kernels are grid-stride loops over 64-bit places: a grid covers the machine a few times, not the data. A block has ACI_BLOCK
- * threads, a warp 32. Structs of arguments are `const __grid_constant__`: taking their address would copy them to every thread. What a kernel computes follows from shapes alone: no atomics on floats, no order that the scheduler chooses. */
+ * Kernels are grid-stride loops over 64-bit places: a grid covers the machine a few times, not the data. A block
+ * has ACI_BLOCK threads. Structs of arguments are `const __grid_constant__`: taking their address would copy them
+ * to every thread. What kernels compute follows from shapes alone: no atomics on floats, no order that the
+ * scheduler chooses. */
 #ifndef ACI_CUDA_LAUNCH_CUH
 #define ACI_CUDA_LAUNCH_CUH
 #include "accel/opdef.h"
@@ -17,7 +19,9 @@ enum { ACI_BLOCK = 64, ACI_WAVES = 1 }; /* two warps; few blocks, so that stride
 enum { ACI_BLOCK = 256, ACI_WAVES = 8 };
 #endif
 
-static __device__ __forceinline__ int64_t aci_first() { return (int64_t)blockIdx.x * blockDim.x + threadIdx.x; }
+static __device__ __forceinline__ int64_t aci_first() {
+  return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
 static __device__ __forceinline__ int64_t aci_step() { return (int64_t)gridDim.x * blockDim.x; }
 
 /* Blocks for n places, one a thread and round: at least 1, at most ACI_WAVES per multiprocessor and 8 kernels side by side. */
@@ -34,7 +38,8 @@ struct aci_shape_of_launch {
 
 /* On the frame's device and stream. Errors name the kernel; the dispatcher adds the op. */
 template <class... P, class... A>
-static ac_status aci_launch(const ac_frame *f, const char *name, void (*kernel)(P...), aci_shape_of_launch s, ac_err *e, A... args) {
+static ac_status aci_launch(const ac_frame *f, const char *name, void (*kernel)(P...), aci_shape_of_launch s,
+                            ac_err *e, A... args) {
   AC_TRY(aci_cuda_enter(f->device, e));
   const cudaStream_t stream = aci_cuda_stream(f->device, f->stream);
 #ifdef ACI_CUDA_EMULATED

@@ -17,6 +17,7 @@ extern "C" {
 enum { ACI_CUDA_VERSION = 1 };
 
 /* X(result, name, parameters, arguments): each is a field here and a function of the same name in the module. */
+/* clang-format off */
 #define ACI_CUDA_CALLS(X)                                                                                                        \
   X(ac_status, ac_block_alloc, (ac_device * d, size_t n, ac_mem_class c, ac_stream *s, ac_block **out, ac_err *e),              \
     (d, n, c, s, out, e))                                                                                                        \
@@ -28,10 +29,12 @@ enum { ACI_CUDA_VERSION = 1 };
   X(void, aci_reduce_plan_make, (aci_reduce_plan * p, const ac_tensor *x, uint32_t mask, aci_ctype ct), (p, x, mask, ct))        \
   X(uint32_t, aci_reduce_mask, (const ac_value *dims, int ndim), (dims, ndim))                                                   \
   X(ac_status, aci_frame_size, (ac_frame * f, int result, int ndim, const int64_t *shape, ac_err *e), (f, result, ndim, shape, e))
+/* clang-format on */
 
 typedef struct aci_cuda_calls {
   size_t struct_size;
-  ac_status (*ac_err_set)(ac_err *e, ac_status code, const char *file, int line, const char *fmt, ...) AC_PRINTF(5, 6);
+  ac_status (*ac_err_set)(ac_err *e, ac_status code, const char *file, int line, const char *fmt, ...)
+      AC_PRINTF(5, 6);
 #define ACI_CUDA_X(result, name, params, args) result(*name) params;
   ACI_CUDA_CALLS(ACI_CUDA_X)
 #undef ACI_CUDA_X

@@ -13,19 +13,22 @@ struct box_args {
 };
 
 /* Same dtype: the bits. */
-template <class S> static __global__ void __launch_bounds__(ACI_BLOCK) box_bits(const __grid_constant__ box_args a) {
+template <class S>
+static __global__ void __launch_bounds__(ACI_BLOCK) box_bits(const __grid_constant__ box_args a) {
   for (int64_t i = aci_first(); i < a.n; i += aci_step())
     ((S *)a.dst.ptr)[aci_place(i, a.ndim, a.shape, a.dst.stride)] =
         a.zero ? (S)0 : ((const S *)a.src.ptr)[aci_place(i, a.ndim, a.shape, a.src.stride)];
 }
 
-template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) box_cast(const __grid_constant__ box_args a) {
+template <class C>
+static __global__ void __launch_bounds__(ACI_BLOCK) box_cast(const __grid_constant__ box_args a) {
   for (int64_t i = aci_first(); i < a.n; i += aci_step())
     aci_put(a.dst.dtype, a.dst.ptr, aci_place(i, a.ndim, a.shape, a.dst.stride),
             aci_get<C>(a.src.dtype, a.src.ptr, aci_place(i, a.ndim, a.shape, a.src.stride)));
 }
 
-ac_status aci_cuda_move_box(ac_frame *f, int ndim, const int64_t *shape, const aci_box *dst, const aci_box *src, ac_err *e) {
+ac_status aci_cuda_move_box(ac_frame *f, int ndim, const int64_t *shape, const aci_box *dst,
+                            const aci_box *src, ac_err *e) {
   box_args a = {};
   int w = -1;
   a.dst = *dst;
@@ -37,7 +40,8 @@ ac_status aci_cuda_move_box(ac_frame *f, int ndim, const int64_t *shape, const a
   for (int d = 0; d < ndim; d++) { /* drop extents of 1, join dims that both sides walk as one */
     if (shape[d] == 1) continue;
     const int64_t ds = dst->stride[d], ss = a.zero ? 0 : src->stride[d];
-    if (w >= 0 && a.dst.stride[w] == ds * shape[d] && (a.zero || a.src.stride[w] == ss * shape[d])) a.shape[w] *= shape[d];
+    if (w >= 0 && a.dst.stride[w] == ds * shape[d] && (a.zero || a.src.stride[w] == ss * shape[d]))
+      a.shape[w] *= shape[d];
     else a.shape[++w] = shape[d];
     a.dst.stride[w] = ds;
     a.src.stride[w] = ss;
@@ -49,7 +53,8 @@ ac_status aci_cuda_move_box(ac_frame *f, int ndim, const int64_t *shape, const a
   a.ndim = w + 1;
   const ac_dtype to = dst->dtype, from = a.zero ? to : src->dtype;
   const size_t size = aci_dsize(to);
-  if (w == 0 && a.dst.stride[0] == 1 && a.zero) return f->device->vt->fill(f->device, f->stream, dst->ptr, 0, (size_t)a.n * size, e);
+  if (w == 0 && a.dst.stride[0] == 1 && a.zero)
+    return f->device->vt->fill(f->device, f->stream, dst->ptr, 0, (size_t)a.n * size, e);
   if (w == 0 && a.dst.stride[0] == 1 && to == from && a.src.stride[0] == 1)
     return f->device->vt->copy(f->device, f->stream, dst->ptr, src->ptr, (size_t)a.n * size, e);
   const unsigned blocks = aci_blocks(f->device, a.n);
@@ -60,7 +65,8 @@ ac_status aci_cuda_move_box(ac_frame *f, int ndim, const int64_t *shape, const a
     return aci_launch(f, "box", box_bits<uint64_t>, blocks, e, a);
   }
   const bool ft = ac_dtype_is_float(to), ff = ac_dtype_is_float(from);
-  if (to == AC_F64 || from == AC_F64 || ft != ff) return aci_launch(f, "box (cast)", box_cast<double>, blocks, e, a);
+  if (to == AC_F64 || from == AC_F64 || ft != ff)
+    return aci_launch(f, "box (cast)", box_cast<double>, blocks, e, a);
   if (ft) return aci_launch(f, "box (cast)", box_cast<float>, blocks, e, a);
   return aci_launch(f, "box (cast)", box_cast<int64_t>, blocks, e, a);
 }

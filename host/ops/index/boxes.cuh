@@ -10,7 +10,8 @@ typedef struct aci_box {
   int64_t stride[AC_MAX_DIMS];
 } aci_box;
 
-ac_status aci_cuda_move_box(ac_frame *f, int ndim, const int64_t *shape, const aci_box *dst, const aci_box *src, ac_err *e);
+ac_status aci_cuda_move_box(ac_frame *f, int ndim, const int64_t *shape, const aci_box *dst,
+                            const aci_box *src, ac_err *e);
 /* y := x, of one shape; converted when the dtypes differ. */
 ac_status aci_cuda_copy_tensor(ac_frame *f, const ac_tensor *y, const ac_tensor *x, ac_err *e);
 

@@ -20,7 +20,8 @@ struct pick_args {
 };
 
 /* y[e] = x[.. index[e] ..]: near = y, far = x */
-template <class S> static __global__ void __launch_bounds__(ACI_BLOCK) gather_kernel(const __grid_constant__ pick_args a) {
+template <class S>
+static __global__ void __launch_bounds__(ACI_BLOCK) gather_kernel(const __grid_constant__ pick_args a) {
   for (int64_t i = aci_first(); i < a.n; i += aci_step()) {
     int64_t r = i, near_at = 0, far_at = 0, index_at = 0;
     for (int d = a.ndim - 1; d >= 0; d--) {
@@ -38,7 +39,9 @@ template <class S> static __global__ void __launch_bounds__(ACI_BLOCK) gather_ke
 }
 
 /* far[p] (+)= the near elements whose index is p, in the order of the index; one thread a place. */
-template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) scatter_places(const __grid_constant__ pick_args a, bool add) {
+template <class C>
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    scatter_places(const __grid_constant__ pick_args a, bool add) {
   for (int64_t i = aci_first(); i < a.far_n; i += aci_step()) {
     int64_t r = i, near_at = 0, far_at = 0, index_at = 0, place = 0;
     bool inside = true;
@@ -66,7 +69,8 @@ template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) scatter_p
 }
 
 /* The same for long lines of types that sums are kept in: one thread a line, adding in memory. */
-template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) scatter_lines(const __grid_constant__ pick_args a) {
+template <class C>
+static __global__ void __launch_bounds__(ACI_BLOCK) scatter_lines(const __grid_constant__ pick_args a) {
   const int64_t m = a.shape[a.dim], lines = a.n / m;
   for (int64_t i = aci_first(); i < lines; i += aci_step()) {
     int64_t r = i, near_at = 0, far_at = 0, index_at = 0;
@@ -81,7 +85,9 @@ template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) scatter_l
     for (int64_t j = 0; j < m; j++) {
       const int64_t id = aci_get<int64_t>(a.index_dt, a.index, index_at + j * a.index_stride[a.dim]);
       if ((uint64_t)id >= (uint64_t)a.bound) *a.fault = ACI_FAULT_INDEX;
-      else ((C *)a.far_)[far_at + id * a.far_stride[a.dim]] += ((const C *)a.near_)[near_at + j * a.near_stride[a.dim]];
+      else
+        ((C *)a.far_)[far_at + id * a.far_stride[a.dim]] +=
+            ((const C *)a.near_)[near_at + j * a.near_stride[a.dim]];
     }
   }
 }
@@ -90,7 +96,8 @@ static void strides_of(const ac_tensor *t, int64_t *to) {
   for (int d = 0; d < t->ndim; d++) to[d] = t->stride[d];
   if (t->ndim == 0) to[0] = 0; /* rank 0 counts as one place */
 }
-static pick_args args_of(const ac_frame *f, const ac_tensor *index, int64_t dim, const ac_tensor *near_, const ac_tensor *far_) {
+static pick_args args_of(const ac_frame *f, const ac_tensor *index, int64_t dim, const ac_tensor *near_,
+                         const ac_tensor *far_) {
   pick_args a = {};
   a.index = aci_data(index);
   a.index_dt = (ac_dtype)index->dtype;

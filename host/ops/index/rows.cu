@@ -16,10 +16,12 @@ struct take_args {
   int *fault;
 };
 ACI_DEVICE int64_t id_at(const take_args &a, int64_t j) {
-  return aci_get<int64_t>(a.ids_dt, a.ids, a.ids_ndim == 0 ? j : aci_place(j, a.ids_ndim, a.ids_shape, a.ids_stride));
+  return aci_get<int64_t>(a.ids_dt, a.ids,
+                          a.ids_ndim == 0 ? j : aci_place(j, a.ids_ndim, a.ids_shape, a.ids_stride));
 }
 
-template <class S> static __global__ void __launch_bounds__(ACI_BLOCK) take_rows(const __grid_constant__ take_args a) {
+template <class S>
+static __global__ void __launch_bounds__(ACI_BLOCK) take_rows(const __grid_constant__ take_args a) {
   const int64_t all = a.outer * a.n * a.row;
   for (int64_t i = aci_first(); i < all; i += aci_step()) {
     const int64_t c = i % a.row, j = i / a.row % a.n, o = i / a.row / a.n, id = id_at(a, j);
@@ -48,7 +50,8 @@ static ac_status in_a_run(ac_frame *f, const ac_tensor *t, const void **data, ac
   *block = NULL;
   *data = aci_data(t);
   if (aci_is_contiguous(t) || t->numel == 0) return AC_OK;
-  AC_TRY(ac_block_alloc(f->device, (size_t)t->numel * aci_dsize((ac_dtype)t->dtype), AC_MEM_ACTIVATION, f->stream, block, e));
+  AC_TRY(ac_block_alloc(f->device, (size_t)t->numel * aci_dsize((ac_dtype)t->dtype), AC_MEM_ACTIVATION,
+                        f->stream, block, e));
   aci_box dst = {}, src = {};
   *data = dst.ptr = (*block)->ptr;
   src.ptr = aci_data(t);
@@ -80,7 +83,9 @@ static ac_status take(ac_frame *f, const ac_tensor *x, take_args a, ac_err *e) {
 
 /* ---- adding ---- */
 /* id << 32 | position; what is out of range or skipped goes behind everything. */
-static __global__ void __launch_bounds__(ACI_BLOCK) make_keys(const __grid_constant__ take_args a, int64_t n_dst, int64_t skip, int64_t n_keys, uint64_t *keys) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    make_keys(const __grid_constant__ take_args a, int64_t n_dst, int64_t skip, int64_t n_keys,
+              uint64_t *keys) {
   for (int64_t j = aci_first(); j < n_keys; j += aci_step()) {
     const int64_t id = j < a.n ? id_at(a, j) : -1;
     const bool ok = (uint64_t)id < (uint64_t)n_dst;
@@ -89,7 +94,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) make_keys(const __grid_const
   }
 }
 /* One pass of a bitonic sort of n_keys = 2^k keys. */
-static __global__ void __launch_bounds__(ACI_BLOCK) sort_pass(uint64_t *keys, int64_t n_keys, int64_t run, int64_t apart) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    sort_pass(uint64_t *keys, int64_t n_keys, int64_t run, int64_t apart) {
   for (int64_t i = aci_first(); i < n_keys; i += aci_step()) {
     const int64_t j = i ^ apart;
     if (j <= i) continue;
@@ -110,12 +116,14 @@ struct add_args {
   double scale;
 };
 /* C: what sums run in; rounded once, after the base joined. */
-template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) add_rows(const __grid_constant__ add_args a) {
+template <class C>
+static __global__ void __launch_bounds__(ACI_BLOCK) add_rows(const __grid_constant__ add_args a) {
   const int64_t all = a.outer * a.n_keys * a.row;
   for (int64_t i = aci_first(); i < all; i += aci_step()) {
     const int64_t c = i % a.row, k = i / a.row % a.n_keys, o = i / a.row / a.n_keys;
     const uint64_t key = a.keys[k];
-    if (key == UINT64_MAX || (k > 0 && a.keys[k - 1] >> 32 == key >> 32)) continue; /* not the first of a run */
+    if (key == UINT64_MAX || (k > 0 && a.keys[k - 1] >> 32 == key >> 32))
+      continue; /* not the first of a run */
     C sum = 0;
     for (int64_t at = k; at < a.n_keys && a.keys[at] != UINT64_MAX && a.keys[at] >> 32 == key >> 32; at++)
       sum += aci_get<C>(a.dt, a.src, (o * a.n + (int64_t)(a.keys[at] & 0xffffffffu)) * a.row + c);
@@ -125,8 +133,8 @@ template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) add_rows(
 }
 
 /* out[o, ids[j], :] += scale * src[o, j, :]; out is contiguous and holds what is added to. */
-static ac_status add(ac_frame *f, take_args ids, const ac_tensor *src, int64_t outer, int64_t n_dst, int64_t row, double scale, int64_t skip,
-                     ac_err *e) {
+static ac_status add(ac_frame *f, take_args ids, const ac_tensor *src, int64_t outer, int64_t n_dst,
+                     int64_t row, double scale, int64_t skip, ac_err *e) {
   add_args a = {};
   ac_block *keys = NULL, *run = NULL;
   a.n = ids.n;
@@ -136,10 +144,12 @@ static ac_status add(ac_frame *f, take_args ids, const ac_tensor *src, int64_t o
   while (a.n_keys < a.n) a.n_keys *= 2;
   AC_TRY(ac_block_alloc(f->device, (size_t)a.n_keys * 8, AC_MEM_ACTIVATION, f->stream, &keys, e));
   uint64_t *k = (uint64_t *)keys->ptr;
-  ac_status st = aci_launch(f, "rows (keys)", make_keys, aci_blocks(f->device, a.n_keys), e, ids, n_dst, skip, a.n_keys, k);
+  ac_status st = aci_launch(f, "rows (keys)", make_keys, aci_blocks(f->device, a.n_keys), e, ids, n_dst, skip,
+                            a.n_keys, k);
   for (int64_t size = 2; size <= a.n_keys && st == AC_OK; size *= 2)
     for (int64_t apart = size / 2; apart > 0 && st == AC_OK; apart /= 2)
-      st = aci_launch(f, "rows (sort)", sort_pass, aci_blocks(f->device, a.n_keys), e, k, a.n_keys, size, apart);
+      st = aci_launch(f, "rows (sort)", sort_pass, aci_blocks(f->device, a.n_keys), e, k, a.n_keys, size,
+                      apart);
   a.keys = k;
   a.outer = outer;
   a.n_dst = n_dst;
@@ -150,7 +160,7 @@ static ac_status add(ac_frame *f, take_args ids, const ac_tensor *src, int64_t o
   if (st == AC_OK) st = in_a_run(f, src, &a.src, &run, e);
   if (st == AC_OK) {
     const unsigned blocks = aci_blocks(f->device, outer * a.n_keys * row);
-    st = a.dt == AC_F64 ? aci_launch(f, "rows (add)", add_rows<double>, blocks, e, a)
+    st = a.dt == AC_F64            ? aci_launch(f, "rows (add)", add_rows<double>, blocks, e, a)
          : ac_dtype_is_float(a.dt) ? aci_launch(f, "rows (add)", add_rows<float>, blocks, e, a)
                                    : aci_launch(f, "rows (add)", add_rows<int64_t>, blocks, e, a);
   }
@@ -161,7 +171,8 @@ static ac_status add(ac_frame *f, take_args ids, const ac_tensor *src, int64_t o
 
 static ac_status zero(ac_frame *f, ac_err *e) {
   const ac_tensor *t = f->out[0];
-  return f->device->vt->fill(f->device, f->stream, aci_data(t), 0, (size_t)t->numel * aci_dsize((ac_dtype)t->dtype), e);
+  return f->device->vt->fill(f->device, f->stream, aci_data(t), 0,
+                             (size_t)t->numel * aci_dsize((ac_dtype)t->dtype), e);
 }
 
 /* ---- the ops ---- */
@@ -181,7 +192,9 @@ static ac_status embedding(ac_frame *f, ac_err *e) {
 }
 static ac_status embedding_backward(ac_frame *f, ac_err *e) {
   const int64_t rows = f->out[0]->shape[0], row = f->out[0]->shape[1];
-  const int64_t pad = f->args[3].kind == AC_T_NONE ? -1 : f->args[3].i < 0 ? f->args[3].i + rows : f->args[3].i;
+  const int64_t pad = f->args[3].kind == AC_T_NONE ? -1
+                      : f->args[3].i < 0           ? f->args[3].i + rows
+                                                   : f->args[3].i;
   AC_TRY(zero(f, e));
   return add(f, args_of(f, f->args[1].tensor), f->args[0].tensor, 1, rows, row, 1, pad, e);
 }
@@ -202,7 +215,8 @@ static ac_status index_add(ac_frame *f, ac_err *e) {
   const ac_scalar alpha = f->args[4].scalar;
   cut(f->out[0], f->args[1].i, &outer, &n, &row);
   AC_TRY(aci_cuda_copy_tensor(f, f->out[0], f->args[0].tensor, e));
-  return add(f, args_of(f, f->args[2].tensor), f->args[3].tensor, outer, n, row, alpha.kind == AC_SCALAR_FLOAT ? alpha.f : (double)alpha.i, -1, e);
+  return add(f, args_of(f, f->args[2].tensor), f->args[3].tensor, outer, n, row,
+             alpha.kind == AC_SCALAR_FLOAT ? alpha.f : (double)alpha.i, -1, e);
 }
 AC_KERNEL(cuda, embedding, embedding)
 AC_KERNEL(cuda, embedding_backward, embedding_backward)

@@ -9,7 +9,8 @@ struct triangle_args {
   int64_t n, rows, columns, diagonal, shape[AC_MAX_DIMS], stride[AC_MAX_DIMS];
   bool upper;
 };
-template <class S> static __global__ void __launch_bounds__(ACI_BLOCK) triangle_kernel(const __grid_constant__ triangle_args a) {
+template <class S>
+static __global__ void __launch_bounds__(ACI_BLOCK) triangle_kernel(const __grid_constant__ triangle_args a) {
   for (int64_t i = aci_first(); i < a.n; i += aci_step()) {
     const int64_t c = i % a.columns, r = i / a.columns % a.rows;
     const bool keep = a.upper ? c >= r + a.diagonal : c <= r + a.diagonal;

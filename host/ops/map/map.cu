@@ -23,7 +23,8 @@ static const aci_map_entry *found[N_FOUND];
 static std::mutex found_lock;
 
 static const aci_map_entry *by_name(const aci_map_loop *l) {
-  const char *slash = strrchr(l->file, '/'), *base = slash != NULL ? slash + 1 : l->file, *dot = strrchr(base, '.');
+  const char *slash = strrchr(l->file, '/'), *base = slash != NULL ? slash + 1 : l->file,
+             *dot = strrchr(base, '.');
   const size_t n = dot != NULL ? (size_t)(dot - base) : strlen(base);
   for (const aci_map_entry *m = aci_map_entry::head(); m != NULL; m = m->next)
     if (strlen(m->stem) == n && strncmp(m->stem, base, n) == 0 && strcmp(m->name, l->name) == 0) return m;
@@ -65,10 +66,13 @@ ac_dtype aci_map_packed_dtype(const aci_map_plan *p, unsigned char *kind) {
     const bool one = o->number || o->stride[0] == 0, mask = o->dt == AC_BOOL;
     kind[k] = one ? ACI_PACKED_ONE : mask ? ACI_PACKED_MASK : ACI_PACKED_SAME;
     if (one) continue;
-    if (o->stride[0] != 1 || (!mask && o->dt != d) || (uintptr_t)o->ptr % (mask ? lanes : 16) != 0) return AC_DTYPE_COUNT;
+    if (o->stride[0] != 1 || (!mask && o->dt != d) || (uintptr_t)o->ptr % (mask ? lanes : 16) != 0)
+      return AC_DTYPE_COUNT;
   }
   const bool truth = p->out.dt == AC_BOOL;
-  if (p->out.stride[0] != 1 || (!truth && p->out.dt != d) || (uintptr_t)p->out.ptr % (truth ? lanes : 16) != 0) return AC_DTYPE_COUNT;
+  if (p->out.stride[0] != 1 || (!truth && p->out.dt != d) ||
+      (uintptr_t)p->out.ptr % (truth ? lanes : 16) != 0)
+    return AC_DTYPE_COUNT;
   return d;
 }
 
@@ -76,7 +80,8 @@ static ac_status run_map(ac_frame *f, const aci_map *m, ac_err *e) {
   aci_map_plan p;
   const aci_map_loop *loop = aci_map_plan_make(f, m, &p);
   const aci_map_entry *entry = find(loop);
-  if (entry == NULL) return AC_FAIL(e, UNSUPPORTED, "unsupported on device %s: %s has no kernel", f->device->name, loop->name);
+  if (entry == NULL)
+    return AC_FAIL(e, UNSUPPORTED, "unsupported on device %s: %s has no kernel", f->device->name, loop->name);
   return entry->launch(f, &p, e);
 }
 
@@ -87,10 +92,12 @@ struct fill_args {
   int ndim; /* 0: contiguous */
   uint64_t bits;
 };
-template <class S> static __global__ void __launch_bounds__(ACI_BLOCK) fill_kernel(const __grid_constant__ fill_args a) {
+template <class S>
+static __global__ void __launch_bounds__(ACI_BLOCK) fill_kernel(const __grid_constant__ fill_args a) {
   const S v = (S)a.bits;
   S *out = (S *)a.out;
-  for (int64_t i = aci_first(); i < a.n; i += aci_step()) out[a.ndim == 0 ? i : aci_place(i, a.ndim, a.shape, a.stride)] = v;
+  for (int64_t i = aci_first(); i < a.n; i += aci_step())
+    out[a.ndim == 0 ? i : aci_place(i, a.ndim, a.shape, a.stride)] = v;
 }
 
 static ac_status fill(ac_frame *f, const ac_tensor *t, const void *bytes, ac_err *e) {

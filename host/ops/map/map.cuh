@@ -14,7 +14,8 @@ struct aci_map_entry {
   const char *stem, *name;
   ac_status (*launch)(const ac_frame *f, const aci_map_plan *p, ac_err *e);
   aci_map_entry *next;
-  aci_map_entry(const char *stem, const char *name, ac_status (*launch)(const ac_frame *, const aci_map_plan *, ac_err *))
+  aci_map_entry(const char *stem, const char *name,
+                ac_status (*launch)(const ac_frame *, const aci_map_plan *, ac_err *))
       : stem(stem), name(name), launch(launch), next(head()) {
     head() = this;
   }
@@ -34,13 +35,16 @@ template <class T> struct aci_packed_args {
   bool truth; /* results are bool */
 };
 
-template <class F, int D> __global__ void __launch_bounds__(ACI_BLOCK) aci_map_packed(const __grid_constant__ aci_packed_args<typename F::type> a) {
+template <class F, int D>
+__global__ void __launch_bounds__(ACI_BLOCK)
+    aci_map_packed(const __grid_constant__ aci_packed_args<typename F::type> a) {
   typedef typename F::type T;
   typedef typename aci_element<D>::bits S;
   const int V = 16 / sizeof(S);
   T one[F::n_in];
 #pragma unroll
-  for (int k = 0; k < F::n_in; k++) one[k] = a.ones[k] != NULL ? aci_get<T>(a.ones_dt[k], a.ones[k], 0) : a.one[k];
+  for (int k = 0; k < F::n_in; k++)
+    one[k] = a.ones[k] != NULL ? aci_get<T>(a.ones_dt[k], a.ones[k], 0) : a.one[k];
   const int64_t n_vectors = a.n / V;
   for (int64_t i = aci_first(); i < n_vectors; i += aci_step()) {
     T x[V][F::n_in];
@@ -95,7 +99,8 @@ static inline double aci_map_number(const aci_map_plan *p, int k, double) { retu
 static inline int64_t aci_map_number(const aci_map_plan *p, int k, int64_t) { return p->number[k].i64; }
 
 template <class F, int D>
-ac_status aci_map_launch_packed(const ac_frame *f, const aci_map_plan *p, const unsigned char *kind, ac_err *e) {
+ac_status aci_map_launch_packed(const ac_frame *f, const aci_map_plan *p, const unsigned char *kind,
+                                ac_err *e) {
   typedef typename F::type T;
   aci_packed_args<T> a = {};
   a.n = p->numel;
@@ -114,29 +119,37 @@ ac_status aci_map_launch_packed(const ac_frame *f, const aci_map_plan *p, const 
 }
 
 /* ---- strided ---- */
-template <class F> __global__ void __launch_bounds__(ACI_BLOCK) aci_map_strided(const __grid_constant__ aci_map_plan p) {
+template <class F>
+__global__ void __launch_bounds__(ACI_BLOCK) aci_map_strided(const __grid_constant__ aci_map_plan p) {
   typedef typename F::type T;
   const T *params = (const T *)&p.p;
   for (int64_t i = aci_first(); i < p.numel; i += aci_step()) {
     T x[F::n_in];
 #pragma unroll
     for (int k = 0; k < F::n_in; k++)
-      x[k] = p.in[k].number ? *(const T *)&p.number[k]
-                            : aci_get<T>(p.in[k].dt, p.in[k].ptr, aci_place(i, p.ndim, p.shape, p.in[k].stride));
+      x[k] = p.in[k].number
+                 ? *(const T *)&p.number[k]
+                 : aci_get<T>(p.in[k].dt, p.in[k].ptr, aci_place(i, p.ndim, p.shape, p.in[k].stride));
     aci_put(p.out.dt, (void *)p.out.ptr, aci_place(i, p.ndim, p.shape, p.out.stride), F::run(params, x));
   }
 }
 
 /* Packed kernels exist for these dtypes of a compute type; bool and bytes go as masks beside one of them. */
-template <class F> ac_status aci_map_dispatch(const ac_frame *f, const aci_map_plan *p, ac_dtype d, const unsigned char *kind, float, ac_err *e) {
+template <class F>
+ac_status aci_map_dispatch(const ac_frame *f, const aci_map_plan *p, ac_dtype d, const unsigned char *kind,
+                           float, ac_err *e) {
   if (d == AC_F32) return aci_map_launch_packed<F, AC_F32>(f, p, kind, e);
   if (d == AC_BF16) return aci_map_launch_packed<F, AC_BF16>(f, p, kind, e);
   return aci_map_launch_packed<F, AC_F16>(f, p, kind, e);
 }
-template <class F> ac_status aci_map_dispatch(const ac_frame *f, const aci_map_plan *p, ac_dtype, const unsigned char *kind, double, ac_err *e) {
+template <class F>
+ac_status aci_map_dispatch(const ac_frame *f, const aci_map_plan *p, ac_dtype, const unsigned char *kind,
+                           double, ac_err *e) {
   return aci_map_launch_packed<F, AC_F64>(f, p, kind, e);
 }
-template <class F> ac_status aci_map_dispatch(const ac_frame *f, const aci_map_plan *p, ac_dtype d, const unsigned char *kind, int64_t, ac_err *e) {
+template <class F>
+ac_status aci_map_dispatch(const ac_frame *f, const aci_map_plan *p, ac_dtype d, const unsigned char *kind,
+                           int64_t, ac_err *e) {
   if (d == AC_I64) return aci_map_launch_packed<F, AC_I64>(f, p, kind, e);
   if (d == AC_I32) return aci_map_launch_packed<F, AC_I32>(f, p, kind, e);
   return aci_map_launch_packed<F, AC_U8>(f, p, kind, e);
@@ -160,16 +173,20 @@ ACI_VM int64_t m_trunc(int64_t x) { return x; }
 ACI_VM int64_t m_rint(int64_t x) { return x; }
 ACI_VM int64_t m_max(int64_t a, int64_t b) { return a > b ? a : b; }
 ACI_VM int64_t m_min(int64_t a, int64_t b) { return a < b ? a : b; }
-template <class T> struct aci_is_int { enum { value = 0 }; };
-template <> struct aci_is_int<int64_t> { enum { value = 1 }; };
+template <class T> struct aci_is_int {
+  enum { value = 0 };
+};
+template <> struct aci_is_int<int64_t> {
+  enum { value = 1 };
+};
 #define ACI_BY_INT(x, for_int, for_float) (aci_is_int<decltype((x) + 0)>::value ? (for_int) : (for_float))
 
-#define ACI_FORMULA(op, T, sfx, K, ...)                                                                   \
-  struct op##_##sfx##_formula {                                                                           \
-    typedef T type;                                                                                       \
-    enum { n_in = K };                                                                                    \
+#define ACI_FORMULA(op, T, sfx, K, ...)                                                                 \
+  struct op##_##sfx##_formula {                                                                         \
+    typedef T type;                                                                                     \
+    enum { n_in = K };                                                                                  \
     static __device__ __forceinline__ T run(const T *p, const T *v) { return (void)p, (T)__VA_ARGS__; } \
-  };                                                                                                      \
+  };                                                                                                    \
   static aci_map_entry op##_##sfx##_entry(ACI_STEM, #op "_" #sfx, aci_map_launch<op##_##sfx##_formula>);
 #define ACI_LOOP1(op, T, sfx, F) ACI_FORMULA(op, T, sfx, 1, F(T, p, v[0]))
 #define ACI_LOOP2(op, T, sfx, F) ACI_FORMULA(op, T, sfx, 2, F(T, p, v[0], v[1]))

@@ -18,7 +18,8 @@ struct product_args {
 
 /* A TILE x TILE piece of C per block; k in steps of TILE through shared memory, added in order. ACC: f32 for floats up to 32 bits,
  * f64, i64. */
-template <class ACC> static __global__ void __launch_bounds__(TILE *TILE) product_tiles(const __grid_constant__ product_args a) {
+template <class ACC>
+static __global__ void __launch_bounds__(TILE *TILE) product_tiles(const __grid_constant__ product_args a) {
   __shared__ ACC left[TILE][TILE + 1], right[TILE][TILE + 1];
   const aci_product &p = a.p;
   const int row = (int)threadIdx.x / TILE, col = (int)threadIdx.x % TILE;
@@ -29,8 +30,12 @@ template <class ACC> static __global__ void __launch_bounds__(TILE *TILE) produc
     const int64_t bo = p.n_batch_dims > 0 ? aci_place(b, p.n_batch_dims, p.batch, p.b_batch) : 0;
     ACC sum = 0;
     for (int64_t k = 0; k < p.k; k += TILE) {
-      left[row][col] = i < p.m && k + col < p.k ? aci_get<ACC>(p.dtype, p.a, ao + i * p.a_rs + (k + col) * p.a_cs) : (ACC)0;
-      right[row][col] = j < p.n && k + row < p.k ? aci_get<ACC>(p.dtype, p.b, bo + (k + row) * p.b_rs + j * p.b_cs) : (ACC)0;
+      left[row][col] = i < p.m && k + col < p.k
+                           ? aci_get<ACC>(p.dtype, p.a, ao + i * p.a_rs + (k + col) * p.a_cs)
+                           : (ACC)0;
+      right[row][col] = j < p.n && k + row < p.k
+                            ? aci_get<ACC>(p.dtype, p.b, bo + (k + row) * p.b_rs + j * p.b_cs)
+                            : (ACC)0;
       __syncthreads();
       for (int s = 0; s < TILE; s++) sum += left[row][s] * right[s][col];
       __syncthreads();

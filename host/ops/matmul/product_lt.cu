@@ -18,10 +18,12 @@ ac_status aci_cuda_product_lt(ac_frame *, const aci_product *, ac_err *) { retur
 #include <mutex>
 #include <vector>
 
-#define LT_CALLS(X)                                                                                                              \
-  X(cublasLtCreate) X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy) X(cublasLtMatmulDescSetAttribute)                   \
-  X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy) X(cublasLtMatrixLayoutSetAttribute) X(cublasLtMatmulPreferenceCreate) \
-  X(cublasLtMatmulPreferenceDestroy) X(cublasLtMatmulPreferenceSetAttribute) X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmul)
+#define LT_CALLS(X)                                                                                    \
+  X(cublasLtCreate)                                                                                    \
+  X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy) X(cublasLtMatmulDescSetAttribute)           \
+      X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy) X(cublasLtMatrixLayoutSetAttribute) \
+          X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy)                         \
+              X(cublasLtMatmulPreferenceSetAttribute) X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmul)
 
 namespace {
 struct library {
@@ -40,7 +42,8 @@ library load() {
   l.ready = true;
 #define LT_FIND(name) l.ready = (l.name = (decltype(l.name))dlsym(h, #name)) != NULL && l.ready;
   LT_CALLS(LT_FIND)
-  const char *tf32 = getenv("ACCEL_CUDA_TF32"); /* read here: kernels know no parameters; params.c checks the value */
+  const char *tf32 =
+      getenv("ACCEL_CUDA_TF32"); /* read here: kernels know no parameters; params.c checks the value */
   l.tf32 = tf32 != NULL && tf32[0] == '1';
   return l;
 }
@@ -80,14 +83,18 @@ struct descriptors {
 };
 
 std::mutex lock;
-std::map<int, cublasLtHandle_t> handles;                       /* by device */
+std::map<int, cublasLtHandle_t> handles;                     /* by device */
 std::map<std::vector<int64_t>, cublasLtMatmulAlgo_t> chosen; /* by device, types, shape, strides, alignment */
 
-bool layout(cublasLtMatrixLayout_t *l, cudaDataType type, int64_t rows, int64_t cols, int64_t ld, int64_t batch, int64_t stride) {
+bool layout(cublasLtMatrixLayout_t *l, cudaDataType type, int64_t rows, int64_t cols, int64_t ld,
+            int64_t batch, int64_t stride) {
   const int32_t n = (int32_t)batch;
-  return lt().cublasLtMatrixLayoutCreate(l, type, (uint64_t)rows, (uint64_t)cols, ld) == CUBLAS_STATUS_SUCCESS &&
-         lt().cublasLtMatrixLayoutSetAttribute(*l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &n, sizeof n) == CUBLAS_STATUS_SUCCESS &&
-         lt().cublasLtMatrixLayoutSetAttribute(*l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof stride) == CUBLAS_STATUS_SUCCESS;
+  return lt().cublasLtMatrixLayoutCreate(l, type, (uint64_t)rows, (uint64_t)cols, ld) ==
+             CUBLAS_STATUS_SUCCESS &&
+         lt().cublasLtMatrixLayoutSetAttribute(*l, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &n, sizeof n) ==
+             CUBLAS_STATUS_SUCCESS &&
+         lt().cublasLtMatrixLayoutSetAttribute(*l, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
+                                               sizeof stride) == CUBLAS_STATUS_SUCCESS;
 }
 template <class T> bool set(descriptors &d, cublasLtMatmulDescAttributes_t what, T value) {
   return lt().cublasLtMatmulDescSetAttribute(d.op, what, &value, sizeof value) == CUBLAS_STATUS_SUCCESS;
@@ -99,36 +106,45 @@ int64_t alignment(const void *p) {
 } // namespace
 
 /* One dim of batch at most: its products differ by a stride. */
-static ac_status run(ac_frame *f, const aci_product *p, const char *a, const char *b, char *c, int64_t batch, int64_t as, int64_t bs, void *workspace,
-                     ac_err *e) {
+static ac_status run(ac_frame *f, const aci_product *p, const char *a, const char *b, char *c, int64_t batch,
+                     int64_t as, int64_t bs, void *workspace, ac_err *e) {
   const bool wide = p->dtype == AC_F64;
-  const cudaDataType type = wide ? CUDA_R_64F : p->dtype == AC_F32 ? CUDA_R_32F : p->dtype == AC_BF16 ? CUDA_R_16BF : CUDA_R_16F;
-  const cublasComputeType_t compute = wide                                  ? CUBLAS_COMPUTE_64F
+  const cudaDataType type = wide                  ? CUDA_R_64F
+                            : p->dtype == AC_F32  ? CUDA_R_32F
+                            : p->dtype == AC_BF16 ? CUDA_R_16BF
+                                                  : CUDA_R_16F;
+  const cublasComputeType_t compute = wide                              ? CUBLAS_COMPUTE_64F
                                       : p->dtype == AC_F32 && lt().tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
-                                                                            : CUBLAS_COMPUTE_32F;
+                                                                        : CUBLAS_COMPUTE_32F;
   matrix ma, mb;
-  if (!matrix_of(p->m, p->k, p->a_rs, p->a_cs, &ma) || !matrix_of(p->k, p->n, p->b_rs, p->b_cs, &mb)) return AC_UNSUPPORTED;
+  if (!matrix_of(p->m, p->k, p->a_rs, p->a_cs, &ma) || !matrix_of(p->k, p->n, p->b_rs, p->b_cs, &mb))
+    return AC_UNSUPPORTED;
   descriptors d;
   /* D (n x m) = op(B) (n x k) op(A) (k x m) */
-  bool ok = lt().cublasLtMatmulDescCreate(&d.op, compute, wide ? CUDA_R_64F : CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
+  bool ok = lt().cublasLtMatmulDescCreate(&d.op, compute, wide ? CUDA_R_64F : CUDA_R_32F) ==
+                CUBLAS_STATUS_SUCCESS &&
             set(d, CUBLASLT_MATMUL_DESC_TRANSA, mb.transposed ? CUBLAS_OP_T : CUBLAS_OP_N) &&
             set(d, CUBLASLT_MATMUL_DESC_TRANSB, ma.transposed ? CUBLAS_OP_T : CUBLAS_OP_N) &&
             layout(&d.a, type, mb.transposed ? p->k : p->n, mb.transposed ? p->n : p->k, mb.ld, batch, bs) &&
             layout(&d.b, type, ma.transposed ? p->m : p->k, ma.transposed ? p->k : p->m, ma.ld, batch, as) &&
             layout(&d.c, type, p->n, p->m, p->n, batch, p->m * p->n);
   if (p->bias != NULL)
-    ok = ok && set(d, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS) && set(d, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p->bias);
+    ok = ok && set(d, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS) &&
+         set(d, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p->bias);
   if (!ok) return AC_UNSUPPORTED;
 
   const int device = aci_cuda_of(f->device)->ordinal;
-  const std::vector<int64_t> key = {device, p->dtype, p->m, p->n, p->k, ma.transposed, mb.transposed, ma.ld, mb.ld, batch, as, bs, p->bias != NULL,
-                                    p->beta != 0, alignment(a), alignment(b), alignment(c)};
+  const std::vector<int64_t> key = {
+      device,          p->dtype,     p->m,         p->n,         p->k,        ma.transposed,
+      mb.transposed,   ma.ld,        mb.ld,        batch,        as,          bs,
+      p->bias != NULL, p->beta != 0, alignment(a), alignment(b), alignment(c)};
   cublasLtHandle_t handle;
   cublasLtMatmulAlgo_t algo;
   {
     std::lock_guard<std::mutex> hold(lock);
     cublasLtHandle_t &h = handles[device];
-    if (h == NULL && lt().cublasLtCreate(&h) != CUBLAS_STATUS_SUCCESS) return AC_FAIL(e, DEVICE, "%s: cuBLASLt does not start", f->device->name);
+    if (h == NULL && lt().cublasLtCreate(&h) != CUBLAS_STATUS_SUCCESS)
+      return AC_FAIL(e, DEVICE, "%s: cuBLASLt does not start", f->device->name);
     handle = h;
     const auto known = chosen.find(key);
     if (known != chosen.end()) {
@@ -138,24 +154,33 @@ static ac_status run(ac_frame *f, const aci_product *p, const char *a, const cha
       int n = 0;
       const size_t room = WORKSPACE;
       ok = lt().cublasLtMatmulPreferenceCreate(&d.preference) == CUBLAS_STATUS_SUCCESS &&
-           lt().cublasLtMatmulPreferenceSetAttribute(d.preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room, sizeof room) == CUBLAS_STATUS_SUCCESS &&
-           lt().cublasLtMatmulAlgoGetHeuristic(handle, d.op, d.a, d.b, d.c, d.c, d.preference, 1, &found, &n) == CUBLAS_STATUS_SUCCESS && n > 0;
+           lt().cublasLtMatmulPreferenceSetAttribute(d.preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                     &room, sizeof room) == CUBLAS_STATUS_SUCCESS &&
+           lt().cublasLtMatmulAlgoGetHeuristic(handle, d.op, d.a, d.b, d.c, d.c, d.preference, 1, &found,
+                                               &n) == CUBLAS_STATUS_SUCCESS &&
+           n > 0;
       if (!ok) return AC_UNSUPPORTED;
       algo = chosen[key] = found.algo;
     }
   }
   const float alpha32 = (float)p->alpha, beta32 = (float)p->beta;
-  const void *alpha = wide ? (const void *)&p->alpha : &alpha32, *beta = wide ? (const void *)&p->beta : &beta32;
+  const void *alpha = wide ? (const void *)&p->alpha : &alpha32,
+             *beta = wide ? (const void *)&p->beta : &beta32;
   const cudaStream_t stream = aci_cuda_stream(f->device, f->stream);
-  const cublasStatus_t st = lt().cublasLtMatmul(handle, d.op, alpha, b, d.a, a, d.b, beta, c, d.c, c, d.c, &algo, workspace, WORKSPACE, stream);
-  if (st != CUBLAS_STATUS_SUCCESS) return AC_FAIL(e, DEVICE, "%s: cuBLASLt refuses a product of %lld x %lld x %lld (status %d)", f->device->name, (long long)p->m, (long long)p->k, (long long)p->n, (int)st);
+  const cublasStatus_t st = lt().cublasLtMatmul(handle, d.op, alpha, b, d.a, a, d.b, beta, c, d.c, c, d.c,
+                                                &algo, workspace, WORKSPACE, stream);
+  if (st != CUBLAS_STATUS_SUCCESS)
+    return AC_FAIL(e, DEVICE, "%s: cuBLASLt refuses a product of %lld x %lld x %lld (status %d)",
+                   f->device->name, (long long)p->m, (long long)p->k, (long long)p->n, (int)st);
   return aci_cuda_launched(f->device, stream, "product", e);
 }
 
 ac_status aci_cuda_product_lt(ac_frame *f, const aci_product *p, ac_err *e) {
   const bool bias_fits = p->bias == NULL || p->bias_dtype == p->dtype;
   matrix m;
-  if (!lt().ready || !bias_fits || !matrix_of(p->m, p->k, p->a_rs, p->a_cs, &m) || !matrix_of(p->k, p->n, p->b_rs, p->b_cs, &m)) return AC_UNSUPPORTED;
+  if (!lt().ready || !bias_fits) return AC_UNSUPPORTED;
+  if (!matrix_of(p->m, p->k, p->a_rs, p->a_cs, &m) || !matrix_of(p->k, p->n, p->b_rs, p->b_cs, &m))
+    return AC_UNSUPPORTED;
   if (p->m > INT32_MAX || p->n > INT32_MAX || p->k > INT32_MAX) return AC_UNSUPPORTED;
   AC_TRY(aci_cuda_enter(f->device, e));
   ac_block *workspace;
@@ -169,10 +194,12 @@ ac_status aci_cuda_product_lt(ac_frame *f, const aci_product *p, ac_err *e) {
   for (int64_t i = 0; i < outer && st == AC_OK; i++) {
     int64_t ao = 0, bo = 0;
     for (int d = 0; d < last; d++) ao += idx[d] * p->a_batch[d], bo += idx[d] * p->b_batch[d];
-    st = run(f, p, (const char *)p->a + ao * es, (const char *)p->b + bo * es, (char *)p->c + i * inner * p->m * p->n * es, inner,
-             last < 0 ? 0 : p->a_batch[last], last < 0 ? 0 : p->b_batch[last], workspace->ptr, e);
+    st = run(f, p, (const char *)p->a + ao * es, (const char *)p->b + bo * es,
+             (char *)p->c + i * inner * p->m * p->n * es, inner, last < 0 ? 0 : p->a_batch[last],
+             last < 0 ? 0 : p->b_batch[last], workspace->ptr, e);
     if (st == AC_UNSUPPORTED && i > 0) /* the tiles would add beta C once more */
-      st = AC_FAIL(e, DEVICE, "%s: cuBLASLt takes some products of the batch and not others", f->device->name);
+      st =
+          AC_FAIL(e, DEVICE, "%s: cuBLASLt takes some products of the batch and not others", f->device->name);
     for (int d = last - 1; d >= 0 && ++idx[d] == p->batch[d]; d--) idx[d] = 0;
   }
   ac_block_free(workspace);

@@ -22,9 +22,18 @@ static ac_status update(ac_frame *f, ac_err *e) {
   for (int i = 0; i < 2 && count > 0; i++) {
     if (f->args[i].kind == AC_T_NONE) continue;
     const ac_tensor *t = f->args[i].tensor, *batch = f->args[i + 2].tensor;
-    if (t->ndim > 1) return AC_FAIL(e, UNSUPPORTED, "unsupported on device %s: running statistics of %d dims", f->device->name, t->ndim);
-    update_args a = {aci_data(t), aci_data(batch), (ac_dtype)t->dtype, (ac_dtype)batch->dtype, t->numel, t->ndim > 0 ? t->stride[0] : 1,
-                     batch->ndim > 0 ? batch->stride[0] : 1, 1 - m, i == 0 ? m : m * (count / (count - 1))};
+    if (t->ndim > 1)
+      return AC_FAIL(e, UNSUPPORTED, "unsupported on device %s: running statistics of %d dims",
+                     f->device->name, t->ndim);
+    update_args a = {aci_data(t),
+                     aci_data(batch),
+                     (ac_dtype)t->dtype,
+                     (ac_dtype)batch->dtype,
+                     t->numel,
+                     t->ndim > 0 ? t->stride[0] : 1,
+                     batch->ndim > 0 ? batch->stride[0] : 1,
+                     1 - m,
+                     i == 0 ? m : m * (count / (count - 1))};
     if (a.n > 0) AC_TRY(aci_launch(f, "running statistics", update_kernel, aci_blocks(f->device, a.n), e, a));
   }
   return AC_OK;

@@ -9,12 +9,14 @@ struct norm_args {
   bool has_w, has_b;
   bool rms;
   double eps;
-  void *part; /* [piece][which][column] */
+  void *part;              /* [piece][which][column] */
   int64_t piece, n_pieces; /* rows */
 };
 
 /* Mean (0 for rms) and 1 / deviation of a row. */
-template <class C> ACI_DEVICE void statistics(const norm_args &a, const aci_row<C> &x, double *shared, double *mean, double *rstd) {
+template <class C>
+ACI_DEVICE void statistics(const norm_args &a, const aci_row<C> &x, double *shared, double *mean,
+                           double *rstd) {
   const int64_t n = a.x.n_reduced;
   double sum = 0, m2 = 0;
   *mean = 0;
@@ -29,7 +31,8 @@ template <class C> ACI_DEVICE void statistics(const norm_args &a, const aci_row<
   *rstd = 1 / sqrt(aci_block_join<aci_add_op>(m2, shared) / (double)n + a.eps);
 }
 
-template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) norm_rows(const __grid_constant__ norm_args a) {
+template <class C>
+static __global__ void __launch_bounds__(ACI_BLOCK) norm_rows(const __grid_constant__ norm_args a) {
   __shared__ double shared[ACI_BLOCK];
   for (int64_t r = blockIdx.x; r < a.x.n_out; r += gridDim.x) {
     const aci_row<C> x(a.x, r), y(a.out, r), w(a.w, 0), b(a.b, 0);
@@ -45,7 +48,8 @@ template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) norm_rows
 }
 
 /* dx, and the columns' sums of a piece of rows: each thread keeps to its columns, row after row. */
-template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) norm_rows_back(const __grid_constant__ norm_args a) {
+template <class C>
+static __global__ void __launch_bounds__(ACI_BLOCK) norm_rows_back(const __grid_constant__ norm_args a) {
   __shared__ double shared[ACI_BLOCK];
   const int64_t n = a.x.n_reduced;
   for (int64_t k = blockIdx.x; k < a.n_pieces; k += gridDim.x) {
@@ -78,7 +82,8 @@ template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) norm_rows
   }
 }
 
-static __global__ void __launch_bounds__(ACI_BLOCK) norm_columns(const double *part, int64_t n_pieces, int64_t n, int which, void *out, ac_dtype dt) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    norm_columns(const double *part, int64_t n_pieces, int64_t n, int which, void *out, ac_dtype dt) {
   for (int64_t i = aci_first(); i < n; i += aci_step()) {
     double sum = 0;
     for (int64_t k = 0; k < n_pieces; k++) sum += part[(k * 2 + which) * n + i];
@@ -129,7 +134,8 @@ static ac_status backward(ac_frame *f, bool rms, double eps, ac_err *e) {
   if (a.piece < 1) a.piece = 1;
   a.n_pieces = x->numel == 0 ? 0 : (a.x.n_out + a.piece - 1) / a.piece;
   if (f->n_out > 1 && a.n_pieces > 0) {
-    AC_TRY(ac_block_alloc(f->device, (size_t)(a.n_pieces * 2 * a.x.n_reduced) * sizeof(double), AC_MEM_ACTIVATION, f->stream, &scratch, e));
+    AC_TRY(ac_block_alloc(f->device, (size_t)(a.n_pieces * 2 * a.x.n_reduced) * sizeof(double),
+                          AC_MEM_ACTIVATION, f->stream, &scratch, e));
     a.part = scratch->ptr;
   }
   const unsigned blocks = aci_blocks(f->device, a.n_pieces, 1);
@@ -138,8 +144,9 @@ static ac_status backward(ac_frame *f, bool rms, double eps, ac_err *e) {
     st = ct == ACI_C_F64 ? aci_launch(f, "norm (backward)", norm_rows_back<double>, blocks, e, a)
                          : aci_launch(f, "norm (backward)", norm_rows_back<float>, blocks, e, a);
   for (int k = 1; k < f->n_out && st == AC_OK; k++)
-    st = aci_launch(f, "norm (columns)", norm_columns, aci_blocks(f->device, a.x.n_reduced), e, (const double *)a.part, a.n_pieces,
-                    a.x.n_reduced, k - 1, aci_data(f->out[k]), (ac_dtype)f->out[k]->dtype);
+    st = aci_launch(f, "norm (columns)", norm_columns, aci_blocks(f->device, a.x.n_reduced), e,
+                    (const double *)a.part, a.n_pieces, a.x.n_reduced, k - 1, aci_data(f->out[k]),
+                    (ac_dtype)f->out[k]->dtype);
   ac_block_free(scratch);
   return st;
 }
@@ -148,7 +155,9 @@ static double epsilon(const ac_value *v, const ac_tensor *x) {
   return v->kind == AC_T_FLOAT ? v->f : x->dtype == AC_F64 ? 2.2204460492503131e-16 : 1.1920928955078125e-07;
 }
 static ac_status layer_norm(ac_frame *f, ac_err *e) { return forward(f, false, f->args[4].f, e); }
-static ac_status rms_norm(ac_frame *f, ac_err *e) { return forward(f, true, epsilon(&f->args[3], f->args[0].tensor), e); }
+static ac_status rms_norm(ac_frame *f, ac_err *e) {
+  return forward(f, true, epsilon(&f->args[3], f->args[0].tensor), e);
+}
 static ac_status layer_norm_backward(ac_frame *f, ac_err *e) { return backward(f, false, f->args[4].f, e); }
 static ac_status rms_norm_backward(ac_frame *f, ac_err *e) { return backward(f, true, f->args[4].f, e); }
 AC_KERNEL(cuda, layer_norm, layer_norm)

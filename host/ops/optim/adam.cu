@@ -17,7 +17,7 @@ template <class T> struct adam {
     decay = (T)(decoupled ? 0 : weight_decay);
     lerp = (T)(1 - beta1);
     square = (T)(1 - beta2);
-    size = (T)-(rate / (1 - pow(beta1, n)));
+    size = (T) - (rate / (1 - pow(beta1, n)));
     root = (T)(1 / sqrt(1 - pow(beta2, n)));
     sign = (T)(maximize ? -1 : 1);
   }
@@ -41,7 +41,8 @@ static __global__ void count_step(aci_number step) {
 template <bool DECOUPLED> static ac_status run(ac_frame *f, ac_err *e) {
   const ac_value *a = f->args;
   const bool amsgrad = a[MAX_SQS].kind == AC_T_TENSORS;
-  ac_tensor *const *lists[5] = {a[0].tensors, a[1].tensors, a[2].tensors, a[3].tensors, amsgrad ? a[MAX_SQS].tensors : NULL};
+  ac_tensor *const *lists[5] = {a[0].tensors, a[1].tensors, a[2].tensors, a[3].tensors,
+                                amsgrad ? a[MAX_SQS].tensors : NULL};
   const auto make = [&](auto c) {
     adam<decltype(c)> k = {};
     k.lr = aci_number_of(a[LR].tensor);

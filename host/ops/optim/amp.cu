@@ -9,7 +9,10 @@ template <class T> struct unscale {
   __device__ __forceinline__ void element(T *v, ac_dtype dt) const {
     v[0] *= by;
     /* what still rounds to a finite number of the dtype */
-    const T most = dt == AC_F16 ? (T)0x1.ffdffep+15f : dt == AC_BF16 ? (T)0x1.fefffep+127f : dt == AC_F32 ? (T)0x1.fffffep+127f : (T)1.7976931348623157e308;
+    const T most = dt == AC_F16    ? (T)0x1.ffdffep+15f
+                   : dt == AC_BF16 ? (T)0x1.fefffep+127f
+                   : dt == AC_F32  ? (T)0x1.fffffep+127f
+                                   : (T)1.7976931348623157e308;
     if (!(m_abs(v[0]) <= most)) found.set(1); /* whoever comes last writes the same */
   }
 };
@@ -27,7 +30,8 @@ static ac_status foreach_unscale(ac_frame *f, ac_err *e) {
 }
 AC_KERNEL(cuda, amp_foreach_unscale_, foreach_unscale)
 
-static __global__ void update_kernel(aci_number scale, aci_number tracker, aci_number found, double growth, double backoff, double interval) {
+static __global__ void update_kernel(aci_number scale, aci_number tracker, aci_number found, double growth,
+                                     double backoff, double interval) {
   if (aci_first() != 0) return;
   const double now = scale.get(), good = tracker.get() + 1;
   if (found.get() != 0) {
@@ -43,7 +47,7 @@ static __global__ void update_kernel(aci_number scale, aci_number tracker, aci_n
 }
 static ac_status update_scale(ac_frame *f, ac_err *e) {
   const ac_value *a = f->args;
-  return aci_launch(f, "update_scale", update_kernel, 1u, e, aci_number_of(a[0].tensor), aci_number_of(a[1].tensor), aci_number_of(a[2].tensor),
-                    a[3].f, a[4].f, (double)a[5].i);
+  return aci_launch(f, "update_scale", update_kernel, 1u, e, aci_number_of(a[0].tensor),
+                    aci_number_of(a[1].tensor), aci_number_of(a[2].tensor), a[3].f, a[4].f, (double)a[5].i);
 }
 AC_KERNEL(cuda, amp_update_scale_, update_scale)

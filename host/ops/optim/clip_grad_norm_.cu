@@ -11,10 +11,13 @@ static __device__ __forceinline__ double gather(double sum, double v, double p) 
 }
 struct join_op {
   double p;
-  __device__ __forceinline__ double of(double a, double b) const { return p == (double)INFINITY ? aci_max(a, b) : a + b; }
+  __device__ __forceinline__ double of(double a, double b) const {
+    return p == (double)INFINITY ? aci_max(a, b) : a + b;
+  }
 };
 
-static __global__ void __launch_bounds__(ACI_BLOCK) measure(const __grid_constant__ aci_list_batch b, double p, double *part) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    measure(const __grid_constant__ aci_list_batch b, double p, double *part) {
   __shared__ double shared[ACI_BLOCK];
   const join_op join = {p};
   for (int piece = (int)blockIdx.x; piece < b.first_piece[b.tensors]; piece += (int)gridDim.x) {
@@ -22,7 +25,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) measure(const __grid_constan
     const int64_t begin = (int64_t)(piece - b.first_piece[t]) * ACI_LIST_PIECE;
     const int64_t end = begin + ACI_LIST_PIECE < b.n[t] ? begin + ACI_LIST_PIECE : b.n[t];
     double sum = 0;
-    for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) sum = gather(sum, aci_get<double>((ac_dtype)b.dt[0][t], b.ptr[0][t], i), p);
+    for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x)
+      sum = gather(sum, aci_get<double>((ac_dtype)b.dt[0][t], b.ptr[0][t], i), p);
     shared[threadIdx.x] = sum;
     for (unsigned half = blockDim.x / 2; half > 0; half /= 2) {
       __syncthreads();
@@ -34,7 +38,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) measure(const __grid_constan
 }
 
 /* All parts into one norm, by one block. */
-static __global__ void __launch_bounds__(ACI_BLOCK) conclude(const double *part, int64_t n, double p, aci_number out) {
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    conclude(const double *part, int64_t n, double p, aci_number out) {
   __shared__ double shared[ACI_BLOCK];
   const join_op join = {p};
   double sum = 0;
@@ -66,9 +71,11 @@ static ac_status run(ac_frame *f, ac_err *e) {
   const ac_value *grads = &f->args[0];
   const double p = f->args[2].f;
   int64_t pieces = 0;
-  for (int i = 0; i < grads->n; i++) pieces += (grads->tensors[i]->numel + ACI_LIST_PIECE - 1) / ACI_LIST_PIECE;
+  for (int i = 0; i < grads->n; i++)
+    pieces += (grads->tensors[i]->numel + ACI_LIST_PIECE - 1) / ACI_LIST_PIECE;
   ac_block *block;
-  AC_TRY(ac_block_alloc(f->device, (size_t)(pieces + 1) * sizeof(double), AC_MEM_ACTIVATION, f->stream, &block, e));
+  AC_TRY(ac_block_alloc(f->device, (size_t)(pieces + 1) * sizeof(double), AC_MEM_ACTIVATION, f->stream,
+                        &block, e));
   double *part = (double *)block->ptr;
   ac_status st = AC_OK;
   int64_t at = 0;
@@ -78,25 +85,30 @@ static ac_status run(ac_frame *f, ac_err *e) {
       const ac_tensor *t = grads->tensors[i];
       if (!aci_is_contiguous(t)) {
         ac_block_free(block);
-        return AC_FAIL(e, UNSUPPORTED, "unsupported on device %s: gradients that are not contiguous", f->device->name);
+        return AC_FAIL(e, UNSUPPORTED, "unsupported on device %s: gradients that are not contiguous",
+                       f->device->name);
       }
       b.ptr[0][b.tensors] = aci_data(t);
       b.dt[0][b.tensors] = t->dtype;
       b.n[b.tensors] = t->numel;
-      b.first_piece[b.tensors + 1] = b.first_piece[b.tensors] + (int)((t->numel + ACI_LIST_PIECE - 1) / ACI_LIST_PIECE);
+      b.first_piece[b.tensors + 1] =
+          b.first_piece[b.tensors] + (int)((t->numel + ACI_LIST_PIECE - 1) / ACI_LIST_PIECE);
       b.tensors++;
     }
-    st = aci_launch(f, "norm of gradients", measure, aci_blocks(f->device, b.first_piece[b.tensors], 1), e, b, p, part + at);
+    st = aci_launch(f, "norm of gradients", measure, aci_blocks(f->device, b.first_piece[b.tensors], 1), e, b,
+                    p, part + at);
     at += b.first_piece[b.tensors];
   }
   const aci_number out = aci_number_of(f->out[0]);
-  if (st == AC_OK) st = aci_launch(f, "norm of gradients", conclude, 1u, e, (const double *)part, pieces, p, out);
+  if (st == AC_OK)
+    st = aci_launch(f, "norm of gradients", conclude, 1u, e, (const double *)part, pieces, p, out);
   ac_block_free(block);
   AC_TRY(st);
   if (f->args[3].b) {
     char bytes[8];
     AC_TRY(f->device->vt->copy(f->device, f->stream, bytes, out.ptr, aci_dsize(out.dt), e));
-    AC_TRY(aci_cuda_check(f->device, cudaStreamSynchronize(aci_cuda_stream(f->device, f->stream)), "copy", e));
+    AC_TRY(
+        aci_cuda_check(f->device, cudaStreamSynchronize(aci_cuda_stream(f->device, f->stream)), "copy", e));
     float narrow;
     double norm;
     memcpy(&norm, bytes, sizeof norm);

@@ -30,7 +30,9 @@ ACI_DEVICE int aci_list_tensor(const aci_list_batch &b, int piece) {
 
 /* F::prepare(): once a block, before its elements. f.element(v): v[k] is the element of list k; what the lists in `writes` became is
  * stored. */
-template <class C, class F> __global__ void __launch_bounds__(ACI_BLOCK) aci_list_kernel(const __grid_constant__ aci_list_batch b, unsigned writes, F f) {
+template <class C, class F>
+__global__ void __launch_bounds__(ACI_BLOCK)
+    aci_list_kernel(const __grid_constant__ aci_list_batch b, unsigned writes, F f) {
   f.prepare();
   for (int piece = (int)blockIdx.x; piece < b.first_piece[b.tensors]; piece += (int)gridDim.x) {
     const int t = aci_list_tensor(b, piece);
@@ -39,7 +41,8 @@ template <class C, class F> __global__ void __launch_bounds__(ACI_BLOCK) aci_lis
     for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
       C v[ACI_LIST_LISTS];
 #pragma unroll
-      for (int k = 0; k < F::LISTS; k++) v[k] = b.ptr[k][t] != NULL ? aci_get<C>((ac_dtype)b.dt[k][t], b.ptr[k][t], i) : (C)0;
+      for (int k = 0; k < F::LISTS; k++)
+        v[k] = b.ptr[k][t] != NULL ? aci_get<C>((ac_dtype)b.dt[k][t], b.ptr[k][t], i) : (C)0;
       f.element(v, (ac_dtype)b.dt[0][t]);
 #pragma unroll
       for (int k = 0; k < F::LISTS; k++)
@@ -50,7 +53,8 @@ template <class C, class F> __global__ void __launch_bounds__(ACI_BLOCK) aci_lis
 
 /* Runs formula F<float> or F<double>, made by make(C()), over n tensors of each list (NULL: none). Tensors are contiguous. */
 template <template <class> class F, class Make>
-ac_status aci_list_launch(ac_frame *f, const char *name, int n, ac_tensor *const *const *lists, int n_lists, unsigned writes, Make make, ac_err *e) {
+ac_status aci_list_launch(ac_frame *f, const char *name, int n, ac_tensor *const *const *lists, int n_lists,
+                          unsigned writes, Make make, ac_err *e) {
   for (int i = 0; i < n;) {
     aci_list_batch b = {};
     b.lists = n_lists;
@@ -61,7 +65,10 @@ ac_status aci_list_launch(ac_frame *f, const char *name, int n, ac_tensor *const
       for (int k = 0; k < n_lists; k++) {
         if (lists[k] == NULL) continue;
         wide = wide || lists[k][i]->dtype == AC_F64;
-        if (!aci_is_contiguous(lists[k][i])) return AC_FAIL(e, UNSUPPORTED, "unsupported on device %s: tensors of a list that are not contiguous", f->device->name);
+        if (!aci_is_contiguous(lists[k][i]))
+          return AC_FAIL(e, UNSUPPORTED,
+                         "unsupported on device %s: tensors of a list that are not contiguous",
+                         f->device->name);
       }
       if (b.tensors > 0 && wide != b.wide) break;
       b.wide = wide;
@@ -75,7 +82,8 @@ ac_status aci_list_launch(ac_frame *f, const char *name, int n, ac_tensor *const
       b.first_piece[t + 1] = b.first_piece[t] + (int)((b.n[t] + ACI_LIST_PIECE - 1) / ACI_LIST_PIECE);
     }
     const unsigned blocks = aci_blocks(f->device, b.first_piece[b.tensors], 1);
-    if (b.wide) AC_TRY((aci_launch(f, name, aci_list_kernel<double, F<double>>, blocks, e, b, writes, make(double()))));
+    if (b.wide)
+      AC_TRY((aci_launch(f, name, aci_list_kernel<double, F<double>>, blocks, e, b, writes, make(double()))));
     else AC_TRY((aci_launch(f, name, aci_list_kernel<float, F<float>>, blocks, e, b, writes, make(float()))));
   }
   return AC_OK;

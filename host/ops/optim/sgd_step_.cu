@@ -23,7 +23,8 @@ template <class T> struct sgd {
 
 static ac_status run(ac_frame *f, ac_err *e) {
   const ac_value *a = f->args;
-  ac_tensor *const *lists[3] = {a[PARAMS].tensors, a[GRADS].tensors, a[MOMENTUM].f != 0 ? a[BUFFERS].tensors : NULL};
+  ac_tensor *const *lists[3] = {a[PARAMS].tensors, a[GRADS].tensors,
+                                a[MOMENTUM].f != 0 ? a[BUFFERS].tensors : NULL};
   const auto make = [&](auto c) {
     sgd<decltype(c)> k = {};
     k.lr = aci_number_of(a[LR].tensor);

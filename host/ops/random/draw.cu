@@ -37,10 +37,13 @@ static draw_args args_of(const ac_frame *f, const ac_tensor *y, uint64_t call) {
   return a;
 }
 
-ACI_DEVICE int64_t place(const draw_args &a, int64_t i) { return a.ndim == 0 ? i : aci_place(i, a.ndim, a.shape, a.stride); }
+ACI_DEVICE int64_t place(const draw_args &a, int64_t i) {
+  return a.ndim == 0 ? i : aci_place(i, a.ndim, a.shape, a.stride);
+}
 
 /* F::LANES values out of the words of one counter; the values of counter c are elements LANES c ... */
-template <class F> static __global__ void __launch_bounds__(ACI_BLOCK) draw_fill(const __grid_constant__ draw_args a, F f) {
+template <class F>
+static __global__ void __launch_bounds__(ACI_BLOCK) draw_fill(const __grid_constant__ draw_args a, F f) {
   const int64_t counters = (a.n + F::LANES - 1) / F::LANES;
   for (int64_t c = aci_first(); c < counters; c += aci_step()) {
     const aci_u32x4 w = aci_philox(a.key, (uint64_t)c, a.call);
@@ -55,7 +58,8 @@ template <class F> static __global__ void __launch_bounds__(ACI_BLOCK) draw_fill
 template <class F> static ac_status fill(ac_frame *f, F fn, ac_err *e) {
   const draw_args a = args_of(f, f->out[0], call_of(&f->ticket));
   if (a.n == 0) return AC_OK;
-  return aci_launch(f, "draw", draw_fill<F>, aci_blocks(f->device, (a.n + F::LANES - 1) / F::LANES), e, a, fn);
+  return aci_launch(f, "draw", draw_fill<F>, aci_blocks(f->device, (a.n + F::LANES - 1) / F::LANES), e, a,
+                    fn);
 }
 
 /* ---- uniform_ ---- */
@@ -64,7 +68,9 @@ struct uniform32 {
   typedef float value;
   float from, to;
   __device__ __forceinline__ void values(const aci_u32x4 &w, ac_dtype dt, float *y) const {
-    const int drop = dt == AC_BF16 ? 24 : dt == AC_F16 ? 21 : 8; /* as many bits as the dtype's significand holds */
+    const int drop = dt == AC_BF16  ? 24
+                     : dt == AC_F16 ? 21
+                                    : 8; /* as many bits as the dtype's significand holds */
     const float unit = 1.0f / (float)(1u << (32 - drop)), d = to - from;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -143,7 +149,8 @@ struct integers {
   uint64_t low, range;
   __device__ __forceinline__ void values(const aci_u32x4 &w, ac_dtype, int64_t *y) const {
 #pragma unroll
-    for (int i = 0; i < 2; i++) y[i] = (int64_t)(low + aci_uniform_below(aci_u64_of(w.v[2 * i], w.v[2 * i + 1]), range));
+    for (int i = 0; i < 2; i++)
+      y[i] = (int64_t)(low + aci_uniform_below(aci_u64_of(w.v[2 * i], w.v[2 * i + 1]), range));
   }
 };
 static ac_status randint(ac_frame *f, ac_err *e) {
@@ -168,7 +175,9 @@ static ac_status bernoulli(ac_frame *f, ac_err *e) {
 AC_KERNEL(cuda, bernoulli_, bernoulli)
 
 /* ---- random_mask: the mask of dropout, by the element's place in the global batch ---- */
-template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) draw_mask(const __grid_constant__ draw_args a, uint64_t drop, C scale) {
+template <class C>
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    draw_mask(const __grid_constant__ draw_args a, uint64_t drop, C scale) {
   const uint64_t skip = a.first % 4;
   const int64_t counters = (int64_t)((skip + (uint64_t)a.n + 3) / 4);
   for (int64_t c = aci_first(); c < counters; c += aci_step()) {
@@ -195,7 +204,8 @@ static ac_status random_mask(ac_frame *f, ac_err *e) {
     memcpy(a.shape, x->shape, 8 * (size_t)x->ndim);
     memcpy(a.x_stride, x->stride, 8 * (size_t)x->ndim);
   }
-  if (x->ndim > 0 && f->ticket.row0 != 0) a.first = (uint64_t)f->ticket.row0 * (uint64_t)(x->numel / x->shape[0]);
+  if (x->ndim > 0 && f->ticket.row0 != 0)
+    a.first = (uint64_t)f->ticket.row0 * (uint64_t)(x->numel / x->shape[0]);
   const unsigned blocks = aci_blocks(f->device, a.n / 4 + 1);
   if (a.dt == AC_F64) return aci_launch(f, "random_mask", draw_mask<double>, blocks, e, a, drop, scale);
   return aci_launch(f, "random_mask", draw_mask<float>, blocks, e, a, drop, (float)scale);

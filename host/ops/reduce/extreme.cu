@@ -31,16 +31,20 @@ template <class T, bool MIN> struct extreme {
   }
 };
 
+template <class T>
+static ac_status run_as(ac_frame *f, const aci_reduce_plan *p, bool min, ac_tensor *values,
+                        ac_tensor *indices, ac_err *e) {
+  if (min) return aci_fold_cuda<extreme<T, true>>(f, p, 0, values, indices, e);
+  return aci_fold_cuda<extreme<T, false>>(f, p, 0, values, indices, e);
+}
 static ac_status run(ac_frame *f, bool min, ac_tensor *values, ac_tensor *indices, ac_err *e) {
   const ac_tensor *x = f->args[0].tensor;
   aci_reduce_plan p;
   const aci_ctype ct = aci_ctype_of((ac_dtype)x->dtype);
   aci_reduce_plan_make(&p, x, aci_reduce_mask(&f->args[1], x->ndim), ct);
-  if (ct == ACI_C_F32)
-    return min ? aci_fold_cuda<extreme<float, true>>(f, &p, 0, values, indices, e) : aci_fold_cuda<extreme<float, false>>(f, &p, 0, values, indices, e);
-  if (ct == ACI_C_F64)
-    return min ? aci_fold_cuda<extreme<double, true>>(f, &p, 0, values, indices, e) : aci_fold_cuda<extreme<double, false>>(f, &p, 0, values, indices, e);
-  return min ? aci_fold_cuda<extreme<int64_t, true>>(f, &p, 0, values, indices, e) : aci_fold_cuda<extreme<int64_t, false>>(f, &p, 0, values, indices, e);
+  if (ct == ACI_C_F32) return run_as<float>(f, &p, min, values, indices, e);
+  if (ct == ACI_C_F64) return run_as<double>(f, &p, min, values, indices, e);
+  return run_as<int64_t>(f, &p, min, values, indices, e);
 }
 
 static ac_tensor *second(const ac_frame *f) { return f->n_out > 1 ? f->out[1] : NULL; }

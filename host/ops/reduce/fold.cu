@@ -4,13 +4,17 @@
 #ifdef ACI_CUDA_EMULATED
 enum { PIECE = 256, ENOUGH = 4 }; /* so that small tests meet every way */
 #else
-enum { PIECE = 1 << 14, ENOUGH = 2048 }; /* elements of a piece; outputs that fill the machine by themselves */
+enum {
+  PIECE = 1 << 14,
+  ENOUGH = 2048
+}; /* elements of a piece; outputs that fill the machine by themselves */
 #endif
 
 void aci_fold_cut(aci_fold_args *a) {
   const aci_reduce_plan *p = &a->plan;
   const int64_t n = p->n_reduced;
-  a->columns = n > 1 && p->n_out > 1 && p->keep_stride[p->n_keep - 1] == 1 && p->red_stride[p->n_red - 1] != 1;
+  a->columns =
+      n > 1 && p->n_out > 1 && p->keep_stride[p->n_keep - 1] == 1 && p->red_stride[p->n_red - 1] != 1;
   /* rows: as many lanes as the list has use for; columns: a warp of outputs side by side */
   a->lanes = ACI_BLOCK;
   while (a->lanes > 1 && (a->columns ? a->lanes > ACI_BLOCK / 32 : a->lanes / 2 >= n)) a->lanes /= 2;

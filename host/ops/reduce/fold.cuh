@@ -35,20 +35,24 @@ struct aci_fold_args {
   bool columns;
 };
 
-template <class Op> __global__ void __launch_bounds__(ACI_BLOCK) aci_fold_lists(const __grid_constant__ aci_fold_args a) {
+template <class Op>
+__global__ void __launch_bounds__(ACI_BLOCK) aci_fold_lists(const __grid_constant__ aci_fold_args a) {
   typedef typename Op::state state;
   __shared__ state shared[ACI_BLOCK];
   const aci_reduce_plan &p = a.plan;
-  const int t = (int)threadIdx.x, lane = a.columns ? t / a.lists : t % a.lanes, list = a.columns ? t % a.lists : t / a.lanes;
+  const int t = (int)threadIdx.x, lane = a.columns ? t / a.lists : t % a.lanes,
+            list = a.columns ? t % a.lists : t / a.lanes;
   const int64_t tiles = (p.n_out + a.lists - 1) / a.lists;
   for (int64_t item = blockIdx.x; item < tiles * a.n_pieces; item += gridDim.x) {
     const int64_t o = item % tiles * a.lists + list, piece = item / tiles;
-    const int64_t begin = piece * a.piece, end = begin + a.piece < p.n_reduced ? begin + a.piece : p.n_reduced;
+    const int64_t begin = piece * a.piece,
+                  end = begin + a.piece < p.n_reduced ? begin + a.piece : p.n_reduced;
     state s = Op::start();
     if (o < p.n_out) {
       const int64_t base = aci_place(o, p.n_keep, p.keep_shape, p.keep_stride);
       for (int64_t i = begin + lane; i < end; i += a.lanes) {
-        const int64_t at = base + (p.n_red == 1 ? i * p.red_stride[0] : aci_place(i, p.n_red, p.red_shape, p.red_stride));
+        const int64_t at =
+            base + (p.n_red == 1 ? i * p.red_stride[0] : aci_place(i, p.n_red, p.red_shape, p.red_stride));
         Op::step(s, aci_get<typename Op::element>(p.dt, p.ptr, at), i, a.out.p);
       }
     }
@@ -66,7 +70,8 @@ template <class Op> __global__ void __launch_bounds__(ACI_BLOCK) aci_fold_lists(
   }
 }
 
-template <class Op> __global__ void __launch_bounds__(ACI_BLOCK) aci_fold_pieces(const __grid_constant__ aci_fold_args a) {
+template <class Op>
+__global__ void __launch_bounds__(ACI_BLOCK) aci_fold_pieces(const __grid_constant__ aci_fold_args a) {
   typedef typename Op::state state;
   for (int64_t o = aci_first(); o < a.plan.n_out; o += aci_step()) {
     state s = ((const state *)a.part)[o];
@@ -78,7 +83,9 @@ template <class Op> __global__ void __launch_bounds__(ACI_BLOCK) aci_fold_pieces
 /* How a block is cut, and the lists. */
 void aci_fold_cut(aci_fold_args *a);
 
-template <class Op> ac_status aci_fold_cuda(ac_frame *f, const aci_reduce_plan *plan, double p, ac_tensor *out, ac_tensor *second, ac_err *e) {
+template <class Op>
+ac_status aci_fold_cuda(ac_frame *f, const aci_reduce_plan *plan, double p, ac_tensor *out, ac_tensor *second,
+                        ac_err *e) {
   aci_fold_args a = {};
   ac_block *scratch = NULL;
   if (plan->n_out == 0) return AC_OK;
@@ -94,12 +101,13 @@ template <class Op> ac_status aci_fold_cuda(ac_frame *f, const aci_reduce_plan *
   aci_fold_cut(&a);
   const int64_t items = (plan->n_out + a.lists - 1) / a.lists * a.n_pieces;
   if (a.n_pieces > 1) {
-    AC_TRY(ac_block_alloc(f->device, sizeof(typename Op::state) * (size_t)(a.n_pieces * plan->n_out), AC_MEM_ACTIVATION, f->stream,
-                          &scratch, e));
+    AC_TRY(ac_block_alloc(f->device, sizeof(typename Op::state) * (size_t)(a.n_pieces * plan->n_out),
+                          AC_MEM_ACTIVATION, f->stream, &scratch, e));
     a.part = scratch->ptr;
   }
   ac_status st = aci_launch(f, "reduction", aci_fold_lists<Op>, aci_blocks(f->device, items, 1), e, a);
-  if (st == AC_OK && a.n_pieces > 1) st = aci_launch(f, "reduction (pieces)", aci_fold_pieces<Op>, aci_blocks(f->device, plan->n_out), e, a);
+  if (st == AC_OK && a.n_pieces > 1)
+    st = aci_launch(f, "reduction (pieces)", aci_fold_pieces<Op>, aci_blocks(f->device, plan->n_out), e, a);
   ac_block_free(scratch); /* the next to take it works behind us in the same order */
   return st;
 }

@@ -20,7 +20,10 @@ template <class T, int WHAT> struct nonzero {
   FOLD_FN void step(state &s, T v, int64_t, double) { s += v != 0; }
   FOLD_FN void join(state &s, const state &t) { s += t; }
   FOLD_FN void put(const aci_fold_out &o, int64_t at, const state &s) {
-    aci_put(o.dt[0], o.out[0], at, WHAT == COUNT_ANY ? (int64_t)(s != 0) : WHAT == COUNT_ALL ? (int64_t)(s == o.count) : s);
+    aci_put(o.dt[0], o.out[0], at,
+            WHAT == COUNT_ANY   ? (int64_t)(s != 0)
+            : WHAT == COUNT_ALL ? (int64_t)(s == o.count)
+                                : s);
   }
 };
 template <int WHAT> static ac_status count(ac_frame *f, ac_err *e) {
@@ -46,7 +49,9 @@ template <class T, class S> struct product {
 };
 /* wraps as unsigned, stored as what it means */
 struct product_int : product<int64_t, uint64_t> {
-  FOLD_FN void put(const aci_fold_out &o, int64_t at, const uint64_t &s) { aci_put(o.dt[0], o.out[0], at, (int64_t)s); }
+  FOLD_FN void put(const aci_fold_out &o, int64_t at, const uint64_t &s) {
+    aci_put(o.dt[0], o.out[0], at, (int64_t)s);
+  }
 };
 static ac_status prod(ac_frame *f, ac_err *e) {
   aci_reduce_plan p;
@@ -118,11 +123,14 @@ template <class T> static ac_status norm_of(ac_frame *f, const aci_reduce_plan *
   if (p == -(double)INFINITY) return aci_fold_cuda<norm_fold<T, NORM_LEAST>>(f, q, p, f->out[0], NULL, e);
   return aci_fold_cuda<norm_fold<T, NORM_OTHER>>(f, q, p, f->out[0], NULL, e);
 }
-static double number(const ac_value *v) { return v->scalar.kind == AC_SCALAR_FLOAT ? v->scalar.f : (double)v->scalar.i; }
+static double number(const ac_value *v) {
+  return v->scalar.kind == AC_SCALAR_FLOAT ? v->scalar.f : (double)v->scalar.i;
+}
 static ac_status norm(ac_frame *f, ac_err *e) {
   aci_reduce_plan p;
   AC_TRY(plan(f, wide(f) ? ACI_C_F64 : ACI_C_F32, 2, &p));
-  return wide(f) ? norm_of<double>(f, &p, number(&f->args[1]), e) : norm_of<float>(f, &p, number(&f->args[1]), e);
+  return wide(f) ? norm_of<double>(f, &p, number(&f->args[1]), e)
+                 : norm_of<float>(f, &p, number(&f->args[1]), e);
 }
 AC_KERNEL(cuda, norm, norm)
 
@@ -193,7 +201,9 @@ template <class T> struct log_sum_exp {
     s.sum = s.sum * wa + t.sum * wb;
     s.shift = top;
   }
-  FOLD_FN void put(const aci_fold_out &o, int64_t at, const state &s) { aci_put(o.dt[0], o.out[0], at, log(s.sum) + s.shift); }
+  FOLD_FN void put(const aci_fold_out &o, int64_t at, const state &s) {
+    aci_put(o.dt[0], o.out[0], at, log(s.sum) + s.shift);
+  }
 };
 static ac_status logsumexp(ac_frame *f, ac_err *e) {
   aci_reduce_plan p;

@@ -6,7 +6,8 @@ struct softmax_args {
   bool logs;
 };
 
-template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) softmax_rows(const __grid_constant__ softmax_args s) {
+template <class C>
+static __global__ void __launch_bounds__(ACI_BLOCK) softmax_rows(const __grid_constant__ softmax_args s) {
   __shared__ C most[ACI_BLOCK];
   __shared__ double sums[ACI_BLOCK];
   const int64_t n = s.a.n_reduced;
@@ -26,13 +27,16 @@ template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) softmax_r
   }
 }
 
-template <class C> static __global__ void __launch_bounds__(ACI_BLOCK) softmax_rows_back(const __grid_constant__ softmax_args s) {
+template <class C>
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    softmax_rows_back(const __grid_constant__ softmax_args s) {
   __shared__ double sums[ACI_BLOCK];
   const int64_t n = s.a.n_reduced;
   for (int64_t r = blockIdx.x; r < s.a.n_out; r += gridDim.x) {
     const aci_row<C> dy(s.a, r), y(s.b, r), dx(s.out, r);
     double sum = 0;
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) sum += (double)(s.logs ? dy.get(i) : dy.get(i) * y.get(i));
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
+      sum += (double)(s.logs ? dy.get(i) : dy.get(i) * y.get(i));
     const C all = (C)aci_block_join<aci_add_op>(sum, sums);
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
       dx.put(i, s.logs ? dy.get(i) - m_exp(y.get(i)) * all : y.get(i) * (dy.get(i) - all));
@@ -52,9 +56,11 @@ static ac_status run(ac_frame *f, bool back, bool logs, ac_err *e) {
   aci_reduce_plan_make(&s.out, out, mask, ct);
   if (back) aci_reduce_plan_make(&s.b, f->args[1].tensor, mask, ct);
   const unsigned blocks = aci_blocks(f->device, s.a.n_out, 1);
-  if (ct == ACI_C_F64)
-    return back ? aci_launch(f, "softmax (backward)", softmax_rows_back<double>, blocks, e, s) : aci_launch(f, "softmax", softmax_rows<double>, blocks, e, s);
-  return back ? aci_launch(f, "softmax (backward)", softmax_rows_back<float>, blocks, e, s) : aci_launch(f, "softmax", softmax_rows<float>, blocks, e, s);
+  const bool wide = ct == ACI_C_F64;
+  if (back)
+    return aci_launch(f, "softmax (backward)", wide ? softmax_rows_back<double> : softmax_rows_back<float>,
+                      blocks, e, s);
+  return aci_launch(f, "softmax", wide ? softmax_rows<double> : softmax_rows<float>, blocks, e, s);
 }
 
 static ac_status softmax(ac_frame *f, ac_err *e) { return run(f, false, false, e); }

@@ -43,7 +43,8 @@ struct sum_integers {
 };
 
 /* out := the sum of what is under each output / divisor; divisor 0: the number of those elements. */
-ac_status aci_cuda_sum(ac_frame *f, const ac_tensor *x, uint32_t mask, double divisor, ac_tensor *out, ac_err *e) {
+ac_status aci_cuda_sum(ac_frame *f, const ac_tensor *x, uint32_t mask, double divisor, ac_tensor *out,
+                       ac_err *e) {
   aci_reduce_plan p;
   const aci_ctype ct = aci_ctype_of((ac_dtype)out->dtype);
   aci_reduce_plan_make(&p, x, mask, ct);

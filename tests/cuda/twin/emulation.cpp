@@ -136,7 +136,9 @@ static int devices() {
   return n != NULL ? atoi(n) : 2;
 }
 
-cudaError_t cudaGetDeviceCount(int *n) { return give((*n = devices()) > 0 ? cudaSuccess : cudaErrorInsufficientDriver); }
+cudaError_t cudaGetDeviceCount(int *n) {
+  return give((*n = devices()) > 0 ? cudaSuccess : cudaErrorInsufficientDriver);
+}
 cudaError_t cudaDriverGetVersion(int *v) { return *v = devices() > 0 ? CUDART_VERSION : 0, cudaSuccess; }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device) {
   if (device < 0 || device >= devices()) return give(cudaErrorInvalidDevice);
@@ -146,7 +148,9 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device) {
   p->multiProcessorCount = 2;
   return cudaSuccess;
 }
-cudaError_t cudaSetDevice(int device) { return give(device >= 0 && device < devices() ? cudaSuccess : cudaErrorInvalidDevice); }
+cudaError_t cudaSetDevice(int device) {
+  return give(device >= 0 && device < devices() ? cudaSuccess : cudaErrorInvalidDevice);
+}
 
 cudaError_t cudaMalloc(void **p, size_t bytes) {
   *p = bytes > (size_t)1 << 30 ? NULL : aligned_alloc(256, (bytes + 255) & ~(size_t)255);
@@ -160,7 +164,9 @@ cudaError_t cudaFreeHost(void *p) { return free(p), cudaSuccess; }
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpyKind, cudaStream_t) {
   return memmove(dst, src, bytes), cudaSuccess;
 }
-cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t) { return memset(dst, byte, bytes), cudaSuccess; }
+cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t) {
+  return memset(dst, byte, bytes), cudaSuccess;
+}
 
 struct emulated_stream {
   int unused;
@@ -168,14 +174,22 @@ struct emulated_stream {
 struct emulated_event {
   int unused;
 };
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) { return *s = new emulated_stream(), cudaSuccess; }
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int) { return cudaStreamCreateWithFlags(s, flags); }
-cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) { return *least = 0, *greatest = -5, cudaSuccess; }
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) {
+  return *s = new emulated_stream(), cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int) {
+  return cudaStreamCreateWithFlags(s, flags);
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
+  return *least = 0, *greatest = -5, cudaSuccess;
+}
 cudaError_t cudaStreamDestroy(cudaStream_t s) { return delete s, cudaSuccess; }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned) { return *e = new emulated_event(), cudaSuccess; }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned) {
+  return *e = new emulated_event(), cudaSuccess;
+}
 cudaError_t cudaEventDestroy(cudaEvent_t e) { return delete e, cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
