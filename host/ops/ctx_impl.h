@@ -37,6 +37,7 @@ struct ac_op {
 struct aci_map; /* ops/map */
 struct aci_box; /* ops/index */
 struct aci_product; /* ops/matmul */
+struct aci_remap; /* ops/index */
 typedef struct aci_drivers {
   ac_status (*run_map)(ac_frame *f, const struct aci_map *m, ac_err *e);
   /* t := the element in bytes, any strides */
@@ -45,6 +46,8 @@ typedef struct aci_drivers {
   ac_status (*move_box)(ac_frame *f, int ndim, const int64_t *shape, const struct aci_box *dst, const struct aci_box *src, ac_err *e);
   /* aci_product_run, its batch dims joined: n, m and every extent of the batch are above 0 */
   ac_status (*product)(ac_frame *f, const struct aci_product *p, ac_err *e);
+  /* aci_remap_run, where no dim has runs beyond its own */
+  ac_status (*remap)(ac_frame *f, const ac_tensor *y, const void *x, const struct aci_remap *m, const void *fill, ac_err *e);
 } aci_drivers;
 
 typedef struct aci_observer {

@@ -129,10 +129,11 @@ function accel.unscoped(f, ...) end
 ---@return integer
 function accel.live() end
 
----Memory of a device, in bytes and counts: live_bytes, peak_bytes, reserved_bytes, limit_bytes, ...
+---Memory of a device, in bytes and counts: live_bytes, peak_bytes, reserved_bytes, limit_bytes, largest_free_bytes, ...;
+---fragmentation is 0 where what is free is one piece and comes near 1 where it is dust.
 ---example: accel.mem_stats().live_bytes >= 0 --> true
 ---@param device? accel.Device
----@return table<string, integer>
+---@return table<string, number>
 function accel.mem_stats(device) end
 
 ---Lets peak_bytes start again from what is live.

@@ -12,6 +12,10 @@ typedef struct aci_box {
 
 ac_status aci_cuda_move_box(ac_frame *f, int ndim, const int64_t *shape, const aci_box *dst,
                             const aci_box *src, ac_err *e);
+/* aci_remap_run, where no dim has runs beyond its own. */
+struct aci_remap;
+ac_status aci_cuda_remap(ac_frame *f, const ac_tensor *y, const void *x, const struct aci_remap *m,
+                         const void *fill, ac_err *e);
 /* y := x, of one shape; converted when the dtypes differ. */
 ac_status aci_cuda_copy_tensor(ac_frame *f, const ac_tensor *y, const ac_tensor *x, ac_err *e);
 

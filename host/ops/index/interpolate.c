@@ -165,9 +165,9 @@ static ac_status move(ac_frame *f, ac_err *e) {
     }
     if (even) k->repeat = n_out / n;
   }
-  aci_remap_run(f, f->out[0], aci_data(x), &m, NULL);
+  const ac_status st = aci_remap_run(f, f->out[0], aci_data(x), &m, NULL, e);
   ac_block_free(block);
-  return AC_OK;
+  return st;
 }
 
 static ac_status weigh(ac_frame *f, const ac_tensor *x, const int64_t *from, const int64_t *to,

@@ -93,7 +93,6 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   aci_remap m;
   int64_t left, right, value[1];
-  (void)e;
   if (f->out[0]->numel == 0) return AC_OK;
   aci_element(aci_float(ARG_F(f, 3)), (ac_dtype)x->dtype, value);
   aci_remap_init(&m, x->ndim, x->shape, x->stride, 0);
@@ -101,8 +100,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
     sides(&f->args[1], x->ndim, d, &left, &right);
     if (left != 0 || right != 0) map_dim(&m.dim[d], (int)ARG_I(f, 2), x->shape[d], left, right);
   }
-  aci_remap_run(f, f->out[0], aci_data(x), &m, value);
-  return AC_OK;
+  return aci_remap_run(f, f->out[0], aci_data(x), &m, value, e);
 }
 
 static void grad(ac_grad *g) {
@@ -167,6 +165,6 @@ static void grad_back(ac_grad *g) {
 AC_OP(pad,
       .sig = "pad(x: tensor, pad: ints, mode: enum(constant|reflect|replicate|circular) = constant, value: "
              "float = 0) -> tensor",
-      .shape = shape, .cpu = cpu, .grad = grad);
+      .shape = shape, .cpu = cpu, .any_device = true, .grad = grad);
 AC_OP(pad_backward, .sig = "pad_backward(dy: tensor, pad: ints, mode: int, shape: shape) -> tensor",
       .shape = shape_back, .cpu = cpu_back, .grad = grad_back, .hidden = true);

@@ -1,6 +1,8 @@
 /* The kernel behind remap.h: the result's rows are cut into segments, and each is copied run by run. */
 #include "ops/index/remap.h"
 
+#include "ops/ctx_impl.h"
+
 #include "device/cpu/isa.h"
 
 enum { SEGMENT = 16384 };
@@ -242,10 +244,12 @@ static int join(aci_remap *m, aci_dim_map *dim) {
   return w + 1;
 }
 
-void aci_remap_run(ac_frame *f, ac_tensor *y, const void *x, aci_remap *m, const void *fill) {
+ac_status aci_remap_run(ac_frame *f, ac_tensor *y, const void *x, aci_remap *m, const void *fill, ac_err *e) {
+  const aci_drivers *driver = f->ctx->drivers[f->device->kind];
   aci_dim_map dim[AC_MAX_DIMS];
   job j = {.es = aci_dsize((ac_dtype)y->dtype), .y = aci_data(y), .x = x, .dim = dim};
-  if (y->numel == 0) return;
+  if (y->numel == 0) return AC_OK;
+  if (driver != NULL) return driver->remap(f, y, x, m, fill, e);
   if (fill != NULL) memcpy(&j.fill, fill, j.es);
   j.ndim = join(m, dim);
   const int64_t n = dim[j.ndim - 1].n_out;
@@ -254,4 +258,5 @@ void aci_remap_run(ac_frame *f, ac_tensor *y, const void *x, aci_remap *m, const
   int64_t tasks = y->numel / n * j.segments, grain = 1 + 2 * SEGMENT / j.segment;
   if (tasks <= grain) range(&j, 0, tasks);
   else ac_parallel_for(f->team, tasks, grain, range, &j);
+  return AC_OK;
 }

@@ -3,27 +3,7 @@
 #ifndef ACI_OPS_REMAP_H
 #define ACI_OPS_REMAP_H
 #include "ops/index/index.h"
-
-/* Places [at, at of the next run) of the result show places from, from + step, ... of x; from < 0: the fill value. */
-typedef struct aci_run {
-  int64_t at, from, step;
-} aci_run;
-
-enum { ACI_OWN_RUNS = 3 };
-typedef struct aci_dim_map {
-  int64_t n_in, n_out;
-  int64_t stride; /* of x, in elements */
-  int64_t repeat; /* > 0: place o shows o / repeat, and there are no runs */
-  int64_t n_runs;
-  aci_run *run; /* own, or memory of the caller */
-  aci_run own[ACI_OWN_RUNS];
-} aci_dim_map;
-
-/* Runs point into it: not to be copied. */
-typedef struct aci_remap {
-  int ndim;
-  aci_dim_map dim[AC_MAX_DIMS];
-} aci_remap;
+#include "ops/index/remap_plan.h"
 
 /* The identity on elements that lie so, with `lead` new dims of extent 1 in front. */
 void aci_remap_init(aci_remap *m, int ndim, const int64_t *shape, const int64_t *stride, int lead);
@@ -33,7 +13,7 @@ void aci_remap_add(aci_dim_map *d, int64_t at, int64_t from, int64_t step, int64
 /* Empties a dim of its runs and gives it n_out places. */
 void aci_remap_begin(aci_dim_map *d, int64_t n_out);
 /* y (contiguous, the maps' n_out) from the elements at x, of y's dtype. fill: one element; NULL where no run fills.
- * Changes m. */
-void aci_remap_run(ac_frame *f, ac_tensor *y, const void *x, aci_remap *m, const void *fill);
+ * Changes m. On other devices than the CPU no dim may have runs beyond its own: UNSUPPORTED. */
+ac_status aci_remap_run(ac_frame *f, ac_tensor *y, const void *x, aci_remap *m, const void *fill, ac_err *e);
 
 #endif

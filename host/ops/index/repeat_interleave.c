@@ -33,8 +33,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
     aci_remap_begin(d, d->n_in * k);
     d->repeat = k;
   }
-  aci_remap_run(f, f->out[0], aci_data(x), &m, NULL);
-  return AC_OK;
+  return aci_remap_run(f, f->out[0], aci_data(x), &m, NULL, e);
 }
 
 static void grad(ac_grad *g) {

@@ -45,9 +45,9 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
     aci_remap_init(&m, 1, &x->numel, (const int64_t[]){1}, 0);
     turn(&m.dim[0], shifts->ints[0]);
   }
-  aci_remap_run(f, f->out[0], data, &m, NULL);
+  const ac_status st = aci_remap_run(f, f->out[0], data, &m, NULL, e);
   ac_block_free(block);
-  return AC_OK;
+  return st;
 }
 
 static void grad(ac_grad *g) {
@@ -62,5 +62,5 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 0, x_roll(&g->x, g->dout[0], back, shifts->n, row ? NULL : dims->ints, dims->n));
 }
 
-AC_OP(roll, .sig = "roll(x: tensor, shifts: ints, dims: dims?) -> tensor", .shape = shape, .cpu = cpu,
+AC_OP(roll, .sig = "roll(x: tensor, shifts: ints, dims: dims?) -> tensor", .shape = shape, .cpu = cpu, .any_device = true,
       .grad = grad);

@@ -56,9 +56,9 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
     if (s[d] == 1) aci_remap_add(k, 0, 0, 0, times[d]);
     for (int64_t i = 0; s[d] > 1 && i < times[d]; i++) aci_remap_add(k, i * s[d], 0, 1, s[d]);
   }
-  aci_remap_run(f, f->out[0], aci_data(x), &m, NULL);
+  const ac_status st = aci_remap_run(f, f->out[0], aci_data(x), &m, NULL, e);
   ac_block_free(block);
-  return AC_OK;
+  return st;
 }
 
 static void grad(ac_grad *g) {
