@@ -61,6 +61,7 @@ local function choose_device(cpu)
   for _, device in ipairs(accel.devices()) do
     if device == name then return device end
   end
+  if name:match "^cuda" and pcall(accel.mem_stats, name) then return name end -- opened when it is first named
   raise("ACCELERATE_TORCH_DEVICE=%s: this build has no such device; there are %s", name,
     table.concat(accel.devices(), ", "))
 end

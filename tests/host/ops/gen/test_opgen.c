@@ -43,7 +43,7 @@ static void expect_in(const char *name, const char *part) {
 }
 
 static int make_folders(void **state) {
-  static const char *const names[] = {"src", "src/map", "src/gen", "bad"};
+  static const char *const names[] = {"src", "src/map", "src/gen", "bad", "maps", "maps/map"};
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
     char *path = ac_test_tmp_path(names[i]);
     mkdir(path, 0777);
@@ -177,6 +177,29 @@ static void refuses(void **state) {
   assert_int_not_equal(stat(path, &st), 0); /* nothing is written after a mistake */
   free(path);
 }
+/* Of a map's file the formulas go to CUDA, and nothing that is host code. */
+static void takes_formulas(void **state) {
+  char out[4000], *text = NULL;
+  put_file("maps/map/thrice.c",
+           "/* thrice: y = 3x, as { ; here.     x -> y */\n#include \"ops/map/map.h\"\n"
+           "enum { TIMES = 3 };\n#define HELP(T, sfx) \\\n  static inline AC_INLINE T help_##sfx(T x) { return x; }\nHELP(float, f32)\n"
+           "static inline AC_INLINE float three(float x) { return x * (float)TIMES; }\n"
+           "static inline void touches(const float *x) { (void)x; }\n"
+           "#define FWD(T, p, x) three(x)\nstatic void grad(ac_grad *g) { if (g != NULL) { char c = '}'; (void)c; } }\n"
+           "static const char *const words[] = {\"a;\", \"}\"};\n#define ROWS(T) AC_ISA_FN(rows, (T x), (x)) { (void)x; }\nROWS(float)\n"
+           "AC_MAP1(thrice, FWD, .sig = \"thrice(x: tensor) -> tensor\", .grad = grad);\n");
+  assert_int_equal(run("--src maps --out maps/gen", out, sizeof out), 0);
+  text = take_file("maps/gen/cuda/map_0.cu");
+  ac_test_contains(text, "#define ACI_STEM \"thrice\"\nnamespace aci_map_thrice {\nenum { TIMES = 3 };\n", __FILE__, __LINE__);
+  ac_test_contains(text, "HELP(float, f32)\nstatic inline AC_INLINE float three(float x) { return x * (float)TIMES; }\n", __FILE__, __LINE__);
+  ac_test_contains(text, "AC_MAP1(thrice, FWD,", __FILE__, __LINE__);
+  ac_test_contains(text, "#undef FWD\n", __FILE__, __LINE__);
+  assert_null(strstr(text, "touches")); /* formulas take values */
+  assert_null(strstr(text, "ac_grad"));
+  assert_null(strstr(text, "\nROWS(float)"));
+  assert_null(strstr(text, "words"));
+  free(text);
+}
 
 static void refuses_bad_calls(void **state) {
   char out[4000];
@@ -194,6 +217,7 @@ static void refuses_bad_calls(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(reads_definitions),
                                      cmocka_unit_test(leaves_unchanged_files_alone),
-                                     cmocka_unit_test(refuses), cmocka_unit_test(refuses_bad_calls)};
+                                     cmocka_unit_test(refuses), cmocka_unit_test(takes_formulas),
+                                     cmocka_unit_test(refuses_bad_calls)};
   return cmocka_run_group_tests(tests, make_folders, NULL);
 }
