@@ -1,9 +1,11 @@
 /* The twin: as much of CUDA as this tree uses, on the CPU, so that kernels and device code can be run and tested where no GPU is. A
  * host compiler takes the same .cu files with this header in the place of the toolkit's.
  *
- * Memory is the host's; streams and events are complete at once. A kernel's blocks run one after the other, the threads of a block as
- * fibers that meet in __syncthreads, in an order that CUDA_TWIN_ORDER=reverse turns round: a kernel whose result depends on it lacks a
- * barrier. What the twin cannot tell: races between blocks, alignment, speed, the device's own arithmetic. */
+ * Device memory is closed to the host but while kernels and copies run, so that host code which touches it dies
+ * here as it would there; streams and events are complete at once. A kernel's blocks run one after the other, the
+ * threads of a block as fibers that meet in __syncthreads, in an order that CUDA_TWIN_ORDER=reverse turns round: a
+ * kernel whose result depends on it lacks a barrier. What the twin cannot tell: races between blocks, alignment,
+ * speed, the device's own arithmetic. */
 #ifndef CUDA_TWIN_CUDA_RUNTIME_H
 #define CUDA_TWIN_CUDA_RUNTIME_H
 #include <math.h>

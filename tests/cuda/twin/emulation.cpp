@@ -3,9 +3,12 @@
 #include "cuda_runtime.h"
 
 #include <stdio.h>
+#include <sys/mman.h>
 #include <ucontext.h>
 
+#include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -13,6 +16,28 @@
 #endif
 
 thread_local emulated_place emulated_here;
+
+/* ---- device memory: closed to the host but while kernels and copies run ---- */
+/* So that host code which reads or writes it dies here as it would on a GPU machine. Calls of several threads take turns. */
+namespace {
+std::recursive_mutex device_lock;
+std::map<void *, size_t> device_memory;
+int device_open;
+
+void protect(int how) {
+  for (const auto &m : device_memory) mprotect(m.first, m.second, how);
+}
+struct on_device {
+  on_device() {
+    device_lock.lock();
+    if (device_open++ == 0) protect(PROT_READ | PROT_WRITE);
+  }
+  ~on_device() {
+    if (--device_open == 0) protect(PROT_NONE);
+    device_lock.unlock();
+  }
+};
+} // namespace
 
 /* ---- threads of a block: fibers ---- */
 namespace {
@@ -114,6 +139,7 @@ void emulated_barrier() {
 }
 
 void emulated_run(dim3 grid, dim3 block, const std::function<void()> &thread) {
+  const on_device open;
   const char *order = getenv("CUDA_TWIN_ORDER");
   const bool reverse = order != NULL && strcmp(order, "reverse") == 0;
   const unsigned blocks = grid.x * grid.y * grid.z;
@@ -153,18 +179,36 @@ cudaError_t cudaSetDevice(int device) {
 }
 
 cudaError_t cudaMalloc(void **p, size_t bytes) {
-  *p = bytes > (size_t)1 << 30 ? NULL : aligned_alloc(256, (bytes + 255) & ~(size_t)255);
-  if (*p == NULL) return give(cudaErrorMemoryAllocation);
-  memset(*p, 0xAB, bytes); /* device memory is not zeros */
+  const on_device open;
+  *p = NULL;
+  bytes = (bytes + 4095) & ~(size_t)4095;
+  if (bytes > (size_t)1 << 30) return give(cudaErrorMemoryAllocation);
+  void *m = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (m == MAP_FAILED) return give(cudaErrorMemoryAllocation);
+  memset(m, 0xAB, bytes < 1 << 20 ? bytes : 1 << 20); /* device memory is not zeros */
+  device_memory[m] = bytes;
+  *p = m;
   return cudaSuccess;
 }
-cudaError_t cudaFree(void *p) { return free(p), cudaSuccess; }
-cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned) { return cudaMalloc(p, bytes); }
+cudaError_t cudaFree(void *p) {
+  const on_device open;
+  const auto m = device_memory.find(p);
+  if (m == device_memory.end()) return give(p == NULL ? cudaSuccess : cudaErrorInvalidValue);
+  munmap(p, m->second);
+  device_memory.erase(m);
+  return cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned) {
+  *p = aligned_alloc(4096, (bytes + 4095) & ~(size_t)4095);
+  return give(*p == NULL ? cudaErrorMemoryAllocation : cudaSuccess);
+}
 cudaError_t cudaFreeHost(void *p) { return free(p), cudaSuccess; }
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpyKind, cudaStream_t) {
+  const on_device open;
   return memmove(dst, src, bytes), cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t) {
+  const on_device open;
   return memset(dst, byte, bytes), cudaSuccess;
 }
 
