@@ -17,11 +17,10 @@ pack() {
   include=$(pkg-config --variable=includedir lua5.4)
   [ -f "$include/lua.h" ] || include=$include/lua5.4
   cp "$include"/lua.h "$include"/luaconf.h "$include"/lualib.h "$include"/lauxlib.h "$kit/include/"
-  for file in "$(pkg-config --variable=libdir lua5.4)"/liblua5.4.a; do
-    [ -f "$file" ] || die "pack: no static Lua library ($file)"
-    cp "$file" "$kit/lib/liblua5.4.a"
-  done
-  say "carry $kit along: $(du -sk "$kit" | cut -f1) KiB of Lua 5.4 (headers and static library), nothing else"
+  library=$(pkg-config --variable=libdir lua5.4)/liblua5.4.so
+  [ -f "$library" ] || die "pack: no shared Lua library ($library)"
+  cp -L "$library" "$kit/lib/liblua5.4.so.0" # under the name that programs look for
+  say "carry $kit along: $(du -sk "$kit" | cut -f1) KiB of Lua 5.4 (headers and shared library), nothing else"
 }
 
 build() {
@@ -30,8 +29,8 @@ build() {
   # one chip's machine code is all this machine runs
   chip=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2> /dev/null | head -1 | tr -d '.')
   [ -z "$chip" ] || set -- "$@" "-DCMAKE_CUDA_ARCHITECTURES=$chip-real"
-  if ! pkg-config --exists lua5.4 2> /dev/null && [ -f "$kit/lib/liblua5.4.a" ]; then
-    set -- "$@" "-DLUA_INCLUDE_DIR=$PWD/$kit/include" "-DLUA_LIBRARY=$PWD/$kit/lib/liblua5.4.a" "-DLUA_MATH_LIBRARY=m"
+  if ! pkg-config --exists lua5.4 2> /dev/null && [ -f "$kit/lib/liblua5.4.so.0" ]; then
+    set -- "$@" "-DLUA_INCLUDE_DIR=$PWD/$kit/include" "-DLUA_LIBRARY=$PWD/$kit/lib/liblua5.4.so.0" "-DLUA_MATH_LIBRARY=m"
   fi
   cmake -S . -B build/gpu "$@" > build/gpu-configure.log 2>&1 || { tail -20 build/gpu-configure.log; die "configuring failed"; }
   grep "^-- accel" build/gpu-configure.log
