@@ -3,7 +3,11 @@
 # when it is first asked, so that the module loads without one.
 #   ACCEL_CUDA=AUTO (default: where the toolkit is found), ON (an error where it is not) or OFF
 # The twin, the same files compiled for the CPU by tests/cuda, needs a C++ compiler and no toolkit.
-set(ACCEL_CUDA AUTO CACHE STRING "Build the CUDA module: AUTO, ON or OFF")
+set(default AUTO)
+if(DEFINED ENV{ACCEL_CUDA}) # for builds whose command line belongs to others (luarocks)
+  set(default "$ENV{ACCEL_CUDA}")
+endif()
+set(ACCEL_CUDA "${default}" CACHE STRING "Build the CUDA module: AUTO, ON or OFF")
 set_property(CACHE ACCEL_CUDA PROPERTY STRINGS AUTO ON OFF)
 file(GLOB_RECURSE cuda_files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/host/*.cu")
 set(ACCEL_CUDA_FILES ${cuda_files} ${ACCEL_CUDA_MAPS})

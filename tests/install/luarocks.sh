@@ -14,7 +14,8 @@ cd "$work/tree"
 # ccache, where there is one, sees through the folder of the copy.
 [ -n "${CCACHE_DIR:-}" ] || CCACHE_DIR=$(ccache -k cache_dir 2> /dev/null || echo "$work/ccache")
 CCACHE_BASEDIR="$work" CCACHE_NOHASHDIR=1 HOME="$work/home" CMAKE_BUILD_PARALLEL_LEVEL=2 MAKEFLAGS=-j2
-export CCACHE_DIR CCACHE_BASEDIR CCACHE_NOHASHDIR HOME CMAKE_BUILD_PARALLEL_LEVEL MAKEFLAGS
+ACCEL_CUDA=OFF # minutes of nvcc that say nothing about rocks
+export CCACHE_DIR CCACHE_BASEDIR CCACHE_NOHASHDIR HOME CMAKE_BUILD_PARALLEL_LEVEL MAKEFLAGS ACCEL_CUDA
 
 # no server is asked: there is nothing to fetch
 luarocks --lua-version 5.4 make --tree "$work/rocks" --only-server "file://$work/none" --no-doc > "$work/make.log" 2>&1 || {
