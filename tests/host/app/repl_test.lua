@@ -180,10 +180,10 @@ line pcall(function() print "runs" while true do end end)
 expect \nruns\n
 send \x03
 expect false
-line print "runs" while true do pcall(function() while true do end end) end
+line while true do pcall(function() print "runs" while true do end end) end
 expect \nruns\n
 send \x03
-quiet 0.2
+expect runs\n
 send \x03
 expect interrupted
 expect >\x20
