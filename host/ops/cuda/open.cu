@@ -4,6 +4,7 @@
 
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/module.h"
+#include "ops/matmul/product.cuh"
 
 #if !defined(ACI_CUDA_EMULATED) && defined(__has_include)
 #if __has_include(<nvtx3/nvToolsExt.h>)
@@ -83,6 +84,7 @@ extern "C" AC_API const aci_cuda_api *accel_cuda_open(const aci_cuda_calls *call
   api.kernels = kernel_list();
   api.drivers = &aci_cuda_drivers;
   api.set_sync = aci_cuda_set_sync;
+  api.set_tf32 = aci_cuda_set_tf32;
   api.range_push = range_push;
   api.range_pop = range_pop;
   return &api;

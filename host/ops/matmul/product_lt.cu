@@ -7,12 +7,14 @@
 
 #include "ops/cuda/launch.cuh"
 
+static bool tf32; /* ACCEL_CUDA_TF32: of the process */
+void aci_cuda_set_tf32(bool on) { tf32 = on; }
+
 #ifdef ACI_CUDA_EMULATED
 ac_status aci_cuda_product_lt(ac_frame *, const aci_product *, ac_err *) { return AC_UNSUPPORTED; }
 #else
 #include <cublasLt.h>
 #include <dlfcn.h>
-#include <stdlib.h>
 
 #include <map>
 #include <mutex>
@@ -30,7 +32,7 @@ namespace {
 struct library {
 #define LT_FIELD(name) decltype(&::name) name;
   LT_CALLS(LT_FIELD)
-  bool ready, tf32;
+  bool ready;
 };
 const size_t WORKSPACE = (size_t)32 << 20; /* what Hopper's kernels ask for */
 
@@ -43,9 +45,6 @@ library load() {
   l.ready = true;
 #define LT_FIND(name) l.ready = (l.name = (decltype(l.name))dlsym(h, #name)) != NULL && l.ready;
   LT_CALLS(LT_FIND)
-  const char *tf32 =
-      getenv("ACCEL_CUDA_TF32"); /* read here: kernels know no parameters; params.c checks the value */
-  l.tf32 = tf32 != NULL && tf32[0] == '1';
   return l;
 }
 const library &lt() {
@@ -114,9 +113,9 @@ static ac_status run(ac_frame *f, const aci_product *p, const char *a, const cha
                             : p->dtype == AC_F32  ? CUDA_R_32F
                             : p->dtype == AC_BF16 ? CUDA_R_16BF
                                                   : CUDA_R_16F;
-  const cublasComputeType_t compute = wide                              ? CUBLAS_COMPUTE_64F
-                                      : p->dtype == AC_F32 && lt().tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
-                                                                        : CUBLAS_COMPUTE_32F;
+  const cublasComputeType_t compute = wide                         ? CUBLAS_COMPUTE_64F
+                                      : p->dtype == AC_F32 && tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                                   : CUBLAS_COMPUTE_32F;
   matrix ma, mb;
   if (!matrix_of(p->m, p->k, p->a_rs, p->a_cs, &ma) || !matrix_of(p->k, p->n, p->b_rs, p->b_cs, &mb))
     return AC_UNSUPPORTED;
