@@ -146,11 +146,9 @@ static bool is_sim(const lac_state *S) { return strcmp(ac_world_backend(S->world
 void lac_coll_tensor(lua_State *L, lac_state *S, const lac_coll *k, const ac_tensor *t, bool written) {
   char a[128];
   ac_err e;
-  if (t->device->kind != AC_DEV_CPU && !(t->device->kind == AC_DEV_META && is_sim(S)))
-    lac_coll_bad(L, S, k, AC_UNSUPPORTED, "backend %s carries cpu tensors, this one is %s%s",
-                 ac_world_backend(S->world), aci_tensor_str(t, a, sizeof a),
-                 t->device->kind == AC_DEV_META ? "; backend sim takes shapes alone"
-                                                : "; move it with :to(\"cpu\")");
+  if (t->device->kind == AC_DEV_META && !is_sim(S))
+    lac_coll_bad(L, S, k, AC_UNSUPPORTED, "backend %s carries values, this one is %s; backend sim takes shapes alone",
+                 ac_world_backend(S->world), aci_tensor_str(t, a, sizeof a));
   if (!written) return;
   if (!aci_is_contiguous(t) && aci_overlaps_self(t))
     lac_coll_bad(

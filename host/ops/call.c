@@ -47,7 +47,7 @@ static ac_status look(ac_frame *f, survey *s, ac_err *e) {
       dev = v->device;
     }
   }
-  f->device = dev != NULL ? dev : f->ctx->default_device;
+  f->device = dev != NULL ? dev : ac_ctx_default_device(f->ctx);
   return AC_OK;
 }
 
@@ -104,6 +104,20 @@ static ac_status guard_overlap(ac_frame *f, ac_value *args, ac_expr *x, ac_err *
       if (copy == NULL) return x->st;
       args[j].tensor = copy;
     }
+  }
+  return AC_OK;
+}
+
+/* Recorded as a copy of its own, whose gradient goes back. */
+static ac_status bring(ac_frame *f, ac_value *args, ac_expr *x) {
+  ac_device *to = args[0].tensor != NULL ? args[0].tensor->device : NULL;
+  for (int i = 1; i < f->n_args && to != NULL; i++) {
+    const ac_value v[3] = {args[i], {.kind = AC_T_NONE}, {.kind = AC_T_DEVICE, .device = to}};
+    if (!(f->desc->brings >> i & 1) || v[0].kind != AC_T_TENSOR || v[0].tensor == NULL || v[0].tensor->device == to) continue;
+    if (v[0].tensor->device->kind == AC_DEV_META) continue; /* it has no bytes: look says so */
+    ac_tensor *t = ac_expr_call(x, ac_op_find(f->ctx, "to"), v, NULL, 0);
+    if (t == NULL) return x->st;
+    args[i].tensor = t;
   }
   return AC_OK;
 }
@@ -254,6 +268,7 @@ static ac_status run(ac_frame *f, ac_value *args, ac_value *results, int *n_resu
   ac_ctx *c = f->ctx;
   const ac_op *op = f->op;
   survey seen = {false, false};
+  if (__builtin_expect(op->desc->brings != 0, 0)) AC_TRY(bring(f, args, x));
   AC_TRY(look(f, &seen, e));
   f->team = c->team; /* not the device's: a tensor may come from another context, whose team may be gone */
   if (__builtin_expect(falls_back(f), 0)) return run_fallback(f, args, results, n_results, e);

@@ -1164,13 +1164,13 @@ function accel.conv_transpose3d(x, weight, bias, stride, padding, output_padding
 ---@overload fun(self: accel.Tensor, weight: accel.Tensor, opts: {bias?: accel.Tensor, stride?: integer[], padding?: integer[], output_padding?: integer[], groups?: integer, dilation?: integer[]}): accel.Tensor
 function Tensor:conv_transpose3d(weight, bias, stride, padding, output_padding, groups, dilation) end
 
----x := src, broadcast and converted to the dtype of x.
+---x := src, broadcast and converted to the dtype of x; src may be on another device.
 ---@param x accel.Tensor
 ---@param src accel.Tensor
 ---@return accel.Tensor
 function accel.copy_(x, src) end
 
----x := src, broadcast and converted to the dtype of x.
+---x := src, broadcast and converted to the dtype of x; src may be on another device.
 ---@param src accel.Tensor
 ---@return accel.Tensor
 function Tensor:copy_(src) end

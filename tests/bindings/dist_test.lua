@@ -273,7 +273,7 @@ local gone = accel.ones(2)
 gone:release()
 fails("released at", dist.all_reduce, gone)
 fails("tensor_list%[1%]: expected tensor, got released tensor", dist.all_gather, { gone }, x)
-e = fails("backend solo carries cpu tensors, this one is f32 %(2%) on meta",
+e = fails("backend solo carries values, this one is f32 %(2%) on meta",
   dist.all_reduce, accel.ones(2, { device = "meta" }))
 assert(e.code == "unsupported")
 

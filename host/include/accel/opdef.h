@@ -87,6 +87,7 @@ typedef struct ac_op_desc {
   bool elementwise;     /* each result element depends on the elements at its own place only (maps) */
   bool nondiff;         /* outputs never require grad (comparisons, argmax) */
   bool hidden;          /* not a function of scripts (backward kernels) */
+  uint32_t brings;      /* bit i: argument i may lie on another device than argument 0, to which it is brought first */
   bool any_device;      /* .cpu is host code that touches no elements but by maps and fills: every device's kernel */
   double flops_per_element;
 } ac_op_desc;

@@ -1,4 +1,5 @@
-/* copy_: x := src, broadcast and converted to the dtype of x.          x (any shape)!, src (broadcasts to it) -> x
+/* copy_: x := src, broadcast and converted to the dtype of x; src may be on another device.
+   x (any shape)!, src (broadcasts to it) -> x
    gradient: dsrc = dx (reduced); the old x gets none.
    example: accel.zeros(2):copy_(accel.tensor { 3, 4 }) --> { 3, 4 } */
 #include "ops/map/map.h"
@@ -37,4 +38,5 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
 
 static void grad(ac_grad *g) { ac_grad_set(g, 1, ac_grad_reduce_to(g, 1, g->dout[0])); }
 
-AC_OP(copy_, .sig = "copy_(x!: tensor, src: tensor) -> tensor", .shape = shape, .cpu = cpu, .any_device = true, .elementwise = true, .grad = grad);
+AC_OP(copy_, .sig = "copy_(x!: tensor, src: tensor) -> tensor", .shape = shape, .cpu = cpu, .any_device = true, .brings = 1 << 1,
+      .elementwise = true, .grad = grad);
