@@ -152,6 +152,8 @@ static int open_body(lua_State *L) {
   c.seed = o->seed;
   c.devices = p->devices;
   c.n_devices = p->n_devices;
+  c.device = o->device;
+  c.local_rank = ac_env_local_rank();
   lua_pushlightuserdata(L, &c);
   lua_setfield(L, LUA_REGISTRYINDEX, LAC_OPTIONS);
   luaL_requiref(L, "accel.core", luaopen_accel_core, 0);

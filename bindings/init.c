@@ -52,7 +52,10 @@ int luaopen_accel_core(lua_State *L) {
   lua_getfield(L, LUA_REGISTRYINDEX, LAC_OPTIONS);
   const ac_ctx_options *o = lua_touserdata(L, -1);
   lua_pop(L, 1);
-  if (ac_ctx_new(o, &S->ctx, &e) != AC_OK) return lac_raise(L, S, &e);
+  ac_ctx_options stock = AC_CTX_OPTIONS_INIT;
+  stock.device = "auto";
+  stock.local_rank = ac_env_local_rank();
+  if (ac_ctx_new(o != NULL ? o : &stock, &S->ctx, &e) != AC_OK) return lac_raise(L, S, &e);
   ac_ctx_set_index_base(S->ctx, 1);
   ac_autograd_open(S->ctx);
   find_lib_dir(L, S);

@@ -54,8 +54,8 @@ lac_message *lac_message_new(lua_State *L, lac_state *S, int idx) {
 void lac_message_push(lua_State *L, lac_state *S, const lac_message *m) {
   ac_err e;
   if (S->gc_charged >= LAC_GC_CHARGE) lac_gc_charged(L, S);
-  ac_device *d = ac_ctx_default_device(S->ctx);
-  if (lac_decode_shared(L, S, m->bytes, m->n_bytes, m->tensor, m->n_tensors, d, &e) != AC_OK) lac_raise(L, S, &e);
+  ac_device *cpu = S->ctx->device[0]; /* as those that lie beside the bytes, which stay where they are */
+  if (lac_decode_shared(L, S, m->bytes, m->n_bytes, m->tensor, m->n_tensors, cpu, &e) != AC_OK) lac_raise(L, S, &e);
 }
 
 void lac_queue_init(lac_queue *q) { *q = (lac_queue){.end = &q->first}; }

@@ -39,6 +39,7 @@ build() {
 }
 
 run=build/gpu/bin/accel-run
+export ACCEL_DEVICE=cpu # the suites name their devices
 tests() {
   say "Tests on the device"
   "$run" env | grep "^cuda"

@@ -7,10 +7,13 @@
 
 #include "app/app.h"
 
-enum { OPT_HELP, OPT_VERSION, OPT_CODE, OPT_THREADS, OPT_SEED, OPT_MEMORY, OPT_STRICT, OPT_NO_STRICT };
+enum { OPT_HELP, OPT_VERSION, OPT_CODE, OPT_THREADS, OPT_SEED, OPT_MEMORY, OPT_DEVICE, OPT_CPU, OPT_NO_STRICT };
 
 static const app_option options[] = {
     {"execute", 'e', "CODE", OPT_CODE, "run CODE instead of a script"},
+    {"device", 0, "NAME", OPT_DEVICE,
+     "where new tensors go: cpu, cuda, cuda:1, ... [auto: a GPU where there is one, each rank its own]"},
+    {"cpu", 0, NULL, OPT_CPU, "the same as --device cpu"},
     {"num_threads", 0, "N", OPT_THREADS, "threads of the kernels [every core, or ACCEL_NUM_THREADS]"},
     {"memory_limit", 0, "SIZE", OPT_MEMORY,
      "most memory for tensors, e.g. 8G [90% of the machine, divided by its ranks]"},
@@ -200,6 +203,8 @@ static bool set(app_options *o, const app_option *opt, const char *value) {
     case OPT_VERSION: o->command = APP_VERSION; return true;
     case OPT_CODE: o->code = value; return true;
     case OPT_NO_STRICT: o->host.strict = false; return true;
+    case OPT_DEVICE: o->host.device = value; return true;
+    case OPT_CPU: o->host.device = "cpu"; return true;
     case OPT_THREADS:
       if (!app_parse_number(value, 1024, &v))
         return app_usage("--num-threads: '%s' is no number in 0..1024%s", value, "");
@@ -272,6 +277,7 @@ bool app_options_parse(int argc, char **argv, app_options *o) {
   static const ac_host_options standard = AC_HOST_OPTIONS_INIT;
   static const ac_launch_options launch = AC_LAUNCH_OPTIONS_INIT;
   *o = (app_options){.command = APP_RUN, .host = standard, .launch = launch};
+  o->host.device = "auto";
   o->rank_argv = calloc((size_t)argc + 1, sizeof *o->rank_argv);
   if (o->rank_argv == NULL) return app_usage("no memory%s%s", "", "");
   int i = 1, n = 0;

@@ -211,3 +211,11 @@ ac_status aci_discover(aci_place *p, ac_err *e) {
   snprintf(p->run_id, sizeof p->run_id, "%s", id != NULL ? id : "");
   return found ? read_address(p, e) : AC_OK;
 }
+
+int ac_env_local_rank(void) {
+  aci_place p;
+  ac_err e;
+  if (aci_discover(&p, &e) == AC_OK) return p.local_rank;
+  const char *said = getenv("LOCAL_RANK"); /* a second host of a rank that has joined */
+  return said != NULL && atoi(said) > 0 ? atoi(said) : 0;
+}

@@ -139,6 +139,41 @@ static ac_status open_devices(ac_ctx *c, const ac_ctx_options *o, ac_err *e) {
   return AC_OK;
 }
 
+/* The GPU of this local rank; *out stays as it is when there is none. */
+static ac_status own_gpu(ac_ctx *c, ac_device **out, ac_err *e) {
+  char name[24];
+  const int n = aci_cuda_count(c->params);
+  snprintf(name, sizeof name, "cuda:%d", n > 0 ? c->local_rank % n : 0);
+  return ac_ctx_device(c, name, out, e);
+}
+
+static ac_status choose_device(ac_ctx *c, const ac_ctx_options *o, ac_err *e) {
+  const char *name = o != NULL ? o->device : NULL, *said = ac_params_str(c->params, "DEVICE");
+  const bool open = name == NULL || strcmp(name, "auto") == 0;
+  c->default_device = c->device[0];
+  if (c->devices_shared) return AC_OK;
+  if (open && strcmp(said, "auto") != 0) {
+    name = said;
+  } else if (open) {
+    if (name != NULL && aci_cuda_likely(c->params)) c->default_device = NULL;
+    return AC_OK;
+  }
+  ac_err why;
+  const ac_status st = strcmp(name, "cuda") == 0 ? own_gpu(c, &c->default_device, &why)
+                                                 : ac_ctx_device(c, name, &c->default_device, &why);
+  if (st == AC_OK) return AC_OK;
+  return ac_err_set(e, st, __FILE__, __LINE__, "%s%s", name == said ? "ACCEL_DEVICE: " : "", why.msg);
+}
+
+ac_device *ac_ctx_default_device(ac_ctx *c) {
+  if (__builtin_expect(c->default_device != NULL, 1)) return c->default_device;
+  ac_err e;
+  c->default_device = c->device[0];
+  if (aci_cuda_count(c->params) > 0 && own_gpu(c, &c->default_device, &e) != AC_OK)
+    ac_log_write(AC_LOG_WARN, "cuda", "new tensors go to the CPU: %s", e.msg);
+  return c->default_device;
+}
+
 ac_status ac_ctx_new(const ac_ctx_options *o, ac_ctx **out, ac_err *e) {
   ac_status st = AC_OK;
   ac_ctx *c = calloc(1, sizeof *c);
@@ -150,7 +185,6 @@ ac_status ac_ctx_new(const ac_ctx_options *o, ac_ctx **out, ac_err *e) {
   if (n_threads <= 0) n_threads = (int)ac_params_int(c->params, "NUM_THREADS");
   AC_GOTO(fail, st, ac_team_new(n_threads, &c->team, e));
   AC_GOTO(fail, st, open_devices(c, o, e));
-  c->default_device = c->device[0];
   uint64_t seed = o != NULL ? o->seed : 0;
   if (seed == 0) seed = (uint64_t)ac_params_int(c->params, "SEED");
   ac_generator_seed(&c->gen, seed);
@@ -159,6 +193,8 @@ ac_status ac_ctx_new(const ac_ctx_options *o, ac_ctx **out, ac_err *e) {
   for (int i = 0; i < aci_n_builtin_inplace; i++)
     AC_GOTO(fail, st, table_add(c, aci_builtin_ops[aci_builtin_inplace[i]], true, e));
   if (c->devices_shared) aci_cuda_share(c);
+  c->local_rank = o != NULL ? o->local_rank : 0;
+  AC_GOTO(fail, st, choose_device(c, o, e));
   *out = c;
   return AC_OK;
 fail:
@@ -186,7 +222,6 @@ void ac_ctx_free(ac_ctx *c) {
 
 ac_team *ac_ctx_team(ac_ctx *c) { return c->team; }
 const ac_params *ac_ctx_params(ac_ctx *c) { return c->params; }
-ac_device *ac_ctx_default_device(ac_ctx *c) { return c->default_device; }
 void ac_ctx_set_default_device(ac_ctx *c, ac_device *d) { c->default_device = d; }
 void ac_ctx_set_index_base(ac_ctx *c, int base) { c->index_base = base; }
 bool ac_ctx_grad_enabled(const ac_ctx *c) { return c->grad_enabled; }

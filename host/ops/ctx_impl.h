@@ -67,7 +67,8 @@ struct ac_ctx {
   int n_devices;
   ac_device *device[ACI_MAX_DEVICES];
   bool devices_shared; /* they are another context's, whose team they use */
-  ac_device *default_device;
+  ac_device *default_device; /* NULL: to be chosen when it is first asked for */
+  int local_rank;            /* which GPU that is */
   ac_stream *stream; /* where calls are enqueued; NULL: the device's own order */
   ac_generator gen;
   int index_base;

@@ -5,7 +5,7 @@
 ---@class accel
 local accel = {}
 
----@alias accel.Device "cpu"|"meta"
+---@alias accel.Device "cpu"|"cuda"|"meta"|string "cuda:1" is the second GPU
 ---@class accel.FactoryOptions: {dtype: accel.DType?, device: accel.Device?, requires_grad: boolean?}
 ---@class accel.RandomOptions: accel.FactoryOptions, {generator: accel.Generator?}
 

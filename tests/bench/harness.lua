@@ -45,7 +45,7 @@ function h.start(here, exe, options)
   h.here, h.exe, h.options, h.quick = here, exe, options, options.quick
   h.cores = accel.features().cpus
   h.pin, h.pinned = machine.pin(options.threads)
-  h.env = ("env OMP_NUM_THREADS=%d ACCEL_NUM_THREADS=%d "):format(options.threads, options.threads)
+  h.env = ("env ACCEL_DEVICE=cpu OMP_NUM_THREADS=%d ACCEL_NUM_THREADS=%d "):format(options.threads, options.threads)
 end
 
 -- ---- sides ----

@@ -22,6 +22,7 @@ set(ACCEL_TEST_ENV
   "ACCEL_TEST_BUILD=${PROJECT_BINARY_DIR}"
   "ACCEL_TEST_SANITIZE=${ACCEL_SANITIZE}"
   "ACCEL_LEAK_CHECK=1"
+  "ACCEL_DEVICE=cpu"
   "ACCEL_TEST_PLUGINS=${PROJECT_BINARY_DIR}/tests/plugins"
   "ASAN_OPTIONS=detect_stack_use_after_return=1:allocator_may_return_null=1:strict_string_checks=1"
   "UBSAN_OPTIONS=print_stacktrace=1"

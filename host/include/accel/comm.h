@@ -93,6 +93,8 @@ AC_API void ac_world_close(ac_world *w, const char *site);
 AC_API void ac_world_fail(ac_world *w, const char *site, const char *text);
 /* True when a peer died, failed or a mismatch was found: *e tells. Any thread. */
 AC_API bool ac_world_aborted(ac_world *w, ac_err *e);
+/* This process's place among the ranks of its machine, as the environment of whoever started it says; 0: alone. Joins nothing. */
+AC_API int ac_env_local_rank(void);
 AC_API int ac_world_rank(const ac_world *w);
 AC_API int ac_world_size(const ac_world *w);
 AC_API int ac_world_local_rank(const ac_world *w);

@@ -34,9 +34,10 @@ typedef struct ac_host_options {
                         accel.dist makes a world then */
   const char *script; /* with join: the script to come, whose contents must be the same on all ranks; NULL: not
                          compared */
+  const char *device; /* where tensors go that scripts make, as in ac_ctx_options: NULL is the CPU unless ACCEL_DEVICE says otherwise */
 } ac_host_options;
 #define AC_HOST_OPTIONS_INIT \
-  { sizeof(ac_host_options), 0, 0, 0, NULL, true, true, false, false, NULL }
+  { sizeof(ac_host_options), 0, 0, 0, NULL, true, true, false, false, NULL, NULL }
 
 /* o NULL: AC_HOST_OPTIONS_INIT. */
 AC_API ac_status ac_host_open(const ac_host_options *o, ac_host **out, ac_err *e);

@@ -25,8 +25,13 @@ typedef struct ac_ctx_options {
    * helper threads are at home here: one pool, one limit */
   ac_device *const *devices;
   int n_devices;
+  /* where new tensors go, of contexts that open their own devices. "cpu", "cuda:1", ...; "cuda": the GPU of this local rank, round
+   * robin; "auto": ACCEL_DEVICE, else "cuda" when there is a GPU, else the CPU; NULL: ACCEL_DEVICE, else the CPU. A GPU is opened when
+   * it is first needed, by "auto", or at once; DEVICE when it is not there */
+  const char *device;
+  int local_rank;
 } ac_ctx_options;
-#define AC_CTX_OPTIONS_INIT {sizeof(ac_ctx_options), 0, 0, 0, NULL, 0}
+#define AC_CTX_OPTIONS_INIT {sizeof(ac_ctx_options), 0, 0, 0, NULL, 0, NULL, 0}
 AC_API ac_status ac_ctx_new(const ac_ctx_options *o, ac_ctx **out, ac_err *e); /* o NULL: defaults */
 AC_API void ac_ctx_free(ac_ctx *c);
 AC_API ac_team *ac_ctx_team(ac_ctx *c);

@@ -56,6 +56,13 @@ static const aci_cuda_api *module(const ac_params *p) {
   return api;
 }
 
+bool aci_cuda_likely(const ac_params *p) {
+  if (api != NULL || strcmp(ac_params_str(p, "CUDA_MODULE"), "accel_cuda.so") != 0) return true; /* the twin needs no driver */
+  void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (driver != NULL) dlclose(driver);
+  return driver != NULL;
+}
+
 int aci_cuda_count(const ac_params *p) {
   char why[200];
   return module(p) == NULL ? 0 : api->count(why, sizeof why);

@@ -73,6 +73,8 @@ ac_status aci_cuda_device(ac_ctx *c, const char *name, ac_device **out, ac_err *
 void aci_cuda_share(ac_ctx *c);
 /* One line for people: "13.0; no driver ...", "13.0; 2 devices: ...". False when CUDA is not built in. */
 bool aci_cuda_state(const ac_params *p, char *text, size_t n);
+/* False when there is no driver, told without opening the module. */
+bool aci_cuda_likely(const ac_params *p);
 /* Devices there are; 0 without a module, driver or GPU. */
 int aci_cuda_count(const ac_params *p);
 

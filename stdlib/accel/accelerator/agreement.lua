@@ -26,8 +26,8 @@ return function(base, accelerator, alike)
   if alike then
     mine = { seed, length_of(base), base.batch_size or -1, base.drop_last and 1 or 0, own and 1 or 0 }
   end
-  local all = accel.empty(ranks, #mine, { dtype = "i64" })
-  dist.all_gather_into_tensor(all, accel.tensor(mine, { dtype = "i64" }))
+  local all = accel.empty(ranks, #mine, { dtype = "i64", device = "cpu" })
+  dist.all_gather_into_tensor(all, accel.tensor(mine, { dtype = "i64", device = "cpu" }))
   all = all:tolist()
   local first = all[1]
   for r = 1, alike and ranks - 1 or 0 do

@@ -133,9 +133,9 @@ end
 --- Numbers of rows of every part on every rank: counts[part][rank + 1].
 local function exchange_sizes(parts)
   local P, n = dist.get_world_size(), #parts
-  local own, all, counts = {}, accel.empty(P * n, { dtype = "i64" }), {}
+  local own, all, counts = {}, accel.empty(P * n, { dtype = "i64", device = "cpu" }), {}
   for k, part in ipairs(parts) do own[k] = part.n end
-  dist.all_gather_into_tensor(all, accel.tensor(own, { dtype = "i64" }))
+  dist.all_gather_into_tensor(all, accel.tensor(own, { dtype = "i64", device = "cpu" }))
   local flat = all:tolist()
   for k = 1, n do
     counts[k] = {}

@@ -66,8 +66,8 @@ function Finder:reset() self.batch_size = self.starting_batch_size end
 local function outcomes(outcome, batch_size)
   local P = dist.get_world_size()
   if P == 1 then return { outcome }, { batch_size } end
-  local all = accel.empty({ P, 2 }, { dtype = "i64" })
-  dist.all_gather_into_tensor(all, accel.tensor({ outcome, batch_size }, { dtype = "i64" }))
+  local all = accel.empty({ P, 2 }, { dtype = "i64", device = "cpu" })
+  dist.all_gather_into_tensor(all, accel.tensor({ outcome, batch_size }, { dtype = "i64", device = "cpu" }))
   return all:select(2, 1):tolist(), all:select(2, 2):tolist()
 end
 

@@ -141,7 +141,7 @@ function M.set_trigger(self) triggers[self] = true end
 function M.check_trigger(self)
   local set = triggers[self] or false
   if self.num_processes > 1 then
-    local count = accel.tensor({ set and 1 or 0 }, { dtype = "i64" })
+    local count = accel.tensor({ set and 1 or 0 }, { dtype = "i64", device = "cpu" })
     dist.all_reduce(count, "max")
     set = count:item() > 0
   end

@@ -56,7 +56,7 @@ local function refuse(who, rng_type)
 end
 
 local function of_root(values)
-  local t = accel.tensor(values, { dtype = "i64" })
+  local t = accel.tensor(values, { dtype = "i64", device = "cpu" })
   dist.broadcast(t, 0)
   return t:tolist()
 end

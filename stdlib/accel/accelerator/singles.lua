@@ -13,11 +13,11 @@ return function(rows, even, batch)
   if rows.full then return nil end
   if not even then return rows end
   local own = require "accel.accelerator.operations".ignorant_find_batch_size(batch) or 1
-  local all = accel.empty(#rows.counts, { dtype = "i64" })
+  local all = accel.empty(#rows.counts, { dtype = "i64", device = "cpu" })
   if dist.get_backend() == "sim" then
     all:fill_(own)
   else
-    dist.all_gather_into_tensor(all, accel.tensor({ own }, { dtype = "i64" }))
+    dist.all_gather_into_tensor(all, accel.tensor({ own }, { dtype = "i64", device = "cpu" }))
   end
   local counts, valid = all:tolist(), {}
   for r, n in ipairs(rows.valid) do valid[r] = n > 0 and counts[r] or 0 end

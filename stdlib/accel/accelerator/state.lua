@@ -82,12 +82,13 @@ end
 local function fill(who, o)
   join(who, o)
   local cpu = o.cpu or environment.parse_flag_from_env "ACCELERATE_USE_CPU"
-  local n = dist.get_world_size()
+  local n, device = dist.get_world_size(), choose_device(cpu)
+  if cpu then accel.set_default_device "cpu" end
   local now = {
-    device = choose_device(cpu), backend = dist.get_backend(), num_processes = n, process_index = dist.get_rank(),
+    device = device, backend = dist.get_backend(), num_processes = n, process_index = dist.get_rank(),
     local_process_index = dist.get_local_rank(), num_nodes = dist.get_num_nodes(),
     debug = environment.parse_flag_from_env "ACCELERATE_DEBUG_MODE", fork_launched = false,
-    distributed_type = n > 1 and "MULTI_CPU" or "NO",
+    distributed_type = n == 1 and "NO" or device == "cpu" and "MULTI_CPU" or "MULTI_GPU",
   }
   for key, value in next, now do shared[key] = value end
 end
@@ -106,7 +107,7 @@ end
 
 -- ---- PartialState ----
 
---- The process and its world: device, backend, distributed_type ("NO" or "MULTI_CPU"), num_processes,
+--- The process and its world: device, backend, distributed_type ("NO", "MULTI_CPU", "MULTI_GPU"), num_processes,
 --- process_index, local_process_index, is_main_process, is_local_main_process, is_last_process, use_distributed,
 --- debug; and the methods of process control that Accelerator has, too. Reading anything after _reset_state()
 --- raises.
@@ -115,7 +116,7 @@ end
 ---@class accel.accelerator.PartialState
 ---@field device string
 ---@field backend string
----@field distributed_type "NO"|"MULTI_CPU"
+---@field distributed_type "NO"|"MULTI_CPU"|"MULTI_GPU"
 ---@field num_processes integer
 ---@field process_index integer
 ---@field local_process_index integer
@@ -128,7 +129,7 @@ end
 local PartialState = class("accel.accelerator.PartialState")
 M.PartialState = PartialState
 
----@param cpu? boolean stay on the CPU
+---@param cpu? boolean stay on the CPU, where new tensors then go, too
 ---@param opts? {cpu: boolean?, backend: string?, init_method: string?, timeout: number?}
 function PartialState:init(cpu, opts) -- luacheck: ignore self
   cpu, opts = cpu_and_options(cpu, opts)

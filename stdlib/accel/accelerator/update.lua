@@ -130,7 +130,7 @@ local function total_weight(self, from)
   if join then
     total = join:sum(total)
   elseif dist.get_world_size() > 1 then
-    local t = accel.full({}, total, { dtype = "f64" })
+    local t = accel.full({}, total, { dtype = "f64", device = "cpu" })
     dist.all_reduce(t)
     total = t:item()
   end
@@ -225,7 +225,9 @@ function Update:finish(optimizer)
   local _ <close> = accel.no_grad()
   for _, list in ipairs(lists) do
     if #list.grads > 0 then
-      accel.amp_foreach_unscale_(list.grads, accel.zeros({}), accel.full({}, list.factor, { dtype = "f64" }))
+      local at = list.grads[1].device
+      accel.amp_foreach_unscale_(list.grads, accel.zeros({}, { device = at }),
+        accel.full({}, list.factor, { dtype = "f64", device = at }))
       core.spend(list.grads)
     end
   end

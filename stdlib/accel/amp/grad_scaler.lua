@@ -21,7 +21,7 @@ local tensors = require "accel.util.tensors"
 
 local WHO = "GradScaler"
 
---- GradScaler(device = "cpu", init_scale = 65536, growth_factor = 2, backoff_factor = 0.5, growth_interval = 2000,
+--- GradScaler(device = the default one, init_scale = 65536, growth_factor = 2, backoff_factor = 0.5, growth_interval = 2000,
 --- enabled = true), or a table of these. With enabled = false every method does what it would without a scaler.
 --- example: local p = accel.ones(1, { requires_grad = true }) local o = accel.optim.SGD({ p }, { lr = 1 })
 ---   local scaler = accel.amp.GradScaler { init_scale = 8 } scaler:scale((p * 1e39):sum()):backward() scaler:step(o)
@@ -33,7 +33,7 @@ local WHO = "GradScaler"
 ---@field growth_interval integer
 local GradScaler = class("accel.amp.GradScaler")
 
-local parse = arguments(WHO, { "device", "cpu" }, { "init_scale", 65536.0 }, { "growth_factor", 2.0 },
+local parse = arguments(WHO, { "device" }, { "init_scale", 65536.0 }, { "growth_factor", 2.0 },
   { "backoff_factor", 0.5 }, { "growth_interval", 2000 }, { "enabled", true })
 
 local READY <const>, UNSCALED <const>, STEPPED <const> = 1, 2, 3
@@ -55,14 +55,14 @@ end
 ---@param ... any
 function GradScaler:init(...)
   local o = parse(...)
-  self.enabled, self.device = o.enabled, o.device
+  self.enabled, self.device = o.enabled, o.device or accel.get_default_device()
   self.growth_factor, self.backoff_factor = growth_factor(o.growth_factor), backoff_factor(o.backoff_factor)
   self.growth_interval = check.positive(WHO, "growth_interval", o.growth_interval)
   if check.number(WHO, "init_scale", o.init_scale) <= 0 then
     raise("%s: init_scale must be above 0, got %g", WHO, o.init_scale)
   end
-  self._scale = accel.unscoped(accel.full, {}, o.init_scale, { dtype = "f32", device = o.device })
-  self._growth_tracker = accel.unscoped(accel.zeros, {}, { dtype = "i32", device = o.device })
+  self._scale = accel.unscoped(accel.full, {}, o.init_scale, { dtype = "f32", device = self.device })
+  self._growth_tracker = accel.unscoped(accel.zeros, {}, { dtype = "i32", device = self.device })
   self._records = setmetatable({}, { __mode = "k" }) -- optimizer -> {stage, found, recorded}
   self._due = false -- an update was asked for that is made before the next use of the scale
   self._lost = false -- an overflow was found by an optimizer that is not to step any more

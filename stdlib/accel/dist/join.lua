@@ -22,8 +22,8 @@ local function bit(b) return b and 1 or 0 end
 
 --- What every rank says: rows[r] = {...}, r from 1.
 function Join:exchange(...)
-  local all = accel.empty(self.size * FIELDS, { dtype = "f64" })
-  dist.all_gather_into_tensor(all, accel.tensor({ ... }, { dtype = "f64" }), { group = self.group })
+  local all = accel.empty(self.size * FIELDS, { dtype = "f64", device = "cpu" })
+  dist.all_gather_into_tensor(all, accel.tensor({ ... }, { dtype = "f64", device = "cpu" }), { group = self.group })
   local flat, rows = all:tolist(), {}
   for r = 1, self.size do rows[r] = table.move(flat, (r - 1) * FIELDS + 1, r * FIELDS, 1, {}) end
   return rows

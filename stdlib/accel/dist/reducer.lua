@@ -300,7 +300,7 @@ function Reducer:start_used()
     if self.counter then is = self.touched[i] or false end
     has[i] = is and 1 or 0
   end
-  self.used:copy_(accel.tensor(has, { dtype = "i32" }))
+  self.used:copy_(accel.tensor(has, { dtype = "i32", device = "cpu" }))
   if self.size == 1 then return nil end
   return dist.all_reduce(self.used, { op = "max", group = self.o.group, async_op = true })
 end

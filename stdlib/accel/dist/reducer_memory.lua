@@ -75,7 +75,7 @@ return function(Reducer)
       if not seen[i] then order[#order + 1] = i end
     end
     if self.size > 1 then
-      local t = accel.tensor(order, { dtype = "i64" })
+      local t = accel.tensor(order, { dtype = "i64", device = "cpu" })
       dist.broadcast(t, { group_src = 0, group = self.o.group })
       order = t:tolist()
     end

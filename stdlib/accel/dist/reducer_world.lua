@@ -40,7 +40,7 @@ return function(Reducer)
     local n = self.counter.n + 1
     self.micro_batches = n -- of each rank, for those who undo the mean
     if self.size > 1 then
-      local t = accel.tensor({ n, -n }, { dtype = "i64" })
+      local t = accel.tensor({ n, -n }, { dtype = "i64", device = "cpu" })
       dist.all_reduce(t, { op = "max", group = self.o.group })
       local most, least = t[1]:item(), -t[2]:item()
       if most ~= least then

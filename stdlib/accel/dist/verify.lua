@@ -17,8 +17,8 @@ end
 --- What every rank gives, an integer or several of them, as one list per rank.
 local function gather(values, group)
   local P, n = dist.get_world_size(group), #values
-  local all = accel.empty(P * n, { dtype = "i64" })
-  dist.all_gather_into_tensor(all, accel.tensor(values, { dtype = "i64" }), { group = group })
+  local all = accel.empty(P * n, { dtype = "i64", device = "cpu" })
+  dist.all_gather_into_tensor(all, accel.tensor(values, { dtype = "i64", device = "cpu" }), { group = group })
   local flat, out = all:tolist(), {}
   for r = 1, P do out[r] = table.move(flat, (r - 1) * n + 1, r * n, 1, {}) end
   return out
@@ -31,8 +31,8 @@ local function gather_text(text, group)
   local bytes = {}
   for i = 1, #text do bytes[i] = text:byte(i) end
   for i = #text + 1, longest do bytes[i] = 0 end
-  local all = accel.empty(P * longest, { dtype = "u8" })
-  dist.all_gather_into_tensor(all, accel.tensor(bytes, { dtype = "u8" }), { group = group })
+  local all = accel.empty(P * longest, { dtype = "u8", device = "cpu" })
+  dist.all_gather_into_tensor(all, accel.tensor(bytes, { dtype = "u8", device = "cpu" }), { group = group })
   local joined, texts = all:to_bytes(), {}
   for r = 1, P do texts[r] = joined:sub((r - 1) * longest + 1, (r - 1) * longest + lengths[r][1]) end
   return texts

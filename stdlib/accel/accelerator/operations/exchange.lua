@@ -301,7 +301,7 @@ function M.pad_across_processes(tensor, dim, pad_index, pad_first, opts)
     end
   end
   if #sizes == 0 or dist.get_world_size() == 1 then return walk.rebuild(tensor, list) end
-  local longest = accel.tensor(sizes, { dtype = "i64" })
+  local longest = accel.tensor(sizes, { dtype = "i64", device = "cpu" })
   dist.all_reduce(longest, "max")
   longest = longest:tolist()
   for k, t in ipairs(list) do

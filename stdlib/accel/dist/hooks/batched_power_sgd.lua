@@ -27,7 +27,7 @@ function M.batched_powerSGD_hook(state, bucket)
   local fresh = not memory.square
   if fresh then
     accel.unscoped(function()
-      memory.square = accel.zeros(side * side, { dtype = buffer.dtype })
+      memory.square = accel.zeros(side * side, { dtype = buffer.dtype, device = buffer.device })
       memory.p = bucket:scratch("batched p", side * r):view(1, side, r)
       memory.q = bucket:scratch("batched q", side * r):view(1, side, r)
     end)

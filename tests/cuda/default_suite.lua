@@ -1,0 +1,124 @@
+-- Where new tensors go, as scripts see it: a GPU when there is one, each rank its own; --cpu, --device and ACCEL_DEVICE decide otherwise;
+-- what is made on the host (batches of workers, values from other devices, collectives) meets it there. Runs as ops_suite.lua does.
+local accel = require "accel"
+local state = accel.features()
+if state.cuda_devices == 0 then
+  print("skipped: " .. (state.cuda or "this build has no CUDA"))
+  os.exit(77, true)
+end
+local run = os.getenv "ACCEL_TEST_BUILD" .. "/bin/accel-run "
+
+-- What the code prints with these options, in the environment that a user has: without ACCEL_DEVICE unless it is given here.
+local function prints(options, code, env)
+  local p = assert(io.popen(("env -u ACCEL_DEVICE %s %s %s -e '%s' 2>&1"):format(env or "", run, options, code)))
+  local text = p:read "a"
+  p:close()
+  return (text:gsub("\n$", ""))
+end
+local function expect(want, ...)
+  local got = prints(...)
+  assert(got == want, ("expected %q, got %q"):format(want, got))
+end
+local function expect_in(want, ...)
+  local got = prints(...)
+  assert(got:find(want, 1, true), ("expected %q in %q"):format(want, got))
+end
+
+-- ---- who decides ----
+local SHOW = 'local a = require "accel" print(a.get_default_device(), a.zeros(1).device, (a.zeros(1) + 1):item())'
+expect("cuda:0\tcuda:0\t1.0", "", SHOW)
+expect("cuda:0\tcuda:0\t1.0", "--device cuda", SHOW)
+expect("cpu\tcpu\t1.0", "--cpu", SHOW)
+expect("cpu\tcpu\t1.0", "--device=cpu", SHOW)
+expect("cpu\tcpu\t1.0", "", SHOW, "ACCEL_DEVICE=cpu")
+expect("cuda:0\tcuda:0\t1.0", "--device cuda:0", SHOW, "ACCEL_DEVICE=cpu")
+expect("cpu\tcpu\t1.0", "--cpu", SHOW, "ACCEL_DEVICE=cuda")
+expect_in("no device 'cuda:77' here: this process sees", "--device cuda:77", SHOW)
+expect_in("ACCEL_DEVICE: no device 'bogus' here", "", SHOW, "ACCEL_DEVICE=bogus")
+expect("cpu", "", 'local a = require "accel" print(a.PartialState(true).device)')
+expect("cpu\tcpu", "", 'local a = require "accel" print(a.Accelerator({ cpu = true }).device, a.ones(1).device)')
+expect("cuda:0\tNO", "", 'local s = require("accel").PartialState() print(s.device, s.distributed_type)')
+expect("cpu", "", 'local s = require("accel").PartialState() print(s.device)', "ACCELERATE_USE_CPU=1 ACCEL_CUDA_MODULE=none.so")
+
+-- nobody who asks for no tensor waits for a device
+expect("cpu meta", "", 'print(table.concat(require("accel").devices(), " "))')
+
+-- ---- ranks ----
+local RANKS = [[
+local a, d = require "accel", require "accel.dist"
+local r, n = d.get_rank(), d.get_world_size()
+local mine = a.get_default_device()
+assert(mine == ("cuda:%d"):format(r % a.features().cuda_devices), mine)
+local t = a.full({ 3 }, r + 1.0)
+d.all_reduce(t)
+local work = d.all_reduce(t, { async_op = true })
+work:wait()
+assert(t.device == mine and t:sum():item() == 3 * n * n * (n + 1) / 2, tostring(t))
+local all = a.zeros(n, 2)
+d.all_gather_into_tensor(all, a.full({ 2 }, r * 1.0):to("f32"))
+assert(all.device == mine and all:sum():item() == n * (n - 1))
+local column = a.zeros(4, 2):select(2, 1) -- not in one run
+if r == 0 then column:fill_(5) end
+d.broadcast(column, 0)
+assert(column:sum():item() == 20)
+local list = { { rank = 0 } }
+d.broadcast_object_list(list, 0)
+assert(list[1].rank == 0 and a.PartialState().distributed_type == "MULTI_GPU")
+d.barrier()
+if r == 0 then print "agreed" end
+]]
+expect("agreed", "--num-processes 2", RANKS)
+
+-- a model under DDP on GPUs: the gradients of one process on the whole batch
+local DDP = [[
+local a, d = require "accel", require "accel.dist"
+local device = "%s"
+local function gradients(first, rows, wrap)
+  a.manual_seed(3)
+  local net = a.nn.Linear(4, 2, { device = device })
+  local x = a.arange(32, { dtype = "f32", device = device }):view(8, 4):narrow(1, first, rows) / 8
+  local model = wrap and a.nn.parallel.DistributedDataParallel(net) or net
+  model(x):pow(2):mean():backward()
+  return net.weight.grad:to("cpu")
+end
+local r = d.get_rank()
+local part = gradients(r * 4 + 1, 4, true)
+local e = (part - gradients(1, 8, false)):abs():amax():item()
+assert(e < 1e-6, e)
+if r == 0 then print "equal" end
+]]
+expect("equal", "--num-processes 2", DDP:format "cuda")
+expect("equal", "--num-processes 2", DDP:format "cpu") -- a model that stays on the CPU beside GPUs
+
+-- ---- what comes from elsewhere ----
+accel.device("cuda", function()
+  local p, q = accel.zeros(2, 3), accel.ones(3, { device = "cpu", dtype = "f64" })
+  p:copy_(q * 2) -- from another device, broadcast, converted
+  assert(p.device == "cuda:0" and p.dtype == "f32" and p:sum():item() == 12)
+  q:copy_(p[2])
+  assert(q.device == "cpu" and q:sum():item() == 6)
+  local x = accel.ones(3, { device = "cpu", requires_grad = true })
+  local y = accel.zeros(3):copy_(x * 3)
+  accel.mul(y, y):sum():backward()
+  assert(x.grad.device == "cpu" and x.grad:sum():item() == 54)
+  assert(not pcall(p.copy_, p, accel.ones(3, { device = "meta" })))
+
+  local net, path = accel.nn.Linear(3, 2), os.tmpname()
+  accel.save(path, net:state_dict())
+  local again = accel.nn.Linear(3, 2, { device = "cpu" })
+  again:load_state_dict(accel.load(path))
+  os.remove(path)
+  assert(again.weight.device == "cpu" and again.weight:to_bytes() == net.weight:to("cpu"):to_bytes())
+
+  local rows = accel.data.TensorDataset(accel.arange(6, { dtype = "f32" }):view(6, 1))
+  for _, workers in ipairs { 0, 2 } do
+    local sum = 0
+    for batch in accel.data.DataLoader(rows, { batch_size = 4, num_workers = workers })() do
+      assert(batch[1].device == "cuda:0", workers)
+      sum = sum + batch[1]:sum():item()
+    end
+    assert(sum == 15, workers)
+  end
+  local scaler = accel.amp.GradScaler()
+  assert(scaler.device == "cuda:0" and scaler:scale(accel.ones(1)):item() == 65536)
+end)
