@@ -32,27 +32,19 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return aci_step_not_negative(f, RHO, DECAY, e);
 }
 
-static ac_status cpu(ac_frame *f, ac_err *e) {
-  double step = aci_step_count(f, STEP);
-  factors k = {.lr = aci_number_get(ARG_T(f, LR)),
-               .rho = ARG_F(f, RHO),
-               .fresh = 1 - ARG_F(f, RHO),
-               .eps = ARG_F(f, EPS),
-               .decay = ARG_F(f, DECAY),
-               .sign = ARG_B(f, MAXIMIZE) ? -1 : 1};
-  aci_step s = {.n = 4,
-                .lists = {f->args[PARAMS].tensors, f->args[GRADS].tensors, f->args[SQS].tensors,
-                          f->args[DELTAS].tensors},
-                .reads = ACI_STEP_GRADS,
-                .k = &k,
-                ACI_STEP_FNS(adadelta)};
-  AC_TRY(aci_step_run(f, &s, e));
-  aci_number_set(ARG_T(f, STEP), step);
-  return AC_OK;
+ACI_STEP_FACTORS void prepare(aci_step_args *a, factors *k) {
+  a->x[STEP] += 1;
+  k->lr = a->x[LR];
+  k->rho = a->x[RHO];
+  k->fresh = 1 - k->rho;
+  k->eps = a->x[EPS];
+  k->decay = a->x[DECAY];
+  k->sign = a->x[MAXIMIZE] != 0 ? -1 : 1;
 }
+ACI_STEP_KERNEL(adadelta_step_, adadelta, prepare)
 
 AC_OP(adadelta_step_,
       .sig = "adadelta_step_(params!: tensors, grads: tensors, square_avgs!: tensors, acc_deltas!: tensors, "
              "lr: tensor, step!: tensor, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0, "
              "maximize: bool = false) -> ()",
-      .shape = shape, .cpu = cpu, .nondiff = true);
+      .shape = shape, .cpu = aci_cpu_adadelta_step_, .nondiff = true);

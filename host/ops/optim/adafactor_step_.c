@@ -186,7 +186,7 @@ static void run(const ac_frame *f, aci_factor_job *j) {
 
 static ac_status cpu(ac_frame *f, ac_err *e) {
   const int n = f->args[PARAMS].n;
-  double lr = aci_number_get(ARG_T(f, LR)), step = aci_step_count(f, STEP), rho = 1 / sqrt(step);
+  double lr = aci_number_get(ARG_T(f, LR)), step = aci_number_get(ARG_T(f, STEP)) + 1, rho = 1 / sqrt(step);
   ac_block *block = NULL;
   ac_status st = AC_OK;
   int64_t total = 0, factored = 0, plain = 0;

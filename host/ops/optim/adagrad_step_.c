@@ -28,24 +28,17 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return aci_step_not_negative(f, LR_DECAY, EPS, e);
 }
 
-static ac_status cpu(ac_frame *f, ac_err *e) {
-  double step = aci_step_count(f, STEP);
-  factors k = {.rate = aci_number_get(ARG_T(f, LR)) / (1 + (step - 1) * ARG_F(f, LR_DECAY)),
-               .decay = ARG_F(f, DECAY),
-               .eps = ARG_F(f, EPS),
-               .sign = ARG_B(f, MAXIMIZE) ? -1 : 1};
-  aci_step s = {.n = 3,
-                .lists = {f->args[PARAMS].tensors, f->args[GRADS].tensors, f->args[SUMS].tensors},
-                .reads = ACI_STEP_GRADS,
-                .k = &k,
-                ACI_STEP_FNS(adagrad)};
-  AC_TRY(aci_step_run(f, &s, e));
-  aci_number_set(ARG_T(f, STEP), step);
-  return AC_OK;
+ACI_STEP_FACTORS void prepare(aci_step_args *a, factors *k) {
+  const double step = a->x[STEP] += 1;
+  k->rate = a->x[LR] / (1 + (step - 1) * a->x[LR_DECAY]);
+  k->decay = a->x[DECAY];
+  k->eps = a->x[EPS];
+  k->sign = a->x[MAXIMIZE] != 0 ? -1 : 1;
 }
+ACI_STEP_KERNEL(adagrad_step_, adagrad, prepare)
 
 AC_OP(adagrad_step_,
       .sig =
           "adagrad_step_(params!: tensors, grads: tensors, sums!: tensors, lr: tensor, step!: tensor, "
           "lr_decay: float = 0, weight_decay: float = 0, eps: float = 1e-10, maximize: bool = false) -> ()",
-      .shape = shape, .cpu = cpu, .nondiff = true);
+      .shape = shape, .cpu = aci_cpu_adagrad_step_, .nondiff = true);

@@ -35,25 +35,19 @@ ac_status aci_adam_shape(ac_frame *f, ac_err *e) {
   return aci_step_not_negative(f, EPS, EPS, e);
 }
 
-ac_status aci_adam_run(ac_frame *f, bool decoupled, ac_err *e) {
-  double lr = aci_number_get(ARG_T(f, LR)), step = aci_step_count(f, STEP);
-  double b1 = ARG_F(f, BETA1), b2 = ARG_F(f, BETA2), decay = ARG_F(f, DECAY);
-  factors k = {.keep = decoupled ? 1 - lr * decay : 1,
-               .decay = decoupled ? 0 : decay,
-               .lerp = 1 - b1,
-               .beta2 = b2,
-               .square = 1 - b2,
-               .step_size = lr / (1 - pow(b1, step)),
-               .root = 1 / sqrt(1 - pow(b2, step)),
-               .eps = ARG_F(f, EPS),
-               .sign = ARG_B(f, MAXIMIZE) ? -1 : 1};
-  aci_step s = {.n = 5,
-                .lists = {f->args[PARAMS].tensors, f->args[GRADS].tensors, f->args[AVGS].tensors,
-                          f->args[SQS].tensors, aci_step_list(f, MAX_SQS)},
-                .reads = ACI_STEP_GRADS,
-                .k = &k,
-                ACI_STEP_FNS(adam)};
-  AC_TRY(aci_step_run(f, &s, e));
-  aci_number_set(ARG_T(f, STEP), step);
-  return AC_OK;
+ACI_STEP_FACTORS void prepare(aci_step_args *a, bool decoupled, factors *k) {
+  const double lr = a->x[LR], step = a->x[STEP] += 1, b1 = a->x[BETA1], b2 = a->x[BETA2];
+  k->keep = decoupled ? 1 - lr * a->x[DECAY] : 1;
+  k->decay = decoupled ? 0 : a->x[DECAY];
+  k->lerp = 1 - b1;
+  k->beta2 = b2;
+  k->square = 1 - b2;
+  k->step_size = lr / (1 - pow(b1, step));
+  k->root = 1 / sqrt(1 - pow(b2, step));
+  k->eps = a->x[EPS];
+  k->sign = a->x[MAXIMIZE] != 0 ? -1 : 1;
 }
+ACI_STEP_FACTORS void coupled(aci_step_args *a, factors *k) { prepare(a, false, k); }
+ACI_STEP_FACTORS void decoupled(aci_step_args *a, factors *k) { prepare(a, true, k); }
+ACI_STEP_KERNEL_OPT(adam_step_, adam, coupled, 1 << 4, 0, 0)
+ACI_STEP_KERNEL_OPT(adamw_step_, adam, decoupled, 1 << 4, 0, 0)

@@ -32,24 +32,16 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return aci_step_not_negative(f, EPS, DECAY, e);
 }
 
-static ac_status cpu(ac_frame *f, ac_err *e) {
-  double step = aci_step_count(f, STEP), b1 = ARG_F(f, BETA1);
-  factors k = {.rate = aci_number_get(ARG_T(f, LR)) / (1 - pow(b1, step)),
-               .lerp = 1 - b1,
-               .beta2 = ARG_F(f, BETA2),
-               .eps = ARG_F(f, EPS),
-               .decay = ARG_F(f, DECAY),
-               .sign = ARG_B(f, MAXIMIZE) ? -1 : 1};
-  aci_step s = {.n = 4,
-                .lists = {f->args[PARAMS].tensors, f->args[GRADS].tensors, f->args[AVGS].tensors,
-                          f->args[INFS].tensors},
-                .reads = ACI_STEP_GRADS,
-                .k = &k,
-                ACI_STEP_FNS(adamax)};
-  AC_TRY(aci_step_run(f, &s, e));
-  aci_number_set(ARG_T(f, STEP), step);
-  return AC_OK;
+ACI_STEP_FACTORS void prepare(aci_step_args *a, factors *k) {
+  const double step = a->x[STEP] += 1, b1 = a->x[BETA1];
+  k->rate = a->x[LR] / (1 - pow(b1, step));
+  k->lerp = 1 - b1;
+  k->beta2 = a->x[BETA2];
+  k->eps = a->x[EPS];
+  k->decay = a->x[DECAY];
+  k->sign = a->x[MAXIMIZE] != 0 ? -1 : 1;
 }
+ACI_STEP_KERNEL(adamax_step_, adamax, prepare)
 
 AC_OP(
     adamax_step_,
@@ -57,4 +49,4 @@ AC_OP(
         "adamax_step_(params!: tensors, grads: tensors, exp_avgs!: tensors, exp_infs!: tensors, lr: tensor, "
         "step!: tensor, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8, "
         "weight_decay: float = 0, maximize: bool = false) -> ()",
-    .shape = shape, .cpu = cpu, .nondiff = true);
+    .shape = shape, .cpu = aci_cpu_adamax_step_, .nondiff = true);

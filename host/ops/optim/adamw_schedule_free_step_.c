@@ -11,6 +11,7 @@
    gradient: none; run it inside no_grad.
    example: local p = accel.ones(1) accel.adamw_schedule_free_step_({p}, {p*1}, {p*1}, {p*0}, p/10, p*0, p*0, p*0) return p --> { 0.9 } */
 #include "ops/optim/schedule_free.h"
+#include "ops/optim/step.h"
 
 enum { PARAMS, GRADS, ZS, SQS, LR, STEP, WEIGHT_SUM, LR_MAX, BETA1, BETA2, EPS, DECAY, WARMUP, R, POWER };
 
@@ -31,32 +32,25 @@ typedef struct factors {
 ACI_STEP4(free_adamw, FORMULA, y, g, z, v)
 
 static ac_status shape(ac_frame *f, ac_err *e) {
-  AC_TRY(aci_free_shape(f, WARMUP, e));
+  AC_TRY(aci_step_shape(f, e));
+  AC_TRY(aci_step_not_negative(f, WARMUP, WARMUP, e));
   AC_TRY(aci_step_betas(f, BETA1, e));
   return aci_step_not_negative(f, EPS, DECAY, e);
 }
 
-static ac_status cpu(ac_frame *f, ac_err *e) {
-  aci_free_step now = aci_free_begin(f, LR, WARMUP);
-  double b1 = ARG_F(f, BETA1), b2 = ARG_F(f, BETA2);
-  factors k = {.c = now.c,
-               .back = now.lr * (1 - b1 * (1 - now.c)),
-               .lr = now.lr,
-               .beta2 = b2,
-               .square = 1 - b2,
-               .root = 1 / sqrt(1 - pow(b2, now.count)),
-               .eps = ARG_F(f, EPS),
-               .decay = ARG_F(f, DECAY)};
-  aci_step s = {
-      .n = 4,
-      .lists = {f->args[PARAMS].tensors, f->args[GRADS].tensors, f->args[ZS].tensors, f->args[SQS].tensors},
-      .reads = ACI_STEP_GRADS,
-      .k = &k,
-      ACI_STEP_FNS(free_adamw)};
-  AC_TRY(aci_step_run(f, &s, e));
-  aci_free_end(f, LR, &now);
-  return AC_OK;
+ACI_STEP_FACTORS void prepare(aci_step_args *a, factors *k) {
+  const aci_free_step now = aci_free_now(a, LR, WARMUP);
+  const double b1 = a->x[BETA1], b2 = a->x[BETA2];
+  k->c = now.c;
+  k->back = now.lr * (1 - b1 * (1 - now.c));
+  k->lr = now.lr;
+  k->beta2 = b2;
+  k->square = 1 - b2;
+  k->root = 1 / sqrt(1 - pow(b2, now.count));
+  k->eps = a->x[EPS];
+  k->decay = a->x[DECAY];
 }
+ACI_STEP_KERNEL(adamw_schedule_free_step_, free_adamw, prepare)
 
 AC_OP(adamw_schedule_free_step_,
       .sig =
@@ -64,4 +58,4 @@ AC_OP(adamw_schedule_free_step_,
           "lr: tensor, step!: tensor, weight_sum!: tensor, lr_max!: tensor, beta1: float = 0.9, "
           "beta2: float = 0.999, eps: float = 1e-8, weight_decay: float = 0, warmup_steps: int = 0, "
           "r: float = 0, weight_lr_power: float = 2) -> ()",
-      .shape = shape, .cpu = cpu, .nondiff = true);
+      .shape = shape, .cpu = aci_cpu_adamw_schedule_free_step_, .nondiff = true);

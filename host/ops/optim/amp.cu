@@ -6,7 +6,8 @@ template <class T> struct unscale {
   aci_number found, factor;
   T by;
   __device__ __forceinline__ void prepare() { by = (T)factor.get(); }
-  __device__ __forceinline__ void element(T *v, ac_dtype dt) const {
+  __device__ __forceinline__ void element(T *v, const aci_list_batch &b, int t) const {
+    const int dt = b.dt[0][t];
     v[0] *= by;
     /* what still rounds to a finite number of the dtype */
     const T most = dt == AC_F16    ? (T)0x1.ffdffep+15f
@@ -19,14 +20,13 @@ template <class T> struct unscale {
 
 static ac_status foreach_unscale(ac_frame *f, ac_err *e) {
   const ac_value *a = f->args;
-  ac_tensor *const *lists[1] = {a[0].tensors};
   const auto make = [&](auto c) {
     unscale<decltype(c)> k = {};
     k.found = aci_number_of(a[1].tensor);
     k.factor = aci_number_of(a[2].tensor);
     return k;
   };
-  return aci_list_launch<unscale>(f, "unscale", a[0].n, lists, 1, 1u, make, e);
+  return aci_list_launch<unscale>(f, "unscale", &a[0], make, e);
 }
 AC_KERNEL(cuda, amp_foreach_unscale_, foreach_unscale)
 

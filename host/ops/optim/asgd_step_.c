@@ -30,26 +30,18 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return aci_step_not_negative(f, DECAY, DECAY, e);
 }
 
-static ac_status cpu(ac_frame *f, ac_err *e) {
-  double lr = aci_number_get(ARG_T(f, LR)), step = aci_step_count(f, STEP),
-         eta = aci_number_get(ARG_T(f, ETA));
-  double lambd = ARG_F(f, LAMBD), late = step - ARG_F(f, T0);
-  factors k = {.keep = 1 - lambd * eta,
-               .eta = eta,
-               .mu = aci_number_get(ARG_T(f, MU)),
-               .decay = ARG_F(f, DECAY),
-               .sign = ARG_B(f, MAXIMIZE) ? -1 : 1};
-  aci_step s = {.n = 3,
-                .lists = {f->args[PARAMS].tensors, f->args[GRADS].tensors, f->args[AXS].tensors},
-                .reads = ACI_STEP_GRADS,
-                .k = &k,
-                ACI_STEP_FNS(asgd)};
-  AC_TRY(aci_step_run(f, &s, e));
-  aci_number_set(ARG_T(f, STEP), step);
-  aci_number_set(ARG_T(f, ETA), lr / pow(1 + lambd * lr * step, ARG_F(f, ALPHA)));
-  aci_number_set(ARG_T(f, MU), 1 / (late > 1 ? late : 1));
-  return AC_OK;
+ACI_STEP_FACTORS void prepare(aci_step_args *a, factors *k) {
+  const double lr = a->x[LR], step = a->x[STEP] += 1, eta = a->x[ETA];
+  const double lambd = a->x[LAMBD], late = step - a->x[T0];
+  k->keep = 1 - lambd * eta;
+  k->eta = eta;
+  k->mu = a->x[MU];
+  k->decay = a->x[DECAY];
+  k->sign = a->x[MAXIMIZE] != 0 ? -1 : 1;
+  a->x[ETA] = lr / pow(1 + lambd * lr * step, a->x[ALPHA]);
+  a->x[MU] = 1 / (late > 1 ? late : 1);
 }
+ACI_STEP_KERNEL(asgd_step_, asgd, prepare)
 
 AC_OP(asgd_step_,
       .sig =
@@ -57,4 +49,4 @@ AC_OP(asgd_step_,
           "tensor, "
           "mu!: tensor, lambd: float = 1e-4, alpha: float = 0.75, t0: float = 1e6, weight_decay: float = 0, "
           "maximize: bool = false) -> ()",
-      .shape = shape, .cpu = cpu, .nondiff = true);
+      .shape = shape, .cpu = aci_cpu_asgd_step_, .nondiff = true);

@@ -64,46 +64,23 @@ template <class T> struct shrink {
     const double scale = max_norm / (norm.get() + 1e-6);
     by = (T)(scale >= 1 ? 1 : scale); /* NaN goes on, as in PyTorch */
   }
-  __device__ __forceinline__ void element(T *v, ac_dtype) const { v[0] *= by; }
+  __device__ __forceinline__ void element(T *v, const aci_list_batch &, int) const { v[0] *= by; }
 };
 
-static ac_status run(ac_frame *f, ac_err *e) {
-  const ac_value *grads = &f->args[0];
-  const double p = f->args[2].f;
-  int64_t pieces = 0;
-  for (int i = 0; i < grads->n; i++)
-    pieces += (grads->tensors[i]->numel + ACI_LIST_PIECE - 1) / ACI_LIST_PIECE;
-  ac_block *block;
-  AC_TRY(ac_block_alloc(f->device, (size_t)(pieces + 1) * sizeof(double), AC_MEM_ACTIVATION, f->stream,
-                        &block, e));
-  double *part = (double *)block->ptr;
-  ac_status st = AC_OK;
-  int64_t at = 0;
-  for (int i = 0; i < grads->n && st == AC_OK;) {
-    aci_list_batch b = {};
-    for (; i < grads->n && b.tensors < ACI_LIST_MOST; i++) {
-      const ac_tensor *t = grads->tensors[i];
-      if (!aci_is_contiguous(t)) {
-        ac_block_free(block);
-        return AC_FAIL(e, UNSUPPORTED, "unsupported on device %s: gradients that are not contiguous",
-                       f->device->name);
-      }
-      b.ptr[0][b.tensors] = aci_data(t);
-      b.dt[0][b.tensors] = t->dtype;
-      b.n[b.tensors] = t->numel;
-      b.first_piece[b.tensors + 1] =
-          b.first_piece[b.tensors] + (int)((t->numel + ACI_LIST_PIECE - 1) / ACI_LIST_PIECE);
-      b.tensors++;
-    }
-    st = aci_launch(f, "norm of gradients", measure, aci_blocks(f->device, b.first_piece[b.tensors], 1), e, b,
-                    p, part + at);
-    at += b.first_piece[b.tensors];
+static ac_status clip(const aci_lists *l, int64_t pieces, ac_err *e) {
+  ac_frame *f = l->f;
+  const double p = f->args[2].f, max_norm = f->args[1].f;
+  double *part = (double *)l->room->ptr;
+  size_t at = 0;
+  for (int i = 0; i < l->n;) {
+    aci_list_batch b;
+    aci_lists_batch(l, &i, &at, &b);
+    const int n = b.first_piece[b.tensors];
+    AC_TRY(aci_launch(f, "norm of gradients", measure, aci_blocks(f->device, n, 1), e, b, p, part));
+    part += n;
   }
   const aci_number out = aci_number_of(f->out[0]);
-  if (st == AC_OK)
-    st = aci_launch(f, "norm of gradients", conclude, 1u, e, (const double *)part, pieces, p, out);
-  ac_block_free(block);
-  AC_TRY(st);
+  AC_TRY(aci_launch(f, "norm of gradients", conclude, 1u, e, (const double *)l->room->ptr, pieces, p, out));
   if (f->args[3].b) {
     char bytes[8];
     AC_TRY(f->device->vt->copy(f->device, f->stream, bytes, out.ptr, aci_dsize(out.dt), e));
@@ -117,14 +94,24 @@ static ac_status run(ac_frame *f, ac_err *e) {
     if (!(fabs(norm) <= 1.7976931348623157e308))
       return AC_FAIL(e, INVALID, "the total norm of the gradients is %g; nothing was changed", norm);
   }
-  ac_tensor *const *lists[1] = {grads->tensors};
-  const double max_norm = f->args[1].f;
   const auto make = [&](auto c) {
     shrink<decltype(c)> k = {};
     k.norm = out;
     k.max_norm = max_norm;
     return k;
   };
-  return aci_list_launch<shrink>(f, "clip", grads->n, lists, 1, 1u, make, e);
+  return aci_lists_run<shrink>(l, "clip", 1u, make, e);
+}
+
+static ac_status run(ac_frame *f, ac_err *e) {
+  const ac_value *grads = &f->args[0];
+  int64_t pieces = 0;
+  for (int i = 0; i < grads->n; i++)
+    pieces += (grads->tensors[i]->numel + ACI_LIST_PIECE - 1) / ACI_LIST_PIECE;
+  aci_lists l = {f, grads->n, 1, {grads->tensors}};
+  AC_TRY(aci_lists_open(&l, (size_t)(pieces + 1) * sizeof(double), e));
+  const ac_status st = clip(&l, pieces, e);
+  ac_block_free(l.room); /* the next to take it works behind us in the same order */
+  return st;
 }
 AC_KERNEL(cuda, clip_grad_norm_, run)

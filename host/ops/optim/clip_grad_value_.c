@@ -25,11 +25,8 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return aci_step_not_negative(f, LIMIT, LIMIT, e);
 }
 
-static ac_status cpu(ac_frame *f, ac_err *e) {
-  factors k = {ARG_F(f, LIMIT)};
-  aci_step s = {.n = 1, .lists = {f->args[GRADS].tensors}, .k = &k, ACI_STEP_FNS(clip)};
-  return aci_step_run(f, &s, e);
-}
+ACI_STEP_FACTORS void prepare(aci_step_args *a, factors *k) { k->limit = a->x[LIMIT]; }
+ACI_STEP_KERNEL(clip_grad_value_, clip, prepare)
 
 AC_OP(clip_grad_value_, .sig = "clip_grad_value_(grads!: tensors, clip_value: float) -> ()", .shape = shape,
-      .cpu = cpu, .nondiff = true);
+      .cpu = aci_cpu_clip_grad_value_, .nondiff = true);

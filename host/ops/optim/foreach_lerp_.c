@@ -17,15 +17,8 @@ typedef struct factors {
   for (int64_t i = 0; i < n; i++) x[i] = ACI_LERP(x[i], y[i], w);
 ACI_STEP2(lerp, FORMULA, x, y)
 
-static ac_status cpu(ac_frame *f, ac_err *e) {
-  factors k = {ARG_F(f, WEIGHT)};
-  aci_step s = {.n = 2,
-                .lists = {f->args[TENSORS].tensors, f->args[OTHERS].tensors},
-                .reads = 1 << 1,
-                .k = &k,
-                ACI_STEP_FNS(lerp)};
-  return aci_step_run(f, &s, e);
-}
+ACI_STEP_FACTORS void prepare(aci_step_args *a, factors *k) { k->weight = a->x[WEIGHT]; }
+ACI_STEP_KERNEL(foreach_lerp_, lerp, prepare)
 
 AC_OP(foreach_lerp_, .sig = "foreach_lerp_(tensors!: tensors, others: tensors, weight: float) -> ()",
-      .shape = aci_step_shape, .cpu = cpu, .nondiff = true);
+      .shape = aci_step_shape, .cpu = aci_cpu_foreach_lerp_, .nondiff = true);

@@ -31,25 +31,20 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return aci_step_betas(f, BETA1, e);
 }
 
-static ac_status cpu(ac_frame *f, ac_err *e) {
-  double lr = aci_number_get(ARG_T(f, LR)), b1 = ARG_F(f, BETA1), b2 = ARG_F(f, BETA2);
-  factors k = {.lr = lr,
-               .keep = 1 - lr * ARG_F(f, DECAY),
-               .beta1 = b1,
-               .fresh1 = 1 - b1,
-               .beta2 = b2,
-               .fresh2 = 1 - b2,
-               .sign = ARG_B(f, MAXIMIZE) ? -1 : 1};
-  aci_step s = {.n = 3,
-                .lists = {f->args[PARAMS].tensors, f->args[GRADS].tensors, f->args[AVGS].tensors},
-                .reads = ACI_STEP_GRADS,
-                .k = &k,
-                ACI_STEP_FNS(lion)};
-  return aci_step_run(f, &s, e);
+ACI_STEP_FACTORS void prepare(aci_step_args *a, factors *k) {
+  const double lr = a->x[LR], b1 = a->x[BETA1], b2 = a->x[BETA2];
+  k->lr = lr;
+  k->keep = 1 - lr * a->x[DECAY];
+  k->beta1 = b1;
+  k->fresh1 = 1 - b1;
+  k->beta2 = b2;
+  k->fresh2 = 1 - b2;
+  k->sign = a->x[MAXIMIZE] != 0 ? -1 : 1;
 }
+ACI_STEP_KERNEL(lion_step_, lion, prepare)
 
 AC_OP(lion_step_,
       .sig =
           "lion_step_(params!: tensors, grads: tensors, exp_avgs!: tensors, lr: tensor, beta1: float = 0.9, "
           "beta2: float = 0.99, weight_decay: float = 0, maximize: bool = false) -> ()",
-      .shape = shape, .cpu = cpu, .nondiff = true);
+      .shape = shape, .cpu = aci_cpu_lion_step_, .nondiff = true);

@@ -1,42 +1,84 @@
-/* Short formulas over lists on CUDA: foreach_lerp_ and clip_grad_value_. */
+/* Lists of tensors on CUDA: tables of pointers for kernels, and copies of what does not lie in one run. See lists.cuh. */
 #include "ops/optim/lists.cuh"
 
-template <class T> struct lerp {
-  enum { LISTS = 2 };
-  double weight;
-  __device__ __forceinline__ void prepare() {}
-  __device__ __forceinline__ void element(T *v, ac_dtype) const {
-    const T w = (T)weight;
-    v[0] = m_fma(w < (T)0.5 ? w : w - 1, v[1] - v[0], w < (T)0.5 ? v[0] : v[1]);
-  }
-};
-static ac_status foreach_lerp(ac_frame *f, ac_err *e) {
-  const ac_value *a = f->args;
-  ac_tensor *const *lists[2] = {a[0].tensors, a[1].tensors};
-  const auto make = [&](auto c) {
-    lerp<decltype(c)> k = {a[2].f};
-    return k;
-  };
-  return aci_list_launch<lerp>(f, "lerp", a[0].n, lists, 2, 1u, make, e);
-}
-AC_KERNEL(cuda, foreach_lerp_, foreach_lerp)
+#include "ops/index/boxes.cuh"
 
-template <class T> struct limit {
-  enum { LISTS = 1 };
-  double top;
-  __device__ __forceinline__ void prepare() {}
-  __device__ __forceinline__ void element(T *v, ac_dtype) const {
-    const T most = (T)top, x = v[0] < -most ? -most : v[0];
-    v[0] = x > most ? most : x;
-  }
-};
-static ac_status clip_grad_value(ac_frame *f, ac_err *e) {
-  const ac_value *a = f->args;
-  ac_tensor *const *lists[1] = {a[0].tensors};
-  const auto make = [&](auto c) {
-    limit<decltype(c)> k = {a[1].f};
-    return k;
-  };
-  return aci_list_launch<limit>(f, "clip", a[0].n, lists, 1, 1u, make, e);
+enum { ALIGN = 256 };
+static size_t rounded(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
+
+/* Bytes of the copy of a tensor, 0: it needs none. */
+static size_t copy_bytes(const ac_tensor *t) {
+  return aci_is_contiguous(t) ? 0 : rounded((size_t)t->numel * aci_dsize((ac_dtype)t->dtype));
 }
-AC_KERNEL(cuda, clip_grad_value_, clip_grad_value)
+
+static ac_status copy(const aci_lists *l, const ac_tensor *t, size_t at, bool back, ac_err *e) {
+  aci_box run = {}, own = {};
+  run.ptr = (char *)l->room->ptr + l->front + at;
+  own.ptr = aci_data(t);
+  run.dtype = own.dtype = (ac_dtype)t->dtype;
+  int64_t step = 1;
+  for (int d = t->ndim - 1; d >= 0; step *= t->shape[d--]) {
+    run.stride[d] = step;
+    own.stride[d] = t->stride[d];
+  }
+  return aci_cuda_move_box(l->f, t->ndim, t->shape, back ? &own : &run, back ? &run : &own, e);
+}
+
+/* Tensor by tensor, list by list: the order in which copies lie. */
+static ac_status copy_all(const aci_lists *l, unsigned mask, bool back, ac_err *e) {
+  size_t at = 0;
+  for (int i = 0; i < l->n; i++)
+    for (int k = 0; k < l->n_lists; k++) {
+      const size_t bytes = l->list[k] != NULL ? copy_bytes(l->list[k][i]) : 0;
+      if (bytes > 0 && (mask >> k & 1)) AC_TRY(copy(l, l->list[k][i], at, back, e));
+      at += bytes;
+    }
+  return AC_OK;
+}
+
+ac_status aci_lists_open(aci_lists *l, size_t front, ac_err *e) {
+  size_t bytes = 0;
+  l->front = rounded(front);
+  l->room = NULL;
+  for (int i = 0; i < l->n; i++)
+    for (int k = 0; k < l->n_lists; k++)
+      if (l->list[k] != NULL) bytes += copy_bytes(l->list[k][i]);
+  if (l->front + bytes == 0) return AC_OK;
+  AC_TRY(ac_block_alloc(l->f->device, l->front + bytes, AC_MEM_ACTIVATION, l->f->stream, &l->room, e));
+  const ac_status st = bytes > 0 ? copy_all(l, ~0u, false, e) : AC_OK;
+  if (st == AC_OK) return AC_OK;
+  ac_block_free(l->room);
+  l->room = NULL;
+  return st;
+}
+
+ac_status aci_lists_back(const aci_lists *l, unsigned writes, ac_err *e) {
+  return copy_all(l, writes, true, e);
+}
+
+void *aci_lists_data(const aci_lists *l, int k, int i, size_t *at) {
+  const ac_tensor *x = l->list[k][i];
+  const size_t bytes = copy_bytes(x), here = *at;
+  *at += bytes;
+  return bytes > 0 ? (char *)l->room->ptr + l->front + here : aci_data(x);
+}
+
+void aci_lists_batch(const aci_lists *l, int *i, size_t *at, aci_list_batch *b) {
+  memset(b, 0, sizeof *b);
+  for (; *i < l->n && b->tensors < ACI_LIST_MOST; ++*i) {
+    bool wide = false;
+    for (int k = 0; k < l->n_lists; k++)
+      wide = wide || (l->list[k] != NULL && l->list[k][*i]->dtype == AC_F64);
+    if (b->tensors > 0 && wide != b->wide) break; /* one width a launch */
+    b->wide = wide;
+    const int t = b->tensors++;
+    for (int k = 0; k < l->n_lists; k++) {
+      if (l->list[k] == NULL) continue;
+      b->ptr[k][t] = aci_lists_data(l, k, *i, at);
+      b->dt[k][t] = l->list[k][*i]->dtype;
+    }
+    b->n[t] = l->list[0][*i]->numel;
+    b->scale[t] = l->scale != NULL ? l->scale[*i] : 1;
+    b->first_piece[t + 1] = b->first_piece[t] + (int)((b->n[t] + ACI_LIST_PIECE - 1) / ACI_LIST_PIECE);
+  }
+}

@@ -9,11 +9,12 @@ enum { ACI_LIST_LISTS = 5, ACI_LIST_MOST = 40, ACI_LIST_PIECE = 4 * 1024 };
 
 /* Tensor i of every list, elements in runs of ACI_LIST_PIECE. */
 struct aci_list_batch {
-  void *ptr[ACI_LIST_LISTS][ACI_LIST_MOST];
+  void *ptr[ACI_LIST_LISTS][ACI_LIST_MOST]; /* NULL: the list is missing */
   unsigned char dt[ACI_LIST_LISTS][ACI_LIST_MOST];
   int64_t n[ACI_LIST_MOST];
+  double scale[ACI_LIST_MOST];        /* a number that each tensor may have */
   int first_piece[ACI_LIST_MOST + 1]; /* pieces of the tensors before */
-  int tensors, lists;
+  int tensors;
   bool wide; /* any list is f64: all is computed in it */
 };
 
@@ -28,8 +29,8 @@ ACI_DEVICE int aci_list_tensor(const aci_list_batch &b, int piece) {
   return lo;
 }
 
-/* F::prepare(): once a block, before its elements. f.element(v): v[k] is the element of list k; what the lists in `writes` became is
- * stored. */
+/* F::prepare(): once a thread, before its elements. f.element(v, b, t): v[k] is the element of list k, of tensor t of the batch; what
+ * the lists in `writes` became is stored. */
 template <class C, class F>
 __global__ void __launch_bounds__(ACI_BLOCK)
     aci_list_kernel(const __grid_constant__ aci_list_batch b, unsigned writes, F f) {
@@ -43,7 +44,7 @@ __global__ void __launch_bounds__(ACI_BLOCK)
 #pragma unroll
       for (int k = 0; k < F::LISTS; k++)
         v[k] = b.ptr[k][t] != NULL ? aci_get<C>((ac_dtype)b.dt[k][t], b.ptr[k][t], i) : (C)0;
-      f.element(v, (ac_dtype)b.dt[0][t]);
+      f.element(v, b, t);
 #pragma unroll
       for (int k = 0; k < F::LISTS; k++)
         if ((writes >> k & 1) && b.ptr[k][t] != NULL) aci_put((ac_dtype)b.dt[k][t], b.ptr[k][t], i, v[k]);
@@ -51,42 +52,49 @@ __global__ void __launch_bounds__(ACI_BLOCK)
   }
 }
 
-/* Runs formula F<float> or F<double>, made by make(C()), over n tensors of each list (NULL: none). Tensors are contiguous. */
+/* Lists of a call. Tensors that do not lie in one run are worked on as copies, which go back when all is done. */
+struct aci_lists {
+  ac_frame *f;
+  int n, n_lists;
+  ac_tensor *const *list[ACI_LIST_LISTS]; /* NULL: missing */
+  const double *scale;                    /* by tensor; NULL: 1 */
+  ac_block *room;                         /* `front` bytes, then the copies; NULL: neither is needed */
+  size_t front;
+};
+/* Takes all memory that the call needs, so that nothing has been written when there is none; then makes the copies. */
+ac_status aci_lists_open(aci_lists *l, size_t front, ac_err *e);
+/* Where tensor i of list k is worked on; *at as in aci_lists_batch. */
+void *aci_lists_data(const aci_lists *l, int k, int i, size_t *at);
+/* The next tensors from *i and, of the copies, *at on (0 at first), of one width. */
+void aci_lists_batch(const aci_lists *l, int *i, size_t *at, aci_list_batch *b);
+/* Copies of the lists in `writes` go back. */
+ac_status aci_lists_back(const aci_lists *l, unsigned writes, ac_err *e);
+
+/* Runs formula F<float> or F<double>, made by make(C()), over all tensors. */
 template <template <class> class F, class Make>
-ac_status aci_list_launch(ac_frame *f, const char *name, int n, ac_tensor *const *const *lists, int n_lists,
-                          unsigned writes, Make make, ac_err *e) {
-  for (int i = 0; i < n;) {
-    aci_list_batch b = {};
-    b.lists = n_lists;
-    b.wide = false;
-    /* one width a launch: a tensor of the other width ends the batch */
-    for (; i < n && b.tensors < ACI_LIST_MOST; i++) {
-      bool wide = false;
-      for (int k = 0; k < n_lists; k++) {
-        if (lists[k] == NULL) continue;
-        wide = wide || lists[k][i]->dtype == AC_F64;
-        if (!aci_is_contiguous(lists[k][i]))
-          return AC_FAIL(e, UNSUPPORTED,
-                         "unsupported on device %s: tensors of a list that are not contiguous",
-                         f->device->name);
-      }
-      if (b.tensors > 0 && wide != b.wide) break;
-      b.wide = wide;
-      const int t = b.tensors++;
-      for (int k = 0; k < n_lists; k++) {
-        if (lists[k] == NULL) continue;
-        b.ptr[k][t] = aci_data(lists[k][i]);
-        b.dt[k][t] = lists[k][i]->dtype;
-      }
-      b.n[t] = lists[0][i]->numel;
-      b.first_piece[t + 1] = b.first_piece[t] + (int)((b.n[t] + ACI_LIST_PIECE - 1) / ACI_LIST_PIECE);
-    }
-    const unsigned blocks = aci_blocks(f->device, b.first_piece[b.tensors], 1);
+ac_status aci_lists_run(const aci_lists *l, const char *name, unsigned writes, Make make, ac_err *e) {
+  size_t at = 0;
+  for (int i = 0; i < l->n;) {
+    aci_list_batch b;
+    aci_lists_batch(l, &i, &at, &b);
+    const unsigned blocks = aci_blocks(l->f->device, b.first_piece[b.tensors], 1);
     if (b.wide)
-      AC_TRY((aci_launch(f, name, aci_list_kernel<double, F<double>>, blocks, e, b, writes, make(double()))));
-    else AC_TRY((aci_launch(f, name, aci_list_kernel<float, F<float>>, blocks, e, b, writes, make(float()))));
+      AC_TRY(
+          (aci_launch(l->f, name, aci_list_kernel<double, F<double>>, blocks, e, b, writes, make(double()))));
+    else
+      AC_TRY((aci_launch(l->f, name, aci_list_kernel<float, F<float>>, blocks, e, b, writes, make(float()))));
   }
-  return AC_OK;
+  return aci_lists_back(l, writes, e);
+}
+
+/* The same over one list of the call. */
+template <template <class> class F, class Make>
+ac_status aci_list_launch(ac_frame *f, const char *name, const ac_value *list, Make make, ac_err *e) {
+  aci_lists l = {f, list->n, 1, {list->tensors}};
+  AC_TRY(aci_lists_open(&l, 0, e));
+  const ac_status st = aci_lists_run<F>(&l, name, 1u, make, e);
+  ac_block_free(l.room); /* the next to take it works behind us in the same order */
+  return st;
 }
 
 /* A number that lives on the device: learning rate, step count, loss scale. */

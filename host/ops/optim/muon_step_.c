@@ -11,24 +11,12 @@ enum { PARAMS, UPDATES, SCALES, LR, DECAY };
 
 typedef struct factors {
   double keep, lr;
-  const double *scale; /* one per parameter */
 } factors;
 
-#define FORMULA(T)                           \
-  const T keep = (T)k->keep, lr = (T)-k->lr; \
+#define FORMULA(T)                                       \
+  const T keep = (T)k->keep, lr = (T) - (k->lr * scale); \
   for (int64_t i = 0; i < n; i++) p[i] = m_fma(lr, u[i], p[i] * keep);
 ACI_STEP2(muon, FORMULA, p, u)
-
-static void each_f32(int64_t n, void *const *row, const void *k, int i) {
-  factors own = *(const factors *)k;
-  own.lr *= own.scale[i];
-  muon_rows_f32(n, row, &own, i);
-}
-static void each_f64(int64_t n, void *const *row, const void *k, int i) {
-  factors own = *(const factors *)k;
-  own.lr *= own.scale[i];
-  muon_rows_f64(n, row, &own, i);
-}
 
 static ac_status shape(ac_frame *f, ac_err *e) {
   AC_TRY(aci_step_shape(f, e));
@@ -37,19 +25,13 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return aci_step_not_negative(f, DECAY, DECAY, e);
 }
 
-static ac_status cpu(ac_frame *f, ac_err *e) {
-  double lr = aci_number_get(ARG_T(f, LR));
-  factors k = {.keep = 1 - lr * ARG_F(f, DECAY), .lr = lr, .scale = f->args[SCALES].floats};
-  aci_step s = {.n = 2,
-                .lists = {f->args[PARAMS].tensors, f->args[UPDATES].tensors},
-                .reads = 1 << UPDATES,
-                .k = &k,
-                .f32 = each_f32,
-                .f64 = each_f64};
-  return aci_step_run(f, &s, e);
+ACI_STEP_FACTORS void prepare(aci_step_args *a, factors *k) {
+  k->lr = a->x[LR];
+  k->keep = 1 - k->lr * a->x[DECAY];
 }
+ACI_STEP_KERNEL(muon_step_, muon, prepare)
 
 AC_OP(muon_step_,
       .sig = "muon_step_(params!: tensors, updates: tensors, scales: floats, lr: tensor, "
              "weight_decay: float = 0.1) -> ()",
-      .shape = shape, .cpu = cpu, .nondiff = true);
+      .shape = shape, .cpu = aci_cpu_muon_step_, .nondiff = true);

@@ -53,47 +53,35 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return aci_step_not_negative(f, EPS, MOMENTUM_DECAY, e);
 }
 
-static double momentum(double beta1, double t, double decay) {
+ACI_VM double momentum(double beta1, double t, double decay) {
   return beta1 * (1 - 0.5 * pow(0.96, t * decay));
 }
 
-/* In the arithmetic of the tensor: what is stored is what this step uses. */
-static double times(const ac_tensor *t, double x) {
-  double v = aci_number_get(t);
-  return t->dtype == AC_F64 ? v * x : (double)((float)v * (float)x);
+ACI_STEP_FACTORS void prepare(aci_step_args *a, factors *k) {
+  const double lr = a->x[LR], step = a->x[STEP] += 1, decay = a->x[DECAY];
+  const double b1 = a->x[BETA1], b2 = a->x[BETA2], slow = a->x[MOMENTUM_DECAY];
+  const double mu = momentum(b1, step, slow), next = momentum(b1, step + 1, slow);
+  /* in the arithmetic of the tensor: what is stored is what this step uses */
+  const double before = a->x[MU_PRODUCT];
+  const double product = a->wide >> MU_PRODUCT & 1 ? before * mu : (double)((float)before * (float)mu);
+  const bool decoupled = a->x[DECOUPLED] != 0;
+  a->x[MU_PRODUCT] = product;
+  k->keep = decoupled ? 1 - lr * decay : 1;
+  k->decay = decoupled ? 0 : decay;
+  k->lerp = 1 - b1;
+  k->beta2 = b2;
+  k->square = 1 - b2;
+  k->fresh = lr * (1 - mu) / (1 - product);
+  k->avg = lr * next / (1 - product * next);
+  k->root = 1 / sqrt(1 - pow(b2, step));
+  k->eps = a->x[EPS];
+  k->sign = a->x[MAXIMIZE] != 0 ? -1 : 1;
 }
-
-static ac_status cpu(ac_frame *f, ac_err *e) {
-  double lr = aci_number_get(ARG_T(f, LR)), step = aci_step_count(f, STEP), decay = ARG_F(f, DECAY);
-  double b1 = ARG_F(f, BETA1), b2 = ARG_F(f, BETA2), slow = ARG_F(f, MOMENTUM_DECAY);
-  double mu = momentum(b1, step, slow), next = momentum(b1, step + 1, slow);
-  double product = times(ARG_T(f, MU_PRODUCT), mu);
-  bool decoupled = ARG_B(f, DECOUPLED);
-  factors k = {.keep = decoupled ? 1 - lr * decay : 1,
-               .decay = decoupled ? 0 : decay,
-               .lerp = 1 - b1,
-               .beta2 = b2,
-               .square = 1 - b2,
-               .fresh = lr * (1 - mu) / (1 - product),
-               .avg = lr * next / (1 - product * next),
-               .root = 1 / sqrt(1 - pow(b2, step)),
-               .eps = ARG_F(f, EPS),
-               .sign = ARG_B(f, MAXIMIZE) ? -1 : 1};
-  aci_step s = {
-      .n = 4,
-      .lists = {f->args[PARAMS].tensors, f->args[GRADS].tensors, f->args[AVGS].tensors, f->args[SQS].tensors},
-      .reads = ACI_STEP_GRADS,
-      .k = &k,
-      ACI_STEP_FNS(nadam)};
-  AC_TRY(aci_step_run(f, &s, e));
-  aci_number_set(ARG_T(f, STEP), step);
-  aci_number_set(ARG_T(f, MU_PRODUCT), product);
-  return AC_OK;
-}
+ACI_STEP_KERNEL(nadam_step_, nadam, prepare)
 
 AC_OP(nadam_step_,
       .sig = "nadam_step_(params!: tensors, grads: tensors, exp_avgs!: tensors, exp_avg_sqs!: tensors, "
              "mu_product!: tensor, lr: tensor, step!: tensor, beta1: float = 0.9, beta2: float = 0.999, "
              "eps: float = 1e-8, weight_decay: float = 0, momentum_decay: float = 0.004, "
              "decoupled_weight_decay: bool = false, maximize: bool = false) -> ()",
-      .shape = shape, .cpu = cpu, .nondiff = true);
+      .shape = shape, .cpu = aci_cpu_nadam_step_, .nondiff = true);

@@ -39,35 +39,26 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return aci_step_not_negative(f, EPS, DECAY, e);
 }
 
-static ac_status cpu(ac_frame *f, ac_err *e) {
-  double lr = aci_number_get(ARG_T(f, LR)), step = aci_step_count(f, STEP), decay = ARG_F(f, DECAY);
-  double b1 = ARG_F(f, BETA1), b2 = ARG_F(f, BETA2);
-  double rest = 1 - pow(b2, step), r = 2 / (1 - b2) - 1, rho = r - 2 * step * pow(b2, step) / rest;
-  bool decoupled = ARG_B(f, DECOUPLED), rectified = rho > 5;
-  double rate = lr / (1 - pow(b1, step));
-  if (rectified) rate *= sqrt(rest) * sqrt((rho - 4) * (rho - 2) * r / ((r - 4) * (r - 2) * rho));
-  factors k = {.keep = decoupled ? 1 - lr * decay : 1,
-               .decay = decoupled ? 0 : decay,
-               .lerp = 1 - b1,
-               .beta2 = b2,
-               .square = 1 - b2,
-               .rate = rate,
-               .eps = ARG_F(f, EPS),
-               .sign = ARG_B(f, MAXIMIZE) ? -1 : 1,
-               .rectified = rectified};
-  aci_step s = {
-      .n = 4,
-      .lists = {f->args[PARAMS].tensors, f->args[GRADS].tensors, f->args[AVGS].tensors, f->args[SQS].tensors},
-      .reads = ACI_STEP_GRADS,
-      .k = &k,
-      ACI_STEP_FNS(radam)};
-  AC_TRY(aci_step_run(f, &s, e));
-  aci_number_set(ARG_T(f, STEP), step);
-  return AC_OK;
+ACI_STEP_FACTORS void prepare(aci_step_args *a, factors *k) {
+  const double lr = a->x[LR], step = a->x[STEP] += 1, decay = a->x[DECAY];
+  const double b1 = a->x[BETA1], b2 = a->x[BETA2];
+  const double rest = 1 - pow(b2, step), r = 2 / (1 - b2) - 1, rho = r - 2 * step * pow(b2, step) / rest;
+  const bool decoupled = a->x[DECOUPLED] != 0;
+  k->rectified = rho > 5;
+  k->rate = lr / (1 - pow(b1, step));
+  if (k->rectified) k->rate *= sqrt(rest) * sqrt((rho - 4) * (rho - 2) * r / ((r - 4) * (r - 2) * rho));
+  k->keep = decoupled ? 1 - lr * decay : 1;
+  k->decay = decoupled ? 0 : decay;
+  k->lerp = 1 - b1;
+  k->beta2 = b2;
+  k->square = 1 - b2;
+  k->eps = a->x[EPS];
+  k->sign = a->x[MAXIMIZE] != 0 ? -1 : 1;
 }
+ACI_STEP_KERNEL(radam_step_, radam, prepare)
 
 AC_OP(radam_step_,
       .sig = "radam_step_(params!: tensors, grads: tensors, exp_avgs!: tensors, exp_avg_sqs!: tensors, "
              "lr: tensor, step!: tensor, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8, "
              "weight_decay: float = 0, decoupled_weight_decay: bool = false, maximize: bool = false) -> ()",
-      .shape = shape, .cpu = cpu, .nondiff = true);
+      .shape = shape, .cpu = aci_cpu_radam_step_, .nondiff = true);

@@ -50,29 +50,21 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return AC_OK;
 }
 
-static ac_status cpu(ac_frame *f, ac_err *e) {
-  double step = aci_step_count(f, STEP), alpha = ARG_F(f, ALPHA);
-  factors k = {.lr = aci_number_get(ARG_T(f, LR)),
-               .alpha = alpha,
-               .fresh = 1 - alpha,
-               .eps = ARG_F(f, EPS),
-               .decay = ARG_F(f, DECAY),
-               .momentum = ARG_F(f, MOMENTUM),
-               .sign = ARG_B(f, MAXIMIZE) ? -1 : 1};
-  aci_step s = {.n = 5,
-                .lists = {f->args[PARAMS].tensors, f->args[GRADS].tensors, f->args[SQS].tensors,
-                          k.momentum != 0 ? aci_step_list(f, BUFFERS) : NULL, aci_step_list(f, AVGS)},
-                .reads = ACI_STEP_GRADS,
-                .k = &k,
-                ACI_STEP_FNS(rmsprop)};
-  AC_TRY(aci_step_run(f, &s, e));
-  aci_number_set(ARG_T(f, STEP), step);
-  return AC_OK;
+ACI_STEP_FACTORS void prepare(aci_step_args *a, factors *k) {
+  a->x[STEP] += 1;
+  k->lr = a->x[LR];
+  k->alpha = a->x[ALPHA];
+  k->fresh = 1 - k->alpha;
+  k->eps = a->x[EPS];
+  k->decay = a->x[DECAY];
+  k->momentum = a->x[MOMENTUM];
+  k->sign = a->x[MAXIMIZE] != 0 ? -1 : 1;
 }
+ACI_STEP_KERNEL_OPT(rmsprop_step_, rmsprop, prepare, 1 << 3 | 1 << 4, 1 << 3, MOMENTUM)
 
 AC_OP(rmsprop_step_,
       .sig =
           "rmsprop_step_(params!: tensors, grads: tensors, square_avgs!: tensors, lr: tensor, step!: tensor, "
           "alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0, momentum: float = 0, "
           "maximize: bool = false, momentum_buffers!: tensors?, grad_avgs!: tensors?) -> ()",
-      .shape = shape, .cpu = cpu, .nondiff = true);
+      .shape = shape, .cpu = aci_cpu_rmsprop_step_, .nondiff = true);

@@ -38,23 +38,15 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return aci_step_not_negative(f, LEAST, MOST, e);
 }
 
-static ac_status cpu(ac_frame *f, ac_err *e) {
-  double step = aci_step_count(f, STEP);
-  factors k = {.minus = ARG_F(f, MINUS),
-               .plus = ARG_F(f, PLUS),
-               .least = ARG_F(f, LEAST),
-               .most = ARG_F(f, MOST),
-               .sign = ARG_B(f, MAXIMIZE) ? -1 : 1};
-  aci_step s = {.n = 4,
-                .lists = {f->args[PARAMS].tensors, f->args[GRADS].tensors, f->args[PREVS].tensors,
-                          f->args[SIZES].tensors},
-                .reads = ACI_STEP_GRADS,
-                .k = &k,
-                ACI_STEP_FNS(rprop)};
-  AC_TRY(aci_step_run(f, &s, e));
-  aci_number_set(ARG_T(f, STEP), step);
-  return AC_OK;
+ACI_STEP_FACTORS void prepare(aci_step_args *a, factors *k) {
+  a->x[STEP] += 1;
+  k->minus = a->x[MINUS];
+  k->plus = a->x[PLUS];
+  k->least = a->x[LEAST];
+  k->most = a->x[MOST];
+  k->sign = a->x[MAXIMIZE] != 0 ? -1 : 1;
 }
+ACI_STEP_KERNEL(rprop_step_, rprop, prepare)
 
 AC_OP(
     rprop_step_,
@@ -62,4 +54,4 @@ AC_OP(
         "rprop_step_(params!: tensors, grads: tensors, prevs!: tensors, step_sizes!: tensors, step!: tensor, "
         "etaminus: float = 0.5, etaplus: float = 1.2, step_size_min: float = 1e-6, "
         "step_size_max: float = 50, maximize: bool = false) -> ()",
-    .shape = shape, .cpu = cpu, .nondiff = true);
+    .shape = shape, .cpu = aci_cpu_rprop_step_, .nondiff = true);

@@ -9,6 +9,7 @@
    gradient: none; run it inside no_grad.
    example: local p = accel.ones(1) accel.sgd_schedule_free_step_({p}, {p * 1}, {p * 1}, p / 10, p * 0, p * 0, p * 0) return p --> { 0.9 } */
 #include "ops/optim/schedule_free.h"
+#include "ops/optim/step.h"
 
 enum { PARAMS, GRADS, ZS, LR, STEP, WEIGHT_SUM, LR_MAX, MOMENTUM, DECAY, WARMUP, R, POWER };
 
@@ -26,27 +27,21 @@ typedef struct factors {
 ACI_STEP3(free_sgd, FORMULA, y, g, z)
 
 static ac_status shape(ac_frame *f, ac_err *e) {
-  AC_TRY(aci_free_shape(f, WARMUP, e));
+  AC_TRY(aci_step_shape(f, e));
+  AC_TRY(aci_step_not_negative(f, WARMUP, WARMUP, e));
   if (!(ARG_F(f, MOMENTUM) > 0 && ARG_F(f, MOMENTUM) < 1))
     return AC_FAIL(e, INVALID, "momentum must lie between 0 and 1, got %g", ARG_F(f, MOMENTUM));
   return aci_step_not_negative(f, DECAY, DECAY, e);
 }
 
-static ac_status cpu(ac_frame *f, ac_err *e) {
-  aci_free_step now = aci_free_begin(f, LR, WARMUP);
-  factors k = {.c = now.c,
-               .back = now.lr * (1 - ARG_F(f, MOMENTUM) * (1 - now.c)),
-               .lr = now.lr,
-               .decay = ARG_F(f, DECAY)};
-  aci_step s = {.n = 3,
-                .lists = {f->args[PARAMS].tensors, f->args[GRADS].tensors, f->args[ZS].tensors},
-                .reads = ACI_STEP_GRADS,
-                .k = &k,
-                ACI_STEP_FNS(free_sgd)};
-  AC_TRY(aci_step_run(f, &s, e));
-  aci_free_end(f, LR, &now);
-  return AC_OK;
+ACI_STEP_FACTORS void prepare(aci_step_args *a, factors *k) {
+  const aci_free_step now = aci_free_now(a, LR, WARMUP);
+  k->c = now.c;
+  k->back = now.lr * (1 - a->x[MOMENTUM] * (1 - now.c));
+  k->lr = now.lr;
+  k->decay = a->x[DECAY];
 }
+ACI_STEP_KERNEL(sgd_schedule_free_step_, free_sgd, prepare)
 
 AC_OP(
     sgd_schedule_free_step_,
@@ -54,4 +49,4 @@ AC_OP(
         "sgd_schedule_free_step_(params!: tensors, grads: tensors, zs!: tensors, lr: tensor, step!: tensor, "
         "weight_sum!: tensor, lr_max!: tensor, momentum: float = 0.9, weight_decay: float = 0, "
         "warmup_steps: int = 0, r: float = 0, weight_lr_power: float = 2) -> ()",
-    .shape = shape, .cpu = cpu, .nondiff = true);
+    .shape = shape, .cpu = aci_cpu_sgd_schedule_free_step_, .nondiff = true);

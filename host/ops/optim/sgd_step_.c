@@ -49,26 +49,20 @@ typedef struct factors {
   }
 ACI_STEP3(sgd, FORMULA, p, g, b)
 
-static ac_status cpu(ac_frame *f, ac_err *e) {
-  factors k = {.lr = aci_number_get(ARG_T(f, LR)),
-               .momentum = ARG_F(f, MOMENTUM),
-               .fresh = 1 - ARG_F(f, DAMPENING),
-               .decay = ARG_F(f, DECAY),
-               .sign = ARG_B(f, MAXIMIZE) ? -1 : 1,
-               .nesterov = ARG_B(f, NESTEROV),
-               .first = ARG_B(f, FIRST)};
-  aci_step s = {.n = 3,
-                .lists = {f->args[PARAMS].tensors, f->args[GRADS].tensors,
-                          ARG_F(f, MOMENTUM) != 0 ? f->args[BUFFERS].tensors : NULL},
-                .reads = ACI_STEP_GRADS,
-                .k = &k,
-                ACI_STEP_FNS(sgd)};
-  return aci_step_run(f, &s, e);
+ACI_STEP_FACTORS void prepare(aci_step_args *a, factors *k) {
+  k->lr = a->x[LR];
+  k->momentum = a->x[MOMENTUM];
+  k->fresh = 1 - a->x[DAMPENING];
+  k->decay = a->x[DECAY];
+  k->sign = a->x[MAXIMIZE] != 0 ? -1 : 1;
+  k->nesterov = a->x[NESTEROV] != 0;
+  k->first = a->x[FIRST] != 0;
 }
+ACI_STEP_KERNEL_OPT(sgd_step_, sgd, prepare, 1 << 2, 1 << 2, MOMENTUM)
 
 AC_OP(sgd_step_,
       .sig = "sgd_step_(params!: tensors, grads: tensors, momentum_buffers!: tensors, lr: tensor, momentum: "
              "float = 0, "
              "dampening: float = 0, weight_decay: float = 0, nesterov: bool = false, maximize: bool = false, "
              "first: bool = false) -> ()",
-      .shape = shape, .cpu = cpu, .nondiff = true);
+      .shape = shape, .cpu = aci_cpu_sgd_step_, .nondiff = true);

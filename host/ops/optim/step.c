@@ -3,32 +3,51 @@
 
 #include "ops/ctx_impl.h"
 
+typedef struct step_job {
+  aci_step_lists l;
+  const aci_step *s;
+  const void *k;
+} step_job;
+
 static void piece(void *arg, int i, int64_t chunk, int64_t begin, int64_t n) {
-  const aci_step *s = arg;
+  const step_job *j = arg;
+  const int n_lists = j->l.n_lists;
   const ac_tensor *t[ACI_STEP_LISTS];
   bool wide = false, direct[ACI_STEP_LISTS], all = true;
   (void)chunk;
-  for (int k = 0; k < s->n; k++) {
-    t[k] = s->lists[k] != NULL ? s->lists[k][i] : NULL;
+  for (int k = 0; k < n_lists; k++) {
+    t[k] = j->l.lists[k] != NULL ? j->l.lists[k][i] : NULL;
     wide |= t[k] != NULL && t[k]->dtype == AC_F64;
   }
   const aci_ctype ct = wide ? ACI_C_F64 : ACI_C_F32;
-  const aci_step_fn fn = wide ? s->f64 : s->f32;
-  for (int k = 0; k < s->n; k++) all &= direct[k] = t[k] == NULL || aci_list_direct(t[k], ct);
+  const aci_step_fn fn = wide ? j->s->f64 : j->s->f32;
+  const double scale = j->l.scale != NULL ? j->l.scale[i] : 1;
+  for (int k = 0; k < n_lists; k++) all &= direct[k] = t[k] == NULL || aci_list_direct(t[k], ct);
   _Alignas(64) char buf[ACI_STEP_LISTS][ACI_LIST_ROW * 8];
   for (int64_t step = all ? n : ACI_LIST_ROW, at = begin; at < begin + n; at += step) {
     int64_t m = begin + n - at < step ? begin + n - at : step;
     void *row[ACI_STEP_LISTS];
-    for (int k = 0; k < s->n; k++)
+    for (int k = 0; k < n_lists; k++)
       row[k] = t[k] != NULL ? aci_list_row(t[k], ct, direct[k], at, m, buf[k]) : NULL;
-    fn(m, row, s->k, i);
-    for (int k = 0; k < s->n; k++)
-      if (!direct[k] && !(s->reads >> k & 1)) aci_elems_store(t[k], ct, at, m, row[k]);
+    fn(m, row, j->k, scale);
+    for (int k = 0; k < n_lists; k++)
+      if (!direct[k] && (j->l.writes >> k & 1)) aci_elems_store(t[k], ct, at, m, row[k]);
   }
 }
 
 ac_status aci_step_run(ac_frame *f, const aci_step *s, ac_err *e) {
-  return aci_list_run(f, f->args[0].n, s->lists[0], piece, (void *)(uintptr_t)s, e);
+  _Alignas(16) char k[ACI_STEP_BYTES];
+  aci_step_args a = {.wide = 0};
+  step_job j = {aci_step_lists_of(f, s->gated, s->gate), s, k};
+  for (int i = 0; i < f->n_args; i++) {
+    a.x[i] = f->args[i].kind == AC_T_TENSOR ? aci_number_get(ARG_T(f, i)) : aci_step_option(&f->args[i]);
+    if (f->args[i].kind == AC_T_TENSOR && ARG_T(f, i)->dtype == AC_F64) a.wide |= 1u << i;
+  }
+  s->prepare(&a, k);
+  AC_TRY(aci_list_run(f, j.l.n, j.l.lists[0], piece, &j, e));
+  for (int i = 0; i < f->n_args; i++)
+    if (f->args[i].kind == AC_T_TENSOR && (f->op->mutates >> i & 1)) aci_number_set(ARG_T(f, i), a.x[i]);
+  return AC_OK;
 }
 
 ac_status aci_step_shape(ac_frame *f, ac_err *e) {
@@ -42,9 +61,9 @@ ac_status aci_step_shape(ac_frame *f, ac_err *e) {
 
 ac_status aci_step_not_negative(const ac_frame *f, int first, int last, ac_err *e) {
   for (int i = first; i <= last; i++)
-    if (!(ARG_F(f, i) >= 0))
+    if (!(aci_step_option(&f->args[i]) >= 0))
       return AC_FAIL(e, INVALID, "%s must not be negative, got %g", aci_op_sig(f->op)->param[i].name,
-                     ARG_F(f, i));
+                     aci_step_option(&f->args[i]));
   return AC_OK;
 }
 

@@ -199,6 +199,20 @@ static void takes_formulas(void **state) {
   assert_null(strstr(text, "\nROWS(float)"));
   assert_null(strstr(text, "words"));
   free(text);
+  /* and of an optimizer's file what its elements share */
+  put_file("maps/map/vary_.c",
+           "/* vary_: p -= g */\n#include \"ops/optim/step.h\"\ntypedef struct factors {\n  double lr;\n} factors;\n"
+           "#define FORMULA(T) for (int64_t i = 0; i < n; i++) p[i] -= g[i];\nACI_STEP2(vary, FORMULA, p, g)\n"
+           "ACI_STEP_FACTORS void prepare(aci_step_args *a, factors *k) { k->lr = a->x[2]; }\n"
+           "ACI_STEP_KERNEL(vary_, vary, prepare)\nstatic ac_status shape(ac_frame *f, ac_err *e) { return AC_OK; }\n"
+           "AC_OP(vary_, .sig = \"vary_(p!: tensors, g: tensors, lr: tensor) -> ()\", .shape = shape, .cpu = aci_cpu_vary_);\n");
+  assert_int_equal(run("--src maps --out maps/gen", out, sizeof out), 0);
+  text = take_file("maps/gen/cuda/map_1.cu");
+  ac_test_contains(text, "typedef struct factors {\n  double lr;\n} factors;\n", __FILE__, __LINE__);
+  ac_test_contains(text, "ACI_STEP2(vary, FORMULA, p, g)\nACI_STEP_FACTORS void prepare(", __FILE__, __LINE__);
+  ac_test_contains(text, "k->lr = a->x[2]; }\nACI_STEP_KERNEL(vary_, vary, prepare)\n", __FILE__, __LINE__);
+  assert_null(strstr(text, "shape"));
+  free(text);
 }
 
 static void refuses_bad_calls(void **state) {

@@ -1,0 +1,66 @@
+/* What formulas of optimizers are written with: each stands once, in its op's .c file, for the CPU (step.h) and, collected by the
+ * generator, for CUDA (step.cuh).
+ *
+ *   enum { PARAMS, GRADS, LR };                     the arguments of the signature, by place
+ *   typedef struct factors { double lr; } factors;  what all elements share
+ *   ACI_STEP_FACTORS void prepare(aci_step_args *a, factors *k) { k->lr = a->x[LR]; }
+ *   #define FORMULA(T)                                                        \
+ *     const T lr = (T)-k->lr;                                                 \
+ *     for (int64_t i = 0; i < n; i++) p[i] = m_fma(lr, g[i], p[i]);
+ *   ACI_STEP2(plain, FORMULA, p, g)
+ *   ACI_STEP_KERNEL(plain_step_, plain, prepare)    its kernel: aci_cpu_plain_step_
+ *
+ * Lists of the formula are the op's lists in the order of the signature; those that the signature marks as mutated are stored. FORMULA
+ * sees n elements of each by the names given, `k`, and `scale`, the parameter's own number where the op takes one for each (else 1).
+ * ACI_STEP_KERNEL_OPT: a list in the mask OPTIONAL may be missing, as none or, where it is in the mask GATED, because
+ * argument GATE is 0; FORMULA gets NULL for it. */
+#ifndef ACI_OPS_FORMULA_H
+#define ACI_OPS_FORMULA_H
+#include "base/vmath.h"
+#include "ops/ctx_impl.h"
+
+enum { ACI_STEP_LISTS = 5, ACI_STEP_BYTES = 128 /* most that factors take */ };
+
+/* Numbers of a call by their place in the signature. */
+typedef struct aci_step_args {
+  double x
+      [AC_MAX_ARGS]; /* options, and tensors of one element: those that are mutated take what prepare leaves here */
+  uint32_t wide; /* bit: a tensor in f64 */
+} aci_step_args;
+
+/* x + w (y - x) for formulas, exact at both ends. */
+#define ACI_LERP(x, y, w) m_fma((w) < 0.5f ? (w) : (w)-1, (y) - (x), (w) < 0.5f ? (x) : (y))
+
+/* The lists of a call. */
+typedef struct aci_step_lists {
+  int n; /* of tensors in each */
+  int n_lists;
+  ac_tensor *const *lists[ACI_STEP_LISTS]; /* NULL: missing */
+  uint32_t writes;                         /* bit per list */
+  const double *scale;                     /* by tensor; NULL: 1 */
+} aci_step_lists;
+
+static inline double aci_step_option(const ac_value *v) {
+  return v->kind == AC_T_FLOAT  ? v->f
+         : v->kind == AC_T_BOOL ? (double)v->b
+         : v->kind == AC_T_INT  ? (double)v->i
+                                : 0;
+}
+
+static inline aci_step_lists aci_step_lists_of(const ac_frame *f, uint32_t gated, int gate) {
+  aci_step_lists s;
+  memset(&s, 0, sizeof s);
+  s.n = f->args[0].n;
+  for (int i = 0; i < f->n_args; i++) {
+    const ac_value *v = &f->args[i];
+    if (v->kind == AC_T_FLOATS) s.scale = v->floats;
+    if (f->op->sig->param[i].type != AC_T_TENSORS) continue;
+    const bool missing =
+        v->kind != AC_T_TENSORS || ((gated >> s.n_lists & 1) && aci_step_option(&f->args[gate]) == 0);
+    s.lists[s.n_lists] = missing ? NULL : v->tensors;
+    s.writes |= (f->op->mutates >> i & 1) << s.n_lists++;
+  }
+  return s;
+}
+
+#endif
