@@ -4,11 +4,9 @@
    dy (like the pool's result) -> dx (size). gradient: ddy = the pool of ddx. */
 #include "ops/conv/pool.h"
 
-static const aci_pool_args ARGS = {
-    .kernel = 2, .dilation = -1, .ceil = 5, .count_pad = 6, .adaptive = 8, .space = 9};
-
 static ac_status make(const ac_frame *f, aci_pool *p, ac_err *e) {
-  return aci_pool_make(f, &ARGS, (ac_dtype)ARG_T(f, 0)->dtype, f->args[1].ints, f->args[1].n, p, e);
+  const aci_pool_args a = aci_avg_pool_back_args();
+  return aci_pool_make(f, &a, (ac_dtype)ARG_T(f, 0)->dtype, f->args[1].ints, f->args[1].n, p, e);
 }
 
 static ac_status shape(ac_frame *f, ac_err *e) {

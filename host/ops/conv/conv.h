@@ -3,7 +3,7 @@
  * optional, as in PyTorch. */
 #ifndef ACI_OPS_CONV_H
 #define ACI_OPS_CONV_H
-#include "device/cpu/kernels/conv.h"
+#include "ops/conv/plan.h"
 #include "ops/op.h"
 
 /* ---- windows, also for pools ---- */
@@ -47,15 +47,5 @@ ac_tensor *aci_conv_input_expr(ac_expr *ex, ac_tensor *dy, ac_tensor *w, const a
                                const int64_t *shape, int ndim);
 ac_tensor *aci_conv_weight_expr(ac_expr *ex, ac_tensor *dy, ac_tensor *x, const aci_conv_lists *l,
                                 const int64_t *shape, int ndim);
-
-/* The convolution between a tensor of shape `wide` (what it reads), a kernel, and one of shape `narrow` (what
- * it gives); lists lie at arguments stride, stride + 1 and dilation, groups at groups. SHAPE when they do not
- * belong together. */
-typedef struct aci_conv_operands {
-  const int64_t *wide, *kernel, *narrow;
-  int n_wide, n_kernel, n_narrow;
-  int stride, dilation, groups;
-} aci_conv_operands;
-ac_status aci_conv_describe(const ac_frame *f, const aci_conv_operands *o, aci_conv *c, ac_err *e);
 
 #endif

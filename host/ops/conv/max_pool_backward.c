@@ -5,20 +5,23 @@
    dy (like the pool's result), x (N, C, space) -> dx (like x). gradient: ddy = ddx taken at the places. */
 #include "ops/conv/pool.h"
 
-static const aci_pool_args ARGS = {
-    .kernel = 2, .dilation = 5, .ceil = 6, .count_pad = -1, .adaptive = 7, .space = 8};
+static ac_status make(const ac_frame *f, aci_pool *p, ac_err *e) {
+  const aci_pool_args a = aci_max_pool_back_args();
+  const ac_tensor *x = ARG_T(f, 1);
+  return aci_pool_make(f, &a, (ac_dtype)x->dtype, x->shape, x->ndim, p, e);
+}
 
 static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 1);
   aci_pool p;
-  AC_TRY(aci_pool_make(f, &ARGS, (ac_dtype)x->dtype, x->shape, x->ndim, &p, e));
+  AC_TRY(make(f, &p, e));
   AC_TRY(aci_pool_fits(&p, ARG_T(f, 0), x->shape, x->ndim, e));
   return ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, x->shape, e);
 }
 static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 1);
   aci_pool p;
-  AC_TRY(aci_pool_make(f, &ARGS, (ac_dtype)x->dtype, x->shape, x->ndim, &p, e));
+  AC_TRY(make(f, &p, e));
   return aci_pool_max_backward(f, &p, ARG_T(f, 0), x, f->out[0], e);
 }
 
@@ -34,14 +37,14 @@ static void grad(ac_grad *g) {
 static ac_status shape_take(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 1);
   aci_pool p;
-  AC_TRY(aci_pool_make(f, &ARGS, (ac_dtype)x->dtype, x->shape, x->ndim, &p, e));
+  AC_TRY(make(f, &p, e));
   if (!aci_same_shape(ARG_T(f, 0), x)) return AC_FAIL(e, SHAPE, "t and x differ in shape");
   return aci_pool_push(f, &p, x->shape, x->ndim, (ac_dtype)x->dtype, e);
 }
 static ac_status cpu_take(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 1);
   aci_pool p;
-  AC_TRY(aci_pool_make(f, &ARGS, (ac_dtype)x->dtype, x->shape, x->ndim, &p, e));
+  AC_TRY(make(f, &p, e));
   return aci_pool_max_take(f, &p, ARG_T(f, 0), x, f->out[0], e);
 }
 static void grad_take(ac_grad *g) {

@@ -99,21 +99,6 @@ ac_status aci_pool_fits(const aci_pool *p, const ac_tensor *dy, const int64_t *s
 }
 
 /* ---- max ---- */
-static aci_pool_args max_args(int n) {
-  return (aci_pool_args){
-      .n = n, .kernel = 1, .dilation = 4, .ceil = 5, .count_pad = -1, .adaptive = -1, .space = -1};
-}
-static aci_pool_args adaptive_args(int n) {
-  return (aci_pool_args){.n = n,
-                         .kernel = 1,
-                         .dilation = -1,
-                         .ceil = -1,
-                         .count_pad = -1,
-                         .adaptive = -1,
-                         .space = -1,
-                         .is_adaptive = true};
-}
-
 static ac_status max_shape(ac_frame *f, const aci_pool_args *a, int indices, ac_err *e) {
   aci_pool p;
   AC_TRY(aci_pool_out(f, a, &p, e));
@@ -128,19 +113,19 @@ static ac_status max_run(ac_frame *f, const aci_pool_args *a, ac_err *e) {
 }
 
 ac_status aci_max_pool_shape(ac_frame *f, int n, ac_err *e) {
-  aci_pool_args a = max_args(n);
+  const aci_pool_args a = aci_max_pool_args(n);
   return max_shape(f, &a, 6, e);
 }
 ac_status aci_max_pool_run(ac_frame *f, int n, ac_err *e) {
-  aci_pool_args a = max_args(n);
+  const aci_pool_args a = aci_max_pool_args(n);
   return max_run(f, &a, e);
 }
 ac_status aci_adaptive_max_pool_shape(ac_frame *f, int n, ac_err *e) {
-  aci_pool_args a = adaptive_args(n);
+  const aci_pool_args a = aci_adaptive_pool_args(n);
   return max_shape(f, &a, 2, e);
 }
 ac_status aci_adaptive_max_pool_run(ac_frame *f, int n, ac_err *e) {
-  aci_pool_args a = adaptive_args(n);
+  const aci_pool_args a = aci_adaptive_pool_args(n);
   return max_run(f, &a, e);
 }
 
@@ -162,11 +147,6 @@ void aci_adaptive_max_pool_grad(ac_grad *g, int n) {
 }
 
 /* ---- averages ---- */
-static aci_pool_args avg_args(int n) {
-  return (aci_pool_args){
-      .n = n, .kernel = 1, .dilation = -1, .ceil = 4, .count_pad = 5, .adaptive = -1, .space = -1};
-}
-
 static ac_status avg_run(ac_frame *f, const aci_pool_args *a, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   aci_pool p;
@@ -175,21 +155,21 @@ static ac_status avg_run(ac_frame *f, const aci_pool_args *a, ac_err *e) {
 }
 
 ac_status aci_avg_pool_shape(ac_frame *f, int n, ac_err *e) {
-  aci_pool_args a = avg_args(n);
+  const aci_pool_args a = aci_avg_pool_args(n);
   aci_pool p;
   return aci_pool_out(f, &a, &p, e);
 }
 ac_status aci_avg_pool_run(ac_frame *f, int n, ac_err *e) {
-  aci_pool_args a = avg_args(n);
+  const aci_pool_args a = aci_avg_pool_args(n);
   return avg_run(f, &a, e);
 }
 ac_status aci_adaptive_avg_pool_shape(ac_frame *f, int n, ac_err *e) {
-  aci_pool_args a = adaptive_args(n);
+  const aci_pool_args a = aci_adaptive_pool_args(n);
   aci_pool p;
   return aci_pool_out(f, &a, &p, e);
 }
 ac_status aci_adaptive_avg_pool_run(ac_frame *f, int n, ac_err *e) {
-  aci_pool_args a = adaptive_args(n);
+  const aci_pool_args a = aci_adaptive_pool_args(n);
   return avg_run(f, &a, e);
 }
 

@@ -17,18 +17,6 @@ typedef struct job {
   const double *count;    /* per place of a row: the width its window counts with */
 } job;
 
-/* How many elements dim d of window o counts with. */
-static int64_t extent(const aci_pool *p, int d, int64_t o) {
-  int64_t lo, hi;
-  if (!p->adaptive && p->count_pad) {
-    lo = o * p->stride[d] - p->pad[d];
-    hi = lo + p->k[d] < p->in[d] + p->pad[d] ? lo + p->k[d] : p->in[d] + p->pad[d];
-  } else {
-    aci_pool_span(p, d, o, &lo, &hi);
-  }
-  return hi > lo ? hi - lo : 0;
-}
-
 #define ROWS(SFX, T, SUM)                                                                                   \
   AC_ISA_FN(add_##SFX, (T *restrict a, const T *restrict x, int64_t step, int64_t n), (a, x, step, n)) {    \
     if (step == 1)                                                                                          \
@@ -75,7 +63,8 @@ static int64_t extent(const aci_pool *p, int d, int64_t o) {
             add_##SFX(y + j->lo[q], plane + h * width + j->lo[q] * p->stride[1] - p->pad[1] + q,            \
                       p->stride[1], j->hi[q] - j->lo[q]);                                                   \
     }                                                                                                       \
-    divide_##SFX(y, j->count, p->divisor != 0 ? (double)p->divisor : (double)extent(p, 0, o), p->out[1]);   \
+    divide_##SFX(y, j->count, p->divisor != 0 ? (double)p->divisor : (double)aci_pool_extent(p, 0, o),      \
+                 p->out[1]);                                                                                \
   }                                                                                                         \
   /* dx += dy of row o, which is divided in place, over its windows */                                      \
   static void back_##SFX(const job *j, T *dx, int64_t o, T *dy, T *sums) {                                  \
@@ -83,7 +72,8 @@ static int64_t extent(const aci_pool *p, int d, int64_t o) {
     const int64_t width = p->in[1];                                                                         \
     int64_t h0, h1, w0, w1;                                                                                 \
     aci_pool_span(p, 0, o, &h0, &h1);                                                                       \
-    divide_##SFX(dy, j->count, p->divisor != 0 ? (double)p->divisor : (double)extent(p, 0, o), p->out[1]);  \
+    divide_##SFX(dy, j->count, p->divisor != 0 ? (double)p->divisor : (double)aci_pool_extent(p, 0, o),     \
+                 p->out[1]);                                                                                \
     if (!p->adaptive) {                                                                                     \
       for (int64_t h = h0; h < h1; h++)                                                                     \
         for (int64_t q = 0; q < p->k[1]; q++)                                                               \
@@ -156,7 +146,7 @@ static ac_status over_planes(ac_frame *f, job *j, ac_range_fn fn, ac_err *e) {
     hi[q] = off >= p->in[1] ? 0 : (p->in[1] - 1 - off) / s + 1;
     if (hi[q] > p->out[1]) hi[q] = p->out[1];
   }
-  for (int64_t i = 0; i < p->out[1]; i++) count[i] = p->divisor != 0 ? 1 : (double)extent(p, 1, i);
+  for (int64_t i = 0; i < p->out[1]; i++) count[i] = p->divisor != 0 ? 1 : (double)aci_pool_extent(p, 1, i);
   j->lo = lo;
   j->hi = hi;
   j->count = count;

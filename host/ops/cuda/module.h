@@ -5,6 +5,7 @@
  * them: a stock interpreter loads the library privately). Module -> library: kernels of ops, drivers of shared kernels, the device. */
 #ifndef ACI_OPS_CUDA_MODULE_H
 #define ACI_OPS_CUDA_MODULE_H
+#include "ops/conv/plan.h"
 #include "ops/ctx_impl.h"
 #include "ops/map/plan.h"
 #include "ops/reduce/plan.h"
@@ -28,6 +29,12 @@ enum { ACI_CUDA_VERSION = 1 };
   X(ac_status, aci_map_run, (ac_frame * f, const aci_map *m, ac_err *e), (f, m, e))                                              \
   X(void, aci_reduce_plan_make, (aci_reduce_plan * p, const ac_tensor *x, uint32_t mask, aci_ctype ct), (p, x, mask, ct))        \
   X(uint32_t, aci_reduce_mask, (const ac_value *dims, int ndim), (dims, ndim))                                                   \
+  X(ac_status, aci_conv_describe, (const ac_frame *f, const aci_conv_operands *o, aci_conv *c, ac_err *e), (f, o, c, e))          \
+  X(ac_status, aci_pool_make,                                                                                                    \
+    (const ac_frame *f, const aci_pool_args *a, ac_dtype dt, const int64_t *shape, int ndim, aci_pool *p, ac_err *e),            \
+    (f, a, dt, shape, ndim, p, e))                                                                                               \
+  X(ac_status, aci_patches_make,                                                                                                 \
+    (const ac_frame *f, int at, const int64_t *shape, int ndim, aci_patches *p, ac_err *e), (f, at, shape, ndim, p, e))          \
   X(ac_status, aci_frame_size, (ac_frame * f, int result, int ndim, const int64_t *shape, ac_err *e), (f, result, ndim, shape, e))
 /* clang-format on */
 

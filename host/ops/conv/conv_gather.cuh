@@ -1,0 +1,135 @@
+/* What tiles of a convolution are gathered by (conv_gemm.cu): classes of places, taps of a class, coordinates of a column.
+ *
+ * With a stride, which taps a place of dx has depends on its residue: places of one residue per dim form a class, whose taps are
+ * first + j * step; FORWARD and WEIGHT are one class. Tap j of a column looks at origin + j * step, in all directions. */
+#ifndef ACI_OPS_CONV_GATHER_CUH
+#define ACI_OPS_CONV_GATHER_CUH
+#include "ops/conv/conv.cuh"
+#include "ops/cuda/divide.cuh"
+#include "ops/cuda/elements.cuh"
+
+struct gemm_args {
+  aci_conv_call call;
+  int64_t rows, cols, k; /* of a group; cols and k: the most of any class */
+  int64_t n_classes, n_pieces, piece;
+  int classes[3];
+  void *part; /* [piece][element of y] in the accumulator's type; NULL: results go to y */
+};
+
+/* What a tile's factors are read with, worked out once a tile. */
+struct gather {
+  aci_divisor taps[3], places[3]; /* taps[0] is never divided by */
+  int origin[3], step[3], extent[3];
+  int64_t volume;           /* of the gathered planes */
+  int64_t w_row, w_channel; /* strides of the weight */
+  int64_t w_first, w_tap[3];
+  int64_t k, cols;        /* of this class */
+  int first[3], every[3]; /* places of the result */
+};
+
+/* x with first + x * d = a (mod s): the first one below s / gcd(d, s), or -1 where none of n is; *step is how
+ * far the next is. */
+ACI_DEVICE int first_tap(int64_t a, int64_t d, int64_t s, int64_t n, int *step) {
+  int64_t x = d, y = s;
+  while (y != 0) {
+    const int64_t r = x % y;
+    x = y;
+    y = r;
+  }
+  *step = (int)(s / x);
+  for (int t = 0; t < *step && t < n; t++)
+    if ((a - t * d) % s == 0) return t;
+  return -1;
+}
+
+ACI_DEVICE gather gather_of(const gemm_args &a, int64_t cls) {
+  const aci_conv &c = a.call.c;
+  const bool back = a.call.kind == ACI_CONV_INPUT;
+  const int64_t tap_stride[3] = {c.k[1] * c.k[2], c.k[2], 1};
+  const int64_t channels = back ? c.co : c.ci;
+  gather g;
+  g.w_first = 0;
+  g.volume = 1;
+  g.k = channels;
+  g.cols = c.n;
+  for (int d = 2; d >= 0; d--) {
+    const int64_t extent = back ? c.in[d] : c.out[d];
+    int64_t count = c.k[d];
+    g.extent[d] = (int)(back ? c.out[d] : c.in[d]);
+    g.first[d] = (int)(cls % a.classes[d]);
+    g.every[d] = a.classes[d];
+    cls /= a.classes[d];
+    if (back) {
+      int step;
+      const int64_t at = g.first[d] + c.pad[d];
+      const int t = first_tap(at, c.dil[d], c.stride[d], c.k[d], &step);
+      count = t < 0 ? 0 : (c.k[d] - t + step - 1) / step;
+      g.origin[d] =
+          count == 0 ? 0 : (int)((at - t * c.dil[d]) / c.stride[d]); /* of the class's first place */
+      g.step[d] = -(int)(step * c.dil[d] / c.stride[d]);
+      g.w_tap[d] = step * tap_stride[d];
+      g.w_first += count == 0 ? 0 : t * tap_stride[d];
+    } else {
+      g.origin[d] = -(int)c.pad[d];
+      g.step[d] = (int)c.dil[d];
+      g.w_tap[d] = tap_stride[d];
+    }
+    const int64_t places = (extent - g.first[d] + g.every[d] - 1) / g.every[d];
+    g.places[d] = aci_divide_by(places);
+    g.taps[d] = aci_divide_by(count > 0 ? count : 1);
+    g.k *= count;
+    g.cols *= places;
+    g.volume *= g.extent[d];
+  }
+  const int64_t taps = aci_conv_volume(c.k);
+  g.w_row = back ? taps : c.ci * taps;
+  g.w_channel = back ? c.ci * taps : taps;
+  return g;
+}
+/* From one place of a class to the next, the coordinate moves by this: `every` places, one where classes are the strides. */
+ACI_DEVICE int pace(const gemm_args &a, int d) {
+  return a.call.kind == ACI_CONV_INPUT ? 1 : (int)a.call.c.stride[d];
+}
+
+/* ---- one k at a time: (channel, tap) ---- */
+struct tap_at {
+  int64_t channel;
+  int j[3];
+};
+ACI_DEVICE tap_at tap_of(const gather &g, uint32_t k) {
+  tap_at t;
+  uint32_t q = aci_quotient32(k, g.taps[2]);
+  t.j[2] = (int)(k - q * (uint32_t)g.taps[2].d);
+  k = aci_quotient32(q, g.taps[1]);
+  t.j[1] = (int)(q - k * (uint32_t)g.taps[1].d);
+  q = aci_quotient32(k, g.taps[0]);
+  t.j[0] = (int)(k - q * (uint32_t)g.taps[0].d);
+  t.channel = q;
+  return t;
+}
+ACI_DEVICE int64_t weight_at(const gather &g, const tap_at &t) {
+  return t.channel * g.w_channel + t.j[0] * g.w_tap[0] + t.j[1] * g.w_tap[1] + t.j[2] * g.w_tap[2];
+}
+
+/* Places of a column of the result: image and coordinates within the class. */
+ACI_DEVICE void place_of(const gather &g, int64_t col, int64_t *image, int *at) {
+  at[2] = (int)aci_take(&col, g.places[2]);
+  at[1] = (int)aci_take(&col, g.places[1]);
+  at[0] = (int)aci_take(&col, g.places[0]);
+  *image = col;
+}
+
+ACI_DEVICE bool inside(const int *at, const int *extent) {
+  return (unsigned)at[0] < (unsigned)extent[0] && (unsigned)at[1] < (unsigned)extent[1] &&
+         (unsigned)at[2] < (unsigned)extent[2];
+}
+ACI_DEVICE int64_t linear(const int *at, const int *extent) {
+  return ((int64_t)at[0] * extent[1] + at[1]) * extent[2] + at[2];
+}
+
+template <int D, class ACC> ACI_DEVICE ACC element(const void *p, int64_t i) {
+  typedef aci_element<D> E;
+  return E::template load<ACC>(((const typename E::bits *)p)[i]);
+}
+
+#endif
