@@ -6,15 +6,12 @@
    gradient: dx = dy summed with the same weights (interpolate_backward).
    example: accel.tensor { { { 1.0, 2.0 } } }:interpolate { scale_factor = 2 } --> { { { 1, 1, 2, 2 } } }
    example: accel.tensor { { { 1.0, 3.0 } } }:interpolate(3, { mode = "linear", align_corners = true }) --> { { { 1, 2, 3 } } } */
-#include <math.h>
-
 #include "ops/ctx_impl.h"
 #include "ops/index/remap.h"
 #include "ops/index/resample.h"
+#include "ops/index/resize.h"
 
-enum { NEAREST, EXACT, LINEAR, BILINEAR, BICUBIC, TRILINEAR, AREA }; /* as in the signature */
-
-static bool is_nearest(int64_t mode) { return mode == NEAREST || mode == EXACT; }
+static bool is_nearest(int64_t mode) { return mode == ACI_NEAREST || mode == ACI_NEAREST_EXACT; }
 
 /* Extent after resizing n by a factor; -1: there is none. */
 static int64_t resized(int64_t n, double factor) {
@@ -22,53 +19,15 @@ static int64_t resized(int64_t n, double factor) {
   return v >= 1 && v < 0x1p62 ? (int64_t)v : -1;
 }
 
-/* ---- weights of one dim ---- */
-/* The cubic convolution kernel with a = -0.75 at distances t + 1, t, 1 - t, 2 - t. */
-static void cubic(double t, double *w) {
-  const double a = -0.75;
-  for (int i = 0; i < 4; i++) {
-    const double x = i == 0 ? t + 1 : i == 1 ? t : i == 2 ? 1 - t : 2 - t;
-    w[i] = i == 1 || i == 2 ? ((a + 2) * x - (a + 3)) * x * x + 1 : ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;
-  }
-}
-
-/* The element that place o shows. Single precision, as PyTorch: at exact edges the rounding decides. */
-static int64_t nearest_of(int64_t mode, int64_t n, int64_t n_out, double factor, int64_t o) {
-  const float scale = factor > 0 ? (float)(1 / factor) : (float)n / (float)n_out;
-  if (n == n_out && mode == NEAREST) return o;
-  int64_t i = (int64_t)floorf(((float)o + (mode == EXACT ? 0.5f : 0.0f)) * scale);
-  return i < n - 1 ? i : n - 1;
-}
-
-/* factor: the scale asked for, 0 where the sizes tell it. */
+/* The weights of one dim; factor: the scale asked for, 0 where the sizes tell it. */
 static ac_status weights(ac_frame *f, int64_t mode, bool corners, int64_t n, int64_t n_out, double factor,
                          aci_taps *t, ac_err *e) {
-  const double scale = corners                      ? (n_out > 1 ? (double)(n - 1) / (double)(n_out - 1) : 0)
-                       : factor > 0 && mode != AREA ? 1 / factor
-                                                    : (double)n / (double)n_out;
-  const int64_t most = mode == AREA ? n + 2 * n_out : mode == BICUBIC ? 4 * n_out : 2 * n_out;
+  const aci_resize r = aci_resize_of(mode, corners, n, n_out, factor);
+  const int64_t most = mode == ACI_AREA ? n + 2 * n_out : mode == ACI_BICUBIC ? 4 * n_out : 2 * n_out;
   AC_TRY(aci_taps_new(f, n, n_out, most, t, e));
   for (int64_t o = 0; o < n_out; o++) {
-    double at = corners ? (double)o * scale : ((double)o + 0.5) * scale - 0.5, w[4];
-    if (is_nearest(mode)) {
-      aci_taps_add(t, nearest_of(mode, n, n_out, factor, o), 1);
-    } else if (mode == AREA) {
-      int64_t lo = o * n / n_out, hi = ((o + 1) * n + n_out - 1) / n_out;
-      for (int64_t i = lo; i < hi; i++) aci_taps_add(t, i, 1 / (double)(hi - lo));
-    } else if (mode == BICUBIC) {
-      const double low = floor(at);
-      cubic(at - low, w);
-      for (int i = 0; i < 4; i++) {
-        double c = low - 1 + i;
-        aci_taps_add(t, c < 0 ? 0 : c > (double)(n - 1) ? n - 1 : (int64_t)c, w[i]);
-      }
-    } else {
-      if (n == n_out) at = (double)o; /* whatever the factor */
-      at = at < 0 ? 0 : at > (double)(n - 1) ? (double)(n - 1) : at;
-      int64_t low = (int64_t)at;
-      aci_taps_add(t, low, 1 - (at - (double)low));
-      aci_taps_add(t, low + 1 < n ? low + 1 : low, at - (double)low);
-    }
+    const aci_resize_taps k = aci_resize_at(&r, o);
+    for (int64_t i = 0; i < k.count; i++) aci_taps_add(t, aci_resize_place(&r, &k, i), aci_resize_weight(&k, i));
     aci_taps_row(t, o);
   }
   return AC_OK;
@@ -82,7 +41,7 @@ static ac_status check(ac_expr *x, const ac_value *a, int64_t *size) {
   const int n = t->ndim - 2;
   char s[128];
   aci_shape_str(t->ndim, t->shape, s, sizeof s);
-  const int due = mode == LINEAR ? 1 : mode == BILINEAR || mode == BICUBIC ? 2 : mode == TRILINEAR ? 3 : 0;
+  const int due = mode == ACI_LINEAR ? 1 : mode == ACI_BILINEAR || mode == ACI_BICUBIC ? 2 : mode == ACI_TRILINEAR ? 3 : 0;
   if (n < 1 || n > 3 || (due > 0 && n != due))
     return AC_FAIL(x->e, SHAPE, "this mode takes a tensor (batch, channels, %s), got shape %s",
                    due == 0   ? "1 to 3 more dims"
@@ -95,7 +54,7 @@ static ac_status check(ac_expr *x, const ac_value *a, int64_t *size) {
   const int given = want->kind == AC_T_NONE ? factor->n : want->n;
   if (given != 1 && given != n)
     return AC_FAIL(x->e, INVALID, "%d numbers are given for the %d resized dims of %s", given, n, s);
-  if (a[4].b && (is_nearest(mode) || mode == AREA))
+  if (a[4].b && (is_nearest(mode) || mode == ACI_AREA))
     return AC_FAIL(x->e, INVALID,
                    "align_corners means something for linear, bilinear, bicubic and trilinear only");
   if (!is_nearest(mode) && !ac_dtype_is_float((ac_dtype)t->dtype))
@@ -125,7 +84,7 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
 static ac_status resize_check(const ac_frame *f, int ndim, int n, int n_factors, const int64_t *from,
                               const int64_t *to, ac_err *e) {
   bool ok = n >= 1 && n == ndim - 2 && n_factors == n && ARG_I(f, f->n_args - 2) >= 0 &&
-            ARG_I(f, f->n_args - 2) <= AREA;
+            ARG_I(f, f->n_args - 2) <= ACI_AREA;
   for (int d = 0; ok && d < n; d++)
     ok = from[d] >= 1 && to[d] >= 1 && from[d] < INT32_MAX && to[d] < INT32_MAX;
   return ok ? AC_OK : AC_FAIL(e, INVALID, "sizes do not fit, or are too large");
@@ -153,13 +112,14 @@ static ac_status move(ac_frame *f, ac_err *e) {
   aci_remap_init(&m, x->ndim, x->shape, x->stride, 0);
   for (int d = 2; d < x->ndim; d++) {
     const int64_t n = x->shape[d], n_out = y->shape[d];
+    const aci_resize r = aci_resize_of(ARG_I(f, 3), false, n, n_out, f->args[2].floats[d - 2]);
     aci_dim_map *k = &m.dim[d];
     k->run = run;
     run += n_out;
     aci_remap_begin(k, n_out);
     bool even = n_out > n && n_out % n == 0;
     for (int64_t o = 0; o < n_out; o++) {
-      int64_t from = nearest_of(ARG_I(f, 3), n, n_out, f->args[2].floats[d - 2], o);
+      int64_t from = aci_resize_nearest(&r, o);
       even = even && from == o / (n_out / n);
       aci_remap_add(k, o, from, 1, 1);
     }
