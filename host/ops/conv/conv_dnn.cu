@@ -1,3 +1,4 @@
+/* Convolutions through cuDNN. */
 #include "ops/conv/conv.cuh"
 static bool wanted = true;
 void aci_cuda_set_cudnn(bool on) { wanted = on; }

@@ -1,4 +1,4 @@
-/* The running statistics of batch_norm on CUDA: the rest of it is composed of plain ops there as yet. */
+/* The running statistics of batch_norm on CUDA; the rest is channel.cu. */
 #include "ops/cuda/elements.cuh"
 #include "ops/cuda/launch.cuh"
 
