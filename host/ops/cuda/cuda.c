@@ -139,6 +139,7 @@ ac_status aci_cuda_device(ac_ctx *c, const char *name, ac_device **out, ac_err *
   }
   api->set_sync(ac_params_int(c->params, "CUDA_SYNC") != 0);
   api->set_tf32(ac_params_int(c->params, "CUDA_TF32") != 0);
+  api->set_cudnn(ac_params_int(c->params, "CUDA_CUDNN") != 0);
   give_kernels(c);
   *out = d;
   return AC_OK;

@@ -65,6 +65,7 @@ typedef struct aci_cuda_api {
   /* Every launch waits for its kernel (ACCEL_CUDA_SYNC). */
   void (*set_sync)(bool on);
   void (*set_tf32)(bool on); /* products of f32 may round their factors (ACCEL_CUDA_TF32) */
+  void (*set_cudnn)(bool on); /* convolutions go through cuDNN where it is installed (ACCEL_CUDA_CUDNN) */
   /* NVTX ranges, for profilers. */
   void (*range_push)(const char *name);
   void (*range_pop)(void);

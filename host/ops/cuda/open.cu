@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "ops/conv/conv.cuh"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/module.h"
 #include "ops/matmul/product.cuh"
@@ -85,6 +86,7 @@ extern "C" AC_API const aci_cuda_api *accel_cuda_open(const aci_cuda_calls *call
   api.drivers = &aci_cuda_drivers;
   api.set_sync = aci_cuda_set_sync;
   api.set_tf32 = aci_cuda_set_tf32;
+  api.set_cudnn = aci_cuda_set_cudnn;
   api.range_push = range_push;
   api.range_pop = range_pop;
   return &api;

@@ -9,6 +9,7 @@
 
 static bool tf32; /* ACCEL_CUDA_TF32: of the process */
 void aci_cuda_set_tf32(bool on) { tf32 = on; }
+bool aci_cuda_tf32() { return tf32; }
 
 #ifdef ACI_CUDA_EMULATED
 ac_status aci_cuda_product_lt(ac_frame *, const aci_product *, ac_err *) { return AC_UNSUPPORTED; }
