@@ -82,6 +82,8 @@ void aci_cuda_describe(int index, char *text, size_t n) {
 }
 
 /* ---- life ---- */
+static __global__ void probe() {}
+
 static ac_status open_device(ac_device *dev, ac_err *e) {
   aci_cuda *c = (aci_cuda *)calloc(1, sizeof *c);
   if (c == NULL) return AC_FAIL(e, OOM, "no memory for device %s", dev->name);
@@ -89,7 +91,9 @@ static ac_status open_device(ac_device *dev, ac_err *e) {
   c->ordinal = dev->index;
   cudaDeviceProp p;
   ac_status st = aci_cuda_enter(dev, e);
+  cudaFuncAttributes code = {};
   if (st == AC_OK) st = aci_cuda_check(dev, cudaGetDeviceProperties(&p, c->ordinal), "properties", e);
+  if (st == AC_OK) st = aci_cuda_check(dev, cudaFuncGetAttributes(&code, (const void *)probe), "kernels", e);
   /* does not wait for the legacy stream, which libraries beside us may use */
   if (st == AC_OK)
     st = aci_cuda_check(dev, cudaStreamCreateWithFlags(&c->compute.handle, cudaStreamNonBlocking), "stream",
@@ -106,6 +110,7 @@ static ac_status open_device(ac_device *dev, ac_err *e) {
   }
   *c->fault = ACI_FAULT_NONE;
   c->multiprocessors = p.multiProcessorCount;
+  c->code = code.ptxVersion;
   c->total_bytes = p.totalGlobalMem;
   return AC_OK;
 }

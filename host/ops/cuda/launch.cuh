@@ -30,11 +30,19 @@ static inline unsigned aci_blocks(const ac_device *dev, int64_t n, int block = A
   return (unsigned)(want < 1 ? 1 : want < most ? want : most);
 }
 
+/* shared: bytes that a block finds at ACI_SHARED, beside what the kernel declares; more than 48 KiB need a chip that has them. */
 struct aci_shape_of_launch {
   dim3 grid, block;
-  aci_shape_of_launch(unsigned blocks) : grid(blocks), block(ACI_BLOCK) {}
-  aci_shape_of_launch(dim3 g, dim3 b) : grid(g), block(b) {}
+  size_t shared;
+  aci_shape_of_launch(unsigned blocks) : grid(blocks), block(ACI_BLOCK), shared(0) {}
+  aci_shape_of_launch(dim3 g, dim3 b, size_t shared = 0) : grid(g), block(b), shared(shared) {}
 };
+
+#ifdef ACI_CUDA_EMULATED
+#define ACI_SHARED(name) char *const name = emulated_shared()
+#else
+#define ACI_SHARED(name) extern __shared__ __align__(1024) char name[]
+#endif
 
 /* On the frame's device and stream. Errors name the kernel; the dispatcher adds the op. */
 template <class... P, class... A>
@@ -42,10 +50,15 @@ static ac_status aci_launch(const ac_frame *f, const char *name, void (*kernel)(
                             ac_err *e, A... args) {
   AC_TRY(aci_cuda_enter(f->device, e));
   const cudaStream_t stream = aci_cuda_stream(f->device, f->stream);
+  if (s.shared > (size_t)48 << 10)
+    AC_TRY(aci_cuda_check(f->device,
+                          cudaFuncSetAttribute((const void *)kernel,
+                                               cudaFuncAttributeMaxDynamicSharedMemorySize, (int)s.shared),
+                          name, e));
 #ifdef ACI_CUDA_EMULATED
-  emulated_launch(kernel, s.grid, s.block, static_cast<P>(args)...);
+  emulated_launch(kernel, s.grid, s.block, s.shared, static_cast<P>(args)...);
 #else
-  kernel<<<s.grid, s.block, 0, stream>>>(static_cast<P>(args)...);
+  kernel<<<s.grid, s.block, s.shared, stream>>>(static_cast<P>(args)...);
 #endif
   return aci_cuda_launched(f->device, stream, name, e);
 }

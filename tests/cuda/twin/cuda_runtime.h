@@ -42,10 +42,24 @@ extern thread_local emulated_place emulated_here;
 void emulated_barrier();
 #define __syncthreads() emulated_barrier()
 
-void emulated_run(dim3 grid, dim3 block, const std::function<void()> &thread);
-template <class... P> void emulated_launch(void (*kernel)(P...), dim3 grid, dim3 block, P... args) {
-  emulated_run(grid, block, [&] { kernel(args...); });
+void emulated_run(dim3 grid, dim3 block, size_t shared, const std::function<void()> &thread);
+template <class... P> void emulated_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, P... args) {
+  emulated_run(grid, block, shared, [&] { kernel(args...); });
 }
+/* The launch's own shared memory, of which every block finds the noise of the one before it. */
+char *emulated_shared();
+
+/* ---- what the lanes of a warp do together: emulated_warp.h builds on these ---- */
+enum { EMULATED_SLOT = 64 };
+/* Every living lane of the warp comes with up to EMULATED_SLOT bytes; all of them get everybody's, 32 slots that stand until the
+ * second exchange after this one. */
+const char (*emulated_exchange(const void *mine, size_t bytes))[EMULATED_SLOT];
+/* Copies that go on while the thread does: in groups, as cp.async. They take place when they are waited for; with CUDA_TWIN_ORDER=reverse
+ * at once. So a wait that is missing shows one way, a place that is overwritten while it is read the other. */
+void emulated_copy(void *to, const void *from, int bytes, int zeros);
+void emulated_copy_commit();
+void emulated_copy_wait(int groups); /* until at most so many are under way */
+#define __syncwarp() ((void)emulated_exchange(NULL, 0))
 
 /* ---- the runtime ---- */
 typedef enum cudaError_t {
@@ -96,6 +110,13 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t e);
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s);
 cudaError_t cudaEventQuery(cudaEvent_t e);
+typedef struct cudaFuncAttributes {
+  int ptxVersion;
+} cudaFuncAttributes;
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+/* Code for CUDA_TWIN_PTX (90): what kernels of older code do can be tried. */
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *a, const void *kernel);
+cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute what, int value);
 cudaError_t cudaGetLastError();
 const char *cudaGetErrorString(cudaError_t code);
 

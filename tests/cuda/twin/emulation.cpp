@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -42,16 +43,31 @@ struct on_device {
 /* ---- threads of a block: fibers ---- */
 namespace {
 enum { STACK = 256 << 10 };
+struct pending_copy {
+  void *to;
+  const void *from;
+  int bytes, zeros;
+};
+/* What the lanes of a warp share while they meet. */
+struct warp {
+  char slot[2][32][EMULATED_SLOT];
+  unsigned alive = 0, waiting = 0, generation = 0;
+};
 struct fiber {
   ucontext_t context;
   std::unique_ptr<char[]> stack;
   dim3 place;
   bool running = false, done = false;
+  unsigned index = 0; /* in the block */
+  std::deque<std::vector<pending_copy>> copies; /* groups; the last one is open */
   void *fake = nullptr; /* AddressSanitizer's own stack of this fiber */
 };
 struct scheduler {
   ucontext_t home;
   std::vector<std::unique_ptr<fiber>> fibers;
+  std::vector<std::unique_ptr<warp>> warps;
+  char *shared = nullptr;
+  bool copy_at_once = false;
   fiber *current = nullptr;
   unsigned alive = 0, waiting = 0, generation = 0;
   const std::function<void()> *body = nullptr;
@@ -78,6 +94,11 @@ void open_barrier() {
   S.generation++;
 }
 
+void open_warp(warp *w) {
+  w->waiting = 0;
+  w->generation++;
+}
+
 void fiber_main() {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(nullptr, &S.bottom, &S.size);
@@ -86,6 +107,8 @@ void fiber_main() {
   S.current->done = true;
   S.alive--;
   if (S.alive > 0 && S.waiting == S.alive) open_barrier(); /* those that wait, wait for the living */
+  warp *w = S.warps[S.current->index / 32].get();
+  if (--w->alive > 0 && w->waiting == w->alive) open_warp(w);
   leave(true);
 }
 
@@ -114,11 +137,20 @@ void run_block(unsigned n, dim3 block, bool reverse) {
     S.fibers.emplace_back(new fiber);
     S.fibers.back()->stack.reset(new char[STACK]);
   }
+  while (S.warps.size() < (n + 31) / 32) S.warps.emplace_back(new warp);
+  for (unsigned i = 0; i < n; i += 32) {
+    warp *w = S.warps[i / 32].get();
+    w->alive = n - i < 32 ? n - i : 32;
+    w->waiting = w->generation = 0;
+  }
   S.alive = n;
   S.waiting = S.generation = 0;
+  S.copy_at_once = reverse;
   for (unsigned i = 0; i < n; i++) {
     fiber *f = S.fibers[i].get();
     f->running = f->done = false;
+    f->index = i;
+    f->copies.assign(1, {});
     f->place = dim3(i % block.x, i / block.x % block.y, i / block.x / block.y);
   }
   while (S.alive > 0)
@@ -138,12 +170,48 @@ void emulated_barrier() {
   while (S.generation == g) leave(false);
 }
 
-void emulated_run(dim3 grid, dim3 block, const std::function<void()> &thread) {
+char *emulated_shared() { return S.shared; }
+
+const char (*emulated_exchange(const void *mine, size_t bytes))[EMULATED_SLOT] {
+  const unsigned i = S.current->index;
+  warp *w = S.warps[i / 32].get();
+  const unsigned g = w->generation;
+  char(*slots)[EMULATED_SLOT] = w->slot[g & 1];
+  if (bytes > EMULATED_SLOT) abort();
+  if (bytes > 0) memcpy(slots[i % 32], mine, bytes);
+  if (++w->waiting == w->alive) open_warp(w);
+  else
+    while (w->generation == g) leave(false);
+  return slots;
+}
+
+static void copy_now(const pending_copy &c) {
+  memcpy(c.to, c.from, (size_t)c.bytes);
+  memset((char *)c.to + c.bytes, 0, (size_t)c.zeros);
+}
+void emulated_copy(void *to, const void *from, int bytes, int zeros) {
+  const pending_copy c = {to, from, bytes, zeros};
+  if (S.copy_at_once) copy_now(c);
+  else S.current->copies.back().push_back(c);
+}
+void emulated_copy_commit() { S.current->copies.emplace_back(); }
+void emulated_copy_wait(int groups) {
+  auto &q = S.current->copies;
+  while ((int)q.size() - 1 > groups) { /* the open group is not under way yet */
+    for (const pending_copy &c : q.front()) copy_now(c);
+    q.pop_front();
+  }
+}
+
+void emulated_run(dim3 grid, dim3 block, size_t shared, const std::function<void()> &thread) {
   const on_device open;
   const char *order = getenv("CUDA_TWIN_ORDER");
   const bool reverse = order != NULL && strcmp(order, "reverse") == 0;
   const unsigned blocks = grid.x * grid.y * grid.z;
   S.body = &thread;
+  free(S.shared);
+  S.shared = shared > 0 ? (char *)aligned_alloc(1024, (shared + 1023) / 1024 * 1024) : nullptr;
+  if (shared > 0) memset(S.shared, 0xAB, shared);
   emulated_here.blocks = grid;
   emulated_here.threads = block;
   for (unsigned k = 0; k < blocks; k++) {
@@ -172,6 +240,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device) {
   snprintf(p->name, sizeof p->name, "emulated device");
   p->totalGlobalMem = (size_t)1 << 30;
   p->multiProcessorCount = 2;
+  p->major = 9;
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) {
@@ -237,6 +306,14 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned) {
 cudaError_t cudaEventDestroy(cudaEvent_t e) { return delete e, cudaSuccess; }
 cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
+
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *a, const void *) {
+  const char *ptx = getenv("CUDA_TWIN_PTX");
+  return a->ptxVersion = ptx != NULL ? atoi(ptx) : 90, cudaSuccess;
+}
+cudaError_t cudaFuncSetAttribute(const void *, cudaFuncAttribute, int value) {
+  return give(value <= 227 << 10 ? cudaSuccess : cudaErrorInvalidValue);
+}
 
 cudaError_t cudaGetLastError() {
   const cudaError_t code = last;
