@@ -121,8 +121,10 @@ function accel.adagrad_step_(params, grads, sums, lr, step, lr_decay, weight_dec
 ---@param weight_decay? number default 0
 ---@param maximize? boolean default false
 ---@param max_exp_avg_sqs? accel.Tensor[]
----@overload fun(params: accel.Tensor[], grads: accel.Tensor[], exp_avgs: accel.Tensor[], exp_avg_sqs: accel.Tensor[], lr: accel.Tensor, step: accel.Tensor, opts: {beta1?: number, beta2?: number, eps?: number, weight_decay?: number, maximize?: boolean, max_exp_avg_sqs?: accel.Tensor[]})
-function accel.adam_step_(params, grads, exp_avgs, exp_avg_sqs, lr, step, beta1, beta2, eps, weight_decay, maximize, max_exp_avg_sqs) end
+---@param inv_scale? accel.Tensor
+---@param found_inf? accel.Tensor
+---@overload fun(params: accel.Tensor[], grads: accel.Tensor[], exp_avgs: accel.Tensor[], exp_avg_sqs: accel.Tensor[], lr: accel.Tensor, step: accel.Tensor, opts: {beta1?: number, beta2?: number, eps?: number, weight_decay?: number, maximize?: boolean, max_exp_avg_sqs?: accel.Tensor[], inv_scale?: accel.Tensor, found_inf?: accel.Tensor})
+function accel.adam_step_(params, grads, exp_avgs, exp_avg_sqs, lr, step, beta1, beta2, eps, weight_decay, maximize, max_exp_avg_sqs, inv_scale, found_inf) end
 
 ---one Adamax update of a list of parameters in a single pass (Kingma and Ba: Adam in the infinity norm, with PyTorch's arithmetic).
 ---@param params accel.Tensor[]
@@ -171,8 +173,10 @@ function accel.adamw_schedule_free_step_(params, grads, zs, exp_avg_sqs, lr, ste
 ---@param weight_decay? number default 0.01
 ---@param maximize? boolean default false
 ---@param max_exp_avg_sqs? accel.Tensor[]
----@overload fun(params: accel.Tensor[], grads: accel.Tensor[], exp_avgs: accel.Tensor[], exp_avg_sqs: accel.Tensor[], lr: accel.Tensor, step: accel.Tensor, opts: {beta1?: number, beta2?: number, eps?: number, weight_decay?: number, maximize?: boolean, max_exp_avg_sqs?: accel.Tensor[]})
-function accel.adamw_step_(params, grads, exp_avgs, exp_avg_sqs, lr, step, beta1, beta2, eps, weight_decay, maximize, max_exp_avg_sqs) end
+---@param inv_scale? accel.Tensor
+---@param found_inf? accel.Tensor
+---@overload fun(params: accel.Tensor[], grads: accel.Tensor[], exp_avgs: accel.Tensor[], exp_avg_sqs: accel.Tensor[], lr: accel.Tensor, step: accel.Tensor, opts: {beta1?: number, beta2?: number, eps?: number, weight_decay?: number, maximize?: boolean, max_exp_avg_sqs?: accel.Tensor[], inv_scale?: accel.Tensor, found_inf?: accel.Tensor})
+function accel.adamw_step_(params, grads, exp_avgs, exp_avg_sqs, lr, step, beta1, beta2, eps, weight_decay, maximize, max_exp_avg_sqs, inv_scale, found_inf) end
 
 ---the means of output_size windows per dim, window o of a dim of size n reaching from floor(o n / size) to ceil((o + 1) n / size).
 ---@param x accel.Tensor
@@ -3781,8 +3785,10 @@ function accel.sgd_schedule_free_step_(params, grads, zs, lr, step, weight_sum, 
 ---@param nesterov? boolean default false
 ---@param maximize? boolean default false
 ---@param first? boolean default false
----@overload fun(params: accel.Tensor[], grads: accel.Tensor[], momentum_buffers: accel.Tensor[], lr: accel.Tensor, opts: {momentum?: number, dampening?: number, weight_decay?: number, nesterov?: boolean, maximize?: boolean, first?: boolean})
-function accel.sgd_step_(params, grads, momentum_buffers, lr, momentum, dampening, weight_decay, nesterov, maximize, first) end
+---@param inv_scale? accel.Tensor
+---@param found_inf? accel.Tensor
+---@overload fun(params: accel.Tensor[], grads: accel.Tensor[], momentum_buffers: accel.Tensor[], lr: accel.Tensor, opts: {momentum?: number, dampening?: number, weight_decay?: number, nesterov?: boolean, maximize?: boolean, first?: boolean, inv_scale?: accel.Tensor, found_inf?: accel.Tensor})
+function accel.sgd_step_(params, grads, momentum_buffers, lr, momentum, dampening, weight_decay, nesterov, maximize, first, inv_scale, found_inf) end
 
 ---y = 1 / (1 + e^-x).
 ---@param x accel.Tensor

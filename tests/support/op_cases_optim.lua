@@ -58,6 +58,14 @@ for _, op in ipairs { "adam_step_", "adamw_step_" } do
     end),
     cases("amsgrad", { real, real, real, positive, positive }, function(f, l, x)
       f(l[1], l[2], l[3], l[4], on(x, 0.1), on(x, 3), { weight_decay = 0.1, maximize = true, max_exp_avg_sqs = l[5] })
+    end),
+    cases("scaled", adam, function(f, l, x)
+      f(l[1], l[2], l[3], l[4], on(x, 0.1), on(x, 3), { weight_decay = 0.1, inv_scale = on(x, 0.25), found_inf = on(x, 0) })
+    end),
+    cases("left out", adam, function(f, l, x)
+      local step = on(x, 3)
+      f(l[1], l[2], l[3], l[4], on(x, 0.1), step, { inv_scale = on(x, 0.25), found_inf = on(x, 1) })
+      return step
     end))
 end
 
@@ -67,6 +75,12 @@ L.sgd_step_ = join(
   end),
   cases("first", { real, real, real }, function(f, l, x)
     f(l[1], l[2], l[3], on(x, 0.1), { momentum = 0.9, dampening = 0.5, maximize = true, first = true })
+  end),
+  cases("scaled", { real, real, real }, function(f, l, x)
+    f(l[1], l[2], l[3], on(x, 0.1), { momentum = 0.9, weight_decay = 0.1, inv_scale = on(x, 0.25), found_inf = on(x, 0) })
+  end),
+  cases("left out", { real, real, real }, function(f, l, x)
+    f(l[1], l[2], l[3], on(x, 0.1), { momentum = 0.9, found_inf = on(x, 1) })
   end),
   cases("plain", { real, real }, function(f, l, x) f(l[1], l[2], {}, on(x, 0.1)) end))
 

@@ -3,7 +3,7 @@
 
 #include "ops/optim/step.h"
 
-enum { PARAMS, GRADS, AVGS, SQS, LR, STEP, BETA1, BETA2, EPS, DECAY, MAXIMIZE, MAX_SQS };
+enum { PARAMS, GRADS, AVGS, SQS, LR, STEP, BETA1, BETA2, EPS, DECAY, MAXIMIZE, MAX_SQS, INV_SCALE };
 
 typedef struct factors {
   double keep, decay, lerp, beta2, square, step_size, root, eps, sign;
@@ -45,7 +45,7 @@ ACI_STEP_FACTORS void prepare(aci_step_args *a, bool decoupled, factors *k) {
   k->step_size = lr / (1 - pow(b1, step));
   k->root = 1 / sqrt(1 - pow(b2, step));
   k->eps = a->x[EPS];
-  k->sign = a->x[MAXIMIZE] != 0 ? -1 : 1;
+  k->sign = (a->x[MAXIMIZE] != 0 ? -1 : 1) * ACI_STEP_SCALE(a, INV_SCALE);
 }
 ACI_STEP_FACTORS void coupled(aci_step_args *a, factors *k) { prepare(a, false, k); }
 ACI_STEP_FACTORS void decoupled(aci_step_args *a, factors *k) { prepare(a, true, k); }

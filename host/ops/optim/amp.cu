@@ -5,7 +5,10 @@ template <class T> struct unscale {
   enum { LISTS = 1 };
   aci_number found, factor;
   T by;
-  __device__ __forceinline__ void prepare() { by = (T)factor.get(); }
+  __device__ __forceinline__ bool prepare() {
+    by = (T)factor.get();
+    return true;
+  }
   __device__ __forceinline__ void element(T *v, const aci_list_batch &b, int t) const {
     const int dt = b.dt[0][t];
     v[0] *= by;

@@ -60,9 +60,10 @@ template <class T> struct shrink {
   aci_number norm;
   double max_norm;
   T by;
-  __device__ __forceinline__ void prepare() {
+  __device__ __forceinline__ bool prepare() {
     const double scale = max_norm / (norm.get() + 1e-6);
-    by = (T)(scale >= 1 ? 1 : scale); /* NaN goes on, as in PyTorch */
+    by = (T)scale;
+    return !(scale >= 1); /* NaN goes on, as in PyTorch */
   }
   __device__ __forceinline__ void element(T *v, const aci_list_batch &, int) const { v[0] *= by; }
 };
@@ -94,6 +95,7 @@ static ac_status clip(const aci_lists *l, int64_t pieces, ac_err *e) {
     if (!(fabs(norm) <= 1.7976931348623157e308))
       return AC_FAIL(e, INVALID, "the total norm of the gradients is %g; nothing was changed", norm);
   }
+  if (max_norm == (double)INFINITY) return AC_OK; /* measured only */
   const auto make = [&](auto c) {
     shrink<decltype(c)> k = {};
     k.norm = out;

@@ -25,8 +25,15 @@ enum { ACI_STEP_LISTS = 5, ACI_STEP_BYTES = 128 /* most that factors take */ };
 typedef struct aci_step_args {
   double x
       [AC_MAX_ARGS]; /* options, and tensors of one element: those that are mutated take what prepare leaves here */
-  uint32_t wide; /* bit: a tensor in f64 */
+  uint32_t wide;  /* bit: a tensor in f64 */
+  uint32_t given; /* bit: not none */
+  bool skip;      /* set by prepare: the step is left out, nothing is written */
 } aci_step_args;
+
+/* For prepare, where the signature has inv_scale: tensor? at `at` and found_inf: tensor? behind it, as gradients of scaled losses and
+ * clipped ones need: the factor of every gradient. */
+#define ACI_STEP_SCALE(a, at) \
+  ((a)->skip = (a)->x[(at) + 1] != 0, ((a)->given >> (at)&1) != 0 ? (a)->x[at] : 1.0)
 
 /* x + w (y - x) for formulas, exact at both ends. */
 #define ACI_LERP(x, y, w) m_fma((w) < 0.5f ? (w) : (w)-1, (y) - (x), (w) < 0.5f ? (x) : (y))

@@ -29,12 +29,12 @@ ACI_DEVICE int aci_list_tensor(const aci_list_batch &b, int piece) {
   return lo;
 }
 
-/* F::prepare(): once a thread, before its elements. f.element(v, b, t): v[k] is the element of list k, of tensor t of the batch; what
- * the lists in `writes` became is stored. */
+/* F::prepare(): once a thread, before its elements; false: nothing is to be done. f.element(v, b, t): v[k] is the element of list k, of
+ * tensor t of the batch; what the lists in `writes` became is stored. */
 template <class C, class F>
 __global__ void __launch_bounds__(ACI_BLOCK)
     aci_list_kernel(const __grid_constant__ aci_list_batch b, unsigned writes, F f) {
-  f.prepare();
+  if (!f.prepare()) return;
   for (int piece = (int)blockIdx.x; piece < b.first_piece[b.tensors]; piece += (int)gridDim.x) {
     const int t = aci_list_tensor(b, piece);
     const int64_t begin = (int64_t)(piece - b.first_piece[t]) * ACI_LIST_PIECE;

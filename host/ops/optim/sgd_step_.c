@@ -5,11 +5,13 @@
    p -= lr g
    params, grads, momentum_buffers (b; empty without momentum): lists of equal shapes, any floats; lr: one
    element. Computed in f32, in f64 where any list is f64.
+   inv_scale (one element): gradients count times it, as those of a scaled loss or clipped ones do; found_inf (one
+   element): other than 0, nothing is written.
    gradient: none; run it inside no_grad.
    example: local p = accel.ones(1) accel.sgd_step_({p}, {p * 1}, {}, p * 0.1) return p --> { 0.9 } */
 #include "ops/optim/step.h"
 
-enum { PARAMS, GRADS, BUFFERS, LR, MOMENTUM, DAMPENING, DECAY, NESTEROV, MAXIMIZE, FIRST };
+enum { PARAMS, GRADS, BUFFERS, LR, MOMENTUM, DAMPENING, DECAY, NESTEROV, MAXIMIZE, FIRST, INV_SCALE };
 
 static ac_status shape(ac_frame *f, ac_err *e) {
   double momentum = ARG_F(f, MOMENTUM);
@@ -20,7 +22,9 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   if (ARG_B(f, NESTEROV) && (momentum == 0 || ARG_F(f, DAMPENING) != 0))
     return AC_FAIL(e, INVALID, "nesterov needs a momentum and no dampening, got momentum %g and dampening %g",
                    momentum, ARG_F(f, DAMPENING));
-  return aci_number_check(f, LR, e);
+  for (int i = LR; i < f->n_args; i++)
+    if (f->args[i].kind == AC_T_TENSOR) AC_TRY(aci_number_check(f, i, e));
+  return AC_OK;
 }
 
 typedef struct factors {
@@ -54,7 +58,7 @@ ACI_STEP_FACTORS void prepare(aci_step_args *a, factors *k) {
   k->momentum = a->x[MOMENTUM];
   k->fresh = 1 - a->x[DAMPENING];
   k->decay = a->x[DECAY];
-  k->sign = a->x[MAXIMIZE] != 0 ? -1 : 1;
+  k->sign = (a->x[MAXIMIZE] != 0 ? -1 : 1) * ACI_STEP_SCALE(a, INV_SCALE);
   k->nesterov = a->x[NESTEROV] != 0;
   k->first = a->x[FIRST] != 0;
 }
@@ -64,5 +68,5 @@ AC_OP(sgd_step_,
       .sig = "sgd_step_(params!: tensors, grads: tensors, momentum_buffers!: tensors, lr: tensor, momentum: "
              "float = 0, "
              "dampening: float = 0, weight_decay: float = 0, nesterov: bool = false, maximize: bool = false, "
-             "first: bool = false) -> ()",
+             "first: bool = false, inv_scale: tensor?, found_inf: tensor?) -> ()",
       .shape = shape, .cpu = aci_cpu_sgd_step_, .nondiff = true);

@@ -42,8 +42,10 @@ ac_status aci_step_run(ac_frame *f, const aci_step *s, ac_err *e) {
   for (int i = 0; i < f->n_args; i++) {
     a.x[i] = f->args[i].kind == AC_T_TENSOR ? aci_number_get(ARG_T(f, i)) : aci_step_option(&f->args[i]);
     if (f->args[i].kind == AC_T_TENSOR && ARG_T(f, i)->dtype == AC_F64) a.wide |= 1u << i;
+    if (f->args[i].kind != AC_T_NONE) a.given |= 1u << i;
   }
   s->prepare(&a, k);
+  if (a.skip) return AC_OK;
   AC_TRY(aci_list_run(f, j.l.n, j.l.lists[0], piece, &j, e));
   for (int i = 0; i < f->n_args; i++)
     if (f->args[i].kind == AC_T_TENSOR && (f->op->mutates >> i & 1)) aci_number_set(ARG_T(f, i), a.x[i]);

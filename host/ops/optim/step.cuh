@@ -14,23 +14,31 @@ struct aci_step_numbers {
   double value[AC_MAX_ARGS];
   unsigned char dt[AC_MAX_ARGS];
   int n;
-  uint32_t writes;
+  uint32_t writes, given;
 };
 aci_step_numbers aci_step_numbers_of(const ac_frame *f);
 
+/* What prepare leaves for the kernels behind it. */
+template <class T> struct aci_step_factors {
+  T of;
+  bool skip;
+};
+
 /* P::factors, P::run(args, factors): an op's prepare. */
 template <class P>
-__global__ void aci_step_prepare(const __grid_constant__ aci_step_numbers m, typename P::type *k) {
+__global__ void aci_step_prepare(const __grid_constant__ aci_step_numbers m, aci_step_factors<typename P::type> *k) {
   if (aci_first() != 0) return;
   aci_step_args a = {};
+  a.given = m.given;
   for (int i = 0; i < m.n; i++) {
     a.x[i] = m.ptr[i] != NULL ? aci_get<double>((ac_dtype)m.dt[i], m.ptr[i], 0) : m.value[i];
     if (m.ptr[i] != NULL && m.dt[i] == AC_F64) a.wide |= 1u << i;
   }
   typename P::type own;
   P::run(&a, &own);
-  *k = own;
-  for (int i = 0; i < m.n; i++)
+  k->of = own;
+  k->skip = a.skip;
+  for (int i = 0; i < m.n && !a.skip; i++)
     if (m.writes >> i & 1) aci_put((ac_dtype)m.dt[i], m.ptr[i], 0, a.x[i]);
 }
 
@@ -38,9 +46,12 @@ __global__ void aci_step_prepare(const __grid_constant__ aci_step_numbers m, typ
 template <class N, unsigned MISSING> struct aci_step_formula {
   template <class T> struct run {
     enum { LISTS = N::LISTS };
-    const typename N::type *from;
+    const aci_step_factors<typename N::type> *from;
     typename N::type own;
-    __device__ __forceinline__ void prepare() { own = *from; }
+    __device__ __forceinline__ bool prepare() {
+      own = from->of;
+      return !from->skip;
+    }
     __device__ __forceinline__ void element(T *v, const aci_list_batch &b, int t) const {
       T *row[ACI_STEP_LISTS];
 #pragma unroll
@@ -52,10 +63,9 @@ template <class N, unsigned MISSING> struct aci_step_formula {
 
 template <class N, unsigned MISSING>
 ac_status aci_step_walk(const aci_lists *l, const char *name, unsigned writes, ac_err *e) {
-  typedef typename N::type factors;
   const auto make = [&](auto c) {
     typename aci_step_formula<N, MISSING>::template run<decltype(c)> k = {};
-    k.from = (const factors *)l->room->ptr;
+    k.from = (const aci_step_factors<typename N::type> *)l->room->ptr;
     return k;
   };
   return aci_lists_run<aci_step_formula<N, MISSING>::template run>(l, name, writes, make, e);
@@ -63,7 +73,7 @@ ac_status aci_step_walk(const aci_lists *l, const char *name, unsigned writes, a
 
 template <class N, class P, unsigned OPTIONAL, unsigned GATED, int GATE>
 ac_status aci_step_launch(ac_frame *f, ac_err *e) {
-  typedef typename N::type factors;
+  typedef aci_step_factors<typename N::type> factors;
   const aci_step_lists s = aci_step_lists_of(f, GATED, GATE);
   aci_lists l = {f, s.n, s.n_lists, {}, s.scale};
   unsigned missing = 0;

@@ -194,6 +194,10 @@ function GradScaler:step(optimizer, ...)
     raise("%s: no parameter of this optimizer has a gradient; call backward() on scale(loss) before step()", WHO)
   end
   record.stage = STEPPED
+  if self.device ~= "cpu" and real.fuses and real:fuses() then -- who steps looks there: nothing waits for the device
+    real.found_inf = record.found
+    return real:step()
+  end
   if record.found:item() ~= 0 then
     accel.step() -- the boundary that the optimizer's step would have been
     return nil

@@ -29,18 +29,47 @@ local function gradients(who, params)
   return grads
 end
 
+--- Whether the optimizer can do the clipping while it steps: its parameters are those whose norm is taken.
+local function steps_clipped(optimizer, params)
+  local real = type(optimizer) == "table" and rawget(optimizer, "param_groups") and optimizer or nil
+  if not real or not real.fuses then
+    raise("clip_grad_norm_: optimizer must be one of accel.optim, got %s", check.shown(optimizer))
+  end
+  local n, own = #params, {}
+  for _, group in ipairs(real.param_groups) do
+    n = n - #group.params
+    for _, p in ipairs(group.params) do own[p] = true end
+  end
+  for i = 1, #params do
+    if n ~= 0 or not own[params[i]] then
+      raise "clip_grad_norm_: with optimizer, params are the parameters of that optimizer, all of them"
+    end
+  end
+  return real:fuses() and not real.inv_scale
+end
+
 --- Scales all gradients together so that their norm is at most max_norm. Returns the norm before, a rank-0
---- tensor.
+--- tensor. With an optimizer whose parameters these are the gradients stay as they are and its next step counts
+--- them times the factor: one pass over memory less. (One that cannot scales them at once.)
+--- example: local p = accel.ones(1) p.grad = p * 4 local o = accel.optim.SGD(p, { lr = 1 })
+---   accel.nn.utils.clip_grad_norm_({ p }, 0.5, { optimizer = o }) o:step() return p, p.grad --> { 0.5 }, { 4 }
 ---@param params accel.Tensor[]|accel.Tensor
 ---@param max_norm number math.huge only measures
----@param opts? {norm_type: number?}
+---@param opts? {norm_type: number?, optimizer: accel.optim.Optimizer?}
 ---@return accel.Tensor
 function M.clip_grad_norm_(params, max_norm, opts)
+  local optimizer = type(opts) == "table" and opts.optimizer or nil
   local grads = gradients("clip_grad_norm_", params)
   check.number("clip_grad_norm_", "max_norm", max_norm, 0)
+  local later = optimizer and steps_clipped(optimizer, tensors.is_tensor(params) and { params } or params)
   if #grads == 0 then return accel.zeros({}) end
-  local norm = accel.clip_grad_norm_(grads, max_norm, opts)
+  if optimizer then opts = { norm_type = opts.norm_type, error_if_nonfinite = opts.error_if_nonfinite } end
+  local norm = accel.clip_grad_norm_(grads, later and math.huge or max_norm, opts)
   core.spend(grads)
+  if later then
+    local _ <close> = accel.no_grad()
+    optimizer.inv_scale = accel.unscoped(function() return (max_norm / (norm:to "f64" + 1e-6)):clamp(nil, 1) end)
+  end
   return norm
 end
 

@@ -44,8 +44,10 @@ function Adam:update(group, cohort, grads, lr)
   self.step_op(cohort.params, grads, cohort.exp_avg, cohort.exp_avg_sq, lr, cohort.step, {
     beta1 = group.betas[1], beta2 = group.betas[2], eps = group.eps, weight_decay = group.weight_decay,
     maximize = group.maximize, max_exp_avg_sqs = group.amsgrad and cohort.max_exp_avg_sq or nil,
+    inv_scale = self.inv_scale, found_inf = self.found_inf,
   })
 end
+function Adam:fuses() return self.update == Adam.update end
 Adam.spends = Adam.update
 
 return Adam

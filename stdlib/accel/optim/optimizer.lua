@@ -36,6 +36,12 @@ Optimizer.counts = true
 Optimizer.numbers = {}
 Optimizer.number_dtype = "f64"
 
+--- Whether update takes self.inv_scale, a number on the device that gradients count times (or nil), and
+--- self.found_inf, which says there whether the step is left out (or nil): for this step alone. A function of the
+--- optimizer, since it may depend on what it has seen.
+---@return boolean
+function Optimizer:fuses() return false end -- luacheck: ignore self
+
 --- The `update` that keeps no gradient it was given: their handles end with it. A subclass with an update of
 --- its own may keep them.
 Optimizer.spends = nil
@@ -151,6 +157,7 @@ function Optimizer:zero_grad(...)
   if select("#", ...) > 0 then
     raise("%s: zero_grad takes no arguments: gradients are always dropped", getmetatable(self).__name)
   end
+  self.inv_scale = nil
   for _, group in ipairs(self.param_groups) do core.zero(group.params) end
 end
 
@@ -274,6 +281,7 @@ function Optimizer:step(closure)
       end
     end
   end
+  self.inv_scale, self.found_inf = nil, nil
   self._steps = (self._steps or 0) + 1
   accel.step()
   return result

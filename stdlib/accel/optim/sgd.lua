@@ -40,7 +40,20 @@ function SGD:update(group, cohort, grads, lr)
   accel.sgd_step_(cohort.params, grads, group.momentum ~= 0 and cohort.momentum_buffer or {}, lr, {
     momentum = group.momentum, dampening = group.dampening, weight_decay = group.weight_decay,
     nesterov = group.nesterov, maximize = group.maximize, first = first,
+    inv_scale = self.inv_scale, found_inf = self.found_inf,
   })
+end
+
+-- A first step that is left out would have to be the first again, which is not known here.
+function SGD:fuses()
+  for _, group in ipairs(self.param_groups) do
+    local private = self._private[group]
+    if group.momentum ~= 0 and #private.pending > 0 then return false end
+    for _, cohort in ipairs(private.cohorts) do
+      if group.momentum ~= 0 and cohort.fresh then return false end
+    end
+  end
+  return self.update == SGD.update
 end
 SGD.spends = SGD.update
 

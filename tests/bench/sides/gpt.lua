@@ -56,7 +56,7 @@ local figures = side.train(o.steps, o.drop, function(i)
   local forward = clock()
   loss:backward()
   local backward = clock()
-  accel.nn.utils.clip_grad_norm_(params, 1.0)
+  accel.nn.utils.clip_grad_norm_(params, 1.0, { optimizer = opt })
   opt:step()
   opt:zero_grad()
   return loss, forward, backward

@@ -155,6 +155,65 @@ do -- a closure computes the loss again
   close(p, { 1 })
 end
 
+do -- clipping and unscaling in the pass of the step: the bits of scaling the gradients first
+  local inf <const> = math.huge
+  local function leaf(values) return accel.tensor(values, { requires_grad = true }) end -- f32
+  local function run(make, fused, factor)
+    local p, q = leaf { 1.0, -2, 3 }, leaf { 0.5 }
+    local o = make { p, q }
+    local norms = {}
+    for k = 1, 4 do
+      p.grad, q.grad = accel.tensor { 0.3 * k, -0.7, 0.1 } * factor, accel.tensor { 0.9 / k } * factor
+      local before = p.grad:to_bytes()
+      norms[k] = accel.nn.utils.clip_grad_norm_({ q, p }, 0.7, fused and { optimizer = o } or nil):item()
+      assert(not fused or not o:fuses() or o.inv_scale and p.grad:to_bytes() == before)
+      o:step()
+      assert(o.inv_scale == nil)
+      o:zero_grad()
+    end
+    return p:to_bytes() .. q:to_bytes(), norms
+  end
+  for name, make in pairs {
+    adamw = function(list) return optim.AdamW(list, { lr = 0.1 }) end,
+    amsgrad = function(list) return optim.Adam(list, { lr = 0.1, amsgrad = true, weight_decay = 0.1, maximize = true }) end,
+    sgd = function(list) return optim.SGD(list, { lr = 0.1 }) end,
+    momentum = function(list) return optim.SGD(list, { lr = 0.1, momentum = 0.9, weight_decay = 0.1 }) end,
+    lion = function(list) return optim.Lion(list, { lr = 0.1 }) end, -- has no such way: it is clipped at once
+  } do
+    for _, factor in ipairs { 1, 0.01, inf, 0 / 0 } do
+      local plain, norms = run(make, false, factor)
+      local fused, again = run(make, true, factor)
+      assert(plain == fused, name)
+      for k, norm in ipairs(norms) do assert(norm == again[k] or norm ~= norm and again[k] ~= again[k]) end
+    end
+  end
+  -- dropped gradients take the factor along
+  local p = leaf { 1.0 }
+  local o = optim.SGD({ p }, { lr = 1 })
+  p.grad = accel.tensor { 4.0 }
+  accel.nn.utils.clip_grad_norm_(p, 1, { optimizer = o })
+  o:zero_grad()
+  p.grad = accel.tensor { 0.5 }
+  o:step()
+  close(p, { 0.5 })
+  p.grad = accel.tensor { 4.0 }
+  fails("all of them", accel.nn.utils.clip_grad_norm_, { p, leaf { 1.0 } }, 1, { optimizer = o })
+  fails("all of them", accel.nn.utils.clip_grad_norm_, { leaf { 1.0 } }, 1, { optimizer = o })
+  fails("optimizer must be one of accel.optim, got", accel.nn.utils.clip_grad_norm_, { p }, 1, { optimizer = 3 })
+  -- what the op leaves out it leaves as it was, the count of steps too
+  for _, op in ipairs { accel.adam_step_, accel.adamw_step_ } do
+    local w, m, v, step = accel.ones(2), accel.zeros(2), accel.zeros(2), accel.tensor { 5.0 }
+    local lr, found = accel.tensor(0.1), accel.tensor(1.0)
+    op({ w }, { w * inf }, { m }, { v }, lr, step, { found_inf = found })
+    close(w, { 1, 1 })
+    close(m, { 0, 0 })
+    assert(step:item() == 5)
+    op({ w }, { w * 2 }, { m }, { v }, lr, step, { found_inf = found * 0, inv_scale = accel.tensor(0.5) })
+    close(m, { 0.1, 0.1 }, 1e-7)
+    assert(step:item() == 6)
+  end
+end
+
 do -- errors
   fails("empty list", optim.SGD, {})
   fails("appears twice", optim.SGD, (function()

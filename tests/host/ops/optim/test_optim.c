@@ -70,7 +70,7 @@ static void test_adamw(void **state) {
       const double lr = 0.01, b1 = 0.8, b2 = 0.95, eps = 1e-6, wd = 0.2;
       for (int s = 0; s < STEPS; s++)
         assert_ok(ac_adamw_step_(r.c, l.p, N, l.g, N, l.m, N, l.v, N, l.lr, l.step, b1, b2, eps, wd, maximize,
-                                 NULL, 0, &r.e),
+                                 NULL, 0, NULL, NULL, &r.e),
                   r.e);
       assert_true(oc_at(l.step, 0) == STEPS);
       for (int i = 0; i < N; i++)
@@ -110,7 +110,7 @@ static void test_adam(void **state) {
       const double lr = 0.01, b1 = 0.8, b2 = 0.3, eps = 1e-6, wd = 0.2;
       for (int s = 0; s < STEPS; s++)
         assert_ok(ac_adam_step_(r.c, l.p, N, g[s % 2], N, l.m, N, l.v, N, l.lr, l.step, b1, b2, eps, wd,
-                                false, amsgrad ? w : NULL, amsgrad ? N : 0, &r.e),
+                                false, amsgrad ? w : NULL, amsgrad ? N : 0, NULL, NULL, &r.e),
                   r.e);
       for (int i = 0; i < N; i++)
         for (int64_t j = 0; j < l.p[i]->numel; j++) {
@@ -154,7 +154,7 @@ static void test_sgd(void **state) {
       for (int s = 0; s < STEPS; s++)
         assert_ok(ac_sgd_step_(r.c, l.p, N, l.g, N, l.m, set[c].momentum != 0 ? N : 0, l.lr, set[c].momentum,
                                set[c].dampening, set[c].decay, set[c].nesterov, set[c].maximize, s == 0,
-                               &r.e),
+                               NULL, NULL, &r.e),
                   r.e);
       for (int i = 0; i < N; i++)
         for (int64_t j = 0; j < l.p[i]->numel; j++) {
@@ -361,7 +361,7 @@ static void test_errors(void **state) {
   ac_tensor *norm = NULL, *other = l.g[0];
   keep(&l);
 #define STEP(ng, lr, step) \
-  ac_adamw_step_(r.c, l.p, N, l.g, ng, l.m, N, l.v, N, lr, step, 0.9, 0.99, 1e-8, 0, false, NULL, 0, &r.e)
+  ac_adamw_step_(r.c, l.p, N, l.g, ng, l.m, N, l.v, N, lr, step, 0.9, 0.99, 1e-8, 0, false, NULL, 0, NULL, NULL, &r.e)
   assert_fails(STEP(2, l.lr, l.step), INVALID, "2 grads for 3 params", r.e);
   assert_fails(STEP(3, other, l.step), SHAPE, "lr must have one element", r.e);
   l.g[0] = l.g[1];
