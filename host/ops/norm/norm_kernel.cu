@@ -1,17 +1,7 @@
-/* layer_norm and rms_norm on CUDA, forward and backward. A row is the elements of the normalised dims; a block works on one at a time.
+/* layer_norm and rms_norm on CUDA, forward and backward: the calls, and rows of any strides. A row is the elements of the normalised dims; a block works on one at a time.
  * Statistics are double between threads. dweight and dbias: every row's share goes to scratch by pieces of rows, columns are added in
  * the order of the pieces, so that the sum does not depend on which block came first. */
-#include "ops/reduce/rows.cuh"
-
-struct norm_args {
-  aci_reduce_plan x, dy, out;
-  aci_reduce_plan w, b; /* as one list each */
-  bool has_w, has_b;
-  bool rms;
-  double eps;
-  void *part;              /* [piece][which][column] */
-  int64_t piece, n_pieces; /* rows */
-};
+#include "ops/norm/norm_rows.cuh"
 
 /* Mean (0 for rms) and 1 / deviation of a row. */
 template <class C>
@@ -112,6 +102,8 @@ static ac_status forward(ac_frame *f, bool rms, double eps, ac_err *e) {
   aci_reduce_plan_make(&a.out, f->out[0], mask, ct);
   a.has_w = parameter(&f->args[2], ct, &a.w);
   a.has_b = parameter(&f->args[rms ? 1 : 3], ct, &a.b);
+  const ac_status st = aci_cuda_norm_lines(f, &a, false, e);
+  if (st != AC_UNSUPPORTED) return st;
   const unsigned blocks = aci_blocks(f->device, a.x.n_out, 1);
   if (ct == ACI_C_F64) return aci_launch(f, "norm", norm_rows<double>, blocks, e, a);
   return aci_launch(f, "norm", norm_rows<float>, blocks, e, a);
@@ -130,6 +122,10 @@ static ac_status backward(ac_frame *f, bool rms, double eps, ac_err *e) {
   aci_reduce_plan_make(&a.dy, dy, mask, ct);
   aci_reduce_plan_make(&a.out, f->out[0], mask, ct);
   a.has_w = parameter(&f->args[3], ct, &a.w);
+  if (x->numel > 0) {
+    const ac_status lines = aci_cuda_norm_lines(f, &a, true, e);
+    if (lines != AC_UNSUPPORTED) return lines;
+  }
   a.piece = (a.x.n_out + PIECES - 1) / PIECES;
   if (a.piece < 1) a.piece = 1;
   a.n_pieces = x->numel == 0 ? 0 : (a.x.n_out + a.piece - 1) / a.piece;

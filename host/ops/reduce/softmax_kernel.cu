@@ -1,5 +1,6 @@
-/* softmax and log_softmax on CUDA, forward and backward: a block per row, the row read again for each of its passes. */
-#include "ops/reduce/rows.cuh"
+/* softmax and log_softmax on CUDA, forward and backward. Rows that lie in runs are held in registers (lines.cuh), or where they are longer
+ * read twice: largest element and sum are found together. Others go a block per row, which is read again for each of its passes. */
+#include "ops/reduce/lines.cuh"
 
 struct softmax_args {
   aci_reduce_plan a, b, out; /* b: backward's y */
@@ -43,6 +44,134 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
   }
 }
 
+/* ---- rows in runs ---- */
+struct softmax_lines_args {
+  aci_lines l;
+  const void *a, *b;
+  void *out;
+  int64_t a_stride, b_stride, out_stride;
+  bool logs;
+};
+
+template <int D, class C, int V>
+static __global__ void __launch_bounds__(ACI_LINE_THREADS)
+    softmax_lines(const __grid_constant__ softmax_lines_args s) {
+  __shared__ double shared[ACI_LINE_THREADS];
+  const int lane = (int)threadIdx.x % s.l.lanes, side = (int)blockDim.x / s.l.lanes;
+  const bool again = s.l.n_chunks > 1;
+  const C least = (C)-INFINITY;
+  for (int64_t first = (int64_t)blockIdx.x * side; first < s.l.rows; first += (int64_t)gridDim.x * side) {
+    const int64_t row = first + (int)threadIdx.x / s.l.lanes;
+    aci_line<D, C, V> x(s.a, row, s.a_stride, row < s.l.rows, lane, s.l);
+    C top =
+        least; /* of this thread so far, sum by it: NaN is passed over, it comes back with its exponential */
+    double sum = 0;
+    for (int64_t c = 0; c < s.l.n_chunks; c++) {
+      C most = top, more = 0;
+      x.load(c, true);
+      ACI_LINE_EACH(i) most = x.at(c, i) < x.n ? aci_max_op::of(most, x.v[i]) : most;
+      if (!again) most = (C)aci_line_join<aci_max_op>((double)most, shared, lane, s.l.lanes);
+      if (most > top && sum != 0) sum *= (double)m_exp((C)(top - most));
+      top = most;
+      ACI_LINE_EACH(i) {
+        if (x.at(c, i) < x.n && !(x.v[i] == least && again)) more += m_exp((C)(x.v[i] - top));
+      }
+      sum += (double)more;
+    }
+    if (again) {
+      const C all = (C)aci_line_join<aci_max_op>((double)top, shared, lane, s.l.lanes);
+      if (all > top) sum *= (double)m_exp((C)(top - all));
+      top = all;
+    }
+    sum = aci_line_join<aci_add_op>(sum, shared, lane, s.l.lanes);
+    const C log_sum = (C)log(sum), scale = (C)(1 / sum);
+    for (int64_t c = 0; c < s.l.n_chunks; c++) {
+      x.load(c, again);
+#pragma unroll
+      for (int u = 0; u < ACI_LINE; u += V) {
+        C y[V];
+#pragma unroll
+        for (int k = 0; k < V; k++) {
+          const C d = x.v[u + k] - top;
+          y[k] = s.logs ? d - log_sum : m_exp(d) * scale;
+        }
+        aci_line_store(s.out, row * s.out_stride + x.at(c, u), x.at(c, u) < x.n, x, y);
+      }
+    }
+  }
+}
+
+template <int D, class C, int V>
+static __global__ void __launch_bounds__(ACI_LINE_THREADS)
+    softmax_lines_back(const __grid_constant__ softmax_lines_args s) {
+  __shared__ double shared[ACI_LINE_THREADS];
+  const int lane = (int)threadIdx.x % s.l.lanes, side = (int)blockDim.x / s.l.lanes;
+  const bool again = s.l.n_chunks > 1;
+  for (int64_t first = (int64_t)blockIdx.x * side; first < s.l.rows; first += (int64_t)gridDim.x * side) {
+    const int64_t row = first + (int)threadIdx.x / s.l.lanes;
+    aci_line<D, C, V> dy(s.a, row, s.a_stride, row < s.l.rows, lane, s.l),
+        y(s.b, row, s.b_stride, row < s.l.rows, lane, s.l);
+    double sum = 0;
+    for (int64_t c = 0; c < s.l.n_chunks; c++) {
+      C more = 0;
+      dy.load(c, true);
+      y.load(c, true);
+      ACI_LINE_EACH(i) more += s.logs ? dy.v[i] : dy.v[i] * y.v[i];
+      sum += (double)more;
+    }
+    const C all = (C)aci_line_join<aci_add_op>(sum, shared, lane, s.l.lanes);
+    for (int64_t c = 0; c < s.l.n_chunks; c++) {
+      dy.load(c, again);
+      y.load(c, again);
+#pragma unroll
+      for (int u = 0; u < ACI_LINE; u += V) {
+        C dx[V];
+#pragma unroll
+        for (int k = 0; k < V; k++)
+          dx[k] = s.logs ? dy.v[u + k] - m_exp(y.v[u + k]) * all : y.v[u + k] * (dy.v[u + k] - all);
+        aci_line_store(s.out, row * s.out_stride + dy.at(c, u), dy.at(c, u) < dy.n, dy, dx);
+      }
+    }
+  }
+}
+
+template <int D, class C>
+static ac_status run_lines(ac_frame *f, const softmax_lines_args &s, bool back, bool wide, ac_err *e) {
+  enum { V = 16 / sizeof(typename aci_element<D>::bits) };
+  const int block = aci_lines_block(s.l);
+  const aci_shape_of_launch shape(dim3(aci_blocks(f->device, s.l.rows, block / s.l.lanes)),
+                                  dim3((unsigned)block));
+  if (back)
+    return aci_launch(f, "softmax (backward)",
+                      wide ? softmax_lines_back<D, C, V> : softmax_lines_back<D, C, 1>, shape, e, s);
+  return aci_launch(f, "softmax", wide ? softmax_lines<D, C, V> : softmax_lines<D, C, 1>, shape, e, s);
+}
+
+/* UNSUPPORTED, without a message: rows lie otherwise, or dtypes differ. */
+static ac_status lines(ac_frame *f, const softmax_args &p, bool back, ac_err *e) {
+  softmax_lines_args s = {};
+  if (!aci_lines_of(p.a, &s.a_stride) || !aci_lines_of(p.out, &s.out_stride) || p.a.dt != p.out.dt)
+    return AC_UNSUPPORTED;
+  if (back && (!aci_lines_of(p.b, &s.b_stride) || p.b.dt != p.out.dt)) return AC_UNSUPPORTED;
+  const int64_t n = p.a.n_reduced;
+  bool wide =
+      aci_lines_wide(p.a.ptr, p.a.dt, n, s.a_stride) && aci_lines_wide(p.out.ptr, p.out.dt, n, s.out_stride);
+  if (back) wide = wide && aci_lines_wide(p.b.ptr, p.b.dt, n, s.b_stride);
+  s.l = aci_lines_cut(p.a.n_out, n);
+  s.a = p.a.ptr;
+  s.b = p.b.ptr;
+  s.out = (void *)p.out.ptr;
+  s.logs = p.logs;
+  switch (p.out.dt) {
+    case AC_F64: return run_lines<AC_F64, double>(f, s, back, wide, e);
+    case AC_F32: return run_lines<AC_F32, float>(f, s, back, wide, e);
+    case AC_BF16: return run_lines<AC_BF16, float>(f, s, back, wide, e);
+    case AC_F16: return run_lines<AC_F16, float>(f, s, back, wide, e);
+    default: return AC_UNSUPPORTED;
+  }
+}
+
+/* ---- calls ---- */
 static ac_status run(ac_frame *f, bool back, bool logs, ac_err *e) {
   const ac_tensor *a = f->args[0].tensor, *out = f->out[0];
   const int64_t dim = f->args[back ? 2 : 1].i;
@@ -55,6 +184,8 @@ static ac_status run(ac_frame *f, bool back, bool logs, ac_err *e) {
   aci_reduce_plan_make(&s.a, a, mask, ct);
   aci_reduce_plan_make(&s.out, out, mask, ct);
   if (back) aci_reduce_plan_make(&s.b, f->args[1].tensor, mask, ct);
+  const ac_status st = lines(f, s, back, e);
+  if (st != AC_UNSUPPORTED) return st;
   const unsigned blocks = aci_blocks(f->device, s.a.n_out, 1);
   const bool wide = ct == ACI_C_F64;
   if (back)
