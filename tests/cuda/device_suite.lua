@@ -54,6 +54,16 @@ do
   y:release()
 end
 
+-- a dilated window whose taps all lie in the padding is -infinity, of no place, and gives nothing back
+for _, device in ipairs { "cpu", "cuda" } do
+  local x = accel.ones(1, 2, 1, { device = device, requires_grad = true })
+  local y, place = accel.max_pool1d(x, 2, { dilation = 2, padding = 1, stride = 1, return_indices = true })
+  local g = accel.grad(y, x, { grad_outputs = accel.ones(y.shape, { device = device }) })
+  for c = 1, 2 do
+    assert(y[1][c][1]:item() == -math.huge and place[1][c][1]:item() == -1 and g[1][c][1]:item() == 0, device)
+  end
+end
+
 -- random numbers are the CPU's, bit for bit; dropout's mask comes again in backward
 for _, dtype in ipairs { "f64", "f32", "bf16", "f16" } do
   for _, op in ipairs { "uniform_", "normal_" } do

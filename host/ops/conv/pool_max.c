@@ -99,11 +99,12 @@ struct job {
     T *m = mv, *sorted = cv;                                                                                \
     I *place = pv;                                                                                          \
     bool started = false;                                                                                   \
-    for (int64_t i = 0; i < j->padded; i++) m[i] = -(T)INFINITY;                                            \
+    for (int64_t i = 0; i < j->padded; i++) m[i] = -(T)INFINITY, place[i] = -1;                             \
     for (int64_t k = 0; k < p->k[0]; k++) {                                                                 \
       const int64_t h = h0 + k * p->dil[0];                                                                 \
       if (h < 0 || h >= p->in[0]) continue;                                                                 \
-      for (int64_t i = 0; !started && i < p->out[1]; i++) place[i] = (I)(h * width + j->first[i]);          \
+      for (int64_t i = 0; !started && i < p->out[1]; i++)                                                   \
+        if (j->first[i] < width) place[i] = (I)(h * width + j->first[i]);                                   \
       started = true;                                                                                       \
       NAME##_sort(j, (const T *)plane + h * width, sorted);                                                 \
       for (int64_t q = 0; q < p->k[1]; q++) {                                                               \
@@ -135,12 +136,14 @@ struct job {
       place[i] = (I)best;                                                                                   \
     }                                                                                                       \
   }                                                                                                         \
-  /* dx[place] += dy; m = t[place] */                                                                       \
+  /* dx[place] += dy; m = t[place]; place -1: a dilated window that has padding alone at its taps */        \
   static void NAME##_scatter(void *dx, const void *dy, const void *place, int64_t n) {                      \
-    for (int64_t i = 0; i < n; i++) ((T *)dx)[((const I *)place)[i]] += ((const T *)dy)[i];                 \
+    for (int64_t i = 0; i < n; i++)                                                                         \
+      if (((const I *)place)[i] >= 0) ((T *)dx)[((const I *)place)[i]] += ((const T *)dy)[i];               \
   }                                                                                                         \
   static void NAME##_pick(void *m, const void *t, const void *place, int64_t n) {                           \
-    for (int64_t i = 0; i < n; i++) ((T *)m)[i] = ((const T *)t)[((const I *)place)[i]];                    \
+    for (int64_t i = 0; i < n; i++)                                                                         \
+      ((T *)m)[i] = ((const I *)place)[i] >= 0 ? ((const T *)t)[((const I *)place)[i]] : 0;                 \
   }                                                                                                         \
   static void NAME##_widen(int64_t *d, const void *place, int64_t n) {                                      \
     for (int64_t i = 0; i < n; i++) d[i] = ((const I *)place)[i];                                           \
