@@ -18,9 +18,9 @@ local BAR = { f64 = 64, f32 = 48, bf16 = 4, f16 = 4 } -- roundings: sums run in 
 local DTYPES = { "f32", "f64", "bf16", "f16", "i64", "i32", "u8", "bool" }
 -- ops of which some case needs what has no kernel yet
 local WITHOUT = [[
-argsort bincount bucketize cummax cummin cumprod dequantize_blockwise index index_copy index_fill index_put linear_cross_entropy
-masked_scatter masked_select median multinomial nonzero one_hot pad qr quantile quantize_blockwise randperm_ repeat_interleave scatter
-searchsorted solve_triangular sort tile topk unique]]
+argsort bincount bucketize cummax cummin cumprod dequantize_blockwise index index_copy index_fill index_put masked_scatter masked_select
+median multinomial nonzero one_hot pad qr quantile quantize_blockwise randperm_ repeat_interleave scatter searchsorted solve_triangular
+sort tile topk unique]]
 local unsupported = {}
 
 local function stay(t) return t end

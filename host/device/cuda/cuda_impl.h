@@ -21,6 +21,7 @@ typedef struct aci_cuda {
   int ordinal;
   ac_stream compute;
   int multiprocessors;
+  size_t shared_bytes; /* that a block may ask for */
   int code; /* the chip that this module's code for the device was compiled for, 75 or 90: an 8.0 runs the code of 7.5 */
   size_t total_bytes;
   int *

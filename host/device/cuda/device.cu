@@ -110,6 +110,7 @@ static ac_status open_device(ac_device *dev, ac_err *e) {
   }
   *c->fault = ACI_FAULT_NONE;
   c->multiprocessors = p.multiProcessorCount;
+  c->shared_bytes = p.sharedMemPerBlockOptin;
   c->code = code.ptxVersion;
   c->total_bytes = p.totalGlobalMem;
   return AC_OK;

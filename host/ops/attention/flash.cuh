@@ -100,7 +100,7 @@ ac_status aci_flash_plain_backward(ac_frame *f, const flash_args &a, ac_err *e);
 
 /* No mask, slopes, dropout, and a scale that lets maxima be found before scaling: nothing between product and exponential. */
 static inline bool flash_bare(const flash_args &a) {
-  return a.mask == NULL && a.alibi == NULL && !a.drop && a.scale > 0;
+  return a.mask == NULL && a.alibi == NULL && !a.drop && a.scale > 1e-30;
 }
 
 #endif

@@ -4,31 +4,10 @@
 #define ACI_OPS_LINEAR_CROSS_ENTROPY_H
 #include "device/cpu/gemm.h"
 #include "ops/loss/cross_entropy.h"
+#include "ops/loss/linear_cross_entropy_args.h"
 
 static inline int64_t aci_lce_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t aci_lce_max(int64_t a, int64_t b) { return a > b ? a : b; }
-
-/* Arguments of linear_cross_entropy_tiles, which linear_cross_entropy_backward has too, behind what is its own. */
-enum {
-  ACI_LCE_INPUT,  /* (n, k) */
-  ACI_LCE_LINEAR, /* (v, k) */
-  ACI_LCE_TARGET, /* (n) */
-  ACI_LCE_BIAS,
-  ACI_LCE_WEIGHT,
-  ACI_LCE_REDUCTION,
-  ACI_LCE_IGNORE,
-  ACI_LCE_SMOOTHING,
-  ACI_LCE_PRODUCT, /* dtype in which the products multiply */
-  ACI_LCE_RESULT,  /* dtype of the loss; forward only */
-  ACI_LCE_KEEP,    /* forward only */
-  /* backward only: what stands in front, and which gradients are wanted */
-  ACI_LCE_DY = 0,
-  ACI_LCE_LSE,
-  ACI_LCE_KEPT,
-  ACI_LCE_SHIFTS,
-  ACI_LCE_BACK,
-  ACI_LCE_NEEDS = ACI_LCE_BACK + ACI_LCE_RESULT
-};
 
 /* How n rows over v classes are cut: extents of a full tile and, if tiles is given, how many lie side by side. */
 void aci_lce_plan(int64_t n, int64_t v, int64_t *rows, int64_t *cols, int64_t *tiles);

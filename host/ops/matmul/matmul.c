@@ -46,6 +46,7 @@ static ac_status plan(const ac_frame *f, aci_product *p, int *ndim, int64_t *out
   p->bias = NULL;
   p->alpha = 1;
   p->beta = 0;
+  p->wide = false;
   return AC_OK;
 }
 

@@ -18,6 +18,7 @@ typedef struct aci_product {
   const void *bias; /* n values, contiguous, or NULL */
   ac_dtype bias_dtype;
   double alpha, beta;
+  bool wide; /* C is f32 though the operands are bf16 or f16; of device modules alone */
 } aci_product;
 
 #endif

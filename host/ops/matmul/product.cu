@@ -42,10 +42,11 @@ static __global__ void __launch_bounds__(TILE *TILE) product_tiles(const __grid_
     }
     if (i >= p.m || j >= p.n) continue;
     const int64_t at = (b * p.m + i) * p.n + j;
+    const ac_dtype c = p.wide ? AC_F32 : p.dtype;
     sum = (ACC)p.alpha * sum;
-    if (p.beta != 0) sum += (ACC)p.beta * aci_get<ACC>(p.dtype, p.c, at);
+    if (p.beta != 0) sum += (ACC)p.beta * aci_get<ACC>(c, p.c, at);
     if (p.bias != NULL) sum += aci_get<ACC>(p.bias_dtype, p.bias, j);
-    aci_put(p.dtype, p.c, at, sum);
+    aci_put(c, p.c, at, sum);
   }
 }
 

@@ -128,7 +128,7 @@ static ac_status run(ac_frame *f, const aci_product *p, const char *a, const cha
             set(d, CUBLASLT_MATMUL_DESC_TRANSB, ma.transposed ? CUBLAS_OP_T : CUBLAS_OP_N) &&
             layout(&d.a, type, mb.transposed ? p->k : p->n, mb.transposed ? p->n : p->k, mb.ld, batch, bs) &&
             layout(&d.b, type, ma.transposed ? p->m : p->k, ma.transposed ? p->k : p->m, ma.ld, batch, as) &&
-            layout(&d.c, type, p->n, p->m, p->n, batch, p->m * p->n);
+            layout(&d.c, p->wide ? CUDA_R_32F : type, p->n, p->m, p->n, batch, p->m * p->n);
   if (p->bias != NULL)
     ok = ok && set(d, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS) &&
          set(d, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p->bias);
@@ -136,9 +136,9 @@ static ac_status run(ac_frame *f, const aci_product *p, const char *a, const cha
 
   const int device = aci_cuda_of(f->device)->ordinal;
   const std::vector<int64_t> key = {
-      device,          p->dtype,     p->m,         p->n,         p->k,        ma.transposed,
-      mb.transposed,   ma.ld,        mb.ld,        batch,        as,          bs,
-      p->bias != NULL, p->beta != 0, alignment(a), alignment(b), alignment(c)};
+      device,          p->dtype,     p->m,    p->n,         p->k,         ma.transposed,
+      mb.transposed,   ma.ld,        mb.ld,   batch,        as,           bs,
+      p->bias != NULL, p->beta != 0, p->wide, alignment(a), alignment(b), alignment(c)};
   cublasLtHandle_t handle;
   cublasLtMatmulAlgo_t algo;
   {
@@ -177,7 +177,8 @@ static ac_status run(ac_frame *f, const aci_product *p, const char *a, const cha
 }
 
 ac_status aci_cuda_product_lt(ac_frame *f, const aci_product *p, ac_err *e) {
-  const bool bias_fits = p->bias == NULL || p->bias_dtype == p->dtype;
+  const ac_dtype result = p->wide ? AC_F32 : p->dtype;
+  const bool bias_fits = p->bias == NULL || p->bias_dtype == result;
   matrix m;
   if (!lt().ready || !bias_fits) return AC_UNSUPPORTED;
   if (!matrix_of(p->m, p->k, p->a_rs, p->a_cs, &m) || !matrix_of(p->k, p->n, p->b_rs, p->b_cs, &m))
@@ -196,8 +197,8 @@ ac_status aci_cuda_product_lt(ac_frame *f, const aci_product *p, ac_err *e) {
     int64_t ao = 0, bo = 0;
     for (int d = 0; d < last; d++) ao += idx[d] * p->a_batch[d], bo += idx[d] * p->b_batch[d];
     st = run(f, p, (const char *)p->a + ao * es, (const char *)p->b + bo * es,
-             (char *)p->c + i * inner * p->m * p->n * es, inner, last < 0 ? 0 : p->a_batch[last],
-             last < 0 ? 0 : p->b_batch[last], workspace->ptr, e);
+             (char *)p->c + i * inner * p->m * p->n * (int64_t)aci_dsize(result), inner,
+             last < 0 ? 0 : p->a_batch[last], last < 0 ? 0 : p->b_batch[last], workspace->ptr, e);
     if (st == AC_UNSUPPORTED && i > 0) /* the tiles would add beta C once more */
       st =
           AC_FAIL(e, DEVICE, "%s: cuBLASLt takes some products of the batch and not others", f->device->name);

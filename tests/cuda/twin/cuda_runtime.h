@@ -84,7 +84,7 @@ enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2, cudaHostAllocPorta
 
 typedef struct cudaDeviceProp {
   char name[256];
-  size_t totalGlobalMem;
+  size_t totalGlobalMem, sharedMemPerBlockOptin;
   int multiProcessorCount, major, minor;
 } cudaDeviceProp;
 

@@ -240,6 +240,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device) {
   memset(p, 0, sizeof *p);
   snprintf(p->name, sizeof p->name, "emulated device");
   p->totalGlobalMem = (size_t)1 << 30;
+  p->sharedMemPerBlockOptin = 227 << 10;
   p->multiProcessorCount = 2;
   p->major = 9;
   return cudaSuccess;
