@@ -3,6 +3,7 @@
 #define ACI_OPS_OP_H
 #include "accel/opdef.h"
 #include "accel/ops.h" /* generated */
+#include "ops/dynamic.h"
 #include "ops_x.h"     /* generated */
 #include "tensor/tensor_impl.h"
 
@@ -29,10 +30,5 @@ static inline int64_t aci_scalar_i(ac_scalar s) { return s.kind == AC_SCALAR_FLO
 ac_status aci_shape_like0(ac_frame *f, ac_err *e);
 /* A factor such as alpha: for integers it must be one, or it would be cut to 0. DTYPE names the parameter. */
 ac_status aci_factor_check(const ac_frame *f, int arg, ac_dtype dt, ac_err *e);
-
-/* ---- ops whose results have shapes that depend on data ("-> dynamic") ----
- * Their shape rule gives the bound, which is what the meta device returns. On other devices the results have no bytes when the kernel
- * starts: it counts first, then gives each one its shape and its bytes by this call, before anything is written. */
-ac_status aci_frame_size(ac_frame *f, int result, int ndim, const int64_t *shape, ac_err *e);
 
 #endif

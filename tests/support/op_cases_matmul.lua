@@ -118,6 +118,7 @@ for _, k in ipairs { case("complete", { real(4, 2) }, factors "complete"), case(
   k.grad = false
   table.insert(L.qr, 1, k)
 end
+for _, k in ipairs(L.qr) do k.full_rank = true end -- of equal columns the later ones have no direction of their own
 
 local function solve(upper, left, unit)
   return { loss = 16, ints = false, call = function(f, a, b) return f(a, b, upper, left, unit) end }

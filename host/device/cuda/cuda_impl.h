@@ -29,8 +29,8 @@ typedef struct aci_cuda {
 } aci_cuda;
 
 /* Kernels cannot raise. They pass over what is wrong, and the next wait for the device says so. */
-enum aci_cuda_fault { ACI_FAULT_NONE, ACI_FAULT_INDEX };
-/* INDEX when a kernel that ran before met an index out of range; told once. */
+enum aci_cuda_fault { ACI_FAULT_NONE, ACI_FAULT_INDEX, ACI_FAULT_WEIGHTS };
+/* INDEX when a kernel that ran before met an index out of range, INVALID for weights that nothing can be drawn by; told once. */
 ac_status aci_cuda_faults(const ac_device *dev, ac_err *e);
 
 /* Makes the device current for the calling thread; free when it is already. */

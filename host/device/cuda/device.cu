@@ -45,10 +45,14 @@ ac_status aci_cuda_launched(const ac_device *dev, cudaStream_t s, const char *ke
 
 ac_status aci_cuda_faults(const ac_device *dev, ac_err *e) {
   volatile int *fault = aci_cuda_of(dev)->fault;
-  if (*fault == ACI_FAULT_NONE) return AC_OK;
+  const int what = *fault;
+  if (what == ACI_FAULT_NONE) return AC_OK;
   *fault = ACI_FAULT_NONE;
-  return AC_FAIL(e, INDEX, "%s: an index of an op is out of range for what it points into%s", dev->name,
-                 sync_launches ? "" : " (an op before this wait; ACCEL_CUDA_SYNC=1 names it)");
+  const char *whose = sync_launches ? "" : " (an op before this wait; ACCEL_CUDA_SYNC=1 names it)";
+  if (what == ACI_FAULT_WEIGHTS)
+    return AC_FAIL(e, INVALID, "%s: weights to draw by are negative, not finite, or too few of them are above 0%s",
+                   dev->name, whose);
+  return AC_FAIL(e, INDEX, "%s: an index of an op is out of range for what it points into%s", dev->name, whose);
 }
 
 /* ---- what there is ---- */

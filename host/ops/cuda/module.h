@@ -7,6 +7,9 @@
 #define ACI_OPS_CUDA_MODULE_H
 #include "ops/conv/plan.h"
 #include "ops/ctx_impl.h"
+#include "ops/dynamic.h"
+#include "ops/index/places_plan.h"
+#include "ops/index/remap_plan.h"
 #include "ops/map/plan.h"
 #include "ops/reduce/plan.h"
 
@@ -35,6 +38,12 @@ enum { ACI_CUDA_VERSION = 1 };
     (f, a, dt, shape, ndim, p, e))                                                                                               \
   X(ac_status, aci_patches_make,                                                                                                 \
     (const ac_frame *f, int at, const int64_t *shape, int ndim, aci_patches *p, ac_err *e), (f, at, shape, ndim, p, e))          \
+  X(ac_status, aci_places_plan, (const ac_frame *f, int arg, int dims, int ndim, const int64_t *shape, aci_places *p, ac_err *e),\
+    (f, arg, dims, ndim, shape, p, e))                                                                                           \
+  X(void, aci_scalar_bytes, (ac_scalar v, ac_dtype dt, void *bytes), (v, dt, bytes))                                                  \
+  X(int, aci_places_shape, (const aci_places *p, const int64_t *shape, int64_t *out), (p, shape, out))                           \
+  X(void, aci_pad_maps, (const ac_frame *f, int ndim, const int64_t *shape, const int64_t *stride, aci_remap *m),                \
+    (f, ndim, shape, stride, m))                                                                                                 \
   X(ac_status, aci_frame_size, (ac_frame * f, int result, int ndim, const int64_t *shape, ac_err *e), (f, result, ndim, shape, e))
 /* clang-format on */
 

@@ -225,16 +225,6 @@ ac_status aci_contiguous_data(ac_frame *f, const ac_tensor *t, const void **data
   return AC_OK;
 }
 
-void aci_element(ac_scalar v, ac_dtype dt, void *bytes) {
-  if (ac_dtype_is_float(dt) || (dt == AC_BOOL && v.kind == AC_SCALAR_FLOAT)) {
-    double d = aci_scalar_f(v);
-    aci_store(ACI_C_F64, &d, dt, bytes, 1, 1);
-  } else {
-    int64_t i = aci_scalar_i(v);
-    aci_store(ACI_C_I64, &i, dt, bytes, 1, 1);
-  }
-}
-
 /* ---- pieces along a dim ---- */
 ac_status aci_split_views(ac_frame *f, int dim, int n, const int64_t *size, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);

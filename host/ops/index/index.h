@@ -34,9 +34,6 @@ void aci_elems_store(const ac_tensor *t, aci_ctype c, int64_t begin, int64_t n, 
 ac_status aci_contiguous_data(ac_frame *f, const ac_tensor *t, const void **data, ac_block **block,
                               ac_err *e);
 
-/* v as one element of dtype dt, into up to 8 bytes. */
-void aci_element(ac_scalar v, ac_dtype dt, void *bytes);
-
 /* Pushes views of argument 0 cut along dim into n pieces of these extents. */
 ac_status aci_split_views(ac_frame *f, int dim, int n, const int64_t *size, ac_err *e);
 /* Their gradient: every piece's dy at its place, zeros where none came. */

@@ -28,7 +28,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   AC_TRY(aci_places_plan(f, 2, 1, x->ndim, x->shape, &p, e));
   AC_TRY(aci_places_offsets(f, &p, 2, x->shape, y->stride, &offsets, &block, e));
   if (!f->inplace) aci_copy_into(f->team, y, x);
-  aci_element(f->args[3].scalar, (ac_dtype)x->dtype, number);
+  aci_scalar_bytes(f->args[3].scalar, (ac_dtype)x->dtype, number);
   aci_places_put(f, &p, y, number, true, offsets);
   ac_block_free(block);
   return AC_OK;

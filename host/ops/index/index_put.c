@@ -46,7 +46,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_tensor *v = f->args[2].kind == AC_T_TENSOR ? ARG_T(f, 2) : NULL;
   ac_status st = AC_OK;
   AC_TRY(aci_places_plan(f, 1, 4, x->ndim, x->shape, &p, e));
-  if (v == NULL) aci_element(f->args[2].scalar, (ac_dtype)x->dtype, number);
+  if (v == NULL) aci_scalar_bytes(f->args[2].scalar, (ac_dtype)x->dtype, number);
   else if (v->numel == 1) values = aci_data(v);
   else AC_TRY(aci_broadcast_data(f, v, aci_places_shape(&p, x->shape, shape_of), shape_of, &values, &b1, e));
   const bool single = v == NULL || v->numel == 1;

@@ -165,7 +165,7 @@ static ac_status cpu_put(ac_frame *f, ac_err *e) {
     if (s[d] == 0) return AC_OK;
   dst.ptr = (char *)aci_data(x) + off * (int64_t)aci_dsize(dst.dtype);
   if (f->args[1].kind == AC_T_SCALAR) {
-    aci_element(f->args[1].scalar, dst.dtype, number);
+    aci_scalar_bytes(f->args[1].scalar, dst.dtype, number);
     if (f->ctx->drivers[f->device->kind] != NULL) { /* a device does not read the host's number */
       ac_tensor *part = aci_tensor_alias(x, nd, s, dst.stride, x->offset + off);
       if (part == NULL) return AC_FAIL(e, OOM, "no memory for a tensor's head");

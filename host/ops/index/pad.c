@@ -89,17 +89,22 @@ static void map_dim(aci_dim_map *k, int mode, int64_t n, int64_t left, int64_t r
   }
 }
 
+void aci_pad_maps(const ac_frame *f, int ndim, const int64_t *shape, const int64_t *stride, aci_remap *m) {
+  int64_t left, right;
+  aci_remap_init(m, ndim, shape, stride, 0);
+  for (int d = 0; d < ndim; d++) {
+    sides(&f->args[1], ndim, d, &left, &right);
+    if (left != 0 || right != 0) map_dim(&m->dim[d], (int)ARG_I(f, 2), shape[d], left, right);
+  }
+}
+
 static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   aci_remap m;
-  int64_t left, right, value[1];
+  int64_t value[1];
   if (f->out[0]->numel == 0) return AC_OK;
-  aci_element(aci_float(ARG_F(f, 3)), (ac_dtype)x->dtype, value);
-  aci_remap_init(&m, x->ndim, x->shape, x->stride, 0);
-  for (int d = 0; d < x->ndim; d++) {
-    sides(&f->args[1], x->ndim, d, &left, &right);
-    if (left != 0 || right != 0) map_dim(&m.dim[d], (int)ARG_I(f, 2), x->shape[d], left, right);
-  }
+  aci_scalar_bytes(aci_float(ARG_F(f, 3)), (ac_dtype)x->dtype, value);
+  aci_pad_maps(f, x->ndim, x->shape, x->stride, &m);
   return aci_remap_run(f, f->out[0], aci_data(x), &m, value, e);
 }
 

@@ -1,11 +1,14 @@
-/* gather, its backward and scatter_add on CUDA: elements whose place along one dim an index names.
+/* gather, its backward, scatter, scatter_add and scatter_last on CUDA: elements whose place along one dim an index names.
  *
- * Adding goes by places of the result, each looking through its line of the index in order, or, where that line is long, by lines, each
- * walked by one thread: either way the order of additions is that of the index. */
-#include "ops/cuda/elements.cuh"
-#include "ops/cuda/launch.cuh"
+ * Short lines of the index are looked through: adding goes by places of the result, each in the order of its line; of those that name
+ * one place the last one writes. Long lines are sorted (order.cuh): a run of equal numbers is added in its order, its last one writes. */
+#include "ops/cuda/module.h"
 #include "ops/index/boxes.cuh"
+#include "ops/index/order.cuh"
 
+enum { LONG = 64 };
+
+namespace {
 struct pick_args {
   const void *index;
   ac_dtype index_dt, dt;
@@ -16,8 +19,11 @@ struct pick_args {
   char *near_, *far_; /* near is walked in index's own positions, the index leads into far */
   int64_t near_stride[AC_MAX_DIMS], far_stride[AC_MAX_DIMS], far_shape[AC_MAX_DIMS];
   int64_t far_n;
+  aci_order o;     /* keys: the index, `bound` where it is out of range */
+  uint64_t number; /* what is written where near is NULL */
   int *fault;
 };
+} // namespace
 
 /* y[e] = x[.. index[e] ..]: near = y, far = x */
 template <class S>
@@ -68,27 +74,73 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
   }
 }
 
-/* The same for long lines of types that sums are kept in: one thread a line, adding in memory. */
-template <class C>
-static __global__ void __launch_bounds__(ACI_BLOCK) scatter_lines(const __grid_constant__ pick_args a) {
-  const int64_t m = a.shape[a.dim], lines = a.n / m;
-  for (int64_t i = aci_first(); i < lines; i += aci_step()) {
-    int64_t r = i, near_at = 0, far_at = 0, index_at = 0;
+/* Where a line of the index begins in each tensor; dim's own place is left out. */
+namespace {
+struct line_start {
+  int64_t near_at, far_at, index_at;
+  __device__ __forceinline__ line_start(const pick_args &a, int64_t line)
+      : near_at(0), far_at(0), index_at(0) {
     for (int d = a.ndim - 1; d >= 0; d--) {
       if (d == a.dim) continue;
-      const int64_t c = r % a.shape[d];
-      r /= a.shape[d];
-      index_at += c * a.index_stride[d];
+      const int64_t c = line % a.shape[d];
+      line /= a.shape[d];
       near_at += c * a.near_stride[d];
       far_at += c * a.far_stride[d];
+      index_at += c * a.index_stride[d];
     }
-    for (int64_t j = 0; j < m; j++) {
-      const int64_t id = aci_get<int64_t>(a.index_dt, a.index, index_at + j * a.index_stride[a.dim]);
-      if ((uint64_t)id >= (uint64_t)a.bound) *a.fault = ACI_FAULT_INDEX;
-      else
-        ((C *)a.far_)[far_at + id * a.far_stride[a.dim]] +=
-            ((const C *)a.near_)[near_at + j * a.near_stride[a.dim]];
+  }
+};
+} // namespace
+
+static __global__ void __launch_bounds__(ACI_BLOCK) load_lines(const __grid_constant__ pick_args a) {
+  for (int64_t i = aci_first(); i < a.n; i += aci_step()) {
+    const line_start at(a, i / a.o.n);
+    const int64_t id = aci_get<int64_t>(a.index_dt, a.index, at.index_at + i % a.o.n * a.index_stride[a.dim]);
+    const bool ok = (uint64_t)id < (uint64_t)a.bound;
+    if (!ok) *a.fault = ACI_FAULT_INDEX;
+    aci_order_put_key(a.o, i, (uint64_t)(ok ? id : a.bound));
+  }
+}
+template <class C>
+static __global__ void __launch_bounds__(ACI_BLOCK) add_runs(const __grid_constant__ pick_args a) {
+  for (int64_t i = aci_first(); i < a.n; i += aci_step()) {
+    const int64_t line = i / a.o.n, k = i % a.o.n;
+    const uint64_t key = aci_order_key_at(a.o, i);
+    if (key >= (uint64_t)a.bound || !aci_order_begins(a.o, i, k)) continue;
+    const line_start at(a, line);
+    const int64_t to = at.far_at + (int64_t)key * a.far_stride[a.dim];
+    C sum = aci_get<C>(a.dt, a.far_, to);
+    for (int64_t j = k; j < a.o.n && aci_order_key_at(a.o, line * a.o.n + j) == key; j++)
+      sum += aci_get<C>(a.dt, a.near_, at.near_at + a.o.at[line * a.o.n + j] * a.near_stride[a.dim]);
+    aci_put(a.dt, a.far_, to, sum);
+  }
+}
+
+/* far[p] := the near element that names p last (near NULL: the number). mark: near[e] := is e that one? */
+template <class S>
+static __global__ void __launch_bounds__(ACI_BLOCK) put_last(const __grid_constant__ pick_args a, bool mark) {
+  const int64_t m = a.shape[a.dim];
+  for (int64_t i = aci_first(); i < a.n; i += aci_step()) {
+    const int64_t line = i / m;
+    const line_start at(a, line);
+    int64_t k = i % m, id;
+    bool last = true;
+    if (a.o.keys != NULL) {
+      id = (int64_t)aci_order_key_at(a.o, i);
+      last = aci_order_ends(a.o, i, k);
+      k = a.o.at[i];
+    } else {
+      id = aci_get<int64_t>(a.index_dt, a.index, at.index_at + k * a.index_stride[a.dim]);
+      for (int64_t j = k + 1; j < m && last && (mark || a.near_ != NULL); j++)
+        last = aci_get<int64_t>(a.index_dt, a.index, at.index_at + j * a.index_stride[a.dim]) != id;
     }
+    const bool ok = (uint64_t)id < (uint64_t)a.bound;
+    if (!ok) *a.fault = ACI_FAULT_INDEX;
+    const int64_t from = at.near_at + k * a.near_stride[a.dim];
+    if (mark) ((S *)a.near_)[from] = last && ok;
+    else if (last && ok)
+      ((S *)a.far_)[at.far_at + id * a.far_stride[a.dim]] =
+          a.near_ != NULL ? ((const S *)a.near_)[from] : (S)a.number;
   }
 }
 
@@ -131,16 +183,36 @@ static ac_status gather(ac_frame *f, ac_err *e) {
   }
 }
 
+/* The lines of the index in order; the caller closes a->o. */
+static ac_status in_order(ac_frame *f, pick_args *a, ac_err *e) {
+  const int64_t m = a->shape[a->dim];
+  AC_TRY(aci_order_open(f, a->n / m, m, aci_order_bits(a->bound + 1), &a->o, e));
+  ac_status st = aci_launch(f, "scatter (keys)", load_lines, aci_blocks(f->device, a->n), e, *a);
+  if (st == AC_OK) st = aci_order_sort(f, &a->o, e);
+  if (st != AC_OK) aci_order_close(&a->o);
+  return st;
+}
+
+static ac_status add_sorted(ac_frame *f, pick_args a, ac_err *e) {
+  AC_TRY(in_order(f, &a, e));
+  const unsigned blocks = aci_blocks(f->device, a.n);
+  const ac_status st = a.dt == AC_F64 ? aci_launch(f, "scatter (add)", add_runs<double>, blocks, e, a)
+                       : ac_dtype_is_float(a.dt)
+                           ? aci_launch(f, "scatter (add)", add_runs<float>, blocks, e, a)
+                           : aci_launch(f, "scatter (add)", add_runs<int64_t>, blocks, e, a);
+  aci_order_close(&a.o);
+  return st;
+}
+
+/* far (+)= near; far, without `onto`, is contiguous. */
 static ac_status add(ac_frame *f, const pick_args &a, bool onto, ac_err *e) {
-  enum { LONG = 64 };
   if (a.far_n == 0) return AC_OK;
-  const unsigned blocks = aci_blocks(f->device, a.far_n);
-  if (onto && a.n > 0 && a.shape[a.dim] > LONG) {
-    const unsigned lines = aci_blocks(f->device, a.n / a.shape[a.dim]);
-    if (a.dt == AC_F32) return aci_launch(f, "scatter", scatter_lines<float>, lines, e, a);
-    if (a.dt == AC_F64) return aci_launch(f, "scatter", scatter_lines<double>, lines, e, a);
-    if (a.dt == AC_I64) return aci_launch(f, "scatter", scatter_lines<uint64_t>, lines, e, a);
+  if (a.n > 0 && a.shape[a.dim] > LONG) {
+    if (!onto)
+      AC_TRY(f->device->vt->fill(f->device, f->stream, a.far_, 0, (size_t)a.far_n * aci_dsize(a.dt), e));
+    return add_sorted(f, a, e);
   }
+  const unsigned blocks = aci_blocks(f->device, a.far_n);
   if (a.dt == AC_F64) return aci_launch(f, "scatter", scatter_places<double>, blocks, e, a, onto);
   if (ac_dtype_is_float(a.dt)) return aci_launch(f, "scatter", scatter_places<float>, blocks, e, a, onto);
   return aci_launch(f, "scatter", scatter_places<int64_t>, blocks, e, a, onto);
@@ -156,6 +228,42 @@ static ac_status scatter_add(ac_frame *f, ac_err *e) {
   if (!f->inplace) AC_TRY(aci_cuda_copy_tensor(f, y, x, e));
   return add(f, args_of(f, f->args[2].tensor, f->args[1].i, f->args[3].tensor, y), true, e);
 }
+static ac_status put(ac_frame *f, pick_args a, bool mark, size_t size, ac_err *e) {
+  if (a.n == 0) return AC_OK;
+  const bool sorted = a.shape[a.dim] > LONG && a.near_ != NULL;
+  if (sorted) AC_TRY(in_order(f, &a, e));
+  const unsigned blocks = aci_blocks(f->device, a.n);
+  ac_status st;
+  switch (size) {
+    case 1: st = aci_launch(f, "scatter", put_last<uint8_t>, blocks, e, a, mark); break;
+    case 2: st = aci_launch(f, "scatter", put_last<uint16_t>, blocks, e, a, mark); break;
+    case 4: st = aci_launch(f, "scatter", put_last<uint32_t>, blocks, e, a, mark); break;
+    default: st = aci_launch(f, "scatter", put_last<uint64_t>, blocks, e, a, mark); break;
+  }
+  aci_order_close(&a.o);
+  return st;
+}
+
+static ac_status scatter(ac_frame *f, ac_err *e) {
+  const ac_tensor *x = f->args[0].tensor, *y = f->out[0];
+  const ac_value *src = &f->args[3];
+  if (!f->inplace) AC_TRY(aci_cuda_copy_tensor(f, y, x, e));
+  pick_args a = args_of(f, f->args[2].tensor, f->args[1].i, src->kind == AC_T_TENSOR ? src->tensor : y, y);
+  if (src->kind != AC_T_TENSOR) {
+    a.near_ = NULL;
+    aci_scalar_bytes(src->scalar, a.dt, &a.number);
+  }
+  return put(f, a, false, aci_dsize(a.dt), e);
+}
+
+static ac_status scatter_last(ac_frame *f, ac_err *e) {
+  const ac_tensor *index = f->args[0].tensor, *y = f->out[0];
+  pick_args a = args_of(f, index, f->args[1].i, y, y);
+  a.bound = f->args[2].i;
+  return put(f, a, true, 1, e);
+}
 AC_KERNEL(cuda, gather, gather)
 AC_KERNEL(cuda, gather_backward, gather_backward)
 AC_KERNEL(cuda, scatter_add, scatter_add)
+AC_KERNEL(cuda, scatter, scatter)
+AC_KERNEL(cuda, scatter_last, scatter_last)

@@ -1,7 +1,11 @@
 /* One map of places per dim: what the CPU's remap.c and device modules work from. */
 #ifndef ACI_OPS_REMAP_PLAN_H
 #define ACI_OPS_REMAP_PLAN_H
-#include "accel/tensor.h"
+#include "accel/opdef.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 /* Places [at, at of the next run) of the result show places from, from + step, ... of x; from < 0: the fill value. */
 typedef struct aci_run {
@@ -24,4 +28,10 @@ typedef struct aci_remap {
   aci_dim_map dim[AC_MAX_DIMS];
 } aci_remap;
 
+/* The maps of pad and pad_backward, whose arguments 1 and 2 are pad and mode, for x of this shape. */
+void aci_pad_maps(const ac_frame *f, int ndim, const int64_t *shape, const int64_t *stride, aci_remap *m);
+
+#ifdef __cplusplus
+}
+#endif
 #endif

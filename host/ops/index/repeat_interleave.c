@@ -132,6 +132,6 @@ AC_OP(repeat_interleave,
       .sig = "repeat_interleave(x: tensor, repeats: operand, dim: dim?, output_size: int?) -> tensor",
       .composed = composed);
 AC_OP(repeat_each, .sig = "repeat_each(x: tensor, repeats: int, dim: int) -> tensor", .shape = shape,
-      .cpu = cpu, .grad = grad, .hidden = true);
+      .cpu = cpu, .any_device = true, .grad = grad, .hidden = true);
 AC_OP(repeat_places, .sig = "repeat_places(repeats: tensor, output_size: int) -> tensor",
       .shape = shape_places, .cpu = cpu_places, .nondiff = true, .hidden = true);

@@ -1,11 +1,11 @@
 /* Whole rows by their numbers on CUDA: embedding, index_select, their backwards, and index_add.
  *
- * Adding rows: (id, position) pairs are sorted as one 64-bit key each, all different, so that equal ids stand together in the order they
+ * Adding rows: ids are sorted with their positions (order.cuh), so that equal ids stand together in the order they
  * came; then one thread a column walks each run. The order of additions is that of the ids, whatever the scheduler does. */
-#include "ops/cuda/elements.cuh"
-#include "ops/cuda/launch.cuh"
 #include "ops/index/boxes.cuh"
+#include "ops/index/order.cuh"
 
+namespace {
 struct take_args {
   const void *ids, *x;
   void *y;
@@ -15,6 +15,7 @@ struct take_args {
   int64_t outer, n, n_src, row; /* y[o, j, :] = x[o, ids[j], :] */
   int *fault;
 };
+} // namespace
 ACI_DEVICE int64_t id_at(const take_args &a, int64_t j) {
   return aci_get<int64_t>(a.ids_dt, a.ids,
                           a.ids_ndim == 0 ? j : aci_place(j, a.ids_ndim, a.ids_shape, a.ids_stride));
@@ -45,31 +46,11 @@ static take_args args_of(const ac_frame *f, const ac_tensor *ids) {
   return a;
 }
 
-/* t in a run: its own memory, or a copy in *block. */
-static ac_status in_a_run(ac_frame *f, const ac_tensor *t, const void **data, ac_block **block, ac_err *e) {
-  *block = NULL;
-  *data = aci_data(t);
-  if (aci_is_contiguous(t) || t->numel == 0) return AC_OK;
-  AC_TRY(ac_block_alloc(f->device, (size_t)t->numel * aci_dsize((ac_dtype)t->dtype), AC_MEM_ACTIVATION,
-                        f->stream, block, e));
-  aci_box dst = {}, src = {};
-  *data = dst.ptr = (*block)->ptr;
-  src.ptr = aci_data(t);
-  dst.dtype = src.dtype = (ac_dtype)t->dtype;
-  int64_t step = 1;
-  for (int d = t->ndim - 1; d >= 0; d--) {
-    dst.stride[d] = step;
-    step *= t->shape[d];
-    src.stride[d] = t->stride[d];
-  }
-  return aci_cuda_move_box(f, t->ndim, t->shape, &dst, &src, e);
-}
-
 static ac_status take(ac_frame *f, const ac_tensor *x, take_args a, ac_err *e) {
   ac_block *block;
   if (a.outer * a.n * a.row == 0) return AC_OK;
   a.y = aci_data(f->out[0]);
-  ac_status st = in_a_run(f, x, &a.x, &block, e);
+  ac_status st = aci_cuda_contiguous(f, x, &a.x, &block, e);
   const unsigned blocks = aci_blocks(f->device, a.outer * a.n * a.row);
   if (st == AC_OK) switch (aci_dsize((ac_dtype)x->dtype)) {
       case 1: st = aci_launch(f, "rows", take_rows<uint8_t>, blocks, e, a); break;
@@ -82,52 +63,38 @@ static ac_status take(ac_frame *f, const ac_tensor *x, take_args a, ac_err *e) {
 }
 
 /* ---- adding ---- */
-/* id << 32 | position; what is out of range or skipped goes behind everything. */
-static __global__ void __launch_bounds__(ACI_BLOCK)
-    make_keys(const __grid_constant__ take_args a, int64_t n_dst, int64_t skip, int64_t n_keys,
-              uint64_t *keys) {
-  for (int64_t j = aci_first(); j < n_keys; j += aci_step()) {
-    const int64_t id = j < a.n ? id_at(a, j) : -1;
-    const bool ok = (uint64_t)id < (uint64_t)n_dst;
-    if (j < a.n && !ok) *a.fault = ACI_FAULT_INDEX;
-    keys[j] = ok && id != skip ? (uint64_t)id << 32 | (uint64_t)j : UINT64_MAX;
-  }
-}
-/* One pass of a bitonic sort of n_keys = 2^k keys. */
-static __global__ void __launch_bounds__(ACI_BLOCK)
-    sort_pass(uint64_t *keys, int64_t n_keys, int64_t run, int64_t apart) {
-  for (int64_t i = aci_first(); i < n_keys; i += aci_step()) {
-    const int64_t j = i ^ apart;
-    if (j <= i) continue;
-    const uint64_t a = keys[i], b = keys[j];
-    if ((a > b) == ((i & run) == 0)) {
-      keys[i] = b;
-      keys[j] = a;
-    }
-  }
-}
-
+namespace {
 struct add_args {
-  const uint64_t *keys;
-  int64_t n_keys, outer, n, n_dst, row;
+  aci_order o; /* keys: ids, n_dst where it is out of range or skipped */
+  int64_t outer, n_dst, row;
   const void *src;
   void *out; /* holds the base already */
   ac_dtype dt;
   double scale;
 };
+} // namespace
+
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    make_keys(const __grid_constant__ take_args a, int64_t n_dst, int64_t skip, aci_order o) {
+  for (int64_t j = aci_first(); j < a.n; j += aci_step()) {
+    const int64_t id = id_at(a, j);
+    const bool ok = (uint64_t)id < (uint64_t)n_dst;
+    if (!ok) *a.fault = ACI_FAULT_INDEX;
+    aci_order_put_key(o, j, (uint64_t)(ok && id != skip ? id : n_dst));
+  }
+}
 /* C: what sums run in; rounded once, after the base joined. */
 template <class C>
 static __global__ void __launch_bounds__(ACI_BLOCK) add_rows(const __grid_constant__ add_args a) {
-  const int64_t all = a.outer * a.n_keys * a.row;
+  const int64_t n = a.o.n, all = a.outer * n * a.row;
   for (int64_t i = aci_first(); i < all; i += aci_step()) {
-    const int64_t c = i % a.row, k = i / a.row % a.n_keys, o = i / a.row / a.n_keys;
-    const uint64_t key = a.keys[k];
-    if (key == UINT64_MAX || (k > 0 && a.keys[k - 1] >> 32 == key >> 32))
-      continue; /* not the first of a run */
+    const int64_t c = i % a.row, k = i / a.row % n, o = i / a.row / n;
+    const uint64_t key = aci_order_key_at(a.o, k);
+    if (key >= (uint64_t)a.n_dst || !aci_order_begins(a.o, k, k)) continue;
     C sum = 0;
-    for (int64_t at = k; at < a.n_keys && a.keys[at] != UINT64_MAX && a.keys[at] >> 32 == key >> 32; at++)
-      sum += aci_get<C>(a.dt, a.src, (o * a.n + (int64_t)(a.keys[at] & 0xffffffffu)) * a.row + c);
-    const int64_t to = (o * a.n_dst + (int64_t)(key >> 32)) * a.row + c;
+    for (int64_t at = k; at < n && aci_order_key_at(a.o, at) == key; at++)
+      sum += aci_get<C>(a.dt, a.src, (o * n + a.o.at[at]) * a.row + c);
+    const int64_t to = (o * a.n_dst + (int64_t)key) * a.row + c;
     aci_put(a.dt, a.out, to, aci_get<C>(a.dt, a.out, to) + (C)a.scale * sum);
   }
 }
@@ -136,36 +103,27 @@ static __global__ void __launch_bounds__(ACI_BLOCK) add_rows(const __grid_consta
 static ac_status add(ac_frame *f, take_args ids, const ac_tensor *src, int64_t outer, int64_t n_dst,
                      int64_t row, double scale, int64_t skip, ac_err *e) {
   add_args a = {};
-  ac_block *keys = NULL, *run = NULL;
-  a.n = ids.n;
-  if (a.n == 0 || outer * row == 0 || n_dst == 0) return AC_OK;
-  if (a.n > UINT32_MAX || n_dst > INT32_MAX) return AC_FAIL(e, UNSUPPORTED, "more than 2^31 rows");
-  a.n_keys = 1;
-  while (a.n_keys < a.n) a.n_keys *= 2;
-  AC_TRY(ac_block_alloc(f->device, (size_t)a.n_keys * 8, AC_MEM_ACTIVATION, f->stream, &keys, e));
-  uint64_t *k = (uint64_t *)keys->ptr;
-  ac_status st = aci_launch(f, "rows (keys)", make_keys, aci_blocks(f->device, a.n_keys), e, ids, n_dst, skip,
-                            a.n_keys, k);
-  for (int64_t size = 2; size <= a.n_keys && st == AC_OK; size *= 2)
-    for (int64_t apart = size / 2; apart > 0 && st == AC_OK; apart /= 2)
-      st = aci_launch(f, "rows (sort)", sort_pass, aci_blocks(f->device, a.n_keys), e, k, a.n_keys, size,
-                      apart);
-  a.keys = k;
+  ac_block *run = NULL;
+  if (ids.n == 0 || outer * row == 0 || n_dst == 0) return AC_OK;
+  AC_TRY(aci_order_open(f, 1, ids.n, aci_order_bits(n_dst + 1), &a.o, e));
+  ac_status st =
+      aci_launch(f, "rows (keys)", make_keys, aci_blocks(f->device, ids.n), e, ids, n_dst, skip, a.o);
+  if (st == AC_OK) st = aci_order_sort(f, &a.o, e);
   a.outer = outer;
   a.n_dst = n_dst;
   a.row = row;
   a.out = aci_data(f->out[0]);
   a.dt = (ac_dtype)f->out[0]->dtype;
   a.scale = scale;
-  if (st == AC_OK) st = in_a_run(f, src, &a.src, &run, e);
+  if (st == AC_OK) st = aci_cuda_contiguous(f, src, &a.src, &run, e);
   if (st == AC_OK) {
-    const unsigned blocks = aci_blocks(f->device, outer * a.n_keys * row);
+    const unsigned blocks = aci_blocks(f->device, outer * ids.n * row);
     st = a.dt == AC_F64            ? aci_launch(f, "rows (add)", add_rows<double>, blocks, e, a)
          : ac_dtype_is_float(a.dt) ? aci_launch(f, "rows (add)", add_rows<float>, blocks, e, a)
                                    : aci_launch(f, "rows (add)", add_rows<int64_t>, blocks, e, a);
   }
   ac_block_free(run);
-  ac_block_free(keys);
+  aci_order_close(&a.o);
   return st;
 }
 

@@ -38,7 +38,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   ac_tensor *y = f->out[0];
   int64_t number[1];
   const bool one = f->args[3].kind == AC_T_SCALAR;
-  if (one) aci_element(f->args[3].scalar, (ac_dtype)x->dtype, number);
+  if (one) aci_scalar_bytes(f->args[3].scalar, (ac_dtype)x->dtype, number);
   if (!f->inplace) aci_copy_into(f->team, y, x);
   return aci_pick_put(f, y, one ? NULL : ARG_T(f, 3), number, aci_wrap_dim(ARG_I(f, 1), x->ndim), 2, e);
 }

@@ -78,3 +78,13 @@ void aci_store(aci_ctype c, const void *src, ac_dtype dt, void *dst, int64_t str
     default: break;
   }
 }
+
+void aci_scalar_bytes(ac_scalar v, ac_dtype dt, void *bytes) {
+  if (ac_dtype_is_float(dt) || (dt == AC_BOOL && v.kind == AC_SCALAR_FLOAT)) {
+    double d = v.kind == AC_SCALAR_FLOAT ? v.f : (double)v.i;
+    aci_store(ACI_C_F64, &d, dt, bytes, 1, 1);
+  } else {
+    int64_t i = v.kind == AC_SCALAR_FLOAT ? (int64_t)v.f : v.i;
+    aci_store(ACI_C_I64, &i, dt, bytes, 1, 1);
+  }
+}

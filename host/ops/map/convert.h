@@ -11,9 +11,17 @@ static inline aci_ctype aci_ctype_of(ac_dtype d) {
 }
 static inline size_t aci_ctype_bytes(aci_ctype c) { return c == ACI_C_F32 ? 4 : 8; }
 
+#ifdef __cplusplus
+extern "C" {
+#endif
 /* dst[i] = (ctype)src[i*stride], i < n. stride in elements of dt; 0 repeats one value. */
 void aci_load(aci_ctype c, void *dst, ac_dtype dt, const void *src, int64_t stride, int64_t n);
 /* dst[i*stride] = (dtype)src[i], rounding to nearest even; bool stores src != 0; float to integer truncates. */
 void aci_store(aci_ctype c, const void *src, ac_dtype dt, void *dst, int64_t stride, int64_t n);
+/* v as one element of dtype dt, into up to 8 bytes. */
+void aci_scalar_bytes(ac_scalar v, ac_dtype dt, void *bytes);
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -1,6 +1,8 @@
 /* randperm_: x := the numbers 0 .. n - 1 in random order, every order equally likely (Fisher and Yates).
    x (n)! -> x
    example: accel.empty(5, { dtype = "i64" }):randperm_():sum() --> 10 */
+#include <stdlib.h>
+
 #include "ops/random/draw.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {
@@ -12,13 +14,9 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return ac_frame_alias(f, 0, e);
 }
 
-static ac_status cpu(ac_frame *f, ac_err *e) {
-  const ac_tensor *x = f->out[0];
-  const int64_t n = x->numel, st = x->stride[0];
-  int64_t *v = aci_data(x);
-  aci_draw d = aci_draw_of(&f->ticket);
+static void shuffle(const ac_generator *ticket, int64_t *v, int64_t n, int64_t st) {
+  aci_draw d = aci_draw_of(ticket);
   uint32_t w[ACI_DRAW_ROW];
-  (void)e;
   for (int64_t i = 0; i < n; i++) v[i * st] = i;
   for (int64_t b = 0; b < n;
        b += ACI_DRAW_ROW / 2) { /* place i takes the value of a place not yet settled, from draw i */
@@ -32,8 +30,38 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
       v[j * st] = t;
     }
   }
+}
+
+/* Each exchange needs the one before it, so that other devices get the order from here: made in the host's memory, copied in the
+ * order of their stream. */
+static ac_status elsewhere(ac_frame *f, ac_err *e) {
+  const ac_tensor *x = f->out[0];
+  const size_t bytes = (size_t)x->numel * sizeof(int64_t);
+  const bool direct = aci_is_contiguous(x);
+  ac_block *block = NULL;
+  int64_t *v = malloc(bytes);
+  ac_status st = AC_OK;
+  if (v == NULL) return AC_FAIL(e, OOM, "no memory for %lld numbers", (long long)x->numel);
+  if (!direct) AC_GOTO(done, st, ac_block_alloc(f->device, bytes, AC_MEM_ACTIVATION, f->stream, &block, e));
+  shuffle(&f->ticket, v, x->numel, 1);
+  AC_GOTO(done, st, f->device->vt->copy(f->device, f->stream, direct ? aci_data(x) : ac_block_ptr(block), v, bytes, e));
+  if (!direct) {
+    const aci_box from = {.ptr = ac_block_ptr(block), .dtype = AC_I64, .stride = {1}},
+                  to = {.ptr = aci_data(x), .dtype = AC_I64, .stride = {x->stride[0]}};
+    st = aci_box_move(f, 1, x->shape, &to, &from, e);
+  }
+done:
+  ac_block_free(block);
+  free(v);
+  return st;
+}
+
+static ac_status cpu(ac_frame *f, ac_err *e) {
+  const ac_tensor *x = f->out[0];
+  if (x->numel > 0 && f->device->kind != AC_DEV_CPU) return elsewhere(f, e);
+  shuffle(&f->ticket, aci_data(x), x->numel, x->stride[0]);
   return AC_OK;
 }
 
-AC_OP(randperm_, .sig = "randperm_(x!: tensor, generator: generator?) -> tensor", .shape = shape, .cpu = cpu,
+AC_OP(randperm_, .sig = "randperm_(x!: tensor, generator: generator?) -> tensor", .shape = shape, .cpu = cpu, .any_device = true,
       .nondiff = true);
