@@ -60,6 +60,12 @@ int ac_device_index(const ac_device *d) { return d->index; }
 
 const char *ac_device_name(const ac_device *d) { return d->name; }
 
+ac_status aci_device_upload(ac_device *d, ac_stream *s, void *dst, const void *src, size_t bytes, ac_err *e) {
+  if (d->vt->upload != NULL) return d->vt->upload(d, s, dst, src, bytes, e);
+  AC_TRY(d->vt->copy(d, s, dst, src, bytes, e));
+  return d->vt->sync == NULL ? AC_OK : d->vt->sync(d, s, e);
+}
+
 ac_status ac_device_sync(ac_device *d, ac_err *e) {
   return d->vt->sync == NULL ? AC_OK : d->vt->sync(d, NULL, e);
 }

@@ -23,6 +23,9 @@ struct ac_device {
 /* As ac_device_retain, unless the last reference is gone: then nothing but blocks keeps the struct, and it is false. */
 bool aci_device_hold(ac_device *d);
 
+/* Bytes of the host to a device; upload of the vtable, or what stands for it. */
+ac_status aci_device_upload(ac_device *d, ac_stream *s, void *dst, const void *src, size_t bytes, ac_err *e);
+
 /* cpu.c: a copy whose stores go around the caches; the ranges do not overlap. */
 void aci_copy_streamed(void *dst, const void *src, size_t n);
 

@@ -132,8 +132,7 @@ ac_status ac_tensor_from_host(ac_device *d, ac_dtype dt, int ndim, const int64_t
   *out = NULL;
   AC_TRY(ac_tensor_new(d, dt, ndim, shape, &t, e));
   if (t->numel > 0 && t->storage->ptr != NULL) {
-    st = d->vt->copy(d, NULL, t->storage->ptr, data, (size_t)t->numel * aci_dsize(dt), e);
-    if (st == AC_OK && d->vt->sync != NULL) st = d->vt->sync(d, NULL, e); /* data is the caller's again */
+    st = aci_device_upload(d, NULL, t->storage->ptr, data, (size_t)t->numel * aci_dsize(dt), e);
   }
   if (st != AC_OK) {
     ac_tensor_release(t);

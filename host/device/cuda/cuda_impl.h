@@ -16,6 +16,8 @@ struct ac_event {
   cudaEvent_t handle;
 };
 
+struct aci_cuda_uploads; /* upload.cu */
+
 /* dev->impl */
 typedef struct aci_cuda {
   int ordinal;
@@ -24,6 +26,7 @@ typedef struct aci_cuda {
   size_t shared_bytes; /* that a block may ask for */
   int code; /* the chip that this module's code for the device was compiled for, 75 or 90: an 8.0 runs the code of 7.5 */
   size_t total_bytes;
+  struct aci_cuda_uploads *uploads; /* NULL: none so far */
   int *
       fault; /* kernels write here (host memory they can reach) what they found wrong with values: an aci_cuda_fault */
 } aci_cuda;
@@ -41,6 +44,10 @@ ac_status aci_cuda_check(const ac_device *dev, cudaError_t code, const char *wha
 /* After a launch: what the driver thought of it; waits for the kernel under ACCEL_CUDA_SYNC. */
 ac_status aci_cuda_launched(const ac_device *dev, cudaStream_t s, const char *kernel, ac_err *e);
 void aci_cuda_set_sync(bool on);
+
+/* The vtable's upload. */
+ac_status aci_cuda_upload(ac_device *dev, ac_stream *s, void *dst, const void *src, size_t bytes, ac_err *e);
+void aci_cuda_uploads_close(aci_cuda *c);
 
 int aci_cuda_devices(char *why, size_t n);
 void aci_cuda_describe(int index, char *text, size_t n);

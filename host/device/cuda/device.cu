@@ -123,6 +123,7 @@ static ac_status open_device(ac_device *dev, ac_err *e) {
 static void close_device(ac_device *dev) {
   aci_cuda *c = (aci_cuda *)dev->impl;
   if (aci_cuda_enter(dev, NULL) == AC_OK) {
+    aci_cuda_uploads_close(c);
     cudaStreamDestroy(c->compute.handle);
     cudaFreeHost(c->fault);
   }
@@ -232,7 +233,7 @@ const ac_device_vtable *aci_cuda_vtable() {
   static const ac_device_vtable vt = {
       sizeof vt,  "cuda",       AC_DEV_CUDA, open_device, close_device, map,
       unmap,      copy,         fill,        stream_new,  stream_free,  event_new,
-      event_free, event_record, event_query, stream_wait, sync_device,
+      event_free, event_record, event_query, stream_wait, sync_device, aci_cuda_upload,
   };
   return &vt;
 }

@@ -43,6 +43,9 @@ typedef struct ac_device_vtable {
   ac_status (*event_query)(ac_device *dev, ac_event *ev, bool *done, ac_err *e);
   ac_status (*stream_wait)(ac_device *dev, ac_stream *s, ac_event *ev, ac_err *e); /* s waits, the host does not */
   ac_status (*sync)(ac_device *dev, ac_stream *s, ac_err *e); /* the host waits; s NULL = whole device. (optional) */
+  /* as copy, from the host; src is the caller's again when it returns, without the host waiting for work on s where it can be helped.
+   * (optional: copy, then sync) */
+  ac_status (*upload)(ac_device *dev, ac_stream *s, void *dst, const void *src, size_t bytes, ac_err *e);
 } ac_device_vtable;
 
 /* Opens device `index` of a kind with the given memory limit in bytes (0 = none). One reference. team is borrowed and must

@@ -44,7 +44,7 @@ static ac_status elsewhere(ac_frame *f, ac_err *e) {
   if (v == NULL) return AC_FAIL(e, OOM, "no memory for %lld numbers", (long long)x->numel);
   if (!direct) AC_GOTO(done, st, ac_block_alloc(f->device, bytes, AC_MEM_ACTIVATION, f->stream, &block, e));
   shuffle(&f->ticket, v, x->numel, 1);
-  AC_GOTO(done, st, f->device->vt->copy(f->device, f->stream, direct ? aci_data(x) : ac_block_ptr(block), v, bytes, e));
+  AC_GOTO(done, st, aci_device_upload(f->device, f->stream, direct ? aci_data(x) : ac_block_ptr(block), v, bytes, e));
   if (!direct) {
     const aci_box from = {.ptr = ac_block_ptr(block), .dtype = AC_I64, .stride = {1}},
                   to = {.ptr = aci_data(x), .dtype = AC_I64, .stride = {x->stride[0]}};

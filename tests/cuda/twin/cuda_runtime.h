@@ -78,7 +78,7 @@ typedef enum cudaError_t {
 } cudaError_t;
 typedef struct emulated_stream *cudaStream_t;
 typedef struct emulated_event *cudaEvent_t;
-typedef enum cudaMemcpyKind { cudaMemcpyDefault = 4 } cudaMemcpyKind;
+typedef enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDefault = 4 } cudaMemcpyKind;
 enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2, cudaHostAllocPortable = 1 };
 #define CUDART_VERSION 13000
 
@@ -110,6 +110,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t e);
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s);
 cudaError_t cudaEventQuery(cudaEvent_t e);
+cudaError_t cudaEventSynchronize(cudaEvent_t e);
 typedef struct cudaFuncAttributes {
   int ptxVersion;
 } cudaFuncAttributes;
