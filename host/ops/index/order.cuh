@@ -90,6 +90,6 @@ ACI_DEVICE uint64_t aci_order_nan(ac_dtype dt) {
 ac_status aci_order_lines(ac_frame *f, const aci_reduce_plan *p, int64_t first, int64_t lines,
                           bool descending, aci_order *o, ac_err *e);
 /* How many lines of n are sorted at a time, so that the memory has a bound. */
-static inline int64_t aci_order_group(int64_t n) { return n >= 1 << 25 ? 1 : (1 << 25) / (n < 1 ? 1 : n); }
+static inline int64_t aci_order_group(int64_t n) { return n >= 1 << 23 ? 1 : (1 << 23) / (n < 1 ? 1 : n); }
 
 #endif

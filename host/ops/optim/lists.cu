@@ -72,10 +72,12 @@ void aci_lists_batch(const aci_lists *l, int *i, size_t *at, aci_list_batch *b) 
     if (b->tensors > 0 && wide != b->wide) break; /* one width a launch */
     b->wide = wide;
     const int t = b->tensors++;
+    b->fours[t] = true;
     for (int k = 0; k < l->n_lists; k++) {
       if (l->list[k] == NULL) continue;
       b->ptr[k][t] = aci_lists_data(l, k, *i, at);
       b->dt[k][t] = l->list[k][*i]->dtype;
+      b->fours[t] = b->fours[t] && (uintptr_t)b->ptr[k][t] % (4 * aci_dsize((ac_dtype)b->dt[k][t])) == 0;
     }
     b->n[t] = l->list[0][*i]->numel;
     b->scale[t] = l->scale != NULL ? l->scale[*i] : 1;

@@ -14,6 +14,7 @@ struct aci_list_batch {
   int64_t n[ACI_LIST_MOST];
   double scale[ACI_LIST_MOST];        /* a number that each tensor may have */
   int first_piece[ACI_LIST_MOST + 1]; /* pieces of the tensors before */
+  bool fours[ACI_LIST_MOST];          /* four elements of any list lie at a multiple of their size */
   int tensors;
   bool wide; /* any list is f64: all is computed in it */
 };
@@ -29,24 +30,76 @@ ACI_DEVICE int aci_list_tensor(const aci_list_batch &b, int piece) {
   return lo;
 }
 
+/* Four elements at once; i is a multiple of 4. */
+template <class C> ACI_DEVICE void aci_list_get4(ac_dtype dt, const void *p, int64_t i, C *v) {
+  switch (dt) {
+#define ACI_LIST_GET4(D)                                                                        \
+  case AC_##D: {                                                                                \
+    typedef aci_element<AC_##D> E;                                                              \
+    const aci_vector<E::bits, 4> x = *(const aci_vector<E::bits, 4> *)((const E::bits *)p + i); \
+    for (int j = 0; j < 4; j++) v[j] = E::load<C>(x.v[j]);                                      \
+  } break;
+    ACI_LIST_GET4(F32)
+    ACI_LIST_GET4(BF16) ACI_LIST_GET4(F16) ACI_LIST_GET4(F64)
+#undef ACI_LIST_GET4
+        default : break;
+  }
+}
+template <class C> ACI_DEVICE void aci_list_put4(ac_dtype dt, void *p, int64_t i, const C *v) {
+  switch (dt) {
+#define ACI_LIST_PUT4(D)                                 \
+  case AC_##D: {                                         \
+    typedef aci_element<AC_##D> E;                       \
+    aci_vector<E::bits, 4> x;                            \
+    for (int j = 0; j < 4; j++) x.v[j] = E::store(v[j]); \
+    *(aci_vector<E::bits, 4> *)((E::bits *)p + i) = x;   \
+  } break;
+    ACI_LIST_PUT4(F32)
+    ACI_LIST_PUT4(BF16) ACI_LIST_PUT4(F16) ACI_LIST_PUT4(F64)
+#undef ACI_LIST_PUT4
+        default : break;
+  }
+}
+
 /* F::prepare(): once a thread, before its elements; false: nothing is to be done. f.element(v, b, t): v[k] is the element of list k, of
  * tensor t of the batch; what the lists in `writes` became is stored. */
 template <class C, class F>
 __global__ void __launch_bounds__(ACI_BLOCK)
     aci_list_kernel(const __grid_constant__ aci_list_batch b, unsigned writes, F f) {
+  enum { N = F::LISTS };
   if (!f.prepare()) return;
   for (int piece = (int)blockIdx.x; piece < b.first_piece[b.tensors]; piece += (int)gridDim.x) {
     const int t = aci_list_tensor(b, piece);
     const int64_t begin = (int64_t)(piece - b.first_piece[t]) * ACI_LIST_PIECE;
     const int64_t end = begin + ACI_LIST_PIECE < b.n[t] ? begin + ACI_LIST_PIECE : b.n[t];
-    for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
-      C v[ACI_LIST_LISTS];
+    const int64_t fours = b.fours[t] ? end - (end - begin) % 4 : begin;
+    for (int64_t i = begin + 4 * (int64_t)threadIdx.x; i < fours; i += 4 * (int64_t)blockDim.x) {
+      C x[N][4] = {};
 #pragma unroll
-      for (int k = 0; k < F::LISTS; k++)
+      for (int k = 0; k < N; k++)
+        if (b.ptr[k][t] != NULL) aci_list_get4((ac_dtype)b.dt[k][t], b.ptr[k][t], i, x[k]);
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        C v[N];
+#pragma unroll
+        for (int k = 0; k < N; k++) v[k] = x[k][j];
+        f.element(v, b, t);
+#pragma unroll
+        for (int k = 0; k < N; k++) x[k][j] = v[k];
+      }
+#pragma unroll
+      for (int k = 0; k < N; k++)
+        if ((writes >> k & 1) && b.ptr[k][t] != NULL)
+          aci_list_put4((ac_dtype)b.dt[k][t], b.ptr[k][t], i, x[k]);
+    }
+    for (int64_t i = fours + threadIdx.x; i < end; i += blockDim.x) { /* what no four holds */
+      C v[N];
+#pragma unroll
+      for (int k = 0; k < N; k++)
         v[k] = b.ptr[k][t] != NULL ? aci_get<C>((ac_dtype)b.dt[k][t], b.ptr[k][t], i) : (C)0;
       f.element(v, b, t);
 #pragma unroll
-      for (int k = 0; k < F::LISTS; k++)
+      for (int k = 0; k < N; k++)
         if ((writes >> k & 1) && b.ptr[k][t] != NULL) aci_put((ac_dtype)b.dt[k][t], b.ptr[k][t], i, v[k]);
     }
   }
