@@ -4,7 +4,27 @@
 enum { EACH = 8, RADIX = 16, DIGIT_BITS = 4, TILE = ACI_BLOCK * EACH, PARTS = ACI_BLOCK / RADIX };
 
 /* ---- short lines ---- */
-/* `segment` = 2^k places a line, ACI_ORDER_SMALL / segment lines a block; a line's places beyond n are behind everything. */
+/* In shared memory, runs of `segment` = 2^k places in order, whatever order the scheduler takes: all (key, pos) differ. */
+template <class K> ACI_DEVICE void sort_segments(K *key, uint32_t *pos, int segment) {
+  for (int run = 2; run <= segment; run *= 2)
+    for (int apart = run / 2; apart > 0; apart /= 2) {
+      for (int p = (int)threadIdx.x; p < ACI_ORDER_SMALL / 2; p += (int)blockDim.x) {
+        const int i = p / apart * 2 * apart + p % apart, j = i + apart;
+        const K a = key[i], c = key[j];
+        const uint32_t pa = pos[i], pc = pos[j];
+        const bool after = a > c || (a == c && pa > pc), up = ((i & (segment - 1)) & run) == 0;
+        if (after == up) {
+          key[i] = c;
+          key[j] = a;
+          pos[i] = pc;
+          pos[j] = pa;
+        }
+      }
+      __syncthreads();
+    }
+}
+
+/* ACI_ORDER_SMALL / segment lines a block; a line's places beyond n are behind everything. */
 template <class K>
 static __global__ void __launch_bounds__(ACI_BLOCK)
     order_small(K *keys, uint32_t *at, int64_t lines, int64_t n, int segment) {
@@ -19,27 +39,38 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
       pos[i] = real ? (uint32_t)k : UINT32_MAX;
     }
     __syncthreads();
-    for (int run = 2; run <= segment; run *= 2)
-      for (int apart = run / 2; apart > 0; apart /= 2) {
-        for (int p = (int)threadIdx.x; p < ACI_ORDER_SMALL / 2; p += (int)blockDim.x) {
-          const int i = p / apart * 2 * apart + p % apart, j = i + apart;
-          const K a = key[i], c = key[j];
-          const uint32_t pa = pos[i], pc = pos[j];
-          const bool after = a > c || (a == c && pa > pc), up = ((i & (segment - 1)) & run) == 0;
-          if (after == up) {
-            key[i] = c;
-            key[j] = a;
-            pos[i] = pc;
-            pos[j] = pa;
-          }
-        }
-        __syncthreads();
-      }
+    sort_segments(key, pos, segment);
     for (int i = (int)threadIdx.x; i < ACI_ORDER_SMALL; i += (int)blockDim.x) {
       const int64_t line = b * per_block + i / segment, k = i % segment;
       if (line >= lines || k >= n) continue;
       keys[line * n + k] = key[i];
       at[line * n + k] = pos[i];
+    }
+    __syncthreads();
+  }
+}
+
+/* The `best` first of every tile of a line, side by side; at NULL: each stands where it stood. What a tile lacks is behind
+ * everything. */
+template <class K>
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    order_best(const K *keys, const uint32_t *at, int64_t lines, int64_t n, int64_t best, K *out_keys,
+               uint32_t *out_at) {
+  __shared__ K key[ACI_ORDER_SMALL];
+  __shared__ uint32_t pos[ACI_ORDER_SMALL];
+  const int64_t tiles = (n + ACI_ORDER_SMALL - 1) / ACI_ORDER_SMALL;
+  for (int64_t item = blockIdx.x; item < lines * tiles; item += gridDim.x) {
+    const int64_t line = item / tiles, begin = item % tiles * ACI_ORDER_SMALL;
+    for (int i = (int)threadIdx.x; i < ACI_ORDER_SMALL; i += (int)blockDim.x) {
+      const bool real = begin + i < n;
+      key[i] = real ? keys[line * n + begin + i] : (K) ~(K)0;
+      pos[i] = !real ? UINT32_MAX : at != NULL ? at[line * n + begin + i] : (uint32_t)(begin + i);
+    }
+    __syncthreads();
+    sort_segments(key, pos, ACI_ORDER_SMALL);
+    for (int i = (int)threadIdx.x; i < best; i += (int)blockDim.x) {
+      out_keys[item * best + i] = key[i];
+      out_at[item * best + i] = pos[i];
     }
     __syncthreads();
   }
@@ -180,6 +211,32 @@ ac_status aci_order_sort(ac_frame *f, aci_order *o, ac_err *e) {
                     segment);
 }
 
+/* Tiles give their best until one tile holds what is left. */
+template <class K> static ac_status best_of(ac_frame *f, aci_order *o, int64_t best, ac_err *e) {
+  bool first = true;
+  int64_t tiles;
+  do {
+    tiles = (o->n + ACI_ORDER_SMALL - 1) / ACI_ORDER_SMALL;
+    AC_TRY(aci_launch(f, "sort (best)", order_best<K>, aci_blocks(f->device, o->lines * tiles, 1), e,
+                      (const K *)o->keys, (const uint32_t *)(first ? NULL : o->at), o->lines, o->n, best,
+                      (K *)o->other_keys, o->other_at));
+    void *const keys = o->keys;
+    uint32_t *const at = o->at;
+    o->keys = o->other_keys;
+    o->at = o->other_at;
+    o->other_keys = keys;
+    o->other_at = at;
+    o->n = tiles * best;
+    first = false;
+  } while (tiles > 1);
+  return AC_OK;
+}
+
+ac_status aci_order_best(ac_frame *f, aci_order *o, int64_t best, ac_err *e) {
+  if (o->n <= ACI_ORDER_SMALL || best > ACI_ORDER_SMALL / 4 || o->lines == 0) return aci_order_sort(f, o, e);
+  return o->wide ? best_of<uint64_t>(f, o, best, e) : best_of<uint32_t>(f, o, best, e);
+}
+
 ac_status aci_order_open(ac_frame *f, int64_t lines, int64_t n, int bits, aci_order *o, ac_err *e) {
   memset(o, 0, sizeof *o);
   o->lines = lines;
@@ -220,7 +277,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) order_load(const __grid_cons
   }
 }
 
-ac_status aci_order_lines(ac_frame *f, const aci_reduce_plan *p, int64_t first, int64_t lines,
+ac_status aci_order_lines(ac_frame *f, const aci_reduce_plan *p, int64_t first, int64_t lines, int64_t best,
                           bool descending, aci_order *o, ac_err *e) {
   AC_TRY(aci_order_open(f, lines, p->n_reduced, 8 * (int)aci_dsize(p->dt), o, e));
   load_args a = {};
@@ -231,7 +288,7 @@ ac_status aci_order_lines(ac_frame *f, const aci_reduce_plan *p, int64_t first, 
   ac_status st = AC_OK;
   if (lines * p->n_reduced > 0)
     st = aci_launch(f, "sort (keys)", order_load, aci_blocks(f->device, lines * p->n_reduced), e, a);
-  if (st == AC_OK) st = aci_order_sort(f, o, e);
+  if (st == AC_OK) st = best < p->n_reduced ? aci_order_best(f, o, best, e) : aci_order_sort(f, o, e);
   if (st != AC_OK) aci_order_close(o);
   return st;
 }

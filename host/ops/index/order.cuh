@@ -42,6 +42,8 @@ ACI_DEVICE bool aci_order_ends(const aci_order &o, int64_t i, int64_t k) {
 /* Memory for lines x n keys that differ in their lowest bits only. UNSUPPORTED above 2^32 - 1 elements a line. */
 ac_status aci_order_open(ac_frame *f, int64_t lines, int64_t n, int bits, aci_order *o, ac_err *e);
 ac_status aci_order_sort(ac_frame *f, aci_order *o, ac_err *e);
+/* So that at least the `best` first of each line are in order: o->n, how far the lines lie apart, may become smaller. */
+ac_status aci_order_best(ac_frame *f, aci_order *o, int64_t best, ac_err *e);
 static inline void aci_order_close(aci_order *o) { ac_block_free(o->block); }
 /* Bits that numbers below n take. */
 static inline int aci_order_bits(int64_t n) {
@@ -86,8 +88,8 @@ ACI_DEVICE uint64_t aci_order_nan(ac_dtype dt) {
   }
 }
 
-/* Lines [first, first + lines) of a plan whose reduced dims are one, sorted; the caller closes o. */
-ac_status aci_order_lines(ac_frame *f, const aci_reduce_plan *p, int64_t first, int64_t lines,
+/* Lines [first, first + lines) of a plan whose reduced dims are one, the `best` first of each in order; the caller closes o. */
+ac_status aci_order_lines(ac_frame *f, const aci_reduce_plan *p, int64_t first, int64_t lines, int64_t best,
                           bool descending, aci_order *o, ac_err *e);
 /* How many lines of n are sorted at a time, so that the memory has a bound. */
 static inline int64_t aci_order_group(int64_t n) { return n >= 1 << 23 ? 1 : (1 << 23) / (n < 1 ? 1 : n); }

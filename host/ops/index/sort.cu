@@ -51,7 +51,7 @@ static ac_status run(ac_frame *f, line_args a, bool descending, bool middle, ac_
   const int64_t group = aci_order_group(a.p.n_reduced);
   for (a.first = 0; a.first < a.p.n_out; a.first += group) {
     const int64_t lines = a.p.n_out - a.first < group ? a.p.n_out - a.first : group;
-    AC_TRY(aci_order_lines(f, &a.p, a.first, lines, descending, &a.o, e));
+    AC_TRY(aci_order_lines(f, &a.p, a.first, lines, middle ? a.p.n_reduced : a.best, descending, &a.o, e));
     const unsigned blocks = aci_blocks(f->device, middle ? lines : lines * a.best);
     const char *name = "sort (values)";
     ac_status st;

@@ -79,7 +79,7 @@ static ac_status elements(ac_frame *f, const ac_tensor *x, ac_err *e) {
   p.red_stride[0] = 1;
   b.nan = nan_of(p.dt);
   b.bytes = (int)aci_dsize(p.dt);
-  ac_status st = aci_order_lines(f, &p, 0, 1, false, &b.o, e);
+  ac_status st = aci_order_lines(f, &p, 0, 1, n, false, &b.o, e);
   if (st == AC_OK) {
     st = aci_choose(f, b, n, &first, e);
     if (st == AC_OK) st = fill(f, b, n, first, e);

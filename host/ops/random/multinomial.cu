@@ -88,7 +88,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) draw_times(const __grid_cons
   }
 }
 static __global__ void __launch_bounds__(ACI_BLOCK) take_earliest(const __grid_constant__ draw_args a) {
-  for (int64_t i = aci_first(); i < a.rows * a.k; i += aci_step()) a.y[i] = a.o.at[i / a.k * a.n + i % a.k];
+  for (int64_t i = aci_first(); i < a.rows * a.k; i += aci_step()) a.y[i] = a.o.at[i / a.k * a.o.n + i % a.k];
 }
 
 static ac_status by_search(ac_frame *f, draw_args a, ac_err *e) {
@@ -104,7 +104,7 @@ static ac_status by_race(ac_frame *f, draw_args a, ac_err *e) {
   AC_TRY(aci_launch(f, "multinomial (weights)", sum_weights, aci_blocks(f->device, a.rows, 1), e, a));
   AC_TRY(aci_order_open(f, a.rows, a.n, 64, &a.o, e));
   ac_status st = aci_launch(f, "multinomial (times)", draw_times, aci_blocks(f->device, a.rows * a.n), e, a);
-  if (st == AC_OK) st = aci_order_sort(f, &a.o, e);
+  if (st == AC_OK) st = aci_order_best(f, &a.o, a.k, e);
   if (st == AC_OK)
     st = aci_launch(f, "multinomial", take_earliest, aci_blocks(f->device, a.rows * a.k), e, a);
   aci_order_close(&a.o);
