@@ -54,6 +54,27 @@ for _, dtype in ipairs { "f32", "bf16" } do
   row("layer_norm " .. dtype, 2 * all, function() return accel.layer_norm(x, { 4096 }, w, b) end)
   row("softmax " .. dtype, 2 * all, function() return x:softmax(-1) end)
   row("dropout " .. dtype, 2 * all, function() return x:dropout(0.1) end)
+  row("cumsum of rows " .. dtype, 2 * all, function() return x:cumsum(2) end)
+end
+
+-- optimizers and order; bytes of sorting are those of keys and positions, once in and once out
+do
+  local x = accel.rand(rows, 4096, { device = "cuda" })
+  local all = rows * 4096 * 4
+  local g, m, v = x * 0.1, x:zeros_like(), x:zeros_like()
+  local lr, step = accel.full({}, 1e-3, { device = "cuda" }), accel.zeros({}, { device = "cuda" })
+  local r, c = accel.zeros(rows, 1, { device = "cuda" }), accel.zeros(1, 4096, { device = "cuda" })
+  row("adamw", 7 * all, function() accel.adamw_step_({ x }, { g }, { m }, { v }, lr, step) end)
+  row("sgd with momentum", 5 * all, function() accel.sgd_step_({ x }, { g }, { m }, lr, 0.9) end)
+  row("adafactor", 3 * all, function() accel.adafactor_step_({ x }, { g }, { r }, { c }, {}, lr, step) end)
+  row("clip_grad_norm", 3 * all, function() accel.clip_grad_norm_({ g }, 1) end)
+  local line = x:reshape(-1)
+  local ids = (line:narrow(1, 1, rows) * 1000):to "i64"
+  row("sort of all", 4 * all, function() return line:sort() end)
+  row("sort of rows", 4 * all, function() return x:sort(2) end)
+  row("topk of rows", all, function() return x:topk(50, 2) end)
+  row("masked_select", 2 * all, function() return line:masked_select(line:gt(0.5)) end)
+  row("rows added by number", 2 * all, function() return accel.zeros(1000, 4096, { device = "cuda" }):index_add(1, ids, x) end)
 end
 
 local m = state.cuda:find "emulated" and 64 or 8192
