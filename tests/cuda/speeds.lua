@@ -52,6 +52,7 @@ for _, dtype in ipairs { "f32", "bf16" } do
   row("sum of rows " .. dtype, all, function() return x:sum(2) end)
   row("sum of columns " .. dtype, all, function() return x:sum(1) end)
   row("layer_norm " .. dtype, 2 * all, function() return accel.layer_norm(x, { 4096 }, w, b) end)
+  row("rms_norm " .. dtype, 2 * all, function() return accel.rms_norm(x, { 4096 }, w) end)
   row("softmax " .. dtype, 2 * all, function() return x:softmax(-1) end)
   row("dropout " .. dtype, 2 * all, function() return x:dropout(0.1) end)
   row("cumsum of rows " .. dtype, 2 * all, function() return x:cumsum(2) end)
@@ -75,6 +76,39 @@ do
   row("topk of rows", all, function() return x:topk(50, 2) end)
   row("masked_select", 2 * all, function() return line:masked_select(line:gt(0.5)) end)
   row("rows added by number", 2 * all, function() return accel.zeros(1000, 4096, { device = "cuda" }):index_add(1, ids, x) end)
+end
+
+-- A call and its gradient; bytes: of both.
+local function backward(name, bytes, leaves, f)
+  local t = seconds(function()
+    local y = f()
+    accel.grad(y, leaves, { grad_outputs = y:detach() })
+  end)
+  local rate = bytes / t / 1e9
+  print(("%-34s %9.3f ms %9.1f GB/s %6.1f %% of copy"):format(name, t * 1e3, rate, 100 * rate / copy))
+  collectgarbage()
+end
+local emulated = state.cuda:find "emulated"
+for _, dtype in ipairs { "f32", "bf16" } do
+  local o, size = { dtype = dtype, device = "cuda", requires_grad = true }, dtype == "f32" and 4 or 2
+  local x, w, b = accel.ones({ rows, 4096 }, o), accel.ones({ 4096 }, o), accel.zeros({ 4096 }, o)
+  local all = rows * 4096 * size
+  backward("layer_norm, both ways " .. dtype, 5 * all, { x, w, b }, function() return accel.layer_norm(x, { 4096 }, w, b) end)
+  backward("rms_norm, both ways " .. dtype, 5 * all, { x, w }, function() return accel.rms_norm(x, { 4096 }, w) end)
+  backward("softmax, both ways " .. dtype, 5 * all, { x }, function() return x:softmax(-1) end)
+  local side, n, channels = emulated and 4 or 56, emulated and 2 or 64, emulated and 16 or 256
+  local image, c = accel.ones({ n, channels, side, side }, o), accel.ones({ channels }, o)
+  local plane = n * channels * side * side * size
+  backward("group_norm, both ways " .. dtype, 8 * plane, { image, c }, function() return image:group_norm(8, c) end)
+  backward("batch_norm, both ways " .. dtype, 8 * plane, { image, c },
+    function() return image:batch_norm(nil, nil, c, nil, { training = true }) end)
+  local k = accel.ones({ channels, channels, 3, 3 }, o)
+  for _, way in ipairs { "forward", "both ways" } do
+    local function f() return accel.conv2d(image, k, nil, 1, 1) end
+    local t = seconds(way == "forward" and f or function() accel.grad(f(), { image, k }, { grad_outputs = image:detach() }) end)
+    local flops = 2 * n * side * side * channels ^ 2 * 9 * (way == "forward" and 1 or 3)
+    print(("%-34s %9.3f ms %9.1f Tflop/s"):format(("conv2d 3 x 3, %s %s"):format(way, dtype), t * 1e3, flops / t / 1e12))
+  end
 end
 
 local m = state.cuda:find "emulated" and 64 or 8192

@@ -92,7 +92,7 @@ static bool tensor(aci_dnn_tensor *t, int type, int n, const int *extents) {
 static bool describe(plan *p, const aci_conv_call *k, int math) {
   const aci_conv &c = k->c;
   const int type = type_of(k->dt), compute = k->dt == AC_F64 ? ACI_DNN_DOUBLE : ACI_DNN_FLOAT;
-  const int skip = c.k[0] == 1 && c.in[0] == 1 && c.out[0] == 1 ? 1 : 0, n = 5 - skip;
+  const int skip = c.k[0] == 1 && c.in[0] == 1 && c.out[0] == 1 && c.pad[0] == 0 ? 1 : 0, n = 5 - skip;
   int wide[5] = {(int)c.n, (int)(c.groups * c.ci)}, slim[5] = {(int)c.n, (int)(c.groups * c.co)};
   int w[5] = {(int)(c.groups * c.co), (int)c.ci}, pad[3], stride[3], dil[3];
   for (int d = skip; d < 3; d++) {
