@@ -179,12 +179,13 @@ function kinds.rows()
   local w, b = accel.randn(n):to(wdt), accel.randn(n):to(wdt)
   local op = pick { "layer", "layer", "rms", "softmax", "log_softmax", "layer_nb", "plain" }
   local what = text { x = xs, dt = dtype, wdt = wdt, op = op }
+  local dim = pick { -1, -1, 1 }
   if n == 1 and op ~= "softmax" then return end
   if op == "layer" then both({ x, w, b }, dtype, function(t) return t[1]:layer_norm({ n }, t[2], t[3]) end, what)
   elseif op == "layer_nb" then both({ x, w }, dtype, function(t) return t[1]:layer_norm({ n }, t[2]) end, what)
   elseif op == "plain" then both({ x }, dtype, function(t) return t[1]:layer_norm { n } end, what)
   elseif op == "rms" then both({ x, w }, dtype, function(t) return t[1]:rms_norm({ n }, t[2]) end, what)
-  else both({ x }, dtype, function(t) return t[1][op](t[1], -1) end, what) end
+  else both({ x }, dtype, function(t) return t[1][op](t[1], dim) end, what) end
 end
 local names = {}
 for name in pairs(kinds) do names[#names + 1] = name end

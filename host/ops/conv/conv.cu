@@ -1,9 +1,61 @@
 /* Convolutions, their gradients and transposed convolutions on CUDA: reads the call, lays operands out in runs, and chooses: cuDNN where it
- * is installed, kernels for few channels, the tiles of conv_gemm.cu. */
+ * is installed, products of matrices, kernels for few channels, the tiles of conv_gemm.cu. */
 #include "ops/conv/conv.cuh"
 
 #include "ops/cuda/launch.cuh"
 #include "ops/index/boxes.cuh"
+#include "ops/matmul/product.cuh"
+
+/* y := bias of its channel, bit for bit. */
+template <class S>
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    bias_kernel(S *y, const S *bias, int64_t n, int64_t plane, int64_t channels) {
+  for (int64_t i = aci_first(); i < n; i += aci_step()) y[i] = bias[i / plane % channels];
+}
+ac_status aci_cuda_conv_bias(ac_frame *f, const aci_conv_call *k, ac_err *e) {
+  const unsigned blocks = aci_blocks(f->device, k->numel);
+  const int64_t channels = k->c.groups * (k->kind == ACI_CONV_INPUT ? k->c.ci : k->c.co);
+  const size_t size = aci_dsize(k->dt);
+#define BIAS(S)                                                                                       \
+  aci_launch(f, "bias", bias_kernel<S>, blocks, e, (S *)k->y, (const S *)k->bias, k->numel, k->plane, \
+             channels)
+  return size == 2 ? BIAS(uint16_t) : size == 4 ? BIAS(uint32_t) : BIAS(uint64_t);
+#undef BIAS
+}
+
+#ifdef ACI_CUDA_EMULATED
+#define ACI_CONV_PRODUCT aci_cuda_product /* the twin has no cuBLASLt, and the tiles in its place */
+#else
+#define ACI_CONV_PRODUCT aci_cuda_product_lt
+#endif
+/* A kernel of one tap over every place is a product per image, y = w x or dx = w^T dy, which cuBLASLt has tensor cores for. UNSUPPORTED,
+ * without a message, where it is another convolution or there is no cuBLASLt. */
+static ac_status pointwise(ac_frame *f, const aci_conv_call *k, ac_err *e) {
+  const aci_conv &c = k->c;
+  const bool back = k->kind == ACI_CONV_INPUT;
+  if (k->kind == ACI_CONV_WEIGHT || c.groups != 1 || c.ci < 1 || c.co < 1) return AC_UNSUPPORTED;
+  for (int d = 0; d < 3; d++)
+    if (c.k[d] != 1 || c.stride[d] != 1 || c.pad[d] != 0 || c.in[d] != c.out[d]) return AC_UNSUPPORTED;
+  aci_product p = {};
+  p.dtype = p.bias_dtype = k->dt;
+  p.m = back ? c.ci : c.co;
+  p.k = back ? c.co : c.ci;
+  p.n = k->plane;
+  p.n_batch_dims = 1;
+  p.batch[0] = c.n;
+  p.a = k->b; /* the weight (co, ci), the same for all images */
+  p.a_rs = back ? 1 : c.ci;
+  p.a_cs = back ? c.ci : 1;
+  p.b = k->a;
+  p.b_batch[0] = p.k * p.n;
+  p.b_rs = p.n;
+  p.b_cs = 1;
+  p.c = k->y;
+  p.alpha = 1;
+  p.beta = k->bias != NULL ? 1 : 0; /* the bias is there first, so that there is one rounding */
+  if (k->bias != NULL) AC_TRY(aci_cuda_conv_bias(f, k, e));
+  return ACI_CONV_PRODUCT(f, &p, e);
+}
 
 /* operand: of k.a, k.b and bias, arguments of the frame; bias -1: none. */
 static ac_status run(ac_frame *f, aci_conv_call k, int a, int b, int bias, ac_err *e) {
@@ -15,13 +67,14 @@ static ac_status run(ac_frame *f, aci_conv_call k, int a, int b, int bias, ac_er
   if (y->numel == 0) return AC_OK;
   for (int i = 0; i < 3 && st == AC_OK; i++)
     if (arg[i] >= 0 && f->args[arg[i]].kind == AC_T_TENSOR)
-      st = aci_cuda_contiguous(f, f->args[arg[i]].tensor, &data[i], &block[i], e);
+      st = aci_cuda_in_a_run(f, f->args[arg[i]].tensor, &data[i], &block[i], e);
   k.dt = (ac_dtype)y->dtype;
   k.a = data[0], k.b = data[1], k.bias = data[2];
   k.y = aci_data(y);
   k.numel = y->numel;
   k.plane = aci_conv_volume(k.kind == ACI_CONV_INPUT ? k.c.in : k.c.out);
   if (st == AC_OK) st = aci_cuda_conv_dnn(f, &k, e);
+  if (st == AC_UNSUPPORTED) st = pointwise(f, &k, e);
   if (st == AC_UNSUPPORTED)
     st = aci_cuda_conv_is_direct(&k) ? aci_cuda_conv_direct(f, &k, e) : aci_cuda_conv_gemm(f, &k, e);
   for (int i = 0; i < 3; i++) ac_block_free(block[i]);

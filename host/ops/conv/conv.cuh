@@ -1,5 +1,5 @@
-/* Convolutions on CUDA, between the files: conv.cu reads calls, conv_gemm.cu and conv_direct.cu are kernels of our own, conv_dnn.cu goes
- * through cuDNN. */
+/* Convolutions on CUDA, between the files: conv.cu reads calls and takes products, conv_gemm.cu and conv_direct.cu are kernels of our
+ * own, conv_dnn.cu goes through cuDNN. */
 #ifndef ACI_OPS_CONV_CUH
 #define ACI_OPS_CONV_CUH
 #include "ops/conv/plan.h"
@@ -32,6 +32,8 @@ ac_status aci_cuda_conv_gemm(ac_frame *f, const aci_conv_call *k, ac_err *e);
 /* For few channels a group: a thread per result. */
 bool aci_cuda_conv_is_direct(const aci_conv_call *k);
 ac_status aci_cuda_conv_direct(ac_frame *f, const aci_conv_call *k, ac_err *e);
+/* y := the bias of its channel, bit for bit: for what adds to it (beta = 1). */
+ac_status aci_cuda_conv_bias(ac_frame *f, const aci_conv_call *k, ac_err *e);
 /* y := the sum of n_parts sums of its size (float, or double of f64) in their order, plus bias. */
 ac_status aci_cuda_conv_join(ac_frame *f, const aci_conv_call *k, const void *part, int64_t n_parts,
                              ac_err *e);

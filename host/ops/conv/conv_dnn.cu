@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "ops/conv/dnn.h"
-#include "ops/cuda/elements.cuh"
 #include "ops/cuda/launch.cuh"
 #include "ops/matmul/product.cuh"
 
@@ -190,23 +189,6 @@ static plan *plan_of(const aci_conv_call *k, int device, aci_dnn_handle h, int m
   return &p;
 }
 
-/* y := bias of its channel, bit for bit. */
-template <class S>
-static __global__ void __launch_bounds__(ACI_BLOCK)
-    bias_kernel(S *y, const S *bias, int64_t n, int64_t plane, int64_t channels) {
-  for (int64_t i = aci_first(); i < n; i += aci_step()) y[i] = bias[i / plane % channels];
-}
-static ac_status write_bias(ac_frame *f, const aci_conv_call *k, ac_err *e) {
-  const unsigned blocks = aci_blocks(f->device, k->numel);
-  const int64_t channels = k->c.groups * (k->kind == ACI_CONV_INPUT ? k->c.ci : k->c.co);
-  const size_t size = aci_dsize(k->dt);
-#define BIAS(S)                                                                                       \
-  aci_launch(f, "bias", bias_kernel<S>, blocks, e, (S *)k->y, (const S *)k->bias, k->numel, k->plane, \
-             channels)
-  return size == 2 ? BIAS(uint16_t) : size == 4 ? BIAS(uint32_t) : BIAS(uint64_t);
-#undef BIAS
-}
-
 static int execute(const plan &p, const aci_conv_call *k, aci_dnn_handle h, void *space) {
   const float one32 = 1, beta32 = k->bias != NULL ? 1 : 0;
   const double one64 = 1, beta64 = beta32;
@@ -256,7 +238,7 @@ ac_status aci_cuda_conv_dnn(ac_frame *f, const aci_conv_call *k, ac_err *e) {
   const cudaStream_t stream = aci_cuda_stream(f->device, f->stream);
   if (p->workspace > 0)
     AC_TRY(ac_block_alloc(f->device, p->workspace, AC_MEM_ACTIVATION, f->stream, &space, e));
-  ac_status done = k->bias != NULL ? write_bias(f, k, e) : AC_OK;
+  ac_status done = k->bias != NULL ? aci_cuda_conv_bias(f, k, e) : AC_OK;
   if (done == AC_OK) {
     int st = dnn().cudnnSetStream(h, stream);
     if (st == 0) st = execute(*p, k, h, space != NULL ? space->ptr : NULL);

@@ -28,10 +28,6 @@ enum { ACI_CUDA_VERSION = 1 };
   X(void, ac_block_free, (ac_block * b), (b))                                                                                    \
   X(const char *, ac_dtype_name, (ac_dtype d), (d))                                                                              \
   X(bool, ac_dtype_is_float, (ac_dtype d), (d))                                                                                  \
-  X(const aci_map_loop *, aci_map_plan_make, (const ac_frame *f, const aci_map *m, aci_map_plan *plan), (f, m, plan))            \
-  X(ac_status, aci_map_run, (ac_frame * f, const aci_map *m, ac_err *e), (f, m, e))                                              \
-  X(void, aci_reduce_plan_make, (aci_reduce_plan * p, const ac_tensor *x, uint32_t mask, aci_ctype ct), (p, x, mask, ct))        \
-  X(uint32_t, aci_reduce_mask, (const ac_value *dims, int ndim), (dims, ndim))                                                   \
   X(ac_status, aci_conv_describe, (const ac_frame *f, const aci_conv_operands *o, aci_conv *c, ac_err *e), (f, o, c, e))          \
   X(ac_status, aci_pool_make,                                                                                                    \
     (const ac_frame *f, const aci_pool_args *a, ac_dtype dt, const int64_t *shape, int ndim, aci_pool *p, ac_err *e),            \
@@ -44,6 +40,10 @@ enum { ACI_CUDA_VERSION = 1 };
   X(int, aci_places_shape, (const aci_places *p, const int64_t *shape, int64_t *out), (p, shape, out))                           \
   X(void, aci_pad_maps, (const ac_frame *f, int ndim, const int64_t *shape, const int64_t *stride, aci_remap *m),                \
     (f, ndim, shape, stride, m))                                                                                                 \
+  X(const aci_map_loop *, aci_map_plan_make, (const ac_frame *f, const aci_map *m, aci_map_plan *plan), (f, m, plan))            \
+  X(ac_status, aci_map_run, (ac_frame * f, const aci_map *m, ac_err *e), (f, m, e))                                              \
+  X(void, aci_reduce_plan_make, (aci_reduce_plan * p, const ac_tensor *x, uint32_t mask, aci_ctype ct), (p, x, mask, ct))        \
+  X(uint32_t, aci_reduce_mask, (const ac_value *dims, int ndim), (dims, ndim))                                                   \
   X(ac_status, aci_frame_size, (ac_frame * f, int result, int ndim, const int64_t *shape, ac_err *e), (f, result, ndim, shape, e))
 /* clang-format on */
 

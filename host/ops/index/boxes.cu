@@ -82,25 +82,21 @@ ac_status aci_cuda_copy_tensor(ac_frame *f, const ac_tensor *y, const ac_tensor 
   return aci_cuda_move_box(f, y->ndim, y->shape, &dst, &src, e);
 }
 
-ac_status aci_cuda_contiguous(ac_frame *f, const ac_tensor *t, const void **data, ac_block **block, ac_err *e) {
+ac_status aci_cuda_in_a_run(ac_frame *f, const ac_tensor *t, const void **data, ac_block **block, ac_err *e) {
   *block = NULL;
   *data = aci_data(t);
-  if (t->numel == 0 || aci_is_contiguous(t)) return AC_OK;
+  if (aci_is_contiguous(t) || t->numel == 0) return AC_OK;
+  AC_TRY(ac_block_alloc(f->device, (size_t)t->numel * aci_dsize((ac_dtype)t->dtype), AC_MEM_ACTIVATION,
+                        f->stream, block, e));
   aci_box dst = {}, src = {};
-  AC_TRY(ac_block_alloc(f->device, (size_t)t->numel * aci_dsize((ac_dtype)t->dtype), AC_MEM_ACTIVATION, f->stream,
-                        block, e));
   *data = dst.ptr = (*block)->ptr;
   src.ptr = aci_data(t);
   dst.dtype = src.dtype = (ac_dtype)t->dtype;
-  memcpy(src.stride, t->stride, 8 * (size_t)t->ndim);
-  int64_t stride = 1;
+  int64_t step = 1;
   for (int d = t->ndim - 1; d >= 0; d--) {
-    dst.stride[d] = stride;
-    stride *= t->shape[d];
+    dst.stride[d] = step;
+    step *= t->shape[d];
+    src.stride[d] = t->stride[d];
   }
-  const ac_status st = aci_cuda_move_box(f, t->ndim, t->shape, &dst, &src, e);
-  if (st == AC_OK) return AC_OK;
-  ac_block_free(*block);
-  *block = NULL;
-  return st;
+  return aci_cuda_move_box(f, t->ndim, t->shape, &dst, &src, e);
 }

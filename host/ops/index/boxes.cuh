@@ -18,7 +18,7 @@ ac_status aci_cuda_remap(ac_frame *f, const ac_tensor *y, const void *x, const s
                          const void *fill, ac_err *e);
 /* y := x, of one shape; converted when the dtypes differ. */
 ac_status aci_cuda_copy_tensor(ac_frame *f, const ac_tensor *y, const ac_tensor *x, ac_err *e);
-/* The elements of t in a row-major run: its own memory where it is one, else a copy held by *block (freed by the caller; NULL is fine). */
-ac_status aci_cuda_contiguous(ac_frame *f, const ac_tensor *t, const void **data, ac_block **block, ac_err *e);
+/* t in a run: its own memory, or a copy in *block (freed by the caller; NULL is fine). */
+ac_status aci_cuda_in_a_run(ac_frame *f, const ac_tensor *t, const void **data, ac_block **block, ac_err *e);
 
 #endif

@@ -50,7 +50,7 @@ static ac_status take(ac_frame *f, const ac_tensor *x, take_args a, ac_err *e) {
   ac_block *block;
   if (a.outer * a.n * a.row == 0) return AC_OK;
   a.y = aci_data(f->out[0]);
-  ac_status st = aci_cuda_contiguous(f, x, &a.x, &block, e);
+  ac_status st = aci_cuda_in_a_run(f, x, &a.x, &block, e);
   const unsigned blocks = aci_blocks(f->device, a.outer * a.n * a.row);
   if (st == AC_OK) switch (aci_dsize((ac_dtype)x->dtype)) {
       case 1: st = aci_launch(f, "rows", take_rows<uint8_t>, blocks, e, a); break;
@@ -115,7 +115,7 @@ static ac_status add(ac_frame *f, take_args ids, const ac_tensor *src, int64_t o
   a.out = aci_data(f->out[0]);
   a.dt = (ac_dtype)f->out[0]->dtype;
   a.scale = scale;
-  if (st == AC_OK) st = aci_cuda_contiguous(f, src, &a.src, &run, e);
+  if (st == AC_OK) st = aci_cuda_in_a_run(f, src, &a.src, &run, e);
   if (st == AC_OK) {
     const unsigned blocks = aci_blocks(f->device, outer * ids.n * row);
     st = a.dt == AC_F64            ? aci_launch(f, "rows (add)", add_rows<double>, blocks, e, a)

@@ -107,7 +107,7 @@ static ac_status median(ac_frame *f, ac_err *e) {
   if (f->out[0]->numel == 0) return AC_OK;
   aci_reduce_plan_make(&a.p, x, aci_reduce_mask(&f->args[1], x->ndim), aci_ctype_of((ac_dtype)x->dtype));
   if (a.p.n_red > 1) { /* all dims: one line */
-    AC_TRY(aci_cuda_contiguous(f, x, &data, &run_of_all, e));
+    AC_TRY(aci_cuda_in_a_run(f, x, &data, &run_of_all, e));
     a.p.ptr = (const char *)data;
     a.p.n_red = 1;
     a.p.red_stride[0] = 1;

@@ -70,7 +70,7 @@ static ac_status elements(ac_frame *f, const ac_tensor *x, ac_err *e) {
     AC_TRY(aci_frame_size(f, 0, 1, &none, e));
     return aci_frame_size(f, 2, 1, &none, e);
   }
-  AC_TRY(aci_cuda_contiguous(f, x, &b.x, &own, e));
+  AC_TRY(aci_cuda_in_a_run(f, x, &b.x, &own, e));
   p.ptr = (const char *)b.x;
   p.dt = (ac_dtype)x->dtype;
   p.n_keep = p.n_red = 1;

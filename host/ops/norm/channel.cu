@@ -221,9 +221,9 @@ static ac_status prepared(ac_frame *f, ac_dtype dt, channel_args *a, ac_err *e) 
 /* a: parameters and what is given; x of argument `at`. */
 static ac_status forward(ac_frame *f, channel_args a, const ac_tensor *x, ac_err *e) {
   ac_block *copy = NULL, *scratch = NULL;
-  AC_TRY(aci_cuda_contiguous(f, x, &a.x, &copy, e));
+  ac_status st = aci_cuda_in_a_run(f, x, &a.x, &copy, e);
   a.y = aci_data(f->out[0]);
-  ac_status st = scratch_of(f, &a, false, &scratch, e);
+  if (st == AC_OK) st = scratch_of(f, &a, false, &scratch, e);
   if (st == AC_OK) st = prepared(f, (ac_dtype)x->dtype, &a, e);
   if (st == AC_OK) st = apply_all<false>(f, (ac_dtype)x->dtype, a, e);
   ac_block_free(scratch);
@@ -267,8 +267,8 @@ static ac_status backward(ac_frame *f, channel_args a, const ac_tensor *dy, cons
     AC_TRY(zeros(f, f->out[1], e));
     return zeros(f, f->out[2], e);
   }
-  AC_TRY(aci_cuda_contiguous(f, x, &a.x, &copy[0], e));
-  ac_status st = aci_cuda_contiguous(f, dy, &a.dy, &copy[1], e);
+  ac_status st = aci_cuda_in_a_run(f, x, &a.x, &copy[0], e);
+  if (st == AC_OK) st = aci_cuda_in_a_run(f, dy, &a.dy, &copy[1], e);
   a.y = aci_data(f->out[0]);
   a.dw = values_of(f->out[1]);
   a.db = values_of(f->out[2]);

@@ -101,8 +101,8 @@ static ac_status dequantize(ac_frame *f, ac_err *e) {
   ac_block *b1 = NULL, *b2 = NULL;
   const void *q;
   if (y->numel == 0) return AC_OK;
-  ac_status st = aci_cuda_contiguous(f, f->args[0].tensor, &q, &b1, e);
-  if (st == AC_OK) st = aci_cuda_contiguous(f, scale, &a.scale, &b2, e);
+  ac_status st = aci_cuda_in_a_run(f, f->args[0].tensor, &q, &b1, e);
+  if (st == AC_OK) st = aci_cuda_in_a_run(f, scale, &a.scale, &b2, e);
   if (st == AC_OK) {
     a.q = (const uint8_t *)q;
     a.y = aci_data(y);

@@ -1,5 +1,6 @@
 /* softmax and log_softmax on CUDA, forward and backward. Rows that lie in runs are held in registers (lines.cuh), or where they are longer
- * read twice: largest element and sum are found together. Others go a block per row, which is read again for each of its passes. */
+ * read twice: largest element and sum are found together. Many rows across runs have a thread each. Others go a block per row, which is
+ * read again for each of its passes. */
 #include "ops/reduce/lines.cuh"
 
 struct softmax_args {
@@ -40,6 +41,55 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
       sum += (double)(s.logs ? dy.get(i) : dy.get(i) * y.get(i));
     const C all = (C)aci_block_join<aci_add_op>(sum, sums);
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
+      dx.put(i, s.logs ? dy.get(i) - m_exp(y.get(i)) * all : y.get(i) * (dy.get(i) - all));
+  }
+}
+
+/* ---- rows across runs: a thread per row, neighbours in memory to neighbours ---- */
+#ifdef ACI_CUDA_EMULATED
+enum { MANY_ROWS = 8 };
+#else
+enum { MANY_ROWS = 1 << 14 }; /* fewer leave the machine idle */
+#endif
+static bool across(const aci_reduce_plan &p) {
+  return p.keep_stride[p.n_keep - 1] == 1 && p.red_stride[p.n_red - 1] != 1 &&
+         p.keep_shape[p.n_keep - 1] >= 8 && p.n_out >= MANY_ROWS;
+}
+
+template <class C>
+static __global__ void __launch_bounds__(ACI_BLOCK) softmax_across(const __grid_constant__ softmax_args s) {
+  const int64_t n = s.a.n_reduced;
+  const C least = (C)-INFINITY;
+  for (int64_t r = aci_first(); r < s.a.n_out; r += aci_step()) {
+    const aci_row<C> x(s.a, r), y(s.out, r);
+    C m = least; /* of what was read so far, sum by it */
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+      const C v = x.get(i);
+      if (v > m) {
+        if (sum != 0) sum *= (double)m_exp((C)(m - v));
+        m = v;
+      }
+      if (v != least) sum += (double)m_exp((C)(v - m));
+    }
+    const C log_sum = (C)log(sum), scale = (C)(1 / sum);
+    for (int64_t i = 0; i < n; i++) {
+      const C d = x.get(i) - m;
+      y.put(i, s.logs ? d - log_sum : m_exp(d) * scale);
+    }
+  }
+}
+
+template <class C>
+static __global__ void __launch_bounds__(ACI_BLOCK)
+    softmax_across_back(const __grid_constant__ softmax_args s) {
+  const int64_t n = s.a.n_reduced;
+  for (int64_t r = aci_first(); r < s.a.n_out; r += aci_step()) {
+    const aci_row<C> dy(s.a, r), y(s.b, r), dx(s.out, r);
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += (double)(s.logs ? dy.get(i) : dy.get(i) * y.get(i));
+    const C all = (C)sum;
+    for (int64_t i = 0; i < n; i++)
       dx.put(i, s.logs ? dy.get(i) - m_exp(y.get(i)) * all : y.get(i) * (dy.get(i) - all));
   }
 }
@@ -188,6 +238,13 @@ static ac_status run(ac_frame *f, bool back, bool logs, ac_err *e) {
   if (st != AC_UNSUPPORTED) return st;
   const unsigned blocks = aci_blocks(f->device, s.a.n_out, 1);
   const bool wide = ct == ACI_C_F64;
+  if (across(s.a) && across(s.out)) {
+    const unsigned grid = aci_blocks(f->device, s.a.n_out);
+    if (back)
+      return aci_launch(f, "softmax (backward)",
+                        wide ? softmax_across_back<double> : softmax_across_back<float>, grid, e, s);
+    return aci_launch(f, "softmax", wide ? softmax_across<double> : softmax_across<float>, grid, e, s);
+  }
   if (back)
     return aci_launch(f, "softmax (backward)", wide ? softmax_rows_back<double> : softmax_rows_back<float>,
                       blocks, e, s);
