@@ -20,7 +20,7 @@ static bool wanted = true; /* ACCEL_CUDA_CUDNN: of the process */
 void aci_cuda_set_cudnn(bool on) { wanted = on; }
 
 #ifdef ACI_CUDA_EMULATED
-#define ON_DEVICE(status, call) emulated_run(dim3(1), dim3(1), 0, [&] { status = call; })
+#define ON_DEVICE(status, call) (emulated_open(), status = call, emulated_close())
 #else
 #define ON_DEVICE(status, call) status = call
 #endif

@@ -121,4 +121,8 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute what, int
 cudaError_t cudaGetLastError();
 const char *cudaGetErrorString(cudaError_t code);
 
+/* Device memory is the host's from one to the other: for libraries that stand in for those of the toolkit. */
+void emulated_open();
+void emulated_close();
+
 #endif

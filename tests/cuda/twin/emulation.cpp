@@ -343,3 +343,12 @@ const char *cudaGetErrorString(cudaError_t code) {
     default: return "an emulated error";
   }
 }
+
+void emulated_open() {
+  device_lock.lock();
+  if (device_open++ == 0) protect(PROT_READ | PROT_WRITE);
+}
+void emulated_close() {
+  if (--device_open == 0) protect(PROT_NONE);
+  device_lock.unlock();
+}
