@@ -117,3 +117,33 @@ for _, dtype in ipairs { "f32", "bf16" } do
   local t = seconds(function() return a:matmul(b) end)
   print(("%-34s %9.3f ms %9.1f Tflop/s"):format(("matmul %d %s"):format(m, dtype), t * 1e3, 2 * m ^ 3 / t / 1e12))
 end
+
+-- Attention by the flops of its products: 4 b h t t d forward, 2.5 times that backward, half of both when causal.
+local emulated = state.cuda:find "emulated" ~= nil
+for _, d in ipairs { 64, 128 } do
+  for _, causal in ipairs { false, true } do
+    local b, h, t = emulated and 1 or 4, emulated and 1 or 2048 // d, emulated and 64 or 4096
+    local function heads() return accel.randn(b, t, h, d):to("bf16"):to("cuda"):transpose(2, 3):detach() end
+    local q, k, v, g = heads(), heads(), heads(), heads()
+    for _, x in ipairs { q, k, v } do x.requires_grad = true end
+    local function forward() return accel.scaled_dot_product_attention(q, k, v, { is_causal = causal }) end
+    local flops = 4 * b * h * t * t * d / (causal and 2 or 1)
+    local one = seconds(function() accel.no_grad(forward) end)
+    local both = seconds(function() accel.grad({ forward() }, { q, k, v }, { grad_outputs = { g } }) end)
+    print(("%-34s %9.3f ms %9.1f Tflop/s, backward %9.3f ms %9.1f Tflop/s"):format(
+      ("attention %d%s bf16"):format(d, causal and " causal" or ""), one * 1e3, flops / one / 1e12, (both - one) * 1e3,
+      2.5 * flops / (both - one) / 1e12))
+    collectgarbage()
+  end
+end
+
+for _, dtype in ipairs { "f32", "bf16" } do
+  local size, classes, count = dtype == "f32" and 4 or 2, emulated and 500 or 50257, emulated and 8 or 8192
+  local x = accel.randn(count, classes):to(dtype):to("cuda"):detach()
+  local t = accel.randint(0, classes, { count }):to("cuda")
+  row("cross_entropy " .. dtype, x:numel() * size, function() return accel.cross_entropy(x, t) end)
+  x.requires_grad = true
+  local both = seconds(function() accel.grad({ accel.cross_entropy(x, t) }, { x }) end)
+  print(("%-34s %9.3f ms %9.1f GB/s"):format("cross_entropy and backward " .. dtype, both * 1e3, 3 * x:numel() * size / both / 1e9))
+  collectgarbage()
+end

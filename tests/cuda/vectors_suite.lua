@@ -1,0 +1,55 @@
+-- rope and swiglu on the CUDA device against the CPU where they go in vectors of 16 bytes. Other shapes: ops_suite.
+local accel = require "accel"
+
+local state = accel.features()
+if state.cuda_devices == 0 then
+  print("skipped: " .. (state.cuda or "this build has no CUDA"))
+  os.exit(77, true)
+end
+
+local BAR = { f32 = 1e-5, f64 = 1e-12, bf16 = 0.02, f16 = 0.003 } -- of values of a few units
+local failed, n = 0, 0
+
+-- make(device): results and gradients.
+local function compare(name, dtype, make)
+  accel.manual_seed(2)
+  local want = make(function(t) return t:to(dtype):detach() end)
+  accel.manual_seed(2)
+  local got = make(function(t) return t:to(dtype):to("cuda"):detach() end)
+  n = n + 1
+  for i, w in ipairs(want) do
+    local e = (w:detach():to("f64") - got[i]:detach():to("cpu"):to("f64")):abs():max():item()
+    if not (e <= BAR[dtype]) then
+      failed = failed + 1
+      print(("FAIL %s, %s: value %d is off by %.3g"):format(name, dtype, i, e))
+    end
+  end
+end
+
+for _, dtype in ipairs { "f32", "bf16", "f16", "f64" } do
+  for name, o in pairs { plain = {}, offset = { offset = 3 }, interleaved = { interleaved = true },
+    llama3 = { scaling = "llama3", scaling_factor = 4, original_max_position = 32 } } do
+    compare("rope, " .. name, dtype, function(place)
+      local x = place(accel.randn(2, 5, 3, 32)):transpose(2, 3):detach() -- as projections leave it
+      local p = accel.randint(0, 50, { 2, 5 }):to(x.device)
+      x.requires_grad = true
+      local y, z = x:rope(o), x:rope { positions = p }
+      return { y, z, accel.grad({ (y * y * 0.5 + z * y):sum() }, { x })[1] }
+    end)
+  end
+  compare("swiglu", dtype, function(place)
+    local x, y = place(accel.randn(4, 24)), place(accel.randn(4, 24))
+    x.requires_grad, y.requires_grad = true, true
+    local g = accel.grad({ x:swiglu(y):sum() }, { x, y })
+    return { g[1], g[2] }
+  end)
+end
+print(("%d cases, %d failed"):format(n, failed))
+collectgarbage()
+collectgarbage()
+local left = accel.mem_stats("cuda").live_bytes
+if left ~= 0 then
+  print(("FAIL %d bytes are left on the device"):format(left))
+  failed = failed + 1
+end
+if failed > 0 then os.exit(1, true) end
