@@ -72,15 +72,6 @@ static __global__ void __launch_bounds__(ACI_BLOCK) norm_rows_back(const __grid_
   }
 }
 
-static __global__ void __launch_bounds__(ACI_BLOCK)
-    norm_columns(const double *part, int64_t n_pieces, int64_t n, int which, void *out, ac_dtype dt) {
-  for (int64_t i = aci_first(); i < n; i += aci_step()) {
-    double sum = 0;
-    for (int64_t k = 0; k < n_pieces; k++) sum += part[(k * 2 + which) * n + i];
-    aci_put(dt, out, i, sum);
-  }
-}
-
 static uint32_t mask_of(int ndim, int n) { return (uint32_t)(((1ull << n) - 1) << (ndim - n)); }
 
 static bool parameter(const ac_value *v, aci_ctype ct, aci_reduce_plan *p) {
@@ -139,10 +130,12 @@ static ac_status backward(ac_frame *f, bool rms, double eps, ac_err *e) {
   if (a.n_pieces > 0)
     st = ct == ACI_C_F64 ? aci_launch(f, "norm (backward)", norm_rows_back<double>, blocks, e, a)
                          : aci_launch(f, "norm (backward)", norm_rows_back<float>, blocks, e, a);
-  for (int k = 1; k < f->n_out && st == AC_OK; k++)
-    st = aci_launch(f, "norm (columns)", norm_columns, aci_blocks(f->device, a.x.n_reduced), e,
-                    (const double *)a.part, a.n_pieces, a.x.n_reduced, k - 1, aci_data(f->out[k]),
-                    (ac_dtype)f->out[k]->dtype);
+  for (int k = 1; k < f->n_out && st == AC_OK; k++) {
+    const int64_t n = a.x.n_reduced, first = (k - 1) * n;
+    void *const out = aci_data(f->out[k]);
+    const ac_dtype dt = (ac_dtype)f->out[k]->dtype;
+    st = aci_join_columns(f, (const double *)a.part + first, a.n_pieces, 2 * n, n, 1, out, dt, e);
+  }
   ac_block_free(scratch);
   return st;
 }

@@ -37,4 +37,34 @@ template <class Op, class T> ACI_DEVICE T aci_block_join(T v, T *shared) {
   return shared[0];
 }
 
+/* ---- sums of columns that come in pieces: part[piece * step + column] ---- */
+enum { ACI_COLUMNS = 32 };
+/* Groups of threads take the pieces of a column in turns; what they found is added in order. */
+template <class P>
+__global__ void __launch_bounds__(ACI_BLOCK)
+    aci_join_columns_kernel(const P *part, int64_t n_pieces, int64_t step, int64_t n, double divisor,
+                            void *out, ac_dtype dt) {
+  __shared__ double shared[ACI_BLOCK];
+  const int column = (int)threadIdx.x % ACI_COLUMNS, group = (int)threadIdx.x / ACI_COLUMNS,
+            groups = (int)blockDim.x / ACI_COLUMNS;
+  for (int64_t c0 = (int64_t)blockIdx.x * ACI_COLUMNS; c0 < n; c0 += (int64_t)gridDim.x * ACI_COLUMNS) {
+    const int64_t i = c0 + column;
+    double sum = 0;
+#pragma unroll 4
+    for (int64_t k = group; k < n_pieces; k += groups)
+      if (i < n) sum += (double)part[k * step + i];
+    shared[threadIdx.x] = sum;
+    __syncthreads();
+    for (int g = 1; g < groups && group == 0; g++) sum += shared[g * ACI_COLUMNS + column];
+    if (group == 0 && i < n) aci_put(dt, out, i, sum / divisor);
+    __syncthreads();
+  }
+}
+template <class P>
+ac_status aci_join_columns(ac_frame *f, const P *part, int64_t n_pieces, int64_t step, int64_t n,
+                           double divisor, void *out, ac_dtype dt, ac_err *e) {
+  return aci_launch(f, "columns", aci_join_columns_kernel<P>, aci_blocks(f->device, n, ACI_COLUMNS), e, part,
+                    n_pieces, step, n, divisor, out, dt);
+}
+
 #endif
