@@ -105,11 +105,14 @@ static __global__ void __launch_bounds__(ACI_BLOCK) mark_last(aci_order o, uint8
 }
 
 /* ---- launching ---- */
+namespace {
 struct found {
   aci_places p;
   move_args m;
   ac_block *offsets;
 };
+enum how { TAKE, PUT, ADD };
+} // namespace
 static void let_go(found *w) {
   aci_order_close(&w->m.order);
   ac_block_free(w->offsets);
@@ -166,7 +169,6 @@ static ac_status find(ac_frame *f, int arg, int dims_arg, int ndim, const int64_
   return sorted ? aci_order_sort(f, &w->m.order, e) : AC_OK;
 }
 
-enum how { TAKE, PUT, ADD };
 static ac_status move(ac_frame *f, move_args a, how h, ac_dtype dt, ac_err *e) {
   const int64_t n = a.n_outer * a.n * a.n_inner;
   if (n == 0) return AC_OK;

@@ -43,7 +43,8 @@ void emulated_barrier();
 #define __syncthreads() emulated_barrier()
 
 void emulated_run(dim3 grid, dim3 block, size_t shared, const std::function<void()> &thread);
-template <class... P> void emulated_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, P... args) {
+/* static: files have structs of arguments of the same name, and each needs its own. */
+template <class... P> static void emulated_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, P... args) {
   emulated_run(grid, block, shared, [&] { kernel(args...); });
 }
 /* The launch's own shared memory, of which every block finds the noise of the one before it. */
