@@ -58,8 +58,19 @@ tests() {
     printf '%-28s %-8s %8s\n' "$(basename "$suite" _suite.lua)" "$result" $(($(date +%s) - start))
     [ $rc -eq 0 ] || head -20 "$log"
   done
+  # results that PyTorch computed, where they were carried along
+  for reference in ../shared/reference shared/reference; do
+    [ -d "$reference" ] || continue
+    for what in ops golden; do
+      start=$(date +%s)
+      result=passed
+      ACCEL_DEVICE=cuda "$run" tests/reference/$what.lua "$reference" > build/gpu/reference-$what.log 2>&1 || result=FAILED failed=1
+      printf '%-28s %-8s %8s  %s\n' "reference/$what" "$result" $(($(date +%s) - start)) "$(tail -1 build/gpu/reference-$what.log)"
+    done
+    break
+  done
   if command -v compute-sanitizer > /dev/null; then
-    for op in add sum layer_norm embedding matmul adamw_step_; do
+    for op in add sum layer_norm embedding matmul adamw_step_ flash_attention cross_entropy conv2d sort index_put; do
       ACCEL_TEST_BUILD=build/gpu compute-sanitizer --error-exitcode 9 "$run" tests/cuda/ops_suite.lua $op > build/gpu/sanitizer.log 2>&1 ||
         { say "compute-sanitizer: $op"; tail -15 build/gpu/sanitizer.log; failed=1; }
     done

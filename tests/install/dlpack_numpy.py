@@ -55,7 +55,7 @@ class Exported:
 class Options(ctypes.Structure):  # ac_host_options
     _fields_ = [("size", ctypes.c_size_t), ("threads", INT), ("memory", ctypes.c_size_t), ("seed", ctypes.c_uint64),
                 ("lua_dir", ctypes.c_char_p), ("strict", ctypes.c_bool), ("sorted", ctypes.c_bool), ("keep_gc", ctypes.c_bool),
-                ("join", ctypes.c_bool), ("script", ctypes.c_char_p)]
+                ("join", ctypes.c_bool), ("script", ctypes.c_char_p), ("device", ctypes.c_char_p)]
 
 
 options = Options(size=ctypes.sizeof(Options), threads=1, lua_dir=sys.argv[2].encode(), strict=True, sorted=True)

@@ -1,0 +1,68 @@
+-- layer_norm and rms_norm on the CUDA device against the CPU, at the widths where other kernels take over, in every dtype. Other shapes
+-- and layouts: ops_suite.
+local accel = require "accel"
+local here = arg[0]:match("^(.*)/[^/]*$")
+package.path = here .. "/../support/?.lua;" .. package.path
+local numbers = require "numbers"
+
+local state = accel.features()
+if state.cuda_devices == 0 then
+  print("skipped: " .. (state.cuda or "this build has no CUDA"))
+  os.exit(77, true)
+end
+
+local BAR = { f32 = 64, f64 = 64, bf16 = 4, f16 = 4 }
+local SHAPES = {
+  { 5, 8 }, { 7, 64 }, { 3, 4, 256 }, { 300, 16 }, { 9, 512 }, { 9, 768 }, { 9, 1000 }, { 5, 1024 }, { 5, 1032 }, { 3, 2048 }, { 3, 2056 },
+  { 3, 2049 }, { 6, 257 },
+}
+
+local function outcome(shape, dtype, device, rms, plain)
+  accel.manual_seed(#shape + shape[1] + shape[#shape])
+  local n = shape[#shape]
+  local function floats(...) return (accel.randn({ ... }) * 2 + 0.3):to(dtype):to(device) end
+  local leaves = { floats(table.unpack(shape)) }
+  if not plain then
+    leaves[2] = floats(n)
+    if not rms then leaves[3] = floats(n) end
+  end
+  local g = floats(table.unpack(shape))
+  for _, t in ipairs(leaves) do t.requires_grad = true end
+  local y
+  if rms then y = accel.rms_norm(leaves[1], { n }, leaves[2])
+  else y = accel.layer_norm(leaves[1], { n }, leaves[2], leaves[3]) end
+  local out = { y:detach():to("cpu") }
+  for _, t in ipairs(accel.grad({ y }, leaves, { grad_outputs = { g } })) do out[#out + 1] = t:detach():to("cpu") end
+  return out
+end
+
+local failed, n = 0, 0
+for _, shape in ipairs(SHAPES) do
+  for _, dtype in ipairs { "f32", "bf16", "f16", "f64" } do
+    for _, rms in ipairs { false, true } do
+      for _, plain in ipairs { false, true } do
+        local want, got = outcome(shape, dtype, "cpu", rms, plain), outcome(shape, dtype, "cuda", rms, plain)
+        n = n + 1
+        for j = 1, #want do
+          local e, why = numbers.distance(numbers.flat(got[j]), numbers.flat(want[j]))
+          local bar = BAR[dtype] * numbers.EPS[dtype]
+          if not (e <= bar) then
+            failed = failed + 1
+            print(("FAIL %s of (%s), %s: %s has error %.3g, bar %.3g%s"):format(rms and "rms_norm" or "layer_norm", table.concat(shape, ", "),
+              dtype, j == 1 and "the result" or "gradient " .. j - 1, e, bar, why and " (" .. why .. ")" or ""))
+          end
+        end
+      end
+    end
+  end
+  collectgarbage()
+end
+print(("%d cases, %d failed"):format(n, failed))
+collectgarbage()
+collectgarbage()
+local left = accel.mem_stats("cuda").live_bytes
+if left ~= 0 then
+  print(("FAIL %d bytes are left on the device"):format(left))
+  failed = failed + 1
+end
+if failed > 0 then os.exit(1, true) end
