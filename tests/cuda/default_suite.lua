@@ -1,11 +1,9 @@
 -- Where new tensors go, as scripts see it: a GPU when there is one, each rank its own; --cpu, --device and ACCEL_DEVICE decide otherwise;
 -- what is made on the host (batches of workers, values from other devices, collectives) meets it there. Runs as ops_suite.lua does.
 local accel = require "accel"
-local state = accel.features()
-if state.cuda_devices == 0 then
-  print("skipped: " .. (state.cuda or "this build has no CUDA"))
-  os.exit(77, true)
-end
+local here = arg[0]:match("^(.*)/[^/]*$")
+package.path = here .. "/../support/?.lua;" .. package.path
+require "cuda_suite"
 local run = os.getenv "ACCEL_TEST_BUILD" .. "/bin/accel-run "
 
 -- What the code prints with these options, in the environment that a user has: without ACCEL_DEVICE unless it is given here.

@@ -1,11 +1,9 @@
 -- The device itself: copies, several devices, statistics, errors that are found when the device is waited for, gradients and training
 -- that equal the CPU's. Runs as ops_suite.lua does.
 local accel = require "accel"
-local state = accel.features()
-if state.cuda_devices == 0 then
-  print("skipped: " .. (state.cuda or "this build has no CUDA"))
-  os.exit(77, true)
-end
+local here = arg[0]:match("^(.*)/[^/]*$")
+package.path = here .. "/../support/?.lua;" .. package.path
+local suite = require "cuda_suite"
 
 local function raises(text, fn, ...)
   local ok, why = pcall(fn, ...)
@@ -26,12 +24,12 @@ assert(accel.tensor({ 1, 2, 3 }, { device = "cuda" })[2]:item() == 2)
 raises("different devices: cuda:0 and cpu", accel.add, accel.ones(2, { device = "cuda" }), accel.ones(2))
 
 -- several devices
-if state.cuda_devices > 1 then
+if suite.state.cuda_devices > 1 then
   local a = accel.arange(5, { dtype = "f32" }):to("cuda:1")
   assert(a.device == "cuda:1" and (a * 2):to("cuda:0"):sum():item() == 20)
   raises("different devices", accel.add, a, a:to("cuda:0"))
 end
-raises("this process sees " .. state.cuda_devices, accel.zeros, 1, { device = "cuda:" .. state.cuda_devices })
+raises("this process sees " .. suite.state.cuda_devices, accel.zeros, 1, { device = "cuda:" .. suite.state.cuda_devices })
 
 -- statistics of the pool
 do

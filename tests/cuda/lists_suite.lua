@@ -1,11 +1,9 @@
 -- Ops over lists of tensors on the CUDA device against the CPU: tensors of several dtypes that do not lie in one run, lists longer than
 -- one launch takes, step counts that move on. Runs as ops_suite.lua does.
 local accel = require "accel"
-local state = accel.features()
-if state.cuda_devices == 0 then
-  print("skipped: " .. (state.cuda or "this build has no CUDA"))
-  os.exit(77, true)
-end
+local here = arg[0]:match("^(.*)/[^/]*$")
+package.path = here .. "/../support/?.lua;" .. package.path
+require "cuda_suite"
 local _ <close> = accel.no_grad()
 
 -- make(draw, number) returns what an op left behind, on either device.

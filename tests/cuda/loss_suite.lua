@@ -4,12 +4,7 @@ local accel = require "accel"
 local here = arg[0]:match("^(.*)/[^/]*$")
 package.path = here .. "/../support/?.lua;" .. package.path
 local numbers = require "numbers"
-
-local state = accel.features()
-if state.cuda_devices == 0 then
-  print("skipped: " .. (state.cuda or "this build has no CUDA"))
-  os.exit(77, true)
-end
+local suite = require "cuda_suite"
 
 local BAR = { f32 = 128, f64 = 128, bf16 = 4, f16 = 4 }
 
@@ -122,12 +117,4 @@ for _, c in ipairs(cases) do
     collectgarbage()
   end
 end
-print(("%d cases, %d failed"):format(n, failed))
-collectgarbage()
-collectgarbage()
-local left = accel.mem_stats("cuda").live_bytes
-if left ~= 0 then
-  print(("FAIL %d bytes are left on the device"):format(left))
-  failed = failed + 1
-end
-if failed > 0 then os.exit(1, true) end
+suite.finish(n, failed)

@@ -7,12 +7,7 @@ local here = arg[0]:match("^(.*)/[^/]*$")
 package.path = here .. "/../support/?.lua;" .. package.path
 local numbers = require "numbers"
 local cases = require "op_cases"
-
-local state = accel.features()
-if state.cuda_devices == 0 then
-  print("skipped: " .. (state.cuda or "this build has no CUDA"))
-  os.exit(77, true)
-end
+require "cuda_suite"
 
 local BAR = { f64 = 64, f32 = 48, bf16 = 4, f16 = 4 } -- roundings: sums run in another order, libm differs, fused ops are plain
 local DTYPES = { "f32", "f64", "bf16", "f16", "i64", "i32", "u8", "bool" }

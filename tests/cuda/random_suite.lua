@@ -3,13 +3,11 @@
 --   accel-run tests/cuda/random_suite.lua [SEED [CALLS [KIND]]]
 -- Runs as ops_suite.lua does.
 local accel = require "accel"
-local state = accel.features()
-if state.cuda_devices == 0 then
-  print("skipped: " .. (state.cuda or "this build has no CUDA"))
-  os.exit(77, true)
-end
+local here = arg[0]:match("^(.*)/[^/]*$")
+package.path = here .. "/../support/?.lua;" .. package.path
+local suite = require "cuda_suite"
 local seed, calls, only = tonumber(arg[1]) or 1, tonumber(arg[2]) or 350, arg[3]
-local MORE = state.cuda:find "emulated" and 1 or 17 -- times as many channels where tiles are of their true size
+local MORE = suite.emulated and 1 or 17 -- times as many channels where tiles are of their true size
 local BAR = { f32 = 1e-4, f64 = 1e-11, bf16 = 3e-2, f16 = 4e-3 } -- of the largest value
 math.randomseed(seed)
 local R = math.random
@@ -200,8 +198,4 @@ for i = 1, calls do
     failed = failed + 1
   end
 end
-print(("%d calls, %d failed"):format(calls, failed))
-collectgarbage()
-collectgarbage()
-assert(accel.mem_stats("cuda").live_bytes == 0, "bytes are left on the device")
-os.exit(failed == 0 and 0 or 1, true)
+suite.finish(calls, failed)

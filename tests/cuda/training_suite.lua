@@ -1,11 +1,9 @@
 -- Training on the device: a small GPT in f32, bf16 and f16 with loss scaling comes within tolerance of the CPU's losses and repeats bit
 -- for bit; its steps never make the host wait (counted by the twin). Runs as ops_suite.lua does.
 local accel = require "accel"
-local state = accel.features()
-if state.cuda_devices == 0 then
-  print("skipped: " .. (state.cuda or "this build has no CUDA"))
-  os.exit(77, true)
-end
+local here = arg[0]:match("^(.*)/[^/]*$")
+package.path = here .. "/../support/?.lua;" .. package.path
+local suite = require "cuda_suite"
 local run = os.getenv "ACCEL_TEST_BUILD" .. "/bin/accel-run "
 
 -- Losses of `steps` steps and what the weights sum up to, in all digits.
@@ -74,7 +72,7 @@ for _, case in ipairs { { "f32", 1e-5 }, { "bf16", 2e-2 }, { "f16", 3e-3 }, { "f
   assert(case[1] ~= "f16" or got[#got] < 2 ^ 20, "the overflow of the first steps was not met")
 end
 
-if state.cuda:find "emulated" then
+if suite.emulated then
   local log = os.tmpname()
   local function waits(args)
     train("cuda", args .. " - quiet", "CUDA_TWIN_WAITS=" .. log)

@@ -1,11 +1,9 @@
 -- Ops on the CUDA device against the CPU where they go in vectors of 16 bytes: rope, swiglu, sums of columns. Other shapes: ops_suite.
 local accel = require "accel"
 
-local state = accel.features()
-if state.cuda_devices == 0 then
-  print("skipped: " .. (state.cuda or "this build has no CUDA"))
-  os.exit(77, true)
-end
+local here = arg[0]:match("^(.*)/[^/]*$")
+package.path = here .. "/../support/?.lua;" .. package.path
+local suite = require "cuda_suite"
 
 local BAR = { f32 = 1e-5, f64 = 1e-12, bf16 = 0.07, f16 = 0.01 } -- of values up to 16
 local failed, n = 0, 0
@@ -50,12 +48,4 @@ for _, dtype in ipairs { "f32", "bf16", "f16" } do
     return { x:sum(1), x:mean(1), x:narrow(2, 9, 64):sum(1), x:view(10, 30, 96):sum { 1, 2 }, x:view(10, 30, 96):mean(2), x:narrow(1, 2, 9):sum(1) }
   end)
 end
-print(("%d cases, %d failed"):format(n, failed))
-collectgarbage()
-collectgarbage()
-local left = accel.mem_stats("cuda").live_bytes
-if left ~= 0 then
-  print(("FAIL %d bytes are left on the device"):format(left))
-  failed = failed + 1
-end
-if failed > 0 then os.exit(1, true) end
+suite.finish(n, failed)
