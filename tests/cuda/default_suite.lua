@@ -3,14 +3,12 @@
 local accel = require "accel"
 local here = arg[0]:match("^(.*)/[^/]*$")
 package.path = here .. "/../support/?.lua;" .. package.path
-require "cuda_suite"
+local suite = require "cuda_suite"
 local run = os.getenv "ACCEL_TEST_BUILD" .. "/bin/accel-run "
 
 -- What the code prints with these options, in the environment that a user has: without ACCEL_DEVICE unless it is given here.
 local function prints(options, code, env)
-  local p = assert(io.popen(("env -u ACCEL_DEVICE %s %s %s -e '%s' 2>&1"):format(env or "", run, options, code)))
-  local text = p:read "a"
-  p:close()
+  local text = suite.output(("env -u ACCEL_DEVICE %s %s %s -e '%s'"):format(env or "", run, options, code))
   return (text:gsub("\n$", ""))
 end
 local function expect(want, ...)

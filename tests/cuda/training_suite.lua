@@ -46,9 +46,8 @@ do
 end
 
 local function train(device, args, env)
-  local p = assert(io.popen(("env -u ACCEL_DEVICE %s %s --device %s %s %s 2>&1"):format(env or "", run, device, file, args)))
-  local text = p:read "a"
-  assert(p:close(), text)
+  local text, ok = suite.output(("env -u ACCEL_DEVICE %s %s --device %s %s %s"):format(env or "", run, device, file, args))
+  assert(ok, text)
   return text
 end
 local function numbers(text)

@@ -11,6 +11,15 @@ end
 --- The twin of the tests, not a GPU.
 M.emulated = M.state.cuda:find "emulated" ~= nil
 
+--- What a command prints, without the line in which a sanitizer speaks of the twin's fibers; and whether it succeeded.
+---@param command string
+---@return string, boolean
+function M.output(command)
+  local p = assert(io.popen(command .. " 2>&1"))
+  local text = p:read "a"
+  return (text:gsub("[^\n]*==%d+==WARNING: ASan doesn't fully support [^\n]*\n", "")), p:close() == true
+end
+
 --- The end of a suite of n cases; bytes that are left on the device are a failure, too.
 ---@param n integer
 ---@param failed integer

@@ -66,8 +66,9 @@ struct plan {
   size_t workspace;
 };
 std::mutex lock; /* a handle serves one call at a time */
-std::map<int, aci_dnn_handle> handles;
-std::map<std::vector<int64_t>, plan> plans;
+/* Never destroyed: at the end of the process the driver may be gone before us. */
+std::map<int, aci_dnn_handle> &handles = *new std::map<int, aci_dnn_handle>;
+std::map<std::vector<int64_t>, plan> &plans = *new std::map<std::vector<int64_t>, plan>;
 } // namespace
 
 static int type_of(ac_dtype dt) {
