@@ -34,7 +34,8 @@ for line in out:gmatch "[^\n]+" do
 end
 for _, name in ipairs { "dispatch", "gemm_f32", "attention_bf16", "gpt_small_f32", "gpt_124m_t64_bf16",
   "gpt_124m_t256_f32", "mlp", "char_gpt_bf16", "resnet18_f32", "adamw", "cross_entropy_f32", "bandwidth_f32", "loader",
-  "tokenizers", "start", "memory", "ddp", "comm_2", "accelerator", "conv_f32", "launch", "size" } do assert(names[name], "not listed: " .. name) end
+  "tokenizers", "start", "memory", "ddp", "comm_2", "accelerator", "conv_f32", "launch", "size",
+  "cuda_gpt_124m_t1024_bf16", "cuda_attention_bf16" } do assert(names[name], "not listed: " .. name) end
 for _, words in ipairs { "bench --help", "bench --list" } do
   for line in select(2, try(words)):gmatch "[^\n]+" do assert(#line <= 80, line) end
 end
@@ -62,6 +63,12 @@ local suite = data.suites[1]
 assert(suite.name == "dispatch" and #suite.rows == 5 and suite.rounds == 1)
 assert(suite.rows[1].unit == "ns" and #suite.rows[1].ours.values == 1)
 assert(suite.raw[1].side == "accel" and suite.raw[1].figures.add[1] == suite.rows[1].ours.median)
+
+-- Without a GPU its benches are left out, and say why.
+if accel.features().cuda_devices == 0 then
+  status, out, err = try(QUICK:gsub("dispatch", "cuda_adamw"))
+  assert(status == 0 and err == "" and out:find("left out: GPU: ", 1, true), ("%s\n%s\n%s"):format(status, out, err))
+end
 
 -- Ctrl-C: sides end, what was measured is told, nothing stays behind.
 do

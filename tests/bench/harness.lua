@@ -63,7 +63,7 @@ local function python() return quote(h.options.python or "python3") end
 --- Whether peers other than accel are wanted at all.
 function h.wants_peers() return not (h.options.peers and h.options.peers.none) end
 
---- Facts about the Python side: {torch =, python =, safetensors =} or nil and why there is none. Asked once.
+--- Facts about the Python side: {torch =, python =, cuda = its devices} or nil and why there is none. Asked once.
 local facts, why
 function h.python()
   if facts == nil then
@@ -73,15 +73,12 @@ function h.python()
     else
       progress "looking for PyTorch"
       local code = "import json, platform; d = {'python': platform.python_version()}\n"
-      for _, name in ipairs { "torch", "safetensors" } do
-        code = code .. ("try:\n import NAME\n d['NAME'] = NAME.__version__\nexcept ImportError: pass\n")
-          :gsub("NAME", name)
-      end
+        .. "try:\n import torch\n d['torch'] = torch.__version__\n d['cuda'] = torch.cuda.device_count()\n"
+        .. "except ImportError: pass\n"
       local text = children.capture(("%s -c %s 2>/dev/null"):format(python(), quote(code .. "print(json.dumps(d))")))
       local d = text and accel.json.decode(text)
       if not d then why = ("no Python: %s does not run"):format(h.options.python or "python3")
       elseif not d.torch then why = "no PyTorch: pip install torch"
-      elseif not d.safetensors then why = "no safetensors: pip install safetensors"
       else facts = d end
       progress()
     end
@@ -104,6 +101,7 @@ local function has_cxx() return h.capture "command -v c++ || command -v g++ || c
 function h.torch(what, args, configs)
   local sides = {}
   local found, reason = h.python()
+  if found and (args or ""):find "%-%-device cuda" and found.cuda == 0 then found, reason = nil, "it has no CUDA device" end
   if not found then
     if h.wants_peers() then report.skip("PyTorch", reason) end
     return sides

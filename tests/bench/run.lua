@@ -15,7 +15,7 @@ local h = require "harness"
 -- Files of suites/, in the order in which their benches run. Each returns a function of h and the table that it puts
 -- its benches into: suites.NAME = {about =, run =, group = nil or a name for several}.
 local FILES = { "process", "dispatch", "mlp", "bandwidth", "adamw", "gemm", "attention", "cross_entropy", "gpt",
-  "resnet18", "conv", "loader", "tokenizers", "accelerator", "ddp", "comm" }
+  "resnet18", "conv", "loader", "tokenizers", "accelerator", "ddp", "comm", "cuda" }
 
 local declared = {
   name = "accel-run bench", usage = "[options] [NAME...]",
@@ -54,7 +54,16 @@ local function list()
   for _, name in ipairs(order) do print(("%-19s %s"):format(name, benches[name].about)) end
   local names = {}
   for name in pairs(groups) do names[#names + 1] = name end
-  print("groups: " .. table.concat(names, " "))
+  table.sort(names)
+  local line = "groups:"
+  for _, name in ipairs(names) do
+    if #line + #name > 78 then
+      print(line)
+      line = "groups:"
+    end
+    line = line .. " " .. name
+  end
+  print(line)
 end
 
 -- The benches that these words mean, in the order of the words; ends the program where there is no such.

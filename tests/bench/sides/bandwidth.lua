@@ -1,18 +1,21 @@
--- Bandwidth of memory-bound ops on 16M elements: one JSON object, GB/s by op, best of the repeats. Every tensor that an op
+-- Bandwidth of memory-bound ops on 16M elements (--elements): one JSON object, GB/s by op, best of the repeats. Every tensor that an op
 -- must read or write counts once: what a kernel moves beyond that lowers its figure.
 local accel = require "accel"
 local side = dofile((arg[0]:match "^.*/" or "") .. "side.lua")
 local clock = accel.clock
-local o = side.options { dtype = "f32" }
+local o = side.options { dtype = "f32", elements = 16 << 20 }
 local dtype = o.dtype
-local N, ROW = o.quick and 1 << 20 or 16 << 20, 1024
+local N, ROW = o.quick and math.min(o.elements, 1 << 20) or o.elements, 1024
 local size = dtype == "f32" and 4 or 2
 
 local function best(bytes, fn)
   local b = math.huge
+  if o.device ~= "cpu" then
+    return bytes / side.time(function() local out <close> = fn() end, o.quick) / 1e9
+  end
   for i = 1, 9 do
     local t = clock()
-    local out <close> = fn() or accel.zeros(1)
+    local out <close> = fn()
     local took = clock() - t
     if i > 2 then b = math.min(b, took) end
   end

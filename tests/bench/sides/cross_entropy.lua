@@ -21,7 +21,7 @@ local fused = accel.nn.functional.linear_cross_entropy
 local function step(a, t)
   local loss
   do
-    local _ <close> = accel.autocast { device = "cpu", dtype = "bf16", enabled = o.dtype == "bf16" }
+    local _ <close> = accel.autocast { device = o.device:match "^%a+", dtype = "bf16", enabled = o.dtype == "bf16" }
     if fused then loss = fused(a, w, t) else loss = accel.cross_entropy(accel.linear(a, w), t) end
   end
   loss:backward()

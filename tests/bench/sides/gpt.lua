@@ -46,7 +46,7 @@ local figures = side.train(o.steps, o.drop, function(i)
   local x, y = tokens.x[k], tokens.y[k]:reshape(-1)
   local loss
   do
-    local _ <close> = accel.autocast { device = "cpu", dtype = "bf16", enabled = o.dtype == "bf16" }
+    local _ <close> = accel.autocast { device = o.device:match "^%a+", dtype = "bf16", enabled = o.dtype == "bf16" }
     if fused then
       loss = fused(model.transformer(x):reshape(-1, o.width), model.lm_head.weight, y, { keep = true })
     else

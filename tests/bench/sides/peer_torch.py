@@ -11,6 +11,8 @@ import importlib
 import json
 import sys
 
+import peer_torch_common
+
 MODULES = {
     "dispatch": "peer_torch_small", "mlp": "peer_torch_small", "first_step": "peer_torch_small",
     "bandwidth": "peer_torch_memory", "adamw": "peer_torch_memory",
@@ -23,14 +25,16 @@ parser.add_argument("what", choices=sorted(MODULES))
 parser.add_argument("--config", default="tuned")
 parser.add_argument("--quick", action="store_true")
 parser.add_argument("--memory", action="store_true")  # told in any case
+parser.add_argument("--device", default="cpu")
 parser.add_argument("--dtype", default="f32")
 parser.add_argument("--data", default="")
 parser.add_argument("--shapes", default="")
 parser.add_argument("--lengths", default="256,1024")
 for name, value in (("layers", 6), ("width", 384), ("heads", 6), ("vocab", 256), ("batch", 8), ("seq", 256),
-                    ("steps", 12), ("drop", 3), ("tokens", 1024)):
+                    ("steps", 12), ("drop", 3), ("tokens", 1024), ("elements", 16 << 20)):
     parser.add_argument("--" + name, type=int, default=value)
 options = parser.parse_args()
+peer_torch_common.use(options.device)
 figures = getattr(importlib.import_module(MODULES[options.what]), options.what)(options)
 print(json.dumps(figures))
 sys.stdout.flush()

@@ -33,7 +33,7 @@ class GPT(nn.Module):
         self.ln_f = nn.LayerNorm(o.width)
 
     def forward(self, ids):
-        x = self.wte(ids) + self.wpe(torch.arange(ids.shape[1]))
+        x = self.wte(ids) + self.wpe(torch.arange(ids.shape[1], device=ids.device))
         for block in self.h:
             x = block(x)
         return self.ln_f(x)
@@ -59,7 +59,7 @@ def renamed(weights):
 
 
 def gpt(o):
-    model = GPT(o)
+    model = GPT(o).to(common.device)
     model.load_state_dict(renamed(common.load(o.data, "weights")))
     tokens = common.load(o.data, "tokens")
     params = list(model.parameters())

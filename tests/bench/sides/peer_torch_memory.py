@@ -10,16 +10,18 @@ import peer_torch_common as common
 def bandwidth(o):
     """GB/s by op, as bandwidth.lua: every tensor that an op must read or write counts once."""
     dtype, row = common.DTYPES[o.dtype], 1024
-    n = 1 << 20 if o.quick else 16 << 20
+    n = min(o.elements, 1 << 20) if o.quick else o.elements
     size = 4 if o.dtype == "f32" else 2
     out = {}
 
     def random():
-        return torch.rand(n // row, row).to(dtype)
+        return torch.rand(n // row, row, device=common.device).to(dtype)
 
     def measure(name, arrays, fn):
         best = 1e9
-        for i in range(9):
+        if common.device != "cpu":
+            best = common.timed(fn, o.quick)
+        for i in range(9 if common.device == "cpu" else 0):
             t = time.perf_counter()
             fn()
             if i >= 2:
@@ -28,7 +30,7 @@ def bandwidth(o):
 
     x, y = random(), random()
     with torch.no_grad():
-        w, b = torch.ones(row, dtype=dtype), torch.zeros(row, dtype=dtype)
+        w, b = torch.ones_like(x[0]), torch.zeros_like(x[0])
         measure("copy_", 2, lambda: y.copy_(x))
         measure("neg", 2, lambda: -x)
         measure("add", 3, lambda: x + y)
