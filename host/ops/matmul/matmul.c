@@ -17,7 +17,7 @@ static ac_status plan(const ac_frame *f, aci_product *p, int *ndim, int64_t *out
   AC_TRY(aci_product_dtypes(f, 0, 1, e));
   bool row = x->ndim == 1, col = y->ndim == 1;
   int xb = row ? 0 : x->ndim - 2, yb = col ? 0 : y->ndim - 2, nb = xb > yb ? xb : yb;
-  p->dtype = (ac_dtype)x->dtype;
+  *p = (aci_product){.dtype = (ac_dtype)x->dtype, .alpha = 1};
   p->m = row ? 1 : x->shape[x->ndim - 2];
   p->k = x->shape[x->ndim - 1];
   p->n = col ? 1 : y->shape[y->ndim - 1];
@@ -43,10 +43,6 @@ static ac_status plan(const ac_frame *f, aci_product *p, int *ndim, int64_t *out
   *ndim = nb;
   if (!row) out[(*ndim)++] = p->m;
   if (!col) out[(*ndim)++] = p->n;
-  p->bias = NULL;
-  p->alpha = 1;
-  p->beta = 0;
-  p->wide = false;
   return AC_OK;
 }
 

@@ -3,6 +3,14 @@
 #define ACI_OPS_MATMUL_PLAN_H
 #include "accel/tensor.h"
 
+/* What is done to C before it is written. Of device modules alone, which answer UNSUPPORTED, without a message, where they cannot. */
+typedef enum aci_epilogue {
+  ACI_EPILOGUE_NONE,
+  ACI_EPILOGUE_RELU,         /* C := max(C, 0) */
+  ACI_EPILOGUE_GELU,         /* aux := C (NULL: not kept), C := gelu of it in the tanh form */
+  ACI_EPILOGUE_GELU_GRADIENT /* C := C times the slope of that gelu at aux; sums (NULL: none) := of C over its rows */
+} aci_epilogue;
+
 /* C[b, i, j] = alpha * sum over k of A[b, i, k] B[b, k, j] + beta * C[b, i, j] + bias[j]. C is contiguous
  * (batch..., m, n).
  * Strides are in elements; a batch stride of 0 repeats the operand. */
@@ -19,6 +27,9 @@ typedef struct aci_product {
   ac_dtype bias_dtype;
   double alpha, beta;
   bool wide; /* C is f32 though the operands are bf16 or f16; of device modules alone */
+  aci_epilogue epilogue;
+  void *aux;  /* (m, n) like C, no batch */
+  void *sums; /* n values of C's dtype */
 } aci_product;
 
 #endif

@@ -56,6 +56,7 @@ ac_status aci_cuda_product(ac_frame *f, const aci_product *p, ac_err *e) {
     const ac_status st = aci_cuda_product_lt(f, p, e);
     if (st != AC_UNSUPPORTED) return st;
   }
+  if (p->epilogue != ACI_EPILOGUE_NONE) return AC_UNSUPPORTED;
   a.p = *p;
   a.n_batch = 1;
   for (int d = 0; d < p->n_batch_dims; d++) a.n_batch *= p->batch[d];

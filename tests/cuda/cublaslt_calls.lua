@@ -1,0 +1,63 @@
+-- Which products go to cuBLASLt on the twin with its stand-in, as what, told by the stand-in's log (CUDA_TWIN_CUBLASLT_LOG): m x n x k,
+-- types of the operands and of the result, how it computes, batch, epilogue. That results are right is the op suite's business too.
+--   accel-run cublaslt_calls.lua on | tf32 | refused
+local accel = require "accel"
+local mode = arg[1]
+local log = os.getenv "CUDA_TWIN_CUBLASLT_LOG"
+os.remove(log)
+
+local function lines()
+  local list, f = {}, io.open(log)
+  if f then
+    for line in f:lines() do list[#list + 1] = line end
+    f:close()
+  end
+  os.remove(log)
+  return table.concat(list, "; ")
+end
+
+-- What f of the tensors leaves in the log; its result is the CPU's.
+local function expect(want, f, ...)
+  local inputs, there = { ... }, {}
+  for i, t in ipairs(inputs) do there[i] = t:to "cuda" end
+  lines()
+  local got = f(table.unpack(there))
+  local said = lines()
+  assert(said == (mode == "refused" and "" or want), ("expected '%s', got '%s'"):format(want, said))
+  local ours = f(table.unpack(inputs)):to "f64"
+  local bar = (ours:abs():max():item() + 1) * (got.dtype == "f32" and 1e-5 or got.dtype == "f64" and 1e-14 or 1e-2)
+  local off = (got:to("cpu"):to "f64" - ours):abs():max():item()
+  assert(off <= bar, ("%s: off by %g, allowed %g"):format(want, off, bar))
+end
+
+accel.manual_seed(4)
+local function random(dtype, ...) return accel.randn(...):to(dtype) end
+local compute = mode == "tf32" and 77 or 68
+for _, case in ipairs { { "f32", 0, compute }, { "f64", 1, 70 }, { "f16", 2, 68 }, { "bf16", 14, 68 } } do
+  local dtype, type, how = table.unpack(case)
+  local function line(shape, batch, epilogue)
+    return ("%s type=%d result=%d compute=%d batch=%d epilogue=%d"):format(shape, type, type, how, batch, epilogue)
+  end
+  local a, b, bias = random(dtype, 3, 5), random(dtype, 5, 7), random(dtype, 7)
+  -- plain, and both operands transposed where they lie
+  expect(line("3 x 7 x 5", 1, 1), accel.matmul, a, b)
+  expect(line("3 x 7 x 5", 1, 1), function(x, y) return x:t():matmul(y:t()) end, random(dtype, 5, 3), random(dtype, 7, 5))
+  -- rows that lie apart, columns that do not start at an aligned place
+  expect(line("3 x 7 x 5", 1, 1), function(x, y) return x:narrow(2, 2, 5):matmul(y) end, random(dtype, 3, 9), b)
+  expect(line("2 x 7 x 5", 1, 1), function(x, y) return x:narrow(1, 2, 2):matmul(y) end, a, b)
+  -- a vector on either side, a sum of nothing else
+  expect(line("1 x 7 x 5", 1, 1), accel.matmul, random(dtype, 5), b)
+  expect(line("3 x 1 x 5", 1, 1), accel.matmul, a, random(dtype, 5))
+  -- leading dims: rows of one product where the other is shared, else a batch; two dims of batch, one of them in calls
+  expect(line("12 x 7 x 5", 1, 1), accel.matmul, random(dtype, 4, 3, 5), b)
+  expect(line("3 x 7 x 5", 4, 1), accel.matmul, random(dtype, 4, 3, 5), random(dtype, 4, 5, 7))
+  expect(line("3 x 7 x 5", 4, 1), accel.matmul, a, random(dtype, 4, 5, 7))
+  local one = line("3 x 7 x 5", 4, 1)
+  expect(one .. "; " .. one, accel.matmul, random(dtype, 2, 4, 3, 5), random(dtype, 2, 4, 5, 7))
+  -- every other column is no matrix of the library's
+  expect("", function(x, y) return x:reshape(3, 5, 2):select(3, 1):matmul(y) end, random(dtype, 3, 10), b)
+  -- biases go along, but for f64, of which the library adds none
+  expect(type == 1 and "" or line("3 x 7 x 5", 1, 4), function(x, w, v) return accel.linear(x, w:t(), v) end, a, b, bias)
+end
+-- integers are ours
+expect("", accel.matmul, accel.ones(3, 5, { dtype = "i64" }), accel.ones(5, 7, { dtype = "i64" }))
