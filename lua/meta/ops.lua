@@ -2856,6 +2856,29 @@ function accel.mish_(x) end
 ---@return accel.Tensor
 function Tensor:mish_() end
 
+---y = act(x weight1^T + bias1) weight2^T + bias2, the feed-forward part of a transformer, with what lies between its products fused into them where the device can: bias, activation and its argument forward, the activation's slope and bias1's gradient backward.
+---@param x accel.Tensor
+---@param weight1 accel.Tensor
+---@param weight2 accel.Tensor
+---@param bias1? accel.Tensor
+---@param bias2? accel.Tensor
+---@param activation? "gelu"|"gelu_tanh"|"relu"|"silu" default "gelu"
+---@param transposed? boolean default false
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, weight1: accel.Tensor, weight2: accel.Tensor, opts: {bias1?: accel.Tensor, bias2?: accel.Tensor, activation?: "gelu"|"gelu_tanh"|"relu"|"silu", transposed?: boolean}): accel.Tensor
+function accel.mlp(x, weight1, weight2, bias1, bias2, activation, transposed) end
+
+---y = act(x weight1^T + bias1) weight2^T + bias2, the feed-forward part of a transformer, with what lies between its products fused into them where the device can: bias, activation and its argument forward, the activation's slope and bias1's gradient backward.
+---@param weight1 accel.Tensor
+---@param weight2 accel.Tensor
+---@param bias1? accel.Tensor
+---@param bias2? accel.Tensor
+---@param activation? "gelu"|"gelu_tanh"|"relu"|"silu" default "gelu"
+---@param transposed? boolean default false
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, weight1: accel.Tensor, weight2: accel.Tensor, opts: {bias1?: accel.Tensor, bias2?: accel.Tensor, activation?: "gelu"|"gelu_tanh"|"relu"|"silu", transposed?: boolean}): accel.Tensor
+function Tensor:mlp(weight1, weight2, bias1, bias2, activation, transposed) end
+
 ---the product of two matrices.
 ---@param x accel.Tensor
 ---@param mat2 accel.Tensor

@@ -59,5 +59,40 @@ for _, case in ipairs { { "f32", 0, compute }, { "f64", 1, 70 }, { "f16", 2, 68 
   -- biases go along, but for f64, of which the library adds none
   expect(type == 1 and "" or line("3 x 7 x 5", 1, 4), function(x, w, v) return accel.linear(x, w:t(), v) end, a, b, bias)
 end
+-- the feed-forward part: bias, gelu and its argument in the first product, the slope and the first bias' gradient in the second's
+if mode == "on" then
+  for _, dtype in ipairs { "f32", "bf16" } do
+    local function leaf(...)
+      local t = random(dtype, ...)
+      t.requires_grad = true
+      return t
+    end
+    local cpu = { leaf(3, 5), leaf(8, 5), leaf(6, 8), leaf(8), leaf(6) }
+    local there = {}
+    for i, t in ipairs(cpu) do
+      there[i] = t:detach():to "cuda"
+      there[i].requires_grad = true
+    end
+    local dy = random(dtype, 3, 6)
+    local function run(t, device, activation)
+      local y = accel.mlp(t[1], t[2], t[3], t[4], t[5], { activation = activation })
+      return { y:detach(), table.unpack(accel.grad(y, t, { grad_outputs = dy:to(device) })) }
+    end
+    for activation, epilogues in accel.pairs { gelu_tanh = "164 4 208 1 1 1", relu = "6 4 1 1 1 1", silu = "4 4 1 1 1 1" } do
+      lines()
+      local got = run(there, "cuda", activation)
+      local said = {}
+      for e in lines():gmatch "epilogue=(%d+)" do said[#said + 1] = e end
+      said = table.concat(said, " ")
+      assert(said == epilogues, ("%s: epilogues %s, expected %s"):format(activation, said, epilogues))
+      for i, want in ipairs(run(cpu, "cpu", activation)) do
+        want = want:to "f64"
+        local off = (got[i]:to("cpu"):to "f64" - want):abs():max():item()
+        assert(off <= (1 + want:abs():max():item()) * (dtype == "f32" and 2e-6 or 2e-2), ("%s, %s, %d: off by %g"):format(activation, dtype, i, off))
+      end
+    end
+  end
+end
+
 -- integers are ours
 expect("", accel.matmul, accel.ones(3, 5, { dtype = "i64" }), accel.ones(5, 7, { dtype = "i64" }))

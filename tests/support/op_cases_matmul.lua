@@ -34,6 +34,17 @@ L.baddbmm = {
   case("empty", { real(2), real(0, 3, 4), real(0, 4, 2) }),
   big({}, real(50), real(6, 40, 64), real(6, 64, 50)),
 }
+L.mlp = {
+  case("gelu", { real(3, 4), real(6, 4), real(2, 6), real(6), real(2) }),
+  case("gelu_tanh", { real(2, 3, 4), real(8, 4), real(2, 8), real(8), real(2) }, args { activation = "gelu_tanh" }),
+  case("relu", { real(3, 4), real(8, 4), real(2, 8), real(8), real(2) }, args { activation = "relu" }),
+  case("silu", { real(3, 4), real(6, 4), real(2, 6), real(6), real(2) }, args { activation = "silu" }),
+  case("transposed", { real(3, 4), real(4, 8), real(8, 5), real(8), real(5) }, args { activation = "gelu_tanh", transposed = true }),
+  case("no bias", { real(3, 4), real(8, 4), real(2, 8) }, args { activation = "gelu_tanh" }),
+  case("row", { real(4), real(8, 4), real(2, 8), real(8), real(2) }, args { activation = "gelu_tanh" }),
+  case("empty", { real(0, 4), real(6, 4), real(2, 6), real(6), real(2) }),
+  big(args { activation = "gelu_tanh" }, range(-0.2, 0.2, 70, 96), range(-0.2, 0.2, 136, 96), range(-0.2, 0.2, 64, 136), real(136), real(64)),
+}
 L.outer = {
   case("vectors", { real(3), real(4) }),
   case("empty", { real(0), real(4) }),

@@ -28,26 +28,10 @@ static ac_status shape(ac_frame *f, ac_err *e) {
 }
 
 static ac_status cpu(ac_frame *f, ac_err *e) {
-  const ac_tensor *x = ARG_T(f, 0), *w = ARG_T(f, 1);
-  const int nd = x->ndim;
+  aci_product p;
   ac_block *block = NULL;
-  aci_product p = {.dtype = (ac_dtype)x->dtype,
-                   .n_batch_dims = nd > 2 ? nd - 2 : 0,
-                   .m = nd > 1 ? x->shape[nd - 2] : 1,
-                   .n = w->shape[0],
-                   .k = w->shape[1],
-                   .a = aci_data(x),
-                   .b = aci_data(w),
-                   .c = aci_data(f->out[0]),
-                   .a_rs = nd > 1 ? x->stride[nd - 2] : 0,
-                   .a_cs = x->stride[nd - 1],
-                   .b_rs = w->stride[1],
-                   .b_cs = w->stride[0],
-                   .alpha = 1};
-  for (int d = 0; d < nd - 2; d++) {
-    p.batch[d] = x->shape[d];
-    p.a_batch[d] = x->stride[d];
-  }
+  aci_product_rows(&p, ARG_T(f, 0), ARG_T(f, 1), false);
+  p.c = aci_data(f->out[0]);
   if (!ARG_NONE(f, 2)) {
     AC_TRY(aci_contiguous_data(f, ARG_T(f, 2), &p.bias, &block, e));
     p.bias_dtype = (ac_dtype)ARG_T(f, 2)->dtype;

@@ -20,6 +20,26 @@ bool aci_product_type(ac_dtype d, aci_gemm_type *out) {
   }
 }
 
+void aci_product_rows(aci_product *p, const ac_tensor *x, const ac_tensor *weight, bool transposed) {
+  const int nd = x->ndim, k = transposed ? 0 : 1, n = 1 - k;
+  *p = (aci_product){.dtype = (ac_dtype)x->dtype,
+                     .n_batch_dims = nd > 2 ? nd - 2 : 0,
+                     .m = nd > 1 ? x->shape[nd - 2] : 1,
+                     .n = weight->shape[n],
+                     .k = weight->shape[k],
+                     .a = aci_data(x),
+                     .b = aci_data(weight),
+                     .a_rs = nd > 1 ? x->stride[nd - 2] : 0,
+                     .a_cs = x->stride[nd - 1],
+                     .b_rs = weight->stride[k],
+                     .b_cs = weight->stride[n],
+                     .alpha = 1};
+  for (int d = 0; d < nd - 2; d++) {
+    p->batch[d] = x->shape[d];
+    p->a_batch[d] = x->stride[d];
+  }
+}
+
 ac_status aci_product_dtypes(const ac_frame *f, int a, int b, ac_err *e) {
   const ac_tensor *x = f->args[a].tensor;
   aci_gemm_type t;

@@ -9,6 +9,8 @@
 
 /* Rows of A that lie behind one another become one large product when B is shared. */
 ac_status aci_product_run(ac_frame *f, aci_product *p, ac_err *e);
+/* *p := rows of x (..., k) times weight^T, weight (n, k), or times weight, (k, n), where it is transposed; C is to be set. */
+void aci_product_rows(aci_product *p, const ac_tensor *x, const ac_tensor *weight, bool transposed);
 /* The gemm's name of a dtype; false if there are no products of it. */
 bool aci_product_type(ac_dtype d, aci_gemm_type *out);
 /* DTYPE unless matrix products exist for the dtype of argument a and arguments a..b have the same. */

@@ -27,6 +27,13 @@ local known = {
 ---@return (fun(x: accel.Tensor): accel.Tensor)?
 function M.find(name) return known[name] end
 
+local fused = { [gelu] = "gelu", [gelu_tanh] = "gelu_tanh", [known.relu] = "relu", [known.silu] = "silu", [known.swish] = "silu" }
+
+--- The name that accel.mlp has for it, or nil.
+---@param act fun(x: accel.Tensor): accel.Tensor
+---@return string?
+function M.fused(act) return fused[act] end
+
 --- The gated product of a feed-forward layer, act(gate) * up.
 ---@param name string a known activation
 ---@return fun(gate: accel.Tensor, up: accel.Tensor): accel.Tensor

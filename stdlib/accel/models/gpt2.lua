@@ -12,6 +12,7 @@ local activation = require "accel.models.activation"
 local causal_head = require "accel.models.causal_head"
 local config = require "accel.models.config"
 local context = require "accel.models.context"
+local feed_forward = require "accel.models.feed_forward"
 local init = require "accel.nn.initialization"
 local nn = require "accel.nn"
 local raise = require "accel.util.raise"
@@ -73,7 +74,7 @@ function MLP:init(c)
   self.dropout = nn.Dropout(c.resid_pdrop)
 end
 
-function MLP:forward(x) return self.dropout(self.c_proj(self.act(self.c_fc(x)))) end
+function MLP:forward(x) return self.dropout(feed_forward(self.c_fc, self.act, self.c_proj, x)) end
 
 ---@class accel.models.GPT2Block : accel.nn.Module
 local Block = nn.Module:extend("GPT2Block")

@@ -9,6 +9,7 @@ local accel = require "accel"
 local activation = require "accel.models.activation"
 local check = require "accel.util.check"
 local config = require "accel.models.config"
+local feed_forward = require "accel.models.feed_forward"
 local init = require "accel.nn.initialization"
 local nn = require "accel.nn"
 local options = require "accel.util.options"
@@ -122,7 +123,7 @@ end
 
 function Layer:forward(x)
   x = x + self.dropout(self.attention(self.layernorm_before(x)))
-  return x + self.dropout(self.output(self.act(self.intermediate(self.layernorm_after(x)))))
+  return x + self.dropout(feed_forward(self.intermediate, self.act, self.output, self.layernorm_after(x)))
 end
 
 ---@class accel.models.ViTEncoder : accel.nn.Module
