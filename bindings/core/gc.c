@@ -12,7 +12,8 @@
  *     make matters worse: what a forward holds across two of them turns old, and only a full one finds it.
  * Scripts without modules and steps are collected when results of 256 MiB were handed to Lua since, and when
  * the Lua heap outgrew what generational mode lets it grow (lac_gc_tick): then that mode is not at work. A device
- * that runs out of memory leads to a full collection, an empty cache and one more try.
+ * that runs out of memory leads to a full collection, an empty cache and one more try. A large gradient for which the
+ * pool would have to grow leads to a full collection if as much was handed to Lua since the last one.
  * ACCEL_GC=exact: full at every check. ACCEL_GC=off: never but when memory is short. */
 #include <string.h>
 
@@ -145,6 +146,12 @@ static bool on_oom(void *user) {
   return lac_gc_oom(S->now != NULL ? S->now : S->main, S);
 }
 
+/* Memory that is mapped stays, so that the peak of a run is what was once asked for. */
+static void on_growth(void *user, size_t bytes) {
+  lac_state *S = user;
+  if (S->gc_mode == LAC_GC_AUTO && S->gc_handed + S->gc_charged >= bytes) lac_gc_full(S->now != NULL ? S->now : S->main, S);
+}
+
 static int gc_check(lua_State *L) {
   lac_gc_check(L, lac_get(L));
   return 0;
@@ -183,6 +190,7 @@ void lac_gc_open(lua_State *L, lac_state *S) {
                : strcmp(mode, "off") == 0 ? LAC_GC_OFF
                                           : LAC_GC_AUTO;
   S->ctx->on_oom = on_oom;
+  S->ctx->on_growth = on_growth;
   S->ctx->oom_user = S;
   lac_setfuncs(L, S, funcs);
 }
