@@ -190,9 +190,10 @@ static int heap_bytes(lua_State *L) {
   return 1;
 }
 
-/* empty(shape [, {dtype = "f32"}]): contents undefined, in memory that all ranks of this machine map */
+/* empty(shape [, {dtype = "f32", device = "cpu"}]): contents undefined, in memory that all ranks of this machine map. It is
+ * the CPU's whatever the default device is, but for meta, where tensors are shapes alone. */
 static int empty(lua_State *L) {
-  static const char *const names[] = {"dtype", NULL};
+  static const char *const names[] = {"dtype", "device", NULL};
   lac_state *S = lac_get(L);
   int64_t shape[AC_MAX_DIMS];
   int at;
@@ -200,10 +201,12 @@ static int empty(lua_State *L) {
   const lac_opts o = lac_opts_open(L, S, at, names);
   ac_dtype dtype = AC_F32;
   lac_opt_dtype(&o, "dtype", &dtype);
+  ac_device *d = S->ctx->default_device;
+  d = lac_opt_device(&o, "device", d != NULL && d->kind == AC_DEV_META ? d : S->ctx->device[0]);
   if (at < last)
     return lac_error(L, S, AC_INVALID, "empty: a shape and a table of options, got %d arguments", last);
   lac_world(L, S); /* brings the heap */
-  lac_new_tensor(L, S, ac_ctx_default_device(S->ctx), dtype, ndim, shape, AC_MEM_PARAMETER);
+  lac_new_tensor(L, S, d, dtype, ndim, shape, AC_MEM_PARAMETER);
   return 1;
 }
 

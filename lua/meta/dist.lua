@@ -297,9 +297,10 @@ function Work:is_completed() end
 -- ## Memory and records
 
 ---A tensor of undefined contents in memory that all ranks of this machine map: collectives on it need no copy
----between processes. Parameters lie there by themselves.
+---between processes. It lies on the CPU whatever the default device is, but for meta. Parameters of the CPU lie there by
+---themselves.
 ---example: accel.dist.empty(2, 3, { dtype = "bf16" }).shape --> { 2, 3 }
----@param ... integer|integer[]|{dtype: accel.DType?}
+---@param ... integer|integer[]|{dtype: accel.DType?, device: string?}
 ---@return accel.Tensor
 function accel.dist.empty(...) end
 

@@ -340,7 +340,7 @@ do
   dist.all_gather_into_tensor(accel.empty(4000, 100, { device = "meta" }), m)
   dist.all_gather({ m, accel.empty(7, 100, { device = "meta" }), m, m }, accel.empty(7, 100, { device = "meta" }))
   local _ <close> = accel.device("meta")
-  assert(dist.empty(5).device == "meta")
+  assert(dist.empty(5).device == "meta" and dist.empty(5, { device = "cpu" }).device == "cpu")
   fails("both must have the same device", dist.all_gather_into_tensor, accel.empty(4),
     accel.empty(1, { device = "cpu" }))
   local pair = dist.new_group { 3, 1 } -- in rising order, as in PyTorch

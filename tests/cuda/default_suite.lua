@@ -57,6 +57,7 @@ local column = a.zeros(4, 2):select(2, 1) -- not in one run
 if r == 0 then column:fill_(5) end
 d.broadcast(column, 0)
 assert(column:sum():item() == 20)
+assert(d.empty(3).device == "cpu") -- memory that ranks share
 local list = { { rank = 0 } }
 d.broadcast_object_list(list, 0)
 assert(list[1].rank == 0 and a.PartialState().distributed_type == "MULTI_GPU")
@@ -73,8 +74,10 @@ local function gradients(first, rows, wrap)
   a.manual_seed(3)
   local net = a.nn.Linear(4, 2, { device = device })
   local x = a.arange(32, { dtype = "f32", device = device }):view(8, 4):narrow(1, first, rows) / 8
-  local model = wrap and a.nn.parallel.DistributedDataParallel(net) or net
+  local model = wrap and a.nn.parallel.DistributedDataParallel(net, { find_unused_parameters = true }) or net
   model(x):pow(2):mean():backward()
+  assert(net.weight.grad.device == net.weight.device, net.weight.grad.device)
+  assert(not wrap or model.reducer.used.device == "cpu") -- read by the host at every step
   return net.weight.grad:to("cpu")
 end
 local r = d.get_rank()

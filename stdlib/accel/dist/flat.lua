@@ -9,5 +9,5 @@ local dist = require "accel.dist"
 ---@return accel.Tensor
 return function(count, dtype, device)
   if device ~= nil and device ~= "cpu" then return accel.empty(count, { dtype = dtype, device = device }) end
-  return dist.empty(count, { dtype = dtype })
+  return dist.empty(count, { dtype = dtype, device = "cpu" })
 end

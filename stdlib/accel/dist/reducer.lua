@@ -40,7 +40,7 @@ function Reducer:init(names, params, o)
   self.views, self.bucket_of, self.arrived, self.fires, self.came, self.touched = {}, {}, {}, {}, {}, {}
   self.expects, self.reduced, self.running = false, false, false
   self.dynamic = o.find_unused and not o.static -- which parameters are used is found out anew every time
-  self.used = accel.unscoped(accel.zeros, self.n, { dtype = "i32" })
+  self.used = accel.unscoped(accel.zeros, self.n, { dtype = "i32", device = "cpu" })
   local order = {}
   for i = 1, self.n do order[i] = self.n + 1 - i end
   self:lay_out(buckets.assign(order, params, o.first, o.cap))
