@@ -118,6 +118,19 @@ accel.device("cuda", function()
     end
     assert(sum == 15, workers)
   end
+  -- data sets index their tensors where these lie
+  local pixels, classes = accel.arange(12, { dtype = "u8", device = "cpu" }):view(3, 2, 2), accel.arange(3)
+  for _, device in ipairs { "cpu", "cuda:0" } do
+    local batch = accel.data.IDX(pixels:to(device), classes, { scale = 1, channel = false }):get_batch { 3, 1 }
+    assert(batch[1].device == device and batch[1][1]:sum():item() == 38, device)
+    assert(batch[2].device == device and batch[2]:sum():item() == 2, device)
+  end
+  local file <close> = assert(io.open(path, "wb"))
+  file:write("\0\0\8\1", string.pack(">I4", 2), "ab")
+  file:flush()
+  assert(accel.data.IDX.read(path).device == "cpu")
+  os.remove(path)
+
   local scaler = accel.amp.GradScaler()
   assert(scaler.device == "cuda:0" and scaler:scale(accel.ones(1)):item() == 65536)
 end)

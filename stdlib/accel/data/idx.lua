@@ -1,6 +1,7 @@
 --- data.IDX(images, labels, {scale = 255, dtype = "f32", channel = true}): images and labels from files in the
 --- IDX format (MNIST and its kin). Sample i is {image [1, rows, columns] of values / scale, label}; batches are
---- gathered in the file's dtype and converted then.
+--- gathered in the file's dtype and converted then. What is read lies on the CPU; tensors that are given stay where
+--- they are, the labels where the images are.
 ---
 ---   local train = data.IDX("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
 ---   local pixels = data.IDX.read("train-images-idx3-ubyte")         -- u8 [60000, 28, 28]
@@ -59,7 +60,8 @@ local function read_header(file, size)
   return kind, shape, n
 end
 
---- The tensor of an IDX file, in the file's dtype and shape; nil, message, code when it cannot be read or is malformed.
+--- The tensor of an IDX file, on the CPU, in the file's dtype and shape; nil, message, code when it cannot be read or is
+--- malformed.
 ---@param path string
 ---@return accel.Tensor? t
 ---@return string? message
@@ -74,9 +76,9 @@ function IDX.read(path)
   if not kind then return nil, ("%s: %s"):format(path, shape), "format" end
   local bytes = n > 0 and file:read(n * kind[2]) or ""
   if not bytes or #bytes ~= n * kind[2] then return nil, path .. ": could not be read to its end", "io" end
-  if kind[2] == 1 then return accel.from_bytes(bytes, kind[1], shape) end
+  if kind[2] == 1 then return accel.from_bytes(bytes, kind[1], shape, { device = "cpu" }) end
   -- big-endian: backwards it is little-endian, the last value first
-  return accel.from_bytes(bytes:reverse(), kind[1], { n }):flip(1):view(shape)
+  return accel.from_bytes(bytes:reverse(), kind[1], { n }, { device = "cpu" }):flip(1):view(shape)
 end
 
 --- What is wrong with these images and labels together, named so; nil if nothing is.
@@ -123,7 +125,8 @@ function IDX:init(images, labels, opts)
     if wrong then raise("IDX: %s", wrong) end
   end
   if o.scale == 0 then raise "IDX: scale must not be 0" end
-  self.images, self.labels, self.n = images, labels:to("i64"), labels.shape[1]
+  self.images, self.n = images, labels.shape[1]
+  self.labels = labels:to { dtype = "i64", device = images.device }
   self.scale, self.dtype, self.channel = o.scale, o.dtype, o.channel
 end
 
@@ -142,7 +145,7 @@ function IDX:get_batch(positions)
     self:check_position(i)
     ids[k] = i - 1
   end
-  local at = accel.tensor(ids, { dtype = "i64" })
+  local at = accel.tensor(ids, { dtype = "i64", device = self.images.device })
   local x = self.images:index_select(1, at):to(self.dtype) / self.scale
   return { self.channel and x:unsqueeze(2) or x, self.labels:index_select(1, at) }
 end
