@@ -2,22 +2,25 @@
  * parameters, in one call each. Used by optimizers, clipping, unscaling
  * and Module:zero_grad. */
 #include "core/lac.h"
+#include "tensor/tensor_impl.h"
 
 static ac_tensor *tensor_at(lua_State *L, lac_state *S, int idx) { return lac_check_tensor(L, S, idx, "params"); }
 
-/* gradients(params) -> list with the gradient of each, false where there is none, and whether all are there.
- * The handles are new ones: they may be spent. */
+/* gradients(params [, due]) -> list with the gradient of each, false where there is none, and whether all are there.
+ * With due those alone that are still to be multiplied. The handles are new ones: they may be spent. */
 static int gradients(lua_State *L) {
   lac_state *S = lac_get(L);
   bool all = true;
   luaL_checktype(L, 1, LUA_TTABLE);
+  const bool due = lua_toboolean(L, 2);
   lua_settop(L, 1);
   const lua_Integer n = (lua_Integer)lua_rawlen(L, 1);
   lua_createtable(L, (int)n, 0);
   for (lua_Integer i = 1; i <= n; i++) {
     lua_rawgeti(L, 1, i);
     lac_box *b = lac_box_push(L, S); /* before the tensor is read: the collector may run finalizers */
-    ac_tensor *g = ac_tensor_grad(tensor_at(L, S, 3));
+    const ac_tensor *t = tensor_at(L, S, 3);
+    ac_tensor *g = !due || (t->flags & ACI_T_GRAD_DUE) ? ac_tensor_grad(t) : NULL;
     if (g != NULL) {
       ac_tensor_retain(g);
       lac_box_fill(S, b, g);
@@ -64,8 +67,46 @@ static int zero(lua_State *L) {
   return 0;
 }
 
+/* count(params) -> how many have a gradient, and how many of these are still to be multiplied */
+static int count(lua_State *L) {
+  lac_state *S = lac_get(L);
+  lua_Integer there = 0, due = 0;
+  luaL_checktype(L, 1, LUA_TTABLE);
+  lua_settop(L, 1);
+  const lua_Integer n = (lua_Integer)lua_rawlen(L, 1);
+  for (lua_Integer i = 1; i <= n; i++) {
+    lua_rawgeti(L, 1, i);
+    const ac_tensor *t = tensor_at(L, S, 2);
+    there += ac_tensor_grad(t) != NULL;
+    due += (t->flags & ACI_T_GRAD_DUE) != 0;
+    lua_pop(L, 1);
+  }
+  lua_pushinteger(L, there);
+  lua_pushinteger(L, due);
+  return 2;
+}
+
+/* defer(params, on): the gradients that are there now are still to be multiplied, or are not any more. A gradient that
+ * comes in the place of one is a new one, and adding to one raises. */
+static int defer(lua_State *L) {
+  lac_state *S = lac_get(L);
+  luaL_checktype(L, 1, LUA_TTABLE);
+  const bool on = lua_toboolean(L, 2);
+  lua_settop(L, 1);
+  const lua_Integer n = (lua_Integer)lua_rawlen(L, 1);
+  for (lua_Integer i = 1; i <= n; i++) {
+    lua_rawgeti(L, 1, i);
+    ac_tensor *t = tensor_at(L, S, 2);
+    if (on && ac_tensor_grad(t) != NULL) t->flags |= ACI_T_GRAD_DUE;
+    if (!on) t->flags &= (uint8_t)~ACI_T_GRAD_DUE;
+    lua_pop(L, 1);
+  }
+  return 0;
+}
+
 static int open_core(lua_State *L) {
-  static const luaL_Reg funcs[] = {{"gradients", gradients}, {"spend", spend}, {"zero", zero}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {{"gradients", gradients}, {"spend", spend}, {"zero", zero},
+                                   {"count", count},         {"defer", defer}, {NULL, NULL}};
   lac_state *S = lac_get(L);
   lua_newtable(L);
   lac_setfuncs(L, S, funcs);

@@ -106,6 +106,9 @@ ac_status aci_check_view(const ac_tensor *t, ac_err *e) {
 }
 
 ac_status aci_accumulate(ac_ctx *c, ac_tensor *t, ac_tensor *g, bool create_graph, ac_err *e) {
+  if (t->flags & ACI_T_GRAD_DUE)
+    return AC_FAIL(e, GRAD, "backward adds to a gradient that clip_grad_norm_ with optimizer left to that optimizer's next step; "
+                   "call its step or zero_grad first");
   if (t->grad == NULL && t->grad_slot != NULL &&
       t->grad_slot->place != NULL) { /* the owner of the slot decides dtype and place */
     aci_grad_slot *s = t->grad_slot;
@@ -229,6 +232,7 @@ ac_status ac_tensor_set_grad(ac_tensor *t, ac_tensor *g, ac_err *e) {
   }
   ac_tensor_release(t->grad);
   t->grad = g;
+  t->flags &= (uint8_t)~ACI_T_GRAD_DUE;
   if (t->grad_slot != NULL) t->grad_slot->filled = false;
   return AC_OK;
 }
@@ -250,6 +254,7 @@ ac_status ac_tensor_set_grad_slot(ac_tensor *t, ac_tensor *place, ac_err *e) {
     }
   }
   if (t->grad_slot == NULL) return AC_OK;
+  if (t->grad_slot->filled) t->flags &= (uint8_t)~ACI_T_GRAD_DUE;
   ac_tensor_release(t->grad_slot->place);
   *t->grad_slot = (aci_grad_slot){.place = place};
   return AC_OK;

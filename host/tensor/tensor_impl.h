@@ -49,7 +49,8 @@ enum {
   ACI_T_REQUIRES_GRAD = 1, /* leaf flag; a non-leaf requires grad when it has a grad_fn */
   ACI_T_RETAIN_GRAD = 2,
   ACI_T_VIEW = 4,          /* shares its storage with the tensor it was taken from */
-  ACI_T_LEAF_VIEW = 8      /* ... and that was, directly or not, a leaf that requires grad */
+  ACI_T_LEAF_VIEW = 8,     /* ... and that was, directly or not, a leaf that requires grad */
+  ACI_T_GRAD_DUE = 16      /* the gradient that is there still is to be multiplied (clipping): nothing may be added to it */
 };
 
 struct ac_tensor {

@@ -26,6 +26,45 @@ do -- a gradient each, false where there is none, new handles
   assert(select("#", core.gradients {}) == 2 and select(2, core.gradients {}) == true)
 end
 
+do -- gradients that are still to be multiplied: as long as they are there, and nothing may be added to them
+  local p, q = leaf(1), leaf(1)
+  local function counts(...)
+    local there, due = core.count { p, q }
+    assert(there == select(1, ...) and due == select(2, ...), ("%d, %d"):format(there, due))
+  end
+  counts(0, 0)
+  p.grad = accel.ones(1)
+  core.defer({ p, q }, true)
+  counts(1, 1)
+  q.grad = accel.ones(1)
+  counts(2, 1)
+  local grads, all = core.gradients({ p, q }, true)
+  assert(grads[1] == p.grad and grads[2] == false and not all)
+  local ok, why = pcall(function() (p * 2):sum():backward() end)
+  assert(not ok and tostring(why):find("backward adds to a gradient that clip_grad_norm_", 1, true), tostring(why))
+  q:sum():backward()
+  assert(p.grad:item() == 1 and q.grad:item() == 2)
+  p.grad = accel.ones(1)
+  counts(2, 0)
+  core.defer({ p, q }, true)
+  counts(2, 2)
+  core.defer({ p }, false)
+  core.zero { q }
+  counts(1, 0)
+  ;((p + q) * 2):sum():backward()
+  assert(p.grad:item() == 3 and q.grad:item() == 2)
+  p.grad = nil -- where the gradient has a place of its own
+  p:set_grad_slot_(accel.zeros(1))
+  for _ = 1, 2 do
+    p:sum():backward()
+    core.defer({ p }, true)
+    counts(2, 1)
+    assert(p.grad:item() == 1 and not pcall(function() p:sum():backward() end))
+    p.grad = nil
+    counts(1, 0)
+  end
+end
+
 do -- a leaf that serves as a gradient keeps its one handle
   local p, g = leaf(2), leaf(2)
   local key = { [g] = 1 }

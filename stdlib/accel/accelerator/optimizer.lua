@@ -4,6 +4,7 @@ local accel = require "accel"
 local Update = require "accel.accelerator.update"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
+local deferred = require "accel.optim.deferred"
 local options = require "accel.util.options"
 local proxy = require "accel.util.proxy"
 local raise = require "accel.util.raise"
@@ -82,6 +83,7 @@ function AcceleratedOptimizer:step(closure)
       self.accelerator:_warn(("%d updates in a row were left out: their gradients are infinite or NaN, and not because "
         .. "of the loss scale, which has fallen to %g; look at the loss"):format(MANY, scaler:get_scale()))
     end
+    deferred.drop(real)
     accel.step() -- the boundary that the step would have been
   else
     result = real:step(closure)

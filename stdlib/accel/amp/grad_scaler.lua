@@ -15,6 +15,7 @@ local core = require "accel.optim.core"
 local arguments = require "accel.nn.arguments"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
+local deferred = require "accel.optim.deferred"
 local ordered = require "accel.util.ordered"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
@@ -199,6 +200,7 @@ function GradScaler:step(optimizer, ...)
     return real:step()
   end
   if record.found:item() ~= 0 then
+    deferred.drop(real)
     accel.step() -- the boundary that the optimizer's step would have been
     return nil
   end

@@ -4,6 +4,7 @@ local accel = require "accel"
 local core = require "accel.optim.core"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
+local deferred = require "accel.optim.deferred"
 local ordered = require "accel.util.ordered"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
@@ -50,7 +51,8 @@ end
 
 --- Scales all gradients together so that their norm is at most max_norm. Returns the norm before, a rank-0
 --- tensor. With an optimizer whose parameters these are the gradients stay as they are and its next step counts
---- them times the factor: one pass over memory less. (One that cannot scales them at once.)
+--- them times the factor: one pass over memory less. (One that cannot scales them at once.) The factor is for these
+--- gradients alone: gradients in their place have none, and a backward that would add to them raises.
 --- example: local p = accel.ones(1) p.grad = p * 4 local o = accel.optim.SGD(p, { lr = 1 })
 ---   accel.nn.utils.clip_grad_norm_({ p }, 0.5, { optimizer = o }) o:step() return p, p.grad --> { 0.5 }, { 4 }
 ---@param params accel.Tensor[]|accel.Tensor
@@ -68,7 +70,7 @@ function M.clip_grad_norm_(params, max_norm, opts)
   core.spend(grads)
   if later then
     local _ <close> = accel.no_grad()
-    optimizer.inv_scale = accel.unscoped(function() return (max_norm / (norm:to "f64" + 1e-6)):clamp(nil, 1) end)
+    deferred.put(optimizer, accel.unscoped(function() return (max_norm / (norm:to "f64" + 1e-6)):clamp(nil, 1) end))
   end
   return norm
 end

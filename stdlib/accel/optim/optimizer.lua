@@ -11,6 +11,7 @@ local accel = require "accel"
 local core = require "accel.optim.core"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
+local deferred = require "accel.optim.deferred"
 local nearest = require "accel.util.nearest"
 local listed = require("accel.util.options").listed
 local ordered = require "accel.util.ordered"
@@ -36,7 +37,7 @@ Optimizer.counts = true
 Optimizer.numbers = {}
 Optimizer.number_dtype = "f64"
 
---- Whether update takes self.inv_scale, a number on the device that gradients count times (or nil), and
+--- Whether update takes self.inv_scale, a number on the device that gradients count times (or nil; deferred.lua), and
 --- self.found_inf, which says there whether the step is left out (or nil): for this step alone. A function of the
 --- optimizer, since it may depend on what it has seen.
 ---@return boolean
@@ -157,7 +158,7 @@ function Optimizer:zero_grad(...)
   if select("#", ...) > 0 then
     raise("%s: zero_grad takes no arguments: gradients are always dropped", getmetatable(self).__name)
   end
-  self.inv_scale = nil
+  deferred.drop(self)
   for _, group in ipairs(self.param_groups) do core.zero(group.params) end
 end
 
@@ -255,6 +256,14 @@ local function device_lr(private, group)
   return private.lr
 end
 
+-- A step that raises leaves no word on the next one: gradients that it was to multiply are multiplied.
+local steps = { __close = function(step, failure)
+  local self = step[1]
+  self.found_inf = nil
+  if failure == nil then return deferred.drop(self) end
+  if self.inv_scale and not pcall(deferred.apply, self) then deferred.drop(self) end
+end }
+
 --- Updates every parameter that has a gradient; then comes the step boundary (Ctrl-C, collector, profiler).
 --- closure, when given, computes the loss and the gradients again; its result is returned.
 ---@param closure? fun(): any
@@ -265,7 +274,9 @@ function Optimizer:step(closure)
     result = closure()
   end
   do
+    local _ <close> = setmetatable({ self }, steps)
     local _ <close> = accel.no_grad()
+    deferred.prepare(self)
     for _, group in ipairs(self.param_groups) do
       local private = self._private[group]
       if #private.pending > 0 then unscoped(admit, self, private, group) end
@@ -281,7 +292,6 @@ function Optimizer:step(closure)
       end
     end
   end
-  self.inv_scale, self.found_inf = nil, nil
   self._steps = (self._steps or 0) + 1
   accel.step()
   return result

@@ -91,6 +91,42 @@ for c, case in ipairs(golden.cases) do
 end
 assert(rounds >= 300, rounds)
 
+-- ---- a step that is left out takes along the factor of clipping that was put off to it ----
+do
+  local p = accel.ones(1, { requires_grad = true })
+  local o = optim.SGD({ p }, { lr = 1 })
+  local scaler, accelerator = GradScaler { init_scale = 8 }, accel.Accelerator { mixed_precision = "fp16" }
+  local prepared = accelerator:prepare(o)
+  local function by_scaler(value)
+    scaler:scale((p * value):sum()):backward()
+    scaler:unscale_(o)
+    accel.nn.utils.clip_grad_norm_(p, 0.25, { optimizer = o })
+    assert(o.inv_scale)
+    scaler:step(o)
+    scaler:update()
+  end
+  local function by_accelerator(value)
+    accelerator:backward((p * value):sum())
+    accelerator:clip_grad_norm_(p, 0.25, { optimizer = o })
+    assert(o.inv_scale)
+    prepared:step()
+  end
+  for _, play in ipairs { by_scaler, by_accelerator } do
+    p:detach():fill_(1)
+    play(inf)
+    assert(o.inv_scale == nil and p:item() == 1)
+    p:sum():backward() -- adds to the gradient that is there
+    p.grad = nil
+    p:sum():backward()
+    o:step()
+    eq(p:item(), 0, "not clipped")
+    p.grad = nil
+    play(1)
+    assert(math.abs(p:item() + 0.25) < 1e-6)
+    p.grad = nil
+  end
+end
+
 -- ---- by hand: good, NaN, NaN, good; the schedule moved twice ----
 do
   local w = accel.ones(1, { requires_grad = true })

@@ -196,6 +196,39 @@ do -- clipping and unscaling in the pass of the step: the bits of scaling the gr
   p.grad = accel.tensor { 0.5 }
   o:step()
   close(p, { 0.5 })
+  -- however they are dropped; what comes in the place of one alone has no factor, others keep theirs
+  local clip, net = accel.nn.utils.clip_grad_norm_, accel.nn.Linear(1, 1)
+  o = optim.SGD(net:parameters(), { lr = 1 })
+  local function clipped(...)
+    net.weight.grad, net.bias.grad = accel.tensor { { 3.0 } }, accel.tensor { 4.0 }
+    net.weight:detach():fill_(0)
+    net.bias:detach():fill_(0)
+    assert(clip(net:parameters(), 1, { optimizer = o }):item() == 5)
+    assert(o.inv_scale and net.bias.grad:item() == 4)
+    for _, fn in ipairs { ... } do fn() end
+    o:step()
+    assert(o.inv_scale == nil)
+    return { net.weight:item(), net.bias:item() }
+  end
+  local function fresh() (net(accel.ones(1)) * 0.5):sum():backward() end
+  close(clipped(), { -0.6, -0.8 }, 1e-6)
+  close(clipped(function() net:zero_grad() end), { 0, 0 })
+  close(clipped(function() net:zero_grad() end, fresh), { -0.5, -0.5 })
+  close(clipped(function() net.weight.grad = accel.tensor { { 0.25 } } end), { -0.25, -0.8 }, 1e-6)
+  close(clipped(function() net.bias.grad = nil end), { -0.6, 0 }, 1e-6)
+  close(clipped(function() o:add_param_group { params = p } p.grad = accel.tensor { 0.5 } end), { -0.6, -0.8 }, 1e-6)
+  close(p, { 0 })
+  o = optim.SGD(net:parameters(), { lr = 1 })
+  fails("adds to a gradient that clip_grad_norm_ with optimizer left to that optimizer's next step", clipped, fresh)
+  o:zero_grad()
+  fresh()
+  -- a step that raises leaves gradients that are clipped
+  assert(not pcall(clipped, function() o.param_groups[1].lr = "none" end))
+  o.param_groups[1].lr = 1
+  assert(o.inv_scale == nil)
+  close(net.bias.grad, { 0.8 }, 1e-6)
+  fresh()
+  o = optim.SGD({ p }, { lr = 1 })
   p.grad = accel.tensor { 4.0 }
   fails("all of them", accel.nn.utils.clip_grad_norm_, { p, leaf { 1.0 } }, 1, { optimizer = o })
   fails("all of them", accel.nn.utils.clip_grad_norm_, { leaf { 1.0 } }, 1, { optimizer = o })
