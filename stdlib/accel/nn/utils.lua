@@ -11,7 +11,7 @@ local tensors = require "accel.util.tensors"
 
 local M = {}
 
---- Handles of the gradients that are there, to be spent.
+--- Handles of the gradients that are there, to be spent; what an earlier clipping put off is done to them first.
 local function gradients(who, params)
   if tensors.is_tensor(params) then params = { params } end
   if type(params) ~= "table" then
@@ -21,6 +21,7 @@ local function gradients(who, params)
     raise("%s: expected a list of parameters, net:parameters(), got %s", who, class.of(params) and "a module"
       or "parameters by name")
   end
+  deferred.among(params)
   local found, all = core.gradients(params)
   if all then return found end
   local grads = {}
@@ -46,13 +47,14 @@ local function steps_clipped(optimizer, params)
       raise "clip_grad_norm_: with optimizer, params are the parameters of that optimizer, all of them"
     end
   end
-  return real:fuses() and not real.inv_scale
+  return real:fuses()
 end
 
 --- Scales all gradients together so that their norm is at most max_norm. Returns the norm before, a rank-0
 --- tensor. With an optimizer whose parameters these are the gradients stay as they are and its next step counts
 --- them times the factor: one pass over memory less. (One that cannot scales them at once.) The factor is for these
---- gradients alone: gradients in their place have none, and a backward that would add to them raises.
+--- gradients alone: gradients in their place have none, and a backward that would add to them raises. Who reads p.grad
+--- before the step finds it as it was; clipping it once more, by norm or by value, finds it clipped.
 --- example: local p = accel.ones(1) p.grad = p * 4 local o = accel.optim.SGD(p, { lr = 1 })
 ---   accel.nn.utils.clip_grad_norm_({ p }, 0.5, { optimizer = o }) o:step() return p, p.grad --> { 0.5 }, { 4 }
 ---@param params accel.Tensor[]|accel.Tensor

@@ -222,6 +222,28 @@ do -- clipping and unscaling in the pass of the step: the bits of scaling the gr
   fails("adds to a gradient that clip_grad_norm_ with optimizer left to that optimizer's next step", clipped, fresh)
   o:zero_grad()
   fresh()
+  -- clipped more than once, in whatever way: as without an optimizer
+  local all = net:parameters()
+  for _, second in ipairs {
+    function(opts) return clip(all, 0.5, opts) end, function(opts) return clip(all, 2, opts) end,
+    function() return clip(all, 0.5) end, function() return clip(net.weight, 0.25) end,
+    function(opts) return clip(all, 0.5, { norm_type = inf, optimizer = opts and opts.optimizer }) end,
+    function() accel.nn.utils.clip_grad_value_(all, 0.125) end,
+  } do
+    local got, norms = {}, {}
+    for i, opts in ipairs { { optimizer = o }, false } do
+      got[i] = clipped(function()
+        if not opts then
+          o:zero_grad()
+          net.weight.grad, net.bias.grad = accel.tensor { { 3.0 } }, accel.tensor { 4.0 }
+          clip(all, 1)
+        end
+        norms[i] = second(opts or nil)
+      end)
+    end
+    assert(got[1][1] == got[2][1] and got[1][2] == got[2][2], got[1][1])
+    assert(not norms[1] or norms[1]:item() == norms[2]:item())
+  end
   -- a step that raises leaves gradients that are clipped
   assert(not pcall(clipped, function() o.param_groups[1].lr = "none" end))
   o.param_groups[1].lr = 1
