@@ -66,6 +66,7 @@ function M.clip_grad_norm_(params, max_norm, opts)
   local grads = gradients("clip_grad_norm_", params)
   check.number("clip_grad_norm_", "max_norm", max_norm, 0)
   local later = optimizer and steps_clipped(optimizer, tensors.is_tensor(params) and { params } or params)
+    and max_norm < math.huge
   if #grads == 0 then return accel.zeros({}) end
   if optimizer then opts = { norm_type = opts.norm_type, error_if_nonfinite = opts.error_if_nonfinite } end
   local norm = accel.clip_grad_norm_(grads, later and math.huge or max_norm, opts)

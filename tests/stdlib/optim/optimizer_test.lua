@@ -222,6 +222,13 @@ do -- clipping and unscaling in the pass of the step: the bits of scaling the gr
   fails("adds to a gradient that clip_grad_norm_ with optimizer left to that optimizer's next step", clipped, fresh)
   o:zero_grad()
   fresh()
+  -- an infinite norm only measures
+  p.grad = accel.tensor { inf }
+  local free = optim.SGD({ p }, { lr = 1 })
+  assert(clip(p, inf, { optimizer = free }):item() == inf and free.inv_scale == nil)
+  free:step()
+  assert(p:item() == -inf)
+  p:detach():fill_(0)
   -- clipped more than once, in whatever way: as without an optimizer
   local all = net:parameters()
   for _, second in ipairs {
