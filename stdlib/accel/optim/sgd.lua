@@ -1,6 +1,7 @@
 --- optim.SGD: stochastic gradient descent.
 local accel = require "accel"
 local Optimizer = require "accel.optim.optimizer"
+local core = require "accel.optim.core"
 
 --- p <- p - lr * d, with weight decay g + wd * p, momentum b <- momentum * b + (1 - dampening) * g (the
 --- first step sets b = g), and Nesterov d = g + momentum * b.
@@ -44,13 +45,16 @@ function SGD:update(group, cohort, grads, lr)
   })
 end
 
--- A first step that is left out would have to be the first again, which is not known here.
+-- A first step with momentum that is left out would have to be the first again, which is not known here. It is the
+-- first of those that get a gradient now, and of those that have had no momentum so far.
 function SGD:fuses()
   for _, group in ipairs(self.param_groups) do
-    local private = self._private[group]
-    if group.momentum ~= 0 and #private.pending > 0 then return false end
-    for _, cohort in ipairs(private.cohorts) do
-      if group.momentum ~= 0 and cohort.fresh then return false end
+    if group.momentum ~= 0 then
+      local private = self._private[group]
+      if core.count(private.pending) > 0 then return false end
+      for _, cohort in ipairs(private.cohorts) do
+        if cohort.fresh or #cohort.momentum_buffer < #cohort.params then return false end
+      end
     end
   end
   return self.update == SGD.update

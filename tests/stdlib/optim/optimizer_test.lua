@@ -158,13 +158,14 @@ end
 do -- clipping and unscaling in the pass of the step: the bits of scaling the gradients first
   local inf <const> = math.huge
   local function leaf(values) return accel.tensor(values, { requires_grad = true }) end -- f32
-  local function run(make, fused, factor)
+  local function run(name, make, fused, factor)
     local p, q = leaf { 1.0, -2, 3 }, leaf { 0.5 }
     local o = make { p, q }
     local norms = {}
     for k = 1, 4 do
       p.grad, q.grad = accel.tensor { 0.3 * k, -0.7, 0.1 } * factor, accel.tensor { 0.9 / k } * factor
       local before = p.grad:to_bytes()
+      assert(o:fuses() == (name ~= "lion" and (name ~= "momentum" or k > 1)), name)
       norms[k] = accel.nn.utils.clip_grad_norm_({ q, p }, 0.7, fused and { optimizer = o } or nil):item()
       assert(not fused or not o:fuses() or o.inv_scale and p.grad:to_bytes() == before)
       o:step()
@@ -181,11 +182,28 @@ do -- clipping and unscaling in the pass of the step: the bits of scaling the gr
     lion = function(list) return optim.Lion(list, { lr = 0.1 }) end, -- has no such way: it is clipped at once
   } do
     for _, factor in ipairs { 1, 0.01, inf, 0 / 0 } do
-      local plain, norms = run(make, false, factor)
-      local fused, again = run(make, true, factor)
+      local plain, norms = run(name, make, false, factor)
+      local fused, again = run(name, make, true, factor)
       assert(plain == fused, name)
       for k, norm in ipairs(norms) do assert(norm == again[k] or norm ~= norm and again[k] ~= again[k]) end
     end
+  end
+  do -- a step that may be left out must not be the first with momentum of a parameter that has a gradient now
+    local p, frozen = leaf { 1.0 }, leaf { 1.0 }
+    local o = optim.SGD({ p, frozen }, { lr = 0.1 })
+    local function step(...)
+      p.grad = accel.tensor { 1.0 }
+      for _, q in ipairs { ... } do q.grad = accel.tensor { 1.0 } end
+      local fuses = o:fuses()
+      o:step()
+      o:zero_grad()
+      return fuses
+    end
+    assert(step())
+    o.param_groups[1].momentum = 0.5
+    assert(not step() and step() and step() and not step(frozen) and step(frozen))
+    o = optim.SGD({ p, frozen }, { lr = 0.1, momentum = 0.5 })
+    assert(not step() and step() and not step(frozen) and step(frozen))
   end
   -- dropped gradients take the factor along
   local p = leaf { 1.0 }
