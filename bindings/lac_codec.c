@@ -118,7 +118,7 @@ static int decode(lua_State *L) {
   luaL_checkany(L, 1);
   lua_settop(L, 2);
   const lac_opts o = lac_opts_open(L, S, 2, names);
-  ac_device *d = lac_opt_device(&o, "device", ac_ctx_default_device(S->ctx));
+  ac_device *d = lac_opt_device(&o, "device", NULL);
   const size_t max = max_bytes_of(&o);
   const void *bytes;
   size_t n;

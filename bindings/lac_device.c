@@ -76,7 +76,7 @@ static int device(lua_State *L) {
   ac_device *d = lac_check_device(L, S, 1, "device");
   if (!lua_isnoneornil(L, 2)) lac_check_function(L, S, 2, "f");
   lac_guard *g = lac_guard_push(L, S, "device", restore_device);
-  g->was.device = ac_ctx_default_device(S->ctx);
+  g->was.device = S->ctx->default_device; /* NULL: nobody has asked for it so far */
   ac_ctx_set_default_device(S->ctx, d);
   g->done = false;
   return lac_guard_finish(L, 2);

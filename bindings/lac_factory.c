@@ -19,7 +19,7 @@ lac_spec lac_spec_read(lua_State *L, lac_state *S, int idx, ac_dtype dtype, ac_g
   lac_opts o = open_options(L, S, idx, g);
   lac_spec s = {.dtype = dtype};
   s.dtype_given = lac_opt_dtype(&o, "dtype", &s.dtype);
-  s.device = lac_opt_device(&o, "device", ac_ctx_default_device(S->ctx));
+  s.device = lac_opt_device(&o, "device", NULL);
   s.requires_grad = lac_opt_bool(&o, "requires_grad", false);
   if (g != NULL) *g = lac_opt_generator(&o, "generator");
   return s;

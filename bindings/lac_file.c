@@ -242,7 +242,7 @@ static int load(lua_State *L) {
   lac_state *S = lac_get(L);
   const char *path = lac_check_string(L, S, 1, "path", NULL);
   lac_opts o = lac_opts_open(L, S, 2, names);
-  ac_device *d = lac_opt_device(&o, "device", ac_ctx_default_device(S->ctx));
+  ac_device *d = lac_opt_device(&o, "device", NULL);
   reader *r;
   int n = open_reader(L, S, path, &r);
   if (n != 1) return n;

@@ -16,8 +16,8 @@ static int autocast(lua_State *L) {
   if (has_opts) i++;
   if (!lua_isnoneornil(L, i)) lac_check_function(L, S, i, "f");
   ac_dtype dt = AC_BF16;
-  lac_opt_device(&o, "device", NULL);
-  lac_opt_device(&o, "device_type", NULL);
+  lac_opt_device(&o, "device", S->ctx->device[0]);
+  lac_opt_device(&o, "device_type", S->ctx->device[0]);
   lac_opt_dtype(&o, "dtype", &dt);
   bool enabled = lac_opt_bool(&o, "enabled", true);
   bool cache = lac_opt_bool(&o, "cache", lac_opt_bool(&o, "cache_enabled", true));

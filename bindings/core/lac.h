@@ -226,6 +226,7 @@ int64_t lac_opt_int(const lac_opts *o, const char *name, int64_t fallback);
 double lac_opt_number(const lac_opts *o, const char *name, double fallback);
 const char *lac_opt_string(const lac_opts *o, const char *name, const char *fallback);
 bool lac_opt_dtype(const lac_opts *o, const char *name, ac_dtype *out);
+/* fallback NULL: the default device, which is found (and a GPU opened) only where the option is not given. */
 ac_device *lac_opt_device(const lac_opts *o, const char *name, ac_device *fallback);
 ac_generator *lac_opt_generator(const lac_opts *o, const char *name);
 int lac_opt_shape(const lac_opts *o, const char *name, int64_t *shape); /* -1: not given */

@@ -108,7 +108,7 @@ ac_device *lac_opt_device(const lac_opts *o, const char *name, ac_device *fallba
   ac_err e;
   ac_device *d = NULL;
   const char *s = lac_opt_string(o, name, NULL);
-  if (s == NULL) return fallback;
+  if (s == NULL) return fallback != NULL ? fallback : ac_ctx_default_device(o->S->ctx);
   if (ac_ctx_device(o->S->ctx, s, &d, &e) != AC_OK)
     lac_argerror(o->L, o->S, e.code, NULL, 0, name, "%s", e.msg);
   return d;

@@ -38,6 +38,17 @@ expect("cpu", "", 'local s = require("accel").PartialState() print(s.device)', "
 
 -- nobody who asks for no tensor waits for a device
 expect("cpu meta", "", 'print(table.concat(require("accel").devices(), " "))')
+expect("cpu meta", "", [[
+local a, path = require "accel", os.tmpname()
+local x = a.zeros(2, { device = "cpu" }) + a.ones(2, { device = "cpu" })
+a.device("cpu", function() a.ones(2) end)
+a.save(path, { x = x })
+a.load(path, { device = "cpu" })
+os.remove(path)
+a.decode(a.encode { x }, { device = "cpu" })
+a.autocast({ dtype = "bf16" }, function() end)
+print(table.concat(a.devices(), " "))]])
+expect("cuda:0\tcpu", "", 'local a = require "accel" a.device("cpu", function() end) print(a.ones(1).device, a.devices()[1])')
 
 -- ---- ranks ----
 local RANKS = [[

@@ -43,6 +43,7 @@ AC_API ac_status ac_ctx_add_device(ac_ctx *c, ac_device *d_take, ac_err *e);
 /* The stream of this context's calls; NULL (default) is the device's own order. Borrowed. */
 AC_API void ac_ctx_set_stream(ac_ctx *c, ac_stream *s);
 AC_API ac_device *ac_ctx_default_device(ac_ctx *c);
+/* NULL: the GPU of this local rank where there is one, the CPU otherwise; found and opened when it is first asked for. */
 AC_API void ac_ctx_set_default_device(ac_ctx *c, ac_device *d);
 /* 0 (default) or 1: what dims and positions look like in messages. Values passed to C are always 0-based. */
 AC_API void ac_ctx_set_index_base(ac_ctx *c, int base);
