@@ -155,7 +155,7 @@ static ac_status choose_device(ac_ctx *c, const ac_ctx_options *o, ac_err *e) {
   if (open && strcmp(said, "auto") != 0) {
     name = said;
   } else if (open) {
-    if (name != NULL && aci_cuda_likely(c->params)) c->default_device = NULL;
+    if (name != NULL) c->default_device = NULL;
     return AC_OK;
   }
   ac_err why;
@@ -169,7 +169,7 @@ ac_device *ac_ctx_default_device(ac_ctx *c) {
   if (__builtin_expect(c->default_device != NULL, 1)) return c->default_device;
   ac_err e;
   c->default_device = c->device[0];
-  if (aci_cuda_count(c->params) > 0 && own_gpu(c, &c->default_device, &e) != AC_OK)
+  if (aci_cuda_likely(c->params) && aci_cuda_count(c->params) > 0 && own_gpu(c, &c->default_device, &e) != AC_OK)
     ac_log_write(AC_LOG_WARN, "cuda", "new tensors go to the CPU: %s", e.msg);
   return c->default_device;
 }

@@ -46,6 +46,17 @@ if exists(twin) then
   assert(output(with .. " " .. run .. " " .. script):find("device='cuda:0'", 1, true))
 end
 
+-- the driver is looked for when a device is first asked for, not at every start
+do
+  local function looks(code)
+    local text = output(("env -u ACCEL_DEVICE -u ACCEL_CUDA_MODULE LD_DEBUG=libs %s -e '%s'"):format(run, code))
+    return text:find("find library=libcuda.so.1", 1, true) ~= nil, text:find("find library=", 1, true) ~= nil
+  end
+  local at_start, told = looks 'local a = require "accel" a.device("cpu", function() a.ones(1) end)'
+  assert(not at_start, "a start asks for the driver")
+  assert(not told or looks 'require("accel").ones(1)')
+end
+
 local state = accel.features()
 if state.cuda and state.cuda_devices == 0 then says("", state.cuda:match "; (.*)") end
 for _, name in ipairs { "cuda:x", "cuda:-1", "cuda:1000000", "cudart" } do
