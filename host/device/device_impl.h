@@ -20,6 +20,11 @@ struct ac_device {
   void *impl;    /* the vtable's own */
 };
 
+/* Contexts open the same device each for themselves. */
+static inline bool aci_same_device(const ac_device *a, const ac_device *b) {
+  return a == b || (a->kind == b->kind && a->index == b->index);
+}
+
 /* As ac_device_retain, unless the last reference is gone: then nothing but blocks keeps the struct, and it is false. */
 bool aci_device_hold(ac_device *d);
 

@@ -26,19 +26,23 @@ static inline ac_status see_tensor(const ac_tensor *t, int i, ac_device **dev, s
   s->recording |= t->grad_fn != NULL || (t->flags & (ACI_T_REQUIRES_GRAD | ACI_T_VIEW)) != 0;
   ac_device *d = *dev;
   if (d == NULL) *dev = t->device;
-  else if (t->device != d && (t->device->kind != d->kind || t->device->index != d->index))
+  else if (!aci_same_device(t->device, d))
     return AC_FAIL(e, DEVICE, "tensors are on different devices: %s and %s; move one with :to(device)", d->name,
                    t->device->name);
   return AC_OK;
 }
 
-/* Storage of each tensor argument must exist and be on one device; that device runs the op. */
+/* Storage of each tensor argument must exist and be on one device, but for those that the kernel reads where they are (bring); that
+ * device runs the op. */
 static ac_status look(ac_frame *f, survey *s, ac_err *e) {
   ac_device *dev = NULL;
+  const uint32_t brings = f->desc->brings;
   for (int i = 0; i < f->n_args; i++) {
     const ac_value *v = &f->args[i];
     if (v->kind == AC_T_TENSOR) {
-      AC_TRY(see_tensor(v->tensor, i, &dev, s, e));
+      ac_device *own = NULL;
+      const bool anywhere = (brings >> i & 1) && v->tensor != NULL && v->tensor->device->kind != AC_DEV_META;
+      AC_TRY(see_tensor(v->tensor, i, anywhere ? &own : &dev, s, e));
     } else if (v->kind == AC_T_TENSORS) {
       for (int j = 0; j < v->n; j++) AC_TRY(see_tensor(v->tensors[j], i, &dev, s, e));
     } else if (v->kind == AC_T_SCALAR) {
@@ -108,6 +112,12 @@ static ac_status guard_overlap(ac_frame *f, ac_value *args, ac_expr *x, ac_err *
   return AC_OK;
 }
 
+/* What can be copied as it lies, from one run of bytes to another, with no gradient to go back: the kernel does it. */
+static bool lies_alike(const ac_ctx *c, const ac_tensor *x, const ac_tensor *t) {
+  return x->device->kind != AC_DEV_META && t->dtype == x->dtype && aci_same_shape(t, x) && aci_is_contiguous(t) && aci_is_contiguous(x) &&
+         !(c->grad_enabled && aci_requires_grad(t));
+}
+
 /* Recorded as a copy of its own, whose gradient goes back. */
 static ac_status bring(ac_frame *f, ac_value *args, ac_expr *x) {
   ac_device *to = args[0].tensor != NULL ? args[0].tensor->device : NULL;
@@ -115,6 +125,7 @@ static ac_status bring(ac_frame *f, ac_value *args, ac_expr *x) {
     const ac_value v[3] = {args[i], {.kind = AC_T_NONE}, {.kind = AC_T_DEVICE, .device = to}};
     if (!(f->desc->brings >> i & 1) || v[0].kind != AC_T_TENSOR || v[0].tensor == NULL || v[0].tensor->device == to) continue;
     if (v[0].tensor->device->kind == AC_DEV_META) continue; /* it has no bytes: look says so */
+    if (lies_alike(f->ctx, args[0].tensor, v[0].tensor)) continue;
     ac_tensor *t = ac_expr_call(x, ac_op_find(f->ctx, "to"), v, NULL, 0);
     if (t == NULL) return x->st;
     args[i].tensor = t;

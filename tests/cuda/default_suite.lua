@@ -57,7 +57,9 @@ local r, n = d.get_rank(), d.get_world_size()
 local mine = a.get_default_device()
 assert(mine == ("cuda:%d"):format(r % a.features().cuda_devices), mine)
 local t = a.full({ 3 }, r + 1.0)
+local allocations = a.mem_stats(mine).n_allocs
 d.all_reduce(t)
+assert(a.mem_stats(mine).n_allocs == allocations) -- from the memory that ranks share to its place
 local work = d.all_reduce(t, { async_op = true })
 work:wait()
 assert(t.device == mine and t:sum():item() == 3 * n * n * (n + 1) / 2, tostring(t))
@@ -107,6 +109,18 @@ accel.device("cuda", function()
   assert(p.device == "cuda:0" and p.dtype == "f32" and p:sum():item() == 12)
   q:copy_(p[2])
   assert(q.device == "cpu" and q:sum():item() == 6)
+  local function allocations() return accel.mem_stats("cpu").n_allocs + accel.mem_stats("cuda").n_allocs end
+  local a, b = accel.zeros(2, 3), accel.arange(6, { dtype = "f32", device = "cpu" }):view(2, 3)
+  local before = allocations()
+  a:copy_(b) -- bytes that lie alike go straight to their place
+  a[1]:copy_(b[2])
+  b:copy_(a)
+  assert(allocations() == before and b:sum():item() == 24 and a.device == "cuda:0" and b.device == "cpu")
+  b:copy_(a:t():contiguous():t())
+  accel.zeros(0, 3):copy_(accel.zeros(0, 3, { device = "cpu" }))
+  assert(b:sum():item() == 24)
+  if suite.state.cuda_devices > 1 then assert(accel.zeros(2, 3, { device = "cuda:1" }):copy_(a):sum():item() == 24) end
+
   local x = accel.ones(3, { device = "cpu", requires_grad = true })
   local y = accel.zeros(3):copy_(x * 3)
   accel.mul(y, y):sum():backward()

@@ -87,7 +87,9 @@ typedef struct ac_op_desc {
   bool elementwise;     /* each result element depends on the elements at its own place only (maps) */
   bool nondiff;         /* outputs never require grad (comparisons, argmax) */
   bool hidden;          /* not a function of scripts (backward kernels) */
-  uint32_t brings;      /* bit i: argument i may lie on another device than argument 0, to which it is brought first */
+  /* Bit i: argument i may lie on another device than argument 0, to which it is brought first. The kernel meets it where it is when it has
+   * the dtype and the shape of argument 0, both lie in one run, and no gradient is recorded for it. */
+  uint32_t brings;
   bool any_device;      /* .cpu is host code that touches no elements but by maps and fills: every device's kernel */
   double flops_per_element;
 } ac_op_desc;

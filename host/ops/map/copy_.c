@@ -25,8 +25,21 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return ac_frame_alias(f, 0, e);
 }
 
+/* From another device bytes that lie as they are to lie go straight to their place. */
+static ac_status across(const ac_frame *f, ac_err *e) {
+  const ac_value args[3] = {f->args[1], {.kind = AC_T_DEVICE, .device = f->device}, {.kind = AC_T_DEVICE, .device = ARG_T(f, 1)->device}};
+  ac_frame g = *f;
+  g.op = ac_op_find(f->ctx, "copy_to");
+  g.desc = g.op->desc;
+  g.args = args;
+  g.n_args = 3;
+  const ac_kernel k = g.op->kernel[f->device->kind];
+  return k != NULL ? k(&g, e) : AC_FAIL(e, UNSUPPORTED, "%s takes no bytes of other devices", f->device->name);
+}
+
 /* The map kernel reads its first argument and writes the output: run it on (src) -> x. */
 static ac_status cpu(ac_frame *f, ac_err *e) {
+  if (!aci_same_device(ARG_T(f, 1)->device, f->device)) return across(f, e);
   ac_frame g = *f;
   ac_op_desc d = *f->desc;
   d.data = &copy_map;

@@ -6,14 +6,10 @@
 #include "ops/ctx_impl.h"
 #include "ops/op.h"
 
-static bool same_device(const ac_device *a, const ac_device *b) {
-  return a == b || (a->kind == b->kind && a->index == b->index);
-}
-
 static int plain(ac_expr *x, const ac_value *a, ac_tensor **out) {
   ac_tensor *t = a[0].tensor;
   if (a[1].kind == AC_T_DTYPE && a[1].dtype != (ac_dtype)t->dtype) t = x_cast(x, t, a[1].dtype);
-  if (t != NULL && a[2].kind == AC_T_DEVICE && !same_device(a[2].device, t->device))
+  if (t != NULL && a[2].kind == AC_T_DEVICE && !aci_same_device(a[2].device, t->device))
     t = x_copy_to(x, aci_is_contiguous(t) ? t : x_clone(x, t), a[2].device, t->device);
   out[0] = t;
   return 1;
