@@ -36,6 +36,15 @@ expect("cpu\tcpu", "", 'local a = require "accel" print(a.Accelerator({ cpu = tr
 expect("cuda:0\tNO", "", 'local s = require("accel").PartialState() print(s.device, s.distributed_type)')
 expect("cpu", "", 'local s = require("accel").PartialState() print(s.device)', "ACCELERATE_USE_CPU=1 ACCEL_CUDA_MODULE=none.so")
 
+for name, want in pairs { ["cuda"] = "cuda:0", ["cuda:0"] = "cuda:0", ["cuda:1"] = "cuda:1", ["cpu"] = "cpu", ["meta"] = "meta" } do
+  if want ~= "cuda:1" or suite.state.cuda_devices > 1 then
+    expect(want .. " " .. want, "", 'local a = require "accel" print(a.PartialState().device .. " " .. a.zeros(1).device)',
+      "ACCELERATE_TORCH_DEVICE=" .. name)
+  end
+end
+expect_in("ACCELERATE_TORCH_DEVICE=cuda:77: this build has no such device", "", 'require("accel").PartialState()',
+  "ACCELERATE_TORCH_DEVICE=cuda:77")
+
 -- nobody who asks for no tensor waits for a device
 expect("cpu meta", "", 'print(table.concat(require("accel").devices(), " "))')
 expect("cpu meta", "", [[
@@ -78,6 +87,11 @@ d.barrier()
 if r == 0 then print "agreed" end
 ]]
 expect("agreed", "--num-processes 2", RANKS)
+expect("own", "--num-processes 2", [[
+local a = require "accel"
+local s = a.PartialState()
+assert(s.device == ("cuda:%d"):format(s.local_process_index % a.features().cuda_devices) and a.ones(1).device == s.device)
+if s.is_main_process then print "own" end]], "ACCELERATE_TORCH_DEVICE=cuda")
 
 -- a model under DDP on GPUs: the gradients of one process on the whole batch
 local DDP = [[

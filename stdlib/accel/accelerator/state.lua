@@ -53,17 +53,20 @@ local function missing(who, key)
   raise("%s has no attribute '%s'%s", who, tostring(key), near and ("; did you mean '%s'?"):format(near) or "")
 end
 
---- The device that work happens on: the one that new tensors go to, unless ACCELERATE_TORCH_DEVICE names another.
+--- The device that work happens on, which is the one that new tensors go to: with cpu, or by ACCELERATE_TORCH_DEVICE
+--- ("cuda" is the GPU of this local rank), that becomes another one.
+---@param cpu boolean?
+---@return string
 local function choose_device(cpu)
-  if cpu then return "cpu" end
-  local name = environment.get "ACCELERATE_TORCH_DEVICE"
+  local name = cpu and "cpu" or environment.get "ACCELERATE_TORCH_DEVICE"
   if name == nil then return accel.get_default_device() end
-  for _, device in ipairs(accel.devices()) do
-    if device == name then return device end
+  local gpus = name == "cuda" and accel.features().cuda_devices or 0
+  local own = gpus > 0 and ("cuda:%d"):format(dist.get_local_rank() % gpus) or name
+  if not pcall(accel.set_default_device, own) then
+    raise("ACCELERATE_TORCH_DEVICE=%s: this build has no such device; there are %s", name,
+      table.concat(accel.devices(), ", "))
   end
-  if name:match "^cuda" and pcall(accel.mem_stats, name) then return name end -- opened when it is first named
-  raise("ACCELERATE_TORCH_DEVICE=%s: this build has no such device; there are %s", name,
-    table.concat(accel.devices(), ", "))
+  return accel.get_default_device()
 end
 
 local function join(who, o)
@@ -83,7 +86,6 @@ local function fill(who, o)
   join(who, o)
   local cpu = o.cpu or environment.parse_flag_from_env "ACCELERATE_USE_CPU"
   local n, device = dist.get_world_size(), choose_device(cpu)
-  if cpu then accel.set_default_device "cpu" end
   local now = {
     device = device, backend = dist.get_backend(), num_processes = n, process_index = dist.get_rank(),
     local_process_index = dist.get_local_rank(), num_nodes = dist.get_num_nodes(),
@@ -156,7 +158,7 @@ function PartialState.__newindex(_, key, value) shared[key] = value end
 --- Forgets what was found out; the world of ranks stays joined.
 function PartialState._reset_state() shared = {} end
 
---- Finds the device again.
+--- Finds the device again, where new tensors then go.
 function PartialState:set_device() shared.device = choose_device(false) end -- luacheck: ignore self
 
 --- Leaves the world of ranks, or lets a group go.
