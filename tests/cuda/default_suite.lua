@@ -171,5 +171,21 @@ accel.device("cuda", function()
   os.remove(path)
 
   local scaler = accel.amp.GradScaler()
-  assert(scaler.device == "cuda:0" and scaler:scale(accel.ones(1)):item() == 65536)
+  assert(scaler:get_scale() == 65536 and scaler:scale(accel.ones(1)):item() == 65536 and scaler.device == "cuda:0")
+  -- a model on the CPU: its scaler is there, too, whatever of it the scaler sees first
+  local w = accel.ones(1, { device = "cpu", requires_grad = true })
+  local o, mixed = accel.optim.SGD({ w }, { lr = 1 }), accel.Accelerator { mixed_precision = "fp16", device_placement = false }
+  for _, by_loss in ipairs { true, false } do
+    scaler = accel.amp.GradScaler { init_scale = 8 }
+    scaler:load_state_dict(scaler:state_dict())
+    if by_loss then scaler:scale({ loss = w * 3 }).loss:backward() else w.grad = accel.full({ 1 }, 24, { dtype = "f32", device = "cpu" }) end
+    scaler:step(o)
+    scaler:update()
+    assert(scaler.device == "cpu" and w:item() == (by_loss and -2 or -5) and scaler:get_scale() == 8)
+    o:zero_grad()
+  end
+  local prepared = mixed:prepare(o)
+  mixed:backward((w * 3):sum())
+  prepared:step()
+  assert(mixed.scaler.device == "cpu" and w:item() == -8)
 end)

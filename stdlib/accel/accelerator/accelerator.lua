@@ -181,9 +181,7 @@ end
 
 local function make_scaler(self)
   if self.mixed_precision ~= "fp16" then return nil end
-  local o = self.scaler_handler and self.scaler_handler:to_kwargs() or {}
-  o.device = o.device or self.device
-  return require("accel.amp").GradScaler(o)
+  return require("accel.amp").GradScaler(self.scaler_handler and self.scaler_handler:to_kwargs() or {})
 end
 
 ---@param opts? table

@@ -22,12 +22,12 @@ local function seed(update, loss, given, divisor)
   local scaler = update:scaler()
   if not scaler and divisor == 1 then return given end
   if given then
-    if scaler then given = given * scaler._scale end
+    if scaler then given = given * scaler:_scale_of(loss) end
     return divisor == 1 and given or given / divisor
   end
   if loss:numel() ~= 1 then return nil end -- the engine says what is wrong
   if not scaler then return accel.full(loss.shape, 1 / divisor, { dtype = loss.dtype, device = loss.device }) end
-  local scale = scaler._scale / divisor
+  local scale = scaler:_scale_of(loss) / divisor
   return loss.ndim == 0 and scale or scale:view(loss.shape)
 end
 

@@ -8,8 +8,9 @@
 ---   scaler:unscale_(optimizer) nn.utils.clip_grad_norm_(net:parameters(), 1)   -- only where gradients are looked at
 ---   scaler:step(optimizer) scaler:update() optimizer:zero_grad()
 ---
---- Scale and counters live on the device. Accelerator uses the same object, and what begins with an underscore here: it
---- lets an update be due until the next backward, so that all optimizers which step together meet one scale.
+--- Scale and counters live on a device, the one that is given or that of the first tensor. Accelerator uses the same
+--- object, and what begins with an underscore here: it lets an update be due until the next backward, so that all
+--- optimizers which step together meet one scale.
 local accel = require "accel"
 local core = require "accel.optim.core"
 local arguments = require "accel.nn.arguments"
@@ -22,13 +23,14 @@ local tensors = require "accel.util.tensors"
 
 local WHO = "GradScaler"
 
---- GradScaler(device = the default one, init_scale = 65536, growth_factor = 2, backoff_factor = 0.5, growth_interval = 2000,
---- enabled = true), or a table of these. With enabled = false every method does what it would without a scaler.
+--- GradScaler(device = that of the first tensor, init_scale = 65536, growth_factor = 2, backoff_factor = 0.5,
+--- growth_interval = 2000, enabled = true), or a table of these. With enabled = false every method does what it would without a scaler.
 --- example: local p = accel.ones(1, { requires_grad = true }) local o = accel.optim.SGD({ p }, { lr = 1 })
 ---   local scaler = accel.amp.GradScaler { init_scale = 8 } scaler:scale((p * 1e39):sum()):backward() scaler:step(o)
 ---   scaler:update() return p, scaler:get_scale() --> { 1 }, 4
 ---@class accel.amp.GradScaler
 ---@field enabled boolean
+---@field device string? where scale and counters are; nil where none is given and no tensor has been seen
 ---@field growth_factor number
 ---@field backoff_factor number
 ---@field growth_interval integer
@@ -53,17 +55,26 @@ local function backoff_factor(value)
   return value
 end
 
+--- Puts scale and growth tracker on the device, which is this one unless they have one.
+local function settle(self, device)
+  if self._scale then return end
+  local start = self._start
+  self.device = self.device or device
+  self._scale = accel.unscoped(accel.full, {}, start.scale, { dtype = "f32", device = self.device })
+  self._growth_tracker = accel.unscoped(accel.full, {}, start.tracker, { dtype = "i32", device = self.device })
+end
+
 ---@param ... any
 function GradScaler:init(...)
   local o = parse(...)
-  self.enabled, self.device = o.enabled, o.device or accel.get_default_device()
+  self.enabled, self.device = o.enabled, o.device
   self.growth_factor, self.backoff_factor = growth_factor(o.growth_factor), backoff_factor(o.backoff_factor)
   self.growth_interval = check.positive(WHO, "growth_interval", o.growth_interval)
   if check.number(WHO, "init_scale", o.init_scale) <= 0 then
     raise("%s: init_scale must be above 0, got %g", WHO, o.init_scale)
   end
-  self._scale = accel.unscoped(accel.full, {}, o.init_scale, { dtype = "f32", device = self.device })
-  self._growth_tracker = accel.unscoped(accel.zeros, {}, { dtype = "i32", device = self.device })
+  self._start = { scale = o.init_scale, tracker = 0 } -- numbers, until a device is known
+  if self.device then settle(self) end
   self._records = setmetatable({}, { __mode = "k" }) -- optimizer -> {stage, found, recorded}
   self._due = false -- an update was asked for that is made before the next use of the scale
   self._lost = false -- an overflow was found by an optimizer that is not to step any more
@@ -79,6 +90,8 @@ local function record_of(self, optimizer)
   local real = rawget(optimizer, "optimizer") or optimizer
   local record = self._records[real]
   if not record then
+    local first = (real.param_groups[1] or { params = {} }).params[1]
+    settle(self, first and first.device or accel.get_default_device())
     record = {
       stage = READY, recorded = false,
       found = accel.unscoped(accel.zeros, {}, { dtype = "f32", device = self.device }),
@@ -209,6 +222,14 @@ end
 
 -- The scale --------------------------------------------------------------------------------------
 
+local function first_tensor(x)
+  if tensors.is_tensor(x) then return x end
+  for _, value in ordered.iterate(type(x) == "table" and x or {}) do
+    local found = first_tensor(value)
+    if found then return found end
+  end
+end
+
 local function scaled(x, scale)
   if tensors.is_tensor(x) then return x * scale end
   if type(x) ~= "table" then raise("%s: scale takes a tensor or a table of them, got %s", WHO, check.shown(x)) end
@@ -223,6 +244,8 @@ end
 ---@return T
 function GradScaler:scale(outputs)
   if not self.enabled then return outputs end
+  local first = not self._scale and first_tensor(outputs)
+  if first then settle(self, first.device) end
   return scaled(outputs, self:_current())
 end
 
@@ -230,6 +253,14 @@ end
 ---@return accel.Tensor
 function GradScaler:_current()
   if self._due then self:update() end
+  return self._scale
+end
+
+--- The scale for a loss, on the device.
+---@param loss accel.Tensor
+---@return accel.Tensor
+function GradScaler:_scale_of(loss)
+  settle(self, loss.device)
   return self._scale
 end
 
@@ -263,7 +294,7 @@ function GradScaler:update(new_scale)
       value = value:item()
     end
     if check.number(WHO, "new_scale", value) <= 0 then raise("%s: new_scale must be above 0, got %g", WHO, value) end
-    self._scale:fill_(value)
+    if self._scale then self._scale:fill_(value) else self._start.scale = value end
   elseif not advance(self, self._scale, self._growth_tracker) then
     raise("%s: no gradients were checked since the last update(); call step() or unscale_() before it", WHO)
   end
@@ -282,19 +313,22 @@ function GradScaler:_defer_update()
   end
 end
 
---- Scale and tracker as they are once the update that is due is made.
+--- Scale and tracker as they are once the update that is due is made; numbers where there is no device so far.
 local function ahead(self)
+  if not self._scale then return self._start.scale, self._start.tracker end
   if not self._due then return self._scale, self._growth_tracker end
   local scale, tracker = self._scale:clone(), self._growth_tracker:clone()
   advance(self, scale, tracker)
   return scale, tracker
 end
 
+local function number(x) return tensors.is_tensor(x) and x:item() or x end
+
 --- The scale of the next backward; 1 when disabled.
 ---@return number
 function GradScaler:get_scale()
   if not self.enabled then return 1.0 end
-  return (ahead(self)):item()
+  return number((ahead(self)))
 end
 
 function GradScaler:is_enabled() return self.enabled end
@@ -317,8 +351,8 @@ function GradScaler:state_dict()
   if not self.enabled then return {} end
   local scale, tracker = ahead(self)
   return {
-    scale = scale:item(), growth_factor = self.growth_factor, backoff_factor = self.backoff_factor,
-    growth_interval = self.growth_interval, _growth_tracker = tracker:item(),
+    scale = number(scale), growth_factor = self.growth_factor, backoff_factor = self.backoff_factor,
+    growth_interval = self.growth_interval, _growth_tracker = number(tracker),
   }
 end
 
@@ -332,8 +366,12 @@ function GradScaler:load_state_dict(state)
   local interval = check.positive(WHO, "growth_interval", state.growth_interval)
   local tracker = check.count(WHO, "_growth_tracker", state._growth_tracker)
   self.growth_factor, self.backoff_factor, self.growth_interval = growth, backoff, interval
-  self._scale:fill_(scale)
-  self._growth_tracker:fill_(tracker)
+  if self._scale then
+    self._scale:fill_(scale)
+    self._growth_tracker:fill_(tracker)
+  else
+    self._start = { scale = scale, tracker = tracker }
+  end
   self._due, self._lost = false, false
   for _, record in next, self._records do reset(record) end
 end
