@@ -149,6 +149,28 @@ accel.device("cuda", function()
   assert(again.weight.device == "cpu" and again.weight:to_bytes() == net.weight:to("cpu"):to_bytes())
 
   local rows = accel.data.TensorDataset(accel.arange(6, { dtype = "f32" }):view(6, 1))
+  do -- whatever of the CPU a data set gives is on the default device, whoever reads
+    local f = assert(io.open(path, "wb"))
+    f:write(string.pack("<I2I2I2I2I2", 1, 2, 3, 4, 5))
+    f:close()
+    local here = accel.arange(6, { device = "cpu" })
+    for name, set in accel.pairs {
+      cpu = accel.data.TensorDataset(here), numbers = accel.data.worker_dataset("accel.data.list_dataset", { { 1, "a" }, { 2, "b" } }),
+      tokens = accel.data.TokenFile(path, { block = 2 }), both = rows,
+    } do
+      for _, workers in ipairs { 0, 2 } do
+        for _, size in ipairs { 2, false } do
+          for batch in accel.data.DataLoader(set, { batch_size = size, num_workers = workers })() do
+            for _, x in ipairs(batch) do
+              assert(not accel.is_tensor(x) or x.device == "cuda:0", name .. workers)
+            end
+          end
+        end
+      end
+    end
+    os.remove(path)
+    assert(here.device == "cpu")
+  end
   for _, workers in ipairs { 0, 2 } do
     local sum = 0
     for batch in accel.data.DataLoader(rows, { batch_size = 4, num_workers = workers })() do
@@ -189,3 +211,28 @@ accel.device("cuda", function()
   prepared:step()
   assert(mixed.scaler.device == "cpu" and w:item() == -8)
 end)
+
+-- beside a default of the CPU, data on a GPU gives batches on the GPU
+do
+  local rows = accel.data.TensorDataset(accel.arange(4, { device = "cuda" }))
+  for _, workers in ipairs { 0, 2 } do
+    for batch in accel.data.DataLoader(rows, { batch_size = 3, num_workers = workers })() do
+      assert(batch[1].device == "cuda:0", workers)
+    end
+  end
+end
+
+-- prepared loaders: on the accelerator's device, or, where it does not place, on the default one
+expect("cuda:0 cuda:0 cuda:0 cuda:0 ", "", [[
+local a = require "accel"
+for _, placement in ipairs { true, false } do
+  for _, workers in ipairs { 0, 1 } do
+    local set = a.data.TensorDataset(a.arange(4, { device = "cpu" }))
+    local loader = a.Accelerator({ device_placement = placement }):prepare(a.data.DataLoader(set, { num_workers = workers }))
+    for batch in loader() do
+      io.write(batch[1].device, " ")
+      assert(loader:mask().device == batch[1].device)
+      break
+    end
+  end
+end]])

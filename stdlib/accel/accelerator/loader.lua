@@ -23,6 +23,7 @@ local class = require "accel.util.class"
 local loop = require "accel.util.loop"
 local options = require "accel.util.options"
 local place = require "accel.accelerator.place"
+local placed = require "accel.data.placed"
 local raise = require "accel.util.raise"
 local stream = require "accel.data.stream"
 
@@ -62,7 +63,8 @@ local function generators(base, accelerator, asked)
   return #list > 0 and list or nil, generator
 end
 
---- seed: as all ranks agreed on it; otherwise they agree now. device: where batches are moved to.
+--- seed: as all ranks agreed on it; otherwise they agree now. device: where batches are moved to; nil leaves them where
+--- a loader that is not prepared has them.
 ---@param base accel.data.DataLoader
 ---@param opts {accelerator: table, source: table, seed: integer?, device: string?, non_blocking: boolean?,
 ---  rng_types: string[]?, drop_last: boolean?}
@@ -82,10 +84,10 @@ function DataLoader:init(base, opts)
   self._skipped = self._place
 end
 
-local function dispatches(base, config, placed, ranks)
+local function dispatches(base, config, moves, ranks)
   if config.dispatch_batches ~= nil then return config.dispatch_batches end
   local Streamed = base.stream and require "accel.accelerator.streamed"
-  return Streamed and placed and ranks > 1 and not Streamed.shards_itself(base.dataset, ranks) or false
+  return Streamed and moves and ranks > 1 and not Streamed.shards_itself(base.dataset, ranks) or false
 end
 
 --- The prepared form of a loader, with the Source that it and the accelerator's dataloader_config ask for.
@@ -229,7 +231,7 @@ end
 function DataLoader:mask()
   local rows, r = self.rows, self.process_index + 1
   if not rows then return nil end
-  return accel.arange(rows.counts[r]):lt(rows.valid[r])
+  return accel.arange(rows.counts[r], { device = self.device }):lt(rows.valid[r])
 end
 
 -- ---- passes ----
@@ -342,7 +344,7 @@ local function new_pass(self, skip)
       if rows and self.remainder == -1 and not self.drop_last then self.remainder = sum(rows.valid) end
     end
     if all_over == nil then self._over = last else self._over = all_over end
-    if device then batch = move(self, batch) end
+    batch = device and move(self, batch) or placed(batch)
     if rows then gradient_state:_describe(batch, rows) end
     accel.micro_batch(row0)
     return batch

@@ -6,6 +6,7 @@ local class = require "accel.util.class"
 local fetch = require "accel.data.fetch"
 local loop = require "accel.util.loop"
 local options = require "accel.util.options"
+local placed = require "accel.data.placed"
 local raise = require "accel.util.raise"
 local reader = require "accel.data.reader"
 local samplers = require "accel.data.samplers"
@@ -22,6 +23,9 @@ local travel = require "accel.data.travel"
 --- The order is the data set's, a random one (shuffle), or a sampler's; a batch_sampler makes the batches as well.
 --- What a data set draws while it is read (accel.rand, math.random) depends on (seed, epoch, place of the sample in the
 --- pass) alone, and leaves the script's own random numbers as they are.
+---
+--- Batches lie on the default device: what comes from the CPU is moved there, with workers and without. Tensors that a
+--- data set has on another device stay on it. A prepared loader moves its batches to the accelerator's device.
 ---
 --- num_workers = n reads ahead in n threads, each with a Lua state of its own, to which data set, collate_fn and
 --- worker_init travel by the name of a module, the data set with plain arguments:
@@ -377,7 +381,7 @@ function DataLoader.__call(self, ...)
       return nil
     end
     self._position = self._position + 1
-    return batch
+    return placed(batch)
   end
   pass.step = next_batch
   return loop.iterator(next_batch, finish)

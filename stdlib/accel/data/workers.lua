@@ -124,13 +124,6 @@ function Workers:receive(id, job)
   end
 end
 
---- A batch where the script's own tensors go: workers make theirs on the CPU.
-local function placed(batch)
-  local device = accel.get_default_device()
-  if device == "cpu" then return batch end
-  return require("accel.accelerator.operations").send_to_device(batch, device)
-end
-
 -- ---- passes ----
 
 local function same(a, b)
@@ -198,7 +191,7 @@ function Workers.indexed(base, epoch, seed, feed, o)
     jobs[taken] = nil
     taken = taken + 1
     fill()
-    return placed(batch), job.positions, job.place
+    return batch, job.positions, job.place
   end, closing_of(base, workers)
 end
 
@@ -229,7 +222,7 @@ function Workers.stream(base, epoch, seed, reader, tells_epoch)
       if not result.ended then
         workers:send(id, job)
         at = at + 1
-        return placed(result.batch), result.own, result.left
+        return result.batch, result.own, result.left
       end
       table.remove(active, at)
     end
