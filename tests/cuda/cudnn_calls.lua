@@ -16,15 +16,24 @@ local function lines()
   return list
 end
 
+-- t on the device, `skip` elements behind what a block begins at.
+local skip = 0
+local function move(t)
+  local n = t:numel()
+  local room = accel.empty({ skip + n }, { dtype = t.dtype, device = "cuda" })
+  room:narrow(1, skip + 1, n):copy_(t:reshape(n))
+  return room:narrow(1, skip + 1, n):view(t.shape):detach()
+end
+
 -- The lines that a convolution and its gradients leave; its result is the CPU's.
 local function run(op, dtype, x_shape, w_shape, options)
   accel.manual_seed(3)
   local x, w = accel.randn(x_shape, { dtype = dtype }), accel.randn(w_shape, { dtype = dtype })
   local want = accel[op](x, w, options):to "f64"
-  local gx, gw = x:to "cuda", w:to "cuda"
+  local gx, gw = move(x), move(w)
   gx.requires_grad, gw.requires_grad = true, true
   local y = accel[op](gx, gw, options)
-  local g = accel.grad(y, { gx, gw }, { grad_outputs = accel.ones(y.shape, { dtype = dtype, device = "cuda" }) })
+  local g = accel.grad(y, { gx, gw }, { grad_outputs = move(accel.ones(y.shape, { dtype = dtype })) })
   assert(#g == 2)
   local off = (y:detach():to("cpu"):to "f64" - want):abs():max():item()
   assert(off < (dtype == "bf16" and 0.1 or 1e-4), ("%s of %s is off by %g"):format(op, dtype, off))
@@ -50,4 +59,8 @@ else
     { 3, 2, 3, 3 }, { stride = 2, padding = 1, output_padding = 1 })
   -- a result that is longer than cuDNN's formula gives is ours, its gradient is a convolution that is cut
   expect("forward dims=4 type=0 groups=1 math=" .. math, "conv_transpose1d", "f32", { 1, 2, 4 }, { 2, 2, 2 }, { dilation = 3, output_padding = 2 })
+  -- wherever operands begin
+  skip = 1
+  expect(three("dims=4 type=0 groups=1 math=" .. math), "conv2d", "f32", { 2, 3, 5, 5 }, { 4, 3, 3, 3 }, { padding = 1 })
+  expect(three "dims=4 type=9 groups=1 math=1", "conv2d", "bf16", { 2, 3, 5, 5 }, { 4, 3, 3, 3 }, {})
 end

@@ -223,26 +223,31 @@ static bool fits(const aci_conv &c) {
   return wide > 0 && slim > 0 && wide <= most && slim <= most && w <= most;
 }
 
-ac_status aci_cuda_conv_dnn(ac_frame *f, const aci_conv_call *k, ac_err *e) {
-  if (!wanted || !dnn().ready || !fits(k->c)) return AC_UNSUPPORTED;
-  const int math = k->dt == AC_F64   ? ACI_DNN_DEFAULT_MATH
-                   : k->dt != AC_F32 ? ACI_DNN_TENSOR_MATH
-                   : aci_cuda_tf32() ? ACI_DNN_DEFAULT_MATH
-                                     : ACI_DNN_FMA_MATH;
-  const int device = aci_cuda_of(f->device)->ordinal;
-  ac_block *space = NULL;
-  AC_TRY(aci_cuda_enter(f->device, e));
-  std::lock_guard<std::mutex> hold(lock);
-  const aci_dnn_handle h = handle_of(device);
-  plan *p = h == NULL ? NULL : plan_of(k, device, h, math);
-  if (p == NULL || !p->takes) return AC_UNSUPPORTED;
-  const cudaStream_t stream = aci_cuda_stream(f->device, f->stream);
-  if (p->workspace > 0)
-    AC_TRY(ac_block_alloc(f->device, p->workspace, AC_MEM_ACTIVATION, f->stream, &space, e));
-  ac_status done = k->bias != NULL ? aci_cuda_conv_bias(f, k, e) : AC_OK;
+/* cuDNN's kernels take 16 bytes at a time and are not asked where operands begin: a view that begins elsewhere goes as a copy. */
+static ac_status aligned(ac_frame *f, const void **p, int64_t n, ac_dtype dt, ac_block **copy, ac_err *e) {
+  if ((uintptr_t)*p % 16 == 0) return AC_OK;
+  const size_t bytes = (size_t)n * aci_dsize(dt);
+  AC_TRY(ac_block_alloc(f->device, bytes, AC_MEM_ACTIVATION, f->stream, copy, e));
+  AC_TRY(f->device->vt->copy(f->device, f->stream, (*copy)->ptr, *p, bytes, e));
+  *p = (*copy)->ptr;
+  return AC_OK;
+}
+
+static ac_status run(ac_frame *f, aci_conv_call k, plan *p, aci_dnn_handle h, ac_err *e) {
+  const aci_conv &c = k.c;
+  const int64_t wide = c.n * c.groups * c.ci * aci_conv_volume(c.in),
+                slim = c.n * c.groups * c.co * aci_conv_volume(c.out),
+                w = c.groups * c.co * c.ci * aci_conv_volume(c.k);
+  ac_block *space = NULL, *copy[2] = {NULL, NULL};
+  ac_status done = aligned(f, &k.a, k.kind == ACI_CONV_FORWARD ? wide : slim, k.dt, &copy[0], e);
+  if (done == AC_OK) done = aligned(f, &k.b, k.kind == ACI_CONV_WEIGHT ? wide : w, k.dt, &copy[1], e);
+  if (done == AC_OK && p->workspace > 0)
+    done = ac_block_alloc(f->device, p->workspace, AC_MEM_ACTIVATION, f->stream, &space, e);
+  if (done == AC_OK && k.bias != NULL) done = aci_cuda_conv_bias(f, &k, e);
   if (done == AC_OK) {
+    const cudaStream_t stream = aci_cuda_stream(f->device, f->stream);
     int st = dnn().cudnnSetStream(h, stream);
-    if (st == 0) st = execute(*p, k, h, space != NULL ? space->ptr : NULL);
+    if (st == 0) st = execute(*p, &k, h, space != NULL ? space->ptr : NULL);
     if (st == ACI_DNN_NOT_SUPPORTED_8 || (st >= ACI_DNN_NOT_SUPPORTED && st < ACI_DNN_NOT_SUPPORTED_END)) {
       forget(p); /* the heuristic was wrong: never again */
       done = AC_UNSUPPORTED;
@@ -255,5 +260,20 @@ ac_status aci_cuda_conv_dnn(ac_frame *f, const aci_conv_call *k, ac_err *e) {
     }
   }
   ac_block_free(space);
+  for (int i = 0; i < 2; i++) ac_block_free(copy[i]);
   return done;
+}
+
+ac_status aci_cuda_conv_dnn(ac_frame *f, const aci_conv_call *k, ac_err *e) {
+  if (!wanted || !dnn().ready || !fits(k->c) || (uintptr_t)k->y % 16 != 0) return AC_UNSUPPORTED;
+  const int math = k->dt == AC_F64   ? ACI_DNN_DEFAULT_MATH
+                   : k->dt != AC_F32 ? ACI_DNN_TENSOR_MATH
+                   : aci_cuda_tf32() ? ACI_DNN_DEFAULT_MATH
+                                     : ACI_DNN_FMA_MATH;
+  const int device = aci_cuda_of(f->device)->ordinal;
+  AC_TRY(aci_cuda_enter(f->device, e));
+  std::lock_guard<std::mutex> hold(lock);
+  const aci_dnn_handle h = handle_of(device);
+  plan *p = h == NULL ? NULL : plan_of(k, device, h, math);
+  return p != NULL && p->takes ? run(f, *k, p, h, e) : AC_UNSUPPORTED;
 }

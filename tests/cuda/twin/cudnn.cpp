@@ -1,8 +1,8 @@
 /* The twin's stand-in for cuDNN (CUDA_TWIN_CUDNN names its file): the calls of ops/conv/dnn.h by plain loops over the twin's memory, and
  * everything that the real library would refuse or do wrong with is refused: descriptors that do not belong together, strides that are not
- * in one run, an algorithm whose workspace is not there, a handle without a stream. Its heuristic names what must not be taken first: an
- * algorithm that is not deterministic, one with a huge workspace, one that rounds. CUDA_TWIN_CUDNN_LOG: a file that gets a line a
- * convolution. CUDA_TWIN_CUDNN_REFUSE=1: executions say "not supported". */
+ * in one run, an algorithm whose workspace is not there, a handle without a stream, memory that begins at no multiple of 16. Its heuristic
+ * names what must not be taken first: an algorithm that is not deterministic, one with a huge workspace, one that rounds.
+ * CUDA_TWIN_CUDNN_LOG: a file that gets a line a convolution. CUDA_TWIN_CUDNN_REFUSE=1: executions say "not supported". */
 #include "cuda_runtime.h"
 
 #include "base/vmath.h"
@@ -13,6 +13,7 @@
 #include <vector>
 
 #define STATUS(fail) ((fail) ? 2000 : 0) /* CUDNN_STATUS_BAD_PARAM */
+enum { MISALIGNED = 2003 };              /* CUDNN_STATUS_BAD_PARAM_MISALIGNED_POINTER */
 enum { GOOD = 1, UNSTEADY = 0, HUGE_SPACE = 2, ROUNDING = 5, BYTES = 4096, SPACE_MARK = 0x5C };
 
 struct cudnnContext {
@@ -125,8 +126,10 @@ template <class T> static size_t count(const T *t) {
 
 /* The checks of an execution, and its line in the log. 0, or the status to give. */
 static int begin(const char *what, aci_dnn_handle h, aci_dnn_tensor x, aci_dnn_filter w, aci_dnn_conv c,
-                 aci_dnn_tensor y, int algo, void *workspace, size_t bytes) {
+                 aci_dnn_tensor y, int algo, void *workspace, size_t bytes, const void *p, const void *q,
+                 const void *r) {
   const char *log = getenv("CUDA_TWIN_CUDNN_LOG");
+  if (((uintptr_t)p | (uintptr_t)q | (uintptr_t)r | (uintptr_t)workspace) % 16 != 0) return MISALIGNED;
   if (!h->has_stream || !belong(x, w, c, y) || algo != GOOD || bytes != BYTES || workspace == NULL)
     return 2000;
   if (getenv("CUDA_TWIN_CUDNN_REFUSE") != NULL) return ACI_DNN_NOT_SUPPORTED + 2;
@@ -217,7 +220,7 @@ DNN cudnnGetConvolutionBackwardFilterWorkspaceSize(aci_dnn_handle, aci_dnn_tenso
 DNN cudnnConvolutionForward(aci_dnn_handle h, const void *alpha, aci_dnn_tensor xd, const void *x,
                             aci_dnn_filter wd, const void *w, aci_dnn_conv c, int algo, void *space, size_t n,
                             const void *beta, aci_dnn_tensor yd, void *y) {
-  const int st = begin("forward", h, xd, wd, c, yd, algo, space, n), t = xd->type;
+  const int st = begin("forward", h, xd, wd, c, yd, algo, space, n, x, w, y), t = xd->type;
   if (st != 0) return st;
   std::vector<double> sum(count(yd));
   products(xd, wd, c, yd,
@@ -227,7 +230,7 @@ DNN cudnnConvolutionForward(aci_dnn_handle h, const void *alpha, aci_dnn_tensor 
 DNN cudnnConvolutionBackwardData(aci_dnn_handle h, const void *alpha, aci_dnn_filter wd, const void *w,
                                  aci_dnn_tensor yd, const void *dy, aci_dnn_conv c, int algo, void *space,
                                  size_t n, const void *beta, aci_dnn_tensor xd, void *dx) {
-  const int st = begin("data", h, xd, wd, c, yd, algo, space, n), t = xd->type;
+  const int st = begin("data", h, xd, wd, c, yd, algo, space, n, w, dy, dx), t = xd->type;
   if (st != 0) return st;
   std::vector<double> sum(count(xd));
   products(xd, wd, c, yd,
@@ -237,7 +240,7 @@ DNN cudnnConvolutionBackwardData(aci_dnn_handle h, const void *alpha, aci_dnn_fi
 DNN cudnnConvolutionBackwardFilter(aci_dnn_handle h, const void *alpha, aci_dnn_tensor xd, const void *x,
                                    aci_dnn_tensor yd, const void *dy, aci_dnn_conv c, int algo, void *space,
                                    size_t n, const void *beta, aci_dnn_filter wd, void *dw) {
-  const int st = begin("filter", h, xd, wd, c, yd, algo, space, n), t = xd->type;
+  const int st = begin("filter", h, xd, wd, c, yd, algo, space, n, x, dy, dw), t = xd->type;
   if (st != 0) return st;
   std::vector<double> sum(count(wd));
   products(xd, wd, c, yd,
