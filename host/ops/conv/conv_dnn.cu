@@ -239,15 +239,15 @@ static ac_status run(ac_frame *f, aci_conv_call k, plan *p, aci_dnn_handle h, ac
                 slim = c.n * c.groups * c.co * aci_conv_volume(c.out),
                 w = c.groups * c.co * c.ci * aci_conv_volume(c.k);
   ac_block *space = NULL, *copy[2] = {NULL, NULL};
+  void *workspace = NULL;
   ac_status done = aligned(f, &k.a, k.kind == ACI_CONV_FORWARD ? wide : slim, k.dt, &copy[0], e);
   if (done == AC_OK) done = aligned(f, &k.b, k.kind == ACI_CONV_WEIGHT ? wide : w, k.dt, &copy[1], e);
-  if (done == AC_OK && p->workspace > 0)
-    done = ac_block_alloc(f->device, p->workspace, AC_MEM_ACTIVATION, f->stream, &space, e);
+  if (done == AC_OK) done = aci_workspace(f, p->workspace, &space, &workspace, e);
   if (done == AC_OK && k.bias != NULL) done = aci_cuda_conv_bias(f, &k, e);
   if (done == AC_OK) {
     const cudaStream_t stream = aci_cuda_stream(f->device, f->stream);
     int st = dnn().cudnnSetStream(h, stream);
-    if (st == 0) st = execute(*p, &k, h, space != NULL ? space->ptr : NULL);
+    if (st == 0) st = execute(*p, &k, h, workspace);
     if (st == ACI_DNN_NOT_SUPPORTED_8 || (st >= ACI_DNN_NOT_SUPPORTED && st < ACI_DNN_NOT_SUPPORTED_END)) {
       forget(p); /* the heuristic was wrong: never again */
       done = AC_UNSUPPORTED;

@@ -63,6 +63,16 @@ static ac_status aci_launch(const ac_frame *f, const char *name, void (*kernel)(
   return aci_cuda_launched(f->device, stream, name, e);
 }
 
+/* Scratch for a library, which wants it at a multiple of 256; blocks begin at one of 64. The caller frees the block; 0 bytes: none. */
+static inline ac_status aci_workspace(const ac_frame *f, size_t bytes, ac_block **block, void **p, ac_err *e) {
+  *block = NULL;
+  *p = NULL;
+  if (bytes == 0) return AC_OK;
+  AC_TRY(ac_block_alloc(f->device, bytes + 256 - 64, AC_MEM_ACTIVATION, f->stream, block, e));
+  *p = (void *)(((uintptr_t)(*block)->ptr + 255) / 256 * 256);
+  return AC_OK;
+}
+
 /* ---- registers of the module: linked when it is loaded ---- */
 struct aci_cuda_entry {
   const char *op;

@@ -8,6 +8,7 @@
 
 enum { ACI_LT_F32 = 0, ACI_LT_F64 = 1, ACI_LT_F16 = 2, ACI_LT_BF16 = 14 };           /* cudaDataType */
 enum { ACI_LT_COMPUTE_F32 = 68, ACI_LT_COMPUTE_F64 = 70, ACI_LT_COMPUTE_TF32 = 77 }; /* cublasComputeType_t */
+enum { ACI_LT_NOT_SUPPORTED = 15 };                                                  /* cublasStatus_t */
 enum { ACI_LT_OP_N = 0, ACI_LT_OP_T = 1 };                                           /* cublasOperation_t */
 enum { ACI_LT_LAYOUT_BATCH_COUNT = 5, ACI_LT_LAYOUT_BATCH_STRIDE = 6 }; /* cublasLtMatrixLayoutAttribute_t */
 enum {                                                                  /* cublasLtMatmulDescAttributes_t */
@@ -29,10 +30,16 @@ enum { /* cublasLtEpilogue_t: bits */
 };
 enum { /* cublasLtMatmulPreferenceAttributes_t */
        ACI_LT_PREFERENCE_WORKSPACE = 1,
+       ACI_LT_PREFERENCE_REDUCTIONS = 3,
        ACI_LT_PREFERENCE_ALIGNMENT_A = 5, /* and B, C, D behind it */
        ACI_LT_PREFERENCE_ALIGNMENT_B = 6,
        ACI_LT_PREFERENCE_ALIGNMENT_C = 7,
        ACI_LT_PREFERENCE_ALIGNMENT_D = 8
+};
+enum { /* cublasLtReductionScheme_t: bits; how parts of a sum that were worked out side by side meet */
+       ACI_LT_REDUCE_IN_PLACE = 1,
+       ACI_LT_REDUCE_COMPUTE_TYPE = 2,
+       ACI_LT_REDUCE_OUTPUT_TYPE = 4
 };
 
 typedef struct cublasLtContext *aci_lt_handle;

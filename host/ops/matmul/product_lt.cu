@@ -171,6 +171,8 @@ choice ask(aci_lt_handle h, descriptors &d, const job &j) {
       prefer(d, ACI_LT_PREFERENCE_ALIGNMENT_B, alignment(j.a)) &&
       prefer(d, ACI_LT_PREFERENCE_ALIGNMENT_C, alignment(j.c)) &&
       prefer(d, ACI_LT_PREFERENCE_ALIGNMENT_D, alignment(j.c)) &&
+      /* parts of a sum meet in the type that it runs in, not rounded to bf16 or f16 before, and in one order */
+      prefer(d, ACI_LT_PREFERENCE_REDUCTIONS, (uint32_t)ACI_LT_REDUCE_COMPUTE_TYPE) &&
       lt().cublasLtMatmulAlgoGetHeuristic(h, d.op, d.a, d.b, d.c, d.c, d.preference, 1, &found, &n) == 0;
   c.takes = ok && n > 0 && found.state == 0 && found.workspace <= MOST_WORKSPACE;
   c.algo = found.algo;
@@ -207,6 +209,7 @@ static ac_status run(ac_frame *f, const job &j, ac_err *e) {
                                     epilogue_of(p, &along),
                                     p->beta != 0,
                                     p->wide,
+                                    tf32,
                                     alignment(j.a),
                                     alignment(j.b),
                                     alignment(j.c),
@@ -224,17 +227,22 @@ static ac_status run(ac_frame *f, const job &j, ac_err *e) {
     c = known != chosen.end() ? known->second : (chosen[key] = ask(h, d, j));
   }
   if (!c.takes) return AC_UNSUPPORTED;
-  ac_block *workspace = NULL;
-  if (c.workspace > 0)
-    AC_TRY(ac_block_alloc(f->device, c.workspace, AC_MEM_ACTIVATION, f->stream, &workspace, e));
+  ac_block *block;
+  void *workspace;
+  AC_TRY(aci_workspace(f, c.workspace, &block, &workspace, e));
   const float alpha32 = (float)p->alpha, beta32 = (float)p->beta;
   const void *alpha = wide ? (const void *)&p->alpha : &alpha32,
              *beta = wide ? (const void *)&p->beta : &beta32;
   const cudaStream_t stream = aci_cuda_stream(f->device, f->stream);
   int st;
   ON_DEVICE(st, lt().cublasLtMatmul(handle, d.op, alpha, j.b, d.a, j.a, d.b, beta, j.c, d.c, j.c, d.c,
-                                    &c.algo, workspace != NULL ? workspace->ptr : NULL, c.workspace, stream));
-  ac_block_free(workspace);
+                                    &c.algo, workspace, c.workspace, stream));
+  ac_block_free(block);
+  if (st == ACI_LT_NOT_SUPPORTED) { /* the heuristic was wrong: never again */
+    std::lock_guard<std::mutex> hold(lock);
+    chosen[key].takes = false;
+    return AC_UNSUPPORTED;
+  }
   if (st != 0)
     return AC_FAIL(e, DEVICE, "%s: cuBLASLt refuses a product of %lld x %lld x %lld (status %d)",
                    f->device->name, (long long)p->m, (long long)p->k, (long long)p->n, st);

@@ -2,7 +2,7 @@
  * memory, columns first as the real library has them. What that would refuse is refused here: leading dims below the rows, attributes of
  * another size, a workspace or an alignment that was not agreed on, combinations of types it has no kernels for. A descriptor that was
  * given back is poisoned. CUDA_TWIN_CUBLASLT_LOG: a file that gets a line a product. CUDA_TWIN_CUBLASLT_REFUSE=1: the heuristic knows
- * none. */
+ * none; =late: it knows one that turns out not to do. */
 #include "cuda_runtime.h"
 
 #include "base/vmath.h"
@@ -13,8 +13,8 @@
 
 #include <vector>
 
-enum { BAD = 7, NOT_SUPPORTED = 15 }; /* CUBLAS_STATUS_INVALID_VALUE, CUBLAS_STATUS_NOT_SUPPORTED */
-enum { LIVE = 0x11AE, BYTES = 2048, SPACE_MARK = 0x5C, ALGO = 0xA160 };
+enum { BAD = 7 }; /* CUBLAS_STATUS_INVALID_VALUE */
+enum { LIVE = 0x11AE, BYTES = 960, SPACE_MARK = 0x5C, ALGO = 0xA160 };
 
 struct cublasLtContext {
   int live;
@@ -35,7 +35,7 @@ struct aci_lt_desc_opaque {
 struct aci_lt_preference_opaque {
   int live;
   uint64_t workspace;
-  uint32_t alignment[4];
+  uint32_t alignment[4], reductions;
 };
 
 template <class T> static int make(T **out, const T &value) { return *out = new T(value), 0; }
@@ -77,6 +77,11 @@ static bool belong(aci_lt_desc op, aci_lt_layout a, aci_lt_layout b, aci_lt_layo
   const int64_t m = op->transa ? a->cols : a->rows, n = op->transb ? b->rows : b->cols;
   *k = op->transa ? a->rows : a->cols;
   return m == d->rows && n == d->cols && *k == (op->transb ? b->cols : b->rows);
+}
+
+static bool refuses(const char *how) {
+  const char *said = getenv("CUDA_TWIN_CUBLASLT_REFUSE");
+  return said != NULL && strcmp(said, how) == 0;
 }
 
 /* What there are kernels for: types, and epilogues on them. */
@@ -141,26 +146,27 @@ LT cublasLtMatrixLayoutSetAttribute(aci_lt_layout l, int what, const void *value
     default: return BAD;
   }
 }
-LT cublasLtMatmulPreferenceCreate(aci_lt_preference *p) { return make(p, {LIVE, 0, {256, 256, 256, 256}}); }
+LT cublasLtMatmulPreferenceCreate(aci_lt_preference *p) { return make(p, {LIVE, 0, {256, 256, 256, 256}, 7}); }
 LT cublasLtMatmulPreferenceDestroy(aci_lt_preference p) { return drop(p); }
 LT cublasLtMatmulPreferenceSetAttribute(aci_lt_preference p, int what, const void *value, size_t bytes) {
   if (what == ACI_LT_PREFERENCE_WORKSPACE) return take(&p->workspace, value, bytes);
+  if (what == ACI_LT_PREFERENCE_REDUCTIONS) return take(&p->reductions, value, bytes);
   if (what < ACI_LT_PREFERENCE_ALIGNMENT_A || what > ACI_LT_PREFERENCE_ALIGNMENT_D) return BAD;
   return take(&p->alignment[what - ACI_LT_PREFERENCE_ALIGNMENT_A], value, bytes);
 }
 
-/* The algorithm remembers the alignments that were promised. */
+/* The algorithm remembers the alignments that were promised, and adds up two halves of a sum: as results, where it may. */
 LT cublasLtMatmulAlgoGetHeuristic(aci_lt_handle h, aci_lt_desc op, aci_lt_layout a, aci_lt_layout b,
                                   aci_lt_layout c, aci_lt_layout d, aci_lt_preference p, int want,
                                   aci_lt_found *found, int *got) {
   int64_t k;
   *got = 0;
   if (h->live != LIVE || p->live != LIVE || want < 1 || c != d || !belong(op, a, b, d, &k)) return BAD;
-  if (!exists(op, a, b, d) || p->workspace < BYTES || getenv("CUDA_TWIN_CUBLASLT_REFUSE") != NULL)
-    return NOT_SUPPORTED;
+  if (!exists(op, a, b, d) || p->workspace < BYTES || refuses("1")) return ACI_LT_NOT_SUPPORTED;
   *found = {};
   found->algo.data[0] = ALGO;
   for (int i = 0; i < 4; i++) found->algo.data[1 + i] = p->alignment[i];
+  found->algo.data[5] = p->reductions & (ACI_LT_REDUCE_IN_PLACE | ACI_LT_REDUCE_OUTPUT_TYPE);
   found->workspace = BYTES;
   *got = 1;
   return 0;
@@ -175,7 +181,8 @@ LT cublasLtMatmul(aci_lt_handle h, aci_lt_desc op, const void *alpha, const void
   if (h->live != LIVE || stream == NULL || lc != ld || c != d || !belong(op, la, lb, ld, &k) ||
       !exists(op, la, lb, ld))
     return BAD;
-  if (algo->data[0] != ALGO || workspace == NULL || bytes < BYTES) return BAD;
+  if (algo->data[0] != ALGO || workspace == NULL || (uintptr_t)workspace % 256 != 0 || bytes < BYTES) return BAD;
+  if (refuses("late")) return ACI_LT_NOT_SUPPORTED;
   for (int i = 0; i < 4; i++)
     if ((uintptr_t)at[i] % algo->data[1 + i] != 0) return BAD; /* the real one would read past, or fault */
   memset(workspace, SPACE_MARK, BYTES);                        /* it is memory, and nobody else's */
@@ -192,9 +199,12 @@ LT cublasLtMatmul(aci_lt_handle h, aci_lt_desc op, const void *alpha, const void
     for (int64_t j = 0; j < ld->cols; j++)
       for (int64_t i = 0; i < ld->rows; i++) {
         double sum = 0;
-        for (int64_t s = 0; s < k; s++)
+        alignas(8) char half[8];
+        for (int64_t s = 0; s < k; s++) {
+          if (s == k / 2 && algo->data[5] != 0) put(ld->type, half, 0, sum), sum = get(ld->type, half, 0);
           sum += get(la->type, x, op->transa ? s + i * la->ld : i + s * la->ld) *
                  get(lb->type, y, op->transb ? j + s * lb->ld : s + j * lb->ld);
+        }
         double v = al * sum + (be != 0 ? be * get(ld->type, z, i + j * ld->ld) : 0);
         if ((e & ACI_LT_EPILOGUE_BIAS) != 0) v += get(ld->type, op->bias, i);
         if (gradient) {
