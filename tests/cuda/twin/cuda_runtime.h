@@ -20,19 +20,19 @@
 #define __global__
 #define __device__
 #define __host__
-#define __shared__ static thread_local
+#define __shared__ static /* kernels of several host threads take turns */
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __grid_constant__
 
 struct dim3 {
   unsigned x, y, z;
-  dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+  constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
 };
 struct emulated_place {
   dim3 thread, block, blocks, threads;
 };
-extern thread_local emulated_place emulated_here;
+extern emulated_place emulated_here __attribute__((visibility("hidden")));
 #define threadIdx (emulated_here.thread)
 #define blockIdx (emulated_here.block)
 #define gridDim (emulated_here.blocks)

@@ -1,23 +1,12 @@
-/* The twin's insides: blocks and threads of kernels on the calling thread, and a runtime whose device memory is the host's. See
- * cuda_runtime.h. */
+/* The twin's runtime, whose device memory is the host's. See cuda_runtime.h; the threads of kernels: fibers.cpp. */
 #include "cuda_runtime.h"
 
 #include <stdio.h>
 #include <sys/mman.h>
-#include <ucontext.h>
 
 #include <atomic>
-#include <deque>
 #include <map>
-#include <memory>
 #include <mutex>
-#include <vector>
-
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/common_interface_defs.h>
-#endif
-
-thread_local emulated_place emulated_here;
 
 /* ---- device memory: closed to the host but while kernels and copies run ---- */
 /* So that host code which reads or writes it dies here as it would on a GPU machine. Calls of several threads take turns. */
@@ -26,200 +15,29 @@ std::recursive_mutex device_lock;
 std::map<void *, size_t> device_memory;
 int device_open;
 
-void protect(int how) {
-  for (const auto &m : device_memory) mprotect(m.first, m.second, how);
+/* Where the processor has protection keys, a thread opens memory by a register; else pages are told, which costs more than most kernels. */
+int key() {
+  static const int k = pkey_alloc(0, PKEY_DISABLE_ACCESS);
+  return k;
+}
+void protect(bool open) {
+  if (key() >= 0) pkey_set(key(), open ? 0 : PKEY_DISABLE_ACCESS);
+  else
+    for (const auto &m : device_memory) mprotect(m.first, m.second, open ? PROT_READ | PROT_WRITE : PROT_NONE);
 }
 struct on_device {
-  on_device() {
-    device_lock.lock();
-    if (device_open++ == 0) protect(PROT_READ | PROT_WRITE);
-  }
-  ~on_device() {
-    if (--device_open == 0) protect(PROT_NONE);
-    device_lock.unlock();
-  }
+  on_device() { emulated_open(); }
+  ~on_device() { emulated_close(); }
 };
 } // namespace
 
-/* ---- threads of a block: fibers ---- */
-namespace {
-enum { STACK = 256 << 10 };
-struct pending_copy {
-  void *to;
-  const void *from;
-  int bytes, zeros;
-};
-/* What the lanes of a warp share while they meet. */
-struct warp {
-  char slot[2][32][EMULATED_SLOT];
-  unsigned alive = 0, waiting = 0, generation = 0;
-};
-struct fiber {
-  ucontext_t context;
-  std::unique_ptr<char[]> stack;
-  dim3 place;
-  bool running = false, done = false;
-  unsigned index = 0; /* in the block */
-  std::deque<std::vector<pending_copy>> copies; /* groups; the last one is open */
-  void *fake = nullptr; /* AddressSanitizer's own stack of this fiber */
-};
-struct scheduler {
-  ucontext_t home;
-  std::vector<std::unique_ptr<fiber>> fibers;
-  std::vector<std::unique_ptr<warp>> warps;
-  char *shared = nullptr;
-  bool copy_at_once = false;
-  fiber *current = nullptr;
-  unsigned alive = 0, waiting = 0, generation = 0;
-  const std::function<void()> *body = nullptr;
-  void *fake = nullptr;
-  const void *bottom = nullptr;
-  size_t size = 0;
-};
-thread_local scheduler S;
-
-void leave(bool for_good) {
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(for_good ? nullptr : &S.current->fake, S.bottom, S.size);
-#else
-  (void)for_good;
-#endif
-  swapcontext(&S.current->context, &S.home);
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(S.current->fake, &S.bottom, &S.size);
-#endif
+void emulated_open() {
+  device_lock.lock();
+  if (device_open++ == 0) protect(true);
 }
-
-void open_barrier() {
-  S.waiting = 0;
-  S.generation++;
-}
-
-void open_warp(warp *w) {
-  w->waiting = 0;
-  w->generation++;
-}
-
-void fiber_main() {
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(nullptr, &S.bottom, &S.size);
-#endif
-  (*S.body)();
-  S.current->done = true;
-  S.alive--;
-  if (S.alive > 0 && S.waiting == S.alive) open_barrier(); /* those that wait, wait for the living */
-  warp *w = S.warps[S.current->index / 32].get();
-  if (--w->alive > 0 && w->waiting == w->alive) open_warp(w);
-  leave(true);
-}
-
-void resume(fiber *f) {
-  S.current = f;
-  emulated_here.thread = f->place;
-  if (!f->running) {
-    f->running = true;
-    getcontext(&f->context);
-    f->context.uc_stack.ss_sp = f->stack.get();
-    f->context.uc_stack.ss_size = STACK;
-    f->context.uc_link = &S.home;
-    makecontext(&f->context, fiber_main, 0);
-  }
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(&S.fake, f->stack.get(), STACK);
-#endif
-  swapcontext(&S.home, &f->context);
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_finish_switch_fiber(S.fake, nullptr, nullptr);
-#endif
-}
-
-void run_block(unsigned n, dim3 block, bool reverse) {
-  while (S.fibers.size() < n) {
-    S.fibers.emplace_back(new fiber);
-    S.fibers.back()->stack.reset(new char[STACK]);
-  }
-  while (S.warps.size() < (n + 31) / 32) S.warps.emplace_back(new warp);
-  for (unsigned i = 0; i < n; i += 32) {
-    warp *w = S.warps[i / 32].get();
-    w->alive = n - i < 32 ? n - i : 32;
-    w->waiting = w->generation = 0;
-  }
-  S.alive = n;
-  S.waiting = S.generation = 0;
-  S.copy_at_once = reverse;
-  for (unsigned i = 0; i < n; i++) {
-    fiber *f = S.fibers[i].get();
-    f->running = f->done = false;
-    f->index = i;
-    f->copies.assign(1, {});
-    f->place = dim3(i % block.x, i / block.x % block.y, i / block.x / block.y);
-  }
-  while (S.alive > 0)
-    for (unsigned k = 0; k < n; k++) {
-      fiber *f = S.fibers[reverse ? n - 1 - k : k].get();
-      if (!f->done) resume(f);
-    }
-}
-} // namespace
-
-void emulated_barrier() {
-  const unsigned g = S.generation;
-  if (++S.waiting == S.alive) {
-    open_barrier();
-    return;
-  }
-  while (S.generation == g) leave(false);
-}
-
-char *emulated_shared() { return S.shared; }
-
-const char (*emulated_exchange(const void *mine, size_t bytes))[EMULATED_SLOT] {
-  const unsigned i = S.current->index;
-  warp *w = S.warps[i / 32].get();
-  const unsigned g = w->generation;
-  char(*slots)[EMULATED_SLOT] = w->slot[g & 1];
-  if (bytes > EMULATED_SLOT) abort();
-  if (bytes > 0) memcpy(slots[i % 32], mine, bytes);
-  if (++w->waiting == w->alive) open_warp(w);
-  else
-    while (w->generation == g) leave(false);
-  return slots;
-}
-
-static void copy_now(const pending_copy &c) {
-  memcpy(c.to, c.from, (size_t)c.bytes);
-  memset((char *)c.to + c.bytes, 0, (size_t)c.zeros);
-}
-void emulated_copy(void *to, const void *from, int bytes, int zeros) {
-  const pending_copy c = {to, from, bytes, zeros};
-  if (S.copy_at_once) copy_now(c);
-  else S.current->copies.back().push_back(c);
-}
-void emulated_copy_commit() { S.current->copies.emplace_back(); }
-void emulated_copy_wait(int groups) {
-  auto &q = S.current->copies;
-  while ((int)q.size() - 1 > groups) { /* the open group is not under way yet */
-    for (const pending_copy &c : q.front()) copy_now(c);
-    q.pop_front();
-  }
-}
-
-void emulated_run(dim3 grid, dim3 block, size_t shared, const std::function<void()> &thread) {
-  const on_device open;
-  const char *order = getenv("CUDA_TWIN_ORDER");
-  const bool reverse = order != NULL && strcmp(order, "reverse") == 0;
-  const unsigned blocks = grid.x * grid.y * grid.z;
-  S.body = &thread;
-  free(S.shared);
-  S.shared = shared > 0 ? (char *)aligned_alloc(1024, (shared + 1023) / 1024 * 1024) : nullptr;
-  if (shared > 0) memset(S.shared, 0xAB, shared);
-  emulated_here.blocks = grid;
-  emulated_here.threads = block;
-  for (unsigned k = 0; k < blocks; k++) {
-    const unsigned b = reverse ? blocks - 1 - k : k;
-    emulated_here.block = dim3(b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y);
-    run_block(block.x * block.y * block.z, block, reverse);
-  }
+void emulated_close() {
+  if (--device_open == 0) protect(false);
+  device_lock.unlock();
 }
 
 /* ---- the runtime ---- */
@@ -256,6 +74,7 @@ cudaError_t cudaMalloc(void **p, size_t bytes) {
   if (bytes > (size_t)1 << 30) return give(cudaErrorMemoryAllocation);
   void *m = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (m == MAP_FAILED) return give(cudaErrorMemoryAllocation);
+  if (key() >= 0 && pkey_mprotect(m, bytes, PROT_READ | PROT_WRITE, key()) != 0) abort();
   memset(m, 0xAB, bytes < 1 << 20 ? bytes : 1 << 20); /* device memory is not zeros */
   device_memory[m] = bytes;
   *p = m;
@@ -342,13 +161,4 @@ const char *cudaGetErrorString(cudaError_t code) {
     case cudaErrorInsufficientDriver: return "CUDA driver version is insufficient for CUDA runtime version";
     default: return "an emulated error";
   }
-}
-
-void emulated_open() {
-  device_lock.lock();
-  if (device_open++ == 0) protect(PROT_READ | PROT_WRITE);
-}
-void emulated_close() {
-  if (--device_open == 0) protect(PROT_NONE);
-  device_lock.unlock();
 }
