@@ -236,3 +236,4 @@ for _, placement in ipairs { true, false } do
     end
   end
 end]])
+suite.finish()

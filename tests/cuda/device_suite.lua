@@ -114,6 +114,4 @@ for i = 1, #cpu do
   assert(math.abs(cpu[i] - cuda[i]) <= 2e-5 * math.abs(cpu[i]), ("step %d: %.9g and %.9g"):format(i, cpu[i], cuda[i]))
 end
 assert(cuda[10] < cuda[1])
-
-collectgarbage()
-collectgarbage()
+suite.finish()

@@ -4,7 +4,8 @@
 local accel = require "accel"
 local here = arg[0]:match("^(.*)/[^/]*$")
 package.path = here .. "/../support/?.lua;" .. package.path
-require "cuda_suite"
+local suite = require "cuda_suite"
+local numbers = require "numbers"
 
 local function same(name, make)
   local got = {}
@@ -15,6 +16,7 @@ local function same(name, make)
   assert(#got.cpu == #got.cuda and #got.cpu > 0, name)
   for i, want in ipairs(got.cpu) do
     local t = got.cuda[i]:to "cpu"
+    assert(t.dtype == want.dtype and numbers.same_shape(t.shape, want.shape), ("%s: result %d has another dtype or shape"):format(name, i))
     assert(t:contiguous():to_bytes() == want:contiguous():to_bytes(), ("%s: result %d is another"):format(name, i))
   end
 end
@@ -142,21 +144,24 @@ same("quantized", function(to)
 end)
 
 -- what is out of range is told at the next wait, once
-local one = accel.ones({ 4 }, { device = "cuda" })
-local bad = accel.tensor({ 1, 9 }, { dtype = "i64" }):to "cuda"
-for name, call in pairs {
-  index = function() return one:index { bad } end,
-  index_put = function() return one:index_put({ bad }, 2) end,
-  scatter = function() return one:scatter(1, bad, 2) end,
-  one_hot = function() return accel.one_hot(bad, 4) end,
-  masked_scatter = function() return one:masked_scatter(one:gt(0), one:narrow(1, 1, 2)) end,
-} do
-  local y = call()
-  raises("out of range", accel.synchronize, "cuda")
-  accel.synchronize "cuda"
-  assert(y, name)
+do
+  local one = accel.ones({ 4 }, { device = "cuda" })
+  local bad = accel.tensor({ 1, 9 }, { dtype = "i64" }):to "cuda"
+  for name, call in pairs {
+    index = function() return one:index { bad } end,
+    index_put = function() return one:index_put({ bad }, 2) end,
+    scatter = function() return one:scatter(1, bad, 2) end,
+    one_hot = function() return accel.one_hot(bad, 4) end,
+    masked_scatter = function() return one:masked_scatter(one:gt(0), one:narrow(1, 1, 2)) end,
+  } do
+    local y = call()
+    raises("out of range", accel.synchronize, "cuda")
+    accel.synchronize "cuda"
+    assert(y, name)
+  end
+  raises("out of range", accel.bincount, accel.tensor({ 1, -2 }, { dtype = "i64" }):to "cuda")
+  local drawn = (one - 2):multinomial(1)
+  raises("weights to draw by", accel.synchronize, "cuda")
+  assert(drawn)
 end
-raises("out of range", accel.bincount, accel.tensor({ 1, -2 }, { dtype = "i64" }):to "cuda")
-local drawn = (one - 2):multinomial(1)
-raises("weights to draw by", accel.synchronize, "cuda")
-assert(drawn)
+suite.finish()
