@@ -12,8 +12,14 @@
 /* So that host code which reads or writes it dies here as it would on a GPU machine. Calls of several threads take turns. */
 namespace {
 std::recursive_mutex device_lock;
-std::map<void *, size_t> device_memory;
+typedef std::map<const void *, size_t> places;
+places device_memory, page_locked;
 int device_open;
+
+bool holds(const places &all, const void *p) {
+  auto m = all.upper_bound(p);
+  return m != all.begin() && (const char *)p < (const char *)(--m)->first + m->second;
+}
 
 /* Where the processor has protection keys, a thread opens memory by a register; else pages are told, which costs more than most kernels. */
 int key() {
@@ -23,7 +29,7 @@ int key() {
 void protect(bool open) {
   if (key() >= 0) pkey_set(key(), open ? 0 : PKEY_DISABLE_ACCESS);
   else
-    for (const auto &m : device_memory) mprotect(m.first, m.second, open ? PROT_READ | PROT_WRITE : PROT_NONE);
+    for (const auto &m : device_memory) mprotect((void *)m.first, m.second, open ? PROT_READ | PROT_WRITE : PROT_NONE);
 }
 struct on_device {
   on_device() { emulated_open(); }
@@ -67,6 +73,20 @@ cudaError_t cudaSetDevice(int device) {
   return give(device >= 0 && device < devices() ? cudaSuccess : cudaErrorInvalidDevice);
 }
 
+/* CUDA_TWIN_WAITS names a file that is told at the end how often the host waited for the device, or may have: memory that is freed, copies to
+ * or from host memory that is not page-locked. */
+static struct waits {
+  std::atomic<long> n{0};
+  ~waits() {
+    const char *path = getenv("CUDA_TWIN_WAITS");
+    FILE *f = path != NULL ? fopen(path, "w") : NULL;
+    if (f == NULL) return;
+    fprintf(f, "%ld\n", n.load());
+    fclose(f);
+  }
+} waits;
+static bool paged(const void *p) { return !holds(device_memory, p) && !holds(page_locked, p); }
+
 cudaError_t cudaMalloc(void **p, size_t bytes) {
   const on_device open;
   *p = NULL;
@@ -86,15 +106,23 @@ cudaError_t cudaFree(void *p) {
   if (m == device_memory.end()) return give(p == NULL ? cudaSuccess : cudaErrorInvalidValue);
   munmap(p, m->second);
   device_memory.erase(m);
-  return cudaSuccess;
+  return waits.n++, cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned) {
-  *p = aligned_alloc(4096, (bytes + 4095) & ~(size_t)4095);
-  return give(*p == NULL ? cudaErrorMemoryAllocation : cudaSuccess);
+  const on_device open;
+  *p = aligned_alloc(4096, bytes = (bytes + 4095) & ~(size_t)4095);
+  if (*p == NULL) return give(cudaErrorMemoryAllocation);
+  page_locked[*p] = bytes;
+  return cudaSuccess;
 }
-cudaError_t cudaFreeHost(void *p) { return free(p), cudaSuccess; }
+cudaError_t cudaFreeHost(void *p) {
+  const on_device open;
+  page_locked.erase(p);
+  return free(p), cudaSuccess;
+}
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpyKind, cudaStream_t) {
   const on_device open;
+  if (paged(dst) || paged(src)) waits.n++;
   return memmove(dst, src, bytes), cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t) {
@@ -118,17 +146,6 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
   return *least = 0, *greatest = -5, cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t s) { return delete s, cudaSuccess; }
-/* CUDA_TWIN_WAITS names a file that is told at the end how often the host waited for the device. */
-static struct waits {
-  std::atomic<long> n{0};
-  ~waits() {
-    const char *path = getenv("CUDA_TWIN_WAITS");
-    FILE *f = path != NULL ? fopen(path, "w") : NULL;
-    if (f == NULL) return;
-    fprintf(f, "%ld\n", n.load());
-    fclose(f);
-  }
-} waits;
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return waits.n++, cudaSuccess; }
 cudaError_t cudaDeviceSynchronize() { return waits.n++, cudaSuccess; }
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
