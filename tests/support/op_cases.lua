@@ -207,7 +207,7 @@ function M.cases(info)
 end
 
 -- Runs check(info, case, f, label) for every op and case, collects what fails, prints it and ends the
--- script with 1 if anything did. arg[1], when given, is the only op to run.
+-- script with 1 if anything did. arg[1], when given, is the only op to run; one that has no case here fails.
 function M.each(check, filter)
   local failed, n = {}, 0
   for _, info in ipairs(M.ops()) do
@@ -227,6 +227,7 @@ function M.each(check, filter)
       end
     end
   end
+  if arg[1] and n == 0 then failed[#failed + 1] = ("no case of an op %q"):format(arg[1]) end
   for _, line in ipairs(failed) do print("FAIL " .. line) end
   print(("%d cases, %d failed"):format(n, #failed))
   return #failed
