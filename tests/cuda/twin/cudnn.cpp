@@ -2,7 +2,8 @@
  * everything that the real library would refuse or do wrong with is refused: descriptors that do not belong together, strides that are not
  * in one run, an algorithm whose workspace is not there, a handle without a stream, memory that begins at no multiple of 16. Its heuristic
  * names what must not be taken first: an algorithm that is not deterministic, one with a huge workspace, one that rounds.
- * CUDA_TWIN_CUDNN_LOG: a file that gets a line a convolution. CUDA_TWIN_CUDNN_REFUSE=1: executions say "not supported". */
+ * CUDA_TWIN_CUDNN_LOG: a file that gets a line a convolution. CUDA_TWIN_CUDNN_REFUSE=1: executions say "not supported", and the line that they were
+ * refused. */
 #include "cuda_runtime.h"
 
 #include "base/vmath.h"
@@ -132,14 +133,17 @@ static int begin(const char *what, aci_dnn_handle h, aci_dnn_tensor x, aci_dnn_f
   if (((uintptr_t)p | (uintptr_t)q | (uintptr_t)r | (uintptr_t)workspace) % 16 != 0) return MISALIGNED;
   if (!h->has_stream || !belong(x, w, c, y) || algo != GOOD || bytes != BYTES || workspace == NULL)
     return 2000;
-  if (getenv("CUDA_TWIN_CUDNN_REFUSE") != NULL) return ACI_DNN_NOT_SUPPORTED + 2;
-  memset(workspace, SPACE_MARK, bytes); /* it is memory, and nobody else's */
+  const bool refuse = getenv("CUDA_TWIN_CUDNN_REFUSE") != NULL;
   FILE *f = log != NULL ? fopen(log, "a") : NULL;
   if (f != NULL) {
-    fprintf(f, "%s dims=%d type=%d groups=%d math=%d\n", what, (int)x->extents.size(), x->type, c->groups,
-            c->math);
+    if (refuse) fprintf(f, "refused %s\n", what);
+    else
+      fprintf(f, "%s dims=%d type=%d groups=%d math=%d\n", what, (int)x->extents.size(), x->type, c->groups,
+              c->math);
     fclose(f);
   }
+  if (refuse) return ACI_DNN_NOT_SUPPORTED + 2;
+  memset(workspace, SPACE_MARK, bytes); /* it is memory, and nobody else's */
   return 0;
 }
 
