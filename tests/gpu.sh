@@ -34,53 +34,66 @@ build() {
   fi
   cmake -S . -B build/gpu "$@" > build/gpu-configure.log 2>&1 || { tail -20 build/gpu-configure.log; die "configuring failed"; }
   grep "^-- accel" build/gpu-configure.log
-  cmake --build build/gpu --parallel "$(nproc)" --target accel-run accel_cuda > build/gpu-build.log 2>&1 ||
+  timeout -k 5 "$(seconds 500 60)" cmake --build build/gpu --parallel "$(nproc)" --target accel-run accel_cuda > build/gpu-build.log 2>&1 ||
     { tail -30 build/gpu-build.log; die "the build failed"; }
 }
 
 run=build/gpu/bin/accel-run
-export ACCEL_DEVICE=cpu # the suites name their devices
-tests() {
-  say "Tests on the device"
-  "$run" env | grep "^cuda"
-  failed=0
-  printf '%-28s %-8s %8s\n' suite result seconds
-  for suite in tests/cuda/*_suite.lua; do
+export ACCEL_DEVICE=cpu ACCEL_TEST_BUILD=build/gpu # the suites name their devices
+deadline=$(($(date +%s) + 585))                    # of everything: a call on such a machine has ten minutes
+# Seconds that a part may take: at most $1, and $2 are kept for what comes after it.
+seconds() {
+  left=$((deadline - $2 - $(date +%s)))
+  [ "$left" -gt 5 ] || left=5
+  [ "$left" -lt "$1" ] && echo "$left" || echo "$1"
+}
+
+# part NAME COMMAND...: beside the others, in two threads; build/gpu/parts/NAME.log is what it prints, NAME.row its line. A suite that
+# skips has failed here.
+part() {
+  name=$1
+  shift
+  (
     start=$(date +%s)
-    log=build/gpu/$(basename "$suite" .lua).log
     rc=0
-    ACCEL_TEST_BUILD=build/gpu "$run" "$suite" > "$log" 2>&1 || rc=$?
+    ACCEL_NUM_THREADS=2 ACCEL_LEAK_CHECK=1 timeout -k 5 "$(seconds 240 45)" "$@" > "build/gpu/parts/$name.log" 2>&1 || rc=$?
     case $rc in
       0) result=passed ;;
-      77) result=skipped ;;
-      *) result=FAILED failed=1 ;;
+      77) result="FAILED (skipped)" ;;
+      124 | 137) result="FAILED (no end)" ;;
+      *) result="FAILED ($rc)" ;;
     esac
-    printf '%-28s %-8s %8s\n' "$(basename "$suite" _suite.lua)" "$result" $(($(date +%s) - start))
-    [ $rc -eq 0 ] || head -20 "$log"
-  done
-  # results that PyTorch computed, where they were carried along
-  for reference in ../shared/reference shared/reference; do
-    [ -d "$reference" ] || continue
-    for what in ops golden; do
-      start=$(date +%s)
-      result=passed
-      ACCEL_DEVICE=cuda "$run" tests/reference/$what.lua "$reference" > build/gpu/reference-$what.log 2>&1 || result=FAILED failed=1
-      printf '%-28s %-8s %8s  %s\n' "reference/$what" "$result" $(($(date +%s) - start)) "$(tail -1 build/gpu/reference-$what.log)"
-    done
-    break
-  done
+    printf '%-40s %-16s %4d s  %s\n' "$name" "$result" $(($(date +%s) - start)) "$(tail -1 "build/gpu/parts/$name.log")" \
+      > "build/gpu/parts/$name.row"
+  ) &
+}
+
+tests() {
+  say "Tests on the device"
+  "$run" env | grep "^cuda" || die "accel-run env says nothing of cuda"
+  rm -rf build/gpu/parts
+  mkdir -p build/gpu/parts
+  for suite in tests/cuda/*_suite.lua; do part "$(basename "$suite" _suite.lua)" "$run" "$suite"; done
+  for what in ops golden; do part "reference_$what" "$run" tests/cuda/reference.lua $what; done
   if command -v compute-sanitizer > /dev/null; then
-    for op in add sum layer_norm embedding matmul adamw_step_ flash_attention cross_entropy conv2d sort index_put; do
-      ACCEL_TEST_BUILD=build/gpu compute-sanitizer --error-exitcode 9 "$run" tests/cuda/ops_suite.lua $op > build/gpu/sanitizer.log 2>&1 ||
-        { say "compute-sanitizer: $op"; tail -15 build/gpu/sanitizer.log; failed=1; }
+    for op in add sum layer_norm embedding matmul adamw_step_ scaled_dot_product_attention cross_entropy conv2d sort index_put; do
+      part "sanitizer_$op" compute-sanitizer --error-exitcode 9 "$run" tests/cuda/ops_suite.lua $op
     done
+    part sanitizer_attention_suite compute-sanitizer --error-exitcode 9 "$run" tests/cuda/attention_suite.lua
   fi
-  return $failed
+  wait
+  cat build/gpu/parts/*.row
+  failed=$(grep -l FAILED build/gpu/parts/*.row || true)
+  for row in $failed; do
+    say "${row%.row}.log"
+    tail -20 "${row%.row}.log"
+  done
+  [ -z "$failed" ]
 }
 
 bench() {
   say "Speeds"
-  "$run" tests/cuda/speeds.lua
+  timeout -k 5 "$(seconds 120 0)" "$run" tests/cuda/speeds.lua
 }
 
 case ${1:-all} in

@@ -4,7 +4,7 @@ local accel = require "accel"
 local state = accel.features()
 if state.cuda_devices == 0 then
   print("skipped: " .. (state.cuda or "this build has no CUDA"))
-  os.exit(0, true)
+  os.exit(77, true)
 end
 local n = tonumber(arg[1]) or (state.cuda:find "emulated" and 4096 or 64 * 1024 * 1024)
 local rows = math.max(1, n // 4096)
@@ -23,12 +23,13 @@ local function seconds(f)
   return best
 end
 
-local copy
+local copy, failed
 local function row(name, bytes, f)
   accel.no_grad(function()
     local ok, t = pcall(seconds, f)
     if not ok then
-      print(("%-34s %s"):format(name, t))
+      print(("%-34s FAILED: %s"):format(name, t))
+      failed = true
       return
     end
     local rate = bytes / t / 1e9
@@ -147,3 +148,4 @@ for _, dtype in ipairs { "f32", "bf16" } do
   print(("%-34s %9.3f ms %9.1f GB/s"):format("cross_entropy and backward " .. dtype, both * 1e3, 3 * x:numel() * size / both / 1e9))
   collectgarbage()
 end
+if failed then os.exit(1, true) end
