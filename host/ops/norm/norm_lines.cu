@@ -54,7 +54,8 @@ ACI_DEVICE line_stats<C> stats_of(const line_args &a, aci_line<D, C, V> &x, aci_
   sum = aci_line_join<aci_add_two>(sum, shared, lane, a.l.lanes);
   const double rest = a.rms ? 0 : sum.a / n;
   s.rest = (C)rest;
-  s.rstd = (C)(1 / sqrt(sum.b / n - rest * rest + a.eps));
+  /* of threads without a row: 0, for nothing times infinity would spoil sums over rows */
+  s.rstd = x.n > 0 ? (C)(1 / sqrt(sum.b / n - rest * rest + a.eps)) : (C)0;
   return s;
 }
 
