@@ -84,7 +84,6 @@ do -- examples: titles are whole, the folder is a plain path, names, numbers and
   for _, topic in ipairs { "02", "02_mlp", "02_mlp.lua", "examples/02_mlp.lua" } do
     has(topic, "02_mlp.lua", "interleaved spirals")
   end
-  has("tensors", "01_tensors.lua")
   has("mlp", "accel.mlp(x, weight1") -- an op comes before an example of its name
   has("21", "\n    accel-run examples/21_data_workers.lua [--num-workers N]")
 end

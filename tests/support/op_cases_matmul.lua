@@ -155,4 +155,7 @@ for _, name in ipairs { "mm", "mv", "dot", "bmm", "baddbmm", "outer", "multi_dot
   for _, k in ipairs(L[name]) do k.loss, k.roundings = 4, name == "multi_dot" and 3 or nil end
 end
 
+-- z, its activation and y are rounded one after another
+for _, k in ipairs(L.mlp) do k.roundings = 3 end
+
 return L
