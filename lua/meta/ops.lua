@@ -264,6 +264,50 @@ function accel.add_(x, other, alpha) end
 ---@overload fun(self: accel.Tensor|number|boolean, other: accel.Tensor|number|boolean, opts: {alpha?: number|boolean}): accel.Tensor
 function Tensor:add_(other, alpha) end
 
+---sum = residual + x and y = layer_norm(sum) in one pass over both, as a block needs them that adds a branch to its stream and normalises what it has then. sum is rounded to its dtype before it is normalised: both results are those of the two ops, bit for bit.
+---@param x accel.Tensor
+---@param residual accel.Tensor
+---@param normalized_shape integer[]
+---@param weight? accel.Tensor
+---@param bias? accel.Tensor
+---@param eps? number default 1e-05
+---@return accel.Tensor y
+---@return accel.Tensor sum
+---@overload fun(x: accel.Tensor, residual: accel.Tensor, normalized_shape: integer[], opts: {weight?: accel.Tensor, bias?: accel.Tensor, eps?: number}): accel.Tensor, accel.Tensor
+function accel.add_layer_norm(x, residual, normalized_shape, weight, bias, eps) end
+
+---sum = residual + x and y = layer_norm(sum) in one pass over both, as a block needs them that adds a branch to its stream and normalises what it has then. sum is rounded to its dtype before it is normalised: both results are those of the two ops, bit for bit.
+---@param residual accel.Tensor
+---@param normalized_shape integer[]
+---@param weight? accel.Tensor
+---@param bias? accel.Tensor
+---@param eps? number default 1e-05
+---@return accel.Tensor y
+---@return accel.Tensor sum
+---@overload fun(self: accel.Tensor, residual: accel.Tensor, normalized_shape: integer[], opts: {weight?: accel.Tensor, bias?: accel.Tensor, eps?: number}): accel.Tensor, accel.Tensor
+function Tensor:add_layer_norm(residual, normalized_shape, weight, bias, eps) end
+
+---sum = residual + x and y = rms_norm(sum) in one pass over both, as a block needs them that adds a branch to its stream and normalises what it has then. sum is rounded to its dtype before it is normalised: both results are those of the two ops, bit for bit.
+---@param x accel.Tensor
+---@param residual accel.Tensor
+---@param normalized_shape integer[]
+---@param weight? accel.Tensor
+---@param eps? number
+---@return accel.Tensor y
+---@return accel.Tensor sum
+---@overload fun(x: accel.Tensor, residual: accel.Tensor, normalized_shape: integer[], opts: {weight?: accel.Tensor, eps?: number}): accel.Tensor, accel.Tensor
+function accel.add_rms_norm(x, residual, normalized_shape, weight, eps) end
+
+---sum = residual + x and y = rms_norm(sum) in one pass over both, as a block needs them that adds a branch to its stream and normalises what it has then. sum is rounded to its dtype before it is normalised: both results are those of the two ops, bit for bit.
+---@param residual accel.Tensor
+---@param normalized_shape integer[]
+---@param weight? accel.Tensor
+---@param eps? number
+---@return accel.Tensor y
+---@return accel.Tensor sum
+---@overload fun(self: accel.Tensor, residual: accel.Tensor, normalized_shape: integer[], opts: {weight?: accel.Tensor, eps?: number}): accel.Tensor, accel.Tensor
+function Tensor:add_rms_norm(residual, normalized_shape, weight, eps) end
+
 ---y = x + value tensor1 / tensor2; integers are divided as floats.
 ---@param x accel.Tensor
 ---@param tensor1 accel.Tensor

@@ -1,8 +1,9 @@
--- layer_norm and rms_norm on the CUDA device against the CPU, at the widths where other kernels take over, in every dtype. Other shapes
--- and layouts: ops_suite.
+-- layer_norm and rms_norm on the CUDA device against the CPU, at the widths where other kernels take over, in every dtype, and with a
+-- residual against an addition and the norm, bit by bit. Other shapes and layouts: ops_suite.
 local accel = require "accel"
 local here = arg[0]:match("^(.*)/[^/]*$")
 package.path = here .. "/../support/?.lua;" .. package.path
+local add_norms = require "add_norms"
 local suite = require "cuda_suite"
 
 local SHAPES = {
@@ -48,4 +49,18 @@ for _, shape in ipairs(SHAPES) do
 end
 -- threads without a row, whose deviation is 0, take no part in sums over rows
 for _, rms in ipairs { false, true } do compare({ 5, 24 }, "f32", rms, false, 0) end
+
+local function try(f, ...)
+  local ok, why = pcall(f, ...)
+  n = n + 1
+  if ok then return end
+  suite.failed = suite.failed + 1
+  print("FAIL with a residual: " .. tostring(why))
+end
+for _, shape in ipairs { { 5, 8 }, { 3, 3, 64 }, { 3, 257 }, { 2, suite.emulated and 520 or 9000 } } do
+  try(add_norms.dtype_mixes, shape, "cuda")
+end
+for _, dtype in ipairs { "f32", "bf16" } do
+  for _, shape in ipairs { { 4, 3, 40 }, { 5, 37 } } do try(add_norms.layouts, shape, dtype, "cuda") end
+end
 suite.finish(n)

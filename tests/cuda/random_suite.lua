@@ -184,7 +184,7 @@ function kinds.rows()
   local x = (accel.randn(xs) * 2 + 1):to(dtype)
   local wdt = (dtype == "bf16" or dtype == "f16") and pick { dtype, "f32" } or dtype
   local w, b = accel.randn(n):to(wdt), accel.randn(n):to(wdt)
-  local op = pick { "layer", "layer", "rms", "softmax", "log_softmax", "layer_nb", "plain" }
+  local op = pick { "layer", "layer", "rms", "add_layer", "add_rms", "softmax", "log_softmax", "layer_nb", "plain" }
   local what = text { x = xs, dt = dtype, wdt = wdt, op = op }
   local dim = pick { -1, -1, 1 }
   if n == 1 and op ~= "softmax" then return end
@@ -192,6 +192,13 @@ function kinds.rows()
   if op == "layer" then both({ x, w, b }, dtype, function(t) return t[1]:layer_norm({ n }, t[2], t[3]) end, what, scales)
   elseif op == "layer_nb" then both({ x, w }, dtype, function(t) return t[1]:layer_norm({ n }, t[2]) end, what, scales)
   elseif op == "plain" then both({ x }, dtype, function(t) return t[1]:layer_norm { n } end, what, scales)
+  elseif op == "add_layer" or op == "add_rms" then
+    local residual = accel.randn(xs):to(wdt)
+    local scale = op == "add_rms" and 1 or steepest(residual + x)
+    both({ x, residual, w, op == "add_layer" and b or nil }, dtype, function(t)
+      local y, sum = t[1][op .. "_norm"](t[1], t[2], { n }, table.unpack(t, 3))
+      return y + sum
+    end, what, { scale, scale })
   elseif op == "rms" then both({ x, w }, dtype, function(t) return t[1]:rms_norm({ n }, t[2]) end, what, { 1 })
   else both({ x }, dtype, function(t) return t[1][op](t[1], dim) end, what) end
 end

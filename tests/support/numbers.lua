@@ -98,8 +98,7 @@ local function reversed(t)
 end
 
 local function noise(t) -- what must not be read: large, or set
-  local z = accel.full(t.shape, t.dtype == "bool" and true or 113, { dtype = t.dtype })
-  return z
+  return accel.full(t.shape, t.dtype == "bool" and true or 113, { dtype = t.dtype, device = t.device })
 end
 
 M.layouts = {

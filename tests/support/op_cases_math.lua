@@ -226,6 +226,29 @@ L.rms_norm = {
   case("empty", { real(0, 3), real(3) }, over({ 3 })),
   big(over({ 330 }), real(200, 330), real(330)),
 }
+-- x and residual, then as above
+local function added(shape, options)
+  return { loss = 2, call = function(f, x, residual, ...)
+    local a = { shape, ... }
+    a[#a + 1] = options
+    return f(x, residual, table.unpack(a))
+  end }
+end
+L.add_layer_norm = {
+  case("all", { real(3, 4), real(3, 4), real(4), real(4) }, added({ 4 })),
+  case("plain", { real(3, 5), real(3, 5) }, added({ 5 })),
+  case("weight", { real(2, 6), real(2, 6), real(6) }, added({ 6 }, { eps = 0.1 })),
+  case("two dims", { real(2, 2, 3), real(2, 2, 3), real(2, 3), real(2, 3) }, added({ 2, 3 })),
+  case("empty", { real(0, 3), real(0, 3), real(3), real(3) }, added({ 3 })),
+  big(added({ 330 }), real(200, 330), real(200, 330), real(330), real(330)),
+}
+L.add_rms_norm = {
+  case("weight", { real(3, 4), real(3, 4), real(4) }, added({ 4 })),
+  case("plain", { real(3, 5), real(3, 5) }, added({ 5 }, { eps = 1e-3 })),
+  case("two dims", { real(2, 2, 3), real(2, 2, 3), real(2, 3) }, added({ 2, 3 }, { eps = 1e-5 })),
+  case("empty", { real(0, 3), real(0, 3), real(3) }, added({ 3 })),
+  big(added({ 330 }), real(200, 330), real(200, 330), real(330)),
+}
 local function entropy(options)
   return { loss = 4, call = function(f, x, t, w)
     local o = { weight = w }

@@ -1,23 +1,32 @@
-/* What layer_norm and rms_norm share: a row is the elements of the normalised (last) dims. Mean and
- * deviation are not kept but computed again in the backward, from x, which is saved anyway. */
+/* What layer_norm and rms_norm share, with a residual and without: a row is the elements of the normalised (last) dims.
+ * Mean and deviation are not kept but computed again in the backward, from x, which is saved anyway.
+ *
+ * Arguments of a forward: x, the residual of the add_ ops, normalized_shape, weight, bias unless rms, eps; results y
+ * and, of the add_ ops, sum = residual + x, which is what is normalised. Of a backward: dy, x (or sum),
+ * normalized_shape, weight, eps, dsum. */
 #ifndef ACI_OPS_NORM_H
 #define ACI_OPS_NORM_H
-#include "ops/reduce/reduce.h"
+#include <float.h>
 
-enum {
-  ACI_NORM_X,
-  ACI_NORM_SHAPE,
-  ACI_NORM_WEIGHT
-}; /* arguments of both forwards; the backwards have dy in front */
+#include "ops/reduce/reduce.h"
 
 /* Checks x, normalized_shape and weight or bias (arguments at..at+1, then param and its name); pushes
  * nothing. */
 ac_status aci_norm_check(const ac_frame *f, int at, int param, ac_err *e);
-/* y := (x - mean) * rstd * weight + bias; rms: y := x * rstd * weight. bias_arg -1: none. */
-ac_status aci_norm_run(ac_frame *f, bool rms, int bias_arg, double eps, ac_err *e);
-/* Outputs dx, and with a weight dweight, and unless rms dbias. */
+/* Checks the arguments of an add_ op and pushes y and sum, both of the dtype that x and residual promote to. */
+ac_status aci_norm_add_shape(ac_frame *f, bool rms, ac_err *e);
+/* y := (x - mean) * rstd * weight + bias; rms: y := x * rstd * weight. */
+ac_status aci_norm_run(ac_frame *f, bool rms, double eps, ac_err *e);
+/* Outputs dx, to which dsum is added, and with a weight dweight, and unless rms dbias. */
 ac_status aci_norm_backward_shape(ac_frame *f, bool rms, ac_err *e);
 ac_status aci_norm_backward_run(ac_frame *f, bool rms, double eps, ac_err *e);
+/* A backward in plain ops, for second derivatives. */
+int aci_norm_backward_plain(ac_expr *e, const ac_value *args, bool rms, ac_tensor **out);
+
+/* rms_norm's eps: when left out, the machine epsilon of what a row of this dtype is computed in. */
+static inline double aci_norm_epsilon(const ac_value *v, uint8_t dtype) {
+  return v->kind == AC_T_FLOAT ? v->f : dtype == AC_F64 ? DBL_EPSILON : FLT_EPSILON;
+}
 /* Bit mask over the last n of ndim dims. */
 static inline uint32_t aci_norm_mask(int ndim, int n) { return (uint32_t)(((1ull << n) - 1) << (ndim - n)); }
 

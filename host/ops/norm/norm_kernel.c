@@ -1,4 +1,5 @@
-/* Rows of layer_norm and rms_norm, forward and backward. rms is layer_norm whose mean is taken as 0.
+/* Rows of layer_norm and rms_norm, forward and backward. rms is layer_norm whose mean is taken as 0. With a residual a row
+ * of sum is written first, as rounded, and is read back from the cache as the row to normalise.
  *
  * dweight and dbias are sums over all rows: pieces of a number of rows that follows from the shape add up
  * partial sums of their own, which then meet in double in the order of the pieces. */
@@ -54,6 +55,9 @@ typedef struct stat_f64 {
       dx[i] = t.rstd * (m_fma(dy[i], w[i], -c1) - h * c2);                                                   \
     }                                                                                                        \
   }                                                                                                          \
+  AC_ISA_FN(add_##sfx, (const T *a, const T *b, int64_t n, T *y), (a, b, n, y)) { /* y may be a or b */      \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) y[i] = a[i] + b[i];                                 \
+  }                                                                                                          \
   static stat_##sfx stats_##sfx(const T *x, int64_t n, bool rms, double eps) {                               \
     stat_##sfx t = {0, 0, 0};                                                                                \
     double square = 0, rest = 0;                                                                             \
@@ -93,9 +97,10 @@ ROW_FNS(double, f64)
 
 typedef struct job {
   aci_reduce_plan x, dy;
+  const aci_reduce_plan *residual, *addend; /* forward: sum, which is x, is their sum; backward: dsum */
   bool rms;
   double eps;
-  const ac_tensor *out;
+  const ac_tensor *out, *sum; /* sum NULL: no residual */
   const void *w, *b;
   aci_slots *slots;
   char *part; /* backward: per piece dweight, then dbias */
@@ -104,6 +109,25 @@ typedef struct job {
 
 static bool direct(const job *j) { return aci_ctype_bytes(j->x.ct) == aci_dsize((ac_dtype)j->out->dtype); }
 
+static void add(aci_ctype ct, const void *a, const void *b, int64_t n, void *y) {
+  if (ct == ACI_C_F32) add_f32(a, b, n, y);
+  else add_f64(a, b, n, y);
+}
+
+/* Row r of sum; buf: two rows. */
+static void add_row(const job *j, int64_t r, char *buf) {
+  const int64_t n = j->x.n_reduced;
+  const size_t row = (size_t)n * aci_ctype_bytes(j->x.ct);
+  const ac_dtype dt = (ac_dtype)j->sum->dtype;
+  char *dst = (char *)aci_data(j->sum) + r * n * (int64_t)aci_dsize(dt);
+  const void *a = aci_reduce_block(j->residual, aci_reduce_base(j->residual, r), 0, n, buf);
+  const void *b = aci_reduce_block(j->addend, aci_reduce_base(j->addend, r), 0, n, buf + row);
+  if (a != buf) aci_row_ahead(a, (int64_t)row);
+  if (b != buf + row) aci_row_ahead(b, (int64_t)row);
+  add(j->x.ct, a, b, n, direct(j) ? dst : buf);
+  if (!direct(j)) aci_store(j->x.ct, buf, dt, dst, 1, n);
+}
+
 static void forward(void *arg, int64_t begin, int64_t end) {
   const job *j = arg;
   const int64_t n = j->x.n_reduced, es = (int64_t)aci_dsize((ac_dtype)j->out->dtype);
@@ -111,6 +135,7 @@ static void forward(void *arg, int64_t begin, int64_t end) {
   char *buf = aci_slots_at(j->slots, slot);
   for (int64_t r = begin; r < end; r++) {
     char *dst = (char *)aci_data(j->out) + r * n * es;
+    if (j->sum != NULL) add_row(j, r, buf);
     const void *x = aci_reduce_block(&j->x, aci_reduce_base(&j->x, r), 0, n, buf);
     void *y = direct(j) ? (void *)dst : buf;
     if (x != buf) aci_row_ahead(x, n * (int64_t)aci_ctype_bytes(j->x.ct));
@@ -140,6 +165,12 @@ static void backward(void *arg, int64_t begin, int64_t end) {
       if (dy != buf + row) aci_row_ahead(dy, (int64_t)row);
       if (j->x.ct == ACI_C_F32) row_back_f32(dy, j->w, x, n, j->rms, j->eps, dx, dw, db);
       else row_back_f64(dy, j->w, x, n, j->rms, j->eps, dx, dw, db);
+      if (j->addend != NULL) {
+        char *more = buf + 3 * row;
+        const void *d = aci_reduce_block(j->addend, aci_reduce_base(j->addend, r), 0, n, more);
+        if (d != more) aci_row_ahead(d, (int64_t)row);
+        add(j->x.ct, dx, d, n, dx);
+      }
       if (!direct(j)) aci_store(j->x.ct, dx, (ac_dtype)j->out->dtype, dst, 1, n);
     }
   }
@@ -159,22 +190,32 @@ static void fill_row(const ac_value *v, aci_ctype ct, double missing, int64_t n,
   }
 }
 
-ac_status aci_norm_run(ac_frame *f, bool rms, int bias_arg, double eps, ac_err *e) {
-  const ac_tensor *x = ARG_T(f, 0);
+ac_status aci_norm_run(ac_frame *f, bool rms, double eps, ac_err *e) {
+  const bool adds = f->n_out > 1;
+  const ac_value *args = f->args + (adds ? 2 : 1); /* normalized_shape, weight, bias */
+  const ac_tensor *x = adds ? f->out[1] : ARG_T(f, 0);
   const aci_ctype ct = aci_ctype_of((ac_dtype)x->dtype);
+  const uint32_t mask = aci_norm_mask(x->ndim, args[0].n);
+  aci_reduce_plan residual, addend;
   aci_slots slots;
   ac_block *params;
-  job j = {.rms = rms, .eps = eps, .out = f->out[0], .slots = &slots};
+  job j = {.rms = rms, .eps = eps, .out = f->out[0], .sum = adds ? x : NULL, .slots = &slots};
   if (x->numel == 0) return AC_OK;
-  aci_reduce_plan_make(&j.x, x, aci_norm_mask(x->ndim, f->args[1].n), ct);
+  aci_reduce_plan_make(&j.x, x, mask, ct);
+  if (adds) {
+    aci_reduce_plan_make(&residual, ARG_T(f, 1), mask, ct);
+    aci_reduce_plan_make(&addend, ARG_T(f, 0), mask, ct);
+    j.residual = &residual;
+    j.addend = &addend;
+  }
   const int64_t n = j.x.n_reduced, grain = aci_reduce_grain(&j.x);
   const size_t row = (size_t)n * aci_ctype_bytes(ct);
   AC_TRY(ac_block_alloc(f->device, 2 * row, AC_MEM_ACTIVATION, f->stream, &params, e));
-  ac_status st = aci_slots_open(&slots, f, (j.x.n_out + grain - 1) / grain, row, e);
+  ac_status st = aci_slots_open(&slots, f, (j.x.n_out + grain - 1) / grain, adds ? 2 * row : row, e);
   if (st == AC_OK) {
     char *p = ac_block_ptr(params);
-    fill_row(&f->args[2], ct, 1, n, p);
-    fill_row(bias_arg < 0 ? NULL : &f->args[bias_arg], ct, 0, n, p + row);
+    fill_row(&args[1], ct, 1, n, p);
+    fill_row(rms ? NULL : &args[2], ct, 0, n, p + row);
     j.w = p;
     j.b = p + row;
     ac_parallel_for(f->team, j.x.n_out, grain, forward, &j);
@@ -202,18 +243,23 @@ static void join(const job *j, int64_t n_pieces, int which, const ac_tensor *out
 ac_status aci_norm_backward_run(ac_frame *f, bool rms, double eps, ac_err *e) {
   const ac_tensor *dy = ARG_T(f, 0), *x = ARG_T(f, 1);
   const aci_ctype ct = aci_ctype_of((ac_dtype)x->dtype);
+  aci_reduce_plan dsum;
   aci_slots slots;
   ac_block *mem;
   job j = {.rms = rms, .eps = eps, .out = f->out[0], .slots = &slots};
   uint32_t mask = aci_norm_mask(x->ndim, f->args[2].n);
   aci_reduce_plan_make(&j.x, x, mask, ct);
   aci_reduce_plan_make(&j.dy, dy, mask, ct);
+  if (!ARG_NONE(f, 5)) {
+    aci_reduce_plan_make(&dsum, ARG_T(f, 5), mask, ct);
+    j.addend = &dsum;
+  }
   const int64_t n = j.x.n_reduced, rows = (j.x.n_out + MAX_PIECES - 1) / MAX_PIECES;
   const size_t row = (size_t)n * aci_ctype_bytes(ct);
   j.rows = rows < MIN_ROWS ? MIN_ROWS : rows;
   const int64_t n_pieces = x->numel == 0 ? 0 : (j.x.n_out + j.rows - 1) / j.rows;
   AC_TRY(ac_block_alloc(f->device, (size_t)(1 + 2 * n_pieces) * row, AC_MEM_ACTIVATION, f->stream, &mem, e));
-  ac_status st = aci_slots_open(&slots, f, n_pieces, 3 * row, e);
+  ac_status st = aci_slots_open(&slots, f, n_pieces, (j.addend != NULL ? 4 : 3) * row, e);
   if (st == AC_OK) {
     j.w = ac_block_ptr(mem);
     j.part = (char *)ac_block_ptr(mem) + row;
@@ -224,42 +270,4 @@ ac_status aci_norm_backward_run(ac_frame *f, bool rms, double eps, ac_err *e) {
   }
   ac_block_free(mem);
   return st;
-}
-
-ac_status aci_norm_check(const ac_frame *f, int at, int param, ac_err *e) {
-  const ac_tensor *x = ARG_T(f, at);
-  const ac_value *s = &f->args[at + 1], *p = &f->args[param];
-  char a[128], b[128];
-  bool ok = s->n > 0 && s->n <= x->ndim && memcmp(x->shape + x->ndim - s->n, s->ints, 8 * (size_t)s->n) == 0;
-  if (!ac_dtype_is_float((ac_dtype)x->dtype))
-    return AC_FAIL(e, DTYPE, "x has to be floating point, not %s", ac_dtype_name((ac_dtype)x->dtype));
-  if (!ok)
-    return AC_FAIL(e, SHAPE, "a tensor of shape %s does not end in normalized_shape %s",
-                   aci_shape_str(x->ndim, x->shape, a, sizeof a), aci_shape_str(s->n, s->ints, b, sizeof b));
-  if (p->kind != AC_T_TENSOR) return AC_OK;
-  const char *name = aci_op_sig(f->op)->param[param].name;
-  if (p->tensor->ndim != s->n || memcmp(p->tensor->shape, s->ints, 8 * (size_t)s->n) != 0)
-    return AC_FAIL(e, SHAPE, "%s has shape %s, normalized_shape is %s", name,
-                   aci_shape_str(p->tensor->ndim, p->tensor->shape, a, sizeof a),
-                   aci_shape_str(s->n, s->ints, b, sizeof b));
-  if (p->tensor->dtype != x->dtype && (p->tensor->dtype != AC_F32 || x->dtype == AC_F64))
-    return AC_FAIL(e, DTYPE, "%s is %s where x is %s; it has to be of the same dtype, or f32", name,
-                   ac_dtype_name((ac_dtype)p->tensor->dtype), ac_dtype_name((ac_dtype)x->dtype));
-  return AC_OK;
-}
-
-ac_status aci_norm_backward_shape(ac_frame *f, bool rms, ac_err *e) {
-  const ac_tensor *dy = ARG_T(f, 0), *x = ARG_T(f, 1);
-  char a[128], b[128];
-  AC_TRY(aci_norm_check(f, 1, 3, e));
-  if (!aci_same_shape(dy, x))
-    return AC_FAIL(e, SHAPE, "the gradient has shape %s, x has %s",
-                   aci_shape_str(dy->ndim, dy->shape, a, sizeof a),
-                   aci_shape_str(x->ndim, x->shape, b, sizeof b));
-  AC_TRY(ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, x->shape, e));
-  for (int k = 0; !ARG_NONE(f, 3) && k < (rms ? 1 : 2); k++) {
-    const ac_tensor *w = ARG_T(f, 3);
-    AC_TRY(ac_frame_out(f, (ac_dtype)w->dtype, w->ndim, w->shape, e));
-  }
-  return AC_OK;
 }

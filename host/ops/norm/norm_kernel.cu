@@ -1,6 +1,7 @@
-/* layer_norm and rms_norm on CUDA, forward and backward: the calls, and rows of any strides. A row is the elements of the normalised
- * dims; a block works on one at a time. Statistics are double between threads. dweight and dbias: every row's share goes to scratch by
- * pieces of rows, columns are added in the order of the pieces, so that the sum does not depend on which block came first. */
+/* layer_norm and rms_norm on CUDA, with a residual and without, forward and backward: the calls, and rows of any strides. A row is the
+ * elements of the normalised dims; a block works on one at a time. Statistics are double between threads. dweight and dbias: every row's
+ * share goes to scratch by pieces of rows, columns are added in the order of the pieces, so that the sum does not depend on which block
+ * came first. */
 #include "ops/norm/norm_rows.cuh"
 
 /* Mean (0 for rms) and 1 / deviation of a row. */
@@ -19,6 +20,16 @@ ACI_DEVICE void statistics(const norm_args &a, const aci_row<C> &x, double *shar
     m2 = fma(d, d, m2);
   }
   *rstd = 1 / sqrt(aci_block_join<aci_add_op>(m2, shared) / (double)n + a.eps);
+}
+
+/* x, which is sum, by itself: for addends that do not lie as the kernels of lines want them. */
+template <class C>
+static __global__ void __launch_bounds__(ACI_BLOCK) norm_add(const __grid_constant__ norm_args a) {
+  for (int64_t r = blockIdx.x; r < a.x.n_out; r += gridDim.x) {
+    const aci_row<C> x(a.x, r), residual(a.residual, r), addend(a.addend, r);
+    for (int64_t i = threadIdx.x; i < a.x.n_reduced; i += blockDim.x)
+      x.put(i, residual.get(i) + addend.get(i));
+  }
 }
 
 template <class C>
@@ -48,7 +59,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) norm_rows_back(const __grid_
     for (int64_t i = threadIdx.x; dw != NULL && i < 2 * n; i += blockDim.x) dw[i] = 0;
     __syncthreads();
     for (int64_t r = begin; r < end; r++) {
-      const aci_row<C> x(a.x, r), dy(a.dy, r), dx(a.out, r), w(a.w, 0);
+      const aci_row<C> x(a.x, r), dy(a.dy, r), dsum(a.addend, r), dx(a.out, r), w(a.w, 0);
       double mean, rstd, g_sum = 0, gh_sum = 0;
       statistics(a, x, shared, &mean, &rstd);
       for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
@@ -66,7 +77,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) norm_rows_back(const __grid_
       for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
         const double h = ((double)x.get(i) - mean) * rstd, d = (double)dy.get(i);
         const double g = a.has_w ? d * (double)w.get(i) : d;
-        dx.put(i, (C)(rstd * (g - g_mean - h * gh)));
+        const C v = (C)(rstd * (g - g_mean - h * gh));
+        dx.put(i, a.has_addend ? v + dsum.get(i) : v);
       }
     }
   }
@@ -76,26 +88,39 @@ static uint32_t mask_of(int ndim, int n) { return (uint32_t)(((1ull << n) - 1) <
 
 static bool parameter(const ac_value *v, aci_ctype ct, aci_reduce_plan *p) {
   p->n_keep = p->n_red = 1; /* of none: never read */
-  if (v->kind != AC_T_TENSOR) return false;
+  if (v == NULL || v->kind != AC_T_TENSOR) return false;
   aci_reduce_plan_make(p, v->tensor, 0xffffffffu, ct);
   return true;
 }
 
 static ac_status forward(ac_frame *f, bool rms, double eps, ac_err *e) {
-  const ac_tensor *x = f->args[0].tensor;
+  const bool adds = f->n_out > 1;
+  const ac_value *args = f->args + (adds ? 2 : 1); /* normalized_shape, weight, bias */
+  const ac_tensor *x = adds ? f->out[1] : f->args[0].tensor;
   const aci_ctype ct = aci_ctype_of((ac_dtype)x->dtype);
-  const uint32_t mask = mask_of(x->ndim, f->args[1].n);
+  const uint32_t mask = mask_of(x->ndim, args[0].n);
   norm_args a = {};
   if (x->numel == 0) return AC_OK;
   a.rms = rms;
   a.eps = eps;
   aci_reduce_plan_make(&a.x, x, mask, ct);
   aci_reduce_plan_make(&a.out, f->out[0], mask, ct);
-  a.has_w = parameter(&f->args[2], ct, &a.w);
-  a.has_b = parameter(&f->args[rms ? 1 : 3], ct, &a.b);
-  const ac_status st = aci_cuda_norm_lines(f, &a, false, e);
-  if (st != AC_UNSUPPORTED) return st;
+  a.has_residual = a.has_addend = adds;
+  if (adds) {
+    aci_reduce_plan_make(&a.residual, f->args[1].tensor, mask, ct);
+    aci_reduce_plan_make(&a.addend, f->args[0].tensor, mask, ct);
+  }
+  a.has_w = parameter(&args[1], ct, &a.w);
+  a.has_b = parameter(rms ? NULL : &args[2], ct, &a.b);
+  ac_status st = aci_cuda_norm_lines(f, &a, false, e);
   const unsigned blocks = aci_blocks(f->device, a.x.n_out, 1);
+  if (st == AC_UNSUPPORTED && adds) {
+    if (ct == ACI_C_F64) AC_TRY(aci_launch(f, "norm (sum)", norm_add<double>, blocks, e, a));
+    else AC_TRY(aci_launch(f, "norm (sum)", norm_add<float>, blocks, e, a));
+    a.has_residual = a.has_addend = false;
+    st = aci_cuda_norm_lines(f, &a, false, e);
+  }
+  if (st != AC_UNSUPPORTED) return st;
   if (ct == ACI_C_F64) return aci_launch(f, "norm", norm_rows<double>, blocks, e, a);
   return aci_launch(f, "norm", norm_rows<float>, blocks, e, a);
 }
@@ -111,6 +136,8 @@ static ac_status backward(ac_frame *f, bool rms, double eps, ac_err *e) {
   a.eps = eps;
   aci_reduce_plan_make(&a.x, x, mask, ct);
   aci_reduce_plan_make(&a.dy, dy, mask, ct);
+  a.has_addend = f->args[5].kind == AC_T_TENSOR;
+  if (a.has_addend) aci_reduce_plan_make(&a.addend, f->args[5].tensor, mask, ct);
   aci_reduce_plan_make(&a.out, f->out[0], mask, ct);
   a.has_w = parameter(&f->args[3], ct, &a.w);
   if (x->numel > 0) {
@@ -140,16 +167,21 @@ static ac_status backward(ac_frame *f, bool rms, double eps, ac_err *e) {
   return st;
 }
 
-static double epsilon(const ac_value *v, const ac_tensor *x) {
-  return v->kind == AC_T_FLOAT ? v->f : x->dtype == AC_F64 ? 2.2204460492503131e-16 : 1.1920928955078125e-07;
+static double epsilon(const ac_frame *f, int arg) {
+  const ac_value *v = &f->args[arg];
+  return v->kind == AC_T_FLOAT        ? v->f
+         : f->out[0]->dtype == AC_F64 ? 2.2204460492503131e-16
+                                      : 1.1920928955078125e-07;
 }
 static ac_status layer_norm(ac_frame *f, ac_err *e) { return forward(f, false, f->args[4].f, e); }
-static ac_status rms_norm(ac_frame *f, ac_err *e) {
-  return forward(f, true, epsilon(&f->args[3], f->args[0].tensor), e);
-}
+static ac_status add_layer_norm(ac_frame *f, ac_err *e) { return forward(f, false, f->args[5].f, e); }
+static ac_status rms_norm(ac_frame *f, ac_err *e) { return forward(f, true, epsilon(f, 3), e); }
+static ac_status add_rms_norm(ac_frame *f, ac_err *e) { return forward(f, true, epsilon(f, 4), e); }
 static ac_status layer_norm_backward(ac_frame *f, ac_err *e) { return backward(f, false, f->args[4].f, e); }
 static ac_status rms_norm_backward(ac_frame *f, ac_err *e) { return backward(f, true, f->args[4].f, e); }
 AC_KERNEL(cuda, layer_norm, layer_norm)
 AC_KERNEL(cuda, rms_norm, rms_norm)
+AC_KERNEL(cuda, add_layer_norm, add_layer_norm)
+AC_KERNEL(cuda, add_rms_norm, add_rms_norm)
 AC_KERNEL(cuda, layer_norm_backward, layer_norm_backward)
 AC_KERNEL(cuda, rms_norm_backward, rms_norm_backward)

@@ -12,11 +12,18 @@ enum { PIECES = 3, SIDE = 8, DEEP = 2, COLUMN_VECTORS = 4 };
 enum { PIECES = 256, SIDE = 32, DEEP = 8, COLUMN_VECTORS = 64 };
 #endif
 
+/* A tensor to be added: rows of x's dtype; those of an f32 sum may be of 16 bits, those of an f64 sum f32. */
+struct line_rows {
+  const void *p; /* NULL: none */
+  int64_t stride;
+  ac_dtype dt;
+};
 struct line_args {
   aci_lines l;
   const void *x, *dy, *w, *b;
   void *out;
   int64_t x_stride, dy_stride, out_stride;
+  line_rows residual, addend; /* forward: x, which is sum, := residual + addend first; backward: dsum */
   ac_dtype w_dt, b_dt;
   bool rms;
   double eps;
@@ -27,14 +34,42 @@ struct line_args {
 
 template <class C> struct line_stats { C mean, rest, rstd; };
 
+template <int D, class C, int V> ACI_DEVICE void addends(const line_rows &r, int64_t row, int64_t at, C *to) {
+  const int64_t i = row * r.stride + at;
+  if (D == AC_F32 && r.dt == AC_BF16) aci_line_values<AC_BF16, C, V>(r.dt, r.p, i, to);
+  else if (D == AC_F32 && r.dt == AC_F16) aci_line_values<AC_F16, C, V>(r.dt, r.p, i, to);
+  else aci_line_values<D, C, V>(r.dt, r.p, i, to);
+}
+
+/* Chunk c of a row of sum, as rounded: into memory and into x. All is on its way before the first is used. */
 template <int D, class C, int V>
-ACI_DEVICE line_stats<C> stats_of(const line_args &a, aci_line<D, C, V> &x, aci_two *shared, int lane) {
+ACI_DEVICE void add_chunk(const line_args &a, aci_line<D, C, V> &x, int64_t row, int64_t c) {
+  typedef aci_element<D> E;
+  C more[ACI_LINE] = {};
+#pragma unroll
+  for (int u = 0; u < ACI_LINE; u += V) {
+#pragma unroll
+    for (int k = 0; k < V; k++) x.v[u + k] = 0;
+    if (x.at(c, u) >= x.n) continue;
+    addends<D, C, V>(a.residual, row, x.at(c, u), x.v + u);
+    addends<D, C, V>(a.addend, row, x.at(c, u), more + u);
+  }
+  ACI_LINE_EACH(i) x.v[i] = E::template load<C>(E::template store<C>(x.v[i] + more[i]));
+#pragma unroll
+  for (int u = 0; u < ACI_LINE; u += V)
+    aci_line_store((void *)a.x, row * a.x_stride + x.at(c, u), x.at(c, u) < x.n, x, x.v + u);
+}
+
+template <bool ADD, int D, class C, int V>
+ACI_DEVICE line_stats<C> stats_of(const line_args &a, aci_line<D, C, V> &x, int64_t row, aci_two *shared,
+                                  int lane) {
   const double n = (double)a.l.n;
   line_stats<C> s = {0, 0, 0};
   aci_two sum = {0, 0};
   for (int64_t c = 0; c < a.l.n_chunks; c++) {
     C mine = 0;
-    x.load(c, true);
+    if (ADD) add_chunk(a, x, row, c);
+    else x.load(c, true);
     ACI_LINE_EACH(i) mine += x.v[i];
     sum.a += (double)mine;
   }
@@ -68,7 +103,7 @@ ACI_DEVICE void weights(const void *p, ac_dtype dt, C missing, int64_t at, int64
 }
 
 /* Most rows fit the smaller block, of which three share a multiprocessor. */
-template <int D, class C, int V, int THREADS>
+template <int D, class C, int V, int THREADS, bool ADD>
 static __global__ void __launch_bounds__(THREADS, THREADS <= ACI_LINE_BLOCK ? 3 : 1)
     norm_lines(const __grid_constant__ line_args a) {
   __shared__ aci_two shared[THREADS];
@@ -76,7 +111,7 @@ static __global__ void __launch_bounds__(THREADS, THREADS <= ACI_LINE_BLOCK ? 3 
   for (int64_t first = (int64_t)blockIdx.x * side; first < a.l.rows; first += (int64_t)gridDim.x * side) {
     const int64_t row = first + (int)threadIdx.x / a.l.lanes;
     aci_line<D, C, V> x(a.x, row, a.x_stride, row < a.l.rows, lane, a.l);
-    const line_stats<C> s = stats_of(a, x, shared, lane);
+    const line_stats<C> s = stats_of<ADD>(a, x, row, shared, lane);
     for (int64_t c = 0; c < a.l.n_chunks; c++) {
       x.load(c, a.l.n_chunks > 1);
 #pragma unroll
@@ -100,7 +135,7 @@ ACI_DEVICE void back_row(const line_args &a, int64_t row, bool mine, int lane, a
   const bool again = a.l.n_chunks > 1;
   aci_two sum = {0, 0};
   dy.load(0, !again); /* on its way while statistics are worked out */
-  const line_stats<C> s = stats_of(a, x, shared, lane);
+  const line_stats<C> s = stats_of<false>(a, x, row, shared, lane);
   for (int64_t c = 0; c < a.l.n_chunks; c++) {
     C g1 = 0, g2 = 0;
     x.load(c, again);
@@ -135,6 +170,12 @@ ACI_DEVICE void back_row(const line_args &a, int64_t row, bool mine, int lane, a
 #pragma unroll
       for (int k = 0; k < V; k++)
         dx[k] = s.rstd * (fma(dy.v[u + k], w[k], -c1) - ((x.v[u + k] - s.mean) - s.rest) * s.rstd * c2);
+      if (a.addend.p != NULL && x.at(c, u) < x.n) {
+        C more[V];
+        addends<D, C, V>(a.addend, row, x.at(c, u), more);
+#pragma unroll
+        for (int k = 0; k < V; k++) dx[k] += more[k];
+      }
       aci_line_store(a.out, row * a.out_stride + x.at(c, u), x.at(c, u) < x.n, x, dx);
     }
   }
@@ -241,19 +282,17 @@ static __global__ void __launch_bounds__(SIDE *DEEP) norm_pieces(const __grid_co
 }
 
 /* ---- launches ---- */
-template <int D, class C> static ac_status forward(ac_frame *f, line_args a, bool wide, ac_err *e) {
-  enum { V = 16 / sizeof(typename aci_element<D>::bits) };
+template <int D, class C, bool ADD> static ac_status forward(ac_frame *f, line_args a, bool wide, ac_err *e) {
+  enum { V = 16 / sizeof(typename aci_element<D>::bits), LONG = ACI_LINE_THREADS, SHORT = ACI_LINE_BLOCK };
   a.l = aci_lines_cut(a.l.rows, a.l.n);
   const int block = aci_lines_block(a.l);
   const aci_shape_of_launch shape(dim3(aci_blocks(f->device, a.l.rows, block / a.l.lanes)),
                                   dim3((unsigned)block));
-  if (block > ACI_LINE_BLOCK)
-    return aci_launch(f, "norm",
-                      wide ? norm_lines<D, C, V, ACI_LINE_THREADS> : norm_lines<D, C, 1, ACI_LINE_THREADS>,
-                      shape, e, a);
-  return aci_launch(f, "norm",
-                    wide ? norm_lines<D, C, V, ACI_LINE_BLOCK> : norm_lines<D, C, 1, ACI_LINE_BLOCK>, shape,
-                    e, a);
+  if (block > SHORT)
+    return wide ? aci_launch(f, "norm", norm_lines<D, C, V, LONG, ADD>, shape, e, a)
+                : aci_launch(f, "norm", norm_lines<D, C, 1, LONG, ADD>, shape, e, a);
+  return wide ? aci_launch(f, "norm", norm_lines<D, C, V, SHORT, ADD>, shape, e, a)
+              : aci_launch(f, "norm", norm_lines<D, C, 1, SHORT, ADD>, shape, e, a);
 }
 
 template <int D, class C, int V> static ac_status backward_by(ac_frame *f, line_args a, ac_err *e) {
@@ -295,12 +334,14 @@ template <int D, class C, int V> static ac_status backward_by(ac_frame *f, line_
   ac_block_free(scratch);
   return st;
 }
-template <int D, class C> static ac_status backward(ac_frame *f, const line_args &a, bool wide, ac_err *e) {
+template <int D, class C>
+static ac_status run(ac_frame *f, const line_args &a, bool back, bool wide, ac_err *e) {
   enum { V = 16 / sizeof(typename aci_element<D>::bits) };
-  return wide ? backward_by<D, C, V>(f, a, e) : backward_by<D, C, 1>(f, a, e);
+  if (back) return wide ? backward_by<D, C, V>(f, a, e) : backward_by<D, C, 1>(f, a, e);
+  return a.residual.p != NULL ? forward<D, C, true>(f, a, wide, e) : forward<D, C, false>(f, a, wide, e);
 }
 
-/* A parameter as a run of x's dtype or of f32; false: it lies otherwise. */
+/* A parameter as a run of x's dtype or of f32, something to be added as rows; false: it lies otherwise. */
 static bool parameter(const norm_args &n, bool there, const aci_reduce_plan &p, const void **to, ac_dtype *dt,
                       bool *wide) {
   int64_t stride;
@@ -312,6 +353,17 @@ static bool parameter(const norm_args &n, bool there, const aci_reduce_plan &p, 
   *dt = p.dt;
   *wide = *wide && (uintptr_t)p.ptr % 16 == 0;
   return true;
+}
+
+static bool added(const norm_args &n, bool there, const aci_reduce_plan &p, line_rows *to, bool *wide) {
+  const ac_dtype sum = n.x.dt;
+  if (!there) return true;
+  if (!aci_lines_of(p, &to->stride)) return false;
+  to->p = p.ptr;
+  to->dt = p.dt;
+  *wide = *wide && aci_lines_wide(p.ptr, sum, n.x.n_reduced, to->stride);
+  return p.dt == sum ||
+         (sum == AC_F64 ? p.dt == AC_F32 : sum == AC_F32 && (p.dt == AC_BF16 || p.dt == AC_F16));
 }
 
 ac_status aci_cuda_norm_lines(ac_frame *f, const norm_args *n, bool back, ac_err *e) {
@@ -335,12 +387,15 @@ ac_status aci_cuda_norm_lines(ac_frame *f, const norm_args *n, bool back, ac_err
     a.dy = n->dy.ptr;
     wide = wide && aci_lines_wide(a.dy, n->x.dt, a.l.n, a.dy_stride);
   }
+  bool all_wide = wide; /* the order of sums hangs on it: a forward keeps to that of sum alone */
+  if (!added(*n, n->has_residual, n->residual, &a.residual, &all_wide) ||
+      !added(*n, n->has_addend, n->addend, &a.addend, &all_wide) || (all_wide != wide && !back))
+    return AC_UNSUPPORTED;
+  wide = all_wide;
   switch (n->x.dt) {
-    case AC_F64:
-      return back ? backward<AC_F64, double>(f, a, wide, e) : forward<AC_F64, double>(f, a, wide, e);
-    case AC_BF16:
-      return back ? backward<AC_BF16, float>(f, a, wide, e) : forward<AC_BF16, float>(f, a, wide, e);
-    case AC_F16: return back ? backward<AC_F16, float>(f, a, wide, e) : forward<AC_F16, float>(f, a, wide, e);
-    default: return back ? backward<AC_F32, float>(f, a, wide, e) : forward<AC_F32, float>(f, a, wide, e);
+    case AC_F64: return run<AC_F64, double>(f, a, back, wide, e);
+    case AC_BF16: return run<AC_BF16, float>(f, a, back, wide, e);
+    case AC_F16: return run<AC_F16, float>(f, a, back, wide, e);
+    default: return run<AC_F32, float>(f, a, back, wide, e);
   }
 }

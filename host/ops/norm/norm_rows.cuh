@@ -6,8 +6,9 @@
 
 struct norm_args {
   aci_reduce_plan x, dy, out;
-  aci_reduce_plan w, b; /* as one list each */
-  bool has_w, has_b;
+  aci_reduce_plan residual, addend; /* forward: x, which is sum, := residual + addend first; backward: dsum */
+  aci_reduce_plan w, b;             /* as one list each */
+  bool has_residual, has_addend, has_w, has_b;
   bool rms;
   double eps;
   void *part;              /* [piece][which][column] */
