@@ -5,6 +5,7 @@
 local PreTrainedModel = require "accel.models.pretrained_model"
 local SelfAttention = require "accel.models.self_attention"
 local accel = require "accel"
+local add_norm = require "accel.nn.add_norm"
 local activation = require "accel.models.activation"
 local config = require "accel.models.config"
 local context = require "accel.models.context"
@@ -61,7 +62,7 @@ function Output:init(c, n_in)
   self.dropout = nn.Dropout(c.hidden_dropout_prob)
 end
 
-function Output:forward(x, before) return self.LayerNorm(self.dropout(self.dense(x)) + before) end
+function Output:forward(x, before) return (add_norm(self.LayerNorm, self.dropout(self.dense(x)), before)) end
 
 ---@class accel.models.BertAttention : accel.nn.Module
 local Attention = nn.Module:extend("BertAttention")

@@ -8,6 +8,7 @@
 local accel = require "accel"
 local Conv1D = require "accel.models.conv1d"
 local PreTrainedModel = require "accel.models.pretrained_model"
+local add_norm = require "accel.nn.add_norm"
 local activation = require "accel.models.activation"
 local causal_head = require "accel.models.causal_head"
 local config = require "accel.models.config"
@@ -87,8 +88,8 @@ function Block:init(c, layer)
 end
 
 function Block:forward(x, ctx, layer)
-  x = x + self.attn(self.ln_1(x), ctx, layer)
-  return x + self.mlp(self.ln_2(x))
+  local y, sum = add_norm(self.ln_2, self.attn(self.ln_1(x), ctx, layer), x)
+  return sum + self.mlp(y)
 end
 
 --- What both classes share.

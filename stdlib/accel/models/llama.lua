@@ -7,6 +7,7 @@
 local PreTrainedModel = require "accel.models.pretrained_model"
 local Rotary = require "accel.models.rotary"
 local RotaryAttention = require "accel.models.rotary_attention"
+local add_norm = require "accel.nn.add_norm"
 local activation = require "accel.models.activation"
 local causal_head = require "accel.models.causal_head"
 local config = require "accel.models.config"
@@ -69,8 +70,8 @@ function Layer:init(c)
 end
 
 function Layer:forward(x, ctx, layer)
-  x = x + self.self_attn(self.input_layernorm(x), ctx, layer)
-  return x + self.mlp(self.post_attention_layernorm(x))
+  local y, sum = add_norm(self.post_attention_layernorm, self.self_attn(self.input_layernorm(x), ctx, layer), x)
+  return sum + self.mlp(y)
 end
 
 --- What the Llama classes share, and Mixtral's with them: the stack of decoder layers.

@@ -7,6 +7,7 @@
 ---   local logits, aux = model(ids, { output_router_logits = true })
 ---   local loss = accel.cross_entropy(...) + model.config.router_aux_loss_coef * aux
 local RotaryAttention = require "accel.models.rotary_attention"
+local add_norm = require "accel.nn.add_norm"
 local causal_head = require "accel.models.causal_head"
 local config = require "accel.models.config"
 local context = require "accel.models.context"
@@ -45,10 +46,10 @@ function Layer:init(c)
 end
 
 function Layer:forward(x, ctx, layer)
-  x = x + self.self_attn(self.input_layernorm(x), ctx, layer)
-  local y, logits = self.block_sparse_moe(self.post_attention_layernorm(x))
+  local h, sum = add_norm(self.post_attention_layernorm, self.self_attn(self.input_layernorm(x), ctx, layer), x)
+  local y, logits = self.block_sparse_moe(h)
   if ctx.router_logits then ctx.router_logits[layer] = logits end
-  return x + y
+  return sum + y
 end
 
 local Base = llama.Base:define("MixtralPreTrainedModel", { schema = schema, theta = THETA })

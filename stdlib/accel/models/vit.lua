@@ -6,6 +6,7 @@
 local PreTrainedModel = require "accel.models.pretrained_model"
 local SelfAttention = require "accel.models.self_attention"
 local accel = require "accel"
+local add_norm = require "accel.nn.add_norm"
 local activation = require "accel.models.activation"
 local check = require "accel.util.check"
 local config = require "accel.models.config"
@@ -122,8 +123,8 @@ function Layer:init(c)
 end
 
 function Layer:forward(x)
-  x = x + self.dropout(self.attention(self.layernorm_before(x)))
-  return x + self.dropout(feed_forward(self.intermediate, self.act, self.output, self.layernorm_after(x)))
+  local y, sum = add_norm(self.layernorm_after, self.dropout(self.attention(self.layernorm_before(x))), x)
+  return sum + self.dropout(feed_forward(self.intermediate, self.act, self.output, y))
 end
 
 ---@class accel.models.ViTEncoder : accel.nn.Module

@@ -5,11 +5,13 @@ local Parameter = require "accel.nn.parameter"
 local arguments = require "accel.nn.arguments"
 local check = require "accel.util.check"
 
-local layer_norm = accel.layer_norm
+local layer_norm, add_layer_norm = accel.layer_norm, accel.add_layer_norm
 
 --- (x - mean) / sqrt(var + eps) * weight + bias over the last dimensions, of shape normalized_shape (a size or a
---- list). Initial values: weight 1, bias 0.
+--- list). Initial values: weight 1, bias 0. norm(x, residual) gives y, sum: sum = residual + x and y = norm(sum), in
+--- one pass.
 --- example: accel.nn.LayerNorm(2)(accel.tensor { { 1.0, 3.0 } }) --> { { -1, 1 } }
+--- example: accel.nn.LayerNorm(2)(accel.ones(1, 2), accel.tensor { { 1.0, 3.0 } }) --> { { -1, 1 } }, { { 2, 4 } }
 ---@class accel.nn.LayerNorm : accel.nn.Module
 ---@field weight accel.Tensor?
 ---@field bias accel.Tensor?
@@ -34,7 +36,14 @@ function LayerNorm:init(normalized_shape, opts, ...)
   self.options = { eps = o.eps }
 end
 
-function LayerNorm:forward(x)
+---@param x accel.Tensor
+---@param residual? accel.Tensor of x's shape: what is normalised is residual + x
+---@return accel.Tensor y
+---@return accel.Tensor? sum residual + x, where there is a residual
+function LayerNorm:forward(x, residual)
+  if residual then
+    return add_layer_norm(x, residual, self.normalized_shape, self.weight, self.bias, self.options)
+  end
   return layer_norm(x, self.normalized_shape, self.weight, self.bias, self.options)
 end
 

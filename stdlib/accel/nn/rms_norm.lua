@@ -5,11 +5,13 @@ local Parameter = require "accel.nn.parameter"
 local arguments = require "accel.nn.arguments"
 local check = require "accel.util.check"
 
-local rms_norm = accel.rms_norm
+local rms_norm, add_rms_norm = accel.rms_norm, accel.add_rms_norm
 
 --- x / sqrt(mean(x^2) + eps) * weight over the last dimensions, of shape normalized_shape. Without eps the
---- smallest step of the dtype is used, as in PyTorch. Initial value: weight 1.
+--- smallest step of the dtype is used, as in PyTorch. Initial value: weight 1. norm(x, residual) gives y, sum: sum =
+--- residual + x and y = norm(sum), in one pass.
 --- example: accel.nn.RMSNorm(2)(accel.tensor { { 3.0, 3.0 } }) --> { { 1, 1 } }
+--- example: accel.nn.RMSNorm(2)(accel.ones(1, 2), accel.tensor { { 2.0, 2.0 } }) --> { { 1, 1 } }, { { 3, 3 } }
 ---@class accel.nn.RMSNorm : accel.nn.Module
 ---@field weight accel.Tensor?
 local RMSNorm = Module:extend("accel.nn.RMSNorm")
@@ -32,7 +34,14 @@ function RMSNorm:init(normalized_shape, opts, ...)
   self.options = { eps = o.eps }
 end
 
-function RMSNorm:forward(x) return rms_norm(x, self.normalized_shape, self.weight, self.options) end
+---@param x accel.Tensor
+---@param residual? accel.Tensor of x's shape: what is normalised is residual + x
+---@return accel.Tensor y
+---@return accel.Tensor? sum residual + x, where there is a residual
+function RMSNorm:forward(x, residual)
+  if residual then return add_rms_norm(x, residual, self.normalized_shape, self.weight, self.options) end
+  return rms_norm(x, self.normalized_shape, self.weight, self.options)
+end
 
 function RMSNorm:extra_repr()
   return ("%s, eps=%s, elementwise_affine=%s"):format(arguments.text(self.normalized_shape),

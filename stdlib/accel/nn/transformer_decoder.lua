@@ -5,6 +5,7 @@ local LayerNorm = require "accel.nn.layer_norm"
 local Module = require "accel.nn.module"
 local ModuleList = require "accel.nn.module_list"
 local MultiheadAttention = require "accel.nn.multihead_attention"
+local add_norm = require "accel.nn.add_norm"
 local arguments = require "accel.nn.arguments"
 local check = require "accel.util.check"
 local feed_forward = require "accel.nn.transformer_parts"
@@ -72,13 +73,14 @@ local forward_arguments = arguments("TransformerDecoderLayer", table.unpack(run)
 function Layer:forward(tgt, memory, ...)
   local o, x = forward_arguments(...), tgt
   if self.norm_first then
-    x = x + attend_self(self, self.norm1(x), o)
-    x = x + attend_memory(self, self.norm2(x), memory, o)
-    return x + feed_forward.run(self, self.norm3(x), self.dropout3)
+    local y
+    y, x = add_norm(self.norm2, attend_self(self, self.norm1(x), o), x)
+    y, x = add_norm(self.norm3, attend_memory(self, y, memory, o), x)
+    return x + feed_forward.run(self, y, self.dropout3)
   end
-  x = self.norm1(x + attend_self(self, x, o))
-  x = self.norm2(x + attend_memory(self, x, memory, o))
-  return self.norm3(x + feed_forward.run(self, x, self.dropout3))
+  x = add_norm(self.norm1, attend_self(self, x, o), x)
+  x = add_norm(self.norm2, attend_memory(self, x, memory, o), x)
+  return (add_norm(self.norm3, feed_forward.run(self, x, self.dropout3), x))
 end
 
 --- num_layers copies of a layer in a row, and a norm at the end where one is given.

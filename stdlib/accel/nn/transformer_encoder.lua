@@ -5,6 +5,7 @@ local LayerNorm = require "accel.nn.layer_norm"
 local Module = require "accel.nn.module"
 local ModuleList = require "accel.nn.module_list"
 local MultiheadAttention = require "accel.nn.multihead_attention"
+local add_norm = require "accel.nn.add_norm"
 local arguments = require "accel.nn.arguments"
 local check = require "accel.util.check"
 local feed_forward = require "accel.nn.transformer_parts"
@@ -61,11 +62,11 @@ local forward_arguments = arguments("TransformerEncoderLayer", { "src_mask" }, {
 function Layer:forward(src, ...)
   local o, x = forward_arguments(...), src
   if self.norm_first then
-    x = x + attend(self, self.norm1(x), o)
-    return x + feed_forward.run(self, self.norm2(x), self.dropout2)
+    local y, sum = add_norm(self.norm2, attend(self, self.norm1(x), o), x)
+    return sum + feed_forward.run(self, y, self.dropout2)
   end
-  x = self.norm1(x + attend(self, x, o))
-  return self.norm2(x + feed_forward.run(self, x, self.dropout2))
+  x = add_norm(self.norm1, attend(self, x, o), x)
+  return (add_norm(self.norm2, feed_forward.run(self, x, self.dropout2), x))
 end
 
 --- num_layers copies of a layer in a row, and a norm at the end where one is given. The copies begin with the
