@@ -1,7 +1,8 @@
 /* Stands in for libFuzzer: runs an entry over every file of the folders given, over each file cut at every
- * byte, over each with one byte changed, and over random mixtures of them, the same in every run. A fault ends the program; the
+ * byte, over each with one byte changed in every way (-every=N: of N ways one, of the next byte the next one), and over random mixtures of
+ * them, the same in every run. A fault ends the program; the
  * file and what was done to it are printed by the handler, and a mixture is kept in the file crash-input.
- *   fuzz_<what> [-seconds=S] [-runs=N] [-seed=N] FOLDER...     of random mixtures: at most N, for at most S seconds [20000, 10, 1]
+ *   fuzz_<what> [-every=N] [-seconds=S] [-runs=N] [-seed=N] FOLDER...     of random mixtures: at most N, for at most S seconds [20000, 10, 1]
  *   fuzz_<what> FILE                                           this file alone */
 #include <dirent.h>
 #include <signal.h>
@@ -20,6 +21,7 @@ enum { MOST = 1 << 16, CHANGE_UP_TO = 2048 };
 static char at[512];
 static uint8_t *mixture; /* the one that runs */
 static size_t n_mixture;
+static size_t every = 1;
 
 static void say_where(int sig) {
   (void)!write(2, at, strlen(at));
@@ -51,7 +53,7 @@ static size_t run_file(const char *path, bool change) {
   }
   for (size_t i = 0; i < n; i++) {
     uint8_t was = bytes[i];
-    for (size_t k = 0; k < sizeof others + 8; k++, runs++) {
+    for (size_t k = i % every; k < sizeof others + 8; k += every, runs++) {
       bytes[i] = k < 8 ? (uint8_t)(was ^ 1u << k) : others[k - 8];
       snprintf(at, sizeof at, "%.400s with byte %zu changed to %d\n", path, i, bytes[i]);
       LLVMFuzzerTestOneInput(bytes, n);
@@ -156,6 +158,7 @@ int main(int argc, char **argv) {
   signal(SIGFPE, say_where);
   for (int i = 1; i < argc; i++) {
     if (strncmp(argv[i], "-seconds=", 9) == 0) seconds = atof(argv[i] + 9);
+    else if (strncmp(argv[i], "-every=", 7) == 0) every = strtoull(argv[i] + 7, NULL, 10), every += every == 0;
     else if (strncmp(argv[i], "-runs=", 6) == 0) most = strtoull(argv[i] + 6, NULL, 10);
     else if (strncmp(argv[i], "-seed=", 6) == 0) state = strtoull(argv[i] + 6, NULL, 10) * 2 + 1;
     else if (stat(argv[i], &st) == 0 && S_ISREG(st.st_mode)) runs += run_file(argv[i], false), most = 0;
