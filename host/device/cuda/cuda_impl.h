@@ -36,7 +36,7 @@ enum aci_cuda_fault { ACI_FAULT_NONE, ACI_FAULT_INDEX, ACI_FAULT_WEIGHTS };
 /* INDEX when a kernel that ran before met an index out of range, INVALID for weights that nothing can be drawn by; told once. */
 ac_status aci_cuda_faults(const ac_device *dev, ac_err *e);
 
-/* Makes the device current for the calling thread; free when it is already. */
+/* Makes the device current for the calling thread; some nanoseconds when it is already. */
 ac_status aci_cuda_enter(const ac_device *dev, ac_err *e);
 /* AC_OK, or one line: device, what was tried, the driver's word. An error that sticks (a kernel that went astray earlier) says how to
  * find its op. */

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 
 static bool sync_launches; /* ACCEL_CUDA_SYNC: of the process, as launches are */
-static thread_local int current = -1;
 
 void aci_cuda_set_sync(bool on) { sync_launches = on; }
 
@@ -30,10 +29,9 @@ ac_status aci_cuda_check(const ac_device *dev, cudaError_t code, const char *wha
 
 ac_status aci_cuda_enter(const ac_device *dev, ac_err *e) {
   const int ordinal = aci_cuda_of(dev)->ordinal;
-  if (current == ordinal) return AC_OK;
-  AC_TRY(aci_cuda_check(dev, cudaSetDevice(ordinal), "cannot be used", e));
-  current = ordinal;
-  return AC_OK;
+  int current; /* asked, not remembered: the host program and its libraries may have changed it since */
+  if (cudaGetDevice(&current) == cudaSuccess && current == ordinal) return AC_OK;
+  return aci_cuda_check(dev, cudaSetDevice(ordinal), "cannot be used", e);
 }
 
 ac_status aci_cuda_launched(const ac_device *dev, cudaStream_t s, const char *kernel, ac_err *e) {

@@ -56,7 +56,7 @@ static ac_status aci_launch(const ac_frame *f, const char *name, void (*kernel)(
                                                cudaFuncAttributeMaxDynamicSharedMemorySize, (int)s.shared),
                           name, e));
 #ifdef ACI_CUDA_EMULATED
-  emulated_launch(kernel, s.grid, s.block, s.shared, static_cast<P>(args)...);
+  emulated_launch(kernel, s.grid, s.block, s.shared, stream, static_cast<P>(args)...);
 #else
   kernel<<<s.grid, s.block, s.shared, stream>>>(static_cast<P>(args)...);
 #endif

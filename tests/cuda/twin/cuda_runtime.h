@@ -42,10 +42,14 @@ extern emulated_place emulated_here __attribute__((visibility("hidden")));
 void emulated_barrier();
 #define __syncthreads() emulated_barrier()
 
+typedef struct emulated_stream *cudaStream_t;
+/* A launch on a stream of another device than the thread's current one fails. */
+bool emulated_current(cudaStream_t s);
 void emulated_run(dim3 grid, dim3 block, size_t shared, const std::function<void()> &thread);
 /* static: files have structs of arguments of the same name, and each needs its own. */
-template <class... P> static void emulated_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, P... args) {
-  emulated_run(grid, block, shared, [&] { kernel(args...); });
+template <class... P>
+static void emulated_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream, P... args) {
+  if (emulated_current(stream)) emulated_run(grid, block, shared, [&] { kernel(args...); });
 }
 /* The launch's own shared memory, of which every block finds the noise of the one before it. */
 char *emulated_shared();
@@ -70,6 +74,7 @@ typedef enum cudaError_t {
   cudaErrorInsufficientDriver = 35,
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
+  cudaErrorInvalidResourceHandle = 400,
   cudaErrorNotReady = 600,
   cudaErrorIllegalAddress = 700,
   cudaErrorAssert = 710,
@@ -77,7 +82,6 @@ typedef enum cudaError_t {
   cudaErrorMisalignedAddress = 716,
   cudaErrorLaunchFailure = 719
 } cudaError_t;
-typedef struct emulated_stream *cudaStream_t;
 typedef struct emulated_event *cudaEvent_t;
 typedef enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDefault = 4 } cudaMemcpyKind;
 enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2, cudaHostAllocPortable = 1 };
@@ -93,6 +97,8 @@ typedef struct cudaDeviceProp {
 cudaError_t cudaGetDeviceCount(int *n);
 cudaError_t cudaDriverGetVersion(int *v);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device);
+cudaError_t cudaGetDevice(int *device);
+/* CUDA_TWIN_MEDDLE=1: behind every launch another device becomes current, as if another library of the process had made it so. */
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaMalloc(void **p, size_t bytes);
 cudaError_t cudaFree(void *p);

@@ -69,8 +69,11 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device) {
   p->major = 9;
   return cudaSuccess;
 }
+static thread_local int current;
+cudaError_t cudaGetDevice(int *device) { return *device = current, cudaSuccess; }
 cudaError_t cudaSetDevice(int device) {
-  return give(device >= 0 && device < devices() ? cudaSuccess : cudaErrorInvalidDevice);
+  if (device < 0 || device >= devices()) return give(cudaErrorInvalidDevice);
+  return current = device, cudaSuccess;
 }
 
 /* CUDA_TWIN_WAITS names a file that is told at the end how often the host waited for the device, or may have: memory that is freed, copies to
@@ -131,19 +134,26 @@ cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t) {
 }
 
 struct emulated_stream {
-  int unused;
+  int device;
 };
 struct emulated_event {
   int unused;
 };
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) {
-  return *s = new emulated_stream(), cudaSuccess;
+  return *s = new emulated_stream{current}, cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int) {
   return cudaStreamCreateWithFlags(s, flags);
 }
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
   return *least = 0, *greatest = -5, cudaSuccess;
+}
+bool emulated_current(cudaStream_t s) {
+  static const bool meddle = getenv("CUDA_TWIN_MEDDLE") != NULL;
+  const bool same = s->device == current;
+  if (!same) give(cudaErrorInvalidResourceHandle);
+  if (meddle) current = (current + 1) % devices();
+  return same;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t s) { return delete s, cudaSuccess; }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return waits.n++, cudaSuccess; }
