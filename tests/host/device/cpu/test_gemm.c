@@ -120,24 +120,33 @@ static void describe(const problem *p, const char *what) {
               g->bias == NULL ? -1 : (int)g->bias_type);
 }
 
+/* A rows x cols view as one dense block of doubles. */
+static double *doubles(aci_gemm_type t, const void *p, int64_t rows, int64_t cols, int64_t rs, int64_t cs) {
+  double *out = malloc((size_t)(rows * cols) * sizeof *out + 1);
+  assert_non_null(out);
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t j = 0; j < cols; j++) out[i * cols + j] = aci_gemm_load(t, p, i * rs + j * cs);
+  return out;
+}
+
 /* Every element within the worst rounding of a sum of k terms in the accumulator plus one rounding of the
  * result. */
 static void verify(const problem *p) {
   const aci_gemm *g = &p->g;
   double acc_eps = g->in_type == ACI_GEMM_F64 ? DBL_EPSILON : FLT_EPSILON;
-  for (int64_t b = 0; b < g->n_batch; b++)
+  for (int64_t b = 0; b < g->n_batch; b++) {
+    double *x = doubles(g->in_type, g->a[b], g->m, g->k, g->a_rs, g->a_cs);
+    double *y = doubles(g->in_type, g->b[b], g->n, g->k, g->b_cs, g->b_rs);
     for (int64_t i = 0; i < g->m; i++)
       for (int64_t j = 0; j < g->n; j++) {
         int64_t at = i * g->c_rs + j;
         double sum = 0, size = 0;
-        int64_t isum = 0;
         for (int64_t k = 0; k < g->k; k++) {
-          double x = aci_gemm_load(g->in_type, g->a[b], i * g->a_rs + k * g->a_cs);
-          double y = aci_gemm_load(g->in_type, g->b[b], k * g->b_rs + j * g->b_cs);
-          sum += x * y;
-          size += fabs(x * y);
-          isum += (int64_t)x * (int64_t)y;
+          const double z = x[i * g->k + k] * y[j * g->k + k];
+          sum += z;
+          size += fabs(z);
         }
+        const int64_t isum = is_float(g->in_type) ? 0 : (int64_t)sum; /* of integers below 2^53: exact */
         double c = g->beta == 0 ? 0 : g->beta * aci_gemm_load(g->out_type, p->before[b], at);
         double bias = g->bias == NULL ? 0 : aci_gemm_load(g->bias_type, g->bias, j);
         double want = g->alpha * sum + c + bias, got = aci_gemm_load(g->out_type, g->c[b], at);
@@ -168,6 +177,9 @@ static void verify(const problem *p) {
           fail();
         }
       }
+    free(x);
+    free(y);
+  }
 }
 
 static ac_team *teams[4]; /* of 1, 2, 3 and 7 */
