@@ -2,17 +2,22 @@
 --- RMSNorm. Used by blocks that add a branch to their stream and normalise what they have then.
 local LayerNorm = require "accel.nn.layer_norm"
 local RMSNorm = require "accel.nn.rms_norm"
+local plain = require "accel.nn.plain"
+local tensors = require "accel.util.tensors"
 
-local fused = { [LayerNorm.forward] = true, [RMSNorm.forward] = true }
+local of_layer, of_rms = LayerNorm.forward, RMSNorm.forward
 
---- A norm with hooks, and a module of another kind in its place, are called with the sum alone.
+--- A norm with hooks, and a module of another kind in its place, are called with the sum alone; so is any norm where the
+--- branch gives no tensor of the stream's shape but a number or a mean that a hook put there.
 ---@param norm accel.nn.Module
----@param x accel.Tensor what the branch gives
----@param residual accel.Tensor the stream, of the same shape
+---@param x accel.Tensor|number what the branch gives
+---@param residual accel.Tensor the stream
 ---@return accel.Tensor y
 ---@return accel.Tensor sum
 return function(norm, x, residual)
-  if fused[norm.forward] and rawget(norm, "_hooks") == nil then return norm(x, residual) end
+  if (plain(norm, of_layer) or plain(norm, of_rms)) and tensors.is_tensor(x) and tensors.same_shape(x, residual) then
+    return norm(x, residual)
+  end
   local sum = residual + x
   return norm(sum), sum
 end

@@ -31,6 +31,9 @@ function Hooks:add(kind, fn, opts)
   }
 end
 
+--- Whether there are any that look at calls; those that were removed and those of states do not.
+function Hooks:see_calls() return #self.forward_pre > 0 or #self.forward > 0 or #self.full_backward > 0 end
+
 --- Those of the hooks that copies of the module get; nil when there are none.
 function Hooks:copied()
   local new
