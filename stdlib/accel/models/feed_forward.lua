@@ -4,13 +4,10 @@ local accel = require "accel"
 local Conv1D = require "accel.models.conv1d"
 local Linear = require "accel.nn.linear"
 local activation = require "accel.models.activation"
+local plain = require "accel.nn.plain"
 
 local mlp = accel.mlp
-
--- Whether calling the layer is nothing but its product: no hooks, no forward of its own, no other class in its place.
-local function is_plain(layer, class)
-  return getmetatable(layer) == class and not rawget(layer, "_hooks") and not rawget(layer, "forward")
-end
+local of_linear, of_conv = Linear.forward, Conv1D.forward
 
 ---@param first accel.nn.Module Linear or Conv1D, or anything that is called
 ---@param act fun(x: accel.Tensor): accel.Tensor of accel.models.activation
@@ -18,10 +15,9 @@ end
 ---@param x accel.Tensor [..., in]
 ---@return accel.Tensor [..., out]
 return function(first, act, second, x)
-  local class = getmetatable(first)
-  local fused = activation.fused(act)
-  if not fused or (class ~= Linear and class ~= Conv1D) or not is_plain(first, class) or not is_plain(second, class) then
-    return second(act(first(x)))
+  local fused, transposed = activation.fused(act), plain(first, of_conv)
+  if fused and (transposed and plain(second, of_conv) or plain(first, of_linear) and plain(second, of_linear)) then
+    return mlp(x, first.weight, second.weight, first.bias, second.bias, { activation = fused, transposed = transposed })
   end
-  return mlp(x, first.weight, second.weight, first.bias, second.bias, { activation = fused, transposed = class == Conv1D })
+  return second(act(first(x)))
 end

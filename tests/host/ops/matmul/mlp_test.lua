@@ -114,15 +114,32 @@ do
   local seen = 0
   local real = accel.linear
   local first, second = accel.nn.Linear(5, 8), accel.nn.Linear(8, 4)
+  local function made_by(t) return tostring(t.grad_fn):match "[%w_]+" end
   local want = feed_forward(first, activation.find "gelu_new", second, x)
+  assert(made_by(want) == "mlp_parts", made_by(want))
   local handle = first:register_forward_hook(function() seen = seen + 1 end)
-  same(feed_forward(first, activation.find "gelu_new", second, x), want, "with a hook")
-  assert(seen == 1)
+  local watched = feed_forward(first, activation.find "gelu_new", second, x)
+  same(watched, want, "with a hook")
+  assert(seen == 1 and made_by(watched) == "linear", made_by(watched))
   handle:remove()
+  assert(made_by(feed_forward(first, activation.find "gelu_new", second, x)) == "mlp_parts", "a hook that was removed")
   local own = accel.nn.Linear:extend("Own")
   function own:forward(t) return real(t, self.weight, self.bias) * 2 end
   local other = own(8, 4)
   same(feed_forward(first, activation.find "mish", other, x), other(accel.mish(first(x))), "another class")
+  local models = accel.models
+  for _, dtype in ipairs(DTYPES) do
+    local gpt2 = models.GPT2(models.tiny.gpt2):to(dtype):eval()
+    local part, t = gpt2.transformer.h[1].mlp, leaf(dtype, 2, 3, 8)
+    local y = part(t)
+    assert(made_by(y) == "mlp_parts", made_by(y))
+    part.c_fc:register_forward_hook(function() end)
+    local z = part(t)
+    same(z, y, "GPT-2")
+    local leaves = { t, table.unpack(part:parameters()) }
+    local got = accel.grad(y:sum(), leaves)
+    for i, g in ipairs(accel.grad(z:sum(), leaves)) do same(got[i], g, "GPT-2, gradient " .. i) end
+  end
   assert(activation.fused(activation.find "mish") == nil and activation.fused(activation.find "gelu_new") == "gelu_tanh")
 end
 print "ok"
