@@ -25,6 +25,11 @@ end
 local layouts = {
   plain = function(t, place) return place(t) end,
   transposed = function(t, place) return #t.shape > 1 and reversed(place(reversed(t):contiguous())) or nil end,
+  -- in one run that begins at no multiple of 16 bytes, nor of two elements
+  offset = function(t, place)
+    local before = accel.zeros(1, { dtype = t.dtype, device = t.device })
+    return place(accel.cat { before, t:reshape(-1) }):narrow(1, 2, t:numel()):view(t.shape)
+  end,
   step = function(t, place) return place(accel.stack({ t, t }, -1)):select(-1, 2) end, -- every other element
   repeated = function(t, place)
     return #t.shape > 0 and t.shape[#t.shape] > 1 and place(t):narrow(-1, 1, 1):expand(t.shape) or nil
@@ -108,6 +113,7 @@ local failed = cases.each(function(info, case, f)
   for _, layout in ipairs { "transposed", "step", "repeated" } do
     if layout ~= "repeated" or not case.full_rank then compare(info, case, f, "f32", layout) end
   end
+  for _, dtype in ipairs { "f32", "bf16" } do compare(info, case, f, dtype, "offset") end
 end, function() return true end)
 
 for name, inner in pairs(unsupported) do

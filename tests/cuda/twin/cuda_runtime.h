@@ -4,8 +4,9 @@
  * Device memory is closed to the host but while kernels and copies run, so that host code which touches it dies
  * here as it would there; streams and events are complete at once. A kernel's blocks run one after the other, the
  * threads of a block as fibers that meet in __syncthreads, in an order that CUDA_TWIN_ORDER=reverse turns round: a
- * kernel whose result depends on it lacks a barrier. What the twin cannot tell: races between blocks, alignment,
- * speed, the device's own arithmetic. */
+ * kernel whose result depends on it lacks a barrier. What a device refuses ends the process with a word why: threads that meet in different
+ * barriers, lanes that have ended when their warp meets, copies between places that overlap; and, by a trap, an access at no multiple of its
+ * type. What the twin cannot tell: races between blocks, host memory in the hands of a kernel, speed, the device's own arithmetic. */
 #ifndef CUDA_TWIN_CUDA_RUNTIME_H
 #define CUDA_TWIN_CUDA_RUNTIME_H
 #include <math.h>
@@ -38,25 +39,28 @@ extern emulated_place emulated_here __attribute__((visibility("hidden")));
 #define gridDim (emulated_here.blocks)
 #define blockDim (emulated_here.threads)
 
-/* All threads of the block that have not ended meet here. */
-void emulated_barrier();
-#define __syncthreads() emulated_barrier()
+/* All threads of the block that have not ended meet here, at one place of the source. */
+void emulated_barrier(int line);
+#define __syncthreads() emulated_barrier(__LINE__)
+/* Ends the process: nothing that a device would let pass. */
+[[noreturn]] void emulated_wrong(const char *what);
 
 typedef struct emulated_stream *cudaStream_t;
-/* A launch on a stream of another device than the thread's current one fails. */
-bool emulated_current(cudaStream_t s);
+/* A launch fails on a stream of another device than the thread's current one, with more threads or blocks than there may be or none, and
+ * with more shared memory than the kernel was granted. */
+bool emulated_starts(const void *kernel, dim3 grid, dim3 block, size_t shared, cudaStream_t s);
 void emulated_run(dim3 grid, dim3 block, size_t shared, const std::function<void()> &thread);
 /* static: files have structs of arguments of the same name, and each needs its own. */
 template <class... P>
 static void emulated_launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, cudaStream_t stream, P... args) {
-  if (emulated_current(stream)) emulated_run(grid, block, shared, [&] { kernel(args...); });
+  if (emulated_starts((const void *)kernel, grid, block, shared, stream)) emulated_run(grid, block, shared, [&] { kernel(args...); });
 }
 /* The launch's own shared memory, of which every block finds the noise of the one before it. */
 char *emulated_shared();
 
 /* ---- what the lanes of a warp do together: emulated_warp.h builds on these ---- */
 enum { EMULATED_SLOT = 64 };
-/* Every living lane of the warp comes with up to EMULATED_SLOT bytes; all of them get everybody's, 32 slots that stand until the
+/* Every lane of the warp comes with up to EMULATED_SLOT bytes; all of them get everybody's, 32 slots that stand until the
  * second exchange after this one. */
 const char (*emulated_exchange(const void *mine, size_t bytes))[EMULATED_SLOT];
 /* Copies that go on while the thread does: in groups, as cp.async. They take place when they are waited for; with CUDA_TWIN_ORDER=reverse
@@ -71,6 +75,7 @@ typedef enum cudaError_t {
   cudaSuccess = 0,
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
+  cudaErrorInvalidConfiguration = 9,
   cudaErrorInsufficientDriver = 35,
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,

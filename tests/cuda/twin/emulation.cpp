@@ -126,7 +126,9 @@ cudaError_t cudaFreeHost(void *p) {
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpyKind, cudaStream_t) {
   const on_device open;
   if (paged(dst) || paged(src)) waits.n++;
-  return memmove(dst, src, bytes), cudaSuccess;
+  if ((const char *)dst < (const char *)src + bytes && (const char *)src < (const char *)dst + bytes)
+    emulated_wrong("a copy between places that overlap");
+  return memcpy(dst, src, bytes), cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t) {
   const on_device open;
@@ -148,12 +150,21 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int) {
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
   return *least = 0, *greatest = -5, cudaSuccess;
 }
-bool emulated_current(cudaStream_t s) {
+/* Bytes of shared memory beyond what every kernel may have. */
+static std::map<const void *, size_t> granted;
+bool emulated_starts(const void *kernel, dim3 grid, dim3 block, size_t shared, cudaStream_t s) {
   static const bool meddle = getenv("CUDA_TWIN_MEDDLE") != NULL;
   const bool same = s->device == current;
   if (!same) give(cudaErrorInvalidResourceHandle);
   if (meddle) current = (current + 1) % devices();
-  return same;
+  if (!same) return false;
+  const size_t threads = (size_t)block.x * block.y * block.z, blocks = (size_t)grid.x * grid.y * grid.z;
+  if (threads < 1 || threads > 1024 || block.z > 64 || blocks < 1 || grid.x > INT32_MAX || grid.y > 65535 || grid.z > 65535)
+    return give(cudaErrorInvalidConfiguration), false;
+  const on_device lock;
+  const auto g = granted.find(kernel);
+  if (shared > (g != granted.end() ? g->second : (size_t)48 << 10)) return give(cudaErrorInvalidValue), false;
+  return true;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t s) { return delete s, cudaSuccess; }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return waits.n++, cudaSuccess; }
@@ -171,8 +182,10 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *a, const void *) {
   const char *ptx = getenv("CUDA_TWIN_PTX");
   return a->ptxVersion = ptx != NULL ? atoi(ptx) : 90, cudaSuccess;
 }
-cudaError_t cudaFuncSetAttribute(const void *, cudaFuncAttribute, int value) {
-  return give(value <= 227 << 10 ? cudaSuccess : cudaErrorInvalidValue);
+cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute, int value) {
+  const on_device lock;
+  if (value > 227 << 10) return give(cudaErrorInvalidValue);
+  return granted[kernel] = (size_t)value, cudaSuccess;
 }
 
 cudaError_t cudaGetLastError() {

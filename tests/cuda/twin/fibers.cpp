@@ -5,6 +5,7 @@
  * Fibers stay when a block is done: the next one's threads run on them. Kernels of several host threads take turns (emulated_open). */
 #include "cuda_runtime.h"
 
+#include <stdio.h>
 #include <ucontext.h>
 
 #include <memory>
@@ -27,7 +28,7 @@ struct pending_copy {
 /* What the lanes of a warp share while they meet. */
 struct warp {
   char slot[2][32][EMULATED_SLOT];
-  unsigned alive = 0, waiting = 0, generation = 0;
+  unsigned lanes = 0, alive = 0, waiting = 0, generation = 0;
 };
 /* Where a stack goes on. */
 #if defined(__x86_64__)
@@ -55,6 +56,8 @@ struct scheduler {
   dim3 block;
   unsigned n = 0, next = 0; /* the block's threads; how many have begun */
   unsigned alive = 0, waiting = 0, generation = 0;
+  int line = 0;     /* of the barrier that is waited at */
+  size_t moves = 0; /* threads that ended, meetings that everybody had come to */
   const std::function<void()> *body = nullptr;
   void *fake = nullptr;
   const void *bottom = nullptr;
@@ -102,11 +105,13 @@ void leave() {
 void open_barrier() {
   S.waiting = 0;
   S.generation++;
+  S.moves++;
 }
 
 void open_warp(warp *w) {
   w->waiting = 0;
   w->generation++;
+  S.moves++;
 }
 
 bool take_thread(fiber *f) {
@@ -124,6 +129,7 @@ bool take_thread(fiber *f) {
 void end_thread(fiber *f) {
   f->busy = false;
   S.alive--;
+  S.moves++;
   if (S.alive > 0 && S.waiting == S.alive) open_barrier(); /* those that wait, wait for the living */
   warp *w = S.warps[f->index / 32].get();
   if (--w->alive > 0 && w->waiting == w->alive) open_warp(w);
@@ -160,7 +166,7 @@ void run_block(unsigned n) {
   while (S.warps.size() < (n + 31) / 32) S.warps.emplace_back(new warp);
   for (unsigned i = 0; i < n; i += 32) {
     warp *w = S.warps[i / 32].get();
-    w->alive = n - i < 32 ? n - i : 32;
+    w->lanes = w->alive = n - i < 32 ? n - i : 32;
     w->waiting = w->generation = 0;
   }
   S.n = S.alive = n;
@@ -174,11 +180,19 @@ void run_block(unsigned n) {
     }
     resume(S.fibers[used++].get());
   }
-  while (S.alive > 0)
+  while (S.alive > 0) {
+    const size_t before = S.moves;
     for (unsigned k = 0; k < used; k++)
       if (S.fibers[k]->busy) resume(S.fibers[k].get());
+    if (S.moves == before) emulated_wrong("threads of a block wait for one another, some in a barrier and some in their warp");
+  }
 }
 } // namespace
+
+void emulated_wrong(const char *what) {
+  fprintf(stderr, "the twin of the CUDA device: %s\n", what);
+  abort();
+}
 
 void emulated_run(dim3 grid, dim3 block, size_t shared, const std::function<void()> &thread) {
   const char *order = getenv("CUDA_TWIN_ORDER");
@@ -201,8 +215,10 @@ void emulated_run(dim3 grid, dim3 block, size_t shared, const std::function<void
 }
 
 /* ---- what threads do together ---- */
-void emulated_barrier() {
+void emulated_barrier(int line) {
   const unsigned g = S.generation;
+  if (S.waiting > 0 && S.line != line) emulated_wrong("threads of a block meet in different barriers");
+  S.line = line;
   if (++S.waiting == S.alive) {
     open_barrier();
     return;
@@ -218,6 +234,7 @@ const char (*emulated_exchange(const void *mine, size_t bytes))[EMULATED_SLOT] {
   const unsigned g = w->generation;
   char(*slots)[EMULATED_SLOT] = w->slot[g & 1];
   if (bytes > EMULATED_SLOT) abort();
+  if (w->alive < w->lanes) emulated_wrong("a warp meets, and some of its lanes have ended");
   if (bytes > 0) memcpy(slots[i % 32], mine, bytes);
   if (++w->waiting == w->alive) open_warp(w);
   else
