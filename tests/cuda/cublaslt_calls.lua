@@ -59,6 +59,7 @@ for _, case in ipairs { { "f32", 0, compute }, { "f64", 1, 70 }, { "f16", 2, 68 
   expect("", function(x, y) return x:reshape(3, 5, 2):select(3, 1):matmul(y) end, random(dtype, 3, 10), b)
   -- biases go along, but for f64, of which the library adds none
   expect(type == 1 and "" or line("3 x 7 x 5", 1, 4), function(x, w, v) return accel.linear(x, w:t(), v) end, a, b, bias)
+  expect(type == 1 and "" or line("3 x 7 x 5", 1, 4), function(x, w, v) return accel.linear(x, w:t(), v:narrow(1, 2, 7)) end, a, b, random(dtype, 8))
 end
 -- the feed-forward part: bias, gelu and its argument in the first product, the slope and the first bias' gradient in the second's
 if mode == "on" then

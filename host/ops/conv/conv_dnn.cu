@@ -14,6 +14,7 @@
 
 #include "ops/conv/dnn.h"
 #include "ops/cuda/launch.cuh"
+#include "ops/index/boxes.cuh"
 #include "ops/matmul/product.cuh"
 
 static bool wanted = true; /* ACCEL_CUDA_CUDNN: of the process */
@@ -223,16 +224,6 @@ static bool fits(const aci_conv &c) {
   return wide > 0 && slim > 0 && wide <= most && slim <= most && w <= most;
 }
 
-/* cuDNN's kernels take 16 bytes at a time and are not asked where operands begin: a view that begins elsewhere goes as a copy. */
-static ac_status aligned(ac_frame *f, const void **p, int64_t n, ac_dtype dt, ac_block **copy, ac_err *e) {
-  if ((uintptr_t)*p % 16 == 0) return AC_OK;
-  const size_t bytes = (size_t)n * aci_dsize(dt);
-  AC_TRY(ac_block_alloc(f->device, bytes, AC_MEM_ACTIVATION, f->stream, copy, e));
-  AC_TRY(f->device->vt->copy(f->device, f->stream, (*copy)->ptr, *p, bytes, e));
-  *p = (*copy)->ptr;
-  return AC_OK;
-}
-
 static ac_status run(ac_frame *f, aci_conv_call k, plan *p, aci_dnn_handle h, ac_err *e) {
   const aci_conv &c = k.c;
   const int64_t wide = c.n * c.groups * c.ci * aci_conv_volume(c.in),
@@ -240,8 +231,9 @@ static ac_status run(ac_frame *f, aci_conv_call k, plan *p, aci_dnn_handle h, ac
                 w = c.groups * c.co * c.ci * aci_conv_volume(c.k);
   ac_block *space = NULL, *copy[2] = {NULL, NULL};
   void *workspace = NULL;
-  ac_status done = aligned(f, &k.a, k.kind == ACI_CONV_FORWARD ? wide : slim, k.dt, &copy[0], e);
-  if (done == AC_OK) done = aligned(f, &k.b, k.kind == ACI_CONV_WEIGHT ? wide : w, k.dt, &copy[1], e);
+  /* cuDNN's kernels take 16 bytes at a time and are not asked where operands begin */
+  ac_status done = aci_cuda_aligned(f, &k.a, k.kind == ACI_CONV_FORWARD ? wide : slim, k.dt, &copy[0], e);
+  if (done == AC_OK) done = aci_cuda_aligned(f, &k.b, k.kind == ACI_CONV_WEIGHT ? wide : w, k.dt, &copy[1], e);
   if (done == AC_OK) done = aci_workspace(f, p->workspace, &space, &workspace, e);
   if (done == AC_OK && k.bias != NULL) done = aci_cuda_conv_bias(f, &k, e);
   if (done == AC_OK) {

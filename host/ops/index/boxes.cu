@@ -100,3 +100,13 @@ ac_status aci_cuda_in_a_run(ac_frame *f, const ac_tensor *t, const void **data, 
   }
   return aci_cuda_move_box(f, t->ndim, t->shape, &dst, &src, e);
 }
+
+ac_status aci_cuda_aligned(ac_frame *f, const void **p, int64_t n, ac_dtype dt, ac_block **block, ac_err *e) {
+  *block = NULL;
+  if ((uintptr_t)*p % 16 == 0) return AC_OK;
+  const size_t bytes = (size_t)n * aci_dsize(dt);
+  AC_TRY(ac_block_alloc(f->device, bytes, AC_MEM_ACTIVATION, f->stream, block, e));
+  AC_TRY(f->device->vt->copy(f->device, f->stream, (*block)->ptr, *p, bytes, e));
+  *p = (*block)->ptr;
+  return AC_OK;
+}

@@ -20,5 +20,7 @@ ac_status aci_cuda_remap(ac_frame *f, const ac_tensor *y, const void *x, const s
 ac_status aci_cuda_copy_tensor(ac_frame *f, const ac_tensor *y, const ac_tensor *x, ac_err *e);
 /* t in a run: its own memory, or a copy in *block (freed by the caller; NULL is fine). */
 ac_status aci_cuda_in_a_run(ac_frame *f, const ac_tensor *t, const void **data, ac_block **block, ac_err *e);
+/* A run of n elements at a multiple of 16 bytes, as kernels of libraries read it: *p itself, or a copy in *block, as above. */
+ac_status aci_cuda_aligned(ac_frame *f, const void **p, int64_t n, ac_dtype dt, ac_block **block, ac_err *e);
 
 #endif

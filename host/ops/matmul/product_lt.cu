@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ops/cuda/launch.cuh"
+#include "ops/index/boxes.cuh"
 #include "ops/matmul/lt.h"
 
 static bool tf32; /* ACCEL_CUDA_TF32: of the process */
@@ -212,9 +213,7 @@ static ac_status run(ac_frame *f, const job &j, ac_err *e) {
                                     tf32,
                                     alignment(j.a),
                                     alignment(j.b),
-                                    alignment(j.c),
-                                    alignment(along),
-                                    alignment(p->aux)};
+                                    alignment(j.c)};
   aci_lt_handle handle;
   choice c;
   {
@@ -249,26 +248,14 @@ static ac_status run(ac_frame *f, const job &j, ac_err *e) {
   return aci_cuda_launched(f->device, stream, "product", e);
 }
 
-ac_status aci_cuda_product_lt(ac_frame *f, const aci_product *p, ac_err *e) {
-  const ac_dtype result = p->wide ? AC_F32 : p->dtype;
-  const bool bias_fits = p->bias == NULL || p->bias_dtype == result;
+/* The last dim of the batch goes in one call, those before it one call each. */
+static ac_status products(ac_frame *f, const aci_product *p, job j, ac_err *e) {
   const int last = p->n_batch_dims - 1;
-  job j = {};
-  j.p = p;
-  if (!lt().ready || !bias_fits) return AC_UNSUPPORTED;
-  /* the library wants leading dims of 8 for what goes beside the result */
-  if (p->epilogue != ACI_EPILOGUE_NONE &&
-      (last >= 0 || (p->aux != NULL && (p->n % 8 != 0 || alignment(p->aux) != 16))))
-    return AC_UNSUPPORTED;
-  if (!matrix_of(p->m, p->k, p->a_rs, p->a_cs, &j.ma) || !matrix_of(p->k, p->n, p->b_rs, p->b_cs, &j.mb))
-    return AC_UNSUPPORTED;
-  if (p->m > INT32_MAX || p->n > INT32_MAX || p->k > INT32_MAX) return AC_UNSUPPORTED;
-  AC_TRY(aci_cuda_enter(f->device, e));
-  /* the last dim of the batch goes in one call, those before it one call each */
-  const int64_t es = (int64_t)aci_dsize(p->dtype), size = p->m * p->n * (int64_t)aci_dsize(result);
+  const int64_t es = (int64_t)aci_dsize(p->dtype), size = p->m * p->n * (int64_t)aci_dsize(p->wide ? AC_F32 : p->dtype);
   int64_t outer = 1, idx[AC_MAX_DIMS] = {0};
-  for (int d = 0; d < last; d++) outer *= p->batch[d];
+  j.p = p;
   j.batch = last < 0 ? 1 : p->batch[last];
+  for (int d = 0; d < last; d++) outer *= p->batch[d];
   if (last >= 0) j.as = p->a_batch[last], j.bs = p->b_batch[last];
   for (int64_t i = 0; i < outer; i++) {
     int64_t ao = 0, bo = 0;
@@ -277,11 +264,32 @@ ac_status aci_cuda_product_lt(ac_frame *f, const aci_product *p, ac_err *e) {
     j.b = (const char *)p->b + bo * es;
     j.c = (char *)p->c + i * j.batch * size;
     const ac_status st = run(f, j, e);
-    if (st == AC_UNSUPPORTED && i > 0) /* the tiles would add beta C once more */
+    if (st == AC_UNSUPPORTED && i > 0 && p->beta != 0) /* the tiles would add beta C once more */
       return AC_FAIL(e, DEVICE, "%s: cuBLASLt takes some products of the batch and not others",
                      f->device->name);
     if (st != AC_OK) return st;
     for (int d = last - 1; d >= 0 && ++idx[d] == p->batch[d]; d--) idx[d] = 0;
   }
   return AC_OK;
+}
+
+ac_status aci_cuda_product_lt(ac_frame *f, const aci_product *p, ac_err *e) {
+  const ac_dtype result = p->wide ? AC_F32 : p->dtype;
+  job j = {};
+  if (!lt().ready || (p->bias != NULL && p->bias_dtype != result)) return AC_UNSUPPORTED;
+  /* the library wants leading dims of 8 for what goes beside the result, and nobody asks where that begins */
+  if (p->epilogue != ACI_EPILOGUE_NONE &&
+      (p->n_batch_dims > 0 || (p->aux != NULL && (p->n % 8 != 0 || alignment(p->aux) != 16)) ||
+       alignment(p->sums) != 16))
+    return AC_UNSUPPORTED;
+  if (!matrix_of(p->m, p->k, p->a_rs, p->a_cs, &j.ma) || !matrix_of(p->k, p->n, p->b_rs, p->b_cs, &j.mb))
+    return AC_UNSUPPORTED;
+  if (p->m > INT32_MAX || p->n > INT32_MAX || p->k > INT32_MAX) return AC_UNSUPPORTED;
+  AC_TRY(aci_cuda_enter(f->device, e));
+  aci_product q = *p;
+  ac_block *bias;
+  AC_TRY(aci_cuda_aligned(f, &q.bias, p->n, p->bias_dtype, &bias, e)); /* nor where a bias does */
+  const ac_status st = products(f, &q, j, e);
+  ac_block_free(bias);
+  return st;
 }

@@ -183,6 +183,7 @@ LT cublasLtMatmul(aci_lt_handle h, aci_lt_desc op, const void *alpha, const void
     return BAD;
   if (algo->data[0] != ALGO || workspace == NULL || (uintptr_t)workspace % 256 != 0 || bytes < BYTES) return BAD;
   if (refuses("late")) return ACI_LT_NOT_SUPPORTED;
+  if ((uintptr_t)op->bias % 16 != 0) return BAD; /* the real one is not told, and faults */
   for (int i = 0; i < 4; i++)
     if ((uintptr_t)at[i] % algo->data[1 + i] != 0) return BAD; /* the real one would read past, or fault */
   memset(workspace, SPACE_MARK, BYTES);                        /* it is memory, and nobody else's */
