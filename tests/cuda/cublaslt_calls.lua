@@ -60,6 +60,11 @@ for _, case in ipairs { { "f32", 0, compute }, { "f64", 1, 70 }, { "f16", 2, 68 
   -- biases go along, but for f64, of which the library adds none
   expect(type == 1 and "" or line("3 x 7 x 5", 1, 4), function(x, w, v) return accel.linear(x, w:t(), v) end, a, b, bias)
   expect(type == 1 and "" or line("3 x 7 x 5", 1, 4), function(x, w, v) return accel.linear(x, w:t(), v:narrow(1, 2, 7)) end, a, b, random(dtype, 8))
+  -- more products than a kernel may number
+  if type == 0 then
+    expect(line("1 x 1 x 2", 32768, 1) .. "; " .. line("1 x 1 x 2", 32768, 1) .. "; " .. line("1 x 1 x 2", 4464, 1), accel.matmul,
+      random(dtype, 70000, 1, 2), random(dtype, 70000, 2, 1))
+  end
 end
 -- the feed-forward part: bias, gelu and its argument in the first product, the slope and the first bias' gradient in the second's
 if mode == "on" then

@@ -28,6 +28,7 @@ struct library {
   bool ready;
 };
 const size_t MOST_WORKSPACE = (size_t)32 << 20; /* what Hopper's kernels ask for */
+enum { MOST_BATCH = 1 << 15 };                  /* some kernels number a batch's products in 16 bits */
 
 library load() {
   library l = {};
@@ -252,22 +253,25 @@ static ac_status run(ac_frame *f, const job &j, ac_err *e) {
 static ac_status products(ac_frame *f, const aci_product *p, job j, ac_err *e) {
   const int last = p->n_batch_dims - 1;
   const int64_t es = (int64_t)aci_dsize(p->dtype), size = p->m * p->n * (int64_t)aci_dsize(p->wide ? AC_F32 : p->dtype);
+  const int64_t batch = last < 0 ? 1 : p->batch[last];
   int64_t outer = 1, idx[AC_MAX_DIMS] = {0};
   j.p = p;
-  j.batch = last < 0 ? 1 : p->batch[last];
   for (int d = 0; d < last; d++) outer *= p->batch[d];
   if (last >= 0) j.as = p->a_batch[last], j.bs = p->b_batch[last];
   for (int64_t i = 0; i < outer; i++) {
     int64_t ao = 0, bo = 0;
     for (int d = 0; d < last; d++) ao += idx[d] * p->a_batch[d], bo += idx[d] * p->b_batch[d];
-    j.a = (const char *)p->a + ao * es;
-    j.b = (const char *)p->b + bo * es;
-    j.c = (char *)p->c + i * j.batch * size;
-    const ac_status st = run(f, j, e);
-    if (st == AC_UNSUPPORTED && i > 0 && p->beta != 0) /* the tiles would add beta C once more */
-      return AC_FAIL(e, DEVICE, "%s: cuBLASLt takes some products of the batch and not others",
-                     f->device->name);
-    if (st != AC_OK) return st;
+    for (int64_t first = 0; first < batch; first += MOST_BATCH) {
+      j.batch = batch - first < MOST_BATCH ? batch - first : (int64_t)MOST_BATCH;
+      j.a = (const char *)p->a + (ao + first * j.as) * es;
+      j.b = (const char *)p->b + (bo + first * j.bs) * es;
+      j.c = (char *)p->c + (i * batch + first) * size;
+      const ac_status st = run(f, j, e);
+      if (st == AC_UNSUPPORTED && i + first > 0 && p->beta != 0) /* the tiles would add beta C once more */
+        return AC_FAIL(e, DEVICE, "%s: cuBLASLt takes some products of the batch and not others",
+                       f->device->name);
+      if (st != AC_OK) return st;
+    }
     for (int d = last - 1; d >= 0 && ++idx[d] == p->batch[d]; d--) idx[d] = 0;
   }
   return AC_OK;

@@ -162,7 +162,7 @@ LT cublasLtMatmulAlgoGetHeuristic(aci_lt_handle h, aci_lt_desc op, aci_lt_layout
   int64_t k;
   *got = 0;
   if (h->live != LIVE || p->live != LIVE || want < 1 || c != d || !belong(op, a, b, d, &k)) return BAD;
-  if (!exists(op, a, b, d) || p->workspace < BYTES || refuses("1")) return ACI_LT_NOT_SUPPORTED;
+  if (!exists(op, a, b, d) || p->workspace < BYTES || d->batch > 65535 || refuses("1")) return ACI_LT_NOT_SUPPORTED;
   *found = {};
   found->algo.data[0] = ALGO;
   for (int i = 0; i < 4; i++) found->algo.data[1 + i] = p->alignment[i];
