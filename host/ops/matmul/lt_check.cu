@@ -1,5 +1,6 @@
 /* Compares what lt.h declares with the toolkit's own header, where that is at hand. */
 #include "ops/cuda/launch.cuh"
+#include "ops/cuda/signature.cuh"
 #include "ops/matmul/lt.h"
 
 #if !defined(ACI_CUDA_EMULATED) && __has_include(<cublasLt.h>)
@@ -46,4 +47,5 @@ SAME(sizeof(aci_lt_algo), sizeof(cublasLtMatmulAlgo_t));
 SAME(sizeof(aci_lt_found), sizeof(cublasLtMatmulHeuristicResult_t));
 SAME(offsetof(aci_lt_found, workspace), offsetof(cublasLtMatmulHeuristicResult_t, workspaceSize));
 SAME(offsetof(aci_lt_found, state), offsetof(cublasLtMatmulHeuristicResult_t, state));
+ACI_LT_CALLS(ACI_SAME_CALL)
 #endif
