@@ -10,6 +10,16 @@ local function raises(text, fn, ...)
   assert(not ok and tostring(why):find(text, 1, true), ("expected '%s', got %s"):format(text, tostring(why)))
 end
 
+-- a GPU that a worker came to first: what the script does with it comes behind the worker's work, in one order
+do
+  local w <close> = accel.worker.start("worker_echo", {})
+  assert(w:receive(60))
+  w:send { act = "fill", device = "cuda" }
+  local ok, x = w:receive(60)
+  local y = accel.ones(1024, 1024, { device = "cuda" }):add(x)
+  assert(ok and y:to("cpu"):sum():item() == 4 << 20)
+end
+
 -- there and back, strided, empty, rank 0; reading without a copy by hand
 for _, dtype in ipairs { "f64", "f32", "bf16", "f16", "i64", "i32", "i16", "i8", "u8", "bool" } do
   local x = accel.tensor({ { 0, 1, 1 }, { 1, 0, 1 } }):to(dtype)

@@ -18,7 +18,7 @@ return function(setup, endpoint)
       endpoint:send { path = package.path, threads = accel.num_threads and accel.num_threads() or 1,
         live = accel.mem_stats().live_bytes }
     end
-    if act == "fill" then endpoint:send(accel.full({ 1024, 1024 }, 3.0)) end
+    if act == "fill" then endpoint:send(accel.full({ 1024, 1024 }, 3.0, { device = job.device })) end
     if act == "collect" then
       accel.collect()
       endpoint:send "collected"

@@ -1,8 +1,8 @@
 /* The module's own face of a CUDA device: what device.cu fills in and launchers of kernels read.
  *
- * Order of work: everything of a device runs on its compute stream (stream NULL) unless a caller names another. Memory of the pool is
- * reused in the order of the stream it was allocated for, so that a block which another stream reads or writes must be waited for
- * by its own stream before it is freed: event_record(other), stream_wait(own). */
+ * Order of work: everything of a device runs on its compute stream (stream NULL), one for all contexts of the process, unless a caller
+ * names another. Memory of the pool is reused in the order of the stream it was allocated for, so that a block which another stream reads
+ * or writes must be waited for by its own stream before it is freed: event_record(other), stream_wait(own). */
 #ifndef ACI_CUDA_IMPL_H
 #define ACI_CUDA_IMPL_H
 #include <cuda_runtime.h>

@@ -8,6 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <map>
+#include <mutex>
+
 static bool sync_launches; /* ACCEL_CUDA_SYNC: of the process, as launches are */
 
 void aci_cuda_set_sync(bool on) { sync_launches = on; }
@@ -86,6 +89,31 @@ void aci_cuda_describe(int index, char *text, size_t n) {
 /* ---- life ---- */
 static __global__ void probe() {}
 
+/* Contexts open a device each for themselves, a worker its own where the script has none yet, and tensors go from one to the other:
+ * what all of them do with a GPU is one order. Never destroyed: contexts may outlive main. */
+struct own_order {
+  cudaStream_t stream;
+  int users;
+};
+static std::map<int, own_order> &orders = *new std::map<int, own_order>; /* by ordinal */
+static std::mutex orders_lock;
+
+static ac_status enter_order(const ac_device *dev, aci_cuda *c, ac_err *e) {
+  std::lock_guard<std::mutex> hold(orders_lock);
+  own_order &o = orders[c->ordinal];
+  if (o.users == 0) /* does not wait for the legacy stream, which libraries beside us may use */
+    AC_TRY(aci_cuda_check(dev, cudaStreamCreateWithFlags(&o.stream, cudaStreamNonBlocking), "stream", e));
+  o.users++;
+  c->compute.handle = o.stream;
+  return AC_OK;
+}
+
+static void leave_order(const aci_cuda *c) {
+  std::lock_guard<std::mutex> hold(orders_lock);
+  own_order &o = orders[c->ordinal];
+  if (--o.users == 0) cudaStreamDestroy(o.stream);
+}
+
 static ac_status open_device(ac_device *dev, ac_err *e) {
   aci_cuda *c = (aci_cuda *)calloc(1, sizeof *c);
   if (c == NULL) return AC_FAIL(e, OOM, "no memory for device %s", dev->name);
@@ -96,14 +124,11 @@ static ac_status open_device(ac_device *dev, ac_err *e) {
   cudaFuncAttributes code = {};
   if (st == AC_OK) st = aci_cuda_check(dev, cudaGetDeviceProperties(&p, c->ordinal), "properties", e);
   if (st == AC_OK) st = aci_cuda_check(dev, cudaFuncGetAttributes(&code, (const void *)probe), "kernels", e);
-  /* does not wait for the legacy stream, which libraries beside us may use */
-  if (st == AC_OK)
-    st = aci_cuda_check(dev, cudaStreamCreateWithFlags(&c->compute.handle, cudaStreamNonBlocking), "stream",
-                        e);
+  if (st == AC_OK) st = enter_order(dev, c, e);
   if (st == AC_OK) {
     st = aci_cuda_check(dev, cudaHostAlloc((void **)&c->fault, sizeof *c->fault, cudaHostAllocPortable),
                         "page-locked memory", e);
-    if (st != AC_OK) cudaStreamDestroy(c->compute.handle);
+    if (st != AC_OK) leave_order(c);
   }
   if (st != AC_OK) {
     free(c);
@@ -122,7 +147,7 @@ static void close_device(ac_device *dev) {
   aci_cuda *c = (aci_cuda *)dev->impl;
   if (aci_cuda_enter(dev, NULL) == AC_OK) {
     aci_cuda_uploads_close(c);
-    cudaStreamDestroy(c->compute.handle);
+    leave_order(c);
     cudaFreeHost(c->fault);
   }
   free(c);

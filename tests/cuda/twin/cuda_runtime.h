@@ -5,8 +5,9 @@
  * here as it would there; streams and events are complete at once. A kernel's blocks run one after the other, the
  * threads of a block as fibers that meet in __syncthreads, in an order that CUDA_TWIN_ORDER=reverse turns round: a
  * kernel whose result depends on it lacks a barrier. What a device refuses ends the process with a word why: threads that meet in different
- * barriers, lanes that have ended when their warp meets, copies between places that overlap; and, by a trap, an access at no multiple of its
- * type. What the twin cannot tell: races between blocks, host memory in the hands of a kernel, speed, the device's own arithmetic. */
+ * barriers, lanes that have ended when their warp meets, copies between places that overlap; so does work on streams that nobody orders,
+ * and, by a trap, an access at no multiple of its type. What the twin cannot tell: races between blocks, host memory in the hands of a
+ * kernel, speed, the device's own arithmetic. */
 #ifndef CUDA_TWIN_CUDA_RUNTIME_H
 #define CUDA_TWIN_CUDA_RUNTIME_H
 #include <math.h>

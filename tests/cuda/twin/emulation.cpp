@@ -103,8 +103,29 @@ cudaError_t cudaMalloc(void **p, size_t bytes) {
   *p = m;
   return cudaSuccess;
 }
+/* The stream that a device has work on which nobody has waited for. Work on another one, unordered as it is, meets the same memory. */
+struct emulated_stream {
+  int device;
+};
+static std::map<int, cudaStream_t> busy;
+static void work_on(cudaStream_t s) {
+  cudaStream_t &b = busy[s->device];
+  if (b != NULL && b != s) emulated_wrong("work on two streams of a device, and neither waits for the other");
+  b = s;
+}
+static void wait_for(cudaStream_t s) {
+  const on_device lock;
+  cudaStream_t &b = busy[s->device];
+  if (b == s) b = NULL;
+}
+static void wait_for_device() {
+  const on_device lock;
+  busy[current] = NULL;
+}
+
 cudaError_t cudaFree(void *p) {
   const on_device open;
+  busy[current] = NULL;
   const auto m = device_memory.find(p);
   if (m == device_memory.end()) return give(p == NULL ? cudaSuccess : cudaErrorInvalidValue);
   munmap(p, m->second);
@@ -123,21 +144,20 @@ cudaError_t cudaFreeHost(void *p) {
   page_locked.erase(p);
   return free(p), cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpyKind, cudaStream_t) {
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpyKind, cudaStream_t s) {
   const on_device open;
+  work_on(s);
   if (paged(dst) || paged(src)) waits.n++;
   if ((const char *)dst < (const char *)src + bytes && (const char *)src < (const char *)dst + bytes)
     emulated_wrong("a copy between places that overlap");
   return memcpy(dst, src, bytes), cudaSuccess;
 }
-cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t) {
+cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t s) {
   const on_device open;
+  work_on(s);
   return memset(dst, byte, bytes), cudaSuccess;
 }
 
-struct emulated_stream {
-  int device;
-};
 struct emulated_event {
   int unused;
 };
@@ -162,14 +182,15 @@ bool emulated_starts(const void *kernel, dim3 grid, dim3 block, size_t shared, c
   if (threads < 1 || threads > 1024 || block.z > 64 || blocks < 1 || grid.x > INT32_MAX || grid.y > 65535 || grid.z > 65535)
     return give(cudaErrorInvalidConfiguration), false;
   const on_device lock;
+  work_on(s);
   const auto g = granted.find(kernel);
   if (shared > (g != granted.end() ? g->second : (size_t)48 << 10)) return give(cudaErrorInvalidValue), false;
   return true;
 }
-cudaError_t cudaStreamDestroy(cudaStream_t s) { return delete s, cudaSuccess; }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return waits.n++, cudaSuccess; }
-cudaError_t cudaDeviceSynchronize() { return waits.n++, cudaSuccess; }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
+cudaError_t cudaStreamDestroy(cudaStream_t s) { return wait_for(s), delete s, cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t s) { return wait_for(s), waits.n++, cudaSuccess; }
+cudaError_t cudaDeviceSynchronize() { return wait_for_device(), waits.n++, cudaSuccess; }
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return wait_for_device(), cudaSuccess; }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned) {
   return *e = new emulated_event(), cudaSuccess;
 }
