@@ -41,6 +41,10 @@ void ac_test_write(const char *path, const void *bytes, size_t n_bytes);
 uint64_t ac_test_random(uint64_t *state);
 double ac_test_uniform(uint64_t *state); /* [0, 1) */
 
+/* Of a long table of cases, one of so many is run: each, or one of n under a sanitizer, where processes take ten times as long. Take
+ * an n that shares no factor with the lengths of what the table goes through. */
+int ac_test_every(int n);
+
 /* Bounds on time hold where the cores are free. What was right but late is tried again, up to ten times: what the
  * code itself makes late is so each time. In the table of tests AC_TEST_TIMED(f) takes the place of
  * cmocka_unit_test(f) for a test that calls ac_test_late. */

@@ -259,11 +259,12 @@ static void matrix(rank *r) {
                            ACI_CHUNK + 8,
                            3 * slice + 88,
                            2 * ACI_CHUNK + 424};
+  const int every = ac_test_every(3);
   enum { N_BYTES = sizeof bytes / sizeof bytes[0], N_DTYPES = sizeof dtypes / sizeof dtypes[0] };
   job j = {.g = ac_world_group(r->w)};
   for (int b = 0; b < N_BYTES; b++)
-    for (int t = 0; t < N_DTYPES; t++) {
-      if (bytes[b] > 2000 && (t + b) % (n > 4 ? 4 : 2) != 0) continue;
+    for (int t = b % every; t < N_DTYPES; t += every) {
+      if (bytes[b] > 2000 && (t + b) % (n > 4 ? 7 : 2) != 0) continue;
       j.dt = dtypes[t];
       j.count = (bytes[b] + (int64_t)ac_dtype_bytes(j.dt) - 1) / (int64_t)ac_dtype_bytes(j.dt);
       j.salt++;
@@ -273,7 +274,7 @@ static void matrix(rank *r) {
       every_kind(r, &j);
     }
   /* all places and forms where they matter most */
-  for (int i = 0; i < 2 * 2 * N_PLACES; i++) {
+  for (int i = 0; i < 2 * 2 * N_PLACES; i += n > 4 ? 3 : 1) {
     j.salt++;
     j.dt = i % 2 != 0 ? AC_F32 : AC_BF16;
     j.place = i % N_PLACES;

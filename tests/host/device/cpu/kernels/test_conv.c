@@ -230,7 +230,8 @@ static void small_shapes(void **state) {
 static void large_shapes(void **state) {
   (void)state;
   for (size_t t = 0; t < 4; t++)
-    for (size_t i = 0; i < sizeof large / sizeof *large; i++) run_case(types[t], &large[i]);
+    for (size_t i = t % (size_t)ac_test_every(3); i < sizeof large / sizeof *large; i += (size_t)ac_test_every(3))
+      run_case(types[t], &large[i]);
 }
 
 /* A transposed convolution's bias, and positions that no window reaches. */

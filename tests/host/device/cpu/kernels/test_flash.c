@@ -296,7 +296,7 @@ static const aci_gemm_type types[] = {ACI_GEMM_F32, ACI_GEMM_BF16, ACI_GEMM_F16,
 
 static void small_shapes(void **state) {
   (void)state;
-  for (int r = 0; r < 160; r++) {
+  for (int r = 0; r < 160; r += ac_test_every(3)) {
     int64_t hkv = 1 + below(2), share = 1 + below(3);
     run_case(types[r % 4], 1 + below(2), hkv * share, hkv, 1 + below(50), 1 + below(50), 1 + below(40),
              (int)below(16) & ~(below(2) ? BOOL : ADD));
@@ -306,7 +306,7 @@ static void small_shapes(void **state) {
 /* Several chunks of keys and of queries, with all tails. */
 static void long_sequences(void **state) {
   (void)state;
-  for (int r = 0; r < 12; r++)
+  for (int r = 0; r < 12; r += ac_test_every(3))
     run_case(types[r % 4], 1, 1, 1, 250 + below(80), 250 + below(380), 17 + below(20), r % 3 ? CAUSAL : 0);
   run_case(ACI_GEMM_F32, 1, 2, 1, 300, 600, 16, CAUSAL | DROP);
   run_case(ACI_GEMM_BF16, 1, 2, 1, 600, 300, 16, ADD | DROP);
@@ -329,7 +329,7 @@ static void many_heads(void **state) {
 
 static void linear_biases(void **state) {
   (void)state;
-  for (int r = 0; r < 60; r++)
+  for (int r = 0; r < 60; r += ac_test_every(3))
     run_case(types[r % 4], 1 + below(2), 1 + below(3), 1, 1 + below(50), 1 + below(50), 1 + below(40),
              ALIBI | ((int)below(16) & ~(below(2) ? BOOL : ADD)));
   for (int i = 0; i < 4; i++) run_case(types[i], 1, 2, 1, 1, 77, 64, ALIBI);
