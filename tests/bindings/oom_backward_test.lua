@@ -3,7 +3,7 @@
 if not arg[1] then
   local run = (os.getenv("ACCEL_TEST_BUILD") or "build/dev") .. "/bin/accel-run"
   local function child(env, mode)
-    local p = assert(io.popen(("%s timeout 250 '%s' '%s' %s"):format(env, run, arg[0], mode)))
+    local p = assert(io.popen(("%s timeout 850 '%s' '%s' %s"):format(env, run, arg[0], mode)))
     local text = p:read("a")
     assert(p:close(), text)
     return text

@@ -40,7 +40,7 @@ end
 --- Plays a script (a text) against accel-run with these words: exit status, what the player printed.
 function M.try(script, words, env)
   local path = M.write("script.txt", script)
-  local command = ("%s timeout -k 2 250 %s %s %s > %s 2>&1"):format(environment(env), quoted(player), quoted(path),
+  local command = ("%s timeout -k 2 850 %s %s %s > %s 2>&1"):format(environment(env), quoted(player), quoted(path),
     words, quoted(M.tmp .. "transcript"))
   local ok, how, code = os.execute(command)
   return ok and 0 or how == "signal" and 128 + code or code, M.read "transcript" or ""
@@ -57,7 +57,7 @@ end
 --- Inputs from a file: status, stdout, stderr.
 function M.pipe(input, words, env)
   local path = M.write("input.txt", input)
-  local command = ("%s timeout -k 2 250 sh -c %s < %s > %sout 2> %serr"):format(environment(env), quoted(words),
+  local command = ("%s timeout -k 2 850 sh -c %s < %s > %sout 2> %serr"):format(environment(env), quoted(words),
     quoted(path), M.tmp, M.tmp)
   local ok, how, code = os.execute(command)
   return ok and 0 or how == "signal" and 128 + code or code, M.read "out", M.read "err"

@@ -20,7 +20,7 @@ M.tests = debug.getinfo(1, "S").source:match "^@(.*)support/ranks%.lua$"
 ---@field args? string the script's own arguments, as in a shell
 ---@field backend? string accel-run's --backend; "mpi": mpirun starts the ranks
 ---@field env? table<string, string> variables
----@field timeout? integer seconds for one start, after which it hangs [250]
+---@field timeout? integer seconds for one start, after which it hangs [850: ctest's own limit is 900]
 ---@field capture? boolean what the ranks print is not printed, the caller looks at it
 
 -- What the launcher says where machines are small.
@@ -44,7 +44,7 @@ function M.try(n, options)
     if n then program = ("%s --num_processes %d"):format(program, n) end
     if o.backend then program = program .. " --backend " .. o.backend end
   end
-  local command = ("%stimeout -k 5 %d %s '%s' %s"):format(table.concat(env), o.timeout or 250, program, arg[0],
+  local command = ("%stimeout -k 5 %d %s '%s' %s"):format(table.concat(env), o.timeout or 850, program, arg[0],
     o.args or "")
   local path = os.tmpname()
   local pipe = assert(io.popen(("%s </dev/null 2>'%s'"):format(command, path)))

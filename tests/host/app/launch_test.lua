@@ -29,7 +29,7 @@ pids() { sed -n 's/.*pid=\([0-9]*\).*/\1/p' o; }
 ]]
 local function shell(command)
   local script = write("command.sh", prelude:format(tmp, run) .. command:gsub("%$R", '"$R"') .. "\n")
-  local _, how, code = os.execute(("timeout -k 1 250 sh '%s' > '%sout' 2> '%serr'"):format(script, tmp, tmp))
+  local _, how, code = os.execute(("timeout -k 1 850 sh '%s' > '%sout' 2> '%serr'"):format(script, tmp, tmp))
   return how == "signal" and 128 + code or code, read "out", read "err"
 end
 
