@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "ops/ctx_impl.h"
+#include "ops/cuda/module.h"
 #include "ops/op.h"
 
 static ac_status name_op(const ac_op *op, ac_status st, ac_err *e) {
@@ -289,7 +290,13 @@ static ac_status run(ac_frame *f, ac_value *args, ac_value *results, int *n_resu
   if (__builtin_expect(op->desc->brings != 0, 0)) AC_TRY(bring(f, args, x));
   AC_TRY(look(f, &seen, e));
   f->team = c->team; /* not the device's: a tensor may come from another context, whose team may be gone */
-  if (__builtin_expect(falls_back(f), 0)) return run_fallback(f, args, results, n_results, e);
+  if (__builtin_expect(op->kernel[f->device->kind] == NULL, 0)) { /* a view's, too */
+    if (f->device->kind == AC_DEV_CUDA && c->drivers[AC_DEV_CUDA] == NULL) {
+      ac_device *own; /* the tensor came from another context, before this one opened the device */
+      AC_TRY(aci_cuda_device(c, f->device->name, &own, e));
+    }
+    if (falls_back(f)) return run_fallback(f, args, results, n_results, e);
+  }
   if (__builtin_expect(op->mutates != 0, 0)) AC_TRY(guard_overlap(f, args, x, e));
   if (op->rng_arg >= 0) {
     ac_value *g = &args[op->rng_arg];

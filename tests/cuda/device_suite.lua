@@ -13,11 +13,17 @@ end
 -- a GPU that a worker came to first: what the script does with it comes behind the worker's work, in one order
 do
   local w <close> = accel.worker.start("worker_echo", {})
-  assert(w:receive(60))
+  local given <close> = accel.worker.start("worker_echo", {})
+  assert(w:receive(60) and given:receive(60))
   w:send { act = "fill", device = "cuda" }
   local ok, x = w:receive(60)
   local y = accel.ones(1024, 1024, { device = "cuda" }):add(x)
   assert(ok and y:to("cpu"):sum():item() == 4 << 20)
+  -- and one that is given a tensor there before it has opened the GPU itself
+  given:send { act = "add", x = y }
+  ok, x = given:receive(60)
+  assert(ok, x)
+  assert(tostring(x.device) == "cuda:0" and x:to("cpu"):sum():item() == 8 << 20)
 end
 
 -- there and back, strided, empty, rank 0; reading without a copy by hand
