@@ -183,17 +183,22 @@ void aci_page_lock(aci_page *p) {
 
 void aci_page_unlock(aci_page *p) { atomic_fetch_add_explicit(&p->guard, 1, memory_order_release); }
 
-/* A writer that died in the middle leaves the guard odd: readers then take what is there. */
+/* A writer that died in the middle leaves the guard odd: readers then take what is there, after a time in which one that the kernel
+ * only held up would have gone on. */
 void aci_page_read(const aci_page *p, aci_page *copy) {
+  enum { SPINS = 1000, SLEEPS = 1000 };
+  const struct timespec pause = {.tv_nsec = 100000};
   aci_page *from = (aci_page *)(uintptr_t)p;
-  for (int turn = 0; turn < 10000; turn++) {
+  for (int turn = 0;; turn++) {
     const uint32_t before = atomic_load_explicit(&from->guard, memory_order_acquire);
-    if ((before & 1) == 0 || turn == 9999) {
+    const bool last = turn == SPINS + SLEEPS;
+    if ((before & 1) == 0 || last) {
       memcpy((void *)copy, (const void *)p, sizeof *copy);
       atomic_thread_fence(memory_order_acquire);
-      if (atomic_load_explicit(&from->guard, memory_order_relaxed) == before) break;
+      if (last || atomic_load_explicit(&from->guard, memory_order_relaxed) == before) break;
     }
-    relax();
+    if (turn < SPINS) relax();
+    else nanosleep(&pause, NULL);
   }
   copy->version[sizeof copy->version - 1] = copy->host[sizeof copy->host - 1] =
       copy->script[sizeof copy->script - 1] = 0;

@@ -146,9 +146,39 @@ static void pages_are_whole(void **state) {
   aci_segment_close(&a);
 }
 
+static void *writes_slowly(void *arg) {
+  aci_page *p = arg;
+  aci_page_lock(p);
+  memset(p->at, 'b', 10);
+  atomic_store(&over, true);
+  usleep(20000);
+  memset(p->at, 'b', 30);
+  p->step = 1;
+  aci_page_unlock(p);
+  return NULL;
+}
+
+/* A writer that the kernel takes its core from in the middle is waited for. */
+static void held_up_writer(void **state) {
+  aci_segment_map a;
+  ac_err e;
+  pthread_t t;
+  assert_ok(aci_segment_make(1, &a, &e), e);
+  aci_page *p = aci_page_of(a.head, 0), copy;
+  aci_page_set_at(p, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 0);
+  atomic_store(&over, false);
+  assert_int_equal(pthread_create(&t, NULL, writes_slowly, p), 0);
+  while (!atomic_load(&over)) usleep(100);
+  aci_page_read(p, &copy);
+  pthread_join(t, NULL);
+  assert_int_equal(copy.step, 1);
+  assert_string_equal(copy.at, "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbb");
+  aci_segment_close(&a);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(make_and_open), cmocka_unit_test(refusals),
                                      cmocka_unit_test(first_verdict), cmocka_unit_test(verdict_wakes),
-                                     cmocka_unit_test(pages_are_whole)};
+                                     cmocka_unit_test(pages_are_whole), cmocka_unit_test(held_up_writer)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
