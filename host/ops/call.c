@@ -283,6 +283,12 @@ static ac_status run_fallback(ac_frame *f, ac_value *args, ac_value *results, in
   return missing_kernel(f, e);
 }
 
+static bool knows(const ac_ctx *c, const ac_device *d) {
+  for (int i = 0; i < c->n_devices; i++)
+    if (c->device[i] == d) return true;
+  return false;
+}
+
 static ac_status run(ac_frame *f, ac_value *args, ac_value *results, int *n_results, ac_expr *x, ac_err *e) {
   ac_ctx *c = f->ctx;
   const ac_op *op = f->op;
@@ -291,7 +297,7 @@ static ac_status run(ac_frame *f, ac_value *args, ac_value *results, int *n_resu
   AC_TRY(look(f, &seen, e));
   f->team = c->team; /* not the device's: a tensor may come from another context, whose team may be gone */
   if (__builtin_expect(op->kernel[f->device->kind] == NULL, 0)) { /* a view's, too */
-    if (f->device->kind == AC_DEV_CUDA && c->drivers[AC_DEV_CUDA] == NULL) {
+    if (f->device->kind == AC_DEV_CUDA && c->drivers[AC_DEV_CUDA] == NULL && !knows(c, f->device)) {
       ac_device *own; /* the tensor came from another context, before this one opened the device */
       AC_TRY(aci_cuda_device(c, f->device->name, &own, e));
     }
