@@ -5,12 +5,13 @@
 #include "accel/ops.h"
 #include "accel/precision.h"
 #include "ops/ctx_impl.h"
+#include "ops/matmul/product.h"
 #include "ops_x.h"
 
 /* Casts of leaves made in this region: parameters are cast once, however often they are used. A cast made
  * under no_grad has no history and serves only there. */
 typedef struct cached {
-  ac_tensor *leaf, *cast; /* both retained */
+  ac_tensor *leaf, *cast; /* both retained; cast NULL: an op rounded the leaf itself */
   uint32_t version;       /* of the leaf's storage when it was cast */
   ac_dtype dtype;
   bool recorded;
@@ -58,7 +59,7 @@ static ac_tensor *cast_one(ac_ctx *c, autocast *a, ac_tensor *t, ac_dtype dt, ac
   if (!keep) return x_cast(x, t, dt);
   cached *s = find(a, t, dt);
   uint32_t version = ac_storage_version(t->storage);
-  if (s->leaf != NULL && s->version == version && (s->recorded || !c->grad_enabled)) return s->cast;
+  if (s->cast != NULL && s->version == version && (s->recorded || !c->grad_enabled)) return s->cast;
   ac_tensor *y = x_cast(x, t, dt);
   if (y == NULL) return NULL;
   ac_tensor_retain(y);
@@ -96,6 +97,42 @@ static bool eligible(const ac_tensor *t, ac_dtype to) {
   return d != to && (is_f32(d) || is_half(d)); /* f64 and integers are left alone, as in PyTorch */
 }
 
+/* From here on a product reads each element of a weight about once. */
+enum { MANY_ROWS = 64 };
+
+/* Of the activations that meet a weight. */
+static int64_t rows_of(const ac_op *op, const ac_value *args) {
+  int64_t most = 0;
+  for (int i = 0; i < op->n_params; i++) {
+    const ac_tensor *t = args[i].kind == AC_T_TENSOR ? args[i].tensor : NULL;
+    if (t == NULL || (op->desc->weights >> i & 1) || t->ndim < 2 || t->numel == 0) continue;
+    const int64_t rows = t->numel / t->shape[t->ndim - 1];
+    if (rows > most) most = rows;
+  }
+  return most;
+}
+
+/* Weights that learn go into the product as they are, where it rounds them as it reads: no copies that last until backward, and gradients
+ * that are never rounded. What is used again in the region, as by a recurrent cell, gets a copy, which is faster to read; but not where
+ * saved tensors are somebody else's: recompute has to meet the same ones again. */
+static bool rounded_by_op(const ac_ctx *c, autocast *a, const ac_op *op, const ac_value *args, int i, ac_dtype to) {
+  ac_tensor *w = args[i].tensor;
+  if (!(op->desc->weights >> i & 1) || to != AC_BF16 || w->dtype != AC_F32) return false;
+  if (!c->grad_enabled || !aci_is_leaf(w) || !aci_requires_grad(w)) return false;
+  if (!aci_product_rounds(w->device) || rows_of(op, args) < MANY_ROWS) return false;
+  if (!a->cache || c->saved_hooks != NULL || !room(a)) return true;
+  cached *s = find(a, w, to);
+  const uint32_t version = ac_storage_version(w->storage);
+  if (s->leaf != NULL && s->version == version) return false;
+  if (s->leaf == NULL) {
+    ac_tensor_retain(w);
+    a->n++;
+  }
+  ac_tensor_release(s->cast);
+  *s = (cached){w, NULL, version, to, false};
+  return true;
+}
+
 static ac_status cast(ac_ctx *c, const ac_op *op, ac_value *args, ac_expr *x, ac_err *e) {
   autocast *a = c->autocast;
   if (op->desc->autocast == AC_CAST_NONE || op->mutates != 0) return AC_OK;
@@ -103,7 +140,7 @@ static ac_status cast(ac_ctx *c, const ac_op *op, ac_value *args, ac_expr *x, ac
   if (to == AC_DTYPE_COUNT) return AC_OK;
   c->autocast_on = false; /* the casts themselves are not cast */
   for (int i = 0; i < op->n_params && x->st == AC_OK; i++) {
-    if (args[i].kind == AC_T_TENSOR && eligible(args[i].tensor, to))
+    if (args[i].kind == AC_T_TENSOR && eligible(args[i].tensor, to) && !rounded_by_op(c, a, op, args, i, to))
       args[i].tensor = cast_one(c, a, args[i].tensor, to, x);
     if (args[i].kind == AC_T_TENSORS) {
       int n = args[i].n;

@@ -310,6 +310,8 @@ function accel.Function(definition) end
 
 ---Matrix products and their like run in a 16-bit dtype until the block ends, `local _ <close> = accel.autocast {
 ---dtype = "bf16" }`, or while f runs: accel.autocast(options, f, ...). The reference of each op says how it behaves.
+---Parameters keep their dtype, and so do their gradients. Do not change a parameter in place between forward and backward: on some
+---devices backward reads it again, as it does without autocast.
 ---example: local a = accel.ones(2, 2) return accel.autocast({ dtype = "bf16" }, function() return
 ---  a:matmul(a).dtype end) --> "bf16"
 ---@param opts? {dtype: accel.DType?, device: accel.Device?, enabled: boolean?}

@@ -55,6 +55,17 @@ static inline void multiply(const plan *p, bool lies, int rows, int cols, int64_
   else p->kn->run(rows, cols, steps, a, b, c, ldc, add);
 }
 
+/* Columns of B, `at` elements into batch entry b, in panels. */
+static void pack_b(const plan *p, int64_t b, int64_t at, int64_t cols, int64_t kc, void *dst) {
+  const aci_gemm *g = p->g;
+  if (g->round_b) {
+    const float *src = g->b[b] == NULL ? NULL : (const float *)g->b[b] + at;
+    aci_gemm_pack_rounded(p->kn, dst, p->kn->nr, true, cols, kc, src, g->b_cs, g->b_rs);
+  } else {
+    aci_gemm_pack(p->kn, g->in_type, dst, p->kn->nr, true, cols, kc, aci_gemm_at(g->b[b], g->in_type, at), g->b_cs, g->b_rs);
+  }
+}
+
 /* One tile of C: rows i0.., columns j0.. of batch entry b. What the plan has not packed is packed here.
  * false: out of memory. */
 static bool run_tile(const plan *p, int64_t b, int64_t i0, int64_t rows, int64_t j0, int64_t cols) {
@@ -86,8 +97,7 @@ static bool run_tile(const plan *p, int64_t b, int64_t i0, int64_t rows, int64_t
     if (p->packed_b != NULL)
       block_b = p->packed_b + packed_at(p->cols, kn->nr, k0, kp, j0 - p->j0) * kn->bytes;
     else
-      aci_gemm_pack(kn, g->in_type, pb, kn->nr, true, cols, kc,
-                    aci_gemm_at(g->b[b], g->in_type, k0 * g->b_rs + j0 * g->b_cs), g->b_cs, g->b_rs);
+      pack_b(p, b, k0 * g->b_rs + j0 * g->b_cs, cols, kc, pb);
     bool last = kb == p->n_kb - 1;
 
     for (int64_t j = 0; j < cols; j += kn->nr) {
@@ -153,12 +163,14 @@ static void pack_rows(const plan *p, bool b, int64_t first, int64_t end) {
   const aci_gemm *g = p->g;
   const aci_gemm_kernel *kn = p->kn;
   const int panel = b ? kn->nr : kn->mr;
-  const int64_t extent = b ? p->cols : g->m, ws = b ? g->b_cs : g->a_rs, ks = b ? g->b_rs : g->a_cs;
+  const int64_t extent = b ? p->cols : g->m, n = aci_gemm_min(end, extent) - first;
   for (int64_t kb = 0; kb < p->n_kb; kb++) {
     int64_t k0 = kb * p->kc, kc = block_len(p, kb), kp = ceil_div(kc, kn->pair) * kn->pair;
     char *dst = (b ? p->packed_b : p->packed_a) + packed_at(extent, panel, k0, kp, first) * kn->bytes;
-    const char *src = aci_gemm_at(b ? g->b[p->b] : g->a[p->b], g->in_type, k0 * ks + ((b ? p->j0 : 0) + first) * ws);
-    aci_gemm_pack(kn, g->in_type, dst, panel, b, aci_gemm_min(end, extent) - first, kc, src, ws, ks);
+    if (b) pack_b(p, p->b, k0 * g->b_rs + (p->j0 + first) * g->b_cs, n, kc, dst);
+    else
+      aci_gemm_pack(kn, g->in_type, dst, panel, false, n, kc,
+                    aci_gemm_at(g->a[p->b], g->in_type, k0 * g->a_cs + first * g->a_rs), g->a_rs, g->a_cs);
   }
 }
 
@@ -217,6 +229,8 @@ static ac_status check(const aci_gemm *g, ac_err *e) {
   bool narrow = g->in_type == ACI_GEMM_BF16 || g->in_type == ACI_GEMM_F16;
   if (g->out_type != g->in_type && !(narrow && g->out_type == ACI_GEMM_F32))
     return AC_FAIL(e, UNSUPPORTED, "matrix product of types %d -> %d", (int)g->in_type, (int)g->out_type);
+  if (g->round_b && g->in_type != ACI_GEMM_BF16)
+    return AC_FAIL(e, UNSUPPORTED, "matrix product of type %d with an f32 matrix to round", (int)g->in_type);
   if (g->bias != NULL && !is_float(g->bias_type) && g->bias_type != g->in_type)
     return AC_FAIL(e, UNSUPPORTED, "matrix product of type %d with a bias of type %d", (int)g->in_type,
                    (int)g->bias_type);

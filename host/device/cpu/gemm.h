@@ -7,6 +7,8 @@
  * beta*C + bias. */
 #ifndef ACI_CPU_GEMM_H
 #define ACI_CPU_GEMM_H
+#include <stdbool.h>
+
 #include "accel/base.h"
 
 typedef enum aci_gemm_type {
@@ -24,6 +26,7 @@ typedef struct aci_gemm {
   const void *bias;                   /* (n) of bias_type, or NULL */
   aci_gemm_type bias_type;            /* F32, F64, BF16 or F16 */
   double alpha, beta;                 /* beta == 0 never reads C */
+  bool round_b;                       /* B is f32 and becomes in_type, BF16, as it is read: no copy of it is needed */
 } aci_gemm;
 
 /* team may be NULL. OOM when scratch cannot be had; UNSUPPORTED for a pair of types above that does not exist. */

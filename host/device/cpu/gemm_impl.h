@@ -69,6 +69,10 @@ static inline int64_t aci_gemm_packed_bytes(const aci_gemm_kernel *kn, int64_t w
 void aci_gemm_pack(const aci_gemm_kernel *kn, aci_gemm_type type, void *dst, int width, bool half_tail,
                    int64_t w, int64_t kc, const void *src, int64_t ws, int64_t ks);
 
+/* The same for f32 that counts rounded to bf16, with a micro-kernel for those. */
+void aci_gemm_pack_rounded(const aci_gemm_kernel *kn, void *dst, int width, bool half_tail, int64_t w, int64_t kc,
+                           const float *src, int64_t ws, int64_t ks);
+
 /* out[i,j] = alpha*acc[i,j] + beta*out[i,j] + bias[j]; acc and bias are f64 if f64, else f32. */
 typedef struct aci_gemm_out {
   aci_gemm_type type;

@@ -13,7 +13,7 @@
 #include <immintrin.h>
 #endif
 
-enum { TMP_K = 64, BLOCK_K = 8 };
+enum { TMP_K = 64, BLOCK_K = 8, ROUND_K = 32, ROUND_W = 128 };
 
 /* ---- one panel, any ISA ---- */
 #define PACK_PLAIN(NAME, T)                                                                                 \
@@ -230,6 +230,52 @@ void aci_gemm_pack(const aci_gemm_kernel *kn, aci_gemm_type type, void *dst, int
       int wide = half_tail && rows <= width / 2 ? width / 2 : width;
       pack_panel(kn, type, (char *)dst + (i * kp + k0 * wide) * kn->bytes, wide, rows, k1 - k0,
                  (const char *)src + (i * ws + k0 * ks) * in_bytes, ws, ks);
+    }
+  }
+}
+
+/* ---- f32 rounded to bf16 on the way ---- */
+AC_ISA_FN(round_bf16, (void *restrict y, const float *restrict x, int64_t n), (y, x, n)) {
+  uint16_t *to = y;
+  for (int64_t i = 0; i < n; i++) to[i] = aci_f32_to_bf16(x[i]);
+}
+AC_ISA_FN(round_f32, (void *restrict y, const float *restrict x, int64_t n), (y, x, n)) {
+  float *to = y;
+  for (int64_t i = 0; i < n; i++) to[i] = aci_bf16_to_f32(aci_f32_to_bf16(x[i]));
+}
+
+/* Through a block that stays in L1, of the micro-kernel's type and the orientation of the source. Rows of the source are short runs far
+ * apart, which the CPU does not foresee: the next ones are asked for ahead. */
+void aci_gemm_pack_rounded(const aci_gemm_kernel *kn, void *dst, int width, bool half_tail, int64_t w, int64_t kc,
+                           const float *src, int64_t ws, int64_t ks) {
+  enum { AHEAD = 8, LINE = 16 };
+  _Alignas(64) float block[ROUND_K * ROUND_W];
+  const bool across = ws == 1, narrow = kn->pack == ACI_PACK_BF16;
+  void (*round)(void *restrict, const float *restrict, int64_t) = narrow ? round_bf16 : round_f32;
+  const aci_gemm_type type = narrow ? ACI_GEMM_BF16 : ACI_GEMM_F32;
+  const int64_t kp = (kc + kn->pair - 1) / kn->pair * kn->pair, bytes = narrow ? 2 : 4;
+  const int64_t block_w = across ? ROUND_W / width * width : width, block_k = across ? ROUND_K : ROUND_W;
+  const int64_t next = across ? ks : ws, step = across ? 1 : ks; /* from row to row of the block, and within one */
+  for (int64_t i0 = 0; i0 < w; i0 += block_w) {
+    const int64_t n = aci_gemm_min(block_w, w - i0);
+    for (int64_t k0 = 0; k0 < kc; k0 += block_k) {
+      const int64_t len = aci_gemm_min(block_k, kc - k0), rows = across ? len : n, run = across ? n : len;
+      for (int64_t r = 0; r < rows; r++) {
+        const float *s = src + i0 * ws + k0 * ks + r * next;
+        char *to = (char *)block + r * ROUND_W * bytes;
+        if (step == 1) {
+          for (int64_t i = 0; i < run; i += LINE)
+            __builtin_prefetch((const void *)((uintptr_t)(s + i) + (uintptr_t)(AHEAD * next) * sizeof *s));
+          round(to, s, run);
+        } else {
+          for (int64_t i = 0; i < run; i++) round(to + i * bytes, s + i * step, 1);
+        }
+      }
+      for (int64_t i = 0; i < n; i += width) {
+        const int some = (int)aci_gemm_min(width, n - i), wide = half_tail && some <= width / 2 ? width / 2 : width;
+        pack_panel(kn, type, (char *)dst + ((i0 + i) * kp + k0 * wide) * kn->bytes, wide, some, len,
+                   (const char *)block + i * (across ? 1 : ROUND_W) * bytes, across ? 1 : ROUND_W, across ? ROUND_W : 1);
+      }
     }
   }
 }

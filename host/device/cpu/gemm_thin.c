@@ -10,7 +10,7 @@ enum { FEW_PANELS = 24, LEAST_FLOPS = 1 << 19, LEAST_K = 256 };
 
 /* Fewer rows leave most of the panel empty; a short k or little work does not pay for the turning. */
 bool aci_gemm_thin_fits(const aci_gemm *g, const aci_gemm_kernel *kn) {
-  return g->n_batch == 1 && g->m <= kn->nr && g->m > kn->nr / 4 && g->n >= 2 * (int64_t)kn->mr && g->k >= LEAST_K &&
+  return !g->round_b && g->n_batch == 1 && g->m <= kn->nr && g->m > kn->nr / 4 && g->n >= 2 * (int64_t)kn->mr && g->k >= LEAST_K &&
          g->b_rs == 1 && g->m * g->n * g->k >= LEAST_FLOPS && aci_gemm_rows_lie(kn, g->in_type, g->k, g->b_cs);
 }
 

@@ -91,7 +91,7 @@ static bool lead_ok(int64_t rs, int64_t cs, int64_t rows, int64_t cols) {
 }
 
 bool aci_onednn_wants(const aci_gemm *g) {
-  if (g->in_type != ACI_GEMM_BF16) return false;
+  if (g->in_type != ACI_GEMM_BF16 || g->round_b) return false;
   bool force = aci_onednn_forced();
   if (!force && 2.0 * (double)g->m * (double)g->n * (double)g->k < MIN_FLOPS) return false;
   if (g->m < 1 || g->n < 1 || g->k < 1 || (!force && (g->m < 16 || g->k < 32 || g->n < 16))) return false;

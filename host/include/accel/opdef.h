@@ -92,6 +92,9 @@ typedef struct ac_op_desc {
   uint32_t brings;
   bool any_device;      /* .cpu is host code that touches no elements but by maps and fills: every device's kernel */
   double flops_per_element;
+  /* Bit i: argument i is a weight that may stay f32 beside bf16 in a region of lowered precision: the product rounds it as it reads it, and
+   * its gradient comes in f32. */
+  uint32_t weights;
 } ac_op_desc;
 
 #define AC_OP(op_name, ...) \

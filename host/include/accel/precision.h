@@ -3,7 +3,11 @@
  * Inside an autocast region, ops whose class is LOWER (matrix products, convolutions, attention) get f32 inputs cast to the
  * region's dtype, ops of class F32 get 16-bit inputs cast to f32, PROMOTE takes the widest input. Everything else runs in what it is
  * given. The classes are PyTorch's lists for the CPU. Casts are recorded, so gradients arrive in the dtype of the parameters; the cast of a
- * leaf that requires gradients is made once per region and version. */
+ * leaf that requires gradients is made once per region and version.
+ *
+ * On CPUs without AMX, linear, addmm and mlp of 64 rows and more in bf16 do without a cast of weights that are such leaves, the first time in
+ * the region: they round the f32 weight as they read it. Results are the same, bit for bit; the weight's gradient is the sum in f32, not
+ * rounded to bf16 first; and backward reads the weight itself: changing it in place before is an error then, as it is without autocast. */
 #ifndef ACCEL_PRECISION_H
 #define ACCEL_PRECISION_H
 #include "accel/op.h"

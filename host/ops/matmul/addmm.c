@@ -62,7 +62,8 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
                    .a_cs = x->stride[nd - 1],
                    .b_rs = w->stride[0],
                    .b_cs = w->stride[1],
-                   .alpha = aci_scalar_f(f->args[4].scalar)};
+                   .alpha = aci_scalar_f(f->args[4].scalar),
+                   .round_b = w->dtype != x->dtype};
   for (int d = 0; d < nd - 2; d++) {
     p.batch[d] = x->shape[d];
     p.a_batch[d] = x->stride[d];
@@ -97,20 +98,14 @@ static void grad(ac_grad *g) {
   ac_tensor *x = ARG_T(g, 1), *w = ARG_T(g, 2), *dy = g->dout[0];
   double beta = aci_scalar_f(g->args[3].scalar), alpha = aci_scalar_f(g->args[4].scalar);
   if (ac_grad_needs(g, 0)) ac_grad_set(g, 0, scaled(ex, ac_grad_reduce_to(g, 0, dy), beta));
-  if (ac_grad_needs(g, 1)) ac_grad_set(g, 1, scaled(ex, x_matmul(ex, dy, x_t(ex, w)), alpha));
+  if (ac_grad_needs(g, 1)) ac_grad_set(g, 1, scaled(ex, aci_product_as(ex, dy, x_t(ex, w), ac_grad_dtype(g, 1, 0)), alpha));
   if (!ac_grad_needs(g, 2)) return;
-  int64_t m = 1;
-  for (int d = 0; d < x->ndim - 1; d++) m *= x->shape[d];
-  int64_t rows_x[2] = {m, x->shape[x->ndim - 1]}, rows_y[2] = {m, dy->shape[dy->ndim - 1]};
-  if (x->ndim != 2) {
-    x = x_reshape(ex, x, rows_x, 2);
-    dy = x_reshape(ex, dy, rows_y, 2);
-  }
-  ac_grad_set(g, 2, scaled(ex, x_matmul(ex, x_t(ex, x), dy), alpha));
+  ac_tensor *rows = x_t(ex, aci_product_flat(ex, x));
+  ac_grad_set(g, 2, scaled(ex, aci_product_as(ex, rows, aci_product_flat(ex, dy), ac_grad_dtype(g, 2, 0)), alpha));
 }
 
 AC_OP(
     addmm,
     .sig = "addmm(input: tensor, mat1: tensor, mat2: tensor, beta: scalar = 1, alpha: scalar = 1) -> tensor",
     .shape = shape, .cpu = cpu, .any_device = true, .grad = grad, .flops = flops, .save = AC_SAVE_IN(1) | AC_SAVE_IN(2),
-    .save_for = {0, 1 << 2, 1 << 1}, .autocast = AC_CAST_LOWER);
+    .save_for = {0, 1 << 2, 1 << 1}, .weights = 1 << 2, .autocast = AC_CAST_LOWER);

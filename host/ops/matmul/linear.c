@@ -46,19 +46,14 @@ static int64_t flops(const ac_frame *f) { return 2 * f->out[0]->numel * ARG_T(f,
 static void grad(ac_grad *g) {
   ac_expr *ex = &g->x;
   ac_tensor *x = ARG_T(g, 0), *w = ARG_T(g, 1), *dy = g->dout[0];
-  int64_t m = 1, out = ac_grad_shape(g, 1, 0)[0], in = ac_grad_shape(g, 1, 0)[1];
-  for (int d = 0; d < dy->ndim - 1; d++) m *= dy->shape[d];
-  if (ac_grad_needs(g, 0)) ac_grad_set(g, 0, x_matmul(ex, dy, w));
-  int64_t rows_x[2] = {m, in}, rows_y[2] = {m, out};
-  if (dy->ndim != 2) dy = x_reshape(ex, dy, rows_y, 2);
-  if (ac_grad_needs(g, 1)) {
-    if (x->ndim != 2) x = x_reshape(ex, x, rows_x, 2);
-    ac_grad_set(g, 1, x_matmul(ex, x_t(ex, dy), x));
-  }
+  if (ac_grad_needs(g, 0)) ac_grad_set(g, 0, aci_product_as(ex, dy, w, ac_grad_dtype(g, 0, 0)));
+  dy = aci_product_flat(ex, dy);
+  if (ac_grad_needs(g, 1))
+    ac_grad_set(g, 1, aci_product_as(ex, x_t(ex, dy), aci_product_flat(ex, x), ac_grad_dtype(g, 1, 0)));
   int64_t rows = 0;
   if (ac_grad_needs(g, 2)) ac_grad_set(g, 2, x_sum(ex, dy, &rows, 1, false, NULL));
 }
 
 AC_OP(linear, .sig = "linear(x: tensor, weight: tensor, bias: tensor?) -> tensor", .shape = shape, .cpu = cpu, .any_device = true,
-      .grad = grad, .flops = flops, .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .save_for = {1 << 1, 1 << 0},
+      .grad = grad, .flops = flops, .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .save_for = {1 << 1, 1 << 0}, .weights = 1 << 1,
       .autocast = AC_CAST_LOWER);

@@ -184,14 +184,10 @@ static ac_status run_backward(ac_frame *f, ac_err *e) {
   return run_op(f, "sum", args, 4, sums, e);
 }
 
-static ac_tensor *flat(ac_expr *x, ac_tensor *t) {
-  const int64_t cols = t->shape[t->ndim - 1], shape[2] = {cols > 0 ? t->numel / cols : 0, cols};
-  return t->ndim == 2 ? t : x_reshape(x, t, shape, 2);
-}
 /* The gradient of a weight, by the rows that went in and the gradient of those that came out, as the weight lies. */
-static ac_tensor *weight_gradient(ac_expr *x, ac_tensor *in, ac_tensor *dout, bool transposed) {
-  ac_tensor *a = flat(x, transposed ? in : dout), *b = flat(x, transposed ? dout : in);
-  return x_matmul(x, x_t(x, a), b);
+static ac_tensor *weight_gradient(ac_expr *x, ac_tensor *in, ac_tensor *dout, bool transposed, ac_dtype dt) {
+  ac_tensor *a = aci_product_flat(x, transposed ? in : dout), *b = aci_product_flat(x, transposed ? dout : in);
+  return aci_product_as(x, x_t(x, a), b, dt);
 }
 
 static void grad(ac_grad *g) {
@@ -203,18 +199,21 @@ static void grad(ac_grad *g) {
   if (ac_grad_needs(g, X) || ac_grad_needs(g, WEIGHT1) || ac_grad_needs(g, BIAS1)) {
     ac_tensor *dz = x_mlp_backward(x, dy, ARG_T(g, WEIGHT2), g->out[1], g->out[2], (int)ARG_I(g, ACTIVATION),
                                    transposed, ac_grad_needs(g, BIAS1), &sums);
-    if (ac_grad_needs(g, X)) ac_grad_set(g, X, x_matmul(x, dz, transposed ? x_t(x, w1) : w1));
+    if (ac_grad_needs(g, X)) ac_grad_set(g, X, aci_product_as(x, dz, transposed ? x_t(x, w1) : w1, ac_grad_dtype(g, X, 0)));
     if (ac_grad_needs(g, WEIGHT1) && dz != NULL)
-      ac_grad_set(g, WEIGHT1, weight_gradient(x, ARG_T(g, X), dz, transposed));
+      ac_grad_set(g, WEIGHT1, weight_gradient(x, ARG_T(g, X), dz, transposed, ac_grad_dtype(g, WEIGHT1, 0)));
     if (ac_grad_needs(g, BIAS1)) ac_grad_set(g, BIAS1, sums);
   }
-  if (ac_grad_needs(g, WEIGHT2)) ac_grad_set(g, WEIGHT2, weight_gradient(x, g->out[1], dy, transposed));
-  if (ac_grad_needs(g, BIAS2)) ac_grad_set(g, BIAS2, x_sum(x, flat(x, dy), &rows, 1, false, NULL));
+  if (ac_grad_needs(g, WEIGHT2))
+    ac_grad_set(g, WEIGHT2, weight_gradient(x, g->out[1], dy, transposed, ac_grad_dtype(g, WEIGHT2, 0)));
+  if (ac_grad_needs(g, BIAS2)) ac_grad_set(g, BIAS2, x_sum(x, aci_product_flat(x, dy), &rows, 1, false, NULL));
 }
 
 static int plain(ac_expr *x, const ac_value *a, ac_tensor **out) {
   const int activation = (int)a[ACTIVATION].i;
   ac_tensor *w1 = a[WEIGHT1].tensor, *w2 = a[WEIGHT2].tensor;
+  if (w1->dtype != a[X].tensor->dtype) w1 = x_cast(x, w1, (ac_dtype)a[X].tensor->dtype);
+  if (w2->dtype != a[X].tensor->dtype) w2 = x_cast(x, w2, (ac_dtype)a[X].tensor->dtype);
   if (a[TRANSPOSED].b) w1 = x_t(x, w1), w2 = x_t(x, w2);
   ac_tensor *z = x_linear(x, a[X].tensor, w1, optional(&a[BIAS1]));
   ac_tensor *h = activation == RELU   ? x_relu(x, z)
@@ -239,7 +238,7 @@ AC_OP(mlp_parts,
       .shape = shape, .cpu = run, .any_device = true, .grad = grad, .composed = plain, .flops = flops,
       .save = AC_SAVE_IN(X) | AC_SAVE_IN(WEIGHT1) | AC_SAVE_IN(WEIGHT2) | AC_SAVE_IN(BIAS1) |
               AC_SAVE_IN(BIAS2) | AC_SAVE_OUT(1) | AC_SAVE_OUT(2),
-      .autocast = AC_CAST_LOWER, .hidden = true);
+      .weights = 1 << WEIGHT1 | 1 << WEIGHT2, .autocast = AC_CAST_LOWER, .hidden = true);
 AC_OP(mlp_backward,
       .sig = "mlp_backward(dy: tensor, weight2: tensor, h: tensor, z: tensor, activation: "
              "enum(gelu|gelu_tanh|relu|silu), "

@@ -26,7 +26,8 @@ typedef struct aci_product {
   const void *bias; /* n values, contiguous, or NULL */
   ac_dtype bias_dtype;
   double alpha, beta;
-  bool wide; /* C is f32 though the operands are bf16 or f16; of device modules alone */
+  bool wide;    /* C is f32 though the operands are bf16 or f16 */
+  bool round_b; /* B is f32 and becomes dtype, BF16, as it is read; of the CPU alone */
   aci_epilogue epilogue;
   void *aux;  /* (m, n) like C, no batch */
   void *sums; /* n values of C's dtype */

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "device/cpu/onednn.h"
 #include "ops/ctx_impl.h"
 
 bool aci_product_type(ac_dtype d, aci_gemm_type *out) {
@@ -33,11 +34,23 @@ void aci_product_rows(aci_product *p, const ac_tensor *x, const ac_tensor *weigh
                      .a_cs = x->stride[nd - 1],
                      .b_rs = weight->stride[k],
                      .b_cs = weight->stride[n],
-                     .alpha = 1};
+                     .alpha = 1,
+                     .round_b = weight->dtype != x->dtype};
   for (int d = 0; d < nd - 2; d++) {
     p->batch[d] = x->shape[d];
     p->a_batch[d] = x->stride[d];
   }
+}
+
+bool aci_product_rounds(const ac_device *d) {
+  /* meta foretells the memory that the CPU takes */
+  return (d->kind == AC_DEV_CPU || d->kind == AC_DEV_META) && !aci_onednn_amx() && !aci_onednn_forced();
+}
+
+/* A weight left in f32: by autocast, or, where autocast has no say, handed on by the gradient of an op that met one. */
+static bool to_round(const ac_frame *f, int arg, const ac_tensor *x) {
+  return (f->desc->weights >> arg & 1) && (f->autocast || f->desc->autocast == AC_CAST_NONE) && x->dtype == AC_BF16 &&
+         f->args[arg].tensor->dtype == AC_F32;
 }
 
 ac_status aci_product_dtypes(const ac_frame *f, int a, int b, ac_err *e) {
@@ -47,7 +60,7 @@ ac_status aci_product_dtypes(const ac_frame *f, int a, int b, ac_err *e) {
   if (!aci_product_type((ac_dtype)x->dtype, &t))
     return AC_FAIL(e, DTYPE, "there are no matrix products of %s", ac_dtype_name((ac_dtype)x->dtype));
   for (int i = a + 1; i <= b; i++) {
-    if (f->args[i].kind != AC_T_TENSOR || f->args[i].tensor->dtype == x->dtype) continue;
+    if (f->args[i].kind != AC_T_TENSOR || f->args[i].tensor->dtype == x->dtype || to_round(f, i, x)) continue;
     return AC_FAIL(e, DTYPE, "%s is %s but %s is %s; cast one of them", aci_op_sig(f->op)->param[a].name,
                    aci_tensor_str(x, p, sizeof p), aci_op_sig(f->op)->param[i].name,
                    aci_tensor_str(f->args[i].tensor, q, sizeof q));
@@ -67,10 +80,11 @@ ac_status aci_product_run(ac_frame *f, aci_product *p, ac_err *e) {
   aci_gemm g = {0};
   int64_t n_batch = 1;
   int nb = 0;
-  const int64_t es = (int64_t)aci_dsize(p->dtype);
+  const int64_t es = (int64_t)aci_dsize(p->dtype), es_b = p->round_b ? 4 : es, es_c = p->wide ? 4 : es;
   if (!aci_product_type(p->dtype, &g.in_type))
     return AC_FAIL(e, DTYPE, "there are no matrix products of %s", ac_dtype_name(p->dtype));
-  g.out_type = g.in_type;
+  g.out_type = p->wide ? ACI_GEMM_F32 : g.in_type;
+  g.round_b = p->round_b;
   if (p->bias != NULL) aci_product_type(p->bias_dtype, &g.bias_type);
   for (int d = 0; d < p->n_batch_dims; d++) { /* extents of 1 do not count */
     if (p->batch[d] == 1) continue;
@@ -87,6 +101,8 @@ ac_status aci_product_run(ac_frame *f, aci_product *p, ac_err *e) {
   if (p->m == 0 || p->n == 0 || n_batch == 0) return AC_OK;
   p->n_batch_dims = nb;
   const aci_drivers *driver = f->ctx->drivers[f->device->kind];
+  if (driver != NULL && p->round_b)
+    return AC_FAIL(e, UNSUPPORTED, "products that round a matrix of f32 are of the CPU alone, not of %s", f->device->name);
   if (driver != NULL) return driver->product(f, p, e);
   g.m = p->m;
   g.n = p->n;
@@ -108,8 +124,8 @@ ac_status aci_product_run(ac_frame *f, aci_product *p, ac_err *e) {
   int64_t idx[AC_MAX_DIMS] = {0}, ao = 0, bo = 0;
   for (int64_t i = 0; i < n_batch; i++) {
     a[i] = (char *)(uintptr_t)p->a + ao * es;
-    b[i] = (char *)(uintptr_t)p->b + bo * es;
-    c[i] = (char *)p->c + i * p->m * p->n * es;
+    b[i] = (char *)(uintptr_t)p->b + bo * es_b;
+    c[i] = (char *)p->c + i * p->m * p->n * es_c;
     for (int d = nb - 1; d >= 0; d--) {
       ao += p->a_batch[d];
       bo += p->b_batch[d];
@@ -125,4 +141,17 @@ ac_status aci_product_run(ac_frame *f, aci_product *p, ac_err *e) {
   ac_status st = aci_cpu_gemm(f->team, &g, e);
   if (list != small) free(list);
   return st;
+}
+
+ac_tensor *aci_product_flat(ac_expr *x, ac_tensor *t) {
+  if (t == NULL || t->ndim == 2) return t;
+  int64_t shape[2] = {1, t->shape[t->ndim - 1]}; /* of no columns there are as many rows */
+  for (int d = 0; d < t->ndim - 1; d++) shape[0] *= t->shape[d];
+  return x_reshape(x, t, shape, 2);
+}
+
+ac_tensor *aci_product_as(ac_expr *x, ac_tensor *a, ac_tensor *b, ac_dtype result) {
+  if (a == NULL || b == NULL) return NULL;
+  if (b->dtype == a->dtype && result == (ac_dtype)a->dtype) return x_matmul(x, a, b);
+  return x_mixed_product(x, a, b, result != (ac_dtype)a->dtype);
 }

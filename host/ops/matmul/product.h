@@ -13,7 +13,13 @@ ac_status aci_product_run(ac_frame *f, aci_product *p, ac_err *e);
 void aci_product_rows(aci_product *p, const ac_tensor *x, const ac_tensor *weight, bool transposed);
 /* The gemm's name of a dtype; false if there are no products of it. */
 bool aci_product_type(ac_dtype d, aci_gemm_type *out);
-/* DTYPE unless matrix products exist for the dtype of argument a and arguments a..b have the same. */
+/* Whether products on this device take a weight of f32 beside bf16 (op desc .weights): not where other libraries multiply. */
+bool aci_product_rounds(const ac_device *d);
+/* a b for gradients: matmul, or mixed_product where b is such a weight or the result is its gradient, in f32. */
+ac_tensor *aci_product_as(ac_expr *x, ac_tensor *a, ac_tensor *b, ac_dtype result);
+/* All rows of t (..., n) as one matrix. */
+ac_tensor *aci_product_flat(ac_expr *x, ac_tensor *t);
+/* DTYPE unless matrix products exist for the dtype of argument a and arguments a..b have the same, but for weights to round. */
 ac_status aci_product_dtypes(const ac_frame *f, int a, int b, ac_err *e);
 /* "SHAPE: matrix of shape (2, 3) times (4, 5): 3 and 4 must be equal". */
 ac_status aci_product_mismatch(const ac_tensor *x, const ac_tensor *y, int64_t kx, int64_t ky, ac_err *e);

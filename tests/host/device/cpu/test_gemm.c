@@ -11,6 +11,7 @@
 #include "base/vmath.h"
 #include "device/cpu/gemm.h"
 #include "device/cpu/gemm_impl.h"
+#include "device/cpu/isa.h"
 #include "device/cpu/onednn.h"
 
 static uint64_t rng = 0x9e3779b97f4a7c15u;
@@ -310,6 +311,101 @@ static void swapped_sides_give_the_same_bits(void **state) {
   }
 }
 
+static uint16_t bf16_at(const float *p, int64_t i) { return aci_f32_to_bf16(p[i]); }
+
+/* n values from tiny to huge, some halfway between two of bf16, some denormal, infinite or not a number. */
+static float *rough_values(int64_t n, bool finite) {
+  float *p = values(ACI_GEMM_F32, n);
+  for (int64_t i = 0; i < n; i++) {
+    uint32_t u;
+    memcpy(&u, &p[i], 4);
+    switch (below(8)) {
+      case 0: u = (u & 0xffff0000u) | 0x8000u; break;
+      case 1: u = finite ? u : u & 0x807fffffu; break;
+      case 2: u = finite ? u : 0x7f800000u | (u & 0x80000000u); break;
+      case 3: u = finite ? u : 0x7f800001u | (u & 0x803fffffu); break;
+      default: break;
+    }
+    memcpy(&p[i], &u, 4);
+  }
+  return p;
+}
+
+/* B in f32, rounded as it is packed, or rounded before: the same bits, in every layout of it and by every plan. */
+static void rounding_on_the_way_gives_the_same_bits(void **state) {
+  (void)state;
+  ac_err e;
+  static const int64_t sizes[][3] = {{1, 5, 7}, {20, 100, 300}, {70, 33, 129}, {130, 290, 1000}, {300, 777, 385}, {64, 64, 64}};
+  for (int r = 0; r < 36; r++) {
+    const int64_t *s = sizes[r % 6], m = s[0], n = s[1], k = s[2], batch = r % 4 == 3 ? 3 : 1;
+    const aci_gemm_type out = r % 2 ? ACI_GEMM_F32 : ACI_GEMM_BF16;
+    const int c_bytes = aci_gemm_type_bytes(out);
+    aci_gemm g = {.in_type = ACI_GEMM_BF16, .out_type = out, .m = m, .n = n, .k = k, .a_rs = k, .a_cs = 1, .c_rs = n,
+                  .n_batch = batch, .alpha = 1};
+    const int64_t len = view(k, n, &g.b_rs, &g.b_cs);
+    void *a = values(ACI_GEMM_BF16, m * k), *bias = values(ACI_GEMM_F32, n);
+    float *wide = rough_values(len, true);
+    uint16_t *narrow = malloc((size_t)len * 2);
+    char *c = malloc((size_t)(m * n * c_bytes * batch)), *d = malloc((size_t)(m * n * c_bytes * batch));
+    for (int64_t i = 0; i < len; i++) narrow[i] = bf16_at(wide, i);
+    const void *pa[] = {a, a, a}, *pw[] = {wide, wide, wide}, *pn[] = {narrow, narrow, narrow};
+    void *pc[3], *pd[3];
+    for (int i = 0; i < 3; i++) pc[i] = c + i * m * n * c_bytes, pd[i] = d + i * m * n * c_bytes;
+    g.a = pa;
+    if (r % 3 == 0) g.bias = bias, g.bias_type = ACI_GEMM_F32;
+    g.b = pn;
+    g.c = pc;
+    assert_ok(aci_cpu_gemm(NULL, &g, &e), e);
+    g.b = pw;
+    g.c = pd;
+    g.round_b = true;
+    assert_ok(aci_cpu_gemm(teams[r % 4], &g, &e), e);
+    assert_memory_equal(c, d, (size_t)(m * n * c_bytes * batch));
+    free(a);
+    free(bias);
+    free(wide);
+    free(narrow);
+    free(c);
+    free(d);
+  }
+}
+
+/* Panels of pairs, as CPUs with bf16 instructions read them, on any CPU: of f32 rounded on the way, and of bf16, which is checked value by
+ * value. */
+static void panels_of_rounded_values(void **state) {
+  (void)state;
+  const aci_gemm_kernel f32 = *aci_gemm_kernel_for(ACI_GEMM_F32);
+  aci_gemm_kernel kinds[2] = {f32, {.pack = ACI_PACK_BF16, .mr = 14, .nr = 32, .pair = 2, .bytes = 2}};
+  for (int r = 0; r < 200; r++) {
+    const bool pairs_too = aci_cpu_isa() == ACI_ISA_AVX512;
+    const aci_gemm_kernel *kn = &kinds[pairs_too ? r % 2 : 0];
+    const int64_t w = 1 + below(300), kc = 1 + below(300), width = r % 3 == 0 ? kn->mr : kn->nr;
+    const bool half = width == kn->nr;
+    int64_t ws, ks;
+    const int64_t len = view(w, kc, &ws, &ks), bytes = aci_gemm_packed_bytes(kn, w, width, kc);
+    float *wide = rough_values(len, false);
+    uint16_t *narrow = malloc((size_t)len * 2);
+    for (int64_t i = 0; i < len; i++) narrow[i] = bf16_at(wide, i);
+    char *p = calloc(1, (size_t)bytes), *q = calloc(1, (size_t)bytes);
+    aci_gemm_pack(kn, ACI_GEMM_BF16, p, (int)width, half, w, kc, narrow, ws, ks);
+    aci_gemm_pack_rounded(kn, q, (int)width, half, w, kc, wide, ws, ks);
+    assert_memory_equal(p, q, (size_t)bytes);
+    const int64_t kp = (kc + kn->pair - 1) / kn->pair * kn->pair;
+    for (int64_t i = 0; i < w; i++)
+      for (int64_t k = 0; k < kc; k++) {
+        const int64_t i0 = i / width * width, here = half && w - i0 <= width / 2 ? width / 2 : width;
+        const int64_t at = i0 * kp + (k / kn->pair * here + i - i0) * kn->pair + k % kn->pair;
+        const uint16_t want = narrow[i * ws + k * ks];
+        const float f = aci_bf16_to_f32(want);
+        assert_memory_equal(q + at * kn->bytes, kn->pair == 2 ? (const void *)&want : (const void *)&f, (size_t)kn->bytes);
+      }
+    free(wide);
+    free(narrow);
+    free(p);
+    free(q);
+  }
+}
+
 static void empty_shapes(void **state) {
   (void)state;
   for (int r = 0; r < 6 * N_PAIRS; r++) {
@@ -383,6 +479,9 @@ static void unknown_pairs_are_refused(void **state) {
                 .alpha = 1};
   ac_err e;
   assert_fails(aci_cpu_gemm(NULL, &g, &e), UNSUPPORTED, "matrix product", e);
+  g.out_type = ACI_GEMM_F32;
+  g.round_b = true;
+  assert_fails(aci_cpu_gemm(NULL, &g, &e), UNSUPPORTED, "matrix to round", e);
   assert_true(z == 0);
 }
 
@@ -430,6 +529,8 @@ int main(void) {
       cmocka_unit_test(blocked_shapes),
       cmocka_unit_test(few_rows),
       cmocka_unit_test(swapped_sides_give_the_same_bits),
+      cmocka_unit_test(rounding_on_the_way_gives_the_same_bits),
+      cmocka_unit_test(panels_of_rounded_values),
       cmocka_unit_test(empty_shapes),
       cmocka_unit_test(infinities_and_nan_pass_through),
       cmocka_unit_test(unknown_pairs_are_refused),
