@@ -1,86 +1,7 @@
 /* Autocast: which ops cast, against what PyTorch 2.15 gives under torch.autocast("cpu", torch.bfloat16);
  * regions that nest; the cast of a leaf made once and never stale; gradients in the dtype of the
  * parameter. */
-#include "support/test.h"
-
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "accel/autograd.h"
-#include "accel/ops.h"
-#include "accel/precision.h"
-#include "ops/ctx_impl.h"
-#include "ops/matmul/product.h"
-
-static ac_ctx *ctx;
-static ac_device *cpu;
-static int n_casts; /* calls of the op `cast` since it was set to 0 */
-
-static void count(void *user, const ac_frame *f, ac_status st) {
-  if (st == AC_OK && strcmp(f->op->name, "cast") == 0) n_casts++;
-}
-static int open_ctx(void **state) {
-  ac_err e;
-  if (ac_ctx_new(NULL, &ctx, &e) != AC_OK) return 1;
-  ac_autograd_open(ctx);
-  cpu = ac_ctx_default_device(ctx);
-  return aci_ctx_add_observer(ctx, (aci_observer){.after = count, .user = &n_casts}, &e) != AC_OK;
-}
-static int close_ctx(void **state) {
-  ac_ctx_free(ctx);
-  return ac_tensor_live() != 0;
-}
-
-static ac_autocast_state enter(bool on, ac_dtype dt, bool cache) {
-  ac_autocast_state outer;
-  ac_err e;
-  assert_ok(ac_autocast_begin(ctx, on, dt, cache, &outer, &e), e);
-  return outer;
-}
-#define LOWER() enter(true, AC_BF16, true)
-static void leave(ac_autocast_state outer) { ac_autocast_end(ctx, &outer); }
-
-/* Element i is (i % 7 - 3) / 4: exact in bf16. Integers are 0..3. */
-static ac_tensor *make(ac_dtype dt, int ndim, const int64_t *shape) {
-  ac_err e;
-  ac_tensor *t, *y = NULL;
-  int64_t n = 1;
-  for (int i = 0; i < ndim; i++) n *= shape[i];
-  float v[4096];
-  assert_in_range(n, 0, 4096);
-  for (int64_t i = 0; i < n; i++) v[i] = ac_dtype_is_float(dt) ? (float)(i % 7 - 3) / 4 : (float)(i % 4);
-  assert_ok(ac_tensor_from_host(cpu, AC_F32, ndim, shape, v, &t, &e), e);
-  if (dt == AC_F32) return t;
-  assert_ok(ac_cast(ctx, t, dt, &y, &e), e);
-  ac_tensor_release(t);
-  return y;
-}
-#define MAKE(dt, ...) make(dt, (int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), (int64_t[]){__VA_ARGS__})
-static ac_tensor *leaf(ac_tensor *t) {
-  ac_err e;
-  assert_ok(ac_tensor_set_requires_grad(t, true, &e), e);
-  return t;
-}
-static ac_tensor *linear(ac_tensor *x, ac_tensor *w, ac_tensor *b) {
-  ac_err e;
-  ac_tensor *y = NULL;
-  assert_ok(ac_linear(ctx, x, w, b, &y, &e), e);
-  return y;
-}
-static void backward(ac_tensor *y) {
-  ac_err e;
-  ac_tensor *s = NULL;
-  assert_ok(ac_sum(ctx, y, NULL, 0, false, NULL, &s, &e), e);
-  assert_ok(ac_backward(ctx, 1, &s, NULL, 0, NULL, NULL, &e), e);
-  ac_tensor_release(s);
-}
-static double at(const ac_tensor *t, int64_t i) {
-  ac_scalar s;
-  ac_err e;
-  assert_ok(ac_tensor_item(t, i, &s, &e), e);
-  return s.kind == AC_SCALAR_FLOAT ? s.f : (double)s.i;
-}
+#include "host/precision/autocast.h"
 
 /* ---- the lists ---- */
 typedef struct row {
@@ -320,11 +241,6 @@ static void leaves_are_cast_once(void **state) {
             *frozen = MAKE(AC_F32, 3, 4), *y;
   int64_t before = ac_tensor_live();
   ac_autocast_state outer = LOWER();
-#define CASTS(n, call)  \
-  n_casts = 0;          \
-  y = call;             \
-  ac_tensor_release(y); \
-  assert_int_equal(n_casts, n)
   CASTS(3, linear(x, w, b));
   CASTS(1, linear(x, w, b)); /* x, which is no parameter */
   CASTS(2, linear(x, frozen, b));
@@ -482,173 +398,6 @@ static void backward_after_the_region(void **state) {
   for (int i = 0; i < 4; i++) ac_tensor_release(all[i]);
 }
 
-/* ---- weights that the product rounds as it reads them ---- */
-enum { ROWS = 144, IN = 40, OUT = 56 };
-
-/* Uniform in [-1, 1): not exact in bf16. */
-static ac_tensor *uniform(ac_dtype dt, int64_t m, int64_t n) {
-  static uint64_t rng = 7;
-  ac_err e;
-  ac_tensor *t, *y = NULL;
-  float v[ROWS * OUT];
-  for (int64_t i = 0; i < m * n; i++) v[i] = (float)(2 * ac_test_uniform(&rng) - 1);
-  assert_ok(ac_tensor_from_host(cpu, AC_F32, 2, (int64_t[]){m, n}, v, &t, &e), e);
-  if (dt == AC_F32) return t;
-  assert_ok(ac_cast(ctx, t, dt, &y, &e), e);
-  ac_tensor_release(t);
-  return y;
-}
-/* A copy that leads nowhere. */
-static ac_tensor *as(ac_tensor *t, ac_dtype dt) {
-  ac_err e;
-  ac_tensor *y = NULL;
-  bool grad = ac_ctx_set_grad_enabled(ctx, false);
-  assert_ok(ac_cast(ctx, t, dt, &y, &e), e);
-  ac_ctx_set_grad_enabled(ctx, grad);
-  return y;
-}
-enum { LINEAR, ADDMM, MLP, N_CALLS };
-/* y of x (ROWS, IN), through one weight (OUT, IN) or its transpose (IN, OUT), or through that and one of (IN, OUT). */
-static ac_tensor *through(int call, ac_tensor *x, ac_tensor *w, ac_tensor *second) {
-  ac_err e;
-  ac_tensor *y = NULL, *zero = NULL;
-  if (call == LINEAR) return linear(x, w, NULL);
-  if (call == MLP) {
-    assert_ok(ac_mlp(ctx, x, w, second, NULL, NULL, AC_MLP_ACTIVATION_RELU, false, &y, &e), e);
-    return y;
-  }
-  assert_ok(ac_tensor_from_host(cpu, AC_BF16, 1, (int64_t[]){1}, &(uint16_t){0}, &zero, &e), e);
-  assert_ok(ac_addmm(ctx, zero, x, w, ac_operand_int(0).scalar, ac_operand_int(1).scalar, &y, &e), e);
-  ac_tensor_release(zero);
-  return y;
-}
-static ac_tensor *weight_for(int call) {
-  return call == ADDMM ? uniform(AC_F32, IN, OUT) : uniform(AC_F32, OUT, IN);
-}
-static void same_bits(const ac_tensor *a, const ac_tensor *b) {
-  assert_int_equal(ac_tensor_dtype(a), ac_tensor_dtype(b));
-  assert_int_equal(ac_tensor_numel(a), ac_tensor_numel(b));
-  for (int64_t i = 0; i < ac_tensor_numel(a); i++) assert_true(at(a, i) == at(b, i));
-}
-
-/* From many rows on: no cast of the weight; y and dx are those of a cast weight bit for bit; dw is the sum in f32, which that of a cast
- * weight is when it is rounded. */
-static void many_rows_round_their_weights(void **state) {
-  if (!aci_product_rounds(cpu)) skip();
-  for (int call = 0; call < N_CALLS; call++) {
-    ac_tensor *x = leaf(uniform(AC_BF16, ROWS, IN)), *w = leaf(weight_for(call)), *w2 = leaf(uniform(AC_F32, IN, OUT));
-    ac_tensor *w16 = leaf(as(w, AC_BF16)), *v16 = leaf(as(w2, AC_BF16));
-    ac_autocast_state outer = LOWER();
-    n_casts = 0;
-    ac_tensor *y = through(call, x, w, w2);
-    assert_int_equal(n_casts, 0);
-    leave(outer);
-    backward(y);
-    ac_tensor *gx = as(ac_tensor_grad(x), AC_F32);
-    ac_tensor_set_grad(x, NULL, &(ac_err){0});
-    ac_tensor *z = through(call, x, w16, v16);
-    backward(z);
-    ac_tensor *hx = as(ac_tensor_grad(x), AC_F32);
-    same_bits(y, z);
-    same_bits(gx, hx);
-    ac_tensor *const leaves[][2] = {{w, w16}, {w2, v16}};
-    for (int i = 0; i < (call == MLP ? 2 : 1); i++) {
-      assert_int_equal(ac_tensor_dtype(ac_tensor_grad(leaves[i][0])), AC_F32);
-      ac_tensor *rounded = as(ac_tensor_grad(leaves[i][0]), AC_BF16), *back = as(rounded, AC_F32);
-      same_bits(rounded, ac_tensor_grad(leaves[i][1]));
-      bool wider = false;
-      for (int64_t j = 0; j < ac_tensor_numel(back); j++) wider |= at(back, j) != at(ac_tensor_grad(leaves[i][0]), j);
-      assert_true(wider);
-      ac_tensor_release(rounded);
-      ac_tensor_release(back);
-    }
-    ac_tensor *all[] = {x, w, w2, w16, v16, y, z, gx, hx};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) ac_tensor_release(all[i]);
-  }
-}
-
-/* The second time in a region there is a copy, which the third takes; in the next region, or when the weight has changed, all begins anew. */
-static void what_is_used_again_is_cast(void **state) {
-  if (!aci_product_rounds(cpu)) skip();
-  ac_err e;
-  ac_tensor *x = uniform(AC_BF16, ROWS, IN), *w = leaf(uniform(AC_F32, OUT, IN)), *y, *out = NULL;
-  const int64_t before = ac_tensor_live();
-  for (int round = 0; round < 2; round++) {
-    ac_autocast_state outer = LOWER();
-    CASTS(0, linear(x, w, NULL));
-    CASTS(1, linear(x, w, NULL));
-    CASTS(0, linear(x, w, NULL));
-    bool grad = ac_ctx_set_grad_enabled(ctx, false);
-    CASTS(0, linear(x, w, NULL));
-    assert_ok(ac_mul_(ctx, w, ac_operand_float(2), &out, &e), e);
-    ac_tensor_release(out);
-    ac_ctx_set_grad_enabled(ctx, grad);
-    CASTS(0, linear(x, w, NULL));
-    CASTS(1, linear(x, w, NULL));
-    leave(outer);
-    assert_int_equal(ac_tensor_live(), before);
-  }
-  ac_autocast_state outer = enter(true, AC_BF16, false);
-  for (int i = 0; i < 3; i++) { CASTS(0, linear(x, w, NULL)); }
-  leave(outer);
-  ac_tensor_release(x);
-  ac_tensor_release(w);
-}
-
-/* Few rows, no gradient to come, f16, other dtypes: a cast as ever; and outside of a region dtypes that differ are refused. */
-static void other_weights_are_cast(void **state) {
-  ac_err e;
-  ac_tensor *x = uniform(AC_BF16, ROWS, IN), *few = uniform(AC_BF16, 63, IN), *w = leaf(uniform(AC_F32, OUT, IN)),
-            *frozen = uniform(AC_F32, OUT, IN), *w16 = leaf(uniform(AC_F16, OUT, IN)), *y = NULL;
-  assert_fails(ac_linear(ctx, x, w, NULL, &y, &e), DTYPE, "cast one of them", e);
-  ac_autocast_state outer = LOWER();
-  CASTS(1, linear(few, w, NULL));
-  CASTS(1, linear(x, frozen, NULL));
-  CASTS(1, linear(x, w16, NULL));
-  leave(outer);
-  outer = LOWER();
-  bool grad = ac_ctx_set_grad_enabled(ctx, false);
-  CASTS(1, linear(x, w, NULL));
-  ac_ctx_set_grad_enabled(ctx, grad);
-  leave(outer);
-  outer = enter(true, AC_F16, true);
-  CASTS(2, linear(x, w, NULL));
-  leave(outer);
-  ac_tensor *all[] = {x, few, w, frozen, w16};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++) ac_tensor_release(all[i]);
-}
-
-/* d/dw of sum((dL/dx)^2), L = sum(y^2)/2 with y = x w^T: gradients of gradients pass through the products that round. Against the same in f32,
- * within bf16's precision of the largest. */
-static void second_derivatives_of_rounded_weights(void **state) {
-  ac_err e;
-  ac_tensor *x = leaf(uniform(AC_BF16, ROWS, IN)), *w = leaf(uniform(AC_F32, OUT, IN)), *x32 = NULL, *second[2] = {0};
-  const ac_backward_options again = {sizeof again, .create_graph = true, .retain_graph = true};
-  x32 = leaf(as(x, AC_F32));
-  for (int lowered = 0; lowered < 2; lowered++) {
-    ac_tensor *in = lowered ? x : x32, *loss = NULL, *square = NULL, *dx[1] = {0}, *dw[1] = {0}, *norm = NULL, *total = NULL;
-    ac_autocast_state outer = enter(lowered, AC_BF16, true);
-    ac_tensor *y = linear(in, w, NULL);
-    leave(outer);
-    assert_ok(ac_mul(ctx, ac_operand_tensor(y), ac_operand_tensor(y), &square, &e), e);
-    assert_ok(ac_sum(ctx, square, NULL, 0, false, NULL, &loss, &e), e);
-    assert_ok(ac_gradients(ctx, 1, &loss, NULL, 1, &in, false, &again, dx, &e), e);
-    assert_ok(ac_mul(ctx, ac_operand_tensor(dx[0]), ac_operand_tensor(dx[0]), &norm, &e), e);
-    assert_ok(ac_sum(ctx, norm, NULL, 0, false, NULL, &total, &e), e);
-    assert_ok(ac_gradients(ctx, 1, &total, NULL, 1, &w, false, NULL, dw, &e), e);
-    assert_int_equal(ac_tensor_dtype(dw[0]), AC_F32);
-    second[lowered] = dw[0];
-    ac_tensor *all[] = {y, square, loss, dx[0], norm, total};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) ac_tensor_release(all[i]);
-  }
-  double largest = 0;
-  for (int64_t i = 0; i < OUT * IN; i++) largest = fmax(largest, fabs(at(second[0], i)));
-  assert_true(largest > 1);
-  for (int64_t i = 0; i < OUT * IN; i++) assert_true(fabs(at(second[0], i) - at(second[1], i)) <= 0.02 * largest);
-  ac_tensor *all[] = {x, w, x32, second[0], second[1]};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++) ac_tensor_release(all[i]);
-}
-
 /* Closing a context inside a region gives the cached casts back (close_ctx of every test counts). */
 static void context_may_end_inside(void **state) {
   ac_tensor *x = MAKE(AC_F32, 1, 4), *w = leaf(MAKE(AC_F32, 4, 4)), *y;
@@ -659,7 +408,6 @@ static void context_may_end_inside(void **state) {
   ac_tensor_release(y);
 }
 
-#define TEST(fn) cmocka_unit_test_setup_teardown(fn, open_ctx, close_ctx)
 int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(ops_give_pytorchs_dtypes),
@@ -674,10 +422,6 @@ int main(void) {
       TEST(a_thousand_leaves),
       TEST(gradients_come_in_the_parameters_dtype),
       TEST(backward_after_the_region),
-      TEST(many_rows_round_their_weights),
-      TEST(what_is_used_again_is_cast),
-      TEST(other_weights_are_cast),
-      TEST(second_derivatives_of_rounded_weights),
       TEST(context_may_end_inside),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -313,7 +313,7 @@ static void swapped_sides_give_the_same_bits(void **state) {
 
 static uint16_t bf16_at(const float *p, int64_t i) { return aci_f32_to_bf16(p[i]); }
 
-/* n values from tiny to huge, some halfway between two of bf16, some denormal, infinite or not a number. */
+/* n values of which some lie halfway between two of bf16 and, unless all are to be finite, some are denormal, infinite or not a number. */
 static float *rough_values(int64_t n, bool finite) {
   float *p = values(ACI_GEMM_F32, n);
   for (int64_t i = 0; i < n; i++) {
