@@ -1,9 +1,13 @@
 /* The matrix product of the CPU: choice of path, cut into tiles, and the tile loop around the micro-kernels.
  *
- * Three plans. Shared: B is packed once for everybody before tiles of C are computed, and A too unless its rows can
- * be read where they lie, or it is huge (then every tile packs its rows); for products with many rows. Own: every
+ * Four plans. Shared: B is packed once for everybody before tiles of C are computed, and A too unless its rows can
+ * be read where they lie, or it is huge (then every tile packs its rows); for products with many rows. Columns: tiles of
+ * all rows, each of which packs its columns of B and multiplies while they are in L2; for some hundred rows. Own: every
  * tile packs its part of both operands; for batches of small products and for few rows, where B is read about once
- * anyway. Thin: gemm_thin.c. All cut by shape alone. */
+ * anyway. Thin: gemm_thin.c. Shapes choose how an element is added up; the number of threads, at most who computes it.
+ *
+ * Shared and columns go over k in groups of blocks, so that what is packed at a time stays in the caches, where sums
+ * can wait in C itself, or beside it where k is long. */
 #include "device/cpu/gemm.h"
 
 #include <stdatomic.h>
@@ -12,15 +16,22 @@
 #include "device/cpu/onednn.h"
 
 enum {
-  KC_BYTES = 1536,        /* of one row of a packed block: an A panel and a B panel together fit L1 */
+  KC_BYTES = 1536,        /* of one row of a packed block: long enough that C is rarely touched */
   TN_MAX = 512,           /* columns of a tile: its packed B stays in L2 */
   SHARED_BYTES = 8 << 20, /* of packed B at a time */
+  GROUP_BYTES = 4 << 20,  /* of packed B, all columns, where it waits for the rest of k */
   SHARED_A_BYTES = 16 << 20,
+  SUM_BYTES = 16 << 20, /* of a sum beside C */
+  LONG_K_COLS = 512,    /* k is long where fewer whole columns are packed at a time */
+  LYING_COLS = 1024,    /* below so many columns A is not worth packing */
   MANY_TASKS = 40,        /* enough to balance a few dozen threads */
   OWN_FLOPS = 1 << 20,    /* a piece of work worth handing out, of many */
   LEAST_FLOPS = 1 << 19,  /* and of few */
   FEW_TASKS = 12,
   TN_OWN = 256,
+  COLUMNS_ROWS = 512, /* the most rows of the columns plan: a block of A stays in L2, too */
+  COLUMNS_TN = 256,
+  TASKS_A_THREAD = 6,
 };
 static const double SHARED_FLOPS = 8e6; /* a product of the batch that gets a pass of its own */
 
@@ -32,21 +43,25 @@ typedef struct plan {
   bool direct;       /* accumulators may be added up in C itself */
   bool rows;         /* whole panels of A are read where they lie */
   int64_t kc, n_kb;
+  int64_t kb0, kb1, group;     /* blocks of k at a time */
   int64_t tm, tn, n_mt, n_nt;
-  /* shared plan: columns j0.. of batch entry b, packed, and all its rows (NULL: not) */
+  /* shared and columns plan: columns j0.. of batch entry b, packed, and all its rows (NULL: not); from block kb0 */
   int64_t b, j0, cols;
   char *packed_b, *packed_a;
+  char *sum; /* m x n accumulators beside C, or NULL */
   _Atomic bool *oom;
 } plan;
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+static int64_t whole_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
 static int64_t block_len(const plan *p, int64_t kb) { return aci_gemm_min(p->kc, p->g->k - kb * p->kc); }
 
-/* Rows (columns) of a packed operand that lie before block kb of its row i: the whole operand, padded to
- * panels, block by block. */
-static int64_t packed_at(int64_t extent, int panel, int64_t k0, int64_t kp, int64_t i) {
-  return k0 * ceil_div(extent, panel) * panel + i * kp;
+/* Values of a packed operand before row (column) i of the block at k0, kp wide: from block kb0 on, padded to panels, block by
+ * block. */
+static int64_t packed_at(const plan *p, int64_t extent, int panel, int64_t k0, int64_t kp, int64_t i) {
+  return (k0 - p->kb0 * p->kc) * ceil_div(extent, panel) * panel + i * kp;
 }
 
 static inline void multiply(const plan *p, bool lies, int rows, int cols, int64_t steps, const char *a, const char *b,
@@ -75,8 +90,8 @@ static bool run_tile(const plan *p, int64_t b, int64_t i0, int64_t rows, int64_t
   const int64_t lying = p->rows ? rows - rows % kn->mr : 0; /* whole panels of rows as they are */
   const int64_t packed = p->packed_a != NULL ? rows : lying; /* rows not to pack here */
   const int64_t row_bytes = g->a_rs * aci_gemm_type_bytes(g->in_type);
-  int64_t a_bytes = (aci_gemm_packed_bytes(kn, rows - packed, kn->mr, p->kc) + 63) / 64 * 64;
-  int64_t b_bytes = p->packed_b != NULL ? 0 : (aci_gemm_packed_bytes(kn, cols, kn->nr, p->kc) + 63) / 64 * 64;
+  int64_t a_bytes = whole_lines(aci_gemm_packed_bytes(kn, rows - packed, kn->mr, p->kc));
+  int64_t b_bytes = p->packed_b != NULL ? 0 : whole_lines(aci_gemm_packed_bytes(kn, cols, kn->nr, p->kc));
   /* accumulators: of one micro-tile when k is one block or C holds the sum, else of the whole tile */
   bool whole = p->n_kb > 1 && !p->direct;
   int64_t ldt = whole ? ceil_div(cols, kn->nr) * kn->nr : kn->nr;
@@ -84,18 +99,20 @@ static bool run_tile(const plan *p, int64_t b, int64_t i0, int64_t rows, int64_t
   char *pa = aci_scratch(ACI_SCRATCH_TILE, (size_t)(a_bytes + b_bytes + t_bytes));
   if (pa == NULL) return false;
   char *pb = pa + a_bytes, *tile = pb + b_bytes;
+  char *to = p->sum != NULL ? p->sum : g->c[b];
+  const int64_t to_rs = p->sum != NULL ? g->n : g->c_rs, to_bytes = p->sum != NULL ? acc_bytes : aci_gemm_type_bytes(g->out_type);
 
-  for (int64_t kb = 0; kb < p->n_kb; kb++) {
+  for (int64_t kb = p->kb0; kb < p->kb1; kb++) {
     int64_t k0 = kb * p->kc, kc = block_len(p, kb), steps = ceil_div(kc, kn->pair), kp = steps * kn->pair;
     const char *block_a = pa, *block_b = pb;
     const char *rows_a = aci_gemm_at(g->a[b], g->in_type, i0 * g->a_rs + k0 * g->a_cs);
     if (p->packed_a != NULL)
-      block_a = p->packed_a + packed_at(g->m, kn->mr, k0, kp, i0) * kn->bytes;
+      block_a = p->packed_a + packed_at(p, g->m, kn->mr, k0, kp, i0) * kn->bytes;
     else if (packed < rows)
       aci_gemm_pack(kn, g->in_type, pa, kn->mr, false, rows - packed, kc,
                     aci_gemm_at(rows_a, g->in_type, packed * g->a_rs), g->a_rs, g->a_cs);
     if (p->packed_b != NULL)
-      block_b = p->packed_b + packed_at(p->cols, kn->nr, k0, kp, j0 - p->j0) * kn->bytes;
+      block_b = p->packed_b + packed_at(p, p->cols, kn->nr, k0, kp, j0 - p->j0) * kn->bytes;
     else
       pack_b(p, b, k0 * g->b_rs + j0 * g->b_cs, cols, kc, pb);
     bool last = kb == p->n_kb - 1;
@@ -107,15 +124,15 @@ static bool run_tile(const plan *p, int64_t b, int64_t i0, int64_t rows, int64_t
         const bool lies = i < lying;
         const char *panel_a = lies ? rows_a + i * row_bytes : block_a + (i - lying) * kp * kn->bytes;
         const char *panel_b = block_b + j * kp * kn->bytes;
-        char *c = (char *)g->c[b] + ((i0 + i) * g->c_rs + j0 + j) * aci_gemm_type_bytes(g->out_type);
+        char *c = to + ((i0 + i) * to_rs + j0 + j) * to_bytes;
         if (p->direct) {
-          bool add = kb > 0 || g->beta != 0;
+          bool add = kb > 0 || (p->sum == NULL && g->beta != 0);
           if (computed == nr && width == nc) {
-            multiply(p, lies, nr, nc, steps, panel_a, panel_b, c, g->c_rs, add);
+            multiply(p, lies, nr, nc, steps, panel_a, panel_b, c, to_rs, add);
           } else {
             multiply(p, lies, computed, width, steps, panel_a, panel_b, tile, ldt, false);
-            aci_gemm_out edge = {g->out_type, 1, add, NULL};
-            aci_gemm_finish(&edge, nr, nc, tile, ldt, c, g->c_rs, 0);
+            aci_gemm_out edge = {p->acc, 1, add, NULL};
+            aci_gemm_finish(&edge, nr, nc, tile, ldt, c, to_rs, 0);
           }
         } else {
           char *t = whole ? tile + (i * ldt + j) * acc_bytes : tile;
@@ -155,7 +172,7 @@ static void run_own(ac_team *team, plan *p) {
   ac_parallel_for(team, g->n_batch * p->n_mt * p->n_nt, grain, own_piece, p);
 }
 
-/* ---- shared plan ---- */
+/* ---- shared and columns plan ---- */
 enum { PACK_PANELS = 4 };
 
 /* Panels of an operand, from row `first`; B's from the chunk's. */
@@ -164,9 +181,9 @@ static void pack_rows(const plan *p, bool b, int64_t first, int64_t end) {
   const aci_gemm_kernel *kn = p->kn;
   const int panel = b ? kn->nr : kn->mr;
   const int64_t extent = b ? p->cols : g->m, n = aci_gemm_min(end, extent) - first;
-  for (int64_t kb = 0; kb < p->n_kb; kb++) {
+  for (int64_t kb = p->kb0; kb < p->kb1; kb++) {
     int64_t k0 = kb * p->kc, kc = block_len(p, kb), kp = ceil_div(kc, kn->pair) * kn->pair;
-    char *dst = (b ? p->packed_b : p->packed_a) + packed_at(extent, panel, k0, kp, first) * kn->bytes;
+    char *dst = (b ? p->packed_b : p->packed_a) + packed_at(p, extent, panel, k0, kp, first) * kn->bytes;
     if (b) pack_b(p, p->b, k0 * g->b_rs + (p->j0 + first) * g->b_cs, n, kc, dst);
     else
       aci_gemm_pack(kn, g->in_type, dst, panel, false, n, kc,
@@ -193,32 +210,75 @@ static void shared_piece(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-/* Columns per chunk, so that the packed chunk stays below SHARED_BYTES. */
+/* Columns per chunk, so that the packed chunk stays below SHARED_BYTES; all chunks about as wide. */
 static int64_t chunk_cols(const plan *p) {
-  int64_t fit = SHARED_BYTES / ((p->g->k + p->kn->pair) * p->kn->bytes) / p->kn->nr * p->kn->nr;
-  int64_t least = 4 * (int64_t)p->kn->nr;
-  return aci_gemm_min(fit > least ? fit : least, ceil_div(p->g->n, p->kn->nr) * p->kn->nr);
+  const int64_t nr = p->kn->nr, k = aci_gemm_min(p->group * p->kc, p->g->k) + p->kn->pair;
+  const int64_t fit = aci_gemm_max(SHARED_BYTES / (k * p->kn->bytes) / nr * nr, 4 * nr);
+  return ceil_div(ceil_div(p->g->n, ceil_div(p->g->n, fit)), nr) * nr;
 }
 
-static void run_shared(ac_team *team, plan *p, int64_t chunk) {
+/* Blocks of k at a time. C is read and written once more for each group, which few columns or a long k are worth; what
+ * cannot wait in C waits beside it for a long k only. */
+static int64_t group_of(const plan *p, bool columns, int64_t a_bytes) { /* a_bytes: of A, packed whole */
   const aci_gemm *g = p->g;
-  int64_t unit = p->kn->nr;
+  const int64_t row = p->kc * p->kn->bytes, cols = aci_gemm_min(LONG_K_COLS, g->n);
+  const bool waits = p->direct || g->m * g->n * aci_gemm_type_bytes(p->acc) <= SUM_BYTES;
+  int64_t most = p->n_kb;
+  if (columns) {
+    if (waits && a_bytes > SHARED_A_BYTES) most = SHARED_A_BYTES / ceil_div(a_bytes, p->n_kb);
+  } else if (p->direct && g->n * row <= GROUP_BYTES) {
+    most = GROUP_BYTES / (g->n * row);
+  } else if (waits && SHARED_BYTES / (p->n_kb * row) < cols) {
+    most = SHARED_BYTES / (cols * row);
+  }
+  return ceil_div(p->n_kb, ceil_div(p->n_kb, aci_gemm_max(most, 1)));
+}
+
+static void run_columns(ac_team *team, plan *p) {
+  p->tm = p->g->m, p->n_mt = 1;
+  p->j0 = 0, p->cols = p->g->n;
+  p->n_nt = aci_gemm_max(ceil_div(p->g->n, COLUMNS_TN), TASKS_A_THREAD * (int64_t)ac_team_size(team));
+  p->tn = ceil_div(ceil_div(p->g->n, p->n_nt), p->kn->nr) * p->kn->nr;
+  p->n_nt = ceil_div(p->g->n, p->tn);
+  ac_parallel_for(team, p->n_nt, 1, shared_piece, p);
+}
+
+static void run_chunks(ac_team *team, plan *p) {
+  const aci_gemm *g = p->g;
+  const int64_t unit = p->kn->nr, chunk = chunk_cols(p);
+  for (p->j0 = 0; p->j0 < g->n; p->j0 += chunk) {
+    p->cols = aci_gemm_min(chunk, g->n - p->j0);
+    p->n_nt = ceil_div(p->cols, TN_MAX);
+    p->tn = ceil_div(ceil_div(p->cols, p->n_nt), unit) * unit;
+    p->n_nt = ceil_div(p->cols, p->tn);
+    /* 56 rows where that leaves enough tiles, down to one panel where it does not */
+    int64_t panels = 56 / p->kn->mr;
+    while (panels > 1 && ceil_div(g->m, panels * p->kn->mr) * p->n_nt < MANY_TASKS) panels /= 2;
+    p->tm = panels * p->kn->mr;
+    p->n_mt = ceil_div(g->m, p->tm);
+    ac_parallel_for(team, ceil_div(p->cols, PACK_PANELS * unit), 1, pack_piece_b, p);
+    ac_parallel_for(team, p->n_mt * p->n_nt, 1, shared_piece, p);
+  }
+}
+
+static void finish_rows(void *arg, int64_t begin, int64_t end) {
+  const plan *p = arg;
+  const aci_gemm *g = p->g;
+  aci_gemm_finish(&p->out, (int)(end - begin), (int)g->n, p->sum + begin * g->n * aci_gemm_type_bytes(p->acc), g->n,
+                  (char *)g->c[p->b] + begin * g->c_rs * aci_gemm_type_bytes(g->out_type), g->c_rs, 0);
+}
+
+static void run_shared(ac_team *team, plan *p) {
+  const aci_gemm *g = p->g;
   for (p->b = 0; p->b < g->n_batch; p->b++) {
-    if (p->packed_a != NULL)
-      ac_parallel_for(team, ceil_div(g->m, 2 * PACK_PANELS * p->kn->mr), 1, pack_piece_a, p);
-    for (p->j0 = 0; p->j0 < g->n; p->j0 += chunk) {
-      p->cols = aci_gemm_min(chunk, g->n - p->j0);
-      p->n_nt = ceil_div(p->cols, TN_MAX);
-      p->tn = ceil_div(ceil_div(p->cols, p->n_nt), unit) * unit;
-      p->n_nt = ceil_div(p->cols, p->tn);
-      /* 56 rows where that leaves enough tiles, down to one panel where it does not */
-      int64_t panels = 56 / p->kn->mr;
-      while (panels > 1 && ceil_div(g->m, panels * p->kn->mr) * p->n_nt < MANY_TASKS) panels /= 2;
-      p->tm = panels * p->kn->mr;
-      p->n_mt = ceil_div(g->m, p->tm);
-      ac_parallel_for(team, ceil_div(p->cols, PACK_PANELS * unit), 1, pack_piece_b, p);
-      ac_parallel_for(team, p->n_mt * p->n_nt, 1, shared_piece, p);
+    for (p->kb0 = 0; p->kb0 < p->n_kb; p->kb0 = p->kb1) {
+      p->kb1 = aci_gemm_min(p->n_kb, p->kb0 + p->group);
+      if (p->packed_a != NULL)
+        ac_parallel_for(team, ceil_div(g->m, 2 * PACK_PANELS * p->kn->mr), 1, pack_piece_a, p);
+      if (p->packed_b != NULL) run_chunks(team, p);
+      else run_columns(team, p);
     }
+    if (p->sum != NULL) ac_parallel_for(team, g->m, 8, finish_rows, p);
   }
 }
 
@@ -263,30 +323,37 @@ static ac_status run_blocked(ac_team *team, const aci_gemm *g, ac_err *e) {
   double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
   const bool thin = aci_gemm_thin_fits(g, p.kn);
   const bool shared = !thin && g->m > 2 * (int64_t)p.kn->mr && flops >= SHARED_FLOPS;
+  const bool columns = shared && g->m <= COLUMNS_ROWS && ceil_div(g->n, p.kn->nr) >= 2 * (int64_t)ac_team_size(team);
   aci_gemm_thin few = {.g = g, .kn = p.kn, .acc = p.acc, .kc = p.kc, .n_kb = p.n_kb, .oom = &oom};
-  int64_t chunk = shared ? chunk_cols(&p) : 0;
-  int64_t b_bytes = shared ? chunk * ceil_div(g->k, p.kn->pair) * p.kn->pair * p.kn->bytes + 64 : 0;
-  p.rows = g->a_cs == 1 && aci_gemm_rows_lie(p.kn, g->in_type, g->k, g->a_rs);
-  int64_t a_bytes = 0;
-  if (thin) b_bytes = (int64_t)aci_gemm_thin_bytes(&few);
-  if (shared && !p.rows) a_bytes = (aci_gemm_packed_bytes(p.kn, g->m, p.kn->mr, g->k + 8 * p.n_kb) + 63) / 64 * 64;
+  int64_t a_bytes = shared ? aci_gemm_packed_bytes(p.kn, g->m, p.kn->mr, g->k + 8 * p.n_kb) : 0;
+  p.rows = g->a_cs == 1 && aci_gemm_rows_lie(p.kn, g->in_type, g->k, g->a_rs) &&
+           (!shared || g->n < LYING_COLS || a_bytes > SHARED_A_BYTES);
+  if (p.rows) a_bytes = 0;
+  p.kb1 = p.group = p.n_kb;
+  if (shared) p.group = group_of(&p, columns, a_bytes);
+  a_bytes = whole_lines(ceil_div(a_bytes, p.n_kb) * p.group);
   if (a_bytes > SHARED_A_BYTES) a_bytes = 0;
+  const int64_t k = aci_gemm_min(p.group * p.kc, g->k);
+  int64_t b_bytes = thin ? (int64_t)aci_gemm_thin_bytes(&few) : 0;
+  if (shared && !columns) b_bytes = chunk_cols(&p) * ceil_div(k, p.kn->pair) * p.kn->pair * p.kn->bytes + 64;
+  b_bytes = whole_lines(b_bytes);
+  const bool beside = p.group < p.n_kb && !p.direct;
+  const int64_t sum_bytes = beside ? whole_lines(g->m * g->n * aci_gemm_type_bytes(p.acc)) : 0;
   int64_t bias_bytes = g->bias != NULL && g->bias_type != p.acc ? g->n * aci_gemm_type_bytes(p.acc) : 0;
+  const int64_t bytes = b_bytes + a_bytes + sum_bytes + bias_bytes;
   char *mem = NULL;
-  b_bytes = (b_bytes + 63) / 64 * 64;
-  if (b_bytes + a_bytes + bias_bytes > 0) {
-    mem = aci_scratch(ACI_SCRATCH_SHARED, (size_t)(b_bytes + a_bytes + bias_bytes));
-    if (mem == NULL)
-      return AC_FAIL(e, OOM, "out of memory for %lld bytes of packed operands",
-                     (long long)(b_bytes + a_bytes + bias_bytes));
+  if (bytes > 0) {
+    mem = aci_scratch(ACI_SCRATCH_SHARED, (size_t)bytes);
+    if (mem == NULL) return AC_FAIL(e, OOM, "out of memory for %lld bytes of packed operands", (long long)bytes);
   }
   if (g->bias != NULL)
-    p.out.bias = bias_as(p.acc, g->bias_type, g->bias, g->n, mem == NULL ? NULL : mem + b_bytes + a_bytes);
-  if (shared) p.packed_b = mem;
+    p.out.bias = bias_as(p.acc, g->bias_type, g->bias, g->n, mem == NULL ? NULL : mem + b_bytes + a_bytes + sum_bytes);
+  if (shared && !columns) p.packed_b = mem;
   if (a_bytes > 0) p.packed_a = mem + b_bytes;
+  if (beside) p.sum = mem + b_bytes + a_bytes, p.direct = true;
   few.out = p.out;
   if (thin) aci_gemm_thin_run(team, &few, mem);
-  else if (shared) run_shared(team, &p, chunk);
+  else if (shared) run_shared(team, &p);
   else run_own(team, &p);
   if (oom)
     return AC_FAIL(e, OOM, "out of memory for the packed operands of a %lld x %lld x %lld matrix product",

@@ -3,7 +3,7 @@
  * Called by host/ops/matmul and by attention. Any of A and B may be transposed views: element (i,k) of A lies at a + i*a_rs + k*a_cs
  * (in elements), (k,j) of B at b + k*b_rs + j*b_cs; C is row-major with row stride c_rs and unit column stride.
  * Numbers: f16/bf16/f32 accumulate in f32 (ACCEL_F32_SPLIT=1: large products of f32 as six of bf16; gemm_split.c), f64 in f64,
- * integers in i64. The cut into tiles follows from the shape alone, so bits do not depend on the number of threads. k = 0 gives
+ * integers in i64. How an element is added up follows from the shape alone: bits do not depend on the number of threads. k = 0 gives
  * beta*C + bias. */
 #ifndef ACI_CPU_GEMM_H
 #define ACI_CPU_GEMM_H

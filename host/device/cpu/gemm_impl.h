@@ -139,6 +139,7 @@ static inline int aci_gemm_type_bytes(aci_gemm_type t) {
 }
 
 static inline int64_t aci_gemm_min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t aci_gemm_max(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static inline const char *aci_gemm_at(const void *base, aci_gemm_type t, int64_t index) {
   return base == NULL ? NULL : (const char *)base + index * aci_gemm_type_bytes(t); /* NULL: no elements */

@@ -4,7 +4,10 @@
  * One body per instruction set, instantiated for a few row counts so that a short last panel does not cost a
  * full one: AVX-512 14 x 32 f32 (28 accumulators), AVX2 6 x 16, baseline 4 x 8, and half of these columns in
  * f64. The chain of fma of an element is the same in all of them except the baseline, which has no fma
- * instruction and rounds twice. */
+ * instruction and rounds twice.
+ *
+ * Panels come from L2 or further, and the CPU's own prefetching ends with each page: AVX-512 kernels, which have slots
+ * to spare beside their multiply-adds, ask for the lines of some steps ahead, and for C that is added to. */
 #include "device/cpu/gemm_impl.h"
 
 #include <string.h>
@@ -14,6 +17,9 @@
 #include <immintrin.h>
 #endif
 
+enum { AHEAD_A = 512, AHEAD_B = 1024, LINE = 64 }; /* bytes */
+#define AHEAD(p, bytes) __builtin_prefetch((const void *)((uintptr_t)(p) + (bytes)))
+
 /* T: packed step (float, double, or a pair of bf16 as uint32_t); U: element of C; V: vector of L values of C;
  * B: vector as loaded from the panels. rs, ks: bytes from row to row and from step to step of A. */
 #define MICRO(NAME, TARGET, T, U, V, B, L, ZERO, LOADB, BCAST, MADD, LOAD, STORE, ADD)                    \
@@ -22,11 +28,18 @@
                                                   int64_t ldc, bool add) {                                \
     V acc[ACI_GEMM_MR_MAX][2];                                                                            \
     _Pragma("GCC unroll 14") for (int i = 0; i < rows; i++) {                                             \
-      _Pragma("GCC unroll 2") for (int j = 0; j < nv; j++) acc[i][j] = ZERO();                            \
+      _Pragma("GCC unroll 2") for (int j = 0; j < nv; j++) {                                              \
+        acc[i][j] = ZERO();                                                                               \
+        if (sizeof(V) == LINE && add) __builtin_prefetch(c + i * ldc + j * L, 1);                         \
+      }                                                                                                   \
     }                                                                                                     \
     for (int64_t k = 0; k < kc; k++, a += ks, b += nv * L) {                                              \
       B bv[2];                                                                                            \
-      _Pragma("GCC unroll 2") for (int j = 0; j < nv; j++) bv[j] = LOADB(b + j * L);                      \
+      _Pragma("GCC unroll 2") for (int j = 0; j < nv; j++) {                                              \
+        bv[j] = LOADB(b + j * L);                                                                         \
+        if (sizeof(V) == LINE) AHEAD(b + j * L, AHEAD_B);                                                 \
+      }                                                                                                   \
+      if (sizeof(V) == LINE && rs < ks) AHEAD(a, AHEAD_A); /* packed */                                   \
       _Pragma("GCC unroll 14") for (int i = 0; i < rows; i++) {                                           \
         B av = BCAST((const T *)(const void *)(a + i * rs));                                              \
         _Pragma("GCC unroll 2") for (int j = 0; j < nv; j++) acc[i][j] = MADD(acc[i][j], av, bv[j]);      \

@@ -13,7 +13,13 @@
 #include <immintrin.h>
 #endif
 
-enum { TMP_K = 64, BLOCK_K = 8, ROUND_K = 32, ROUND_W = 128 };
+enum { TMP_K = 64, BLOCK_K = 8, ROUND_K = 32, ROUND_W = 128, ROWS_AHEAD = 8 };
+
+/* Rows of a source that is contiguous along the width are short runs far apart, which the CPU does not foresee: what lies
+ * some rows ahead of p is asked for, past the end, too. stride: of the rows, in bytes. */
+static inline AC_INLINE void ask_ahead(const void *p, int64_t stride) {
+  __builtin_prefetch((const void *)((uintptr_t)p + (uintptr_t)(ROWS_AHEAD * stride)));
+}
 
 /* ---- one panel, any ISA ---- */
 #define PACK_PLAIN(NAME, T)                                                                                 \
@@ -106,8 +112,10 @@ ACI_TARGET_AVX512 static void pack_f32_avx512(float *dst, int width, int w, int6
   if (ws == 1) {
     for (int i0 = 0; i0 < width; i0 += 16) {
       __mmask16 m = mask16(w - i0);
-      for (int64_t k = 0; k + 1 < kc; k++)
+      for (int64_t k = 0; k + 1 < kc; k++) {
+        ask_ahead(src + k * ks + i0, ks * 4);
         _mm512_storeu_ps(dst + k * width + i0, _mm512_maskz_loadu_ps(m, src + k * ks + i0));
+      }
       if (kc > 0) /* the last row stays within the panel */
         _mm512_mask_storeu_ps(dst + (kc - 1) * width + i0, mask16(width - i0),
                               _mm512_maskz_loadu_ps(m, src + (kc - 1) * ks + i0));
@@ -244,11 +252,10 @@ AC_ISA_FN(round_f32, (void *restrict y, const float *restrict x, int64_t n), (y,
   for (int64_t i = 0; i < n; i++) to[i] = aci_bf16_to_f32(aci_f32_to_bf16(x[i]));
 }
 
-/* Through a block that stays in L1, of the micro-kernel's type and the orientation of the source. Rows of the source are short runs far
- * apart, which the CPU does not foresee: the next ones are asked for ahead. */
+/* Through a block that stays in L1, of the micro-kernel's type and the orientation of the source. */
 void aci_gemm_pack_rounded(const aci_gemm_kernel *kn, void *dst, int width, bool half_tail, int64_t w, int64_t kc,
                            const float *src, int64_t ws, int64_t ks) {
-  enum { AHEAD = 8, LINE = 16 };
+  enum { LINE = 16 };
   _Alignas(64) float block[ROUND_K * ROUND_W];
   const bool across = ws == 1, narrow = kn->pack == ACI_PACK_BF16;
   void (*round)(void *restrict, const float *restrict, int64_t) = narrow ? round_bf16 : round_f32;
@@ -264,8 +271,7 @@ void aci_gemm_pack_rounded(const aci_gemm_kernel *kn, void *dst, int width, bool
         const float *s = src + i0 * ws + k0 * ks + r * next;
         char *to = (char *)block + r * ROUND_W * bytes;
         if (step == 1) {
-          for (int64_t i = 0; i < run; i += LINE)
-            __builtin_prefetch((const void *)((uintptr_t)(s + i) + (uintptr_t)(AHEAD * next) * sizeof *s));
+          for (int64_t i = 0; i < run; i += LINE) ask_ahead(s + i, next * (int64_t)sizeof *s);
           round(to, s, run);
         } else {
           for (int64_t i = 0; i < run; i++) round(to + i * bytes, s + i * step, 1);

@@ -272,6 +272,15 @@ static void blocked_shapes(void **state) {
     run_case(pairs[r % 6][0], pairs[r % 6][1], 250 + below(20), 530 + below(40), 120 + below(30), 1);
 }
 
+/* k in groups: sums that wait in C and beside it, with B packed for all or (few threads) by tiles of all rows, and an A that
+ * is packed for one group at a time. */
+static void long_k(void **state) {
+  (void)state;
+  for (int r = 0; r < 9; r++)
+    run_case(pairs[r % 6][0], pairs[r % 6][1], 30 + below(10), 226 + below(25), r < 6 ? 5000 + below(300) : 11500, 1);
+  for (int r = 0; r < 3; r++) run_case(pairs[r % 3][0], pairs[r % 3][1], 500, 33 + below(30), 8400 + below(30), 1);
+}
+
 /* A few rows times matrices of all layouts, the transposed ones by the path that swaps the sides. */
 static void few_rows(void **state) {
   (void)state;
@@ -527,6 +536,7 @@ int main(void) {
       cmocka_unit_test(small_shapes),
       cmocka_unit_test(thin_shapes),
       cmocka_unit_test(blocked_shapes),
+      cmocka_unit_test(long_k),
       cmocka_unit_test(few_rows),
       cmocka_unit_test(swapped_sides_give_the_same_bits),
       cmocka_unit_test(rounding_on_the_way_gives_the_same_bits),
