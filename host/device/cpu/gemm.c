@@ -23,7 +23,7 @@ enum {
   SHARED_A_BYTES = 16 << 20,
   SUM_BYTES = 16 << 20, /* of a sum beside C */
   LONG_K_COLS = 512,    /* k is long where fewer whole columns are packed at a time */
-  LYING_COLS = 1024,    /* below so many columns A is not worth packing */
+  LYING_BYTES = 2000,   /* of a packed row of B: below, A is not worth packing */
   MANY_TASKS = 40,        /* enough to balance a few dozen threads */
   OWN_FLOPS = 1 << 20,    /* a piece of work worth handing out, of many */
   LEAST_FLOPS = 1 << 19,  /* and of few */
@@ -31,7 +31,7 @@ enum {
   TN_OWN = 256,
   COLUMNS_ROWS = 512, /* the most rows of the columns plan: a block of A stays in L2, too */
   COLUMNS_TN = 256,
-  TASKS_A_THREAD = 6,
+  TASKS_A_THREAD = 4,
 };
 static const double SHARED_FLOPS = 8e6; /* a product of the batch that gets a pass of its own */
 
@@ -327,7 +327,7 @@ static ac_status run_blocked(ac_team *team, const aci_gemm *g, ac_err *e) {
   aci_gemm_thin few = {.g = g, .kn = p.kn, .acc = p.acc, .kc = p.kc, .n_kb = p.n_kb, .oom = &oom};
   int64_t a_bytes = shared ? aci_gemm_packed_bytes(p.kn, g->m, p.kn->mr, g->k + 8 * p.n_kb) : 0;
   p.rows = g->a_cs == 1 && aci_gemm_rows_lie(p.kn, g->in_type, g->k, g->a_rs) &&
-           (!shared || g->n < LYING_COLS || a_bytes > SHARED_A_BYTES);
+           (!shared || g->n * p.kn->bytes < LYING_BYTES || a_bytes > SHARED_A_BYTES);
   if (p.rows) a_bytes = 0;
   p.kb1 = p.group = p.n_kb;
   if (shared) p.group = group_of(&p, columns, a_bytes);
