@@ -73,6 +73,9 @@ void aci_gemm_pack(const aci_gemm_kernel *kn, aci_gemm_type type, void *dst, int
 void aci_gemm_pack_rounded(const aci_gemm_kernel *kn, void *dst, int width, bool half_tail, int64_t w, int64_t kc,
                            const float *src, int64_t ws, int64_t ks);
 
+/* n values of BF16 or F16 as f32. */
+void aci_gemm_widen(aci_gemm_type type, float *dst, const void *src, int64_t n);
+
 /* out[i,j] = alpha*acc[i,j] + beta*out[i,j] + bias[j]; acc and bias are f64 if f64, else f32. */
 typedef struct aci_gemm_out {
   aci_gemm_type type;
@@ -85,12 +88,14 @@ void aci_gemm_finish(const aci_gemm_out *o, int rows, int cols, const void *acc,
 /* Scratch of the calling thread, 64-byte aligned, contents undefined; NULL when there is no memory. It is
  * reused by the next call for the same slot (so who holds a slot must not call another kernel that takes it)
  * and freed with the thread. SHARED: what a caller prepares for all pieces of its work; TILE: of one piece;
- * COLUMNS: of who calls the matrix product, which takes the others; SPLIT: of gemm_split.c, which calls it, too. */
+ * COLUMNS: of who calls the matrix product, which takes the others; SPLIT: of gemm_split.c, which calls it, too;
+ * WIDENED: of a convolution that calls others. */
 typedef enum aci_scratch_slot {
   ACI_SCRATCH_SHARED,
   ACI_SCRATCH_TILE,
   ACI_SCRATCH_COLUMNS,
   ACI_SCRATCH_SPLIT,
+  ACI_SCRATCH_WIDENED,
   ACI_SCRATCH_SLOTS
 } aci_scratch_slot;
 void *aci_scratch(aci_scratch_slot slot, size_t bytes);

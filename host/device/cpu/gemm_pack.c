@@ -186,6 +186,10 @@ AC_ISA_FN(widen_f16, (float *restrict y, const uint16_t *restrict x, int64_t n),
   for (int64_t i = 0; i < n; i++) y[i] = aci_f16_to_f32(x[i]);
 }
 
+void aci_gemm_widen(aci_gemm_type type, float *dst, const void *src, int64_t n) {
+  (type == ACI_GEMM_BF16 ? widen_bf16 : widen_f16)(dst, src, n);
+}
+
 /* Through a block of f32 on the stack that has the orientation of the source. */
 static void pack_widened(aci_gemm_type type, float *dst, int width, int w, int64_t kc, const uint16_t *src,
                          int64_t ws, int64_t ks) {

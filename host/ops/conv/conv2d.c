@@ -5,7 +5,8 @@
    with an extent of floor((in + 2 padding - dilation (k - 1) - 1) / stride) + 1; stride, padding and dilation
    are one number or one per dim.
    gradient: dx = the transposed convolution of dy, dweight = the correlation of x with dy, dbias = the sum of
-   dy over all but the channels. Floating point only. Large 3 x 3 convolutions of f32 with stride 1 multiply Winograd's
+   dy over all but the channels. Floating point only. Large 3 x 3 convolutions of f32 (of bf16 and f16, too, where
+   the CPU multiplies them as f32) with stride 1 multiply Winograd's
    way: as exact for values of like size, else to a rounding of the largest value in the 4 x 4 that a result's tile
    reads; there infinities and values above 8e37 make NaN (ACCEL_WINOGRAD=0: never).
    example: accel.conv2d(accel.ones(1, 3, 3), accel.ones(1, 1, 2, 2)) --> { { { 4, 4 }, { 4, 4 } } }

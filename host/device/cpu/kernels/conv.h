@@ -4,7 +4,8 @@
  * y[n, g, o, q] = bias[g, o] + sum over c and t of w[g, o, c, t] * x[n, g, c, q * stride - pad + t * dil], x
  * being 0 outside. Numbers: f32, bf16 and f16 accumulate in f32 and round once (bf16 multiplies as bf16 where
  * the CPU has instructions for that), f64 in f64. Work is cut by shape; bits do not depend on the number of
- * threads. Large 3 x 3 convolutions of f32 multiply Winograd's way (ACCEL_WINOGRAD=0: never): errors are relative to the
+ * threads. Large 3 x 3 convolutions of f32, and of 16-bit floats that are multiplied as f32, go Winograd's way
+ * (ACCEL_WINOGRAD=0: never): errors are relative to the
  * largest value in the 4 x 4 that a tile of 2 x 2 results reads, and what is not finite, or above a quarter of the
  * largest float, makes NaN of the tile. */
 #ifndef ACI_CPU_CONV_H

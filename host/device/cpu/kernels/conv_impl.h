@@ -152,6 +152,12 @@ ac_status aci_conv_run_winograd(ac_team *team, const aci_conv *c, bool backward,
 ac_status aci_conv_winograd_weight(ac_team *team, const aci_conv *c, const void *dy, const void *x, void *dw,
                                    ac_err *e);
 
+/* 16-bit floats through copies in f32: forward, or backward from dy to dx, or to dw; wants: is that the better way? */
+bool aci_conv_wants_widened(const aci_conv *c);
+ac_status aci_conv_run_widened(ac_team *team, const aci_conv *c, bool backward, const void *src, const void *weight,
+                               const void *bias, void *dst, ac_err *e);
+ac_status aci_conv_widened_weight(ac_team *team, const aci_conv *c, const void *dy, const void *x, void *dw, ac_err *e);
+
 /* Where the weight of tap t (in the walk's order) lies in the kernel. */
 int64_t aci_conv_kernel_tap(const aci_conv_product *p, int64_t t);
 /* Result channels r0.. of group g over the places of t := sums (rows of ldt, in p->acc) plus bias. */

@@ -50,6 +50,7 @@ static bool wants(const aci_conv *c, aci_onednn_direction direction) {
       image_flops(c) * (double)c->n < MIN_FLOPS || aci_cpu_isa() != ACI_ISA_AVX512)
     return false;
   if (c->type == ACI_GEMM_BF16 && aci_onednn_amx()) return true;
+  if (aci_conv_staged_type(c->type) != c->type) return false; /* it would emulate */
   if (direction == ACI_ONEDNN_CONV_FORWARD && aci_conv_size(c->out) < MIN_PLACES) return false;
   const bool steps = aci_conv_size(c->stride) > 1;
   return direction != ACI_ONEDNN_CONV_WEIGHT &&

@@ -295,6 +295,7 @@ ac_status aci_conv_backward_weight(ac_team *team, const aci_conv *c, const void 
     memset(dw, 0, (size_t)(all * aci_gemm_type_bytes(c->type)));
     return AC_OK;
   }
+  if (aci_conv_wants_widened(c)) return aci_conv_widened_weight(team, c, dy, x, dw, e);
   if (aci_conv_wants_winograd(c)) return aci_conv_winograd_weight(team, c, dy, x, dw, e);
   if (aci_conv_onednn_weight(team, c, dy, x, dw)) return AC_OK;
   if (j.rows <= ACI_CONV_THIN) return aci_conv_weight_thin(team, &j.w, j.groups, j.rows, j.chans, dy, dw, e);

@@ -299,6 +299,23 @@ static void chosen_by_shape(void **state) {
   run_case(ACI_GEMM_F32, &steps);
 }
 
+/* 16-bit floats through copies in f32, of all images and of some at a time; what multiplies bf16 keeps to that. */
+static void through_copies(void **state) {
+  (void)state;
+  static const aci_conv some[] = {
+      D2(5, 1, 32, 33, 100, 130, 3, 3, 1, 1, 1), D2(9, 1, 40, 34, 90, 75, 3, 3, 2, 1, 1), D2(30, 1, 45, 33, 14, 15, 1, 3, 1, 0, 1),
+      D2(3, 1, 36, 32, 40, 41, 2, 2, 1, 0, 3)};
+  for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+    aci_conv c = some[i];
+    c.type = ACI_GEMM_F16;
+    for (int d = 0; d < ACI_CONV_DIMS; d++) c.out[d] = (c.in[d] + 2 * c.pad[d] - c.dil[d] * (c.k[d] - 1) - 1) / c.stride[d] + 1;
+    if (i == 0 && !aci_conv_wants_widened(&c)) skip(); /* base instructions */
+    assert_true(aci_conv_wants_widened(&c) || i > 1);
+    run_case(ACI_GEMM_F16, &some[i]);
+    run_case(ACI_GEMM_BF16, &some[i]);
+  }
+}
+
 /* Winograd's way: even and odd extents, every padding, blocks of many images, of one, and of part of a row's panel;
  * channels that leave panels half full. */
 static const aci_conv tiled[] = {
@@ -411,6 +428,7 @@ int main(void) {
       cmocka_unit_test(infinities_stay_where_they_are),
       cmocka_unit_test(through_onednn),
       cmocka_unit_test(chosen_by_shape),
+      cmocka_unit_test(through_copies),
       cmocka_unit_test(winograd),
       cmocka_unit_test(winograd_is_as_exact),
       cmocka_unit_test(winograd_near_a_large_value),
