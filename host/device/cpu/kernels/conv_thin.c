@@ -201,13 +201,6 @@ typedef struct weights {
 } weights;
 
 /* Row r of dy over the places of a tile, in the type of the sums. */
-#define WIDEN(NAME, S, D, GET)                                                  \
-  AC_ISA_FN(NAME, (D *restrict d, const S *restrict s, int64_t n), (d, s, n)) { \
-    for (int64_t i = 0; i < n; i++) d[i] = GET(s[i]);                           \
-  }
-WIDEN(widen_bf16, uint16_t, float, aci_bf16_to_f32)
-WIDEN(widen_f16, uint16_t, float, aci_f16_to_f32)
-
 static void load_row(const weights *j, const aci_conv_tile *t, int64_t channel, char *d) {
   const int64_t es = aci_gemm_type_bytes(j->w.type), places = j->w.places;
   for (int i = 0; i < t->n_runs;) {
@@ -216,8 +209,7 @@ static void load_row(const weights *j, const aci_conv_tile *t, int64_t channel, 
     while (i < t->n_runs && t->run[i].image == run->image) n += t->run[i++].len;
     const char *s = j->dy + ((run->image * j->groups * j->rows + channel) * places + run->place) * es;
     char *to = d + run->col * j->w.stage_bytes;
-    if (j->w.type == ACI_GEMM_BF16) widen_bf16((float *)(void *)to, (const uint16_t *)(const void *)s, n);
-    else if (j->w.type == ACI_GEMM_F16) widen_f16((float *)(void *)to, (const uint16_t *)(const void *)s, n);
+    if (es == 2) aci_gemm_widen(j->w.type, (float *)(void *)to, s, n);
     else memcpy(to, s, (size_t)(n * es));
   }
 }

@@ -35,19 +35,12 @@ typedef struct cast {
 
 static void cast_piece(void *arg, int64_t begin, int64_t end) {
   const cast *j = arg;
-  const int64_t at = begin * PIECE, n = aci_conv_min(end * PIECE, j->n) - at;
-  if (j->narrow) {
-    const aci_gemm_out out = {j->type, 1, 0, NULL};
-    for (int64_t i = 0; i < n; i += PIECE)
-      aci_gemm_finish(&out, 1, (int)aci_conv_min(PIECE, n - i), j->from + (at + i) * 4, 0, j->to + (at + i) * 2, 0, 0);
-  } else {
-    aci_gemm_widen(j->type, (float *)(void *)j->to + at, j->from + at * 2, n);
-  }
+  const aci_gemm_out out = {j->type, 1, 0, NULL};
+  if (j->narrow) aci_gemm_finish(&out, 1, (int)(end - begin), j->from + begin * 4, 0, j->to + begin * 2, 0, 0);
+  else aci_gemm_widen(j->type, (float *)(void *)j->to + begin, j->from + begin * 2, end - begin);
 }
 
-static void run_cast(ac_team *team, cast j) {
-  if (j.n > 0) ac_parallel_for(team, aci_conv_ceil(j.n, PIECE), 1, cast_piece, &j);
-}
+static void run_cast(ac_team *team, cast j) { ac_parallel_for(team, j.n, PIECE, cast_piece, &j); }
 
 static void widen(ac_team *team, aci_gemm_type type, const void *from, int64_t first, int64_t n, float *to) {
   run_cast(team, (cast){.type = type, .from = (const char *)from + first * 2, .to = (char *)to, .n = n});
