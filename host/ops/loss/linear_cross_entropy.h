@@ -37,8 +37,9 @@ typedef struct aci_lce {
   ac_dtype product, acc; /* what is multiplied and what tiles hold: f64 for f64, else f32 */
   aci_gemm_type in_type, acc_type;
   const ac_tensor *linear;
-  const char *x, *w; /* as multiplied: input, and the tile's rows of linear_weight */
+  const char *x, *w; /* as multiplied: input, and the tile's rows of linear_weight (f32 if round_w) */
   int64_t x_rs, x_cs, w_rs, w_cs;
+  bool round_w;     /* w stays f32 and is rounded to bf16 as products read it */
   const void *bias; /* v values, or NULL */
   aci_gemm_type bias_type;
   int64_t rows, cols, ld;         /* extents of a full tile; elements from row to row */

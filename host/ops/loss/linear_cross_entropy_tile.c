@@ -68,7 +68,8 @@ ac_status aci_lce_prepare(aci_lce *j, ac_frame *f, int at, ac_tensor *kept, ac_t
   }
   j->w_rs = w->stride[0];
   j->w_cs = w->stride[1];
-  if ((ac_dtype)w->dtype != j->product) {
+  j->round_w = w->dtype == AC_F32 && j->product == AC_BF16 && aci_product_rounds(f->device);
+  if ((ac_dtype)w->dtype != j->product && !j->round_w) {
     AC_TRY(aci_lce_take(j, (size_t)(j->cols * j->k) * aci_dsize(j->product), &j->w_copy, e));
     j->w_rs = j->k;
     j->w_cs = 1;
@@ -98,6 +99,7 @@ void aci_lce_to_rows(aci_lce *j, int64_t i0) {
 
 ac_status aci_lce_multiply(const aci_lce *j, aci_gemm *g, const void *a, const void *b, void *c, ac_err *e) {
   g->in_type = j->in_type;
+  g->round_b = j->round_w && b == j->w;
   g->n_batch = 1;
   g->alpha = 1;
   g->a = &a;

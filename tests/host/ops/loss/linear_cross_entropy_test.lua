@@ -315,6 +315,18 @@ do
     assert(holds { x:detach(), w:detach() } < 4 * N * 8)
     accel.no_grad(function() assert(holds { x, w } < 4 * N * 8) end)
   end
+  -- weights of f32 are rounded as products read them: beside a tile there is a copy of the input, none of a tile's
+  -- weights; products on AMX do not round
+  local f <close> = io.open "/proc/cpuinfo"
+  if not (f and f:read "a":find "amx_bf16") then
+    x, w = accel.randn(N, 768), accel.randn(V, 768)
+    local _ <close> = accel.autocast { device = "cpu", dtype = "bf16" }
+    accel.reset_peak_memory()
+    local base, logits = accel.mem_stats().live_bytes, N * V * 2
+    accel.linear_cross_entropy(x, w, t)
+    local peak = accel.mem_stats().peak_bytes - base
+    assert(peak <= 0.04 * logits, ("%.1f %% of the logits"):format(100 * peak / logits))
+  end
 end
 
 -- ---- the same bits with any number of threads ----
