@@ -77,21 +77,30 @@ static ACI_TARGET_AVX512 inline AC_INLINE void transpose16(__m512i r[16]) {
   }
 }
 
-/* Rows of 32-bit steps contiguous along k. half: the source is 16-bit and kc counts its values, two to a
- * step. */
-static ACI_TARGET_AVX512 inline AC_INLINE void pack_transposed(uint32_t *dst, int width, int w, int64_t kc,
-                                                               const char *src, int64_t row_bytes,
-                                                               const bool half) {
-  int64_t steps = half ? (kc + 1) / 2 : kc;
+/* What 32-bit steps of a panel are made from: f32, a 16-bit float, or two values of 16 bits. */
+typedef enum source { STEP_F32, STEP_BF16, STEP_F16, STEP_PAIR } source;
+
+static inline AC_INLINE int step_bytes(const source s) { return s == STEP_BF16 || s == STEP_F16 ? 2 : 4; }
+
+/* The first n values (of which a pair has two) from p on as steps, then zeros. */
+static ACI_TARGET_AVX512 inline AC_INLINE __m512i load_steps(const source s, const void *p, int64_t n) {
+  if (s == STEP_PAIR) return _mm512_maskz_loadu_epi16(mask32(n), p);
+  if (s == STEP_BF16) return _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask16(n), p)), 16);
+  if (s == STEP_F16) return _mm512_castps_si512(_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask16(n), p)));
+  return _mm512_maskz_loadu_epi32(mask16(n), p);
+}
+
+/* Rows contiguous along k. */
+static ACI_TARGET_AVX512 inline AC_INLINE void pack_transposed(const source s, uint32_t *dst, int width, int w, int64_t kc,
+                                                               const char *src, int64_t row_bytes) {
+  const int per = s == STEP_PAIR ? 2 : 1; /* values of a step */
+  const int64_t steps = (kc + per - 1) / per;
   for (int i0 = 0; i0 < width; i0 += 16) {
     for (int64_t k0 = 0; k0 < steps; k0 += 16) {
       __m512i r[16];
-      _Pragma("GCC unroll 16") for (int i = 0; i < 16; i++) {
-        const char *p = src + (i0 + i) * row_bytes + 4 * k0;
-        if (i0 + i >= w) r[i] = _mm512_setzero_si512();
-        else if (half) r[i] = _mm512_maskz_loadu_epi16(mask32(kc - 2 * k0), p);
-        else r[i] = _mm512_maskz_loadu_epi32(mask16(kc - k0), p);
-      }
+      _Pragma("GCC unroll 16") for (int i = 0; i < 16; i++)
+        r[i] = i0 + i >= w ? _mm512_setzero_si512()
+                           : load_steps(s, src + (i0 + i) * row_bytes + step_bytes(s) * k0, kc - per * k0);
       transpose16(r);
       int n = steps - k0 < 16 ? (int)(steps - k0) : 16;
       uint32_t *d = dst + k0 * width + i0;
@@ -107,31 +116,37 @@ static ACI_TARGET_AVX512 inline AC_INLINE void pack_transposed(uint32_t *dst, in
   }
 }
 
-ACI_TARGET_AVX512 static void pack_f32_avx512(float *dst, int width, int w, int64_t kc, const float *src,
-                                              int64_t ws, int64_t ks) {
-  if (ws == 1) {
-    for (int i0 = 0; i0 < width; i0 += 16) {
-      __mmask16 m = mask16(w - i0);
-      for (int64_t k = 0; k + 1 < kc; k++) {
-        ask_ahead(src + k * ks + i0, ks * 4);
-        _mm512_storeu_ps(dst + k * width + i0, _mm512_maskz_loadu_ps(m, src + k * ks + i0));
-      }
-      if (kc > 0) /* the last row stays within the panel */
-        _mm512_mask_storeu_ps(dst + (kc - 1) * width + i0, mask16(width - i0),
-                              _mm512_maskz_loadu_ps(m, src + (kc - 1) * ks + i0));
+/* Rows contiguous along the width. */
+static ACI_TARGET_AVX512 inline AC_INLINE void pack_across(const source s, uint32_t *dst, int width, int w, int64_t kc,
+                                                           const char *src, int64_t row_bytes) {
+  for (int i0 = 0; i0 < width; i0 += 16) {
+    const char *p = src + i0 * step_bytes(s);
+    for (int64_t k = 0; k + 1 < kc; k++) {
+      ask_ahead(p + k * row_bytes, row_bytes);
+      _mm512_storeu_si512(dst + k * width + i0, load_steps(s, p + k * row_bytes, w - i0));
     }
-  } else if (ks == 1) {
-    pack_transposed((uint32_t *)(void *)dst, width, w, kc, (const char *)src, ws * 4, false);
-  } else {
-    pack_plain32_avx512(dst, width, w, kc, src, ws, ks);
+    if (kc > 0) /* the last row stays within the panel */
+      _mm512_mask_storeu_epi32(dst + (kc - 1) * width + i0, mask16(width - i0),
+                               load_steps(s, p + (kc - 1) * row_bytes, w - i0));
   }
 }
+
+/* false: not contiguous in either direction. */
+#define PACK_STEPS(NAME, STEP)                                                                                       \
+  ACI_TARGET_AVX512 static bool NAME(void *dst, int width, int w, int64_t kc, const void *src, int64_t ws, int64_t ks) { \
+    if (ws == 1) pack_across(STEP, dst, width, w, kc, src, ks * step_bytes(STEP));                                   \
+    else if (ks == 1) pack_transposed(STEP, dst, width, w, kc, src, ws * step_bytes(STEP));                          \
+    return ws == 1 || ks == 1;                                                                                       \
+  }
+PACK_STEPS(pack_steps_f32, STEP_F32)
+PACK_STEPS(pack_steps_bf16, STEP_BF16)
+PACK_STEPS(pack_steps_f16, STEP_F16)
 
 ACI_TARGET_AVX512 static void pack_bf16_avx512(uint32_t *dst, int width, int w, int64_t kc,
                                                const uint16_t *src, int64_t ws, int64_t ks) {
   int64_t steps = (kc + 1) / 2;
   if (ks == 1 && ws != 1) {
-    pack_transposed(dst, width, w, kc, (const char *)src, ws * 2, true);
+    pack_transposed(STEP_PAIR, dst, width, w, kc, (const char *)src, ws * 2);
   } else if (ws == 1 && width == 32) {
     const __mmask32 m = mask32(w);
     const __m512i lo = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37,
@@ -171,7 +186,7 @@ ACI_TARGET_AVX512 static void pack_bf16_avx512(uint32_t *dst, int width, int w, 
 static void pack_f32(float *dst, int width, int w, int64_t kc, const float *src, int64_t ws, int64_t ks) {
 #if defined(__x86_64__)
   if (aci_cpu_isa() == ACI_ISA_AVX512) {
-    pack_f32_avx512(dst, width, w, kc, src, ws, ks);
+    if (!pack_steps_f32(dst, width, w, kc, src, ws, ks)) pack_plain32_avx512(dst, width, w, kc, src, ws, ks);
     return;
   }
 #endif
@@ -190,9 +205,14 @@ void aci_gemm_widen(aci_gemm_type type, float *dst, const void *src, int64_t n) 
   (type == ACI_GEMM_BF16 ? widen_bf16 : widen_f16)(dst, src, n);
 }
 
-/* Through a block of f32 on the stack that has the orientation of the source. */
+/* Through a block of f32 on the stack that has the orientation of the source, but where one instruction widens 16 values. */
 static void pack_widened(aci_gemm_type type, float *dst, int width, int w, int64_t kc, const uint16_t *src,
                          int64_t ws, int64_t ks) {
+#if defined(__x86_64__)
+  if (aci_cpu_isa() == ACI_ISA_AVX512 &&
+      (type == ACI_GEMM_BF16 ? pack_steps_bf16 : pack_steps_f16)(dst, width, w, kc, src, ws, ks))
+    return;
+#endif
   _Alignas(64) float tmp[ACI_GEMM_NR_MAX * TMP_K];
   void (*widen)(float *restrict, const uint16_t *restrict, int64_t) =
       type == ACI_GEMM_BF16 ? widen_bf16 : widen_f16;
