@@ -16,20 +16,20 @@
 #include "device/cpu/onednn.h"
 
 enum {
-  KC_BYTES = 1536,        /* of one row of a packed block: long enough that C is rarely touched */
-  TN_MAX = 512,           /* columns of a tile: its packed B stays in L2 */
-  SHARED_BYTES = 8 << 20, /* of packed B at a time */
-  GROUP_BYTES = 4 << 20,  /* of packed B, all columns, where it waits for the rest of k */
+  KC_BYTES = 1536,         /* of one row of a packed block: long enough that C is rarely touched */
+  TN_MAX = 512,            /* columns of a tile: its packed B stays in L2 */
+  SHARED_BYTES = 8 << 20,  /* of packed B at a time */
+  GROUP_BYTES = 4 << 20,   /* of packed B, all columns, where it waits for the rest of k */
   SHARED_A_BYTES = 16 << 20,
-  SUM_BYTES = 16 << 20, /* of a sum beside C */
-  LONG_K_COLS = 512,    /* k is long where fewer whole columns are packed at a time */
-  LYING_BYTES = 2000,   /* of a packed row of B: below, A is not worth packing */
-  MANY_TASKS = 40,        /* enough to balance a few dozen threads */
-  OWN_FLOPS = 1 << 20,    /* a piece of work worth handing out, of many */
-  LEAST_FLOPS = 1 << 19,  /* and of few */
+  SUM_BYTES = 16 << 20,    /* of a sum beside C */
+  LONG_K_COLS = 512,       /* k is long where fewer whole columns are packed at a time */
+  LYING_BYTES = 2000,      /* of a packed row of B: below, A is not worth packing */
+  MANY_TASKS = 40,         /* enough to balance a few dozen threads */
+  OWN_FLOPS = 1 << 20,     /* a piece of work worth handing out, of many */
+  LEAST_FLOPS = 1 << 19,   /* and of few */
   FEW_TASKS = 12,
   TN_OWN = 256,
-  COLUMNS_ROWS = 512, /* the most rows of the columns plan: a block of A stays in L2, too */
+  COLUMNS_ROWS = 512,      /* the most rows of the columns plan: a block of A stays in L2, too */
   COLUMNS_TN = 256,
   TASKS_A_THREAD = 4,
 };
@@ -53,8 +53,6 @@ typedef struct plan {
 } plan;
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-static int64_t whole_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 static int64_t block_len(const plan *p, int64_t kb) { return aci_gemm_min(p->kc, p->g->k - kb * p->kc); }
 
@@ -90,8 +88,8 @@ static bool run_tile(const plan *p, int64_t b, int64_t i0, int64_t rows, int64_t
   const int64_t lying = p->rows ? rows - rows % kn->mr : 0; /* whole panels of rows as they are */
   const int64_t packed = p->packed_a != NULL ? rows : lying; /* rows not to pack here */
   const int64_t row_bytes = g->a_rs * aci_gemm_type_bytes(g->in_type);
-  int64_t a_bytes = whole_lines(aci_gemm_packed_bytes(kn, rows - packed, kn->mr, p->kc));
-  int64_t b_bytes = p->packed_b != NULL ? 0 : whole_lines(aci_gemm_packed_bytes(kn, cols, kn->nr, p->kc));
+  int64_t a_bytes = aci_gemm_lines(aci_gemm_packed_bytes(kn, rows - packed, kn->mr, p->kc));
+  int64_t b_bytes = p->packed_b != NULL ? 0 : aci_gemm_lines(aci_gemm_packed_bytes(kn, cols, kn->nr, p->kc));
   /* accumulators: of one micro-tile when k is one block or C holds the sum, else of the whole tile */
   bool whole = p->n_kb > 1 && !p->direct;
   int64_t ldt = whole ? ceil_div(cols, kn->nr) * kn->nr : kn->nr;
@@ -331,14 +329,14 @@ static ac_status run_blocked(ac_team *team, const aci_gemm *g, ac_err *e) {
   if (p.rows) a_bytes = 0;
   p.kb1 = p.group = p.n_kb;
   if (shared) p.group = group_of(&p, columns, a_bytes);
-  a_bytes = whole_lines(ceil_div(a_bytes, p.n_kb) * p.group);
+  a_bytes = aci_gemm_lines(ceil_div(a_bytes, p.n_kb) * p.group);
   if (a_bytes > SHARED_A_BYTES) a_bytes = 0;
   const int64_t k = aci_gemm_min(p.group * p.kc, g->k);
   int64_t b_bytes = thin ? (int64_t)aci_gemm_thin_bytes(&few) : 0;
   if (shared && !columns) b_bytes = chunk_cols(&p) * ceil_div(k, p.kn->pair) * p.kn->pair * p.kn->bytes + 64;
-  b_bytes = whole_lines(b_bytes);
+  b_bytes = aci_gemm_lines(b_bytes);
   const bool beside = p.group < p.n_kb && !p.direct;
-  const int64_t sum_bytes = beside ? whole_lines(g->m * g->n * aci_gemm_type_bytes(p.acc)) : 0;
+  const int64_t sum_bytes = beside ? aci_gemm_lines(g->m * g->n * aci_gemm_type_bytes(p.acc)) : 0;
   int64_t bias_bytes = g->bias != NULL && g->bias_type != p.acc ? g->n * aci_gemm_type_bytes(p.acc) : 0;
   const int64_t bytes = b_bytes + a_bytes + sum_bytes + bias_bytes;
   char *mem = NULL;

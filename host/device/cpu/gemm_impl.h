@@ -143,6 +143,8 @@ static inline int aci_gemm_type_bytes(aci_gemm_type t) {
   return 0;
 }
 
+/* Whole cache lines. */
+static inline int64_t aci_gemm_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 static inline int64_t aci_gemm_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t aci_gemm_max(int64_t a, int64_t b) { return a > b ? a : b; }
 

@@ -129,7 +129,7 @@ ac_status aci_conv_run_thin(ac_team *team, aci_conv_product *p, ac_err *e);
 ac_status aci_conv_weight_thin(ac_team *team, const aci_conv_walk *walk, int64_t groups, int64_t rows,
                                int64_t chans, const void *dy, void *dw, ac_err *e);
 /* dw := the sums of all parts (n_parts sets of `all` weights; f64 for F64, else f32), added in order into the
- * first. */
+ * first. dw may be sums where types agree. */
 void aci_conv_sum_parts(ac_team *team, void *sums, int64_t n_parts, int64_t all, aci_gemm_type type,
                         void *dw);
 

@@ -25,7 +25,6 @@ static int64_t block_len(const aci_conv_product *p, int64_t kb) {
 static int64_t chunk_rows(const aci_conv_product *p, int64_t rc) {
   return aci_conv_min(p->rm, p->rows - rc * p->rm);
 }
-static int64_t up64(int64_t n) { return (n + 63) / 64 * 64; }
 
 /* ---- weights ---- */
 /* Panels of mr rows whose taps lie in another order than the kernel's: row i, channel c, tap t from w[i *
@@ -122,7 +121,7 @@ typedef struct space {
 static bool space_get(const aci_conv_product *p, space *s) {
   const aci_gemm_kernel *kn = p->kn;
   const int64_t n_panels = aci_conv_ceil(p->cols, kn->nr), rows = aci_conv_ceil(p->rm, kn->mr) * kn->mr;
-  s->pitch = up64(p->cols * p->w.stage_bytes) + ACI_CONV_SLACK;
+  s->pitch = aci_gemm_lines(p->cols * p->w.stage_bytes) + ACI_CONV_SLACK;
   s->ldt = n_panels * kn->nr;
   int64_t acc = rows * s->ldt * aci_gemm_type_bytes(p->acc), panels = p->columns == NULL ? p->block_bytes : 0;
   int64_t strip = kn->pair > 1 ? STRIP * s->pitch : 0, stage = aci_conv_stage_bytes(&p->w, p->cols);
@@ -269,9 +268,9 @@ ac_status aci_conv_run_blocked(ac_team *team, aci_conv_product *p, ac_err *e) {
   p->kc = p->n_kb == 0 ? 0 : (aci_conv_ceil(p->depth, p->n_kb) + 7) / 8 * 8;
   if (p->n_kb > 0) p->n_kb = aci_conv_ceil(p->depth, p->kc);
   cut(p);
-  p->panel_bytes = up64((p->kc + p->kn->pair) * p->kn->nr * p->kn->bytes + ACI_CONV_SLACK);
+  p->panel_bytes = aci_gemm_lines((p->kc + p->kn->pair) * p->kn->nr * p->kn->bytes + ACI_CONV_SLACK);
   p->block_bytes = aci_conv_ceil(p->cols, p->kn->nr) * p->panel_bytes;
-  p->packed_bytes = up64(aci_gemm_packed_bytes(p->kn, p->rm, p->kn->mr, p->kc) + 64);
+  p->packed_bytes = aci_gemm_lines(aci_gemm_packed_bytes(p->kn, p->rm, p->kn->mr, p->kc) + 64);
   const int64_t blocks = p->groups * p->n_rc * p->n_kb, tiles = p->n_tiles * p->groups;
   const int64_t weights = blocks * p->packed_bytes + 64, tile_bytes = p->n_kb * p->block_bytes;
   int64_t at_once = tiles;
@@ -280,7 +279,7 @@ ac_status aci_conv_run_blocked(ac_team *team, aci_conv_product *p, ac_err *e) {
   p->packed = aci_scratch(ACI_SCRATCH_SHARED, (size_t)(weights + (p->n_rc > 1 ? at_once * tile_bytes : 0)));
   if (p->packed == NULL)
     return AC_FAIL(e, OOM, "out of memory for %lld bytes of packed weights", (long long)weights);
-  if (p->n_rc > 1) p->columns = p->packed + up64(weights - 63);
+  if (p->n_rc > 1) p->columns = p->packed + aci_gemm_lines(weights - 63);
   int64_t work = p->rm * (p->kc + 1);
   ac_parallel_for(team, blocks, work >= 1 << 15 ? 1 : (1 << 15) / work, pack_piece, p);
   double flops = 2.0 * (double)p->rm * (double)p->cols * (double)(p->depth + 1);

@@ -17,7 +17,6 @@ enum {
 };
 static const double TASK_FLOPS = 8e5; /* worth handing out */
 
-static int64_t up64(int64_t n) { return (n + 63) / 64 * 64; }
 
 /* Vectors of the compiler; what lies behind a run is read and masked away. */
 #define VECTORS(T, I, V, U, M)                                         \
@@ -123,7 +122,7 @@ typedef struct thin {
 static void product_piece(void *arg, int64_t begin, int64_t end) {
   const thin *j = arg;
   aci_conv_product *p = j->p;
-  const int64_t es = p->w.stage_bytes, taps = p->w.taps, ldt = up64(p->cols * es + 64) / es;
+  const int64_t es = p->w.stage_bytes, taps = p->w.taps, ldt = aci_gemm_lines(p->cols * es + 64) / es;
   const int64_t stage_bytes = aci_conv_stage_bytes(&p->w, p->cols);
   char *sums = aci_scratch(ACI_SCRATCH_TILE, (size_t)(p->rows * ldt * es + stage_bytes + taps * 8));
   if (sums == NULL) {
@@ -217,7 +216,7 @@ static void load_row(const weights *j, const aci_conv_tile *t, int64_t channel, 
 static void weight_piece(void *arg, int64_t begin, int64_t end) {
   weights *j = arg;
   const int64_t es = j->w.stage_bytes, taps = j->w.taps, per_group = j->rows * j->depth;
-  const int64_t stage_bytes = aci_conv_stage_bytes(&j->w, j->cols), row = up64(j->cols * es) + ACI_CONV_SLACK;
+  const int64_t stage_bytes = aci_conv_stage_bytes(&j->w, j->cols), row = aci_gemm_lines(j->cols * es) + ACI_CONV_SLACK;
   const int64_t table = j->per_task * per_group * LANES_BYTES;
   char *lanes = aci_scratch(ACI_SCRATCH_TILE, (size_t)(table + row + stage_bytes + taps * 8));
   if (lanes == NULL) {

@@ -37,7 +37,6 @@ typedef struct job {
   _Atomic bool oom;
 } job;
 
-static int64_t up64(int64_t n) { return (n + 63) / 64 * 64; }
 
 #define STORE(NAME, T, ACC, PUT)                                                  \
   AC_ISA_FN(NAME, (T *restrict d, const ACC *restrict s, int64_t n), (d, s, n)) { \
@@ -64,13 +63,13 @@ static bool space_get(const job *j, space *s) {
   const aci_gemm_kernel *kn = j->kn;
   const int64_t es = aci_gemm_type_bytes(j->w.type), wide = aci_conv_max(es, j->w.stage_bytes);
   const int64_t mr = kn->mr, most = aci_conv_max(kn->nr, aci_conv_ceil(j->rm, mr) * mr);
-  s->pitch = up64(j->places * wide) + ACI_CONV_SLACK;
+  s->pitch = aci_gemm_lines(j->places * wide) + ACI_CONV_SLACK;
   s->ldt = aci_conv_ceil(j->cm, kn->nr) * kn->nr;
   const int64_t one = aci_conv_stage_bytes(&j->w, j->places), lanes = j->turned ? kn->nr : 0;
   int64_t stage = one * aci_conv_max(lanes, 1), rows = most * s->pitch,
-          turned = up64(one * lanes) + 64 * lanes;
-  int64_t a = up64(aci_gemm_packed_bytes(kn, j->rm, mr, j->places) + 64);
-  int64_t panel = up64(aci_gemm_packed_bytes(kn, kn->nr, kn->nr, j->places) + 64);
+          turned = aci_gemm_lines(one * lanes) + 64 * lanes;
+  int64_t a = aci_gemm_lines(aci_gemm_packed_bytes(kn, j->rm, mr, j->places) + 64);
+  int64_t panel = aci_gemm_lines(aci_gemm_packed_bytes(kn, kn->nr, kn->nr, j->places) + 64);
   int64_t acc = aci_conv_ceil(j->rm, mr) * mr * s->ldt * aci_gemm_type_bytes(j->acc);
   s->acc = aci_scratch(ACI_SCRATCH_TILE, (size_t)(acc + a + panel + rows + stage + turned + j->w.taps * 8));
   if (s->acc == NULL) return false;
@@ -224,7 +223,7 @@ static void sum_piece(void *arg, int64_t begin, int64_t end) {
       if (p->bytes == 4) add_f32((float *)(void *)first, (const float *)(const void *)next, n);
       else add_f64((double *)(void *)first, (const double *)(const void *)next, n);
     }
-    store(p->type, p->dw, at, first, n);
+    if (p->dw != p->sums) store(p->type, p->dw, at, first, n);
   }
 }
 

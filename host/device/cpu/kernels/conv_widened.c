@@ -11,7 +11,8 @@
 enum {
   MIN_CHANNELS = 32,
   COPIES_BYTES = 16 << 20, /* of the images at a time, in f32 */
-  PIECE = 1 << 16          /* values */
+  IMAGE_BYTES = 64 << 20,  /* of the largest image: the room for copies stays */
+  PIECE = 1 << 16,         /* values */
 };
 static const double MIN_FLOPS = 100e6; /* below, the copies cost more than they gain */
 
@@ -20,6 +21,7 @@ bool aci_conv_wants_widened(const aci_conv *c) {
   if (aci_conv_staged_type(c->type) != ACI_GEMM_F32 || aci_onednn_forced()) return false;
   if (c->type == ACI_GEMM_BF16 && aci_onednn_amx()) return false;
   const double flops = 2.0 * (double)c->n * (double)(c->ci * c->co) * (double)aci_conv_size(c->k) * (double)aci_conv_size(c->out);
+  if (4 * (c->ci * aci_conv_size(c->in) + c->co * aci_conv_size(c->out)) > IMAGE_BYTES) return false;
   return c->groups == 1 && aci_conv_min(c->ci, c->co) >= MIN_CHANNELS && aci_conv_size(c->k) > 1 &&
          aci_conv_size(c->in) > 0 && flops >= MIN_FLOPS && aci_cpu_isa() != ACI_ISA_BASE;
 }

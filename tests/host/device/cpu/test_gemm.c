@@ -205,30 +205,36 @@ static void reset_c(problem *p) {
       memcpy(p->c[i], p->before[i], (size_t)(p->c_len * aci_gemm_type_bytes(p->g.out_type)));
 }
 
-static void run_case(aci_gemm_type in, aci_gemm_type out, int64_t m, int64_t n, int64_t k, int64_t n_batch) {
-  problem p;
+/* The results, and their bits on teams of several sizes. Frees p. */
+static void run_problem(problem *p) {
   ac_err e;
-  problem_new(&p, in, out, m, n, k, n_batch);
-  assert_ok(aci_cpu_gemm(NULL, &p.g, &e), e);
-  verify(&p);
-  size_t bytes = (size_t)(p.c_len * aci_gemm_type_bytes(out));
+  const int64_t n_batch = p->g.n_batch;
+  assert_ok(aci_cpu_gemm(NULL, &p->g, &e), e);
+  verify(p);
+  size_t bytes = (size_t)(p->c_len * aci_gemm_type_bytes(p->g.out_type));
   char *first[4];
   for (int64_t i = 0; i < n_batch; i++) {
     first[i] = malloc(bytes + 1);
     assert_non_null(first[i]);
-    memcpy(first[i], p.c[i], bytes);
+    memcpy(first[i], p->c[i], bytes);
   }
   for (int t = 0; t < 4; t++) {
-    reset_c(&p);
-    assert_ok(aci_cpu_gemm(teams[t], &p.g, &e), e);
+    reset_c(p);
+    assert_ok(aci_cpu_gemm(teams[t], &p->g, &e), e);
     for (int64_t i = 0; i < n_batch; i++)
-      if (memcmp(first[i], p.c[i], bytes) != 0) {
-        describe(&p, "bits differ between teams");
+      if (memcmp(first[i], p->c[i], bytes) != 0) {
+        describe(p, "bits differ between teams");
         fail();
       }
   }
   for (int64_t i = 0; i < n_batch; i++) free(first[i]);
-  problem_free(&p);
+  problem_free(p);
+}
+
+static void run_case(aci_gemm_type in, aci_gemm_type out, int64_t m, int64_t n, int64_t k, int64_t n_batch) {
+  problem p;
+  problem_new(&p, in, out, m, n, k, n_batch);
+  run_problem(&p);
 }
 
 static const aci_gemm_type pairs[][2] = {
@@ -272,12 +278,33 @@ static void blocked_shapes(void **state) {
     run_case(pairs[r % 6][0], pairs[r % 6][1], 250 + below(20), 530 + below(40), 120 + below(30), 1);
 }
 
-/* k in groups: sums that wait in C and beside it, with B packed for all or (few threads) by tiles of all rows, and an A that
- * is packed for one group at a time. */
+/* k in groups, two products of a batch: sums that wait in C (two of three cases, with and without what was there) and
+ * beside it. The largest team has B packed for all, groups being cut by its bytes; the others take tiles of all rows. */
+static void k_in_groups(void **state) {
+  (void)state;
+  for (int r = 0; r < 18; r += ac_test_every(5)) {
+    const aci_gemm_type in = pairs[r % 6][0], out = pairs[r % 6][1];
+    const int64_t n = 230, k = (9 << 20) / (n * aci_gemm_kernel_for(in)->bytes);
+    problem p;
+    problem_new(&p, in, out, 33, n, k + below(20), 2);
+    free((void *)p.g.bias);
+    p.g.bias = NULL;
+    p.g.alpha = 1;
+    p.g.beta = r / 6 == 0 ? 0 : 1;
+    if (r / 6 == 2) {
+      p.g.alpha = 0.75;
+      p.g.beta = -0.5;
+      p.g.bias_type = in;
+      p.g.bias = values(in, n);
+    }
+    reset_c(&p);
+    run_problem(&p);
+  }
+}
+
+/* ... and an A that is packed for one group at a time. */
 static void long_k(void **state) {
   (void)state;
-  for (int r = 0; r < 9; r += ac_test_every(2))
-    run_case(pairs[r % 6][0], pairs[r % 6][1], 30 + below(10), 226 + below(25), r < 6 ? 5000 + below(300) : 11500, 1);
   for (int r = 0; r < 3; r++) run_case(pairs[r % 3][0], pairs[r % 3][1], 500, 33 + below(30), 8400 + below(30), 1);
 }
 
@@ -344,9 +371,10 @@ static float *rough_values(int64_t n, bool finite) {
 static void rounding_on_the_way_gives_the_same_bits(void **state) {
   (void)state;
   ac_err e;
-  static const int64_t sizes[][3] = {{1, 5, 7}, {20, 100, 300}, {70, 33, 129}, {130, 290, 1000}, {300, 777, 385}, {64, 64, 64}};
-  for (int r = 0; r < 36; r++) {
-    const int64_t *s = sizes[r % 6], m = s[0], n = s[1], k = s[2], batch = r % 4 == 3 ? 3 : 1;
+  static const int64_t sizes[][3] = {{1, 5, 7},       {20, 100, 300}, {70, 33, 129},  {130, 290, 1000},
+                                     {300, 777, 385}, {64, 64, 64},   {33, 230, 21000}}; /* the last: k in groups */
+  for (int r = 0; r < 37; r++) {
+    const int64_t *s = sizes[r < 36 ? r % 6 : 6], m = s[0], n = s[1], k = s[2], batch = r % 4 == 3 ? 3 : 1;
     const aci_gemm_type out = r % 2 ? ACI_GEMM_F32 : ACI_GEMM_BF16;
     const int c_bytes = aci_gemm_type_bytes(out);
     aci_gemm g = {.in_type = ACI_GEMM_BF16, .out_type = out, .m = m, .n = n, .k = k, .a_rs = k, .a_cs = 1, .c_rs = n,
@@ -368,7 +396,7 @@ static void rounding_on_the_way_gives_the_same_bits(void **state) {
     g.b = pw;
     g.c = pd;
     g.round_b = true;
-    assert_ok(aci_cpu_gemm(teams[r % 4], &g, &e), e);
+    assert_ok(aci_cpu_gemm(teams[r < 36 ? r % 4 : 3], &g, &e), e);
     assert_memory_equal(c, d, (size_t)(m * n * c_bytes * batch));
     free(a);
     free(bias);
@@ -536,6 +564,7 @@ int main(void) {
       cmocka_unit_test(small_shapes),
       cmocka_unit_test(thin_shapes),
       cmocka_unit_test(blocked_shapes),
+      cmocka_unit_test(k_in_groups),
       cmocka_unit_test(long_k),
       cmocka_unit_test(few_rows),
       cmocka_unit_test(swapped_sides_give_the_same_bits),
