@@ -143,8 +143,7 @@ static int open_body(lua_State *L) {
   const ac_host_options *o = p->o;
   luaL_openlibs(L);
   /* Young collections after 10 % growth, not 20, so that what loops of small ops leave behind stays in the
-   * caches; major ones after 60 %, not 100: boxes are small for what they hold. A dead box goes with the second
-   * young collection. */
+   * caches; major ones after 60 %, not 100: boxes are small for what they hold. */
   if (!o->keep_gc) lua_gc(L, LUA_GCGEN, 10, 60);
   ac_ctx_options c = AC_CTX_OPTIONS_INIT;
   c.n_threads = o->n_threads;

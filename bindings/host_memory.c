@@ -1,5 +1,5 @@
 /* Lua's memory in a host: small objects from the free lists of base/small.h, because the collector frees boxes by the
- * thousand. A box that comes back with a tensor in it lost its finalizer, which core/box.c is told. */
+ * thousand. core/box.c is told of boxes that come back: they have no finalizers. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ void *lac_host_allocate(void *ud, void *p, size_t old, size_t n) {
   const ac_host *h = ud;
   if (p == NULL) old = 0; /* then it is a type */
   if (n == 0) {
-    if (old == h->box_block) lac_box_freed(h->S, (const lac_box *)((const char *)p + old) - 1);
+    if (old == h->box_block) lac_box_freed(h->S, (lac_box *)((char *)p + old) - 1);
     if (old <= SMALL) aci_small_free(p, old);
     else free(p);
     return NULL;
@@ -39,5 +39,6 @@ void lac_host_watch_boxes(ac_host *h) {
   lac_box_new(L, h->S);
   h->box_block = lua_bytes(L) - before;
   lua_pop(L, 1);
+  lac_boxes_watched(L, h->S);
   lua_gc(L, LUA_GCRESTART);
 }

@@ -1,28 +1,36 @@
 /* Boxes: userdata that hold one reference to a tensor.
  *
  * A box is made empty with its metatable set, so that an error raised before it is filled costs nothing.
- * __gc, __close and t:release() are the same: the reference goes once. Leaves that require grad have one
+ * __close, t:release() and the box's death are the same: the reference goes once. Leaves that require grad have one
  * box per Lua state, found through a table with weak values keyed by the tensor's address, so that
  * parameters serve as table keys; tensor->ext says quickly whether a look is worth it.
  *
- * Lua loses finalizers: one for which the C stack, the Lua stack or memory has no room is skipped for good, and
- * boxes made while the state closes get none. So S->held has what boxes hold a second time: an entry is a tensor,
- * with LOST set once its box is known to be gone, or 2 * next free slot + 1. What is left when the state closes is
- * given up then. A host's own allocator tells sooner, since no box that was finalized is freed with a tensor in it;
- * it only marks the slot, for what a release runs may come back to Lua. */
+ * S->held has what boxes hold a second time, by slots that boxes have from birth: an entry is a tensor, 0 for a box that
+ * is not filled yet, or 2 * next free slot + 1. What is left when the state closes is given up then.
+ *
+ * In a host's own state boxes have no finalizer, which costs Lua a protected call and a second collection for each:
+ * the allocator sees a box that is swept and notes its slot (lac_box_freed), for what a release runs may come back to
+ * Lua. A sentinel, garbage from birth, has the finalizer that gives up all of them at the end of the same collection.
+ * Where Lua skips it (it does so where the C stack, the Lua stack or memory has no room), a check or tick of
+ * core/gc.c comes in, and a tick makes another. Elsewhere a box has __gc, and what Lua skips stays until the state
+ * closes. */
 #include <stdlib.h>
 
 #include "core/lac.h"
 
-static const char key_meta, key_leaves, key_sites;
+static const char key_meta, key_leaves, key_sites, key_sentinel;
 const char lac_box_magic;
 
-enum { FREE = 1, LOST = 2, LEAST_SLOTS = 256 };
+enum { FREE = 1, LEAST_SLOTS = 256 };
 
 /* 0: there is no memory for more, or the state is closed. */
 static uint32_t grow(lac_state *S) {
   const size_t old = S->n_slots, n = old == 0 ? LEAST_SLOTS : 2 * old;
-  uintptr_t *held = S->ctx != NULL && n <= UINT32_MAX ? realloc(S->held, n * sizeof *held) : NULL;
+  if (S->ctx == NULL || n > UINT32_MAX) return 0;
+  uint32_t *lost = realloc(S->lost, n * sizeof *lost);
+  if (lost == NULL) return 0;
+  S->lost = lost;
+  uintptr_t *held = realloc(S->held, n * sizeof *held);
   if (held == NULL) return 0;
   if (old == 0) held[0] = FREE;
   S->held = held;
@@ -35,12 +43,7 @@ static uint32_t grow(lac_state *S) {
 }
 
 void lac_box_fill(lac_state *S, lac_box *b, ac_tensor *t) {
-  uint32_t i = S->free_slot;
-  if (__builtin_expect(i != 0, 1) || (i = grow(S)) != 0) {
-    S->free_slot = (uint32_t)(S->held[i] >> 1);
-    S->held[i] = (uintptr_t)t;
-  }
-  b->slot = i;
+  if (__builtin_expect(b->slot != 0, 1)) S->held[b->slot] = (uintptr_t)t;
   b->t = t;
   S->n_live++;
 }
@@ -50,18 +53,18 @@ static void free_slot(lac_state *S, uint32_t i) {
   S->free_slot = i;
 }
 
-void lac_box_lost(lac_state *S, const lac_box *b) {
-  if (b->slot >= S->n_slots || S->held[b->slot] != (uintptr_t)b->t) return; /* no box, after all */
-  S->held[b->slot] |= LOST;
-  S->n_lost++;
+void lac_box_lost(lac_state *S, lac_box *b) {
+  b->magic = NULL; /* what comes to lie here is no box */
+  if (b->slot == 0 || b->slot >= S->n_slots || S->held[b->slot] != (uintptr_t)b->t) return;
+  if (b->t != NULL) S->lost[S->n_lost++] = b->slot;
+  else free_slot(S, b->slot);
 }
 
 void lac_slots_reap(lac_state *S) {
-  for (uint32_t i = 1; S->n_lost > 0 && i < S->n_slots; i++) {
-    if ((S->held[i] & (FREE | LOST)) != LOST) continue;
-    ac_tensor *t = (ac_tensor *)(S->held[i] - LOST);
+  while (S->n_lost > 0) { /* a release may lose more */
+    const uint32_t i = S->lost[--S->n_lost];
+    ac_tensor *t = (ac_tensor *)S->held[i];
     free_slot(S, i);
-    S->n_lost--;
     S->n_live--;
     ac_tensor_release(t);
   }
@@ -73,8 +76,10 @@ void lac_slots_close(lac_state *S) {
   S->held = NULL;
   S->n_slots = S->free_slot = S->n_lost = 0;
   for (uint32_t i = 1; i < n; i++)
-    if (!(held[i] & FREE)) ac_tensor_release((ac_tensor *)(held[i] & ~(uintptr_t)LOST));
+    if (!(held[i] & FREE)) ac_tensor_release((ac_tensor *)held[i]);
   free(held);
+  free(S->lost);
+  S->lost = NULL;
 }
 
 void lac_scope_add(lua_State *L, lac_scope *s) {
@@ -87,11 +92,20 @@ void lac_scope_add(lua_State *L, lac_scope *s) {
 
 static lac_box *new_box(lua_State *L, lac_state *S) {
   lac_box *b = lua_newuserdatauv(L, sizeof *b, 0);
-  *b = (lac_box){.magic = &lac_box_magic};
+  *b = (lac_box){.magic = NULL};
   if (__builtin_expect(S->scope != NULL, 0)) {
     luaL_checkstack(L, 4, "scope");
     lac_scope_add(L, S->scope);
   }
+  uint32_t i = S->free_slot; /* nothing raises between this and the metatable */
+  if (__builtin_expect(i != 0, 1) || (i = grow(S)) != 0) {
+    S->free_slot = (uint32_t)(S->held[i] >> 1);
+    S->held[i] = 0;
+  } else if (S->ctx != NULL) {
+    luaL_error(L, "not enough memory");
+  }
+  b->slot = i;
+  b->magic = &lac_box_magic;
   return b;
 }
 
@@ -176,6 +190,7 @@ void lac_box_release(lua_State *L, lac_state *S, lac_box *b, uint32_t site) {
   if (__builtin_expect(b->slot != 0, 1)) {
     if (__builtin_expect(S->held == NULL, 0)) return; /* lac_slots_close was first */
     free_slot(S, b->slot);
+    b->slot = 0;
   }
   if (leaf) {
     lua_rawgetp(L, LUA_REGISTRYINDEX, &key_leaves);
@@ -231,7 +246,13 @@ void lac_site_push(lua_State *L, uint32_t site) {
 static int box_gc(lua_State *L) {
   lac_box *b = lac_box_test(L, 1); /* code with the debug library may give our metatable to anything */
   if (b == NULL) return 0;
-  if (b->t != NULL) lac_box_release(L, lua_touserdata(L, LAC_STATE), b, 0);
+  lac_state *S = lua_touserdata(L, LAC_STATE);
+  if (b->t != NULL) {
+    lac_box_release(L, S, b, 0);
+  } else if (b->slot != 0 && S->held != NULL) { /* never filled */
+    free_slot(S, b->slot);
+    b->slot = 0;
+  }
   return 0;
 }
 
@@ -249,6 +270,39 @@ static int box_eq(lua_State *L) {
   const lac_box *a = lac_box_test(L, 1), *b = lac_box_test(L, 2);
   lua_pushboolean(L, a != NULL && b != NULL && (a == b || (a->t != NULL && a->t == b->t)));
   return 1;
+}
+
+static void make_sentinel(lua_State *L, uint32_t nr) {
+  *(uint32_t *)lua_newuserdatauv(L, sizeof nr, 0) = nr;
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &key_sentinel);
+  lua_setmetatable(L, -2);
+  lua_pop(L, 1);
+}
+
+void lac_sentinel_renew(lua_State *L, lac_state *S) {
+  if (S->sentinel == 0) return;
+  luaL_checkstack(L, 2, "sentinel");
+  make_sentinel(L, ++S->sentinel);
+}
+
+static int sentinel_gc(lua_State *L) {
+  lac_state *S = lua_touserdata(L, LAC_STATE);
+  const uint32_t *nr = lua_touserdata(L, 1);
+  lac_slots_reap(S);
+  if (*nr == S->sentinel) make_sentinel(L, *nr); /* for the next collection */
+  return 0;
+}
+
+void lac_boxes_watched(lua_State *L, lac_state *S) {
+  lac_push_meta(L);
+  lua_pushnil(L);
+  lua_setfield(L, -2, "__gc");
+  lua_pop(L, 1);
+  lua_createtable(L, 0, 1);
+  lac_pushfunction(L, S, sentinel_gc);
+  lua_setfield(L, -2, "__gc");
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &key_sentinel);
+  make_sentinel(L, S->sentinel = 1);
 }
 
 void lac_box_open(lua_State *L, lac_state *S) {

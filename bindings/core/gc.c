@@ -51,9 +51,9 @@ static void after(lua_State *L, lac_state *S, bool full) {
 }
 
 /* A full collection after which Lua is in generational mode. LUA_GCCOLLECT leaves it in what its collector
- * calls a bad state: the next collection waits until the heap doubled and is a full one. Boxes make that worse,
- * since those whose finalizers just ran count as alive: a loop of small ops then goes through megabytes of
- * garbage, out of the caches. */
+ * calls a bad state: the next collection waits until the heap doubled and is a full one. What finalizers just let go
+ * makes that worse, since it counts as alive: a loop of small ops then goes through megabytes of garbage, out of the
+ * caches. */
 static void collect_all(lua_State *L) {
   if (lua_gc(L, LUA_GCINC, 0, 0, 0) != LUA_GCGEN) {
     lua_gc(L, LUA_GCCOLLECT);
@@ -134,7 +134,10 @@ void lac_gc_charged(lua_State *L, lac_state *S) {
 
 void lac_gc_tick(lua_State *L, lac_state *S) {
   S->gc_tick = LAC_GC_TICK;
-  lac_slots_reap(S);
+  if (S->n_lost > 0) { /* no sentinel took them, or a collection in steps goes on */
+    lac_slots_reap(S);
+    lac_sentinel_renew(L, S);
+  }
   if (S->gc_mode != LAC_GC_AUTO || !S->generational || is_finalizing(L, S)) return;
   if (heap_bytes(L) > S->gc_heap + S->gc_heap / 8 * 5 + ((size_t)TICK_KB << 10)) lac_gc_full(L, S);
 }

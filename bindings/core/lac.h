@@ -25,7 +25,7 @@ typedef struct lac_box {
     uint32_t leaf; /* while t is held: this is the one box of its leaf */
     uint32_t site; /* after the release: where it was, see lac_site_here */
   };
-  uint32_t slot; /* in S->held, while t is held; 0: there was no memory for one */
+  uint32_t slot; /* in S->held until the release; 0: made after the state closed */
 } lac_box;
 extern const char lac_box_magic;
 
@@ -55,7 +55,9 @@ typedef struct lac_state {
   int64_t n_live;   /* boxes that hold a tensor */
   /* what they hold, by slot, and free slots: see box.c */
   uintptr_t *held;
+  uint32_t *lost; /* slots of boxes that are gone, room for all */
   uint32_t n_slots, free_slot, n_lost;
+  uint32_t sentinel; /* which one makes the next; 0: boxes have finalizers */
   lac_scope *scope; /* innermost open one */
   lac_hub *hub;
   void *host; /* the ac_host that owns us, NULL under another interpreter */
@@ -138,12 +140,15 @@ void lac_box_canonical(lua_State *L, lac_state *S, int idx);
 /* Gives up the box's reference; where: what errors say later. */
 void lac_box_release(lua_State *L, lac_state *S, lac_box *b, uint32_t site);
 int lac_box_release_method(lua_State *L); /* t:release() */
-/* What an allocator of ours that takes a box's memory back calls: one that still holds a tensor lost its finalizer. */
-void lac_box_lost(lac_state *S, const lac_box *b);
-static inline void lac_box_freed(lac_state *S, const lac_box *b) {
-  if (b->t != NULL && b->magic == &lac_box_magic) lac_box_lost(S, b);
+/* An allocator of ours calls lac_box_freed for what may be a box and is given back; boxes have no finalizers from here on. */
+void lac_boxes_watched(lua_State *L, lac_state *S);
+void lac_box_lost(lac_state *S, lac_box *b);
+static inline void lac_box_freed(lac_state *S, lac_box *b) {
+  if (b->magic == &lac_box_magic) lac_box_lost(S, b);
 }
-/* Gives up what lost boxes held: those found so far, or, when the state closes, whatever is held. */
+/* Another sentinel in place of one that Lua may have skipped. May raise. */
+void lac_sentinel_renew(lua_State *L, lac_state *S);
+/* Gives up what boxes held that are gone: those swept so far, or, when the state closes, whatever is held. */
 void lac_slots_reap(lac_state *S);
 void lac_slots_close(lac_state *S);
 /* The value on top of the stack, a box, belongs to s. */

@@ -1,0 +1,60 @@
+-- When tensors go that nothing reaches any more: with the collection that finds them, in every mode, and never while
+-- something that is being finalized can reach them.
+local accel = require "accel"
+
+local function make()
+  for _ = 1, 50 do
+    local w = accel.ones(3, { requires_grad = true })
+    local _ = (w * 2 + 1):sum()
+  end
+end
+
+for _, mode in ipairs { "generational", "incremental" } do
+  collectgarbage(mode)
+  collectgarbage()
+  local live, bytes = accel.live(), accel.mem_stats().live_bytes
+  for _ = 1, 3 do
+    make()
+    assert(accel.live() > live)
+    collectgarbage()
+    assert(accel.live() == live, accel.live() - live)
+    assert(accel.mem_stats().live_bytes == bytes)
+  end
+  -- in steps: some garbage at any time, but not more and more
+  local most = 0
+  for _ = 1, 200 do
+    make()
+    most = math.max(most, accel.live() - live)
+  end
+  assert(most < 20000, most)
+  collectgarbage()
+end
+collectgarbage "generational"
+
+-- A table that is older than its tensor is finalized later than it would be; it finds it whole.
+local seen
+do
+  local owner = setmetatable({}, { __gc = function(self) seen = self.t:sum():item() end })
+  owner.t = accel.ones(5)
+end
+collectgarbage()
+assert(seen == 5)
+collectgarbage()
+accel.collect()
+assert(accel.live() == 0, accel.live())
+
+-- As keys and values of weak tables tensors go at once.
+local keys, values = setmetatable({}, { __mode = "k" }), setmetatable({}, { __mode = "v" })
+keys[accel.ones(1)], values[1] = true, accel.ones(1)
+collectgarbage()
+assert(next(keys) == nil and values[1] == nil and accel.live() == 0)
+
+-- A leaf that only the core still reaches has no box; it gets another one when it comes back.
+local w = accel.ones(2, { requires_grad = true })
+local y = w * 2
+w = nil -- luacheck: ignore
+collectgarbage()
+y:sum():backward()
+y = nil -- luacheck: ignore
+collectgarbage()
+assert(accel.live() == 0, accel.live())
