@@ -21,7 +21,7 @@ ac_status lac_host_open_on(const ac_host_options *o, ac_device *const *devices, 
 
 /* Lua's allocator; ud: the host. */
 void *lac_host_allocate(void *ud, void *p, size_t old, size_t n);
-/* From now on the allocator looks for boxes that lost their finalizers. */
+/* From now on the allocator looks for boxes. */
 void lac_host_watch_boxes(ac_host *h);
 
 /* Runs body(arg) protected. The error value is turned into e; h->error_text has the traceback. */

@@ -12,7 +12,7 @@ void *lac_host_allocate(void *ud, void *p, size_t old, size_t n) {
   const ac_host *h = ud;
   if (p == NULL) old = 0; /* then it is a type */
   if (n == 0) {
-    if (old == h->box_block) lac_box_freed(h->S, (lac_box *)((char *)p + old) - 1);
+    if (old == h->box_block) lac_box_freed(h->S, (const lac_box *)((const char *)p + old) - 1);
     if (old <= SMALL) aci_small_free(p, old);
     else free(p);
     return NULL;

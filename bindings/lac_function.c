@@ -269,11 +269,13 @@ static int run(lua_State *L, lac_state *S, int def, int first) {
   push_anchor(&c); /* ctx + 1 */
   const size_t n = (size_t)c.n_args + 1;
   uint32_t *version = lua_newuserdatauv(L, sizeof *version * n, 0); /* ctx + 2 */
+  memset(version, 0, sizeof *version * n); /* all of it: the allocator reads what has a box's size */
   for (int i = 0; i < c.n_args; i++) {
     const lac_box *b = arg_box(&c, i);
     if (b != NULL) version[i] = ac_storage_version(b->t->storage);
   }
   ac_tensor **in = lua_newuserdatauv(L, sizeof *in * n, 0); /* ctx + 3 */
+  memset(in, 0, sizeof *in * n);
 
   /* not by pcall: whoever handles an error of forward sees the frames that raised it */
   lac_guard *mode = lac_guard_push(L, S, "Function", restore_grad); /* ctx + 4 */

@@ -5,15 +5,15 @@
  * box per Lua state, found through a table with weak values keyed by the tensor's address, so that
  * parameters serve as table keys; tensor->ext says quickly whether a look is worth it.
  *
- * S->held has what boxes hold a second time, by slots that boxes have from birth: an entry is a tensor, 0 for a box that
- * is not filled yet, or 2 * next free slot + 1. What is left when the state closes is given up then.
+ * S->slots has what boxes hold a second time, and where they are; a box has its slot from birth. What is left when the
+ * state closes is given up then.
  *
  * In a host's own state boxes have no finalizer, which costs Lua a protected call and a second collection for each:
  * the allocator sees a box that is swept and notes its slot (lac_box_freed), for what a release runs may come back to
- * Lua. A sentinel, garbage from birth, has the finalizer that gives up all of them at the end of the same collection.
- * Where Lua skips it (it does so where the C stack, the Lua stack or memory has no room), a check or tick of
- * core/gc.c comes in, and a tick makes another. Elsewhere a box has __gc, and what Lua skips stays until the state
- * closes. */
+ * Lua. Whatever bytes of another block look like a box, no slot has its address. A sentinel, garbage from birth, has
+ * the finalizer that gives up all of them at the end of the same collection. Where Lua skips it (it does so where the
+ * C stack, the Lua stack or memory has no room), a check or tick of core/gc.c comes in and makes another. Elsewhere a
+ * box has __gc, and what Lua skips stays until the state closes. */
 #include <stdlib.h>
 
 #include "core/lac.h"
@@ -30,40 +30,41 @@ static uint32_t grow(lac_state *S) {
   uint32_t *lost = realloc(S->lost, n * sizeof *lost);
   if (lost == NULL) return 0;
   S->lost = lost;
-  uintptr_t *held = realloc(S->held, n * sizeof *held);
-  if (held == NULL) return 0;
-  if (old == 0) held[0] = FREE;
-  S->held = held;
+  lac_slot *slots = realloc(S->slots, n * sizeof *slots);
+  if (slots == NULL) return 0;
+  if (old == 0) slots[0] = (lac_slot){FREE, NULL};
+  S->slots = slots;
   S->n_slots = (uint32_t)n;
   for (size_t i = n - 1; i > 0 && i >= old; i--) {
-    held[i] = 2 * (uintptr_t)S->free_slot + FREE;
+    slots[i] = (lac_slot){2 * (uintptr_t)S->free_slot + FREE, NULL};
     S->free_slot = (uint32_t)i;
   }
   return S->free_slot;
 }
 
 void lac_box_fill(lac_state *S, lac_box *b, ac_tensor *t) {
-  if (__builtin_expect(b->slot != 0, 1)) S->held[b->slot] = (uintptr_t)t;
+  if (__builtin_expect(b->slot != 0, 1)) S->slots[b->slot].held = (uintptr_t)t;
   b->t = t;
   S->n_live++;
 }
 
 static void free_slot(lac_state *S, uint32_t i) {
-  S->held[i] = 2 * (uintptr_t)S->free_slot + FREE;
+  S->slots[i] = (lac_slot){2 * (uintptr_t)S->free_slot + FREE, NULL};
   S->free_slot = i;
 }
 
-void lac_box_lost(lac_state *S, lac_box *b) {
-  b->magic = NULL; /* what comes to lie here is no box */
-  if (b->slot == 0 || b->slot >= S->n_slots || S->held[b->slot] != (uintptr_t)b->t) return;
-  if (b->t != NULL) S->lost[S->n_lost++] = b->slot;
-  else free_slot(S, b->slot);
+void lac_box_lost(lac_state *S, const lac_box *b) {
+  const uint32_t i = b->slot;
+  if (i >= S->n_slots || S->slots[i].box != b) return;
+  S->slots[i].box = NULL;
+  if (S->slots[i].held != 0) S->lost[S->n_lost++] = i;
+  else free_slot(S, i);
 }
 
 void lac_slots_reap(lac_state *S) {
   while (S->n_lost > 0) { /* a release may lose more */
     const uint32_t i = S->lost[--S->n_lost];
-    ac_tensor *t = (ac_tensor *)S->held[i];
+    ac_tensor *t = (ac_tensor *)S->slots[i].held;
     free_slot(S, i);
     S->n_live--;
     ac_tensor_release(t);
@@ -71,13 +72,13 @@ void lac_slots_reap(lac_state *S) {
 }
 
 void lac_slots_close(lac_state *S) {
-  uintptr_t *held = S->held;
+  lac_slot *slots = S->slots;
   const uint32_t n = S->n_slots;
-  S->held = NULL;
+  S->slots = NULL;
   S->n_slots = S->free_slot = S->n_lost = 0;
   for (uint32_t i = 1; i < n; i++)
-    if (!(held[i] & FREE)) ac_tensor_release((ac_tensor *)held[i]);
-  free(held);
+    if (!(slots[i].held & FREE)) ac_tensor_release((ac_tensor *)slots[i].held);
+  free(slots);
   free(S->lost);
   S->lost = NULL;
 }
@@ -90,17 +91,14 @@ void lac_scope_add(lua_State *L, lac_scope *s) {
   lua_pop(L, 1);
 }
 
+/* Without its metatable, which is to come before anything that may raise: __gc gives the slot back. */
 static lac_box *new_box(lua_State *L, lac_state *S) {
   lac_box *b = lua_newuserdatauv(L, sizeof *b, 0);
   *b = (lac_box){.magic = NULL};
-  if (__builtin_expect(S->scope != NULL, 0)) {
-    luaL_checkstack(L, 4, "scope");
-    lac_scope_add(L, S->scope);
-  }
-  uint32_t i = S->free_slot; /* nothing raises between this and the metatable */
+  uint32_t i = S->free_slot;
   if (__builtin_expect(i != 0, 1) || (i = grow(S)) != 0) {
-    S->free_slot = (uint32_t)(S->held[i] >> 1);
-    S->held[i] = 0;
+    S->free_slot = (uint32_t)(S->slots[i].held >> 1);
+    S->slots[i] = (lac_slot){0, b};
   } else if (S->ctx != NULL) {
     luaL_error(L, "not enough memory");
   }
@@ -109,10 +107,17 @@ static lac_box *new_box(lua_State *L, lac_state *S) {
   return b;
 }
 
+static inline void enter_scope(lua_State *L, const lac_state *S) {
+  if (__builtin_expect(S->scope == NULL, 1)) return;
+  luaL_checkstack(L, 4, "scope");
+  lac_scope_add(L, S->scope);
+}
+
 lac_box *lac_box_push(lua_State *L, lac_state *S) {
   lac_box *b = new_box(L, S);
   lua_pushvalue(L, LAC_META);
   lua_setmetatable(L, -2);
+  enter_scope(L, S);
   return b;
 }
 
@@ -120,6 +125,7 @@ lac_box *lac_box_new(lua_State *L, lac_state *S) {
   lac_box *b = new_box(L, S);
   lua_rawgetp(L, LUA_REGISTRYINDEX, &key_meta);
   lua_setmetatable(L, -2);
+  enter_scope(L, S);
   return b;
 }
 
@@ -188,7 +194,7 @@ void lac_box_release(lua_State *L, lac_state *S, lac_box *b, uint32_t site) {
   b->t = NULL;
   b->site = site;
   if (__builtin_expect(b->slot != 0, 1)) {
-    if (__builtin_expect(S->held == NULL, 0)) return; /* lac_slots_close was first */
+    if (__builtin_expect(S->slots == NULL, 0)) return; /* lac_slots_close was first */
     free_slot(S, b->slot);
     b->slot = 0;
   }
@@ -249,7 +255,7 @@ static int box_gc(lua_State *L) {
   lac_state *S = lua_touserdata(L, LAC_STATE);
   if (b->t != NULL) {
     lac_box_release(L, S, b, 0);
-  } else if (b->slot != 0 && S->held != NULL) { /* never filled */
+  } else if (b->slot != 0 && S->slots != NULL) { /* never filled */
     free_slot(S, b->slot);
     b->slot = 0;
   }
@@ -272,10 +278,13 @@ static int box_eq(lua_State *L) {
   return 1;
 }
 
+/* Its place on the stack is cleared: a collection in a metamethod marks all that the frame of the Lua caller had room for. */
 static void make_sentinel(lua_State *L, uint32_t nr) {
   *(uint32_t *)lua_newuserdatauv(L, sizeof nr, 0) = nr;
   lua_rawgetp(L, LUA_REGISTRYINDEX, &key_sentinel);
   lua_setmetatable(L, -2);
+  lua_pushnil(L);
+  lua_replace(L, -2);
   lua_pop(L, 1);
 }
 

@@ -134,10 +134,8 @@ void lac_gc_charged(lua_State *L, lac_state *S) {
 
 void lac_gc_tick(lua_State *L, lac_state *S) {
   S->gc_tick = LAC_GC_TICK;
-  if (S->n_lost > 0) { /* no sentinel took them, or a collection in steps goes on */
-    lac_slots_reap(S);
-    lac_sentinel_renew(L, S);
-  }
+  lac_slots_reap(S);
+  lac_sentinel_renew(L, S);
   if (S->gc_mode != LAC_GC_AUTO || !S->generational || is_finalizing(L, S)) return;
   if (heap_bytes(L) > S->gc_heap + S->gc_heap / 8 * 5 + ((size_t)TICK_KB << 10)) lac_gc_full(L, S);
 }
@@ -163,7 +161,9 @@ static void on_growth(void *user, size_t bytes) {
 }
 
 static int gc_check(lua_State *L) {
-  lac_gc_check(L, lac_get(L));
+  lac_state *S = lac_get(L);
+  lac_gc_check(L, S);
+  lac_sentinel_renew(L, S);
   return 0;
 }
 
@@ -174,6 +174,7 @@ static int collect(lua_State *L) {
   lac_gc_full(L, S);
   lac_callbacks_drain(L, S);
   lac_gc_full(L, S);
+  lac_sentinel_renew(L, S);
   return 0;
 }
 

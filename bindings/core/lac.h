@@ -25,9 +25,15 @@ typedef struct lac_box {
     uint32_t leaf; /* while t is held: this is the one box of its leaf */
     uint32_t site; /* after the release: where it was, see lac_site_here */
   };
-  uint32_t slot; /* in S->held until the release; 0: made after the state closed */
+  uint32_t slot; /* in S->slots until the release; 0: made after the state closed */
 } lac_box;
 extern const char lac_box_magic;
+
+/* What a box holds, a second time: see box.c. */
+typedef struct lac_slot {
+  uintptr_t held; /* a tensor, 0 for a box that is not filled yet, or 2 * next free slot + 1 */
+  lac_box *box;   /* NULL: free, or the box is gone */
+} lac_slot;
 
 /* An open scope: a table with weak keys in the registry, by this address, holds the boxes born in it. It is no part
  * of the userdata that stands for it: Lua skips finalizers where its C stack is full, and then nothing may point into
@@ -53,8 +59,7 @@ typedef struct lac_state {
   lua_State *main;  /* for callbacks when no call of ours is in flight */
   lua_State *now;   /* the thread whose call may lead to callbacks */
   int64_t n_live;   /* boxes that hold a tensor */
-  /* what they hold, by slot, and free slots: see box.c */
-  uintptr_t *held;
+  lac_slot *slots;
   uint32_t *lost; /* slots of boxes that are gone, room for all */
   uint32_t n_slots, free_slot, n_lost;
   uint32_t sentinel; /* which one makes the next; 0: boxes have finalizers */
@@ -142,8 +147,8 @@ void lac_box_release(lua_State *L, lac_state *S, lac_box *b, uint32_t site);
 int lac_box_release_method(lua_State *L); /* t:release() */
 /* An allocator of ours calls lac_box_freed for what may be a box and is given back; boxes have no finalizers from here on. */
 void lac_boxes_watched(lua_State *L, lac_state *S);
-void lac_box_lost(lac_state *S, lac_box *b);
-static inline void lac_box_freed(lac_state *S, lac_box *b) {
+void lac_box_lost(lac_state *S, const lac_box *b);
+static inline void lac_box_freed(lac_state *S, const lac_box *b) {
   if (b->magic == &lac_box_magic) lac_box_lost(S, b);
 }
 /* Another sentinel in place of one that Lua may have skipped. May raise. */
