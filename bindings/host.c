@@ -16,6 +16,7 @@
 #include "accel/lua.h"
 #include "core/lac.h"
 #include "host_impl.h"
+#include "math_random.h"
 
 /* ---- warnings ---- */
 
@@ -33,7 +34,8 @@ static void on_warning(void *ud, const char *text, int more) {
 
 /* ---- errors ---- */
 
-/* Message handler: keeps the text with the traceback, passes the value on. Upvalue 1: the host. */
+/* Message handler: keeps the text with the traceback, passes the value on, or what is better said in its place. Upvalue 1:
+ * the host. */
 static int on_error(lua_State *L) {
   ac_host *h = lua_touserdata(L, lua_upvalueindex(1));
   lua_settop(L, 1);
@@ -43,7 +45,9 @@ static int on_error(lua_State *L) {
     lac_chunk(L, h->S, "traceback");
     lua_pushvalue(L, 1);
     lua_pushinteger(L, 1);
-    lua_call(L, 2, 1);
+    lua_call(L, 2, 2);
+    if (lua_isstring(L, -1)) lua_copy(L, -1, 1);
+    lua_pop(L, 1);
   } else {
     luaL_traceback(L, L, luaL_tolstring(L, 1, NULL), 1);
   }
@@ -161,6 +165,8 @@ static int open_body(lua_State *L) {
   h->S = lac_state_of(L);
   h->S->host = h;
   h->S->generational = !o->keep_gc;
+  lac_math_own(L);
+  if (lac_math_owned(L) != NULL) lac_math_seed(lac_math_owned(L), ac_ctx_generator(h->S->ctx)->seed);
   lac_host_watch_boxes(h);
   char dir[PATH_MAX];
   bool found = true;

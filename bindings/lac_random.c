@@ -1,10 +1,12 @@
 /* Random numbers from Lua: accel.manual_seed, accel.Generator, states of generators as plain tables of integers;
- * random tensors (rand, randn and their _like forms, randint, randperm). */
+ * random tensors (rand, randn and their _like forms, randint, randperm). In a host's Lua state math.random belongs to
+ * the default generator: manual_seed seeds both, and the state has four integers of it as `math`. */
 #include "factory.h"
+#include "math_random.h"
 
 /* ---- generators ---- */
 
-static const char *const state_names[] = {"seed", "stream", "step", "ordinal", "drawn", "row0", NULL};
+static const char *const state_names[] = {"seed", "stream", "step", "ordinal", "drawn", "row0", "math", NULL};
 
 static void push_state(lua_State *L, const ac_generator *g) {
   lua_createtable(L, 0, 6);
@@ -29,7 +31,9 @@ static uint32_t part(const lac_opts *o, const char *name) {
   return (uint32_t)v;
 }
 
-static void read_state(lua_State *L, lac_state *S, int idx, ac_generator *g) {
+/* Reads all before it changes g, and m where the state has that part; m NULL: it is left alone. */
+static void read_state(lua_State *L, lac_state *S, int idx, ac_generator *g, lac_math_state *m) {
+  lac_math_state numbers;
   if (!lua_istable(L, idx))
     lac_argerror(L, S, AC_INVALID, NULL, idx, "state", "expected table from get_rng_state, got %s",
                  luaL_typename(L, idx));
@@ -40,12 +44,25 @@ static void read_state(lua_State *L, lac_state *S, int idx, ac_generator *g) {
                     .ordinal = part(&o, "ordinal"),
                     .drawn = part(&o, "drawn"),
                     .row0 = lac_opt_int(&o, "row0", 0)};
+  const int at = lac_opt_push(&o, "math");
+  for (int i = 0; at != 0 && i < 4; i++) {
+    int ok = 0;
+    if (!lua_istable(L, at) || lua_rawgeti(L, at, i + 1) != LUA_TNUMBER ||
+        (numbers.s[i] = (uint64_t)lua_tointegerx(L, -1, &ok), !ok))
+      lac_argerror(L, S, AC_INVALID, NULL, 0, "math", "expected the four integers of get_rng_state");
+    lua_pop(L, 1);
+  }
+  if (at != 0) lua_pop(L, 1);
+  if (at != 0 && m != NULL) *m = numbers;
   *g = n;
 }
 
 static int manual_seed(lua_State *L) {
   lac_state *S = lac_get(L);
-  ac_generator_seed(ac_ctx_generator(S->ctx), (uint64_t)lac_check_int(L, S, 1, "seed"));
+  const uint64_t seed = (uint64_t)lac_check_int(L, S, 1, "seed");
+  lac_math_state *m = lac_math_owned(L);
+  ac_generator_seed(ac_ctx_generator(S->ctx), seed);
+  if (m != NULL) lac_math_seed(m, seed);
   return 0;
 }
 
@@ -62,13 +79,22 @@ static int micro_batch(lua_State *L) {
 }
 
 static int get_rng_state(lua_State *L) {
-  push_state(L, ac_ctx_generator(lac_get(L)->ctx));
+  const lac_state *S = lac_get(L);
+  const lac_math_state *m = lac_math_owned(L);
+  push_state(L, ac_ctx_generator(S->ctx));
+  if (m == NULL) return 1;
+  lua_createtable(L, 4, 0);
+  for (int i = 0; i < 4; i++) {
+    lua_pushinteger(L, (lua_Integer)m->s[i]);
+    lua_rawseti(L, -2, i + 1);
+  }
+  lua_setfield(L, -2, "math");
   return 1;
 }
 
 static int set_rng_state(lua_State *L) {
   lac_state *S = lac_get(L);
-  read_state(L, S, 1, ac_ctx_generator(S->ctx));
+  read_state(L, S, 1, ac_ctx_generator(S->ctx), lac_math_owned(L));
   return 0;
 }
 
@@ -114,7 +140,7 @@ static int g_get_state(lua_State *L) {
 
 static int g_set_state(lua_State *L) {
   lac_state *S = lac_get(L);
-  read_state(L, S, 2, self_of(L, S));
+  read_state(L, S, 2, self_of(L, S), NULL);
   return 0;
 }
 

@@ -9,23 +9,16 @@
  *   end
  *
  * Without a place, enter goes on where the block before left off. Used by accel.data.fetch. */
-#include <lualib.h>
-
-#include "core/lac.h"
+#include "math_random.h"
 
 #define DRAWS "accel.worker.draws"
-
-/* As in lmathlib.c: the state that math.random and math.randomseed share is their first upvalue. */
-typedef struct math_state {
-  uint64_t s[4];
-} math_state;
 
 typedef struct draws {
   uint64_t key;
   bool inside;
   ac_generator generator; /* ours; inside: the script's */
-  math_state numbers;
-  math_state *math; /* the interpreter's, anchored by the user value; NULL: not known */
+  lac_math_state numbers;
+  lac_math_state *math; /* the interpreter's, anchored by the user value; NULL: not known */
 } draws;
 
 static uint64_t mix(uint64_t z) {
@@ -35,7 +28,7 @@ static uint64_t mix(uint64_t z) {
   return z ^ (z >> 31);
 }
 
-static void begin(const draws *d, uint64_t place, ac_generator *g, math_state *m) {
+static void begin(const draws *d, uint64_t place, ac_generator *g, lac_math_state *m) {
   const uint64_t h = mix(d->key ^ mix(place));
   ac_generator_seed(g, h);
   for (uint64_t i = 0; m != NULL && i < 4; i++) m->s[i] = mix(h + i + 1);
@@ -46,7 +39,7 @@ static void swap(draws *d, ac_generator *g) {
   *g = d->generator;
   d->generator = was;
   if (d->math != NULL) {
-    const math_state numbers = *d->math;
+    const lac_math_state numbers = *d->math;
     *d->math = d->numbers;
     d->numbers = numbers;
   }
@@ -86,15 +79,9 @@ static int new_draws(lua_State *L) {
   *d = (draws){.key = mix(mix(seed) + stream)};
   luaL_setmetatable(L, DRAWS);
   const int at = lua_gettop(L);
-  lua_getfield(L, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
-  if (lua_getfield(L, -1, LUA_MATHLIBNAME) == LUA_TTABLE && lua_getfield(L, -1, "random") == LUA_TFUNCTION &&
-      lua_iscfunction(L, -1) && lua_getupvalue(L, -1, 1) != NULL && lua_type(L, -1) == LUA_TUSERDATA &&
-      lua_rawlen(L, -1) == sizeof(math_state)) {
-    d->math = lua_touserdata(L, -1);
-    lua_setiuservalue(L, at, 1);
-  }
+  d->math = lac_math_find(L);
+  if (d->math != NULL) lua_setiuservalue(L, at, 1);
   begin(d, 0, &d->generator, &d->numbers);
-  lua_settop(L, at);
   return 1;
 }
 

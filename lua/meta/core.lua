@@ -128,7 +128,8 @@ function accel.equal(x, other) end
 
 -- ## Random numbers
 
----Seeds the generator that everything draws from unless it is given one of its own.
+---Seeds the generator that everything draws from unless it is given one of its own. Under accel-run math.random is
+---seeded by it too, and, before any call, by --seed; an interpreter that accel was loaded into keeps its own.
 ---example: accel.manual_seed(1) local a = accel.rand(2) accel.manual_seed(1) return accel.equal(a, accel.rand(2))
 ---  --> true
 ---@param seed integer
@@ -189,15 +190,16 @@ function accel.Generator(seed) end
 ---@param row0 integer
 function accel.micro_batch(row0) end
 
----The state of the common generator as a plain table of integers, for checkpoints.
+---The state of the common generator as a plain table of integers, for checkpoints. Under accel-run its list `math` is
+---the state of math.random.
 ---example: accel.manual_seed(7) return accel.get_rng_state().seed --> 7
----@return table<string, integer>
+---@return table<string, integer|integer[]>
 function accel.get_rng_state() end
 
 ---Takes a state over; what is drawn next is what would have been drawn after get_rng_state.
 ---example: local s = accel.get_rng_state() local a = accel.rand(2) accel.set_rng_state(s) return accel.equal(a,
 ---  accel.rand(2)) --> true
----@param state table<string, integer>
+---@param state table<string, integer|integer[]>
 function accel.set_rng_state(state) end
 
 -- ## Gradients

@@ -67,6 +67,7 @@ local function spread(state)
   for i, name in ipairs(FIELDS) do values[i] = state[name] end
   values = of_root(values)
   for i, name in ipairs(FIELDS) do state[name] = values[i] end
+  if state.math then state.math = of_root(state.math) end
   return state
 end
 
