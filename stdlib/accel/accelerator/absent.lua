@@ -19,7 +19,8 @@ for name, what in next, absent do
 end
 
 --- Writes tensors by name to a safetensors file, on the main process (on the first process of every machine with
---- project_config.save_on_each_node). All processes may call it.
+--- project_config.save_on_each_node). All processes may call it. A file that cannot be written is an error there, which
+--- other processes meet at their next step or collective.
 ---@param tensors table<string, accel.Tensor>
 ---@param path string
 ---@param opts? {safe_serialization: boolean?} files are always safetensors
@@ -27,7 +28,9 @@ function M.save(self, tensors, path, opts)
   options("save", opts, { safe_serialization = true })
   local mine = self.is_main_process
   if self.project_configuration.save_on_each_node then mine = self.is_local_main_process end
-  if mine then accel.save(path, tensors) end
+  if not mine then return end
+  local done, message = accel.save(path, tensors)
+  if not done then raise("save: %s", message) end
 end
 
 return M
