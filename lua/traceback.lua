@@ -122,13 +122,18 @@ local function usual_methods()
   return full
 end
 
--- "nn" for a line with nn.Linaer(...), where the script can be read; mark: "." or ":".
-local function qualifier(info, name, mark)
-  local file = info.source:sub(1, 1) == "@" and io.open(info.source:sub(2))
+-- The line of a frame, where the script can be read.
+local function line_of(info)
+  local file <close> = info.source:sub(1, 1) == "@" and io.open(info.source:sub(2)) or nil
   if not file then return nil end
   local text
   for _ = 1, info.currentline do text = file:read "l" end
-  file:close()
+  return text
+end
+
+-- "nn" for a line with nn.Linaer(...), where the script can be read; mark: "." or ":".
+local function qualifier(info, name, mark)
+  local text = line_of(info)
   return text and text:match("([%a_][%w_.]*)%" .. mark .. "%f[%w_]" .. name .. "%f[^%w_]")
 end
 
@@ -171,8 +176,22 @@ local elsewhere = {
     .. "accel.checkpoint(layer, x) in the place of layer(x)",
 }
 
+-- "; t has 3 ..." where the line reads a tensor at a number behind its last, which is nil.
+local function past_the_end(level)
+  local line = line_of(debug.getinfo(level + 1, "Sl"))
+  for name in (line or ""):gmatch "%f[%w_]([%a_][%w_]*)%s*%[" do
+    local value = value_at(level + 1, name)
+    if accel.is_tensor(value) and value.ndim > 0 then
+      return ("; %s has %d, and %s[%d] is nil, so that ipairs ends"):format(name, #value, name, #value + 1)
+    end
+  end
+  return ""
+end
+
 -- "; did you mean nn.Linear?" for "attempt to call a nil value (field 'Linaer')", else "".
 local function hint(text, level)
+  local index = text:match "nil value %(field '([^']*)'%)"
+  if index == "?" or index == "integer index" then return past_the_end(level + 1) end
   local kind, called = text:match("attempt to call a nil value %((%l+) '([%w_]+)'%)")
   local info = debug.getinfo(level + 1, "Sl")
   while info and info.what == "C" do
@@ -194,6 +213,36 @@ local function hint(text, level)
   table.sort(names)
   local near = accel.nearest(called, names)
   return near and ("; did you mean %s?"):format(full[near]) or ""
+end
+
+local function is_object(value)
+  return type(value) == "userdata" or (type(value) == "table" and debug.getmetatable(value) ~= nil)
+end
+
+-- "train.lua:12: train: use net:train(...), with a colon" where a method of the library, or the method of a script that
+-- failed itself, lacks its object because it was called with a dot; else nil.
+local function dot_call(level)
+  local called, at
+  level = level + 1
+  while true do
+    local info = debug.getinfo(level, "Sln")
+    if not info then break end
+    local first, object = debug.getlocal(level, 1)
+    if info.currentline > 0 then
+      if called and not (first == "self" and not is_object(object)) then
+        at = info
+        break
+      end
+      if first == "self" and not is_object(object) and info.name and info.namewhat ~= "method" then called = info end
+      if not called and not is_library(info.source) then break end
+    elseif called then
+      break
+    end
+    level = level + 1
+  end
+  if not at then return nil end
+  return ("%s:%d: %s: use %s:%s(...), with a colon"):format(at.short_src, at.currentline, called.name,
+    qualifier(at, called.name, ".") or "object", called.name)
 end
 
 -- level: of the first frame shown, 1 being the caller.
@@ -222,17 +271,20 @@ local function frames(level, with_library)
   return lines
 end
 
--- (error value [, level [, bare]]) -> text; bare: of the frames alone. Never raises. An error that went through a
--- callback of the core shows the frames that it had there.
+-- (error value [, level [, bare]]) -> text, message; bare: of the frames alone. Never raises. An error that went through a
+-- callback of the core shows the frames that it had there. message: what is said in the place of the error value, if
+-- something is.
 return function(message, level, bare)
   level = (level or 1) + 1 -- as the functions above count: 1 is this function, 2 its caller
   local text = accel.host_chunk "error_text"(message)
   local kept = not bare and type(message) == "table" and rawget(message, "_frames")
   if type(kept) == "string" and kept ~= "" then return text .. "\nstack traceback:\n" .. kept end
+  local instead = type(message) == "string" and dot_call(level) or nil
+  text = instead or text
   local lines = frames(level, is_ours(text, level))
   if #lines == 0 then lines = frames(level, true) end
   if bare then return table.concat(lines, "\n") end
   text = text .. hint(text, level)
-  if #lines == 0 then return text end
-  return text .. "\nstack traceback:\n" .. table.concat(lines, "\n")
+  if #lines == 0 then return text, instead end
+  return text .. "\nstack traceback:\n" .. table.concat(lines, "\n"), instead
 end

@@ -6,13 +6,13 @@
 ---@field shape integer[] extents; prints as (2, 3), equals any list of the same numbers
 ---@field dtype accel.DType "f32", "i64", "bool", ...; accel.float32, accel.long and PyTorch's other names are these
 ---@field device accel.Device where the bytes live
----@field ndim integer the number of dims; #t is the extent of the first
+---@field ndim integer the number of dims; #t is the extent of the first (t[#t + 1] is nil, so that ipairs ends)
 ---@field requires_grad boolean whether gradients are recorded; may be assigned on a leaf
 ---@field grad accel.Tensor the gradient, of a leaf after backward (nil before); may be assigned, nil drops it
 ---@field is_leaf boolean not made by a recorded operation
 ---@field grad_fn string? the operation that made it
----@field [integer] accel.Tensor
----@field [table] accel.Tensor
+---@field [integer] accel.Tensor a view: t[1] the first of dim 1, t[-1] the last; t[#t + 1] is nil, which ends ipairs
+---@field [table] accel.Tensor one entry per dim: a position, a range { first, last, step }, a tensor of indices
 ---@operator add(accel.Tensor|number): accel.Tensor
 ---@operator sub(accel.Tensor|number): accel.Tensor
 ---@operator mul(accel.Tensor|number): accel.Tensor

@@ -283,6 +283,7 @@ function Module:clone() return require "accel.nn.deepcopy"(self) end
 ---@param mode? boolean default true
 ---@return accel.nn.Module self
 function Module:train(mode)
+  check.object(self, "m", "train")
   if mode == nil then mode = true end
   if type(mode) ~= "boolean" then raise("train: mode must be a boolean, got %s", check.shown(mode)) end
   rawset(self, "training", mode)
@@ -291,7 +292,10 @@ function Module:train(mode)
 end
 
 --- As train(false): the mode for evaluation.
-function Module:eval() return self:train(false) end
+function Module:eval()
+  check.object(self, "m", "eval")
+  return self:train(false)
+end
 
 --- fn(module) for every module below, then for this one.
 function Module:apply(fn)

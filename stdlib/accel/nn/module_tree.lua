@@ -5,6 +5,7 @@
 --- named forms return tables in registration order, for `pairs`, as iterators, or by name. A tensor or
 --- module that is reachable by several names appears once, under the first.
 local accel = require "accel"
+local check = require "accel.util.check"
 local options = require "accel.util.options"
 local ordered = require "accel.util.ordered"
 local parameter = require "accel.nn.parameter"
@@ -92,15 +93,10 @@ return function(Module)
     end
   end
 
-  -- net.parameters() for net:parameters()
-  local function need_self(self, what)
-    if type(self) ~= "table" then raise("%s: write net:%s(), with a colon", what, what) end
-  end
-
   --- This module (name: the prefix) and all below, each once.
   ---@param prefix? string
   function Module:named_modules(prefix)
-    need_self(self, "named_modules")
+    check.object(self, "m", "named_modules")
     local out = ordered()
     walk_modules(self, prefix or "", {}, function(name, module) out[name] = module end)
     return out
@@ -148,7 +144,7 @@ return function(Module)
   ---@param prefix? string
   ---@param recurse? boolean default true
   function Module:named_parameters(prefix, recurse)
-    need_self(self, "named_parameters")
+    check.object(self, "m", "named_parameters")
     return named_tensors(self, prefix, recurse, parameters)
   end
 
@@ -156,7 +152,7 @@ return function(Module)
   --- net:parameters() do`.
   ---@param recurse? boolean default true
   function Module:parameters(recurse)
-    need_self(self, "parameters")
+    check.object(self, "m", "parameters")
     return values(named_tensors(self, nil, recurse, parameters))
   end
 

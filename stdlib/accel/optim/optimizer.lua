@@ -155,6 +155,7 @@ end
 
 --- Drops every gradient (the next backward writes instead of adding).
 function Optimizer:zero_grad(...)
+  check.object(self, "o", "zero_grad")
   if select("#", ...) > 0 then
     raise("%s: zero_grad takes no arguments: gradients are always dropped", getmetatable(self).__name)
   end
@@ -268,6 +269,7 @@ end }
 --- closure, when given, computes the loss and the gradients again; its result is returned.
 ---@param closure? fun(): any
 function Optimizer:step(closure)
+  check.object(self, "o", "step")
   local result
   if closure then
     local _ <close> = accel.enable_grad()

@@ -15,6 +15,13 @@ function M.shown(value)
   return (name:find "^[AEIOaeio]" and "an " or "a ") .. name
 end
 
+--- Raises where a method lacks its object, since it was called with a dot, as in Python.
+---@param name string what the object is called in the message: "m"
+---@param method string
+function M.object(self, name, method)
+  if type(self) ~= "table" then raise("%s: use %s:%s(), with a colon", method, name, method) end
+end
+
 local function integer(value) return type(value) == "number" and math.tointeger(value) or nil end
 
 --- A number of things: 1, 2, ... (2.0 counts as 2).

@@ -131,6 +131,46 @@ typo("ctx", ":save_for_backward")
 typo("loader", ":state_dict")
 typo("class", ":freeze")
 check("$R typo.lua checkpointing", 1, "", "the models of accel.models have it; in a module of your own, forward calls")
+
+-- Methods called with a dot: the line of the script, and how it is written. Other errors stay what they are.
+write("dot.lua", [[
+local accel = require "accel"
+local case, m = arg[1], accel.nn.Linear(2, 1)
+local made = { sgd = accel.optim.SGD(m:parameters()) }
+local schedule = accel.optim.lr_scheduler.StepLR(made.sgd, 1)
+local Own = accel.nn.Module:extend "Own"
+function Own:freeze(on) self:requires_grad_(not on) end
+local own = Own()
+if case == "train" then m.train() end
+if case == "false" then m.train(false) end
+if case == "step" then made.sgd.step() end
+if case == "schedule" then schedule.step() end
+if case == "state" then m.load_state_dict({}) end
+if case == "own" then own.freeze(true) end
+if case == "caught" then print(pcall(m.train)) end
+if case == "colon" then own:frieze() end
+if case == "inside" then function Own:freeze() local t = nil; return t.x end own:freeze() end
+]])
+local function dot(case, line, said)
+  local _, text = check("$R dot.lua " .. case, 1, "", ("accel-run: dot.lua:%d: "):format(line) .. said)
+  assert(not text:match "^[^\n]*":find("/accel/", 1, true), text)
+end
+dot("train", 8, "train: use m:train(")
+dot("false", 9, "train: use m:train(")
+dot("step", 10, "step: use made.sgd:step(")
+dot("schedule", 11, "step: use schedule:step(")
+dot("state", 12, "load_state_dict: use m:load_state_dict(")
+dot("own", 13, "freeze: use own:freeze(")
+check("$R dot.lua caught", 0, "use m:train(), with a colon")
+dot("colon", 15, "attempt to call a nil value")
+dot("inside", 16, "attempt to index a nil value (local 't')")
+_, e = check("$R --num_processes 2 dot.lua schedule", 1, "", "use schedule:step(...), with a colon")
+assert(not e:find("attempt to", 1, true), e)
+
+-- One past the last is nil; who uses it is told.
+write("past.lua", "local t = require 'accel'.ones(3)\nprint(t[4])\nprint(t[4]:item())")
+check("$R past.lua", 1, "nil\n", "; t has 3, and t[4] is nil, so that ipairs ends\n")
+
 check("$R -e 'require(\"accel\").nn.Linaer(2)'", 1, "", "attempt to call a nil value (field 'Linaer')")
 check("$R -e 'local nn = require(\"accel\").nn nn.Linaer(2)'", 1, "", "did you mean nn.Linear?")
 

@@ -330,8 +330,11 @@ end
 do -- slips that would pass unseen, or end in a riddle
   fails("Sequential: expected a list of modules, got a table without %[1%]", nn.Sequential, { a = nn.Identity() })
   local net = nn.Linear(1, 1)
-  fails("parameters: write net:parameters%(%), with a colon", net.parameters)
-  fails("named_parameters: write net:named_parameters%(%), with a colon", net.named_parameters)
+  fails("parameters: use m:parameters%(%), with a colon", net.parameters)
+  fails("train: use m:train%(%), with a colon", net.train)
+  fails("train: use m:train%(%), with a colon", net.train, false)
+  fails("eval: use m:eval%(%), with a colon", net.eval)
+  fails("named_parameters: use m:named_parameters%(%), with a colon", net.named_parameters)
   fails("Module:to: unknown option 'dtpe'; did you mean 'dtype'", net.to, net, { dtpe = "f16" })
   fails("train: mode must be a boolean, got 'no'", net.train, net, "no")
   net:register_buffer("kept", accel.ones(1), { persistent = true })

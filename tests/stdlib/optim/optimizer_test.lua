@@ -316,6 +316,8 @@ do -- errors
     state = { [0] = { step = 1, exp_avg = accel.zeros(2), exp_avg_sq = accel.zeros(2) } },
     param_groups = { { params = { 0 } } },
   })
+  fails("step: use o:step%(%), with a colon", opt.step)
+  fails("zero_grad: use o:zero_grad%(%), with a colon", opt.zero_grad)
   fails("has no 'exp_avg_sq'", opt.load_state_dict, opt,
     { state = { [0] = { step = 1, exp_avg = accel.zeros(1) } }, param_groups = { { params = { 0 } } } })
 end
