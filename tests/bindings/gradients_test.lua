@@ -110,9 +110,9 @@ end
 do -- an optimizer of a script may keep what it was given, also one below a built-in one
   local Plain = optim.SGD:extend "Plain"
   local kept
-  function Plain:update(group, cohort, grads, lr)
+  function Plain:update(group, step_group, grads, lr)
     kept = grads[1]
-    optim.SGD.update(self, group, cohort, grads, lr)
+    optim.SGD.update(self, group, step_group, grads, lr)
   end
   local p = leaf(2)
   local opt = Plain(p, { lr = 0.5 })

@@ -2,9 +2,9 @@
 local accel = require "accel"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
-local colon = require "accel.accelerator.colon"
+local check_self = require "accel.accelerator.check_self"
 local guard = require "accel.util.guard"
-local parting = require "accel.accelerator.parting"
+local uneven_inputs = require "accel.accelerator.uneven_inputs"
 local raise = require "accel.util.raise"
 
 local M = {}
@@ -102,13 +102,13 @@ end
 ---@param ... any models, then perhaps a function
 ---@return any
 function M.accumulate(self, ...)
-  colon(self, "accumulate")
+  check_self(self, "accumulate")
   local state = self.gradient_state
   local loader = state.active_dataloader
   local pass = loader and rawget(loader, "_pass")
   local scope = begin(self, loader, pass)
-  local join = self.num_processes > 1 and state.num_steps > 1 and parting.join_of(self) or nil
-  if state:_count(join and parting.decide(state, join)) then drop(self) end
+  local join = self.num_processes > 1 and state.num_steps > 1 and uneven_inputs.active_join(self) or nil
+  if state:_count(join and uneven_inputs.any_loader_ends(state, join)) then drop(self) end
   local n = select("#", ...)
   local fn = n > 0 and select(n, ...) or nil
   if not is_function(fn) then fn = nil end
@@ -195,7 +195,7 @@ function M.join_uneven_inputs(self, joinables, even_batches, fn, ...)
       for loader, was in next, restore do loader:set_even_batches(was) end
     end)
     join:close(failure)
-    if failure == nil and joining.last then parting.agree(self, model, joining.last) end
+    if failure == nil and joining.last then uneven_inputs.broadcast_state(self, model, joining.last) end
   end, fn, ...)
 end
 

@@ -175,7 +175,7 @@ local function assemble(x, as_objects, parts, at)
     at[1] = at[1] + 1
     return parts[at[1]].value
   end
-  local out = walk.alike(x)
+  local out = walk.empty_like(x)
   for key, value in walk.entries(x) do walk.set(out, key, assemble(value, false, parts, at)) end
   return out
 end

@@ -1,7 +1,7 @@
 --- Source of a prepared loader whose batches rank 0 alone reads: for data that the other ranks cannot reach, or
---- streams that must not be read twice. Every round rank 0 reads a batch for each rank (with split_batches one for
---- all), cuts what has to be cut (accel.accelerator.rounds) and sends every rank its part. It reads one round ahead,
---- so that the last round is known when it is handed out. An error of its data set is raised on all ranks.
+--- streams that must not be read twice. For every global batch rank 0 reads a batch for each rank (with split_batches
+--- one for all), splits it (accel.accelerator.global_batch) and sends every rank its shard. It reads one global batch
+--- ahead, so that the last one is known when it is handed out. An error of its data set is raised on all ranks.
 local accel = require "accel.core"
 local class = require "accel.util.class"
 local collate = require "accel.data.collate"
@@ -9,7 +9,7 @@ local dist = require "accel.dist"
 local fetch = require "accel.data.fetch"
 local raise = require "accel.util.raise"
 local reader = require "accel.data.reader"
-local rounds = require "accel.accelerator.rounds"
+local GlobalBatch = require "accel.accelerator.global_batch"
 local stream = require "accel.data.stream"
 
 ---@class accel.accelerator.DispatchedSource
@@ -20,8 +20,8 @@ local Dispatched = class("accel.accelerator.DispatchedSource")
 
 local NO_LIMIT <const> = { src = 0, max_bytes = math.maxinteger }
 
---- What rank 0 knows of its loader, told to all.
-local function told(base)
+--- What rank 0 knows of its loader, broadcast to all.
+local function broadcast_description(base)
   local info = {}
   if dist.get_rank() == 0 then
     local ok, why = pcall(function()
@@ -43,18 +43,18 @@ end
 ---@param o {split_batches: boolean?, slice_fn: function?} slice_fn(batch, first, last, rank, num_processes) cuts rows
 ---  first .. last (from 1) for a rank
 function Dispatched:init(base, o)
-  local P, info = dist.get_world_size(), told(base)
+  local P, info = dist.get_world_size(), broadcast_description(base)
   if o.split_batches and info.size and info.size % P ~= 0 then
     raise("prepare: split_batches cuts batches into equal parts: batch_size %d is no multiple of the %d processes; "
       .. "choose one that is", info.size, P)
   end
   self.base, self.split, self.seed, self.slice_fn = base, o.split_batches or false, base.seed, o.slice_fn
   self.ranks, self.rank, self.info = P, dist.get_rank(), info
-  self.per = self.split and 1 or P -- batches of a round
+  self.per = self.split and 1 or P -- batches of a global batch
   self.seekable = not info.stream
 end
 
---- Rounds of a pass after the first `skipped`; nil when the stream cannot tell.
+--- Global batches of a pass after the first `skipped`; nil when the stream cannot tell.
 ---@param skipped? integer
 ---@return integer?
 function Dispatched:len(skipped)
@@ -64,7 +64,7 @@ function Dispatched:len(skipped)
   return math.max(0, n - (skipped or 0))
 end
 
---- Samples of a round over all ranks; nil without a fixed batch size.
+--- Samples of a global batch over all ranks; nil without a fixed batch size.
 ---@return integer?
 function Dispatched:total_batch_size() return self.info.size and self.info.size * self.per or nil end
 
@@ -73,9 +73,9 @@ function Dispatched:total_length() return self.info.length end
 
 -- Rank 0 -----------------------------------------------------------------------------------------
 
-local function full(round)
-  for r, n in ipairs(round.counts) do
-    if n ~= round.counts[1] or round.valid[r] ~= n then return false end
+local function full(global_batch)
+  for r, n in ipairs(global_batch.counts) do
+    if n ~= global_batch.counts[1] or global_batch.valid[r] ~= n then return false end
   end
   return true
 end
@@ -97,14 +97,14 @@ local function indexed(self, epoch, first)
   local function positions(k)
     return given and order[k] or table.move(order, (k - 1) * size + 1, math.min(k * size, #order), 1, {})
   end
-  local asked, place, single = first, before(first), not given and not base.batch_size
+  local asked, sample_offset, unbatched = first, before(first), not given and not base.batch_size
   local function feed()
     if asked > n then return nil end
-    local list, at = positions(asked), place
-    asked, place = asked + 1, place + #list
+    local list, at = positions(asked), sample_offset
+    asked, sample_offset = asked + 1, sample_offset + #list
     return list, at
   end
-  local follow, closing = reader.indexed(base, epoch, self.seed, feed, { single = single, tells_epoch = true })
+  local follow, closing = reader.indexed(base, epoch, self.seed, feed, { unbatched = unbatched, sets_epoch = true })
   local due, draws = first, nil
   local function read(k)
     if k > n then return nil end
@@ -113,17 +113,17 @@ local function indexed(self, epoch, first)
       return (follow())
     end
     draws = draws or accel.worker.draws(self.seed, epoch)
-    return fetch.read(set, positions(k), base.collate_fn, single, draws, before(k))
+    return fetch.read(set, positions(k), base.collate_fn, unbatched, draws, before(k))
   end
   return read, before, closing
 end
 
 --- The same of a stream, which is read in order.
-local function streamed(self, epoch)
+local function iterable(self, epoch)
   local base = self.base
   local gather, size = base.collate_fn or collate.default_collate, base.batch_size
   if base.num_workers > 0 then
-    local o = { size = size or nil, single = not size, drop_last = base.drop_last }
+    local o = { size = size or nil, unbatched = not size, drop_last = base.drop_last }
     return require("accel.data.workers").stream(base, epoch, self.seed, o, true)
   end
   local within, step, closing = fetch.begin_stream(base.dataset, epoch, self.seed)
@@ -131,17 +131,17 @@ local function streamed(self, epoch)
   return function() return within(read) end, closing
 end
 
---- Reads rounds: read() -> round, nil at the end; and the value to close.
+--- Reads global batches: read() -> global batch, nil at the end; and the value to close.
 local function open_reader(self, epoch, first)
   local base = self.base
-  local position, filler, index, at = 0, nil, 0, 0 -- samples, rounds and batches that were read
+  local position, padding, index, at = 0, nil, 0, 0 -- samples, global batches and batches that were read
   local step, before, closing
   if self.seekable then
     index, at = first, first * self.per
     step, before, closing = indexed(self, epoch, at + 1)
     position = before(at + 1)
   else
-    step, closing = streamed(self, epoch)
+    step, closing = iterable(self, epoch)
   end
 
   local function next_list()
@@ -155,26 +155,26 @@ local function open_reader(self, epoch, first)
     return list
   end
 
-  --- The start of the first round, also for a pass that began after it.
-  local function fill()
-    if not filler and self.seekable and base.batch_size ~= false then
+  --- The start of the first global batch, also for a pass that began after it.
+  local function first_rows()
+    if not padding and self.seekable and base.batch_size ~= false then
       local list = {}
       for k = 1, self.per do list[k] = step(k) end
-      filler = rounds.filler(list, self.ranks, self.split)
+      padding = GlobalBatch.padding(list, self.ranks, self.split)
     end
-    return filler
+    return padding
   end
 
   local function read()
     local list = next_list()
     if not list then return nil end
-    if index == 0 and self.ranks > 1 then filler = rounds.filler(list, self.ranks, self.split) end
-    local round = rounds.cut(list, self.ranks, {
-      split = self.split, joins = base.batch_size ~= false, filler = fill, slice_fn = self.slice_fn,
+    if index == 0 and self.ranks > 1 then padding = GlobalBatch.padding(list, self.ranks, self.split) end
+    local global_batch = GlobalBatch.split(list, self.ranks, {
+      split = self.split, joins = base.batch_size ~= false, padding = first_rows, slice_fn = self.slice_fn,
     })
-    round.first, round.full = position, full(round)
-    position, index = position + round.total, index + 1
-    return round
+    global_batch.first, global_batch.full = position, full(global_batch)
+    position, index = position + global_batch.total, index + 1
+    return global_batch
   end
 
   if not self.seekable then
@@ -185,53 +185,53 @@ local function open_reader(self, epoch, first)
   return read, closing
 end
 
---- What rank r is told of a round.
-local function letter(round, r, last, rows_known)
-  local row0 = round.first
-  for k = 1, r - 1 do row0 = row0 + round.counts[k] end
+--- The message to rank r - 1 about its shard of a global batch; rows that it knows already are left out.
+local function message_for(global_batch, r, last, rows_known)
+  local row0 = global_batch.first
+  for k = 1, r - 1 do row0 = row0 + global_batch.counts[k] end
   return {
-    batch = r > 1 and round.parts[r] or nil, row0 = row0, last = last,
-    counts = not rows_known and round.counts or nil, valid = not rows_known and round.valid or nil,
-    full = not rows_known and round.full or nil,
+    batch = r > 1 and global_batch.shards[r] or nil, row0 = row0, last = last,
+    counts = not rows_known and global_batch.counts or nil, valid = not rows_known and global_batch.valid or nil,
+    full = not rows_known and global_batch.full or nil,
   }
 end
 
---- Whether a round is like the one before, whose rows the other ranks know.
-local function alike(a, b) return a and a.full and b.full and a.counts[1] == b.counts[1] end
+--- Whether a global batch is like the one before, whose rows the other ranks know.
+local function same_rows(a, b) return a and a.full and b.full and a.counts[1] == b.counts[1] end
 
---- The letters of one round to all ranks, on rank 0.
+--- The messages of one global batch to all ranks, on rank 0.
 local function sender(self, read)
   local ahead, failure, started, before
   local function look()
-    local ok, round = pcall(read)
-    ahead, failure = ok and round or nil, nil
-    if not ok then failure = { round } end
+    local ok, global_batch = pcall(read)
+    ahead, failure = ok and global_batch or nil, nil
+    if not ok then failure = { global_batch } end
   end
   return function()
     if not started then
       started = true
       look()
     end
-    local letters = {}
+    local messages = {}
     if failure then
-      for r = 1, self.ranks do letters[r] = { failed = tostring(failure[1]) } end
-      return letters, nil, failure[1]
+      for r = 1, self.ranks do messages[r] = { failed = tostring(failure[1]) } end
+      return messages, nil, failure[1]
     elseif not ahead then
-      for r = 1, self.ranks do letters[r] = { over = true } end
-      return letters
+      for r = 1, self.ranks do messages[r] = { over = true } end
+      return messages
     end
-    local round = ahead
+    local global_batch = ahead
     look()
     local last = not ahead and not failure
-    for r = 1, self.ranks do letters[r] = letter(round, r, last, alike(before, round)) end
-    before = round
-    return letters, round.parts[1]
+    for r = 1, self.ranks do messages[r] = message_for(global_batch, r, last, same_rows(before, global_batch)) end
+    before = global_batch
+    return messages, global_batch.shards[1]
   end
 end
 
 -- All ranks --------------------------------------------------------------------------------------
 
---- Begins a pass, without its first `first` rounds.
+--- Begins a pass, without its first `first` global batches.
 ---@param epoch integer
 ---@param first? integer
 ---@return fun(): any, accel.accelerator.Rows?, integer?, boolean?, boolean?
@@ -251,11 +251,11 @@ function Dispatched:begin(epoch, first)
   end
   local function next_batch()
     if over then return nil end
-    local letters, own, cause
-    if send then letters, own, cause = send() end
-    local got = letters and letters[1]
+    local messages, own, cause
+    if send then messages, own, cause = send() end
+    local got = messages and messages[1]
     if self.ranks > 1 then
-      got = dist.scatter_object_list(letters, NO_LIMIT)
+      got = dist.scatter_object_list(messages, NO_LIMIT)
     end
     over = got.over or got.last or got.failed ~= nil
     if over then finish() end

@@ -5,7 +5,7 @@ local raise = require "accel.util.raise"
 local reader = require "accel.data.reader"
 local samplers = require "accel.data.samplers"
 local shards = require "accel.data.shards"
-local singles = require "accel.accelerator.singles"
+local unbatched_rows = require "accel.accelerator.unbatched_rows"
 
 ---@class accel.accelerator.IndexedSource
 ---@field seed integer set by the loader
@@ -24,8 +24,8 @@ end
 function Indexed:init(base, o)
   self.base, self.seed, self.even_batches = base, base.seed, o.even_batches
   self.ranks = o.num_processes
-  self.single = not base.batch_sampler and not base.batch_size
-  if self.single and o.split_batches and self.ranks > 1 then
+  self.unbatched = not base.batch_sampler and not base.batch_size
+  if self.unbatched and o.split_batches and self.ranks > 1 then
     raise("prepare: split_batches cuts batches, and a loader with batch_size = false makes none; "
       .. "use split_batches = false")
   end
@@ -49,22 +49,22 @@ function Indexed:total_length() return self.shard:samples() end
 
 function Indexed:begin(epoch, first)
   local base, plan, g, asked = self.base, shard_of(self):plan(epoch, self.seed), first, first
-  local own, rounds, single, even = plan.own, plan.rounds, self.single, self.shard.even_batches
+  local own, global_batches, unbatched, even = plan.own, plan.global_batches, self.unbatched, self.shard.even_batches
   local function feed() -- with workers, ahead of what is handed out
     if asked >= own then return nil end
     local positions, row0 = plan:batch(asked), plan:row0(asked)
     asked = asked + 1
     return positions, row0
   end
-  local read, closing = reader.indexed(base, epoch, self.seed, feed, { single = single, tells_epoch = true })
+  local read, closing = reader.indexed(base, epoch, self.seed, feed, { unbatched = unbatched, sets_epoch = true })
   return function()
     if g >= own then return nil end
     local batch, positions, row0 = read()
     if batch == nil then raise("DataLoader: the batch of positions %d ... is nil", positions and positions[1] or 0) end
     local rows = plan:rows(g)
-    if single then rows = singles(rows, even, batch) end
+    if unbatched then rows = unbatched_rows(rows, even, batch) end
     g = g + 1
-    return batch, rows, row0, g >= own, g >= rounds
+    return batch, rows, row0, g >= own, g >= global_batches
   end, closing
 end
 

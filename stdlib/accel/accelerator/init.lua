@@ -10,7 +10,7 @@ return require "accel.util.lazy" ("accel.accelerator", {
   DeepSpeedPlugin = "plugins", FullyShardedDataParallelPlugin = "plugins", MegatronLMPlugin = "plugins",
   TorchTensorParallelPlugin = "plugins", ParallelismConfig = "plugins", TorchDynamoPlugin = "plugins",
   TERecipeKwargs = "plugins", AORecipeKwargs = "plugins", MSAMPRecipeKwargs = "plugins", FP8RecipeKwargs = "plugins",
-  DistributedType = "words", DDPCommunicationHookType = "words", PrecisionType = "words", RNGType = "words",
+  DistributedType = "enums", DDPCommunicationHookType = "enums", PrecisionType = "enums", RNGType = "enums",
   GeneralTracker = "general_tracker", LocalSGD = "local_sgd", skip_first_batches = "skip",
   get_logger = "logging", tqdm = "tqdm",
   set_seed = "random", synchronize_rng_state = "random", synchronize_rng_states = "random",

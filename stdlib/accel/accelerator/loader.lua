@@ -9,21 +9,21 @@
 --- Where the batches come from is a Source, a table with
 ---   begin(self, epoch, first) -> next, closing   a pass without its first `first` batches
 ---       next() -> batch, rows, row0, last, over: nil at the end; rows as in accel.data.shards, nil if unknown; row0 the
----       place of the first row among those of all ranks in the pass; last whether it is this rank's final batch, nil if
+---       offset of the first row among those of all ranks in the pass; last whether it is this rank's final batch, nil if
 ---       unknown (one batch is read ahead then); over whether it is the final one of every rank (default: last)
 ---   len(self, skipped, epoch) -> batches of this rank in a pass, nil if unknown
----   total_batch_size(self), total_length(self)   rows of a round and of a pass over all ranks, nil if unknown
+---   total_batch_size(self), total_length(self)   rows of a global batch and of a pass over all ranks, nil if unknown
 ---   seed            set by the loader; the order is a function of seed and epoch
 ---   even_batches    may be set between passes, where the Source has it
----   late_remainder  the remainder is told with the last batch only
+---   late_remainder  the remainder is known with the last batch only
 local accel = require "accel"
 local agree = require "accel.accelerator.agreement"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local loop = require "accel.util.loop"
 local options = require "accel.util.options"
-local place = require "accel.accelerator.place"
-local placed = require "accel.data.placed"
+local loader_position = require "accel.accelerator.loader_position"
+local to_default_device = require "accel.data.to_default_device"
 local raise = require "accel.util.raise"
 local stream = require "accel.data.stream"
 
@@ -80,14 +80,14 @@ function DataLoader:init(base, opts)
   self.source.seed = self.seed
   self._epoch, self.end_of_dataloader, self.remainder, self._over = base.epoch, false, -1, false
   self.total_batch_size, self.total_dataset_length = o.source:total_batch_size(), o.source:total_length()
-  self._place = base.position > 0 and place.of(self, base:state_dict()) or 0 -- where a resumed base stands
-  self._skipped = self._place
+  self._position = base.position > 0 and loader_position.from_state(self, base:state_dict()) or 0 -- where a resumed base stands
+  self._skipped = self._position
 end
 
 local function dispatches(base, config, moves, ranks)
   if config.dispatch_batches ~= nil then return config.dispatch_batches end
-  local Streamed = base.stream and require "accel.accelerator.streamed"
-  return Streamed and moves and ranks > 1 and not Streamed.shards_itself(base.dataset, ranks) or false
+  local IterableSource = base.stream and require "accel.accelerator.iterable"
+  return IterableSource and moves and ranks > 1 and not IterableSource.shards_itself(base.dataset, ranks) or false
 end
 
 --- The prepared form of a loader, with the Source that it and the accelerator's dataloader_config ask for.
@@ -99,7 +99,7 @@ function DataLoader.prepare(base, opts)
   local config, ranks = accelerator.dataloader_config, accelerator.num_processes
   local dispatched = dispatches(base, config, opts.device ~= nil, ranks)
   local seed = agree(base, accelerator, not dispatched)
-  local Source = require("accel.accelerator." .. (dispatched and "dispatch" or base.stream and "streamed" or "indexed"))
+  local Source = require("accel.accelerator." .. (dispatched and "dispatch" or base.stream and "iterable" or "indexed"))
   local source = Source(base, {
     num_processes = ranks, process_index = accelerator.process_index, split_batches = config.split_batches,
     even_batches = config.even_batches, slice_fn = dispatched and opts.slice_fn or nil,
@@ -149,7 +149,7 @@ function DataLoader:set_epoch(epoch)
   check.count("DataLoader:set_epoch", "epoch", epoch)
   if epoch == self._epoch then return end
   end_pass(self)
-  self._epoch, self._place, self._skipped = epoch, 0, 0
+  self._epoch, self._position, self._skipped = epoch, 0, 0
 end
 
 --- Leaves out the next n batches of the coming pass: the loader is shorter by n for that pass. A pass under way ends
@@ -161,10 +161,10 @@ function DataLoader:skip(n)
   check.count("DataLoader:skip", "n", n)
   if self._pass then
     end_pass(self)
-    self._epoch, self._place = self._epoch + 1, 0
+    self._epoch, self._position = self._epoch + 1, 0
   end
-  self._place = self._place + n
-  self._skipped = self._place
+  self._position = self._position + n
+  self._skipped = self._position
   return self
 end
 
@@ -179,16 +179,16 @@ end
 
 function DataLoader.__len(self) return self:len() end
 
---- The place in the data, the same on all ranks: the epoch and the samples of it (of all ranks) that were handed out,
+--- The position in the data, the same on all ranks: the epoch and the samples of it (of all ranks) that were handed out,
 --- batches where these have no common size. After the last batch it is the start of the next epoch.
 ---@return table
 function DataLoader:state_dict()
   self:_settle()
-  local epoch, batches = self._epoch, self._place
+  local epoch, batches = self._epoch, self._position
   if self._over then epoch, batches = epoch + 1, 0 end
   local total, state = self.source:total_batch_size(), { epoch = epoch, seed = self.seed }
   state.length = self.source:total_length()
-  if self.source.alone then state.shards, state.batches = self.num_processes, batches
+  if self.source.native_shards then state.shards, state.batches = self.num_processes, batches
   elseif total then state.samples = batches * total
   else state.batches = batches * self.num_processes end
   return state
@@ -198,8 +198,10 @@ end
 --- the place is a whole number of global batches. A pass under way ends here.
 ---@param state table
 function DataLoader:load_state_dict(state)
-  if type(state) ~= "table" or not place.count(state, "epoch") then raise "DataLoader: not the state of a loader" end
-  local batches = place.of(self, state)
+  if type(state) ~= "table" or not loader_position.count(state, "epoch") then
+    raise "DataLoader: not the state of a loader"
+  end
+  local batches = loader_position.from_state(self, state)
   local own = (self.batch_sampler or self.sampler or {}).seed
   if own ~= nil and state.seed ~= nil and own ~= state.seed then
     raise("DataLoader: the state is of seed %d, this loader's sampler has %d", state.seed, own)
@@ -207,7 +209,7 @@ function DataLoader:load_state_dict(state)
   end_pass(self)
   self.seed = state.seed or self.seed
   self.source.seed = self.seed
-  self._epoch, self._place, self._skipped = state.epoch, batches, batches
+  self._epoch, self._position, self._skipped = state.epoch, batches, batches
 end
 
 -- ---- even batches, padding ----
@@ -253,8 +255,8 @@ local function move(self, batch)
   return send(batch, self.device, { non_blocking = self.non_blocking })
 end
 
---- Tells who has a set_epoch of their own.
-local function tell_epoch(base, epoch)
+--- Calls set_epoch of the samplers and of the data set, where they have one.
+local function set_epochs(base, epoch)
   for _, x in ipairs { base.batch_sampler or false, base.sampler or (base.batch_sampler or {}).sampler or false,
     base.dataset } do
     if x and x.set_epoch ~= nil then x:set_epoch(epoch) end
@@ -293,7 +295,7 @@ local function new_pass(self, skip)
     closing, h_batch = nil, nil
     if self._pass == pass then
       self._pass, self._over = nil, false
-      self._epoch, self._place, self._skipped = self._epoch + 1, 0, 0
+      self._epoch, self._position, self._skipped = self._epoch + 1, 0, 0
     end
     gradient_state:_remove_dataloader(self, finished)
     stream.close(open)
@@ -305,9 +307,9 @@ local function new_pass(self, skip)
     if self.rng_types then
       require "accel.accelerator.random".synchronize_rng_states(self.rng_types, self.generator)
     end
-    tell_epoch(self.base, self._epoch)
-    step, closing = self.source:begin(self._epoch, self._place)
-    self._pass, self._over, self._skipped = pass, false, self._place
+    set_epochs(self.base, self._epoch)
+    step, closing = self.source:begin(self._epoch, self._position)
+    self._pass, self._over, self._skipped = pass, false, self._position
     self.end_of_dataloader, self.remainder, self.rows = false, remainder_at_start(self), nil
     gradient_state:_add_dataloader(self)
   end
@@ -337,14 +339,14 @@ local function new_pass(self, skip)
       h_batch, h_rows, h_row0, h_last, h_over = step()
       last = h_batch == nil
     end
-    self._place = self._place + 1
+    self._position = self._position + 1
     self.rows, self.row0 = rows, row0
     if last then
       self.end_of_dataloader = true
       if rows and self.remainder == -1 and not self.drop_last then self.remainder = sum(rows.valid) end
     end
     if all_over == nil then self._over = last else self._over = all_over end
-    batch = device and move(self, batch) or placed(batch)
+    batch = device and move(self, batch) or to_default_device(batch)
     if rows then gradient_state:_describe(batch, rows) end
     accel.micro_batch(row0)
     return batch

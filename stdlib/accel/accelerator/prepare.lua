@@ -4,7 +4,7 @@ local HALVES = require("accel.accelerator.accumulation").HALVES
 local Module = require "accel.nn.module"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
-local colon = require "accel.accelerator.colon"
+local check_self = require "accel.accelerator.check_self"
 local nearest = require "accel.util.nearest"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
@@ -55,7 +55,7 @@ local prepares = {
 ---@param ... any
 ---@return any ...
 function M.prepare(self, ...)
-  colon(self, "prepare")
+  check_self(self, "prepare")
   local given = table.pack(...)
   local last, placement = given[given.n], nil
   if given.n > 1 and is_options(last) then

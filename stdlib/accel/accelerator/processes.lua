@@ -3,7 +3,7 @@
 local accel = require "accel"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
-local colon = require "accel.accelerator.colon"
+local check_self = require "accel.accelerator.check_self"
 local dist = require "accel.dist"
 local guard = require "accel.util.guard"
 local options = require "accel.util.options"
@@ -124,7 +124,7 @@ end
 --- print on the first process of every machine.
 ---@param ... any
 function M.print(self, ...)
-  colon(self, "print")
+  check_self(self, "print")
   if self.is_local_main_process then print(...) end
 end
 

@@ -3,7 +3,7 @@
 local accel = require "accel"
 local Update = require "accel.accelerator.update"
 local check = require "accel.util.check"
-local colon = require "accel.accelerator.colon"
+local check_self = require "accel.accelerator.check_self"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
@@ -66,7 +66,7 @@ local declared = {
 ---@param opts? {weight: (number|accel.Tensor)?, gradient: accel.Tensor?, retain_graph: boolean?,
 --- create_graph: boolean?, inputs: accel.Tensor[]?}
 function M.backward(self, loss, opts)
-  if tensors.is_tensor(self) then colon(self, "backward") end
+  if tensors.is_tensor(self) then check_self(self, "backward") end
   if not tensors.is_tensor(loss) then raise("backward: the loss must be a tensor, got %s", check.shown(loss)) end
   local update = self._update
   local weight, gradient, engine, divisor = nil, nil, nil, 1

@@ -11,7 +11,7 @@ local core = require "accel.optim.core"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local dist = require "accel.dist"
-local parting = require "accel.accelerator.parting"
+local uneven_inputs = require "accel.accelerator.uneven_inputs"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
@@ -126,7 +126,7 @@ local function total_weight(self, from)
   local total = self.totals[from]
   if total then return total end
   total = (self.sums[self.n] or 0) - (self.sums[from] or 0)
-  local join = parting.join_of(self.accelerator)
+  local join = uneven_inputs.active_join(self.accelerator)
   if join then
     total = join:sum(total)
   elseif dist.get_world_size() > 1 then
@@ -195,7 +195,7 @@ local function agree(self, scaler, optimizer, lists)
   if dist.get_world_size() == 1 then return end
   for _, list in ipairs(lists) do
     if not list.reducer or not list.reducer.reduced then
-      local join = parting.join_of(self.accelerator)
+      local join = uneven_inputs.active_join(self.accelerator)
       return scaler:_agree(optimizer, function(found)
         if join then return found:fill_(join:sum(found:item())) end
         dist.all_reduce(found, "max")

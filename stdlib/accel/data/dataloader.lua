@@ -6,12 +6,12 @@ local class = require "accel.util.class"
 local fetch = require "accel.data.fetch"
 local loop = require "accel.util.loop"
 local options = require "accel.util.options"
-local placed = require "accel.data.placed"
+local to_default_device = require "accel.data.to_default_device"
 local raise = require "accel.util.raise"
 local reader = require "accel.data.reader"
 local samplers = require "accel.data.samplers"
 local stream = require "accel.data.stream"
-local travel = require "accel.data.travel"
+local worker_spec = require "accel.data.worker_spec"
 
 --- Batches of a data set, in an order that depends on (seed, epoch) alone:
 ---
@@ -21,7 +21,7 @@ local travel = require "accel.data.travel"
 --- state_dict tells the place inside a pass, so that a resumed run continues with the very next batch.
 ---
 --- The order is the data set's, a random one (shuffle), or a sampler's; a batch_sampler makes the batches as well.
---- What a data set draws while it is read (accel.rand, math.random) depends on (seed, epoch, place of the sample in the
+--- What a data set draws while it is read (accel.rand, math.random) depends on (seed, epoch, offset of the sample in the
 --- pass) alone, and leaves the script's own random numbers as they are.
 ---
 --- Batches lie on the default device: what comes from the CPU is moved there, with workers and without. Tensors that a
@@ -73,8 +73,8 @@ local function give_up(self)
   if pass then pass.finish() end
 end
 
---- Where a loader is, epoch and position, is told after a pass that was left is over.
-local places = { epoch = "_epoch", position = "_position" }
+--- epoch and position are read after a pass whose loop was left has been ended.
+local fields = { epoch = "_epoch", position = "_position" }
 
 function DataLoader.__index(self, key)
   local value = DataLoader[key]
@@ -82,13 +82,13 @@ function DataLoader.__index(self, key)
   if key == 1 then -- as ipairs does
     raise "DataLoader: has no positions; write `for batch in loader() do`, with the brackets"
   end
-  local place = places[key]
-  if not place then return nil end
+  local field = fields[key]
+  if not field then return nil end
   settle(self)
-  return rawget(self, place)
+  return rawget(self, field)
 end
 
-function DataLoader.__newindex(self, key, value) rawset(self, places[key] or key, value) end
+function DataLoader.__newindex(self, key, value) rawset(self, fields[key] or key, value) end
 
 local MOST_WORKERS <const> = 256
 
@@ -146,8 +146,8 @@ local function set_workers(self, o)
   if self.num_workers > MOST_WORKERS then
     raise("DataLoader: num_workers must be at most %d, got %d", MOST_WORKERS, self.num_workers)
   end
-  if self.given_worker_init ~= nil then travel.callable("DataLoader", "worker_init", self.given_worker_init) end
-  if self.num_workers > 0 then require("accel.data.workers").describe(self) end -- raises where something cannot travel
+  if self.given_worker_init ~= nil then worker_spec.callable("DataLoader", "worker_init", self.given_worker_init) end
+  if self.num_workers > 0 then require("accel.data.workers").describe(self) end -- raises where something cannot be sent
 end
 
 ---@param dataset table a data set, or the options with `dataset` among them
@@ -202,7 +202,7 @@ function DataLoader:init(dataset, opts)
         or (o.shuffle and samplers.RandomSampler or samplers.SequentialSampler)(dataset)
     end
   end
-  local collate = o.collate_fn ~= nil and travel.callable("DataLoader", "collate_fn", o.collate_fn) or nil
+  local collate = o.collate_fn ~= nil and worker_spec.callable("DataLoader", "collate_fn", o.collate_fn) or nil
   if (o.collate_fn or self.batch_size == false) and not (dataset.get or self.stream) then
     raise("DataLoader: %s needs a data set with the method get; this one has get_batch only",
       o.collate_fn and "collate_fn" or "batch_size = false")
@@ -294,16 +294,16 @@ end
 -- A pass is a function that returns the next batch, nil after the last, and a value to close. It begins at the
 -- position where the loader stands.
 
---- Asks for batch after batch of the order: positions and the place of the first.
+--- Asks for batch after batch of the order: positions and the offset of the first.
 local function feed_of(self, order)
   local size, k = self.batch_size, self.position
   if self.batch_sampler then
-    local place = 0
-    for i = 1, math.min(k, #order) do place = place + #order[i] end
+    local sample_offset = 0
+    for i = 1, math.min(k, #order) do sample_offset = sample_offset + #order[i] end
     return function()
       k = k + 1
-      local positions, first = order[k], place
-      if positions then place = place + #positions end
+      local positions, first = order[k], sample_offset
+      if positions then sample_offset = sample_offset + #positions end
       return positions, first
     end
   elseif not size then
@@ -323,14 +323,14 @@ end
 
 local function indexed_pass(self)
   return reader.indexed(self, self.epoch, self.seed, feed_of(self, self:order()),
-    { single = not self.batch_sampler and not self.batch_size })
+    { unbatched = not self.batch_sampler and not self.batch_size })
 end
 
 local function stream_pass(self)
   local size, left = self.batch_size, self.position
   if self.num_workers > 0 then
     local read, closing = require("accel.data.workers").stream(self, self.epoch, self.seed,
-      { size = size or nil, single = not size, drop_last = self.drop_last })
+      { size = size or nil, unbatched = not size, drop_last = self.drop_last })
     return function()
       for _ = 1, left do read() end
       left = 0
@@ -381,7 +381,7 @@ function DataLoader.__call(self, ...)
       return nil
     end
     self._position = self._position + 1
-    return placed(batch)
+    return to_default_device(batch)
   end
   pass.step = next_batch
   return loop.iterator(next_batch, finish)

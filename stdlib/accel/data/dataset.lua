@@ -1,6 +1,6 @@
 --- data.Dataset: the base of data sets. A subclass defines len() and get(i), i from 1; it may define
 --- get_batch(positions), which returns a finished batch and spares the loader one call per sample, and
---- worker_spec() (accel.data.travel), so that the workers of a loader can make it for themselves. Any
+--- worker_spec() (accel.data.worker_spec), so that the workers of a loader can make it for themselves. Any
 --- table with these methods serves as well. The helpers make new data sets that read from this one:
 ---
 ---   local short = rows:filter(function(row) return #row.text < 200 end):map(encode):take(1000)

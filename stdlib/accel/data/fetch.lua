@@ -1,7 +1,7 @@
 --- Samples of a data set, one or a batch, as loaders and workers read them.
 ---
 --- What a data set draws while it is read is its own affair: `draws` (accel.worker.draws) stands in for the default
---- generator and math.random, anew for every sample, by (seed, epoch, place of the sample in the pass). So
+--- generator and math.random, anew for every sample, by (seed, epoch, offset of the sample in the pass). So
 --- augmentation is the same whoever reads, and the script's own numbers are untouched.
 local raise = require "accel.util.raise"
 
@@ -35,10 +35,10 @@ end
 
 local forget = setmetatable({}, { __close = function() M.collated = nil end })
 
-local function gather(dataset, positions, collate, draws, place)
+local function gather(dataset, positions, collate, draws, sample_offset)
   local samples = {}
   for k, i in ipairs(positions) do
-    if draws and k > 1 then draws:at(place + k - 1) end
+    if draws and k > 1 then draws:at(sample_offset + k - 1) end
     M.position = i
     samples[k] = M.sample(dataset, i)
   end
@@ -60,25 +60,25 @@ function M.batch(dataset, positions, collate)
   return gather(dataset, positions, collate)
 end
 
---- The same, or, where `single`, the one sample, with what is drawn meanwhile from `draws`.
+--- The same, or, where `unbatched`, the one sample, with what is drawn meanwhile from `draws`.
 ---@param dataset table
 ---@param positions integer[]
 ---@param collate (fun(samples: any[]): any)?
----@param single boolean
+---@param unbatched boolean
 ---@param draws table
----@param place integer of the first sample in the pass, over all ranks
+---@param sample_offset integer of the first sample in the pass, over all ranks
 ---@return any
-function M.read(dataset, positions, collate, single, draws, place)
+function M.read(dataset, positions, collate, unbatched, draws, sample_offset)
   M.position = nil
-  local _ <close> = draws:enter(place)
-  if single then
+  local _ <close> = draws:enter(sample_offset)
+  if unbatched then
     M.position = positions[1]
     return M.sample(dataset, positions[1])
   end
   if dataset.get_batch and not collate then
     return not_nil(dataset:get_batch(positions), "get_batch of the data set")
   end
-  return gather(dataset, positions, collate, draws, place)
+  return gather(dataset, positions, collate, draws, sample_offset)
 end
 
 --- A pass over a stream as stream.begin gives it, with what is drawn meanwhile apart from the script's numbers.

@@ -8,6 +8,6 @@ return require "accel.util.lazy" ("accel.data", {
   SubsetRandomSampler = "samplers", BatchSampler = "samplers",
   BatchSamplerShard = "shards", IterableDatasetShard = "shards",
   WeightedRandomSampler = "weighted_sampler", LengthGroupedSampler = "length_grouped_sampler",
-  DataLoader = "dataloader", worker_dataset = "travel", get_worker_info = "worker_info",
+  DataLoader = "dataloader", worker_dataset = "worker_spec", get_worker_info = "worker_info",
   default_collate = "collate", PadCollate = "pad_collate",
 })

@@ -1,11 +1,11 @@
 --- Streams made from other streams: what the helpers of data.IterableDataset return. By `derived` and `chain` workers
---- make them again, when source and functions can travel.
+--- make them again, when source and functions can be sent.
 local check = require "accel.util.check"
 local collate = require "accel.data.collate"
 local IterableDataset = require "accel.data.iterable_dataset"
 local raise = require "accel.util.raise"
 local stream = require "accel.data.stream"
-local travel = require "accel.data.travel"
+local worker_spec = require "accel.data.worker_spec"
 
 local M = {}
 
@@ -64,7 +64,7 @@ local Derived = IterableDataset:extend("accel.data.IterableDataset")
 function Derived:init(source, kind, fn, ...)
   self.source, self.kind, self.given, self.rest = source, kind, fn, { ... }
   local what = kind == "batch" and "collate_fn" or "the function"
-  self.fn = fn ~= nil and travel.callable("IterableDataset:" .. kind, what, fn) or nil
+  self.fn = fn ~= nil and worker_spec.callable("IterableDataset:" .. kind, what, fn) or nil
 end
 
 function Derived:iterate(epoch, seed)

@@ -5,26 +5,26 @@ local worker = require("accel.core").worker
 
 local M = {}
 
---- Batches of the positions that feed() gives: feed() -> positions, place of the first among the samples of the pass
---- (of all ranks, from 0); nil at the end. With workers it is asked ahead of the batches. single: samples as they
---- are; tells_epoch: the workers' data sets are told the epoch by set_epoch.
+--- Batches of the positions that feed() gives: feed() -> positions, offset of the first among the samples of the pass
+--- (of all ranks, from 0); nil at the end. With workers it is asked ahead of the batches. unbatched: samples as they
+--- are; sets_epoch: the workers' data sets are told the epoch by set_epoch.
 ---@param base accel.data.DataLoader
 ---@param epoch integer
 ---@param seed integer
 ---@param feed fun(): integer[]?, integer?
----@param o? {single: boolean?, tells_epoch: boolean?}
----@return fun(): any, integer[]?, integer? next batch, its positions, place
+---@param o? {unbatched: boolean?, sets_epoch: boolean?}
+---@return fun(): any, integer[]?, integer? next batch, its positions, sample_offset
 ---@return any closing a value to close at the end, or nil
 function M.indexed(base, epoch, seed, feed, o)
   if base.num_workers > 0 then
     return require("accel.data.workers").indexed(base, epoch, seed, feed, o or {})
   end
-  local dataset, collate, single = base.dataset, base.collate_fn, o and o.single or false
+  local dataset, collate, unbatched = base.dataset, base.collate_fn, o and o.unbatched or false
   local draws, read = worker.draws(seed, epoch), fetch.read
   return function()
-    local positions, place = feed()
+    local positions, sample_offset = feed()
     if positions == nil then return nil end
-    return read(dataset, positions, collate, single, draws, place), positions, place
+    return read(dataset, positions, collate, unbatched, draws, sample_offset), positions, sample_offset
   end
 end
 

@@ -3,9 +3,9 @@
 --- function of (order, ranks, rank), so every rank also knows what the others have, and which rows are padding.
 --- Prepared loaders (accel.accelerator) are made of the parts below.
 ---
---- Ranks take turns: round g of a pass is one global batch, of which rank r has rows r * size .. (r + 1) * size - 1.
---- What is known of a round is its Rows: { counts =, valid =, full = }, lists over the ranks from rank 0: the rows that
---- each has, how many of these, always the first ones, are no padding, and whether all are equal and valid.
+--- Ranks take turns: of each global batch rank r has rows r * size .. (r + 1) * size - 1. What is known of a global batch
+--- is its Rows: { counts =, valid =, full = }, lists over the ranks from rank 0: the rows that each has, how many of
+--- these, always the first ones, are no padding, and whether all are equal and valid.
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local IterableDataset = require "accel.data.iterable_dataset"
@@ -16,11 +16,11 @@ local stream = require "accel.data.stream"
 
 local M = {}
 
--- ---- what is known of a round ----
+-- ---- what is known of a global batch ----
 
-local full = {} -- ranks -> rows of a rank -> Rows, shared by all full rounds
+local full = {} -- ranks -> rows of a rank -> Rows, shared by all full global batches
 
---- The Rows of a round in which each of `ranks` ranks has `count` rows, none of them padding.
+--- The Rows of a global batch in which each of `ranks` ranks has `count` rows, none of them padding.
 ---@param count integer
 ---@param ranks integer
 ---@return table
@@ -40,7 +40,7 @@ function M.full_rows(count, ranks)
   return rows
 end
 
---- The Rows of a last round with `left` < size * ranks samples; even: completed to `size` rows on every rank.
+--- The Rows of a last global batch with `left` < size * ranks samples; even: completed to `size` rows on every rank.
 ---@param left integer
 ---@param size integer
 ---@param ranks integer
@@ -56,22 +56,24 @@ function M.tail_rows(left, size, ranks, even)
   return { counts = counts, valid = valid, full = false } -- the last rank always lacks some
 end
 
---- Rounds of a pass over n samples, and in how many of them this rank has a batch.
+--- Global batches of a pass over n samples, and in how many of them this rank has a batch.
 ---@param n integer
 ---@param size integer rows of a rank's batch
 ---@param ranks integer
 ---@param rank integer
 ---@param even boolean
 ---@param drop boolean
----@return integer rounds
+---@return integer global_batches
 ---@return integer own
 function M.measure(n, size, ranks, rank, even, drop)
   local total = size * ranks
   if drop then return n // total, n // total end
-  local rounds = -(-n // total)
-  local own = rounds
-  if not even and rounds > 0 and n - (rounds - 1) * total <= rank * size then own = rounds - 1 end
-  return rounds, own
+  local global_batches = -(-n // total)
+  local own = global_batches
+  if not even and global_batches > 0 and n - (global_batches - 1) * total <= rank * size then
+    own = global_batches - 1
+  end
+  return global_batches, own
 end
 
 --- How many rows a rank's batch has: `batch_size`, or an equal part of it with split.
@@ -86,12 +88,12 @@ function M.part_of(who, batch_size, ranks, split)
 end
 
 -- ---- plans: a rank's part of one pass ----
--- Fields: rounds, own (rounds in which this rank has a batch). Methods, for round g from 0: batch(g), the positions;
--- rows(g); row0(g), the place of its first row among the rows of the pass over all ranks.
+-- Fields: global_batches, own (those in which this rank has a batch). Methods, for global batch g from 0: batch(g), the
+-- positions; rows(g); row0(g), the offset of its first row among the rows of the pass over all ranks.
 
 --- Batches are pieces of one sequence of n samples; `append` copies a stretch of it.
-local Pieces = {}
-Pieces.__index = Pieces
+local SampleShard = {}
+SampleShard.__index = SampleShard
 
 local function append_range(_, out, at, first, count)
   for i = 0, count - 1 do out[at + i] = first + i + 1 end
@@ -109,7 +111,7 @@ local function append_batches(self, out, at, first, count)
   end
 end
 
-function Pieces:batch(g)
+function SampleShard:batch(g)
   local n, first = self.n, g * self.total + self.rank * self.size
   local count = self.even and self.size or math.min(self.size, n - first)
   local out, at, from = {}, 1, first % n
@@ -121,24 +123,24 @@ function Pieces:batch(g)
   return out
 end
 
-function Pieces:rows(g)
+function SampleShard:rows(g)
   local left = self.n - g * self.total
   if left >= self.total then return M.full_rows(self.size, self.ranks) end
   return M.tail_rows(left, self.size, self.ranks, self.even)
 end
 
-function Pieces:row0(g) return g * self.total + self.rank * self.size end
+function SampleShard:row0(g) return g * self.total + self.rank * self.size end
 
 --- Batches are those of the batch sampler, whatever their sizes; padding is whole batches.
-local Wholes = {}
-Wholes.__index = Wholes
+local BatchShard = {}
+BatchShard.__index = BatchShard
 
 --- Batch k of a pass, from 0, padding included.
 local function whole(self, k) return self.order[k % #self.order + 1] end
 
-function Wholes:batch(g) return whole(self, g * self.ranks + self.rank) end
+function BatchShard:batch(g) return whole(self, g * self.ranks + self.rank) end
 
-function Wholes:rows(g)
+function BatchShard:rows(g)
   local counts, valid, equal, m = {}, {}, true, #self.order
   for r = 0, self.ranks - 1 do
     local k = g * self.ranks + r
@@ -149,7 +151,7 @@ function Wholes:rows(g)
   return equal and M.full_rows(counts[1], self.ranks) or { counts = counts, valid = valid, full = false }
 end
 
-function Wholes:row0(g)
+function BatchShard:row0(g)
   local k, last = self.counted, g * self.ranks + self.rank
   if k > last then k, self.before = 0, 0 end
   for i = k, last - 1 do self.before = self.before + #whole(self, i) end
@@ -160,7 +162,7 @@ end
 -- ---- batch samplers ----
 
 --- A batch sampler for one of several processes. Whole batches in turn, or an equal part of each with split_batches.
---- even_batches: what is missing in the last round is taken from the beginning of the pass, so that all have batches
+--- even_batches: what is missing in the last global batch is taken from the beginning of the pass, so that all have batches
 --- of the same sizes; without it the last ones have shorter batches or fewer. A batch sampler without a batch_size, or
 --- with batches of other sizes, is shared out in whole batches, and whole batches are repeated.
 --- example: local all = accel.data.BatchSampler(accel.data.SequentialSampler(5), 2)
@@ -168,7 +170,7 @@ end
 ---@class accel.data.BatchSamplerShard : accel.data.Sampler
 ---@field batch_sampler table
 ---@field batch_size integer? rows of a batch
----@field total_batch_size integer? rows of the batches of all processes in a round
+---@field total_batch_size integer? rows of the batches of all processes in a global batch
 ---@field num_processes integer
 ---@field process_index integer
 ---@field split_batches boolean
@@ -242,15 +244,16 @@ local function regular(batches, length, drop)
   return last > 0 and last <= length and not (drop and last < length), m
 end
 
-local function pieces(self, fields)
+local function sample_shard(self, fields)
   fields.size, fields.total, fields.ranks = self.batch_size, self.total_batch_size, self.num_processes
   fields.rank, fields.even = self.process_index, self.even_batches
-  fields.rounds, fields.own = M.measure(fields.n, fields.size, fields.ranks, fields.rank, fields.even, self.drop_last)
-  return setmetatable(fields, Pieces)
+  fields.global_batches, fields.own = M.measure(fields.n, fields.size, fields.ranks, fields.rank, fields.even,
+    self.drop_last)
+  return setmetatable(fields, SampleShard)
 end
 
---- This process' part of an epoch, computed batch by batch: { rounds =, own = } with the methods batch(g), rows(g) and
---- row0(g), g from 0.
+--- This process' part of an epoch, computed batch by batch: { global_batches =, own = } with the methods batch(g),
+--- rows(g) and row0(g), g from 0.
 ---@param epoch integer
 ---@param seed integer
 ---@return table
@@ -259,10 +262,10 @@ function M.BatchSamplerShard:plan(epoch, seed)
   if self.plain then
     local sampler = source.sampler
     if class.of(sampler) == samplers.SequentialSampler then
-      return pieces(self, { n = sampler:len(), append = append_range })
+      return sample_shard(self, { n = sampler:len(), append = append_range })
     end
     local order = sampler:order(epoch, seed)
-    return pieces(self, { n = #order, order = order, append = append_order })
+    return sample_shard(self, { n = #order, order = order, append = append_order })
   end
   local order = source:order(epoch, seed)
   local m, ranks, rank = #order, self.num_processes, self.process_index
@@ -270,16 +273,16 @@ function M.BatchSamplerShard:plan(epoch, seed)
     local good, k = regular(order, length, self.drop_last)
     if good then
       local n = m > 0 and (m - 1) * length + #order[m] or 0
-      return pieces(self, { n = n, order = order, append = append_batches, length = length })
+      return sample_shard(self, { n = n, order = order, append = append_batches, length = length })
     elseif self.split_batches and ranks > 1 then
       raise("BatchSamplerShard: split_batches needs batches of the sampler's batch_size, %d; batch %d has %d samples; "
         .. "use split_batches = false, which shares out whole batches", length, k, #order[k])
     end
   end
   local plan = { order = order, ranks = ranks, rank = rank, even = self.even_batches, counted = 0, before = 0 }
-  plan.rounds = self.drop_last and m // ranks or -(-m // ranks)
-  plan.own = (self.drop_last or self.even_batches) and plan.rounds or (m - rank + ranks - 1) // ranks
-  return setmetatable(plan, Wholes)
+  plan.global_batches = self.drop_last and m // ranks or -(-m // ranks)
+  plan.own = (self.drop_last or self.even_batches) and plan.global_batches or (m - rank + ranks - 1) // ranks
+  return setmetatable(plan, BatchShard)
 end
 
 function M.BatchSamplerShard:order(epoch, seed)
@@ -290,8 +293,8 @@ end
 
 -- ---- streams ----
 
---- Reads a stream round by round: a function that returns this rank's samples of the next round, and how many samples
---- the round has over all ranks: fewer than size * ranks in the last one, 0 after it. even: a last round is completed
+--- Reads a stream by global batches: a function that returns this rank's samples of the next one, and how many samples
+--- it has over all ranks: fewer than size * ranks in the last one, 0 after it. even: the last global batch is completed
 --- with the first samples of the pass, of which only those are kept that this rank may need.
 ---@param step fun(): any
 ---@param size integer
@@ -299,7 +302,7 @@ end
 ---@param rank integer
 ---@param even boolean
 ---@return fun(): any[], integer
-function M.rounds(step, size, ranks, rank, even)
+function M.global_batches(step, size, ranks, rank, even)
   local total, low, high = size * ranks, rank * size, (rank + 1) * size
   local keep, first, n, ended = even and high - 1 or 0, {}, 0, false
   return function()
@@ -322,8 +325,8 @@ function M.rounds(step, size, ranks, rank, even)
 end
 
 --- A stream for one of several processes: every process reads all of it and keeps its own samples, batch_size in turn
---- (with split_batches, its part of every batch_size). The last round is completed with the first samples of the pass,
---- or dropped with drop_last.
+--- (with split_batches, its part of every batch_size). The last global batch is completed with the first samples of the
+--- pass, or dropped with drop_last.
 --- example: local Count = accel.data.IterableDataset:extend "Count"
 ---   function Count:iterate() local i = 0 return function() i = i + 1 return i <= 5 and i or nil end end
 ---   local shard = accel.data.IterableDatasetShard(Count(), { batch_size = 2, num_processes = 2 })
@@ -338,8 +341,8 @@ end
 M.IterableDatasetShard = IterableDataset:extend("accel.data.IterableDatasetShard")
 
 local function shard_length(self)
-  local rounds = M.measure(self.dataset:len(), self.size, self.num_processes, self.process_index, true, self.drop_last)
-  return rounds * self.size
+  local n = M.measure(self.dataset:len(), self.size, self.num_processes, self.process_index, true, self.drop_last)
+  return n * self.size
 end
 
 ---@param dataset table with the method iterate
@@ -367,7 +370,7 @@ end
 function M.IterableDatasetShard:iterate(epoch, seed)
   local step, closing = stream.begin(self.dataset, epoch, seed)
   local total, drop = self.size * self.num_processes, self.drop_last
-  local read = M.rounds(step, self.size, self.num_processes, self.process_index, true)
+  local read = M.global_batches(step, self.size, self.num_processes, self.process_index, true)
   local own, at = {}, 0
   return function()
     if at == #own then

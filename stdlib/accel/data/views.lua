@@ -5,7 +5,7 @@ local Dataset = require "accel.data.dataset"
 local fetch = require "accel.data.fetch"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
-local travel = require "accel.data.travel"
+local worker_spec = require "accel.data.worker_spec"
 
 local M = {}
 
@@ -110,7 +110,7 @@ M.MapDataset = Dataset:extend("accel.data.MapDataset")
 ---@param fn (fun(sample: any, i: integer): any)|string or its name, "my.module:fn", by which it goes to workers
 function M.MapDataset:init(dataset, fn)
   check_source("MapDataset", dataset, "get")
-  self.dataset, self.given, self.fn = dataset, fn, travel.callable("MapDataset", "the function", fn)
+  self.dataset, self.given, self.fn = dataset, fn, worker_spec.callable("MapDataset", "the function", fn)
 end
 
 function M.MapDataset:worker_spec()
@@ -143,7 +143,7 @@ function M.BatchDataset:init(dataset, batch_size, opts)
   local o = options("BatchDataset", opts, { drop_last = false, collate_fn = options.none })
   local collate
   if o.collate_fn ~= nil then
-    collate = travel.callable("BatchDataset", "collate_fn", o.collate_fn)
+    collate = worker_spec.callable("BatchDataset", "collate_fn", o.collate_fn)
     check_source("BatchDataset with a collate_fn", dataset, "get")
   end
   self.batch_size = check.positive("BatchDataset", "batch_size", batch_size)

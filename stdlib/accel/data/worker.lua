@@ -1,33 +1,33 @@
 --- What a worker of a loader runs (accel.data.workers starts it): makes the data set and the functions again, then
 --- reads what it is told to.
 ---
---- Jobs: { pass =, begin = true, epoch =, seed =, tells_epoch = } before a pass; { pass =, positions =, place = } for
---- a batch of a data set with positions; { pass = } for the next batch of a stream; { pass =, over = true } after a
+--- Jobs: { pass =, begin = true, epoch =, seed =, sets_epoch = } before a pass; { pass =, positions =, sample_offset = }
+--- for a batch of a data set with positions; { pass = } for the next batch of a stream; { pass =, over = true } after a
 --- pass.
---- Results: { pass =, batch = } with own = and left = for rounds of a stream; { pass =, ended = true } once at
+--- Results: { pass =, batch = } with own = and left = for global batches of a stream; { pass =, ended = true } once at
 --- the end of a stream; { pass =, failed = text, message =, code =, position = }.
 local accel = require "accel"
 local fetch = require "accel.data.fetch"
 local shards = require "accel.data.shards"
 local stream = require "accel.data.stream"
-local travel = require "accel.data.travel"
+local worker_spec = require "accel.data.worker_spec"
 local worker_info = require "accel.data.worker_info"
 
---- A pass over a stream: read() -> batch, own rows, rows left of the round; nil at its end; and the value to close.
+--- A pass over a stream: read() -> batch, own rows, rows left of the global batch; nil at its end; and the value to close.
 local function open_stream(dataset, o, collate, epoch, seed, id)
   local within, step, closing = fetch.begin_stream(dataset, epoch, seed, id)
   local gather, read = collate or require("accel.data.collate").default_collate, nil
-  if o.rounds then
-    local rounds, total = shards.rounds(step, o.size, o.ranks, o.rank, o.even), o.size * o.ranks
+  if o.global_batches then
+    local next_rows, total = shards.global_batches(step, o.size, o.ranks, o.rank, o.even), o.size * o.ranks
     read = function()
-      local own, left = rounds()
+      local own, left = next_rows()
       if left == 0 or o.drop_last and left < total then return nil end
       local batch = own[1]
-      if not o.single and #own > 0 then batch = fetch.collate(own, gather) end
+      if not o.unbatched and #own > 0 then batch = fetch.collate(own, gather) end
       return batch, #own, left
     end
   else
-    read = o.single and step or stream.batches(step, o.size, o.drop_last, gather)
+    read = o.unbatched and step or stream.batches(step, o.size, o.drop_last, gather)
   end
   return function() return within(read) end, closing
 end
@@ -68,10 +68,10 @@ end
 return function(setup, endpoint)
   local info = { id = setup.id, num_workers = setup.num_workers, seed = setup.seed, epoch = 0 }
   worker_info.current = info
-  local collate = travel.unpack(setup.collate)
-  local dataset = travel.unpack(setup.dataset)
+  local collate = worker_spec.unpack(setup.collate)
+  local dataset = worker_spec.unpack(setup.dataset)
   info.dataset = dataset
-  local init = travel.unpack(setup.init)
+  local init = worker_spec.unpack(setup.init)
   if init then init(info.id) end
 
   local reader, read, closing, draws = setup.reader, nil, nil, nil
@@ -84,7 +84,7 @@ return function(setup, endpoint)
   local function begin(job)
     close()
     info.epoch, info.seed = job.epoch, job.seed
-    if job.tells_epoch and dataset.set_epoch ~= nil then dataset:set_epoch(job.epoch) end
+    if job.sets_epoch and dataset.set_epoch ~= nil then dataset:set_epoch(job.epoch) end
     if reader.stream then
       read, closing = open_stream(dataset, reader, collate, job.epoch, job.seed, info.id)
     else
@@ -94,7 +94,7 @@ return function(setup, endpoint)
 
   local function run(job)
     if not reader.stream then
-      return { batch = fetch.read(dataset, job.positions, collate, reader.single, draws, job.place) }
+      return { batch = fetch.read(dataset, job.positions, collate, reader.unbatched, draws, job.sample_offset) }
     end
     if not read then return { ended = true } end
     local batch, own, left = read()
@@ -110,7 +110,7 @@ return function(setup, endpoint)
     return pcall(endpoint.send, endpoint, result)
   end
 
-  local ill -- what a pass could not begin for: told in place of its batches
+  local ill -- why a pass could not begin: sent in place of its batches
   for job in function() return endpoint:receive() end do
     local result
     if job.begin then

@@ -7,7 +7,7 @@
 local accel = require "accel.core"
 local class = require "accel.util.class"
 local raise = require "accel.util.raise"
-local travel = require "accel.data.travel"
+local worker_spec = require "accel.data.worker_spec"
 
 local worker = accel.worker
 local SLICE <const> = 0.1 -- seconds of waiting between two looks at interrupts
@@ -20,26 +20,26 @@ local Workers = class("accel.data.Workers")
 -- Closing all at once lets them end side by side.
 function Workers.__gc(self) self:close() end
 
---- What the workers of a loader are made of; raises where its data set or its functions cannot travel.
+--- What the workers of a loader are made of; raises where its data set or its functions cannot be sent.
 ---@param base accel.data.DataLoader
 ---@return table
 function Workers.describe(base)
   local who = ("DataLoader: num_workers = %d: "):format(base.num_workers)
   return {
-    dataset = travel.pack(base.dataset, who .. "the data set"),
-    collate = travel.pack_callable(base.given_collate_fn, who .. "collate_fn"),
-    init = travel.pack_callable(base.given_worker_init, who .. "worker_init"),
+    dataset = worker_spec.pack(base.dataset, who .. "the data set"),
+    collate = worker_spec.pack_callable(base.given_collate_fn, who .. "collate_fn"),
+    init = worker_spec.pack_callable(base.given_worker_init, who .. "worker_init"),
   }
 end
 
---- reader: what they read: { single = } for positions; { stream = true, size =, single =, drop_last = }, with rounds =
---- true, ranks =, rank =, even = for the rounds of several ranks.
+--- reader: what they read: { unbatched = } for positions; { stream = true, size =, unbatched =, drop_last = }, with
+--- global_batches = true, ranks =, rank =, even = for the global batches of several ranks.
 ---@param base accel.data.DataLoader
 ---@param reader table
 function Workers:init(base, reader)
   local setup = Workers.describe(base)
   self.handles, self.n, self.reader, self.pass, self.busy = {}, base.num_workers, reader, 0, false
-  self.timeout, self.name = base.timeout, travel.name_of(base.dataset)
+  self.timeout, self.name = base.timeout, worker_spec.name_of(base.dataset)
   setup.num_workers, setup.seed, setup.reader = self.n, base.seed, reader
   for id = 0, self.n - 1 do
     setup.id = id
@@ -58,10 +58,10 @@ end
 --- Begins a pass; what is left of another one is forgotten.
 ---@param epoch integer
 ---@param seed integer
----@param tells_epoch boolean whether data sets with set_epoch are told
-function Workers:begin(epoch, seed, tells_epoch)
+---@param sets_epoch boolean whether set_epoch of the data sets is called
+function Workers:begin(epoch, seed, sets_epoch)
   self.pass, self.busy, self.failure = self.pass + 1, true, nil
-  local job = { pass = self.pass, begin = true, epoch = epoch, seed = seed, tells_epoch = tells_epoch }
+  local job = { pass = self.pass, begin = true, epoch = epoch, seed = seed, sets_epoch = sets_epoch }
   for id = 0, self.n - 1 do
     self.handles[id + 1]:clear()
     self:send(id, job)
@@ -127,7 +127,7 @@ end
 -- ---- passes ----
 
 local function same(a, b)
-  for _, key in ipairs { "stream", "rounds", "single", "size", "drop_last", "ranks", "rank", "even" } do
+  for _, key in ipairs { "stream", "global_batches", "unbatched", "size", "drop_last", "ranks", "rank", "even" } do
     if a[key] ~= b[key] then return false end
   end
   return true
@@ -152,29 +152,29 @@ local function closing_of(base, workers)
   end })
 end
 
---- Batches of the positions that feed() gives, in this order: feed() -> positions, place of the first; nil at the end.
---- It is asked ahead of the batches. Returns next() -> batch, positions, place, and the value to close.
+--- Batches of the positions that feed() gives, in this order: feed() -> positions, offset of the first; nil at the end.
+--- It is asked ahead of the batches. Returns next() -> batch, positions, sample_offset, and the value to close.
 ---@param base accel.data.DataLoader
 ---@param epoch integer
 ---@param seed integer
 ---@param feed fun(): integer[]?, integer?
----@param o {single: boolean?, tells_epoch: boolean?}
+---@param o {unbatched: boolean?, sets_epoch: boolean?}
 ---@return fun(): any, integer[]?, integer?
 ---@return any closing
 function Workers.indexed(base, epoch, seed, feed, o)
-  local workers = acquire(base, { single = o.single or false })
+  local workers = acquire(base, { unbatched = o.unbatched or false })
   local n, most = workers.n, workers.n * base.prefetch_factor
   local jobs, sent, taken, fed = {}, 0, 0, false
-  workers:begin(epoch, seed, o.tells_epoch or false)
+  workers:begin(epoch, seed, o.sets_epoch or false)
 
   local function fill()
     while not fed and sent - taken < most do
-      local positions, place = feed()
+      local positions, sample_offset = feed()
       if positions == nil then
         fed = true
         break
       end
-      local job = { pass = workers.pass, positions = positions, place = place }
+      local job = { pass = workers.pass, positions = positions, sample_offset = sample_offset }
       jobs[sent] = job
       workers:send(sent % n, job)
       sent = sent + 1
@@ -191,23 +191,23 @@ function Workers.indexed(base, epoch, seed, feed, o)
     jobs[taken] = nil
     taken = taken + 1
     fill()
-    return batch, job.positions, job.place
+    return batch, job.positions, job.sample_offset
   end, closing_of(base, workers)
 end
 
 --- Batches of a stream: those of each worker in turn, until none has more. Returns next() -> batch, own rows, rows left
---- of a round; all nil at the end; and the value to close.
+--- of a global batch; all nil at the end; and the value to close.
 ---@param base accel.data.DataLoader
 ---@param epoch integer
 ---@param seed integer
 ---@param reader table as for Workers(...)
----@param tells_epoch? boolean
+---@param sets_epoch? boolean
 ---@return fun(): any, integer?, integer?
 ---@return any closing
-function Workers.stream(base, epoch, seed, reader, tells_epoch)
+function Workers.stream(base, epoch, seed, reader, sets_epoch)
   reader.stream = true
   local workers = acquire(base, reader)
-  workers:begin(epoch, seed, tells_epoch or false)
+  workers:begin(epoch, seed, sets_epoch or false)
   local pass, job, active, at = workers.pass, { pass = workers.pass }, {}, 1
   for id = 0, workers.n - 1 do
     active[id + 1] = id

@@ -47,17 +47,17 @@ local function copy_module(m, memo)
   for key, kind in next, m._kinds do kinds[key] = kind end
   rawset(new, "_kinds", kinds)
   copy_fields(m, new, memo, own)
-  local shelf = rawget(m, "_tensors")
-  if shelf then
-    local shelved = class.behind(new)
-    rawset(new, "_tensors", shelved)
+  local fallback = rawget(m, "_tensors")
+  if fallback then
+    local copied = class.fallback(new)
+    rawset(new, "_tensors", copied)
     -- In order of registration, so that every rank makes the tensors in the same order.
     for _, key in ipairs(m._order) do
-      local t = rawget(shelf, key)
-      if t ~= nil then rawset(shelved, key, copy(t, memo)) end
+      local t = rawget(fallback, key)
+      if t ~= nil then rawset(copied, key, copy(t, memo)) end
     end
-    for key, t in next, shelf do
-      if rawget(shelved, key) == nil then rawset(shelved, key, copy(t, memo)) end
+    for key, t in next, fallback do
+      if rawget(copied, key) == nil then rawset(copied, key, copy(t, memo)) end
     end
   end
   local hooks = rawget(m, "_hooks")

@@ -5,8 +5,8 @@
 ---   function Net:forward(x) return self.fc(x):relu() end
 ---
 --- Assigning an nn.Parameter or a module to a field registers it, in the order of assignment. A module is a
---- raw field, so that reading self.fc in forward is one table access. Tensors lie on a shelf behind the
---- instance (class.behind), so that every assignment of one is seen: a plain tensor in place of a parameter
+--- raw field, so that reading self.fc in forward is one table access. Tensors lie in a second table that the
+--- instance falls back to (class.fallback), so that every assignment of one is seen: a plain tensor in place of a parameter
 --- is an error. Assigning over a raw field is not seen: what lies there is looked through when the tree is
 --- walked (module_tree.lua), which registers what came later and refuses what took a module's place. To hold
 --- a module without registering it, put it in a table. An integer field i has key i-1 in a state_dict, as in
@@ -34,7 +34,7 @@ local getmetatable, type, rawset, rawget = getmetatable, type, rawset, rawget
 ---@field training boolean
 local Module = class("accel.nn.Module")
 
---- The state that every instance starts with: registered fields in order, what each is; the shelf of tensors
+--- The state that every instance starts with: registered fields in order, what each is; the fallback table of tensors
 --- (_tensors) and hooks come with the first of them.
 function Module.alloc() return { _order = {}, _kinds = {}, training = true } end
 
@@ -79,19 +79,19 @@ function Module:_unregister(key)
   end
 end
 
---- Stores a field where it belongs: tensors on the shelf, everything else in the instance.
+--- Stores a field where it belongs: tensors in the fallback table, everything else in the instance.
 local function store(self, key, value)
-  local shelf = rawget(self, "_tensors")
+  local fallback = rawget(self, "_tensors")
   local tensor = type(value) == "userdata" and tensors.is_tensor(value)
-  if tensor and not shelf then
-    shelf = class.behind(self)
-    rawset(self, "_tensors", shelf)
+  if tensor and not fallback then
+    fallback = class.fallback(self)
+    rawset(self, "_tensors", fallback)
   end
   if tensor then
     rawset(self, key, nil)
-    rawset(shelf, key, value)
+    rawset(fallback, key, value)
   else
-    if shelf then rawset(shelf, key, nil) end
+    if fallback then rawset(fallback, key, nil) end
     rawset(self, key, value)
   end
 end
@@ -167,8 +167,8 @@ local function check_name(self, what, name, kind)
   if math.type(name) ~= "integer" and (type(name) ~= "string" or name == "" or name:find(".", 1, true)) then
     raise("%s: name must be a string without dots, got '%s'", what, tostring(name))
   end
-  local shelf, value = rawget(self, "_tensors"), rawget(self, name)
-  if value == nil and shelf then value = rawget(shelf, name) end
+  local fallback, value = rawget(self, "_tensors"), rawget(self, name)
+  if value == nil and fallback then value = rawget(fallback, name) end
   if value == nil then
     if self[name] == nil then return end
     raise("%s: '%s' already names something of %s", what, name, getmetatable(self).__name)

@@ -67,14 +67,14 @@ return function(Module)
   function Module:_fields()
     self = self:_itself()
     self:_audit()
-    local i, order, kinds, shelf = 0, self._order, self._kinds, rawget(self, "_tensors")
+    local i, order, kinds, fallback = 0, self._order, self._kinds, rawget(self, "_tensors")
     return function()
       while true do
         i = i + 1
         local field = order[i]
         if field == nil then return nil end
         local value = rawget(self, field)
-        if value == nil and shelf then value = rawget(shelf, field) end
+        if value == nil and fallback then value = rawget(fallback, field) end
         local kind = value ~= nil and kind_of(value, kinds[field])
         if kind then return key_of(field), value, kind, field end
       end

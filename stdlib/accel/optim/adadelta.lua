@@ -24,8 +24,8 @@ function Adadelta:check_options(o)
   self:expect(o.rho <= 1, "rho must lie in [0, 1], got %s", tostring(o.rho))
 end
 
-function Adadelta:update(group, cohort, grads, lr) -- luacheck: ignore self
-  accel.adadelta_step_(cohort.params, grads, cohort.square_avg, cohort.acc_delta, lr, cohort.step, {
+function Adadelta:update(group, step_group, grads, lr) -- luacheck: ignore self
+  accel.adadelta_step_(step_group.params, grads, step_group.square_avg, step_group.acc_delta, lr, step_group.step, {
     rho = group.rho, eps = group.eps, weight_decay = group.weight_decay, maximize = group.maximize,
   })
 end

@@ -46,8 +46,8 @@ function Adafactor:make_state(p) -- luacheck: ignore self
   return { row_var = narrow_zeros(p, 0), col_var = narrow_zeros(p, 1) }
 end
 
-function Adafactor:update(group, cohort, grads, lr) -- luacheck: ignore self
-  accel.adafactor_step_(cohort.params, grads, cohort.row_var, cohort.col_var, cohort.variance, lr, cohort.step, {
+function Adafactor:update(group, step_group, grads, lr) -- luacheck: ignore self
+  accel.adafactor_step_(step_group.params, grads, step_group.row_var, step_group.col_var, step_group.variance, lr, step_group.step, {
     beta2_decay = group.beta2_decay, eps1 = group.eps[1] or nil, eps2 = group.eps[2], d = group.d,
     weight_decay = group.weight_decay, maximize = group.maximize,
   })

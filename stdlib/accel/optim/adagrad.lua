@@ -31,8 +31,8 @@ function Adagrad:make_state(p, group) -- luacheck: ignore self
   return { sum = accel.full_like(p, group.initial_accumulator_value) }
 end
 
-function Adagrad:update(group, cohort, grads, lr) -- luacheck: ignore self
-  accel.adagrad_step_(cohort.params, grads, cohort.sum, lr, cohort.step, {
+function Adagrad:update(group, step_group, grads, lr) -- luacheck: ignore self
+  accel.adagrad_step_(step_group.params, grads, step_group.sum, lr, step_group.step, {
     lr_decay = group.lr_decay, weight_decay = group.weight_decay, eps = group.eps, maximize = group.maximize,
   })
 end

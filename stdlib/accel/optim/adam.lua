@@ -4,7 +4,7 @@ local Optimizer = require "accel.optim.optimizer"
 
 --- Running means of the gradient and of its square with bias correction by the step count; weight decay
 --- joins the gradient (L2; for the decoupled one see AdamW). amsgrad divides by the largest second moment
---- so far. One multi-tensor call per cohort; state is kept in the parameter's dtype.
+--- so far. One multi-tensor call per step group; state is kept in the parameter's dtype.
 --- example: local p = accel.ones(1) p.grad = p * 2 accel.optim.Adam(p, {lr = 0.1}):step() return p --> { 0.9 }
 ---@class accel.optim.Adam : accel.optim.Optimizer
 local Adam = Optimizer:extend("accel.optim.Adam")
@@ -39,11 +39,11 @@ end
 --- The op that does the step; AdamW has its own.
 Adam.step_op = accel.adam_step_
 
-function Adam:update(group, cohort, grads, lr)
-  if group.amsgrad then self:complete(cohort, "max_exp_avg_sq") end
-  self.step_op(cohort.params, grads, cohort.exp_avg, cohort.exp_avg_sq, lr, cohort.step, {
+function Adam:update(group, step_group, grads, lr)
+  if group.amsgrad then self:complete(step_group, "max_exp_avg_sq") end
+  self.step_op(step_group.params, grads, step_group.exp_avg, step_group.exp_avg_sq, lr, step_group.step, {
     beta1 = group.betas[1], beta2 = group.betas[2], eps = group.eps, weight_decay = group.weight_decay,
-    maximize = group.maximize, max_exp_avg_sqs = group.amsgrad and cohort.max_exp_avg_sq or nil,
+    maximize = group.maximize, max_exp_avg_sqs = group.amsgrad and step_group.max_exp_avg_sq or nil,
     inv_scale = self.inv_scale, found_inf = self.found_inf,
   })
 end

@@ -24,8 +24,8 @@ function Adamax:check_options(o)
   self:expect_betas(o)
 end
 
-function Adamax:update(group, cohort, grads, lr) -- luacheck: ignore self
-  accel.adamax_step_(cohort.params, grads, cohort.exp_avg, cohort.exp_inf, lr, cohort.step, {
+function Adamax:update(group, step_group, grads, lr) -- luacheck: ignore self
+  accel.adamax_step_(step_group.params, grads, step_group.exp_avg, step_group.exp_inf, lr, step_group.step, {
     beta1 = group.betas[1], beta2 = group.betas[2], eps = group.eps, weight_decay = group.weight_decay,
     maximize = group.maximize,
   })

@@ -40,9 +40,9 @@ function AdamWScheduleFree:make_state(p) -- luacheck: ignore self
   return { z = p:detach():clone(), exp_avg_sq = accel.zeros_like(p) }
 end
 
-function AdamWScheduleFree:update(group, cohort, grads, lr) -- luacheck: ignore self
-  accel.adamw_schedule_free_step_(cohort.params, grads, cohort.z, cohort.exp_avg_sq, lr, cohort.step,
-    cohort.weight_sum, cohort.lr_max, {
+function AdamWScheduleFree:update(group, step_group, grads, lr) -- luacheck: ignore self
+  accel.adamw_schedule_free_step_(step_group.params, grads, step_group.z, step_group.exp_avg_sq, lr, step_group.step,
+    step_group.weight_sum, step_group.lr_max, {
     beta1 = group.betas[1], beta2 = group.betas[2], eps = group.eps, weight_decay = group.weight_decay,
     warmup_steps = group.warmup_steps, r = group.r, weight_lr_power = group.weight_lr_power,
   })

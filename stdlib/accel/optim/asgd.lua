@@ -28,8 +28,8 @@ function ASGD:first_number(name, group) -- luacheck: ignore self
   return name == "eta" and group.lr or 1
 end
 
-function ASGD:update(group, cohort, grads, lr) -- luacheck: ignore self
-  accel.asgd_step_(cohort.params, grads, cohort.ax, lr, cohort.step, cohort.eta, cohort.mu, {
+function ASGD:update(group, step_group, grads, lr) -- luacheck: ignore self
+  accel.asgd_step_(step_group.params, grads, step_group.ax, lr, step_group.step, step_group.eta, step_group.mu, {
     lambd = group.lambd, alpha = group.alpha, t0 = group.t0, weight_decay = group.weight_decay,
     maximize = group.maximize,
   })

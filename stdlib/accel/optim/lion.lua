@@ -25,8 +25,8 @@ function Lion:check_options(o)
   self:expect_betas(o)
 end
 
-function Lion:update(group, cohort, grads, lr) -- luacheck: ignore self
-  accel.lion_step_(cohort.params, grads, cohort.exp_avg, lr, {
+function Lion:update(group, step_group, grads, lr) -- luacheck: ignore self
+  accel.lion_step_(step_group.params, grads, step_group.exp_avg, lr, {
     beta1 = group.betas[1], beta2 = group.betas[2], weight_decay = group.weight_decay, maximize = group.maximize,
   })
 end

@@ -57,21 +57,21 @@ function Muon:add_param_group(group)
   end
 end
 
-function Muon:update(group, cohort, grads, lr) -- luacheck: ignore self
+function Muon:update(group, step_group, grads, lr) -- luacheck: ignore self
   local momentum, scale = group.momentum, scales[group.adjust_lr_fn]
   local options = { coefficients = group.ns_coefficients, steps = group.ns_steps, eps = group.eps }
-  local directions, updates, factors = cohort.momentum_buffer, {}, {}
+  local directions, updates, factors = step_group.momentum_buffer, {}, {}
   accel.foreach_lerp_(directions, grads, 1 - momentum)
   if group.nesterov then -- the gradient, moved towards the momentum by as much again
     directions = {}
     for i, g in ipairs(grads) do directions[i] = g:clone() end
-    accel.foreach_lerp_(directions, cohort.momentum_buffer, momentum)
+    accel.foreach_lerp_(directions, step_group.momentum_buffer, momentum)
   end
-  for i, p in ipairs(cohort.params) do
+  for i, p in ipairs(step_group.params) do
     updates[i] = directions[i]:newton_schulz(options)
     factors[i] = scale(p.shape[1], p.shape[2])
   end
-  accel.muon_step_(cohort.params, updates, factors, lr, { weight_decay = group.weight_decay })
+  accel.muon_step_(step_group.params, updates, factors, lr, { weight_decay = group.weight_decay })
 end
 Muon.spends = Muon.update
 

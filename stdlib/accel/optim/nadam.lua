@@ -34,8 +34,8 @@ end
 
 function NAdam:first_number() return 1 end -- luacheck: ignore self
 
-function NAdam:update(group, cohort, grads, lr) -- luacheck: ignore self
-  accel.nadam_step_(cohort.params, grads, cohort.exp_avg, cohort.exp_avg_sq, cohort.mu_product, lr, cohort.step, {
+function NAdam:update(group, step_group, grads, lr) -- luacheck: ignore self
+  accel.nadam_step_(step_group.params, grads, step_group.exp_avg, step_group.exp_avg_sq, step_group.mu_product, lr, step_group.step, {
     beta1 = group.betas[1], beta2 = group.betas[2], eps = group.eps, weight_decay = group.weight_decay,
     momentum_decay = group.momentum_decay, decoupled_weight_decay = group.decoupled_weight_decay,
     maximize = group.maximize,

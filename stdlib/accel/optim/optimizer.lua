@@ -1,8 +1,8 @@
 --- optim.Optimizer: parameter groups, state per parameter, and the step boundary; every optimizer is below it.
 ---
---- A subclass declares its defaults and how a cohort is stepped. A *cohort* is a list of parameters of one
+--- A subclass declares its defaults and how a step group is stepped. A *step group* is a list of parameters of one
 --- group that got their state in the same step and have shared every step since, so that one multi-tensor
---- call and one step counter serve them all. Parameters that miss a gradient in some step move to a cohort
+--- call and one step counter serve them all. Parameters that miss a gradient in some step move to a step group
 --- of their own. The learning rate lives on the device as a rank-0 tensor per group, refreshed when
 --- group.lr changes, and so do the step counter and the other numbers that a rule keeps, so that a step can
 --- be recorded once and replayed. All of these are made when they are first needed, in the middle of a step:
@@ -30,7 +30,7 @@ local unscoped = accel.unscoped
 local Optimizer = class("accel.optim.Optimizer")
 
 --- Subclasses set these: options with their defaults; names of the state tensors of a parameter; whether
---- its rule needs the count of steps; names of the other numbers that a cohort keeps from step to step.
+--- its rule needs the count of steps; names of the other numbers that a step group keeps from step to step.
 Optimizer.defaults = {}
 Optimizer.buffers = {}
 Optimizer.counts = true
@@ -150,7 +150,7 @@ function Optimizer:add_param_group(group)
     new.params[i] = p
   end
   self.param_groups[#self.param_groups + 1] = new
-  self._private[new] = { cohorts = {}, pending = table.move(new.params, 1, #new.params, 1, {}) }
+  self._private[new] = { step_groups = {}, pending = table.move(new.params, 1, #new.params, 1, {}) }
 end
 
 --- Drops every gradient (the next backward writes instead of adding).
@@ -174,38 +174,38 @@ end
 ---@return number
 function Optimizer:first_number(name, group) return 0 end -- luacheck: ignore
 
---- The lists of state tensors of a cohort, one per buffer: of those parameters that have it, in their order.
-local function list_buffers(self, cohort)
+--- The lists of state tensors of a step group, one per buffer: of those parameters that have it, in their order.
+local function list_buffers(self, step_group)
   for _, name in ipairs(self.buffers) do
     local list = {}
-    for _, p in ipairs(cohort.params) do list[#list + 1] = self.state[p][name] end
-    cohort[name] = list
+    for _, p in ipairs(step_group.params) do list[#list + 1] = self.state[p][name] end
+    step_group[name] = list
   end
 end
 
---- Parameters with shared = {step =, <number> =} as a new cohort. fresh: their state was made just now.
-function Optimizer:_new_cohort(private, params, shared, fresh)
-  local cohort = { params = params, fresh = fresh }
+--- Parameters with shared = {step =, <number> =} as a new step group. fresh: their state was made just now.
+function Optimizer:_new_step_group(private, params, shared, fresh)
+  local step_group = { params = params, fresh = fresh }
   for name, t in next, shared do
-    cohort[name] = t
+    step_group[name] = t
     for _, p in ipairs(params) do self.state[p][name] = t end
   end
-  list_buffers(self, cohort)
-  private.cohorts[#private.cohorts + 1] = cohort
+  list_buffers(self, step_group)
+  private.step_groups[#private.step_groups + 1] = step_group
 end
 
 --- For update: makes the zeros of a buffer that the group's options have come to need after the state was
 --- made. Returns whether there were any to make.
-function Optimizer:complete(cohort, name)
-  if #cohort[name] == #cohort.params then return false end
-  for _, p in ipairs(cohort.params) do
+function Optimizer:complete(step_group, name)
+  if #step_group[name] == #step_group.params then return false end
+  for _, p in ipairs(step_group.params) do
     self.state[p][name] = self.state[p][name] or unscoped(accel.zeros_like, p)
   end
-  list_buffers(self, cohort)
+  list_buffers(self, step_group)
   return true
 end
 
---- Gives parameters that have a gradient for the first time their state, as one new cohort.
+--- Gives parameters that have a gradient for the first time their state, as one new step group.
 local function admit(self, private, group)
   local waiting, ready = {}, {}
   for _, p in ipairs(private.pending) do
@@ -219,12 +219,12 @@ local function admit(self, private, group)
   for _, name in ipairs(self.numbers) do
     shared[name] = accel.full({}, self:first_number(name, group), { dtype = self.number_dtype, device = device })
   end
-  self:_new_cohort(private, ready, shared, true)
+  self:_new_step_group(private, ready, shared, true)
 end
 
---- The gradients of a cohort. Where some are missing, those parameters leave it; nil when all are.
-local function gradients(self, private, cohort)
-  local params = cohort.params
+--- The gradients of a step group. Where some are missing, those parameters leave it; nil when all are.
+local function gradients(self, private, step_group)
+  local params = step_group.params
   local grads, all = core.gradients(params)
   if all then return grads end
   local kept, kept_grads, gone = {}, {}, {}
@@ -236,11 +236,11 @@ local function gradients(self, private, cohort)
     end
   end
   if #kept == 0 then return nil end
-  local shared = { step = cohort.step and unscoped(cohort.step.clone, cohort.step) }
-  for _, name in ipairs(self.numbers) do shared[name] = unscoped(cohort[name].clone, cohort[name]) end
-  self:_new_cohort(private, gone, shared, false)
-  cohort.params = kept
-  list_buffers(self, cohort)
+  local shared = { step = step_group.step and unscoped(step_group.step.clone, step_group.step) }
+  for _, name in ipairs(self.numbers) do shared[name] = unscoped(step_group[name].clone, step_group[name]) end
+  self:_new_step_group(private, gone, shared, false)
+  step_group.params = kept
+  list_buffers(self, step_group)
   return kept_grads
 end
 
@@ -282,13 +282,13 @@ function Optimizer:step(closure)
     for _, group in ipairs(self.param_groups) do
       local private = self._private[group]
       if #private.pending > 0 then unscoped(admit, self, private, group) end
-      local cohorts = private.cohorts
-      for i = 1, #cohorts do
-        local grads = gradients(self, private, cohorts[i])
+      local step_groups = private.step_groups
+      for i = 1, #step_groups do
+        local grads = gradients(self, private, step_groups[i])
         if grads then
           local update = self.update
-          update(self, group, cohorts[i], grads, device_lr(private, group))
-          cohorts[i].fresh = false
+          update(self, group, step_groups[i], grads, device_lr(private, group))
+          step_groups[i].fresh = false
           if update == self.spends then core.spend(grads) end
         end
       end
@@ -299,12 +299,12 @@ function Optimizer:step(closure)
   return result
 end
 
---- Subclasses: one step of a cohort.
+--- Subclasses: one step of a step group.
 ---@param group table
----@param cohort table params, step, and one list per buffer
+---@param step_group table params, step, and one list per buffer
 ---@param grads accel.Tensor[]
 ---@param lr accel.Tensor
-function Optimizer:update(group, cohort, grads, lr) -- luacheck: ignore
+function Optimizer:update(group, step_group, grads, lr) -- luacheck: ignore
   raise("%s does not define update", getmetatable(self).__name)
 end
 

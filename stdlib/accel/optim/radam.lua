@@ -29,8 +29,8 @@ function RAdam:check_options(o)
   self:expect_betas(o)
 end
 
-function RAdam:update(group, cohort, grads, lr) -- luacheck: ignore self
-  accel.radam_step_(cohort.params, grads, cohort.exp_avg, cohort.exp_avg_sq, lr, cohort.step, {
+function RAdam:update(group, step_group, grads, lr) -- luacheck: ignore self
+  accel.radam_step_(step_group.params, grads, step_group.exp_avg, step_group.exp_avg_sq, lr, step_group.step, {
     beta1 = group.betas[1], beta2 = group.betas[2], eps = group.eps, weight_decay = group.weight_decay,
     decoupled_weight_decay = group.decoupled_weight_decay, maximize = group.maximize,
   })

@@ -35,14 +35,14 @@ function RMSprop:make_state(p, group) -- luacheck: ignore self
   }
 end
 
-function RMSprop:update(group, cohort, grads, lr)
+function RMSprop:update(group, step_group, grads, lr)
   local moving = group.momentum ~= 0
-  if moving then self:complete(cohort, "momentum_buffer") end
-  if group.centered then self:complete(cohort, "grad_avg") end
-  accel.rmsprop_step_(cohort.params, grads, cohort.square_avg, lr, cohort.step, {
+  if moving then self:complete(step_group, "momentum_buffer") end
+  if group.centered then self:complete(step_group, "grad_avg") end
+  accel.rmsprop_step_(step_group.params, grads, step_group.square_avg, lr, step_group.step, {
     alpha = group.alpha, eps = group.eps, weight_decay = group.weight_decay, momentum = group.momentum,
-    maximize = group.maximize, momentum_buffers = moving and cohort.momentum_buffer or nil,
-    grad_avgs = group.centered and cohort.grad_avg or nil,
+    maximize = group.maximize, momentum_buffers = moving and step_group.momentum_buffer or nil,
+    grad_avgs = group.centered and step_group.grad_avg or nil,
   })
 end
 RMSprop.spends = RMSprop.update

@@ -33,8 +33,8 @@ function Rprop:make_state(p, group) -- luacheck: ignore self
   return { prev = accel.zeros_like(p), step_size = accel.full_like(p, group.lr) }
 end
 
-function Rprop:update(group, cohort, grads) -- luacheck: ignore self
-  accel.rprop_step_(cohort.params, grads, cohort.prev, cohort.step_size, cohort.step, {
+function Rprop:update(group, step_group, grads) -- luacheck: ignore self
+  accel.rprop_step_(step_group.params, grads, step_group.prev, step_group.step_size, step_group.step, {
     etaminus = group.etas[1], etaplus = group.etas[2], step_size_min = group.step_sizes[1],
     step_size_max = group.step_sizes[2], maximize = group.maximize,
   })

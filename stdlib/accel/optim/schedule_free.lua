@@ -28,8 +28,8 @@ local function switch(self, to_train, weight)
   local _ <close> = accel.no_grad()
   for _, group in ipairs(self.param_groups) do
     if group.train_mode ~= to_train then
-      for _, cohort in ipairs(self._private[group].cohorts) do
-        accel.foreach_lerp_(cohort.params, cohort.z, weight(self:share(group)))
+      for _, step_group in ipairs(self._private[group].step_groups) do
+        accel.foreach_lerp_(step_group.params, step_group.z, weight(self:share(group)))
       end
       group.train_mode = to_train
     end

@@ -35,10 +35,10 @@ function SGD:make_state(p, group) -- luacheck: ignore self
   return group.momentum ~= 0 and { momentum_buffer = accel.zeros_like(p) } or {}
 end
 
-function SGD:update(group, cohort, grads, lr)
-  local first = cohort.fresh
-  if group.momentum ~= 0 and self:complete(cohort, "momentum_buffer") then first = true end
-  accel.sgd_step_(cohort.params, grads, group.momentum ~= 0 and cohort.momentum_buffer or {}, lr, {
+function SGD:update(group, step_group, grads, lr)
+  local first = step_group.fresh
+  if group.momentum ~= 0 and self:complete(step_group, "momentum_buffer") then first = true end
+  accel.sgd_step_(step_group.params, grads, group.momentum ~= 0 and step_group.momentum_buffer or {}, lr, {
     momentum = group.momentum, dampening = group.dampening, weight_decay = group.weight_decay,
     nesterov = group.nesterov, maximize = group.maximize, first = first,
     inv_scale = self.inv_scale, found_inf = self.found_inf,
@@ -52,8 +52,8 @@ function SGD:fuses()
     if group.momentum ~= 0 then
       local private = self._private[group]
       if core.count(private.pending) > 0 then return false end
-      for _, cohort in ipairs(private.cohorts) do
-        if cohort.fresh or #cohort.momentum_buffer < #cohort.params then return false end
+      for _, step_group in ipairs(private.step_groups) do
+        if step_group.fresh or #step_group.momentum_buffer < #step_group.params then return false end
       end
     end
   end

@@ -33,8 +33,8 @@ end
 
 function SGDScheduleFree:make_state(p) return { z = p:detach():clone() } end -- luacheck: ignore self
 
-function SGDScheduleFree:update(group, cohort, grads, lr) -- luacheck: ignore self
-  accel.sgd_schedule_free_step_(cohort.params, grads, cohort.z, lr, cohort.step, cohort.weight_sum, cohort.lr_max, {
+function SGDScheduleFree:update(group, step_group, grads, lr) -- luacheck: ignore self
+  accel.sgd_schedule_free_step_(step_group.params, grads, step_group.z, lr, step_group.step, step_group.weight_sum, step_group.lr_max, {
     momentum = group.momentum, weight_decay = group.weight_decay, warmup_steps = group.warmup_steps, r = group.r,
     weight_lr_power = group.weight_lr_power,
   })

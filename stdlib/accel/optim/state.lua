@@ -89,7 +89,7 @@ local function load_group(self, group, given, saved)
   for key, value in next, given do
     if key ~= "params" then group[key] = M.copy_option(value) end
   end
-  local private = { cohorts = {}, pending = {} }
+  local private = { step_groups = {}, pending = {} }
   self._private[group] = private
   local sets, order = {}, {}
   for i, p in ipairs(group.params) do
@@ -115,7 +115,7 @@ local function load_group(self, group, given, saved)
       local dtype = name == "step" and "i64" or self.number_dtype
       shared[name] = unscoped(accel.full, {}, value, { dtype = dtype, device = device })
     end
-    self:_new_cohort(private, set.params, shared, false)
+    self:_new_step_group(private, set.params, shared, false)
   end
 end
 

@@ -108,7 +108,7 @@ end
 ---@return string
 function Tokenizer:to_str(pretty) return self.native:json(pretty ~= false) end
 
---- How a data worker makes it again (accel.data.travel).
+--- How a data worker makes it again (accel.data.worker_spec).
 function Tokenizer:worker_spec()
   local fields = {}
   for key, value in next, self do

@@ -13,10 +13,10 @@ local raise = require "accel.util.raise"
 
 local M = {}
 
--- class -> its base; metatable of one instance (see M.behind) -> its class; class -> metatable of shelves.
+-- class -> its base; metatable of one instance (see M.fallback) -> its class; class -> metatable of fallback tables.
 local classes = setmetatable({}, { __mode = "k" })
 local owners = setmetatable({}, { __mode = "k" })
-local shelf_metas = setmetatable({}, { __mode = "k" })
+local fallback_metas = setmetatable({}, { __mode = "k" })
 
 local function construct(cls, ...)
   local self = setmetatable(cls.alloc(), cls)
@@ -75,22 +75,22 @@ function M.of(x)
   return c and (classes[c] and c or owners[c]) or nil
 end
 
---- Puts a new table, the shelf, between an instance and its class: a field that the instance itself lacks is
---- looked up there, then in the class. Assigning a shelved field passes through __newindex every time, not
+--- Puts a new table, the fallback table, between an instance and its class: a field that the instance itself lacks is
+--- looked up there, then in the class. Assigning such a field passes through __newindex every time, not
 --- only the first, and reading it needs no function. The class's metamethods are taken as they are now.
 ---@param self table an instance
----@return table shelf
-function M.behind(self)
+---@return table fallback
+function M.fallback(self)
   local cls, own = M.of(self), {}
   for key, value in next, cls do
     if type(key) == "string" and key:sub(1, 2) == "__" then own[key] = value end
   end
-  local rest, meta = cls.__index, shelf_metas[cls]
+  local rest, meta = cls.__index, fallback_metas[cls]
   if type(rest) == "function" then
     meta = { __index = function(_, key) return rest(self, key) end }
   elseif not meta then
     meta = { __index = rest }
-    shelf_metas[cls] = meta
+    fallback_metas[cls] = meta
   end
   own.__index = setmetatable({}, meta)
   owners[own] = cls

@@ -78,7 +78,7 @@ for what, kind in accel.pairs(kinds) do
       local again = prepared(config, opts, n)
       local state
       for _ in again() do
-        if again._place == k then
+        if again._position == k then
           state = again:state_dict()
           break
         end
@@ -108,7 +108,7 @@ do -- several workers over a stream: in turn, the same rounds on all ranks; ever
   same(seen, want, "all of the stream")
   assert(rounds == 3 * math.ceil(7 / (2 * P)), rounds .. " rounds")
   if P > 1 then
-    says("over a stream, ranks would not have the same rounds", prepared,
+    says("over a stream, ranks would not have the same global batches", prepared,
       { dispatch_batches = false, even_batches = false }, { dataset = data.worker_dataset("worker_data:Count", 21), batch_size = 2 }, 2)
   end
 end

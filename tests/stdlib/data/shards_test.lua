@@ -240,7 +240,7 @@ do
     end
   end
   local kept = 0 -- of a long stream only what may be needed is kept
-  local read = shards.rounds(function()
+  local read = shards.global_batches(function()
     kept = kept + 1
     return kept <= 1000 and kept or nil
   end, 2, 4, 1, true)

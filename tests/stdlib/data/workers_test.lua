@@ -229,7 +229,7 @@ end
 do -- a module that is not there: the script's line
   local err = tostring(says("worker_dataset: no module 'my.nothing': there is no my/nothing.lua in a folder of",
     data.worker_dataset, "my.nothing", 1))
-  assert(not err:find("travel.lua", 1, true) and not err:find("\n", 1, true), err)
+  assert(not err:find("worker_spec.lua", 1, true) and not err:find("\n", 1, true), err)
 end
 
 do -- what cannot travel is refused at once, with what to do

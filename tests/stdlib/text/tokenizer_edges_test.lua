@@ -1,7 +1,7 @@
 -- text.Tokenizer where files and calls are odd but right: bytes of a suffix, what overflows, strides that are too
 -- wide, pairs in one list, tokenizers that travel to data workers. Numbers are those of the packages tokenizers and Transformers.
 local accel = require "accel"
-local travel = require "accel.data.travel"
+local worker_spec = require "accel.data.worker_spec"
 local Tokenizer = accel.text.Tokenizer
 local src, tmp = os.getenv "ACCEL_TEST_SRC" or ".", os.getenv "ACCEL_TEST_TMP" or "/tmp"
 local recorded = src .. "/tests/reference/tokenizers/"
@@ -108,7 +108,7 @@ do -- to data workers: as an argument of a data set, in threads of their own
   local tok = accel.text.train_bpe({ "to be or not to be" }, { vocab_size = 262, special_tokens = { "<pad>" } })
   tok.pad_token, tok.model_max_length, tok.padding_side = "<pad>", 5, "left"
   tok:add_tokens { "or" }
-  local again = travel.unpack(travel.pack(tok, "the tokenizer"))
+  local again = worker_spec.unpack(worker_spec.pack(tok, "the tokenizer"))
   assert(again ~= tok and again.pad_token_id == 0 and again.padding_side == "left" and again.model_max_length == 5)
   equal(again({ "to be or not to be", "or" }, { padding = true, truncation = true }),
     tok({ "to be or not to be", "or" }, { padding = true, truncation = true }))

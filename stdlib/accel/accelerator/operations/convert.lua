@@ -16,7 +16,7 @@ local function move(x, device, skip)
   end
   if type(x) ~= "table" then return x end
   if not walk.is_container(x) then return x:to(device) end
-  local out = walk.alike(x)
+  local out = walk.empty_like(x)
   for key, value in walk.entries(x) do
     walk.set(out, key, skip and skip[key] and value or move(value, device, skip))
   end
@@ -48,7 +48,7 @@ local function widen(x)
     return (dtype == "f16" or dtype == "bf16") and x:to "f32" or x
   end
   if not walk.is_container(x) then return x end
-  local out = walk.alike(x)
+  local out = walk.empty_like(x)
   for key, value in walk.entries(x) do walk.set(out, key, widen(value)) end
   return out
 end

@@ -55,7 +55,7 @@ function M._apply(func, data, test, strict)
     end
     return data
   end
-  local out = walk.alike(data)
+  local out = walk.empty_like(data)
   for key, value in walk.entries(data) do walk.set(out, key, M._apply(func, value, test, strict)) end
   return out
 end
@@ -66,7 +66,7 @@ end
 ---@param values table the entries of the new one
 ---@return table
 function M.honor_type(obj, values)
-  local out = walk.alike(obj)
+  local out = walk.empty_like(obj)
   for key in walk.entries(obj) do
     if values[key] ~= nil then walk.set(out, key, values[key]) end
   end
@@ -178,7 +178,7 @@ local function join(list, dim, path)
     raise("concatenate: %s%s is no tensor, and cannot be joined with that of other batches", check.shown(like),
       path == "" and "" or " at '" .. path .. "'")
   end
-  local out = walk.alike(like)
+  local out = walk.empty_like(like)
   for key in walk.entries(like) do
     local column = {}
     for i, data in ipairs(list) do

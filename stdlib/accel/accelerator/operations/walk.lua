@@ -21,12 +21,12 @@ end
 --- An empty container of the same kind: class, metatable, order.
 ---@param like table
 ---@return table
-function M.alike(like)
+function M.empty_like(like)
   if ordered.is(like) then return ordered.new() end
   return setmetatable({}, type(like) == "table" and debug.getmetatable(like) or nil)
 end
 
---- Sets an entry of what alike made.
+--- Sets an entry of what empty_like made.
 function M.set(container, key, value)
   if ordered.is(container) then container[key] = value else rawset(container, key, value) end
 end
@@ -57,7 +57,7 @@ function M.map(x, fn, path, depth)
   path, depth = path or "", depth or 0
   if is_tensor(x) or not M.is_container(x) then return fn(x, path) end
   if depth > MOST then too_deep(path) end
-  local out = M.alike(x)
+  local out = M.empty_like(x)
   for key, value in M.entries(x) do M.set(out, key, M.map(value, fn, way(path, key), depth + 1)) end
   return out
 end

@@ -1,12 +1,12 @@
---- What is known of a round in which every rank has one sample that is no batch of ours (batch_size = false): how many
---- rows it has, only its rank knows. Used by the Sources indexed and streamed.
+--- What is known of a global batch without automatic batching (batch_size = false): every rank has one sample, of which
+--- only its rank knows how many rows it has. Used by the Sources indexed and iterable.
 local accel = require "accel"
 local dist = require "accel.dist"
 
---- Of a full round nothing: gather asks. Where ranks have a repeated sample, all exchange their numbers of rows, so
---- that it is known as padding; where ranks have none at all, that is what is known.
+--- Of a full global batch nothing: gather exchanges sizes. Where ranks have a repeated sample, all exchange their numbers
+--- of rows, so that it is known as padding; where ranks have none at all, that is what is known.
 ---@param rows table Rows that count a sample as one row
----@param even boolean every rank has a sample in this round
+---@param even boolean every rank has a sample in this global batch
 ---@param batch any
 ---@return table? rows
 return function(rows, even, batch)

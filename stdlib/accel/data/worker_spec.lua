@@ -1,5 +1,5 @@
 --- How data sets and functions reach the workers of a loader: threads with a Lua state of their own, which share no
---- table and no closure with this one. What travels is the name of a module, "my.module" or "my.module:entry", and
+--- table and no closure with this one. What is sent is the name of a module, "my.module" or "my.module:entry", and
 --- plain arguments; tensors among them are shared, not copied. Used by accel.data.workers and accel.data.worker.
 ---
 --- A data set (or a collate_fn that is an object) says how it is made again by the method worker_spec(), which returns
@@ -120,7 +120,7 @@ local function pack_spec(spec, what)
   return { module = spec.module, args = packed, n = n }
 end
 
---- What `value`, a data set, is made of again, as plain data. Raises where it cannot travel, and says what to do.
+--- What `value`, a data set, is made of again, as plain data. Raises where it cannot be sent, and says what to do.
 ---@param value table
 ---@param what string "DataLoader: num_workers = 2: the data set"
 ---@return table
@@ -188,7 +188,7 @@ function M.unpack(packed) return packed and unpack_spec(packed) or nil end
 --- `set.k = 1`, workers do not see.
 --- example: local set = accel.data.worker_dataset("accel.data.list_dataset", { 5, 6, 7 }) return set:get(2) --> 6
 ---@param module string
----@param ... any plain data, tensors, data sets that can travel
+---@param ... any plain data, tensors, data sets that can be sent
 ---@return table
 function M.worker_dataset(module, ...)
   if type(module) ~= "string" then
@@ -196,7 +196,7 @@ function M.worker_dataset(module, ...)
       .. "worker", check.shown(module))
   end
   local spec = { module = module, args = table.pack(...) }
-  pack_spec(spec, "worker_dataset") -- raises for what cannot travel
+  pack_spec(spec, "worker_dataset") -- raises for what cannot be sent
   local value = find("worker_dataset", module)
   if is_callable(value) then value = value(...) end
   local has = type(value) == "table" and value or {}

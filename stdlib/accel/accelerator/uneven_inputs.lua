@@ -1,5 +1,5 @@
---- Ranks that part: inside join_uneven_inputs some run out of batches before others. What they decide together while
---- they accumulate, and what they take over from one another afterwards. Used by accumulation.lua and update.lua.
+--- join_uneven_inputs, where some ranks run out of batches before others: what they decide together while they
+--- accumulate, and the state that they take over from one another afterwards. Used by accumulation.lua and update.lua.
 local dist = require "accel.dist"
 
 local M = {}
@@ -7,7 +7,7 @@ local M = {}
 --- The join around a prepared model that is under way, nil without one.
 ---@param accelerator accel.Accelerator
 ---@return accel.dist.Join?
-function M.join_of(accelerator)
+function M.active_join(accelerator)
   for _, model in ipairs(accelerator._models) do
     local join = rawget(model, "joining")
     if join then return join end
@@ -20,7 +20,7 @@ end
 ---@param state accel.accelerator.GradientState
 ---@param join accel.dist.Join
 ---@return boolean
-function M.decide(state, join)
+function M.any_loader_ends(state, join)
   local ends = state.end_of_dataloader
   local ending = join:sum(ends and 1 or 0)
   if ending == 0 then return false end
@@ -44,7 +44,7 @@ local COUNTS <const> = { "applied", "skipped", "step_was_skipped" }
 ---@param accelerator accel.Accelerator
 ---@param model accel.nn.Module
 ---@param src integer
-function M.agree(accelerator, model, src)
+function M.broadcast_state(accelerator, model, src)
   local set, optimizers, schedules, state = {}, {}, {}, accelerator.gradient_state
   for _, p in ipairs(model:parameters()) do set[p] = true end
   for _, optimizer in ipairs(accelerator._optimizers) do
@@ -58,34 +58,34 @@ function M.agree(accelerator, model, src)
       end
     end
   end
-  local scaler, mine, box = accelerator.scaler, dist.get_rank() == src, {}
-  if mine then
-    local told = { step = state.step, sync = state.sync_gradients, scaler = scaler and scaler:state_dict(),
+  local scaler, is_source, list = accelerator.scaler, dist.get_rank() == src, {}
+  if is_source then
+    local sent = { step = state.step, sync = state.sync_gradients, scaler = scaler and scaler:state_dict(),
       optimizers = {}, schedules = {} }
     for i, optimizer in ipairs(optimizers) do
       local own = { state = optimizer:state_dict() }
       for _, key in ipairs(COUNTS) do own[key] = optimizer[key] end
-      told.optimizers[i] = own
+      sent.optimizers[i] = own
     end
     for i, schedule in ipairs(schedules) do
-      told.schedules[i] = { state = schedule:state_dict(), seen = schedule.seen, skipped = schedule.skipped }
+      sent.schedules[i] = { state = schedule:state_dict(), seen = schedule.seen, skipped = schedule.skipped }
     end
-    box[1] = told
+    list[1] = sent
   end
-  dist.broadcast_object_list(box, { src = src, max_bytes = math.maxinteger })
-  if mine then return end
-  local told = box[1]
-  state.step, state.sync_gradients = told.step, told.sync
+  dist.broadcast_object_list(list, { src = src, max_bytes = math.maxinteger })
+  if is_source then return end
+  local received = list[1]
+  state.step, state.sync_gradients = received.step, received.sync
   for i, optimizer in ipairs(optimizers) do
-    optimizer:load_state_dict(told.optimizers[i].state)
-    for _, key in ipairs(COUNTS) do rawset(optimizer, key, told.optimizers[i][key]) end
+    optimizer:load_state_dict(received.optimizers[i].state)
+    for _, key in ipairs(COUNTS) do rawset(optimizer, key, received.optimizers[i][key]) end
   end
   for i, schedule in ipairs(schedules) do
-    schedule:load_state_dict(told.schedules[i].state)
-    rawset(schedule, "seen", told.schedules[i].seen)
-    rawset(schedule, "skipped", told.schedules[i].skipped)
+    schedule:load_state_dict(received.schedules[i].state)
+    rawset(schedule, "seen", received.schedules[i].seen)
+    rawset(schedule, "skipped", received.schedules[i].skipped)
   end
-  if told.scaler then scaler:load_state_dict(told.scaler) end
+  if received.scaler then scaler:load_state_dict(received.scaler) end
 end
 
 return M

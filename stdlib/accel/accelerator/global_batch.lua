@@ -1,9 +1,9 @@
---- One round of the dispatcher: the batches that rank 0 read, cut into one part for every rank. Pure functions on
---- nested tables; used by accel.accelerator.dispatch on rank 0.
+--- One global batch of the dispatcher: the batches that rank 0 read, split into one shard for every rank. Pure
+--- functions on nested tables; used by accel.accelerator.dispatch on rank 0.
 ---
---- Batches of equal size are handed over as they are. Others are joined row by row and cut into equal parts, filled
---- up with samples of the first round, cycling. What cannot be joined (shapes that differ, strings, objects) is handed
---- over whole, one batch per rank, and the ranks left over get one of these again, as padding.
+--- Batches of equal size are the shards. Others are concatenated and cut into equal shards, padded with samples from
+--- the start of the pass, cycling. What cannot be concatenated (shapes that differ, strings, objects) is handed over
+--- whole, one batch per rank, and the ranks left over get one of these again, as padding.
 local accel = require "accel"
 local concatenate = require("accel.accelerator.operations.structure").concatenate
 local raise = require "accel.util.raise"
@@ -62,7 +62,7 @@ local function take(x, n, first, last, path)
     return x:narrow(1, first, last - first + 1)
   end
   if not walk.is_container(x) then return x end
-  local out = walk.alike(x)
+  local out = walk.empty_like(x)
   if is_column(x, n) then return table.move(x, first, last, 1, out) end
   for key, value in walk.entries(x) do walk.set(out, key, take(value, n, first, last, tostring(key))) end
   return out
@@ -75,7 +75,7 @@ local function stack(list, rows)
   if is_tensor(like) then return accel.cat(list, 1) end
   if not walk.is_container(like) then return like end
   for i, x in ipairs(list) do all = all and is_column(x, rows[i]) end
-  local out = walk.alike(like)
+  local out = walk.empty_like(like)
   if all then
     for _, x in ipairs(list) do table.move(x, 1, #x, #out + 1, out) end
     return out
@@ -88,20 +88,20 @@ local function stack(list, rows)
   return out
 end
 
--- Rounds -----------------------------------------------------------------------------------------
+-- Global batches ---------------------------------------------------------------------------------
 
----@class accel.accelerator.Round
----@field parts any[] one batch per rank
+---@class accel.accelerator.GlobalBatch
+---@field shards any[] one batch per rank
 ---@field counts integer[] rows of each
 ---@field valid integer[] how many of these, the first ones, are no padding
 ---@field total integer rows that were read
 
---- Up to P samples from the start of a round, to fill up the last one with. nil when they cannot be joined.
+--- Up to P samples from the start of a global batch, to pad the last one with. nil when they cannot be concatenated.
 ---@param list any[] batches, at least one
 ---@param P integer
 ---@param split boolean
 ---@return {batch: any, n: integer, kind: string?}?
-function M.filler(list, P, split)
+function M.padding(list, P, split)
   local kind, n, kept = nil, 0, {}
   for i, batch in ipairs(list) do
     local rows, of = tensor_rows(batch)
@@ -115,45 +115,46 @@ function M.filler(list, P, split)
   return { batch = walk.map(all, function(x) return is_tensor(x) and x:clone() or x end), n = n, kind = kind }
 end
 
---- P equal parts of `total` rows in one tree, filled up at the end.
-local function cut(all, total, P, filler, slice_fn)
-  local per, counts, valid, parts = -(-total // P), {}, {}, {}
+--- P equal shards of `total` rows in one tree, padded at the end.
+local function cut(all, total, P, padding, slice_fn)
+  local per, counts, valid, shards = -(-total // P), {}, {}, {}
   local missing = per * P - total
   if missing > 0 then
     local list, rows = { all }, { total }
     while missing > 0 do
-      local n = math.min(missing, filler.n)
-      list[#list + 1], rows[#rows + 1] = take(filler.batch, filler.n, 1, n, ""), n
+      local n = math.min(missing, padding.n)
+      list[#list + 1], rows[#rows + 1] = take(padding.batch, padding.n, 1, n, ""), n
       missing = missing - n
     end
     all = stack(list, rows)
   end
   for r = 1, P do
     local first, last = (r - 1) * per + 1, r * per
-    parts[r] = slice_fn and slice_fn(all, first, last, r - 1, P) or take(all, per * P, first, last, "")
+    shards[r] = slice_fn and slice_fn(all, first, last, r - 1, P) or take(all, per * P, first, last, "")
     counts[r], valid[r] = per, math.max(0, math.min(per, total - (r - 1) * per))
   end
-  return { parts = parts, counts = counts, valid = valid, total = total }
+  return { shards = shards, counts = counts, valid = valid, total = total }
 end
 
 --- Every batch to a rank of its own.
 local function whole(list, P)
-  local counts, valid, parts, total = {}, {}, {}, 0
+  local counts, valid, shards, total = {}, {}, {}, 0
   for r = 1, P do
     local batch = list[(r - 1) % #list + 1]
-    parts[r], counts[r] = batch, M.rows_of(batch)
+    shards[r], counts[r] = batch, M.rows_of(batch)
     valid[r] = r <= #list and counts[r] or 0
     total = total + valid[r]
   end
-  return { parts = parts, counts = counts, valid = valid, total = total }
+  return { shards = shards, counts = counts, valid = valid, total = total }
 end
 
---- One part for every rank of the batches of a round: P of them, fewer in the last round, one when it is split.
+--- One shard for every rank of the batches of a global batch: P of them, fewer at the end of the pass, one when that
+--- is split.
 ---@param list any[]
 ---@param P integer
----@param o {split: boolean, joins: boolean, filler: (fun(): table?), slice_fn: function?} joins: batches may be joined
----@return accel.accelerator.Round
-function M.cut(list, P, o)
+---@param o {split: boolean, joins: boolean, padding: (fun(): table?), slice_fn: function?} joins: batches may be concatenated
+---@return accel.accelerator.GlobalBatch
+function M.split(list, P, o)
   local total, kind, size, even = 0, nil, nil, #list == P
   local joins = o.joins or o.split
   for i, batch in ipairs(list) do
@@ -166,9 +167,9 @@ function M.cut(list, P, o)
   end
   if P == 1 or not joins or total == 0 or even and not o.split and not o.slice_fn then return whole(list, P) end
   local all = #list > 1 and concatenate(list) or list[1]
-  local filler = total % P > 0 and o.filler() or nil
-  if not filler or filler.kind ~= kind then filler = { batch = all, n = total } end
-  return cut(all, total, P, filler, o.slice_fn)
+  local padding = total % P > 0 and o.padding() or nil
+  if not padding or padding.kind ~= kind then padding = { batch = all, n = total } end
+  return cut(all, total, P, padding, o.slice_fn)
 end
 
 return M

@@ -1,4 +1,4 @@
---- Where the batches of a loader lie: what comes on the CPU goes to the default device, where the script's own tensors
+--- The device of a loader's batches: what comes on the CPU goes to the default device, where the script's own tensors
 --- are; tensors of other devices stay. It is the same whoever reads: what a data set makes in a worker is born on the
 --- CPU, what it makes in the script's own state on the default device. Used by loaders, prepared ones as well where
 --- they do not move batches themselves.

@@ -1,4 +1,4 @@
---- The place of a prepared loader in its data, and what a state says of it. Used by loader.lua.
+--- The position of a prepared loader in its data, from the state of a loader. Used by loader.lua.
 local check = require "accel.util.check"
 local raise = require "accel.util.raise"
 
@@ -13,11 +13,11 @@ function M.count(state, key)
   return n
 end
 
---- Batches of each rank that a state has behind it, in the shape that this loader has.
+--- Batches that each rank has handed out by a state's position, counted in batches of this loader.
 ---@param self accel.accelerator.DataLoader
 ---@param state table
 ---@return integer
-function M.of(self, state)
+function M.from_state(self, state)
   local samples, batches, total = M.count(state, "samples"), M.count(state, "batches"), self.source:total_batch_size()
   if state.position ~= nil then -- of a loader that is not prepared
     local size = state.batch_size
@@ -32,7 +32,7 @@ function M.of(self, state)
       .. "set_epoch(%d) to begin the pass anew", state.length, length, state.epoch)
   end
   if state.shards ~= nil then
-    if state.shards == self.num_processes and self.source.alone then return batches end
+    if state.shards == self.num_processes and self.source.native_shards then return batches end
     raise("DataLoader: the state stands inside a pass over %d shards of a data set that shards itself; use %d "
       .. "processes, or set_epoch(%d) to begin the pass anew", state.shards, state.shards, state.epoch)
   end

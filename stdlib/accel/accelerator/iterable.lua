@@ -6,60 +6,60 @@ local collate = require "accel.data.collate"
 local fetch = require "accel.data.fetch"
 local raise = require "accel.util.raise"
 local shards = require "accel.data.shards"
-local singles = require "accel.accelerator.singles"
+local unbatched_rows = require "accel.accelerator.unbatched_rows"
 
----@class accel.accelerator.StreamedSource
+---@class accel.accelerator.IterableSource
 ---@field seed integer set by the loader
----@field alone boolean every rank reads a shard of its own: what the others have is not known
-local Streamed = class("accel.accelerator.StreamedSource")
+---@field native_shards boolean every rank reads a shard of its own: what the others have is not known
+local IterableSource = class("accel.accelerator.IterableSource")
 
-Streamed.seekable = false
+IterableSource.seekable = false
 
 --- Whether a data set shards itself over that many ranks.
 ---@param dataset table
 ---@param ranks integer
 ---@return boolean
-function Streamed.shards_itself(dataset, ranks)
+function IterableSource.shards_itself(dataset, ranks)
   return ranks > 1 and type(dataset.shard) == "function" and math.type(dataset.n_shards) == "integer"
     and dataset.n_shards >= ranks
 end
 
 ---@param base accel.data.DataLoader
 ---@param o {num_processes: integer, process_index: integer, split_batches: boolean, even_batches: boolean}
-function Streamed:init(base, o)
+function IterableSource:init(base, o)
   self.seed, self.ranks, self.rank = base.seed, o.num_processes, o.process_index
   self.drop, self.even = base.drop_last, o.even_batches and self.ranks > 1
-  self.single = not base.batch_size
-  local split = o.split_batches and self.ranks > 1 and not self.single
+  self.unbatched = not base.batch_size
+  local split = o.split_batches and self.ranks > 1 and not self.unbatched
   self.size = shards.part_of("prepare", base.batch_size or 1, self.ranks, split)
   self.gather = base.collate_fn or collate.default_collate
-  self.alone = Streamed.shards_itself(base.dataset, self.ranks)
-  self.dataset = self.alone and base.dataset:shard(self.ranks, self.rank) or base.dataset
+  self.native_shards = IterableSource.shards_itself(base.dataset, self.ranks)
+  self.dataset = self.native_shards and base.dataset:shard(self.ranks, self.rank) or base.dataset
   self.base = base
   if base.num_workers == 0 then return end
-  if self.alone then
+  if self.native_shards then
     self.base = setmetatable({ dataset = self.dataset }, { __index = base })
     require("accel.data.workers").describe(self.base)
   elseif self.ranks > 1 and not self.even then
-    raise("prepare: even_batches = false and num_workers = %d: over a stream, ranks would not have the same rounds; "
-      .. "use num_workers = 0 or even_batches = true", base.num_workers)
+    raise("prepare: even_batches = false and num_workers = %d: over a stream, ranks would not have the same "
+      .. "global batches; use num_workers = 0 or even_batches = true", base.num_workers)
   end
-  self.late_remainder = true -- each worker has a last round of its own
+  self.late_remainder = true -- each worker has a last global batch of its own
 end
 
-function Streamed:total_batch_size() return self.size * self.ranks end
+function IterableSource:total_batch_size() return self.size * self.ranks end
 
 --- Samples of a pass over all ranks.
-function Streamed:total_length()
-  if self.alone then return nil end
+function IterableSource:total_length()
+  if self.native_shards then return nil end
   return self.dataset.len and self.dataset:len()
 end
 
-function Streamed:len(skipped)
+function IterableSource:len(skipped)
   local n = self.dataset.len and self.dataset:len()
   if not n then return nil end
   local own
-  if self.alone then
+  if self.native_shards then
     own = self.drop and n // self.size or -(-n // self.size)
   else
     own = select(2, shards.measure(n, self.size, self.ranks, self.rank, self.even, self.drop))
@@ -67,11 +67,11 @@ function Streamed:len(skipped)
   return math.max(0, own - (skipped or 0))
 end
 
---- The rounds of a pass without workers: read() -> samples, rows left (0 at the end).
-local function rounds_here(self, epoch, ranks, rank, even)
+--- The global batches of a pass without workers: read() -> samples, rows left (0 at the end).
+local function local_reader(self, epoch, ranks, rank, even)
   local within, step, closing = fetch.begin_stream(self.dataset, epoch, self.seed)
-  local read = shards.rounds(step, self.size, ranks, rank, even)
-  local gather = self.single and function(samples) return samples[1] end
+  local read = shards.global_batches(step, self.size, ranks, rank, even)
+  local gather = self.unbatched and function(samples) return samples[1] end
     or function(samples) return fetch.collate(samples, self.gather) end
   return function()
     local own, left
@@ -80,10 +80,10 @@ local function rounds_here(self, epoch, ranks, rank, even)
   end, function(own) return within(function() return gather(own) end) end, closing
 end
 
---- The same by workers, whose rounds come in turn: what is read are batches.
-local function rounds_of_workers(self, epoch, ranks, rank, even)
-  local o = { rounds = true, size = self.size, ranks = ranks, rank = rank, even = even, drop_last = self.drop,
-    single = self.single }
+--- The same by workers, whose global batches come in turn: what is read are batches.
+local function worker_reader(self, epoch, ranks, rank, even)
+  local o = { global_batches = true, size = self.size, ranks = ranks, rank = rank, even = even, drop_last = self.drop,
+    unbatched = self.unbatched }
   local read, closing = require("accel.data.workers").stream(self.base, epoch, self.seed, o, true)
   return function()
     local batch, own, left = read()
@@ -91,12 +91,13 @@ local function rounds_of_workers(self, epoch, ranks, rank, even)
   end, function(batch) return batch end, closing
 end
 
---- One round is read ahead, so that the last one is known as such. Rounds that are skipped are read and dropped.
-function Streamed:begin(epoch, first)
+--- One global batch is read ahead, so that the last one is known as such. Those that are skipped are read and dropped.
+function IterableSource:begin(epoch, first)
   local ranks, rank, even = self.ranks, self.rank, self.even
-  if self.alone then ranks, rank, even = 1, 0, false end
-  local size, total, drop, alone, single = self.size, self.size * ranks, self.drop, self.alone, self.single
-  local open = self.base.num_workers > 0 and rounds_of_workers or rounds_here
+  if self.native_shards then ranks, rank, even = 1, 0, false end
+  local size, total, drop = self.size, self.size * ranks, self.drop
+  local native_shards, unbatched = self.native_shards, self.unbatched
+  local open = self.base.num_workers > 0 and worker_reader or local_reader
   local read, gather, closing = open(self, epoch, ranks, rank, even)
   local own, n, left, g
   local function advance()
@@ -109,21 +110,21 @@ function Streamed:begin(epoch, first)
       for _ = 1, first do read() end
       advance()
     end
-    if n == 0 then return nil end -- the round, if there is one, is that of other ranks
+    if n == 0 then return nil end -- the global batch, if there is one, is that of other ranks
     local samples, count = own, left
     advance()
     local batch = gather(samples)
     local rows, row0
-    if alone then
+    if native_shards then
       row0 = (self.rank << 40) + g * size
     else
       row0 = g * total + rank * size
       rows = count == total and shards.full_rows(size, ranks) or shards.tail_rows(count, size, ranks, even)
-      if single then rows = singles(rows, even, batch) end
+      if unbatched then rows = unbatched_rows(rows, even, batch) end
     end
     g = g + 1
     return batch, rows, row0, n == 0, left == 0
   end, closing
 end
 
-return Streamed
+return IterableSource
