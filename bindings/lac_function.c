@@ -68,10 +68,10 @@ static void own_result(const call *c, int idx) {
 static ac_status take_history(ac_tensor *t, const ac_tensor *made, ac_err *e) {
   ac_node *old = t->grad_fn;
   if (made->grad_fn == NULL) return AC_OK;
-  AC_TRY(aci_leave_savers(t, e)); /* the new history may lead to a node that keeps t */
+  AC_TRY(aci_detach_saved(t, e)); /* the new history may lead to a node that keeps t */
   t->storage->graph_version++;
   t->view_version = t->storage->graph_version;
-  aci_keeper_move(t, made->grad_fn);
+  aci_retained_grad_move(t, made->grad_fn);
   t->grad_fn = made->grad_fn;
   t->out_nr = made->out_nr;
   aci_node_retain(t->grad_fn);

@@ -199,7 +199,7 @@ static ac_status run_hooks(run *r, entry *t, ac_err *e) {
   ac_node *n = t->n;
   for (int i = 0; i < n->n_out && n->hooks != NULL; i++)
     if (t->g[i] != NULL) AC_TRY(aci_run_hooks(n, i, &t->g[i], NULL, e));
-  for (aci_keeper *k = n->keepers; k != NULL; k = k->next) {
+  for (aci_retained_grad *k = n->retained_grads; k != NULL; k = k->next) {
     ac_tensor *g = t->g[k->t->out_nr];
     if (g != NULL) AC_TRY(aci_accumulate(r->c, k->t, g, r->create_graph, e));
   }
@@ -316,18 +316,18 @@ static ac_status walk(run *r, int n_outputs, ac_tensor *const *outputs, ac_tenso
 }
 
 /* ---- callbacks for the end of the outermost run ---- */
-typedef struct aci_ending {
-  struct aci_ending *next;
+typedef struct aci_final_callback {
+  struct aci_final_callback *next;
   ac_end_hook fn;
   void *user;
   void (*free_fn)(void *);
-} aci_ending;
+} aci_final_callback;
 
 ac_status ac_backward_queue(ac_ctx *c, ac_end_hook fn, void *user, void (*free_fn)(void *), ac_err *e) {
   if (c->in_backward == 0) return AC_FAIL(e, STATE, "no backward is running whose end could be waited for");
-  aci_ending *n = malloc(sizeof *n), **end = &c->endings;
+  aci_final_callback *n = malloc(sizeof *n), **end = &c->final_callbacks;
   if (n == NULL) return AC_FAIL(e, OOM, "no memory for a callback");
-  *n = (aci_ending){.fn = fn, .user = user, .free_fn = free_fn};
+  *n = (aci_final_callback){.fn = fn, .user = user, .free_fn = free_fn};
   while (*end != NULL) end = &(*end)->next;
   *end = n;
   return AC_OK;
@@ -335,9 +335,9 @@ ac_status ac_backward_queue(ac_ctx *c, ac_end_hook fn, void *user, void (*free_f
 
 static ac_status leave(ac_ctx *c, ac_status st, ac_err *e) {
   const bool grad = c->grad_enabled, cast = c->autocast_on;
-  while (c->in_backward == 1 && c->endings != NULL) {
-    aci_ending *n = c->endings;
-    c->endings = n->next;
+  while (c->in_backward == 1 && c->final_callbacks != NULL) {
+    aci_final_callback *n = c->final_callbacks;
+    c->final_callbacks = n->next;
     c->grad_enabled = c->autocast_on = false;
     if (st == AC_OK) st = n->fn(n->user, e);
     if (n->free_fn != NULL) n->free_fn(n->user);

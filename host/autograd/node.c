@@ -25,7 +25,7 @@ static void destroy(ac_node *n) {
     next = h->next;
     hook_free(h);
   }
-  for (aci_keeper *k = n->keepers, *next; k != NULL; k = next) {
+  for (aci_retained_grad *k = n->retained_grads, *next; k != NULL; k = next) {
     next = k->next;
     free(k);
   }
@@ -149,26 +149,26 @@ ac_status aci_accumulate(ac_ctx *c, ac_tensor *t, ac_tensor *g, bool create_grap
 }
 
 /* ---- tensors ---- */
-static aci_keeper *keeper_unlink(ac_tensor *t) {
-  for (aci_keeper **k = &t->grad_fn->keepers; *k != NULL; k = &(*k)->next)
+static aci_retained_grad *retained_grad_unlink(ac_tensor *t) {
+  for (aci_retained_grad **k = &t->grad_fn->retained_grads; *k != NULL; k = &(*k)->next)
     if ((*k)->t == t) {
-      aci_keeper *found = *k;
+      aci_retained_grad *found = *k;
       *k = found->next;
       return found;
     }
   return NULL;
 }
 
-void aci_keeper_move(ac_tensor *t, ac_node *to) {
+void aci_retained_grad_move(ac_tensor *t, ac_node *to) {
   if (!(t->flags & ACI_T_RETAIN_GRAD) || t->grad_fn == NULL) return;
-  aci_keeper *k = keeper_unlink(t);
+  aci_retained_grad *k = retained_grad_unlink(t);
   if (k == NULL) return;
-  k->next = to->keepers;
-  to->keepers = k;
+  k->next = to->retained_grads;
+  to->retained_grads = k;
 }
 
-void aci_keeper_drop(ac_tensor *t) {
-  if (t->flags & ACI_T_RETAIN_GRAD) free(keeper_unlink(t));
+void aci_retained_grad_drop(ac_tensor *t) {
+  if (t->flags & ACI_T_RETAIN_GRAD) free(retained_grad_unlink(t));
   t->flags &= (uint8_t)~ACI_T_RETAIN_GRAD;
 }
 
@@ -178,7 +178,7 @@ static void drop(ac_tensor *t) {
     aci_node_release(t->acc);
   }
   if (t->grad_fn != NULL) {
-    aci_keeper_drop(t);
+    aci_retained_grad_drop(t);
     aci_node_release(t->grad_fn);
   }
   if (t->grad_slot != NULL) {
@@ -263,11 +263,11 @@ ac_status ac_tensor_set_grad_slot(ac_tensor *t, ac_tensor *place, ac_err *e) {
 ac_status ac_tensor_retain_grad(ac_tensor *t, ac_err *e) {
   if (!aci_requires_grad(t)) return AC_FAIL(e, GRAD, "retain_grad: the tensor does not require gradients");
   if (t->grad_fn == NULL || (t->flags & ACI_T_RETAIN_GRAD)) return AC_OK;
-  aci_keeper *k = malloc(sizeof *k);
+  aci_retained_grad *k = malloc(sizeof *k);
   if (k == NULL) return AC_FAIL(e, OOM, "no memory for retain_grad");
   k->t = t;
-  k->next = t->grad_fn->keepers;
-  t->grad_fn->keepers = k;
+  k->next = t->grad_fn->retained_grads;
+  t->grad_fn->retained_grads = k;
   t->flags |= ACI_T_RETAIN_GRAD;
   return AC_OK;
 }

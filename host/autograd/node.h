@@ -23,7 +23,7 @@ typedef struct aci_meta {
   uint8_t dtype, ndim;
   bool saved;       /* a tensor whose version counts */
   uint32_t version; /* of its storage when saved */
-  /* where an op's node keeps the tensor, in the list of all that do (ac_tensor.savers); NULL: not in one */
+  /* where an op's node keeps the tensor, in the list of all that do (ac_tensor.saved_by); NULL: not in one */
   ac_tensor **slot;
   struct aci_meta *next, **back;
 } aci_meta;
@@ -40,11 +40,11 @@ typedef struct aci_hook {
   void (*free_fn)(void *);
 } aci_hook;
 
-/* A non-leaf that wants its ->grad: borrowed, unlinked when it dies. */
-typedef struct aci_keeper {
-  struct aci_keeper *next;
+/* A non-leaf whose ->grad is kept (retain_grad). t is borrowed; the entry is unlinked when t dies. */
+typedef struct aci_retained_grad {
+  struct aci_retained_grad *next;
   ac_tensor *t;
-} aci_keeper;
+} aci_retained_grad;
 
 typedef struct aci_node_class {
   /* dout: n_out gradients or NULL, borrowed. Fills din (owned or NULL), one per edge. Grad mode is set by the
@@ -68,7 +68,7 @@ struct ac_node {
   aci_edge *edge;
   aci_meta *meta; /* per edge; NULL in accumulation nodes */
   aci_hook *hooks;
-  aci_keeper *keepers;
+  aci_retained_grad *retained_grads;
 };
 
 /* Accumulates into a leaf's ->grad (or its slot). */
@@ -87,10 +87,9 @@ ac_status aci_edge_of(ac_tensor *t, aci_edge *out, ac_err *e);
 /* Runs the hooks of one kind that were there when it began: tensor hooks on *g (may be replaced) of output
  * out_nr, or post hooks on leaf. */
 ac_status aci_run_hooks(ac_node *n, int out_nr, ac_tensor **g, ac_tensor *leaf, ac_err *e);
-/* t was computed anew in place: who asked for its ->grad asks the new node. Moves t's keeper from its old
- * node to `to`. */
-void aci_keeper_move(ac_tensor *t, ac_node *to);
-void aci_keeper_drop(ac_tensor *t);
+/* t was computed anew in place: where retain_grad was asked for, its entry moves from t's old node to `to`. */
+void aci_retained_grad_move(ac_tensor *t, ac_node *to);
+void aci_retained_grad_drop(ac_tensor *t);
 /* The accumulation node of a leaf, made when missing; borrowed. */
 ac_status aci_acc_of(ac_tensor *leaf, ac_node **out, ac_err *e);
 /* Adds g into t->grad or its slot; runs nothing else. */

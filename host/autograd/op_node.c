@@ -9,7 +9,7 @@
 #include "ops_x.h"
 
 static void give_back(aci_meta *m, ac_tensor *t) {
-  aci_saver_unlink(m);
+  aci_saved_by_unlink(m);
   if (m->saved) ac_tensor_release(t);
 }
 
@@ -107,7 +107,7 @@ static ac_status apply_composed(aci_op_node *n, const ac_value *saved, ac_ctx *c
     if (args[i].kind == AC_T_TENSORS) args[i].tensors = alias + n->first[i];
   }
   if (n->op->rng_arg >= 0 && x.st == AC_OK)
-    args[n->op->rng_arg] = (ac_value){.kind = AC_T_GENERATOR, .generator = &n->ticket};
+    args[n->op->rng_arg] = (ac_value){.kind = AC_T_GENERATOR, .generator = &n->rng_counter};
   int n_out = x.st == AC_OK ? n->op->desc->composed(&x, args, out) : 0;
   for (int i = 0; i < n_out && i < n->base.n_out && x.st == AC_OK; i++)
     if (dout[i] != NULL && out[i] != NULL && aci_requires_grad(out[i])) {
@@ -137,7 +137,7 @@ static ac_status apply_rule(aci_op_node *n, const ac_value *saved, ac_tensor *co
 
   ac_grad g;
   ac_tensor *out[AC_MAX_RESULTS];
-  memset(&g, 0, offsetof(ac_grad, ticket));
+  memset(&g, 0, offsetof(ac_grad, rng_counter));
   ac_expr_init(&g.x, c, e);
   for (int i = 0; i < n->base.n_out; i++) {
     out[i] = saved_out[i];
@@ -154,7 +154,7 @@ static ac_status apply_rule(aci_op_node *n, const ac_value *saved, ac_tensor *co
   g.args = saved;
   g.out = out;
   g.dout = dout;
-  g.ticket = n->ticket;
+  g.rng_counter = n->rng_counter;
   g.node = n;
   g.din = din;
   d->grad(&g);

@@ -8,7 +8,7 @@ typedef struct aci_op_node {
   ac_node base;
   size_t bytes; /* of the whole allocation */
   const ac_op *op;
-  ac_generator ticket;
+  ac_generator rng_counter;
   int32_t n_args;
   ac_value *args;  /* tensors not saved are NULL */
   uint16_t *first; /* first edge of each argument */
@@ -23,7 +23,7 @@ extern const aci_node_class aci_op_class;
 
 /* Before t gets another history than it had when nodes kept it: they keep an alias without one instead, whose
  * version tells them that they cannot use it. */
-ac_status aci_leave_savers(ac_tensor *t, ac_err *e);
-void aci_saver_unlink(aci_meta *m);
+ac_status aci_detach_saved(ac_tensor *t, ac_err *e);
+void aci_saved_by_unlink(aci_meta *m);
 
 #endif

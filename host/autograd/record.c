@@ -120,10 +120,10 @@ static ac_status add_edge(aci_op_node *n, int k, ac_tensor *t, ac_tensor **slot,
   if (saved != NULL) {
     ac_tensor_retain(saved);
     m->slot = slot;
-    m->next = saved->savers;
-    m->back = &saved->savers;
+    m->next = saved->saved_by;
+    m->back = &saved->saved_by;
     if (m->next != NULL) m->next->back = &m->next;
-    saved->savers = m;
+    saved->saved_by = m;
     m->version = atomic_load_explicit(&saved->storage->version, memory_order_relaxed);
   }
   n->base.n_edges = k + 1;
@@ -176,21 +176,21 @@ static ac_status fill_args(aci_op_node *n, const ac_frame *f, char *var, ac_err 
   return st;
 }
 
-void aci_saver_unlink(aci_meta *m) {
+void aci_saved_by_unlink(aci_meta *m) {
   if (m->slot == NULL) return;
   *m->back = m->next;
   if (m->next != NULL) m->next->back = m->back;
   m->slot = NULL;
 }
 
-ac_status aci_leave_savers(ac_tensor *t, ac_err *e) {
-  if (t->savers == NULL) return AC_OK;
+ac_status aci_detach_saved(ac_tensor *t, ac_err *e) {
+  if (t->saved_by == NULL) return AC_OK;
   ac_tensor *a = aci_tensor_detach(t);
   if (a == NULL) return AC_FAIL(e, OOM, "no memory for a tensor's head");
-  a->savers = t->savers;
-  a->savers->back = &a->savers;
-  t->savers = NULL;
-  for (const aci_meta *m = a->savers; m != NULL; m = m->next) {
+  a->saved_by = t->saved_by;
+  a->saved_by->back = &a->saved_by;
+  t->saved_by = NULL;
+  for (const aci_meta *m = a->saved_by; m != NULL; m = m->next) {
     ac_tensor_retain(*m->slot = a);
     ac_tensor_release(t); /* the caller holds it */
   }
@@ -202,7 +202,7 @@ ac_status aci_leave_savers(ac_tensor *t, ac_err *e) {
 static void cut(ac_tensor *t) {
   ac_node *old = t->grad_fn;
   if (old == NULL) return;
-  aci_keeper_drop(t);
+  aci_retained_grad_drop(t);
   t->storage->graph_version++;
   t->grad_fn = NULL;
   aci_node_release(old);
@@ -250,7 +250,7 @@ ac_status aci_record(ac_ctx *c, ac_frame *f, ac_err *e) {
                      .bytes = total,
                      .op = f->op,
                      .device = f->device};
-  if (f->op->rng_arg >= 0) n->ticket = f->ticket;
+  if (f->op->rng_arg >= 0) n->rng_counter = f->rng_counter;
   char *p = (char *)(n + 1);
   n->args = (ac_value *)(void *)p;
   p += na * sizeof(ac_value);
@@ -279,7 +279,7 @@ ac_status aci_record(ac_ctx *c, ac_frame *f, ac_err *e) {
     if (c->anomaly) n->base.site = aci_site(c);
     if (c->saved_hooks != NULL) st = aci_pack_node(c, n, e);
   }
-  for (int i = 0; f->op->mutates != 0 && st == AC_OK && i < f->n_out; i++) st = aci_leave_savers(f->out[i], e);
+  for (int i = 0; f->op->mutates != 0 && st == AC_OK && i < f->n_out; i++) st = aci_detach_saved(f->out[i], e);
   if (st != AC_OK) {
     aci_node_release(&n->base);
     return st;
@@ -291,7 +291,7 @@ ac_status aci_record(ac_ctx *c, ac_frame *f, ac_err *e) {
     if (f->op->mutates != 0) {
       t->storage->graph_version++;
       t->view_version = t->storage->graph_version;
-      aci_keeper_move(t, &n->base);
+      aci_retained_grad_move(t, &n->base);
     }
     ac_node *old = t->grad_fn;
     t->grad_fn = &n->base;

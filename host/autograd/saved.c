@@ -168,7 +168,7 @@ static ac_status pack_input(ac_ctx *c, aci_op_node *n, int k, ac_tensor **t, ac_
   AC_TRY(pack(c, *t, from != NULL && from->cls == &aci_acc_class, &n->packed[k], e));
   if (n->packed[k] == NULL) return AC_OK;
   n->base.meta[k].saved = false;
-  aci_saver_unlink(&n->base.meta[k]);
+  aci_saved_by_unlink(&n->base.meta[k]);
   ac_tensor_release(*t);
   *t = NULL;
   return AC_OK;

@@ -3,8 +3,8 @@
  *
  * Blocks up to 64 KiB are cells of slabs, one size each: 64..1024 bytes by 64, then four sizes per doubling.
  * A cell's structure stays with its place for the life of the slab, so that taking one is a pop from a list.
- * Larger blocks and the slabs themselves are chunks of heaps (heap.h), separate ones, so that no long-lived
- * small thing stands in the way of large ones. Free memory is reused only by its own class and stream: reuse
+ * Larger blocks and the slabs themselves are chunks of segments (segments.h), of separate ones, so that no long-lived
+ * small block keeps neighbouring large ones from being joined. Free memory is reused only by its own class and stream: reuse
  * on the stream that freed it is in order by itself.
  *
  * One lock guards all of it, biased to the thread that allocates; the system is called under it, but only when
@@ -16,14 +16,14 @@
 
 #include "base/base_impl.h"
 #include "base/biased.h"
-#include "device/heap.h"
+#include "device/segments.h"
 
 enum { QUANTUM = 64, SMALL_MOST = 64 << 10, N_SIZES = 40, SLAB_LEAST = 64 << 10 };
 static const size_t SMALL_UNIT = (size_t)4 << 20, LARGE_UNIT = (size_t)32 << 20;
 static const size_t FREED = SIZE_MAX; /* head.bytes of a cell or chunk that is not handed out */
 
 typedef struct slab slab;
-typedef struct shelf shelf;
+typedef struct stream_cache stream_cache;
 
 typedef struct cell {
   ac_block head;
@@ -35,21 +35,21 @@ struct slab {
   aci_owner kind;
   uint32_t size_index;
   uint32_t n_cells, n_carved, n_used; /* carved: structures filled in so far */
-  shelf *home;
+  stream_cache *home;
   aci_chunk *chunk;
   cell *free;
   slab *prev, *next; /* circle of the slabs of this size with room; full ones are in none */
   cell cells[];
 };
 
-/* What one class and stream has. */
-struct shelf {
+/* The free memory of one memory class and one stream. */
+struct stream_cache {
   ac_mem_class class;
   ac_stream *stream;
   slab *with_room[N_SIZES];
   size_t n_empty; /* slabs without a used cell */
-  aci_heap small, large;
-  shelf *next;
+  aci_segments small, large;
+  stream_cache *next;
 };
 
 /* A block's first members as far as they are common: what ac_block_free looks at. */
@@ -65,7 +65,7 @@ struct ac_pool {
   aci_budget budget;
   size_t live_bytes, live_blocks, peak_bytes, born_bytes;
   uint64_t n_allocs;
-  shelf *shelves[AC_MEM_CLASSES]; /* of the NULL stream; further streams hang behind */
+  stream_cache *stream_caches[AC_MEM_CLASSES]; /* of the NULL stream; those of other streams follow by next */
 };
 
 /* ---- sizes ---- */
@@ -105,8 +105,8 @@ static void circle_remove(slab **head, slab *s) {
   }
 }
 
-/* Empty slabs go back to their heap, where they serve other sizes. */
-static void reclaim_slabs(shelf *h) {
+/* Empty slabs are freed to the segments they are chunks of, where they serve other sizes. */
+static void reclaim_slabs(stream_cache *h) {
   for (int i = 0; i < N_SIZES && h->n_empty > 0; i++) {
     slab *s = h->with_room[i];
     if (s == NULL) continue;
@@ -116,7 +116,7 @@ static void reclaim_slabs(shelf *h) {
       more = s != last;
       if (s->n_used == 0) {
         circle_remove(&h->with_room[i], s);
-        aci_heap_give(&h->small, s->chunk);
+        aci_segments_free(&h->small, s->chunk);
         h->n_empty--;
         free(s);
       }
@@ -128,9 +128,9 @@ static void reclaim_slabs(shelf *h) {
 static size_t trim(ac_pool *p) {
   size_t given = 0;
   for (int c = 0; c < AC_MEM_CLASSES; c++) {
-    for (shelf *h = p->shelves[c]; h != NULL; h = h->next) {
+    for (stream_cache *h = p->stream_caches[c]; h != NULL; h = h->next) {
       reclaim_slabs(h);
-      given += aci_heap_trim(&h->small) + aci_heap_trim(&h->large);
+      given += aci_segments_trim(&h->small) + aci_segments_trim(&h->large);
     }
   }
   return given;
@@ -138,19 +138,19 @@ static size_t trim(ac_pool *p) {
 
 /* A chunk, from what there is, from empty slabs, from the system, or from the system after everything free
  * went back. */
-static ac_status chunk_take(ac_pool *p, shelf *h, aci_heap *heap, size_t bytes, aci_chunk **out, ac_err *e) {
-  if ((*out = aci_heap_take(heap, bytes)) != NULL) return AC_OK;
-  if (heap == &h->small && h->n_empty > 0) {
+static ac_status chunk_take(ac_pool *p, stream_cache *h, aci_segments *segments, size_t bytes, aci_chunk **out, ac_err *e) {
+  if ((*out = aci_segments_alloc(segments, bytes)) != NULL) return AC_OK;
+  if (segments == &h->small && h->n_empty > 0) {
     reclaim_slabs(h);
-    if ((*out = aci_heap_take(heap, bytes)) != NULL) return AC_OK;
+    if ((*out = aci_segments_alloc(segments, bytes)) != NULL) return AC_OK;
   }
-  ac_status st = aci_heap_grow(heap, bytes, e);
-  if (st == AC_OOM && trim(p) > 0) st = aci_heap_grow(heap, bytes, e);
-  if (st == AC_OK) *out = aci_heap_take(heap, bytes);
+  ac_status st = aci_segments_grow(segments, bytes, e);
+  if (st == AC_OOM && trim(p) > 0) st = aci_segments_grow(segments, bytes, e);
+  if (st == AC_OK) *out = aci_segments_alloc(segments, bytes);
   return st;
 }
 
-static ac_status slab_new(ac_pool *p, shelf *h, uint32_t index, ac_err *e) {
+static ac_status slab_new(ac_pool *p, stream_cache *h, uint32_t index, ac_err *e) {
   size_t size = size_of_index(index), bytes = size * 8 < SLAB_LEAST ? SLAB_LEAST : size * 8;
   uint32_t n = (uint32_t)(bytes / size);
   slab *s = malloc(sizeof *s + n * sizeof s->cells[0]); /* cells are filled in when they are first taken */
@@ -199,20 +199,20 @@ static inline void cell_give(cell *c) {
 }
 
 /* ---- the pool ---- */
-static shelf *shelf_new(ac_pool *p, ac_mem_class class, ac_stream *stream) {
-  shelf *h = calloc(1, sizeof *h);
+static stream_cache *stream_cache_new(ac_pool *p, ac_mem_class class, ac_stream *stream) {
+  stream_cache *h = calloc(1, sizeof *h);
   if (h == NULL) return NULL;
   h->class = class;
   h->stream = stream;
-  aci_heap_init(&h->small, &p->budget, class, SMALL_UNIT);
-  aci_heap_init(&h->large, &p->budget, class, LARGE_UNIT);
+  aci_segments_init(&h->small, &p->budget, class, SMALL_UNIT);
+  aci_segments_init(&h->large, &p->budget, class, LARGE_UNIT);
   return h;
 }
 
-static shelf *shelf_get(ac_pool *p, ac_mem_class class, ac_stream *stream) {
-  shelf **at = &p->shelves[class];
+static stream_cache *stream_cache_get(ac_pool *p, ac_mem_class class, ac_stream *stream) {
+  stream_cache **at = &p->stream_caches[class];
   while (*at != NULL && (*at)->stream != stream) at = &(*at)->next;
-  if (*at == NULL) *at = shelf_new(p, class, stream);
+  if (*at == NULL) *at = stream_cache_new(p, class, stream);
   return *at;
 }
 
@@ -226,11 +226,11 @@ ac_status aci_pool_new(ac_device *dev, size_t limit_bytes, ac_pool **out, ac_err
 
 static void destroy(ac_pool *p) {
   for (int c = 0; c < AC_MEM_CLASSES; c++) {
-    for (shelf *h = p->shelves[c], *next; h != NULL; h = next) {
+    for (stream_cache *h = p->stream_caches[c], *next; h != NULL; h = next) {
       next = h->next;
       reclaim_slabs(h);
-      aci_heap_fini(&h->small);
-      aci_heap_fini(&h->large);
+      aci_segments_fini(&h->small);
+      aci_segments_fini(&h->large);
       free(h);
     }
   }
@@ -298,7 +298,7 @@ static ac_status out_of_memory(ac_pool *p, size_t bytes, const char *cause, ac_e
 
 /* A cell that is there for the taking: what most allocations find. Under the lock; NULL: ask take. */
 static inline any_block *take_ready(ac_pool *p, size_t bytes, ac_mem_class class, const ac_stream *s) {
-  shelf *h = p->shelves[class];
+  stream_cache *h = p->stream_caches[class];
   if (bytes - 1 >= SMALL_MOST || h == NULL || h->stream != s) return NULL;
   slab *room = h->with_room[size_index(bytes)];
   return room != NULL ? (any_block *)cell_take(p, room) : NULL;
@@ -314,8 +314,8 @@ static ac_status take(ac_pool *p, size_t bytes, ac_mem_class class, ac_stream *s
     *out = b;
     return AC_OK;
   }
-  shelf *h = p->shelves[class];
-  if (h == NULL || h->stream != s) h = shelf_get(p, class, s);
+  stream_cache *h = p->stream_caches[class];
+  if (h == NULL || h->stream != s) h = stream_cache_get(p, class, s);
   if (h == NULL) return AC_FAIL(e, OOM, "out of memory for the pool's own tables");
   if (bytes <= SMALL_MOST) {
     uint32_t i = size_index(bytes);
@@ -395,7 +395,7 @@ void ac_block_free(ac_block *block) {
     cell_give((cell *)b);
   } else {
     aci_chunk *c = (aci_chunk *)b;
-    aci_heap_give(c->owner->heap, c);
+    aci_segments_free(c->owner->segments, c);
   }
   p->live_blocks--;
   p->live_bytes -= bytes;
@@ -414,8 +414,8 @@ void ac_mem_stats_get(const ac_device *d, ac_mem_stats *out) {
   const bool own = aci_biased_lock(&p->lock);
   size_t largest = 0;
   for (int c = 0; c < AC_MEM_CLASSES; c++)
-    for (const shelf *h = p->shelves[c]; h != NULL; h = h->next)
-      if (aci_heap_largest(&h->large) > largest) largest = aci_heap_largest(&h->large);
+    for (const stream_cache *h = p->stream_caches[c]; h != NULL; h = h->next)
+      if (aci_segments_largest(&h->large) > largest) largest = aci_segments_largest(&h->large);
   *out = (ac_mem_stats){
       .largest_free_bytes = largest,
       .live_bytes = p->live_bytes,

@@ -1,6 +1,6 @@
 /* ac_call: the one way in. Completes and checks arguments, casts, runs the shape rule, allocates, launches the kernel, records.
  *
- * Order matters: everything that can fail for a reason of the caller's comes before the first side effect (a drawn random ticket, a
+ * Order matters: everything that can fail for a reason of the caller's comes before the first side effect (a drawn RNG counter, a
  * written byte), so that a failed call leaves every tensor as it was. */
 #include <stdio.h>
 
@@ -33,16 +33,16 @@ static inline ac_status see_tensor(const ac_tensor *t, int i, ac_device **dev, s
   return AC_OK;
 }
 
-/* Storage of each tensor argument must exist and be on one device, but for those that the kernel reads where they are (bring); that
+/* Storage of each tensor argument must exist and be on one device, but for those that may be copied from another device (device_copies); that
  * device runs the op. */
 static ac_status look(ac_frame *f, survey *s, ac_err *e) {
   ac_device *dev = NULL;
-  const uint32_t brings = f->desc->brings;
+  const uint32_t device_copies = f->desc->device_copies;
   for (int i = 0; i < f->n_args; i++) {
     const ac_value *v = &f->args[i];
     if (v->kind == AC_T_TENSOR) {
       ac_device *own = NULL;
-      const bool anywhere = (brings >> i & 1) && v->tensor != NULL && v->tensor->device->kind != AC_DEV_META;
+      const bool anywhere = (device_copies >> i & 1) && v->tensor != NULL && v->tensor->device->kind != AC_DEV_META;
       AC_TRY(see_tensor(v->tensor, i, anywhere ? &own : &dev, s, e));
     } else if (v->kind == AC_T_TENSORS) {
       for (int j = 0; j < v->n; j++) AC_TRY(see_tensor(v->tensors[j], i, &dev, s, e));
@@ -120,11 +120,11 @@ static bool lies_alike(const ac_ctx *c, const ac_tensor *x, const ac_tensor *t) 
 }
 
 /* Recorded as a copy of its own, whose gradient goes back. */
-static ac_status bring(ac_frame *f, ac_value *args, ac_expr *x) {
+static ac_status copy_to_device(ac_frame *f, ac_value *args, ac_expr *x) {
   ac_device *to = args[0].tensor != NULL ? args[0].tensor->device : NULL;
   for (int i = 1; i < f->n_args && to != NULL; i++) {
     const ac_value v[3] = {args[i], {.kind = AC_T_NONE}, {.kind = AC_T_DEVICE, .device = to}};
-    if (!(f->desc->brings >> i & 1) || v[0].kind != AC_T_TENSOR || v[0].tensor == NULL || v[0].tensor->device == to) continue;
+    if (!(f->desc->device_copies >> i & 1) || v[0].kind != AC_T_TENSOR || v[0].tensor == NULL || v[0].tensor->device == to) continue;
     if (v[0].tensor->device->kind == AC_DEV_META) continue; /* it has no bytes: look says so */
     if (lies_alike(f->ctx, args[0].tensor, v[0].tensor)) continue;
     ac_tensor *t = ac_expr_call(x, ac_op_find(f->ctx, "to"), v, NULL, 0);
@@ -293,7 +293,7 @@ static ac_status run(ac_frame *f, ac_value *args, ac_value *results, int *n_resu
   ac_ctx *c = f->ctx;
   const ac_op *op = f->op;
   survey seen = {false, false};
-  if (__builtin_expect(op->desc->brings != 0, 0)) AC_TRY(bring(f, args, x));
+  if (__builtin_expect(op->desc->device_copies != 0, 0)) AC_TRY(copy_to_device(f, args, x));
   AC_TRY(look(f, &seen, e));
   f->team = c->team; /* not the device's: a tensor may come from another context, whose team may be gone */
   if (__builtin_expect(op->kernel[f->device->kind] == NULL, 0)) { /* a view's, too */
@@ -306,8 +306,8 @@ static ac_status run(ac_frame *f, ac_value *args, ac_value *results, int *n_resu
   if (__builtin_expect(op->mutates != 0, 0)) AC_TRY(guard_overlap(f, args, x, e));
   if (op->rng_arg >= 0) {
     ac_value *g = &args[op->rng_arg];
-    f->ticket = g->kind == AC_T_GENERATOR && g->generator != NULL ? *g->generator : c->gen;
-    f->ticket.fixed = 1;
+    f->rng_counter = g->kind == AC_T_GENERATOR && g->generator != NULL ? *g->generator : c->gen;
+    f->rng_counter.fixed = 1;
   }
   AC_TRY(op->desc->shape(f, e));
   if (f->inplace) AC_TRY(take_inplace(f, e));

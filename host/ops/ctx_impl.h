@@ -35,15 +35,15 @@ struct ac_op {
 /* What a device module puts in the place of the drivers that kernels share, so that kernels which are nothing but a choice of
  * map or value (.any_device) serve its device as they are. */
 struct aci_map; /* ops/map */
-struct aci_box; /* ops/index */
+struct aci_range; /* ops/index */
 struct aci_product; /* ops/matmul */
 struct aci_remap; /* ops/index */
 typedef struct aci_drivers {
   ac_status (*run_map)(ac_frame *f, const struct aci_map *m, ac_err *e);
   /* t := the element in bytes, any strides */
   ac_status (*fill)(ac_frame *f, const ac_tensor *t, const void *bytes, ac_err *e);
-  /* aci_box_move */
-  ac_status (*move_box)(ac_frame *f, int ndim, const int64_t *shape, const struct aci_box *dst, const struct aci_box *src, ac_err *e);
+  /* aci_range_copy */
+  ac_status (*copy_range)(ac_frame *f, int ndim, const int64_t *shape, const struct aci_range *dst, const struct aci_range *src, ac_err *e);
   /* aci_product_run, its batch dims joined: n, m and every extent of the batch are above 0 */
   ac_status (*product)(ac_frame *f, const struct aci_product *p, ac_err *e);
   /* aci_remap_run, where no dim has runs beyond its own */
@@ -110,7 +110,7 @@ struct ac_ctx {
   void (*on_growth)(void *user, size_t bytes);
   void *oom_user;
   int in_backward; /* engine runs in flight */
-  struct aci_ending *endings; /* callbacks for when it falls to 0 (ac_backward_queue) */
+  struct aci_final_callback *final_callbacks; /* callbacks for when it falls to 0 (ac_backward_queue) */
 
   int n_observers;
   aci_observer observer[ACI_MAX_OBSERVERS];

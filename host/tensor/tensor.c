@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/small.h"
-#include "base/tally.h"
+#include "base/thread_counter.h"
 #include "tensor/convert.h"
 #include "tensor/geometry.h"
 #include "tensor/host_read.h"
@@ -18,7 +18,7 @@ static inline ac_tensor *head(ac_device *d, ac_dtype dt, int ndim) {
   ac_tensor *t = aci_small_alloc(head_bytes(ndim));
   if (t == NULL) return NULL;
   *t = (ac_tensor){.ref = 1, .dtype = (uint8_t)dt, .ndim = (uint8_t)ndim, .device = d, .stride = t->shape + ndim};
-  aci_tally_add(1);
+  aci_thread_counter_add(1);
   return t;
 }
 
@@ -63,10 +63,10 @@ void ac_tensor_release(ac_tensor *t) {
   if (recorded && aci_tensor_drop_autograd != NULL) aci_tensor_drop_autograd(t);
   ac_storage_release(t->storage);
   aci_small_free(t, head_bytes(t->ndim));
-  aci_tally_add(-1);
+  aci_thread_counter_add(-1);
 }
 
-int64_t ac_tensor_live(void) { return aci_tally_sum(); }
+int64_t ac_tensor_live(void) { return aci_thread_counter_sum(); }
 
 /* ---- making ---- */
 ac_status ac_tensor_new_class(ac_device *d, ac_dtype dt, int ndim, const int64_t *shape, ac_mem_class c,

@@ -67,7 +67,7 @@ struct ac_tensor {
   struct ac_node *acc;     /* retained: the leaf's accumulation node; it points back without a reference */
   int32_t out_nr;          /* which output of grad_fn */
   uint32_t view_version;   /* storage->graph_version when this view was taken */
-  struct aci_meta *savers; /* in the nodes of ops that keep this tensor as an argument */
+  struct aci_meta *saved_by; /* in the nodes of ops that keep this tensor as an argument */
   aci_grad_slot *grad_slot;
   struct ac_placement *placement;
   struct ac_layout *layout;

@@ -29,7 +29,7 @@ static bool is_single(const char *s, uint32_t n, uint32_t begin, uint32_t end) {
 }
 
 /* Cuts [begin, end) of a text into w->q. */
-static ac_status cut(aci_work *w, const aci_text *text, uint32_t begin, uint32_t end, int which,
+static ac_status cut(aci_encode_scratch *w, const aci_text *text, uint32_t begin, uint32_t end, int which,
                      bool split_special, ac_err *e) {
   const ac_tokenizer *t = w->t;
   const char *s = text->s + begin;
@@ -69,20 +69,20 @@ static ac_status cut(aci_work *w, const aci_text *text, uint32_t begin, uint32_t
   return AC_OK;
 }
 
-static void swap_pieces(aci_work *w) {
+static void swap_pieces(aci_encode_scratch *w) {
   const aci_pieces was = w->p;
   w->p = w->q;
   w->q = was;
   w->q.n = 0;
 }
 
-static void swap_text(aci_work *w) {
+static void swap_text(aci_encode_scratch *w) {
   const aci_text was = w->a;
   w->a = w->b;
   w->b = was;
 }
 
-ac_status aci_added_find(aci_work *w, bool normalised, bool split_special, ac_err *e) {
+ac_status aci_added_find(aci_encode_scratch *w, bool normalised, bool split_special, ac_err *e) {
   const ac_tokenizer *t = w->t;
   const bool rewrites = normalised && t->n_norm > 0;
   w->q.n = 0;
@@ -149,8 +149,8 @@ static ac_status normal_form(const ac_tokenizer *t, aci_added *a, ac_err *e) {
   a->normal = NULL;
   a->n_normal = 0;
   if (!a->normalized || t->n_norm == 0) return AC_OK;
-  aci_work *w;
-  AC_TRY(aci_work_get(t, &w, e));
+  aci_encode_scratch *w;
+  AC_TRY(aci_encode_scratch_get(t, &w, e));
   const aci_text src = {.s = a->content, .n = a->n, .same = true};
   aci_text *out;
   w->track = false;
@@ -160,7 +160,7 @@ static ac_status normal_form(const ac_tokenizer *t, aci_added *a, ac_err *e) {
     if (a->normal == NULL) st = aci_no_memory(e);
     else memcpy(a->normal, out->s, out->n), a->n_normal = out->n;
   }
-  aci_work_put(t, w);
+  aci_encode_scratch_put(t, w);
   return st;
 }
 
@@ -222,7 +222,7 @@ ac_status ac_tokenizer_add_tokens(ac_tokenizer *t, const ac_added_token *tokens,
     st = add_one(t, &tokens[i], i, &next_id, &changed, e);
     *added += changed;
   }
-  aci_works_drop(t);
+  aci_encode_scratch_list_drop(t);
   ac_err later;
   const ac_status indexed = index_tokens(t, st == AC_OK ? e : &later);
   return st == AC_OK ? indexed : st;

@@ -1,5 +1,5 @@
 /* Byte-pair encoding: the symbols of a piece (bytes, or characters) are merged, the pair of the lowest rank first and of
- * equal ones the leftmost, until no pair is left that merges. Called for pieces not met before, by work.c. */
+ * equal ones the leftmost, until no pair is left that merges. Called for pieces not met before, by encode_scratch.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ static const aci_merge *merge_of(const aci_model *m, uint32_t a, uint32_t b) {
 }
 
 /* ---- symbols of a piece ---- */
-static bool symbol_add(aci_work *w, uint32_t id, uint32_t len) {
+static bool symbol_add(aci_encode_scratch *w, uint32_t id, uint32_t len) {
   if (!ACI_GROW(w->symbol, w->cap_symbol, w->n_symbol + 1)) return false;
   const int32_t i = (int32_t)w->n_symbol;
   if (i > 0) w->symbol[i - 1].next = i;
@@ -45,13 +45,13 @@ static bool has_bytes(const aci_model *m, const char *s, size_t n) {
   return true;
 }
 
-static ac_status add_bytes(aci_work *w, const char *s, size_t n, ac_err *e) {
+static ac_status add_bytes(aci_encode_scratch *w, const char *s, size_t n, ac_err *e) {
   for (size_t i = 0; i < n; i++)
     if (!symbol_add(w, (uint32_t)w->t->model.byte_token[(unsigned char)s[i]], 1)) return aci_no_memory(e);
   return AC_OK;
 }
 
-static ac_status symbols_of_chars(aci_work *w, const char *s, uint32_t n, ac_err *e) {
+static ac_status symbols_of_chars(aci_encode_scratch *w, const char *s, uint32_t n, ac_err *e) {
   const aci_model *m = &w->t->model;
   uint32_t unknown = 0; /* bytes of the unknown token that is open */
   for (uint32_t i = 0; i < n;) {
@@ -94,7 +94,7 @@ static uint64_t key_of(const aci_model *m, uint64_t a, uint64_t b) {
   return x != NULL ? (uint64_t)x->rank << 32 | x->id : UINT64_MAX;
 }
 
-static void merge_short(aci_work *w) {
+static void merge_short(aci_encode_scratch *w) {
   const aci_model *m = &w->t->model;
   uint64_t s[SHORT], key[SHORT]; /* id << 32 | length; key_of(s[i], s[i + 1]) */
   size_t n = w->n_symbol;
@@ -122,7 +122,7 @@ static bool before(const aci_queued *a, const aci_queued *b) {
   return a->rank != b->rank ? a->rank < b->rank : a->at < b->at;
 }
 
-static bool push(aci_work *w, aci_queued q) {
+static bool push(aci_encode_scratch *w, aci_queued q) {
   if (!ACI_GROW(w->heap, w->cap_heap, w->n_heap + 1)) return false;
   size_t i = w->n_heap++;
   for (; i > 0 && before(&q, &w->heap[(i - 1) / 2]); i = (i - 1) / 2) w->heap[i] = w->heap[(i - 1) / 2];
@@ -130,7 +130,7 @@ static bool push(aci_work *w, aci_queued q) {
   return true;
 }
 
-static aci_queued pop(aci_work *w) {
+static aci_queued pop(aci_encode_scratch *w) {
   const aci_queued top = w->heap[0], last = w->heap[--w->n_heap];
   size_t i = 0;
   for (size_t k; (k = 2 * i + 1) < w->n_heap; i = k) {
@@ -142,14 +142,14 @@ static aci_queued pop(aci_work *w) {
   return top;
 }
 
-static bool push_pair(aci_work *w, int32_t at) {
+static bool push_pair(aci_encode_scratch *w, int32_t at) {
   const aci_symbol *s = w->symbol;
   if (at < 0 || s[at].next < 0) return true;
   const aci_merge *m = merge_of(&w->t->model, s[at].id, s[s[at].next].id);
   return m == NULL || push(w, (aci_queued){m->rank, (uint32_t)at, m->id});
 }
 
-static float draw(aci_work *w) {
+static float draw(aci_encode_scratch *w) {
   w->random += 0x9E3779B97F4A7C15u;
   uint64_t z = w->random;
   z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
@@ -157,7 +157,7 @@ static float draw(aci_work *w) {
   return (float)((z ^ z >> 31) >> 40) * 0x1p-24f;
 }
 
-static ac_status merge_long(aci_work *w, ac_err *e) {
+static ac_status merge_long(aci_encode_scratch *w, ac_err *e) {
   const aci_model *m = &w->t->model;
   aci_symbol *s = w->symbol;
   w->n_heap = w->n_skip = 0;
@@ -193,7 +193,7 @@ static ac_status merge_long(aci_work *w, ac_err *e) {
 
 /* What the model puts around characters has bytes too where it falls back to them, so that symbols may be longer than
  * the text from at to end: tokens beyond it are empty. */
-static ac_status merge_all(aci_work *w, uint32_t at, uint32_t end, ac_err *e) {
+static ac_status merge_all(aci_encode_scratch *w, uint32_t at, uint32_t end, ac_err *e) {
   if (w->n_symbol < SHORT && w->t->model.dropout <= 0) merge_short(w);
   else AC_TRY(merge_long(w, e));
   if (!ACI_GROW(w->token, w->cap_token, w->n_token + w->n_symbol)) return aci_no_memory(e);
@@ -205,13 +205,13 @@ static ac_status merge_all(aci_work *w, uint32_t at, uint32_t end, ac_err *e) {
   return AC_OK;
 }
 
-static ac_status bpe_of_chars(aci_work *w, const char *s, uint32_t n, uint32_t at, ac_err *e) {
+static ac_status bpe_of_chars(aci_encode_scratch *w, const char *s, uint32_t n, uint32_t at, ac_err *e) {
   w->n_symbol = 0;
   AC_TRY(symbols_of_chars(w, s, n, e));
   return merge_all(w, at, at + n, e);
 }
 
-ac_status aci_bpe(aci_work *w, const char *s, uint32_t n, uint32_t at, ac_err *e) {
+ac_status aci_bpe(aci_encode_scratch *w, const char *s, uint32_t n, uint32_t at, ac_err *e) {
   const aci_model *m = &w->t->model;
   if (m->ignore_merges) {
     const int64_t id = aci_map_get(m->raw ? &m->raw_vocab : &m->vocab, s, n);

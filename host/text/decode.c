@@ -155,7 +155,7 @@ static void strip(const aci_dec *o, ac_text *x) {
   *x = (ac_text){first, (size_t)(last - first)};
 }
 
-static ac_status replace(aci_work *w, const aci_dec *o, ac_text x, strings *out, ac_err *e) {
+static ac_status replace(aci_encode_scratch *w, const aci_dec *o, ac_text x, strings *out, ac_err *e) {
   aci_find f = {0};
   size_t begin, end, at = 0;
   bool found = false;
@@ -172,7 +172,7 @@ static ac_status replace(aci_work *w, const aci_dec *o, ac_text x, strings *out,
 }
 
 typedef struct decoding {
-  aci_work *w;
+  aci_encode_scratch *w;
   strings in, out, x, y;
 } decoding;
 
@@ -272,7 +272,7 @@ static bool is_special(const ac_tokenizer *t, ac_text x) {
 ac_status ac_tokenizer_decode(const ac_tokenizer *t, const int64_t *ids, size_t n, bool skip_special_tokens,
                               char **text, size_t *length, ac_err *e) {
   decoding d = {0};
-  ac_status st = aci_work_get(t, &d.w, e);
+  ac_status st = aci_encode_scratch_get(t, &d.w, e);
   *text = NULL;
   if (st != AC_OK) return st;
   for (size_t i = 0; st == AC_OK && i < n; i++) {
@@ -287,7 +287,7 @@ ac_status ac_tokenizer_decode(const ac_tokenizer *t, const int64_t *ids, size_t 
     *text = aci_strbuf_take(&d.in.s, length);
     if (*text == NULL) st = aci_no_memory(e);
   }
-  aci_work_put(t, d.w);
+  aci_encode_scratch_put(t, d.w);
   strings_fini(&d.in);
   strings_fini(&d.out);
   strings_fini(&d.x);

@@ -17,7 +17,7 @@ static ac_status bad_utf8(ac_text x, ac_err *e) {
 /* A piece through the model. BPE of characters gets long ones, whole texts even: they are cut between neighbours that no
  * token joins, so that the parts are remembered as words are. The character before a cut must have a token: unknown ones
  * may become one token with the next. */
-static ac_status tokenize_piece(aci_work *w, uint32_t begin, uint32_t end, ac_err *e) {
+static ac_status tokenize_piece(aci_encode_scratch *w, uint32_t begin, uint32_t end, ac_err *e) {
   const aci_model *m = &w->t->model;
   const char *s = w->a.s + begin, *const stop = w->a.s + end;
   if (m->kind == ACI_BPE && !m->raw && m->joined != NULL && end - begin > 8) {
@@ -60,7 +60,7 @@ static bool is_ascii(const char *s, size_t n) {
 }
 
 /* Tokens of all pieces; word[i] of the encoding is the number of the piece. */
-static ac_status gather(aci_work *w, ac_text text, uint32_t type, bool offsets, ac_encoding **out,
+static ac_status gather(aci_encode_scratch *w, ac_text text, uint32_t type, bool offsets, ac_encoding **out,
                         ac_err *e) {
   const ac_tokenizer *t = w->t;
   w->n_token = 0;
@@ -103,7 +103,7 @@ static ac_status gather(aci_work *w, ac_text text, uint32_t type, bool offsets, 
   return AC_OK;
 }
 
-static ac_status encode_one(aci_work *w, ac_text text, uint32_t type, const ac_encode_options *o,
+static ac_status encode_one(aci_encode_scratch *w, ac_text text, uint32_t type, const ac_encode_options *o,
                             ac_encoding **out, ac_err *e) {
   const ac_tokenizer *t = w->t;
   if (text.n > INT32_MAX / 2)
@@ -128,13 +128,13 @@ static ac_status encode_one(aci_work *w, ac_text text, uint32_t type, const ac_e
 ac_status ac_tokenizer_encode(const ac_tokenizer *t, ac_text a, ac_text b, const ac_encode_options *o,
                               ac_encoding **out, ac_err *e) {
   ac_encoding *x = NULL, *y = NULL;
-  aci_work *w;
+  aci_encode_scratch *w;
   *out = NULL;
-  AC_TRY(aci_work_get(t, &w, e));
+  AC_TRY(aci_encode_scratch_get(t, &w, e));
   w->random = o->seed;
   ac_status st = encode_one(w, a, 0, o, &x, e);
   if (st == AC_OK && b.s != NULL) st = encode_one(w, b, 1, o, &y, e);
-  aci_work_put(t, w);
+  aci_encode_scratch_put(t, w);
   if (st != AC_OK) {
     ac_encoding_free(x);
     ac_encoding_free(y);

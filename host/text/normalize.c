@@ -129,7 +129,7 @@ static ac_status put_text(aci_text *out, const char *s, uint32_t n, uint32_t fro
 }
 
 /* What replaces a match came from where its last character came from. */
-static ac_status replace(aci_work *w, const aci_norm *o, const aci_text *in, aci_text *out, ac_err *e) {
+static ac_status replace(aci_encode_scratch *w, const aci_norm *o, const aci_text *in, aci_text *out, ac_err *e) {
   aci_find f = {0};
   size_t begin, end, at = 0;
   bool found;
@@ -171,7 +171,7 @@ static void next_pass(passes *p) {
   aci_text_clear(p->out, p->in->tracked, p->in->origin);
 }
 
-static ac_status bert(aci_work *w, const aci_norm *o, passes *p, ac_err *e) {
+static ac_status bert(aci_encode_scratch *w, const aci_norm *o, passes *p, ac_err *e) {
   if (is_ascii(p->in)) {
     AC_TRY(bert_ascii(o, p->in, p->out, e));
     next_pass(p);
@@ -198,7 +198,7 @@ static ac_status bert(aci_work *w, const aci_norm *o, passes *p, ac_err *e) {
   return AC_OK;
 }
 
-static ac_status one(aci_work *w, const aci_norm *o, passes *p, ac_err *e) {
+static ac_status one(aci_encode_scratch *w, const aci_norm *o, passes *p, ac_err *e) {
   bool changed = true;
   switch (o->kind) {
     case ACI_NORM_NFC:
@@ -229,7 +229,7 @@ static ac_status one(aci_work *w, const aci_norm *o, passes *p, ac_err *e) {
   return AC_OK;
 }
 
-ac_status aci_normalize(aci_work *w, const aci_text *src, uint32_t begin, uint32_t end, aci_text **out,
+ac_status aci_normalize(aci_encode_scratch *w, const aci_text *src, uint32_t begin, uint32_t end, aci_text **out,
                         ac_err *e) {
   const ac_tokenizer *t = w->t;
   uint32_t from = 0, to;

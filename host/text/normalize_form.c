@@ -6,7 +6,7 @@
 #include "text/tokenizer.h"
 #include "text/unicode.h"
 
-static bool room(aci_work *w, size_t n) {
+static bool room(aci_encode_scratch *w, size_t n) {
   if (n <= w->cap_point) return true;
   size_t cap = w->cap_point, same = cap, third = cap;
   if (!aci_grow((void **)&w->point, &cap, n, sizeof *w->point) ||
@@ -18,7 +18,7 @@ static bool room(aci_work *w, size_t n) {
 
 /* Marks in the order of their classes; those of one class keep theirs. Runs of marks are merged, so that a long one takes no
  * square time: a class is a byte, so counting sorts. */
-static bool sort_marks(aci_work *w, size_t first, size_t n) {
+static bool sort_marks(aci_encode_scratch *w, size_t first, size_t n) {
   size_t count[257] = {0};
   bool sorted = true;
   for (size_t i = 0; i < n; i++) {
@@ -41,7 +41,7 @@ static bool sort_marks(aci_work *w, size_t first, size_t n) {
 }
 
 /* Fills w->point with the decomposition; *n characters. */
-static bool decompose(aci_work *w, const aci_text *in, bool compatible, size_t *n) {
+static bool decompose(aci_encode_scratch *w, const aci_text *in, bool compatible, size_t *n) {
   size_t k = 0, pending = 0; /* marks since the last starter begin here */
   uint32_t parts[ACI_UNI_DECOMPOSED];
   for (const char *s = in->s, *end = in->s + in->n; s < end;) {
@@ -69,7 +69,7 @@ typedef struct composed {
   int change;
 } composed;
 
-static bool compose(aci_work *w, aci_rewrite *r, size_t n) {
+static bool compose(aci_encode_scratch *w, aci_rewrite *r, size_t n) {
   composed starter = {0, 0};
   bool has = false, blocked = false;
   int last = 0;       /* class of the last mark that stayed, when blocked */
@@ -112,7 +112,7 @@ static bool compose(aci_work *w, aci_rewrite *r, size_t n) {
   return true;
 }
 
-ac_status aci_normalize_form(aci_work *w, aci_text *in, aci_text *out, bool compatible, bool composes,
+ac_status aci_normalize_form(aci_encode_scratch *w, aci_text *in, aci_text *out, bool compatible, bool composes,
                              ac_err *e) {
   size_t n;
   if (!decompose(w, in, compatible, &n)) return aci_no_memory(e);

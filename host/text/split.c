@@ -9,18 +9,18 @@
     if (!(expr)) return aci_no_memory(e); \
   } while (0)
 
-static bool span_add(aci_work *w, size_t begin, size_t end, bool match) {
+static bool span_add(aci_encode_scratch *w, size_t begin, size_t end, bool match) {
   if (!ACI_GROW(w->span, w->cap_span, w->n_span + 1)) return false;
   w->span[w->n_span++] = (aci_span){(uint32_t)begin, (uint32_t)end, match};
   return true;
 }
 
-static bool keep(aci_work *w, uint32_t base, const aci_span *s) {
+static bool keep(aci_encode_scratch *w, uint32_t base, const aci_span *s) {
   return s->begin == s->end || aci_piece_add(&w->q, base + s->begin, base + s->end, -1);
 }
 
 /* Pieces of spans that cover a text: what matched is dropped, kept, or joined to a neighbour. */
-static ac_status pieces_of(aci_work *w, uint32_t base, aci_behavior behavior, ac_err *e) {
+static ac_status pieces_of(aci_encode_scratch *w, uint32_t base, aci_behavior behavior, ac_err *e) {
   aci_span *s = w->span;
   size_t n = 0; /* spans that stay: moved to the front, or for MERGED_WITH_NEXT to the back */
   bool was = false;
@@ -55,7 +55,7 @@ static ac_status pieces_of(aci_work *w, uint32_t base, aci_behavior behavior, ac
   return AC_OK;
 }
 
-static ac_status split_pattern(aci_work *w, const aci_pattern *p, aci_behavior behavior, bool invert,
+static ac_status split_pattern(aci_encode_scratch *w, const aci_pattern *p, aci_behavior behavior, bool invert,
                                uint32_t base, uint32_t n, ac_err *e) {
   const char *s = w->a.s + base;
   aci_find f = {0};
@@ -82,7 +82,7 @@ static ac_status split_pattern(aci_work *w, const aci_pattern *p, aci_behavior b
 }
 
 /* Every character that is(c) matches alone. */
-static ac_status split_chars(aci_work *w, bool (*is)(uint32_t c), aci_behavior behavior, uint32_t base,
+static ac_status split_chars(aci_encode_scratch *w, bool (*is)(uint32_t c), aci_behavior behavior, uint32_t base,
                              uint32_t n, ac_err *e) {
   const char *s = w->a.s + base, *at = s, *end = s + n;
   size_t done = 0;
@@ -103,7 +103,7 @@ static bool is_number(uint32_t c) {
 }
 
 /* Runs of one kind, without the blanks between: kind_of gives 0 for those, a negative number for what stands alone. */
-static ac_status split_runs(aci_work *w, int (*kind_of)(uint32_t c), uint32_t base, uint32_t n, ac_err *e) {
+static ac_status split_runs(aci_encode_scratch *w, int (*kind_of)(uint32_t c), uint32_t base, uint32_t n, ac_err *e) {
   const char *s = w->a.s + base, *at = s, *end = s + n;
   size_t begin = 0;
   int run = 0;
@@ -133,7 +133,7 @@ static int by_bert(uint32_t c) {
   return aci_uni_is_space(c) ? 0 : aci_uni_is_punctuation(c) ? -1 : 1;
 }
 
-static ac_status split_length(aci_work *w, uint32_t length, uint32_t base, uint32_t n, ac_err *e) {
+static ac_status split_length(aci_encode_scratch *w, uint32_t length, uint32_t base, uint32_t n, ac_err *e) {
   const char *s = w->a.s + base;
   for (uint32_t at = 0; at < n;) {
     const uint32_t begin = at;
@@ -143,7 +143,7 @@ static ac_status split_length(aci_work *w, uint32_t length, uint32_t base, uint3
   return AC_OK;
 }
 
-static ac_status split_char(aci_work *w, uint32_t c, aci_behavior behavior, uint32_t base, uint32_t n,
+static ac_status split_char(aci_encode_scratch *w, uint32_t c, aci_behavior behavior, uint32_t base, uint32_t n,
                             ac_err *e) {
   char literal[4];
   const aci_pattern p = {.literal = literal, .n = (uint32_t)aci_utf8_put(literal, c)};
@@ -151,7 +151,7 @@ static ac_status split_char(aci_work *w, uint32_t c, aci_behavior behavior, uint
 }
 
 /* ---- steps that also rewrite: into w->b, which then is the text ---- */
-static void swap_text(aci_work *w) {
+static void swap_text(aci_encode_scratch *w) {
   const aci_text was = w->a;
   w->a = w->b;
   w->b = was;
@@ -164,13 +164,13 @@ static uint32_t from_of(const aci_text *t, uint32_t i) {
 }
 
 /* Copies a piece behind a character that came from where the piece's first one came from. */
-static bool copy_behind(aci_work *w, uint32_t c, const aci_piece *p) {
+static bool copy_behind(aci_encode_scratch *w, uint32_t c, const aci_piece *p) {
   uint32_t from, to;
   aci_text_span(&w->a, p->begin, p->begin + 1, &from, &to);
   return aci_text_put(&w->b, c, from, to) && aci_text_copy(&w->b, &w->a, p->begin, p->end);
 }
 
-static ac_status prefix_space(aci_work *w, ac_err *e) {
+static ac_status prefix_space(aci_encode_scratch *w, ac_err *e) {
   bool any = false;
   for (size_t i = 0; i < w->p.n; i++) any = any || (w->p.p[i].token < 0 && w->a.s[w->p.p[i].begin] != ' ');
   if (!any) return AC_OK;
@@ -187,7 +187,7 @@ static ac_status prefix_space(aci_work *w, ac_err *e) {
   return AC_OK;
 }
 
-static ac_status bytes_to_chars(aci_work *w, ac_err *e) {
+static ac_status bytes_to_chars(aci_encode_scratch *w, ac_err *e) {
   aci_text_clear(&w->b, w->track, 0);
   for (size_t i = 0; i < w->p.n; i++) {
     aci_piece *p = &w->p.p[i];
@@ -208,7 +208,7 @@ static ac_status bytes_to_chars(aci_work *w, ac_err *e) {
   return AC_OK;
 }
 
-static ac_status metaspace(aci_work *w, const aci_pre *o, ac_err *e) {
+static ac_status metaspace(aci_encode_scratch *w, const aci_pre *o, ac_err *e) {
   char with[4];
   const size_t n_with = (size_t)aci_utf8_put(with, o->c);
   aci_text_clear(&w->b, w->track, 0);
@@ -246,7 +246,7 @@ static ac_status metaspace(aci_work *w, const aci_pre *o, ac_err *e) {
 }
 
 /* ---- all ---- */
-static ac_status split_one(aci_work *w, const aci_pre *o, uint32_t begin, uint32_t n, ac_err *e) {
+static ac_status split_one(aci_encode_scratch *w, const aci_pre *o, uint32_t begin, uint32_t n, ac_err *e) {
   switch (o->kind) {
     case ACI_PRE_BYTE_LEVEL: return split_pattern(w, &o->pattern, ACI_ISOLATED, false, begin, n, e);
     case ACI_PRE_WHITESPACE: return split_runs(w, by_word, begin, n, e);
@@ -263,7 +263,7 @@ static ac_status split_one(aci_work *w, const aci_pre *o, uint32_t begin, uint32
   return AC_OK;
 }
 
-ac_status aci_pre_tokenize(aci_work *w, bool keep_raw, ac_err *e) {
+ac_status aci_pre_tokenize(aci_encode_scratch *w, bool keep_raw, ac_err *e) {
   const ac_tokenizer *t = w->t;
   for (uint32_t i = 0; i < t->n_pre; i++) {
     const aci_pre *o = &t->pre[i];

@@ -8,7 +8,7 @@
 
 #include "text/encoding.h"
 #include "text/unicode.h"
-#include "text/work.h"
+#include "text/encode_scratch.h"
 
 /* ---- making ---- */
 ac_status ac_tokenizer_parse(const char *json, size_t n, ac_tokenizer **out, ac_err *e) {
@@ -17,7 +17,7 @@ ac_status ac_tokenizer_parse(const char *json, size_t n, ac_tokenizer **out, ac_
   ac_tokenizer *t = calloc(1, sizeof *t);
   if (t == NULL) return aci_no_memory(e);
   const aci_json *root = NULL;
-  ac_status st = aci_works_open(t, e);
+  ac_status st = aci_encode_scratch_list_open(t, e);
   if (st == AC_OK) st = aci_json_parse(json, n, &ACI_JSON_TOKENIZER, &t->doc, e);
   if (st == AC_OK) {
     root = aci_json_root(t->doc);
@@ -68,7 +68,7 @@ ac_status ac_tokenizer_open(const char *path, ac_tokenizer **out, ac_err *e) {
 
 void ac_tokenizer_free(ac_tokenizer *t) {
   if (t == NULL) return;
-  aci_works_close(t);
+  aci_encode_scratch_list_close(t);
   for (uint32_t i = 0; i < t->n_norm; i++) aci_charsmap_free(t->norm[i].map);
   for (uint32_t i = 0; i < t->n_post; i++) aci_post_fini(&t->post[i]);
   for (uint32_t i = 0; i < t->n_regex; i++) aci_regex_free(t->regex[i]);

@@ -109,13 +109,13 @@ typedef struct aci_pattern {
   const char *literal; /* NULL: regex */
   uint32_t n, regex;   /* regex: its number in the tokenizer */
 } aci_pattern;
-typedef struct aci_work aci_work;
+typedef struct aci_encode_scratch aci_encode_scratch;
 typedef struct aci_find {
   size_t at, last_end;
   bool any;
 } aci_find; /* {0} before the first */
-void aci_pattern_begin(aci_work *w, const aci_pattern *p, size_t n);
-ac_status aci_pattern_next(aci_work *w, const aci_pattern *p, const char *s, size_t n, aci_find *f,
+void aci_pattern_begin(aci_encode_scratch *w, const aci_pattern *p, size_t n);
+ac_status aci_pattern_next(aci_encode_scratch *w, const aci_pattern *p, const char *s, size_t n, aci_find *f,
                            size_t *begin, size_t *end, bool *found, ac_err *e);
 
 /* ---- steps ---- */
@@ -288,7 +288,7 @@ struct ac_tokenizer {
   ac_truncation truncation;
   ac_padding padding;
   bool truncates, pads, needs_origin; /* needs_origin: a step asks where a piece comes from */
-  struct aci_works *works;            /* work.h */
+  struct aci_encode_scratch_list *scratch_list;            /* encode_scratch.h */
 };
 
 /* ---- what one call works with; one of several that wait in the tokenizer ---- */
@@ -314,9 +314,9 @@ typedef struct aci_span {
   bool match;
 } aci_span;
 
-struct aci_work {
+struct aci_encode_scratch {
   const ac_tokenizer *t;
-  aci_work *next;
+  aci_encode_scratch *next;
   aci_regex_cache *rx[ACI_REGEXES];
   aci_text a, b, x, y; /* the text and the next one; of one piece while it is normalised */
   aci_pieces p, q;
@@ -344,30 +344,30 @@ struct aci_work {
   uint64_t random;
 };
 
-ac_status aci_work_get(const ac_tokenizer *t, aci_work **out, ac_err *e);
-void aci_work_put(const ac_tokenizer *t, aci_work *w);
-void aci_works_drop(ac_tokenizer *t); /* what they remember is no longer true */
+ac_status aci_encode_scratch_get(const ac_tokenizer *t, aci_encode_scratch **out, ac_err *e);
+void aci_encode_scratch_put(const ac_tokenizer *t, aci_encode_scratch *w);
+void aci_encode_scratch_list_drop(ac_tokenizer *t); /* the words they cache are no longer valid */
 ac_status aci_no_memory(ac_err *e);
 /* Room for n entries of size bytes; the contents stay. */
 bool aci_grow(void **p, size_t *cap, size_t n, size_t size);
 #define ACI_GROW(p, cap, n) ((n) <= (cap) || aci_grow((void **)&(p), &(cap), (n), sizeof *(p)))
 
 /* ---- the way of a text ---- */
-ac_status aci_normalize(aci_work *w, const aci_text *src, uint32_t begin, uint32_t end, aci_text **out,
+ac_status aci_normalize(aci_encode_scratch *w, const aci_text *src, uint32_t begin, uint32_t end, aci_text **out,
                         ac_err *e);
-ac_status aci_normalize_form(aci_work *w, aci_text *in, aci_text *out, bool compatible, bool compose,
+ac_status aci_normalize_form(aci_encode_scratch *w, aci_text *in, aci_text *out, bool compatible, bool compose,
                              ac_err *e);
 ac_status aci_charsmap_new(const char *base64, size_t n, aci_charsmap **out, ac_err *e);
 void aci_charsmap_free(aci_charsmap *m);
 ac_status aci_charsmap_apply(const aci_charsmap *m, aci_text *in, aci_text *out, bool *changed, ac_err *e);
 /* w->a, w->p in and out. */
-ac_status aci_added_find(aci_work *w, bool normalised, bool split_special, ac_err *e);
-ac_status aci_pre_tokenize(aci_work *w, bool keep_raw, ac_err *e);
-ac_status aci_tokenize_piece(aci_work *w, const char *s, uint32_t n, uint32_t at, ac_err *e);
-ac_status aci_bpe(aci_work *w, const char *s, uint32_t n, uint32_t at, ac_err *e);
-ac_status aci_wordpiece(aci_work *w, const char *s, uint32_t n, uint32_t at, ac_err *e);
-ac_status aci_unigram(aci_work *w, const char *s, uint32_t n, uint32_t at, ac_err *e);
-bool aci_token_add(aci_work *w, uint32_t id, uint32_t begin, uint32_t end, bool as_written);
+ac_status aci_added_find(aci_encode_scratch *w, bool normalised, bool split_special, ac_err *e);
+ac_status aci_pre_tokenize(aci_encode_scratch *w, bool keep_raw, ac_err *e);
+ac_status aci_tokenize_piece(aci_encode_scratch *w, const char *s, uint32_t n, uint32_t at, ac_err *e);
+ac_status aci_bpe(aci_encode_scratch *w, const char *s, uint32_t n, uint32_t at, ac_err *e);
+ac_status aci_wordpiece(aci_encode_scratch *w, const char *s, uint32_t n, uint32_t at, ac_err *e);
+ac_status aci_unigram(aci_encode_scratch *w, const char *s, uint32_t n, uint32_t at, ac_err *e);
+bool aci_token_add(aci_encode_scratch *w, uint32_t id, uint32_t begin, uint32_t end, bool as_written);
 
 /* ---- ByteLevel's alphabet ---- */
 uint32_t aci_byte_char(unsigned char byte); /* the character that stands for it */

@@ -1,12 +1,12 @@
 /* Unigram: the pieces whose scores add up to the most (Viterbi's algorithm); of equal ones the path found first. Called by
- * work.c. */
+ * encode_scratch.c. */
 #include <string.h>
 
 #include "text/tokenizer.h"
 #include "text/unicode.h"
 
 /* Fills reach[i]: the best way to the first i bytes. */
-static ac_status find_best(aci_work *w, const char *s, uint32_t n, ac_err *e) {
+static ac_status find_best(aci_encode_scratch *w, const char *s, uint32_t n, ac_err *e) {
   const aci_model *m = &w->t->model;
   if (!ACI_GROW(w->reach, w->cap_reach, (size_t)n + 1)) return aci_no_memory(e);
   aci_reach *r = w->reach;
@@ -36,7 +36,7 @@ static ac_status find_best(aci_work *w, const char *s, uint32_t n, ac_err *e) {
   return AC_OK;
 }
 
-static ac_status add_unknown(aci_work *w, const char *s, uint32_t begin, uint32_t end, uint32_t at,
+static ac_status add_unknown(aci_encode_scratch *w, const char *s, uint32_t begin, uint32_t end, uint32_t at,
                              ac_err *e) {
   const aci_model *m = &w->t->model;
   /* unknown characters that are joined may spell a piece */
@@ -53,7 +53,7 @@ static ac_status add_unknown(aci_work *w, const char *s, uint32_t begin, uint32_
   return AC_OK;
 }
 
-ac_status aci_unigram(aci_work *w, const char *s, uint32_t n, uint32_t at, ac_err *e) {
+ac_status aci_unigram(aci_encode_scratch *w, const char *s, uint32_t n, uint32_t at, ac_err *e) {
   const aci_model *m = &w->t->model;
   AC_TRY(find_best(w, s, n, e));
   aci_reach *r = w->reach;

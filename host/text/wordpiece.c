@@ -1,11 +1,11 @@
 /* WordPiece: of each word the longest piece of the vocabulary, then of the rest, with a prefix that marks continuations; a
- * word that does not come out is unknown as a whole. WordLevel, the whole word or nothing, is here too. Called by work.c. */
+ * word that does not come out is unknown as a whole. WordLevel, the whole word or nothing, is here too. Called by encode_scratch.c. */
 #include <string.h>
 
 #include "text/tokenizer.h"
 #include "text/unicode.h"
 
-static ac_status unknown(aci_work *w, uint32_t n, uint32_t at, ac_err *e) {
+static ac_status unknown(aci_encode_scratch *w, uint32_t n, uint32_t at, ac_err *e) {
   const aci_model *m = &w->t->model;
   if (m->unk < 0)
     return AC_FAIL(e, INVALID, "tokenizer: unk_token is not in the vocabulary, and the text needs it");
@@ -24,7 +24,7 @@ static int32_t longest(const aci_trie *t, const char *s, uint32_t n, uint32_t fr
   return found;
 }
 
-ac_status aci_wordpiece(aci_work *w, const char *s, uint32_t n, uint32_t at, ac_err *e) {
+ac_status aci_wordpiece(aci_encode_scratch *w, const char *s, uint32_t n, uint32_t at, ac_err *e) {
   const aci_model *m = &w->t->model;
   if (m->kind == ACI_WORDLEVEL) {
     const int64_t id = aci_map_get(&m->vocab, s, n);

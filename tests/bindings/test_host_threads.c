@@ -48,16 +48,16 @@ static ac_status open_host(int threads, ac_host **h, ac_err *e) {
   return ac_host_run_string(*h, script, "threads", 0, NULL, e);
 }
 
-typedef struct job {
+typedef struct train_job {
   int seed, steps, threads;
   ac_status st;
   ac_err e;
   size_t n;
   char bytes[MOST];
-} job;
+} train_job;
 
 static void *work(void *arg) {
-  job *j = arg;
+  train_job *j = arg;
   ac_host *h = NULL;
   const ac_host_value args[2] = {{.type = AC_HOST_INT, .i = j->seed}, {.type = AC_HOST_INT, .i = j->steps}};
   ac_host_value r;
@@ -74,13 +74,13 @@ static void *work(void *arg) {
 
 static void test_side_by_side(void **state) {
   (void)state;
-  static job alone[2], both[2];
+  static train_job alone[2], both[2];
   ac_err e;
   ac_host *first = NULL;
   assert_ok(open_host(1, &first, &e), e); /* the folder's text is written by one thread */
   ac_host_close(first);
   for (int i = 0; i < 2; i++) {
-    alone[i] = (job){.seed = 3 + i, .steps = 300, .threads = 1};
+    alone[i] = (train_job){.seed = 3 + i, .steps = 300, .threads = 1};
     work(&alone[i]);
     assert_ok(alone[i].st, alone[i].e);
     assert_true(alone[i].n > 1000);
@@ -89,7 +89,7 @@ static void test_side_by_side(void **state) {
   for (int round = 0; round < ROUNDS; round++) {
     pthread_t threads[2];
     for (int i = 0; i < 2; i++) {
-      both[i] = (job){.seed = 3 + i, .steps = 300, .threads = 1 + round % 2};
+      both[i] = (train_job){.seed = 3 + i, .steps = 300, .threads = 1 + round % 2};
       assert_int_equal(pthread_create(&threads[i], NULL, work, &both[i]), 0);
     }
     for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);

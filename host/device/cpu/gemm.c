@@ -4,7 +4,7 @@
  * be read where they lie, or it is huge (then every tile packs its rows); for products with many rows. Columns: tiles of
  * all rows, each of which packs its columns of B and multiplies while they are in L2; for some hundred rows. Own: every
  * tile packs its part of both operands; for batches of small products and for few rows, where B is read about once
- * anyway. Thin: gemm_thin.c. Shapes choose how an element is added up; the number of threads, at most who computes it.
+ * anyway. Skinny: gemm_skinny.c. Shapes choose how an element is added up; the number of threads, at most who computes it.
  *
  * Shared and columns go over k in groups of blocks, so that what is packed at a time stays in the caches, where sums
  * can wait in C itself, or beside it where k is long. */
@@ -319,10 +319,10 @@ static ac_status run_blocked(ac_team *team, const aci_gemm *g, ac_err *e) {
   p.out = (aci_gemm_out){g->out_type, g->alpha, g->beta, NULL};
 
   double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
-  const bool thin = aci_gemm_thin_fits(g, p.kn);
+  const bool thin = aci_gemm_skinny_fits(g, p.kn);
   const bool shared = !thin && g->m > 2 * (int64_t)p.kn->mr && flops >= SHARED_FLOPS;
   const bool columns = shared && g->m <= COLUMNS_ROWS && ceil_div(g->n, p.kn->nr) >= 2 * (int64_t)ac_team_size(team);
-  aci_gemm_thin few = {.g = g, .kn = p.kn, .acc = p.acc, .kc = p.kc, .n_kb = p.n_kb, .oom = &oom};
+  aci_gemm_skinny few = {.g = g, .kn = p.kn, .acc = p.acc, .kc = p.kc, .n_kb = p.n_kb, .oom = &oom};
   int64_t a_bytes = shared ? aci_gemm_packed_bytes(p.kn, g->m, p.kn->mr, g->k + 8 * p.n_kb) : 0;
   p.rows = g->a_cs == 1 && aci_gemm_rows_lie(p.kn, g->in_type, g->k, g->a_rs) &&
            (!shared || g->n * p.kn->bytes < LYING_BYTES || a_bytes > SHARED_A_BYTES);
@@ -332,7 +332,7 @@ static ac_status run_blocked(ac_team *team, const aci_gemm *g, ac_err *e) {
   a_bytes = aci_gemm_lines(ceil_div(a_bytes, p.n_kb) * p.group);
   if (a_bytes > SHARED_A_BYTES) a_bytes = 0;
   const int64_t k = aci_gemm_min(p.group * p.kc, g->k);
-  int64_t b_bytes = thin ? (int64_t)aci_gemm_thin_bytes(&few) : 0;
+  int64_t b_bytes = thin ? (int64_t)aci_gemm_skinny_bytes(&few) : 0;
   if (shared && !columns) b_bytes = chunk_cols(&p) * ceil_div(k, p.kn->pair) * p.kn->pair * p.kn->bytes + 64;
   b_bytes = aci_gemm_lines(b_bytes);
   const bool beside = p.group < p.n_kb && !p.direct;
@@ -350,7 +350,7 @@ static ac_status run_blocked(ac_team *team, const aci_gemm *g, ac_err *e) {
   if (a_bytes > 0) p.packed_a = mem + b_bytes;
   if (beside) p.sum = mem + b_bytes + a_bytes, p.direct = true;
   few.out = p.out;
-  if (thin) aci_gemm_thin_run(team, &few, mem);
+  if (thin) aci_gemm_skinny_run(team, &few, mem);
   else if (shared) run_shared(team, &p);
   else run_own(team, &p);
   if (oom)

@@ -101,21 +101,21 @@ typedef enum aci_scratch_slot {
 void *aci_scratch(aci_scratch_slot slot, size_t bytes);
 size_t aci_scratch_bytes(void); /* held by all threads together */
 
-/* gemm_thin.c: what a product of few rows takes; acc, kc and n_kb as in gemm.c, out with the bias in the accumulator's
+/* gemm_skinny.c: what a product of few rows takes; acc, kc and n_kb as in gemm.c, out with the bias in the accumulator's
  * type. */
-typedef struct aci_gemm_thin {
+typedef struct aci_gemm_skinny {
   const aci_gemm *g;
   const aci_gemm_kernel *kn;
   aci_gemm_out out;
   aci_gemm_type acc;
   int64_t kc, n_kb;
   _Atomic bool *oom;
-  char *packed; /* set by aci_gemm_thin_run */
+  char *packed; /* set by aci_gemm_skinny_run */
   int64_t panels;
-} aci_gemm_thin;
-bool aci_gemm_thin_fits(const aci_gemm *g, const aci_gemm_kernel *kn);
-size_t aci_gemm_thin_bytes(const aci_gemm_thin *p); /* of the scratch that is given to run */
-void aci_gemm_thin_run(ac_team *team, aci_gemm_thin *p, void *packed);
+} aci_gemm_skinny;
+bool aci_gemm_skinny_fits(const aci_gemm *g, const aci_gemm_kernel *kn);
+size_t aci_gemm_skinny_bytes(const aci_gemm_skinny *p); /* of the scratch that is given to run */
+void aci_gemm_skinny_run(ac_team *team, aci_gemm_skinny *p, void *packed);
 
 /* gemm_split.c: f32 in parts of bf16, where that was asked for. split: false, with C untouched, when the operands do not
  * allow it; else its status in *st. force: on or off whatever was asked for, for tests. */

@@ -103,7 +103,7 @@ bool aci_onednn_wants(const aci_gemm *g) {
 }
 
 /* ---- tiles ---- */
-typedef struct job {
+typedef struct onednn_gemm_job {
   const aci_gemm *g;
   int64_t b, j0, cols; /* batch entry; the chunk of columns */
   int64_t tm, tn, n_mt, n_nt;
@@ -111,7 +111,7 @@ typedef struct job {
   char *packed;                       /* column tile t at t * packed_stride */
   size_t packed_stride;
   _Atomic bool failed;
-} job;
+} onednn_gemm_job;
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -126,7 +126,7 @@ static void *scratch_for(const aci_onednn_plan *p) {
 }
 
 static void pack_tiles(void *arg, int64_t begin, int64_t end) {
-  job *j = arg;
+  onednn_gemm_job *j = arg;
   for (int64_t t = begin; t < end; t++) {
     const aci_onednn_plan *p = j->plans[0][t == j->n_nt - 1];
     void *scratch = scratch_for(p);
@@ -137,7 +137,7 @@ static void pack_tiles(void *arg, int64_t begin, int64_t end) {
 }
 
 static void run_tiles(void *arg, int64_t begin, int64_t end) {
-  job *j = arg;
+  onednn_gemm_job *j = arg;
   const aci_gemm *g = j->g;
   for (int64_t t = begin; t < end; t++) {
     int64_t it = t % j->n_mt, jt = t / j->n_mt, i0 = it * j->tm, j0 = j->j0 + jt * j->tn;
@@ -152,7 +152,7 @@ static void run_tiles(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-static void put_plans(job *j) {
+static void put_plans(onednn_gemm_job *j) {
   for (int i = 0; i < 4; i++) {
     if (j->plans[i / 2][i % 2] != NULL) api->put(j->plans[i / 2][i % 2]);
     j->plans[i / 2][i % 2] = NULL;
@@ -161,7 +161,7 @@ static void put_plans(job *j) {
 
 /* The four tile shapes of the chunk (full and last, in both directions) must agree on whether B is packed:
  * they share it. */
-static bool get_plans(job *j) {
+static bool get_plans(onednn_gemm_job *j) {
   const aci_gemm *g = j->g;
   int64_t last_m = g->m - (j->n_mt - 1) * j->tm, last_n = j->cols - (j->n_nt - 1) * j->tn;
   for (int i = 0; i < 4; i++) {
@@ -185,7 +185,7 @@ static bool get_plans(job *j) {
   return true;
 }
 
-static bool run_chunk(ac_team *team, job *j) {
+static bool run_chunk(ac_team *team, onednn_gemm_job *j) {
   const aci_gemm *g = j->g;
   double flops = 2.0 * (double)g->m * (double)j->cols * (double)g->k;
   double tiles = flops / (g->a_cs == 1 ? TILE_FLOPS : TILE_FLOPS_TRANSPOSED);
@@ -221,7 +221,7 @@ bool aci_onednn_gemm(ac_team *team, const aci_gemm *g) {
   bool started = false; /* C has been written: too late to fall back when it is accumulated into */
   for (int64_t b = 0; b < g->n_batch; b++) {
     for (int64_t j0 = 0; j0 < g->n; j0 += chunk) {
-      job j = {.g = g, .b = b, .j0 = j0, .cols = min64(chunk, g->n - j0)};
+      onednn_gemm_job j = {.g = g, .b = b, .j0 = j0, .cols = min64(chunk, g->n - j0)};
       if (!run_chunk(team, &j)) {
         if (started && g->beta != 0)
           ac_log_write(AC_LOG_ERROR, "cpu", "oneDNN failed in the middle of a product");

@@ -57,12 +57,12 @@ typedef struct ac_generator {
   uint32_t step;    /* advanced by ac_step */
   uint32_t ordinal; /* calls since the micro-batch began */
   uint32_t drawn;   /* calls of the step before this micro-batch: numbers that belong to no row do not come again */
-  uint32_t fixed;   /* 1: a ticket - drawing from it always gives the same numbers (dropout's backward) */
+  uint32_t fixed;   /* 1: drawing does not advance it: always the same numbers (dropout's backward) */
   int64_t row0;     /* global row of local row 0, for batch-shaped draws */
 } ac_generator;
 AC_API ac_generator *ac_ctx_generator(ac_ctx *c); /* the default one */
 AC_API void ac_generator_seed(ac_generator *g, uint64_t seed); /* resets all but the seed */
-/* The ticket for one call (fixed = 1), and on to the next ordinal. */
+/* The counter of one call (a copy with fixed = 1); g advances to the next ordinal. */
 AC_API ac_generator ac_generator_draw(ac_generator *g);
 /* What is drawn from now on belongs to the micro-batch whose first row is row0 (from 0) of the global batch. */
 AC_API void ac_generator_micro_batch(ac_generator *g, int64_t row0);

@@ -29,10 +29,10 @@ typedef struct ac_frame {
   ac_device *device;
   ac_team *team;
   ac_stream *stream;
-  ac_generator ticket; /* drawn when the signature has a generator */
-  bool inplace;        /* running as op_: out[0] is args[0] */
-  bool autocast;       /* called inside a region of lowered precision */
-  ac_tensor *before;   /* args[0] as it was before this call writes it, where its gradient needs that; owned */
+  ac_generator rng_counter; /* drawn when the signature has a generator */
+  bool inplace;             /* running as op_: out[0] is args[0] */
+  bool autocast;            /* called inside a region of lowered precision */
+  ac_tensor *before;        /* args[0] as it was before this call writes it, where its gradient needs that; owned */
 } ac_frame;
 
 /* Builds plain calls out of the x_<op> functions (generated, ops_x.h): each returns a tensor borrowed from the expression, or NULL after
@@ -54,7 +54,7 @@ typedef struct ac_grad {
   const ac_value *args;    /* as called; tensors that .save does not name are NULL */
   ac_tensor *const *out;   /* outputs that .save names, else NULL */
   ac_tensor *const *dout;  /* per output; NULL: no gradient came */
-  ac_generator ticket;     /* the forward's */
+  ac_generator rng_counter; /* the forward's */
   struct aci_op_node *node;
   ac_tensor **din;         /* by edge: use ac_grad_set */
 } ac_grad;
@@ -87,9 +87,9 @@ typedef struct ac_op_desc {
   bool elementwise;     /* each result element depends on the elements at its own place only (maps) */
   bool nondiff;         /* outputs never require grad (comparisons, argmax) */
   bool hidden;          /* not a function of scripts (backward kernels) */
-  /* Bit i: argument i may lie on another device than argument 0, to which it is brought first. The kernel meets it where it is when it has
-   * the dtype and the shape of argument 0, both lie in one run, and no gradient is recorded for it. */
-  uint32_t brings;
+  /* Bit i: argument i may be on another device than argument 0, to which it is copied first. The kernel gets it uncopied when it has the
+   * dtype and the shape of argument 0, both are contiguous, and no gradient is recorded for it. */
+  uint32_t device_copies;
   bool any_device;      /* .cpu is host code that touches no elements but by maps and fills: every device's kernel */
   double flops_per_element;
   /* Bit i: argument i is a weight that may stay f32 beside bf16 in a region of lowered precision: the product rounds it as it reads it, and

@@ -69,12 +69,12 @@ static ac_status describe(ac_frame *f, const ac_tensor *q, const ac_tensor *k, c
     }
   }
   if (a->drop_p > 0) {
-    aci_draw draw = aci_draw_of_rows(&f->ticket);
+    aci_draw draw = aci_draw_of_rows(&f->rng_counter);
     a->drop_key = draw.key;
     a->drop_counter = draw.call;
     a->drop_below = (uint32_t)(a->drop_p * 0x1p32);
     if (a->drop_below == 0) a->drop_below = 1;
-    a->drop_b0 = f->ticket.row0;
+    a->drop_b0 = f->rng_counter.row0;
   }
   if (!ARG_NONE(f, alibi)) {
     const ac_tensor *s = ARG_T(f, alibi);
@@ -116,7 +116,7 @@ static void grad(ac_grad *g) {
             *slopes = ARG_NONE(g, ALIBI) ? NULL : ARG_T(g, ALIBI);
   ac_tensor *dq = x_flash_attention_backward(&g->x, rows(&g->x, g->dout[0]), ARG_T(g, Q), ARG_T(g, K),
                                              ARG_T(g, V), g->out[0], g->out[1], mask, ARG_F(g, DROPOUT),
-                                             ARG_B(g, CAUSAL), ARG_F(g, SCALE), &g->ticket, slopes, &dk, &dv);
+                                             ARG_B(g, CAUSAL), ARG_F(g, SCALE), &g->rng_counter, slopes, &dk, &dv);
   ac_grad_set(g, Q, dq);
   ac_grad_set(g, K, dk);
   ac_grad_set(g, V, dv);

@@ -46,11 +46,11 @@ static flash_args args_of(const ac_frame *f, int q, int mask) {
   const double p = o[1].f;
   if (p > 0) {
     a.drop = true;
-    a.drop_key = f->ticket.seed ^ (uint64_t)f->ticket.stream * 0x9E3779B97F4A7C15u; /* random/draw.h */
-    a.drop_counter = (uint64_t)f->ticket.step << 32 | f->ticket.ordinal;
+    a.drop_key = f->rng_counter.seed ^ (uint64_t)f->rng_counter.stream * 0x9E3779B97F4A7C15u; /* random/draw.h */
+    a.drop_counter = (uint64_t)f->rng_counter.step << 32 | f->rng_counter.ordinal;
     a.drop_below = (uint32_t)(p * 0x1p32);
     if (a.drop_below == 0) a.drop_below = 1;
-    a.drop_b0 = f->ticket.row0;
+    a.drop_b0 = f->rng_counter.row0;
     a.drop_by = 1 / (1 - p);
   }
   return a;

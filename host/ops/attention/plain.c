@@ -41,11 +41,11 @@ ac_tensor *aci_plain_attention(ac_expr *x, ac_tensor *q, ac_tensor *k, ac_tensor
     s = x_sub(x, T(s), T(bias), (ac_scalar){.kind = AC_SCALAR_INT, .i = 1});
   }
   if (hidden != NULL) s = x_masked_fill(x, s, hidden, low);
-  ac_tensor *future = causal && s != NULL ? x_future(x, s) : NULL;
-  if (future != NULL) s = x_masked_fill(x, s, future, low);
+  ac_tensor *causal_mask = causal && s != NULL ? x_causal_mask(x, s) : NULL;
+  if (causal_mask != NULL) s = x_masked_fill(x, s, causal_mask, low);
   ac_tensor *p = x_softmax(x, s, -1, NULL);
   if (hidden != NULL) p = x_masked_fill(x, p, hidden, zero);
-  if (future != NULL) p = x_masked_fill(x, p, future, zero);
+  if (causal_mask != NULL) p = x_masked_fill(x, p, causal_mask, zero);
   if (dropout_p > 0) p = x_random_mask(x, p, dropout_p, gen);
   ac_tensor *y = x_matmul(x, p, v);
   return dt != wide ? x_cast(x, y, dt) : y;

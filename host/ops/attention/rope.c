@@ -104,7 +104,7 @@ static ac_status shape(ac_frame *f, ac_err *e) {
 
 /* Tables hold (n_angles, 2, half): cosines, then sines, in the compute type. Without positions, or where they lie
    close together, angle k is that of position first + k; else that of row k of positions. */
-typedef struct job {
+typedef struct rope_job {
   const ac_tensor *x, *y;
   aci_ctype ct;
   bool interleaved, dense;
@@ -113,7 +113,7 @@ typedef struct job {
   int64_t per_batch;        /* rows of x that share a row of positions; 0: they all do */
   double sign, *frequency;
   void *table;
-} job;
+} rope_job;
 
 static double frequency(const ac_frame *f, int64_t i, int64_t half) {
   if (!ARG_NONE(f, INV_FREQ)) {
@@ -131,7 +131,7 @@ static double frequency(const ac_frame *f, int64_t i, int64_t half) {
   return (1 - keep) * w / factor + keep * w;
 }
 
-static void put_angle(const job *j, int64_t k, int64_t i, double c, double s) {
+static void put_angle(const rope_job *j, int64_t k, int64_t i, double c, double s) {
   int64_t at = k * 2 * j->half + i;
   if (j->ct == ACI_C_F32) {
     ((float *)j->table)[at] = (float)c;
@@ -145,7 +145,7 @@ static void put_angle(const job *j, int64_t k, int64_t i, double c, double s) {
 /* Every 16th absolute position is computed exactly, those between by turning on: a function of the position
    alone. */
 static void fill_table(void *arg, int64_t begin, int64_t end) {
-  const job *j = arg;
+  const rope_job *j = arg;
   for (int64_t i = begin; i < end; i++) {
     const double w = j->frequency[i], cw = cos(w), sw = sin(w);
     double c = 1, s = 0;
@@ -179,7 +179,7 @@ TURN(turn_f32, float)
 TURN(turn_f64, double)
 
 static void rows(void *arg, int64_t begin, int64_t end) {
-  const job *j = arg;
+  const rope_job *j = arg;
   const ac_tensor *x = j->x, *y = j->y;
   const int last = x->ndim - 1;
   const int64_t es = (int64_t)aci_dsize((ac_dtype)x->dtype), cs = (int64_t)aci_ctype_bytes(j->ct);
@@ -213,7 +213,7 @@ static void rows(void *arg, int64_t begin, int64_t end) {
 }
 
 /* Where positions lie in at most SPARSE times as many places as there are of them, a table of all places serves. */
-static void choose_table(job *j, int64_t n) {
+static void choose_table(rope_job *j, int64_t n) {
   int64_t low = j->positions[0], high = low;
   for (int64_t i = 1; i < n; i++) {
     if (j->positions[i] < low) low = j->positions[i];
@@ -228,7 +228,7 @@ static ac_status rotate(ac_frame *f, double sign, ac_err *e) {
   const ac_tensor *x = ARG_T(f, X);
   ac_block *block = NULL, *indices = NULL;
   if (x->numel == 0) return AC_OK;
-  job j = {.x = x,
+  rope_job j = {.x = x,
            .y = f->out[0],
            .ct = aci_ctype_of((ac_dtype)x->dtype),
            .interleaved = ARG_B(f, INTERLEAVED),

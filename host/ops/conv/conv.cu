@@ -3,7 +3,7 @@
 #include "ops/conv/conv.cuh"
 
 #include "ops/cuda/launch.cuh"
-#include "ops/index/boxes.cuh"
+#include "ops/index/range.cuh"
 #include "ops/matmul/product.cuh"
 
 /* y := bias of its channel, bit for bit. */

@@ -14,7 +14,7 @@
 
 #include "ops/conv/dnn.h"
 #include "ops/cuda/launch.cuh"
-#include "ops/index/boxes.cuh"
+#include "ops/index/range.cuh"
 #include "ops/matmul/product.cuh"
 
 static bool wanted = true; /* ACCEL_CUDA_CUDNN: of the process */

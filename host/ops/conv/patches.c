@@ -35,13 +35,13 @@ ac_status aci_patches_out(ac_frame *f, const aci_patches *p, int ndim, ac_dtype 
   return ac_frame_out(f, dt, ndim - 1, s + (4 - ndim), e);
 }
 
-typedef struct job {
+typedef struct patches_job {
   const aci_patches *p;
   aci_ctype ct;
   const ac_tensor *x;
   ac_tensor *y;
   aci_slots slots;
-} job;
+} patches_job;
 
 /* Places of tap i of dim d that lie inside: [lo, hi). */
 static void inside(const aci_patches *p, int d, int64_t i, int64_t *lo, int64_t *hi) {
@@ -62,7 +62,7 @@ static void inside(const aci_patches *p, int d, int64_t i, int64_t *lo, int64_t 
   }
 
 static void unfold_piece(void *arg, int64_t begin, int64_t end) {
-  job *j = arg;
+  patches_job *j = arg;
   const aci_patches *p = j->p;
   const int64_t plane_n = p->in[0] * p->in[1], places = p->out[0] * p->out[1], taps = p->k[0] * p->k[1];
   const int64_t cb = (int64_t)aci_ctype_bytes(j->ct);
@@ -94,7 +94,7 @@ static void unfold_piece(void *arg, int64_t begin, int64_t end) {
   }
 
 static void fold_piece(void *arg, int64_t begin, int64_t end) {
-  job *j = arg;
+  patches_job *j = arg;
   const aci_patches *p = j->p;
   const int64_t plane_n = p->in[0] * p->in[1], places = p->out[0] * p->out[1], taps = p->k[0] * p->k[1];
   const int64_t cb = (int64_t)aci_ctype_bytes(j->ct);
@@ -121,7 +121,7 @@ static void fold_piece(void *arg, int64_t begin, int64_t end) {
 
 static ac_status over_planes(ac_frame *f, const aci_patches *p, const ac_tensor *x, ac_tensor *y,
                              ac_range_fn fn, ac_err *e) {
-  job j = {.p = p, .ct = aci_ctype_of((ac_dtype)x->dtype), .x = x, .y = y};
+  patches_job j = {.p = p, .ct = aci_ctype_of((ac_dtype)x->dtype), .x = x, .y = y};
   const int64_t values = p->in[0] * p->in[1] + p->out[0] * p->out[1], work = values * p->k[0] * p->k[1];
   if (y->numel == 0) return AC_OK;
   AC_TRY(aci_slots_open(&j.slots, f, p->planes, (size_t)values * aci_ctype_bytes(j.ct), e));

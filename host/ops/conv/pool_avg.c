@@ -6,7 +6,7 @@
 #include "ops/reduce/reduce.h"
 #include "ops/reduce/slots.h"
 
-typedef struct job {
+typedef struct avg_pool_job {
   const aci_pool *p;
   const ac_tensor *x;
   ac_tensor *y;
@@ -15,7 +15,7 @@ typedef struct job {
   bool whole;
   const int64_t *lo, *hi; /* fixed: per tap of the width the places that have it inside */
   const double *count;    /* per place of a row: the width its window counts with */
-} job;
+} avg_pool_job;
 
 #define ROWS(SFX, T, SUM)                                                                                   \
   AC_ISA_FN(add_##SFX, (T *restrict a, const T *restrict x, int64_t step, int64_t n), (a, x, step, n)) {    \
@@ -37,7 +37,7 @@ typedef struct job {
     for (int64_t i = 0; i < n; i++) a[i] /= (T)(by * count[i]);                                             \
   }                                                                                                         \
   /* y[i] = the mean of window i of row o */                                                                \
-  static void mean_##SFX(const job *j, const T *plane, int64_t o, T *y, T *sums) {                          \
+  static void mean_##SFX(const avg_pool_job *j, const T *plane, int64_t o, T *y, T *sums) {                 \
     const aci_pool *p = j->p;                                                                               \
     const int64_t width = p->in[1];                                                                         \
     int64_t h0, h1, w0, w1;                                                                                 \
@@ -67,7 +67,7 @@ typedef struct job {
                  p->out[1]);                                                                                \
   }                                                                                                         \
   /* dx += dy of row o, which is divided in place, over its windows */                                      \
-  static void back_##SFX(const job *j, T *dx, int64_t o, T *dy, T *sums) {                                  \
+  static void back_##SFX(const avg_pool_job *j, T *dx, int64_t o, T *dy, T *sums) {                         \
     const aci_pool *p = j->p;                                                                               \
     const int64_t width = p->in[1];                                                                         \
     int64_t h0, h1, w0, w1;                                                                                 \
@@ -94,7 +94,7 @@ ROWS(f64, double, aci_sum_f64)
 
 /* Scratch of a piece: a plane, a row of windows, a row of sums. */
 static void forward_piece(void *arg, int64_t begin, int64_t end) {
-  job *j = arg;
+  avg_pool_job *j = arg;
   const aci_pool *p = j->p;
   const int slot = aci_slots_take(&j->slots);
   char *buf = aci_slots_at(&j->slots, slot), *row = buf + j->plane_n * j->cb, *sums = row + p->out[1] * j->cb;
@@ -112,7 +112,7 @@ static void forward_piece(void *arg, int64_t begin, int64_t end) {
 }
 
 static void backward_piece(void *arg, int64_t begin, int64_t end) {
-  job *j = arg;
+  avg_pool_job *j = arg;
   const aci_pool *p = j->p;
   const int slot = aci_slots_take(&j->slots);
   char *buf = aci_slots_at(&j->slots, slot), *row = buf + j->plane_n * j->cb, *sums = row + p->out[1] * j->cb;
@@ -130,7 +130,7 @@ static void backward_piece(void *arg, int64_t begin, int64_t end) {
   aci_slots_give(&j->slots, slot);
 }
 
-static ac_status over_planes(ac_frame *f, job *j, ac_range_fn fn, ac_err *e) {
+static ac_status over_planes(ac_frame *f, avg_pool_job *j, ac_range_fn fn, ac_err *e) {
   const aci_pool *p = j->p;
   const int64_t taps = p->adaptive ? 0 : p->k[1];
   ac_block *block = NULL;
@@ -164,12 +164,12 @@ static ac_status over_planes(ac_frame *f, job *j, ac_range_fn fn, ac_err *e) {
 static bool computed_as_stored(const aci_pool *p) { return p->dtype == AC_F32 || p->dtype == AC_F64; }
 
 ac_status aci_pool_avg(ac_frame *f, const aci_pool *p, const ac_tensor *x, ac_tensor *y, ac_err *e) {
-  job j = {.p = p, .x = x, .y = y, .whole = computed_as_stored(p) && aci_is_contiguous(x)};
+  avg_pool_job j = {.p = p, .x = x, .y = y, .whole = computed_as_stored(p) && aci_is_contiguous(x)};
   return y->numel == 0 ? AC_OK : over_planes(f, &j, forward_piece, e);
 }
 
 ac_status aci_pool_avg_backward(ac_frame *f, const aci_pool *p, const ac_tensor *dy, ac_tensor *dx,
                                 ac_err *e) {
-  job j = {.p = p, .x = dy, .y = dx, .whole = computed_as_stored(p)};
+  avg_pool_job j = {.p = p, .x = dy, .y = dx, .whole = computed_as_stored(p)};
   return dx->numel == 0 ? AC_OK : over_planes(f, &j, backward_piece, e);
 }

@@ -9,14 +9,14 @@
 
 enum { LANES = 16 };
 
-typedef struct job job;
+typedef struct max_pool_job max_pool_job;
 /* Largest elements of output row o: m in the compute type, which cols (a row of the input) helps with. */
-typedef void (*values_fn)(const job *j, const void *plane, int64_t o, void *m, void *cols);
+typedef void (*values_fn)(const max_pool_job *j, const void *plane, int64_t o, void *m, void *cols);
 /* The same and their places in the plane, as integers of the compute type's width; m and place have room for
  * `padded`. */
-typedef void (*places_fn)(const job *j, const void *plane, int64_t o, void *m, void *place, void *rows);
+typedef void (*places_fn)(const max_pool_job *j, const void *plane, int64_t o, void *m, void *place, void *rows);
 
-struct job {
+struct max_pool_job {
   const aci_pool *p;
   const ac_tensor *x, *t; /* t: dy, or what is taken */
   ac_tensor *y, *indices;
@@ -44,7 +44,7 @@ struct job {
       for (int64_t i = 0; i < n; i++) m[i] = WINS(x[i * step], m[i]) ? x[i * step] : m[i];                  \
   }                                                                                                         \
   /* A row of the input, sorted by residue of the stride, -infinity in the padding and behind it. */        \
-  AC_ISA_FN(NAME##_sort, (const job *j, const T *restrict x, T *restrict d), (j, x, d)) {                   \
+  AC_ISA_FN(NAME##_sort, (const max_pool_job *j, const T *restrict x, T *restrict d), (j, x, d)) {          \
     const int64_t s = j->p->stride[1], n = j->p->in[1], len = j->sorted_len;                                \
     for (int64_t r = 0; r < j->residues; r++, d += len) {                                                   \
       const int64_t off = r - j->p->pad[1], lo = off >= 0 ? 0 : (-off + s - 1) / s;                         \
@@ -71,7 +71,7 @@ struct job {
       }                                                                                                     \
   }                                                                                                         \
   /* the rows of the windows first, then their columns */                                                   \
-  static void NAME##_values(const job *j, const void *plane, int64_t o, void *mv, void *cv) {               \
+  static void NAME##_values(const max_pool_job *j, const void *plane, int64_t o, void *mv, void *cv) {      \
     const aci_pool *p = j->p;                                                                               \
     const int64_t h0 = o * p->stride[0] - p->pad[0], s = p->stride[1], width = p->in[1];                    \
     T *m = mv, *cols = cv;                                                                                  \
@@ -93,7 +93,7 @@ struct job {
       if (j->hi[q] > j->lo[q])                                                                              \
         NAME##_join(m + j->lo[q], row + j->lo[q] * s - p->pad[1] + q * p->dil[1], s, j->hi[q] - j->lo[q]);  \
   }                                                                                                         \
-  static void NAME##_places(const job *j, const void *plane, int64_t o, void *mv, void *pv, void *cv) {     \
+  static void NAME##_places(const max_pool_job *j, const void *plane, int64_t o, void *mv, void *pv, void *cv) { \
     const aci_pool *p = j->p;                                                                               \
     const int64_t h0 = o * p->stride[0] - p->pad[0], s = p->stride[1], width = p->in[1];                    \
     T *m = mv, *sorted = cv;                                                                                \
@@ -114,7 +114,7 @@ struct job {
       }                                                                                                     \
     }                                                                                                       \
   }                                                                                                         \
-  static void NAME##_adaptive(const job *j, const void *plane, int64_t o, void *mv, void *pv, void *cv) {   \
+  static void NAME##_adaptive(const max_pool_job *j, const void *plane, int64_t o, void *mv, void *pv, void *cv) { \
     const aci_pool *p = j->p;                                                                               \
     T *m = mv;                                                                                              \
     I *place = pv;                                                                                          \
@@ -157,7 +157,7 @@ typedef struct space {
   char *plane, *other, *m, *place, *cols; /* two planes; two rows of the output; rows of the input */
 } space;
 
-static space space_take(job *j) {
+static space space_take(max_pool_job *j) {
   space s = {.slot = aci_slots_take(&j->slots)};
   s.plane = aci_slots_at(&j->slots, s.slot);
   s.other = s.plane + j->plane_n * j->cb;
@@ -168,21 +168,21 @@ static space space_take(job *j) {
 }
 
 /* n elements of t from `begin` on: where they lie, or copied to buf. */
-static const void *load(const job *j, const ac_tensor *t, int64_t begin, int64_t n, char *buf) {
+static const void *load(const max_pool_job *j, const ac_tensor *t, int64_t begin, int64_t n, char *buf) {
   if (j->plain && aci_is_contiguous(t)) return (const char *)aci_data(t) + begin * j->cb;
   aci_elems_load(t, j->p->ct, begin, n, buf);
   return buf;
 }
 /* Where n elements of y are to be computed: in y, or in buf. */
-static char *place_for(const job *j, int64_t begin, char *buf) {
+static char *place_for(const max_pool_job *j, int64_t begin, char *buf) {
   return j->plain ? (char *)aci_data(j->y) + begin * j->cb : buf;
 }
-static void store(const job *j, int64_t begin, int64_t n, const char *buf) {
+static void store(const max_pool_job *j, int64_t begin, int64_t n, const char *buf) {
   if (!j->plain) aci_elems_store(j->y, j->p->ct, begin, n, buf);
 }
 
 static void forward_piece(void *arg, int64_t begin, int64_t end) {
-  job *j = arg;
+  max_pool_job *j = arg;
   const aci_pool *p = j->p;
   const int64_t width = p->out[1];
   space s = space_take(j);
@@ -207,7 +207,7 @@ static void forward_piece(void *arg, int64_t begin, int64_t end) {
 }
 
 static void backward_piece(void *arg, int64_t begin, int64_t end) {
-  job *j = arg;
+  max_pool_job *j = arg;
   const aci_pool *p = j->p;
   const int64_t width = p->out[1];
   space s = space_take(j);
@@ -227,7 +227,7 @@ static void backward_piece(void *arg, int64_t begin, int64_t end) {
 }
 
 static void take_piece(void *arg, int64_t begin, int64_t end) {
-  job *j = arg;
+  max_pool_job *j = arg;
   const aci_pool *p = j->p;
   const int64_t width = p->out[1];
   space s = space_take(j);
@@ -247,7 +247,7 @@ static void take_piece(void *arg, int64_t begin, int64_t end) {
 }
 
 /* ---- entry ---- */
-static ac_status over_planes(ac_frame *f, job *j, ac_range_fn fn, ac_err *e) {
+static ac_status over_planes(ac_frame *f, max_pool_job *j, ac_range_fn fn, ac_err *e) {
   const aci_pool *p = j->p;
   const bool wide = p->ct == ACI_C_F64;
   ac_block *block = NULL;
@@ -296,18 +296,18 @@ static ac_status over_planes(ac_frame *f, job *j, ac_range_fn fn, ac_err *e) {
 
 ac_status aci_pool_max(ac_frame *f, const aci_pool *p, const ac_tensor *x, ac_tensor *values,
                        ac_tensor *indices, ac_err *e) {
-  job j = {.p = p, .x = x, .y = values, .indices = indices};
+  max_pool_job j = {.p = p, .x = x, .y = values, .indices = indices};
   return values->numel == 0 ? AC_OK : over_planes(f, &j, forward_piece, e);
 }
 
 ac_status aci_pool_max_backward(ac_frame *f, const aci_pool *p, const ac_tensor *dy, const ac_tensor *x,
                                 ac_tensor *dx, ac_err *e) {
-  job j = {.p = p, .x = x, .t = dy, .y = dx};
+  max_pool_job j = {.p = p, .x = x, .t = dy, .y = dx};
   return dx->numel == 0 ? AC_OK : over_planes(f, &j, backward_piece, e);
 }
 
 ac_status aci_pool_max_take(ac_frame *f, const aci_pool *p, const ac_tensor *t, const ac_tensor *x,
                             ac_tensor *y, ac_err *e) {
-  job j = {.p = p, .x = x, .t = t, .y = y};
+  max_pool_job j = {.p = p, .x = x, .t = t, .y = y};
   return y->numel == 0 ? AC_OK : over_planes(f, &j, take_piece, e);
 }

@@ -8,7 +8,7 @@
 #include "ops/conv/plan.h"
 #include "ops/ctx_impl.h"
 #include "ops/dynamic.h"
-#include "ops/index/places_plan.h"
+#include "ops/index/advanced_index_plan.h"
 #include "ops/index/remap_plan.h"
 #include "ops/map/plan.h"
 #include "ops/reduce/plan.h"
@@ -34,10 +34,10 @@ enum { ACI_CUDA_VERSION = 1 };
     (f, a, dt, shape, ndim, p, e))                                                                                               \
   X(ac_status, aci_patches_make,                                                                                                 \
     (const ac_frame *f, int at, const int64_t *shape, int ndim, aci_patches *p, ac_err *e), (f, at, shape, ndim, p, e))          \
-  X(ac_status, aci_places_plan, (const ac_frame *f, int arg, int dims, int ndim, const int64_t *shape, aci_places *p, ac_err *e),\
+  X(ac_status, aci_advanced_index_plan, (const ac_frame *f, int arg, int dims, int ndim, const int64_t *shape, aci_advanced_index *p, ac_err *e),\
     (f, arg, dims, ndim, shape, p, e))                                                                                           \
   X(void, aci_scalar_bytes, (ac_scalar v, ac_dtype dt, void *bytes), (v, dt, bytes))                                                  \
-  X(int, aci_places_shape, (const aci_places *p, const int64_t *shape, int64_t *out), (p, shape, out))                           \
+  X(int, aci_advanced_index_shape, (const aci_advanced_index *p, const int64_t *shape, int64_t *out), (p, shape, out))           \
   X(void, aci_pad_maps, (const ac_frame *f, int ndim, const int64_t *shape, const int64_t *stride, aci_remap *m),                \
     (f, ndim, shape, stride, m))                                                                                                 \
   X(const aci_map_loop *, aci_map_plan_make, (const ac_frame *f, const aci_map *m, aci_map_plan *plan), (f, m, plan))            \

@@ -4,7 +4,7 @@
  * Of a file that makes maps or steps these top-level pieces are taken: macros, `static inline` functions of values (no pointers: what a formula
  * may call touches nothing but its arguments), what an optimizer's elements share (factors, and the functions marked
  * ACI_STEP_FACTORS that make them), enums, and invocations of the macros
- * that define loops (AC_MAP*, ACI_LOOP*, ACI_PAIR, ACI_STEP*) or that the file itself defines without touching the CPU's multiversioning. All
+ * that define loops (AC_MAP*, ACI_LOOP*, ACI_LOSS, ACI_STEP*) or that the file itself defines without touching the CPU's multiversioning. All
  * else - gradient rules, shape rules, kernels - is host code and stays where it is. Every file gets a namespace of its own, and its
  * macros end with it. */
 #include <stdio.h>
@@ -73,7 +73,7 @@ static const char *definition(const char *p) {
 }
 
 static bool makes_maps(const char *w, size_t n) {
-  return (n > 6 && begins(w, "AC_MAP")) || (n > 8 && begins(w, "ACI_LOOP")) || (n == 8 && begins(w, "ACI_PAIR")) ||
+  return (n > 6 && begins(w, "AC_MAP")) || (n > 8 && begins(w, "ACI_LOOP")) || (n == 8 && begins(w, "ACI_LOSS")) ||
          (n > 8 && begins(w, "ACI_STEP"));
 }
 

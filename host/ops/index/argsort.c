@@ -4,7 +4,7 @@
    example: accel.tensor { 3, 1, 2 }:argsort() --> { 1, 2, 0 }
    example: accel.tensor { 0.5, 2.5, 0.5 }:argsort { descending = true } --> { 1, 0, 2 } */
 #include "ops/index/index.h"
-#include "ops/index/keys.h"
+#include "ops/index/sort_keys.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);

@@ -44,7 +44,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_value *ts = &f->args[0];
   const int d = aci_wrap_dim(ARG_I(f, 1), y->ndim);
   int64_t at = 0;
-  aci_box dst = {.dtype = (ac_dtype)y->dtype}, src;
+  aci_range dst = {.dtype = (ac_dtype)y->dtype}, src;
   memcpy(dst.stride, y->stride, (size_t)y->ndim * 8);
   for (int i = 0; i < ts->n; i++) {
     const ac_tensor *t = ts->tensors[i];
@@ -53,7 +53,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
     src.dtype = (ac_dtype)t->dtype;
     memcpy(src.stride, t->stride, (size_t)t->ndim * 8);
     dst.ptr = (char *)aci_data(y) + at * y->stride[d] * (int64_t)aci_dsize(dst.dtype);
-    AC_TRY(aci_box_move(f, y->ndim, t->shape, &dst, &src, e));
+    AC_TRY(aci_range_copy(f, y->ndim, t->shape, &dst, &src, e));
     at += t->shape[d];
   }
   return AC_OK;

@@ -60,14 +60,14 @@ static ac_status shape_back(ac_frame *f, ac_err *e) {
 
 static ac_status cpu_back(ac_frame *f, ac_err *e) {
   const ac_tensor *dy = ARG_T(f, 0), *dx = f->out[0];
-  aci_box dst = {.dtype = (ac_dtype)dx->dtype}, src = {.ptr = aci_data(dy), .dtype = (ac_dtype)dy->dtype};
+  aci_range dst = {.dtype = (ac_dtype)dx->dtype}, src = {.ptr = aci_data(dy), .dtype = (ac_dtype)dy->dtype};
   int64_t s[AC_MAX_DIMS], off = 0;
   if (dx->numel == 0) return AC_OK;
   AC_TRY(aci_fill(f, aci_float(0), e));
   AC_TRY(geometry(f, 2, dx->ndim, dx->shape, dx->stride, s, dst.stride, &off, e));
   dst.ptr = (char *)aci_data(dx) + off * (int64_t)aci_dsize(dst.dtype);
   memcpy(src.stride, dy->stride, (size_t)dy->ndim * 8);
-  AC_TRY(aci_box_move(f, dy->ndim, s, &dst, &src, e));
+  AC_TRY(aci_range_copy(f, dy->ndim, s, &dst, &src, e));
   return AC_OK;
 }
 

@@ -3,20 +3,20 @@
    y[i, j, k] = x[i, index[i, j, k], k]; index values count from 0.
    gradient: dx = dy added to the places it came from (gather_backward).
    example: accel.tensor({ { 1.0, 2 }, { 3, 4 } }):gather(2, accel.tensor { { 1 }, { 0 } }) --> { { 2 }, { 3 } } */
-#include "ops/index/pick.h"
+#include "ops/index/gather_scatter.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0), *index = ARG_T(f, 2);
   int d;
   AC_TRY(ac_frame_dim(f, 1, x->ndim, &d, e));
   AC_TRY(aci_index_dtype(f, 2, e));
-  AC_TRY(aci_pick_check(f, x, index, d, e));
+  AC_TRY(aci_gather_check(f, x, index, d, e));
   return ac_frame_out(f, (ac_dtype)x->dtype, index->ndim, index->shape, e);
 }
 
 static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
-  return aci_pick(f, f->out[0], x, aci_wrap_dim(ARG_I(f, 1), x->ndim), 2, e);
+  return aci_gather(f, f->out[0], x, aci_wrap_dim(ARG_I(f, 1), x->ndim), 2, e);
 }
 
 static void grad(ac_grad *g) {
@@ -33,7 +33,7 @@ static ac_status cpu_back(ac_frame *f, ac_err *e) {
   ac_tensor *dx = f->out[0];
   if (dx->numel == 0) return AC_OK;
   memset(aci_data(dx), 0, (size_t)dx->numel * aci_dsize((ac_dtype)dx->dtype));
-  return aci_pick_add(f, dx, ARG_T(f, 0), (int)ARG_I(f, 1), 2, e);
+  return aci_scatter_add(f, dx, ARG_T(f, 0), (int)ARG_I(f, 1), 2, e);
 }
 
 static void grad_back(ac_grad *g) {

@@ -3,10 +3,10 @@
    gradient: each its columns of dy, through reshape and cat.
    example: accel.hstack { accel.tensor { 1, 2 }, accel.tensor { 3 } } --> { 1, 2, 3 }
    example: accel.hstack { accel.tensor { { 1 }, { 2 } }, accel.tensor { { 3 }, { 4 } } } --> { { 1, 3 }, { 2, 4 } } */
-#include "ops/index/pile.h"
+#include "ops/index/cat_atleast.h"
 
 static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
-  out[0] = aci_pile(x, &a[0], 1, a[0].n > 0 && a[0].tensors[0]->ndim > 1 ? 1 : 0);
+  out[0] = aci_cat_atleast(x, &a[0], 1, a[0].n > 0 && a[0].tensors[0]->ndim > 1 ? 1 : 0);
   return 1;
 }
 

@@ -6,25 +6,25 @@
    gradient: dx = dy added to its places, in their order (index_backward).
    example: accel.tensor { { 1, 2 }, { 3, 4 } }:index { accel.tensor { 0, 1 }, accel.tensor { 1, 0 } } --> { 2, 3 }
    example: accel.tensor { { 1, 2 }, { 3, 4 } }:index({ accel.tensor { 1, 1, -2 } }, 2) --> { { 2, 2, 1 }, { 4, 4, 3 } } */
-#include "ops/index/places.h"
+#include "ops/index/advanced_index.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
-  aci_places p;
+  aci_advanced_index p;
   int64_t s[AC_MAX_DIMS];
-  AC_TRY(aci_places_plan(f, 1, 2, x->ndim, x->shape, &p, e));
-  int n = aci_places_shape(&p, x->shape, s);
+  AC_TRY(aci_advanced_index_plan(f, 1, 2, x->ndim, x->shape, &p, e));
+  int n = aci_advanced_index_shape(&p, x->shape, s);
   return ac_frame_out(f, (ac_dtype)x->dtype, n, s, e);
 }
 
 static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
-  aci_places p;
+  aci_advanced_index p;
   const int64_t *offsets;
   ac_block *block;
-  AC_TRY(aci_places_plan(f, 1, 2, x->ndim, x->shape, &p, e));
-  AC_TRY(aci_places_offsets(f, &p, 1, x->shape, x->stride, &offsets, &block, e));
-  if (f->out[0]->numel > 0) aci_places_take(f, &p, f->out[0], x, offsets);
+  AC_TRY(aci_advanced_index_plan(f, 1, 2, x->ndim, x->shape, &p, e));
+  AC_TRY(aci_advanced_index_offsets(f, &p, 1, x->shape, x->stride, &offsets, &block, e));
+  if (f->out[0]->numel > 0) aci_advanced_index_gather(f, &p, f->out[0], x, offsets);
   ac_block_free(block);
   return AC_OK;
 }
@@ -41,11 +41,11 @@ static void grad(ac_grad *g) {
 static ac_status shape_back(ac_frame *f, ac_err *e) {
   const ac_tensor *dy = ARG_T(f, 0);
   const ac_value *want = &f->args[3];
-  aci_places p;
+  aci_advanced_index p;
   int64_t s[AC_MAX_DIMS];
   AC_TRY(ac_frame_out(f, (ac_dtype)dy->dtype, want->n, want->ints, e));
-  AC_TRY(aci_places_plan(f, 1, 2, want->n, want->ints, &p, e));
-  int n = aci_places_shape(&p, want->ints, s);
+  AC_TRY(aci_advanced_index_plan(f, 1, 2, want->n, want->ints, &p, e));
+  int n = aci_advanced_index_shape(&p, want->ints, s);
   if (n != dy->ndim || memcmp(s, dy->shape, (size_t)n * 8) != 0)
     return AC_FAIL(e, SHAPE, "dy does not have the shape of the places");
   return AC_OK;
@@ -55,13 +55,13 @@ static ac_status cpu_back(ac_frame *f, ac_err *e) {
   enum { ROW = 8 }; /* from here on sums row by row, shared among threads, are worth the sorting */
   const ac_tensor *dy = ARG_T(f, 0);
   ac_tensor *dx = f->out[0];
-  aci_places p;
+  aci_advanced_index p;
   const void *values;
   const int64_t *ids;
   ac_block *b1 = NULL, *b2 = NULL;
   ac_status st;
   if (dx->numel == 0) return AC_OK;
-  AC_TRY(aci_places_plan(f, 1, 2, dx->ndim, dx->shape, &p, e));
+  AC_TRY(aci_advanced_index_plan(f, 1, 2, dx->ndim, dx->shape, &p, e));
   AC_GOTO(done, st, aci_contiguous_data(f, dy, &values, &b1, e));
   if (p.side_by_side && p.n_inner_elems >= ROW && p.n < INT32_MAX && p.n_dst < INT32_MAX) {
     int64_t weight[AC_MAX_DIMS], step = 1;
@@ -69,12 +69,12 @@ static ac_status cpu_back(ac_frame *f, ac_err *e) {
       weight[p.dim[k]] = step;
       step *= dx->shape[p.dim[k]];
     }
-    AC_GOTO(done, st, aci_places_offsets(f, &p, 1, dx->shape, weight, &ids, &b2, e));
+    AC_GOTO(done, st, aci_advanced_index_offsets(f, &p, 1, dx->shape, weight, &ids, &b2, e));
     st = aci_rows_add(f, (ac_dtype)dx->dtype, aci_data(dx), NULL, values, ids, p.n_outer_elems, p.n, p.n_dst,
                       p.n_inner_elems, 1, -1, e);
   } else {
     memset(aci_data(dx), 0, (size_t)dx->numel * aci_dsize((ac_dtype)dx->dtype));
-    st = aci_places_add(f, &p, 1, dx, values, false, e);
+    st = aci_advanced_index_add(f, &p, 1, dx, values, false, e);
   }
 done:
   ac_block_free(b2);

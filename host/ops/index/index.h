@@ -10,17 +10,17 @@
 ac_status aci_infer_shape(const ac_tensor *x, const int64_t *want, int n, int64_t *shape, ac_err *e);
 
 /* A box of elements in strided memory. Strides in elements. */
-typedef struct aci_box {
+typedef struct aci_range {
   void *ptr;
   ac_dtype dtype;
   int64_t stride[AC_MAX_DIMS];
-} aci_box;
+} aci_range;
 /* dst[i] := src[i] over shape, converted when the dtypes differ; src NULL writes zeros. dst and src do not
  * overlap. */
-void aci_box_copy(ac_team *team, int ndim, const int64_t *shape, const aci_box *dst, const aci_box *src);
+void aci_range_copy_cpu(ac_team *team, int ndim, const int64_t *shape, const aci_range *dst, const aci_range *src);
 
 /* The same on the frame's device: what kernels of any device are made of. */
-ac_status aci_box_move(ac_frame *f, int ndim, const int64_t *shape, const aci_box *dst, const aci_box *src, ac_err *e);
+ac_status aci_range_copy(ac_frame *f, int ndim, const int64_t *shape, const aci_range *dst, const aci_range *src, ac_err *e);
 
 /* y := x, of one shape; converted when the dtypes differ. */
 void aci_copy_into(ac_team *team, ac_tensor *y, const ac_tensor *x);

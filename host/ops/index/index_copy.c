@@ -4,7 +4,7 @@
    gradient: dx = dy with zeros at the places written, dsource = dy at its places, zeros where overwritten.
    example: accel.zeros(3):index_copy(1, accel.tensor { 2, 0 }, accel.tensor { 5.0, 6.0 }) --> { 6, 0, 5 } */
 #include "ops/index/index_last.h"
-#include "ops/index/places.h"
+#include "ops/index/advanced_index.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0), *index = ARG_T(f, 2), *src = ARG_T(f, 3);
@@ -28,16 +28,16 @@ static ac_status shape(ac_frame *f, ac_err *e) {
 static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   ac_tensor *y = f->out[0];
-  aci_places p;
+  aci_advanced_index p;
   const int64_t *offsets;
   const void *values;
   ac_block *b1 = NULL, *b2 = NULL;
   ac_status st;
-  AC_TRY(aci_places_plan(f, 2, 1, x->ndim, x->shape, &p, e));
-  AC_GOTO(done, st, aci_places_offsets(f, &p, 2, x->shape, y->stride, &offsets, &b1, e));
+  AC_TRY(aci_advanced_index_plan(f, 2, 1, x->ndim, x->shape, &p, e));
+  AC_GOTO(done, st, aci_advanced_index_offsets(f, &p, 2, x->shape, y->stride, &offsets, &b1, e));
   AC_GOTO(done, st, aci_contiguous_data(f, ARG_T(f, 3), &values, &b2, e));
   if (!f->inplace) aci_copy_into(f->team, y, x);
-  aci_places_put(f, &p, y, values, false, offsets);
+  aci_advanced_index_put(f, &p, y, values, false, offsets);
 done:
   ac_block_free(b2);
   ac_block_free(b1);

@@ -2,7 +2,7 @@
    x (a, n, b), dim 2, index (m) -> y = x, then y[:, index[j], :] = value.          Index values count from 0.
    gradient: dx = dy with zeros at those places.
    example: accel.tensor { 1, 2, 3 }:index_fill(1, accel.tensor { 0, 2 }, 9) --> { 9, 2, 9 } */
-#include "ops/index/places.h"
+#include "ops/index/advanced_index.h"
 #include "ops/map/fill.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {
@@ -21,15 +21,15 @@ static ac_status shape(ac_frame *f, ac_err *e) {
 static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   ac_tensor *y = f->out[0];
-  aci_places p;
+  aci_advanced_index p;
   const int64_t *offsets;
   int64_t number[1];
   ac_block *block;
-  AC_TRY(aci_places_plan(f, 2, 1, x->ndim, x->shape, &p, e));
-  AC_TRY(aci_places_offsets(f, &p, 2, x->shape, y->stride, &offsets, &block, e));
+  AC_TRY(aci_advanced_index_plan(f, 2, 1, x->ndim, x->shape, &p, e));
+  AC_TRY(aci_advanced_index_offsets(f, &p, 2, x->shape, y->stride, &offsets, &block, e));
   if (!f->inplace) aci_copy_into(f->team, y, x);
   aci_scalar_bytes(f->args[3].scalar, (ac_dtype)x->dtype, number);
-  aci_places_put(f, &p, y, number, true, offsets);
+  aci_advanced_index_put(f, &p, y, number, true, offsets);
   ac_block_free(block);
   return AC_OK;
 }

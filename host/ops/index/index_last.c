@@ -3,7 +3,7 @@
    No gradient; see index_last.h. */
 #include "ops/index/index_last.h"
 
-#include "ops/index/places.h"
+#include "ops/index/advanced_index.h"
 
 ac_tensor *aci_where_last(ac_expr *x, ac_tensor *d, ac_tensor *const *indices, int n, const int64_t *extents,
                           int inner) {
@@ -18,8 +18,8 @@ ac_tensor *aci_where_last(ac_expr *x, ac_tensor *d, ac_tensor *const *indices, i
 
 static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_value *extents = &f->args[1];
-  aci_places p;
-  AC_TRY(aci_places_plan(f, 0, -1, extents->n, extents->ints, &p, e));
+  aci_advanced_index p;
+  AC_TRY(aci_advanced_index_plan(f, 0, -1, extents->n, extents->ints, &p, e));
   return ac_frame_out(f, AC_BOOL, p.n_batch, p.batch, e);
 }
 
@@ -41,12 +41,12 @@ static ac_status mark(ac_frame *f, uint8_t *y, const int64_t *ids, int64_t n, in
 static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_value *extents = &f->args[1];
   int64_t weight[AC_MAX_DIMS];
-  aci_places p;
+  aci_advanced_index p;
   const int64_t *ids;
   ac_block *block;
-  AC_TRY(aci_places_plan(f, 0, -1, extents->n, extents->ints, &p, e));
+  AC_TRY(aci_advanced_index_plan(f, 0, -1, extents->n, extents->ints, &p, e));
   aci_contiguous_strides(extents->n, extents->ints, weight);
-  AC_TRY(aci_places_offsets(f, &p, 0, extents->ints, weight, &ids, &block, e));
+  AC_TRY(aci_advanced_index_offsets(f, &p, 0, extents->ints, weight, &ids, &block, e));
   ac_status st = mark(f, aci_data(f->out[0]), ids, p.n, p.n_dst, e);
   ac_block_free(block);
   return st;

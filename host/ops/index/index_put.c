@@ -7,17 +7,17 @@
    example: accel.zeros(3):index_put({ accel.tensor { 2, 0, 2 } }, accel.tensor { 1.0, 2.0, 3.0 }, true) --> { 2, 0, 4 } */
 #include "ops/index/index_last.h"
 #include "ops/index/mask.h"
-#include "ops/index/places.h"
+#include "ops/index/advanced_index.h"
 #include "ops/map/fill.h"
 #include "ops/map/map.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
-  aci_places p;
+  aci_advanced_index p;
   int64_t s[AC_MAX_DIMS];
   char a[128], b[128];
-  AC_TRY(aci_places_plan(f, 1, 4, x->ndim, x->shape, &p, e));
-  const int n = aci_places_shape(&p, x->shape, s);
+  AC_TRY(aci_advanced_index_plan(f, 1, 4, x->ndim, x->shape, &p, e));
+  const int n = aci_advanced_index_shape(&p, x->shape, s);
   if (f->args[2].kind == AC_T_SCALAR) {
     AC_TRY(aci_fill_check(f->args[2].scalar, (ac_dtype)x->dtype, e));
   } else {
@@ -38,23 +38,23 @@ static ac_status shape(ac_frame *f, ac_err *e) {
 static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   ac_tensor *y = f->out[0];
-  aci_places p;
+  aci_advanced_index p;
   int64_t number[1], shape_of[AC_MAX_DIMS];
   const void *values = number;
   const int64_t *offsets;
   ac_block *b1 = NULL, *b2 = NULL;
   const ac_tensor *v = f->args[2].kind == AC_T_TENSOR ? ARG_T(f, 2) : NULL;
   ac_status st = AC_OK;
-  AC_TRY(aci_places_plan(f, 1, 4, x->ndim, x->shape, &p, e));
+  AC_TRY(aci_advanced_index_plan(f, 1, 4, x->ndim, x->shape, &p, e));
   if (v == NULL) aci_scalar_bytes(f->args[2].scalar, (ac_dtype)x->dtype, number);
   else if (v->numel == 1) values = aci_data(v);
-  else AC_TRY(aci_broadcast_data(f, v, aci_places_shape(&p, x->shape, shape_of), shape_of, &values, &b1, e));
+  else AC_TRY(aci_broadcast_data(f, v, aci_advanced_index_shape(&p, x->shape, shape_of), shape_of, &values, &b1, e));
   const bool single = v == NULL || v->numel == 1;
   /* offsets first: nothing may be written when a value is out of range */
-  AC_GOTO(done, st, aci_places_offsets(f, &p, 1, x->shape, y->stride, &offsets, &b2, e));
+  AC_GOTO(done, st, aci_advanced_index_offsets(f, &p, 1, x->shape, y->stride, &offsets, &b2, e));
   if (!f->inplace) aci_copy_into(f->team, y, x);
-  if (ARG_B(f, 3)) st = aci_places_add(f, &p, 1, y, values, single, e);
-  else aci_places_put(f, &p, y, values, single, offsets);
+  if (ARG_B(f, 3)) st = aci_advanced_index_add(f, &p, 1, y, values, single, e);
+  else aci_advanced_index_put(f, &p, y, values, single, offsets);
 done:
   ac_block_free(b2);
   ac_block_free(b1);

@@ -98,19 +98,19 @@ static ac_status zero_rest(ac_frame *f, ac_err *e) {
   memcpy(s, dx->shape, (size_t)dx->ndim * 8);
   for (int side = 0; side < 2; side++) {
     int64_t at = side == 0 ? 0 : start + length;
-    aci_box dst = {.ptr =
+    aci_range dst = {.ptr =
                        (char *)aci_data(dx) + at * dx->stride[cut] * (int64_t)aci_dsize((ac_dtype)dx->dtype),
                    .dtype = (ac_dtype)dx->dtype};
     s[cut] = side == 0 ? start : dx->shape[cut] - at;
     memcpy(dst.stride, dx->stride, (size_t)dx->ndim * 8);
-    AC_TRY(aci_box_move(f, dx->ndim, s, &dst, NULL, e));
+    AC_TRY(aci_range_copy(f, dx->ndim, s, &dst, NULL, e));
   }
   return AC_OK;
 }
 
 static ac_status cpu_back(ac_frame *f, ac_err *e) {
   const ac_tensor *dy = ARG_T(f, 0), *dx = f->out[0];
-  aci_box dst = {.dtype = (ac_dtype)dx->dtype}, src = {.ptr = aci_data(dy), .dtype = (ac_dtype)dy->dtype};
+  aci_range dst = {.dtype = (ac_dtype)dx->dtype}, src = {.ptr = aci_data(dy), .dtype = (ac_dtype)dy->dtype};
   int64_t s[AC_MAX_DIMS], off;
   int nd;
   if (dx->numel == 0) return AC_OK;
@@ -118,7 +118,7 @@ static ac_status cpu_back(ac_frame *f, ac_err *e) {
   AC_TRY(aci_view_geometry(dx->ndim, dx->shape, dx->stride, &f->args[1], &nd, s, dst.stride, &off, e));
   dst.ptr = (char *)aci_data(dx) + off * (int64_t)aci_dsize(dst.dtype);
   memcpy(src.stride, dy->stride, (size_t)nd * 8);
-  AC_TRY(aci_box_move(f, nd, s, &dst, &src, e));
+  AC_TRY(aci_range_copy(f, nd, s, &dst, &src, e));
   return AC_OK;
 }
 
@@ -157,7 +157,7 @@ static ac_status shape_put(ac_frame *f, ac_err *e) {
 
 static ac_status cpu_put(ac_frame *f, ac_err *e) {
   ac_tensor *x = f->out[0];
-  aci_box dst = {.dtype = (ac_dtype)x->dtype}, src = {0};
+  aci_range dst = {.dtype = (ac_dtype)x->dtype}, src = {0};
   int64_t s[AC_MAX_DIMS], off, number[1];
   int nd;
   AC_TRY(aci_view_geometry(x->ndim, x->shape, x->stride, &f->args[2], &nd, s, dst.stride, &off, e));
@@ -182,7 +182,7 @@ static ac_status cpu_put(ac_frame *f, ac_err *e) {
     src.dtype = (ac_dtype)v->dtype;
     for (int d = skip; d < v->ndim; d++) src.stride[lead + d - skip] = v->shape[d] == 1 ? 0 : v->stride[d];
   }
-  AC_TRY(aci_box_move(f, nd, s, &dst, &src, e));
+  AC_TRY(aci_range_copy(f, nd, s, &dst, &src, e));
   return AC_OK;
 }
 

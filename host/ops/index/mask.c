@@ -7,7 +7,7 @@ ac_status aci_broadcast_data(ac_frame *f, const ac_tensor *t, int ndim, const in
                              ac_block **block, ac_err *e) {
   const ac_dtype dt = (ac_dtype)t->dtype;
   const int lead = ndim - t->ndim;
-  aci_box src = {.ptr = aci_data(t), .dtype = dt}, dst = {.dtype = dt};
+  aci_range src = {.ptr = aci_data(t), .dtype = dt}, dst = {.dtype = dt};
   int64_t n = 1;
   *block = NULL;
   for (int d = 0; d < ndim; d++) {
@@ -19,7 +19,7 @@ ac_status aci_broadcast_data(ac_frame *f, const ac_tensor *t, int ndim, const in
   AC_TRY(ac_block_alloc(f->device, (size_t)n * aci_dsize(dt), AC_MEM_ACTIVATION, f->stream, block, e));
   dst.ptr = ac_block_ptr(*block);
   aci_contiguous_strides(ndim, shape, dst.stride);
-  aci_box_copy(f->team, ndim, shape, &dst, &src);
+  aci_range_copy_cpu(f->team, ndim, shape, &dst, &src);
   *data = dst.ptr;
   return AC_OK;
 }

@@ -26,13 +26,13 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, x->shape, e);
 }
 
-typedef struct job {
+typedef struct masked_scatter_job {
   size_t es;
   const uint8_t *mask;
   const int64_t *first; /* per chunk: how many places before it are true */
   char *all, *some;     /* as many as mask; as many as are true */
   bool spread;          /* some -> all, else all -> some */
-} job;
+} masked_scatter_job;
 
 #define WALK(T)                                                \
   do {                                                         \
@@ -44,7 +44,7 @@ typedef struct job {
     }                                                          \
   } while (0)
 static void range(void *arg, int64_t begin, int64_t end) {
-  const job *j = arg;
+  const masked_scatter_job *j = arg;
   const int64_t k = j->first[begin / ACI_MASK_CHUNK];
   switch (j->es) {
     case 1: WALK(uint8_t); break;
@@ -56,7 +56,7 @@ static void range(void *arg, int64_t begin, int64_t end) {
 
 /* The mask in the shape of x, counted; at most `limit` places may be true. The caller frees the blocks whatever
  * comes. */
-static ac_status read_mask(ac_frame *f, const ac_tensor *x, int64_t limit, job *j, int64_t *total,
+static ac_status read_mask(ac_frame *f, const ac_tensor *x, int64_t limit, masked_scatter_job *j, int64_t *total,
                            ac_block **b1, ac_block **b2, ac_err *e) {
   const void *mask;
   *b1 = *b2 = NULL;
@@ -74,7 +74,7 @@ static ac_status read_mask(ac_frame *f, const ac_tensor *x, int64_t limit, job *
 static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0), *src = ARG_T(f, 2);
   ac_tensor *y = f->out[0];
-  job j = {.es = aci_dsize((ac_dtype)x->dtype), .spread = true};
+  masked_scatter_job j = {.es = aci_dsize((ac_dtype)x->dtype), .spread = true};
   int64_t total;
   const void *some, *all;
   ac_block *b1, *b2, *b3 = NULL, *b4 = NULL;
@@ -88,11 +88,11 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   j.some = (char *)(uintptr_t)some;
   ac_parallel_for(f->team, y->numel, ACI_MASK_CHUNK, range, &j);
   if (b4 != NULL) {
-    aci_box dst = {.ptr = aci_data(y), .dtype = (ac_dtype)y->dtype},
+    aci_range dst = {.ptr = aci_data(y), .dtype = (ac_dtype)y->dtype},
             from = {.ptr = j.all, .dtype = dst.dtype};
     memcpy(dst.stride, y->stride, (size_t)y->ndim * 8);
     aci_contiguous_strides(y->ndim, y->shape, from.stride);
-    aci_box_copy(f->team, y->ndim, y->shape, &dst, &from);
+    aci_range_copy_cpu(f->team, y->ndim, y->shape, &dst, &from);
   }
 done:
   ac_block_free(b4);
@@ -118,7 +118,7 @@ static ac_status shape_back(ac_frame *f, ac_err *e) {
 static ac_status cpu_back(ac_frame *f, ac_err *e) {
   const ac_tensor *dy = ARG_T(f, 0);
   ac_tensor *y = f->out[0];
-  job j = {.es = aci_dsize((ac_dtype)dy->dtype), .some = aci_data(y)};
+  masked_scatter_job j = {.es = aci_dsize((ac_dtype)dy->dtype), .some = aci_data(y)};
   int64_t total = 0;
   const void *all;
   ac_block *b1 = NULL, *b2 = NULL, *b3 = NULL;

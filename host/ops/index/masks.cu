@@ -5,7 +5,7 @@
  * stream. The others never wait; a mask that is true more or less often than it should be is told at the next wait. */
 #include "ops/cuda/module.h"
 #include "ops/cuda/scan.cuh"
-#include "ops/index/boxes.cuh"
+#include "ops/index/range.cuh"
 
 namespace {
 /* A tensor seen in a broadcast shape. */

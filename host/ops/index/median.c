@@ -6,12 +6,12 @@
    example: accel.tensor { 4, 1, 3, 2 }:median() --> 2
    example: accel.tensor { { 1, 5, 3 }, { 6, 2, 4 } }:median(2) --> { 3, 4 }, { 2, 2 } */
 #include "ops/index/index.h"
-#include "ops/index/keys.h"
-#include "ops/reduce/extreme.h"
+#include "ops/index/sort_keys.h"
+#include "ops/reduce/minmax.h"
 
 typedef struct median_job {
   aci_reduce_plan p;
-  aci_keys k;
+  aci_sort_keys k;
   const char *line; /* the only line, contiguous; NULL: the plan's */
   int64_t n;
   char *values;
@@ -23,10 +23,10 @@ typedef struct median_job {
 static bool find_nan(const median_job *j, void *keys) {
   int64_t first = -1;
   for (int64_t i = 0; i < j->n; i++)
-    if (aci_keys_is_nan(&j->k, keys, i) &&
-        (first < 0 || aci_keys_position(&j->k, keys, i) < aci_keys_position(&j->k, keys, first)))
+    if (aci_sort_keys_is_nan(&j->k, keys, i) &&
+        (first < 0 || aci_sort_keys_index(&j->k, keys, i) < aci_sort_keys_index(&j->k, keys, first)))
       first = i;
-  if (first >= 0) memcpy(aci_keys_at(&j->k, keys, j->n - 1), aci_keys_at(&j->k, keys, first), j->k.bytes);
+  if (first >= 0) memcpy(aci_sort_keys_at(&j->k, keys, j->n - 1), aci_sort_keys_at(&j->k, keys, first), j->k.bytes);
   return first >= 0;
 }
 
@@ -38,10 +38,10 @@ static void range(void *arg, int64_t begin, int64_t end) {
   for (int64_t o = begin; o < end; o++) {
     const char *x = j->line != NULL ? j->line : j->p.ptr + aci_reduce_base(&j->p, o) * es;
     int64_t at = (j->n - 1) / 2;
-    aci_keys_load(&j->k, x, stride, 0, j->n, keys);
+    aci_sort_keys_load(&j->k, x, stride, 0, j->n, keys);
     if (ac_dtype_is_float(j->k.dt) && find_nan(j, keys)) at = j->n - 1;
-    else aci_keys_select(&j->k, keys, j->n, at + 1);
-    aci_keys_store(&j->k, aci_keys_at(&j->k, keys, at), 1, x, stride, j->values + o * es, 1,
+    else aci_sort_keys_select(&j->k, keys, j->n, at + 1);
+    aci_sort_keys_store(&j->k, aci_sort_keys_at(&j->k, keys, at), 1, x, stride, j->values + o * es, 1,
                    j->indices != NULL ? j->indices + o : NULL, 1);
   }
   aci_slots_give(&j->slots, slot);
@@ -55,7 +55,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   if (f->out[0]->numel == 0) return AC_OK;
   aci_reduce_plan_make(&j.p, x, aci_reduce_mask(&f->args[1], x->ndim), aci_ctype_of((ac_dtype)x->dtype));
   j.n = j.p.n_reduced;
-  AC_TRY(aci_keys_of((ac_dtype)x->dtype, j.n, false, &j.k, e));
+  AC_TRY(aci_sort_keys_of((ac_dtype)x->dtype, j.n, false, &j.k, e));
   if (j.p.n_red > 1) AC_TRY(aci_contiguous_data(f, x, &line, &block, e)); /* all dims: one line */
   j.line = line;
   int64_t grain = 1 + 16384 / j.n;
@@ -69,5 +69,5 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
 }
 
 AC_OP(median, .sig = "median(x: tensor, dim: dim?, keepdim: bool = false) -> (values: tensor, indices: tensor?)",
-      .shape = aci_extreme_pair_shape, .cpu = cpu, .grad = aci_extreme_pair_grad,
+      .shape = aci_minmax_pair_shape, .cpu = cpu, .grad = aci_minmax_pair_grad,
       .save = AC_SAVE_IN(0) | AC_SAVE_OUT(0) | AC_SAVE_OUT(1));

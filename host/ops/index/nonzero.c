@@ -3,7 +3,7 @@
    x (rank r) -> y (m, r; i64), m at most as many as x has elements.          No gradient.
    example: accel.tensor { { 1, 0 }, { 0, 3 } }:nonzero() --> { { 0, 0 }, { 1, 1 } }
    example: accel.tensor { 0, 5, 7 }:nonzero() --> { { 1 }, { 2 } } */
-#include "ops/index/keys.h"
+#include "ops/index/sort_keys.h"
 #include "ops/index/mask.h"
 
 enum { BLOCK = 512 };

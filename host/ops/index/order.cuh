@@ -1,4 +1,4 @@
-/* Order on CUDA: elements as integers that compare as the CPU's keys do (keys.h: NaN last, -0 as 0), lines of them sorted with the
+/* Order on CUDA: elements as integers that compare as the CPU's keys do (sort_keys.h: NaN last, -0 as 0), lines of them sorted with the
  * positions they had. Stable, and the same whatever the scheduler does.
  *
  * Lines of up to ACI_ORDER_SMALL are sorted in shared memory (bitonic, several in a block); longer ones digit by digit from the
@@ -52,7 +52,7 @@ static inline int aci_order_bits(int64_t n) {
   return b;
 }
 
-/* X(dtype, its bits as an integer, sign bit or 0, infinity or 0: no float), as in keys.c */
+/* X(dtype, its bits as an integer, sign bit or 0, infinity or 0: no float), as in sort_keys.c */
 /* clang-format off */
 #define ACI_ORDER_TYPES(X)                                                                                                \
   X(F64, uint64_t, 0x8000000000000000u, 0x7ff0000000000000u) X(I64, uint64_t, 0x8000000000000000u, 0)                     \

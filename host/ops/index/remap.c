@@ -44,7 +44,7 @@ void aci_remap_add(aci_dim_map *d, int64_t at, int64_t from, int64_t step, int64
 }
 
 /* ---- rows ---- */
-typedef struct job {
+typedef struct remap_job {
   int ndim; /* the last one is the row */
   int64_t segments, segment;
   size_t es;
@@ -57,7 +57,7 @@ typedef struct job {
     uint32_t u32;
     uint64_t u64;
   } fill;
-} job;
+} remap_job;
 
 /* The run of place o. */
 static int64_t find_run(const aci_dim_map *d, int64_t o) {
@@ -99,7 +99,7 @@ static int64_t find_run(const aci_dim_map *d, int64_t o) {
     lo += whole * k;                                                                                  \
     for (; lo < hi; lo++) *y++ = x[(i + whole) * s];                                                  \
   }                                                                                                   \
-  static void row_##bits(const job *j, const aci_dim_map *d, void *out, const void *in, int64_t lo,   \
+  static void row_##bits(const remap_job *j, const aci_dim_map *d, void *out, const void *in, int64_t lo, \
                          int64_t hi) {                                                                \
     T *y = out;                                                                                       \
     const T *x = in;                                                                                  \
@@ -129,7 +129,7 @@ ROWS(uint16_t, u16)
 ROWS(uint32_t, u32)
 ROWS(uint64_t, u64)
 
-static void fill_row(const job *j, void *y, int64_t n) {
+static void fill_row(const remap_job *j, void *y, int64_t n) {
 #define FILL(T, m) \
   for (int64_t i = 0; i < n; i++) ((T *)y)[i] = j->fill.m
   switch (j->es) {
@@ -165,7 +165,7 @@ static void forward(const aci_dim_map *d, cursor *c) {
 }
 
 static void range(void *arg, int64_t begin, int64_t end) {
-  const job *j = arg;
+  const remap_job *j = arg;
   const int last = j->ndim - 1;
   const aci_dim_map *row = &j->dim[last];
   cursor c[AC_MAX_DIMS];
@@ -247,7 +247,7 @@ static int join(aci_remap *m, aci_dim_map *dim) {
 ac_status aci_remap_run(ac_frame *f, ac_tensor *y, const void *x, aci_remap *m, const void *fill, ac_err *e) {
   const aci_drivers *driver = f->ctx->drivers[f->device->kind];
   aci_dim_map dim[AC_MAX_DIMS];
-  job j = {.es = aci_dsize((ac_dtype)y->dtype), .y = aci_data(y), .x = x, .dim = dim};
+  remap_job j = {.es = aci_dsize((ac_dtype)y->dtype), .y = aci_data(y), .x = x, .dim = dim};
   if (y->numel == 0) return AC_OK;
   if (driver != NULL) return driver->remap(f, y, x, m, fill, e);
   if (fill != NULL) memcpy(&j.fill, fill, j.es);

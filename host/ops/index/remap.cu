@@ -1,6 +1,6 @@
 /* Pieces moved whole on CUDA (remap.h): an element a thread, which finds the run of its place in every dim. What flip, roll and pad
  * are there. */
-#include "ops/index/boxes.cuh"
+#include "ops/index/range.cuh"
 #include "ops/index/remap_plan.h"
 
 #include "ops/cuda/elements.cuh"

@@ -47,7 +47,7 @@ ac_status aci_taps_transpose(ac_frame *f, aci_taps *t, ac_err *e) {
 /* ---- rows ---- */
 enum { COLUMNS = 1024, MAX_TASKS = 128, WORK = 32768 };
 
-typedef struct job {
+typedef struct resample_job {
   ac_dtype dt;
   aci_ctype ct;
   bool native;
@@ -61,7 +61,7 @@ typedef struct job {
   int64_t segments, grain;
   char *scratch; /* per task: a row of x and a row of y in the compute type */
   int64_t scratch_bytes;
-} job;
+} resample_job;
 
 AC_ISA_FN(scale_f32, (float *restrict y, const float *restrict x, float w, int64_t n), (y, x, w, n)) {
   for (int64_t i = 0; i < n; i++) y[i] = w * x[i];
@@ -77,7 +77,7 @@ AC_ISA_FN(blend_f64, (double *restrict y, const double *restrict x, double w, in
 }
 
 /* y (compute type) = or += w * x, n elements of x's dtype. */
-static void blend(const job *j, bool first, char *y, const char *x, double w, int64_t n) {
+static void blend(const resample_job *j, bool first, char *y, const char *x, double w, int64_t n) {
   _Alignas(64) char buf[COLUMNS * 8];
   for (int64_t b = 0; b < n; b += COLUMNS) {
     int64_t m = n - b < COLUMNS ? n - b : COLUMNS;
@@ -120,7 +120,7 @@ ALONG(double, f64)
 
 /* Blends the rows of x that row r of the result sees: columns [lo, lo + n) into y. *one, when given, becomes
  * the only row where it counts once and needs no work, and y stays unwritten. */
-static void gather_rows(const job *j, int64_t r, int64_t lo, int64_t n, char *y, const char **one) {
+static void gather_rows(const resample_job *j, int64_t r, int64_t lo, int64_t n, char *y, const char **one) {
   int64_t place[AC_MAX_DIMS], k[AC_MAX_DIMS];
   bool first = true, none = false;
   for (int d = j->n_outer - 1; d >= 0; d--) {
@@ -157,7 +157,7 @@ static void gather_rows(const job *j, int64_t r, int64_t lo, int64_t n, char *y,
 }
 
 static void range(void *arg, int64_t begin, int64_t end) {
-  const job *j = arg;
+  const resample_job *j = arg;
   const int64_t n_in = j->row.n_in, n_out = j->row.n_out;
   _Alignas(64) char buf[COLUMNS * 8];
   for (int64_t u = begin; u < end; u++) {
@@ -180,7 +180,7 @@ static void range(void *arg, int64_t begin, int64_t end) {
 }
 
 /* Dims into outer ones and the row; whole dims side by side count as one. */
-static void plan(job *j, int ndim, const aci_taps *taps) {
+static void plan(resample_job *j, int ndim, const aci_taps *taps) {
   int last = ndim - 1;
   int64_t row = 1;
   for (; last >= 0 && taps[last].first == NULL; last--) row *= taps[last].n_in;
@@ -213,7 +213,7 @@ static void plan(job *j, int ndim, const aci_taps *taps) {
 }
 
 ac_status aci_resample(ac_frame *f, ac_tensor *y, const ac_tensor *x, const aci_taps *taps, ac_err *e) {
-  job j = {.dt = (ac_dtype)y->dtype, .ct = aci_ctype_of((ac_dtype)y->dtype), .y = aci_data(y)};
+  resample_job j = {.dt = (ac_dtype)y->dtype, .ct = aci_ctype_of((ac_dtype)y->dtype), .y = aci_data(y)};
   ac_block *copy = NULL, *scratch = NULL;
   const void *data;
   if (y->numel == 0) return AC_OK;

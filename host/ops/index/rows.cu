@@ -2,7 +2,7 @@
  *
  * Adding rows: ids are sorted with their positions (order.cuh), so that equal ids stand together in the order they
  * came; then one thread a column walks each run. The order of additions is that of the ids, whatever the scheduler does. */
-#include "ops/index/boxes.cuh"
+#include "ops/index/range.cuh"
 #include "ops/index/order.cuh"
 
 namespace {

@@ -5,7 +5,7 @@
    gradient: dx = dy with zeros at the places written, dsrc = dy at its places, zeros where overwritten.
    example: accel.zeros(2, 3):scatter(2, accel.tensor { { 2 }, { 0 } }, 5) --> { { 0, 0, 5 }, { 5, 0, 0 } }
    example: accel.zeros(3):scatter(1, accel.tensor { 1, 1 }, accel.tensor { 4.0, 6.0 }) --> { 0, 6, 0 } */
-#include "ops/index/pick.h"
+#include "ops/index/gather_scatter.h"
 #include "ops/map/fill.h"
 #include "ops/map/map.h"
 
@@ -15,7 +15,7 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   char a[128], b[128];
   AC_TRY(ac_frame_dim(f, 1, x->ndim, &d, e));
   AC_TRY(aci_index_dtype(f, 2, e));
-  AC_TRY(aci_pick_check(f, x, index, d, e));
+  AC_TRY(aci_gather_check(f, x, index, d, e));
   if (f->args[3].kind == AC_T_SCALAR) {
     AC_TRY(aci_fill_check(f->args[3].scalar, (ac_dtype)x->dtype, e));
   } else {
@@ -40,7 +40,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   const bool one = f->args[3].kind == AC_T_SCALAR;
   if (one) aci_scalar_bytes(f->args[3].scalar, (ac_dtype)x->dtype, number);
   if (!f->inplace) aci_copy_into(f->team, y, x);
-  return aci_pick_put(f, y, one ? NULL : ARG_T(f, 3), number, aci_wrap_dim(ARG_I(f, 1), x->ndim), 2, e);
+  return aci_scatter(f, y, one ? NULL : ARG_T(f, 3), number, aci_wrap_dim(ARG_I(f, 1), x->ndim), 2, e);
 }
 
 static void grad(ac_grad *g) {

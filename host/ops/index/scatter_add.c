@@ -3,7 +3,7 @@
    y[i, index[i, j, k], k] += src[i, j, k]; the order of additions is that of index, whatever the threads.
    gradient: dx = dy, dsrc = dy picked by index.
    example: accel.zeros(3):scatter_add(1, accel.tensor { 0, 2, 0 }, accel.tensor { 1.0, 2, 3 }) --> { 4, 0, 2 } */
-#include "ops/index/pick.h"
+#include "ops/index/gather_scatter.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0), *index = ARG_T(f, 2), *src = ARG_T(f, 3);
@@ -11,7 +11,7 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   char a[128], b[128];
   AC_TRY(ac_frame_dim(f, 1, x->ndim, &d, e));
   AC_TRY(aci_index_dtype(f, 2, e));
-  AC_TRY(aci_pick_check(f, x, index, d, e));
+  AC_TRY(aci_gather_check(f, x, index, d, e));
   if (src->dtype != x->dtype)
     return AC_FAIL(e, DTYPE, "src is %s and x is %s", ac_dtype_name((ac_dtype)src->dtype),
                    ac_dtype_name((ac_dtype)x->dtype));
@@ -34,13 +34,13 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
     AC_TRY(aci_index_values(f, 2, x->ndim > 0 ? x->shape[d] : 1, "places", &ids, &block, e));
     ac_block_free(block);
   } else {
-    aci_box dst = {.ptr = aci_data(y), .dtype = (ac_dtype)y->dtype},
+    aci_range dst = {.ptr = aci_data(y), .dtype = (ac_dtype)y->dtype},
             src = {.ptr = aci_data(x), .dtype = (ac_dtype)x->dtype};
     memcpy(dst.stride, y->stride, (size_t)y->ndim * 8);
     memcpy(src.stride, x->stride, (size_t)x->ndim * 8);
-    aci_box_copy(f->team, x->ndim, x->shape, &dst, &src);
+    aci_range_copy_cpu(f->team, x->ndim, x->shape, &dst, &src);
   }
-  return aci_pick_add(f, y, ARG_T(f, 3), d, 2, e);
+  return aci_scatter_add(f, y, ARG_T(f, 3), d, 2, e);
 }
 
 static void grad(ac_grad *g) {

@@ -22,21 +22,21 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_value *dys = &f->args[0];
   const int d = (int)ARG_I(f, 2);
   int64_t at = 0, s[AC_MAX_DIMS];
-  aci_box dst = {.dtype = (ac_dtype)y->dtype}, src;
+  aci_range dst = {.dtype = (ac_dtype)y->dtype}, src;
   memcpy(s, y->shape, (size_t)y->ndim * 8);
   memcpy(dst.stride, y->stride, (size_t)y->ndim * 8);
   for (int i = 0; i <= dys->n; i++) {
     int64_t start = i < dys->n ? f->args[3].ints[i] : y->shape[d];
     s[d] = start - at;
     dst.ptr = (char *)aci_data(y) + at * y->stride[d] * (int64_t)aci_dsize(dst.dtype);
-    AC_TRY(aci_box_move(f, y->ndim, s, &dst, NULL, e));
+    AC_TRY(aci_range_copy(f, y->ndim, s, &dst, NULL, e));
     if (i == dys->n) break;
     const ac_tensor *t = dys->tensors[i];
     src.ptr = aci_data(t);
     src.dtype = (ac_dtype)t->dtype;
     memcpy(src.stride, t->stride, (size_t)t->ndim * 8);
     dst.ptr = (char *)aci_data(y) + start * y->stride[d] * (int64_t)aci_dsize(dst.dtype);
-    AC_TRY(aci_box_move(f, y->ndim, t->shape, &dst, &src, e));
+    AC_TRY(aci_range_copy(f, y->ndim, t->shape, &dst, &src, e));
     at = start + t->shape[d];
   }
   return AC_OK;

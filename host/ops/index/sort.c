@@ -5,7 +5,7 @@
    example: accel.tensor { 3, 1, 2 }:sort() --> { 1, 2, 3 }, { 1, 2, 0 }
    example: accel.tensor { { 3, 1 }, { 2, 4 } }:sort(1, true) --> { { 3, 4 }, { 2, 1 } }, { { 0, 1 }, { 1, 0 } } */
 #include "ops/index/index.h"
-#include "ops/index/keys.h"
+#include "ops/index/sort_keys.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
@@ -21,7 +21,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   return aci_sort_lines(f, x, aci_wrap_dim(ARG_I(f, 1), x->ndim), ARG_B(f, 2), f->out[0], f->out[1], e);
 }
 
-static void grad(ac_grad *g) { aci_keys_grad(g, 1); }
+static void grad(ac_grad *g) { aci_sort_keys_grad(g, 1); }
 
 AC_OP(sort,
       .sig = "sort(x: tensor, dim: dim = -1, descending: bool = false, stable: bool = false) -> "

@@ -1,5 +1,5 @@
 /* sort, argsort, topk and median on CUDA: lines in order (order.cuh), of which each op takes its part. */
-#include "ops/index/boxes.cuh"
+#include "ops/index/range.cuh"
 #include "ops/index/order.cuh"
 
 namespace {

@@ -1,12 +1,12 @@
 /* The lines of a tensor sorted, for sort and argsort: many lines side by side, long ones each by all threads.
- * See keys.h. */
+ * See sort_keys.h. */
 #include "ops/index/index.h"
-#include "ops/index/keys.h"
+#include "ops/index/sort_keys.h"
 #include "ops/reduce/reduce.h"
 
 typedef struct sort_job {
   aci_reduce_plan p;
-  aci_keys k;
+  aci_sort_keys k;
   int64_t n, inner;
   char *values;     /* or NULL */
   int64_t *indices; /* or NULL */
@@ -21,13 +21,13 @@ static void lines_range(void *arg, int64_t begin, int64_t end) {
   sort_job *j = arg;
   const int64_t es = (int64_t)aci_dsize(j->p.dt), stride = j->p.red_stride[0];
   int slot = aci_slots_take(&j->slots);
-  char *keys = aci_slots_at(&j->slots, slot), *tmp = aci_keys_at(&j->k, keys, j->n);
+  char *keys = aci_slots_at(&j->slots, slot), *tmp = aci_sort_keys_at(&j->k, keys, j->n);
   for (int64_t o = begin; o < end; o++) {
     const char *x = j->p.ptr + aci_reduce_base(&j->p, o) * es;
     int64_t y = aci_line_base(o, j->n, j->inner);
-    aci_keys_load(&j->k, x, stride, 0, j->n, keys);
-    aci_keys_sort(&j->k, keys, tmp, j->n);
-    aci_keys_store(&j->k, keys, j->n, x, stride, j->values != NULL ? j->values + y * es : NULL, j->inner,
+    aci_sort_keys_load(&j->k, x, stride, 0, j->n, keys);
+    aci_sort_keys_sort(&j->k, keys, tmp, j->n);
+    aci_sort_keys_store(&j->k, keys, j->n, x, stride, j->values != NULL ? j->values + y * es : NULL, j->inner,
                    j->indices != NULL ? j->indices + y : NULL, j->inner);
   }
   aci_slots_give(&j->slots, slot);
@@ -35,13 +35,13 @@ static void lines_range(void *arg, int64_t begin, int64_t end) {
 
 static void load_range(void *arg, int64_t begin, int64_t end) {
   const sort_job *j = arg;
-  aci_keys_load(&j->k, j->x, j->p.red_stride[0], begin, end - begin, aci_keys_at(&j->k, j->keys, begin));
+  aci_sort_keys_load(&j->k, j->x, j->p.red_stride[0], begin, end - begin, aci_sort_keys_at(&j->k, j->keys, begin));
 }
 
 static void store_range(void *arg, int64_t begin, int64_t end) {
   const sort_job *j = arg;
   const int64_t es = (int64_t)aci_dsize(j->p.dt);
-  aci_keys_store(&j->k, aci_keys_at(&j->k, j->keys, begin), end - begin, j->x, j->p.red_stride[0],
+  aci_sort_keys_store(&j->k, aci_sort_keys_at(&j->k, j->keys, begin), end - begin, j->x, j->p.red_stride[0],
                  j->y != NULL ? j->y + begin * j->inner * es : NULL, j->inner,
                  j->at != NULL ? j->at + begin * j->inner : NULL, j->inner);
 }
@@ -58,7 +58,7 @@ static ac_status long_lines(ac_frame *f, sort_job *j, ac_err *e) {
     j->y = j->values != NULL ? j->values + y * es : NULL;
     j->at = j->indices != NULL ? j->indices + y : NULL;
     ac_parallel_for(f->team, j->n, grain, load_range, j);
-    st = aci_keys_sort_long(f, &j->k, j->keys, aci_keys_at(&j->k, j->keys, j->n), j->n, e);
+    st = aci_sort_keys_sort_long(f, &j->k, j->keys, aci_sort_keys_at(&j->k, j->keys, j->n), j->n, e);
     if (st == AC_OK) ac_parallel_for(f->team, j->n, grain, store_range, j);
   }
   ac_block_free(block);
@@ -74,8 +74,8 @@ ac_status aci_sort_lines(ac_frame *f, const ac_tensor *x, int dim, bool descendi
   for (int d = dim + 1; d < x->ndim; d++) j.inner *= x->shape[d];
   j.values = values != NULL ? aci_data(values) : NULL;
   j.indices = indices != NULL ? aci_data(indices) : NULL;
-  AC_TRY(aci_keys_of((ac_dtype)x->dtype, j.n, descending, &j.k, e));
-  if (j.n >= ACI_KEYS_LONG) return long_lines(f, &j, e);
+  AC_TRY(aci_sort_keys_of((ac_dtype)x->dtype, j.n, descending, &j.k, e));
+  if (j.n >= ACI_SORT_KEYS_LONG) return long_lines(f, &j, e);
   int64_t grain = 1 + 8192 / j.n, pieces = (j.p.n_out + grain - 1) / grain;
   AC_TRY(aci_slots_open(&j.slots, f, pieces, 2 * (size_t)j.n * j.k.bytes, e));
   ac_parallel_for(f->team, j.p.n_out, grain, lines_range, &j);
@@ -83,7 +83,7 @@ ac_status aci_sort_lines(ac_frame *f, const ac_tensor *x, int dim, bool descendi
   return AC_OK;
 }
 
-void aci_keys_grad(ac_grad *g, int dim_arg) {
+void aci_sort_keys_grad(ac_grad *g, int dim_arg) {
   const int n = ac_grad_ndim(g, 0, 0);
   ac_tensor *dx = g->dout[0];
   if (n > 0)

@@ -6,7 +6,7 @@
    example: accel.tensor { 3, 1, 4, 1, 5 }:topk(2) --> { 5, 4 }, { 4, 2 }
    example: accel.tensor { { 3, 1 }, { 2, 4 } }:topk(1, { dim = 1, largest = false }) --> { { 2, 1 } }, { { 1, 0 } } */
 #include "ops/index/index.h"
-#include "ops/index/keys.h"
+#include "ops/index/sort_keys.h"
 #include "ops/reduce/reduce.h"
 
 enum { CHUNK = 1 << 16 };
@@ -30,7 +30,7 @@ static ac_status shape(ac_frame *f, ac_err *e) {
 
 typedef struct topk_job {
   aci_reduce_plan p;
-  aci_keys k;
+  aci_sort_keys k;
   int64_t n, inner, best; /* best: the argument k */
   int64_t chunk, n_chunks, room;
   char *values;
@@ -45,7 +45,7 @@ static const char *line_of(const topk_job *j, int64_t o) {
 
 static void put(const topk_job *j, int64_t o, const void *keys) {
   int64_t y = aci_line_base(o, j->best, j->inner);
-  aci_keys_store(&j->k, keys, j->best, line_of(j, o), j->p.red_stride[0],
+  aci_sort_keys_store(&j->k, keys, j->best, line_of(j, o), j->p.red_stride[0],
                  j->values + y * (int64_t)aci_dsize(j->p.dt), j->inner, j->indices + y, j->inner);
 }
 
@@ -55,11 +55,11 @@ static void range(void *arg, int64_t begin, int64_t end) {
   char *buf = aci_slots_at(&j->slots, slot);
   for (int64_t t = begin; t < end; t++) {
     int64_t o = t / j->n_chunks, b = t % j->n_chunks * j->chunk, n = j->n - b < j->chunk ? j->n - b : j->chunk;
-    int64_t m = aci_keys_best(&j->k, line_of(j, o), j->p.red_stride[0], b, n, j->best, buf);
+    int64_t m = aci_sort_keys_topk(&j->k, line_of(j, o), j->p.red_stride[0], b, n, j->best, buf);
     if (j->part != NULL) { /* only the last piece of a line may have fewer than k */
-      memcpy(aci_keys_at(&j->k, j->part, t * j->best), buf, (size_t)m * j->k.bytes);
+      memcpy(aci_sort_keys_at(&j->k, j->part, t * j->best), buf, (size_t)m * j->k.bytes);
     } else {
-      aci_keys_sort_chosen(&j->k, buf, aci_keys_at(&j->k, buf, j->room), m);
+      aci_sort_keys_sort_unordered(&j->k, buf, aci_sort_keys_at(&j->k, buf, j->room), m);
       put(j, o, buf);
     }
   }
@@ -75,10 +75,10 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   aci_reduce_plan_make(&j.p, x, x->ndim > 0 ? 1u << d : 0, aci_ctype_of((ac_dtype)x->dtype));
   j.n = j.p.n_reduced;
   for (int i = d + 1; i < x->ndim; i++) j.inner *= x->shape[i];
-  AC_TRY(aci_keys_of((ac_dtype)x->dtype, j.n, ARG_B(f, 3), &j.k, e));
+  AC_TRY(aci_sort_keys_of((ac_dtype)x->dtype, j.n, ARG_B(f, 3), &j.k, e));
   j.chunk = j.p.n_out >= 64 ? j.n : CHUNK < 4 * j.best ? 4 * j.best : CHUNK;
   j.n_chunks = (j.n + j.chunk - 1) / j.chunk;
-  j.room = aci_keys_best_room(j.n < j.chunk ? j.n : j.chunk, j.best);
+  j.room = aci_sort_keys_topk_room(j.n < j.chunk ? j.n : j.chunk, j.best);
   const int64_t tasks = j.p.n_out * j.n_chunks, per_line = (j.n_chunks - 1) * j.best, /* and the last piece's */
       rest = j.n - (j.n_chunks - 1) * j.chunk, last = rest < j.best ? rest : j.best;
   int64_t grain = j.n_chunks > 1 ? 1 : 1 + 16384 / j.n;
@@ -92,9 +92,9 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
     ac_parallel_for(f->team, tasks, grain, range, &j);
     aci_slots_close(&j.slots);
     for (int64_t o = 0; j.part != NULL && o < j.p.n_out; o++) {
-      void *keys = aci_keys_at(&j.k, j.part, o * j.n_chunks * j.best);
-      aci_keys_select(&j.k, keys, per_line + last, j.best);
-      aci_keys_sort_chosen(&j.k, keys, aci_keys_at(&j.k, j.part, tasks * j.best), j.best);
+      void *keys = aci_sort_keys_at(&j.k, j.part, o * j.n_chunks * j.best);
+      aci_sort_keys_select(&j.k, keys, per_line + last, j.best);
+      aci_sort_keys_sort_unordered(&j.k, keys, aci_sort_keys_at(&j.k, j.part, tasks * j.best), j.best);
       put(&j, o, keys);
     }
   }
@@ -102,7 +102,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   return st;
 }
 
-static void grad(ac_grad *g) { aci_keys_grad(g, 2); }
+static void grad(ac_grad *g) { aci_sort_keys_grad(g, 2); }
 
 AC_OP(topk,
       .sig = "topk(x: tensor, k: int, dim: dim = -1, largest: bool = true, sorted: bool = true) -> "

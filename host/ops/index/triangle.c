@@ -10,16 +10,16 @@ ac_status aci_triangle_shape(ac_frame *f, ac_err *e) {
   return ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, x->shape, e);
 }
 
-typedef struct job {
+typedef struct triangle_job {
   char *y;
   const char *x;
   int64_t m, n, diagonal;
   size_t es;
   bool upper;
-} job;
+} triangle_job;
 
 static void range(void *arg, int64_t begin, int64_t end) {
-  const job *j = arg;
+  const triangle_job *j = arg;
   for (int64_t r = begin; r < end; r++) {
     int64_t cut = r % j->m + j->diagonal + (j->upper ? 0 : 1); /* first column of the part behind the cut */
     cut = cut < 0 ? 0 : cut > j->n ? j->n : cut;
@@ -44,7 +44,7 @@ ac_status aci_triangle(ac_frame *f, bool upper, ac_err *e) {
   AC_TRY(aci_contiguous_data(f, x, &data, &block, e));
   int64_t d = ARG_I(f, 1), m = x->shape[x->ndim - 2], n = x->shape[x->ndim - 1];
   d = d > n ? n : d < -m ? -m : d; /* all the same beyond the corners */
-  job j = {aci_data(f->out[0]), data, m, n, d, aci_dsize((ac_dtype)x->dtype), upper};
+  triangle_job j = {aci_data(f->out[0]), data, m, n, d, aci_dsize((ac_dtype)x->dtype), upper};
   ac_parallel_for(f->team, x->numel / n, 1 + 32768 / n, range, &j);
   ac_block_free(block);
   return AC_OK;

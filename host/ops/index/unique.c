@@ -29,7 +29,7 @@ static ac_status shape(ac_frame *f, ac_err *e) {
 }
 
 typedef struct unique_job {
-  aci_keys k;
+  aci_sort_keys k;
   int64_t n;
   const char *x;
   void *keys;     /* sorted */
@@ -39,14 +39,14 @@ typedef struct unique_job {
 } unique_job;
 
 static bool begins(const unique_job *j, int64_t i) {
-  if (i == 0 || aci_keys_is_nan(&j->k, j->keys, i)) return true;
-  if (j->k.wide) return ((const aci_pair *)j->keys)[i].key != ((const aci_pair *)j->keys)[i - 1].key;
+  if (i == 0 || aci_sort_keys_is_nan(&j->k, j->keys, i)) return true;
+  if (j->k.wide) return ((const aci_wide_key *)j->keys)[i].key != ((const aci_wide_key *)j->keys)[i - 1].key;
   return ((const uint64_t *)j->keys)[i] >> 32 != ((const uint64_t *)j->keys)[i - 1] >> 32;
 }
 
 static void load_range(void *arg, int64_t begin, int64_t end) {
   const unique_job *j = arg;
-  aci_keys_load(&j->k, j->x, 1, begin, end - begin, aci_keys_at(&j->k, j->keys, begin));
+  aci_sort_keys_load(&j->k, j->x, 1, begin, end - begin, aci_sort_keys_at(&j->k, j->keys, begin));
 }
 
 static void count_range(void *arg, int64_t begin, int64_t end) {
@@ -64,9 +64,9 @@ static void put_range(void *arg, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; i++) {
     if (begins(j, i)) {
       j->counts[++m] = i;
-      aci_keys_store(&j->k, aci_keys_at(&j->k, j->keys, i), 1, j->x, 1, j->values + m * es, 1, NULL, 0);
+      aci_sort_keys_store(&j->k, aci_sort_keys_at(&j->k, j->keys, i), 1, j->x, 1, j->values + m * es, 1, NULL, 0);
     }
-    j->inverse[aci_keys_position(&j->k, j->keys, i)] = m;
+    j->inverse[aci_sort_keys_index(&j->k, j->keys, i)] = m;
   }
 }
 
@@ -74,9 +74,9 @@ static ac_status fill(ac_frame *f, unique_job *j, ac_err *e) {
   const int64_t chunks = (j->n + CHUNK - 1) / CHUNK;
   int64_t m = 0;
   ac_parallel_for(f->team, j->n, CHUNK, load_range, j);
-  void *tmp = aci_keys_at(&j->k, j->keys, j->n);
-  if (j->n >= ACI_KEYS_LONG) AC_TRY(aci_keys_sort_long(f, &j->k, j->keys, tmp, j->n, e));
-  else aci_keys_sort(&j->k, j->keys, tmp, j->n);
+  void *tmp = aci_sort_keys_at(&j->k, j->keys, j->n);
+  if (j->n >= ACI_SORT_KEYS_LONG) AC_TRY(aci_sort_keys_sort_long(f, &j->k, j->keys, tmp, j->n, e));
+  else aci_sort_keys_sort(&j->k, j->keys, tmp, j->n);
   ac_parallel_for(f->team, j->n, CHUNK, count_range, j);
   for (int64_t c = 0; c < chunks; c++) {
     int64_t own = j->first[c];
@@ -101,7 +101,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   const int64_t none = 0, chunks = (j.n + CHUNK - 1) / CHUNK;
   ac_status st;
   if (!ARG_NONE(f, 1) && x->ndim > 0) return aci_unique_slices(f, x, aci_wrap_dim(ARG_I(f, 1), x->ndim), e);
-  AC_TRY(aci_keys_of((ac_dtype)x->dtype, j.n, false, &j.k, e));
+  AC_TRY(aci_sort_keys_of((ac_dtype)x->dtype, j.n, false, &j.k, e));
   AC_TRY(aci_frame_size(f, 1, x->ndim, x->shape, e));
   if (j.n == 0) {
     AC_TRY(aci_frame_size(f, 0, 1, &none, e));
@@ -113,7 +113,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
                          e));
   j.x = data;
   j.keys = ac_block_ptr(b2);
-  j.first = aci_keys_at(&j.k, j.keys, 2 * j.n);
+  j.first = aci_sort_keys_at(&j.k, j.keys, 2 * j.n);
   st = fill(f, &j, e);
 done:
   ac_block_free(b2);

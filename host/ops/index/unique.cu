@@ -1,7 +1,7 @@
 /* unique on CUDA: elements in order (order.cuh); where a run of equal keys begins, a value begins. How many there are the host waits for:
  * one number, in the order of the stream. Slices along a dim are ordered column by column from the last, each time keeping what was. */
 #include "ops/cuda/module.h"
-#include "ops/index/boxes.cuh"
+#include "ops/index/range.cuh"
 #include "ops/index/order.cuh"
 
 namespace {
@@ -196,7 +196,7 @@ static ac_status along(ac_frame *f, const ac_tensor *x, int dim, ac_err *e) {
   }
   const size_t rows = ((size_t)x->numel * aci_dsize(s.dt) + 7) / 8 * 8;
   AC_TRY(ac_block_alloc(f->device, rows + (size_t)s.n * 8, AC_MEM_ACTIVATION, f->stream, &block, e));
-  aci_box dst = {}, src = {};
+  aci_range dst = {}, src = {};
   s.rows = dst.ptr = block->ptr;
   src.ptr = aci_data(x);
   dst.dtype = src.dtype = s.dt;
@@ -206,7 +206,7 @@ static ac_status along(ac_frame *f, const ac_tensor *x, int dim, ac_err *e) {
     dst.stride[d] = d == dim ? s.width : step;
     if (d != dim) step *= x->shape[d];
   }
-  ac_status st = aci_cuda_move_box(f, x->ndim, x->shape, &dst, &src, e);
+  ac_status st = aci_cuda_copy_range(f, x->ndim, x->shape, &dst, &src, e);
   if (st == AC_OK) st = sort_slices(f, &s, (uint32_t *)((char *)block->ptr + rows), e);
   if (st == AC_OK) st = aci_choose(f, s, s.n, &first, e);
   if (st == AC_OK) st = fill_slices(f, &s, dim, first, e);

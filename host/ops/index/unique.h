@@ -2,7 +2,7 @@
 #ifndef ACI_OPS_UNIQUE_H
 #define ACI_OPS_UNIQUE_H
 #include "ops/index/index.h"
-#include "ops/index/keys.h"
+#include "ops/index/sort_keys.h"
 
 /* Sizes and fills the three results: distinct slices of x along dim, in ascending order element by element. */
 ac_status aci_unique_slices(ac_frame *f, const ac_tensor *x, int dim, ac_err *e);

@@ -3,7 +3,7 @@
 #include "ops/index/unique.h"
 
 typedef struct slices {
-  aci_keys k;
+  aci_sort_keys k;
   int64_t n, width; /* slices, elements of each */
   const char *keys; /* (n, width) */
 } slices;
@@ -11,7 +11,7 @@ typedef struct slices {
 /* -1, 0, 1. Elements of one column have one position, so that words compare as their keys do. */
 static int compare(const slices *s, int64_t a, int64_t b) {
   if (s->k.wide) {
-    const aci_pair *x = (const aci_pair *)(const void *)s->keys + a * s->width, *y = x + (b - a) * s->width;
+    const aci_wide_key *x = (const aci_wide_key *)(const void *)s->keys + a * s->width, *y = x + (b - a) * s->width;
     for (int64_t i = 0; i < s->width; i++)
       if (x[i].key != y[i].key) return x[i].key < y[i].key ? -1 : 1;
   } else {
@@ -42,7 +42,7 @@ static void sort_slices(const slices *s, int64_t *order, int64_t *tmp) {
 static bool same(const slices *s, int64_t a, int64_t b) {
   if (compare(s, a, b) != 0) return false;
   for (int64_t i = 0; i < s->width && ac_dtype_is_float(s->k.dt); i++)
-    if (aci_keys_is_nan(&s->k, s->keys, a * s->width + i)) return false;
+    if (aci_sort_keys_is_nan(&s->k, s->keys, a * s->width + i)) return false;
   return true;
 }
 
@@ -58,7 +58,7 @@ static ac_status fill(ac_frame *f, const slices *s, const char *rows, int dim, i
   AC_TRY(aci_frame_size(f, 1, 1, &s->n, e));
   AC_TRY(aci_frame_size(f, 2, 1, &m, e));
   int64_t *inverse = aci_data(f->out[1]), *counts = aci_data(f->out[2]);
-  aci_box dst = {.dtype = s->k.dt}, src = {.dtype = s->k.dt};
+  aci_range dst = {.dtype = s->k.dt}, src = {.dtype = s->k.dt};
   memcpy(dst.stride, f->out[0]->stride, (size_t)x->ndim * 8);
   shape[dim] = 1;
   aci_contiguous_strides(x->ndim, shape, src.stride);
@@ -68,7 +68,7 @@ static ac_status fill(ac_frame *f, const slices *s, const char *rows, int dim, i
       counts[++m] = 0;
       dst.ptr = (char *)aci_data(f->out[0]) + m * f->out[0]->stride[dim] * es;
       src.ptr = (char *)(uintptr_t)rows + order[i] * s->width * es;
-      aci_box_copy(f->team, x->ndim, shape, &dst, &src);
+      aci_range_copy_cpu(f->team, x->ndim, shape, &dst, &src);
     }
     counts[m]++;
     inverse[order[i]] = m;
@@ -81,7 +81,7 @@ ac_status aci_unique_slices(ac_frame *f, const ac_tensor *x, int dim, ac_err *e)
   const int64_t es = (int64_t)aci_dsize((ac_dtype)x->dtype);
   ac_block *block;
   for (int d = 0; d < x->ndim; d++) s.width *= d == dim ? 1 : x->shape[d];
-  AC_TRY(aci_keys_of((ac_dtype)x->dtype, s.width, false, &s.k, e));
+  AC_TRY(aci_sort_keys_of((ac_dtype)x->dtype, s.width, false, &s.k, e));
   /* keys, then two orders, then the slices themselves as rows */
   size_t keys = (size_t)x->numel * s.k.bytes;
   AC_TRY(ac_block_alloc(f->device, keys + (size_t)s.n * 16 + (size_t)(x->numel * es), AC_MEM_ACTIVATION, f->stream, &block,
@@ -90,16 +90,16 @@ ac_status aci_unique_slices(ac_frame *f, const ac_tensor *x, int dim, ac_err *e)
   int64_t *order = s.n > 0 ? (int64_t *)(void *)((char *)ac_block_ptr(block) + keys) : NULL;
   char *rows = s.n > 0 ? (char *)(order + 2 * s.n) : NULL;
   if (s.n > 0) {
-    aci_box dst = {.ptr = rows, .dtype = s.k.dt}, src = {.ptr = aci_data(x), .dtype = s.k.dt};
+    aci_range dst = {.ptr = rows, .dtype = s.k.dt}, src = {.ptr = aci_data(x), .dtype = s.k.dt};
     int64_t one[AC_MAX_DIMS];
     memcpy(one, x->shape, (size_t)x->ndim * 8);
     one[dim] = 1;
     aci_contiguous_strides(x->ndim, one, dst.stride);
     dst.stride[dim] = s.width;
     memcpy(src.stride, x->stride, (size_t)x->ndim * 8);
-    aci_box_copy(f->team, x->ndim, x->shape, &dst, &src);
+    aci_range_copy_cpu(f->team, x->ndim, x->shape, &dst, &src);
     for (int64_t i = 0; i < s.n; i++)
-      aci_keys_load(&s.k, rows + i * s.width * es, 1, 0, s.width, aci_keys_at(&s.k, ac_block_ptr(block), i * s.width));
+      aci_sort_keys_load(&s.k, rows + i * s.width * es, 1, 0, s.width, aci_sort_keys_at(&s.k, ac_block_ptr(block), i * s.width));
   }
   ac_status st = fill(f, &s, rows, dim, order, s.n > 0 ? order + s.n : NULL, e);
   ac_block_free(block);

@@ -2,10 +2,10 @@
    n tensors (a_i, b) or (b) -> y (sum of a_i, b)
    gradient: each its rows of dy, through reshape and cat.
    example: accel.vstack { accel.tensor { 1, 2 }, accel.tensor { { 3, 4 } } } --> { { 1, 2 }, { 3, 4 } } */
-#include "ops/index/pile.h"
+#include "ops/index/cat_atleast.h"
 
 static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
-  out[0] = aci_pile(x, &a[0], 2, 0);
+  out[0] = aci_cat_atleast(x, &a[0], 2, 0);
   return 1;
 }
 

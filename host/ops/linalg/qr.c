@@ -36,15 +36,15 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return ac_frame_out(f, (ac_dtype)x->dtype, nd, r, e);
 }
 
-typedef struct job {
+typedef struct qr_job {
   const ac_tensor *x, *q, *r;
   ac_team *team; /* of the products; NULL while batches share the threads */
   aci_slots *slots;
   int64_t m, n, kq, kr;
   _Atomic bool oom;
-} job;
+} qr_job;
 
-static ac_status one(const job *j, int64_t i, double *a, ac_err *e) {
+static ac_status one(const qr_job *j, int64_t i, double *a, ac_err *e) {
   const ac_dtype dt = (ac_dtype)j->x->dtype;
   const int64_t es = (int64_t)aci_dsize(dt), m = j->m, n = j->n;
   double *q = a + m * n, *scratch = q + m * j->kq;
@@ -69,7 +69,7 @@ static ac_status one(const job *j, int64_t i, double *a, ac_err *e) {
 }
 
 static void batches(void *arg, int64_t begin, int64_t end) {
-  job *j = arg;
+  qr_job *j = arg;
   int slot = aci_slots_take(j->slots);
   for (int64_t i = begin; i < end; i++) {
     ac_err e;
@@ -81,7 +81,7 @@ static void batches(void *arg, int64_t begin, int64_t end) {
 static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, X), *q = f->out[0], *r = f->out[1];
   aci_slots slots;
-  job j = {.x = x, .q = q, .r = r, .slots = &slots, .m = x->shape[x->ndim - 2], .n = x->shape[x->ndim - 1]};
+  qr_job j = {.x = x, .q = q, .r = r, .slots = &slots, .m = x->shape[x->ndim - 2], .n = x->shape[x->ndim - 1]};
   j.kr = r->shape[r->ndim - 2];
   j.kq = ARG_I(f, MODE) == AC_QR_MODE_R ? 0 : q->shape[q->ndim - 1];
   if (q->numel == 0 && r->numel == 0) return AC_OK;

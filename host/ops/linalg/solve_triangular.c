@@ -42,13 +42,13 @@ AC_ISA_FN(divide, (double *y, double by, int64_t n), (y, by, n)) {
   for (int64_t i = 0; i < n; i++) y[i] /= by;
 }
 
-typedef struct job {
+typedef struct solve_job {
   const ac_tensor *a, *b, *out;
   const double *m; /* matrices A in rows */
   double *rows;    /* per task (n, BLOCK) or (BLOCK, n) */
   int64_t n, k, n_blocks;
   bool upper, left, unit;
-} job;
+} solve_job;
 
 /* Offset of batch i of the result in t, whose leading dims broadcast to those of out. */
 static int64_t batch_of(const ac_tensor *out, const ac_tensor *t, int64_t i) {
@@ -63,7 +63,7 @@ static int64_t batch_of(const ac_tensor *out, const ac_tensor *t, int64_t i) {
 }
 
 /* x (n rows of w) := A^-1 x, row by row, the ones that are known first. */
-static void solve_left(const job *j, const double *m, double *x, int64_t w) {
+static void solve_left(const solve_job *j, const double *m, double *x, int64_t w) {
   for (int64_t s = 0; s < j->n; s++) {
     const int64_t i = j->upper ? j->n - 1 - s : s, from = j->upper ? i + 1 : 0, to = j->upper ? j->n : i;
     for (int64_t k = from; k < to; k++) subtract(x + i * w, x + k * w, m[i * j->n + k], w);
@@ -72,7 +72,7 @@ static void solve_left(const job *j, const double *m, double *x, int64_t w) {
 }
 
 /* x (n values) := x A^-1: what is found is taken out of the rest at once. */
-static void solve_right(const job *j, const double *m, double *x) {
+static void solve_right(const solve_job *j, const double *m, double *x) {
   for (int64_t s = 0; s < j->n; s++) {
     const int64_t i = j->upper ? s : j->n - 1 - s, from = j->upper ? i + 1 : 0, to = j->upper ? j->n : i;
     if (!j->unit) x[i] /= m[i * j->n + i];
@@ -81,7 +81,7 @@ static void solve_right(const job *j, const double *m, double *x) {
 }
 
 static void run(void *arg, int64_t begin, int64_t end) {
-  const job *j = arg;
+  const solve_job *j = arg;
   const ac_tensor *b = j->b;
   const ac_dtype dt = (ac_dtype)b->dtype;
   const int64_t es = (int64_t)aci_dsize(dt), rs = b->stride[b->ndim - 2], cs = b->stride[b->ndim - 1];
@@ -116,7 +116,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   /* A as doubles, row by row; a head that describes them */
   ac_tensor *wide = aci_tensor_shell(f->device, AC_F64, a->ndim, a->shape);
   if (wide == NULL) return AC_FAIL(e, OOM, "no memory for a tensor's head");
-  job j = {.a = wide,
+  solve_job j = {.a = wide,
            .b = b,
            .out = out,
            .n = a->shape[a->ndim - 1],

@@ -4,13 +4,13 @@
    gradient: dinput = dl (input - target) / max(input (1 - input), 1e-12), without weight in one pass.
    example: accel.binary_cross_entropy(accel.tensor { 0.5, 0.9 }, accel.tensor { 1.0, 1.0 }) --> 0.399254 */
 #include "ops/index/index.h"
-#include "ops/loss/pair.h"
+#include "ops/loss/elementwise.h"
 
 #define LEAST(T, x) ((x) < (T)-100 ? (T)-100 : (x))
 #define FWD(T, p, x, t) (((t) - 1) * LEAST(T, m_log1p(-(x))) - (t) * LEAST(T, m_log(x)))
 #define SPREAD(T, x) ((1 - (x)) * (x) < (T)1e-12 ? (T)1e-12 : (1 - (x)) * (x))
 #define BWD(T, p, dy, x, t) ((dy) * p[1] * ((x) - (t)) / SPREAD(T, x))
-ACI_PAIR(bce, FWD)
+ACI_LOSS(bce, FWD)
 
 enum { INPUT, TARGET, WEIGHT, REDUCTION };
 
@@ -27,7 +27,7 @@ static ac_tensor *elements(ac_expr *x, ac_tensor *in, ac_tensor *t) {
 static void grad(ac_grad *g) {
   ac_expr *x = &g->x;
   ac_tensor *in = ARG_T(g, 0), *t = ARG_T(g, 1), *dy = g->dout[0];
-  double scale = aci_pair_scale(g);
+  double scale = aci_elementwise_loss_scale(g);
   if (ac_grad_needs(g, 0))
     ac_grad_set(g, 0, ac_grad_reduce_to(g, 0, x_bce_backward(x, dy, in, t, (int)ARG_I(g, 2), scale)));
   if (ac_grad_needs(g, 1)) {
@@ -37,7 +37,7 @@ static void grad(ac_grad *g) {
 }
 /* Logarithms of what is no probability are NaN: only then is the input looked through. */
 static ac_status cpu(ac_frame *f, ac_err *e) {
-  AC_TRY(aci_pair_cpu(f, e));
+  AC_TRY(aci_elementwise_loss_cpu(f, e));
   const ac_tensor *in = ARG_T(f, 0), *out = f->out[0];
   double row[256];
   bool nan = false;
@@ -73,7 +73,7 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
 AC_OP(binary_cross_entropy,
       .sig = "binary_cross_entropy(input: tensor, target: tensor, weight: tensor?, reduction: enum(none|mean|sum) = mean) -> tensor",
       .composed = composed, .autocast = AC_CAST_F32);
-AC_OP(bce, .sig = "bce(input: tensor, target: tensor, reduction: enum(none|mean|sum)) -> tensor", .shape = aci_pair_shape,
+AC_OP(bce, .sig = "bce(input: tensor, target: tensor, reduction: enum(none|mean|sum)) -> tensor", .shape = aci_elementwise_loss_shape,
       .cpu = cpu, .data = &bce_map, .grad = grad, .composed = plain, .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .hidden = true,
       .flops_per_element = 20);
 AC_MAP3(bce_backward, BWD,

@@ -4,17 +4,17 @@
    reduction = none; under autocast f32
    gradient: dinput = dl (s - target), dtarget = -dl input, without weights in one pass.
    example: accel.binary_cross_entropy_with_logits(accel.tensor { 0.0, 2.0 }, accel.tensor { 1.0, 1.0 }) --> 0.410038 */
-#include "ops/loss/pair.h"
+#include "ops/loss/elementwise.h"
 
 #define FWD(T, p, x, t) (((x) > 0 ? (x) * (1 - (t)) : -(x) * (t)) + m_log1p(m_exp(-m_abs(x))))
 #define BWD(T, p, dy, x, t) ((dy) * p[1] * (m_sigmoid(x) - (t)))
-ACI_PAIR(bce_logits, FWD)
+ACI_LOSS(bce_logits, FWD)
 
 enum { INPUT, TARGET, WEIGHT, REDUCTION, POS_WEIGHT };
 
 static void grad(ac_grad *g) {
   ac_expr *x = &g->x;
-  double scale = aci_pair_scale(g);
+  double scale = aci_elementwise_loss_scale(g);
   ac_tensor *in = ARG_T(g, 0), *t = ARG_T(g, 1), *dy = g->dout[0];
   if (ac_grad_needs(g, 0))
     ac_grad_set(g, 0, ac_grad_reduce_to(g, 0, x_bce_logits_backward(x, dy, in, t, (int)ARG_I(g, 2), scale)));
@@ -57,7 +57,7 @@ AC_OP(binary_cross_entropy_with_logits,
              "pos_weight: tensor?) -> tensor",
       .composed = composed, .autocast = AC_CAST_F32);
 AC_OP(bce_logits, .sig = "bce_logits(input: tensor, target: tensor, reduction: enum(none|mean|sum)) -> tensor",
-      .shape = aci_pair_shape, .cpu = aci_pair_cpu, .data = &bce_logits_map, .grad = grad, .composed = plain,
+      .shape = aci_elementwise_loss_shape, .cpu = aci_elementwise_loss_cpu, .data = &bce_logits_map, .grad = grad, .composed = plain,
       .save = AC_SAVE_IN(0) | AC_SAVE_IN(1), .hidden = true, .flops_per_element = 20);
 AC_MAP3(bce_logits_backward, BWD,
         .sig = "bce_logits_backward(dy: tensor, input: tensor, target: tensor, reduction: enum(none|mean|sum), scale: float) -> "

@@ -2,7 +2,7 @@
    x1, x2 (N, D) | (D), target (N) | () of 1 and -1 -> () | like target with reduction = none
    gradient: through the cosine, x1 x2 / sqrt((|x1|^2 + e) (|x2|^2 + e)) with e = 1e-12; any number of times.
    example: accel.cosine_embedding_loss(accel.tensor { { 1.0, 0.0 } }, accel.tensor { { 1.0, 1.0 } }, accel.tensor { 1.0 }) --> 0.292893 */
-#include "ops/loss/pair.h"
+#include "ops/loss/elementwise.h"
 
 static ac_tensor *dot(ac_expr *x, ac_tensor *a, ac_tensor *b) {
   int64_t last = -1;

@@ -9,7 +9,7 @@
 #include "ops/reduce/slots.h"
 #include "ops/reduce/softmax.h"
 
-typedef struct job {
+typedef struct cross_entropy_job {
   aci_reduce_plan x, t, o; /* logits; target probabilities; gradients of logits */
   aci_ce_targets y;
   aci_reduce_plan dy;
@@ -17,7 +17,7 @@ typedef struct job {
   double smooth, divisor; /* of mean, 1 otherwise */
   double *loss;           /* per row */
   aci_slots *slots;
-} job;
+} cross_entropy_job;
 
 /* y = a * y - b * w */
 #define AXPBY(T, sfx)                                                                 \
@@ -31,11 +31,11 @@ AXPBY(float, f32)
 AXPBY(double, f64)
 
 #define ROW_FNS(T, sfx)                                                                                   \
-  static inline double r_##sfx(const job *j, const T *q, int64_t y, int64_t c, int64_t n) {               \
+  static inline double r_##sfx(const cross_entropy_job *j, const T *q, int64_t y, int64_t c, int64_t n) { \
     double v = (1 - j->smooth) * (q != NULL ? (double)q[c] : c == y ? 1.0 : 0.0) + j->smooth / (double)n; \
     return j->y.w != NULL ? v * (double)((const T *)j->y.w)[c] : v;                                       \
   }                                                                                                       \
-  static double row_##sfx(const job *j, const T *x, const T *q, int64_t y, T *buf) {                      \
+  static double row_##sfx(const cross_entropy_job *j, const T *x, const T *q, int64_t y, T *buf) {        \
     const int64_t n = j->x.n_reduced;                                                                     \
     const T m = aci_row_max_##sfx(x, n);                                                                  \
     const double ln = log(aci_row_exp_##sfx(x, m, n, buf));                                               \
@@ -44,7 +44,7 @@ AXPBY(double, f64)
     for (int64_t c = 0; c < n; c++) l += r_##sfx(j, q, y, c, n) * ((double)m - (double)x[c] + ln);        \
     return l;                                                                                             \
   }                                                                                                       \
-  static void row_back_##sfx(const job *j, const T *x, const T *q, int64_t y, double g, T *dx) {          \
+  static void row_back_##sfx(const cross_entropy_job *j, const T *x, const T *q, int64_t y, double g, T *dx) { \
     const int64_t n = j->x.n_reduced;                                                                     \
     double sum = aci_row_exp_##sfx(x, aci_row_max_##sfx(x, n), n, dx), r = 0,                             \
            each = g * j->smooth / (double)n;                                                              \
@@ -63,7 +63,7 @@ ROW_FNS(float, f32)
 ROW_FNS(double, f64)
 
 static void forward(void *arg, int64_t begin, int64_t end) {
-  const job *j = arg;
+  const cross_entropy_job *j = arg;
   const int64_t n = j->x.n_reduced;
   const size_t row = (size_t)n * aci_ctype_bytes(j->x.ct);
   int slot = aci_slots_take(j->slots);
@@ -84,7 +84,7 @@ static void forward(void *arg, int64_t begin, int64_t end) {
 }
 
 static void backward(void *arg, int64_t begin, int64_t end) {
-  const job *j = arg;
+  const cross_entropy_job *j = arg;
   const int64_t n = j->x.n_reduced, es = (int64_t)aci_dsize(j->o.dt), step = j->o.red_stride[0];
   const size_t row = (size_t)n * aci_ctype_bytes(j->x.ct);
   const bool direct = (n == 1 || step == 1) && aci_ctype_bytes(j->x.ct) == (size_t)es;
@@ -151,7 +151,7 @@ void aci_ce_targets_free(aci_ce_targets *y) {
 }
 
 /* Everything that forward and backward prepare alike; at: position of input among the arguments. */
-static ac_status prepare(job *j, ac_frame *f, int at, uint32_t mask, ac_err *e) {
+static ac_status prepare(cross_entropy_job *j, ac_frame *f, int at, uint32_t mask, ac_err *e) {
   const ac_tensor *x = ARG_T(f, at), *t = ARG_T(f, at + 1);
   const aci_ctype ct = aci_ctype_of((ac_dtype)x->dtype);
   const bool by_class = !ac_dtype_is_float((ac_dtype)t->dtype);
@@ -167,7 +167,7 @@ static ac_status prepare(job *j, ac_frame *f, int at, uint32_t mask, ac_err *e) 
   return AC_OK;
 }
 
-static ac_status run(job *j, ac_frame *f, void (*fn)(void *, int64_t, int64_t), ac_err *e) {
+static ac_status run(cross_entropy_job *j, ac_frame *f, void (*fn)(void *, int64_t, int64_t), ac_err *e) {
   aci_slots slots;
   const int64_t grain = aci_reduce_grain(&j->x);
   const size_t row = (size_t)j->x.n_reduced * aci_ctype_bytes(j->x.ct);
@@ -180,7 +180,7 @@ static ac_status run(job *j, ac_frame *f, void (*fn)(void *, int64_t, int64_t), 
 }
 
 ac_status aci_ce_run(ac_frame *f, uint32_t mask, ac_err *e) {
-  job j = {.loss = NULL};
+  cross_entropy_job j = {.loss = NULL};
   ac_block *loss = NULL;
   const ac_tensor *out = f->out[0];
   ac_status st = prepare(&j, f, 0, mask, e);
@@ -204,7 +204,7 @@ ac_status aci_ce_run(ac_frame *f, uint32_t mask, ac_err *e) {
 }
 
 ac_status aci_ce_run_backward(ac_frame *f, uint32_t mask, ac_err *e) {
-  job j = {.loss = NULL};
+  cross_entropy_job j = {.loss = NULL};
   ac_status st = prepare(&j, f, 1, mask, e);
   if (st == AC_OK) {
     aci_reduce_plan_make(&j.o, f->out[0], mask, j.x.ct);

@@ -2,7 +2,7 @@
    input (any shape; floats), target (the same shape; any numbers) -> () | that shape with reduction = none
    gradient: dinput = dl where target is 1, -dl where it is -1 and input < margin; any number of times.
    example: accel.hinge_embedding_loss(accel.tensor { 0.5, 0.25 }, accel.tensor { 1.0, -1.0 }) --> 0.625 */
-#include "ops/loss/pair.h"
+#include "ops/loss/elementwise.h"
 
 static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   ac_value target = a[1];

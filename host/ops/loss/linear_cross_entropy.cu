@@ -2,7 +2,7 @@
  * which every row takes what it needs (forward) or which become gradients (backward) and are multiplied on. Tiles follow from the shape
  * alone and are taken in ascending order. What is kept between the two, kept and shifts, is as on the CPU, but in this file's tiles. */
 #include "accel/ops.h"
-#include "ops/index/boxes.cuh"
+#include "ops/index/range.cuh"
 #include "ops/loss/linear_cross_entropy.cuh"
 #include "ops/loss/linear_cross_entropy_args.h"
 #include "ops/matmul/product.cuh"
@@ -42,7 +42,7 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static ac_status convert(const call &j, int64_t rows, int64_t cols, void *to, ac_dtype to_dt,
                          const void *from, ac_dtype from_dt, int64_t rs, int64_t cs, ac_err *e) {
   const int64_t shape[2] = {rows, cols};
-  aci_box d = {}, s = {};
+  aci_range d = {}, s = {};
   d.ptr = to;
   d.dtype = to_dt;
   d.stride[0] = cols;
@@ -51,7 +51,7 @@ static ac_status convert(const call &j, int64_t rows, int64_t cols, void *to, ac
   s.dtype = from_dt;
   s.stride[0] = rs;
   s.stride[1] = cs;
-  return aci_cuda_move_box(j.f, 2, shape, &d, &s, e);
+  return aci_cuda_copy_range(j.f, 2, shape, &d, &s, e);
 }
 
 /* at: position of the first argument that both ops have. */

@@ -27,9 +27,9 @@ void aci_lce_release(aci_lce *j) {
 void aci_lce_convert(const aci_lce *j, int64_t rows, int64_t cols, void *dst, ac_dtype to, const void *src,
                      ac_dtype from, int64_t rs, int64_t cs) {
   const int64_t shape[2] = {rows, cols};
-  aci_box d = {.ptr = dst, .dtype = to, .stride = {cols, 1}};
-  aci_box s = {.ptr = (void *)(uintptr_t)src, .dtype = from, .stride = {rs, cs}};
-  aci_box_copy(j->f->team, 2, shape, &d, &s);
+  aci_range d = {.ptr = dst, .dtype = to, .stride = {cols, 1}};
+  aci_range s = {.ptr = (void *)(uintptr_t)src, .dtype = from, .stride = {rs, cs}};
+  aci_range_copy_cpu(j->f->team, 2, shape, &d, &s);
 }
 
 ac_status aci_lce_prepare(aci_lce *j, ac_frame *f, int at, ac_tensor *kept, ac_tensor *shifts, ac_err *e) {

@@ -2,7 +2,7 @@
    x1, x2, target (shapes that broadcast; floats) -> () | the broadcast shape with reduction = none
    gradient: dx1 = -target dl, dx2 = target dl where the loss is positive; any number of times.
    example: accel.margin_ranking_loss(accel.tensor { 1.0, 0.0 }, accel.tensor { 0.5, 2.0 }, accel.tensor { 1.0, 1.0 }) --> 1 */
-#include "ops/loss/pair.h"
+#include "ops/loss/elementwise.h"
 
 static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   ac_scalar one = aci_float(1);

@@ -4,7 +4,7 @@
    under autocast f32
    gradient: dinput = -dl weight at the class of each element, 0 elsewhere.
    example: accel.nll_loss(accel.tensor { { -1.0, -2.0 }, { -3.0, -0.5 } }, accel.tensor { 0, 1 }) --> 0.75 */
-#include "ops/loss/pair.h"
+#include "ops/loss/elementwise.h"
 
 #include "ops/ctx_impl.h"
 

@@ -3,7 +3,7 @@
    input, target (any shape, the same for both; floats) -> () | that shape with reduction = none
    gradient: dinput = dl (e^input - target), dtarget = -dl input (without full); any number of times.
    example: accel.poisson_nll_loss(accel.tensor { 0.0, 1.0 }, accel.tensor { 1.0, 2.0 }) --> 0.859141 */
-#include "ops/loss/pair.h"
+#include "ops/loss/elementwise.h"
 
 enum { INPUT, TARGET, LOG_INPUT, FULL, EPS, REDUCTION };
 

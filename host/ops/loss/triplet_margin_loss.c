@@ -3,7 +3,7 @@
    anchor, positive, negative (..., D), one shape -> () | (...) with reduction = none
    gradient: through the norms; any number of times.
    example: accel.triplet_margin_loss(accel.zeros(1, 2), accel.ones(1, 2), accel.full({ 1, 2 }, 3.0), { margin = 4 }) --> 1.171573 */
-#include "ops/loss/pair.h"
+#include "ops/loss/elementwise.h"
 
 enum { ANCHOR, POSITIVE, NEGATIVE, MARGIN, P, EPS, SWAP, REDUCTION };
 

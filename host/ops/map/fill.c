@@ -6,7 +6,7 @@
 
 enum { GRAIN = 65536 };
 
-typedef struct job {
+typedef struct fill_job {
   char *ptr;
   size_t size;
   union {
@@ -18,7 +18,7 @@ typedef struct job {
   } v;
   int ndim;
   int64_t shape[AC_MAX_DIMS], stride[AC_MAX_DIMS];
-} job;
+} fill_job;
 
 #define FILL(T, value)                                         \
   do {                                                         \
@@ -29,7 +29,7 @@ typedef struct job {
       for (int64_t i = 0; i < n; i++) p[i * stride] = (value); \
   } while (0)
 
-static void stretch(const job *j, char *dst, int64_t stride, int64_t n) {
+static void stretch(const fill_job *j, char *dst, int64_t stride, int64_t n) {
   switch (j->size) {
     case 1: FILL(uint8_t, j->v.u8); break;
     case 2: FILL(uint16_t, j->v.u16); break;
@@ -39,7 +39,7 @@ static void stretch(const job *j, char *dst, int64_t stride, int64_t n) {
 }
 
 static void range(void *arg, int64_t begin, int64_t end) {
-  const job *j = arg;
+  const fill_job *j = arg;
   const int last = j->ndim - 1;
   while (begin < end) {
     int64_t r = begin, off = 0, n = j->shape[last] - begin % j->shape[last];
@@ -62,7 +62,7 @@ ac_status aci_fill_check(ac_scalar v, ac_dtype dt, ac_err *e) {
 ac_status aci_fill(ac_frame *f, ac_scalar v, ac_err *e) {
   const ac_tensor *t = f->out[0];
   const ac_dtype dt = (ac_dtype)t->dtype;
-  job j = {.ptr = aci_data(t), .size = aci_dsize(dt), .ndim = 1, .shape = {t->numel}, .stride = {1}};
+  fill_job j = {.ptr = aci_data(t), .size = aci_dsize(dt), .ndim = 1, .shape = {t->numel}, .stride = {1}};
   if (t->numel == 0) return AC_OK;
   if (ac_dtype_is_float(dt) || (dt == AC_BOOL && v.kind == AC_SCALAR_FLOAT)) {
     double d = aci_scalar_f(v);

@@ -66,10 +66,10 @@ ac_status aci_map_shape_nobool(ac_frame *f, ac_err *e) {
 }
 
 typedef aci_map_operand operand;
-typedef struct job {
+typedef struct map_job {
   aci_map_fn loop;
   aci_map_plan plan;
-} job;
+} map_job;
 
 static bool direct(const aci_map_plan *j, const operand *o, int64_t stride) {
   static const ac_dtype same[] = {AC_F32, AC_F64, AC_I64};
@@ -77,7 +77,7 @@ static bool direct(const aci_map_plan *j, const operand *o, int64_t stride) {
 }
 
 /* One stretch of the innermost dim. */
-static void stretch(const job *all, const char *const *in, char *out, int64_t n) {
+static void stretch(const map_job *all, const char *const *in, char *out, int64_t n) {
   const aci_map_plan *j = &all->plan;
   const int d = j->ndim - 1;
   _Alignas(64) char buf[ACI_MAP_MAX_IN + 1][ROW * 8];
@@ -115,7 +115,7 @@ static void stretch(const job *all, const char *const *in, char *out, int64_t n)
 }
 
 static void range(void *arg, int64_t begin, int64_t end) {
-  const job *all = arg;
+  const map_job *all = arg;
   const aci_map_plan *j = &all->plan;
   const int last = j->ndim - 1;
   const int64_t inner = j->shape[last];
@@ -186,17 +186,17 @@ static void put_param(aci_map_plan *j, int i, const ac_value *v) {
 }
 
 /* The common case on its own path: contiguous tensors of one shape in a type that kernels compute in. */
-typedef struct plain_job {
+typedef struct contiguous_map_job {
   aci_map_fn loop;
   int n_in;
   int64_t bytes; /* of an element */
   const char *in[ACI_MAP_MAX_IN];
   char *out;
   const void *p;
-} plain_job;
+} contiguous_map_job;
 
 static void plain_range(void *arg, int64_t begin, int64_t end) {
-  const plain_job *j = arg;
+  const contiguous_map_job *j = arg;
   const void *in[ACI_MAP_MAX_IN];
   for (int k = 0; k < j->n_in; k++) in[k] = j->in[k] + begin * j->bytes;
   j->loop(end - begin, j->out + begin * j->bytes, in, j->p);
@@ -219,7 +219,7 @@ static const aci_map_loop *loop_of(const aci_map *m, aci_ctype ct) {
 
 static void run_plain(const ac_frame *f, const aci_map *m, const ac_tensor *o) {
   aci_map_plan params;
-  plain_job j = {
+  contiguous_map_job j = {
       .n_in = m->n_in, .bytes = (int64_t)aci_dsize((ac_dtype)o->dtype), .out = aci_data(o), .p = &params.p};
   params.ct = aci_ctype_of((ac_dtype)o->dtype);
   j.loop = loop_of(m, params.ct)->run;
@@ -275,7 +275,7 @@ const aci_map_loop *aci_map_plan_make(const ac_frame *f, const aci_map *m, aci_m
 
 ac_status aci_map_run(ac_frame *f, const aci_map *m, ac_err *e) {
   const ac_tensor *o = f->out[0];
-  job j;
+  map_job j;
   if (o->numel == 0) return AC_OK;
   if (f->ctx->drivers[f->device->kind] != NULL) return f->ctx->drivers[f->device->kind]->run_map(f, m, e);
   if (is_plain(f, m, o)) {

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "ops/cuda/module.h"
-#include "ops/index/boxes.cuh"
+#include "ops/index/range.cuh"
 #include "ops/matmul/product.cuh"
 
 aci_map_entry *&aci_map_entry::head() {
@@ -122,7 +122,7 @@ static ac_status fill(ac_frame *f, const ac_tensor *t, const void *bytes, ac_err
   }
 }
 
-extern const aci_drivers aci_cuda_drivers = {run_map, fill, aci_cuda_move_box, aci_cuda_product, aci_cuda_remap};
+extern const aci_drivers aci_cuda_drivers = {run_map, fill, aci_cuda_copy_range, aci_cuda_product, aci_cuda_remap};
 
 /* ---- to another device; the gpu does the copying, in the order of its own work ---- */
 static ac_status copy_to(ac_frame *f, ac_err *e) {

@@ -204,6 +204,6 @@ template <> struct aci_is_int<int64_t> {
 #define AC_MAP3N(op, F, ...) ACI_MAP_NUM(op, 3, F)
 #define AC_MAP1B(op, F, ...) ACI_MAP_NUM(op, 1, F)
 #define AC_MAP2B(op, F, ...) ACI_MAP_NUM(op, 2, F)
-#define ACI_PAIR(op, F) ACI_MAP_FLT(op, 2, F)
+#define ACI_LOSS(op, F) ACI_MAP_FLT(op, 2, F)
 
 #endif

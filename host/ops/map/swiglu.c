@@ -22,14 +22,14 @@
 BACK(float, f32)
 BACK(double, f64)
 
-typedef struct job {
+typedef struct swiglu_job {
   aci_reduce_plan in[3]; /* dz, x, y, each as one list */
   char *out[2];
   ac_dtype dt;
-} job;
+} swiglu_job;
 
 static void range(void *arg, int64_t begin, int64_t end) {
-  const job *j = arg;
+  const swiglu_job *j = arg;
   const aci_ctype ct = j->in[0].ct;
   const bool direct = aci_ctype_bytes(ct) == aci_dsize(j->dt);
   _Alignas(64) double buf[5][ACI_RED_BLOCK];
@@ -54,7 +54,7 @@ static ac_status shape_backward(ac_frame *f, ac_err *e) {
 }
 
 static ac_status cpu_backward(ac_frame *f, ac_err *e) {
-  job j = {.dt = (ac_dtype)f->out[0]->dtype};
+  swiglu_job j = {.dt = (ac_dtype)f->out[0]->dtype};
   (void)e;
   if (f->out[0]->numel == 0) return AC_OK;
   for (int k = 0; k < 3; k++) aci_reduce_plan_make(&j.in[k], ARG_T(f, k), ACI_ALL_DIMS, aci_ctype_of(j.dt));

@@ -73,13 +73,13 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
       ac_dtype_is_float(p.dtype)) {
     AC_TRY(make_bias(f, in, beta, &p, &block, e));
   } else if (beta != 0) {
-    aci_box dst = {.ptr = aci_data(y), .dtype = p.dtype}, src = {.ptr = aci_data(in), .dtype = p.dtype};
+    aci_range dst = {.ptr = aci_data(y), .dtype = p.dtype}, src = {.ptr = aci_data(in), .dtype = p.dtype};
     memcpy(dst.stride, y->stride, (size_t)nd * 8);
     for (int d = 0; d < nd; d++) {
       int i = d - (nd - in->ndim);
       src.stride[d] = i < 0 || in->shape[i] == 1 ? 0 : in->stride[i];
     }
-    AC_TRY(aci_box_move(f, nd, y->shape, &dst, &src, e));
+    AC_TRY(aci_range_copy(f, nd, y->shape, &dst, &src, e));
     p.beta = beta;
   }
   ac_status st = aci_product_run(f, &p, e);

@@ -49,13 +49,13 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
                    .beta = aci_scalar_f(f->args[BETA].scalar)};
   if (y->numel == 0) return AC_OK;
   if (p.beta != 0) {
-    aci_box dst = {.ptr = aci_data(y), .dtype = p.dtype}, src = {.ptr = aci_data(in), .dtype = p.dtype};
+    aci_range dst = {.ptr = aci_data(y), .dtype = p.dtype}, src = {.ptr = aci_data(in), .dtype = p.dtype};
     memcpy(dst.stride, y->stride, 3 * sizeof *dst.stride);
     for (int d = 0; d < 3; d++) {
       int i = d - (3 - in->ndim);
       src.stride[d] = i < 0 || in->shape[i] == 1 ? 0 : in->stride[i];
     }
-    AC_TRY(aci_box_move(f, 3, y->shape, &dst, &src, e));
+    AC_TRY(aci_range_copy(f, 3, y->shape, &dst, &src, e));
   }
   return aci_product_run(f, &p, e);
 }

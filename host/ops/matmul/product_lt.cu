@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "ops/cuda/launch.cuh"
-#include "ops/index/boxes.cuh"
+#include "ops/index/range.cuh"
 #include "ops/matmul/lt.h"
 
 static bool tf32; /* ACCEL_CUDA_TF32: of the process */
@@ -93,7 +93,7 @@ std::map<int, aci_lt_handle> &handles = *new std::map<int, aci_lt_handle>; /* by
 std::map<std::vector<int64_t>, choice> &chosen = *new std::map<std::vector<int64_t>, choice>;
 
 /* One product, or a batch whose products differ by a stride. */
-struct job {
+struct product_lt_job {
   const aci_product *p;
   const char *a, *b;
   char *c;
@@ -134,7 +134,7 @@ uint32_t epilogue_of(const aci_product *p, const void **along) {
 }
 
 /* D (n x m) = op(B) (n x k) op(A) (k x m) */
-bool describe(descriptors &d, const job &j) {
+bool describe(descriptors &d, const product_lt_job &j) {
   const aci_product *p = j.p;
   const bool wide = p->dtype == AC_F64;
   const int type = wide                  ? ACI_LT_F64
@@ -162,7 +162,7 @@ bool describe(descriptors &d, const job &j) {
 }
 
 /* What the heuristic names first for operands that lie as these do. */
-choice ask(aci_lt_handle h, descriptors &d, const job &j) {
+choice ask(aci_lt_handle h, descriptors &d, const product_lt_job &j) {
   aci_lt_found found = {};
   int n = 0;
   choice c = {};
@@ -189,7 +189,7 @@ choice ask(aci_lt_handle h, descriptors &d, const job &j) {
 #define ON_DEVICE(status, call) status = call
 #endif
 
-static ac_status run(ac_frame *f, const job &j, ac_err *e) {
+static ac_status run(ac_frame *f, const product_lt_job &j, ac_err *e) {
   const aci_product *p = j.p;
   const int device = aci_cuda_of(f->device)->ordinal;
   const bool wide = p->dtype == AC_F64;
@@ -250,7 +250,7 @@ static ac_status run(ac_frame *f, const job &j, ac_err *e) {
 }
 
 /* The last dim of the batch goes in one call, those before it one call each. */
-static ac_status products(ac_frame *f, const aci_product *p, job j, ac_err *e) {
+static ac_status products(ac_frame *f, const aci_product *p, product_lt_job j, ac_err *e) {
   const int last = p->n_batch_dims - 1;
   const int64_t es = (int64_t)aci_dsize(p->dtype), size = p->m * p->n * (int64_t)aci_dsize(p->wide ? AC_F32 : p->dtype);
   const int64_t batch = last < 0 ? 1 : p->batch[last];
@@ -279,7 +279,7 @@ static ac_status products(ac_frame *f, const aci_product *p, job j, ac_err *e) {
 
 ac_status aci_cuda_product_lt(ac_frame *f, const aci_product *p, ac_err *e) {
   const ac_dtype result = p->wide ? AC_F32 : p->dtype;
-  job j = {};
+  product_lt_job j = {};
   if (!lt().ready || (p->bias != NULL && p->bias_dtype != result)) return AC_UNSUPPORTED;
   /* the library wants leading dims of 8 for what goes beside the result, and nobody asks where that begins */
   if (p->epilogue != ACI_EPILOGUE_NONE &&

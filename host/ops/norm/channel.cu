@@ -1,7 +1,7 @@
 /* batch_norm and group_norm on CUDA. x is (n, c, l) in one run; statistics belong to sets: a channel over all samples, or a group of a
  * sample's neighbouring channels. Sums (channel_sums.cuh) are double; backward's are those of dy and of dy * (x - mean) of every channel
  * (batch) or of every sample's channel (group), of which both dx and the parameters' gradients are made. */
-#include "ops/index/boxes.cuh"
+#include "ops/index/range.cuh"
 #include "ops/norm/channel_sums.cuh"
 
 /* A value per channel; ptr NULL: not there. */

@@ -69,7 +69,7 @@ COLUMN_FNS(double, f64)
 
 enum { MEAN, REST, A, B, Q, C, N_ROWS }; /* rows of coefficients */
 
-typedef struct job {
+typedef struct channel_column_job {
   const aci_channels *g;
   bool direct;
   size_t es, cs;
@@ -77,17 +77,17 @@ typedef struct job {
   double *part; /* per piece: two rows of sums or moments */
   char *coef;   /* N_ROWS rows of the compute type */
   aci_slots *slots;
-} job;
+} channel_column_job;
 
-static void *coef(const job *j, int row, int64_t i) { return j->coef + (size_t)(row * j->width + i) * j->cs; }
-static void put(const job *j, int row, int64_t i, double v) {
+static void *coef(const channel_column_job *j, int row, int64_t i) { return j->coef + (size_t)(row * j->width + i) * j->cs; }
+static void put(const channel_column_job *j, int row, int64_t i, double v) {
   void *p = coef(j, row, i);
   if (j->g->ct == ACI_C_F32) *(float *)p = (float)v;
   else *(double *)p = v;
 }
 
 /* rows x n elements from row r, column i on, in the compute type; buf holds ROWS x TILE of them. */
-static const void *load(const job *j, const char *base, int64_t r, int64_t i, int64_t rows, int64_t n,
+static const void *load(const channel_column_job *j, const char *base, int64_t r, int64_t i, int64_t rows, int64_t n,
                         char *buf, int64_t *step) {
   const char *p = base + (r * j->width + i) * (int64_t)j->es;
   *step = j->width;
@@ -100,7 +100,7 @@ static const void *load(const job *j, const char *base, int64_t r, int64_t i, in
 
 /* Moments, or sums of the backward, of one tile of columns over the rows of one piece. */
 static void gather(void *arg, int64_t first, int64_t last) {
-  const job *j = arg;
+  const channel_column_job *j = arg;
   const aci_channels *g = j->g;
   const bool f32 = g->ct == ACI_C_F32;
   int slot = aci_slots_take(j->slots);
@@ -130,7 +130,7 @@ static void gather(void *arg, int64_t first, int64_t last) {
 }
 
 static void join_moments(void *arg, int64_t first, int64_t last) {
-  const job *j = arg;
+  const channel_column_job *j = arg;
   const aci_channels *g = j->g;
   for (int64_t c = first; c < last; c++) {
     aci_moments m = {0, 0, 0};
@@ -150,7 +150,7 @@ static double value(const aci_channels *g, const void *p, int64_t c) {
 
 /* Rows of coefficients from the statistics; in the backward Q and C follow when the sums are there. */
 static void fill(void *arg, int64_t first, int64_t last) {
-  const job *j = arg;
+  const channel_column_job *j = arg;
   const aci_channels *g = j->g;
   for (int64_t c = first; c < last; c++) {
     const aci_channel_coef k = aci_channel_coef_of(g, c);
@@ -164,7 +164,7 @@ static void fill(void *arg, int64_t first, int64_t last) {
 }
 
 static void join_sums(void *arg, int64_t first, int64_t last) {
-  const job *j = arg;
+  const channel_column_job *j = arg;
   const aci_channels *g = j->g;
   for (int64_t c = first; c < last; c++) {
     aci_channel_coef k = aci_channel_coef_of(g, c);
@@ -189,7 +189,7 @@ static void join_sums(void *arg, int64_t first, int64_t last) {
 
 /* y or dx, row by row. */
 static void finish(void *arg, int64_t first, int64_t last) {
-  const job *j = arg;
+  const channel_column_job *j = arg;
   const aci_channels *g = j->g;
   const bool f32 = g->ct == ACI_C_F32;
   int slot = aci_slots_take(j->slots);
@@ -216,7 +216,7 @@ static void finish(void *arg, int64_t first, int64_t last) {
 
 ac_status aci_channel_column(ac_frame *f, aci_channels *g, ac_err *e) {
   aci_slots slots;
-  job j = {
+  channel_column_job j = {
       .g = g, .es = aci_dsize(g->dt), .cs = aci_ctype_bytes(g->ct), .width = g->c * g->l, .slots = &slots};
   j.direct = j.es == j.cs;
   j.n_tiles = (j.width + TILE - 1) / TILE;

@@ -29,16 +29,16 @@ enum { BLOCK = 1024, LEAST_TASKS = 32, LEAST_PIECE = 1 << 14, GRAIN = 1 << 15 };
         q_[k_] = B(i_ + k_, q_[k_]);                        \
       }                                                     \
     if (LANES == PAIR_LANES) {                              \
-      PAIR_FOLD(32)                                         \
-      PAIR_FOLD(16)                                         \
-      PAIR_FOLD(8)                                          \
+      PAIR_HALVE(32)                                        \
+      PAIR_HALVE(16)                                        \
+      PAIR_HALVE(8)                                         \
     }                                                       \
-    PAIR_FOLD(4)                                            \
-    PAIR_FOLD(2)                                            \
+    PAIR_HALVE(4)                                           \
+    PAIR_HALVE(2)                                           \
     s += s_[0] + s_[1];                                     \
     q += q_[0] + q_[1];                                     \
   }
-#define PAIR_FOLD(w) ACI_FOLD(s_, w, ACI_JOIN_ADD) ACI_FOLD(q_, w, ACI_JOIN_ADD)
+#define PAIR_HALVE(w) ACI_LANES_HALVE(s_, w, ACI_JOIN_ADD) ACI_LANES_HALVE(q_, w, ACI_JOIN_ADD)
 enum { PAIR_LANES = 64, PAIR_FEW = 8 };
 
 #define OFF(i) (v[i] - mean)
@@ -115,7 +115,7 @@ enum { PAIR_LANES = 64, PAIR_FEW = 8 };
 RUN_FNS(float, f32)
 RUN_FNS(double, f64)
 
-typedef struct job {
+typedef struct channel_run_job {
   const aci_channels *g;
   bool direct;              /* elements are of the compute type: no copies */
   size_t es;                /* bytes of an element in memory */
@@ -123,14 +123,14 @@ typedef struct job {
   aci_moments *part;        /* per set and piece, when pieces meet */
   double *sums;             /* per set and run: of dy and of dy * (x - mean as rounded) */
   double *scale;            /* per set: rstd and what the rounding of the mean left out */
-} job;
+} channel_run_job;
 
 /* Part of a set: whole runs, or a block of one long run. */
 typedef struct tile {
   int64_t run, runs, at, len;
 } tile;
 
-static bool next(const job *j, int64_t end, tile *t) {
+static bool next(const channel_run_job *j, int64_t end, tile *t) {
   const int64_t l = j->g->l;
   t->at += t->len;
   if (t->at >= l) {
@@ -144,14 +144,14 @@ static bool next(const job *j, int64_t end, tile *t) {
 }
 
 /* Elements from one run of a set to the next, and from the beginning to a tile. */
-static int64_t step_of(const job *j) { return j->g->batch ? j->g->c * j->g->l : j->g->l; }
-static int64_t offset_of(const job *j, int64_t set, const tile *t) {
+static int64_t step_of(const channel_run_job *j) { return j->g->batch ? j->g->c * j->g->l : j->g->l; }
+static int64_t offset_of(const channel_run_job *j, int64_t set, const tile *t) {
   const aci_channels *g = j->g;
   return (g->batch ? (t->run * g->c + set) * g->l : (set * g->n_runs + t->run) * g->l) + t->at;
 }
 
 /* The tile in the compute type: in place, or in buf. */
-static const void *load(const job *j, const char *base, int64_t set, const tile *t, void *buf,
+static const void *load(const channel_run_job *j, const char *base, int64_t set, const tile *t, void *buf,
                         int64_t *step) {
   const aci_channels *g = j->g;
   const char *p = base + offset_of(j, set, t) * (int64_t)j->es;
@@ -165,11 +165,11 @@ static const void *load(const job *j, const char *base, int64_t set, const tile 
   return buf;
 }
 
-static void *target(const job *j, int64_t set, const tile *t, void *buf, int64_t *step) {
+static void *target(const channel_run_job *j, int64_t set, const tile *t, void *buf, int64_t *step) {
   *step = j->direct ? step_of(j) : t->len;
   return j->direct ? j->g->y + offset_of(j, set, t) * (int64_t)j->es : buf;
 }
-static void store(const job *j, int64_t set, const tile *t, const void *buf) {
+static void store(const channel_run_job *j, int64_t set, const tile *t, const void *buf) {
   const aci_channels *g = j->g;
   char *p = g->y + offset_of(j, set, t) * (int64_t)j->es;
   const int64_t step = step_of(j), joined = t->len == step ? t->runs : 1;
@@ -186,7 +186,7 @@ static void tile_moments(aci_ctype ct, const void *x, const tile *t, int64_t ste
 }
 
 /* Deviations are taken from the mean so far: what that is off by is part of the variance of the set. */
-static aci_moments moments(const job *j, int64_t set, int64_t begin, int64_t end) {
+static aci_moments moments(const channel_run_job *j, int64_t set, int64_t begin, int64_t end) {
   _Alignas(64) double buf[BLOCK];
   aci_moments m = {0, 0, 0};
   for (tile t = {.run = begin}; next(j, end, &t);) {
@@ -202,7 +202,7 @@ static aci_moments moments(const job *j, int64_t set, int64_t begin, int64_t end
   return m;
 }
 
-static void take_moments(const job *j, int64_t set, const aci_moments *m) {
+static void take_moments(const channel_run_job *j, int64_t set, const aci_moments *m) {
   j->g->mean[set] = m->mean;
   j->g->var[set] = m->m2 / m->count;
 }
@@ -213,7 +213,7 @@ static const void *param(const aci_channels *g, const void *p, int64_t set, int6
   return (const char *)p + (size_t)i * aci_ctype_bytes(g->ct);
 }
 
-static void apply(const job *j, int64_t set, int64_t begin, int64_t end) {
+static void apply(const channel_run_job *j, int64_t set, int64_t begin, int64_t end) {
   _Alignas(64) double in[BLOCK], out[BLOCK];
   const aci_channels *g = j->g;
   const aci_channel_coef k = aci_channel_coef_of(g, set);
@@ -230,7 +230,7 @@ static void apply(const job *j, int64_t set, int64_t begin, int64_t end) {
   }
 }
 
-static void dots(const job *j, int64_t set, int64_t begin, int64_t end) {
+static void dots(const channel_run_job *j, int64_t set, int64_t begin, int64_t end) {
   _Alignas(64) double in[BLOCK], more[BLOCK];
   const aci_channels *g = j->g;
   const aci_channel_coef k = aci_channel_coef_of(g, set);
@@ -253,7 +253,7 @@ static double weight_of(const aci_channels *g, int64_t set, int64_t run) {
   return g->ct == ACI_C_F32 ? (double)*(const float *)w : *(const double *)w;
 }
 
-static void back(const job *j, int64_t set, int64_t begin, int64_t end) {
+static void back(const channel_run_job *j, int64_t set, int64_t begin, int64_t end) {
   _Alignas(64) double in[BLOCK], more[BLOCK], out[BLOCK];
   const aci_channels *g = j->g;
   const int64_t ws = g->batch ? 0 : 1;
@@ -283,14 +283,14 @@ static void back(const job *j, int64_t set, int64_t begin, int64_t end) {
 }
 
 /* ---- tasks ---- */
-static int64_t piece_begin(const job *j, int64_t p) { return p * j->n_runs; }
-static int64_t piece_end(const job *j, int64_t p) {
+static int64_t piece_begin(const channel_run_job *j, int64_t p) { return p * j->n_runs; }
+static int64_t piece_end(const channel_run_job *j, int64_t p) {
   int64_t end = (p + 1) * j->n_runs;
   return end < j->g->n_runs ? end : j->g->n_runs;
 }
 #define PIECES(name, body)                                                                 \
   static void name(void *arg, int64_t first, int64_t last) {                               \
-    const job *j = arg;                                                                    \
+    const channel_run_job *j = arg;                                                        \
     for (int64_t i = first; i < last; i++) {                                               \
       const int64_t set = i / j->n_pieces, p = i % j->n_pieces, begin = piece_begin(j, p), \
                     end = piece_end(j, p);                                                 \
@@ -317,7 +317,7 @@ PIECES(backward_whole, {
   back(j, set, begin, end);
 })
 
-static void join_moments(const job *j) {
+static void join_moments(const channel_run_job *j) {
   for (int64_t s = 0; s < j->g->n_sets; s++) {
     aci_moments m = {0, 0, 0};
     for (int64_t p = 0; p < j->n_pieces; p++) {
@@ -329,13 +329,13 @@ static void join_moments(const job *j) {
 }
 
 /* dweight and dbias: over the samples in order. The sums of a group kind's sample lie in the order of channels. */
-static void add_sums(const job *j, int64_t c, int64_t set, int64_t run) {
+static void add_sums(const channel_run_job *j, int64_t c, int64_t set, int64_t run) {
   const double *s = j->sums + 2 * (set * j->g->n_runs + run), *k = j->scale + 2 * set;
   j->g->db[c] += s[0];
   j->g->dw[c] += k[0] * (s[1] - k[1] * s[0]);
 }
 static void channel_sums(void *arg, int64_t first, int64_t last) {
-  const job *j = arg;
+  const channel_run_job *j = arg;
   const aci_channels *g = j->g;
   for (int64_t c = first; c < last && g->batch; c++)
     for (int64_t i = 0; i < g->n; i++) add_sums(j, c, c, i);
@@ -353,7 +353,7 @@ static void channel_sums(void *arg, int64_t first, int64_t last) {
 
 ac_status aci_channel_run(ac_frame *f, aci_channels *g, ac_err *e) {
   const bool backward = g->dy != NULL;
-  job j = {.g = g, .es = aci_dsize(g->dt), .n_pieces = 1, .n_runs = g->n_runs};
+  channel_run_job j = {.g = g, .es = aci_dsize(g->dt), .n_pieces = 1, .n_runs = g->n_runs};
   j.direct = j.es == aci_ctype_bytes(g->ct);
   if (g->n_sets < LEAST_TASKS) {
     int64_t most = g->members / LEAST_PIECE, want = (LEAST_TASKS + g->n_sets - 1) / g->n_sets;

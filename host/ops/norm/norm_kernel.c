@@ -95,7 +95,7 @@ typedef struct stat_f64 {
 ROW_FNS(float, f32)
 ROW_FNS(double, f64)
 
-typedef struct job {
+typedef struct norm_job {
   aci_reduce_plan x, dy;
   const aci_reduce_plan *residual, *addend; /* forward: sum, which is x, is their sum; backward: dsum */
   bool rms;
@@ -105,9 +105,9 @@ typedef struct job {
   aci_slots *slots;
   char *part; /* backward: per piece dweight, then dbias */
   int64_t rows;
-} job;
+} norm_job;
 
-static bool direct(const job *j) { return aci_ctype_bytes(j->x.ct) == aci_dsize((ac_dtype)j->out->dtype); }
+static bool direct(const norm_job *j) { return aci_ctype_bytes(j->x.ct) == aci_dsize((ac_dtype)j->out->dtype); }
 
 static void add(aci_ctype ct, const void *a, const void *b, int64_t n, void *y) {
   if (ct == ACI_C_F32) add_f32(a, b, n, y);
@@ -115,7 +115,7 @@ static void add(aci_ctype ct, const void *a, const void *b, int64_t n, void *y) 
 }
 
 /* Row r of sum; buf: two rows. */
-static void add_row(const job *j, int64_t r, char *buf) {
+static void add_row(const norm_job *j, int64_t r, char *buf) {
   const int64_t n = j->x.n_reduced;
   const size_t row = (size_t)n * aci_ctype_bytes(j->x.ct);
   const ac_dtype dt = (ac_dtype)j->sum->dtype;
@@ -129,7 +129,7 @@ static void add_row(const job *j, int64_t r, char *buf) {
 }
 
 static void forward(void *arg, int64_t begin, int64_t end) {
-  const job *j = arg;
+  const norm_job *j = arg;
   const int64_t n = j->x.n_reduced, es = (int64_t)aci_dsize((ac_dtype)j->out->dtype);
   int slot = aci_slots_take(j->slots);
   char *buf = aci_slots_at(j->slots, slot);
@@ -147,7 +147,7 @@ static void forward(void *arg, int64_t begin, int64_t end) {
 }
 
 static void backward(void *arg, int64_t begin, int64_t end) {
-  const job *j = arg;
+  const norm_job *j = arg;
   const int64_t n = j->x.n_reduced, es = (int64_t)aci_dsize((ac_dtype)j->out->dtype);
   const size_t row = (size_t)n * aci_ctype_bytes(j->x.ct);
   int slot = aci_slots_take(j->slots);
@@ -199,7 +199,7 @@ ac_status aci_norm_run(ac_frame *f, bool rms, double eps, ac_err *e) {
   aci_reduce_plan residual, addend;
   aci_slots slots;
   ac_block *params;
-  job j = {.rms = rms, .eps = eps, .out = f->out[0], .sum = adds ? x : NULL, .slots = &slots};
+  norm_job j = {.rms = rms, .eps = eps, .out = f->out[0], .sum = adds ? x : NULL, .slots = &slots};
   if (x->numel == 0) return AC_OK;
   aci_reduce_plan_make(&j.x, x, mask, ct);
   if (adds) {
@@ -226,7 +226,7 @@ ac_status aci_norm_run(ac_frame *f, bool rms, double eps, ac_err *e) {
 }
 
 /* Partial sums of every piece together, in their order. */
-static void join(const job *j, int64_t n_pieces, int which, const ac_tensor *out) {
+static void join(const norm_job *j, int64_t n_pieces, int which, const ac_tensor *out) {
   const int64_t n = j->x.n_reduced;
   const ac_dtype dt = (ac_dtype)out->dtype;
   for (int64_t i = 0; i < n; i++) {
@@ -246,7 +246,7 @@ ac_status aci_norm_backward_run(ac_frame *f, bool rms, double eps, ac_err *e) {
   aci_reduce_plan dsum;
   aci_slots slots;
   ac_block *mem;
-  job j = {.rms = rms, .eps = eps, .out = f->out[0], .slots = &slots};
+  norm_job j = {.rms = rms, .eps = eps, .out = f->out[0], .slots = &slots};
   uint32_t mask = aci_norm_mask(x->ndim, f->args[2].n);
   aci_reduce_plan_make(&j.x, x, mask, ct);
   aci_reduce_plan_make(&j.dy, dy, mask, ct);

@@ -68,13 +68,13 @@ AC_ISA_FN(variance_f32, (int64_t n, float *restrict v, const float *restrict g, 
 }
 
 /* ---- tiles ---- */
-typedef struct box {
+typedef struct tile_range {
   int64_t b0, b1, r0, r1, c0, n, col_tile, row_tile;
-} box;
+} tile_range;
 
-static box box_of(const aci_factor_part *a, int64_t tile) {
+static tile_range tile_range_of(const aci_factor_part *a, int64_t tile) {
   int64_t per = a->row_tiles * a->col_tiles, in = tile % per;
-  box x = {.b0 = tile / per * a->per_tile, .row_tile = in / a->col_tiles, .col_tile = in % a->col_tiles};
+  tile_range x = {.b0 = tile / per * a->per_tile, .row_tile = in / a->col_tiles, .col_tile = in % a->col_tiles};
   x.b1 = x.b0 + a->per_tile < a->batch ? x.b0 + a->per_tile : a->batch;
   x.r0 = x.row_tile * ACI_FACTOR_ROWS;
   x.r1 = x.r0 + ACI_FACTOR_ROWS < a->rows ? x.r0 + ACI_FACTOR_ROWS : a->rows;
@@ -95,7 +95,7 @@ static void put(const aci_factor_part *a, const ac_tensor *t, int64_t at, int64_
 /* ---- tiles of small matrices ---- */
 static void measure_small(const aci_factor_part *a, int64_t tile) {
   _Alignas(64) char pb[ACI_FACTOR_COLS * 8], gb[ACI_FACTOR_COLS * 8];
-  const box x = box_of(a, tile);
+  const tile_range x = tile_range_of(a, tile);
   const int64_t each = a->rows * a->cols, at = x.b0 * each, n = (x.b1 - x.b0) * each;
   const double *g = aci_list_row(a->g, ACI_C_F64, aci_list_direct(a->g, ACI_C_F64), at, n, gb);
   const double *p = aci_list_row(a->p, ACI_C_F64, aci_list_direct(a->p, ACI_C_F64), at, n, pb);
@@ -120,7 +120,7 @@ static void measure_small(const aci_factor_part *a, int64_t tile) {
 
 static void walk_small(const aci_factor_job *j, const aci_factor_part *a, int64_t tile, bool write) {
   _Alignas(64) char pb[ACI_FACTOR_COLS * 8], gb[ACI_FACTOR_COLS * 8];
-  const box x = box_of(a, tile);
+  const tile_range x = tile_range_of(a, tile);
   const int64_t each = a->rows * a->cols, at = x.b0 * each, n = (x.b1 - x.b0) * each;
   const double *g = aci_list_row(a->g, ACI_C_F64, aci_list_direct(a->g, ACI_C_F64), at, n, gb);
   double v[ACI_FACTOR_COLS], *next = v;
@@ -142,7 +142,7 @@ static void walk_small(const aci_factor_job *j, const aci_factor_part *a, int64_
 void aci_factor_measure(const aci_factor_job *j, aci_factor_part *a, int64_t tile) {
   _Alignas(64) char pb[ACI_FACTOR_COLS * 8], gb[ACI_FACTOR_COLS * 8], vb[ACI_FACTOR_COLS * 8];
   double scrap[ACI_FACTOR_COLS], total = 0;
-  box x = box_of(a, tile);
+  tile_range x = tile_range_of(a, tile);
   if (a->per_tile > 1) {
     measure_small(a, tile);
     return;
@@ -170,8 +170,8 @@ void aci_factor_measure(const aci_factor_job *j, aci_factor_part *a, int64_t til
   a->p_part[tile] = total;
 }
 
-/* The factors V is made of, for the columns of a box: rows of the compute type in buf, or in the variances. */
-static const void *factors_of(const aci_factor_part *a, const box *x, int64_t b, int64_t at, void *buf) {
+/* The factors V is made of, for the columns of a tile: rows of the compute type in buf, or in the variances. */
+static const void *factors_of(const aci_factor_part *a, const tile_range *x, int64_t b, int64_t at, void *buf) {
   if (a->v != NULL) return fetch(a, a->v, at, x->n, buf);
   const double *col = a->col + b * a->cols + x->c0;
   if (a->wide) return col;
@@ -184,7 +184,7 @@ static const void *factors_of(const aci_factor_part *a, const box *x, int64_t b,
 static void walk(const aci_factor_job *j, aci_factor_part *a, int64_t tile, bool write) {
   _Alignas(64) char pb[ACI_FACTOR_COLS * 8], gb[ACI_FACTOR_COLS * 8], vb[ACI_FACTOR_COLS * 8];
   double total = 0;
-  box x = box_of(a, tile);
+  tile_range x = tile_range_of(a, tile);
   if (a->per_tile > 1) {
     walk_small(j, a, tile, write);
     return;

@@ -20,11 +20,11 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return aci_number_check(f, FACTOR, e);
 }
 
-typedef struct job {
+typedef struct unscale_job {
   ac_tensor *const *g;
   double factor;
   atomic_int found;
-} job;
+} unscale_job;
 
 /* What still rounds to a finite number of the dtype. */
 static float largest(ac_dtype t) {
@@ -52,7 +52,7 @@ AC_ISA_FN(unscale_f64, (int64_t n, double *x, double a, int *bad), (n, x, a, bad
 }
 
 static void piece(void *arg, int i, int64_t chunk, int64_t begin, int64_t n) {
-  job *j = arg;
+  unscale_job *j = arg;
   const ac_tensor *t = j->g[i];
   const aci_ctype ct = t->dtype == AC_F64 ? ACI_C_F64 : ACI_C_F32;
   bool direct = aci_list_direct(t, ct);
@@ -71,7 +71,7 @@ static void piece(void *arg, int i, int64_t chunk, int64_t begin, int64_t n) {
 
 static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_value *v = &f->args[GRADS];
-  job j = {.g = v->tensors, .factor = aci_number_get(ARG_T(f, FACTOR))};
+  unscale_job j = {.g = v->tensors, .factor = aci_number_get(ARG_T(f, FACTOR))};
   AC_TRY(aci_list_run(f, v->n, v->tensors, piece, &j, e));
   if (j.found) aci_number_set(ARG_T(f, FOUND), 1);
   return AC_OK;

@@ -20,11 +20,11 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return ac_frame_out(f, wide ? AC_F64 : AC_F32, 0, NULL, e);
 }
 
-typedef struct job {
+typedef struct clip_norm_job {
   ac_tensor *const *g;
   double p, scale;
   double *part; /* one per chunk */
-} job;
+} clip_norm_job;
 
 enum { LANES = 16 };
 
@@ -54,7 +54,7 @@ static double gather(double p, int64_t n, const double *x, double sum) {
 }
 
 static void measure(void *arg, int i, int64_t chunk, int64_t begin, int64_t n) {
-  const job *j = arg;
+  const clip_norm_job *j = arg;
   const ac_tensor *t = j->g[i];
   _Alignas(64) char buf[ACI_LIST_ROW * 8];
   double sum = 0, lane[LANES] = {0};
@@ -83,7 +83,7 @@ static void scale_f64(int64_t n, double *x, double a) {
 }
 
 static void shrink(void *arg, int i, int64_t chunk, int64_t begin, int64_t n) {
-  const job *j = arg;
+  const clip_norm_job *j = arg;
   const ac_tensor *t = j->g[i];
   const aci_ctype ct = t->dtype == AC_F64 ? ACI_C_F64 : ACI_C_F32;
   bool direct = aci_list_direct(t, ct);
@@ -115,7 +115,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   int64_t chunks = aci_list_chunks(v->n, v->tensors);
   double *part = malloc((size_t)(chunks + 1) * sizeof *part);
   if (part == NULL) return AC_FAIL(e, OOM, "no memory for %lld sums", (long long)chunks);
-  job j = {v->tensors, p, 1, part};
+  clip_norm_job j = {v->tensors, p, 1, part};
   ac_status st = aci_list_run(f, v->n, v->tensors, measure, &j, e);
   double norm = join(part, chunks, isinf(p));
   free(part);

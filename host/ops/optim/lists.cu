@@ -1,7 +1,7 @@
 /* Lists of tensors on CUDA: tables of pointers for kernels, and copies of what does not lie in one run. See lists.cuh. */
 #include "ops/optim/lists.cuh"
 
-#include "ops/index/boxes.cuh"
+#include "ops/index/range.cuh"
 
 enum { ALIGN = 256 };
 static size_t rounded(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
@@ -12,7 +12,7 @@ static size_t copy_bytes(const ac_tensor *t) {
 }
 
 static ac_status copy(const aci_lists *l, const ac_tensor *t, size_t at, bool back, ac_err *e) {
-  aci_box run = {}, own = {};
+  aci_range run = {}, own = {};
   run.ptr = (char *)l->room->ptr + l->front + at;
   own.ptr = aci_data(t);
   run.dtype = own.dtype = (ac_dtype)t->dtype;
@@ -21,7 +21,7 @@ static ac_status copy(const aci_lists *l, const ac_tensor *t, size_t at, bool ba
     run.stride[d] = step;
     own.stride[d] = t->stride[d];
   }
-  return aci_cuda_move_box(l->f, t->ndim, t->shape, back ? &own : &run, back ? &run : &own, e);
+  return aci_cuda_copy_range(l->f, t->ndim, t->shape, back ? &own : &run, back ? &run : &own, e);
 }
 
 /* Tensor by tensor, list by list: the order in which copies lie. */

@@ -38,13 +38,13 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return ac_frame_out(f, f->args[5].dtype, s->n, s->ints, e);
 }
 
-typedef struct job {
+typedef struct dequantize_job {
   ac_tensor *y;
   float *direct; /* y itself where it is f32 */
   const int8_t *q;
   const ac_tensor *scale;
   int64_t block, bits;
-} job;
+} dequantize_job;
 
 AC_ISA_FN(widen8, (const int8_t *restrict q, int64_t n, float s, float *restrict y), (q, n, s, y)) {
   for (int64_t i = 0; i < n; i++) y[i] = (float)q[i] * s;
@@ -57,7 +57,7 @@ AC_ISA_FN(widen4, (const uint8_t *restrict q, int64_t pairs, float s, float *res
 }
 
 static void range(void *arg, int64_t begin, int64_t end) {
-  const job *j = arg;
+  const dequantize_job *j = arg;
   _Alignas(64) float row[PIECE];
   for (int64_t b = begin; b < end; b++) {
     const int64_t from = b * j->block, to = j->y->numel - from < j->block ? j->y->numel : from + j->block;
@@ -84,7 +84,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   const void *q;
   if (y->numel == 0) return AC_OK;
   AC_TRY(aci_contiguous_data(f, ARG_T(f, 0), &q, &block, e));
-  job j = {.y = y,
+  dequantize_job j = {.y = y,
            .direct = y->dtype == AC_F32 ? aci_data(y) : NULL,
            .q = q,
            .scale = ARG_T(f, 1),

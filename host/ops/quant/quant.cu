@@ -1,7 +1,7 @@
 /* quantize_blockwise and dequantize_blockwise on CUDA, bit for bit the CPU's. A block of threads takes a block of elements at a time. */
 #include "ops/cuda/elements.cuh"
 #include "ops/cuda/launch.cuh"
-#include "ops/index/boxes.cuh"
+#include "ops/index/range.cuh"
 
 namespace {
 struct quant_args {

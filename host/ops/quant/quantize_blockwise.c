@@ -23,14 +23,14 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return ac_frame_out(f, AC_F32, 1, &blocks, e);
 }
 
-typedef struct job {
+typedef struct quantize_job {
   const ac_tensor *x;
   const float *direct; /* x itself where it is contiguous f32 */
   int8_t *q;
   float *scale;
   int64_t block;
   int top; /* 127 or 7 */
-} job;
+} quantize_job;
 
 /* One block: its scale, and its values as bytes. Magnitudes are compared as integers, in which order NaN stands
  * above the infinities and those above all numbers. Rounding to nearest even by adding 1.5 x 2^23. */
@@ -66,7 +66,7 @@ AC_ISA_FN(pack4, (const int8_t *restrict v, int64_t pairs, uint8_t *restrict q),
 }
 
 static void range(void *arg, int64_t begin, int64_t end) {
-  const job *j = arg;
+  const quantize_job *j = arg;
   _Alignas(64) float row[ACI_QUANT_MAX_BLOCK];
   _Alignas(64) int8_t v[ACI_QUANT_MAX_BLOCK + 1];
   for (int64_t b = begin; b < end; b++) {
@@ -86,7 +86,7 @@ static void range(void *arg, int64_t begin, int64_t end) {
 
 static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
-  job j = {.x = x,
+  quantize_job j = {.x = x,
            .direct = x->dtype == AC_F32 && aci_is_contiguous(x) ? aci_data(x) : NULL,
            .q = aci_data(f->out[0]),
            .scale = aci_data(f->out[1]),

@@ -20,17 +20,17 @@ void aci_draw_words(const aci_draw *d, uint64_t first, int64_t n, uint32_t *w) {
   words(d->key, d->call, first, n, w);
 }
 
-typedef struct fill_job {
+typedef struct draw_job {
   const ac_tensor *x;
   aci_draw draw;
   aci_ctype ct;
   int per_block;
   aci_draw_fn fn;
   const void *params;
-} fill_job;
+} draw_job;
 
 static void fill_range(void *arg, int64_t begin, int64_t end) {
-  const fill_job *j = arg;
+  const draw_job *j = arg;
   _Alignas(64) uint32_t w[ACI_DRAW_ROW * 2];
   _Alignas(64) char row[ACI_DRAW_ROW * 8];
   for (int64_t b = begin; b < end; b += ACI_DRAW_ROW) { /* b is a multiple of per_block */
@@ -44,7 +44,7 @@ static void fill_range(void *arg, int64_t begin, int64_t end) {
 
 void aci_draw_fill(ac_frame *f, const ac_tensor *x, aci_ctype ct, int per_block, aci_draw_fn fn,
                    const void *params) {
-  fill_job j = {x, aci_draw_of(&f->ticket), ct, per_block, fn, params};
+  draw_job j = {x, aci_draw_of(&f->rng_counter), ct, per_block, fn, params};
   if (x->numel == 0) return;
   if (x->numel <= DRAW_GRAIN) fill_range(&j, 0, x->numel);
   else ac_parallel_for(f->team, x->numel, DRAW_GRAIN, fill_range, &j);

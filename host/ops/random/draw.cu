@@ -24,7 +24,7 @@ static uint64_t call_of(const ac_generator *t) {
 
 static draw_args args_of(const ac_frame *f, const ac_tensor *y, uint64_t call) {
   draw_args a = {};
-  a.key = key_of(&f->ticket);
+  a.key = key_of(&f->rng_counter);
   a.call = call;
   a.n = y->numel;
   a.y = aci_data(y);
@@ -56,7 +56,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) draw_fill(const __grid_const
 }
 
 template <class F> static ac_status fill(ac_frame *f, F fn, ac_err *e) {
-  const draw_args a = args_of(f, f->out[0], call_of(&f->ticket));
+  const draw_args a = args_of(f, f->out[0], call_of(&f->rng_counter));
   if (a.n == 0) return AC_OK;
   return aci_launch(f, "draw", draw_fill<F>, aci_blocks(f->device, (a.n + F::LANES - 1) / F::LANES), e, a,
                     fn);
@@ -194,7 +194,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
 static ac_status random_mask(ac_frame *f, ac_err *e) {
   const ac_tensor *x = f->args[0].tensor;
   const double p = f->args[1].f, scale = p < 1 ? 1 / (1 - p) : 0;
-  draw_args a = args_of(f, f->out[0], call_of_rows(&f->ticket));
+  draw_args a = args_of(f, f->out[0], call_of_rows(&f->rng_counter));
   uint64_t drop = (uint64_t)(p * 0x1p32);
   if (a.n == 0) return AC_OK;
   if (drop == 0) drop = 1;
@@ -204,8 +204,8 @@ static ac_status random_mask(ac_frame *f, ac_err *e) {
     memcpy(a.shape, x->shape, 8 * (size_t)x->ndim);
     memcpy(a.x_stride, x->stride, 8 * (size_t)x->ndim);
   }
-  if (x->ndim > 0 && f->ticket.row0 != 0)
-    a.first = (uint64_t)f->ticket.row0 * (uint64_t)(x->numel / x->shape[0]);
+  if (x->ndim > 0 && f->rng_counter.row0 != 0)
+    a.first = (uint64_t)f->rng_counter.row0 * (uint64_t)(x->numel / x->shape[0]);
   const unsigned blocks = aci_blocks(f->device, a.n / 4 + 1);
   if (a.dt == AC_F64) return aci_launch(f, "random_mask", draw_mask<double>, blocks, e, a, drop, scale);
   return aci_launch(f, "random_mask", draw_mask<float>, blocks, e, a, drop, (float)scale);

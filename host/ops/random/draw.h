@@ -2,7 +2,7 @@
  * drawn before:
  *
  *   key     = seed ^ stream * 0x9E3779B97F4A7C15
- *   counter = (block, step << 32 | ordinal)          step and ordinal come from the call's ticket
+ *   counter = (block, step << 32 | ordinal)          step and ordinal come from the call's RNG counter
  *
  * Draws that belong to rows of the global batch (dropout) use the ordinal within the micro-batch, so that they do not
  * depend on how the batch is cut; all others count on through the step, with bit 31 set from its second micro-batch on.
@@ -13,7 +13,7 @@
  *     first;
  *   normals: Box-Muller on neighbours: elements 2j and 2j + 1 from the words (f64: the 64-bit draws) of both.
  * Dropout counts elements of the global batch: i = row0 * (elements per row) + local position, with row0 from
- * the ticket. */
+ * the rng_counter. */
 #ifndef ACI_OPS_DRAW_H
 #define ACI_OPS_DRAW_H
 #include "base/philox.h"
@@ -23,14 +23,14 @@ typedef struct aci_draw {
   uint64_t key, call;
 } aci_draw;
 
-static inline aci_draw aci_draw_of_rows(const ac_generator *ticket) {
-  aci_draw d = {ticket->seed ^ (uint64_t)ticket->stream * 0x9E3779B97F4A7C15u,
-                (uint64_t)ticket->step << 32 | ticket->ordinal};
+static inline aci_draw aci_draw_of_rows(const ac_generator *rng_counter) {
+  aci_draw d = {rng_counter->seed ^ (uint64_t)rng_counter->stream * 0x9E3779B97F4A7C15u,
+                (uint64_t)rng_counter->step << 32 | rng_counter->ordinal};
   return d;
 }
-static inline aci_draw aci_draw_of(const ac_generator *ticket) {
-  aci_draw d = aci_draw_of_rows(ticket);
-  if (ticket->drawn != 0) d.call += ticket->drawn | UINT32_C(1) << 31;
+static inline aci_draw aci_draw_of(const ac_generator *rng_counter) {
+  aci_draw d = aci_draw_of_rows(rng_counter);
+  if (rng_counter->drawn != 0) d.call += rng_counter->drawn | UINT32_C(1) << 31;
   return d;
 }
 

@@ -1,6 +1,6 @@
 /* dropout: in training, every element of x is zero with probability p, else x / (1 - p); otherwise x itself.
    x (any shape) -> y (same shape).          gradient: dx = dy through the same mask, drawn again from the
-   call's ticket, so that no mask is kept (random_mask). The first dim counts as the batch: the mask belongs
+   call's rng_counter, so that no mask is kept (random_mask). The first dim counts as the batch: the mask belongs
    to the row of the global batch.
    example: accel.dropout(accel.tensor { 1.0, 2 }, 0.5, false) --> { 1, 2 }
    example: accel.dropout(accel.ones(100), 0.5):amax() --> 2 */
@@ -26,13 +26,13 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, x->shape, e);
 }
 
-typedef struct job {
+typedef struct dropout_job {
   const ac_tensor *x, *y;
   aci_ctype ct;
   aci_draw draw;
   uint64_t drop, first; /* words below drop are dropped; first: global position of element 0 */
   double scale;
-} job;
+} dropout_job;
 
 AC_ISA_FN(mask32,
           (int64_t n, const uint32_t *restrict w, uint64_t drop, float scale, const float *x, float *y),
@@ -46,7 +46,7 @@ static void mask64(int64_t n, const uint32_t *restrict w, uint64_t drop, double 
 }
 
 static void range(void *arg, int64_t begin, int64_t end) {
-  const job *j = arg;
+  const dropout_job *j = arg;
   uint32_t w[ACI_DRAW_ROW + 8];
   _Alignas(64) char row[ACI_DRAW_ROW * 8];
   for (int64_t b = begin; b < end; b += ACI_DRAW_ROW) {
@@ -64,22 +64,22 @@ static void range(void *arg, int64_t begin, int64_t end) {
 static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   double p = ARG_F(f, 1);
-  job j = {.x = x,
+  dropout_job j = {.x = x,
            .y = f->out[0],
            .ct = aci_ctype_of((ac_dtype)x->dtype),
-           .draw = aci_draw_of_rows(&f->ticket),
+           .draw = aci_draw_of_rows(&f->rng_counter),
            .drop = (uint64_t)(p * 0x1p32),
            .scale = p < 1 ? 1 / (1 - p) : 0};
   (void)e;
   if (x->numel == 0) return AC_OK;
   if (j.drop == 0) j.drop = 1;
-  if (x->ndim > 0 && f->ticket.row0 != 0)
-    j.first = (uint64_t)f->ticket.row0 * (uint64_t)(x->numel / x->shape[0]);
+  if (x->ndim > 0 && f->rng_counter.row0 != 0)
+    j.first = (uint64_t)f->rng_counter.row0 * (uint64_t)(x->numel / x->shape[0]);
   ac_parallel_for(f->team, x->numel, 16 * ACI_DRAW_ROW, range, &j);
   return AC_OK;
 }
 
-static void grad(ac_grad *g) { ac_grad_set(g, 0, x_random_mask(&g->x, g->dout[0], ARG_F(g, 1), &g->ticket)); }
+static void grad(ac_grad *g) { ac_grad_set(g, 0, x_random_mask(&g->x, g->dout[0], ARG_F(g, 1), &g->rng_counter)); }
 
 AC_OP(dropout,
       .sig = "dropout(x: tensor, p: float = 0.5, training: bool = true, generator: generator?) -> tensor",

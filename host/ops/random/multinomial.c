@@ -8,7 +8,7 @@
    example: accel.tensor({ 1.0, 2, 3, 4 }):multinomial(4):sort():tolist() --> { 0, 1, 2, 3 } */
 #include <math.h>
 
-#include "ops/index/keys.h"
+#include "ops/index/sort_keys.h"
 #include "ops/random/draw.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {
@@ -33,15 +33,15 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return x->ndim == 1 ? ac_frame_out(f, AC_I64, 1, &k, e) : ac_frame_out(f, AC_I64, 2, s, e);
 }
 
-typedef struct job {
+typedef struct multinomial_job {
   const ac_tensor *x;
   aci_draw draw;
-  aci_keys keys;
+  aci_sort_keys keys;
   aci_slots slots; /* n weights, then room for keys */
   int64_t n, k, row0, room;
   bool search;
   int64_t *y;
-} job;
+} multinomial_job;
 
 /* 64-bit draw number i as a uniform number. */
 static double uniform_at(const aci_draw *d, uint64_t i) {
@@ -52,7 +52,7 @@ static double uniform_at(const aci_draw *d, uint64_t i) {
 
 /* w := its running sum; then for each sample the first place whose sum exceeds the number drawn. Places without
  * weight never do. */
-static void search(const job *j, int64_t row, double *w) {
+static void search(const multinomial_job *j, int64_t row, double *w) {
   double total = 0;
   int64_t last = 0;
   for (int64_t i = 0; i < j->n; i++) {
@@ -72,7 +72,7 @@ static void search(const job *j, int64_t row, double *w) {
 }
 
 /* w := the times; the k earliest. A place without weight gets NaN, which is later than everything. */
-static void race(const job *j, int64_t row, double *w, char *keys) {
+static void race(const multinomial_job *j, int64_t row, double *w, char *keys) {
   uint32_t words[ACI_DRAW_ROW * 2 + 4];
   const uint64_t first = (uint64_t)((row + j->row0) * j->n);
   for (int64_t b = 0; b < j->n; b += ACI_DRAW_ROW) {
@@ -84,13 +84,13 @@ static void race(const job *j, int64_t row, double *w, char *keys) {
       w[b + i] = w[b + i] > 0 ? -log1p(-aci_uniform_f64(aci_u64_of(p[0], p[1]))) / w[b + i] : (double)NAN;
     }
   }
-  aci_keys_best(&j->keys, w, 1, 0, j->n, j->k, keys);
-  aci_keys_sort_chosen(&j->keys, keys, aci_keys_at(&j->keys, keys, j->room), j->k);
-  aci_keys_store(&j->keys, keys, j->k, w, 1, NULL, 1, j->y + row * j->k, 1);
+  aci_sort_keys_topk(&j->keys, w, 1, 0, j->n, j->k, keys);
+  aci_sort_keys_sort_unordered(&j->keys, keys, aci_sort_keys_at(&j->keys, keys, j->room), j->k);
+  aci_sort_keys_store(&j->keys, keys, j->k, w, 1, NULL, 1, j->y + row * j->k, 1);
 }
 
 static void rows(void *arg, int64_t begin, int64_t end) {
-  job *j = arg;
+  multinomial_job *j = arg;
   const int slot = aci_slots_take(&j->slots);
   double *w = (double *)(void *)aci_slots_at(&j->slots, slot);
   for (int64_t r = begin; r < end; r++) {
@@ -130,15 +130,17 @@ static ac_status check(const ac_frame *f, int64_t n_rows, int64_t n, int64_t lea
 
 static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
-  job j = {.x = x, .draw = x->ndim == 2 ? aci_draw_of_rows(&f->ticket) : aci_draw_of(&f->ticket), .n = x->shape[x->ndim - 1], .k = ARG_I(f, 1),
+  multinomial_job j = {.x = x,
+                       .draw = x->ndim == 2 ? aci_draw_of_rows(&f->rng_counter) : aci_draw_of(&f->rng_counter),
+                       .n = x->shape[x->ndim - 1], .k = ARG_I(f, 1),
            .y = aci_data(f->out[0])};
   const int64_t n_rows = x->ndim == 1 ? 1 : x->shape[0];
   if (f->out[0]->numel == 0) return AC_OK;
   j.search = ARG_B(f, 2) || j.k == 1;
-  j.row0 = x->ndim == 2 ? (int64_t)f->ticket.row0 : 0;
+  j.row0 = x->ndim == 2 ? (int64_t)f->rng_counter.row0 : 0;
   AC_TRY(check(f, n_rows, j.n, ARG_B(f, 2) ? 1 : j.k, e));
-  AC_TRY(aci_keys_of(AC_F64, j.n, false, &j.keys, e));
-  j.room = j.search ? 0 : aci_keys_best_room(j.n, j.k);
+  AC_TRY(aci_sort_keys_of(AC_F64, j.n, false, &j.keys, e));
+  j.room = j.search ? 0 : aci_sort_keys_topk_room(j.n, j.k);
   const int64_t grain = 1 + 8192 / (j.n + j.k);
   const size_t bytes = (size_t)j.n * 8 + (size_t)(j.search ? 0 : j.room + j.k) * j.keys.bytes;
   AC_TRY(aci_slots_open(&j.slots, f, (n_rows + grain - 1) / grain, bytes, e));

@@ -113,7 +113,7 @@ static ac_status by_race(ac_frame *f, draw_args a, ac_err *e) {
 
 static ac_status multinomial(ac_frame *f, ac_err *e) {
   const ac_tensor *x = f->args[0].tensor;
-  const ac_generator *t = &f->ticket;
+  const ac_generator *t = &f->rng_counter;
   draw_args a = {};
   if (f->out[0]->numel == 0) return AC_OK;
   const bool many = x->ndim == 2;

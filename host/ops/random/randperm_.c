@@ -14,8 +14,8 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return ac_frame_alias(f, 0, e);
 }
 
-static void shuffle(const ac_generator *ticket, int64_t *v, int64_t n, int64_t st) {
-  aci_draw d = aci_draw_of(ticket);
+static void shuffle(const ac_generator *rng_counter, int64_t *v, int64_t n, int64_t st) {
+  aci_draw d = aci_draw_of(rng_counter);
   uint32_t w[ACI_DRAW_ROW];
   for (int64_t i = 0; i < n; i++) v[i * st] = i;
   for (int64_t b = 0; b < n;
@@ -43,12 +43,12 @@ static ac_status elsewhere(ac_frame *f, ac_err *e) {
   ac_status st = AC_OK;
   if (v == NULL) return AC_FAIL(e, OOM, "no memory for %lld numbers", (long long)x->numel);
   if (!direct) AC_GOTO(done, st, ac_block_alloc(f->device, bytes, AC_MEM_ACTIVATION, f->stream, &block, e));
-  shuffle(&f->ticket, v, x->numel, 1);
+  shuffle(&f->rng_counter, v, x->numel, 1);
   AC_GOTO(done, st, aci_device_upload(f->device, f->stream, direct ? aci_data(x) : ac_block_ptr(block), v, bytes, e));
   if (!direct) {
-    const aci_box from = {.ptr = ac_block_ptr(block), .dtype = AC_I64, .stride = {1}},
+    const aci_range from = {.ptr = ac_block_ptr(block), .dtype = AC_I64, .stride = {1}},
                   to = {.ptr = aci_data(x), .dtype = AC_I64, .stride = {x->stride[0]}};
-    st = aci_box_move(f, 1, x->shape, &to, &from, e);
+    st = aci_range_copy(f, 1, x->shape, &to, &from, e);
   }
 done:
   ac_block_free(block);
@@ -59,7 +59,7 @@ done:
 static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_tensor *x = f->out[0];
   if (x->numel > 0 && f->device->kind != AC_DEV_CPU) return elsewhere(f, e);
-  shuffle(&f->ticket, aci_data(x), x->numel, x->stride[0]);
+  shuffle(&f->rng_counter, aci_data(x), x->numel, x->stride[0]);
   return AC_OK;
 }
 

@@ -2,7 +2,7 @@
    over nothing.          x (any dtype, any shape) -> y (bool; without those dims, or 1 with keepdim)
    No gradient.
    example: accel.tensor { { 2.0, 1.0 }, { 0.0, 1.0 } }:all(2) --> { true, false } */
-#include "ops/reduce/truth.h"
+#include "ops/reduce/count.h"
 
 static void finish(aci_word *y, const aci_word *s, int64_t n, int64_t count, double p) {
   (void)p;
@@ -10,10 +10,10 @@ static void finish(aci_word *y, const aci_word *s, int64_t n, int64_t count, dou
 }
 
 static ac_status shape(ac_frame *f, ac_err *e) {
-  AC_TRY(aci_fold_check(f, e));
+  AC_TRY(aci_reduction_check(f, e));
   return aci_reduce_out(f, 1, 2, AC_BOOL, e);
 }
-static ac_status cpu(ac_frame *f, ac_err *e) { return aci_truth_run(f, finish, e); }
+static ac_status cpu(ac_frame *f, ac_err *e) { return aci_count_run(f, finish, e); }
 
 AC_OP(all, .sig = "all(x: tensor, dim: dims?, keepdim: bool = false) -> tensor", .shape = shape, .cpu = cpu,
       .nondiff = true);

@@ -2,9 +2,9 @@
    when dim is not given. NaN counts as the smallest.
    x (any shape) -> y (i64; without dim, or 1 with keepdim).          No gradient.
    example: accel.tensor({ { 1, 5 }, { 7, 2 } }):argmin(1) --> { 0, 1 } */
-#include "ops/reduce/extreme.h"
+#include "ops/reduce/minmax.h"
 
-static ac_status cpu(ac_frame *f, ac_err *e) { return aci_extreme_index_run(f, true, e); }
+static ac_status cpu(ac_frame *f, ac_err *e) { return aci_minmax_index_run(f, true, e); }
 
 AC_OP(argmin, .sig = "argmin(x: tensor, dim: dim?, keepdim: bool = false) -> tensor",
-      .shape = aci_extreme_index_shape, .cpu = cpu, .nondiff = true);
+      .shape = aci_minmax_index_shape, .cpu = cpu, .nondiff = true);

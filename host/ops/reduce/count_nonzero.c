@@ -2,18 +2,18 @@
    x (any dtype, any shape) -> y (i64; without those dims)
    No gradient.
    example: accel.tensor { { 0.0, 1.0 }, { 2.0, 3.0 } }:count_nonzero(2) --> { 1, 2 } */
-#include "ops/reduce/truth.h"
+#include "ops/reduce/count.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   int64_t shape[AC_MAX_DIMS];
   uint32_t mask;
-  AC_TRY(aci_fold_check(f, e));
+  AC_TRY(aci_reduction_check(f, e));
   AC_TRY(ac_frame_dims(f, 1, x->ndim, &mask, e));
   int n = aci_reduce_shape(x, aci_reduce_mask(&f->args[1], x->ndim), false, shape);
   return ac_frame_out(f, AC_I64, n, shape, e);
 }
-static ac_status cpu(ac_frame *f, ac_err *e) { return aci_truth_run(f, NULL, e); }
+static ac_status cpu(ac_frame *f, ac_err *e) { return aci_count_run(f, NULL, e); }
 
 AC_OP(count_nonzero, .sig = "count_nonzero(x: tensor, dim: dims?) -> tensor", .shape = shape, .cpu = cpu,
       .nondiff = true);

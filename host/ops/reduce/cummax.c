@@ -4,10 +4,10 @@
    gradient: dx = dvalues added to the places they came from.
    example: accel.tensor { 1.0, 3, 2, 3 }:cummax(1) --> { 1, 3, 3, 3 }, { 0, 1, 1, 3 }
    example: accel.tensor { { 1, 5 }, { 2, 4 } }:cummax(1) --> { { 1, 5 }, { 2, 5 } }, { { 0, 0 }, { 1, 0 } } */
-#include "ops/reduce/running.h"
+#include "ops/reduce/cumminmax.h"
 
-static ac_status cpu(ac_frame *f, ac_err *e) { return aci_running_run(f, false, e); }
+static ac_status cpu(ac_frame *f, ac_err *e) { return aci_cumminmax_run(f, false, e); }
 
 AC_OP(cummax, .sig = "cummax(x: tensor, dim: dim) -> (values: tensor, indices: tensor)",
-      .shape = aci_running_shape, .cpu = cpu,
-      .grad = aci_running_grad, .save = AC_SAVE_OUT(1), .flops_per_element = 1);
+      .shape = aci_cumminmax_shape, .cpu = cpu,
+      .grad = aci_cumminmax_grad, .save = AC_SAVE_OUT(1), .flops_per_element = 1);

@@ -4,10 +4,10 @@
    gradient: dx = dvalues added to the places they came from.
    example: accel.tensor { 3.0, 1, 2, 1 }:cummin(1) --> { 3, 1, 1, 1 }, { 0, 1, 1, 3 }
    example: accel.tensor { { 1, 5 }, { 2, 4 } }:cummin(1) --> { { 1, 5 }, { 1, 4 } }, { { 0, 0 }, { 0, 1 } } */
-#include "ops/reduce/running.h"
+#include "ops/reduce/cumminmax.h"
 
-static ac_status cpu(ac_frame *f, ac_err *e) { return aci_running_run(f, true, e); }
+static ac_status cpu(ac_frame *f, ac_err *e) { return aci_cumminmax_run(f, true, e); }
 
 AC_OP(cummin, .sig = "cummin(x: tensor, dim: dim) -> (values: tensor, indices: tensor)",
-      .shape = aci_running_shape, .cpu = cpu,
-      .grad = aci_running_grad, .save = AC_SAVE_OUT(1), .flops_per_element = 1);
+      .shape = aci_cumminmax_shape, .cpu = cpu,
+      .grad = aci_cumminmax_grad, .save = AC_SAVE_OUT(1), .flops_per_element = 1);

@@ -15,13 +15,13 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
 }
 
 /* ---- gradient: forwards what stands before each element, backwards the sum, without a division ---- */
-typedef struct job {
+typedef struct cumprod_job {
   aci_reduce_plan dy, x, dx;
   aci_slots *slots; /* three lines of doubles each */
-} job;
+} cumprod_job;
 
 static void lines(void *arg, int64_t begin, int64_t end) {
-  const job *j = arg;
+  const cumprod_job *j = arg;
   const int64_t n = j->x.n_reduced;
   const int slot = aci_slots_take(j->slots);
   double *dy = (double *)(void *)aci_slots_at(j->slots, slot), *x = dy + n, *before = x + n;
@@ -53,7 +53,7 @@ static ac_status cpu_backward(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 1);
   const uint32_t mask = x->ndim > 0 ? 1u << ARG_I(f, 2) : 0;
   aci_slots slots;
-  job j = {.slots = &slots};
+  cumprod_job j = {.slots = &slots};
   if (x->numel == 0) return AC_OK;
   aci_reduce_plan_make(&j.dy, ARG_T(f, 0), mask, ACI_C_F64);
   aci_reduce_plan_make(&j.x, x, mask, ACI_C_F64);

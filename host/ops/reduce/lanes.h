@@ -10,7 +10,7 @@
 
 enum { ACI_LANES_WIDE = 128, ACI_LANES_PAIR = 64, ACI_LANES = 32, ACI_LANES_SMALL = 8 };
 
-#define ACI_FOLD(s, w, JOIN) \
+#define ACI_LANES_HALVE(s, w, JOIN) \
   for (int k_ = 0; k_ < (w); k_++) s[k_] = JOIN(s[k_], s[k_ + (w)]);
 
 /* Declares T result. STEP(a, i): a after element i was added; JOIN(a, b): two parts as one; both are macros.
@@ -24,27 +24,27 @@ enum { ACI_LANES_WIDE = 128, ACI_LANES_PAIR = 64, ACI_LANES = 32, ACI_LANES_SMAL
       for (int k_ = 0; k_ < ACI_LANES_WIDE; k_++) w_[k_] = (init);                   \
       for (; i_ + ACI_LANES_WIDE <= (n); i_ += ACI_LANES_WIDE)                       \
         for (int k_ = 0; k_ < ACI_LANES_WIDE; k_++) w_[k_] = STEP(w_[k_], i_ + k_);  \
-      ACI_FOLD(w_, 64, JOIN)                                                         \
-      ACI_FOLD(w_, 32, JOIN)                                                         \
-      ACI_FOLD(w_, 16, JOIN)                                                         \
-      ACI_FOLD(w_, 8, JOIN)                                                          \
-      ACI_FOLD(w_, 4, JOIN)                                                          \
+      ACI_LANES_HALVE(w_, 64, JOIN)                                                  \
+      ACI_LANES_HALVE(w_, 32, JOIN)                                                  \
+      ACI_LANES_HALVE(w_, 16, JOIN)                                                  \
+      ACI_LANES_HALVE(w_, 8, JOIN)                                                   \
+      ACI_LANES_HALVE(w_, 4, JOIN)                                                   \
       result = JOIN(JOIN(w_[0], w_[1]), JOIN(w_[2], w_[3]));                         \
     }                                                                                \
     if (i_ + ACI_LANES <= (n)) {                                                     \
       for (int k_ = 0; k_ < ACI_LANES; k_++) s_[k_] = (init);                        \
       for (; i_ + ACI_LANES <= (n); i_ += ACI_LANES)                                 \
         for (int k_ = 0; k_ < ACI_LANES; k_++) s_[k_] = STEP(s_[k_], i_ + k_);       \
-      ACI_FOLD(s_, 16, JOIN)                                                         \
-      ACI_FOLD(s_, 8, JOIN)                                                          \
-      ACI_FOLD(s_, 4, JOIN)                                                          \
+      ACI_LANES_HALVE(s_, 16, JOIN)                                                  \
+      ACI_LANES_HALVE(s_, 8, JOIN)                                                   \
+      ACI_LANES_HALVE(s_, 4, JOIN)                                                   \
       result = JOIN(result, JOIN(JOIN(s_[0], s_[1]), JOIN(s_[2], s_[3])));           \
     }                                                                                \
     if (i_ + ACI_LANES_SMALL <= (n)) {                                               \
       for (int k_ = 0; k_ < ACI_LANES_SMALL; k_++) t_[k_] = (init);                  \
       for (; i_ + ACI_LANES_SMALL <= (n); i_ += ACI_LANES_SMALL)                     \
         for (int k_ = 0; k_ < ACI_LANES_SMALL; k_++) t_[k_] = STEP(t_[k_], i_ + k_); \
-      ACI_FOLD(t_, 4, JOIN)                                                          \
+      ACI_LANES_HALVE(t_, 4, JOIN)                                                   \
       result = JOIN(result, JOIN(JOIN(t_[0], t_[1]), JOIN(t_[2], t_[3])));           \
     }                                                                                \
     for (; i_ < (n); i_++) result = STEP(result, i_);                                \
@@ -63,14 +63,14 @@ enum { ACI_LANES_WIDE = 128, ACI_LANES_PAIR = 64, ACI_LANES = 32, ACI_LANES_SMAL
           a_[k_] = STEP1(a_[k_], i_ + k_);                                           \
           b_[k_] = STEP2(b_[k_], i_ + k_);                                           \
         }                                                                            \
-      ACI_FOLD(a_, 32, ACI_JOIN_ADD)                                                 \
-      ACI_FOLD(b_, 32, ACI_JOIN_ADD)                                                 \
-      ACI_FOLD(a_, 16, ACI_JOIN_ADD)                                                 \
-      ACI_FOLD(b_, 16, ACI_JOIN_ADD)                                                 \
-      ACI_FOLD(a_, 8, ACI_JOIN_ADD)                                                  \
-      ACI_FOLD(b_, 8, ACI_JOIN_ADD)                                                  \
-      ACI_FOLD(a_, 4, ACI_JOIN_ADD)                                                  \
-      ACI_FOLD(b_, 4, ACI_JOIN_ADD)                                                  \
+      ACI_LANES_HALVE(a_, 32, ACI_JOIN_ADD)                                          \
+      ACI_LANES_HALVE(b_, 32, ACI_JOIN_ADD)                                          \
+      ACI_LANES_HALVE(a_, 16, ACI_JOIN_ADD)                                          \
+      ACI_LANES_HALVE(b_, 16, ACI_JOIN_ADD)                                          \
+      ACI_LANES_HALVE(a_, 8, ACI_JOIN_ADD)                                           \
+      ACI_LANES_HALVE(b_, 8, ACI_JOIN_ADD)                                           \
+      ACI_LANES_HALVE(a_, 4, ACI_JOIN_ADD)                                           \
+      ACI_LANES_HALVE(b_, 4, ACI_JOIN_ADD)                                           \
       r1 = (a_[0] + a_[1]) + (a_[2] + a_[3]);                                        \
       r2 = (b_[0] + b_[1]) + (b_[2] + b_[3]);                                        \
     }                                                                                \
@@ -81,8 +81,8 @@ enum { ACI_LANES_WIDE = 128, ACI_LANES_PAIR = 64, ACI_LANES = 32, ACI_LANES_SMAL
           c_[k_] = STEP1(c_[k_], i_ + k_);                                           \
           d_[k_] = STEP2(d_[k_], i_ + k_);                                           \
         }                                                                            \
-      ACI_FOLD(c_, 4, ACI_JOIN_ADD)                                                  \
-      ACI_FOLD(d_, 4, ACI_JOIN_ADD)                                                  \
+      ACI_LANES_HALVE(c_, 4, ACI_JOIN_ADD)                                           \
+      ACI_LANES_HALVE(d_, 4, ACI_JOIN_ADD)                                           \
       r1 += (c_[0] + c_[1]) + (c_[2] + c_[3]);                                       \
       r2 += (d_[0] + d_[1]) + (d_[2] + d_[3]);                                       \
     }                                                                                \

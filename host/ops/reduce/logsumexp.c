@@ -3,7 +3,7 @@
    gradient: dx = dy e^(x - y), 0 where y is -inf, in one pass by logsumexp_backward.
    example: accel.tensor { { 0.0, 0.0 }, { 1000.0, 1000.0 } }:logsumexp(2) --> { 0.693147, 1000.693147 } */
 #include "ops/map/map.h"
-#include "ops/reduce/fold.h"
+#include "ops/reduce/reduction.h"
 
 /* State: a shift that is finite (-inf over nothing) and the sum of e^(x - shift). What grows is multiplied down; an
  * infinite sum stays, as infinity times e^(far less) would be NaN. */
@@ -21,11 +21,11 @@ static inline AC_INLINE void join_one(aci_word *shift, aci_word *sum, double shi
 }
 static void join(aci_word *s, const aci_word *t, int64_t n, double p) {
   (void)p;
-  for (int64_t i = 0; i < n; i++) join_one(&s[i], &s[ACI_FOLD_TILE + i], t[i].f, t[ACI_FOLD_TILE + i].f);
+  for (int64_t i = 0; i < n; i++) join_one(&s[i], &s[ACI_REDUCTION_TILE + i], t[i].f, t[ACI_REDUCTION_TILE + i].f);
 }
 static void finish(aci_word *y, const aci_word *s, int64_t n, int64_t count, double p) {
   (void)count, (void)p;
-  for (int64_t i = 0; i < n; i++) y[i].f = log(s[ACI_FOLD_TILE + i].f) + s[i].f;
+  for (int64_t i = 0; i < n; i++) y[i].f = log(s[ACI_REDUCTION_TILE + i].f) + s[i].f;
 }
 
 /* NaN may be passed over: it comes back with its exponential. */
@@ -42,7 +42,7 @@ static void finish(aci_word *y, const aci_word *s, int64_t n, int64_t count, dou
       ACI_LANES_RUN(T, top, n, x[0], MAX_X, JOIN_MAX);                                                              \
       const T shift = m_abs(top) < (T)INFINITY ? top : 0;                                                           \
       ACI_LANES_RUN(T, sum, n, 0, EXP_X, ACI_JOIN_ADD);                                                             \
-      join_one(&s[r], &s[ACI_FOLD_TILE + r], (double)shift, (double)sum);                                           \
+      join_one(&s[r], &s[ACI_REDUCTION_TILE + r], (double)shift, (double)sum);                                      \
     }                                                                                                               \
   }                                                                                                                 \
   AC_ISA_FN(lse_##sfx##_top, (T *restrict top, const T *x, int64_t n), (top, x, n)) {                               \
@@ -53,7 +53,7 @@ static void finish(aci_word *y, const aci_word *s, int64_t n, int64_t count, dou
   }                                                                                                                 \
   AC_ISA_FN(lse_##sfx##_meet, (aci_word *restrict s, const T *restrict shift, const T *restrict sum, int64_t n),    \
             (s, shift, sum, n)) { /* as join_one; e^0 is 1 exactly */                                               \
-    aci_word *of = s + ACI_FOLD_TILE;                                                                               \
+    aci_word *of = s + ACI_REDUCTION_TILE;                                                                          \
     _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                                                          \
       const T a = (T)s[i].f, b = shift[i], top = a > b ? a : b;                                                     \
       const T wa = of[i].f == INFINITY ? 1 : m_exp(a - top), wb = sum[i] == (T)INFINITY ? 1 : m_exp(b - top);       \
@@ -62,7 +62,7 @@ static void finish(aci_word *y, const aci_word *s, int64_t n, int64_t count, dou
     }                                                                                                               \
   }                                                                                                                 \
   static void lse_##sfx##_columns(aci_word *s, const void *const *xv, int64_t m, int64_t n, double p) {             \
-    T shift[ACI_FOLD_TILE], sum[ACI_FOLD_TILE];                                                                     \
+    T shift[ACI_REDUCTION_TILE], sum[ACI_REDUCTION_TILE];                                                           \
     (void)p;                                                                                                        \
     memcpy(shift, xv[0], (size_t)n * sizeof *shift);                                                                \
     for (int64_t r = 1; r < m; r++) lse_##sfx##_top(shift, xv[r], n);                                               \
@@ -75,7 +75,7 @@ static void finish(aci_word *y, const aci_word *s, int64_t n, int64_t count, dou
   }
 LSE(float, f32)
 LSE(double, f64)
-static const aci_fold folds[] = {
+static const aci_reduction reductions[] = {
     {.reads = AC_F32, .words = 2, .start = {{.f = -INFINITY}}, .rows = lse_f32_rows, .columns = lse_f32_columns,
      .join = join, .finish = finish},
     {.reads = AC_F64, .words = 2, .start = {{.f = -INFINITY}}, .rows = lse_f64_rows, .columns = lse_f64_columns,
@@ -83,12 +83,12 @@ static const aci_fold folds[] = {
 
 static ac_status shape(ac_frame *f, ac_err *e) {
   ac_dtype dt = (ac_dtype)ARG_T(f, 0)->dtype;
-  AC_TRY(aci_fold_check(f, e));
+  AC_TRY(aci_reduction_check(f, e));
   return aci_reduce_out(f, 1, 2, ac_dtype_is_float(dt) ? dt : AC_F32, e);
 }
 static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
-  return aci_fold_run(f, x, aci_reduce_mask(&f->args[1], x->ndim), &folds[x->dtype == AC_F64], 0, f->out[0], NULL, e);
+  return aci_reduction_run(f, x, aci_reduce_mask(&f->args[1], x->ndim), &reductions[x->dtype == AC_F64], 0, f->out[0], NULL, e);
 }
 
 static void grad(ac_grad *g) {

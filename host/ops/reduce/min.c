@@ -5,10 +5,10 @@
    that are the smallest.
    example: accel.tensor { 3, 9, 4 }:min() --> 3
    example: accel.tensor({ { 1, 5 }, { 7, 2 } }):min(2) --> { 1, 2 }, { 0, 1 } */
-#include "ops/reduce/extreme.h"
+#include "ops/reduce/minmax.h"
 
-static ac_status cpu(ac_frame *f, ac_err *e) { return aci_extreme_pair_run(f, true, e); }
+static ac_status cpu(ac_frame *f, ac_err *e) { return aci_minmax_pair_run(f, true, e); }
 
 AC_OP(min, .sig = "min(x: tensor, dim: dim?, keepdim: bool = false) -> (values: tensor, indices: tensor?)",
-      .shape = aci_extreme_pair_shape, .cpu = cpu, .grad = aci_extreme_pair_grad,
+      .shape = aci_minmax_pair_shape, .cpu = cpu, .grad = aci_minmax_pair_grad,
       .save = AC_SAVE_IN(0) | AC_SAVE_OUT(0) | AC_SAVE_OUT(1));

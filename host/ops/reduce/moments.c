@@ -3,24 +3,24 @@
  * subtracted from another, so a large mean costs nothing. */
 #include "ops/reduce/moments.h"
 
-#include "ops/reduce/fold.h"
+#include "ops/reduce/reduction.h"
 
 /* State: count, mean, sum of squared distances. */
 static inline AC_INLINE void join_one(aci_word *s, double n, double mean, double m2) {
-  const double have = s[0].f, all = have + n, way = mean - s[ACI_FOLD_TILE].f;
+  const double have = s[0].f, all = have + n, way = mean - s[ACI_REDUCTION_TILE].f;
   const double share = all > 0 ? n / all : 0;
   s[0].f = all;
-  s[ACI_FOLD_TILE].f += way * share;
-  s[2 * ACI_FOLD_TILE].f += m2 + way * way * have * share;
+  s[ACI_REDUCTION_TILE].f += way * share;
+  s[2 * ACI_REDUCTION_TILE].f += m2 + way * way * have * share;
 }
 static void join(aci_word *s, const aci_word *t, int64_t n, double p) {
   (void)p;
-  for (int64_t i = 0; i < n; i++) join_one(s + i, t[i].f, t[ACI_FOLD_TILE + i].f, t[2 * ACI_FOLD_TILE + i].f);
+  for (int64_t i = 0; i < n; i++) join_one(s + i, t[i].f, t[ACI_REDUCTION_TILE + i].f, t[2 * ACI_REDUCTION_TILE + i].f);
 }
 
 static double variance(const aci_word *s, int64_t i, int64_t count, double correction) {
   const double over = (double)count - correction;
-  return s[2 * ACI_FOLD_TILE + i].f / (over > 0 ? over : 0);
+  return s[2 * ACI_REDUCTION_TILE + i].f / (over > 0 ? over : 0);
 }
 static void finish_var(aci_word *y, const aci_word *s, int64_t n, int64_t count, double p) {
   for (int64_t i = 0; i < n; i++) y[i].f = variance(s, i, count, p);
@@ -46,7 +46,7 @@ static void finish_std(aci_word *y, const aci_word *s, int64_t n, int64_t count,
   }                                                                                                            \
   AC_ISA_FN(moments_##sfx##_columns, (aci_word * s, const void *const *xv, int64_t m, int64_t n, double p),    \
             (s, xv, m, n, p)) {                                                                                \
-    double mean[ACI_FOLD_TILE], m2[ACI_FOLD_TILE];                                                             \
+    double mean[ACI_REDUCTION_TILE], m2[ACI_REDUCTION_TILE];                                                   \
     const double one = 1 / (double)m, have = s[0].f, share = (double)m / (have + (double)m);                   \
     (void)p;                                                                                                   \
     int64_t r = 0;                                                                                             \
@@ -75,20 +75,20 @@ static void finish_std(aci_word *y, const aci_word *s, int64_t n, int64_t count,
         m2[i] = m_fma((double)x[i] - mean[i], (double)x[i] - mean[i], m2[i]);                                  \
     }                                                                                                          \
     _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) { /* join_one, with the same count for all */         \
-      const double way = mean[i] - s[ACI_FOLD_TILE + i].f;                                                     \
+      const double way = mean[i] - s[ACI_REDUCTION_TILE + i].f;                                                \
       s[i].f = have + (double)m;                                                                               \
-      s[ACI_FOLD_TILE + i].f += way * share;                                                                   \
-      s[2 * ACI_FOLD_TILE + i].f += m2[i] + way * way * have * share;                                          \
+      s[ACI_REDUCTION_TILE + i].f += way * share;                                                              \
+      s[2 * ACI_REDUCTION_TILE + i].f += m2[i] + way * way * have * share;                                     \
     }                                                                                                          \
   }
 MOMENTS(float, f32)
 MOMENTS(double, f64)
 
-#define FOLD(sfx, READS, FINISH)                                                            \
+#define REDUCTION(sfx, READS, FINISH)                                                       \
   {.reads = READS, .words = 3, .rows = moments_##sfx##_rows, .columns = moments_##sfx##_columns, .join = join, \
    .finish = FINISH}
-static const aci_fold folds[2][2] = {{FOLD(f32, AC_F32, finish_var), FOLD(f32, AC_F32, finish_std)},
-                                     {FOLD(f64, AC_F64, finish_var), FOLD(f64, AC_F64, finish_std)}};
+static const aci_reduction reductions[2][2] = {{REDUCTION(f32, AC_F32, finish_var), REDUCTION(f32, AC_F32, finish_std)},
+                                     {REDUCTION(f64, AC_F64, finish_var), REDUCTION(f64, AC_F64, finish_std)}};
 
 ac_status aci_moments_shape(ac_frame *f, ac_err *e) {
   ac_dtype dt = (ac_dtype)ARG_T(f, 0)->dtype;
@@ -99,7 +99,7 @@ ac_status aci_moments_shape(ac_frame *f, ac_err *e) {
 
 ac_status aci_moments_run(ac_frame *f, bool root, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
-  return aci_fold_run(f, x, aci_reduce_mask(&f->args[1], x->ndim), &folds[x->dtype == AC_F64][root],
+  return aci_reduction_run(f, x, aci_reduce_mask(&f->args[1], x->ndim), &reductions[x->dtype == AC_F64][root],
                       aci_scalar_f(f->args[3].scalar), f->out[0], NULL, e);
 }
 

@@ -7,8 +7,8 @@
    example: accel.tensor { 3.0, -4.0 }:norm(1) --> 7
    example: accel.tensor { 3.0, -4.0 }:norm(math.huge) --> 4 */
 #include "ops/map/map.h"
-#include "ops/reduce/extreme.h"
-#include "ops/reduce/fold.h"
+#include "ops/reduce/minmax.h"
+#include "ops/reduce/reduction.h"
 
 /* Sums are of doubles, where squares of floats do not overflow. */
 #define JOIN(a, b) ((a) + (b))
@@ -28,18 +28,18 @@
 #define POWER_F32_X(a, i) POWER_F32(a, x[i])
 #define POWER_F64(a, v) ((a) + pow(m_abs(v), p))
 #define POWER_F64_X(a, i) POWER_F64(a, x[i])
-ACI_FOLD_ONE(zero_f32, float, double, f, 0, COUNT, JOIN)
-ACI_FOLD_ONE(zero_f64, double, double, f, 0, COUNT, JOIN)
-ACI_FOLD_ONE(one_f32, float, double, f, 0, ONE, JOIN)
-ACI_FOLD_ONE(one_f64, double, double, f, 0, ONE, JOIN)
-ACI_FOLD_ONE(two_f32, float, double, f, 0, TWO, JOIN)
-ACI_FOLD_ONE(two_f64, double, double, f, 0, TWO, JOIN)
-ACI_FOLD_ONE(largest_f32, float, double, f, 0, LARGEST, JOIN_MAX)
-ACI_FOLD_ONE(largest_f64, double, double, f, 0, LARGEST, JOIN_MAX)
-ACI_FOLD_ONE(smallest_f32, float, double, f, INFINITY, SMALLEST, JOIN_MIN)
-ACI_FOLD_ONE(smallest_f64, double, double, f, INFINITY, SMALLEST, JOIN_MIN)
-ACI_FOLD_ONE(power_f32, float, double, f, 0, POWER_F32, JOIN)
-ACI_FOLD_ONE(power_f64, double, double, f, 0, POWER_F64, JOIN)
+ACI_REDUCTION_ONE(zero_f32, float, double, f, 0, COUNT, JOIN)
+ACI_REDUCTION_ONE(zero_f64, double, double, f, 0, COUNT, JOIN)
+ACI_REDUCTION_ONE(one_f32, float, double, f, 0, ONE, JOIN)
+ACI_REDUCTION_ONE(one_f64, double, double, f, 0, ONE, JOIN)
+ACI_REDUCTION_ONE(two_f32, float, double, f, 0, TWO, JOIN)
+ACI_REDUCTION_ONE(two_f64, double, double, f, 0, TWO, JOIN)
+ACI_REDUCTION_ONE(largest_f32, float, double, f, 0, LARGEST, JOIN_MAX)
+ACI_REDUCTION_ONE(largest_f64, double, double, f, 0, LARGEST, JOIN_MAX)
+ACI_REDUCTION_ONE(smallest_f32, float, double, f, INFINITY, SMALLEST, JOIN_MIN)
+ACI_REDUCTION_ONE(smallest_f64, double, double, f, INFINITY, SMALLEST, JOIN_MIN)
+ACI_REDUCTION_ONE(power_f32, float, double, f, 0, POWER_F32, JOIN)
+ACI_REDUCTION_ONE(power_f64, double, double, f, 0, POWER_F64, JOIN)
 
 static void root2(aci_word *y, const aci_word *s, int64_t n, int64_t count, double p) {
   (void)count, (void)p;
@@ -50,17 +50,17 @@ static void root(aci_word *y, const aci_word *s, int64_t n, int64_t count, doubl
   for (int64_t i = 0; i < n; i++) y[i].f = pow(s[i].f, 1 / p);
 }
 
-#define FOLD(name, READS, START, FINISH)                                                                 \
+#define REDUCTION(name, READS, START, FINISH)                                                            \
   {.reads = READS, .words = 1, .start = {{.f = START}}, .rows = name##_rows, .columns = name##_columns,  \
    .join = name##_join, .finish = FINISH}
 enum { P_ZERO, P_ONE, P_TWO, P_INF, P_NEG_INF, P_OTHER };
-static const aci_fold folds[2][6] = {
-    {FOLD(zero_f32, AC_F32, 0, NULL), FOLD(one_f32, AC_F32, 0, NULL), FOLD(two_f32, AC_F32, 0, root2),
-     FOLD(largest_f32, AC_F32, 0, NULL), FOLD(smallest_f32, AC_F32, INFINITY, NULL),
-     FOLD(power_f32, AC_F32, 0, root)},
-    {FOLD(zero_f64, AC_F64, 0, NULL), FOLD(one_f64, AC_F64, 0, NULL), FOLD(two_f64, AC_F64, 0, root2),
-     FOLD(largest_f64, AC_F64, 0, NULL), FOLD(smallest_f64, AC_F64, INFINITY, NULL),
-     FOLD(power_f64, AC_F64, 0, root)}};
+static const aci_reduction reductions[2][6] = {
+    {REDUCTION(zero_f32, AC_F32, 0, NULL), REDUCTION(one_f32, AC_F32, 0, NULL), REDUCTION(two_f32, AC_F32, 0, root2),
+     REDUCTION(largest_f32, AC_F32, 0, NULL), REDUCTION(smallest_f32, AC_F32, INFINITY, NULL),
+     REDUCTION(power_f32, AC_F32, 0, root)},
+    {REDUCTION(zero_f64, AC_F64, 0, NULL), REDUCTION(one_f64, AC_F64, 0, NULL), REDUCTION(two_f64, AC_F64, 0, root2),
+     REDUCTION(largest_f64, AC_F64, 0, NULL), REDUCTION(smallest_f64, AC_F64, INFINITY, NULL),
+     REDUCTION(power_f64, AC_F64, 0, root)}};
 
 static int kind_of(double p) {
   if (p == 0 || p == 1 || p == 2) return p == 0 ? P_ZERO : p == 1 ? P_ONE : P_TWO;
@@ -75,14 +75,14 @@ static ac_status shape(ac_frame *f, ac_err *e) {
     return AC_FAIL(e, DTYPE, "is for floating point, not %s; cast the tensor first", ac_dtype_name((ac_dtype)x->dtype));
   if (p != p) return AC_FAIL(e, INVALID, "p is NaN");
   AC_TRY(ac_frame_dims(f, 2, x->ndim, &mask, e));
-  if (p < 0 || p == INFINITY) AC_TRY(aci_extreme_check(f, aci_reduce_mask(&f->args[2], x->ndim), e));
+  if (p < 0 || p == INFINITY) AC_TRY(aci_minmax_check(f, aci_reduce_mask(&f->args[2], x->ndim), e));
   return aci_reduce_out(f, 2, 3, (ac_dtype)x->dtype, e);
 }
 
 static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   const double p = aci_scalar_f(f->args[1].scalar);
-  return aci_fold_run(f, x, aci_reduce_mask(&f->args[2], x->ndim), &folds[x->dtype == AC_F64][kind_of(p)], p,
+  return aci_reduction_run(f, x, aci_reduce_mask(&f->args[2], x->ndim), &reductions[x->dtype == AC_F64][kind_of(p)], p,
                       f->out[0], NULL, e);
 }
 

@@ -4,17 +4,17 @@
    example: accel.tensor { { 1.0, 2.0 }, { 3.0, 4.0 } }:prod(2) --> { 2, 12 }
    example: accel.tensor { 2, 3, 4 }:prod() --> 24 */
 #include "ops/map/map.h"
-#include "ops/reduce/fold.h"
+#include "ops/reduce/reduction.h"
 
 #define TIMES(a, v) ((a) * (double)(v))
 #define TIMES_X(a, i) TIMES(a, x[i])
 #define TIMES_INT(a, v) ((a) * (uint64_t)(v))
 #define TIMES_INT_X(a, i) TIMES_INT(a, x[i])
 #define JOIN(a, b) ((a) * (b))
-ACI_FOLD_ONE(prod_f32, float, double, f, 1, TIMES, JOIN)
-ACI_FOLD_ONE(prod_f64, double, double, f, 1, TIMES, JOIN)
-ACI_FOLD_ONE(prod_i64, int64_t, uint64_t, u, 1, TIMES_INT, JOIN)
-static const aci_fold folds[] = {
+ACI_REDUCTION_ONE(prod_f32, float, double, f, 1, TIMES, JOIN)
+ACI_REDUCTION_ONE(prod_f64, double, double, f, 1, TIMES, JOIN)
+ACI_REDUCTION_ONE(prod_i64, int64_t, uint64_t, u, 1, TIMES_INT, JOIN)
+static const aci_reduction reductions[] = {
     {.reads = AC_F32, .words = 1, .start = {{.f = 1}}, .rows = prod_f32_rows, .columns = prod_f32_columns,
      .join = prod_f32_join},
     {.reads = AC_F64, .words = 1, .start = {{.f = 1}}, .rows = prod_f64_rows, .columns = prod_f64_columns,
@@ -24,14 +24,14 @@ static const aci_fold folds[] = {
 
 static ac_status shape(ac_frame *f, ac_err *e) {
   ac_dtype dt = ARG_NONE(f, 3) ? (ac_dtype)ARG_T(f, 0)->dtype : f->args[3].dtype;
-  AC_TRY(aci_fold_check(f, e));
+  AC_TRY(aci_reduction_check(f, e));
   return aci_reduce_out(f, 1, 2, ARG_NONE(f, 3) && !ac_dtype_is_float(dt) ? AC_I64 : dt, e);
 }
 
 static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
-  const aci_fold *fold = &folds[aci_ctype_of((ac_dtype)f->out[0]->dtype)];
-  return aci_fold_run(f, x, aci_reduce_mask(&f->args[1], x->ndim), fold, 0, f->out[0], NULL, e);
+  const aci_reduction *reduction = &reductions[aci_ctype_of((ac_dtype)f->out[0]->dtype)];
+  return aci_reduction_run(f, x, aci_reduce_mask(&f->args[1], x->ndim), reduction, 0, f->out[0], NULL, e);
 }
 
 /* ---- gradient: from the product of the elements that are not 0, and how many are ---- */
@@ -45,7 +45,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
       ACI_LANES_RUN(double, v, n, 1, OTHERS_X, JOIN);                                                      \
       ACI_LANES_RUN(double, zeros, n, 0, ZEROS_X, ACI_JOIN_ADD);                                           \
       s[r].f *= v;                                                                                         \
-      s[ACI_FOLD_TILE + r].f += zeros;                                                                     \
+      s[ACI_REDUCTION_TILE + r].f += zeros;                                                                \
     }                                                                                                      \
   }                                                                                                        \
   AC_ISA_FN(parts_##sfx##_columns, (aci_word * s, const void *const *xv, int64_t m, int64_t n, double p),  \
@@ -55,7 +55,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
       const T *x = xv[r];                                                                                  \
       _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) {                                               \
         s[i].f = OTHERS_X(s[i].f, i);                                                                      \
-        s[ACI_FOLD_TILE + i].f = ZEROS_X(s[ACI_FOLD_TILE + i].f, i);                                       \
+        s[ACI_REDUCTION_TILE + i].f = ZEROS_X(s[ACI_REDUCTION_TILE + i].f, i);                             \
       }                                                                                                    \
     }                                                                                                      \
   }
@@ -68,10 +68,10 @@ static void parts_join(aci_word *s, const aci_word *t, int64_t n, double p) {
   (void)p;
   for (int64_t i = 0; i < n; i++) {
     s[i].f *= t[i].f;
-    s[ACI_FOLD_TILE + i].f += t[ACI_FOLD_TILE + i].f;
+    s[ACI_REDUCTION_TILE + i].f += t[ACI_REDUCTION_TILE + i].f;
   }
 }
-static const aci_fold parts[] = {
+static const aci_reduction parts[] = {
     {.reads = AC_F32, .words = 2, .start = {{.f = 1}}, .rows = parts_f32_rows, .columns = parts_f32_columns,
      .join = parts_join},
     {.reads = AC_F64, .words = 2, .start = {{.f = 1}}, .rows = parts_f64_rows, .columns = parts_f64_columns,
@@ -87,7 +87,7 @@ static ac_status shape_parts(ac_frame *f, ac_err *e) {
 
 static ac_status cpu_parts(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
-  return aci_fold_run(f, x, aci_reduce_mask(&f->args[1], x->ndim), &parts[x->dtype == AC_F64], 0, f->out[0],
+  return aci_reduction_run(f, x, aci_reduce_mask(&f->args[1], x->ndim), &parts[x->dtype == AC_F64], 0, f->out[0],
                       f->out[1], e);
 }
 

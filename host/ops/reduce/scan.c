@@ -81,12 +81,12 @@ typedef struct kind {
 static const kind kinds[2][3] = {{KIND(sum_f32, .f = 0), KIND(sum_f64, .f = 0), KIND(sum_i64, .u = 0)},
                                  {KIND(prod_f32, .f = 1), KIND(prod_f64, .f = 1), KIND(prod_i64, .u = 1)}};
 
-typedef struct job {
+typedef struct scan_job {
   aci_reduce_plan x, y; /* kept dims are the lines, the one reduced dim runs along them */
   const kind *k;
   int64_t n, segment, n_segments; /* of a line */
   word *before;                   /* [line][segment]: totals, then what stands before; NULL when one does */
-} job;
+} scan_job;
 
 static bool same_type(const aci_reduce_plan *p) {
   static const ac_dtype same[] = {AC_F32, AC_F64, AC_I64};
@@ -98,7 +98,7 @@ static char *address(const aci_reduce_plan *p, int64_t off) {
 
 /* ---- side by side: items are (outer kept index, tile of the last kept dim) ---- */
 static void tiles(void *arg, int64_t begin, int64_t end) {
-  const job *j = arg;
+  const scan_job *j = arg;
   const int64_t width = j->y.keep_shape[j->y.n_keep - 1], n_tiles = (width + TILE - 1) / TILE;
   word s[TILE];
   _Alignas(64) double in[TILE], out[TILE];
@@ -118,14 +118,14 @@ static void tiles(void *arg, int64_t begin, int64_t end) {
 }
 
 /* ---- lines: items are (line, segment) ---- */
-static void bounds(const job *j, int64_t item, int64_t *line, int64_t *a, int64_t *n) {
+static void bounds(const scan_job *j, int64_t item, int64_t *line, int64_t *a, int64_t *n) {
   *line = item / j->n_segments;
   *a = item % j->n_segments * j->segment;
   *n = *a + j->segment < j->n ? j->segment : j->n - *a;
 }
 
 static void totals(void *arg, int64_t begin, int64_t end) {
-  const job *j = arg;
+  const scan_job *j = arg;
   _Alignas(64) double buf[ACI_RED_BLOCK];
   for (int64_t item = begin; item < end; item++) {
     int64_t line, a, n;
@@ -141,7 +141,7 @@ static void totals(void *arg, int64_t begin, int64_t end) {
 }
 
 static void lines(void *arg, int64_t begin, int64_t end) {
-  const job *j = arg;
+  const scan_job *j = arg;
   const bool direct = same_type(&j->y) && (j->n == 1 || j->y.red_stride[0] == 1);
   _Alignas(64) double in[LINES][ACI_RED_BLOCK], out[LINES][ACI_RED_BLOCK];
   for (int64_t item = begin; item < end;) {
@@ -184,7 +184,7 @@ static void turn(aci_reduce_plan *p, int64_t n) {
 ac_status aci_scan_run(ac_frame *f, const ac_tensor *x, int dim, bool product, bool reverse, ac_tensor *out,
                        ac_err *e) {
   const aci_ctype ct = aci_ctype_of((ac_dtype)out->dtype);
-  job j = {.k = &kinds[product][ct], .n_segments = 1};
+  scan_job j = {.k = &kinds[product][ct], .n_segments = 1};
   const uint32_t mask = out->ndim > 0 ? 1u << dim : 0;
   ac_block *scratch = NULL;
   if (out->numel == 0) return AC_OK;

@@ -126,14 +126,14 @@ ROW_FNS(double, f64)
 SHORT_FNS(float, f32)
 SHORT_FNS(double, f64)
 
-typedef struct job {
+typedef struct softmax_job {
   aci_reduce_plan a, b, o; /* inputs (x, or dy and y) and the output */
   bool two, logs;
   int64_t group;    /* neighbouring rows that are copied together; 1: each alone */
   aci_slots *slots; /* three groups of rows of the compute type each */
-} job;
+} softmax_job;
 
-static void row(const job *j, const void *a, const void *b, void *y) {
+static void row(const softmax_job *j, const void *a, const void *b, void *y) {
   const int64_t n = j->a.n_reduced;
   if (j->a.ct == ACI_C_F32 && j->two) row_backward_f32(a, b, y, n, j->logs);
   else if (j->a.ct == ACI_C_F32) row_f32(a, y, n, j->logs);
@@ -159,7 +159,7 @@ static void turn(const aci_reduce_plan *p, int64_t base, int64_t m, char *buf, b
   }
 }
 
-static void groups(const job *j, int64_t begin, int64_t end, char *buf) {
+static void groups(const softmax_job *j, int64_t begin, int64_t end, char *buf) {
   const size_t bytes = (size_t)(j->a.n_reduced + PAD) * aci_ctype_bytes(j->a.ct),
                all = bytes * (size_t)j->group;
   const int64_t width = j->o.keep_shape[j->o.n_keep - 1];
@@ -178,7 +178,7 @@ static void groups(const job *j, int64_t begin, int64_t end, char *buf) {
 }
 
 static void batches(void *arg, int64_t begin, int64_t end) {
-  const job *j = arg;
+  const softmax_job *j = arg;
   const int64_t n = j->a.n_reduced, es = (int64_t)aci_ctype_bytes(j->a.ct), most = BATCH / n;
   for (int64_t r = begin; r < end; r += most) {
     const int64_t m = end - r < most ? end - r : most;
@@ -192,7 +192,7 @@ static void batches(void *arg, int64_t begin, int64_t end) {
 }
 
 static void range(void *arg, int64_t begin, int64_t end) {
-  const job *j = arg;
+  const softmax_job *j = arg;
   const int64_t n = j->a.n_reduced;
   const aci_ctype ct = j->a.ct;
   const size_t bytes = (size_t)n * aci_ctype_bytes(ct);
@@ -229,7 +229,7 @@ static bool no_gaps(const aci_reduce_plan *p) {
 
 static ac_status run(ac_frame *f, const ac_tensor *a, const ac_tensor *b, int dim_arg, bool logs, ac_err *e) {
   aci_slots slots;
-  job j = {.two = b != NULL, .logs = logs, .group = 1, .slots = &slots};
+  softmax_job j = {.two = b != NULL, .logs = logs, .group = 1, .slots = &slots};
   uint32_t mask = aci_reduce_mask(&f->args[dim_arg], a->ndim);
   aci_ctype ct = aci_ctype_of((ac_dtype)f->out[0]->dtype);
   if (f->out[0]->numel == 0) return AC_OK;

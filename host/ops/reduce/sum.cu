@@ -1,6 +1,6 @@
 /* sum and mean on CUDA: lanes add in f32 (f64 of doubles), their tree and the pieces in double, integers in i64 and wrap. The divisor
  * of a mean comes once, last. */
-#include "ops/reduce/fold.cuh"
+#include "ops/reduce/reduction.cuh"
 #include "ops/reduce/rows.cuh"
 
 /* Four running sums of the element's type, so that rounding errors of long lists stay small and additions do not wait for one
@@ -27,7 +27,7 @@ template <class T> struct sum_floats {
     s.sum = total(s) + total(t);
     s.run[0] = s.run[1] = s.run[2] = s.run[3] = 0;
   }
-  static __device__ __forceinline__ void put(const aci_fold_out &o, int64_t at, const state &s) {
+  static __device__ __forceinline__ void put(const aci_reduction_out &o, int64_t at, const state &s) {
     aci_put(o.dt[0], o.out[0], at, total(s) / o.p);
   }
 };
@@ -38,7 +38,7 @@ struct sum_integers {
   static __device__ __forceinline__ state start() { return 0; }
   static __device__ __forceinline__ void step(state &s, int64_t v, int64_t, double) { s += (uint64_t)v; }
   static __device__ __forceinline__ void join(state &s, const state &t) { s += t; }
-  static __device__ __forceinline__ void put(const aci_fold_out &o, int64_t at, const state &s) {
+  static __device__ __forceinline__ void put(const aci_reduction_out &o, int64_t at, const state &s) {
     aci_put(o.dt[0], o.out[0], at, (int64_t)s);
   }
 };
@@ -128,9 +128,9 @@ ac_status aci_cuda_sum(ac_frame *f, const ac_tensor *x, uint32_t mask, double di
   if (divisor == 0) divisor = (double)p.n_reduced;
   const ac_status st = sum_of_columns(f, p, divisor, out, e);
   if (st != AC_UNSUPPORTED) return st;
-  if (ct == ACI_C_F32) return aci_fold_cuda<sum_floats<float>>(f, &p, divisor, out, NULL, e);
-  if (ct == ACI_C_F64) return aci_fold_cuda<sum_floats<double>>(f, &p, divisor, out, NULL, e);
-  return aci_fold_cuda<sum_integers>(f, &p, divisor, out, NULL, e);
+  if (ct == ACI_C_F32) return aci_reduction_cuda<sum_floats<float>>(f, &p, divisor, out, NULL, e);
+  if (ct == ACI_C_F64) return aci_reduction_cuda<sum_floats<double>>(f, &p, divisor, out, NULL, e);
+  return aci_reduction_cuda<sum_integers>(f, &p, divisor, out, NULL, e);
 }
 
 static ac_status sum(ac_frame *f, ac_err *e) {

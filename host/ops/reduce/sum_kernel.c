@@ -74,7 +74,7 @@ double aci_sum_f64(const double *x, int64_t n) {
 }
 
 /* ---- outputs ---- */
-typedef struct job {
+typedef struct sum_job {
   aci_reduce_plan p;
   double divisor;
   ac_tensor *out;
@@ -82,14 +82,14 @@ typedef struct job {
   uint64_t *ipart;         /* of integers */
   int64_t n_chunks, chunk; /* reduced elements (rows) a chunk takes */
   int64_t n_tiles;
-} job;
+} sum_job;
 
-static void put_f64(const job *j, int64_t o, double v) {
+static void put_f64(const sum_job *j, int64_t o, double v) {
   ac_dtype dt = (ac_dtype)j->out->dtype;
   v /= j->divisor;
   aci_store(ACI_C_F64, &v, dt, (char *)aci_data(j->out) + o * (int64_t)aci_dsize(dt), 1, 1);
 }
-static void put_i64(const job *j, int64_t o, uint64_t v) {
+static void put_i64(const sum_job *j, int64_t o, uint64_t v) {
   ac_dtype dt = (ac_dtype)j->out->dtype;
   aci_store(ACI_C_I64, &v, dt, (char *)aci_data(j->out) + o * (int64_t)aci_dsize(dt), 1, 1);
 }
@@ -137,7 +137,7 @@ static uint64_t row_i(const aci_reduce_plan *p, int64_t base, int64_t begin, int
 NARROW(float, f32)
 NARROW(double, f64)
 
-static void rows_whole(const job *j, int64_t begin, int64_t end) {
+static void rows_whole(const sum_job *j, int64_t begin, int64_t end) {
   const aci_reduce_plan *p = &j->p;
   const int64_t n = p->n_reduced;
   double v[BATCH];
@@ -168,7 +168,7 @@ static void rows_whole(const job *j, int64_t begin, int64_t end) {
 
 /* Items are (output, chunk). */
 static void rows(void *arg, int64_t begin, int64_t end) {
-  const job *j = arg;
+  const sum_job *j = arg;
   if (j->n_chunks == 1) {
     rows_whole(j, begin, end);
     return;
@@ -247,7 +247,7 @@ static void column(const aci_reduce_plan *p, int64_t base, int64_t a, int64_t b,
 
 /* Items are (outer kept index, tile of the last kept dim, chunk of rows). */
 static void columns(void *arg, int64_t begin, int64_t end) {
-  const job *j = arg;
+  const sum_job *j = arg;
   const int64_t width = j->p.keep_shape[j->p.n_keep - 1];
   _Alignas(64) double acc[TILE];
   for (int64_t i = begin; i < end; i++) {
@@ -272,7 +272,7 @@ static void columns(void *arg, int64_t begin, int64_t end) {
 
 /* Chunks of every output together. */
 static void join(void *arg, int64_t begin, int64_t end) {
-  const job *j = arg;
+  const sum_job *j = arg;
   for (int64_t o = begin; o < end; o++) {
     if (j->ipart != NULL) {
       uint64_t s = 0;
@@ -295,7 +295,7 @@ static bool by_columns(const aci_reduce_plan *p) {
 
 ac_status aci_reduce_sum(ac_frame *f, const ac_tensor *x, uint32_t mask, double divisor, ac_tensor *out,
                          ac_err *e) {
-  job j = {.divisor = divisor, .out = out};
+  sum_job j = {.divisor = divisor, .out = out};
   ac_block *block = NULL;
   if (out->numel == 0) return AC_OK;
   aci_reduce_plan_make(&j.p, x, mask, aci_ctype_of((ac_dtype)out->dtype));

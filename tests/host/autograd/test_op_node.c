@@ -1,4 +1,4 @@
-/* Backward of recorded ops: second and higher derivatives, ops made of others, tickets of random ops, ops
+/* Backward of recorded ops: second and higher derivatives, ops made of others, RNG counters of random ops, ops
  * without gradient. */
 #include "host/autograd/graph.h"
 
@@ -149,7 +149,7 @@ static void paths_between_inputs_count_once(void **state) {
 }
 
 /* Dropout's gradient has the zeros of its forward, also when the generator has moved on. */
-static void tickets(void **state) {
+static void rng_counters(void **state) {
   graph *g = *state;
   enum { N = 64 };
   int64_t shape = N;
@@ -260,7 +260,7 @@ int main(void) {
       graph_test(composed_without_create_graph),
       graph_test(composed_in_a_deep_graph),
       graph_test(paths_between_inputs_count_once),
-      graph_test(tickets),
+      graph_test(rng_counters),
       graph_test(rules_that_are_wrong),
       graph_test(null_operands),
   };

@@ -77,11 +77,11 @@ static void owner_ends_first(void **state) {
 }
 
 enum { ROUNDS = 2000, THREADS = 3 };
-typedef struct job {
+typedef struct shared_job {
   ac_ctx *like;
   ac_tensor *seen;
   int bad;
-} job;
+} shared_job;
 
 static void count(void *arg, int64_t begin, int64_t end) {
   (void)begin, (void)end;
@@ -90,7 +90,7 @@ static void count(void *arg, int64_t begin, int64_t end) {
 }
 
 static void *work(void *arg) {
-  job *j = arg;
+  shared_job *j = arg;
   aci_team_alone();
   ac_ctx *c = context(j->like);
   pthread_t who = pthread_self();
@@ -112,9 +112,9 @@ static void threads(void **state) {
   ac_ctx *a = context(NULL);
   ac_tensor *x = tensor(a, ROUNDS);
   pthread_t id[THREADS];
-  job jobs[THREADS];
+  shared_job jobs[THREADS];
   for (int i = 0; i < THREADS; i++) {
-    jobs[i] = (job){.like = a, .seen = x};
+    jobs[i] = (shared_job){.like = a, .seen = x};
     assert_int_equal(pthread_create(&id[i], NULL, work, &jobs[i]), 0);
   }
   for (int i = 0; i < ROUNDS; i++) ac_tensor_release(tensor(a, 1 + i % 200));

@@ -6,13 +6,13 @@
 #include "device/cpu/kernels/conv_impl.h"
 
 static ac_status run(ac_team *team, aci_conv_product *p, ac_err *e) {
-  return p->rows <= ACI_CONV_THIN ? aci_conv_run_thin(team, p, e) : aci_conv_run_blocked(team, p, e);
+  return p->rows <= ACI_CONV_DIRECT ? aci_conv_run_direct(team, p, e) : aci_conv_run_blocked(team, p, e);
 }
 
 ac_status aci_conv_forward(ac_team *team, const aci_conv *c, const void *x, const void *w, const void *bias,
                            void *y, ac_err *e) {
   const int64_t taps = aci_conv_size(c->k);
-  if (aci_conv_wants_widened(c)) return aci_conv_run_widened(team, c, false, x, w, bias, y, e);
+  if (aci_conv_wants_upcast(c)) return aci_conv_run_upcast(team, c, false, x, w, bias, y, e);
   if (aci_conv_wants_winograd(c)) return aci_conv_run_winograd(team, c, false, x, w, bias, y, e);
   if (aci_conv_onednn_forward(team, c, x, w, bias, y)) return AC_OK;
   aci_conv_product p = {.w = {.type = c->type, .n = c->n, .channels = c->groups * c->ci, .src = x},
@@ -86,7 +86,7 @@ ac_status aci_conv_backward_input(ac_team *team, const aci_conv *c, const void *
   const int64_t taps = aci_conv_size(c->k);
   int64_t n[ACI_CONV_DIMS]; /* residues */
   bool gaps = false;        /* positions that no window reads */
-  if (aci_conv_wants_widened(c)) return aci_conv_run_widened(team, c, true, dy, w, bias, dx, e);
+  if (aci_conv_wants_upcast(c)) return aci_conv_run_upcast(team, c, true, dy, w, bias, dx, e);
   if (aci_conv_wants_winograd(c)) return aci_conv_run_winograd(team, c, true, dy, w, bias, dx, e);
   if (bias == NULL && aci_conv_onednn_input(team, c, dy, w, dx)) return AC_OK;
   if (aci_conv_wants_fold(c)) return aci_conv_run_fold(team, c, dy, w, bias, dx, e);

@@ -15,7 +15,7 @@
 enum { MANY_IMAGES = 8 };
 static const int64_t COLUMNS_BYTES = 8 << 20; /* of products of an image at a time */
 
-typedef struct job {
+typedef struct conv_fold_job {
   const aci_conv *c;
   const void *dy, *w, *bias;
   void *dx;
@@ -23,11 +23,11 @@ typedef struct job {
   ac_team *inner; /* for the work on one image */
   int64_t rows;   /* places (depth, row) of dy whose products are held at a time */
   _Atomic int st; /* the first failure's status */
-} job;
+} conv_fold_job;
 
 /* One image: where its products and, for 16-bit types, its sums are. */
 typedef struct image {
-  const job *j;
+  const conv_fold_job *j;
   int64_t n;          /* which */
   int64_t row0, rows; /* of dy, of the products held */
   const char *columns;
@@ -93,7 +93,7 @@ FILL(fill_f64, double)
 STORE(store_bf16, aci_f32_to_bf16)
 STORE(store_f16, aci_f32_to_f16)
 
-static ac_status run_image(const job *j, int64_t n, ac_err *e) {
+static ac_status run_image(const conv_fold_job *j, int64_t n, ac_err *e) {
   const aci_conv *c = j->c;
   const int64_t es = aci_gemm_type_bytes(c->type), ab = aci_gemm_type_bytes(j->acc),
                 plane = aci_conv_size(c->in);
@@ -139,7 +139,7 @@ static ac_status run_image(const job *j, int64_t n, ac_err *e) {
 }
 
 static void image_piece(void *arg, int64_t begin, int64_t end) {
-  job *j = arg;
+  conv_fold_job *j = arg;
   ac_err e;
   for (int64_t n = begin; n < end; n++) {
     ac_status st = run_image(j, n, &e);
@@ -155,12 +155,12 @@ static int64_t row_bytes(const aci_conv *c) {
 bool aci_conv_wants_fold(const aci_conv *c) {
   if (c->groups != 1 || c->co == 0 || aci_conv_size(c->out) == 0 || row_bytes(c) > 4 * COLUMNS_BYTES)
     return false;
-  return c->ci <= 2 * ACI_CONV_THIN || (aci_conv_size(c->stride) >= 64 && aci_conv_size(c->k) >= 64);
+  return c->ci <= 2 * ACI_CONV_DIRECT || (aci_conv_size(c->stride) >= 64 && aci_conv_size(c->k) >= 64);
 }
 
 ac_status aci_conv_run_fold(ac_team *team, const aci_conv *c, const void *dy, const void *w, const void *bias,
                             void *dx, ac_err *e) {
-  job j = {.c = c, .dy = dy, .w = w, .bias = bias, .dx = dx, .st = AC_OK};
+  conv_fold_job j = {.c = c, .dy = dy, .w = w, .bias = bias, .dx = dx, .st = AC_OK};
   j.acc = c->type == ACI_GEMM_F64 ? ACI_GEMM_F64 : ACI_GEMM_F32;
   if (c->n * c->ci * aci_conv_size(c->in) == 0) return AC_OK;
   j.rows = aci_conv_min(aci_conv_max(COLUMNS_BYTES / row_bytes(c), 1), c->out[0] * c->out[1]);

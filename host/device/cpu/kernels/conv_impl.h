@@ -17,7 +17,7 @@
 enum {
   ACI_CONV_COLS = 256, /* places of a tile at most */
   ACI_CONV_SLACK = 64, /* bytes that copies may run over */
-  ACI_CONV_THIN = 3    /* result channels of a group up to which packing costs more than it gains */
+  ACI_CONV_DIRECT = 3    /* result channels of a group up to which packing costs more than it gains */
 };
 
 typedef struct aci_conv_axis {
@@ -124,9 +124,9 @@ typedef struct aci_conv_product {
 
 /* Runs p by packed panels and micro-kernels, or, for one or few result channels, by adding up rows. */
 ac_status aci_conv_run_blocked(ac_team *team, aci_conv_product *p, ac_err *e);
-ac_status aci_conv_run_thin(ac_team *team, aci_conv_product *p, ac_err *e);
+ac_status aci_conv_run_direct(ac_team *team, aci_conv_product *p, ac_err *e);
 /* dw of a walk over x for few result channels (rows) per group. */
-ac_status aci_conv_weight_thin(ac_team *team, const aci_conv_walk *walk, int64_t groups, int64_t rows,
+ac_status aci_conv_weight_direct(ac_team *team, const aci_conv_walk *walk, int64_t groups, int64_t rows,
                                int64_t chans, const void *dy, void *dw, ac_err *e);
 /* dw := the sums of all parts (n_parts sets of `all` weights; f64 for F64, else f32), added in order into the
  * first. dw may be sums where types agree. */
@@ -153,10 +153,10 @@ ac_status aci_conv_winograd_weight(ac_team *team, const aci_conv *c, const void 
                                    ac_err *e);
 
 /* 16-bit floats through copies in f32: forward, or backward from dy to dx, or to dw; wants: is that the better way? */
-bool aci_conv_wants_widened(const aci_conv *c);
-ac_status aci_conv_run_widened(ac_team *team, const aci_conv *c, bool backward, const void *src, const void *weight,
+bool aci_conv_wants_upcast(const aci_conv *c);
+ac_status aci_conv_run_upcast(ac_team *team, const aci_conv *c, bool backward, const void *src, const void *weight,
                                const void *bias, void *dst, ac_err *e);
-ac_status aci_conv_widened_weight(ac_team *team, const aci_conv *c, const void *dy, const void *x, void *dw, ac_err *e);
+ac_status aci_conv_upcast_weight(ac_team *team, const aci_conv *c, const void *dy, const void *x, void *dw, ac_err *e);
 
 /* Where the weight of tap t (in the walk's order) lies in the kernel. */
 int64_t aci_conv_kernel_tap(const aci_conv_product *p, int64_t t);

@@ -25,7 +25,7 @@ static const double CALL_FLOPS = 30e6; /* of a call, where the batch allows */
 static const double SUM_FLOPS = 60;    /* of a call that sums up weights' gradients, per byte of them */
 static const int64_t PARTS_BYTES = 64 << 20;
 
-typedef struct job {
+typedef struct conv_onednn_job {
   const aci_conv *c;
   const aci_onednn_api *api;
   const aci_onednn_conv *plan[2]; /* of a call, and of the last */
@@ -34,7 +34,7 @@ typedef struct job {
   char *parts;                       /* gradients of the weights, one set per call */
   int64_t x_bytes, y_bytes, w_count; /* of an image; weights */
   _Atomic bool failed;
-} job;
+} conv_onednn_job;
 
 static double image_flops(const aci_conv *c) {
   return 2.0 * (double)(c->groups * c->co * c->ci) * (double)aci_conv_size(c->k) *
@@ -73,7 +73,7 @@ static int64_t images(const aci_conv *c, aci_onednn_direction direction) {
 }
 
 /* Plans for calls of the batch; false: there are none. */
-static bool job_open(job *j, aci_onednn_direction direction, bool bias) {
+static bool job_open(conv_onednn_job *j, aci_onednn_direction direction, bool bias) {
   const aci_conv *c = j->c;
   const int64_t es = aci_gemm_type_bytes(c->type);
   if (!wants(c, direction)) return false;
@@ -108,7 +108,7 @@ static bool job_open(job *j, aci_onednn_direction direction, bool bias) {
 }
 
 static void call_piece(void *arg, int64_t begin, int64_t end) {
-  job *j = arg;
+  conv_onednn_job *j = arg;
   for (int64_t i = begin; i < end; i++) {
     const aci_onednn_conv *plan = j->plan[i == j->n_calls - 1];
     const int64_t first = i * j->per_call;
@@ -121,7 +121,7 @@ static void call_piece(void *arg, int64_t begin, int64_t end) {
 }
 
 /* Lays the weights out and runs the calls. */
-static bool job_run(ac_team *team, job *j) {
+static bool job_run(ac_team *team, conv_onednn_job *j) {
   bool ok = true;
   if (j->parts == NULL && j->plan[0]->w_bytes > 0) {
     char *packed = aci_scratch(ACI_SCRATCH_SHARED, j->plan[0]->w_bytes + 64);
@@ -137,17 +137,17 @@ static bool job_run(ac_team *team, job *j) {
 
 bool aci_conv_onednn_forward(ac_team *team, const aci_conv *c, const void *x, const void *w, const void *bias,
                              void *y) {
-  job j = {.c = c, .x = x, .w = w, .bias = bias, .y = y};
+  conv_onednn_job j = {.c = c, .x = x, .w = w, .bias = bias, .y = y};
   return job_open(&j, ACI_ONEDNN_CONV_FORWARD, bias != NULL) && job_run(team, &j);
 }
 
 bool aci_conv_onednn_input(ac_team *team, const aci_conv *c, const void *dy, const void *w, void *dx) {
-  job j = {.c = c, .x = dx, .w = w, .y = dy};
+  conv_onednn_job j = {.c = c, .x = dx, .w = w, .y = dy};
   return job_open(&j, ACI_ONEDNN_CONV_INPUT, false) && job_run(team, &j);
 }
 
 bool aci_conv_onednn_weight(ac_team *team, const aci_conv *c, const void *dy, const void *x, void *dw) {
-  job j = {.c = c, .x = x, .y = dy};
+  conv_onednn_job j = {.c = c, .x = x, .y = dy};
   if (!job_open(&j, ACI_ONEDNN_CONV_WEIGHT, false)) return false;
   j.parts = aci_scratch(ACI_SCRATCH_SHARED, (size_t)(j.n_calls * j.w_count * 4));
   if (j.parts == NULL) {

@@ -1,5 +1,5 @@
 /* From the sums of a tile to the result of a convolution: bias, conversion, and the places' way into the
- * result. Called by conv_product.c and conv_thin.c. */
+ * result. Called by conv_product.c and conv_direct.c. */
 #include "base/vmath.h"
 #include "device/cpu/isa.h"
 #include "device/cpu/kernels/conv_impl.h"

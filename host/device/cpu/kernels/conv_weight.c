@@ -21,7 +21,7 @@ static const double PART_FLOPS = 2e6;          /* worth sums of its own */
 static const int64_t PARTS_BYTES = 64 << 20;   /* of all of them */
 static const int64_t TURNED_BYTES = 512 << 10; /* of staged channels that are transposed together */
 
-typedef struct job {
+typedef struct conv_weight_job {
   aci_conv_walk w;
   const aci_gemm_kernel *kn;
   aci_gemm_type acc, staged;
@@ -35,7 +35,7 @@ typedef struct job {
   int64_t n_tiles, rm, n_rc, cm, n_cc, n_parts, per_part;
   char *parts; /* sums, one set of weights per part; NULL: straight into dw */
   _Atomic bool oom;
-} job;
+} conv_weight_job;
 
 
 #define STORE(NAME, T, ACC, PUT)                                                  \
@@ -59,7 +59,7 @@ typedef struct space {
   int64_t pitch, ldt, stage_bytes;
 } space;
 
-static bool space_get(const job *j, space *s) {
+static bool space_get(const conv_weight_job *j, space *s) {
   const aci_gemm_kernel *kn = j->kn;
   const int64_t es = aci_gemm_type_bytes(j->w.type), wide = aci_conv_max(es, j->w.stage_bytes);
   const int64_t mr = kn->mr, most = aci_conv_max(kn->nr, aci_conv_ceil(j->rm, mr) * mr);
@@ -84,7 +84,7 @@ static bool space_get(const job *j, space *s) {
 }
 
 /* Rows of dy over the places of a tile. */
-static void pack_rows(const job *j, const aci_conv_tile *t, const space *s, int64_t channel, int64_t rows) {
+static void pack_rows(const conv_weight_job *j, const aci_conv_tile *t, const space *s, int64_t channel, int64_t rows) {
   const int64_t es = aci_gemm_type_bytes(j->w.type), channels = j->groups * j->rows, places = j->w.places;
   const aci_conv_run *first = &t->run[0], *last = &t->run[t->n_runs - 1];
   if (first->image == last->image) {
@@ -105,7 +105,7 @@ static void pack_rows(const job *j, const aci_conv_tile *t, const space *s, int6
   aci_gemm_pack(j->kn, j->w.type, s->a, j->kn->mr, false, rows, t->n_cols, s->rows, s->pitch / es, 1);
 }
 
-static void tile_product(const job *j, const aci_conv_tile *t, const space *s, int64_t g, int64_t r0,
+static void tile_product(const conv_weight_job *j, const aci_conv_tile *t, const space *s, int64_t g, int64_t r0,
                          int64_t rows, int64_t c0, int64_t cols, bool add) {
   const aci_gemm_kernel *kn = j->kn;
   const int64_t steps = aci_conv_ceil(t->n_cols, kn->pair), kp = steps * kn->pair, taps = j->w.taps;
@@ -130,7 +130,7 @@ static void tile_product(const job *j, const aci_conv_tile *t, const space *s, i
 
 /* Channels c0.. (n of them, at most a panel) and taps t0..: the panel of a tap is copied out of the
    transposed stage. */
-static void tile_product_turned(const job *j, const aci_conv_tile *t, const space *s, int64_t g, int64_t r0,
+static void tile_product_turned(const conv_weight_job *j, const aci_conv_tile *t, const space *s, int64_t g, int64_t r0,
                                 int64_t rows, int64_t c0, int64_t n, int64_t t0, int64_t taps, bool add) {
   const aci_gemm_kernel *kn = j->kn;
   const int64_t es = j->w.stage_bytes, width = n <= kn->nr / 2 ? kn->nr / 2 : kn->nr,
@@ -150,7 +150,7 @@ static void tile_product_turned(const job *j, const aci_conv_tile *t, const spac
 }
 
 /* Sums of one row in the order of the weights: columns (tap, channel) to (channel, tap). */
-static void store_turned(const job *j, char *to, const char *sums, int64_t n, int64_t taps) {
+static void store_turned(const conv_weight_job *j, char *to, const char *sums, int64_t n, int64_t taps) {
   const int64_t all = j->w.taps, nr = j->kn->nr;
   for (int64_t c = 0; c < n; c++)
     for (int64_t k = 0; k < taps; k++) {
@@ -161,7 +161,7 @@ static void store_turned(const job *j, char *to, const char *sums, int64_t n, in
 }
 
 static void task_piece(void *arg, int64_t begin, int64_t end) {
-  job *j = arg;
+  conv_weight_job *j = arg;
   const int64_t ab = aci_gemm_type_bytes(j->acc);
   aci_conv_tile t;
   space s;
@@ -234,7 +234,7 @@ void aci_conv_sum_parts(ac_team *team, void *sums, int64_t n_parts, int64_t all,
 }
 
 /* Tasks by shape: rows and columns of the weights, and parts of the tiles where these are few. */
-static void cut(job *j) {
+static void cut(conv_weight_job *j) {
   const int64_t mr = j->kn->mr, nr = j->kn->nr, ab = aci_gemm_type_bytes(j->acc);
   j->places = j->w.n * j->w.places < ACI_CONV_COLS ? j->w.n * j->w.places : ACI_CONV_COLS;
   j->n_tiles = aci_conv_tiles(&j->w, j->places);
@@ -267,7 +267,7 @@ static void cut(job *j) {
 
 ac_status aci_conv_backward_weight(ac_team *team, const aci_conv *c, const void *dy, const void *x, void *dw,
                                    ac_err *e) {
-  job j = {.w = {.type = c->type, .n = c->n, .channels = c->groups * c->ci, .src = x},
+  conv_weight_job j = {.w = {.type = c->type, .n = c->n, .channels = c->groups * c->ci, .src = x},
            .kn = aci_gemm_kernel_for(c->type),
            .acc = c->type == ACI_GEMM_F64 ? ACI_GEMM_F64 : ACI_GEMM_F32,
            .staged = aci_conv_staged_type(c->type),
@@ -294,10 +294,10 @@ ac_status aci_conv_backward_weight(ac_team *team, const aci_conv *c, const void 
     memset(dw, 0, (size_t)(all * aci_gemm_type_bytes(c->type)));
     return AC_OK;
   }
-  if (aci_conv_wants_widened(c)) return aci_conv_widened_weight(team, c, dy, x, dw, e);
+  if (aci_conv_wants_upcast(c)) return aci_conv_upcast_weight(team, c, dy, x, dw, e);
   if (aci_conv_wants_winograd(c)) return aci_conv_winograd_weight(team, c, dy, x, dw, e);
   if (aci_conv_onednn_weight(team, c, dy, x, dw)) return AC_OK;
-  if (j.rows <= ACI_CONV_THIN) return aci_conv_weight_thin(team, &j.w, j.groups, j.rows, j.chans, dy, dw, e);
+  if (j.rows <= ACI_CONV_DIRECT) return aci_conv_weight_direct(team, &j.w, j.groups, j.rows, j.chans, dy, dw, e);
   cut(&j);
   const bool sums = j.n_parts > 1 || (j.turned && ab != aci_gemm_type_bytes(c->type));
   if (j.turned && !sums) j.parts = dw;

@@ -20,7 +20,7 @@ enum {
   PANELS_BYTES = 512 << 10
 };
 
-typedef struct job {
+typedef struct winograd_job {
   aci_wino t;
   const float *weight, *bias;
   float *dst;
@@ -30,7 +30,7 @@ typedef struct job {
   const aci_gemm_kernel *kn;
   float *u; /* the weights' panels: (rows / mr, spot, chans, mr) */
   _Atomic bool oom;
-} job;
+} winograd_job;
 
 typedef struct work {
   aci_wino_work t;
@@ -39,7 +39,7 @@ typedef struct work {
 } work;
 
 /* ---- weights ---- */
-AC_ISA_FN(weights, (const job *j, int64_t panel, float *u), (j, panel, u)) {
+AC_ISA_FN(weights, (const winograd_job *j, int64_t panel, float *u), (j, panel, u)) {
   enum { W = 16 }; /* at least mr */
   const int64_t mr = j->kn->mr, r0 = panel * mr, n = aci_conv_min(mr, j->rows - r0);
   float t[9][W], h[4][3][W];
@@ -71,14 +71,14 @@ AC_ISA_FN(weights, (const job *j, int64_t panel, float *u), (j, panel, u)) {
 }
 
 static void weights_piece(void *arg, int64_t begin, int64_t end) {
-  const job *j = arg;
+  const winograd_job *j = arg;
   for (int64_t p = begin; p < end; p++) weights(j, p, j->u + p * SPOTS * j->t.chans * j->kn->mr);
 }
 
 /* ---- results ---- */
 
 /* Result channel `row` from its products m. */
-AC_ISA_FN(result, (const job *j, int64_t g0, int64_t g1, int64_t row, const float *m, work *s),
+AC_ISA_FN(result, (const winograd_job *j, int64_t g0, int64_t g1, int64_t row, const float *m, work *s),
           (j, g0, g1, row, m, s)) {
   const int64_t tw = j->t.tiles[1], spot = j->kn->mr * j->t.cols;
   const float bias = j->bias == NULL ? 0 : j->bias[row];
@@ -113,7 +113,7 @@ AC_ISA_FN(result, (const job *j, int64_t g0, int64_t g1, int64_t row, const floa
 }
 
 /* ---- blocks ---- */
-static bool work_get(const job *j, work *s) {
+static bool work_get(const winograd_job *j, work *s) {
   const int64_t panels = aci_wino_up16(SPOTS * j->t.spot),
                 products = aci_wino_up16(SPOTS * j->kn->mr * j->t.cols);
   float *p = aci_scratch(ACI_SCRATCH_TILE,
@@ -126,7 +126,7 @@ static bool work_get(const job *j, work *s) {
   return true;
 }
 
-static void block(const job *j, int64_t g0, int64_t g1, work *s) {
+static void block(const winograd_job *j, int64_t g0, int64_t g1, work *s) {
   const aci_gemm_kernel *kn = j->kn;
   const int64_t chans = j->t.chans, cols = j->t.cols;
   aci_wino_open(&j->t, &s->t);
@@ -143,7 +143,7 @@ static void block(const job *j, int64_t g0, int64_t g1, work *s) {
 }
 
 static void blocks_piece(void *arg, int64_t begin, int64_t end) {
-  job *j = arg;
+  winograd_job *j = arg;
   const int64_t all = j->t.n * j->t.tiles[0];
   work s;
   if (!work_get(j, &s)) {
@@ -156,7 +156,7 @@ static void blocks_piece(void *arg, int64_t begin, int64_t end) {
 
 /* Rows of tiles in a block, by shape alone: what keeps a block's panels in cache, and of the upper half of that the
  * number that leaves the fewest columns empty. */
-static void cut(job *j) {
+static void cut(winograd_job *j) {
   aci_wino *t = &j->t;
   const int64_t unit = j->kn->nr / 2, tw = t->tiles[1];
   const int64_t fit = PANELS_BYTES / (SPOTS * (int64_t)sizeof(float)) / t->chans;
@@ -178,7 +178,7 @@ static void cut(job *j) {
 
 ac_status aci_conv_run_winograd(ac_team *team, const aci_conv *c, bool backward, const void *src,
                                 const void *weight, const void *bias, void *dst, ac_err *e) {
-  job j = {.t = {.src = src},
+  winograd_job j = {.t = {.src = src},
            .weight = weight,
            .bias = bias,
            .dst = dst,

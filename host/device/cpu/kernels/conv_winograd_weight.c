@@ -17,7 +17,7 @@ enum {
   CHUNK_BYTES = 4 << 20
 };
 
-typedef struct job {
+typedef struct winograd_weight_job {
   aci_wino t;
   const float *dy; /* (n, rows, out) */
   float *dw;       /* (rows, chans, 9) */
@@ -30,16 +30,16 @@ typedef struct job {
   int64_t ld;
   int64_t g0, g1; /* the chunk's rows of tiles */
   _Atomic bool oom;
-} job;
+} winograd_weight_job;
 
 typedef struct work {
   aci_wino_work t;
   float *quad; /* (2, 2, cols): dy by row and column in the tile */
 } work;
 
-static int64_t lanes(const job *j) { return aci_conv_max(j->kn->mr, j->kn->nr); }
+static int64_t lanes(const winograd_weight_job *j) { return aci_conv_max(j->kn->mr, j->kn->nr); }
 
-static bool work_get(const job *j, work *s) {
+static bool work_get(const winograd_weight_job *j, work *s) {
   const int64_t panels = aci_wino_up16(SPOTS * j->t.spot), quad = aci_wino_up16(4 * j->t.cols);
   float *p = aci_scratch(ACI_SCRATCH_TILE, (size_t)(panels + quad + aci_wino_size(&j->t)) * sizeof *p);
   if (p == NULL) return false;
@@ -50,7 +50,7 @@ static bool work_get(const job *j, work *s) {
 }
 
 /* M of result channel `chan` of the rows of tiles [g0, g1), as row `row` of the panels. */
-AC_ISA_FN(spread, (const job *j, int64_t g0, int64_t g1, int64_t chan, int64_t row, work *s),
+AC_ISA_FN(spread, (const winograd_weight_job *j, int64_t g0, int64_t g1, int64_t chan, int64_t row, work *s),
           (j, g0, g1, chan, row, s)) {
   const aci_wino *t = &j->t;
   const int64_t tw = t->tiles[1], n = (g1 - g0) * tw;
@@ -89,14 +89,14 @@ AC_ISA_FN(spread, (const job *j, int64_t g0, int64_t g1, int64_t chan, int64_t r
 }
 
 /* Rows of tiles of the chunk's block b. */
-static void block_range(const job *j, int64_t b, int64_t *g0, int64_t *g1) {
+static void block_range(const winograd_weight_job *j, int64_t b, int64_t *g0, int64_t *g1) {
   *g0 = j->g0 + b * j->t.block_rows;
   *g1 = aci_conv_min(*g0 + j->t.block_rows, j->g1);
 }
 
 /* Task: a panel of channels of a block. */
 static void transform_piece(void *arg, int64_t begin, int64_t end) {
-  job *j = arg;
+  winograd_weight_job *j = arg;
   const aci_gemm_kernel *kn = j->kn;
   work s;
   if (!work_get(j, &s)) {
@@ -126,7 +126,7 @@ static void transform_piece(void *arg, int64_t begin, int64_t end) {
 
 /* Task: a panel of result channels at a spot. */
 static void multiply_piece(void *arg, int64_t begin, int64_t end) {
-  const job *j = arg;
+  const winograd_weight_job *j = arg;
   const aci_gemm_kernel *kn = j->kn;
   const int64_t n_tiles = (j->g1 - j->g0) * j->t.tiles[1];
   for (int64_t i = begin; i < end; i++) {
@@ -140,7 +140,7 @@ static void multiply_piece(void *arg, int64_t begin, int64_t end) {
 }
 
 /* dw of result channel r. */
-AC_ISA_FN(gather, (const job *j, int64_t r), (j, r)) {
+AC_ISA_FN(gather, (const winograd_weight_job *j, int64_t r), (j, r)) {
   enum { W = 16 };
   const int64_t spot = j->n_result * j->kn->mr * j->ld;
   for (int64_t c = 0; c < j->chans; c += W) {
@@ -168,13 +168,13 @@ AC_ISA_FN(gather, (const job *j, int64_t r), (j, r)) {
 }
 
 static void gather_piece(void *arg, int64_t begin, int64_t end) {
-  const job *j = arg;
+  const winograd_weight_job *j = arg;
   for (int64_t r = begin; r < end; r++) gather(j, r);
 }
 
 ac_status aci_conv_winograd_weight(ac_team *team, const aci_conv *c, const void *dy, const void *x, void *dw,
                                    ac_err *e) {
-  job j = {.t = {.src = x},
+  winograd_weight_job j = {.t = {.src = x},
            .dy = dy,
            .dw = dw,
            .rows = c->co,

@@ -253,7 +253,7 @@ static void small_shapes(void **state) {
   }
 }
 
-static void thin_shapes(void **state) {
+static void skinny_shapes(void **state) {
   (void)state;
   for (int r = 0; r < 300; r++) {
     const aci_gemm_type *t = pairs[r % 6];
@@ -562,7 +562,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(one_times_one),
       cmocka_unit_test(small_shapes),
-      cmocka_unit_test(thin_shapes),
+      cmocka_unit_test(skinny_shapes),
       cmocka_unit_test(blocked_shapes),
       cmocka_unit_test(k_in_groups),
       cmocka_unit_test(long_k),

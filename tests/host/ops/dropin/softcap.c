@@ -25,14 +25,14 @@ static int64_t offset_of(const ac_tensor *t, int64_t i) {
   return offset;
 }
 
-typedef struct job {
+typedef struct softcap_job {
   const ac_tensor *x;
   ac_tensor *y;
   double cap;
-} job;
+} softcap_job;
 
 static void run(void *arg, int64_t begin, int64_t end) {
-  const job *j = arg;
+  const softcap_job *j = arg;
   const void *x = ac_tensor_data(j->x);
   void *y = ac_tensor_data(j->y);
   if (ac_tensor_dtype(j->x) == AC_F64) {
@@ -46,7 +46,7 @@ static void run(void *arg, int64_t begin, int64_t end) {
 }
 
 static ac_status cpu(ac_frame *f, ac_err *e) {
-  job j = {f->args[0].tensor, f->out[0], f->args[1].f};
+  softcap_job j = {f->args[0].tensor, f->out[0], f->args[1].f};
   ac_dtype dt = ac_tensor_dtype(j.x);
   if (dt != AC_F32 && dt != AC_F64)
     return AC_FAIL(e, UNSUPPORTED, "softcap: no kernel for %s on the CPU", ac_dtype_name(dt));

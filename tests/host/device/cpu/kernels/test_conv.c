@@ -312,10 +312,10 @@ static void through_copies(void **state) {
     aci_conv c = some[i];
     c.type = ACI_GEMM_F16;
     for (int d = 0; d < ACI_CONV_DIMS; d++) c.out[d] = (c.in[d] + 2 * c.pad[d] - c.dil[d] * (c.k[d] - 1) - 1) / c.stride[d] + 1;
-    if (i == 0 && !aci_conv_wants_widened(&c)) skip(); /* base instructions */
-    assert_true(aci_conv_wants_widened(&c));
+    if (i == 0 && !aci_conv_wants_upcast(&c)) skip(); /* base instructions */
+    assert_true(aci_conv_wants_upcast(&c));
     c.type = ACI_GEMM_BF16;
-    assert_int_equal(aci_conv_wants_widened(&c), aci_gemm_kernel_for(c.type)->pair == 1 && !aci_onednn_amx());
+    assert_int_equal(aci_conv_wants_upcast(&c), aci_gemm_kernel_for(c.type)->pair == 1 && !aci_onednn_amx());
     if (i % (size_t)ac_test_every(2) == 0) run_case(ACI_GEMM_F16, &some[i]);
     if ((i + 1) % (size_t)ac_test_every(2) == 0) run_case(ACI_GEMM_BF16, &some[i]);
   }
@@ -324,8 +324,8 @@ static void through_copies(void **state) {
   huge.type = photo.type = ACI_GEMM_F16;
   memcpy(huge.out, huge.in, sizeof huge.out);
   memcpy(photo.out, photo.in, sizeof photo.out);
-  assert_false(aci_conv_wants_widened(&huge));
-  assert_true(aci_conv_wants_widened(&photo));
+  assert_false(aci_conv_wants_upcast(&huge));
+  assert_true(aci_conv_wants_upcast(&photo));
 }
 
 /* Winograd's way: even and odd extents, every padding, blocks of many images, of one, and of part of a row's panel;
