@@ -66,7 +66,7 @@ static void release(ac_tensor *t, bool written) {
   if (s->provider != NULL) s->provider->release(s, written);
 }
 
-/* In-place: the shape rule made an output of the promoted shape and dtype; it must be the first argument's. */
+/* In-position: the shape rule made an output of the promoted shape and dtype; it must be the first argument's. */
 static ac_status take_inplace(ac_frame *f, ac_err *e) {
   ac_tensor *x = f->args[0].tensor, *o = f->out[0];
   char a[128], b[128];

@@ -32,7 +32,7 @@ struct ac_op {
   ac_kernel kernel[AC_DEV_KINDS];
 };
 
-/* What a device module puts in the place of the drivers that kernels share, so that kernels which are nothing but a choice of
+/* What a device module puts instead of the drivers that kernels share, so that kernels which are nothing but a choice of
  * map or value (.any_device) serve its device as they are. */
 struct aci_map; /* ops/map */
 struct aci_range; /* ops/index */

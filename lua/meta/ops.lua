@@ -508,7 +508,7 @@ function accel.argmin(x, dim, keepdim) end
 ---@overload fun(self: accel.Tensor, opts: {dim?: integer, keepdim?: boolean}): accel.Tensor
 function Tensor:argmin(dim, keepdim) end
 
----the places of the elements of x along dim, from 0, in the order that sorts them.
+---the positions of the elements of x along dim, from 0, in the order that sorts them.
 ---@param x accel.Tensor
 ---@param dim? integer default -1
 ---@param descending? boolean default false
@@ -517,7 +517,7 @@ function Tensor:argmin(dim, keepdim) end
 ---@overload fun(x: accel.Tensor, opts: {dim?: integer, descending?: boolean, stable?: boolean}): accel.Tensor
 function accel.argsort(x, dim, descending, stable) end
 
----the places of the elements of x along dim, from 0, in the order that sorts them.
+---the positions of the elements of x along dim, from 0, in the order that sorts them.
 ---@param dim? integer default -1
 ---@param descending? boolean default false
 ---@param stable? boolean default false
@@ -1068,7 +1068,7 @@ function accel.contiguous(x) end
 ---@return accel.Tensor
 function Tensor:contiguous() end
 
----y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride - padding + t * dilation] at every place q, x being 0 outside; with groups, output channels read their own group's channels only.
+---y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride - padding + t * dilation] at every position q, x being 0 outside; with groups, output channels read their own group's channels only.
 ---@param x accel.Tensor
 ---@param weight accel.Tensor
 ---@param bias? accel.Tensor
@@ -1080,7 +1080,7 @@ function Tensor:contiguous() end
 ---@overload fun(x: accel.Tensor, weight: accel.Tensor, opts: {bias?: accel.Tensor, stride?: integer[], padding?: integer[], dilation?: integer[], groups?: integer}): accel.Tensor
 function accel.conv1d(x, weight, bias, stride, padding, dilation, groups) end
 
----y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride - padding + t * dilation] at every place q, x being 0 outside; with groups, output channels read their own group's channels only.
+---y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride - padding + t * dilation] at every position q, x being 0 outside; with groups, output channels read their own group's channels only.
 ---@param weight accel.Tensor
 ---@param bias? accel.Tensor
 ---@param stride? integer[] default {1}
@@ -1091,7 +1091,7 @@ function accel.conv1d(x, weight, bias, stride, padding, dilation, groups) end
 ---@overload fun(self: accel.Tensor, weight: accel.Tensor, opts: {bias?: accel.Tensor, stride?: integer[], padding?: integer[], dilation?: integer[], groups?: integer}): accel.Tensor
 function Tensor:conv1d(weight, bias, stride, padding, dilation, groups) end
 
----y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride - padding + t * dilation] at every place q, x being 0 outside; with groups, output channels read their own group's channels only.
+---y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride - padding + t * dilation] at every position q, x being 0 outside; with groups, output channels read their own group's channels only.
 ---@param x accel.Tensor
 ---@param weight accel.Tensor
 ---@param bias? accel.Tensor
@@ -1103,7 +1103,7 @@ function Tensor:conv1d(weight, bias, stride, padding, dilation, groups) end
 ---@overload fun(x: accel.Tensor, weight: accel.Tensor, opts: {bias?: accel.Tensor, stride?: integer[], padding?: integer[], dilation?: integer[], groups?: integer}): accel.Tensor
 function accel.conv2d(x, weight, bias, stride, padding, dilation, groups) end
 
----y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride - padding + t * dilation] at every place q, x being 0 outside; with groups, output channels read their own group's channels only.
+---y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride - padding + t * dilation] at every position q, x being 0 outside; with groups, output channels read their own group's channels only.
 ---@param weight accel.Tensor
 ---@param bias? accel.Tensor
 ---@param stride? integer[] default {1}
@@ -1114,7 +1114,7 @@ function accel.conv2d(x, weight, bias, stride, padding, dilation, groups) end
 ---@overload fun(self: accel.Tensor, weight: accel.Tensor, opts: {bias?: accel.Tensor, stride?: integer[], padding?: integer[], dilation?: integer[], groups?: integer}): accel.Tensor
 function Tensor:conv2d(weight, bias, stride, padding, dilation, groups) end
 
----y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride - padding + t * dilation] at every place q, x being 0 outside; with groups, output channels read their own group's channels only.
+---y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride - padding + t * dilation] at every position q, x being 0 outside; with groups, output channels read their own group's channels only.
 ---@param x accel.Tensor
 ---@param weight accel.Tensor
 ---@param bias? accel.Tensor
@@ -1126,7 +1126,7 @@ function Tensor:conv2d(weight, bias, stride, padding, dilation, groups) end
 ---@overload fun(x: accel.Tensor, weight: accel.Tensor, opts: {bias?: accel.Tensor, stride?: integer[], padding?: integer[], dilation?: integer[], groups?: integer}): accel.Tensor
 function accel.conv3d(x, weight, bias, stride, padding, dilation, groups) end
 
----y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride - padding + t * dilation] at every place q, x being 0 outside; with groups, output channels read their own group's channels only.
+---y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride - padding + t * dilation] at every position q, x being 0 outside; with groups, output channels read their own group's channels only.
 ---@param weight accel.Tensor
 ---@param bias? accel.Tensor
 ---@param stride? integer[] default {1}
@@ -1329,27 +1329,27 @@ function accel.cross_entropy(input, target, weight, ignore_index, reduction, lab
 ---@overload fun(self: accel.Tensor, target: accel.Tensor, opts: {weight?: accel.Tensor, ignore_index?: integer, reduction?: "none"|"mean"|"sum", label_smoothing?: number}): accel.Tensor
 function Tensor:cross_entropy(target, weight, ignore_index, reduction, label_smoothing) end
 
----along dim, the largest element up to and including each place, and where it stands (of equal ones the last, from 0).
+---along dim, the largest element up to and including each position, and where it stands (of equal ones the last, from 0).
 ---@param x accel.Tensor
 ---@param dim integer
 ---@return accel.Tensor values
 ---@return accel.Tensor indices
 function accel.cummax(x, dim) end
 
----along dim, the largest element up to and including each place, and where it stands (of equal ones the last, from 0).
+---along dim, the largest element up to and including each position, and where it stands (of equal ones the last, from 0).
 ---@param dim integer
 ---@return accel.Tensor values
 ---@return accel.Tensor indices
 function Tensor:cummax(dim) end
 
----along dim, the smallest element up to and including each place, and where it stands (of equal ones the last, from 0).
+---along dim, the smallest element up to and including each position, and where it stands (of equal ones the last, from 0).
 ---@param x accel.Tensor
 ---@param dim integer
 ---@return accel.Tensor values
 ---@return accel.Tensor indices
 function accel.cummin(x, dim) end
 
----along dim, the smallest element up to and including each place, and where it stands (of equal ones the last, from 0).
+---along dim, the smallest element up to and including each position, and where it stands (of equal ones the last, from 0).
 ---@param dim integer
 ---@return accel.Tensor values
 ---@return accel.Tensor indices
@@ -1697,13 +1697,13 @@ function accel.flatten(x, start_dim, end_dim) end
 ---@overload fun(self: accel.Tensor, opts: {start_dim?: integer, end_dim?: integer}): accel.Tensor
 function Tensor:flatten(start_dim, end_dim) end
 
----the places of x in reverse order along dims.
+---the positions of x in reverse order along dims.
 ---@param x accel.Tensor
 ---@param dims integer|integer[]
 ---@return accel.Tensor
 function accel.flip(x, dims) end
 
----the places of x in reverse order along dims.
+---the positions of x in reverse order along dims.
 ---@param dims integer|integer[]
 ---@return accel.Tensor
 function Tensor:flip(dims) end
@@ -2051,7 +2051,7 @@ function accel.huber_loss(input, target, reduction, delta) end
 ---@overload fun(self: accel.Tensor, target: accel.Tensor, opts: {reduction?: "none"|"mean"|"sum", delta?: number}): accel.Tensor
 function Tensor:huber_loss(target, reduction, delta) end
 
----places of x named by several index tensors at once, as NumPy's x[i, j].
+---positions of x named by several index tensors at once, as NumPy's x[i, j].
 ---@param x accel.Tensor
 ---@param indices accel.Tensor[]
 ---@param dims? integer|integer[]
@@ -2059,14 +2059,14 @@ function Tensor:huber_loss(target, reduction, delta) end
 ---@overload fun(x: accel.Tensor, indices: accel.Tensor[], opts: {dims?: integer|integer[]}): accel.Tensor
 function accel.index(x, indices, dims) end
 
----places of x named by several index tensors at once, as NumPy's x[i, j].
+---positions of x named by several index tensors at once, as NumPy's x[i, j].
 ---@param indices accel.Tensor[]
 ---@param dims? integer|integer[]
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, indices: accel.Tensor[], opts: {dims?: integer|integer[]}): accel.Tensor
 function Tensor:index(indices, dims) end
 
----x with alpha times the places of source added along dim at the places index names.
+---x with alpha times the positions of source added along dim at the positions index names.
 ---@param x accel.Tensor
 ---@param dim integer
 ---@param index accel.Tensor
@@ -2076,7 +2076,7 @@ function Tensor:index(indices, dims) end
 ---@overload fun(x: accel.Tensor, dim: integer, index: accel.Tensor, source: accel.Tensor, opts: {alpha?: number|boolean}): accel.Tensor
 function accel.index_add(x, dim, index, source, alpha) end
 
----x with alpha times the places of source added along dim at the places index names.
+---x with alpha times the positions of source added along dim at the positions index names.
 ---@param dim integer
 ---@param index accel.Tensor
 ---@param source accel.Tensor
@@ -2085,7 +2085,7 @@ function accel.index_add(x, dim, index, source, alpha) end
 ---@overload fun(self: accel.Tensor, dim: integer, index: accel.Tensor, source: accel.Tensor, opts: {alpha?: number|boolean}): accel.Tensor
 function Tensor:index_add(dim, index, source, alpha) end
 
----x with the places of source written over the places that index names along dim.
+---x with the positions of source written over the positions that index names along dim.
 ---@param x accel.Tensor
 ---@param dim integer
 ---@param index accel.Tensor
@@ -2093,14 +2093,14 @@ function Tensor:index_add(dim, index, source, alpha) end
 ---@return accel.Tensor
 function accel.index_copy(x, dim, index, source) end
 
----x with the places of source written over the places that index names along dim.
+---x with the positions of source written over the positions that index names along dim.
 ---@param dim integer
 ---@param index accel.Tensor
 ---@param source accel.Tensor
 ---@return accel.Tensor
 function Tensor:index_copy(dim, index, source) end
 
----x with the places of source written over the places that index names along dim. Writes into its first argument.
+---x with the positions of source written over the positions that index names along dim. Writes into its first argument.
 ---@param x accel.Tensor
 ---@param dim integer
 ---@param index accel.Tensor
@@ -2108,14 +2108,14 @@ function Tensor:index_copy(dim, index, source) end
 ---@return accel.Tensor
 function accel.index_copy_(x, dim, index, source) end
 
----x with the places of source written over the places that index names along dim. Writes into its first argument.
+---x with the positions of source written over the positions that index names along dim. Writes into its first argument.
 ---@param dim integer
 ---@param index accel.Tensor
 ---@param source accel.Tensor
 ---@return accel.Tensor
 function Tensor:index_copy_(dim, index, source) end
 
----x with a number at the places that index names along dim.
+---x with a number at the positions that index names along dim.
 ---@param x accel.Tensor
 ---@param dim integer
 ---@param index accel.Tensor
@@ -2123,14 +2123,14 @@ function Tensor:index_copy_(dim, index, source) end
 ---@return accel.Tensor
 function accel.index_fill(x, dim, index, value) end
 
----x with a number at the places that index names along dim.
+---x with a number at the positions that index names along dim.
 ---@param dim integer
 ---@param index accel.Tensor
 ---@param value number|boolean
 ---@return accel.Tensor
 function Tensor:index_fill(dim, index, value) end
 
----x with a number at the places that index names along dim. Writes into its first argument.
+---x with a number at the positions that index names along dim. Writes into its first argument.
 ---@param x accel.Tensor
 ---@param dim integer
 ---@param index accel.Tensor
@@ -2138,14 +2138,14 @@ function Tensor:index_fill(dim, index, value) end
 ---@return accel.Tensor
 function accel.index_fill_(x, dim, index, value) end
 
----x with a number at the places that index names along dim. Writes into its first argument.
+---x with a number at the positions that index names along dim. Writes into its first argument.
 ---@param dim integer
 ---@param index accel.Tensor
 ---@param value number|boolean
 ---@return accel.Tensor
 function Tensor:index_fill_(dim, index, value) end
 
----x with values written to (accumulate: added at) the places that index tensors name, see index.
+---x with values written to (accumulate: added at) the positions that index tensors name, see index.
 ---@param x accel.Tensor
 ---@param indices accel.Tensor[]
 ---@param values accel.Tensor|number|boolean
@@ -2155,7 +2155,7 @@ function Tensor:index_fill_(dim, index, value) end
 ---@overload fun(x: accel.Tensor, indices: accel.Tensor[], values: accel.Tensor|number|boolean, opts: {accumulate?: boolean, dims?: integer|integer[]}): accel.Tensor
 function accel.index_put(x, indices, values, accumulate, dims) end
 
----x with values written to (accumulate: added at) the places that index tensors name, see index.
+---x with values written to (accumulate: added at) the positions that index tensors name, see index.
 ---@param indices accel.Tensor[]
 ---@param values accel.Tensor|number|boolean
 ---@param accumulate? boolean default false
@@ -2164,7 +2164,7 @@ function accel.index_put(x, indices, values, accumulate, dims) end
 ---@overload fun(self: accel.Tensor, indices: accel.Tensor[], values: accel.Tensor|number|boolean, opts: {accumulate?: boolean, dims?: integer|integer[]}): accel.Tensor
 function Tensor:index_put(indices, values, accumulate, dims) end
 
----x with values written to (accumulate: added at) the places that index tensors name, see index. Writes into its first argument.
+---x with values written to (accumulate: added at) the positions that index tensors name, see index. Writes into its first argument.
 ---@param x accel.Tensor
 ---@param indices accel.Tensor[]
 ---@param values accel.Tensor|number|boolean
@@ -2174,7 +2174,7 @@ function Tensor:index_put(indices, values, accumulate, dims) end
 ---@overload fun(x: accel.Tensor, indices: accel.Tensor[], values: accel.Tensor|number|boolean, opts: {accumulate?: boolean, dims?: integer|integer[]}): accel.Tensor
 function accel.index_put_(x, indices, values, accumulate, dims) end
 
----x with values written to (accumulate: added at) the places that index tensors name, see index. Writes into its first argument.
+---x with values written to (accumulate: added at) the positions that index tensors name, see index. Writes into its first argument.
 ---@param indices accel.Tensor[]
 ---@param values accel.Tensor|number|boolean
 ---@param accumulate? boolean default false
@@ -2183,14 +2183,14 @@ function accel.index_put_(x, indices, values, accumulate, dims) end
 ---@overload fun(self: accel.Tensor, indices: accel.Tensor[], values: accel.Tensor|number|boolean, opts: {accumulate?: boolean, dims?: integer|integer[]}): accel.Tensor
 function Tensor:index_put_(indices, values, accumulate, dims) end
 
----places of x along dim, by their numbers (from 0), in the order of index.
+---positions of x along dim, by their numbers (from 0), in the order of index.
 ---@param x accel.Tensor
 ---@param dim integer
 ---@param index accel.Tensor
 ---@return accel.Tensor
 function accel.index_select(x, dim, index) end
 
----places of x along dim, by their numbers (from 0), in the order of index.
+---positions of x along dim, by their numbers (from 0), in the order of index.
 ---@param dim integer
 ---@param index accel.Tensor
 ---@return accel.Tensor
@@ -2687,27 +2687,27 @@ function accel.masked_fill_(x, mask, value) end
 ---@return accel.Tensor
 function Tensor:masked_fill_(mask, value) end
 
----x with the elements of source, in their order, at the places where mask is true.
+---x with the elements of source, in their order, at the positions where mask is true.
 ---@param x accel.Tensor
 ---@param mask accel.Tensor
 ---@param source accel.Tensor
 ---@return accel.Tensor
 function accel.masked_scatter(x, mask, source) end
 
----x with the elements of source, in their order, at the places where mask is true.
+---x with the elements of source, in their order, at the positions where mask is true.
 ---@param mask accel.Tensor
 ---@param source accel.Tensor
 ---@return accel.Tensor
 function Tensor:masked_scatter(mask, source) end
 
----x with the elements of source, in their order, at the places where mask is true. Writes into its first argument.
+---x with the elements of source, in their order, at the positions where mask is true. Writes into its first argument.
 ---@param x accel.Tensor
 ---@param mask accel.Tensor
 ---@param source accel.Tensor
 ---@return accel.Tensor
 function accel.masked_scatter_(x, mask, source) end
 
----x with the elements of source, in their order, at the places where mask is true. Writes into its first argument.
+---x with the elements of source, in their order, at the positions where mask is true. Writes into its first argument.
 ---@param mask accel.Tensor
 ---@param source accel.Tensor
 ---@return accel.Tensor
@@ -2830,7 +2830,7 @@ function accel.mean(x, dim, keepdim, dtype) end
 ---@overload fun(self: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean, dtype?: accel.DType}): accel.Tensor
 function Tensor:mean(dim, keepdim, dtype) end
 
----the middle element of x in ascending order, the lower one of two; with dim that of each line along it, and where it stands (the first place, from 0).
+---the middle element of x in ascending order, the lower one of two; with dim that of each line along it, and where it stands (the first position, from 0).
 ---@param x accel.Tensor
 ---@param dim? integer
 ---@param keepdim? boolean default false
@@ -2839,7 +2839,7 @@ function Tensor:mean(dim, keepdim, dtype) end
 ---@overload fun(x: accel.Tensor, opts: {dim?: integer, keepdim?: boolean}): accel.Tensor, accel.Tensor?
 function accel.median(x, dim, keepdim) end
 
----the middle element of x in ascending order, the lower one of two; with dim that of each line along it, and where it stands (the first place, from 0).
+---the middle element of x in ascending order, the lower one of two; with dim that of each line along it, and where it stands (the first position, from 0).
 ---@param dim? integer
 ---@param keepdim? boolean default false
 ---@return accel.Tensor values
@@ -2934,14 +2934,14 @@ function accel.mm(x, mat2) end
 ---@return accel.Tensor
 function Tensor:mm(mat2) end
 
----dims of x moved to other places; the others keep their order.
+---dims of x moved to other positions; the others keep their order.
 ---@param x accel.Tensor
 ---@param source integer|integer[]
 ---@param destination integer|integer[]
 ---@return accel.Tensor
 function accel.movedim(x, source, destination) end
 
----dims of x moved to other places; the others keep their order.
+---dims of x moved to other positions; the others keep their order.
 ---@param source integer|integer[]
 ---@param destination integer|integer[]
 ---@return accel.Tensor
@@ -2989,7 +2989,7 @@ function Tensor:mul_(other) end
 ---@return accel.Tensor
 function accel.multi_dot(tensors) end
 
----num_samples places of each row of weights, drawn with probabilities proportional to them; with replacement independently, without one after the other from those that are left.
+---num_samples positions of each row of weights, drawn with probabilities proportional to them; with replacement independently, without one after the other from those that are left.
 ---@param x accel.Tensor
 ---@param num_samples integer
 ---@param replacement? boolean default false
@@ -2998,7 +2998,7 @@ function accel.multi_dot(tensors) end
 ---@overload fun(x: accel.Tensor, num_samples: integer, opts: {replacement?: boolean, generator?: accel.Generator}): accel.Tensor
 function accel.multinomial(x, num_samples, replacement, generator) end
 
----num_samples places of each row of weights, drawn with probabilities proportional to them; with replacement independently, without one after the other from those that are left.
+---num_samples positions of each row of weights, drawn with probabilities proportional to them; with replacement independently, without one after the other from those that are left.
 ---@param num_samples integer
 ---@param replacement? boolean default false
 ---@param generator? accel.Generator
@@ -3078,7 +3078,7 @@ function accel.nan_to_num_(x, nan, posinf, neginf) end
 ---@overload fun(self: accel.Tensor, opts: {nan?: number, posinf?: number, neginf?: number}): accel.Tensor
 function Tensor:nan_to_num_(nan, posinf, neginf) end
 
----length places of x along dim, from start on.
+---length positions of x along dim, from start on.
 ---@param x accel.Tensor
 ---@param dim integer
 ---@param start integer
@@ -3086,7 +3086,7 @@ function Tensor:nan_to_num_(nan, posinf, neginf) end
 ---@return accel.Tensor
 function accel.narrow(x, dim, start, length) end
 
----length places of x along dim, from start on.
+---length positions of x along dim, from start on.
 ---@param dim integer
 ---@param start integer
 ---@param length integer
@@ -3160,12 +3160,12 @@ function accel.nll_loss(input, target, weight, ignore_index, reduction) end
 ---@overload fun(self: accel.Tensor, target: accel.Tensor, opts: {weight?: accel.Tensor, ignore_index?: integer, reduction?: "none"|"mean"|"sum"}): accel.Tensor
 function Tensor:nll_loss(target, weight, ignore_index, reduction) end
 
----the places of the elements of x that are not zero, one row each in row-major order, counted from 0.
+---the positions of the elements of x that are not zero, one row each in row-major order, counted from 0.
 ---@param x accel.Tensor
 ---@return accel.Tensor
 function accel.nonzero(x) end
 
----the places of the elements of x that are not zero, one row each in row-major order, counted from 0.
+---the positions of the elements of x that are not zero, one row each in row-major order, counted from 0.
 ---@return accel.Tensor
 function Tensor:nonzero() end
 
@@ -3220,14 +3220,14 @@ function accel.normalize(x, p, dim, eps) end
 ---@overload fun(self: accel.Tensor, opts: {p?: number, dim?: integer|integer[], eps?: number}): accel.Tensor
 function Tensor:normalize(p, dim, eps) end
 
----1 in the place that each value of x names, 0 in the others of num_classes.
+---1 in the position that each value of x names, 0 in the others of num_classes.
 ---@param x accel.Tensor
 ---@param num_classes? integer default -1
 ---@return accel.Tensor
 ---@overload fun(x: accel.Tensor, opts: {num_classes?: integer}): accel.Tensor
 function accel.one_hot(x, num_classes) end
 
----1 in the place that each value of x names, 0 in the others of num_classes.
+---1 in the position that each value of x names, 0 in the others of num_classes.
 ---@param num_classes? integer default -1
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {num_classes?: integer}): accel.Tensor
@@ -3259,7 +3259,7 @@ function accel.outer(x, other) end
 ---@return accel.Tensor
 function Tensor:outer(other) end
 
----x with places added around it, or taken away where a number is negative.
+---x with positions added around it, or taken away where a number is negative.
 ---@param x accel.Tensor
 ---@param pad integer[]
 ---@param mode? "constant"|"reflect"|"replicate"|"circular" default "constant"
@@ -3268,7 +3268,7 @@ function Tensor:outer(other) end
 ---@overload fun(x: accel.Tensor, pad: integer[], opts: {mode?: "constant"|"reflect"|"replicate"|"circular", value?: number}): accel.Tensor
 function accel.pad(x, pad, mode, value) end
 
----x with places added around it, or taken away where a number is negative.
+---x with positions added around it, or taken away where a number is negative.
 ---@param pad integer[]
 ---@param mode? "constant"|"reflect"|"replicate"|"circular" default "constant"
 ---@param value? number default 0
@@ -3373,7 +3373,7 @@ function accel.qr(x, mode) end
 ---@overload fun(self: accel.Tensor, opts: {mode?: "reduced"|"complete"|"r"}): accel.Tensor, accel.Tensor
 function Tensor:qr(mode) end
 
----the value below which the share q of x lies: of n elements in ascending order the one at place q (n - 1), between two places what interpolation says.
+---the value below which the share q of x lies: of n elements in ascending order the one at position q (n - 1), between two positions what interpolation says.
 ---@param x accel.Tensor
 ---@param q number
 ---@param dim? integer
@@ -3383,7 +3383,7 @@ function Tensor:qr(mode) end
 ---@overload fun(x: accel.Tensor, q: number, opts: {dim?: integer, keepdim?: boolean, interpolation?: "linear"|"lower"|"higher"|"midpoint"|"nearest"}): accel.Tensor
 function accel.quantile(x, q, dim, keepdim, interpolation) end
 
----the value below which the share q of x lies: of n elements in ascending order the one at place q (n - 1), between two places what interpolation says.
+---the value below which the share q of x lies: of n elements in ascending order the one at position q (n - 1), between two positions what interpolation says.
 ---@param q number
 ---@param dim? integer
 ---@param keepdim? boolean default false
@@ -3522,7 +3522,7 @@ function accel.remainder_(x, other) end
 ---@return accel.Tensor
 function Tensor:remainder_(other) end
 
----each place of x along dim several times in a row; without dim x counts as one row.
+---each position of x along dim several times in a row; without dim x counts as one row.
 ---@param x accel.Tensor
 ---@param repeats accel.Tensor|number|boolean
 ---@param dim? integer
@@ -3531,7 +3531,7 @@ function Tensor:remainder_(other) end
 ---@overload fun(x: accel.Tensor, repeats: accel.Tensor|number|boolean, opts: {dim?: integer, output_size?: integer}): accel.Tensor
 function accel.repeat_interleave(x, repeats, dim, output_size) end
 
----each place of x along dim several times in a row; without dim x counts as one row.
+---each position of x along dim several times in a row; without dim x counts as one row.
 ---@param repeats accel.Tensor|number|boolean
 ---@param dim? integer
 ---@param output_size? integer
@@ -3594,7 +3594,7 @@ function Tensor:rms_norm(normalized_shape, weight, eps) end
 ---@overload fun(params: accel.Tensor[], grads: accel.Tensor[], square_avgs: accel.Tensor[], lr: accel.Tensor, step: accel.Tensor, opts: {alpha?: number, eps?: number, weight_decay?: number, momentum?: number, maximize?: boolean, momentum_buffers?: accel.Tensor[], grad_avgs?: accel.Tensor[]})
 function accel.rmsprop_step_(params, grads, square_avgs, lr, step, alpha, eps, weight_decay, momentum, maximize, momentum_buffers, grad_avgs) end
 
----the places of x moved by shifts along dims; what leaves at the end comes in at the front.
+---the positions of x moved by shifts along dims; what leaves at the end comes in at the front.
 ---@param x accel.Tensor
 ---@param shifts integer[]
 ---@param dims? integer|integer[]
@@ -3602,7 +3602,7 @@ function accel.rmsprop_step_(params, grads, square_avgs, lr, step, alpha, eps, w
 ---@overload fun(x: accel.Tensor, shifts: integer[], opts: {dims?: integer|integer[]}): accel.Tensor
 function accel.roll(x, shifts, dims) end
 
----the places of x moved by shifts along dims; what leaves at the end comes in at the front.
+---the positions of x moved by shifts along dims; what leaves at the end comes in at the front.
 ---@param shifts integer[]
 ---@param dims? integer|integer[]
 ---@return accel.Tensor
@@ -3719,7 +3719,7 @@ function accel.scaled_dot_product_attention(query, key, value, attn_mask, dropou
 ---@overload fun(self: accel.Tensor, key: accel.Tensor, value: accel.Tensor, opts: {attn_mask?: accel.Tensor, dropout_p?: number, is_causal?: boolean, scale?: number, enable_gqa?: boolean, generator?: accel.Generator, alibi_slopes?: accel.Tensor}): accel.Tensor
 function Tensor:scaled_dot_product_attention(key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, generator, alibi_slopes) end
 
----x with the elements of src (or one number) written to the places that index names along dim.
+---x with the elements of src (or one number) written to the positions that index names along dim.
 ---@param x accel.Tensor
 ---@param dim integer
 ---@param index accel.Tensor
@@ -3727,14 +3727,14 @@ function Tensor:scaled_dot_product_attention(key, value, attn_mask, dropout_p, i
 ---@return accel.Tensor
 function accel.scatter(x, dim, index, src) end
 
----x with the elements of src (or one number) written to the places that index names along dim.
+---x with the elements of src (or one number) written to the positions that index names along dim.
 ---@param dim integer
 ---@param index accel.Tensor
 ---@param src accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:scatter(dim, index, src) end
 
----x with the elements of src (or one number) written to the places that index names along dim. Writes into its first argument.
+---x with the elements of src (or one number) written to the positions that index names along dim. Writes into its first argument.
 ---@param x accel.Tensor
 ---@param dim integer
 ---@param index accel.Tensor
@@ -3742,14 +3742,14 @@ function Tensor:scatter(dim, index, src) end
 ---@return accel.Tensor
 function accel.scatter_(x, dim, index, src) end
 
----x with the elements of src (or one number) written to the places that index names along dim. Writes into its first argument.
+---x with the elements of src (or one number) written to the positions that index names along dim. Writes into its first argument.
 ---@param dim integer
 ---@param index accel.Tensor
 ---@param src accel.Tensor|number|boolean
 ---@return accel.Tensor
 function Tensor:scatter_(dim, index, src) end
 
----x with the elements of src added at the places index names along dim.
+---x with the elements of src added at the positions index names along dim.
 ---@param x accel.Tensor
 ---@param dim integer
 ---@param index accel.Tensor
@@ -3757,14 +3757,14 @@ function Tensor:scatter_(dim, index, src) end
 ---@return accel.Tensor
 function accel.scatter_add(x, dim, index, src) end
 
----x with the elements of src added at the places index names along dim.
+---x with the elements of src added at the positions index names along dim.
 ---@param dim integer
 ---@param index accel.Tensor
 ---@param src accel.Tensor
 ---@return accel.Tensor
 function Tensor:scatter_add(dim, index, src) end
 
----x with the elements of src added at the places index names along dim. Writes into its first argument.
+---x with the elements of src added at the positions index names along dim. Writes into its first argument.
 ---@param x accel.Tensor
 ---@param dim integer
 ---@param index accel.Tensor
@@ -3772,7 +3772,7 @@ function Tensor:scatter_add(dim, index, src) end
 ---@return accel.Tensor
 function accel.scatter_add_(x, dim, index, src) end
 
----x with the elements of src added at the places index names along dim. Writes into its first argument.
+---x with the elements of src added at the positions index names along dim. Writes into its first argument.
 ---@param dim integer
 ---@param index accel.Tensor
 ---@param src accel.Tensor
@@ -3794,14 +3794,14 @@ function accel.searchsorted(sorted_sequence, values, right) end
 ---@overload fun(self: accel.Tensor, values: accel.Tensor|number|boolean, opts: {right?: boolean}): accel.Tensor
 function Tensor:searchsorted(values, right) end
 
----one place of x along dim; the dim goes.
+---one position of x along dim; the dim goes.
 ---@param x accel.Tensor
 ---@param dim integer
 ---@param index integer
 ---@return accel.Tensor
 function accel.select(x, dim, index) end
 
----one place of x along dim; the dim goes.
+---one position of x along dim; the dim goes.
 ---@param dim integer
 ---@param index integer
 ---@return accel.Tensor
@@ -3947,7 +3947,7 @@ function accel.sinh_(x) end
 ---@return accel.Tensor
 function Tensor:sinh_() end
 
----places start to stop (inclusive) of x along dim, every step-th of them.
+---positions start to stop (inclusive) of x along dim, every step-th of them.
 ---@param x accel.Tensor
 ---@param dim integer
 ---@param start? integer default 1
@@ -3957,7 +3957,7 @@ function Tensor:sinh_() end
 ---@overload fun(x: accel.Tensor, dim: integer, opts: {start?: integer, stop?: integer, step?: integer}): accel.Tensor
 function accel.slice(x, dim, start, stop, step) end
 
----places start to stop (inclusive) of x along dim, every step-th of them.
+---positions start to stop (inclusive) of x along dim, every step-th of them.
 ---@param dim integer
 ---@param start? integer default 1
 ---@param stop? integer
@@ -4094,7 +4094,7 @@ function accel.sort(x, dim, descending, stable) end
 ---@overload fun(self: accel.Tensor, opts: {dim?: integer, descending?: boolean, stable?: boolean}): accel.Tensor, accel.Tensor
 function Tensor:sort(dim, descending, stable) end
 
----x cut along dim into pieces of split_size places (the last may be shorter), or into pieces of the extents listed.
+---x cut along dim into pieces of split_size positions (the last may be shorter), or into pieces of the extents listed.
 ---@param x accel.Tensor
 ---@param split_size integer[]
 ---@param dim? integer default 1
@@ -4102,7 +4102,7 @@ function Tensor:sort(dim, descending, stable) end
 ---@overload fun(x: accel.Tensor, split_size: integer[], opts: {dim?: integer}): accel.Tensor[]
 function accel.split(x, split_size, dim) end
 
----x cut along dim into pieces of split_size places (the last may be shorter), or into pieces of the extents listed.
+---x cut along dim into pieces of split_size positions (the last may be shorter), or into pieces of the extents listed.
 ---@param split_size integer[]
 ---@param dim? integer default 1
 ---@return accel.Tensor[]
@@ -4447,14 +4447,14 @@ function accel.trunc_(x) end
 ---@return accel.Tensor
 function Tensor:trunc_() end
 
----x cut along dim into its places, each without that dim.
+---x cut along dim into its positions, each without that dim.
 ---@param x accel.Tensor
 ---@param dim? integer default 1
 ---@return accel.Tensor[]
 ---@overload fun(x: accel.Tensor, opts: {dim?: integer}): accel.Tensor[]
 function accel.unbind(x, dim) end
 
----x cut along dim into its places, each without that dim.
+---x cut along dim into its positions, each without that dim.
 ---@param dim? integer default 1
 ---@return accel.Tensor[]
 ---@overload fun(self: accel.Tensor, opts: {dim?: integer}): accel.Tensor[]
@@ -4473,7 +4473,7 @@ function accel.unflatten(x, dim, sizes) end
 ---@return accel.Tensor
 function Tensor:unflatten(dim, sizes) end
 
----the patches that a sliding window sees, one column per place (im2col), as torch.nn.functional.unfold.
+---the patches that a sliding window sees, one column per position (im2col), as torch.nn.functional.unfold.
 ---@param x accel.Tensor
 ---@param kernel_size integer[]
 ---@param dilation? integer[] default {1}
@@ -4483,7 +4483,7 @@ function Tensor:unflatten(dim, sizes) end
 ---@overload fun(x: accel.Tensor, kernel_size: integer[], opts: {dilation?: integer[], padding?: integer[], stride?: integer[]}): accel.Tensor
 function accel.unfold(x, kernel_size, dilation, padding, stride) end
 
----the patches that a sliding window sees, one column per place (im2col), as torch.nn.functional.unfold.
+---the patches that a sliding window sees, one column per position (im2col), as torch.nn.functional.unfold.
 ---@param kernel_size integer[]
 ---@param dilation? integer[] default {1}
 ---@param padding? integer[] default {0}

@@ -93,7 +93,7 @@ near(w:multinomial(50, true), a:tolist(), 0, "seed")
 assert(not w:multinomial(50, true):eq(a):all():item(), "the second call draws the same")
 
 assert(refused("too many", accel.multinomial, w, 4):find("only 3 weights above 0", 1, true))
-assert(refused("more than places", accel.multinomial, w, 5):find("4 places", 1, true))
+assert(refused("more than places", accel.multinomial, w, 5):find("4 positions", 1, true))
 assert(refused("a negative weight", accel.multinomial, accel.tensor { 1.0, -1 }, 1):find("not negative", 1, true))
 assert(refused("no weight", accel.multinomial, accel.zeros(3), 1):find("sum to 0", 1, true))
 assert(refused("NaN", accel.multinomial, accel.tensor { 1.0, NAN }, 1, true):find("weight 2", 1, true))

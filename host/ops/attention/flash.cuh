@@ -60,7 +60,7 @@ template <class C> struct flash_scores {
     if (a.alibi != NULL)
       slope = (C)(aci_get<double>(a.alibi_dt, a.alibi, h * a.alibi_s) * 1.4426950408889634074);
   }
-  /* Whether query i, key j exist and the one may see the other, as far as their places say. */
+  /* Whether query i, key j exist and the one may see the other, as far as their positions say. */
   __device__ __forceinline__ bool seen(int64_t i, int64_t j) const {
     return i < a.tq && j < a.tk && (!a.causal || j <= i);
   }

@@ -24,10 +24,10 @@ template <> struct plain_side<double> {
 
 /* The block's own part of the work: `row` 0 .. T - 1 owns rows row + T i of a tile, `col` columns col + T j of scores and 4 col .. + 3
  * of every 4T of the output. */
-template <class C> struct plain_place {
+template <class C> struct plain_thread {
   enum { T = plain_side<C>::T, N = 4 * T };
   int row, col;
-  __device__ __forceinline__ plain_place() : row((int)threadIdx.x / T), col((int)threadIdx.x % T) {}
+  __device__ __forceinline__ plain_thread() : row((int)threadIdx.x / T), col((int)threadIdx.x % T) {}
 };
 /* Rows of a matrix: n of them exist. */
 template <class S> struct plain_rows {
@@ -46,7 +46,7 @@ template <int DT, class C, class S, int DV>
 ACI_DEVICE void plain_scores(C (&x)[4][4], plain_rows<S> left, plain_rows<S> right, int64_t d,
                              plain_shared<C, DV> &sh) {
   enum { T = plain_side<C>::T, N = 4 * T, STEP = plain_side<C>::STEP, LD = STEP + 4 };
-  const plain_place<C> me;
+  const plain_thread<C> me;
   C *l = (C *)sh.staged, *r = l + N * LD;
   for (int i = 0; i < 4; i++)
     for (int j = 0; j < 4; j++) x[i][j] = 0;
@@ -85,7 +85,7 @@ template <int DT, class C, class S, int DV>
 ACI_DEVICE void plain_weigh(C (&o)[4][DV / plain_side<C>::T], plain_rows<S> v, int64_t c0, int64_t d,
                             plain_shared<C, DV> &sh) {
   enum { T = plain_side<C>::T, N = 4 * T, STEP = plain_side<C>::STEP };
-  const plain_place<C> me;
+  const plain_thread<C> me;
   C *x = (C *)sh.staged;
   const C *p = (const C *)sh.tile;
   for (int k0 = 0; k0 < N; k0 += STEP) {
@@ -118,7 +118,7 @@ template <int DT, class C, class S, int DV>
 ACI_DEVICE void plain_put(const C (&o)[4][DV / plain_side<C>::T], const C (&by)[4], S *x, int64_t stride,
                           int64_t rows, int64_t c0, int64_t d) {
   enum { T = plain_side<C>::T, N = 4 * T };
-  const plain_place<C> me;
+  const plain_thread<C> me;
   for (int i = 0; i < 4; i++)
     for (int c = 0; c < DV / T; c++) {
       const int64_t row = me.row + T * i, at = c0 + c / 4 * N + 4 * me.col + c % 4;
@@ -147,7 +147,7 @@ static __global__ void __launch_bounds__(plain_side<C>::T *plain_side<C>::T, 2)
   enum { T = plain_side<C>::T, N = 4 * T, EACH = 16 };
   __shared__ plain_shared<C, DV> sh;
   __shared__ C most[N], sum[N], old[N];
-  const plain_place<C> me;
+  const plain_thread<C> me;
   const plain_task w((a.tq + N - 1) / N, a.hq, a.d, DV);
   const int64_t q0 = w.tile * N, hk = w.h / (a.hq / a.hkv), keys = a.causal && q0 + N < a.tk ? q0 + N : a.tk;
   const flash_scores<C> score(a, w.b, w.h);
@@ -232,7 +232,7 @@ static __global__ void __launch_bounds__(plain_side<C>::T *plain_side<C>::T, DV 
     plain_dq(const __grid_constant__ flash_args a) {
   enum { T = plain_side<C>::T, N = 4 * T };
   __shared__ plain_shared<C, DV> sh;
-  const plain_place<C> me;
+  const plain_thread<C> me;
   const plain_task w((a.tq + N - 1) / N, a.hq, a.d, DV);
   const int64_t q0 = w.tile * N, hk = w.h / (a.hq / a.hkv), keys = a.causal && q0 + N < a.tk ? q0 + N : a.tk;
   const flash_scores<C> score(a, w.b, w.h);
@@ -263,7 +263,7 @@ static __global__ void __launch_bounds__(plain_side<C>::T *plain_side<C>::T, DV 
     plain_dkv(const __grid_constant__ flash_args a) {
   enum { T = plain_side<C>::T, N = 4 * T };
   __shared__ plain_shared<C, DV> sh;
-  const plain_place<C> me;
+  const plain_thread<C> me;
   const plain_task w((a.tk + N - 1) / N, a.hkv, a.d, DV);
   const int64_t k0 = w.tile * N, share = a.hq / a.hkv;
   const plain_rows<S> k = {flash_row<S>(a.k, w.b, w.h, k0), a.k.s[2], a.tk - k0},

@@ -3,7 +3,7 @@
  * A tile is ROWS x D elements of 16 bits, D = 64 or 128, at a multiple of 256 bytes; heads in between lie in the wider one with zeros
  * behind. Pieces of 16 bytes are swizzled within their row, piece c of row r at c ^ (r % 8): eight rows of one piece, which is what
  * ldmatrix reads, and eight pieces of one row, which is what copies write, both fall into eight different banks of 16 bytes. Rows 8 apart
- * are swizzled alike, so that a lane's place in an operand is one number for the tile, ^ 32 for every step of 16 columns, + a constant for
+ * are swizzled alike, so that a lane's position in an operand is one number for the tile, ^ 32 for every step of 16 columns, + a constant for
  * every step of 16 rows. */
 #ifndef ACI_OPS_FLASH_WARP_CUH
 #define ACI_OPS_FLASH_WARP_CUH
@@ -38,7 +38,7 @@ ACI_DEVICE void flash_fetch(char *tile, const uint16_t *x, int64_t stride, int r
   }
 }
 
-/* ---- a lane's place in the operands of products, whose registers warp.cuh draws ---- */
+/* ---- a lane's position in the operands of products, whose registers warp.cuh draws ---- */
 /* A of C += X Y: 16 rows of the tile X from r on (a multiple of 16), and 16 columns: ^ 32 k for the k-th. B of C += Y X: likewise, two
  * pieces of 8 columns, by aci_load_matrices_t. */
 template <int D> ACI_DEVICE aci_shared flash_as_it_lies(char *tile, int r) {

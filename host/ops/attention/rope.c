@@ -212,7 +212,7 @@ static void rows(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-/* Where positions lie in at most SPARSE times as many places as there are of them, a table of all places serves. */
+/* Where positions lie in at most SPARSE times as many positions as there are of them, a table of all positions serves. */
 static void choose_table(rope_job *j, int64_t n) {
   int64_t low = j->positions[0], high = low;
   for (int64_t i = 1; i < n; i++) {

@@ -1,4 +1,4 @@
-/* rope and its backward on CUDA: angles in double, one sine and cosine a pair and position, as rope.c's table has at its exact places -
+/* rope and its backward on CUDA: angles in double, one sine and cosine a pair and position, as rope.c's table has at its exact positions -
  * for each position once, into a table that all heads read; a double's power and sine cost more than all else together. */
 #include "ops/cuda/elements.cuh"
 #include "ops/cuda/launch.cuh"
@@ -60,8 +60,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) rope_turn(const __grid_const
   for (int64_t k = aci_first(); k < a.n / V; k += aci_step()) {
     const int64_t i = k % pieces * V, r = k / pieces, entry = a.entries > 1 ? r / a.per_batch : 0;
     const C *const table = (const C *)a.table + (entry * a.t + r % a.t) * 2 * a.half + i;
-    const S *const x = (const S *)a.x + aci_place(r, a.ndim, a.shape, a.x_stride) + i;
-    S *const y = (S *)a.y + aci_place(r, a.ndim, a.shape, a.y_stride) + i;
+    const S *const x = (const S *)a.x + aci_element_offset(r, a.ndim, a.shape, a.x_stride) + i;
+    S *const y = (S *)a.y + aci_element_offset(r, a.ndim, a.shape, a.y_stride) + i;
     const piece u = *(const piece *)x, v = *(const piece *)(x + a.half);
     aci_vector<C, 4> cs[V / 4], sn[V / 4];
 #pragma unroll
@@ -88,8 +88,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) rope_turn_any(const __grid_c
     const C *const table = (const C *)a.table + (entry * a.t + r % a.t) * 2 * a.half + i;
     const C cs = table[0], sn = table[a.half];
     const int64_t first = a.interleaved ? 2 * i : i, second = a.interleaved ? 2 * i + 1 : i + a.half;
-    const int64_t xo = aci_place(r, a.ndim, a.shape, a.x_stride),
-                  yo = aci_place(r, a.ndim, a.shape, a.y_stride);
+    const int64_t xo = aci_element_offset(r, a.ndim, a.shape, a.x_stride),
+                  yo = aci_element_offset(r, a.ndim, a.shape, a.y_stride);
     const C u = aci_get<C>(a.dt, a.x, xo + first * a.x_last),
             v = aci_get<C>(a.dt, a.x, xo + second * a.x_last);
     aci_put(a.dt, a.y, yo + first * a.y_last, u * cs - v * sn);

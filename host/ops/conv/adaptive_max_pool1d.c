@@ -1,6 +1,6 @@
 /* adaptive_max_pool1d: the largest elements of output_size windows per dim, window o of a dim of size n
    reaching from floor(o n / size) to ceil((o + 1) n / size).
-   x (N, C, L) | (C, L) -> values (N, C, output_size) | (C, output_size), and with return_indices the places
+   x (N, C, L) | (C, L) -> values (N, C, output_size) | (C, output_size), and with return_indices the positions
    of the elements in their plane (i64, row-major, from 0). Floating point only.
    gradient: dx = dvalues added to where the elements stood.
    example: accel.adaptive_max_pool1d(accel.tensor { { 1.0, 3.0, 2.0, 6.0, 4.0 } }, 2) --> { { 3, 6 } }

@@ -1,7 +1,7 @@
 /* adaptive_max_pool2d: the largest elements of output_size windows per dim, window o of a dim of size n
    reaching from floor(o n / size) to ceil((o + 1) n / size).
    x (N, C, H, W) | (C, H, W) -> values (N, C, output_size) | (C, output_size), and with return_indices the
-   places of the elements in their plane (i64, row-major, from 0). Floating point only.
+   positions of the elements in their plane (i64, row-major, from 0). Floating point only.
    gradient: dx = dvalues added to where the elements stood.
    example: accel.adaptive_max_pool2d(accel.arange(12.0):view(1, 3, 4), { 1, 2 }) --> { { { 9, 11 } } } */
 #include "ops/conv/pool.h"

@@ -28,7 +28,7 @@ ac_status aci_cuda_conv_bias(ac_frame *f, const aci_conv_call *k, ac_err *e) {
 #else
 #define ACI_CONV_PRODUCT aci_cuda_product_lt
 #endif
-/* A kernel of one tap over every place is a product per image, y = w x or dx = w^T dy, which cuBLASLt has tensor cores for. UNSUPPORTED,
+/* A kernel of one tap over every position is a product per image, y = w x or dx = w^T dy, which cuBLASLt has tensor cores for. UNSUPPORTED,
  * without a message, where it is another convolution or there is no cuBLASLt. */
 static ac_status pointwise(ac_frame *f, const aci_conv_call *k, ac_err *e) {
   const aci_conv &c = k->c;

@@ -1,5 +1,5 @@
 /* conv3d: y[n, o] = bias[o] + sum over channels c and taps t of weight[o, c, t] * x[n, c, q * stride -
-   padding + t * dilation] at every place q, x being 0 outside; with groups, output channels read their own
+   padding + t * dilation] at every position q, x being 0 outside; with groups, output channels read their own
    group's channels only.
    x (N, C, D, H, W) | (C, D, H, W), weight (O, C / groups, kd, kh, kw), bias (O)? -> y (N, O, D', H', W') |
    (O, D', H', W'), with an extent of floor((in + 2 padding - dilation (k - 1) - 1) / stride) + 1; stride,

@@ -35,7 +35,7 @@ ACI_DEVICE bool inside(const int64_t *at, const int64_t *extent) {
          (uint64_t)at[2] < (uint64_t)extent[2];
 }
 
-/* FORWARD and INPUT: what is read at tap t by result place `at`; false: nothing. */
+/* FORWARD and INPUT: what is read at tap t by result position `at`; false: nothing. */
 ACI_DEVICE bool looks_at(const direct_args &a, const int64_t *at, const int64_t *t, int64_t *to) {
   const aci_conv &c = a.call.c;
   if (a.call.kind == ACI_CONV_FORWARD) {
@@ -50,7 +50,7 @@ ACI_DEVICE bool looks_at(const direct_args &a, const int64_t *at, const int64_t 
 }
 
 template <int D, class ACC>
-static __global__ void __launch_bounds__(ACI_BLOCK) conv_places(const __grid_constant__ direct_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK) conv_positions(const __grid_constant__ direct_args a) {
   const aci_conv &c = a.call.c;
   const bool back = a.call.kind == ACI_CONV_INPUT;
   const int64_t taps = aci_conv_volume(c.k), channels = back ? c.co : c.ci,
@@ -76,16 +76,16 @@ static __global__ void __launch_bounds__(ACI_BLOCK) conv_places(const __grid_con
   }
 }
 
-/* WEIGHT: a block per element and piece of (image, place of y). */
+/* WEIGHT: a block per element and piece of (image, position of y). */
 template <int D, class ACC>
 static __global__ void __launch_bounds__(ACI_BLOCK) conv_weights(const __grid_constant__ direct_args a) {
   __shared__ ACC shared[ACI_BLOCK];
   const aci_conv &c = a.call.c;
-  const int64_t places = aci_conv_volume(c.out), plane = aci_conv_volume(c.in);
+  const int64_t positions = aci_conv_volume(c.out), plane = aci_conv_volume(c.in);
   for (int64_t item = blockIdx.x; item < a.call.numel * a.n_pieces; item += gridDim.x) {
     const int64_t i = item % a.call.numel, piece = item / a.call.numel;
     const int64_t begin = piece * a.piece, until = begin + a.piece,
-                  end = until < c.n * places ? until : c.n * places;
+                  end = until < c.n * positions ? until : c.n * positions;
     int64_t o = i, t[3];
     take3(&o, a.k, t);
     const int64_t channel = aci_take(&o, a.ci), group = aci_quotient(o, a.co);
@@ -96,7 +96,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) conv_weights(const __grid_co
       const int64_t q = linear(at, c.out);
       for (int d = 0; d < 3; d++) at[d] = at[d] * c.stride[d] - c.pad[d] + t[d] * c.dil[d];
       if (inside(at, c.in))
-        sum = fma(element<D, ACC>(a.call.a, (image * c.groups * c.co + o) * places + q),
+        sum = fma(element<D, ACC>(a.call.a, (image * c.groups * c.co + o) * positions + q),
                   element<D, ACC>(a.call.b,
                                   ((image * c.groups + group) * c.ci + channel) * plane + linear(at, c.in)),
                   sum);
@@ -151,7 +151,7 @@ template <int D, class ACC> static ac_status run(ac_frame *f, direct_args a, ac_
   const aci_conv_call &k = a.call;
   ac_block *scratch = NULL;
   if (k.kind != ACI_CONV_WEIGHT)
-    return aci_launch(f, "convolution (direct)", conv_places<D, ACC>, aci_blocks(f->device, k.numel), e, a);
+    return aci_launch(f, "convolution (direct)", conv_positions<D, ACC>, aci_blocks(f->device, k.numel), e, a);
   const int64_t terms = k.c.n * aci_conv_volume(k.c.out);
   a.n_pieces = k.numel < ENOUGH ? (terms + PIECE - 1) / PIECE : 1;
   if (a.n_pieces > MOST_PIECES) a.n_pieces = MOST_PIECES;

@@ -1,6 +1,6 @@
-/* What tiles of a convolution are gathered by (conv_gemm.cu): classes of places, taps of a class, coordinates of a column.
+/* What tiles of a convolution are gathered by (conv_gemm.cu): classes of positions, taps of a class, coordinates of a column.
  *
- * With a stride, which taps a place of dx has depends on its residue: places of one residue per dim form a class, whose taps are
+ * With a stride, which taps a position of dx has depends on its residue: positions of one residue per dim form a class, whose taps are
  * first + j * step; FORWARD and WEIGHT are one class. Tap j of a column looks at origin + j * step, in all directions. */
 #ifndef ACI_OPS_CONV_GATHER_CUH
 #define ACI_OPS_CONV_GATHER_CUH
@@ -18,13 +18,13 @@ struct gemm_args {
 
 /* What a tile's factors are read with, worked out once a tile. */
 struct gather {
-  aci_divisor taps[3], places[3]; /* taps[0] is never divided by */
+  aci_divisor taps[3], positions[3]; /* taps[0] is never divided by */
   int origin[3], step[3], extent[3];
   int64_t volume;           /* of the gathered planes */
   int64_t w_row, w_channel; /* strides of the weight */
   int64_t w_first, w_tap[3];
   int64_t k, cols;        /* of this class */
-  int first[3], every[3]; /* places of the result */
+  int first[3], every[3]; /* positions of the result */
 };
 
 /* x with first + x * d = a (mod s): the first one below s / gcd(d, s), or -1 where none of n is; *step is how
@@ -65,7 +65,7 @@ ACI_DEVICE gather gather_of(const gemm_args &a, int64_t cls) {
       const int t = first_tap(at, c.dil[d], c.stride[d], c.k[d], &step);
       count = t < 0 ? 0 : (c.k[d] - t + step - 1) / step;
       g.origin[d] =
-          count == 0 ? 0 : (int)((at - t * c.dil[d]) / c.stride[d]); /* of the class's first place */
+          count == 0 ? 0 : (int)((at - t * c.dil[d]) / c.stride[d]); /* of the class's first position */
       g.step[d] = -(int)(step * c.dil[d] / c.stride[d]);
       g.w_tap[d] = step * tap_stride[d];
       g.w_first += count == 0 ? 0 : t * tap_stride[d];
@@ -74,11 +74,11 @@ ACI_DEVICE gather gather_of(const gemm_args &a, int64_t cls) {
       g.step[d] = (int)c.dil[d];
       g.w_tap[d] = tap_stride[d];
     }
-    const int64_t places = (extent - g.first[d] + g.every[d] - 1) / g.every[d];
-    g.places[d] = aci_divide_by(places);
+    const int64_t positions = (extent - g.first[d] + g.every[d] - 1) / g.every[d];
+    g.positions[d] = aci_divide_by(positions);
     g.taps[d] = aci_divide_by(count > 0 ? count : 1);
     g.k *= count;
-    g.cols *= places;
+    g.cols *= positions;
     g.volume *= g.extent[d];
   }
   const int64_t taps = aci_conv_volume(c.k);
@@ -86,7 +86,7 @@ ACI_DEVICE gather gather_of(const gemm_args &a, int64_t cls) {
   g.w_channel = back ? c.ci * taps : taps;
   return g;
 }
-/* From one place of a class to the next, the coordinate moves by this: `every` places, one where classes are the strides. */
+/* From one position of a class to the next, the coordinate moves by this: `every` positions, one where classes are the strides. */
 ACI_DEVICE int pace(const gemm_args &a, int d) {
   return a.call.kind == ACI_CONV_INPUT ? 1 : (int)a.call.c.stride[d];
 }
@@ -111,11 +111,11 @@ ACI_DEVICE int64_t weight_at(const gather &g, const tap_at &t) {
   return t.channel * g.w_channel + t.j[0] * g.w_tap[0] + t.j[1] * g.w_tap[1] + t.j[2] * g.w_tap[2];
 }
 
-/* Places of a column of the result: image and coordinates within the class. */
-ACI_DEVICE void place_of(const gather &g, int64_t col, int64_t *image, int *at) {
-  at[2] = (int)aci_take(&col, g.places[2]);
-  at[1] = (int)aci_take(&col, g.places[1]);
-  at[0] = (int)aci_take(&col, g.places[0]);
+/* Positions of a column of the result: image and coordinates within the class. */
+ACI_DEVICE void position_of(const gather &g, int64_t col, int64_t *image, int *at) {
+  at[2] = (int)aci_take(&col, g.positions[2]);
+  at[1] = (int)aci_take(&col, g.positions[1]);
+  at[0] = (int)aci_take(&col, g.positions[0]);
   *image = col;
 }
 

@@ -2,9 +2,9 @@
  * of both factors in shared memory, gathering patches on the way there.
  *
  *                rows            columns                     k, added in order
- *   FORWARD      out channels    (image, place of y)         (in channel, tap)
- *   INPUT        in channels     (image, place of dx)        (out channel, tap)
- *   WEIGHT       out channels    (in channel, tap)           (image, place of y)
+ *   FORWARD      out channels    (image, position of y)         (in channel, tap)
+ *   INPUT        in channels     (image, position of dx)        (out channel, tap)
+ *   WEIGHT       out channels    (in channel, tap)           (image, position of y)
  *
  * Long sums of few tiles are cut into pieces, which meet in a second kernel. All cuts follow from shapes. f32, bf16 and f16 accumulate in
  * f32, f64 in f64. */
@@ -16,7 +16,7 @@
 template <int M_, int N_, int K_, int TM_, int TN_> struct tile_of {
   enum { M = M_, N = N_, K = K_, TM = TM_, TN = TN_, THREADS = (M_ / TM_) * (N_ / TN_) };
   static_assert(THREADS % N_ == 0 && THREADS % K_ == 0 && M_ * K_ % THREADS == 0 && N_ * K_ % THREADS == 0,
-                "a thread keeps its column, or its place in k");
+                "a thread keeps its column, or its position in k");
 };
 #ifdef ACI_CUDA_EMULATED
 typedef tile_of<16, 16, 4, 4, 4> large;
@@ -51,7 +51,7 @@ template <int D, class ACC, class T, bool ROWS_FIRST> struct patches_of {
     int64_t image = 0;
     at[0] = at[1] = at[2] = 0;
     in_cols = col < g.cols;
-    if (in_cols) place_of(g, col, &image, at);
+    if (in_cols) position_of(g, col, &image, at);
     for (int d = 0; d < 3; d++) at[d] = at[d] * pace(a, d) + g.origin[d];
     base = (image * c.groups + group) * channels * g.volume;
     w_base = group * c.co * c.ci * aci_conv_volume(c.k) + g.w_first;
@@ -89,25 +89,25 @@ template <int D, class ACC, class T, bool ROWS_FIRST> struct patches_of {
   }
 };
 
-/* WEIGHT: places of y side by side to threads side by side; a thread's columns stay, its place moves. */
-template <int D, class ACC, class T> struct places_of {
+/* WEIGHT: positions of y side by side to threads side by side; a thread's columns stay, its position moves. */
+template <int D, class ACC, class T> struct positions_of {
   enum { LEFT = T::M * T::K / T::THREADS, RIGHT = T::N * T::K / T::THREADS };
   const gemm_args &a;
   const gather &g;
   int64_t row0, group, begin, image0;
-  uint32_t rest0; /* begin = image0 * places + rest0 */
-  aci_divisor places;
+  uint32_t rest0; /* begin = image0 * positions + rest0 */
+  aci_divisor positions;
   int64_t channel[RIGHT];
   int tap[RIGHT][3];
   bool in_cols[RIGHT];
   ACC left[LEFT], right[RIGHT];
 
-  __device__ __forceinline__ places_of(const gemm_args &a, const gather &g, int64_t group, int64_t row0,
+  __device__ __forceinline__ positions_of(const gemm_args &a, const gather &g, int64_t group, int64_t row0,
                                        int64_t col0, int64_t begin)
       : a(a), g(g), row0(row0), group(group), begin(begin) {
-    places = aci_divide_by(aci_conv_volume(a.call.c.out));
-    image0 = begin / places.d;
-    rest0 = (uint32_t)(begin - image0 * places.d);
+    positions = aci_divide_by(aci_conv_volume(a.call.c.out));
+    image0 = begin / positions.d;
+    rest0 = (uint32_t)(begin - image0 * positions.d);
     for (int i = 0; i < RIGHT; i++) {
       const int64_t col = col0 + ((int)threadIdx.x + i * T::THREADS) / T::K;
       in_cols[i] = col < a.cols;
@@ -120,17 +120,17 @@ template <int D, class ACC, class T> struct places_of {
     const aci_conv &c = a.call.c;
     const int64_t mine = k + (int)threadIdx.x % T::K;
     const bool in_k = mine < end;
-    const uint32_t r = rest0 + (uint32_t)(in_k ? mine - begin : 0), more = aci_quotient32(r, places);
-    const int64_t q = r - more * (uint32_t)places.d, image = image0 + more;
+    const uint32_t r = rest0 + (uint32_t)(in_k ? mine - begin : 0), more = aci_quotient32(r, positions);
+    const int64_t q = r - more * (uint32_t)positions.d, image = image0 + more;
     int at[3];
     int64_t none;
-    place_of(g, q, &none, at);
+    position_of(g, q, &none, at);
     for (int d = 0; d < 3; d++) at[d] = at[d] * (int)c.stride[d] + g.origin[d];
-    const int64_t from = ((image * c.groups + group) * c.co + row0) * places.d + q,
+    const int64_t from = ((image * c.groups + group) * c.co + row0) * positions.d + q,
                   base = (image * c.groups + group) * c.ci * g.volume;
     for (int i = 0; i < LEFT; i++) {
       const int row = ((int)threadIdx.x + i * T::THREADS) / T::K;
-      left[i] = in_k && row0 + row < a.rows ? element<D, ACC>(a.call.a, from + row * places.d) : (ACC)0;
+      left[i] = in_k && row0 + row < a.rows ? element<D, ACC>(a.call.a, from + row * positions.d) : (ACC)0;
     }
     for (int i = 0; i < RIGHT; i++) {
       const int to[3] = {at[0] + tap[i][0], at[1] + tap[i][1], at[2] + tap[i][2]};
@@ -213,7 +213,7 @@ static __global__ void __launch_bounds__(T::THREADS, 2) conv_tiles(const __grid_
     ACC sum[T::TM][T::TN] = {};
     if (col0 >= cols) continue; /* this class has fewer than others; the same for all threads */
     if (KIND == ACI_CONV_WEIGHT) {
-      places_of<D, ACC, T> load(a, g, group, row0, col0, begin);
+      positions_of<D, ACC, T> load(a, g, group, row0, col0, begin);
       multiply<ACC, T>(load, l, r, begin, end, sum);
     } else {
       patches_of<D, ACC, T, KIND == ACI_CONV_INPUT> load(a, g, group, row0, col0);
@@ -227,7 +227,7 @@ static __global__ void __launch_bounds__(T::THREADS, 2) conv_tiles(const __grid_
       if (KIND != ACI_CONV_WEIGHT) {
         int p[3];
         const int64_t *extent = KIND == ACI_CONV_INPUT ? c.in : c.out;
-        place_of(g, col, &image, p);
+        position_of(g, col, &image, p);
         for (int d = 0; d < 3; d++) p[d] = p[d] * g.every[d] + g.first[d];
         at = (p[0] * extent[1] + p[1]) * extent[2] + p[2];
         stride = a.call.plane;
@@ -262,7 +262,7 @@ template <int D, class ACC, class T> static ac_status run(ac_frame *f, gemm_args
   if (a.n_pieces > a.k / LEAST_PIECE) a.n_pieces = a.k / LEAST_PIECE;
   if (a.n_pieces > MOST_PIECES) a.n_pieces = MOST_PIECES;
   if (a.n_pieces > most) a.n_pieces = most;
-  /* places of a piece are counted in 31 bits */
+  /* positions of a piece are counted in 31 bits */
   if (a.n_pieces < 1 || (a.k + a.n_pieces - 1) / a.n_pieces > 1 << 30) a.n_pieces = (a.k >> 30) + 1;
   a.piece = ((a.k + a.n_pieces - 1) / a.n_pieces + T::K - 1) / T::K * T::K;
   if (a.n_pieces > 1) {
@@ -289,13 +289,13 @@ template <int D> static ac_status run_float(ac_frame *f, const gemm_args &a, ac_
 
 ac_status aci_cuda_conv_gemm(ac_frame *f, const aci_conv_call *k, ac_err *e) {
   const aci_conv &c = k->c;
-  const int64_t taps = aci_conv_volume(c.k), places = aci_conv_volume(c.out), most = (int64_t)1 << 30;
+  const int64_t taps = aci_conv_volume(c.k), positions = aci_conv_volume(c.out), most = (int64_t)1 << 30;
   gemm_args a = {};
   a.call = *k;
   a.rows = k->kind == ACI_CONV_INPUT ? c.ci : c.co;
   a.n_classes = 1;
   int64_t cols = c.n;
-  bool fits = c.ci * taps < most && c.co * taps < most && aci_conv_volume(c.in) < most && places < most;
+  bool fits = c.ci * taps < most && c.co * taps < most && aci_conv_volume(c.in) < most && positions < most;
   for (int d = 0; d < 3; d++) {
     const int64_t extent = k->kind == ACI_CONV_INPUT ? c.in[d] : c.out[d];
     a.classes[d] = (int)(k->kind != ACI_CONV_INPUT ? 1 : c.stride[d] < extent ? c.stride[d] : extent);
@@ -305,10 +305,10 @@ ac_status aci_cuda_conv_gemm(ac_frame *f, const aci_conv_call *k, ac_err *e) {
   }
   if (!fits)
     return AC_FAIL(e, UNSUPPORTED,
-                   "unsupported on device %s: a convolution over more than 2^30 places, padding counted",
+                   "unsupported on device %s: a convolution over more than 2^30 positions, padding counted",
                    f->device->name);
   a.cols = k->kind == ACI_CONV_WEIGHT ? c.ci * taps : cols;
-  a.k = k->kind == ACI_CONV_FORWARD ? c.ci * taps : k->kind == ACI_CONV_INPUT ? c.co * taps : c.n * places;
+  a.k = k->kind == ACI_CONV_FORWARD ? c.ci * taps : k->kind == ACI_CONV_INPUT ? c.co * taps : c.n * positions;
   switch (k->dt) {
     case AC_F64: return run<AC_F64, double, small>(f, a, e);
     case AC_BF16: return run_float<AC_BF16>(f, a, e);

@@ -1,5 +1,5 @@
 /* fold: patches added up where they came from (col2im), the adjoint of unfold; as torch.nn.functional.fold.
-   x (N, C kh kw, places) | (C kh kw, places) -> y (N, C, H, W) | (C, H, W) with output_size = (H, W). Lists
+   x (N, C kh kw, positions) | (C kh kw, positions) -> y (N, C, H, W) | (C, H, W) with output_size = (H, W). Lists
    are one number or one per dim. Floating point only.
    gradient: dx = unfold of dy.
    example: accel.fold(accel.tensor { { 1.0, 2.0 }, { 10.0, 20.0 } }, { 1, 3 }, { 1, 2 }) --> { { { 1, 12, 20 } } }
@@ -16,7 +16,7 @@ static ac_status make(const ac_frame *f, aci_patches *p, int64_t *s, ac_err *e) 
                    "works on floating point (f64, f32, f16, bf16), not %s; cast it with x:to(\"f32\")",
                    ac_dtype_name((ac_dtype)x->dtype));
   if (x->ndim != 2 && x->ndim != 3)
-    return AC_FAIL(e, SHAPE, "needs patches of shape (N, C * kernel, places) or (C * kernel, places), got %s",
+    return AC_FAIL(e, SHAPE, "needs patches of shape (N, C * kernel, positions) or (C * kernel, positions), got %s",
                    aci_shape_str(x->ndim, x->shape, a, sizeof a));
   AC_TRY(aci_window_ints(f, 1, 2, 1, size, e));
   AC_TRY(aci_window_ints(f, 2, 2, 1, k, e));
@@ -31,7 +31,7 @@ static ac_status make(const ac_frame *f, aci_patches *p, int64_t *s, ac_err *e) 
   AC_TRY(aci_patches_make(f, 2, s, x->ndim + 1, p, e));
   if (p->out[0] * p->out[1] == x->shape[x->ndim - 1]) return AC_OK;
   return AC_FAIL(e, SHAPE,
-                 "an output of (%lld, %lld) has %lld x %lld places of the window, the patches %s have %lld",
+                 "an output of (%lld, %lld) has %lld x %lld positions of the window, the patches %s have %lld",
                  (long long)size[0], (long long)size[1], (long long)p->out[0], (long long)p->out[1],
                  aci_shape_str(x->ndim, x->shape, a, sizeof a), (long long)x->shape[x->ndim - 1]);
 }

@@ -1,7 +1,7 @@
 /* max_pool2d: the largest element of every window of kernel_size; NaN is larger than any number. stride is
    kernel_size where none is given; padding, at most half of the window, never wins; with ceil_mode a window
    may reach over the end.
-   x (N, C, H, W) | (C, H, W) -> values (N, C, H', W') | (C, H', W'), and with return_indices the places of
+   x (N, C, H, W) | (C, H, W) -> values (N, C, H', W') | (C, H', W'), and with return_indices the positions of
    the elements in their plane (i64, row-major, from 0). Lists are one number or one per dim. Floating point
    only.
    gradient: dx = dvalues added to where the elements stood.

@@ -1,8 +1,8 @@
-/* max_pool_backward: dx of max_pool1d, max_pool2d and the adaptive ones: dy added to the places of x whose
+/* max_pool_backward: dx of max_pool1d, max_pool2d and the adaptive ones: dy added to the positions of x whose
    elements were the largest of their windows, which are found again. space counts the pooled dims; adaptive:
    kernel_size is the output size.
-   max_pool_take: the other way, t (like x) at those places; each is the other's adjoint.
-   dy (like the pool's result), x (N, C, space) -> dx (like x). gradient: ddy = ddx taken at the places. */
+   max_pool_take: the other way, t (like x) at those positions; each is the other's adjoint.
+   dy (like the pool's result), x (N, C, space) -> dx (like x). gradient: ddy = ddx taken at the positions. */
 #include "ops/conv/pool.h"
 
 static ac_status make(const ac_frame *f, aci_pool *p, ac_err *e) {

@@ -43,7 +43,7 @@ typedef struct patches_job {
   aci_slots slots;
 } patches_job;
 
-/* Places of tap i of dim d that lie inside: [lo, hi). */
+/* Positions of tap i of dim d that lie inside: [lo, hi). */
 static void inside(const aci_patches *p, int d, int64_t i, int64_t *lo, int64_t *hi) {
   int64_t off = i * p->dil[d] - p->pad[d], s = p->stride[d];
   *lo = off >= 0 ? 0 : (-off + s - 1) / s;
@@ -64,7 +64,7 @@ static void inside(const aci_patches *p, int d, int64_t i, int64_t *lo, int64_t 
 static void unfold_piece(void *arg, int64_t begin, int64_t end) {
   patches_job *j = arg;
   const aci_patches *p = j->p;
-  const int64_t plane_n = p->in[0] * p->in[1], places = p->out[0] * p->out[1], taps = p->k[0] * p->k[1];
+  const int64_t plane_n = p->in[0] * p->in[1], positions = p->out[0] * p->out[1], taps = p->k[0] * p->k[1];
   const int64_t cb = (int64_t)aci_ctype_bytes(j->ct);
   int slot = aci_slots_take(&j->slots);
   char *plane = aci_slots_at(&j->slots, slot), *row = plane + plane_n * cb;
@@ -80,7 +80,7 @@ static void unfold_piece(void *arg, int64_t begin, int64_t end) {
       } else {
         UNFOLD(float)
       }
-      aci_elems_store(j->y, j->ct, (c * taps + t) * places, places, row);
+      aci_elems_store(j->y, j->ct, (c * taps + t) * positions, positions, row);
     }
   }
   aci_slots_give(&j->slots, slot);
@@ -96,7 +96,7 @@ static void unfold_piece(void *arg, int64_t begin, int64_t end) {
 static void fold_piece(void *arg, int64_t begin, int64_t end) {
   patches_job *j = arg;
   const aci_patches *p = j->p;
-  const int64_t plane_n = p->in[0] * p->in[1], places = p->out[0] * p->out[1], taps = p->k[0] * p->k[1];
+  const int64_t plane_n = p->in[0] * p->in[1], positions = p->out[0] * p->out[1], taps = p->k[0] * p->k[1];
   const int64_t cb = (int64_t)aci_ctype_bytes(j->ct);
   int slot = aci_slots_take(&j->slots);
   char *plane = aci_slots_at(&j->slots, slot), *row = plane + plane_n * cb;
@@ -107,7 +107,7 @@ static void fold_piece(void *arg, int64_t begin, int64_t end) {
       int64_t h0, h1, w0, w1;
       inside(p, 0, i, &h0, &h1);
       inside(p, 1, k, &w0, &w1);
-      aci_elems_load(j->x, j->ct, (c * taps + t) * places, places, row);
+      aci_elems_load(j->x, j->ct, (c * taps + t) * positions, positions, row);
       if (j->ct == ACI_C_F64) {
         FOLD(double)
       } else {

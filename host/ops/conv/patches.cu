@@ -1,11 +1,11 @@
-/* unfold and fold on CUDA: a thread per element of the result. fold gathers: a place adds up the taps that saw it, in their order. */
+/* unfold and fold on CUDA: a thread per element of the result. fold gathers: a position adds up the taps that saw it, in their order. */
 #include "ops/conv/plan.h"
 #include "ops/conv/planes.cuh"
 
 struct patches_args {
   aci_patches p;
   aci_planes x;     /* unfold: the planes */
-  const void *cols; /* fold: (N, C * taps, places) with these strides */
+  const void *cols; /* fold: (N, C * taps, positions) with these strides */
   int64_t image, row, col;
   void *y;
   ac_dtype dt;
@@ -14,7 +14,7 @@ struct patches_args {
 };
 
 template <class C>
-static __global__ void __launch_bounds__(ACI_BLOCK) unfold_places(const __grid_constant__ patches_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK) unfold_positions(const __grid_constant__ patches_args a) {
   const aci_patches &p = a.p;
   for (int64_t i = aci_first(); i < a.n; i += aci_step()) {
     int64_t c = i;
@@ -27,7 +27,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) unfold_places(const __grid_c
   }
 }
 
-/* The window of dim d that has place i at tap k; -1: none. */
+/* The window of dim d that has position i at tap k; -1: none. */
 ACI_DEVICE int64_t window_of(const aci_patches &p, int d, int64_t i, int64_t k) {
   const int64_t at = i + p.pad[d] - k * p.dil[d];
   if (at < 0 || at % p.stride[d] != 0) return -1;
@@ -35,7 +35,7 @@ ACI_DEVICE int64_t window_of(const aci_patches &p, int d, int64_t i, int64_t k) 
 }
 
 template <class C>
-static __global__ void __launch_bounds__(ACI_BLOCK) fold_places(const __grid_constant__ patches_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK) fold_positions(const __grid_constant__ patches_args a) {
   const aci_patches &p = a.p;
   const int64_t taps = p.k[0] * p.k[1];
   for (int64_t i = aci_first(); i < a.n; i += aci_step()) {
@@ -79,8 +79,8 @@ static ac_status unfold(ac_frame *f, ac_err *e) {
   if (a.n == 0) return AC_OK;
   a.x = aci_planes_of(x, 2);
   const unsigned blocks = aci_blocks(f->device, a.n);
-  if (a.dt == AC_F64) return aci_launch(f, "unfold", unfold_places<double>, blocks, e, a);
-  return aci_launch(f, "unfold", unfold_places<float>, blocks, e, a);
+  if (a.dt == AC_F64) return aci_launch(f, "unfold", unfold_positions<double>, blocks, e, a);
+  return aci_launch(f, "unfold", unfold_positions<float>, blocks, e, a);
 }
 AC_KERNEL(cuda, unfold, unfold)
 
@@ -95,7 +95,7 @@ static ac_status fold(ac_frame *f, ac_err *e) {
   a.row = x->stride[x->ndim - 2];
   a.col = x->stride[x->ndim - 1];
   const unsigned blocks = aci_blocks(f->device, a.n);
-  if (a.dt == AC_F64) return aci_launch(f, "fold", fold_places<double>, blocks, e, a);
-  return aci_launch(f, "fold", fold_places<float>, blocks, e, a);
+  if (a.dt == AC_F64) return aci_launch(f, "fold", fold_positions<double>, blocks, e, a);
+  return aci_launch(f, "fold", fold_positions<float>, blocks, e, a);
 }
 AC_KERNEL(cuda, fold, fold)

@@ -22,7 +22,7 @@ typedef struct aci_conv_operands {
 ac_status aci_conv_describe(const ac_frame *f, const aci_conv_operands *o, aci_conv *c, ac_err *e);
 
 /* ---- pools ---- */
-/* A plane is the space of one channel of one image, (H, W) or (L); every output place owns a window of it.
+/* A plane is the space of one channel of one image, (H, W) or (L); every output position owns a window of it.
  * Adaptive pools cut each dim of size `in` into `out` windows from floor(o in / out) to ceil((o + 1) in / out). */
 enum { ACI_POOL_DIMS = 2 };
 
@@ -66,7 +66,7 @@ static inline aci_pool_args aci_avg_pool_back_args(void) { return aci_pool_args_
 /* The windows over an input of this shape. INVALID and SHAPE say what does not fit. */
 ac_status aci_pool_make(const ac_frame *f, const aci_pool_args *a, ac_dtype dt, const int64_t *shape,
                         int ndim, aci_pool *p, ac_err *e);
-/* Window dim d of output place o, clipped to the input, as [lo, hi): for adaptive and undilated ones. */
+/* Window dim d of output position o, clipped to the input, as [lo, hi): for adaptive and undilated ones. */
 AC_HOSTDEV static inline void aci_pool_span(const aci_pool *p, int d, int64_t o, int64_t *lo, int64_t *hi) {
   if (p->adaptive) { /* o in / out without the product, which might not fit */
     const int64_t whole = p->in[d] / p->out[d], rest = p->in[d] % p->out[d];

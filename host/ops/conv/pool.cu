@@ -1,5 +1,5 @@
 /* Pools on CUDA: a thread per element of the result. Sums go in the order of the CPU's rows. Gradients gather: an element adds up what
- * the windows over it give, so that nothing is added from two sides at once; those of max pools find every window's place first. */
+ * the windows over it give, so that nothing is added from two sides at once; those of max pools find every window's position first. */
 #include "ops/conv/plan.h"
 #include "ops/conv/planes.cuh"
 #include "ops/reduce/rows.cuh"
@@ -9,12 +9,12 @@ struct pool_args {
   aci_planes x, t; /* t: dy, or what is taken */
   void *y;
   int64_t *indices; /* may be NULL */
-  int32_t *places;  /* backward: of every window's largest element */
+  int32_t *positions;  /* backward: of every window's largest element */
   int64_t n;
   aci_divisor d1, d0; /* extents of the element's own space */
 };
 
-/* The windows that dim d's place i is in, as [lo, hi); where they are dilated, some of them pass over it. */
+/* The windows that dim d's position i is in, as [lo, hi); where they are dilated, some of them pass over it. */
 ACI_DEVICE void windows_over(const aci_pool &p, int d, int64_t i, int64_t *lo, int64_t *hi) {
   if (p.adaptive) {
     *lo = i * p.out[d] / p.in[d];
@@ -27,10 +27,10 @@ ACI_DEVICE void windows_over(const aci_pool &p, int d, int64_t i, int64_t *lo, i
   if (*hi > p.out[d]) *hi = p.out[d];
 }
 
-/* The largest element of window (oh, ow) and its place in the plane; -1 where the window has no element. Larger elements and NaN replace
+/* The largest element of window (oh, ow) and its position in the plane; -1 where the window has no element. Larger elements and NaN replace
  * what is there, so that the first of equals stays, as on the CPU. */
 template <class C>
-ACI_DEVICE C largest(const pool_args &a, int64_t base, int64_t oh, int64_t ow, int64_t *place) {
+ACI_DEVICE C largest(const pool_args &a, int64_t base, int64_t oh, int64_t ow, int64_t *position) {
   const aci_pool &p = a.p;
   int64_t h0, h1, w0, w1, sh = 1, sw = 1;
   if (p.adaptive) {
@@ -46,33 +46,33 @@ ACI_DEVICE C largest(const pool_args &a, int64_t base, int64_t oh, int64_t ow, i
     if (w1 > p.in[1]) w1 = p.in[1];
   }
   C top = (C)-INFINITY;
-  *place = h0 < h1 && w0 < w1 ? h0 * p.in[1] + w0 : -1;
+  *position = h0 < h1 && w0 < w1 ? h0 * p.in[1] + w0 : -1;
   for (int64_t h = h0; h < h1; h += sh)
     for (int64_t w = w0; w < w1; w += sw) {
       const C v = aci_get<C>(a.x.dt, a.x.ptr, base + h * a.x.h + w * a.x.w);
       if (!(v > top || v != v)) continue;
       top = v;
-      *place = h * p.in[1] + w;
+      *position = h * p.in[1] + w;
     }
   return top;
 }
 
-enum pool_max { POOL_VALUES, POOL_PLACES, POOL_TAKE };
+enum pool_max { POOL_VALUES, POOL_POSITIONS, POOL_TAKE };
 template <class C, int WHAT>
 static __global__ void __launch_bounds__(ACI_BLOCK) max_windows(const __grid_constant__ pool_args a) {
   for (int64_t i = aci_first(); i < a.n; i += aci_step()) {
-    int64_t c = i, place;
+    int64_t c = i, position;
     const int64_t ow = aci_take(&c, a.d1), oh = aci_take(&c, a.d0);
-    const C top = largest<C>(a, a.x.plane(c), oh, ow, &place);
-    if (WHAT == POOL_PLACES) {
-      a.places[i] = (int32_t)place;
+    const C top = largest<C>(a, a.x.plane(c), oh, ow, &position);
+    if (WHAT == POOL_POSITIONS) {
+      a.positions[i] = (int32_t)position;
     } else if (WHAT == POOL_TAKE) {
-      const int64_t h = place / a.p.in[1], w = place - h * a.p.in[1];
+      const int64_t h = position / a.p.in[1], w = position - h * a.p.in[1];
       aci_put(a.p.dtype, a.y, i,
-              place < 0 ? (C)0 : aci_get<C>(a.t.dt, a.t.ptr, a.t.plane(c) + h * a.t.h + w * a.t.w));
+              position < 0 ? (C)0 : aci_get<C>(a.t.dt, a.t.ptr, a.t.plane(c) + h * a.t.h + w * a.t.w));
     } else {
       aci_put(a.p.dtype, a.y, i, top);
-      if (a.indices != NULL) a.indices[i] = place;
+      if (a.indices != NULL) a.indices[i] = position;
     }
   }
 }
@@ -90,7 +90,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) max_back(const __grid_consta
     windows_over(p, 1, w, &w0, &w1);
     for (int64_t oh = h0; oh < h1; oh++)
       for (int64_t ow = w0; ow < w1; ow++)
-        if (a.places[(c * p.out[0] + oh) * p.out[1] + ow] == mine)
+        if (a.positions[(c * p.out[0] + oh) * p.out[1] + ow] == mine)
           sum += aci_get<C>(a.t.dt, a.t.ptr, base + oh * a.t.h + ow * a.t.w);
     aci_put(p.dtype, a.y, i, sum);
   }
@@ -204,7 +204,7 @@ AC_KERNEL(cuda, adaptive_max_pool2d, adaptive_max_pool<2>)
 static ac_status max_pool_backward(ac_frame *f, ac_err *e) {
   const ac_tensor *dy = f->args[0].tensor, *x = f->args[1].tensor;
   const aci_pool_args w = aci_max_pool_back_args();
-  ac_block *places;
+  ac_block *positions;
   aci_pool p;
   AC_TRY(aci_pool_make(f, &w, (ac_dtype)x->dtype, x->shape, x->ndim, &p, e));
   if (f->out[0]->numel == 0) return AC_OK;
@@ -212,20 +212,20 @@ static ac_status max_pool_backward(ac_frame *f, ac_err *e) {
     return AC_FAIL(e, UNSUPPORTED, "unsupported on device %s: planes of more than %d elements",
                    f->device->name, INT32_MAX);
   AC_TRY(ac_block_alloc(f->device, sizeof(int32_t) * (size_t)(dy->numel + 1), AC_MEM_ACTIVATION, f->stream,
-                        &places, e));
+                        &positions, e));
   pool_args a = args_of(p, dy, p.out);
   a.x = aci_planes_of(x, p.n);
-  a.places = (int32_t *)places->ptr;
-  ac_status st = a.n > 0 ? launch_windows<POOL_PLACES>(f, a, a.n, e) : AC_OK;
+  a.positions = (int32_t *)positions->ptr;
+  ac_status st = a.n > 0 ? launch_windows<POOL_POSITIONS>(f, a, a.n, e) : AC_OK;
   if (st == AC_OK) {
     pool_args b = args_of(p, f->out[0], p.in);
     const unsigned blocks = aci_blocks(f->device, b.n);
     b.t = aci_planes_of(dy, p.n);
-    b.places = a.places;
+    b.positions = a.positions;
     st = wide(p) ? aci_launch(f, "max pool (backward)", max_back<double>, blocks, e, b)
                  : aci_launch(f, "max pool (backward)", max_back<float>, blocks, e, b);
   }
-  ac_block_free(places);
+  ac_block_free(positions);
   return st;
 }
 AC_KERNEL(cuda, max_pool_backward, max_pool_backward)

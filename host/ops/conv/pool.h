@@ -18,7 +18,7 @@ ac_status aci_pool_max(ac_frame *f, const aci_pool *p, const ac_tensor *x, ac_te
 /* dx = dy added to where the largest elements stand. */
 ac_status aci_pool_max_backward(ac_frame *f, const aci_pool *p, const ac_tensor *dy, const ac_tensor *x,
                                 ac_tensor *dx, ac_err *e);
-/* y = t at the places where the largest elements of x stand. */
+/* y = t at the positions where the largest elements of x stand. */
 ac_status aci_pool_max_take(ac_frame *f, const aci_pool *p, const ac_tensor *t, const ac_tensor *x,
                             ac_tensor *y, ac_err *e);
 ac_status aci_pool_avg(ac_frame *f, const aci_pool *p, const ac_tensor *x, ac_tensor *y, ac_err *e);

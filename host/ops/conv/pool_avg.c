@@ -13,8 +13,8 @@ typedef struct avg_pool_job {
   aci_slots slots;
   int64_t plane_n, cb;
   bool whole;
-  const int64_t *lo, *hi; /* fixed: per tap of the width the places that have it inside */
-  const double *count;    /* per place of a row: the width its window counts with */
+  const int64_t *lo, *hi; /* fixed: per tap of the width the positions that have it inside */
+  const double *count;    /* per position of a row: the width its window counts with */
 } avg_pool_job;
 
 #define ROWS(SFX, T, SUM)                                                                                   \

@@ -1,4 +1,4 @@
-/* Max pools: rows of windows at a time. The places of the largest elements are found again in the backward
+/* Max pools: rows of windows at a time. The positions of the largest elements are found again in the backward
  * pass, which costs one more look at x and saves a tensor of indices. Called through pool.h. */
 #include <math.h>
 
@@ -12,22 +12,22 @@ enum { LANES = 16 };
 typedef struct max_pool_job max_pool_job;
 /* Largest elements of output row o: m in the compute type, which cols (a row of the input) helps with. */
 typedef void (*values_fn)(const max_pool_job *j, const void *plane, int64_t o, void *m, void *cols);
-/* The same and their places in the plane, as integers of the compute type's width; m and place have room for
+/* The same and their positions in the plane, as integers of the compute type's width; m and position have room for
  * `padded`. */
-typedef void (*places_fn)(const max_pool_job *j, const void *plane, int64_t o, void *m, void *place, void *rows);
+typedef void (*positions_fn)(const max_pool_job *j, const void *plane, int64_t o, void *m, void *position, void *rows);
 
 struct max_pool_job {
   const aci_pool *p;
   const ac_tensor *x, *t; /* t: dy, or what is taken */
   ac_tensor *y, *indices;
   values_fn values;
-  places_fn places;
+  positions_fn positions;
   aci_slots slots;
   int64_t plane_n, cb;
   bool plain;                   /* tensors hold what is computed with */
-  int64_t padded;               /* places of a row, rounded up to LANES */
+  int64_t padded;               /* positions of a row, rounded up to LANES */
   int64_t residues, sorted_len; /* of a row that is sorted by residue, and what each is given */
-  /* fixed windows: per tap of the width the places [lo, hi) that have it inside; per place the first tap inside */
+  /* fixed windows: per tap of the width the positions [lo, hi) that have it inside; per position the first tap inside */
   const int64_t *lo, *hi, *first;
 };
 
@@ -60,13 +60,13 @@ struct max_pool_job {
       for (int64_t i = hi > lo ? hi : lo; i < len; i++) d[i] = -(T)INFINITY;                                \
     }                                                                                                       \
   }                                                                                                         \
-  AC_ISA_FN(NAME##_find, (T *restrict m, I *restrict place, const T *restrict x, I at, I step, int64_t n),  \
-            (m, place, x, at, step, n)) {                                                                   \
+  AC_ISA_FN(NAME##_find, (T *restrict m, I *restrict position, const T *restrict x, I at, I step, int64_t n), \
+            (m, position, x, at, step, n)) {                                                                \
     for (int64_t b = 0; b < n; b += LANES, at += LANES * step)                                              \
       for (int l = 0; l < LANES; l++) {                                                                     \
         const T v = x[b + l];                                                                               \
         const bool wins = WINS(v, m[b + l]);                                                                \
-        place[b + l] = wins ? at + step * (I)l : place[b + l];                                              \
+        position[b + l] = wins ? at + step * (I)l : position[b + l];                                        \
         m[b + l] = wins ? v : m[b + l];                                                                     \
       }                                                                                                     \
   }                                                                                                         \
@@ -93,23 +93,23 @@ struct max_pool_job {
       if (j->hi[q] > j->lo[q])                                                                              \
         NAME##_join(m + j->lo[q], row + j->lo[q] * s - p->pad[1] + q * p->dil[1], s, j->hi[q] - j->lo[q]);  \
   }                                                                                                         \
-  static void NAME##_places(const max_pool_job *j, const void *plane, int64_t o, void *mv, void *pv, void *cv) { \
+  static void NAME##_positions(const max_pool_job *j, const void *plane, int64_t o, void *mv, void *pv, void *cv) { \
     const aci_pool *p = j->p;                                                                               \
     const int64_t h0 = o * p->stride[0] - p->pad[0], s = p->stride[1], width = p->in[1];                    \
     T *m = mv, *sorted = cv;                                                                                \
-    I *place = pv;                                                                                          \
+    I *position = pv;                                                                                       \
     bool started = false;                                                                                   \
-    for (int64_t i = 0; i < j->padded; i++) m[i] = -(T)INFINITY, place[i] = -1;                             \
+    for (int64_t i = 0; i < j->padded; i++) m[i] = -(T)INFINITY, position[i] = -1;                          \
     for (int64_t k = 0; k < p->k[0]; k++) {                                                                 \
       const int64_t h = h0 + k * p->dil[0];                                                                 \
       if (h < 0 || h >= p->in[0]) continue;                                                                 \
       for (int64_t i = 0; !started && i < p->out[1]; i++)                                                   \
-        if (j->first[i] < width) place[i] = (I)(h * width + j->first[i]);                                   \
+        if (j->first[i] < width) position[i] = (I)(h * width + j->first[i]);                                \
       started = true;                                                                                       \
       NAME##_sort(j, (const T *)plane + h * width, sorted);                                                 \
       for (int64_t q = 0; q < p->k[1]; q++) {                                                               \
         const int64_t off = q * p->dil[1];                                                                  \
-        NAME##_find(m, place, sorted + off % s * j->sorted_len + off / s, (I)(h * width + off - p->pad[1]), \
+        NAME##_find(m, position, sorted + off % s * j->sorted_len + off / s, (I)(h * width + off - p->pad[1]), \
                     (I)s, j->padded);                                                                       \
       }                                                                                                     \
     }                                                                                                       \
@@ -117,7 +117,7 @@ struct max_pool_job {
   static void NAME##_adaptive(const max_pool_job *j, const void *plane, int64_t o, void *mv, void *pv, void *cv) { \
     const aci_pool *p = j->p;                                                                               \
     T *m = mv;                                                                                              \
-    I *place = pv;                                                                                          \
+    I *position = pv;                                                                                       \
     (void)cv;                                                                                               \
     int64_t h0, h1, w0, w1;                                                                                 \
     aci_pool_span(p, 0, o, &h0, &h1);                                                                       \
@@ -133,20 +133,20 @@ struct max_pool_job {
           best = h * p->in[1] + w;                                                                          \
         }                                                                                                   \
       m[i] = top;                                                                                           \
-      place[i] = (I)best;                                                                                   \
+      position[i] = (I)best;                                                                                \
     }                                                                                                       \
   }                                                                                                         \
-  /* dx[place] += dy; m = t[place]; place -1: a dilated window that has padding alone at its taps */        \
-  static void NAME##_scatter(void *dx, const void *dy, const void *place, int64_t n) {                      \
+  /* dx[position] += dy; m = t[position]; position -1: a dilated window that has padding alone at its taps */ \
+  static void NAME##_scatter(void *dx, const void *dy, const void *position, int64_t n) {                   \
     for (int64_t i = 0; i < n; i++)                                                                         \
-      if (((const I *)place)[i] >= 0) ((T *)dx)[((const I *)place)[i]] += ((const T *)dy)[i];               \
+      if (((const I *)position)[i] >= 0) ((T *)dx)[((const I *)position)[i]] += ((const T *)dy)[i];         \
   }                                                                                                         \
-  static void NAME##_pick(void *m, const void *t, const void *place, int64_t n) {                           \
+  static void NAME##_pick(void *m, const void *t, const void *position, int64_t n) {                        \
     for (int64_t i = 0; i < n; i++)                                                                         \
-      ((T *)m)[i] = ((const I *)place)[i] >= 0 ? ((const T *)t)[((const I *)place)[i]] : 0;                 \
+      ((T *)m)[i] = ((const I *)position)[i] >= 0 ? ((const T *)t)[((const I *)position)[i]] : 0;           \
   }                                                                                                         \
-  static void NAME##_widen(int64_t *d, const void *place, int64_t n) {                                      \
-    for (int64_t i = 0; i < n; i++) d[i] = ((const I *)place)[i];                                           \
+  static void NAME##_widen(int64_t *d, const void *position, int64_t n) {                                   \
+    for (int64_t i = 0; i < n; i++) d[i] = ((const I *)position)[i];                                        \
   }
 ROWS(f32, float, int32_t)
 ROWS(f64, double, int64_t)
@@ -154,7 +154,7 @@ ROWS(f64, double, int64_t)
 /* ---- pieces: planes [begin, end) ---- */
 typedef struct space {
   int slot;
-  char *plane, *other, *m, *place, *cols; /* two planes; two rows of the output; rows of the input */
+  char *plane, *other, *m, *position, *cols; /* two planes; two rows of the output; rows of the input */
 } space;
 
 static space space_take(max_pool_job *j) {
@@ -162,8 +162,8 @@ static space space_take(max_pool_job *j) {
   s.plane = aci_slots_at(&j->slots, s.slot);
   s.other = s.plane + j->plane_n * j->cb;
   s.m = s.other + j->plane_n * j->cb;
-  s.place = s.m + j->padded * j->cb;
-  s.cols = s.place + j->padded * j->cb;
+  s.position = s.m + j->padded * j->cb;
+  s.cols = s.position + j->padded * j->cb;
   return s;
 }
 
@@ -174,7 +174,7 @@ static const void *load(const max_pool_job *j, const ac_tensor *t, int64_t begin
   return buf;
 }
 /* Where n elements of y are to be computed: in y, or in buf. */
-static char *place_for(const max_pool_job *j, int64_t begin, char *buf) {
+static char *plane_buffer(const max_pool_job *j, int64_t begin, char *buf) {
   return j->plain ? (char *)aci_data(j->y) + begin * j->cb : buf;
 }
 static void store(const max_pool_job *j, int64_t begin, int64_t n, const char *buf) {
@@ -191,16 +191,16 @@ static void forward_piece(void *arg, int64_t begin, int64_t end) {
     for (int64_t o = 0; o < p->out[0]; o++) {
       const int64_t at = (c * p->out[0] + o) * width;
       if (j->values != NULL) {
-        char *m = place_for(j, at, s.m);
+        char *m = plane_buffer(j, at, s.m);
         j->values(j, plane, o, m, s.cols);
         store(j, at, width, m);
       } else {
-        j->places(j, plane, o, s.m, s.place, s.cols);
+        j->positions(j, plane, o, s.m, s.position, s.cols);
         aci_elems_store(j->y, p->ct, at, width, s.m);
       }
       if (j->indices == NULL) continue;
-      if (p->ct == ACI_C_F64) f64_widen((int64_t *)aci_data(j->indices) + at, s.place, width);
-      else f32_widen((int64_t *)aci_data(j->indices) + at, s.place, width);
+      if (p->ct == ACI_C_F64) f64_widen((int64_t *)aci_data(j->indices) + at, s.position, width);
+      else f32_widen((int64_t *)aci_data(j->indices) + at, s.position, width);
     }
   }
   aci_slots_give(&j->slots, s.slot);
@@ -213,13 +213,13 @@ static void backward_piece(void *arg, int64_t begin, int64_t end) {
   space s = space_take(j);
   for (int64_t c = begin; c < end; c++) {
     const void *plane = load(j, j->x, c * j->plane_n, j->plane_n, s.plane);
-    char *dx = place_for(j, c * j->plane_n, s.other);
+    char *dx = plane_buffer(j, c * j->plane_n, s.other);
     memset(dx, 0, (size_t)(j->plane_n * j->cb));
     for (int64_t o = 0; o < p->out[0]; o++) {
-      j->places(j, plane, o, s.m, s.place, s.cols);
+      j->positions(j, plane, o, s.m, s.position, s.cols);
       const void *dy = load(j, j->t, (c * p->out[0] + o) * width, width, s.m);
-      if (p->ct == ACI_C_F64) f64_scatter(dx, dy, s.place, width);
-      else f32_scatter(dx, dy, s.place, width);
+      if (p->ct == ACI_C_F64) f64_scatter(dx, dy, s.position, width);
+      else f32_scatter(dx, dy, s.position, width);
     }
     store(j, c * j->plane_n, j->plane_n, dx);
   }
@@ -236,10 +236,10 @@ static void take_piece(void *arg, int64_t begin, int64_t end) {
     const void *t = load(j, j->t, c * j->plane_n, j->plane_n, s.other);
     for (int64_t o = 0; o < p->out[0]; o++) {
       const int64_t at = (c * p->out[0] + o) * width;
-      j->places(j, plane, o, s.m, s.place, s.cols);
-      char *m = place_for(j, at, s.m);
-      if (p->ct == ACI_C_F64) f64_pick(m, t, s.place, width);
-      else f32_pick(m, t, s.place, width);
+      j->positions(j, plane, o, s.m, s.position, s.cols);
+      char *m = plane_buffer(j, at, s.m);
+      if (p->ct == ACI_C_F64) f64_pick(m, t, s.position, width);
+      else f32_pick(m, t, s.position, width);
       store(j, at, width, m);
     }
   }
@@ -262,7 +262,7 @@ static ac_status over_planes(ac_frame *f, max_pool_job *j, ac_range_fn fn, ac_er
   const int64_t span = p->dil[1] * (p->k[1] - 1), step = p->stride[1];
   j->residues = span + 1 < step ? span + 1 : step;
   j->sorted_len = j->padded + span / step;
-  j->places = p->adaptive ? (wide ? f64_adaptive : f32_adaptive) : (wide ? f64_places : f32_places);
+  j->positions = p->adaptive ? (wide ? f64_adaptive : f32_adaptive) : (wide ? f64_positions : f32_positions);
   if (!p->adaptive && j->indices == NULL) j->values = wide ? f64_values : f32_values;
   if (!p->adaptive) {
     AC_TRY(ac_block_alloc(f->device, (size_t)(2 * p->k[1] + p->out[1]) * 8, AC_MEM_ACTIVATION, f->stream,

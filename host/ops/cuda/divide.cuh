@@ -27,7 +27,7 @@ static __device__ __forceinline__ uint32_t aci_quotient32(uint32_t n, const aci_
 static __device__ __forceinline__ int64_t aci_quotient(int64_t n, const aci_divisor &v) {
   return n <= 0x7fffffff && v.factor != 0 ? (int64_t)aci_quotient32((uint32_t)n, v) : n / v.d;
 }
-/* n becomes the quotient, the rest is returned: places of a row-major shape from its last dim on. */
+/* n becomes the quotient, the rest is returned: positions of a row-major shape from its last dim on. */
 static __device__ __forceinline__ int64_t aci_take(int64_t *n, const aci_divisor &v) {
   const int64_t q = aci_quotient(*n, v), rest = *n - q * v.d;
   *n = q;

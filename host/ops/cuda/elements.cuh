@@ -55,9 +55,9 @@ template <class C> ACI_DEVICE void aci_put(ac_dtype dt, void *p, int64_t i, C v)
 /* N elements that are moved in one instruction; p is a multiple of their size. */
 template <class S, int N> struct alignas(sizeof(S) * N) aci_vector { S v[N]; };
 
-/* ---- places: offset (in elements) of row-major position i under a shape ---- */
-/* 32 bits wide where all places fit: a 64-bit division is a subroutine. */
-ACI_DEVICE int64_t aci_place(int64_t i, int ndim, const int64_t *shape, const int64_t *stride) {
+/* ---- positions: offset (in elements) of row-major position i under a shape ---- */
+/* 32 bits wide where all positions fit: a 64-bit division is a subroutine. */
+ACI_DEVICE int64_t aci_element_offset(int64_t i, int ndim, const int64_t *shape, const int64_t *stride) {
   int64_t off = 0;
   if (i <= 0x7fffffff) {
     uint32_t r = (uint32_t)i;

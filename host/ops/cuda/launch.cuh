@@ -3,7 +3,7 @@
  *   static __global__ void scale(int64_t n, float *y, float a) { for (int64_t i = aci_first(); i < n; i += aci_step()) y[i] *= a; }
  *   return aci_launch(f, "scale", scale, aci_blocks(dev, n), n, y, a);
  *
- * Kernels are grid-stride loops over 64-bit places: a grid covers the machine a few times, not the data. A block
+ * Kernels are grid-stride loops over 64-bit positions: a grid covers the machine a few times, not the data. A block
  * has ACI_BLOCK threads. Structs of arguments are `const __grid_constant__`: taking their address would copy them
  * to every thread. What kernels compute follows from shapes alone: no atomics on floats, no order that the
  * scheduler chooses. */
@@ -24,7 +24,7 @@ static __device__ __forceinline__ int64_t aci_first() {
 }
 static __device__ __forceinline__ int64_t aci_step() { return (int64_t)gridDim.x * blockDim.x; }
 
-/* Blocks for n places, one a thread and round: at least 1, at most ACI_WAVES per multiprocessor and 8 kernels side by side. */
+/* Blocks for n positions, one a thread and round: at least 1, at most ACI_WAVES per multiprocessor and 8 kernels side by side. */
 static inline unsigned aci_blocks(const ac_device *dev, int64_t n, int block = ACI_BLOCK) {
   const int64_t want = (n + block - 1) / block, most = (int64_t)aci_cuda_of(dev)->multiprocessors * ACI_WAVES;
   return (unsigned)(want < 1 ? 1 : want < most ? want : most);

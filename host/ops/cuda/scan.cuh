@@ -1,4 +1,4 @@
-/* Running sums over the threads of a block, and places chosen in their order: what sorting by digits and masks are made of on CUDA. */
+/* Running sums over the threads of a block, and positions chosen in their order: what sorting by digits and masks are made of on CUDA. */
 #ifndef ACI_CUDA_SCAN_CUH
 #define ACI_CUDA_SCAN_CUH
 #include "ops/cuda/elements.cuh"
@@ -50,10 +50,10 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
   }
 }
 
-/* ---- places where P::has(i) is true, in their order ----
+/* ---- positions where P::has(i) is true, in their order ----
  *   struct chosen {
  *     __device__ bool has(int64_t i) const;
- *     __device__ void put(int64_t i, int64_t rank) const;    place i is number `rank` of those that have
+ *     __device__ void put(int64_t i, int64_t rank) const;    position i is number `rank` of those that have
  *     __device__ void rest(int64_t i, int64_t rank) const;   it is not; `rank` of them are before it
  *   }; */
 template <class P>

@@ -21,7 +21,7 @@ enum { ACI_TENSOR_CORES_CODE = 80 };
 #ifdef ACI_CUDA_EMULATED
 #include <emulated_warp.h>
 #else
-/* A place in shared memory: 32 bits instead of a pointer's 64. */
+/* A position in shared memory: 32 bits instead of a pointer's 64. */
 typedef uint32_t aci_shared;
 ACI_DEVICE aci_shared aci_shared_of(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 ACI_DEVICE int aci_lane() { return (int)(threadIdx.x & 31); }
@@ -71,7 +71,7 @@ ACI_DEVICE void aci_load_matrices_t(uint32_t (&r)[4], aci_shared row) {
                : "r"(row)
                : "memory");
 }
-/* 16 bytes to shared memory, of which the first `bytes` (0 or 16) are read and the rest are zeros; both places are multiples of 16.
+/* 16 bytes to shared memory, of which the first `bytes` (0 or 16) are read and the rest are zeros; both positions are multiples of 16.
  * Copies since the last commit are a group; wait: until at most GROUPS groups of this thread are under way. */
 ACI_DEVICE void aci_copy16(aci_shared to, const void *global, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to),

@@ -89,7 +89,7 @@ static ac_status out_of_range(const ac_frame *f, const aci_advanced_index *p, in
     at /= p->batch[d];
   }
   return AC_FAIL(e, INDEX,
-                 "%s: tensor %d holds %lld at %s, but dim %lld has %lld places (values count from 0, "
+                 "%s: tensor %d holds %lld at %s, but dim %lld has %lld positions (values count from 0, "
                  "negative ones from the end)",
                  aci_op_sig(f->op)->param[arg].name, p->arg[k] + 1, (long long)value,
                  aci_shape_str(p->n_batch, idx, pos, sizeof pos), (long long)ac_frame_show(f, p->dim[k]),
@@ -203,7 +203,7 @@ static void inner_dims(const advanced_index_job *j, int d, char *x, char *v, int
     inner_dims(j, d + 1, x + i * j->inner_stride[d] * es, v + i * step * vs, lo, n);
 }
 
-/* Places [lo, hi) of b where each is a single element. */
+/* Positions [lo, hi) of b where each is a single element. */
 static void singles(const advanced_index_job *j, char *x, char *v, int64_t lo, int64_t hi) {
   const int64_t vs = j->single;
 #define EACH(T, STATEMENT)                          \

@@ -1,7 +1,7 @@
 /* Several index tensors at once on CUDA (advanced_index.h): index, index_backward, index_put, index_copy, index_fill and index_last.
  *
- * Every b of the joint shape names a place. Where places may be named twice and it matters, their numbers are sorted (order.cuh): the
- * last of a run of equal ones is the last b that names the place, and a run walked in order adds in the order of b. */
+ * Every b of the joint shape names a position. Where positions may be named twice and it matters, their numbers are sorted (order.cuh): the
+ * last of a run of equal ones is the last b that names the position, and a run walked in order adds in the order of b. */
 #include "ops/index/range.cuh"
 #include "ops/index/order.cuh"
 #include "ops/index/advanced_index_plan.h"
@@ -35,12 +35,12 @@ struct move_args {
 };
 } // namespace
 
-static __global__ void __launch_bounds__(ACI_BLOCK) find_places(const __grid_constant__ index_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK) find_positions(const __grid_constant__ index_args a) {
   for (int64_t b = aci_first(); b < a.n; b += aci_step()) {
     int64_t offset = 0, key = 0;
     for (int k = 0; k < a.n_index && key >= 0; k++) {
       int64_t v = aci_get<int64_t>((ac_dtype)a.dt[k], a.ptr[k],
-                                   a.n_batch > 0 ? aci_place(b, a.n_batch, a.batch, a.stride[k]) : 0);
+                                   a.n_batch > 0 ? aci_element_offset(b, a.n_batch, a.batch, a.stride[k]) : 0);
       if (v < 0) v += a.bound[k];
       if ((uint64_t)v >= (uint64_t)a.bound[k]) {
         *a.fault = ACI_FAULT_INDEX;
@@ -56,42 +56,42 @@ static __global__ void __launch_bounds__(ACI_BLOCK) find_places(const __grid_con
 }
 
 ACI_DEVICE int64_t along(const dims &d, int64_t i, const int64_t *stride) {
-  return d.n > 0 ? aci_place(i, d.n, d.shape, stride) : 0;
+  return d.n > 0 ? aci_element_offset(i, d.n, d.shape, stride) : 0;
 }
 ACI_DEVICE int64_t value_at(const move_args &a, int64_t o, int64_t b, int64_t i) {
   return along(a.outer, o, a.outer.v) + along(a.batch, b, a.batch.v) + along(a.inner, i, a.inner.v);
 }
-ACI_DEVICE int64_t place_at(const move_args &a, int64_t o, int64_t b, int64_t i) {
+ACI_DEVICE int64_t offset_at(const move_args &a, int64_t o, int64_t b, int64_t i) {
   return along(a.outer, o, a.outer.x) + a.offset[b] + along(a.inner, i, a.inner.x);
 }
 
 template <class S>
-static __global__ void __launch_bounds__(ACI_BLOCK) take_places(const __grid_constant__ move_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK) take_positions(const __grid_constant__ move_args a) {
   for (int64_t e = aci_first(); e < a.n_outer * a.n * a.n_inner; e += aci_step()) {
     const int64_t i = e % a.n_inner, b = e / a.n_inner % a.n, o = e / a.n_inner / a.n;
-    ((S *)a.v)[e] = a.offset[b] < 0 ? (S)0 : ((const S *)a.x)[place_at(a, o, b, i)];
+    ((S *)a.v)[e] = a.offset[b] < 0 ? (S)0 : ((const S *)a.x)[offset_at(a, o, b, i)];
   }
 }
 /* Without an order any b may write: they all write the same. */
 template <class S>
-static __global__ void __launch_bounds__(ACI_BLOCK) put_places(const __grid_constant__ move_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK) put_positions(const __grid_constant__ move_args a) {
   for (int64_t e = aci_first(); e < a.n_outer * a.n * a.n_inner; e += aci_step()) {
     const int64_t i = e % a.n_inner, k = e / a.n_inner % a.n, o = e / a.n_inner / a.n;
     if (a.order.keys != NULL && !aci_order_ends(a.order, k, k)) continue;
     const int64_t b = a.order.keys != NULL ? a.order.at[k] : k;
     if (a.offset[b] < 0) continue;
-    ((S *)a.x)[place_at(a, o, b, i)] = a.v != NULL ? ((const S *)a.v)[value_at(a, o, b, i)] : (S)a.number;
+    ((S *)a.x)[offset_at(a, o, b, i)] = a.v != NULL ? ((const S *)a.v)[value_at(a, o, b, i)] : (S)a.number;
   }
 }
 /* Added in the compute type, rounded once. */
 template <class C>
-static __global__ void __launch_bounds__(ACI_BLOCK) add_places(const __grid_constant__ move_args a) {
+static __global__ void __launch_bounds__(ACI_BLOCK) add_positions(const __grid_constant__ move_args a) {
   for (int64_t e = aci_first(); e < a.n_outer * a.n * a.n_inner; e += aci_step()) {
     const int64_t i = e % a.n_inner, k = e / a.n_inner % a.n, o = e / a.n_inner / a.n;
     if (!aci_order_begins(a.order, k, k)) continue;
     const int64_t first = a.order.at[k];
     if (a.offset[first] < 0) continue;
-    const int64_t to = place_at(a, o, first, i);
+    const int64_t to = offset_at(a, o, first, i);
     const uint64_t key = aci_order_key_at(a.order, k);
     C sum = aci_get<C>(a.dt, a.x, to);
     for (int64_t j = k; j < a.n && aci_order_key_at(a.order, j) == key; j++)
@@ -118,7 +118,7 @@ static void let_go(found *w) {
   ac_block_free(w->offsets);
 }
 
-/* Places of x (shape, strides) that the index tensors of argument `arg` name; sorted: in order, too. The caller lets go whatever comes. */
+/* Positions of x (shape, strides) that the index tensors of argument `arg` name; sorted: in order, too. The caller lets go whatever comes. */
 static ac_status find(ac_frame *f, int arg, int dims_arg, int ndim, const int64_t *shape,
                       const int64_t *stride, bool sorted, found *w, ac_err *e) {
   memset(w, 0, sizeof *w);
@@ -165,7 +165,7 @@ static ac_status find(ac_frame *f, int arg, int dims_arg, int ndim, const int64_
   w->m.offset = a.offset;
   if (sorted) AC_TRY(aci_order_open(f, 1, p->n, aci_order_bits(p->n_dst + 1), &w->m.order, e));
   a.order = w->m.order;
-  AC_TRY(aci_launch(f, "places", find_places, aci_blocks(f->device, p->n), e, a));
+  AC_TRY(aci_launch(f, "positions", find_positions, aci_blocks(f->device, p->n), e, a));
   return sorted ? aci_order_sort(f, &w->m.order, e) : AC_OK;
 }
 
@@ -175,18 +175,18 @@ static ac_status move(ac_frame *f, move_args a, how h, ac_dtype dt, ac_err *e) {
   a.dt = dt;
   const unsigned blocks = aci_blocks(f->device, n);
   if (h == ADD)
-    return dt == AC_F64            ? aci_launch(f, "places (add)", add_places<double>, blocks, e, a)
-           : ac_dtype_is_float(dt) ? aci_launch(f, "places (add)", add_places<float>, blocks, e, a)
-                                   : aci_launch(f, "places (add)", add_places<int64_t>, blocks, e, a);
+    return dt == AC_F64            ? aci_launch(f, "positions (add)", add_positions<double>, blocks, e, a)
+           : ac_dtype_is_float(dt) ? aci_launch(f, "positions (add)", add_positions<float>, blocks, e, a)
+                                   : aci_launch(f, "positions (add)", add_positions<int64_t>, blocks, e, a);
   switch (aci_dsize(dt)) {
     case 1:
-      return aci_launch(f, "places", h == TAKE ? take_places<uint8_t> : put_places<uint8_t>, blocks, e, a);
+      return aci_launch(f, "positions", h == TAKE ? take_positions<uint8_t> : put_positions<uint8_t>, blocks, e, a);
     case 2:
-      return aci_launch(f, "places", h == TAKE ? take_places<uint16_t> : put_places<uint16_t>, blocks, e, a);
+      return aci_launch(f, "positions", h == TAKE ? take_positions<uint16_t> : put_positions<uint16_t>, blocks, e, a);
     case 4:
-      return aci_launch(f, "places", h == TAKE ? take_places<uint32_t> : put_places<uint32_t>, blocks, e, a);
+      return aci_launch(f, "positions", h == TAKE ? take_positions<uint32_t> : put_positions<uint32_t>, blocks, e, a);
     default:
-      return aci_launch(f, "places", h == TAKE ? take_places<uint64_t> : put_places<uint64_t>, blocks, e, a);
+      return aci_launch(f, "positions", h == TAKE ? take_positions<uint64_t> : put_positions<uint64_t>, blocks, e, a);
   }
 }
 
@@ -202,7 +202,7 @@ static void spread(move_args *m, const ac_tensor *v, int skip) {
   }
   m->v = (const char *)aci_data(v);
 }
-/* y := x, then v (NULL: a number) at the places. */
+/* y := x, then v (NULL: a number) at the positions. */
 static ac_status write(ac_frame *f, int arg, int dims_arg, const ac_tensor *v, int skip,
                        const ac_scalar *number, bool add, ac_err *e) {
   const ac_tensor *x = f->args[0].tensor, *y = f->out[0];
@@ -264,7 +264,7 @@ static ac_status index_last(ac_frame *f, ac_err *e) {
   found w;
   ac_status st = find(f, 0, -1, extents->n, extents->ints, NULL, true, &w, e);
   if (st == AC_OK && w.m.n > 0)
-    st = aci_launch(f, "places (last)", mark_last, aci_blocks(f->device, w.m.n), e, w.m.order,
+    st = aci_launch(f, "positions (last)", mark_last, aci_blocks(f->device, w.m.n), e, w.m.order,
                     (uint8_t *)aci_data(f->out[0]));
   let_go(&w);
   return st;

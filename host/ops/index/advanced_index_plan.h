@@ -1,4 +1,4 @@
-/* Which places several index tensors name: what the CPU's kernels (advanced_index.h) and those of device modules work from. */
+/* Which positions several index tensors name: what the CPU's kernels (advanced_index.h) and those of device modules work from. */
 #ifndef ACI_OPS_ADVANCED_INDEX_PLAN_H
 #define ACI_OPS_ADVANCED_INDEX_PLAN_H
 #include "accel/opdef.h"

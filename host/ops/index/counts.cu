@@ -24,7 +24,7 @@ struct largest_op {
 };
 } // namespace
 ACI_DEVICE int64_t value_at(const values_args &a, int64_t i) {
-  return aci_get<int64_t>(a.dt, a.x, a.ndim > 0 ? aci_place(i, a.ndim, a.shape, a.stride) : 0);
+  return aci_get<int64_t>(a.dt, a.x, a.ndim > 0 ? aci_element_offset(i, a.ndim, a.shape, a.stride) : 0);
 }
 static values_args values_of(const ac_frame *f) {
   const ac_tensor *x = f->args[0].tensor;

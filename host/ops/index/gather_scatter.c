@@ -1,5 +1,5 @@
 /* Kernels of gather, scatter and scatter_add: see gather_scatter.h. The work is cut over everything but dim, so that no two
-   pieces write to one place. */
+   pieces write to one position. */
 #include "ops/index/gather_scatter.h"
 
 #include "ops/ctx_impl.h"
@@ -113,7 +113,7 @@ ac_status aci_gather(ac_frame *f, ac_tensor *out, const ac_tensor *x, int dim, i
                 .es = aci_dsize((ac_dtype)x->dtype),
                 .near = aci_data(out),
                 .far = aci_data(x)};
-  AC_TRY(aci_index_values(f, arg, x->ndim > 0 ? x->shape[dim] : 1, "places", &j.ids, &block, e));
+  AC_TRY(aci_index_values(f, arg, x->ndim > 0 ? x->shape[dim] : 1, "positions", &j.ids, &block, e));
   memcpy(j.near_stride, out->stride, (size_t)out->ndim * 8);
   memcpy(j.far_stride, x->stride, (size_t)x->ndim * 8);
   if (out->numel > 0) gather_run(f, &j);
@@ -131,7 +131,7 @@ ac_status aci_scatter(ac_frame *f, ac_tensor *out, const ac_tensor *src, const v
                 .near = src != NULL ? aci_data(src) : (char *)(uintptr_t)number,
                 .far = aci_data(out)};
   AC_TRY(
-      aci_index_values(f, arg, out->ndim > 0 ? out->shape[dim] : 1, "places", &j.ids, &block, e));
+      aci_index_values(f, arg, out->ndim > 0 ? out->shape[dim] : 1, "positions", &j.ids, &block, e));
   if (src != NULL) memcpy(j.near_stride, src->stride, (size_t)src->ndim * 8);
   memcpy(j.far_stride, out->stride, (size_t)out->ndim * 8);
   if (j.index->numel > 0) gather_run(f, &j);
@@ -148,7 +148,7 @@ ac_status aci_scatter_add(ac_frame *f, ac_tensor *out, const ac_tensor *src, int
   gather_job j = {
       .index = ARG_T(f, arg), .dim = dim, .ct = ct, .how = ADD, .near = aci_data(src), .far = aci_data(out)};
   AC_GOTO(done, st,
-          aci_index_values(f, arg, out->ndim > 0 ? out->shape[dim] : 1, "places", &j.ids, &ids, e));
+          aci_index_values(f, arg, out->ndim > 0 ? out->shape[dim] : 1, "positions", &j.ids, &ids, e));
   if (j.index->numel == 0) goto done;
   memcpy(j.near_stride, src->stride, (size_t)src->ndim * 8);
   memcpy(j.far_stride, out->stride, (size_t)out->ndim * 8);

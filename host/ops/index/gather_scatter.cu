@@ -1,7 +1,7 @@
-/* gather, its backward, scatter, scatter_add and scatter_last on CUDA: elements whose place along one dim an index names.
+/* gather, its backward, scatter, scatter_add and scatter_last on CUDA: elements whose position along one dim an index names.
  *
- * Short lines of the index are looked through: adding goes by places of the result, each in the order of its line; of those that name
- * one place the last one writes. Long lines are sorted (order.cuh): a run of equal numbers is added in its order, its last one writes. */
+ * Short lines of the index are looked through: adding goes by positions of the result, each in the order of its line; of those that name
+ * one position the last one writes. Long lines are sorted (order.cuh): a run of equal numbers is added in its order, its last one writes. */
 #include "ops/cuda/module.h"
 #include "ops/index/range.cuh"
 #include "ops/index/order.cuh"
@@ -14,7 +14,7 @@ struct gather_args {
   ac_dtype index_dt, dt;
   int ndim, dim;
   int64_t n;     /* elements of index */
-  int64_t bound; /* places along dim */
+  int64_t bound; /* positions along dim */
   int64_t shape[AC_MAX_DIMS], index_stride[AC_MAX_DIMS];
   char *near_, *far_; /* near is walked in index's own positions, the index leads into far */
   int64_t near_stride[AC_MAX_DIMS], far_stride[AC_MAX_DIMS], far_shape[AC_MAX_DIMS];
@@ -44,19 +44,19 @@ static __global__ void __launch_bounds__(ACI_BLOCK) gather_kernel(const __grid_c
   }
 }
 
-/* far[p] (+)= the near elements whose index is p, in the order of the index; one thread a place. */
+/* far[p] (+)= the near elements whose index is p, in the order of the index; one thread a position. */
 template <class C>
 static __global__ void __launch_bounds__(ACI_BLOCK)
-    scatter_places(const __grid_constant__ gather_args a, bool add) {
+    scatter_positions(const __grid_constant__ gather_args a, bool add) {
   for (int64_t i = aci_first(); i < a.far_n; i += aci_step()) {
-    int64_t r = i, near_at = 0, far_at = 0, index_at = 0, place = 0;
+    int64_t r = i, near_at = 0, far_at = 0, index_at = 0, position = 0;
     bool inside = true;
     for (int d = a.ndim - 1; d >= 0; d--) {
       const int64_t c = r % a.far_shape[d];
       r /= a.far_shape[d];
       far_at += c * a.far_stride[d];
       if (d == a.dim) {
-        place = c;
+        position = c;
       } else {
         inside = inside && c < a.shape[d];
         index_at += c * a.index_stride[d];
@@ -68,13 +68,13 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
     for (int64_t j = 0; j < m; j++) {
       const int64_t id = aci_get<int64_t>(a.index_dt, a.index, index_at + j * a.index_stride[a.dim]);
       if ((uint64_t)id >= (uint64_t)a.bound) *a.fault = ACI_FAULT_INDEX;
-      else if (id == place) sum += aci_get<C>(a.dt, a.near_, near_at + j * a.near_stride[a.dim]);
+      else if (id == position) sum += aci_get<C>(a.dt, a.near_, near_at + j * a.near_stride[a.dim]);
     }
     aci_put(a.dt, a.far_, far_at, sum);
   }
 }
 
-/* Where a line of the index begins in each tensor; dim's own place is left out. */
+/* Where a line of the index begins in each tensor; dim's own position is left out. */
 namespace {
 struct line_start {
   int64_t near_at, far_at, index_at;
@@ -146,7 +146,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) put_last(const __grid_consta
 
 static void strides_of(const ac_tensor *t, int64_t *to) {
   for (int d = 0; d < t->ndim; d++) to[d] = t->stride[d];
-  if (t->ndim == 0) to[0] = 0; /* rank 0 counts as one place */
+  if (t->ndim == 0) to[0] = 0; /* rank 0 counts as one position */
 }
 static gather_args args_of(const ac_frame *f, const ac_tensor *index, int64_t dim, const ac_tensor *near_,
                          const ac_tensor *far_) {
@@ -213,9 +213,9 @@ static ac_status add(ac_frame *f, const gather_args &a, bool onto, ac_err *e) {
     return add_sorted(f, a, e);
   }
   const unsigned blocks = aci_blocks(f->device, a.far_n);
-  if (a.dt == AC_F64) return aci_launch(f, "scatter", scatter_places<double>, blocks, e, a, onto);
-  if (ac_dtype_is_float(a.dt)) return aci_launch(f, "scatter", scatter_places<float>, blocks, e, a, onto);
-  return aci_launch(f, "scatter", scatter_places<int64_t>, blocks, e, a, onto);
+  if (a.dt == AC_F64) return aci_launch(f, "scatter", scatter_positions<double>, blocks, e, a, onto);
+  if (ac_dtype_is_float(a.dt)) return aci_launch(f, "scatter", scatter_positions<float>, blocks, e, a, onto);
+  return aci_launch(f, "scatter", scatter_positions<int64_t>, blocks, e, a, onto);
 }
 
 static ac_status gather_backward(ac_frame *f, ac_err *e) {

@@ -9,7 +9,7 @@ ac_status aci_gather_check(const ac_frame *f, const ac_tensor *x, const ac_tenso
 /* out[p] := x[p with p[dim] = index[p]], out of index's shape. index is argument `arg`. */
 ac_status aci_gather(ac_frame *f, ac_tensor *out, const ac_tensor *x, int dim, int arg, ac_err *e);
 /* out[p with p[dim] = index[p]] := src[p], or one number (an element in out's dtype; src NULL), for p in
- * index's shape in ascending order along dim: where a place is named twice, the last one stays. Nothing is
+ * index's shape in ascending order along dim: where a position is named twice, the last one stays. Nothing is
  * written when a value is out of range. */
 ac_status aci_scatter(ac_frame *f, ac_tensor *out, const ac_tensor *src, const void *number, int dim,
                        int arg, ac_err *e);

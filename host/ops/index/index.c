@@ -1,9 +1,9 @@
-/* index: places of x named by several index tensors at once, as NumPy's x[i, j].
+/* index: positions of x named by several index tensors at once, as NumPy's x[i, j].
    x (a, b, c), indices {i, j} of shapes that broadcast to (m, n) -> y (m, n, c), y[p, q, :] = x[i[p, q], j[p, q], :]
    dims says which dims the tensors address (the first ones unless given); their extents give way to (m, n),
-   which stands in the place of the first of them where they are neighbours, else in front. Values count from 0,
+   which stands instead of the first of them where they are neighbours, else in front. Values count from 0,
    negative ones from the end.
-   gradient: dx = dy added to its places, in their order (index_backward).
+   gradient: dx = dy added to its positions, in their order (index_backward).
    example: accel.tensor { { 1, 2 }, { 3, 4 } }:index { accel.tensor { 0, 1 }, accel.tensor { 1, 0 } } --> { 2, 3 }
    example: accel.tensor { { 1, 2 }, { 3, 4 } }:index({ accel.tensor { 1, 1, -2 } }, 2) --> { { 2, 2, 1 }, { 4, 4, 3 } } */
 #include "ops/index/advanced_index.h"
@@ -37,7 +37,7 @@ static void grad(ac_grad *g) {
                                ac_grad_ndim(g, 0, 0)));
 }
 
-/* ---- dy added to its places in zeros ---- */
+/* ---- dy added to its positions in zeros ---- */
 static ac_status shape_back(ac_frame *f, ac_err *e) {
   const ac_tensor *dy = ARG_T(f, 0);
   const ac_value *want = &f->args[3];
@@ -47,7 +47,7 @@ static ac_status shape_back(ac_frame *f, ac_err *e) {
   AC_TRY(aci_advanced_index_plan(f, 1, 2, want->n, want->ints, &p, e));
   int n = aci_advanced_index_shape(&p, want->ints, s);
   if (n != dy->ndim || memcmp(s, dy->shape, (size_t)n * 8) != 0)
-    return AC_FAIL(e, SHAPE, "dy does not have the shape of the places");
+    return AC_FAIL(e, SHAPE, "dy does not have the shape of the positions");
   return AC_OK;
 }
 

@@ -1,6 +1,5 @@
-/* What the view and join ops share: shapes with one open extent, boxes copied between strided memory, pieces
- * along a dim.
- * Called by the files of this folder, by random ops and by optimizers (aci_elems_*). */
+/* What the view and join ops share: shapes with one open extent (-1), ranges copied between strided tensors, pieces
+ * along a dim. Called by the files of this folder, by random ops and by optimizers (aci_elems_*). */
 #ifndef ACI_OPS_INDEX_H
 #define ACI_OPS_INDEX_H
 #include "ops/map/convert.h"
@@ -9,7 +8,8 @@
 /* want (n extents, at most one of them -1) as a shape of as many elements as x has. SHAPE names both. */
 ac_status aci_infer_shape(const ac_tensor *x, const int64_t *want, int n, int64_t *shape, ac_err *e);
 
-/* A box of elements in strided memory. Strides in elements. */
+/* A range: the elements of a rectangular region of a tensor, in strided memory. ptr is borrowed; strides in elements; the shape
+ * is given with each call. */
 typedef struct aci_range {
   void *ptr;
   ac_dtype dtype;
@@ -19,7 +19,7 @@ typedef struct aci_range {
  * overlap. */
 void aci_range_copy_cpu(ac_team *team, int ndim, const int64_t *shape, const aci_range *dst, const aci_range *src);
 
-/* The same on the frame's device: what kernels of any device are made of. */
+/* The same on the frame's device. src NULL writes zeros. What kernels that serve every device copy with. */
 ac_status aci_range_copy(ac_frame *f, int ndim, const int64_t *shape, const aci_range *dst, const aci_range *src, ac_err *e);
 
 /* y := x, of one shape; converted when the dtypes differ. */
@@ -36,7 +36,7 @@ ac_status aci_contiguous_data(ac_frame *f, const ac_tensor *t, const void **data
 
 /* Pushes views of argument 0 cut along dim into n pieces of these extents. */
 ac_status aci_split_views(ac_frame *f, int dim, int n, const int64_t *size, ac_err *e);
-/* Their gradient: every piece's dy at its place, zeros where none came. */
+/* Their gradient: every piece's dy at its position, zeros where none came. */
 void aci_split_grad(ac_grad *g, int dim, int n, const int64_t *size);
 
 /* A dim as the caller gave it, valid already, made non-negative. */

@@ -1,4 +1,4 @@
-/* index_add: x with alpha times the places of source added along dim at the places index names.
+/* index_add: x with alpha times the positions of source added along dim at the positions index names.
    x (a, n, b), dim 1, index (m), source (a, m, b) -> y = x, then y[:, index[j], :] += alpha * source[:, j, :]
    in the order of j.
    gradient: dx = dy, dsource = alpha * dy selected by index.
@@ -18,7 +18,7 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   bool ok = index->ndim <= 1 && src->ndim == x->ndim && x->ndim > 0;
   for (int i = 0; ok && i < x->ndim; i++) ok = src->shape[i] == (i == d ? index->numel : x->shape[i]);
   if (!ok)
-    return AC_FAIL(e, SHAPE, "a source of shape %s does not fit %s with %lld places along dim %lld",
+    return AC_FAIL(e, SHAPE, "a source of shape %s does not fit %s with %lld positions along dim %lld",
                    aci_shape_str(src->ndim, src->shape, a, sizeof a),
                    aci_shape_str(x->ndim, x->shape, b, sizeof b), (long long)index->numel,
                    (long long)ac_frame_show(f, d));
@@ -38,7 +38,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
     if (i < d) outer *= x->shape[i];
     if (i > d) row *= x->shape[i];
   }
-  AC_GOTO(done, st, aci_index_values(f, 2, x->shape[d], "places", &ids, &b1, e));
+  AC_GOTO(done, st, aci_index_values(f, 2, x->shape[d], "positions", &ids, &b1, e));
   AC_GOTO(done, st, aci_contiguous_data(f, x, &base, &b2, e));
   AC_GOTO(done, st, aci_contiguous_data(f, ARG_T(f, 3), &src, &b3, e));
   st = aci_rows_add(f, (ac_dtype)y->dtype, aci_data(y), base, src, ids, outer, ARG_T(f, 2)->numel,

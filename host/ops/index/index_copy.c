@@ -1,7 +1,7 @@
-/* index_copy: x with the places of source written over the places that index names along dim.
+/* index_copy: x with the positions of source written over the positions that index names along dim.
    x (a, n, b), dim 2, index (m), source (a, m, b) -> y = x, then y[:, index[j], :] = source[:, j, :]
    Index values count from 0; where two are equal, the last one stays.
-   gradient: dx = dy with zeros at the places written, dsource = dy at its places, zeros where overwritten.
+   gradient: dx = dy with zeros at the positions written, dsource = dy at its positions, zeros where overwritten.
    example: accel.zeros(3):index_copy(1, accel.tensor { 2, 0 }, accel.tensor { 5.0, 6.0 }) --> { 6, 0, 5 } */
 #include "ops/index/index_last.h"
 #include "ops/index/advanced_index.h"
@@ -18,7 +18,7 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   bool ok = index->ndim <= 1 && src->ndim == x->ndim && x->ndim > 0;
   for (int i = 0; ok && i < x->ndim; i++) ok = src->shape[i] == (i == d ? index->numel : x->shape[i]);
   if (!ok)
-    return AC_FAIL(e, SHAPE, "a source of shape %s does not fit %s with %lld places along dim %lld",
+    return AC_FAIL(e, SHAPE, "a source of shape %s does not fit %s with %lld positions along dim %lld",
                    aci_shape_str(src->ndim, src->shape, a, sizeof a),
                    aci_shape_str(x->ndim, x->shape, b, sizeof b), (long long)index->numel,
                    (long long)ac_frame_show(f, d));

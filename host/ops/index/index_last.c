@@ -1,4 +1,4 @@
-/* index_last: of several index tensors that name places, which names are the last ones of their place.
+/* index_last: of several index tensors that name positions, which names are the last ones of their position.
    indices (shapes that broadcast to s), extents (of the dims they index) -> y (s), bool
    No gradient; see index_last.h. */
 #include "ops/index/index_last.h"

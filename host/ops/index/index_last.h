@@ -1,10 +1,10 @@
-/* Which of several writes to one place stays: the last one, in the order of the index. What the gradients of scatter,
+/* Which of several writes to one position stays: the last one, in the order of the index. What the gradients of scatter,
  * index_copy and index_put share. */
 #ifndef ACI_OPS_INDEX_LAST_H
 #define ACI_OPS_INDEX_LAST_H
 #include "ops/op.h"
 
-/* d, the gradient picked at every place written, with zeros where a later write to the same place won. For the
+/* d, the gradient picked at every position written, with zeros where a later write to the same position won. For the
  * n index tensors of an op that writes the dims of these extents; wins is broadcast over `inner` dims behind
  * its own. */
 ac_tensor *aci_where_last(ac_expr *x, ac_tensor *d, ac_tensor *const *indices, int n, const int64_t *extents,

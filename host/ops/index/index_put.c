@@ -1,7 +1,7 @@
-/* index_put: x with values written to (accumulate: added at) the places that index tensors name, see index.
+/* index_put: x with values written to (accumulate: added at) the positions that index tensors name, see index.
    x (a, b, c), indices {i, j} that broadcast to (m, n), values (broadcasts to (m, n, c)) or a number -> y (as x)
-   Where two names mean one place, the last one stays; with accumulate they are added in their order.
-   gradient: dx = dy with zeros at the places written (accumulate: dy); dvalues = dy at its places, zeros where
+   Where two names mean one position, the last one stays; with accumulate they are added in their order.
+   gradient: dx = dy with zeros at the positions written (accumulate: dy); dvalues = dy at its positions, zeros where
    a later value was written.
    example: accel.zeros(2, 2):index_put({ accel.tensor { 0, 1 }, accel.tensor { 1, 0 } }, 5) --> { { 0, 5 }, { 5, 0 } }
    example: accel.zeros(3):index_put({ accel.tensor { 2, 0, 2 } }, accel.tensor { 1.0, 2.0, 3.0 }, true) --> { 2, 0, 4 } */
@@ -29,7 +29,7 @@ static ac_status shape(ac_frame *f, ac_err *e) {
     bool ok = lead >= 0;
     for (int d = 0; ok && d < v->ndim; d++) ok = v->shape[d] == 1 || v->shape[d] == s[lead + d];
     if (!ok)
-      return AC_FAIL(e, SHAPE, "values of shape %s do not fit the places, which have shape %s",
+      return AC_FAIL(e, SHAPE, "values of shape %s do not fit the positions, which have shape %s",
                      aci_shape_str(v->ndim, v->shape, a, sizeof a), aci_shape_str(n, s, b, sizeof b));
   }
   return ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, x->shape, e);

@@ -1,6 +1,6 @@
-/* index_select: places of x along dim, by their numbers (from 0), in the order of index.
+/* index_select: positions of x along dim, by their numbers (from 0), in the order of index.
    x (a, n, b), dim 1, index (m) -> y (a, m, b).
-   gradient: dx = dy added to its places (index_select_backward).
+   gradient: dx = dy added to its positions (index_select_backward).
    example: accel.tensor({ { 1.0, 2 }, { 3, 4 } }):index_select(2, accel.tensor { 1, 1, 0 }) --> { { 2, 2, 1 }, { 4, 4, 3 } } */
 #include "ops/index/index.h"
 
@@ -17,7 +17,7 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   memcpy(s, x->shape, (size_t)x->ndim * 8);
   if (x->ndim > 0) s[d] = index->numel;
   else if (index->numel != 1)
-    return AC_FAIL(e, SHAPE, "a tensor of rank 0 has one place, index has %lld", (long long)index->numel);
+    return AC_FAIL(e, SHAPE, "a tensor of rank 0 has one position, index has %lld", (long long)index->numel);
   return ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, s, e);
 }
 
@@ -38,7 +38,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   ac_block *b1, *b2;
   int64_t outer, n, row;
   split_dims(x->ndim, x->shape, aci_wrap_dim(ARG_I(f, 1), x->ndim), &outer, &n, &row);
-  AC_TRY(aci_index_values(f, 2, n, "places", &ids, &b1, e));
+  AC_TRY(aci_index_values(f, 2, n, "positions", &ids, &b1, e));
   ac_status st = aci_contiguous_data(f, x, &data, &b2, e);
   if (st == AC_OK)
     aci_rows_take(f->team, aci_data(f->out[0]), data, ids, outer, ARG_T(f, 2)->numel, n,
@@ -65,7 +65,7 @@ static ac_status cpu_back(ac_frame *f, ac_err *e) {
   ac_block *b1, *b2;
   int64_t outer, n, row;
   split_dims(dx->ndim, dx->shape, (int)ARG_I(f, 1), &outer, &n, &row);
-  AC_TRY(aci_index_values(f, 2, n, "places", &ids, &b1, e));
+  AC_TRY(aci_index_values(f, 2, n, "positions", &ids, &b1, e));
   ac_status st = aci_contiguous_data(f, dy, &data, &b2, e);
   if (st == AC_OK)
     st = aci_rows_add(f, (ac_dtype)dx->dtype, aci_data(dx), NULL, data, ids, outer, ARG_T(f, 2)->numel, n,

@@ -1,5 +1,5 @@
-/* index_view: the part of x that a list of places, ranges and new dims names (index_view.h says how).
-   x (any shape), spec -> view of x.          gradient: dx = dy at its places, zeros elsewhere
+/* index_view: the part of x that a list of positions, ranges and new dims names (index_view.h says how).
+   x (any shape), spec -> view of x.          gradient: dx = dy at its positions, zeros elsewhere
    (index_view_backward). */
 #include "ops/index/index_view.h"
 
@@ -29,7 +29,7 @@ ac_status aci_view_geometry(int ndim, const int64_t *shape, const int64_t *strid
     if (ok && length > 1) ok = step > 0 && length - 1 <= (n - 1 - start) / step;
     if (ok && length == 1) ok = start < n;
     if (!ok)
-      return AC_FAIL(e, INVALID, "entry %d of the spec does not fit %lld places", i / 3 + 1, (long long)n);
+      return AC_FAIL(e, INVALID, "entry %d of the spec does not fit %lld positions", i / 3 + 1, (long long)n);
     if (length != 0) *offset += start * stride[d]; /* an empty part may start behind the end */
     if (length != ACI_VIEW_SELECT) {
       out_shape[w] = length;
@@ -61,7 +61,7 @@ static void grad(ac_grad *g) {
                                     ac_grad_ndim(g, 0, 0)));
 }
 
-/* ---- dy at its places in zeros ---- */
+/* ---- dy at its positions in zeros ---- */
 static ac_status shape_back(ac_frame *f, ac_err *e) {
   const ac_tensor *dy = ARG_T(f, 0);
   const ac_value *want = &f->args[2];
@@ -126,7 +126,7 @@ static void grad_back(ac_grad *g) {
   ac_grad_set(g, 0, x_index_view(&g->x, g->dout[0], g->args[1].ints, g->args[1].n));
 }
 
-/* ---- x[spec] := value: what assignment to a part is, with its place in the graph ---- */
+/* ---- x[spec] := value: what assignment to a part is, with its position in the graph ---- */
 
 /* A value's shape without the leading 1s that the view has no dims for. */
 static int value_dims(const ac_tensor *v, int nd) {

@@ -1,6 +1,6 @@
 /* What t[{...}] takes without index tensors, as a list of numbers: three for each entry, in the order of the dims.
- *   start, length, step    places start, start + step, ... of the next dim
- *   place, SELECT, 0       one place of the next dim, which goes
+ *   start, length, step    positions start, start + step, ... of the next dim
+ *   position, SELECT, 0       one position of the next dim, which goes
  *   0, NEW, 0              a new dim of extent 1
  * Dims that no entry reaches stay whole. Called by index_view.c and slice.c, written by the bindings too. */
 #ifndef ACI_OPS_INDEX_VIEW_H

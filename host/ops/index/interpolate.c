@@ -1,6 +1,6 @@
 /* interpolate: x resized along its last dims, to size or by scale_factor (one number for all of them, or one each).
    x (batch, channels, spatial dims) -> y (batch, channels, resized); floats, or any dtype for the nearest modes
-   mode: nearest and nearest_exact take one element, area means over all that fall on a place (1 to 3 spatial
+   mode: nearest and nearest_exact take one element, area means over all that fall on a position (1 to 3 spatial
    dims); linear (1), bilinear (2) and trilinear (3) weigh neighbours, bicubic (2) four of them along each dim.
    align_corners: the centres of the outer elements coincide, instead of the outer edges (the last four modes).
    gradient: dx = dy summed with the same weights (interpolate_backward).
@@ -27,7 +27,7 @@ static ac_status weights(ac_frame *f, int64_t mode, bool corners, int64_t n, int
   AC_TRY(aci_taps_new(f, n, n_out, most, t, e));
   for (int64_t o = 0; o < n_out; o++) {
     const aci_resize_taps k = aci_resize_at(&r, o);
-    for (int64_t i = 0; i < k.count; i++) aci_taps_add(t, aci_resize_place(&r, &k, i), aci_resize_weight(&k, i));
+    for (int64_t i = 0; i < k.count; i++) aci_taps_add(t, aci_resize_position(&r, &k, i), aci_resize_weight(&k, i));
     aci_taps_row(t, o);
   }
   return AC_OK;

@@ -1,6 +1,6 @@
-/* masked_scatter: x with the elements of source, in their order, at the places where mask is true.
-   x (any shape), mask (bool, broadcasts to x), source (at least as many elements as places) -> y (shape of x)
-   gradient: dx = dy where not mask, else 0; dsource = dy at those places, one after the other, then zeros.
+/* masked_scatter: x with the elements of source, in their order, at the positions where mask is true.
+   x (any shape), mask (bool, broadcasts to x), source (at least as many elements as positions) -> y (shape of x)
+   gradient: dx = dy where not mask, else 0; dsource = dy at those positions, one after the other, then zeros.
    example: accel.zeros(4):masked_scatter(accel.tensor { true, false, true, false }, accel.tensor { 5.0, 6.0 }) --> { 5, 0, 6, 0 } */
 #include "ops/index/mask.h"
 
@@ -29,7 +29,7 @@ static ac_status shape(ac_frame *f, ac_err *e) {
 typedef struct masked_scatter_job {
   size_t es;
   const uint8_t *mask;
-  const int64_t *first; /* per chunk: how many places before it are true */
+  const int64_t *first; /* per chunk: how many positions before it are true */
   char *all, *some;     /* as many as mask; as many as are true */
   bool spread;          /* some -> all, else all -> some */
 } masked_scatter_job;
@@ -54,7 +54,7 @@ static void range(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-/* The mask in the shape of x, counted; at most `limit` places may be true. The caller frees the blocks whatever
+/* The mask in the shape of x, counted; at most `limit` positions may be true. The caller frees the blocks whatever
  * comes. */
 static ac_status read_mask(ac_frame *f, const ac_tensor *x, int64_t limit, masked_scatter_job *j, int64_t *total,
                            ac_block **b1, ac_block **b2, ac_err *e) {

@@ -1,6 +1,6 @@
 /* masked_select: the elements of x where mask is true, in row-major order. x and mask broadcast.
    x (any shape), mask (bool) -> y (m), m at most as many as the broadcast shape has elements
-   gradient: dx = dy at the true places in order, 0 elsewhere (masked_select_backward).
+   gradient: dx = dy at the true positions in order, 0 elsewhere (masked_select_backward).
    example: accel.tensor({ 1, 2, 3 }):masked_select(accel.tensor { true, false, true }) --> { 1, 3 }
    example: accel.tensor({ { 1, 2 }, { 3, 4 } }):masked_select(accel.tensor { false, true }) --> { 2, 4 } */
 #include "ops/index/mask.h"
@@ -35,7 +35,7 @@ typedef struct mask_job {
 
 enum { BLOCK = 512 };
 
-/* Branch-free into a block on the stack: every element is written, the place moves on where mask is true. */
+/* Branch-free into a block on the stack: every element is written, the position moves on where mask is true. */
 #define TAKE(T)                                                                                 \
   static void take_##T(const T *x, const uint8_t *m, int64_t n, T *y) {                         \
     T buf[BLOCK];                                                                               \

@@ -14,7 +14,7 @@ struct seen {
   int64_t shape[AC_MAX_DIMS], stride[AC_MAX_DIMS];
   const void *ptr;
   __device__ __forceinline__ int64_t at(int64_t i) const {
-    return ndim == 0 ? i : aci_place(i, ndim, shape, stride);
+    return ndim == 0 ? i : aci_element_offset(i, ndim, shape, stride);
   }
 };
 seen seen_as(const ac_tensor *t, int ndim, const int64_t *shape) {
@@ -62,7 +62,7 @@ template <class S> struct give : of_mask {
     if (blank) ((S *)all.ptr)[all.at(i)] = (S)0;
   }
 };
-struct places {
+struct positions {
   seen x;
   ac_dtype dt;
   int64_t *out;
@@ -179,7 +179,7 @@ static ac_status masked_scatter_backward(ac_frame *f, ac_err *e) {
 }
 static ac_status nonzero(ac_frame *f, ac_err *e) {
   const ac_tensor *x = f->args[0].tensor;
-  places p = {};
+  positions p = {};
   ac_block *first;
   int64_t size[2] = {0, x->ndim};
   p.x = seen_as(x, x->ndim, x->shape);

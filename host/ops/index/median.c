@@ -1,5 +1,5 @@
 /* median: the middle element of x in ascending order, the lower one of two; with dim that of each line along
-   it, and where it stands (the first place, from 0). NaN when there is one.
+   it, and where it stands (the first position, from 0). NaN when there is one.
    x (any shape) -> values () | values, indices (without dim, or 1 with keepdim)
    gradient: with dim, dx = dvalues at indices, 0 elsewhere; without, dvalues shared equally by the elements
    that equal the median.
@@ -19,7 +19,7 @@ typedef struct median_job {
   aci_slots slots;
 } median_job;
 
-/* Brings to place n - 1 the key of the first NaN if there is one, and says whether. */
+/* Brings to position n - 1 the key of the first NaN if there is one, and says whether. */
 static bool find_nan(const median_job *j, void *keys) {
   int64_t first = -1;
   for (int64_t i = 0; i < j->n; i++)

@@ -1,4 +1,4 @@
-/* movedim: dims of x moved to other places; the others keep their order.
+/* movedim: dims of x moved to other positions; the others keep their order.
    x (n dims), source and destination (as many dims each) -> view of x
    gradient: dx = dy with the dims moved back.
    example: accel.zeros(2, 3, 4):movedim(1, 3).shape --> { 3, 4, 2 }
@@ -13,7 +13,7 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   uint32_t taken, filled;
   AC_TRY(ac_frame_dims(f, 1, x->ndim, &taken, e));
   AC_TRY(ac_frame_dims(f, 2, x->ndim, &filled, e));
-  if (from->n != to->n) return AC_FAIL(e, INVALID, "%d dims are moved to %d places", from->n, to->n);
+  if (from->n != to->n) return AC_FAIL(e, INVALID, "%d dims are moved to %d positions", from->n, to->n);
   for (int d = 0, k = 0; d < x->ndim; d++) {
     if (filled >> d & 1) continue;
     while (taken >> k & 1) k++;

@@ -1,6 +1,6 @@
-/* narrow: length places of x along dim, from start on.
+/* narrow: length positions of x along dim, from start on.
    x (..., n, ...) -> view of x (..., length, ...)
-   gradient: dx = dy at its place, zeros elsewhere (slice_backward).
+   gradient: dx = dy at its position, zeros elsewhere (slice_backward).
    example: accel.arange(5):narrow(1, 2, 3) --> { 1, 2, 3 }
    example: accel.tensor({ { 1, 2 }, { 3, 4 } }):narrow(2, -1, 1) --> { { 2 }, { 4 } } */
 #include "ops/ctx_impl.h"
@@ -16,7 +16,7 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   int64_t n = x->shape[d];
   if (start < 0) start += n;
   if (start < 0 || start > n)
-    return AC_FAIL(e, INDEX, "start %lld is out of range: dim %lld of %s has %lld places",
+    return AC_FAIL(e, INDEX, "start %lld is out of range: dim %lld of %s has %lld positions",
                    (long long)ac_frame_show(f, ARG_I(f, 2)), (long long)ac_frame_show(f, d),
                    aci_shape_str(x->ndim, x->shape, a, sizeof a), (long long)n);
   if (length < 0 || length > n - start)

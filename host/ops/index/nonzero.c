@@ -1,4 +1,4 @@
-/* nonzero: the places of the elements of x that are not zero, one row each in row-major order, counted from
+/* nonzero: the positions of the elements of x that are not zero, one row each in row-major order, counted from
    0. NaN is not zero.
    x (rank r) -> y (m, r; i64), m at most as many as x has elements.          No gradient.
    example: accel.tensor { { 1, 0 }, { 0, 3 } }:nonzero() --> { { 0, 0 }, { 1, 1 } }
@@ -40,7 +40,7 @@ static void mark_range(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-/* Runs along the last dim, so that a place costs no division. */
+/* Runs along the last dim, so that a position costs no division. */
 static void put_range(void *arg, int64_t begin, int64_t end) {
   const nonzero_job *j = arg;
   const ac_tensor *x = j->x;

@@ -4,7 +4,7 @@
 enum { EACH = 8, RADIX = 16, DIGIT_BITS = 4, TILE = ACI_BLOCK * EACH, PARTS = ACI_BLOCK / RADIX };
 
 /* ---- short lines ---- */
-/* In shared memory, runs of `segment` = 2^k places in order, whatever order the scheduler takes: all (key, pos) differ. */
+/* In shared memory, runs of `segment` = 2^k positions in order, whatever order the scheduler takes: all (key, pos) differ. */
 template <class K> ACI_DEVICE void sort_segments(K *key, uint32_t *pos, int segment) {
   for (int run = 2; run <= segment; run *= 2)
     for (int apart = run / 2; apart > 0; apart /= 2) {
@@ -24,7 +24,7 @@ template <class K> ACI_DEVICE void sort_segments(K *key, uint32_t *pos, int segm
     }
 }
 
-/* ACI_ORDER_SMALL / segment lines a block; a line's places beyond n are behind everything. */
+/* ACI_ORDER_SMALL / segment lines a block; a line's positions beyond n are behind everything. */
 template <class K>
 static __global__ void __launch_bounds__(ACI_BLOCK)
     order_small(K *keys, uint32_t *at, int64_t lines, int64_t n, int segment) {
@@ -121,7 +121,7 @@ template <class K>
 static __global__ void __launch_bounds__(ACI_BLOCK) order_deal(const __grid_constant__ pass a) {
   __shared__ K key[TILE];
   __shared__ uint32_t pos[TILE], scan[ACI_BLOCK];
-  __shared__ uint16_t place[RADIX * ACI_BLOCK]; /* by digit, then thread */
+  __shared__ uint16_t position[RADIX * ACI_BLOCK]; /* by digit, then thread */
   const int t = (int)threadIdx.x;
   for (int64_t item = blockIdx.x; item < a.lines * a.tiles; item += gridDim.x) {
     const int64_t line = item / a.tiles, tile = item % a.tiles, begin = tile * TILE;
@@ -130,7 +130,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) order_deal(const __grid_cons
       key[i] = ((const K *)a.keys)[line * a.n + begin + i];
       pos[i] = a.at != NULL ? a.at[line * a.n + begin + i] : (uint32_t)(begin + i);
     }
-    for (int d = 0; d < RADIX; d++) place[d * ACI_BLOCK + t] = 0;
+    for (int d = 0; d < RADIX; d++) position[d * ACI_BLOCK + t] = 0;
     __syncthreads();
     K my_key[EACH];
     uint32_t my_pos[EACH], all;
@@ -140,24 +140,24 @@ static __global__ void __launch_bounds__(ACI_BLOCK) order_deal(const __grid_cons
       if (i >= m) continue;
       my_key[k] = key[i];
       my_pos[k] = pos[i];
-      place[(int)(my_key[k] >> a.shift & (RADIX - 1)) * ACI_BLOCK + t]++;
+      position[(int)(my_key[k] >> a.shift & (RADIX - 1)) * ACI_BLOCK + t]++;
     }
     __syncthreads();
     uint32_t sum = 0;
-    for (int k = 0; k < RADIX; k++) sum += place[t * RADIX + k];
+    for (int k = 0; k < RADIX; k++) sum += position[t * RADIX + k];
     uint32_t run = aci_block_before(sum, scan, &all);
     for (int k = 0; k < RADIX; k++) {
-      const uint32_t own = place[t * RADIX + k];
-      place[t * RADIX + k] = (uint16_t)run;
+      const uint32_t own = position[t * RADIX + k];
+      position[t * RADIX + k] = (uint16_t)run;
       run += own;
     }
     __syncthreads();
-    if (t < RADIX) scan[t] = place[t * ACI_BLOCK]; /* where the digit begins in the tile */
+    if (t < RADIX) scan[t] = position[t * ACI_BLOCK]; /* where the digit begins in the tile */
     __syncthreads();
 #pragma unroll
     for (int k = 0; k < EACH; k++) {
       if (t * EACH + k >= m) continue;
-      const int to = place[(int)(my_key[k] >> a.shift & (RADIX - 1)) * ACI_BLOCK + t]++;
+      const int to = position[(int)(my_key[k] >> a.shift & (RADIX - 1)) * ACI_BLOCK + t]++;
       key[to] = my_key[k];
       pos[to] = my_pos[k];
     }
@@ -271,7 +271,7 @@ struct load_args {
 } // namespace
 static __global__ void __launch_bounds__(ACI_BLOCK) order_load(const __grid_constant__ load_args a) {
   for (int64_t i = aci_first(); i < a.o.lines * a.o.n; i += aci_step()) {
-    const int64_t base = aci_place(a.first + i / a.o.n, a.p.n_keep, a.p.keep_shape, a.p.keep_stride);
+    const int64_t base = aci_element_offset(a.first + i / a.o.n, a.p.n_keep, a.p.keep_shape, a.p.keep_stride);
     aci_order_put_key(a.o, i,
                       aci_order_load(a.p.dt, a.p.ptr, base + i % a.o.n * a.p.red_stride[0], a.descending));
   }

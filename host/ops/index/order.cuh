@@ -31,7 +31,7 @@ ACI_DEVICE void aci_order_put_key(const aci_order &o, int64_t i, uint64_t key) {
   if (o.wide) ((uint64_t *)o.keys)[i] = key;
   else ((uint32_t *)o.keys)[i] = (uint32_t)key;
 }
-/* Does an element begin (end) a run of equal keys of its line? i: place in all lines, k: in its own. */
+/* Does an element begin (end) a run of equal keys of its line? i: position in all lines, k: in its own. */
 ACI_DEVICE bool aci_order_begins(const aci_order &o, int64_t i, int64_t k) {
   return k == 0 || aci_order_key_at(o, i - 1) != aci_order_key_at(o, i);
 }

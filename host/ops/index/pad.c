@@ -1,8 +1,8 @@
-/* pad: x with places added around it, or taken away where a number is negative.
+/* pad: x with positions added around it, or taken away where a number is negative.
    x (..., n), pad (left, right of the last dim, left, right of the one before it, ...) -> y (..., left + n + right)
-   mode says what the new places show: constant the value, reflect the places inwards from the edge (which is
+   mode says what the new positions show: constant the value, reflect the positions inwards from the edge (which is
    not repeated), replicate the edge, circular the other end of what is left.
-   gradient: dx = dy summed over the places that show the same one (pad_backward); for constant dy cropped.
+   gradient: dx = dy summed over the positions that show the same one (pad_backward); for constant dy cropped.
    example: accel.tensor { 1, 2, 3 }:pad { 1, 2 } --> { 0, 1, 2, 3, 0, 0 }
    example: accel.tensor { 1, 2, 3 }:pad({ 2, -1 }, { mode = "reflect" }) --> { 3, 2, 1, 2 }
    example: accel.tensor { 1, 2, 3, 4 }:pad({ -1, 2 }, "circular") --> { 2, 3, 4, 2, 3 }
@@ -18,7 +18,7 @@ static void sides(const ac_value *pad, int ndim, int d, int64_t *left, int64_t *
   *right = i + 1 < pad->n ? pad->ints[i + 1] : 0;
 }
 
-/* How many of a dim's own places are taken away. */
+/* How many of a dim's own positions are taken away. */
 static int64_t cropped(int64_t left, int64_t right) { return (left < 0 ? -left : 0) + (right < 0 ? -right : 0); }
 
 /* The padded shape of `shape`, or why it cannot be padded so. */
@@ -61,7 +61,7 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, s, e);
 }
 
-/* The runs of a padded dim of n places. */
+/* The runs of a padded dim of n positions. */
 static void map_dim(aci_dim_map *k, int mode, int64_t n, int64_t left, int64_t right) {
   const int64_t n_out = left + n + right, l = left > 0 ? left : 0, r = right > 0 ? right : 0;
   aci_remap_begin(k, n_out);

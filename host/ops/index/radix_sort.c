@@ -78,8 +78,8 @@ enum { RUN = 16, BUCKETS = 256, CHUNK = 1 << 15, BLOCK = 256 };
     memset(count, 0, BUCKETS * sizeof *count);                                                       \
     for (int64_t i = 0; i < n; i++) count[DIGIT(a[i], shift)]++;                                     \
   }                                                                                                  \
-  static void deal_##sfx(const T *a, int64_t n, int shift, int64_t *place, T *out) {                 \
-    for (int64_t i = 0; i < n; i++) out[place[DIGIT(a[i], shift)]++] = a[i];                         \
+  static void deal_##sfx(const T *a, int64_t n, int shift, int64_t *position, T *out) {              \
+    for (int64_t i = 0; i < n; i++) out[position[DIGIT(a[i], shift)]++] = a[i];                      \
   }                                                                                                  \
   /* The median of three pseudo-random keys in [lo, hi). */                                          \
   static int64_t pivot_##sfx(const T *a, int64_t lo, int64_t hi, uint64_t *seed) {                   \
@@ -189,10 +189,10 @@ static void count_range(void *arg, int64_t begin, int64_t end) {
 
 static void deal_range(void *arg, int64_t begin, int64_t end) {
   const pass *p = arg;
-  int64_t *place = p->count + begin / CHUNK * BUCKETS;
+  int64_t *position = p->count + begin / CHUNK * BUCKETS;
   const void *keys = aci_sort_keys_at(p->k, p->from, begin);
-  if (p->k->wide) deal_pair(keys, end - begin, p->shift, place, p->to);
-  else deal_word(keys, end - begin, p->shift, place, p->to);
+  if (p->k->wide) deal_pair(keys, end - begin, p->shift, position, p->to);
+  else deal_word(keys, end - begin, p->shift, position, p->to);
 }
 
 static void copy_range(void *arg, int64_t begin, int64_t end) {
@@ -201,9 +201,9 @@ static void copy_range(void *arg, int64_t begin, int64_t end) {
          (size_t)(end - begin) * p->k->bytes);
 }
 
-/* Counts become places, bucket by bucket and in it chunk by chunk: the order stays. False: one bucket has
+/* Counts become positions, bucket by bucket and in it chunk by chunk: the order stays. False: one bucket has
  * all, nothing is to do. */
-static bool places(const pass *p) {
+static bool positions(const pass *p) {
   const int64_t chunks = (p->n + CHUNK - 1) / CHUNK;
   int64_t at = 0;
   for (int b = 0; b < BUCKETS; b++) {
@@ -227,7 +227,7 @@ ac_status aci_sort_keys_sort_long(ac_frame *f, const aci_sort_keys *k, void *key
   p.count = ac_block_ptr(block);
   for (p.shift = 0; p.shift < 8 * k->digits; p.shift += 8) {
     ac_parallel_for(f->team, n, CHUNK, count_range, &p);
-    if (!places(&p)) continue;
+    if (!positions(&p)) continue;
     ac_parallel_for(f->team, n, CHUNK, deal_range, &p);
     void *t = p.from;
     p.from = p.to;

@@ -1,4 +1,4 @@
-/* Helpers of the view and join ops - shapes, boxes, runs of elements, pieces along a dim: see index.h. */
+/* Helpers of the view and join ops - shapes, copies of ranges, contiguous elements, pieces along a dim: see index.h. */
 #include "ops/index/index.h"
 
 #include "ops/ctx_impl.h"
@@ -34,7 +34,7 @@ ac_status aci_infer_shape(const ac_tensor *x, const int64_t *want, int n, int64_
   return AC_OK;
 }
 
-/* ---- boxes ---- */
+/* ---- ranges ---- */
 enum { BOX_GRAIN = 32768, BOX_ROW = 512 };
 
 typedef struct range_job {
@@ -161,13 +161,13 @@ void aci_copy_into(ac_team *team, ac_tensor *y, const ac_tensor *x) {
 }
 
 /* ---- runs of elements ---- */
-typedef void (*run_fn)(const ac_tensor *t, aci_ctype c, char *place, int64_t stride, int64_t n, char *row);
+typedef void (*run_fn)(const ac_tensor *t, aci_ctype c, char *position, int64_t stride, int64_t n, char *row);
 
-static void run_load(const ac_tensor *t, aci_ctype c, char *place, int64_t stride, int64_t n, char *row) {
-  aci_load(c, row, (ac_dtype)t->dtype, place, stride, n);
+static void run_load(const ac_tensor *t, aci_ctype c, char *position, int64_t stride, int64_t n, char *row) {
+  aci_load(c, row, (ac_dtype)t->dtype, position, stride, n);
 }
-static void run_store(const ac_tensor *t, aci_ctype c, char *place, int64_t stride, int64_t n, char *row) {
-  aci_store(c, row, (ac_dtype)t->dtype, place, stride, n);
+static void run_store(const ac_tensor *t, aci_ctype c, char *position, int64_t stride, int64_t n, char *row) {
+  aci_store(c, row, (ac_dtype)t->dtype, position, stride, n);
 }
 
 static void runs(const ac_tensor *t, aci_ctype c, int64_t begin, int64_t n, char *row, run_fn fn) {

@@ -16,15 +16,15 @@ struct range_args {
 template <class S>
 static __global__ void __launch_bounds__(ACI_BLOCK) range_bits(const __grid_constant__ range_args a) {
   for (int64_t i = aci_first(); i < a.n; i += aci_step())
-    ((S *)a.dst.ptr)[aci_place(i, a.ndim, a.shape, a.dst.stride)] =
-        a.zero ? (S)0 : ((const S *)a.src.ptr)[aci_place(i, a.ndim, a.shape, a.src.stride)];
+    ((S *)a.dst.ptr)[aci_element_offset(i, a.ndim, a.shape, a.dst.stride)] =
+        a.zero ? (S)0 : ((const S *)a.src.ptr)[aci_element_offset(i, a.ndim, a.shape, a.src.stride)];
 }
 
 template <class C>
 static __global__ void __launch_bounds__(ACI_BLOCK) range_cast(const __grid_constant__ range_args a) {
   for (int64_t i = aci_first(); i < a.n; i += aci_step())
-    aci_put(a.dst.dtype, a.dst.ptr, aci_place(i, a.ndim, a.shape, a.dst.stride),
-            aci_get<C>(a.src.dtype, a.src.ptr, aci_place(i, a.ndim, a.shape, a.src.stride)));
+    aci_put(a.dst.dtype, a.dst.ptr, aci_element_offset(i, a.ndim, a.shape, a.dst.stride),
+            aci_get<C>(a.src.dtype, a.src.ptr, aci_element_offset(i, a.ndim, a.shape, a.src.stride)));
 }
 
 ac_status aci_cuda_copy_range(ac_frame *f, int ndim, const int64_t *shape, const aci_range *dst,

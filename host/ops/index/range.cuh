@@ -3,7 +3,7 @@
 #define ACI_OPS_RANGE_CUH
 #include "accel/opdef.h"
 
-/* A box of elements; strides in elements. As in index.h. */
+/* A range of elements; strides in elements. As in index.h. */
 typedef struct aci_range {
   void *ptr;
   ac_dtype dtype;

@@ -36,7 +36,7 @@ void aci_remap_add(aci_dim_map *d, int64_t at, int64_t from, int64_t step, int64
     if (from < 0 && last->from < 0) return;
     if (from >= 0 && last->from >= 0) {
       if (n == 1 && end - at == 1)
-        last->step = from - last->from; /* two single places: any step joins them */
+        last->step = from - last->from; /* two single positions: any step joins them */
       if (last->from + n * last->step == from && (end - at == 1 || last->step == step)) return;
     }
   }
@@ -59,7 +59,7 @@ typedef struct remap_job {
   } fill;
 } remap_job;
 
-/* The run of place o. */
+/* The run of position o. */
 static int64_t find_run(const aci_dim_map *d, int64_t o) {
   int64_t lo = 0, hi = d->n_runs;
   while (hi - lo > 1) {
@@ -77,7 +77,7 @@ static int64_t find_run(const aci_dim_map *d, int64_t o) {
   AC_ISA_FN(twice_##bits, (T *restrict y, const T *restrict x, int64_t n), (y, x, n)) {               \
     for (int64_t i = 0; i < n; i++) y[2 * i] = y[2 * i + 1] = x[i];                                   \
   }                                                                                                   \
-  /* Places [lo, hi) of a row into y. */                                                              \
+  /* Positions [lo, hi) of a row into y. */                                                           \
   static void repeat_##bits(const aci_dim_map *d, T *y, const T *x, int64_t lo, int64_t hi) {         \
     const int64_t k = d->repeat, s = d->stride;                                                       \
     int64_t i = lo / k, left = (i + 1) * k - lo;                                                      \
@@ -141,26 +141,26 @@ static void fill_row(const remap_job *j, void *y, int64_t n) {
 #undef FILL
 }
 
-/* Where an outer dim stands: its place, its run and what that adds to the address of x. */
+/* Where an outer dim stands: its position, its run and what that adds to the address of x. */
 typedef struct cursor {
-  int64_t place, run, offset;
+  int64_t position, run, offset;
   bool fills;
 } cursor;
 
 static void locate(const aci_dim_map *d, cursor *c) {
   if (d->repeat > 0) {
-    c->offset = c->place / d->repeat * d->stride;
+    c->offset = c->position / d->repeat * d->stride;
     c->fills = false;
     return;
   }
   const aci_run *k = &d->run[c->run];
   c->fills = k->from < 0;
-  c->offset = c->fills ? 0 : (k->from + (c->place - k->at) * k->step) * d->stride;
+  c->offset = c->fills ? 0 : (k->from + (c->position - k->at) * k->step) * d->stride;
 }
 
 static void forward(const aci_dim_map *d, cursor *c) {
-  c->place++;
-  if (c->run + 1 < d->n_runs && d->run[c->run + 1].at == c->place) c->run++;
+  c->position++;
+  if (c->run + 1 < d->n_runs && d->run[c->run + 1].at == c->position) c->run++;
   locate(d, c);
 }
 
@@ -172,9 +172,9 @@ static void range(void *arg, int64_t begin, int64_t end) {
   int64_t r = begin / j->segments, seg = begin % j->segments;
   char *y = j->y + (r * row->n_out + seg * j->segment) * (int64_t)j->es;
   for (int d = last - 1; d >= 0; d--) {
-    c[d].place = r % j->dim[d].n_out;
+    c[d].position = r % j->dim[d].n_out;
     r /= j->dim[d].n_out;
-    c[d].run = find_run(&j->dim[d], c[d].place);
+    c[d].run = find_run(&j->dim[d], c[d].position);
     locate(&j->dim[d], &c[d]);
   }
   for (; begin < end; begin++) {
@@ -185,7 +185,7 @@ static void range(void *arg, int64_t begin, int64_t end) {
       fills |= c[d].fills;
     }
     const char *x =
-        j->x != NULL ? j->x + off * (int64_t)j->es : NULL; /* without elements every place is filled */
+        j->x != NULL ? j->x + off * (int64_t)j->es : NULL; /* without elements every position is filled */
     if (fills) fill_row(j, y, hi - lo);
     else if (j->es == 1) row_u8(j, row, y, x, lo, hi);
     else if (j->es == 2) row_u16(j, row, y, x, lo, hi);
@@ -195,11 +195,11 @@ static void range(void *arg, int64_t begin, int64_t end) {
     if (++seg < j->segments) continue;
     seg = 0;
     for (int d = last - 1; d >= 0; d--) {
-      if (c[d].place + 1 < j->dim[d].n_out) {
+      if (c[d].position + 1 < j->dim[d].n_out) {
         forward(&j->dim[d], &c[d]);
         break;
       }
-      c[d].place = c[d].run = 0;
+      c[d].position = c[d].run = 0;
       locate(&j->dim[d], &c[d]);
     }
   }
@@ -218,7 +218,7 @@ static bool moves_blocks(const aci_dim_map *d) {
   return true;
 }
 
-/* Drops dims of one place and joins a dim with the whole dim behind it where x lies so. Returns how many are left. */
+/* Drops dims of one position and joins a dim with the whole dim behind it where x lies so. Returns how many are left. */
 static int join(aci_remap *m, aci_dim_map *dim) {
   int w = -1;
   for (int d = 0; d < m->ndim; d++) {

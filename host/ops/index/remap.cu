@@ -1,4 +1,4 @@
-/* Pieces moved whole on CUDA (remap.h): an element a thread, which finds the run of its place in every dim. What flip, roll and pad
+/* Pieces moved whole on CUDA (remap.h): an element a thread, which finds the run of its position in every dim. What flip, roll and pad
  * are there. */
 #include "ops/index/range.cuh"
 #include "ops/index/remap_plan.h"
@@ -21,15 +21,15 @@ static __global__ void __launch_bounds__(ACI_BLOCK) remap_kernel(const __grid_co
     bool filled = false;
     for (int d = a.m.ndim - 1; d >= 0; d--) {
       const aci_dim_map &k = a.m.dim[d];
-      const int64_t place = r % k.n_out;
+      const int64_t position = r % k.n_out;
       r /= k.n_out;
-      int64_t from = place;
+      int64_t from = position;
       if (k.repeat > 0) {
-        from = place / k.repeat;
+        from = position / k.repeat;
       } else {
         int64_t run = k.n_runs - 1;
-        while (run > 0 && k.own[run].at > place) run--;
-        from = k.own[run].from < 0 ? -1 : k.own[run].from + (place - k.own[run].at) * k.own[run].step;
+        while (run > 0 && k.own[run].at > position) run--;
+        from = k.own[run].from < 0 ? -1 : k.own[run].from + (position - k.own[run].at) * k.own[run].step;
       }
       filled = filled || from < 0;
       at += from * k.stride;

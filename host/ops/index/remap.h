@@ -7,10 +7,10 @@
 
 /* The identity on elements that lie so, with `lead` new dims of extent 1 in front. */
 void aci_remap_init(aci_remap *m, int ndim, const int64_t *shape, const int64_t *stride, int lead);
-/* count more places of a dim that holds n_runs runs so far, clipped to those from `at` on within [0, n_out);
+/* count more positions of a dim that holds n_runs runs so far, clipped to those from `at` on within [0, n_out);
  * joined with the run before where they continue it. The caller provides the room. */
 void aci_remap_add(aci_dim_map *d, int64_t at, int64_t from, int64_t step, int64_t count);
-/* Empties a dim of its runs and gives it n_out places. */
+/* Empties a dim of its runs and gives it n_out positions. */
 void aci_remap_begin(aci_dim_map *d, int64_t n_out);
 /* y (contiguous, the maps' n_out) from the elements at x, of y's dtype. fill: one element; NULL where no run fills.
  * Changes m. On other devices than the CPU no dim may have runs beyond its own: UNSUPPORTED. */

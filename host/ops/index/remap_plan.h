@@ -1,4 +1,4 @@
-/* One map of places per dim: what the CPU's remap.c and device modules work from. */
+/* One map of positions per dim: what the CPU's remap.c and device modules work from. */
 #ifndef ACI_OPS_REMAP_PLAN_H
 #define ACI_OPS_REMAP_PLAN_H
 #include "accel/opdef.h"
@@ -7,7 +7,7 @@
 extern "C" {
 #endif
 
-/* Places [at, at of the next run) of the result show places from, from + step, ... of x; from < 0: the fill value. */
+/* Positions [at, at of the next run) of the result show positions from, from + step, ... of x; from < 0: the fill value. */
 typedef struct aci_run {
   int64_t at, from, step;
 } aci_run;
@@ -16,7 +16,7 @@ enum { ACI_OWN_RUNS = 3 };
 typedef struct aci_dim_map {
   int64_t n_in, n_out;
   int64_t stride; /* of x, in elements */
-  int64_t repeat; /* > 0: place o shows o / repeat, and there are no runs */
+  int64_t repeat; /* > 0: position o shows o / repeat, and there are no runs */
   int64_t n_runs;
   aci_run *run; /* own, or memory of the caller */
   aci_run own[ACI_OWN_RUNS];

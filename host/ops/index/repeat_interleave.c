@@ -1,4 +1,4 @@
-/* repeat_interleave: each place of x along dim several times in a row; without dim x counts as one row.
+/* repeat_interleave: each position of x along dim several times in a row; without dim x counts as one row.
    x (a, n, b), dim 2, repeats a number -> y (a, n * repeats, b)
    x (a, n, b), dim 2, repeats (n) or (1), i64 or i32 -> y (a, sum of repeats, b); the sum is read from the
    tensor unless output_size says it, which the meta device needs.
@@ -43,13 +43,13 @@ static void grad(ac_grad *g) {
   ac_grad_set(g, 0, aci_sum_repeats(&g->x, g->dout[0], nd, ac_grad_shape(g, 0, 0), times, false));
 }
 
-/* ---- a tensor: the numbers of the places shown, for index_select ---- */
-static ac_status shape_places(ac_frame *f, ac_err *e) {
+/* ---- a tensor: the numbers of the positions shown, for index_select ---- */
+static ac_status shape_positions(ac_frame *f, ac_err *e) {
   AC_TRY(aci_index_dtype(f, 0, e));
   return ac_frame_out(f, AC_I64, 1, (const int64_t[]){ARG_I(f, 1)}, e);
 }
 
-static ac_status cpu_places(ac_frame *f, ac_err *e) {
+static ac_status cpu_positions(ac_frame *f, ac_err *e) {
   const ac_tensor *r = ARG_T(f, 0);
   int64_t *y = aci_data(f->out[0]), n = f->out[0]->numel, at = 0;
   for (int64_t i = 0; i < r->numel; i++) {
@@ -77,7 +77,7 @@ static ac_tensor *by_tensor(ac_expr *x, ac_tensor *t, ac_tensor *repeats, int di
     return NULL;
   }
   if (repeats->ndim > 1 || (repeats->numel != 1 && repeats->numel != t->shape[dim])) {
-    x->st = AC_FAIL(x->e, SHAPE, "repeats has shape %s, but dim %lld has %lld places",
+    x->st = AC_FAIL(x->e, SHAPE, "repeats has shape %s, but dim %lld has %lld positions",
                     aci_shape_str(repeats->ndim, repeats->shape, a, sizeof a),
                     (long long)(dim + x->ctx->index_base), (long long)t->shape[dim]);
     return NULL;
@@ -98,7 +98,7 @@ static ac_tensor *by_tensor(ac_expr *x, ac_tensor *t, ac_tensor *repeats, int di
     if (x->st != AC_OK) return NULL;
     total = v.i < 0 ? 0 : v.i; /* a negative repeat is found by the kernel */
   }
-  return x_index_select(x, t, dim, x_repeat_places(x, repeats, total));
+  return x_index_select(x, t, dim, x_repeat_positions(x, repeats, total));
 }
 
 static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
@@ -123,7 +123,7 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   }
   out[0] = x_repeat_each(x, t, r.i, d);
   if (a[3].kind == AC_T_INT && out[0] != NULL && out[0]->shape[d] != a[3].i)
-    x->st = AC_FAIL(x->e, INVALID, "output_size is %lld, but %lld places come out", (long long)a[3].i,
+    x->st = AC_FAIL(x->e, INVALID, "output_size is %lld, but %lld positions come out", (long long)a[3].i,
                     (long long)out[0]->shape[d]);
   return 1;
 }
@@ -133,5 +133,5 @@ AC_OP(repeat_interleave,
       .composed = composed);
 AC_OP(repeat_each, .sig = "repeat_each(x: tensor, repeats: int, dim: int) -> tensor", .shape = shape,
       .cpu = cpu, .any_device = true, .grad = grad, .hidden = true);
-AC_OP(repeat_places, .sig = "repeat_places(repeats: tensor, output_size: int) -> tensor",
-      .shape = shape_places, .cpu = cpu_places, .nondiff = true, .hidden = true);
+AC_OP(repeat_positions, .sig = "repeat_positions(repeats: tensor, output_size: int) -> tensor",
+      .shape = shape_positions, .cpu = cpu_positions, .nondiff = true, .hidden = true);

@@ -56,8 +56,8 @@ typedef struct resample_job {
   const char *x;
   int n_outer;
   aci_taps outer[AC_MAX_DIMS], row;
-  int64_t stride[AC_MAX_DIMS]; /* bytes of x per place of an outer dim */
-  int per_row;                 /* taps of every place of a row where they are the same, else 0 */
+  int64_t stride[AC_MAX_DIMS]; /* bytes of x per position of an outer dim */
+  int per_row;                 /* taps of every position of a row where they are the same, else 0 */
   int64_t segments, grain;
   char *scratch; /* per task: a row of x and a row of y in the compute type */
   int64_t scratch_bytes;
@@ -121,13 +121,13 @@ ALONG(double, f64)
 /* Blends the rows of x that row r of the result sees: columns [lo, lo + n) into y. *one, when given, becomes
  * the only row where it counts once and needs no work, and y stays unwritten. */
 static void gather_rows(const resample_job *j, int64_t r, int64_t lo, int64_t n, char *y, const char **one) {
-  int64_t place[AC_MAX_DIMS], k[AC_MAX_DIMS];
+  int64_t position[AC_MAX_DIMS], k[AC_MAX_DIMS];
   bool first = true, none = false;
   for (int d = j->n_outer - 1; d >= 0; d--) {
-    place[d] = r % j->outer[d].n_out;
+    position[d] = r % j->outer[d].n_out;
     r /= j->outer[d].n_out;
-    k[d] = j->outer[d].first != NULL ? j->outer[d].first[place[d]] : 0;
-    none |= j->outer[d].first != NULL && k[d] == j->outer[d].first[place[d] + 1];
+    k[d] = j->outer[d].first != NULL ? j->outer[d].first[position[d]] : 0;
+    none |= j->outer[d].first != NULL && k[d] == j->outer[d].first[position[d] + 1];
   }
   if (none) {
     memset(y, 0, (size_t)(n * j->cs));
@@ -139,14 +139,14 @@ static void gather_rows(const resample_job *j, int64_t r, int64_t lo, int64_t n,
     more = false;
     for (int d = 0; d < j->n_outer; d++) {
       const aci_taps *t = &j->outer[d];
-      x += (t->first != NULL ? t->col[k[d]] : place[d]) * j->stride[d];
+      x += (t->first != NULL ? t->col[k[d]] : position[d]) * j->stride[d];
       if (t->first != NULL) w *= t->weight[k[d]];
     }
     for (int d = j->n_outer - 1; d >= 0 && !more; d--) {
       const aci_taps *t = &j->outer[d];
       if (t->first == NULL) continue;
-      more = ++k[d] < t->first[place[d] + 1];
-      if (!more) k[d] = t->first[place[d]];
+      more = ++k[d] < t->first[position[d] + 1];
+      if (!more) k[d] = t->first[position[d]];
     }
     if (first && !more && w == 1 && j->native && one != NULL) {
       *one = x;

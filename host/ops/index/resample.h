@@ -1,5 +1,5 @@
 /* Separable linear maps: y = (W1 x W2 x ...) x with one sparse matrix per dim, given by its rows. Called by
- * interpolate and by the gradients of interpolate and of paddings that show a place more than once. */
+ * interpolate and by the gradients of interpolate and of paddings that show a position more than once. */
 #ifndef ACI_OPS_RESAMPLE_H
 #define ACI_OPS_RESAMPLE_H
 #include "ops/index/index.h"

@@ -1,4 +1,4 @@
-/* The weights of interpolate, by dim: what place o of the result is made of. Written once for interpolate.c and interpolate.cu. */
+/* The weights of interpolate, by dim: what position o of the result is made of. Written once for interpolate.c and interpolate.cu. */
 #ifndef ACI_OPS_RESIZE_H
 #define ACI_OPS_RESIZE_H
 #include <math.h>
@@ -76,7 +76,7 @@ AC_HOSTDEV static inline aci_resize_taps aci_resize_at(const aci_resize *r, int6
   }
   return t;
 }
-AC_HOSTDEV static inline int64_t aci_resize_place(const aci_resize *r, const aci_resize_taps *t, int64_t i) {
+AC_HOSTDEV static inline int64_t aci_resize_position(const aci_resize *r, const aci_resize_taps *t, int64_t i) {
   const int64_t c = t->first + i;
   return c < 0 ? 0 : c < r->n ? c : r->n - 1;
 }

@@ -1,4 +1,4 @@
-/* roll: the places of x moved by shifts along dims; what leaves at the end comes in at the front.
+/* roll: the positions of x moved by shifts along dims; what leaves at the end comes in at the front.
    x (any shape) -> y (same shape), y[i] = x[i - shift] along each dim. Without dims x counts as one row.
    gradient: dx = dy rolled back.
    example: accel.tensor { 1, 2, 3, 4 }:roll(1) --> { 4, 1, 2, 3 }

@@ -119,13 +119,13 @@ static void combine(const add_job *j, void *sum, const void *base, int64_t n) {
 /* One row of out, columns [c0, c0 + m). */
 static void add_row(const add_job *j, int64_t o, int64_t r, int64_t c0, int64_t m) {
   _Alignas(64) char sum[COLS * 8], tmp[COLS * 8];
-  const int64_t es = (int64_t)aci_dsize(j->dt), place = ((o * j->n_dst + r) * j->row + c0) * es;
-  char *out = j->out + place;
+  const int64_t es = (int64_t)aci_dsize(j->dt), position = ((o * j->n_dst + r) * j->row + c0) * es;
+  char *out = j->out + position;
   const int32_t lo = j->first[r], hi = j->first[r + 1];
   const bool native = j->dt == AC_F32 || j->dt == AC_F64 || j->dt == AC_I64;
   if (lo == hi) {
     if (j->base == NULL) memset(out, 0, (size_t)(m * es));
-    else if (j->base != j->out) memcpy(out, j->base + place, (size_t)(m * es));
+    else if (j->base != j->out) memcpy(out, j->base + position, (size_t)(m * es));
     return;
   }
   memset(sum, 0, (size_t)m * aci_ctype_bytes(j->ct));
@@ -139,7 +139,7 @@ static void add_row(const add_job *j, int64_t o, int64_t r, int64_t c0, int64_t 
     else if (j->ct == ACI_C_F64) accumulate_f64((double *)(void *)sum, s, m);
     else accumulate_i64((int64_t *)(void *)sum, s, m);
   }
-  if (j->base != NULL) aci_load(j->ct, tmp, j->dt, j->base + place, 1, m);
+  if (j->base != NULL) aci_load(j->ct, tmp, j->dt, j->base + position, 1, m);
   if (j->base != NULL || j->scale != 1) combine(j, sum, j->base != NULL ? tmp : NULL, m);
   aci_store(j->ct, sum, j->dt, out, 1, m);
 }

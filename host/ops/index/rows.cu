@@ -18,7 +18,7 @@ struct take_args {
 } // namespace
 ACI_DEVICE int64_t id_at(const take_args &a, int64_t j) {
   return aci_get<int64_t>(a.ids_dt, a.ids,
-                          a.ids_ndim == 0 ? j : aci_place(j, a.ids_ndim, a.ids_shape, a.ids_stride));
+                          a.ids_ndim == 0 ? j : aci_element_offset(j, a.ids_ndim, a.ids_shape, a.ids_stride));
 }
 
 template <class S>

@@ -1,8 +1,8 @@
-/* scatter: x with the elements of src (or one number) written to the places that index names along dim.
+/* scatter: x with the elements of src (or one number) written to the positions that index names along dim.
    x (a, n, b), dim 2, index (a', m, b') with a' <= a, b' <= b, src at least as large as index -> y = x, then
-   y[i, index[i, j, k], k] = src[i, j, k]; index values count from 0. Where two name one place, the last one
+   y[i, index[i, j, k], k] = src[i, j, k]; index values count from 0. Where two name one position, the last one
    along dim stays.
-   gradient: dx = dy with zeros at the places written, dsrc = dy at its places, zeros where overwritten.
+   gradient: dx = dy with zeros at the positions written, dsrc = dy at its positions, zeros where overwritten.
    example: accel.zeros(2, 3):scatter(2, accel.tensor { { 2 }, { 0 } }, 5) --> { { 0, 0, 5 }, { 5, 0, 0 } }
    example: accel.zeros(3):scatter(1, accel.tensor { 1, 1 }, accel.tensor { 4.0, 6.0 }) --> { 0, 6, 0 } */
 #include "ops/index/gather_scatter.h"
@@ -79,10 +79,10 @@ static ac_status cpu_last(ac_frame *f, ac_err *e) {
   ac_block *b1, *b2;
   if (index->numel == 0) return AC_OK;
   for (int d = (int)ARG_I(f, 1) + 1; d < index->ndim; d++) inner *= index->shape[d];
-  AC_TRY(aci_index_values(f, 0, bound, "places", &ids, &b1, e));
+  AC_TRY(aci_index_values(f, 0, bound, "positions", &ids, &b1, e));
   ac_status st = ac_block_alloc(f->device, (size_t)bound * 8, AC_MEM_ACTIVATION, f->stream, &b2, e);
   if (st == AC_OK) {
-    int64_t *seen = ac_block_ptr(b2); /* number of the line that named the place last */
+    int64_t *seen = ac_block_ptr(b2); /* number of the line that named the position last */
     memset(seen, 0, (size_t)bound * 8);
     for (int64_t line = 0; line < index->numel / n; line++) {
       const int64_t at = line / inner * n * inner + line % inner;

@@ -1,4 +1,4 @@
-/* scatter_add: x with the elements of src added at the places index names along dim.
+/* scatter_add: x with the elements of src added at the positions index names along dim.
    x (a, n, b), dim 1, index (a', m, b'), src at least as large as index -> y = x, then
    y[i, index[i, j, k], k] += src[i, j, k]; the order of additions is that of index, whatever the threads.
    gradient: dx = dy, dsrc = dy picked by index.
@@ -31,7 +31,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   ac_block *block;
   int d = aci_wrap_dim(ARG_I(f, 1), x->ndim);
   if (f->inplace) { /* nothing may be written when an index is bad */
-    AC_TRY(aci_index_values(f, 2, x->ndim > 0 ? x->shape[d] : 1, "places", &ids, &block, e));
+    AC_TRY(aci_index_values(f, 2, x->ndim > 0 ? x->shape[d] : 1, "positions", &ids, &block, e));
     ac_block_free(block);
   } else {
     aci_range dst = {.ptr = aci_data(y), .dtype = (ac_dtype)y->dtype},

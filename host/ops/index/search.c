@@ -42,8 +42,8 @@ typedef struct search_job {
 #define INT_BELOW(a, b) ((a) < (b))
 
 /* How many elements are below v (right: not above it); halving without branches. */
-#define PLACES(T, sfx, BELOW)                                                                       \
-  static void places_##sfx(const T *s, int64_t n, const T *v, int64_t m, bool right, int64_t *out) { \
+#define POSITIONS(T, sfx, BELOW)                                                                    \
+  static void positions_##sfx(const T *s, int64_t n, const T *v, int64_t m, bool right, int64_t *out) { \
     for (int64_t i = 0; i < m; i++) {                                                               \
       const T *base = s, x = v[i];                                                                  \
       int64_t left = n;                                                                             \
@@ -57,15 +57,15 @@ typedef struct search_job {
       out[i] = base - s;                                                                            \
     }                                                                                               \
   }
-PLACES(float, f32, FLT_BELOW)
-PLACES(double, f64, FLT_BELOW)
-PLACES(int64_t, i64, INT_BELOW)
+POSITIONS(float, f32, FLT_BELOW)
+POSITIONS(double, f64, FLT_BELOW)
+POSITIONS(int64_t, i64, INT_BELOW)
 
-static void places(const search_job *j, int64_t row, const void *v, int64_t m, int64_t *out) {
+static void positions(const search_job *j, int64_t row, const void *v, int64_t m, int64_t *out) {
   const void *s = j->seq + (j->rows ? row * j->n * (int64_t)aci_ctype_bytes(j->ct) : 0);
-  if (j->ct == ACI_C_F32) places_f32(s, j->n, v, m, j->right, out);
-  else if (j->ct == ACI_C_F64) places_f64(s, j->n, v, m, j->right, out);
-  else places_i64(s, j->n, v, m, j->right, out);
+  if (j->ct == ACI_C_F32) positions_f32(s, j->n, v, m, j->right, out);
+  else if (j->ct == ACI_C_F64) positions_f64(s, j->n, v, m, j->right, out);
+  else positions_i64(s, j->n, v, m, j->right, out);
 }
 
 static void range(void *arg, int64_t begin, int64_t end) {
@@ -77,7 +77,7 @@ static void range(void *arg, int64_t begin, int64_t end) {
     m = end - b < BLOCK ? end - b : BLOCK;
     m = m < rest ? m : rest;
     aci_elems_load(j->v, j->ct, b, m, buf);
-    places(j, row, buf, m, j->out + b);
+    positions(j, row, buf, m, j->out + b);
   }
 }
 
@@ -102,7 +102,7 @@ ac_status aci_search_run(ac_frame *f, int sequence, int values, bool right, ac_e
     double f64 = aci_scalar_f(v->scalar);
     int64_t i64 = aci_scalar_i(v->scalar);
     const void *x = j.ct == ACI_C_F32 ? (const void *)&f32 : j.ct == ACI_C_F64 ? (const void *)&f64 : &i64;
-    places(&j, 0, x, 1, j.out);
+    positions(&j, 0, x, 1, j.out);
   } else {
     j.v = v->tensor;
     j.width = j.rows ? j.v->shape[j.v->ndim - 1] : j.v->numel;

@@ -1,4 +1,4 @@
-/* Places in ascending sequences on CUDA: searchsorted and bucketize, and what repeats of each place name (repeat_interleave). NaN is larger
+/* Positions in ascending sequences on CUDA: searchsorted and bucketize, and what repeats of each position name (repeat_interleave). NaN is larger
  * than every number. */
 #include "ops/cuda/scan.cuh"
 
@@ -28,8 +28,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) search_kernel(const __grid_c
   for (int64_t i = aci_first(); i < a.n; i += aci_step()) {
     C v;
     if (a.values == NULL) number_of(a, &v);
-    else v = aci_get<C>(a.values_dt, a.values, a.ndim > 0 ? aci_place(i, a.ndim, a.shape, a.stride) : 0);
-    const int64_t base = a.seq_ndim > 0 ? aci_place(i / a.width, a.seq_ndim, a.seq_shape, a.seq_stride) : 0;
+    else v = aci_get<C>(a.values_dt, a.values, a.ndim > 0 ? aci_element_offset(i, a.ndim, a.shape, a.stride) : 0);
+    const int64_t base = a.seq_ndim > 0 ? aci_element_offset(i / a.width, a.seq_ndim, a.seq_shape, a.seq_stride) : 0;
     int64_t lo = 0, hi = a.n_seq;
     while (lo < hi) {
       const int64_t mid = (lo + hi) / 2;
@@ -85,7 +85,7 @@ static ac_status bucketize(ac_frame *f, ac_err *e) { return search(f, 1, 0, e); 
 AC_KERNEL(cuda, searchsorted, searchsorted)
 AC_KERNEL(cuda, bucketize, bucketize)
 
-/* ---- repeat_places: i, repeats[i] times in a row ---- */
+/* ---- repeat_positions: i, repeats[i] times in a row ---- */
 namespace {
 struct repeat_args {
   const void *x;
@@ -104,7 +104,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) load_repeats(const __grid_co
 static __global__ void __launch_bounds__(ACI_BLOCK) put_repeats(const __grid_constant__ repeat_args a) {
   if (aci_first() == 0 && a.sum[a.n] != a.m) *a.fault = ACI_FAULT_INDEX;
   for (int64_t j = aci_first(); j < a.m; j += aci_step()) {
-    int64_t lo = 0, hi = a.n; /* the last place whose sum is not above j */
+    int64_t lo = 0, hi = a.n; /* the last position whose sum is not above j */
     while (hi - lo > 1) {
       const int64_t mid = (lo + hi) / 2;
       if (a.sum[mid] <= j) lo = mid;
@@ -113,7 +113,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) put_repeats(const __grid_con
     a.out[j] = lo;
   }
 }
-static ac_status repeat_places(ac_frame *f, ac_err *e) {
+static ac_status repeat_positions(ac_frame *f, ac_err *e) {
   const ac_tensor *r = f->args[0].tensor;
   repeat_args a = {};
   ac_block *block;
@@ -136,4 +136,4 @@ static ac_status repeat_places(ac_frame *f, ac_err *e) {
   ac_block_free(block);
   return st;
 }
-AC_KERNEL(cuda, repeat_places, repeat_places)
+AC_KERNEL(cuda, repeat_positions, repeat_positions)

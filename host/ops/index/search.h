@@ -3,7 +3,7 @@
 #define ACI_OPS_SEARCH_H
 #include "ops/index/index.h"
 
-/* Shape rule: places of argument `values` (tensor or number) in argument `sequence`, which has one dim or, but
+/* Shape rule: positions of argument `values` (tensor or number) in argument `sequence`, which has one dim or, but
  * for the last, the extents of values. */
 ac_status aci_search_shape(ac_frame *f, int sequence, int values, ac_err *e);
 /* right: behind equal elements, else before them. */

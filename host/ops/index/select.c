@@ -1,6 +1,6 @@
-/* select: one place of x along dim; the dim goes.
+/* select: one position of x along dim; the dim goes.
    x (..., n, ...), 0 <= index < n -> view of x (..., ...)
-   gradient: dx = dy at its place, zeros elsewhere (slice_backward).
+   gradient: dx = dy at its position, zeros elsewhere (slice_backward).
    example: accel.tensor({ { 1, 2 }, { 3, 4 } }):select(1, -1) --> { 3, 4 } */
 #include "ops/index/index.h"
 
@@ -13,7 +13,7 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   AC_TRY(ac_frame_dim(f, 1, x->ndim, &d, e));
   if (i < 0) i += x->shape[d];
   if (i < 0 || i >= x->shape[d])
-    return AC_FAIL(e, INDEX, "index %lld is out of range: dim %lld of %s has %lld places",
+    return AC_FAIL(e, INDEX, "index %lld is out of range: dim %lld of %s has %lld positions",
                    (long long)ac_frame_show(f, ARG_I(f, 2)), (long long)ac_frame_show(f, d),
                    aci_shape_str(x->ndim, x->shape, a, sizeof a), (long long)x->shape[d]);
   for (int k = 0, w = 0; k < x->ndim; k++) {

@@ -1,8 +1,8 @@
-/* slice: places start to stop (inclusive) of x along dim, every step-th of them.
+/* slice: positions start to stop (inclusive) of x along dim, every step-th of them.
    x (..., n, ...) -> view of x (..., (stop - start) / step + 1, ...)
    Positions count as everywhere; without stop the slice ends with the last one; step is positive. stop may lie
    one before start: an empty slice.
-   gradient: dx = dy at its places, zeros elsewhere.
+   gradient: dx = dy at its positions, zeros elsewhere.
    example: accel.arange(5):slice(1, 2, 4) --> { 1, 2, 3 }
    example: accel.tensor { { 1, 2, 3 }, { 4, 5, 6 } }:slice(2, { step = 2 }) --> { { 1, 3 }, { 4, 6 } } */
 #include "ops/ctx_impl.h"
@@ -38,7 +38,7 @@ static ac_status shape(ac_frame *f, ac_err *e) {
     return AC_FAIL(e, INVALID, "step must be at least 1, got %lld; flip turns a dim around", (long long)step);
   range_of(f->args, n, &start, &stop);
   if (start < 0 || start > n || stop >= n || stop < start - 1)
-    return AC_FAIL(e, INDEX, "positions %lld to %lld are not in dim %lld of %s, which has %lld places",
+    return AC_FAIL(e, INDEX, "positions %lld to %lld are not in dim %lld of %s, which has %lld positions",
                    (long long)ac_frame_show(f, start), (long long)(stop + f->ctx->index_base),
                    (long long)ac_frame_show(f, d), aci_shape_str(x->ndim, x->shape, a, sizeof a),
                    (long long)n);

@@ -1,4 +1,4 @@
-/* slice_backward: pieces at their places along dim in a tensor of zeros; the gradient of narrow, select,
+/* slice_backward: pieces at their positions along dim in a tensor of zeros; the gradient of narrow, select,
    split and chunk in one pass, so that no tensor of zeros is made and added per piece.
    dys (n tensors, shape but for dim), starts (n, ascending, not overlapping) -> dx (shape)
    gradient: d(dys[i]) = the piece of ddx at starts[i]. */

@@ -18,7 +18,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) take_first(const __grid_cons
     const int64_t own = i / a.best, k = i % a.best, line = a.first + own, at = a.o.at[own * a.o.n + k];
     const int64_t to = line / a.inner * a.best * a.inner + line % a.inner + k * a.inner;
     if (a.values != NULL) {
-      const int64_t base = aci_place(line, a.p.n_keep, a.p.keep_shape, a.p.keep_stride);
+      const int64_t base = aci_element_offset(line, a.p.n_keep, a.p.keep_shape, a.p.keep_stride);
       ((S *)a.values)[to] = ((const S *)a.p.ptr)[base + at * a.p.red_stride[0]];
     }
     if (a.indices != NULL) a.indices[to] = at;
@@ -40,7 +40,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) take_middle(const __grid_con
       k = lo;
     }
     const int64_t line = a.first + i, at = a.o.at[i * a.o.n + k];
-    const int64_t base = aci_place(line, a.p.n_keep, a.p.keep_shape, a.p.keep_stride);
+    const int64_t base = aci_element_offset(line, a.p.n_keep, a.p.keep_shape, a.p.keep_stride);
     ((S *)a.values)[line] = ((const S *)a.p.ptr)[base + at * a.p.red_stride[0]];
     if (a.indices != NULL) a.indices[line] = at;
   }

@@ -43,7 +43,7 @@ void aci_sort_keys_sort_unordered(const aci_sort_keys *k, void *keys, void *tmp,
 /* aci_sort_keys_sort by all threads, for long lines. */
 ac_status aci_sort_keys_sort_long(ac_frame *f, const aci_sort_keys *k, void *keys, void *tmp, int64_t n, ac_err *e);
 enum { ACI_SORT_KEYS_LONG = 1 << 16 }; /* from this length on a line is worth it */
-/* Moves the m smallest of n keys to the front, the largest of them to place m - 1. 1 <= m <= n. */
+/* Moves the m smallest of n keys to the front, the largest of them to position m - 1. 1 <= m <= n. */
 void aci_sort_keys_select(const aci_sort_keys *k, void *keys, int64_t n, int64_t m);
 /* The min(m, n) smallest keys among elements [begin, begin + n) of a line, in no order, at the front of buf;
  * returns how many. buf has room for aci_sort_keys_topk_room(n, m). */

@@ -1,7 +1,7 @@
-/* split: x cut along dim into pieces of split_size places (the last may be shorter), or into pieces of the
+/* split: x cut along dim into pieces of split_size positions (the last may be shorter), or into pieces of the
    extents listed.
    x (..., n, ...) -> views of x (..., n_i, ...).
-   gradient: dx = the dys at their places, in one pass.
+   gradient: dx = the dys at their positions, in one pass.
    example: accel.split(accel.arange(5), 2) --> { { 0, 1 }, { 2, 3 }, { 4 } }
    example: accel.split(accel.arange(5), { 1, 4 }) --> { { 0 }, { 1, 2, 3, 4 } } */
 #include "ops/ctx_impl.h"
@@ -37,7 +37,7 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   n = sizes(&f->args[1], x->shape[d], size);
   if (n == -1) return AC_FAIL(e, INVALID, "more than %d pieces; use narrow", AC_MAX_RESULTS);
   if (n < 0)
-    return AC_FAIL(e, SHAPE, "pieces of %s do not cut dim %lld of %s, which has %lld places",
+    return AC_FAIL(e, SHAPE, "pieces of %s do not cut dim %lld of %s, which has %lld positions",
                    aci_shape_str(f->args[1].n, f->args[1].ints, a, sizeof a), (long long)ac_frame_show(f, d),
                    aci_shape_str(x->ndim, x->shape, b, sizeof b), (long long)x->shape[d]);
   return aci_split_views(f, d, n, size, e);

@@ -1,4 +1,4 @@
-/* tile and pad_backward on CUDA: places of one tensor found from those of another, dim by dim. */
+/* tile and pad_backward on CUDA: positions of one tensor found from those of another, dim by dim. */
 #include "ops/cuda/elements.cuh"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/module.h"
@@ -46,10 +46,10 @@ static ac_status tile(ac_frame *f, ac_err *e) {
 }
 AC_KERNEL(cuda, tile, tile)
 
-/* ---- pad_backward: an element gathers from all places that show it ---- */
+/* ---- pad_backward: an element gathers from all positions that show it ---- */
 namespace {
 struct pad_args {
-  aci_remap m; /* of pad itself: which place of dx each place of dy shows */
+  aci_remap m; /* of pad itself: which position of dx each position of dy shows */
   const void *dy;
   void *dx;
   ac_dtype dt;
@@ -57,18 +57,18 @@ struct pad_args {
 };
 } // namespace
 
-/* The t-th place of a dim that shows `place`; -1: there are no more. */
-ACI_DEVICE int64_t shown_at(const aci_dim_map &k, int64_t place, int64_t t) {
+/* The t-th position of a dim that shows `position`; -1: there are no more. */
+ACI_DEVICE int64_t shown_at(const aci_dim_map &k, int64_t position, int64_t t) {
   for (int64_t r = 0; r < k.n_runs; r++) {
     const aci_run &run = k.own[r];
     const int64_t count = (r + 1 < k.n_runs ? k.own[r + 1].at : k.n_out) - run.at;
     if (run.from < 0) continue;
     if (run.step == 0) {
-      if (run.from != place) continue;
+      if (run.from != position) continue;
       if (t < count) return run.at + t;
       t -= count;
     } else {
-      const int64_t i = (place - run.from) * run.step; /* steps are 1 or -1 */
+      const int64_t i = (position - run.from) * run.step; /* steps are 1 or -1 */
       if (i < 0 || i >= count) continue;
       if (t-- == 0) return run.at + i;
     }
@@ -78,13 +78,13 @@ ACI_DEVICE int64_t shown_at(const aci_dim_map &k, int64_t place, int64_t t) {
 template <class C>
 static __global__ void __launch_bounds__(ACI_BLOCK) pad_back(const __grid_constant__ pad_args a) {
   for (int64_t i = aci_first(); i < a.n; i += aci_step()) {
-    int64_t place[AC_MAX_DIMS], turn[AC_MAX_DIMS], from[AC_MAX_DIMS], r = i;
+    int64_t position[AC_MAX_DIMS], turn[AC_MAX_DIMS], from[AC_MAX_DIMS], r = i;
     bool any = true;
     for (int d = a.m.ndim - 1; d >= 0; d--) {
-      place[d] = r % a.m.dim[d].n_in;
+      position[d] = r % a.m.dim[d].n_in;
       r /= a.m.dim[d].n_in;
       turn[d] = 0;
-      from[d] = shown_at(a.m.dim[d], place[d], 0);
+      from[d] = shown_at(a.m.dim[d], position[d], 0);
       any = any && from[d] >= 0;
     }
     C sum = 0;
@@ -94,10 +94,10 @@ static __global__ void __launch_bounds__(ACI_BLOCK) pad_back(const __grid_consta
       sum += aci_get<C>(a.dt, a.dy, at);
       int d = a.m.ndim - 1;
       for (; d >= 0; d--) {
-        from[d] = shown_at(a.m.dim[d], place[d], ++turn[d]);
+        from[d] = shown_at(a.m.dim[d], position[d], ++turn[d]);
         if (from[d] >= 0) break;
         turn[d] = 0;
-        from[d] = shown_at(a.m.dim[d], place[d], 0);
+        from[d] = shown_at(a.m.dim[d], position[d], 0);
       }
       any = d >= 0;
     }

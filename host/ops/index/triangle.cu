@@ -14,7 +14,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) triangle_kernel(const __grid
   for (int64_t i = aci_first(); i < a.n; i += aci_step()) {
     const int64_t c = i % a.columns, r = i / a.columns % a.rows;
     const bool keep = a.upper ? c >= r + a.diagonal : c <= r + a.diagonal;
-    ((S *)a.y)[i] = keep ? ((const S *)a.x)[aci_place(i, a.ndim, a.shape, a.stride)] : (S)0;
+    ((S *)a.y)[i] = keep ? ((const S *)a.x)[aci_element_offset(i, a.ndim, a.shape, a.stride)] : (S)0;
   }
 }
 

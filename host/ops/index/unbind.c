@@ -1,6 +1,6 @@
-/* unbind: x cut along dim into its places, each without that dim.
+/* unbind: x cut along dim into its positions, each without that dim.
    x (a, n, b), dim 2 -> n views of x (a, b)
-   gradient: dx = the dys at their places, in one pass.
+   gradient: dx = the dys at their positions, in one pass.
    example: accel.tensor { { 1, 2 }, { 3, 4 } }:unbind(2)[1] --> { 1, 3 } */
 #include "ops/index/index.h"
 
@@ -23,7 +23,7 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return AC_OK;
 }
 
-/* Runs only to say that a dim without places is cut into no views. */
+/* Runs only to say that a dim without positions is cut into no views. */
 static ac_status cpu(ac_frame *f, ac_err *e) {
   (void)f;
   (void)e;

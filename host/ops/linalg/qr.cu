@@ -68,7 +68,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) qr_kernel(const __grid_const
   const int64_t m = a.m, n = a.n, k = m < n ? m : n, each = m * (n + a.kq) + k;
   for (int64_t b = blockIdx.x; b < a.batches; b += gridDim.x) {
     double *x = a.scratch + b * each, *q = x + m * n, *tau = q + m * a.kq;
-    const int64_t base = a.n_batch_dims > 0 ? aci_place(b, a.n_batch_dims, a.batch_shape, a.batch_stride) : 0;
+    const int64_t base = a.n_batch_dims > 0 ? aci_element_offset(b, a.n_batch_dims, a.batch_shape, a.batch_stride) : 0;
     for (int64_t i = threadIdx.x; i < m * n; i += blockDim.x)
       x[i] = aci_get<double>(a.dt, a.x, base + i % m * a.rs + i / m * a.cs);
     __syncthreads();

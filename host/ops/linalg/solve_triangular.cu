@@ -22,9 +22,9 @@ struct solve_args {
 static __global__ void __launch_bounds__(ACI_BLOCK) solve_kernel(const __grid_constant__ solve_args a) {
   for (int64_t item = blockIdx.x; item < a.batches * a.k; item += gridDim.x) {
     const int64_t batch = item / a.k, side = item % a.k;
-    const int64_t m = a.n_batch_dims > 0 ? aci_place(batch, a.n_batch_dims, a.shape, a.m_stride) : 0;
+    const int64_t m = a.n_batch_dims > 0 ? aci_element_offset(batch, a.n_batch_dims, a.shape, a.m_stride) : 0;
     const int64_t b =
-        (a.n_batch_dims > 0 ? aci_place(batch, a.n_batch_dims, a.shape, a.b_stride) : 0) + side * a.side;
+        (a.n_batch_dims > 0 ? aci_element_offset(batch, a.n_batch_dims, a.shape, a.b_stride) : 0) + side * a.side;
     double *x = a.x + item * a.n;
     for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x)
       x[i] = aci_get<double>(a.dt, a.b, b + i * a.along);

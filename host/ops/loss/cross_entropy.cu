@@ -242,7 +242,7 @@ static ac_status run_rows(ac_frame *f, ce_args &a, bool back, ac_err *e) {
                       aci_blocks(f->device, a.x.n_out), e, a, back);
   const int64_t es = (int64_t)aci_dsize(a.x.dt);
   bool runs = in_runs(a.x) && a.y.ids != NULL && (a.smooth == 0 || a.y.w == NULL) && !wide;
-  if (back) { /* gradients at the logits' places modulo 16 bytes */
+  if (back) { /* gradients at the logits' positions modulo 16 bytes */
     runs = runs && in_runs(a.o) && (uintptr_t)a.x.ptr % 16 == (uintptr_t)a.o.ptr % 16 &&
            a.x.n_keep == a.o.n_keep;
     for (int d = 0; runs && d < a.x.n_keep; d++)

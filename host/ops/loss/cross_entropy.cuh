@@ -18,7 +18,7 @@ struct ce_labels {
   int *fault;
   /* The class of row r; -1 if it counts nothing: ignored, or no class at all, which the next wait says. */
   __device__ __forceinline__ int64_t id(int64_t r) const {
-    const int64_t y = aci_get<int64_t>(ids_dt, ids, aci_place(r, ids_ndim, ids_shape, ids_stride));
+    const int64_t y = aci_get<int64_t>(ids_dt, ids, aci_element_offset(r, ids_ndim, ids_shape, ids_stride));
     if (y == ignore) return -1;
     if ((uint64_t)y < (uint64_t)n_classes) return y;
     *fault = ACI_FAULT_INDEX;
@@ -64,7 +64,7 @@ template <class C> struct ce_sum {
 };
 
 /* The n elements of a row that lie behind one another, by the threads of the block, 16 bytes at a time where they stand so: f.take(values,
- * place of the first). keep, if given, has the row's alignment and gets a copy, of which every thread wrote what it would read. */
+ * position of the first). keep, if given, has the row's alignment and gets a copy, of which every thread wrote what it would read. */
 template <int DT, class C, class F>
 ACI_DEVICE void ce_walk(const typename aci_element<DT>::bits *x, int64_t n, F &f,
                         typename aci_element<DT>::bits *keep) {

@@ -1,5 +1,5 @@
-/* Losses of pairs: each element of input meets one of target, and the numbers that come out are averaged, added or kept. Called by the
- * files that name a loss. A loss is a map of (input, target) whose further parameters begin with `reduction`; mean and sum are
+/* Elementwise losses: a number for each pair (input[i], target[i]); the numbers are averaged, summed or returned as they are. Called by
+ * the files that name a loss. A loss is a map of (input, target) whose further parameters begin with `reduction`; mean and sum are
  * made in the pass that computes the elements, in an order that follows from the shape alone. */
 #ifndef ACI_OPS_ELEMENTWISE_LOSS_H
 #define ACI_OPS_ELEMENTWISE_LOSS_H

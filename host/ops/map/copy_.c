@@ -25,7 +25,7 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return ac_frame_alias(f, 0, e);
 }
 
-/* From another device bytes that lie as they are to lie go straight to their place. */
+/* From another device bytes that lie as they are to lie go straight to their position. */
 static ac_status across(const ac_frame *f, ac_err *e) {
   const ac_value args[3] = {f->args[1], {.kind = AC_T_DEVICE, .device = f->device}, {.kind = AC_T_DEVICE, .device = ARG_T(f, 1)->device}};
   ac_frame g = *f;

@@ -1,4 +1,4 @@
-/* The driver of maps on CUDA: finds the kernels of a formula and says how a call's operands go through them. Called in the place of
+/* The driver of maps on CUDA: finds the kernels of a formula and says how a call's operands go through them. Called instead of
  * the CPU's driver (map.c) through the context's table of drivers. */
 #include "ops/map/map.cuh"
 
@@ -97,7 +97,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) fill_kernel(const __grid_con
   const S v = (S)a.bits;
   S *out = (S *)a.out;
   for (int64_t i = aci_first(); i < a.n; i += aci_step())
-    out[a.ndim == 0 ? i : aci_place(i, a.ndim, a.shape, a.stride)] = v;
+    out[a.ndim == 0 ? i : aci_element_offset(i, a.ndim, a.shape, a.stride)] = v;
 }
 
 static ac_status fill(ac_frame *f, const ac_tensor *t, const void *bytes, ac_err *e) {

@@ -1,5 +1,5 @@
 /* Map-like ops on CUDA: the formulas of the .c files (which the build collects into gen/cuda/map_*.cu) made into kernels. The macros
- * have the names that the formulas are written with and stand in the place of those of map.h.
+ * have the names that the formulas are written with and stand instead of those of map.h.
  *
  * Each formula and compile type has kernels of two kinds. Packed: all operands lie contiguous, in one dtype - but for masks (bool) and
  * single values - and go in vectors of 16 bytes. Strided: everything else, any mix of dtypes, an element at a time. */
@@ -129,8 +129,8 @@ __global__ void __launch_bounds__(ACI_BLOCK) aci_map_strided(const __grid_consta
     for (int k = 0; k < F::n_in; k++)
       x[k] = p.in[k].number
                  ? *(const T *)&p.number[k]
-                 : aci_get<T>(p.in[k].dt, p.in[k].ptr, aci_place(i, p.ndim, p.shape, p.in[k].stride));
-    aci_put(p.out.dt, (void *)p.out.ptr, aci_place(i, p.ndim, p.shape, p.out.stride), F::run(params, x));
+                 : aci_get<T>(p.in[k].dt, p.in[k].ptr, aci_element_offset(i, p.ndim, p.shape, p.in[k].stride));
+    aci_put(p.out.dt, (void *)p.out.ptr, aci_element_offset(i, p.ndim, p.shape, p.out.stride), F::run(params, x));
   }
 }
 

@@ -7,8 +7,8 @@
  * The first parameters (1 to 4, the macro's number) are the elements, tensors or numbers; further scalar, float, int, bool or enum
  * parameters arrive in p[0], p[1], ... converted to T. T is float (for f32 f16 bf16) or double; in the N macros also int64_t
  * (for integers and bool), and the result has the promoted dtype. Without N integer inputs are computed and returned in f32. B: as N, result bool.
- * .flops_per_element is 1 where an op does not say otherwise. A formula may use m_* of base/vmath.h, must be
- * branch-free in spirit (it is vectorised), and may not touch anything but its arguments. */
+ * .flops_per_element is 1 where an op does not say otherwise. A formula may use m_* of base/vmath.h, has no
+ * branches that keep the compiler from vectorising it (a ?: is fine), and reads nothing but its arguments. */
 #ifndef ACI_OPS_MAP_H
 #define ACI_OPS_MAP_H
 #include "base/vmath.h"

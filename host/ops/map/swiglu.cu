@@ -18,7 +18,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) swiglu_back(const __grid_con
     C v[3];
 #pragma unroll
     for (int k = 0; k < 3; k++)
-      v[k] = aci_get<C>(s.t[k].dt, s.t[k].ptr, aci_place(i, s.ndim, s.shape, s.t[k].stride));
+      v[k] = aci_get<C>(s.t[k].dt, s.t[k].ptr, aci_element_offset(i, s.ndim, s.shape, s.t[k].stride));
     const C g = m_sigmoid(v[1]), z = v[0] * g;
     aci_put(s.t[3].dt, s.t[3].ptr, i, z * v[2] * (1 + v[1] * (1 - g)));
     aci_put(s.t[4].dt, s.t[4].ptr, i, z * v[1]);

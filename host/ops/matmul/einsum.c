@@ -224,7 +224,7 @@ static void sum_out(plan *p, term *t, const bool *needed) {
 
 /* ---- two operands ---- */
 
-/* The dims of t in the order of these labels, those without a place of their own as extents of 1. */
+/* The dims of t in the order of these labels, those without a position of their own as extents of 1. */
 static ac_tensor *arrange(plan *p, const term *t, const uint8_t *label, int n) {
   int64_t dims[AC_MAX_DIMS], missing[AC_MAX_DIMS];
   int m = 0, n_missing = 0;

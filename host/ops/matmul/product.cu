@@ -26,8 +26,8 @@ static __global__ void __launch_bounds__(TILE *TILE) product_tiles(const __grid_
   const int64_t mt = (p.m + TILE - 1) / TILE, nt = (p.n + TILE - 1) / TILE;
   for (int64_t t = blockIdx.x; t < a.n_batch * mt * nt; t += gridDim.x) {
     const int64_t b = t / (mt * nt), i = t / nt % mt * TILE + row, j = t % nt * TILE + col;
-    const int64_t ao = p.n_batch_dims > 0 ? aci_place(b, p.n_batch_dims, p.batch, p.a_batch) : 0;
-    const int64_t bo = p.n_batch_dims > 0 ? aci_place(b, p.n_batch_dims, p.batch, p.b_batch) : 0;
+    const int64_t ao = p.n_batch_dims > 0 ? aci_element_offset(b, p.n_batch_dims, p.batch, p.a_batch) : 0;
+    const int64_t bo = p.n_batch_dims > 0 ? aci_element_offset(b, p.n_batch_dims, p.batch, p.b_batch) : 0;
     ACC sum = 0;
     for (int64_t k = 0; k < p.k; k += TILE) {
       left[row][col] = i < p.m && k + col < p.k

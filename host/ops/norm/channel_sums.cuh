@@ -1,5 +1,5 @@
 /* Sums over the lists of batch_norm and group_norm on CUDA (channel.cu): x is (n, c, l) in one run, a list is runs of l elements, one from
- * each of n_runs places that lie run_stride apart.
+ * each of n_runs positions that lie run_stride apart.
  *
  * The threads of a list's piece (a block, or a part of one where lists are short) read 16 bytes each where runs allow it; short runs of a
  * batch are read across lists. A piece gives a state; who reads them joins them in their order. */
@@ -108,9 +108,9 @@ static __global__ void __launch_bounds__(ACI_BLOCK) channel_lists(const __grid_c
         if (e + u * a.lanes >= end) break;
         int64_t run = e + u * a.lanes;
         const int64_t v = aci_take(&run, a.run_vectors),
-                      place = list * a.list_stride + run * a.run_stride + v * V;
-        x[u] = *(const vector *)((const bits *)a.x + place);
-        if (A::PAIRS) dy[u] = *(const vector *)((const bits *)a.dy + place);
+                      position = list * a.list_stride + run * a.run_stride + v * V;
+        x[u] = *(const vector *)((const bits *)a.x + position);
+        if (A::PAIRS) dy[u] = *(const vector *)((const bits *)a.dy + position);
       }
 #pragma unroll
       for (int u = 0; u < AHEAD; u++) {
@@ -146,8 +146,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) channel_columns(const __grid
     typename A::state s = A::start();
     for (int64_t run = begin + lane; mine && run < end; run += lanes)
       for (int64_t i = 0; i < a.l; i++) {
-        const int64_t place = list * a.list_stride + run * a.run_stride + i;
-        A::step(s, element<D>(a.x, place), A::PAIRS ? element<D>(a.dy, place) : 0, at);
+        const int64_t position = list * a.list_stride + run * a.run_stride + i;
+        A::step(s, element<D>(a.x, position), A::PAIRS ? element<D>(a.dy, position) : 0, at);
       }
     A::finish(s, at);
     shared[threadIdx.x] = s;

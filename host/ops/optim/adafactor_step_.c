@@ -79,7 +79,7 @@ static void settle(void *arg, int64_t begin, int64_t end) {
 /* ---- the call ---- */
 static bool is_factored(const ac_tensor *p) { return p->ndim > 1; }
 
-/* State `at` of a list must have the shape of p, with the extent `one` places before the end (0: none) set to 1. */
+/* State `at` of a list must have the shape of p, with the extent `one` positions before the end (0: none) set to 1. */
 static ac_status match(const ac_frame *f, int arg, int at, const ac_tensor *p, int one, ac_err *e) {
   const ac_value *list = &f->args[arg];
   int64_t want[AC_MAX_DIMS];

@@ -1,7 +1,7 @@
 /* What formulas of optimizers are written with: each stands once, in its op's .c file, for the CPU (step.h) and, collected by the
  * generator, for CUDA (step.cuh).
  *
- *   enum { PARAMS, GRADS, LR };                     the arguments of the signature, by place
+ *   enum { PARAMS, GRADS, LR };                     the arguments of the signature, by position
  *   typedef struct factors { double lr; } factors;  what all elements share
  *   ACI_STEP_FACTORS void prepare(aci_step_args *a, factors *k) { k->lr = a->x[LR]; }
  *   #define FORMULA(T)                                                        \
@@ -21,7 +21,7 @@
 
 enum { ACI_STEP_LISTS = 5, ACI_STEP_BYTES = 128 /* most that factors take */ };
 
-/* Numbers of a call by their place in the signature. */
+/* Numbers of a call by their position in the signature. */
 typedef struct aci_step_args {
   double x
       [AC_MAX_ARGS]; /* options, and tensors of one element: those that are mutated take what prepare leaves here */

@@ -1,5 +1,5 @@
 /* Optimizers on CUDA: the formulas of the .c files (formula.h), which the build collects into gen/cuda/map_*.cu. The macros have the
- * names that the formulas are written with and stand in the place of those of step.h.
+ * names that the formulas are written with and stand instead of those of step.h.
  *
  * A first kernel of one thread reads learning rate, step count and the like on the device, so that a captured step replays with
  * new ones, makes the factors of them and moves them on; then all tensors go in a few launches, an element of every list at a time. */

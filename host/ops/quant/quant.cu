@@ -26,7 +26,7 @@ struct widen_args {
 
 /* Rounded to nearest even by adding 1.5 x 2^23. */
 ACI_DEVICE int rounded(const quant_args &a, int64_t i, float inverse) {
-  const float x = aci_get<float>(a.dt, a.x, a.ndim == 0 ? i : aci_place(i, a.ndim, a.shape, a.stride));
+  const float x = aci_get<float>(a.dt, a.x, a.ndim == 0 ? i : aci_element_offset(i, a.ndim, a.shape, a.stride));
   return (int)(aci_bits32(x * inverse + 12582912.0f) - 0x4b400000u);
 }
 
@@ -37,7 +37,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) quantize_kernel(const __grid
     uint32_t most =
         0; /* magnitudes as integers: NaN stands above the infinities and those above all numbers */
     for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
-      const float x = aci_get<float>(a.dt, a.x, a.ndim == 0 ? i : aci_place(i, a.ndim, a.shape, a.stride));
+      const float x = aci_get<float>(a.dt, a.x, a.ndim == 0 ? i : aci_element_offset(i, a.ndim, a.shape, a.stride));
       const uint32_t u = aci_bits32(x) & 0x7fffffffu;
       most = u > most ? u : most;
     }

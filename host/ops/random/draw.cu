@@ -1,4 +1,4 @@
-/* Random ops on CUDA: the values of the CPU's, bit for bit, since each is a function of its place alone (draw.h says which). A thread
+/* Random ops on CUDA: the values of the CPU's, bit for bit, since each is a function of its position alone (draw.h says which). A thread
  * makes what one Philox counter gives - four values of 32 bits or two of 64 - and keeps them in registers. */
 #include "base/philox.h"
 #include "ops/cuda/elements.cuh"
@@ -37,8 +37,8 @@ static draw_args args_of(const ac_frame *f, const ac_tensor *y, uint64_t call) {
   return a;
 }
 
-ACI_DEVICE int64_t place(const draw_args &a, int64_t i) {
-  return a.ndim == 0 ? i : aci_place(i, a.ndim, a.shape, a.stride);
+ACI_DEVICE int64_t position(const draw_args &a, int64_t i) {
+  return a.ndim == 0 ? i : aci_element_offset(i, a.ndim, a.shape, a.stride);
 }
 
 /* F::LANES values out of the words of one counter; the values of counter c are elements LANES c ... */
@@ -51,7 +51,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) draw_fill(const __grid_const
     f.values(w, a.dt, v);
 #pragma unroll
     for (int k = 0; k < F::LANES; k++)
-      if (c * F::LANES + k < a.n) aci_put(a.dt, a.y, place(a, c * F::LANES + k), v[k]);
+      if (c * F::LANES + k < a.n) aci_put(a.dt, a.y, position(a, c * F::LANES + k), v[k]);
   }
 }
 
@@ -174,7 +174,7 @@ static ac_status bernoulli(ac_frame *f, ac_err *e) {
 }
 AC_KERNEL(cuda, bernoulli_, bernoulli)
 
-/* ---- random_mask: the mask of dropout, by the element's place in the global batch ---- */
+/* ---- random_mask: the mask of dropout, by the element's position in the global batch ---- */
 template <class C>
 static __global__ void __launch_bounds__(ACI_BLOCK)
     draw_mask(const __grid_constant__ draw_args a, uint64_t drop, C scale) {
@@ -186,7 +186,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
     for (int k = 0; k < 4; k++) {
       const int64_t i = c * 4 + k - (int64_t)skip;
       if (i < 0 || i >= a.n) continue;
-      const C x = aci_get<C>(a.dt, a.x, a.x_ndim == 0 ? i : aci_place(i, a.x_ndim, a.shape, a.x_stride));
+      const C x = aci_get<C>(a.dt, a.x, a.x_ndim == 0 ? i : aci_element_offset(i, a.x_ndim, a.shape, a.x_stride));
       aci_put(a.dt, a.y, i, w.v[k] >= drop ? x * scale : (C)0);
     }
   }

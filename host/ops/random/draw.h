@@ -1,4 +1,4 @@
-/* How random ops draw. Every value is a function of its place, never of threads, memory layout or what was
+/* How random ops draw. Every value is a function of its position, never of threads, memory layout or what was
  * drawn before:
  *
  *   key     = seed ^ stream * 0x9E3779B97F4A7C15
@@ -13,7 +13,7 @@
  *     first;
  *   normals: Box-Muller on neighbours: elements 2j and 2j + 1 from the words (f64: the 64-bit draws) of both.
  * Dropout counts elements of the global batch: i = row0 * (elements per row) + local position, with row0 from
- * the rng_counter. */
+ * the call's counter. */
 #ifndef ACI_OPS_DRAW_H
 #define ACI_OPS_DRAW_H
 #include "base/philox.h"

@@ -1,7 +1,7 @@
-/* multinomial: num_samples places of each row of weights, drawn with probabilities proportional to them; with
+/* multinomial: num_samples positions of each row of weights, drawn with probabilities proportional to them; with
    replacement independently, without one after the other from those that are left. Weights need not sum to 1.
-   x (n) or (rows, n), floats >= 0 -> y (num_samples) or (rows, num_samples), i64 places from 0
-   One sample, or replacement: a uniform number per sample is looked up in the running sum. Else every place gets an
+   x (n) or (rows, n), floats >= 0 -> y (num_samples) or (rows, num_samples), i64 positions from 0
+   One sample, or replacement: a uniform number per sample is looked up in the running sum. Else every position gets an
    exponential time at the rate of its weight, and the first num_samples are taken in order. Rows count as the global
    batch.          No gradient.
    example: accel.tensor({ 0.0, 3, 0 }):multinomial(4, true) --> { 1, 1, 1, 1 }
@@ -27,7 +27,7 @@ static ac_status shape(ac_frame *f, ac_err *e) {
     return AC_FAIL(e, SHAPE, "nothing to choose from in a tensor of shape %s",
                    aci_shape_str(x->ndim, x->shape, a, sizeof a));
   if (!ARG_B(f, 2) && k > n && x->numel > 0)
-    return AC_FAIL(e, INVALID, "num_samples is %lld, but there are %lld places; draw with replacement", (long long)k,
+    return AC_FAIL(e, INVALID, "num_samples is %lld, but there are %lld positions; draw with replacement", (long long)k,
                    (long long)n);
   int64_t s[2] = {x->shape[0], k};
   return x->ndim == 1 ? ac_frame_out(f, AC_I64, 1, &k, e) : ac_frame_out(f, AC_I64, 2, s, e);
@@ -50,7 +50,7 @@ static double uniform_at(const aci_draw *d, uint64_t i) {
   return aci_uniform_f64(aci_u64_of(w[2 * (i % 2)], w[2 * (i % 2) + 1]));
 }
 
-/* w := its running sum; then for each sample the first place whose sum exceeds the number drawn. Places without
+/* w := its running sum; then for each sample the first position whose sum exceeds the number drawn. Positions without
  * weight never do. */
 static void search(const multinomial_job *j, int64_t row, double *w) {
   double total = 0;
@@ -71,7 +71,7 @@ static void search(const multinomial_job *j, int64_t row, double *w) {
   }
 }
 
-/* w := the times; the k earliest. A place without weight gets NaN, which is later than everything. */
+/* w := the times; the k earliest. A position without weight gets NaN, which is later than everything. */
 static void race(const multinomial_job *j, int64_t row, double *w, char *keys) {
   uint32_t words[ACI_DRAW_ROW * 2 + 4];
   const uint64_t first = (uint64_t)((row + j->row0) * j->n);

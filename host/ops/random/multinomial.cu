@@ -61,14 +61,14 @@ static __global__ void __launch_bounds__(ACI_BLOCK) sum_weights(const __grid_con
   }
 }
 
-/* For each sample the first place whose sum exceeds the number drawn. Places without weight never do. */
+/* For each sample the first position whose sum exceeds the number drawn. Positions without weight never do. */
 static __global__ void __launch_bounds__(ACI_BLOCK) search_sums(const __grid_constant__ draw_args a) {
   for (int64_t i = aci_first(); i < a.rows * a.k; i += aci_step()) {
     const int64_t row = i / a.k;
     const double *w = a.w + row * a.n, total = w[a.n - 1];
     const double u = uniform_at(a, (uint64_t)(i + a.row0 * a.k)) * total;
     int64_t lo = 0, hi = a.n - 1;
-    while (lo < hi) { /* the last place with weight: the first whose sum is all */
+    while (lo < hi) { /* the last position with weight: the first whose sum is all */
       const int64_t mid = lo + (hi - lo) / 2;
       if (w[mid] > u || w[mid] >= total) hi = mid;
       else lo = mid + 1;
@@ -77,7 +77,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) search_sums(const __grid_con
   }
 }
 
-/* Without replacement: an exponential time for each place at the rate of its weight. */
+/* Without replacement: an exponential time for each position at the rate of its weight. */
 static __global__ void __launch_bounds__(ACI_BLOCK) draw_times(const __grid_constant__ draw_args a) {
   for (int64_t i = aci_first(); i < a.rows * a.n; i += aci_step()) {
     const double w = weight_at(a, i / a.n, i % a.n);

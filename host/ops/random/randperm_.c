@@ -19,7 +19,7 @@ static void shuffle(const ac_generator *rng_counter, int64_t *v, int64_t n, int6
   uint32_t w[ACI_DRAW_ROW];
   for (int64_t i = 0; i < n; i++) v[i * st] = i;
   for (int64_t b = 0; b < n;
-       b += ACI_DRAW_ROW / 2) { /* place i takes the value of a place not yet settled, from draw i */
+       b += ACI_DRAW_ROW / 2) { /* position i takes the value of a position not yet settled, from draw i */
     int64_t m = n - b < ACI_DRAW_ROW / 2 ? n - b : ACI_DRAW_ROW / 2;
     aci_draw_words(&d, (uint64_t)(b / 2), (m + 1) / 2, w);
     for (int64_t i = b; i < b + m; i++) {

@@ -13,13 +13,13 @@ static char *address(const aci_reduce_plan *p, int64_t off) {
   return (char *)(uintptr_t)p->ptr + off * (int64_t)aci_dsize(p->dt);
 }
 
-/* From element `first` of a line on: x becomes the values, at their places. Of equal ones the last; NaN beyond
+/* From element `first` of a line on: x becomes the values, at their positions. Of equal ones the last; NaN beyond
  * everything. */
 #define RUNNING(T, sfx)                                                                                 \
-  static void run_##sfx(T *x, int64_t *at, int64_t n, int64_t first, T *best, int64_t *place, \
+  static void run_##sfx(T *x, int64_t *at, int64_t n, int64_t first, T *best, int64_t *position, \
                         bool min) {                                                             \
     T b = *best;                                                                                        \
-    int64_t k = *place;                                                                                 \
+    int64_t k = *position;                                                                              \
     for (int64_t i = 0; i < n; i++) {                                                                   \
       const T v = x[i];                                                                                 \
       const bool take = first + i == 0 || v != v || (b == b && (min ? v <= b : v >= b));                \
@@ -29,7 +29,7 @@ static char *address(const aci_reduce_plan *p, int64_t off) {
       at[i] = k;                                                                                        \
     }                                                                                                   \
     *best = b;                                                                                          \
-    *place = k;                                                                                         \
+    *position = k;                                                                                      \
   }
 RUNNING(float, f32)
 RUNNING(double, f64)
@@ -48,13 +48,13 @@ static void lines(void *arg, int64_t begin, int64_t end) {
     const int64_t xb = aci_reduce_base(&j->x, l), yb = aci_reduce_base(&j->y, l), ab = aci_reduce_base(&j->at, l);
     float f32 = 0;
     double f64 = 0;
-    int64_t i64 = 0, place = 0;
+    int64_t i64 = 0, position = 0;
     for (int64_t i = 0; i < n; i += ACI_RED_BLOCK) {
       const int64_t m = n - i < ACI_RED_BLOCK ? n - i : ACI_RED_BLOCK;
       aci_reduce_fetch(&j->x, xb, i, m, &row);
-      if (j->x.ct == ACI_C_F32) run_f32(row.f32, at, m, i, &f32, &place, j->min);
-      else if (j->x.ct == ACI_C_F64) run_f64(row.f64, at, m, i, &f64, &place, j->min);
-      else run_i64(row.i64, at, m, i, &i64, &place, j->min);
+      if (j->x.ct == ACI_C_F32) run_f32(row.f32, at, m, i, &f32, &position, j->min);
+      else if (j->x.ct == ACI_C_F64) run_f64(row.f64, at, m, i, &f64, &position, j->min);
+      else run_i64(row.i64, at, m, i, &i64, &position, j->min);
       const int64_t ys = j->y.red_stride[0], as = j->at.red_stride[0];
       aci_store(j->y.ct, &row, j->y.dt, address(&j->y, yb + i * ys), ys, m);
       aci_store(ACI_C_I64, at, AC_I64, address(&j->at, ab + i * as), as, m);

@@ -2,12 +2,12 @@
 #include "ops/reduce/scan.cuh"
 
 namespace {
-/* Of equal ones the last; NaN beyond everything. place -1: of no elements */
+/* Of equal ones the last; NaN beyond everything. position -1: of no elements */
 template <class C, bool MIN> struct best {
   typedef C element;
   struct state {
     C v;
-    int64_t place;
+    int64_t position;
   };
   static __device__ __forceinline__ state none() {
     const state s = {(C)0, -1};
@@ -18,14 +18,14 @@ template <class C, bool MIN> struct best {
     return s;
   }
   static __device__ __forceinline__ state join(const state &a, const state &b) {
-    if (b.place < 0) return a;
-    const bool take = a.place < 0 || b.v != b.v || (a.v == a.v && (MIN ? b.v <= a.v : b.v >= a.v));
+    if (b.position < 0) return a;
+    const bool take = a.position < 0 || b.v != b.v || (a.v == a.v && (MIN ? b.v <= a.v : b.v >= a.v));
     return take ? b : a;
   }
   static __device__ __forceinline__ void put(const aci_scan_args &a, int64_t line, int64_t i,
                                              const state &s) {
     aci_row<C>(a.y, line).put(i, s.v);
-    aci_row<int64_t>(a.at, line).put(i, s.place);
+    aci_row<int64_t>(a.at, line).put(i, s.position);
   }
 };
 struct back_args {

@@ -1,5 +1,5 @@
-/* Largest and smallest elements, with their places: one pass in lanes finds the value of a block, a second
- * over that block alone, and only when it holds a new best, finds the place. Lists whose elements lie apart
+/* Largest and smallest elements, with their positions: one pass in lanes finds the value of a block, a second
+ * over that block alone, and only when it holds a new best, finds the position. Lists whose elements lie apart
  * while neighbouring lists lie together go by tiles of lists. */
 #include "ops/reduce/minmax.h"
 
@@ -84,7 +84,7 @@ MINMAX(min_f32, float, int32_t, MIN_FLT, SAME_FLT)
 MINMAX(min_f64, double, int64_t, MIN_FLT, SAME_FLT)
 MINMAX(min_i64, int64_t, int64_t, MIN_INT, SAME_INT)
 
-/* Kept dims outside in memory: best and place of a tile of outputs, row by row. Place: I is as wide as T. */
+/* Kept dims outside in memory: best and position of a tile of outputs, row by row. Position: I is as wide as T. */
 #define COLUMN(name, T, I, TAKE, SAME)                                                                  \
   AC_ISA_FN(name##_row, (const T *restrict x, T *restrict best, I *restrict at, I row, int64_t n),      \
             (x, best, at, row, n)) {                                                                    \
@@ -96,13 +96,13 @@ MINMAX(min_i64, int64_t, int64_t, MIN_INT, SAME_INT)
   }                                                                                                     \
   static void name##_tile(const aci_reduce_plan *p, int64_t base, int64_t n, void *best, int64_t *at) { \
     _Alignas(64) T buf[TILE];                                                                           \
-    _Alignas(64) I place[TILE] = {0};                                                                   \
+    _Alignas(64) I position[TILE] = {0};                                                                \
     for (int64_t r = 0; r < p->n_reduced; r++) {                                                        \
       const char *src = p->ptr + (base + aci_reduce_offset(p, r)) * (int64_t)aci_dsize(p->dt);          \
       aci_load(p->ct, r == 0 ? best : buf, p->dt, src, 1, n);                                           \
-      if (r > 0) name##_row(buf, best, place, (I)r, n);                                                 \
+      if (r > 0) name##_row(buf, best, position, (I)r, n);                                              \
     }                                                                                                   \
-    for (int64_t k = 0; k < n; k++) at[k] = place[k];                                                   \
+    for (int64_t k = 0; k < n; k++) at[k] = position[k];                                                \
   }
 COLUMN(max_f32, float, int32_t, MAX_FLT, SAME_FLT)
 COLUMN(max_f64, double, int64_t, MAX_FLT, SAME_FLT)

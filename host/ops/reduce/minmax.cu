@@ -20,7 +20,7 @@ template <class T, bool MIN> struct extreme {
     const state t = {v, i};
     join(s, t);
   }
-  /* lanes hold places that interleave: of equals the first in the list counts */
+  /* lanes hold positions that interleave: of equals the first in the list counts */
   static __device__ __forceinline__ void join(state &s, const state &t) {
     if (t.at < 0) return;
     if (s.at < 0 || beats(t.value, s.value) || (!beats(s.value, t.value) && t.at < s.at)) s = t;

@@ -113,7 +113,7 @@ static int plain_backward(ac_expr *e, const ac_value *a, ac_tensor **out) {
     q = x_sign(e, x);
   } else if (a[3].f == 2) {
     q = x_div(e, T(x), T(y));
-  } else { /* the sign of 0 is 0, so that what stands there in the place of x does not matter */
+  } else { /* the sign of 0 is 0, so that what stands there instead of x does not matter */
     ac_tensor *size = x_masked_fill(e, x_abs(e, x), x_eq(e, T(x), F(0)), aci_float(1));
     q = x_mul(e, T(x_sign(e, x)), T(x_pow(e, T(x_div(e, T(size), T(y))), F(a[3].f - 1))));
   }

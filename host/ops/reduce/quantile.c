@@ -1,5 +1,5 @@
-/* quantile: the value below which the share q of x lies: of n elements in ascending order the one at place q (n - 1),
-   between two places what interpolation says. Over all elements, or along dim. NaN where there is one.
+/* quantile: the value below which the share q of x lies: of n elements in ascending order the one at position q (n - 1),
+   between two positions what interpolation says. Over all elements, or along dim. NaN where there is one.
    x (any shape) -> y (without dim, or 1 with keepdim). Dtypes: floats.
    gradient: that of the ops it is made of, to the one or two elements that y comes from.
    example: accel.tensor { 4.0, 1, 3, 2 }:quantile(0.5) --> 2.5
@@ -39,14 +39,14 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   if (!check(x, a, n, all || t->numel == 0)) return 0;
   if (narrow) t = x_cast(x, t, AC_F32);
   if (all || rank == 0) t = x_reshape(x, t, &row, 1);
-  const double place = a[1].f * (double)(n - 1);
-  int64_t lo = (int64_t)place, hi = lo + (place > (double)lo);
-  double w = place - (double)lo;
+  const double position = a[1].f * (double)(n - 1);
+  int64_t lo = (int64_t)position, hi = lo + (position > (double)lo);
+  double w = position - (double)lo;
   switch (a[4].i) {
     case LOWER: w = 0; break;
     case HIGHER: w = w > 0; break;
     case MIDPOINT: w = w > 0 ? 0.5 : 0; break;
-    case NEAREST: w = nearbyint(place) > (double)lo; break;
+    case NEAREST: w = nearbyint(position) > (double)lo; break;
     default: break;
   }
   t = x_sort(x, t, d, false, false, NULL);

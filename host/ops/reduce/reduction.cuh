@@ -49,10 +49,10 @@ __global__ void __launch_bounds__(ACI_BLOCK) aci_reduction_lists(const __grid_co
                   end = begin + a.piece < p.n_reduced ? begin + a.piece : p.n_reduced;
     state s = Op::start();
     if (o < p.n_out) {
-      const int64_t base = aci_place(o, p.n_keep, p.keep_shape, p.keep_stride);
+      const int64_t base = aci_element_offset(o, p.n_keep, p.keep_shape, p.keep_stride);
       for (int64_t i = begin + lane; i < end; i += a.lanes) {
         const int64_t at =
-            base + (p.n_red == 1 ? i * p.red_stride[0] : aci_place(i, p.n_red, p.red_shape, p.red_stride));
+            base + (p.n_red == 1 ? i * p.red_stride[0] : aci_element_offset(i, p.n_red, p.red_shape, p.red_stride));
         Op::step(s, aci_get<typename Op::element>(p.dt, p.ptr, at), i, a.out.p);
       }
     }

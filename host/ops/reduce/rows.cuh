@@ -10,10 +10,10 @@ template <class C> struct aci_row {
   const aci_reduce_plan *p;
   int64_t base;
   __device__ __forceinline__ aci_row(const aci_reduce_plan &plan, int64_t o)
-      : p(&plan), base(aci_place(o, plan.n_keep, plan.keep_shape, plan.keep_stride)) {}
+      : p(&plan), base(aci_element_offset(o, plan.n_keep, plan.keep_shape, plan.keep_stride)) {}
   __device__ __forceinline__ int64_t at(int64_t i) const {
     return base +
-           (p->n_red == 1 ? i * p->red_stride[0] : aci_place(i, p->n_red, p->red_shape, p->red_stride));
+           (p->n_red == 1 ? i * p->red_stride[0] : aci_element_offset(i, p->n_red, p->red_shape, p->red_stride));
   }
   __device__ __forceinline__ C get(int64_t i) const { return aci_get<C>(p->dt, p->ptr, at(i)); }
   __device__ __forceinline__ void put(int64_t i, C v) const { aci_put(p->dt, (void *)p->ptr, at(i), v); }

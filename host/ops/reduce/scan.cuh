@@ -22,9 +22,9 @@ struct aci_scan_args {
 
 template <class Op>
 ACI_DEVICE typename Op::state aci_scan_step(const aci_scan_args &a, const aci_row<typename Op::element> &x,
-                                            int64_t k, const typename Op::state &s, int64_t *place) {
-  *place = a.reverse ? a.x.n_reduced - 1 - k : k;
-  return Op::join(s, Op::of(x.get(*place), *place));
+                                            int64_t k, const typename Op::state &s, int64_t *position) {
+  *position = a.reverse ? a.x.n_reduced - 1 - k : k;
+  return Op::join(s, Op::of(x.get(*position), *position));
 }
 
 template <class Op>

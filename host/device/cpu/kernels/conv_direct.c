@@ -11,8 +11,8 @@
 enum {
   LANES_BYTES = 64, /* of the sums of a dot product that run side by side */
   MANY_TASKS = 40,
-  TILE_PLACES = 16384,
-  FEW_PLACES = 1024,      /* images smaller than that share a tile */
+  TILE_POSITIONS = 16384,
+  FEW_POSITIONS = 1024,      /* images smaller than that share a tile */
   TABLE_BYTES = 64 << 10, /* of such sums per task */
 };
 static const double TASK_FLOPS = 8e5; /* worth handing out */
@@ -105,12 +105,12 @@ ADD_TAPS(add_taps_f64, double, v_f64, u_f64, m_f64)
 DOT_TAPS(dot_taps_f32, float, v_f32, u_f32, m_f32)
 DOT_TAPS(dot_taps_f64, double, v_f64, u_f64, m_f64)
 
-/* Places of a tile: whole images where they fit, since neighbouring channels then follow each other in memory. */
+/* Positions of a tile: whole images where they fit, since neighbouring channels then follow each other in memory. */
 static int64_t tile_cols(const aci_conv_walk *w) {
   const int64_t width = w->a[2].q, height = w->a[0].q * w->a[1].q;
-  const int64_t rows = aci_conv_min(ACI_CONV_COLS, TILE_PLACES / width); /* a tile has so many runs at most */
-  if (rows >= height) return w->places * aci_conv_max(aci_conv_min(rows / height, FEW_PLACES / w->places), 1);
-  return rows > 1 ? (rows - 1) * width : TILE_PLACES;
+  const int64_t rows = aci_conv_min(ACI_CONV_COLS, TILE_POSITIONS / width); /* a tile has so many runs at most */
+  if (rows >= height) return w->positions * aci_conv_max(aci_conv_min(rows / height, FEW_POSITIONS / w->positions), 1);
+  return rows > 1 ? (rows - 1) * width : TILE_POSITIONS;
 }
 
 /* ---- products ---- */
@@ -164,7 +164,7 @@ ac_status aci_conv_run_direct(ac_team *team, aci_conv_product *p, ac_err *e) {
   p->w.direct = false; /* vectors are read beyond the end */
   p->depth = p->chans * p->w.taps;
   p->oom = false;
-  if (p->groups * p->rows == 0 || p->w.n * p->w.places == 0) return AC_OK;
+  if (p->groups * p->rows == 0 || p->w.n * p->w.positions == 0) return AC_OK;
   p->cols = tile_cols(&p->w);
   const int64_t n = p->groups * p->rows * p->depth, tiles = aci_conv_tiles(&p->w, p->cols);
   p->packed = aci_scratch(ACI_SCRATCH_SHARED, (size_t)(n * p->w.stage_bytes + 64));
@@ -199,14 +199,14 @@ typedef struct weights {
   _Atomic bool oom;
 } weights;
 
-/* Row r of dy over the places of a tile, in the type of the sums. */
+/* Row r of dy over the positions of a tile, in the type of the sums. */
 static void load_row(const weights *j, const aci_conv_tile *t, int64_t channel, char *d) {
-  const int64_t es = aci_gemm_type_bytes(j->w.type), places = j->w.places;
+  const int64_t es = aci_gemm_type_bytes(j->w.type), positions = j->w.positions;
   for (int i = 0; i < t->n_runs;) {
     const aci_conv_run *run = &t->run[i++];
     int64_t n = run->len;
     while (i < t->n_runs && t->run[i].image == run->image) n += t->run[i++].len;
-    const char *s = j->dy + ((run->image * j->groups * j->rows + channel) * places + run->place) * es;
+    const char *s = j->dy + ((run->image * j->groups * j->rows + channel) * positions + run->position) * es;
     char *to = d + run->col * j->w.stage_bytes;
     if (es == 2) aci_gemm_widen(j->w.type, (float *)(void *)to, s, n);
     else memcpy(to, s, (size_t)(n * es));
@@ -269,7 +269,7 @@ ac_status aci_conv_weight_direct(ac_team *team, const aci_conv_walk *walk, int64
   j.per_task = aci_conv_max(TABLE_BYTES / (rows * j.depth * LANES_BYTES), 1);
   if (j.per_task > groups) j.per_task = groups;
   j.n_chunks = aci_conv_ceil(groups, j.per_task);
-  const double flops = 2.0 * (double)j.per_task * (double)(rows * j.depth) * (double)(j.w.n * j.w.places);
+  const double flops = 2.0 * (double)j.per_task * (double)(rows * j.depth) * (double)(j.w.n * j.w.positions);
   j.n_parts = aci_conv_min(aci_conv_ceil(MANY_TASKS, j.n_chunks), (int64_t)(flops / TASK_FLOPS));
   j.n_parts = aci_conv_max(aci_conv_min(j.n_parts, j.n_tiles), 1);
   j.per_part = aci_conv_ceil(j.n_tiles, j.n_parts);

@@ -1,9 +1,9 @@
-/* Transposed convolutions with few result channels, or with a wide stride: the products of weights and places
+/* Transposed convolutions with few result channels, or with a wide stride: the products of weights and positions
  * first, one matrix of (result channel and tap) rows per image, then its rows added to where they belong. To
  * gather them instead, as conv_product.c does, would stage all source channels for little work each. Called
  * by conv.c.
  *
- * Large batches are shared out by images; of small ones the threads share every image. Places that meet in
+ * Large batches are shared out by images; of small ones the threads share every image. Positions that meet in
  * one element of the result are added in the order of taps, whatever the number of threads. */
 #include <stdatomic.h>
 #include <string.h>
@@ -21,7 +21,7 @@ typedef struct conv_fold_job {
   void *dx;
   aci_gemm_type acc;
   ac_team *inner; /* for the work on one image */
-  int64_t rows;   /* places (depth, row) of dy whose products are held at a time */
+  int64_t rows;   /* positions (depth, row) of dy whose products are held at a time */
   _Atomic int st; /* the first failure's status */
 } conv_fold_job;
 
@@ -44,9 +44,9 @@ typedef struct image {
 ADD(add_f32, float)
 ADD(add_f64, double)
 
-/* Places q of a dim whose tap k lands at position p of the result: q * stride + k * dil - pad = p. -1: none.
+/* Positions q of a dim whose tap k lands at position p of the result: q * stride + k * dil - pad = p. -1: none.
    */
-static int64_t place_of(const aci_conv *c, int d, int64_t p, int64_t k) {
+static int64_t position_of(const aci_conv *c, int d, int64_t p, int64_t k) {
   const int64_t at = p + c->pad[d] - k * c->dil[d];
   return at >= 0 && at % c->stride[d] == 0 && at / c->stride[d] < c->out[d] ? at / c->stride[d] : -1;
 }
@@ -60,9 +60,9 @@ static void add_rows(void *arg, int64_t begin, int64_t end) {
     const int64_t h = r % c->in[1], d = r / c->in[1] % c->in[0], channel = r / c->in[1] / c->in[0];
     char *to = m->sums + r * c->in[2] * ab;
     for (int64_t kd = 0; kd < c->k[0]; kd++) {
-      const int64_t qd = place_of(c, 0, d, kd);
+      const int64_t qd = position_of(c, 0, d, kd);
       for (int64_t kh = 0; qd >= 0 && kh < c->k[1]; kh++) {
-        const int64_t qh = place_of(c, 1, h, kh), row = qd * c->out[1] + qh - m->row0;
+        const int64_t qh = position_of(c, 1, h, kh), row = qd * c->out[1] + qh - m->row0;
         if (qh < 0 || row < 0 || row >= m->rows) continue;
         for (int64_t kw = 0; kw < c->k[2]; kw++) {
           const int64_t off = kw * c->dil[2] - c->pad[2], k = (kd * c->k[1] + kh) * c->k[2] + kw;
@@ -97,7 +97,7 @@ static ac_status run_image(const conv_fold_job *j, int64_t n, ac_err *e) {
   const aci_conv *c = j->c;
   const int64_t es = aci_gemm_type_bytes(c->type), ab = aci_gemm_type_bytes(j->acc),
                 plane = aci_conv_size(c->in);
-  const int64_t places = aci_conv_size(c->out), taps = aci_conv_size(c->k), rows = c->out[0] * c->out[1];
+  const int64_t positions = aci_conv_size(c->out), taps = aci_conv_size(c->k), rows = c->out[0] * c->out[1];
   const int64_t bytes = (c->ci * taps * j->rows * c->out[2] * ab + 63) / 64 * 64;
   char *columns = aci_scratch(ACI_SCRATCH_COLUMNS, (size_t)(bytes + (es < ab ? c->ci * plane * ab : 0)));
   if (columns == NULL) return AC_FAIL(e, OOM, "out of memory for the products of a convolution");
@@ -110,7 +110,7 @@ static ac_status run_image(const conv_fold_job *j, int64_t n, ac_err *e) {
   }
   for (m.row0 = 0; m.row0 < rows; m.row0 += j->rows) {
     m.rows = aci_conv_min(j->rows, rows - m.row0);
-    const void *a = j->w, *b = (const char *)j->dy + (n * c->co * places + m.row0 * c->out[2]) * es;
+    const void *a = j->w, *b = (const char *)j->dy + (n * c->co * positions + m.row0 * c->out[2]) * es;
     void *out = columns;
     const aci_gemm g = {.in_type = c->type,
                         .out_type = j->acc,
@@ -119,7 +119,7 @@ static ac_status run_image(const conv_fold_job *j, int64_t n, ac_err *e) {
                         .k = c->co,
                         .a_rs = 1,
                         .a_cs = c->ci * taps,
-                        .b_rs = places,
+                        .b_rs = positions,
                         .b_cs = 1,
                         .c_rs = m.rows * c->out[2],
                         .n_batch = 1,
@@ -147,7 +147,7 @@ static void image_piece(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-/* Bytes of the products of one row of places. */
+/* Bytes of the products of one row of positions. */
 static int64_t row_bytes(const aci_conv *c) {
   return c->ci * aci_conv_size(c->k) * c->out[2] * (c->type == ACI_GEMM_F64 ? 8 : 4);
 }

@@ -1,11 +1,11 @@
-/* The inside of convolutions, shared by conv*.c: how windows walk over a source, and how a tile of places is
+/* The inside of convolutions, shared by conv*.c: how windows walk over a source, and how a tile of positions is
  * laid out as the columns of a matrix.
  *
- * A walk reads, at place q and tap t, source position q * step + off + t * doff of every dim, 0 outside. A
+ * A walk reads, at position q and tap t, source position q * step + off + t * doff of every dim, 0 outside. A
  * convolution is one walk over x; its transpose is one walk over dy per residue of the stride, each with the
- * taps that fall on it. A tile is a run of places in (image, depth, row, column) order. Of one channel it is
+ * taps that fall on it. A tile is a run of positions in (image, depth, row, column) order. Of one channel it is
  * staged: the source rows that the tile reads, in the type that is multiplied, zeros filled in, and rows of a
- * strided walk sorted by residue, so that what a tap reads along a row of places is contiguous. Stage then
+ * strided walk sorted by residue, so that what a tap reads along a row of positions is contiguous. Stage then
  * becomes matrix rows, one per tap, by plain copies. */
 #ifndef ACI_CONV_IMPL_H
 #define ACI_CONV_IMPL_H
@@ -15,17 +15,17 @@
 #include "device/cpu/kernels/conv.h"
 
 enum {
-  ACI_CONV_COLS = 256, /* places of a tile at most */
+  ACI_CONV_COLS = 256, /* positions of a tile at most */
   ACI_CONV_SLACK = 64, /* bytes that copies may run over */
   ACI_CONV_DIRECT = 3    /* result channels of a group up to which packing costs more than it gains */
 };
 
 typedef struct aci_conv_axis {
-  int64_t src, q; /* extents: of the source, of the places */
+  int64_t src, q; /* extents: of the source, of the positions */
   int64_t taps, step;
-  int64_t off, doff;   /* tap i of place p reads p * step + off + i * doff */
+  int64_t off, doff;   /* tap i of position p reads p * step + off + i * doff */
   int64_t tap0, dtap;  /* and is tap0 + i * dtap of the kernel */
-  int64_t dst, at, by; /* place p is at + p * by of the dst extents of the result */
+  int64_t dst, at, by; /* position p is at + p * by of the dst extents of the result */
 } aci_conv_axis;
 
 typedef struct aci_conv_walk {
@@ -34,17 +34,17 @@ typedef struct aci_conv_walk {
   int64_t n, channels; /* images; channels of the source in all groups together */
   const void *src;
   aci_conv_axis a[ACI_CONV_DIMS];
-  int64_t taps, places; /* products over the axes; places of one image */
+  int64_t taps, positions; /* products over the axes; positions of one image */
   bool
-      direct; /* one tap that takes source to result place by place, in the staged type: no stage is needed */
+      direct; /* one tap that takes source to result position by position, in the staged type: no stage is needed */
 } aci_conv_walk;
 
-/* A run of places in one row of the result; direct: in one image. */
+/* A run of positions in one row of the result; direct: in one image. */
 typedef struct aci_conv_run {
   int32_t col, len; /* columns of the tile */
   int64_t
-      stage; /* of its first place and the first tap, in values; direct: offset in the source of channel 0 */
-  int64_t image, place; /* place within the image */
+      stage; /* of its first position and the first tap, in values; direct: offset in the source of channel 0 */
+  int64_t image, position; /* position within the image */
 } aci_conv_run;
 
 /* Rows of one image and depth that are staged together. */
@@ -63,7 +63,7 @@ enum { ACI_CONV_PIECES = 2 * ACI_CONV_COLS };
 typedef struct aci_conv_tile {
   const aci_conv_walk *w;
   int n_cols, n_runs, n_slabs;
-  int64_t col0, n_at;    /* first place in its row and number of them, when the tile is part of one row */
+  int64_t col0, n_at;    /* first position in its row and number of them, when the tile is part of one row */
   int64_t rows, row_len; /* of a slab's depth slice, per residue: staged rows, values per row */
   int64_t slice_len, slab_len; /* in values */
   int64_t low[ACI_CONV_DIMS];  /* least i * doff */
@@ -76,7 +76,7 @@ typedef struct aci_conv_tile {
 
 /* Fills in the rest of a walk whose axes are set; staged: BF16 (raw), F32 or F64. */
 void aci_conv_walk_finish(aci_conv_walk *w, aci_gemm_type staged);
-/* How many tiles of about `cols` places there are, and the tile's first place and number of places. Tiles of
+/* How many tiles of about `cols` positions there are, and the tile's first position and number of positions. Tiles of
  * long rows are parts of one row. */
 int64_t aci_conv_tiles(const aci_conv_walk *w, int64_t cols);
 /* Tile `index`. Its columns are cut into panels of nr (the last of nr / 2 where that is enough) that lie
@@ -85,7 +85,7 @@ void aci_conv_tile_make(const aci_conv_walk *w, int64_t cols, int64_t index, int
                         aci_conv_tile *t);
 /* Counts panels of nr columns, when rows are cut into them later than here. */
 void aci_conv_tile_panels(aci_conv_tile *t, int nr);
-/* Bytes that staging one channel takes at most, for any tile of about `cols` places. */
+/* Bytes that staging one channel takes at most, for any tile of about `cols` positions. */
 int64_t aci_conv_stage_bytes(const aci_conv_walk *w, int64_t cols);
 void aci_conv_stage(const aci_conv_tile *t, int64_t channel, char *stage);
 /* Offset in the stage of tap i (row-major over the axes) against the first, in bytes. */
@@ -160,7 +160,7 @@ ac_status aci_conv_upcast_weight(ac_team *team, const aci_conv *c, const void *d
 
 /* Where the weight of tap t (in the walk's order) lies in the kernel. */
 int64_t aci_conv_kernel_tap(const aci_conv_product *p, int64_t t);
-/* Result channels r0.. of group g over the places of t := sums (rows of ldt, in p->acc) plus bias. */
+/* Result channels r0.. of group g over the positions of t := sums (rows of ldt, in p->acc) plus bias. */
 void aci_conv_store(const aci_conv_product *p, const aci_conv_tile *t, int64_t g, int64_t r0, int64_t rows,
                     const char *sums, int64_t ldt);
 

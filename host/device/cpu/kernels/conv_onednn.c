@@ -5,7 +5,7 @@
  * Taken are, with AVX-512, results and gradients of inputs of kernels beyond 1 x 1, where its direct kernels
  * save the packing of columns (10 to 20 % faster than conv_product.c), and what AMX multiplies in bf16.
  * Elsewhere our kernels are level or faster: 1 x 1 (no other layout of the tensors is needed), gradients of
- * weights, few channels, small batches, results of few places (the last layers of a ResNet on small images, up to
+ * weights, few channels, small batches, results of few positions (the last layers of a ResNet on small images, up to
  * 1.8 times as fast). */
 #include <stdatomic.h>
 #include <string.h>

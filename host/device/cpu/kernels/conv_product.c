@@ -1,4 +1,4 @@
-/* Products of a walk with weights by packed panels: weights (result channels x K) times columns (K x places),
+/* Products of a walk with weights by packed panels: weights (result channels x K) times columns (K x positions),
  * K running over source channels and taps. Columns are packed straight from the stage of a channel
  * (conv_tile.c). Two plans: tiles pack their own columns, one block of K at a time; where the result channels
  * are cut too, because they are many or tiles are few, the columns of some tiles are packed first, for all.
@@ -233,7 +233,7 @@ static void task_piece(void *arg, int64_t begin, int64_t end) {
 
 /* Rows and columns of a task, by shape alone: sums of SUMS_BYTES, less where that leaves few tasks. */
 static void cut(aci_conv_product *p) {
-  const int64_t mr = p->kn->mr, nr = p->kn->nr, total = p->w.n * p->w.places;
+  const int64_t mr = p->kn->mr, nr = p->kn->nr, total = p->w.n * p->w.positions;
   int64_t rows = ROWS, least = 2 * nr < 64 ? 64 : 2 * nr;
   p->n_rc = aci_conv_ceil(p->rows, rows);
   p->cols = SUMS_BYTES / aci_gemm_type_bytes(p->acc) / aci_conv_ceil(p->rows, p->n_rc) / nr * nr;
@@ -262,7 +262,7 @@ ac_status aci_conv_run_blocked(ac_team *team, aci_conv_product *p, ac_err *e) {
   p->acc = p->w.type == ACI_GEMM_F64 ? ACI_GEMM_F64 : ACI_GEMM_F32;
   p->depth = p->chans * p->w.taps;
   p->oom = false;
-  if (p->groups * p->rows == 0 || p->w.n * p->w.places == 0) return AC_OK;
+  if (p->groups * p->rows == 0 || p->w.n * p->w.positions == 0) return AC_OK;
   const int64_t most = KC_BYTES / p->kn->bytes;
   p->n_kb = aci_conv_ceil(p->depth, most);
   p->kc = p->n_kb == 0 ? 0 : (aci_conv_ceil(p->depth, p->n_kb) + 7) / 8 * 8;

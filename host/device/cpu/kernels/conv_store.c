@@ -1,4 +1,4 @@
-/* From the sums of a tile to the result of a convolution: bias, conversion, and the places' way into the
+/* From the sums of a tile to the result of a convolution: bias, conversion, and the positions' way into the
  * result. Called by conv_product.c and conv_direct.c. */
 #include "base/vmath.h"
 #include "device/cpu/isa.h"
@@ -43,7 +43,7 @@ void aci_conv_store(const aci_conv_product *p, const aci_conv_tile *t, int64_t g
   const aci_conv_axis *a = p->w.a;
   const int64_t plane = a[0].dst * a[1].dst * a[2].dst, ab = aci_gemm_type_bytes(p->acc);
   const int64_t channels = p->groups * p->rows;
-  bool full = true; /* places follow each other in the result */
+  bool full = true; /* positions follow each other in the result */
   for (int d = 0; d < ACI_CONV_DIMS; d++) full = full && a[d].by == 1 && a[d].at == 0 && a[d].q == a[d].dst;
   for (int64_t r = 0; r < rows; r++) {
     const int64_t channel = g * p->rows + r0 + r;
@@ -53,11 +53,11 @@ void aci_conv_store(const aci_conv_product *p, const aci_conv_tile *t, int64_t g
       const aci_conv_run *run = &t->run[i++];
       int64_t at = (run->image * channels + channel) * plane, n = run->len;
       if (full) {
-        at += run->place;
+        at += run->position;
         while (i < t->n_runs && t->run[i].image == run->image) n += t->run[i++].len;
       } else {
-        const int64_t d = run->place / (a[1].q * a[2].q), h = run->place / a[2].q % a[1].q,
-                      x = run->place % a[2].q;
+        const int64_t d = run->position / (a[1].q * a[2].q), h = run->position / a[2].q % a[1].q,
+                      x = run->position % a[2].q;
         at += ((a[0].at + d * a[0].by) * a[1].dst + a[1].at + h * a[1].by) * a[2].dst + a[2].at + x * a[2].by;
       }
       store(p->w.type, p->dst, at, a[2].by, acc, run->col, n, b);

@@ -1,4 +1,4 @@
-/* Tiles of places, their stage, and the matrix rows made of it: see conv_impl.h. Called by conv.c and
+/* Tiles of positions, their stage, and the matrix rows made of it: see conv_impl.h. Called by conv.c and
  * conv_weight.c. */
 #include <string.h>
 
@@ -7,12 +7,12 @@
 #include "device/cpu/kernels/conv_impl.h"
 
 void aci_conv_walk_finish(aci_conv_walk *w, aci_gemm_type staged) {
-  w->taps = w->places = 1;
+  w->taps = w->positions = 1;
   bool plain = true;
   for (int d = 0; d < ACI_CONV_DIMS; d++) {
     const aci_conv_axis *a = &w->a[d];
     w->taps *= a->taps;
-    w->places *= a->q;
+    w->positions *= a->q;
     plain = plain && a->taps == 1 && a->step == 1 && a->off == 0 && a->q == a->src && a->q == a->dst &&
             a->by == 1;
   }
@@ -24,8 +24,8 @@ void aci_conv_walk_finish(aci_conv_walk *w, aci_gemm_type staged) {
 static bool row_parts(const aci_conv_walk *w, int64_t cols) { return !w->direct && w->a[2].q > cols; }
 
 int64_t aci_conv_tiles(const aci_conv_walk *w, int64_t cols) {
-  if (row_parts(w, cols)) return w->n * (w->places / w->a[2].q) * aci_conv_ceil(w->a[2].q, cols);
-  return aci_conv_ceil(w->n * w->places, cols);
+  if (row_parts(w, cols)) return w->n * (w->positions / w->a[2].q) * aci_conv_ceil(w->a[2].q, cols);
+  return aci_conv_ceil(w->n * w->positions, cols);
 }
 
 /* Least of i * doff over the taps of an axis, and the span from it to the greatest. */
@@ -36,7 +36,7 @@ static int64_t spread(const aci_conv_axis *a) {
   return a->taps > 1 ? (a->taps - 1) * (a->doff < 0 ? -a->doff : a->doff) : 0;
 }
 
-/* Staged rows that n consecutive places of an axis read, and the distance between those of neighbours. */
+/* Staged rows that n consecutive positions of an axis read, and the distance between those of neighbours. */
 static int64_t staged(const aci_conv_axis *a, int64_t n) {
   return a->taps > 1 ? (n - 1) * a->step + spread(a) + 1 : n;
 }
@@ -47,14 +47,14 @@ static int64_t residues(const aci_conv_axis *x) {
 }
 
 static void direct_runs(aci_conv_tile *t, int64_t first, int64_t n) {
-  const int64_t places = t->w->places;
+  const int64_t positions = t->w->positions;
   for (int64_t col = 0; col < n;) {
     aci_conv_run *r = &t->run[t->n_runs++];
-    r->image = (first + col) / places;
-    r->place = (first + col) % places;
+    r->image = (first + col) / positions;
+    r->position = (first + col) % positions;
     r->col = (int32_t)col;
-    r->len = (int32_t)aci_conv_min(places - r->place, n - col);
-    r->stage = r->image * t->w->channels * places + r->place;
+    r->len = (int32_t)aci_conv_min(positions - r->position, n - col);
+    r->stage = r->image * t->w->channels * positions + r->position;
     col += r->len;
   }
 }
@@ -66,7 +66,7 @@ static void staged_runs(aci_conv_tile *t, int64_t first, int64_t n) {
   const int64_t plane = h->q * x->q;
   int64_t most = 0;
   for (int d = 0; d < ACI_CONV_DIMS; d++) t->low[d] = least(&w->a[d]);
-  int64_t image = first / w->places, depth = first % w->places / plane, row = first % plane / x->q,
+  int64_t image = first / w->positions, depth = first % w->positions / plane, row = first % plane / x->q,
           at = first % x->q;
   aci_conv_slab *s = NULL;
   for (int64_t col = 0; col < n;) {
@@ -151,7 +151,7 @@ void aci_conv_tile_make(const aci_conv_walk *w, int64_t cols, int64_t index, int
     first = index / parts * width + t->col0;
   } else {
     first = index * cols;
-    n = aci_conv_min(cols, w->n * w->places - first);
+    n = aci_conv_min(cols, w->n * w->positions - first);
   }
   t->n_cols = (int)n;
   if (w->direct) direct_runs(t, first, n);
@@ -331,7 +331,7 @@ void aci_conv_row(const aci_conv_tile *t, const char *stage, int64_t channel, in
   const aci_conv_piece *last = t->piece + t->n_whole;
   char *whole = dst + k * t->width * es;
   if (t->w->direct) {
-    stage = (const char *)t->w->src + channel * t->w->places * es;
+    stage = (const char *)t->w->src + channel * t->w->positions * es;
     copy_pieces_exact(whole, stage, t->piece, t->n_whole);
   } else {
     stage += tap;

@@ -1,9 +1,9 @@
 /* The gradient of a convolution's weights: dw (result channels x source channels and taps) = dy (result
- * channels x places) times the transposed columns of x. K runs over the places of the whole batch, a tile at
+ * channels x positions) times the transposed columns of x. K runs over the positions of the whole batch, a tile at
  * a time; where weights are few, the tiles are cut into parts with sums of their own, which are added up in
  * order. Two plans: columns are laid out one after another and transposed; or, where a micro-kernel's width
  * of source channels has several taps, these channels are transposed as they are staged, and what a tap reads
- * along a row of places is then one run of memory. Called by host/ops/conv. */
+ * along a row of positions is then one run of memory. Called by host/ops/conv. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -31,7 +31,7 @@ typedef struct conv_weight_job {
   bool turned;       /* channels are transposed in the stage */
   int64_t tap_chunk; /* taps of a task then, and such chunks; its columns are (tap, channel) */
   int64_t n_tc;
-  int64_t places; /* of a tile */
+  int64_t positions; /* of a tile */
   int64_t n_tiles, rm, n_rc, cm, n_cc, n_parts, per_part;
   char *parts; /* sums, one set of weights per part; NULL: straight into dw */
   _Atomic bool oom;
@@ -63,13 +63,13 @@ static bool space_get(const conv_weight_job *j, space *s) {
   const aci_gemm_kernel *kn = j->kn;
   const int64_t es = aci_gemm_type_bytes(j->w.type), wide = aci_conv_max(es, j->w.stage_bytes);
   const int64_t mr = kn->mr, most = aci_conv_max(kn->nr, aci_conv_ceil(j->rm, mr) * mr);
-  s->pitch = aci_gemm_lines(j->places * wide) + ACI_CONV_SLACK;
+  s->pitch = aci_gemm_lines(j->positions * wide) + ACI_CONV_SLACK;
   s->ldt = aci_conv_ceil(j->cm, kn->nr) * kn->nr;
-  const int64_t one = aci_conv_stage_bytes(&j->w, j->places), lanes = j->turned ? kn->nr : 0;
+  const int64_t one = aci_conv_stage_bytes(&j->w, j->positions), lanes = j->turned ? kn->nr : 0;
   int64_t stage = one * aci_conv_max(lanes, 1), rows = most * s->pitch,
           turned = aci_gemm_lines(one * lanes) + 64 * lanes;
-  int64_t a = aci_gemm_lines(aci_gemm_packed_bytes(kn, j->rm, mr, j->places) + 64);
-  int64_t panel = aci_gemm_lines(aci_gemm_packed_bytes(kn, kn->nr, kn->nr, j->places) + 64);
+  int64_t a = aci_gemm_lines(aci_gemm_packed_bytes(kn, j->rm, mr, j->positions) + 64);
+  int64_t panel = aci_gemm_lines(aci_gemm_packed_bytes(kn, kn->nr, kn->nr, j->positions) + 64);
   int64_t acc = aci_conv_ceil(j->rm, mr) * mr * s->ldt * aci_gemm_type_bytes(j->acc);
   s->acc = aci_scratch(ACI_SCRATCH_TILE, (size_t)(acc + a + panel + rows + stage + turned + j->w.taps * 8));
   if (s->acc == NULL) return false;
@@ -83,14 +83,14 @@ static bool space_get(const conv_weight_job *j, space *s) {
   return true;
 }
 
-/* Rows of dy over the places of a tile. */
+/* Rows of dy over the positions of a tile. */
 static void pack_rows(const conv_weight_job *j, const aci_conv_tile *t, const space *s, int64_t channel, int64_t rows) {
-  const int64_t es = aci_gemm_type_bytes(j->w.type), channels = j->groups * j->rows, places = j->w.places;
+  const int64_t es = aci_gemm_type_bytes(j->w.type), channels = j->groups * j->rows, positions = j->w.positions;
   const aci_conv_run *first = &t->run[0], *last = &t->run[t->n_runs - 1];
   if (first->image == last->image) {
     aci_gemm_pack(j->kn, j->w.type, s->a, j->kn->mr, false, rows, t->n_cols,
-                  (const char *)j->dy + ((first->image * channels + channel) * places + first->place) * es,
-                  places, 1);
+                  (const char *)j->dy + ((first->image * channels + channel) * positions + first->position) * es,
+                  positions, 1);
     return;
   }
   for (int64_t r = 0; r < rows; r++)
@@ -99,7 +99,7 @@ static void pack_rows(const conv_weight_job *j, const aci_conv_tile *t, const sp
       int64_t n = run->len;
       while (i < t->n_runs && t->run[i].image == run->image) n += t->run[i++].len;
       memcpy(s->rows + r * s->pitch + run->col * es,
-             (const char *)j->dy + ((run->image * channels + channel + r) * places + run->place) * es,
+             (const char *)j->dy + ((run->image * channels + channel + r) * positions + run->position) * es,
              (size_t)(n * es));
     }
   aci_gemm_pack(j->kn, j->w.type, s->a, j->kn->mr, false, rows, t->n_cols, s->rows, s->pitch / es, 1);
@@ -181,7 +181,7 @@ static void task_piece(void *arg, int64_t begin, int64_t end) {
       return;
     }
     for (int64_t i = first; i < last; i++) {
-      aci_conv_tile_make(&j->w, j->places, i, 0, 0, &t);
+      aci_conv_tile_make(&j->w, j->positions, i, 0, 0, &t);
       for (int64_t k = 0; k < j->w.taps; k++) s.tap[k] = aci_conv_tap(&t, k);
       if (j->turned) tile_product_turned(j, &t, &s, g, r0, rows, c0, cols, t0, taps, i > first);
       else tile_product(j, &t, &s, g, r0, rows, c0, cols, i > first);
@@ -236,13 +236,13 @@ void aci_conv_sum_parts(ac_team *team, void *sums, int64_t n_parts, int64_t all,
 /* Tasks by shape: rows and columns of the weights, and parts of the tiles where these are few. */
 static void cut(conv_weight_job *j) {
   const int64_t mr = j->kn->mr, nr = j->kn->nr, ab = aci_gemm_type_bytes(j->acc);
-  j->places = j->w.n * j->w.places < ACI_CONV_COLS ? j->w.n * j->w.places : ACI_CONV_COLS;
-  j->n_tiles = aci_conv_tiles(&j->w, j->places);
+  j->positions = j->w.n * j->w.positions < ACI_CONV_COLS ? j->w.n * j->w.positions : ACI_CONV_COLS;
+  j->n_tiles = aci_conv_tiles(&j->w, j->positions);
   j->n_rc = aci_conv_ceil(j->rows, ROWS);
   j->rm = aci_conv_ceil(aci_conv_ceil(j->rows, j->n_rc), mr) * mr;
   j->n_rc = aci_conv_ceil(j->rows, j->rm);
   j->turned = j->kn->pair == 1 && j->w.taps > 1 && 5 * j->chans >= 4 * aci_conv_ceil(j->chans, nr) * nr &&
-              aci_conv_stage_bytes(&j->w, j->places) * nr <= TURNED_BYTES;
+              aci_conv_stage_bytes(&j->w, j->positions) * nr <= TURNED_BYTES;
   if (j->turned) {
     j->tap_chunk = aci_conv_max(COLS / nr, 1);
     j->n_tc = aci_conv_ceil(j->w.taps, j->tap_chunk);
@@ -256,7 +256,7 @@ static void cut(conv_weight_job *j) {
     j->n_cc = aci_conv_ceil(j->depth, j->cm);
   }
   const int64_t tasks = j->groups * j->n_rc * j->n_cc, all = j->groups * j->rows * j->depth;
-  double flops = 2.0 * (double)all * (double)(j->w.n * j->w.places);
+  double flops = 2.0 * (double)all * (double)(j->w.n * j->w.positions);
   j->n_parts = aci_conv_ceil(MANY_TASKS, tasks);
   j->n_parts = aci_conv_min(j->n_parts, (int64_t)(flops / (double)tasks / PART_FLOPS));
   j->n_parts = aci_conv_min(aci_conv_min(j->n_parts, MAX_PARTS), PARTS_BYTES / (all * ab));
@@ -290,7 +290,7 @@ ac_status aci_conv_backward_weight(ac_team *team, const aci_conv *c, const void 
   j.depth = j.chans * j.w.taps;
   const int64_t all = j.groups * j.rows * j.depth, ab = aci_gemm_type_bytes(j.acc);
   if (all == 0) return AC_OK;
-  if (j.w.n * j.w.places == 0) {
+  if (j.w.n * j.w.positions == 0) {
     memset(dw, 0, (size_t)(all * aci_gemm_type_bytes(c->type)));
     return AC_OK;
   }
@@ -307,7 +307,7 @@ ac_status aci_conv_backward_weight(ac_team *team, const aci_conv *c, const void 
       return AC_FAIL(e, OOM, "out of memory for %lld partial sums of %lld weights", (long long)j.n_parts,
                      (long long)all);
   }
-  double flops = 2.0 * (double)j.rm * (double)j.cm * (double)(j.w.n * j.w.places);
+  double flops = 2.0 * (double)j.rm * (double)j.cm * (double)(j.w.n * j.w.positions);
   ac_parallel_for(team, j.groups * j.n_rc * j.n_cc * j.n_parts, flops >= 4e5 ? 1 : (int64_t)(4e5 / flops),
                   task_piece, &j);
   if (j.oom) return AC_FAIL(e, OOM, "out of memory for the tiles of a convolution");

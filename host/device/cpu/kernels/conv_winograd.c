@@ -122,7 +122,7 @@ static bool work_get(const winograd_job *j, work *s) {
   s->t.panels = p;
   s->products = s->t.panels + panels;
   s->results = s->products + products;
-  aci_wino_place(&j->t, s->results + 4 * j->t.cols, &s->t);
+  aci_wino_position(&j->t, s->results + 4 * j->t.cols, &s->t);
   return true;
 }
 

@@ -30,9 +30,9 @@ typedef struct aci_wino_work {
 void aci_wino_set(aci_wino *w, const aci_conv *c, bool backward);
 /* sequence and spot, when the rest stands. */
 void aci_wino_finish(aci_wino *w);
-/* Values that aci_wino_place hands out of p: all but the panels. */
+/* Values that aci_wino_position hands out of p: all but the panels. */
 int64_t aci_wino_size(const aci_wino *w);
-void aci_wino_place(const aci_wino *w, float *p, aci_wino_work *s);
+void aci_wino_position(const aci_wino *w, float *p, aci_wino_work *s);
 /* Before the first channel of the rows of tiles [g0, g1). */
 void aci_wino_open(const aci_wino *w, aci_wino_work *s);
 /* Channel `chan` of these rows as row `row` of the panels, the last of which is half as wide where that is enough.

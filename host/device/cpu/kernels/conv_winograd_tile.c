@@ -59,7 +59,7 @@ void aci_wino_finish(aci_wino *w) {
 
 int64_t aci_wino_size(const aci_wino *w) { return (4 + 8 + ACI_WINO_SPOTS) * w->sequence; }
 
-void aci_wino_place(const aci_wino *w, float *p, aci_wino_work *s) {
+void aci_wino_position(const aci_wino *w, float *p, aci_wino_work *s) {
   s->lines = p;
   s->across = s->lines + 4 * w->sequence;
   s->flat = s->across + 8 * w->sequence;
@@ -69,7 +69,7 @@ void aci_wino_open(const aci_wino *w, aci_wino_work *s) {
   memset(s->lines, 0, (size_t)(4 * w->sequence) * sizeof *s->lines);
 }
 
-/* The source rows of a block lie in one sequence per parity of their place in a tile: row of tiles i reads its rows i and
+/* The source rows of a block lie in one sequence per parity of their position in a tile: row of tiles i reads its rows i and
  * i + 1 of both. Between images one more row of tiles is counted, and in each row one more tile, so that what a tile
  * reads is always as far away; what these come to is not laid into panels. */
 static int64_t sequence_row(const aci_wino *w, int64_t g0, int64_t g) {

@@ -45,7 +45,7 @@ static bool work_get(const winograd_weight_job *j, work *s) {
   if (p == NULL) return false;
   s->t.panels = p;
   s->quad = p + panels;
-  aci_wino_place(&j->t, s->quad + quad, &s->t);
+  aci_wino_position(&j->t, s->quad + quad, &s->t);
   return true;
 }
 

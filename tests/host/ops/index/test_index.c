@@ -190,7 +190,7 @@ static void test_errors(void **state) {
   assert_fails(ac_embedding(r.c, ids, b, NULL, &y, &r.e), INDEX,
                "holds 9 at (2, 1), but there are only 4 rows", r.e);
   assert_fails(ac_embedding(r.c, a, b, NULL, &y, &r.e), DTYPE, "i64 or i32, got f32", r.e);
-  assert_fails(ac_gather(r.c, b, 0, ids, &y, &r.e), INDEX, "there are only 4 places along dim 1", r.e);
+  assert_fails(ac_gather(r.c, b, 0, ids, &y, &r.e), INDEX, "there are only 4 positions along dim 1", r.e);
   ac_tensor *t = NULL;
   assert_ok(ac_t(r.c, a, &t, &r.e), r.e);
   assert_fails(ac_view(r.c, t, six, 1, &y, &r.e), SHAPE, "use reshape", r.e);

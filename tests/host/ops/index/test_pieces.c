@@ -261,7 +261,7 @@ static void test_errors(void **state) {
   assert_fails(ac_roll(r.c, a, shifts, 2, NULL, 0, &y, &r.e), INVALID, "2 shifts without dims", r.e);
   assert_fails(ac_tile(r.c, a, crop, 2, &y, &r.e), INVALID, "(-2, -2)", r.e);
   assert_fails(ac_repeat_interleave(r.c, a, ac_operand_int(-1), NULL, NULL, &y, &r.e), INVALID, "-1", r.e);
-  assert_fails(ac_repeat_interleave(r.c, a, T(ids), &one_dim[0], NULL, &y, &r.e), SHAPE, "dim 2 has 3 places",
+  assert_fails(ac_repeat_interleave(r.c, a, T(ids), &one_dim[0], NULL, &y, &r.e), SHAPE, "dim 2 has 3 positions",
                r.e);
   assert_fails(ac_diagonal(r.c, a, 0, 1, -1, &y, &r.e), INVALID, "both 2", r.e);
   assert_fails(ac_slice(r.c, a, 1, 0, &stop, 1, &y, &r.e), INDEX,
@@ -282,7 +282,7 @@ static void test_errors(void **state) {
                INVALID, "either size", r.e);
   assert_fails(ac_interpolate(r.c, images, odd, 1, NULL, 0, AC_INTERPOLATE_MODE_LINEAR, false, &y, &r.e),
                SHAPE, "one more dim", r.e);
-  assert_fails(ac_index(r.c, a, &ids, 1, NULL, 0, &y, &r.e), INDEX, "holds 5 at (2), but dim 1 has 2 places",
+  assert_fails(ac_index(r.c, a, &ids, 1, NULL, 0, &y, &r.e), INDEX, "holds 5 at (2), but dim 1 has 2 positions",
                r.e);
   assert_fails(ac_index(r.c, a, (ac_tensor *[]){a}, 1, NULL, 0, &y, &r.e), DTYPE, "i64 or i32, got f32", r.e);
   assert_fails(ac_index(r.c, a, (ac_tensor *[]){ids, ids, ids}, 3, NULL, 0, &y, &r.e), INDEX,
