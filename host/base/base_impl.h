@@ -1,5 +1,17 @@
 /* The private face of base: what other stages of the host (never a program that embeds it) may call besides
- * accel/base.h. */
+ * accel/base.h.
+ *
+ * Map of the folder:
+ *
+ *   err.c log.c params.c params.def   status and messages, the log sink, the table of ACCEL_* variables
+ *   json.h json_*.c                   JSON: event reader, document, writer
+ *   strbuf.[ch] number.[ch] nearest.c text buffers, numbers as text, "did you mean"
+ *   team.c                            the thread team behind ac_parallel_for
+ *   biased.[ch]                       the biased lock of a pool
+ *   small.[ch] thread_counter.[ch]    free lists of small objects, live objects counted per thread
+ *   philox.h vmath.h hostdev.h        random numbers and elementary functions, shared by the CPU's and CUDA's kernels
+ *   crc32c.[ch]                       the checksum
+ *   module.c sysinfo.c                loading modules beside the library; memory and CPUs of the machine and cgroup */
 #ifndef ACI_BASE_IMPL_H
 #define ACI_BASE_IMPL_H
 #include <signal.h>

@@ -1,6 +1,18 @@
 /* What convolutions and their adjoints share: reading window arguments, shape rules, gradient rules, and the
  * way to the kernels of device/cpu/kernels/conv.h. A convolution has 1 to 3 spatial dims; batches are
- * optional, as in PyTorch. */
+ * optional, as in PyTorch.
+ *
+ * Map of the folder. One op, one file of its name. What they share:
+ *
+ *   conv.[ch], plan.h       convolutions: window arguments, shape and gradient rules; plan.h lays windows, pools and patches out for
+ *                           the CPU and for device modules
+ *   pool.[ch]               pools: shape and gradient rules; pool_avg.c and pool_max.c are their CPU loops
+ *   patches.[ch]            unfold and fold (im2col, col2im)
+ *   conv.cu, conv.cuh       convolutions on CUDA: chooses between conv_dnn.cu (cuDNN; dnn.h declares it, dnn_check.cu compares it
+ *                           with cuDNN's header), conv_gemm.cu with conv_gather.cuh (implicit GEMM) and conv_direct.cu (few channels)
+ *   pool.cu patches.cu      pools and patches on CUDA; planes.cuh: tensors as planes (H, W)
+ *
+ * The CPU's kernels of convolutions are in device/cpu/kernels. */
 #ifndef ACI_OPS_CONV_H
 #define ACI_OPS_CONV_H
 #include "ops/conv/plan.h"

@@ -1,5 +1,27 @@
 /* What the view and join ops share: shapes with one open extent (-1), ranges copied between strided tensors, pieces
- * along a dim. Called by the files of this folder, by random ops and by optimizers (aci_elems_*). */
+ * along a dim. Called by the files of this folder, by random ops and by optimizers (aci_elems_*).
+ *
+ * Map of the folder: ops that choose, move or rearrange elements. One op, one file of its name; a .cu beside a .c holds
+ * the CUDA kernels of the same work. The other files are shared by several ops:
+ *
+ *   views (no bytes move)   view reshape view_as reshape_as flatten unflatten squeeze unsqueeze expand expand_as permute
+ *                           transpose t movedim diagonal narrow select slice split chunk unbind meshgrid alias contiguous;
+ *                           index_view.[ch] is t[{...}] without tensors, slice_backward the gradient of all slices
+ *   joining                 cat stack hstack vstack (cat_atleast.h: inputs brought to a least rank, then cat)
+ *   whole pieces moved      flip roll tile repeat_interleave pad: remap.[ch] copies runs by one position map per dim
+ *                           (remap_plan.h), repeats.[ch] their gradient, tile.cu and remap.cu on CUDA
+ *   resizing                interpolate: resample.[ch] applies sparse matrices per dim, resize.h has the modes' weights
+ *   whole rows by index     embedding index_select index_add: rows.c, rows.cu
+ *   elements by index       gather take_along_dim scatter scatter_add: gather_scatter.[ch], gather_scatter.cu
+ *   several index tensors   index index_put index_copy index_fill: advanced_index.[ch], advanced_index_plan.h, advanced_index.cu;
+ *                           index_last.[ch] says which of several writes to one position stays
+ *   masks                   masked_select masked_scatter nonzero: mask.[ch], masks.cu
+ *   order                   sort argsort topk median unique: sort_keys.[ch] (elements as integer keys), radix_sort.c,
+ *                           sort_lines.c, unique_slices.c; order.cuh, order.cu, sort.cu, unique.cu on CUDA
+ *   search                  searchsorted bucketize: search.[ch], search.cu
+ *   counting                bincount one_hot: counts.cu on CUDA
+ *   matrices                diag trace tril triu (triangle.[ch], triangle.cu) diff slice_scatter
+ *   copies                  range.c, range.cu, range.cuh: what this header declares */
 #ifndef ACI_OPS_INDEX_H
 #define ACI_OPS_INDEX_H
 #include "ops/map/convert.h"

@@ -1,6 +1,13 @@
 /* Elementwise losses: a number for each pair (input[i], target[i]); the numbers are averaged, summed or returned as they are. Called by
  * the files that name a loss. A loss is a map of (input, target) whose further parameters begin with `reduction`; mean and sum are
- * made in the pass that computes the elements, in an order that follows from the shape alone. */
+ * made in the pass that computes the elements, in an order that follows from the shape alone.
+ *
+ * Map of the folder. One op, one file of its name. What they share:
+ *
+ *   elementwise.[ch]        this frame; ops that are composed of others use its checks and its reduction (aci_loss_*)
+ *   cross_entropy.h         cross_entropy: cross_entropy_kernel.c on the CPU; cross_entropy.cu, .cuh and _rows.cu on CUDA
+ *   linear_cross_entropy.h  linear_cross_entropy, tile by tile of the vocabulary: _args.h (arguments by name), _kernel.c and
+ *                           _tile.c on the CPU; .cu, .cuh and _tile.cu on CUDA */
 #ifndef ACI_OPS_ELEMENTWISE_LOSS_H
 #define ACI_OPS_ELEMENTWISE_LOSS_H
 #include "ops/map/map.h"

@@ -8,7 +8,17 @@
  * parameters arrive in p[0], p[1], ... converted to T. T is float (for f32 f16 bf16) or double; in the N macros also int64_t
  * (for integers and bool), and the result has the promoted dtype. Without N integer inputs are computed and returned in f32. B: as N, result bool.
  * .flops_per_element is 1 where an op does not say otherwise. A formula may use m_* of base/vmath.h, has no
- * branches that keep the compiler from vectorising it (a ?: is fine), and reads nothing but its arguments. */
+ * branches that keep the compiler from vectorising it (a ?: is fine), and reads nothing but its arguments.
+ *
+ * Map of the folder. One op, one file of its name. What they share:
+ *
+ *   map.[ch], plan.h        this frame: loops, shape rule and CPU driver; a call laid out for any device
+ *   map.cu, map.cuh         the driver and the kernels on CUDA, made of the same formulas
+ *   convert.[ch]            rows of any dtype to and from the compute types
+ *   fill.[ch]               fill_ zero_ and the *_like ops
+ *   angle.h exponential.h   formulas of the inverse circular functions, and of elu selu celu
+ *   bitwise.h modulo.h      shape rules and checks of the bitwise ops, and of remainder and fmod
+ *   swiglu.cu               the backward of swiglu on CUDA, which has two results */
 #ifndef ACI_OPS_MAP_H
 #define ACI_OPS_MAP_H
 #include "base/vmath.h"

@@ -1,5 +1,15 @@
 /* One description of a (batched) matrix product over strided operands, and its way to the CPU's gemm. Used by
- * matmul, linear, addmm and attention's plain path. */
+ * matmul, linear, addmm and attention's plain path.
+ *
+ * Map of the folder. One op, one file of its name: matmul mm mv bmm dot outer linear addmm baddbmm mlp einsum multi_dot cdist
+ * mixed_product. What they share:
+ *
+ *   product.[ch], plan.h    a batched product of strided operands, for the CPU and for device modules
+ *   check.h                 what the ops of fixed rank ask of their operands
+ *   product.cu, product.cuh the product on CUDA: tiles of our own, or cuBLASLt by product_lt.cu (lt.h declares it, lt_check.cu
+ *                           compares it with the toolkit's header)
+ *
+ * The CPU's kernels of products are in device/cpu (gemm*.c). */
 #ifndef ACI_OPS_PRODUCT_H
 #define ACI_OPS_PRODUCT_H
 #include "device/cpu/gemm.h"

@@ -3,7 +3,16 @@
  *
  * Arguments of a forward: x, the residual of the add_ ops, normalized_shape, weight, bias unless rms, eps; results y
  * and, of the add_ ops, sum = residual + x, which is what is normalised. Of a backward: dy, x (or sum),
- * normalized_shape, weight, eps, dsum. */
+ * normalized_shape, weight, eps, dsum.
+ *
+ * Map of the folder. One op, one file of its name. What they share:
+ *
+ *   norm.h, norm_rules.c, norm_kernel.c       layer_norm rms_norm add_layer_norm add_rms_norm: rules, and rows on the CPU
+ *   norm_kernel.cu norm_lines.cu norm_rows.cuh  the same on CUDA: rows of any strides, and contiguous rows
+ *   channel.[ch]                              batch_norm group_norm instance_norm: checks and the choice of loops;
+ *                                             channel_run.c and channel_column.c are the loops
+ *   channel.cu channel_sums.cuh batch_norm.cu the same on CUDA
+ *   normalize.c cosine_similarity.c           composed of other ops */
 #ifndef ACI_OPS_NORM_H
 #define ACI_OPS_NORM_H
 #include <float.h>

@@ -2,7 +2,16 @@
  * which formula.h tells how to write.
  *
  * Rows are computed in f32, in f64 where any list of that parameter is f64; other dtypes and strided memory
- * pass through buffers. */
+ * pass through buffers.
+ *
+ * Map of the folder. One op, one file of its name: <optimizer>_step_ and the ops on lists of gradients. What they share:
+ *
+ *   formula.h               how the formula of an optimizer is written, once for the CPU and for CUDA
+ *   step.[ch]               this frame; step.cu and step.cuh on CUDA
+ *   lists.[ch]              lists of tensors walked in chunks; lists.cu and lists.cuh on CUDA
+ *   adam.[ch] schedule_free.h   what variants of one optimizer share
+ *   adafactor.[ch]          the passes of adafactor_step_ over tiles
+ *   amp.cu                  amp_foreach_unscale_ and amp_update_scale_ on CUDA (loss scaling) */
 #ifndef ACI_OPS_STEP_H
 #define ACI_OPS_STEP_H
 #include "device/cpu/isa.h"

@@ -4,7 +4,21 @@
  * A tensor is seen as kept dims times reduced dims: output o (row-major over the kept dims) owns the list of
  * elements under its reduced dims, also in row-major order. Kernels that need the elements of one output at
  * a time fetch that list in blocks of the compute type; sums have a second way for reduced dims that stand
- * outside of contiguous kept ones. */
+ * outside of contiguous kept ones.
+ *
+ * Map of the folder. One op, one file of its name. What they share:
+ *
+ *   reduce.[ch], plan.h     shape and gradient rules; kept times reduced dims, for the CPU and for device modules
+ *   sum_kernel.c            sums: sum, mean, sum_to (which undoes broadcasting)
+ *   reduction.[ch]          reductions with a state of up to three words per output: prod norm logsumexp, and through
+ *                           count.[ch] any all count_nonzero, through moments.[ch] var std
+ *   minmax.[ch]             max min amax amin argmax argmin; minmax_short.c for short lists of floats
+ *   scan.[ch]               cumsum, cumprod; cumminmax.[ch] cummax, cummin
+ *   softmax_kernel.c        softmax, log_softmax (softmax.h: their rows, which cross_entropy uses too)
+ *   lanes.h                 one list of elements into one value, as vector code
+ *   slots.h                 scratch buffers of a parallel loop
+ *   *.cu, *.cuh             the same on CUDA: reduction.cuh is the frame of reductions (reductions.cu: the ops), scan.cuh of
+ *                           scans, lines.cuh and rows.cuh of kernels that hold a row (softmax, norms) */
 #ifndef ACI_OPS_REDUCE_H
 #define ACI_OPS_REDUCE_H
 #include "ops/map/convert.h"

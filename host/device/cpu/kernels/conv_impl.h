@@ -6,7 +6,19 @@
  * taps that fall on it. A tile is a run of positions in (image, depth, row, column) order. Of one channel it is
  * staged: the source rows that the tile reads, in the type that is multiplied, zeros filled in, and rows of a
  * strided walk sorted by residue, so that what a tap reads along a row of positions is contiguous. Stage then
- * becomes matrix rows, one per tap, by plain copies. */
+ * becomes matrix rows, one per tap, by plain copies.
+ *
+ * Map of the folder: kernels that ops share and that need the tiles of the matrix product.
+ *
+ *   conv.h, conv.c          convolutions: the interface, and the choice of a way
+ *   conv_product.c          by packed panels and micro-kernels; conv_tile.c makes the tiles, conv_store.c writes results
+ *   conv_direct.c           directly, where result channels are few
+ *   conv_fold.c             transposed ones by a product and col2im
+ *   conv_winograd*.[ch]     3 x 3 taps by Winograd's transforms, forward and by weights
+ *   conv_upcast.c           16-bit floats through copies in f32
+ *   conv_onednn.c           through oneDNN
+ *   conv_weight.c           gradients of weights
+ *   flash.h, flash_impl.h   attention: flash.c forward, flash_backward.c, flash_tile.[ch] passes over tiles of scores */
 #ifndef ACI_CONV_IMPL_H
 #define ACI_CONV_IMPL_H
 #include <stdatomic.h>
