@@ -100,7 +100,8 @@ static bool is_wanted(const run *r, const ac_node *n) {
   return false;
 }
 
-/* Every node reachable from what is in the table; entries found later stand later, so one sweep does it. */
+/* Adds every node that is reachable from those in the table. New entries are appended, so one pass over the growing list visits
+ * them all; waits counts the edges of this run that lead to a node. */
 static ac_status discover(run *r, ac_err *e) {
   for (int i = 0; i < r->n; i++) {
     ac_node *n = r->order[i]->n;
@@ -120,7 +121,7 @@ static bool is_leaf(const entry *t) { return t->n->n_edges == 0 && t->n->seq == 
 static int by_seq_desc(const void *a, const void *b) {
   const entry *x = *(entry *const *)a, *y = *(entry *const *)b;
   bool ax = is_leaf(x), ay = is_leaf(y);
-  if (ax != ay) return ax ? 1 : -1; /* leaves stand last; they run as soon as nothing more can come */
+  if (ax != ay) return ax ? 1 : -1; /* leaves last: they run from arrive(), with their last gradient */
   return x->n->seq > y->n->seq ? -1 : x->n->seq < y->n->seq;
 }
 
@@ -138,6 +139,8 @@ static void sort(run *r) {
   }
 }
 
+/* With inputs given, only nodes on a path to one are worth running. order is topological, outputs first: from its end backwards a
+ * node's successors are decided before it. */
 static void mark_needed(run *r) {
   for (int i = 0; i < r->n; i++) r->order[i]->needed = r->n_inputs == 0;
   if (r->n_inputs == 0) return;
@@ -154,7 +157,8 @@ static void mark_needed(run *r) {
   }
 }
 
-/* Adds v (owned, taken) to a gradient in the making. Ours alone: in place. */
+/* Adds v (owned, taken) to a gradient that is being accumulated. The sum goes into its memory where this run holds the only
+ * reference to it and nothing is recorded; else it becomes a new tensor. */
 static ac_status add_to(run *r, ac_tensor **slot, ac_tensor *v, ac_err *e) {
   ac_tensor *have = *slot, *sum = NULL;
   ac_scalar one = {.kind = AC_SCALAR_INT, .i = 1};
@@ -163,9 +167,9 @@ static ac_status add_to(run *r, ac_tensor **slot, ac_tensor *v, ac_err *e) {
     *slot = v;
     return AC_OK;
   }
-  bool ours = !r->create_graph && atomic_load(&have->ref) == 1 && atomic_load(&have->storage->ref) == 1 &&
+  bool exclusive = !r->create_graph && atomic_load(&have->ref) == 1 && atomic_load(&have->storage->ref) == 1 &&
               !aci_overlaps_self(have);
-  if (ours) st = ac_add_(r->c, have, ac_operand_tensor(v), one, &sum, e);
+  if (exclusive) st = ac_add_(r->c, have, ac_operand_tensor(v), one, &sum, e);
   else st = ac_add(r->c, ac_operand_tensor(have), ac_operand_tensor(v), one, &sum, e);
   ac_tensor_release(v);
   if (st == AC_OK) {
@@ -195,6 +199,8 @@ static ac_status fit(run *r, const ac_node *from, int k, ac_tensor **g, ac_err *
   return AC_OK;
 }
 
+/* What happens to the whole gradient of a node before it goes on: tensor hooks, which may replace it; ->grad of non-leaves with
+ * retain_grad; the gradients that ac_gradients was asked for. */
 static ac_status run_hooks(run *r, entry *t, ac_err *e) {
   ac_node *n = t->n;
   for (int i = 0; i < n->n_out && n->hooks != NULL; i++)
@@ -219,6 +225,9 @@ static ac_status arrive(run *r, entry *to, ac_err *e) {
   return AC_OK;
 }
 
+/* Runs one node, whose gradients are complete: hooks, its backward, and the results to the nodes it has edges to. A node that no
+ * gradient reached, or that leads to no input asked for, does not run, but its edges still count as served: leaves wait for
+ * them. t->g is released here; din is owned until it is added to the next node's gradient. */
 static ac_status serve(run *r, entry *t, ac_err *e) {
   ac_node *n = t->n;
   ac_status st = AC_OK;
@@ -268,6 +277,7 @@ static ac_status serve(run *r, entry *t, ac_err *e) {
   return st;
 }
 
+/* Puts the gradient of one output into the table: g, or ones for a single element, in the output's dtype. */
 static ac_status seed(run *r, int output, ac_tensor *t, ac_tensor *g, ac_err *e) {
   char a[128], b[128];
   aci_edge edge = {0};
@@ -333,6 +343,7 @@ ac_status ac_backward_queue(ac_ctx *c, ac_end_hook fn, void *user, void (*free_f
   return AC_OK;
 }
 
+/* Ends a run with status st. The outermost one calls the callbacks queued for its end (freed unrun after a failure). */
 static ac_status leave(ac_ctx *c, ac_status st, ac_err *e) {
   const bool grad = c->grad_enabled, cast = c->autocast_on;
   while (c->in_backward == 1 && c->final_callbacks != NULL) {
@@ -349,6 +360,8 @@ static ac_status leave(ac_ctx *c, ac_status st, ac_err *e) {
   return st;
 }
 
+/* One backward pass. With inputs: got[i] becomes the gradient of input i (owned, NULL where none came; all NULL on failure), and no
+ * leaf's ->grad changes. Gradients are recorded only with create_graph. */
 static ac_status engine(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads,
                         int n_inputs, ac_tensor *const *inputs, bool within, const ac_backward_options *o,
                         ac_tensor **got, ac_err *e) {

@@ -8,7 +8,8 @@
 #include "accel/ops.h"
 #include "ops_x.h"
 
-static void give_back(aci_meta *m, ac_tensor *t) {
+/* Releases the saved tensor of one edge. */
+static void drop_saved(aci_meta *m, ac_tensor *t) {
   aci_saved_by_unlink(m);
   if (m->saved) ac_tensor_release(t);
 }
@@ -21,13 +22,13 @@ static void release_saved(ac_node *base) {
     ac_value *v = &n->args[i];
     if (v->kind == AC_T_TENSOR) {
       any |= v->tensor != NULL;
-      if (k < base->n_edges) give_back(&base->meta[k], v->tensor);
+      if (k < base->n_edges) drop_saved(&base->meta[k], v->tensor);
       v->tensor = NULL;
       k++;
     } else if (v->kind == AC_T_TENSORS) {
       for (int j = 0; j < v->n; j++, k++) {
         any |= v->tensors[j] != NULL;
-        if (k < base->n_edges) give_back(&base->meta[k], v->tensors[j]);
+        if (k < base->n_edges) drop_saved(&base->meta[k], v->tensors[j]);
         v->tensors[j] = NULL;
       }
     }
@@ -82,8 +83,10 @@ static ac_tensor *input_again(ac_expr *x, ac_tensor *t, bool create_graph) {
   return ac_expr_own(x, a);
 }
 
-/* An op given as plain ops is differentiated through them: run it again on other handles of its inputs (so
- * that paths between the inputs do not count twice) and ask for the gradients of that. */
+/* An op composed of others is differentiated through them: it runs again on aliases of its inputs, and the gradients of
+ * that run are taken. Aliases, because an input may itself be computed from another input: a path between them belongs to
+ * the outer graph and must not count here too. alias, want, got are one array: per edge an alias of the saved tensor, the
+ * aliases that need gradients in order, and those gradients. */
 static ac_status apply_composed(aci_op_node *n, const ac_value *saved, ac_ctx *c, ac_tensor *const *dout,
                                 ac_tensor **din, bool create_graph, ac_err *e) {
   ac_expr x;

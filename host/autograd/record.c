@@ -19,7 +19,7 @@ static bool needs_grad(const ac_value *v) {
   return false;
 }
 
-/* What a node for this call takes. */
+/* What a node for this call takes up. */
 typedef struct sizes {
   bool grad;    /* an input needs a gradient */
   int n_edges;
@@ -33,7 +33,8 @@ static ac_status look_at(const ac_tensor *t, sizes *s, ac_err *e) {
   return t->flags & ACI_T_VIEW ? aci_check_view(t, e) : AC_OK;
 }
 
-/* Refuses views that an in-place write has left behind: their history says nothing about their values. */
+/* Sums up s over all arguments. Refuses views taken before an in-place write to their storage: their history says nothing about
+ * their values. */
 static ac_status look(const ac_frame *f, sizes *s, ac_err *e) {
   *s = (sizes){false, 0, 0};
   for (int i = 0; i < f->n_args; i++) {
@@ -105,7 +106,8 @@ ac_status aci_record_check(ac_ctx *c, ac_frame *f, ac_err *e) {
   return ac_clone(c, f->args[0].tensor, &f->before, e);
 }
 
-/* slot: holds what is kept of t, or NULL. */
+/* Edge k of n leads to where t's gradient goes. *slot is what n saves of t (NULL: nothing); the edge's meta joins the list of
+ * those that save it. Shapes are copied to *var, which moves on. */
 static ac_status add_edge(aci_op_node *n, int k, ac_tensor *t, ac_tensor **slot, char **var, ac_err *e) {
   ac_tensor *const saved = *slot;
   aci_meta *m = &n->base.meta[k];
@@ -131,6 +133,8 @@ static ac_status add_edge(aci_op_node *n, int k, ac_tensor *t, ac_tensor **slot,
   return aci_edge_of(t, &n->base.edge[k], e);
 }
 
+/* Copies the call's arguments into n, lists and strings to var, and makes an edge for each tensor. After a failure the loop goes
+ * on with NULL tensors, so that release_saved finds every argument filled in. */
 static ac_status fill_args(aci_op_node *n, const ac_frame *f, char *var, ac_err *e) {
   ac_status st = AC_OK;
   int k = 0;
@@ -224,6 +228,10 @@ static void cut_written(ac_frame *f) {
   }
 }
 
+/* Makes the node of a call whose kernel has run. Nothing happens without an input that needs a gradient, or without a
+ * result of floats. The node is one allocation: aci_op_node, then args, edges, metas, saved outputs, first edges, output
+ * versions and the variable part (shapes, lists, numbers, strings) that look() counted. Until the last loop only this
+ * function holds the node, so a failure releases it and leaves the results without history; that loop cannot fail. */
 ac_status aci_record(ac_ctx *c, ac_frame *f, ac_err *e) {
   sizes s;
   int n_float = 0;
@@ -267,6 +275,7 @@ ac_status aci_record(ac_ctx *c, ac_frame *f, ac_err *e) {
   p += pad8(no * 4);
   ac_status st = fill_args(n, f, p, e);
 
+  /* a saved result is kept as an alias without history: the result holds this node, which must not hold it back */
   for (int i = 0; st == AC_OK && i < f->n_out; i++) {
     if (!saves_out(f, i)) continue;
     n->out[i] = aci_tensor_detach(f->out[i]);
@@ -279,12 +288,13 @@ ac_status aci_record(ac_ctx *c, ac_frame *f, ac_err *e) {
     if (c->anomaly) n->base.site = aci_site(c);
     if (c->saved_hooks != NULL) st = aci_pack_node(c, n, e);
   }
+  /* what was written gets another history below: nodes that saved it may not reach that one */
   for (int i = 0; f->op->mutates != 0 && st == AC_OK && i < f->n_out; i++) st = aci_detach_saved(f->out[i], e);
   if (st != AC_OK) {
     aci_node_release(&n->base);
     return st;
   }
-  atomic_store_explicit(&n->base.ref, n_float, memory_order_relaxed); /* the results' */
+  atomic_store_explicit(&n->base.ref, n_float, memory_order_relaxed); /* one reference per result of floats */
   for (int i = 0; i < f->n_out; i++) {
     ac_tensor *t = f->out[i];
     if (!ac_dtype_is_float((ac_dtype)t->dtype)) continue;

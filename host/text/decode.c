@@ -176,6 +176,8 @@ typedef struct decoding {
   strings in, out, x, y;
 } decoding;
 
+/* One decoder applied to string i of d->in; what becomes of it (nothing, one string or more) is appended to d->out. d->x and d->y are
+ * scratch, but for byte fallback, where d->x collects bytes over several strings until flush_bytes turns them into text. */
 static ac_status one_string(decoding *d, const aci_dec *o, size_t i, ac_err *e) {
   ac_text x = string_at(&d->in, i);
   strings *out = &d->out;
@@ -214,7 +216,7 @@ static ac_status one_string(decoding *d, const aci_dec *o, size_t i, ac_err *e) 
       ok = strings_end(out);
       break;
     case ACI_DEC_CTC: {
-      if (i > 0) {
+      if (i > 0) { /* a token that repeats the one before is dropped */
         const ac_text before = string_at(&d->in, i - 1);
         if (before.n == x.n && memcmp(before.s, x.s, x.n) == 0) break;
       }

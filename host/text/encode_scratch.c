@@ -1,4 +1,4 @@
-/* What one call of encode works with: buffers, automata, words met before. Works wait in the tokenizer for the next call,
+/* What one call of encode works with: buffers, automata, cached words. The tokenizer keeps them in a free list for the next call,
  * one for each thread that encoded at the same time. Patterns, which need the automata, are here too. */
 #include <pthread.h>
 #include <stdlib.h>
@@ -81,8 +81,8 @@ bool aci_token_add(aci_encode_scratch *w, uint32_t id, uint32_t begin, uint32_t 
   return true;
 }
 
-/* ---- words met before ----
- * A slot per hash, the last word wins; when the room for letters or tokens is used up, all is forgotten. */
+/* ---- the cache of words ----
+ * Direct-mapped by hash: a word replaces the one in its slot. When the room for letters or tokens is used up, the cache is emptied. */
 enum { WORDS = 1 << 15, LETTERS = 1 << 20, MEMORY = 1 << 17, LONGEST = 255 };
 
 static inline uint64_t load(const char *s, int n) {
@@ -106,6 +106,8 @@ static inline uint64_t word_hash(const char *s, uint32_t n) {
                       (uint64_t)(unsigned char)s[n - 1] << 16);
 }
 
+/* Appends the tokens of piece s, which begins at byte `at` of the text: from the cache, where offsets count from the piece's start, or
+ * by the model. Long pieces and BPE with dropout, which is random, are not cached. */
 ac_status aci_tokenize_piece(aci_encode_scratch *w, const char *s, uint32_t n, uint32_t at, ac_err *e) {
   const aci_model *m = &w->t->model;
   ac_status (*const model)(aci_encode_scratch *, const char *, uint32_t, uint32_t, ac_err *) =

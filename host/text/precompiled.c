@@ -20,6 +20,7 @@ static int digit(char c) {
   return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
+/* base64: a 32-bit size, so many bytes of 32-bit trie units, then the replacements, all little-endian. */
 ac_status aci_charsmap_new(const char *base64, size_t n, aci_charsmap **out, ac_err *e) {
   ac_status st = AC_OK;
   size_t k = 0, size;
@@ -43,7 +44,7 @@ ac_status aci_charsmap_new(const char *base64, size_t n, aci_charsmap **out, ac_
   }
   size = k >= 4 ? bytes[0] | (size_t)bytes[1] << 8 | (size_t)bytes[2] << 16 | (size_t)bytes[3] << 24 : 0;
   if (k < 8 || size < 4 || size > k - 4 || size % 4 != 0) {
-    st = AC_FAIL(e, PARSE, "precompiled_charsmap: its trie has no place in its %zu bytes", k);
+    st = AC_FAIL(e, PARSE, "precompiled_charsmap: its trie does not fit in its %zu bytes", k);
     goto done;
   }
   m->n_unit = size / 4;

@@ -19,7 +19,9 @@ static ac_status hex_char(aci_rx_parser *p, int least, int most, uint32_t *c) {
   return AC_OK;
 }
 
-/* What an escape that stands for one character means; p->at is behind the backslash. *is_set: it added to s instead. */
+/* Reads an escape; p->at is behind the backslash. One character: *c, and *is_set is false. A class (\s \w \d \h \p{...} and their
+ * negations): *is_set is true, and its code points are added to s. inside: between the brackets of a class, where some names mean
+ * other sets. */
 ac_status aci_rx_escape(aci_rx_parser *p, aci_rx_set *s, uint32_t *c, bool *is_set, bool inside) {
   *is_set = true;
   aci_rx_set named = {0};

@@ -152,6 +152,9 @@ static bool map_range(mapper *m, uint32_t first, uint32_t last, int class) {
   return true;
 }
 
+/* Cuts the code points into classes that no set of the pattern tells apart: sweeps over the sorted ends of all ranges and keeps a bit
+ * per set that holds the current code point (now); each distinct combination is a class (members: its bits). Fills r's map from code
+ * point to class, and for each set the classes it consists of; two further classes stand for the edges of the text. */
 static ac_status make_classes(const aci_rx_tree *t, aci_regex *r, ac_err *e) {
   const uint32_t words = (t->n_set + 63) / 64 + (t->n_set == 0);
   size_t n = 0, k = 0;

@@ -76,7 +76,8 @@ static ac_status flags(aci_rx_parser *p, bool *rest) {
   }
 }
 
-/* p->at is behind "(". */
+/* A group; p->at is behind "(". Lookaround, comments and (?i) in the middle of a group end here; the flags that a group sets hold
+ * until its end. */
 static ac_status group(aci_rx_parser *p, uint32_t *out) {
   if (++p->depth > ACI_RX_DEPTH) return BAD(p, "groups nest too deeply");
   const bool was_case = p->ignore_case, was_dot = p->dot_all, was_extended = p->extended;
@@ -124,6 +125,7 @@ static ac_status group(aci_rx_parser *p, uint32_t *out) {
   return atomic ? aci_rx_atomic(p, *out, out) : AC_OK;
 }
 
+/* One atom: a group, an assertion, or a set of characters, whose node takes over s. */
 static ac_status atom(aci_rx_parser *p, uint32_t *out) {
   aci_rx_set s = {0};
   uint32_t c = 0;

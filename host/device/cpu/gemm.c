@@ -79,8 +79,9 @@ static void pack_b(const plan *p, int64_t b, int64_t at, int64_t cols, int64_t k
   }
 }
 
-/* One tile of C: rows i0.., columns j0.. of batch entry b. What the plan has not packed is packed here.
- * false: out of memory. */
+/* One tile of C: rows i0.., columns j0.. of batch entry b, over the plan's blocks of k. What the plan has not packed is packed here,
+ * into the thread's scratch: A's panels, B's panels, accumulators. Operands of a micro-kernel are A [k][mr] and B [k][nr]; edges
+ * of the tile are computed at the next width that has a kernel, into scratch, and only their part is stored. false: out of memory. */
 static bool run_tile(const plan *p, int64_t b, int64_t i0, int64_t rows, int64_t j0, int64_t cols) {
   const aci_gemm *g = p->g;
   const aci_gemm_kernel *kn = p->kn;
@@ -307,6 +308,9 @@ static const void *bias_as(aci_gemm_type acc, aci_gemm_type type, const void *bi
   return dst;
 }
 
+/* Chooses a plan for a product of floats and runs it. Memory is one piece of scratch of the calling thread: packed B, packed A, the
+ * accumulators beside C (sum), the bias in the accumulator's type. All sizes follow from the shape, dtypes and kernel, and the plan
+ * from them and the number of threads; how an element is added up depends on the shape alone. */
 static ac_status run_blocked(ac_team *team, const aci_gemm *g, ac_err *e) {
   _Atomic bool oom = false;
   plan p = {.g = g, .kn = aci_gemm_kernel_for(g->in_type), .oom = &oom};
@@ -319,8 +323,8 @@ static ac_status run_blocked(ac_team *team, const aci_gemm *g, ac_err *e) {
   p.out = (aci_gemm_out){g->out_type, g->alpha, g->beta, NULL};
 
   double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
-  const bool thin = aci_gemm_skinny_fits(g, p.kn);
-  const bool shared = !thin && g->m > 2 * (int64_t)p.kn->mr && flops >= SHARED_FLOPS;
+  const bool skinny = aci_gemm_skinny_fits(g, p.kn);
+  const bool shared = !skinny && g->m > 2 * (int64_t)p.kn->mr && flops >= SHARED_FLOPS;
   const bool columns = shared && g->m <= COLUMNS_ROWS && ceil_div(g->n, p.kn->nr) >= 2 * (int64_t)ac_team_size(team);
   aci_gemm_skinny few = {.g = g, .kn = p.kn, .acc = p.acc, .kc = p.kc, .n_kb = p.n_kb, .oom = &oom};
   int64_t a_bytes = shared ? aci_gemm_packed_bytes(p.kn, g->m, p.kn->mr, g->k + 8 * p.n_kb) : 0;
@@ -332,7 +336,7 @@ static ac_status run_blocked(ac_team *team, const aci_gemm *g, ac_err *e) {
   a_bytes = aci_gemm_lines(ceil_div(a_bytes, p.n_kb) * p.group);
   if (a_bytes > SHARED_A_BYTES) a_bytes = 0;
   const int64_t k = aci_gemm_min(p.group * p.kc, g->k);
-  int64_t b_bytes = thin ? (int64_t)aci_gemm_skinny_bytes(&few) : 0;
+  int64_t b_bytes = skinny ? (int64_t)aci_gemm_skinny_bytes(&few) : 0;
   if (shared && !columns) b_bytes = chunk_cols(&p) * ceil_div(k, p.kn->pair) * p.kn->pair * p.kn->bytes + 64;
   b_bytes = aci_gemm_lines(b_bytes);
   const bool beside = p.group < p.n_kb && !p.direct;
@@ -350,7 +354,7 @@ static ac_status run_blocked(ac_team *team, const aci_gemm *g, ac_err *e) {
   if (a_bytes > 0) p.packed_a = mem + b_bytes;
   if (beside) p.sum = mem + b_bytes + a_bytes, p.direct = true;
   few.out = p.out;
-  if (thin) aci_gemm_skinny_run(team, &few, mem);
+  if (skinny) aci_gemm_skinny_run(team, &few, mem);
   else if (shared) run_shared(team, &p);
   else run_own(team, &p);
   if (oom)

@@ -115,6 +115,8 @@ static ac_status turn(ac_frame *f, const rope_args &a, ac_err *e) {
   return aci_launch(f, "rope", rope_turn_any<float>, blocks, e, a);
 }
 
+/* x (..., t, 2 half) -> y: first a table (entries, t, half) of cosines and sines, then every pair is turned by its entry. entries is 1
+ * unless positions differ by batch entry. sign -1 turns back, which is the gradient. */
 static ac_status rotate(ac_frame *f, double sign, ac_err *e) {
   const ac_value *v = f->args;
   const ac_tensor *x = v[X].tensor, *y = f->out[0];

@@ -115,8 +115,9 @@ static __global__ void __launch_bounds__(ACI_BLOCK) order_count(const __grid_con
   }
 }
 
-/* A thread takes EACH neighbours, so that elements of a digit keep their order; the tile is put in order in shared memory first, so
- * that what lies side by side is written side by side. */
+/* One digit of a stable radix sort: moves a tile's elements to where the counts of their digits say. A thread takes EACH neighbours, so
+ * that elements of a digit keep their order: counts by (digit, thread) are turned into positions by an exclusive scan. The tile is sorted
+ * in shared memory first, so that neighbours are written to neighbouring addresses. */
 template <class K>
 static __global__ void __launch_bounds__(ACI_BLOCK) order_deal(const __grid_constant__ pass a) {
   __shared__ K key[TILE];

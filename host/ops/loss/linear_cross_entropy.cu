@@ -54,7 +54,9 @@ static ac_status convert(const call &j, int64_t rows, int64_t cols, void *to, ac
   return aci_cuda_copy_range(j.f, 2, shape, &d, &s, e);
 }
 
-/* at: position of the first argument that both ops have. */
+/* Fills j from a call: sizes of tiles, operands (copies of the product's dtype where they have another), labels, weights and totals.
+ * at: position of the first argument that forward and backward have in common. x is (n, k), w (v, k), a tile (rows, cols) of logits.
+ * Blocks belong to j, which frees them. */
 static ac_status prepare(call &j, ac_frame *f, int at, const ac_tensor *kept, const ac_tensor *shifts,
                          ac_err *e) {
   const ac_value *args = f->args + at;
@@ -83,7 +85,7 @@ static ac_status prepare(call &j, ac_frame *f, int at, const ac_tensor *kept, co
   const int64_t share = a.n * a.v / 16, elements = share < LEAST ? LEAST : share > MOST ? MOST : share;
   j.rows = least(a.n, ROWS);
   j.cols = (elements / j.rows + 127) / 128 * 128;
-  if (kept->numel > 0) { /* as many shifts as the shape rule foresaw at most */
+  if (kept->numel > 0) { /* no more tiles than the shape rule made room for */
     const int64_t tiles = shifts->shape[0], wide = (a.v + tiles - 1) / tiles;
     if (j.cols < wide) j.cols = wide;
     a.kept = aci_data(kept);

@@ -75,6 +75,9 @@ ac_status aci_product_mismatch(const ac_tensor *x, const ac_tensor *y, int64_t k
                  (long long)kx, (long long)ky);
 }
 
+/* Simplifies the batch (p changes): dims of extent 1 go; innermost ones over which B stays the same and the rows of A follow one
+ * another become rows of one larger product. Then the device's driver takes it, or the CPU's gemm with one address per operand and
+ * batch entry. C is contiguous: (batch..., m, n). */
 ac_status aci_product_run(ac_frame *f, aci_product *p, ac_err *e) {
   enum { SMALL = 64 };
   aci_gemm g = {0};
@@ -86,7 +89,7 @@ ac_status aci_product_run(ac_frame *f, aci_product *p, ac_err *e) {
   g.out_type = p->wide ? ACI_GEMM_F32 : g.in_type;
   g.round_b = p->round_b;
   if (p->bias != NULL) aci_product_type(p->bias_dtype, &g.bias_type);
-  for (int d = 0; d < p->n_batch_dims; d++) { /* extents of 1 do not count */
+  for (int d = 0; d < p->n_batch_dims; d++) {
     if (p->batch[d] == 1) continue;
     p->batch[nb] = p->batch[d];
     p->a_batch[nb] = p->a_batch[d];
@@ -121,7 +124,7 @@ ac_status aci_product_run(ac_frame *f, aci_product *p, ac_err *e) {
   if (list == NULL)
     return AC_FAIL(e, OOM, "no memory for the addresses of %lld products", (long long)n_batch);
   void **a = list, **b = list + n_batch, **c = b + n_batch;
-  int64_t idx[AC_MAX_DIMS] = {0}, ao = 0, bo = 0;
+  int64_t idx[AC_MAX_DIMS] = {0}, ao = 0, bo = 0; /* index over the batch, and the offsets of A and B there, in elements */
   for (int64_t i = 0; i < n_batch; i++) {
     a[i] = (char *)(uintptr_t)p->a + ao * es;
     b[i] = (char *)(uintptr_t)p->b + bo * es_b;

@@ -189,6 +189,8 @@ choice ask(aci_lt_handle h, descriptors &d, const product_lt_job &j) {
 #define ON_DEVICE(status, call) status = call
 #endif
 
+/* One call of cuBLASLt. Its algorithm is asked for once per key (device, dtype, shape, layout, alignment) and kept for the process; a
+ * key whose answer turns out not to work is remembered as UNSUPPORTED, which sends the product to our own tiles. */
 static ac_status run(ac_frame *f, const product_lt_job &j, ac_err *e) {
   const aci_product *p = j.p;
   const int device = aci_cuda_of(f->device)->ordinal;
@@ -238,7 +240,7 @@ static ac_status run(ac_frame *f, const product_lt_job &j, ac_err *e) {
   ON_DEVICE(st, lt().cublasLtMatmul(handle, d.op, alpha, j.b, d.a, j.a, d.b, beta, j.c, d.c, j.c, d.c,
                                     &c.algo, workspace, c.workspace, stream));
   ac_block_free(block);
-  if (st == ACI_LT_NOT_SUPPORTED) { /* the heuristic was wrong: never again */
+  if (st == ACI_LT_NOT_SUPPORTED) { /* the heuristic was wrong: this key is not tried again */
     std::lock_guard<std::mutex> hold(lock);
     chosen[key].takes = false;
     return AC_UNSUPPORTED;
