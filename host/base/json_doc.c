@@ -42,6 +42,8 @@ static size_t table_size(uint32_t members) {
   return n;
 }
 
+/* Appends one event's value to the nodes. A container is open until its end event, which fills in its span (how many nodes it takes,
+ * itself included) and for large objects the place of its hash table, which fill_table makes when all is read. */
 static ac_status event(void *user, const aci_json_event *ev, ac_err *e) {
   builder *b = user;
   aci_json v = {.type = (uint8_t)ev->type};

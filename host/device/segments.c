@@ -142,7 +142,7 @@ size_t aci_segments_trim(aci_segments *h) {
 }
 
 size_t aci_segments_largest(const aci_segments *h) {
-  const aci_chunk *c = h->root; /* in the order of sizes */
+  const aci_chunk *c = h->root; /* the tree is ordered by size: its rightmost chunk */
   while (c != NULL && c->right != NULL) c = c->right;
   return c != NULL ? c->size : 0;
 }
@@ -154,7 +154,7 @@ ac_status aci_segments_grow(aci_segments *h, size_t bytes, ac_err *e) {
   if (b->limit != 0)
     most = b->limit > b->reserved ? (b->limit - b->reserved) / ACI_CHUNK_ALIGN * ACI_CHUNK_ALIGN : 0;
   if (least > most)
-    return AC_FAIL(e, OOM, "%s: over the limit", dev->name); /* pool.c tells the whole story */
+    return AC_FAIL(e, OOM, "%s: over the limit", dev->name); /* pool.c makes the message that users see */
   /* New segments grow with what is reserved: few large ones leave more room to join neighbours than many small ones, and
    * pages that nobody touches cost nothing. With a limit they stay small against it. */
   size_t want = h->reserved / 8;

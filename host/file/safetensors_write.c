@@ -98,6 +98,8 @@ static ac_status check_unique(const char *path, const char *what, int n, const c
 static void str(aci_json_writer *w, const char *s) { aci_json_string(w, s, strlen(s)); }
 static void key(aci_json_writer *w, const char *s) { aci_json_key(w, s, strlen(s)); }
 
+/* The header of tensors v, which are in the order of their bytes in the file, padded with blanks to 8 bytes. The checksums are one
+ * string of the metadata, a line per tensor. */
 static ac_status header(const item *v, int n, int n_meta, const char *const *keys, const char *const *values,
                         aci_strbuf *out, ac_err *e) {
   aci_json_writer w = {.out = out};

@@ -164,6 +164,8 @@ static ac_status normal_form(const ac_tokenizer *t, aci_added *a, ac_err *e) {
   return st;
 }
 
+/* Adds token i, or changes the properties of one of the same text; *changed says whether anything did. It gets the id of the model's
+ * entry of that text, else *next_id. */
 static ac_status add_one(ac_tokenizer *t, const ac_added_token *token, size_t i, uint32_t *next_id,
                          bool *changed, ac_err *e) {
   *changed = false;

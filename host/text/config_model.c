@@ -110,6 +110,8 @@ static ac_status open_joined(aci_model *m, ac_err *e) {
   return m->joined != NULL ? AC_OK : aci_no_memory(e);
 }
 
+/* Fills m->merge, a hash table with open addressing: pair of ids -> (rank, id of the product). The vocabulary is read already. A
+ * pair's second part loses the prefix of continuations in the product. */
 static ac_status read_merges(ac_tokenizer *t, const aci_json *o, ac_err *e) {
   aci_model *m = &t->model;
   const aci_json *merges = aci_json_get(t->doc, o, "merges");

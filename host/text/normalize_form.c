@@ -69,6 +69,8 @@ typedef struct composed {
   int change;
 } composed;
 
+/* Canonical composition of w->point[0..n), written to r: each mark is joined with the last starter unless a mark between them has the
+ * same or a higher class. Marks that stay are kept at the front of w->point until the next starter. */
 static bool compose(aci_encode_scratch *w, aci_rewrite *r, size_t n) {
   composed starter = {0, 0};
   bool has = false, blocked = false;

@@ -215,6 +215,8 @@ static ac_status join_overflowing(const ac_tokenizer *t, const part *parts, size
   return AC_OK;
 }
 
+/* From the models' encodings of one text (a) or two (b) to the result: truncation, type ids and trimmed offsets, special tokens, and
+ * pairs put together. Takes over a and b; *out is the caller's, NULL after a failure. What overflows hangs on the result. */
 ac_status aci_finish(const ac_tokenizer *t, ac_encoding *a, ac_encoding *b, const ac_encode_options *o,
                      ac_encoding **out, ac_err *e) {
   ac_status st = AC_OK;

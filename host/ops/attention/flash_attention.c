@@ -37,7 +37,8 @@ static aci_gemm_type type_of(ac_dtype d) {
 
 static void strides(int64_t *s, const ac_tensor *t) { memcpy(s, t->stride, 3 * sizeof *s); }
 
-/* What the kernels are told. mask: the argument; ALiBi's slopes stand 5 behind it and lie in *slopes, to be freed. */
+/* Fills *a from a call; q (b, hq, tq, d), k and v (b, hkv, tk, d) are borrowed with their strides. mask: the argument's number;
+ * dropout_p, is_causal, scale, generator and alibi_slopes follow it. Slopes are converted into *slopes, which the caller frees. */
 static ac_status describe(ac_frame *f, const ac_tensor *q, const ac_tensor *k, const ac_tensor *v, int mask,
                           aci_flash *a, ac_block **slopes, ac_err *e) {
   const int alibi = mask + ALIBI - MASK;

@@ -12,6 +12,8 @@ static flash_tensor tensor_of(const ac_tensor *t) {
   return x;
 }
 
+/* What a kernel is told of a call: tensors (borrowed, with strides), mask and slopes, and the constants of dropout, which has to draw as
+ * the CPU does (random/draw.h). q and mask: numbers of the query's and of the mask's argument. */
 static flash_args args_of(const ac_frame *f, int q, int mask) {
   const ac_tensor *query = f->args[q].tensor, *key = f->args[q + 1].tensor;
   const ac_value *o = f->args + mask; /* mask, dropout, causal, scale, generator, slopes */

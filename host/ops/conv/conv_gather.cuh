@@ -42,6 +42,9 @@ ACI_DEVICE int first_tap(int64_t a, int64_t d, int64_t s, int64_t n, int *step) 
   return -1;
 }
 
+/* What the tiles of class cls are gathered by. Forward and weights: one class. Input gradients: a class per residue of the stride in
+ * each dim; only every `step`-th tap falls on its positions, from the first one on. k: channels times those taps; cols: images times
+ * the class's positions. */
 ACI_DEVICE gather gather_of(const gemm_args &a, int64_t cls) {
   const aci_conv &c = a.call.c;
   const bool back = a.call.kind == ACI_CONV_INPUT;

@@ -151,8 +151,9 @@ template <int D, class ACC, class T> struct positions_of {
   }
 };
 
-/* Row or column i of a thread's N: vectors of V, as far apart as all threads' vectors are wide. */
-template <int V, int T, int ALL> ACI_DEVICE int spot(int thread, int i) {
+/* Which row (column) of the tile is number i of a thread's: vectors of V, as far apart as all threads' vectors are wide, so that threads
+ * read neighbouring vectors of shared memory. */
+template <int V, int T, int ALL> ACI_DEVICE int thread_row(int thread, int i) {
   return i / V * (ALL * V / T) + thread * V + i % V;
 }
 template <int V, class ACC> ACI_DEVICE void read(ACC *to, const ACC *from) {
@@ -174,9 +175,9 @@ ACI_DEVICE void multiply(LOAD &load, ACC (*l)[T::M + PAD], ACC (*r)[T::N + PAD],
 #pragma unroll
     for (int s = 0; s < T::K; s++) {
 #pragma unroll
-      for (int i = 0; i < T::TM; i += VM) read<VM>(x + i, &l[s][spot<VM, T::TM, T::M>(ty, i)]);
+      for (int i = 0; i < T::TM; i += VM) read<VM>(x + i, &l[s][thread_row<VM, T::TM, T::M>(ty, i)]);
 #pragma unroll
-      for (int j = 0; j < T::TN; j += VN) read<VN>(y + j, &r[s][spot<VN, T::TN, T::N>(tx, j)]);
+      for (int j = 0; j < T::TN; j += VN) read<VN>(y + j, &r[s][thread_row<VN, T::TN, T::N>(tx, j)]);
 #pragma unroll
       for (int i = 0; i < T::TM; i++)
 #pragma unroll
@@ -186,6 +187,9 @@ ACI_DEVICE void multiply(LOAD &load, ACC (*l)[T::M + PAD], ACC (*r)[T::N + PAD],
   }
 }
 
+/* A block computes tiles of T::M x T::N results; an item is (row tile, column tile, class, group, piece of k). Both factors pass through
+ * shared memory T::K steps of k at a time (l, r), a thread holds TM x TN sums in registers. With pieces, sums go to part[piece] and are
+ * joined in order by another kernel. */
 template <int D, class ACC, class T, int KIND>
 static __global__ void __launch_bounds__(T::THREADS, 2) conv_tiles(const __grid_constant__ gemm_args a) {
   enum { FIT = 16 / sizeof(ACC), VM = T::TM < FIT ? T::TM : FIT, VN = T::TN < FIT ? T::TN : FIT };
@@ -221,7 +225,7 @@ static __global__ void __launch_bounds__(T::THREADS, 2) conv_tiles(const __grid_
     }
 #pragma unroll
     for (int j = 0; j < T::TN; j++) {
-      const int64_t col = col0 + spot<VN, T::TN, T::N>(tx, j);
+      const int64_t col = col0 + thread_row<VN, T::TN, T::N>(tx, j);
       int64_t image = 0, at = col, stride = a.cols;
       if (col >= cols) continue;
       if (KIND != ACI_CONV_WEIGHT) {
@@ -235,7 +239,7 @@ static __global__ void __launch_bounds__(T::THREADS, 2) conv_tiles(const __grid_
       at += (image * c.groups + group) * a.rows * stride;
 #pragma unroll
       for (int i = 0; i < T::TM; i++) {
-        const int64_t row = row0 + spot<VM, T::TM, T::M>(ty, i);
+        const int64_t row = row0 + thread_row<VM, T::TM, T::M>(ty, i);
         if (row >= a.rows) continue;
         ACC v = sum[i][j];
         if (a.part != NULL) {

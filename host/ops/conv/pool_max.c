@@ -247,6 +247,8 @@ static void take_piece(void *arg, int64_t begin, int64_t end) {
 }
 
 /* ---- entry ---- */
+/* Runs fn over all planes (one channel of one image each). Fixed windows get tables over the width: per tap the range of results that
+ * have it inside, and per result its first tap inside. Scratch per task: two planes, two rows of results, one row of the input. */
 static ac_status over_planes(ac_frame *f, max_pool_job *j, ac_range_fn fn, ac_err *e) {
   const aci_pool *p = j->p;
   const bool wide = p->ct == ACI_C_F64;

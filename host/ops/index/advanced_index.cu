@@ -113,12 +113,14 @@ struct found {
 };
 enum how { TAKE, PUT, ADD };
 } // namespace
-static void let_go(found *w) {
+static void release(found *w) {
   aci_order_close(&w->m.order);
   ac_block_free(w->offsets);
 }
 
-/* Positions of x (shape, strides) that the index tensors of argument `arg` name; sorted: in order, too. The caller lets go whatever comes. */
+/* Fills *w: the plan, and on the device the offset of each named position of a tensor of this shape and strides (strides NULL: only their
+ * numbers matter). sorted: also the numbers of the positions in ascending order, with where each was named. The caller releases *w,
+ * also after a failure. */
 static ac_status find(ac_frame *f, int arg, int dims_arg, int ndim, const int64_t *shape,
                       const int64_t *stride, bool sorted, found *w, ac_err *e) {
   memset(w, 0, sizeof *w);
@@ -215,7 +217,7 @@ static ac_status write(ac_frame *f, int arg, int dims_arg, const ac_tensor *v, i
     else aci_scalar_bytes(*number, (ac_dtype)y->dtype, &w.m.number);
     st = move(f, w.m, add ? ADD : PUT, (ac_dtype)y->dtype, e);
   }
-  let_go(&w);
+  release(&w);
   return st;
 }
 
@@ -228,7 +230,7 @@ static ac_status index(ac_frame *f, ac_err *e) {
     w.m.v = (const char *)aci_data(f->out[0]);
     st = move(f, w.m, TAKE, (ac_dtype)x->dtype, e);
   }
-  let_go(&w);
+  release(&w);
   return st;
 }
 static ac_status index_backward(ac_frame *f, ac_err *e) {
@@ -244,7 +246,7 @@ static ac_status index_backward(ac_frame *f, ac_err *e) {
     spread(&w.m, dy, -1);
     st = move(f, w.m, ADD, (ac_dtype)dx->dtype, e);
   }
-  let_go(&w);
+  release(&w);
   return st;
 }
 static ac_status index_put(ac_frame *f, ac_err *e) {
@@ -266,7 +268,7 @@ static ac_status index_last(ac_frame *f, ac_err *e) {
   if (st == AC_OK && w.m.n > 0)
     st = aci_launch(f, "positions (last)", mark_last, aci_blocks(f->device, w.m.n), e, w.m.order,
                     (uint8_t *)aci_data(f->out[0]));
-  let_go(&w);
+  release(&w);
   return st;
 }
 AC_KERNEL(cuda, index, index)

@@ -35,7 +35,7 @@ ac_status aci_infer_shape(const ac_tensor *x, const int64_t *want, int n, int64_
 }
 
 /* ---- ranges ---- */
-enum { BOX_GRAIN = 32768, BOX_ROW = 512 };
+enum { GRAIN = 32768, ROW = 512 }; /* elements of a task; elements converted at a time */
 
 typedef struct range_job {
   int ndim;
@@ -44,12 +44,14 @@ typedef struct range_job {
   bool zero;
 } range_job;
 
+/* n elements along the last dim: zeros, a copy, or a conversion through the compute type that holds both dtypes' values (i64 for
+ * two integers, f32 for two floats below f64, else f64). */
 static void range_row(const range_job *j, char *dst, const char *src, int64_t n) {
   const int last = j->ndim - 1;
   const int64_t ds = j->dst.stride[last], ss = j->zero ? 0 : j->src.stride[last];
   const ac_dtype dt = j->dst.dtype;
   const size_t es = aci_dsize(dt);
-  _Alignas(64) char buf[BOX_ROW * 8];
+  _Alignas(64) char buf[ROW * 8];
   if (j->zero) {
     if (ds == 1) {
       memset(dst, 0, (size_t)n * es);
@@ -86,14 +88,14 @@ static void range_row(const range_job *j, char *dst, const char *src, int64_t n)
     aci_load(c, dst, j->src.dtype, src, ss, n);
     return;
   }
-  for (int64_t b = 0; b < n; b += BOX_ROW) {
-    int64_t m = n - b < BOX_ROW ? n - b : BOX_ROW;
+  for (int64_t b = 0; b < n; b += ROW) {
+    int64_t m = n - b < ROW ? n - b : ROW;
     aci_load(c, buf, j->src.dtype, src + b * ss * (int64_t)aci_dsize(j->src.dtype), ss, m);
     aci_store(c, buf, dt, dst + b * ds * (int64_t)es, ds, m);
   }
 }
 
-static void range_range(void *arg, int64_t begin, int64_t end) {
+static void range_rows(void *arg, int64_t begin, int64_t end) {
   const range_job *j = arg;
   const int last = j->ndim - 1;
   const int64_t de = (int64_t)aci_dsize(j->dst.dtype), se = j->zero ? 0 : (int64_t)aci_dsize(j->src.dtype);
@@ -141,8 +143,8 @@ void aci_range_copy_cpu(ac_team *team, int ndim, const int64_t *shape, const aci
     j.dst.stride[0] = j.src.stride[0] = 1;
   }
   j.ndim = w + 1;
-  if (numel <= BOX_GRAIN) range_range(&j, 0, numel);
-  else ac_parallel_for(team, numel, BOX_GRAIN, range_range, &j);
+  if (numel <= GRAIN) range_rows(&j, 0, numel);
+  else ac_parallel_for(team, numel, GRAIN, range_rows, &j);
 }
 
 ac_status aci_range_copy(ac_frame *f, int ndim, const int64_t *shape, const aci_range *dst, const aci_range *src, ac_err *e) {

@@ -32,6 +32,9 @@ void aci_lce_convert(const aci_lce *j, int64_t rows, int64_t cols, void *dst, ac
   aci_range_copy_cpu(j->f->team, 2, shape, &d, &s);
 }
 
+/* Fills j for a forward or backward frame, whose common arguments begin at `at`: x is (n, k), linear (v, k); tiles are (rows, cols) of
+ * logits with row stride ld, in the accumulator's type. x is copied to the product's dtype as a whole, the weights tile by tile (w_copy),
+ * unless the product rounds f32 weights itself. After a failure, too, aci_lce_release frees what j owns. */
 ac_status aci_lce_prepare(aci_lce *j, ac_frame *f, int at, ac_tensor *kept, ac_tensor *shifts, ac_err *e) {
   const ac_tensor *x = ARG_T(f, at + ACI_LCE_INPUT), *w = ARG_T(f, at + ACI_LCE_LINEAR);
   *j = (aci_lce){.f = f,

@@ -40,6 +40,8 @@ static void plan(chain *c, int n, const int64_t *extent) {
     }
 }
 
+/* Matrix i is (extent[i], extent[i + 1]); a vector at the front counts as a row, one at the end as a column, and that dim goes from the
+ * result. */
 static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   const int n = a[0].n;
   chain c = {.x = x};

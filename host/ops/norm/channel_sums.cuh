@@ -86,6 +86,8 @@ template <class A, int D> ACI_DEVICE double middle(const lists_args &a, int64_t 
   return A::PAIRS ? a.mean[list / a.lists_of_set] : element<D>(a.x, list * a.list_stride);
 }
 
+/* The state of each piece of each list: `lanes` threads per piece read V elements at a time, AHEAD loads under way, and join as a tree.
+ * part[list * n_pieces + piece]; the order of additions follows from the shape. */
 template <class A, int D, int V>
 static __global__ void __launch_bounds__(ACI_BLOCK) channel_lists(const __grid_constant__ lists_args a) {
   typedef typename aci_element<D>::bits bits;

@@ -127,7 +127,10 @@ static __global__ void __launch_bounds__(THREADS, THREADS <= ACI_LINE_BLOCK ? 3 
   }
 }
 
-/* dx of a row, by sums of g = dy * w and of g * h. Adds to dw and db where FUSED: rows of one chunk. */
+/* dx of one row: with h = (x - mean) * rstd and g = dy * w, dx = rstd * (g - mean(g) - h * mean(g * h)), without mean(g) for rms. The
+ * `lanes` threads of the row hold its elements in registers where it is one chunk; longer rows are read again for the second pass.
+ * FUSED (rows of one chunk): adds this row's dy * h and dy to the thread's dw and db. mine: the row exists; all threads call it, since
+ * they meet in the joins. */
 template <int D, class C, int V, bool FUSED>
 ACI_DEVICE void back_row(const line_args &a, int64_t row, bool mine, int lane, aci_two *shared, C *dw,
                          C *db) {

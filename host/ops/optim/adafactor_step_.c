@@ -184,6 +184,8 @@ static void run(const ac_frame *f, aci_factor_job *j) {
   pass(f, j, aci_factor_update);
 }
 
+/* parts[i] describes parameter i; its tiles are numbers first[i] .. first[i + 1] - 1 of the passes. One block holds the scratch of all
+ * parameters, which plan() sizes and deal() hands out, so that nothing is allocated once parameters change. */
 static ac_status cpu(ac_frame *f, ac_err *e) {
   const int n = f->args[PARAMS].n;
   double lr = aci_number_get(ARG_T(f, LR)), step = aci_number_get(ARG_T(f, STEP)) + 1, rho = 1 / sqrt(step);

@@ -44,8 +44,7 @@ typedef struct image {
 ADD(add_f32, float)
 ADD(add_f64, double)
 
-/* Positions q of a dim whose tap k lands at position p of the result: q * stride + k * dil - pad = p. -1: none.
-   */
+/* The position q of a dim whose tap k lands at position p of the result: q * stride + k * dil - pad = p. -1: none. */
 static int64_t position_of(const aci_conv *c, int d, int64_t p, int64_t k) {
   const int64_t at = p + c->pad[d] - k * c->dil[d];
   return at >= 0 && at % c->stride[d] == 0 && at / c->stride[d] < c->out[d] ? at / c->stride[d] : -1;
@@ -93,6 +92,8 @@ FILL(fill_f64, double)
 STORE(store_bf16, aci_f32_to_bf16)
 STORE(store_f16, aci_f32_to_f16)
 
+/* dx of image n: columns (ci * taps, positions) = weights' dy, some rows of positions at a time, and then each row of the result adds the
+ * taps that fall on it (col2im). Sums are made in dx itself where it has the accumulator's type, else in scratch, and rounded once. */
 static ac_status run_image(const conv_fold_job *j, int64_t n, ac_err *e) {
   const aci_conv *c = j->c;
   const int64_t es = aci_gemm_type_bytes(c->type), ab = aci_gemm_type_bytes(j->acc),

@@ -18,7 +18,7 @@ enum {
   MIN_CALLS = 8, /* or threads would go short */
   MAX_CALLS = 64,
   MIN_CHANNELS = 32,
-  MIN_PLACES = 32 /* of a result */
+  MIN_POSITIONS = 32 /* of a result */
 };
 static const double MIN_FLOPS = 100e6; /* below, calls and layouts cost more than the multiplication gains */
 static const double CALL_FLOPS = 30e6; /* of a call, where the batch allows */
@@ -51,7 +51,7 @@ static bool wants(const aci_conv *c, aci_onednn_direction direction) {
     return false;
   if (c->type == ACI_GEMM_BF16 && aci_onednn_amx()) return true;
   if (aci_conv_staged_type(c->type) != c->type) return false; /* it would emulate */
-  if (direction == ACI_ONEDNN_CONV_FORWARD && aci_conv_size(c->out) < MIN_PLACES) return false;
+  if (direction == ACI_ONEDNN_CONV_FORWARD && aci_conv_size(c->out) < MIN_POSITIONS) return false;
   const bool steps = aci_conv_size(c->stride) > 1;
   return direction != ACI_ONEDNN_CONV_WEIGHT &&
          (aci_conv_size(c->k) > 1 || (steps && direction == ACI_ONEDNN_CONV_INPUT));

@@ -233,7 +233,9 @@ void aci_conv_sum_parts(ac_team *team, void *sums, int64_t n_parts, int64_t all,
   ac_parallel_for(team, aci_conv_ceil(all, SUM_PIECE), 1, sum_piece, &p);
 }
 
-/* Tasks by shape: rows and columns of the weights, and parts of the tiles where these are few. */
+/* The cut into tasks, from the shape and the kernel alone: n_rc blocks of rm rows times n_cc blocks of cm columns of the weights, and
+ * where these are few the tiles of positions are cut into n_parts parts as well, each with sums of its own. turned: channels are the
+ * columns of a panel and a task has tap_chunk taps of it. */
 static void cut(conv_weight_job *j) {
   const int64_t mr = j->kn->mr, nr = j->kn->nr, ab = aci_gemm_type_bytes(j->acc);
   j->positions = j->w.n * j->w.positions < ACI_CONV_COLS ? j->w.n * j->w.positions : ACI_CONV_COLS;
@@ -265,6 +267,8 @@ static void cut(conv_weight_job *j) {
   j->n_parts = aci_conv_ceil(j->n_tiles, j->per_part);
 }
 
+/* dw (groups, co, ci, taps) from dy (n, groups * co, out...) and x (n, groups * ci, in...), all contiguous. Tries the special ways first:
+ * f32 copies of 16-bit floats, Winograd, oneDNN, few result channels. Partial sums lie in the calling thread's scratch. */
 ac_status aci_conv_backward_weight(ac_team *team, const aci_conv *c, const void *dy, const void *x, void *dw,
                                    ac_err *e) {
   conv_weight_job j = {.w = {.type = c->type, .n = c->n, .channels = c->groups * c->ci, .src = x},

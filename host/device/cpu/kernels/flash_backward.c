@@ -105,8 +105,9 @@ static void delta_piece(void *arg, int64_t begin, int64_t end) {
 
 /* ---- one query chunk against one key panel ---- */
 
-/* Rows r0.. (a multiple of mr) of the chunk at q0 and the n_k keys at k0, panel p of the chunk. Leaves dS in
- * ds. */
+/* Rows r0.. (a multiple of mr) of the query chunk at q0 against the n_k keys at k0, panel p of the key chunk. Scores S = Q K' and
+ * dP = dO V' are computed anew (tiles of rows x nr), become P and dS = P (dP - delta), and dV += P' dO, dK += dS' Q are added to
+ * the panel's accumulators. dS stays in ds (as bf16 pairs in half, where the micro-kernel wants pairs) for add_dq. */
 static void panel(const backward *w, const space *s, int64_t b, int64_t h, int64_t q0, int64_t r0,
                   int64_t n_q, int64_t k0, int n_k, int64_t p, char *ds, uint16_t *half) {
   const aci_flash *f = w->f;
@@ -214,6 +215,9 @@ static void store_dq(const backward *w, int64_t b, int64_t h, int64_t i, int64_t
                   (char *)(uintptr_t)aci_flash_at(f->type, w->g->dq, w->g->dq_s, b, h, i), w->g->dq_s[2], 0);
 }
 
+/* One range of keys of one key head, with all query heads that share it: dk and dv of the range are summed by this thread alone and
+ * stored; dq is stored where there is one range, else it goes to the range's own sum, which sum_piece adds up in order. Keys go in
+ * chunks of ck, which are packed once: kt, vt (d x nr panels) for scores and dP, kd (keys x d) for dQ. false: out of memory. */
 static bool task(const backward *w, int64_t b, int64_t hk, int64_t range) {
   const aci_flash *f = w->f;
   const aci_flash_grads *g = w->g;
