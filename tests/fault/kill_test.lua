@@ -1,14 +1,18 @@
 -- kill -9 of a random rank at random moments: every survivor reports one line soon, the launcher names rank, signal and script line,
--- nothing is left behind. Jobs in which survivors are late are tried again (support/ranks.lua).  accel-run kill_test.lua [jobs]
+-- nothing is left behind. 200 jobs in a full run, else 40.
+-- tier: sampled
+-- Jobs in which survivors are late are tried again (support/ranks.lua).  accel-run kill_test.lua [jobs]
 local accel = require "accel"
 local support = dofile((arg[0]:match "^.*/" or "") .. "../support/ranks.lua")
 local src = os.getenv "ACCEL_TEST_SRC" or "."
 local exe = os.getenv "ACCEL_TEST_BUILD"
 exe = exe and exe .. "/bin/accel-run" or "build/dev/bin/accel-run"
-local sanitized = (os.getenv "ACCEL_TEST_SANITIZE" or "") ~= ""
-local jobs = tonumber(arg[1]) or (sanitized and 8 or 200)
+local sample = support.sample
+local sanitized = sample.sanitized
+local jobs = tonumber(arg[1]) or (sanitized and 8 or sample.full and 200 or 40)
 local tmp = (os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/kill"
-local random = accel.util.Random(tonumber(os.getenv "ACCEL_TEST_SEED") or 7)
+local random = accel.util.Random(sample.seed)
+print(("ACCEL_TEST_SEED=%d, %d jobs"):format(sample.seed, jobs))
 
 local function lines(command)
   local p = assert(io.popen(command))

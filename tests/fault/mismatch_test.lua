@@ -1,6 +1,6 @@
 -- The mismatch matrix: pairs of programs in which one rank does something else than the others. Every job must end within a
 -- second of its start-up, with an error that holds the script lines of both sides, and without a hang. What is late is tried
--- again (support/ranks.lua).
+-- again (support/ranks.lua). tier: sampled
 --   accel-run mismatch_test.lua
 local accel = require "accel"
 local support = dofile((arg[0]:match "^.*/" or "") .. "../support/ranks.lua")
@@ -8,7 +8,7 @@ local src = os.getenv "ACCEL_TEST_SRC" or "."
 local exe = os.getenv "ACCEL_TEST_BUILD"
 exe = exe and exe .. "/bin/accel-run" or "build/dev/bin/accel-run"
 local case_file = src .. "/tests/fault/mismatch_case.lua"
-local sanitized = (os.getenv "ACCEL_TEST_SANITIZE" or "") ~= ""
+local sanitized = support.sample.sanitized
 
 local ops = { "all_reduce", "reduce", "broadcast", "all_gather", "gather", "scatter", "reduce_scatter", "all_to_all", "barrier" }
 local reduces = { all_reduce = true, reduce = true, reduce_scatter = true }
@@ -73,9 +73,10 @@ local function judge(c, text)
   if why then bad[#bad + 1] = ("%s, %d ranks, rank %d apart: %s | %s: %s\n%s"):format(c.kind, c.ranks, c.odd, c.rest, c.other, why, text) end
 end
 
--- under sanitizers, where a start costs a second, each 12th case
-local step = sanitized and 12 or 1
-for i = 1, #cases, step do
+local taken = support.sample.one_of(4, 12)
+local judged = 0
+for i = 1, #cases do
+  if not taken() then goto continue end
   local text
   support.timely(function()
     local began = accel.clock()
@@ -87,11 +88,14 @@ for i = 1, #cases, step do
     slowest = math.max(slowest, took)
   end)
   judge(cases[i], text)
+  judged = judged + 1
+  ::continue::
 end
 
 local parts = {}
 for kind, n in accel.pairs(counts) do parts[#parts + 1] = ("%s %d"):format(kind, n) end
-print(("%d cases (%s), slowest %.2f s"):format((#cases + step - 1) // step, table.concat(parts, ", "), slowest))
+print(("%d cases (%s), slowest %.2f s"):format(judged, table.concat(parts, ", "), slowest))
 for i = 1, math.min(#bad, 10) do print(bad[i]) end
 assert(#bad == 0, #bad .. " cases failed")
 assert(#cases >= 500, #cases)
+assert(judged >= #cases // 12)

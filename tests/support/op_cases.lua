@@ -11,8 +11,17 @@
 -- hi =, n =, seed =, fixed = true: a constant, dtype =}.
 local accel = require "accel"
 local numbers = require "numbers"
+local sample = require "sample"
 
 local M = {}
+
+--- Says of combination after combination (of a case and a dtype or layout) whether it is taken: one of n, every one in a full run and of an op
+--- that is named (arg[1]).
+---@param n integer
+---@return fun(): boolean
+function M.one_of(n)
+  return arg[1] and function() return true end or sample.one_of(n)
+end
 
 -- ---- specs ----
 local function spec(kind, shape, more)

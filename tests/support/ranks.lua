@@ -16,6 +16,9 @@ if M.launched then M.rank, M.size = dist.get_rank(), dist.get_world_size() end
 --- The folder tests, with a slash.
 M.tests = debug.getinfo(1, "S").source:match "^@(.*)support/ranks%.lua$"
 
+--- Which of many cases are taken (support/sample.lua).
+M.sample = dofile(M.tests .. "support/sample.lua")
+
 ---@class ranks.Options
 ---@field args? string the script's own arguments, as in a shell
 ---@field backend? string accel-run's --backend; "mpi": mpirun starts the ranks

@@ -94,9 +94,34 @@ double ac_test_uniform(uint64_t *state) { return (double)(ac_test_random(state) 
 
 static char late[700]; /* what was; "": nothing */
 
+static bool full(void) {
+  const char *s = getenv("ACCEL_TEST_FULL");
+  return s != NULL && strcmp(s, "1") == 0;
+}
+
 int ac_test_every(int n) {
   const char *s = getenv("ACCEL_TEST_SANITIZE");
-  return s == NULL || s[0] == 0 ? 1 : n;
+  return s == NULL || s[0] == 0 || full() ? 1 : n;
+}
+
+bool ac_test_sampled(int n) {
+  static uint64_t state;
+  static int at, of, chosen;
+  if (full() || n <= 1) return true;
+  if (state == 0) {
+    const char *s = getenv("ACCEL_TEST_SEED");
+    const unsigned long long seed = s == NULL ? 1 : strtoull(s, NULL, 10);
+    state = seed == 0 ? 1 : seed;
+    print_message("a sample of the cases: ACCEL_TEST_SEED=%llu takes the same, ACCEL_TEST_FULL=1 all\n", seed);
+  }
+  if (at == 0 || n != of) { /* the next n calls */
+    at = 0;
+    of = n;
+    chosen = (int)((ac_test_random(&state) >> 33) % (uint64_t)n);
+  }
+  const bool taken = at == chosen;
+  at = (at + 1) % n;
+  return taken;
 }
 
 void ac_test_late(const char *what, double seconds) { snprintf(late, sizeof late, "after %.2f s: %s", seconds, what); }

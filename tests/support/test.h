@@ -44,6 +44,10 @@ double ac_test_uniform(uint64_t *state); /* [0, 1) */
 /* Of a long table of cases, one of so many is run: each, or one of n under a sanitizer, where processes take ten times as long. Take
  * an n that shares no factor with the lengths of what the table goes through. */
 int ac_test_every(int n);
+/* Of cases that differ only in size: whether this one is taken. Of n consecutive calls exactly one is, chosen by ACCEL_TEST_SEED, which is
+ * printed; in a full run (ACCEL_TEST_FULL=1, the tier matrix) every one. Ranks that make the same calls choose the same cases. A file
+ * that uses it says "tier: sampled" in its head comment. */
+bool ac_test_sampled(int n);
 
 /* Bounds on time hold where the cores are free. What was right but late is tried again, up to ten times: what the
  * code itself makes late is so each time. In the table of tests AC_TEST_TIMED(f) takes the place of

@@ -3,6 +3,14 @@
 # Every test gets ACCEL_TEST_SRC (the source tree), ACCEL_TEST_BUILD (this build) and ACCEL_TEST_TMP (a folder
 # of its own, also the working directory; files of an earlier run may lie in it). Exit status 77 means
 # skipped. Time limits are for what hangs: many times what a test takes on a machine that it has for itself.
+#
+# Tiers. Every test belongs to one: `every change` (what tests/run.sh runs), `slow` or `matrix`, which are labels. A line of its head
+# comment says so where it is not the first, and whether sanitizers run it, too (label memory; C tests and tests/{host,bindings} always
+# are):
+#   tier: slow              before a release: minutes, or builds of a copy of the tree
+#   tier: sampled           cases that differ only in size: one of n in the first tier, chosen by ACCEL_TEST_SEED, and
+#                           all of them in NAME/full of the tier matrix (ACCEL_TEST_FULL=1); support/sample.lua, ac_test_sampled
+#   tier: every change, memory; tier: sampled, memory; ...
 
 # A stock interpreter does not bring the run-time library of a sanitizer: tests that load our module into one
 # preload it.
@@ -37,6 +45,29 @@ function(ac_test_name file result)
   set(${result} "${name}" PARENT_SCOPE)
 endfunction()
 
+# ac_test_tier(<file> <labels> <sampled>): adds the labels that the file's head comment asks for to the list <labels>; <sampled>: whether it
+# has a complete run beside its sample.
+function(ac_test_tier file tier_labels tier_sampled)
+  set(list ${${tier_labels}})
+  file(STRINGS "${file}" line REGEX "^(--| \\*|/\\*).* ?tier: " LIMIT_COUNT 1)
+  set(${tier_sampled} OFF PARENT_SCOPE)
+  if(line)
+    string(REGEX REPLACE "^.*tier: ([a-z, ]*).*$" "\\1" words "${line}")
+    string(REGEX REPLACE " *, *" ";" words "${words}")
+    foreach(word IN LISTS words)
+      string(STRIP "${word}" word)
+      if(word STREQUAL "sampled")
+        set(${tier_sampled} ON PARENT_SCOPE)
+      elseif(word MATCHES "^(slow|memory)$")
+        list(APPEND list ${word})
+      elseif(NOT word STREQUAL "every change")
+        message(FATAL_ERROR "${file}: \"${word}\" is no tier: every change, slow or sampled, and memory")
+      endif()
+    endforeach()
+  endif()
+  set(${tier_labels} ${list} PARENT_SCOPE)
+endfunction()
+
 # ac_add_test(<name> TIMEOUT <s> COMMAND ... [ENV ...] [LABELS ...])     seconds that a machine of its own would be enough for;
 # one that others use as well gets three times as many
 function(ac_add_test name)
@@ -65,12 +96,25 @@ function(ac_c_test file)
     # Their dlopen is called from the run-time library: only the older kind of run path serves that caller too.
     target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
   endif()
-  ac_add_test("${name}" TIMEOUT 300 LABELS c COMMAND ${target})
+  set(labels c memory)
+  ac_test_tier("${file}" labels sampled)
+  ac_add_test("${name}" TIMEOUT 300 LABELS ${labels} COMMAND ${target})
+  if(sampled)
+    ac_add_test("${name}/full" TIMEOUT 300 LABELS "matrix" COMMAND ${target} ENV ACCEL_TEST_FULL=1)
+  endif()
 endfunction()
 
 function(ac_lua_test file)
   ac_test_name("${file}" name)
-  ac_add_test("${name}" TIMEOUT 600 LABELS lua COMMAND accel-run "${file}")
+  set(labels lua)
+  if(name MATCHES "^(host|bindings)/")
+    list(APPEND labels memory)
+  endif()
+  ac_test_tier("${file}" labels sampled)
+  ac_add_test("${name}" TIMEOUT 600 LABELS ${labels} COMMAND accel-run "${file}")
+  if(sampled)
+    ac_add_test("${name}/full" TIMEOUT 600 LABELS "matrix" COMMAND accel-run "${file}" ENV ACCEL_TEST_FULL=1)
+  endif()
 endfunction()
 
 # A shared library that takes the ac_* functions from whoever loads it, as third-party modules do.

@@ -1,5 +1,5 @@
 /* The mpi backend under mpirun: this program starts itself as the ranks of small jobs, one case each, and reads what
- * they print. Skipped where mpirun or accel_mpi.so is missing. */
+ * they print. Skipped where mpirun or accel_mpi.so is missing. tier: sampled */
 #include "support/test.h"
 
 #include <signal.h>
@@ -210,6 +210,7 @@ static void everything(void) {
   const ac_coll barrier = {.kind = AC_COLL_BARRIER};
   for (size_t d = 0; d < sizeof dtypes / sizeof dtypes[0]; d++) {
     for (size_t l = 0; l < sizeof lengths / sizeof lengths[0]; l++) {
+      if (!ac_test_sampled(size > 4 ? 5 : 3)) continue;
       const ac_dtype dt = dtypes[d];
       const int64_t n = lengths[l], uneven[8] = {n, 0, n / 2, 3, 1, n, 0, 2};
       async = (d + l) % 2 != 0;

@@ -1,6 +1,6 @@
 /* The shared-memory backend: every collective over numbers of ranks, lengths around what fits a slot and a
  * piece, dtypes and places of buffers (private memory, the heap, some of each). Every rank knows what all
- * others send and computes the answer itself. */
+ * others send and computes the answer itself. tier: sampled */
 #include "host/comm/ranks.h"
 
 #include "comm/reduce.h"
@@ -265,6 +265,7 @@ static void matrix(rank *r) {
   for (int b = 0; b < N_BYTES; b++)
     for (int t = b % every; t < N_DTYPES; t += every) {
       if (bytes[b] > 2000 && (t + b) % (n > 4 ? 7 : 2) != 0) continue;
+      if (!ac_test_sampled(3)) continue;
       j.dt = dtypes[t];
       j.count = (bytes[b] + (int64_t)ac_dtype_bytes(j.dt) - 1) / (int64_t)ac_dtype_bytes(j.dt);
       j.salt++;

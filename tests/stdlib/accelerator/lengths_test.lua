@@ -1,6 +1,6 @@
 -- Every way of sharing out data, for 0 .. 50 samples, batches of 1 .. 6 and 1 .. 4 ranks: the length that a loader
 -- reports is the number of batches that it yields, and gathered without padding they are the data set in order. The
--- script starts itself on the ranks.
+-- script starts itself on the ranks. tier: sampled
 --   accel-run tests/stdlib/accelerator/lengths_test.lua
 local accel = require "accel"
 local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
@@ -91,12 +91,12 @@ local function check(label, mode, n, size, a)
   checked = checked + 1
 end
 
-local every = (os.getenv "ACCEL_TEST_SANITIZE" or "") == "" and 1 or 5 -- of the lengths one, where a sanitizer is slow
+local taken = ranks.sample.one_of(5) -- of lengths and batch sizes
 for label, mode in accel.pairs(modes) do
   local a = accel.Accelerator { cpu = true, dataloader_config = A.DataLoaderConfiguration(mode.config) }
   for size = 1, 6 do
-    for n = (size - 1) % every, 50, every do
-      if not mode.config.split_batches or size % P == 0 then
+    for n = 0, 50 do
+      if taken() and (not mode.config.split_batches or size % P == 0) then
         local ok, why = pcall(check, label, mode, n, size, a)
         if not ok then
           error(("%s, %d samples, batches of %d, rank %d of %d: %s"):format(label, n, size, R, P, tostring(why)), 0)
@@ -105,4 +105,4 @@ for label, mode in accel.pairs(modes) do
     end
   end
 end
-assert(checked > 51 * 6 * 10 // every)
+assert(checked > 51 * 6 * 10 // (ranks.sample.full and 1 or 8))

@@ -1,4 +1,5 @@
 -- Collectives of 64 MiB against closed forms: shared and private memory, over shm, tcp and, where there is mpirun, mpi.
+-- tier: slow
 local accel = require "accel"
 local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 local dist = accel.dist

@@ -1,13 +1,13 @@
 -- Metrics over prepared loaders: for every size of data, batch size, number of ranks and way of sharing the data, each
 -- number is that of one process, bit for bit, without a word about padding. Then other ways to say which rows count.
--- The script starts itself on the ranks.
+-- The script starts itself on the ranks. tier: sampled
 --   accel-run tests/stdlib/metrics/accelerator_test.lua
 local accel = require "accel"
 local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 local metrics = accel.metrics
 
 local LARGEST_N, LARGEST_BATCH = 50, 6
-local every = (os.getenv "ACCEL_TEST_SANITIZE" or "") == "" and 1 or 5 -- of the sizes one, where a sanitizer is slow
+local taken = ranks.sample.one_of(5) -- of the sizes
 
 if ranks.start { 1, 2, 3, 4 } then return end
 local R, P, says = ranks.rank, ranks.size, ranks.fails
@@ -61,7 +61,8 @@ for way, config in accel.pairs(ways) do
   local accelerator = accel.Accelerator { dataloader_config = accel.accelerator.DataLoaderConfiguration(config) }
   local most = way:find " " and 20 or LARGEST_N -- two settings at once: a shorter table
   for batch_size = 1, LARGEST_BATCH do
-    for n = (batch_size - 1) % every, config.split_batches and batch_size % P ~= 0 and -1 or most, every do
+    for n = 0, config.split_batches and batch_size % P ~= 0 and -1 or most do
+      if not taken() then goto continue end
       local loader = accelerator:prepare(DataLoader(TensorDataset(table.unpack(first(n))),
         { batch_size = batch_size, shuffle = n % 2 == 1 }))
       for batch in loader() do feed(table.unpack(batch)) end
@@ -70,11 +71,12 @@ for way, config in accel.pairs(ways) do
         P, got, want[n]))
       all:reset()
       runs = runs + 1
+      ::continue::
     end
   end
   accelerator:free_memory()
 end
-assert(runs >= 3 * LARGEST_BATCH * (LARGEST_N // every))
+assert(runs >= 3 * LARGEST_BATCH * LARGEST_N // (ranks.sample.full and 1 or 6))
 
 -- ---- other ways to say which rows count ----
 
