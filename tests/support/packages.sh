@@ -51,15 +51,29 @@ need_packages() {
   done
 }
 
-# build_preset <preset> [cmake arguments]: configures build/<preset> and builds it with all cores.
-build_preset() {
+# configure_preset <preset> [cmake arguments]: configures build/<preset>.
+configure_preset() {
   preset=$1
   shift
   generator=
   if [ ! -f "build/$preset/CMakeCache.txt" ] && command -v ninja > /dev/null; then generator="-G Ninja"; fi
-  say "Configuring and building build/$preset"
+  say "Configuring build/$preset"
   cmake --preset "$preset" $generator "$@" || die "configuring failed; packages that are needed: $REQUIRED"
-  cmake --build "build/$preset" --parallel "$(nproc 2> /dev/null || echo 2)" || die "the build failed"
+}
+
+# build_targets <preset> [target...]: builds them, or everything, with all cores.
+build_targets() {
+  preset=$1
+  shift
+  say "Building build/$preset"
+  [ $# -eq 0 ] || set -- --target "$@"
+  cmake --build "build/$preset" --parallel "$(nproc 2> /dev/null || echo 2)" "$@" || die "the build failed"
+}
+
+# build_preset <preset> [cmake arguments]: configures build/<preset> and builds all of it.
+build_preset() {
+  configure_preset "$@"
+  build_targets "$1"
 }
 
 REQUIRED="build-essential cmake pkg-config liblua5.4-dev"

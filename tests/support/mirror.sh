@@ -1,0 +1,95 @@
+# Sourced by tests/run.sh: what has to be built for some tests, and from changed files to the tests that mirror them.
+# Uses support/packages.sh and run_ctest of run.sh.
+
+# mirror_names <file>: names of tests in $all (one a line) that mirror a file: those called as it is, or as it is with _more or /more
+# behind; where there are none, those of its name without its last part (json_read: json), then of the nearest folder above.
+mirror_names() {
+  case $1 in
+    tests/*)
+      stem=${1#tests/}
+      stem=${stem%.*}
+      stem=$(printf '%s' "$stem" | sed 's,\(^\|/\)test_\([^/]*\)$,\1\2,; s,_test$,,; s,_suite$,,')
+      ;;
+    host/*.cu | host/*.cuh) stem=cuda/$(basename "${1%.*}") ;;
+    stdlib/accel/*) stem=stdlib/${1#stdlib/accel/} stem=${stem%.*} stem=${stem%/init} ;;
+    bindings/*) stem=bindings/$(basename "${1%.*}" | sed 's/^lac_//') ;;
+    *) stem=${1%.*} ;;
+  esac
+  while :; do
+    found=$(printf '%s\n' "$all" | grep -E "^$stem(\$|_|/)" || true)
+    if [ -n "$found" ]; then
+      printf '%s\n' "$found"
+      return 0
+    fi
+    case ${stem##*/} in
+      *_*)
+        stem=${stem%_*}
+        continue
+        ;;
+    esac
+    case $stem in
+      */*) stem=${stem%/*} ;;
+      *) return 0 ;;
+    esac
+  done
+}
+
+# targets_of <preset> <ctest arguments>: what has to be built for the tests that the arguments select, as targets.
+targets_of() {
+  tested=$1
+  shift
+  ctest --test-dir "build/$tested" -N -V "$@" | grep -E 'Test command:|ACCEL_CUDA_MODULE=' | tr ' "=' '\n\n\n' | while read -r program; do
+    case $program in
+      */tests/bin/*) basename "$program" ;;
+      */tests/plugins/accel_cuda_twin.so) echo accel_cuda_twin cudnn_twin cublaslt_twin ;;
+    esac
+  done | sort -u | tr '\n' ' '
+  echo accel_test_modules
+}
+
+# The public ops of files below host/ops, from the table that the build generated.
+mirror_ops() {
+  [ $# -eq 0 ] || build/dev/bin/accel-run -e '
+    local wanted = {}
+    for i = 2, #arg do wanted[arg[i]] = true end
+    local file <close> = assert(io.open(arg[1]))
+    for _, op in ipairs(require "accel".json.decode(file:read "a").ops) do
+      if wanted[op.file] and not op.hidden then print(op.name) end
+    end' build/dev/gen/ops.json "$@"
+}
+
+# run_mirrors <file>...
+run_mirrors() {
+  for file in "$@"; do
+    [ -e "$file" ] || die "there is no file $file (paths count from the top of the tree)"
+  done
+  if [ ! -f build/dev/CMakeCache.txt ]; then
+    configure_preset dev ${CMAKE_ARGS:-}
+  fi
+  all=$(ctest --test-dir build/dev -N -LE "slow|matrix|gpu" | sed -n 's/^ *Test *#[0-9]*: //p')
+  names=check/sources op_files= targets=
+  for file in "$@"; do
+    names="$names
+$(mirror_names "$file")"
+    case $file in
+      host/ops/*.c) op_files="$op_files ${file#host/ops/}" ;;
+      host/*.cu | host/*.cuh) targets="$targets accel_cuda_twin" ;;
+      *.lua)
+        if command -v luacheck > /dev/null; then luacheck --no-color --codes --quiet "$file" || die "luacheck failed"; fi
+        ;;
+    esac
+  done
+  regex=$(printf '%s\n' "$names" | sort -u | sed '/^$/d; s/[.+]/\\&/g; s/.*/^&$/' | tr '\n' '|')
+  regex=${regex%|}
+  build_targets dev $targets $(targets_of dev -R "$regex")
+  # every op of the files through the generated tests: dtypes, layouts, gradients, meta device, wrong arguments
+  for op in $(mirror_ops $op_files); do
+    say "op $op"
+    for test in tests/numerics/ops_dtypes_test.lua tests/numerics/ops_layouts_test.lua tests/numerics/ops_gradients_test.lua \
+      tests/numerics/ops_meta_test.lua; do
+      printf '%-40s ' "$test"
+      ACCEL_TEST_BUILD=build/dev ACCEL_DEVICE=cpu build/dev/bin/accel-run "$test" "$op" || die "$test $op failed"
+    done
+  done
+  run_ctest dev -R "$regex"
+}
