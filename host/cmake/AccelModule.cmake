@@ -17,7 +17,7 @@ function(ac_module stage)
   target_link_libraries(ac_${stage} PRIVATE ac_flags)
   set_target_properties(ac_${stage} PROPERTIES C_VISIBILITY_PRESET hidden)
   if(arg_O3)
-    target_compile_options(ac_${stage} PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O3>)
+    target_compile_options(ac_${stage} PRIVATE ${ACCEL_KERNEL_FLAGS})
   endif()
   # Stages from ops on may include generated headers (gen/accel/ops.h, gen/ops_x.h).
   if(TARGET accel_gen AND NOT stage MATCHES "^(base|text|device|tensor)$")
@@ -28,7 +28,7 @@ endfunction()
 
 # Marks files of the calling folder for -O3 in optimised builds.
 function(ac_kernels)
-  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "$<$<NOT:$<CONFIG:Debug>>:-O3>")
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "${ACCEL_KERNEL_FLAGS}")
 endfunction()
 
 function(accel_libraries)
