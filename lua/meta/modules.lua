@@ -26,6 +26,17 @@
 ---@field skip_first_batches fun(loader: table, n: integer): table
 ---@field find_executable_batch_size fun(...: any): any
 ---@field get_logger fun(name: string, opts?: table): table
+---@field GeneralTracker accel.accelerator.GeneralTracker the base class of trackers
+---@field KwargsHandler accel.accelerator.KwargsHandler the base class of kwargs handlers
+---@field ComputeEnvironment accel.accelerator.ComputeEnvironment
+---@field CustomDtype accel.accelerator.CustomDtype
+---@field DDPCommunicationHookType accel.accelerator.DDPCommunicationHookType
+---@field DistributedType accel.accelerator.DistributedType
+---@field DynamoBackend accel.accelerator.DynamoBackend
+---@field LoggerType accel.accelerator.LoggerType
+---@field PrecisionType accel.accelerator.PrecisionType
+---@field RNGType accel.accelerator.RNGType
+---@field SageMakerDistributedType accel.accelerator.SageMakerDistributedType
 
 -- Methods of the Accelerator: they stand by topic in stdlib/accel/accelerator and are gathered when it is loaded, which no editor
 -- sees. tests/lua/stubs_test.lua finds what is missing here.
@@ -43,17 +54,13 @@
 ---@field gather fun(self: accel.Accelerator, tensor: any): any
 ---@field gather_for_metrics fun(self: accel.Accelerator, input_data: any, use_gather_object?: boolean, opts?: table): any
 ---@field gather_object fun(self: accel.Accelerator, object: any[]): any[]
----@field get_deepspeed_plugin fun(self: accel.Accelerator, ...: any): any
 ---@field get_state_dict fun(self: accel.Accelerator, model: accel.nn.Module): table<string, accel.Tensor>
 ---@field get_tracker fun(self: accel.Accelerator, name: string, opts?: boolean|{unwrap: boolean?})
 ---@field init_trackers fun(self: accel.Accelerator, project_name: string, config?: table, init_kwargs?: table<string, table>)
 ---@field join_uneven_inputs fun(self: accel.Accelerator, joinables: any[], even_batches?: boolean, fn?: (function), ...: any): any
----@field load_state fun(self: accel.Accelerator, ...: any): any
 ---@field local_main_process_first fun(self: accel.Accelerator, fn?: (function), ...: any): any
 ---@field log fun(self: accel.Accelerator, values: table<string, any>, step?: integer|table, log_kwargs?: table)
----@field lomo_backward fun(self: accel.Accelerator, ...: any): any
 ---@field main_process_first fun(self: accel.Accelerator, fn?: (function), ...: any): any
----@field maybe_context_parallel fun(self: accel.Accelerator, ...: any): any
 ---@field no_sync fun(self: accel.Accelerator, model: any, fn?: (function), ...: any): any
 ---@field on_last_process fun(self: accel.Accelerator, fn: function): function
 ---@field on_local_main_process fun(self: accel.Accelerator, fn: function): function
@@ -67,15 +74,8 @@
 ---@field prepare_optimizer fun(self: accel.Accelerator, optimizer: accel.optim.Optimizer): accel.accelerator.AcceleratedOptimizer
 ---@field prepare_scheduler fun(self: accel.Accelerator, scheduler: accel.optim.LRScheduler): accel.accelerator.AcceleratedScheduler
 ---@field print fun(self: accel.Accelerator, ...: any): any
----@field profile fun(self: accel.Accelerator, ...: any): any
 ---@field reduce fun(self: accel.Accelerator, tensor: any, reduction?: string, scale?: number, opts?: table): any
----@field register_for_checkpointing fun(self: accel.Accelerator, ...: any): any
----@field register_load_state_pre_hook fun(self: accel.Accelerator, ...: any): any
----@field register_save_state_pre_hook fun(self: accel.Accelerator, ...: any): any
 ---@field save fun(self: accel.Accelerator, tensors: table<string, accel.Tensor>, path: string, opts?: table)
----@field save_model fun(self: accel.Accelerator, ...: any): any
----@field save_state fun(self: accel.Accelerator, ...: any): any
----@field select_deepspeed_plugin fun(self: accel.Accelerator, ...: any): any
 ---@field set_trigger fun(self: accel.Accelerator)
 ---@field skip_first_batches fun(self: accel.Accelerator, dataloader: accel.accelerator.DataLoader|accel.data.DataLoader, num_batches?: integer)
 ---@field split_between_processes fun(self: accel.Accelerator, inputs: any, opts?: boolean|{apply_padding: boolean?}, fn?: (function))

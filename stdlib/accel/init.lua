@@ -12,9 +12,12 @@ local submodules = { autograd = true, nn = true, optim = true, data = true, dist
 --- Names of accel.accelerator that stand here, too.
 local accelerator = { Accelerator = true, PartialState = true, AcceleratorState = true, GradientState = true,
   LocalSGD = true, set_seed = true, synchronize_rng_states = true, get_logger = true, skip_first_batches = true,
-  find_executable_batch_size = true, DistributedType = true, DDPCommunicationHookType = true, AutocastKwargs = true,
-  DistributedDataParallelKwargs = true, GradScalerKwargs = true, InitProcessGroupKwargs = true, ProfileKwargs = true,
-  DataLoaderConfiguration = true, ProjectConfiguration = true, GradientAccumulationPlugin = true }
+  find_executable_batch_size = true, AutocastKwargs = true, DistributedDataParallelKwargs = true,
+  GradScalerKwargs = true, InitProcessGroupKwargs = true, KwargsHandler = true, ProfileKwargs = true,
+  DataLoaderConfiguration = true, ProjectConfiguration = true, GradientAccumulationPlugin = true, GeneralTracker = true,
+  AcceleratedOptimizer = true, AcceleratedScheduler = true, TensorInformation = true, ComputeEnvironment = true,
+  CustomDtype = true, DDPCommunicationHookType = true, DistributedType = true, DynamoBackend = true, LoggerType = true,
+  PrecisionType = true, RNGType = true, SageMakerDistributedType = true }
 
 local meta = getmetatable(accel) or {}
 local previous = meta.__index
@@ -34,8 +37,10 @@ meta.__index = function(t, key)
     rawset(t, key, value)
     return value
   end
-  if type(previous) == "function" then return previous(t, key) end
-  return previous and previous[key]
+  local value = previous
+  if type(previous) == "function" then value = previous(t, key) elseif previous then value = previous[key] end
+  if value == nil then require("accel.util.absent").refuse("accel.", key) end
+  return value
 end
 
 for _, name in ipairs { "allclose", "equal" } do

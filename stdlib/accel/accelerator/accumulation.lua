@@ -1,56 +1,17 @@
 --- Methods of Accelerator: gradient accumulation, when gradients are averaged over ranks, uneven inputs, autocast.
 local accel = require "accel"
 local check = require "accel.util.check"
-local class = require "accel.util.class"
 local check_self = require "accel.accelerator.check_self"
+local class = require "accel.util.class"
+local forward_precision = require "accel.accelerator.forward_precision"
 local guard = require "accel.util.guard"
-local uneven_inputs = require "accel.accelerator.uneven_inputs"
 local raise = require "accel.util.raise"
+local uneven_inputs = require "accel.accelerator.uneven_inputs"
 
 local M = {}
 
---- The dtype that matrix products and their like have under a mixed precision.
-M.HALVES = { fp16 = "f16", bf16 = "bf16" }
-
 --- Ends nothing: for a block at whose end there is nothing to restore.
 local nothing = setmetatable({ close = function() end }, { __close = function() end })
-
---- The block of a micro-step, one for each Accelerator, and one more for each loop inside of it that accumulates, too:
---- whether it is open, in which pass over which loader, and what its end restores.
----@class accel.accelerator.MicroStep
-local MicroStep = {}
-MicroStep.__index = MicroStep
-
-function MicroStep:close()
-  local quiet, outer = self.quiet, self.outer
-  self.open, self.loader, self.pass, self.quiet = false, nil, nil, nil
-  if outer then rawset(self.accelerator, "_micro_step", outer) end
-  if quiet then quiet:close() end
-end
-
-MicroStep.__close = MicroStep.close
-
---- Called by Accelerator's constructor.
-function M.start(self) rawset(self, "_micro_step", setmetatable({ open = false }, MicroStep)) end
-
---- The block of the micro-step that begins. Another that is open in the same pass was never closed; one of a loop
---- around this one stays; one of a loop that was left, with a coroutine perhaps, ends.
-local function begin(self, loader, pass)
-  local scope = self._micro_step
-  if not scope.open then return scope end
-  if scope.pass ~= pass and scope.pass and rawget(scope.loader, "_pass") == scope.pass then
-    scope = setmetatable({ open = false, outer = scope, accelerator = self }, MicroStep)
-    rawset(self, "_micro_step", scope)
-    return scope
-  end
-  local same = scope.pass == pass
-  scope:close()
-  if same then
-    raise("accumulate: the block of the micro-step before is still open; write `local _ <close> = "
-      .. "accelerator:accumulate(model)`, which ends it with the round of the loop, or give a function")
-  end
-  return self._micro_step
-end
 
 local function is_function(x)
   if type(x) == "function" then return true end
@@ -72,12 +33,12 @@ end
 
 --- Drops what an abandoned update has left.
 local function drop(self)
-  for _, optimizer in ipairs(self._optimizers) do optimizer.optimizer:zero_grad() end
-  self:_discard_update()
+  for _, optimizer in ipairs(self._prepared.optimizers) do optimizer.optimizer:zero_grad() end
+  self._update:discard()
 end
 
 --- Enters no_sync of each model; returns what leaves them again.
-local function quiet(models, first, last)
+local function no_sync_of(models, first, last)
   local guards = {}
   for i = first, last do
     if reduces(models[i]) then guards[#guards + 1] = models[i]:no_sync() end
@@ -106,18 +67,19 @@ function M.accumulate(self, ...)
   local state = self.gradient_state
   local loader = state.active_dataloader
   local pass = loader and rawget(loader, "_pass")
-  local scope = begin(self, loader, pass)
-  local join = self.num_processes > 1 and state.num_steps > 1 and uneven_inputs.active_join(self) or nil
+  local scope = self._micro_steps:begin(loader, pass)
+  local join = self.num_processes > 1 and state.num_steps > 1 and self._prepared:active_join() or nil
   if state:_count(join and uneven_inputs.any_loader_ends(state, join)) then drop(self) end
   local n = select("#", ...)
   local fn = n > 0 and select(n, ...) or nil
   if not is_function(fn) then fn = nil end
   if fn then n = n - 1 end
   if fn then models_only("accumulate", table.unpack({ ... }, 1, n)) else models_only("accumulate", ...) end
-  if not state.sync_gradients then scope.open, scope.loader, scope.pass = true, loader, pass end
-  if self.num_processes == 1 and not self._counts_micro_batches then -- there is nothing to suppress
+  if not state.sync_gradients then scope:open(loader, pass) end
+  if self.num_processes == 1 and not self._prepared:counts_micro_batches() then -- there is nothing to suppress
   elseif not state.sync_gradients and not state.sync_each_batch then
-    scope.quiet = n > 0 and quiet({ ... }, 1, n) or quiet(self._models, 1, #self._models)
+    local models = self._prepared.models
+    scope.no_sync = n > 0 and no_sync_of({ ... }, 1, n) or no_sync_of(models, 1, #models)
   end
   if fn then return run(scope, fn) end
   return scope
@@ -180,7 +142,7 @@ function M.join_uneven_inputs(self, joinables, even_batches, fn, ...)
   if not model then raise "join_uneven_inputs: none of these is a model that prepare() has wrapped for several ranks" end
   local restore = {}
   if even_batches ~= nil then
-    for _, loader in ipairs(self._dataloaders) do
+    for _, loader in ipairs(self._prepared.dataloaders) do
       if loader:overrides_even_batches() then
         restore[loader] = loader:set_even_batches(even_batches)
       else
@@ -212,7 +174,7 @@ function M.autocast(self, handler, fn, ...)
     end
     handler = Kwargs(handler)
   end
-  local dtype = M.HALVES[self.mixed_precision]
+  local dtype = forward_precision.dtype(self.mixed_precision)
   if not dtype then return guard(function() end, fn, ...) end
   local enabled = true
   if handler == nil then handler = self.autocast_handler end

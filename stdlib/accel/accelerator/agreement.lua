@@ -21,7 +21,8 @@ return function(base, accelerator, alike)
     seed = accelerator.dataloader_config.data_seed or accel.get_rng_state().seed
   end
   local ranks = accelerator.num_processes
-  if ranks == 1 or dist.get_backend() == "sim" then return seed end
+  -- a number of processes that a script gave is not that of this run: there is nobody to agree with
+  if ranks == 1 or ranks ~= dist.get_world_size() or dist.get_backend() == "sim" then return seed end
   local mine = { seed, -1, -1, 0, 0 }
   if alike then
     mine = { seed, length_of(base), base.batch_size or -1, base.drop_last and 1 or 0, own and 1 or 0 }

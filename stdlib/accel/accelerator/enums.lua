@@ -1,5 +1,6 @@
---- Accelerate's enumerations: names for the words that options take and attributes have, so that
---- `DistributedType.MULTI_CPU` can be written here, too. A name that there is not is an error.
+--- Accelerate's enumerations: names for the strings that options take and attributes have, so that
+--- `DistributedType.MULTI_CPU` can be written here, too. They have all of Accelerate's members, so that comparisons of
+--- ported scripts run; any other name is an error.
 local nearest = require "accel.util.nearest"
 local raise = require "accel.util.raise"
 
@@ -14,10 +15,15 @@ local function enum(name, members)
   })
 end
 
---- What distributed_type says.
+--- What distributed_type says: NO, MULTI_CPU or MULTI_GPU here.
 --- example: accel.PartialState().distributed_type == accel.DistributedType.NO --> true
 ---@class accel.accelerator.DistributedType
-enum("DistributedType", { NO = "NO", MULTI_CPU = "MULTI_CPU", MULTI_GPU = "MULTI_GPU" })
+enum("DistributedType", {
+  NO = "NO", MULTI_CPU = "MULTI_CPU", MULTI_GPU = "MULTI_GPU", MULTI_NPU = "MULTI_NPU", MULTI_MLU = "MULTI_MLU",
+  MULTI_SDAA = "MULTI_SDAA", MULTI_MUSA = "MULTI_MUSA", MULTI_XPU = "MULTI_XPU", MULTI_HPU = "MULTI_HPU",
+  MULTI_NEURON = "MULTI_NEURON", DEEPSPEED = "DEEPSPEED", FSDP = "FSDP", TP = "TP", XLA = "XLA",
+  MEGATRON_LM = "MEGATRON_LM",
+})
 
 --- What DistributedDataParallelKwargs takes as comm_hook and comm_wrapper.
 --- example: accel.DDPCommunicationHookType.POWER_SGD --> "power_sgd"
@@ -32,9 +38,45 @@ enum("DDPCommunicationHookType", {
 ---@class accel.accelerator.PrecisionType
 enum("PrecisionType", { NO = "no", FP16 = "fp16", BF16 = "bf16", FP8 = "fp8" })
 
---- What rng_types may hold.
+--- What rng_types may hold: TORCH and GENERATOR here.
 --- example: accel.accelerator.RNGType.GENERATOR --> "generator"
 ---@class accel.accelerator.RNGType
-enum("RNGType", { TORCH = "torch", CUDA = "cuda", GENERATOR = "generator" })
+enum("RNGType", {
+  TORCH = "torch", CUDA = "cuda", MLU = "mlu", SDAA = "sdaa", MUSA = "musa", NPU = "npu", XLA = "xla", XPU = "xpu",
+  HPU = "hpu", NEURON = "neuron", GENERATOR = "generator",
+})
+
+--- What log_with may name: ALL here, and the names of registered trackers.
+--- example: accel.LoggerType.TENSORBOARD --> "tensorboard"
+---@class accel.accelerator.LoggerType
+enum("LoggerType", {
+  ALL = "all", AIM = "aim", TENSORBOARD = "tensorboard", WANDB = "wandb", TRACKIO = "trackio", COMETML = "comet_ml",
+  MLFLOW = "mlflow", CLEARML = "clearml", DVCLIVE = "dvclive", SWANLAB = "swanlab",
+})
+
+--- Where a run's processes are: LOCAL_MACHINE here.
+--- example: accel.ComputeEnvironment.LOCAL_MACHINE --> "LOCAL_MACHINE"
+---@class accel.accelerator.ComputeEnvironment
+enum("ComputeEnvironment", { LOCAL_MACHINE = "LOCAL_MACHINE", AMAZON_SAGEMAKER = "AMAZON_SAGEMAKER" })
+
+--- Kinds of distribution on Amazon SageMaker.
+--- example: accel.SageMakerDistributedType.NO --> "NO"
+---@class accel.accelerator.SageMakerDistributedType
+enum("SageMakerDistributedType", { NO = "NO", DATA_PARALLEL = "DATA_PARALLEL", MODEL_PARALLEL = "MODEL_PARALLEL" })
+
+--- What dynamo_backend may be: NO here.
+--- example: accel.Accelerator { dynamo_backend = accel.DynamoBackend.NO }.num_processes --> 1
+---@class accel.accelerator.DynamoBackend
+enum("DynamoBackend", {
+  NO = "NO", EAGER = "EAGER", AOT_EAGER = "AOT_EAGER", INDUCTOR = "INDUCTOR", AOT_TS_NVFUSER = "AOT_TS_NVFUSER",
+  NVPRIMS_NVFUSER = "NVPRIMS_NVFUSER", CUDAGRAPHS = "CUDAGRAPHS", OFI = "OFI", FX2TRT = "FX2TRT", ONNXRT = "ONNXRT",
+  TENSORRT = "TENSORRT", AOT_TORCHXLA_TRACE_ONCE = "AOT_TORCHXLA_TRACE_ONCE",
+  TORCHXLA_TRACE_ONCE = "TORCHXLA_TRACE_ONCE", TVM = "TVM", HPU_BACKEND = "HPU_BACKEND", NEURON = "NEURON",
+})
+
+--- Types of weights that are narrower than a byte or have no dtype of their own.
+--- example: accel.accelerator.CustomDtype.INT4 --> "int4"
+---@class accel.accelerator.CustomDtype
+enum("CustomDtype", { FP8 = "fp8", INT4 = "int4", INT2 = "int2" })
 
 return M

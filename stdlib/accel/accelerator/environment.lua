@@ -69,6 +69,13 @@ function M.get_int_from_env(names, default)
   return default
 end
 
+--- A variable of the environment as it is; the default where it is not set.
+--- example: accel.accelerator.parse_choice_from_env("NOT_SET", "no") --> "no"
+---@param name string
+---@param default? string "no"
+---@return string
+function M.parse_choice_from_env(name, default) return M.get(name) or default or "no" end
+
 --- The value of a variable, one of the words in lower case; nil where it is not set.
 ---@param name string
 ---@param words string[]

@@ -8,7 +8,7 @@ local class = require "accel.util.class"
 ---@class accel.accelerator.GradientState
 ---@field sync_gradients boolean whether this micro-step ends an update
 ---@field step integer micro-steps since the last update that the loader ended
----@field num_steps integer micro-steps of an update
+---@field num_steps integer micro-steps of an update; settable
 ---@field sync_with_dataloader boolean the last batch of a loader ends an update
 ---@field sync_each_batch boolean average gradients at every micro-step
 ---@field active_dataloader accel.accelerator.DataLoader? that of the innermost loop under way
@@ -20,11 +20,9 @@ local GradientState = class("accel.accelerator.GradientState")
 local weak_values, weak_keys = { __mode = "v" }, { __mode = "k" }
 local latest = setmetatable({}, weak_values)
 
----@param plugin table a GradientAccumulationPlugin
+---@param plugin table a GradientAccumulationPlugin, which holds the settings: nobody else keeps a copy
 function GradientState:init(plugin)
   self.plugin = plugin
-  self.num_steps, self.adjust_scheduler = plugin.num_steps, plugin.adjust_scheduler
-  self.sync_with_dataloader, self.sync_each_batch = plugin.sync_with_dataloader, plugin.sync_each_batch
   self.sync_gradients, self.step = true, 0
   self.stale = false -- a loop was left inside an update: what was accumulated belongs to nothing
   self._loaders = setmetatable({}, weak_values) -- outermost first; holes where one was collected
@@ -54,6 +52,8 @@ local function innermost(self)
   end
 end
 
+local settings = { num_steps = true, adjust_scheduler = true, sync_with_dataloader = true, sync_each_batch = true }
+
 local computed = {
   active_dataloader = innermost,
   in_dataloader = function(self) return innermost(self) ~= nil end,
@@ -70,9 +70,14 @@ local computed = {
 function GradientState.__index(self, key)
   local value = GradientState[key]
   if value ~= nil then return value end
+  if settings[key] then return rawget(self, "plugin")[key] end
   local compute = computed[key]
   if compute then return compute(self) end
   return nil
+end
+
+function GradientState.__newindex(self, key, value)
+  if settings[key] then self.plugin[key] = value else rawset(self, key, value) end
 end
 
 --- A loop over `loader` begins.

@@ -1,23 +1,25 @@
 --- accel.accelerator: what `accelerate` and `accelerate.utils` offer, by the same names, loaded on first use. The most
 --- used ones are entries of accel itself, too: accel.Accelerator, accel.set_seed ...
-return require "accel.util.lazy" ("accel.accelerator", {
+local home = {
   Accelerator = "accelerator", PartialState = "state", AcceleratorState = "state", GradientState = "gradient_state",
   AcceleratedOptimizer = "optimizer", AcceleratedScheduler = "scheduler", DataLoader = "loader",
   DataLoaderConfiguration = "configuration", ProjectConfiguration = "configuration",
   GradientAccumulationPlugin = "configuration",
   KwargsHandler = "handlers", AutocastKwargs = "handlers", DistributedDataParallelKwargs = "handlers",
   GradScalerKwargs = "handlers", InitProcessGroupKwargs = "handlers", ProfileKwargs = "handlers",
-  DeepSpeedPlugin = "plugins", FullyShardedDataParallelPlugin = "plugins", MegatronLMPlugin = "plugins",
-  TorchTensorParallelPlugin = "plugins", ParallelismConfig = "plugins", TorchDynamoPlugin = "plugins",
-  TERecipeKwargs = "plugins", AORecipeKwargs = "plugins", MSAMPRecipeKwargs = "plugins", FP8RecipeKwargs = "plugins",
   DistributedType = "enums", DDPCommunicationHookType = "enums", PrecisionType = "enums", RNGType = "enums",
+  LoggerType = "enums", ComputeEnvironment = "enums", SageMakerDistributedType = "enums", DynamoBackend = "enums",
+  CustomDtype = "enums",
   GeneralTracker = "general_tracker", LocalSGD = "local_sgd", skip_first_batches = "skip",
   get_logger = "logging", tqdm = "tqdm",
   set_seed = "random", synchronize_rng_state = "random", synchronize_rng_states = "random",
   find_executable_batch_size = "memory", release_memory = "memory", convert_bytes = "memory",
   should_reduce_batch_size = "memory", get_pretty_name = "memory", merge_dicts = "memory",
   register_tracker_class = "general_tracker",
+  prepare_data_loader = "standalone", wait_for_everyone = "standalone", extract_model_from_parallel = "standalone",
+  save = "standalone", load = "standalone", is_torch_tensor = "standalone", recursive_getattr = "standalone",
   str_to_bool = "environment", parse_flag_from_env = "environment", get_int_from_env = "environment",
+  parse_choice_from_env = "environment",
   patch_environment = "environment", clear_environment = "environment",
   purge_accelerate_environment = "environment",
   recursively_apply = "operations", send_to_device = "operations", find_batch_size = "operations",
@@ -28,4 +30,20 @@ return require "accel.util.lazy" ("accel.accelerator", {
   broadcast_object_list = "operations", reduce = "operations", pad_across_processes = "operations",
   pad_input_tensors = "operations", concatenate = "operations", slice_tensors = "operations",
   copy_tensor_to_devices = "operations", convert_to_fp32 = "operations", convert_outputs_to_fp32 = "operations",
-})
+}
+
+for name in ([[MODEL_NAME SAFE_MODEL_NAME OPTIMIZER_NAME SCHEDULER_NAME SAMPLER_NAME SCALER_NAME RNG_STATE_NAME
+  PROFILE_PATTERN_NAME WEIGHTS_NAME WEIGHTS_PATTERN_NAME WEIGHTS_INDEX_NAME SAFE_WEIGHTS_NAME SAFE_WEIGHTS_PATTERN_NAME
+  SAFE_WEIGHTS_INDEX_NAME FSDP_MODEL_NAME]]):gmatch "%S+" do
+  home[name] = "constants"
+end
+
+for name in ([[cuda bf16 fp16 tqdm schedulefree torchdata_stateful_dataloader weights_only mps npu xpu hpu mlu musa sdaa
+  neuron torch_xla ipex ccl xccl fp8 transformer_engine torchao msamp 4bit_bnb 8bit_bnb bnb
+  bitsandbytes_multi_backend deepspeed megatron_lm lomo pippy aim clearml comet_ml dvclive mlflow swanlab tensorboard
+  trackio wandb boto3 sagemaker datasets transformers timm peft torchdata torchvision triton pandas pynvml pytest rich
+  import_timer]]):gmatch "%S+" do
+  home[("is_%s_available"):format(name)] = "availability"
+end
+
+return require "accel.util.lazy" ("accel.accelerator", home)

@@ -1,7 +1,6 @@
 --- AcceleratedOptimizer: an optimizer whose steps belong to the updates of an Accelerator. It stands in the place of
 --- the real one: every field and method that it lacks is read from that.
 local accel = require "accel"
-local Update = require "accel.accelerator.update"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local deferred = require "accel.optim.deferred"
@@ -36,7 +35,7 @@ function AcceleratedOptimizer:init(optimizer, opts)
   rawset(self, "optimizer", optimizer)
   rawset(self, "accelerator", o.accelerator)
   rawset(self, "gradient_state", o.accelerator.gradient_state)
-  rawset(self, "_update", Update.of(o.accelerator))
+  rawset(self, "_update", o.accelerator._update)
   for key in next, own do rawset(self, key, key ~= "step_was_skipped" and 0) end
 end
 

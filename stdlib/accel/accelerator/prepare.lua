@@ -1,10 +1,9 @@
 --- Methods of Accelerator: prepare and its parts, what undoes it, and what forgets everything.
-local accel = require "accel"
-local HALVES = require("accel.accelerator.accumulation").HALVES
 local Module = require "accel.nn.module"
 local check = require "accel.util.check"
-local class = require "accel.util.class"
 local check_self = require "accel.accelerator.check_self"
+local class = require "accel.util.class"
+local forward_precision = require "accel.accelerator.forward_precision"
 local nearest = require "accel.util.nearest"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
@@ -82,42 +81,14 @@ function M.prepare(self, ...)
   return table.unpack(out, 1, given.n)
 end
 
-local function placed(self, o)
-  local place = o.device_placement
-  if place == nil then place = self.device_placement end
-  return place and self.device or nil
-end
-
---- What was made of `object` before, or it itself if it was made here.
-local function before(self, object) return self._prepared[object] end
-
-local function remember(self, list, object, made)
-  self._prepared[object], self._prepared[made] = made, made
-  list[#list + 1] = made
-  return made
+--- The device that an object goes to; nil leaves it where it is.
+local function target_device(self, o)
+  local moves = o.device_placement
+  if moves == nil then moves = self.device_placement end
+  return moves and self.device or nil
 end
 
 -- Models -----------------------------------------------------------------------------------------
-
---- Makes forward compute in the mixed precision and give its results in f32.
-local function compute_in(self, model, dtype)
-  local own, forward = rawget(model, "forward"), model.forward
-  local handler = self.autocast_handler
-  local opts = { dtype = dtype, enabled = handler == nil or handler.enabled ~= false }
-  local to_fp32 = require "accel.accelerator.operations".convert_to_fp32
-  local function in_precision(...)
-    local _ <close> = accel.autocast(opts)
-    return forward(...)
-  end
-  local function results(first, ...)
-    if select("#", ...) == 0 then return to_fp32(first) end
-    local all = table.pack(first, ...)
-    for i = 1, all.n do all[i] = to_fp32(all[i]) end
-    return table.unpack(all, 1, all.n)
-  end
-  model.forward = function(...) return results(in_precision(...)) end
-  self._forwards[model] = own or false
-end
 
 local function wrap(self, model)
   local handler = self.ddp_handler
@@ -131,7 +102,6 @@ local function wrap(self, model)
     raise 'prepare: deterministic = "world" sums gradients once per update; set sync_each_batch = false'
   end
   local wrapped = require("accel.nn.parallel").DistributedDataParallel(model, given)
-  if world then self._counts_micro_batches = true end
   if hook and (hook[1] ~= "no" or hook[2] ~= "no") then
     wrapped:register_comm_hook(require("accel.dist").hooks.by_name(table.unpack(hook, 1, 3)))
   end
@@ -146,9 +116,9 @@ end
 function M.prepare_model(self, model, opts)
   local o = options("prepare_model", opts, { device_placement = options.none, evaluation_mode = false })
   if not Module.is_module(model) then raise("prepare_model: %s", Module.not_a_module(model)) end
-  local made = before(self, model)
+  local made = self._prepared:find(model)
   if made then return made end
-  local device, learns, wrapped = placed(self, o), false, rawget(model, "reducer") ~= nil
+  local device, learns, wrapped = target_device(self, o), false, rawget(model, "reducer") ~= nil
   for _, p in ipairs(model:parameters()) do
     learns = learns or p.requires_grad
     if device and p.device ~= device then
@@ -156,33 +126,24 @@ function M.prepare_model(self, model, opts)
       device = nil
     end
   end
-  local dtype = HALVES[self.mixed_precision]
-  if dtype then compute_in(self, wrapped and model.module or model, dtype) end
+  local dtype, handler = forward_precision.dtype(self.mixed_precision), self.autocast_handler
+  if dtype then
+    forward_precision.wrap(wrapped and model.module or model, dtype, handler == nil or handler.enabled ~= false)
+  end
   local world = self.ddp_handler and self.ddp_handler.deterministic == "world"
   made = model
   if learns and not wrapped and not o.evaluation_mode and (self.num_processes > 1 or world) then
     made = wrap(self, model)
   end
-  return remember(self, self._models, model, made)
+  return self._prepared:add(self._prepared.models, model, made)
 end
 
 --- The model without its wrapper. keep_fp32_wrapper = false also takes off the mixed precision.
 ---@param model accel.nn.Module
 ---@param keep_fp32_wrapper? boolean|{keep_fp32_wrapper: boolean?, keep_torch_compile: boolean?} default true
 ---@return accel.nn.Module
-function M.unwrap_model(self, model, keep_fp32_wrapper)
-  if type(keep_fp32_wrapper) == "table" then
-    keep_fp32_wrapper = options("unwrap_model", keep_fp32_wrapper, {
-      keep_fp32_wrapper = true, keep_torch_compile = true,
-    }).keep_fp32_wrapper
-  end
-  if not Module.is_module(model) then raise("unwrap_model: %s", Module.not_a_module(model)) end
-  if rawget(model, "reducer") then model = model.module end
-  if keep_fp32_wrapper == false and self._forwards[model] ~= nil then
-    rawset(model, "forward", self._forwards[model] or nil)
-    self._forwards[model] = nil
-  end
-  return model
+function M.unwrap_model(_, model, keep_fp32_wrapper)
+  return require("accel.accelerator.standalone").extract_model_from_parallel(model, keep_fp32_wrapper)
 end
 
 --- The state of a model, with the names that it had before it was prepared.
@@ -203,11 +164,11 @@ function M.prepare_optimizer(self, optimizer)
   if kind_of(optimizer) ~= "optimizer" then
     raise("prepare_optimizer: expected an optimizer, got %s", check.shown(optimizer))
   end
-  local made = before(self, optimizer)
+  local made = self._prepared:find(optimizer)
   if made then return made end
   local Wrapper = require "accel.accelerator.optimizer"
-  made = remember(self, self._optimizers, optimizer, Wrapper(optimizer, { accelerator = self }))
-  for _, schedule in ipairs(self._schedulers) do -- that were prepared before their optimizer
+  made = self._prepared:add(self._prepared.optimizers, optimizer, Wrapper(optimizer, { accelerator = self }))
+  for _, schedule in ipairs(self._prepared.schedulers) do -- that were prepared before their optimizer
     if schedule.scheduler.optimizer == optimizer then schedule:_follow { made } end
   end
   return made
@@ -220,12 +181,13 @@ function M.prepare_scheduler(self, scheduler)
   if kind_of(scheduler) ~= "scheduler" then
     raise("prepare_scheduler: expected a schedule, got %s", check.shown(scheduler))
   end
-  local made = before(self, scheduler)
+  local made = self._prepared:find(scheduler)
   if made then return made end
-  local own = self._prepared[scheduler.optimizer]
+  local prepared = self._prepared
+  local own, all = prepared:find(scheduler.optimizer), prepared.optimizers
   local Wrapper = require "accel.accelerator.scheduler"
-  return remember(self, self._schedulers, scheduler, Wrapper(scheduler, {
-    optimizers = own and { own } or table.move(self._optimizers, 1, #self._optimizers, 1, {}), accelerator = self,
+  return prepared:add(prepared.schedulers, scheduler, Wrapper(scheduler, {
+    optimizers = own and { own } or table.move(all, 1, #all, 1, {}), accelerator = self,
     step_with_optimizer = self.step_scheduler_with_optimizer, split_batches = self.split_batches,
   }))
 end
@@ -243,11 +205,11 @@ function M.prepare_data_loader(self, loader, opts)
   if kind_of(loader) ~= "loader" then
     raise("prepare_data_loader: expected a DataLoader, got %s", check.shown(loader))
   end
-  local made = before(self, loader) or is_a(loader, "accel.accelerator.loader") and loader
+  local made = self._prepared:find(loader) or is_a(loader, "accel.accelerator.loader") and loader
   if made then return made end
   local prepare = require "accel.accelerator.loader".prepare
-  return remember(self, self._dataloaders, loader, prepare(loader, {
-    accelerator = self, device = placed(self, o), slice_fn = o.slice_fn_for_dispatch,
+  return self._prepared:add(self._prepared.dataloaders, loader, prepare(loader, {
+    accelerator = self, device = target_device(self, o), slice_fn = o.slice_fn_for_dispatch,
   }))
 end
 
@@ -270,12 +232,9 @@ end
 ---@param ... any
 ---@return nil ...
 function M.free_memory(self, ...)
-  self._models, self._optimizers, self._schedulers, self._dataloaders = {}, {}, {}, {}
-  for _, map in ipairs { self._prepared, self._forwards } do
-    for key in next, map do map[key] = nil end
-  end
+  self._prepared:clear()
   self.gradient_state.step = 0
-  self:_discard_update()
+  self._update:discard()
   require("accel.accelerator.memory").release_memory()
   local nils = {}
   return table.unpack(nils, 1, select("#", ...))

@@ -14,8 +14,8 @@ local raise = require "accel.util.raise"
 local M = {}
 
 -- The facts; empty: nothing made yet, or reset. Views hold nothing themselves, so that they stay valid when a state is
--- reset and made again.
-local shared, precise = {}, {}
+-- reset and made again. origins: what set the device and the precision, for an Accelerator's configuration.
+local shared, precise, origins = {}, {}, {}
 
 local PRECISIONS <const> = { "no", "fp16", "bf16", "fp8" }
 
@@ -59,6 +59,8 @@ end
 ---@return string
 local function choose_device(cpu)
   local name = cpu and "cpu" or environment.get "ACCELERATE_TORCH_DEVICE"
+  origins.device = cpu and (environment.parse_flag_from_env "ACCELERATE_USE_CPU" and "ACCELERATE_USE_CPU" or "argument")
+    or name and "ACCELERATE_TORCH_DEVICE" or "default"
   if name == nil then return accel.get_default_device() end
   local gpus = name == "cuda" and accel.features().cuda_devices or 0
   local own = gpus > 0 and ("cuda:%d"):format(dist.get_local_rank() % gpus) or name
@@ -191,11 +193,11 @@ local function precision(given)
   if given == nil then
     local word = environment.word("ACCELERATE_MIXED_PRECISION", PRECISIONS)
     if word == "fp8" then raise "ACCELERATE_MIXED_PRECISION=fp8: fp8 is not in this build" end
-    return word or "no"
+    return word or "no", word and "ACCELERATE_MIXED_PRECISION" or "default"
   end
   local word = type(given) == "string" and given:lower() or given
   if word == "fp8" then raise "Accelerator: mixed_precision: fp8 is not in this build" end
-  return check.word("Accelerator", "mixed_precision", word, { "no", "fp16", "bf16" })
+  return check.word("Accelerator", "mixed_precision", word, { "no", "fp16", "bf16" }), "argument"
 end
 
 ---@param mixed_precision? string
@@ -206,8 +208,8 @@ function AcceleratorState:init(mixed_precision, opts) -- luacheck: ignore self
     mixed_precision = options.none, cpu = false, init_handler = options.none, _from_accelerator = false,
   })
   local given = mixed_precision == nil and o.mixed_precision or mixed_precision
-  local wanted = nil
-  if given ~= nil or precise.mixed_precision == nil then wanted = precision(given) end
+  local wanted, origin = nil, nil
+  if given ~= nil or precise.mixed_precision == nil then wanted, origin = precision(given) end
   if precise.mixed_precision == nil and not o._from_accelerator then
     raise "AcceleratorState: there is no Accelerator yet; make one, accel.Accelerator {}, before asking for its state"
   end
@@ -221,7 +223,9 @@ function AcceleratorState:init(mixed_precision, opts) -- luacheck: ignore self
   end
   if precise.mixed_precision == nil then
     precise.mixed_precision = wanted
-  elseif wanted and wanted ~= precise.mixed_precision then
+  end
+  origins.mixed_precision = origin or "first Accelerator"
+  if wanted and wanted ~= precise.mixed_precision then
     raise("Accelerator: mixed_precision is '%s' since the first Accelerator, and cannot become '%s'; reset it by "
       .. "accel.AcceleratorState._reset_state()", precise.mixed_precision, wanted)
   end
@@ -252,6 +256,11 @@ function AcceleratorState.__tostring()
   return ("AcceleratorState(%s)"):format(precise.mixed_precision and next(shared)
     and describe() .. ", mixed_precision=" .. precise.mixed_precision or "reset")
 end
+
+--- What set a fact that an Accelerator's configuration has.
+---@param key string "device", "mixed_precision" or "num_processes"
+---@return string
+function M.origin(key) return origins[key] or "launcher" end
 
 --- A PartialState that does not begin one: for questions whether there is a state.
 M.view = setmetatable({}, PartialState)

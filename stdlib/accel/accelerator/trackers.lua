@@ -8,14 +8,7 @@ local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local region = require "accel.accelerator.region"
 
-local M = { GeneralTracker = general.GeneralTracker }
-
---- Called by the constructor of Accelerator: what log_with names. Runs begin in init_trackers.
----@param o table the constructor's options
-function M.start(self, o)
-  rawset(self, "log_with", general.filter_trackers(o.log_with, self.project_configuration.logging_dir))
-  rawset(self, "trackers", {})
-end
+local M = {}
 
 local function runs_here(self, tracker) return self.is_main_process or not tracker.main_process_only end
 
@@ -78,7 +71,7 @@ function M.init_trackers(self, project_name, config, init_kwargs)
       trackers[i] = runs_here(self, entry) and entry or general.inert(entry)
     end
   end
-  rawset(self, "trackers", trackers)
+  self._trackers.running = trackers
   for _, tracker in ipairs(trackers) do call(self, tracker, "start") end
   if config == nil then return end
   for _, tracker in ipairs(trackers) do call(self, tracker, "store_init_configuration", config) end
@@ -128,7 +121,7 @@ end
 --- Ends the runs of all trackers; once. All processes call it.
 function M.end_training(self)
   local trackers = self.trackers
-  rawset(self, "trackers", {})
+  self._trackers.running = {}
   for _, tracker in ipairs(trackers) do call(self, tracker, "finish") end
 end
 

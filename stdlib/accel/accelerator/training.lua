@@ -11,9 +11,6 @@ local utils = require "accel.nn.utils"
 
 local M = {}
 
---- Called by Accelerator's constructor.
-function M.start(self) Update.of(self) end
-
 -- Backward ---------------------------------------------------------------------------------------
 
 --- The gradient that a backward starts from: 1, or what is given, times the loss scale, over the micro-batches of an
@@ -79,7 +76,7 @@ function M.backward(self, loss, opts)
   update:begin(weight ~= nil)
   if weight == nil then
     divisor = self.gradient_state.num_steps
-    if divisor ~= 1 and update:counts_micro_batches() then divisor = 1 end
+    if divisor ~= 1 and self._prepared:counts_micro_batches() then divisor = 1 end
   end
   local finished = update.n > 0 and update:finished_parameters()
   gradient = seed(update, loss, gradient, divisor)
@@ -91,14 +88,11 @@ function M.backward(self, loss, opts)
   update:add(weight)
 end
 
---- Forgets an update that is abandoned; its gradients were dropped.
-function M._discard_update(self) self._update:discard() end
-
 -- Gradients --------------------------------------------------------------------------------------
 
 --- The prepared wrapper of an optimizer.
 local function prepared(self, optimizer)
-  for _, own in ipairs(self._optimizers) do
+  for _, own in ipairs(self._prepared.optimizers) do
     if own == optimizer or own.optimizer == optimizer then return own end
   end
   raise("unscale_gradients: expected an optimizer that was prepared here, got %s", check.shown(optimizer))
@@ -109,7 +103,7 @@ end
 ---@param optimizer? accel.accelerator.AcceleratedOptimizer|accel.accelerator.AcceleratedOptimizer[] all when nil
 function M.unscale_gradients(self, optimizer)
   if not self.gradient_state.sync_gradients then return end
-  local list = self._optimizers
+  local list = self._prepared.optimizers
   if type(optimizer) == "table" and rawget(optimizer, 1) ~= nil then
     list = optimizer
   elseif optimizer ~= nil then
@@ -121,23 +115,13 @@ end
 --- Brings the gradients of those prepared optimizers into their last form that hold any of the parameters. together:
 --- one factor is to scale them all.
 local function finish_for(self, params, together)
-  local update, list = self._update, {}
+  local update = self._update
   local scaler = update:scaler()
   if not scaler and not update.weighted then return end
   local wanted = {}
   for _, p in ipairs(tensors.is_tensor(params) and { params } or params) do wanted[p] = true end
-  for _, optimizer in ipairs(self._optimizers) do
-    local holds = false
-    for _, group in ipairs(optimizer.param_groups) do
-      for _, p in ipairs(group.params) do
-        if wanted[p] then holds = true break end
-      end
-    end
-    if holds then
-      update:finish(optimizer)
-      list[#list + 1] = optimizer
-    end
-  end
+  local list = self._prepared:optimizers_of(wanted)
+  for _, optimizer in ipairs(list) do update:finish(optimizer) end
   if scaler and together and #list > 1 then scaler:_share(list) end
 end
 
@@ -158,23 +142,14 @@ function M.clip_grad_norm_(self, params, max_norm, norm_type)
   return utils.clip_grad_norm_(params, max_norm, norm_type)
 end
 
---- Limits every element of the gradients to -clip_value .. clip_value, after unscaling; nothing while they accumulate.
+--- Limits every element of the gradients to the range from -clip_value to clip_value, after unscaling. Nothing is done
+--- while gradients accumulate.
 ---@param params accel.Tensor[]|accel.Tensor
 ---@param clip_value number
 function M.clip_grad_value_(self, params, clip_value)
   if not self.gradient_state.sync_gradients then return end
   if type(params) == "table" then finish_for(self, params) elseif params then finish_for(self, { params }) end
   utils.clip_grad_value_(params, clip_value)
-end
-
-M.attributes = {}
-
---- Whether any prepared optimizer skipped its last step, for gradients that were not finite.
-function M.attributes.optimizer_step_was_skipped(self)
-  for _, optimizer in ipairs(self._optimizers) do
-    if optimizer.step_was_skipped then return true end
-  end
-  return false
 end
 
 return M

@@ -1,18 +1,8 @@
 --- join_uneven_inputs, where some ranks run out of batches before others: what they decide together while they
---- accumulate, and the state that they take over from one another afterwards. Used by accumulation.lua and update.lua.
+--- accumulate, and the state that they take over from one another afterwards. Used by accumulation.lua.
 local dist = require "accel.dist"
 
 local M = {}
-
---- The join around a prepared model that is under way, nil without one.
----@param accelerator accel.Accelerator
----@return accel.dist.Join?
-function M.active_join(accelerator)
-  for _, model in ipairs(accelerator._models) do
-    local join = rawget(model, "joining")
-    if join then return join end
-  end
-end
 
 --- Whether a loader ends the update at this micro-step. It does on all ranks when it does on one: a rank that is
 --- through has nothing to add to a later step, so what it accumulated is used up while it is there. Where all end
@@ -27,16 +17,6 @@ function M.any_loader_ends(state, join)
   return state.sync_with_dataloader or join:sum(ends and 0 or 1) > 0
 end
 
---- Whether an optimizer has parameters of the set.
-local function holds(optimizer, set)
-  for _, group in ipairs(optimizer.param_groups) do
-    for _, p in ipairs(group.params) do
-      if set[p] then return true end
-    end
-  end
-  return false
-end
-
 local COUNTS <const> = { "applied", "skipped", "step_was_skipped" }
 
 --- All ranks take over what rank `src` has: the state of the optimizers of this model, of their schedules, the loss
@@ -45,14 +25,12 @@ local COUNTS <const> = { "applied", "skipped", "step_was_skipped" }
 ---@param model accel.nn.Module
 ---@param src integer
 function M.broadcast_state(accelerator, model, src)
-  local set, optimizers, schedules, state = {}, {}, {}, accelerator.gradient_state
+  local set, schedules, state, prepared = {}, {}, accelerator.gradient_state, accelerator._prepared
   for _, p in ipairs(model:parameters()) do set[p] = true end
-  for _, optimizer in ipairs(accelerator._optimizers) do
-    if holds(optimizer, set) then optimizers[#optimizers + 1] = optimizer end
-  end
-  for _, schedule in ipairs(accelerator._schedulers) do
+  local optimizers = prepared:optimizers_of(set)
+  for _, schedule in ipairs(prepared.schedulers) do
     for _, optimizer in ipairs(schedule.optimizers) do
-      if holds(optimizer, set) then
+      if prepared.holds(optimizer, set) then
         schedules[#schedules + 1] = schedule
         break
       end

@@ -11,7 +11,6 @@ local core = require "accel.optim.core"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local dist = require "accel.dist"
-local uneven_inputs = require "accel.accelerator.uneven_inputs"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
@@ -20,8 +19,10 @@ local tensors = require "accel.util.tensors"
 ---@field weighted boolean? whether its backwards have weights; nil before the first
 local Update = class("accel.accelerator.Update")
 
-function Update:init(accelerator)
-  self.accelerator = accelerator
+---@param prepared accel.accelerator.Prepared
+---@param scaler accel.amp.GradScaler? with fp16
+function Update:init(prepared, scaler)
+  self.prepared, self._scaler = prepared, scaler
   self.closed, self.weighted, self.n = true, nil, 0
   self.sums = {} -- sums[i]: weights of the first i backwards, on this rank
   self.totals = {} -- over all ranks, by the backward after which they begin
@@ -29,20 +30,9 @@ function Update:init(accelerator)
   self.owners = {} -- optimizer -> its parameters by reducer
 end
 
---- The update of an Accelerator.
----@return accel.accelerator.Update
-function Update.of(accelerator)
-  local update = rawget(accelerator, "_update")
-  if not update then
-    update = Update(accelerator)
-    rawset(accelerator, "_update", update)
-  end
-  return update
-end
-
 --- The loss scaler, nil where none is at work.
 function Update:scaler()
-  local scaler = rawget(self.accelerator, "scaler")
+  local scaler = self._scaler
   return scaler and scaler.enabled and scaler or nil
 end
 
@@ -56,7 +46,7 @@ end
 local function rescale(self, scaler)
   if not scaler._due then return end
   local before, left = scaler._scale:item(), {}
-  for _, optimizer in ipairs(self.accelerator._optimizers) do
+  for _, optimizer in ipairs(self.prepared.optimizers) do
     if not self.stepped[optimizer] and scaler:_is_scaled(optimizer) then left[#left + 1] = optimizer end
   end
   local ratio = scaler:_current():item() / before
@@ -94,21 +84,11 @@ function Update:add(weight)
   end
 end
 
---- Whether a prepared model divides by the number of micro-batches itself.
-function Update:counts_micro_batches()
-  local models = self.accelerator._models
-  for i = 1, #models do
-    local reducer = rawget(models[i], "reducer")
-    if reducer and reducer.counter then return true end
-  end
-  return false
-end
-
 --- Parameters whose gradients have their last factor already, as a set; nil when there are none.
 function Update:finished_parameters()
   local scaler, set = self:scaler(), nil
   if not scaler and not self.weighted then return nil end
-  for _, optimizer in ipairs(self.accelerator._optimizers) do
+  for _, optimizer in ipairs(self.prepared.optimizers) do
     if not self.stepped[optimizer] and (self.weighed[optimizer] or scaler and not scaler:_is_scaled(optimizer)) then
       set = set or {}
       for _, group in ipairs(optimizer.param_groups) do
@@ -126,7 +106,7 @@ local function total_weight(self, from)
   local total = self.totals[from]
   if total then return total end
   total = (self.sums[self.n] or 0) - (self.sums[from] or 0)
-  local join = uneven_inputs.active_join(self.accelerator)
+  local join = self.prepared:active_join()
   if join then
     total = join:sum(total)
   elseif dist.get_world_size() > 1 then
@@ -148,7 +128,7 @@ end
 
 --- Which reducer averages which of the optimizer's parameters.
 local function owned(self, optimizer)
-  local models, n = self.accelerator._models, 0
+  local models, n = self.prepared.models, 0
   for _, group in ipairs(optimizer.param_groups) do n = n + #group.params end
   local known = self.owners[optimizer]
   if known and known.n == n and known.models == models and known.n_models == #models then return known end
@@ -195,7 +175,7 @@ local function agree(self, scaler, optimizer, lists)
   if dist.get_world_size() == 1 then return end
   for _, list in ipairs(lists) do
     if not list.reducer or not list.reducer.reduced then
-      local join = uneven_inputs.active_join(self.accelerator)
+      local join = self.prepared:active_join()
       return scaler:_agree(optimizer, function(found)
         if join then return found:fill_(join:sum(found:item())) end
         dist.all_reduce(found, "max")
@@ -251,7 +231,7 @@ function Update:drop(optimizer)
   if scaler and not stepped then scaler:_forget(optimizer) end
   if self.closed then return end
   self.from[optimizer], self.weighed[optimizer] = self.n, nil
-  for _, other in ipairs(self.accelerator._optimizers) do
+  for _, other in ipairs(self.prepared.optimizers) do
     if self.from[other] ~= self.n then return end
   end
   self.closed = true
@@ -259,8 +239,8 @@ end
 
 --- All gradients were dropped: the next backward begins an update.
 function Update:discard()
-  for _, optimizer in ipairs(self.accelerator._optimizers) do self:drop(optimizer) end
-  for _, model in ipairs(self.accelerator._models) do
+  for _, optimizer in ipairs(self.prepared.optimizers) do self:drop(optimizer) end
+  for _, model in ipairs(self.prepared.models) do
     local reducer = rawget(model, "reducer")
     if reducer and reducer.counter then reducer.counter:reset() end
   end

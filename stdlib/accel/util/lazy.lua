@@ -1,5 +1,6 @@
 --- A table whose entries are loaded from files on first use: how nn, optim, data ... offer one name per
---- class without reading every file at start. A name that does not exist is nil, so that scripts can ask.
+--- class without reading every file at start. A name that does not exist is nil, so that scripts can ask; one that
+--- documentation of PyTorch or Accelerate has and this library lacks is an error that says what to use (absent.lua).
 
 --- home maps an entry to its file below `prefix`. A file returns the entry itself, or a table that holds
 --- several.
@@ -10,7 +11,10 @@
 return function(prefix, home, into)
   local function index(t, key)
     local file = home[key]
-    if not file then return nil end
+    if not file then
+      require("accel.util.absent").refuse(prefix .. ".", key)
+      return nil
+    end
     local value = require(prefix .. "." .. file)
     if type(value) == "table" then
       local own = rawget(value, key)

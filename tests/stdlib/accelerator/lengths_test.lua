@@ -65,7 +65,7 @@ end
 local checked = 0
 local function check(label, mode, n, size, a)
   local loader = a:prepare_data_loader(loader_of(mode, n, size))
-  a._dataloaders = {}
+  a._prepared:clear()
   local known = mode.stream ~= "unknown" and #loader
   local seen, own, k, before = {}, {}, 0, nil
   for batch in loader() do

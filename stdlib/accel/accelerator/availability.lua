@@ -1,0 +1,44 @@
+--- is_*_available(): what accelerate.utils asks of an installation, answered for this build. Packages of Python are not
+--- there; devices and formats are what accel has.
+local accel = require "accel"
+
+local M = {}
+
+local function cuda() return (accel.features().cuda_devices or 0) > 0 end
+
+--- Whether a CUDA GPU can be used.
+--- example: accel.accelerator.is_cuda_available() == (#accel.devices() > 2) --> true
+---@return boolean
+function M.is_cuda_available() return cuda() end
+
+--- Whether mixed_precision = "bf16" can be asked for: on every device here.
+--- example: accel.accelerator.is_bf16_available() --> true
+---@param ignore_tpu? boolean accepted: there are none
+---@return boolean
+function M.is_bf16_available(ignore_tpu) return true end
+
+--- Whether mixed_precision = "fp16" can be asked for: on every device here.
+--- example: accel.accelerator.is_fp16_available() --> true
+---@return boolean
+function M.is_fp16_available() return true end
+
+-- What accel does itself where Accelerate needs a package.
+for name in ("tqdm schedulefree torchdata_stateful_dataloader weights_only"):gmatch "%S+" do
+  --- Always true: it is part of accel.
+  --- example: accel.accelerator.is_tqdm_available() --> true
+  ---@return boolean
+  M[("is_%s_available"):format(name)] = function() return true end
+end
+
+-- Other devices and formats, and packages of Python.
+for name in ([[mps npu xpu hpu mlu musa sdaa neuron torch_xla ipex ccl xccl fp8 transformer_engine torchao msamp
+  4bit_bnb 8bit_bnb bnb bitsandbytes_multi_backend deepspeed megatron_lm lomo pippy aim clearml comet_ml dvclive mlflow
+  swanlab tensorboard trackio wandb boto3 sagemaker datasets transformers timm peft torchdata torchvision triton pandas
+  pynvml pytest rich import_timer]]):gmatch "%S+" do
+  --- Always false: accel uses no such package, and no such device or format.
+  --- example: accel.accelerator.is_deepspeed_available() --> false
+  ---@return boolean
+  M[("is_%s_available"):format(name)] = function() return false end
+end
+
+return M

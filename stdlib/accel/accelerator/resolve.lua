@@ -1,0 +1,193 @@
+--- resolve(opts): from the table of accel.Accelerator, the environment and the defaults to one configuration, of which
+--- every setting knows its origin. Everything that may be wrong with the table is found here, before anything is made.
+local absent = require "accel.util.absent"
+local accel = require "accel"
+local check = require "accel.util.check"
+local class = require "accel.util.class"
+local configuration = require "accel.accelerator.configuration"
+local environment = require "accel.accelerator.environment"
+local handlers = require "accel.accelerator.handlers"
+local options = require "accel.util.options"
+local raise = require "accel.util.raise"
+local random = require "accel.accelerator.random"
+local state = require "accel.accelerator.state"
+
+local none <const> = options.none
+local WHO <const> = "Accelerator"
+
+local declared = {
+  device_placement = true, split_batches = none, mixed_precision = none, gradient_accumulation_steps = none,
+  cpu = false, dataloader_config = none, rng_types = none, log_with = none, project_dir = none,
+  project_config = none, gradient_accumulation_plugin = none, step_scheduler_with_optimizer = true,
+  kwargs_handlers = none, step_unit = "update",
+  deepspeed_plugin = none, deepspeed_plugins = none, fsdp_plugin = none, torch_tp_plugin = none,
+  megatron_lm_plugin = none, dynamo_backend = none, dynamo_plugin = none, parallelism_config = none,
+}
+
+--- Settings that stand in another table of the constructor, and the class of that.
+local moved = {
+  even_batches = "dataloader_config", dispatch_batches = "dataloader_config", data_seed = "dataloader_config",
+  use_seedable_sampler = "dataloader_config", non_blocking = "dataloader_config",
+  use_stateful_dataloader = "dataloader_config", logging_dir = "project_config",
+  automatic_checkpoint_naming = "project_config", total_limit = "project_config",
+  sync_with_dataloader = "gradient_accumulation_plugin", sync_each_batch = "gradient_accumulation_plugin",
+  adjust_scheduler = "gradient_accumulation_plugin",
+}
+local homes = {
+  dataloader_config = configuration.DataLoaderConfiguration, project_config = configuration.ProjectConfiguration,
+  gradient_accumulation_plugin = configuration.GradientAccumulationPlugin,
+}
+
+local function short(cls) return cls.__name:match "[^.]*$" end
+
+local function refuse_moved(given)
+  if type(given) ~= "table" then return end
+  for key, home in accel.pairs(moved) do
+    if given[key] ~= nil then
+      raise("%s: %s stands in %s: say %s = accel.%s { %s = %s }", WHO, key, home, home, short(homes[home]), key,
+        check.shown(given[key]))
+    end
+  end
+end
+
+--- Options of features that are not in this build.
+local function refuse_absent(o)
+  for key, value in accel.pairs(o) do
+    local feature, use = absent.feature(key)
+    if feature and not (key == "dynamo_backend" and tostring(value):lower() == "no") then
+      raise("%s: %s: %s is not in this build; %s", WHO, key, feature, use)
+    end
+  end
+end
+
+local function instance(key, value)
+  local cls = homes[key]
+  if value ~= nil and not class.isinstance(value, cls) then
+    raise("%s: %s must be a %s, made by accel.%s { ... }, got %s", WHO, key, short(cls), short(cls), check.shown(value))
+  end
+  return value
+end
+
+--- The settings of a record, as settings of the configuration. given: the record that the script made, nil for defaults.
+local function take(values, origins, record, given, origin)
+  local own = given and given:to_kwargs() or {}
+  for key in next, class.of(record).defaults do
+    values[key], origins[key] = rawget(record, key), own[key] ~= nil and origin or "default"
+  end
+end
+
+--- Handler class -> the setting that holds it.
+local fields = {
+  AutocastKwargs = "autocast_handler", DistributedDataParallelKwargs = "ddp_handler",
+  GradScalerKwargs = "scaler_handler", InitProcessGroupKwargs = "init_handler", ProfileKwargs = "profile_handler",
+}
+
+local function take_handlers(values, origins, list)
+  for _, field in next, fields do origins[field] = "default" end
+  if list == nil then return end
+  if type(list) ~= "table" or class.of(list) then
+    raise("%s: kwargs_handlers must be a list { handler, ... }, got %s", WHO, check.shown(list))
+  end
+  for i, handler in ipairs(list) do
+    if class.isclass(handler) then
+      raise("%s: kwargs_handlers[%d] is a class; call it, with its settings: %s { ... }", WHO, i, short(handler))
+    end
+    if not class.isinstance(handler, handlers.KwargsHandler) then
+      raise("%s: kwargs_handlers[%d] must be a handler such as GradScalerKwargs, got %s", WHO, i, check.shown(handler))
+    end
+    local name = short(class.of(handler))
+    local field = fields[name]
+    if not field then raise("%s: kwargs_handlers[%d]: %s configures nothing here", WHO, i, name) end
+    if values[field] then raise("%s: kwargs_handlers has two %s; give one", WHO, name) end
+    values[field], origins[field] = handler, "kwargs_handlers"
+  end
+end
+
+local STEPS <const> = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
+
+--- Micro-steps of an update: those of a plugin, the environment's, or the number given. The record is the
+--- Accelerator's own: the script's stays as it is.
+local function accumulation(values, origins, o)
+  local plugin = instance("gradient_accumulation_plugin", o.gradient_accumulation_plugin)
+  local steps, origin = o.gradient_accumulation_steps, "argument"
+  if steps ~= nil then check.positive(WHO, "gradient_accumulation_steps", steps) end
+  if plugin then
+    if steps ~= nil and steps ~= 1 then
+      raise("%s: give gradient_accumulation_steps or gradient_accumulation_plugin, not both", WHO)
+    end
+    steps, origin = plugin.num_steps, "gradient_accumulation_plugin"
+  else
+    local from_env = environment.get_int_from_env({ STEPS }, -1)
+    if from_env ~= -1 then steps, origin = check.positive(WHO, STEPS, from_env), STEPS end
+    if steps == nil then steps, origin = 1, "default" end
+  end
+  local settings = plugin and plugin:to_kwargs() or {}
+  settings.num_steps = steps
+  local own = configuration.GradientAccumulationPlugin(settings)
+  take(values, origins, own, plugin, "gradient_accumulation_plugin")
+  values.gradient_accumulation_steps, origins.gradient_accumulation_steps = steps, origin
+  values.num_steps, origins.num_steps = nil, nil
+  return own
+end
+
+local function loaders(values, origins, o)
+  local given, origin = instance("dataloader_config", o.dataloader_config), "dataloader_config"
+  local settings = given and given:to_kwargs() or {}
+  if o.split_batches ~= nil then
+    if type(o.split_batches) ~= "boolean" then
+      raise("%s: split_batches must be a boolean, got %s", WHO, check.shown(o.split_batches))
+    end
+    if given and given.split_batches ~= o.split_batches then
+      raise("%s: split_batches differs from dataloader_config.split_batches; give it there only", WHO)
+    end
+    settings.split_batches = o.split_batches
+    if not given then origin = "argument" end
+  end
+  local own = configuration.DataLoaderConfiguration(settings)
+  take(values, origins, own, given or own, origin)
+  return own
+end
+
+--- The project's record is the script's where one is given: what counts checkpoints is shared.
+local function project(values, origins, o)
+  local given = instance("project_config", o.project_config)
+  local own, origin = given or configuration.ProjectConfiguration {}, "project_config"
+  if o.project_dir ~= nil then
+    if type(o.project_dir) ~= "string" then
+      raise("%s: project_dir must be a string, got %s", WHO, check.shown(o.project_dir))
+    end
+    if own.project_dir == nil then
+      own:set_directories(o.project_dir)
+      if not given then origin = "argument" end
+    end
+  end
+  take(values, origins, own, own, origin)
+  return own
+end
+
+---@param opts? table
+---@return {values: table<string, any>, origins: table<string, string>, log_with: any,
+---  gradient_accumulation_plugin: table, dataloader_config: table, project_configuration: table, state: table}
+return function(opts)
+  refuse_moved(opts)
+  local o, values, origins = options(WHO, opts, declared), {}, {}
+  refuse_absent(o)
+  check.word(WHO, "step_unit", o.step_unit, { "update", "process" })
+  take_handlers(values, origins, o.kwargs_handlers)
+  local parts = {
+    gradient_accumulation_plugin = accumulation(values, origins, o), dataloader_config = loaders(values, origins, o),
+    project_configuration = project(values, origins, o), log_with = o.log_with, values = values, origins = origins,
+  }
+  for _, key in ipairs { "device_placement", "step_scheduler_with_optimizer", "step_unit" } do
+    values[key], origins[key] = o[key], opts and opts[key] ~= nil and "argument" or "default"
+  end
+  values.rng_types = random.check_types(WHO, o.rng_types or { "generator" })
+  origins.rng_types = o.rng_types and "argument" or "default"
+  parts.state = state.AcceleratorState {
+    mixed_precision = o.mixed_precision, cpu = o.cpu, init_handler = values.init_handler, _from_accelerator = true,
+  }
+  for _, key in ipairs { "num_processes", "mixed_precision", "device" } do
+    values[key], origins[key] = parts.state[key], state.origin(key)
+  end
+  return parts
+end

@@ -1,0 +1,131 @@
+--- Functions of accelerate.utils and accelerate.data_loader for scripts without an Accelerator, which has methods of the
+--- same names.
+local GradientState = require "accel.accelerator.gradient_state"
+local accel = require "accel"
+local check = require "accel.util.check"
+local configuration = require "accel.accelerator.configuration"
+local dist = require "accel.dist"
+local forward_precision = require "accel.accelerator.forward_precision"
+local options = require "accel.util.options"
+local raise = require "accel.util.raise"
+local random = require "accel.accelerator.random"
+local state = require "accel.accelerator.state"
+
+local M = {}
+
+--- Returns when every process has called it.
+--- example: accel.accelerator.wait_for_everyone() -->
+function M.wait_for_everyone() state.PartialState():wait_for_everyone() end
+
+--- The model without the wrapper that accelerator:prepare or DistributedDataParallel put around it. keep_fp32_wrapper =
+--- false also takes off the mixed precision.
+--- example: local net = accel.nn.Linear(1, 1)
+---   return accel.accelerator.extract_model_from_parallel(accel.nn.parallel.DistributedDataParallel(net)) == net --> true
+---@param model accel.nn.Module
+---@param keep_fp32_wrapper? boolean|{keep_fp32_wrapper: boolean?, keep_torch_compile: boolean?, recursive: boolean?}
+---  true; recursive: wrapped modules inside of the model are replaced as well
+---@return accel.nn.Module
+function M.extract_model_from_parallel(model, keep_fp32_wrapper)
+  local who, o = "extract_model_from_parallel", { keep_fp32_wrapper = true, keep_torch_compile = true, recursive = false }
+  if type(keep_fp32_wrapper) == "table" then
+    o = options(who, keep_fp32_wrapper, o)
+  elseif keep_fp32_wrapper ~= nil then
+    o.keep_fp32_wrapper = keep_fp32_wrapper
+  end
+  local Module = require "accel.nn.module"
+  if not Module.is_module(model) then raise("%s: %s", who, Module.not_a_module(model)) end
+  if rawget(model, "reducer") then model = model.module end
+  if not o.keep_fp32_wrapper then forward_precision.unwrap(model) end
+  if o.recursive then
+    for _, child, kind, field in model:_fields() do
+      if kind == "module" then model[field] = M.extract_model_from_parallel(child, o) end
+    end
+  end
+  return model
+end
+
+local declared = {
+  device = options.none, num_processes = options.none, process_index = options.none, split_batches = false,
+  put_on_device = false, rng_types = options.none, dispatch_batches = options.none, even_batches = true,
+  slice_fn_for_dispatch = options.none, use_seedable_sampler = false, data_seed = options.none, non_blocking = false,
+  use_stateful_dataloader = false,
+}
+
+--- A loader that gives every process its part of the data, as accelerator:prepare(loader) does.
+--- example: local set = accel.data.TensorDataset(accel.arange(6))
+---   local loader = accel.accelerator.prepare_data_loader(accel.data.DataLoader(set, { batch_size = 2 }), {
+---     num_processes = 3, process_index = 1 }) for batch in loader() do return batch[1], #loader end --> { 2, 3 }, 1
+---@param dataloader accel.data.DataLoader
+---@param device? string where batches go with put_on_device
+---@param opts? table
+---  device string: where batches go with put_on_device (default: that of the process)
+---  num_processes integer: how many share the data (default: all of this run)
+---  process_index integer: which of them this one is
+---  split_batches boolean = false: the loader's batch is that of all processes together
+---  put_on_device boolean = false: batches are moved to the device
+---  rng_types string[]: generators that all processes share
+---  dispatch_batches boolean: process 0 reads and sends (default: where the data set is a stream and put_on_device)
+---  even_batches boolean = true: processes get equally many batches
+---  slice_fn_for_dispatch function: cuts a batch for dispatch_batches
+---  use_seedable_sampler boolean = false: accepted; the order is a function of (seed, epoch) in any case
+---  data_seed integer: seed of the order
+---  non_blocking boolean = false: copies to the device do not wait
+---  use_stateful_dataloader boolean = false: accepted; every loader has state_dict
+---@return accel.accelerator.DataLoader
+function M.prepare_data_loader(dataloader, device, opts)
+  local who = "prepare_data_loader"
+  if type(device) == "table" and opts == nil then device, opts = nil, device end
+  local o = options(who, opts, declared)
+  local process = state.PartialState()
+  local ranks = check.positive(who, "num_processes", o.num_processes or process.num_processes)
+  local rank = check.count(who, "process_index", o.process_index or process.process_index)
+  if rank >= ranks then raise("%s: process_index is %d, there are %d processes, from 0", who, rank, ranks) end
+  if o.dispatch_batches and ranks ~= dist.get_world_size() then
+    raise("%s: dispatch_batches sends batches to the %d processes of this run, not to %d", who, dist.get_world_size(), ranks)
+  end
+  return require("accel.accelerator.loader").prepare(dataloader, {
+    device = o.put_on_device and (device or o.device or process.device) or nil, slice_fn = o.slice_fn_for_dispatch,
+    accelerator = {
+      gradient_state = GradientState.current() or GradientState(configuration.GradientAccumulationPlugin(1)),
+      num_processes = ranks, process_index = rank,
+      rng_types = o.rng_types and random.check_types(who, o.rng_types),
+      dataloader_config = configuration.DataLoaderConfiguration {
+        split_batches = o.split_batches, dispatch_batches = o.dispatch_batches, even_batches = o.even_batches,
+        use_seedable_sampler = o.use_seedable_sampler, data_seed = o.data_seed, non_blocking = o.non_blocking,
+        use_stateful_dataloader = o.use_stateful_dataloader,
+      },
+    },
+  })
+end
+
+--- Writes tensors by name to a safetensors file, on the main process, or on the first one of every machine.
+---@param tensors table<string, accel.Tensor>
+---@param path string
+---@param opts? {save_on_each_node: boolean?, safe_serialization: boolean?} files are always safetensors
+function M.save(tensors, path, opts)
+  local o = options("save", opts, { save_on_each_node = false, safe_serialization = true })
+  local process = state.PartialState()
+  local mine = process.is_main_process
+  if o.save_on_each_node then mine = process.is_local_main_process end
+  if not mine then return end
+  local done, message = accel.save(path, tensors)
+  if not done then raise("save: %s", message) end
+end
+
+--- accel.load: tensors by name.
+M.load = accel.load
+
+--- accel.is_tensor.
+M.is_torch_tensor = accel.is_tensor
+
+--- A field by its path: recursive_getattr(model, "transformer.wte.weight").
+--- example: accel.accelerator.recursive_getattr({ a = { b = 3 } }, "a.b") --> 3
+---@param object any
+---@param path string
+---@return any
+function M.recursive_getattr(object, path)
+  for key in path:gmatch "[^.]+" do object = object[math.tointeger(key) or key] end
+  return object
+end
+
+return M

@@ -1,0 +1,170 @@
+--- Names of PyTorch, Accelerate and Transformers that are not here, and what to use instead: the one table of them. Asked by
+--- the library's modules for entries that they lack (util/lazy.lua), by the Accelerator for options and methods, and by
+--- accel-run for topics of help and for Accelerate's commands.
+---
+--- A name of this table is an error where a module is asked for it (accel.init_empty_weights, accel.nn.DataParallel).
+--- Every other name that a module lacks is nil, so that scripts can ask whether there is one.
+local raise = require "accel.util.raise"
+
+local M = {}
+
+-- Rows: the feature that is not in this build, false where there is only another way; what to use; the names, as
+-- documentation spells them; "accel-run#name" is a command.
+local ROWS <const> = {
+  -- Accelerate: plugins and what belongs to them
+  { "sharding of models (FSDP, ZeRO)",
+    "accelerator:prepare(model) copies a model to every rank, as DistributedDataParallel does",
+    [[FullyShardedDataParallelPlugin FullyShardedDataParallel FSDP FSDP2 FSDPModule fully_shard fsdp_plugin
+      MixedPrecisionPolicy ShardingStrategy StateDictType ZeroRedundancyOptimizer save_fsdp_model load_fsdp_model
+      save_fsdp_optimizer load_fsdp_optimizer merge_fsdp_weights enable_fsdp_ram_efficient_loading
+      disable_fsdp_ram_efficient_loading ensure_weights_retied accel-run#to-fsdp2 accel-run#merge-weights]] },
+  { "sharding by DeepSpeed's options",
+    "accelerator:prepare(model) copies a model to every rank; clipping and accumulation are accelerator:clip_grad_norm_ "
+      .. "and gradient_accumulation_steps",
+    [[DeepSpeedPlugin DeepSpeed deepspeed_plugin deepspeed_plugins HfDeepSpeedConfig DummyOptim DummyScheduler
+      DeepSpeedEngineWrapper DeepSpeedOptimizerWrapper DeepSpeedSchedulerWrapper DeepSpeedSequenceParallelConfig
+      get_active_deepspeed_plugin map_pytorch_optim_to_deepspeed GatheredParameters
+      get_deepspeed_plugin select_deepspeed_plugin]] },
+  { "Megatron-LM", "accelerator:prepare(model) copies a model to every rank",
+    [[MegatronLMPlugin megatron_lm_plugin MegatronEngine MegatronLMDummyScheduler MegatronLMDummyDataLoader
+      MegatronLMOptimizerWrapper MegatronLMSchedulerWrapper AbstractTrainStep BertTrainStep GPTTrainStep T5TrainStep
+      avg_losses_across_data_parallel_group]] },
+  { "tensor parallelism", "accelerator:prepare(model) copies a model to every rank",
+    "TorchTensorParallelPlugin TorchTensorParallelConfig torch_tp_plugin DTensor distribute_tensor" },
+  { "a mesh of parallelisms", "ranks are data-parallel; accel.dist.new_group makes groups of them",
+    "ParallelismConfig parallelism_config DeviceMesh init_device_mesh" },
+  { "context parallelism", "accel.checkpoint and flash attention make long sequences fit on one rank",
+    "TorchContextParallelConfig maybe_context_parallel" },
+  { "pipeline parallelism", "accelerator:split_between_processes shares the inputs of inference out to ranks",
+    "prepare_pippy" },
+  { "compilation", "ops are native code already: call the model as it is",
+    [[TorchDynamoPlugin dynamo_plugin dynamo_backend compile compile_regions has_compiled_regions is_compiled_module
+      jit]] },
+  { "fp8 by TransformerEngine", 'there are mixed_precision = "bf16" and "fp16"',
+    [[TERecipeKwargs convert_model apply_fp8_autowrap contextual_fp8_autocast has_transformer_engine_layers]] },
+  { "fp8 by torchao", 'there are mixed_precision = "bf16" and "fp16"', "AORecipeKwargs" },
+  { "fp8 by MS-AMP", 'there are mixed_precision = "bf16" and "fp16"', "MSAMPRecipeKwargs" },
+  { "fp8", 'there are mixed_precision = "bf16" and "fp16"', "FP8RecipeKwargs fp8" },
+  { "checkpoint folders",
+    "accelerator:save(accelerator:get_state_dict(model), path) writes weights, and accel.load reads them; optimizers, "
+      .. "schedules and loaders have state_dict(), which accel.encode takes",
+    [[save_state load_state save_model register_for_checkpointing register_save_state_pre_hook
+      register_load_state_pre_hook load_checkpoint save_accelerator_state load_accelerator_state]] },
+  { "the profiler", "accel.clock() and accel.mem_stats() measure time and memory",
+    "profile profiler record_function ProfilerActivity" },
+  { "fused backward and step", "call accelerator:backward(loss), then optimizer:step()", "lomo_backward Lomo AdaLomo" },
+  { "tracking by other packages",
+    "give a tracker of your own as log_with: `accel-run help GeneralTracker` tells how to write it",
+    [[TensorBoardTracker WandBTracker TrackioTracker CometMLTracker AimTracker MLflowTracker ClearMLTracker DVCLiveTracker
+      SwanLabTracker SummaryWriter tracker trackers tracking tensorboard wandb trackio comet_ml aim mlflow clearml dvclive
+      swanlab]] },
+  { false, "the method is accelerator:set_trigger()", "set_breakpoint" },
+  { false, "the method is accelerator:check_trigger()", "check_breakpoint" },
+  { false, 'accel.Accelerator { mixed_precision = "fp16" } makes the scaler, an accel.amp.GradScaler', "get_grad_scaler" },
+  { false, "the method is accelerator:autocast()", "get_mixed_precision_context_manager" },
+  { false, "accel.features() tells what this build can do", "is_torch_version compare_versions" },
+  { false, "start ranks under numactl", "set_numa_affinity override_numa_affinity" },
+  { false, "there are CPUs and CUDA GPUs: accel.devices() lists them", "install_xla accel-run#tpu-config" },
+  { false, 'accel.launch("module", args, { num_processes = 2 }) starts ranks from a script or a prompt',
+    "notebook_launcher debug_launcher" },
+  -- Accelerate: big models
+  { "a model on several devices or in part on disk",
+    "accel.models.from_pretrained(dir, { dtype =, device = }) reads tensor by tensor, so that memory holds the model once",
+    [[cpu_offload cpu_offload_with_hook disk_offload dispatch_model load_checkpoint_and_dispatch load_checkpoint_in_model
+      infer_auto_device_map get_balanced_memory get_max_memory get_max_layer_size calculate_maximum_sizes
+      compute_module_sizes check_device_map clean_device_map device_map align_module_device has_offloaded_params
+      offload_weight load_offloaded_weight load_offloaded_weights offload_state_dict save_offload_index
+      extract_submodules_state_dict OffloadedWeightsLoader PrefixedDataset ModelHook SequentialHook AlignDevicesHook
+      CpuOffload LayerwiseCastingHook add_hook_to_module remove_hook_from_module attach_layerwise_casting_hooks
+      set_module_tensor_to_device find_tied_parameters retie_parameters accel-run#estimate-memory]] },
+  { false, 'modules made inside `local _ <close> = accel.device "meta"` have shapes and no memory',
+    "init_empty_weights init_on_device" },
+  { "quantisation of models", 'accel.models.from_pretrained(dir, { dtype = "bf16" }) halves the memory',
+    "BnbQuantizationConfig load_and_quantize_model" },
+  -- Accelerate: commands
+  { false, "`accel-run --num_processes 4 train.lua` starts ranks", "accel-run#launch accelerate torchrun" },
+  { false, "options stand on the command line, `accel-run --num_processes 4 train.lua`, and in accel.Accelerator { ... }",
+    "accel-run#config write_basic_config" },
+  { false, "`accel-run env` tells what this build has; `sh tests/run.sh` runs the tests of a checkout", "accel-run#test" },
+  { false, "accel-run picks ports by itself", "is_port_in_use get_free_port" },
+  -- PyTorch
+  { false, "accelerator:prepare(model) averages gradients over the ranks of `accel-run --num_processes 4 train.lua`",
+    "DataParallel" },
+  { false, "accelerator:prepare(loader) gives every rank its part of the data", "DistributedSampler" },
+  { false, "GroupNorm and LayerNorm do not depend on the batch, nor on the ranks", "SyncBatchNorm" },
+  { false, "give the sizes: nn.Linear(in_features, out_features)",
+    "LazyLinear LazyConv1d LazyConv2d LazyConv3d LazyBatchNorm1d LazyBatchNorm2d LazyBatchNorm3d" },
+  { false, "optim.AdamW, optim.Muon and others take one evaluation per step", "LBFGS" },
+  { false, "gradients of nn.Embedding are dense: every optimizer takes them", "SparseAdam" },
+  { false, 'devices are strings, "cpu" or "cuda:0"; accel.devices, accel.synchronize and accel.empty_cache stand in accel',
+    "cuda mps xpu" },
+  { false, 'give the dtype: accel.tensor(list, { dtype = "i64" })',
+    "FloatTensor LongTensor DoubleTensor HalfTensor IntTensor BoolTensor ByteTensor" },
+  { false, "accel.tensor takes nested lists; accel.from_dlpack and accel.from_bytes take memory", "from_numpy as_tensor" },
+  { false, "accel.no_grad() does the same", "inference_mode" },
+  { false, "the module is accel.dist", "distributed" },
+  { false, "accel.data.DataLoader { num_workers = 4 } reads in threads, accel.launch starts processes", "multiprocessing" },
+  { false, "accel.save(path, model:state_dict()) writes safetensors", "onnx" },
+  { false, "`accel-run help ops` lists the ops", "linalg fft" },
+  -- Transformers and its neighbours
+  { false, "accel.models.from_pretrained(dir) takes the class from config.json",
+    [[AutoModel AutoModelForCausalLM AutoModelForSequenceClassification AutoModelForMaskedLM AutoModelForSeq2SeqLM
+      AutoModelForImageClassification AutoConfig]] },
+  { false, "accel.text.Tokenizer.from_pretrained(dir) reads tokenizers", "AutoTokenizer" },
+  { false, "`accel-run help Accelerator` shows the loop", "Trainer TrainingArguments" },
+  { false, "accel.data.CSV, accel.data.IDX and accel.data.TokenFile read files", "load_dataset" },
+  { false, "accel.metrics.load and accel.metrics.glue have the metrics", "evaluate" },
+}
+
+local rows, folded = {}, {}
+for _, row in ipairs(ROWS) do
+  for name in row[3]:gmatch "%S+" do
+    name = name:gsub("#", " ")
+    rows[name], folded[name:lower()] = row, name
+  end
+end
+
+local function text_of(name, row)
+  if row[1] then return ("%s: %s is not in this build; %s"):format(name, row[1], row[2]) end
+  return ("there is no %s here; %s"):format(name, row[2])
+end
+
+--- What is said of a name; nil for one that is not in the table.
+---@param name string in any case, perhaps with what stands before it: "accelerate.utils.FSDP", "Accelerator:save_state"
+---@return string?
+function M.explain(name)
+  local known = rows[name] and name or folded[name:lower()]
+  if not known then
+    name = (name:match "([%w_]+)$" or ""):lower()
+    known = folded[name] or folded["accel-run " .. name]
+  end
+  return known and text_of(known, rows[known]) or nil
+end
+
+--- Raises where a module, or the Accelerator, is asked for a name of the table.
+---@param before string what stands before the name: "accel.nn.", "Accelerator:"
+---@param name any
+function M.refuse(before, name)
+  local row = rows[name]
+  if row then raise("%s", text_of(before .. name, row)) end
+end
+
+--- The feature that a name belongs to, false where there is another way, and what to use; nil: not in the table.
+---@param name string
+---@return string|false|nil feature
+---@return string? use
+function M.feature(name)
+  local row = rows[name]
+  if row then return row[1], row[2] end
+end
+
+--- The names, sorted.
+---@return string[]
+function M.names()
+  local list = {}
+  for name in next, rows do list[#list + 1] = name end
+  table.sort(list)
+  return list
+end
+
+return M

@@ -1,0 +1,83 @@
+-- Names of PyTorch and Accelerate that are not here: every module says what to use; names that nobody knows stay nil.
+--   accel-run tests/stdlib/util/absent_test.lua
+local accel = require "accel"
+local absent = require "accel.util.absent"
+local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
+local says = ranks.fails
+
+local modules = { "accelerator", "nn", "optim", "data", "dist", "models", "metrics", "text", "amp", "autograd", "util" }
+
+-- what is read raises, at the script's line, with what to use
+says("accel.DeepSpeedPlugin: sharding by DeepSpeed's options is not in this build; accelerator:prepare(model)",
+  function() return accel.DeepSpeedPlugin {} end)
+says('there is no accel.init_empty_weights here; modules made inside `local _ <close> = accel.device "meta"`',
+  function() return accel.init_empty_weights() end)
+says("accel.accelerator.FullyShardedDataParallelPlugin: sharding of models", function()
+  return accel.accelerator.FullyShardedDataParallelPlugin
+end)
+says("there is no accel.nn.DataParallel here; accelerator:prepare(model)", function() return accel.nn.DataParallel end)
+says("there is no accel.optim.LBFGS here", function() return accel.optim.LBFGS end)
+says("there is no accel.data.DistributedSampler here", function() return accel.data.DistributedSampler end)
+says("there is no accel.models.AutoModelForCausalLM here; accel.models.from_pretrained", function()
+  return accel.models.AutoModelForCausalLM
+end)
+do
+  local ok, err = pcall(function() return accel.nn.LazyLinear end)
+  assert(not ok and tostring(err):find "absent_test.lua:%d+: there is no accel.nn.LazyLinear here", err)
+end
+
+-- names of the table are nowhere else, whatever module is asked; each says something
+local n = 0
+for _, name in ipairs(absent.names()) do
+  n = n + 1
+  local text = absent.explain(name)
+  assert(text and text:find(name, 1, true) and #text > #name + 20, name)
+  if not name:find "^accel%-run " then
+    assert(not pcall(function() return accel[name] end), "accel." .. name)
+    for _, module in ipairs(modules) do
+      assert(not pcall(function() return accel[module][name] end), module .. "." .. name)
+      assert(rawget(accel[module], name) == nil, "rawget raises nothing")
+    end
+  end
+end
+assert(n > 150, n)
+
+-- scripts may ask for every other name
+assert(accel.no_such_thing == nil and accel.nn.no_such_thing == nil and accel.accelerator.no_such_thing == nil)
+assert(accel.nn[1] == nil and accel.optim[true] == nil)
+
+-- as it is written, in any case, with what stands before it
+for _, name in ipairs { "FSDP", "fsdp", "tracker", "Tracker", "save_state", "Accelerator:save_state",
+  "accelerate.utils.DeepSpeedPlugin", "torch.nn.DataParallel", "accel-run launch", "launch", "config", "test" } do
+  assert(absent.explain(name), name)
+end
+assert(absent.explain "accel-run launch":find("accel-run --num_processes", 1, true))
+assert(absent.explain "no_such_thing" == nil and absent.explain "" == nil and absent.explain "Linear" == nil)
+assert(absent.feature "fsdp_plugin" and absent.feature "set_breakpoint" == false and absent.feature "x" == nil)
+
+-- what the texts name is there
+local function find(path)
+  local value = accel
+  for key in path:gmatch "[%w_]+" do value = value and value[key] end
+  return value
+end
+for _, name in ipairs(absent.names()) do
+  for path in absent.explain(name):gmatch "%f[%w]accel%.([%a][%w_.]*)" do
+    path = path:gsub("%.$", "")
+    local own = path == name or path:match "[^.]+$" == name
+    assert(own or find(path) ~= nil, ("%s: there is no accel.%s"):format(name, path))
+  end
+  for method in absent.explain(name):gmatch "accelerator:([%w_]+)" do
+    assert(accel.Accelerator[method], ("%s: no method %s"):format(name, method))
+  end
+end
+
+-- the Accelerator says the same of its methods and attributes
+local a = accel.Accelerator()
+says("there is no Accelerator:set_breakpoint here; the method is accelerator:set_trigger()", function()
+  a:set_breakpoint()
+end)
+says("the method is accelerator:check_trigger()", function() a:check_breakpoint() end)
+says("Accelerator:save_state: checkpoint folders is not in this build", function() a:save_state "x" end)
+says("Accelerator:lomo_backward: fused backward", function() a:lomo_backward() end)
+assert(a.mine == nil and a.scaler == nil and a.my_own_attribute == nil)
