@@ -90,30 +90,79 @@ end
 
 local function is_list(x) return next(x) == nil or rawget(x, 1) ~= nil end
 
---- The parts of a tree that have rows: tensors, and lists without tensors inside, whose entries are samples. Other
---- leaves are parts, too, without rows.
-local function parts_of(x, as_objects, parts, path)
-  if as_objects then
-    if is_tensor(x) and x.ndim > 0 then x = x:detach():unbind(1) end
-    parts[1] = { value = x, path = path, objects = true, n = type(x) == "table" and #x or nil }
-  elseif is_tensor(x) then
-    parts[#parts + 1] = { value = x:detach(), path = path, n = x.ndim > 0 and x.shape[1] or nil }
-  elseif not walk.is_container(x) then
-    parts[#parts + 1] = { value = x, path = path, objects = true }
-  elseif is_list(x) and not has_tensor(x) then
-    parts[#parts + 1] = { value = x, path = path, objects = true, n = #x }
-  else
-    for key, value in walk.entries(x) do
-      parts_of(value, false, parts, path == "" and tostring(key) or path .. "." .. tostring(key))
-    end
+-- Accelerator -> place in the tree -> how lists there were understood in batches where that was clear: samples, and
+-- columns by their number.
+local lists_before = setmetatable({}, { __mode = "k" })
+
+--- Whether the entries of a list are the columns of a batch with `rows` rows, as of a pair { logits, labels }: all are
+--- tensors with so many rows. A list of just as many entries may be samples as well: then it is what it was in the
+--- batches before, and unclear without one (nil).
+local function is_columns(self, x, rows, path)
+  local before = lists_before[self] or {}
+  lists_before[self] = before
+  local seen = before[path] or {}
+  before[path] = seen
+  local columns = rows ~= nil and #x > 0
+  for _, value in ipairs(x) do
+    columns = columns and is_tensor(value) and value.ndim > 0 and value.shape[1] == rows
   end
-  return parts
+  if columns and #x == rows then
+    if seen[#x] == seen.samples then return nil end
+    return seen[#x] or false
+  end
+  if columns then seen[#x] = true elseif #x == rows then seen.samples = true end
+  return columns
+end
+
+--- The parts of a tree that have rows: tensors, and lists without tensors inside, whose entries are samples; with
+--- as_objects, lists of anything. Other leaves are parts, too, without rows. Returns a function that gives the tree with
+--- the values that its parts have then.
+---@param self accel.Accelerator
+---@param x any
+---@param as_objects boolean
+---@param rows integer? of the batch on this rank
+---@param parts table[] they are appended here
+---@param path string
+---@return fun(): any
+local function parts_of(self, x, as_objects, rows, parts, path)
+  local part
+  if is_tensor(x) then
+    local n = x.ndim > 0 and x.shape[1] or nil
+    if as_objects and n then
+      part = { value = x:detach():unbind(1), path = path, objects = true, n = n }
+    else
+      part = { value = as_objects and x or x:detach(), path = path, objects = as_objects, n = n }
+    end
+  elseif not walk.is_container(x) then
+    part = { value = x, path = path, objects = true }
+  elseif is_list(x) then
+    local columns
+    if as_objects then columns = is_columns(self, x, rows, path) else columns = has_tensor(x) end
+    if not columns then part = { value = x, path = path, objects = true, n = #x, unclear = columns == nil } end
+  end
+  if part then
+    parts[#parts + 1] = part
+    return function() return part.value end
+  end
+  local entries, out = {}, walk.empty_like(x)
+  for key, value in walk.entries(x) do
+    local at = path == "" and tostring(key) or path .. "." .. tostring(key)
+    entries[#entries + 1] = { key, parts_of(self, value, as_objects, rows, parts, at) }
+  end
+  return function()
+    for _, entry in ipairs(entries) do walk.set(out, entry[1], entry[2]()) end
+    return out
+  end
 end
 
 --- One line about a part, and whether it is wrong. What ranks may differ in, the rows, is left out.
 local function line_of(part, expected)
   local at = part.path == "" and "" or " at '" .. part.path .. "'"
   local shape, what
+  if part.unclear then
+    return ("a list%s of %d tensors with %d rows each: its samples, or columns? say { a = ..., b = ... } for columns, and "
+      .. "{ { sample }, ... } for samples"):format(at, part.n, part.n), true
+  end
   if is_tensor(part.value) then
     shape = tensors.shape_string(part.value)
     what = part.value.dtype .. " "
@@ -169,21 +218,12 @@ local function gather_parts(parts, counts)
   end
 end
 
---- The tree with the values of the parts.
-local function assemble(x, as_objects, parts, at)
-  if as_objects or is_tensor(x) or is_list(x) and not has_tensor(x) then
-    at[1] = at[1] + 1
-    return parts[at[1]].value
-  end
-  local out = walk.empty_like(x)
-  for key, value in walk.entries(x) do walk.set(out, key, assemble(value, false, parts, at)) end
-  return out
-end
-
 --- What belongs to the samples of one batch, from all ranks, in the order of the data set and without the padding
 --- that made the ranks' batches equal; any number of times for a batch, also after its loop. Tensors have the batch's
 --- rows as first dim; lists of other things have an entry for every row and travel as objects.
----   use_gather_object: input_data is a list of anything (or a tensor, taken apart), also of tensors of any shapes.
+---   use_gather_object: rows travel as objects. input_data is a list with anything for every row, also tensors of any
+---     shapes; or tensors with the batch's rows, which are taken apart, and tables of all these, such as
+---     { logits, labels }. What comes back are lists with an entry for every row.
 ---   batch: the batch that it belongs to, as the loader handed it out; the last one if not given.
 --- example: accel.Accelerator {}:gather_for_metrics { logits = accel.ones(2), text = { "a", "b" } }
 ---   --> { logits = { 1, 1 }, text = { "a", "b" } }
@@ -202,9 +242,8 @@ function M.gather_for_metrics(self, input_data, use_gather_object, opts)
   if use_gather_object ~= nil then o.use_gather_object = use_gather_object end
   local rows, P = rows_of(self, o.batch), dist.get_world_size()
   local me = dist.get_rank() + 1
-  local parts = parts_of(input_data, o.use_gather_object, {}, "")
-  local lines, wrong = {}, nil
-  local known = rows ~= nil and rows.counts ~= nil
+  local known, parts, lines, wrong = rows ~= nil and rows.counts ~= nil, {}, {}, nil
+  local assemble = parts_of(self, input_data, o.use_gather_object, known and rows.counts[me] or nil, parts, "")
   for k, part in ipairs(parts) do
     local bad
     lines[k], bad = line_of(part, known and rows.counts[me] or nil)
@@ -228,7 +267,7 @@ function M.gather_for_metrics(self, input_data, use_gather_object, opts)
     end
     gather_parts(parts, counts)
   end
-  return gathered.mark(assemble(input_data, o.use_gather_object, parts, { 0 }))
+  return gathered.mark(assemble())
 end
 
 return M

@@ -98,6 +98,55 @@ do -- objects of any kind, and rows of a tensor as objects
   same(rows, count(22), "rows as objects")
 end
 
+do -- objects: tensors are taken apart, also in tables and pairs; padding is left out of each
+  local a = accelerator()
+  for _, size in ipairs { 3, 4 } do
+    local n = 3 * size * P - 1 -- the last batch of the last rank is one short
+    local ids, named, pairs_of, nested = {}, { x = {}, y = {} }, { {}, {} }, {}
+    for batch in loader_of(a, n, size)() do
+      local x = batch[1]
+      local y = x:view(-1, 1):expand({ x.shape[1], 2 }) * 10
+      local texts = {}
+      for i, v in ipairs(x:tolist()) do texts[i] = { "t" .. v } end
+      append(ids, a:gather_for_metrics(x, { use_gather_object = true }))
+      local got = a:gather_for_metrics({ x = x, y = y }, { use_gather_object = true })
+      append(named.x, got.x)
+      append(named.y, got.y)
+      got = a:gather_for_metrics({ x, y }, true)
+      assert(#got == 2)
+      append(pairs_of[1], got[1])
+      append(pairs_of[2], got[2])
+      got = a:gather_for_metrics({ inner = { x = x, texts = texts } }, { use_gather_object = true })
+      for i, v in ipairs(got.inner.x) do nested[#nested + 1] = ("%d%s"):format(v:item(), got.inner.texts[i][1]) end
+    end
+    local function rows(list)
+      local out = {}
+      for i, t in ipairs(list) do out[i] = t.ndim == 0 and t:item() or t:tolist() end
+      return out
+    end
+    local tens, marks = {}, {}
+    for i = 1, n do tens[i], marks[i] = { 10 * (i - 1), 10 * (i - 1) }, ("%dt%d"):format(i - 1, i - 1) end
+    same(rows(ids), count(n), "a tensor")
+    same(rows(named.x), count(n), "a table of tensors: x")
+    same(rows(named.y), tens, "a table of tensors: y")
+    same(rows(pairs_of[1]), count(n), "a pair: first")
+    same(rows(pairs_of[2]), tens, "a pair: second")
+    same(nested, marks, "nested")
+  end
+  -- two tensors with two rows each in a batch of two: samples or columns, where no batch before tells
+  a = accelerator()
+  for batch in loader_of(a, 2 * P - (P > 1 and 1 or 0), 2)() do
+    local x = batch[1]
+    says("a list of 2 tensors with 2 rows each: its samples, or columns?", a.gather_for_metrics, a, { x, x + 1 }, true)
+    says("say { a = ..., b = ... } for columns", a.gather_for_metrics, a, { x, x + 1 }, true)
+    local got = a:gather_for_metrics({ a = x, b = x + 1 }, true)
+    assert(#got.a == #got.b and #got.a == 2 * P - (P > 1 and 1 or 0))
+    says("a list of 3, but 2 rows in its batch", a.gather_for_metrics, a, { x, x, accel.ones(5) }, true)
+    assert(#a:gather_for_metrics({ accel.ones(3), accel.ones(5) }, true) == #got.a, "samples of any shapes")
+    assert(#a:gather_for_metrics({ accel.ones(2), accel.ones(2) }, true) == #got.a, "samples as before")
+  end
+end
+
 do -- outside of any loop everything counts, also parts of unequal lengths
   local a = accelerator()
   local all = a:gather_for_metrics(accel.full({ R + 1 }, R))
