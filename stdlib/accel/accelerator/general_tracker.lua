@@ -8,6 +8,7 @@
 ---   local accelerator = accel.Accelerator { log_with = Prints() }
 local check = require "accel.util.check"
 local class = require "accel.util.class"
+local dist = require "accel.dist"
 local nearest = require "accel.util.nearest"
 local raise = require "accel.util.raise"
 
@@ -69,7 +70,7 @@ end
 -- ---- names ----
 
 local absent = {
-  all = true, tensorboard = true, wandb = true, trackio = true, comet_ml = true, aim = true, mlflow = true,
+  tensorboard = true, wandb = true, trackio = true, comet_ml = true, aim = true, mlflow = true,
   clearml = true, dvclive = true, swanlab = true,
 }
 local registered = {}
@@ -102,14 +103,33 @@ local function by_name(name)
   raise("Accelerator: log_with: unknown tracker '%s'%s", name, near and ("; did you mean '%s'?"):format(near) or "")
 end
 
+--- The list with every registered tracker in the place of "all", by name; names beside "all" are among them.
+local function with_registered(given)
+  local all, list = false, {}
+  for _, entry in ipairs(given) do
+    if entry == "all" then all = true elseif type(entry) ~= "string" then list[#list + 1] = entry end
+  end
+  if not all then return given end
+  local names = {}
+  for name in next, registered do names[#names + 1] = name end
+  table.sort(names)
+  table.move(names, 1, #names, #list + 1, list)
+  if #list == 0 and dist.get_rank() == 0 then
+    io.stderr:write("accel: log_with = \"all\": no tracker is registered, so that nothing is tracked; see "
+      .. "accel.accelerator.register_tracker_class\n")
+  end
+  return list
+end
+
 --- What log_with stands for: a list of trackers, and of classes of trackers that are made later. Every name once.
----@param log_with any a tracker, a registered name, or a list of them
+---@param log_with any a tracker, a registered name, "all" for every registered one, or a list of them
 ---@param logging_dir string?
 ---@return table[]
 function M.filter_trackers(log_with, logging_dir)
   if log_with == nil then return {} end
   local given, list, seen = log_with, {}, {}
   if type(given) ~= "table" or class.of(given) or class.isclass(given) then given = { given } end
+  given = with_registered(given)
   for i, entry in ipairs(given) do
     local tracker
     if class.isclass(entry) then

@@ -102,8 +102,20 @@ do -- what a tracker lacks
   assert(#make({ one, one }).log_with == 1)
 end
 
+do -- "all" without a registered tracker: none, and the main process says so
+  local text, write = {}, io.stderr
+  io.stderr = { write = function(_, ...) text[#text + 1] = table.concat { ... } end } -- luacheck: ignore
+  local accelerator = make "all"
+  io.stderr = write -- luacheck: ignore
+  assert(#accelerator.log_with == 0 and #text == (R == 0 and 1 or 0))
+  assert(R ~= 0 or text[1]:find("no tracker is registered", 1, true), text[1])
+  accelerator:init_trackers "project"
+  accelerator:log { loss = 1 }
+  accelerator:end_training()
+end
+
 do -- names
-  for _, name in ipairs { "all", "tensorboard", "wandb", "trackio", "comet_ml", "aim", "mlflow", "clearml", "dvclive",
+  for _, name in ipairs { "tensorboard", "wandb", "trackio", "comet_ml", "aim", "mlflow", "clearml", "dvclive",
     "swanlab" } do
     says(("'%s' is not in this build"):format(name), make, name)
     says("is not in this build", make, { name })
@@ -126,4 +138,17 @@ do -- names
   accelerator:get_tracker("named"):log { loss = 2 }
   accelerator:end_training()
   if R == 0 then same(made, '["project","runs",{"entity":"me"}]', '{"loss":1}', '{"loss":2}') else same(made) end
+
+  -- "all": every registered one, in the order of their names, beside those that are given
+  local Another = Mine:extend("Another")
+  Another.name = "another"
+  A.register_tracker_class(Another)
+  local mine = Mine()
+  for _, log_with in ipairs { "all", A.LoggerType.ALL, { "all" }, { "all", "wandb" } } do
+    local list = make(log_with, { project_dir = "runs" }).log_with
+    assert(#list == 2 and list[1] == Another and list[2] == Named)
+  end
+  local list = make({ mine, "all" }, { project_dir = "runs" }).log_with
+  assert(#list == 3 and list[1] == mine and list[2] == Another and list[3] == Named)
+  says("tracker 'named' needs a directory", make, "all")
 end
