@@ -47,15 +47,25 @@ function M.on_last_process(self, fn)
   return only(self, "on_last_process", 1, function(s) return s.is_last_process end, fn)
 end
 
-local function by_index(self, name, key, ranks, limit, fn, index)
+--- The index of { process_index = 0 }, by the names that Accelerate's method and its pages have.
+local function index_of(name, given, keys)
+  local declared = { process_index = options.none }
+  for _, key in ipairs(keys) do declared[key] = options.none end
+  local o = options(name, given, declared)
+  for _, key in ipairs(keys) do
+    if o[key] ~= nil then return o[key] end
+  end
+  return o.process_index
+end
+
+local function by_index(self, name, keys, ranks, limit, fn, index)
+  local key = keys[1]
   if type(fn) == "table" and index == nil and getmetatable(fn) == nil then
-    fn, index = nil, options(name, fn, { process_index = options.none, [key] = options.none })
-    index = index[key] or index.process_index
+    fn, index = nil, index_of(name, fn, keys)
   elseif type(fn) == "number" and index == nil then
     fn, index = nil, fn
   elseif type(index) == "table" and getmetatable(index) == nil then
-    index = options(name, index, { process_index = options.none, [key] = options.none })
-    index = index[key] or index.process_index
+    index = index_of(name, index, keys)
   end
   if index == nil then raise("%s: which process? say %s(fn, 0)", name, name) end
   check.count(name, "process_index", index)
@@ -74,16 +84,18 @@ end
 ---@param index? integer
 ---@return function
 function M.on_process(self, fn, index)
-  return by_index(self, "on_process", "process_index", 1, self.num_processes, fn, index)
+  return by_index(self, "on_process", { "process_index" }, 1, self.num_processes, fn, index)
 end
 
---- The same by the number that a process has on its machine, { local_process_index = index }.
+--- The same by the number that a process has on its machine, { local_process_index = index }, or local_process_idx.
+--- example: local s = accel.PartialState()
+---   return s:on_local_process({ local_process_idx = 0 })(function() return "here" end)() --> "here"
 ---@param fn function|integer
 ---@param index? integer
 ---@return function
 function M.on_local_process(self, fn, index)
-  return by_index(self, "on_local_process", "local_process_index", dist.get_num_nodes(), dist.get_local_world_size(),
-    fn, index)
+  return by_index(self, "on_local_process", { "local_process_index", "local_process_idx" }, dist.get_num_nodes(),
+    dist.get_local_world_size(), fn, index)
 end
 
 -- ---- who goes first ----

@@ -31,6 +31,8 @@ for index = 0, P - 1 do
   assert(here(state:on_process { process_index = index } (ran)) == (R == index))
   assert(here(state:on_local_process(ran, index)) == (R == index))
   assert(here(state:on_local_process { local_process_index = index } (ran)) == (R == index))
+  assert(here(state:on_local_process { local_process_idx = index } (ran)) == (R == index))
+  assert(here(state:on_local_process(ran, { local_process_idx = index })) == (R == index))
 end
 same({ state:on_process(select, 0)(2, "a", "b", "c") }, R == 0 and { "b", "c" } or {}, "arguments and results")
 says(("process_index is %d, there are %d processes"):format(P, P), state.on_process, state, ran, P)
