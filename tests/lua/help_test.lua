@@ -44,6 +44,10 @@ do -- the page of the loader: what it is for, every option with its default, the
   has("optim.SGD", "- lr number = 1e-3: ")
   has("nn.Conv2d", "kernel_size, stride = 1,", 'padding_mode = "zeros"')
   has("Function", "\n      forward = function(ctx, x)\n        ctx:save_for_backward(x)\n        return x * x\n      end,\n")
+  has("get_scheduler", "- num_warmup_steps integer = 0: ", "- num_training_steps integer: ", '"cosine_with_min_lr" (num_cycles')
+  local keys_of = {}
+  for _, key in ipairs(help.option_keys "get_scheduler") do keys_of[#keys_of + 1] = key end
+  assert(table.concat(keys_of, " ") == "num_warmup_steps num_training_steps", table.concat(keys_of, " "))
   has("Tokenizer", '\n    local enc = tok:encode("To be, or not to be")\n')
   local keys = {}
   for _, key in ipairs(help.option_keys "data.DataLoader") do keys[key] = true end
@@ -70,6 +74,10 @@ do -- methods, those that a class inherits too, in full
     has(topic, "Updates every parameter that has a gradient", "- closure?: ")
   end
   first("nn.Linear:parameters", "nn.Module:parameters")
+  has("StepLR", ":load_state_dict", ":state_dict")
+  has("LRScheduler:state_dict", "the steps taken, and each group's initial")
+  has("GreedyLR:load_state_dict", "- state: table")
+  has("Accelerator", "from -clip_value to clip_value, after unscaling")
   has("optim.AdamW", "Inherited from optim.Optimizer: ", ":zero_grad")
   has("Tokenizer:encode", "- add_special_tokens boolean = true")
   local _, why = help.lines("AdamW:stepp", 80)

@@ -1,5 +1,5 @@
 --- get_scheduler(name, optimizer, {num_warmup_steps=, num_training_steps=, ...}): the schedules of Transformers
---- by name: a LambdaLR with a warm-up, a ReduceLROnPlateau or a GreedyLR.
+--- by name.
 local GreedyLR = require "accel.optim.lr_scheduler.greedy_lr"
 local LambdaLR = require "accel.optim.lr_scheduler.lambda_lr"
 local ReduceLROnPlateau = require "accel.optim.lr_scheduler.reduce_lr_on_plateau"
@@ -130,9 +130,20 @@ end)
 --- These take every option of their class, and no counts.
 local classes = { reduce_lr_on_plateau = ReduceLROnPlateau, greedy = GreedyLR }
 
+--- A schedule of Transformers by its name: a LambdaLR with a warm-up, a ReduceLROnPlateau or a GreedyLR. Names, with the
+--- options of their own: "constant", "constant_with_warmup", "linear", "cosine" and "cosine_with_restarts" (num_cycles),
+--- "polynomial" (lr_end, power), "inverse_sqrt" (timescale), "cosine_with_min_lr" (num_cycles, min_lr or min_lr_rate),
+--- "cosine_warmup_with_min_lr" (these and warmup_lr_rate), "warmup_stable_decay" (num_decay_steps, num_stable_steps,
+--- warmup_type, decay_type, min_lr_ratio, num_cycles), "reduce_lr_on_plateau" and "greedy" (the options of
+--- ReduceLROnPlateau and GreedyLR).
+--- example: local o = accel.optim.SGD(accel.ones(1), { lr = 1 })
+---   local s = accel.optim.lr_scheduler.get_scheduler("linear", o, { num_warmup_steps = 2, num_training_steps = 10 })
+---   o:step() s:step() return s:get_last_lr() --> { 0.5 }
 ---@param name string
 ---@param optimizer accel.optim.Optimizer
----@param opts? table num_warmup_steps, num_training_steps and what the schedule takes
+---@param opts? table also takes the schedule's own options
+---  num_warmup_steps integer = 0: steps in which the rate rises from 0
+---  num_training_steps integer: steps of the whole run; "constant", "constant_with_warmup" and "inverse_sqrt" need none
 ---@return accel.optim.LRScheduler
 return function(name, optimizer, opts)
   local class, schedule = classes[name], schedules[name]

@@ -118,6 +118,8 @@ function GreedyLR:step(metric)
   self:_note()
 end
 
+--- What the schedule has seen and where its rates are, to be saved.
+---@return table
 function GreedyLR:state_dict()
   local state = { last_epoch = self.last_epoch }
   for _, key in ipairs(kept) do state[key] = self[key] end
@@ -126,6 +128,8 @@ function GreedyLR:state_dict()
   return state
 end
 
+--- Goes on where a state was saved, with its rates.
+---@param state table
 function GreedyLR:load_state_dict(state)
   if type(state) ~= "table" or type(state.window) ~= "table" or type(state.lrs) ~= "table" then
     raise "GreedyLR: not the state of this schedule"

@@ -76,6 +76,8 @@ function ReduceLROnPlateau:step(metric)
   self:_note()
 end
 
+--- The best metric so far, the counts and the rates, to be saved.
+---@return table
 function ReduceLROnPlateau:state_dict()
   return {
     last_epoch = self.last_epoch, best = self.best, num_bad_epochs = self.num_bad_epochs,
@@ -83,6 +85,8 @@ function ReduceLROnPlateau:state_dict()
   }
 end
 
+--- Goes on where a state was saved, with its rates.
+---@param state table
 function ReduceLROnPlateau:load_state_dict(state)
   if type(state) ~= "table" or type(state.num_bad_epochs) ~= "number" or type(state.lrs) ~= "table" then
     raise "ReduceLROnPlateau: not the state of this schedule"

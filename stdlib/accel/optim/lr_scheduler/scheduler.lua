@@ -112,10 +112,16 @@ function LRScheduler:plot(steps, opts)
   return require "accel.util.plot".text(series, opts)
 end
 
+--- Where the schedule is, to be saved: the steps taken, and each group's initial rate.
+--- example: local s = accel.optim.lr_scheduler.StepLR(accel.optim.SGD(accel.ones(1), { lr = 1 }), 2)
+---   return s:state_dict() --> { base_lrs = { 1 }, last_epoch = 0 }
+---@return table
 function LRScheduler:state_dict()
   return { last_epoch = self.last_epoch, base_lrs = table.move(self.base_lrs, 1, #self.base_lrs, 1, {}) }
 end
 
+--- Goes on where a state was saved: sets the rates of that step. What the schedule is comes from its constructor.
+---@param state table
 function LRScheduler:load_state_dict(state)
   if type(state) ~= "table" or math.type(state.last_epoch) ~= "integer" or type(state.base_lrs) ~= "table" then
     raise("%s: not the state of a schedule", getmetatable(self).__name)
