@@ -2,17 +2,14 @@
  * convolutions are in onednn_conv.c. Loaded by onednn_load.c, which cuts products into tiles and gives every
  * thread its own scratch.
  *
- * A plan is a matmul primitive for one tile shape, and a reorder that brings B into the layout the primitive
- * wants, so that a product with many row tiles lays B out once. Plans are cached by their whole shape,
- * strides included; the least recently used one that nobody holds makes room when the cache is full. */
+ * A plan is a matmul primitive for one tile shape, strides included, and a reorder that brings B into the layout
+ * the primitive wants, so that a product with many row tiles lays B out once. onednn_cache.c keeps them. */
 #include "device/cpu/onednn.h"
 
 #include <pthread.h>
 #include <stdio.h>
 
 #include "device/cpu/onednn_module.h"
-
-enum { BUCKETS = 256, MAX_PLANS = 1024 };
 
 #if DNNL_VERSION_MAJOR >= 3
 static dnnl_status_t append_sum(dnnl_post_ops_t ops) {
@@ -84,27 +81,18 @@ done:
 
 /* ---- plans ---- */
 typedef struct plan {
-  aci_onednn_plan pub; /* first: what the loader sees */
+  aci_dnnl_plan base; /* first */
   aci_onednn_shape shape;
-  struct plan *next; /* in its bucket */
-  uint64_t used;     /* clock of the last get */
-  int refs;
-  bool failed; /* there is no such primitive: remembered, so that it is not tried again */
   dnnl_primitive_t matmul, reorder;
   desc a, b, b_packed, bias, c, scratch, reorder_scratch;
 } plan;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
-static plan *buckets[BUCKETS];
-static int n_plans;
-static uint64_t clock_now;
-
-static void plan_free(plan *p) {
+static void plan_free(void *of) {
+  plan *p = of;
   if (p->matmul != NULL) dnnl_primitive_destroy(p->matmul);
   if (p->reorder != NULL) dnnl_primitive_destroy(p->reorder);
   desc *all[] = {&p->a, &p->b, &p->b_packed, &p->bias, &p->c, &p->scratch, &p->reorder_scratch};
   for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) desc_free(all[i]);
-  free(p);
 }
 
 /* The layout B should have, by asking for a primitive that may choose. */
@@ -126,7 +114,8 @@ done:
   return ok;
 }
 
-static bool plan_make(plan *p) {
+static bool plan_make(void *of) {
+  plan *p = of;
   const aci_onednn_shape *s = &p->shape;
   dnnl_primitive_attr_t attr = NULL;
   dnnl_post_ops_t ops = NULL;
@@ -147,75 +136,20 @@ static bool plan_make(plan *p) {
   ok = make_matmul(p, attr, true);
   if (ok && !desc_equal(&p->b, &p->b_packed)) {
     ok = aci_dnnl_reorder(&p->b, &p->b_packed, &p->reorder, &p->reorder_scratch);
-    if (ok) p->pub.b_bytes = dnnl_memory_desc_get_size(desc_of(&p->b_packed));
+    if (ok) p->base.pub.packed_bytes = dnnl_memory_desc_get_size(desc_of(&p->b_packed));
   }
   size_t s1 = ok ? dnnl_memory_desc_get_size(desc_of(&p->scratch)) : 0;
   size_t s2 = p->reorder != NULL ? dnnl_memory_desc_get_size(desc_of(&p->reorder_scratch)) : 0;
-  p->pub.scratch_bytes = s1 > s2 ? s1 : s2;
+  p->base.pub.scratch_bytes = s1 > s2 ? s1 : s2;
 done:
   if (ops != NULL) dnnl_post_ops_destroy(ops);
   if (attr != NULL) dnnl_primitive_attr_destroy(attr);
   return ok;
 }
 
-static uint64_t hash(const aci_onednn_shape *s) {
-  const int64_t v[] = {
-      s->m,    s->n,    s->k,
-      s->a_rs, s->a_cs, s->b_rs,
-      s->b_cs, s->c_rs, s->in_type | s->out_type << 8 | (s->bias_type + 1) << 16 | s->add << 24};
-  uint64_t h = 0;
-  for (size_t i = 0; i < sizeof v / sizeof v[0]; i++) {
-    h = (h ^ (uint64_t)v[i]) * UINT64_C(0x9e3779b97f4a7c15);
-    h ^= h >> 29;
-  }
-  return h;
-}
-
-static bool same(const aci_onednn_shape *a, const aci_onednn_shape *b) {
-  return a->m == b->m && a->n == b->n && a->k == b->k && a->a_rs == b->a_rs && a->a_cs == b->a_cs &&
-         a->b_rs == b->b_rs && a->b_cs == b->b_cs && a->c_rs == b->c_rs && a->in_type == b->in_type &&
-         a->out_type == b->out_type && a->bias_type == b->bias_type && a->add == b->add;
-}
-
-static void evict_one(void) {
-  plan **oldest = NULL;
-  for (int i = 0; i < BUCKETS; i++)
-    for (plan **at = &buckets[i]; *at != NULL; at = &(*at)->next)
-      if ((*at)->refs == 0 && (oldest == NULL || (*at)->used < (*oldest)->used)) oldest = at;
-  if (oldest == NULL) return;
-  plan *gone = *oldest;
-  *oldest = gone->next;
-  n_plans--;
-  plan_free(gone);
-}
-
 static const aci_onednn_plan *get(const aci_onednn_shape *s) {
-  plan **bucket = &buckets[hash(s) % BUCKETS], *p;
-  pthread_mutex_lock(&lock);
-  for (p = *bucket; p != NULL && !same(&p->shape, s); p = p->next) {
-  }
-  if (p == NULL && (p = calloc(1, sizeof *p)) != NULL) {
-    p->shape = *s;
-    int threads = aci_dnnl_alone_begin();
-    p->failed = !plan_make(p);
-    aci_dnnl_alone_end(threads);
-    if (n_plans >= MAX_PLANS) evict_one();
-    p->next = *bucket;
-    *bucket = p;
-    n_plans++;
-  }
-  if (p != NULL) p->used = ++clock_now;
-  if (p != NULL && !p->failed) p->refs++;
-  else p = NULL;
-  pthread_mutex_unlock(&lock);
-  return p == NULL ? NULL : &p->pub;
-}
-
-static void put(const aci_onednn_plan *pub) {
-  plan *p = (plan *)(void *)(uintptr_t)pub;
-  pthread_mutex_lock(&lock);
-  p->refs--;
-  pthread_mutex_unlock(&lock);
+  static const aci_dnnl_kind kind = {sizeof(plan), offsetof(plan, shape), sizeof(aci_onednn_shape), plan_make, plan_free};
+  return aci_dnnl_get(&kind, s);
 }
 
 /* ---- execution ---- */
@@ -242,8 +176,8 @@ __attribute__((visibility("default"))) const aci_onednn_api *accel_onednn_open(v
 const aci_onednn_api *accel_onednn_open(void) {
   static char version[32];
   static aci_onednn_api api = {
-      ACI_ONEDNN_API_VERSION, version,          get, put, pack_b, run, aci_dnnl_conv_get, aci_dnnl_conv_put,
-      aci_dnnl_conv_pack,     aci_dnnl_conv_run};
+      ACI_ONEDNN_API_VERSION, version, get, aci_dnnl_conv_get, aci_dnnl_put, pack_b, run, aci_dnnl_conv_pack, aci_dnnl_conv_run};
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   const dnnl_version_t *v = dnnl_version();
   snprintf(version, sizeof version, "%d.%d.%d", v->major, v->minor, v->patch);
   pthread_mutex_lock(&lock);

@@ -30,9 +30,10 @@ typedef struct aci_onednn_shape {
   int32_t add;               /* to what C holds */
 } aci_onednn_shape;
 
+/* What is kept for a tile or a convolution of one shape. */
 typedef struct aci_onednn_plan {
-  size_t b_bytes;       /* of B in the layout the primitive wants; 0: it takes B as it lies */
-  size_t scratch_bytes; /* of pack_b and of run, per thread */
+  size_t packed_bytes;  /* of B, or of the weights that are read, in the layout that the primitive wants; 0: as they lie */
+  size_t scratch_bytes; /* of packing and of running, per thread */
 } aci_onednn_plan;
 
 /* A convolution of contiguous tensors as aci_conv describes it (device/cpu/kernels/conv.h), unused leading
@@ -47,31 +48,25 @@ typedef struct aci_onednn_conv_shape {
   int64_t in[3], k[3], out[3], stride[3], pad[3], dil[3];
   int32_t direction, type; /* type: aci_gemm_type */
   int32_t bias;            /* of the same type; forward only */
-  int32_t unused;          /* 0: shapes are compared byte by byte */
+  int32_t unused;          /* 0: shapes of both kinds are compared byte by byte */
 } aci_onednn_conv_shape;
 
-typedef struct aci_onednn_conv {
-  size_t w_bytes;       /* of weights in the layout the primitive wants; 0: as they lie. FORWARD and INPUT */
-  size_t scratch_bytes; /* of conv_pack and of conv_run, per thread */
-} aci_onednn_conv;
-
-#define ACI_ONEDNN_API_VERSION 2
+#define ACI_ONEDNN_API_VERSION 3
 typedef struct aci_onednn_api {
   uint32_t version;
   const char *library; /* "2.6.3" */
   /* The plan of a shape, made on first demand (0.2 to 10 ms) and cached; NULL if there is none. Any thread.
    * Each get is paired with one put. */
   const aci_onednn_plan *(*get)(const aci_onednn_shape *s);
+  const aci_onednn_plan *(*conv_get)(const aci_onednn_conv_shape *s);
   void (*put)(const aci_onednn_plan *p);
   /* Any thread; single-threaded inside; buffers are 64-byte aligned. false: failed. */
   bool (*pack_b)(const aci_onednn_plan *p, const void *b, void *packed, void *scratch);
   bool (*run)(const aci_onednn_plan *p, const void *a, const void *b, const void *bias, void *c,
               void *scratch);
   /* Convolutions, likewise. x, y and w are read or written as the direction says. */
-  const aci_onednn_conv *(*conv_get)(const aci_onednn_conv_shape *s);
-  void (*conv_put)(const aci_onednn_conv *p);
-  bool (*conv_pack)(const aci_onednn_conv *p, const void *w, void *packed, void *scratch);
-  bool (*conv_run)(const aci_onednn_conv *p, const void *x, const void *w, const void *bias, const void *y,
+  bool (*conv_pack)(const aci_onednn_plan *p, const void *w, void *packed, void *scratch);
+  bool (*conv_run)(const aci_onednn_plan *p, const void *x, const void *w, const void *bias, const void *y,
                    void *scratch);
 } aci_onednn_api;
 

@@ -2,33 +2,21 @@
  * one single-threaded call each; tensors are laid out as the primitive wants on the way. Loaded by
  * onednn_load.c, called by kernels/conv_onednn.c through the table of onednn.h.
  *
- * A plan is a primitive for one shape and direction with up to three reorders. Plans are cached by the whole
- * shape; the least recently used one that nobody holds makes room when the cache is full. */
-#include <pthread.h>
-
+ * A plan is a primitive for one shape and direction with up to three reorders. onednn_cache.c keeps them. */
 #include "device/cpu/onednn_module.h"
 
-enum { BUCKETS = 64, MAX_PLANS = 256 };
 enum { X, W, Y, OPERANDS };
 
 typedef struct plan {
-  aci_onednn_conv pub; /* first: what the library sees */
+  aci_dnnl_plan base; /* first */
   aci_onednn_conv_shape shape;
-  struct plan *next;
-  uint64_t used;
-  int refs;
-  bool failed;
   dnnl_primitive_t conv, reorder[OPERANDS]; /* reorder: NULL where the plain layout is wanted */
   desc plain[OPERANDS], wanted[OPERANDS], bias, scratch, reorder_scratch[OPERANDS];
   size_t at[OPERANDS], pad_at; /* of operands laid out, and of the scratchpads, in the scratch */
 } plan;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
-static plan *buckets[BUCKETS];
-static int n_plans;
-static uint64_t clock_now;
-
-static void plan_free(plan *p) {
+static void plan_free(void *of) {
+  plan *p = of;
   if (p->conv != NULL) dnnl_primitive_destroy(p->conv);
   for (int i = 0; i < OPERANDS; i++) {
     if (p->reorder[i] != NULL) dnnl_primitive_destroy(p->reorder[i]);
@@ -38,7 +26,6 @@ static void plan_free(plan *p) {
   }
   desc_free(&p->bias);
   desc_free(&p->scratch);
-  free(p);
 }
 
 /* ---- primitive descriptors, in both interfaces ---- */
@@ -197,7 +184,8 @@ static int result_of(const plan *p) {
 
 static size_t aligned(size_t n) { return (n + 63) / 64 * 64; }
 
-static bool plan_make(plan *p) {
+static bool plan_make(void *of) {
+  plan *p = of;
   desc any[OPERANDS];
   memset(any, 0, sizeof any);
   bool ok = make_operands(p, any) && make_conv(p, any);
@@ -212,68 +200,21 @@ static bool plan_make(plan *p) {
     size_t more = dnnl_memory_desc_get_size(desc_of(&p->reorder_scratch[i]));
     if (more > pad) pad = more;
     if (i == W && !result) {
-      p->pub.w_bytes = bytes;
+      p->base.pub.packed_bytes = bytes;
     } else {
       p->at[i] = at;
       at += aligned(bytes);
     }
   }
   p->pad_at = at;
-  p->pub.scratch_bytes = at + pad;
+  p->base.pub.scratch_bytes = at + pad;
   for (int i = 0; i < OPERANDS; i++) desc_free(&any[i]);
   return ok;
 }
 
-static uint64_t hash(const aci_onednn_conv_shape *s) {
-  int64_t v[sizeof *s / 8];
-  uint64_t h = 0;
-  memcpy(v, s, sizeof v);
-  for (size_t i = 0; i < sizeof v / sizeof v[0]; i++) {
-    h = (h ^ (uint64_t)v[i]) * UINT64_C(0x9e3779b97f4a7c15);
-    h ^= h >> 29;
-  }
-  return h;
-}
-
-static void evict_one(void) {
-  plan **oldest = NULL;
-  for (int i = 0; i < BUCKETS; i++)
-    for (plan **at = &buckets[i]; *at != NULL; at = &(*at)->next)
-      if ((*at)->refs == 0 && (oldest == NULL || (*at)->used < (*oldest)->used)) oldest = at;
-  if (oldest == NULL) return;
-  plan *gone = *oldest;
-  *oldest = gone->next;
-  n_plans--;
-  plan_free(gone);
-}
-
-const aci_onednn_conv *aci_dnnl_conv_get(const aci_onednn_conv_shape *s) {
-  plan **bucket = &buckets[hash(s) % BUCKETS], *p;
-  pthread_mutex_lock(&lock);
-  for (p = *bucket; p != NULL && memcmp(&p->shape, s, sizeof *s) != 0; p = p->next) {
-  }
-  if (p == NULL && (p = calloc(1, sizeof *p)) != NULL) {
-    p->shape = *s;
-    int threads = aci_dnnl_alone_begin();
-    p->failed = !plan_make(p);
-    aci_dnnl_alone_end(threads);
-    if (n_plans >= MAX_PLANS) evict_one();
-    p->next = *bucket;
-    *bucket = p;
-    n_plans++;
-  }
-  if (p != NULL) p->used = ++clock_now;
-  if (p != NULL && !p->failed) p->refs++;
-  else p = NULL;
-  pthread_mutex_unlock(&lock);
-  return p == NULL ? NULL : &p->pub;
-}
-
-void aci_dnnl_conv_put(const aci_onednn_conv *pub) {
-  plan *p = (plan *)(void *)(uintptr_t)pub;
-  pthread_mutex_lock(&lock);
-  p->refs--;
-  pthread_mutex_unlock(&lock);
+const aci_onednn_plan *aci_dnnl_conv_get(const aci_onednn_conv_shape *s) {
+  static const aci_dnnl_kind kind = {sizeof(plan), offsetof(plan, shape), sizeof(aci_onednn_conv_shape), plan_make, plan_free};
+  return aci_dnnl_get(&kind, s);
 }
 
 /* ---- execution ---- */
@@ -286,11 +227,11 @@ static bool lay_out(const plan *p, int i, const void *from, void *to, char *scra
   return aci_dnnl_execute(p->reorder[i], args, 3);
 }
 
-bool aci_dnnl_conv_pack(const aci_onednn_conv *pub, const void *w, void *packed, void *scratch) {
+bool aci_dnnl_conv_pack(const aci_onednn_plan *pub, const void *w, void *packed, void *scratch) {
   return lay_out((const plan *)(const void *)pub, W, w, packed, scratch);
 }
 
-bool aci_dnnl_conv_run(const aci_onednn_conv *pub, const void *x, const void *w, const void *bias,
+bool aci_dnnl_conv_run(const aci_onednn_plan *pub, const void *x, const void *w, const void *bias,
                        const void *y, void *scratch) {
   static const int names[3][OPERANDS] = {{DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
                                          {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST},

@@ -142,7 +142,7 @@ static void run_tiles(void *arg, int64_t begin, int64_t end) {
   for (int64_t t = begin; t < end; t++) {
     int64_t it = t % j->n_mt, jt = t / j->n_mt, i0 = it * j->tm, j0 = j->j0 + jt * j->tn;
     const aci_onednn_plan *p = j->plans[it == j->n_mt - 1][jt == j->n_nt - 1];
-    const void *b = p->b_bytes > 0 ? j->packed + (size_t)jt * j->packed_stride
+    const void *b = p->packed_bytes > 0 ? j->packed + (size_t)jt * j->packed_stride
                                    : element(g->b[j->b], g->in_type, j0 * g->b_cs);
     const void *bias = g->bias == NULL ? NULL : element(g->bias, g->bias_type, j0);
     char *c = (char *)g->c[j->b] + (i0 * g->c_rs + j0) * aci_gemm_type_bytes(g->out_type);
@@ -181,7 +181,7 @@ static bool get_plans(onednn_gemm_job *j) {
     if (j->plans[i / 2][i % 2] == NULL) return false;
   }
   for (int n = 0; n < 2; n++)
-    if (j->plans[0][n]->b_bytes != j->plans[1][n]->b_bytes) return false;
+    if (j->plans[0][n]->packed_bytes != j->plans[1][n]->packed_bytes) return false;
   return true;
 }
 
@@ -202,7 +202,7 @@ static bool run_chunk(ac_team *team, onednn_gemm_job *j) {
   bool ok = get_plans(j);
   if (ok) {
     size_t bytes =
-        j->plans[0][0]->b_bytes > j->plans[0][1]->b_bytes ? j->plans[0][0]->b_bytes : j->plans[0][1]->b_bytes;
+        j->plans[0][0]->packed_bytes > j->plans[0][1]->packed_bytes ? j->plans[0][0]->packed_bytes : j->plans[0][1]->packed_bytes;
     j->packed_stride = (bytes + 63) / 64 * 64;
     if (bytes > 0) {
       j->packed = aci_scratch(ACI_SCRATCH_SHARED, j->packed_stride * (size_t)j->n_nt);

@@ -79,11 +79,31 @@ bool aci_dnnl_execute(dnnl_primitive_t prim, const arg *args, int n);
 /* A reorder between two layouts with its scratchpad by the user; both NULL where there is none. */
 bool aci_dnnl_reorder(const desc *from, const desc *to, dnnl_primitive_t *prim, desc *scratch);
 
+/* ---- the cache of plans, onednn_cache.c ---- */
+/* A kind of plan. Plans begin with aci_dnnl_plan and hold their shape, which is the key, byte by byte. */
+typedef struct aci_dnnl_kind {
+  size_t plan_bytes, shape_at, shape_bytes;
+  bool (*make)(void *plan); /* from the shape; false: there is no such primitive */
+  void (*free)(void *plan); /* what make filled in, also when it failed; not the plan itself */
+} aci_dnnl_kind;
+
+typedef struct aci_dnnl_plan {
+  aci_onednn_plan pub; /* first: what the library sees */
+  const aci_dnnl_kind *kind;
+  struct aci_dnnl_plan *next; /* in its bucket */
+  uint64_t used;              /* clock of the last get */
+  int refs;
+  bool failed; /* make failed: remembered, so that it is not tried again */
+} aci_dnnl_plan;
+
+/* The plan of this shape, held until it is put back; NULL: there is none. */
+const aci_onednn_plan *aci_dnnl_get(const aci_dnnl_kind *kind, const void *shape);
+void aci_dnnl_put(const aci_onednn_plan *p);
+
 /* Convolutions, onednn_conv.c. */
-const aci_onednn_conv *aci_dnnl_conv_get(const aci_onednn_conv_shape *s);
-void aci_dnnl_conv_put(const aci_onednn_conv *p);
-bool aci_dnnl_conv_pack(const aci_onednn_conv *p, const void *w, void *packed, void *scratch);
-bool aci_dnnl_conv_run(const aci_onednn_conv *p, const void *x, const void *w, const void *bias,
+const aci_onednn_plan *aci_dnnl_conv_get(const aci_onednn_conv_shape *s);
+bool aci_dnnl_conv_pack(const aci_onednn_plan *p, const void *w, void *packed, void *scratch);
+bool aci_dnnl_conv_run(const aci_onednn_plan *p, const void *x, const void *w, const void *bias,
                        const void *y, void *scratch);
 
 #endif

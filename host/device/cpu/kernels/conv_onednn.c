@@ -28,7 +28,7 @@ static const int64_t PARTS_BYTES = 64 << 20;
 typedef struct conv_onednn_job {
   const aci_conv *c;
   const aci_onednn_api *api;
-  const aci_onednn_conv *plan[2]; /* of a call, and of the last */
+  const aci_onednn_plan *plan[2]; /* of a call, and of the last */
   int64_t per_call, n_calls;
   const void *x, *w, *bias, *y;
   char *parts;                       /* gradients of the weights, one set per call */
@@ -101,16 +101,16 @@ static bool job_open(conv_onednn_job *j, aci_onednn_direction direction, bool bi
   if (j->plan[0] == NULL) return false;
   s.n = c->n - (j->n_calls - 1) * j->per_call;
   j->plan[1] = j->api->conv_get(&s);
-  if (j->plan[1] != NULL && j->plan[1]->w_bytes == j->plan[0]->w_bytes) return true;
-  j->api->conv_put(j->plan[0]); /* one set of weights serves all calls */
-  if (j->plan[1] != NULL) j->api->conv_put(j->plan[1]);
+  if (j->plan[1] != NULL && j->plan[1]->packed_bytes == j->plan[0]->packed_bytes) return true;
+  j->api->put(j->plan[0]); /* one set of weights serves all calls */
+  if (j->plan[1] != NULL) j->api->put(j->plan[1]);
   return false;
 }
 
 static void call_piece(void *arg, int64_t begin, int64_t end) {
   conv_onednn_job *j = arg;
   for (int64_t i = begin; i < end; i++) {
-    const aci_onednn_conv *plan = j->plan[i == j->n_calls - 1];
+    const aci_onednn_plan *plan = j->plan[i == j->n_calls - 1];
     const int64_t first = i * j->per_call;
     void *scratch = aci_scratch(ACI_SCRATCH_TILE, plan->scratch_bytes + 64);
     const void *w = j->parts == NULL ? j->w : j->parts + i * j->w_count * 4;
@@ -123,15 +123,15 @@ static void call_piece(void *arg, int64_t begin, int64_t end) {
 /* Lays the weights out and runs the calls. */
 static bool job_run(ac_team *team, conv_onednn_job *j) {
   bool ok = true;
-  if (j->parts == NULL && j->plan[0]->w_bytes > 0) {
-    char *packed = aci_scratch(ACI_SCRATCH_SHARED, j->plan[0]->w_bytes + 64);
+  if (j->parts == NULL && j->plan[0]->packed_bytes > 0) {
+    char *packed = aci_scratch(ACI_SCRATCH_SHARED, j->plan[0]->packed_bytes + 64);
     void *scratch = aci_scratch(ACI_SCRATCH_TILE, j->plan[0]->scratch_bytes + 64);
     ok = packed != NULL && scratch != NULL && j->api->conv_pack(j->plan[0], j->w, packed, scratch);
     j->w = packed;
   }
   if (ok) ac_parallel_for(team, j->n_calls, 1, call_piece, j);
-  j->api->conv_put(j->plan[0]);
-  j->api->conv_put(j->plan[1]);
+  j->api->put(j->plan[0]);
+  j->api->put(j->plan[1]);
   return ok && !j->failed;
 }
 
@@ -151,8 +151,8 @@ bool aci_conv_onednn_weight(ac_team *team, const aci_conv *c, const void *dy, co
   if (!job_open(&j, ACI_ONEDNN_CONV_WEIGHT, false)) return false;
   j.parts = aci_scratch(ACI_SCRATCH_SHARED, (size_t)(j.n_calls * j.w_count * 4));
   if (j.parts == NULL) {
-    j.api->conv_put(j.plan[0]);
-    j.api->conv_put(j.plan[1]);
+    j.api->put(j.plan[0]);
+    j.api->put(j.plan[1]);
     return false;
   }
   if (!job_run(team, &j)) return false;
