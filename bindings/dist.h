@@ -64,9 +64,9 @@ void lac_coll_tensor(lua_State *L, lac_state *S, const lac_coll *k, const ac_ten
 /* Raises when a and b are not of one dtype and device. */
 void lac_coll_alike(lua_State *L, lac_state *S, const lac_coll *k, const char *na, const ac_tensor *a,
                     const char *nb, const ac_tensor *b);
-/* Can its bytes be sent and received as they lie? Those of a GPU go through memory of the host. */
+/* Can its bytes be sent and received as they lie? Those of other devices than the CPU go through memory of the host. */
 static inline bool lac_coll_direct(const ac_tensor *t) {
-  return t->storage->provider == NULL && t->layout == NULL && aci_is_contiguous(t) && t->device->kind != AC_DEV_CUDA;
+  return t->storage->provider == NULL && t->layout == NULL && aci_is_contiguous(t) && !aci_device_is_apart(t->device);
 }
 
 /* ---- lac_work.c ---- */

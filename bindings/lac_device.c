@@ -1,4 +1,5 @@
 /* Devices, their memory, and what a script asks of the machine: clock, terminal. */
+#include <string.h>
 #include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
@@ -97,6 +98,41 @@ static int num_threads(lua_State *L) {
   return 1;
 }
 
+/* ---- flags ---- */
+/* accel.device_flags("cuda"): {tf32 = false, ...}, as this host has them; accel.device_flags("cuda", {tf32 = true}): what they were */
+static int device_flags(lua_State *L) {
+  enum { MOST = 32 };
+  lac_state *S = lac_get(L);
+  const char *device = luaL_checkstring(L, 1), *names[MOST + 1], *kinds[AC_DEV_KINDS];
+  char text[MOST][24];
+  const int kind = aci_device_kind_named(device, strcspn(device, ":")), n_kinds = ac_device_n_providers();
+  if (kind < 0) {
+    for (int i = 0; i < n_kinds; i++) kinds[i] = ac_device_provider_at(i)->name;
+    const char *near = ac_nearest(device, kinds, n_kinds);
+    return lac_argerror(L, S, AC_DEVICE, "device_flags", 1, "device", "no kind of device is called '%s'%s%s%s", device,
+                        near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
+  }
+  const ac_device_provider *p = ac_device_provider_at(kind);
+  const int n = p->n_flags < MOST ? p->n_flags : MOST;
+  for (int i = 0; i < n; i++) aci_device_flag_name(p, i, text[i], sizeof text[i]), names[i] = text[i];
+  names[n] = NULL;
+  const lac_opts o = lac_opts_open(L, S, 2, names);
+  int64_t value[MOST];
+  ac_err e;
+  lua_createtable(L, 0, n);
+  for (int i = 0; i < n; i++) {
+    const bool is_bool = p->params[i].type == AC_PARAM_BOOL;
+    if (ac_ctx_device_flag(S->ctx, p->name, names[i], &value[i], &e) != AC_OK) return lac_raise(L, S, &e);
+    if (is_bool) lua_pushboolean(L, value[i] != 0);
+    else lua_pushinteger(L, (lua_Integer)value[i]);
+    lua_setfield(L, -2, names[i]);
+    value[i] = is_bool ? lac_opt_bool(&o, names[i], value[i] != 0) : lac_opt_int(&o, names[i], value[i]);
+  }
+  for (int i = 0; i < n; i++)
+    if (ac_ctx_set_device_flag(S->ctx, p->name, names[i], value[i], &e) != AC_OK) return lac_raise(L, S, &e);
+  return 1;
+}
+
 /* Seconds of a clock that only goes forward. */
 static int clock_(lua_State *L) {
   struct timespec t;
@@ -132,6 +168,7 @@ void lac_open_device(lua_State *L, lac_state *S) {
                                    {"set_default_device", set_default_device},
                                    {"device", device},
                                    {"devices", devices},
+                                   {"device_flags", device_flags},
                                    {"num_threads", num_threads},
                                    {"clock", clock_},
                                    {"isatty", isatty_},

@@ -8,7 +8,6 @@
 #include "core/lac.h"
 #include "device/cpu/isa.h"
 #include "device/cpu/onednn.h"
-#include "ops/cuda/module.h"
 
 static void set_string(lua_State *L, const char *key, const char *value) {
   lua_pushstring(L, value);
@@ -79,7 +78,7 @@ static void add(lua_State *L, bool has, const char *name) {
 }
 
 /* accel.features(): {isa =, cpu = {"avx2", ...}, cpus =, memory =, onednn = version or nil, mpi = version or nil,
- * cuda = version and state or nil, cuda_devices = n} */
+ * devices = {cpu = {count = 1, state = "cpu"}, ...}: what each kind has here, or what it lacks} */
 static int features(lua_State *L) {
   static const char *const isa[] = {"base", "avx2", "avx512"};
   lac_get(L);
@@ -92,11 +91,16 @@ static int features(lua_State *L) {
   lua_setfield(L, -2, "memory");
   set_string(L, "onednn", onednn_version());
   set_string(L, "mpi", aci_mpi_library());
-  char cuda[600];
-  const ac_params *p = ac_ctx_params(lac_get(L)->ctx);
-  if (aci_cuda_state(p, cuda, sizeof cuda)) set_string(L, "cuda", cuda);
-  lua_pushinteger(L, aci_cuda_count(p));
-  lua_setfield(L, -2, "cuda_devices");
+  lua_newtable(L);
+  for (int i = 0; i < ac_device_n_providers(); i++) {
+    char state[600];
+    lua_createtable(L, 0, 2);
+    lua_pushinteger(L, ac_device_state(i, ac_ctx_params(lac_get(L)->ctx), state, sizeof state));
+    lua_setfield(L, -2, "count");
+    set_string(L, "state", state);
+    lua_setfield(L, -2, ac_device_provider_at(i)->name);
+  }
+  lua_setfield(L, -2, "devices");
   lua_newtable(L);
 #if defined(__x86_64__)
   __builtin_cpu_init();

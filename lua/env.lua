@@ -35,7 +35,9 @@ return function(lua_dir)
   row("devices", "%s", table.concat(list, ", "))
   row("onednn", "%s", f.onednn or "absent: own matrix products only")
   row("mpi", "%s", f.mpi or "absent: backend mpi cannot be used (Debian: libopenmpi-dev)")
-  row("cuda", "%s", f.cuda or "absent: built where nvcc is found")
+  for name, d in accel.pairs(f.devices) do
+    if name ~= "cpu" and name ~= "meta" then row(name, "%s%s", d.count == 0 and "absent: " or "", d.state) end
+  end
   io.write("\n")
   local params, unknown = accel.params()
   local width = 0

@@ -20,6 +20,7 @@ void app_log_start(void) {
   if (ac_params_new(&p, &e) == AC_OK) { /* what is wrong in the environment is said when the host opens */
     for (int i = 0; i < 6; i++)
       if (strcmp(ac_params_str(p, "LOG"), names[i]) == 0) level = (ac_log_level)i;
+    ac_device_modules_load(p, &e); /* their parameters mean something; that a file is no module is said then, too */
     ac_params_free(p);
   }
   ac_log_set(on_message, NULL, level);

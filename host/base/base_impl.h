@@ -28,6 +28,10 @@ uint64_t aci_host_memory(void);
 /* The parameter `name` (a BOOL, with ACCEL_ in front) straight from the environment, for kernels, which know no
  * context; otherwise: when it is not set, or says neither. */
 bool aci_params_flag(const char *name, bool otherwise);
+/* Further rows of the table, for the life of the process (borrowed). STATE when one of them is there already or the table is full. */
+ac_status aci_params_declare(const ac_param_info *rows, int n, ac_err *e);
+/* Reads into a snapshot the rows that were declared since it was taken. */
+ac_status aci_params_extend(ac_params *p, ac_err *e);
 /* CPUs this process may run on: its affinity mask, lowered by a cgroup CPU quota. At least 1. */
 int aci_host_cpus(void);
 

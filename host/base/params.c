@@ -1,9 +1,10 @@
-/* The typed table of ACCEL_* variables (params.def): parsing, checking, snapshots. Contexts take one snapshot
- * each; accel-run env prints the table. */
+/* The typed table of ACCEL_* variables (params.def, and the rows that devices declare): parsing, checking, snapshots. Contexts
+ * take one snapshot each; accel-run env prints the table. */
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -19,7 +20,12 @@ static const ac_param_info table[] = {
 #include "base/params.def"
 #undef AC_PARAM
 };
-enum { N_PARAMS = sizeof table / sizeof table[0] };
+enum { N_BUILTIN = sizeof table / sizeof table[0], MAX_DECLARED = 64 };
+
+/* Rows of devices, behind the built-in ones. They are added and never taken away; the count is written last. */
+static const ac_param_info *declared[MAX_DECLARED];
+static _Atomic int n_declared;
+static pthread_mutex_t declaring = PTHREAD_MUTEX_INITIALIZER;
 
 typedef struct value {
   bool set;
@@ -29,12 +35,36 @@ typedef struct value {
 } value;
 
 struct ac_params {
-  value v[N_PARAMS];
+  int n; /* rows that this snapshot has: those that were declared when it was taken or last extended */
+  value v[N_BUILTIN + MAX_DECLARED];
 };
 
-int ac_params_count(void) { return N_PARAMS; }
+int ac_params_count(void) { return N_BUILTIN + atomic_load_explicit(&n_declared, memory_order_acquire); }
 
-const ac_param_info *ac_params_info(int i) { return i >= 0 && i < N_PARAMS ? &table[i] : NULL; }
+const ac_param_info *ac_params_info(int i) {
+  if (i < 0 || i >= ac_params_count()) return NULL;
+  return i < N_BUILTIN ? &table[i] : declared[i - N_BUILTIN];
+}
+
+static int row_of(const char *name) {
+  for (int i = 0, n = ac_params_count(); i < n; i++)
+    if (strcmp(ac_params_info(i)->name, name) == 0) return i;
+  return -1;
+}
+
+ac_status aci_params_declare(const ac_param_info *rows, int n, ac_err *e) {
+  ac_status st = AC_OK;
+  pthread_mutex_lock(&declaring);
+  int at = atomic_load_explicit(&n_declared, memory_order_relaxed);
+  for (int i = 0; i < n && st == AC_OK; i++) {
+    if (row_of(rows[i].name) >= 0) st = AC_FAIL(e, STATE, "there is a parameter ACCEL_%s already", rows[i].name);
+  }
+  if (st == AC_OK && at + n > MAX_DECLARED) st = AC_FAIL(e, STATE, "devices declare more than %d parameters", MAX_DECLARED);
+  for (int i = 0; i < n && st == AC_OK; i++) declared[at + i] = &rows[i];
+  if (st == AC_OK) atomic_store_explicit(&n_declared, at + n, memory_order_release);
+  pthread_mutex_unlock(&declaring);
+  return st;
+}
 
 /* ---- one value ---- */
 
@@ -160,48 +190,44 @@ static const char *omp_threads(char buf[24]) {
   return NULL;
 }
 
+static ac_status read_row(ac_params *p, int i, ac_err *e) {
+  const ac_param_info *row = ac_params_info(i);
+  char name[64] = PREFIX, omp[24];
+  strncat(name, row->name, sizeof name - sizeof PREFIX);
+  const char *text = getenv(name);
+  if (text != NULL && text[0] == '\0') text = NULL; /* an empty variable is an unset one */
+  p->v[i].set = text != NULL;
+  if (text == NULL && strcmp(row->name, "NUM_THREADS") == 0) text = omp_threads(omp);
+  if (text == NULL) text = row->fallback;
+  if (!parse(row, text, &p->v[i])) return AC_FAIL(e, INVALID, "%s=%.200s: expected %s", name, text, expected(row));
+  p->v[i].s = strdup(text);
+  return p->v[i].s != NULL ? AC_OK : AC_FAIL(e, OOM, "out of memory for the parameters");
+}
+
+ac_status aci_params_extend(ac_params *p, ac_err *e) {
+  for (const int n = ac_params_count(); p->n < n; p->n++) AC_TRY(read_row(p, p->n, e));
+  return AC_OK;
+}
+
 ac_status ac_params_new(ac_params **out, ac_err *e) {
   *out = NULL;
   ac_params *p = calloc(1, sizeof *p);
   if (p == NULL) return AC_FAIL(e, OOM, "out of memory for the parameters");
-  for (int i = 0; i < N_PARAMS; i++) {
-    const ac_param_info *row = &table[i];
-    char name[64] = PREFIX, omp[24];
-    strncat(name, row->name, sizeof name - sizeof PREFIX);
-    const char *text = getenv(name);
-    if (text != NULL && text[0] == '\0') text = NULL; /* an empty variable is an unset one */
-    p->v[i].set = text != NULL;
-    if (text == NULL && strcmp(row->name, "NUM_THREADS") == 0) text = omp_threads(omp);
-    if (text == NULL) text = row->fallback;
-    if (!parse(row, text, &p->v[i])) {
-      ac_params_free(p);
-      return AC_FAIL(e, INVALID, "%s=%.200s: expected %s", name, text, expected(row));
-    }
-    p->v[i].s = strdup(text);
-    if (p->v[i].s == NULL) {
-      ac_params_free(p);
-      return AC_FAIL(e, OOM, "out of memory for the parameters");
-    }
-  }
-  *out = p;
-  return AC_OK;
+  const ac_status st = aci_params_extend(p, e);
+  if (st == AC_OK) *out = p;
+  else ac_params_free(p);
+  return st;
 }
 
 void ac_params_free(ac_params *p) {
   if (p == NULL) return;
-  for (int i = 0; i < N_PARAMS; i++) free(p->v[i].s);
+  for (int i = 0; i < p->n; i++) free(p->v[i].s);
   free(p);
-}
-
-static int row_of(const char *name) {
-  for (int i = 0; i < N_PARAMS; i++)
-    if (strcmp(table[i].name, name) == 0) return i;
-  return -1;
 }
 
 static const value *value_of(const ac_params *p, const char *name) {
   int i = row_of(name);
-  AC_ASSERT(i >= 0);
+  AC_ASSERT(i >= 0 && i < p->n);
   return &p->v[i];
 }
 

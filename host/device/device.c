@@ -12,17 +12,18 @@ ac_status ac_device_open(const ac_device_vtable *vt, int index, size_t limit_byt
   *out = NULL;
   if (vt->struct_size != sizeof *vt)
     return AC_FAIL(e, DEVICE, "device module '%s' was built for another version of accel", vt->name);
-  bool single = vt->kind == AC_DEV_CPU || vt->kind == AC_DEV_META;
-  if (index < 0 || (single && index != 0))
+  const int kind = aci_device_kind_named(vt->name, strlen(vt->name));
+  if (kind < 0) return AC_FAIL(e, DEVICE, "no provider of device '%s' is registered", vt->name);
+  if (index < 0 || (vt->single && index != 0))
     return AC_FAIL(e, DEVICE, "device '%s' has no index %d", vt->name, index);
   ac_device *d = calloc(1, sizeof *d);
   if (d == NULL) return AC_FAIL(e, OOM, "out of memory for device '%s'", vt->name);
   atomic_init(&d->ref, 1);
-  d->kind = vt->kind;
+  d->kind = (ac_device_kind)kind;
   d->index = index;
   d->vt = vt;
   d->team = team;
-  if (single) snprintf(d->name, sizeof d->name, "%s", vt->name);
+  if (vt->single) snprintf(d->name, sizeof d->name, "%s", vt->name);
   else snprintf(d->name, sizeof d->name, "%.8s:%d", vt->name, index % 10000);
   ac_status st = vt->open == NULL ? AC_OK : vt->open(d, e);
   if (st != AC_OK) {

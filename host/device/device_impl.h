@@ -25,6 +25,20 @@ static inline bool aci_same_device(const ac_device *a, const ac_device *b) {
   return a == b || (a->kind == b->kind && a->index == b->index);
 }
 
+/* Its bytes are neither the host's nor nobody's: what the host reads of it is copied first. */
+static inline bool aci_device_is_apart(const ac_device *d) { return d->kind != AC_DEV_CPU && d->kind != AC_DEV_META; }
+
+/* Bytes go from one to the other through the host's memory alone. */
+static inline bool aci_kinds_are_apart(const ac_device *a, const ac_device *b) {
+  return a->kind != b->kind && aci_device_is_apart(a) && aci_device_is_apart(b);
+}
+
+/* The kind of a provider by its name (n characters), -1: there is none. */
+int aci_device_kind_named(const char *name, size_t n);
+
+/* "tf32" of CUDA_TF32: how contexts and scripts call flag i. */
+void aci_device_flag_name(const ac_device_provider *p, int i, char *name, size_t n);
+
 /* As ac_device_retain, unless the last reference is gone: then nothing but blocks keeps the struct, and it is false. */
 bool aci_device_hold(ac_device *d);
 

@@ -5,7 +5,6 @@
 #include <stdio.h>
 
 #include "ops/ctx_impl.h"
-#include "ops/cuda/module.h"
 #include "ops/op.h"
 
 static ac_status name_op(const ac_op *op, ac_status st, ac_err *e) {
@@ -115,8 +114,8 @@ static ac_status guard_overlap(ac_frame *f, ac_value *args, ac_expr *x, ac_err *
 
 /* What can be copied as it lies, from one run of bytes to another, with no gradient to go back: the kernel does it. */
 static bool lies_alike(const ac_ctx *c, const ac_tensor *x, const ac_tensor *t) {
-  return x->device->kind != AC_DEV_META && t->dtype == x->dtype && aci_same_shape(t, x) && aci_is_contiguous(t) && aci_is_contiguous(x) &&
-         !(c->grad_enabled && aci_requires_grad(t));
+  return x->device->kind != AC_DEV_META && !aci_kinds_are_apart(x->device, t->device) && t->dtype == x->dtype &&
+         aci_same_shape(t, x) && aci_is_contiguous(t) && aci_is_contiguous(x) && !(c->grad_enabled && aci_requires_grad(t));
 }
 
 /* Recorded as a copy of its own, whose gradient goes back. */
@@ -258,11 +257,11 @@ static ac_status run_composed(ac_ctx *c, const ac_op *op, const ac_value *args, 
   return st;
 }
 
-/* On the device of a module an op without a kernel of its own is what it is composed of; its shape rule has the word on arguments first. */
+/* On a device that has no kernel of an op, it is what it is composed of, once its shape rule has checked the arguments. */
 static bool falls_back(const ac_frame *f) {
   const ac_op *op = f->op;
-  return f->ctx->drivers[f->device->kind] != NULL && op->kernel[f->device->kind] == NULL && op->desc->composed != NULL &&
-         op->mutates == 0 && op->rng_arg < 0;
+  return aci_device_is_apart(f->device) && op->kernel[f->device->kind] == NULL && op->desc->composed != NULL && op->mutates == 0 &&
+         op->rng_arg < 0;
 }
 
 static ac_status run_fallback(ac_frame *f, ac_value *args, ac_value *results, int *n_results, ac_err *e) {
@@ -283,12 +282,6 @@ static ac_status run_fallback(ac_frame *f, ac_value *args, ac_value *results, in
   return missing_kernel(f, e);
 }
 
-static bool knows(const ac_ctx *c, const ac_device *d) {
-  for (int i = 0; i < c->n_devices; i++)
-    if (c->device[i] == d) return true;
-  return false;
-}
-
 static ac_status run(ac_frame *f, ac_value *args, ac_value *results, int *n_results, ac_expr *x, ac_err *e) {
   ac_ctx *c = f->ctx;
   const ac_op *op = f->op;
@@ -297,10 +290,7 @@ static ac_status run(ac_frame *f, ac_value *args, ac_value *results, int *n_resu
   AC_TRY(look(f, &seen, e));
   f->team = c->team; /* not the device's: a tensor may come from another context, whose team may be gone */
   if (__builtin_expect(op->kernel[f->device->kind] == NULL, 0)) { /* a view's, too */
-    if (f->device->kind == AC_DEV_CUDA && c->drivers[AC_DEV_CUDA] == NULL && !knows(c, f->device)) {
-      ac_device *own; /* the tensor came from another context, before this one opened the device */
-      AC_TRY(aci_cuda_device(c, f->device->name, &own, e));
-    }
+    AC_TRY(aci_ctx_meet(c, f->device, e));
     if (falls_back(f)) return run_fallback(f, args, results, n_results, e);
   }
   if (__builtin_expect(op->mutates != 0, 0)) AC_TRY(guard_overlap(f, args, x, e));

@@ -1,11 +1,10 @@
-/* The context: devices, modes, generators, the table of ops, the step boundary. Made by the host, handed to every call. */
+/* The context: modes, generators, the table of ops, the step boundary. Made by the host, handed to every call. Its devices are in
+ * devices.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/pool.h"
 #include "ops/ctx_impl.h"
-#include "ops/cuda/module.h"
 
 static uint32_t hash_name(const char *s, size_t n) {
   uint32_t h = 2166136261u;
@@ -46,7 +45,7 @@ static ac_status table_add(ac_ctx *c, const ac_op_desc *d, bool inplace, ac_err 
   op->desc = d;
   op->inplace = inplace;
   op->rng_arg = -1;
-  op->kernel[AC_DEV_CPU] = d->cpu;
+  aci_op_kernels(c, op);
   size_t n = strlen(d->name);
   AC_ASSERT(n + 2 < sizeof op->name);
   memcpy(op->name, d->name, n);
@@ -121,59 +120,6 @@ ac_status ac_op_register(ac_ctx *c, const ac_op_desc *d, ac_err *e) {
   return d->inplace ? table_add(c, d, true, e) : AC_OK;
 }
 
-static ac_status open_devices(ac_ctx *c, const ac_ctx_options *o, ac_err *e) {
-  if (o != NULL && o->n_devices > 0) {
-    AC_ASSERT(o->n_devices <= ACI_MAX_DEVICES);
-    for (int i = 0; i < o->n_devices; i++) ac_device_retain(c->device[i] = o->devices[i]);
-    c->n_devices = o->n_devices;
-    c->devices_shared = true;
-    return AC_OK;
-  }
-  size_t limit = o != NULL ? o->memory_limit : 0;
-  if (limit == 0) limit = (size_t)ac_params_int(c->params, "MEM_LIMIT");
-  AC_TRY(ac_device_open(ac_device_cpu_vtable(), 0, limit, c->team, &c->device[0], e));
-  c->n_devices = 1;
-  aci_pool_debug_set(c->device[0], ac_params_int(c->params, "POISON") != 0, ac_params_int(c->params, "ALLOC_FAIL"));
-  AC_TRY(ac_device_open(ac_device_meta_vtable(), 0, 0, c->team, &c->device[1], e));
-  c->n_devices = 2;
-  return AC_OK;
-}
-
-/* The GPU of this local rank; *out stays as it is when there is none. */
-static ac_status own_gpu(ac_ctx *c, ac_device **out, ac_err *e) {
-  char name[24];
-  const int n = aci_cuda_count(c->params);
-  snprintf(name, sizeof name, "cuda:%d", n > 0 ? c->local_rank % n : 0);
-  return ac_ctx_device(c, name, out, e);
-}
-
-static ac_status choose_device(ac_ctx *c, const ac_ctx_options *o, ac_err *e) {
-  const char *name = o != NULL ? o->device : NULL, *said = ac_params_str(c->params, "DEVICE");
-  const bool open = name == NULL || strcmp(name, "auto") == 0;
-  c->default_device = c->device[0];
-  if (c->devices_shared) return AC_OK;
-  if (open && strcmp(said, "auto") != 0) {
-    name = said;
-  } else if (open) {
-    if (name != NULL) c->default_device = NULL;
-    return AC_OK;
-  }
-  ac_err why;
-  const ac_status st = strcmp(name, "cuda") == 0 ? own_gpu(c, &c->default_device, &why)
-                                                 : ac_ctx_device(c, name, &c->default_device, &why);
-  if (st == AC_OK) return AC_OK;
-  return ac_err_set(e, st, __FILE__, __LINE__, "%s%s", name == said ? "ACCEL_DEVICE: " : "", why.msg);
-}
-
-ac_device *ac_ctx_default_device(ac_ctx *c) {
-  if (__builtin_expect(c->default_device != NULL, 1)) return c->default_device;
-  ac_err e;
-  c->default_device = c->device[0];
-  if (aci_cuda_likely(c->params) && aci_cuda_count(c->params) > 0 && own_gpu(c, &c->default_device, &e) != AC_OK)
-    ac_log_write(AC_LOG_WARN, "cuda", "new tensors go to the CPU: %s", e.msg);
-  return c->default_device;
-}
-
 ac_status ac_ctx_new(const ac_ctx_options *o, ac_ctx **out, ac_err *e) {
   ac_status st = AC_OK;
   ac_ctx *c = calloc(1, sizeof *c);
@@ -184,7 +130,7 @@ ac_status ac_ctx_new(const ac_ctx_options *o, ac_ctx **out, ac_err *e) {
   int n_threads = o != NULL ? o->n_threads : 0;
   if (n_threads <= 0) n_threads = (int)ac_params_int(c->params, "NUM_THREADS");
   AC_GOTO(fail, st, ac_team_new(n_threads, &c->team, e));
-  AC_GOTO(fail, st, open_devices(c, o, e));
+  AC_GOTO(fail, st, aci_ctx_open_devices(c, o, e));
   uint64_t seed = o != NULL ? o->seed : 0;
   if (seed == 0) seed = (uint64_t)ac_params_int(c->params, "SEED");
   ac_generator_seed(&c->gen, seed);
@@ -192,9 +138,8 @@ ac_status ac_ctx_new(const ac_ctx_options *o, ac_ctx **out, ac_err *e) {
   for (int i = 0; i < aci_n_builtin_ops; i++) AC_GOTO(fail, st, table_add(c, aci_builtin_ops[i], false, e));
   for (int i = 0; i < aci_n_builtin_inplace; i++)
     AC_GOTO(fail, st, table_add(c, aci_builtin_ops[aci_builtin_inplace[i]], true, e));
-  if (c->devices_shared) aci_cuda_share(c);
   c->local_rank = o != NULL ? o->local_rank : 0;
-  AC_GOTO(fail, st, choose_device(c, o, e));
+  AC_GOTO(fail, st, aci_ctx_choose_device(c, o, e));
   *out = c;
   return AC_OK;
 fail:
@@ -215,6 +160,7 @@ void ac_ctx_free(ac_ctx *c) {
     if (!c->devices_shared) c->device[i]->team = NULL; /* storages may keep the device alive longer than the team */
     ac_device_release(c->device[i]);
   }
+  for (int i = 0; i < AC_DEV_KINDS; i++) free(c->flags[i]);
   ac_team_free(c->team);
   ac_params_free(c->params);
   free(c);
@@ -222,7 +168,6 @@ void ac_ctx_free(ac_ctx *c) {
 
 ac_team *ac_ctx_team(ac_ctx *c) { return c->team; }
 const ac_params *ac_ctx_params(ac_ctx *c) { return c->params; }
-void ac_ctx_set_default_device(ac_ctx *c, ac_device *d) { c->default_device = d; }
 void ac_ctx_set_index_base(ac_ctx *c, int base) { c->index_base = base; }
 bool ac_ctx_grad_enabled(const ac_ctx *c) { return c->grad_enabled; }
 bool ac_ctx_set_grad_enabled(ac_ctx *c, bool on) {
@@ -231,46 +176,7 @@ bool ac_ctx_set_grad_enabled(ac_ctx *c, bool on) {
   return was;
 }
 
-ac_status ac_ctx_device(ac_ctx *c, const char *name, ac_device **out, ac_err *e) {
-  for (int i = 0; i < c->n_devices; i++) {
-    const char *have = c->device[i]->name;
-    size_t n = strlen(have);
-    bool first_of_kind = n > 2 && strcmp(have + n - 2, ":0") == 0 && strlen(name) == n - 2 && strncmp(name, have, n - 2) == 0;
-    if (strcmp(have, name) == 0 || first_of_kind) {
-      *out = c->device[i];
-      return AC_OK;
-    }
-  }
-  char list[256] = "";
-  ac_err cuda = {.msg = ""};
-  if (strncmp(name, "cuda", 4) == 0 && aci_cuda_device(c, name, out, &cuda) == AC_OK) return AC_OK;
-  for (int i = 0; i < c->n_devices; i++) {
-    size_t n = strlen(list);
-    snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", c->device[i]->name);
-  }
-  const bool why = cuda.msg[0] != '\0';
-  return AC_FAIL(e, DEVICE, "no device '%s' here%s%s (there is: %s)", name, why ? ": " : "", cuda.msg, list);
-}
-
-ac_status ac_ctx_add_device(ac_ctx *c, ac_device *d, ac_err *e) {
-  for (int i = 0; i < c->n_devices; i++)
-    if (strcmp(c->device[i]->name, d->name) == 0) return AC_FAIL(e, STATE, "there is a device %s already", d->name);
-  if (c->n_devices == ACI_MAX_DEVICES) return AC_FAIL(e, STATE, "more than %d devices", ACI_MAX_DEVICES);
-  c->device[c->n_devices++] = d;
-  return AC_OK;
-}
-
 void ac_ctx_set_stream(ac_ctx *c, ac_stream *s) { c->stream = s; }
-
-ac_status ac_kernel_register(ac_ctx *c, const char *name, ac_device_kind kind, ac_kernel kernel, ac_err *e) {
-  bool any = false;
-  for (int i = 0; i < c->n_ops; i++)
-    if (strcmp(c->ops[i]->desc->name, name) == 0) {
-      c->ops[i]->kernel[kind] = kernel;
-      any = true;
-    }
-  return any ? AC_OK : AC_FAIL(e, NOT_FOUND, "no op %s to register a kernel for", name);
-}
 
 ac_generator *ac_ctx_generator(ac_ctx *c) { return &c->gen; }
 

@@ -32,7 +32,7 @@ struct ac_op {
   ac_kernel kernel[AC_DEV_KINDS];
 };
 
-/* What a device module puts instead of the drivers that kernels share, so that kernels which are nothing but a choice of
+/* What a device puts instead of the drivers that kernels share, so that kernels which are nothing but a choice of
  * map or value (.any_device) serve its device as they are. */
 struct aci_map; /* ops/map */
 struct aci_range; /* ops/index */
@@ -74,7 +74,10 @@ struct ac_ctx {
   int index_base;
   uint64_t step;
 
-  const aci_drivers *drivers[AC_DEV_KINDS]; /* of device modules; NULL: the CPU's own */
+  /* What the kinds of devices brought (devices.c): read at every call. */
+  uint32_t met;                             /* bit per kind whose kernels are in the table of ops */
+  const aci_drivers *drivers[AC_DEV_KINDS]; /* NULL: the CPU's own */
+  int64_t *flags[AC_DEV_KINDS];             /* by position in the provider's table; NULL: not asked for so far */
 
   /* modes */
   bool grad_enabled;
@@ -117,6 +120,16 @@ struct ac_ctx {
   int n_step_hooks;
   aci_step_hook step_hook[ACI_MAX_STEP_HOOKS];
 };
+
+/* ---- devices.c ---- */
+ac_status aci_ctx_open_devices(ac_ctx *c, const ac_ctx_options *o, ac_err *e);
+ac_status aci_ctx_choose_device(ac_ctx *c, const ac_ctx_options *o, ac_err *e);
+/* Kernels that follow from the op's descriptor, for the CPU and the kinds that the context has met. */
+void aci_op_kernels(const ac_ctx *c, ac_op *op);
+/* A tensor of a device that another context opened: this one opens it as well and takes the kernels of its kind. */
+ac_status aci_ctx_meet(ac_ctx *c, const ac_device *d, ac_err *e);
+/* Flag i of the kind of device that runs this call, as the calling context has it. */
+static inline int64_t aci_flag(const ac_frame *f, int i) { return f->ctx->flags[f->device->kind][i]; }
 
 const ac_op *aci_ctx_builtin(const ac_ctx *c, int index);
 /* The op's parsed signature; parses on first use. NULL only when a registered op's text is broken (checked at registration). */

@@ -184,12 +184,22 @@ function accel.set_default_device(device) end
 ---@param device? accel.Device
 function accel.synchronize(device) end
 
+---Flags of a kind of device, as this host has them; others in the process have their own. With a table some of them change, for what is
+---called from now on, and the result is what they were. They begin as ACCEL_<DEVICE>_<FLAG> says (`accel-run env` lists them).
+---example: local was = accel.device_flags("cuda", { tf32 = true }) accel.device_flags("cuda", was) return was.tf32 --> false
+---@param device accel.Device
+---@param flags? table<string, boolean|integer>
+---@return table<string, boolean|integer>
+function accel.device_flags(device, flags) end
+
 ---Threads that work on one op: --num-threads or ACCEL_NUM_THREADS.
 ---example: accel.num_threads() >= 1 --> true
 ---@return integer
 function accel.num_threads() end
 
----What this build and this machine are: isa, cpu, cpus, memory, onednn, mpi.
+---What this build and this machine are: isa, cpu, cpus, memory, onednn, mpi, and of each kind of device how many there are and
+---their state, or what is missing.
+---example: accel.features().devices.cpu.count --> 1
 ---example: accel.features().cpus >= 1 --> true
 ---@return table
 function accel.features() end

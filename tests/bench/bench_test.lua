@@ -65,7 +65,7 @@ assert(suite.rows[1].unit == "ns" and #suite.rows[1].ours.values == 1)
 assert(suite.raw[1].side == "accel" and suite.raw[1].figures.add[1] == suite.rows[1].ours.median)
 
 -- Without a GPU its benches are left out, and say why.
-if accel.features().cuda_devices == 0 then
+if accel.features().devices.cuda.count == 0 then
   status, out, err = try(QUICK:gsub("dispatch", "cuda_adamw"))
   assert(status == 0 and err == "" and out:find("left out: GPU: ", 1, true), ("%s\n%s\n%s"):format(status, out, err))
 end

@@ -1,6 +1,7 @@
 #!/bin/sh
 # One file dropped into host/ops is a new op: function, method, argument checks, C function, stub and reference page
-# follow from its signature, and no other file is edited. Builds a copy of the tree without optimisation.
+# follow from its signature, and no other file is edited. One folder dropped there is a new device: opened by name, with its
+# kernels and flags. Builds a copy of the tree with both, without optimisation.
 #   dropin_op.sh <cmake> <generator>
 set -eu
 cmake=$1 generator=$2
@@ -11,6 +12,7 @@ for item in CMakeLists.txt README.md LICENSE host bindings lua stdlib examples; 
   cp -R "$ACCEL_TEST_SRC/$item" "$work/tree/"
 done
 cp "$ACCEL_TEST_SRC/tests/host/ops/dropin/softcap.c" "$work/tree/host/ops/map/softcap.c"
+cp -R "$ACCEL_TEST_SRC/tests/host/ops/dropin/tiny" "$work/tree/host/ops/tiny"
 
 # ccache, where there is one, sees through the folder of the copy.
 CCACHE_BASEDIR="$work" CCACHE_NOHASHDIR=1
@@ -54,6 +56,7 @@ end
 print "softcap works"
 END
 "$work/build/bin/accel-run" "$work/try.lua"
+env -u ACCEL_DEVICE "$work/build/bin/accel-run" "$work/tree/host/ops/tiny/try.lua" "$work/build/bin/accel-run"
 
 gen="$work/build/gen"
 for file in accel/ops.h ops.md ops.json lua/meta/ops.lua; do
@@ -69,4 +72,4 @@ if grep -E -i 'building|linking' "$work/again.log"; then
   exit 1
 fi
 rm -rf "$work/build" "$work/tree"
-echo "one file, one op"
+echo "one file, one op; one folder, one device"

@@ -37,7 +37,7 @@ expect("cuda:0\tNO", "", 'local s = require("accel").PartialState() print(s.devi
 expect("cpu", "", 'local s = require("accel").PartialState() print(s.device)', "ACCELERATE_USE_CPU=1 ACCEL_CUDA_MODULE=none.so")
 
 for name, want in pairs { ["cuda"] = "cuda:0", ["cuda:0"] = "cuda:0", ["cuda:1"] = "cuda:1", ["cpu"] = "cpu", ["meta"] = "meta" } do
-  if want ~= "cuda:1" or suite.state.cuda_devices > 1 then
+  if want ~= "cuda:1" or suite.cuda.count > 1 then
     expect(want .. " " .. want, "", 'local a = require "accel" print(a.PartialState().device .. " " .. a.zeros(1).device)',
       "ACCELERATE_TORCH_DEVICE=" .. name)
   end
@@ -64,7 +64,7 @@ local RANKS = [[
 local a, d = require "accel", require "accel.dist"
 local r, n = d.get_rank(), d.get_world_size()
 local mine = a.get_default_device()
-assert(mine == ("cuda:%d"):format(r % a.features().cuda_devices), mine)
+assert(mine == ("cuda:%d"):format(r % a.features().devices.cuda.count), mine)
 local t = a.full({ 3 }, r + 1.0)
 local allocations = a.mem_stats(mine).n_allocs
 d.all_reduce(t)
@@ -90,7 +90,7 @@ expect("agreed", "--num-processes 2", RANKS)
 expect("own", "--num-processes 2", [[
 local a = require "accel"
 local s = a.PartialState()
-assert(s.device == ("cuda:%d"):format(s.local_process_index % a.features().cuda_devices) and a.ones(1).device == s.device)
+assert(s.device == ("cuda:%d"):format(s.local_process_index % a.features().devices.cuda.count) and a.ones(1).device == s.device)
 if s.is_main_process then print "own" end]], "ACCELERATE_TORCH_DEVICE=cuda")
 
 -- a model under DDP on GPUs: the gradients of one process on the whole batch
@@ -133,7 +133,7 @@ accel.device("cuda", function()
   b:copy_(a:t():contiguous():t())
   accel.zeros(0, 3):copy_(accel.zeros(0, 3, { device = "cpu" }))
   assert(b:sum():item() == 24)
-  if suite.state.cuda_devices > 1 then assert(accel.zeros(2, 3, { device = "cuda:1" }):copy_(a):sum():item() == 24) end
+  if suite.cuda.count > 1 then assert(accel.zeros(2, 3, { device = "cuda:1" }):copy_(a):sum():item() == 24) end
 
   local x = accel.ones(3, { device = "cpu", requires_grad = true })
   local y = accel.zeros(3):copy_(x * 3)

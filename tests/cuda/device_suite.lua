@@ -40,12 +40,12 @@ assert(accel.tensor({ 1, 2, 3 }, { device = "cuda" })[2]:item() == 2)
 raises("different devices: cuda:0 and cpu", accel.add, accel.ones(2, { device = "cuda" }), accel.ones(2))
 
 -- several devices
-if suite.state.cuda_devices > 1 then
+if suite.cuda.count > 1 then
   local a = accel.arange(5, { dtype = "f32" }):to("cuda:1")
   assert(a.device == "cuda:1" and (a * 2):to("cuda:0"):sum():item() == 20)
   raises("different devices", accel.add, a, a:to("cuda:0"))
 end
-raises("this process sees " .. suite.state.cuda_devices, accel.zeros, 1, { device = "cuda:" .. suite.state.cuda_devices })
+raises("this process sees " .. suite.cuda.count, accel.zeros, 1, { device = "cuda:" .. suite.cuda.count })
 
 -- statistics of the pool
 do

@@ -57,8 +57,8 @@ do
   assert(not told or looks 'require("accel").ones(1)')
 end
 
-local state = accel.features()
-if state.cuda and state.cuda_devices == 0 then says("", state.cuda:match "; (.*)") end
+local cuda = accel.features().devices.cuda
+if cuda.count == 0 then says("", cuda.state:match "; (.*)" or cuda.state) end
 for _, name in ipairs { "cuda:x", "cuda:-1", "cuda:1000000", "cudart" } do
   local ok, why = pcall(accel.zeros, 2, { device = name })
   assert(not ok and tostring(why):find("no device '" .. name .. "' here", 1, true), tostring(why))

@@ -1,12 +1,12 @@
 -- Speeds of CUDA kernels beside the copy bandwidth of the same run: accel-run tests/cuda/speeds.lua [elements]. Called by tests/gpu.sh.
 -- Bytes are those that must move; the goal of map, norm, softmax and optimizer kernels is 80 % of the copy.
 local accel = require "accel"
-local state = accel.features()
-if state.cuda_devices == 0 then
-  print("skipped: " .. (state.cuda or "this build has no CUDA"))
+local state = accel.features().devices.cuda
+if state.count == 0 then
+  print("skipped: " .. state.state)
   os.exit(77, true)
 end
-local n = tonumber(arg[1]) or (state.cuda:find "emulated" and 4096 or 64 * 1024 * 1024)
+local n = tonumber(arg[1]) or (state.state:find "emulated" and 4096 or 64 * 1024 * 1024)
 local rows = math.max(1, n // 4096)
 
 -- Seconds a call, the best of 5 rounds of many.
@@ -89,7 +89,7 @@ local function backward(name, bytes, leaves, f)
   print(("%-34s %9.3f ms %9.1f GB/s %6.1f %% of copy"):format(name, t * 1e3, rate, 100 * rate / copy))
   collectgarbage()
 end
-local emulated = state.cuda:find "emulated"
+local emulated = state.state:find "emulated"
 for _, dtype in ipairs { "f32", "bf16" } do
   local o, size = { dtype = dtype, device = "cuda", requires_grad = true }, dtype == "f32" and 4 or 2
   local x, w, b = accel.ones({ rows, 4096 }, o), accel.ones({ 4096 }, o), accel.zeros({ 4096 }, o)
@@ -112,7 +112,7 @@ for _, dtype in ipairs { "f32", "bf16" } do
   end
 end
 
-local m = state.cuda:find "emulated" and 64 or 8192
+local m = state.state:find "emulated" and 64 or 8192
 for _, dtype in ipairs { "f32", "bf16" } do
   local a, b = accel.ones(m, m, { dtype = dtype, device = "cuda" }), accel.ones(m, m, { dtype = dtype, device = "cuda" })
   local t = seconds(function() return a:matmul(b) end)
@@ -120,7 +120,7 @@ for _, dtype in ipairs { "f32", "bf16" } do
 end
 
 -- Attention by the flops of its products: 4 b h t t d forward, 2.5 times that backward, half of both when causal.
-local emulated = state.cuda:find "emulated" ~= nil
+local emulated = state.state:find "emulated" ~= nil
 for _, d in ipairs { 64, 128 } do
   for _, causal in ipairs { false, true } do
     local b, h, t = emulated and 1 or 4, emulated and 1 or 2048 // d, emulated and 64 or 4096

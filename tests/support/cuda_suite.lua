@@ -2,15 +2,15 @@
 local accel = require "accel"
 local numbers = require "numbers"
 
-local M = { state = accel.features(), failed = 0 }
+local M = { cuda = accel.features().devices.cuda, failed = 0 }
 
-if M.state.cuda_devices == 0 then
-  print("skipped: " .. (M.state.cuda or "this build has no CUDA"))
+if M.cuda.count == 0 then
+  print("skipped: " .. M.cuda.state)
   os.exit(77, true)
 end
 
 --- The twin of the tests, not a GPU.
-M.emulated = M.state.cuda:find "emulated" ~= nil
+M.emulated = M.cuda.state:find "emulated" ~= nil
 
 -- What a job around this test or an `accelerate` configuration would tell a child.
 local outer = {}
@@ -78,7 +78,7 @@ end
 function M.finish(n)
   collectgarbage()
   collectgarbage()
-  for i = 0, M.state.cuda_devices - 1 do
+  for i = 0, M.cuda.count - 1 do
     local left = accel.mem_stats("cuda:" .. i).live_bytes
     if left ~= 0 then
       print(("FAIL %d bytes are left on cuda:%d"):format(left, i))

@@ -118,7 +118,7 @@ const ac_device_vtable *ac_device_cpu_vtable(void) {
   static const ac_device_vtable vt = {
       .struct_size = sizeof vt,
       .name = "cpu",
-      .kind = AC_DEV_CPU,
+      .single = true,
       .mem_map = map,
       .mem_unmap = unmap,
       .copy = copy,

@@ -41,9 +41,8 @@ ac_status aci_cuda_enter(const ac_device *dev, ac_err *e);
 /* AC_OK, or one line: device, what was tried, the driver's word. An error that sticks (a kernel that went astray earlier) says how to
  * find its op. */
 ac_status aci_cuda_check(const ac_device *dev, cudaError_t code, const char *what, ac_err *e);
-/* After a launch: what the driver thought of it; waits for the kernel under ACCEL_CUDA_SYNC. */
-ac_status aci_cuda_launched(const ac_device *dev, cudaStream_t s, const char *kernel, ac_err *e);
-void aci_cuda_set_sync(bool on);
+/* After a launch: what the driver thought of it; sync: waits for the kernel. */
+ac_status aci_cuda_launched(const ac_device *dev, cudaStream_t s, const char *kernel, bool sync, ac_err *e);
 
 /* The vtable's upload. */
 ac_status aci_cuda_upload(ac_device *dev, ac_stream *s, void *dst, const void *src, size_t bytes, ac_err *e);

@@ -11,23 +11,23 @@
 #include <map>
 #include <mutex>
 
-static bool sync_launches; /* ACCEL_CUDA_SYNC: of the process, as launches are */
-
-void aci_cuda_set_sync(bool on) { sync_launches = on; }
-
-ac_status aci_cuda_check(const ac_device *dev, cudaError_t code, const char *what, ac_err *e) {
+/* sync: the caller waited for this kernel alone, so that what went wrong is its own. */
+static ac_status check(const ac_device *dev, cudaError_t code, const char *what, bool sync, ac_err *e) {
   if (code == cudaSuccess) return AC_OK;
   cudaGetLastError(); /* what does not stick is told once */
   const bool astray = code == cudaErrorIllegalAddress || code == cudaErrorMisalignedAddress ||
                       code == cudaErrorLaunchFailure || code == cudaErrorAssert ||
                       code == cudaErrorIllegalInstruction;
   const bool memory = code == cudaErrorMemoryAllocation;
-  const ac_status st = ac_err_set(
-      e, memory ? AC_OOM : AC_DEVICE, __FILE__, __LINE__, "%s: %s: %s%s", dev->name, what,
-      cudaGetErrorString(code),
-      astray && !sync_launches ? " (some kernel before this; ACCEL_CUDA_SYNC=1 names its op)" : "");
+  const ac_status st = ac_err_set(e, memory ? AC_OOM : AC_DEVICE, __FILE__, __LINE__, "%s: %s: %s%s", dev->name, what,
+                                  cudaGetErrorString(code),
+                                  astray && !sync ? " (some kernel before this; ACCEL_CUDA_SYNC=1 names its op)" : "");
   if (e != NULL) snprintf(e->device, sizeof e->device, "%s", dev->name);
   return st;
+}
+
+ac_status aci_cuda_check(const ac_device *dev, cudaError_t code, const char *what, ac_err *e) {
+  return check(dev, code, what, false, e);
 }
 
 ac_status aci_cuda_enter(const ac_device *dev, ac_err *e) {
@@ -37,23 +37,25 @@ ac_status aci_cuda_enter(const ac_device *dev, ac_err *e) {
   return aci_cuda_check(dev, cudaSetDevice(ordinal), "cannot be used", e);
 }
 
-ac_status aci_cuda_launched(const ac_device *dev, cudaStream_t s, const char *kernel, ac_err *e) {
-  cudaError_t code = cudaGetLastError();
-  if (code == cudaSuccess && sync_launches) code = cudaStreamSynchronize(s);
-  if (code != cudaSuccess) return aci_cuda_check(dev, code, kernel, e);
-  return sync_launches ? aci_cuda_faults(dev, e) : AC_OK;
-}
-
-ac_status aci_cuda_faults(const ac_device *dev, ac_err *e) {
+static ac_status faults(const ac_device *dev, bool sync, ac_err *e) {
   volatile int *fault = aci_cuda_of(dev)->fault;
   const int what = *fault;
   if (what == ACI_FAULT_NONE) return AC_OK;
   *fault = ACI_FAULT_NONE;
-  const char *whose = sync_launches ? "" : " (an op before this wait; ACCEL_CUDA_SYNC=1 names it)";
+  const char *whose = sync ? "" : " (an op before this wait; ACCEL_CUDA_SYNC=1 names it)";
   if (what == ACI_FAULT_WEIGHTS)
     return AC_FAIL(e, INVALID, "%s: weights to draw by are negative, not finite, or too few of them are above 0%s",
                    dev->name, whose);
   return AC_FAIL(e, INDEX, "%s: an index of an op is out of range for what it points into%s", dev->name, whose);
+}
+
+ac_status aci_cuda_faults(const ac_device *dev, ac_err *e) { return faults(dev, false, e); }
+
+ac_status aci_cuda_launched(const ac_device *dev, cudaStream_t s, const char *kernel, bool sync, ac_err *e) {
+  cudaError_t code = cudaGetLastError();
+  if (code == cudaSuccess && sync) code = cudaStreamSynchronize(s);
+  if (code != cudaSuccess) return check(dev, code, kernel, sync, e);
+  return sync ? faults(dev, true, e) : AC_OK;
 }
 
 /* ---- what there is ---- */
@@ -254,7 +256,7 @@ static ac_status sync_device(ac_device *dev, ac_stream *s, ac_err *e) {
 
 const ac_device_vtable *aci_cuda_vtable() {
   static const ac_device_vtable vt = {
-      sizeof vt,  "cuda",       AC_DEV_CUDA, open_device, close_device, map,
+      sizeof vt,  "cuda",       false,       open_device, close_device, map,
       unmap,      copy,         fill,        stream_new,  stream_free,  event_new,
       event_free, event_record, event_query, stream_wait, sync_device, aci_cuda_upload,
   };

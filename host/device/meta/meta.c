@@ -26,7 +26,7 @@ const ac_device_vtable *ac_device_meta_vtable(void) {
   static const ac_device_vtable vt = {
       .struct_size = sizeof vt,
       .name = "meta",
-      .kind = AC_DEV_META,
+      .single = true,
       .mem_map = map,
       .mem_unmap = unmap,
       .copy = copy,

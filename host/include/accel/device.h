@@ -11,7 +11,9 @@
 extern "C" {
 #endif
 
-typedef enum ac_device_kind { AC_DEV_CPU = 0, AC_DEV_META = 1, AC_DEV_CUDA = 2, AC_DEV_KINDS = 4 } ac_device_kind;
+/* A kind of device is the place of its provider in the table of the process. The first two are always there; the others are numbered as
+ * they register. */
+typedef enum ac_device_kind { AC_DEV_CPU = 0, AC_DEV_META = 1, AC_DEV_KINDS = 8 } ac_device_kind;
 typedef enum ac_mem_class { AC_MEM_ACTIVATION, AC_MEM_PARAMETER, AC_MEM_PINNED, AC_MEM_CLASSES } ac_mem_class;
 
 typedef struct ac_device ac_device;
@@ -20,11 +22,11 @@ typedef struct ac_event ac_event;
 typedef struct ac_pool ac_pool;
 typedef struct ac_block ac_block;
 
-/* One table per kind of device. Slots marked (optional) may be NULL with the default given. */
+/* Memory and order of one kind of device. Slots marked (optional) may be NULL with the default given. */
 typedef struct ac_device_vtable {
   size_t struct_size;
-  const char *name; /* "cpu", "meta", "cuda" */
-  ac_device_kind kind;
+  const char *name; /* its provider's */
+  bool single;      /* there is one, which is called by the name alone; otherwise "<name>:<index>" */
   /* open: any thread; fills dev->impl. May block. (optional: nothing to do) */
   ac_status (*open)(ac_device *dev, ac_err *e);
   void (*close)(ac_device *dev); /* (optional) last reference gone, no work in flight */
@@ -48,7 +50,66 @@ typedef struct ac_device_vtable {
   ac_status (*upload)(ac_device *dev, ac_stream *s, void *dst, const void *src, size_t bytes, ac_err *e);
 } ac_device_vtable;
 
-/* Opens device `index` of a kind with the given memory limit in bytes (0 = none). One reference. team is borrowed and must
+/* ---- providers: what a kind of device brings ---- */
+struct ac_ctx;      /* accel/op.h */
+struct ac_frame;    /* accel/opdef.h */
+struct aci_drivers; /* shared kernels of devices of this tree */
+
+typedef struct ac_device_kernel {
+  const char *op; /* an op that exists; its in-place form is included */
+  ac_status (*run)(struct ac_frame *f, ac_err *e);
+} ac_device_kernel;
+
+/* One table per kind, for the life of the process. A device of this tree defines it with AC_DEVICE in the file provider.c of its folder,
+ * which the build finds; a module exports ac_device_provider_get (ACCEL_DEVICE_MODULES names its file); a program calls
+ * ac_device_register. Slots are called on any thread, and their texts live as long as the process. */
+typedef struct ac_device_provider {
+  size_t struct_size;
+  const char *name; /* at most 8 of a-z, 0-9 and _, a letter first: scripts write "<name>" or "<name>:<index>" */
+  bool single;      /* as in the vtable */
+  /* New tensors go to the kind with the highest preference that has a device here (ACCEL_DEVICE=auto); 0: only where it is named. */
+  int preference;
+  /* Parameters ACCEL_<row name>, each beginning with the device's name in capitals and an underscore. The first n_flags, of type BOOL, INT
+   * or SIZE, are flags: every context has values of its own, which begin as the parameters say and may change (ac_ctx_set_device_flag).
+   * Kernels read them by position (ac_frame_flag). */
+  const ac_param_info *params;
+  int n_params, n_flags;
+  /* Devices that this process may use. 0: why says in a few words what is missing. May load libraries. (optional: 1) */
+  int (*probe)(const ac_params *p, char *why, size_t n);
+  /* false: probe would find nothing, told without loading anything. (optional: true) */
+  bool (*likely)(const ac_params *p);
+  /* What it stands on, for people, after a probe: "13.0", NULL without it. (optional) */
+  const char *(*libraries)(void);
+  /* One line about a device that there is: "NVIDIA H100 80GB HBM3, 79.2 GiB, compute 9.0". (optional) */
+  void (*describe)(int index, char *text, size_t n);
+  /* Opens device `index` of those that probe counted, by ac_device_open with its own vtable. team: the context's, borrowed as there.
+   * (optional: only cpu and meta, which every context opens itself) */
+  ac_status (*open)(const ac_params *p, int index, ac_team *team, ac_device **out, ac_err *e);
+  /* After a probe that found a device: the kernels, ended by a row without an op. (optional: none) */
+  const ac_device_kernel *(*kernels)(void);
+  /* Drivers of kernels that are nothing but a choice of map or value; NULL outside this tree. (optional: none) */
+  const struct aci_drivers *(*drivers)(void);
+  /* A context meets the kind for the first time: observers of calls, say. (optional) */
+  void (*attach)(struct ac_ctx *c);
+} ac_device_provider;
+
+/* AC_DEVICE(cuda, .probe = ..., .open = ...); in host/<stage>/cuda/provider.c */
+#define AC_DEVICE(device_name, ...) \
+  const ac_device_provider aci_device_##device_name = {.struct_size = sizeof(ac_device_provider), .name = #device_name, __VA_ARGS__}
+/* What a module exports: const ac_device_provider *ac_device_provider_get(void); */
+#define AC_DEVICE_SYMBOL "ac_device_provider_get"
+
+/* Adds a kind to the table; the provider is borrowed for the life of the process. Once more: the kind it has. INVALID names what is wrong
+ * with the table, STATE: the name is taken, or there is no room. */
+AC_API ac_status ac_device_register(const ac_device_provider *p, ac_device_kind *kind, ac_err *e);
+/* Registers the providers of the modules that ACCEL_DEVICE_MODULES names; those that are there already are passed over. */
+AC_API ac_status ac_device_modules_load(const ac_params *p, ac_err *e);
+AC_API int ac_device_n_providers(void);
+AC_API const ac_device_provider *ac_device_provider_at(int kind); /* NULL: there is none */
+/* How many devices of a kind there are, and one line for people: "13.0; cuda:0 NVIDIA H100 ..." or what is missing. */
+AC_API int ac_device_state(int kind, const ac_params *p, char *text, size_t n);
+
+/* Opens device `index` of a kind that is registered with the given memory limit in bytes (0 = none). One reference. team is borrowed and must
  * outlive the use of kernels on the device (blocks may outlive it). */
 AC_API ac_status ac_device_open(const ac_device_vtable *vt, int index, size_t limit_bytes, ac_team *team, ac_device **out, ac_err *e);
 AC_API void ac_device_retain(ac_device *d);

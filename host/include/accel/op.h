@@ -25,9 +25,9 @@ typedef struct ac_ctx_options {
    * helper threads are at home here: one pool, one limit */
   ac_device *const *devices;
   int n_devices;
-  /* where new tensors go, of contexts that open their own devices. "cpu", "cuda:1", ...; "cuda": the GPU of this local rank, round
-   * robin; "auto": ACCEL_DEVICE, else "cuda" when there is a GPU, else the CPU; NULL: ACCEL_DEVICE, else the CPU. A GPU is opened when
-   * it is first needed, by "auto", or at once; DEVICE when it is not there */
+  /* where new tensors go, of contexts that open their own devices. "cpu", "cuda:1", ...; "cuda", of several: the one of this local rank,
+   * round robin; "auto": ACCEL_DEVICE, else what providers prefer and is there, else the CPU; NULL: ACCEL_DEVICE, else the CPU. It is
+   * opened when it is first needed, by "auto", or at once; DEVICE when it is not there */
   const char *device;
   int local_rank;
 } ac_ctx_options;
@@ -38,12 +38,16 @@ AC_API ac_team *ac_ctx_team(ac_ctx *c);
 AC_API const ac_params *ac_ctx_params(ac_ctx *c);
 /* "cpu", "meta", "cuda:1"; borrowed. NOT_FOUND / UNSUPPORTED with the list of what there is. */
 AC_API ac_status ac_ctx_device(ac_ctx *c, const char *name, ac_device **out, ac_err *e);
-/* Adds a device opened by a module (cuda); the context takes the reference. STATE when one of that name is there. */
+/* Adds a device that the caller opened; the context takes the reference. STATE when one of that name is there. */
 AC_API ac_status ac_ctx_add_device(ac_ctx *c, ac_device *d_take, ac_err *e);
+/* A flag of a kind of device, "cuda" and "tf32", as this context has it: BOOL (0, 1), INT or SIZE. It begins as the parameter says that it
+ * is named after (ACCEL_CUDA_TF32), and setting it reaches no other context. DEVICE: no such kind, INVALID names the nearest flag. */
+AC_API ac_status ac_ctx_device_flag(ac_ctx *c, const char *device, const char *flag, int64_t *value, ac_err *e);
+AC_API ac_status ac_ctx_set_device_flag(ac_ctx *c, const char *device, const char *flag, int64_t value, ac_err *e);
 /* The stream of this context's calls; NULL (default) is the device's own order. Borrowed. */
 AC_API void ac_ctx_set_stream(ac_ctx *c, ac_stream *s);
 AC_API ac_device *ac_ctx_default_device(ac_ctx *c);
-/* NULL: the GPU of this local rank where there is one, the CPU otherwise; found and opened when it is first asked for. */
+/* NULL: as "auto" of ac_ctx_options, found and opened when it is first asked for. */
 AC_API void ac_ctx_set_default_device(ac_ctx *c, ac_device *d);
 /* 0 (default) or 1: what dims and positions look like in messages. Values passed to C are always 0-based. */
 AC_API void ac_ctx_set_index_base(ac_ctx *c, int base);

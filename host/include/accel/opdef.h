@@ -71,7 +71,7 @@ typedef struct ac_op_desc {
   const char *sig;
   /* Creates every output with ac_frame_out / ac_frame_view / ac_frame_alias. Checks shapes, dtypes and values of arguments. */
   ac_kernel shape;
-  ac_kernel cpu; /* kernels of other devices are registered by their modules */
+  ac_kernel cpu; /* kernels of other devices come from their providers */
   /* Gradient: sets din for every needed input with ac_grad_set. Absent: backward through this op raises. */
   void (*grad)(ac_grad *g);
   /* The op in terms of others: fills out (borrowed from x), returns how many. Without kernels it is the op; otherwise it is what
@@ -90,7 +90,8 @@ typedef struct ac_op_desc {
   /* Bit i: argument i may be on another device than argument 0, to which it is copied first. The kernel gets it uncopied when it has the
    * dtype and the shape of argument 0, both are contiguous, and no gradient is recorded for it. */
   uint32_t device_copies;
-  bool any_device;      /* .cpu is host code that touches no elements but by maps and fills: every device's kernel */
+  bool any_device;      /* .cpu is host code that touches no elements but by maps and fills: a kernel of every device with drivers */
+  bool by_vtable;       /* .cpu moves bytes by the devices' vtables alone: a kernel of every device that has no better one */
   double flops_per_element;
   /* Bit i: argument i is a weight that may stay f32 beside bf16 in a region of lowered precision: the product rounds it as it reads it, and
    * its gradient comes in f32. */
@@ -100,8 +101,12 @@ typedef struct ac_op_desc {
 #define AC_OP(op_name, ...) \
   const ac_op_desc aci_op_##op_name = {.struct_size = sizeof(ac_op_desc), .name = #op_name, __VA_ARGS__}
 
-/* A device module's kernel for an op that exists, its in-place form included. NOT_FOUND for unknown ops. */
+/* A kernel of one context for an op that exists, its in-place form included; those of a provider's table come by themselves. NOT_FOUND for
+ * unknown ops. */
 AC_API ac_status ac_kernel_register(ac_ctx *c, const char *op, ac_device_kind kind, ac_kernel kernel, ac_err *e);
+
+/* Flag i of the device that runs the call (ac_device_provider), as the calling context has it. */
+AC_API int64_t ac_frame_flag(const ac_frame *f, int i);
 
 /* ---- for shape rules ---- */
 /* Next output, contiguous, on the frame's device. */

@@ -26,8 +26,6 @@ AC_HOSTDEV static inline int64_t aci_conv_volume(const int64_t *extents) {
 
 /* Through cuDNN; UNSUPPORTED, without a message, for what it does not take or where it is not. */
 ac_status aci_cuda_conv_dnn(ac_frame *f, const aci_conv_call *k, ac_err *e);
-/* Whether it is asked at all (ACCEL_CUDA_CUDNN). */
-void aci_cuda_set_cudnn(bool on);
 ac_status aci_cuda_conv_gemm(ac_frame *f, const aci_conv_call *k, ac_err *e);
 /* For few channels a group: a thread per result. */
 bool aci_cuda_conv_is_direct(const aci_conv_call *k);

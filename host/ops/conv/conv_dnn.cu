@@ -17,9 +17,6 @@
 #include "ops/index/range.cuh"
 #include "ops/matmul/product.cuh"
 
-static bool wanted = true; /* ACCEL_CUDA_CUDNN: of the process */
-void aci_cuda_set_cudnn(bool on) { wanted = on; }
-
 #ifdef ACI_CUDA_EMULATED
 #define ON_DEVICE(status, call) (emulated_open(), status = call, emulated_close())
 #else
@@ -248,7 +245,7 @@ static ac_status run(ac_frame *f, aci_conv_call k, plan *p, aci_dnn_handle h, ac
                      "%s: cuDNN fails in a convolution (status %d); ACCEL_CUDA_CUDNN=0 does without it",
                      f->device->name, st);
     } else {
-      done = aci_cuda_launched(f->device, stream, "convolution (cuDNN)", e);
+      done = aci_launched(f, stream, "convolution (cuDNN)", e);
     }
   }
   ac_block_free(space);
@@ -257,11 +254,11 @@ static ac_status run(ac_frame *f, aci_conv_call k, plan *p, aci_dnn_handle h, ac
 }
 
 ac_status aci_cuda_conv_dnn(ac_frame *f, const aci_conv_call *k, ac_err *e) {
-  if (!wanted || !dnn().ready || !fits(k->c) || (uintptr_t)k->y % 16 != 0) return AC_UNSUPPORTED;
+  if (aci_flag(f, ACI_CUDA_CUDNN) == 0 || !dnn().ready || !fits(k->c) || (uintptr_t)k->y % 16 != 0) return AC_UNSUPPORTED;
   const int math = k->dt == AC_F64   ? ACI_DNN_DEFAULT_MATH
                    : k->dt != AC_F32 ? ACI_DNN_TENSOR_MATH
-                   : aci_cuda_tf32() ? ACI_DNN_DEFAULT_MATH
-                                     : ACI_DNN_FMA_MATH;
+                   : aci_flag(f, ACI_CUDA_TF32) != 0 ? ACI_DNN_DEFAULT_MATH
+                                                   : ACI_DNN_FMA_MATH;
   const int device = aci_cuda_of(f->device)->ordinal;
   AC_TRY(aci_cuda_enter(f->device, e));
   std::lock_guard<std::mutex> hold(lock);

@@ -11,6 +11,7 @@
 #define ACI_CUDA_LAUNCH_CUH
 #include "accel/opdef.h"
 #include "device/cuda/cuda_impl.h"
+#include "ops/cuda/module.h"
 #include "tensor/tensor_impl.h"
 
 #ifdef ACI_CUDA_EMULATED
@@ -44,6 +45,11 @@ struct aci_shape_of_launch {
 #define ACI_SHARED(name) extern __shared__ __align__(1024) char name[]
 #endif
 
+/* After a launch on the frame's device: what the driver thought of it; waits for the kernel where the context's flag says so. */
+static inline ac_status aci_launched(const ac_frame *f, cudaStream_t s, const char *kernel, ac_err *e) {
+  return aci_cuda_launched(f->device, s, kernel, aci_flag(f, ACI_CUDA_SYNC) != 0, e);
+}
+
 /* On the frame's device and stream. Errors name the kernel; the dispatcher adds the op. */
 template <class... P, class... A>
 static ac_status aci_launch(const ac_frame *f, const char *name, void (*kernel)(P...), aci_shape_of_launch s,
@@ -60,7 +66,7 @@ static ac_status aci_launch(const ac_frame *f, const char *name, void (*kernel)(
 #else
   kernel<<<s.grid, s.block, s.shared, stream>>>(static_cast<P>(args)...);
 #endif
-  return aci_cuda_launched(f->device, stream, name, e);
+  return aci_launched(f, stream, name, e);
 }
 
 /* Scratch for a library, which wants it at a multiple of 256; blocks begin at one of 64. The caller frees the block; 0 bytes: none. */

@@ -56,11 +56,12 @@ typedef struct aci_cuda_calls {
 #undef ACI_CUDA_X
 } aci_cuda_calls;
 
-typedef struct aci_cuda_kernel {
-  const char *op;
-  ac_kernel run;
-  const struct aci_cuda_kernel *next;
-} aci_cuda_kernel;
+/* Flags of a CUDA device, in the order of the provider's table: kernels ask aci_flag. */
+enum aci_cuda_flag {
+  ACI_CUDA_SYNC, /* every launch waits for its kernel */
+  ACI_CUDA_TF32, /* products of f32 may round their factors */
+  ACI_CUDA_CUDNN /* convolutions go through cuDNN where it is installed */
+};
 
 typedef struct aci_cuda_api {
   int version;
@@ -69,31 +70,14 @@ typedef struct aci_cuda_api {
   int (*count)(char *why, size_t n);
   void (*describe)(int index, char *text, size_t n); /* "NVIDIA H100 80GB HBM3, 79.2 GiB, compute 9.0" */
   const ac_device_vtable *vtable;
-  const aci_cuda_kernel *kernels;
+  const ac_device_kernel *kernels;
   const aci_drivers *drivers;
-  /* Every launch waits for its kernel (ACCEL_CUDA_SYNC). */
-  void (*set_sync)(bool on);
-  void (*set_tf32)(bool on); /* products of f32 may round their factors (ACCEL_CUDA_TF32) */
-  void (*set_cudnn)(bool on); /* convolutions go through cuDNN where it is installed (ACCEL_CUDA_CUDNN) */
   /* NVTX ranges, for profilers. */
   void (*range_push)(const char *name);
   void (*range_pop)(void);
 } aci_cuda_api;
 /* NULL when the calls are of another version. */
 typedef const aci_cuda_api *(*aci_cuda_open_fn)(const aci_cuda_calls *calls);
-
-/* ---- the library's side (cuda.c) ---- */
-/* Opens the device "cuda" or "cuda:<i>" of a context on first use and gives the context the module's kernels. DEVICE with one line
- * that says what is missing. */
-ac_status aci_cuda_device(ac_ctx *c, const char *name, ac_device **out, ac_err *e);
-/* A context that shares another's devices needs the kernels all the same. */
-void aci_cuda_share(ac_ctx *c);
-/* One line for people: "13.0; no driver ...", "13.0; 2 devices: ...". False when CUDA is not built in. */
-bool aci_cuda_state(const ac_params *p, char *text, size_t n);
-/* False when there is no driver, told without opening the module. */
-bool aci_cuda_likely(const ac_params *p);
-/* Devices there are; 0 without a module, driver or GPU. */
-int aci_cuda_count(const ac_params *p);
 
 #ifdef __cplusplus
 }

@@ -2,10 +2,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "ops/conv/conv.cuh"
 #include "ops/cuda/launch.cuh"
-#include "ops/cuda/module.h"
-#include "ops/matmul/product.cuh"
 
 #if !defined(ACI_CUDA_EMULATED) && defined(__has_include)
 #if __has_include(<nvtx3/nvToolsExt.h>)
@@ -51,19 +48,12 @@ static void range_pop() {
 #endif
 }
 
-static const aci_cuda_kernel *kernel_list() {
-  static aci_cuda_kernel list[512];
+static const ac_device_kernel *kernel_list() {
+  static ac_device_kernel list[513]; /* the last row has no op */
   int n = 0;
-  for (aci_cuda_entry *k = aci_cuda_entry::head(); k != NULL && n < 512; k = k->next, n++) {
-    list[n].op = k->op;
-    list[n].run = k->run;
-    list[n].next = n > 0 ? &list[n - 1] : NULL;
-  }
-  return n > 0 ? &list[n - 1] : NULL;
+  for (aci_cuda_entry *k = aci_cuda_entry::head(); k != NULL && n < 512; k = k->next, n++) list[n] = {k->op, k->run};
+  return list;
 }
-
-#define TEXT2(x) #x
-#define TEXT(x) TEXT2(x)
 
 extern const aci_drivers aci_cuda_drivers;
 
@@ -84,9 +74,6 @@ extern "C" AC_API const aci_cuda_api *accel_cuda_open(const aci_cuda_calls *call
   api.vtable = aci_cuda_vtable();
   api.kernels = kernel_list();
   api.drivers = &aci_cuda_drivers;
-  api.set_sync = aci_cuda_set_sync;
-  api.set_tf32 = aci_cuda_set_tf32;
-  api.set_cudnn = aci_cuda_set_cudnn;
   api.range_push = range_push;
   api.range_pop = range_pop;
   return &api;

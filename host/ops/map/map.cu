@@ -130,7 +130,7 @@ static ac_status copy_to(ac_frame *f, ac_err *e) {
   const size_t bytes = (size_t)x->numel * aci_dsize((ac_dtype)x->dtype);
   if (bytes == 0) return AC_OK;
   if (x->device->kind == AC_DEV_CPU) return f->device->vt->upload(f->device, f->stream, aci_data(y), aci_data(x), bytes, e);
-  if (x->device->kind == AC_DEV_CUDA && x->device != y->device) /* what x waits for is on its own device */
+  if (x->device->kind == y->device->kind && x->device != y->device) /* what x waits for is on its own device */
     AC_TRY(x->device->vt->sync(x->device, NULL, e));
   AC_TRY(f->device->vt->copy(f->device, f->stream, aci_data(y), aci_data(x), bytes, e));
   /* x is the caller's again */

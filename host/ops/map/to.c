@@ -9,13 +9,17 @@
 static int plain(ac_expr *x, const ac_value *a, ac_tensor **out) {
   ac_tensor *t = a[0].tensor;
   if (a[1].kind == AC_T_DTYPE && a[1].dtype != (ac_dtype)t->dtype) t = x_cast(x, t, a[1].dtype);
-  if (t != NULL && a[2].kind == AC_T_DEVICE && !aci_same_device(a[2].device, t->device))
-    t = x_copy_to(x, aci_is_contiguous(t) ? t : x_clone(x, t), a[2].device, t->device);
+  if (t != NULL && a[2].kind == AC_T_DEVICE && !aci_same_device(a[2].device, t->device)) {
+    if (!aci_is_contiguous(t)) t = x_clone(x, t);
+    if (t != NULL && aci_kinds_are_apart(t->device, a[2].device)) t = x_copy_to(x, t, x->ctx->device[0], t->device);
+    t = x_copy_to(x, t, a[2].device, t != NULL ? t->device : NULL);
+  }
   out[0] = t;
   return 1;
 }
 
-/* copy_to: x (contiguous) on another device. The device that is not the host does the copying. */
+/* copy_to: x (contiguous) on another device. The device that is not the host's does the copying; between two kinds neither of which is the
+ * host's there are two copies. */
 static ac_status shape(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   ac_device *to = f->args[1].device;
@@ -31,6 +35,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   ac_device *d = x->device;
   size_t bytes = (size_t)x->numel * aci_dsize((ac_dtype)x->dtype);
   if (bytes == 0) return AC_OK;
+  if (!aci_device_is_apart(d)) return aci_device_upload(y->device, f->stream, aci_data(y), aci_data(x), bytes, e);
   AC_TRY(d->vt->copy(d, NULL, aci_data(y), aci_data(x), bytes, e));
   return ac_device_sync(d, e);
 }
@@ -39,4 +44,4 @@ static void grad(ac_grad *g) { ac_grad_set(g, 0, x_to(&g->x, g->dout[0], NULL, a
 
 AC_OP(to, .sig = "to(x: tensor, dtype: dtype?, device: device?) -> tensor", .composed = plain);
 AC_OP(copy_to, .sig = "copy_to(x: tensor, device: device, from: device) -> tensor", .shape = shape,
-      .cpu = cpu, .grad = grad, .hidden = true);
+      .cpu = cpu, .by_vtable = true, .grad = grad, .hidden = true);

@@ -7,8 +7,5 @@
 ac_status aci_cuda_product(ac_frame *f, const aci_product *p, ac_err *e);
 /* Through cuBLASLt; UNSUPPORTED, without a message, for what it does not take: the tiles of product.cu do. */
 ac_status aci_cuda_product_lt(ac_frame *f, const aci_product *p, ac_err *e);
-/* Whether products of f32 may round their factors to 10 bits. */
-void aci_cuda_set_tf32(bool on);
-bool aci_cuda_tf32();
 
 #endif

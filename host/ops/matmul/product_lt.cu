@@ -16,10 +16,6 @@
 #include "ops/index/range.cuh"
 #include "ops/matmul/lt.h"
 
-static bool tf32; /* ACCEL_CUDA_TF32: of the process */
-void aci_cuda_set_tf32(bool on) { tf32 = on; }
-bool aci_cuda_tf32() { return tf32; }
-
 namespace {
 struct library {
 #define LT_FIELD(name, params) int(*name) params;
@@ -99,6 +95,7 @@ struct product_lt_job {
   char *c;
   int64_t batch, as, bs;
   matrix ma, mb;
+  bool tf32; /* factors of f32 may be rounded */
 };
 
 bool layout(aci_lt_layout *l, int type, int64_t rows, int64_t cols, int64_t ld, int64_t batch,
@@ -142,7 +139,7 @@ bool describe(descriptors &d, const product_lt_job &j) {
                    : p->dtype == AC_BF16 ? ACI_LT_BF16
                                          : ACI_LT_F16;
   const int compute = wide                         ? ACI_LT_COMPUTE_F64
-                      : p->dtype == AC_F32 && tf32 ? ACI_LT_COMPUTE_TF32
+                      : p->dtype == AC_F32 && j.tf32 ? ACI_LT_COMPUTE_TF32
                                                    : ACI_LT_COMPUTE_F32;
   const void *along;
   const uint32_t epilogue = epilogue_of(p, &along);
@@ -213,7 +210,7 @@ static ac_status run(ac_frame *f, const product_lt_job &j, ac_err *e) {
                                     epilogue_of(p, &along),
                                     p->beta != 0,
                                     p->wide,
-                                    tf32,
+                                    j.tf32,
                                     alignment(j.a),
                                     alignment(j.b),
                                     alignment(j.c)};
@@ -248,7 +245,7 @@ static ac_status run(ac_frame *f, const product_lt_job &j, ac_err *e) {
   if (st != 0)
     return AC_FAIL(e, DEVICE, "%s: cuBLASLt refuses a product of %lld x %lld x %lld (status %d)",
                    f->device->name, (long long)p->m, (long long)p->k, (long long)p->n, st);
-  return aci_cuda_launched(f->device, stream, "product", e);
+  return aci_launched(f, stream, "product", e);
 }
 
 /* The last dim of the batch goes in one call, those before it one call each. */
@@ -282,6 +279,7 @@ static ac_status products(ac_frame *f, const aci_product *p, product_lt_job j, a
 ac_status aci_cuda_product_lt(ac_frame *f, const aci_product *p, ac_err *e) {
   const ac_dtype result = p->wide ? AC_F32 : p->dtype;
   product_lt_job j = {};
+  j.tf32 = aci_flag(f, ACI_CUDA_TF32) != 0;
   if (!lt().ready || (p->bias != NULL && p->bias_dtype != result)) return AC_UNSUPPORTED;
   /* the library wants leading dims of 8 for what goes beside the result, and nobody asks where that begins */
   if (p->epilogue != ACI_EPILOGUE_NONE &&

@@ -54,7 +54,7 @@ local function missing(who, key)
 end
 
 --- The device that work happens on, which is the one that new tensors go to: with cpu, or by ACCELERATE_TORCH_DEVICE
---- ("cuda" is the GPU of this local rank), that becomes another one.
+--- ("cuda", of several, is the GPU of this local rank), that becomes another one.
 ---@param cpu boolean?
 ---@return string
 local function choose_device(cpu)
@@ -62,8 +62,8 @@ local function choose_device(cpu)
   origins.device = cpu and (environment.parse_flag_from_env "ACCELERATE_USE_CPU" and "ACCELERATE_USE_CPU" or "argument")
     or name and "ACCELERATE_TORCH_DEVICE" or "default"
   if name == nil then return accel.get_default_device() end
-  local gpus = name == "cuda" and accel.features().cuda_devices or 0
-  local own = gpus > 0 and ("cuda:%d"):format(dist.get_local_rank() % gpus) or name
+  local kind = accel.features().devices[name] -- a name without a number
+  local own = kind and kind.count > 1 and ("%s:%d"):format(name, dist.get_local_rank() % kind.count) or name
   if not pcall(accel.set_default_device, own) then
     raise("ACCELERATE_TORCH_DEVICE=%s: this build has no such device; there are %s", name,
       table.concat(accel.devices(), ", "))

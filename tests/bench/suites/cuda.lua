@@ -7,12 +7,12 @@ local COPY <const> = 80 -- per cent of copying that maps, norms, softmax and opt
 local PEAK <const> = { H100 = 989.4e12, H200 = 989.4e12, A100 = 312e12 }
 
 return function(h, suites)
-  local state = accel.features().cuda or "this build has no CUDA"
+  local state = accel.features().devices.cuda.state
   local emulated = state:find "emulated" ~= nil
 
   local function bench(name, about, run)
     suites["cuda_" .. name] = { group = "cuda", about = about .. ", on a GPU", run = function()
-      if accel.features().cuda_devices == 0 then return h.skip("GPU", state) end
+      if accel.features().devices.cuda.count == 0 then return h.skip("GPU", state) end
       if emulated then h.note "  the device is emulated: figures mean nothing" end
       run()
     end }

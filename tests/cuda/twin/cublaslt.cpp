@@ -79,6 +79,17 @@ static bool belong(aci_lt_desc op, aci_lt_layout a, aci_lt_layout b, aci_lt_layo
   return m == d->rows && n == d->cols && *k == (op->transb ? b->cols : b->rows);
 }
 
+/* A factor as the tensor cores take it: 10 bits behind the point. Only where a test wants to see it (CUDA_TWIN_CUBLASLT_ROUND=1). */
+static double factor(double v, bool tf32) {
+  if (!tf32) return v;
+  float f = (float)v;
+  uint32_t u;
+  memcpy(&u, &f, 4);
+  u = (u + 0xfff + (u >> 13 & 1)) & ~0x1fffu;
+  memcpy(&f, &u, 4);
+  return f;
+}
+
 static bool refuses(const char *how) {
   const char *said = getenv("CUDA_TWIN_CUBLASLT_REFUSE");
   return said != NULL && strcmp(said, how) == 0;
@@ -191,7 +202,7 @@ LT cublasLtMatmul(aci_lt_handle h, aci_lt_desc op, const void *alpha, const void
   const double al = wide ? *(const double *)alpha : *(const float *)alpha,
                be = wide ? *(const double *)beta : *(const float *)beta;
   const uint32_t e = op->epilogue;
-  const bool gradient = (e & 64) != 0;
+  const bool gradient = (e & 64) != 0, round = op->compute == ACI_LT_COMPUTE_TF32 && getenv("CUDA_TWIN_CUBLASLT_ROUND") != NULL;
   for (int64_t batch = 0; batch < ld->batch; batch++) {
     const void *x = (const char *)a + batch * la->stride * (int64_t)size_of(la->type);
     const void *y = (const char *)b + batch * lb->stride * (int64_t)size_of(lb->type);
@@ -203,8 +214,8 @@ LT cublasLtMatmul(aci_lt_handle h, aci_lt_desc op, const void *alpha, const void
         alignas(8) char half[8];
         for (int64_t s = 0; s < k; s++) {
           if (s == k / 2 && algo->data[5] != 0) put(ld->type, half, 0, sum), sum = get(ld->type, half, 0);
-          sum += get(la->type, x, op->transa ? s + i * la->ld : i + s * la->ld) *
-                 get(lb->type, y, op->transb ? j + s * lb->ld : s + j * lb->ld);
+          sum += factor(get(la->type, x, op->transa ? s + i * la->ld : i + s * la->ld), round) *
+                 factor(get(lb->type, y, op->transb ? j + s * lb->ld : s + j * lb->ld), round);
         }
         double v = al * sum + (be != 0 ? be * get(ld->type, z, i + j * ld->ld) : 0);
         if ((e & ACI_LT_EPILOGUE_BIAS) != 0) v += get(ld->type, op->bias, i);

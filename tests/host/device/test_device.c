@@ -49,19 +49,30 @@ static void close_counts(ac_device *dev) {
   closed++;
 }
 
+static ac_status open_nothing(const ac_params *p, int index, ac_team *team, ac_device **out, ac_err *err) {
+  (void)p, (void)index, (void)team, (void)out;
+  return AC_FAIL(err, UNSUPPORTED, "not by this way");
+}
+static const ac_device_provider fake = {.struct_size = sizeof fake, .name = "fake", .open = open_nothing};
+
 static void a_modules_device(void **state) {
   (void)state;
   ac_device_vtable vt = *ac_device_cpu_vtable();
-  vt.kind = AC_DEV_CUDA;
+  vt.single = false;
   vt.name = "fake";
   vt.open = open_fails;
   vt.close = close_counts;
   ac_device *d;
+  ac_device_kind kind;
+  assert_int_equal(ac_device_open(&vt, 2, 0, NULL, &d, &e), AC_DEVICE);
+  assert_string_equal(e.msg, "no provider of device 'fake' is registered");
+  assert_int_equal(ac_device_register(&fake, &kind, &e), AC_OK);
   assert_int_equal(ac_device_open(&vt, 2, 0, NULL, &d, &e), AC_DEVICE);
   assert_string_equal(e.msg, "no fake:2 here");
   vt.open = open_works;
   assert_int_equal(ac_device_open(&vt, 2, 0, NULL, &d, &e), AC_OK);
   assert_string_equal(ac_device_name(d), "fake:2");
+  assert_int_equal(ac_device_kind_of(d), kind);
   ac_block *b;
   assert_int_equal(ac_block_alloc(d, 1000, AC_MEM_PARAMETER, NULL, &b, &e), AC_OK);
   ac_device_release(d);
