@@ -239,7 +239,7 @@ static ac_status serve(run *r, entry *t, ac_err *e) {
   bool leaf = n->cls == &aci_acc_class;
   if (any) st = run_hooks(r, t, e);
   bool work = any && st == AC_OK && t->needed && !(leaf && r->n_inputs > 0);
-  if (work && r->n_inputs > 0) { /* an input that was asked for may have nothing needed behind it */
+  if (work && r->n_inputs > 0) { /* an input asked for may have no needed nodes after it */
     bool behind = false;
     for (int k = 0; k < n->n_edges && !behind; k++) {
       entry *to = n->edge[k].node != NULL ? find(r, n->edge[k].node) : NULL;

@@ -123,8 +123,8 @@ ac_status aci_accumulate(ac_ctx *c, ac_tensor *t, ac_tensor *g, bool create_grap
     return st;
   }
   if (t->grad == NULL) {
-    /* A gradient that nobody else sees becomes ->grad as it is; others are copied so that both sides may be
-     * changed in place. */
+    /* A gradient to which this is the only reference becomes ->grad as it is; others are copied, so that both may be changed in
+     * place. */
     bool ours = atomic_load(&g->ref) == 1 && atomic_load(&g->storage->ref) == 1 &&
                 ac_tensor_is_contiguous(g) &&
                 g->storage->bytes == (size_t)g->numel * aci_dsize((ac_dtype)g->dtype);

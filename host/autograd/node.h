@@ -94,7 +94,7 @@ void aci_retained_grad_drop(ac_tensor *t);
 ac_status aci_acc_of(ac_tensor *leaf, ac_node **out, ac_err *e);
 /* Adds g into t->grad or its slot; runs nothing else. */
 ac_status aci_accumulate(ac_ctx *c, ac_tensor *t, ac_tensor *g, bool create_graph, ac_err *e);
-/* ac_gradients for a graph that hangs on its inputs alone: nothing behind them is walked. */
+/* ac_gradients for a graph that ends at its inputs: nodes beyond them are not visited. */
 ac_status aci_gradients_within(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads,
                                int n_inputs, ac_tensor *const *inputs, const ac_backward_options *o,
                                ac_tensor **out, ac_err *e);

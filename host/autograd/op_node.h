@@ -21,8 +21,8 @@ typedef struct aci_op_node {
 
 extern const aci_node_class aci_op_class;
 
-/* Before t gets another history than it had when nodes kept it: they keep an alias without one instead, whose
- * version tells them that they cannot use it. */
+/* Called before t gets a new history: the nodes that saved t keep an alias without history instead, whose version tells them that
+ * the values have changed. */
 ac_status aci_detach_saved(ac_tensor *t, ac_err *e);
 void aci_saved_by_unlink(aci_meta *m);
 

@@ -32,7 +32,8 @@ struct ac_recompute {
   ac_saved_hooks forward, again;
 };
 
-/* What a node holds. t: kept here after all (second run, where no place wants it). */
+/* What a node keeps for a saved tensor: its number in the region. t: the tensor itself, where it came in the second run and no
+ * slot was waiting for it. */
 typedef struct holder {
   ac_recompute *r;
   int i;
@@ -118,7 +119,7 @@ static ac_status pack_again(void *user, ac_tensor *t, void **packed, ac_err *e) 
   const bool early = r->spec.early_stop || r->open > 0;
   char a[128], b[160];
   const int i = r->next++;
-  if (early && i > r->last) return stop(r, e); /* somebody caught the first one */
+  if (early && i > r->last) return stop(r, e); /* the first failure was caught by the callback */
   if (i >= r->n) {
     if (r->spec.check)
       return AC_FAIL(e, STATE,

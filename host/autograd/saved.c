@@ -90,7 +90,8 @@ static ac_status unpack(ac_ctx *c, const aci_packed *p, ac_tensor **out, ac_err 
   return AC_OK;
 }
 
-/* The same bytes with the history of an edge. Leaves, too, get theirs as grad_fn: the leaf itself may be gone. */
+/* The same bytes with the history of an edge. Leaves get their accumulation node as grad_fn, since the leaf itself may have been
+ * freed. */
 static ac_tensor *with_history(const ac_tensor *t, const aci_edge *edge) {
   ac_tensor *a = aci_tensor_detach(t);
   if (a == NULL || edge->node == NULL) return a;

@@ -49,7 +49,7 @@ void aci_team_on_start(void (*fn)(void));
 bool aci_team_inside(void);
 /* From here on the calling thread runs all pieces by itself, whatever the team: for threads beside one another. */
 void aci_team_alone(void);
-/* What threads of ours block: all signals but those of faults. */
+/* The signals that our threads block: all but those of faults. */
 void aci_worker_signals(sigset_t *set);
 
 #endif

@@ -22,7 +22,7 @@ static bool available;
 static bool membarrier(int cmd) { return syscall(SYS_membarrier, cmd, 0, 0) == 0; }
 static void ask(void) { available = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED); }
 
-/* From here on every thread sees what this one stored before, and this one what they stored before. */
+/* A barrier on all threads: each sees what this one stored before it, and this one what they stored. */
 static void barrier_everywhere(void) {
   if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) return;
   if (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) return;

@@ -12,9 +12,9 @@
 #include <stdint.h>
 
 typedef struct aci_biased {
-  _Atomic uintptr_t owner; /* who holds the bias, home or 0: nobody */
+  _Atomic uintptr_t owner; /* the owner of the bias, or 0: no thread */
   _Atomic bool inside;     /* the owner has the lock; written by home alone */
-  _Atomic bool taken;      /* one of the others has it */
+  _Atomic bool taken;      /* a thread other than the owner has the lock */
   uintptr_t home, last;    /* under taken: who may have the bias; who had the lock last, and how often in a row */
   uint32_t streak;
 } aci_biased;

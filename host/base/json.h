@@ -117,7 +117,7 @@ ac_status aci_json_finish(aci_json_writer *w, ac_err *e);
 /* Length of the UTF-8 sequence at s (n bytes left), 0 when it is none: overlong, surrogate, above U+10FFFF,
  * cut off. */
 int aci_utf8_length(const unsigned char *s, size_t n);
-/* Keyed hash of a byte string, for tables over text that others wrote. */
+/* Keyed hash of a byte string, for tables over untrusted text. */
 uint64_t aci_hash_bytes(uint64_t key, const void *p, size_t n);
 /* An unpredictable key for it. */
 uint64_t aci_hash_key(void);

@@ -7,8 +7,8 @@
 
 #include "accel/base.h"
 
-/* The level stands alone so that a line below it costs one load. Sinks are called under the read lock: after
- * ac_log_set returns the old sink is not running and its user pointer may be freed. */
+/* The level is an atomic of its own, so that a message below it costs one load. Sinks are called under the read lock: once
+ * ac_log_set has returned, the old sink is not running and its user pointer may be freed. */
 static _Atomic int threshold = AC_LOG_OFF;
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 static ac_log_fn sink;

@@ -175,8 +175,7 @@ static const char *expected(const ac_param_info *row) {
 
 /* ---- snapshots ---- */
 
-/* "4" or "4,2" (nested levels: the first counts). Somebody else's variable: what we cannot read is passed
- * over. */
+/* "4" or "4,2" (nested levels: the first counts). The variable is OpenMP's, so a value that does not parse is ignored. */
 static const char *omp_threads(char buf[24]) {
   const char *s = getenv("OMP_NUM_THREADS");
   if (s == NULL) return NULL;

@@ -31,7 +31,7 @@
 enum { LINE = 64, SPIN_NS = 40000, MAX_THREADS = 1024, MAX_HOOKS = 8 };
 
 typedef struct slot {
-  alignas(LINE) _Atomic int64_t next; /* first piece of the part that nobody has taken; may run past end */
+  alignas(LINE) _Atomic int64_t next; /* first piece of the part that is not taken yet; may run past end */
   int64_t end;
 } slot;
 
@@ -43,14 +43,14 @@ typedef struct worker {
 
 struct ac_team {
   alignas(LINE) _Atomic uint64_t gate;
-  /* on a line of its own: spinning workers read the gate's */
+  /* on a cache line of its own, since spinning workers read the gate's */
   alignas(LINE) _Atomic uint32_t bell; /* counts announcements: what sleeping workers wait on */
   _Atomic uint32_t sleepers;
   alignas(LINE) _Atomic uint32_t caller_sleeps; /* the caller waits for the last worker to leave */
   _Atomic bool stop;
-  _Atomic bool busy; /* one job at a time: whoever finds it taken works alone */
+  _Atomic bool busy; /* one job at a time: a caller that finds it taken runs its pieces itself */
 
-  /* the job: written while the gate is closed and nobody is inside */
+  /* the job: written while the gate is closed and no worker is inside */
   alignas(LINE) ac_range_fn fn;
   void *arg;
   int64_t n, grain;
@@ -154,7 +154,7 @@ static bool await_job(ac_team *t, uint32_t seen) {
         relax();
       }
     } while (t->spins && now_ns() < until);
-    /* Park. Sequentially consistent, against announce(): either it sees the sleeper or we see its bell. */
+    /* Park. Sequentially consistent, against announce(): either that sees the sleeper, or we see its increment of the bell. */
     uint32_t bell = atomic_load(&t->bell);
     atomic_fetch_add(&t->sleepers, 1);
     uint64_t g = atomic_load(&t->gate);

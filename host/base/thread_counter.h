@@ -9,7 +9,7 @@
 
 typedef struct aci_thread_counter {
   _Atomic int64_t n; /* written by its thread alone */
-  bool linked;       /* the sum knows of it */
+  bool linked;       /* in the list that the sum walks */
   struct aci_thread_counter *prev, *next;
 } aci_thread_counter;
 

@@ -136,8 +136,7 @@ static size_t trim(ac_pool *p) {
   return given;
 }
 
-/* A chunk, from what there is, from empty slabs, from the system, or from the system after everything free
- * went back. */
+/* A chunk: from free ones, then from empty slabs, then from the system, then from the system after all free segments went back. */
 static ac_status chunk_take(ac_pool *p, stream_cache *h, aci_segments *segments, size_t bytes, aci_chunk **out, ac_err *e) {
   if ((*out = aci_segments_alloc(segments, bytes)) != NULL) return AC_OK;
   if (segments == &h->small && h->n_empty > 0) {

@@ -7,10 +7,9 @@
 #define ACI_POOL_H
 #include "device/device_impl.h"
 
-/* The pool takes over the life of *dev: it calls vt->close and frees dev when the device has been closed and
- * the last block is gone. */
+/* The pool owns *dev from now on: it calls vt->close and frees dev once the device is closed and the last block is freed. */
 ac_status aci_pool_new(ac_device *dev, size_t limit_bytes, ac_pool **out, ac_err *e);
-/* The last reference of the device has gone; blocks that are left keep the pool. */
+/* The last reference to the device was released; blocks that are still held keep the pool. */
 void aci_pool_close(ac_pool *p);
 
 /* For tests and debugging (ACCEL_POISON, ACCEL_ALLOC_FAIL). fail_at n > 0 fails the n-th allocation from now

@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum {
-  KEEP_WHOLE = 64 << 10, /* a rest below this serves no later request: it stays with its chunk */
+  KEEP_WHOLE = 64 << 10, /* a remainder below this serves no later request: it stays with its chunk */
   SEGMENT_ALIGN = 2 << 20,
   SEGMENT_MOST = 512 << 20
 };
@@ -213,7 +213,7 @@ aci_chunk *aci_segments_alloc(aci_segments *h, size_t bytes) {
   tree_remove(h, c);
   if (c->size - size >= KEEP_WHOLE) {
     aci_chunk *rest = chunk_new(h, c->owner, c->offset + size, c->size - size);
-    if (rest != NULL) { /* without a structure for it the rest stays with its chunk */
+    if (rest != NULL) { /* without memory for its structure the remainder stays with its chunk */
       rest->prev = c;
       rest->next = c->next;
       if (c->next != NULL) c->next->prev = rest;
@@ -226,7 +226,7 @@ aci_chunk *aci_segments_alloc(aci_segments *h, size_t bytes) {
   return c;
 }
 
-/* Joins b into its left neighbour a; b's structure goes. */
+/* Joins b into its left neighbour a; b's structure is freed. */
 static void join(aci_segments *h, aci_chunk *a, aci_chunk *b) {
   a->size += b->size;
   a->next = b->next;

@@ -12,7 +12,7 @@ typedef enum aci_owner { ACI_OWNER_SLAB, ACI_OWNER_SEGMENT } aci_owner;
 typedef struct aci_chunk aci_chunk;
 typedef struct aci_segments aci_segments;
 
-/* Where segments of a class come from other than the device; lives until it is replaced and its last segment is gone. */
+/* Where segments of a class come from, if not from the device; alive until it is replaced and its last segment is unmapped. */
 typedef struct aci_source {
   ac_mem_source own;
   size_t refs; /* segments, and the pool while it is the current one */

@@ -14,7 +14,7 @@
 
 enum { ACI_ST_MAX_NAME = 1024, ACI_ST_MAX_DIMS = 32 };
 #define ACI_ST_MAX_HEADER 100000000ull
-/* Metadata of ours: the CRC-32C of each tensor in the order of the bytes, 8 hex digits each, one a line. */
+/* Our metadata: the CRC-32C of each tensor in the order of the bytes, 8 hex digits each, one per line. */
 #define ACI_ST_CRC_KEY "accel.crc32c"
 
 typedef struct aci_st_dtype {

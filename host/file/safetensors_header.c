@@ -15,7 +15,7 @@ typedef struct reader {
   enum { TOP, NAME, META, META_VALUE, TENSOR, FIELD, SHAPE, OFFSETS } at;
   enum { F_NONE, F_DTYPE = 1, F_SHAPE = 2, F_OFFSETS = 4 } field;
   int seen, n_offsets;
-  bool is_crc; /* the metadata value to come is ours */
+  bool is_crc; /* the next metadata value is our checksums */
   aci_json_fault fault;
 } reader;
 
@@ -198,7 +198,7 @@ static ac_status add_meta(reader *r, const aci_json_event *ev, ac_err *e) {
   if (memchr(ev->text, 0, ev->len) != NULL)
     return RULE("R13", "__metadata__ has a zero byte in '%s'", TEXT_OF(ev));
   if (key) r->is_crc = ev->len == strlen(ACI_ST_CRC_KEY) && memcmp(ev->text, ACI_ST_CRC_KEY, ev->len) == 0;
-  if (r->is_crc) { /* about this file and no other: nobody is to copy it */
+  if (r->is_crc) { /* the checksums belong to this file and are not handed to callers, who might copy them into another one */
     f->has_crc = true;
     f->crc_header_at = 8 + ev->offset;
     return key ? AC_OK : keep(f, ev->text, ev->len, &f->crc_at, e);

@@ -100,7 +100,7 @@ static bool eligible(const ac_tensor *t, ac_dtype to) {
 /* From here on a product reads each element of a weight about once. */
 enum { MANY_ROWS = 64 };
 
-/* Of the activations that meet a weight. */
+/* The dtype of the activations that are multiplied with a weight. */
 static int64_t rows_of(const ac_op *op, const ac_value *args) {
   int64_t most = 0;
   for (int i = 0; i < op->n_params; i++) {

@@ -262,7 +262,7 @@ char *ac_tensor_format(const ac_tensor *t) {
   p.summarize = t->numel > THRESHOLD;
   aci_host_read r = {NULL, NULL, NULL};
   bool meta = t->storage == NULL || t->device->kind == AC_DEV_META;
-  /* values that cannot be had (a file that went away) are left out like those of meta */
+  /* values that cannot be read (their file was removed) are left out like those of meta */
   bool has_values = !meta && t->numel > 0 && aci_host_read_open(t, true, &r, NULL) == AC_OK;
   add_text(&p.out, "tensor(");
   if (has_values) {

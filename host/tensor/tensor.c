@@ -174,7 +174,7 @@ ac_status ac_tensor_item(const ac_tensor *t, int64_t i, ac_scalar *out, ac_err *
   aci_host_read r;
   ac_device *d = t->device;
   if (t->storage != NULL && d->kind != AC_DEV_CPU && d->kind != AC_DEV_META && t->storage->provider == NULL) {
-    _Alignas(8) char one[8]; /* that element alone comes over; the host waits for it */
+    _Alignas(8) char one[8]; /* only that element is copied to the host, which waits for it */
     const size_t size = aci_dsize((ac_dtype)t->dtype);
     AC_TRY(d->vt->copy(d, NULL, one, (const char *)aci_data(t) + aci_position(t, i) * (int64_t)size - t->offset * (int64_t)size, size, e));
     AC_TRY(ac_device_sync(d, e));

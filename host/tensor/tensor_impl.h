@@ -76,7 +76,7 @@ struct ac_tensor {
   int64_t shape[]; /* ndim extents, then ndim strides (writable while being built) */
 };
 
-/* Called by tensor.c when a tensor dies while it has autograd state; set once by the autograd stage. */
+/* Called by tensor.c when a tensor that has autograd state is freed; set once by the autograd stage. */
 extern void (*aci_tensor_drop_autograd)(ac_tensor *t);
 
 /* A tensor without storage: contiguous strides filled in. NULL when memory is short. */

@@ -176,7 +176,7 @@ static ac_status merge_long(aci_encode_scratch *w, ac_err *e) {
     if (left->len == 0 || left->next < 0) continue;
     aci_symbol *right = &s[left->next];
     const aci_merge *x = merge_of(m, left->id, right->id);
-    if (x == NULL || x->id != top.id) continue; /* the pair is gone */
+    if (x == NULL || x->id != top.id) continue; /* the pair was merged away already */
     left->id = top.id;
     left->len += right->len;
     left->next = right->next;

@@ -66,7 +66,7 @@ ac_status aci_read_pattern(ac_tokenizer *t, const aci_json *o, const char *where
     return AC_FAIL(e, PARSE, "tokenizer: %s: pattern must be {\"String\": ...} or {\"Regex\": ...}", where);
   *out = (aci_pattern){.literal = s->u.s, .n = s->len};
   if (!regex && s->len > 0) return AC_OK;
-  /* the empty string matches everywhere, which an expression knows how to do */
+  /* the empty string matches everywhere: a regular expression does that */
   if (t->n_regex == ACI_REGEXES)
     return AC_FAIL(e, PARSE, "tokenizer: more than %d regular expressions", ACI_REGEXES);
   ac_err inner;

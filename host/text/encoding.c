@@ -119,7 +119,7 @@ static bool pad_one(ac_encoding *x, size_t length, const ac_padding *p) {
   for (size_t i = first; i < first + more; i++) pad_at(y, i, p);
   const size_t n = strlen(p->token);
   for (size_t i = first; ok && n > 0 && i < first + more; i++) ok = aci_encoding_write(y, i, p->token, n);
-  /* y's contents move into x, whose address others know */
+  /* y's contents move into x, whose address is held elsewhere */
   const ac_encoding old = *x;
   y->over = old.over;
   y->n_over = old.n_over;

@@ -11,7 +11,7 @@
 
 #include "text/regex_parse.h"
 
-/* What is left of a group: a node, the nodes behind it unless it is alone, and what is left around them. */
+/* What remains of a group: a node, the nodes after it (unless it is alone), and what remains of the group around it. */
 typedef struct rest {
   uint32_t x;
   bool alone;

@@ -47,7 +47,7 @@ ac_status aci_rx_escape(aci_rx_parser *p, aci_rx_set *s, uint32_t *c, bool *is_s
       const char *name = p->s + p->at, *close = memchr(name, '}', p->n - p->at);
       if (close == NULL) return BAD(p, "\\p{ without }");
       ok = aci_rx_property(&named, name, (size_t)(close - name), &known);
-      /* the word of that name alone is \w, which knows more numbers than it does in a class */
+      /* \p{word} outside brackets is \w, which has more digits than in a class */
       if (ok && !inside && close - name == 4 && (memcmp(name + 1, "ord", 3) == 0) && (*name | 32) == 'w')
         ok = aci_rx_add_word(&named, true);
       if (known) p->at += (size_t)(close - name) + 1;

@@ -37,7 +37,7 @@ void aci_rx_dfa_close(aci_rx_dfa *d) {
   for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) free(parts[i]);
 }
 
-/* Forgets all states but the dead one. */
+/* Drops all states but the dead one. */
 void aci_rx_dfa_forget(aci_rx_dfa *d) {
   d->n_states = 1;
   d->age++;
@@ -85,7 +85,7 @@ static bool room(aci_rx_dfa *d, uint32_t n) {
   return true;
 }
 
-/* The state of these places; forgets the others when there is no room. */
+/* The state of these places; drops all others when there is no room. */
 static uint32_t state_of(aci_rx_dfa *d, const uint32_t *places, uint32_t n, uint32_t before) {
   if (n == 0) return ACI_RX_DEAD;
   if (!room(d, n)) {
@@ -186,6 +186,6 @@ int32_t aci_rx_dfa_compute(aci_rx_dfa *d, uint32_t number, uint32_t symbol) {
   const uint32_t age = d->age;
   const uint32_t to = state_of(d, d->next, d->n_next, d->p->behind ? now : 0);
   const int32_t step = (int32_t)(to * 2 + match);
-  if (d->age == age) d->step[(size_t)number * d->row + symbol] = step; /* else the row was forgotten */
+  if (d->age == age) d->step[(size_t)number * d->row + symbol] = step; /* else the row was dropped */
   return step;
 }

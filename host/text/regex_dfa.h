@@ -7,7 +7,7 @@ enum { ACI_RX_DEAD = 0, ACI_RX_UNKNOWN = -1 };
 
 typedef struct aci_rx_state {
   uint32_t at, n; /* its places */
-  uint8_t before; /* class of the character before, where the program asks */
+  uint8_t before; /* class of the character before, where the program has assertions on it */
 } aci_rx_state;
 
 typedef struct aci_rx_dfa {
@@ -23,7 +23,7 @@ typedef struct aci_rx_dfa {
   uint32_t n_states, n_places, cap_states, cap_places;
   uint32_t *slots; /* hash table of states, four for each; 0: free */
   bool failed;     /* no memory */
-  uint32_t age;    /* how often all was forgotten */
+  uint32_t age;    /* how often all states were dropped */
   /* the state at the beginning, where it does not depend on what stands before; DEAD: not known */
   uint32_t begin;
   /* scratch, as long as the program */

@@ -77,7 +77,7 @@ ac_status aci_rx_fold_text(aci_rx_parser *p, uint32_t *out) {
   int n = 0;
   *out = 0;
   if (!p->ignore_case || p->in_behind) return AC_OK;
-  ahead.e = &unseen; /* what is wrong there is told when its turn comes */
+  ahead.e = &unseen; /* errors there are reported when the parser reaches them */
   for (; n < LONGEST && literal(&ahead, &c); n++) {
     text[n] = c;
     at[n] = ahead.at;

@@ -33,7 +33,7 @@ typedef enum aci_rx_kind {
 } aci_rx_kind;
 enum { ACI_RX_GREEDY, ACI_RX_LAZY };
 
-/* Nodes by number, 0: none. Children hang in a list, so that long patterns are not deep. */
+/* Nodes by number, 0: none. Children are a linked list, so that long patterns are not deep. */
 typedef struct aci_rx_node {
   uint8_t kind, greed;
   bool once; /* from one place it matches in at most one way: what atomic groups became */
@@ -96,7 +96,7 @@ typedef struct aci_rx_inst {
 typedef struct aci_rx_program {
   aci_rx_inst *inst;
   uint32_t n;
-  uint32_t looks;    /* it asks for lookaround of numbers below this */
+  uint32_t looks;    /* it refers to lookarounds with numbers below this */
   uint64_t first[4]; /* classes with which a match may begin */
   bool nullable, behind;
 } aci_rx_program;

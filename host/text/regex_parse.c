@@ -114,7 +114,7 @@ static ac_status group(aci_rx_parser *p, uint32_t *out) {
   }
   AC_TRY(alternatives(p, out));
   if (closed) {
-    /* the group around sees its own ")" */
+    /* the surrounding group reads its own ")" */
   } else if (!aci_rx_take(p, ")")) {
     return BAD(p, "( without )");
   }

@@ -144,7 +144,7 @@ bool aci_rx_add_word(aci_rx_set *s, bool outside) {
                          aci_rx_add(&found, 0xBC, 0xBE));
   uint32_t first, last;
   for (size_t i = 0; ok && aci_uni_run(i, &first, &last); i++) {
-    /* which symbols are words is no matter of runs: those are asked one by one */
+    /* whether a symbol is a word character does not go by ranges: those are checked one by one */
     if (!aci_uni_is(first, ACI_UNI_16, ACI_UNI_BIT(ACI_SO))) {
       if (aci_uni_is_word(first)) ok = aci_rx_add(&found, first, last);
       continue;
@@ -241,7 +241,7 @@ static const property properties[] = {
 };
 #undef B
 
-/* Names of more than categories: those, what counts as some, characters of ASCII, the rest where it is turned round. */
+/* Names that are more than categories: unions of them, ASCII classes, and negated names. */
 typedef struct mixture {
   const char *name;
   uint32_t bits, other;

@@ -301,7 +301,7 @@ struct ac_tokenizer {
   bool any[2];
   ac_truncation truncation;
   ac_padding padding;
-  bool truncates, pads, needs_origin; /* needs_origin: a step asks where a piece comes from */
+  bool truncates, pads, needs_origin; /* needs_origin: a step needs to know where a piece comes from */
   struct aci_encode_scratch_list *scratch_list;            /* encode_scratch.h */
 };
 

@@ -322,7 +322,7 @@ int aci_uni_combining_class(uint32_t c) {
   return (int)U.classes[lo].value;
 }
 
-/* Its own parts, without theirs; NULL: none. */
+/* The parts it decomposes into, not decomposed further; NULL: none. */
 static const uint32_t *parts_of(uint32_t c, bool compatible, int *n) {
   if (!(cell(c) & HAS_DECOMPOSITION)) return NULL;
   size_t lo = 0, hi = U.n_from;

@@ -123,7 +123,7 @@ static inline uint32_t aci_utf8_before(const char **s) {
   *s = p;
   return aci_utf8_next(&p);
 }
-/* Is all of it valid? */
+/* Whether all of it is valid UTF-8. */
 bool aci_utf8_valid(const char *s, size_t n);
 
 #endif

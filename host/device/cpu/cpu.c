@@ -97,7 +97,7 @@ static ac_status copy(ac_device *dev, ac_stream *s, void *dst, const void *src, 
   (void)s, (void)e;
   if (bytes == 0 || dst == src) return AC_OK;
   uintptr_t d = (uintptr_t)dst, f = (uintptr_t)src;
-  if (d < f + bytes && f < d + bytes) { /* overlapping: pieces in any order would read what others wrote */
+  if (d < f + bytes && f < d + bytes) { /* the ranges overlap: pieces in another order would read what was written already */
     memmove(dst, src, bytes);
     return AC_OK;
   }

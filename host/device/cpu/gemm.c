@@ -1,13 +1,13 @@
 /* The matrix product of the CPU: choice of path, cut into tiles, and the tile loop around the micro-kernels.
  *
- * Four plans. Shared: B is packed once for everybody before tiles of C are computed, and A too unless its rows can
+ * Four plans. Shared: B is packed once for all threads before tiles of C are computed, and A too unless its rows can
  * be read where they lie, or it is huge (then every tile packs its rows); for products with many rows. Columns: tiles of
  * all rows, each of which packs its columns of B and multiplies while they are in L2; for some hundred rows. Own: every
  * tile packs its part of both operands; for batches of small products and for few rows, where B is read about once
  * anyway. Skinny: gemm_skinny.c. Shapes choose how an element is added up; the number of threads, at most who computes it.
  *
- * Shared and columns go over k in groups of blocks, so that what is packed at a time stays in the caches, where sums
- * can wait in C itself, or beside it where k is long. */
+ * Shared and columns go over k in groups of blocks, so that what is packed at a time stays in the caches. The groups' sums
+ * are added up in C itself where it has the accumulator's type, else, where k is long, in memory beside it. */
 #include "device/cpu/gemm.h"
 
 #include <stdatomic.h>
@@ -19,7 +19,7 @@ enum {
   KC_BYTES = 1536,         /* of one row of a packed block: long enough that C is rarely touched */
   TN_MAX = 512,            /* columns of a tile: its packed B stays in L2 */
   SHARED_BYTES = 8 << 20,  /* of packed B at a time */
-  GROUP_BYTES = 4 << 20,   /* of packed B, all columns, where it waits for the rest of k */
+  GROUP_BYTES = 4 << 20,   /* of packed B, all columns, for one group of k where C itself holds the sums */
   SHARED_A_BYTES = 16 << 20,
   SUM_BYTES = 16 << 20,    /* of a sum beside C */
   LONG_K_COLS = 512,       /* k is long where fewer whole columns are packed at a time */

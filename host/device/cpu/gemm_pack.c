@@ -15,8 +15,8 @@
 
 enum { TMP_K = 64, BLOCK_K = 8, ROUND_K = 32, ROUND_W = 128, ROWS_AHEAD = 8 };
 
-/* Rows of a source that is contiguous along the width are short runs far apart, which the CPU does not foresee: what lies
- * some rows ahead of p is asked for, past the end, too. stride: of the rows, in bytes. */
+/* Rows of a source that is contiguous along the width are short and far apart, which the hardware does not prefetch: rows ahead of
+ * p are prefetched here, past the end, too. stride: of the rows, in bytes. */
 static inline AC_INLINE void ask_ahead(const void *p, int64_t stride) {
   __builtin_prefetch((const void *)((uintptr_t)p + (uintptr_t)(ROWS_AHEAD * stride)));
 }

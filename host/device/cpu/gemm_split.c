@@ -43,7 +43,7 @@ typedef struct side {
   const float *p;
   int64_t lines, depth, line_step, k_step;
   bool along_k;          /* runs lie along k, else along the lines */
-  bool second;           /* B, whose parts meet those of A */
+  bool second;           /* B, whose parts are multiplied with those of A */
   uint16_t *main, *rest; /* (line, k) or (k, line); rest: PARTS times as deep */
   _Atomic float top;     /* the largest magnitude; above HIGH: some is not finite, or too large */
 } side;

@@ -23,15 +23,15 @@ struct flash_args {
   ac_dtype dt;
   int64_t b, hq, hkv, tq, tk, d;
   double scale;
-  bool causal;      /* query i sees keys 0..i */
-  const void *mask; /* NULL: none. bool: nonzero lets see; floats are added */
+  bool causal;      /* query i attends to keys 0..i */
+  const void *mask; /* NULL: none. bool: nonzero attends; floats are added to the scores */
   ac_dtype mask_dt;
   int64_t mask_s[4]; /* 0 broadcasts */
   const void *alibi; /* hq slopes, or NULL */
   ac_dtype alibi_dt;
   int64_t alibi_s;
   bool
-      drop; /* element e = (((drop_b0 + b) hq + h) tq + i) tk + j lives if word e % 4 of counter e / 4 is drop_below or more */
+      drop; /* element e = (((drop_b0 + b) hq + h) tq + i) tk + j is kept if word e % 4 of counter e / 4 is drop_below or more */
   uint64_t drop_key, drop_counter;
   uint32_t drop_below;
   int64_t drop_b0;

@@ -41,7 +41,7 @@ static __global__ void __launch_bounds__(WARPS * 32) flash_keys(const __grid_con
   for (int j = -1; j < n_tiles; j++) {
     if (j >= 0) {
       aci_copy_wait<0>();
-      __syncthreads(); /* tile j is there, and nobody reads the one before it any more */
+      __syncthreads(); /* tile j has arrived, and no thread reads the one before it any more */
     }
     if (j + 1 < n_tiles) {
       const int buffer = (j + 1) & 1, h = hk * share + (j + 1) / per_head,
@@ -142,7 +142,7 @@ static __global__ void __launch_bounds__(WARPS * 32) flash_queries(const __grid_
   for (int j = -1; j < n_tiles; j++) {
     if (j >= 0) {
       aci_copy_wait<0>();
-      __syncthreads(); /* tile j is there, and nobody reads the one before it any more */
+      __syncthreads(); /* tile j has arrived, and no thread reads the one before it any more */
     }
     if (j + 1 < n_tiles) {
       const int at = ((j + 1) & 1) * N * BYTES, left = tk - (j + 1) * N;

@@ -142,8 +142,7 @@ static void put_angle(const rope_job *j, int64_t k, int64_t i, double c, double 
   }
 }
 
-/* Every 16th absolute position is computed exactly, those between by turning on: a function of the position
-   alone. */
+/* Every 16th absolute position is computed exactly, those between by rotating on from it: a function of the position alone. */
 static void fill_table(void *arg, int64_t begin, int64_t end) {
   const rope_job *j = arg;
   for (int64_t i = begin; i < end; i++) {

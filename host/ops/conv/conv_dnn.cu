@@ -54,7 +54,7 @@ const library &dnn() {
   return l;
 }
 
-/* A convolution that was asked for before. Descriptors live as long as the process, like the handles. */
+/* A convolution that ran before: its descriptors and algorithm. They live as long as the process, like the handles. */
 struct plan {
   bool takes;
   aci_dnn_tensor wide, slim; /* x and y */
@@ -64,7 +64,7 @@ struct plan {
   size_t workspace;
 };
 std::mutex lock; /* a handle serves one call at a time */
-/* Never destroyed: at the end of the process the driver may be gone before us. */
+/* Never destroyed: at the end of the process the driver may be unloaded before us. */
 std::map<int, aci_dnn_handle> &handles = *new std::map<int, aci_dnn_handle>;
 std::map<std::vector<int64_t>, plan> &plans = *new std::map<std::vector<int64_t>, plan>;
 } // namespace
@@ -228,7 +228,7 @@ static ac_status run(ac_frame *f, aci_conv_call k, plan *p, aci_dnn_handle h, ac
                 w = c.groups * c.co * c.ci * aci_conv_volume(c.k);
   ac_block *space = NULL, *copy[2] = {NULL, NULL};
   void *workspace = NULL;
-  /* cuDNN's kernels take 16 bytes at a time and are not asked where operands begin */
+  /* cuDNN's kernels load 16 bytes at a time and do not check the operands' alignment */
   ac_status done = aci_cuda_aligned(f, &k.a, k.kind == ACI_CONV_FORWARD ? wide : slim, k.dt, &copy[0], e);
   if (done == AC_OK) done = aci_cuda_aligned(f, &k.b, k.kind == ACI_CONV_WEIGHT ? wide : w, k.dt, &copy[1], e);
   if (done == AC_OK) done = aci_workspace(f, p->workspace, &space, &workspace, e);

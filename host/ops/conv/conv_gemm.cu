@@ -171,7 +171,7 @@ ACI_DEVICE void multiply(LOAD &load, ACC (*l)[T::M + PAD], ACC (*r)[T::N + PAD],
   for (int64_t k = begin; k < end; k += T::K) {
     load.store(l, r);
     __syncthreads();
-    if (k + T::K < end) load.load(k + T::K, end); /* on its way while this tile is multiplied */
+    if (k + T::K < end) load.load(k + T::K, end); /* loads that run while this tile is multiplied */
 #pragma unroll
     for (int s = 0; s < T::K; s++) {
 #pragma unroll

@@ -152,7 +152,7 @@ static __global__ void __launch_bounds__(ACI_BLOCK) avg_back(const __grid_consta
       C row = p.adaptive ? (C)0 : sum;
       for (int64_t k = w0; k < w1; k++) {
         const int64_t ow =
-            p.adaptive ? k : w1 - 1 - (k - w0); /* by taps, the first of which sees the last window */
+            p.adaptive ? k : w1 - 1 - (k - w0); /* by taps, the first of which belongs to the last window */
         row += aci_get<C>(a.t.dt, a.t.ptr, base + oh * a.t.h + ow * a.t.w) / count_of<C>(p, oh, ow);
       }
       sum = p.adaptive ? sum + row : row;

@@ -75,7 +75,7 @@ static ac_status shape_back(ac_frame *f, ac_err *e) {
   return AC_OK;
 }
 
-/* Zeros where dy does not go; beside it only, where one dim alone is cut into. */
+/* Zeros where no element of dy belongs; only before and after it, where a single dim is sliced. */
 static ac_status zero_rest(ac_frame *f, ac_err *e) {
   const ac_tensor *dx = f->out[0];
   const ac_value *spec = &f->args[1];

@@ -19,7 +19,7 @@ typedef struct median_job {
   aci_slots slots;
 } median_job;
 
-/* Brings to position n - 1 the key of the first NaN if there is one, and says whether. */
+/* Moves the key of the first NaN, if there is one, to position n - 1, and says whether there is. */
 static bool find_nan(const median_job *j, void *keys) {
   int64_t first = -1;
   for (int64_t i = 0; i < j->n; i++)

@@ -118,8 +118,8 @@ static void blend(const resample_job *j, bool first, char *y, const char *x, dou
 ALONG(float, f32)
 ALONG(double, f64)
 
-/* Blends the rows of x that row r of the result sees: columns [lo, lo + n) into y. *one, when given, becomes
- * the only row where it counts once and needs no work, and y stays unwritten. */
+/* Row r of the result before its last dim: the weighted sum of rows of x, columns [lo, lo + n) into y. Where a single row with
+ * weight 1 needs no conversion, *one (when given) points to it and y stays unwritten. */
 static void gather_rows(const resample_job *j, int64_t r, int64_t lo, int64_t n, char *y, const char **one) {
   int64_t position[AC_MAX_DIMS], k[AC_MAX_DIMS];
   bool first = true, none = false;

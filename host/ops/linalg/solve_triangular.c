@@ -71,7 +71,7 @@ static void solve_left(const solve_job *j, const double *m, double *x, int64_t w
   }
 }
 
-/* x (n values) := x A^-1: what is found is taken out of the rest at once. */
+/* x (n values) := x A^-1: each value that is found is subtracted from those that are left at once. */
 static void solve_right(const solve_job *j, const double *m, double *x) {
   for (int64_t s = 0; s < j->n; s++) {
     const int64_t i = j->upper ? s : j->n - 1 - s, from = j->upper ? i + 1 : 0, to = j->upper ? j->n : i;

@@ -35,7 +35,7 @@ static void grad(ac_grad *g) {
     ac_grad_set(g, 1, ac_grad_reduce_to(g, 1, x_mul(x, T(x_mul(x, T(slope), F(scale))), T(dy))));
   }
 }
-/* Logarithms of what is no probability are NaN: only then is the input looked through. */
+/* Logarithms of what is no probability are NaN: the input is only checked when the result is NaN. */
 static ac_status cpu(ac_frame *f, ac_err *e) {
   AC_TRY(aci_elementwise_loss_cpu(f, e));
   const ac_tensor *in = ARG_T(f, 0), *out = f->out[0];

@@ -18,8 +18,8 @@ typedef struct aci_ce_targets {
   double total;  /* of the weights of rows that are not ignored, which is what mean divides by */
   ac_block *id_block, *w_block;
 } aci_ce_targets;
-/* target NULL: weights alone. INDEX names the first value that is no class. Ended by aci_ce_targets_free, also
- * after a failure. */
+/* target NULL: only the weights are read. INDEX names the first value that is no class. Ended by aci_ce_targets_free, also after a
+ * failure. */
 ac_status aci_ce_targets_read(ac_frame *f, const ac_tensor *target, int64_t n_classes, int64_t ignore,
                               const ac_tensor *weight, aci_ctype ct, aci_ce_targets *y, ac_err *e);
 void aci_ce_targets_free(aci_ce_targets *y);

@@ -31,7 +31,7 @@ static ac_status check_dtypes(const ac_value *a, bool lowered, ac_err *e) {
     if (!ac_dtype_is_float((ac_dtype)ts[i]->dtype))
       return AC_FAIL(e, DTYPE, "%s has to be floating point, not %s", name[i],
                      ac_dtype_name((ac_dtype)ts[i]->dtype));
-    /* autocast brings f32, bf16 and f16 together; f64 stays by itself */
+    /* autocast gives f32, bf16 and f16 one dtype; f64 stays f64 */
     if (ts[i]->dtype != x->dtype && !(lowered && ts[i]->dtype != AC_F64 && x->dtype != AC_F64))
       return AC_FAIL(e, DTYPE, "input is %s but %s is %s; cast one of them", aci_tensor_str(x, s, sizeof s),
                      name[i], aci_tensor_str(ts[i], r, sizeof r));
@@ -169,7 +169,7 @@ static void grad(ac_grad *g) {
   ac_tensor *dw, *db;
   const bool x = ac_grad_needs(g, ACI_LCE_INPUT), w = ac_grad_needs(g, ACI_LCE_LINEAR),
              b = ac_grad_needs(g, ACI_LCE_BIAS);
-  if (g->dout[0] == NULL) return; /* the others lead nowhere */
+  if (g->dout[0] == NULL) return; /* the other results have no gradient */
   ac_tensor *dx = x_linear_cross_entropy_backward(
       &g->x, g->dout[0], g->out[1], g->out[2], g->out[3], a[ACI_LCE_INPUT].tensor, a[ACI_LCE_LINEAR].tensor,
       a[ACI_LCE_TARGET].tensor, optional(&a[ACI_LCE_BIAS]), optional(&a[ACI_LCE_WEIGHT]),

@@ -189,7 +189,7 @@ static ac_status forward(ac_frame *f, ac_err *e) {
   return a.each ? AC_OK : aci_ce_finish(f, a.loss, a.weight, a.n, a.mean, out, e);
 }
 
-/* A gradient on its way: where products add up, and where that is not the result itself, its copy. */
+/* A gradient being summed: the accumulator of the products, which is a copy where the result has another dtype. */
 struct target {
   const ac_tensor *out; /* NULL: not wanted */
   char *sum;

@@ -29,7 +29,7 @@ struct lce_args {
   ac_dtype out_dt;
 };
 
-/* Adds the tile to the state of its rows, and keeps it where that is asked. */
+/* Adds the tile to the state of its rows, and copies it to `kept` where logits are to be kept for backward. */
 ac_status aci_lce_take_tile(ac_frame *f, const lce_args &a, ac_err *e);
 /* lse, and losses with their weights, or the result, of all rows. */
 ac_status aci_lce_finish_rows(ac_frame *f, const lce_args &a, ac_err *e);

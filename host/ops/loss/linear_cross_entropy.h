@@ -28,7 +28,7 @@ typedef struct aci_lce_back {
   double shift, scale, each, at_target;
 } aci_lce_back;
 
-/* A call and the tile in hand. */
+/* A call and its current tile. */
 typedef struct aci_lce {
   ac_frame *f;
   aci_ce_targets y;
@@ -43,7 +43,7 @@ typedef struct aci_lce {
   const void *bias; /* v values, or NULL */
   aci_gemm_type bias_type;
   int64_t rows, cols, ld;         /* extents of a full tile; elements from row to row */
-  int64_t i0, n_rows, j0, n_cols; /* the tile in hand */
+  int64_t i0, n_rows, j0, n_cols; /* the current tile */
   char *tile, *w_copy;            /* w_copy: of the tile's weights in the dtype that is multiplied */
   char *kept;                     /* (n, v) of e^(x - m) in the dtype that is multiplied, or NULL */
   double *shifts;                 /* m of each tile and row: (tiles, n) */

@@ -2,7 +2,7 @@
 #ifndef ACI_OPS_LINEAR_CROSS_ENTROPY_ARGS_H
 #define ACI_OPS_LINEAR_CROSS_ENTROPY_ARGS_H
 
-/* Arguments of linear_cross_entropy_tiles, which linear_cross_entropy_backward has too, behind what is its own. */
+/* Arguments of linear_cross_entropy_tiles; linear_cross_entropy_backward has them too, after its own. */
 enum {
   ACI_LCE_INPUT,  /* (n, k) */
   ACI_LCE_LINEAR, /* (v, k) */

@@ -103,7 +103,7 @@ static void add_bias(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-/* A gradient on its way: where products add up, and where that is not the result itself, its copy. */
+/* A gradient being summed: the accumulator of the products, which is a copy where the result has another dtype. */
 typedef struct target {
   ac_tensor *out; /* NULL: not wanted */
   char *sum;

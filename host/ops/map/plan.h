@@ -12,7 +12,7 @@ enum { ACI_MAP_MAX_IN = 4, ACI_MAP_MAX_P = 6 };
 
 typedef void (*aci_map_fn)(int64_t n, void *out, const void *const *in, const void *p);
 
-/* A formula in one compute type: the CPU's loop, and where it stands, which is how device modules find theirs. */
+/* A formula in one compute type: the CPU's loop, and its source file and name, by which device modules find their own. */
 typedef struct aci_map_loop {
   aci_map_fn run;
   const char *file, *name; /* "/.../host/ops/map/exp.c", "exp_f32" */
@@ -46,7 +46,7 @@ typedef struct aci_map_plan {
     int64_t i64;
   } number[ACI_MAP_MAX_IN];
 } aci_map_plan;
-/* The loop that computes it. Numbers point into *plan: it must not be moved, or be told where they went. */
+/* The loop that computes it. Operands that are numbers point into *plan, so a copy of it has to correct those pointers. */
 const aci_map_loop *aci_map_plan_make(const ac_frame *f, const aci_map *m, aci_map_plan *plan);
 
 #ifdef __cplusplus

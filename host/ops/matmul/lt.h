@@ -36,7 +36,7 @@ enum { /* cublasLtMatmulPreferenceAttributes_t */
        ACI_LT_PREFERENCE_ALIGNMENT_C = 7,
        ACI_LT_PREFERENCE_ALIGNMENT_D = 8
 };
-enum { /* cublasLtReductionScheme_t: bits; how parts of a sum that were worked out side by side meet */
+enum { /* cublasLtReductionScheme_t: bits; how parts of a sum that were computed in parallel are added */
        ACI_LT_REDUCE_IN_PLACE = 1,
        ACI_LT_REDUCE_COMPUTE_TYPE = 2,
        ACI_LT_REDUCE_OUTPUT_TYPE = 4

@@ -6,7 +6,7 @@
    example: accel.matmul(accel.ones(5, 2, 3), accel.ones(3, 4)).shape --> { 5, 2, 4 } */
 #include "ops/matmul/product.h"
 
-/* The product as asked for; out gets the shape. */
+/* The product of the two arguments by PyTorch's rules; out gets the result's shape. */
 static ac_status plan(const ac_frame *f, aci_product *p, int *ndim, int64_t *out, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0), *y = ARG_T(f, 1);
   char a[128], b[128];

@@ -184,7 +184,7 @@ static ac_status run_backward(ac_frame *f, ac_err *e) {
   return run_op(f, "sum", args, 4, sums, e);
 }
 
-/* The gradient of a weight, by the rows that went in and the gradient of those that came out, as the weight lies. */
+/* The gradient of a weight, from its input rows and the gradient of its output rows, in the weight's layout. */
 static ac_tensor *weight_gradient(ac_expr *x, ac_tensor *in, ac_tensor *dout, bool transposed, ac_dtype dt) {
   ac_tensor *a = aci_product_flat(x, transposed ? in : dout), *b = aci_product_flat(x, transposed ? dout : in);
   return aci_product_as(x, x_t(x, a), b, dt);
@@ -195,7 +195,7 @@ static void grad(ac_grad *g) {
   ac_tensor *dy = g->dout[0], *w1 = ARG_T(g, WEIGHT1), *sums;
   const bool transposed = ARG_B(g, TRANSPOSED);
   const int64_t rows = 0;
-  if (dy == NULL) return; /* the others lead nowhere */
+  if (dy == NULL) return; /* the other results have no gradient */
   if (ac_grad_needs(g, X) || ac_grad_needs(g, WEIGHT1) || ac_grad_needs(g, BIAS1)) {
     ac_tensor *dz = x_mlp_backward(x, dy, ARG_T(g, WEIGHT2), g->out[1], g->out[2], (int)ARG_I(g, ACTIVATION),
                                    transposed, ac_grad_needs(g, BIAS1), &sums);

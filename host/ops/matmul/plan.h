@@ -3,7 +3,8 @@
 #define ACI_OPS_MATMUL_PLAN_H
 #include "accel/tensor.h"
 
-/* What is done to C before it is written. Of device modules alone, which answer UNSUPPORTED, without a message, where they cannot. */
+/* What is done to C before it is written. Only device modules do these; they return UNSUPPORTED, without a message, where they
+ * cannot. */
 typedef enum aci_epilogue {
   ACI_EPILOGUE_NONE,
   ACI_EPILOGUE_RELU,         /* C := max(C, 0) */
@@ -27,7 +28,7 @@ typedef struct aci_product {
   ac_dtype bias_dtype;
   double alpha, beta;
   bool wide;    /* C is f32 though the operands are bf16 or f16 */
-  bool round_b; /* B is f32 and becomes dtype, BF16, as it is read; of the CPU alone */
+  bool round_b; /* B is f32 and is rounded to dtype (BF16) as it is read; only the CPU does */
   aci_epilogue epilogue;
   void *aux;  /* (m, n) like C, no batch */
   void *sums; /* n values of C's dtype */

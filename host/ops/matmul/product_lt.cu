@@ -84,7 +84,7 @@ struct choice {
   size_t workspace;
 };
 std::mutex lock;
-/* Never destroyed: at the end of the process the driver may be gone before us. */
+/* Never destroyed: at the end of the process the driver may be unloaded before us. */
 std::map<int, aci_lt_handle> &handles = *new std::map<int, aci_lt_handle>; /* by device */
 std::map<std::vector<int64_t>, choice> &chosen = *new std::map<std::vector<int64_t>, choice>;
 
@@ -108,7 +108,7 @@ bool layout(aci_lt_layout *l, int type, int64_t rows, int64_t cols, int64_t ld, 
 template <class T> bool set(descriptors &d, int what, T value) {
   return lt().cublasLtMatmulDescSetAttribute(d.op, what, &value, sizeof value) == 0;
 }
-uint32_t alignment(const void *p) { /* 16 is all that any kernel asks for */
+uint32_t alignment(const void *p) { /* no kernel needs more than 16 */
   const uintptr_t a = (uintptr_t)p;
   return a % 16 == 0 ? 16 : (uint32_t)(a & -a);
 }
@@ -170,7 +170,7 @@ choice ask(aci_lt_handle h, descriptors &d, const product_lt_job &j) {
       prefer(d, ACI_LT_PREFERENCE_ALIGNMENT_B, alignment(j.a)) &&
       prefer(d, ACI_LT_PREFERENCE_ALIGNMENT_C, alignment(j.c)) &&
       prefer(d, ACI_LT_PREFERENCE_ALIGNMENT_D, alignment(j.c)) &&
-      /* parts of a sum meet in the type that it runs in, not rounded to bf16 or f16 before, and in one order */
+      /* parts of a sum are added in the compute type, not rounded to bf16 or f16 before, and in one order */
       prefer(d, ACI_LT_PREFERENCE_REDUCTIONS, (uint32_t)ACI_LT_REDUCE_COMPUTE_TYPE) &&
       lt().cublasLtMatmulAlgoGetHeuristic(h, d.op, d.a, d.b, d.c, d.c, d.preference, 1, &found, &n) == 0;
   c.takes = ok && n > 0 && found.state == 0 && found.workspace <= MOST_WORKSPACE;
@@ -281,7 +281,7 @@ ac_status aci_cuda_product_lt(ac_frame *f, const aci_product *p, ac_err *e) {
   product_lt_job j = {};
   j.tf32 = aci_flag(f, ACI_CUDA_TF32) != 0;
   if (!lt().ready || (p->bias != NULL && p->bias_dtype != result)) return AC_UNSUPPORTED;
-  /* the library wants leading dims of 8 for what goes beside the result, and nobody asks where that begins */
+  /* the library needs leading dims that are multiples of 8 for the epilogue's output, and no preference tells it the alignment */
   if (p->epilogue != ACI_EPILOGUE_NONE &&
       (p->n_batch_dims > 0 || (p->aux != NULL && (p->n % 8 != 0 || alignment(p->aux) != 16)) ||
        alignment(p->sums) != 16))

@@ -120,7 +120,7 @@ typedef struct channel_run_job {
   bool direct;              /* elements are of the compute type: no copies */
   size_t es;                /* bytes of an element in memory */
   int64_t n_pieces, n_runs; /* of a set; runs of a piece */
-  aci_moments *part;        /* per set and piece, when pieces meet */
+  aci_moments *part;        /* per set and piece, when a set has several pieces */
   double *sums;             /* per set and run: of dy and of dy * (x - mean as rounded) */
   double *scale;            /* per set: rstd and what the rounding of the mean left out */
 } channel_run_job;

@@ -41,7 +41,7 @@ template <int D, class C, int V> ACI_DEVICE void addends(const line_rows &r, int
   else aci_line_values<D, C, V>(r.dt, r.p, i, to);
 }
 
-/* Chunk c of a row of sum, as rounded: into memory and into x. All is on its way before the first is used. */
+/* Chunk c of a row of sum, as rounded: into memory and into x. All loads are started before the first is used. */
 template <int D, class C, int V>
 ACI_DEVICE void add_chunk(const line_args &a, aci_line<D, C, V> &x, int64_t row, int64_t c) {
   typedef aci_element<D> E;
@@ -137,7 +137,7 @@ ACI_DEVICE void back_row(const line_args &a, int64_t row, bool mine, int lane, a
   aci_line<D, C, V> x(a.x, row, a.x_stride, mine, lane, a.l), dy(a.dy, row, a.dy_stride, mine, lane, a.l);
   const bool again = a.l.n_chunks > 1;
   aci_two sum = {0, 0};
-  dy.load(0, !again); /* on its way while statistics are worked out */
+  dy.load(0, !again); /* loads that run while the statistics are computed */
   const line_stats<C> s = stats_of<false>(a, x, row, shared, lane);
   for (int64_t c = 0; c < a.l.n_chunks; c++) {
     C g1 = 0, g2 = 0;
@@ -390,7 +390,7 @@ ac_status aci_cuda_norm_lines(ac_frame *f, const norm_args *n, bool back, ac_err
     a.dy = n->dy.ptr;
     wide = wide && aci_lines_wide(a.dy, n->x.dt, a.l.n, a.dy_stride);
   }
-  bool all_wide = wide; /* the order of sums hangs on it: a forward keeps to that of sum alone */
+  bool all_wide = wide; /* the order of sums depends on it: a forward uses the choice for sum alone */
   if (!added(*n, n->has_residual, n->residual, &a.residual, &all_wide) ||
       !added(*n, n->has_addend, n->addend, &a.addend, &all_wide) || (all_wide != wide && !back))
     return AC_UNSUPPORTED;

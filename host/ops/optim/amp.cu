@@ -17,7 +17,7 @@ template <class T> struct unscale {
                    : dt == AC_BF16 ? (T)0x1.fefffep+127f
                    : dt == AC_F32  ? (T)0x1.fffffep+127f
                                    : (T)1.7976931348623157e308;
-    if (!(m_abs(v[0]) <= most)) found.set(1); /* whoever comes last writes the same */
+    if (!(m_abs(v[0]) <= most)) found.set(1); /* all threads that get here write the same value */
   }
 };
 

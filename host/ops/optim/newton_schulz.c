@@ -8,7 +8,7 @@
 #include "ops/op.h"
 
 enum { X, COEFFICIENTS, STEPS, EPS, DTYPE };
-enum { MOST_STEPS = 100 }; /* as in PyTorch; what each of them makes lives to the end */
+enum { MOST_STEPS = 100 }; /* as in PyTorch; the results of all iterations stay allocated until the end */
 
 static int composed(ac_expr *ex, const ac_value *args, ac_tensor **out) {
   ac_tensor *x = args[X].tensor;

@@ -78,7 +78,7 @@ static void range(void *arg, int64_t begin, int64_t end) {
       quantize(x, n, 127, j->q + at, j->scale + b);
     } else {
       quantize(x, n, 7, v, j->scale + b);
-      v[n] = 0; /* the half of a byte that nobody reads */
+      v[n] = 0; /* the unused half of the last byte */
       pack4(v, (n + 1) / 2, (uint8_t *)j->q + at / 2);
     }
   }

@@ -92,9 +92,8 @@ enum { ACI_LANES_WIDE = 128, ACI_LANES_PAIR = 64, ACI_LANES = 32, ACI_LANES_SMAL
     }                                                                                \
   } while (0)
 
-/* Asks for the n bytes at p, to be called before the work on what is read before them: rows are often pages,
- * at whose ends the hardware stops fetching ahead. Long rows need no help. p need not be ours: nothing is
- * read. */
+/* Prefetches the n bytes at p; to be called before working on what precedes them: rows are often whole pages, at whose ends the
+ * hardware stops prefetching. Long rows need no help. p may point anywhere: nothing is read. */
 static inline AC_INLINE void aci_prefetch(uintptr_t p, int64_t n) {
   if (n < 1024 || n > 16384) return;
   for (int64_t i = 0; i < n; i += 64) __builtin_prefetch((const void *)(p + (uintptr_t)i));

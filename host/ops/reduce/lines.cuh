@@ -12,7 +12,7 @@
 #include "ops/reduce/rows.cuh"
 
 #ifdef ACI_CUDA_EMULATED
-enum { ACI_LINE_THREADS = 16, ACI_LINE_BLOCK = 8 }; /* so that small tests meet chunks */
+enum { ACI_LINE_THREADS = 16, ACI_LINE_BLOCK = 8 }; /* so that small tests reach rows of several chunks */
 #else
 enum { ACI_LINE_THREADS = 512, ACI_LINE_BLOCK = 256 }; /* most of a row; of a block of shorter ones */
 #endif

@@ -22,7 +22,8 @@ enum { CHUNK = 1 << 16, TILE = 256, FIND = 1024, LANES = 64, DIRECT = 8192, SHOR
 #define SAME_FLT(a, b) ((a) == (b) || ((a) != (a) && (b) != (b)))
 #define SAME_INT(a, b) ((a) == (b))
 
-/* The best of n >= 1 elements. name_find: where value stands first; it is there. beats: is a strictly beyond b, NaN being the end? */
+/* The largest (smallest) of n >= 1 elements. name_find: the first index of value, which is there. beats: is a strictly beyond b?
+ * NaN is beyond everything. */
 #define MINMAX(name, T, I, TAKE, SAME)                                                               \
   AC_ISA_FN(name, (const T *restrict x, int64_t n, T *restrict out), (x, n, out)) {                  \
     ACI_LANES_RUN(T, m, n, x[0], TAKE##_X, TAKE##_JOIN);                                             \

@@ -2,7 +2,7 @@
 #include "ops/reduce/reduction.cuh"
 
 #ifdef ACI_CUDA_EMULATED
-enum { PIECE = 256, ENOUGH = 4 }; /* so that small tests meet every way */
+enum { PIECE = 256, ENOUGH = 4 }; /* so that small tests reach every path */
 #else
 enum {
   PIECE = 1 << 14,

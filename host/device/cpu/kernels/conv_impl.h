@@ -86,7 +86,7 @@ typedef struct aci_conv_tile {
   aci_conv_piece piece[ACI_CONV_PIECES];
 } aci_conv_tile;
 
-/* Fills in the rest of a walk whose axes are set; staged: BF16 (raw), F32 or F64. */
+/* Fills in what follows from the axes of a walk; staged: BF16 (raw), F32 or F64. */
 void aci_conv_walk_finish(aci_conv_walk *w, aci_gemm_type staged);
 /* How many tiles of about `cols` positions there are, and the tile's first position and number of positions. Tiles of
  * long rows are parts of one row. */
@@ -152,19 +152,19 @@ bool aci_conv_onednn_forward(ac_team *team, const aci_conv *c, const void *x, co
 bool aci_conv_onednn_input(ac_team *team, const aci_conv *c, const void *dy, const void *w, void *dx);
 bool aci_conv_onednn_weight(ac_team *team, const aci_conv *c, const void *dy, const void *x, void *dw);
 
-/* A transposed convolution as products first and sums after; wants: is that the better way? */
+/* A transposed convolution as a product and col2im. wants: whether it is faster here. */
 bool aci_conv_wants_fold(const aci_conv *c);
 ac_status aci_conv_run_fold(ac_team *team, const aci_conv *c, const void *dy, const void *w, const void *bias,
                             void *dx, ac_err *e);
 
-/* Winograd's way for 3 x 3 taps: forward, or backward from dy to dx, or to dw; wants: is that the better way? */
+/* Winograd's algorithm for 3 x 3 taps: forward, or backward from dy to dx, or to dw. wants: whether it is faster here. */
 bool aci_conv_wants_winograd(const aci_conv *c);
 ac_status aci_conv_run_winograd(ac_team *team, const aci_conv *c, bool backward, const void *src,
                                 const void *weight, const void *bias, void *dst, ac_err *e);
 ac_status aci_conv_winograd_weight(ac_team *team, const aci_conv *c, const void *dy, const void *x, void *dw,
                                    ac_err *e);
 
-/* 16-bit floats through copies in f32: forward, or backward from dy to dx, or to dw; wants: is that the better way? */
+/* 16-bit floats through copies in f32: forward, or backward from dy to dx, or to dw. wants: whether it is faster here. */
 bool aci_conv_wants_upcast(const aci_conv *c);
 ac_status aci_conv_run_upcast(ac_team *team, const aci_conv *c, bool backward, const void *src, const void *weight,
                                const void *bias, void *dst, ac_err *e);

@@ -17,7 +17,7 @@ enum {
   MANY_TASKS = 40,
   MAX_PARTS = 64,
 };
-static const double PART_FLOPS = 2e6;          /* worth sums of its own */
+static const double PART_FLOPS = 2e6;          /* flops that make a part of the tiles worth its own sums */
 static const int64_t PARTS_BYTES = 64 << 20;   /* of all of them */
 static const int64_t TURNED_BYTES = 512 << 10; /* of staged channels that are transposed together */
 

@@ -28,7 +28,7 @@ typedef struct aci_wino_work {
 
 /* in, out, pad and tiles of a convolution, or of its transpose. */
 void aci_wino_set(aci_wino *w, const aci_conv *c, bool backward);
-/* sequence and spot, when the rest stands. */
+/* Computes sequence and spot from the other fields. */
 void aci_wino_finish(aci_wino *w);
 /* Values that aci_wino_position hands out of p: all but the panels. */
 int64_t aci_wino_size(const aci_wino *w);

@@ -20,16 +20,15 @@ typedef struct aci_flash {
   const void *q, *k, *v;         /* (b, hq, tq, d), (b, hkv, tk, d) twice; the last dimension is contiguous */
   int64_t q_s[3], k_s[3], v_s[3]; /* strides of batch, head, position, in elements */
   double scale;
-  bool causal; /* query i sees keys 0..i, aligned at the top left when tq != tk */
+  bool causal; /* query i attends to keys 0..i, aligned at the top left when tq != tk */
   aci_flash_mask mask_kind;
   aci_gemm_type mask_type; /* of an additive mask: F32, F64, BF16 or F16 */
   const void *mask;
   int64_t mask_s[4]; /* strides of batch, head, query, key; 0 broadcasts */
   /* ALiBi: hq slopes, or NULL. Scores lose slope * |i + tk - tq - j| for query i and key j, |i - j| when causal. */
   const double *alibi;
-  /* Dropout: the weight of query i, key j lives on if word (e mod 4) of aci_philox(key, e / 4, counter) is at
-   * least drop_below, where e = (((drop_b0 + b) * hq + h) * tq + i) * tk + j; it is then divided by 1 -
-   * drop_p. */
+  /* Dropout: the weight of query i, key j is kept if word (e mod 4) of aci_philox(key, e / 4, counter) is at least drop_below,
+   * where e = (((drop_b0 + b) * hq + h) * tq + i) * tk + j; it is then divided by 1 - drop_p. */
   double drop_p; /* 0: no dropout */
   uint64_t drop_key, drop_counter;
   uint32_t drop_below;

@@ -23,7 +23,7 @@ typedef struct aci_tile {
   bool keys_are_rows;
 } aci_tile;
 
-/* t = s * c + mask, in place; keys and queries beyond the matrix are left alone (n_cols: those within). */
+/* t = s * c + mask, in place; keys and queries beyond the matrix are not touched (n_cols: those within). */
 void aci_tile_mask_f32(const aci_tile *t, int n_cols, float *s, float c);
 void aci_tile_mask_f64(const aci_tile *t, int n_cols, double *s, double c);
 
@@ -31,7 +31,7 @@ void aci_tile_mask_f64(const aci_tile *t, int n_cols, double *s, double c);
 void aci_tile_alibi_f32(const aci_tile *t, float *s, float c);
 void aci_tile_alibi_f64(const aci_tile *t, double *s, double c);
 
-/* Dropout of a tile: a weight lives if its word is at least `below`, and is multiplied by `by`. */
+/* Dropout of a tile: a weight is kept if its word is at least `below`, and is multiplied by `by`. */
 typedef struct aci_drop {
   const uint32_t *words; /* (rows, nr) */
   uint32_t below;
