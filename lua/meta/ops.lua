@@ -478,7 +478,7 @@ function accel.any(x, dim, keepdim) end
 ---@overload fun(self: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean}): accel.Tensor
 function Tensor:any(dim, keepdim) end
 
----where the largest element of x first stands, 0-based: along dim, or in x flattened (row-major) when dim is not given.
+---the index (0-based) of the largest element of x, the first of equal ones: along dim, or in x flattened (row-major) when dim is not given.
 ---@param x accel.Tensor
 ---@param dim? integer
 ---@param keepdim? boolean default false
@@ -486,14 +486,14 @@ function Tensor:any(dim, keepdim) end
 ---@overload fun(x: accel.Tensor, opts: {dim?: integer, keepdim?: boolean}): accel.Tensor
 function accel.argmax(x, dim, keepdim) end
 
----where the largest element of x first stands, 0-based: along dim, or in x flattened (row-major) when dim is not given.
+---the index (0-based) of the largest element of x, the first of equal ones: along dim, or in x flattened (row-major) when dim is not given.
 ---@param dim? integer
 ---@param keepdim? boolean default false
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {dim?: integer, keepdim?: boolean}): accel.Tensor
 function Tensor:argmax(dim, keepdim) end
 
----where the smallest element of x first stands, 0-based: along dim, or in x flattened (row-major) when dim is not given.
+---the index (0-based) of the smallest element of x, the first of equal ones: along dim, or in x flattened (row-major) when dim is not given.
 ---@param x accel.Tensor
 ---@param dim? integer
 ---@param keepdim? boolean default false
@@ -501,14 +501,14 @@ function Tensor:argmax(dim, keepdim) end
 ---@overload fun(x: accel.Tensor, opts: {dim?: integer, keepdim?: boolean}): accel.Tensor
 function accel.argmin(x, dim, keepdim) end
 
----where the smallest element of x first stands, 0-based: along dim, or in x flattened (row-major) when dim is not given.
+---the index (0-based) of the smallest element of x, the first of equal ones: along dim, or in x flattened (row-major) when dim is not given.
 ---@param dim? integer
 ---@param keepdim? boolean default false
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {dim?: integer, keepdim?: boolean}): accel.Tensor
 function Tensor:argmin(dim, keepdim) end
 
----the positions of the elements of x along dim, from 0, in the order that sorts them.
+---the indices, from 0, that sort x along dim.
 ---@param x accel.Tensor
 ---@param dim? integer default -1
 ---@param descending? boolean default false
@@ -517,7 +517,7 @@ function Tensor:argmin(dim, keepdim) end
 ---@overload fun(x: accel.Tensor, opts: {dim?: integer, descending?: boolean, stable?: boolean}): accel.Tensor
 function accel.argsort(x, dim, descending, stable) end
 
----the positions of the elements of x along dim, from 0, in the order that sorts them.
+---the indices, from 0, that sort x along dim.
 ---@param dim? integer default -1
 ---@param descending? boolean default false
 ---@param stable? boolean default false
@@ -774,7 +774,7 @@ function accel.binary_cross_entropy_with_logits(input, target, weight, reduction
 ---@overload fun(self: accel.Tensor, target: accel.Tensor, opts: {weight?: accel.Tensor, reduction?: "none"|"mean"|"sum", pos_weight?: accel.Tensor}): accel.Tensor
 function Tensor:binary_cross_entropy_with_logits(target, weight, reduction, pos_weight) end
 
----how often each value from 0 on occurs in x, or the sum of the weights that stand beside it.
+---how often each value from 0 on occurs in x, or the sum of the weights at its occurrences.
 ---@param x accel.Tensor
 ---@param weights? accel.Tensor
 ---@param minlength? integer default 0
@@ -782,7 +782,7 @@ function Tensor:binary_cross_entropy_with_logits(target, weight, reduction, pos_
 ---@overload fun(x: accel.Tensor, opts: {weights?: accel.Tensor, minlength?: integer}): accel.Tensor
 function accel.bincount(x, weights, minlength) end
 
----how often each value from 0 on occurs in x, or the sum of the weights that stand beside it.
+---how often each value from 0 on occurs in x, or the sum of the weights at its occurrences.
 ---@param weights? accel.Tensor
 ---@param minlength? integer default 0
 ---@return accel.Tensor
@@ -910,7 +910,7 @@ function accel.cast(x, dtype) end
 ---@return accel.Tensor
 function Tensor:cast(dtype) end
 
----tensors one behind the other along dim.
+---tensors concatenated along dim.
 ---@param tensors accel.Tensor[]
 ---@param dim? integer default 1
 ---@return accel.Tensor
@@ -1329,27 +1329,27 @@ function accel.cross_entropy(input, target, weight, ignore_index, reduction, lab
 ---@overload fun(self: accel.Tensor, target: accel.Tensor, opts: {weight?: accel.Tensor, ignore_index?: integer, reduction?: "none"|"mean"|"sum", label_smoothing?: number}): accel.Tensor
 function Tensor:cross_entropy(target, weight, ignore_index, reduction, label_smoothing) end
 
----along dim, the largest element up to and including each position, and where it stands (of equal ones the last, from 0).
+---along dim, the largest element up to and including each position, and its index (of equal ones the last, from 0).
 ---@param x accel.Tensor
 ---@param dim integer
 ---@return accel.Tensor values
 ---@return accel.Tensor indices
 function accel.cummax(x, dim) end
 
----along dim, the largest element up to and including each position, and where it stands (of equal ones the last, from 0).
+---along dim, the largest element up to and including each position, and its index (of equal ones the last, from 0).
 ---@param dim integer
 ---@return accel.Tensor values
 ---@return accel.Tensor indices
 function Tensor:cummax(dim) end
 
----along dim, the smallest element up to and including each position, and where it stands (of equal ones the last, from 0).
+---along dim, the smallest element up to and including each position, and its index (of equal ones the last, from 0).
 ---@param x accel.Tensor
 ---@param dim integer
 ---@return accel.Tensor values
 ---@return accel.Tensor indices
 function accel.cummin(x, dim) end
 
----along dim, the smallest element up to and including each position, and where it stands (of equal ones the last, from 0).
+---along dim, the smallest element up to and including each position, and its index (of equal ones the last, from 0).
 ---@param dim integer
 ---@return accel.Tensor values
 ---@return accel.Tensor indices
@@ -1419,7 +1419,7 @@ function accel.diag(x, diagonal) end
 ---@overload fun(self: accel.Tensor, opts: {diagonal?: integer}): accel.Tensor
 function Tensor:diag(diagonal) end
 
----the diagonal of two dims of x as a last dim; they go. offset > 0 lies above, < 0 below the main one.
+---the diagonal of two dims of x, which become one last dim. offset > 0: above the main diagonal, < 0: below.
 ---@param x accel.Tensor
 ---@param offset? integer default 0
 ---@param dim1? integer default 1
@@ -1428,7 +1428,7 @@ function Tensor:diag(diagonal) end
 ---@overload fun(x: accel.Tensor, opts: {offset?: integer, dim1?: integer, dim2?: integer}): accel.Tensor
 function accel.diagonal(x, offset, dim1, dim2) end
 
----the diagonal of two dims of x as a last dim; they go. offset > 0 lies above, < 0 below the main one.
+---the diagonal of two dims of x, which become one last dim. offset > 0: above the main diagonal, < 0: below.
 ---@param offset? integer default 0
 ---@param dim1? integer default 1
 ---@param dim2? integer default 2
@@ -1697,13 +1697,13 @@ function accel.flatten(x, start_dim, end_dim) end
 ---@overload fun(self: accel.Tensor, opts: {start_dim?: integer, end_dim?: integer}): accel.Tensor
 function Tensor:flatten(start_dim, end_dim) end
 
----the positions of x in reverse order along dims.
+---the elements of x in reverse order along dims.
 ---@param x accel.Tensor
 ---@param dims integer|integer[]
 ---@return accel.Tensor
 function accel.flip(x, dims) end
 
----the positions of x in reverse order along dims.
+---the elements of x in reverse order along dims.
 ---@param dims integer|integer[]
 ---@return accel.Tensor
 function Tensor:flip(dims) end
@@ -1832,14 +1832,14 @@ function accel.full_like(x, value, dtype, device) end
 ---@overload fun(self: accel.Tensor, value: number|boolean, opts: {dtype?: accel.DType, device?: string}): accel.Tensor
 function Tensor:full_like(value, dtype, device) end
 
----elements of x picked along dim.
+---the elements of x along dim at index.
 ---@param x accel.Tensor
 ---@param dim integer
 ---@param index accel.Tensor
 ---@return accel.Tensor
 function accel.gather(x, dim, index) end
 
----elements of x picked along dim.
+---the elements of x along dim at index.
 ---@param dim integer
 ---@param index accel.Tensor
 ---@return accel.Tensor
@@ -2051,7 +2051,7 @@ function accel.huber_loss(input, target, reduction, delta) end
 ---@overload fun(self: accel.Tensor, target: accel.Tensor, opts: {reduction?: "none"|"mean"|"sum", delta?: number}): accel.Tensor
 function Tensor:huber_loss(target, reduction, delta) end
 
----positions of x named by several index tensors at once, as NumPy's x[i, j].
+---the elements of x at the positions that several index tensors give together, as NumPy's x[i, j].
 ---@param x accel.Tensor
 ---@param indices accel.Tensor[]
 ---@param dims? integer|integer[]
@@ -2059,14 +2059,14 @@ function Tensor:huber_loss(target, reduction, delta) end
 ---@overload fun(x: accel.Tensor, indices: accel.Tensor[], opts: {dims?: integer|integer[]}): accel.Tensor
 function accel.index(x, indices, dims) end
 
----positions of x named by several index tensors at once, as NumPy's x[i, j].
+---the elements of x at the positions that several index tensors give together, as NumPy's x[i, j].
 ---@param indices accel.Tensor[]
 ---@param dims? integer|integer[]
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, indices: accel.Tensor[], opts: {dims?: integer|integer[]}): accel.Tensor
 function Tensor:index(indices, dims) end
 
----x with alpha times the positions of source added along dim at the positions index names.
+---x with alpha times the slices of source along dim added to the slices of x that index names.
 ---@param x accel.Tensor
 ---@param dim integer
 ---@param index accel.Tensor
@@ -2076,7 +2076,7 @@ function Tensor:index(indices, dims) end
 ---@overload fun(x: accel.Tensor, dim: integer, index: accel.Tensor, source: accel.Tensor, opts: {alpha?: number|boolean}): accel.Tensor
 function accel.index_add(x, dim, index, source, alpha) end
 
----x with alpha times the positions of source added along dim at the positions index names.
+---x with alpha times the slices of source along dim added to the slices of x that index names.
 ---@param dim integer
 ---@param index accel.Tensor
 ---@param source accel.Tensor
@@ -2085,7 +2085,7 @@ function accel.index_add(x, dim, index, source, alpha) end
 ---@overload fun(self: accel.Tensor, dim: integer, index: accel.Tensor, source: accel.Tensor, opts: {alpha?: number|boolean}): accel.Tensor
 function Tensor:index_add(dim, index, source, alpha) end
 
----x with the positions of source written over the positions that index names along dim.
+---x with the slices of source along dim written over the slices that index names.
 ---@param x accel.Tensor
 ---@param dim integer
 ---@param index accel.Tensor
@@ -2093,14 +2093,14 @@ function Tensor:index_add(dim, index, source, alpha) end
 ---@return accel.Tensor
 function accel.index_copy(x, dim, index, source) end
 
----x with the positions of source written over the positions that index names along dim.
+---x with the slices of source along dim written over the slices that index names.
 ---@param dim integer
 ---@param index accel.Tensor
 ---@param source accel.Tensor
 ---@return accel.Tensor
 function Tensor:index_copy(dim, index, source) end
 
----x with the positions of source written over the positions that index names along dim. Writes into its first argument.
+---x with the slices of source along dim written over the slices that index names. Writes into its first argument.
 ---@param x accel.Tensor
 ---@param dim integer
 ---@param index accel.Tensor
@@ -2108,14 +2108,14 @@ function Tensor:index_copy(dim, index, source) end
 ---@return accel.Tensor
 function accel.index_copy_(x, dim, index, source) end
 
----x with the positions of source written over the positions that index names along dim. Writes into its first argument.
+---x with the slices of source along dim written over the slices that index names. Writes into its first argument.
 ---@param dim integer
 ---@param index accel.Tensor
 ---@param source accel.Tensor
 ---@return accel.Tensor
 function Tensor:index_copy_(dim, index, source) end
 
----x with a number at the positions that index names along dim.
+---x with a number written to the slices along dim that index names.
 ---@param x accel.Tensor
 ---@param dim integer
 ---@param index accel.Tensor
@@ -2123,14 +2123,14 @@ function Tensor:index_copy_(dim, index, source) end
 ---@return accel.Tensor
 function accel.index_fill(x, dim, index, value) end
 
----x with a number at the positions that index names along dim.
+---x with a number written to the slices along dim that index names.
 ---@param dim integer
 ---@param index accel.Tensor
 ---@param value number|boolean
 ---@return accel.Tensor
 function Tensor:index_fill(dim, index, value) end
 
----x with a number at the positions that index names along dim. Writes into its first argument.
+---x with a number written to the slices along dim that index names. Writes into its first argument.
 ---@param x accel.Tensor
 ---@param dim integer
 ---@param index accel.Tensor
@@ -2138,7 +2138,7 @@ function Tensor:index_fill(dim, index, value) end
 ---@return accel.Tensor
 function accel.index_fill_(x, dim, index, value) end
 
----x with a number at the positions that index names along dim. Writes into its first argument.
+---x with a number written to the slices along dim that index names. Writes into its first argument.
 ---@param dim integer
 ---@param index accel.Tensor
 ---@param value number|boolean
@@ -2183,14 +2183,14 @@ function accel.index_put_(x, indices, values, accumulate, dims) end
 ---@overload fun(self: accel.Tensor, indices: accel.Tensor[], values: accel.Tensor|number|boolean, opts: {accumulate?: boolean, dims?: integer|integer[]}): accel.Tensor
 function Tensor:index_put_(indices, values, accumulate, dims) end
 
----positions of x along dim, by their numbers (from 0), in the order of index.
+---the slices of x along dim that index names (from 0), in its order.
 ---@param x accel.Tensor
 ---@param dim integer
 ---@param index accel.Tensor
 ---@return accel.Tensor
 function accel.index_select(x, dim, index) end
 
----positions of x along dim, by their numbers (from 0), in the order of index.
+---the slices of x along dim that index names (from 0), in its order.
 ---@param dim integer
 ---@param index accel.Tensor
 ---@return accel.Tensor
@@ -2735,7 +2735,7 @@ function accel.matmul(x, other) end
 ---@return accel.Tensor
 function Tensor:matmul(other) end
 
----the largest element of x, or with dim the largest along it and where it first stands (0-based).
+---the largest element of x, or with dim the largest along it and its index (0-based, the first of equal ones).
 ---@param x accel.Tensor
 ---@param dim? integer
 ---@param keepdim? boolean default false
@@ -2744,7 +2744,7 @@ function Tensor:matmul(other) end
 ---@overload fun(x: accel.Tensor, opts: {dim?: integer, keepdim?: boolean}): accel.Tensor, accel.Tensor?
 function accel.max(x, dim, keepdim) end
 
----the largest element of x, or with dim the largest along it and where it first stands (0-based).
+---the largest element of x, or with dim the largest along it and its index (0-based, the first of equal ones).
 ---@param dim? integer
 ---@param keepdim? boolean default false
 ---@return accel.Tensor values
@@ -2830,7 +2830,7 @@ function accel.mean(x, dim, keepdim, dtype) end
 ---@overload fun(self: accel.Tensor, opts: {dim?: integer|integer[], keepdim?: boolean, dtype?: accel.DType}): accel.Tensor
 function Tensor:mean(dim, keepdim, dtype) end
 
----the middle element of x in ascending order, the lower one of two; with dim that of each line along it, and where it stands (the first position, from 0).
+---the middle element of x in ascending order, the lower one of two; with dim that of each line along it, and its index (the first, from 0).
 ---@param x accel.Tensor
 ---@param dim? integer
 ---@param keepdim? boolean default false
@@ -2839,7 +2839,7 @@ function Tensor:mean(dim, keepdim, dtype) end
 ---@overload fun(x: accel.Tensor, opts: {dim?: integer, keepdim?: boolean}): accel.Tensor, accel.Tensor?
 function accel.median(x, dim, keepdim) end
 
----the middle element of x in ascending order, the lower one of two; with dim that of each line along it, and where it stands (the first position, from 0).
+---the middle element of x in ascending order, the lower one of two; with dim that of each line along it, and its index (the first, from 0).
 ---@param dim? integer
 ---@param keepdim? boolean default false
 ---@return accel.Tensor values
@@ -2854,7 +2854,7 @@ function Tensor:median(dim, keepdim) end
 ---@overload fun(tensors: accel.Tensor[], opts: {indexing?: "ij"|"xy"}): accel.Tensor[]
 function accel.meshgrid(tensors, indexing) end
 
----the smallest element of x, or with dim the smallest along it and where it first stands (0-based).
+---the smallest element of x, or with dim the smallest along it and its index (0-based, the first of equal ones).
 ---@param x accel.Tensor
 ---@param dim? integer
 ---@param keepdim? boolean default false
@@ -2863,7 +2863,7 @@ function accel.meshgrid(tensors, indexing) end
 ---@overload fun(x: accel.Tensor, opts: {dim?: integer, keepdim?: boolean}): accel.Tensor, accel.Tensor?
 function accel.min(x, dim, keepdim) end
 
----the smallest element of x, or with dim the smallest along it and where it first stands (0-based).
+---the smallest element of x, or with dim the smallest along it and its index (0-based, the first of equal ones).
 ---@param dim? integer
 ---@param keepdim? boolean default false
 ---@return accel.Tensor values
@@ -2989,7 +2989,7 @@ function Tensor:mul_(other) end
 ---@return accel.Tensor
 function accel.multi_dot(tensors) end
 
----num_samples positions of each row of weights, drawn with probabilities proportional to them; with replacement independently, without one after the other from those that are left.
+---num_samples indices for each row of weights, drawn with probabilities proportional to the weights; with replacement independently, without it one after another from those not drawn yet.
 ---@param x accel.Tensor
 ---@param num_samples integer
 ---@param replacement? boolean default false
@@ -2998,7 +2998,7 @@ function accel.multi_dot(tensors) end
 ---@overload fun(x: accel.Tensor, num_samples: integer, opts: {replacement?: boolean, generator?: accel.Generator}): accel.Tensor
 function accel.multinomial(x, num_samples, replacement, generator) end
 
----num_samples positions of each row of weights, drawn with probabilities proportional to them; with replacement independently, without one after the other from those that are left.
+---num_samples indices for each row of weights, drawn with probabilities proportional to the weights; with replacement independently, without it one after another from those not drawn yet.
 ---@param num_samples integer
 ---@param replacement? boolean default false
 ---@param generator? accel.Generator
@@ -3078,7 +3078,7 @@ function accel.nan_to_num_(x, nan, posinf, neginf) end
 ---@overload fun(self: accel.Tensor, opts: {nan?: number, posinf?: number, neginf?: number}): accel.Tensor
 function Tensor:nan_to_num_(nan, posinf, neginf) end
 
----length positions of x along dim, from start on.
+---`length` elements of x along dim, from start on.
 ---@param x accel.Tensor
 ---@param dim integer
 ---@param start integer
@@ -3086,7 +3086,7 @@ function Tensor:nan_to_num_(nan, posinf, neginf) end
 ---@return accel.Tensor
 function accel.narrow(x, dim, start, length) end
 
----length positions of x along dim, from start on.
+---`length` elements of x along dim, from start on.
 ---@param dim integer
 ---@param start integer
 ---@param length integer
@@ -3160,12 +3160,12 @@ function accel.nll_loss(input, target, weight, ignore_index, reduction) end
 ---@overload fun(self: accel.Tensor, target: accel.Tensor, opts: {weight?: accel.Tensor, ignore_index?: integer, reduction?: "none"|"mean"|"sum"}): accel.Tensor
 function Tensor:nll_loss(target, weight, ignore_index, reduction) end
 
----the positions of the elements of x that are not zero, one row each in row-major order, counted from 0.
+---the indices (from 0) of the elements of x that are not zero, one row each, in row-major order.
 ---@param x accel.Tensor
 ---@return accel.Tensor
 function accel.nonzero(x) end
 
----the positions of the elements of x that are not zero, one row each in row-major order, counted from 0.
+---the indices (from 0) of the elements of x that are not zero, one row each, in row-major order.
 ---@return accel.Tensor
 function Tensor:nonzero() end
 
@@ -3220,14 +3220,14 @@ function accel.normalize(x, p, dim, eps) end
 ---@overload fun(self: accel.Tensor, opts: {p?: number, dim?: integer|integer[], eps?: number}): accel.Tensor
 function Tensor:normalize(p, dim, eps) end
 
----1 in the position that each value of x names, 0 in the others of num_classes.
+---a vector of num_classes for each value of x: 1 at that index, 0 elsewhere.
 ---@param x accel.Tensor
 ---@param num_classes? integer default -1
 ---@return accel.Tensor
 ---@overload fun(x: accel.Tensor, opts: {num_classes?: integer}): accel.Tensor
 function accel.one_hot(x, num_classes) end
 
----1 in the position that each value of x names, 0 in the others of num_classes.
+---a vector of num_classes for each value of x: 1 at that index, 0 elsewhere.
 ---@param num_classes? integer default -1
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, opts: {num_classes?: integer}): accel.Tensor
@@ -3259,7 +3259,7 @@ function accel.outer(x, other) end
 ---@return accel.Tensor
 function Tensor:outer(other) end
 
----x with positions added around it, or taken away where a number is negative.
+---x with elements added at both ends of its last dims, or removed where a number is negative.
 ---@param x accel.Tensor
 ---@param pad integer[]
 ---@param mode? "constant"|"reflect"|"replicate"|"circular" default "constant"
@@ -3268,7 +3268,7 @@ function Tensor:outer(other) end
 ---@overload fun(x: accel.Tensor, pad: integer[], opts: {mode?: "constant"|"reflect"|"replicate"|"circular", value?: number}): accel.Tensor
 function accel.pad(x, pad, mode, value) end
 
----x with positions added around it, or taken away where a number is negative.
+---x with elements added at both ends of its last dims, or removed where a number is negative.
 ---@param pad integer[]
 ---@param mode? "constant"|"reflect"|"replicate"|"circular" default "constant"
 ---@param value? number default 0
@@ -3373,7 +3373,7 @@ function accel.qr(x, mode) end
 ---@overload fun(self: accel.Tensor, opts: {mode?: "reduced"|"complete"|"r"}): accel.Tensor, accel.Tensor
 function Tensor:qr(mode) end
 
----the value below which the share q of x lies: of n elements in ascending order the one at position q (n - 1), between two positions what interpolation says.
+---the value below which the fraction q of x lies: of n elements in ascending order the one at index q (n - 1), interpolated between two elements as `interpolation` says.
 ---@param x accel.Tensor
 ---@param q number
 ---@param dim? integer
@@ -3383,7 +3383,7 @@ function Tensor:qr(mode) end
 ---@overload fun(x: accel.Tensor, q: number, opts: {dim?: integer, keepdim?: boolean, interpolation?: "linear"|"lower"|"higher"|"midpoint"|"nearest"}): accel.Tensor
 function accel.quantile(x, q, dim, keepdim, interpolation) end
 
----the value below which the share q of x lies: of n elements in ascending order the one at position q (n - 1), between two positions what interpolation says.
+---the value below which the fraction q of x lies: of n elements in ascending order the one at index q (n - 1), interpolated between two elements as `interpolation` says.
 ---@param q number
 ---@param dim? integer
 ---@param keepdim? boolean default false
@@ -3522,7 +3522,7 @@ function accel.remainder_(x, other) end
 ---@return accel.Tensor
 function Tensor:remainder_(other) end
 
----each position of x along dim several times in a row; without dim x counts as one row.
+---each slice of x along dim repeated, the copies one after another; without dim x is flattened.
 ---@param x accel.Tensor
 ---@param repeats accel.Tensor|number|boolean
 ---@param dim? integer
@@ -3531,7 +3531,7 @@ function Tensor:remainder_(other) end
 ---@overload fun(x: accel.Tensor, repeats: accel.Tensor|number|boolean, opts: {dim?: integer, output_size?: integer}): accel.Tensor
 function accel.repeat_interleave(x, repeats, dim, output_size) end
 
----each position of x along dim several times in a row; without dim x counts as one row.
+---each slice of x along dim repeated, the copies one after another; without dim x is flattened.
 ---@param repeats accel.Tensor|number|boolean
 ---@param dim? integer
 ---@param output_size? integer
@@ -3561,7 +3561,7 @@ function accel.reshape_as(x, other) end
 ---@return accel.Tensor
 function Tensor:reshape_as(other) end
 
----y = x / sqrt(mean(x^2) + eps) * weight over the last dims, which must have the extents of normalized_shape; eps is the machine epsilon of what it is computed in when left out.
+---y = x / sqrt(mean(x^2) + eps) * weight over the last dims, which must have the extents of normalized_shape; eps defaults to the machine epsilon of the compute type.
 ---@param x accel.Tensor
 ---@param normalized_shape integer[]
 ---@param weight? accel.Tensor
@@ -3570,7 +3570,7 @@ function Tensor:reshape_as(other) end
 ---@overload fun(x: accel.Tensor, normalized_shape: integer[], opts: {weight?: accel.Tensor, eps?: number}): accel.Tensor
 function accel.rms_norm(x, normalized_shape, weight, eps) end
 
----y = x / sqrt(mean(x^2) + eps) * weight over the last dims, which must have the extents of normalized_shape; eps is the machine epsilon of what it is computed in when left out.
+---y = x / sqrt(mean(x^2) + eps) * weight over the last dims, which must have the extents of normalized_shape; eps defaults to the machine epsilon of the compute type.
 ---@param normalized_shape integer[]
 ---@param weight? accel.Tensor
 ---@param eps? number
@@ -3594,7 +3594,7 @@ function Tensor:rms_norm(normalized_shape, weight, eps) end
 ---@overload fun(params: accel.Tensor[], grads: accel.Tensor[], square_avgs: accel.Tensor[], lr: accel.Tensor, step: accel.Tensor, opts: {alpha?: number, eps?: number, weight_decay?: number, momentum?: number, maximize?: boolean, momentum_buffers?: accel.Tensor[], grad_avgs?: accel.Tensor[]})
 function accel.rmsprop_step_(params, grads, square_avgs, lr, step, alpha, eps, weight_decay, momentum, maximize, momentum_buffers, grad_avgs) end
 
----the positions of x moved by shifts along dims; what leaves at the end comes in at the front.
+---the elements of x shifted along dims; those shifted beyond the end come back at the front.
 ---@param x accel.Tensor
 ---@param shifts integer[]
 ---@param dims? integer|integer[]
@@ -3602,7 +3602,7 @@ function accel.rmsprop_step_(params, grads, square_avgs, lr, step, alpha, eps, w
 ---@overload fun(x: accel.Tensor, shifts: integer[], opts: {dims?: integer|integer[]}): accel.Tensor
 function accel.roll(x, shifts, dims) end
 
----the positions of x moved by shifts along dims; what leaves at the end comes in at the front.
+---the elements of x shifted along dims; those shifted beyond the end come back at the front.
 ---@param shifts integer[]
 ---@param dims? integer|integer[]
 ---@return accel.Tensor
@@ -3779,7 +3779,7 @@ function accel.scatter_add_(x, dim, index, src) end
 ---@return accel.Tensor
 function Tensor:scatter_add_(dim, index, src) end
 
----where each value would be put into an ascending sequence to keep it so: before equal elements, with right behind them.
+---the index (from 0) at which each value would be inserted into an ascending sequence to keep it sorted: before equal elements, with right after them.
 ---@param sorted_sequence accel.Tensor
 ---@param values accel.Tensor|number|boolean
 ---@param right? boolean default false
@@ -3787,21 +3787,21 @@ function Tensor:scatter_add_(dim, index, src) end
 ---@overload fun(sorted_sequence: accel.Tensor, values: accel.Tensor|number|boolean, opts: {right?: boolean}): accel.Tensor
 function accel.searchsorted(sorted_sequence, values, right) end
 
----where each value would be put into an ascending sequence to keep it so: before equal elements, with right behind them.
+---the index (from 0) at which each value would be inserted into an ascending sequence to keep it sorted: before equal elements, with right after them.
 ---@param values accel.Tensor|number|boolean
 ---@param right? boolean default false
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, values: accel.Tensor|number|boolean, opts: {right?: boolean}): accel.Tensor
 function Tensor:searchsorted(values, right) end
 
----one position of x along dim; the dim goes.
+---the slice of x at one index along dim, without that dim.
 ---@param x accel.Tensor
 ---@param dim integer
 ---@param index integer
 ---@return accel.Tensor
 function accel.select(x, dim, index) end
 
----one position of x along dim; the dim goes.
+---the slice of x at one index along dim, without that dim.
 ---@param dim integer
 ---@param index integer
 ---@return accel.Tensor
@@ -3947,7 +3947,7 @@ function accel.sinh_(x) end
 ---@return accel.Tensor
 function Tensor:sinh_() end
 
----positions start to stop (inclusive) of x along dim, every step-th of them.
+---the elements of x from position start to stop (inclusive) along dim, every step-th of them.
 ---@param x accel.Tensor
 ---@param dim integer
 ---@param start? integer default 1
@@ -3957,7 +3957,7 @@ function Tensor:sinh_() end
 ---@overload fun(x: accel.Tensor, dim: integer, opts: {start?: integer, stop?: integer, step?: integer}): accel.Tensor
 function accel.slice(x, dim, start, stop, step) end
 
----positions start to stop (inclusive) of x along dim, every step-th of them.
+---the elements of x from position start to stop (inclusive) along dim, every step-th of them.
 ---@param dim integer
 ---@param start? integer default 1
 ---@param stop? integer
@@ -4075,7 +4075,7 @@ function accel.solve_triangular(A, B, upper, left, unitriangular) end
 ---@overload fun(self: accel.Tensor, B: accel.Tensor, upper: boolean, opts: {left?: boolean, unitriangular?: boolean}): accel.Tensor
 function Tensor:solve_triangular(B, upper, left, unitriangular) end
 
----the elements of x along dim in ascending (or descending) order, and where each stood.
+---the elements of x along dim in ascending (or descending) order, and the index each had.
 ---@param x accel.Tensor
 ---@param dim? integer default -1
 ---@param descending? boolean default false
@@ -4085,7 +4085,7 @@ function Tensor:solve_triangular(B, upper, left, unitriangular) end
 ---@overload fun(x: accel.Tensor, opts: {dim?: integer, descending?: boolean, stable?: boolean}): accel.Tensor, accel.Tensor
 function accel.sort(x, dim, descending, stable) end
 
----the elements of x along dim in ascending (or descending) order, and where each stood.
+---the elements of x along dim in ascending (or descending) order, and the index each had.
 ---@param dim? integer default -1
 ---@param descending? boolean default false
 ---@param stable? boolean default false
@@ -4094,7 +4094,7 @@ function accel.sort(x, dim, descending, stable) end
 ---@overload fun(self: accel.Tensor, opts: {dim?: integer, descending?: boolean, stable?: boolean}): accel.Tensor, accel.Tensor
 function Tensor:sort(dim, descending, stable) end
 
----x cut along dim into pieces of split_size positions (the last may be shorter), or into pieces of the extents listed.
+---x cut along dim into pieces of extent split_size (the last may be shorter), or into pieces of the extents listed.
 ---@param x accel.Tensor
 ---@param split_size integer[]
 ---@param dim? integer default 1
@@ -4102,7 +4102,7 @@ function Tensor:sort(dim, descending, stable) end
 ---@overload fun(x: accel.Tensor, split_size: integer[], opts: {dim?: integer}): accel.Tensor[]
 function accel.split(x, split_size, dim) end
 
----x cut along dim into pieces of split_size positions (the last may be shorter), or into pieces of the extents listed.
+---x cut along dim into pieces of extent split_size (the last may be shorter), or into pieces of the extents listed.
 ---@param split_size integer[]
 ---@param dim? integer default 1
 ---@return accel.Tensor[]
@@ -4249,7 +4249,7 @@ function accel.t(x) end
 ---@return accel.Tensor
 function Tensor:t() end
 
----elements of x picked along dim by indices, as argsort and argmax with keepdim give them; both are broadcast over the other dims.
+---the elements of x along dim at indices, as argsort and argmax with keepdim give them; both are broadcast over the other dims.
 ---@param x accel.Tensor
 ---@param indices accel.Tensor
 ---@param dim? integer
@@ -4257,7 +4257,7 @@ function Tensor:t() end
 ---@overload fun(x: accel.Tensor, indices: accel.Tensor, opts: {dim?: integer}): accel.Tensor
 function accel.take_along_dim(x, indices, dim) end
 
----elements of x picked along dim by indices, as argsort and argmax with keepdim give them; both are broadcast over the other dims.
+---the elements of x along dim at indices, as argsort and argmax with keepdim give them; both are broadcast over the other dims.
 ---@param indices accel.Tensor
 ---@param dim? integer
 ---@return accel.Tensor
@@ -4335,7 +4335,7 @@ function accel.to(x, dtype, device) end
 ---@overload fun(self: accel.Tensor, opts: {dtype?: accel.DType, device?: string}): accel.Tensor
 function Tensor:to(dtype, device) end
 
----the k largest (or smallest) elements of x along dim, the best first, and where each stood.
+---the k largest (or smallest) elements of x along dim, the best first, and the index each had.
 ---@param x accel.Tensor
 ---@param k integer
 ---@param dim? integer default -1
@@ -4346,7 +4346,7 @@ function Tensor:to(dtype, device) end
 ---@overload fun(x: accel.Tensor, k: integer, opts: {dim?: integer, largest?: boolean, sorted?: boolean}): accel.Tensor, accel.Tensor
 function accel.topk(x, k, dim, largest, sorted) end
 
----the k largest (or smallest) elements of x along dim, the best first, and where each stood.
+---the k largest (or smallest) elements of x along dim, the best first, and the index each had.
 ---@param k integer
 ---@param dim? integer default -1
 ---@param largest? boolean default true
@@ -4447,14 +4447,14 @@ function accel.trunc_(x) end
 ---@return accel.Tensor
 function Tensor:trunc_() end
 
----x cut along dim into its positions, each without that dim.
+---the slices of x along dim, each without that dim.
 ---@param x accel.Tensor
 ---@param dim? integer default 1
 ---@return accel.Tensor[]
 ---@overload fun(x: accel.Tensor, opts: {dim?: integer}): accel.Tensor[]
 function accel.unbind(x, dim) end
 
----x cut along dim into its positions, each without that dim.
+---the slices of x along dim, each without that dim.
 ---@param dim? integer default 1
 ---@return accel.Tensor[]
 ---@overload fun(self: accel.Tensor, opts: {dim?: integer}): accel.Tensor[]

@@ -1,4 +1,4 @@
-/* alias: another handle on the same elements, with a position of its own in the graph. Used by the engine to tell an input's own gradient
+/* alias: another tensor on the same elements, which is a node of its own in the graph. Used by the engine to tell an input's own gradient
    from what flows through other inputs.          x (any shape) -> view of x.          gradient: dx = dy. */
 #include "ops/op.h"
 

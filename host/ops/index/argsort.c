@@ -1,4 +1,4 @@
-/* argsort: the positions of the elements of x along dim, from 0, in the order that sorts them. Equal elements
+/* argsort: the indices, from 0, that sort x along dim. Equal elements
    keep their order whether or not stable is asked for; NaN counts as larger than every number.
    x (any shape) -> y (same shape, i64).          No gradient.
    example: accel.tensor { 3, 1, 2 }:argsort() --> { 1, 2, 0 }

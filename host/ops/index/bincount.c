@@ -1,5 +1,5 @@
-/* bincount: how often each value from 0 on occurs in x, or the sum of the weights that stand beside it. The
-   meta device takes minlength for the length, since it cannot know more.
+/* bincount: how often each value from 0 on occurs in x, or the sum of the weights at its occurrences. On
+   the meta device the length is minlength, since values are not known there.
    x (n; integers, not negative), weights (n) -> y (m), m = the largest value + 1, at least minlength; i64, with
    weights f32 for f32 ones, else f64. Weights are added in f64 in the order of x.          No gradient.
    example: accel.bincount(accel.tensor { 0, 1, 1, 3 }) --> { 1, 2, 0, 1 }

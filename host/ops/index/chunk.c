@@ -1,6 +1,6 @@
 /* chunk: x cut along dim into at most `chunks` pieces of equal extent (the last may be shorter).
    x (..., n, ...) -> views of x (..., ceil(n / chunks), ...).
-   gradient: dx = the dys at their positions, in one pass.
+   gradient: dx = the dys concatenated along dim, in one pass.
    example: accel.chunk(accel.arange(5), 2) --> { { 0, 1, 2 }, { 3, 4 } } */
 #include "ops/index/index.h"
 

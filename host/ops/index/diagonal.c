@@ -1,4 +1,4 @@
-/* diagonal: the diagonal of two dims of x as a last dim; they go. offset > 0 lies above, < 0 below the main one.
+/* diagonal: the diagonal of two dims of x, which become one last dim. offset > 0: above the main diagonal, < 0: below.
    x (..., m, ..., n, ...) -> view of x (..., k), y[..., i] = x[..., i - min(offset, 0), ..., i + max(offset, 0), ...]
    gradient: dx = dy on the diagonal, zeros elsewhere (diagonal_backward).
    example: accel.tensor { { 1, 2 }, { 3, 4 } }:diagonal() --> { 1, 4 }

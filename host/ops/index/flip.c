@@ -1,4 +1,4 @@
-/* flip: the positions of x in reverse order along dims.
+/* flip: the elements of x in reverse order along dims.
    x (any shape), dims -> y (same shape), y[i] = x[n + 1 - i] along each of them. A copy, not a view.
    gradient: dx = dy flipped back.
    example: accel.tensor { 1, 2, 3 }:flip(1) --> { 3, 2, 1 }

@@ -1,4 +1,4 @@
-/* gather: elements of x picked along dim.
+/* gather: the elements of x along dim at index.
    x (a, n, b), dim 1, index (a', m, b') with a' <= a, b' <= b -> y (a', m, b'),
    y[i, j, k] = x[i, index[i, j, k], k]; index values count from 0.
    gradient: dx = dy added to the positions it came from (gather_backward).

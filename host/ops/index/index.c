@@ -1,7 +1,7 @@
-/* index: positions of x named by several index tensors at once, as NumPy's x[i, j].
+/* index: the elements of x at the positions that several index tensors give together, as NumPy's x[i, j].
    x (a, b, c), indices {i, j} of shapes that broadcast to (m, n) -> y (m, n, c), y[p, q, :] = x[i[p, q], j[p, q], :]
-   dims says which dims the tensors address (the first ones unless given); their extents give way to (m, n),
-   which stands instead of the first of them where they are neighbours, else in front. Values count from 0,
+   dims says which dims the tensors address (the first ones unless given); these dims become (m, n),
+   at the position of the first of them where they are adjacent, else in front. Values count from 0,
    negative ones from the end.
    gradient: dx = dy added to its positions, in their order (index_backward).
    example: accel.tensor { { 1, 2 }, { 3, 4 } }:index { accel.tensor { 0, 1 }, accel.tensor { 1, 0 } } --> { 2, 3 }

@@ -1,4 +1,4 @@
-/* index_add: x with alpha times the positions of source added along dim at the positions index names.
+/* index_add: x with alpha times the slices of source along dim added to the slices of x that index names.
    x (a, n, b), dim 1, index (m), source (a, m, b) -> y = x, then y[:, index[j], :] += alpha * source[:, j, :]
    in the order of j.
    gradient: dx = dy, dsource = alpha * dy selected by index.

@@ -1,6 +1,6 @@
-/* index_copy: x with the positions of source written over the positions that index names along dim.
+/* index_copy: x with the slices of source along dim written over the slices that index names.
    x (a, n, b), dim 2, index (m), source (a, m, b) -> y = x, then y[:, index[j], :] = source[:, j, :]
-   Index values count from 0; where two are equal, the last one stays.
+   Index values count from 0; where two are equal, the last one counts.
    gradient: dx = dy with zeros at the positions written, dsource = dy at its positions, zeros where overwritten.
    example: accel.zeros(3):index_copy(1, accel.tensor { 2, 0 }, accel.tensor { 5.0, 6.0 }) --> { 6, 0, 5 } */
 #include "ops/index/index_last.h"

@@ -1,6 +1,6 @@
-/* index_fill: x with a number at the positions that index names along dim.
+/* index_fill: x with a number written to the slices along dim that index names.
    x (a, n, b), dim 2, index (m) -> y = x, then y[:, index[j], :] = value.          Index values count from 0.
-   gradient: dx = dy with zeros at those positions.
+   gradient: dx = dy with zeros in those slices.
    example: accel.tensor { 1, 2, 3 }:index_fill(1, accel.tensor { 0, 2 }, 9) --> { 9, 2, 9 } */
 #include "ops/index/advanced_index.h"
 #include "ops/map/fill.h"

@@ -1,6 +1,6 @@
-/* index_select: positions of x along dim, by their numbers (from 0), in the order of index.
+/* index_select: the slices of x along dim that index names (from 0), in its order.
    x (a, n, b), dim 1, index (m) -> y (a, m, b).
-   gradient: dx = dy added to its positions (index_select_backward).
+   gradient: dx = dy added to the slices it came from (index_select_backward).
    example: accel.tensor({ { 1.0, 2 }, { 3, 4 } }):index_select(2, accel.tensor { 1, 1, 0 }) --> { { 2, 2, 1 }, { 4, 4, 3 } } */
 #include "ops/index/index.h"
 

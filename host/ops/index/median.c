@@ -1,5 +1,5 @@
 /* median: the middle element of x in ascending order, the lower one of two; with dim that of each line along
-   it, and where it stands (the first position, from 0). NaN when there is one.
+   it, and its index (the first, from 0). NaN when there is one.
    x (any shape) -> values () | values, indices (without dim, or 1 with keepdim)
    gradient: with dim, dx = dvalues at indices, 0 elsewhere; without, dvalues shared equally by the elements
    that equal the median.

@@ -1,6 +1,6 @@
-/* narrow: length positions of x along dim, from start on.
+/* narrow: `length` elements of x along dim, from start on.
    x (..., n, ...) -> view of x (..., length, ...)
-   gradient: dx = dy at its position, zeros elsewhere (slice_backward).
+   gradient: dx = dy in that range, zeros elsewhere (slice_backward).
    example: accel.arange(5):narrow(1, 2, 3) --> { 1, 2, 3 }
    example: accel.tensor({ { 1, 2 }, { 3, 4 } }):narrow(2, -1, 1) --> { { 2 }, { 4 } } */
 #include "ops/ctx_impl.h"

@@ -1,5 +1,5 @@
-/* one_hot: 1 in the position that each value of x names, 0 in the others of num_classes. Without num_classes (or
-   with -1) there are as many as the largest value asks for, which the meta device cannot know.
+/* one_hot: a vector of num_classes for each value of x: 1 at that index, 0 elsewhere. Without num_classes (or with
+   -1) it is the largest value + 1, which the meta device cannot know.
    x (any shape; i64 or i32, values from 0) -> y (shape, num_classes; i64).          No gradient.
    example: accel.one_hot(accel.tensor { 0, 2 }, 3) --> { { 1, 0, 0 }, { 0, 0, 1 } }
    example: accel.one_hot(accel.tensor { 1, 0 }) --> { { 0, 1 }, { 1, 0 } } */

@@ -1,8 +1,8 @@
-/* pad: x with positions added around it, or taken away where a number is negative.
+/* pad: x with elements added at both ends of its last dims, or removed where a number is negative.
    x (..., n), pad (left, right of the last dim, left, right of the one before it, ...) -> y (..., left + n + right)
-   mode says what the new positions show: constant the value, reflect the positions inwards from the edge (which is
-   not repeated), replicate the edge, circular the other end of what is left.
-   gradient: dx = dy summed over the positions that show the same one (pad_backward); for constant dy cropped.
+   mode says what is added: constant the value, reflect the elements inwards from the edge (which is not repeated),
+   replicate the edge, circular the elements of the other end.
+   gradient: dx = dy summed over the copies of each element (pad_backward); for constant dy cropped.
    example: accel.tensor { 1, 2, 3 }:pad { 1, 2 } --> { 0, 1, 2, 3, 0, 0 }
    example: accel.tensor { 1, 2, 3 }:pad({ 2, -1 }, { mode = "reflect" }) --> { 3, 2, 1, 2 }
    example: accel.tensor { 1, 2, 3, 4 }:pad({ -1, 2 }, "circular") --> { 2, 3, 4, 2, 3 }

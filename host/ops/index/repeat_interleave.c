@@ -1,7 +1,7 @@
-/* repeat_interleave: each position of x along dim several times in a row; without dim x counts as one row.
+/* repeat_interleave: each slice of x along dim repeated, the copies one after another; without dim x is flattened.
    x (a, n, b), dim 2, repeats a number -> y (a, n * repeats, b)
    x (a, n, b), dim 2, repeats (n) or (1), i64 or i32 -> y (a, sum of repeats, b); the sum is read from the
-   tensor unless output_size says it, which the meta device needs.
+   tensor unless output_size gives it, which the meta device needs.
    gradient: dx = dy summed over the repeats.
    example: accel.tensor { 1, 2 }:repeat_interleave(2) --> { 1, 1, 2, 2 }
    example: accel.tensor { { 1, 2 }, { 3, 4 } }:repeat_interleave(accel.tensor { 1, 2 }, 1) --> { { 1, 2 }, { 3, 4 }, { 3, 4 } } */

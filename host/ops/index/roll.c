@@ -1,5 +1,5 @@
-/* roll: the positions of x moved by shifts along dims; what leaves at the end comes in at the front.
-   x (any shape) -> y (same shape), y[i] = x[i - shift] along each dim. Without dims x counts as one row.
+/* roll: the elements of x shifted along dims; those shifted beyond the end come back at the front.
+   x (any shape) -> y (same shape), y[i] = x[i - shift] along each dim. Without dims x is flattened for it.
    gradient: dx = dy rolled back.
    example: accel.tensor { 1, 2, 3, 4 }:roll(1) --> { 4, 1, 2, 3 }
    example: accel.tensor { { 1, 2, 3 }, { 4, 5, 6 } }:roll({ 1, -1 }, { 1, 2 }) --> { { 5, 6, 4 }, { 2, 3, 1 } } */

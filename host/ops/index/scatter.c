@@ -1,7 +1,7 @@
 /* scatter: x with the elements of src (or one number) written to the positions that index names along dim.
    x (a, n, b), dim 2, index (a', m, b') with a' <= a, b' <= b, src at least as large as index -> y = x, then
-   y[i, index[i, j, k], k] = src[i, j, k]; index values count from 0. Where two name one position, the last one
-   along dim stays.
+   y[i, index[i, j, k], k] = src[i, j, k]; index values count from 0. Where two indices are equal, the last one
+   along dim counts.
    gradient: dx = dy with zeros at the positions written, dsrc = dy at its positions, zeros where overwritten.
    example: accel.zeros(2, 3):scatter(2, accel.tensor { { 2 }, { 0 } }, 5) --> { { 0, 0, 5 }, { 5, 0, 0 } }
    example: accel.zeros(3):scatter(1, accel.tensor { 1, 1 }, accel.tensor { 4.0, 6.0 }) --> { 0, 6, 0 } */

@@ -1,5 +1,5 @@
-/* searchsorted: where each value would be put into an ascending sequence to keep it so: before equal elements,
-   with right behind them. Positions count from 0. NaN is larger than every number.
+/* searchsorted: the index (from 0) at which each value would be inserted into an ascending sequence to keep it
+   sorted: before equal elements, with right after them. NaN is larger than every number.
    sorted_sequence (n), values (any shape, or a number) -> y (shape of values; i64)
    sorted_sequence (..., n), values (..., m) -> y (..., m): each row in its own sequence.          No gradient.
    example: accel.searchsorted(accel.tensor { 1, 3, 5 }, accel.tensor { 3, 6 }) --> { 1, 3 }

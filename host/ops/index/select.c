@@ -1,6 +1,6 @@
-/* select: one position of x along dim; the dim goes.
+/* select: the slice of x at one index along dim, without that dim.
    x (..., n, ...), 0 <= index < n -> view of x (..., ...)
-   gradient: dx = dy at its position, zeros elsewhere (slice_backward).
+   gradient: dx = dy at that index, zeros elsewhere (slice_backward).
    example: accel.tensor({ { 1, 2 }, { 3, 4 } }):select(1, -1) --> { 3, 4 } */
 #include "ops/index/index.h"
 

@@ -1,4 +1,4 @@
-/* sort: the elements of x along dim in ascending (or descending) order, and where each stood. Equal elements
+/* sort: the elements of x along dim in ascending (or descending) order, and the index each had. Equal elements
    keep their order whether or not stable is asked for; NaN counts as larger than every number.
    x (any shape) -> values (same shape, dtype), indices (same shape, i64; from 0)
    gradient: dx = dvalues at indices.

@@ -1,7 +1,7 @@
-/* split: x cut along dim into pieces of split_size positions (the last may be shorter), or into pieces of the
+/* split: x cut along dim into pieces of extent split_size (the last may be shorter), or into pieces of the
    extents listed.
    x (..., n, ...) -> views of x (..., n_i, ...).
-   gradient: dx = the dys at their positions, in one pass.
+   gradient: dx = the dys concatenated along dim, in one pass.
    example: accel.split(accel.arange(5), 2) --> { { 0, 1 }, { 2, 3 }, { 4 } }
    example: accel.split(accel.arange(5), { 1, 4 }) --> { { 0 }, { 1, 2, 3, 4 } } */
 #include "ops/ctx_impl.h"

@@ -1,5 +1,5 @@
-/* take_along_dim: elements of x picked along dim by indices, as argsort and argmax with keepdim give them; both are
-   broadcast over the other dims. Without dim both are taken as one row.
+/* take_along_dim: the elements of x along dim at indices, as argsort and argmax with keepdim give them; both are
+   broadcast over the other dims. Without dim both are flattened.
    x (a, n, b), indices (a, m, b; from 0), dim 2nd -> y (a, m, b), y[i, j, k] = x[i, indices[i, j, k], k]
    gradient: dx = dy added to the positions it came from (that of gather).
    example: accel.tensor({ { 3, 1 }, { 2, 4 } }):take_along_dim(accel.tensor { { 1 }, { 0 } }, 2) --> { { 1 }, { 2 } }

@@ -1,6 +1,6 @@
-/* topk: the k largest (or smallest) elements of x along dim, the best first, and where each stood. Of equal
-   elements the first come first; NaN counts as larger than every number. sorted = false promises no order,
-   and gives this one.
+/* topk: the k largest (or smallest) elements of x along dim, the best first, and the index each had. Of equal
+   elements the first come first; NaN counts as larger than every number. With sorted = false the order is
+   not promised; it is the same now.
    x (a, n, b), dim 2nd -> values (a, k, b; dtype of x), indices (a, k, b; i64, from 0)
    gradient: dx = dvalues at indices, 0 elsewhere.
    example: accel.tensor { 3, 1, 4, 1, 5 }:topk(2) --> { 5, 4 }, { 4, 2 }

@@ -1,6 +1,6 @@
-/* unbind: x cut along dim into its positions, each without that dim.
+/* unbind: the slices of x along dim, each without that dim.
    x (a, n, b), dim 2 -> n views of x (a, b)
-   gradient: dx = the dys at their positions, in one pass.
+   gradient: dx = the dys stacked along dim, in one pass.
    example: accel.tensor { { 1, 2 }, { 3, 4 } }:unbind(2)[1] --> { 1, 3 } */
 #include "ops/index/index.h"
 

@@ -1,4 +1,4 @@
-/* mixed_product: y = x other, with other rounded to x's dtype as it is read and sums handed out unrounded where that is asked for. What the
+/* mixed_product: y = x other, with other rounded to x's dtype as it is read, and sums in f32 where they are wanted unrounded. What the
    gradients of linear, addmm and mlp are made of where autocast left their weights in f32.
    x (..., m, k), other (k, n) of x's dtype, or f32 where that is bf16 -> y (..., m, n) of x's dtype, with wide = true f32 where that has 16 bits.
    gradient: with dy in x's dtype, dx = dy other^T and dother = x^T dy, which is f32 where other is. */

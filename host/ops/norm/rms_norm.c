@@ -1,5 +1,5 @@
 /* rms_norm: y = x / sqrt(mean(x^2) + eps) * weight over the last dims, which must have the extents of
-   normalized_shape; eps is the machine epsilon of what it is computed in when left out.
+   normalized_shape; eps defaults to the machine epsilon of the compute type.
    x (..., normalized_shape), weight (normalized_shape) -> y (shape, dtype of x)
    gradient, with h = x * rstd and g = dy * weight: dx = rstd * (g - h * mean(g * h)), dweight = sum of dy *
    h over the rows; in one pass by rms_norm_backward.

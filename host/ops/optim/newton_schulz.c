@@ -1,6 +1,6 @@
 /* newton_schulz: a matrix with its singular values moved towards one, by a quintic iteration of matrix products
    (what Muon does with its momentum).
-   y = x / max(|x|, eps), the wide way round;  steps times: s = y y^T, y = a y + (b s + c s s) y
+   y = x / max(|x|, eps), transposed where it has more rows than columns;  steps times: s = y y^T, y = a y + (b s + c s s) y
    x (m, n) -> y (m, n) in `dtype`, which the iteration runs in; bf16 is enough for a direction to walk in. The
    default coefficients (a, b, c) rise fastest from zero and end between 0.7 and 1.2.
    gradient: through the iteration.

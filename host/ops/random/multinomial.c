@@ -1,5 +1,5 @@
-/* multinomial: num_samples positions of each row of weights, drawn with probabilities proportional to them; with
-   replacement independently, without one after the other from those that are left. Weights need not sum to 1.
+/* multinomial: num_samples indices for each row of weights, drawn with probabilities proportional to the weights; with
+   replacement independently, without it one after another from those not drawn yet. Weights need not sum to 1.
    x (n) or (rows, n), floats >= 0 -> y (num_samples) or (rows, num_samples), i64 positions from 0
    One sample, or replacement: a uniform number per sample is looked up in the running sum. Else every position gets an
    exponential time at the rate of its weight, and the first num_samples are taken in order. Rows count as the global

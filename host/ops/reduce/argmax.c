@@ -1,4 +1,4 @@
-/* argmax: where the largest element of x first stands, 0-based: along dim, or in x flattened (row-major)
+/* argmax: the index (0-based) of the largest element of x, the first of equal ones: along dim, or in x flattened (row-major)
    when dim is not given. NaN counts as the largest.
    x (any shape) -> y (i64; without dim, or 1 with keepdim).          No gradient.
    example: accel.tensor({ { 1, 5 }, { 7, 2 } }):argmax() --> 2

@@ -1,4 +1,4 @@
-/* argmin: where the smallest element of x first stands, 0-based: along dim, or in x flattened (row-major)
+/* argmin: the index (0-based) of the smallest element of x, the first of equal ones: along dim, or in x flattened (row-major)
    when dim is not given. NaN counts as the smallest.
    x (any shape) -> y (i64; without dim, or 1 with keepdim).          No gradient.
    example: accel.tensor({ { 1, 5 }, { 7, 2 } }):argmin(1) --> { 0, 1 } */

@@ -1,4 +1,4 @@
-/* cummax: along dim, the largest element up to and including each position, and where it stands (of equal ones
+/* cummax: along dim, the largest element up to and including each position, and its index (of equal ones
    the last, from 0). From the first NaN on it is NaN.
    x (any shape) -> values (same shape, dtype), indices (same shape; i64)
    gradient: dx = dvalues added to the positions they came from.

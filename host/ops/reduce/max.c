@@ -1,4 +1,4 @@
-/* max: the largest element of x, or with dim the largest along it and where it first stands (0-based). NaN
+/* max: the largest element of x, or with dim the largest along it and its index (0-based, the first of equal ones). NaN
    is larger than any number.
    x (any shape) -> values () | values, indices (without dim, or 1 with keepdim)
    gradient: with dim, dx = dvalues at indices, 0 elsewhere; without, dvalues shared equally by the elements

@@ -1,4 +1,4 @@
-/* min: the smallest element of x, or with dim the smallest along it and where it first stands (0-based). NaN
+/* min: the smallest element of x, or with dim the smallest along it and its index (0-based, the first of equal ones). NaN
    is smaller than any number.
    x (any shape) -> values () | values, indices (without dim, or 1 with keepdim)
    gradient: with dim, dx = dvalues at indices, 0 elsewhere; without, dvalues shared equally by the elements

@@ -1,5 +1,5 @@
-/* quantile: the value below which the share q of x lies: of n elements in ascending order the one at position q (n - 1),
-   between two positions what interpolation says. Over all elements, or along dim. NaN where there is one.
+/* quantile: the value below which the fraction q of x lies: of n elements in ascending order the one at index q (n - 1),
+   interpolated between two elements as `interpolation` says. Over all elements, or along dim. NaN where there is one.
    x (any shape) -> y (without dim, or 1 with keepdim). Dtypes: floats.
    gradient: that of the ops it is made of, to the one or two elements that y comes from.
    example: accel.tensor { 4.0, 1, 3, 2 }:quantile(0.5) --> 2.5
