@@ -61,6 +61,7 @@
 ---@field local_main_process_first fun(self: accel.Accelerator, fn?: (function), ...: any): any
 ---@field log fun(self: accel.Accelerator, values: table<string, any>, step?: integer|table, log_kwargs?: table)
 ---@field main_process_first fun(self: accel.Accelerator, fn?: (function), ...: any): any
+---@field maybe_context_parallel fun(self: accel.Accelerator, opts?: table, fn?: (function), ...: any): any
 ---@field no_sync fun(self: accel.Accelerator, model: any, fn?: (function), ...: any): any
 ---@field on_last_process fun(self: accel.Accelerator, fn: function): function
 ---@field on_local_main_process fun(self: accel.Accelerator, fn: function): function

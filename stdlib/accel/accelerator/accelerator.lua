@@ -18,7 +18,6 @@ local Update = require "accel.accelerator.update"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local filter_trackers = require("accel.accelerator.general_tracker").filter_trackers
-local absent = require "accel.util.absent"
 local nearest = require "accel.util.nearest"
 local raise = require "accel.util.raise"
 local resolve = require "accel.accelerator.resolve"
@@ -130,6 +129,12 @@ function attributes:gradient_accumulation_plugin() return self.gradient_state.pl
 function attributes:log_with() return self._trackers.entries end
 function attributes:trackers() return self._trackers.running end
 
+function attributes:is_fsdp2() return false end -- luacheck: ignore self
+function attributes:is_composable_parallelism_enabled() return false end -- luacheck: ignore self
+
+--- Whether this process is one that saves models: the first of every machine.
+function attributes:should_save_model() return self.is_local_main_process end
+
 --- Whether any prepared optimizer skipped its last step, for gradients that were not finite.
 function attributes:optimizer_step_was_skipped()
   for _, optimizer in ipairs(self._prepared.optimizers) do
@@ -158,6 +163,9 @@ end
 local optional = {
   scaler = true, autocast_handler = true, ddp_handler = true, scaler_handler = true, init_handler = true,
   profile_handler = true, data_seed = true, total_limit = true,
+  -- nil in Accelerate, too, where the feature is off
+  deepspeed_plugin = true, fsdp_plugin = true, megatron_lm_plugin = true, torch_tp_plugin = true, dynamo_plugin = true,
+  parallelism_config = true, torch_device_mesh = true, fp8_backend = true,
 }
 
 --- A name that is near to one that there is would be nil, and false in a condition; scripts' own names stay free.
@@ -181,7 +189,7 @@ function Accelerator.__index(self, key)
   value = config and config._values[key]
   if value ~= nil then return value end
   if config and not optional[key] and type(key) == "string" and key:byte() ~= 95 then
-    absent.refuse("Accelerator:", key)
+    require("accel.util.absent").refuse("Accelerator:", key)
     if #key > 5 then refuse_misspelt(self, key) end
   end
   return nil

@@ -161,6 +161,20 @@ function M.join_uneven_inputs(self, joinables, even_batches, fn, ...)
   end, fn, ...)
 end
 
+--- Around a step with context parallelism, which is off here: nothing happens, and a warning says so once. buffers and
+--- the other options are accepted.
+---@param opts? table buffers, buffer_seq_dims, no_restore_buffers
+---@param fn? function
+---@param ... any
+function M.maybe_context_parallel(self, opts, fn, ...)
+  if type(opts) == "function" then return M.maybe_context_parallel(self, nil, opts, fn, ...) end
+  require "accel.util.options"("maybe_context_parallel", opts, {
+    buffers = {}, buffer_seq_dims = {}, no_restore_buffers = {},
+  })
+  self:_warn "maybe_context_parallel: context parallelism is off; it has no effect"
+  return guard(function() end, fn, ...)
+end
+
 --- The precision of this Accelerator until the block ends, or while fn runs; a handler, or its fields, switches it off.
 ---@param handler? table AutocastKwargs, or a table of its fields
 ---@param fn? function

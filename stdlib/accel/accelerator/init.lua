@@ -14,6 +14,7 @@ local home = {
   get_logger = "logging", tqdm = "tqdm",
   set_seed = "random", synchronize_rng_state = "random", synchronize_rng_states = "random",
   find_executable_batch_size = "memory", release_memory = "memory", convert_bytes = "memory",
+  convert_file_size_to_int = "memory", dtype_byte_size = "memory",
   should_reduce_batch_size = "memory", get_pretty_name = "memory", merge_dicts = "memory",
   register_tracker_class = "general_tracker",
   prepare_data_loader = "standalone", wait_for_everyone = "standalone", extract_model_from_parallel = "standalone",

@@ -172,6 +172,33 @@ function M.convert_bytes(size)
   return ("%s %s"):format(text, units[i])
 end
 
+-- "GiB" -> bytes; in bits with a small b.
+local UNITS <const> = { KB = 10 ^ 3, MB = 10 ^ 6, GB = 10 ^ 9, TB = 10 ^ 12, KIB = 2 ^ 10, MIB = 2 ^ 20, GIB = 2 ^ 30,
+  TIB = 2 ^ 40 }
+
+--- Bytes of a size as Accelerate writes it: a number, or text as "5GB" (10^9) and "2GiB" (2^30); with a small b, "8Gb",
+--- bits.
+--- example: accel.accelerator.convert_file_size_to_int "1.5GB" --> 1500000000
+---@param size integer|string
+---@return integer
+function M.convert_file_size_to_int(size)
+  local who = "convert_file_size_to_int"
+  if type(size) ~= "string" then return check.count(who, "size", size) end
+  local number, unit = size:match "^%s*(%d+%.?%d*)%s*(%a+)%s*$"
+  local bytes = unit and UNITS[unit:upper()]
+  if not bytes then
+    raise("%s: '%s' is no size; say a number with KB, MB, GB, KiB, MiB or GiB, such as '5GB'", who, size)
+  end
+  if unit:find "b$" then bytes = bytes / 8 end
+  return math.floor(tonumber(number) * bytes)
+end
+
+--- Bytes of one element of a dtype.
+--- example: accel.accelerator.dtype_byte_size "bf16" --> 2
+---@param dtype string
+---@return integer
+function M.dtype_byte_size(dtype) return accel.empty(0, { dtype = dtype, device = "cpu" }):element_size() end
+
 --- A name to show: an object's or its class's, or where a function stands.
 --- example: accel.accelerator.get_pretty_name(accel.nn.Linear(1, 1)) --> "Linear"
 ---@param x any

@@ -1,6 +1,5 @@
 --- resolve(opts): from the table of accel.Accelerator, the environment and the defaults to one configuration, of which
 --- every setting knows its origin. Everything that may be wrong with the table is found here, before anything is made.
-local absent = require "accel.util.absent"
 local accel = require "accel"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
@@ -50,12 +49,14 @@ local function refuse_moved(given)
   end
 end
 
---- Options of features that are not in this build.
+--- Options of features that are not in this build: the reasons are in accel.util.absent.
+local absent <const> = { "deepspeed_plugin", "deepspeed_plugins", "fsdp_plugin", "torch_tp_plugin", "megatron_lm_plugin",
+  "dynamo_backend", "dynamo_plugin", "parallelism_config" }
+
 local function refuse_absent(o)
-  for key, value in accel.pairs(o) do
-    local feature, use = absent.feature(key)
-    if feature and not (key == "dynamo_backend" and tostring(value):lower() == "no") then
-      raise("%s: %s: %s is not in this build; %s", WHO, key, feature, use)
+  for _, key in ipairs(absent) do
+    if o[key] ~= nil and not (key == "dynamo_backend" and tostring(o[key]):lower() == "no") then
+      raise("%s: %s", WHO, require("accel.util.absent").explain(key))
     end
   end
 end

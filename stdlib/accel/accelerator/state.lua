@@ -45,6 +45,7 @@ local function missing(who, key)
   if known[key] or computed[key] then
     raise("%s has no '%s' now: it was reset; make an Accelerator or a PartialState again", who, key)
   end
+  require("accel.util.absent").refuse(who .. ":", key)
   local names = { "initialized" }
   for _, set in ipairs { known, computed } do
     for name in next, set do names[#names + 1] = name end

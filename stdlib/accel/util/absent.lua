@@ -24,24 +24,26 @@ local ROWS <const> = {
     [[DeepSpeedPlugin DeepSpeed deepspeed_plugin deepspeed_plugins HfDeepSpeedConfig DummyOptim DummyScheduler
       DeepSpeedEngineWrapper DeepSpeedOptimizerWrapper DeepSpeedSchedulerWrapper DeepSpeedSequenceParallelConfig
       get_active_deepspeed_plugin map_pytorch_optim_to_deepspeed GatheredParameters
-      get_deepspeed_plugin select_deepspeed_plugin]] },
+      deepspeed_required deepspeed_ulysses_dl_adapter get_deepspeed_plugin select_deepspeed_plugin]] },
   { "Megatron-LM", "accelerator:prepare(model) copies a model to every rank",
     [[MegatronLMPlugin megatron_lm_plugin MegatronEngine MegatronLMDummyScheduler MegatronLMDummyDataLoader
       MegatronLMOptimizerWrapper MegatronLMSchedulerWrapper AbstractTrainStep BertTrainStep GPTTrainStep T5TrainStep
-      avg_losses_across_data_parallel_group]] },
+      avg_losses_across_data_parallel_group gather_across_data_parallel_groups add_model_config_to_megatron_parser]] },
   { "tensor parallelism", "accelerator:prepare(model) copies a model to every rank",
     "TorchTensorParallelPlugin TorchTensorParallelConfig torch_tp_plugin DTensor distribute_tensor" },
   { "a mesh of parallelisms", "ranks are data-parallel; accel.dist.new_group makes groups of them",
-    "ParallelismConfig parallelism_config DeviceMesh init_device_mesh" },
+    [[ParallelismConfig parallelism_config DeviceMesh init_device_mesh tensor_parallel_rank data_parallel_rank
+      data_parallel_shard_rank pipeline_parallel_rank context_parallel_rank]] },
   { "context parallelism", "accel.checkpoint and flash attention make long sequences fit on one rank",
-    "TorchContextParallelConfig maybe_context_parallel" },
+    "TorchContextParallelConfig" },
   { "pipeline parallelism", "accelerator:split_between_processes shares the inputs of inference out to ranks",
     "prepare_pippy" },
   { "compilation", "ops are native code already: call the model as it is",
     [[TorchDynamoPlugin dynamo_plugin dynamo_backend compile compile_regions has_compiled_regions is_compiled_module
       jit]] },
   { "fp8 by TransformerEngine", 'there are mixed_precision = "bf16" and "fp16"',
-    [[TERecipeKwargs convert_model apply_fp8_autowrap contextual_fp8_autocast has_transformer_engine_layers]] },
+    [[TERecipeKwargs convert_model apply_fp8_autowrap contextual_fp8_autocast has_transformer_engine_layers
+      check_fp8_capability]] },
   { "fp8 by torchao", 'there are mixed_precision = "bf16" and "fp16"', "AORecipeKwargs" },
   { "fp8 by MS-AMP", 'there are mixed_precision = "bf16" and "fp16"', "MSAMPRecipeKwargs" },
   { "fp8", 'there are mixed_precision = "bf16" and "fp16"', "FP8RecipeKwargs fp8" },
@@ -49,7 +51,8 @@ local ROWS <const> = {
     "accelerator:save(accelerator:get_state_dict(model), path) writes weights, and accel.load reads them; optimizers, "
       .. "schedules and loaders have state_dict(), which accel.encode takes",
     [[save_state load_state save_model register_for_checkpointing register_save_state_pre_hook
-      register_load_state_pre_hook load_checkpoint save_accelerator_state load_accelerator_state]] },
+      register_load_state_pre_hook load_checkpoint save_accelerator_state load_accelerator_state
+      clean_state_dict_for_safetensors]] },
   { "the profiler", "accel.clock() and accel.mem_stats() measure time and memory",
     "profile profiler record_function ProfilerActivity" },
   { "fused backward and step", "call accelerator:backward(loss), then optimizer:step()", "lomo_backward Lomo AdaLomo" },
@@ -62,11 +65,19 @@ local ROWS <const> = {
   { false, "the method is accelerator:check_trigger()", "check_breakpoint" },
   { false, 'accel.Accelerator { mixed_precision = "fp16" } makes the scaler, an accel.amp.GradScaler', "get_grad_scaler" },
   { false, "the method is accelerator:autocast()", "get_mixed_precision_context_manager" },
-  { false, "accel.features() tells what this build can do", "is_torch_version compare_versions" },
+  { false, "accel.features() tells what this build can do",
+    [[is_torch_version compare_versions are_libraries_initialized check_os_kernel get_ccl_version get_gpu_info
+      check_cuda_p2p_ib_support is_habana_gaudi1 is_peft_model is_namedtuple]] },
+  { false, "accel.load(path) reads the tensors of a file", "load_state_dict" },
+  { false, "accel.PartialState() knows the ranks: process_index, num_processes, local_process_index",
+    "get_cpu_distributed_information" },
+  { false, "tensors of any shapes are an error that names ranks and shapes", "DistributedOperationException" },
+  { false, "a nested tensor is a table of tensors", "CannotPadNestedTensorWarning" },
+  { false, "accel-run passes its environment on to every rank", "convert_dict_to_env_variables" },
   { false, "start ranks under numactl", "set_numa_affinity override_numa_affinity" },
   { false, "there are CPUs and CUDA GPUs: accel.devices() lists them", "install_xla accel-run#tpu-config" },
   { false, 'accel.launch("module", args, { num_processes = 2 }) starts ranks from a script or a prompt',
-    "notebook_launcher debug_launcher" },
+    "notebook_launcher debug_launcher PrepareForLaunch" },
   -- Accelerate: big models
   { "a model on several devices or in part on disk",
     "accel.models.from_pretrained(dir, { dtype =, device = }) reads tensor by tensor, so that memory holds the model once",
@@ -76,11 +87,12 @@ local ROWS <const> = {
       offload_weight load_offloaded_weight load_offloaded_weights offload_state_dict save_offload_index
       extract_submodules_state_dict OffloadedWeightsLoader PrefixedDataset ModelHook SequentialHook AlignDevicesHook
       CpuOffload LayerwiseCastingHook add_hook_to_module remove_hook_from_module attach_layerwise_casting_hooks
-      set_module_tensor_to_device find_tied_parameters retie_parameters accel-run#estimate-memory]] },
+      set_module_tensor_to_device find_tied_parameters retie_parameters check_tied_parameters_in_config
+      check_tied_parameters_on_same_device named_module_tensors id_tensor_storage accel-run#estimate-memory]] },
   { false, 'modules made inside `local _ <close> = accel.device "meta"` have shapes and no memory',
     "init_empty_weights init_on_device" },
   { "quantisation of models", 'accel.models.from_pretrained(dir, { dtype = "bf16" }) halves the memory',
-    "BnbQuantizationConfig load_and_quantize_model" },
+    "BnbQuantizationConfig load_and_quantize_model has_4bit_bnb_layers" },
   -- Accelerate: commands
   { false, "`accel-run --num_processes 4 train.lua` starts ranks", "accel-run#launch accelerate torchrun" },
   { false, "options stand on the command line, `accel-run --num_processes 4 train.lua`, and in accel.Accelerator { ... }",

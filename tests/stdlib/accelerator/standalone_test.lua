@@ -146,8 +146,81 @@ do
     "transformers", "4bit_bnb", "megatron_lm", "msamp", "torchao" } do
     assert(A[("is_%s_available"):format(name)]() == false, name)
   end
-  assert(A.is_bf16_available(true) and A.is_cuda_available() == (accel.features().cuda_devices > 0))
+  assert(A.is_bf16_available(true) and A.is_cuda_available() == ((accel.features().cuda_devices or 0) > 0))
   assert(A.is_no_such_thing_available == nil)
+end
+
+do -- every name that accelerate and accelerate.utils export is here, or says what to use
+  local absent = require "accel.util.absent"
+  for name in ([[Accelerator PartialState AutocastKwargs DataLoaderConfiguration DDPCommunicationHookType DeepSpeedPlugin
+    DistributedDataParallelKwargs DistributedType FullyShardedDataParallelPlugin GradScalerKwargs InitProcessGroupKwargs
+    ProfileKwargs ParallelismConfig cpu_offload cpu_offload_with_hook disk_offload dispatch_model init_empty_weights
+    init_on_device load_checkpoint_and_dispatch skip_first_batches attach_layerwise_casting_hooks prepare_pippy
+    debug_launcher notebook_launcher find_executable_batch_size infer_auto_device_map is_rich_available
+    load_checkpoint_in_model synchronize_rng_states MODEL_NAME OPTIMIZER_NAME PROFILE_PATTERN_NAME RNG_STATE_NAME
+    SAFE_MODEL_NAME SAFE_WEIGHTS_INDEX_NAME SAFE_WEIGHTS_NAME SAFE_WEIGHTS_PATTERN_NAME SAMPLER_NAME SCALER_NAME
+    SCHEDULER_NAME WEIGHTS_INDEX_NAME WEIGHTS_NAME WEIGHTS_PATTERN_NAME BnbQuantizationConfig ComputeEnvironment
+    CustomDtype DynamoBackend FP8RecipeKwargs GradientAccumulationPlugin KwargsHandler LoggerType MegatronLMPlugin
+    PrecisionType ProjectConfiguration RNGType SageMakerDistributedType TensorInformation TorchDynamoPlugin
+    TorchTensorParallelPlugin add_model_config_to_megatron_parser are_libraries_initialized check_cuda_p2p_ib_support
+    check_fp8_capability clear_environment convert_dict_to_env_variables get_cpu_distributed_information get_gpu_info
+    get_int_from_env parse_choice_from_env parse_flag_from_env patch_environment purge_accelerate_environment
+    set_numa_affinity str_to_bool deepspeed_required get_ccl_version align_module_device calculate_maximum_sizes
+    check_device_map check_tied_parameters_in_config check_tied_parameters_on_same_device compute_module_sizes
+    convert_file_size_to_int dtype_byte_size find_tied_parameters get_balanced_memory get_grad_scaler get_max_layer_size
+    get_max_memory get_mixed_precision_context_manager has_offloaded_params id_tensor_storage is_peft_model
+    load_offloaded_weights load_state_dict named_module_tensors retie_parameters set_module_tensor_to_device
+    OffloadedWeightsLoader PrefixedDataset extract_submodules_state_dict load_offloaded_weight offload_state_dict
+    offload_weight save_offload_index CannotPadNestedTensorWarning GatheredParameters broadcast broadcast_object_list
+    concatenate convert_outputs_to_fp32 convert_to_fp32 copy_tensor_to_devices find_batch_size find_device gather
+    gather_object get_data_structure honor_type ignorant_find_batch_size initialize_tensors is_namedtuple
+    is_tensor_information is_torch_tensor listify pad_across_processes pad_input_tensors recursively_apply reduce
+    send_to_device slice_tensors compare_versions is_torch_version DeepSpeedEngineWrapper DeepSpeedOptimizerWrapper
+    DeepSpeedSchedulerWrapper DummyOptim DummyScheduler HfDeepSpeedConfig get_active_deepspeed_plugin
+    map_pytorch_optim_to_deepspeed has_4bit_bnb_layers load_and_quantize_model disable_fsdp_ram_efficient_loading
+    enable_fsdp_ram_efficient_loading ensure_weights_retied load_fsdp_model load_fsdp_optimizer merge_fsdp_weights
+    save_fsdp_model save_fsdp_optimizer PrepareForLaunch AbstractTrainStep BertTrainStep GPTTrainStep
+    MegatronLMDummyDataLoader MegatronLMDummyScheduler T5TrainStep avg_losses_across_data_parallel_group release_memory
+    check_os_kernel clean_state_dict_for_safetensors convert_bytes extract_model_from_parallel get_pretty_name
+    is_port_in_use load merge_dicts recursive_getattr save wait_for_everyone write_basic_config set_seed
+    synchronize_rng_state install_xla tqdm apply_fp8_autowrap contextual_fp8_autocast convert_model
+    has_transformer_engine_layers GeneralTracker TensorBoardTracker WandBTracker CometMLTracker AimTracker MLflowTracker
+    ClearMLTracker DVCLiveTracker get_logger LocalSGD prepare_data_loader AcceleratorState GradientState
+    AcceleratedOptimizer AcceleratedScheduler]]):gmatch "%S+" do
+    local ok, value = pcall(function() return A[name] end)
+    if ok then assert(value ~= nil, name) else assert(absent.explain(name), name) end
+  end
+end
+
+do -- attributes of Accelerator
+  local a = accel.Accelerator()
+  for _, name in ipairs { "deepspeed_plugin", "parallelism_config", "torch_device_mesh", "fp8_backend" } do
+    assert(a[name] == nil, name)
+  end
+  assert(a.is_fsdp2 == false and a.is_composable_parallelism_enabled == false)
+  assert(a.should_save_model == (dist.get_local_rank() == 0))
+  says("Accelerator:tensor_parallel_rank: a mesh of parallelisms", function() return a.tensor_parallel_rank end)
+  says("State:get_deepspeed_plugin: sharding by DeepSpeed's options", function()
+    return a.state.get_deepspeed_plugin
+  end)
+  local said, n = {}, 0
+  function a:_warn(text) said[#said + 1] = text end -- luacheck: ignore
+  assert(a:maybe_context_parallel({ buffers = { accel.ones(1) } }, function() return 7 end) == 7 and #said == 1)
+  do
+    local _ <close> = a:maybe_context_parallel()
+    n = n + 1
+  end
+  says("did you mean 'buffers'", a.maybe_context_parallel, a, { bufers = {} })
+end
+
+do -- sizes, as the reference's tests have them
+  for size, bytes in accel.pairs { ["0MB"] = 0, ["100MB"] = 100000000, ["2GiB"] = 2147483648, ["512KiB"] = 524288,
+    ["1.5GB"] = 1500000000, ["100KB"] = 100000, ["8Kb"] = 1000 } do
+    assert(A.convert_file_size_to_int(size) == bytes, size)
+  end
+  assert(A.convert_file_size_to_int(500) == 500)
+  for _, size in ipairs { "5MBB", "5k0MB", "-1GB", "GB", "" } do says("is no size", A.convert_file_size_to_int, size) end
+  assert(A.dtype_byte_size "f32" == 4 and A.dtype_byte_size "bf16" == 2 and A.dtype_byte_size "bool" == 1)
 end
 
 do
