@@ -200,6 +200,8 @@ local function hint(text, level)
   end
   if not info or (kind ~= "field" and kind ~= "method") then return "" end
   if kind == "method" and elsewhere[called] then return "; " .. elsewhere[called] end
+  local use = kind == "method" and require "accel.util.absent".instead_of("Module", called)
+  if use then return "; " .. use end
   local full, names = {}, {}
   if kind == "field" then
     full = names_in_reach(level + 1, qualifier(info, called, "."))
@@ -213,6 +215,13 @@ local function hint(text, level)
   table.sort(names)
   local near = accel.nearest(called, names)
   return near and ("; did you mean %s?"):format(full[near]) or ""
+end
+
+-- The text about a field or method of tensors that PyTorch has: what to use, in the place of the nearest name.
+local function tensor_field(text)
+  local name = text:match "a tensor has no field or method '([%w_]+)'"
+  local use = name and require "accel.util.absent".instead_of("Tensor", name)
+  return use and text:gsub("; did you mean '[^']*'%?", "") .. "; " .. use or text
 end
 
 local function is_object(value)
@@ -284,7 +293,7 @@ return function(message, level, bare)
   local lines = frames(level, is_ours(text, level))
   if #lines == 0 then lines = frames(level, true) end
   if bare then return table.concat(lines, "\n") end
-  text = text .. hint(text, level)
+  text = tensor_field(text) .. hint(text, level)
   if #lines == 0 then return text, instead end
   return text .. "\nstack traceback:\n" .. table.concat(lines, "\n"), instead
 end

@@ -9,7 +9,7 @@ local raise = require "accel.util.raise"
 local M = {}
 
 -- Rows: the feature that is not in this build, false where there is only another way; what to use; the names, as
--- documentation spells them; "accel-run#name" is a command.
+-- documentation spells them; "accel-run#name" is a command, "Tensor#name" a method or field.
 local ROWS <const> = {
   -- Accelerate: plugins and what belongs to them
   { "sharding of models (FSDP, ZeRO)",
@@ -40,7 +40,7 @@ local ROWS <const> = {
     "prepare_pippy" },
   { "compilation", "ops are native code already: call the model as it is",
     [[TorchDynamoPlugin dynamo_plugin dynamo_backend compile compile_regions has_compiled_regions is_compiled_module
-      jit]] },
+      jit Module#compile]] },
   { "fp8 by TransformerEngine", 'there are mixed_precision = "bf16" and "fp16"',
     [[TERecipeKwargs convert_model apply_fp8_autowrap contextual_fp8_autocast has_transformer_engine_layers
       check_fp8_capability]] },
@@ -114,6 +114,19 @@ local ROWS <const> = {
     "FloatTensor LongTensor DoubleTensor HalfTensor IntTensor BoolTensor ByteTensor" },
   { false, "accel.tensor takes nested lists; accel.from_dlpack and accel.from_bytes take memory", "from_numpy as_tensor" },
   { false, "accel.no_grad() does the same", "inference_mode" },
+  { false, 'tensors and models go to a device by x:to "cuda:0"', "Tensor#cuda Tensor#mps Tensor#xpu Module#cuda Module#xpu" },
+  { false, 'model:to "cpu" moves it', "Module#cpu" },
+  { false, "t:tolist() makes tables, t:to_dlpack() gives memory to other libraries", "Tensor#numpy Tensor#storage" },
+  { false, "t:detach() has the same values without the graph", "Tensor#data" },
+  { false, "accel.zeros, ones, full and empty take { dtype = t.dtype, device = t.device }",
+    "Tensor#new_zeros Tensor#new_ones Tensor#new_full Tensor#new_empty Tensor#new_tensor" },
+  { false, "t.dtype is its type, t:to(dtype) converts", "Tensor#type Tensor#type_as Module#type" },
+  { false, "t:t() transposes a matrix, t:transpose(-2, -1) the last two dims", "Tensor#T Tensor#mT" },
+  { false, "repeat is a word of Lua: the method is t:tile(...)", "Tensor#repeat" },
+  { false, "t.device is its device, a string", "Tensor#is_cuda" },
+  { false, "copies from the CPU need no call before them", "Tensor#pin_memory" },
+  { false, "ranks of one machine share parameters by themselves", "Tensor#share_memory_ Module#share_memory" },
+  { false, "modules made on the device \"meta\" get values by load_state_dict(state, { assign = true })", "Module#to_empty" },
   { false, "the module is accel.dist", "distributed" },
   { false, "accel.data.DataLoader { num_workers = 4 } reads in threads, accel.launch starts processes", "multiprocessing" },
   { false, "accel.save(path, model:state_dict()) writes safetensors", "onnx" },
@@ -131,7 +144,7 @@ local ROWS <const> = {
 local rows, folded = {}, {}
 for _, row in ipairs(ROWS) do
   for name in row[3]:gmatch "%S+" do
-    name = name:gsub("#", " ")
+    name = name:gsub("^accel%-run#", "accel-run "):gsub("#", ":")
     rows[name], folded[name:lower()] = row, name
   end
 end
@@ -168,6 +181,15 @@ end
 function M.feature(name)
   local row = rows[name]
   if row then return row[1], row[2] end
+end
+
+--- What to use in the place of a method or field.
+---@param owner string "Tensor" or "Module"
+---@param name string
+---@return string?
+function M.instead_of(owner, name)
+  local row = rows[owner .. ":" .. name]
+  return row and row[2]
 end
 
 --- The names, sorted.

@@ -72,6 +72,18 @@ for _, name in ipairs(absent.names()) do
   end
 end
 
+-- methods of tensors and modules that PyTorch has: said where the error ends a script
+for code, part in accel.pairs {
+  ["accel.ones(2):cuda()"] = "a tensor has no field or method 'cuda'; tensors and models go to a device by x:to \"cuda:0\"",
+  ["accel.ones(2):numpy()"] = "a tensor has no field or method 'numpy'; t:tolist() makes tables",
+  ["return accel.ones(2).T"] = "'T'; t:t() transposes a matrix",
+  ["accel.nn.Linear(1, 1):cuda()"] = "nil value (method 'cuda'); tensors and models go to a device by x:to",
+  ["accel.nn.Linear(1, 1):cpu()"] = "model:to \"cpu\" moves it",
+} do
+  local _, err = xpcall(assert(load("local accel = require 'accel' " .. code)), accel.traceback)
+  assert(tostring(err):find(part, 1, true), ("%s: %s"):format(code, err))
+end
+
 -- the Accelerator says the same of its methods and attributes
 local a = accel.Accelerator()
 says("there is no Accelerator:set_breakpoint here; the method is accelerator:set_trigger()", function()
