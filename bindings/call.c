@@ -405,8 +405,7 @@ static int op_call(lua_State *L) {
   c.op = lua_touserdata(L, lua_upvalueindex(3));
   if (__builtin_expect(S->ctx == NULL, 0)) return luaL_error(L, "accel is closed"); /* and the op is gone */
   c.sig = aci_op_sig(c.op);
-  if (__builtin_expect(S->gc_charged >= LAC_GC_CHARGE, 0)) lac_gc_charged(L, S);
-  if (__builtin_expect(--S->gc_tick <= 0, 0)) lac_gc_tick(L, S);
+  lac_gc_due(L, S);
   const bool many = c.op->gives_list, self = c.op->gives_self;
   const int n_boxes = many || self ? 0 : c.op->n_results;
   if (__builtin_expect(n_boxes * 2 + 12 > LUA_MINSTACK, 0)) luaL_checkstack(L, n_boxes * 2 + 12, "results");

@@ -167,7 +167,6 @@ static int open_body(lua_State *L) {
   h->S->generational = !o->keep_gc;
   lac_math_own(L);
   if (lac_math_owned(L) != NULL) lac_math_seed(lac_math_owned(L), ac_ctx_generator(h->S->ctx)->seed);
-  lac_host_watch_boxes(h);
   char dir[PATH_MAX];
   bool found = true;
   if (o->lua_dir != NULL) snprintf(dir, sizeof dir, "%s", o->lua_dir);
@@ -213,7 +212,6 @@ ac_status lac_host_open_on(const ac_host_options *o, ac_device *const *devices, 
   if (h == NULL) return AC_FAIL(e, OOM, "no memory for a host");
   h->strict = o->strict;
   h->sorted_pairs = o->sorted_pairs;
-  h->box_block = SIZE_MAX;
   h->L = lua_newstate(lac_host_allocate, h);
   ac_status st = AC_OK;
   if (h->L == NULL) {
@@ -243,7 +241,6 @@ ac_status lac_host_open_on(const ac_host_options *o, ac_device *const *devices, 
 void ac_host_close(ac_host *h) {
   if (h == NULL) return;
   int saved = errno;
-  h->box_block = SIZE_MAX; /* h->S goes before the last boxes */
   if (h->L != NULL) lua_close(h->L);
   free(h->error_text);
   free(h);

@@ -7,7 +7,6 @@
 struct ac_host {
   lua_State *L;
   lac_state *S;
-  size_t box_block; /* bytes of Lua's block around a box, which ends with it; SIZE_MAX: not known yet, or closing */
   char *error_text; /* of the last failed run; NULL: none */
   bool exited, join;
   int exit_code;
@@ -21,8 +20,6 @@ ac_status lac_host_open_on(const ac_host_options *o, ac_device *const *devices, 
 
 /* Lua's allocator; ud: the host. */
 void *lac_host_allocate(void *ud, void *p, size_t old, size_t n);
-/* From now on the allocator looks for boxes. */
-void lac_host_watch_boxes(ac_host *h);
 
 /* Runs body(arg) protected. The error value is turned into e; h->error_text has the traceback. */
 ac_status lac_host_protect(ac_host *h, lua_CFunction body, void *arg, ac_err *e);

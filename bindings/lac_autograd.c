@@ -36,6 +36,7 @@ static int run_backward(lua_State *L, lac_state *S, int outputs, int grads, int 
     for (int i = 0; i < out->n; i++) cot[i] = i < g->n ? g->t[i] : NULL;
   }
   ac_err e;
+  lac_gc_due(L, S); /* the lists hold what is needed; a large gradient may take the place of garbage */
   lua_State *was = lac_enter(L, S);
   ac_status st =
       ac_backward(S->ctx, out->n, out->t, cot, in != NULL ? in->n : 0, in != NULL ? in->t : NULL, &b, &e);
@@ -96,6 +97,7 @@ static int grad(lua_State *L) {
   int boxes = lua_gettop(L);
   for (int i = 0; i < n; i++) lac_box_push(L, S);
   ac_err e;
+  lac_gc_due(L, S);
   lua_State *was = lac_enter(L, S);
   ac_status st = ac_gradients(S->ctx, out->n, out->t, cot, n, in->t, allow_unused, &b, res, &e);
   lac_leave(S, was);

@@ -46,7 +46,7 @@ static int push_bytes(lua_State *L, lac_state *S, lac_encoder *w) {
   ac_tensor *t;
   size_t n;
   if (ac_ctx_device(S->ctx, "cpu", &cpu, &e) != AC_OK) return lac_raise(L, S, &e);
-  if (S->gc_charged >= LAC_GC_CHARGE) lac_gc_charged(L, S);
+  lac_gc_due(L, S);
   lac_box *b = lac_box_push(L, S);
   char *bytes = aci_strbuf_take(&w->buf, &n);
   const int64_t shape[1] = {(int64_t)n};

@@ -36,7 +36,7 @@ lac_spec lac_spec_like(lua_State *L, lac_state *S, const ac_tensor *t, int idx, 
 }
 
 ac_tensor *lac_spec_new(lua_State *L, lac_state *S, const lac_spec *s, int ndim, const int64_t *shape) {
-  if (S->gc_charged >= LAC_GC_CHARGE) lac_gc_charged(L, S);
+  lac_gc_due(L, S);
   return lac_new_tensor(L, S, s->device, s->dtype, ndim, shape,
                         s->requires_grad ? AC_MEM_PARAMETER : AC_MEM_ACTIVATION);
 }
@@ -45,7 +45,7 @@ ac_tensor *lac_spec_from_host(lua_State *L, lac_state *S, const lac_spec *s, int
                               const void *data) {
   ac_err e;
   ac_tensor *t = NULL;
-  if (S->gc_charged >= LAC_GC_CHARGE) lac_gc_charged(L, S);
+  lac_gc_due(L, S);
   lac_box *b = lac_box_push(L, S);
   ac_status st;
   LAC_RETRY(L, S, st, ac_tensor_from_host(s->device, s->dtype, ndim, shape, data, &t, &e));

@@ -186,8 +186,7 @@ static ac_status again(void *user, ac_recompute *r, int n_args, ac_tensor *const
   ac_status st = lac_protect(S, again_body, &a, e);
   ac_recompute_leave(r);
   if (st != AC_OK && ac_recompute_stopped(r)) forget_pending(S); /* it ended because it was through */
-  lac_gc_young(S->now != NULL ? S->now : S->main,
-               S); /* handles of what was computed again: all of them died */
+  lac_gc_young(S->now != NULL ? S->now : S->main, S);
   return st;
 }
 

@@ -53,7 +53,7 @@ lac_message *lac_message_new(lua_State *L, lac_state *S, int idx) {
 
 void lac_message_push(lua_State *L, lac_state *S, const lac_message *m) {
   ac_err e;
-  if (S->gc_charged >= LAC_GC_CHARGE) lac_gc_charged(L, S);
+  lac_gc_due(L, S);
   ac_device *cpu = S->ctx->device[0]; /* as those that lie beside the bytes, which stay where they are */
   if (lac_decode_shared(L, S, m->bytes, m->n_bytes, m->tensor, m->n_tensors, cpu, &e) != AC_OK) lac_raise(L, S, &e);
 }

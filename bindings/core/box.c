@@ -1,24 +1,17 @@
 /* Boxes: userdata that hold one reference to a tensor.
  *
  * A box is made empty with its metatable set, so that an error raised before it is filled costs nothing.
- * __close, t:release() and the box's death are the same: the reference goes once. Leaves that require grad have one
+ * __gc, __close and t:release() are the same: the reference goes once. Leaves that require grad have one
  * box per Lua state, found through a table with weak values keyed by the tensor's address, so that
  * parameters serve as table keys; tensor->ext says quickly whether a look is worth it.
  *
- * S->slots has what boxes hold a second time, and where they are; a box has its slot from birth. What is left when the
- * state closes is given up then.
- *
- * In a host's own state boxes have no finalizer, which costs Lua a protected call and a second collection for each:
- * the allocator sees a box that is swept and notes its slot (lac_box_freed), for what a release runs may come back to
- * Lua. Whatever bytes of another block look like a box, no slot has its address. A sentinel, garbage from birth, has
- * the finalizer that gives up all of them at the end of the same collection. Where Lua skips it (it does so where the
- * C stack, the Lua stack or memory has no room), a check or tick of core/gc.c comes in and makes another. Elsewhere a
- * box has __gc, and what Lua skips stays until the state closes. */
+ * S->slots has what boxes hold a second time, by slots that boxes have from birth: Lua skips a finalizer for which the
+ * C stack, the Lua stack or memory has no room, and makes none while a state closes. What is left then is given up. */
 #include <stdlib.h>
 
 #include "core/lac.h"
 
-static const char key_meta, key_leaves, key_sites, key_sentinel;
+static const char key_meta, key_leaves, key_sites;
 const char lac_box_magic;
 
 enum { FREE = 1, LEAST_SLOTS = 256 };
@@ -27,60 +20,37 @@ enum { FREE = 1, LEAST_SLOTS = 256 };
 static uint32_t grow(lac_state *S) {
   const size_t old = S->n_slots, n = old == 0 ? LEAST_SLOTS : 2 * old;
   if (S->ctx == NULL || n > UINT32_MAX) return 0;
-  uint32_t *lost = realloc(S->lost, n * sizeof *lost);
-  if (lost == NULL) return 0;
-  S->lost = lost;
-  lac_slot *slots = realloc(S->slots, n * sizeof *slots);
+  uintptr_t *slots = realloc(S->slots, n * sizeof *slots);
   if (slots == NULL) return 0;
-  if (old == 0) slots[0] = (lac_slot){FREE, NULL};
+  if (old == 0) slots[0] = FREE;
   S->slots = slots;
   S->n_slots = (uint32_t)n;
   for (size_t i = n - 1; i > 0 && i >= old; i--) {
-    slots[i] = (lac_slot){2 * (uintptr_t)S->free_slot + FREE, NULL};
+    slots[i] = 2 * (uintptr_t)S->free_slot + FREE;
     S->free_slot = (uint32_t)i;
   }
   return S->free_slot;
 }
 
 void lac_box_fill(lac_state *S, lac_box *b, ac_tensor *t) {
-  if (__builtin_expect(b->slot != 0, 1)) S->slots[b->slot].held = (uintptr_t)t;
+  if (__builtin_expect(b->slot != 0, 1)) S->slots[b->slot] = (uintptr_t)t;
   b->t = t;
   S->n_live++;
 }
 
 static void free_slot(lac_state *S, uint32_t i) {
-  S->slots[i] = (lac_slot){2 * (uintptr_t)S->free_slot + FREE, NULL};
+  S->slots[i] = 2 * (uintptr_t)S->free_slot + FREE;
   S->free_slot = i;
 }
 
-void lac_box_lost(lac_state *S, const lac_box *b) {
-  const uint32_t i = b->slot;
-  if (i >= S->n_slots || S->slots[i].box != b) return;
-  S->slots[i].box = NULL;
-  if (S->slots[i].held != 0) S->lost[S->n_lost++] = i;
-  else free_slot(S, i);
-}
-
-void lac_slots_reap(lac_state *S) {
-  while (S->n_lost > 0) { /* a release may lose more */
-    const uint32_t i = S->lost[--S->n_lost];
-    ac_tensor *t = (ac_tensor *)S->slots[i].held;
-    free_slot(S, i);
-    S->n_live--;
-    ac_tensor_release(t);
-  }
-}
-
 void lac_slots_close(lac_state *S) {
-  lac_slot *slots = S->slots;
+  uintptr_t *slots = S->slots;
   const uint32_t n = S->n_slots;
   S->slots = NULL;
-  S->n_slots = S->free_slot = S->n_lost = 0;
+  S->n_slots = S->free_slot = 0;
   for (uint32_t i = 1; i < n; i++)
-    if (!(slots[i].held & FREE)) ac_tensor_release((ac_tensor *)slots[i].held);
+    if (!(slots[i] & FREE)) ac_tensor_release((ac_tensor *)slots[i]);
   free(slots);
-  free(S->lost);
-  S->lost = NULL;
 }
 
 void lac_scope_add(lua_State *L, lac_scope *s) {
@@ -97,8 +67,8 @@ static lac_box *new_box(lua_State *L, lac_state *S) {
   *b = (lac_box){.magic = NULL};
   uint32_t i = S->free_slot;
   if (__builtin_expect(i != 0, 1) || (i = grow(S)) != 0) {
-    S->free_slot = (uint32_t)(S->slots[i].held >> 1);
-    S->slots[i] = (lac_slot){0, b};
+    S->free_slot = (uint32_t)(S->slots[i] >> 1);
+    S->slots[i] = 0;
   } else if (S->ctx != NULL) {
     luaL_error(L, "not enough memory");
   }
@@ -276,42 +246,6 @@ static int box_eq(lua_State *L) {
   const lac_box *a = lac_box_test(L, 1), *b = lac_box_test(L, 2);
   lua_pushboolean(L, a != NULL && b != NULL && (a == b || (a->t != NULL && a->t == b->t)));
   return 1;
-}
-
-/* Its place on the stack is cleared: a collection in a metamethod marks all that the frame of the Lua caller had room for. */
-static void make_sentinel(lua_State *L, uint32_t nr) {
-  *(uint32_t *)lua_newuserdatauv(L, sizeof nr, 0) = nr;
-  lua_rawgetp(L, LUA_REGISTRYINDEX, &key_sentinel);
-  lua_setmetatable(L, -2);
-  lua_pushnil(L);
-  lua_replace(L, -2);
-  lua_pop(L, 1);
-}
-
-void lac_sentinel_renew(lua_State *L, lac_state *S) {
-  if (S->sentinel == 0) return;
-  luaL_checkstack(L, 2, "sentinel");
-  make_sentinel(L, ++S->sentinel);
-}
-
-static int sentinel_gc(lua_State *L) {
-  lac_state *S = lua_touserdata(L, LAC_STATE);
-  const uint32_t *nr = lua_touserdata(L, 1);
-  lac_slots_reap(S);
-  if (*nr == S->sentinel) make_sentinel(L, *nr); /* for the next collection */
-  return 0;
-}
-
-void lac_boxes_watched(lua_State *L, lac_state *S) {
-  lac_push_meta(L);
-  lua_pushnil(L);
-  lua_setfield(L, -2, "__gc");
-  lua_pop(L, 1);
-  lua_createtable(L, 0, 1);
-  lac_pushfunction(L, S, sentinel_gc);
-  lua_setfield(L, -2, "__gc");
-  lua_rawsetp(L, LUA_REGISTRYINDEX, &key_sentinel);
-  make_sentinel(L, S->sentinel = 1);
 }
 
 void lac_box_open(lua_State *L, lac_state *S) {

@@ -29,12 +29,6 @@ typedef struct lac_box {
 } lac_box;
 extern const char lac_box_magic;
 
-/* What a box holds, a second time: see box.c. */
-typedef struct lac_slot {
-  uintptr_t held; /* a tensor, 0 for a box that is not filled yet, or 2 * next free slot + 1 */
-  lac_box *box;   /* NULL: free, or the box is gone */
-} lac_slot;
-
 /* An open scope: a table with weak keys in the registry, by this address, holds the boxes born in it. It is no part
  * of the userdata that stands for it: Lua skips finalizers where its C stack is full, and then nothing may point into
  * memory of the collector's. */
@@ -59,10 +53,8 @@ typedef struct lac_state {
   lua_State *main;  /* for callbacks when no call of ours is in flight */
   lua_State *now;   /* the thread whose call may lead to callbacks */
   int64_t n_live;   /* boxes that hold a tensor */
-  lac_slot *slots;
-  uint32_t *lost; /* slots of boxes that are gone, room for all */
-  uint32_t n_slots, free_slot, n_lost;
-  uint32_t sentinel; /* which one makes the next; 0: boxes have finalizers */
+  uintptr_t *slots; /* what boxes hold, a second time: a tensor, 0 for a box that is not filled yet, or 2 * next free slot + 1 */
+  uint32_t n_slots, free_slot;
   lac_scope *scope; /* innermost open one */
   lac_hub *hub;
   void *host; /* the ac_host that owns us, NULL under another interpreter */
@@ -73,11 +65,8 @@ typedef struct lac_state {
   lac_gc_mode gc_mode;
   bool generational; /* the host put Lua into that mode: a GC step is a young collection */
   bool in_gc;
-  size_t gc_born, gc_live, gc_heap; /* at the last young and the last full collection */
-  int gc_tick;                      /* calls until lac_gc_tick looks */
-  int gc_passed;                    /* checks that did not look */
-  size_t gc_charged, gc_handed;     /* see lac_charge: since the last look; from the last full collection to it */
-  uint64_t n_young, n_full;
+  size_t gc_charged, gc_due; /* bytes handed to Lua since the last collection; so many that the next one comes */
+  uint64_t n_full;
   /* errors of callbacks on their way through the core: registry reference of the Lua value */
   int pending;
   int stop_ref; /* the one that ends a checkpoint's second run: made once, stays */
@@ -145,16 +134,7 @@ void lac_box_canonical(lua_State *L, lac_state *S, int idx);
 /* Gives up the box's reference; where: what errors say later. */
 void lac_box_release(lua_State *L, lac_state *S, lac_box *b, uint32_t site);
 int lac_box_release_method(lua_State *L); /* t:release() */
-/* An allocator of ours calls lac_box_freed for what may be a box and is given back; boxes have no finalizers from here on. */
-void lac_boxes_watched(lua_State *L, lac_state *S);
-void lac_box_lost(lac_state *S, const lac_box *b);
-static inline void lac_box_freed(lac_state *S, const lac_box *b) {
-  if (b->magic == &lac_box_magic) lac_box_lost(S, b);
-}
-/* Another sentinel in place of one that Lua may have skipped. May raise. */
-void lac_sentinel_renew(lua_State *L, lac_state *S);
-/* Gives up what boxes held that are gone: those swept so far, or, when the state closes, whatever is held. */
-void lac_slots_reap(lac_state *S);
+/* Gives up whatever is held, when the state closes. */
 void lac_slots_close(lac_state *S);
 /* The value on top of the stack, a box, belongs to s. */
 void lac_scope_add(lua_State *L, lac_scope *s);
@@ -297,14 +277,14 @@ int lac_guard_finish(lua_State *L, int fn);
 
 /* ---- gc.c ---- */
 void lac_gc_open(lua_State *L, lac_state *S);
-void lac_gc_check(lua_State *L, lac_state *S); /* module exits, end of backward, steps */
 void lac_gc_full(lua_State *L, lac_state *S);
-void lac_gc_young(lua_State *L, lac_state *S); /* where much was made that died at once: the youngest */
-void lac_gc_charged(lua_State *L, lac_state *S); /* called when S->gc_charged passed LAC_GC_CHARGE */
-bool lac_gc_oom(lua_State *L, lac_state *S);     /* frees what can be freed; the caller retries once */
-void lac_gc_tick(lua_State *L, lac_state *S);    /* called every LAC_GC_TICK calls of ops */
-enum { LAC_GC_TICK = 1024 };
-#define LAC_GC_CHARGE ((size_t)256 << 20)
+void lac_gc_young(lua_State *L, lac_state *S); /* where a recomputed region ended, whose handles died with it */
+/* Where results may be collected: before a call makes more of them, at module exits, after backward, at steps. */
+static inline void lac_gc_due(lua_State *L, lac_state *S) {
+  if (__builtin_expect(S->gc_charged >= S->gc_due, 0)) lac_gc_full(L, S);
+}
+void lac_gc_check(lua_State *L, lac_state *S); /* the same at module exits, the end of backward and steps: always with ACCEL_GC=exact */
+bool lac_gc_oom(lua_State *L, lac_state *S);   /* frees what can be freed; the caller retries once */
 /* Calls a core function once more after a collection when device memory was short. */
 #define LAC_RETRY(L, S, st, expr)                              \
   do {                                                         \

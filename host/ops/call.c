@@ -178,13 +178,6 @@ static void bump(ac_tensor *t, bool written) {
 
 /* Bytes for a result; inside backward, where the caller cannot try again, the owner is asked for memory once. */
 static ac_status allocate(ac_frame *f, ac_tensor *t, ac_err *e) {
-  enum { LARGE = 16 << 20 };
-  const size_t bytes = (size_t)t->numel * aci_dsize((ac_dtype)t->dtype);
-  if (__builtin_expect(bytes >= LARGE, 0) && f->ctx->in_backward > 0 && f->ctx->on_growth != NULL) {
-    ac_mem_stats m;
-    ac_mem_stats_get(f->device, &m);
-    if (m.largest_free_bytes < bytes) f->ctx->on_growth(f->ctx->oom_user, bytes);
-  }
   ac_status st = aci_tensor_alloc(t, AC_MEM_ACTIVATION, e);
   if (st == AC_OOM && f->ctx->in_backward > 0 && f->ctx->on_oom != NULL && f->ctx->on_oom(f->ctx->oom_user))
     st = aci_tensor_alloc(t, AC_MEM_ACTIVATION, e);

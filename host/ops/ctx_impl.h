@@ -108,9 +108,6 @@ struct ac_ctx {
   /* The owner's way to find memory (collect garbage, empty caches); true: try again. Asked inside backward only, where every
    * tensor in use is held by the engine: a call from outside is repeated by its caller, whose arguments may have been garbage. */
   bool (*on_oom)(void *user);
-  /* A large result needs more of the device than it has free, inside backward: the owner may make room by giving up garbage
-   * of that size first. */
-  void (*on_growth)(void *user, size_t bytes);
   void *oom_user;
   int in_backward; /* engine runs in flight */
   struct aci_final_callback *final_callbacks; /* callbacks for when it falls to 0 (ac_backward_queue) */

@@ -74,10 +74,10 @@ if accel.gc_stats().mode == "auto" then
   local MIB = 1 << 18 -- elements of f32
   collectgarbage "stop"
   for _, collect in ipairs { collectgarbage, function()
-    for _ = 1, 100 do accel.empty(MIB):release() end
+    accel.empty(100 * MIB):release()
     accel.gc_check()
   end } do
-    for _, n in ipairs { 100, 300 } do -- above 256 MiB, ops ask for a check themselves
+    for _, n in ipairs { 100, 300 } do -- in there ops ask for a collection themselves, in vain
       accel.collect()
       accel.collect()
       local live, ran = accel.live(), false

@@ -65,39 +65,29 @@ accel.collect()
 assert(accel.is_grad_enabled())
 warn("@on")
 
--- The collector's clock, at checks only.
+-- The collector's clock: a full collection once 8 times the Lua heap (up to an eighth more) was handed out, asked for by ops
+-- and at checks.
 accel.collect()
 local MIB = 1 << 18 -- elements of f32
 local before = accel.gc_stats()
 if before.mode == "auto" and before.generational then
-  -- a full collection once 12 times the Lua heap was handed out, where little lives
-  local heap = collectgarbage("count") / 1024 * 12
-  for _ = 1, heap // 2 do accel.empty(MIB):release() end
-  accel.gc_check()
-  assert(accel.gc_stats().full == before.full)
-  for _ = 1, heap // 2 + 4 do accel.empty(MIB):release() end
-  accel.gc_check()
-  assert(accel.gc_stats().full == before.full + 1)
-  -- with a large heap, a young one once 32 MiB were born
+  local function clock(check)
+    accel.collect()
+    local full, due = accel.gc_stats().full, collectgarbage("count") * 8 // 16 -- of 16 KiB
+    for _ = 1, due * 3 // 4 do accel.empty(MIB // 64):release() end
+    check()
+    assert(accel.gc_stats().full == full, "too soon")
+    for _ = 1, due // 2 do accel.empty(MIB // 64):release() end
+    check()
+    assert(accel.gc_stats().full == full + 1, "not once")
+  end
+  clock(accel.gc_check)
+  clock(accel.step)
+  clock(function() accel.ones(1):add(1) end)
   local ballast = {}
   for k = 1, 300000 do ballast[k] = k end
-  accel.collect()
-  before = accel.gc_stats()
-  for _ = 1, 31 do accel.empty(MIB):release() end
-  accel.gc_check()
-  assert(accel.gc_stats().young == before.young)
-  for _ = 1, 2 do accel.empty(MIB):release() end
-  accel.gc_check()
-  assert(accel.gc_stats().young == before.young + 1 and #ballast == 300000)
-  -- a full one when live bytes stand 10 % + 64 MiB above those after the last full one
-  local hold = {} -- luacheck: ignore
-  before = accel.gc_stats()
-  for i = 1, 70 do hold[i] = accel.empty(MIB) end
-  accel.gc_check()
-  assert(accel.gc_stats().full == before.full + 1)
-  accel.gc_check()
-  assert(accel.gc_stats().full == before.full + 1, "not again before it grew again")
-  hold = nil -- luacheck: ignore
+  clock(accel.gc_check)
+  assert(#ballast == 300000)
   -- young collections stay at work after a full one: a loop of small ops leaves little behind
   local a, b = accel.ones(1, { requires_grad = true }), accel.ones(1)
   ballast = nil

@@ -1,5 +1,5 @@
-/* Tensors whose boxes lost their finalizers, in a Lua state that is not ours: they go when it closes, and what still
- * reaches such a box then finds it released. (In a host's own state they go sooner: lost_finalizer_test.lua.) */
+/* Tensors whose boxes lost their finalizers: they go when the state closes, and what still reaches such a box then finds
+ * it released. In a Lua state that is not ours, and in a host's. */
 #include "support/test.h"
 
 #include <lauxlib.h>
@@ -25,11 +25,9 @@ static void open_accel(lua_State *L) {
 }
 
 /* Lua skips what it has no C stack for. */
-static void test_full_stack(void **state) {
-  (void)state;
-  lua_State *L = open_state();
-  open_accel(L);
+static void lose(lua_State *L) {
   run(L,
+      "warn '@off'\n"
       "collectgarbage 'stop'\n"
       "local function deep(n)\n"
       "  if n == 0 then for _ = 1, 5 do accel.ones(3) end collectgarbage() return end\n"
@@ -39,7 +37,25 @@ static void test_full_stack(void **state) {
       "collectgarbage() collectgarbage()\n"
       "assert(accel.live() > 0, 'no finalizer was lost: this test tests nothing')");
   assert_true(ac_tensor_live() > 0);
+}
+
+static void test_full_stack(void **state) {
+  (void)state;
+  lua_State *L = open_state();
+  open_accel(L);
+  lose(L);
   lua_close(L);
+  assert_int_equal(ac_tensor_live(), 0);
+}
+
+static void test_host(void **state) {
+  (void)state;
+  ac_host *h = NULL;
+  ac_err e;
+  assert_ok(ac_host_open(NULL, &h, &e), e);
+  run(ac_host_lua(h), "accel = require 'accel.core'");
+  lose(ac_host_lua(h));
+  ac_host_close(h);
   assert_int_equal(ac_tensor_live(), 0);
 }
 
@@ -80,6 +96,7 @@ static void test_closing(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_full_stack), cmocka_unit_test(test_closing)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_full_stack), cmocka_unit_test(test_host),
+                                     cmocka_unit_test(test_closing)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
