@@ -5,12 +5,12 @@
  *   console.at(site)                  what this rank's page says of where it is
  *   console.prompting(on)             this machine's ranks stand at a prompt, or no longer
  *   console.meet()                    a barrier of all ranks that no other call is taken for: accel.repl()
- *   console.rest() -> next, or nil, message   collectives begin anew (comm/prompt.c): first step, on each rank
+ *   console.reset() -> next, or nil, message   collectives begin anew (comm/prompt.c): first step, on each rank
  *   console.resume(next)              last one, with the greatest `next`
  *   console.pages(segment) -> p
- *     p:read() -> list of {rank, pid, state, stopped, step, at, waits, missing, seconds, ended}, verdict or nil
+ *     p:read() -> list of {rank, pid, state, stopped, step, at, waits, missing, seconds, ended}, the abort reason or nil
  *     p:resume()                      the step on which ranks agreed to stop is past
- *     p:renew()                       takes the verdict back, between rest and resume
+ *     p:renew()                       clears the abort reason, between reset and resume
  *   console.digest(t)                 of a tensor's bytes, which lie in order */
 #include <fcntl.h>
 #include <stdio.h>
@@ -75,11 +75,11 @@ static int meet(lua_State *L) {
   return lac_raise(L, S, &e);
 }
 
-static int rest(lua_State *L) {
+static int reset(lua_State *L) {
   lac_state *S = lac_get(L);
   uint32_t next = 0;
   ac_err e;
-  if (aci_prompt_rest(lac_world(L, S), &next, &e) != AC_OK) return lac_fail(L, &e);
+  if (aci_prompt_reset(lac_world(L, S), &next, &e) != AC_OK) return lac_fail(L, &e);
   lua_pushinteger(L, next);
   return 1;
 }
@@ -151,9 +151,9 @@ static int pages_read(lua_State *L) {
     push_page(L, h, i);
     lua_rawseti(L, -2, i + 1);
   }
-  if (atomic_load(&h->verdict.set) == 0) return 1;
-  char text[sizeof h->verdict.text];
-  memcpy(text, h->verdict.text, sizeof text);
+  if (atomic_load(&h->abort_reason.set) == 0) return 1;
+  char text[sizeof h->abort_reason.text];
+  memcpy(text, h->abort_reason.text, sizeof text);
   text[sizeof text - 1] = 0;
   lua_pushstring(L, text);
   return 2;
@@ -167,7 +167,7 @@ static int pages_resume(lua_State *L) {
 
 static int pages_renew(lua_State *L) {
   lac_state *S = lac_get(L);
-  aci_verdict_clear(head_of(L, S));
+  aci_abort_clear(head_of(L, S));
   return 0;
 }
 
@@ -193,7 +193,7 @@ static int digest(lua_State *L) {
 
 void lac_open_ranks(lua_State *L, lac_state *S) {
   static const luaL_Reg funcs[] = {{"place", place},   {"at", at},       {"prompting", prompting},
-                                   {"meet", meet},     {"rest", rest},   {"resume", resume},
+                                   {"meet", meet},     {"reset", reset},   {"resume", resume},
                                    {"pages", pages},   {"digest", digest}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"read", pages_read},
                                      {"resume", pages_resume},

@@ -69,16 +69,16 @@ int app_launch(app_options *o);
 bool app_is_rank(void);
 void app_rank_joined(void);
 /* False for ranks but the first: what all have to say is said by that one. */
-bool app_speaks(void);
+bool app_is_main_process(void);
 
 /* Serves SIGINT, SIGTERM and SIGHUP for this host, until the host is about to be closed. launcher: the process that passes
- * them on, 0 none; speaks: says what happens. */
-void app_signals_start(ac_host *h, pid_t launcher, bool speaks);
+ * them on, 0 none; reports: says what happens. */
+void app_signals_start(ac_host *h, pid_t launcher, bool reports);
 void app_signals_stop(void);
 /* The first signal that asked to stop; 0: none. */
 int app_signals_seen(void);
 /* The launcher ended this rank, since the job is over. */
-bool app_signals_over(void);
+bool app_signals_job_over(void);
 /* Ends the process by the default action of this signal, so that the shell sees it. */
 void app_signals_die(int signal_number) __attribute__((noreturn));
 

@@ -11,7 +11,7 @@ bool app_is_rank(void) {
   return world != NULL && world[0] != 0 && strcmp(world, "none") != 0 && strncmp(world, "joined=", 7) != 0;
 }
 
-bool app_speaks(void) {
+bool app_is_main_process(void) {
   const char *rank = getenv("RANK");
   return !app_is_rank() || rank == NULL || strcmp(rank, "0") == 0;
 }

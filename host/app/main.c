@@ -49,15 +49,15 @@ static bool by_others(ac_host *h, ac_status st, ac_err *why) {
 
 /* Tells why the script failed; returns the exit code. A rank that another one stopped says so in one line; ranks that were
  * interrupted leave it to the first. */
-static int fail(ac_host *h, ac_status st, const ac_err *e, bool speaks) {
+static int fail(ac_host *h, ac_status st, const ac_err *e, bool reports) {
   ac_err why;
   const bool others = by_others(h, st, &why);
-  const int signal_number = app_signals_over() ? 0 : app_signals_seen();
+  const int signal_number = app_signals_job_over() ? 0 : app_signals_seen();
   fflush(stdout);
   /* stopped at the step that was agreed on with a rank that a signal reached: the end of that one is what counts */
   if (st == AC_INTERRUPTED && !others && app_signals_seen() == 0) return finish(h, APP_OK);
   if (signal_number != 0 && (others || st == AC_INTERRUPTED)) {
-    if (speaks) fprintf(stderr, "accel-run: %s\n", e->msg);
+    if (reports) fprintf(stderr, "accel-run: %s\n", e->msg);
     app_signals_stop();
     ac_host_close(h);
     app_signals_die(signal_number);
@@ -111,7 +111,7 @@ int main(int argc, char **argv) {
   if (o.backend != NULL) setenv("ACCEL_BACKEND", o.backend, 1);
   if (o.timeout != NULL) setenv("ACCEL_TIMEOUT", o.timeout, 1);
   if (o.launches) return finish(NULL, app_launch(&o));
-  const bool speaks = app_speaks();
+  const bool reports = app_is_main_process();
   const pid_t launcher = app_is_rank() ? getppid() : 0;
   if (launcher != 0) setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* lines are what it shows */
   o.host.join = o.command == APP_RUN || o.command == APP_REPL;
@@ -122,7 +122,7 @@ int main(int argc, char **argv) {
     return e.code == AC_INVALID ? APP_USAGE : APP_SCRIPT;
   }
   app_rank_joined();
-  app_signals_start(h, launcher, speaks);
+  app_signals_start(h, launcher, reports);
   ac_status st = run(h, &o, &e);
-  return st == AC_OK ? finish(h, APP_OK) : fail(h, st, &e, speaks);
+  return st == AC_OK ? finish(h, APP_OK) : fail(h, st, &e, reports);
 }

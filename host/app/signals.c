@@ -15,10 +15,10 @@
 #include "app/app.h"
 
 static ac_host *volatile host; /* NULL: closed */
-static volatile sig_atomic_t first, presses, stopping, over;
+static volatile sig_atomic_t first, n_signals, stopping, job_over;
 static volatile sig_atomic_t direct[32], passed_on[32]; /* by signal */
 static pid_t launcher; /* 0: none */
-static bool speaks;
+static bool reports;
 
 void app_signals_die(int signal_number) {
   sigset_t set;
@@ -55,12 +55,12 @@ static void on_alarm(int n) {
 }
 
 static void serve(int n) {
-  if (host == NULL || presses > 1) app_signals_die(n);
-  if (presses++ == 0) {
+  if (host == NULL || n_signals > 1) app_signals_die(n);
+  if (n_signals++ == 0) {
     first = n;
     if (ac_host_interrupt(host, n)) {
-      if (speaks && isatty(2)) say("\n"); /* below the ^C and a progress line */
-      if (speaks) say("accel-run: stopping at the next step; press Ctrl-C again to stop now\n");
+      if (reports && isatty(2)) say("\n"); /* below the ^C and a progress line */
+      if (reports) say("accel-run: stopping at the next step; press Ctrl-C again to stop now\n");
       alarm_in(ac_host_interrupt_grace(host));
       return;
     }
@@ -73,7 +73,7 @@ static void on_signal(int n, siginfo_t *info, void *context) {
   (void)context;
   const bool ours = launcher != 0 && info->si_pid == launcher && (info->si_code == SI_USER || info->si_code == SI_QUEUE);
   if (ours && info->si_code == SI_QUEUE) {
-    over = 1;
+    job_over = 1;
     if (first == 0) first = n;
     if (host == NULL) app_signals_die(n);
     stop_now();
@@ -84,13 +84,13 @@ static void on_signal(int n, siginfo_t *info, void *context) {
   errno = was;
 }
 
-void app_signals_start(ac_host *h, pid_t launched_by, bool aloud) {
+void app_signals_start(ac_host *h, pid_t launched_by, bool reporting) {
   static const int served[] = {SIGINT, SIGTERM, SIGHUP};
   struct sigaction a, was;
   memset(&a, 0, sizeof a);
   host = h;
   launcher = launched_by;
-  speaks = aloud;
+  reports = reporting;
   sigemptyset(&a.sa_mask);
   for (size_t i = 0; i < sizeof served / sizeof served[0]; i++) sigaddset(&a.sa_mask, served[i]);
   sigaddset(&a.sa_mask, SIGALRM); /* no handler runs inside another */
@@ -113,4 +113,4 @@ void app_signals_stop(void) {
 
 int app_signals_seen(void) { return first; }
 
-bool app_signals_over(void) { return over != 0; }
+bool app_signals_job_over(void) { return job_over != 0; }

@@ -3,7 +3,23 @@
  * Life of a collective: check.c completes and checks it on this rank alone -> record.c opens a row -> the backend's run
  * (inline on the caller when nothing is queued, else on the one communication thread, work.c) -> the row is closed.
  * Backends compare descriptors themselves, since how they meet is theirs (slots, messages); aci_mismatch and aci_wait
- * word every error, so that all backends say the same. */
+ * word every error, so that all backends say the same.
+ *
+ *   discover.c     rank and size, from the environment of whoever started us
+ *   world.c        joining and leaving; group.c: groups of ranks
+ *   check.c        what a collective must be on one rank, and the words for ranks that differ
+ *   work.c         inline or on the communication thread; record.c: the flight recorder
+ *   segment.[ch]   the control segment that local ranks share; heap.c: the memory that they share, the heap
+ *   wait.[ch]      every wait for a local rank; watch.c: what it looks at (aborts, deaths, time); deadlock.c: rings of waits
+ *   abort.c        why the job ends, kept once per rank
+ *   reduce.[ch]    the arithmetic of reductions, one for all backends
+ *   prompt.c       a barrier for the prompt of a REPL, and beginning anew after an abort
+ *   solo/          a world of one: collectives are copies
+ *   shm/           one machine: slots, staging buffers and heaps
+ *   link/          every algorithm over messages between two ranks; tcp/ and mpi/ move the messages
+ *   tcp/           sockets: rendezvous, a mesh of connections, also the host channel of mpi/
+ *   mpi/           Open MPI or MPICH, in a module that is loaded on first use
+ *   sim/           one rank of a world that is not there: bytes are counted, nothing travels */
 #ifndef ACI_COMM_IMPL_H
 #define ACI_COMM_IMPL_H
 #include <pthread.h>
@@ -24,15 +40,15 @@ typedef struct aci_backend {
   /* run: one collective that check.c found sound, desc filled in except where_*; blocks until it is done; one at a time
    * per world, on the owner's or the communication thread. Everything but SEND and RECV. */
   ac_status (*run)(ac_group *g, const ac_coll *c, aci_desc *d, ac_err *e);
-  /* pass: works at a SEND or RECV without blocking; *state belongs to the transfer and is NULL before the first call;
+  /* send_recv: works at a SEND or RECV without blocking; *state belongs to the transfer and is NULL before the first call;
    * sets *done once it is over. After an error the transfer is over, too. Called with *done true (after an abort): only frees *state. */
-  ac_status (*pass)(ac_group *g, const ac_coll *c, aci_desc *d, void **state, bool *done, ac_err *e);
-  /* abort: any thread; every wait of this rank ends soon, peers learn the verdict. Where there is a segment its verdict is given
+  ac_status (*send_recv)(ac_group *g, const ac_coll *c, aci_desc *d, void **state, bool *done, ac_err *e);
+  /* abort: any thread; every wait of this rank ends soon, peers learn the abort reason. Where there is a segment its abort reason is given
    * already. (optional) */
   void (*abort)(ac_world *w, ac_status code, int rank, const char *text);
-  /* rest: nothing of this rank is under way and a verdict stands; the groups' seq are 0 again, and so is what the backend
-   * counts. (optional: without it a verdict is the end) */
-  ac_status (*rest)(ac_world *w, ac_err *e);
+  /* reset: nothing of this rank is under way and an abort stands; the groups' seq are 0 again, and so is what the backend
+   * counts. (optional: without it an abort is the end) */
+  ac_status (*reset)(ac_world *w, ac_err *e);
   /* bytes: what c sends from this rank, for ac_world_bytes_sent. (optional: what the caller hands over, once) */
   uint64_t (*bytes)(const ac_group *g, const ac_coll *c);
 } aci_backend;
@@ -62,13 +78,13 @@ typedef struct aci_queue aci_queue;
 typedef struct aci_heap_maps aci_heap_maps;
 
 /* What a wait remembers of a ring of ranks that wait for each other (deadlock.c); zero at first. */
-typedef struct aci_look {
-  int64_t looked; /* ns */
-  aci_firm weakest;
+typedef struct aci_deadlock_probe {
+  int64_t checked_at; /* ns */
+  aci_wait_kind weakest;
   int n; /* ranks in the ring that was found then; 0: none */
   uint8_t ring[ACI_MAX_LOCAL];    /* local ranks */
   uint32_t turn[ACI_MAX_LOCAL];   /* their `waiting` then */
-} aci_look;
+} aci_deadlock_probe;
 
 /* What the waits of a world remember of the other ranks of this machine (watch.c). */
 typedef struct aci_watchdog {
@@ -77,7 +93,7 @@ typedef struct aci_watchdog {
   uint32_t told[ACI_MAX_LOCAL / 32]; /* said to be stopped */
   int64_t began;                     /* the wait that aci_wait_check was last asked about */
   int missing;
-  aci_look look;
+  aci_deadlock_probe probe;
 } aci_watchdog;
 
 struct ac_world {
@@ -99,13 +115,13 @@ struct ac_world {
   aci_record_ring *records;
   aci_queue *queue;
   _Atomic uint64_t bytes_sent;
-  /* the verdict as this rank knows it */
+  /* the abort reason as this rank knows it */
   aci_watchdog watch;
   pthread_t owner;                   /* the thread that joined */
   _Atomic int awaited;               /* works that the owner waits for */
   const volatile int64_t *interrupt; /* ac_world_set_interrupt; NULL: none */
-  _Atomic int aborted; /* 0 no, 1 being written, 2 *verdict is valid */
-  ac_err verdict;
+  _Atomic int aborted; /* 0 no, 1 being written, 2 abort_reason is valid */
+  ac_err abort_reason;
 };
 
 struct ac_group {
@@ -128,14 +144,14 @@ int64_t aci_part_at(const ac_coll *c, int r); /* elements before it */
 int64_t aci_total(const ac_group *g, const ac_coll *c);
 static inline bool aci_desc_same(const aci_desc *a, const aci_desc *b) { return memcmp(a, b, ACI_DESC_SAME) == 0; }
 /* The error for descriptors that differ: descs[i] is what group rank i said (NULL: not known). Names two groups of ranks, the field
- * that differs and both script lines; gives the verdict. Returns AC_MISMATCH. */
+ * that differs and both script lines; gives the abort reason. Returns AC_MISMATCH. */
 ac_status aci_mismatch(ac_group *g, const aci_desc *const *descs, ac_err *e);
 /* "all_reduce f32 (1000) sum at train.lua:12" */
 const char *aci_desc_text(const aci_desc *d, char *buf, size_t n);
 
 /* ---- wait.c: every wait for another rank of this machine ---- */
 /* Waits until the word of group rank `peer` is at or past `value` (wrapping difference). mine: what this rank wants, for the
- * status page and messages. Serves verdicts, peers that left or died, stopped peers, deadlocks, the timeout. */
+ * status page and messages. Serves aborts, peers that left or died, stopped peers, deadlocks, the timeout. */
 ac_status aci_wait_slow(ac_group *g, int peer, _Atomic uint32_t *word, uint32_t value, const aci_desc *mine, ac_err *e);
 static inline ac_status aci_wait(ac_group *g, int peer, _Atomic uint32_t *word, uint32_t value, const aci_desc *mine, ac_err *e) {
   for (int i = g->world->spins; i >= 0; i--) {
@@ -157,10 +173,10 @@ ac_status aci_wait_check(ac_group *g, const aci_desc *mine, int64_t began, int m
 /* Such a wait is over (its page otherwise shows it until the next one). */
 void aci_wait_over(ac_world *w);
 
-/* ---- verdict.c ---- */
+/* ---- abort.c ---- */
 /* The job is over: kept here, given to the segment and the backend. rank: whose doing, -1 of several. */
 void aci_abort(ac_world *w, ac_status code, int rank, const char *text);
-/* AC_OK, or the verdict as this rank's error ("stopped: rank 2 ..."). Cheap. */
+/* AC_OK, or the abort reason as this rank's error ("stopped: rank 2 ..."). Cheap. */
 ac_status aci_aborted(ac_world *w, ac_err *e);
 
 /* ---- record.c ---- */
@@ -174,15 +190,15 @@ void aci_records_dump(ac_world *w);
 
 /* ---- work.c ---- */
 aci_queue *aci_queue_new(ac_world *w);
-void aci_queue_free(aci_queue *q); /* ends the thread; works not yet begun fail with the verdict */
+void aci_queue_free(aci_queue *q); /* ends the thread; works not yet begun fail with the abort reason */
 void aci_queue_drain(aci_queue *q); /* waits until nothing is queued */
 
 /* ---- prompt.c: all ranks at one prompt ---- */
 /* A barrier of its own kind. */
 ac_status aci_prompt_meet(ac_world *w, const char *site, ac_err *e);
-/* After a verdict, on every rank, which all live and wait for what the prompt says: rest on all of them, then
- * aci_verdict_clear once, then resume on all with the greatest *next_group. UNSUPPORTED: the backend cannot. */
-ac_status aci_prompt_rest(ac_world *w, uint32_t *next_group, ac_err *e);
+/* After an abort, on every rank, which all live and wait for what the prompt says: reset on all of them, then
+ * aci_abort_clear once, then resume on all with the greatest *next_group. UNSUPPORTED: the backend cannot. */
+ac_status aci_prompt_reset(ac_world *w, uint32_t *next_group, ac_err *e);
 void aci_prompt_resume(ac_world *w, uint32_t next_group);
 
 /* ---- heap.c: the memory that all local ranks map ---- */

@@ -1,21 +1,21 @@
 /* Ranks that wait for each other in a ring: each page tells for whom its rank waits and every wait needs all
  * of them, so that a ring can never be left. Called by watch.c, some 200 ms into a wait.
  *
- * Why there are no false alarms: a rank stamps its page (`looked`) with a time at which what it waits for had
+ * Why there are no false alarms: a rank stamps its page (`checked_at`) with a time at which what it waits for had
  * not come yet. A ring found at time T counts if later all its ranks show the same wait (`waiting`) with
  * stamps after T: then all of them stood in these waits at T at once, and none could do what another one
- * waits for. Where data may be on its way (LINK), the same must hold for much longer. */
+ * waits for. Where data may be on its way (NETWORK), the same must hold for much longer. */
 #include <stdio.h>
 #include <string.h>
 
 #include "comm/wait.h"
 
-enum { MS = 1000000, LOOK_AFTER = 200 * MS, APART = 50 * MS, LINK_APART = 400 * MS };
+enum { MS = 1000000, LOOK_AFTER = 200 * MS, APART = 50 * MS, NETWORK_APART = 400 * MS };
 
 typedef struct node {
   uint32_t waiting; /* 0: not, or not to be counted */
-  aci_firm firm;
-  int64_t looked;
+  aci_wait_kind kind;
+  int64_t checked_at;
   uint32_t missing[ACI_MAX_LOCAL / 32];
   uint64_t group;
   uint32_t seq;
@@ -24,9 +24,11 @@ typedef struct node {
 static node read_node(const ac_world *w, int i, aci_desc *want) {
   aci_page p;
   aci_page_read(aci_page_of(w->segment.head, i), &p);
-  node x = {
-      .firm = (aci_firm)p.firm, .looked = atomic_load(&p.looked), .group = p.want.group, .seq = p.want.seq};
-  if (x.firm != ACI_SOFT && atomic_load(&p.state) == ACI_RUNNING) x.waiting = atomic_load(&p.waiting);
+  node x = {.kind = (aci_wait_kind)p.kind,
+            .checked_at = atomic_load(&p.checked_at),
+            .group = p.want.group,
+            .seq = p.want.seq};
+  if (x.kind != ACI_WAIT_SOFT && atomic_load(&p.state) == ACI_RUNNING) x.waiting = atomic_load(&p.waiting);
   memcpy(x.missing, p.missing, sizeof x.missing);
   if (want != NULL) *want = p.want;
   return x;
@@ -39,7 +41,7 @@ static bool holds(const node *a, const node *b, int b_rank) {
 }
 
 /* The shortest ring through this rank, breadth first. */
-static void find_ring(const ac_world *w, aci_look *l) {
+static void find_ring(const ac_world *w, aci_deadlock_probe *l) {
   const int me = w->place.local_rank, n = w->place.local_size;
   node all[ACI_MAX_LOCAL];
   int from[ACI_MAX_LOCAL], queue[ACI_MAX_LOCAL], head = 0, tail = 0, last = -1;
@@ -57,11 +59,11 @@ static void find_ring(const ac_world *w, aci_look *l) {
     }
   }
   l->n = 0;
-  l->weakest = ACI_FIRM_WORD;
+  l->weakest = ACI_WAIT_MEMORY;
   for (int i = last; i >= 0; i = i == me ? -1 : from[i]) {
     l->ring[l->n] = (uint8_t)i;
     l->turn[l->n++] = all[i].waiting;
-    if (all[i].firm < l->weakest) l->weakest = all[i].firm;
+    if (all[i].kind < l->weakest) l->weakest = all[i].kind;
   }
   for (int a = 0, b = l->n - 1; a < b; a++, b--) { /* it was walked backwards */
     const uint8_t rank = l->ring[a];
@@ -71,22 +73,22 @@ static void find_ring(const ac_world *w, aci_look *l) {
     l->ring[b] = rank;
     l->turn[b] = turn;
   }
-  l->looked = aci_now_ns(); /* after all pages were read */
+  l->checked_at = aci_now_ns(); /* after all pages were read */
 }
 
 /* Does the ring of the last look still stand, all of it after that look? */
-static bool stands(const ac_world *w, const aci_look *l) {
-  const int64_t after = l->looked + (l->weakest == ACI_FIRM_LINK ? APART : 0);
+static bool stands(const ac_world *w, const aci_deadlock_probe *l) {
+  const int64_t after = l->checked_at + (l->weakest == ACI_WAIT_NETWORK ? APART : 0);
   for (int k = 0; k < l->n; k++) {
     const node x = read_node(w, l->ring[k], NULL);
-    if (x.waiting != l->turn[k] || x.looked <= after ||
+    if (x.waiting != l->turn[k] || x.checked_at <= after ||
         !aci_bit(x.missing, l->ring[k + 1 == l->n ? 0 : k + 1]))
       return false;
   }
   return true;
 }
 
-static ac_status tell(ac_world *w, const aci_look *l, ac_err *e) {
+static ac_status tell(ac_world *w, const aci_deadlock_probe *l, ac_err *e) {
   char text[440];
   size_t at = 0;
   const int shown = l->n < 3 ? l->n : 3;
@@ -109,11 +111,12 @@ static ac_status tell(ac_world *w, const aci_look *l, ac_err *e) {
 }
 
 ac_status aci_deadlock(aci_waiting *k, ac_err *e) {
-  aci_look *l = k->look;
-  if (l == NULL || k->firm == ACI_SOFT || k->now - k->began < LOOK_AFTER) return AC_OK;
+  aci_deadlock_probe *l = k->probe;
+  if (l == NULL || k->kind == ACI_WAIT_SOFT || k->now - k->began < LOOK_AFTER) return AC_OK;
   const bool found = l->n > 0;
-  if (found && k->now - l->looked < (l->weakest == ACI_FIRM_LINK ? LINK_APART : APART)) return AC_OK;
-  if (!found && k->now - l->looked < APART) return AC_OK;
+  if (found && k->now - l->checked_at < (l->weakest == ACI_WAIT_NETWORK ? NETWORK_APART : APART))
+    return AC_OK;
+  if (!found && k->now - l->checked_at < APART) return AC_OK;
   if (found && stands(k->g->world, l)) return tell(k->g->world, l, e);
   find_ring(k->g->world, l);
   return AC_OK;

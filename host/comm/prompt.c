@@ -1,8 +1,8 @@
 /* What a prompt over ranks asks of their world: to meet there, as a collective that no other call is taken for, and to
- * begin anew when a verdict has ended it and all of them stand at the prompt again. Called by bindings/lac_ranks.c.
+ * begin anew when an abort has ended it and all of them stand at the prompt again. Called by bindings/lac_ranks.c.
  *
- * Beginning anew is three steps of all ranks, told by the prompt: each rests (its works are over, its words in the
- * segment count from the start), then the verdict is taken back, then each goes on. */
+ * Beginning anew is three steps of all ranks, told by the prompt: each resets (its works are over, its words in the
+ * segment count from the start), then the abort reason is taken back, then each goes on. */
 #include "comm/comm_impl.h"
 
 ac_status aci_prompt_meet(ac_world *w, const char *site, ac_err *e) {
@@ -19,13 +19,13 @@ ac_status aci_prompt_meet(ac_world *w, const char *site, ac_err *e) {
   return st;
 }
 
-ac_status aci_prompt_rest(ac_world *w, uint32_t *next_group, ac_err *e) {
-  if (w->backend->rest == NULL || w->segment.head == NULL)
+ac_status aci_prompt_reset(ac_world *w, uint32_t *next_group, ac_err *e) {
+  if (w->backend->reset == NULL || w->segment.head == NULL)
     return AC_FAIL(e, UNSUPPORTED, "backend %s cannot begin anew", w->backend->name);
   aci_queue_drain(w->queue);
   w->all->seq = 0;
   for (ac_group *g = w->groups; g != NULL; g = g->next) g->seq = 0;
-  AC_TRY(w->backend->rest(w, e));
+  AC_TRY(w->backend->reset(w, e));
   *next_group = w->next_group;
   return AC_OK;
 }

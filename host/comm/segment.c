@@ -1,4 +1,4 @@
-/* The control segment: making and mapping it, status pages, verdicts, futexes. Called by the launcher,
+/* The control segment: making and mapping it, status pages, aborts, futexes. Called by the launcher,
  * world.c, the waits and the shared-memory backend. */
 #include "comm/segment.h"
 
@@ -24,7 +24,7 @@ static const char magic[8] = {'a', 'c', 'c', 'e', 'l', 's', 'g', '1'};
 static uint32_t layout_of(void) {
   const size_t sizes[] = {
       sizeof(aci_head), sizeof(aci_page), sizeof(aci_slot),       sizeof(aci_stage),
-      sizeof(aci_mail), sizeof(aci_desc), offsetof(aci_page, at), offsetof(aci_page, want),
+      sizeof(aci_mailbox), sizeof(aci_desc), offsetof(aci_page, at), offsetof(aci_page, want),
       ACI_GROUPS,       AC_COLL_KINDS,    AC_DTYPE_COUNT};
   uint32_t h = 2166136261u;
   for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) h = (h ^ (uint32_t)sizes[i]) * 16777619u;
@@ -77,8 +77,8 @@ ac_status aci_segment_make(int n_ranks, aci_segment_map *out, ac_err *e) {
   h.at_pages = page_up(sizeof h);
   h.at_slots = page_up(h.at_pages + n * sizeof(aci_page));
   h.at_stages = page_up(h.at_slots + ACI_GROUPS * n * sizeof(aci_slot));
-  h.at_mail = h.at_stages + ACI_GROUPS * n * sizeof(aci_stage);
-  h.total = h.at_mail + n * n * sizeof(aci_mail);
+  h.at_mailboxes = h.at_stages + ACI_GROUPS * n * sizeof(aci_stage);
+  h.total = h.at_mailboxes + n * n * sizeof(aci_mailbox);
   const int fd = memfd_create("accel-segment", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) return AC_FAIL(e, OOM, "cannot make memory that ranks share: %s", strerror(errno));
   ac_status st = AC_OK;
@@ -131,7 +131,7 @@ void aci_segment_close(aci_segment_map *m) {
   *m = (aci_segment_map){.fd = -1};
 }
 
-/* ---- verdict ---- */
+/* ---- abort ---- */
 static void wake_all(aci_head *h) {
   const uint32_t n = atomic_load(&h->n_slots);
   for (uint32_t g = 0; g < n; g++) {
@@ -145,8 +145,8 @@ static void wake_all(aci_head *h) {
   for (uint32_t r = 0; r < h->n_ranks; r++) aci_futex_wake(&aci_page_of(h, (int)r)->state);
 }
 
-bool aci_verdict_give(aci_head *h, ac_status code, int rank, const char *text) {
-  aci_verdict *v = &h->verdict;
+bool aci_abort_segment(aci_head *h, ac_status code, int rank, const char *text) {
+  aci_abort_reason *v = &h->abort_reason;
   if (atomic_exchange(&v->taken, 1) != 0) return false;
   v->code = (int32_t)code;
   v->rank = rank;
@@ -157,9 +157,9 @@ bool aci_verdict_give(aci_head *h, ac_status code, int rank, const char *text) {
   return true;
 }
 
-void aci_verdict_clear(aci_head *h) {
-  atomic_store(&h->verdict.set, 0);
-  atomic_store(&h->verdict.taken, 0);
+void aci_abort_clear(aci_head *h) {
+  atomic_store(&h->abort_reason.set, 0);
+  atomic_store(&h->abort_reason.taken, 0);
 }
 
 /* ---- pages ---- */

@@ -1,8 +1,8 @@
 /* The control segment: one memfd that the launcher makes and every local rank maps. It holds a status page per rank, the
- * verdict that ends a job, and per group and rank the slots in which collectives meet. Called by world.c, wait.c, shm/ and
+ * abort reason that ends a job, and per group and rank the slots in which collectives meet. Called by world.c, wait.c, shm/ and
  * the launcher.
  *
- * Layout: head | pages[n_ranks] | slots[ACI_GROUPS][n_ranks] | stages[ACI_GROUPS][n_ranks] | mail[n_ranks][n_ranks]. The file is
+ * Layout: head | pages[n_ranks] | slots[ACI_GROUPS][n_ranks] | stages[ACI_GROUPS][n_ranks] | mailboxes[n_ranks][n_ranks]. The file is
  * sparse: what no group uses costs nothing. Words that one rank writes and others read stand alone on their cache lines.
  *
  * A slot has two of everything, used by turns (sequence number & 1): a rank writes its part for collective s only after all
@@ -19,8 +19,8 @@ enum {
   ACI_INLINE = 4096,         /* bytes that travel in a slot */
   ACI_CHUNK = 256 << 10,     /* bytes of a staging buffer */
   ACI_MAX_LOCAL = 256,       /* ranks of one machine */
-  ACI_LANES = 32,            /* messages of one pair of ranks that may lie unread */
-  ACI_LANE_DATA = 3840       /* bytes that travel in a lane */
+  ACI_MAILBOX_ENTRIES = 32,            /* messages of one pair of ranks that may lie unread */
+  ACI_ENTRY_DATA = 3840       /* bytes that travel in an entry */
 };
 
 /* What a rank says of its collective. The first 40 bytes must be equal on all ranks. */
@@ -58,9 +58,9 @@ typedef struct aci_page {
   char at[ACI_SITE];     /* last script line known */
   /* what it waits for */
   _Atomic uint32_t waiting; /* 0 no; else counts waits, so that a stable wait can be told from the next */
-  _Atomic int64_t looked;   /* ns: what it waits for had not come then; ages when it no longer waits */
+  _Atomic int64_t checked_at;   /* ns: what it waits for had not come then; ages when it no longer waits */
   int64_t since;            /* ns */
-  uint32_t firm;            /* aci_firm of the wait */
+  uint32_t kind;            /* aci_wait_kind of the wait */
   uint32_t n_waits;         /* the rank's own: the last value of `waiting` */
   int32_t tid;              /* thread that joined: it runs the script */
   aci_desc want;
@@ -71,29 +71,29 @@ typedef struct aci_page {
   size_t heap_span; /* bytes of every heap that it has mapped; 0: none */
 } aci_page;
 
-/* May a wait be part of a deadlock? SOFT: it may end by what other threads of its rank do. LINK: data may still be on its way.
- * WORD: nothing but the missing ranks' next step ends it. */
-typedef enum aci_firm { ACI_SOFT, ACI_FIRM_LINK, ACI_FIRM_WORD } aci_firm;
+/* May a wait be part of a deadlock? SOFT: it may end by what other threads of its rank do. NETWORK: data may still be on its way.
+ * MEMORY: nothing but the missing ranks' next step ends it. */
+typedef enum aci_wait_kind { ACI_WAIT_SOFT, ACI_WAIT_NETWORK, ACI_WAIT_MEMORY } aci_wait_kind;
 
 /* Why the job ends: the first to take `taken` writes it, then raises `set`. Ranks that wait look at `set`. */
-typedef struct aci_verdict {
+typedef struct aci_abort_reason {
   _Alignas(64) _Atomic uint32_t set; /* futex word */
   _Atomic uint32_t taken;
   int32_t code; /* ac_status */
   int32_t rank; /* whose doing; -1: of several */
   char text[512];
-} aci_verdict;
+} aci_abort_reason;
 
 typedef struct aci_head {
   char magic[8]; /* "accelsg1" */
   uint32_t layout, n_ranks;
   uint32_t n_cpus; /* that the ranks share, as its maker may use them */
   uint64_t run_id[2];
-  size_t total, at_pages, at_slots, at_stages, at_mail;
+  size_t total, at_pages, at_slots, at_stages, at_mailboxes;
   _Atomic uint32_t joined;
   _Atomic uint64_t stop_at; /* step at which all ranks stop after an interrupt; 0: none asked */
   _Atomic uint32_t console; /* ranks are at a prompt: Ctrl-C is the prompt's, not the launcher's */
-  aci_verdict verdict;
+  aci_abort_reason abort_reason;
   _Atomic uint32_t n_slots;          /* groups that ever had a slot: where sleepers may be */
   _Atomic uint32_t base[ACI_GROUPS]; /* what the words of a slot had reached when its last group ended */
 } aci_head;
@@ -113,24 +113,24 @@ typedef struct aci_stage {
 } aci_stage;
 
 /* A message of one rank for another, as long as the receiver has not read it. */
-typedef enum aci_lane_state { ACI_LANE_FREE, ACI_LANE_OFFERED, ACI_LANE_TAKEN, ACI_LANE_READ } aci_lane_state;
-typedef struct aci_lane {
-  _Alignas(64) _Atomic uint32_t state; /* FREE -> OFFERED by the sender -> TAKEN -> READ (FREE at once: in the lane) by the receiver */
+typedef enum aci_mailbox_entry_state { ACI_ENTRY_FREE, ACI_ENTRY_OFFERED, ACI_ENTRY_TAKEN, ACI_ENTRY_READ } aci_mailbox_entry_state;
+typedef struct aci_mailbox_entry {
+  _Alignas(64) _Atomic uint32_t state; /* FREE -> OFFERED by the sender -> TAKEN -> READ (FREE at once: in the entry) by the receiver */
   uint32_t order;                      /* of the offers of this pair */
   uint64_t channel;                    /* group and tag */
   aci_desc desc;
-  _Alignas(64) _Atomic uint32_t filled;  /* pieces that the sender put into mail->piece */
+  _Alignas(64) _Atomic uint32_t filled;  /* pieces that the sender put into mailbox->piece */
   _Alignas(64) _Atomic uint32_t emptied; /* pieces that the receiver took out */
-  _Alignas(64) unsigned char data[ACI_LANE_DATA];
-} aci_lane;
+  _Alignas(64) unsigned char data[ACI_ENTRY_DATA];
+} aci_mailbox_entry;
 
 /* From one rank to one other. */
-typedef struct aci_mail {
-  _Alignas(4096) _Atomic uint32_t offers; /* counts them: the receiver looks at lanes when it has changed */
+typedef struct aci_mailbox {
+  _Alignas(4096) _Atomic uint32_t offers; /* counts them: the receiver looks at entries when it has changed */
   _Alignas(64) _Atomic uint64_t want;     /* channel of the oldest receive that found nothing; 0: none */
-  aci_lane lane[ACI_LANES];
+  aci_mailbox_entry entry[ACI_MAILBOX_ENTRIES];
   _Alignas(4096) unsigned char piece[2][ACI_CHUNK]; /* of one large message at a time */
-} aci_mail;
+} aci_mailbox;
 
 typedef struct aci_segment_map {
   int fd;
@@ -151,15 +151,15 @@ static inline aci_slot *aci_slot_of(const aci_head *h, int group, int local_rank
 static inline aci_stage *aci_stage_of(const aci_head *h, int group, int local_rank) {
   return (aci_stage *)((char *)h + h->at_stages) + (size_t)group * h->n_ranks + (size_t)local_rank;
 }
-static inline aci_mail *aci_mail_of(const aci_head *h, int from_local, int to_local) {
-  return (aci_mail *)((char *)h + h->at_mail) + (size_t)from_local * h->n_ranks + (size_t)to_local;
+static inline aci_mailbox *aci_mailbox_of(const aci_head *h, int from_local, int to_local) {
+  return (aci_mailbox *)((char *)h + h->at_mailboxes) + (size_t)from_local * h->n_ranks + (size_t)to_local;
 }
 /* Makes the pages of a range of the segment exist, so that no access to them fails later. */
 ac_status aci_segment_commit(const aci_segment_map *m, const void *p, size_t bytes, ac_err *e);
 /* Ends the job for a reason, unless one is there already; wakes every sleeper. True: it was the first. */
-bool aci_verdict_give(aci_head *h, ac_status code, int rank, const char *text);
+bool aci_abort_segment(aci_head *h, ac_status code, int rank, const char *text);
 /* Takes it back; no rank is in a wait. */
-void aci_verdict_clear(aci_head *h);
+void aci_abort_clear(aci_head *h);
 /* Copies a page's texts without tearing. */
 void aci_page_read(const aci_page *p, aci_page *copy);
 void aci_page_set_at(aci_page *p, const char *site, uint64_t step);

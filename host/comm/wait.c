@@ -24,12 +24,12 @@ void aci_wait_show(const aci_waiting *k, bool again) {
   if (!again) {
     p->want = *k->mine;
     p->since = k->began;
-    p->firm = (uint32_t)k->firm;
+    p->kind = (uint32_t)k->kind;
     if (k->mine->site[0] != 0) memcpy(p->at, k->mine->site, sizeof p->at);
     if (++p->n_waits == 0) p->n_waits = 1;
   }
   memcpy(p->missing, k->missing, sizeof p->missing);
-  atomic_store_explicit(&p->looked, k->now, memory_order_relaxed);
+  atomic_store_explicit(&p->checked_at, k->now, memory_order_relaxed);
   atomic_store_explicit(&p->waiting, p->n_waits, memory_order_relaxed);
   aci_page_unlock(p);
 }
@@ -78,16 +78,16 @@ static ac_status wait_for(ac_group *g, int only, size_t offset, uint32_t value, 
                           ac_status (*came)(void *arg, int group_rank, ac_err *e), void *arg, ac_err *e) {
   ac_world *w = g->world;
   want x = {offset, value};
-  aci_look look;
-  look.looked = 0;
-  look.n = 0;
+  aci_deadlock_probe probe;
+  probe.checked_at = 0;
+  probe.n = 0;
   aci_waiting k = {.g = g,
                    .mine = mine,
                    .began = aci_now_ns(),
-                   .firm = ACI_FIRM_WORD,
+                   .kind = ACI_WAIT_MEMORY,
                    .came = has_come,
                    .arg = &x,
-                   .look = &look};
+                   .probe = &probe};
   for (int r = 0; r < g->size; r++)
     if (r != g->rank && (only < 0 || r == only)) aci_bit_set(k.missing, aci_local_of(g, r));
   if (w->spins == 0) let_others_run(&k, &x);
@@ -128,21 +128,21 @@ ac_status aci_wait_all(ac_group *g, size_t offset, uint32_t value, const aci_des
   return wait_for(g, -1, offset, value, mine, came, arg, e);
 }
 
-/* Sends and receives are shown only where their backend knows that nothing else goes on (shm/pass.c): over
+/* Sends and receives are shown only where their backend knows that nothing else goes on (shm/send_recv.c): over
  * sockets a transfer may be under way both ways. */
 ac_status aci_wait_check(ac_group *g, const aci_desc *mine, int64_t began, int missing, ac_err *e) {
   ac_world *w = g->world;
   const bool pair = mine->kind == AC_COLL_SEND || mine->kind == AC_COLL_RECV;
   aci_waiting k = {.g = g, .mine = mine, .began = began, .now = aci_now_ns(), .first = missing};
-  k.firm = pair || missing < 0 ? ACI_SOFT : ACI_FIRM_LINK;
+  k.kind = pair || missing < 0 ? ACI_WAIT_SOFT : ACI_WAIT_NETWORK;
   if (missing >= 0 && aci_local_of(g, missing) >= 0) aci_bit_set(k.missing, aci_local_of(g, missing));
   if (!pair) {
     aci_watchdog *d = &w->watch;
     const bool again = d->began == began && d->missing == missing;
-    if (!again) d->look.n = 0;
+    if (!again) d->probe.n = 0;
     d->began = began;
     d->missing = missing;
-    k.look = &d->look;
+    k.probe = &d->probe;
     aci_wait_show(&k, again);
   }
   return aci_watch(&k, e);

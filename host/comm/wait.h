@@ -7,13 +7,13 @@ typedef struct aci_waiting {
   ac_group *g;
   const aci_desc *mine;
   int64_t began, now;
-  aci_firm firm;
+  aci_wait_kind kind;
   uint32_t missing[ACI_MAX_LOCAL / 32]; /* by local rank */
   int first;                            /* group rank of a missing one; -1: not known */
   /* Has it come meanwhile? NULL: cannot be told, so that an end is believed only when it lasts. */
   bool (*came)(const struct aci_waiting *k, int local_rank);
   const void *arg;
-  aci_look *look; /* NULL: no look for deadlocks */
+  aci_deadlock_probe *probe; /* NULL: no look for deadlocks */
 } aci_waiting;
 
 static inline bool aci_bit(const uint32_t *set, int i) { return set[i / 32] >> (i % 32) & 1; }
@@ -40,9 +40,9 @@ ac_status aci_wait_all(ac_group *g, size_t offset, uint32_t value, const aci_des
                        ac_status (*came)(void *arg, int group_rank, ac_err *e), void *arg, ac_err *e);
 
 /* ---- watch.c ---- */
-/* The verdict, peers that ended or stopped, the timeout, deadlocks: an error ends the wait and the job. */
+/* The abort reason, peers that ended or stopped, the timeout, deadlocks: an error ends the wait and the job. */
 ac_status aci_watch(aci_waiting *k, ac_err *e);
-/* Ends the job: the verdict, and what this rank's caller is told. */
+/* Ends the job: the abort reason, and what this rank's caller is told. */
 ac_status aci_stop(ac_world *w, ac_status code, int rank, ac_err *e, const char *fmt, ...) AC_PRINTF(5, 6);
 
 /* ---- deadlock.c ---- */

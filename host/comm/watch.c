@@ -1,4 +1,4 @@
-/* What a rank that waits looks at: the verdict, whether the missing ranks still live, the time. Called by
+/* What a rank that waits looks at: the abort reason, whether the missing ranks still live, the time. Called by
  * wait.c and by backends whose waits are of their own kind. */
 #include <errno.h>
 #include <fcntl.h>
@@ -138,7 +138,7 @@ static void last_seen(const aci_waiting *k, char *buf, size_t n) {
   }
 }
 
-static ac_status out_of_time(const aci_waiting *k, double seconds, ac_err *e) {
+static ac_status timed_out(const aci_waiting *k, double seconds, ac_err *e) {
   const ac_world *w = k->g->world;
   char what[160], list[96], seen[224] = "";
   size_t at = 0;
@@ -181,6 +181,6 @@ ac_status aci_watch(aci_waiting *k, ac_err *e) {
     AC_TRY(aci_deadlock(k, e));
   }
   const int64_t limit = atomic_load_explicit(&w->timeout_ns, memory_order_relaxed);
-  if (limit > 0 && k->now - k->began > limit) return out_of_time(k, (double)(k->now - k->began) / 1e9, e);
+  if (limit > 0 && k->now - k->began > limit) return timed_out(k, (double)(k->now - k->began) / 1e9, e);
   return AC_OK;
 }

@@ -19,7 +19,7 @@ struct ac_work {
   ac_coll coll;
   aci_desc desc;
   ac_comm_record *row;
-  void *pass_state;
+  void *send_recv_state;
   int64_t began;
   ac_status status;
   ac_err err;
@@ -56,23 +56,23 @@ static void pause_a_little(const ac_world *w, int idle) {
 }
 
 /* One step of a send or receive, and now and then a look around; true when it is over. idle: steps without progress. */
-static bool pass_step(ac_work *k, int idle) {
+static bool send_recv_step(ac_work *k, int idle) {
   ac_group *g = k->group;
   ac_world *w = g->world;
   bool done = false;
-  k->status = w->backend->pass(g, &k->coll, &k->desc, &k->pass_state, &done, &k->err);
+  k->status = w->backend->send_recv(g, &k->coll, &k->desc, &k->send_recv_state, &done, &k->err);
   if (k->status != AC_OK || done) return true;
   if (idle <= w->spins || idle % 16 != 0) return false;
   k->status = aci_wait_check(g, &k->desc, k->began, k->coll.root, &k->err);
   if (k->status == AC_OK) return false;
   done = true; /* the world is over: the transfer is given up */
-  w->backend->pass(g, &k->coll, &k->desc, &k->pass_state, &done, NULL);
+  w->backend->send_recv(g, &k->coll, &k->desc, &k->send_recv_state, &done, NULL);
   return true;
 }
 
-static ac_status pass_alone(ac_work *k, ac_err *e) {
+static ac_status send_recv_alone(ac_work *k, ac_err *e) {
   k->began = aci_now_ns();
-  for (int idle = 0; !pass_step(k, idle); idle++) pause_a_little(k->group->world, idle);
+  for (int idle = 0; !send_recv_step(k, idle); idle++) pause_a_little(k->group->world, idle);
   if (k->status != AC_OK && e != NULL) *e = k->err;
   return k->status;
 }
@@ -113,7 +113,7 @@ static void run_pairs(aci_queue *q, ac_work *k) {
   for (int idle = 0; active != NULL; idle++) {
     for (ac_work **at = &active; *at != NULL;) {
       ac_work *x = *at;
-      if (x->status == AC_OK && !pass_step(x, idle)) {
+      if (x->status == AC_OK && !send_recv_step(x, idle)) {
         at = &x->next;
         continue;
       }
@@ -218,7 +218,7 @@ ac_status ac_collective(ac_group *g, const ac_coll *c, ac_err *e) {
     k.coll = *c;
     aci_desc_fill(g, c, 0, &k.desc);
     k.row = aci_record_begin(w, g, c, 0, false);
-    ac_status st = pass_alone(&k, e);
+    ac_status st = send_recv_alone(&k, e);
     aci_record_end(w, k.row, st);
     return st;
   }

@@ -1,4 +1,4 @@
-/* Words for the end of a rank: for its peers (the verdict) and for the last line of the job. What it did stands on its status
+/* Words for the end of a rank: for its peers (the abort reason) and for the last line of the job. What it did stands on its status
  * page; the launcher adds how it ended. Called by supervise.c and launch.c. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,10 +59,10 @@ void aci_cause_of(const aci_job *j, int r, char *buf, size_t n) {
   }
 }
 
-static bool failed(const aci_rank *p) { return p->gone && (p->sig != 0 || p->code != 0); }
+static bool failed(const aci_rank *p) { return p->ended && (p->sig != 0 || p->code != 0); }
 
 int aci_root(const aci_job *j) {
-  const aci_verdict *v = &j->segment.head->verdict;
+  const aci_abort_reason *v = &j->segment.head->abort_reason;
   if (j->failed >= 0 && atomic_load(&v->set) != 0) {
     const int r = v->rank - j->first;
     if (v->rank >= 0 && r >= 0 && r < j->n && failed(&j->ranks[r]) && j->ranks[r].ended_by == 0) return r;
@@ -72,7 +72,7 @@ int aci_root(const aci_job *j) {
 
 void aci_root_text(const aci_job *j, int root, char *buf, size_t n) {
   const aci_rank *p = &j->ranks[root];
-  const aci_verdict *v = &j->segment.head->verdict;
+  const aci_abort_reason *v = &j->segment.head->abort_reason;
   char place[400], name[24], log[300] = "";
   if (j->o->log_dir != NULL) snprintf(log, sizeof log, "; see %.240s/rank_%d.log", j->o->log_dir, j->first + root);
   const bool elsewhere = atomic_load(&v->set) != 0 && v->rank >= 0 && (v->rank < j->first || v->rank >= j->first + j->n);

@@ -207,7 +207,7 @@ static ac_status attempt(aci_job *j, int *root, ac_launch_result *result, ac_err
   }
   for (int r = 0; r < j->n; r++) {
     j->heaps[r] = j->ranks[r].out.fd = j->ranks[r].err.fd = j->ranks[r].log = -1;
-    j->ranks[r].gone = true;
+    j->ranks[r].ended = true;
   }
   AC_GOTO(done, st, aci_segment_make(j->n, &j->segment, e));
   for (int r = 0; r < j->n; r++) AC_GOTO(done, st, aci_heap_make(&j->heaps[r], e));
@@ -217,7 +217,7 @@ static ac_status attempt(aci_job *j, int *root, ac_launch_result *result, ac_err
   aci_consoles_close(j); /* an end of file is how either side sees that the other is gone */
   if (st != AC_OK) {
     for (int r = 0; r < j->n; r++)
-      if (!j->ranks[r].gone) kill(j->ranks[r].pid, SIGKILL);
+      if (!j->ranks[r].ended) kill(j->ranks[r].pid, SIGKILL);
     aci_supervise(j);
     aci_job_sweep(j);
     goto done;

@@ -56,20 +56,20 @@ typedef struct aci_stream {
   char prefix[24];  /* "[rank 1] "; "" (rank 0) adds nothing, and passes on what is no whole line after a moment */
   char *line;       /* of ACI_LINE_MAX + 1 bytes: the start of a line that has not ended */
   size_t n;
-  int64_t rest_at;  /* when to show that start as it is, ns; 0: not */
+  int64_t partial_at;  /* when to show that start as it is, ns; 0: not */
   int rank;
 } aci_stream;
 /* Reads once, up to a line's bytes. False: nothing is there now. At the end of the pipe the stream is closed. */
 bool aci_stream_read(aci_stream *s);
 /* Shows what there is of a line. */
-void aci_stream_rest(aci_stream *s);
+void aci_stream_flush_partial(aci_stream *s);
 /* Ends the last line, closes. */
 void aci_stream_close(aci_stream *s);
 
 /* ---- the job ---- */
 typedef struct aci_rank {
   pid_t pid;     /* 0: not started */
-  bool gone;
+  bool ended;
   int code, sig; /* how it ended: exit code, or signal */
   bool core;     /* with a core dump */
   int stopped;   /* by this signal; 0: it runs */
@@ -106,7 +106,7 @@ typedef struct aci_job {
   int failed;            /* local rank that failed first; -1: none */
   int64_t term_at, kill_at; /* deadlines of survivors, ns; 0: none */
   /* signals that asked us to stop, over all attempts */
-  int signal, presses;
+  int signal, n_signals;
   uint64_t oom_kills;
 } aci_job;
 
@@ -130,7 +130,7 @@ void aci_job_sweep(const aci_job *j);
 
 /* ---- cause.c ---- */
 const char *aci_signal_name(int n, char *buf, size_t size); /* "SIGKILL" */
-/* "rank 2 (pid 123) was killed by SIGKILL at train.lua:31 in all_reduce f32 (1000) sum": for the verdict. */
+/* "rank 2 (pid 123) was killed by SIGKILL at train.lua:31 in all_reduce f32 (1000) sum": for the abort reason. */
 void aci_cause_of(const aci_job *j, int r, char *buf, size_t n);
 /* The rank whose doing the end was; -1: nobody failed. */
 int aci_root(const aci_job *j);

@@ -10,7 +10,7 @@
 
 enum {
   AT_ONCE = 4096, /* a pipe that polls writable takes as much without blocking */
-  REST_MS = 50    /* a prompt or a progress bar without the end of its line is shown after so long */
+  PARTIAL_MS = 50    /* a prompt or a progress bar without the end of its line is shown after so long */
 };
 
 void aci_sink_put(aci_sink *s, const char *text, size_t n) {
@@ -87,14 +87,14 @@ static void put_lines(aci_stream *s, const char *text, size_t n) {
     text += k;
     n -= k;
   }
-  if (s->n == 0 || s->prefix[0] != 0) s->rest_at = 0;
-  else if (s->rest_at == 0) s->rest_at = aci_now_ns() + REST_MS * 1000000;
+  if (s->n == 0 || s->prefix[0] != 0) s->partial_at = 0;
+  else if (s->partial_at == 0) s->partial_at = aci_now_ns() + PARTIAL_MS * 1000000;
 }
 
-void aci_stream_rest(aci_stream *s) {
+void aci_stream_flush_partial(aci_stream *s) {
   put_line(s, s->line, s->n, false);
   s->n = 0;
-  s->rest_at = 0;
+  s->partial_at = 0;
 }
 
 static void put_log(aci_stream *s, const char *text, size_t n) {
@@ -137,6 +137,6 @@ void aci_stream_close(aci_stream *s) {
   free(s->line);
   s->line = NULL;
   s->n = 0;
-  s->rest_at = 0;
+  s->partial_at = 0;
   s->fd = -1;
 }

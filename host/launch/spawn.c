@@ -215,7 +215,7 @@ ac_status aci_rank_start(aci_job *j, int r, ac_err *e) {
     goto done;
   }
   j->ranks[r].pid = pid;
-  j->ranks[r].gone = false;
+  j->ranks[r].ended = false;
   j->alive++;
 done:
   for (int i = 0; i < 2; i++)

@@ -1,6 +1,6 @@
 /* The loop of a running job: one thread, one poll over the signals, the ranks' pipes and the console. Called by launch.c.
  *
- * A failure gives the verdict first, on which ranks that wait leave by themselves; all else (text, deadlines) comes after. Those
+ * A failure gives the abort reason first, on which ranks that wait leave by themselves; all else (text, deadlines) comes after. Those
  * that are still there get SIGTERM after half a second and SIGKILL five seconds later. A job that was interrupted is left to
  * finish; the second signal starts the five seconds, the third ends them. */
 #include <errno.h>
@@ -22,7 +22,7 @@ static void send_all(aci_job *j, int sig, bool to_end) {
   if (j->front_pid != 0) kill(j->front_pid, sig);
   for (int r = 0; r < j->n && j->ranks != NULL; r++) { /* NULL: between two attempts */
     aci_rank *p = &j->ranks[r];
-    if (p->gone) continue;
+    if (p->ended) continue;
     if (!to_end) {
       kill(p->pid, sig);
       if (p->stopped != 0 && sig != SIGINT) kill(p->pid, SIGCONT);
@@ -35,18 +35,18 @@ static void send_all(aci_job *j, int sig, bool to_end) {
 
 static void stop_asked(aci_job *j, int sig) {
   if (j->signal == 0) j->signal = sig;
-  j->presses++;
+  j->n_signals++;
   j->term_at = 0;
   send_all(j, sig, false);
-  if (j->presses == 2) j->kill_at = aci_now_ns() + KILL_MS * MS;
-  if (j->presses > 2) send_all(j, SIGKILL, true);
+  if (j->n_signals == 2) j->kill_at = aci_now_ns() + KILL_MS * MS;
+  if (j->n_signals > 2) send_all(j, SIGKILL, true);
 }
 
 static aci_page *page_of(const aci_job *j, int r) { return aci_page_of(j->segment.head, r); }
 
 /* The first failure among those that went at the same time. */
 static int choose(const aci_job *j, const int *batch, int n) {
-  const aci_verdict *v = &j->segment.head->verdict;
+  const aci_abort_reason *v = &j->segment.head->abort_reason;
   int best = -1, best_score = -1;
   for (int i = 0; i < n; i++) {
     const aci_rank *p = &j->ranks[batch[i]];
@@ -71,7 +71,7 @@ static bool stopped_in_order(const aci_job *j, int r) {
 }
 
 /* What the end of these ranks means for the others. */
-static void judge(aci_job *j, const int *batch, int n) {
+static void on_ends(aci_job *j, const int *batch, int n) {
   const int worst = choose(j, batch, n);
   for (int i = 0; i < n; i++) {
     const aci_rank *p = &j->ranks[batch[i]];
@@ -88,7 +88,7 @@ static void judge(aci_job *j, const int *batch, int n) {
   if (stopped_in_order(j, worst)) return;
   char text[512];
   aci_cause_of(j, worst, text, sizeof text);
-  aci_verdict_give(j->segment.head, AC_PEER, j->first + worst, text);
+  aci_abort_segment(j->segment.head, AC_PEER, j->first + worst, text);
   if (j->o->front_argv != NULL) return; /* the prompt says who died; the others go on */
   if (j->signal == 0 && j->term_at == 0 && j->kill_at == 0) j->term_at = aci_now_ns() + GRACE_MS * MS;
 }
@@ -98,18 +98,18 @@ static bool at_prompt(const aci_job *j) {
   return j->o->front_argv != NULL || (j->segment.head != NULL && atomic_load(&j->segment.head->console) != 0);
 }
 
-/* The prompt has ended: ranks that wait for it end by themselves, those that wait for each other by the verdict. */
+/* The prompt has ended: ranks that wait for it end by themselves, those that wait for each other by the abort reason. */
 static void front_ended(aci_job *j, const siginfo_t *si) {
   j->front_pid = 0;
   j->front_code = si->si_code == CLD_EXITED ? si->si_status : 0;
   j->front_sig = si->si_code == CLD_EXITED ? 0 : si->si_status;
-  aci_verdict_give(j->segment.head, AC_INTERRUPTED, -1, "the session has ended");
+  aci_abort_segment(j->segment.head, AC_INTERRUPTED, -1, "the session has ended");
   if (j->signal == 0 && j->term_at == 0 && j->kill_at == 0) j->term_at = aci_now_ns() + GRACE_MS * MS;
 }
 
 static int rank_of(const aci_job *j, pid_t pid) {
   for (int r = 0; r < j->n; r++)
-    if (j->ranks[r].pid == pid && !j->ranks[r].gone) return r;
+    if (j->ranks[r].pid == pid && !j->ranks[r].ended) return r;
   return -1;
 }
 
@@ -139,7 +139,7 @@ static void reap(aci_job *j) {
         p->stopped = 0;
         break;
       default:
-        p->gone = true;
+        p->ended = true;
         p->code = si.si_code == CLD_EXITED ? si.si_status : 0;
         p->sig = si.si_code == CLD_EXITED ? 0 : si.si_status;
         p->core = si.si_code == CLD_DUMPED;
@@ -147,7 +147,7 @@ static void reap(aci_job *j) {
         batch[n++] = r;
     }
   }
-  judge(j, batch, n);
+  on_ends(j, batch, n);
   for (int i = 0; i < n; i++) { /* its last words; what it started may hold the pipe open for longer */
     aci_rank *p = &j->ranks[batch[i]];
     while (aci_stream_read(&p->out)) continue;
@@ -175,7 +175,7 @@ static void serve_deadlines(aci_job *j) {
   const int64_t now = aci_now_ns();
   for (int i = 0; i < n_streams(j); i++) {
     aci_stream *s = stream_of(j, i);
-    if (s->rest_at != 0 && now >= s->rest_at) aci_stream_rest(s);
+    if (s->partial_at != 0 && now >= s->partial_at) aci_stream_flush_partial(s);
   }
   if (j->term_at != 0 && now >= j->term_at) {
     j->term_at = 0;
@@ -192,8 +192,8 @@ static void serve_deadlines(aci_job *j) {
 static int next_deadline(const aci_job *j) {
   int64_t at = j->term_at != 0 ? j->term_at : j->kill_at;
   for (int i = 0; i < n_streams(j); i++) {
-    const int64_t rest_at = stream_of(j, i)->rest_at;
-    if (rest_at != 0 && (at == 0 || rest_at < at)) at = rest_at;
+    const int64_t partial_at = stream_of(j, i)->partial_at;
+    if (partial_at != 0 && (at == 0 || partial_at < at)) at = partial_at;
   }
   if (at == 0) return -1;
   int64_t ms = (at - aci_now_ns() + MS - 1) / MS;
@@ -233,8 +233,8 @@ static void turn(aci_job *j, int timeout_ms) {
 void aci_supervise(aci_job *j) {
   while (j->alive > 0 || j->front_pid != 0) turn(j, next_deadline(j));
   j->term_at = j->kill_at = 0;
-  const int presses = j->presses; /* a console that takes nothing must not keep us */
-  while (aci_sink_waiting(&j->out) + aci_sink_waiting(&j->err) > 0 && j->presses == presses) turn(j, -1);
+  const int n_signals = j->n_signals; /* a console that takes nothing must not keep us */
+  while (aci_sink_waiting(&j->out) + aci_sink_waiting(&j->err) > 0 && j->n_signals == n_signals) turn(j, -1);
 }
 
 bool aci_job_sleep(aci_job *j, double seconds) {

@@ -58,7 +58,7 @@ function Front:targets(text, line)
 end
 
 function Front:show_ranks()
-  local pages, verdict = self.pages:read()
+  local pages, abort_reason = self.pages:read()
   local lines = {}
   for rank = 0, self.size - 1 do
     local r, page = self.ranks[rank], pages[rank + 1]
@@ -67,7 +67,7 @@ function Front:show_ranks()
     local step = page.step > 0 and (", step %d"):format(page.step) or ""
     lines[#lines + 1] = ("rank %d  pid %d%s  %s"):format(rank, page.pid, step, what)
   end
-  if verdict then lines[#lines + 1] = "collectives were stopped: " .. verdict:gsub("^stopped: ", "") end
+  if abort_reason then lines[#lines + 1] = "collectives were stopped: " .. abort_reason:gsub("^stopped: ", "") end
   self:say(lines)
 end
 

@@ -20,8 +20,8 @@ end
 Health.names = names
 
 local function page_of(self, rank)
-  local pages, verdict = self.pages:read()
-  return pages[rank + 1], verdict
+  local pages, abort_reason = self.pages:read()
+  return pages[rank + 1], abort_reason
 end
 
 -- "waits in barrier at stdin:4 for ranks 0, 2": what a rank is at that has not answered.
@@ -97,10 +97,10 @@ local function is_said(job, reason)
   end
 end
 
--- Collectives begin anew: every rank rests, then the verdict goes, then all go on. nil, why: they cannot.
+-- Collectives begin anew: every rank resets, then the abort reason is cleared, then all go on. nil, why: they cannot.
 function Health:renew()
   local next_group, all = 0, self:alive()
-  local got = self:ask({ op = "rest" }, 0, all)
+  local got = self:ask({ op = "reset" }, 0, all)
   for _, rank in ipairs(all) do
     local a = got and got[rank]
     if not a or not a.ok then return nil, a and a.message or ("rank %d does not answer"):format(rank) end
@@ -114,17 +114,17 @@ end
 --- After an error that ended the world of the ranks (what they call differs, a wait was interrupted): it begins anew once
 --- all of them are at the prompt, or it is told once that it cannot. job: whose answers were shown last.
 function Health:mend(job)
-  local _, verdict = self.pages:read()
-  if not verdict or self.lost == verdict then return end
-  local reason = verdict:gsub("^stopped: ", "")
-  local known = self.pending == verdict or is_said(job, reason)
+  local _, abort_reason = self.pages:read()
+  if not abort_reason or self.lost == abort_reason then return end
+  local reason = abort_reason:gsub("^stopped: ", "")
+  local known = self.pending == abort_reason or is_said(job, reason)
   local why
   if #self:alive() == self.size then
     if #self:busy() > 0 then
-      if self.pending ~= verdict then
+      if self.pending ~= abort_reason then
         self:say("collectives do not work until all ranks are at the prompt" .. (known and "" or " (" .. reason .. ")"))
       end
-      self.pending = verdict
+      self.pending = abort_reason
       return
     end
     local done
@@ -141,7 +141,7 @@ function Health:mend(job)
     end
     why = ("rank%s %s gone"):format(#gone > 1 and "s" or "", names(gone) .. (#gone > 1 and " are" or " is"))
   end
-  self.lost = verdict
+  self.lost = abort_reason
   if #self:alive() == 0 then return end
   self:say(("collectives no longer work: %s%s"):format(why, self.interactive
     and "; :save FILE keeps the inputs for a new session, :quit ends this one" or ""))

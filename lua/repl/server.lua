@@ -99,8 +99,8 @@ function handlers.command(session, q)
   return { ok = r.ok, lines = r.ok and r.lines or {}, message = r.message, digest = digest }
 end
 
-function handlers.rest()
-  local next_group, why = accel.console.rest()
+function handlers.reset()
+  local next_group, why = accel.console.reset()
   return { ok = next_group ~= nil, lines = {}, message = why, next_group = next_group }
 end
 

@@ -38,7 +38,7 @@ static void take(cursor *k, int64_t n) {
   k->passed += n;
 }
 
-static int still(const aci_batch *b, aci_move **ask, int n) {
+static int still(const aci_batch *b, aci_request **ask, int n) {
   for (int i = 0; i < b->n; i++)
     if (!b->m[i].over) ask[n++] = &b->m[i];
   return n;

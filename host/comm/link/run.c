@@ -9,7 +9,7 @@ enum { NAP_MS = 5 };
 ac_status aci_run_room(aci_run *x, int n_batches, int most, ac_err *e) {
   AC_ASSERT(n_batches <= ACI_BATCHES && x->moves == NULL);
   x->moves = malloc((size_t)n_batches * (size_t)most * sizeof *x->moves);
-  x->ask = malloc((size_t)most * sizeof(aci_move *));
+  x->ask = malloc((size_t)most * sizeof(aci_request *));
   if (x->moves == NULL || x->ask == NULL)
     return AC_FAIL(e, OOM, "%s: no memory for its transfers", ac_coll_name(x->c->kind));
   x->most = most;
@@ -22,18 +22,18 @@ ac_status aci_run_meet(aci_run *x, ac_err *e) {
   aci_desc few[FEW], *all = few;
   if (x->g->size > FEW && (all = malloc((size_t)x->g->size * sizeof *all)) == NULL)
     return AC_FAIL(e, OOM, "%s: no memory for %d descriptors", ac_coll_name(x->c->kind), x->g->size);
-  const ac_status st = x->l->desc_swap(x->g, x->d, all, e);
+  const ac_status st = x->l->exchange_descs(x->g, x->d, all, e);
   if (all != few) free(all);
   return st;
 }
 
-ac_status aci_run_start(aci_run *x, aci_move *m, int peer, bool sends, void *p, size_t bytes, ac_err *e) {
-  *m = (aci_move){.peer = x->g->ranks[peer],
-                  .sends = sends,
-                  .channel = aci_channel(x->g, x->d->seq, false),
-                  .ptr = p,
-                  .bytes = bytes,
-                  .want = x->d};
+ac_status aci_run_start(aci_run *x, aci_request *m, int peer, bool sends, void *p, size_t bytes, ac_err *e) {
+  *m = (aci_request){.peer = x->g->ranks[peer],
+                     .sends = sends,
+                     .channel = aci_channel(x->g, x->d->seq, false),
+                     .ptr = p,
+                     .bytes = bytes,
+                     .want = x->d};
   return x->l->start(x->g->world, m, e);
 }
 
@@ -54,7 +54,7 @@ ac_status aci_run_recv(aci_run *x, aci_batch *b, int peer, void *p, size_t bytes
 }
 
 /* The group rank that the transfers wait for; -1: several. */
-static int waited_for(const aci_run *x, aci_move *const *m, int n) {
+static int waited_for(const aci_run *x, aci_request *const *m, int n) {
   for (int i = 1; i < n; i++)
     if (m[i]->peer != m[0]->peer) return -1;
   for (int r = 0; r < x->g->size; r++)
@@ -62,7 +62,7 @@ static int waited_for(const aci_run *x, aci_move *const *m, int n) {
   return -1;
 }
 
-ac_status aci_run_wait_any(aci_run *x, aci_move *const *m, int n, int64_t began, ac_err *e) {
+ac_status aci_run_wait_any(aci_run *x, aci_request *const *m, int n, int64_t began, ac_err *e) {
   const int64_t nap = NAP_MS * INT64_C(1000000);
   ac_world *w = x->g->world;
   for (int64_t checked = began;;) {

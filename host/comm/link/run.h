@@ -16,7 +16,7 @@ enum {
 };
 
 typedef struct aci_batch {
-  aci_move *m;
+  aci_request *m;
   int n;
 } aci_batch;
 
@@ -27,8 +27,8 @@ typedef struct aci_run {
   aci_desc *d;
   size_t width; /* of an element */
   int most;     /* transfers of a batch */
-  aci_move *moves;
-  aci_move **ask; /* for progress */
+  aci_request *moves;
+  aci_request **ask; /* for progress */
   aci_batch batch[ACI_BATCHES];
 } aci_run;
 
@@ -36,14 +36,14 @@ typedef struct aci_run {
 ac_status aci_run_room(aci_run *x, int n_batches, int most, ac_err *e);
 ac_status aci_run_meet(aci_run *x, ac_err *e);
 /* Begins one transfer with a group rank. */
-ac_status aci_run_start(aci_run *x, aci_move *m, int peer, bool sends, void *p, size_t bytes, ac_err *e);
+ac_status aci_run_start(aci_run *x, aci_request *m, int peer, bool sends, void *p, size_t bytes, ac_err *e);
 /* The same into a batch. Nothing is done for no bytes. */
 ac_status aci_run_send(aci_run *x, aci_batch *b, int peer, const void *p, size_t bytes, ac_err *e);
 ac_status aci_run_recv(aci_run *x, aci_batch *b, int peer, void *p, size_t bytes, ac_err *e);
 /* Until all of the batch are over; it may be filled again then. */
 ac_status aci_run_wait(aci_run *x, aci_batch *b, ac_err *e);
 /* Until at least one of n transfers is over, none of which is. */
-ac_status aci_run_wait_any(aci_run *x, aci_move *const *m, int n, int64_t began, ac_err *e);
+ac_status aci_run_wait_any(aci_run *x, aci_request *const *m, int n, int64_t began, ac_err *e);
 
 /* Forgets what is not over, before its memory is freed. */
 void aci_run_drop(aci_run *x);

@@ -118,7 +118,7 @@ static bool barrier_begin(char *why) {
   return ok;
 }
 
-static void turn(void) {
+static void progress(void) {
   int any = 0;
   pthread_mutex_lock(&lock);
   MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comms[COLLECTIVE], &any, MPI_STATUS_IGNORE);
@@ -316,7 +316,7 @@ static const aci_mpi_api api = {.version = ACI_MPI_API_VERSION,
                                 .gather_begin = gather_begin,
                                 .barrier_begin = barrier_begin,
                                 .test = test,
-                                .turn = turn,
+                                .progress = progress,
                                 .start = start,
                                 .poll = poll,
                                 .drop = drop};

@@ -1,6 +1,6 @@
 /* The mpi backend: data by MPI, for clusters with a network of their own and jobs that mpirun or srun starts. The
  * algorithms are those of comm/link, so results have the same bits as in every backend. MPI itself says nothing of dead
- * ranks and of calls that do not fit, so descriptors, verdicts and farewells travel over a mesh of sockets beside it
+ * ranks and of calls that do not fit, so descriptors, aborts and leave notices travel over a mesh of sockets beside it
  * (comm/tcp/mesh.h), whose addresses MPI exchanges.
  *
  * MPI is finalised at the exit of processes whose worlds ended well. After an abort it is not: MPI_Finalize waits for
@@ -28,9 +28,9 @@ enum {
 
 typedef struct state {
   aci_mesh *mesh;
-  int64_t looked;           /* ns of the last look at the sockets */
+  int64_t checked_at;           /* ns of the last look at the sockets */
   int idle;                 /* turns of MPI since something was last over */
-  int64_t vain;             /* ns: since when a transfer is waited for in vain; 0: it is not */
+  int64_t stuck;             /* ns: since when a transfer is stuck; 0: it is not */
   aci_mpi_transfer **batch; /* room for poll */
   int room;
 } state;
@@ -97,19 +97,19 @@ static ac_status await(ac_world *w, const char *what, ac_err *e) {
   }
 }
 
-static bool same_host(const aci_card *a, const aci_card *b) { return memcmp(a->host, b->host, sizeof a->host) == 0; }
+static bool same_host(const aci_peer_info *a, const aci_peer_info *b) { return memcmp(a->host, b->host, sizeof a->host) == 0; }
 
 /* mpirun may deal ranks out in any order: machines are told apart by name, numbered as they come. Where names do not
  * fit what the launcher said of this machine (containers of one name), its word stands. */
-static void count_machines(ac_world *w, const aci_card *cards) {
+static void count_machines(ac_world *w, const aci_peer_info *infos) {
   aci_place *p = &w->place;
   int n = 0, here = 0, mine = 0;
   for (int r = 0; r < p->size; r++) {
     int first = 0;
-    while (!same_host(&cards[first], &cards[r])) first++;
-    here += same_host(&cards[r], &cards[p->rank]);
+    while (!same_host(&infos[first], &infos[r])) first++;
+    here += same_host(&infos[r], &infos[p->rank]);
     if (first < r) continue;
-    if (same_host(&cards[r], &cards[p->rank])) mine = n;
+    if (same_host(&infos[r], &infos[p->rank])) mine = n;
     n++;
   }
   if (here != p->local_size) return;
@@ -140,23 +140,23 @@ static ac_status init(ac_world *w, ac_err *e) {
 static ac_status connect_all(ac_world *w, state *s, ac_err *e) {
   const size_t size = (size_t)w->place.size;
   char why[ACI_MPI_TEXT];
-  aci_card card;
-  memset(&card, 0, sizeof card);
-  aci_card *cards = calloc(size, sizeof *cards);
-  if (cards == NULL) return AC_FAIL(e, OOM, "backend mpi: no memory for %zu ranks", size);
-  ac_status opened = aci_mesh_open(w, NULL, &s->mesh, &card, e), st = AC_OK;
-  if (opened != AC_OK) memset(&card, 0, sizeof card);
+  aci_peer_info info;
+  memset(&info, 0, sizeof info);
+  aci_peer_info *infos = calloc(size, sizeof *infos);
+  if (infos == NULL) return AC_FAIL(e, OOM, "backend mpi: no memory for %zu ranks", size);
+  ac_status opened = aci_mesh_open(w, NULL, &s->mesh, &info, e), st = AC_OK;
+  if (opened != AC_OK) memset(&info, 0, sizeof info);
   ac_err *later = opened == AC_OK ? e : NULL;
-  if (!api->gather_begin(&card, sizeof card, cards, why)) st = AC_FAIL(later, PEER, "backend mpi: %s", why);
+  if (!api->gather_begin(&info, sizeof info, infos, why)) st = AC_FAIL(later, PEER, "backend mpi: %s", why);
   if (st == AC_OK) st = await(w, "joining", later);
   for (size_t r = 0; st == AC_OK && opened == AC_OK && r < size; r++)
-    if (cards[r].magic[0] == 0)
+    if (infos[r].magic[0] == 0)
       st = AC_FAIL(e, PEER, "backend mpi: rank %zu could not open its sockets; its own message tells why", r);
   if (opened != AC_OK) st = opened;
-  if (st == AC_OK) count_machines(w, cards);
-  if (st == AC_OK) st = aci_mesh_connect(s->mesh, cards, e);
-  if (st == AC_OK) aci_mesh_beside(s->mesh, api->turn);
-  free(cards);
+  if (st == AC_OK) count_machines(w, infos);
+  if (st == AC_OK) st = aci_mesh_connect(s->mesh, infos, e);
+  if (st == AC_OK) aci_mesh_set_progress(s->mesh, api->progress);
+  free(infos);
   return st;
 }
 
@@ -176,8 +176,8 @@ static ac_status join(ac_world *w, ac_err *e) {
 
 static bool all_left(const ac_world *w, state *s) {
   for (int r = 0; r < w->place.size; r++) {
-    const aci_move any = {.peer = r};
-    if (r != w->place.rank && !aci_mesh_in_vain(s->mesh, &any)) return false;
+    const aci_request any = {.peer = r};
+    if (r != w->place.rank && !aci_mesh_cannot_complete(s->mesh, &any)) return false;
   }
   return true;
 }
@@ -188,7 +188,7 @@ static void leave(ac_world *w, const char *site) {
   ac_err e;
   if (s == NULL) return;
   const bool failed = aci_aborted(w, NULL) != AC_OK;
-  if (!failed) aci_mesh_farewell(s->mesh, site);
+  if (!failed) aci_mesh_send_leave(s->mesh, site);
   bool good = !failed && api->barrier_begin(why);
   /* others may work on for long; whoever fails instead of leaving is seen by the sockets */
   int64_t since = aci_now_ns();
@@ -215,20 +215,20 @@ static void abort_world(ac_world *w, ac_status code, int rank, const char *text)
 }
 
 /* ---- the link ---- */
-static ac_status start(ac_world *w, aci_move *m, ac_err *e) {
+static ac_status start(ac_world *w, aci_request *m, ac_err *e) {
   char why[ACI_MPI_TEXT];
   m->impl = api->start(m->peer, m->sends, m->channel, m->ptr, m->bytes, why);
   if (m->impl == NULL) return AC_FAIL(e, INTERNAL, "backend mpi: a message with rank %d: %s", m->peer, why);
   return AC_OK;
 }
 
-static void cancel(ac_world *w, aci_move *m) {
+static void cancel(ac_world *w, aci_request *m) {
   api->drop(m->impl);
   m->impl = NULL;
 }
 
 /* Takes over what MPI finished. */
-static void collect(aci_move *const *m, int n, int *fault) {
+static void collect(aci_request *const *m, int n, int *fault) {
   for (int i = 0; i < n; i++) {
     aci_mpi_transfer *t = m[i]->impl;
     if (m[i]->over || t == NULL || !t->over) continue;
@@ -251,20 +251,20 @@ static ac_status broken(ac_world *w, state *s, int fault, const char *why, ac_er
 
 /* Looks at the sockets now and then. A rank that left, or went on to another call, owes nothing but what is still on
  * its way. */
-static ac_status look(ac_world *w, state *s, aci_move *const *m, int n, int64_t now, ac_err *e) {
+static ac_status look(ac_world *w, state *s, aci_request *const *m, int n, int64_t now, ac_err *e) {
   AC_TRY(aci_aborted(w, e));
-  if (now - s->looked < LOOK_NS) return AC_OK;
-  s->looked = now;
+  if (now - s->checked_at < LOOK_NS) return AC_OK;
+  s->checked_at = now;
   AC_TRY(aci_mesh_check(s->mesh, -1, 0, e));
-  int vain = 0;
-  while (vain < n && (m[vain]->over || !aci_mesh_in_vain(s->mesh, m[vain]))) vain++;
-  if (vain == n) s->vain = 0;
-  else if (s->vain == 0) s->vain = now;
-  else if (now - s->vain > GRACE_NS) return aci_mesh_give_up(s->mesh, m[vain], e);
+  int stuck = 0;
+  while (stuck < n && (m[stuck]->over || !aci_mesh_cannot_complete(s->mesh, m[stuck]))) stuck++;
+  if (stuck == n) s->stuck = 0;
+  else if (s->stuck == 0) s->stuck = now;
+  else if (now - s->stuck > GRACE_NS) return aci_mesh_fail_transfer(s->mesh, m[stuck], e);
   return AC_OK;
 }
 
-static ac_status progress(ac_world *w, aci_move *const *m, int n, int wait_ms, ac_err *e) {
+static ac_status progress(ac_world *w, aci_request *const *m, int n, int wait_ms, ac_err *e) {
   state *s = w->impl;
   char why[ACI_MPI_TEXT];
   if (n > s->room) {
@@ -287,7 +287,7 @@ static ac_status progress(ac_world *w, aci_move *const *m, int n, int wait_ms, a
       int fault = 0;
       collect(m, n, &fault);
       s->idle = 0;
-      s->vain = 0;
+      s->stuck = 0;
       return over < 0 ? broken(w, s, fault, why, e) : AC_OK;
     }
     /* a turn of MPI takes some tenths of a microsecond, a look at the clock a tenth of that */
@@ -299,18 +299,18 @@ static ac_status progress(ac_world *w, aci_move *const *m, int n, int wait_ms, a
   }
 }
 
-static ac_status desc_swap(ac_group *g, const aci_desc *d, aci_desc *all, ac_err *e) {
-  return aci_mesh_desc_swap(((state *)g->world->impl)->mesh, g, d, all, e);
+static ac_status exchange_descs(ac_group *g, const aci_desc *d, aci_desc *all, ac_err *e) {
+  return aci_mesh_exchange_descs(((state *)g->world->impl)->mesh, g, d, all, e);
 }
 
-static const aci_link over_mpi = {.start = start, .progress = progress, .cancel = cancel, .desc_swap = desc_swap};
+static const aci_link over_mpi = {.start = start, .progress = progress, .cancel = cancel, .exchange_descs = exchange_descs};
 
 static ac_status run(ac_group *g, const ac_coll *c, aci_desc *d, ac_err *e) {
   return aci_link_run(&over_mpi, g, c, d, e);
 }
 
-static ac_status pass(ac_group *g, const ac_coll *c, aci_desc *d, void **impl, bool *done, ac_err *e) {
-  return aci_link_pass(&over_mpi, g, c, d, impl, done, e);
+static ac_status send_recv(ac_group *g, const ac_coll *c, aci_desc *d, void **impl, bool *done, ac_err *e) {
+  return aci_link_send_recv(&over_mpi, g, c, d, impl, done, e);
 }
 
 const aci_backend *aci_mpi_backend(ac_err *e) {
@@ -319,7 +319,7 @@ const aci_backend *aci_mpi_backend(ac_err *e) {
                                   .join = join,
                                   .leave = leave,
                                   .run = run,
-                                  .pass = pass,
+                                  .send_recv = send_recv,
                                   .abort = abort_world};
   pthread_once(&once, load);
   if (api != NULL) return &mpi;

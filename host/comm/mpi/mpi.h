@@ -34,8 +34,8 @@ typedef struct aci_mpi_api {
   bool (*gather_begin)(const void *mine, size_t bytes, void *all, char *why);
   bool (*barrier_begin)(char *why);
   int (*test)(char *why);
-  /* turn: MPI's own progress, while this rank waits for something else: what was sent may still lie in its queues. */
-  void (*turn)(void);
+  /* progress: MPI's own progress, while this rank waits for something else: what was sent may still lie in its queues. */
+  void (*progress)(void);
   /* start: begins a message; those of one peer, direction and channel arrive in the order in which they were started.
    * NULL: failed. */
   aci_mpi_transfer *(*start)(int peer, bool sends, uint64_t channel, void *ptr, size_t bytes, char *why);

@@ -61,7 +61,7 @@ static int64_t largest_part(const aci_shm_call *c) {
   return most;
 }
 
-static int buffer(const plan *p, int64_t k) { return (int)((p->c->s->turn + (uint64_t)k) & 1); }
+static int buffer(const plan *p, int64_t k) { return (int)((p->c->s->pieces + (uint64_t)k) & 1); }
 
 /* What the others reduce of this rank's piece k goes to its staging buffer. */
 static void copy_in(const plan *p, int64_t k) {
@@ -194,6 +194,6 @@ ac_status aci_shm_all_reduce(aci_shm_call *c, ac_err *e) {
     if (k + 1 < p.pieces || !p.scatter || send_heap) AC_TRY(aci_shm_barrier(c, e));
   }
   if (gets) copy_out(&p, p.pieces - 1);
-  if (!all_heap) c->s->turn += (uint32_t)p.pieces;
+  if (!all_heap) c->s->pieces += (uint32_t)p.pieces;
   return AC_OK;
 }

@@ -10,13 +10,13 @@
 enum { COMPARE_MOST = 32 }; /* ranks up to which everyone compares all pairs */
 
 /* ---- scatter ---- */
-static size_t scatter_sent(const aci_shm_move *m, int s, int r, size_t *at) {
+static size_t scatter_sent(const aci_shm_transfer *m, int s, int r, size_t *at) {
   const ac_coll *c = m->c->c;
   *at = (size_t)aci_part_at(c, r) * m->c->size;
   return s == c->root ? (size_t)aci_part(c, r) * m->c->size : 0;
 }
 
-static size_t scatter_largest(const aci_shm_move *m, int s) {
+static size_t scatter_largest(const aci_shm_transfer *m, int s) {
   const ac_coll *c = m->c->c;
   int64_t most = 0;
   for (int r = 0; r < m->c->n && s == c->root; r++)
@@ -24,15 +24,15 @@ static size_t scatter_largest(const aci_shm_move *m, int s) {
   return (size_t)most * m->c->size;
 }
 
-static size_t scatter_place(const aci_shm_move *m, int s) { return 0; }
+static size_t scatter_place(const aci_shm_transfer *m, int s) { return 0; }
 
 /* ---- all_to_all ---- */
-static const int64_t *given(const aci_shm_move *m, int s) {
+static const int64_t *given(const aci_shm_transfer *m, int s) {
   return (const int64_t *)(const void *)aci_shm_data(m->c, s) + 1;
 }
-static const int64_t *taken(const aci_shm_move *m, int s) { return given(m, s) + m->c->n; }
+static const int64_t *taken(const aci_shm_transfer *m, int s) { return given(m, s) + m->c->n; }
 
-static size_t all_sent(const aci_shm_move *m, int s, int r, size_t *at) {
+static size_t all_sent(const aci_shm_transfer *m, int s, int r, size_t *at) {
   const int64_t *counts = given(m, s);
   int64_t before = 0;
   for (int i = 0; i < r; i++) before += counts[i];
@@ -40,19 +40,19 @@ static size_t all_sent(const aci_shm_move *m, int s, int r, size_t *at) {
   return (size_t)counts[r] * m->c->size;
 }
 
-static size_t all_largest(const aci_shm_move *m, int s) { return (size_t)given(m, s)[-1]; }
+static size_t all_largest(const aci_shm_transfer *m, int s) { return (size_t)given(m, s)[-1]; }
 
 static int64_t takes(const ac_coll *c, int s) {
   return c->recv_counts != NULL ? c->recv_counts[s] : c->count;
 }
 
-static size_t all_place(const aci_shm_move *m, int s) {
+static size_t all_place(const aci_shm_transfer *m, int s) {
   int64_t at = 0;
   for (int i = 0; i < s; i++) at += takes(m->c->c, i);
   return (size_t)at * m->c->size;
 }
 
-static ac_status differ(const aci_shm_move *m, int s, int r, int64_t want, ac_err *e) {
+static ac_status differ(const aci_shm_transfer *m, int s, int r, int64_t want, ac_err *e) {
   const aci_shm_call *c = m->c;
   const char *from = c->s->desc[s]->site, *to = c->s->desc[r]->site;
   return aci_stop(c->g->world, AC_MISMATCH, -1, e,
@@ -62,7 +62,7 @@ static ac_status differ(const aci_shm_move *m, int s, int r, int64_t want, ac_er
                   from[0] != 0 ? " at " : "", from, (long long)want, to[0] != 0 ? " at " : "", to);
 }
 
-static ac_status all_met(const aci_shm_move *m, ac_err *e) {
+static ac_status all_met(const aci_shm_transfer *m, ac_err *e) {
   const aci_shm_call *c = m->c;
   for (int s = 0; s < c->n; s++) {
     if (c->n > COMPARE_MOST) {
@@ -77,13 +77,13 @@ static ac_status all_met(const aci_shm_move *m, ac_err *e) {
 
 ac_status aci_shm_all_to_all(aci_shm_call *c, ac_err *e) {
   const ac_coll *x = c->c;
-  aci_shm_move m = {.c = c, .split = true, .from = x->send, .to = x->recv};
+  aci_shm_transfer m = {.c = c, .split = true, .from = x->send, .to = x->recv};
   if (x->kind == AC_COLL_SCATTER) {
     m.from_bytes = c->me == x->root ? (size_t)aci_total(c->g, x) * c->size : 0;
     m.sent = scatter_sent;
     m.largest = scatter_largest;
     m.place = scatter_place;
-    return aci_shm_move_run(&m, e);
+    return aci_shm_exchange(&m, e);
   }
   int64_t *head = (int64_t *)(void *)c->data;
   size_t n = 1 + (size_t)c->n;
@@ -102,5 +102,5 @@ ac_status aci_shm_all_to_all(aci_shm_call *c, ac_err *e) {
   m.largest = all_largest;
   m.place = all_place;
   m.met = all_met;
-  return aci_shm_move_run(&m, e);
+  return aci_shm_exchange(&m, e);
 }

@@ -6,7 +6,7 @@
 
 enum {
   MISMATCH_GRACE = 20000000, /* ns for the rest to come, so that the message names all sides */
-  BRING_BACK = 1024          /* bytes of data */
+  PREFETCH_MOST = 1024       /* bytes of data */
 };
 
 static inline void relax(void) {
@@ -38,10 +38,10 @@ static inline void fetch_to_write(const void *p) {
 
 /* The own side of the next call, which nobody reads any more, is brought back while nobody waits for it: a
  * sixth of the time of 1 KiB; more lines than that get in each other's way. */
-static inline void bring_back(const aci_shm_call *c) {
+static inline void prefetch_next(const aci_shm_call *c) {
   aci_slot *s = c->s->own;
   const unsigned i = (c->d->seq + 1) & 1;
-  const size_t n = c->in_slot <= BRING_BACK ? c->in_slot : 0;
+  const size_t n = c->in_slot <= PREFETCH_MOST ? c->in_slot : 0;
   fetch_to_write(&s->desc[i]);
   fetch_to_write((char *)&s->desc[i] + 64);
   for (size_t k = 0; k < n; k += 64) fetch_to_write(s->data[i] + k);
@@ -63,7 +63,7 @@ static ac_status differ(aci_shm_call *c, ac_err *e) {
       if (reached(&c->s->slot[r]->arrived, value)) take(c, r);
       else all = false;
     }
-    if (!all) aci_futex_wait(&c->g->world->segment.head->verdict.set, 0, 1000000);
+    if (!all) aci_futex_wait(&c->g->world->segment.head->abort_reason.set, 0, 1000000);
   }
   return aci_mismatch(c->g, c->s->desc, e);
 }
@@ -90,7 +90,7 @@ ac_status aci_shm_meet(aci_shm_call *c, ac_err *e) {
     }
     relax();
   }
-  bring_back(c);
+  prefetch_next(c);
   return AC_OK;
 }
 

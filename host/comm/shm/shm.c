@@ -132,23 +132,23 @@ static ac_status group_open(ac_group *g, ac_err *e) {
   return AC_OK;
 }
 
-static void group_rest(ac_group *g) {
+static void group_reset(ac_group *g) {
   aci_shm_group *s = g->impl;
   if (s == NULL) return;
-  s->base = s->phase = s->turn = 0;
+  s->base = s->phase = s->pieces = 0;
   atomic_store(&s->own->arrived, 0);
   atomic_store(&s->own->phase, 0);
 }
 
-/* Words go back here, which no rank looks at: all are at rest. */
-static ac_status rest(ac_world *w, ac_err *e) {
+/* Words go back here, which no rank looks at: none is in a call. */
+static ac_status reset(ac_world *w, ac_err *e) {
   aci_shm_pairs *fresh = aci_shm_pairs_new(w->place.local_size);
   if (fresh == NULL) return AC_FAIL(e, OOM, "no memory for the backend's tables");
-  aci_shm_pairs_rest(w->impl, w);
+  aci_shm_pairs_reset(w->impl, w);
   aci_shm_pairs_free(w->impl);
   w->impl = fresh;
-  group_rest(w->all);
-  for (ac_group *g = w->groups; g != NULL; g = g->next) group_rest(g);
+  group_reset(w->all);
+  for (ac_group *g = w->groups; g != NULL; g = g->next) group_reset(g);
   return AC_OK;
 }
 
@@ -213,6 +213,6 @@ const aci_backend aci_shm_backend = {
     .group_open = group_open,
     .group_close = group_close,
     .run = run,
-    .pass = aci_shm_pass,
-    .rest = rest,
+    .send_recv = aci_shm_send_recv,
+    .reset = reset,
 };

@@ -6,7 +6,7 @@
  *
  * When may memory be written again?
  *   slot data     two turns: written for call s only after all arrived at s-1, when nobody reads s-2 any more
- *   stage in      pieces alternate between two buffers, over the borders of calls (`turn`): the other one was
+ *   stage in      pieces alternate between two buffers, over the borders of calls (`pieces`): the other one was
  *                 read before the last barrier or arrival. The first piece of a call may so be written before
  *                 its arrival
  *   stage out     the same, but only after the arrival of the call
@@ -17,10 +17,10 @@
 
 /* What the backend keeps of a group. */
 typedef struct aci_shm_group {
-  uint32_t base;  /* the words of the slots count from here */
-  uint32_t phase; /* barriers inside collectives so far */
-  uint32_t turn;  /* pieces staged so far */
-  bool staged;    /* the own stage has its pages */
+  uint32_t base;   /* the words of the slots count from here */
+  uint32_t phase;  /* barriers inside collectives so far */
+  uint32_t pieces; /* pieces staged so far */
+  bool staged;     /* the own stage has its pages */
   aci_slot *own;
   aci_stage *stage;      /* the own */
   aci_slot **slot;       /* of each member */
@@ -59,11 +59,11 @@ ac_status aci_shm_heap(const aci_shm_call *c, int r, uint64_t at, size_t bytes, 
 static inline aci_stage *aci_shm_stage_of(const aci_shm_call *c, int r) {
   return aci_stage_of(c->g->world->segment.head, c->g->slot, c->s->local[r]);
 }
-/* memcpy of any length that a verdict ends early. */
+/* memcpy of any length that an abort ends early. */
 ac_status aci_shm_copy(const aci_shm_call *c, void *dst, const void *src, size_t bytes, ac_err *e);
 
-/* ---- move.c: bytes from ranks to ranks, the machinery of everything that does not reduce ---- */
-typedef struct aci_shm_move {
+/* ---- exchange.c: bytes from ranks to ranks, the machinery of everything that does not reduce ---- */
+typedef struct aci_shm_transfer {
   aci_shm_call *c;
   bool split; /* every receiver gets bytes of its own; else all get the same, from the start of `from` */
   const void *from; /* what this rank gives */
@@ -72,23 +72,23 @@ typedef struct aci_shm_move {
   size_t slot_at; /* bytes of the slot's data that are in use already */
   /* Bytes that s gives to r, and where in its buffer they begin; asked after the meeting, of this rank's own
    * also before. */
-  size_t (*sent)(const struct aci_shm_move *m, int s, int r, size_t *at);
-  size_t (*largest)(const struct aci_shm_move *m, int s);    /* the most that s gives to one other */
-  size_t (*place)(const struct aci_shm_move *m, int s);      /* where in `to` the bytes of s go */
-  ac_status (*met)(const struct aci_shm_move *m, ac_err *e); /* right after the meeting; may be NULL */
-} aci_shm_move;
-ac_status aci_shm_move_run(aci_shm_move *m, ac_err *e);
+  size_t (*sent)(const struct aci_shm_transfer *m, int s, int r, size_t *at);
+  size_t (*largest)(const struct aci_shm_transfer *m, int s);    /* the most that s gives to one other */
+  size_t (*place)(const struct aci_shm_transfer *m, int s);      /* where in `to` the bytes of s go */
+  ac_status (*met)(const struct aci_shm_transfer *m, ac_err *e); /* right after the meeting; may be NULL */
+} aci_shm_transfer;
+ac_status aci_shm_exchange(aci_shm_transfer *m, ac_err *e);
 
 /* ---- one file per algorithm ---- */
 ac_status aci_shm_all_reduce(aci_shm_call *c, ac_err *e); /* also reduce, reduce_scatter */
 ac_status aci_shm_gather(aci_shm_call *c, ac_err *e);     /* all_gather, gather, broadcast */
 ac_status aci_shm_all_to_all(aci_shm_call *c, ac_err *e); /* also scatter */
-ac_status aci_shm_pass(ac_group *g, const ac_coll *c, aci_desc *d, void **state, bool *done, ac_err *e);
+ac_status aci_shm_send_recv(ac_group *g, const ac_coll *c, aci_desc *d, void **state, bool *done, ac_err *e);
 
 typedef struct aci_shm_pairs aci_shm_pairs; /* sends and receives of this rank */
 aci_shm_pairs *aci_shm_pairs_new(int n_local);
 void aci_shm_pairs_free(aci_shm_pairs *p);
 /* Takes back what this rank has offered and asked for. */
-void aci_shm_pairs_rest(const aci_shm_pairs *p, const ac_world *w);
+void aci_shm_pairs_reset(const aci_shm_pairs *p, const ac_world *w);
 
 #endif

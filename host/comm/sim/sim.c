@@ -74,7 +74,7 @@ static ac_status run(ac_group *g, const ac_coll *c, aci_desc *d, ac_err *e) {
   return AC_OK;
 }
 
-static ac_status pass(ac_group *g, const ac_coll *c, aci_desc *d, void **state, bool *done, ac_err *e) {
+static ac_status send_recv(ac_group *g, const ac_coll *c, aci_desc *d, void **state, bool *done, ac_err *e) {
   if (c->kind == AC_COLL_RECV && c->recv != NULL) memset(c->recv, 0, (size_t)c->count * ac_dtype_bytes(c->dtype));
   *done = true;
   return AC_OK;
@@ -107,5 +107,5 @@ const aci_backend aci_sim_backend = {.struct_size = sizeof(aci_backend),
                                      .join = join,
                                      .leave = leave,
                                      .run = run,
-                                     .pass = pass,
+                                     .send_recv = send_recv,
                                      .bytes = aci_sim_bytes};

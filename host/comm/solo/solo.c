@@ -19,9 +19,9 @@ static ac_status run(ac_group *g, const ac_coll *c, aci_desc *d, ac_err *e) {
   return AC_OK;
 }
 
-static ac_status pass(ac_group *g, const ac_coll *c, aci_desc *d, void **state, bool *done, ac_err *e) {
+static ac_status send_recv(ac_group *g, const ac_coll *c, aci_desc *d, void **state, bool *done, ac_err *e) {
   return AC_FAIL(e, INVALID, "%s: there is no other rank", ac_coll_name(c->kind));
 }
 
 const aci_backend aci_solo_backend = {
-    .struct_size = sizeof(aci_backend), .name = "solo", .join = join, .leave = leave, .run = run, .pass = pass};
+    .struct_size = sizeof(aci_backend), .name = "solo", .join = join, .leave = leave, .run = run, .send_recv = send_recv};

@@ -15,8 +15,8 @@
 enum {
   MS = 1000000,
   TURN_MS = 20,
-  GUESTS = 64,
-  GUEST_MS = 5000,
+  MOST_INBOUND = 64,
+  INBOUND_MS = 5000,
   ATTEMPT_MS = 3000,
   AGAIN_MS = 100,
   LIMIT_MS = 30000
@@ -38,19 +38,19 @@ typedef struct dial {  /* to a lower rank */
   char why[128];
 } dial;
 
-typedef struct guest { /* a connection that has not yet said who it is */
+typedef struct inbound { /* an accepted connection whose hello has not come yet */
   int fd;
   int64_t until;
   size_t got;
   hello said;
-} guest;
+} inbound;
 
 typedef struct linking {
   aci_mesh *m;
   const uint8_t *token;
   dial *dials;
-  int n_dials, n_guests;
-  guest guests[GUESTS];
+  int n_dials, n_inbound;
+  inbound inbounds[MOST_INBOUND];
   struct pollfd *polls;
 } linking;
 
@@ -67,10 +67,10 @@ static bool is_right(const linking *k, const hello *h, int from) {
 }
 
 /* ---- to lower ranks ---- */
-static const char *address_of(const dial *d, const aci_card *c) { return c->address[d->which]; }
+static const char *address_of(const dial *d, const aci_peer_info *c) { return c->address[d->which]; }
 
 static void dial_failed(linking *k, dial *d, const char *why, int64_t now) {
-  const aci_card *c = &k->m->cards[d->rank];
+  const aci_peer_info *c = &k->m->infos[d->rank];
   char place[ACI_ADDRESS + 16];
   if (d->fd >= 0) close(d->fd);
   d->fd = -1;
@@ -84,7 +84,7 @@ static void dial_failed(linking *k, dial *d, const char *why, int64_t now) {
 }
 
 static void dial_begin(linking *k, dial *d, int64_t now) {
-  const aci_card *c = &k->m->cards[d->rank];
+  const aci_peer_info *c = &k->m->infos[d->rank];
   char why[64];
   d->fd = aci_socket_dial(address_of(d, c), c->port, why, sizeof why);
   d->connected = false;
@@ -120,13 +120,13 @@ static void dial_serve(linking *k, dial *d, short events, int64_t now) {
 }
 
 /* ---- from higher ranks ---- */
-static void guest_drop(linking *k, guest *g) {
+static void inbound_drop(linking *k, inbound *g) {
   if (g->fd >= 0) close(g->fd);
-  *g = k->guests[--k->n_guests];
+  *g = k->inbounds[--k->n_inbound];
 }
 
-/* False: the guest is no longer one. */
-static bool guest_serve(linking *k, guest *g, short events, int64_t now) {
+/* False: the inbound connection is gone. */
+static bool inbound_serve(linking *k, inbound *g, short events, int64_t now) {
   aci_mesh *m = k->m;
   bool ok = now <= g->until;
   if (ok && events != 0) {
@@ -143,16 +143,16 @@ static bool guest_serve(linking *k, guest *g, short events, int64_t now) {
       g->fd = -1;
     }
   }
-  guest_drop(k, g);
+  inbound_drop(k, g);
   return false;
 }
 
-static void welcome(linking *k, int64_t now) {
-  for (int fd; k->n_guests < GUESTS &&
+static void accept_all(linking *k, int64_t now) {
+  for (int fd; k->n_inbound < MOST_INBOUND &&
                (fd = accept4(k->m->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;) {
-    k->guests[k->n_guests] = (guest){.fd = fd, .until = now + GUEST_MS * (int64_t)MS};
+    k->inbounds[k->n_inbound] = (inbound){.fd = fd, .until = now + INBOUND_MS * (int64_t)MS};
     aci_socket_tune(fd);
-    k->n_guests++;
+    k->n_inbound++;
   }
 }
 
@@ -171,9 +171,10 @@ static int count_missing(const linking *k, int *first) {
 static void turn(linking *k, int64_t now) {
   aci_mesh *m = k->m;
   int n = 0;
-  k->polls[n++] = (struct pollfd){.fd = m->listener, .events = (short)(k->n_guests < GUESTS ? POLLIN : 0)};
-  for (int i = 0; i < k->n_guests; i++)
-    k->polls[n++] = (struct pollfd){.fd = k->guests[i].fd, .events = POLLIN};
+  k->polls[n++] =
+      (struct pollfd){.fd = m->listener, .events = (short)(k->n_inbound < MOST_INBOUND ? POLLIN : 0)};
+  for (int i = 0; i < k->n_inbound; i++)
+    k->polls[n++] = (struct pollfd){.fd = k->inbounds[i].fd, .events = POLLIN};
   const int first_dial = n;
   for (int i = 0; i < k->n_dials; i++) {
     dial *d = &k->dials[i];
@@ -185,8 +186,8 @@ static void turn(linking *k, int64_t now) {
   for (int i = 0; i < k->n_dials; i++)
     if (k->dials[i].fd >= 0) dial_serve(k, &k->dials[i], k->polls[first_dial + i].revents, now);
   /* backwards: the last one takes the place of one that goes */
-  for (int i = k->n_guests - 1; i >= 0; i--) guest_serve(k, &k->guests[i], k->polls[1 + i].revents, now);
-  if (m->listener >= 0) welcome(k, now);
+  for (int i = k->n_inbound - 1; i >= 0; i--) inbound_serve(k, &k->inbounds[i], k->polls[1 + i].revents, now);
+  if (m->listener >= 0) accept_all(k, now);
 }
 
 static ac_status gave_up(linking *k, int first, int n, ac_err *e) {
@@ -222,13 +223,13 @@ static ac_status link_all(linking *k, ac_err *e) {
   }
 }
 
-ac_status aci_mesh_connect(aci_mesh *m, const aci_card *cards, ac_err *e) {
-  memcpy(m->cards, cards, (size_t)m->size * sizeof *cards);
+ac_status aci_mesh_connect(aci_mesh *m, const aci_peer_info *infos, ac_err *e) {
+  memcpy(m->infos, infos, (size_t)m->size * sizeof *infos);
   for (int r = 0; r < m->size; r++) {
     bool foreign;
     char text[400];
-    aci_card *c = &m->cards[r];
-    ac_status st = aci_card_check(&m->cards[0], c, &foreign, text, sizeof text);
+    aci_peer_info *c = &m->infos[r];
+    ac_status st = aci_peer_info_check(&m->infos[0], c, &foreign, text, sizeof text);
     if (st == AC_OK && c->rank != r) {
       st = AC_MISMATCH;
       snprintf(text, sizeof text, "rank %d says that it is rank %d", r, (int)c->rank);
@@ -239,9 +240,9 @@ ac_status aci_mesh_connect(aci_mesh *m, const aci_card *cards, ac_err *e) {
   ac_status st = AC_OK;
   if (k != NULL) {
     k->m = m;
-    k->token = m->cards[0].token;
+    k->token = m->infos[0].token;
     k->dials = calloc((size_t)m->rank + 1, sizeof *k->dials);
-    k->polls = calloc((size_t)m->rank + GUESTS + 2, sizeof *k->polls);
+    k->polls = calloc((size_t)m->rank + MOST_INBOUND + 2, sizeof *k->polls);
   }
   if (k == NULL || k->dials == NULL || k->polls == NULL)
     st = AC_FAIL(e, OOM, "no memory to link %d ranks", m->size);
@@ -251,7 +252,7 @@ ac_status aci_mesh_connect(aci_mesh *m, const aci_card *cards, ac_err *e) {
   if (k != NULL) {
     for (int i = 0; i < k->n_dials; i++)
       if (k->dials[i].fd >= 0) close(k->dials[i].fd);
-    while (k->n_guests > 0) guest_drop(k, &k->guests[0]);
+    while (k->n_inbound > 0) inbound_drop(k, &k->inbounds[0]);
     free(k->dials);
     free(k->polls);
     free(k);

@@ -1,4 +1,4 @@
-/* What comes in on a link. Frames are checked like anything from outside; DATA goes straight to where it
+/* What comes in on a link. Messages are checked like anything from outside; DATA goes straight to where it
  * was asked for. The mesh's lock is held throughout; only the thread that waits reads. Called by the
  * other files of the mesh. */
 #include <errno.h>
@@ -11,7 +11,7 @@
 
 #include "comm/tcp/mesh_impl.h"
 
-enum { TURN = 4 << 20, MOST_SAID = 4096 };
+enum { TURN = 4 << 20, MOST_PENDING_DESCS = 4096 };
 
 void aci_text_clean(char *text, size_t n) {
   text[n - 1] = 0;
@@ -29,7 +29,7 @@ void aci_peer_dies(aci_mesh *m, int rank, const char *why) {
   if (why != p->why) snprintf(p->why, sizeof p->why, "%s", why);
 }
 
-bool aci_in_may_read(const aci_peer *p) { return p->fd >= 0 && p->kept < ACI_KEEP; }
+bool aci_in_may_read(const aci_peer *p) { return p->fd >= 0 && p->kept < ACI_UNEXPECTED_MOST; }
 
 /* ---- messages ---- */
 static size_t kept_bytes(const aci_transfer *t) {
@@ -46,14 +46,14 @@ static void drop_kept(aci_peer *p, aci_transfer *t) {
 static void forget(aci_peer *p, aci_transfer *t) {
   if (p->receiving == t) p->receiving = NULL;
   drop_kept(p, t);
-  aci_list_remove(&p->messages, t);
+  aci_list_remove(&p->incoming, t);
   free(t);
 }
 
 static void grant(aci_mesh *m, int rank, aci_transfer *t) {
   if (t->total <= ACI_EAGER || t->other_size) return;
   t->granted = true;
-  aci_out_control(m, rank, &(aci_frame){.type = ACI_F_GRANT, .message = t->message}, NULL);
+  aci_out_control(m, rank, &(aci_message){.type = ACI_MSG_GRANT, .number = t->number}, NULL);
 }
 
 /* All of it has come. What has another size than was asked for stays, for progress to tell. */
@@ -66,7 +66,7 @@ static void finish_if_whole(aci_peer *p, aci_transfer *t) {
   forget(p, t);
 }
 
-static void pair(aci_transfer *t, aci_move *v) {
+static void pair(aci_transfer *t, aci_request *v) {
   t->move = v;
   t->wanted = true;
   t->other_size = t->total != v->bytes;
@@ -75,10 +75,10 @@ static void pair(aci_transfer *t, aci_move *v) {
 
 void aci_in_match(aci_mesh *m, int rank, aci_transfer *asked) {
   aci_peer *p = &m->peers[rank];
-  aci_transfer *t = p->messages.first;
+  aci_transfer *t = p->incoming.first;
   while (t != NULL && (t->wanted || t->channel != asked->channel)) t = t->next;
   if (t == NULL) {
-    aci_list_add(&p->asked, asked);
+    aci_list_add(&p->posted, asked);
     return;
   }
   pair(t, asked->move);
@@ -96,21 +96,21 @@ void aci_in_cancel(aci_mesh *m, int rank, aci_transfer *t) {
   aci_peer *p = &m->peers[rank];
   t->move = NULL;
   if (!t->wanted) { /* still in the list of those that wait for a message */
-    aci_list_remove(&p->asked, t);
+    aci_list_remove(&p->posted, t);
     free(t);
     return;
   }
   finish_if_whole(p, t); /* otherwise the rest is read and dropped */
 }
 
-static bool begin_message(aci_mesh *m, int rank, const aci_frame *f) {
+static bool begin_transfer(aci_mesh *m, int rank, const aci_message *f) {
   aci_peer *p = &m->peers[rank];
   if (f->total > (uint64_t)INT64_MAX || f->bytes != (f->total < ACI_EAGER ? f->total : ACI_EAGER))
     return false;
-  aci_transfer *t = p->asked.first;
+  aci_transfer *t = p->posted.first;
   while (t != NULL && t->channel != f->channel) t = t->next;
   if (t != NULL) {
-    aci_list_remove(&p->asked, t);
+    aci_list_remove(&p->posted, t);
     t->total = f->total;
     pair(t, t->move);
   } else {
@@ -124,21 +124,21 @@ static bool begin_message(aci_mesh *m, int rank, const aci_frame *f) {
     t->total = f->total;
     p->kept += f->bytes;
   }
-  t->message = f->message;
-  aci_list_add(&p->messages, t);
+  t->number = f->number;
+  aci_list_add(&p->incoming, t);
   p->receiving = t;
   if (t->wanted) grant(m, rank, t);
   return true;
 }
 
-static bool begin_data(aci_mesh *m, int rank, const aci_frame *f) {
+static bool begin_data(aci_mesh *m, int rank, const aci_message *f) {
   aci_peer *p = &m->peers[rank];
   if (f->first) {
-    if (!begin_message(m, rank, f)) return false;
+    if (!begin_transfer(m, rank, f)) return false;
   } else {
-    aci_transfer *t = p->messages.first;
-    while (t != NULL && t->message != f->message) t = t->next;
-    if (t == NULL || !t->granted || t->total != f->total || f->bytes == 0 || f->bytes > ACI_FRAME ||
+    aci_transfer *t = p->incoming.first;
+    while (t != NULL && t->number != f->number) t = t->next;
+    if (t == NULL || !t->granted || t->total != f->total || f->bytes == 0 || f->bytes > ACI_DATA_MOST ||
         f->bytes > t->total - t->at)
       return false;
     p->receiving = t;
@@ -148,11 +148,11 @@ static bool begin_data(aci_mesh *m, int rank, const aci_frame *f) {
   return true;
 }
 
-/* ---- control frames ---- */
-static bool hear_desc(aci_mesh *m, int rank, const void *body) {
+/* ---- control messages ---- */
+static bool take_desc(aci_mesh *m, int rank, const void *body) {
   aci_peer *p = &m->peers[rank];
-  aci_said *s = malloc(sizeof *s), **end = &p->said;
-  if (s == NULL || p->n_said >= MOST_SAID) {
+  aci_pending_desc *s = malloc(sizeof *s), **end = &p->descs;
+  if (s == NULL || p->n_descs >= MOST_PENDING_DESCS) {
     free(s);
     return false;
   }
@@ -162,54 +162,54 @@ static bool hear_desc(aci_mesh *m, int rank, const void *body) {
   s->next = NULL;
   while (*end != NULL) end = &(*end)->next;
   *end = s;
-  p->n_said++;
+  p->n_descs++;
   return true;
 }
 
-static bool hear(aci_mesh *m, int rank, const aci_frame *f, const void *body) {
+static bool take_control(aci_mesh *m, int rank, const aci_message *f, const void *body) {
   aci_peer *p = &m->peers[rank];
   switch (f->type) {
-    case ACI_F_DESC: return f->bytes == sizeof(aci_desc) && hear_desc(m, rank, body);
-    case ACI_F_GRANT:
+    case ACI_MSG_DESC: return f->bytes == sizeof(aci_desc) && take_desc(m, rank, body);
+    case ACI_MSG_GRANT:
       for (aci_transfer *t = p->sends.first; t != NULL; t = t->next)
-        if (t->message == f->message) t->granted = true;
+        if (t->number == f->number) t->granted = true;
       return true;
-    case ACI_F_WAIT:
+    case ACI_MSG_WAIT:
       if (f->bytes != sizeof p->wait) return false;
       memcpy(&p->wait, body, sizeof p->wait);
       aci_text_clean(p->wait.want.site, sizeof p->wait.want.site);
       return p->wait.n <= ACI_WAIT_RANKS;
-    case ACI_F_BYE:
+    case ACI_MSG_LEAVE:
       if (f->bytes >= sizeof p->why) return false;
       p->state = ACI_LEFT;
       if (f->bytes > 0) memcpy(p->why, body, f->bytes);
       p->why[f->bytes] = 0;
       aci_text_clean(p->why, sizeof p->why);
       return true;
-    case ACI_F_VERDICT:
-      if (f->bytes != sizeof m->verdict) return false;
+    case ACI_MSG_ABORT:
+      if (f->bytes != sizeof m->abort_reason) return false;
       p->state = ACI_FAILED; /* its end is no news */
-      if (m->has_verdict) return true;
-      memcpy(&m->verdict, body, sizeof m->verdict);
-      aci_text_clean(m->verdict.text, sizeof m->verdict.text);
-      if (m->verdict.rank < -1 || m->verdict.rank >= m->size) m->verdict.rank = -1;
-      m->has_verdict = true;
+      if (m->has_abort) return true;
+      memcpy(&m->abort_reason, body, sizeof m->abort_reason);
+      aci_text_clean(m->abort_reason.text, sizeof m->abort_reason.text);
+      if (m->abort_reason.rank < -1 || m->abort_reason.rank >= m->size) m->abort_reason.rank = -1;
+      m->has_abort = true;
       return true;
     default: return false;
   }
 }
 
-/* Takes one frame's head, and its body unless that is data. False: more has to come first. */
-static bool take_frame(aci_mesh *m, int rank) {
+/* Takes one message's head, and its body unless that is data. False: more has to come first. */
+static bool take_message(aci_mesh *m, int rank) {
   aci_peer *p = &m->peers[rank];
-  aci_frame f;
+  aci_message f;
   if (p->stage_bytes < sizeof f) return false;
   memcpy(&f, p->stage + p->stage_at, sizeof f);
-  const bool data = f.type == ACI_F_DATA;
-  bool ok = data || f.bytes <= ACI_CONTROL;
+  const bool data = f.type == ACI_MSG_DATA;
+  bool ok = data || f.bytes <= ACI_CONTROL_MOST;
   const size_t size = sizeof f + (data || !ok ? 0 : f.bytes);
   if (ok && p->stage_bytes < size) return false;
-  if (ok) ok = data ? begin_data(m, rank, &f) : hear(m, rank, &f, p->stage + p->stage_at + sizeof f);
+  if (ok) ok = data ? begin_data(m, rank, &f) : take_control(m, rank, &f, p->stage + p->stage_at + sizeof f);
   p->stage_at += size;
   p->stage_bytes -= size;
   if (!ok) aci_peer_dies(m, rank, "sent what is not of the protocol");
@@ -244,7 +244,7 @@ static void take_staged(aci_peer *p) {
   arrived(p, n);
 }
 
-/* One call of the kernel. The rest of a frame's data goes to its place, what follows it to the stage. */
+/* One call of the kernel. The rest of a message's data goes to its place, what follows it to the stage. */
 static ssize_t receive(aci_peer *p, unsigned char *nowhere, size_t nowhere_bytes) {
   struct iovec v[2];
   size_t n = 0, direct = 0;
@@ -283,14 +283,14 @@ bool aci_in_read(aci_mesh *m, int rank) {
       take_staged(p);
       continue;
     }
-    if (p->body_wanted == 0 && take_frame(m, rank)) continue;
+    if (p->body_wanted == 0 && take_message(m, rank)) continue;
     if (budget == 0) return true;
     const ssize_t k = receive(p, nowhere, sizeof nowhere);
     if (k > 0) {
       any = true;
       budget -= (size_t)k < budget ? (size_t)k : budget;
     } else if (k == 0) {
-      aci_peer_dies(m, rank, p->why[0] != 0 ? p->why : "its connection was closed without a farewell");
+      aci_peer_dies(m, rank, p->why[0] != 0 ? p->why : "its connection was closed without a leave notice");
       close(p->fd);
       p->fd = -1;
       return true;
@@ -308,7 +308,7 @@ void aci_peer_fini(aci_peer *p) {
   p->fd = -1;
   free(p->control);
   free(p->orphan);
-  aci_list *const lists[] = {&p->sends, &p->asked, &p->messages};
+  aci_list *const lists[] = {&p->sends, &p->posted, &p->incoming};
   for (int i = 0; i < 3; i++) {
     for (aci_transfer *t; (t = lists[i]->first) != NULL;) {
       lists[i]->first = t->next;
@@ -317,8 +317,8 @@ void aci_peer_fini(aci_peer *p) {
       free(t);
     }
   }
-  for (aci_said *s; (s = p->said) != NULL;) {
-    p->said = s->next;
+  for (aci_pending_desc *s; (s = p->descs) != NULL;) {
+    p->descs = s->next;
     free(s);
   }
 }

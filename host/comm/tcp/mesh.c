@@ -17,10 +17,10 @@
 
 #include "comm/tcp/mesh_impl.h"
 
-enum { FAREWELL_MS = 2000, LAST_WORDS_MS = 500, OTHER_FILES = 64 };
+enum { LEAVE_MS = 2000, ABORT_MS = 500, OTHER_FILES = 64 };
 
 const char *aci_peer_name(const aci_mesh *m, int rank, char *buf, size_t n) {
-  const aci_card *c = rank == m->rank ? &m->own : &m->cards[rank];
+  const aci_peer_info *c = rank == m->rank ? &m->own : &m->infos[rank];
   snprintf(buf, n, "rank %d (%s:%d)", rank, c->host[0] != 0 ? c->host : "pid", (int)c->pid);
   return buf;
 }
@@ -32,7 +32,7 @@ static void random_token(uint8_t token[16]) {
   memcpy(token, weak, sizeof weak);
 }
 
-static void fill_card(const ac_world *w, aci_card *c) {
+static void fill_info(const ac_world *w, aci_peer_info *c) {
   memcpy(c->magic, "accelcd1", sizeof c->magic);
   c->order = 0x01020304;
   c->protocol = ACI_PROTOCOL;
@@ -56,7 +56,7 @@ static void mesh_free(aci_mesh *m) {
   if (m->wake >= 0) close(m->wake);
   pthread_mutex_destroy(&m->lock);
   free(m->peers);
-  free(m->cards);
+  free(m->infos);
   free(m->polls);
   free(m);
 }
@@ -79,14 +79,14 @@ ac_status aci_mesh_new(ac_world *w, aci_mesh **out, ac_err *e) {
   m->listener = -1;
   m->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   m->peers = calloc(size, sizeof *m->peers);
-  m->cards = calloc(size, sizeof *m->cards);
+  m->infos = calloc(size, sizeof *m->infos);
   m->polls = calloc(size + 1, sizeof *m->polls);
   for (int r = 0; r < m->size && m->peers != NULL; r++) {
     m->peers[r].fd = -1;
     m->peers[r].state = ACI_ABSENT;
   }
-  fill_card(w, &m->own);
-  if (m->peers != NULL && m->cards != NULL && m->polls != NULL && m->wake >= 0) {
+  fill_info(w, &m->own);
+  if (m->peers != NULL && m->infos != NULL && m->polls != NULL && m->wake >= 0) {
     *out = m;
     return AC_OK;
   }
@@ -112,7 +112,7 @@ ac_status aci_mesh_listen(aci_mesh *m, const char *address, ac_err *e) {
   return AC_OK;
 }
 
-ac_status aci_mesh_open(ac_world *w, const char *address, aci_mesh **out, aci_card *card, ac_err *e) {
+ac_status aci_mesh_open(ac_world *w, const char *address, aci_mesh **out, aci_peer_info *info, ac_err *e) {
   aci_mesh *m;
   AC_TRY(aci_mesh_new(w, &m, e));
   ac_status st = aci_mesh_listen(m, address, e);
@@ -120,7 +120,7 @@ ac_status aci_mesh_open(ac_world *w, const char *address, aci_mesh **out, aci_ca
     mesh_free(m);
     return st;
   }
-  *card = m->own;
+  *info = m->own;
   *out = m;
   return AC_OK;
 }
@@ -137,13 +137,13 @@ void aci_mesh_adopt(aci_mesh *m, int rank, int fd) {
 
 void aci_mesh_abort(aci_mesh *m, ac_status code, int rank, const char *text) {
   pthread_mutex_lock(&m->lock);
-  if (!m->told) {
-    m->told = true;
-    aci_verdict_body v = {.code = (int32_t)code, .rank = rank};
+  if (!m->abort_sent) {
+    m->abort_sent = true;
+    aci_abort_body v = {.code = (int32_t)code, .rank = rank};
     snprintf(v.text, sizeof v.text, "%s", text);
     for (int r = 0; r < m->size; r++) {
       if (m->peers[r].state != ACI_RUNNING) continue;
-      aci_out_control(m, r, &(aci_frame){.type = ACI_F_VERDICT, .bytes = sizeof v}, &v);
+      aci_out_control(m, r, &(aci_message){.type = ACI_MSG_ABORT, .bytes = sizeof v}, &v);
       aci_out_flush(m, r);
     }
   }
@@ -164,16 +164,16 @@ static bool is_delivered(const aci_mesh *m, int rank) {
 void aci_mesh_close(aci_mesh *m, const char *site) {
   if (m == NULL) return;
   const bool aborted = aci_aborted(m->world, NULL) != AC_OK;
-  if (!aborted) aci_mesh_farewell(m, site);
-  const int64_t limit = aci_now_ns() + (aborted ? LAST_WORDS_MS : FAREWELL_MS) * INT64_C(1000000);
+  if (!aborted) aci_mesh_send_leave(m, site);
+  const int64_t limit = aci_now_ns() + (aborted ? ABORT_MS : LEAVE_MS) * INT64_C(1000000);
   for (bool all = false; !all;) {
-    aci_mesh_turn(m, 0); /* reads, too: a socket with unread bytes would end in a reset */
+    aci_mesh_poll(m, 0); /* reads, too: a socket with unread bytes would end in a reset */
     all = true;
     pthread_mutex_lock(&m->lock);
     for (int r = 0; r < m->size && all; r++) all = is_delivered(m, r);
     pthread_mutex_unlock(&m->lock);
     if (aci_now_ns() > limit) break;
-    if (!all) aci_mesh_turn(m, 1);
+    if (!all) aci_mesh_poll(m, 1);
   }
   mesh_free(m);
 }

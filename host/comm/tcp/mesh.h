@@ -1,12 +1,12 @@
-/* A socket to every other rank of the world. Beside the data it carries descriptors, verdicts and
- * farewells, so that a mismatch, a rank that left and a dead rank are known at once. The tcp backend
+/* A socket to every other rank of the world. Beside the data it carries descriptors, aborts and
+ * leave notices, so that a mismatch, a rank that left and a dead rank are known at once. The tcp backend
  * moves everything through it, mpi uses it as its host channel.
  *
- *   aci_mesh_open     this rank listens and fills its card
- *   (cards are exchanged: by rendezvous.c, or by MPI_Allgather as plain bytes)
+ *   aci_mesh_open     this rank listens and fills its info
+ *   (infos are exchanged: by rendezvous.c, or by MPI_Allgather as plain bytes)
  *   aci_mesh_connect  links to all others; blocks
  *   ...
- *   aci_mesh_close    says farewell
+ *   aci_mesh_close    sends the leave notice
  *
  * One thread at a time calls the rest; aci_mesh_abort may be called by any thread at any time. */
 #ifndef ACI_COMM_MESH_H
@@ -18,7 +18,7 @@ typedef struct aci_mesh aci_mesh;
 enum { ACI_MESH_ADDRESSES = 4, ACI_ADDRESS = 64 };
 
 /* What a rank tells the others of itself: plain bytes of fixed layout, without padding. */
-typedef struct aci_card {
+typedef struct aci_peer_info {
   char magic[8];  /* "accelcd1" */
   uint32_t order; /* 0x01020304, to tell byte orders apart */
   uint32_t protocol;
@@ -29,45 +29,45 @@ typedef struct aci_card {
   char version[24], host[40], run_id[64], script[104];
   /* numeric; the first that leads to this rank is taken. "" in the first: where rank 0 was reached */
   char address[ACI_MESH_ADDRESSES][ACI_ADDRESS];
-} aci_card;
-_Static_assert(sizeof(aci_card) == 552, "no padding");
+} aci_peer_info;
+_Static_assert(sizeof(aci_peer_info) == 552, "no padding");
 
-/* Listens and fills *card. address: numeric, the only one to listen at; NULL: the loopback where all
+/* Listens and fills *info. address: numeric, the only one to listen at; NULL: the loopback where all
  * ranks are on this machine, else every interface. Until it is closed w must live. */
-ac_status aci_mesh_open(ac_world *w, const char *address, aci_mesh **out, aci_card *card, ac_err *e);
-/* Links to all others; cards[size] in rank order, the same on all ranks. MISMATCH where versions, sizes
- * or scripts differ, PEER or TIMEOUT names who cannot be reached. Serves verdicts. After an error:
+ac_status aci_mesh_open(ac_world *w, const char *address, aci_mesh **out, aci_peer_info *info, ac_err *e);
+/* Links to all others; infos[size] in rank order, the same on all ranks. MISMATCH where versions, sizes
+ * or scripts differ, PEER or TIMEOUT names who cannot be reached. Serves aborts. After an error:
  * aci_mesh_close. */
-ac_status aci_mesh_connect(aci_mesh *m, const aci_card *cards, ac_err *e);
+ac_status aci_mesh_connect(aci_mesh *m, const aci_peer_info *infos, ac_err *e);
 /* Tells peers that this rank leaves (site: from which script line, NULL: not known), unless it was
  * aborted; waits briefly until they have it; frees. NULL is fine. */
 void aci_mesh_close(aci_mesh *m, const char *site);
 
-/* desc_swap of a link. */
-ac_status aci_mesh_desc_swap(aci_mesh *m, ac_group *g, const aci_desc *d, aci_desc *all, ac_err *e);
+/* exchange_descs of a link. */
+ac_status aci_mesh_exchange_descs(aci_mesh *m, ac_group *g, const aci_desc *d, aci_desc *all, ac_err *e);
 /* Looks at the sockets for at most wait_ms, for backends that wait elsewhere: call it every few
- * milliseconds. An error when a peer died, failed, gave a verdict, or when `need` (a global rank, -1:
+ * milliseconds. An error when a peer died, failed, gave an abort, or when `need` (a global rank, -1:
  * none) has left. What `need` sent before it left by another way may still be on its way then: a backend
  * goes on for a moment before it believes that nothing comes. */
 ac_status aci_mesh_check(aci_mesh *m, int need, int wait_ms, ac_err *e);
-/* ---- beside.c: for a backend that moves its data elsewhere (mpi) ---- */
-/* turn is called again and again while the mesh waits. */
-void aci_mesh_beside(aci_mesh *m, void (*turn)(void));
-/* The farewell alone, before this rank waits for the others to leave: the sockets stay open,
+/* ---- host_channel.c: for a backend that moves its data elsewhere (mpi) ---- */
+/* progress is called again and again while the mesh waits. */
+void aci_mesh_set_progress(aci_mesh *m, void (*progress)(void));
+/* The leave notice alone, before this rank waits for the others to leave: the sockets stay open,
  * aci_mesh_check goes on telling who died or failed, aci_mesh_close does not say it again. */
-void aci_mesh_farewell(aci_mesh *m, const char *site);
+void aci_mesh_send_leave(aci_mesh *m, const char *site);
 /* Nothing new will come of this transfer: the peer left, or is in a collective that this rank has not
  * reached. What is on its way already may still come. */
-bool aci_mesh_in_vain(aci_mesh *m, const aci_move *v);
+bool aci_mesh_cannot_complete(aci_mesh *m, const aci_request *v);
 /* Ends the job for that reason. */
-ac_status aci_mesh_give_up(aci_mesh *m, const aci_move *v, ac_err *e);
+ac_status aci_mesh_fail_transfer(aci_mesh *m, const aci_request *v, ac_err *e);
 
 /* Any thread: tells all peers once, wakes this rank's waits. */
 void aci_mesh_abort(aci_mesh *m, ac_status code, int rank, const char *text);
 
 /* start, progress, cancel of a link. */
-ac_status aci_mesh_start(aci_mesh *m, aci_move *v, ac_err *e);
-ac_status aci_mesh_progress(aci_mesh *m, aci_move *const *v, int n, int wait_ms, ac_err *e);
-void aci_mesh_cancel(aci_mesh *m, aci_move *v);
+ac_status aci_mesh_start(aci_mesh *m, aci_request *v, ac_err *e);
+ac_status aci_mesh_progress(aci_mesh *m, aci_request *const *v, int n, int wait_ms, ac_err *e);
+void aci_mesh_cancel(aci_mesh *m, aci_request *v);
 
 #endif

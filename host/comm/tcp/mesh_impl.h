@@ -1,6 +1,6 @@
-/* What the files of the mesh share: peers, frames, transfers.
+/* What the files of the mesh share: peers, messages, transfers.
  *
- * Wire: frames of a 32-byte head and a body, in the byte order of the machine. DATA goes out in start
+ * Wire: messages of a 32-byte head and a body, in the byte order of the machine. DATA goes out in start
  * order per peer, at most EAGER bytes of a message before the receiver has a place for it (GRANT): what
  * is kept for late receivers stays small, and a busy receiver never keeps others' descriptors from being
  * read.
@@ -13,53 +13,53 @@
 enum {
   ACI_PROTOCOL = 2,
   ACI_EAGER = 64 << 10,  /* bytes of a message that travel unasked */
-  ACI_FRAME = 256 << 10, /* most bytes of a DATA frame */
-  ACI_CONTROL = 1024,    /* most bytes of any other frame's body */
-  ACI_STAGE = 8 << 10,   /* receive buffer of a peer */
-  ACI_KEEP = 256 << 20,  /* bytes kept for late receivers per peer, beyond which it is not read */
-  ACI_WAIT_RANKS = 64    /* missing ranks that a WAIT frame names */
+  ACI_DATA_MOST = 256 << 10, /* most bytes of a DATA message */
+  ACI_CONTROL_MOST = 1024,    /* most bytes of any other message's body */
+  ACI_RECV_BUFFER = 8 << 10,   /* receive buffer of a peer */
+  ACI_UNEXPECTED_MOST = 256 << 20,  /* bytes kept for late receivers per peer, beyond which it is not read */
+  ACI_WAIT_RANKS = 64    /* missing ranks that a WAIT message names */
 };
 
-typedef enum aci_frame_type {
-  ACI_F_DESC = 1,
-  ACI_F_DATA,
-  ACI_F_GRANT,
-  ACI_F_WAIT,
-  ACI_F_BYE,
-  ACI_F_VERDICT
-} aci_frame_type;
+typedef enum aci_message_type {
+  ACI_MSG_DESC = 1,
+  ACI_MSG_DATA,
+  ACI_MSG_GRANT,
+  ACI_MSG_WAIT,
+  ACI_MSG_LEAVE,
+  ACI_MSG_ABORT
+} aci_message_type;
 
-typedef struct aci_frame {
-  uint8_t type, first; /* first: the message begins here */
+typedef struct aci_message {
+  uint8_t type, first; /* first: the transfer begins here */
   uint16_t zero;
-  uint32_t message; /* the sender's number of it */
+  uint32_t number;  /* the sender's, of the transfer */
   uint64_t channel; /* of DESC: the group */
-  uint64_t total;   /* bytes of the message */
+  uint64_t total;   /* bytes of the transfer */
   uint32_t bytes;   /* of the body */
   uint32_t zero2;
-} aci_frame;
-_Static_assert(sizeof(aci_frame) == 32, "no padding");
+} aci_message;
+_Static_assert(sizeof(aci_message) == 32, "no padding");
 
 typedef struct aci_wait_body { /* WAIT: what the sender waits for; n 0: no longer */
   uint32_t n, number;           /* number: the sender's own of this wait; never 0 */
   aci_desc want;
   int32_t ranks[ACI_WAIT_RANKS];
-  uint32_t heard[ACI_WAIT_RANKS]; /* the wait of each of them that the sender knew of; 0: none */
+  uint32_t known_wait[ACI_WAIT_RANKS]; /* the wait of each of them that the sender knew of; 0: none */
 } aci_wait_body;
-_Static_assert(sizeof(aci_wait_body) <= ACI_CONTROL, "fits a frame");
+_Static_assert(sizeof(aci_wait_body) <= ACI_CONTROL_MOST, "fits a message");
 
-typedef struct aci_verdict_body {
+typedef struct aci_abort_body {
   int32_t code, rank;
   char text[512];
-} aci_verdict_body;
+} aci_abort_body;
 
-/* A transfer to a peer, or from it once its first frame was matched. */
+/* A transfer to a peer, or from it once its first message was matched. */
 typedef struct aci_transfer {
   struct aci_transfer *next;
-  aci_move *move;              /* NULL: cancelled, or nobody asked for it yet */
+  aci_request *move;              /* NULL: cancelled, or nobody asked for it yet */
   uint64_t channel, total, at; /* at: bytes gone or come */
-  uint32_t message;
-  bool begun, granted; /* sends: first frame is out; may go on */
+  uint32_t number;
+  bool begun, granted; /* sends: first message is out; may go on */
   bool wanted;         /* receives: matched, perhaps cancelled after that */
   bool other_size;     /* receives: not the bytes that were asked for */
   unsigned char *kept; /* receives: what came before it was asked for */
@@ -69,10 +69,10 @@ typedef struct aci_list {
   aci_transfer *first, *last;
 } aci_list;
 
-typedef struct aci_said { /* a DESC that this rank has not answered yet */
-  struct aci_said *next;
+typedef struct aci_pending_desc { /* a DESC that this rank has not answered yet */
+  struct aci_pending_desc *next;
   aci_desc desc;
-} aci_said;
+} aci_pending_desc;
 
 typedef struct aci_peer {
   int fd; /* -1: none */
@@ -80,30 +80,30 @@ typedef struct aci_peer {
   char why[200]; /* DEAD: how it is known; LEFT: from which script line */
   int64_t died;  /* ns */
   /* out */
-  unsigned char *control; /* frames but DATA */
+  unsigned char *control; /* messages but DATA */
   size_t control_at, control_bytes, control_room;
   aci_list sends;
-  uint32_t next_message;
-  aci_frame head;   /* the DATA frame under way */
+  uint32_t next_transfer_number;
+  aci_message head;   /* the DATA message under way */
   size_t head_at;   /* bytes of it gone */
-  size_t body_left; /* 0 and head_at 0: no frame is under way */
+  size_t body_left; /* 0 and head_at 0: no message is under way */
   const unsigned char *body;
   aci_transfer *sending;
-  unsigned char *orphan; /* rest of a frame whose transfer was cancelled */
+  unsigned char *orphan; /* rest of a message whose transfer was cancelled */
   bool full, broken;     /* socket takes no more now; never again */
   /* in */
-  unsigned char stage[ACI_STAGE];
+  unsigned char stage[ACI_RECV_BUFFER];
   size_t stage_at, stage_bytes;
-  size_t body_wanted; /* of the DATA frame under way */
+  size_t body_wanted; /* of the DATA message under way */
   aci_transfer *receiving;
-  aci_list asked;    /* receives without a message */
-  aci_list messages; /* messages that are not complete or not asked for */
+  aci_list posted;    /* receives without a message */
+  aci_list incoming; /* messages that are not complete or not asked for */
   size_t kept;
-  aci_said *said;
-  int n_said;
+  aci_pending_desc *descs;
+  int n_descs;
   char last_site[ACI_SITE]; /* of its last DESC */
   aci_wait_body wait;       /* n 0: does not wait, as far as we know */
-  int silent; /* looks at the connection without an answer */
+  int unresponsive; /* looks at the connection without an answer */
 } aci_peer;
 
 struct aci_mesh {
@@ -112,16 +112,16 @@ struct aci_mesh {
   int listener, wake; /* wake: eventfd that aborts write */
   pthread_mutex_t lock;
   aci_peer *peers;
-  aci_card *cards;
-  aci_card own;
+  aci_peer_info *infos;
+  aci_peer_info own;
   struct pollfd *polls;
-  bool told; /* the verdict is known to the others */
-  bool said_farewell;
+  bool abort_sent; /* the abort reason is known to the others */
+  bool leave_sent;
   aci_wait_body wait; /* what the others were told last; its number stays when it is over */
-  void (*beside)(void); /* NULL: none */
-  bool has_verdict;     /* of a peer, not yet passed on */
-  aci_verdict_body verdict;
-  int64_t looked; /* at the connections */
+  void (*other_progress)(void); /* NULL: none */
+  bool has_abort;     /* of a peer, not yet passed on */
+  aci_abort_body abort_reason;
+  int64_t checked_at; /* at the connections */
 };
 
 /* "rank 3 (host:pid)" */
@@ -135,11 +135,11 @@ ac_status aci_mesh_listen(aci_mesh *m, const char *address, ac_err *e);
 void aci_mesh_adopt(aci_mesh *m, int rank, int fd);
 
 /* ---- out.c (lock held) ---- */
-/* Queues a frame with a body and tries to send. No memory: the peer counts as dead. */
-void aci_out_control(aci_mesh *m, int rank, const aci_frame *f, const void *body);
+/* Queues a message with a body and tries to send. No memory: the peer counts as dead. */
+void aci_out_control(aci_mesh *m, int rank, const aci_message *f, const void *body);
 void aci_out_flush(aci_mesh *m, int rank);
 bool aci_out_waits(const aci_peer *p); /* something is to be sent */
-/* Forgets a send; what is left of its frame is kept apart. */
+/* Forgets a send; what is left of its message is kept apart. */
 void aci_out_cancel(aci_mesh *m, int rank, aci_transfer *t);
 void aci_list_add(aci_list *l, aci_transfer *t);
 void aci_list_remove(aci_list *l, aci_transfer *t);
@@ -157,19 +157,19 @@ void aci_peer_dies(aci_mesh *m, int rank, const char *why);
 void aci_text_clean(char *text, size_t n);
 void aci_peer_fini(aci_peer *p);
 
-/* ---- moves.c (lock not held) ---- */
+/* ---- progress.c (lock not held) ---- */
 /* Sends and receives what can be; waits at most wait_ms for something to do. */
-void aci_mesh_turn(aci_mesh *m, int wait_ms);
-/* AC_OK, or why the job ends: the verdict, a peer's, a dead peer. */
-ac_status aci_mesh_settle(aci_mesh *m, ac_err *e);
+void aci_mesh_poll(aci_mesh *m, int wait_ms);
+/* AC_OK, or why the job ends: the abort reason, a peer's, a dead peer. */
+ac_status aci_mesh_check_end(aci_mesh *m, ac_err *e);
 /* The job ends: rank `peer` left, and `what` ("in all_reduce ...") needs it. */
 ac_status aci_mesh_left(aci_mesh *m, int peer, const aci_desc *want, ac_err *e);
 
 /* ---- deadlock.c (lock held) ---- */
 /* What a peer that this rank waits for waits for itself: text of a deadlock found, false: none. */
-bool aci_mesh_crossed(aci_mesh *m, int peer, const aci_desc *mine, char *text, size_t n);
-/* The same over several ranks, from what they said in WAIT frames. missing: n global ranks. */
-bool aci_mesh_cycle(aci_mesh *m, const aci_desc *mine, const int *missing, int n, char *text, size_t bytes);
+bool aci_mesh_mutual_wait(aci_mesh *m, int peer, const aci_desc *mine, char *text, size_t n);
+/* The same over several ranks, from what they said in WAIT messages. missing: n global ranks. */
+bool aci_mesh_wait_cycle(aci_mesh *m, const aci_desc *mine, const int *missing, int n, char *text, size_t bytes);
 /* fresh: of a wait that they have not been told of; else they are told where one of the missing waits anew. */
 void aci_mesh_tell_wait(aci_mesh *m, const aci_desc *mine, const int *missing, int n, bool fresh);
 void aci_mesh_wait_over(aci_mesh *m);
@@ -189,13 +189,13 @@ int aci_addresses_here(char (*out)[ACI_ADDRESS], int max);
 /* "a:1" or "[a::b]:1" */
 const char *aci_endpoint_text(const char *address, int port, char *buf, size_t n);
 /* True where a live kernel at the other end would have answered by now; call it twice a second. */
-bool aci_socket_is_silent(int fd);
+bool aci_socket_is_unresponsive(int fd);
 
 /* ---- rendezvous.c ---- */
-/* Every rank's card to all: cards[size]. Ranks but 0 listen first (aci_mesh_listen) and are linked to
+/* Every rank's info to all: infos[size]. Ranks but 0 listen first (aci_mesh_listen) and are linked to
  * rank 0 afterwards. */
-ac_status aci_rendezvous(aci_mesh *m, aci_card *cards, ac_err *e);
+ac_status aci_rendezvous(aci_mesh *m, aci_peer_info *infos, ac_err *e);
 /* May these two be in one world? text: why not. whose: true when the newcomer is of another job. */
-ac_status aci_card_check(const aci_card *ours, const aci_card *theirs, bool *foreign, char *text, size_t n);
+ac_status aci_peer_info_check(const aci_peer_info *ours, const aci_peer_info *theirs, bool *foreign, char *text, size_t n);
 
 #endif

@@ -1,4 +1,4 @@
-/* What goes out on a link: control frames first, then messages in pieces. The mesh's lock is held
+/* What goes out on a link: control messages first, then messages in pieces. The mesh's lock is held
  * throughout. Called by the other files of the mesh. */
 #include <errno.h>
 #include <stdio.h>
@@ -37,7 +37,7 @@ bool aci_out_waits(const aci_peer *p) {
   return false;
 }
 
-void aci_out_control(aci_mesh *m, int rank, const aci_frame *f, const void *body) {
+void aci_out_control(aci_mesh *m, int rank, const aci_message *f, const void *body) {
   aci_peer *p = &m->peers[rank];
   if (p->fd < 0 || p->broken) return;
   const size_t need = p->control_bytes + sizeof *f + f->bytes;
@@ -61,30 +61,30 @@ void aci_out_control(aci_mesh *m, int rank, const aci_frame *f, const void *body
   p->control_bytes += sizeof *f + f->bytes;
 }
 
-/* Begins the next DATA frame: messages begin in order, so that receivers can pair them up; what was
+/* Begins the next DATA message: messages begin in order, so that receivers can pair them up; what was
  * granted goes on in between. */
-static bool next_frame(aci_peer *p) {
+static bool next_message(aci_peer *p) {
   aci_transfer *t = p->sends.first;
   while (t != NULL && t->begun) t = t->next;
   if (t == NULL)
     for (t = p->sends.first; t != NULL && !may_go_on(t); t = t->next) {
     }
   if (t == NULL) return false;
-  const size_t left = (size_t)(t->total - t->at), most = t->begun ? ACI_FRAME : ACI_EAGER;
+  const size_t left = (size_t)(t->total - t->at), most = t->begun ? ACI_DATA_MOST : ACI_EAGER;
   p->body_left = left < most ? left : most;
-  p->head = (aci_frame){.type = ACI_F_DATA,
-                        .first = !t->begun,
-                        .message = t->message,
-                        .channel = t->channel,
-                        .total = t->total,
-                        .bytes = (uint32_t)p->body_left};
+  p->head = (aci_message){.type = ACI_MSG_DATA,
+                          .first = !t->begun,
+                          .number = t->number,
+                          .channel = t->channel,
+                          .total = t->total,
+                          .bytes = (uint32_t)p->body_left};
   p->head_at = 0;
   p->body = (const unsigned char *)t->move->ptr + t->at;
   p->sending = t;
   return true;
 }
 
-static void frame_is_out(aci_peer *p) {
+static void message_is_out(aci_peer *p) {
   aci_transfer *t = p->sending;
   free(p->orphan);
   p->orphan = NULL;
@@ -107,7 +107,7 @@ static size_t gone(size_t *n, size_t most) {
   return k;
 }
 
-/* Counts n bytes that the socket took. control_first: the control frames stood before the DATA frame. */
+/* Counts n bytes that the socket took. control_first: the control messages stood before the DATA message. */
 static void account(aci_peer *p, size_t n, bool control_first) {
   for (int turn = 0; turn < 2; turn++) {
     if ((turn == 0) == control_first) {
@@ -120,7 +120,7 @@ static void account(aci_peer *p, size_t n, bool control_first) {
       const size_t k = gone(&n, p->body_left);
       p->body += k;
       p->body_left -= k;
-      if (p->head_at == sizeof p->head && p->body_left == 0) frame_is_out(p);
+      if (p->head_at == sizeof p->head && p->body_left == 0) message_is_out(p);
     }
   }
 }
@@ -131,14 +131,14 @@ void aci_out_flush(aci_mesh *m, int rank) {
   while (p->fd >= 0 && !p->broken) {
     const bool under_way = p->orphan != NULL || (p->sending != NULL && p->head_at > 0),
                control_first = !under_way;
-    if (!under_way && p->sending == NULL) next_frame(p);
-    const bool has_frame = p->sending != NULL || p->orphan != NULL;
+    if (!under_way && p->sending == NULL) next_message(p);
+    const bool has_message = p->sending != NULL || p->orphan != NULL;
     struct iovec v[3];
     size_t n = 0;
     for (int turn = 0; turn < 2; turn++) {
       if ((turn == 0) == control_first) {
         if (p->control_bytes > 0) v[n++] = (struct iovec){p->control + p->control_at, p->control_bytes};
-      } else if (has_frame) {
+      } else if (has_message) {
         if (p->head_at < sizeof p->head)
           v[n++] = (struct iovec){(char *)&p->head + p->head_at, sizeof p->head - p->head_at};
         if (p->body_left > 0) v[n++] = (struct iovec){(void *)(uintptr_t)p->body, p->body_left};
@@ -167,7 +167,7 @@ void aci_out_cancel(aci_mesh *m, int rank, aci_transfer *t) {
     if (p->head_at == 0) {
       p->body_left = 0;
     } else {
-      /* the stream needs the rest of the frame; the receiver waits for a message that never ends, as
+      /* the stream needs the rest of the message; the receiver waits for a message that never ends, as
        * after every abort */
       p->orphan = malloc(p->body_left + 1);
       if (p->orphan == NULL) p->broken = true;

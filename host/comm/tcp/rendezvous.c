@@ -1,4 +1,4 @@
-/* A rank that is not 0 looks for rank 0, shows its card and gets those of all; what makes two ranks fit
+/* A rank that is not 0 looks for rank 0, shows its info and gets those of all; what makes two ranks fit
  * into one world. Called by tcp.c. */
 #include "comm/tcp/rendezvous.h"
 
@@ -22,7 +22,7 @@ enum {
 };
 
 /* ---- may these two be in one world? ---- */
-static const char *name(const aci_card *c, char *buf, size_t n) {
+static const char *name(const aci_peer_info *c, char *buf, size_t n) {
   char host[sizeof c->host];
   memcpy(host, c->host, sizeof host);
   aci_text_clean(host, sizeof host);
@@ -30,8 +30,9 @@ static const char *name(const aci_card *c, char *buf, size_t n) {
   return buf;
 }
 
-ac_status aci_card_check(const aci_card *ours, const aci_card *theirs, bool *foreign, char *text, size_t n) {
-  aci_card t = *theirs;
+ac_status aci_peer_info_check(const aci_peer_info *ours, const aci_peer_info *theirs, bool *foreign,
+                              char *text, size_t n) {
+  aci_peer_info t = *theirs;
   char a[80], b[80];
   *foreign = false;
   if (memcmp(t.magic, ours->magic, sizeof t.magic) != 0 || t.order != ours->order ||
@@ -96,14 +97,14 @@ int aci_resolve(const char *host, char (*out)[ACI_ADDRESS], int max, bool *may_c
 }
 
 /* ---- coming ---- */
-typedef struct visit {
+typedef struct client {
   aci_mesh *m;
   int fd;
   int64_t until;
   char why[200];
-} visit;
+} client;
 
-static ac_status visit_failed(visit *v, ac_err *e) {
+static ac_status client_failed(client *v, ac_err *e) {
   const aci_place *p = &v->m->world->place;
   char place[280];
   return AC_FAIL(e, PEER,
@@ -114,7 +115,7 @@ static ac_status visit_failed(visit *v, ac_err *e) {
 }
 
 /* Waits for an event on the socket. False: not by `until`, or the job ends. */
-static bool wait_event(visit *v, short events, int64_t until) {
+static bool wait_event(client *v, short events, int64_t until) {
   for (;;) {
     struct pollfd p = {.fd = v->fd, .events = events};
     if (poll(&p, 1, TURN_MS) > 0) return true;
@@ -123,7 +124,7 @@ static bool wait_event(visit *v, short events, int64_t until) {
 }
 
 /* One attempt at one address. */
-static bool knock(visit *v, const char *address) {
+static bool try_connect(client *v, const char *address) {
   const int64_t attempt = aci_now_ns() + ATTEMPT_MS * (int64_t)MS;
   v->fd = aci_socket_dial(address, v->m->world->place.port, v->why, sizeof v->why);
   if (v->fd < 0) return false;
@@ -137,7 +138,7 @@ static bool knock(visit *v, const char *address) {
 }
 
 /* Names are looked up anew each time: they may come up after us. */
-static ac_status find_rank_0(visit *v, ac_err *e) {
+static ac_status find_rank_0(client *v, ac_err *e) {
   const aci_place *p = &v->m->world->place;
   char found[ACI_RV_ADDRESSES][ACI_ADDRESS], place[280];
   const int64_t began = aci_now_ns(), hope = began + HOPE_MS * (int64_t)MS;
@@ -146,10 +147,10 @@ static ac_status find_rank_0(visit *v, ac_err *e) {
     bool may_change;
     const int n = aci_resolve(p->address, found, ACI_RV_ADDRESSES, &may_change, v->why, sizeof v->why);
     for (int i = 0; i < n; i++)
-      if (knock(v, found[i])) return AC_OK;
+      if (try_connect(v, found[i])) return AC_OK;
     AC_TRY(aci_aborted(v->m->world, e));
     const int64_t now = aci_now_ns();
-    if (now > v->until || (n == 0 && (!may_change || now > hope))) return visit_failed(v, e);
+    if (now > v->until || (n == 0 && (!may_change || now > hope))) return client_failed(v, e);
     if (!said && now - began > SAY_AFTER_MS * (int64_t)MS) {
       said = true;
       ac_log_write(AC_LOG_INFO, "comm", "rank %d waits for rank 0 at %s: %s", v->m->rank,
@@ -161,7 +162,7 @@ static ac_status find_rank_0(visit *v, ac_err *e) {
 }
 
 /* Listens on the interface that leads to rank 0, since the others come that way, too. */
-static ac_status listen_near(visit *v, ac_err *e) {
+static ac_status listen_near(client *v, ac_err *e) {
   const aci_place *p = &v->m->world->place;
   char here[ACI_ADDRESS], there[ACI_ADDRESS];
   aci_socket_address(v->fd, false, here, sizeof here);
@@ -174,7 +175,7 @@ static ac_status listen_near(visit *v, ac_err *e) {
 
 /* All n bytes or nothing. Rank 0 knows who is missing when the time is up: its answer is waited for a
  * little longer. */
-static bool get(visit *v, void *to, size_t n) {
+static bool get(client *v, void *to, size_t n) {
   for (size_t got = 0; got < n;) {
     if (!wait_event(v, POLLIN, v->until + ANSWER_MS * (int64_t)MS)) {
       snprintf(v->why, sizeof v->why, "connected, but rank 0 does not answer");
@@ -190,22 +191,22 @@ static bool get(visit *v, void *to, size_t n) {
 }
 
 /* False: come again; an error in *st: no use. */
-static bool show_card(visit *v, aci_card *cards, ac_status *st, ac_err *e) {
+static bool exchange_info(client *v, aci_peer_info *infos, ac_status *st, ac_err *e) {
   aci_mesh *m = v->m;
   aci_rv_hello h;
   aci_rv_head head;
   memcpy(h.magic, ACI_RV_MAGIC, sizeof h.magic);
-  h.card = m->own;
+  h.info = m->own;
   *st = AC_OK;
   if (send(v->fd, &h, sizeof h, MSG_NOSIGNAL) != (ssize_t)sizeof h || !get(v, &head, sizeof head))
     return false;
-  const size_t table = (size_t)m->size * sizeof *cards;
+  const size_t table = (size_t)m->size * sizeof *infos;
   if (memcmp(head.magic, ACI_RV_MAGIC, sizeof head.magic) == 0 && head.kind == ACI_RV_TABLE &&
       head.bytes == table) {
-    if (!get(v, cards, table)) return false;
+    if (!get(v, infos, table)) return false;
     for (int r = 0; r < m->size;
          r++) /* ours may be known to rank 0 by an address that leads nowhere from here */
-      if (cards[r].address[0][0] == 0) aci_socket_address(v->fd, true, cards[r].address[0], ACI_ADDRESS);
+      if (infos[r].address[0][0] == 0) aci_socket_address(v->fd, true, infos[r].address[0], ACI_ADDRESS);
     aci_mesh_adopt(m, 0, v->fd);
     v->fd = -1;
     return true;
@@ -220,26 +221,26 @@ static bool show_card(visit *v, aci_card *cards, ac_status *st, ac_err *e) {
     return true;
   }
   snprintf(v->why, sizeof v->why, "another program listens there");
-  *st = visit_failed(v, e);
+  *st = client_failed(v, e);
   return true;
 }
 
-static ac_status visit_rank_0(visit *v, aci_card *cards, ac_err *e) {
+static ac_status join_rank_0(client *v, aci_peer_info *infos, ac_err *e) {
   for (;;) {
     ac_status st = AC_OK;
     AC_TRY(find_rank_0(v, e));
     if (v->m->listener < 0) AC_TRY(listen_near(v, e));
-    if (show_card(v, cards, &st, e)) return st;
+    if (exchange_info(v, infos, &st, e)) return st;
     close(v->fd);
     v->fd = -1;
     AC_TRY(aci_aborted(v->m->world, e));
-    if (aci_now_ns() > v->until) return visit_failed(v, e);
+    if (aci_now_ns() > v->until) return client_failed(v, e);
     struct pollfd nothing = {.fd = -1};
     poll(&nothing, 1, AGAIN_MS);
   }
 }
 
-ac_status aci_rendezvous(aci_mesh *m, aci_card *cards, ac_err *e) {
+ac_status aci_rendezvous(aci_mesh *m, aci_peer_info *infos, ac_err *e) {
   const aci_place *p = &m->world->place;
   if (p->address[0] == 0)
     return AC_FAIL(e, INVALID,
@@ -250,9 +251,9 @@ ac_status aci_rendezvous(aci_mesh *m, aci_card *cards, ac_err *e) {
         e, INVALID,
         "backend tcp: ranks cannot meet at port %d; give --main_process_port (MASTER_PORT) in 1..65535",
         p->port);
-  if (m->rank == 0) return aci_rendezvous_serve(m, cards, e);
-  visit v = {.m = m, .fd = -1, .until = aci_now_ns() + atomic_load(&m->world->timeout_ns)};
-  ac_status st = visit_rank_0(&v, cards, e);
+  if (m->rank == 0) return aci_rendezvous_serve(m, infos, e);
+  client v = {.m = m, .fd = -1, .until = aci_now_ns() + atomic_load(&m->world->timeout_ns)};
+  ac_status st = join_rank_0(&v, infos, e);
   if (v.fd >= 0) close(v.fd);
   return st;
 }

@@ -1,4 +1,4 @@
-/* Rank 0's side of the rendezvous: waits until every rank has shown its card, then hands all cards to
+/* Rank 0's side of the rendezvous: waits until every rank has shown its info, then hands all infos to
  * all. Whoever does not belong here is told why and changes nothing: strangers on the port, ranks of
  * another job. What does not fit within the job (versions, sizes, scripts, a rank that comes twice) ends
  * it with one line on every rank. Called by rendezvous.c. */
@@ -16,28 +16,28 @@
 enum {
   MS = 1000000,
   TURN_MS = 50,
-  GUESTS = 256,
-  GUEST_MS = 10000,
+  MOST_INBOUND = 256,
+  INBOUND_MS = 10000,
   SAY_EVERY_MS = 10000,
   RESTART_MS = 5000,
   SEND_MS = 5000,
   LINGER_MS = 1000
 };
 
-typedef struct guest { /* has not shown its card yet */
+typedef struct inbound { /* an accepted connection whose info has not come yet */
   int fd;
   int64_t until;
   size_t got;
   aci_rv_hello hello;
-} guest;
+} inbound;
 
 typedef struct server {
   aci_mesh *m;
-  aci_card *cards;
+  aci_peer_info *infos;
   int listener;
   int *fds; /* of ranks that came; -1: not yet */
-  int n_guests;
-  guest *guests;
+  int n_inbound;
+  inbound *inbounds;
   struct pollfd *polls;
   ac_status failed; /* the job cannot begin: text is told to whoever comes */
   char text[ACI_RV_TEXT];
@@ -121,24 +121,24 @@ static ac_status refuse_all(server *s, ac_status code, const char *text, ac_err 
   return ac_err_set(e, code, __FILE__, __LINE__, "%s", text);
 }
 
-/* ---- guests ---- */
-/* Keeps the connection as that of the rank the guest says it is, unless there is one. */
-static void came(server *s, guest *g) {
-  const int r = g->hello.card.rank;
+/* ---- inbound connections ---- */
+/* Keeps the connection as that of the rank that its hello names, unless there is one. */
+static void keep_connection(server *s, inbound *g) {
+  const int r = g->hello.info.rank;
   if (r <= 0 || r >= s->m->size || s->fds[r] >= 0) return;
   s->fds[r] = g->fd;
   g->fd = -1;
 }
 
-static ac_status admit(server *s, guest *g, ac_err *e) {
+static ac_status admit(server *s, inbound *g, ac_err *e) {
   aci_mesh *m = s->m;
-  aci_card *c = &g->hello.card;
+  aci_peer_info *c = &g->hello.info;
   char text[ACI_RV_TEXT], source[ACI_ADDRESS];
   bool foreign;
-  ac_status st = aci_card_check(&m->own, c, &foreign, text, sizeof text);
+  ac_status st = aci_peer_info_check(&m->own, c, &foreign, text, sizeof text);
   if (s->failed != AC_OK) {
     refuse(g->fd, s->failed, s->text);
-    came(s, g);
+    keep_connection(s, g);
     return AC_OK;
   }
   if (st != AC_OK && foreign) {
@@ -147,7 +147,7 @@ static ac_status admit(server *s, guest *g, ac_err *e) {
     return AC_OK;
   }
   if (st == AC_OK && (c->rank == 0 || s->fds[c->rank] >= 0)) {
-    const aci_card *first = c->rank == 0 ? &m->own : &s->cards[c->rank];
+    const aci_peer_info *first = c->rank == 0 ? &m->own : &s->infos[c->rank];
     st = AC_MISMATCH;
     aci_text_clean(c->host, sizeof c->host);
     snprintf(text, sizeof text,
@@ -159,10 +159,10 @@ static ac_status admit(server *s, guest *g, ac_err *e) {
   if (st != AC_OK) {
     refuse(g->fd, st, text);
     refuse_all(s, st, text, e);
-    came(s, g);
+    keep_connection(s, g);
     return st;
   }
-  aci_card *place = &s->cards[c->rank];
+  aci_peer_info *place = &s->infos[c->rank];
   *place = *c;
   aci_text_clean(place->host, sizeof place->host);
   for (int i = 0; i < ACI_MESH_ADDRESSES; i++) aci_text_clean(place->address[i], ACI_ADDRESS);
@@ -170,16 +170,16 @@ static ac_status admit(server *s, guest *g, ac_err *e) {
   if (aci_address_is_loopback(source))
     memset(place->address, 0, sizeof place->address); /* it is where rank 0 is */
   else memcpy(place->address[0], source, sizeof source);
-  came(s, g);
+  keep_connection(s, g);
   return AC_OK;
 }
 
-static void drop(server *s, guest *g) {
+static void drop(server *s, inbound *g) {
   if (g->fd >= 0) close(g->fd);
-  *g = s->guests[--s->n_guests];
+  *g = s->inbounds[--s->n_inbound];
 }
 
-static ac_status serve_guest(server *s, guest *g, short events, int64_t now, ac_err *e) {
+static ac_status serve_inbound(server *s, inbound *g, short events, int64_t now, ac_err *e) {
   bool ok = now <= g->until;
   if (ok && events != 0) {
     const ssize_t n = recv(g->fd, (char *)&g->hello + g->got, sizeof g->hello - g->got, 0);
@@ -219,24 +219,26 @@ static int missing(const server *s, char *list, size_t bytes) {
 
 static ac_status turn(server *s, ac_err *e) {
   int n = 0;
-  s->polls[n++] = (struct pollfd){.fd = s->listener, .events = (short)(s->n_guests < GUESTS ? POLLIN : 0)};
+  s->polls[n++] =
+      (struct pollfd){.fd = s->listener, .events = (short)(s->n_inbound < MOST_INBOUND ? POLLIN : 0)};
   for (int r = 1; r < s->m->size; r++)
     s->polls[n++] = (struct pollfd){.fd = s->failed == AC_OK ? s->fds[r] : -1, .events = POLLIN};
-  const int first = n, n_guests = s->n_guests;
-  for (int i = 0; i < n_guests; i++) s->polls[n++] = (struct pollfd){.fd = s->guests[i].fd, .events = POLLIN};
+  const int first = n, n_inbound = s->n_inbound;
+  for (int i = 0; i < n_inbound; i++)
+    s->polls[n++] = (struct pollfd){.fd = s->inbounds[i].fd, .events = POLLIN};
   if (poll(s->polls, (nfds_t)n, TURN_MS) < 0) return AC_OK;
   const int64_t now = aci_now_ns();
   for (int r = 1; r < s->m->size; r++)
     if (s->fds[r] >= 0 && s->polls[r].revents != 0) serve_rank(s, r);
-  for (int i = n_guests - 1; i >= 0; i--)
-    AC_TRY(serve_guest(s, &s->guests[i], s->polls[first + i].revents, now, e));
-  for (int fd;
-       s->n_guests < GUESTS && (fd = accept4(s->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;) {
+  for (int i = n_inbound - 1; i >= 0; i--)
+    AC_TRY(serve_inbound(s, &s->inbounds[i], s->polls[first + i].revents, now, e));
+  for (int fd; s->n_inbound < MOST_INBOUND &&
+               (fd = accept4(s->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;) {
     aci_socket_tune(fd);
-    guest *g = &s->guests[s->n_guests++];
+    inbound *g = &s->inbounds[s->n_inbound++];
     memset(g, 0, sizeof *g);
     g->fd = fd;
-    g->until = now + GUEST_MS * (int64_t)MS;
+    g->until = now + INBOUND_MS * (int64_t)MS;
   }
   return AC_OK;
 }
@@ -268,7 +270,7 @@ static ac_status wait_for_all(server *s, ac_err *e) {
   }
 }
 
-/* Ranks that start a little later would knock until their timeout. */
+/* Ranks that start a little later would try until their timeout. */
 static void tell_late_ones(server *s) {
   char list[96];
   const int64_t until = aci_now_ns() + LINGER_MS * (int64_t)MS;
@@ -277,15 +279,15 @@ static void tell_late_ones(server *s) {
 
 static ac_status hand_out(server *s, ac_err *e) {
   aci_mesh *m = s->m;
-  aci_rv_head head = {.kind = ACI_RV_TABLE, .bytes = (uint32_t)((size_t)m->size * sizeof *s->cards)};
+  aci_rv_head head = {.kind = ACI_RV_TABLE, .bytes = (uint32_t)((size_t)m->size * sizeof *s->infos)};
   memcpy(head.magic, ACI_RV_MAGIC, sizeof head.magic);
-  s->cards[0] = m->own;
-  memset(s->cards[0].address, 0, sizeof s->cards[0].address);
+  s->infos[0] = m->own;
+  memset(s->infos[0].address, 0, sizeof s->infos[0].address);
   for (int r = 1; r < m->size; r++) {
-    if (!give(s->fds[r], &head, sizeof head) || !give(s->fds[r], s->cards, head.bytes)) {
+    if (!give(s->fds[r], &head, sizeof head) || !give(s->fds[r], s->infos, head.bytes)) {
       char text[ACI_RV_TEXT];
-      snprintf(text, sizeof text, "rank %d (%s:%d) went away while the ranks met", r, s->cards[r].host,
-               (int)s->cards[r].pid);
+      snprintf(text, sizeof text, "rank %d (%s:%d) went away while the ranks met", r, s->infos[r].host,
+               (int)s->infos[r].pid);
       return refuse_all(s, AC_PEER, text, e);
     }
   }
@@ -296,14 +298,14 @@ static ac_status hand_out(server *s, ac_err *e) {
   return AC_OK;
 }
 
-ac_status aci_rendezvous_serve(aci_mesh *m, aci_card *cards, ac_err *e) {
+ac_status aci_rendezvous_serve(aci_mesh *m, aci_peer_info *infos, ac_err *e) {
   const size_t size = (size_t)m->size;
-  server s = {.m = m, .cards = cards, .listener = -1};
+  server s = {.m = m, .infos = infos, .listener = -1};
   s.fds = malloc(size * sizeof *s.fds);
-  s.guests = malloc(GUESTS * sizeof *s.guests);
-  s.polls = malloc((size + GUESTS) * sizeof *s.polls);
+  s.inbounds = malloc(MOST_INBOUND * sizeof *s.inbounds);
+  s.polls = malloc((size + MOST_INBOUND) * sizeof *s.polls);
   ac_status st = AC_OK;
-  if (s.fds == NULL || s.guests == NULL || s.polls == NULL)
+  if (s.fds == NULL || s.inbounds == NULL || s.polls == NULL)
     st = AC_FAIL(e, OOM, "no memory to meet %d ranks", m->size);
   for (int r = 0; r < m->size && s.fds != NULL; r++) s.fds[r] = -1;
   if (st == AC_OK && m->size > 1) {
@@ -314,10 +316,10 @@ ac_status aci_rendezvous_serve(aci_mesh *m, aci_card *cards, ac_err *e) {
   }
   for (int r = 0; r < m->size && s.fds != NULL; r++)
     if (s.fds[r] >= 0) close(s.fds[r]);
-  while (s.n_guests > 0) drop(&s, &s.guests[0]);
+  while (s.n_inbound > 0) drop(&s, &s.inbounds[0]);
   if (s.listener >= 0) close(s.listener);
   free(s.polls);
-  free(s.guests);
+  free(s.inbounds);
   free(s.fds);
   return st;
 }

@@ -3,7 +3,7 @@
  *
  * TCP_USER_TIMEOUT is not used: it also ends connections to a peer that lives but does not read for a
  * while (busy, or stopped in a debugger), since answers to window probes do not reset it.
- * aci_socket_is_silent asks the kernel instead whether the other end still answers at all. Idle
+ * aci_socket_is_unresponsive asks the kernel instead whether the other end still answers at all. Idle
  * connections are watched by keepalive. */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -19,7 +19,7 @@
 
 #include "comm/tcp/mesh_impl.h"
 
-enum { IDLE_S = 1, PROBES = 2, SILENT_MS = 1500 };
+enum { IDLE_S = 1, PROBES = 2, UNRESPONSIVE_MS = 1500 };
 
 void aci_socket_tune(int fd) {
   const int one = 1, idle = IDLE_S, count = PROBES;
@@ -177,10 +177,10 @@ const char *aci_endpoint_text(const char *address, int port, char *buf, size_t n
   return buf;
 }
 
-bool aci_socket_is_silent(int fd) {
+bool aci_socket_is_unresponsive(int fd) {
   struct tcp_info i;
   socklen_t len = sizeof i;
   if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &i, &len) != 0 || len < offsetof(struct tcp_info, tcpi_pmtu))
     return false;
-  return (i.tcpi_retransmits > 0 || i.tcpi_probes > 0) && i.tcpi_last_ack_recv > SILENT_MS;
+  return (i.tcpi_retransmits > 0 || i.tcpi_probes > 0) && i.tcpi_last_ack_recv > UNRESPONSIVE_MS;
 }

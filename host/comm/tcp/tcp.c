@@ -8,14 +8,14 @@
 
 static ac_status meet(ac_world *w, aci_mesh *m, ac_err *e) {
   if (w->place.size == 1) return AC_OK;
-  aci_card *cards = calloc((size_t)w->place.size, sizeof *cards);
-  if (cards == NULL) return AC_FAIL(e, OOM, "no memory for the cards of %d ranks", w->place.size);
-  ac_status st = aci_rendezvous(m, cards, e);
+  aci_peer_info *infos = calloc((size_t)w->place.size, sizeof *infos);
+  if (infos == NULL) return AC_FAIL(e, OOM, "no memory for the infos of %d ranks", w->place.size);
+  ac_status st = aci_rendezvous(m, infos, e);
   if (st == AC_OK) {
     w->impl = m; /* from here on an abort tells the others */
-    st = aci_mesh_connect(m, cards, e);
+    st = aci_mesh_connect(m, infos, e);
   }
-  free(cards);
+  free(infos);
   return st;
 }
 
@@ -39,22 +39,22 @@ static void leave(ac_world *w, const char *site) {
   w->impl = NULL;
 }
 
-static ac_status start(ac_world *w, aci_move *v, ac_err *e) { return aci_mesh_start(w->impl, v, e); }
-static ac_status progress(ac_world *w, aci_move *const *v, int n, int wait_ms, ac_err *e) {
+static ac_status start(ac_world *w, aci_request *v, ac_err *e) { return aci_mesh_start(w->impl, v, e); }
+static ac_status progress(ac_world *w, aci_request *const *v, int n, int wait_ms, ac_err *e) {
   return aci_mesh_progress(w->impl, v, n, wait_ms, e);
 }
-static void cancel(ac_world *w, aci_move *v) { aci_mesh_cancel(w->impl, v); }
-static ac_status desc_swap(ac_group *g, const aci_desc *d, aci_desc *all, ac_err *e) {
-  return aci_mesh_desc_swap(g->world->impl, g, d, all, e);
+static void cancel(ac_world *w, aci_request *v) { aci_mesh_cancel(w->impl, v); }
+static ac_status exchange_descs(ac_group *g, const aci_desc *d, aci_desc *all, ac_err *e) {
+  return aci_mesh_exchange_descs(g->world->impl, g, d, all, e);
 }
 static const aci_link table = {
-    .start = start, .progress = progress, .cancel = cancel, .desc_swap = desc_swap};
+    .start = start, .progress = progress, .cancel = cancel, .exchange_descs = exchange_descs};
 
 static ac_status run(ac_group *g, const ac_coll *c, aci_desc *d, ac_err *e) {
   return aci_link_run(&table, g, c, d, e);
 }
-static ac_status pass(ac_group *g, const ac_coll *c, aci_desc *d, void **state, bool *done, ac_err *e) {
-  return aci_link_pass(&table, g, c, d, state, done, e);
+static ac_status send_recv(ac_group *g, const ac_coll *c, aci_desc *d, void **state, bool *done, ac_err *e) {
+  return aci_link_send_recv(&table, g, c, d, state, done, e);
 }
 static void tell_abort(ac_world *w, ac_status code, int rank, const char *text) {
   if (w->impl != NULL) aci_mesh_abort(w->impl, code, rank, text);
@@ -65,6 +65,6 @@ const aci_backend aci_tcp_backend = {.struct_size = sizeof(aci_backend),
                                      .join = join,
                                      .leave = leave,
                                      .run = run,
-                                     .pass = pass,
+                                     .send_recv = send_recv,
                                      .abort = tell_abort,
                                      .bytes = aci_sim_bytes};

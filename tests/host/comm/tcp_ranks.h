@@ -120,7 +120,7 @@ static void note(rank *r, ac_group *g, const ac_coll *c) {
   atomic_fetch_add(&shared->told, 1);
 }
 
-/* A call that is right; false: a verdict came, which the others may have over their next call while this rank is still
+/* A call that is right; false: an abort came, which the others may have over their next call while this rank is still
  * in it. */
 static bool go_on(rank *r, const ac_coll *c) {
   note(r, ac_world_group(r->w), c);

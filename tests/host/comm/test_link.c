@@ -18,11 +18,11 @@ static int64_t offset;  /* elements of its part that have come */
 static int64_t n_sent;  /* elements */
 static int64_t n_asked, n_here, own, most_sent; /* receives; elements that came in order; of this rank; to be sent */
 static int period;      /* of receives, one in so many has not come when it is asked for; 0: all have */
-static aci_move *late[8];
+static aci_request *late[8];
 static int64_t behind[8]; /* elements that came after it in the order */
 static int n_late;
 
-static ac_status start(ac_world *w, aci_move *m, ac_err *e) {
+static ac_status start(ac_world *w, aci_request *m, ac_err *e) {
   const int size = w->place.size;
   int32_t *p = m->ptr;
   const int64_t n = (int64_t)(m->bytes / sizeof *p);
@@ -52,7 +52,7 @@ static ac_status start(ac_world *w, aci_move *m, ac_err *e) {
   return AC_OK;
 }
 
-static ac_status progress(ac_world *w, aci_move *const *m, int n, int wait_ms, ac_err *e) {
+static ac_status progress(ac_world *w, aci_request *const *m, int n, int wait_ms, ac_err *e) {
   (void)w, (void)m, (void)wait_ms, (void)e;
   assert_int_equal(n, n_late);
   const int64_t can = own + n_here < most_sent ? own + n_here : most_sent;
@@ -65,19 +65,19 @@ static ac_status progress(ac_world *w, aci_move *const *m, int n, int wait_ms, a
   return AC_OK;
 }
 
-static void cancel(ac_world *w, aci_move *m) {
+static void cancel(ac_world *w, aci_request *m) {
   (void)w, (void)m;
   fail_msg("nothing is under way");
 }
 
-static ac_status desc_swap(ac_group *g, const aci_desc *d, aci_desc *all, ac_err *e) {
+static ac_status exchange_descs(ac_group *g, const aci_desc *d, aci_desc *all, ac_err *e) {
   (void)e;
   for (int r = 0; r < g->size; r++) all[r] = *d;
   return AC_OK;
 }
 
 static const aci_link link_of_late_ranks = {
-    .start = start, .progress = progress, .cancel = cancel, .desc_swap = desc_swap};
+    .start = start, .progress = progress, .cancel = cancel, .exchange_descs = exchange_descs};
 
 /* Parts of `count` elements, none of ranks r with r % 3 == empty; as rank `me` sees it. */
 static void all_gather(int size, int me, int64_t count, int empty, int late_ones) {

@@ -26,11 +26,11 @@ static void together(const rank *r) {
 
 static void begin_anew(rank *r) {
   uint32_t mine = 0;
-  CHECK_OK(aci_prompt_rest(r->w, &mine, E_));
+  CHECK_OK(aci_prompt_reset(r->w, &mine, E_));
   uint32_t most = atomic_load(&shared->next);
   while (most < mine && !atomic_compare_exchange_weak(&shared->next, &most, mine)) continue;
   together(r);
-  if (r->me == 0) aci_verdict_clear(r->w->segment.head);
+  if (r->me == 0) aci_abort_clear(r->w->segment.head);
   together(r);
   aci_prompt_resume(r->w, atomic_load(&shared->next));
 }

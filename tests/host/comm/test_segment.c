@@ -1,4 +1,4 @@
-/* The control segment alone: making and opening it, what is refused, the first verdict, pages that are read
+/* The control segment alone: making and opening it, what is refused, the first abort reason, pages that are read
  * while they change. */
 #include "support/test.h"
 
@@ -29,12 +29,12 @@ static void make_and_open(void **state) {
     aci_page_of(a.head, last)->pid = 5;
     atomic_store(&aci_slot_of(a.head, ACI_GROUPS - 1, last)->arrived, 6);
     aci_stage_of(a.head, ACI_GROUPS - 1, last)->out[1][ACI_CHUNK - 1] = 7;
-    aci_mail_of(a.head, last, last)->piece[1][ACI_CHUNK - 1] = 8;
+    aci_mailbox_of(a.head, last, last)->piece[1][ACI_CHUNK - 1] = 8;
     assert_int_equal(aci_page_of(b.head, last)->pid, 5);
     assert_int_equal(atomic_load(&aci_slot_of(b.head, ACI_GROUPS - 1, last)->arrived), 6);
     assert_int_equal(aci_stage_of(b.head, ACI_GROUPS - 1, last)->out[1][ACI_CHUNK - 1], 7);
-    assert_int_equal(aci_mail_of(b.head, last, last)->piece[1][ACI_CHUNK - 1], 8);
-    assert_ptr_equal((char *)(aci_mail_of(b.head, last, last) + 1), (char *)b.head + b.head->total);
+    assert_int_equal(aci_mailbox_of(b.head, last, last)->piece[1][ACI_CHUNK - 1], 8);
+    assert_ptr_equal((char *)(aci_mailbox_of(b.head, last, last) + 1), (char *)b.head + b.head->total);
     struct stat s;
     assert_int_equal(fstat(a.fd, &s), 0);
     assert_true(s.st_blocks * 512 < (4 << 20)); /* sparse */
@@ -65,23 +65,23 @@ static void refusals(void **state) {
   aci_segment_close(&a);
 }
 
-static void first_verdict(void **state) {
+static void first_abort_reason(void **state) {
   aci_segment_map a;
   ac_err e;
   assert_ok(aci_segment_make(2, &a, &e), e);
   char text[1000];
   memset(text, 'x', sizeof text);
   text[999] = 0;
-  assert_true(aci_verdict_give(a.head, AC_PEER, 1, text));
-  assert_false(aci_verdict_give(a.head, AC_TIMEOUT, 0, "later"));
-  assert_int_equal(a.head->verdict.code, AC_PEER);
-  assert_int_equal(a.head->verdict.rank, 1);
-  assert_int_equal(strlen(a.head->verdict.text), sizeof a.head->verdict.text - 1);
+  assert_true(aci_abort_segment(a.head, AC_PEER, 1, text));
+  assert_false(aci_abort_segment(a.head, AC_TIMEOUT, 0, "later"));
+  assert_int_equal(a.head->abort_reason.code, AC_PEER);
+  assert_int_equal(a.head->abort_reason.rank, 1);
+  assert_int_equal(strlen(a.head->abort_reason.text), sizeof a.head->abort_reason.text - 1);
   aci_segment_close(&a);
 }
 
-/* A sleeper of another process is woken by a verdict. */
-static void verdict_wakes(void **state) {
+/* A sleeper of another process is woken by an abort. */
+static void abort_wakes(void **state) {
   aci_segment_map a;
   ac_err e;
   assert_ok(aci_segment_make(2, &a, &e), e);
@@ -105,7 +105,7 @@ static void verdict_wakes(void **state) {
     assert_int_equal(fscanf(f, "%*d (%*[^)]) %c", &sleeping), 1);
     fclose(f);
   }
-  aci_verdict_give(a.head, AC_PEER, 0, "over");
+  aci_abort_segment(a.head, AC_PEER, 0, "over");
   int status;
   assert_int_equal(waitpid(pid, &status, 0), pid);
   assert_int_equal(status, 0);
@@ -178,7 +178,7 @@ static void held_up_writer(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(make_and_open), cmocka_unit_test(refusals),
-                                     cmocka_unit_test(first_verdict), cmocka_unit_test(verdict_wakes),
+                                     cmocka_unit_test(first_abort_reason), cmocka_unit_test(abort_wakes),
                                      cmocka_unit_test(pages_are_whole), cmocka_unit_test(held_up_writer)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,7 +37,7 @@ static void note(rank *r, ac_group *g, const ac_coll *c) {
   atomic_fetch_add(&shared->told, 1);
 }
 
-/* A call that is right; false: a verdict came, which the others may have over their next call while this rank is still
+/* A call that is right; false: an abort came, which the others may have over their next call while this rank is still
  * in it. */
 static bool go_on(rank *r, const ac_coll *c) {
   note(r, ac_world_group(r->w), c);
@@ -293,7 +293,7 @@ static void killed_under_a_launcher(void **state) {
   aci_page *p = aci_page_of(k.segment.head, 1);
   p->signal = SIGKILL;
   atomic_store(&p->state, ACI_DEAD);
-  assert_true(aci_verdict_give(k.segment.head, AC_PEER, 1, "rank 1 was killed by SIGKILL at train.lua:6"));
+  assert_true(aci_abort_segment(k.segment.head, AC_PEER, 1, "rank 1 was killed by SIGKILL at train.lua:6"));
   for (int r = 0; r < 3; r += 2) waitpid(k.pid[r], &k.status[r], 0);
   ranks_free(&k);
   for (int r = 0; r < 3; r += 2) {

@@ -184,7 +184,7 @@ static void other_job(void **state) {
   all_joined(2, 3);
 }
 
-/* A card of another version, by hand: the answer and what rank 0 says. */
+/* A info of another version, by hand: the answer and what rank 0 says. */
 static void other_version(void **state) {
   pid_t pid[MOST];
   const int port = free_port();
@@ -195,7 +195,7 @@ static void other_version(void **state) {
     fflush(NULL);
     if ((pid[0] = fork()) == 0) join_and_note(0, 2, &(join_case){0}, port);
     int fd = dial_port(port);
-    aci_rv_hello h = {.card = {.order = 0x01020304,
+    aci_rv_hello h = {.info = {.order = 0x01020304,
                                .protocol = ACI_PROTOCOL + (uint32_t)protocol,
                                .rank = 1,
                                .size = 2,
@@ -204,7 +204,7 @@ static void other_version(void **state) {
                                .host = "far\033away",
                                .run_id = "job-a"}};
     memcpy(h.magic, ACI_RV_MAGIC, 8);
-    memcpy(h.card.magic, "accelcd1", 8);
+    memcpy(h.info.magic, "accelcd1", 8);
     assert_true(send(fd, &h, sizeof h, MSG_NOSIGNAL) == (ssize_t)sizeof h);
     struct {
       aci_rv_head head;

@@ -124,26 +124,26 @@ static void test_raw(void **state) {
   expect_log("50 %\r100 %", 10);
 }
 
-/* Without a prefix the start of a line waits for its end, or until the supervision finds that it is time (rest_at). */
+/* Without a prefix the start of a line waits for its end, or until the supervision finds that it is time (partial_at). */
 static void test_pieces(void **state) {
   (void)state;
   size_t n;
   open_all("");
   const int64_t began = aci_now_ns();
   say("a", 1);
-  const int64_t rest_at = stream.rest_at;
-  assert_true(rest_at > began);
+  const int64_t partial_at = stream.partial_at;
+  assert_true(partial_at > began);
   assert_int_equal(aci_sink_waiting(&sink), 0);
   aci_sink_put(&sink, "another's\n", 10);
   say("b", 1);
-  assert_int_equal(stream.rest_at, rest_at); /* more of it is no reason to wait for longer */
+  assert_int_equal(stream.partial_at, partial_at); /* more of it is no reason to wait for longer */
   assert_int_equal(aci_sink_waiting(&sink), 10);
   say("c\nname? ", 8);
   assert_int_equal(aci_sink_waiting(&sink), 14);
-  assert_true(stream.rest_at != 0);
-  aci_stream_rest(&stream);
+  assert_true(stream.partial_at != 0);
+  aci_stream_flush_partial(&stream);
   assert_int_equal(aci_sink_waiting(&sink), 20);
-  assert_int_equal(stream.rest_at, 0);
+  assert_int_equal(stream.partial_at, 0);
   say("me\n", 3);
   char *text = close_all(&n);
   assert_string_equal(text, "another's\nabc\nname? me\n");

@@ -1,6 +1,6 @@
 /* Ranks that wait for each other in different calls: found from the descriptors that came unasked, and
  * over several ranks from what each says it waits for. The mesh's lock is held throughout. Called by
- * swap.c and moves.c.
+ * exchange_descs.c and progress.c.
  *
  * Why a ring of waits is no false alarm, however late messages are: a rank that says it waits for b also says
  * which wait of b it knew of then. On their link b's descriptors come before what b says of a later wait, so
@@ -27,8 +27,8 @@ static const char end_text[] = ": none can go on; make these calls in the same o
 /* A rank that said what it does next goes on only when all members of that group came. A descriptor of
  * the peer that this rank has not answered means that the peer waits for this rank; one collective runs
  * at a time, so that it does nothing else. */
-bool aci_mesh_crossed(aci_mesh *m, int peer, const aci_desc *mine, char *text, size_t n) {
-  const aci_said *s = m->peers[peer].said;
+bool aci_mesh_mutual_wait(aci_mesh *m, int peer, const aci_desc *mine, char *text, size_t n) {
+  const aci_pending_desc *s = m->peers[peer].descs;
   while (s != NULL && s->desc.group == mine->group && mine->kind != AC_COLL_SEND &&
          mine->kind != AC_COLL_RECV)
     s = s->next;
@@ -49,7 +49,7 @@ static uint32_t wait_of(const aci_mesh *m, int rank) {
 static void tell(aci_mesh *m) {
   for (int r = 0; r < m->size; r++) {
     if (m->peers[r].state != ACI_RUNNING) continue;
-    aci_out_control(m, r, &(aci_frame){.type = ACI_F_WAIT, .bytes = sizeof m->wait}, &m->wait);
+    aci_out_control(m, r, &(aci_message){.type = ACI_MSG_WAIT, .bytes = sizeof m->wait}, &m->wait);
     aci_out_flush(m, r);
   }
 }
@@ -62,9 +62,9 @@ void aci_mesh_tell_wait(aci_mesh *m, const aci_desc *mine, const int *missing, i
   if (w.number == 0) w.number = 1;
   for (uint32_t i = 0, was = 0; i < w.n; i++) {
     w.ranks[i] = missing[i];
-    w.heard[i] = wait_of(m, missing[i]);
+    w.known_wait[i] = wait_of(m, missing[i]);
     while (was < m->wait.n && m->wait.ranks[was] != missing[i]) was++; /* they are as before, some less */
-    news = news || was == m->wait.n || m->wait.heard[was] != w.heard[i];
+    news = news || was == m->wait.n || m->wait.known_wait[was] != w.known_wait[i];
   }
   if (!news) return;
   m->wait = w;
@@ -82,14 +82,15 @@ static bool leads_back(const aci_mesh *m, int at, int *via) {
   for (uint32_t i = 0; i < w->n; i++) {
     const int next = w->ranks[i];
     if (next < 0 || next >= m->size || via[next] >= 0) continue;
-    if (w->heard[i] == 0 || w->heard[i] != wait_of(m, next)) continue;
+    if (w->known_wait[i] == 0 || w->known_wait[i] != wait_of(m, next)) continue;
     via[next] = at;
     if (next == m->rank || leads_back(m, next, via)) return true;
   }
   return false;
 }
 
-bool aci_mesh_cycle(aci_mesh *m, const aci_desc *mine, const int *missing, int n, char *text, size_t bytes) {
+bool aci_mesh_wait_cycle(aci_mesh *m, const aci_desc *mine, const int *missing, int n, char *text,
+                         size_t bytes) {
   int *via = malloc((size_t)m->size * sizeof *via);
   bool found = false;
   if (via == NULL) return false; /* the timeout remains */

@@ -1,4 +1,4 @@
-/* Send and receive over shared memory: rings, exchanges, any order of tags, more messages than lanes, every
+/* Send and receive over shared memory: rings, exchanges, any order of tags, more messages than entries, every
  * size and place. */
 #include "host/comm/ranks.h"
 
@@ -33,7 +33,7 @@ static ac_coll recv_of(int32_t *p, int64_t n, int from, int tag) {
 }
 
 static const int64_t lengths[] = {
-    0, 1, 77, ACI_LANE_DATA / 4, ACI_LANE_DATA / 4 + 1, ACI_CHUNK / 4, ACI_CHUNK / 4 * 2 + 1, 700001};
+    0, 1, 77, ACI_ENTRY_DATA / 4, ACI_ENTRY_DATA / 4 + 1, ACI_CHUNK / 4, ACI_CHUNK / 4 * 2 + 1, 700001};
 enum { N_LENGTHS = sizeof lengths / sizeof lengths[0], LONGEST = 700001 };
 
 /* Around the ring, blocking: rank 0 sends first. Private memory and the heap by turns. */
@@ -100,7 +100,7 @@ static void exchange(rank *r) {
   }
 }
 
-/* Many more messages than lanes, received last first; those of one tag keep their order. */
+/* Many more messages than entries, received last first; those of one tag keep their order. */
 static void backwards(rank *r) {
   enum { N = 200, SIZE = 2000 };
   ac_group *g = ac_world_group(r->w);
@@ -151,12 +151,12 @@ static void left_behind(rank *r) {
   }
 }
 
-/* Two messages come while the receiver goes through the lanes: it has passed the first one's, still empty, and finds the
- * second's. It must not take that for the first. Rank 0 puts the mail into the state that the receiver would see. */
+/* Two messages come while the receiver goes through the entries: it has passed the first one's, still empty, and finds the
+ * second's. It must not take that for the first. Rank 0 puts the mailbox into the state that the receiver would see. */
 static void meanwhile(rank *r) {
   ac_group *g = ac_world_group(r->w);
   const ac_coll barrier = {.kind = AC_COLL_BARRIER, .site = "pass.lua:3"};
-  aci_mail *m = aci_mail_of(r->w->segment.head, 0, 1);
+  aci_mailbox *m = aci_mailbox_of(r->w->segment.head, 0, 1);
   int32_t p[10], q[7];
   if (r->me == 0) {
     fill(p, 10, 0, 1, 1);
@@ -164,12 +164,12 @@ static void meanwhile(rank *r) {
     const ac_coll a = send_of(p, 10, 1, 0), b = send_of(q, 7, 1, 0);
     CHECK_OK(ac_collective(g, &a, E_));
     CHECK_OK(ac_collective(g, &b, E_));
-    CHECK(m->lane[0].order == 1 && m->lane[1].order == 2 && atomic_load(&m->offers) == 2);
-    atomic_store(&m->lane[0].state, ACI_LANE_FREE);
+    CHECK(m->entry[0].order == 1 && m->entry[1].order == 2 && atomic_load(&m->offers) == 2);
+    atomic_store(&m->entry[0].state, ACI_ENTRY_FREE);
     atomic_store(&m->offers, 0);
     CHECK_OK(ac_collective(g, &barrier, E_));
     sleep_ms(50);
-    atomic_store(&m->lane[0].state, ACI_LANE_OFFERED);
+    atomic_store(&m->entry[0].state, ACI_ENTRY_OFFERED);
     atomic_store(&m->offers, 2);
   } else {
     CHECK_OK(ac_collective(g, &barrier, E_));

@@ -1,14 +1,14 @@
-/* Send and receive: a message takes a lane of the mail of its pair of ranks.
+/* Send and receive: a message takes an entry of the mailbox of its pair of ranks.
  *
- *   FREE -> OFFERED   by the sender. What fits lies in the lane and the sender is done
+ *   FREE -> OFFERED   by the sender. What fits lies in the entry and the sender is done
  *   OFFERED -> TAKEN  by the receive that matches it: the oldest of its group and tag, in the order of the
  *                     offers
- *   TAKEN -> READ     when the receiver has all of it, out of the sender's heap or through the mail's two
- *                     pieces, which serve one message at a time; the sender frees the lane. Messages in the
- *                     lane go from OFFERED to FREE
+ *   TAKEN -> READ     when the receiver has all of it, out of the sender's heap or through the mailbox's two
+ *                     pieces, which serve one message at a time; the sender frees the entry. Messages in the
+ *                     entry go from OFFERED to FREE
  *
- * When all lanes are full of messages that nobody receives yet, the last one carries what the receiver's
- * `want` names, so that the order in which a rank receives does not matter. Sends that wait for a lane keep
+ * When all entries are full of messages that nobody receives yet, the last one carries what the receiver's
+ * `want` names, so that the order in which a rank receives does not matter. Sends that wait for an entry keep
  * their order. */
 #include <stdlib.h>
 #include <string.h>
@@ -22,27 +22,27 @@ enum { AT_ONCE = 16 << 20, LOOK_EVERY = 16 };
 typedef struct transfer transfer;
 struct transfer {
   transfer *next, *prev; /* all of this rank's */
-  transfer *later;       /* of its peer: waiting for a lane (sends) or a message (receives), oldest first */
+  transfer *later;       /* of its peer: waiting for an entry (sends) or a message (receives), oldest first */
   const ac_coll *c;
   const aci_desc *d;
   ac_group *g;
   uint64_t channel;
-  int peer; /* local rank */
-  int lane; /* -1: none */
+  int peer;  /* local rank */
+  int entry; /* -1: none */
   uint32_t pieces;
   size_t bytes, done;
   bool sends, listed, over, shown, alone; /* alone: the thread that runs the script waits for just this one */
   uint32_t polls;
   int64_t began;
-  aci_look look;
+  aci_deadlock_probe probe;
 };
 
 typedef struct peer {
-  transfer *first, *first_in; /* sends without a lane; receives without a message */
-  transfer *streams;          /* the send that has the mail's pieces */
+  transfer *first, *first_in; /* sends without an entry; receives without a message */
+  transfer *streams;          /* the send that has the mailbox's pieces */
   uint32_t order, seen;       /* offers made; offers of the other side that were looked at */
   bool fresh;                 /* a receive came since the last look */
-  bool lanes, pieces;         /* have their pages */
+  bool entries, pieces;       /* have their pages */
   bool asked;                 /* a receive from it was there */
 } peer;
 
@@ -67,13 +67,13 @@ void aci_shm_pairs_free(aci_shm_pairs *p) {
   free(p);
 }
 
-void aci_shm_pairs_rest(const aci_shm_pairs *p, const ac_world *w) {
+void aci_shm_pairs_reset(const aci_shm_pairs *p, const ac_world *w) {
   const int me = w->place.local_rank;
   for (int i = 0; i < p->n; i++) {
-    if (p->peer[i].asked) atomic_store(&aci_mail_of(w->segment.head, i, me)->want, 0);
-    if (!p->peer[i].lanes) continue;
-    aci_mail *m = aci_mail_of(w->segment.head, me, i);
-    for (int k = 0; k < ACI_LANES; k++) atomic_store(&m->lane[k].state, ACI_LANE_FREE);
+    if (p->peer[i].asked) atomic_store(&aci_mailbox_of(w->segment.head, i, me)->want, 0);
+    if (!p->peer[i].entries) continue;
+    aci_mailbox *m = aci_mailbox_of(w->segment.head, me, i);
+    for (int k = 0; k < ACI_MAILBOX_ENTRIES; k++) atomic_store(&m->entry[k].state, ACI_ENTRY_FREE);
     atomic_store(&m->offers, 0);
   }
 }
@@ -81,10 +81,10 @@ void aci_shm_pairs_rest(const aci_shm_pairs *p, const ac_world *w) {
 static aci_shm_pairs *pairs_of(const transfer *t) { return t->g->world->impl; }
 static peer *peer_of(const transfer *t) { return &pairs_of(t)->peer[t->peer]; }
 
-static aci_mail *mail_of(const transfer *t) {
+static aci_mailbox *mailbox_of(const transfer *t) {
   const ac_world *w = t->g->world;
-  return t->sends ? aci_mail_of(w->segment.head, w->place.local_rank, t->peer)
-                  : aci_mail_of(w->segment.head, t->peer, w->place.local_rank);
+  return t->sends ? aci_mailbox_of(w->segment.head, w->place.local_rank, t->peer)
+                  : aci_mailbox_of(w->segment.head, t->peer, w->place.local_rank);
 }
 
 /* ---- lists ---- */
@@ -111,7 +111,7 @@ static transfer *begin(ac_group *g, const ac_coll *c, const aci_desc *d) {
   t->sends = c->kind == AC_COLL_SEND;
   t->channel = ((uint64_t)g->id + 1) << 32 | (uint32_t)c->tag;
   t->peer = aci_local_of(g, c->root);
-  t->lane = -1;
+  t->entry = -1;
   t->bytes = (size_t)c->count * ac_dtype_bytes(c->dtype);
   t->began = aci_now_ns();
   t->alone = (int32_t)syscall(SYS_gettid) == g->world->page->tid;
@@ -136,17 +136,17 @@ static void end(transfer *t) {
 }
 
 /* ---- send ---- */
-static void offer(transfer *t, aci_mail *m, int i) {
+static void offer(transfer *t, aci_mailbox *m, int i) {
   peer *q = peer_of(t);
-  aci_lane *l = &m->lane[i];
+  aci_mailbox_entry *l = &m->entry[i];
   drop(&q->first, t);
-  t->lane = i;
+  t->entry = i;
   l->order = ++q->order;
   l->channel = t->channel;
   l->desc = *t->d;
   atomic_store_explicit(&l->filled, 0, memory_order_relaxed);
   atomic_store_explicit(&l->emptied, 0, memory_order_relaxed);
-  if (t->bytes <= ACI_LANE_DATA) {
+  if (t->bytes <= ACI_ENTRY_DATA) {
     l->desc.where_send = ACI_IN_SLOT;
     if (t->bytes > 0) memcpy(l->data, t->c->send, t->bytes);
     t->over = true;
@@ -155,24 +155,26 @@ static void offer(transfer *t, aci_mail *m, int i) {
     l->desc.where_send = aci_heap_offset(t->g->world, t->c->send, t->bytes, &at) ? ACI_IN_HEAP : ACI_PRIVATE;
     l->desc.at_send = at;
   }
-  atomic_store_explicit(&l->state, ACI_LANE_OFFERED, memory_order_release);
+  atomic_store_explicit(&l->state, ACI_ENTRY_OFFERED, memory_order_release);
   atomic_fetch_add_explicit(&m->offers, 1, memory_order_release);
 }
 
-/* Gives lanes to the sends of a peer that have none, oldest first. */
+/* Gives entries to the sends of a peer that have none, oldest first. */
 static ac_status place(transfer *asks, ac_err *e) {
   peer *q = peer_of(asks);
-  aci_mail *m = mail_of(asks);
-  if (!q->lanes) AC_TRY(aci_segment_commit(&asks->g->world->segment, m, offsetof(aci_mail, piece), e));
-  q->lanes = true;
-  for (int i = 0; i < ACI_LANES - 1 && q->first != NULL; i++)
-    if (atomic_load_explicit(&m->lane[i].state, memory_order_acquire) == ACI_LANE_FREE) offer(q->first, m, i);
+  aci_mailbox *m = mailbox_of(asks);
+  if (!q->entries) AC_TRY(aci_segment_commit(&asks->g->world->segment, m, offsetof(aci_mailbox, piece), e));
+  q->entries = true;
+  for (int i = 0; i < ACI_MAILBOX_ENTRIES - 1 && q->first != NULL; i++)
+    if (atomic_load_explicit(&m->entry[i].state, memory_order_acquire) == ACI_ENTRY_FREE)
+      offer(q->first, m, i);
   const uint64_t want = q->first == NULL ? 0 : atomic_load_explicit(&m->want, memory_order_acquire);
-  if (want == 0 || atomic_load_explicit(&m->lane[ACI_LANES - 1].state, memory_order_acquire) != ACI_LANE_FREE)
+  if (want == 0 ||
+      atomic_load_explicit(&m->entry[ACI_MAILBOX_ENTRIES - 1].state, memory_order_acquire) != ACI_ENTRY_FREE)
     return AC_OK;
   for (transfer *t = q->first; t != NULL; t = t->later) {
     if (t->channel != want) continue;
-    offer(t, m, ACI_LANES - 1);
+    offer(t, m, ACI_MAILBOX_ENTRIES - 1);
     break;
   }
   return AC_OK;
@@ -180,17 +182,17 @@ static ac_status place(transfer *asks, ac_err *e) {
 
 static ac_status send_step(transfer *t, bool *waits, ac_err *e) {
   peer *q = peer_of(t);
-  aci_mail *m = mail_of(t);
-  if (t->lane < 0) AC_TRY(place(t, e));
-  *waits = t->lane < 0;
-  if (t->lane < 0 || t->over) return AC_OK;
-  aci_lane *l = &m->lane[t->lane];
+  aci_mailbox *m = mailbox_of(t);
+  if (t->entry < 0) AC_TRY(place(t, e));
+  *waits = t->entry < 0;
+  if (t->entry < 0 || t->over) return AC_OK;
+  aci_mailbox_entry *l = &m->entry[t->entry];
   const uint32_t state = atomic_load_explicit(&l->state, memory_order_acquire);
-  *waits = state == ACI_LANE_OFFERED;
-  if (state == ACI_LANE_READ) {
+  *waits = state == ACI_ENTRY_OFFERED;
+  if (state == ACI_ENTRY_READ) {
     t->over = true;
-    atomic_store_explicit(&l->state, ACI_LANE_FREE, memory_order_release);
-  } else if (state == ACI_LANE_TAKEN && l->desc.where_send == ACI_PRIVATE &&
+    atomic_store_explicit(&l->state, ACI_ENTRY_FREE, memory_order_release);
+  } else if (state == ACI_ENTRY_TAKEN && l->desc.where_send == ACI_PRIVATE &&
              (q->streams == NULL || q->streams == t)) {
     if (!q->pieces) AC_TRY(aci_segment_commit(&t->g->world->segment, m->piece, sizeof m->piece, e));
     q->pieces = true;
@@ -207,10 +209,10 @@ static ac_status send_step(transfer *t, bool *waits, ac_err *e) {
 
 /* ---- receive ---- */
 /* The message that was found for a receive. */
-static ac_status take(transfer *t, aci_mail *m, int i, ac_err *e) {
-  aci_lane *l = &m->lane[i];
+static ac_status take(transfer *t, aci_mailbox *m, int i, ac_err *e) {
+  aci_mailbox_entry *l = &m->entry[i];
   drop(&peer_of(t)->first_in, t);
-  t->lane = i;
+  t->entry = i;
   if (l->desc.dtype != t->d->dtype || l->desc.count != t->d->count) {
     char sent[160], wanted[160];
     ac_world *w = t->g->world;
@@ -221,37 +223,37 @@ static ac_status take(transfer *t, aci_mail *m, int i, ac_err *e) {
         aci_desc_text(t->d, wanted, sizeof wanted));
   }
   if (l->desc.where_send != ACI_IN_SLOT) {
-    atomic_store_explicit(&l->state, ACI_LANE_TAKEN, memory_order_release);
+    atomic_store_explicit(&l->state, ACI_ENTRY_TAKEN, memory_order_release);
     return AC_OK;
   }
   if (t->bytes > 0) memcpy(t->c->recv, l->data, t->bytes);
   t->over = true;
-  atomic_store_explicit(&l->state, ACI_LANE_FREE, memory_order_release);
+  atomic_store_explicit(&l->state, ACI_ENTRY_FREE, memory_order_release);
   return AC_OK;
 }
 
 /* Finds messages for the receives of a peer, in the order in which they were offered. Only those up to the count that was
- * read before the lanes are: of later ones, offered meanwhile, a first may lie in a lane that was looked at already. */
+ * read before the entries are: of later ones, offered meanwhile, a first may lie in an entry that was looked at already. */
 static ac_status match(transfer *asks, ac_err *e) {
   peer *q = peer_of(asks);
-  aci_mail *m = mail_of(asks);
+  aci_mailbox *m = mailbox_of(asks);
   const uint32_t offers = atomic_load_explicit(&m->offers, memory_order_acquire);
   if (offers == q->seen && !q->fresh) return AC_OK;
   q->seen = offers;
   q->fresh = false;
-  int lanes[ACI_LANES], n = 0;
-  for (int i = 0; i < ACI_LANES; i++) {
-    if (atomic_load_explicit(&m->lane[i].state, memory_order_acquire) != ACI_LANE_OFFERED) continue;
-    if ((int32_t)(m->lane[i].order - offers) > 0) continue;
+  int entries[ACI_MAILBOX_ENTRIES], n = 0;
+  for (int i = 0; i < ACI_MAILBOX_ENTRIES; i++) {
+    if (atomic_load_explicit(&m->entry[i].state, memory_order_acquire) != ACI_ENTRY_OFFERED) continue;
+    if ((int32_t)(m->entry[i].order - offers) > 0) continue;
     int at = n++;
-    for (; at > 0 && (int32_t)(m->lane[lanes[at - 1]].order - m->lane[i].order) > 0; at--)
-      lanes[at] = lanes[at - 1];
-    lanes[at] = i;
+    for (; at > 0 && (int32_t)(m->entry[entries[at - 1]].order - m->entry[i].order) > 0; at--)
+      entries[at] = entries[at - 1];
+    entries[at] = i;
   }
   for (int i = 0; i < n && q->first_in != NULL; i++) {
     transfer *t = q->first_in;
-    while (t != NULL && t->channel != m->lane[lanes[i]].channel) t = t->later;
-    if (t != NULL) AC_TRY(take(t, m, lanes[i], e));
+    while (t != NULL && t->channel != m->entry[entries[i]].channel) t = t->later;
+    if (t != NULL) AC_TRY(take(t, m, entries[i], e));
   }
   const uint64_t want = q->first_in == NULL ? 0 : q->first_in->channel;
   if (atomic_load_explicit(&m->want, memory_order_relaxed) != want)
@@ -260,11 +262,11 @@ static ac_status match(transfer *asks, ac_err *e) {
 }
 
 static ac_status recv_step(transfer *t, bool *waits, ac_err *e) {
-  aci_mail *m = mail_of(t);
-  if (t->lane < 0) AC_TRY(match(t, e));
-  *waits = t->lane < 0;
-  if (t->lane < 0 || t->over) return AC_OK;
-  aci_lane *l = &m->lane[t->lane];
+  aci_mailbox *m = mailbox_of(t);
+  if (t->entry < 0) AC_TRY(match(t, e));
+  *waits = t->entry < 0;
+  if (t->entry < 0 || t->over) return AC_OK;
+  aci_mailbox_entry *l = &m->entry[t->entry];
   char *to = t->c->recv;
   if (l->desc.where_send == ACI_IN_HEAP) {
     ac_world *w = t->g->world;
@@ -285,23 +287,23 @@ static ac_status recv_step(transfer *t, bool *waits, ac_err *e) {
   }
   if (t->done < t->bytes) return AC_OK;
   t->over = true;
-  atomic_store_explicit(&l->state, ACI_LANE_READ, memory_order_release);
+  atomic_store_explicit(&l->state, ACI_ENTRY_READ, memory_order_release);
   return AC_OK;
 }
 
 /* ---- both ---- */
 /* On the page as long as the other side has not met it; `now` is before the step that found nothing. */
-static ac_status look_around(transfer *t, int64_t now, ac_err *e) {
+static ac_status check_wait(transfer *t, int64_t now, ac_err *e) {
   aci_waiting k = {
-      .g = t->g, .mine = t->d, .began = t->began, .now = now, .first = t->c->root, .look = &t->look};
-  k.firm = t->alone ? ACI_FIRM_WORD : ACI_SOFT;
+      .g = t->g, .mine = t->d, .began = t->began, .now = now, .first = t->c->root, .probe = &t->probe};
+  k.kind = t->alone ? ACI_WAIT_MEMORY : ACI_WAIT_SOFT;
   aci_bit_set(k.missing, t->peer);
   aci_wait_show(&k, t->shown && t->alone);
   t->shown = true;
   return aci_deadlock(&k, e);
 }
 
-ac_status aci_shm_pass(ac_group *g, const ac_coll *c, aci_desc *d, void **state, bool *done, ac_err *e) {
+ac_status aci_shm_send_recv(ac_group *g, const ac_coll *c, aci_desc *d, void **state, bool *done, ac_err *e) {
   transfer *t = *state;
   ac_status st = aci_aborted(g->world, e);
   if (st == AC_OK && t == NULL && (t = *state = begin(g, c, d)) == NULL)
@@ -312,7 +314,7 @@ ac_status aci_shm_pass(ac_group *g, const ac_coll *c, aci_desc *d, void **state,
     const bool look = ++t->polls % LOOK_EVERY == 0;
     const int64_t now = look ? aci_now_ns() : 0;
     st = t->sends ? send_step(t, &waits, e) : recv_step(t, &waits, e);
-    if (st == AC_OK && waits && look) st = look_around(t, now, e);
+    if (st == AC_OK && waits && look) st = check_wait(t, now, e);
     if (!waits && t->shown) {
       aci_wait_over(g->world);
       t->shown = false;

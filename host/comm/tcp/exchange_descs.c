@@ -9,7 +9,7 @@
 
 enum { MS = 1000000, TURN_MS = 5, OTHERS_GRACE = 30 * MS, TELL_AFTER = 200 * MS, TELL_AGAIN = 20 * MS };
 
-typedef struct swap {
+typedef struct exchange {
   aci_mesh *m;
   ac_group *g;
   const aci_desc *mine;
@@ -18,35 +18,35 @@ typedef struct swap {
   int *ranks;                      /* the same as global ranks */
   int64_t began, checked, differs; /* differs: since when; 0: no */
   int64_t told;                    /* when the others were told of this wait, or it was looked for news; 0: not */
-} swap;
+} exchange;
 
 /* Takes what the peer said of this group. False: nothing yet. */
-static bool hear_from(swap *s, int r) {
+static bool take_desc_of(exchange *s, int r) {
   aci_peer *p = &s->m->peers[s->g->ranks[r]];
-  for (aci_said **at = &p->said; *at != NULL; at = &(*at)->next) {
-    aci_said *said = *at;
-    if (said->desc.group != s->g->id) continue;
-    s->all[r] = said->desc;
-    *at = said->next;
-    p->n_said--;
-    free(said);
+  for (aci_pending_desc **at = &p->descs; *at != NULL; at = &(*at)->next) {
+    aci_pending_desc *d = *at;
+    if (d->desc.group != s->g->id) continue;
+    s->all[r] = d->desc;
+    *at = d->next;
+    p->n_descs--;
+    free(d);
     return true;
   }
   return false;
 }
 
-static void collect(swap *s) {
+static void collect(exchange *s) {
   int n = 0;
   for (int i = 0; i < s->n; i++) {
     const int r = s->missing[i];
-    if (!hear_from(s, r)) s->missing[n++] = r;
+    if (!take_desc_of(s, r)) s->missing[n++] = r;
     else if (!aci_desc_same(&s->all[r], s->mine) && s->differs == 0) s->differs = aci_now_ns();
   }
   s->n = n;
   for (int i = 0; i < n; i++) s->ranks[i] = s->g->ranks[s->missing[i]];
 }
 
-static ac_status mismatch(swap *s, ac_err *e) {
+static ac_status mismatch(exchange *s, ac_err *e) {
   const int size = s->g->size;
   const aci_desc **descs = malloc((size_t)size * sizeof *descs);
   if (descs == NULL) return AC_FAIL(e, OOM, "no memory to tell how ranks differ");
@@ -58,7 +58,7 @@ static ac_status mismatch(swap *s, ac_err *e) {
 }
 
 /* ": rank 1 was last at train.lua:30" for the first few. The lock is held. */
-static void last_seen(const swap *s, char *buf, size_t n) {
+static void last_seen(const exchange *s, char *buf, size_t n) {
   size_t at = 0;
   buf[0] = 0;
   for (int i = 0; i < s->n && i < 3 && at < n; i++) {
@@ -72,7 +72,7 @@ static void last_seen(const swap *s, char *buf, size_t n) {
   }
 }
 
-static ac_status out_of_time(swap *s, int64_t now, ac_err *e) {
+static ac_status timed_out(exchange *s, int64_t now, ac_err *e) {
   char what[160], list[96] = "", seen[224];
   size_t at = 0;
   for (int i = 0; i < s->n && i < 8; i++)
@@ -88,54 +88,54 @@ static ac_status out_of_time(swap *s, int64_t now, ac_err *e) {
 }
 
 /* The others' ends, circles, the time. Called when something is missing. */
-static ac_status look_around(swap *s, ac_err *e) {
+static ac_status check_wait(exchange *s, ac_err *e) {
   aci_mesh *m = s->m;
   const int64_t now = aci_now_ns();
   int left = -1;
-  bool crossed = false;
+  bool deadlocked = false;
   char text[512];
   pthread_mutex_lock(&m->lock);
-  for (int i = 0; i < s->n && left < 0 && !crossed; i++) {
+  for (int i = 0; i < s->n && left < 0 && !deadlocked; i++) {
     if (m->peers[s->ranks[i]].state == ACI_LEFT) left = s->ranks[i];
-    else crossed = aci_mesh_crossed(m, s->ranks[i], s->mine, text, sizeof text);
+    else deadlocked = aci_mesh_mutual_wait(m, s->ranks[i], s->mine, text, sizeof text);
   }
   const bool again = s->told != 0;
-  if (left < 0 && !crossed && now - (again ? s->told : s->began) > (again ? TELL_AGAIN : TELL_AFTER)) {
+  if (left < 0 && !deadlocked && now - (again ? s->told : s->began) > (again ? TELL_AGAIN : TELL_AFTER)) {
     aci_mesh_tell_wait(m, s->mine, s->ranks, s->n, !again);
     s->told = now;
   }
-  if (left < 0 && !crossed && again) crossed = aci_mesh_cycle(m, s->mine, s->ranks, s->n, text, sizeof text);
+  if (left < 0 && !deadlocked && again) deadlocked = aci_mesh_wait_cycle(m, s->mine, s->ranks, s->n, text, sizeof text);
   pthread_mutex_unlock(&m->lock);
   if (s->differs != 0)
-    return left >= 0 || crossed || now - s->differs > OTHERS_GRACE ? mismatch(s, e) : AC_OK;
+    return left >= 0 || deadlocked || now - s->differs > OTHERS_GRACE ? mismatch(s, e) : AC_OK;
   if (left >= 0) return aci_mesh_left(m, left, s->mine, e);
-  if (crossed) return aci_stop(m->world, AC_MISMATCH, -1, e, "%s", text);
+  if (deadlocked) return aci_stop(m->world, AC_MISMATCH, -1, e, "%s", text);
   if (now - s->checked < TURN_MS * (int64_t)MS) return AC_OK;
   s->checked = now;
   const int64_t limit = atomic_load_explicit(&m->world->timeout_ns, memory_order_relaxed);
-  if (now - s->began > limit) return out_of_time(s, now, e);
+  if (now - s->began > limit) return timed_out(s, now, e);
   return aci_wait_check(s->g, s->mine, s->began, s->n == 1 ? s->missing[0] : -1, e);
 }
 
-static ac_status run(swap *s, ac_err *e) {
+static ac_status run(exchange *s, ac_err *e) {
   for (;;) {
     pthread_mutex_lock(&s->m->lock);
     collect(s);
     pthread_mutex_unlock(&s->m->lock);
     if (s->n == 0) return s->differs != 0 ? mismatch(s, e) : AC_OK;
-    AC_TRY(look_around(s, e));
-    aci_mesh_turn(s->m, TURN_MS);
-    AC_TRY(aci_mesh_settle(s->m, e));
+    AC_TRY(check_wait(s, e));
+    aci_mesh_poll(s->m, TURN_MS);
+    AC_TRY(aci_mesh_check_end(s->m, e));
   }
 }
 
-ac_status aci_mesh_desc_swap(aci_mesh *m, ac_group *g, const aci_desc *d, aci_desc *all, ac_err *e) {
+ac_status aci_mesh_exchange_descs(aci_mesh *m, ac_group *g, const aci_desc *d, aci_desc *all, ac_err *e) {
   enum { FEW = 32 };
   int few[2 * FEW], *ranks = few;
   AC_TRY(aci_aborted(m->world, e));
   if (g->size > FEW && (ranks = malloc(2 * (size_t)g->size * sizeof *ranks)) == NULL)
     return AC_FAIL(e, OOM, "no memory for the descriptors of %d ranks", g->size);
-  swap s = {.m = m,
+  exchange s = {.m = m,
             .g = g,
             .mine = d,
             .all = all,
@@ -149,7 +149,7 @@ ac_status aci_mesh_desc_swap(aci_mesh *m, ac_group *g, const aci_desc *d, aci_de
     const int r = (g->rank + i) % g->size;
     s.missing[s.n++] = r;
     if (m->peers[g->ranks[r]].state == ACI_RUNNING)
-      aci_out_control(m, g->ranks[r], &(aci_frame){.type = ACI_F_DESC, .channel = g->id, .bytes = sizeof *d},
+      aci_out_control(m, g->ranks[r], &(aci_message){.type = ACI_MSG_DESC, .channel = g->id, .bytes = sizeof *d},
                       d);
     aci_out_flush(m, g->ranks[r]);
   }

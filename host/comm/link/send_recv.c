@@ -9,7 +9,7 @@
 #include "comm/wait.h"
 
 typedef struct transfer {
-  aci_move head, body;
+  aci_request head, body;
   aci_desc mine, theirs;
   bool compared;
 } transfer;
@@ -39,18 +39,18 @@ static ac_status begin(const aci_link *l, ac_group *g, const ac_coll *c, const a
   const uint64_t channel = aci_channel(g, (uint32_t)c->tag, true);
   t->mine = *d;
   t->compared = sends;
-  t->head = (aci_move){.peer = g->ranks[c->root],
-                       .sends = sends,
-                       .channel = channel,
-                       .ptr = sends ? &t->mine : &t->theirs,
-                       .bytes = sizeof(aci_desc),
-                       .want = &t->mine};
-  t->body = (aci_move){.peer = t->head.peer,
-                       .sends = sends,
-                       .channel = channel,
-                       .ptr = sends ? (void *)(uintptr_t)c->send : c->recv,
-                       .bytes = (size_t)c->count * ac_dtype_bytes(c->dtype),
-                       .want = &t->mine};
+  t->head = (aci_request){.peer = g->ranks[c->root],
+                          .sends = sends,
+                          .channel = channel,
+                          .ptr = sends ? &t->mine : &t->theirs,
+                          .bytes = sizeof(aci_desc),
+                          .want = &t->mine};
+  t->body = (aci_request){.peer = t->head.peer,
+                          .sends = sends,
+                          .channel = channel,
+                          .ptr = sends ? (void *)(uintptr_t)c->send : c->recv,
+                          .bytes = (size_t)c->count * ac_dtype_bytes(c->dtype),
+                          .want = &t->mine};
   t->body.over = t->body.bytes == 0;
   ac_status st = l->start(g->world, &t->head, e);
   if (st == AC_OK && !t->body.over && (st = l->start(g->world, &t->body, e)) != AC_OK)
@@ -74,7 +74,7 @@ static void end(const aci_link *l, ac_group *g, transfer *t) {
  * by it. */
 static ac_status work(const aci_link *l, ac_group *g, transfer *t, ac_err *e) {
   for (;;) {
-    aci_move *ask[2];
+    aci_request *ask[2];
     int n = 0;
     ac_err own;
     const bool first = !t->compared;
@@ -91,8 +91,8 @@ static ac_status work(const aci_link *l, ac_group *g, transfer *t, ac_err *e) {
   }
 }
 
-ac_status aci_link_pass(const aci_link *l, ac_group *g, const ac_coll *c, aci_desc *d, void **state,
-                        bool *done, ac_err *e) {
+ac_status aci_link_send_recv(const aci_link *l, ac_group *g, const ac_coll *c, aci_desc *d, void **state,
+                             bool *done, ac_err *e) {
   transfer *t = *state;
   if (*done) {
     end(l, g, t);

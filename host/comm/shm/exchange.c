@@ -16,7 +16,7 @@ typedef struct pieces {
 } pieces;
 
 static unsigned char *buffer(const aci_shm_call *c, int s, int64_t k) {
-  return aci_shm_stage_of(c, s)->in[(c->s->turn + (uint64_t)k) & 1];
+  return aci_shm_stage_of(c, s)->in[(c->s->pieces + (uint64_t)k) & 1];
 }
 
 /* What is left of `all` bytes from piece k on, at most a piece. */
@@ -25,7 +25,7 @@ static size_t piece(const pieces *p, size_t all, int64_t k) {
   return from >= all ? 0 : all - from < p->step ? all - from : p->step;
 }
 
-static void copy_in(const aci_shm_move *m, const pieces *p, int64_t k) {
+static void copy_in(const aci_shm_transfer *m, const pieces *p, int64_t k) {
   aci_shm_call *c = m->c;
   unsigned char *in = buffer(c, c->me, k);
   const char *from = (const char *)m->from + (size_t)k * p->step;
@@ -41,7 +41,7 @@ static void copy_in(const aci_shm_move *m, const pieces *p, int64_t k) {
   }
 }
 
-static ac_status copy_out(const aci_shm_move *m, const pieces *p, int64_t k, ac_err *e) {
+static ac_status copy_out(const aci_shm_transfer *m, const pieces *p, int64_t k, ac_err *e) {
   aci_shm_call *c = m->c;
   for (int i = 1; i < c->n; i++) {
     const int s = (c->me + i) % c->n; /* not all from the same one at once */
@@ -67,7 +67,7 @@ static ac_status copy_out(const aci_shm_move *m, const pieces *p, int64_t k, ac_
 }
 
 /* Shows the own bytes before the meeting. */
-static ac_status offer(aci_shm_move *m, const pieces *p, ac_err *e) {
+static ac_status offer(aci_shm_transfer *m, const pieces *p, ac_err *e) {
   aci_shm_call *c = m->c;
   c->d->where_send = ACI_IN_SLOT;
   c->in_slot = m->slot_at;
@@ -84,7 +84,7 @@ static ac_status offer(aci_shm_move *m, const pieces *p, ac_err *e) {
   return AC_OK;
 }
 
-ac_status aci_shm_move_run(aci_shm_move *m, ac_err *e) {
+ac_status aci_shm_exchange(aci_shm_transfer *m, ac_err *e) {
   aci_shm_call *c = m->c;
   pieces p = {.step = ACI_CHUNK};
   if (m->split) p.step = p.slice = (size_t)ACI_CHUNK / (size_t)c->n & ~(size_t)63;
@@ -113,6 +113,6 @@ ac_status aci_shm_move_run(aci_shm_move *m, ac_err *e) {
     AC_TRY(copy_out(m, &p, k, e));
     if (k + 1 < p.n || heap) AC_TRY(aci_shm_barrier(c, e));
   }
-  c->s->turn += (uint32_t)p.n;
+  c->s->pieces += (uint32_t)p.n;
   return AC_OK;
 }

@@ -14,16 +14,16 @@ enum { MS = 1000000, SPIN_NS = 40000, LOOK_EVERY = 500 * MS, CAUSE_GRACE = 50 * 
 
 /* ---- turns ---- */
 /* Connections whose other end is gone without a word: cable, power, kernel. */
-static void look_for_silence(aci_mesh *m) {
+static void check_connections(aci_mesh *m) {
   const int64_t now = aci_now_ns();
-  if (now - m->looked < LOOK_EVERY) return;
-  const bool fresh = now - m->looked > 3 * (int64_t)LOOK_EVERY;
-  m->looked = now;
+  if (now - m->checked_at < LOOK_EVERY) return;
+  const bool fresh = now - m->checked_at > 3 * (int64_t)LOOK_EVERY;
+  m->checked_at = now;
   for (int r = 0; r < m->size; r++) {
     aci_peer *p = &m->peers[r];
     if (p->fd < 0 || p->state != ACI_RUNNING) continue;
-    p->silent = aci_socket_is_silent(p->fd) ? (fresh ? 1 : p->silent + 1) : 0;
-    if (p->silent >= 2) aci_peer_dies(m, r, "its machine does not answer any more");
+    p->unresponsive = aci_socket_is_unresponsive(p->fd) ? (fresh ? 1 : p->unresponsive + 1) : 0;
+    if (p->unresponsive >= 2) aci_peer_dies(m, r, "its machine does not answer any more");
   }
 }
 
@@ -52,8 +52,8 @@ static void serve(aci_mesh *m, int n) {
   }
 }
 
-void aci_mesh_turn(aci_mesh *m, int wait_ms) {
-  if (m->beside != NULL && wait_ms > 0) m->beside();
+void aci_mesh_poll(aci_mesh *m, int wait_ms) {
+  if (m->other_progress != NULL && wait_ms > 0) m->other_progress();
   pthread_mutex_lock(&m->lock);
   const int n = prepare(m);
   pthread_mutex_unlock(&m->lock);
@@ -65,7 +65,7 @@ void aci_mesh_turn(aci_mesh *m, int wait_ms) {
   }
   pthread_mutex_lock(&m->lock);
   if (ready > 0) serve(m, n);
-  look_for_silence(m);
+  check_connections(m);
   pthread_mutex_unlock(&m->lock);
   uint64_t count;
   if (ready > 0 && m->polls[0].revents != 0 && read(m->wake, &count, sizeof count) < 0)
@@ -74,10 +74,10 @@ void aci_mesh_turn(aci_mesh *m, int wait_ms) {
 
 /* ---- the end of the job ---- */
 static ac_status pass_on(aci_mesh *m, ac_err *e) {
-  char text[sizeof m->verdict.text + 16];
+  char text[sizeof m->abort_reason.text + 16];
   pthread_mutex_lock(&m->lock);
-  m->told = true; /* who gave it tells everyone */
-  const aci_verdict_body v = m->verdict;
+  m->abort_sent = true; /* who gave it tells everyone */
+  const aci_abort_body v = m->abort_reason;
   pthread_mutex_unlock(&m->lock);
   snprintf(text, sizeof text, "%s%s", strncmp(v.text, "stopped: ", 9) == 0 ? "" : "stopped: ", v.text);
   const bool known = v.code > 0 && v.code <= AC_TIMEOUT;
@@ -85,13 +85,13 @@ static ac_status pass_on(aci_mesh *m, ac_err *e) {
   return aci_aborted(m->world, e);
 }
 
-ac_status aci_mesh_settle(aci_mesh *m, ac_err *e) {
+ac_status aci_mesh_check_end(aci_mesh *m, ac_err *e) {
   AC_TRY(aci_aborted(m->world, e));
   const int64_t now = aci_now_ns();
   int dead = -1;
   char why[sizeof m->peers->why], site[ACI_SITE], name[80];
   pthread_mutex_lock(&m->lock);
-  const bool verdict = m->has_verdict;
+  const bool has_abort = m->has_abort;
   for (int r = 0; r < m->size && dead < 0; r++) {
     const aci_peer *p = &m->peers[r];
     /* who knows the cause may be about to say it */
@@ -102,7 +102,7 @@ ac_status aci_mesh_settle(aci_mesh *m, ac_err *e) {
     memcpy(site, p->last_site, sizeof site);
   }
   pthread_mutex_unlock(&m->lock);
-  if (verdict) return pass_on(m, e);
+  if (has_abort) return pass_on(m, e);
   if (dead < 0) return AC_OK;
   return aci_stop(m->world, AC_PEER, dead, e, "%s died: %s%s%s", aci_peer_name(m, dead, name, sizeof name),
                   why, site[0] != 0 ? "; it was last seen at " : "", site);
@@ -121,8 +121,8 @@ ac_status aci_mesh_left(aci_mesh *m, int peer, const aci_desc *want, ac_err *e) 
 }
 
 ac_status aci_mesh_check(aci_mesh *m, int need, int wait_ms, ac_err *e) {
-  aci_mesh_turn(m, wait_ms);
-  AC_TRY(aci_mesh_settle(m, e));
+  aci_mesh_poll(m, wait_ms);
+  AC_TRY(aci_mesh_check_end(m, e));
   if (need < 0 || need == m->rank) return AC_OK;
   pthread_mutex_lock(&m->lock);
   const bool left = m->peers[need].state == ACI_LEFT;
@@ -131,7 +131,7 @@ ac_status aci_mesh_check(aci_mesh *m, int need, int wait_ms, ac_err *e) {
 }
 
 /* ---- transfers ---- */
-ac_status aci_mesh_start(aci_mesh *m, aci_move *v, ac_err *e) {
+ac_status aci_mesh_start(aci_mesh *m, aci_request *v, ac_err *e) {
   AC_ASSERT(v->peer >= 0 && v->peer < m->size && v->peer != m->rank && v->impl == NULL);
   aci_transfer *t = calloc(1, sizeof *t);
   if (t == NULL)
@@ -143,7 +143,7 @@ ac_status aci_mesh_start(aci_mesh *m, aci_move *v, ac_err *e) {
   aci_peer *p = &m->peers[v->peer];
   if (v->sends) {
     t->total = v->bytes;
-    t->message = p->next_message++;
+    t->number = p->next_transfer_number++;
     aci_list_add(&p->sends, t);
   } else {
     aci_in_match(m, v->peer, t);
@@ -152,7 +152,7 @@ ac_status aci_mesh_start(aci_mesh *m, aci_move *v, ac_err *e) {
   return AC_OK;
 }
 
-void aci_mesh_cancel(aci_mesh *m, aci_move *v) {
+void aci_mesh_cancel(aci_mesh *m, aci_request *v) {
   pthread_mutex_lock(&m->lock);
   aci_transfer *t = v->impl;
   v->impl = NULL;
@@ -161,17 +161,17 @@ void aci_mesh_cancel(aci_mesh *m, aci_move *v) {
   pthread_mutex_unlock(&m->lock);
 }
 
-typedef enum outcome { GOES_ON, OVER, OTHER_SIZE, LEFT, CROSSED } outcome;
+typedef enum outcome { GOES_ON, OVER, OTHER_SIZE, LEFT, DEADLOCKED } outcome;
 
 /* A message of send and recv that cannot come about, because the peer is in a collective that this rank
  * has not reached. */
-static bool is_stuck(const aci_peer *p, const aci_move *v) {
+static bool is_stuck(const aci_peer *p, const aci_request *v) {
   const aci_transfer *t = v->impl;
-  if ((v->channel >> 32 & 1) == 0 || p->said == NULL || t == NULL) return false;
+  if ((v->channel >> 32 & 1) == 0 || p->descs == NULL || t == NULL) return false;
   return v->sends ? t->begun && !t->granted && t->at < t->total : !t->wanted;
 }
 
-static outcome look(aci_mesh *m, const aci_move *v, char *text, size_t n) {
+static outcome look(aci_mesh *m, const aci_request *v, char *text, size_t n) {
   const aci_peer *p = &m->peers[v->peer];
   const aci_transfer *t = v->impl;
   if (v->over) return OVER;
@@ -181,14 +181,15 @@ static outcome look(aci_mesh *m, const aci_move *v, char *text, size_t n) {
     return OTHER_SIZE;
   }
   if (p->state == ACI_LEFT) return LEFT;
-  if (is_stuck(p, v) && v->want != NULL && aci_mesh_crossed(m, v->peer, v->want, text, n)) return CROSSED;
+  if (is_stuck(p, v) && v->want != NULL && aci_mesh_mutual_wait(m, v->peer, v->want, text, n))
+    return DEADLOCKED;
   return GOES_ON;
 }
 
-static ac_status look_at_all(aci_mesh *m, aci_move *const *v, int n, bool *over, ac_err *e) {
+static ac_status look_at_all(aci_mesh *m, aci_request *const *v, int n, bool *over, ac_err *e) {
   char text[512];
   outcome o = GOES_ON;
-  const aci_move *at = NULL;
+  const aci_request *at = NULL;
   pthread_mutex_lock(&m->lock);
   for (int i = 0; i < n; i++) {
     const outcome k = look(m, v[i], text, sizeof text);
@@ -200,11 +201,11 @@ static ac_status look_at_all(aci_mesh *m, aci_move *const *v, int n, bool *over,
   }
   pthread_mutex_unlock(&m->lock);
   if (o == LEFT) return aci_mesh_left(m, at->peer, at->want, e);
-  if (o == CROSSED) return aci_stop(m->world, AC_MISMATCH, -1, e, "%s", text);
+  if (o == DEADLOCKED) return aci_stop(m->world, AC_MISMATCH, -1, e, "%s", text);
   return o == OTHER_SIZE ? AC_FAIL(e, MISMATCH, "%s", text) : AC_OK;
 }
 
-ac_status aci_mesh_progress(aci_mesh *m, aci_move *const *v, int n, int wait_ms, ac_err *e) {
+ac_status aci_mesh_progress(aci_mesh *m, aci_request *const *v, int n, int wait_ms, ac_err *e) {
   const int64_t until = wait_ms > 0 ? aci_now_ns() + wait_ms * (int64_t)MS : 0;
   bool over = false;
   for (int turn = 0;; turn++) {
@@ -213,7 +214,7 @@ ac_status aci_mesh_progress(aci_mesh *m, aci_move *const *v, int n, int wait_ms,
     int left = 0;
     if (wait_ms > 0) left = (int)((until - aci_now_ns() + MS - 1) / MS);
     if (turn > 0 && left <= 0) return AC_OK;
-    aci_mesh_turn(m, over || left < 0 ? 0 : left);
-    AC_TRY(aci_mesh_settle(m, e));
+    aci_mesh_poll(m, over || left < 0 ? 0 : left);
+    AC_TRY(aci_mesh_check_end(m, e));
   }
 }

@@ -12,8 +12,8 @@ enum { NOT_YET, BEING_WRITTEN, WRITTEN };
 static bool keep(ac_world *w, ac_status code, int rank, const char *prefix, const char *text) {
   int none = NOT_YET;
   if (!atomic_compare_exchange_strong(&w->aborted, &none, BEING_WRITTEN)) return false;
-  ac_err_set(&w->verdict, code, __FILE__, __LINE__, "%s%s", prefix, text);
-  w->verdict.rank = rank;
+  ac_err_set(&w->abort_reason, code, __FILE__, __LINE__, "%s%s", prefix, text);
+  w->abort_reason.rank = rank;
   atomic_store_explicit(&w->aborted, WRITTEN, memory_order_release);
   return true;
 }
@@ -21,8 +21,8 @@ static bool keep(ac_world *w, ac_status code, int rank, const char *prefix, cons
 /* Takes over what the segment says. False: it says nothing. */
 static bool learn(ac_world *w) {
   aci_head *h = w->segment.head;
-  if (h == NULL || atomic_load_explicit(&h->verdict.set, memory_order_acquire) == 0) return false;
-  const aci_verdict *v = &h->verdict;
+  if (h == NULL || atomic_load_explicit(&h->abort_reason.set, memory_order_acquire) == 0) return false;
+  const aci_abort_reason *v = &h->abort_reason;
   char text[sizeof v->text];
   memcpy(text, v->text, sizeof text);
   text[sizeof text - 1] = 0;
@@ -37,7 +37,7 @@ static bool learn(ac_world *w) {
 void aci_abort(ac_world *w, ac_status code, int rank, const char *text) {
   if (atomic_load_explicit(&w->aborted, memory_order_acquire) != NOT_YET) return;
   aci_head *h = w->segment.head;
-  if (h != NULL && !aci_verdict_give(h, code, rank, text)) {
+  if (h != NULL && !aci_abort_segment(h, code, rank, text)) {
     /* another rank was first: its cause is everyone's, once it has been written */
     for (int i = 0; i < 1000; i++) {
       if (learn(w)) return;
@@ -52,6 +52,6 @@ ac_status aci_aborted(ac_world *w, ac_err *e) {
   int have = atomic_load_explicit(&w->aborted, memory_order_acquire);
   if (have == NOT_YET && !learn(w)) return AC_OK;
   while ((have = atomic_load_explicit(&w->aborted, memory_order_acquire)) == BEING_WRITTEN) sched_yield();
-  if (e != NULL) *e = w->verdict;
-  return w->verdict.code;
+  if (e != NULL) *e = w->abort_reason;
+  return w->abort_reason.code;
 }
