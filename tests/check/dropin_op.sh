@@ -1,7 +1,8 @@
 #!/bin/sh
 # One file dropped into host/ops is a new op: function, method, argument checks, C function, stub and reference page
-# follow from its signature, and no other file is edited. One folder dropped there is a new device: opened by name, with its
-# kernels and flags. Builds a copy of the tree with both, without optimisation.
+# follow from its signature, and no other file is edited. So does the op of CONTRIBUTING.md, with the test that stands there.
+# One folder dropped there is a new device: opened by name, with its kernels and flags. Builds a copy of the tree with all of
+# them, without optimisation.
 #   dropin_op.sh <cmake> <generator>
 set -eu
 cmake=$1 generator=$2
@@ -13,6 +14,12 @@ for item in CMakeLists.txt README.md LICENSE host bindings lua stdlib examples; 
 done
 cp "$ACCEL_TEST_SRC/tests/host/ops/dropin/softcap.c" "$work/tree/host/ops/map/softcap.c"
 cp -R "$ACCEL_TEST_SRC/tests/host/ops/dropin/tiny" "$work/tree/host/ops/tiny"
+# block <language>: the first block of that language in CONTRIBUTING.md
+block() {
+  awk -v open="\`\`\`$1" '$0 == open { n++; on = n == 1; next } /^```/ { on = 0 } on' "$ACCEL_TEST_SRC/CONTRIBUTING.md"
+}
+block c > "$work/tree/host/ops/map/squareplus.c"
+block lua > "$work/squareplus_test.lua"
 
 # ccache, where there is one, sees through the folder of the copy.
 CCACHE_BASEDIR="$work" CCACHE_NOHASHDIR=1
@@ -57,6 +64,8 @@ print "softcap works"
 END
 "$work/build/bin/accel-run" "$work/try.lua"
 env -u ACCEL_DEVICE "$work/build/bin/accel-run" "$work/tree/host/ops/tiny/try.lua" "$work/build/bin/accel-run"
+"$work/build/bin/accel-run" "$work/squareplus_test.lua"
+"$work/build/bin/accel-run" "$ACCEL_TEST_SRC/tests/numerics/ops_gradients_test.lua" squareplus
 
 gen="$work/build/gen"
 for file in accel/ops.h ops.md ops.json lua/meta/ops.lua; do
@@ -69,6 +78,13 @@ cc -std=c11 -fsyntax-only -Werror -Wno-address -I "$work/tree/host/include" -I "
 "$cmake" --build "$work/build" --target accel-run > "$work/again.log" 2>&1
 if grep -E -i 'building|linking' "$work/again.log"; then
   echo "an unchanged tree was built again"
+  exit 1
+fi
+# A file that is taken away takes its op along.
+rm "$work/tree/host/ops/map/softcap.c"
+"$cmake" --build "$work/build" --target accel_gen > "$work/removed.log" 2>&1
+if grep -q softcap "$gen/accel/ops.h"; then
+  echo "the op of a removed file is still in the table"
   exit 1
 fi
 rm -rf "$work/build" "$work/tree"
