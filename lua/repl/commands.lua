@@ -112,15 +112,21 @@ function commands.locals(session, _, _, width)
   return { ok = true, lines = lines }
 end
 
-local function move(session, n, none)
+-- by: "" or how many functions; sign: 1 to the callers, -1 back.
+local function move(session, by, sign, none)
+  local n = by == "" and 1 or by:find "^%d+$" and math.tointeger(tonumber(by))
   if not session.frames then return { ok = false, lines = {}, message = "no script stands here" } end
-  if not session.frames:move(n) then return { ok = false, lines = {}, message = none } end
+  if not n then return { ok = false, lines = {}, message = ("'%s' is no number of functions"):format(by) } end
+  if not session.frames:move(sign * n) then return { ok = false, lines = {}, message = none } end
   return { ok = true, lines = { session.frames.title(session.frames:selected()) } }
 end
 
---- :up, :down
-function commands.up(session) return move(session, 1, "this is the main chunk, or where a coroutine begins") end
-function commands.down(session) return move(session, -1, "this is where the script stands") end
+--- :up [N], :down [N]
+function commands.up(session, rest)
+  return move(session, rest, 1, session.frames and ("the last caller is %s"):format(session.frames:last())
+    .. "; what a coroutine was resumed by is not seen")
+end
+function commands.down(session, rest) return move(session, rest, -1, "this is where the script stands") end
 
 M.names = {}
 for name in next, commands do M.names[#M.names + 1] = name end
@@ -141,8 +147,8 @@ M.help = {
   { ":time INPUT", "runs it and says how long it took" },
   { ":mem", "memory of tensors, of Lua, of the process" },
   { ":bt", "where the last error came from, and where a script stands" },
-  { ":locals", "variables of the function that stands, and of this session" },
-  { ":up  :down", "go to the caller of that function, and back", paused = true },
+  { ":locals", "variables of the selected function, and of this session" },
+  { ":up  :down", "select the caller of that function, and go back; :up 2", paused = true },
   { "@0,2 INPUT", "run it on ranks 0 and 2 alone (so does :on 0,2 INPUT)", ranks = true },
   { ":diff EXPR", "compare tensors (alone, in a table or module) between ranks", ranks = true },
   { ":ranks", "what each rank does", ranks = true },

@@ -65,6 +65,9 @@ end
 
 function Frames:selected() return self.list[self.at] end
 
+--- The place of the last caller that is known.
+function Frames:last() return Frames.place(self.list[#self.list]) end
+
 --- "train.lua:12"
 function Frames.place(frame) return ("%s:%d"):format(frame.source, frame.line) end
 
@@ -103,6 +106,20 @@ function Frames:set(name, value)
   if kind == "local" then set(index, value) end
   if kind == "upvalue" then debug.setupvalue(self:selected().func, index, value) end
   return kind ~= nil
+end
+
+--- Where a name that the selected frame lacks is a local: how to get there, ":up 2 (train.lua:12)"; nil: nowhere.
+function Frames:elsewhere(name)
+  local at, found = self.at, nil
+  for i = 1, #self.list do
+    self.at = i
+    if not found and i ~= at and find(self, name) == "local" then
+      local n = math.abs(i - at)
+      found = (":%s%s (%s)"):format(i > at and "up" or "down", n > 1 and " " .. n or "", Frames.place(self.list[i]))
+    end
+  end
+  self.at = at
+  return found
 end
 
 --- List of {name =, value =, kind = "local" | "upvalue"}, those that are hidden by others left out.

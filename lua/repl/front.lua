@@ -101,14 +101,31 @@ function Front:input(text, line)
   if #targets == 0 then return false end
   local command, argument = commands.split(code)
   if command == "diff" then return diff.run(self, argument, line, targets) end
-  local ok
+  local ok, job
   if command then
-    ok = self:run({ op = "command", name = command, rest = argument }, line, targets)
+    ok, job = self:run({ op = "command", name = command, rest = argument }, line, targets)
+    self:follow(job)
   else
     ok = self:run({ op = "eval", text = code }, line, targets)
     if ok then self.inputs[#self.inputs + 1] = code end
   end
   return ok
+end
+
+-- The prompt names the function that is selected; where ranks have selected different ones it names the ranks alone.
+function Front:follow(job)
+  if not self.paused then return end
+  for rank, answer in accel.pairs(job.answers) do self.places[rank] = answer.at or self.places[rank] end
+  local at
+  for _, rank in ipairs(self:alive()) do
+    local place = self.places[rank] or self.stands
+    if at and at ~= place then
+      self.at = nil
+      return
+    end
+    at = place
+  end
+  self.at = at
 end
 
 function Front:prompt_text()
@@ -157,7 +174,7 @@ function M.run(fds)
   local self = setmetatable(Ranks.new(math.tointeger(tonumber(segment)), sockets, accel.isatty(0)), Front)
   self.inputs = {}
   local hello = self:greet(60)
-  self.paused, self.at = hello.paused, hello.at
+  self.paused, self.at, self.stands, self.places = hello.paused, hello.at, hello.at, {}
   local reader <close> = Reader.new {
     complete = function(line, word) return self:complete(line, word) end,
     prompt = function() return self:prompt_text() end,

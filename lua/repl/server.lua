@@ -96,7 +96,9 @@ function handlers.command(session, q)
   local r = commands.run(session, q.name, q.rest, q.line, q.width)
   if not r then return { ok = false, lines = {}, message = commands.unknown(q.name, q.line, { "diff", "ranks", "c" }) } end
   local digest = r.values and digest_of(r.values) or nil
-  return { ok = r.ok, lines = r.ok and r.lines or {}, message = r.message, digest = digest }
+  local at = session.frames and session.frames:selected()
+  return { ok = r.ok, lines = r.ok and r.lines or {}, message = r.message, digest = digest,
+    at = at and session.frames.place(at) or nil }
 end
 
 function handlers.reset()

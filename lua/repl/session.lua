@@ -17,13 +17,16 @@ function Session.new(frames)
   return self
 end
 
--- Globals may be strict: their error is the line's that asked, not ours.
-local function global(name)
+-- Globals may be strict: their error is the line's that asked, not ours, and says which caller has a local of the name.
+local function global(name, frames)
   local value = rawget(_G, name)
   if value ~= nil then return value end
   local ok, result = pcall(function() return _G[name] end)
   if ok then return result end
-  error(tostring(result):gsub("^lua/repl/[%w_]+%.lua:%d+: ", ""), 3)
+  local elsewhere = type(name) == "string" and frames:elsewhere(name)
+  local message = tostring(result):gsub("^lua/repl/[%w_]+%.lua:%d+: ", "")
+  if elsewhere then message = message:gsub(" %(did you mean.*$", "") .. ("; a local of that name is at %s"):format(elsewhere) end
+  error(message, 3)
 end
 
 function Session:frame_env()
@@ -34,7 +37,7 @@ function Session:frame_env()
       if value ~= nil then return value end
       local found, there = frames:get(name)
       if found then return there end
-      local result = global(name) -- no tail call: it counts levels
+      local result = global(name, frames) -- no tail call: it counts levels
       return result
     end,
     __newindex = function(_, name, value)

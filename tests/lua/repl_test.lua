@@ -209,6 +209,47 @@ assert(probe(2, "v", nil) == "inner")
 up = "upvalue"
 assert(coroutine.wrap(probe)(1, "v", nil) == "inner")
 
+do -- callers: their locals where they are selected, and where they are told of
+  local function inner(x)
+    local a = x + 1
+    local session <close> = Session.new(Frames.capture(1))
+    local function value(text)
+      local r = session:evaluate(text, 1)
+      assert(r.ok, r.message)
+      return r[1]
+    end
+    assert(value "a" == 9 and value "x" == 8)
+    local r = session:evaluate("b", 1)
+    assert(not r.ok and r.message:find("undeclared global 'b'; a local of that name is at :up (", 1, true), r.message)
+    r = session:evaluate("outermost", 1)
+    assert(not r.ok and r.message:find("at :up 2 (", 1, true), r.message)
+    assert(commands.run(session, "up", "", 1, 80).ok and value "b" == 8)
+    assert(commands.run(session, "bt", "", 1, 80).lines[#session.frames.list] ~= nil)
+    local lines = session.frames:lines()
+    assert(lines[1]:find "^  " and lines[2]:find "^%* " and lines[3]:find "^  ", accel.inspect(lines))
+    value "b = 80"
+    r = session:evaluate("a", 1)
+    assert(not r.ok and r.message:find("at :down (", 1, true), r.message)
+    assert(commands.run(session, "down", "", 1, 80).ok and value "a" == 9)
+    assert(commands.run(session, "up", "2", 1, 80).ok and value "outermost" == 4)
+    assert(not commands.run(session, "up", "100", 1, 80).ok and value "outermost" == 4)
+    assert(not commands.run(session, "down", "3", 1, 80).ok and commands.run(session, "down", "2", 1, 80).ok)
+    assert(commands.run(session, "up", "x", 1, 80).message:find "'x' is no number")
+    return a
+  end
+  local function middle(y)
+    local b = y * 2
+    local r = inner(b)
+    return r + b
+  end
+  local function outer()
+    local outermost = 4
+    local r = middle(outermost)
+    return r
+  end
+  assert(outer() == 89)
+end
+
 -- One prompt has the terminal; its Ctrl-C handler goes with it.
 do
   local a <close> = accel.console.session()

@@ -115,6 +115,30 @@ has(out, "\n3\nafter\t3\tchanged!\t11\t6.0\tv\tw\nend\n")
 out = piped(":up\n:quit\n", stop, 0)
 assert(not out:find "after" and not out:find "\nend", out)
 
+-- Callers' locals, read and written.
+pty.write("callers.lua", [[
+local accel = require "accel"
+local function loss_of(x, scale)
+  local scaled = x * scale
+  accel.repl()
+  return scaled
+end
+local function step(i)
+  local batch = i + 1
+  local loss = loss_of(batch, 3)
+  return loss + batch
+end
+print("sum", step(4))
+]])
+local callers = "cd '" .. pty.tmp .. "' && exec " .. run .. " callers.lua"
+out, err = piped("scaled\nbatch\n:up\nbatch, i\nbatch = 100\n:bt\n:down\nscaled = 1\n:up 9\n:c\n", callers, 0)
+has(out, "callers.lua:4: in upvalue 'loss_of' (:c or Ctrl-D goes on, :quit ends)\n15\n")
+has(err, "stdin:2: undeclared global 'batch'; a local of that name is at :up (callers.lua:9)\n")
+has(out, "callers.lua:9: in local 'step'\n5  4\n")
+has(out, "  callers.lua:4: in upvalue 'loss_of'\n* callers.lua:9: in local 'step'\n  callers.lua:12: in main chunk\n")
+has(err, "the last caller is callers.lua:12")
+has(out, "sum\t101\n")
+
 -- ---- accel-run help ----
 out = piped("", run .. " help matmul", 0)
 has(out, "x:matmul(other)")
@@ -128,6 +152,14 @@ for _, topic in ipairs { "", "nn.Linear", "optim", "examples", "Module:train", "
 end
 _, err = piped("", run .. " help matmull", 1)
 has(err, "did you mean matmul?")
+_, err = piped("", run .. " help --num-proceses", 1)
+has(err, "did you mean --num-processes?")
+out = piped("", run .. " help guide", 0)
+has(out, "accelerator")
+out = piped("", run .. " help guide repl", 0)
+has(out, "One prompt for all ranks")
+out = piped("", run .. " help loader workers", 0)
+has(out, "help guide data")
 
 -- ---- in a terminal ----
 local editors = pty.editors()
