@@ -56,6 +56,23 @@ do
   assert(whole:match(sample) == resumed:match(sample))
 end
 
+do -- files are taken as they are; --paragraphs joins the lines of each, and drops rules
+  local words, raw = "some words of a paragraph that was filled", {}
+  for i = 1, 40 do raw[i] = "   " .. words:gsub(" of ", "\n      of ") .. "\n\n   ------\n" end
+  local path = tmp .. "/indented.txt"
+  local f = assert(io.open(path, "wb"))
+  f:write(table.concat(raw))
+  f:close()
+  local tiny = "--layers 1 --width 8 --heads 1 --block 8 --batch 1 --steps 1 --sample 0 "
+  local function characters(more)
+    local out = run(tiny .. ("%s --out '%s/p.safetensors' '%s'"):format(more, tmp, path), 0)
+    local a, b = out:match "(%d+) characters to train on, (%d+) to validate"
+    return a + b
+  end
+  assert(characters "" == #table.concat(raw))
+  assert(characters "--paragraphs" == 40 * (#words + 1))
+end
+
 local function read(name)
   local f = assert(io.open(tmp .. "/" .. name, "rb"))
   local bytes = f:read "a"
