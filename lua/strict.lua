@@ -51,8 +51,9 @@ return function(env)
     if declared[name] then return nil end
     local info = debug.getinfo(2, "S")
     if info and is_foreign(info.source) then return nil end
-    local near = type(name) == "string" and nearest(name)
+    local near = name ~= "accel" and type(name) == "string" and nearest(name)
     local hint = near and (" (did you mean '%s'?)"):format(near) or ""
+    if name == "accel" then hint = ' (a script begins with: local accel = require "accel")' end
     error(("undeclared global '%s'%s"):format(tostring(name), hint), 2)
   end
   function meta.__newindex(t, name, value)

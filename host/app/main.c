@@ -81,8 +81,12 @@ static const char *command_code(const app_options *o) {
 static ac_status run(ac_host *h, const app_options *o, ac_err *e) {
   const char *code = command_code(o);
   if (code != NULL) return ac_host_run_string(h, code, "accel-run", o->n_args, (const char *const *)o->args, e);
-  if (o->code != NULL)
+  if (o->code != NULL) {
+    /* one line of code should not have to begin with the module */
+    ac_status st = ac_host_run_string(h, "accel = require 'accel'", "-e", 0, NULL, e);
+    if (st != AC_OK) return st;
     return ac_host_run_string(h, o->code, "-e", o->n_args, (const char *const *)o->args, e);
+  }
   return ac_host_run_file(h, o->script, o->n_args, (const char *const *)o->args, e);
 }
 

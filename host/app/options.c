@@ -10,7 +10,7 @@
 enum { OPT_HELP, OPT_VERSION, OPT_CODE, OPT_THREADS, OPT_SEED, OPT_MEMORY, OPT_DEVICE, OPT_CPU, OPT_NO_STRICT };
 
 static const app_option options[] = {
-    {"execute", 'e', "CODE", OPT_CODE, "run CODE instead of a script"},
+    {"execute", 'e', "CODE", OPT_CODE, "run CODE instead of a script; accel is a global there"},
     {"device", 0, "NAME", OPT_DEVICE,
      "where new tensors go: cpu, cuda, cuda:1, ... [auto: a GPU where there is one, each rank its own]"},
     {"cpu", 0, NULL, OPT_CPU, "the same as --device cpu"},
@@ -32,7 +32,7 @@ static const struct {
   const char *help; /* NULL: not shown */
 } commands[] = {
     {"repl", "repl", APP_REPL, "a prompt for Lua, on one process or on every rank; :help tells more there"},
-    {"help", "help [TOPIC]", APP_TOPICS, "the reference: an op, a module, a class, an option, examples"},
+    {"help", "help [TOPIC]", APP_TOPICS, "the reference and the guides: an op, a module, a class, an option, a word"},
     {"bench", "bench [NAME...]", APP_BENCH, "speed beside PyTorch and others, measured here; see bench --help"},
     {"env", "env", APP_ENV, "versions, devices, optional parts, and every ACCEL_* parameter"},
     {APP_FRONT_WORD, APP_FRONT_WORD, APP_FRONT, NULL},
@@ -114,7 +114,7 @@ void app_help(void) {
        "  accel-run examples/train_gpt.lua --steps 500 book.txt\n"
        "  accel-run --num-processes 4 train.lua\n"
        "  accel-run --num-processes 4 repl\n"
-       "  accel-run -e 'print(require(\"accel\").randn(2, 3))'\n"
+       "  accel-run -e 'print(accel.randn(2, 3))'\n"
        "\n"
        "exit codes: 0 the script ended, 1 it raised an error, 2 wrong usage, 128+N ended\n"
        "by signal N; of several ranks the code of the first that failed.\n"
@@ -257,8 +257,8 @@ static bool take_command(int argc, char **argv, int i, app_options *o) {
     o->command = commands[k].command;
     o->n_args = argc - i - 1;
     o->args = argv + i + 1;
-    const int most = o->command == APP_BENCH ? argc /* it has options of its own */
-                                             : o->command == APP_TOPICS || o->command == APP_FRONT;
+    /* bench has options of its own, a topic of help may be several words */
+    const int most = o->command == APP_BENCH || o->command == APP_TOPICS ? argc : o->command == APP_FRONT;
     const char *const name = argv[i];
     if (o->n_args > most)
       return app_usage(most > 0                   ? "%s takes one argument, found '%s' behind it"

@@ -68,6 +68,9 @@ write("sub/m.lua", "print(require 'beside')")
 check("$R sub/m.lua", 0, "5")
 check("$R --no-strict -e 'print(nothing_here)'", 0, "nil", "")
 check("$R -e 'print(nothing_here)'", 1, nil, "undeclared global 'nothing_here'")
+check("$R -e 'print(accel.ones(2):sum():item())'", 0, "2.0\n", "") -- accel is a global of -e, of scripts it is not
+check("$R -e 'print(arg[1], ...)' x", 0, "x\tx\n", "")
+check("echo 'print(accel)' | $R -", 1, nil, "undeclared global 'accel' (a script begins with: local accel = require \"accel\")")
 
 -- What failed, where, and the way there.
 write("fails.lua", [[
