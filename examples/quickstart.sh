@@ -53,6 +53,6 @@ cat << END
   examples/train_gpt.lua             what just ran; --help names its options
   $out/                  the model and its loss curve, when no arguments were given
   stdlib/accel/models/gpt2.lua       what the model is made of
-  README.md                          what else there is
+  accel-run help guide               what else there is: guides, and README.md
   sh tests/run.sh                    builds with tests and runs them
 END

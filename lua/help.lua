@@ -1,6 +1,8 @@
 -- accel-run help [TOPIC], and :doc at a prompt: the reference pages (help/pages.lua), cut to what is asked for: an op, a
--- function, a class or its method, a module, an option or parameter of accel-run, an example (help/topics.lua).
+-- function, a class or its method, a module, an option or parameter of accel-run, an example (help/topics.lua); the guides
+-- and where words occur (help/guides.lua).
 local accel = ...
+local guides = accel.host_chunk "help/guides"
 local layout = accel.host_chunk "help/layout"
 local pages = accel.host_chunk "help/pages"
 local topics = accel.host_chunk "help/topics"
@@ -20,7 +22,7 @@ local function first_sentence(lines)
     if line ~= "" then words[#words + 1] = line end
   end
   local all = table.concat(words, " ")
-  return all:match "^(.-%.)%s" or all
+  return all:match "^(.-[^%s.]%.)%s" or all -- " .. " is a range, no end
 end
 
 -- Names of modules and entries below a name: nn.functional.glu.
@@ -68,8 +70,10 @@ local function overview(width)
     "  an op, a function, a class or method     matmul  nn.Linear  Module:train",
     "  a module                                 nn  optim.lr_scheduler  ops  core ...",
     "  an option or parameter of accel-run      --num-processes  ACCEL_TIMEOUT",
+    "  guide                                    the guides; help guide NAME shows one",
     "  examples                                 what they show; help 02 for one",
     "  embed                                    accel in a program in C",
+    "  any other words                          where they occur in guides and pages",
   }
   local p = pages.load()
   if p then
@@ -102,9 +106,10 @@ function M.lines(topic, width)
   if topic == nil or topic == "" then return overview(width) end
   if topic == "examples" or topic == "example" then return topics.examples(width) end
   if topic:find "^%-" then
-    local lines = topics.option(topic)
+    local lines, near = topics.option(topic)
     if lines then return lines end
-    return nil, ("no option %s; accel-run --help lists them"):format(topic)
+    return nil, ("no option %s; %s"):format(topic, near and ("did you mean --%s?"):format(near)
+      or "accel-run --help lists them")
   end
   if topic:find "^:" then
     for _, row in ipairs(accel.host_chunk("repl/commands").help) do
@@ -113,6 +118,9 @@ function M.lines(topic, width)
   end
   local p = pages.load()
   if p then
+    local guide = topic:match "^guides?%f[^%l]%s*(.*)$"
+    if guide == "" then return guides.list(p, width) end
+    if guide then return guides.show(p, guide, width) end
     local module = topic:gsub("^accel%.", "")
     if p.modules[module] then return module_lines(p, module, width) end
     local entry, others = pages.find(p, topic)
@@ -123,6 +131,8 @@ function M.lines(topic, width)
   if other then return other end
   if not p then return nil, "the reference pages are missing here: the build target `reference` writes them" end
   local near = pages.nearest(p, topic)
+  local found = guides.search(p, topic, near, width)
+  if found then return found end
   return nil, ("nothing is known of '%s'%s"):format(topic, near and ("; did you mean %s?"):format(near)
     or "; accel-run help lists what there is")
 end
@@ -170,8 +180,9 @@ function M.show(topic, width)
   return lines ~= nil
 end
 
---- accel-run help [TOPIC]
-function M.run(topic)
+--- accel-run help [TOPIC], which may be several words
+function M.run(...)
+  local topic = table.concat({ ... }, " ")
   local lines, why = M.lines(topic, math.max(40, math.min(80, require "accel.util.terminal".width())))
   if lines then write(lines) else io.stderr:write("accel-run: ", why, "\n") end
   return lines ~= nil

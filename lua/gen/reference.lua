@@ -1,5 +1,6 @@
 --- Writes the reference pages: every op with its formula, shapes, dtypes and examples, every function that is no
---- op, every class and function of the training library. Run by the build (target `reference`):
+--- op, every class and function of the training library; beside them the guides, and all of it as a site, OUT/html. Run by
+--- the build (target `reference`):
 ---   accel-run lua/gen/reference.lua SOURCE GENERATED OUT
 --- GENERATED is where accel-opgen wrote ops.md and ops.json. Pages are replaced only when their text changes.
 local accel = require "accel"
@@ -9,6 +10,7 @@ local dtypes = require "reference.dtypes"
 local headers = require "reference.headers"
 local markdown = require "reference.markdown"
 local options = require "reference.options"
+local site = require "reference.site"
 local stdlib = require "reference.stdlib"
 local stubs = require "reference.stubs"
 
@@ -25,7 +27,14 @@ local function read(path)
   return text
 end
 
+local pages = {} -- what the site is made of
+
 local function write(name, text)
+  local page = name:match "^(.*)%.md$"
+  if page then
+    pages[#pages + 1] = { name = page, markdown = text, label = page:match "[^/]+$",
+      kind = page == "index" and "index" or page:find "^guides/" and "guide" or "reference" }
+  end
   local path = out .. "/" .. name
   if read(path) == text then return end
   local f = assert(io.open(path, "wb"))
@@ -171,12 +180,33 @@ local function module_page(module)
   return (table.concat(lines, "\n") .. "\n"):gsub("\n\n\n+", "\n\n"), counts, entries
 end
 
+-- Names of the guides: in the order of the list of guides in the README, then those that it leaves out.
+local function guide_names()
+  local names, seen = {}, {}
+  local function add(name)
+    if not seen[name] then names[#names + 1] = name end
+    seen[name] = true
+  end
+  for name in (read(source .. "/README.md") or ""):gmatch "lua/help/guides/([%w_-]+)%.md" do add(name) end
+  local list = assert(io.popen(("cd '%s/lua/help/guides' && ls *.md"):format(source)))
+  for line in list:lines() do add((line:gsub("%.md$", ""))) end
+  list:close()
+  return names
+end
+
 -- ---- all pages ----
+assert(os.execute(("mkdir -p '%s/guides' '%s/html/guides'"):format(out, out)))
 markdown.aliases = options.aliases { source .. "/lua/meta/core.lua", source .. "/lua/meta/dist.lua" }
 local index = { "# Reference\n", "Generated from signatures, comments and the library itself; the tests run every example.\n" }
+index[#index + 1] = "## Guides\n"
+for _, name in ipairs(guide_names()) do
+  local guide = assert(read(("%s/lua/help/guides/%s.md"):format(source, name)))
+  write(("guides/%s.md"):format(name), guide)
+  index[#index + 1] = ("- [%s](guides/%s.md): %s"):format(name, name, guide:match "^# ([^\n]+)")
+end
 local text, families, n_ops = ops_page()
 write("ops.md", text)
-index[#index + 1] = ("## [Ops](ops.md): %d\n"):format(n_ops)
+index[#index + 1] = ("\n## [Ops](ops.md): %d\n"):format(n_ops)
 for family, names in pairs(families) do
   local links = {}
   for i, name in ipairs(names) do links[i] = ("[%s](ops.md#%s)"):format(name, name) end
@@ -206,8 +236,10 @@ for _, module in ipairs(stdlib.modules(source .. "/stdlib/accel")) do
   end
 end
 do
-  local page, n = headers.page(source .. "/host/include/accel")
+  local page, functions, types = headers.page(source .. "/host/include/accel")
   write("embed.md", page)
-  index[#index + 1] = ("\n## [Embedding, in C](embed.md): %d functions\n"):format(n)
+  index[#index + 1] = ("\n## [Embedding, in C](embed.md): %d functions, %d types\n"):format(functions, types)
 end
 write("index.md", table.concat(index, "\n") .. "\n")
+for name, page in pairs(site.files(pages, accel.json.encode)) do write("html/" .. name, page) end
+for _, name in ipairs { "site.css", "site.js" } do write("html/" .. name, assert(read(here .. "/reference/site/" .. name))) end

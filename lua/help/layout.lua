@@ -1,5 +1,8 @@
--- Reference pages (Markdown) as a terminal shows them: text broken at `width` columns, code set in and broken where
--- Lua may be. Used by help.lua.
+-- Reference pages and guides (Markdown) as a terminal shows them: text broken at `width` columns, code set in and broken
+-- where Lua may be, tables in columns (help/table.lua). Used by help.lua.
+local accel = ...
+local tables = accel.host_chunk "help/table"
+
 local M = {}
 
 local SET_IN <const> = "    "
@@ -130,7 +133,7 @@ end
 ---@return string[]
 function M.plain(lines, width)
   local out, blank = {}, true
-  local held, fence, fenced = {}, nil, {}
+  local held, rows, fence, fenced = {}, {}, nil, {}
   local function put(line)
     if line == "" and blank then return end
     blank = line == ""
@@ -138,11 +141,20 @@ function M.plain(lines, width)
   end
   local function set_in(line) put(line == "" and "" or SET_IN .. line) end
   local function flush()
+    if #rows > 0 then tables.put(put, wrap, rows, width) end
+    rows = {}
     if #held == 0 then return end
     local text = table.concat(held, " ")
     held = {}
-    local head = text:match "^%s*[-*] " or text:match "^%s*"
+    local head = text:match "^%s*[-*] " or text:match "^%s*%d+%. " or text:match "^%s*"
     wrap(put, text:sub(#head + 1), width, head, (" "):rep(#head))
+  end
+  local function heading(marks, text)
+    flush()
+    put ""
+    put(text)
+    if #marks <= 2 then put(((#marks == 1 and "=" or "-"):rep(columns_of(text)))) end
+    put ""
   end
   for _, line in ipairs(lines) do
     if line:find "^```" then
@@ -150,8 +162,10 @@ function M.plain(lines, width)
       if not fence then
         fence, fenced = line:sub(4), {}
       else
-        if fence == "text" then
+        if fence == "text" or fence == "sh" then
           block(set_in, fenced, width - #SET_IN)
+        elseif fence == "c" then
+          for _, c in ipairs(fenced) do block(set_in, { c }, width - #SET_IN) end
         else
           for _, c in ipairs(fenced) do code(set_in, c, width - #SET_IN) end
         end
@@ -160,9 +174,13 @@ function M.plain(lines, width)
     elseif fence then
       fenced[#fenced + 1] = line
     else
-      local text = line:gsub("%[([^%]]*)%]%([^)]*%.md[^)]*%)", "%1"):gsub("`", ""):gsub("^#+ ", "")
-      if text == "" or text:find "^%s*[-*] " then flush() end
-      if text == "" then put "" else held[#held + 1] = #held > 0 and text:match "^%s*(.*)$" or text end
+      local text = line:gsub("%[([^%]]*)%]%([^)]*%.md[^)]*%)", "%1"):gsub("`", ""):gsub("%*%*(.-)%*%*", "%1")
+      local marks, title = text:match "^(#+) (.*)$"
+      if #rows > 0 ~= (line:find "^|" ~= nil) or text == "" or text:find "^%s*[-*] " or text:find "^%s*%d+%. " then flush() end
+      if marks then heading(marks, title)
+      elseif line:find "^|" then rows[#rows + 1] = line
+      elseif text == "" then put ""
+      else held[#held + 1] = #held > 0 and text:match "^%s*(.*)$" or text end
     end
   end
   flush()

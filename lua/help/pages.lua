@@ -63,15 +63,16 @@ end
 
 local cache
 
---- { modules = { name = }, entries = { name = }, order = names of modules }; nil: there are no pages.
+--- { modules = { name = }, entries = { name = }, order = names of modules, root = the folder, index = its index.md }; nil:
+--- there are no pages.
 ---@param root? string the folder
 function M.load(root)
   if cache and not root then return cache end
   root = root or M.folder("index.md", { "../../../reference", "../../doc/accel/reference", "../build/dev/reference",
     "../build/release/reference" })
   if not root then return nil end
-  local all = { modules = {}, entries = {}, order = {} }
-  for name in read(root .. "/index.md"):gmatch "%]%(([%w_]+)%.md%)" do
+  local all = { modules = {}, entries = {}, order = {}, root = root, index = read(root .. "/index.md") }
+  for name in all.index:gmatch "%]%(([%w_]+)%.md%)" do
     local text = not all.modules[name] and read(root .. "/" .. name .. ".md")
     if text then
       all.modules[name] = parse(all, name, text)

@@ -104,24 +104,25 @@ function M.example(topic, width)
 end
 
 -- ---- accel-run ----
---- Rows of accel-run --help about an option.
+--- Rows of accel-run --help about an option; nil, the option that is nearest.
 ---@return string[]?
+---@return string?
 function M.option(topic)
   local program = accel.process.program()
   if not program then return nil end
-  local want, lines = topic:gsub("^%-+", ""):gsub("_", "-"), nil
+  local want, rows, names, row = topic:gsub("^%-+", ""):gsub("_", "-"), {}, {}, nil
   for line in output_of(quoted(program) .. " --help"):gmatch "[^\n]+" do
     local name = line:match "^  %-?%w?,?%s*%-%-([%w-]+)"
     if name then
-      if lines then break end
-      if name == want then lines = { line } end
-    elseif lines and line:find "^%s%s%s%s+" then
-      lines[#lines + 1] = line
-    elseif lines then
-      break
+      row = { line }
+      rows[name], names[#names + 1] = row, name
+    elseif row and line:find "^%s%s%s%s+" then
+      row[#row + 1] = line
+    else
+      row = nil
     end
   end
-  return lines
+  return rows[want], accel.nearest(want, names)
 end
 
 --- A parameter, ACCEL_*.

@@ -1,28 +1,33 @@
 #!/bin/sh
-# The scripts and the program of the README do what it says: the first learns xor, the second learns on two ranks what it learns on
-# one, the program compiles, links and runs a script.
+# The scripts and the program of the README and of the guides do what these say: the first learns xor, those of ranks learn on two
+# ranks what they learn on one, the program compiles, links and runs a script. What each guide's Lua prints: guides.lua.
 #   readme.sh <c compiler> [compiler flags]
 set -eu
 cc=$1
 shift
-# block <language> <n>: the n-th block of that language
+# block <file> <language> <n>: the n-th block of that language; 0: all of them
 block() {
-  awk -v open="\`\`\`$1" -v want="$2" '$0 == open { n++; on = n == want; next } /^```/ { on = 0 } on' "$ACCEL_TEST_SRC/README.md"
+  awk -v open="\`\`\`$2" -v want="$3" '$0 == open { n++; on = want == 0 || n == want; next } /^```/ { on = 0 } on' \
+    "$ACCEL_TEST_SRC/$1"
 }
 run="$ACCEL_TEST_BUILD/bin/accel-run"
+guides=lua/help/guides
+[ "$(wc -l < "$ACCEL_TEST_SRC/README.md")" -le 150 ] || { echo "the README has more than 150 lines: that is for guides"; exit 1; }
 
-block lua 1 > xor.lua
+block README.md lua 1 > xor.lua
 out=$("$run" xor.lua)
 echo "$out"
 case $out in *"tensor([0, 1, 1, 0])"*) ;; *) echo "it did not learn xor"; exit 1 ;; esac
 
-block lua 2 > ranks.lua
-one=$("$run" ranks.lua)
-two=$("$run" --num-processes 2 ranks.lua)
-echo "$one | $two"
-[ "$one" = "$two" ] || { echo "two ranks learn something else"; exit 1; }
+for guide in ranks accelerator; do
+  block "$guides/$guide.md" lua 0 > "$guide.lua"
+  one=$("$run" "$guide.lua")
+  two=$("$run" --num-processes 2 "$guide.lua")
+  echo "$guide: $one | $two"
+  [ "$one" = "$two" ] || { echo "two ranks learn something else"; exit 1; }
+done
 
-block c 1 > host.c
+block "$guides/embedding.md" c 1 > host.c
 "$cc" -Wall -Wextra -Werror "$@" host.c -o host -I "$ACCEL_TEST_SRC/host/include" -I "$ACCEL_TEST_BUILD/gen" \
   -L "$ACCEL_TEST_BUILD/lib" -laccel -Wl,-rpath,"$ACCEL_TEST_BUILD/lib"
 [ "$(./host xor.lua)" = "$out" ] || { echo "the program and accel-run differ"; exit 1; }

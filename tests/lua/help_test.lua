@@ -106,6 +106,52 @@ do -- embedding, and what is Lua's own
   assert(lines == nil and why:find("did you mean matmul?", 1, true), why)
 end
 
+do -- what prose says is no option; a range in a first sentence is not its end; schedules have states; C has types
+  local text = has("get_scheduler", "num_warmup_steps integer = 0: ", "num_training_steps integer: ")
+  for _, word in ipairs { "and", "what", "the", "schedule", "takes" } do assert(not text:find("\n  - " .. word .. "\n"), text) end
+  has("Accelerator", "to -clip_value .. clip_value, after unscaling")
+  has("optim.lr_scheduler.StepLR:state_dict", "optim.lr_scheduler.LRScheduler:state_dict", "initial rates")
+  has("StepLR", ":state_dict", ":load_state_dict")
+  has("state_dict", "optim.lr_scheduler.LRScheduler:state_dict")
+  has("ac_host_options", "typedef struct ac_host_options {", "bool join;")
+  has("ac_err", "char msg[600];", "The story of one failure.")
+  has("ac_status", "AC_OK = 0,", "AC_NOT_FOUND = 14,")
+  has("ac_status_name", "const char *ac_status_name(ac_status s);")
+  has("ac_host_fn", "A C function for scripts.")
+  has("ac_tensor", "typedef struct ac_tensor ac_tensor;")
+  has("AC_HOST_OPTIONS_INIT", "sizeof(ac_host_options)")
+  assert(not text_of "ac_host_close":find("AC_HOST_OPTIONS_INIT", 1, true), "the comment of a neighbour")
+end
+
+do -- options, misspelt ones too
+  has("--num-processes", "ranks, over all machines")
+  has("--num_processes", "ranks, over all machines")
+  local _, why = help.lines("--num-proceses", 80)
+  assert(why:find("did you mean --num-processes?", 1, true), why)
+  _, why = help.lines("--nothing-like-it", 80)
+  assert(why:find("accel-run --help lists them", 1, true), why)
+end
+
+do -- guides: the list, one of them, tables in columns, code; words that are nobody's name
+  has("guide", "\n  accelerator ", "The Accelerator", "\n  ranks ")
+  assert(text_of "guides" == text_of "guide")
+  local text = has("guide indexing", "\nParts\n-----\n", "\n    print(t:argmax(2)) --> tensor([0, 2])\n", "t[#t + 1], is nil")
+  assert(text:find "^Positions, values, and parts of tensors\n=====", text)
+  text = has("guide accel-run", "\nstatus   meaning\n", "\n128 + N  ended by signal N\n")
+  assert(not text:find "\n|" and not text:find "```", text)
+  local _, why = help.lines("guide dat", 80)
+  assert(why:find("no guide 'dat'; did you mean guide data?", 1, true), why)
+  has("gradient accumulation", "help guide accelerator", "Accumulation and precision")
+  has("checkpointing", "did you mean checkpoint?", "help guide autograd")
+  for _, guide in ipairs(accel.host_chunk "help/guides".all(p)) do
+    for _, width in ipairs { 80, 60 } do
+      for _, line in ipairs(select(2, text_of("guide " .. guide.name, width))) do
+        assert((utf8.len(line) or #line) <= width or not line:find " %S+ %S", ("%d columns: %s"):format(width, line))
+      end
+    end
+  end
+end
+
 do -- every page fits, in its narrowest terminal too but for words that are longer
   local function fits(topic, width)
     local _, lines = text_of(topic, width)

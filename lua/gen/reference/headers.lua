@@ -1,11 +1,12 @@
---- The page on embedding, embed.md: the functions of the C API that a host uses, with their declarations and comments,
---- read from the public headers. Used by reference.lua.
+--- The page on embedding, embed.md: the functions and types of the C API, with their declarations and comments, read from
+--- the public headers. Used by reference.lua.
 local markdown = require "reference.markdown"
 
 local M = {}
 
---- Headers whose functions are on the page; the first one's head comment begins it.
-M.files = { "host.h", "tensor.h", "lua.h" }
+--- Headers in the order of the page: what a host uses comes first; the first one's head comment begins the page.
+M.files = { "host.h", "tensor.h", "lua.h", "base.h", "device.h", "op.h", "autograd.h", "precision.h", "file.h", "text.h",
+  "comm.h", "launch.h", "opdef.h" }
 
 -- A comment without its marks: lines.
 local function plain(comment)
@@ -17,36 +18,102 @@ local function plain(comment)
   return lines
 end
 
--- Functions of a header in their order: {name =, declaration =, text = lines}. A comment stands above a function or a
--- group of them, or behind the declaration.
-local function functions(text)
-  local list, at = {}, 1
-  while true do
-    local from, till, declaration, rest = text:find("\n(AC_API [^;]-%b();)([^\n]*)", at)
-    if not from then return list end
-    local before = text:sub(at, from)
-    local comment = before:match "(/%*[^\n].-%*/)%s*$"
-    while comment and comment:find("*/.*/%*") do comment = comment:match "%*/.-(/%*.*)$" end
-    local e = { name = declaration:match "([%w_]+)%(", text = comment and plain(comment) or {},
-      declaration = declaration:gsub("^AC_API ", ""):gsub("\n%s+", "\n    ") }
-    local trailing = rest:match "/%*.*"
-    if trailing and not trailing:find "%*/" then
-      local stop = text:find("*/", till, true)
-      trailing, till = trailing .. text:sub(till + 1, stop + 1), stop + 1
+-- Enumerators that a list macro holds, `AC_STATUS_LIST(AC_X)` between its #define and #undef, written out.
+local function expand_lists(text)
+  local rows = {}
+  for list, body in text:gmatch "#define ([%w_]+)%(X%)%s*\\\n(.-[^\\])\n" do
+    rows[list] = {}
+    for name, rest in body:gmatch "X%(([%w_]+), ([^\n]-)%)%s-\\?\n" do table.insert(rows[list], { name, rest }) end
+    local name, rest = body:match "X%(([%w_]+), ([^\n]-)%)%s*$"
+    if name then table.insert(rows[list], { name, rest }) end
+  end
+  return (text:gsub("#define AC_X%b() ([^\n]*)\n%s*([%w_]+)%(AC_X%)\n#undef AC_X", function(form, list)
+    local lines = {}
+    for i, row in ipairs(rows[list] or {}) do
+      local value = form:find "= code" and row[2]:match "^(%d+)"
+      lines[i] = ("  AC_%s%s, /* %s */"):format(row[1], value and " = " .. value or "", row[2]:match '"(.-)"' or row[2])
     end
-    if trailing then table.move(plain(trailing), 1, 100, #e.text + 1, e.text) end
-    if #e.text == 0 and #list > 0 and not before:find "%S" then e.text = list[#list].text end
-    list[#list + 1] = e
-    at = till
+    return table.concat(lines, "\n")
+  end))
+end
+
+-- Where the declaration that begins at `from` ends: its semicolon outside of braces and comments.
+local function ending(text, from)
+  local depth, i = 0, from
+  while i <= #text do
+    local c = text:sub(i, i)
+    if c == "/" and text:sub(i + 1, i + 1) == "*" then
+      i = select(2, text:find("*/", i, true)) or #text
+    elseif c == "{" then
+      depth = depth + 1
+    elseif c == "}" then
+      depth = depth - 1
+    elseif c == ";" and depth == 0 then
+      return i
+    end
+    i = i + 1
   end
 end
 
---- The page and the number of functions on it.
+-- { name =, kind = } of what a declaration declares; nil: nothing that has an entry.
+local function declared(text)
+  if text:find "^AC_API " then return text:match "([%w_]+)%(", "function" end
+  if text:find "^#define" then return text:match "^#define%s+(AC_[%u%d_]+_INIT)%f[^%w_]", "type" end
+  local name = text:match "^typedef [%w_ ]+%(%*([%w_]+)%)" or text:match "([%w_]+);$"
+  return name, "type"
+end
+
+-- A declaration without the breaks of long lines: who shows it breaks them anew.
+local function unbroken(text)
+  text = text:gsub("^AC_API ", ""):gsub("%s*\\\n", "\n")
+  if not text:find "{" then return (text:gsub("\n%s+", " ")) end
+  return (text:gsub("/%*.-%*/", function(comment) return (comment:gsub("\n%s*%* ", " "):gsub("\n%s*", " ")) end):gsub("\n%s%s%s%s%s%s%s%s+", " "))
+end
+
+-- What a header declares, in its order: { name =, kind = "function" or "type", declaration =, text = lines }. Its comment
+-- stands directly above it, or behind it.
+local function declarations(text)
+  text = expand_lists(text)
+  local list, comment, i = {}, nil, 1
+  while i <= #text do
+    local stop = text:find("\n", i, true) or #text
+    local line = text:sub(i, stop - 1)
+    local till = line:find "^/%*" and select(2, text:find("*/", i, true))
+      or (line:find "^AC_API " or line:find "^typedef ") and ending(text, i)
+    if line:find "^#define" then -- goes on behind a backslash
+      till = stop - 1
+      while text:sub(till, till) == "\\" do till = (text:find("\n", till + 2, true) or #text) - 1 end
+    end
+    if line:find "^/%*" then
+      local heads_section = line:find "^/%* %-%-%-%-"
+      comment = not heads_section and text:sub(till + 1, till + 1) == "\n" and plain(text:sub(i, till)) or nil
+      i = (text:find("\n", till, true) or #text) + 1
+    elseif till then
+      local name, kind = declared(text:sub(i, till))
+      local e = { name = name, kind = kind, text = comment or {}, declaration = unbroken(text:sub(i, till)) }
+      comment = nil
+      local trailing, last = text:match("^[ \t]*(/%*.-%*/)()", till + 1)
+      if trailing then
+        table.move(plain(trailing), 1, 100, #e.text + 1, e.text)
+        till = last - 1
+      end
+      if name then list[#list + 1] = e end
+      i = (text:find("\n", till, true) or #text) + 1
+    else
+      if not line:find "%S" then comment = nil end
+      i = stop + 1
+    end
+  end
+  return list
+end
+
+--- The page, and how many functions and types are on it.
 ---@param root string the folder of the headers
 ---@return string
----@return integer
+---@return integer functions
+---@return integer types
 function M.page(root)
-  local lines, n = { "# Embedding, in C\n" }, 0
+  local lines, n = { "# Embedding, in C\n" }, { ["function"] = 0, type = 0 }
   local function put(line) lines[#lines + 1] = line end
   for i, name in ipairs(M.files) do
     local file = assert(io.open(root .. "/" .. name, "rb"))
@@ -58,13 +125,13 @@ function M.page(root)
       put "\n`#include <accel/accel.h>`; pkg-config `accel`, CMake `accel::accel`; programs to begin with: `examples/embed/`.\n"
     end
     put(("\n## accel/%s\n"):format(name))
-    for _, e in ipairs(functions(text)) do
-      n = n + 1
+    for _, e in ipairs(declarations(text:gsub("^/%*.-%*/", "", 1))) do
+      n[e.kind] = n[e.kind] + 1
       put(("\n### %s\n\n```c\n%s\n```\n"):format(e.name, e.declaration))
-      put(markdown.text(e.text))
+      if #e.text > 0 then put(markdown.text(e.text)) end
     end
   end
-  return (table.concat(lines, "\n") .. "\n"):gsub("\n\n\n+", "\n\n"), n
+  return (table.concat(lines, "\n") .. "\n"):gsub("\n\n\n+", "\n\n"), n["function"], n.type
 end
 
 return M

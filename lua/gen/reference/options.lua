@@ -137,9 +137,11 @@ function M.parse(rest, aliases)
   for name in (kind or ""):gmatch "[%w_.]+" do
     if aliases and aliases[name] then return "table", about, of_type(aliases[name]) end
   end
-  local names = kind == "table" and about:match "^[%a_][%w_]*, [%w_, ]+$"
-  if names then
-    for name in names:gmatch "[%w_]+" do list[#list + 1] = { name = name } end
+  if kind == "table" and about:find "^[%a_][%w_]*, " then -- names alone; a sentence with commas is none
+    for _, part in ipairs(split(about)) do
+      if not part:find "^[%a_][%w_]*$" then return kind, about, {} end
+      list[#list + 1] = { name = part }
+    end
     return "table", "", list
   end
   return kind, about, list

@@ -87,7 +87,7 @@ function M.page(entries)
 # accel
 
 Functions and methods that are no ops: tensors from Lua data, random numbers, gradients, files, memory. What works on
-elements stands with the [ops](ops.md); how `t[...]` counts, in the README.]]
+elements stands with the [ops](ops.md); how `t[...]` counts, in the guide [indexing](guides/indexing.md).]]
   M.put(entries, put)
   return (table.concat(lines, "\n") .. "\n"):gsub("\n\n\n+", "\n\n")
 end

@@ -1,0 +1,126 @@
+-- The guides (lua/help/guides/*.md, beside the reference pages): their list, one of them, and where words occur in them
+-- and in the pages. Used by help.lua.
+local accel = ...
+local layout = accel.host_chunk "help/layout"
+local pages = accel.host_chunk "help/pages"
+
+local M = {}
+
+local MOST_FOUND <const> = 12
+
+-- { name =, title =, lines =, sections = { { title =, text = } } } of one guide.
+local function parse(name, text)
+  local guide = { name = name, title = name, lines = {}, sections = {} }
+  local section, fenced = { title = "", text = {} }, false
+  for line in (text .. "\n"):gmatch "([^\n]*)\n" do
+    guide.lines[#guide.lines + 1] = line
+    if line:find "^```" then fenced = not fenced end
+    local marks, heading = line:match "^(#+) (.*)$"
+    if heading and not fenced then
+      heading = heading:gsub("`", "")
+      if marks == "#" then guide.title = heading end
+      section = { title = marks ~= "#" and heading or "", text = {} }
+      guide.sections[#guide.sections + 1] = section
+    end
+    section.text[#section.text + 1] = line
+  end
+  for _, s in ipairs(guide.sections) do s.text = table.concat(s.text, "\n"):lower() end
+  return guide
+end
+
+--- All guides, in the order of the pages' index.
+---@param p table of pages.load
+---@return table[]
+function M.all(p)
+  if p.guides then return p.guides end
+  p.guides = {}
+  for name in p.index:gmatch "%]%(guides/([%w_-]+)%.md%)" do
+    local text = pages.read(p.root .. "/guides/" .. name .. ".md")
+    if text then table.insert(p.guides, parse(name, text)) end
+  end
+  return p.guides
+end
+
+--- Their names and titles.
+function M.list(p, width)
+  local lines, longest = { "Guides; help guide NAME shows one:", "" }, 0
+  for _, guide in ipairs(M.all(p)) do longest = math.max(longest, #guide.name) end
+  for _, guide in ipairs(M.all(p)) do
+    local head = ("  %-" .. longest .. "s  "):format(guide.name)
+    for i, line in ipairs(layout.wrap(guide.title, width - #head)) do
+      lines[#lines + 1] = (i == 1 and head or (" "):rep(#head)) .. line
+    end
+  end
+  return lines
+end
+
+--- One guide; nil and why not.
+function M.show(p, name, width)
+  local names = {}
+  for _, guide in ipairs(M.all(p)) do
+    if guide.name == name:lower() then return layout.plain(guide.lines, width) end
+    names[#names + 1] = guide.name
+  end
+  local near = accel.nearest(name, names)
+  return nil, ("there is no guide '%s'%s"):format(name, near and ("; did you mean guide %s?"):format(near)
+    or "; accel-run help guide lists them")
+end
+
+-- ---- finding words ----
+local function words_of(topic)
+  local words = {}
+  for word in topic:lower():gmatch "%S+" do words[#words + 1] = word end
+  return words
+end
+
+local function has_all(text, words)
+  for _, word in ipairs(words) do
+    if not text:find(word, 1, true) then return false end
+  end
+  return true
+end
+
+--- What to ask for to read of these words: { topic =, title = }, the likeliest first; sections of guides, then pages.
+---@return table[]
+function M.find(p, topic)
+  local words, found = words_of(topic), {}
+  if #words == 0 then return found end
+  for i, guide in ipairs(M.all(p)) do
+    for k, section in ipairs(guide.sections) do
+      local in_title = has_all((guide.title .. " " .. section.title):lower(), words)
+      if in_title or has_all(section.text, words) then
+        found[#found + 1] = { topic = "guide " .. guide.name, title = section.title ~= "" and section.title or guide.title,
+          rank = (in_title and 0 or 400) + i * 20 + k }
+      end
+    end
+  end
+  for at, module in ipairs(p.order) do
+    for k, name in ipairs(p.modules[module].names) do
+      local in_name = has_all(name:lower(), words)
+      if in_name or has_all(table.concat(p.entries[name].lines, "\n"):lower(), words) then
+        found[#found + 1] = { topic = name, title = "", rank = (in_name and 500 or 2000) + at * 50 + k / 100 }
+      end
+    end
+  end
+  table.sort(found, function(a, b) return a.rank < b.rank end)
+  return found
+end
+
+--- The lines that say where words occur; nil: nowhere. near: a name like them.
+function M.search(p, topic, near, width)
+  local found = M.find(p, topic)
+  if #found == 0 then return nil end
+  local text = near and not topic:find " " and ("Nothing is named '%s'; did you mean %s? The words occur in:"):format(topic, near)
+    or ("Nothing is named '%s'. The words occur in:"):format(topic)
+  local lines = layout.wrap(text, width)
+  lines[#lines + 1] = ""
+  for i = 1, math.min(#found, MOST_FOUND) do
+    local head = "  help " .. found[i].topic
+    if found[i].title ~= "" then head = ("%-28s  %s"):format(head, found[i].title) end
+    lines[#lines + 1] = #head <= width and head or head:sub(1, width - 3) .. "..."
+  end
+  if #found > MOST_FOUND then lines[#lines + 1] = ("  and %d more places"):format(#found - MOST_FOUND) end
+  return lines
+end
+
+return M
