@@ -172,7 +172,11 @@ end
 function M.nearest(p, topic)
   local names, full = {}, {}
   for name in next, p.entries do
-    for _, form in ipairs { name, name:match "[.:]([^.:]+)$" or name } do
+    names[#names + 1], full[name] = name, name
+  end
+  for _, module in ipairs(p.order) do -- last parts of names, unless they are names themselves
+    for _, name in ipairs(p.modules[module].names) do
+      local form = name:match "[.:]([^.:]+)$" or name
       names[#names + 1], full[form] = form, full[form] or name
     end
   end
