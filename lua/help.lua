@@ -98,6 +98,28 @@ local function methods_lines(p, topic, width)
   return append(lines, { "", "help CLASS:" .. topic .. " shows one." })
 end
 
+-- What to use instead of a name that Accelerate or PyTorch has and accel has not; nil: none of these.
+local function instead_of(topic) return require "accel.util.absent".explain(topic) end
+
+-- The same of a command, "accel-run launch".
+local function instead_of_command(word)
+  local command = "accel-run " .. word
+  local text = require "accel.util.absent".explain(command)
+  return text and text:find(command, 1, true) and text or nil
+end
+
+-- What stands under the very name: a guide, a module, an entry of the pages or what topics.lua knows.
+local function named(p, topic, width)
+  if p then
+    local module = topic:gsub("^accel%.", "")
+    if p.modules[module] then return module_lines(p, module, width) end
+    local entry, others = pages.find(p, topic)
+    if entry then return entry_lines(p, entry, topic, others, width) end
+  end
+  return topics.lua(topic, width) or topics.parameter(topic, width) or topics.example(topic, width)
+    or p and topic:find "^[%a_][%w_]*$" and methods_lines(p, topic, width) or topics.option(topic) or nil
+end
+
 --- Lines about a topic; nil and why not.
 ---@return string[]?
 ---@return string?
@@ -117,18 +139,19 @@ function M.lines(topic, width)
     end
   end
   local p = pages.load()
-  if p then
-    local guide = topic:match "^guides?%f[^%l]%s*(.*)$"
+  local guide = p and topic:match "^guides?%f[^%l]%s*(.*)$"
+  if guide then
     if guide == "" then return guides.list(p, width) end
-    if guide then return guides.show(p, guide, width) end
-    local module = topic:gsub("^accel%.", "")
-    if p.modules[module] then return module_lines(p, module, width) end
-    local entry, others = pages.find(p, topic)
-    if entry then return entry_lines(p, entry, topic, others, width) end
+    return guides.show(p, guide, width)
   end
-  local other = topics.lua(topic, width) or topics.parameter(topic, width) or topics.example(topic, width)
-    or p and topic:find "^[%a_][%w_]*$" and methods_lines(p, topic, width) or topics.option(topic)
-  if other then return other end
+  local lines = named(p, topic, width)
+  local instead = instead_of_command(topic) or not lines and instead_of(topic)
+  if lines then return instead and append(append(lines, { "" }), layout.wrap(instead, width)) or lines end
+  if instead then
+    local found = p and guides.places(p, topic, width, MOST_OTHERS)
+    lines = layout.wrap(instead, width)
+    return found and append(append(lines, { "", "See also:" }), found) or lines
+  end
   if not p then return nil, "the reference pages are missing here: the build target `reference` writes them" end
   local near = pages.nearest(p, topic)
   local found = guides.search(p, topic, near, width)
@@ -178,6 +201,13 @@ function M.show(topic, width)
   local lines, why = M.lines(topic, width)
   write(lines or { why })
   return lines ~= nil
+end
+
+--- Says what to use instead of a command of Accelerate's; false: it is none.
+function M.instead_of_command(word)
+  local text = instead_of_command(word)
+  if text then io.stderr:write("accel-run: ", text, "\n") end
+  return text ~= nil
 end
 
 --- accel-run help [TOPIC], which may be several words

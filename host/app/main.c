@@ -90,6 +90,23 @@ static ac_status run(ac_host *h, const app_options *o, ac_err *e) {
   return ac_host_run_file(h, o->script, o->n_args, (const char *const *)o->args, e);
 }
 
+/* The script is not there. A word that is a command of Accelerate's is told what to use instead; the table of these is Lua's. */
+static int no_script(const app_options *o, int error) {
+  static const char code[] = "if require('accel').host_chunk('help').instead_of_command(...) then os.exit(3) end";
+  const char *near = app_command_near(o->script);
+  ac_host *h = NULL;
+  ac_err e;
+  int told = 0;
+  if (near == NULL && strpbrk(o->script, "./") == NULL && ac_host_open(&o->host, &h, &e) == AC_OK) {
+    if (ac_host_run_string(h, code, "accel-run", 1, &o->script, &e) == AC_OK) ac_host_exit_code(h, &told);
+    ac_host_close(h);
+  }
+  if (told == 0)
+    fprintf(stderr, "accel-run: cannot read '%s': %s%s%s%s\n", o->script, strerror(error),
+            near != NULL ? "; did you mean accel-run " : "", near != NULL ? near : "", near != NULL ? "?" : "");
+  return APP_USAGE;
+}
+
 int main(int argc, char **argv) {
   static app_options o; /* what it points to lives as long as we do */
   if (!app_options_parse(argc, argv, &o)) return APP_USAGE;
@@ -101,13 +118,7 @@ int main(int argc, char **argv) {
     puts("accel-run " ACCEL_VERSION);
     return finish(NULL, APP_OK);
   }
-  if (o.script != NULL && strcmp(o.script, "-") != 0 && access(o.script, R_OK) != 0) {
-    const int error = errno;
-    const char *near = app_command_near(o.script);
-    fprintf(stderr, "accel-run: cannot read '%s': %s%s%s%s\n", o.script, strerror(error),
-            near != NULL ? "; did you mean accel-run " : "", near != NULL ? near : "", near != NULL ? "?" : "");
-    return APP_USAGE;
-  }
+  if (o.script != NULL && strcmp(o.script, "-") != 0 && access(o.script, R_OK) != 0) return no_script(&o, errno);
   ac_host *h;
   ac_err e;
   app_log_start();

@@ -73,9 +73,11 @@ local function words_of(topic)
   return words
 end
 
-local function has_all(text, words)
+-- Whether all words occur: in names anywhere, in text at the beginnings of words ("test" in tests, not in latest).
+local function has_all(text, words, is_name)
   for _, word in ipairs(words) do
-    if not text:find(word, 1, true) then return false end
+    local pattern = (not is_name and word:find "^%w" and "%f[%w]" or "") .. word:gsub("%p", "%%%0")
+    if not text:find(pattern) then return false end
   end
   return true
 end
@@ -96,7 +98,7 @@ function M.find(p, topic)
   end
   for at, module in ipairs(p.order) do
     for k, name in ipairs(p.modules[module].names) do
-      local in_name = has_all(name:lower(), words)
+      local in_name = has_all(name:lower(), words, true)
       if in_name or has_all(table.concat(p.entries[name].lines, "\n"):lower(), words) then
         found[#found + 1] = { topic = name, title = "", rank = (in_name and 500 or 2000) + at * 50 + k / 100 }
       end
@@ -106,21 +108,28 @@ function M.find(p, topic)
   return found
 end
 
---- The lines that say where words occur; nil: nowhere. near: a name like them.
-function M.search(p, topic, near, width)
-  local found = M.find(p, topic)
-  if #found == 0 then return nil end
-  local text = near and not topic:find " " and ("Nothing is named '%s'; did you mean %s? The words occur in:"):format(topic, near)
-    or ("Nothing is named '%s'. The words occur in:"):format(topic)
-  local lines = layout.wrap(text, width)
-  lines[#lines + 1] = ""
-  for i = 1, math.min(#found, MOST_FOUND) do
+--- Lines that say where words occur, in so many places at most; nil: nowhere.
+---@return string[]?
+function M.places(p, topic, width, most)
+  local found, lines = M.find(p, topic), {}
+  for i = 1, math.min(#found, most) do
     local head = "  help " .. found[i].topic
     if found[i].title ~= "" then head = ("%-28s  %s"):format(head, found[i].title) end
     lines[#lines + 1] = #head <= width and head or head:sub(1, width - 3) .. "..."
   end
-  if #found > MOST_FOUND then lines[#lines + 1] = ("  and %d more places"):format(#found - MOST_FOUND) end
-  return lines
+  if #found > most then lines[#lines + 1] = ("  and %d more places"):format(#found - most) end
+  return #found > 0 and lines or nil
+end
+
+--- The answer to words that are no name; nil: they occur nowhere. near: a name like them.
+function M.search(p, topic, near, width)
+  local places = M.places(p, topic, width, MOST_FOUND)
+  if not places then return nil end
+  local text = near and not topic:find " " and ("Nothing is named '%s'; did you mean %s? The words occur in:"):format(topic, near)
+    or ("Nothing is named '%s'. The words occur in:"):format(topic)
+  local lines = layout.wrap(text, width)
+  lines[#lines + 1] = ""
+  return table.move(places, 1, #places, #lines + 1, lines)
 end
 
 return M

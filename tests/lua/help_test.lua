@@ -109,8 +109,8 @@ end
 do -- what prose says is no option; a range in a first sentence is not its end; schedules have states; C has types
   local text = has("get_scheduler", "num_warmup_steps integer = 0: ", "num_training_steps integer: ")
   for _, word in ipairs { "and", "what", "the", "schedule", "takes" } do assert(not text:find("\n  - " .. word .. "\n"), text) end
-  has("Accelerator", "to -clip_value .. clip_value, after unscaling")
-  has("optim.lr_scheduler.StepLR:state_dict", "optim.lr_scheduler.LRScheduler:state_dict", "initial rates")
+  has("util.Random", "- :choice(weights, n): A position 1 .. n with probability proportional to")
+  has("optim.lr_scheduler.StepLR:state_dict", "optim.lr_scheduler.LRScheduler:state_dict", "initial")
   has("StepLR", ":state_dict", ":load_state_dict")
   has("state_dict", "optim.lr_scheduler.LRScheduler:state_dict")
   has("ac_host_options", "typedef struct ac_host_options {", "bool join;")
@@ -130,6 +130,18 @@ do -- options, misspelt ones too
   assert(why:find("did you mean --num-processes?", 1, true), why)
   _, why = help.lines("--nothing-like-it", 80)
   assert(why:find("accel-run --help lists them", 1, true), why)
+end
+
+do -- what Accelerate and PyTorch have and accel has not, and Accelerate's commands
+  has("FSDP", "sharding of models")
+  has("tracker", "GeneralTracker", "See also", "help guide accelerator")
+  has("save_state", "checkpoint folders")
+  has("Accelerator:save_state", "checkpoint folders")
+  has("config", "options stand on the command line")
+  has("test", "accel-run env")
+  local text = has("launch", "Runs a function on several ranks", "--num_processes 4")
+  assert(text:find "^launch\n", text)
+  assert(not text_of "load_state_dict":find("there is no", 1, true), "what there is")
 end
 
 do -- guides: the list, one of them, tables in columns, code; words that are nobody's name

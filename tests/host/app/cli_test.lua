@@ -48,6 +48,13 @@ check("$R --num_threads=two -e 1", 2, nil, "'two' is no number")
 check("$R --help=3", 2, nil, "takes no value")
 check("$R -x", 2, nil, "unknown option '-x'")
 check("$R nowhere.lua", 2, nil, "cannot read 'nowhere.lua': No such file")
+-- Accelerate's commands: what to use; a file of such a name is a script.
+check("$R launch train.lua", 2, "", "accel-run: there is no accel-run launch here; `accel-run --num_processes 4 train.lua`")
+check("$R config", 2, "", "accel-run: there is no accel-run config here; ")
+check("$R test", 2, "", "`accel-run env` tells what this build has")
+write("config", "print 'a script'")
+check("$R config", 0, "a script\n", "")
+os.remove(tmp .. "config")
 check("$R env extra", 2, nil, "no arguments")
 
 -- Scripts: arguments, standard input, -e, dashes and underscores.
