@@ -74,6 +74,8 @@ do -- methods, those that a class inherits too, in full
     has(topic, "Updates every parameter that has a gradient", "- closure?: ")
   end
   first("nn.Linear:parameters", "nn.Module:parameters")
+  has("LoggerType", "What log_with may name", '- TENSORBOARD: "tensorboard"', '- ALL: "all"')
+  has("accelerator.DistributedType", '- MULTI_CPU: "MULTI_CPU"')
   has("StepLR", ":load_state_dict", ":state_dict")
   has("LRScheduler:state_dict", "the steps taken, and each group's initial")
   has("GreedyLR:load_state_dict", "- state: table")

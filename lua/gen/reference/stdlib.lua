@@ -162,6 +162,24 @@ local function is_module(t)
   return false
 end
 
+-- An enumeration: a table of strings that stands under its "---@class".
+local function enum_doc(found, name, value)
+  local doc, members = class_doc(found, false), {}
+  for key, text in next, value do members[#members + 1] = ("- `%s`: `%q`"):format(key, text) end
+  table.sort(members)
+  doc.text[#doc.text + 1] = ""
+  table.move(members, 1, #members, #doc.text + 1, doc.text)
+  doc.name, doc.kind, doc.path, doc.ops = name, "module", found.path, {}
+  return doc
+end
+
+local function is_enum(t)
+  for _, text in next, t do
+    if type(text) ~= "string" then return false end
+  end
+  return next(t) ~= nil
+end
+
 --- Gives each class the entries of those it is built on, the nearest first: `bases`.
 function M.add_bases(entries)
   local by_class = {}
@@ -238,6 +256,9 @@ function M.entries(accel, root, module)
         seen[value] = true
         add_module(full, t, value)
         walk(full, value)
+      elseif type(value) == "table" and not seen[value] and annotations[full] and is_enum(value) then
+        seen[value] = true
+        entries[#entries + 1] = enum_doc(annotations[full], full, value)
       end
     end
   end
