@@ -12,7 +12,7 @@ local here = debug.getinfo(1, "S").source:match("^(.*)accelerator/[^/]*$") or "@
 local function at(info, line) return ("%s:%d"):format(info.short_src:match "[^/]*$", line) end
 
 --- Where a function stands, "train.lua:12", or the script's line that called the library.
-local function place(fn)
+local function location(fn)
   local info = type(fn) == "function" and debug.getinfo(fn, "S")
   if info and info.what ~= "C" then return at(info, info.linedefined) end
   local level = 2
@@ -30,7 +30,7 @@ end
 ---@param fn function? what runs inside
 ---@return accel.util.Guard
 function M.enter(name, ranks, fn)
-  local before, among = dist._alone(("%s (%s)"):format(name, place(fn)), ranks)
+  local before, among = dist._alone(("%s (%s)"):format(name, location(fn)), ranks)
   return guard(function() dist._alone(before, among) end)
 end
 
