@@ -66,7 +66,7 @@ void lac_coll_alike(lua_State *L, lac_state *S, const lac_coll *k, const char *n
                     const char *nb, const ac_tensor *b);
 /* Can its bytes be sent and received as they lie? Those of other devices than the CPU go through memory of the host. */
 static inline bool lac_coll_direct(const ac_tensor *t) {
-  return t->storage->provider == NULL && t->layout == NULL && aci_is_contiguous(t) && !aci_device_is_apart(t->device);
+  return t->storage->provider == NULL && t->layout == NULL && aci_is_contiguous(t) && !aci_is_accelerator(t->device);
 }
 
 /* ---- lac_work.c ---- */

@@ -94,7 +94,7 @@ static void stage(lua_State *L, const lac_coll *k, lac_work *w, ac_tensor **slot
   ac_err e;
   ac_status st;
   ac_device *d = like->device;
-  if (aci_device_is_apart(d) && ac_ctx_device(w->S->ctx, "cpu", &d, &e) != AC_OK) lac_coll_raise(L, w->S, k, &e);
+  if (aci_is_accelerator(d) && ac_ctx_device(w->S->ctx, "cpu", &d, &e) != AC_OK) lac_coll_raise(L, w->S, k, &e);
   const ac_dtype dt = (ac_dtype)like->dtype;
   LAC_RETRY(L, w->S, st, ac_tensor_new_class(d, dt, ndim, shape, AC_MEM_PARAMETER, slot, &e));
   if (st != AC_OK) lac_coll_raise(L, w->S, k, &e);

@@ -25,12 +25,12 @@ static inline bool aci_same_device(const ac_device *a, const ac_device *b) {
   return a == b || (a->kind == b->kind && a->index == b->index);
 }
 
-/* Its bytes are neither the host's nor nobody's: what the host reads of it is copied first. */
-static inline bool aci_device_is_apart(const ac_device *d) { return d->kind != AC_DEV_CPU && d->kind != AC_DEV_META; }
+/* A device with memory of its own: the host reads its bytes through copies. Not the CPU, and not meta, which has no bytes. */
+static inline bool aci_is_accelerator(const ac_device *d) { return d->kind != AC_DEV_CPU && d->kind != AC_DEV_META; }
 
-/* Bytes go from one to the other through the host's memory alone. */
-static inline bool aci_kinds_are_apart(const ac_device *a, const ac_device *b) {
-  return a->kind != b->kind && aci_device_is_apart(a) && aci_device_is_apart(b);
+/* Accelerators of different kinds: copies between them go through the host's memory. */
+static inline bool aci_accelerators_differ(const ac_device *a, const ac_device *b) {
+  return a->kind != b->kind && aci_is_accelerator(a) && aci_is_accelerator(b);
 }
 
 /* The kind of a provider by its name (n characters), -1: there is none. */

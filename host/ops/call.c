@@ -12,15 +12,15 @@ static ac_status name_op(const ac_op *op, ac_status st, ac_err *e) {
   return st;
 }
 
-/* What one look at the arguments finds. */
-typedef struct survey {
-  bool provided;  /* a storage whose bytes must be asked for */
-  bool recording; /* an argument that the recorder has to see: it requires gradients, or is a view and may be stale */
-} survey;
+/* What one pass over the arguments finds. */
+typedef struct arg_flags {
+  bool provided;  /* a storage whose bytes a provider has to fetch */
+  bool recording; /* an argument that requires gradients, or is a view and may be stale: autograd has to check it */
+} arg_flags;
 
 static ac_status null_argument(int i, ac_err *e) { return AC_FAIL(e, INVALID, "argument %d is NULL", i + 1); }
 
-static inline ac_status see_tensor(const ac_tensor *t, int i, ac_device **dev, survey *s, ac_err *e) {
+static inline ac_status see_tensor(const ac_tensor *t, int i, ac_device **dev, arg_flags *s, ac_err *e) {
   if (t == NULL) return null_argument(i, e);
   s->provided |= t->storage->provider != NULL;
   s->recording |= t->grad_fn != NULL || (t->flags & (ACI_T_REQUIRES_GRAD | ACI_T_VIEW)) != 0;
@@ -32,9 +32,8 @@ static inline ac_status see_tensor(const ac_tensor *t, int i, ac_device **dev, s
   return AC_OK;
 }
 
-/* Storage of each tensor argument must exist and be on one device, but for those that may be copied from another device (device_copies); that
- * device runs the op. */
-static ac_status look(ac_frame *f, survey *s, ac_err *e) {
+/* All tensor arguments must be on one device, which runs the op; those of device_copies may be on another one, but not on meta. */
+static ac_status look(ac_frame *f, arg_flags *s, ac_err *e) {
   ac_device *dev = NULL;
   const uint32_t device_copies = f->desc->device_copies;
   for (int i = 0; i < f->n_args; i++) {
@@ -112,20 +111,21 @@ static ac_status guard_overlap(ac_frame *f, ac_value *args, ac_expr *x, ac_err *
   return AC_OK;
 }
 
-/* What can be copied as it lies, from one run of bytes to another, with no gradient to go back: the kernel does it. */
-static bool lies_alike(const ac_ctx *c, const ac_tensor *x, const ac_tensor *t) {
-  return x->device->kind != AC_DEV_META && !aci_kinds_are_apart(x->device, t->device) && t->dtype == x->dtype &&
+/* Whether the kernel itself can copy t's bytes into x: same dtype and shape, both contiguous, and no gradient for t. */
+static bool kernel_copies(const ac_ctx *c, const ac_tensor *x, const ac_tensor *t) {
+  return x->device->kind != AC_DEV_META && !aci_accelerators_differ(x->device, t->device) && t->dtype == x->dtype &&
          aci_same_shape(t, x) && aci_is_contiguous(t) && aci_is_contiguous(x) && !(c->grad_enabled && aci_requires_grad(t));
 }
 
-/* Recorded as a copy of its own, whose gradient goes back. */
+/* Arguments that may be on another device are replaced by copies on that of argument 0. The copy is an op of its own (`to`), so that
+ * its gradient is copied back. */
 static ac_status copy_to_device(ac_frame *f, ac_value *args, ac_expr *x) {
   ac_device *to = args[0].tensor != NULL ? args[0].tensor->device : NULL;
   for (int i = 1; i < f->n_args && to != NULL; i++) {
     const ac_value v[3] = {args[i], {.kind = AC_T_NONE}, {.kind = AC_T_DEVICE, .device = to}};
     if (!(f->desc->device_copies >> i & 1) || v[0].kind != AC_T_TENSOR || v[0].tensor == NULL || v[0].tensor->device == to) continue;
     if (v[0].tensor->device->kind == AC_DEV_META) continue; /* it has no bytes: look says so */
-    if (lies_alike(f->ctx, args[0].tensor, v[0].tensor)) continue;
+    if (kernel_copies(f->ctx, args[0].tensor, v[0].tensor)) continue;
     ac_tensor *t = ac_expr_call(x, ac_op_find(f->ctx, "to"), v, NULL, 0);
     if (t == NULL) return x->st;
     args[i].tensor = t;
@@ -176,7 +176,8 @@ static void bump(ac_tensor *t, bool written) {
   if (written) atomic_fetch_add_explicit(&t->storage->version, 1, memory_order_relaxed);
 }
 
-/* Bytes for a result; inside backward, where the caller cannot try again, the owner is asked for memory once. */
+/* Bytes for a result. Inside backward, where the caller cannot repeat the call, the context's owner may free memory first, and once
+ * more after a failure. */
 static ac_status allocate(ac_frame *f, ac_tensor *t, ac_err *e) {
   ac_status st = aci_tensor_alloc(t, AC_MEM_ACTIVATION, e);
   if (st == AC_OOM && f->ctx->in_backward > 0 && f->ctx->on_oom != NULL && f->ctx->on_oom(f->ctx->oom_user))
@@ -201,6 +202,8 @@ static ac_status run_kernel(ac_frame *f, ac_kernel k, bool provided, ac_err *e) 
   return st;
 }
 
+/* Allocates results without storage, then runs the kernel. On meta nothing runs; a dynamic op's kernel allocates its results itself
+ * (aci_frame_size). Views need no kernel. */
 static ac_status launch(ac_frame *f, bool provided, ac_err *e) {
   bool alloc_only = f->device->kind == AC_DEV_META, later = f->op->dynamic && !alloc_only;
   ac_kernel k = alloc_only ? NULL : f->op->kernel[f->device->kind];
@@ -253,7 +256,7 @@ static ac_status run_composed(ac_ctx *c, const ac_op *op, const ac_value *args, 
 /* On a device that has no kernel of an op, it is what it is composed of, once its shape rule has checked the arguments. */
 static bool falls_back(const ac_frame *f) {
   const ac_op *op = f->op;
-  return aci_device_is_apart(f->device) && op->kernel[f->device->kind] == NULL && op->desc->composed != NULL && op->mutates == 0 &&
+  return aci_is_accelerator(f->device) && op->kernel[f->device->kind] == NULL && op->desc->composed != NULL && op->mutates == 0 &&
          op->rng_arg < 0;
 }
 
@@ -270,20 +273,23 @@ static ac_status run_fallback(ac_frame *f, ac_value *args, ac_value *results, in
   bool same = *n_results == n;
   for (int i = 0; same && i < n; i++) same = results[i].tensor->dtype == want[i];
   if (same) return AC_OK;
-  for (int i = 0; i < *n_results; i++) ac_tensor_release(results[i].tensor); /* made for second derivatives, of floats alone */
+  /* compositions are written for second derivatives: this one gives other dtypes than the op does */
+  for (int i = 0; i < *n_results; i++) ac_tensor_release(results[i].tensor);
   *n_results = 0;
   return missing_kernel(f, e);
 }
 
+/* A call with a shape rule, its arguments complete and cast. Results move from f->out to `results` only at the end, after recording; on
+ * failure ac_call releases what is in f->out. args is the caller's copy and may be changed; x owns what replaces arguments. */
 static ac_status run(ac_frame *f, ac_value *args, ac_value *results, int *n_results, ac_expr *x, ac_err *e) {
   ac_ctx *c = f->ctx;
   const ac_op *op = f->op;
-  survey seen = {false, false};
+  arg_flags seen = {false, false};
   if (__builtin_expect(op->desc->device_copies != 0, 0)) AC_TRY(copy_to_device(f, args, x));
   AC_TRY(look(f, &seen, e));
-  f->team = c->team; /* not the device's: a tensor may come from another context, whose team may be gone */
+  f->team = c->team; /* not the device's: a tensor may come from another context, whose team may be freed already */
   if (__builtin_expect(op->kernel[f->device->kind] == NULL, 0)) { /* a view's, too */
-    AC_TRY(aci_ctx_meet(c, f->device, e));
+    AC_TRY(aci_ctx_attach_device(c, f->device, e));
     if (falls_back(f)) return run_fallback(f, args, results, n_results, e);
   }
   if (__builtin_expect(op->mutates != 0, 0)) AC_TRY(guard_overlap(f, args, x, e));
@@ -325,7 +331,8 @@ ac_status ac_call(ac_ctx *c, const ac_op *op, const ac_value *args, ac_value *re
   ac_status st = AC_OK;
   ac_value copy[AC_MAX_ARGS];
   const int n = op->n_params;
-  for (int i = 0; i < n; i++) { /* tensors and what is not given were just written in parts: a wide load would wait for that */
+  /* by members: the caller has just written them one by one, and a wide load of the struct would miss store forwarding */
+  for (int i = 0; i < n; i++) {
     const ac_type kind = args[i].kind;
     if (kind == AC_T_TENSOR) {
       copy[i].kind = kind;
@@ -347,7 +354,7 @@ ac_status ac_call(ac_ctx *c, const ac_op *op, const ac_value *args, ac_value *re
   }
   if (d->shape == NULL) { /* composed only: the inner calls check, allocate and record */
     st = run_composed(c, op, copy, results, n_results, e);
-    if (st != AC_OK && e != NULL) e->op[0] = 0; /* named after what was called, not after what it is made of */
+    if (st != AC_OK && e != NULL) e->op[0] = 0; /* errors name the op that was called, not one it is composed of */
     goto done;
   }
   ac_frame f;

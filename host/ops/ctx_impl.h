@@ -75,7 +75,7 @@ struct ac_ctx {
   uint64_t step;
 
   /* What the kinds of devices brought (devices.c): read at every call. */
-  uint32_t met;                             /* bit per kind whose kernels are in the table of ops */
+  uint32_t attached;                             /* bit per kind whose kernels are in the table of ops */
   const aci_drivers *drivers[AC_DEV_KINDS]; /* NULL: the CPU's own */
   int64_t *flags[AC_DEV_KINDS];             /* by position in the provider's table; NULL: not asked for so far */
 
@@ -121,10 +121,10 @@ struct ac_ctx {
 /* ---- devices.c ---- */
 ac_status aci_ctx_open_devices(ac_ctx *c, const ac_ctx_options *o, ac_err *e);
 ac_status aci_ctx_choose_device(ac_ctx *c, const ac_ctx_options *o, ac_err *e);
-/* Kernels that follow from the op's descriptor, for the CPU and the kinds that the context has met. */
+/* Kernels that follow from the op's descriptor, for the CPU and the kinds of device that are attached. */
 void aci_op_kernels(const ac_ctx *c, ac_op *op);
-/* A tensor of a device that another context opened: this one opens it as well and takes the kernels of its kind. */
-ac_status aci_ctx_meet(ac_ctx *c, const ac_device *d, ac_err *e);
+/* Called for a tensor on a device that another context opened: this one opens it as well and registers the kernels of its kind. */
+ac_status aci_ctx_attach_device(ac_ctx *c, const ac_device *d, ac_err *e);
 /* Flag i of the kind of device that runs this call, as the calling context has it. */
 static inline int64_t aci_flag(const ac_frame *f, int i) { return f->ctx->flags[f->device->kind][i]; }
 

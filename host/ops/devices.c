@@ -1,8 +1,8 @@
 /* The devices of a context: which there are, which new tensors go to, and what each kind brings (accel/device.h): kernels, drivers, flags.
  *
- * cpu and meta are opened with the context. Another kind is met when its first device is opened, or a tensor of one comes from another
- * context: then its kernels enter the table of ops. Flags are the context's own from the first time that one is asked for or a kernel may
- * ask. */
+ * cpu and meta are opened with the context. Another kind is attached when its first device is opened, or a tensor of one comes from
+ * another context: its kernels are then registered in the table of ops. A context takes its own copy of a kind's flags when one is first
+ * read, by a script or a kernel. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,9 +48,9 @@ ac_status ac_kernel_register(ac_ctx *c, const char *name, ac_device_kind kind, a
   return any ? AC_OK : AC_FAIL(e, NOT_FOUND, "no op %s to register a kernel for", name);
 }
 
-static ac_status meet(ac_ctx *c, int kind, ac_err *e) {
+static ac_status attach_kind(ac_ctx *c, int kind, ac_err *e) {
   const ac_device_provider *p = ac_device_provider_at(kind);
-  if (c->met >> kind & 1) return AC_OK;
+  if (c->attached >> kind & 1) return AC_OK;
   AC_TRY(make_flags(c, kind, e));
   if (p->drivers != NULL) {
     c->drivers[kind] = p->drivers();
@@ -61,17 +61,17 @@ static ac_status meet(ac_ctx *c, int kind, ac_err *e) {
     if (ac_kernel_register(c, k->op, (ac_device_kind)kind, k->run, &why) != AC_OK)
       ac_log_write(AC_LOG_WARN, p->name, "%s", why.msg);
   if (p->attach != NULL) p->attach(c);
-  c->met |= 1u << kind;
+  c->attached |= 1u << kind;
   return AC_OK;
 }
 
-ac_status aci_ctx_meet(ac_ctx *c, const ac_device *d, ac_err *e) {
+ac_status aci_ctx_attach_device(ac_ctx *c, const ac_device *d, ac_err *e) {
   bool known = false;
   ac_device *own;
-  if (c->met >> d->kind & 1) return AC_OK;
+  if (c->attached >> d->kind & 1) return AC_OK;
   for (int i = 0; i < c->n_devices; i++) known |= c->device[i] == d;
   if (!known) AC_TRY(ac_ctx_device(c, d->name, &own, e));
-  return meet(c, d->kind, e);
+  return attach_kind(c, d->kind, e);
 }
 
 /* ---- flags ---- */
@@ -115,7 +115,7 @@ int64_t ac_frame_flag(const ac_frame *f, int i) { return aci_flag(f, i); }
 
 /* ---- which there are ---- */
 ac_status aci_ctx_open_devices(ac_ctx *c, const ac_ctx_options *o, ac_err *e) {
-  c->met = 1u << AC_DEV_CPU | 1u << AC_DEV_META; /* their kernels are the descriptors' */
+  c->attached = 1u << AC_DEV_CPU | 1u << AC_DEV_META; /* their kernels are the descriptors' */
   AC_TRY(ac_device_modules_load(c->params, e));
   AC_TRY(aci_params_extend(c->params, e));
   if (o != NULL && o->n_devices > 0) {
@@ -139,7 +139,7 @@ ac_status ac_ctx_add_device(ac_ctx *c, ac_device *d, ac_err *e) {
   for (int i = 0; i < c->n_devices; i++)
     if (strcmp(c->device[i]->name, d->name) == 0) return AC_FAIL(e, STATE, "there is a device %s already", d->name);
   if (c->n_devices == ACI_MAX_DEVICES) return AC_FAIL(e, STATE, "more than %d devices", ACI_MAX_DEVICES);
-  AC_TRY(meet(c, d->kind, e));
+  AC_TRY(attach_kind(c, d->kind, e));
   c->device[c->n_devices++] = d;
   return AC_OK;
 }
@@ -210,7 +210,7 @@ static ac_status own_device(ac_ctx *c, int kind, ac_device **out, ac_err *e) {
 ac_status aci_ctx_choose_device(ac_ctx *c, const ac_ctx_options *o, ac_err *e) {
   const char *name = o != NULL ? o->device : NULL, *said = ac_params_str(c->params, "DEVICE");
   const bool open = name == NULL || strcmp(name, "auto") == 0;
-  for (int i = 0; i < c->n_devices; i++) AC_TRY(meet(c, c->device[i]->kind, e));
+  for (int i = 0; i < c->n_devices; i++) AC_TRY(attach_kind(c, c->device[i]->kind, e));
   c->default_device = c->device[0];
   if (c->devices_shared) return AC_OK;
   if (open && strcmp(said, "auto") != 0) {

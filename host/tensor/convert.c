@@ -1,4 +1,4 @@
-/* Elements as numbers: see convert.h. Called by item, printing and whoever writes single values. */
+/* Elements as numbers: see convert.h. Called by item, printing and all that write single values. */
 #include "tensor/convert.h"
 
 #include <math.h>

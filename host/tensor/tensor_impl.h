@@ -39,7 +39,7 @@ struct ac_storage {
   aci_derived *derived;
 };
 
-/* Where a leaf's gradient is to be accumulated when somebody (buckets, flat units) owns its place. */
+/* Where a leaf's gradient is accumulated when its memory belongs to a bucket or a flat unit. */
 typedef struct aci_grad_slot {
   struct ac_tensor *place; /* view of the owner's buffer, dtype may differ from the parameter's; retained */
   bool filled;             /* false: the next gradient overwrites */

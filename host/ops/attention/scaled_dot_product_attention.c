@@ -144,7 +144,7 @@ static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   const bool bias_grad = x->ctx->grad_enabled && ((m != NULL && aci_requires_grad(m)) ||
                                                   (slopes != NULL && aci_requires_grad(slopes)));
   /* a device may come without a fused kernel */
-  const bool flash = !aci_device_is_apart(q->device) || ac_op_find(x->ctx, "flash_attention")->kernel[q->device->kind] != NULL;
+  const bool flash = !aci_is_accelerator(q->device) || ac_op_find(x->ctx, "flash_attention")->kernel[q->device->kind] != NULL;
   ac_tensor *y;
   if (!flash || bias_grad || dv != dk || dk == 0 || tk == 0)
     y = aci_plain_attention(x, q, k, v, m, p, a[CAUSAL].b, scale, gen, slopes);

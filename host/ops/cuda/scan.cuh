@@ -1,4 +1,5 @@
-/* Running sums over the threads of a block, and positions chosen in their order: what sorting by digits and masks are made of on CUDA. */
+/* Prefix sums over the threads of a block, and stream compaction (the positions that a predicate chooses, in order): what radix sort and masks
+ * are made of on CUDA. */
 #ifndef ACI_CUDA_SCAN_CUH
 #define ACI_CUDA_SCAN_CUH
 #include "ops/cuda/elements.cuh"

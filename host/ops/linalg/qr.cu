@@ -1,5 +1,5 @@
-/* qr on CUDA: Householder's reflections in double (qr.c, householder.h), a block of threads a matrix, column after column: right before it
- * is fast. */
+/* qr on CUDA: Householder's reflections in double (qr.c, householder.h), one block of threads per matrix, column after column:
+ * simple rather than fast. */
 #include "ops/reduce/rows.cuh"
 
 namespace {

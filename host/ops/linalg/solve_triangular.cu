@@ -1,5 +1,5 @@
-/* solve_triangular on CUDA, in double: a block of threads a right-hand side, which takes what it has found out of the rest at once. Right
- * before it is fast. */
+/* solve_triangular on CUDA, in double: a block of threads a right-hand side, which subtracts each value that
+ * it finds from those that are left. Simple rather than fast. */
 #include "ops/cuda/elements.cuh"
 #include "ops/cuda/launch.cuh"
 

@@ -1,4 +1,5 @@
-/* The tile of linear_cross_entropy in hand: what its rows take from its logits, and what these become in backward. A block a row. */
+/* Kernels on the current tile of linear_cross_entropy: each row's maximum, sum and label from its logits, and in backward the gradients that
+ * replace the logits. One block per row. */
 #include "ops/loss/linear_cross_entropy.cuh"
 
 template <class C> ACI_DEVICE C lce_logit(const lce_args &a, int64_t i, int64_t c) {

@@ -11,7 +11,7 @@ static int plain(ac_expr *x, const ac_value *a, ac_tensor **out) {
   if (a[1].kind == AC_T_DTYPE && a[1].dtype != (ac_dtype)t->dtype) t = x_cast(x, t, a[1].dtype);
   if (t != NULL && a[2].kind == AC_T_DEVICE && !aci_same_device(a[2].device, t->device)) {
     if (!aci_is_contiguous(t)) t = x_clone(x, t);
-    if (t != NULL && aci_kinds_are_apart(t->device, a[2].device)) t = x_copy_to(x, t, x->ctx->device[0], t->device);
+    if (t != NULL && aci_accelerators_differ(t->device, a[2].device)) t = x_copy_to(x, t, x->ctx->device[0], t->device);
     t = x_copy_to(x, t, a[2].device, t != NULL ? t->device : NULL);
   }
   out[0] = t;
@@ -35,7 +35,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   ac_device *d = x->device;
   size_t bytes = (size_t)x->numel * aci_dsize((ac_dtype)x->dtype);
   if (bytes == 0) return AC_OK;
-  if (!aci_device_is_apart(d)) return aci_device_upload(y->device, f->stream, aci_data(y), aci_data(x), bytes, e);
+  if (!aci_is_accelerator(d)) return aci_device_upload(y->device, f->stream, aci_data(y), aci_data(x), bytes, e);
   AC_TRY(d->vt->copy(d, NULL, aci_data(y), aci_data(x), bytes, e));
   return ac_device_sync(d, e);
 }

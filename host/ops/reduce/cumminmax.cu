@@ -1,4 +1,5 @@
-/* cummax, cummin and the backward of cumprod on CUDA. The last one is a first form: a thread walks a line, and a long one is slow. */
+/* cummax, cummin and the backward of cumprod on CUDA. The last one is simple: one thread per
+ * line, which is slow for long lines. */
 #include "ops/reduce/scan.cuh"
 
 namespace {
