@@ -1,8 +1,12 @@
-# accel_cuda.so: every .cu below host/ and the formulas that the build collects, for sm_90 as machine code and, as PTX that the driver
-# compiles, for older chips (compute_75) and newer ones (compute_90). The CUDA runtime is linked statically and looks for the driver
-# when it is first asked, so that the module loads without one.
-#   ACCEL_CUDA=AUTO (default: where the toolkit is found), ON (an error where it is not) or OFF
+# accel_cuda.so: every .cu below host/ and the formulas that the build collects. The CUDA runtime is linked statically and looks for the
+# driver when it is first asked, so that the module loads without one.
+#   ACCEL_CUDA=AUTO  (default) for the GPUs that are here, or the chips that CMAKE_CUDA_ARCHITECTURES names; not at all where there are
+#                    neither (minutes of compiling for nobody), and where nvcc is missing or broken
+#   ACCEL_CUDA=ON    for all chips, or those named: sm_90 as machine code and, as PTX that the driver compiles, older chips (compute_75)
+#                    and newer ones (compute_90). What is missing is an error
+#   ACCEL_CUDA=OFF   not at all
 # The twin, the same files compiled for the CPU by tests/cuda, needs a C++ compiler and no toolkit.
+include(AccelCudaProbe)
 set(default AUTO)
 if(DEFINED ENV{ACCEL_CUDA}) # for builds whose command line belongs to others (luarocks)
   set(default "$ENV{ACCEL_CUDA}")
@@ -12,30 +16,54 @@ set_property(CACHE ACCEL_CUDA PROPERTY STRINGS AUTO ON OFF)
 file(GLOB_RECURSE cuda_files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/host/*.cu")
 set(ACCEL_CUDA_FILES ${cuda_files} ${ACCEL_CUDA_MAPS})
 
-set(ACCEL_CUDA_STATE "off")
-if(ACCEL_CUDA STREQUAL "OFF")
-  return()
+set(chips "${CMAKE_CUDA_ARCHITECTURES}")
+if(NOT chips)
+  set(chips "$ENV{CUDAARCHS}")
 endif()
-if(ACCEL_SANITIZE AND ACCEL_CUDA STREQUAL "AUTO")
-  set(ACCEL_CUDA_STATE "off with sanitizers")
-  return()
-endif()
-find_program(ACCEL_NVCC nvcc HINTS "${CUDAToolkit_ROOT}/bin" ENV CUDA_HOME ENV CUDA_PATH PATH_SUFFIXES bin PATHS /usr/local/cuda/bin)
-mark_as_advanced(ACCEL_NVCC)
-if(NOT ACCEL_NVCC AND NOT CMAKE_CUDA_COMPILER)
-  set(ACCEL_CUDA_STATE "no: nvcc was not found (set CUDAToolkit_ROOT)")
-  if(ACCEL_CUDA STREQUAL "ON")
+set(nvcc "${CMAKE_CUDA_COMPILER}")
+if(NOT nvcc AND NOT ACCEL_CUDA STREQUAL "OFF")
+  find_program(ACCEL_NVCC nvcc HINTS "${CUDAToolkit_ROOT}" ENV CUDA_HOME ENV CUDA_PATH PATH_SUFFIXES bin PATHS /usr/local/cuda/bin)
+  mark_as_advanced(ACCEL_NVCC)
+  if(ACCEL_NVCC)
+    set(nvcc "${ACCEL_NVCC}")
+  elseif(ACCEL_CUDA STREQUAL "ON")
     message(FATAL_ERROR "ACCEL_CUDA=ON, but nvcc was not found; set CUDAToolkit_ROOT to the toolkit's folder.")
   endif()
+endif()
+
+# Why it is not built; empty when it is.
+set(ACCEL_CUDA_STATE "")
+if(ACCEL_CUDA STREQUAL "OFF")
+  set(ACCEL_CUDA_STATE "off")
+elseif(ACCEL_CUDA STREQUAL "ON")
+  if(NOT chips)
+    set(chips 75-virtual 90)
+  endif()
+elseif(ACCEL_SANITIZE)
+  set(ACCEL_CUDA_STATE "off with sanitizers")
+elseif(NOT nvcc)
+  set(ACCEL_CUDA_STATE "no: nvcc was not found (set CUDAToolkit_ROOT)")
+else()
+  if(NOT chips)
+    accel_cuda_chips("${nvcc}" chips ACCEL_CUDA_STATE)
+  endif()
+  if(ACCEL_CUDA_STATE STREQUAL "" AND NOT ACCEL_NVCC_WORKS STREQUAL nvcc)
+    accel_cuda_compiles("${nvcc}" "${PROJECT_BINARY_DIR}/CMakeFiles/accel_cuda_probe" ACCEL_CUDA_STATE)
+    if(ACCEL_CUDA_STATE STREQUAL "")
+      set(ACCEL_NVCC_WORKS "${nvcc}" CACHE INTERNAL "the nvcc that made a program")
+    endif()
+  endif()
+endif()
+if(NOT ACCEL_CUDA_STATE STREQUAL "") # "off" is false
+  # One that an earlier configuration built would be loaded.
+  file(REMOVE "${PROJECT_BINARY_DIR}/lib/accel/accel_cuda.so")
   return()
 endif()
-if(NOT CMAKE_CUDA_COMPILER)
-  set(CMAKE_CUDA_COMPILER "${ACCEL_NVCC}")
-endif()
-# Named before the language is enabled: CMake's own default is a chip that new toolkits do not know any more.
-if(NOT CMAKE_CUDA_ARCHITECTURES)
-  set(CMAKE_CUDA_ARCHITECTURES 75-virtual 90 CACHE STRING "Chips: <n>-real is machine code, <n>-virtual PTX, <n> both")
-endif()
+
+set(CMAKE_CUDA_COMPILER "${nvcc}")
+# Named before the language is enabled: CMake's own default is a chip that new toolkits do not know any more. Not cached, so that AUTO
+# follows the machine.
+set(CMAKE_CUDA_ARCHITECTURES ${chips})
 if(ACCEL_CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
   set(CMAKE_CUDA_COMPILER_LAUNCHER "${ACCEL_CCACHE}")
 endif()
@@ -55,4 +83,5 @@ target_compile_options(accel_cuda PRIVATE -fmad=false -Xcompiler=-ffp-contract=o
 target_link_libraries(accel_cuda PRIVATE Threads::Threads ${CMAKE_DL_LIBS} rt)
 set_target_properties(accel_cuda PROPERTIES PREFIX "" CUDA_VISIBILITY_PRESET hidden
   LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib/accel")
-set(ACCEL_CUDA_STATE "yes (${CMAKE_CUDA_COMPILER_VERSION})")
+list(JOIN chips " " chips)
+set(ACCEL_CUDA_STATE "yes (${CMAKE_CUDA_COMPILER_VERSION}, for ${chips})")
