@@ -24,8 +24,18 @@ set(CMAKE_BUILD_RPATH_USE_ORIGIN ON)
 if(NOT CMAKE_C_COMPILER_LAUNCHER)
   find_program(ACCEL_CCACHE ccache)
   mark_as_advanced(ACCEL_CCACHE)
-  if(ACCEL_CCACHE)
-    set(CMAKE_C_COMPILER_LAUNCHER "${ACCEL_CCACHE}")
+  if(ACCEL_CCACHE) # one that cannot write its folder, say, would fail every file
+    file(WRITE "${PROJECT_BINARY_DIR}/CMakeFiles/accel_ccache/probe.c" "int main(void) { return 0; }\n")
+    execute_process(COMMAND "${ACCEL_CCACHE}" "${CMAKE_C_COMPILER}" -c probe.c -o probe.o
+      WORKING_DIRECTORY "${PROJECT_BINARY_DIR}/CMakeFiles/accel_ccache"
+      OUTPUT_VARIABLE text ERROR_VARIABLE text RESULT_VARIABLE status)
+    if(status EQUAL 0)
+      set(CMAKE_C_COMPILER_LAUNCHER "${ACCEL_CCACHE}")
+    else()
+      string(REGEX MATCH "[^\n]*" text "${text}")
+      message(STATUS "${ACCEL_CCACHE} does not compile (${text}): building without it")
+      set(ACCEL_CCACHE "")
+    endif()
   endif()
 endif()
 

@@ -81,13 +81,7 @@ function(accel_libraries)
 endfunction()
 
 function(accel_summary)
-  if(TARGET accel_mpi)
-    set(mpi "yes")
-  elseif(NOT ACCEL_MPI)
-    set(mpi "off")
-  else()
-    set(mpi "no (Debian: libopenmpi-dev)")
-  endif()
   message(STATUS
-    "accel ${PROJECT_VERSION}: ${CMAKE_BUILD_TYPE}, Lua ${ACCEL_LUA_VERSION}, oneDNN ${ACCEL_DNNL_STATE}, MPI ${mpi}, CUDA ${ACCEL_CUDA_STATE}")
+    "accel ${PROJECT_VERSION}: ${CMAKE_BUILD_TYPE}, Lua ${ACCEL_LUA_VERSION}, oneDNN ${ACCEL_DNNL_STATE}, "
+    "MPI ${ACCEL_MPI_STATE}, CUDA ${ACCEL_CUDA_STATE}")
 endfunction()
