@@ -51,5 +51,18 @@ set(accel_LUA_DIR "${CMAKE_CURRENT_LIST_DIR}/share/lua/5.4")
 # The prefix is written relative to the file, so that an installed tree can be moved.
 file(RELATIVE_PATH ACCEL_PC_UP "${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig" "${CMAKE_INSTALL_PREFIX}")
 string(REGEX REPLACE "/$" "" ACCEL_PC_UP "${ACCEL_PC_UP}")
-configure_file("${CMAKE_CURRENT_LIST_DIR}/accel.pc.in" "${PROJECT_BINARY_DIR}/accel.pc" @ONLY)
-install(FILES "${PROJECT_BINARY_DIR}/accel.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+configure_file("${CMAKE_CURRENT_LIST_DIR}/accel.pc.in" "${PROJECT_BINARY_DIR}/CMakeFiles/accel.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/CMakeFiles/accel.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+# The build folder's own: headers lie in two places, and programs find the library where it was built. pkg-config splits at blanks.
+foreach(name SOURCE BINARY)
+  string(REPLACE " " "\\ " ACCEL_PC_${name} "${PROJECT_${name}_DIR}")
+endforeach()
+file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/accel.pc" @ONLY CONTENT [[
+Name: accel
+Description: @PROJECT_DESCRIPTION@ (a build folder)
+Version: @PROJECT_VERSION@
+libdir=@ACCEL_PC_BINARY@/lib
+Requires.private: @ACCEL_PC_LUA@
+Libs: -L${libdir} -laccel -Wl,-rpath,${libdir}
+Cflags: -I@ACCEL_PC_SOURCE@/host/include -I@ACCEL_PC_BINARY@/gen
+]])

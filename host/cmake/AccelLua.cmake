@@ -3,6 +3,7 @@
 #   ac_lua_headers  headers only: for the module that an interpreter loads
 find_package(PkgConfig QUIET)
 set(lua_target)
+set(ACCEL_PC_LUA "") # for accel.pc: what pkg-config calls it
 if(PKG_CONFIG_FOUND)
   foreach(name lua5.4 lua-5.4 lua54 lua)
     pkg_check_modules(ACCEL_PC_${name} QUIET IMPORTED_TARGET "${name}>=5.4")
@@ -10,6 +11,7 @@ if(PKG_CONFIG_FOUND)
       set(lua_target PkgConfig::ACCEL_PC_${name})
       set(lua_include ${ACCEL_PC_${name}_INCLUDE_DIRS})
       set(ACCEL_LUA_VERSION "${ACCEL_PC_${name}_VERSION}")
+      set(ACCEL_PC_LUA "${name}")
       break()
     endif()
   endforeach()

@@ -39,6 +39,11 @@ if [ "$how" = build ]; then
     "$TEST_CXX" -std=c++17 $flags "$here/fit.cpp" -o "$work/fit_cpp" "$@" -laccel
     check "$work/fit_cpp" 0.1
   fi
+  # by pkg-config, from the build folder as it lies: no run path is given, none is needed
+  if command -v pkg-config > /dev/null; then
+    eval "\"$TEST_CC\" $flags \"$here/fit.c\" -o \"$work/by_pkgconfig\" $(PKG_CONFIG_PATH=$ACCEL_TEST_BUILD pkg-config --cflags --libs accel) -lm"
+    check "$work/by_pkgconfig" 0.02
+  fi
   # by CMake, from the build folder as it lies
   "$cmake" -S "$here" -B "$work/build" -DCMAKE_C_COMPILER="$TEST_CC" ${TEST_CXX:+-DCMAKE_CXX_COMPILER="$TEST_CXX"} \
     -DCMAKE_C_FLAGS="$sanitize" -DCMAKE_CXX_FLAGS="$sanitize" -Daccel_DIR="$ACCEL_TEST_BUILD" > "$work/log"
