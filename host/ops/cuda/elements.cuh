@@ -9,16 +9,44 @@
 #include "base/vmath.h"
 
 #define ACI_DEVICE static __device__ __forceinline__
+/* Called, for what is rare and would be much of every kernel that holds it. */
+#define ACI_DEVICE_CALL static __device__ __attribute__((noinline))
+
+/* The device has an instruction for each; of NaN it keeps that it is one. */
+#if defined(__CUDA_ARCH__)
+ACI_DEVICE float aci_f16_value(uint16_t h) {
+  float x;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h));
+  return x;
+}
+ACI_DEVICE uint16_t aci_f16_bits(float x) {
+  uint16_t h;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x));
+  return h;
+}
+#else
+#define aci_f16_value aci_f16_to_f32
+#define aci_f16_bits aci_f32_to_f16
+#endif
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+ACI_DEVICE uint16_t aci_bf16_bits(float x) {
+  uint16_t h;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(x));
+  return h;
+}
+#else
+#define aci_bf16_bits aci_f32_to_bf16
+#endif
 
 #define ACI_SAME(x) (x)
 #define ACI_NONZERO(x) ((x) != 0)
-#define ACI_BF16_STORE(x) aci_f32_to_bf16((float)(x))
-#define ACI_F16_STORE(x) aci_f32_to_f16((float)(x))
+#define ACI_BF16_STORE(x) aci_bf16_bits((float)(x))
+#define ACI_F16_STORE(x) aci_f16_bits((float)(x))
 /* X(dtype, C type of its bytes, load expression, store expression) */
 /* clang-format off */
 #define ACI_ELEMENT_TYPES(X)                                                                                      \
   X(F64, double, ACI_SAME, ACI_SAME) X(F32, float, ACI_SAME, ACI_SAME)                                            \
-  X(F16, uint16_t, aci_f16_to_f32, ACI_F16_STORE) X(BF16, uint16_t, aci_bf16_to_f32, ACI_BF16_STORE)              \
+  X(F16, uint16_t, aci_f16_value, ACI_F16_STORE) X(BF16, uint16_t, aci_bf16_to_f32, ACI_BF16_STORE)              \
   X(I64, int64_t, ACI_SAME, ACI_SAME) X(I32, int32_t, ACI_SAME, ACI_SAME) X(I16, int16_t, ACI_SAME, ACI_SAME)     \
   X(I8, int8_t, ACI_SAME, ACI_SAME) X(U8, uint8_t, ACI_SAME, ACI_SAME) X(BOOL, uint8_t, ACI_NONZERO, ACI_NONZERO) \
   X(U16, uint16_t, ACI_SAME, ACI_SAME) X(U32, uint32_t, ACI_SAME, ACI_SAME)
@@ -56,24 +84,27 @@ template <class C> ACI_DEVICE void aci_put(ac_dtype dt, void *p, int64_t i, C v)
 template <class S, int N> struct alignas(sizeof(S) * N) aci_vector { S v[N]; };
 
 /* ---- positions: offset (in elements) of row-major position i under a shape ---- */
-/* 32 bits wide where all positions fit: a 64-bit division is a subroutine. */
-ACI_DEVICE int64_t aci_element_offset(int64_t i, int ndim, const int64_t *shape, const int64_t *stride) {
+/* 32 bits wide where all positions fit. A 64-bit division is a subroutine. */
+ACI_DEVICE_CALL int64_t aci_long_offset(int64_t i, int ndim, const int64_t *shape, const int64_t *stride) {
   int64_t off = 0;
-  if (i <= 0x7fffffff) {
-    uint32_t r = (uint32_t)i;
-    for (int d = ndim - 1; d > 0; d--) {
-      const uint32_t n = shape[d] > 0x7fffffff ? 0x80000000u : (uint32_t)shape[d], q = r / n;
-      off += (int64_t)(r - q * n) * stride[d];
-      r = q;
-    }
-    return off + (int64_t)r * stride[0];
-  }
   for (int d = ndim - 1; d > 0; d--) {
     const int64_t q = i / shape[d];
     off += (i - q * shape[d]) * stride[d];
     i = q;
   }
   return off + i * stride[0];
+}
+ACI_DEVICE int64_t aci_element_offset(int64_t i, int ndim, const int64_t *shape, const int64_t *stride) {
+  if (i > 0x7fffffff) return aci_long_offset(i, ndim, shape, stride);
+  int64_t off = 0;
+  uint32_t r = (uint32_t)i;
+#pragma unroll 1
+  for (int d = ndim - 1; d > 0; d--) {
+    const uint32_t n = shape[d] > 0x7fffffff ? 0x80000000u : (uint32_t)shape[d], q = r / n;
+    off += (int64_t)(r - q * n) * stride[d];
+    r = q;
+  }
+  return off + (int64_t)r * stride[0];
 }
 
 #endif

@@ -61,7 +61,7 @@ void emit_reference(buf *b, const op_list *ops);     /* ops.md */
 void emit_json(buf *b, const op_list *ops);          /* ops.json */
 
 /* cuda/map_<i>.cu, from the texts of these files; MAP_PARTS of them, so that compilers work side by side. False after messages. */
-enum { MAP_PARTS = 8 };
+enum { MAP_PARTS = 4 };
 bool emit_maps(const char *out, char *const *paths, int n);
 
 /* ---- shared by the emitters of documents ---- */

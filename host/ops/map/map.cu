@@ -49,40 +49,77 @@ static const aci_map_entry *find(const aci_map_loop *l) {
   return m;
 }
 
-/* ---- operands ---- */
-ac_dtype aci_map_packed_dtype(const aci_map_plan *p, unsigned char *kind) {
-  if (p->ndim != 1) return AC_DTYPE_COUNT;
+/* ---- packed: operands in vectors ---- */
+/* Fills *a; false when operands lie otherwise, or differ in dtype. */
+static bool pack(const aci_map_plan *p, aci_packed_args *a) {
+  if (p->ct != ACI_C_F32 || p->ndim != 1) return false;
   ac_dtype d = p->out.dt;
   for (int k = 0; k < p->n_in && d == AC_BOOL; k++)
     if (!p->in[k].number && p->in[k].stride[0] != 0) d = p->in[k].dt;
-  if (d == AC_BOOL) d = AC_U8; /* masks alone */
-  const bool exists = p->ct == ACI_C_F32   ? d == AC_F32 || d == AC_BF16 || d == AC_F16
-                      : p->ct == ACI_C_F64 ? d == AC_F64
-                                           : d == AC_I64 || d == AC_I32 || d == AC_U8;
-  if (!exists) return AC_DTYPE_COUNT;
-  const size_t bytes = aci_dsize(d), lanes = 16 / bytes;
+  if (d != AC_F32 && d != AC_BF16 && d != AC_F16) return false;
+  const auto fits = [&](const aci_map_operand &o) {
+    const bool mask = o.dt == AC_BOOL;
+    return o.stride[0] == 1 && (mask || o.dt == d) && (uintptr_t)o.ptr % (mask ? ACI_PACKED : 16) == 0;
+  };
+  if (!fits(p->out)) return false;
+  a->n = p->numel;
+  a->dt = d;
+  a->size = (int)aci_dsize(d);
+  a->out = (void *)p->out.ptr;
+  a->truth = p->out.dt == AC_BOOL;
   for (int k = 0; k < p->n_in; k++) {
-    const aci_map_operand *o = &p->in[k];
-    const bool one = o->number || o->stride[0] == 0, mask = o->dt == AC_BOOL;
-    kind[k] = one ? ACI_PACKED_ONE : mask ? ACI_PACKED_MASK : ACI_PACKED_SAME;
-    if (one) continue;
-    if (o->stride[0] != 1 || (!mask && o->dt != d) || (uintptr_t)o->ptr % (mask ? lanes : 16) != 0)
-      return AC_DTYPE_COUNT;
+    const aci_map_operand &o = p->in[k];
+    a->in[k] = o.ptr;
+    a->kind[k] = o.dt == AC_BOOL ? ACI_PACKED_MASK : ACI_PACKED_SAME;
+    if (o.number || o.stride[0] == 0) {
+      a->kind[k] = ACI_PACKED_ONE;
+      if (o.number) a->one[k] = p->number[k].f32;
+      else a->ones[k] = o.ptr, a->ones_dt[k] = o.dt;
+    } else if (!fits(o)) {
+      return false;
+    }
   }
-  const bool truth = p->out.dt == AC_BOOL;
-  if (p->out.stride[0] != 1 || (!truth && p->out.dt != d) ||
-      (uintptr_t)p->out.ptr % (truth ? lanes : 16) != 0)
-    return AC_DTYPE_COUNT;
-  return d;
+  memcpy(a->p, p->p.f32, sizeof a->p);
+  return true;
+}
+
+/* ---- strided: positions of a launch fit 32 bits ---- */
+#ifdef ACI_CUDA_EMULATED
+const int64_t MOST_POSITIONS = 1000; /* so that small tests are cut */
+#else
+const int64_t MOST_POSITIONS = INT32_MAX;
+#endif
+static ac_status launch_strided(const ac_frame *f, const aci_map_entry *entry, const aci_map_plan *p,
+                                ac_err *e) {
+  if (p->numel <= MOST_POSITIONS)
+    return aci_launch(f, "map (strided)", entry->strided, aci_blocks(f->device, p->numel), e, *p);
+  int d = 0;
+  while (p->shape[d] == 1) d++;
+  const int64_t half = p->shape[d] / 2;
+  aci_map_plan part = *p;
+  part.shape[d] = half;
+  part.numel = p->numel / p->shape[d] * half;
+  AC_TRY(launch_strided(f, entry, &part, e));
+  part.shape[d] = p->shape[d] - half;
+  part.numel = p->numel - part.numel;
+  for (int k = 0; k <= p->n_in; k++) {
+    aci_map_operand *o = k < p->n_in ? &part.in[k] : &part.out;
+    if (!o->number) o->ptr += half * o->stride[d] * (int64_t)aci_dsize(o->dt);
+  }
+  return launch_strided(f, entry, &part, e);
 }
 
 static ac_status run_map(ac_frame *f, const aci_map *m, ac_err *e) {
   aci_map_plan p;
   const aci_map_loop *loop = aci_map_plan_make(f, m, &p);
   const aci_map_entry *entry = find(loop);
+  aci_packed_args a = {};
   if (entry == NULL)
     return AC_FAIL(e, UNSUPPORTED, "unsupported on device %s: %s has no kernel", f->device->name, loop->name);
-  return entry->launch(f, &p, e);
+  if (entry->packed != NULL && pack(&p, &a))
+    return aci_launch(f, "map", entry->packed, aci_blocks(f->device, (p.numel + ACI_PACKED - 1) / ACI_PACKED),
+                      e, a);
+  return launch_strided(f, entry, &p, e);
 }
 
 /* ---- one value everywhere ---- */
@@ -122,7 +159,8 @@ static ac_status fill(ac_frame *f, const ac_tensor *t, const void *bytes, ac_err
   }
 }
 
-extern const aci_drivers aci_cuda_drivers = {run_map, fill, aci_cuda_copy_range, aci_cuda_product, aci_cuda_remap};
+extern const aci_drivers aci_cuda_drivers = {run_map, fill, aci_cuda_copy_range, aci_cuda_product,
+                                             aci_cuda_remap};
 
 /* ---- to another device; the gpu does the copying, in the order of its own work ---- */
 static ac_status copy_to(ac_frame *f, ac_err *e) {

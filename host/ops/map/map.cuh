@@ -1,166 +1,175 @@
 /* Map-like ops on CUDA: the formulas of the .c files (which the build collects into gen/cuda/map_*.cu) made into kernels. The macros
- * have the names that the formulas are written with and stand instead of those of map.h.
+ * have the names that the formulas are written with and stand instead of those of map.h. map.cu launches them.
  *
- * Each formula and compile type has kernels of two kinds. Packed: all operands lie contiguous, in one dtype - but for masks (bool) and
- * single values - and go in vectors of 16 bytes. Strided: everything else, any mix of dtypes, an element at a time. */
+ * There are hundreds of formulas, and compiling them is most of the module's build: each compute type of one has a single kernel for any
+ * mix of dtypes and any strides, an element at a time, and f32 one more. Packed: all operands lie contiguous, in one of f32, bf16 and
+ * f16 - but for masks (bool) and single values - and go in vectors of 16 bytes. Dtypes are told apart before and behind the formula. */
 #ifndef ACI_OPS_MAP_CUH
 #define ACI_OPS_MAP_CUH
 #include "ops/cuda/elements.cuh"
 #include "ops/cuda/launch.cuh"
 #include "ops/map/plan.h"
 
-/* A formula, found by the file it stands in and its name (aci_map_loop). */
-struct aci_map_entry {
-  const char *stem, *name;
-  ac_status (*launch)(const ac_frame *f, const aci_map_plan *p, ac_err *e);
-  aci_map_entry *next;
-  aci_map_entry(const char *stem, const char *name,
-                ac_status (*launch)(const ac_frame *, const aci_map_plan *, ac_err *))
-      : stem(stem), name(name), launch(launch), next(head()) {
-    head() = this;
-  }
-  static aci_map_entry *&head();
-};
-
 /* ---- packed ---- */
+enum { ACI_PACKED = 8 }; /* elements that a thread takes at a time: a vector of 16-bit ones, two of f32 */
 enum aci_packed_kind { ACI_PACKED_SAME, ACI_PACKED_MASK, ACI_PACKED_ONE };
-template <class T> struct aci_packed_args {
+struct aci_packed_args {
   int64_t n;
   const void *in[ACI_MAP_MAX_IN];
   void *out;
-  T one[ACI_MAP_MAX_IN], p[ACI_MAP_MAX_P];
+  float one[ACI_MAP_MAX_IN], p[ACI_MAP_MAX_P];
   const void *ones[ACI_MAP_MAX_IN]; /* a single element on the device, NULL: in one[] */
-  ac_dtype ones_dt[ACI_MAP_MAX_IN];
+  ac_dtype ones_dt[ACI_MAP_MAX_IN], dt;
+  int size; /* of an element of dt */
   unsigned char kind[ACI_MAP_MAX_IN];
   bool truth; /* results are bool */
 };
 
-template <class F, int D>
-__global__ void __launch_bounds__(ACI_BLOCK)
-    aci_map_packed(const __grid_constant__ aci_packed_args<typename F::type> a) {
-  typedef typename F::type T;
-  typedef typename aci_element<D>::bits S;
-  const int V = 16 / sizeof(S);
-  T one[F::n_in];
-#pragma unroll
-  for (int k = 0; k < F::n_in; k++)
-    one[k] = a.ones[k] != NULL ? aci_get<T>(a.ones_dt[k], a.ones[k], 0) : a.one[k];
-  const int64_t n_vectors = a.n / V;
-  for (int64_t i = aci_first(); i < n_vectors; i += aci_step()) {
-    T x[V][F::n_in];
-#pragma unroll
-    for (int k = 0; k < F::n_in; k++) {
-      if (a.kind[k] == ACI_PACKED_SAME) {
-        const aci_vector<S, V> v = ((const aci_vector<S, V> *)a.in[k])[i];
-#pragma unroll
-        for (int j = 0; j < V; j++) x[j][k] = aci_element<D>::template load<T>(v.v[j]);
-      } else if (a.kind[k] == ACI_PACKED_MASK) {
-        const aci_vector<uint8_t, V> v = ((const aci_vector<uint8_t, V> *)a.in[k])[i];
-#pragma unroll
-        for (int j = 0; j < V; j++) x[j][k] = (T)(v.v[j] != 0);
-      } else {
-#pragma unroll
-        for (int j = 0; j < V; j++) x[j][k] = one[k];
-      }
-    }
-    if (a.truth) {
-      aci_vector<uint8_t, V> y;
-#pragma unroll
-      for (int j = 0; j < V; j++) y.v[j] = F::run(a.p, x[j]) != 0;
-      ((aci_vector<uint8_t, V> *)a.out)[i] = y;
+/* The bytes of elements as they lie in memory: ACI_PACKED of them (8, 16 or 32 bytes), or the first alone (1, 2 or 4), which is how those
+ * at the end go that fill no vector. */
+struct aci_packed_bytes {
+  typedef aci_vector<uint32_t, 4> vector;
+  typedef aci_vector<uint32_t, 2> half;
+  vector v[2];
+
+  __device__ __forceinline__ void load(const void *p, int bytes) {
+    if (bytes >= 16) {
+      v[0] = *(const vector *)p;
+      if (bytes == 32) v[1] = ((const vector *)p)[1];
+    } else if (bytes == 8) {
+      const half h = *(const half *)p;
+      v[0].v[0] = h.v[0], v[0].v[1] = h.v[1];
     } else {
-      aci_vector<S, V> y;
-#pragma unroll
-      for (int j = 0; j < V; j++) y.v[j] = aci_element<D>::store(F::run(a.p, x[j]));
-      ((aci_vector<S, V> *)a.out)[i] = y;
+      v[0].v[0] = bytes == 4 ? *(const uint32_t *)p : bytes == 2 ? *(const uint16_t *)p : *(const uint8_t *)p;
     }
   }
-  for (int64_t i = n_vectors * V + aci_first(); i < a.n; i += aci_step()) { /* what no vector holds */
-    T x[F::n_in];
+  __device__ __forceinline__ void store(void *p, int bytes) const {
+    if (bytes >= 16) {
+      *(vector *)p = v[0];
+      if (bytes == 32) ((vector *)p)[1] = v[1];
+    } else if (bytes == 8) {
+      const half h = {{v[0].v[0], v[0].v[1]}};
+      *(half *)p = h;
+    } else if (bytes == 4) {
+      *(uint32_t *)p = v[0].v[0];
+    } else if (bytes == 2) {
+      *(uint16_t *)p = (uint16_t)v[0].v[0];
+    } else {
+      *(uint8_t *)p = (uint8_t)v[0].v[0];
+    }
+  }
+  /* Element j; a constant once loops are unrolled, so that all of this stays in registers. */
+  template <class S> __device__ __forceinline__ S get(int j) const {
+    S x;
+    memcpy(&x, (const char *)v + j * sizeof(S), sizeof(S));
+    return x;
+  }
+  template <class S> __device__ __forceinline__ void put(int j, S x) {
+    memcpy((char *)v + j * sizeof(S), &x, sizeof(S));
+  }
+};
+template <int D, int N>
+ACI_DEVICE void aci_packed_values(const aci_packed_args &a, const aci_packed_bytes *b, float (*x)[N]) {
 #pragma unroll
-    for (int k = 0; k < F::n_in; k++)
-      x[k] = a.kind[k] == ACI_PACKED_SAME   ? aci_element<D>::template load<T>(((const S *)a.in[k])[i])
-             : a.kind[k] == ACI_PACKED_MASK ? (T)(((const uint8_t *)a.in[k])[i] != 0)
-                                            : one[k];
-    const T y = F::run(a.p, x);
-    if (a.truth) ((uint8_t *)a.out)[i] = y != 0;
-    else ((S *)a.out)[i] = aci_element<D>::store(y);
+  for (int k = 0; k < N; k++)
+    if (a.kind[k] == ACI_PACKED_SAME) {
+#pragma unroll
+      for (int j = 0; j < ACI_PACKED; j++)
+        x[j][k] = aci_element<D>::template load<float>(b[k].get<typename aci_element<D>::bits>(j));
+    }
+}
+template <int D> ACI_DEVICE void aci_packed_results(const float *y, aci_packed_bytes *b) {
+#pragma unroll
+  for (int j = 0; j < ACI_PACKED; j++) b->put(j, aci_element<D>::template store<float>(y[j]));
+}
+ACI_DEVICE_CALL float aci_packed_one(ac_dtype dt, const void *p) { return aci_get<float>(dt, p, 0); }
+
+template <class F>
+__global__ void __launch_bounds__(ACI_BLOCK) aci_map_packed(const __grid_constant__ aci_packed_args a) {
+  enum { N = F::n_in, E = ACI_PACKED };
+  float one[N];
+#pragma unroll
+  for (int k = 0; k < N; k++) one[k] = a.ones[k] != NULL ? aci_packed_one(a.ones_dt[k], a.ones[k]) : a.one[k];
+  const int64_t vectors = a.n / E;
+  for (int64_t i = aci_first(); i < vectors + a.n % E; i += aci_step()) {
+    const int64_t at = i < vectors ? i * E : vectors * E + (i - vectors);
+    const int count = i < vectors ? (int)E : 1;
+    aci_packed_bytes in[N], out;
+    float x[E][N], y[E];
+#pragma unroll
+    for (int k = 0; k < N; k++) { /* all are on their way before the first is used */
+      if (a.kind[k] == ACI_PACKED_SAME) in[k].load((const char *)a.in[k] + at * a.size, count * a.size);
+      else if (a.kind[k] == ACI_PACKED_MASK) in[k].load((const char *)a.in[k] + at, count);
+    }
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+#pragma unroll
+      for (int j = 0; j < E; j++)
+        x[j][k] = a.kind[k] == ACI_PACKED_MASK ? (float)(in[k].template get<uint8_t>(j) != 0) : one[k];
+    }
+    if (a.dt == AC_F32) aci_packed_values<AC_F32, N>(a, in, x);
+    else if (a.dt == AC_BF16) aci_packed_values<AC_BF16, N>(a, in, x);
+    else aci_packed_values<AC_F16, N>(a, in, x);
+#pragma unroll
+    for (int j = 0; j < E; j++) y[j] = F::run(a.p, x[j]);
+    if (a.truth) {
+#pragma unroll
+      for (int j = 0; j < E; j++) out.put<uint8_t>(j, y[j] != 0);
+      out.store((char *)a.out + at, count);
+      continue;
+    }
+    if (a.dt == AC_F32) aci_packed_results<AC_F32>(y, &out);
+    else if (a.dt == AC_BF16) aci_packed_results<AC_BF16>(y, &out);
+    else aci_packed_results<AC_F16>(y, &out);
+    out.store((char *)a.out + at * a.size, count * a.size);
   }
 }
 
-/* The dtype that all operands have, and how each is read; AC_DTYPE_COUNT: not packed. */
-ac_dtype aci_map_packed_dtype(const aci_map_plan *p, unsigned char *kind);
-
-static inline const float *aci_map_params(const aci_map_plan *p, float) { return p->p.f32; }
-static inline const double *aci_map_params(const aci_map_plan *p, double) { return p->p.f64; }
-static inline const int64_t *aci_map_params(const aci_map_plan *p, int64_t) { return p->p.i64; }
-static inline float aci_map_number(const aci_map_plan *p, int k, float) { return p->number[k].f32; }
-static inline double aci_map_number(const aci_map_plan *p, int k, double) { return p->number[k].f64; }
-static inline int64_t aci_map_number(const aci_map_plan *p, int k, int64_t) { return p->number[k].i64; }
-
-template <class F, int D>
-ac_status aci_map_launch_packed(const ac_frame *f, const aci_map_plan *p, const unsigned char *kind,
-                                ac_err *e) {
-  typedef typename F::type T;
-  aci_packed_args<T> a = {};
-  a.n = p->numel;
-  a.out = (void *)p->out.ptr;
-  a.truth = p->out.dt == AC_BOOL && D != AC_BOOL;
-  for (int k = 0; k < F::n_in; k++) {
-    a.kind[k] = kind[k];
-    a.in[k] = p->in[k].ptr;
-    if (kind[k] != ACI_PACKED_ONE) continue;
-    if (p->in[k].number) a.one[k] = aci_map_number(p, k, T());
-    else a.ones[k] = p->in[k].ptr, a.ones_dt[k] = p->in[k].dt;
-  }
-  for (int i = 0; i < ACI_MAP_MAX_P; i++) a.p[i] = aci_map_params(p, T())[i];
-  const int V = 16 / sizeof(typename aci_element<D>::bits);
-  return aci_launch(f, "map", aci_map_packed<F, D>, aci_blocks(f->device, (p->numel + V - 1) / V), e, a);
-}
-
-/* ---- strided ---- */
+/* ---- strided: positions of 32 bits, for a 64-bit division is a subroutine; map.cu cuts what is longer ---- */
 template <class F>
 __global__ void __launch_bounds__(ACI_BLOCK) aci_map_strided(const __grid_constant__ aci_map_plan p) {
   typedef typename F::type T;
   const T *params = (const T *)&p.p;
-  for (int64_t i = aci_first(); i < p.numel; i += aci_step()) {
+  const uint32_t n = (uint32_t)p.numel, step = (uint32_t)aci_step();
+  for (uint32_t i = (uint32_t)aci_first(); i < n; i += step) {
     T x[F::n_in];
+    int64_t at[F::n_in + 1] = {}; /* where element i of each operand lies, and of the result */
+    uint32_t rest = i;
+#pragma unroll 1
+    for (int d = p.ndim - 1; d >= 0; d--) {
+      const uint32_t size = (uint32_t)p.shape[d], before = d > 0 ? rest / size : 0;
+      const int64_t c = rest - before * size;
+      rest = before;
+#pragma unroll
+      for (int k = 0; k < F::n_in; k++) at[k] += c * p.in[k].stride[d];
+      at[F::n_in] += c * p.out.stride[d];
+    }
 #pragma unroll
     for (int k = 0; k < F::n_in; k++)
-      x[k] = p.in[k].number
-                 ? *(const T *)&p.number[k]
-                 : aci_get<T>(p.in[k].dt, p.in[k].ptr, aci_element_offset(i, p.ndim, p.shape, p.in[k].stride));
-    aci_put(p.out.dt, (void *)p.out.ptr, aci_element_offset(i, p.ndim, p.shape, p.out.stride), F::run(params, x));
+      x[k] = p.in[k].number ? *(const T *)&p.number[k] : aci_get<T>(p.in[k].dt, p.in[k].ptr, at[k]);
+    aci_put(p.out.dt, (void *)p.out.ptr, at[F::n_in], F::run(params, x));
   }
 }
 
-/* Packed kernels exist for these dtypes of a compute type; bool and bytes go as masks beside one of them. */
-template <class F>
-ac_status aci_map_dispatch(const ac_frame *f, const aci_map_plan *p, ac_dtype d, const unsigned char *kind,
-                           float, ac_err *e) {
-  if (d == AC_F32) return aci_map_launch_packed<F, AC_F32>(f, p, kind, e);
-  if (d == AC_BF16) return aci_map_launch_packed<F, AC_BF16>(f, p, kind, e);
-  return aci_map_launch_packed<F, AC_F16>(f, p, kind, e);
-}
-template <class F>
-ac_status aci_map_dispatch(const ac_frame *f, const aci_map_plan *p, ac_dtype, const unsigned char *kind,
-                           double, ac_err *e) {
-  return aci_map_launch_packed<F, AC_F64>(f, p, kind, e);
-}
-template <class F>
-ac_status aci_map_dispatch(const ac_frame *f, const aci_map_plan *p, ac_dtype d, const unsigned char *kind,
-                           int64_t, ac_err *e) {
-  if (d == AC_I64) return aci_map_launch_packed<F, AC_I64>(f, p, kind, e);
-  if (d == AC_I32) return aci_map_launch_packed<F, AC_I32>(f, p, kind, e);
-  return aci_map_launch_packed<F, AC_U8>(f, p, kind, e);
-}
-
-template <class F> ac_status aci_map_launch(const ac_frame *f, const aci_map_plan *p, ac_err *e) {
-  unsigned char kind[ACI_MAP_MAX_IN];
-  const ac_dtype d = aci_map_packed_dtype(p, kind);
-  if (d != AC_DTYPE_COUNT) return aci_map_dispatch<F>(f, p, d, kind, typename F::type(), e);
-  return aci_launch(f, "map (strided)", aci_map_strided<F>, aci_blocks(f->device, p->numel), e, *p);
-}
+/* ---- a formula's kernels, found by the file it stands in and its name (aci_map_loop) ---- */
+struct aci_map_entry {
+  const char *stem, *name;
+  void (*packed)(aci_packed_args); /* NULL: none */
+  void (*strided)(aci_map_plan);
+  aci_map_entry *next;
+  aci_map_entry(const char *stem, const char *name, void (*packed)(aci_packed_args),
+                void (*strided)(aci_map_plan))
+      : stem(stem), name(name), packed(packed), strided(strided), next(head()) {
+    head() = this;
+  }
+  static aci_map_entry *&head();
+};
+template <class F, class T = typename F::type> struct aci_map_packs {
+  static constexpr void (*kernel)(aci_packed_args) = NULL;
+};
+template <class F> struct aci_map_packs<F, float> {
+  static constexpr void (*kernel)(aci_packed_args) = aci_map_packed<F>;
+};
 
 /* ---- what formulas are written with ---- */
 #include "ops/map/angle.h"
@@ -187,7 +196,9 @@ template <> struct aci_is_int<int64_t> {
     enum { n_in = K };                                                                                  \
     static __device__ __forceinline__ T run(const T *p, const T *v) { return (void)p, (T)__VA_ARGS__; } \
   };                                                                                                    \
-  static aci_map_entry op##_##sfx##_entry(ACI_STEM, #op "_" #sfx, aci_map_launch<op##_##sfx##_formula>);
+  static aci_map_entry op##_##sfx##_entry(ACI_STEM, #op "_" #sfx,                                       \
+                                          aci_map_packs<op##_##sfx##_formula>::kernel,                  \
+                                          aci_map_strided<op##_##sfx##_formula>);
 #define ACI_LOOP1(op, T, sfx, F) ACI_FORMULA(op, T, sfx, 1, F(T, p, v[0]))
 #define ACI_LOOP2(op, T, sfx, F) ACI_FORMULA(op, T, sfx, 2, F(T, p, v[0], v[1]))
 #define ACI_LOOP3(op, T, sfx, F) ACI_FORMULA(op, T, sfx, 3, F(T, p, v[0], v[1], v[2]))
