@@ -130,9 +130,21 @@ ACI_DEVICE int64_t linear(const int *at, const int *extent) {
   return ((int64_t)at[0] * extent[1] + at[1]) * extent[2] + at[2];
 }
 
-template <int D, class ACC> ACI_DEVICE ACC element(const void *p, int64_t i) {
-  typedef aci_element<D> E;
-  return E::template load<ACC>(((const typename E::bits *)p)[i]);
+/* Elements by their size: double, float, or uint16_t, which holds bf16 or f16: told apart when running, as nothing else of a kernel differs. */
+ACI_DEVICE double value_of(ac_dtype, double x) { return x; }
+ACI_DEVICE float value_of(ac_dtype, float x) { return x; }
+ACI_DEVICE float value_of(ac_dtype dt, uint16_t x) {
+  const float b = aci_element<AC_BF16>::load<float>(x), h = aci_element<AC_F16>::load<float>(x);
+  return dt == AC_BF16 ? b : h;
+}
+template <class S>
+ACI_DEVICE auto element(ac_dtype dt, const void *p, int64_t i) -> decltype(value_of(dt, S())) {
+  return value_of(dt, ((const S *)p)[i]);
+}
+ACI_DEVICE void put_element(ac_dtype, double *y, double v) { *y = v; }
+ACI_DEVICE void put_element(ac_dtype, float *y, float v) { *y = v; }
+ACI_DEVICE void put_element(ac_dtype dt, uint16_t *y, float v) {
+  *y = dt == AC_BF16 ? aci_element<AC_BF16>::store(v) : aci_element<AC_F16>::store(v);
 }
 
 #endif

@@ -33,7 +33,7 @@ enum { PAD = 4, MOST_PIECES = 64 };
 const int64_t MOST_SCRATCH = (int64_t)256 << 20;
 
 /* Tiles of both factors on their way to shared memory. FORWARD and INPUT: columns side by side to threads side by side. */
-template <int D, class ACC, class T, bool ROWS_FIRST> struct patches_of {
+template <class S, class ACC, class T, bool ROWS_FIRST> struct patches_of {
   enum { LEFT = T::M * T::K / T::THREADS, RIGHT = T::N * T::K / T::THREADS };
   const gemm_args &a;
   const gather &g;
@@ -62,8 +62,8 @@ template <int D, class ACC, class T, bool ROWS_FIRST> struct patches_of {
       const int n = (int)threadIdx.x + i * T::THREADS, row = ROWS_FIRST ? n % T::M : n / T::K,
                 s = ROWS_FIRST ? n / T::M : n % T::K;
       left[i] = row0 + row < a.rows && k + s < end
-                    ? element<D, ACC>(a.call.b, w_base + (row0 + row) * g.w_row +
-                                                    weight_at(g, tap_of(g, (uint32_t)(k + s))))
+                    ? element<S>(a.call.dt, a.call.b,
+                                 w_base + (row0 + row) * g.w_row + weight_at(g, tap_of(g, (uint32_t)(k + s))))
                     : (ACC)0;
     }
     for (int i = 0; i < RIGHT; i++) {
@@ -73,7 +73,7 @@ template <int D, class ACC, class T, bool ROWS_FIRST> struct patches_of {
       const tap_at t = tap_of(g, (uint32_t)(k + s));
       const int to[3] = {at[0] + t.j[0] * g.step[0], at[1] + t.j[1] * g.step[1], at[2] + t.j[2] * g.step[2]};
       if (inside(to, g.extent))
-        right[i] = element<D, ACC>(a.call.a, base + t.channel * g.volume + linear(to, g.extent));
+        right[i] = element<S>(a.call.dt, a.call.a, base + t.channel * g.volume + linear(to, g.extent));
     }
   }
   __device__ __forceinline__ void store(ACC (*l)[T::M + PAD], ACC (*r)[T::N + PAD]) const {
@@ -90,7 +90,7 @@ template <int D, class ACC, class T, bool ROWS_FIRST> struct patches_of {
 };
 
 /* WEIGHT: positions of y side by side to threads side by side; a thread's columns stay, its position moves. */
-template <int D, class ACC, class T> struct positions_of {
+template <class S, class ACC, class T> struct positions_of {
   enum { LEFT = T::M * T::K / T::THREADS, RIGHT = T::N * T::K / T::THREADS };
   const gemm_args &a;
   const gather &g;
@@ -103,7 +103,7 @@ template <int D, class ACC, class T> struct positions_of {
   ACC left[LEFT], right[RIGHT];
 
   __device__ __forceinline__ positions_of(const gemm_args &a, const gather &g, int64_t group, int64_t row0,
-                                       int64_t col0, int64_t begin)
+                                          int64_t col0, int64_t begin)
       : a(a), g(g), row0(row0), group(group), begin(begin) {
     positions = aci_divide_by(aci_conv_volume(a.call.c.out));
     image0 = begin / positions.d;
@@ -130,12 +130,13 @@ template <int D, class ACC, class T> struct positions_of {
                   base = (image * c.groups + group) * c.ci * g.volume;
     for (int i = 0; i < LEFT; i++) {
       const int row = ((int)threadIdx.x + i * T::THREADS) / T::K;
-      left[i] = in_k && row0 + row < a.rows ? element<D, ACC>(a.call.a, from + row * positions.d) : (ACC)0;
+      left[i] =
+          in_k && row0 + row < a.rows ? element<S>(a.call.dt, a.call.a, from + row * positions.d) : (ACC)0;
     }
     for (int i = 0; i < RIGHT; i++) {
       const int to[3] = {at[0] + tap[i][0], at[1] + tap[i][1], at[2] + tap[i][2]};
       right[i] = in_k && in_cols[i] && inside(to, g.extent)
-                     ? element<D, ACC>(a.call.b, base + channel[i] + linear(to, g.extent))
+                     ? element<S>(a.call.dt, a.call.b, base + channel[i] + linear(to, g.extent))
                      : (ACC)0;
     }
   }
@@ -190,7 +191,7 @@ ACI_DEVICE void multiply(LOAD &load, ACC (*l)[T::M + PAD], ACC (*r)[T::N + PAD],
 /* A block computes tiles of T::M x T::N results; an item is (row tile, column tile, class, group, piece of k). Both factors pass through
  * shared memory T::K steps of k at a time (l, r), a thread holds TM x TN sums in registers. With pieces, sums go to part[piece] and are
  * joined in order by another kernel. */
-template <int D, class ACC, class T, int KIND>
+template <class S, class ACC, class T, int KIND>
 static __global__ void __launch_bounds__(T::THREADS, 2) conv_tiles(const __grid_constant__ gemm_args a) {
   enum { FIT = 16 / sizeof(ACC), VM = T::TM < FIT ? T::TM : FIT, VN = T::TN < FIT ? T::TN : FIT };
   alignas(16) __shared__ ACC l[T::K][T::M + PAD];
@@ -217,10 +218,10 @@ static __global__ void __launch_bounds__(T::THREADS, 2) conv_tiles(const __grid_
     ACC sum[T::TM][T::TN] = {};
     if (col0 >= cols) continue; /* this class has fewer than others; the same for all threads */
     if (KIND == ACI_CONV_WEIGHT) {
-      positions_of<D, ACC, T> load(a, g, group, row0, col0, begin);
+      positions_of<S, ACC, T> load(a, g, group, row0, col0, begin);
       multiply<ACC, T>(load, l, r, begin, end, sum);
     } else {
-      patches_of<D, ACC, T, KIND == ACI_CONV_INPUT> load(a, g, group, row0, col0);
+      patches_of<S, ACC, T, KIND == ACI_CONV_INPUT> load(a, g, group, row0, col0);
       multiply<ACC, T>(load, l, r, begin, end, sum);
     }
 #pragma unroll
@@ -246,9 +247,8 @@ static __global__ void __launch_bounds__(T::THREADS, 2) conv_tiles(const __grid_
           ((ACC *)a.part)[piece * a.call.numel + at + row * stride] = v;
           continue;
         }
-        if (a.call.bias != NULL) v += element<D, ACC>(a.call.bias, group * a.rows + row);
-        ((typename aci_element<D>::bits *)a.call.y)[at + row * stride] =
-            aci_element<D>::template store<ACC>(v);
+        if (a.call.bias != NULL) v += element<S>(a.call.dt, a.call.bias, group * a.rows + row);
+        put_element(a.call.dt, (S *)a.call.y + at + row * stride, v);
       }
     }
   }
@@ -259,7 +259,7 @@ template <class T> static int64_t tiles_of(const gemm_args &a) {
   return (a.rows + T::M - 1) / T::M * ((a.cols + T::N - 1) / T::N) * a.n_classes * a.call.c.groups;
 }
 
-template <int D, class ACC, class T> static ac_status run(ac_frame *f, gemm_args a, ac_err *e) {
+template <class S, class ACC, class T> static ac_status run(ac_frame *f, gemm_args a, ac_err *e) {
   const int64_t tiles = tiles_of<T>(a), most = MOST_SCRATCH / (a.call.numel * (int64_t)sizeof(ACC));
   ac_block *scratch = NULL;
   a.n_pieces = tiles < ENOUGH_TILES ? (ENOUGH_TILES + tiles - 1) / tiles : 1;
@@ -276,19 +276,19 @@ template <int D, class ACC, class T> static ac_status run(ac_frame *f, gemm_args
   }
   const aci_shape_of_launch shape(dim3(aci_blocks(f->device, tiles * a.n_pieces, 1)), dim3(T::THREADS));
   ac_status st = a.call.kind == ACI_CONV_FORWARD
-                     ? aci_launch(f, "convolution", conv_tiles<D, ACC, T, ACI_CONV_FORWARD>, shape, e, a)
+                     ? aci_launch(f, "convolution", conv_tiles<S, ACC, T, ACI_CONV_FORWARD>, shape, e, a)
                  : a.call.kind == ACI_CONV_INPUT
-                     ? aci_launch(f, "convolution", conv_tiles<D, ACC, T, ACI_CONV_INPUT>, shape, e, a)
-                     : aci_launch(f, "convolution", conv_tiles<D, ACC, T, ACI_CONV_WEIGHT>, shape, e, a);
+                     ? aci_launch(f, "convolution", conv_tiles<S, ACC, T, ACI_CONV_INPUT>, shape, e, a)
+                     : aci_launch(f, "convolution", conv_tiles<S, ACC, T, ACI_CONV_WEIGHT>, shape, e, a);
   if (st == AC_OK && a.n_pieces > 1) st = aci_cuda_conv_join(f, &a.call, a.part, a.n_pieces, e);
   ac_block_free(scratch);
   return st;
 }
 
-template <int D> static ac_status run_float(ac_frame *f, const gemm_args &a, ac_err *e) {
-  if (a.rows <= FEW_ROWS) return run<D, float, narrow>(f, a, e);
-  if (a.rows >= MANY_ROWS && tiles_of<large>(a) >= ENOUGH_TILES / 2) return run<D, float, large>(f, a, e);
-  return run<D, float, small>(f, a, e);
+template <class S> static ac_status run_float(ac_frame *f, const gemm_args &a, ac_err *e) {
+  if (a.rows <= FEW_ROWS) return run<S, float, narrow>(f, a, e);
+  if (a.rows >= MANY_ROWS && tiles_of<large>(a) >= ENOUGH_TILES / 2) return run<S, float, large>(f, a, e);
+  return run<S, float, small>(f, a, e);
 }
 
 ac_status aci_cuda_conv_gemm(ac_frame *f, const aci_conv_call *k, ac_err *e) {
@@ -313,10 +313,6 @@ ac_status aci_cuda_conv_gemm(ac_frame *f, const aci_conv_call *k, ac_err *e) {
                    f->device->name);
   a.cols = k->kind == ACI_CONV_WEIGHT ? c.ci * taps : cols;
   a.k = k->kind == ACI_CONV_FORWARD ? c.ci * taps : k->kind == ACI_CONV_INPUT ? c.co * taps : c.n * positions;
-  switch (k->dt) {
-    case AC_F64: return run<AC_F64, double, small>(f, a, e);
-    case AC_BF16: return run_float<AC_BF16>(f, a, e);
-    case AC_F16: return run_float<AC_F16>(f, a, e);
-    default: return run_float<AC_F32>(f, a, e);
-  }
+  if (k->dt == AC_F64) return run<double, double, small>(f, a, e);
+  return k->dt == AC_F32 ? run_float<float>(f, a, e) : run_float<uint16_t>(f, a, e);
 }
