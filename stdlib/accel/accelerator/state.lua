@@ -95,6 +95,7 @@ local function fill(who, o)
     debug = environment.parse_flag_from_env "ACCELERATE_DEBUG_MODE", fork_launched = false,
     distributed_type = n == 1 and "NO" or device == "cpu" and "MULTI_CPU" or "MULTI_GPU",
   }
+  origins.num_processes = n > 1 and "launcher" or "default"
   for key, value in next, now do shared[key] = value end
 end
 
@@ -261,7 +262,7 @@ end
 --- What set a fact that an Accelerator's configuration has.
 ---@param key string "device", "mixed_precision" or "num_processes"
 ---@return string
-function M.origin(key) return origins[key] or "launcher" end
+function M.origin(key) return origins[key] end
 
 --- A PartialState that does not begin one: for questions whether there is a state.
 M.view = setmetatable({}, PartialState)

@@ -7,7 +7,7 @@ local core = require "accel.autograd.core"
 local guard = require "accel.util.guard"
 local nearest = require "accel.util.nearest"
 local raise = require "accel.util.raise"
-local replay = require "accel.autograd.replay"
+local recompute = require "accel.autograd.recompute"
 
 local declared = { preserve_rng_state = true, determinism_check = "default", early_stop = true, use_reentrant = false }
 
@@ -63,9 +63,9 @@ end
 --- fn once more, as it was called in the forward. Random numbers of the backward go on where they were.
 local function again(was, ...)
   local now = accel.get_rng_state()
-  replay.depth = replay.depth + 1
+  recompute.depth = recompute.depth + 1
   local _ <close> = guard(function()
-    replay.depth = replay.depth - 1
+    recompute.depth = recompute.depth - 1
     if was.rng then accel.set_rng_state(now) end
   end)
   local _ <close> = accel.device(was.device)

@@ -19,7 +19,7 @@ return require "accel.util.lazy"("accel.autograd", {
   gradcheck = "gradcheck", gradgradcheck = "gradcheck", graph = "graph", functional = "functional",
   detect_anomaly = "anomaly", set_detect_anomaly = "anomaly", is_anomaly_enabled = "anomaly",
   is_anomaly_check_nan_enabled = "anomaly", once_differentiable = "once_differentiable", checkpoint = "checkpoint",
-  checkpoint_sequential = "checkpoint_sequential", is_recomputing = "replay",
+  checkpoint_sequential = "checkpoint_sequential", is_recomputing = "recompute",
 }, {
   Function = accel.Function, grad = accel.grad, backward = accel.backward, no_grad = accel.no_grad,
   enable_grad = accel.enable_grad, set_grad_enabled = accel.set_grad_enabled, is_grad_enabled = accel.is_grad_enabled,

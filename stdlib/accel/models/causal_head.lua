@@ -5,7 +5,7 @@ local KVCache = require "accel.models.kv_cache"
 local class = require "accel.util.class"
 local context = require "accel.models.context"
 local nn = require "accel.nn"
-local plain = require "accel.nn.plain"
+local is_plain = require "accel.nn.is_plain"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
@@ -47,7 +47,7 @@ function M.run(head, x, labels)
   local last = accel.full({ B, math.min(T, 1) }, -100, { dtype = labels.dtype, device = labels.device })
   local target = accel.cat({ labels:narrow(2, math.min(T, 1) + 1, math.max(T - 1, 0)), last }, 2)
   -- a head that computes in a way of its own, or is watched, is asked for its logits
-  if plain(head, nn.Linear.forward) then
+  if is_plain(head, nn.Linear.forward) then
     return accel.linear_cross_entropy(x, head.weight, target, head.bias)
   end
   local logits = head(x)

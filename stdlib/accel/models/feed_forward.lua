@@ -4,7 +4,7 @@ local accel = require "accel"
 local Conv1D = require "accel.models.conv1d"
 local Linear = require "accel.nn.linear"
 local activation = require "accel.models.activation"
-local plain = require "accel.nn.plain"
+local is_plain = require "accel.nn.is_plain"
 
 local mlp = accel.mlp
 local of_linear, of_conv = Linear.forward, Conv1D.forward
@@ -15,8 +15,8 @@ local of_linear, of_conv = Linear.forward, Conv1D.forward
 ---@param x accel.Tensor [..., in]
 ---@return accel.Tensor [..., out]
 return function(first, act, second, x)
-  local fused, transposed = activation.fused(act), plain(first, of_conv)
-  if fused and (transposed and plain(second, of_conv) or plain(first, of_linear) and plain(second, of_linear)) then
+  local fused, transposed = activation.fused(act), is_plain(first, of_conv)
+  if fused and (transposed and is_plain(second, of_conv) or is_plain(first, of_linear) and is_plain(second, of_linear)) then
     return mlp(x, first.weight, second.weight, first.bias, second.bias, { activation = fused, transposed = transposed })
   end
   return second(act(first(x)))

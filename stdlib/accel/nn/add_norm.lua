@@ -2,7 +2,7 @@
 --- RMSNorm. Used by blocks that add a branch to their stream and normalise what they have then.
 local LayerNorm = require "accel.nn.layer_norm"
 local RMSNorm = require "accel.nn.rms_norm"
-local plain = require "accel.nn.plain"
+local is_plain = require "accel.nn.is_plain"
 local tensors = require "accel.util.tensors"
 
 local of_layer, of_rms = LayerNorm.forward, RMSNorm.forward
@@ -15,7 +15,7 @@ local of_layer, of_rms = LayerNorm.forward, RMSNorm.forward
 ---@return accel.Tensor y
 ---@return accel.Tensor sum
 return function(norm, x, residual)
-  if (plain(norm, of_layer) or plain(norm, of_rms)) and tensors.is_tensor(x) and tensors.same_shape(x, residual) then
+  if (is_plain(norm, of_layer) or is_plain(norm, of_rms)) and tensors.is_tensor(x) and tensors.same_shape(x, residual) then
     return norm(x, residual)
   end
   local sum = residual + x

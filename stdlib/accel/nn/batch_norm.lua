@@ -5,7 +5,7 @@ local Parameter = require "accel.nn.parameter"
 local arguments = require "accel.nn.arguments"
 local check = require "accel.util.check"
 local raise = require "accel.util.raise"
-local replay = require "accel.autograd.replay"
+local recompute = require "accel.autograd.recompute"
 local tensors = require "accel.util.tensors"
 
 local batch_norm = accel.batch_norm
@@ -57,7 +57,7 @@ local function class(who, dims)
       raise("%s: expected %s, got shape %s", who, dims.text, tensors.shape_string(x))
     end
     local mean, var, training = self.running_mean, self.running_var, self.training
-    if training and replay.depth > 0 then mean, var = nil, nil end -- this batch was counted in the forward
+    if training and recompute.depth > 0 then mean, var = nil, nil end -- this batch was counted in the forward
     local counted = training and mean and self.num_batches_tracked
     local momentum = self.momentum or (counted and 1 / (counted:item() + 1)) or 0.0
     local y = batch_norm(x, mean, var, self.weight, self.bias, training or not mean, momentum, self.eps)

@@ -5,7 +5,7 @@ local Parameter = require "accel.nn.parameter"
 local arguments = require "accel.nn.arguments"
 local check = require "accel.util.check"
 local raise = require "accel.util.raise"
-local replay = require "accel.autograd.replay"
+local recompute = require "accel.autograd.recompute"
 local tensors = require "accel.util.tensors"
 
 local instance_norm = accel.instance_norm
@@ -45,7 +45,7 @@ local function class(who, rank, sizes)
     end
     if channels == 1 then x = x:unsqueeze(1) end
     local mean, var = self.running_mean, self.running_var
-    if self.training and replay.depth > 0 then mean, var = nil, nil end -- this batch was counted in the forward
+    if self.training and recompute.depth > 0 then mean, var = nil, nil end -- this batch was counted in the forward
     local y = instance_norm(x, mean, var, self.weight, self.bias, self.training or not mean, self.momentum,
       self.eps)
     return channels == 1 and y:squeeze(1) or y

@@ -23,7 +23,7 @@ do -- defaults
   check(config, {
     device_placement = { true, "default" }, step_unit = { "update", "default" }, mixed_precision = { "no", "default" },
     gradient_accumulation_steps = { 1, "default" }, even_batches = { true, "default" }, iteration = { 0, "default" },
-    rng_types = { { "generator" }, "default" }, num_processes = { P, "launcher" }, device = { "cpu", "default" },
+    rng_types = { { "generator" }, "default" }, num_processes = { P, P > 1 and "launcher" or "default" }, device = { "cpu", "default" },
   })
   assert(config.dispatch_batches == nil and config:origin "dispatch_batches" == "default")
   assert(config.autocast_handler == nil and config:origin "autocast_handler" == "default")

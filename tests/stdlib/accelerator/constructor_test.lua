@@ -30,6 +30,7 @@ do -- defaults
   assert(a.distributed_type == "NO" and a.sync_gradients == true and a.scaler == nil and a.project_dir == nil)
   assert(a.step_unit == "update" and a.rng_types[1] == "generator" and #a.rng_types == 1)
   assert(tostring(a):find("process 0 of 1", 1, true), tostring(a))
+  assert(a.config.num_processes == 1 and a.config:origin "num_processes" == "default", "without a launcher")
 end
 
 do -- what may be set

@@ -1,4 +1,4 @@
---- plain(module, forward): whether calling the module is nothing but this forward: it has no other, no call of its own
+--- is_plain(module, forward): whether calling the module is nothing but this forward: it has no other, no call of its own
 --- and no hooks that look at calls. Asked by what runs several modules as one op.
 local Module = require "accel.nn.module"
 
