@@ -9,6 +9,10 @@
 #define AC_HOSTDEV
 #endif
 
+/* Marks declarations, at the beginning of a line, of private functions that modules of devices may call: the build writes the table by
+ * which they do (ops/gen/emit_calls.c). */
+#define ACI_MODULE_API
+
 /* Counts in structs that launchers of CUDA kernels (C++) read as well: there they are plain, and never touched. */
 #ifdef __cplusplus
 #define AC_ATOMIC(T) T

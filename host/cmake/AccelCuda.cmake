@@ -76,7 +76,7 @@ foreach(config RELEASE RELWITHDEBINFO)
   set(CMAKE_CUDA_FLAGS_${config} "-O1")
 endforeach()
 
-add_library(accel_cuda MODULE ${ACCEL_CUDA_FILES})
+add_library(accel_cuda MODULE ${ACCEL_CUDA_FILES} $<TARGET_OBJECTS:ac_module_stubs>)
 set_source_files_properties(${ACCEL_CUDA_MAPS} PROPERTIES GENERATED TRUE)
 add_dependencies(accel_cuda accel_gen)
 target_include_directories(accel_cuda PRIVATE "${PROJECT_SOURCE_DIR}/host" "${PROJECT_SOURCE_DIR}/host/include" "${PROJECT_BINARY_DIR}/gen")
@@ -85,6 +85,8 @@ target_compile_definitions(accel_cuda PRIVATE _GNU_SOURCE)
 target_compile_options(accel_cuda PRIVATE -fmad=false -Xcompiler=-ffp-contract=off,-Wall,-Wno-unused-function
   --diag-suppress=177,550 --compress-mode=size)
 target_link_libraries(accel_cuda PRIVATE Threads::Threads ${CMAKE_DL_LIBS} rt)
+# The library's functions are the stubs, also where a library of the same names is in sight.
+target_link_options(accel_cuda PRIVATE "LINKER:-Bsymbolic-functions")
 set_target_properties(accel_cuda PROPERTIES PREFIX "" CUDA_VISIBILITY_PRESET hidden
   LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib/accel")
 list(JOIN chips " " chips)

@@ -5,11 +5,12 @@
 #ifndef ACI_OPS_DYNAMIC_H
 #define ACI_OPS_DYNAMIC_H
 #include "accel/opdef.h"
+#include "base/hostdev.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-ac_status aci_frame_size(ac_frame *f, int result, int ndim, const int64_t *shape, ac_err *e);
+ACI_MODULE_API ac_status aci_frame_size(ac_frame *f, int result, int ndim, const int64_t *shape, ac_err *e);
 #ifdef __cplusplus
 }
 #endif

@@ -19,7 +19,7 @@ typedef struct aci_conv_operands {
   int n_wide, n_kernel, n_narrow;
   int stride, dilation, groups;
 } aci_conv_operands;
-ac_status aci_conv_describe(const ac_frame *f, const aci_conv_operands *o, aci_conv *c, ac_err *e);
+ACI_MODULE_API ac_status aci_conv_describe(const ac_frame *f, const aci_conv_operands *o, aci_conv *c, ac_err *e);
 
 /* ---- pools ---- */
 /* A plane is the space of one channel of one image, (H, W) or (L); every output position owns a window of it.
@@ -64,7 +64,7 @@ static inline aci_pool_args aci_max_pool_back_args(void) { return aci_pool_args_
 static inline aci_pool_args aci_avg_pool_back_args(void) { return aci_pool_args_of(0, 2, -1, 5, 6, 8, 9); }
 
 /* The windows over an input of this shape. INVALID and SHAPE say what does not fit. */
-ac_status aci_pool_make(const ac_frame *f, const aci_pool_args *a, ac_dtype dt, const int64_t *shape,
+ACI_MODULE_API ac_status aci_pool_make(const ac_frame *f, const aci_pool_args *a, ac_dtype dt, const int64_t *shape,
                         int ndim, aci_pool *p, ac_err *e);
 /* Window dim d of output position o, clipped to the input, as [lo, hi): for adaptive and undilated ones. */
 AC_HOSTDEV static inline void aci_pool_span(const aci_pool *p, int d, int64_t o, int64_t *lo, int64_t *hi) {
@@ -99,7 +99,7 @@ typedef struct aci_patches {
 
 /* Window arguments (kernel_size, dilation, padding, stride) from argument `at` on, over a tensor of this
  * shape. */
-ac_status aci_patches_make(const ac_frame *f, int at, const int64_t *shape, int ndim, aci_patches *p,
+ACI_MODULE_API ac_status aci_patches_make(const ac_frame *f, int at, const int64_t *shape, int ndim, aci_patches *p,
                            ac_err *e);
 
 #ifdef __cplusplus

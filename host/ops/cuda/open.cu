@@ -1,5 +1,4 @@
 /* The module's entry: takes the functions of the library and hands over kernels, drivers and the device. */
-#include <stdarg.h>
 #include <stdio.h>
 
 #include "ops/cuda/launch.cuh"
@@ -10,25 +9,6 @@
 #define ACI_NVTX 1
 #endif
 #endif
-
-static aci_cuda_calls library;
-
-/* ---- the library's functions under their own names ---- */
-extern "C" {
-#define ACI_CUDA_X(result, name, params, args) \
-  result name params { return library.name args; }
-ACI_CUDA_CALLS(ACI_CUDA_X)
-#undef ACI_CUDA_X
-
-ac_status ac_err_set(ac_err *e, ac_status code, const char *file, int line, const char *fmt, ...) {
-  char text[sizeof e->msg];
-  va_list ap;
-  va_start(ap, fmt);
-  vsnprintf(text, sizeof text, fmt, ap);
-  va_end(ap);
-  return library.ac_err_set(e, code, file, line, "%s", text);
-}
-}
 
 aci_cuda_entry *&aci_cuda_entry::head() {
   static aci_cuda_entry *first;
@@ -57,11 +37,9 @@ static const ac_device_kernel *kernel_list() {
 
 extern const aci_drivers aci_cuda_drivers;
 
-extern "C" AC_API const aci_cuda_api *accel_cuda_open(const aci_cuda_calls *calls) {
+extern "C" AC_API const aci_cuda_api *accel_cuda_open(const struct aci_module_calls *calls) {
   static aci_cuda_api api;
-  if (calls->struct_size != sizeof *calls) return NULL;
-  library = *calls;
-  api.version = ACI_CUDA_VERSION;
+  if (!aci_module_take(calls)) return NULL;
 #ifdef ACI_CUDA_EMULATED
   api.runtime = "emulated";
 #else

@@ -8,8 +8,6 @@
 
 #include "base/base_impl.h"
 #include "ops/cuda/module.h"
-#include "ops/map/map.h"
-#include "ops/reduce/reduce.h"
 
 /* What was found, once per process: a module cannot be opened twice. */
 static const aci_cuda_api *api;
@@ -17,13 +15,7 @@ static char missing[200];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool tried;
 
-static const aci_cuda_calls calls = {
-    .struct_size = sizeof calls,
-    .ac_err_set = ac_err_set,
-#define ACI_CUDA_X(result, name, params, args) .name = name,
-    ACI_CUDA_CALLS(ACI_CUDA_X)
-#undef ACI_CUDA_X
-};
+extern const struct aci_module_calls aci_module_table; /* generated */
 
 static void open_module(const char *file) {
   void *h = aci_module_open(file);
@@ -35,8 +27,8 @@ static void open_module(const char *file) {
   aci_cuda_open_fn open_fn;
   void *symbol = dlsym(h, ACI_CUDA_SYMBOL);
   memcpy(&open_fn, &symbol, sizeof open_fn);
-  const aci_cuda_api *got = symbol == NULL ? NULL : open_fn(&calls);
-  if (got == NULL || got->version != ACI_CUDA_VERSION) {
+  const aci_cuda_api *got = symbol == NULL ? NULL : open_fn(&aci_module_table);
+  if (got == NULL) {
     snprintf(missing, sizeof missing, "%s is of another version of accel", file);
     ac_log_write(AC_LOG_WARN, "cuda", "%s", missing);
     return;

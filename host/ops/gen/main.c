@@ -1,7 +1,7 @@
-/* accel-opgen --out DIR [--src DIR] [FILE.c ...]
+/* accel-opgen --out DIR [--src DIR] [FILE.c ...] [--calls ROOT HEADER.h ...]
  *
  * Run by the build. --src takes every <family>/<op>.c below a folder (the generator's own folder excepted); further files,
- * e.g. of a test, may be named one by one. */
+ * e.g. of a test, may be named one by one. --calls reads headers below ROOT for what modules of devices may call. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,24 +106,27 @@ static bool write_all(const char *out, const op_list *ops) {
 }
 
 int main(int argc, char **argv) {
-  const char *out = NULL;
-  paths files = {0};
+  const char *out = NULL, *root = NULL;
+  paths files = {0}, headers = {0};
   op_list ops = {0};
   bool ok = true;
   for (int i = 1; ok && i < argc; i++) {
     if (strcmp(argv[i], "--out") == 0 && i + 1 < argc) out = argv[++i];
     else if (strcmp(argv[i], "--src") == 0 && i + 1 < argc) ok = list_folder(argv[++i], 1, &files);
+    else if (strcmp(argv[i], "--calls") == 0 && i + 1 < argc) root = argv[++i];
     else if (argv[i][0] == '-') out = NULL, i = argc;
-    else add_path(&files, argv[i]);
+    else add_path(root != NULL ? &headers : &files, argv[i]);
   }
   if (out == NULL) {
-    fprintf(stderr, "usage: accel-opgen --out DIR [--src DIR] [FILE.c ...]\n");
+    fprintf(stderr, "usage: accel-opgen --out DIR [--src DIR] [FILE.c ...] [--calls ROOT HEADER.h ...]\n");
     ok = false;
   }
   if (files.n > 0) qsort(files.v, (size_t)files.n, sizeof *files.v, by_text);
   for (int i = 0; out != NULL && i < files.n; i++) ok = scan_file(files.v[i], &ops) && ok;
   if (ops.n > 0) qsort(ops.v, (size_t)ops.n, sizeof *ops.v, by_name);
   ok = ok && check_names(&ops) && write_all(out, &ops) && emit_maps(out, files.v, files.n);
+  if (headers.n > 0) qsort(headers.v, (size_t)headers.n, sizeof *headers.v, by_text);
+  if (root != NULL) ok = ok && emit_calls(out, root, headers.v, headers.n);
 
   for (int i = 0; i < ops.n; i++) {
     op_def *d = ops.v[i];
@@ -137,5 +140,7 @@ int main(int argc, char **argv) {
   free(ops.v);
   for (int i = 0; i < files.n; i++) free(files.v[i]);
   free(files.v);
+  for (int i = 0; i < headers.n; i++) free(headers.v[i]);
+  free(headers.v);
   return ok ? 0 : 1;
 }

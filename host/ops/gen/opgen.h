@@ -64,6 +64,9 @@ void emit_json(buf *b, const op_list *ops);          /* ops.json */
 enum { MAP_PARTS = 4 };
 bool emit_maps(const char *out, char *const *paths, int n);
 
+/* module_calls.h, module_table.c and module_stubs.c, from these headers below root (emit_calls.c). False after messages. */
+bool emit_calls(const char *out, const char *root, char *const *headers, int n);
+
 /* ---- shared by the emitters of documents ---- */
 /* The default as scripts write it: `dims` counted from 1; "nil" for none. */
 void put_lua_default(buf *b, const aci_param *a);

@@ -2,6 +2,7 @@
 #ifndef ACI_OPS_ADVANCED_INDEX_PLAN_H
 #define ACI_OPS_ADVANCED_INDEX_PLAN_H
 #include "accel/opdef.h"
+#include "base/hostdev.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -21,10 +22,10 @@ typedef struct aci_advanced_index {
 
 /* Dims and shapes of x[indices] with index tensors in argument `arg` (a list or one tensor) for dims `dims` (a
  * list, one dim, or NONE: the first ones). shape is x's. Checks dtypes, dims and broadcasting. */
-ac_status aci_advanced_index_plan(const ac_frame *f, int arg, int dims, int ndim, const int64_t *shape, aci_advanced_index *p,
+ACI_MODULE_API ac_status aci_advanced_index_plan(const ac_frame *f, int arg, int dims, int ndim, const int64_t *shape, aci_advanced_index *p,
                           ac_err *e);
 /* The shape of the result; returns its rank, which the plan has checked. */
-int aci_advanced_index_shape(const aci_advanced_index *p, const int64_t *shape, int64_t *out);
+ACI_MODULE_API int aci_advanced_index_shape(const aci_advanced_index *p, const int64_t *shape, int64_t *out);
 
 #ifdef __cplusplus
 }

@@ -2,6 +2,7 @@
 #ifndef ACI_OPS_REMAP_PLAN_H
 #define ACI_OPS_REMAP_PLAN_H
 #include "accel/opdef.h"
+#include "base/hostdev.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -29,7 +30,7 @@ typedef struct aci_remap {
 } aci_remap;
 
 /* The maps of pad and pad_backward, whose arguments 1 and 2 are pad and mode, for x of this shape. */
-void aci_pad_maps(const ac_frame *f, int ndim, const int64_t *shape, const int64_t *stride, aci_remap *m);
+ACI_MODULE_API void aci_pad_maps(const ac_frame *f, int ndim, const int64_t *shape, const int64_t *stride, aci_remap *m);
 
 #ifdef __cplusplus
 }

@@ -2,6 +2,7 @@
 #ifndef ACI_OPS_CONVERT_H
 #define ACI_OPS_CONVERT_H
 #include "accel/tensor.h"
+#include "base/hostdev.h"
 
 /* What a kernel computes in: f16 bf16 f32 -> F32, f64 -> F64, integers and bool -> I64. */
 typedef enum aci_ctype { ACI_C_F32, ACI_C_F64, ACI_C_I64 } aci_ctype;
@@ -19,7 +20,7 @@ void aci_load(aci_ctype c, void *dst, ac_dtype dt, const void *src, int64_t stri
 /* dst[i*stride] = (dtype)src[i], rounding to nearest even; bool stores src != 0; float to integer truncates. */
 void aci_store(aci_ctype c, const void *src, ac_dtype dt, void *dst, int64_t stride, int64_t n);
 /* v as one element of dtype dt, into up to 8 bytes. */
-void aci_scalar_bytes(ac_scalar v, ac_dtype dt, void *bytes);
+ACI_MODULE_API void aci_scalar_bytes(ac_scalar v, ac_dtype dt, void *bytes);
 #ifdef __cplusplus
 }
 #endif

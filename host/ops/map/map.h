@@ -32,7 +32,7 @@ ac_status aci_map_shape_bool(ac_frame *f, ac_err *e);
 ac_status aci_map_cpu(ac_frame *f, ac_err *e);
 
 /* Runs another map over the same arguments: for ops whose formula follows from a parameter. */
-ac_status aci_map_run(ac_frame *f, const aci_map *m, ac_err *e);
+ACI_MODULE_API ac_status aci_map_run(ac_frame *f, const aci_map *m, ac_err *e);
 /* Shape rule of maps that mean nothing for truth values: as aci_map_shape, but refuses bool among the element arguments. */
 ac_status aci_map_shape_nobool(ac_frame *f, ac_err *e);
 

@@ -47,7 +47,7 @@ typedef struct aci_map_plan {
   } number[ACI_MAP_MAX_IN];
 } aci_map_plan;
 /* The loop that computes it. Operands that are numbers point into *plan, so a copy of it has to correct those pointers. */
-const aci_map_loop *aci_map_plan_make(const ac_frame *f, const aci_map *m, aci_map_plan *plan);
+ACI_MODULE_API const aci_map_loop *aci_map_plan_make(const ac_frame *f, const aci_map *m, aci_map_plan *plan);
 
 #ifdef __cplusplus
 }

@@ -9,7 +9,7 @@ extern "C" {
 #endif
 
 /* The mask that aci_reduce_out worked with, for kernels and gradients (arguments are checked by then). */
-uint32_t aci_reduce_mask(const ac_value *dims, int ndim);
+ACI_MODULE_API uint32_t aci_reduce_mask(const ac_value *dims, int ndim);
 
 typedef struct aci_reduce_plan {
   const char *ptr; /* element 0 */
@@ -20,7 +20,7 @@ typedef struct aci_reduce_plan {
   int64_t red_shape[AC_MAX_DIMS], red_stride[AC_MAX_DIMS];
   int64_t n_out, n_reduced;
 } aci_reduce_plan;
-void aci_reduce_plan_make(aci_reduce_plan *p, const ac_tensor *x, uint32_t mask, aci_ctype ct);
+ACI_MODULE_API void aci_reduce_plan_make(aci_reduce_plan *p, const ac_tensor *x, uint32_t mask, aci_ctype ct);
 
 #ifdef __cplusplus
 }

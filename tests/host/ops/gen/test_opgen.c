@@ -43,7 +43,8 @@ static void expect_in(const char *name, const char *part) {
 }
 
 static int make_folders(void **state) {
-  static const char *const names[] = {"src", "src/map", "src/gen", "bad", "maps", "maps/map"};
+  static const char *const names[] = {"src", "src/map", "src/gen", "bad", "maps", "maps/map", "calls", "calls/include",
+                                      "calls/include/accel", "calls/ops", "calls/gen"};
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
     char *path = ac_test_tmp_path(names[i]);
     mkdir(path, 0777);
@@ -215,6 +216,51 @@ static void takes_formulas(void **state) {
   free(text);
 }
 
+/* Functions that modules of devices take from the library: declarations of headers, in all the forms that they have. */
+static void takes_declarations(void **state) {
+  (void)state;
+  char out[4000], *text, *other;
+  static const char tail[] = "AC_API const char *ac_word(int *list[], const long at[4]); /* AC_API int ac_not_this(void); */\n"
+                             "AC_API inline int ac_nor_this(void) { return 1; }\n";
+  char header[1000];
+  snprintf(header, sizeof header, "/* a header */\n#define ACI_MODULE_API\nACI_MODULE_API int aci_two(int a,\n   const char *b); // two\n"
+           "ACI_MODULE_API void aci_none(void);\nint aci_private(int a);\n"
+           "AC_API void ac_hook(void (*fn)(void *user, int n), void *user);\n"
+           "AC_API int ac_say(int level, const char *fmt, ...) AC_PRINTF(2, 3);\n%s", tail);
+  put_file("calls/include/accel/all.h", header);
+  put_file("calls/ops/none.h", "int aci_private_too(void);\n");
+  const char *const command = "--out calls/gen --calls calls calls/include/accel/all.h calls/ops/none.h";
+  assert_int_equal(run(command, out, sizeof out), 0);
+  text = take_file("calls/gen/module_calls.h");
+  ac_test_contains(text, "#include \"accel/all.h\"\n#define", __FILE__, __LINE__);
+  ac_test_contains(text, "int (*aci_two)(int a, const char *b);\n", __FILE__, __LINE__);
+  ac_test_contains(text, "int (*ac_say)(int level, const char *fmt, ...);\n", __FILE__, __LINE__);
+  assert_null(strstr(text, "_this"));
+  assert_null(strstr(text, "private"));
+  expect_in("calls/gen/module_table.c", "    ACI_MODULE_HASH,\n    ac_hook,\n    ac_say,\n    ac_word,\n    aci_two,\n    aci_none,\n};");
+  expect_in("calls/gen/module_stubs.c", "int aci_two(int a, const char *b) {\n  return library.aci_two(a, b);\n}");
+  expect_in("calls/gen/module_stubs.c", "{\n  library.aci_none();\n}");
+  expect_in("calls/gen/module_stubs.c", "{\n  library.ac_hook(fn, user);\n}");
+  expect_in("calls/gen/module_stubs.c", "{\n  return library.ac_word(list, at);\n}");
+  expect_in("calls/gen/module_stubs.c", "  va_start(ap, fmt);\n  vsnprintf(text, sizeof text, fmt, ap);\n  va_end(ap);\n"
+                                        "  return library.ac_say(level, \"%s\", text);\n");
+  /* a header that only has a struct in it changes the hash, a comment does not */
+  put_file("calls/ops/none.h", "int aci_private_too(void); /* of no module */\n");
+  assert_int_equal(run(command, out, sizeof out), 0);
+  other = take_file("calls/gen/module_calls.h");
+  assert_string_equal(text, other);
+  free(other);
+  put_file("calls/ops/none.h", "struct aci_s { int a; };\n");
+  assert_int_equal(run(command, out, sizeof out), 0);
+  other = take_file("calls/gen/module_calls.h");
+  assert_string_not_equal(text, other);
+  free(other);
+  free(text);
+  put_file("calls/ops/none.h", "AC_API int aci_variable;\n");
+  assert_int_equal(run(command, out, sizeof out), 1);
+  ac_test_contains(out, "calls/ops/none.h: a declaration for modules that is no function's: int aci_variable", __FILE__, __LINE__);
+}
+
 static void refuses_bad_calls(void **state) {
   char out[4000];
   assert_int_equal(run("", out, sizeof out), 1);
@@ -232,6 +278,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(reads_definitions),
                                      cmocka_unit_test(leaves_unchanged_files_alone),
                                      cmocka_unit_test(refuses), cmocka_unit_test(takes_formulas),
+                                     cmocka_unit_test(takes_declarations),
                                      cmocka_unit_test(refuses_bad_calls)};
   return cmocka_run_group_tests(tests, make_folders, NULL);
 }
