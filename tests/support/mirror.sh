@@ -34,16 +34,19 @@ mirror_names() {
   done
 }
 
-# targets_of <preset> <ctest arguments>: what has to be built for the tests that the arguments select, as targets.
+# targets_of <preset> <ctest arguments>: what has to be built for the tests that the arguments select, as targets. ctest itself does not
+# say the command of a program that is not built, so it is read from its files.
 targets_of() {
   tested=$1
   shift
-  ctest --test-dir "build/$tested" -N -V "$@" | grep -E 'Test command:|ACCEL_CUDA_MODULE=' | tr ' "=' '\n\n\n' | while read -r program; do
-    case $program in
-      */tests/bin/*) basename "$program" ;;
-      */tests/plugins/accel_cuda_twin.so) echo accel_cuda_twin cudnn_twin cublaslt_twin ;;
-    esac
-  done | sort -u | tr '\n' ' '
+  ctest --test-dir "build/$tested" -N "$@" | sed -n 's/^ *Test *#[0-9]*: //p' > "build/$tested/selected"
+  find "build/$tested" -name CTestTestfile.cmake -exec cat {} + | awk -v list="build/$tested/selected" '
+    BEGIN { while ((getline name < list) > 0) selected[name] = 1 }
+    match($0, /\[=\[[^]]*\]=\]/) { name = substr($0, RSTART + 3, RLENGTH - 6) }
+    !(name in selected) { next }
+    /^add_test/ && match($0, /\/tests\/bin\/[^"]*/) { print substr($0, RSTART + 11, RLENGTH - 11) }
+    /accel_cuda_twin\.so/ { twin = 1 }
+    END { if (twin) print "accel_cuda_twin cudnn_twin cublaslt_twin" }' | sort -u | tr '\n' ' '
   echo accel_test_modules
 }
 
