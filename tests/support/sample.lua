@@ -25,9 +25,11 @@ function M.one_of(n, n_sanitized)
   end
   local at, chosen, state = 0, 0, M.seed
   return function()
-    if at % n == 0 then -- the next n cases; Knuth's multiplicative congruential generator (MMIX)
-      state = state * 6364136223846793005 + 1442695040888963407
-      chosen = at + (state >> 33) % n
+    if at % n == 0 then -- the next n cases; splitmix64 (Steele, Lea, Flood 2014)
+      state = state + 0x9E3779B97F4A7C15
+      local z = (state ~ state >> 30) * 0xBF58476D1CE4E5B9
+      z = (z ~ z >> 27) * 0x94D049BB133111EB
+      chosen = at + (z ~ z >> 31) % n
     end
     at = at + 1
     return at - 1 == chosen

@@ -19,7 +19,7 @@ local function choice(seed, n, cases)
 end
 
 local covered = {}
-for seed = 1, 40 do
+for seed = 1, 60 do
   local list, again = choice(seed, 5, 100), choice(seed, 5, 100)
   for first = 1, 100, 5 do
     local n = 0
