@@ -46,6 +46,8 @@ static void free_node(ac_node *base) {
 
 static const aci_node_class callback_class = {apply, release_saved, free_node};
 
+/* One allocation: the node, its edges, their metas, the inputs' shapes. user belongs to the node only once everything has succeeded (n->cb.free
+ * is set last), so a failure leaves it with the caller. */
 ac_status ac_node_callback(ac_ctx *c, const ac_callback_node *cb, int n_inputs, ac_tensor *const *inputs,
                            int n_outputs, ac_tensor *const *outputs, bool *recorded, ac_err *e) {
   bool any = false;

@@ -110,13 +110,13 @@ ac_status aci_accumulate(ac_ctx *c, ac_tensor *t, ac_tensor *g, bool create_grap
     return AC_FAIL(e, GRAD, "backward adds to a gradient that clip_grad_norm_ with optimizer left to that optimizer's next step; "
                    "call its step or zero_grad first");
   if (t->grad == NULL && t->grad_slot != NULL &&
-      t->grad_slot->place != NULL) { /* the owner of the slot decides dtype and place */
+      t->grad_slot->view != NULL) { /* the owner of the slot decides dtype and place */
     aci_grad_slot *s = t->grad_slot;
     ac_tensor *o = NULL;
     bool was = ac_ctx_set_grad_enabled(c, false);
-    ac_status st = s->filled ? ac_add_(c, s->place, ac_operand_tensor(g),
+    ac_status st = s->filled ? ac_add_(c, s->view, ac_operand_tensor(g),
                                        (ac_scalar){.kind = AC_SCALAR_INT, .i = 1}, &o, e)
-                             : ac_copy_(c, s->place, g, &o, e);
+                             : ac_copy_(c, s->view, g, &o, e);
     ac_ctx_set_grad_enabled(c, was);
     ac_tensor_release(o);
     if (st == AC_OK) s->filled = true;
@@ -182,7 +182,7 @@ static void drop(ac_tensor *t) {
     aci_node_release(t->grad_fn);
   }
   if (t->grad_slot != NULL) {
-    ac_tensor_release(t->grad_slot->place);
+    ac_tensor_release(t->grad_slot->view);
     free(t->grad_slot);
   }
   ac_tensor_release(t->grad);
@@ -191,7 +191,7 @@ static void drop(ac_tensor *t) {
 bool ac_tensor_requires_grad(const ac_tensor *t) { return aci_requires_grad(t); }
 bool ac_tensor_is_leaf(const ac_tensor *t) { return aci_is_leaf(t); }
 ac_tensor *ac_tensor_grad(const ac_tensor *t) {
-  return t->grad_slot != NULL && t->grad_slot->filled ? t->grad_slot->place : t->grad;
+  return t->grad_slot != NULL && t->grad_slot->filled ? t->grad_slot->view : t->grad;
 }
 ac_node *ac_tensor_grad_fn(const ac_tensor *t) { return t->grad_fn; }
 const char *ac_tensor_grad_fn_name(const ac_tensor *t) {
@@ -217,7 +217,7 @@ static bool leads_to(const ac_tensor *g, const ac_tensor *t, int depth) {
   if (g == NULL) return false;
   if (g == t || depth == 0) return true;
   return leads_to(g->grad, t, depth - 1) ||
-         (g->grad_slot != NULL && leads_to(g->grad_slot->place, t, depth - 1));
+         (g->grad_slot != NULL && leads_to(g->grad_slot->view, t, depth - 1));
 }
 enum { GRAD_DEPTH = 16 };
 
@@ -237,26 +237,26 @@ ac_status ac_tensor_set_grad(ac_tensor *t, ac_tensor *g, ac_err *e) {
   return AC_OK;
 }
 
-ac_status ac_tensor_set_grad_slot(ac_tensor *t, ac_tensor *place, ac_err *e) {
+ac_status ac_tensor_set_grad_slot(ac_tensor *t, ac_tensor *view, ac_err *e) {
   char a[128], b[128];
-  if (place != NULL) {
-    if (t->grad_fn != NULL || !ac_dtype_is_float((ac_dtype)place->dtype))
+  if (view != NULL) {
+    if (t->grad_fn != NULL || !ac_dtype_is_float((ac_dtype)view->dtype))
       return AC_FAIL(e, GRAD, "a gradient slot is a float tensor for a leaf");
-    if (!aci_same_shape(t, place))
-      return AC_FAIL(e, SHAPE, "a gradient slot %s does not fit the tensor %s", aci_tensor_str(place, a, sizeof a),
+    if (!aci_same_shape(t, view))
+      return AC_FAIL(e, SHAPE, "a gradient slot %s does not fit the tensor %s", aci_tensor_str(view, a, sizeof a),
                      aci_tensor_str(t, b, sizeof b));
-    if (leads_to(place, t, GRAD_DEPTH)) return AC_FAIL(e, INVALID, "a tensor cannot be its own gradient slot");
-    ac_tensor_retain(place);
+    if (leads_to(view, t, GRAD_DEPTH)) return AC_FAIL(e, INVALID, "a tensor cannot be its own gradient slot");
+    ac_tensor_retain(view);
     if (t->grad_slot == NULL) t->grad_slot = calloc(1, sizeof *t->grad_slot);
     if (t->grad_slot == NULL) {
-      ac_tensor_release(place);
+      ac_tensor_release(view);
       return AC_FAIL(e, OOM, "no memory for a gradient slot");
     }
   }
   if (t->grad_slot == NULL) return AC_OK;
   if (t->grad_slot->filled) t->flags &= (uint8_t)~ACI_T_GRAD_DUE;
-  ac_tensor_release(t->grad_slot->place);
-  *t->grad_slot = (aci_grad_slot){.place = place};
+  ac_tensor_release(t->grad_slot->view);
+  *t->grad_slot = (aci_grad_slot){.view = view};
   return AC_OK;
 }
 

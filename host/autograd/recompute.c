@@ -2,7 +2,7 @@
  * accel.checkpoint (bindings/lac_saved.c).
  *
  * In the forward every saved tensor of the region becomes a number. The first number that backward asks for makes the
- * region run again; its saved tensors, in the same order, fill the places, and each leaves with the node that needs it.
+ * region run again; its saved tensors, in the same order, fill the slots, and each leaves with the node that needs it.
  * Regions nest: the arguments of an inner one are kept by the hooks of the outer one, which computes them again when
  * the inner one is to run. Nodes made by the second run know their tensors by number as well, so that what Lua still
  * holds of that graph holds no bytes. */
@@ -11,29 +11,29 @@
 
 #include "autograd/saved.h"
 
-typedef struct place {
+typedef struct slot {
   aci_packed meta;
   ac_tensor *got;
   bool alive; /* some node still needs it */
-} place;
+} slot;
 
 struct ac_recompute {
-  int ref;  /* places, entered regions, the maker */
+  int ref;  /* slots, entered regions, the maker */
   int live; /* of these: what may still ask for a tensor */
   ac_ctx *ctx;
   ac_recompute_spec spec;
   int n_args;
   aci_saved *args;
   int n, cap;
-  place *places;
-  int next, last; /* of the second run: places filled; the last one that is needed */
+  slot *slots;
+  int next, last; /* of the second run: slots filled; the last one that is needed */
   int open;       /* the forward is in the region */
   bool replaying, stopped;
   ac_saved_hooks forward, again;
 };
 
-/* What a node keeps for a saved tensor: its number in the region. t: the tensor itself, where it came in the second run and no
- * slot was waiting for it. */
+/* What a node keeps for a saved tensor: its number in the region. t: the tensor itself, where it came in the second run and its
+ * slot was not waiting for it. */
 typedef struct holder {
   ac_recompute *r;
   int i;
@@ -43,8 +43,8 @@ typedef struct holder {
 
 static void unref(ac_recompute *r) {
   if (--r->ref > 0) return;
-  for (int i = 0; i < r->n; i++) ac_tensor_release(r->places[i].got);
-  free(r->places);
+  for (int i = 0; i < r->n; i++) ac_tensor_release(r->slots[i].got);
+  free(r->slots);
   free(r);
 }
 
@@ -80,7 +80,7 @@ static void free_holder(void *packed) {
   ac_recompute *r = h->r;
   ac_tensor_release(h->t);
   if (!h->again) {
-    place *p = &r->places[h->i];
+    slot *p = &r->slots[h->i];
     ac_tensor *got = p->got;
     p->got = NULL;
     p->alive = false;
@@ -95,14 +95,14 @@ static ac_status pack_forward(void *user, ac_tensor *t, void **packed, ac_err *e
   ac_recompute *r = user;
   if (r->n == r->cap) {
     const int cap = r->cap == 0 ? 32 : r->cap * 2;
-    place *p = realloc(r->places, (size_t)cap * sizeof *p);
+    slot *p = realloc(r->slots, (size_t)cap * sizeof *p);
     if (p == NULL) return AC_FAIL(e, OOM, "no memory for saved tensors");
-    r->places = p;
+    r->slots = p;
     r->cap = cap;
   }
   AC_TRY(hold(r, r->n, false, NULL, packed, e));
-  place *p = &r->places[r->n++];
-  *p = (place){.alive = true, .meta = {.device = t->device, .dtype = t->dtype, .ndim = t->ndim}};
+  slot *p = &r->slots[r->n++];
+  *p = (slot){.alive = true, .meta = {.device = t->device, .dtype = t->dtype, .ndim = t->ndim}};
   memcpy(p->meta.shape, t->shape, 8 * (size_t)t->ndim);
   r->live++;
   return AC_OK;
@@ -129,7 +129,7 @@ static ac_status pack_again(void *user, ac_tensor *t, void **packed, ac_err *e) 
                      r->n);
     return hold(r, i, true, t, packed, e);
   }
-  place *p = &r->places[i];
+  slot *p = &r->slots[i];
   if (r->spec.check && !aci_packed_fits(&p->meta, t))
     return AC_FAIL(e, STATE,
                    "checkpoint: computed again, saved tensor %d of %d is %s; in the forward it was %s: the "
@@ -154,7 +154,7 @@ static ac_status replay(ac_recompute *r, ac_err *e) {
   if (st == AC_OK) {
     r->next = 0;
     r->stopped = false;
-    for (r->last = r->n - 1; r->last > 0 && !r->places[r->last].alive;) r->last--;
+    for (r->last = r->n - 1; r->last > 0 && !r->slots[r->last].alive;) r->last--;
     const bool grad = ac_ctx_set_grad_enabled(r->ctx, true);
     st = r->spec.run(r->spec.user, r, n_args, args, e);
     ac_ctx_set_grad_enabled(r->ctx, grad);
@@ -169,8 +169,8 @@ static ac_status replay(ac_recompute *r, ac_err *e) {
   for (int i = 0; i < n_args; i++) ac_tensor_release(args[i]);
   free(args);
   for (int i = 0; i < r->n && st != AC_OK; i++) {
-    ac_tensor *got = r->places[i].got;
-    r->places[i].got = NULL;
+    ac_tensor *got = r->slots[i].got;
+    r->slots[i].got = NULL;
     ac_tensor_release(got);
   }
   r->replaying = false;
@@ -190,11 +190,11 @@ static ac_status unpack(void *packed, ac_tensor **out, ac_err *e) {
                    "a tensor that a checkpoint made while it computed again has no gradients of its own");
   r->ref++;
   ac_status st = AC_OK;
-  if (r->places[h->i].got == NULL)
+  if (r->slots[h->i].got == NULL)
     st = r->replaying
              ? AC_FAIL(e, STATE, "checkpoint: computing again asks for a tensor that is being computed")
              : replay(r, e);
-  place *p = &r->places[h->i];
+  slot *p = &r->slots[h->i];
   if (st == AC_OK && p->got == NULL)
     st = AC_FAIL(e, STATE, "checkpoint: computed again, the function did not save tensor %d of %d", h->i + 1,
                  r->n);

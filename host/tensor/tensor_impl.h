@@ -41,7 +41,7 @@ struct ac_storage {
 
 /* Where a leaf's gradient is accumulated when its memory belongs to a bucket or a flat unit. */
 typedef struct aci_grad_slot {
-  struct ac_tensor *place; /* view of the owner's buffer, dtype may differ from the parameter's; retained */
+  struct ac_tensor *view;  /* view of the owner's buffer, dtype may differ from the parameter's; retained */
   bool filled;             /* false: the next gradient overwrites */
 } aci_grad_slot;
 

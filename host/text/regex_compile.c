@@ -105,7 +105,7 @@ typedef struct event {
   uint32_t at, set; /* membership of the set changes at this code point */
 } event;
 
-static int by_place(const void *a, const void *b) {
+static int by_position(const void *a, const void *b) {
   const event *x = a, *y = b;
   return x->at < y->at ? -1 : x->at > y->at;
 }
@@ -174,7 +174,7 @@ static ac_status make_classes(const aci_rx_tree *t, aci_regex *r, ac_err *e) {
       events[k++] = (event){t->set[i].r[j][0], i};
       events[k++] = (event){t->set[i].r[j][1] + 1, i};
     }
-  qsort(events, n, sizeof *events, by_place);
+  qsort(events, n, sizeof *events, by_position);
   for (size_t i = 0; i < ACI_RX_CLASSES; i++) m.flat[i] = -1;
   k = 0;
   for (uint32_t c = 0; c <= ACI_UNI_LAST;) {
@@ -230,7 +230,7 @@ static ac_status find_first(const aci_regex *r, aci_rx_program *p, ac_err *e) {
   return st;
 }
 
-/* Code of a tree; `anywhere`: a match may begin at any place before. */
+/* Code of a tree; `anywhere`: a match may begin at any position before. */
 static ac_status compile(const aci_rx_tree *t, uint32_t root, bool anywhere, aci_rx_program *p, ac_err *e) {
   emitter m = {.t = t, .p = p, .e = e};
   if (anywhere) {

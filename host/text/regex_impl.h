@@ -36,7 +36,7 @@ enum { ACI_RX_GREEDY, ACI_RX_LAZY };
 /* Nodes by number, 0: none. Children are a linked list, so that long patterns are not deep. */
 typedef struct aci_rx_node {
   uint8_t kind, greed;
-  bool once; /* from one place it matches in at most one way: what atomic groups became */
+  bool once; /* from one position it matches in at most one way: what atomic groups became */
   uint16_t set;
   uint32_t child, next;
   int32_t min, max; /* max -1: no limit */

@@ -1,5 +1,5 @@
 /* Regular expressions: lookaround and what is made of it. Over one character it is a test of the classes on both sides
- * of a place; over more it becomes an automaton of its own (regex_run.c). Called by the parser. */
+ * of a position; over more it becomes an automaton of its own (regex_run.c). Called by the parser. */
 #include <stdlib.h>
 
 #include "text/regex_parse.h"

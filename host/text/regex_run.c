@@ -1,4 +1,4 @@
-/* Regular expressions: matching. Lookaround over more than one character is decided for all places of the text at
+/* Regular expressions: matching. Lookaround over more than one character is decided for all positions of the text at
  * once, by an automaton that runs over it from the far end and notes where it has come to a match: in time linear in
  * the text, whatever the lookaround looks at. Searches that fail at many starts go on as one simulation of all starts.
  * Called by patterns. */
@@ -12,7 +12,7 @@ struct aci_regex_cache {
   const aci_regex *r;
   aci_rx_dfa main;
   aci_rx_dfa look[ACI_RX_LOOKS];
-  uint8_t *looks; /* for each place of the text a bit of every lookaround; NULL before there is one */
+  uint8_t *looks; /* for each position of the text a bit of every lookaround; NULL before there is one */
   size_t cap_looks;
   bool marked; /* they are those of this text */
   int64_t budget;
@@ -138,7 +138,7 @@ static bool match_at(aci_regex_cache *c, const char *s, size_t n, size_t at, siz
   return c->r->n_look == 0 ? run(c, NULL, s, n, at, end) : run(c, c->looks, s, n, at, end);
 }
 
-/* All starts from `at` on at once, each with the places it has come to; earlier starts are preferred. */
+/* Simulates all starts from `at` on at once, each with the pcs it has reached; earlier starts are preferred. */
 static bool search(aci_regex_cache *c, const char *s, size_t n, size_t at, size_t *begin, size_t *end) {
   const aci_regex *r = c->r;
   aci_rx_dfa *d = &c->main;

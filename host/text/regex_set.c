@@ -16,7 +16,7 @@ static bool grow(aci_rx_set *s, uint32_t n) {
 }
 
 /* The first range that ends at or behind c - 1, so that c could join it. */
-static uint32_t place(const aci_rx_set *s, uint32_t c) {
+static uint32_t find_range(const aci_rx_set *s, uint32_t c) {
   uint32_t lo = 0, hi = s->n;
   while (lo < hi) {
     const uint32_t mid = (lo + hi) / 2;
@@ -28,7 +28,7 @@ static uint32_t place(const aci_rx_set *s, uint32_t c) {
 
 bool aci_rx_add(aci_rx_set *s, uint32_t first, uint32_t last) {
   if (first > last) return true;
-  const uint32_t i = place(s, first);
+  const uint32_t i = find_range(s, first);
   uint32_t k = i;
   while (k < s->n && s->r[k][0] <= last + 1) k++;
   if (k > i) {
@@ -92,7 +92,7 @@ bool aci_rx_intersect(aci_rx_set *s, const aci_rx_set *other) {
 }
 
 bool aci_rx_has(const aci_rx_set *s, uint32_t c) {
-  const uint32_t i = place(s, c + 1);
+  const uint32_t i = find_range(s, c + 1);
   return i < s->n && s->r[i][0] <= c && c <= s->r[i][1];
 }
 

@@ -24,9 +24,9 @@ AC_API ac_status ac_tensor_set_requires_grad(ac_tensor *t, bool on, ac_err *e);
 AC_API ac_tensor *ac_tensor_grad(const ac_tensor *t); /* borrowed; NULL: none */
 /* g NULL clears. SHAPE, DTYPE or DEVICE when g does not fit. */
 AC_API ac_status ac_tensor_set_grad(ac_tensor *t, ac_tensor *g, ac_err *e);
-/* Gradients of leaf t are accumulated into place (same shape, any float dtype, e.g. a view of a bucket) instead of a tensor of their own; the first
- * after ac_tensor_set_grad(t, NULL) overwrites. place is retained; NULL takes the slot away. ac_tensor_grad gives it while it is filled. */
-AC_API ac_status ac_tensor_set_grad_slot(ac_tensor *t, ac_tensor *place, ac_err *e);
+/* Gradients of leaf t are accumulated into view (same shape, any float dtype, e.g. a view of a bucket) instead of a tensor of their own; the first
+ * after ac_tensor_set_grad(t, NULL) overwrites. view is retained; NULL takes the slot away. ac_tensor_grad gives it while it is filled. */
+AC_API ac_status ac_tensor_set_grad_slot(ac_tensor *t, ac_tensor *view, ac_err *e);
 AC_API ac_status ac_tensor_retain_grad(ac_tensor *t, ac_err *e); /* keep ->grad of a non-leaf; GRAD when it needs none */
 /* Shares the storage, no history. */
 AC_API ac_status ac_tensor_detach(ac_tensor *t, ac_tensor **out, ac_err *e);

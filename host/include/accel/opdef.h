@@ -84,7 +84,7 @@ typedef struct ac_op_desc {
   uint8_t save_for[8], save_out_for[4];
   uint8_t autocast;
   bool inplace;         /* also exists as <name>_ writing into its first argument */
-  bool elementwise;     /* each result element depends on the elements at its own place only (maps) */
+  bool elementwise;     /* each result element depends on the elements at its own position only (maps) */
   bool nondiff;         /* outputs never require grad (comparisons, argmax) */
   bool hidden;          /* not a function of scripts (backward kernels) */
   /* Bit i: argument i may be on another device than argument 0, to which it is copied first. The kernel gets it uncopied when it has the

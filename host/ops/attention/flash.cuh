@@ -2,7 +2,7 @@
  * flash_backward.cu (tensor cores: bf16 and f16, heads up to 128 wide), flash_plain.cu (everything else).
  *
  * As on the CPU (device/cpu/kernels/flash.h): scores in units of log 2, t = scale log2(e) q k + mask - ALiBi; the weight of query i and
- * key j is 2^(t - lse2[i]); rows in which nothing may be seen give zeros. Work is cut by shape and nothing is added atomically: dK and dV
+ * key j is 2^(t - lse2[i]); rows that attend to no key give zeros. Work is cut by shape and nothing is added atomically: dK and dV
  * are sums of the block that owns the keys, dQ of the one that owns the queries, so that scores are computed once more, but always in
  * one order. */
 #ifndef ACI_OPS_FLASH_CUH
@@ -38,7 +38,7 @@ struct flash_args {
   double drop_by;
   void *lse; /* (b, hq, tq): natural log; of the type that is computed in */
   void *lse2,
-      *delta; /* backward, (b hq, tq_pad): log2 sum, +inf where nothing is seen; dot(dout, out). Behind tq: +inf and 0 */
+      *delta; /* backward, (b hq, tq_pad): log2 sum, +inf where no key is attended to; dot(dout, out). From tq on: +inf and 0 */
   int64_t tq_pad;
 };
 enum { FLASH_PAD = 128 }; /* tq_pad is a multiple of every kernel's tile of queries */

@@ -16,6 +16,8 @@ template <int M, int N> ACI_DEVICE void flash_zero(float (&x)[M][N][4]) {
 }
 #endif
 
+/* dK and dV of ROWS keys of one key head, over all queries of the heads that share it. Shared memory: keys and values (ROWS x D), two
+ * buffers of queries and of dout (N x D), two of their lse2 and delta. Fragments as in flash_forward.cu. */
 template <int DT, int D, int M, int WARPS, int N, bool BARE>
 static __global__ void __launch_bounds__(WARPS * 32) flash_keys(const __grid_constant__ flash_args a) {
 #ifdef ACI_TENSOR_CORES
@@ -29,7 +31,7 @@ static __global__ void __launch_bounds__(WARPS * 32) flash_keys(const __grid_con
   const int k0 = (int)blockIdx.x % n_blocks * ROWS, bh = (int)blockIdx.x / n_blocks, b = bh / (int)a.hkv,
             hk = bh % (int)a.hkv;
   const int lane = aci_lane(), g = lane / 4, t = lane % 4, row = (int)threadIdx.x / 32 * 16 * M;
-  /* tiles of queries that see the first key of the block, of one query head after the other */
+  /* tiles of queries that attend to the block's first key, of one query head after the other */
   const int skip = a.causal ? k0 / N : 0, per_head = (tq + N - 1) / N - skip,
             n_tiles = per_head > 0 ? per_head * share : 0;
 
@@ -110,6 +112,8 @@ static __global__ void __launch_bounds__(WARPS * 32) flash_keys(const __grid_con
 #endif
 }
 
+/* dQ of ROWS queries of one head, over all keys they attend to. Shared memory: queries and dout (ROWS x D), two buffers of keys and of
+ * values (N x D). */
 template <int DT, int D, int M, int WARPS, int N, bool BARE>
 static __global__ void __launch_bounds__(WARPS * 32) flash_queries(const __grid_constant__ flash_args a) {
 #ifdef ACI_TENSOR_CORES

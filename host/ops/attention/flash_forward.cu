@@ -4,7 +4,10 @@
  * whose queries all lie before them. */
 #include "ops/attention/flash_warp.cuh"
 
-/* BARE: nothing but products and exponentials, the scale folded into the latter. */
+/* Shared memory: the block's queries (ROWS x D), then two buffers of keys and two of values (N x D each). A warp's rows are fragments of
+ * mma m16n8: of each 16 x 8 tile lane 4g + t holds columns 2t, 2t + 1 of row g (elements 0, 1) and of row g + 8 (elements 2, 3), so a row's
+ * maximum and sum are joined over the four lanes of one g. most, sum: per row so far; o: the output not yet divided by sum, rescaled
+ * whenever most rises. BARE: no mask, slopes or dropout; the scale is folded into the exponential. */
 template <int DT, int D, int M, int WARPS, int N, bool BARE>
 static __global__ void __launch_bounds__(WARPS * 32) flash_forward(const __grid_constant__ flash_args a) {
 #ifdef ACI_TENSOR_CORES
@@ -118,7 +121,7 @@ static __global__ void __launch_bounds__(WARPS * 32) flash_forward(const __grid_
           l == 0 ? -INFINITY : fmaf(most[m][r] * (BARE ? score.c : 1), 0.69314718055994531f, logf(l));
       if (t == 0 && i < tq) ((float *)a.lse)[(int64_t)bh * tq + i] = lse;
     }
-  aci_copy_wait<0>(); /* no keys: the queries may be on their way still */
+  aci_copy_wait<0>(); /* without keys the copy of the queries may still be running */
   __syncthreads();
   flash_put<DT, D, M>(o, by, qs, row, flash_row<uint16_t>(a.out, b, h, q0 + row), a.out.s[2], tq - q0 - row,
                       d, a.out.vectors);

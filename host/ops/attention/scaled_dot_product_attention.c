@@ -98,6 +98,8 @@ static ac_tensor *mask4(ac_expr *x, ac_tensor *m, int n_lead, const int64_t *lea
   return x_reshape(x, x_expand(x, m, s, nd), four, 4);
 }
 
+/* Leading dims are broadcast and joined to (batch, heads), which flash_attention takes, and restored at the end. With gqa the heads of key and
+ * value keep their smaller number. */
 static int composed(ac_expr *x, const ac_value *a, ac_tensor **out) {
   ac_tensor *q = a[Q].tensor, *k = a[K].tensor, *v = a[V].tensor,
             *m = a[MASK].kind == AC_T_TENSOR ? a[MASK].tensor : NULL,

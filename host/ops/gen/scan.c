@@ -182,7 +182,8 @@ static bool take_argument(scanner *s, op_def *d, buf *sig) {
   return true;
 }
 
-/* s->at is behind the macro's name. */
+/* Reads one definition, s->at being behind the macro's name, and appends it to ops, which owns it. Mistakes are reported with their line, and
+ * s->failed is set; scanning goes on, so that one run reports all of them. */
 static void take_definition(scanner *s, const char *macro, const char *doc, const char *examples, op_list *ops) {
   op_def *d = need(calloc(1, sizeof *d));
   buf sig = {0};

@@ -169,7 +169,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK) ce_runs_back(const __grid_co
   }
 }
 
-/* Rows of any strides and kind of target. ALONE: one thread per row, else one block. */
+/* Rows of any strides and kind of target. ALONE: one thread per row, else one block. row.all is the sum of the target's weights, row.met that
+ * of weight times logit. back: writes the gradient of the logits instead of the loss. */
 template <class C, bool ALONE>
 static __global__ void __launch_bounds__(ACI_BLOCK) ce_rows(const __grid_constant__ ce_args a, bool back) {
   __shared__ ce_sum<C> sums[ACI_BLOCK];

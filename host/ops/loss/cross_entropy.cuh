@@ -35,7 +35,8 @@ ce_labels aci_ce_labels(const ac_frame *f, const ac_tensor *target, int64_t n_cl
 ACI_DEVICE float ce_exp(float x) { return aci_exp2(x * 1.44269504f); }
 ACI_DEVICE double ce_exp(double x) { return exp(x); }
 
-/* m: the largest value so far; s: the sum of e^(x - m), a NaN if there was one. */
+/* The running maximum m and s, the sum of e^(x - m), rescaled when m rises; NaN in x makes s NaN. States join in any order to the same m, and in
+ * a fixed tree to the same s. */
 template <class C> struct ce_sum {
   C m, s;
   __device__ __forceinline__ void clear() {

@@ -228,6 +228,9 @@ static ac_status zeros(ac_frame *f, ac_err *e) {
   return AC_OK;
 }
 
+/* For every tile (rows i0.., classes j0..): logits, or what forward kept of them, become the gradient of the logits dl (rows, cols); then
+ * dx += dl w, dw += dl' x and db += sums of dl. Classes are the outer loop: a tile of dw is complete, and converted, at its end; dx only at
+ * the end of all. Blocks belong to j. */
 static ac_status backward(ac_frame *f, ac_err *e) {
   call j;
   lce_args &a = j.a;
