@@ -22,9 +22,4 @@ lac_event lac_console_poll(lua_State *L, lac_state *S, int idx, bool input, doub
 /* Pushes the event as Lua sees it: "time"; "break"; "ready", channel. Returns how many. */
 int lac_console_push(lua_State *L, lac_event event, int which);
 
-/* ---- parts of lac_open_console: each adds functions to the table on top ---- */
-void lac_open_channels(lua_State *L, lac_state *S);
-void lac_open_line(lua_State *L, lac_state *S);
-void lac_open_ranks(lua_State *L, lac_state *S);
-
 #endif

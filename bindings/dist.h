@@ -1,5 +1,6 @@
-/* accel.dist from C: what lac_dist.c (world, records), lac_group.c, lac_collective.c (one tensor to and fro),
- * lac_coll_list.c (lists of tensors) and lac_work.c (what a collective holds until it is done) share. */
+/* accel.dist from C. world.c: the world, and what ends with it. lac_group.c: groups in Lua. coll_args.c: what collectives
+ * check. lac_work.c: what a collective holds until it is done. lac_collective.c, lac_coll_list.c: the collectives, of one
+ * tensor and of lists. lac_dist.c: the world in Lua, records. */
 #ifndef LAC_DIST_H
 #define LAC_DIST_H
 #include "core/lac.h"
@@ -15,21 +16,29 @@ typedef struct lac_group {
 
 /* The group at idx; nil and group.WORLD are all ranks, with *own NULL. */
 ac_group *lac_check_group(lua_State *L, lac_state *S, int idx, lac_group **own);
-void lac_group_release(lac_state *S, lac_group *own); /* NULL is fine */
 static inline void lac_group_retain(lac_group *own) {
   if (own != NULL) own->ref++;
 }
 
-void lac_open_groups(lua_State *L, lac_state *S); /* adds to the table on top */
-
-/* ---- lac_dist.c ---- */
+/* ---- world.c ---- */
+/* Makes a world that S has not so far. */
+ac_status lac_world_start(lac_state *S, const ac_world_options *o, ac_err *e);
+void lac_group_release(lac_state *S, lac_group *own); /* NULL is fine */
+/* A work under way, for the time when nobody waits for it any more. */
+struct lac_pending {
+  struct lac_pending *next;
+  ac_work *work;
+  lac_group *own;
+};
+/* Lets go of works that were collected and are done by now. all: the world is closed, so that every work is. */
+void lac_works_drain(lac_state *S, bool all);
 /* The world, made or joined at its first use; raises. */
 ac_world *lac_world_open(lua_State *L, lac_state *S);
 static inline ac_world *lac_world(lua_State *L, lac_state *S) {
   return __builtin_expect(S->world != NULL, 1) ? S->world : lac_world_open(L, S);
 }
 
-/* ---- lac_collective.c: a collective in the making ---- */
+/* ---- coll_args.c: a collective in the making ---- */
 typedef struct lac_coll {
   const char *name; /* as scripts call it: "all_gather_into_tensor" */
   ac_coll c;        /* all but the buffers */
@@ -97,11 +106,5 @@ void lac_work_take_list(lua_State *L, const lac_coll *k, lac_work *w, ac_tensor 
 int lac_work_run(lua_State *L, lac_coll *k, lac_work *w);
 /* Do the two buffers overlap other than in the way that the core allows? */
 bool lac_work_clash(const lac_coll *k, const ac_tensor *send, const ac_tensor *recv);
-/* Lets go of works that were collected and are done by now. all: the world is closed, so that every work is. */
-void lac_works_drain(lac_state *S, bool all);
-void lac_open_works(lua_State *L, lac_state *S);
-
-/* ---- functions of the native table, put together by lac_dist.c ---- */
-extern const luaL_Reg lac_collectives[], lac_list_collectives[];
 
 #endif

@@ -1,4 +1,4 @@
-/* luaopen_accel_core: one list of what the native module is made of. luaopen_accel: the whole library. */
+/* luaopen_accel_core: the native module, put together from the openers of its files. luaopen_accel: the whole library. */
 #include <limits.h>
 #include <string.h>
 
@@ -9,14 +9,52 @@
 #define ACCEL_VERSION "unknown"
 #endif
 
-static void (*const parts[])(lua_State *, lac_state *) = {
-    lac_open_tensor, /* first: makes accel.Tensor, to which the others add methods */
-    lac_open_index,
-    lac_open_scope,   lac_open_factory, lac_open_bytes,   lac_open_autograd, lac_open_function, lac_open_saved,
-    lac_open_random,  lac_open_device,  lac_open_file,    lac_open_tokens,   lac_open_json,     lac_open_precision,
-    lac_open_step,    lac_open_codec,   lac_open_process, lac_open_console,  lac_open_worker,   lac_open_dlpack,
-    lac_open_op_list, lac_open_opts,    lac_open_info,    lac_gc_open,       lac_open_chunks,   lac_open_dist,
-    lac_open_text,    lac_open_gradients};
+/* Runs the openers of a module on the table on top. */
+static void open_module(lua_State *L, lac_state *S, const char *module) {
+  for (int i = 0; i < lac_n_openers; i++)
+    if (strcmp(lac_openers[i].module, module) == 0) lac_openers[i].open(L, S);
+}
+
+/* require of a module that the library's own files use; upvalue 3: its name */
+static int require_module(lua_State *L) {
+  lac_state *S = lac_get(L);
+  lua_newtable(L);
+  open_module(L, S, lua_tostring(L, lua_upvalueindex(3)));
+  return 1;
+}
+
+static bool seen_before(int i) {
+  for (int k = 0; k < i; k++)
+    if (strcmp(lac_openers[k].module, lac_openers[i].module) == 0) return true;
+  return false;
+}
+
+/* Pushes the table accel. Ops come first: what the files define by hand may take their place. */
+static void push_accel(lua_State *L, lac_state *S) {
+  static const char accel[] = "accel", core[] = ".core";
+  lua_createtable(L, 0, 512);
+  lua_newtable(L);
+  lac_open_ops(L, S, -2, -1);
+  lua_setfield(L, -2, "Tensor");
+  open_module(L, S, accel);
+  luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
+  for (int i = 0; i < lac_n_openers; i++) {
+    const char *name = lac_openers[i].module;
+    const size_t n = strlen(name), k = sizeof core - 1;
+    if (strcmp(name, accel) == 0 || seen_before(i)) continue;
+    if (strcmp(name + n - k, core) == 0) {
+      lac_push_upvalues(L);
+      lua_pushstring(L, name);
+      lua_pushcclosure(L, require_module, 3);
+      lua_setfield(L, -2, name);
+    } else {
+      lua_newtable(L);
+      open_module(L, S, name);
+      lua_setfield(L, -3, name + sizeof accel); /* behind "accel." */
+    }
+  }
+  lua_pop(L, 1);
+}
 
 /* Under a stock interpreter the caller is accel/init.lua: its folder holds the library's own frames. */
 static void find_lib_dir(lua_State *L, lac_state *S) {
@@ -49,6 +87,7 @@ int luaopen_accel_core(lua_State *L) {
   luaL_checkstack(L, 20, "accel");
   lac_raise_open(L);
   lac_state *S = lac_state_new(L);
+  lac_callbacks_open(L, S);
   lua_getfield(L, LUA_REGISTRYINDEX, LAC_OPTIONS);
   const ac_ctx_options *o = lua_touserdata(L, -1);
   lua_pop(L, 1);
@@ -59,11 +98,11 @@ int luaopen_accel_core(lua_State *L) {
   ac_ctx_set_index_base(S->ctx, 1);
   ac_autograd_open(S->ctx);
   find_lib_dir(L, S);
+  /* closed in reverse: tensors of scripts are gone before the memory that ranks share, callbacks of either last */
+  lac_world_init(S);
   lac_box_open(L, S);
-  lua_pop(L, 1);
-  lac_guard_open(L, S);
-  lua_createtable(L, 0, 512);
-  for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) parts[i](L, S);
+  lac_sites_open(L);
+  push_accel(L, S);
   lua_pushliteral(L, ACCEL_VERSION);
   lua_setfield(L, -2, "_VERSION");
   if (o == NULL) join(L, S);

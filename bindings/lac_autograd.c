@@ -305,7 +305,7 @@ static int queue_callback(lua_State *L) {
 static int register_hook(lua_State *L) { return add_hook(L, false); }
 static int register_post_accumulate_grad_hook(lua_State *L) { return add_hook(L, true); }
 
-void lac_open_autograd(lua_State *L, lac_state *S) {
+LAC_OPEN("accel", autograd) {
   static const luaL_Reg funcs[] = {{"backward", backward_many},
                                    {"grad", grad},
                                    {"no_grad", no_grad},

@@ -70,7 +70,7 @@ static int blob_read(lua_State *L) {
   return 1;
 }
 
-void lac_open_blob(lua_State *L, lac_state *S) {
+LAC_OPEN("accel.process", blob) {
   static const luaL_Reg funcs[] = {{"blob", new_blob}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"path", blob_path}, {"read", blob_read}, {"close", blob_close}, {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", blob_close}, {"__close", blob_close}, {NULL, NULL}};

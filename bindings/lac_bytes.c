@@ -54,7 +54,7 @@ static int to_bytes(lua_State *L) {
   return 1;
 }
 
-void lac_open_bytes(lua_State *L, lac_state *S) {
+LAC_OPEN("accel", bytes) {
   static const luaL_Reg funcs[] = {{"from_bytes", from_bytes}, {"to_bytes", to_bytes}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"to_bytes", to_bytes}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);

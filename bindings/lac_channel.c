@@ -174,7 +174,7 @@ static int poll_(lua_State *L) {
   return lac_console_push(L, event, which);
 }
 
-void lac_open_channels(lua_State *L, lac_state *S) {
+LAC_OPEN("accel.console", channels) {
   static const luaL_Reg funcs[] = {{"channel", new_channel}, {"poll", poll_}, {NULL, NULL}};
   static const luaL_Reg methods[] = {
       {"send", channel_send}, {"receive", channel_receive}, {"close", channel_close}, {NULL, NULL}};

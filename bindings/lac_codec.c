@@ -141,7 +141,7 @@ static int decode(lua_State *L) {
   return st == AC_OK ? 1 : lac_fail(L, &e);
 }
 
-void lac_open_codec(lua_State *L, lac_state *S) {
+LAC_OPEN("accel", codec) {
   static const luaL_Reg funcs[] = {{"encode", encode}, {"decode", decode}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
 }

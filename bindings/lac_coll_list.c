@@ -207,6 +207,9 @@ static int all_to_all(lua_State *L) {
   return lac_work_run(L, &k, w);
 }
 
-const luaL_Reg lac_list_collectives[] = {{"all_gather", all_gather}, {"gather", gather},
+LAC_OPEN("accel.dist.core", list_collectives) {
+  static const luaL_Reg funcs[] = {{"all_gather", all_gather}, {"gather", gather},
                                          {"scatter", scatter},       {"reduce_scatter", reduce_scatter},
                                          {"all_to_all", all_to_all}, {NULL, NULL}};
+  lac_setfuncs(L, S, funcs);
+}

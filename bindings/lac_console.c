@@ -229,7 +229,7 @@ static int append(lua_State *L) {
 
 int lac_console_breaks(const lac_state *S) { return atomic_load(&one.state) == S ? one.event : -1; }
 
-void lac_open_console(lua_State *L, lac_state *S) {
+LAC_OPEN("accel.console", console) {
   static const luaL_Reg funcs[] = {{"session", session}, {"append", append}, {NULL, NULL}};
   static const luaL_Reg of_session[] = {{"begin", session_begin},
                                         {"finish", session_finish},
@@ -238,10 +238,5 @@ void lac_open_console(lua_State *L, lac_state *S) {
                                         {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", session_close}, {"__close", session_close}, {NULL, NULL}};
   lac_new_class(L, S, SESSION, metas, of_session);
-  lua_createtable(L, 0, 16);
   lac_setfuncs(L, S, funcs);
-  lac_open_channels(L, S);
-  lac_open_line(L, S);
-  lac_open_ranks(L, S);
-  lua_setfield(L, -2, "console");
 }

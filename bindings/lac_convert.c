@@ -1,5 +1,4 @@
-/* Tensors turned into plain Lua data (item, tolist) and into other dtypes and devices (to, float, cpu, ...).
- * Called by lac_open_tensor, whose tables the functions go into. */
+/* Tensors turned into plain Lua data (item, tolist) and into other dtypes and devices (to, float, cpu, ...). */
 #include "core/lac.h"
 #include "tensor/convert.h"
 #include "tensor/host_read.h"
@@ -145,7 +144,7 @@ static int to_cpu(lua_State *L) {
   return 1;
 }
 
-void lac_open_convert(lua_State *L, lac_state *S, int funcs, int methods) {
+LAC_OPEN("accel", convert) {
   static const luaL_Reg plain[] = {
       {"item", item}, {"tolist", tolist}, {"to", to}, {"cpu", to_cpu}, {NULL, NULL}};
   static const struct {
@@ -153,9 +152,7 @@ void lac_open_convert(lua_State *L, lac_state *S, int funcs, int methods) {
     ac_dtype d;
   } list[] = {{"float", AC_F32}, {"double", AC_F64}, {"half", AC_F16}, {"bfloat16", AC_BF16},
               {"long", AC_I64},  {"int", AC_I32},    {"bool", AC_BOOL}};
-  funcs = lua_absindex(L, funcs);
-  methods = lua_absindex(L, methods);
-  lua_pushvalue(L, methods);
+  lua_getfield(L, -1, "Tensor");
   lac_setfuncs(L, S, plain);
   for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
     lac_push_upvalues(L);
@@ -164,6 +161,6 @@ void lac_open_convert(lua_State *L, lac_state *S, int funcs, int methods) {
     lua_setfield(L, -2, list[i].name);
   }
   lua_getfield(L, -1, "to"); /* after the ops: it takes more here than the op does */
-  lua_setfield(L, funcs, "to");
+  lua_setfield(L, -3, "to");
   lua_pop(L, 1);
 }

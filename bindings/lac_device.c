@@ -159,7 +159,7 @@ static int term_width(lua_State *L) {
   return 0;
 }
 
-void lac_open_device(lua_State *L, lac_state *S) {
+LAC_OPEN("accel", device) {
   static const luaL_Reg funcs[] = {{"mem_stats", mem_stats},
                                    {"reset_peak_memory", reset_peak},
                                    {"empty_cache", empty_cache},

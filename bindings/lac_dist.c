@@ -1,9 +1,6 @@
 /* The world of ranks from Lua: joining and leaving, what is known of ranks, the flight recorder. Together with
  * lac_group.c, lac_collective.c and lac_coll_list.c it makes the table accel.dist.core, which stdlib/accel/dist
- * completes.
- *
- * A host that is one of many ranks joins when it is opened, so that leaving is always published; otherwise a world
- * is joined or made (of one rank) by the first function that needs it. */
+ * completes. The world itself: world.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,49 +8,6 @@
 #include "dist.h"
 
 /* ---- joining and leaving ---- */
-
-static ac_status join(lac_state *S, const ac_world_options *o, ac_err *e) {
-  if (S->worker)
-    return AC_FAIL(e, STATE, "a data worker is no rank: hand it what it needs to know of ranks as an argument of its data set");
-  AC_TRY(ac_world_open(S->ctx, o, &S->world, e));
-  S->world_nr++;
-  S->world_left = false;
-  return AC_OK;
-}
-
-ac_status lac_world_join(lac_state *S, const char *script, ac_err *e) {
-  aci_place place;
-  free(S->script);
-  S->script = script != NULL ? strdup(script) : NULL;
-  AC_TRY(aci_discover(&place, e));
-  if (place.source[0] == 0) return AC_OK;
-  ac_world_options o = AC_WORLD_OPTIONS_INIT;
-  o.script = S->script;
-  return join(S, &o, e);
-}
-
-void lac_world_leave(lac_state *S, const char *site) {
-  if (S->world == NULL) return;
-  ac_world_close(S->world, site); /* works under way end first */
-  S->world = NULL;
-  S->world_nr++;
-  lac_works_drain(S, true);
-}
-
-ac_world *lac_world_open(lua_State *L, lac_state *S) {
-  ac_err e;
-  if (S->world_left) {
-    aci_place place;
-    const bool again = aci_discover(&place, &e) == AC_OK;
-    lac_error(L, S, AC_STATE, "the process group was destroyed at %s; %s",
-              S->end_site[0] != 0 ? S->end_site : "some line",
-              again ? "accel.dist.init_process_group() makes a new one" : e.msg);
-  }
-  ac_world_options o = AC_WORLD_OPTIONS_INIT;
-  o.script = S->script;
-  if (join(S, &o, &e) != AC_OK) lac_raise(L, S, &e);
-  return S->world;
-}
 
 /* init_process_group([backend] [, {backend =, timeout =, rank =, world_size =}]) */
 static int init_process_group(lua_State *L) {
@@ -86,7 +40,7 @@ static int init_process_group(lua_State *L) {
       w.sim_rank = rank < 0 ? 0 : (int)rank;
       w.sim_size = (int)size;
     }
-    if (join(S, &w, &e) != AC_OK) return lac_raise(L, S, &e);
+    if (lac_world_start(S, &w, &e) != AC_OK) return lac_raise(L, S, &e);
   } else {
     const char *now = ac_world_backend(S->world);
     if (backend != NULL && strcmp(backend, now) != 0)
@@ -286,7 +240,7 @@ static int alone(lua_State *L) {
   return 2;
 }
 
-static int open_core(lua_State *L) {
+LAC_OPEN("accel.dist.core", dist) {
   static const luaL_Reg funcs[] = {{"init_process_group", init_process_group},
                                    {"_alone", alone},
                                    {"destroy_process_group", destroy_process_group},
@@ -304,19 +258,5 @@ static int open_core(lua_State *L) {
                                    {"empty", empty},
                                    {"records", records},
                                    {NULL, NULL}};
-  lac_state *S = lac_get(L);
-  lac_open_works(L, S);
-  lua_createtable(L, 0, 64);
   lac_setfuncs(L, S, funcs);
-  lac_setfuncs(L, S, lac_collectives);
-  lac_setfuncs(L, S, lac_list_collectives);
-  lac_open_groups(L, S);
-  return 1;
-}
-
-void lac_open_dist(lua_State *L, lac_state *S) {
-  luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
-  lac_pushfunction(L, S, open_core);
-  lua_setfield(L, -2, "accel.dist.core");
-  lua_pop(L, 1);
 }

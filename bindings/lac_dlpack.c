@@ -71,7 +71,7 @@ struct DLManagedTensor *ac_lua_take_dlpack(lua_State *L, int idx) {
   return m;
 }
 
-void lac_open_dlpack(lua_State *L, lac_state *S) {
+LAC_OPEN("accel", dlpack) {
   static const luaL_Reg funcs[] = {{"from_dlpack", from_dlpack}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"to_dlpack", to_dlpack}, {NULL, NULL}};
   static const luaL_Reg meta[] = {

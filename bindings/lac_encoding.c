@@ -153,7 +153,7 @@ static int encoding_overflowing(lua_State *L) {
   return 1;
 }
 
-void lac_open_encoding(lua_State *L, lac_state *S) {
+LAC_OPEN("accel.text.core", encoding) {
   static const luaL_Reg funcs[] = {{"pad", pad}, {"stack", stack}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"len", encoding_len},
                                      {"field", encoding_field},

@@ -334,7 +334,7 @@ static int eye(lua_State *L) {
   return lac_spec_finish(L, S, &s);
 }
 
-void lac_open_factory(lua_State *L, lac_state *S) {
+LAC_OPEN("accel", factory) {
   static const luaL_Reg funcs[] = {{"tensor", tensor},
                                    {"zeros", zeros},
                                    {"ones", ones},

@@ -364,7 +364,7 @@ static int makedirs(lua_State *L) {
   return lac_fail(L, &e);
 }
 
-void lac_open_file(lua_State *L, lac_state *S) {
+LAC_OPEN("accel", file) {
   static const luaL_Reg funcs[] = {{"save", save},
                                    {"load", load},
                                    {"open_safetensors", open_safetensors},

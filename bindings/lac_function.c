@@ -387,7 +387,7 @@ static int function_new(lua_State *L) {
   return 1;
 }
 
-void lac_open_function(lua_State *L, lac_state *S) {
+LAC_OPEN("accel", function) {
   static const luaL_Reg funcs[] = {{"Function", function_new}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
   lua_newtable(L);

@@ -104,18 +104,8 @@ static int defer(lua_State *L) {
   return 0;
 }
 
-static int open_core(lua_State *L) {
+LAC_OPEN("accel.optim.core", gradients) {
   static const luaL_Reg funcs[] = {{"gradients", gradients}, {"spend", spend}, {"zero", zero},
                                    {"count", count},         {"defer", defer}, {NULL, NULL}};
-  lac_state *S = lac_get(L);
-  lua_newtable(L);
   lac_setfuncs(L, S, funcs);
-  return 1;
-}
-
-void lac_open_gradients(lua_State *L, lac_state *S) {
-  luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
-  lac_pushfunction(L, S, open_core);
-  lua_setfield(L, -2, "accel.optim.core");
-  lua_pop(L, 1);
 }

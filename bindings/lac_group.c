@@ -12,18 +12,6 @@ static bool is_stale(const lac_state *S, const lac_group *own) {
   return own->destroyed || own->nr != S->world_nr || S->world == NULL;
 }
 
-/* The group itself goes with its last work, its record with the handle as well. */
-void lac_group_release(lac_state *S, lac_group *own) {
-  if (own == NULL) return;
-  own->ref--;
-  if (own->g != NULL && (own->ref == 0 || (own->ref == 1 && own->destroyed))) {
-    if (own->nr == S->world_nr && S->world != NULL) ac_group_free(own->g);
-    own->g = NULL;
-    S->n_groups--;
-  }
-  if (own->ref == 0) free(own);
-}
-
 static int group_gc(lua_State *L) {
   lac_group **at = lua_touserdata(L, 1);
   lac_state *S = lua_touserdata(L, LAC_STATE);
@@ -196,7 +184,7 @@ static int group_tostring(lua_State *L) {
 }
 
 /* Puts the functions into the table on top, and group.WORLD. */
-void lac_open_groups(lua_State *L, lac_state *S) {
+LAC_OPEN("accel.dist.core", groups) {
   static const luaL_Reg funcs[] = {{"new_group", new_group},
                                    {"get_rank", group_rank},
                                    {"get_world_size", group_size},

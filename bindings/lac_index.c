@@ -253,8 +253,7 @@ int lac_index_set(lua_State *L, lac_state *S) {
   return 0;
 }
 
-void lac_open_index(lua_State *L, lac_state *S) {
-  (void)S;
+LAC_OPEN("accel", index) {
   lua_pushliteral(L, LAC_NEWAXIS);
   lua_setfield(L, -2, "newaxis");
 }

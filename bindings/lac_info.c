@@ -119,7 +119,7 @@ static int features(lua_State *L) {
   return 1;
 }
 
-void lac_open_info(lua_State *L, lac_state *S) {
+LAC_OPEN("accel", info) {
   static const luaL_Reg funcs[] = {{"params", params}, {"features", features}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
 }

@@ -272,7 +272,7 @@ static void new_meta(lua_State *L, const void *k, lua_CFunction gc) {
   lua_rawsetp(L, LUA_REGISTRYINDEX, k);
 }
 
-void lac_open_json(lua_State *L, lac_state *S) {
+LAC_OPEN("accel", json) {
   static const luaL_Reg funcs[] = {{"decode", decode}, {"encode", encode}, {"array", array}, {NULL, NULL}};
   new_meta(L, &key_doc, doc_gc);
   new_meta(L, &key_buffer, encoder_gc);

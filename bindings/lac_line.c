@@ -413,7 +413,7 @@ static int editor_close(lua_State *L) {
   return 0;
 }
 
-void lac_open_line(lua_State *L, lac_state *S) {
+LAC_OPEN("accel.console", line) {
   static const luaL_Reg funcs[] = {{"editor", new_editor}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"kind", editor_kind}, {"wait", editor_wait}, {"hide", editor_hide},
                                      {"add", editor_add},   {"close", editor_close}, {NULL, NULL}};

@@ -68,7 +68,7 @@ static int op_list(lua_State *L) {
   return 1;
 }
 
-void lac_open_op_list(lua_State *L, lac_state *S) {
+LAC_OPEN("accel", op_list) {
   static const luaL_Reg funcs[] = {{"op", op_by_name}, {"ops", op_list}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
 }

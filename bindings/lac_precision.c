@@ -37,7 +37,7 @@ static int get_autocast_dtype(lua_State *L) {
   return 1;
 }
 
-void lac_open_precision(lua_State *L, lac_state *S) {
+LAC_OPEN("accel", precision) {
   static const luaL_Reg funcs[] = {{"autocast", autocast},
                                    {"is_autocast_enabled", is_autocast_enabled},
                                    {"get_autocast_dtype", get_autocast_dtype},

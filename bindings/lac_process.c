@@ -340,7 +340,7 @@ static int raise_error(lua_State *L) {
   return lua_error(L);
 }
 
-void lac_open_process(lua_State *L, lac_state *S) {
+LAC_OPEN("accel.process", process) {
   static const luaL_Reg funcs[] = {
       {"spawn", spawn}, {"program", program}, {"cores", cores}, {"raise", raise_error}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"pid", process_pid},
@@ -351,8 +351,5 @@ void lac_open_process(lua_State *L, lac_state *S) {
                                      {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", process_close}, {"__close", process_close}, {NULL, NULL}};
   lac_new_class(L, S, PROCESS, metas, methods);
-  lua_createtable(L, 0, 5);
   lac_setfuncs(L, S, funcs);
-  lac_open_blob(L, S);
-  lua_setfield(L, -2, "process");
 }

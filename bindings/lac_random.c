@@ -214,7 +214,7 @@ static int randperm(lua_State *L) {
   return lac_spec_finish(L, S, &s);
 }
 
-void lac_open_random(lua_State *L, lac_state *S) {
+LAC_OPEN("accel", random) {
   static const luaL_Reg funcs[] = {{"manual_seed", manual_seed},
                                    {"micro_batch", micro_batch},
                                    {"get_rng_state", get_rng_state},

@@ -191,7 +191,7 @@ static int digest(lua_State *L) {
   return 1;
 }
 
-void lac_open_ranks(lua_State *L, lac_state *S) {
+LAC_OPEN("accel.console", ranks) {
   static const luaL_Reg funcs[] = {{"place", place},   {"at", at},       {"prompting", prompting},
                                    {"meet", meet},     {"reset", reset},   {"resume", resume},
                                    {"pages", pages},   {"digest", digest}, {NULL, NULL}};

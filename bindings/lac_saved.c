@@ -11,26 +11,6 @@
 
 #include "core/lac.h"
 
-/* ---- calls that may run hooks ---- */
-
-ac_status lac_call_watched(lua_State *L, lac_state *S, const ac_op *op, const ac_value *v, ac_value *results,
-                           int *n_results, ac_err *e) {
-  const int n = op->parsed ? op->n_params : aci_op_sig(op)->n_params;
-  ac_tensor *kept[AC_MAX_ARGS];
-  int n_kept = 0;
-  /* hooks are scripts: they may release what this call was given */
-  for (int i = 0; i < n; i++) {
-    if (v[i].kind == AC_T_TENSOR && v[i].tensor != NULL) ac_tensor_retain(kept[n_kept++] = v[i].tensor);
-    for (int j = 0; v[i].kind == AC_T_TENSORS && j < v[i].n; j++) ac_tensor_retain(v[i].tensors[j]);
-  }
-  lua_State *was = lac_enter(L, S);
-  ac_status st = ac_call(S->ctx, op, v, results, n_results, e);
-  lac_leave(S, was);
-  for (int i = 0; i < n_kept; i++) ac_tensor_release(kept[i]);
-  for (int i = 0; i < n; i++)
-    for (int j = 0; v[i].kind == AC_T_TENSORS && j < v[i].n; j++) ac_tensor_release(v[i].tensors[j]);
-  return st;
-}
 
 /* ---- hooks on saved tensors ---- */
 
@@ -336,7 +316,7 @@ static int set_anomaly(lua_State *L) {
   return 2;
 }
 
-static int open_core(lua_State *L) {
+LAC_OPEN("accel.autograd.core", saved) {
   static const luaL_Reg funcs[] = {
       {"hooks", hooks_new}, {"region", region_new}, {"set_anomaly", set_anomaly}, {NULL, NULL}};
   static const luaL_Reg hooks_metas[] = {{"__gc", hooks_gc}, {"__close", hooks_close}, {NULL, NULL}};
@@ -344,7 +324,6 @@ static int open_core(lua_State *L) {
   static const luaL_Reg region_metas[] = {{"__gc", region_gc}, {"__close", region_close}, {NULL, NULL}};
   static const luaL_Reg region_methods[] = {{"close", region_close}, {NULL, NULL}};
   static const char key_sites;
-  lac_state *S = lac_get(L);
   lac_new_class(L, S, "accel.saved_tensors_hooks", hooks_metas, hooks_methods);
   lac_new_class(L, S, "accel.region", region_metas, region_methods);
   sites *s = lua_newuserdatauv(L, sizeof *s, 0);
@@ -360,14 +339,5 @@ static int open_core(lua_State *L) {
                     .msg = "all that backward needs was computed again; a checkpoint wants this error to pass"};
   lac_push_error(L, S, &e, false);
   S->stop_ref = luaL_ref(L, LUA_REGISTRYINDEX);
-  lua_newtable(L);
   lac_setfuncs(L, S, funcs);
-  return 1;
-}
-
-void lac_open_saved(lua_State *L, lac_state *S) {
-  luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
-  lac_pushfunction(L, S, open_core);
-  lua_setfield(L, -2, "accel.autograd.core");
-  lua_pop(L, 1);
 }

@@ -5,7 +5,9 @@
 
 #include "core/lac.h"
 
-static const char key_scope, key_unscoped, key_weak;
+#define SCOPE "accel.scope"
+#define UNSCOPED "accel.unscoped"
+static const char key_weak;
 
 /* What a scope is to Lua; NULL: closed. */
 typedef struct handle {
@@ -13,23 +15,16 @@ typedef struct handle {
 } handle;
 
 static handle *check_scope(lua_State *L, lac_state *S) {
-  handle *h = lua_touserdata(L, 1);
-  bool ok = h != NULL && lua_getmetatable(L, 1);
-  if (ok) {
-    lua_rawgetp(L, LUA_REGISTRYINDEX, &key_scope);
-    ok = lua_rawequal(L, -1, -2);
-    lua_pop(L, 2);
-  }
-  if (!ok) lac_argerror(L, S, AC_INVALID, NULL, 1, "scope", "expected scope, got %s", luaL_typename(L, 1));
+  handle *h = luaL_testudata(L, 1, SCOPE);
+  if (h == NULL) lac_argerror(L, S, AC_INVALID, NULL, 1, "scope", "expected scope, got %s", luaL_typename(L, 1));
   return h;
 }
 
-/* Opens a scope, and pushes its handle with the metatable at `key`. */
-static handle *push_scope(lua_State *L, lac_state *S, const void *key) {
+/* Opens a scope, and pushes its handle, of class `name`. */
+static handle *push_scope(lua_State *L, lac_state *S, const char *name) {
   handle *h = lua_newuserdatauv(L, sizeof *h, 0);
   h->s = NULL;
-  lua_rawgetp(L, LUA_REGISTRYINDEX, key);
-  lua_setmetatable(L, -2);
+  luaL_setmetatable(L, name);
   lua_newtable(L);
   lua_rawgetp(L, LUA_REGISTRYINDEX, &key_weak);
   lua_setmetatable(L, -2);
@@ -133,7 +128,7 @@ static int scope_new(lua_State *L) {
   lac_state *S = lac_get(L);
   int n = lua_gettop(L);
   if (n > 0) lac_check_function(L, S, 1, "f");
-  push_scope(L, S, &key_scope);
+  push_scope(L, S, SCOPE);
   if (n == 0) return 1;
   lua_insert(L, 1);
   lua_toclose(L, 1);
@@ -154,7 +149,7 @@ static int unscoped(lua_State *L) {
     lua_callk(L, n - 1, LUA_MULTRET, 0, call_done);
     return call_done(L, LUA_OK, 0);
   }
-  push_scope(L, S, &key_unscoped);
+  push_scope(L, S, UNSCOPED);
   lua_insert(L, 1);
   lua_toclose(L, 1); /* scope, f, args */
   lua_callk(L, n - 1, LUA_MULTRET, 1, call_done);
@@ -166,38 +161,18 @@ static int live(lua_State *L) {
   return 1;
 }
 
-void lac_open_scope(lua_State *L, lac_state *S) {
+LAC_OPEN("accel", scope) {
   static const luaL_Reg methods[] = {{"keep", scope_keep}, {"close", scope_close}, {NULL, NULL}};
   static const luaL_Reg funcs[] = {
       {"scope", scope_new}, {"unscoped", unscoped}, {"live", live}, {NULL, NULL}};
-  static const luaL_Reg box_methods[] = {{"release", lac_box_release_method}, {NULL, NULL}};
+  static const luaL_Reg metas[] = {
+      {"__gc", scope_gc}, {"__close", scope_close}, {"__tostring", scope_tostring}, {NULL, NULL}};
+  static const luaL_Reg unscoped_metas[] = {{"__gc", scope_gc}, {"__close", scope_gc}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
-  lua_getfield(L, -1, "Tensor");
-  lac_setfuncs(L, S, box_methods);
-  lua_pop(L, 1);
-  lua_newtable(L);
-  lua_pushliteral(L, "accel.scope");
-  lua_setfield(L, -2, "__name");
-  lua_pushliteral(L, "accel.scope");
-  lua_setfield(L, -2, "__metatable");
-  lac_pushfunction(L, S, scope_gc);
-  lua_setfield(L, -2, "__gc");
-  lac_pushfunction(L, S, scope_close);
-  lua_setfield(L, -2, "__close");
-  lac_pushfunction(L, S, scope_tostring);
-  lua_setfield(L, -2, "__tostring");
-  lua_newtable(L);
-  lac_setfuncs(L, S, methods);
-  lua_setfield(L, -2, "__index");
-  lua_rawsetp(L, LUA_REGISTRYINDEX, &key_scope);
-  lua_newtable(L);
+  lac_new_class(L, S, SCOPE, metas, methods);
+  lac_new_class(L, S, UNSCOPED, unscoped_metas, &methods[2]); /* no methods */
+  lua_createtable(L, 0, 1);
   lua_pushliteral(L, "k");
   lua_setfield(L, -2, "__mode");
   lua_rawsetp(L, LUA_REGISTRYINDEX, &key_weak);
-  lua_newtable(L);
-  lac_pushfunction(L, S, scope_gc);
-  lua_pushvalue(L, -1);
-  lua_setfield(L, -3, "__gc");
-  lua_setfield(L, -2, "__close");
-  lua_rawsetp(L, LUA_REGISTRYINDEX, &key_unscoped);
 }

@@ -85,7 +85,7 @@ static int step_count(lua_State *L) {
   return 1;
 }
 
-void lac_open_step(lua_State *L, lac_state *S) {
+LAC_OPEN("accel", step) {
   static const luaL_Reg funcs[] = {{"step", step},
                                    {"step_count", step_count},
                                    {"interrupted", interrupted},

@@ -20,46 +20,8 @@ static const struct field {
               {"is_leaf", F_IS_LEAF},
               {"grad_fn", F_GRAD_FN}};
 
-void lac_call_op(lua_State *L, lac_state *S, const char *name, const ac_value *args, int n, lac_box *b) {
-  lac_call_random(L, S, name, args, n, NULL, b);
-}
 
-ac_status lac_try_op(lua_State *L, lac_state *S, const char *name, const ac_value *args, int n, ac_generator *g,
-                     ac_value *results, int *n_results, ac_err *e) {
-  ac_value v[AC_MAX_ARGS];
-  *n_results = 0;
-  const ac_op *op = ac_op_find(S->ctx, name);
-  if (op == NULL) lac_error(L, S, AC_UNSUPPORTED, "this build has no op '%s'", name);
-  const aci_sig *sig = aci_op_sig(op);
-  AC_ASSERT(n <= sig->n_params);
-  for (int i = 0; i < sig->n_params; i++) {
-    const aci_param *p = &sig->param[i];
-    v[i] = i < n ? args[i] : p->has_default ? p->dflt : (ac_value){.kind = AC_T_NONE};
-  }
-  if (g != NULL && op->rng_arg >= 0) v[op->rng_arg] = (ac_value){.kind = AC_T_GENERATOR, .generator = g};
-  ac_status st = lac_call(L, S, op, v, results, n_results, e);
-  if (st == AC_OOM) { /* the collector may run finalizers that release tensors */
-    for (int i = 0; i < n; i++)
-      if (v[i].kind == AC_T_TENSOR) ac_tensor_retain(v[i].tensor);
-    if (lac_gc_oom(L, S)) st = lac_call(L, S, op, v, results, n_results, e);
-    for (int i = 0; i < n; i++)
-      if (v[i].kind == AC_T_TENSOR) ac_tensor_release(v[i].tensor);
-  }
-  return st;
-}
 
-void lac_call_random(lua_State *L, lac_state *S, const char *name, const ac_value *args, int n,
-                     ac_generator *g, lac_box *b) {
-  ac_err e;
-  ac_value r[AC_MAX_RESULTS];
-  int n_results = 0;
-  if (lac_try_op(L, S, name, args, n, g, r, &n_results, &e) != AC_OK) lac_raise(L, S, &e);
-  for (int i = b != NULL ? 1 : 0; i < n_results; i++) ac_tensor_release(r[i].tensor);
-  if (b != NULL) {
-    lac_box_fill(S, b, r[0].tensor);
-    lac_charge(S, r[0].tensor);
-  }
-}
 
 /* ---- fields ---- */
 
@@ -249,6 +211,16 @@ static int is_tensor(lua_State *L) {
   return 1;
 }
 
+static int release(lua_State *L) {
+  lac_state *S = lua_touserdata(L, LAC_STATE);
+  lac_box *b = lac_box_test(L, 1);
+  if (b == NULL)
+    return lac_argerror(L, S, AC_INVALID, "release", 1, "self", "expected tensor, got %s",
+                        luaL_typename(L, 1));
+  if (b->t != NULL) lac_box_release(L, S, b, lac_site_here(L, S));
+  return 0;
+}
+
 /* ---- operators that are not ops ---- */
 
 static int tensor_len(lua_State *L) {
@@ -307,7 +279,7 @@ static int tensor_unm(lua_State *L) {
   return 1;
 }
 
-void lac_open_tensor(lua_State *L, lac_state *S) {
+LAC_OPEN("accel", tensor) {
   static const luaL_Reg methods[] = {{"size", size},
                                      {"stride", stride},
                                      {"numel", numel},
@@ -318,17 +290,14 @@ void lac_open_tensor(lua_State *L, lac_state *S) {
                                      {"data_ptr", data_ptr},
                                      {"is_contiguous", is_contiguous},
                                      {"is_floating_point", is_floating_point},
+                                     {"release", release},
                                      {NULL, NULL}};
   static const luaL_Reg meta[] = {
-      {"__len", tensor_len}, {"__lt", no_lt}, {"__le", no_le}, {"__tostring", tensor_tostring}, {NULL, NULL}};
+      {"__close", release}, {"__len", tensor_len}, {"__lt", no_lt}, {"__le", no_le}, {"__tostring", tensor_tostring}, {NULL, NULL}};
   static const luaL_Reg funcs[] = {{"is_tensor", is_tensor}, {NULL, NULL}};
-  lua_newtable(L); /* accel.Tensor */
-  lac_open_ops(L, S, -2, -1);
-  lua_insert(L, -2);
   lac_setfuncs(L, S, funcs);
-  lua_insert(L, -2);
+  lua_getfield(L, -1, "Tensor");
   lac_setfuncs(L, S, methods);
-  lac_open_convert(L, S, -2, -1);
   for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
     lua_pushinteger(L, fields[i].id);
     lua_setfield(L, -2, fields[i].name);
@@ -351,6 +320,5 @@ void lac_open_tensor(lua_State *L, lac_state *S) {
   lua_pushvalue(L, -4);
   lua_pushcclosure(L, tensor_newindex, 3);
   lua_setfield(L, -2, "__newindex");
-  lua_pop(L, 1);
-  lua_setfield(L, -2, "Tensor");
+  lua_pop(L, 2);
 }

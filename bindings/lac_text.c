@@ -14,55 +14,10 @@ static ac_tokenizer *check_tokenizer(lua_State *L, lac_state *S) {
   return k->t;
 }
 
-lac_tokenizer *lac_tokenizer_push(lua_State *L) {
-  lac_tokenizer *k = lua_newuserdatauv(L, sizeof *k, 0);
-  k->t = NULL;
-  luaL_setmetatable(L, LAC_TOKENIZER);
-  return k;
-}
 
-void lac_text_list(lua_State *L, lac_state *S, int idx, const char *name, ac_text *out, size_t n) {
-  for (size_t i = 0; i < n; i++) {
-    if (lua_rawgeti(L, idx, (lua_Integer)i + 1) != LUA_TSTRING)
-      lac_argerror(L, S, AC_INVALID, NULL, idx, name, "entry %d: expected string, got %s", (int)i + 1,
-                   luaL_typename(L, -1));
-    out[i].s = lua_tolstring(L, -1, &out[i].n); /* anchored by the list */
-    lua_pop(L, 1);
-  }
-}
 
-uint32_t lac_text_count(lua_State *L, lac_state *S, int idx, const char *name) {
-  int ok = 1;
-  const int kind = lua_getfield(L, idx, name);
-  const lua_Integer v = kind == LUA_TNIL ? 0 : lua_tointegerx(L, -1, &ok);
-  lua_pop(L, 1);
-  if (!ok || v < 0 || v > INT32_MAX)
-    lac_argerror(L, S, AC_INVALID, NULL, 0, name, "expected integer from 0 to 2147483647");
-  return (uint32_t)v;
-}
 
-bool lac_text_set(lua_State *L, int idx, const char *name) {
-  lua_getfield(L, idx, name);
-  const bool set = lua_toboolean(L, -1);
-  lua_pop(L, 1);
-  return set;
-}
 
-const ac_padding *lac_text_padding(lua_State *L, lac_state *S, int idx, ac_padding *p) {
-  if (!lua_istable(L, idx)) return NULL;
-  *p = (ac_padding){lac_text_set(L, idx, "length"),
-                    lac_text_count(L, S, idx, "length"),
-                    lac_text_count(L, S, idx, "multiple"),
-                    lac_text_set(L, idx, "left"),
-                    lac_text_count(L, S, idx, "id"),
-                    lac_text_count(L, S, idx, "type_id"),
-                    ""};
-  lua_getfield(L, idx, "token");
-  const char *s = lua_tostring(L, -1);
-  if (s != NULL && strlen(s) < sizeof p->token) memcpy(p->token, s, strlen(s) + 1);
-  lua_pop(L, 1);
-  return p;
-}
 
 static int tokenizer_gc(lua_State *L) {
   lac_tokenizer *k = luaL_checkudata(L, 1, LAC_TOKENIZER);
@@ -402,8 +357,7 @@ static int decode(lua_State *L) {
 }
 
 /* ---- the table ---- */
-/* require "accel.text.core" */
-static int open_core(lua_State *L) {
+LAC_OPEN("accel.text.core", text) {
   static const luaL_Reg funcs[] = {{"open", open_file}, {"parse", parse}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"json", json},
                                      {"vocab_size", vocab_size},
@@ -423,18 +377,6 @@ static int open_core(lua_State *L) {
                                      {"decode", decode},
                                      {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", tokenizer_gc}, {NULL, NULL}};
-  lac_state *S = lac_get(L);
   lac_new_class(L, S, LAC_TOKENIZER, metas, methods);
-  lua_newtable(L);
   lac_setfuncs(L, S, funcs);
-  lac_open_encoding(L, S);
-  lac_open_train(L, S);
-  return 1;
-}
-
-void lac_open_text(lua_State *L, lac_state *S) {
-  luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
-  lac_pushfunction(L, S, open_core);
-  lua_setfield(L, -2, "accel.text.core");
-  lua_pop(L, 1);
 }

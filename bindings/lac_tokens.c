@@ -95,7 +95,7 @@ static int tokens_batch(lua_State *L) {
   return 1;
 }
 
-void lac_open_tokens(lua_State *L, lac_state *S) {
+LAC_OPEN("accel", tokens) {
   static const luaL_Reg funcs[] = {{"open_tokens", open_tokens}, {NULL, NULL}};
   static const luaL_Reg metas[] = {
       {"__gc", tokens_close}, {"__close", tokens_close}, {"__len", tokens_len}, {NULL, NULL}};

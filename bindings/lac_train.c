@@ -100,7 +100,7 @@ static int trainer_finish(lua_State *L) {
   return st == AC_OK ? 1 : lac_raise(L, S, &e);
 }
 
-void lac_open_train(lua_State *L, lac_state *S) {
+LAC_OPEN("accel.text.core", train) {
   static const luaL_Reg funcs[] = {{"trainer", new_trainer}, {NULL, NULL}};
   static const luaL_Reg methods[] = {
       {"feed", trainer_feed}, {"words", trainer_words}, {"finish", trainer_finish}, {NULL, NULL}};

@@ -14,27 +14,6 @@
 
 static const char work_meta[] = "accel.dist.Work";
 
-/* A work under way, for the time when nobody waits for it any more. */
-struct lac_pending {
-  struct lac_pending *next;
-  ac_work *work;
-  lac_group *own;
-};
-
-void lac_works_drain(lac_state *S, bool all) {
-  for (struct lac_pending **at = &S->pending_works; *at != NULL;) {
-    struct lac_pending *p = *at;
-    if (!all && !ac_work_done(p->work)) {
-      at = &p->next;
-      continue;
-    }
-    *at = p->next;
-    ac_work_release(p->work);
-    lac_group_release(S, p->own);
-    free(p);
-  }
-}
-
 static void drop_tensors(lac_work *w) {
   ac_tensor_release(w->send);
   ac_tensor_release(w->recv);
@@ -273,7 +252,7 @@ static int work_tostring(lua_State *L) {
   return 1;
 }
 
-void lac_open_works(lua_State *L, lac_state *S) {
+LAC_OPEN("accel.dist.core", works) {
   static const luaL_Reg methods[] = {{"wait", wait_}, {"is_completed", is_completed}, {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", work_gc}, {"__tostring", work_tostring}, {NULL, NULL}};
   lac_new_class(L, S, work_meta, metas, methods);

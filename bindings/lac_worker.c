@@ -278,15 +278,12 @@ static int close_all(lua_State *L) {
   return 0;
 }
 
-void lac_open_worker(lua_State *L, lac_state *S) {
+LAC_OPEN("accel.worker", worker) {
   static const luaL_Reg funcs[] = {{"start", start}, {"close", close_all}, {NULL, NULL}};
   static const luaL_Reg methods[] = {
       {"send", w_send}, {"receive", w_receive}, {"clear", w_clear}, {"close", w_close}, {NULL, NULL}};
   /* w_close needs nothing that the end of the state takes away */
   static const luaL_Reg metas[] = {{"__gc", w_close}, {"__close", w_close}, {NULL, NULL}};
   lac_new_class(L, S, WORKER, metas, methods);
-  lua_createtable(L, 0, 4);
   lac_setfuncs(L, S, funcs);
-  lac_open_draws(L, S);
-  lua_setfield(L, -2, "worker");
 }

@@ -85,7 +85,7 @@ static int new_draws(lua_State *L) {
   return 1;
 }
 
-void lac_open_draws(lua_State *L, lac_state *S) {
+LAC_OPEN("accel.worker", draws) {
   static const luaL_Reg methods[] = {{"enter", d_enter}, {"at", d_at}, {"leave", d_leave}, {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__close", d_leave}, {NULL, NULL}};
   static const luaL_Reg funcs[] = {{"draws", new_draws}, {NULL, NULL}};

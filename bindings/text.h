@@ -1,4 +1,4 @@
-/* What the bindings of accel/text.h share: lac_text.c, lac_encoding.c, lac_train.c. */
+/* What the bindings of accel/text.h share: lac_text.c (tokenizers), lac_encoding.c, lac_train.c over text_args.c. */
 #ifndef LAC_TEXT_H
 #define LAC_TEXT_H
 #include "accel/text.h"
@@ -25,9 +25,5 @@ uint32_t lac_text_count(lua_State *L, lac_state *S, int idx, const char *name);
 bool lac_text_set(lua_State *L, int idx, const char *name);
 /* {length = nil or n, multiple =, left =, id =, type_id =, token =} at idx; NULL: no table. */
 const ac_padding *lac_text_padding(lua_State *L, lac_state *S, int idx, ac_padding *p);
-
-/* Their parts of the table accel.text.core, on top of the stack. */
-void lac_open_encoding(lua_State *L, lac_state *S);
-void lac_open_train(lua_State *L, lac_state *S);
 
 #endif

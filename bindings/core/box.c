@@ -1,7 +1,7 @@
 /* Boxes: userdata that hold one reference to a tensor.
  *
  * A box is made empty with its metatable set, so that an error raised before it is filled costs nothing.
- * __gc, __close and t:release() are the same: the reference goes once. Leaves that require grad have one
+ * __gc, __close and t:release() (lac_tensor.c) are the same: the reference goes once. Leaves that require grad have one
  * box per Lua state, found through a table with weak values keyed by the tensor's address, so that
  * parameters serve as table keys; tensor->ext says quickly whether a look is worth it.
  *
@@ -11,7 +11,7 @@
 
 #include "core/lac.h"
 
-static const char key_meta, key_leaves, key_sites;
+static const char key_leaves;
 const char lac_box_magic;
 
 enum { FREE = 1, LEAST_SLOTS = 256 };
@@ -43,7 +43,7 @@ static void free_slot(lac_state *S, uint32_t i) {
   S->free_slot = i;
 }
 
-void lac_slots_close(lac_state *S) {
+static void slots_close(lua_State *L, lac_state *S) {
   uintptr_t *slots = S->slots;
   const uint32_t n = S->n_slots;
   S->slots = NULL;
@@ -93,13 +93,11 @@ lac_box *lac_box_push(lua_State *L, lac_state *S) {
 
 lac_box *lac_box_new(lua_State *L, lac_state *S) {
   lac_box *b = new_box(L, S);
-  lua_rawgetp(L, LUA_REGISTRYINDEX, &key_meta);
+  lac_push_meta(L);
   lua_setmetatable(L, -2);
   enter_scope(L, S);
   return b;
 }
-
-void lac_push_meta(lua_State *L) { lua_rawgetp(L, LUA_REGISTRYINDEX, &key_meta); }
 
 void lac_box_canonical(lua_State *L, lac_state *S, int idx) {
   lac_box *b = lua_touserdata(L, idx);
@@ -137,25 +135,7 @@ void lac_push_tensor(lua_State *L, lac_state *S, ac_tensor *t) {
   if (t->grad_fn == NULL && (t->flags & ACI_T_REQUIRES_GRAD)) lac_box_canonical(L, S, -1);
 }
 
-ac_tensor *lac_new_tensor(lua_State *L, lac_state *S, ac_device *d, ac_dtype dt, int ndim,
-                          const int64_t *shape, ac_mem_class c) {
-  ac_err e;
-  ac_tensor *t = NULL;
-  ac_status st;
-  lac_box *b = lac_box_push(L, S);
-  LAC_RETRY(L, S, st, ac_tensor_new_class(d, dt, ndim, shape, c, &t, &e));
-  if (st != AC_OK) lac_raise(L, S, &e);
-  lac_box_fill(S, b, t);
-  lac_charge(S, t);
-  return t;
-}
 
-ac_tensor *lac_new_cpu(lua_State *L, lac_state *S, ac_dtype dt, int ndim, const int64_t *shape) {
-  ac_err e;
-  ac_device *cpu = NULL;
-  if (ac_ctx_device(S->ctx, "cpu", &cpu, &e) != AC_OK) lac_raise(L, S, &e);
-  return lac_new_tensor(L, S, cpu, dt, ndim, shape, AC_MEM_ACTIVATION);
-}
 
 void lac_box_release(lua_State *L, lac_state *S, lac_box *b, uint32_t site) {
   ac_tensor *t = b->t;
@@ -164,7 +144,7 @@ void lac_box_release(lua_State *L, lac_state *S, lac_box *b, uint32_t site) {
   b->t = NULL;
   b->site = site;
   if (__builtin_expect(b->slot != 0, 1)) {
-    if (__builtin_expect(S->slots == NULL, 0)) return; /* lac_slots_close was first */
+    if (__builtin_expect(S->slots == NULL, 0)) return; /* slots_close was first */
     free_slot(S, b->slot);
     b->slot = 0;
   }
@@ -183,40 +163,6 @@ void lac_box_release(lua_State *L, lac_state *S, lac_box *b, uint32_t site) {
   ac_tensor_release(t);
 }
 
-/* Script lines are numbered: text -> n and n -> text in one table. There are no more of them than lines in
- * the scripts. */
-uint32_t lac_site_here(lua_State *L, lac_state *S) {
-  uint32_t n = 0;
-  luaL_checkstack(L, 6, "site");
-  lac_push_where(L, S);
-  if (lua_rawlen(L, -1) > 2) {
-    size_t len;
-    const char *text = lua_tolstring(L, -1, &len);
-    lua_pushlstring(L, text, len - 2); /* without ": " */
-    lua_rawgetp(L, LUA_REGISTRYINDEX, &key_sites);
-    lua_pushvalue(L, -2);
-    if (lua_rawget(L, -2) == LUA_TNUMBER) {
-      n = (uint32_t)lua_tointeger(L, -1);
-    } else {
-      n = (uint32_t)lua_rawlen(L, -2) + 1;
-      lua_pushvalue(L, -3);
-      lua_pushinteger(L, n);
-      lua_rawset(L, -4);
-      lua_pushvalue(L, -3);
-      lua_rawseti(L, -3, n);
-    }
-    lua_pop(L, 3);
-  }
-  lua_pop(L, 1);
-  return n;
-}
-
-void lac_site_push(lua_State *L, uint32_t site) {
-  lua_rawgetp(L, LUA_REGISTRYINDEX, &key_sites);
-  lua_rawgeti(L, -1, site);
-  lua_remove(L, -2);
-}
-
 /* ---- metamethods ---- */
 
 static int box_gc(lua_State *L) {
@@ -232,15 +178,6 @@ static int box_gc(lua_State *L) {
   return 0;
 }
 
-int lac_box_release_method(lua_State *L) {
-  lac_state *S = lua_touserdata(L, LAC_STATE);
-  lac_box *b = lac_box_test(L, 1);
-  if (b == NULL)
-    return lac_argerror(L, S, AC_INVALID, "release", 1, "self", "expected tensor, got %s",
-                        luaL_typename(L, 1));
-  if (b->t != NULL) lac_box_release(L, S, b, lac_site_here(L, S));
-  return 0;
-}
 
 static int box_eq(lua_State *L) {
   const lac_box *a = lac_box_test(L, 1), *b = lac_box_test(L, 2);
@@ -255,21 +192,17 @@ void lac_box_open(lua_State *L, lac_state *S) {
   lua_setfield(L, -2, "__mode");
   lua_setmetatable(L, -2);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &key_leaves);
-  lua_newtable(L);
-  lua_rawsetp(L, LUA_REGISTRYINDEX, &key_sites);
 
   /* the metatable is locked: scripts can neither strip __gc nor see the insides */
-  lua_createtable(L, 0, 24);
-  lua_pushvalue(L, -1);
-  lua_rawsetp(L, LUA_REGISTRYINDEX, &key_meta);
+  lac_push_meta(L);
   lua_pushliteral(L, "accel.Tensor");
   lua_setfield(L, -2, "__name");
   lua_pushliteral(L, "accel.Tensor");
   lua_setfield(L, -2, "__metatable");
   lac_pushfunction(L, S, box_gc);
   lua_setfield(L, -2, "__gc");
-  lac_pushfunction(L, S, lac_box_release_method);
-  lua_setfield(L, -2, "__close");
   lac_pushfunction(L, S, box_eq);
   lua_setfield(L, -2, "__eq");
+  lua_pop(L, 1);
+  lac_at_close(S, slots_close);
 }

@@ -10,7 +10,7 @@
 
 #include "core/lac.h"
 
-lac_hub *lac_hub_new(void) {
+static lac_hub *hub_new(void) {
   lac_hub *h = calloc(1, sizeof *h);
   if (h != NULL) atomic_store(&h->ref, 1);
   return h;
@@ -25,7 +25,7 @@ static void free_dead(lac_callback *c) {
   }
 }
 
-void lac_hub_release(lac_hub *h) {
+static void hub_release(lac_hub *h) {
   if (h == NULL || atomic_fetch_sub(&h->ref, 1) != 1) return;
   free_dead(atomic_exchange(&h->dead, NULL));
   free(h);
@@ -57,7 +57,7 @@ void lac_callback_free(void *callback) {
     do c->next = head;
     while (!atomic_compare_exchange_weak(&h->dead, &head, c));
   }
-  lac_hub_release(h);
+  hub_release(h);
 }
 
 void lac_callbacks_drain(lua_State *L, lac_state *S) {
@@ -134,4 +134,17 @@ ac_status lac_protect(lac_state *S, lua_CFunction body, void *arg, ac_err *e) {
   }
   lua_settop(L, top);
   return st;
+}
+
+static void close_hub(lua_State *L, lac_state *S) {
+  lac_callbacks_drain(L, S);
+  atomic_store(&S->hub->closed, true);
+  hub_release(S->hub);
+  S->hub = NULL;
+}
+
+void lac_callbacks_open(lua_State *L, lac_state *S) {
+  S->hub = hub_new();
+  if (S->hub == NULL) luaL_error(L, "no memory for accel");
+  lac_at_close(S, close_hub);
 }

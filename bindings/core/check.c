@@ -5,6 +5,16 @@
 
 #include "core/lac.h"
 
+bool lac_is_opts(lua_State *L, int idx) {
+  if (!lua_istable(L, idx) || lua_rawlen(L, idx) > 0) return false;
+  idx = lua_absindex(L, idx);
+  lua_pushnil(L);
+  if (!lua_next(L, idx)) return false;
+  bool named = lua_type(L, -2) == LUA_TSTRING;
+  lua_pop(L, 2);
+  return named;
+}
+
 static int expected(lua_State *L, lac_state *S, int idx, const char *name, const char *what) {
   char buf[96];
   return lac_argerror(L, S, AC_INVALID, NULL, idx, name, "expected %s, got %s", what,

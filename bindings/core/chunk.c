@@ -59,7 +59,7 @@ static int chunk(lua_State *L) {
   return 1;
 }
 
-void lac_open_chunks(lua_State *L, lac_state *S) {
+LAC_OPEN("accel", chunks) {
   static const luaL_Reg funcs[] = {{"host_chunk", chunk}, {NULL, NULL}};
   static const char *const names[] = {"pairs", "inspect", "traceback", "repl"};
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {

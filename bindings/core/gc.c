@@ -109,7 +109,7 @@ static int gc_stats(lua_State *L) {
   return 1;
 }
 
-void lac_gc_open(lua_State *L, lac_state *S) {
+LAC_OPEN("accel", gc) {
   static const luaL_Reg funcs[] = {
       {"gc_check", gc_check}, {"collect", collect}, {"gc_stats", gc_stats}, {NULL, NULL}};
   const char *mode = ac_params_str(ac_ctx_params(S->ctx), "GC");

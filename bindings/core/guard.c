@@ -3,7 +3,7 @@
  * forgotten and is collected. */
 #include "core/lac.h"
 
-static const char key_guard;
+#define GUARD "accel.guard"
 
 static void restore(lua_State *L, lac_guard *g) {
   if (g->done) return;
@@ -13,14 +13,8 @@ static void restore(lua_State *L, lac_guard *g) {
 
 static lac_guard *check_guard(lua_State *L) {
   lac_state *S = lua_touserdata(L, LAC_STATE);
-  lac_guard *g = lua_touserdata(L, 1);
-  bool ok = g != NULL && lua_getmetatable(L, 1);
-  if (ok) {
-    lua_rawgetp(L, LUA_REGISTRYINDEX, &key_guard);
-    ok = lua_rawequal(L, -1, -2);
-    lua_pop(L, 2);
-  }
-  if (!ok) lac_argerror(L, S, AC_INVALID, "close", 1, "guard", "expected guard, got %s", luaL_typename(L, 1));
+  lac_guard *g = luaL_testudata(L, 1, GUARD);
+  if (g == NULL) lac_argerror(L, S, AC_INVALID, "close", 1, "guard", "expected guard, got %s", luaL_typename(L, 1));
   return g;
 }
 
@@ -51,8 +45,7 @@ lac_guard *lac_guard_push(lua_State *L, lac_state *S, const char *name,
                           void (*fn)(lua_State *, lac_state *, lac_guard *)) {
   lac_guard *g = lua_newuserdatauv(L, sizeof *g, 0);
   *g = (lac_guard){.state = S, .restore = fn, .name = name, .done = true};
-  lua_rawgetp(L, LUA_REGISTRYINDEX, &key_guard);
-  lua_setmetatable(L, -2);
+  luaL_setmetatable(L, GUARD);
   return g;
 }
 
@@ -68,21 +61,9 @@ int lac_guard_finish(lua_State *L, int fn) {
   return results(L, LUA_OK, fn);
 }
 
-void lac_guard_open(lua_State *L, lac_state *S) {
+LAC_OPEN("accel", guard) {
   static const luaL_Reg methods[] = {{"close", guard_close}, {NULL, NULL}};
-  lua_newtable(L);
-  lua_pushliteral(L, "accel.guard");
-  lua_setfield(L, -2, "__name");
-  lua_pushliteral(L, "accel.guard");
-  lua_setfield(L, -2, "__metatable");
-  lac_pushfunction(L, S, guard_close);
-  lua_setfield(L, -2, "__close");
-  lac_pushfunction(L, S, guard_gc);
-  lua_setfield(L, -2, "__gc");
-  lac_pushfunction(L, S, guard_tostring);
-  lua_setfield(L, -2, "__tostring");
-  lua_newtable(L);
-  lac_setfuncs(L, S, methods);
-  lua_setfield(L, -2, "__index");
-  lua_rawsetp(L, LUA_REGISTRYINDEX, &key_guard);
+  static const luaL_Reg metas[] = {
+      {"__gc", guard_gc}, {"__close", guard_close}, {"__tostring", guard_tostring}, {NULL, NULL}};
+  lac_new_class(L, S, GUARD, metas, methods);
 }

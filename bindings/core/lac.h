@@ -48,7 +48,13 @@ enum { LAC_SITE = 64 }; /* bytes of a script line's text */
 
 typedef enum lac_gc_mode { LAC_GC_AUTO, LAC_GC_EXACT, LAC_GC_OFF } lac_gc_mode;
 
-typedef struct lac_state {
+typedef struct lac_state lac_state;
+typedef void lac_closer(lua_State *L, lac_state *S);
+enum { LAC_CLOSERS = 4 };
+
+struct lac_state {
+  lac_closer *closer[LAC_CLOSERS]; /* see lac_at_close */
+  int n_closers;
   ac_ctx *ctx;      /* NULL once the Lua state is being closed */
   lua_State *main;  /* for callbacks when no call of ours is in flight */
   lua_State *now;   /* the thread whose call may lead to callbacks */
@@ -88,7 +94,7 @@ typedef struct lac_state {
   bool stopped;            /* the interrupt on which ranks agreed was raised */
   int stop_signal;         /* ... or is there for accel.interrupted(); 0: none */
   char end_site[LAC_SITE]; /* script line where the run ended, failed or left the world; "" not known */
-} lac_state;
+};
 
 #define LAC_META lua_upvalueindex(1)
 #define LAC_STATE lua_upvalueindex(2)
@@ -104,19 +110,34 @@ void lac_setfuncs(lua_State *L, lac_state *S, const luaL_Reg *funcs);
 void lac_new_class(lua_State *L, lac_state *S, const char *name, const luaL_Reg *metas, const luaL_Reg *methods);
 /* Pushes a C closure with the two upvalues. */
 void lac_pushfunction(lua_State *L, lac_state *S, lua_CFunction f);
+void lac_push_meta(lua_State *L); /* of tensors */
 /* Pushes both upvalues: metatable, state. */
 void lac_push_upvalues(lua_State *L);
 /* Makes the state of a Lua state, still without a context, and pushes it. It frees the context that is put
  * in. */
 lac_state *lac_state_new(lua_State *L);
+/* Defines the opener of a file: LAC_OPEN("accel.console", channels) { ... } adds functions to the table of that module, on
+ * top of the stack. "accel" is what scripts require, when all ops are there already; "accel.x" its field x; a name that
+ * ends in .core is required by the library's own files. The build collects the openers (openers.cmake), so that no list
+ * names files. Those of one module run in no order that one may rely on. */
+#define LAC_OPEN(module, part)                          \
+  void lac_open_##part(lua_State *L, lac_state *S);     \
+  void lac_open_##part(lua_State *L, lac_state *S)
+typedef struct lac_opener {
+  const char *module;
+  void (*open)(lua_State *L, lac_state *S);
+} lac_opener;
+extern const lac_opener lac_openers[];
+extern const int lac_n_openers;
+/* What the state ends with, the last one first: its owner's part is given up while the context is there still. */
+void lac_at_close(lac_state *S, lac_closer *close);
 /* Registry field that leads luaopen_accel_core to the ac_ctx_options of a host (light userdata). */
 #define LAC_OPTIONS "accel.ctx_options"
 /* Folder that holds accel/init.lua: beside this library, else where it was installed. false: not found. */
 bool lac_lua_dir(char *buf, size_t n);
 
 /* ---- box.c ---- */
-void lac_box_open(lua_State *L, lac_state *S); /* makes the metatable; leaves it on the stack */
-void lac_push_meta(lua_State *L);
+void lac_box_open(lua_State *L, lac_state *S); /* fills the metatable */
 /* Pushes an empty box; the metatable comes from upvalue 1 (box_push) or the registry (box_new). */
 lac_box *lac_box_push(lua_State *L, lac_state *S);
 lac_box *lac_box_new(lua_State *L, lac_state *S);
@@ -133,9 +154,6 @@ ac_tensor *lac_new_cpu(lua_State *L, lac_state *S, ac_dtype dt, int ndim, const 
 void lac_box_canonical(lua_State *L, lac_state *S, int idx);
 /* Gives up the box's reference; where: what errors say later. */
 void lac_box_release(lua_State *L, lac_state *S, lac_box *b, uint32_t site);
-int lac_box_release_method(lua_State *L); /* t:release() */
-/* Gives up whatever is held, when the state closes. */
-void lac_slots_close(lac_state *S);
 /* The value on top of the stack, a box, belongs to s. */
 void lac_scope_add(lua_State *L, lac_scope *s);
 /* NULL when the value at idx is no box. A released one has ->t NULL. */
@@ -158,6 +176,7 @@ static inline void lac_charge(lac_state *S, const ac_tensor *t) {
 
 /* ---- raise.c ---- */
 void lac_raise_open(lua_State *L);
+void lac_sites_open(lua_State *L);
 /* Raises the error (does not return): message "train.lua:12: op: message", fields code, message, op,
  * where, traceback. */
 int lac_raise(lua_State *L, lac_state *S, const ac_err *e);
@@ -195,6 +214,8 @@ int lac_check_shape(lua_State *L, lac_state *S, int idx, int last, const char *n
                     int *next);
 /* 1-based position among n (negative from the end) -> 0-based; INDEX error otherwise. */
 int64_t lac_check_pos(lua_State *L, lac_state *S, int idx, int64_t n, const char *name);
+/* Is the value at idx a table of options (string keys) and not a list? */
+bool lac_is_opts(lua_State *L, int idx);
 bool lac_is_scalar(lua_State *L, int idx, ac_scalar *out); /* number or boolean */
 
 /* ---- opts.c: one table of declared options at the end of the arguments ---- */
@@ -206,9 +227,6 @@ typedef struct lac_opts {
 /* The table at idx (nil or none: no options). names ends with NULL; an unknown key raises and names the
  * nearest. */
 lac_opts lac_opts_open(lua_State *L, lac_state *S, int idx, const char *const *names);
-void lac_open_opts(lua_State *L, lac_state *S); /* accel.nearest */
-/* Is the value at idx a table of options (string keys) and not a list? */
-bool lac_is_opts(lua_State *L, int idx);
 /* Pushes the option and returns its index, or returns 0 (and pushes nothing) when it is not given. */
 int lac_opt_push(const lac_opts *o, const char *name);
 bool lac_opt_bool(const lac_opts *o, const char *name, bool fallback);
@@ -232,6 +250,7 @@ typedef struct lac_callback {
 /* Anchors the value at idx. Raises only before anything is owned. */
 lac_callback *lac_callback_new(lua_State *L, lac_state *S, int idx);
 void lac_callback_free(void *callback); /* any thread */
+void lac_callbacks_open(lua_State *L, lac_state *S);
 void lac_callbacks_drain(lua_State *L, lac_state *S);
 /* Runs body(arg as a light userdata) protected on the thread whose call led here. Its error is kept for
  * lac_raise. Nothing else may touch Lua between the core and a callback, since anything may raise. */
@@ -252,8 +271,6 @@ typedef struct lac_list {
 lac_list *lac_check_list(lua_State *L, lac_state *S, int idx, const char *name, bool nils);
 lac_list *lac_list_new(lua_State *L, size_t cap); /* empty, pushed; the caller stays within cap */
 void lac_list_release(lac_list *l);
-lac_hub *lac_hub_new(void);
-void lac_hub_release(lac_hub *h);
 
 /* ---- guard.c: modes that last until __close, or for the run of a function ---- */
 typedef struct lac_guard {
@@ -267,7 +284,6 @@ typedef struct lac_guard {
     ac_device *device;
   } was;
 } lac_guard;
-void lac_guard_open(lua_State *L, lac_state *S);
 /* Pushes a guard whose restore runs once. */
 lac_guard *lac_guard_push(lua_State *L, lac_state *S, const char *name,
                           void (*restore)(lua_State *, lac_state *, lac_guard *));
@@ -276,7 +292,6 @@ lac_guard *lac_guard_push(lua_State *L, lac_state *S, const char *name,
 int lac_guard_finish(lua_State *L, int fn);
 
 /* ---- gc.c ---- */
-void lac_gc_open(lua_State *L, lac_state *S);
 void lac_gc_full(lua_State *L, lac_state *S);
 void lac_gc_young(lua_State *L, lac_state *S); /* where a recomputed region ended, whose handles died with it */
 /* Where results may be collected: before a call makes more of them, at module exits, after backward, at steps. */
@@ -301,52 +316,23 @@ void lac_push_op(lua_State *L, lac_state *S, const ac_op *op);
 void lac_chunk(lua_State *L, lac_state *S, const char *name);
 /* Pushes a function that stands in for that result until it is first called. */
 void lac_push_lazy(lua_State *L, const char *name);
-void lac_open_chunks(lua_State *L, lac_state *S); /* accel.pairs, inspect, traceback */
 
-/* ---- one per topic: each adds its functions to the accel table on top of the stack ---- */
-void lac_open_tensor(lua_State *L, lac_state *S);
-void lac_open_factory(lua_State *L, lac_state *S);
-void lac_open_bytes(lua_State *L, lac_state *S);
-void lac_open_dlpack(lua_State *L, lac_state *S);
-void lac_open_autograd(lua_State *L, lac_state *S);
-void lac_open_function(lua_State *L, lac_state *S);
-void lac_open_saved(lua_State *L, lac_state *S); /* package.preload["accel.autograd.core"] */
-void lac_open_gradients(lua_State *L, lac_state *S); /* package.preload["accel.optim.core"] */
-void lac_open_device(lua_State *L, lac_state *S);
-void lac_open_random(lua_State *L, lac_state *S);
-void lac_open_file(lua_State *L, lac_state *S);
-void lac_open_tokens(lua_State *L, lac_state *S);
-void lac_open_json(lua_State *L, lac_state *S);
+/* ---- lac_json.c ---- */
 void lac_push_json_array(lua_State *L); /* the metatable that marks arrays */
-void lac_open_codec(lua_State *L, lac_state *S);
-void lac_open_process(lua_State *L, lac_state *S);
-void lac_open_worker(lua_State *L, lac_state *S);
-void lac_open_draws(lua_State *L, lac_state *S); /* into the table accel.worker on top */
-void lac_open_blob(lua_State *L, lac_state *S); /* into the table accel.process on top */
-void lac_open_console(lua_State *L, lac_state *S);
-void lac_open_precision(lua_State *L, lac_state *S);
-void lac_open_scope(lua_State *L, lac_state *S);
-void lac_open_step(lua_State *L, lac_state *S);
-void lac_open_info(lua_State *L, lac_state *S);
-void lac_open_op_list(lua_State *L, lac_state *S); /* accel.op, accel.ops */
-void lac_open_dist(lua_State *L, lac_state *S); /* package.preload["accel.dist.core"] */
-void lac_open_text(lua_State *L, lac_state *S); /* package.preload["accel.text.core"] */
 
-/* ---- lac_dist.c: the world of ranks ---- */
+/* ---- world.c: the world of ranks ---- */
+void lac_world_init(lac_state *S);
 /* Joins, when the environment says that this process is one of many ranks; else nothing happens. */
 ac_status lac_world_join(lac_state *S, const char *script, ac_err *e);
 /* Leaves, when joined; site: where the script ended, NULL: not known. */
 void lac_world_leave(lac_state *S, const char *site);
 
-/* ---- parts of lac_open_tensor ---- */
+/* ---- lac_ops.c, lac_index.c ---- */
 /* Every op as a function of the table at funcs and a method in the table at methods. */
 void lac_open_ops(lua_State *L, lac_state *S, int funcs, int methods);
-/* Adds item, tolist, to and its like to the table of methods, and to to the table of functions. */
-void lac_open_convert(lua_State *L, lac_state *S, int funcs, int methods);
 /* t[key] and t[key] = value of the running metamethod, for keys that are no names. */
 int lac_index_get(lua_State *L, lac_state *S);
 int lac_index_set(lua_State *L, lac_state *S);
-void lac_open_index(lua_State *L, lac_state *S); /* accel.newaxis */
 
 /* ac_call for scripts. While hooks on saved tensors or anomaly mode are on, arguments are held and callbacks run on L. */
 ac_status lac_call_watched(lua_State *L, lac_state *S, const ac_op *op, const ac_value *v, ac_value *results, int *n_results,

@@ -5,15 +5,6 @@
 
 #include "core/lac.h"
 
-bool lac_is_opts(lua_State *L, int idx) {
-  if (!lua_istable(L, idx) || lua_rawlen(L, idx) > 0) return false;
-  idx = lua_absindex(L, idx);
-  lua_pushnil(L);
-  if (!lua_next(L, idx)) return false;
-  bool named = lua_type(L, -2) == LUA_TSTRING;
-  lua_pop(L, 2);
-  return named;
-}
 
 lac_opts lac_opts_open(lua_State *L, lac_state *S, int idx, const char *const *names) {
   lac_opts o = {L, S, 0};
@@ -146,7 +137,7 @@ static int nearest(lua_State *L) {
   return 1;
 }
 
-void lac_open_opts(lua_State *L, lac_state *S) {
+LAC_OPEN("accel", opts) {
   static const luaL_Reg funcs[] = {{"nearest", nearest}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
 }

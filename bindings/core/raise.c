@@ -12,61 +12,7 @@
 
 static const char key_error;
 
-/* Frames of the library: its Lua files, and those inside the binary ("=lua/..."). */
-static bool is_own(const lac_state *S, const char *source) {
-  const char *d = S->lib_dir;
-  if (source[0] == '=') return strncmp(source, "=lua/", 5) == 0;
-  if (*d == 0) return false;
-  while (*d != 0 && *d == *source) d++, source++;
-  return *d == 0;
-}
 
-void lac_push_where(lua_State *L, lac_state *S) {
-  lua_Debug ar, first;
-  bool have_first = false;
-  for (int level = 0; lua_getstack(L, level, &ar); level++) {
-    lua_getinfo(L, "Sl", &ar);
-    if (ar.currentline <= 0) continue;
-    if (!is_own(S, ar.source)) {
-      lua_pushfstring(L, "%s:%d: ", ar.short_src, ar.currentline);
-      return;
-    }
-    if (!have_first) first = ar;
-    have_first = true;
-  }
-  if (have_first) lua_pushfstring(L, "%s:%d: ", first.short_src, first.currentline);
-  else lua_pushliteral(L, "");
-}
-
-/* By hand: every collective asks for it. A path that is too long keeps its end. */
-const char *lac_site_text(const char *source, int line, char buf[LAC_SITE]) {
-  char digits[16], *d = digits + sizeof digits;
-  for (*--d = 0; line > 0; line /= 10) *--d = (char)('0' + line % 10);
-  *--d = ':';
-  const size_t n = strlen(source), tail = (size_t)(digits + sizeof digits - d), room = LAC_SITE - tail;
-  if (n <= room) {
-    memcpy(buf, source, n);
-    memcpy(buf + n, d, tail);
-  } else {
-    memcpy(buf, "...", 3);
-    memcpy(buf + 3, source + n - (room - 3), room - 3);
-    memcpy(buf + room, d, tail);
-  }
-  return buf;
-}
-
-const char *lac_site(lua_State *L, const lac_state *S, int level, char buf[LAC_SITE]) {
-  lua_Debug ar;
-  buf[0] = 0; /* until then a line of our own: better than none */
-  for (; lua_getstack(L, level, &ar); level++) {
-    lua_getinfo(L, "Sl", &ar);
-    if (ar.currentline <= 0) continue;
-    const bool own = is_own(S, ar.source);
-    if (!own || buf[0] == 0) lac_site_text(ar.short_src, ar.currentline, buf);
-    if (!own) break;
-  }
-  return buf;
-}
 
 static void set_string(lua_State *L, const char *key, const char *value) {
   lua_pushstring(L, value);

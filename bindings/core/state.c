@@ -5,7 +5,7 @@
 
 #include "core/lac.h"
 
-static const char key_state;
+static const char key_state, key_meta;
 
 lac_state *lac_state_of(lua_State *L) {
   lua_rawgetp(L, LUA_REGISTRYINDEX, &key_state);
@@ -19,6 +19,8 @@ lac_state *lac_get(lua_State *L) {
   if (S->ctx == NULL) luaL_error(L, "accel is closed");
   return S;
 }
+
+void lac_push_meta(lua_State *L) { lua_rawgetp(L, LUA_REGISTRYINDEX, &key_meta); }
 
 void lac_push_upvalues(lua_State *L) {
   lac_push_meta(L);
@@ -49,23 +51,16 @@ void lac_new_class(lua_State *L, lac_state *S, const char *name, const luaL_Reg 
   lua_pop(L, 1);
 }
 
+void lac_at_close(lac_state *S, lac_closer *close) {
+  AC_ASSERT(S->n_closers < LAC_CLOSERS);
+  S->closer[S->n_closers++] = close;
+}
+
 static int state_gc(lua_State *L) {
   lac_state *S = lua_touserdata(L, 1);
   ac_ctx *c = S->ctx;
+  while (S->n_closers > 0) S->closer[--S->n_closers](L, S);
   S->ctx = NULL;
-  lac_slots_close(S);
-  /* tensors of scripts are gone by now, so that nothing looks into the memory that ranks share */
-  S->ctx = c;
-  lac_world_leave(S, S->end_site[0] != 0 ? S->end_site : NULL);
-  S->ctx = NULL;
-  free(S->script);
-  S->script = NULL;
-  if (S->hub != NULL) {
-    lac_callbacks_drain(L, S);
-    atomic_store(&S->hub->closed, true);
-    lac_hub_release(S->hub);
-    S->hub = NULL;
-  }
   ac_ctx_free(c);
   return 0;
 }
@@ -82,7 +77,7 @@ lac_state *lac_state_new(lua_State *L) {
   lua_setmetatable(L, -2);
   lua_pushvalue(L, -1);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &key_state);
-  S->hub = lac_hub_new();
-  if (S->hub == NULL) luaL_error(L, "no memory for accel");
+  lua_createtable(L, 0, 24);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &key_meta);
   return S;
 }
