@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "core/lac.h"
+#include "core/op.h"
+#include "ops/ctx_impl.h"
 
 enum { SCRATCH = 640 }; /* words for the lists of one call before a userdata is taken */
 

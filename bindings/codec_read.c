@@ -3,6 +3,8 @@
  * The bytes may come from anybody: a length is compared with what is left before anything is made of it, so that memory
  * grows with the input only (at most some fifty times), and only what codec_write.c could have written is taken. */
 #include "codec.h"
+#include "core/gc.h"
+#include "json.h"
 
 #include <limits.h>
 #include <math.h>
@@ -159,7 +161,7 @@ static bool read_shared(run *r) {
     return fail_at(r, from, "tensor %llu of %zu beside the data", (unsigned long long)i, r->n_shared);
   ac_tensor *t = r->shared[i];
   lac_push_tensor(r->L, r->S, t);
-  r->S->gc_charged += (size_t)t->numel * aci_dsize((ac_dtype)t->dtype);
+  r->S->gc->charged += (size_t)t->numel * aci_dsize((ac_dtype)t->dtype);
   remember(r);
   return true;
 }

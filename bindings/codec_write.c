@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/op.h"
+#include "json.h"
 #include "tensor/host_read.h"
 
 /* One run: seen maps tables, strings and addresses of tensors to numbers, list keeps keys. */

@@ -86,11 +86,11 @@ lac_opts lac_coll_open(lua_State *L, lac_state *S, lac_coll *k, const char *name
   }
   if (ac_group_rank(k->g) < 0)
     lac_coll_bad(L, S, k, AC_INVALID, "rank %d is no member of the group; only members may call it",
-                 ac_world_rank(S->world));
-  if (S->alone[0] != 0 && kind != AC_COLL_SEND && kind != AC_COLL_RECV && ac_group_size(k->g) > S->alone_ranks)
+                 ac_world_rank(S->ranks->world));
+  if (S->ranks->alone[0] != 0 && kind != AC_COLL_SEND && kind != AC_COLL_RECV && ac_group_size(k->g) > S->ranks->alone_ranks)
     lac_coll_bad(L, S, k, AC_STATE,
                  "called inside %s, which not all of the %d ranks run together: the others would never join it; call it outside, on every rank",
-                 S->alone, ac_group_size(k->g));
+                 S->ranks->alone, ac_group_size(k->g));
   return o;
 }
 
@@ -135,14 +135,14 @@ void lac_coll_root(lac_coll *k, const lac_opts *o, int idx, const char *what, in
 
 /* ---- tensors ---- */
 
-static bool is_sim(const lac_state *S) { return strcmp(ac_world_backend(S->world), "sim") == 0; }
+static bool is_sim(const lac_state *S) { return strcmp(ac_world_backend(S->ranks->world), "sim") == 0; }
 
 void lac_coll_tensor(lua_State *L, lac_state *S, const lac_coll *k, const ac_tensor *t, bool written) {
   char a[128];
   ac_err e;
   if (t->device->kind == AC_DEV_META && !is_sim(S))
     lac_coll_bad(L, S, k, AC_UNSUPPORTED, "backend %s carries values, this one is %s; backend sim takes shapes alone",
-                 ac_world_backend(S->world), aci_tensor_str(t, a, sizeof a));
+                 ac_world_backend(S->ranks->world), aci_tensor_str(t, a, sizeof a));
   if (!written) return;
   if (!aci_is_contiguous(t) && aci_overlaps_self(t))
     lac_coll_bad(

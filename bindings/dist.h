@@ -3,13 +3,28 @@
  * tensor and of lists. lac_dist.c: the world in Lua, records. */
 #ifndef LAC_DIST_H
 #define LAC_DIST_H
+#include "accel/comm.h"
 #include "core/lac.h"
+
+/* A state's part. */
+typedef struct lac_ranks {
+  ac_world *world;   /* NULL: not joined so far, or left */
+  uint32_t world_nr; /* counts worlds joined and left: a group of another number is stale */
+  bool is_worker;    /* the state of a data worker: no rank of any world */
+  bool left;         /* by the script: only init_process_group joins again */
+  char *script;      /* whose contents all ranks must share; NULL: not known */
+  struct lac_pending *pending_works;
+  int n_groups, collect_groups_at; /* groups alive; so many that those without a handle are looked for */
+  char alone[LAC_SITE];            /* what only some ranks run: no collective of more may begin; "": nothing */
+  int alone_ranks;                 /* how many */
+  char end_site[LAC_SITE];         /* script line where the run ended, failed or left the world; "" not known */
+} lac_ranks;
 
 /* ---- lac_group.c ---- */
 /* A group of ranks, shared by its handle in Lua and by works under way in it. */
 typedef struct lac_group {
   ac_group *g;
-  uint32_t nr; /* lac_state.world_nr when it was made: of an older world it is stale */
+  uint32_t nr; /* lac_ranks.world_nr when it was made: of an older world it is stale */
   int ref;
   bool destroyed;
 } lac_group;
@@ -21,6 +36,11 @@ static inline void lac_group_retain(lac_group *own) {
 }
 
 /* ---- world.c ---- */
+void lac_world_init(lua_State *L, lac_state *S);
+/* Joins, when the environment says that this process is one of many ranks; else nothing happens. */
+ac_status lac_world_join(lac_state *S, const char *script, ac_err *e);
+/* Leaves, when joined; site: where the script ended, NULL: not known. */
+void lac_world_leave(lac_state *S, const char *site);
 /* Makes a world that S has not so far. */
 ac_status lac_world_start(lac_state *S, const ac_world_options *o, ac_err *e);
 void lac_group_release(lac_state *S, lac_group *own); /* NULL is fine */
@@ -35,7 +55,7 @@ void lac_works_drain(lac_state *S, bool all);
 /* The world, made or joined at its first use; raises. */
 ac_world *lac_world_open(lua_State *L, lac_state *S);
 static inline ac_world *lac_world(lua_State *L, lac_state *S) {
-  return __builtin_expect(S->world != NULL, 1) ? S->world : lac_world_open(L, S);
+  return __builtin_expect(S->ranks->world != NULL, 1) ? S->ranks->world : lac_world_open(L, S);
 }
 
 /* ---- coll_args.c: a collective in the making ---- */

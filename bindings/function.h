@@ -3,6 +3,7 @@
 #ifndef LAC_FUNCTION_H
 #define LAC_FUNCTION_H
 #include "autograd/saved.h"
+#include "core/callback.h"
 #include "core/lac.h"
 
 typedef struct lac_fn_out {

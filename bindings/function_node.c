@@ -4,8 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "accel/autograd.h"
 #include "accel/ops.h"
+#include "core/callback.h"
+#include "core/op.h"
 #include "function.h"
+#include "ops/ctx_impl.h"
 
 static const char key_ctx, key_link;
 
@@ -175,7 +179,7 @@ static int name_line(lua_State *L) {
   lac_state *S = n->cb->state;
   const ac_sites *s = S->ctx->sites;
   const char *line = s != NULL ? s->text(s->user, n->self->site) : NULL;
-  if (line == NULL || lua_rawgeti(L, LUA_REGISTRYINDEX, S->pending) != LUA_TTABLE) return 0;
+  if (line == NULL || lua_rawgeti(L, LUA_REGISTRYINDEX, S->errors->pending) != LUA_TTABLE) return 0;
   const int err = lua_gettop(L);
   lua_pushliteral(L, "traceback");
   lua_pushliteral(L, "message");
@@ -196,7 +200,7 @@ ac_status lac_fn_backward(void *user, ac_ctx *ctx, int n_out, ac_tensor *const *
   ac_status st = lac_protect(n->cb->state, backward_body, &c, e);
   lac_state *S = n->cb->state;
   if (st == AC_CALLBACK && ac_ctx_anomaly(ctx, NULL) && n->self != NULL && n->self->site != 0 &&
-      S->pending != LUA_NOREF && S->pending != S->stop_ref) {
+      S->errors->pending != LUA_NOREF && S->errors->pending != S->errors->stop) {
     ac_err more;
     (void)lac_protect(S, name_line, n, &more);
   }

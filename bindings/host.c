@@ -14,9 +14,15 @@
 #include <string.h>
 
 #include "accel/lua.h"
+#include "core/callback.h"
+#include "core/chunk.h"
+#include "core/gc.h"
 #include "core/lac.h"
+#include "dist.h"
 #include "host_impl.h"
+#include "interrupt.h"
 #include "math_random.h"
+#include "ops/ctx_impl.h"
 
 /* ---- warnings ---- */
 
@@ -40,7 +46,7 @@ static int on_error(lua_State *L) {
   ac_host *h = lua_touserdata(L, lua_upvalueindex(1));
   lua_settop(L, 1);
   if (h->exited) return 1;
-  if (h->S != NULL) lac_site(L, h->S, 1, h->S->end_site);
+  if (h->S != NULL) lac_site(L, h->S, 1, h->S->ranks->end_site);
   if (h->S != NULL && h->S->ctx != NULL) {
     lac_chunk(L, h->S, "traceback");
     lua_pushvalue(L, 1);
@@ -111,10 +117,7 @@ ac_status lac_host_protect(ac_host *h, lua_CFunction body, void *arg, ac_err *e)
   lua_settop(L, top);
   if (h->S != NULL) {
     h->S->now = NULL;
-    if (h->S->pending != LUA_NOREF && h->S->pending != h->S->stop_ref) {
-      luaL_unref(L, LUA_REGISTRYINDEX, h->S->pending);
-      h->S->pending = LUA_NOREF;
-    }
+    lac_forget_error(L, h->S);
   }
   errno = saved;
   return st;
@@ -136,7 +139,7 @@ static int script_exit(lua_State *L) {
                  : lua_isboolean(L, 1) ? !lua_toboolean(L, 1)
                                        : (int)luaL_checkinteger(L, 1);
   h->exited = true;
-  lac_site(L, h->S, 1, h->S->end_site);
+  lac_site(L, h->S, 1, h->S->ranks->end_site);
   lua_pushliteral(L, "os.exit");
   return lua_error(L);
 }
@@ -164,7 +167,7 @@ static int open_body(lua_State *L) {
   lua_setfield(L, LUA_REGISTRYINDEX, LAC_OPTIONS);
   h->S = lac_state_of(L);
   h->S->host = h;
-  h->S->generational = !o->keep_gc;
+  h->S->gc->generational = !o->keep_gc;
   lac_math_own(L);
   if (lac_math_owned(L) != NULL) lac_math_seed(lac_math_owned(L), ac_ctx_generator(h->S->ctx)->seed);
   char dir[PATH_MAX];
@@ -251,19 +254,19 @@ ac_ctx *ac_host_ctx(ac_host *h) { return h->S->ctx; }
 struct lua_State *ac_host_lua(ac_host *h) {
   return h->L;
 }
-ac_world *ac_host_world(ac_host *h) { return h->S->world; }
+ac_world *ac_host_world(ac_host *h) { return h->S->ranks->world; }
 
 void ac_host_leave(ac_host *h, int exit_code) {
   lac_state *S = h->S;
-  if (S->world == NULL) return;
-  lac_site(S->now != NULL ? S->now : h->L, S, 0, S->end_site);
+  if (S->ranks->world == NULL) return;
+  lac_site(S->now != NULL ? S->now : h->L, S, 0, S->ranks->end_site);
   if (exit_code != 0) {
     char text[40];
     snprintf(text, sizeof text, "exit with status %d", exit_code);
-    ac_world_fail(S->world, S->end_site[0] != 0 ? S->end_site : NULL, text);
+    ac_world_fail(S->ranks->world, S->ranks->end_site[0] != 0 ? S->ranks->end_site : NULL, text);
   }
-  lac_world_leave(S, S->end_site[0] != 0 ? S->end_site : NULL);
-  S->world_left = true;
+  lac_world_leave(S, S->ranks->end_site[0] != 0 ? S->ranks->end_site : NULL);
+  S->ranks->left = true;
 }
 
 const char *ac_host_error_text(const ac_host *h) { return h->error_text != NULL ? h->error_text : ""; }
@@ -307,7 +310,7 @@ static void end_of_chunk(lua_State *L, lac_state *S, int chunk) {
   lua_getinfo(L, ">SL", &ar);
   for (lua_pushnil(L); lua_next(L, -2) != 0; lua_pop(L, 1))
     if (lua_tointeger(L, -2) > last) last = lua_tointeger(L, -2);
-  lac_site_text(ar.short_src, (int)last, S->end_site);
+  lac_site_text(ar.short_src, (int)last, S->ranks->end_site);
 }
 
 static int script_body(lua_State *L) {
@@ -345,20 +348,20 @@ static int script_body(lua_State *L) {
   lua_pushvalue(L, chunk);
   for (int i = 0; i < s->argc; i++) lua_pushstring(L, s->argv[i]);
   lua_call(L, s->argc, 0);
-  if (s->h->S->world != NULL) end_of_chunk(L, s->h->S, chunk);
+  if (s->h->S->ranks->world != NULL) end_of_chunk(L, s->h->S, chunk);
   return 0;
 }
 
 static void tell_ranks(lac_state *S, const char *text) {
-  const size_t n = strlen(S->end_site);
-  if (n > 0 && strncmp(text, S->end_site, n) == 0 && text[n] == ':') text += text[n + 1] == ' ' ? n + 2 : n + 1;
-  ac_world_fail(S->world, n > 0 ? S->end_site : NULL, text);
+  const size_t n = strlen(S->ranks->end_site);
+  if (n > 0 && strncmp(text, S->ranks->end_site, n) == 0 && text[n] == ':') text += text[n + 1] == ' ' ? n + 2 : n + 1;
+  ac_world_fail(S->ranks->world, n > 0 ? S->ranks->end_site : NULL, text);
 }
 
 static ac_status run(ac_host *h, script *s, ac_err *e) {
   ac_err local;
   if (e == NULL) e = &local;
-  if (h->S != NULL) h->S->end_site[0] = 0;
+  if (h->S != NULL) h->S->ranks->end_site[0] = 0;
   ac_status st = lac_host_protect(h, script_body, s, e);
   if (st != AC_OK && s->load != AC_OK) {
     /* a script that could not be loaded has no frames to show */
@@ -367,7 +370,7 @@ static ac_status run(ac_host *h, script *s, ac_err *e) {
     st = e->code = s->load;
   }
   /* ranks that stop at the step on which they agreed have not failed */
-  if (st != AC_OK && !(st == AC_INTERRUPTED && h->S->stopped) && h->join && h->S->world != NULL) tell_ranks(h->S, e->msg);
+  if (st != AC_OK && !(st == AC_INTERRUPTED && h->S->interrupt->raised) && h->join && h->S->ranks->world != NULL) tell_ranks(h->S, e->msg);
   return st;
 }
 
@@ -386,14 +389,14 @@ ac_status ac_host_run_string(ac_host *h, const char *code, const char *name, int
 
 bool ac_host_interrupt(ac_host *h, int signal_number) {
   const lac_state *S = h->S;
-  atomic_store(&h->S->noticed, false);
-  atomic_store(&h->S->interrupt, signal_number != 0 ? signal_number : -1);
-  return S->interrupt_as_flag || (S->ctx != NULL && S->ctx->step > 0);
+  atomic_store(&h->S->interrupt->noticed, false);
+  atomic_store(&h->S->interrupt->signal, signal_number != 0 ? signal_number : -1);
+  return S->interrupt->as_flag || (S->ctx != NULL && S->ctx->step > 0);
 }
 
 int ac_host_interrupt_grace(const ac_host *h) {
-  if (atomic_load(&h->S->noticed)) return 0;
-  const int64_t ms = atomic_load(&h->S->step_long) / 500000, most = 600000;
+  if (atomic_load(&h->S->interrupt->noticed)) return 0;
+  const int64_t ms = atomic_load(&h->S->interrupt->step_long) / 500000, most = 600000;
   return (int)(ms < 1000 ? 1000 : ms < most ? ms : most);
 }
 

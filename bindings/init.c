@@ -2,8 +2,13 @@
 #include <limits.h>
 #include <string.h>
 
+#include "accel/autograd.h"
 #include "accel/lua.h"
+#include "core/callback.h"
+#include "core/chunk.h"
 #include "core/lac.h"
+#include "core/op.h"
+#include "dist.h"
 
 #ifndef ACCEL_VERSION
 #define ACCEL_VERSION "unknown"
@@ -85,8 +90,8 @@ int luaopen_accel_core(lua_State *L) {
   if (lua_getfield(L, LUA_REGISTRYINDEX, "accel.core") == LUA_TTABLE) return 1;
   ac_err e;
   luaL_checkstack(L, 20, "accel");
-  lac_raise_open(L);
   lac_state *S = lac_state_new(L);
+  lac_raise_open(L, S);
   lac_callbacks_open(L, S);
   lua_getfield(L, LUA_REGISTRYINDEX, LAC_OPTIONS);
   const ac_ctx_options *o = lua_touserdata(L, -1);
@@ -99,9 +104,10 @@ int luaopen_accel_core(lua_State *L) {
   ac_autograd_open(S->ctx);
   find_lib_dir(L, S);
   /* closed in reverse: tensors of scripts are gone before the memory that ranks share, callbacks of either last */
-  lac_world_init(S);
+  lac_world_init(L, S);
   lac_box_open(L, S);
   lac_sites_open(L);
+  lac_gc_init(L, S);
   push_accel(L, S);
   lua_pushliteral(L, ACCEL_VERSION);
   lua_setfield(L, -2, "_VERSION");

@@ -3,6 +3,10 @@
  * or losing the graph, lets it go. */
 #include <string.h>
 
+#include "accel/autograd.h"
+#include "core/callback.h"
+#include "core/gc.h"
+#include "core/guard.h"
 #include "core/lac.h"
 
 static const char *const backward_names[] = {"retain_graph", "create_graph", "inputs", "grad_tensors", NULL};

@@ -1,4 +1,5 @@
 /* Tensors from raw bytes and back: accel.from_bytes, t:to_bytes. Bytes are in this machine's order. */
+#include "core/op.h"
 #include "factory.h"
 
 /* accel.from_bytes(string, dtype [, shape] [, options]) */

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "codec.h"
+#include "core/gc.h"
 
 static const char key_encoder, key_holder;
 

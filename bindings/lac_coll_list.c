@@ -106,7 +106,7 @@ static int gather(lua_State *L) {
     return lac_coll_bad(L, S, &k, AC_INVALID,
                         gets ? "rank %d receives: it needs gather_list, a tensor for each rank"
                              : "rank %d receives nothing: gather_list is for dst alone",
-                        ac_world_rank(S->world));
+                        ac_world_rank(S->ranks->world));
   if (gets) {
     l = check_list(L, S, &k, at, "gather_list", true, "tensor", t);
     for (int i = 0; i < l->n; i++) check_shape(L, S, &k, "gather_list", i, l->t[i], "tensor", t, false);
@@ -140,7 +140,7 @@ static int scatter(lua_State *L) {
     return lac_coll_bad(L, S, &k, AC_INVALID,
                         gives ? "rank %d sends: it needs scatter_list, a tensor for each rank"
                               : "rank %d sends nothing: scatter_list is for src alone",
-                        ac_world_rank(S->world));
+                        ac_world_rank(S->ranks->world));
   if (gives) {
     l = check_list(L, S, &k, at, "scatter_list", false, "tensor", t);
     for (int i = 0; i < l->n; i++) check_shape(L, S, &k, "scatter_list", i, l->t[i], "tensor", t, false);

@@ -46,10 +46,10 @@ static int all_reduce(lua_State *L) {
   lac_state *S = lac_get(L);
   lac_coll k;
   ac_tensor *t = lac_check_tensor(L, S, 1, "tensor");
-  if (lua_gettop(L) == 1 && S->world != NULL && S->alone[0] == 0) {
+  if (lua_gettop(L) == 1 && S->ranks->world != NULL && S->ranks->alone[0] == 0) {
     k.name = "all_reduce";
     k.c = (ac_coll){.kind = AC_COLL_ALL_REDUCE, .op = AC_REDUCE_SUM};
-    k.g = ac_world_group(S->world);
+    k.g = ac_world_group(S->ranks->world);
     k.own = NULL;
     k.async = false;
   } else {

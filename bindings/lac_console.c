@@ -28,6 +28,9 @@
 #include <unistd.h>
 
 #include "console.h"
+#include "dist.h"
+#include "interrupt.h"
+#include "ops/ctx_impl.h"
 
 #define SESSION "accel.console.session"
 enum { EVERY = 1000 };
@@ -68,7 +71,7 @@ static void stop_hook(lua_State *L, lua_Debug *ar) {
   if (one.presses < 2) { /* once: what cleans up may run */
     set_limit(0);
     lua_sethook(L, NULL, 0, 0);
-    if (atomic_load(&S->noticed)) return; /* it stops in its own way */
+    if (atomic_load(&S->interrupt->noticed)) return; /* it stops in its own way */
   }
   ac_err e = {.code = AC_INTERRUPTED, .rank = -1, .msg = "interrupted"};
   lac_raise(L, S, &e);
@@ -92,10 +95,10 @@ static void on_interrupt(int n) {
     const bool steps = ++one.presses == 1 && S->ctx->step != one.step && S->ctx->step > 0;
     int64_t at = lac_console_now();
     if (steps) {
-      const int64_t grace = atomic_load(&S->step_long) * 2;
+      const int64_t grace = atomic_load(&S->interrupt->step_long) * 2;
       at += grace > 1000000000 ? grace : 1000000000;
-      atomic_store(&S->noticed, false);
-      atomic_store(&S->interrupt, SIGINT);
+      atomic_store(&S->interrupt->noticed, false);
+      atomic_store(&S->interrupt->signal, SIGINT);
     }
     set_limit(at);
     hook(one.thread, !steps);
@@ -158,7 +161,7 @@ static int session_close(lua_State *L) {
 
 /* A world that is there now; one that is made later has its waits stopped from the next evaluation on. */
 static void watch_world(lac_state *S, bool on) {
-  if (S->world != NULL) ac_world_set_interrupt(S->world, on ? &one.limit : NULL);
+  if (S->ranks->world != NULL) ac_world_set_interrupt(S->ranks->world, on ? &one.limit : NULL);
 }
 
 static int session_begin(lua_State *L) {
@@ -168,8 +171,8 @@ static int session_begin(lua_State *L) {
   one.presses = 0;
   one.running = NULL;
   one.step = S->ctx->step;
-  S->stopped = false;
-  S->stop_signal = 0;
+  S->interrupt->raised = false;
+  S->interrupt->agreed = 0;
   watch_world(S, true);
   one.thread = L;
   return 0;
@@ -182,8 +185,8 @@ static int session_finish(lua_State *L) {
   set_limit(0);
   lua_sethook(L, NULL, 0, 0);
   if (one.presses > 0) {
-    atomic_store(&S->interrupt, 0);
-    S->stop_signal = 0;
+    atomic_store(&S->interrupt->signal, 0);
+    S->interrupt->agreed = 0;
   }
   watch_world(S, false);
   lua_pushinteger(L, one.presses);

@@ -1,5 +1,6 @@
 /* Tensors turned into plain Lua data (item, tolist) and into other dtypes and devices (to, float, cpu, ...). */
 #include "core/lac.h"
+#include "core/op.h"
 #include "tensor/convert.h"
 #include "tensor/host_read.h"
 

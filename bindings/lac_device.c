@@ -4,7 +4,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/guard.h"
 #include "core/lac.h"
+#include "ops/ctx_impl.h"
 
 static ac_device *device_arg(lua_State *L, lac_state *S, int idx) {
   return lua_isnoneornil(L, idx) ? ac_ctx_default_device(S->ctx) : lac_check_device(L, S, idx, "device");
@@ -33,7 +35,7 @@ static int mem_stats(lua_State *L) {
   set_int(L, "n_allocs", m.n_allocs);
   set_int(L, "n_maps", m.n_maps);
   set_int(L, "live_tensors", (uint64_t)ac_tensor_live());
-  set_int(L, "live_handles", (uint64_t)S->n_live);
+  set_int(L, "live_handles", (uint64_t)S->boxes->n_live);
   return 1;
 }
 

@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "comm/comm_impl.h"
+#include "core/op.h"
 #include "dist.h"
+#include "ops/ctx_impl.h"
 
 /* ---- joining and leaving ---- */
 
@@ -25,10 +27,10 @@ static int init_process_group(lua_State *L) {
   /* the name for whatever serves CPU tensors */
   if (backend != NULL && (strcmp(backend, "gloo") == 0 || strcmp(backend, "auto") == 0)) backend = NULL;
   const bool sim = backend != NULL && strcmp(backend, "sim") == 0;
-  if (S->world == NULL) {
+  if (S->ranks->world == NULL) {
     ac_err e;
     ac_world_options w = AC_WORLD_OPTIONS_INIT;
-    w.script = S->script;
+    w.script = S->ranks->script;
     w.backend = backend;
     w.timeout_s = timeout;
     if (sim) {
@@ -42,16 +44,16 @@ static int init_process_group(lua_State *L) {
     }
     if (lac_world_start(S, &w, &e) != AC_OK) return lac_raise(L, S, &e);
   } else {
-    const char *now = ac_world_backend(S->world);
+    const char *now = ac_world_backend(S->ranks->world);
     if (backend != NULL && strcmp(backend, now) != 0)
       return lac_error(
           L, S, AC_STATE,
           "init_process_group: this process is rank %d of %d by backend %s already, asked for is %s; "
           "choose it by accel-run --backend or ACCEL_BACKEND",
-          ac_world_rank(S->world), ac_world_size(S->world), now, backend);
-    if (timeout > 0) ac_world_set_timeout(S->world, timeout);
+          ac_world_rank(S->ranks->world), ac_world_size(S->ranks->world), now, backend);
+    if (timeout > 0) ac_world_set_timeout(S->ranks->world, timeout);
   }
-  const int got_rank = ac_world_rank(S->world), got_size = ac_world_size(S->world);
+  const int got_rank = ac_world_rank(S->ranks->world), got_size = ac_world_size(S->ranks->world);
   if ((rank >= 0 && rank != got_rank) || (size >= 0 && size != got_size))
     return lac_error(
         L, S, AC_INVALID,
@@ -65,7 +67,7 @@ static int init_process_group(lua_State *L) {
 static int destroy_process_group(lua_State *L) {
   lac_state *S = lac_get(L);
   lac_group *own = NULL;
-  if (S->world == NULL && lua_isnoneornil(L, 1)) return 0;
+  if (S->ranks->world == NULL && lua_isnoneornil(L, 1)) return 0;
   lac_check_group(L, S, 1, &own);
   if (own != NULL) {
     own->destroyed = true;
@@ -73,14 +75,14 @@ static int destroy_process_group(lua_State *L) {
     lac_group_release(S, own);
     return 0;
   }
-  lac_site(L, S, 1, S->end_site);
-  lac_world_leave(S, S->end_site);
-  S->world_left = true;
+  lac_site(L, S, 1, S->ranks->end_site);
+  lac_world_leave(S, S->ranks->end_site);
+  S->ranks->left = true;
   return 0;
 }
 
 static int is_initialized(lua_State *L) {
-  lua_pushboolean(L, lac_get(L)->world != NULL);
+  lua_pushboolean(L, lac_get(L)->ranks->world != NULL);
   return 1;
 }
 
@@ -114,7 +116,7 @@ static int get_backend(lua_State *L) {
   lac_state *S = lac_get(L);
   lac_group *own;
   lac_check_group(L, S, 1, &own);
-  lua_pushstring(L, ac_world_backend(S->world));
+  lua_pushstring(L, ac_world_backend(S->ranks->world));
   return 1;
 }
 
@@ -232,11 +234,11 @@ static int alone(lua_State *L) {
   lac_state *S = lac_get(L);
   const char *what = luaL_optstring(L, 1, "");
   const int ranks = (int)luaL_optinteger(L, 2, 1);
-  if (S->alone[0] != 0) lua_pushstring(L, S->alone);
+  if (S->ranks->alone[0] != 0) lua_pushstring(L, S->ranks->alone);
   else lua_pushnil(L);
-  lua_pushinteger(L, S->alone_ranks);
-  snprintf(S->alone, sizeof S->alone, "%s", what);
-  S->alone_ranks = ranks;
+  lua_pushinteger(L, S->ranks->alone_ranks);
+  snprintf(S->ranks->alone, sizeof S->ranks->alone, "%s", what);
+  S->ranks->alone_ranks = ranks;
   return 2;
 }
 

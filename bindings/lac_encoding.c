@@ -1,4 +1,5 @@
 /* Encodings for Lua: their fields as lists, many of them as tensors, padding. Part of accel.text.core (lac_text.c). */
+#include "core/op.h"
 #include "text.h"
 
 #define ENCODING "accel.text.encoding"

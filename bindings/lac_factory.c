@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "accel/autograd.h"
+#include "core/op.h"
 #include "factory.h"
 #include "tensor/convert.h"
 

@@ -7,7 +7,9 @@
 #include <sys/stat.h>
 
 #include "accel/file.h"
+#include "core/guard.h"
 #include "core/lac.h"
+#include "core/op.h"
 #include "file/io.h"
 
 #define SAFETENSORS "accel.safetensors"

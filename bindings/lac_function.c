@@ -16,7 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "accel/autograd.h"
 #include "autograd/op_node.h"
+#include "core/callback.h"
+#include "core/guard.h"
 #include "function.h"
 
 static const char key_function;

@@ -1,6 +1,7 @@
 /* accel.optim.core, the native part of accel.optim: what is asked of the gradients of a whole list of
  * parameters, in one call each. Used by optimizers, clipping, unscaling
  * and Module:zero_grad. */
+#include "accel/autograd.h"
 #include "core/lac.h"
 #include "tensor/tensor_impl.h"
 

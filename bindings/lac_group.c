@@ -9,7 +9,7 @@
 static const char group_meta[] = "accel.dist.Group";
 
 static bool is_stale(const lac_state *S, const lac_group *own) {
-  return own->destroyed || own->nr != S->world_nr || S->world == NULL;
+  return own->destroyed || own->nr != S->ranks->world_nr || S->ranks->world == NULL;
 }
 
 static int group_gc(lua_State *L) {
@@ -40,11 +40,11 @@ ac_group *lac_check_group(lua_State *L, lac_state *S, int idx, lac_group **own) 
  * each time that twice as many are alive as the last time left. */
 static void collect_groups(lua_State *L, lac_state *S) {
   enum { FEW = ACI_GROUPS / 4, MANY = ACI_GROUPS - 8 };
-  if (S->n_groups < (S->collect_groups_at > FEW ? S->collect_groups_at : FEW)) return;
+  if (S->ranks->n_groups < (S->ranks->collect_groups_at > FEW ? S->ranks->collect_groups_at : FEW)) return;
   lua_gc(L, LUA_GCCOLLECT);
   lac_works_drain(S, false);
-  const int next = 2 * S->n_groups;
-  S->collect_groups_at = next < MANY ? next : MANY;
+  const int next = 2 * S->ranks->n_groups;
+  S->ranks->collect_groups_at = next < MANY ? next : MANY;
 }
 
 static int by_value(const void *a, const void *b) { return *(const int *)a - *(const int *)b; }
@@ -57,9 +57,9 @@ static int new_group(lua_State *L) {
   ac_world *w = lac_world(L, S);
   lua_settop(L, 1);
   int n = ac_world_size(w);
-  if (S->alone[0] != 0 && n > S->alone_ranks)
+  if (S->ranks->alone[0] != 0 && n > S->ranks->alone_ranks)
     return lac_error(L, S, AC_STATE, "new_group: called inside %s, which not all of the %d ranks run together: the others "
-                     "would never join it; call it outside, on every rank", S->alone, n);
+                     "would never join it; call it outside, on every rank", S->ranks->alone, n);
   if (!lua_isnil(L, 1)) {
     if (!lua_istable(L, 1))
       return lac_argerror(L, S, AC_INVALID, NULL, 1, "ranks", "expected list of ranks, got %s",
@@ -95,9 +95,9 @@ static int new_group(lua_State *L) {
     free(own);
     return lac_raise(L, S, &e);
   }
-  own->nr = S->world_nr;
+  own->nr = S->ranks->world_nr;
   own->ref = 1;
-  S->n_groups++;
+  S->ranks->n_groups++;
   *at = own;
   luaL_setmetatable(L, group_meta);
   return 1;

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "core/key.h"
+#include "core/op.h"
 #include "ops/index/index_view.h"
 
 enum { MAX_HELD = 64 };

@@ -11,6 +11,7 @@
 
 #include "base/json.h"
 #include "core/lac.h"
+#include "json.h"
 
 static const char key_array, key_doc, key_buffer;
 

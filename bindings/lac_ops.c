@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include "core/lac.h"
+#include "core/op.h"
+#include "ops/ctx_impl.h"
 
 /* Does the first parameter take a tensor, so that the op is a method too? Read from the text: nothing is
  * parsed before its first call. */

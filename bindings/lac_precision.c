@@ -1,6 +1,9 @@
 /* accel.autocast: the region in which matrix products and their like run in a 16-bit dtype.
  *   local _ <close> = accel.autocast{dtype = "bf16"}      accel.autocast({dtype = "bf16"}, f, ...)      accel.autocast("cpu", ...) */
+#include "accel/precision.h"
+#include "core/guard.h"
 #include "core/lac.h"
+#include "ops/ctx_impl.h"
 
 static void restore(lua_State *L, lac_state *S, lac_guard *g) { ac_autocast_end(S->ctx, &g->was.cast); }
 

@@ -24,7 +24,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/chunk.h"
 #include "core/lac.h"
+#include "interrupt.h"
 #include "launch/launch_impl.h"
 
 #ifndef CLOSE_RANGE_CLOEXEC
@@ -168,12 +170,12 @@ static int spawn(lua_State *L) {
   luaL_setmetatable(L, PROCESS);
   int error, null = keep != NULL ? 0 : open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (null < 0) return lac_error(L, S, AC_IO, "cannot open /dev/null: %s", strerror(errno));
-  p->flag_was = S->interrupt_as_flag;
+  p->flag_was = S->interrupt->as_flag;
   p->pid = start(path, argv, env, null, keep, &error);
   if (keep == NULL) close(null);
   if (p->pid == 0) return lac_error(L, S, AC_IO, "cannot run %s: %s", path, strerror(error));
   p->flag_set = keep == NULL;
-  if (p->flag_set) S->interrupt_as_flag = true;
+  if (p->flag_set) S->interrupt->as_flag = true;
 #ifdef SYS_pidfd_open
   p->fd = (int)syscall(SYS_pidfd_open, p->pid, 0);
 #endif
@@ -186,7 +188,7 @@ static void forget(lac_state *S, process *p) {
   if (p->fd >= 0) close(p->fd);
   p->fd = -1;
   p->pid = 0;
-  if (p->flag_set) S->interrupt_as_flag = p->flag_was;
+  if (p->flag_set) S->interrupt->as_flag = p->flag_was;
   p->flag_set = false;
 }
 
@@ -272,10 +274,10 @@ static int process_signal(lua_State *L) {
 static int process_interrupted(lua_State *L) {
   lac_state *S = lac_get(L);
   const process *p = luaL_checkudata(L, 1, PROCESS);
-  const int n = atomic_load(&S->interrupt);
+  const int n = atomic_load(&S->interrupt->signal);
   if (n == 0) return 0;
-  atomic_store(&S->noticed, true);
-  if (!p->flag_was && p->pid == 0) atomic_store(&S->interrupt, 0);
+  atomic_store(&S->interrupt->noticed, true);
+  if (!p->flag_was && p->pid == 0) atomic_store(&S->interrupt->signal, 0);
   lua_pushinteger(L, n < 0 ? SIGINT : n);
   lua_pushboolean(L, !p->flag_was);
   return 2;

@@ -1,6 +1,7 @@
 /* Random numbers from Lua: accel.manual_seed, accel.Generator, states of generators as plain tables of integers;
  * random tensors (rand, randn and their _like forms, randint, randperm). In a host's Lua state math.random belongs to
  * the default generator: manual_seed seeds both, and the state has four integers of it as `math`. */
+#include "core/op.h"
 #include "factory.h"
 #include "math_random.h"
 

@@ -22,6 +22,7 @@
 #include "comm/wait.h"
 #include "console.h"
 #include "dist.h"
+#include "ops/ctx_impl.h"
 
 #define PAGES "accel.console.pages"
 
@@ -32,7 +33,7 @@ static void set_int(lua_State *L, const char *key, int64_t v) {
 
 static int place(lua_State *L) {
   const lac_state *S = lac_get(L);
-  const ac_world *w = S->world;
+  const ac_world *w = S->ranks->world;
   if (w == NULL || w->page == NULL) return 0;
   const aci_place *p = &w->place;
   lua_createtable(L, 0, 6);
@@ -53,15 +54,15 @@ static int place(lua_State *L) {
 static int at(lua_State *L) {
   lac_state *S = lac_get(L);
   const char *site = lac_check_string(L, S, 1, "site", NULL);
-  if (S->world != NULL) ac_world_at(S->world, site, S->ctx->step);
+  if (S->ranks->world != NULL) ac_world_at(S->ranks->world, site, S->ctx->step);
   return 0;
 }
 
 static int prompting(lua_State *L) {
   const lac_state *S = lac_get(L);
-  if (S->world == NULL || S->world->segment.head == NULL) return 0;
-  if (lua_toboolean(L, 1)) atomic_fetch_add(&S->world->segment.head->console, 1);
-  else atomic_fetch_sub(&S->world->segment.head->console, 1);
+  if (S->ranks->world == NULL || S->ranks->world->segment.head == NULL) return 0;
+  if (lua_toboolean(L, 1)) atomic_fetch_add(&S->ranks->world->segment.head->console, 1);
+  else atomic_fetch_sub(&S->ranks->world->segment.head->console, 1);
   return 0;
 }
 

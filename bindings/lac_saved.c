@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "accel/autograd.h"
+#include "core/callback.h"
+#include "core/gc.h"
 #include "core/lac.h"
 
 
@@ -113,12 +116,6 @@ static int hooks_new(lua_State *L) {
 
 /* ---- regions that are computed again ---- */
 
-static void forget_pending(lac_state *S) {
-  lua_State *L = S->now != NULL ? S->now : S->main;
-  if (S->pending != LUA_NOREF && S->pending != S->stop_ref) luaL_unref(L, LUA_REGISTRYINDEX, S->pending);
-  S->pending = LUA_NOREF;
-}
-
 /* What the region needs of Lua: {again, state, n, arguments that are no tensors}; extra: the argument of each tensor.
  * */
 typedef struct region {
@@ -155,8 +152,8 @@ static int again_body(lua_State *L) {
 /* Runs with every second run: the error is there already, with no traceback to be made. */
 static void stop(void *user) {
   lac_state *S = ((lac_callback *)user)->state;
-  forget_pending(S);
-  S->pending = S->stop_ref;
+  lac_forget_error(lac_thread(S), S);
+  S->errors->pending = S->errors->stop;
 }
 
 static ac_status again(void *user, ac_recompute *r, int n_args, ac_tensor *const *args, ac_err *e) {
@@ -165,8 +162,8 @@ static ac_status again(void *user, ac_recompute *r, int n_args, ac_tensor *const
   ac_recompute_enter(r);
   ac_status st = lac_protect(S, again_body, &a, e);
   ac_recompute_leave(r);
-  if (st != AC_OK && ac_recompute_stopped(r)) forget_pending(S); /* it ended because it was through */
-  lac_gc_young(S->now != NULL ? S->now : S->main, S);
+  if (st != AC_OK && ac_recompute_stopped(r)) lac_forget_error(lac_thread(S), S); /* it ended because it was through */
+  lac_gc_young(lac_thread(S), S);
   return st;
 }
 
@@ -277,7 +274,7 @@ static void describe(lua_State *L, const lac_state *S, char buf[SITE_TEXT]) {
 static uint32_t site_here(void *user) {
   sites *s = user;
   char buf[SITE_TEXT];
-  describe(s->S->now != NULL ? s->S->now : s->S->main, s->S, buf);
+  describe(lac_thread(s->S), s->S, buf);
   if (buf[0] == 0) return 0;
   for (uint32_t i = s->n; i > 0; i--)
     if (strcmp(s->text[i - 1], buf) == 0) return i;
@@ -338,6 +335,6 @@ LAC_OPEN("accel.autograd.core", saved) {
                     .rank = -1,
                     .msg = "all that backward needs was computed again; a checkpoint wants this error to pass"};
   lac_push_error(L, S, &e, false);
-  S->stop_ref = luaL_ref(L, LUA_REGISTRYINDEX);
+  S->errors->stop = luaL_ref(L, LUA_REGISTRYINDEX);
   lac_setfuncs(L, S, funcs);
 }

@@ -33,14 +33,14 @@ static handle *push_scope(lua_State *L, lac_state *S, const char *name) {
   s->outer = NULL;
   h->s = s; /* from here on the handle's finalizer frees it */
   lua_rawsetp(L, LUA_REGISTRYINDEX, s);
-  s->outer = S->scope;
-  S->scope = s;
+  s->outer = S->boxes->scope;
+  S->boxes->scope = s;
   return h;
 }
 
 /* Ends the scope and pushes its boxes. */
 static void end_scope(lua_State *L, lac_state *S, handle *h) {
-  lac_scope *s = h->s, **p = &S->scope;
+  lac_scope *s = h->s, **p = &S->boxes->scope;
   while (*p != NULL && *p != s) p = &(*p)->outer;
   if (*p != NULL) *p = s->outer;
   h->s = NULL;
@@ -145,7 +145,7 @@ static int unscoped(lua_State *L) {
   lac_state *S = lac_get(L);
   const int n = lua_gettop(L);
   lac_check_function(L, S, 1, "f");
-  if (S->scope == NULL) {
+  if (S->boxes->scope == NULL) {
     lua_callk(L, n - 1, LUA_MULTRET, 0, call_done);
     return call_done(L, LUA_OK, 0);
   }
@@ -157,7 +157,7 @@ static int unscoped(lua_State *L) {
 }
 
 static int live(lua_State *L) {
-  lua_pushinteger(L, lac_get(L)->n_live);
+  lua_pushinteger(L, lac_get(L)->boxes->n_live);
   return 1;
 }
 

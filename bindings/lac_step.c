@@ -11,15 +11,19 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/gc.h"
 #include "core/lac.h"
+#include "dist.h"
+#include "interrupt.h"
+#include "ops/ctx_impl.h"
 
 static int step(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_err e;
-  if (S->world != NULL) {
+  if (S->ranks->world != NULL) {
     char site[LAC_SITE];
-    ac_world_at(S->world, lac_site(L, S, 1, site), S->ctx->step + 1);
-    if (ac_world_aborted(S->world, &e)) return lac_raise(L, S, &e);
+    ac_world_at(S->ranks->world, lac_site(L, S, 1, site), S->ctx->step + 1);
+    if (ac_world_aborted(S->ranks->world, &e)) return lac_raise(L, S, &e);
   }
   lua_State *was = lac_enter(L, S);
   ac_status st = ac_step(S->ctx, &e);
@@ -35,37 +39,37 @@ static int64_t now(void) {
   return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static bool many(const lac_state *S) { return S->world != NULL && ac_world_size(S->world) > 1; }
+static bool many(const lac_state *S) { return S->ranks->world != NULL && ac_world_size(S->ranks->world) > 1; }
 
 static ac_status on_step(void *user, ac_err *e) {
   lac_state *S = user;
   const int64_t t = now();
-  if (S->step_at != 0 && t - S->step_at > atomic_load_explicit(&S->step_long, memory_order_relaxed))
-    atomic_store_explicit(&S->step_long, t - S->step_at, memory_order_relaxed);
-  S->step_at = t;
-  const bool asked = atomic_load_explicit(&S->interrupt, memory_order_relaxed) != 0;
-  if (asked) atomic_store_explicit(&S->noticed, true, memory_order_relaxed);
+  if (S->interrupt->step_at != 0 && t - S->interrupt->step_at > atomic_load_explicit(&S->interrupt->step_long, memory_order_relaxed))
+    atomic_store_explicit(&S->interrupt->step_long, t - S->interrupt->step_at, memory_order_relaxed);
+  S->interrupt->step_at = t;
+  const bool asked = atomic_load_explicit(&S->interrupt->signal, memory_order_relaxed) != 0;
+  if (asked) atomic_store_explicit(&S->interrupt->noticed, true, memory_order_relaxed);
   if (many(S)) { /* ranks stop at the same step, or those that go on would wait for those that stopped */
-    if (S->stopped || !ac_world_stop_here(S->world, S->ctx->step, asked)) return AC_OK;
-    S->stop_signal = asked ? atomic_load(&S->interrupt) : SIGINT;
+    if (S->interrupt->raised || !ac_world_stop_here(S->ranks->world, S->ctx->step, asked)) return AC_OK;
+    S->interrupt->agreed = asked ? atomic_load(&S->interrupt->signal) : SIGINT;
   }
-  if (S->interrupt_as_flag || !(asked || S->stop_signal != 0)) return AC_OK;
-  int signal = atomic_exchange(&S->interrupt, 0);
-  if (S->stop_signal != 0) signal = S->stop_signal;
-  S->stopped = S->stop_signal != 0;
-  S->stop_signal = 0;
+  if (S->interrupt->as_flag || !(asked || S->interrupt->agreed != 0)) return AC_OK;
+  int signal = atomic_exchange(&S->interrupt->signal, 0);
+  if (S->interrupt->agreed != 0) signal = S->interrupt->agreed;
+  S->interrupt->raised = S->interrupt->agreed != 0;
+  S->interrupt->agreed = 0;
   if (signal == 0) return AC_OK;
   return AC_FAIL(e, INTERRUPTED, "interrupted by signal %d", signal);
 }
 
 static int interrupted(lua_State *L) {
   lac_state *S = lac_get(L);
-  int signal = atomic_load_explicit(&S->interrupt, memory_order_relaxed);
+  int signal = atomic_load_explicit(&S->interrupt->signal, memory_order_relaxed);
   /* a script that makes steps sees what ranks agreed upon */
-  if (many(S) && S->ctx->step > 0) signal = S->stop_signal;
+  if (many(S) && S->ctx->step > 0) signal = S->interrupt->agreed;
   lua_pushboolean(L, signal != 0);
   if (signal == 0) return 1;
-  atomic_store_explicit(&S->noticed, true, memory_order_relaxed);
+  atomic_store_explicit(&S->interrupt->noticed, true, memory_order_relaxed);
   lua_pushinteger(L, signal);
   return 2;
 }
@@ -76,7 +80,7 @@ static int on_interrupt(lua_State *L) {
   if (strcmp(mode, "flag") != 0 && strcmp(mode, "raise") != 0)
     return lac_argerror(L, S, AC_INVALID, NULL, 1, "mode", "no mode '%s'; there are \"flag\", \"raise\"",
                         mode);
-  S->interrupt_as_flag = mode[0] == 'f';
+  S->interrupt->as_flag = mode[0] == 'f';
   return 0;
 }
 
@@ -92,6 +96,7 @@ LAC_OPEN("accel", step) {
                                    {"on_interrupt", on_interrupt},
                                    {NULL, NULL}};
   ac_err e;
+  S->interrupt = lac_state_part(L, sizeof *S->interrupt);
   lac_setfuncs(L, S, funcs);
   if (aci_ctx_add_step_hook(S->ctx, (aci_step_hook){on_step, S}, &e) != AC_OK) lac_raise(L, S, &e);
 }

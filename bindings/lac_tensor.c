@@ -5,7 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "accel/autograd.h"
+#include "core/key.h"
 #include "core/lac.h"
+#include "core/op.h"
 
 enum { F_SHAPE = 1, F_DTYPE, F_DEVICE, F_GRAD, F_REQUIRES_GRAD, F_NDIM, F_IS_LEAF, F_GRAD_FN };
 static const struct field {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/lac.h"
+#include "ops/ctx_impl.h"
 #include "text.h"
 
 static ac_tokenizer *check_tokenizer(lua_State *L, lac_state *S) {

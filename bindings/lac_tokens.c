@@ -2,6 +2,7 @@
  * returns nil, message, code. */
 #include "accel/file.h"
 #include "core/lac.h"
+#include "core/op.h"
 
 #define TOKENS "accel.tokens"
 

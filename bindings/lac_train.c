@@ -1,4 +1,6 @@
 /* Training of tokenizers for Lua. Part of accel.text.core (lac_text.c). */
+#include "core/callback.h"
+#include "interrupt.h"
 #include "text.h"
 
 #define TRAINER "accel.text.trainer"
@@ -24,7 +26,7 @@ static int call_progress(lua_State *L) {
 
 static ac_status on_progress(void *user, size_t done, size_t all, ac_err *e) {
   progress *p = user;
-  if (atomic_load_explicit(&p->S->interrupt, memory_order_relaxed) != 0 && !p->S->interrupt_as_flag)
+  if (atomic_load_explicit(&p->S->interrupt->signal, memory_order_relaxed) != 0 && !p->S->interrupt->as_flag)
     return AC_FAIL(e, INTERRUPTED, "train_bpe: interrupted");
   p->done = done;
   p->all = all;

@@ -10,6 +10,7 @@
 #include "accel/ops.h"
 #include "autograd/node.h"
 #include "comm/comm_impl.h"
+#include "core/gc.h"
 #include "dist.h"
 
 static const char work_meta[] = "accel.dist.Work";
@@ -27,9 +28,9 @@ static int work_gc(lua_State *L) {
   lac_work *w = lua_touserdata(L, 1);
   lac_state *S = w->S;
   drop_tensors(w);
-  if (w->work != NULL && S->world != NULL && !ac_work_done(w->work)) {
-    *w->pending = (struct lac_pending){S->pending_works, w->work, w->own};
-    S->pending_works = w->pending;
+  if (w->work != NULL && S->ranks->world != NULL && !ac_work_done(w->work)) {
+    *w->pending = (struct lac_pending){S->ranks->pending_works, w->work, w->own};
+    S->ranks->pending_works = w->pending;
   } else {
     ac_work_release(w->work);
     free(w->pending);

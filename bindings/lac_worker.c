@@ -16,7 +16,10 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/gc.h"
+#include "dist.h"
 #include "host_impl.h"
+#include "ops/ctx_impl.h"
 #include "worker.h"
 
 #define WORKER "accel.worker"
@@ -66,7 +69,7 @@ static void describe_host(lac_worker *w, const lac_state *S) {
   w->options.n_threads = 1;
   w->options.strict = h != NULL && h->strict;
   w->options.sorted_pairs = h != NULL && h->sorted_pairs;
-  w->options.keep_gc = !S->generational;
+  w->options.keep_gc = !S->gc->generational;
   if (n <= k + 1) return;
   memcpy(w->lua_dir, S->lib_dir + 1, n - 1 - k); /* "@DIR/accel/" */
   w->options.lua_dir = w->lua_dir;
@@ -177,7 +180,7 @@ static int w_receive(lua_State *L) {
     return 2;
   }
   ac_err e;
-  if (S->world != NULL && ac_world_aborted(S->world, &e)) return lac_raise(L, S, &e);
+  if (S->ranks->world != NULL && ac_world_aborted(S->ranks->world, &e)) return lac_raise(L, S, &e);
   lua_pushboolean(L, 0);
   return 1;
 }

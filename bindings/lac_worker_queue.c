@@ -2,6 +2,8 @@
 #include <stdlib.h>
 
 #include "codec.h"
+#include "core/gc.h"
+#include "ops/ctx_impl.h"
 #include "worker.h"
 
 void lac_message_free(lac_message *m) {

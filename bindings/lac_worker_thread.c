@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "base/base_impl.h"
+#include "dist.h"
 #include "host_impl.h"
 #include "worker.h"
 
@@ -123,7 +124,7 @@ static char *run_host(lac_worker *w) {
   ac_host *h;
   int code;
   if (lac_host_open_on(&w->options, w->device, w->n_devices, &h, &e) != AC_OK) return strdup(e.msg);
-  h->S->worker = true;
+  h->S->ranks->is_worker = true;
   w->alloc = lua_getallocf(h->L, &w->alloc_ud);
   lua_setallocf(h->L, allocate, w);
   pthread_mutex_lock(&w->lock);

@@ -12,6 +12,7 @@
 
 #include "accel/host.h"
 #include "core/lac.h"
+#include "ops/ctx_impl.h"
 
 typedef struct lac_message {
   struct lac_message *next;

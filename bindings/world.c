@@ -14,15 +14,15 @@ void lac_group_release(lac_state *S, lac_group *own) {
   if (own == NULL) return;
   own->ref--;
   if (own->g != NULL && (own->ref == 0 || (own->ref == 1 && own->destroyed))) {
-    if (own->nr == S->world_nr && S->world != NULL) ac_group_free(own->g);
+    if (own->nr == S->ranks->world_nr && S->ranks->world != NULL) ac_group_free(own->g);
     own->g = NULL;
-    S->n_groups--;
+    S->ranks->n_groups--;
   }
   if (own->ref == 0) free(own);
 }
 
 void lac_works_drain(lac_state *S, bool all) {
-  for (struct lac_pending **at = &S->pending_works; *at != NULL;) {
+  for (struct lac_pending **at = &S->ranks->pending_works; *at != NULL;) {
     struct lac_pending *p = *at;
     if (!all && !ac_work_done(p->work)) {
       at = &p->next;
@@ -36,52 +36,55 @@ void lac_works_drain(lac_state *S, bool all) {
 }
 
 ac_status lac_world_start(lac_state *S, const ac_world_options *o, ac_err *e) {
-  if (S->worker)
+  if (S->ranks->is_worker)
     return AC_FAIL(e, STATE, "a data worker is no rank: hand it what it needs to know of ranks as an argument of its data set");
-  AC_TRY(ac_world_open(S->ctx, o, &S->world, e));
-  S->world_nr++;
-  S->world_left = false;
+  AC_TRY(ac_world_open(S->ctx, o, &S->ranks->world, e));
+  S->ranks->world_nr++;
+  S->ranks->left = false;
   return AC_OK;
 }
 
 ac_status lac_world_join(lac_state *S, const char *script, ac_err *e) {
   aci_place place;
-  free(S->script);
-  S->script = script != NULL ? strdup(script) : NULL;
+  free(S->ranks->script);
+  S->ranks->script = script != NULL ? strdup(script) : NULL;
   AC_TRY(aci_discover(&place, e));
   if (place.source[0] == 0) return AC_OK;
   ac_world_options o = AC_WORLD_OPTIONS_INIT;
-  o.script = S->script;
+  o.script = S->ranks->script;
   return lac_world_start(S, &o, e);
 }
 
 void lac_world_leave(lac_state *S, const char *site) {
-  if (S->world == NULL) return;
-  ac_world_close(S->world, site); /* works under way end first */
-  S->world = NULL;
-  S->world_nr++;
+  if (S->ranks->world == NULL) return;
+  ac_world_close(S->ranks->world, site); /* works under way end first */
+  S->ranks->world = NULL;
+  S->ranks->world_nr++;
   lac_works_drain(S, true);
 }
 
 ac_world *lac_world_open(lua_State *L, lac_state *S) {
   ac_err e;
-  if (S->world_left) {
+  if (S->ranks->left) {
     aci_place place;
     const bool again = aci_discover(&place, &e) == AC_OK;
     lac_error(L, S, AC_STATE, "the process group was destroyed at %s; %s",
-              S->end_site[0] != 0 ? S->end_site : "some line",
+              S->ranks->end_site[0] != 0 ? S->ranks->end_site : "some line",
               again ? "accel.dist.init_process_group() makes a new one" : e.msg);
   }
   ac_world_options o = AC_WORLD_OPTIONS_INIT;
-  o.script = S->script;
+  o.script = S->ranks->script;
   if (lac_world_start(S, &o, &e) != AC_OK) lac_raise(L, S, &e);
-  return S->world;
+  return S->ranks->world;
 }
 
 static void close_world(lua_State *L, lac_state *S) {
-  lac_world_leave(S, S->end_site[0] != 0 ? S->end_site : NULL);
-  free(S->script);
-  S->script = NULL;
+  lac_world_leave(S, S->ranks->end_site[0] != 0 ? S->ranks->end_site : NULL);
+  free(S->ranks->script);
+  S->ranks->script = NULL;
 }
 
-void lac_world_init(lac_state *S) { lac_at_close(S, close_world); }
+void lac_world_init(lua_State *L, lac_state *S) {
+  S->ranks = lac_state_part(L, sizeof *S->ranks);
+  lac_at_close(S, close_world);
+}

@@ -5,10 +5,11 @@
  * box per Lua state, found through a table with weak values keyed by the tensor's address, so that
  * parameters serve as table keys; tensor->ext says quickly whether a look is worth it.
  *
- * S->slots has what boxes hold a second time, by slots that boxes have from birth: Lua skips a finalizer for which the
+ * S->boxes->slots has what boxes hold a second time, by slots that boxes have from birth: Lua skips a finalizer for which the
  * C stack, the Lua stack or memory has no room, and makes none while a state closes. What is left then is given up. */
 #include <stdlib.h>
 
+#include "core/gc.h"
 #include "core/lac.h"
 
 static const char key_leaves;
@@ -18,36 +19,36 @@ enum { FREE = 1, LEAST_SLOTS = 256 };
 
 /* 0: there is no memory for more, or the state is closed. */
 static uint32_t grow(lac_state *S) {
-  const size_t old = S->n_slots, n = old == 0 ? LEAST_SLOTS : 2 * old;
+  const size_t old = S->boxes->n_slots, n = old == 0 ? LEAST_SLOTS : 2 * old;
   if (S->ctx == NULL || n > UINT32_MAX) return 0;
-  uintptr_t *slots = realloc(S->slots, n * sizeof *slots);
+  uintptr_t *slots = realloc(S->boxes->slots, n * sizeof *slots);
   if (slots == NULL) return 0;
   if (old == 0) slots[0] = FREE;
-  S->slots = slots;
-  S->n_slots = (uint32_t)n;
+  S->boxes->slots = slots;
+  S->boxes->n_slots = (uint32_t)n;
   for (size_t i = n - 1; i > 0 && i >= old; i--) {
-    slots[i] = 2 * (uintptr_t)S->free_slot + FREE;
-    S->free_slot = (uint32_t)i;
+    slots[i] = 2 * (uintptr_t)S->boxes->free_slot + FREE;
+    S->boxes->free_slot = (uint32_t)i;
   }
-  return S->free_slot;
+  return S->boxes->free_slot;
 }
 
 void lac_box_fill(lac_state *S, lac_box *b, ac_tensor *t) {
-  if (__builtin_expect(b->slot != 0, 1)) S->slots[b->slot] = (uintptr_t)t;
+  if (__builtin_expect(b->slot != 0, 1)) S->boxes->slots[b->slot] = (uintptr_t)t;
   b->t = t;
-  S->n_live++;
+  S->boxes->n_live++;
 }
 
 static void free_slot(lac_state *S, uint32_t i) {
-  S->slots[i] = 2 * (uintptr_t)S->free_slot + FREE;
-  S->free_slot = i;
+  S->boxes->slots[i] = 2 * (uintptr_t)S->boxes->free_slot + FREE;
+  S->boxes->free_slot = i;
 }
 
 static void slots_close(lua_State *L, lac_state *S) {
-  uintptr_t *slots = S->slots;
-  const uint32_t n = S->n_slots;
-  S->slots = NULL;
-  S->n_slots = S->free_slot = 0;
+  uintptr_t *slots = S->boxes->slots;
+  const uint32_t n = S->boxes->n_slots;
+  S->boxes->slots = NULL;
+  S->boxes->n_slots = S->boxes->free_slot = 0;
   for (uint32_t i = 1; i < n; i++)
     if (!(slots[i] & FREE)) ac_tensor_release((ac_tensor *)slots[i]);
   free(slots);
@@ -65,10 +66,10 @@ void lac_scope_add(lua_State *L, lac_scope *s) {
 static lac_box *new_box(lua_State *L, lac_state *S) {
   lac_box *b = lua_newuserdatauv(L, sizeof *b, 0);
   *b = (lac_box){.magic = NULL};
-  uint32_t i = S->free_slot;
+  uint32_t i = S->boxes->free_slot;
   if (__builtin_expect(i != 0, 1) || (i = grow(S)) != 0) {
-    S->free_slot = (uint32_t)(S->slots[i] >> 1);
-    S->slots[i] = 0;
+    S->boxes->free_slot = (uint32_t)(S->boxes->slots[i] >> 1);
+    S->boxes->slots[i] = 0;
   } else if (S->ctx != NULL) {
     luaL_error(L, "not enough memory");
   }
@@ -78,9 +79,9 @@ static lac_box *new_box(lua_State *L, lac_state *S) {
 }
 
 static inline void enter_scope(lua_State *L, const lac_state *S) {
-  if (__builtin_expect(S->scope == NULL, 1)) return;
+  if (__builtin_expect(S->boxes->scope == NULL, 1)) return;
   luaL_checkstack(L, 4, "scope");
-  lac_scope_add(L, S->scope);
+  lac_scope_add(L, S->boxes->scope);
 }
 
 lac_box *lac_box_push(lua_State *L, lac_state *S) {
@@ -144,7 +145,7 @@ void lac_box_release(lua_State *L, lac_state *S, lac_box *b, uint32_t site) {
   b->t = NULL;
   b->site = site;
   if (__builtin_expect(b->slot != 0, 1)) {
-    if (__builtin_expect(S->slots == NULL, 0)) return; /* slots_close was first */
+    if (__builtin_expect(S->boxes->slots == NULL, 0)) return; /* slots_close was first */
     free_slot(S, b->slot);
     b->slot = 0;
   }
@@ -159,7 +160,7 @@ void lac_box_release(lua_State *L, lac_state *S, lac_box *b, uint32_t site) {
     }
     lua_pop(L, 1);
   }
-  S->n_live--;
+  S->boxes->n_live--;
   ac_tensor_release(t);
 }
 
@@ -171,7 +172,7 @@ static int box_gc(lua_State *L) {
   lac_state *S = lua_touserdata(L, LAC_STATE);
   if (b->t != NULL) {
     lac_box_release(L, S, b, 0);
-  } else if (b->slot != 0 && S->slots != NULL) { /* never filled */
+  } else if (b->slot != 0 && S->boxes->slots != NULL) { /* never filled */
     free_slot(S, b->slot);
     b->slot = 0;
   }
@@ -186,6 +187,7 @@ static int box_eq(lua_State *L) {
 }
 
 void lac_box_open(lua_State *L, lac_state *S) {
+  S->boxes = lac_state_part(L, sizeof *S->boxes);
   lua_newtable(L);
   lua_newtable(L);
   lua_pushliteral(L, "v");

@@ -8,6 +8,8 @@
  * that raised. */
 #include <stdlib.h>
 
+#include "core/callback.h"
+#include "core/chunk.h"
 #include "core/lac.h"
 
 static lac_hub *hub_new(void) {
@@ -67,8 +69,6 @@ void lac_callbacks_drain(lua_State *L, lac_state *S) {
   free_dead(list);
 }
 
-static lua_State *lac_now(const lac_state *S) { return S->now != NULL ? S->now : S->main; }
-
 /* (error object): what the host shows of the frames that raised it, which are gone when it says what happened. The
  * first callback that an error passes has the innermost. */
 static int keep_frames(lua_State *L) {
@@ -111,13 +111,13 @@ static int keep_error(lua_State *L) {
   ac_err_set(e, AC_CALLBACK, __FILE__, __LINE__, "%s", luaL_tolstring(L, 1, NULL));
   lua_settop(L, 1);
   int ref = luaL_ref(L, LUA_REGISTRYINDEX);
-  if (S->pending != LUA_NOREF && S->pending != S->stop_ref) luaL_unref(L, LUA_REGISTRYINDEX, S->pending);
-  S->pending = ref;
+  lac_forget_error(L, S);
+  S->errors->pending = ref;
   return 0;
 }
 
 ac_status lac_protect(lac_state *S, lua_CFunction body, void *arg, ac_err *e) {
-  lua_State *L = lac_now(S);
+  lua_State *L = lac_thread(S);
   int top = lua_gettop(L);
   if (!lua_checkstack(L, 8)) return AC_FAIL(e, CALLBACK, "stack overflow in a callback");
   lua_pushcfunction(L, on_error);

@@ -1,6 +1,7 @@
 /* The Lua files of the host, embedded in the library at build time (lua/CMakeLists.txt). */
 #include <string.h>
 
+#include "core/chunk.h"
 #include "core/lac.h"
 
 extern const struct aci_lua_chunk {

@@ -11,7 +11,10 @@
  * ACCEL_GC=exact: full at every module exit, backward and step. ACCEL_GC=off: never but when memory is short. */
 #include <string.h>
 
+#include "core/callback.h"
+#include "core/gc.h"
 #include "core/lac.h"
+#include "ops/ctx_impl.h"
 
 enum { PER_HEAP = 8 };
 
@@ -24,7 +27,7 @@ static size_t coarse(size_t bytes) {
 
 static void set_due(lua_State *L, lac_state *S) {
   const size_t heap = coarse(((size_t)lua_gc(L, LUA_GCCOUNT) << 10) + 1);
-  S->gc_due = S->gc_mode == LAC_GC_AUTO ? heap * PER_HEAP : SIZE_MAX;
+  S->gc->due = S->gc->mode == LAC_GC_AUTO ? heap * PER_HEAP : SIZE_MAX;
 }
 
 /* A full collection after which Lua is in generational mode. LUA_GCCOLLECT leaves it in what its collector
@@ -41,33 +44,33 @@ static void collect_all(lua_State *L) {
 }
 
 /* Lua's collector is at work, and we are in a finalizer: nothing can be collected now, and the account stands. */
-static bool is_finalizing(lua_State *L, const lac_state *S) { return S->in_gc || lua_gc(L, LUA_GCCOUNT) < 0; }
+static bool is_finalizing(lua_State *L, const lac_state *S) { return S->gc->running || lua_gc(L, LUA_GCCOUNT) < 0; }
 
 void lac_gc_full(lua_State *L, lac_state *S) {
   if (is_finalizing(L, S)) return;
-  S->gc_charged = 0; /* first: what finalizers are handed now is for the next one to find */
-  S->in_gc = true;
+  S->gc->charged = 0; /* first: what finalizers are handed now is for the next one to find */
+  S->gc->running = true;
   collect_all(L);
-  S->in_gc = false;
-  S->n_full++;
+  S->gc->running = false;
+  S->gc->n_full++;
   set_due(L, S);
 }
 
 void lac_gc_young(lua_State *L, lac_state *S) {
-  if (S->gc_mode != LAC_GC_AUTO || !S->generational || is_finalizing(L, S)) return;
-  S->in_gc = true;
+  if (S->gc->mode != LAC_GC_AUTO || !S->gc->generational || is_finalizing(L, S)) return;
+  S->gc->running = true;
   lua_gc(L, LUA_GCSTEP, 0);
-  S->in_gc = false;
+  S->gc->running = false;
 }
 
 void lac_gc_check(lua_State *L, lac_state *S) {
   lac_callbacks_drain(L, S);
-  if (S->gc_mode == LAC_GC_EXACT) lac_gc_full(L, S);
+  if (S->gc->mode == LAC_GC_EXACT) lac_gc_full(L, S);
   else lac_gc_due(L, S);
 }
 
 bool lac_gc_oom(lua_State *L, lac_state *S) {
-  if (S->in_gc) return false; /* a finalizer asked for memory */
+  if (S->gc->running) return false; /* a finalizer asked for memory */
   /* twice: what finalizers of the first pass let go is freed by the second */
   lac_gc_full(L, S);
   lac_gc_full(L, S);
@@ -77,7 +80,7 @@ bool lac_gc_oom(lua_State *L, lac_state *S) {
 
 static bool on_oom(void *user) {
   lac_state *S = user;
-  return lac_gc_oom(S->now != NULL ? S->now : S->main, S);
+  return lac_gc_oom(lac_thread(S), S);
 }
 
 static int gc_check(lua_State *L) {
@@ -100,24 +103,28 @@ static int gc_stats(lua_State *L) {
   static const char *const modes[] = {"auto", "exact", "off"};
   const lac_state *S = lac_get(L);
   lua_createtable(L, 0, 4);
-  lua_pushinteger(L, (lua_Integer)S->n_full);
+  lua_pushinteger(L, (lua_Integer)S->gc->n_full);
   lua_setfield(L, -2, "full");
-  lua_pushboolean(L, S->generational);
+  lua_pushboolean(L, S->gc->generational);
   lua_setfield(L, -2, "generational");
-  lua_pushstring(L, modes[S->gc_mode]);
+  lua_pushstring(L, modes[S->gc->mode]);
   lua_setfield(L, -2, "mode");
   return 1;
 }
 
-LAC_OPEN("accel", gc) {
-  static const luaL_Reg funcs[] = {
-      {"gc_check", gc_check}, {"collect", collect}, {"gc_stats", gc_stats}, {NULL, NULL}};
+void lac_gc_init(lua_State *L, lac_state *S) {
+  S->gc = lac_state_part(L, sizeof *S->gc);
   const char *mode = ac_params_str(ac_ctx_params(S->ctx), "GC");
-  S->gc_mode = strcmp(mode, "exact") == 0 ? LAC_GC_EXACT
+  S->gc->mode = strcmp(mode, "exact") == 0 ? LAC_GC_EXACT
                : strcmp(mode, "off") == 0 ? LAC_GC_OFF
                                           : LAC_GC_AUTO;
   set_due(L, S);
   S->ctx->on_oom = on_oom;
   S->ctx->oom_user = S;
+}
+
+LAC_OPEN("accel", gc) {
+  static const luaL_Reg funcs[] = {
+      {"gc_check", gc_check}, {"collect", collect}, {"gc_stats", gc_stats}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
 }

@@ -29,4 +29,9 @@ int64_t lac_key_place(lua_State *L, lac_state *S, const ac_tensor *t, int d, int
 /* Raises: the value at idx is no key. */
 int lac_key_bad(lua_State *L, lac_state *S, int idx);
 
+/* ---- lac_index.c ---- */
+/* t[key] and t[key] = value of the running metamethod, for keys that are no names. */
+int lac_index_get(lua_State *L, lac_state *S);
+int lac_index_set(lua_State *L, lac_state *S);
+
 #endif

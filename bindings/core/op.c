@@ -1,13 +1,17 @@
 /* What the bindings themselves ask of the ops: calls by name with ready values, and new tensors. Each collects and tries
  * again when memory is short. */
-#include "core/lac.h"
+#include "core/op.h"
 
-ac_status lac_call_watched(lua_State *L, lac_state *S, const ac_op *op, const ac_value *v, ac_value *results,
+#include "core/gc.h"
+#include "core/lac.h"
+#include "ops/ctx_impl.h"
+
+/* Hooks are scripts: they may release what this call was given. */
+static ac_status call_watched(lua_State *L, lac_state *S, const ac_op *op, const ac_value *v, ac_value *results,
                            int *n_results, ac_err *e) {
   const int n = op->parsed ? op->n_params : aci_op_sig(op)->n_params;
   ac_tensor *kept[AC_MAX_ARGS];
   int n_kept = 0;
-  /* hooks are scripts: they may release what this call was given */
   for (int i = 0; i < n; i++) {
     if (v[i].kind == AC_T_TENSOR && v[i].tensor != NULL) ac_tensor_retain(kept[n_kept++] = v[i].tensor);
     for (int j = 0; v[i].kind == AC_T_TENSORS && j < v[i].n; j++) ac_tensor_retain(v[i].tensors[j]);
@@ -19,6 +23,12 @@ ac_status lac_call_watched(lua_State *L, lac_state *S, const ac_op *op, const ac
   for (int i = 0; i < n; i++)
     for (int j = 0; v[i].kind == AC_T_TENSORS && j < v[i].n; j++) ac_tensor_release(v[i].tensors[j]);
   return st;
+}
+
+ac_status lac_call(lua_State *L, lac_state *S, const ac_op *op, const ac_value *v, ac_value *results, int *n_results,
+                   ac_err *e) {
+  if (__builtin_expect(S->ctx->record_more, 0)) return call_watched(L, S, op, v, results, n_results, e);
+  return ac_call(S->ctx, op, v, results, n_results, e);
 }
 
 ac_status lac_try_op(lua_State *L, lac_state *S, const char *name, const ac_value *args, int n, ac_generator *g,

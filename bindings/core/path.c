@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/chunk.h"
 #include "core/lac.h"
 
 #ifndef ACCEL_LUA_DIR

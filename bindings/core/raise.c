@@ -100,12 +100,17 @@ void lac_push_error(lua_State *L, lac_state *S, const ac_err *e, bool with_where
   push_error(L, S, e, with_where, e->op);
 }
 
+void lac_forget_error(lua_State *L, lac_state *S) {
+  lac_errors *e = S->errors;
+  if (e->pending != LUA_NOREF && e->pending != e->stop) luaL_unref(L, LUA_REGISTRYINDEX, e->pending);
+  e->pending = LUA_NOREF;
+}
+
 int lac_raise(lua_State *L, lac_state *S, const ac_err *e) {
-  if (e->code == AC_CALLBACK && S->pending != LUA_NOREF) {
+  if (e->code == AC_CALLBACK && S->errors->pending != LUA_NOREF) {
     /* the callback's own error goes on as it was */
-    lua_rawgeti(L, LUA_REGISTRYINDEX, S->pending);
-    if (S->pending != S->stop_ref) luaL_unref(L, LUA_REGISTRYINDEX, S->pending);
-    S->pending = LUA_NOREF;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, S->errors->pending);
+    lac_forget_error(L, S);
     return lua_error(L);
   }
   if (e->op[0] == 0) { /* not an op: the function that was called */
@@ -231,7 +236,9 @@ static int error_index(lua_State *L) {
   return 1;
 }
 
-void lac_raise_open(lua_State *L) {
+void lac_raise_open(lua_State *L, lac_state *S) {
+  S->errors = lac_state_part(L, sizeof *S->errors);
+  S->errors->pending = LUA_NOREF;
   lua_newtable(L);
   lua_pushliteral(L, "accel.error");
   lua_setfield(L, -2, "__name");

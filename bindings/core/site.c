@@ -2,6 +2,7 @@
  * collectives and released tensors say of where they come from. */
 #include <string.h>
 
+#include "accel/autograd.h"
 #include "core/lac.h"
 
 static const char key_sites;

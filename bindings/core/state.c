@@ -1,7 +1,7 @@
 /* What stands behind a Lua state: made by luaopen_accel_core or by ac_host_open, found through the
  * registry, freed last when the Lua state closes (it was marked for finalization first, so boxes go before
  * it). */
-#include <stdlib.h>
+#include <string.h>
 
 #include "core/lac.h"
 
@@ -65,9 +65,16 @@ static int state_gc(lua_State *L) {
   return 0;
 }
 
+void *lac_state_part(lua_State *L, size_t bytes) {
+  void *p = lua_newuserdatauv(L, bytes, 0);
+  memset(p, 0, bytes);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, p);
+  return p;
+}
+
 lac_state *lac_state_new(lua_State *L) {
   lac_state *S = lua_newuserdatauv(L, sizeof *S, 0);
-  *S = (lac_state){.pending = LUA_NOREF};
+  *S = (lac_state){0};
   lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_MAINTHREAD);
   S->main = lua_tothread(L, -1);
   lua_pop(L, 1);

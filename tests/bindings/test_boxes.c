@@ -26,8 +26,8 @@ static void check(lua_State *L) {
       "end\n"
       "a, b = nil, nil\n"
       "collectgarbage() collectgarbage()");
-  assert_true(S->n_slots <= 4096);
-  assert_int_equal(S->n_live, 0);
+  assert_true(S->boxes->n_slots <= 4096);
+  assert_int_equal(S->boxes->n_live, 0);
   assert_int_equal(ac_tensor_live(), 0);
 }
 

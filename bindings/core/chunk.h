@@ -1,0 +1,13 @@
+/* The Lua files: chunk.c has those inside the library, path.c finds the others. */
+#ifndef LAC_CHUNK_H
+#define LAC_CHUNK_H
+#include "core/state.h"
+
+/* Runs lua/<name>.lua once with the accel table and lib_dir as its arguments and pushes what it returned. */
+void lac_chunk(lua_State *L, lac_state *S, const char *name);
+/* Pushes a function that stands in for that result until it is first called. */
+void lac_push_lazy(lua_State *L, const char *name);
+/* Folder that holds accel/init.lua: beside this library, else where it was installed. false: not found. */
+bool lac_lua_dir(char *buf, size_t n);
+
+#endif

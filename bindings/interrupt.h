@@ -1,0 +1,20 @@
+/* Interruption of a script: lac_step.c serves it at step boundaries. Set by a signal handler through the host (host.c), a
+ * prompt (lac_console.c) or a parent (lac_process.c). */
+#ifndef LAC_INTERRUPT_H
+#define LAC_INTERRUPT_H
+#include <stdatomic.h>
+
+#include "core/state.h"
+
+/* A state's part. */
+typedef struct lac_interrupt {
+  _Atomic int signal;   /* asked for; 0: nothing */
+  _Atomic bool noticed; /* the script knows: a step came, or it asked */
+  bool as_flag;         /* the script asks for it, nothing is raised */
+  int64_t step_at;           /* ns of the last step; 0: none yet */
+  _Atomic int64_t step_long; /* ns of the longest time between two */
+  bool raised; /* the interrupt on which ranks agreed was raised */
+  int agreed;  /* ... or is there for accel.interrupted(): its signal; 0: none */
+} lac_interrupt;
+
+#endif

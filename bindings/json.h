@@ -1,0 +1,8 @@
+/* What lac_json.c gives to other files. */
+#ifndef LAC_JSON_H
+#define LAC_JSON_H
+#include "core/state.h"
+
+void lac_push_json_array(lua_State *L); /* pushes the metatable that marks arrays */
+
+#endif
