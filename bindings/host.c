@@ -149,9 +149,6 @@ static int open_body(lua_State *L) {
   ac_host *h = p->h;
   const ac_host_options *o = p->o;
   luaL_openlibs(L);
-  /* Young collections after 10 % growth, not 20, so that what loops of small ops leave behind stays in the
-   * caches; major ones after 60 %, not 100: boxes are small for what they hold. */
-  if (!o->keep_gc) lua_gc(L, LUA_GCGEN, 10, 60);
   ac_ctx_options c = AC_CTX_OPTIONS_INIT;
   c.n_threads = o->n_threads;
   c.memory_limit = o->memory_limit;
@@ -190,6 +187,10 @@ static int open_body(lua_State *L) {
   lua_pushcclosure(L, script_exit, 1);
   lua_setfield(L, -2, "exit");
   lua_call(L, 1, 0);
+  /* Now that all is loaded: a heap that grows without garbage leaves that mode for a while. Young collections after
+   * 10 % growth, not 20, so that what loops of small ops leave behind stays in the caches; major ones after 60 %, not
+   * 100: boxes are small for what they hold. */
+  if (!o->keep_gc) lua_gc(L, LUA_GCGEN, 10, 60);
   return 0;
 }
 
