@@ -65,95 +65,41 @@ static void set_counts(lua_State *L, lac_coll *k, const lac_list *l) {
   if (!even) k->c.counts = counts;
 }
 
+/* The tensor at idx in a list that keeps it, whatever the collector's finalizers release meanwhile. */
+static lac_list *check_one(lua_State *L, lac_state *S, int idx, const char *name) {
+  lac_list *one = lac_check_list(L, S, idx, name, false);
+  lac_check_tensor(L, S, idx, name); /* and no list */
+  return one;
+}
+
+/* Runs a collective between the one tensor of this rank and a list with one for each rank (NULL: this rank has none).
+ * gathers: the list receives, else the tensor. Releases both. */
+static int run(lua_State *L, lac_state *S, lac_coll *k, lac_list *one, lac_list *l, bool gathers) {
+  ac_tensor *t = one->t[0];
+  k->c.dtype = (ac_dtype)t->dtype;
+  k->c.site = lac_site(L, S, 1, k->site);
+  lac_work *w = lac_work_push(L, S, k, !gathers ? 1 : l != NULL ? l->n : 0);
+  lac_work_take(L, k, w, gathers ? &w->send : &w->recv, t, gathers ? LAC_READ : LAC_WRITE);
+  if (l != NULL) {
+    lac_work_take_list(L, k, w, gathers ? &w->recv : &w->send, l, gathers ? LAC_WRITE : LAC_READ);
+    lac_list_release(l);
+  }
+  lac_list_release(one);
+  return lac_work_run(L, k, w);
+}
+
 /* all_gather(list, t [, opts]): entry r gets rank r's t; first extents may differ from rank to rank */
 static int all_gather(lua_State *L) {
   lac_state *S = lac_get(L);
   lac_coll k;
   lua_settop(L, 3);
   lac_coll_open(L, S, &k, "all_gather", AC_COLL_ALL_GATHER, 3, LAC_O_ASYNC);
-  lac_list *in = lac_check_list(L, S, 2, "tensor", false); /* keeps it */
-  lac_check_tensor(L, S, 2, "tensor");
-  ac_tensor *t = in->t[0];
-  lac_coll_tensor(L, S, &k, t, false);
-  lac_list *l = check_list(L, S, &k, 1, "tensor_list", true, "tensor", t);
-  check_uneven(L, S, &k, "tensor_list", l, "tensor", t);
-  k.c.dtype = (ac_dtype)t->dtype;
+  lac_list *in = check_one(L, S, 2, "tensor");
+  lac_coll_tensor(L, S, &k, in->t[0], false);
+  lac_list *l = check_list(L, S, &k, 1, "tensor_list", true, "tensor", in->t[0]);
+  check_uneven(L, S, &k, "tensor_list", l, "tensor", in->t[0]);
   set_counts(L, &k, l);
-  k.c.site = lac_site(L, S, 1, k.site);
-  lac_work *w = lac_work_push(L, S, &k, l->n);
-  lac_work_take_list(L, &k, w, &w->recv, l, LAC_WRITE);
-  lac_work_take(L, &k, w, &w->send, t, LAC_READ);
-  lac_list_release(l);
-  lac_list_release(in);
-  return lac_work_run(L, &k, w);
-}
-
-/* gather(t [, {gather_list =, dst = 0}]) */
-static int gather(lua_State *L) {
-  lac_state *S = lac_get(L);
-  lac_coll k;
-  lua_settop(L, 2);
-  const lac_opts o =
-      lac_coll_open(L, S, &k, "gather", AC_COLL_GATHER, 2, LAC_O_ASYNC | LAC_O_DST | LAC_O_GATHER);
-  lac_coll_root(&k, &o, 0, "dst", 0);
-  lac_list *in = lac_check_list(L, S, 1, "tensor", false), *l = NULL;
-  lac_check_tensor(L, S, 1, "tensor");
-  ac_tensor *t = in->t[0];
-  lac_coll_tensor(L, S, &k, t, false);
-  const bool gets = ac_group_rank(k.g) == k.c.root;
-  const int at = lac_opt_push(&o, "gather_list");
-  if (gets != (at != 0))
-    return lac_coll_bad(L, S, &k, AC_INVALID,
-                        gets ? "rank %d receives: it needs gather_list, a tensor for each rank"
-                             : "rank %d receives nothing: gather_list is for dst alone",
-                        ac_world_rank(S->ranks->world));
-  if (gets) {
-    l = check_list(L, S, &k, at, "gather_list", true, "tensor", t);
-    for (int i = 0; i < l->n; i++) check_shape(L, S, &k, "gather_list", i, l->t[i], "tensor", t, false);
-  }
-  k.c.dtype = (ac_dtype)t->dtype;
-  k.c.count = t->numel;
-  k.c.site = lac_site(L, S, 1, k.site);
-  lac_work *w = lac_work_push(L, S, &k, gets ? l->n : 0);
-  if (gets) lac_work_take_list(L, &k, w, &w->recv, l, LAC_WRITE);
-  lac_work_take(L, &k, w, &w->send, t, LAC_READ);
-  if (gets) lac_list_release(l);
-  lac_list_release(in);
-  return lac_work_run(L, &k, w);
-}
-
-/* scatter(t [, {scatter_list =, src = 0}]) */
-static int scatter(lua_State *L) {
-  lac_state *S = lac_get(L);
-  lac_coll k;
-  lua_settop(L, 2);
-  const lac_opts o =
-      lac_coll_open(L, S, &k, "scatter", AC_COLL_SCATTER, 2, LAC_O_ASYNC | LAC_O_SRC | LAC_O_SCATTER);
-  lac_coll_root(&k, &o, 0, "src", 0);
-  lac_list *out = lac_check_list(L, S, 1, "tensor", false), *l = NULL;
-  lac_check_tensor(L, S, 1, "tensor");
-  ac_tensor *t = out->t[0];
-  lac_coll_tensor(L, S, &k, t, true);
-  const bool gives = ac_group_rank(k.g) == k.c.root;
-  const int at = lac_opt_push(&o, "scatter_list");
-  if (gives != (at != 0))
-    return lac_coll_bad(L, S, &k, AC_INVALID,
-                        gives ? "rank %d sends: it needs scatter_list, a tensor for each rank"
-                              : "rank %d sends nothing: scatter_list is for src alone",
-                        ac_world_rank(S->ranks->world));
-  if (gives) {
-    l = check_list(L, S, &k, at, "scatter_list", false, "tensor", t);
-    for (int i = 0; i < l->n; i++) check_shape(L, S, &k, "scatter_list", i, l->t[i], "tensor", t, false);
-  }
-  k.c.dtype = (ac_dtype)t->dtype;
-  k.c.count = t->numel;
-  k.c.site = lac_site(L, S, 1, k.site);
-  lac_work *w = lac_work_push(L, S, &k, 1);
-  lac_work_take(L, &k, w, &w->recv, t, LAC_WRITE);
-  if (gives) lac_work_take_list(L, &k, w, &w->send, l, LAC_READ);
-  if (gives) lac_list_release(l);
-  lac_list_release(out);
-  return lac_work_run(L, &k, w);
+  return run(L, S, &k, in, l, true);
 }
 
 /* reduce_scatter(out, list [, op] [, opts]): out gets the reduction of all ranks' entry for this rank */
@@ -162,22 +108,44 @@ static int reduce_scatter(lua_State *L) {
   lac_coll k;
   lua_settop(L, 4);
   lac_coll_open(L, S, &k, "reduce_scatter", AC_COLL_REDUCE_SCATTER, 3, LAC_O_ASYNC | LAC_O_OP);
-  lac_list *out = lac_check_list(L, S, 1, "output", false);
-  lac_check_tensor(L, S, 1, "output");
-  ac_tensor *t = out->t[0];
-  lac_coll_tensor(L, S, &k, t, true);
-  lac_list *l = check_list(L, S, &k, 2, "input_list", false, "output", t);
-  check_uneven(L, S, &k, "input_list", l, "output", t);
-  k.c.dtype = (ac_dtype)t->dtype;
+  lac_list *out = check_one(L, S, 1, "output");
+  lac_coll_tensor(L, S, &k, out->t[0], true);
+  lac_list *l = check_list(L, S, &k, 2, "input_list", false, "output", out->t[0]);
+  check_uneven(L, S, &k, "input_list", l, "output", out->t[0]);
   set_counts(L, &k, l);
-  k.c.site = lac_site(L, S, 1, k.site);
-  lac_work *w = lac_work_push(L, S, &k, 1);
-  lac_work_take(L, &k, w, &w->recv, t, LAC_WRITE);
-  lac_work_take_list(L, &k, w, &w->send, l, LAC_READ);
-  lac_list_release(l);
-  lac_list_release(out);
-  return lac_work_run(L, &k, w);
+  return run(L, S, &k, out, l, false);
 }
+
+/* gather and scatter: the root alone has a list, under the option `list`. */
+static int with_root(lua_State *L, bool gathers) {
+  lac_state *S = lac_get(L);
+  lac_coll k;
+  const char *list = gathers ? "gather_list" : "scatter_list", *root = gathers ? "dst" : "src";
+  lua_settop(L, 2);
+  const lac_opts o = lac_coll_open(L, S, &k, gathers ? "gather" : "scatter", gathers ? AC_COLL_GATHER : AC_COLL_SCATTER,
+                                   2, LAC_O_ASYNC | (gathers ? LAC_O_DST | LAC_O_GATHER : LAC_O_SRC | LAC_O_SCATTER));
+  lac_coll_root(&k, &o, 0, root, 0);
+  lac_list *one = check_one(L, S, 1, "tensor"), *l = NULL;
+  lac_coll_tensor(L, S, &k, one->t[0], !gathers);
+  const bool has = ac_group_rank(k.g) == k.c.root;
+  const int at = lac_opt_push(&o, list), rank = ac_world_rank(S->ranks->world);
+  const char *does = gathers ? "receives" : "sends";
+  if (has && at == 0)
+    return lac_coll_bad(L, S, &k, AC_INVALID, "rank %d %s: it needs %s, a tensor for each rank", rank, does, list);
+  if (!has && at != 0)
+    return lac_coll_bad(L, S, &k, AC_INVALID, "rank %d %s nothing: %s is for %s alone", rank, does, list, root);
+  if (has) {
+    l = check_list(L, S, &k, at, list, gathers, "tensor", one->t[0]);
+    for (int i = 0; i < l->n; i++) check_shape(L, S, &k, list, i, l->t[i], "tensor", one->t[0], false);
+  }
+  k.c.count = one->t[0]->numel;
+  return run(L, S, &k, one, l, gathers);
+}
+
+/* gather(t [, {gather_list =, dst = 0}]) */
+static int gather(lua_State *L) { return with_root(L, true); }
+/* scatter(t [, {scatter_list =, src = 0}]) */
+static int scatter(lua_State *L) { return with_root(L, false); }
 
 /* all_to_all(outs, ins [, opts]): entry r of ins goes to rank r, entry r of outs comes from it */
 static int all_to_all(lua_State *L) {
@@ -209,7 +177,7 @@ static int all_to_all(lua_State *L) {
 
 LAC_OPEN("accel.dist.core", list_collectives) {
   static const luaL_Reg funcs[] = {{"all_gather", all_gather}, {"gather", gather},
-                                         {"scatter", scatter},       {"reduce_scatter", reduce_scatter},
-                                         {"all_to_all", all_to_all}, {NULL, NULL}};
+                                   {"scatter", scatter},       {"reduce_scatter", reduce_scatter},
+                                   {"all_to_all", all_to_all}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
 }

@@ -229,16 +229,16 @@ static int barrier(lua_State *L) {
 
 LAC_OPEN("accel.dist.core", collectives) {
   static const luaL_Reg funcs[] = {{"all_reduce", all_reduce},
-                                    {"reduce", reduce},
-                                    {"broadcast", broadcast},
-                                    {"all_gather_into_tensor", all_gather_into_tensor},
-                                    {"reduce_scatter_tensor", reduce_scatter_tensor},
-                                    {"all_to_all_single", all_to_all_single},
-                                    {"send", send_},
-                                    {"recv", recv_},
-                                    {"isend", isend},
-                                    {"irecv", irecv},
-                                    {"barrier", barrier},
-                                    {NULL, NULL}};
+                                   {"reduce", reduce},
+                                   {"broadcast", broadcast},
+                                   {"all_gather_into_tensor", all_gather_into_tensor},
+                                   {"reduce_scatter_tensor", reduce_scatter_tensor},
+                                   {"all_to_all_single", all_to_all_single},
+                                   {"send", send_},
+                                   {"recv", recv_},
+                                   {"isend", isend},
+                                   {"irecv", irecv},
+                                   {"barrier", barrier},
+                                   {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
 }

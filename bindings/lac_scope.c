@@ -3,6 +3,7 @@
  *   local s <close> = accel.scope()        or        local y = accel.scope(function(s) ... return y end) */
 #include <stdlib.h>
 
+#include "core/guard.h"
 #include "core/lac.h"
 
 #define SCOPE "accel.scope"
@@ -112,8 +113,6 @@ static int scope_keep(lua_State *L) {
   return lua_gettop(L) - 1;
 }
 
-static int call_done(lua_State *L, int status, lua_KContext base) { return lua_gettop(L) - (int)base; }
-
 /* accel.scope() -> scope for `local s <close> =`; accel.scope(f, ...) runs f(s, ...) and returns its
  * results, kept. */
 static int scope_keep_results(lua_State *L, int status, lua_KContext base) {
@@ -121,7 +120,7 @@ static int scope_keep_results(lua_State *L, int status, lua_KContext base) {
   const handle *h = lua_touserdata(L, (int)base);
   for (int i = (int)base + 1; i <= lua_gettop(L) && h->s != NULL; i++)
     if (lac_box_test(L, i) != NULL || lua_istable(L, i)) keep(L, S, h->s, i, 0);
-  return call_done(L, status, base);
+  return lua_gettop(L) - (int)base;
 }
 
 static int scope_new(lua_State *L) {
@@ -143,17 +142,10 @@ static int scope_new(lua_State *L) {
  * own that forgets what was born in it, also when f fails, so that f may close the script's scopes. */
 static int unscoped(lua_State *L) {
   lac_state *S = lac_get(L);
-  const int n = lua_gettop(L);
   lac_check_function(L, S, 1, "f");
-  if (S->boxes->scope == NULL) {
-    lua_callk(L, n - 1, LUA_MULTRET, 0, call_done);
-    return call_done(L, LUA_OK, 0);
-  }
-  push_scope(L, S, UNSCOPED);
-  lua_insert(L, 1);
-  lua_toclose(L, 1); /* scope, f, args */
-  lua_callk(L, n - 1, LUA_MULTRET, 1, call_done);
-  return call_done(L, LUA_OK, 1);
+  if (S->boxes->scope == NULL) lua_pushnil(L); /* closing that does nothing */
+  else push_scope(L, S, UNSCOPED);
+  return lac_guard_finish(L, 1);
 }
 
 static int live(lua_State *L) {
