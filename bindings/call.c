@@ -191,7 +191,7 @@ static void read_table(call *c, const aci_param *p, int idx, ac_value *v) {
   v->ints = list;
 }
 
-/* Reads the value at idx for p. Leaves the stack as it was. */
+/* Reads the value at idx for p; tensors and strings are borrowed from the stack. Leaves it as it was. */
 static void read_value(call *c, const aci_param *p, int idx, ac_value *v) {
   lua_State *L = c->L;
   switch (p->type) {

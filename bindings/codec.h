@@ -48,15 +48,15 @@ typedef struct lac_codec_key {
 /* ---- codec_path.c ---- */
 int lac_codec_compare(const void *a, const void *b); /* of keys that differ; for qsort too */
 /* The way to a value, from the innermost. key: stack index of a key, 0: the i-th of a list. */
-typedef struct lac_place {
-  const struct lac_place *up; /* NULL: the root */
+typedef struct lac_value_path {
+  const struct lac_value_path *up; /* NULL: the root */
   int key;
   lua_Integer i;
-} lac_place;
+} lac_value_path;
 /* " at .a.b[3]", "" at the root; the inner end of a way that is too long. */
-const char *lac_place_text(lua_State *L, const lac_place *p, char *buf, size_t size);
+const char *lac_place_text(lua_State *L, const lac_value_path *p, char *buf, size_t size);
 /* Raises: the value at idx does not travel. */
-int lac_codec_refuse(lua_State *L, lac_state *S, int idx, const lac_place *p, bool as_key);
+int lac_codec_refuse(lua_State *L, lac_state *S, int idx, const lac_value_path *p, bool as_key);
 
 /* ---- codec_write.c ---- */
 typedef struct lac_encoder {

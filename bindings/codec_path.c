@@ -39,7 +39,7 @@ static bool is_name(const char *s, size_t n) {
   return n > 0;
 }
 
-static void step_text(lua_State *L, const lac_place *p, char *buf, size_t size) {
+static void step_text(lua_State *L, const lac_value_path *p, char *buf, size_t size) {
   size_t n;
   if (p->key == 0) {
     snprintf(buf, size, "[%lld]", (long long)p->i);
@@ -64,7 +64,7 @@ static void step_text(lua_State *L, const lac_place *p, char *buf, size_t size) 
   }
 }
 
-const char *lac_place_text(lua_State *L, const lac_place *p, char *buf, size_t size) {
+const char *lac_place_text(lua_State *L, const lac_value_path *p, char *buf, size_t size) {
   char *at = buf + size - 1;
   *at = 0;
   if (p->up == NULL) return at;
@@ -84,7 +84,7 @@ const char *lac_place_text(lua_State *L, const lac_place *p, char *buf, size_t s
   return memcpy(at, " at ", 4);
 }
 
-int lac_codec_refuse(lua_State *L, lac_state *S, int idx, const lac_place *p, bool as_key) {
+int lac_codec_refuse(lua_State *L, lac_state *S, int idx, const lac_value_path *p, bool as_key) {
   char where[200], buf[96];
   const char *what = lac_typename(L, idx, buf, sizeof buf);
   const char *hint = "nil, booleans, numbers, strings, tables and tensors travel";

@@ -101,6 +101,8 @@ static bool read_back_reference(run *r) {
 
 /* ---- tensors ---- */
 
+/* Tag read already: length and name of the dtype, whether bytes follow, dims, extents, bytes. Everything is compared with what
+ * is left before memory is asked for. Pushes a box; false: r->e is filled. A tensor without bytes is a meta tensor. */
 static bool read_tensor(run *r) {
   const unsigned char *from = r->at - 1;
   char name[16];

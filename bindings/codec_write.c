@@ -19,19 +19,19 @@ typedef struct run {
   int seen, list, depth;
 } run;
 
-static void write_value(run *r, int idx, const lac_place *p);
+static void write_value(run *r, int idx, const lac_value_path *p);
 
 /* ---- errors ---- */
 
 #define AT(p) lac_place_text(r->L, (p), where, sizeof where)
 
-static void too_large(const run *r, const lac_place *p) {
+static void too_large(const run *r, const lac_value_path *p) {
   char where[200];
   lac_error(r->L, r->S, AC_INVALID, "encode: more than %zu bytes%s; raise the option max_bytes", r->w->max_bytes,
             AT(p));
 }
 
-static void changed(const run *r, const lac_place *p) {
+static void changed(const run *r, const lac_value_path *p) {
   char where[200];
   lac_error(r->L, r->S, AC_STATE, "encode: a table changed while it was read%s", AT(p));
 }
@@ -49,7 +49,7 @@ static size_t put_varint(char *out, uint64_t v) {
   return n;
 }
 
-static void put(run *r, char tag, const void *bytes, size_t n, const lac_place *p) {
+static void put(run *r, char tag, const void *bytes, size_t n, const lac_value_path *p) {
   aci_strbuf *b = &r->w->buf;
   if (n + 1 > r->w->max_bytes - b->len) too_large(r, p);
   if (!aci_strbuf_reserve(b, n + 1)) no_memory(r);
@@ -58,7 +58,7 @@ static void put(run *r, char tag, const void *bytes, size_t n, const lac_place *
   b->len += n + 1;
 }
 
-static void put_number(run *r, char tag, uint64_t v, const lac_place *p) {
+static void put_number(run *r, char tag, uint64_t v, const lac_value_path *p) {
   char buf[10];
   put(r, tag, buf, put_varint(buf, v), p);
 }
@@ -66,7 +66,7 @@ static void put_number(run *r, char tag, uint64_t v, const lac_place *p) {
 /* ---- what may come again ---- */
 
 /* The thing on top is what stands for it in `seen` (popped). True: it came before, and that is written. */
-static bool came_before(run *r, const lac_place *p) {
+static bool came_before(run *r, const lac_value_path *p) {
   lua_State *L = r->L;
   lua_pushvalue(L, -1);
   if (lua_rawget(L, r->seen) == LUA_TNUMBER) {
@@ -80,7 +80,7 @@ static bool came_before(run *r, const lac_place *p) {
   return false;
 }
 
-static void write_string(run *r, int idx, const lac_place *p) {
+static void write_string(run *r, int idx, const lac_value_path *p) {
   size_t n;
   const char *s = lua_tolstring(r->L, idx, &n);
   if (n >= LAC_CODEC_SHARED) {
@@ -136,7 +136,7 @@ static void put_values(run *r, ac_tensor *t, size_t n) {
   if (st != AC_OK) lac_raise(r->L, r->S, &e);
 }
 
-static void write_tensor(run *r, int idx, const lac_place *p) {
+static void write_tensor(run *r, int idx, const lac_value_path *p) {
   lua_State *L = r->L;
   lac_box *b = lac_box_test(L, idx);
   if (b == NULL || b->t == NULL) lac_codec_refuse(r->L, r->S, idx, p, false);
@@ -174,7 +174,7 @@ static void write_tensor(run *r, int idx, const lac_place *p) {
 /* ---- tables ---- */
 
 /* Keeps the key on top (popped) for the table at p. */
-static void add_key(run *r, const lac_place *p) {
+static void add_key(run *r, const lac_value_path *p) {
   lua_State *L = r->L;
   lac_encoder *w = r->w;
   lac_codec_key k = {.slot = (lua_Integer)w->n_keys + 1};
@@ -220,7 +220,7 @@ static bool is_ordered(lua_State *L, int idx) {
 }
 
 /* Keys in the order that __pairs of the table's metatable (on top) gives. */
-static void add_ordered_keys(run *r, int idx, const lac_place *p) {
+static void add_ordered_keys(run *r, int idx, const lac_value_path *p) {
   lua_State *L = r->L;
   const int f = lua_gettop(L) + 1;
   if (lua_getfield(L, -1, "__pairs") == LUA_TNIL) changed(r, p);
@@ -239,14 +239,17 @@ static void add_ordered_keys(run *r, int idx, const lac_place *p) {
   lua_settop(L, f - 1);
 }
 
-static void write_entry(run *r, int idx, const lac_place *p, const lac_place *at) {
+static void write_entry(run *r, int idx, const lac_value_path *p, const lac_value_path *at) {
   lua_pushvalue(r->L, at->key);
   if (lua_rawget(r->L, idx) == LUA_TNIL) changed(r, p);
   write_value(r, at->key, p);
   write_value(r, lua_gettop(r->L), at);
 }
 
-static void write_table(run *r, int idx, const lac_place *p) {
+/* A table, its list part first, then its other keys in sorted order. The keys of all tables that are being written stand in
+ * one array, w->keys: ours are those from `base` on, and what they name is anchored by the list of Lua's at r->list, since
+ * writing an entry may run finalizers that change the table. Leaves the stack as it was. */
+static void write_table(run *r, int idx, const lac_value_path *p) {
   lua_State *L = r->L;
   lac_encoder *w = r->w;
   char tag = 't', counts[20];
@@ -263,7 +266,7 @@ static void write_table(run *r, int idx, const lac_place *p) {
     if (tag == 'o' && !is_ordered(L, idx)) lac_codec_refuse(r->L, r->S, idx, p, false);
   }
   lua_pushvalue(L, idx);
-  if (came_before(r, p)) {
+  if (came_before(r, p)) { /* a reference to the first time was written */
     lua_settop(L, top);
     return;
   }
@@ -287,14 +290,14 @@ static void write_table(run *r, int idx, const lac_place *p) {
   put(r, tag, counts, n_counts, p);
   r->depth++;
   for (lua_Integer i = 1; i <= n; i++) {
-    const lac_place at = {p, 0, i};
+    const lac_value_path at = {p, 0, i};
     if (lua_rawgeti(L, idx, i) == LUA_TNIL) changed(r, p);
     write_value(r, lua_gettop(L), &at);
     lua_pop(L, 1);
   }
-  for (size_t k = 0; k < n_pairs; k++) {
+  for (size_t k = 0; k < n_pairs; k++) { /* w->keys may move while entries are written: it is read anew */
     lua_rawgeti(L, r->list, w->keys[base + k].slot);
-    const lac_place at = {p, lua_gettop(L), 0};
+    const lac_value_path at = {p, lua_gettop(L), 0};
     write_entry(r, idx, p, &at);
     lua_pop(L, 2);
   }
@@ -305,7 +308,7 @@ static void write_table(run *r, int idx, const lac_place *p) {
 
 /* ---- values ---- */
 
-static void write_value(run *r, int idx, const lac_place *p) {
+static void write_value(run *r, int idx, const lac_value_path *p) {
   lua_State *L = r->L;
   luaL_checkstack(L, 12, "encode");
   switch (lua_type(L, idx)) {
@@ -336,7 +339,7 @@ static void write_value(run *r, int idx, const lac_place *p) {
 
 void lac_encode(lua_State *L, lac_state *S, lac_encoder *w, int idx) {
   run r = {.L = L, .S = S, .w = w};
-  const lac_place root = {NULL, 0, 0};
+  const lac_value_path root = {NULL, 0, 0};
   const int top = lua_gettop(L);
   luaL_checkstack(L, 12, "encode");
   idx = lua_absindex(L, idx);

@@ -40,17 +40,17 @@ static ac_reduce_op reduce_op(lua_State *L, lac_state *S, const char *s) {
 
 /* The table of options at idx, whose keys are group and those that `which` stands for. */
 static lac_opts open_table(lua_State *L, lac_state *S, int idx, unsigned which) {
-  static const char *const words[] = {"async_op",           "op",          "dst",         "src", "tag",
+  static const char *const options[] = {"async_op",           "op",          "dst",         "src", "tag",
                                       "output_split_sizes", "gather_list", "scatter_list"};
-  static const char *const more[] = {NULL, NULL, "group_dst", "group_src", NULL, "input_split_sizes",
+  static const char *const in_group[] = {NULL, NULL, "group_dst", "group_src", NULL, "input_split_sizes",
                                      NULL, NULL};
-  const char *names[2 * sizeof words / sizeof words[0] + 2];
+  const char *names[2 * sizeof options / sizeof options[0] + 2];
   int n = 0;
   names[n++] = "group";
-  for (unsigned i = 0; i < sizeof words / sizeof words[0]; i++) {
+  for (unsigned i = 0; i < sizeof options / sizeof options[0]; i++) {
     if (!(which >> i & 1)) continue;
-    names[n++] = words[i];
-    if (more[i] != NULL) names[n++] = more[i];
+    names[n++] = options[i];
+    if (in_group[i] != NULL) names[n++] = in_group[i];
   }
   names[n] = NULL;
   return lac_opts_open(L, S, idx, names);

@@ -1,4 +1,4 @@
-/* What the files of accel.console share: lac_console.c (Ctrl-C), lac_channel.c (frames and waiting), lac_line.c (lines
+/* What the files of accel.console share: lac_console.c (Ctrl-C), lac_channel.c (messages and waiting), lac_line.c (lines
  * from the terminal) over line_api.c, lac_ranks.c (the status of ranks). */
 #ifndef LAC_CONSOLE_H
 #define LAC_CONSOLE_H
@@ -16,7 +16,7 @@ int lac_console_breaks(const lac_state *S);
 /* ---- lac_channel.c ---- */
 /* What a wait ended with. */
 typedef enum lac_event { LAC_EVENT_TIME, LAC_EVENT_BREAK, LAC_EVENT_READY, LAC_EVENT_INPUT } lac_event;
-/* Waits for Ctrl-C (of the session), for a channel of the list at idx (nil: none) with a whole frame or an end, for
+/* Waits for Ctrl-C (of the session), for a channel of the list at idx (nil: none) with a whole message or an end, for
  * input on descriptor 0 (input), or until the clock says so; seconds < 0: for ever. *which: of the list, from 1. */
 lac_event lac_console_poll(lua_State *L, lac_state *S, int idx, bool input, double seconds, int *which);
 /* Pushes the event as Lua sees it: "time"; "break"; "ready", channel. Returns how many. */

@@ -314,6 +314,8 @@ static void end_of_chunk(lua_State *L, lac_state *S, int chunk) {
   lac_site_text(ar.short_src, (int)last, S->ranks->end_site);
 }
 
+/* Sets `arg`, loads the script and calls it with its arguments. The chunk stays below them on the stack, for the line on which
+ * it ended. s->load tells an error of loading from one of running. */
 static int script_body(lua_State *L) {
   script *s = lua_touserdata(L, 1);
   int st;

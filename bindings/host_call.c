@@ -149,7 +149,8 @@ static int holder_gc(lua_State *L) {
   return 0;
 }
 
-/* Upvalues: the registration (userdata), metatable of holders. */
+/* Upvalues: the registration (userdata), metatable of holders. Arguments are borrowed from the stack for the call; result
+ * tensors are owned by the holder from the return of the C function to the moment when each has its box. */
 static int call_host(lua_State *L) {
   const registration *r = lua_touserdata(L, lua_upvalueindex(1));
   lac_state *S = r->h->S;

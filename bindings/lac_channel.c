@@ -1,7 +1,7 @@
-/* Channels of accel.console: frames to and from another process over a socket, and the one wait of a prompt: for them, for
+/* Channels of accel.console: messages to and from another process over a socket, and the one wait of a prompt: for them, for
  * Ctrl-C and for input. Used by lua/repl and lac_line.c.
  *
- * A frame is four bytes of length, the lowest first, and as many bytes. */
+ * A message is four bytes of length, the lowest first, and as many bytes. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -13,7 +13,7 @@
 #include "console.h"
 
 #define CHANNEL "accel.console.channel"
-enum { FRAME_MAX = 1 << 30, READ_AT_ONCE = 256 << 10 };
+enum { MESSAGE_MAX = 1 << 30, READ_AT_ONCE = 256 << 10 };
 
 typedef struct channel {
   int fd; /* -1: closed */
@@ -32,12 +32,12 @@ static int new_channel(lua_State *L) {
   return 1;
 }
 
-static size_t frame_size(const channel *c) {
+static size_t message_size(const channel *c) {
   const unsigned char *p = (const unsigned char *)c->buf;
   return (size_t)p[0] | (size_t)p[1] << 8 | (size_t)p[2] << 16 | (size_t)p[3] << 24;
 }
 
-static bool whole(const channel *c) { return c->n >= 4 && c->n - 4 >= frame_size(c); }
+static bool whole(const channel *c) { return c->n >= 4 && c->n - 4 >= message_size(c); }
 
 /* Reads what is there. */
 static void fill(channel *c) {
@@ -54,12 +54,12 @@ static void fill(channel *c) {
     if (k < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (k <= 0) c->ended = true;
     else c->n += (size_t)k;
-    if (c->n >= 4 && frame_size(c) > FRAME_MAX) c->ended = true; /* no frame of ours */
+    if (c->n >= 4 && message_size(c) > MESSAGE_MAX) c->ended = true; /* no message of ours */
     if (whole(c)) return;
   }
 }
 
-/* c:receive() -> bytes of a frame; nil: none so far; false: the other end is gone */
+/* c:receive() -> bytes of a message; nil: none so far; false: the other end is gone */
 static int channel_receive(lua_State *L) {
   channel *c = luaL_checkudata(L, 1, CHANNEL);
   lac_get(L);
@@ -69,7 +69,7 @@ static int channel_receive(lua_State *L) {
     else lua_pushnil(L);
     return 1;
   }
-  const size_t n = frame_size(c);
+  const size_t n = message_size(c);
   lua_pushlstring(L, c->buf + 4, n);
   c->n -= n + 4;
   memmove(c->buf, c->buf + n + 4, c->n);
@@ -95,7 +95,7 @@ static int channel_send(lua_State *L) {
   const char *p = lac_check_string(L, S, 2, "bytes", &n);
   const unsigned char head[4] = {(unsigned char)n, (unsigned char)(n >> 8), (unsigned char)(n >> 16),
                                  (unsigned char)(n >> 24)};
-  if (n > FRAME_MAX) return lac_error(L, S, AC_INVALID, "a frame of %zu bytes", n);
+  if (n > MESSAGE_MAX) return lac_error(L, S, AC_INVALID, "a message of %zu bytes", n);
   lua_pushboolean(L, c->fd >= 0 && send_all(c, (const char *)head, 4) && send_all(c, p, n));
   return 1;
 }

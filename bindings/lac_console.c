@@ -3,7 +3,7 @@
  *   console.session() -> s          Ctrl-C is the session's until s:close() puts the handler back that was there
  *     s:begin()  s:finish() -> n    between them Ctrl-C stops what runs; n: how often it was pressed
  *     s:running(thread) -> before   the coroutine that runs, nil: none
- *   console.channel(fd) -> c        frames to and from another process, over a socket (lac_channel.c)
+ *   console.channel(fd) -> c        messages to and from another process, over a socket (lac_channel.c)
  *     c:send(bytes)  c:receive()  c:close()
  *   console.poll(channels, seconds) -> "ready", i | "break" | "time"
  *   console.append(path, text)      at the end of a file of ours: folders 0700, file 0600; true, or false

@@ -70,6 +70,7 @@ static int new_group(lua_State *L) {
                           (int)(len < 1000000 ? len : 1000000), n);
     n = (int)len;
   }
+  /* sorted, so that all ranks describe the group alike; a userdata, so that an error frees it */
   int *ranks = lua_newuserdatauv(L, ((size_t)n + 1) * sizeof *ranks, 0);
   for (int i = 0; i < n; i++) {
     ranks[i] = i;
@@ -86,6 +87,7 @@ static int new_group(lua_State *L) {
   qsort(ranks, (size_t)n, sizeof *ranks, by_value);
   lac_works_drain(S, false);
   collect_groups(L, S);
+  /* the handle first: nothing may raise between the core and its metatable */
   lac_group **at = lua_newuserdatauv(L, sizeof *at, 0);
   *at = NULL;
   lac_group *own = calloc(1, sizeof *own);

@@ -2,15 +2,15 @@
  *
  *   t[2]                    the second slice of dim 1: a view; t[#t + 1] is nil, so that ipairs ends
  *   t[{ {1, 3}, {}, -1 }]   one entry per dim, from the left; dims that no entry reaches stay whole
- *     integer               one place; the dim goes
- *     {}  {a}  {a, b}  {a, b, step}    all places; from a on; a to b inclusive; every step-th of them
- *     tensor of i64 or i32  the places that its values (from 0, negative ones from the end) name
- *     tensor of bool        the places where it is true, for as many dims as it has
+ *     integer               one position; the dim goes
+ *     {}  {a}  {a, b}  {a, b, step}    all positions; from a on; a to b inclusive; every step-th of them
+ *     tensor of i64 or i32  the positions that its values (from 0, negative ones from the end) name
+ *     tensor of bool        the positions where it is true, for as many dims as it has
  *     accel.newaxis         a new dim of extent 1
  *     "..."                 as many whole dims as are left
  *   t[tensor]               the same as t[{ tensor }]
  *
- * Without tensors in the key reading gives a view, one op (index_view). Places and ranges are taken first, then
+ * Without tensors in the key reading gives a view, one op (index_view). Positions and ranges are taken first, then
  * all tensors at once, as PyTorch does (index, masked_select). Assignment writes in place (index_view_put_,
  * index_put_, masked_fill_) into t itself, so that t keeps its place in the graph. */
 #include <stdio.h>
@@ -47,7 +47,7 @@ static ac_tensor *run(lua_State *L, lac_state *S, const char *name, const ac_val
   return hold->t[hold->n++] = r[0].tensor;
 }
 
-/* The key's tensors as index tensors of the view's dims: masks become the places where they are true. Returns
+/* The key's tensors as index tensors of the view's dims: masks become the positions where they are true. Returns
  * how many. */
 static int indices(lua_State *L, lac_state *S, const lac_key *k, lac_list *hold, ac_tensor **list,
                    int64_t *dims) {
@@ -97,11 +97,13 @@ static int get_item(lua_State *L, lac_state *S) {
     return lac_error(L, S, AC_INDEX, "index: a tensor of rank 0 has no elements to index; use t:item()");
   if (lua_isinteger(L, 2) && lua_tointeger(L, 2) == t->shape[0] + 1) return 0;
   const ac_value v[3] = {
-      tensor_value(t), {.kind = AC_T_DIM, .i = 0}, {.kind = AC_T_POS, .i = lac_key_place(L, S, t, 0, 2)}};
+      tensor_value(t), {.kind = AC_T_DIM, .i = 0}, {.kind = AC_T_POS, .i = lac_key_position(L, S, t, 0, 2)}};
   lac_call_op(L, S, "select", v, 3, b);
   return 1;
 }
 
+/* Stack: t, key, the empty box of the result, and, where the key has tensors, the list that holds t, these tensors and what is
+ * made on the way: ops may run hooks, which may release what they were given. */
 int lac_index_get(lua_State *L, lac_state *S) {
   const int type = lua_type(L, 2);
   lac_key k;
@@ -188,7 +190,7 @@ static void put_mask(lua_State *L, lac_state *S, const lac_key *k, ac_tensor *t,
   else write_op(L, S, "masked_fill_", v, 3, hold);
 }
 
-static void put_places(lua_State *L, lac_state *S, const lac_key *k, ac_tensor *t, ac_tensor *view,
+static void put_at(lua_State *L, lac_state *S, const lac_key *k, ac_tensor *t, ac_tensor *view,
                        ac_value value, bool within, lac_list *hold) {
   ac_tensor *list[AC_MAX_DIMS];
   int64_t dims[AC_MAX_DIMS];
@@ -206,6 +208,7 @@ static void put_places(lua_State *L, lac_state *S, const lac_key *k, ac_tensor *
   else write_op(L, S, "index_put_", v, 5, hold);
 }
 
+/* Stack: t, key, value, and the same list as in lac_index_get. Every way ends in an op that writes into t itself. */
 int lac_index_set(lua_State *L, lac_state *S) {
   const int type = lua_type(L, 2);
   const bool listed = type != LUA_TNUMBER;
@@ -226,7 +229,7 @@ int lac_index_set(lua_State *L, lac_state *S) {
       return lac_error(L, S, AC_INDEX,
                        "index: a tensor of rank 0 has no elements to index; use t:fill_(value)");
     k.n_spec = 3;
-    k.spec[0] = lac_key_place(L, S, t, 0, 2);
+    k.spec[0] = lac_key_position(L, S, t, 0, 2);
     k.spec[1] = ACI_VIEW_SELECT;
     k.spec[2] = 0;
   } else {
@@ -249,7 +252,7 @@ int lac_index_set(lua_State *L, lac_state *S) {
   ac_tensor *view = view_of(L, S, &k, t, hold);
   if (number && k.n_parts == 1 && k.part[0].t->dtype == AC_BOOL)
     put_mask(L, S, &k, t, view, value, recorded && !k.whole, hold);
-  else put_places(L, S, &k, t, view, value, recorded && !k.whole, hold);
+  else put_at(L, S, &k, t, view, value, recorded && !k.whole, hold);
   lac_list_release(hold);
   return 0;
 }

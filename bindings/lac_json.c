@@ -185,6 +185,8 @@ static void encode_object(lua_State *L, lac_state *S, aci_json_writer *w, int id
   lua_pop(L, 1);
 }
 
+/* Writes the value at idx (absolute), whose way from the top p has for messages. Leaves the stack as it was. The writer's
+ * memory is a userdata's, so that raising loses nothing. */
 static void encode_value(lua_State *L, lac_state *S, aci_json_writer *w, int idx, const place *p) {
   luaL_checkstack(L, 10, "json");
   size_t n;
@@ -207,7 +209,7 @@ static void encode_value(lua_State *L, lac_state *S, aci_json_writer *w, int idx
       aci_json_string(w, s, n);
       return;
     }
-    case LUA_TLIGHTUSERDATA:
+    case LUA_TLIGHTUSERDATA: /* NULL is json.null */
       if (lua_touserdata(L, idx) == NULL) {
         aci_json_null(w);
         return;

@@ -317,6 +317,9 @@ static void leave_out(editor *ed) {
   fflush(stdout);
 }
 
+/* e:wait(prompt, channels [, seconds]) -> "line", text | "eof" | an event as console.poll has it. The editor library reads
+ * bytes as they come (feed) and hands a line over by its callback, which sets ed->line, malloc'ed, and ed->delivered; a NULL
+ * line is the end of input. What was typed so far stays when another event ends the wait. */
 static int editor_wait(lua_State *L) {
   lac_state *S = lac_get(L);
   editor *ed = check(L, S);

@@ -188,6 +188,9 @@ static int region_close(lua_State *L) {
   return 0;
 }
 
+/* region(again, state, early_stop, check, ...) -> region, for the block. The callback's table anchors {again, state, n} and
+ * the arguments that are no tensors, its `extra` has the positions of those that are, which the core holds. It owns both from
+ * lac_callback_new on. */
 static int region_new(lua_State *L) {
   lac_state *S = lac_get(L);
   lac_check_function(L, S, 1, "again");

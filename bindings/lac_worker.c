@@ -83,6 +83,8 @@ static char *path_of(lua_State *L, const char *name) {
   return s;
 }
 
+/* The handle comes first: its finalizer frees a worker that is half made. From lac_worker_run on the thread has one of two
+ * references and reads the description; where it could not start, everything is the handle's again. */
 static int start(lua_State *L) {
   static const char *const names[] = {"name", "most", NULL};
   lac_state *S = lac_get(L);

@@ -19,8 +19,8 @@ int lac_key_bad(lua_State *L, lac_state *S, int idx) {
                    lac_typename(L, idx, buf, sizeof buf));
 }
 
-/* The value at idx as a place of dim d, 0-based. */
-int64_t lac_key_place(lua_State *L, lac_state *S, const ac_tensor *t, int d, int idx) {
+/* The value at idx as a position in dim d, 0-based. */
+int64_t lac_key_position(lua_State *L, lac_state *S, const ac_tensor *t, int d, int idx) {
   int ok = 0;
   char shape[160];
   const int64_t i = lua_tointegerx(L, idx, &ok);
@@ -81,7 +81,7 @@ static int check_part(lua_State *L, lac_state *S, const ac_tensor *t, int d, con
   char a[160], b[160];
   if (p->dtype == AC_I64 || p->dtype == AC_I32) return 1;
   if (p->dtype != AC_BOOL)
-    lac_error(L, S, AC_DTYPE, "index: a tensor in a key names places (i64, i32) or masks them (bool), got %s",
+    lac_error(L, S, AC_DTYPE, "index: a tensor in a key names positions (i64, i32) or masks them (bool), got %s",
               ac_dtype_name((ac_dtype)p->dtype));
   bool ok = p->ndim > 0 && d + p->ndim <= t->ndim;
   for (int k = 0; ok && k < p->ndim; k++) ok = p->shape[k] == t->shape[d + k];
@@ -145,7 +145,9 @@ static int count_dims(lua_State *L, lac_state *S, int key, int n, int *dots) {
   return dims;
 }
 
-/* Takes the key at 2 apart. Allocates nothing, so that no finalizer runs meanwhile. */
+/* k->spec gets (start, length, step) for each entry of the view, k->part the tensors, whose dims stay whole in it; d counts
+ * the dims of t that entries have used. Tensors are borrowed from the key. Allocates nothing, so that no finalizer runs
+ * meanwhile. */
 void lac_key_parse(lua_State *L, lac_state *S, const ac_tensor *t, lac_key *k) {
   char shape[160];
   int dots = 0, d = 0;
@@ -167,7 +169,7 @@ void lac_key_parse(lua_State *L, lac_state *S, const ac_tensor *t, lac_key *k) {
       if (p != NULL) {
         d += take_part(L, S, t, d, p, k);
       } else if (lua_type(L, at) == LUA_TNUMBER) {
-        take(k, lac_key_place(L, S, t, d++, at), ACI_VIEW_SELECT, 0);
+        take(k, lac_key_position(L, S, t, d++, at), ACI_VIEW_SELECT, 0);
       } else if (lua_type(L, at) == LUA_TTABLE) {
         int64_t range[3];
         read_range(L, S, t, d++, at, range);

@@ -24,8 +24,8 @@ typedef struct lac_key {
 void lac_key_parse(lua_State *L, lac_state *S, const ac_tensor *t, lac_key *k);
 /* Is the key at 2 a tensor, or a table that may hold one? */
 bool lac_key_has_tensors(lua_State *L);
-/* The number at idx as a place of dim d of t, 0-based. */
-int64_t lac_key_place(lua_State *L, lac_state *S, const ac_tensor *t, int d, int idx);
+/* The number at idx as a position in dim d of t, 0-based. */
+int64_t lac_key_position(lua_State *L, lac_state *S, const ac_tensor *t, int d, int idx);
 /* Raises: the value at idx is no key. */
 int lac_key_bad(lua_State *L, lac_state *S, int idx);
 
