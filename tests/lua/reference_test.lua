@@ -67,6 +67,22 @@ for _, module in ipairs(stdlib.modules(source .. "/stdlib/accel")) do
   end
 end
 
+-- ---- methods ----
+-- What scripts call on an object says what it does, in its class or in one that this is built on. Left out: forward, and what
+-- classes of the library define for their own bases: batches of data sets, sums of metrics, steps of optimizers.
+local OF_THE_LIBRARY = { forward = true, get_batch = true, worker_spec = true, add = true, elements = true, result = true,
+  share = true, spends = true, step_op = true, extra_repr = true }
+for _, entry in ipairs(only and {} or entries) do
+  local known = {}
+  for _, class in ipairs { entry, table.unpack(entry.bases or {}) } do
+    for _, m in ipairs(class.methods or {}) do known[m.name] = true end
+  end
+  for name, f in pairs(entry.class or {}) do
+    local called = type(f) == "function" and type(name) == "string" and not name:find "^_" and name ~= "init" and name ~= "alloc"
+    if called and not known[name] and not OF_THE_LIBRARY[name] then fail("%s:%s says nothing of itself", entry.name, name) end
+  end
+end
+
 -- ---- options ----
 -- Where a comment lists options, all are there, with the defaults that the code has.
 local function check_options(name, annotations, declared)

@@ -331,15 +331,22 @@ function GradScaler:get_scale()
   return number((ahead(self)))
 end
 
+--- Whether it scales at all.
 function GradScaler:is_enabled() return self.enabled end
+--- What the scale is multiplied by after growth_interval updates without an overflow.
 function GradScaler:get_growth_factor() return self.growth_factor end
+--- What the scale is multiplied by after an overflow.
 function GradScaler:get_backoff_factor() return self.backoff_factor end
+--- How many updates without an overflow let the scale grow.
 function GradScaler:get_growth_interval() return self.growth_interval end
 
+--- See get_growth_factor.
 ---@param value number above 1
 function GradScaler:set_growth_factor(value) self.growth_factor = growth_factor(value) end
+--- See get_backoff_factor.
 ---@param value number below 1
 function GradScaler:set_backoff_factor(value) self.backoff_factor = backoff_factor(value) end
+--- See get_growth_interval.
 ---@param value integer
 function GradScaler:set_growth_interval(value) self.growth_interval = check.positive(WHO, "growth_interval", value) end
 
@@ -356,6 +363,7 @@ function GradScaler:state_dict()
   }
 end
 
+--- Goes on from a saved scale and its settings.
 ---@param state table what state_dict returned
 function GradScaler:load_state_dict(state)
   if not self.enabled then return end

@@ -13,11 +13,13 @@ local raise = require "accel.util.raise"
 ---@class accel.data.Dataset
 local Dataset = class("accel.data.Dataset")
 
+--- How many samples there are; #set is the same. Subclasses define it.
 ---@return integer
 function Dataset:len() -- luacheck: ignore self
   raise("%s does not define len", getmetatable(self).__name)
 end
 
+--- Sample i, from 1. Subclasses define it.
 ---@param i integer
 function Dataset:get(i) -- luacheck: ignore
   raise("%s does not define get", getmetatable(self).__name)

@@ -40,6 +40,7 @@ PreTrainedModel.tied_weights, PreTrainedModel.ignored_keys, PreTrainedModel.opti
 function PreTrainedModel:define(name, fields)
   local cls = self:extend(name)
   for key, value in next, fields or {} do cls[key] = value end
+  --- The model of a folder that holds this class: see models.from_pretrained, which takes the class from config.json.
   function cls.from_pretrained(dir, opts, more)
     if dir == cls then dir, opts = opts, more end
     return require "accel.models.loading"(cls, dir, opts)
@@ -305,6 +306,7 @@ function PreTrainedModel:context_length() return self.config.max_position_embedd
 ---@return integer, integer, integer
 function PreTrainedModel:cache_shape() raise("%s does not generate text", name_of(self)) end
 
+--- An empty cache of keys and values for so many sequences of up to length tokens.
 ---@param batch integer
 ---@param length? integer default: the context length
 ---@return accel.models.KVCache

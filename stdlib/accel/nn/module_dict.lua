@@ -13,6 +13,7 @@ function ModuleDict:init(modules)
   for name, module in ordered.iterate(modules or {}) do self:set(name, module) end
 end
 
+--- Puts a module under a name, at the end unless the name is there.
 ---@param name string
 ---@param module accel.nn.Module
 function ModuleDict:set(name, module)

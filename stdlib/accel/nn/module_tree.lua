@@ -247,8 +247,12 @@ return function(Module)
     end)
   end
 
+  --- The same as to("f64").
   function Module:double() return self:to "f64" end
+  --- The same as to("f32").
   function Module:float() return self:to "f32" end
+  --- The same as to("f16").
   function Module:half() return self:to "f16" end
+  --- The same as to("bf16").
   function Module:bfloat16() return self:to "bf16" end
 end

@@ -18,6 +18,7 @@ function ParameterDict:init(parameters)
   for name, p in ordered.iterate(parameters or {}) do self:set(name, p) end
 end
 
+--- Puts a parameter under a name, at the end unless the name is there.
 ---@param name string
 ---@param p accel.Tensor
 function ParameterDict:set(name, p)

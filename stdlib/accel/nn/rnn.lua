@@ -133,6 +133,7 @@ local function forward(self, who, step, cells, x, h0, c0)
   return self.batch_first and x:transpose(1, 2) or x, hn, cn
 end
 
+--- Draws the weights anew, as the constructor did.
 local function reset(self)
   local init = require "accel.nn.initialization"
   local bound = 1 / math.sqrt(self.hidden_size)

@@ -24,6 +24,7 @@ function Sequential:init(...)
   for i = 1, listed and #modules or select("#", ...) do self:append(modules[i]) end
 end
 
+--- Adds a module at the end; returns the container.
 ---@param module accel.nn.Module
 function Sequential:append(module)
   if not Module.is_module(module) then raise("Sequential: %s", Module.not_a_module(module)) end

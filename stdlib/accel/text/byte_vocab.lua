@@ -9,16 +9,19 @@ local tensors = require "accel.util.tensors"
 ---@class accel.text.ByteVocab
 local ByteVocab = class("accel.text.ByteVocab")
 
+--- How many ids there are: 256.
 function ByteVocab:len() return 256 end -- luacheck: ignore self
 
 ByteVocab.__len = ByteVocab.len
 
+--- The bytes of a text as an i64 tensor.
 ---@param text string
 ---@return accel.Tensor i64 [#text]
 function ByteVocab:encode(text) -- luacheck: ignore self
   return accel.from_bytes(text, "u8", { #text }):to("i64")
 end
 
+--- The bytes of a text as a list of numbers.
 function ByteVocab:encode_list(text) -- luacheck: ignore self
   local out = {}
   for at = 1, #text, 4096 do

@@ -43,6 +43,7 @@ function CharVocab.from_text(text)
   return CharVocab(chars)
 end
 
+--- How many characters there are; #vocab is the same.
 function CharVocab:len() return #self.chars end
 
 CharVocab.__len = function(self) return #self.chars end

@@ -70,6 +70,7 @@ function WordVocab.from_texts(texts, opts)
   return WordVocab(words)
 end
 
+--- How many words there are, special ones among them; #vocab is the same.
 function WordVocab:len() return #self.words end
 
 function WordVocab.__len(self) return #self.words end

@@ -30,6 +30,7 @@ function LambdaLR:_take(optimizer, fn)
   self.fn = fn
 end
 
+--- The factor of a group (by position) after `step` steps.
 function LambdaLR:factor(step, group)
   local fn = self.fn
   return (type(fn) == "table" and fn[group] or fn)(step)
