@@ -65,7 +65,7 @@ END
 "$work/build/bin/accel-run" "$work/try.lua"
 env -u ACCEL_DEVICE "$work/build/bin/accel-run" "$work/tree/host/ops/tiny/try.lua" "$work/build/bin/accel-run"
 "$work/build/bin/accel-run" "$work/squareplus_test.lua"
-"$work/build/bin/accel-run" "$ACCEL_TEST_SRC/tests/numerics/ops_gradients_test.lua" squareplus
+ACCEL_TEST_BUILD="$work/build" "$work/build/bin/accel-run" "$ACCEL_TEST_SRC/tests/numerics/ops_gradients_test.lua" squareplus
 
 gen="$work/build/gen"
 for file in accel/ops.h ops.md ops.json lua/meta/ops.lua; do

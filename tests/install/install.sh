@@ -58,6 +58,10 @@ END
   "$1/bin/accel-run" --version
   echo "print(require('accel.nn').Linear(2, 2)(require('accel').ones(1, 2)).shape[2])" > "$work/script.lua"
   [ "$("$1/bin/accel-run" "$work/script.lua")" = 2 ]
+  step "help, guides and their site"
+  "$1/bin/accel-run" help guide accelerator | grep -q "Python's forms in Lua"
+  "$1/bin/accel-run" help nn.Linear | grep -q "in_features"
+  [ -f "$1/share/doc/accel/reference/html/guides/accelerator.html" ] && [ -f "$1/share/doc/accel/reference/html/search-index.js" ]
   if [ -n "$TEST_LUA" ]; then
     step "stock interpreter"
     sh "$here/stock.sh" "$1" "$lib"

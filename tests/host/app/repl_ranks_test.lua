@@ -262,6 +262,42 @@ expect end\t0
 end 0
 ]], ("sh -c \"cd '%s' && exec %s stop_ranks.lua\""):format(pty.tmp, ranks(2)))
 
+-- Callers' locals on all ranks; the prompt follows what is selected.
+pty.write("caller_ranks.lua", [[
+local accel = require "accel"
+local rank = accel.dist.get_rank()
+local function inner(x)
+  accel.repl()
+  return x
+end
+local function outer()
+  local mine = rank * 10
+  local got = inner(1)
+  return got + mine
+end
+print("sum", outer())
+]])
+pty.play("callers' locals on two ranks", [[
+expect [0, 1] caller_ranks.lua:4>\x20
+line mine
+expect undeclared global 'mine'; a local of that name is at :up (caller_ranks.lua:9)
+expect >\x20
+line :up
+expect [all] caller_ranks.lua:9: in local 'outer'
+expect [0, 1] caller_ranks.lua:9>\x20
+line mine
+expect [rank 1] 10
+expect >\x20
+line mine = mine + 5
+expect >\x20
+line @1 :down
+expect [rank 1] caller_ranks.lua:4: in
+expect [0, 1] >\x20
+line :c
+expect sum\t6
+end 0
+]], ("sh -c \"cd '%s' && exec %s caller_ranks.lua\""):format(pty.tmp, ranks(2)))
+
 -- One rank that does not come is named.
 pty.write("one_stops.lua", [[
 local accel = require "accel"
