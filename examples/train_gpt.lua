@@ -29,7 +29,7 @@ local declared = {
   { "block", "int", 64, "N", "characters of context" },
   { "batch", "int", 12, "N", "windows per step, of all ranks together" },
   { "micro", "int", nil, "N", "windows per forward [batch / ranks]" },
-  { "deterministic", { "no", "world" }, "no", "WORD", "world: the same bits on 1, 2, 4, ... ranks" },
+  { "deterministic", { "no", "world" }, "no", "WORD", "world: the same bits on 1, 2, 4, ... ranks (--batch 16)" },
   { "lr", "number", 2e-3, "X", "highest learning rate" },
   { "dropout", "number", 0, "P", "share of activations dropped" },
   { "recompute", "flag", false, nil, "compute activations again in backward: less memory, same bits" },
