@@ -23,7 +23,7 @@ case $what in
     ;;
   changed | all) ;;
   one)
-    [ $# -gt 0 ] || die "which files? sh tests/run.sh one host/base/json.c"
+    [ $# -gt 0 ] || die "which files? sh tests/run.sh one host/base/params.c"
     ;;
   dev | debug | asan | ubsan | tsan) preset=$what ;;
   release) die "the release preset is built without tests; take dev" ;;

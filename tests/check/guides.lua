@@ -1,6 +1,6 @@
 -- The guides (lua/help/guides/*.md) say what is so: their Lua is run as one script each and prints what stands behind its
 -- arrows, blocks marked `no-run` are compiled, options and commands of accel-run in their shell lines exist, and so do the
--- files, guides and topics that they name.
+-- files, guides and topics that they name; files, commands and guides of README.md and CONTRIBUTING.md, too.
 --   accel-run tests/check/guides.lua [NAME]     ACCEL_TEST_SRC, ACCEL_TEST_BUILD as for every test
 local accel = require "accel"
 local source, build = os.getenv "ACCEL_TEST_SRC" or ".", os.getenv "ACCEL_TEST_BUILD" or "build/dev"
@@ -122,6 +122,37 @@ local is_guide, MOST_COLUMNS = {}, 76 -- of code, which the terminal's help sets
 for _, name in ipairs(names) do is_guide[name] = true end
 assert(#names > 5, "no guides")
 
+-- What a page names: files of the tree (those with * or < are patterns), guides, topics, commands in blocks and in lines set
+-- in by four. The op that CONTRIBUTING.md adds is not there.
+local function check_names(page, text)
+  for path in text:gmatch "`(%l+/[%w_./-]+%.%l+)`" do
+    local ours = path:find "^examples/" or path:find "^tests/" or path:find "^host/" or path:find "^stdlib/" or path:find "^lua/"
+    if ours and not path:find "squareplus" and not read(source .. "/" .. path) then
+      fail("%s names %s, which is not there", page, path)
+    end
+  end
+  for guide in text:gmatch "guides? `([%w-]+)`" do
+    if not is_guide[guide] then fail("%s: there is no guide %s", page, guide) end
+  end
+  for topic in text:gmatch "`accel%-run help ([^`]+)`" do
+    local ok, why = help.lines(topic)
+    if not ok and not topic:find "[A-Z][A-Z]" and not topic:find "squareplus" then fail("%s: help: %s", page, why) end
+  end
+  local n, fence = 0, nil
+  for line in text:gmatch "([^\n]*)\n" do
+    n = n + 1
+    if line:find "^```" then fence = not fence and line:match "^```(%w*)" or nil end
+    local command = fence == "sh" and line or not fence and line:match "^    (.*)$"
+    if command then
+      local where = ("%s:%d"):format(page, n)
+      if command:find "^%s*accel%-run" or command:find "/accel%-run " then check_command(where, command) end
+      local script = command:match "^sh (%S+)"
+      if script and not read(source .. "/" .. script) then fail("%s: there is no %s", where, script) end
+    end
+  end
+end
+
+for _, name in ipairs { "README.md", "CONTRIBUTING.md" } do check_names(name, assert(read(source .. "/" .. name))) end
 for _, name in ipairs(names) do
   if not arg[1] or arg[1] == name then
     local text = read(("%s/lua/help/guides/%s.md"):format(source, name))
@@ -136,27 +167,9 @@ for _, name in ipairs(names) do
         assert(block.mark == "no-run", block.mark)
         local f, why = load(code, ("=%s.md, block at line %d"):format(name, block.line))
         if not f then fail("%s", why) end
-      elseif block.language == "sh" then
-        for i, line in ipairs(block.lines) do
-          local where = ("%s.md:%d"):format(name, block.line + i - 1)
-          if line:find "accel%-run" and not line:find "^%s*#" then check_command(where, line) end
-          local script = line:match "^sh (%S+)"
-          if script and not read(source .. "/" .. script) then fail("%s: there is no %s", where, script) end
-        end
       end
     end
-    for path in text:gmatch "`(%l+/[%w_./-]+%.%l+)`" do -- files of the tree; those with * or < are patterns
-      if path:find "^examples/" or path:find "^tests/" or path:find "^host/" or path:find "^stdlib/" or path:find "^lua/" then
-        if not read(source .. "/" .. path) then fail("%s.md names %s, which is not there", name, path) end
-      end
-    end
-    for guide in text:gmatch "guides? `([%w-]+)`" do
-      if not is_guide[guide] then fail("%s.md: there is no guide %s", name, guide) end
-    end
-    for topic in text:gmatch "`accel%-run help ([^`]+)`" do
-      local ok, why = help.lines(topic)
-      if not ok and not topic:find "[A-Z][A-Z]" then fail("%s.md: help: %s", name, why) end
-    end
+    check_names(name .. ".md", text)
     run(name, list)
   end
 end
