@@ -193,38 +193,25 @@ static __global__ void __launch_bounds__(WARPS * 32) flash_queries(const __grid_
 #endif
 }
 
-#ifdef ACI_CUDA_EMULATED
-enum { WARPS = 2, TILE = 32 };
-#else
-enum { WARPS = 4, TILE = 64 };
-#endif
-
 /* The block's rows lie in shared memory as two tiles, those of the other side as two in two buffers. */
 template <int D, int M, int N>
 static ac_status launch(ac_frame *f, const char *name, void (*kernel)(flash_args), const flash_args &a,
                         int64_t heads, int64_t length, ac_err *e) {
-  const int rows = 16 * M * WARPS;
-  const int64_t blocks = a.b * heads * ((length + rows - 1) / rows);
-  const size_t shared = (size_t)(2 * rows + 4 * N) * 2 * D + 4 * N * sizeof(float);
-  static_assert(FLASH_PAD % N == 0 && FLASH_PAD % (16 * M * WARPS) == 0,
-                "sums over rows are read in whole tiles");
-  if (blocks > INT32_MAX) return AC_FAIL(e, SHAPE, "attention over %lld blocks", (long long)blocks);
-  return aci_launch(f, name, kernel, aci_shape_of_launch(dim3((unsigned)blocks), dim3(WARPS * 32), shared), e,
-                    a);
+  enum { ROWS = 16 * M * FLASH_WARPS };
+  static_assert(FLASH_PAD % N == 0 && FLASH_PAD % ROWS == 0, "sums over rows are read in whole tiles");
+  return flash_launch(f, name, kernel, a, heads, length, ROWS, (size_t)(2 * ROWS + 4 * N) * 2 * D + 4 * N * sizeof(float), e);
 }
 /* MK, MQ: pieces of 16 rows that a warp owns of keys and of queries; NK: queries in a tile beside the keys. */
 template <int DT, int D, int MK, int MQ, int NK, bool BARE>
 static ac_status run(ac_frame *f, const flash_args &a, ac_err *e) {
-  AC_TRY((launch<D, MQ, TILE>(f, "attention (dq)", flash_queries<DT, D, MQ, WARPS, TILE, BARE>, a, a.hq, a.tq,
-                              e)));
-  return launch<D, MK, NK>(f, "attention (dk, dv)", flash_keys<DT, D, MK, WARPS, NK, BARE>, a, a.hkv, a.tk,
-                           e);
+  AC_TRY((launch<D, MQ, FLASH_TILE>(f, "attention (dq)", flash_queries<DT, D, MQ, FLASH_WARPS, FLASH_TILE, BARE>, a, a.hq, a.tq, e)));
+  return launch<D, MK, NK>(f, "attention (dk, dv)", flash_keys<DT, D, MK, FLASH_WARPS, NK, BARE>, a, a.hkv, a.tk, e);
 }
 template <int DT> static ac_status run(ac_frame *f, const flash_args &a, ac_err *e) {
-  enum { HALF = TILE / 2 };
+  enum { HALF = FLASH_TILE / 2 };
   if (flash_bare(a))
-    return a.d <= 64 ? run<DT, 64, 1, 2, TILE, true>(f, a, e) : run<DT, 128, 1, 1, TILE, true>(f, a, e);
-  return a.d <= 64 ? run<DT, 64, 1, 1, TILE, false>(f, a, e) : run<DT, 128, 1, 1, HALF, false>(f, a, e);
+    return a.d <= 64 ? run<DT, 64, 1, 2, FLASH_TILE, true>(f, a, e) : run<DT, 128, 1, 1, FLASH_TILE, true>(f, a, e);
+  return a.d <= 64 ? run<DT, 64, 1, 1, FLASH_TILE, false>(f, a, e) : run<DT, 128, 1, 1, HALF, false>(f, a, e);
 }
 ac_status aci_flash_warp_backward(ac_frame *f, const flash_args &a, ac_err *e) {
   return a.dt == AC_BF16 ? run<AC_BF16>(f, a, e) : run<AC_F16>(f, a, e);

@@ -128,20 +128,10 @@ static __global__ void __launch_bounds__(WARPS * 32) flash_forward(const __grid_
 #endif
 }
 
-#ifdef ACI_CUDA_EMULATED
-enum { WARPS = 2, KEYS = 32 };
-#else
-enum { WARPS = 4, KEYS = 64 };
-#endif
-
 template <int DT, int D, int M, bool BARE> static ac_status run(ac_frame *f, const flash_args &a, ac_err *e) {
-  const int rows = 16 * M * WARPS;
-  const int64_t blocks = a.b * a.hq * ((a.tq + rows - 1) / rows);
-  if (blocks > INT32_MAX)
-    return AC_FAIL(e, SHAPE, "attention over %lld blocks of queries", (long long)blocks);
-  return aci_launch(
-      f, "attention", flash_forward<DT, D, M, WARPS, KEYS, BARE>,
-      aci_shape_of_launch(dim3((unsigned)blocks), dim3(WARPS * 32), (size_t)(rows + 4 * KEYS) * 2 * D), e, a);
+  enum { ROWS = 16 * M * FLASH_WARPS };
+  return flash_launch(f, "attention", flash_forward<DT, D, M, FLASH_WARPS, FLASH_TILE, BARE>, a, a.hq, a.tq, ROWS,
+                      (size_t)(ROWS + 4 * FLASH_TILE) * 2 * D, e);
 }
 template <int DT> static ac_status run(ac_frame *f, const flash_args &a, ac_err *e) {
   if (flash_bare(a)) return a.d <= 64 ? run<DT, 64, 2, true>(f, a, e) : run<DT, 128, 2, true>(f, a, e);

@@ -182,4 +182,20 @@ ACI_DEVICE void flash_drop_columns(float (&f)[4], const flash_scores<float> &s, 
 }
 #endif
 
+/* ---- launching ---- */
+/* Warps of a block, and rows of the other side in a tile. */
+#ifdef ACI_CUDA_EMULATED
+enum { FLASH_WARPS = 2, FLASH_TILE = 32 };
+#else
+enum { FLASH_WARPS = 4, FLASH_TILE = 64 };
+#endif
+
+/* A block for every `rows` of `length` of every head, with that many bytes of shared memory. */
+static inline ac_status flash_launch(ac_frame *f, const char *name, void (*kernel)(flash_args), const flash_args &a, int64_t heads,
+                                     int64_t length, int rows, size_t shared, ac_err *e) {
+  const int64_t blocks = a.b * heads * ((length + rows - 1) / rows);
+  if (blocks > INT32_MAX) return AC_FAIL(e, SHAPE, "attention over %lld blocks", (long long)blocks);
+  return aci_launch(f, name, kernel, aci_shape_of_launch(dim3((unsigned)blocks), dim3(FLASH_WARPS * 32), shared), e, a);
+}
+
 #endif

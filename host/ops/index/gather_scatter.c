@@ -18,6 +18,37 @@ ac_status aci_gather_check(const ac_frame *f, const ac_tensor *x, const ac_tenso
   return AC_OK;
 }
 
+ac_status aci_scatter_check(const ac_frame *f, ac_err *e) {
+  const ac_tensor *x = ARG_T(f, 0), *index = ARG_T(f, 2);
+  int d;
+  char a[128], b[128];
+  AC_TRY(ac_frame_dim(f, 1, x->ndim, &d, e));
+  AC_TRY(aci_index_dtype(f, 2, e));
+  AC_TRY(aci_gather_check(f, x, index, d, e));
+  if (f->args[3].kind == AC_T_SCALAR) return AC_OK;
+  const ac_tensor *src = ARG_T(f, 3);
+  if (src->dtype != x->dtype)
+    return AC_FAIL(e, DTYPE, "src is %s and x is %s", ac_dtype_name((ac_dtype)src->dtype), ac_dtype_name((ac_dtype)x->dtype));
+  bool ok = src->ndim == index->ndim;
+  for (int i = 0; ok && i < src->ndim; i++) ok = index->shape[i] <= src->shape[i];
+  return ok ? AC_OK
+            : AC_FAIL(e, SHAPE, "an index of shape %s is larger than src, %s", aci_shape_str(index->ndim, index->shape, a, sizeof a),
+                      aci_shape_str(src->ndim, src->shape, b, sizeof b));
+}
+
+ac_tensor *aci_scatter_source_grad(ac_grad *g, ac_tensor *d) {
+  const int64_t *want = ac_grad_shape(g, 3, 0);
+  const int nd = ac_grad_ndim(g, 3, 0);
+  int64_t more[2 * AC_MAX_DIMS]; /* before and after, the last dim first */
+  bool all = true;
+  for (int i = 0; i < nd && d != NULL; i++) {
+    more[2 * (nd - 1 - i)] = 0;
+    more[2 * (nd - 1 - i) + 1] = want[i] - d->shape[i];
+    all = all && want[i] == d->shape[i];
+  }
+  return all ? d : x_pad(&g->x, d, more, 2 * nd, AC_PAD_MODE_CONSTANT, 0);
+}
+
 typedef struct gather_job {
   const ac_tensor *index;
   int dim;

@@ -17,4 +17,10 @@ ac_status aci_scatter(ac_frame *f, ac_tensor *out, const ac_tensor *src, const v
  * compute type and rounded once. */
 ac_status aci_scatter_add(ac_frame *f, ac_tensor *out, const ac_tensor *src, int dim, int arg, ac_err *e);
 
+/* Of scatter and scatter_add, (x, dim, index, src) -> y like x: checks of index (argument 2) and of src (3), a tensor of x's dtype that is
+ * at least as large as index. */
+ac_status aci_scatter_check(const ac_frame *f, ac_err *e);
+/* The gradient of src from that of its elements that index used: zeros at the others. */
+ac_tensor *aci_scatter_source_grad(ac_grad *g, ac_tensor *d);
+
 #endif

@@ -74,6 +74,9 @@ ac_status aci_index_dtype(const ac_frame *f, int arg, ac_err *e);
 ac_status aci_index_values(ac_frame *f, int arg, int64_t bound, const char *what, const int64_t **values,
                            ac_block **block, ac_err *e);
 
+/* Shape rule of (x, dim, index, source, ...) where index names m positions of x along dim, and source has x's shape with m there: -> y
+ * like x. */
+ac_status aci_rows_source_shape(ac_frame *f, ac_err *e);
 /* out[o, j, :] := x[o, ids[j], :] - whole rows of `row` elements of es bytes; x and out contiguous, x has
  * n_src rows per o. */
 void aci_rows_take(ac_team *team, void *out, const void *x, const int64_t *ids, int64_t outer, int64_t n,

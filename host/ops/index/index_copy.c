@@ -6,25 +6,6 @@
 #include "ops/index/index_last.h"
 #include "ops/index/advanced_index.h"
 
-static ac_status shape(ac_frame *f, ac_err *e) {
-  const ac_tensor *x = ARG_T(f, 0), *index = ARG_T(f, 2), *src = ARG_T(f, 3);
-  int d;
-  char a[128], b[128];
-  AC_TRY(ac_frame_dim(f, 1, x->ndim, &d, e));
-  AC_TRY(aci_index_dtype(f, 2, e));
-  if (src->dtype != x->dtype)
-    return AC_FAIL(e, DTYPE, "source is %s and x is %s", ac_dtype_name((ac_dtype)src->dtype),
-                   ac_dtype_name((ac_dtype)x->dtype));
-  bool ok = index->ndim <= 1 && src->ndim == x->ndim && x->ndim > 0;
-  for (int i = 0; ok && i < x->ndim; i++) ok = src->shape[i] == (i == d ? index->numel : x->shape[i]);
-  if (!ok)
-    return AC_FAIL(e, SHAPE, "a source of shape %s does not fit %s with %lld positions along dim %lld",
-                   aci_shape_str(src->ndim, src->shape, a, sizeof a),
-                   aci_shape_str(x->ndim, x->shape, b, sizeof b), (long long)index->numel,
-                   (long long)ac_frame_show(f, d));
-  return ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, x->shape, e);
-}
-
 static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   ac_tensor *y = f->out[0];
@@ -56,4 +37,4 @@ static void grad(ac_grad *g) {
 }
 
 AC_OP(index_copy, .sig = "index_copy(x: tensor, dim: dim, index: tensor, source: tensor) -> tensor",
-      .shape = shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(2), .inplace = true);
+      .shape = aci_rows_source_shape, .cpu = cpu, .grad = grad, .save = AC_SAVE_IN(2), .inplace = true);

@@ -10,26 +10,9 @@
 #include "ops/map/map.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {
-  const ac_tensor *x = ARG_T(f, 0), *index = ARG_T(f, 2);
-  int d;
-  char a[128], b[128];
-  AC_TRY(ac_frame_dim(f, 1, x->ndim, &d, e));
-  AC_TRY(aci_index_dtype(f, 2, e));
-  AC_TRY(aci_gather_check(f, x, index, d, e));
-  if (f->args[3].kind == AC_T_SCALAR) {
-    AC_TRY(aci_fill_check(f->args[3].scalar, (ac_dtype)x->dtype, e));
-  } else {
-    const ac_tensor *src = ARG_T(f, 3);
-    if (src->dtype != x->dtype)
-      return AC_FAIL(e, DTYPE, "src is %s and x is %s", ac_dtype_name((ac_dtype)src->dtype),
-                     ac_dtype_name((ac_dtype)x->dtype));
-    bool ok = src->ndim == index->ndim;
-    for (int i = 0; ok && i < src->ndim; i++) ok = index->shape[i] <= src->shape[i];
-    if (!ok)
-      return AC_FAIL(e, SHAPE, "an index of shape %s is larger than src, %s",
-                     aci_shape_str(index->ndim, index->shape, a, sizeof a),
-                     aci_shape_str(src->ndim, src->shape, b, sizeof b));
-  }
+  const ac_tensor *x = ARG_T(f, 0);
+  AC_TRY(aci_scatter_check(f, e));
+  if (f->args[3].kind == AC_T_SCALAR) AC_TRY(aci_fill_check(f->args[3].scalar, (ac_dtype)x->dtype, e));
   return ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, x->shape, e);
 }
 
@@ -51,15 +34,7 @@ static void grad(ac_grad *g) {
   if (g->args[3].kind != AC_T_TENSOR || !ac_grad_needs(g, 3)) return;
   ac_tensor *last = x_scatter_last(ex, index, dim, dy->ndim > 0 ? dy->shape[dim] : 1);
   ac_tensor *d = x_where(ex, last, T(x_gather(ex, dy, dim, index)), F(0));
-  const int64_t *want = ac_grad_shape(g, 3, 0);
-  int64_t more[2 * AC_MAX_DIMS];
-  bool all = true;
-  for (int i = 0; i < index->ndim; i++) { /* the part of src that was not used */
-    more[2 * (index->ndim - 1 - i)] = 0;
-    more[2 * (index->ndim - 1 - i) + 1] = want[i] - index->shape[i];
-    all = all && want[i] == index->shape[i];
-  }
-  ac_grad_set(g, 3, all ? d : x_pad(ex, d, more, 2 * index->ndim, AC_PAD_MODE_CONSTANT, 0));
+  ac_grad_set(g, 3, aci_scatter_source_grad(g, d));
 }
 
 /* scatter_last: is no later element of index along dim of the same value? n: extent that index addresses. */

@@ -6,21 +6,8 @@
 #include "ops/index/gather_scatter.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {
-  const ac_tensor *x = ARG_T(f, 0), *index = ARG_T(f, 2), *src = ARG_T(f, 3);
-  int d;
-  char a[128], b[128];
-  AC_TRY(ac_frame_dim(f, 1, x->ndim, &d, e));
-  AC_TRY(aci_index_dtype(f, 2, e));
-  AC_TRY(aci_gather_check(f, x, index, d, e));
-  if (src->dtype != x->dtype)
-    return AC_FAIL(e, DTYPE, "src is %s and x is %s", ac_dtype_name((ac_dtype)src->dtype),
-                   ac_dtype_name((ac_dtype)x->dtype));
-  bool ok = src->ndim == index->ndim;
-  for (int i = 0; ok && i < src->ndim; i++) ok = index->shape[i] <= src->shape[i];
-  if (!ok)
-    return AC_FAIL(e, SHAPE, "an index of shape %s is larger than src, %s",
-                   aci_shape_str(index->ndim, index->shape, a, sizeof a),
-                   aci_shape_str(src->ndim, src->shape, b, sizeof b));
+  const ac_tensor *x = ARG_T(f, 0);
+  AC_TRY(aci_scatter_check(f, e));
   return ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, x->shape, e);
 }
 
@@ -45,17 +32,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
 
 static void grad(ac_grad *g) {
   ac_grad_set(g, 0, g->dout[0]);
-  if (!ac_grad_needs(g, 3)) return;
-  ac_tensor *index = ARG_T(g, 2), *d = x_gather(&g->x, g->dout[0], ARG_I(g, 1), index);
-  const int64_t *want = ac_grad_shape(g, 3, 0);
-  for (int i = 0; i < index->ndim && d != NULL; i++) { /* the part of src that was not used */
-    int64_t s[AC_MAX_DIMS], start = 0;
-    if (d->shape[i] == want[i]) continue;
-    memcpy(s, d->shape, (size_t)d->ndim * 8);
-    s[i] = want[i];
-    d = x_slice_backward(&g->x, &d, 1, s, index->ndim, i, &start, 1);
-  }
-  ac_grad_set(g, 3, d);
+  if (ac_grad_needs(g, 3)) ac_grad_set(g, 3, aci_scatter_source_grad(g, x_gather(&g->x, g->dout[0], ARG_I(g, 1), ARG_T(g, 2))));
 }
 
 AC_OP(scatter_add, .sig = "scatter_add(x: tensor, dim: dim, index: tensor, src: tensor) -> tensor",
