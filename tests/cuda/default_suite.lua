@@ -91,6 +91,7 @@ expect("own", "--num-processes 2", [[
 local a = require "accel"
 local s = a.PartialState()
 assert(s.device == ("cuda:%d"):format(s.local_process_index % a.features().devices.cuda.count) and a.ones(1).device == s.device)
+assert(a.accelerator.is_cuda_available())
 if s.is_main_process then print "own" end]], "ACCELERATE_TORCH_DEVICE=cuda")
 
 -- a model under DDP on GPUs: the gradients of one process on the whole batch

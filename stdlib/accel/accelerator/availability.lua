@@ -4,7 +4,7 @@ local accel = require "accel"
 
 local M = {}
 
-local function cuda() return (accel.features().cuda_devices or 0) > 0 end
+local function cuda() return accel.features().devices.cuda.count > 0 end
 
 --- Whether a CUDA GPU can be used.
 --- example: accel.accelerator.is_cuda_available() == (#accel.devices() > 2) --> true

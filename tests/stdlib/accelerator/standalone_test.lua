@@ -146,7 +146,7 @@ do
     "transformers", "4bit_bnb", "megatron_lm", "msamp", "torchao" } do
     assert(A[("is_%s_available"):format(name)]() == false, name)
   end
-  assert(A.is_bf16_available(true) and A.is_cuda_available() == ((accel.features().cuda_devices or 0) > 0))
+  assert(A.is_bf16_available(true) and A.is_cuda_available() == (accel.features().devices.cuda.count > 0))
   assert(A.is_no_such_thing_available == nil)
 end
 
