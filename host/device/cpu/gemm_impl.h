@@ -4,7 +4,20 @@
  * A product is cut into blocks of k (kc), blocks of rows (TM) and blocks of columns (TN). Operands are packed
  * into panels: A into [k][rows], B into [k][cols] with `pair` values of k side by side, so that a
  * micro-kernel reads both in order. Every element of C is one chain of fma over k inside a block and one
- * addition per block; which thread or which tile computes it changes nothing. */
+ * addition per block; which thread or which tile computes it changes nothing.
+ *
+ * Map of the folder:
+ *
+ *   cpu.c provider.c isa.[ch]   the device; its entry in the table of devices; which of the functions' clones the CPU runs
+ *   gemm.h, gemm.c              matrix products: the interface, the choice of a path, the blocked plans
+ *   gemm_kernel.c gemm_pack.c   micro-kernels; operands into panels, accumulators into C
+ *   gemm_skinny.c               products of few rows
+ *   gemm_split.c                f32 as products of bf16
+ *   gemm_simple.c               integers
+ *   gemm_scratch.c              scratch per thread
+ *   onednn.h, onednn_load.c     oneDNN, the library's side; the module accel_onednn.so is onednn.c (products), onednn_conv.c,
+ *                               onednn_cache.c and onednn_module.h
+ *   kernels/                    convolutions and attention, which are made of panels and micro-kernels */
 #ifndef ACI_GEMM_IMPL_H
 #define ACI_GEMM_IMPL_H
 #include <stdatomic.h>
