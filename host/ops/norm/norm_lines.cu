@@ -291,11 +291,10 @@ template <int D, class C, bool ADD> static ac_status forward(ac_frame *f, line_a
   const int block = aci_lines_block(a.l);
   const aci_shape_of_launch shape(dim3(aci_blocks(f->device, a.l.rows, block / a.l.lanes)),
                                   dim3((unsigned)block));
-  if (block > SHORT)
+  if (block > SHORT || !wide) /* rows that lie unaligned are rare: one kernel for both blocks */
     return wide ? aci_launch(f, "norm", norm_lines<D, C, V, LONG, ADD>, shape, e, a)
                 : aci_launch(f, "norm", norm_lines<D, C, 1, LONG, ADD>, shape, e, a);
-  return wide ? aci_launch(f, "norm", norm_lines<D, C, V, SHORT, ADD>, shape, e, a)
-              : aci_launch(f, "norm", norm_lines<D, C, 1, SHORT, ADD>, shape, e, a);
+  return aci_launch(f, "norm", norm_lines<D, C, V, SHORT, ADD>, shape, e, a);
 }
 
 template <int D, class C, int V> static ac_status backward_by(ac_frame *f, line_args a, ac_err *e) {
