@@ -43,6 +43,7 @@ need_packages() {
   apt="$root env DEBIAN_FRONTEND=noninteractive apt-get -q -o Dpkg::Use-Pty=0 -o APT::Update::Error-Mode=any"
   say "Packages: installing$required$optional"
   $apt update || say "apt-get update failed; trying with the lists that are there"
+  $apt install -y --no-install-recommends $required $optional && return 0 # all at once takes half the time
   if [ -n "$required" ]; then
     $apt install -y --no-install-recommends $required || die "these packages could not be installed:$required"
   fi
