@@ -79,8 +79,15 @@ void app_signals_stop(void);
 int app_signals_seen(void);
 /* The launcher ended this rank, since the job is over. */
 bool app_signals_job_over(void);
+/* The script begins to wait for a command, whose end the first Ctrl-C waits for, or has it waited for. */
+void app_signals_command(bool begins);
 /* Ends the process by the default action of this signal, so that the shell sees it. */
 void app_signals_die(int signal_number) __attribute__((noreturn));
+
+/* ---- shell.c ---- */
+/* os.execute, for ac_host_register. */
+ac_status app_execute(void *user, ac_ctx *c, int n_args, const ac_host_value *args, int max_results,
+                      ac_host_value *results, int *n_results, ac_err *e);
 
 /* Messages of the library on stderr. */
 void app_log_start(void);

@@ -132,7 +132,8 @@ int main(int argc, char **argv) {
   o.host.join = o.command == APP_RUN || o.command == APP_REPL;
   o.host.script = o.script != NULL && strcmp(o.script, "-") != 0 ? o.script : NULL;
   if (ac_host_open(&o.host, &h, &e) != AC_OK ||
-      ac_host_register(h, "os.exit", script_exit, h, &e) != AC_OK) {
+      ac_host_register(h, "os.exit", script_exit, h, &e) != AC_OK ||
+      ac_host_register(h, "os.execute", app_execute, NULL, &e) != AC_OK) {
     fprintf(stderr, "accel-run: %s\n", e.msg);
     return e.code == AC_INVALID ? APP_USAGE : APP_SCRIPT;
   }

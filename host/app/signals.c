@@ -4,6 +4,9 @@
  * end the process within half a second (a long kernel, a pcall that swallowed the error), or at a third, the
  * signal's default action does.
  *
+ * After a first Ctrl-C inside os.execute the time counts from the command's end, so that a command that ends in its own way
+ * is waited for. Other signals do not wait for it: who sends them sends them to this process alone.
+ *
  * As a rank: a signal of the terminal, or to the process group, comes twice, from there and from the launcher. Of each signal
  * the greater of the two counts is what was asked for. What the launcher queues ends the script at once: the job is over. */
 #include <errno.h>
@@ -14,11 +17,15 @@
 
 #include "app/app.h"
 
+enum { STOP_MS = 500 }; /* from stopping Lua to the signal's default action */
+
 static ac_host *volatile host; /* NULL: closed */
 static volatile sig_atomic_t first, n_signals, stopping, job_over;
 static volatile sig_atomic_t direct[32], passed_on[32]; /* by signal */
 static pid_t launcher; /* 0: none */
 static bool reports;
+static volatile sig_atomic_t in_command;     /* the script waits for a command of os.execute */
+static volatile sig_atomic_t alarm_deferred; /* the alarm of a first Ctrl-C came meanwhile */
 
 void app_signals_die(int signal_number) {
   sigset_t set;
@@ -43,14 +50,15 @@ static void alarm_in(int ms) {
 static void stop_now(void) {
   stopping = 1;
   ac_host_interrupt_now(host);
-  alarm_in(500);
+  alarm_in(STOP_MS);
 }
 
 static void on_alarm(int n) {
   int was = errno; /* of the code that was interrupted */
   (void)n;
-  if (stopping) app_signals_die(first);
-  if (host != NULL && ac_host_interrupt_grace(host) > 0) stop_now();
+  if (in_command && first == SIGINT && n_signals == 1 && !job_over) alarm_deferred = 1;
+  else if (stopping) app_signals_die(first);
+  else if (host != NULL && ac_host_interrupt_grace(host) > 0) stop_now();
   errno = was;
 }
 
@@ -109,6 +117,14 @@ void app_signals_start(ac_host *h, pid_t launched_by, bool reporting) {
 void app_signals_stop(void) {
   host = NULL;
   alarm_in(0);
+}
+
+/* An alarm that comes after in_command is 0 is not deferred any more, so that none is lost. */
+void app_signals_command(bool begins) {
+  in_command = begins;
+  if (begins || !alarm_deferred) return;
+  alarm_deferred = 0;
+  if (host != NULL) alarm_in(stopping ? STOP_MS : ac_host_interrupt_grace(host));
 }
 
 int app_signals_seen(void) { return first; }

@@ -289,6 +289,41 @@ end
 check("(trap '' HUP; exec $R loop.lua step > o) & p=$!\n" .. wait -- as under nohup
   .. "kill -HUP $p; sleep 0.2; kill -TERM $p; " .. finish, 143, "closed", notice)
 
+-- Inside os.execute: a terminal's Ctrl-C ends the command and then the script, at its next step or at once; a command
+-- that ends in its own way is waited for; the second one ends the script at once.
+write("command.lua", [[
+local accel = require "accel"
+io.stdout:setvbuf("line")
+if arg[1] == "step" then accel.step() end
+print(os.execute(arg[2]))
+accel.step()
+print("went on")
+]])
+check("$R -e 'print(os.execute()) print(os.execute(\"exit 3\")) print(os.execute(\"kill -9 $$\")) print(os.execute \"true\")'",
+  0, "true\nnil\texit\t3\nnil\tsignal\t9\ntrue\texit\t0\n", "")
+check("$R -e 'print(pcall(os.execute, {}))'", 0, "bad argument #1")
+for _, kind in ipairs { "step", "none" } do
+  local begin = "setsid $R command.lua " .. kind .. " '%s' > o & p=$!\n" .. wait
+  local group = "kill -INT -$p; "
+  local o, e = check(begin:format("echo ready; exec sleep 60") .. group .. finish, 130, "ready\n")
+  assert((o:find("nil\tsignal\t2", 1, true) ~= nil) == (kind == "step") and e:find("interrupted", 1, true), o .. e)
+  o = check(begin:format("trap \"\" INT; echo ready; sleep 2; echo over") .. group .. finish, 130, "ready\nover\n")
+  assert(not o:find("went on", 1, true), o)
+  check(begin:format("trap \"\" INT; echo ready; sleep 60; echo over") .. group .. "sleep 0.2; " .. group
+    .. "wait $p; s=$?; kill -9 -$p; cat o; exit $s", 130)
+  assert(read "out" == "ready\n", read "out")
+end
+write("popen.lua", [[
+require("accel").step()
+local p = io.popen("echo ready; exec sleep 60")
+io.write(p:read("l"), "\n") io.flush()
+print(p:read("a"))
+p:close()
+require("accel").step()
+]])
+check("setsid $R popen.lua > o & p=$!\n" .. wait .. "kill -INT -$p; " .. finish, 130, "ready\n\n", "interrupted by signal 2")
+check("setsid $R popen.lua > o & p=$!\n" .. wait .. int .. "sleep 0.1; " .. int .. "wait $p; s=$?; kill -9 -$p; exit $s", 130)
+
 -- Scripts that noticed, and those whose steps are long, get their time.
 write("slow.lua", [[
 local accel = require "accel"

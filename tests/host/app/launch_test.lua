@@ -209,7 +209,7 @@ local ok, err = pcall(function()
     accel.step()
     n = n + 1
     dist.all_reduce(x, "max")
-    local t = accel.clock() -- os.execute would ignore SIGINT meanwhile
+    local t = accel.clock()
     while accel.clock() - t < 0.002 do end
   end
 end)
@@ -227,6 +227,30 @@ for _, kill in ipairs { "kill -INT $p", "kill -INT -$p" } do
   local a, b = o:match "\nstopped\tfalse\tinterrupted\t(%d+)", o:match "1%] stopped\tfalse\tinterrupted\t(%d+)"
   assert(a == b and not o:find "accel%-run: rank", o)
 end
+-- The same while ranks are inside os.execute, whose commands get it, too; the second one does not wait for them.
+write("command.lua", [[
+local accel = require "accel"
+io.stdout:setvbuf("line")
+accel.step()
+print("pid=" .. io.open("/proc/self/stat"):read("a"):match "%d+" .. " rank=" .. accel.dist.get_rank() .. ".")
+local ok, err = pcall(function()
+  while true do
+    os.execute(arg[1])
+    accel.step()
+    accel.dist.barrier()
+  end
+end)
+print("stopped", ok, err.code)
+error(err, 0)
+]])
+local commands = both:gsub("^%$R", "setsid $R"):gsub("loop.lua", "command.lua '%%%%s'")
+o = check(commands:format("sleep 0.05") .. "kill -INT -$p; " .. finish_o, 130,
+  { "stopped\tfalse\tinterrupted", "[rank 1] stopped\tfalse\tinterrupted" })
+timely(function() -- where it is lost the launcher kills the ranks after five seconds
+  o = check(commands:format("trap \"\" INT; sleep 100") .. "kill -INT -$p; sleep 0.2; t=$(date +%s%N); kill -INT -$p; wait $p; s=$?; "
+    .. "echo ms=$((($(date +%s%N) - t) / 1000000)); gone $(pids); exit $s", 130)
+  assert(tonumber(o:match "ms=(%d+)") < 4000, o)
+end)
 -- A signal to one rank alone: all stop at one step, and that rank is the one that is named.
 write("one.lua", read("steps.lua"):gsub("local ok, err = pcall%(", "("):gsub("end%)\ndist.barrier%(%).*", "end)()\n"))
 for _, victim in ipairs { 0, 1 } do
