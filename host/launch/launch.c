@@ -225,7 +225,11 @@ static ac_status attempt(aci_job *j, int *root, ac_launch_result *result, ac_err
   aci_supervise(j);
   *root = aci_root(j);
   *result = (ac_launch_result){0, 0};
-  if (j->o->front_argv != NULL) {
+  if (j->pipe_closed) {
+    *result = (ac_launch_result){.exit_status = 128 + SIGPIPE, .signal = SIGPIPE};
+    *root = -1; /* no attempt more */
+    aci_job_sweep(j);
+  } else if (j->o->front_argv != NULL) {
     const aci_rank *p = *root >= 0 && j->ranks[*root].ended_by == 0 ? &j->ranks[*root] : NULL;
     result->exit_status = j->front_sig != 0 ? 128 + j->front_sig : j->front_code;
     if (result->exit_status == 1 && p != NULL) result->exit_status = p->sig != 0 ? 128 + p->sig : p->code;

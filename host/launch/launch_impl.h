@@ -38,7 +38,8 @@ enum { ACI_LINE_MAX = 64 << 10, ACI_SINK_FULL = 1 << 20 };
 /* What is to be written to a console descriptor; written when it can take it, so that a stuck terminal stops no supervision. */
 typedef struct aci_sink {
   int fd;
-  bool dead; /* its reader is gone: what comes is dropped */
+  bool dead;   /* it takes no more: what comes is dropped */
+  bool closed; /* since its reader is gone */
   char *buf;
   size_t begin, end, cap;
 } aci_sink;
@@ -46,6 +47,8 @@ void aci_sink_put(aci_sink *s, const char *text, size_t n);
 /* Writes what the descriptor takes at once. */
 void aci_sink_flush(aci_sink *s);
 void aci_sink_free(aci_sink *s);
+/* Has the reader of a pipe or socket gone? */
+bool aci_reader_gone(int fd);
 static inline size_t aci_sink_waiting(const aci_sink *s) { return s->end - s->begin; }
 
 /* One pipe from a rank. */
@@ -107,6 +110,7 @@ typedef struct aci_job {
   int64_t term_at, kill_at; /* deadlines of survivors, ns; 0: none */
   /* signals that asked us to stop, over all attempts */
   int signal, n_signals;
+  bool pipe_closed; /* whoever read our output is gone, which ends the job as it ends a filter */
   uint64_t oom_kills;
 } aci_job;
 

@@ -31,7 +31,13 @@ void aci_sink_put(aci_sink *s, const char *text, size_t n) {
   s->end += n;
 }
 
+bool aci_reader_gone(int fd) {
+  struct pollfd p = {.fd = fd, .events = POLLOUT};
+  return poll(&p, 1, 0) > 0 && (p.revents & (POLLERR | POLLHUP)) != 0;
+}
+
 static void give_up(aci_sink *s) {
+  s->closed = errno == EPIPE;
   s->dead = true;
   s->begin = s->end = 0;
 }

@@ -2,7 +2,8 @@
  *
  * A failure gives the abort reason first, on which ranks that wait leave by themselves; all else (text, deadlines) comes after. Those
  * that are still there get SIGTERM after half a second and SIGKILL five seconds later. A job that was interrupted is left to
- * finish; the second signal starts the five seconds, the third ends them. */
+ * finish; the second signal starts the five seconds, the third ends them. When the reader of our output is gone (| head) all
+ * ranks get SIGPIPE. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -70,9 +71,29 @@ static bool stopped_in_order(const aci_job *j, int r) {
          atomic_load(&j->segment.head->stop_at) != 0;
 }
 
+/* Ends the job as a closed pipe ends a filter: by SIGPIPE, without a word. Not where the caller ignores it, nor a job that
+ * has failed already. */
+static bool end_by_pipe(aci_job *j) {
+  if (j->pipe_action.sa_handler == SIG_IGN || j->failed >= 0) return false;
+  if (j->pipe_closed) return true;
+  j->pipe_closed = true;
+  j->term_at = 0;
+  j->kill_at = aci_now_ns() + KILL_MS * MS;
+  send_all(j, SIGPIPE, true);
+  return true;
+}
+
+/* Did a rank that writes to our descriptors itself end since their reader is gone? */
+static bool ended_by_pipe(const aci_job *j, int r) {
+  const aci_rank *p = &j->ranks[r];
+  return p->sig == SIGPIPE && p->ended_by == 0 && (aci_reader_gone(j->o->fd_out) || aci_reader_gone(j->o->fd_err));
+}
+
 /* What the end of these ranks means for the others. */
 static void on_ends(aci_job *j, const int *batch, int n) {
   const int worst = choose(j, batch, n);
+  for (int i = 0; i < n; i++) /* before their pages tell the others of their end, who would speak of it */
+    if (ended_by_pipe(j, batch[i]) && end_by_pipe(j)) break;
   for (int i = 0; i < n; i++) {
     const aci_rank *p = &j->ranks[batch[i]];
     aci_page *page = page_of(j, batch[i]);
@@ -85,7 +106,7 @@ static void on_ends(aci_job *j, const int *batch, int n) {
   }
   if (worst < 0) return;
   if (j->failed < 0) j->failed = worst;
-  if (stopped_in_order(j, worst)) return;
+  if (stopped_in_order(j, worst) || j->pipe_closed) return;
   char text[512];
   aci_cause_of(j, worst, text, sizeof text);
   aci_abort_segment(j->segment.head, AC_PEER, j->first + worst, text);
@@ -228,6 +249,7 @@ static void turn(aci_job *j, int timeout_ms) {
   serve_deadlines(j);
   aci_sink_flush(&j->out);
   aci_sink_flush(&j->err);
+  if (j->out.closed || j->err.closed) end_by_pipe(j);
 }
 
 void aci_supervise(aci_job *j) {

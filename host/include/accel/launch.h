@@ -40,7 +40,8 @@ typedef struct ac_launch_options {
 
 typedef struct ac_launch_result {
   int exit_status; /* 0, else that of the first rank that failed (128 + N: it was ended by signal N) */
-  int signal;      /* the signal that asked this process to stop, when that is how the job ended; else 0 */
+  int signal;      /* the signal that asked this process to stop, when that is how the job ended; SIGPIPE: the reader of our
+                      output is gone, and the caller did not ignore that; else 0 */
 } ac_launch_result;
 
 /* Runs the job. AC_OK: every rank exited with 0, or the job was interrupted (result->signal). PEER: a rank failed, and *e is

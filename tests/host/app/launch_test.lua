@@ -243,7 +243,7 @@ end)
 print("stopped", ok, err.code)
 error(err, 0)
 ]])
-local commands = both:gsub("^%$R", "setsid $R"):gsub("loop.lua", "command.lua '%%%%s'")
+local commands = both:gsub("^%$R", "setsid $R"):gsub("loop.lua", "command.lua '%%s'")
 o = check(commands:format("sleep 0.05") .. "kill -INT -$p; " .. finish_o, 130,
   { "stopped\tfalse\tinterrupted", "[rank 1] stopped\tfalse\tinterrupted" })
 timely(function() -- where it is lost the launcher kills the ranks after five seconds
@@ -338,6 +338,24 @@ check("$R --num_processes 2 --max_restarts 1 again.lua", 3, "try\t1\n", "accel-r
 
 -- A reader that leaves.
 check("$R --num_processes 2 -e 'for i = 1, 20000 do print(i) end' 2> e | head -n 1 > o; cat o", 0, "1\n")
+-- A closed pipe ends the job without a word, whichever rank wrote to it, also where the others wait; a caller that ignores
+-- SIGPIPE has the output dropped.
+write("filter.lua", [[
+local dist = require("accel").dist
+local writes = os.getenv "RANK" == arg[1] or arg[1] == "all"
+for i = 1, 20000 do
+  if writes then print("line") io.stdout:flush() end
+  if i == 10000 then dist.barrier() end
+end
+while true do dist.barrier() end
+]])
+local closed = "{ $R --num_processes 2 filter.lua %s 2> e; echo $? > status; } | head -n 1 > o; cat e status"
+for _, who in ipairs { "0", "1", "all" } do
+  o = check(closed:format(who), 0)
+  assert(o == "141\n", who .. ": " .. o)
+end
+check("trap '' PIPE; { $R --num_processes 2 -e 'for i = 1, 20000 do if os.getenv \"RANK\" == \"1\" then print(i) end end' 2> e; "
+  .. "echo $? > status; } | head -n 1 > o; cat e status", 0, "0\n")
 
 -- Several machines: here two launchers that know each other's address only.
 write("four.lua", [[

@@ -176,7 +176,7 @@ static void test_stuck(void **state) {
   close(fd[0]);
   aci_sink_put(&s, big, 10);
   aci_sink_flush(&s);
-  assert_true(s.dead);
+  assert_true(s.dead && s.closed);
   aci_sink_put(&s, big, 10);
   assert_int_equal(aci_sink_waiting(&s), 0);
   signal(SIGPIPE, was);
