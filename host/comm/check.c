@@ -81,8 +81,6 @@ ac_status aci_coll_check(const ac_group *g, const ac_coll *c, ac_err *e) {
     if (c->op == AC_REDUCE_MEAN && !is_float)
       return AC_FAIL(e, DTYPE, "%s: the mean of %s is no %s; cast to a float dtype", name, ac_dtype_name(c->dtype),
                      ac_dtype_name(c->dtype));
-    if (c->dtype == AC_BOOL && c->op != AC_REDUCE_MAX && c->op != AC_REDUCE_MIN)
-      return AC_FAIL(e, DTYPE, "%s: bool takes max (or) and min (and), not %s", name, ac_reduce_op_name(c->op));
     if (!is_float && !ac_dtype_is_int(c->dtype) && c->dtype != AC_BOOL)
       return AC_FAIL(e, DTYPE, "%s: %s is for storage only", name, ac_dtype_name(c->dtype));
   }

@@ -140,7 +140,8 @@ static const kernels table[AC_DTYPE_COUNT][AC_REDUCE_OPS] = {
     [AC_I16] = {ROWS(i16)},
     [AC_I8] = {ROWS(i8)},
     [AC_U8] = {ROWS(u8)},
-    [AC_BOOL] = {[AC_REDUCE_MIN] = ROW(u8, min), [AC_REDUCE_MAX] = ROW(u8, max)}, /* and, or */
+    [AC_BOOL] = {[AC_REDUCE_SUM] = ROW(u8, max), [AC_REDUCE_MAX] = ROW(u8, max),   /* or, also as a sum: no count */
+                 [AC_REDUCE_PROD] = ROW(u8, min), [AC_REDUCE_MIN] = ROW(u8, min)}, /* and */
 };
 
 typedef struct scratch {

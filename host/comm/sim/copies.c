@@ -39,7 +39,7 @@ static double real(ac_reduce_op op, double x, int64_t copies) {
 
 void aci_sim_copies(ac_dtype dt, ac_reduce_op op, int64_t copies, const void *src, void *dst, int64_t n) {
   if (n <= 0) return;
-  if ((op != AC_REDUCE_SUM && op != AC_REDUCE_PROD) || copies == 1) {
+  if ((op != AC_REDUCE_SUM && op != AC_REDUCE_PROD) || copies == 1 || dt == AC_BOOL) {
     if (dst != src) memmove(dst, src, (size_t)n * ac_dtype_bytes(dt));
     return;
   }

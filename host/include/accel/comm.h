@@ -60,8 +60,8 @@ AC_API const char *ac_reduce_op_name(ac_reduce_op op); /* "sum" "mean" "min" "ma
  *   SEND, RECV      send[count] -> recv[count] of the rank `root`; tag tells messages of one pair apart
  * A part has `count` elements, or counts[r] (P numbers, the same list on all ranks; for ALL_TO_ALL what this rank sends to
  * each, with recv_counts what it gets). send may equal recv where both have the same place for the same elements
- * (ALL_REDUCE, REDUCE, own part of ALL_GATHER, GATHER, SCATTER, REDUCE_SCATTER). MEAN needs a float dtype; bool takes
- * MAX (or) and MIN (and). */
+ * (ALL_REDUCE, REDUCE, own part of ALL_GATHER, GATHER, SCATTER, REDUCE_SCATTER). MEAN needs a float dtype; of bools
+ * SUM and MAX are or, PROD and MIN are and. */
 typedef struct ac_coll {
   ac_coll_kind kind;
   ac_dtype dtype;

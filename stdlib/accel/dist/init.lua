@@ -23,8 +23,8 @@ local home = {
   hooks = "hooks", LocalSGD = "local_sgd", -- for data parallelism: nn.parallel
 }
 
---- The reductions, for all_reduce, reduce and reduce_scatter: each is its name as a string. AVG is for floats, bool
---- takes MAX (or) and MIN (and).
+--- The reductions, for all_reduce, reduce and reduce_scatter: each is its name as a string. AVG is for floats;
+--- of bools SUM and MAX are or, PRODUCT and MIN are and.
 dist.ReduceOp = { SUM = "sum", AVG = "avg", MIN = "min", MAX = "max", PRODUCT = "prod" }
 
 --- Whether ranks can be used at all: always true here.

@@ -61,7 +61,8 @@ static void store(ac_dtype dt, void *p, int64_t i, value v) {
 
 static value join(ac_dtype dt, ac_reduce_op op, value a, value b) {
   value v = {0};
-  if (dt == AC_F64) v.d = JOIN(a.d, b.d);
+  if (dt == AC_BOOL) v.i = op == AC_REDUCE_SUM || op == AC_REDUCE_MAX ? a.i | b.i : a.i & b.i;
+  else if (dt == AC_F64) v.d = JOIN(a.d, b.d);
   else if (ac_dtype_is_float(dt)) v.f = JOIN(a.f, b.f);
   else if (op == AC_REDUCE_PROD) v.i = (int64_t)((uint64_t)a.i * (uint64_t)b.i);
   else if (op == AC_REDUCE_MIN) v.i = a.i < b.i ? a.i : b.i;
@@ -95,7 +96,6 @@ static void fill(ac_dtype dt, unsigned char *p, int64_t count, uint64_t *seed) {
 }
 
 static bool allowed(ac_dtype dt, ac_reduce_op op) {
-  if (dt == AC_BOOL) return op == AC_REDUCE_MIN || op == AC_REDUCE_MAX;
   return op != AC_REDUCE_MEAN || ac_dtype_is_float(dt);
 }
 

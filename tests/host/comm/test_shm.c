@@ -221,7 +221,7 @@ static void barrier(ac_group *g) {
 static void every_kind(rank *r, job *j) {
   static const ac_reduce_op float_ops[] = {AC_REDUCE_SUM, AC_REDUCE_MEAN, AC_REDUCE_MIN, AC_REDUCE_PROD};
   static const ac_reduce_op int_ops[] = {AC_REDUCE_SUM, AC_REDUCE_MAX, AC_REDUCE_PROD, AC_REDUCE_MIN};
-  static const ac_reduce_op bool_ops[] = {AC_REDUCE_MAX, AC_REDUCE_MIN, AC_REDUCE_MAX, AC_REDUCE_MIN};
+  static const ac_reduce_op bool_ops[] = {AC_REDUCE_MAX, AC_REDUCE_MIN, AC_REDUCE_SUM, AC_REDUCE_PROD};
   const ac_reduce_op *ops = j->dt == AC_BOOL ? bool_ops : ac_dtype_is_float(j->dt) ? float_ops : int_ops;
   if (j->dt <= AC_BOOL) {
     reductions(r, j, AC_COLL_ALL_REDUCE, ops[j->salt % 4]);

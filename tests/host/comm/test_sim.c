@@ -89,6 +89,12 @@ static void test_reductions(void **state) {
   int8_t i8 = -50;
   run(w, (ac_coll){.kind = AC_COLL_ALL_REDUCE, .dtype = AC_I8, .count = 1, .send = &i8, .recv = &i8});
   assert_int_equal(i8, (int8_t)(-300 & 0xff));
+  bool both[2] = {true, false};
+  for (c.op = AC_REDUCE_SUM; c.op <= AC_REDUCE_PROD; c.op++) { /* or and and, not a count */
+    if (c.op == AC_REDUCE_MEAN) continue;
+    run(w, (ac_coll){.kind = AC_COLL_ALL_REDUCE, .op = c.op, .dtype = AC_BOOL, .count = 2, .send = both, .recv = both});
+    assert_true(both[0] == true && both[1] == false);
+  }
   int64_t i64 = -3;
   const ac_coll prod = {.kind = AC_COLL_ALL_REDUCE, .op = AC_REDUCE_PROD, .count = 1};
   c = prod;

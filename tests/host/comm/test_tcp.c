@@ -201,7 +201,7 @@ static void ring(const job *j) {
 static void every_kind(const job *j) {
   static const ac_reduce_op float_ops[] = {AC_REDUCE_SUM, AC_REDUCE_MEAN, AC_REDUCE_MIN, AC_REDUCE_PROD};
   static const ac_reduce_op int_ops[] = {AC_REDUCE_SUM, AC_REDUCE_MAX, AC_REDUCE_PROD, AC_REDUCE_MIN};
-  static const ac_reduce_op bool_ops[] = {AC_REDUCE_MAX, AC_REDUCE_MIN, AC_REDUCE_MAX, AC_REDUCE_MIN};
+  static const ac_reduce_op bool_ops[] = {AC_REDUCE_MAX, AC_REDUCE_MIN, AC_REDUCE_SUM, AC_REDUCE_PROD};
   const ac_reduce_op *ops = j->dt == AC_BOOL ? bool_ops : ac_dtype_is_float(j->dt) ? float_ops : int_ops;
   reduction(j, AC_COLL_ALL_REDUCE, ops[j->salt % 4]);
   reduction(j, AC_COLL_REDUCE, ops[j->salt / 2 % 4]);

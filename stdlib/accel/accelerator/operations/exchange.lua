@@ -241,7 +241,7 @@ end
 local REDUCTIONS = { sum = "sum", mean = "sum", max = "max" }
 
 --- Each tensor reduced over the ranks, on every rank, then multiplied by scale. reduction: "sum", "mean", "max"; "none"
---- leaves every rank its own. Means of integers are floats.
+--- leaves every rank its own. Means of integers and of bools are floats; a "sum" of bools is their or.
 --- example: accel.accelerator.reduce(accel.tensor { 1, 2 }, "sum", 0.5) --> { 0.5, 1 }
 ---@param tensor any
 ---@param reduction? string "mean"
@@ -260,6 +260,9 @@ function M._reduce(default, tensor, ...)
   for k, t in ipairs(list) do list[k] = t:clone() end
   if P > 1 and o.reduction ~= "none" then
     local op = REDUCTIONS[o.reduction]
+    for k, t in ipairs(list) do -- the sum of bools is their or
+      if o.reduction == "mean" and t.dtype == "bool" then list[k] = t:to "f32" end
+    end
     coalesce.each(list, function(t) dist.all_reduce(t, op) end)
   end
   if factor ~= 1 or o.reduction == "mean" then
