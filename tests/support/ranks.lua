@@ -28,9 +28,9 @@ M.sample = dofile(M.tests .. "support/sample.lua")
 
 -- What the launcher says where machines are small.
 local NOISE <const> = "[^\n]*launch: %d+ ranks share %d+ CPUs?\n"
--- As root, on fewer cores than ranks; Open MPI leaks on its own.
+-- As root, on fewer cores than ranks (Open MPI 4, Open MPI 5); Open MPI leaks on its own.
 local MPIRUN <const> = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 "
-  .. "ASAN_OPTIONS=detect_leaks=0 "
+  .. "PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe ASAN_OPTIONS=detect_leaks=0 "
 
 --- Runs this script on n ranks (nil: without a launcher), however it ends: output, errors, exit status, command.
 ---@param n? integer

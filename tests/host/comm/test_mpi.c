@@ -347,6 +347,7 @@ static int job(int n, const char *what, const char *env) {
   if (n > 0) snprintf(launcher, sizeof launcher, "mpirun -n %d", n);
   snprintf(command, sizeof command,
            "exec env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 "
+           "PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe " /* of Open MPI 5 */
            "ASAN_OPTIONS=detect_leaks=0 %s ACCEL_TEST_CASE=%s timeout -k 1 300 %s '%s' 2>&1 </dev/null",
            env, what, launcher, self);
   const double began = seconds();
