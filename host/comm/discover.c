@@ -149,7 +149,9 @@ static ac_status read_address(aci_place *p, ac_err *e) {
   AC_TRY(number("MASTER_PORT", 65535, &port, e));
   if (address != NULL && address[0] != 0) {
     if (strlen(address) >= sizeof p->address) return AC_FAIL(e, INVALID, "MASTER_ADDR is too long");
-    snprintf(p->address, sizeof p->address, "%s", address);
+    const size_t n = strlen(address);
+    const bool brackets = n > 2 && address[0] == '[' && address[n - 1] == ']'; /* [::1], as in a URL */
+    snprintf(p->address, sizeof p->address, "%.*s", (int)(brackets ? n - 2 : n), address + brackets);
   } else if (p->local_size == p->size) {
     snprintf(p->address, sizeof p->address, "127.0.0.1");
   } else if (strcmp(p->source, "Slurm") == 0) {

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -82,8 +83,18 @@ ac_status aci_peer_info_check(const aci_peer_info *ours, const aci_peer_info *th
 }
 
 /* ---- names ---- */
+/* "localhost" is the loopback by its name (RFC 6761): no resolver and no /etc/hosts is asked, which containers may lack. */
+static int loopback(char (*out)[ACI_ADDRESS], int max) {
+  static const char *const numeric[] = {"127.0.0.1", "::1"};
+  int n = 0;
+  for (; n < 2 && n < max; n++) snprintf(out[n], ACI_ADDRESS, "%s", numeric[n]);
+  return n;
+}
+
 int aci_resolve(const char *host, char (*out)[ACI_ADDRESS], int max, bool *may_change, char *why, size_t n) {
   struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *all = NULL;
+  *may_change = false;
+  if (strcasecmp(host, "localhost") == 0) return loopback(out, max);
   const int rc = getaddrinfo(host, NULL, &hints, &all);
   int count = 0;
   *may_change = rc == EAI_AGAIN || rc == EAI_SYSTEM;

@@ -2,11 +2,23 @@
  * fit, each told in one line on the ranks it concerns. */
 #include "host/comm/tcp_ranks.h"
 
+#include <dlfcn.h>
+#include <netdb.h>
 #include <netinet/in.h>
 
 #include "comm/tcp/rendezvous.h"
 
 static char script_paths[2][256];
+static bool no_resolver; /* names are not found, as where /etc/hosts is empty */
+
+int getaddrinfo(const char *name, const char *service, const struct addrinfo *hints, struct addrinfo **all) {
+  int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+  void *symbol = dlsym(RTLD_NEXT, "getaddrinfo");
+  memcpy(&real, &symbol, sizeof real);
+  struct addrinfo numeric = hints != NULL ? *hints : (struct addrinfo){0};
+  if (no_resolver) numeric.ai_flags |= AI_NUMERICHOST;
+  return real(name, service, &numeric, all);
+}
 
 static void write_scripts(void) {
   static const char *const names[2] = {"one.lua", "other.lua"};
@@ -109,6 +121,23 @@ static void slow_starters(void **state) {
 static void name_of_loopback(void **state) {
   join_all(4, &(join_case){.machines = 2, .address = "localhost"});
   all_joined(4, 2);
+}
+
+/* The loopback is found without a resolver, however it is written. */
+static void without_resolver(void **state) {
+  char why[64];
+  const int fd = aci_socket_listen("::1", 0, NULL, why, sizeof why);
+  static const char *const names[] = {"localhost", "LocalHost", "127.0.0.1", "::1", "[::1]"};
+  const size_t n = fd >= 0 ? sizeof names / sizeof names[0] : 3; /* IPv6 may be missing */
+  if (fd >= 0) close(fd);
+  no_resolver = true;
+  for (size_t i = 0; i < n; i++) {
+    join_all(2, &(join_case){.address = names[i]});
+    all_joined(2, 2);
+  }
+  join_all(2, &(join_case){.machines = 2, .address = "localhost"});
+  all_joined(2, 2);
+  no_resolver = false;
 }
 
 static void six(void **state) {
@@ -292,6 +321,7 @@ int main(void) {
       AC_TEST_TIMED(joins),
       AC_TEST_TIMED(slow_starters),
       AC_TEST_TIMED(name_of_loopback),
+      AC_TEST_TIMED(without_resolver),
       AC_TEST_TIMED(six),
       AC_TEST_TIMED(strangers),
       AC_TEST_TIMED(other_script),
