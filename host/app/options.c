@@ -283,6 +283,7 @@ bool app_options_parse(int argc, char **argv, app_options *o) {
   int i = 1, n = 0;
   o->rank_argv[n++] = argv[0];
   for (; i < argc; i++) {
+    /* rank_argv keeps the words of options that ranks need as well; those of the launcher are left out */
     const int begin = i;
     const app_option *opt = NULL;
     if (argv[i][0] != '-' || argv[i][1] == 0) break;

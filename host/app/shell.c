@@ -48,7 +48,8 @@ ac_status app_execute(void *user, ac_ctx *c, int n_args, const ac_host_value *ar
     code = WTERMSIG(status);
     how = "signal";
   }
-  results[0] = status == 0 ? (ac_host_value){.type = AC_HOST_BOOL, .b = true} : (ac_host_value){.type = AC_HOST_NIL};
+  results[0] =
+      status == 0 ? (ac_host_value){.type = AC_HOST_BOOL, .b = true} : (ac_host_value){.type = AC_HOST_NIL};
   results[1] = (ac_host_value){.type = AC_HOST_STRING, .s = how, .len = strlen(how)};
   results[2] = (ac_host_value){.type = AC_HOST_INT, .i = code};
   *n_results = 3;

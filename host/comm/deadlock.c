@@ -49,6 +49,7 @@ static void find_ring(const ac_world *w, aci_deadlock_probe *l) {
     all[i] = read_node(w, i, NULL);
     from[i] = -1;
   }
+  /* edges go from a rank to those it waits for; from[] leads back along the search */
   queue[tail++] = me;
   while (head < tail && last < 0) {
     const int at = queue[head++];

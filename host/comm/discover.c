@@ -178,6 +178,7 @@ ac_status aci_discover(aci_place *p, ac_err *e) {
     return AC_FAIL(e, INVALID, "a rank of accel-run joins its world once; it was left already");
   if (fds != NULL && (strcmp(fds, "none") == 0 || strncmp(fds, "joined=", 7) == 0)) return AC_OK;
   const bool ours = fds != NULL && fds[0] != 0;
+  /* the first complete set is believed; later ones must agree, except Slurm's and all beside our own launcher's */
   bool found = false;
   for (int i = 0; i < N_LAUNCHERS; i++) {
     aci_place other = *p;
@@ -203,6 +204,7 @@ ac_status aci_discover(aci_place *p, ac_err *e) {
   AC_TRY(number("GROUP_RANK", INT_MAX, &machine, e));
   AC_TRY(number("GROUP_WORLD_SIZE", INT_MAX, &machines, e));
   const bool named = found && (ours || strcmp(p->source, "torchrun") == 0);
+  /* without GROUP_RANK machines are taken to have equally many ranks each */
   p->machines = named && machines > 0 ? machines : (p->size + p->local_size - 1) / p->local_size;
   if (p->machine <= 0) p->machine = named && machine >= 0 ? machine : (p->rank - p->local_rank) / p->local_size;
   AC_TRY(number("TORCHELASTIC_RESTART_COUNT", INT_MAX, &p->restart, e));

@@ -74,6 +74,7 @@ ac_status ac_group_new(ac_world *w, int n, const int *ranks, const char *site, a
     return AC_FAIL(e, OOM, "new_group: no memory");
   }
   memcpy(g->ranks, ranks, (size_t)n * sizeof *ranks);
+  /* ids rise on every rank with every group of the world, members or not, so that they are the same everywhere */
   g->world = w;
   g->id = w->next_group++;
   g->size = n;

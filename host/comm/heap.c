@@ -202,11 +202,13 @@ ac_status aci_heap_maps_open(ac_world *w, ac_err *e) {
     goto fail;
   }
   AC_GOTO(fail, st, ac_ctx_device(w->ctx, "cpu", &h->dev, e));
+  /* the world's descriptors stay its own; the heap keeps a copy of this rank's for later commits */
   AC_GOTO(fail, st, map_all(h, p->fd_heap, e));
   if ((h->fd = fcntl(p->fd_heap[h->me], F_DUPFD_CLOEXEC, 3)) < 0) {
     st = AC_FAIL(e, IO, "the rank's heap: %s", strerror(errno));
     goto fail;
   }
+  /* two references: the world's and the source's, since blocks may outlive the world */
   const ac_mem_source source = {sizeof source, heap_map, heap_unmap, heap_release, h};
   atomic_fetch_add(&h->refs, 1);
   if ((st = ac_device_set_source(h->dev, AC_MEM_PARAMETER, &source, e)) != AC_OK) {

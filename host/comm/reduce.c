@@ -201,6 +201,7 @@ void aci_reduce(ac_dtype dt, ac_reduce_op op, int n, const void *const *src, int
   }
   const kernels *k = &table[dt][op];
   AC_ASSERT(k->both != NULL);
+  /* the two everyday cases of two sources need no scratch */
   const double by = n;
   if (n == 2 && n_dst == 1 && !streamed) {
     k->both(dst[0], src[0], src[1], count, by);
@@ -217,6 +218,8 @@ void aci_reduce(ac_dtype dt, ac_reduce_op op, int n, const void *const *src, int
   for (int64_t i = 0; i < count; i += step) {
     const int64_t m = count - i < step ? count - i : step;
     for (int r = 0; r < n; r++) at[r] = (const char *)src[r] + i * size;
+    /* a block is reduced once and copied from the cache to the other targets; streamed ones have a block of their own, since
+     a target that bypasses the caches cannot be read back cheaply */
     unsigned char *first = (unsigned char *)dst[0] + i * size;
     block(k, streamed ? result : first, n, at, m, by, &s);
     for (int r = streamed ? 0 : 1; r < n_dst; r++) {

@@ -74,6 +74,7 @@ ac_status aci_segment_make(int n_ranks, aci_segment_map *out, ac_err *e) {
   memcpy(h.magic, magic, sizeof magic);
   if (getrandom(h.run_id, sizeof h.run_id, 0) != (ssize_t)sizeof h.run_id)
     h.run_id[0] = (uint64_t)aci_now_ns();
+  /* head and pages are committed below; slots, stages and mailboxes when they are first used */
   h.at_pages = page_up(sizeof h);
   h.at_slots = page_up(h.at_pages + n * sizeof(aci_page));
   h.at_stages = page_up(h.at_slots + ACI_GROUPS * n * sizeof(aci_slot));

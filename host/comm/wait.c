@@ -81,6 +81,7 @@ static ac_status wait_for(ac_group *g, int only, size_t offset, uint32_t value, 
   aci_deadlock_probe probe;
   probe.checked_at = 0;
   probe.n = 0;
+  /* first the members by bit; each is taken off once its word has come and is not looked at again */
   aci_waiting k = {.g = g,
                    .mine = mine,
                    .began = aci_now_ns(),
@@ -109,6 +110,7 @@ static ac_status wait_for(ac_group *g, int only, size_t offset, uint32_t value, 
     if (st != AC_OK || k.first < 0) break;
     aci_wait_show(&k, shown);
     shown = true;
+    /* shown before it is watched: the ring of a deadlock is found from the pages */
     if ((st = aci_watch(&k, e)) != AC_OK) break;
     nap(&k, &x, ns);
   }

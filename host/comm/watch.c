@@ -84,6 +84,7 @@ static ac_status peers(aci_waiting *k, ac_err *e) {
   aci_watchdog *d = &w->watch;
   const bool ask = k->now - k->began >= PROBE_EVERY && k->now - d->probed >= PROBE_EVERY;
   if (ask) d->probed = k->now;
+  /* only the missing ones: the end of a rank that this wait does not need is no reason to fail */
   for (int i = 0; i < w->place.local_size; i++) {
     if (!aci_bit(k->missing, i)) continue;
     aci_page *p = aci_page_of(w->segment.head, i);

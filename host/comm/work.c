@@ -237,6 +237,7 @@ ac_status ac_collective_start(ac_group *g, const ac_coll *c, int n, ac_storage *
   AC_TRY(aci_aborted(w, e));
   if (n > MAX_KEEP) return AC_FAIL(e, INVALID, "%s: more than %d storages", ac_coll_name(c->kind), MAX_KEEP);
   const size_t lists = (c->counts != NULL ? (size_t)g->size : 0) + (c->recv_counts != NULL ? (size_t)g->size : 0);
+  /* the caller's lists of counts may end with its call: both are copied */
   ac_work *k = calloc(1, sizeof *k);
   if (k == NULL || (lists > 0 && (k->counts = malloc(lists * sizeof *k->counts)) == NULL)) {
     free(k);
@@ -262,11 +263,13 @@ ac_status ac_collective_start(ac_group *g, const ac_coll *c, int n, ac_storage *
     memcpy(at, c->recv_counts, (size_t)g->size * sizeof *at);
     k->coll.recv_counts = at;
   }
+  /* numbered here, in the order of the script, not when it runs: that order is the same on every rank */
   const bool pair = is_pair(k);
   if (!pair) g->seq++;
   aci_desc_fill(g, c, pair ? 0 : g->seq, &k->desc);
   k->coll.site = k->desc.site;
   k->row = aci_record_begin(w, g, c, pair ? 0 : g->seq, true);
+  /* storages live until finish(), whatever becomes of the tensors meanwhile */
   for (int i = 0; i < n; i++) ac_storage_retain(k->keep[i] = keep[i]);
   k->n_keep = n;
   atomic_store(&k->ref, 2); /* the caller's and the queue's */

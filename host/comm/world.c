@@ -134,6 +134,7 @@ ac_status ac_world_open(ac_ctx *c, const ac_world_options *o, ac_world **out, ac
   }
   double timeout = o->timeout_s > 0 ? o->timeout_s : ac_params_float(ac_ctx_params(c), "TIMEOUT");
   ac_world_set_timeout(w, timeout);
+  /* what a script starts must not hold the descriptors of a rank open */
   set_cloexec(w->place.fd_control);
   set_cloexec(w->place.fd_segment);
   for (int i = 0; i < w->place.n_heaps; i++) set_cloexec(w->place.fd_heap[i]);
@@ -142,6 +143,7 @@ ac_status ac_world_open(ac_ctx *c, const ac_world_options *o, ac_world **out, ac
   snprintf(w->version, sizeof w->version, "%s", ACCEL_VERSION);
   snprintf(w->script, sizeof w->script, "%s", o->script != NULL ? o->script : "");
   w->script_hash = hash_of(o->script);
+  /* from here on the launcher and the local ranks read this rank's page */
   if (w->place.fd_segment >= 0) {
     AC_GOTO(fail, st, aci_segment_open(w->place.fd_segment, &w->segment, e));
     if ((int)w->segment.head->n_ranks != w->place.local_size) {
@@ -166,6 +168,7 @@ ac_status ac_world_open(ac_ctx *c, const ac_world_options *o, ac_world **out, ac
     st = e != NULL ? e->code : AC_UNSUPPORTED;
     goto fail;
   }
+  /* before joining: peers may address this rank's heap as soon as it has joined */
   if (w->segment.head != NULL) AC_GOTO(fail, st, aci_heap_maps_open(w, e));
   AC_GOTO(fail, st, w->backend->join(w, e));
   joined = true;
@@ -174,6 +177,7 @@ ac_status ac_world_open(ac_ctx *c, const ac_world_options *o, ac_world **out, ac
   return AC_OK;
 fail:
   if (joined) w->backend->leave(w, NULL);
+  /* one that has joined has told its peers by leave */
   if (!joined && w->page != NULL) atomic_store(&w->page->state, ACI_FAILED);
   world_free(w);
   return st;

@@ -205,6 +205,7 @@ static ac_status attempt(aci_job *j, int *root, ac_launch_result *result, ac_err
     st = AC_FAIL(e, OOM, "no memory for %d ranks", j->n);
     goto done;
   }
+  /* so that done: may free what was not started */
   for (int r = 0; r < j->n; r++) {
     j->heaps[r] = j->ranks[r].out.fd = j->ranks[r].err.fd = j->ranks[r].log = -1;
     j->ranks[r].ended = true;
@@ -215,6 +216,7 @@ static ac_status attempt(aci_job *j, int *root, ac_launch_result *result, ac_err
   for (int r = 0; r < j->n && st == AC_OK; r++) st = aci_rank_start(j, r, e);
   if (st == AC_OK && j->o->front_argv != NULL) st = aci_front_start(j, e);
   aci_consoles_close(j); /* an end of file is how either side sees that the other is gone */
+  /* ranks that were started already are ended and collected before their memory goes */
   if (st != AC_OK) {
     for (int r = 0; r < j->n; r++)
       if (!j->ranks[r].ended) kill(j->ranks[r].pid, SIGKILL);
@@ -319,6 +321,7 @@ ac_status ac_launch(const ac_launch_options *o, ac_launch_result *result, ac_err
     return AC_FAIL(e, INVALID, "max_restarts and monitor_interval cannot be negative");
   aci_job *j = calloc(1, sizeof *j);
   if (j == NULL) return AC_FAIL(e, OOM, "no memory for a job");
+  /* the job owns its CPUs, sinks and descriptors; what is of one attempt ends with it */
   j->o = o;
   j->null_fd = j->script_fd = j->port_fd = j->signal_fd = j->segment.fd = -1;
   j->out.fd = j->err.fd = -1;

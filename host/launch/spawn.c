@@ -196,6 +196,7 @@ ac_status aci_rank_start(aci_job *j, int r, ac_err *e) {
   child_plan p = {.launcher = getpid()};
   int w[2] = {-1, -1};
   ac_status st;
+  /* l owns the strings of ours, env only the array; the child has copies of both after exec */
   fill(j, r, &l);
   char **env = block_of(&l);
   p.env = env;
@@ -218,6 +219,7 @@ ac_status aci_rank_start(aci_job *j, int r, ac_err *e) {
   j->ranks[r].ended = false;
   j->alive++;
 done:
+  /* the rank's ends of the pipes are its own: ours would keep them from ending */
   for (int i = 0; i < 2; i++)
     if (w[i] >= 0) close(w[i]);
   if (p.cpus != NULL) CPU_FREE(p.cpus);

@@ -140,6 +140,7 @@ static void reap(aci_job *j) {
     siginfo_t si;
     memset(&si, 0, sizeof si);
     if (waitid(P_ALL, 0, &si, WEXITED | WSTOPPED | WCONTINUED | WNOHANG) != 0 || si.si_pid == 0) break;
+    /* waitid has collected it: its number may be another process's from here on */
     const int r = rank_of(j, si.si_pid);
     if (si.si_pid == j->front_pid && si.si_code != CLD_STOPPED && si.si_code != CLD_TRAPPED && si.si_code != CLD_CONTINUED)
       front_ended(j, &si);
@@ -168,6 +169,7 @@ static void reap(aci_job *j) {
         batch[n++] = r;
     }
   }
+  /* all that ended together first: which of them is the cause is told from the whole batch */
   on_ends(j, batch, n);
   for (int i = 0; i < n; i++) { /* its last words; what it started may hold the pipe open for longer */
     aci_rank *p = &j->ranks[batch[i]];

@@ -50,6 +50,7 @@ ac_status aci_link_relay(aci_run *x, int left, aci_parts in, int right, aci_part
   for (int i = 0; i < WINDOW; i++) rb->m[i].over = sb->m[i].over = true;
   rb->n = sb->n = WINDOW;
   cursor to_get = {.parts = in}, to_send = {.parts = out};
+  /* posted - came and sent - gone are the requests under way, at most WINDOW each; a piece is sent once its elements are here */
   int64_t here = 0, got = 0; /* elements that may be sent: own ones, received ones */
   unsigned posted = 0, came = 0, sent = 0, gone = 0;
   int64_t began = aci_now_ns();

@@ -263,6 +263,7 @@ static int poll_all(aci_mpi_transfer *const *t, int n, char *why) {
     snprintf(why, ACI_MPI_TEXT, "no memory for %d requests", total);
     return -1;
   }
+  /* the requests of all transfers in one array: owner and place lead back from MPI's indices */
   for (int i = 0; i < n; i++) {
     if (t[i] == NULL || t[i]->over) continue;
     for (int j = 0; j < t[i]->requests->n; j++) {

@@ -273,6 +273,7 @@ static ac_status progress(ac_world *w, aci_request *const *m, int n, int wait_ms
     s->batch = more;
     s->room = n;
   }
+  /* the batch borrows the requests' transfers for one poll; collect drops those that are over */
   int under_way = 0;
   for (int i = 0; i < n; i++) {
     s->batch[i] = m[i]->over ? NULL : m[i]->impl;

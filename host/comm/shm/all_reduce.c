@@ -85,6 +85,7 @@ static ac_status reduce(const plan *p, int64_t k, ac_err *e) {
   void *dst[ACI_MAX_LOCAL];
   int n_dst = 0;
   bool out = false, moves = false; /* moves: some result lies elsewhere than its source */
+  /* sources in rank order, which fixes the tree of additions, and where each result goes at once */
   for (int r = 0; r < c->n; r++) {
     const aci_desc *d = c->s->desc[r];
     unsigned char *heap = NULL;
@@ -111,9 +112,11 @@ static ac_status reduce(const plan *p, int64_t k, ac_err *e) {
     }
     moves |= dst[n_dst - 1] != src[r];
   }
+  /* members without a heap copy the result out of this rank's stage after the next barrier */
   if (out) dst[n_dst++] = c->s->stage->out[buffer(p, k)];
   const bool streamed = moves && !out && bytes * (size_t)n_dst >= STREAM_FROM;
   const int64_t most = (int64_t)(BLOCK / c->size);
+  /* in blocks, so that an abort ends a long reduction */
   for (int64_t i = 0; i < s.count; i += most) {
     const int64_t m = s.count - i < most ? s.count - i : most;
     aci_reduce(x->dtype, x->op, c->n, src, n_dst, dst, m, streamed);
@@ -172,6 +175,7 @@ ac_status aci_shm_all_reduce(aci_shm_call *c, ac_err *e) {
   }
   AC_TRY(aci_shm_meet(c, e));
 
+  /* all members decide alike, from the descriptors that they have compared: the number of barriers must be the same */
   bool send_heap = false, all_heap = true;
   for (int r = 0; r < c->n; r++) {
     const aci_desc *d = c->s->desc[r];
@@ -191,6 +195,7 @@ ac_status aci_shm_all_reduce(aci_shm_call *c, ac_err *e) {
     if (c->d->where_send == ACI_PRIVATE && k + 1 < p.pieces) copy_in(&p, k + 1);
     AC_TRY(reduce(&p, k, e));
     if (gets && k > 0) copy_out(&p, k - 1);
+    /* the last barrier keeps users from writing to buffers that others still read or write */
     if (k + 1 < p.pieces || !p.scatter || send_heap) AC_TRY(aci_shm_barrier(c, e));
   }
   if (gets) copy_out(&p, p.pieces - 1);

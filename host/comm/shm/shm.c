@@ -102,6 +102,7 @@ static ac_status group_open(ac_group *g, ac_err *e) {
   const size_t n = (size_t)g->size;
   aci_shm_group *s = calloc(1, sizeof *s + n * (sizeof *s->slot + sizeof *s->desc + sizeof *s->local));
   if (s == NULL) return AC_FAIL(e, OOM, "no memory for a group of %d ranks", g->size);
+  /* one allocation: the struct and its three arrays */
   s->slot = (aci_slot **)(s + 1);
   s->desc = (const aci_desc **)(s->slot + n);
   s->local = (int *)(s->desc + n);
@@ -124,6 +125,7 @@ static ac_status group_open(ac_group *g, ac_err *e) {
   s->base = g == w->all ? 0 : atomic_load(&h->base[g->slot]);
   atomic_store(&s->own->arrived, s->base);
   atomic_store(&s->own->phase, s->base);
+  /* an abort wakes the sleepers of slots below n_slots only */
   uint32_t used = atomic_load(&h->n_slots);
   while (used <= (uint32_t)g->slot &&
          !atomic_compare_exchange_weak(&h->n_slots, &used, (uint32_t)g->slot + 1)) {

@@ -225,6 +225,7 @@ static ac_status link_all(linking *k, ac_err *e) {
 
 ac_status aci_mesh_connect(aci_mesh *m, const aci_peer_info *infos, ac_err *e) {
   memcpy(m->infos, infos, (size_t)m->size * sizeof *infos);
+  /* all ranks compare the same infos in the same order, so that all find the same difference */
   for (int r = 0; r < m->size; r++) {
     bool foreign;
     char text[400];
@@ -246,6 +247,7 @@ ac_status aci_mesh_connect(aci_mesh *m, const aci_peer_info *infos, ac_err *e) {
   }
   if (k == NULL || k->dials == NULL || k->polls == NULL)
     st = AC_FAIL(e, OOM, "no memory to link %d ranks", m->size);
+  /* connections of the rendezvous are links already */
   for (int r = 0; r < m->rank && st == AC_OK; r++)
     if (m->peers[r].fd < 0) k->dials[k->n_dials++] = (dial){.rank = r, .fd = -1};
   if (st == AC_OK) st = link_all(k, e);
@@ -257,6 +259,7 @@ ac_status aci_mesh_connect(aci_mesh *m, const aci_peer_info *infos, ac_err *e) {
     free(k->polls);
     free(k);
   }
+  /* nobody connects any more; what was accepted without a right hello was dropped above */
   if (m->listener >= 0) close(m->listener);
   m->listener = -1;
   return st;

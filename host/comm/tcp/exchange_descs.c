@@ -135,6 +135,7 @@ ac_status aci_mesh_exchange_descs(aci_mesh *m, ac_group *g, const aci_desc *d, a
   AC_TRY(aci_aborted(m->world, e));
   if (g->size > FEW && (ranks = malloc(2 * (size_t)g->size * sizeof *ranks)) == NULL)
     return AC_FAIL(e, OOM, "no memory for the descriptors of %d ranks", g->size);
+  /* one allocation for both lists of missing ranks, by group rank and by global rank */
   exchange s = {.m = m,
             .g = g,
             .mine = d,
@@ -145,6 +146,7 @@ ac_status aci_mesh_exchange_descs(aci_mesh *m, ac_group *g, const aci_desc *d, a
   s.checked = s.began;
   all[g->rank] = *d;
   pthread_mutex_lock(&m->lock);
+  /* from the next rank on, so that not all send to rank 0 first */
   for (int i = 1; i < g->size; i++) {
     const int r = (g->rank + i) % g->size;
     s.missing[s.n++] = r;
@@ -155,6 +157,7 @@ ac_status aci_mesh_exchange_descs(aci_mesh *m, ac_group *g, const aci_desc *d, a
   }
   pthread_mutex_unlock(&m->lock);
   const ac_status st = run(&s, e);
+  /* the others were told of this wait and count on being told that it is over */
   if (s.told != 0) {
     pthread_mutex_lock(&m->lock);
     aci_mesh_wait_over(m);

@@ -270,6 +270,7 @@ static ssize_t receive(aci_peer *p, unsigned char *nowhere, size_t nowhere_bytes
 
 bool aci_in_read(aci_mesh *m, int rank) {
   aci_peer *p = &m->peers[rank];
+  /* data of transfers that were cancelled is read into nowhere, to keep the stream in step */
   unsigned char nowhere[4096];
   bool any = false;
   size_t budget = TURN;
@@ -284,6 +285,7 @@ bool aci_in_read(aci_mesh *m, int rank) {
       continue;
     }
     if (p->body_wanted == 0 && take_message(m, rank)) continue;
+    /* one busy peer must not keep the others from being read */
     if (budget == 0) return true;
     const ssize_t k = receive(p, nowhere, sizeof nowhere);
     if (k > 0) {

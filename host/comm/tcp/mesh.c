@@ -70,6 +70,7 @@ ac_status aci_mesh_new(ac_world *w, aci_mesh **out, ac_err *e) {
         e, INVALID,
         "rank %d may open %llu files, links to %zu ranks need more; raise the limit (ulimit -n %zu)",
         w->place.rank, (unsigned long long)files.rlim_cur, size, 2 * (size + OTHER_FILES));
+  /* all that mesh_free looks at is set before the first thing that may fail */
   aci_mesh *m = calloc(1, sizeof *m);
   if (m == NULL) return AC_FAIL(e, OOM, "no memory for links to %d ranks", w->place.size);
   pthread_mutex_init(&m->lock, NULL);

@@ -43,11 +43,13 @@ ac_status aci_peer_info_check(const aci_peer_info *ours, const aci_peer_info *th
              (int)ours->rank);
     return AC_MISMATCH;
   }
+  /* texts of a stranger may be anything; only what has the magic and the protocol gets so far */
   aci_text_clean(t.version, sizeof t.version);
   aci_text_clean(t.run_id, sizeof t.run_id);
   aci_text_clean(t.script, sizeof t.script);
   name(ours, a, sizeof a);
   name(&t, b, sizeof b);
+  /* another job on the same port is refused alone; all differences below are within this job and end it */
   if (t.run_id[0] != 0 && ours->run_id[0] != 0 && strcmp(t.run_id, ours->run_id) != 0) {
     *foreign = true;
     snprintf(text, n,

@@ -135,6 +135,7 @@ static ac_status admit(server *s, inbound *g, ac_err *e) {
   aci_peer_info *c = &g->hello.info;
   char text[ACI_RV_TEXT], source[ACI_ADDRESS];
   bool foreign;
+  /* what does not belong to this job is refused and changes nothing; a difference within the job ends it for all */
   ac_status st = aci_peer_info_check(&m->own, c, &foreign, text, sizeof text);
   if (s->failed != AC_OK) {
     refuse(g->fd, s->failed, s->text);
@@ -162,6 +163,7 @@ static ac_status admit(server *s, inbound *g, ac_err *e) {
     keep_connection(s, g);
     return st;
   }
+  /* the address is where the connection came from; from rank 0's own machine it is left empty, for where rank 0 was reached */
   aci_peer_info *place = &s->infos[c->rank];
   *place = *c;
   aci_text_clean(place->host, sizeof place->host);
