@@ -61,7 +61,7 @@ void aci_cause_of(const aci_job *j, int r, char *buf, size_t n) {
 
 static bool failed(const aci_rank *p) { return p->ended && (p->sig != 0 || p->code != 0); }
 
-int aci_root(const aci_job *j) {
+int aci_root_cause(const aci_job *j) {
   const aci_abort_reason *v = &j->segment.head->abort_reason;
   if (j->failed >= 0 && atomic_load(&v->set) != 0) {
     const int r = v->rank - j->first;
@@ -70,7 +70,7 @@ int aci_root(const aci_job *j) {
   return j->failed;
 }
 
-void aci_root_text(const aci_job *j, int root, char *buf, size_t n) {
+void aci_root_cause_text(const aci_job *j, int root, char *buf, size_t n) {
   const aci_rank *p = &j->ranks[root];
   const aci_abort_reason *v = &j->segment.head->abort_reason;
   char place[400], name[24], log[300] = "";

@@ -225,7 +225,7 @@ static ac_status attempt(aci_job *j, int *root, ac_launch_result *result, ac_err
     goto done;
   }
   aci_supervise(j);
-  *root = aci_root(j);
+  *root = aci_root_cause(j);
   *result = (ac_launch_result){0, 0};
   if (j->pipe_closed) {
     *result = (ac_launch_result){.exit_status = 128 + SIGPIPE, .signal = SIGPIPE};
@@ -241,7 +241,7 @@ static ac_status attempt(aci_job *j, int *root, ac_launch_result *result, ac_err
   } else if (*root >= 0) {
     const aci_rank *p = &j->ranks[*root];
     char text[600];
-    aci_root_text(j, *root, text, sizeof text);
+    aci_root_cause_text(j, *root, text, sizeof text);
     AC_FAIL(e, PEER, "%s", text);
     result->exit_status = p->sig != 0 ? 128 + p->sig : p->code;
     /* after a signal to us the ranks end by it, or as they please; a crash is still a failure */

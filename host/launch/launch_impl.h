@@ -137,9 +137,9 @@ const char *aci_signal_name(int n, char *buf, size_t size); /* "SIGKILL" */
 /* "rank 2 (pid 123) was killed by SIGKILL at train.lua:31 in all_reduce f32 (1000) sum": for the abort reason. */
 void aci_cause_of(const aci_job *j, int r, char *buf, size_t n);
 /* The rank whose doing the end was; -1: nobody failed. */
-int aci_root(const aci_job *j);
+int aci_root_cause(const aci_job *j);
 /* The last line of a failed job. */
-void aci_root_text(const aci_job *j, int root, char *buf, size_t n);
+void aci_root_cause_text(const aci_job *j, int root, char *buf, size_t n);
 uint64_t aci_oom_kills(void); /* of this machine so far */
 
 #endif

@@ -230,7 +230,7 @@ static int add_sink(struct pollfd *p, const aci_sink *s) {
 }
 
 /* One turn: waits for something to do, and does it. */
-static void turn(aci_job *j, int timeout_ms) {
+static void poll_once(aci_job *j, int timeout_ms) {
   struct pollfd p[3 + 2 * ACI_MAX_LOCAL];
   aci_stream *streams[2 * ACI_MAX_LOCAL];
   int n = 0, n_read = 0;
@@ -255,10 +255,10 @@ static void turn(aci_job *j, int timeout_ms) {
 }
 
 void aci_supervise(aci_job *j) {
-  while (j->alive > 0 || j->front_pid != 0) turn(j, next_deadline(j));
+  while (j->alive > 0 || j->front_pid != 0) poll_once(j, next_deadline(j));
   j->term_at = j->kill_at = 0;
   const int n_signals = j->n_signals; /* a console that takes nothing must not keep us */
-  while (aci_sink_waiting(&j->out) + aci_sink_waiting(&j->err) > 0 && j->n_signals == n_signals) turn(j, -1);
+  while (aci_sink_waiting(&j->out) + aci_sink_waiting(&j->err) > 0 && j->n_signals == n_signals) poll_once(j, -1);
 }
 
 bool aci_job_sleep(aci_job *j, double seconds) {
@@ -266,7 +266,7 @@ bool aci_job_sleep(aci_job *j, double seconds) {
   while (j->signal == 0) {
     int64_t left = end - aci_now_ns();
     if (left <= 0) return true;
-    turn(j, left < 1000000 * MS ? (int)((left + MS - 1) / MS) : 1000000);
+    poll_once(j, left < 1000000 * MS ? (int)((left + MS - 1) / MS) : 1000000);
   }
   return false;
 }

@@ -14,7 +14,7 @@
 
 enum {
   MS = 1000000,
-  TURN_MS = 20,
+  POLL_MS = 20,
   MOST_INBOUND = 64,
   INBOUND_MS = 5000,
   ATTEMPT_MS = 3000,
@@ -168,7 +168,7 @@ static int count_missing(const linking *k, int *first) {
   return n;
 }
 
-static void turn(linking *k, int64_t now) {
+static void poll_once(linking *k, int64_t now) {
   aci_mesh *m = k->m;
   int n = 0;
   k->polls[n++] =
@@ -181,7 +181,7 @@ static void turn(linking *k, int64_t now) {
     if (m->peers[d->rank].fd < 0 && d->fd < 0 && now >= d->until) dial_begin(k, d, now);
     k->polls[n++] = (struct pollfd){.fd = d->fd, .events = (short)(d->connected ? POLLIN : POLLOUT)};
   }
-  if (poll(k->polls, (nfds_t)n, TURN_MS) < 0) return;
+  if (poll(k->polls, (nfds_t)n, POLL_MS) < 0) return;
   now = aci_now_ns();
   for (int i = 0; i < k->n_dials; i++)
     if (k->dials[i].fd >= 0) dial_serve(k, &k->dials[i], k->polls[first_dial + i].revents, now);
@@ -218,7 +218,7 @@ static ac_status link_all(linking *k, ac_err *e) {
     if (n == 0) return AC_OK;
     const int64_t now = aci_now_ns();
     if (now > until) return gave_up(k, first, n, e);
-    turn(k, now);
+    poll_once(k, now);
     AC_TRY(aci_mesh_check(k->m, -1, 0, e));
   }
 }

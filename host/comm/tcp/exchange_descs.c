@@ -7,7 +7,7 @@
 #include "comm/tcp/mesh_impl.h"
 #include "comm/wait.h"
 
-enum { MS = 1000000, TURN_MS = 5, OTHERS_GRACE = 30 * MS, TELL_AFTER = 200 * MS, TELL_AGAIN = 20 * MS };
+enum { MS = 1000000, POLL_MS = 5, OTHERS_GRACE = 30 * MS, TELL_AFTER = 200 * MS, TELL_AGAIN = 20 * MS };
 
 typedef struct exchange {
   aci_mesh *m;
@@ -110,7 +110,7 @@ static ac_status check_wait(exchange *s, ac_err *e) {
     return left >= 0 || deadlocked || now - s->differs > OTHERS_GRACE ? mismatch(s, e) : AC_OK;
   if (left >= 0) return aci_mesh_left(m, left, s->mine, e);
   if (deadlocked) return aci_stop(m->world, AC_MISMATCH, -1, e, "%s", text);
-  if (now - s->checked < TURN_MS * (int64_t)MS) return AC_OK;
+  if (now - s->checked < POLL_MS * (int64_t)MS) return AC_OK;
   s->checked = now;
   const int64_t limit = atomic_load_explicit(&m->world->timeout_ns, memory_order_relaxed);
   if (now - s->began > limit) return timed_out(s, now, e);
@@ -124,7 +124,7 @@ static ac_status run(exchange *s, ac_err *e) {
     pthread_mutex_unlock(&s->m->lock);
     if (s->n == 0) return s->differs != 0 ? mismatch(s, e) : AC_OK;
     AC_TRY(check_wait(s, e));
-    aci_mesh_poll(s->m, TURN_MS);
+    aci_mesh_poll(s->m, POLL_MS);
     AC_TRY(aci_mesh_check_end(s->m, e));
   }
 }

@@ -14,7 +14,7 @@
 
 enum {
   MS = 1000000,
-  TURN_MS = 50,
+  POLL_MS = 50,
   AGAIN_MS = 50,
   ATTEMPT_MS = 5000,
   HOPE_MS = 10000,
@@ -131,7 +131,7 @@ static ac_status client_failed(client *v, ac_err *e) {
 static bool wait_event(client *v, short events, int64_t until) {
   for (;;) {
     struct pollfd p = {.fd = v->fd, .events = events};
-    if (poll(&p, 1, TURN_MS) > 0) return true;
+    if (poll(&p, 1, POLL_MS) > 0) return true;
     if (aci_now_ns() > until || aci_aborted(v->m->world, NULL) != AC_OK) return false;
   }
 }

@@ -15,7 +15,7 @@
 
 enum {
   MS = 1000000,
-  TURN_MS = 50,
+  POLL_MS = 50,
   MOST_INBOUND = 256,
   INBOUND_MS = 10000,
   SAY_EVERY_MS = 10000,
@@ -84,7 +84,7 @@ static ac_status begin_listening(server *s, ac_err *e) {
     }
     if (reason != EADDRINUSE || aci_now_ns() > until) return cannot_listen(p, reason, why, e);
     struct pollfd nothing = {.fd = -1};
-    poll(&nothing, 1, TURN_MS);
+    poll(&nothing, 1, POLL_MS);
   }
 }
 
@@ -98,7 +98,7 @@ static bool give(int fd, const void *p, size_t n) {
     if (k > 0 || (k < 0 && errno == EINTR)) continue;
     struct pollfd w = {.fd = fd, .events = POLLOUT};
     if (k == 0 || (errno != EAGAIN && errno != EWOULDBLOCK) || aci_now_ns() > until) return false;
-    poll(&w, 1, TURN_MS);
+    poll(&w, 1, POLL_MS);
   }
   return true;
 }
@@ -219,7 +219,7 @@ static int missing(const server *s, char *list, size_t bytes) {
   return n;
 }
 
-static ac_status turn(server *s, ac_err *e) {
+static ac_status poll_once(server *s, ac_err *e) {
   int n = 0;
   s->polls[n++] =
       (struct pollfd){.fd = s->listener, .events = (short)(s->n_inbound < MOST_INBOUND ? POLLIN : 0)};
@@ -228,7 +228,7 @@ static ac_status turn(server *s, ac_err *e) {
   const int first = n, n_inbound = s->n_inbound;
   for (int i = 0; i < n_inbound; i++)
     s->polls[n++] = (struct pollfd){.fd = s->inbounds[i].fd, .events = POLLIN};
-  if (poll(s->polls, (nfds_t)n, TURN_MS) < 0) return AC_OK;
+  if (poll(s->polls, (nfds_t)n, POLL_MS) < 0) return AC_OK;
   const int64_t now = aci_now_ns();
   for (int r = 1; r < s->m->size; r++)
     if (s->fds[r] >= 0 && s->polls[r].revents != 0) serve_rank(s, r);
@@ -268,7 +268,7 @@ static ac_status wait_for_all(server *s, ac_err *e) {
       ac_log_write(AC_LOG_INFO, "comm", "rank 0 waits at %s for rank%s %s of %d", at, n > 1 ? "s" : "", list,
                    s->m->size);
     }
-    AC_TRY(turn(s, e));
+    AC_TRY(poll_once(s, e));
   }
 }
 
@@ -276,7 +276,7 @@ static ac_status wait_for_all(server *s, ac_err *e) {
 static void tell_late_ones(server *s) {
   char list[96];
   const int64_t until = aci_now_ns() + LINGER_MS * (int64_t)MS;
-  while (missing(s, list, sizeof list) > 0 && aci_now_ns() < until) turn(s, NULL);
+  while (missing(s, list, sizeof list) > 0 && aci_now_ns() < until) poll_once(s, NULL);
 }
 
 static ac_status hand_out(server *s, ac_err *e) {

@@ -376,7 +376,7 @@ static void stopped(void **state) {
 }
 
 /* ---- ranks that wait for each other ---- */
-static void crossed(rank *r) {
+static void deadlocked(rank *r) {
   const int both[2] = {0, 1};
   ac_group *g;
   CHECK_OK(ac_group_new(r->w, 2, both, "groups.lua:1", &g, E_));
@@ -386,8 +386,8 @@ static void crossed(rank *r) {
   if (r->me == 2) note(r, ac_world_group(r->w), &y);
 }
 
-static void crossed_groups(void **state) {
-  run_all(3, crossed, NULL);
+static void deadlocked_groups(void **state) {
+  run_all(3, deadlocked, NULL);
   for (int r = 0; r < 3; r++)
     EXPECT(r, MISMATCH, 1, "rank 0 waits for rank 1 in all_reduce f32 (3) sum at x.lua:1 (group 1)",
            "rank 1 waits for rank 0 in barrier at y.lua:2");
@@ -553,7 +553,7 @@ int main(void) {
       AC_TEST_TIMED(timeouts),
       cmocka_unit_test(slow_is_fine),
       cmocka_unit_test(stopped),
-      AC_TEST_TIMED(crossed_groups),
+      AC_TEST_TIMED(deadlocked_groups),
       AC_TEST_TIMED(pairs),
       cmocka_unit_test(receive_first),
       AC_TEST_TIMED(other_script),

@@ -248,7 +248,7 @@ static void crosses(rank *r) {
   note(r, g[r->me], &c);
 }
 
-static void crossed_groups(void **state) {
+static void deadlocked_groups(void **state) {
   int length = 2;
   run_all(2, crosses, &length);
   for (int r = 0; r < 2; r++)
@@ -327,7 +327,7 @@ int main(void) {
       AC_TEST_TIMED(script_failed),
       AC_TEST_TIMED(killed),
       cmocka_unit_test(stopped),
-      AC_TEST_TIMED(crossed_groups),
+      AC_TEST_TIMED(deadlocked_groups),
       AC_TEST_TIMED(recv_against_all_reduce),
       AC_TEST_TIMED(out_of_time),
       cmocka_unit_test(slow_ranks),

@@ -162,7 +162,7 @@ static void too_much(void **state) {
 }
 
 /* Texts from outside reach messages without what would move a terminal's cursor. */
-static void farewell_text(void **state) {
+static void leave_notice_text(void **state) {
   pair p;
   ac_err e;
   open_pair(&p);
@@ -249,7 +249,7 @@ int main(void) {
       cmocka_unit_test(large_ones_wait_for_a_place),
       cmocka_unit_test(what_is_not_of_the_protocol),
       cmocka_unit_test(too_much),
-      cmocka_unit_test(farewell_text),
+      cmocka_unit_test(leave_notice_text),
       cmocka_unit_test(noise),
       cmocka_unit_test(rings_of_waits),
   };
