@@ -20,6 +20,7 @@ done
 cd "$(dirname "$0")/.."
 . tests/support/packages.sh
 
+say "This installs what is missing, builds accel into build/release (a minute or two), trains a small GPT and lets it write"
 REQUIRED="$REQUIRED libdnnl-dev"
 need_packages "$REQUIRED" "ninja-build"
 build_preset release
