@@ -99,6 +99,8 @@ bool aci_onednn_wants(const aci_gemm *g) {
   if (g->bias != NULL && g->bias_type != ACI_GEMM_F32 && g->bias_type != ACI_GEMM_BF16) return false;
   if (!lead_ok(g->a_rs, g->a_cs, g->m, g->k) || !lead_ok(g->b_rs, g->b_cs, g->k, g->n) || g->c_rs < g->n)
     return false;
+  /* oneDNN 3.7.2 reads one row of a transposed A as if its elements lay side by side (avx512_core_bf16): no tile may have one row. */
+  if (g->a_cs != 1 && g->m % TM_UNIT == 1) return false;
   return (force || aci_onednn_amx()) && aci_onednn_api_get() != NULL;
 }
 
