@@ -247,7 +247,7 @@ enum { N_PAIRS = sizeof pairs / sizeof pairs[0] };
 
 static void small_shapes(void **state) {
   (void)state;
-  for (int r = 0; r < 1500; r++) {
+  for (int r = 0; r < 1500; r += ac_test_every(7)) {
     const aci_gemm_type *t = pairs[r % N_PAIRS];
     run_case(t[0], t[1], 1 + below(40), 1 + below(70), 1 + below(50), 1 + below(4));
   }
@@ -255,7 +255,7 @@ static void small_shapes(void **state) {
 
 static void skinny_shapes(void **state) {
   (void)state;
-  for (int r = 0; r < 300; r++) {
+  for (int r = 0; r < 300; r += ac_test_every(5)) {
     const aci_gemm_type *t = pairs[r % 6];
     int64_t thin = 1 + below(4), a = 1 + below(300), b = 1 + below(300);
     switch (below(3)) {
@@ -270,11 +270,11 @@ static void skinny_shapes(void **state) {
  */
 static void blocked_shapes(void **state) {
   (void)state;
-  for (int r = 0; r < 36; r++) {
+  for (int r = 0; r < 36; r += ac_test_every(5)) {
     const aci_gemm_type *t = pairs[r % 6];
     run_case(t[0], t[1], 60 + below(150), 60 + below(150), 300 + below(900), 1 + below(2));
   }
-  for (int r = 0; r < 12; r++)
+  for (int r = 0; r < 12; r += ac_test_every(5))
     run_case(pairs[r % 6][0], pairs[r % 6][1], 250 + below(20), 530 + below(40), 120 + below(30), 1);
 }
 
@@ -311,7 +311,7 @@ static void long_k(void **state) {
 /* A few rows times matrices of all layouts, the transposed ones by the path that swaps the sides. */
 static void few_rows(void **state) {
   (void)state;
-  for (int r = 0; r < 60; r++)
+  for (int r = 0; r < 60; r += ac_test_every(7))
     run_case(pairs[r % 6][0], pairs[r % 6][1], 3 + below(32), 28 + below(400), 250 + below(700), 1);
 }
 
