@@ -1,9 +1,11 @@
 # Sourced by tests/run.sh: what has to be built for some tests, and from changed files to the tests that mirror them.
 # Uses support/packages.sh and run_ctest of run.sh.
 
-# mirror_names <file>: names of tests in $all (one a line) that mirror a file: those called as it is, or as it is with _more or /more
-# behind; where there are none, those of its name without its last part (json_read: json), then of the nearest folder above.
-mirror_names() {
+# Names of the tests of every change.
+mirror_all() { ctest --test-dir build/dev -N -LE "slow|matrix|gpu" | sed -n 's/^ *Test *#[0-9]*: //p'; }
+
+# The name of the test that mirrors a file exactly.
+mirror_stem() {
   case $1 in
     tests/*)
       stem=${1#tests/}
@@ -15,6 +17,13 @@ mirror_names() {
     bindings/*) stem=bindings/$(basename "${1%.*}" | sed 's/^lac_//') ;;
     *) stem=${1%.*} ;;
   esac
+  printf '%s\n' "$stem"
+}
+
+# mirror_names <file>: names of tests in $all (one a line) that mirror a file: those called as it is, or as it is with _more or /more
+# behind; where there are none, those of its name without its last part (json_read: json), then of the nearest folder above.
+mirror_names() {
+  stem=$(mirror_stem "$1")
   while :; do
     found=$(printf '%s\n' "$all" | grep -E "^$stem(\$|_|/)" || true)
     if [ -n "$found" ]; then
@@ -69,11 +78,26 @@ run_mirrors() {
   if [ ! -f build/dev/CMakeCache.txt ]; then
     configure_preset dev ${CMAKE_ARGS:-}
   fi
-  all=$(ctest --test-dir build/dev -N -LE "slow|matrix|gpu" | sed -n 's/^ *Test *#[0-9]*: //p')
+  all=$(mirror_all)
+  for file in "$@"; do
+    case $file in
+      tests/*_test.lua | tests/*/test_*.c) ;;
+      *) continue ;;
+    esac
+    name=$(mirror_stem "$file")
+    printf '%s\n' "$all" | grep -qx "$name" && continue
+    configure_preset dev ${CMAKE_ARGS:-} > /dev/null # a test that is new
+    all=$(mirror_all)
+    printf '%s\n' "$all" | grep -qx "$name" || die "$file is no test of the tier of every change: sh tests/run.sh dev -R '$name'"
+  done
   names=check/sources op_files= targets=
   for file in "$@"; do
     names="$names
 $(mirror_names "$file")"
+    case $file in
+      host/ops/*.c | stdlib/accel/*.lua | lua/meta/*) names="$names
+lua/reference" targets="$targets reference" ;; # runs the examples of comments
+    esac
     case $file in
       host/ops/*.c) op_files="$op_files ${file#host/ops/}" ;;
       host/*.cu | host/*.cuh) targets="$targets accel_cuda_twin" ;;
@@ -89,7 +113,7 @@ $(mirror_names "$file")"
   for op in $(mirror_ops $op_files); do
     say "op $op"
     for test in tests/numerics/ops_dtypes_test.lua tests/numerics/ops_layouts_test.lua tests/numerics/ops_gradients_test.lua \
-      tests/numerics/ops_meta_test.lua; do
+      tests/numerics/ops_meta_test.lua tests/numerics/ops_errors_test.lua; do
       printf '%-40s ' "$test"
       ACCEL_TEST_BUILD=build/dev ACCEL_DEVICE=cpu build/dev/bin/accel-run "$test" "$op" || die "$test $op failed"
     done
