@@ -177,15 +177,16 @@ local elsewhere = {
 }
 
 -- "; t has 3 ..." where the line reads a tensor at a number behind its last, which is nil.
+-- A line that indexes something else, too, says nothing of which of them was nil.
 local function past_the_end(level)
   local line = line_of(debug.getinfo(level + 1, "Sl"))
+  local said = ""
   for name in (line or ""):gmatch "%f[%w_]([%a_][%w_]*)%s*%[" do
     local value = value_at(level + 1, name)
-    if accel.is_tensor(value) and value.ndim > 0 then
-      return ("; %s has %d, and %s[%d] is nil, so that ipairs ends"):format(name, #value, name, #value + 1)
-    end
+    if not accel.is_tensor(value) or value.ndim == 0 then return "" end
+    if said == "" then said = ("; %s has %d, and %s[%d] is nil, so that ipairs ends"):format(name, #value, name, #value + 1) end
   end
-  return ""
+  return said
 end
 
 -- "; did you mean nn.Linear?" for "attempt to call a nil value (field 'Linaer')", else "".
@@ -228,21 +229,30 @@ local function is_object(value)
   return type(value) == "userdata" or (type(value) == "table" and debug.getmetatable(value) ~= nil)
 end
 
+-- Whether a running function is a method that was called with a dot and lacks its object: the parameter self of the
+-- library is no object; that of a script's own function, which may be a plain table, is no table, and the error is about it.
+local function lacks_object(level, info, text)
+  local first, self = debug.getlocal(level + 1, 1)
+  if first ~= "self" or info.nparams < 1 or info.namewhat == "method" or info.namewhat == "local" then return false end
+  if is_library(info.source) then return not is_object(self) end
+  return type(self) ~= "table" and type(self) ~= "userdata" and text:find("(local 'self')", 1, true) ~= nil
+end
+
 -- "train.lua:12: train: use net:train(...), with a colon" where a method of the library, or the method of a script that
 -- failed itself, lacks its object because it was called with a dot; else nil.
-local function dot_call(level)
+local function dot_call(level, text)
   local called, at
   level = level + 1
   while true do
-    local info = debug.getinfo(level, "Sln")
+    local info = debug.getinfo(level, "Slnu")
     if not info then break end
-    local first, object = debug.getlocal(level, 1)
     if info.currentline > 0 then
-      if called and not (first == "self" and not is_object(object)) then
+      local lacks = lacks_object(level, info, text)
+      if called and not lacks then
         at = info
         break
       end
-      if first == "self" and not is_object(object) and info.name and info.namewhat ~= "method" then called = info end
+      if lacks and info.name then called = info end
       if not called and not is_library(info.source) then break end
     elseif called then
       break
@@ -288,7 +298,7 @@ return function(message, level, bare)
   local text = accel.host_chunk "error_text"(message)
   local kept = not bare and type(message) == "table" and rawget(message, "_frames")
   if type(kept) == "string" and kept ~= "" then return text .. "\nstack traceback:\n" .. kept end
-  local instead = type(message) == "string" and dot_call(level) or nil
+  local instead = type(message) == "string" and dot_call(level, text) or nil
   text = instead or text
   local lines = frames(level, is_ours(text, level))
   if #lines == 0 then lines = frames(level, true) end

@@ -160,6 +160,12 @@ if case == "own" then own.freeze(true) end
 if case == "caught" then print(pcall(m.train)) end
 if case == "colon" then own:frieze() end
 if case == "inside" then function Own:freeze() local t = nil; return t.x end own:freeze() end
+local App = {}
+function App.new() local self = {}; self.f = assert(io.open("no-such.cfg")); return self end
+function App:run() error("boom", 0) end
+if case == "constructor" then App.new() end
+if case == "plain" then local function helper(self, n) error("boom") end helper({}, 3) end
+if case == "unrelated" then App.run() end
 ]])
 local function dot(case, line, said)
   local _, text = check("$R dot.lua " .. case, 1, "", ("accel-run: dot.lua:%d: "):format(line) .. said)
@@ -174,12 +180,20 @@ dot("own", 13, "freeze: use own:freeze(")
 check("$R dot.lua caught", 0, "use m:train(), with a colon")
 dot("colon", 15, "attempt to call a nil value")
 dot("inside", 16, "attempt to index a nil value (local 't')")
+-- what merely has a variable of that name, or fails for another reason, keeps its message
+check("$R dot.lua constructor", 1, "", "accel-run: dot.lua:18: no-such.cfg: No such file")
+dot("plain", 21, "boom")
+_, e = check("$R dot.lua unrelated", 1, "", "boom")
+assert(not e:find("with a colon", 1, true), e)
 _, e = check("$R --num_processes 2 dot.lua schedule", 1, "", "use schedule:step(...), with a colon")
 assert(not e:find("attempt to", 1, true), e)
 
 -- One past the last is nil; who uses it is told.
 write("past.lua", "local t = require 'accel'.ones(3)\nprint(t[4])\nprint(t[4]:item())")
 check("$R past.lua", 1, "nil\n", "; t has 3, and t[4] is nil, so that ipairs ends\n")
+write("other.lua", "local t, rows = require 'accel'.ones(3), {}\nlocal k = 2\nrows[k].v = t[1]")
+_, e = check("$R other.lua", 1, "", "attempt to index a nil value")
+assert(not e:find("t has 3", 1, true), e)
 
 check("$R -e 'require(\"accel\").nn.Linaer(2)'", 1, "", "attempt to call a nil value (field 'Linaer')")
 check("$R -e 'local nn = require(\"accel\").nn nn.Linaer(2)'", 1, "", "did you mean nn.Linear?")
