@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base_impl.h"
 #include "ops/ctx_impl.h"
 
 static uint32_t hash_name(const char *s, size_t n) {
@@ -167,7 +168,12 @@ void ac_ctx_free(ac_ctx *c) {
 }
 
 ac_team *ac_ctx_team(ac_ctx *c) { return c->team; }
-const ac_params *ac_ctx_params(ac_ctx *c) { return c->params; }
+/* With the rows of devices that were registered since; a value that cannot be read is told where the device is opened. */
+const ac_params *ac_ctx_params(ac_ctx *c) {
+  ac_err e;
+  if (aci_params_extend(c->params, &e) != AC_OK) ac_log_write(AC_LOG_WARN, "params", "%s", e.msg);
+  return c->params;
+}
 void ac_ctx_set_index_base(ac_ctx *c, int base) { c->index_base = base; }
 bool ac_ctx_grad_enabled(const ac_ctx *c) { return c->grad_enabled; }
 bool ac_ctx_set_grad_enabled(ac_ctx *c, bool on) {

@@ -202,7 +202,7 @@ ac_status ac_ctx_device(ac_ctx *c, const char *name, ac_device **out, ac_err *e)
 static ac_status own_device(ac_ctx *c, int kind, ac_device **out, ac_err *e) {
   const ac_device_provider *p = ac_device_provider_at(kind);
   char name[24], why[200];
-  const int n = p->probe != NULL ? p->probe(c->params, why, sizeof why) : 1;
+  const int n = p->probe != NULL ? p->probe(ac_ctx_params(c), why, sizeof why) : 1;
   snprintf(name, sizeof name, p->single ? "%s" : "%s:%d", p->name, n > 0 ? c->local_rank % n : 0);
   return ac_ctx_device(c, name, out, e);
 }
@@ -229,13 +229,14 @@ ac_status aci_ctx_choose_device(ac_ctx *c, const ac_ctx_options *o, ac_err *e) {
 void ac_ctx_set_default_device(ac_ctx *c, ac_device *d) { c->default_device = d; }
 
 /* The kind with the highest preference that has a device here; the CPU where none has. */
-static int preferred_kind(const ac_ctx *c) {
+static int preferred_kind(ac_ctx *c) {
   char why[200];
+  const ac_params *params = ac_ctx_params(c);
   int best = AC_DEV_CPU;
   for (int i = 0; i < ac_device_n_providers(); i++) {
     const ac_device_provider *p = ac_device_provider_at(i);
-    if (p->preference <= ac_device_provider_at(best)->preference || (p->likely != NULL && !p->likely(c->params))) continue;
-    if (p->probe == NULL || p->probe(c->params, why, sizeof why) > 0) best = i;
+    if (p->preference <= ac_device_provider_at(best)->preference || (p->likely != NULL && !p->likely(params))) continue;
+    if (p->probe == NULL || p->probe(params, why, sizeof why) > 0) best = i;
   }
   return best;
 }

@@ -1,0 +1,73 @@
+/* A kind of device that is registered while a context is open: the context has its parameters, and asks it for the default device. */
+#include "support/test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "accel/device.h"
+#include "accel/op.h"
+#include "accel/ops.h"
+
+static ac_err e;
+static int asked;
+
+static int probe(const ac_params *p, char *why, size_t n) {
+  snprintf(why, n, "%d slots are empty", (int)ac_params_int(p, "LATE_SLOTS"));
+  asked++;
+  return 0;
+}
+static ac_status open_late(const ac_params *p, int index, ac_team *team, ac_device **out, ac_err *err) {
+  (void)p, (void)index, (void)team, (void)out;
+  return ac_err_set(err, AC_UNSUPPORTED, __FILE__, __LINE__, "never opened here");
+}
+static const ac_param_info rows[] = {{"LATE_FAST", AC_PARAM_BOOL, "1", NULL, "be fast"},
+                                     {"LATE_SLOTS", AC_PARAM_INT, "3", "1..8", "slots to look into"}};
+static const ac_device_provider late = {.struct_size = sizeof late,
+                                        .name = "late",
+                                        .params = rows,
+                                        .n_params = 2,
+                                        .n_flags = 1,
+                                        .preference = 1000,
+                                        .probe = probe,
+                                        .open = open_late};
+
+static void registered_while_open(void **state) {
+  (void)state;
+  ac_ctx_options o = AC_CTX_OPTIONS_INIT;
+  ac_ctx *c;
+  ac_device_kind kind;
+  o.device = "auto";
+  assert_ok(ac_ctx_new(&o, &c, &e), e);
+  assert_ok(ac_device_register(&late, &kind, &e), e);
+  assert_int_equal(ac_params_int(ac_ctx_params(c), "LATE_SLOTS"), 3);
+  assert_false(ac_params_is_set(ac_ctx_params(c), "LATE_FAST"));
+  assert_non_null(ac_ctx_default_device(c));
+  assert_true(asked > 0);
+  ac_ctx_free(c);
+}
+
+/* As above, with nobody having read a parameter in between. */
+static void asked_for_the_default(void **state) {
+  (void)state;
+  static const ac_param_info other_rows[] = {{"LATER_SLOTS", AC_PARAM_INT, "5", "1..8", "slots to look into"}};
+  ac_device_provider later = late;
+  static ac_device_provider kept;
+  ac_ctx_options o = AC_CTX_OPTIONS_INIT;
+  ac_ctx *c;
+  ac_device_kind kind;
+  later.name = "later", later.params = other_rows, later.n_params = 1, later.n_flags = 0;
+  kept = later;
+  o.device = "auto";
+  assert_ok(ac_ctx_new(&o, &c, &e), e);
+  assert_ok(ac_device_register(&kept, &kind, &e), e);
+  assert_non_null(ac_ctx_default_device(c));
+  assert_int_equal(ac_params_int(ac_ctx_params(c), "LATER_SLOTS"), 5);
+  ac_ctx_free(c);
+}
+
+int main(void) {
+  unsetenv("ACCEL_DEVICE"); /* the context chooses */
+  const struct CMUnitTest tests[] = {cmocka_unit_test(registered_while_open), cmocka_unit_test(asked_for_the_default)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
