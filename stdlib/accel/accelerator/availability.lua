@@ -7,7 +7,7 @@ local M = {}
 local function cuda() return accel.features().devices.cuda.count > 0 end
 
 --- Whether a CUDA GPU can be used.
---- example: accel.accelerator.is_cuda_available() == (#accel.devices() > 2) --> true
+--- example: accel.accelerator.is_cuda_available() == (accel.features().devices.cuda.count > 0) --> true
 ---@return boolean
 function M.is_cuda_available() return cuda() end
 

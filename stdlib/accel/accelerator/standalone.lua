@@ -118,13 +118,23 @@ M.load = accel.load
 --- accel.is_tensor.
 M.is_torch_tensor = accel.is_tensor
 
---- A field by its path: recursive_getattr(model, "transformer.wte.weight").
+--- A field by its path: recursive_getattr(model, "transformer.wte.weight"); of a module by the keys of its state dict ("h.0").
 --- example: accel.accelerator.recursive_getattr({ a = { b = 3 } }, "a.b") --> 3
 ---@param object any
 ---@param path string
 ---@return any
 function M.recursive_getattr(object, path)
-  for key in path:gmatch "[^.]+" do object = object[math.tointeger(key) or key] end
+  for key in path:gmatch "[^.]+" do
+    local child
+    if accel.nn.Module.is_module(object) then -- keys are those of the state dict, where children of a list count from 0
+      for name, value in object:_fields() do
+        if tostring(name) == key then child = value end
+      end
+    end
+    if child == nil then child = object[key] end
+    if child == nil and math.tointeger(tonumber(key)) then child = object[math.tointeger(tonumber(key))] end
+    object = child
+  end
   return object
 end
 

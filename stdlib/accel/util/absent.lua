@@ -75,7 +75,7 @@ local ROWS <const> = {
   { false, "a nested tensor is a table of tensors", "CannotPadNestedTensorWarning" },
   { false, "accel-run passes its environment on to every rank", "convert_dict_to_env_variables" },
   { false, "start ranks under numactl", "set_numa_affinity override_numa_affinity" },
-  { false, "there are CPUs and CUDA GPUs: accel.devices() lists them", "install_xla accel-run#tpu-config" },
+  { false, "there are CPUs and CUDA GPUs: accel.features().devices counts them", "install_xla accel-run#tpu-config" },
   { false, 'accel.launch("module", args, { num_processes = 2 }) starts ranks from a script or a prompt',
     "notebook_launcher debug_launcher PrepareForLaunch" },
   -- Accelerate: big models

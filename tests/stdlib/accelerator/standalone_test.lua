@@ -227,6 +227,9 @@ do
   assert(A.is_torch_tensor(accel.ones(1)) and not A.is_torch_tensor { 1 })
   local net = accel.nn.Sequential(accel.nn.Linear(2, 3))
   assert(A.recursive_getattr({ model = { net = net } }, "model.net") == net)
+  local list = accel.nn.ModuleList { accel.nn.Linear(1, 2), accel.nn.Linear(2, 3) } -- keys of a state dict count from 0
+  assert(A.recursive_getattr({ h = list }, "h.1.weight") == list:get_parameter "1.weight")
+  assert(A.recursive_getattr(list, "0.weight") == list:get_parameter "0.weight" and A.recursive_getattr({ 5, 6 }, "2") == 6)
   A.patch_environment({ ACCELERATE_CHOICE = "yes" }, function()
     assert(A.parse_choice_from_env "ACCELERATE_CHOICE" == "yes")
   end)
