@@ -87,10 +87,10 @@ local function same(case, got, want, what)
   end
 end
 
-local taken = cases.one_of(4) -- combinations of a case, a dtype and a layout
+local taken = cases.one_of(6) -- of the cases of an op, a dtype and a layout
 local function compare(info, case, f, dtype, layout)
-  if not taken() then return end
   local what = dtype .. ", " .. layout
+  if not taken(info.name .. " " .. what) then return end
   local want = outcome(case, f, placed(case, dtype, layout, stay), dtype)
   if not want then return end -- not for this dtype: the same check says so on every device
   local got, why = outcome(case, f, placed(case, dtype, layout, move), dtype)

@@ -37,10 +37,10 @@ local function line(info, case, f, label, dtype)
   print(label, dtype, table.concat(text, " "))
 end
 
-local taken = cases.one_of(3)
+local taken = cases.one_of(4)
 local failed = cases.each(function(info, case, f, label)
   for _, dtype in ipairs { "f32", "bf16", "f64" } do
-    if taken() then line(info, case, f, label, dtype) end
+    if taken(info.name .. " " .. dtype) then line(info, case, f, label, dtype) end
   end
 end, function() return true end)
 cases.finish(failed)

@@ -1,7 +1,7 @@
 -- Every op in every dtype against its own f64 result on the rounded inputs: f32, bf16 and f16 within a few
 -- roundings, gradients included; integers and bool exactly (modulo their width), or refused by an error of
 -- dtype that names the op.
--- tier: sampled, memory (combinations of a case and a dtype)
+-- tier: sampled, memory (of the cases of an op and a dtype)
 --   accel-run tests/numerics/ops_dtypes_test.lua [OP]
 local accel = require "accel"
 local here = arg[0]:match("^(.*)/[^/]*$")
@@ -120,15 +120,15 @@ local function integers(info, case, f, dtype)
   end
 end
 
-local taken = cases.one_of(3)
+local taken = cases.one_of(4)
 local failed = cases.each(function(info, case, f)
   local list = case.big and { "f32", "bf16" } or { "f32", "bf16", "f16" }
   for _, dtype in ipairs(list) do
-    if taken() then floats(case, f, dtype) end
+    if taken(info.name .. " " .. dtype) then floats(case, f, dtype) end
   end
   if case.ints ~= false and not case.big and not case.number then
     for _, dtype in ipairs(numbers.INTS) do
-      if taken() then integers(info, case, f, dtype) end
+      if taken(info.name .. " " .. dtype) then integers(info, case, f, dtype) end
     end
   end
 end, function() return true end)

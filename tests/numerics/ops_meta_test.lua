@@ -1,6 +1,6 @@
 -- Every op on the meta device: the shapes and dtypes of the CPU for results and gradients, and not a byte
 -- of memory. Shapes that depend on data have their bound there, or the op says what it needs to know one.
--- tier: sampled (combinations of a case and a dtype)
+-- tier: sampled (of the cases of an op and a dtype)
 --   accel-run tests/numerics/ops_meta_test.lua [OP]
 local accel = require "accel"
 local here = arg[0]:match("^(.*)/[^/]*$")
@@ -42,12 +42,12 @@ local function within(small, large)
   end
 end
 
-local taken = cases.one_of(2)
+local taken = cases.one_of(3)
 local failed = cases.each(function(info, case, f)
   local dtypes = { "f64", "bf16" }
   if case.ints ~= false and not case.big then dtypes[3] = "i32" end
   for _, dtype in ipairs(dtypes) do
-    if not taken() then goto continue end
+    if not taken(info.name .. " " .. dtype) then goto continue end
     local ok, want = pcall(describe, info, case, f, dtype, "cpu")
     collectgarbage()
     local born = accel.mem_stats("cpu").born_bytes

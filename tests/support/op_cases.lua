@@ -15,12 +15,18 @@ local sample = require "sample"
 
 local M = {}
 
---- Says of combination after combination (of a case and a dtype or layout) whether it is taken: one of n, every one in a full run and of an op
---- that is named (arg[1]).
+--- Says of case after case whether it is taken. Cases of one key (an op and a dtype or layout) differ in their shapes: of them
+--- the first is, then one of n; every one in a full run and of an op that is named (arg[1]).
 ---@param n integer
----@return fun(): boolean
+---@return fun(key: string): boolean
 function M.one_of(n)
-  return arg[1] and function() return true end or sample.one_of(n)
+  if arg[1] then return function() return true end end
+  local sampled, seen = sample.one_of(n), {}
+  return function(key)
+    local first = not seen[key]
+    seen[key] = true
+    return first or sampled()
+  end
 end
 
 -- ---- specs ----
