@@ -141,7 +141,7 @@ do -- what Accelerate and PyTorch have and accel has not, and Accelerate's comma
   has("Accelerator:save_state", "checkpoint folders")
   has("config", "options stand on the command line")
   has("test", "accel-run env")
-  local text = has("launch", "Runs a function on several ranks", "--num_processes 4")
+  local text = has("launch", "Runs a function on several ranks", "--num-processes 4")
   assert(text:find "^launch\n", text)
   assert(not text_of "load_state_dict":find("there is no", 1, true), "what there is")
 end

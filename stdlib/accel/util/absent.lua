@@ -94,13 +94,13 @@ local ROWS <const> = {
   { "quantisation of models", 'accel.models.from_pretrained(dir, { dtype = "bf16" }) halves the memory',
     "BnbQuantizationConfig load_and_quantize_model has_4bit_bnb_layers" },
   -- Accelerate: commands
-  { false, "`accel-run --num_processes 4 train.lua` starts ranks", "accel-run#launch accelerate torchrun" },
-  { false, "options stand on the command line, `accel-run --num_processes 4 train.lua`, and in accel.Accelerator { ... }",
+  { false, "`accel-run --num-processes 4 train.lua` starts ranks", "accel-run#launch accelerate torchrun" },
+  { false, "options stand on the command line, `accel-run --num-processes 4 train.lua`, and in accel.Accelerator { ... }",
     "accel-run#config write_basic_config" },
   { false, "`accel-run env` tells what this build has; `sh tests/run.sh` runs the tests of a checkout", "accel-run#test" },
   { false, "accel-run picks ports by itself", "is_port_in_use get_free_port" },
   -- PyTorch
-  { false, "accelerator:prepare(model) averages gradients over the ranks of `accel-run --num_processes 4 train.lua`",
+  { false, "accelerator:prepare(model) averages gradients over the ranks of `accel-run --num-processes 4 train.lua`",
     "DataParallel" },
   { false, "accelerator:prepare(loader) gives every rank its part of the data", "DistributedSampler" },
   { false, "GroupNorm and LayerNorm do not depend on the batch, nor on the ranks", "SyncBatchNorm" },

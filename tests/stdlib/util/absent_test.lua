@@ -51,7 +51,7 @@ for _, name in ipairs { "FSDP", "fsdp", "tracker", "Tracker", "save_state", "Acc
   "accelerate.utils.DeepSpeedPlugin", "torch.nn.DataParallel", "accel-run launch", "launch", "config", "test" } do
   assert(absent.explain(name), name)
 end
-assert(absent.explain "accel-run launch":find("accel-run --num_processes", 1, true))
+assert(absent.explain "accel-run launch":find("accel-run --num-processes", 1, true))
 assert(absent.explain "no_such_thing" == nil and absent.explain "" == nil and absent.explain "Linear" == nil)
 assert(absent.feature "fsdp_plugin" and absent.feature "set_breakpoint" == false and absent.feature "x" == nil)
 
