@@ -49,6 +49,7 @@ endfunction()
 # has a complete run beside its sample.
 function(ac_test_tier file tier_labels tier_sampled)
   set(list ${${tier_labels}})
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${file}") # a changed tier counts with the next build
   file(STRINGS "${file}" line REGEX "^(--| \\*|/\\*).* ?tier: " LIMIT_COUNT 1)
   set(${tier_sampled} OFF PARENT_SCOPE)
   if(line)
