@@ -73,11 +73,9 @@ static int backward_many(lua_State *L) {
   return run_backward(L, S, 1, 2, 3);
 }
 
-/* accel.grad(outputs, inputs [, options]): one gradient, or a list with nil where nothing came and
- * allow_unused says so */
-/* accel.grad(outputs, inputs [, options]). The lists hold what the engine works on, since hooks and finalizers may release
- * tensors. Stack, before the engine runs: arguments, lists, arrays, the table of results, one empty box for each input; the
- * results go from res, owned, into their boxes at once. */
+/* accel.grad(outputs, inputs [, options]): one gradient, or a list with nil where nothing came and allow_unused says so. The
+ * lists hold what the engine works on, since hooks and finalizers may release tensors. Stack, before the engine runs: arguments,
+ * lists, arrays, the table of results, one empty box for each input; the results go from res, owned, into their boxes at once. */
 static int grad(lua_State *L) {
   static const char *const names[] = {"grad_outputs", "retain_graph", "create_graph", "allow_unused", NULL};
   lac_state *S = lac_get(L);

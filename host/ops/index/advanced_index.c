@@ -204,7 +204,7 @@ static void inner_dims(const advanced_index_job *j, int d, char *x, char *v, int
 }
 
 /* Positions [lo, hi) of b where each is a single element. */
-static void singles(const advanced_index_job *j, char *x, char *v, int64_t lo, int64_t hi) {
+static void element_by_element(const advanced_index_job *j, char *x, char *v, int64_t lo, int64_t hi) {
   const int64_t vs = j->single;
 #define EACH(T, STATEMENT)                          \
   do {                                              \
@@ -242,7 +242,7 @@ static void range(void *arg, int64_t begin, int64_t end) {
     }
     char *x = j->x + off * es, *v = j->v + o * j->n * j->inner * vs;
     if (j->inner == 1) {
-      singles(j, x, v, lo, hi);
+      element_by_element(j, x, v, lo, hi);
       continue;
     }
     const int64_t last = j->inner_shape[j->n_inner - 1], first = c * CHUNK,

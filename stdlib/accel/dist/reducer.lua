@@ -71,9 +71,9 @@ function Reducer:add_hooks()
     end
   end
   -- Made after the handles, so that its finalizer runs before theirs.
-  self.keeper = setmetatable({ self.handles }, {
-    __gc = function(keeper)
-      for _, handle in ipairs(keeper[1]) do handle:remove() end
+  self.finalizer = setmetatable({ self.handles }, {
+    __gc = function(finalizer)
+      for _, handle in ipairs(finalizer[1]) do handle:remove() end
     end,
   })
 end
