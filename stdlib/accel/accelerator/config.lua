@@ -14,9 +14,16 @@ local raise = require "accel.util.raise"
 ---@class accel.accelerator.Config
 local Config = class("accel.accelerator.Config")
 
+--- Settings that change as a run goes on: they belong to the project's record, and here is their origin alone.
+local changing <const> = {
+  project_dir = "accelerator.project_dir", logging_dir = "accelerator.logging_dir",
+  iteration = "accelerator.save_iteration",
+}
+
 ---@param values table<string, any>
 ---@param origins table<string, string> of every setting, whether it has a value or none
 function Config:init(values, origins)
+  for name in next, changing do values[name] = nil end
   rawset(self, "_values", values)
   rawset(self, "_origins", origins)
 end
@@ -25,6 +32,7 @@ function Config.__index(self, key)
   local method = Config[key]
   if method ~= nil then return method end
   local values = rawget(self, "_values")
+  if changing[key] then raise("config: %s changes as a run goes on; read %s", key, changing[key]) end
   return values and values[key]
 end
 
@@ -72,7 +80,8 @@ end
 function Config.__tostring(self)
   local lines = {}
   for i, name in ipairs(sorted(self._origins)) do
-    lines[i] = ("%s = %s  (%s)"):format(name, shown(self._values[name]), self._origins[name])
+    local value = changing[name] and "<see " .. changing[name] .. ">" or shown(self._values[name])
+    lines[i] = ("%s = %s  (%s)"):format(name, value, self._origins[name])
   end
   return table.concat(lines, "\n")
 end

@@ -152,17 +152,22 @@ end
 --- The project's record is the script's where one is given: what counts checkpoints is shared.
 local function project(values, origins, o)
   local given = instance("project_config", o.project_config)
-  local own, origin = given or configuration.ProjectConfiguration {}, "project_config"
+  local own = given or configuration.ProjectConfiguration {}
+  local by_argument, logging_dir = false, own.logging_dir
   if o.project_dir ~= nil then
     if type(o.project_dir) ~= "string" then
       raise("%s: project_dir must be a string, got %s", WHO, check.shown(o.project_dir))
     end
     if own.project_dir == nil then
       own:set_directories(o.project_dir)
-      if not given then origin = "argument" end
+      by_argument = true
     end
   end
-  take(values, origins, own, own, origin)
+  take(values, origins, own, own, "project_config")
+  if by_argument then
+    origins.project_dir = "argument"
+    if logging_dir == nil then origins.logging_dir = "argument" end
+  end
   return own
 end
 

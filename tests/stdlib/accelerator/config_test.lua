@@ -22,7 +22,7 @@ do -- defaults
   local config = make().config
   check(config, {
     device_placement = { true, "default" }, step_unit = { "update", "default" }, mixed_precision = { "no", "default" },
-    gradient_accumulation_steps = { 1, "default" }, even_batches = { true, "default" }, iteration = { 0, "default" },
+    gradient_accumulation_steps = { 1, "default" }, even_batches = { true, "default" },
     rng_types = { { "generator" }, "default" }, num_processes = { P, P > 1 and "launcher" or "default" }, device = { "cpu", "default" },
   })
   assert(config.dispatch_batches == nil and config:origin "dispatch_batches" == "default")
@@ -38,13 +38,13 @@ do -- arguments, records, handlers
   check(config, {
     mixed_precision = { "bf16", "argument" }, gradient_accumulation_steps = { 3, "argument" },
     step_unit = { "process", "argument" }, split_batches = { true, "dataloader_config" },
-    data_seed = { 5, "dataloader_config" }, even_batches = { true, "default" }, project_dir = { "runs", "argument" },
+    data_seed = { 5, "dataloader_config" }, even_batches = { true, "default" },
     rng_types = { { "torch" }, "argument" }, device = { "cpu", "argument" },
   })
   assert(config.autocast_handler.enabled == false and config:origin "autocast_handler" == "kwargs_handlers")
   check(make({ split_batches = true }).config, { split_batches = { true, "argument" } })
   check(make({ project_config = A.ProjectConfiguration("runs", { total_limit = 2 }) }).config, {
-    project_dir = { "runs", "project_config" }, total_limit = { 2, "project_config" },
+    total_limit = { 2, "project_config" },
   })
   check(make({ gradient_accumulation_plugin = A.GradientAccumulationPlugin { num_steps = 4, sync_each_batch = true } })
     .config, {
@@ -62,6 +62,23 @@ do -- the environment, and the first Accelerator
     mixed_precision = { "fp16", "ACCELERATE_MIXED_PRECISION" }, device = { "cpu", "ACCELERATE_USE_CPU" },
   })
   check(accel.Accelerator().config, { mixed_precision = { "fp16", "first Accelerator" } })
+end
+
+do -- what the project's record changes as a run goes on is not here; its origin is
+  local a = make { project_dir = "runs" }
+  local config = a.config
+  assert(config:origin "project_dir" == "argument" and config:origin "iteration" == "default")
+  assert(make({ project_config = A.ProjectConfiguration("runs") }).config:origin "project_dir" == "project_config")
+  local both = make { project_dir = "runs", project_config = A.ProjectConfiguration { total_limit = 2 } }
+  assert(both.config:origin "project_dir" == "argument" and both.config:origin "total_limit" == "project_config")
+  a.project_configuration:set_directories "elsewhere"
+  a.project_configuration.iteration = 7
+  assert(a.project_dir == "elsewhere" and a.save_iteration == 7)
+  says("read accelerator.project_dir", function() return config.project_dir end)
+  says("read accelerator.logging_dir", function() return config.logging_dir end)
+  says("read accelerator.save_iteration", function() return config.iteration end)
+  for name in pairs(config) do assert(name ~= "iteration" and name ~= "project_dir" and name ~= "logging_dir") end
+  assert(("\n" .. tostring(config)):find("\nproject_dir = <see accelerator.project_dir>  (argument)\n", 1, true))
 end
 
 do -- it is a list of what holds, and cannot be changed
