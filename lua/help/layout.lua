@@ -1,6 +1,7 @@
 -- Reference pages and guides (Markdown) as a terminal shows them: text broken at `width` columns, code set in and broken
--- where Lua may be, tables in columns (help/table.lua). Used by help.lua.
+-- where Lua may be, commands where a shell reads on (help/shell.lua), tables in columns (help/table.lua). Used by help.lua.
 local accel = ...
+local shell = accel.host_chunk "help/shell"
 local tables = accel.host_chunk "help/table"
 
 local M = {}
@@ -162,7 +163,9 @@ function M.plain(lines, width)
       if not fence then
         fence, fenced = line:sub(4), {}
       else
-        if fence == "text" or fence == "sh" then
+        if fence == "sh" then
+          shell.put(set_in, wrap, fenced, width - #SET_IN)
+        elseif fence == "text" then
           block(set_in, fenced, width - #SET_IN)
         elseif fence == "c" then
           for _, c in ipairs(fenced) do block(set_in, { c }, width - #SET_IN) end

@@ -160,7 +160,7 @@ do -- guides: the list, one of them, tables in columns, code; words that are nob
   for _, guide in ipairs(accel.host_chunk "help/guides".all(p)) do
     for _, width in ipairs { 80, 60 } do
       for _, line in ipairs(select(2, text_of("guide " .. guide.name, width))) do
-        assert((utf8.len(line) or #line) <= width or not line:find " %S+ %S", ("%d columns: %s"):format(width, line))
+        assert((utf8.len(line) or #line) <= width or not line:gsub(" \\$", ""):find " %S+ %S", ("%d columns: %s"):format(width, line))
       end
     end
   end
@@ -204,5 +204,41 @@ do -- code is broken where Lua may be, so that it stays the same program
   -- text that was filled is filled anew, lines of their own stay
   local text = layout.plain({ "```text", ("word "):rep(19) .. "word", "goes on here. " .. ("w "):rep(8), "y = a + b", "```" }, 60)
   assert(#text == 4 and text[4]:find "y = a %+ b$", table.concat(text, "\n"))
+end
+do -- commands are broken so that a copy of them runs the same; comments stay comments
+  local tmp = (os.getenv "ACCEL_TEST_TMP" or os.tmpname() .. ".d") .. "/help"
+  assert(os.execute(("mkdir -p '%s' && printf '#!/bin/sh\\nprintf \"<%%%%s>\" cmd \"$@\"\\necho\\ncat </dev/null\\n' > '%s/cmd' && chmod +x '%s/cmd'")
+    :format(tmp, tmp, tmp)))
+  local function run(lines)
+    local script = assert(io.open(tmp .. "/script", "w"))
+    script:write("PATH='", tmp, "':$PATH\n", table.concat(lines, "\n"), "\n")
+    script:close()
+    local pipe <close> = io.popen(("sh '%s/script' 2>&1"):format(tmp))
+    return pipe:read "a"
+  end
+  local commands = {
+    "cmd --num-processes 8 --num-machines 2 --machine-rank 0 --main-process-ip 10.0.0.1 --main-process-port 29500 train.lua",
+    "cmd --preset release && cmd --build build/release || cmd --never; cmd --install build/release && cmd the end",
+    [[cmd -e 'print("several words", in quotes)' --and "more of them, in others" plain\ escaped words at the end $(cmd in one)]],
+    "cmd one two three                       # a comment that is longer than its line, of many words; with cmd in it",
+    "cmd a_very_long_word_of_a_command another_long_word_of_the_command --and-an-option # and a comment of it",
+    "cmd one | cmd two | cmd three three three three | cmd four four four four four four four four",
+    "X=1 cmd first \\", "  second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth \\", "  last",
+    "cmd 'a quotation of", "two lines, the second of them long enough that it goes on and on' and then some words after it",
+    "cat <<EOF", "words of a here document that is longer than its line, which nobody may break anywhere", "EOF",
+  }
+  local want = run(commands)
+  assert(select(2, want:gsub("<cmd>", "")) == 12 and want:find("<plain escaped>", 1, true), want)
+  for width = 44, 84, 8 do
+    local page = { "```sh" }
+    table.move(commands, 1, #commands, 2, page)
+    page[#page + 1] = "```"
+    local broken = layout.plain(page, width)
+    for i, line in ipairs(broken) do broken[i] = line:gsub("^    ", "") end
+    local got = run(broken)
+    assert(got == want, ("%d columns:\n%s\n%s\nnot\n%s"):format(width, table.concat(broken, "\n"), got, want))
+  end
+  local ranks = text_of "guide ranks"
+  assert(ranks:find("\n    accel-run --num-processes 8 --num-machines 2 --machine-rank 0 \\\n      --main-process-ip", 1, true), ranks)
 end
 print "ok"
