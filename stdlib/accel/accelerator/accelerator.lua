@@ -25,7 +25,7 @@ local resolve = require "accel.accelerator.resolve"
 local METHODS <const> = { "prepare", "accumulation", "training", "collectives", "processes", "trackers", "save" }
 
 --- What a training loop needs to run unchanged on any number of ranks and in any precision. The options have Accelerate's
---- names; those of features that are not in this build raise when they are set.
+--- names; those of features that accel does not have yet raise when they are set.
 ---
 ---   local accelerator = accel.Accelerator { gradient_accumulation_steps = 2, mixed_precision = "bf16" }
 ---   model, optimizer, loader, scheduler = accelerator:prepare(model, optimizer, loader, scheduler)
@@ -80,7 +80,7 @@ end
 ---  kwargs_handlers list: GradScalerKwargs, DistributedDataParallelKwargs, AutocastKwargs, ..., one of each at most
 ---  step_unit string = "update": a prepared schedule advances by one for every applied update, whatever the number of
 ---    ranks; "process": by num_processes, as Accelerate does
----  fsdp_plugin any: not in this build, as what follows
+---  fsdp_plugin any: not in accel yet, as what follows
 ---  deepspeed_plugin any: sharding by DeepSpeed's options
 ---  deepspeed_plugins any: several of them
 ---  torch_tp_plugin any: tensor parallelism

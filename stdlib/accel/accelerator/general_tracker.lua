@@ -92,7 +92,7 @@ end
 local function by_name(name)
   if registered[name] then return registered[name] end
   if absent[name] then
-    raise("Accelerator: log_with: '%s' is not in this build; give a tracker of your own, below "
+    raise("Accelerator: log_with: '%s' is not in accel yet; give a tracker of your own, below "
       .. "accel.accelerator.GeneralTracker", name)
   end
   local known = {}

@@ -151,7 +151,7 @@ end
 ---@return table<string, accel.Tensor>
 function M.get_state_dict(self, model) return self:unwrap_model(model):state_dict() end
 
---- Whether a part of the model lies on another device than the rest: never in this build.
+--- Whether a part of the model lies on another device than the rest: never, since a model is on one device.
 ---@return boolean
 function M.verify_device_map() return false end
 

@@ -49,7 +49,7 @@ local function refuse_moved(given)
   end
 end
 
---- Options of features that are not in this build: the reasons are in accel.util.absent.
+--- Options of features that accel does not have yet: the reasons are in accel.util.absent.
 local absent <const> = { "deepspeed_plugin", "deepspeed_plugins", "fsdp_plugin", "torch_tp_plugin", "megatron_lm_plugin",
   "dynamo_backend", "dynamo_plugin", "parallelism_config" }
 

@@ -19,7 +19,7 @@ local shared, precise, origins = {}, {}, {}
 
 local PRECISIONS <const> = { "no", "fp16", "bf16", "fp8" }
 
--- Names that a state knows but that may be nil in this build.
+-- Names that a state knows but that may be nil.
 local optional = {
   deepspeed_plugin = true, fsdp_plugin = true, megatron_lm_plugin = true, torch_tp_plugin = true, dynamo_plugin = true,
   parallelism_config = true, device_mesh = true,
@@ -191,14 +191,16 @@ end
 local AcceleratorState = class("accel.accelerator.AcceleratorState", PartialState)
 M.AcceleratorState = AcceleratorState
 
+local fp8 <const> = "fp8: not in accel yet; there are 'bf16' and 'fp16'"
+
 local function precision(given)
   if given == nil then
     local word = environment.word("ACCELERATE_MIXED_PRECISION", PRECISIONS)
-    if word == "fp8" then raise "ACCELERATE_MIXED_PRECISION=fp8: fp8 is not in this build" end
+    if word == "fp8" then raise ("ACCELERATE_MIXED_PRECISION=" .. fp8) end
     return word or "no", word and "ACCELERATE_MIXED_PRECISION" or "default"
   end
   local word = type(given) == "string" and given:lower() or given
-  if word == "fp8" then raise "Accelerator: mixed_precision: fp8 is not in this build" end
+  if word == "fp8" then raise ("Accelerator: mixed_precision = " .. fp8) end
   return check.word("Accelerator", "mixed_precision", word, { "no", "fp16", "bf16" }), "argument"
 end
 

@@ -8,11 +8,11 @@ local raise = require "accel.util.raise"
 
 local M = {}
 
--- Rows: the feature that is not in this build, false where there is only another way; what to use; the names, as
+-- Rows: the feature that accel does not have yet, false where there is only another way; what to use; the names, as
 -- documentation spells them; "accel-run#name" is a command, "Tensor#name" a method or field.
 local ROWS <const> = {
   -- Accelerate: plugins and what belongs to them
-  { "sharding of models (FSDP, ZeRO)",
+  { "sharding of models: FSDP, ZeRO",
     "accelerator:prepare(model) copies a model to every rank, as DistributedDataParallel does",
     [[FullyShardedDataParallelPlugin FullyShardedDataParallel FSDP FSDP2 FSDPModule fully_shard fsdp_plugin
       MixedPrecisionPolicy ShardingStrategy StateDictType ZeroRedundancyOptimizer save_fsdp_model load_fsdp_model
@@ -30,14 +30,15 @@ local ROWS <const> = {
       MegatronLMOptimizerWrapper MegatronLMSchedulerWrapper AbstractTrainStep BertTrainStep GPTTrainStep T5TrainStep
       avg_losses_across_data_parallel_group gather_across_data_parallel_groups add_model_config_to_megatron_parser]] },
   { "tensor parallelism", "accelerator:prepare(model) copies a model to every rank",
-    "TorchTensorParallelPlugin TorchTensorParallelConfig torch_tp_plugin DTensor distribute_tensor" },
+    [[TensorParallel TorchTensorParallelPlugin TorchTensorParallelConfig torch_tp_plugin DTensor distribute_tensor
+      parallelize_module ColwiseParallel RowwiseParallel SequenceParallel]] },
   { "a mesh of parallelisms", "ranks are data-parallel; accel.dist.new_group makes groups of them",
     [[ParallelismConfig parallelism_config DeviceMesh init_device_mesh tensor_parallel_rank data_parallel_rank
       data_parallel_shard_rank pipeline_parallel_rank context_parallel_rank]] },
   { "context parallelism", "accel.checkpoint and flash attention make long sequences fit on one rank",
-    "TorchContextParallelConfig" },
+    "TorchContextParallelConfig ContextParallel context_parallel" },
   { "pipeline parallelism", "accelerator:split_between_processes shares the inputs of inference out to ranks",
-    "prepare_pippy" },
+    "prepare_pippy PipelineParallel" },
   { "compilation", "ops are native code already: call the model as it is",
     [[TorchDynamoPlugin dynamo_plugin dynamo_backend compile compile_regions has_compiled_regions is_compiled_module
       jit Module#compile]] },
@@ -97,7 +98,7 @@ local ROWS <const> = {
   { false, "`accel-run --num-processes 4 train.lua` starts ranks", "accel-run#launch accelerate torchrun" },
   { false, "options stand on the command line, `accel-run --num-processes 4 train.lua`, and in accel.Accelerator { ... }",
     "accel-run#config write_basic_config" },
-  { false, "`accel-run env` tells what this build has; `sh tests/run.sh` runs the tests of a checkout", "accel-run#test" },
+  { false, "`accel-run env` tells what this installation has; `sh tests/run.sh` runs the tests of a checkout", "accel-run#test" },
   { false, "accel-run picks ports by itself", "is_port_in_use get_free_port" },
   -- PyTorch
   { false, "accelerator:prepare(model) averages gradients over the ranks of `accel-run --num-processes 4 train.lua`",
@@ -150,7 +151,7 @@ for _, row in ipairs(ROWS) do
 end
 
 local function text_of(name, row)
-  if row[1] then return ("%s: %s is not in this build; %s"):format(name, row[1], row[2]) end
+  if row[1] then return ("%s is not in accel yet (%s); %s"):format(name, row[1], row[2]) end
   return ("there is no %s here; %s"):format(name, row[2])
 end
 

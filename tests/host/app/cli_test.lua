@@ -51,7 +51,7 @@ check("$R nowhere.lua", 2, nil, "cannot read 'nowhere.lua': No such file")
 -- Accelerate's commands: what to use; a file of such a name is a script.
 check("$R launch train.lua", 2, "", "accel-run: there is no accel-run launch here; `accel-run --num-processes 4 train.lua`")
 check("$R config", 2, "", "accel-run: there is no accel-run config here; ")
-check("$R test", 2, "", "`accel-run env` tells what this build has")
+check("$R test", 2, "", "`accel-run env` tells what this installation has")
 write("config", "print 'a script'")
 check("$R config", 0, "a script\n", "")
 os.remove(tmp .. "config")

@@ -67,7 +67,7 @@ end
 -- wrong ones
 refused("did you mean 'mixed_precision'", { mixed_precison = "fp16" })
 refused("no, fp16, bf16", { mixed_precision = "fp8x" })
-refused("not in this build", { mixed_precision = "fp8" })
+refused("not in accel yet", { mixed_precision = "fp8" })
 refused("gradient_accumulation_steps must be a positive integer", { gradient_accumulation_steps = 0 })
 refused("not both", { gradient_accumulation_steps = 2, gradient_accumulation_plugin = A.GradientAccumulationPlugin { num_steps = 2 } })
 refused("must be a DataLoaderConfiguration", { dataloader_config = { split_batches = true } })
@@ -77,9 +77,9 @@ refused("kwargs_handlers[1] must be a handler", { kwargs_handlers = { 3 } })
 refused("step_unit must be one of update, process", { step_unit = "steps" })
 for _, key in ipairs { "deepspeed_plugin", "deepspeed_plugins", "fsdp_plugin", "torch_tp_plugin", "megatron_lm_plugin",
   "dynamo_plugin", "dynamo_backend", "parallelism_config" } do
-  refused("not in this build", { [key] = "inductor" })
+  refused("not in accel yet", { [key] = "inductor" })
 end
-refused("not in this build", { log_with = "wandb" })
+refused("not in accel yet", { log_with = "wandb" })
 assert(make { dynamo_backend = "no" })
 
 do -- another precision later is a mistake
@@ -91,7 +91,7 @@ end
 do -- what is not there says so
   local a = make()
   for _, name in ipairs { "save_state", "load_state", "save_model", "register_for_checkpointing", "profile" } do
-    ranks.fails("not in this build", function() a[name](a) end)
+    ranks.fails("not in accel yet", function() a[name](a) end)
   end
 end
 

@@ -117,8 +117,8 @@ end
 do -- names
   for _, name in ipairs { "tensorboard", "wandb", "trackio", "comet_ml", "aim", "mlflow", "clearml", "dvclive",
     "swanlab" } do
-    says(("'%s' is not in this build"):format(name), make, name)
-    says("is not in this build", make, { name })
+    says(("'%s' is not in accel yet"):format(name), make, name)
+    says("is not in accel yet", make, { name })
   end
   says("unknown tracker 'wandbb'; did you mean 'wandb'?", make, "wandbb")
   local general = require "accel.accelerator.general_tracker"

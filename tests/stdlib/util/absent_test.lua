@@ -8,11 +8,11 @@ local says = ranks.fails
 local modules = { "accelerator", "nn", "optim", "data", "dist", "models", "metrics", "text", "amp", "autograd", "util" }
 
 -- what is read raises, at the script's line, with what to use
-says("accel.DeepSpeedPlugin: sharding by DeepSpeed's options is not in this build; accelerator:prepare(model)",
+says("accel.DeepSpeedPlugin is not in accel yet (sharding by DeepSpeed's options); accelerator:prepare(model)",
   function() return accel.DeepSpeedPlugin {} end)
 says('there is no accel.init_empty_weights here; modules made inside `local _ <close> = accel.device "meta"`',
   function() return accel.init_empty_weights() end)
-says("accel.accelerator.FullyShardedDataParallelPlugin: sharding of models", function()
+says("accel.accelerator.FullyShardedDataParallelPlugin is not in accel yet (sharding of models", function()
   return accel.accelerator.FullyShardedDataParallelPlugin
 end)
 says("there is no accel.nn.DataParallel here; accelerator:prepare(model)", function() return accel.nn.DataParallel end)
@@ -90,6 +90,6 @@ says("there is no Accelerator:set_breakpoint here; the method is accelerator:set
   a:set_breakpoint()
 end)
 says("the method is accelerator:check_trigger()", function() a:check_breakpoint() end)
-says("Accelerator:save_state: checkpoint folders is not in this build", function() a:save_state "x" end)
-says("Accelerator:lomo_backward: fused backward", function() a:lomo_backward() end)
+says("Accelerator:save_state is not in accel yet (checkpoint folders)", function() a:save_state "x" end)
+says("Accelerator:lomo_backward is not in accel yet (fused backward", function() a:lomo_backward() end)
 assert(a.mine == nil and a.scaler == nil and a.my_own_attribute == nil)
