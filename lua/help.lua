@@ -63,13 +63,21 @@ local function entry_lines(p, entry, topic, others, width)
   return lines
 end
 
+-- That there are no reference pages, and on a line of its own the command that writes them.
+local function missing_lines(what, width)
+  local why, command = pages.missing()
+  local lines = layout.wrap(("%s: %s%s"):format(what, why, command and ". This writes them:" or "."), width)
+  table.insert(lines, 1, "")
+  return command and append(lines, { "", "    " .. command }) or lines
+end
+
 local function overview(width)
   local lines = {
     "accel-run help TOPIC, or :help TOPIC at the prompt of accel-run repl. A topic is",
     "",
     "  an op, a function, a class or method     matmul  nn.Linear  Module:train",
     "  a module                                 nn  optim.lr_scheduler  ops  core ...",
-    "  an option or parameter of accel-run      --num-processes  ACCEL_TIMEOUT",
+    "  a command, option, parameter of it       env  --num-processes  ACCEL_TIMEOUT",
     "  guide                                    the guides; help guide NAME shows one",
     "  examples                                 what they show; help 02 for one",
     "  embed                                    accel in a program in C",
@@ -80,7 +88,7 @@ local function overview(width)
     append(lines, { "", "Modules:" })
     append(lines, layout.columns(p.order, width))
   else
-    append(lines, { "", "The reference pages are missing here: the build target `reference` writes them." })
+    append(lines, missing_lines("Here are the guides and examples alone", width))
   end
   return lines
 end
@@ -120,6 +128,18 @@ local function named(p, topic, width)
     or p and topic:find "^[%a_][%w_]*$" and methods_lines(p, topic, width) or topics.option(topic) or nil
 end
 
+-- Where the words of a topic that nothing is named occur; nil and what it may have meant.
+local function unknown(p, topic, width)
+  local near = select(2, topics.parameter(topic, width)) or p and pages.nearest(p, topic)
+  local found = guides.search(p, topic, near, width) or topic:find "%S%s+%S" and guides.search_each(p, topic, width)
+  if found then return p and found or append(found, missing_lines("More is not here", width)) end
+  local why = ("nothing is known of '%s'%s"):format(topic, near and ("; did you mean %s?"):format(near)
+    or p and "; accel-run help lists what there is" or "")
+  if p then return nil, why end
+  local reason, command = pages.missing()
+  return nil, ("%s: %s%s"):format(why, reason, command and "; " .. command .. " writes them" or "")
+end
+
 --- Lines about a topic; nil and why not.
 ---@return string[]?
 ---@return string?
@@ -139,25 +159,25 @@ function M.lines(topic, width)
     end
   end
   local p = pages.load()
-  local guide = p and topic:match "^guides?%f[^%l]%s*(.*)$"
+  local guide = topic:match "^guides?%f[^%l]%s*(.*)$"
   if guide then
     if guide == "" then return guides.list(p, width) end
     return guides.show(p, guide, width)
   end
   local lines = named(p, topic, width)
-  local instead = instead_of_command(topic) or not lines and instead_of(topic)
-  if lines then return instead and append(append(lines, { "" }), layout.wrap(instead, width)) or lines end
-  if instead then
-    local found = p and guides.places(p, topic, width, MOST_OTHERS)
-    lines = layout.wrap(instead, width)
-    return found and append(append(lines, { "", "See also:" }), found) or lines
+  local about, words = topics.command(topic, width), topic
+  if about then
+    words = "accel-run " .. topic
+  else
+    local instead = instead_of_command(topic) or not lines and instead_of(topic)
+    about = instead and layout.wrap(instead, width)
   end
-  if not p then return nil, "the reference pages are missing here: the build target `reference` writes them" end
-  local near = pages.nearest(p, topic)
-  local found = guides.search(p, topic, near, width)
-  if found then return found end
-  return nil, ("nothing is known of '%s'%s"):format(topic, near and ("; did you mean %s?"):format(near)
-    or "; accel-run help lists what there is")
+  if lines then return about and append(append(lines, { "" }), about) or lines end
+  if about then
+    local found = guides.places(p, words, width, MOST_OTHERS)
+    return found and append(append(about, { "", "See also:" }), found) or about
+  end
+  return unknown(p, topic, width)
 end
 
 --- Keys of the table of options that a function or class takes, as its page tells; for completion.

@@ -1,5 +1,6 @@
--- The guides (lua/help/guides/*.md, beside the reference pages): their list, one of them, and where words occur in them
--- and in the pages. Used by help.lua.
+-- The guides (lua/help/guides/*.md, beside the reference pages, or their sources where those are not built): their list,
+-- one of them, and where words occur in them and in the pages. `p` is what pages.load gave, nil without pages. Used by
+-- help.lua.
 local accel = ...
 local layout = accel.host_chunk "help/layout"
 local pages = accel.host_chunk "help/pages"
@@ -7,6 +8,7 @@ local pages = accel.host_chunk "help/pages"
 local M = {}
 
 local MOST_FOUND <const> = 12
+local MOST_OF_EACH <const> = 4 -- of each of several words
 
 -- { name =, title =, lines =, sections = { { title =, text = } } } of one guide.
 local function parse(name, text)
@@ -28,17 +30,33 @@ local function parse(name, text)
   return guide
 end
 
---- All guides, in the order of the pages' index.
----@param p table of pages.load
+-- The folder of the guides and their names, in the order of the pages' index or, without pages, of their names.
+local function folder_and_names(p)
+  local names = {}
+  if p then
+    for name in p.index:gmatch "%]%(guides/([%w_-]+)%.md%)" do names[#names + 1] = name end
+    return p.root .. "/guides", names
+  end
+  local root = pages.folder("start.md", { "../../../reference/guides", "../../doc/accel/reference/guides",
+    "accel/../../lua/help/guides" })
+  return root, root and pages.files(root, ".md") or names
+end
+
+local alone = {} -- guides without pages
+
+--- All guides.
+---@param p? table
 ---@return table[]
 function M.all(p)
-  if p.guides then return p.guides end
-  p.guides = {}
-  for name in p.index:gmatch "%]%(guides/([%w_-]+)%.md%)" do
-    local text = pages.read(p.root .. "/guides/" .. name .. ".md")
-    if text then table.insert(p.guides, parse(name, text)) end
+  local owner = p or alone
+  if owner.guides then return owner.guides end
+  owner.guides = {}
+  local root, names = folder_and_names(p)
+  for _, name in ipairs(names) do
+    local text = pages.read(root .. "/" .. name .. ".md")
+    if text then table.insert(owner.guides, parse(name, text)) end
   end
-  return p.guides
+  return owner.guides
 end
 
 --- Their names and titles.
@@ -96,7 +114,7 @@ function M.find(p, topic)
       end
     end
   end
-  for at, module in ipairs(p.order) do
+  for at, module in ipairs(p and p.order or {}) do
     for k, name in ipairs(p.modules[module].names) do
       local in_name = has_all(name:lower(), words, true)
       if in_name or has_all(table.concat(p.entries[name].lines, "\n"):lower(), words) then
@@ -130,6 +148,21 @@ function M.search(p, topic, near, width)
   local lines = layout.wrap(text, width)
   lines[#lines + 1] = ""
   return table.move(places, 1, #places, #lines + 1, lines)
+end
+
+--- The answer to several words that occur nowhere together: where each of them does, its own page first; nil: none does.
+function M.search_each(p, topic, width)
+  local lines, any = layout.wrap(("No name and no page has all of '%s'. Each by itself:"):format(topic), width), false
+  for word in topic:gmatch "%S+" do
+    local entry = p and pages.find(p, word)
+    local places = M.places(p, word, width, MOST_OF_EACH)
+    if entry or places then any, lines[#lines + 1] = true, "" end
+    if entry then lines[#lines + 1] = "  help " .. entry.name end
+    for _, line in ipairs(places or {}) do
+      if not entry or line ~= "  help " .. entry.name then lines[#lines + 1] = line end
+    end
+  end
+  return any and lines or nil
 end
 
 return M

@@ -28,6 +28,30 @@ function M.folder(file, places)
   end
 end
 
+--- The files of a folder whose names end so, in the order of their names, without the end.
+---@param folder string
+---@param ending string
+---@return string[]
+function M.files(folder, ending)
+  local pipe <close> = io.popen("ls '" .. folder:gsub("'", "'\\''") .. "'")
+  local names = {}
+  for name in (pipe and pipe:read "a" or ""):gmatch "[^\n]+" do
+    if name:sub(-#ending) == ending then names[#names + 1] = name:sub(1, -#ending - 1) end
+  end
+  return names
+end
+
+--- Why there are no pages, and the command that writes them, if there is one.
+---@return string
+---@return string? command
+function M.missing()
+  local build = (library() or ""):match "^(.*)/share/lua/[^/]+$"
+  if build and read(build .. "/CMakeCache.txt") then
+    return "the reference pages are not built yet", ("cmake --build %s --target reference"):format(build)
+  end
+  return "the reference pages are not installed here; an installation has them in share/doc/accel/reference"
+end
+
 -- One page: about = lines, names = of its entries. Entries: { name =, module =, lines =, methods = { { name = ":step",
 -- call = ":step(closure)", lines = } }, inherited = names of classes }.
 local function parse(all, name, text)

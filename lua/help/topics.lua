@@ -22,10 +22,8 @@ local function examples_folder()
 end
 
 local function example_names(root)
-  local names = {}
-  for name in output_of("ls " .. quoted(root)):gmatch "[^\n]+" do
-    if name:find "%.lua$" then names[#names + 1] = name end
-  end
+  local names = pages.files(root, ".lua")
+  for i, name in ipairs(names) do names[i] = name .. ".lua" end
   return names
 end
 
@@ -104,36 +102,58 @@ function M.example(topic, width)
 end
 
 -- ---- accel-run ----
+-- Rows of accel-run --help: { options = { [name] = lines }, commands = { [name] = lines }, names = of the options }, and
+-- options by their letter, "-e".
+local function usage()
+  local all, row, section = { options = {}, commands = {}, names = {} }, nil, nil
+  local program = accel.process.program()
+  for line in program and output_of(quoted(program) .. " --help"):gmatch "[^\n]+" or function() end do
+    local letter, name = line:match "^  (%-?%w?),?%s*%-%-([%w-]+)"
+    local command = section == "commands" and line:match "^  (%l+)"
+    if name or command then
+      row = { line }
+      all[name and "options" or "commands"][name or command] = row
+      all.names[#all.names + 1] = name
+      if name and #letter == 2 then all.options[letter] = row end
+    elseif row and line:find "^%s%s%s%s+" then
+      row[#row + 1] = line
+    else
+      row, section = nil, line:match "^(%l+):$"
+    end
+  end
+  return all
+end
+
 --- Rows of accel-run --help about an option; nil, the option that is nearest.
 ---@return string[]?
 ---@return string?
 function M.option(topic)
-  local program = accel.process.program()
-  if not program then return nil end
-  local want, rows, names, row = topic:gsub("^%-+", ""):gsub("_", "-"), {}, {}, nil
-  for line in output_of(quoted(program) .. " --help"):gmatch "[^\n]+" do
-    local name = line:match "^  %-?%w?,?%s*%-%-([%w-]+)"
-    if name then
-      row = { line }
-      rows[name], names[#names + 1] = row, name
-    elseif row and line:find "^%s%s%s%s+" then
-      row[#row + 1] = line
-    else
-      row = nil
-    end
-  end
-  return rows[want], accel.nearest(want, names)
+  local want, rows = topic:gsub("^%-+", ""):gsub("_", "-"), usage()
+  return rows.options[topic:match "^%-%w$" or want], accel.nearest(want, rows.names)
 end
 
---- A parameter, ACCEL_*.
+--- What a command of accel-run does: "env".
 ---@return string[]?
+function M.command(topic, width)
+  local row = topic:find "^%l+$" and usage().commands[topic]
+  if not row then return nil end
+  local call, text = row[1]:match "^  (%S.-)%s%s+(%S.*)$"
+  return layout.wrap(("accel-run %s: %s %s"):format(call, text, table.concat(row, " ", 2)), width, "  ")
+end
+
+--- A parameter, ACCEL_*; nil, the one that is nearest to a name that begins so.
+---@return string[]?
+---@return string?
 function M.parameter(topic, width)
+  local names = {}
   for _, p in ipairs((accel.params())) do
+    names[#names + 1] = p.name
     if p.name == topic or p.name == "ACCEL_" .. topic then
       return layout.wrap(("%s: %s%s [%s]"):format(p.name, p.help, p.allowed and (" (%s)"):format(p.allowed) or "",
         p.default ~= "" and p.default or "none"), width, "  ")
     end
   end
+  return nil, topic:find "^ACCEL_" and accel.nearest(topic, names) or nil
 end
 
 -- ---- Lua ----

@@ -134,8 +134,23 @@ do -- options, misspelt ones too
   assert(why:find("accel-run --help lists them", 1, true), why)
 end
 
+do -- commands of accel-run; what is misspelt or two names has an answer
+  has("env", "accel-run env: versions, devices", "See also:", "help guide accel-run")
+  has("bench", "accel-run bench [NAME...]: speed beside PyTorch", "bench --help", "help guide accel-run        Benchmarks")
+  has("repl", "accel.repl(text)", "accel-run repl: a prompt for Lua")
+  has("-e", "-e, --execute CODE", "accel is a global")
+  has("-h", "--help")
+  has("ACCEL_TIMEOUT", "seconds")
+  has("ACCEL_TIMEOU", "did you mean ACCEL_TIMEOUT?")
+  local text = has("sign sgd", "\n  help sign\n", "\n  help optim.SGD\n")
+  assert(not text:find("help sign\n.-help sign\n"), text)
+  local _, why = help.lines("nothing-like-it neither-this", 80)
+  assert(why:find("nothing is known of", 1, true), why)
+end
+
 do -- what Accelerate and PyTorch have and accel has not, and Accelerate's commands
-  has("FSDP", "sharding of models")
+  has("FSDP", "not in accel yet", "sharding of models")
+  has("TensorParallel", "TensorParallel is not in accel yet", "accelerator:prepare(model)")
   has("tracker", "GeneralTracker", "See also", "help guide accelerator")
   has("save_state", "checkpoint folders")
   has("Accelerator:save_state", "checkpoint folders")
@@ -205,6 +220,30 @@ do -- code is broken where Lua may be, so that it stays the same program
   local text = layout.plain({ "```text", ("word "):rep(19) .. "word", "goes on here. " .. ("w "):rep(8), "y = a + b", "```" }, 60)
   assert(#text == 4 and text[4]:find "y = a %+ b$", table.concat(text, "\n"))
 end
+if build then -- where the reference is not built the guides are there, and the command that builds it is told
+  local dir = (os.getenv "ACCEL_TEST_TMP" or os.tmpname() .. ".d") .. "/unbuilt"
+  local function sh(fmt, ...) return assert(os.execute(fmt:format(...))) end
+  local share = dir .. "/share/lua/5.4"
+  sh("mkdir -p '%s' && cp -P '%s/share/lua/5.4/accel' '%s/' && touch '%s/CMakeCache.txt'", share, build, share, dir)
+  local function told(topic)
+    local code = ("package.path = '%s/?/init.lua;' .. package.path os.exit(accel.host_chunk('help').run('%s'))"):format(share, topic)
+    local pipe = io.popen(("'%s/bin/accel-run' -e \"%s\" 2>&1"):format(build, code))
+    return pipe:read "a", pipe:close()
+  end
+  local command = ("cmake --build %s --target reference"):format(dir)
+  local function holds(topic, ...)
+    local text = told(topic)
+    for _, part in ipairs { ... } do assert(text:find(part, 1, true), ("help %s: no '%s' in\n%s"):format(topic, part, text)) end
+  end
+  holds("", "guide", "\n    " .. command .. "\n")
+  holds("guide", "\n  ranks ", "Several ranks")
+  holds("guide ranks", "\nStarting them\n")
+  holds("gradient accumulation", "help guide accelerator", "\n    " .. command .. "\n")
+  holds("guide rank", "did you mean guide ranks?")
+  local text, ok = told "zzzz"
+  assert(not ok and text:find(command .. " writes them", 1, true), text)
+end
+
 do -- commands are broken so that a copy of them runs the same; comments stay comments
   local tmp = (os.getenv "ACCEL_TEST_TMP" or os.tmpname() .. ".d") .. "/help"
   assert(os.execute(("mkdir -p '%s' && printf '#!/bin/sh\\nprintf \"<%%%%s>\" cmd \"$@\"\\necho\\ncat </dev/null\\n' > '%s/cmd' && chmod +x '%s/cmd'")
