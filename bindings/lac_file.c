@@ -1,5 +1,5 @@
 /* Files: accel.save and accel.load (safetensors), accel.open_safetensors (one tensor at a time),
- * accel.write_file, accel.makedirs. Misuse raises; a file that fails, or is not what it should be, returns nil,
+ * accel.write_file. Misuse raises; a file that fails, or is not what it should be, returns nil,
  * message, code. */
 #include <errno.h>
 #include <stdlib.h>
@@ -300,6 +300,27 @@ static int reader_get(lua_State *L) {
   return push_entry(L, S, r, name, ac_ctx_default_device(S->ctx));
 }
 
+/* read(name, tensor) -> true; or nil, message, code. The values into a contiguous tensor of the host with the same dtype and
+ * number of elements. */
+static int reader_read(lua_State *L) {
+  lac_state *S = lac_get(L);
+  reader *r = check_reader(L, S);
+  const ac_safetensors_entry *t = entry_arg(L, S, r);
+  ac_err e;
+  if (ac_safetensors_read(r->f, t, lac_check_tensor(L, S, 3, "tensor"), &e) != AC_OK)
+    return e.code == AC_INVALID || e.code == AC_DTYPE || e.code == AC_DEVICE ? lac_raise(L, S, &e) : lac_fail(L, &e);
+  lua_pushboolean(L, 1);
+  return 1;
+}
+
+/* verify() -> true; or nil, message, code where a checksum of the file does not hold */
+static int reader_verify(lua_State *L) {
+  ac_err e;
+  if (ac_safetensors_verify(check_reader(L, lac_get(L))->f, &e) != AC_OK) return lac_fail(L, &e);
+  lua_pushboolean(L, 1);
+  return 1;
+}
+
 /* {dtype = "f32", shape = {...}}, without reading the bytes */
 static int reader_info(lua_State *L) {
   lac_state *S = lac_get(L);
@@ -321,7 +342,7 @@ static int reader_metadata(lua_State *L) {
   return 1;
 }
 
-/* ---- plain files and folders ---- */
+/* ---- plain files ---- */
 
 /* accel.write_file(path, bytes) -> true; or nil, message, code. The file is there whole, or as it was. */
 static int write_file(lua_State *L) {
@@ -339,44 +360,17 @@ static int write_file(lua_State *L) {
   return 1;
 }
 
-/* accel.makedirs(path) -> true; or nil, message, code. Makes a folder and those above it; one that exists is
- * fine. */
-static int makedirs(lua_State *L) {
-  lac_state *S = lac_get(L);
-  size_t n;
-  const char *path = lac_check_string(L, S, 1, "path", &n);
-  if (strlen(path) != n) return lac_argerror(L, S, AC_INVALID, "makedirs", 1, "path", "has a zero byte");
-  char *part = lua_newuserdatauv(L, n + 1, 0);
-  struct stat sb;
-  int err = ENOENT;
-  memcpy(part, path, n + 1);
-  for (size_t i = 1; i <= n; i++) {
-    if (part[i] != '/' && part[i] != 0) continue;
-    const char was = part[i];
-    part[i] = 0;
-    err = mkdir(part, 0777) == 0 ? 0 : errno;
-    part[i] = was;
-  }
-  if (n > 0 && stat(path, &sb) == 0 && S_ISDIR(sb.st_mode)) {
-    lua_pushboolean(L, 1);
-    return 1;
-  }
-  ac_err e;
-  aci_io_error(&e, path, "cannot make the folder", err != 0 ? err : ENOENT);
-  return lac_fail(L, &e);
-}
-
 LAC_OPEN("accel", file) {
   static const luaL_Reg funcs[] = {{"save", save},
                                    {"load", load},
                                    {"open_safetensors", open_safetensors},
                                    {"write_file", write_file},
-                                   {"makedirs", makedirs},
                                    {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", reader_close}, {"__close", reader_close}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"keys", reader_keys},   {"get", reader_get},
-                                     {"info", reader_info},   {"metadata", reader_metadata},
-                                     {"close", reader_close}, {NULL, NULL}};
+                                     {"info", reader_info},     {"metadata", reader_metadata},
+                                     {"read", reader_read},   {"verify", reader_verify}, {"close", reader_close},
+                                     {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
   lac_new_class(L, S, SAFETENSORS, metas, methods);
 }

@@ -156,6 +156,36 @@ const ac_safetensors_entry *ac_safetensors_find(const ac_safetensors *f, const c
   return NULL;
 }
 
+static ac_status mismatch(const ac_safetensors *f, const aci_st_entry *t, ac_err *e) {
+  char path[ACI_PATH_SHOWN];
+  return AC_FAIL(e, PARSE,
+                 "%s: rule R15 at byte %llu: tensor '%s' does not match its checksum: the file is damaged, or was "
+                 "rewritten with the metadata ('%s') of another",
+                 aci_path_shown(f->path, path), (unsigned long long)(f->data_at + t->pub.begin), NAME(t),
+                 ACI_ST_CRC_KEY);
+}
+
+enum { VERIFY_BLOCK = 1 << 20 };
+
+ac_status ac_safetensors_verify(ac_safetensors *f, ac_err *e) {
+  if (!f->has_crc) return AC_OK;
+  unsigned char *block = malloc(VERIFY_BLOCK);
+  if (block == NULL) return no_memory(f, e);
+  ac_status st = AC_OK;
+  for (int i = 0; i < f->n && st == AC_OK; i++) {
+    const aci_st_entry *t = &f->entry[i];
+    uint32_t crc = 0;
+    for (uint64_t at = t->pub.begin; at < t->pub.end && st == AC_OK; at += VERIFY_BLOCK) {
+      const size_t n = t->pub.end - at < VERIFY_BLOCK ? (size_t)(t->pub.end - at) : VERIFY_BLOCK;
+      st = aci_pread_all(f->fd, f->path, block, n, f->data_at + at, e);
+      if (st == AC_OK) crc = aci_crc32c(crc, block, n);
+    }
+    if (st == AC_OK && crc != t->crc) st = mismatch(f, t, e);
+  }
+  free(block);
+  return st;
+}
+
 ac_status ac_safetensors_read(ac_safetensors *f, const ac_safetensors_entry *entry, ac_tensor *dst,
                               ac_err *e) {
   const aci_st_entry *t = (const aci_st_entry *)(const void *)entry;
@@ -178,12 +208,7 @@ ac_status ac_safetensors_read(ac_safetensors *f, const ac_safetensors_entry *ent
   atomic_fetch_add_explicit(&dst->storage->version, 1,
                             memory_order_relaxed); /* copies and saved tensors are stale now */
   AC_TRY(aci_pread_all(f->fd, f->path, p, n, f->data_at + entry->begin, e));
-  if (t->has_crc && aci_crc32c(0, p, n) != t->crc)
-    return AC_FAIL(e, PARSE,
-                   "%s: rule R15 at byte %llu: tensor '%s' does not match its checksum: the file is damaged, "
-                   "or was rewritten with "
-                   "the metadata ('%s') of another",
-                   shown, (unsigned long long)(f->data_at + entry->begin), NAME(t), ACI_ST_CRC_KEY);
+  if (t->has_crc && aci_crc32c(0, p, n) != t->crc) return mismatch(f, t, e);
   if (entry->dtype == AC_BOOL) /* a byte of a boolean is 0 or 1; a file may hold any */
     for (size_t i = 0; i < n; i++) p[i] = p[i] != 0;
   return AC_OK;

@@ -54,6 +54,7 @@
 ---@field gather fun(self: accel.Accelerator, tensor: any): any
 ---@field gather_for_metrics fun(self: accel.Accelerator, input_data: any, use_gather_object?: boolean, opts?: table): any
 ---@field gather_object fun(self: accel.Accelerator, object: any[]): any[]
+---@field save_model fun(self: accel.Accelerator, model: accel.nn.Module, save_directory: string, max_shard_size?: integer|string|table)
 ---@field get_state_dict fun(self: accel.Accelerator, model: accel.nn.Module): table<string, accel.Tensor>
 ---@field get_tracker fun(self: accel.Accelerator, name: string, opts?: boolean|{unwrap: boolean?})
 ---@field init_trackers fun(self: accel.Accelerator, project_name: string, config?: table, init_kwargs?: table<string, table>)

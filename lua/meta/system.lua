@@ -29,7 +29,9 @@ function accel.save(path, tensors, metadata) end
 function accel.load(path, opts) end
 
 ---A safetensors file of which tensors are read one at a time: file:keys(), file:get(name), file:info(name) (dtype
----and shape, without reading the bytes), file:metadata(), file:close(). Or nil, message, code.
+---and shape, without reading the bytes), file:read(name, tensor) (into a contiguous tensor of the host with the same
+---dtype and number of elements), file:verify() (every checksum that the file has), file:metadata(), file:close(). Or nil,
+---message, code.
 ---example: accel.open_safetensors "/nowhere/x.safetensors" == nil --> true
 ---@param path string
 ---@return table? file
@@ -63,6 +65,22 @@ function accel.write_file(path, bytes) end
 ---@return string? message
 ---@return string? code
 function accel.makedirs(path) end
+
+---Makes a new folder that only this user can read, named prefix and six characters. Its path; or nil, message, code.
+---example: select(3, accel.mkdtemp "/nowhere/x") --> "not_found"
+---@param prefix string
+---@return string? path
+---@return string? message
+---@return string? code
+function accel.mkdtemp(prefix) end
+
+---The names of what is in a folder, sorted, without "." and ".."; or nil, message, code.
+---example: accel.listdir "/nowhere" == nil --> true
+---@param path string
+---@return string[]? names
+---@return string? message
+---@return string? code
+function accel.listdir(path) end
 
 accel.json = {}
 

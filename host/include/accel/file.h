@@ -37,6 +37,10 @@ AC_API void ac_safetensors_metadata(const ac_safetensors *f, int i, const char *
  * then holds anything. */
 AC_API ac_status ac_safetensors_read(ac_safetensors *f, const ac_safetensors_entry *t, ac_tensor *dst, ac_err *e);
 
+/* Reads every tensor that has a checksum and compares, through a small buffer: PARSE naming the first that differs. A file without checksums
+ * is only read as far as its header, which opening did. */
+AC_API ac_status ac_safetensors_verify(ac_safetensors *f, ac_err *e);
+
 /* Writes tensors (contiguous, host-readable) and metadata. INVALID for duplicate or bad names. The target is replaced only when everything
  * is on disk; ENOSPC and the like leave it as it was. */
 AC_API ac_status ac_safetensors_write(const char *path, int n, const char *const *names, ac_tensor *const *tensors, int n_meta,

@@ -16,7 +16,7 @@ local home = {
   find_executable_batch_size = "memory", release_memory = "memory", convert_bytes = "memory",
   convert_file_size_to_int = "memory", dtype_byte_size = "memory",
   should_reduce_batch_size = "memory", get_pretty_name = "memory", merge_dicts = "memory",
-  register_tracker_class = "general_tracker",
+  register_tracker_class = "general_tracker", load_checkpoint_in_model = "load_checkpoint",
   prepare_data_loader = "standalone", wait_for_everyone = "standalone", extract_model_from_parallel = "standalone",
   save = "standalone", load = "standalone", is_torch_tensor = "standalone", recursive_getattr = "standalone",
   str_to_bool = "environment", parse_flag_from_env = "environment", get_int_from_env = "environment",

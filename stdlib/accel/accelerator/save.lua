@@ -1,5 +1,8 @@
---- Method of Accelerator: save.
+--- Methods of Accelerator that write files for others: save, save_model.
+local check = require "accel.util.check"
+local model_files = require "accel.ckpt.model_files"
 local options = require "accel.util.options"
+local raise = require "accel.util.raise"
 
 local M = {}
 
@@ -14,6 +17,36 @@ function M.save(self, tensors, path, opts)
   require("accel.accelerator.standalone").save(tensors, path, {
     save_on_each_node = self.project_configuration.save_on_each_node, safe_serialization = o.safe_serialization,
   })
+end
+
+--- Writes the weights of a model into a folder, which is made, as model.safetensors or, above max_shard_size, as
+--- model-00001-of-0000N.safetensors and model.safetensors.index.json, the names and the split of Hugging Face's
+--- libraries. The names of tensors are those from before prepare; tied weights are written once. Weights that an earlier
+--- save left in the folder are replaced when all of the new ones are on disk. The main process writes (the first one of
+--- every machine with project_config.save_on_each_node); all processes may call it.
+---@param model accel.nn.Module
+---@param save_directory string
+---@param max_shard_size? integer|string|{max_shard_size: integer|string?, safe_serialization: boolean?} bytes, or a size
+---  as "5GB" (10^9); default "10GB"; files are always safetensors
+function M.save_model(self, model, save_directory, max_shard_size)
+  local who, given = "save_model", max_shard_size
+  if type(given) ~= "table" then given = { max_shard_size = given } end
+  local o = options(who, given, { max_shard_size = options.none, safe_serialization = true })
+  local limit = model_files.parse_size(o.max_shard_size == nil and "10GB" or o.max_shard_size)
+  if type(save_directory) ~= "string" or save_directory == "" then
+    raise("%s: save_directory must be the path of a folder, got %s", who, check.shown(save_directory))
+  end
+  local state = self:get_state_dict(model)
+  for name, t in pairs(state) do
+    if t.device == "meta" then
+      raise("%s: '%s' is on the meta device, so it has no values to save; load the model's weights first", who, name)
+    end
+  end
+  local mine = self.is_main_process
+  if self.project_configuration.save_on_each_node then mine = self.is_local_main_process end
+  if not mine then return end
+  local files, message = model_files.save(save_directory, state, { max_shard_size = limit })
+  if not files then raise("%s: %s", who, message) end
 end
 
 return M

@@ -10,6 +10,7 @@
 local accel = require "accel"
 local class = require "accel.util.class"
 local configuration = require "accel.models.config"
+local list = require "accel.util.listed"
 local nearest = require "accel.util.nearest"
 local options = require "accel.util.options"
 local ordered = require "accel.util.ordered"
@@ -22,12 +23,7 @@ for short, long in next, pretrained.dtype_names do short_names[long], short_name
 
 local integers = { i64 = true, i32 = true, i16 = true, i8 = true, u8 = true, bool = true }
 
-local function listed(names)
-  local shown = {}
-  for i = 1, math.min(#names, 6) do shown[i] = "'" .. names[i] .. "'" end
-  if #names > 6 then shown[#shown + 1] = ("... (%d in all)"):format(#names) end
-  return table.concat(shown, ", ")
-end
+local function listed(names) return list(names, 6) end
 
 local function shape_text(shape)
   local parts = {}

@@ -1,21 +1,13 @@
 --- state_dict and load_state_dict of nn.Module, installed by nn/module.lua.
 local accel = require "accel"
 local check = require "accel.util.check"
+local listed = require "accel.util.listed"
 local nearest = require "accel.util.nearest"
 local options = require "accel.util.options"
 local ordered = require "accel.util.ordered"
 local parameter = require "accel.nn.parameter"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
-
-local SHOWN = 40 -- names that a message lists at most, of each kind
-
-local function listed(names)
-  local shown = {}
-  for i = 1, math.min(#names, SHOWN) do shown[i] = "'" .. names[i] .. "'" end
-  if #names > SHOWN then shown[#shown + 1] = ("... (%d in all)"):format(#names) end
-  return table.concat(shown, ", ")
-end
 
 --- What may have gone wrong with the names, or "".
 local function advice(missing, unexpected)

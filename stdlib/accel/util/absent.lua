@@ -51,7 +51,7 @@ local ROWS <const> = {
   { "checkpoint folders",
     "accelerator:save(accelerator:get_state_dict(model), path) writes weights, and accel.load reads them; optimizers, "
       .. "schedules and loaders have state_dict(), which accel.encode takes",
-    [[save_state load_state save_model register_for_checkpointing register_save_state_pre_hook
+    [[save_state load_state register_for_checkpointing register_save_state_pre_hook
       register_load_state_pre_hook load_checkpoint save_accelerator_state load_accelerator_state
       clean_state_dict_for_safetensors]] },
   { "the profiler", "accel.clock() and accel.mem_stats() measure time and memory",
@@ -82,7 +82,7 @@ local ROWS <const> = {
   -- Accelerate: big models
   { "a model on several devices or in part on disk",
     "accel.models.from_pretrained(dir, { dtype =, device = }) reads tensor by tensor, so that memory holds the model once",
-    [[cpu_offload cpu_offload_with_hook disk_offload dispatch_model load_checkpoint_and_dispatch load_checkpoint_in_model
+    [[cpu_offload cpu_offload_with_hook disk_offload dispatch_model load_checkpoint_and_dispatch
       infer_auto_device_map get_balanced_memory get_max_memory get_max_layer_size calculate_maximum_sizes
       compute_module_sizes check_device_map clean_device_map device_map align_module_device has_offloaded_params
       offload_weight load_offloaded_weight load_offloaded_weights offload_state_dict save_offload_index

@@ -199,8 +199,8 @@ do -- attributes of Accelerator
   end
   assert(a.is_fsdp2 == false and a.is_composable_parallelism_enabled == false)
   assert(a.should_save_model == (dist.get_local_rank() == 0))
-  says("Accelerator:tensor_parallel_rank: a mesh of parallelisms", function() return a.tensor_parallel_rank end)
-  says("State:get_deepspeed_plugin: sharding by DeepSpeed's options", function()
+  says("Accelerator:tensor_parallel_rank is not in accel yet (a mesh of parallelisms)", function() return a.tensor_parallel_rank end)
+  says("State:get_deepspeed_plugin is not in accel yet (sharding by DeepSpeed's options)", function()
     return a.state.get_deepspeed_plugin
   end)
   local said, n = {}, 0

@@ -147,12 +147,12 @@ for _, text in ipairs { "{", "{}", '{"weight_map":3}', '{"weight_map":{}}', '{"w
   refuses("index.json: ", "format", indexed(text))
 end
 for _, file in ipairs {
-  "../a.safetensors", "/etc/passwd", "a/b.safetensors", ".safetensors", "a.bin", "a\\b.safetensors", "",
+  "../a.safetensors", "/etc/passwd", "a/b.safetensors", ".safetensors", "a.txt", "a\\b.safetensors", "",
   "a\0.safetensors",
 } do
-  refuses("is not the name of a safetensors file", "format", indexed(index { x = file }))
+  refuses("is not the name of a weights file", "format", indexed(index { x = file }))
 end
-refuses("is not the name of a safetensors file", "format", indexed '{"weight_map":{"x":7}}')
+refuses("is not the name of a weights file", "format", indexed '{"weight_map":{"x":7}}')
 refuses("b.safetensors", "not_found", indexed(index(map)))
 refuses("the index places 'model.norm.weight' in b.safetensors, which lacks it", "format",
   indexed(index(map), { ["b.safetensors"] = { x = accel.ones(1) } }))
