@@ -17,6 +17,7 @@ typedef enum app_command {
   APP_FRONT,  /* the prompt of a REPL on several ranks; ranks and launcher start it */
   APP_TOPICS, /* help [topic] */
   APP_BENCH,  /* bench [name ...] */
+  APP_TOOL,   /* a program of stdlib/accel/cli, by its name */
   APP_HELP,
   APP_VERSION
 } app_command;
@@ -27,6 +28,7 @@ typedef struct app_options {
   app_command command;
   const char *script; /* path or "-"; NULL with code */
   const char *code;   /* of -e */
+  const char *tool;   /* of APP_TOOL: its module below accel.cli */
   int n_args;
   char **args; /* the script's */
   ac_host_options host;

@@ -80,6 +80,11 @@ static const char *command_code(const app_options *o) {
 
 static ac_status run(ac_host *h, const app_options *o, ac_err *e) {
   const char *code = command_code(o);
+  char tool[96];
+  if (o->command == APP_TOOL) {
+    snprintf(tool, sizeof tool, "if not require('accel.cli.%s')(...) then os.exit(1) end", o->tool);
+    code = tool;
+  }
   if (code != NULL) return ac_host_run_string(h, code, "accel-run", o->n_args, (const char *const *)o->args, e);
   if (o->code != NULL) {
     /* one line of code should not have to begin with the module */

@@ -30,12 +30,13 @@ static const struct {
   const char *name, *shown;
   app_command command;
   const char *help; /* NULL: not shown */
+  const char *tool; /* APP_TOOL: the module below accel.cli */
 } commands[] = {
-    {"repl", "repl", APP_REPL, "a prompt for Lua, on one process or on every rank; :help tells more there"},
-    {"help", "help [TOPIC]", APP_TOPICS, "the reference and the guides: an op, a module, a class, an option, a word"},
-    {"bench", "bench [NAME...]", APP_BENCH, "speed beside PyTorch and others, measured here; see bench --help"},
-    {"env", "env", APP_ENV, "versions, devices, optional parts, and every ACCEL_* parameter"},
-    {APP_FRONT_WORD, APP_FRONT_WORD, APP_FRONT, NULL},
+    {"repl", "repl", APP_REPL, "a prompt for Lua, on one process or on every rank; :help tells more there", NULL},
+    {"help", "help [TOPIC]", APP_TOPICS, "the reference and the guides: an op, a module, a class, an option, a word", NULL},
+    {"bench", "bench [NAME...]", APP_BENCH, "speed beside PyTorch and others, measured here; see bench --help", NULL},
+    {"env", "env", APP_ENV, "versions, devices, optional parts, and every ACCEL_* parameter", NULL},
+    {APP_FRONT_WORD, APP_FRONT_WORD, APP_FRONT, NULL, NULL},
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };
 
@@ -89,8 +90,7 @@ void app_help(void) {
   puts("usage: accel-run [options] SCRIPT [ARGS...]\n"
        "       accel-run [options] repl\n"
        "       accel-run help [TOPIC]\n"
-       "       accel-run bench [NAME...]\n"
-       "       accel-run env\n"
+       "       accel-run COMMAND [ARGS...]\n"
        "\n"
        "Runs a Lua script with accel: tensors, gradients and training in one program.\n"
        "\n"
@@ -255,10 +255,12 @@ static bool take_command(int argc, char **argv, int i, app_options *o) {
   for (int k = 0; k < N_COMMANDS; k++) {
     if (strcmp(argv[i], commands[k].name) != 0) continue;
     o->command = commands[k].command;
+    o->tool = commands[k].tool;
     o->n_args = argc - i - 1;
     o->args = argv + i + 1;
-    /* bench has options of its own, a topic of help may be several words */
-    const int most = o->command == APP_BENCH || o->command == APP_TOPICS ? argc : o->command == APP_FRONT;
+    /* tools and bench have options of their own, a topic of help may be several words */
+    const bool any = o->command == APP_BENCH || o->command == APP_TOPICS || o->command == APP_TOOL;
+    const int most = any ? argc : o->command == APP_FRONT;
     const char *const name = argv[i];
     if (o->n_args > most)
       return app_usage(most > 0                   ? "%s takes one argument, found '%s' behind it"
