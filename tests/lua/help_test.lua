@@ -134,6 +134,11 @@ do -- options, misspelt ones too
   assert(why:find("accel-run --help lists them", 1, true), why)
 end
 
+do -- what someone who writes an optimizer sets
+  has("optim.Optimizer", "- defaults: table<string, any> ", "- buffers: string[] ", "- counts: boolean ", "- numbers: string[] ",
+    "- spends: function? ", "- update: function ", "\n    SignSGD.defaults = { lr = 0.1 }\n    SignSGD.counts = false\n")
+end
+
 do -- commands of accel-run; what is misspelt or two names has an answer
   has("env", "accel-run env: versions, devices", "See also:", "help guide accel-run")
   has("bench", "accel-run bench [NAME...]: speed beside PyTorch", "bench --help", "help guide accel-run        Benchmarks")

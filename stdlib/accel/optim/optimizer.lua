@@ -23,14 +23,27 @@ local unscoped = accel.unscoped
 
 ---@alias accel.ParamList accel.Tensor|accel.Tensor[]|table<string, accel.Tensor>|table[] tensors or groups
 
---- example: local p = accel.ones(1, { requires_grad = true }) local o = accel.optim.SGD({ p }, { lr = 0.1 })
----   p.grad = p * 1 o:zero_grad() return p.grad, o.param_groups[1].lr --> nil, 0.1
+--- example: local SignSGD = accel.optim.Optimizer:extend("SignSGD")
+---   SignSGD.defaults = { lr = 0.1 }
+---   SignSGD.counts = false
+---   function SignSGD:update(group, step_group, grads, lr)
+---     for i, p in ipairs(step_group.params) do p:sub_(grads[i]:sign() * lr) end
+---   end
+---   local p = accel.ones(1, { requires_grad = true })
+---   p.grad = p * 3
+---   SignSGD({ p }):step()
+---   return p --> { 0.9 }
 ---@class accel.optim.Optimizer
----@field param_groups table[]
+---@field param_groups table[] options and `params` of each group
+---@field defaults table<string, any> the options with their defaults; a subclass sets this and what follows
+---@field buffers string[] {}; names of the state tensors of each parameter; lists of them are step_group.NAME
+---@field counts boolean true; false: the rule needs no number of the step, step_group.step, a rank-0 tensor
+---@field numbers string[] {}; names of other rank-0 tensors that a step group keeps from step to step
+---@field number_dtype string "f64"; dtype of these numbers
+---@field update function the step of a step group
+---@field spends function? the update that keeps no gradient it was given, `X.spends = X.update`: freed early
 local Optimizer = class("accel.optim.Optimizer")
 
---- Subclasses set these: options with their defaults; names of the state tensors of a parameter; whether
---- its rule needs the count of steps; names of the other numbers that a step group keeps from step to step.
 Optimizer.defaults = {}
 Optimizer.buffers = {}
 Optimizer.counts = true
@@ -43,8 +56,7 @@ Optimizer.number_dtype = "f64"
 ---@return boolean
 function Optimizer:fuses() return false end -- luacheck: ignore self
 
---- The `update` that keeps no gradient it was given: their handles end with it. A subclass with an update of
---- its own may keep them.
+-- The handles of gradients end with the update that `spends` names. A subclass with an update of its own may keep them.
 Optimizer.spends = nil
 
 local function list_of(params)
