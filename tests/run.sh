@@ -3,7 +3,8 @@
 #
 #   sh tests/run.sh                    the tests of every change
 #   sh tests/run.sh all                every tier (slow and matrix, too), then what touches memory under ASan and UBSan: before a release
-#   sh tests/run.sh one FILE...        builds what these files of the tree need and runs the tests that mirror them: seconds
+#   sh tests/run.sh one FILE...        builds what these files of the tree need and runs the tests that mirror them: seconds;
+#                                      of examples what is about them
 #   sh tests/run.sh PRESET [ctest arguments]     PRESET: dev, debug, asan, ubsan, tsan (sanitizers run what touches memory)
 #   sh tests/run.sh dev -R stdlib/               only some of them;  -L slow: a tier;  -N: only names
 #

@@ -9,7 +9,7 @@ local function write(name, text)
   file:close()
 end
 
-do -- 17: the pairs beside the script
+examples.of("17_nlp", function() -- the pairs beside the script
   local out = same "@17_nlp.lua"
   assert(out:find("48 pairs to train on, 16 to judge by", 1, true), out)
   assert(number(out, "epoch 24: loss ([%d.]+)") < 0.3, out)
@@ -31,13 +31,13 @@ do -- 17: the pairs beside the script
     out = examples.run(("@17_nlp.lua --epochs 5 '%s/../shared/data/mrpc'"):format(src), 2)
     assert(out:find "told rightly", out)
   end
-end
+end)
 
-do -- 18
+examples.of("18_cv", function()
   local out = same "@18_cv.lua"
   assert(number(out, "epoch 4: .* accuracy ([%d.]+), learning") > 0.92, out)
   out = examples.run("@18_cv.lua --epochs 1 --mixed-precision bf16", 2)
   assert(number(out, "epoch 1: .* accuracy ([%d.]+)") > 0.8, out)
   refused("@18_cv.lua --width 12", "option '--width' must be a multiple of 8, got 12")
   refused("@18_cv.lua ~nowhere", "nowhere/train-images-idx3-ubyte: No such file or directory", 2)
-end
+end)

@@ -3,14 +3,14 @@ local accel = require "accel"
 local examples = dofile(os.getenv "ACCEL_TEST_SRC" .. "/tests/support/examples.lua")
 local same, number, refused, tmp = examples.same, examples.number, examples.refused, os.getenv "ACCEL_TEST_TMP"
 
-do -- 13
+examples.of("13_local_sgd", function()
   local out = same "@13_local_sgd.lua --steps 100"
   assert(out == "100 steps, weights averaged after every 8 (12 times) and at the end\ntest accuracy: 100.0 %\n"
     .. "same weights on all ranks: yes\n", out)
   refused("@13_local_sgd.lua --local-steps 2", "unknown option '--local-steps'; did you mean '--local-sgd-steps'?", 2)
-end
+end)
 
-do -- 14: a plain all-reduce, and every hook
+examples.of("14_ddp_comm_hook", function() -- a plain all-reduce, and every hook
   local out = same "@14_ddp_comm_hook.lua --epochs 10"
   assert(out == "hook bf16: test accuracy 100.0 % after 80 steps\nsame weights on all ranks: yes\n", out)
   local sent = {}
@@ -22,14 +22,14 @@ do -- 14: a plain all-reduce, and every hook
   end
   assert(sent.fp16 < 0.6 * sent.no and sent.power_sgd < sent.no, accel.json.encode(sent))
   refused("@14_ddp_comm_hook.lua --hook bf8", "option '--hook' must be one of no, fp16, bf16")
-end
+end)
 
-do -- 15
+examples.of("15_schedule_free", function()
   local out = same "@15_schedule_free.lua"
   assert(number(out, "epoch 10: .* ([%d.]+) of their average") > 0.88, out)
-end
+end)
 
-do -- 16: to standard output, and appended to a file
+examples.of("16_tracking", function() -- to standard output, and appended to a file
   local out = same "@16_tracking.lua --epochs 2"
   local lines = {}
   for line in out:gmatch "[^\n]+" do lines[#lines + 1] = accel.json.decode(line) end
@@ -40,9 +40,9 @@ do -- 16: to standard output, and appended to a file
   for _ = 1, 2 do assert(examples.run("@16_tracking.lua --epochs 2 --log ~run.jsonl", 2) == "") end
   assert(examples.read(tmp .. "/run.jsonl") == out .. out)
   refused("@16_tracking.lua --log ~nowhere/run.jsonl", "nowhere/run.jsonl: No such file or directory", 2)
-end
+end)
 
-do -- 19: more ranks than prompts, too
+examples.of("19_distributed_inference", function() -- more ranks than prompts, too
   local out = same "@19_distributed_inference.lua"
   assert(out == [[
      abc | defghi
@@ -56,9 +56,9 @@ do -- 19: more ranks than prompts, too
 ]], out)
   assert(same "@19_distributed_inference.lua --tokens 2 xy" == "      xy | za\n1 prompts\n")
   refused("@19_distributed_inference.lua abc a1", "prompt 'a1' has to be made of small letters", 2)
-end
+end)
 
-do -- 20: cut one way and the other
+examples.of("20_variable_length", function() -- cut one way and the other
   local out = same "@20_variable_length.lua"
   local whole, pieces = out:match "^32 sequences: +([^\n]+)\n4 x 8 sequences: +([^\n]+)\n$"
   assert(whole and whole == pieces, out)
@@ -66,4 +66,4 @@ do -- 20: cut one way and the other
   assert(tonumber(last) < 0.6 * tonumber(first), out)
   local means = examples.run "@20_variable_length.lua --means"
   assert(means:sub(1, #out) == out and not means:find("of means: +" .. whole:gsub("%p", "%%%0")), means)
-end
+end)

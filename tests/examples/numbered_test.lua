@@ -13,15 +13,18 @@ local function write(name, text)
   file:close()
 end
 
-do -- 01, 02
+examples.of("01_tensors", function()
   local out = run "@01_tensors.lua"
   assert(out:find("minimum found at\ttensor([ 3.0000, -2.0000]", 1, true), out)
   assert(out:find("derivatives of x^3 at 2:\t12.0\t12.0", 1, true), out)
-  out = run "@02_mlp.lua --epochs 60"
-  assert(tonumber(out:match "right answers: ([%d.]+)") > 98, out)
-end
+end)
 
-do -- 03: the digits beside the script
+examples.of("02_mlp", function()
+  local out = run "@02_mlp.lua --epochs 60"
+  assert(tonumber(out:match "right answers: ([%d.]+)") > 98, out)
+end)
+
+examples.of("03_digits_cnn", function() -- the digits beside the script
   local out = run "@03_digits_cnn.lua --epochs 2 --svg ~digits.svg --out ~digits.safetensors"
   assert(tonumber(out:match "test accuracy: ([%d.]+) %%") > 85, out)
   assert(read(tmp .. "/digits.svg"):find "^<svg" and #read(tmp .. "/digits.safetensors") > 10000)
@@ -31,7 +34,7 @@ do -- 03: the digits beside the script
   assert(os.execute(("mkdir -p '%s/cut'"):format(tmp)))
   write("cut/train-images-idx3-ubyte", "\0\0\8\3\0\0\0\2\0\0\0\4\0\0\0\4" .. ("x"):rep(31))
   broken("@03_digits_cnn.lua ~cut", "the header promises 2 x 4 x 4 of u8, the file holds 31 bytes")
-end
+end)
 
 --- Texts of three topics, 5 words each, some of them the topic's own; quoted where a comma is in them.
 local function topics(n, pairs_too)
@@ -54,7 +57,7 @@ local function topics(n, pairs_too)
   return table.concat(lines, "\n") .. "\n"
 end
 
-do -- 04: csv files that the test writes, with clear topics
+examples.of("04_text_classifier", function() -- csv files that the test writes, with clear topics
   write("train.csv", topics(300))
   write("test.csv", topics(90))
   local small = "@04_text_classifier.lua --epochs 12 --lr 5e-3 --width 32 --layers 1 --dropout 0.1 "
@@ -85,19 +88,19 @@ do -- 04: csv files that the test writes, with clear topics
   broken("@04_text_classifier.lua ~one.csv", "all texts are of one class, 'sea'")
   write("new.csv", "label,text\ndesert,sand\n")
   broken("@04_text_classifier.lua ~train.csv ~new.csv", "'desert' is a class of the test texts only")
-end
+end)
 
-do -- 05: one and two ranks learn the same
+examples.of("05_ranks", function() -- one and two ranks learn the same
   local one, two = run "@05_ranks.lua --steps 50", run("@05_ranks.lua --steps 50", 2)
   local loss = one:match "loss after 50 steps: ([%d.]+)"
   assert(tonumber(loss) < 0.5 and loss == two:match "loss after 50 steps: ([%d.]+)", one .. two)
   assert(two:find("2 ranks over shm; the sum of 2^rank is 3", 1, true) and two:find "difference of a weight between ranks: 0\n", two)
   local _, err, code = try("@05_ranks.lua", 3)
   assert(code == 1 and err:find("cannot be cut into 3 equal parts", 1, true), err)
-end
+end)
 
-do -- 21: workers read the same batches
+examples.of("21_data_workers", function() -- workers read the same batches
   local out = run "@21_data_workers.lua --work 2 --num-workers 3"
   assert(out:find("23 batches of 64 pictures; the same with 3 workers: true", 1, true), out)
   refused("@21_data_workers.lua ~nowhere", "No such file or directory")
-end
+end)

@@ -3,6 +3,19 @@ local src, build, tmp = os.getenv "ACCEL_TEST_SRC", os.getenv "ACCEL_TEST_BUILD"
 
 local M = {}
 
+-- Examples that a run of the tests is about, by name; nil: all (tests/run.sh one examples/NAME.lua).
+local wanted = os.getenv "ACCEL_TEST_EXAMPLES"
+
+--- The part of a test that is about one example.
+---@param name string "06_accelerator"
+---@param test fun()
+function M.of(name, test)
+  assert(io.open(("%s/examples/%s.lua"):format(src, name), "rb"), name):close()
+  if wanted and not (" " .. wanted .. " "):find(" " .. name .. " ", 1, true) then return end
+  print("example " .. name)
+  test()
+end
+
 ---@param path string
 function M.read(path)
   local file = assert(io.open(path, "rb"))

@@ -20,10 +20,26 @@ mirror_stem() {
   printf '%s\n' "$stem"
 }
 
+# example_names <file of examples/>: names of tests in $all whose text names the file.
+example_names() {
+  for test in $(grep -lF "$(basename "$1" .lua)" tests/examples/*_test.lua); do
+    printf '%s\n' "$all" | grep -x "$(mirror_stem "$test")" || true
+  done
+}
+
 # mirror_names <file>: names of tests in $all (one a line) that mirror a file: those called as it is, or as it is with _more or /more
 # behind; where there are none, those of its name without its last part (json_read: json), then of the nearest folder above.
 mirror_names() {
   stem=$(mirror_stem "$1")
+  case $1 in
+    examples/*)
+      found=$(example_names "$1")
+      if [ -n "$found" ]; then
+        printf '%s\n' "$found"
+        return 0
+      fi
+      ;;
+  esac
   while :; do
     found=$(printf '%s\n' "$all" | grep -E "^$stem(\$|_|/)" || true)
     if [ -n "$found" ]; then
@@ -90,7 +106,7 @@ run_mirrors() {
     all=$(mirror_all)
     printf '%s\n' "$all" | grep -qx "$name" || die "$file is no test of the tier of every change: sh tests/run.sh dev -R '$name'"
   done
-  names=check/sources op_files= targets=
+  names=check/sources op_files= targets= examples=
   for file in "$@"; do
     names="$names
 $(mirror_names "$file")"
@@ -99,6 +115,7 @@ $(mirror_names "$file")"
 lua/reference" targets="$targets reference" ;; # runs the examples of comments
     esac
     case $file in
+      examples/*.lua) examples="$examples $(basename "$file" .lua)" ;;
       host/ops/*.c) op_files="$op_files ${file#host/ops/}" ;;
       host/*.cu | host/*.cuh) targets="$targets accel_cuda_twin" ;;
       *.lua)
@@ -118,5 +135,9 @@ lua/reference" targets="$targets reference" ;; # runs the examples of comments
       ACCEL_TEST_BUILD=build/dev ACCEL_DEVICE=cpu build/dev/bin/accel-run "$test" "$op" || die "$test $op failed"
     done
   done
+  case " $*" in
+    *" tests/"*) ;; # a test that is named runs whole
+    *) [ -z "$examples" ] || export ACCEL_TEST_EXAMPLES="$examples" ;;
+  esac
   run_ctest dev -R "$regex"
 }
