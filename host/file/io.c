@@ -8,8 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/base_impl.h"
 #include "base/json.h"
 
 const char *aci_path_shown(const char *path, char buf[ACI_PATH_SHOWN]) {
@@ -74,6 +76,36 @@ ac_status aci_pread_all(int fd, const char *path, void *buf, size_t n, uint64_t 
   return AC_OK;
 }
 
+ac_status aci_pwrite_all(int fd, const char *path, const void *p, size_t n, uint64_t offset, ac_err *e) {
+  const char *c = p;
+  while (n > 0) {
+    const ssize_t w = pwrite(fd, c, n > (size_t)1 << 30 ? (size_t)1 << 30 : n, (off_t)offset);
+    if (w < 0 && errno == EINTR) continue;
+    if (w <= 0) return aci_io_error(e, path, "cannot write", w < 0 ? errno : EIO);
+    c += w;
+    n -= (size_t)w;
+    offset += (uint64_t)w;
+  }
+  return AC_OK;
+}
+
+ac_status aci_reserve(int fd, const char *path, uint64_t bytes, bool keep_size, ac_err *e) {
+  int rc = 0;
+  if (bytes == 0) return AC_OK;
+  do rc = fallocate(fd, keep_size ? FALLOC_FL_KEEP_SIZE : 0, 0, (off_t)bytes);
+  while (rc != 0 && errno == EINTR);
+  if (rc == 0) return AC_OK;
+  const int err = errno;
+  char shown[ACI_PATH_SHOWN], need[24], have[24];
+  struct statvfs v;
+  if (err == EOPNOTSUPP || err == ENOSYS || err == EINVAL) return AC_OK; /* a file system that cannot say no */
+  if (err != ENOSPC && err != EFBIG && err != EDQUOT) return aci_io_error(e, path, "cannot reserve its space", err);
+  const bool known = fstatvfs(fd, &v) == 0;
+  return AC_FAIL(e, IO, "%s: %llu bytes do not fit: %s (%s needed%s%s)", aci_path_shown(path, shown), (unsigned long long)bytes,
+                 strerror(err), aci_bytes_text(need, sizeof need, bytes),
+                 known ? ", free: " : "", known ? aci_bytes_text(have, sizeof have, (uint64_t)v.f_bavail * v.f_frsize) : "");
+}
+
 /* A new file beside path, with the permissions of the umask: reading the umask to apply it by chmod would
  * change it for a moment under other threads. */
 static ac_status create_beside(aci_atomic_file *f, ac_err *e) {
@@ -131,16 +163,7 @@ ac_status aci_atomic_open(aci_atomic_file *f, const char *path, uint64_t expecte
       goto fail;
     }
   }
-  /* ask for the space first: a full disk is found before a byte is written. File systems that cannot say
-   * no are fine. */
-  if (expected_bytes > 0 && fallocate(f->fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)expected_bytes) != 0) {
-    if (errno == ENOSPC || errno == EFBIG || errno == EDQUOT) {
-      char shown[ACI_PATH_SHOWN];
-      st = AC_FAIL(e, IO, "%s: %llu bytes do not fit: %s", aci_path_shown(path, shown),
-                   (unsigned long long)expected_bytes, strerror(errno));
-      goto fail;
-    }
-  }
+  AC_GOTO(fail, st, aci_reserve(f->fd, path, expected_bytes, true, e));
   return AC_OK;
 fail:
   aci_atomic_abort(f);
@@ -159,20 +182,47 @@ ac_status aci_atomic_write(aci_atomic_file *f, const void *p, size_t n, ac_err *
   return AC_OK;
 }
 
-/* A rename is on disk when its folder is. Folders that cannot be opened or synced (some network and
- * overlay file systems) are no error: there is nothing else to ask for. */
-static ac_status sync_folder(const char *path, ac_err *e) {
+ac_status aci_sync_folder(const char *folder, ac_err *e) {
+  int fd, err = 0;
+  do fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  while (fd < 0 && errno == EINTR);
+  if (fd < 0) return AC_OK;
+  if (fsync(fd) != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT)) err = errno;
+  close(fd);
+  return err == 0 ? AC_OK : aci_io_error(e, folder, "the folder cannot be brought to disk", err);
+}
+
+ac_status aci_sync_folder_of(const char *path, ac_err *e) {
   char *dir = strdup(path);
   if (dir == NULL) return no_memory(e, path);
   char *slash = strrchr(dir, '/');
   if (slash != NULL) slash[slash == dir] = 0; /* "/name" lies in "/" */
-  int fd = open(slash == NULL ? "." : dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), err = 0;
+  const ac_status st = aci_sync_folder(slash == NULL ? "." : dir, e);
   free(dir);
-  if (fd < 0) return AC_OK;
-  if (fsync(fd) != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT)) err = errno;
+  return st;
+}
+
+ac_status aci_read_whole(const char *path, uint64_t most, char **out, size_t *bytes, ac_err *e) {
+  int fd;
+  uint64_t n;
+  char shown[ACI_PATH_SHOWN], *text = NULL;
+  *out = NULL;
+  AC_TRY(aci_open_read(path, &fd, &n, e));
+  ac_status st = AC_OK;
+  if (n > most)
+    st = AC_FAIL(e, IO, "%s: %llu bytes, more than the %llu that such a file may have", aci_path_shown(path, shown),
+                 (unsigned long long)n, (unsigned long long)most);
+  else if ((text = malloc((size_t)n + 1)) == NULL) st = no_memory(e, path);
+  else st = aci_pread_all(fd, path, text, (size_t)n, 0, e);
   close(fd);
-  return err == 0 ? AC_OK
-                  : aci_io_error(e, path, "it was replaced, but its folder cannot be brought to disk", err);
+  if (st != AC_OK) {
+    free(text);
+    return st;
+  }
+  text[n] = 0;
+  *out = text;
+  *bytes = (size_t)n;
+  return AC_OK;
 }
 
 ac_status aci_atomic_commit(aci_atomic_file *f, ac_err *e) {
@@ -185,7 +235,7 @@ ac_status aci_atomic_commit(aci_atomic_file *f, ac_err *e) {
   if (st == AC_OK) {
     free(f->tmp);
     f->tmp = NULL;
-    st = sync_folder(f->path, e);
+    st = aci_sync_folder_of(f->path, e);
   }
   aci_atomic_abort(f);
   return st;

@@ -14,6 +14,18 @@ ac_status aci_open_read(const char *path, int *fd, uint64_t *bytes, ac_err *e);
 /* Exactly n bytes at offset; a short file is IO. */
 ac_status aci_pread_all(int fd, const char *path, void *buf, size_t n, uint64_t offset, ac_err *e);
 
+/* Writes exactly n bytes at offset. */
+ac_status aci_pwrite_all(int fd, const char *path, const void *p, size_t n, uint64_t offset, ac_err *e);
+/* Space for the whole file, before its first byte: IO names path, bytes and what is free. File systems that cannot say no are fine.
+ * keep_size: the file's length stays. */
+ac_status aci_reserve(int fd, const char *path, uint64_t bytes, bool keep_size, ac_err *e);
+/* A name is on disk when its folder is. Folders that cannot be opened or synced (some network and overlay file systems) are no
+ * error: there is nothing else to ask for. sync_folder_of: the one that path lies in. */
+ac_status aci_sync_folder(const char *folder, ac_err *e);
+ac_status aci_sync_folder_of(const char *path, ac_err *e);
+/* The whole of a regular file in malloc'ed memory with a zero byte behind it; IO when it has more than `most` bytes. */
+ac_status aci_read_whole(const char *path, uint64_t most, char **out, size_t *bytes, ac_err *e);
+
 /* A file that replaces `path` when committed, and leaves no trace otherwise. A symbolic link is followed:
  * the file that it names is replaced. An existing file hands on its permissions and, where we may, its
  * owner; a new one gets those of the umask. Anything but a regular file in its place is refused. */

@@ -11,6 +11,7 @@
 #ifndef ACI_FILE_SAFETENSORS_H
 #define ACI_FILE_SAFETENSORS_H
 #include "accel/file.h"
+#include "base/strbuf.h"
 
 enum { ACI_ST_MAX_NAME = 1024, ACI_ST_MAX_DIMS = 32 };
 #define ACI_ST_MAX_HEADER 100000000ull
@@ -53,6 +54,31 @@ struct ac_safetensors {
   char *text;                   /* names and metadata, each with a zero byte */
   size_t text_len, text_cap;
 };
+
+/* ---- writing ---- */
+struct aci_disk;
+typedef struct aci_st_item {
+  const char *name; /* borrowed, as is the tensor */
+  ac_tensor *tensor;
+  const void *data; /* the tensor's bytes, or a copy of them */
+  uint64_t bytes;
+  uint32_t crc; /* once they were written */
+} aci_st_item;
+/* A file before it is written: what lies where. The head's length does not depend on the checksums, which come last. */
+typedef struct aci_st_plan {
+  int n;
+  aci_st_item *item; /* in the order of their bytes */
+  uint64_t data;     /* bytes behind the head */
+  aci_strbuf head;   /* the 8 bytes of its length and the header */
+  size_t crc_at;     /* where in it the checksums stand; 0: there are none */
+} aci_st_plan; /* zeroed; aci_st_plan_fini also after errors */
+/* path is for messages. The head's length is a multiple of align (8 or more). INVALID: a name, a tensor or metadata that cannot be. */
+ac_status aci_st_plan_make(aci_st_plan *p, const char *path, int n, const char *const *names, ac_tensor *const *tensors, int n_meta,
+                           const char *const *keys, const char *const *values, size_t align, ac_err *e);
+static inline uint64_t aci_st_plan_bytes(const aci_st_plan *p) { return p->head.len + p->data; }
+/* Writes the whole file into fd, which is empty; *crc (optional): of all its bytes. fsync is the caller's. */
+ac_status aci_st_plan_write(aci_st_plan *p, struct aci_disk *d, int fd, const char *path, uint32_t *crc, ac_err *e);
+void aci_st_plan_fini(aci_st_plan *p);
 
 /* PARSE: "<path>: not a valid safetensors file: rule <rule> at byte <at>: ..." */
 ac_status aci_st_refuse(ac_err *e, const ac_safetensors *f, uint64_t at, const char *rule, const char *fmt,

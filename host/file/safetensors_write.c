@@ -1,11 +1,12 @@
-/* Writer of safetensors: descending alignment, then name; header padded to 8 bytes; a CRC-32C per tensor
- * in the metadata; atomic. */
+/* Writer of safetensors: descending alignment, then name; header padded; a CRC-32C per tensor in the metadata, taken while the
+ * bytes are written. Called by the bindings (one file, replaced atomically) and by host/ckpt (many files in a new folder). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/crc32c.h"
 #include "base/json.h"
+#include "file/disk.h"
 #include "file/io.h"
 #include "file/safetensors.h"
 #include "tensor/tensor_impl.h"
@@ -46,27 +47,21 @@ const aci_st_dtype *aci_st_dtype_of(ac_dtype d) {
   return NULL;
 }
 
-typedef struct item {
-  const char *name;
-  ac_tensor *t;
-  size_t bytes;
-} item;
-
 static int by_alignment_then_name(const void *a, const void *b) {
-  const item *x = a, *y = b;
-  size_t sx = aci_dsize((ac_dtype)x->t->dtype), sy = aci_dsize((ac_dtype)y->t->dtype);
+  const aci_st_item *x = a, *y = b;
+  size_t sx = aci_dsize((ac_dtype)x->tensor->dtype), sy = aci_dsize((ac_dtype)y->tensor->dtype);
   return sx != sy ? (sx > sy ? -1 : 1) : strcmp(x->name, y->name);
 }
 
-static ac_status check(const char *path, const item *v, int n, ac_err *e) {
+static ac_status check(const char *path, const aci_st_item *v, int n, ac_err *e) {
   for (int i = 0; i < n; i++) {
     char name[ACI_ST_SHOWN], shown[ACI_PATH_SHOWN], is[128];
     aci_st_shown(v[i].name, strlen(v[i].name), name);
     path = aci_path_shown(path, shown);
-    if (!aci_is_contiguous(v[i].t) || (v[i].t->numel > 0 && ac_tensor_data(v[i].t) == NULL))
+    if (!aci_is_contiguous(v[i].tensor) || (v[i].tensor->numel > 0 && v[i].data == NULL))
       return AC_FAIL(e, INVALID,
                      "%s: tensor '%s' is %s; only contiguous tensors that the host can read are written",
-                     path, name, aci_tensor_str(v[i].t, is, sizeof is));
+                     path, name, aci_tensor_str(v[i].tensor, is, sizeof is));
     if (strlen(v[i].name) > ACI_ST_MAX_NAME || strcmp(v[i].name, "__metadata__") == 0)
       return AC_FAIL(e, INVALID, "%s: '%s' cannot be a tensor's name: %s", path, name,
                      v[i].name[0] == '_' ? "the format uses it" : "longer than 1024 bytes");
@@ -98,14 +93,14 @@ static ac_status check_unique(const char *path, const char *what, int n, const c
 static void str(aci_json_writer *w, const char *s) { aci_json_string(w, s, strlen(s)); }
 static void key(aci_json_writer *w, const char *s) { aci_json_key(w, s, strlen(s)); }
 
-/* The header of tensors v, which are in the order of their bytes in the file, padded with blanks to 8 bytes. The checksums are one
- * string of the metadata, a line per tensor. */
-static ac_status header(const item *v, int n, int n_meta, const char *const *keys, const char *const *values,
-                        aci_strbuf *out, ac_err *e) {
+/* The head, padded with blanks. The checksums are one string of the metadata, a line of zeros per tensor until they are known. */
+static ac_status make_head(aci_st_plan *p, int n_meta, const char *const *keys, const char *const *values, size_t align, ac_err *e) {
+  aci_strbuf *out = &p->head;
   aci_json_writer w = {.out = out};
   aci_strbuf crc = {0};
+  aci_strbuf_add(out, "\0\0\0\0\0\0\0", 8);
   aci_json_begin(&w, true);
-  if (n > 0 || n_meta > 0) {
+  if (p->n > 0 || n_meta > 0) {
     key(&w, "__metadata__");
     aci_json_begin(&w, true);
   }
@@ -113,75 +108,112 @@ static ac_status header(const item *v, int n, int n_meta, const char *const *key
     key(&w, keys[i]);
     str(&w, values[i]);
   }
-  for (int i = 0; i < n; i++)
-    aci_strbuf_printf(&crc, "%s%08x", i ? "\n" : "",
-                      v[i].bytes ? aci_crc32c(0, ac_tensor_data(v[i].t), v[i].bytes) : 0);
-  if (n > 0 && !crc.failed) {
+  for (int i = 0; i < p->n; i++) aci_strbuf_puts(&crc, i > 0 ? "\n00000000" : "00000000");
+  if (p->n > 0 && !crc.failed) {
     key(&w, ACI_ST_CRC_KEY);
+    p->crc_at = out->len + 1;
     aci_json_string(&w, crc.s, crc.len);
   }
-  bool failed = crc.failed;
+  const bool failed = crc.failed;
   aci_strbuf_fini(&crc);
-  if (n > 0 || n_meta > 0) aci_json_end(&w);
+  if (p->n > 0 || n_meta > 0) aci_json_end(&w);
   uint64_t at = 0;
-  for (int i = 0; i < n; i++) {
-    key(&w, v[i].name);
+  for (int i = 0; i < p->n; i++) {
+    const ac_tensor *t = p->item[i].tensor;
+    key(&w, p->item[i].name);
     aci_json_begin(&w, true);
     key(&w, "dtype");
-    str(&w, aci_st_dtype_of((ac_dtype)v[i].t->dtype)->name);
+    str(&w, aci_st_dtype_of((ac_dtype)t->dtype)->name);
     key(&w, "shape");
     aci_json_begin(&w, false);
-    for (int d = 0; d < v[i].t->ndim; d++) aci_json_int(&w, v[i].t->shape[d]);
+    for (int d = 0; d < t->ndim; d++) aci_json_int(&w, t->shape[d]);
     aci_json_end(&w);
     key(&w, "data_offsets");
     aci_json_begin(&w, false);
     aci_json_int(&w, (int64_t)at);
-    aci_json_int(&w, (int64_t)(at + v[i].bytes));
+    aci_json_int(&w, (int64_t)(at + p->item[i].bytes));
     aci_json_end(&w);
     aci_json_end(&w);
-    at += v[i].bytes;
+    at += p->item[i].bytes;
   }
   aci_json_end(&w);
   AC_TRY(aci_json_finish(&w, e));
-  while (out->len % 8 != 0) aci_strbuf_putc(out, ' ');
-  return failed || out->failed ? AC_FAIL(e, OOM, "no memory for a safetensors header") : AC_OK;
+  while (out->len % align != 0 && !out->failed) aci_strbuf_putc(out, ' ');
+  if (failed || out->failed) return AC_FAIL(e, OOM, "no memory for a safetensors header");
+  const uint64_t n = out->len - 8;
+  for (int i = 0; i < 8; i++) out->s[i] = (char)(n >> (8 * i));
+  return AC_OK;
+}
+
+ac_status aci_st_plan_make(aci_st_plan *p, const char *path, int n, const char *const *names, ac_tensor *const *tensors, int n_meta,
+                           const char *const *keys, const char *const *values, size_t align, ac_err *e) {
+  char shown[ACI_PATH_SHOWN];
+  AC_TRY(check_unique(path, "two tensors", n, names, e));
+  AC_TRY(check_unique(path, "two metadata values", n_meta, keys, e));
+  for (int i = 0; i < n_meta; i++)
+    if (strcmp(keys[i], ACI_ST_CRC_KEY) == 0)
+      return AC_FAIL(e, INVALID, "%s: the metadata key '%s' is the writer's own", aci_path_shown(path, shown), keys[i]);
+  p->item = malloc((size_t)(n > 0 ? n : 1) * sizeof *p->item);
+  if (p->item == NULL) return AC_FAIL(e, OOM, "%s: no memory", aci_path_shown(path, shown));
+  p->n = n;
+  for (int i = 0; i < n; i++) {
+    const ac_tensor *t = tensors[i];
+    p->item[i] = (aci_st_item){.name = names[i],
+                               .tensor = tensors[i],
+                               .data = ac_tensor_data(t),
+                               .bytes = (uint64_t)t->numel * aci_dsize((ac_dtype)t->dtype)};
+    p->data += p->item[i].bytes;
+  }
+  AC_TRY(check(path, p->item, n, e));
+  qsort(p->item, (size_t)n, sizeof *p->item, by_alignment_then_name);
+  AC_TRY(make_head(p, n_meta, keys, values, align, e));
+  if (p->head.len - 8 > ACI_ST_MAX_HEADER)
+    return AC_FAIL(e, INVALID, "%s: the header would have %zu bytes (limit %llu)", aci_path_shown(path, shown), p->head.len - 8,
+                   ACI_ST_MAX_HEADER);
+  return AC_OK;
+}
+
+/* Puts the checksums into their places in the head: a line is 8 digits, and a line end, escaped, 2 characters. */
+static void seal(aci_st_plan *p) {
+  static const char digits[] = "0123456789abcdef";
+  for (int i = 0; i < p->n; i++)
+    for (int k = 0; k < 8; k++) p->head.s[p->crc_at + (size_t)i * 10 + (size_t)k] = digits[p->item[i].crc >> (28 - 4 * k) & 15];
+}
+
+ac_status aci_st_plan_write(aci_st_plan *p, aci_disk *d, int fd, const char *path, uint32_t *crc, ac_err *e) {
+  AC_TRY(aci_disk_begin(d, fd, path, p->head.len, aci_st_plan_bytes(p), e));
+  for (int i = 0; i < p->n; i++) {
+    p->item[i].crc = 0;
+    AC_TRY(aci_disk_put(d, p->item[i].data, (size_t)p->item[i].bytes, &p->item[i].crc, e));
+  }
+  seal(p);
+  AC_TRY(aci_disk_end(d, p->head.s, e));
+  if (crc == NULL) return AC_OK;
+  *crc = aci_crc32c(0, p->head.s, p->head.len);
+  for (int i = 0; i < p->n; i++) *crc = aci_crc32c_combine(*crc, p->item[i].crc, p->item[i].bytes);
+  return AC_OK;
+}
+
+void aci_st_plan_fini(aci_st_plan *p) {
+  aci_strbuf_fini(&p->head);
+  free(p->item);
+  *p = (aci_st_plan){0};
 }
 
 ac_status ac_safetensors_write(const char *path, int n, const char *const *names, ac_tensor *const *tensors,
                                int n_meta, const char *const *keys, const char *const *values, ac_err *e) {
   ac_status st;
-  aci_strbuf head = {0};
+  aci_st_plan p = {0};
   aci_atomic_file f = {.fd = -1};
-  uint64_t data = 0;
-  AC_TRY(check_unique(path, "two tensors", n, names, e));
-  AC_TRY(check_unique(path, "two metadata values", n_meta, keys, e));
-  for (int i = 0; i < n_meta; i++)
-    if (strcmp(keys[i], ACI_ST_CRC_KEY) == 0)
-      return AC_FAIL(e, INVALID, "%s: the metadata key '%s' is the writer's own", path, keys[i]);
-  item *v = malloc((size_t)(n > 0 ? n : 1) * sizeof *v);
-  if (v == NULL) return AC_FAIL(e, OOM, "%s: no memory", path);
-  for (int i = 0; i < n; i++)
-    v[i] = (item){names[i], tensors[i], (size_t)tensors[i]->numel * aci_dsize((ac_dtype)tensors[i]->dtype)};
-  for (int i = 0; i < n; i++) data += v[i].bytes;
-  AC_GOTO(done, st, check(path, v, n, e));
-  qsort(v, (size_t)n, sizeof *v, by_alignment_then_name);
-  AC_GOTO(done, st, header(v, n, n_meta, keys, values, &head, e));
-  if (head.len > ACI_ST_MAX_HEADER) {
-    st = AC_FAIL(e, INVALID, "%s: the header would have %zu bytes (limit %llu)", path, head.len,
-                 ACI_ST_MAX_HEADER);
-    goto done;
-  }
-  AC_GOTO(done, st, aci_atomic_open(&f, path, 8 + head.len + data, e));
-  unsigned char len[8];
-  for (int i = 0; i < 8; i++) len[i] = (unsigned char)((uint64_t)head.len >> (8 * i));
-  AC_GOTO(done, st, aci_atomic_write(&f, len, 8, e));
-  AC_GOTO(done, st, aci_atomic_write(&f, head.s, head.len, e));
-  for (int i = 0; i < n; i++)
-    if (v[i].bytes > 0) AC_GOTO(done, st, aci_atomic_write(&f, ac_tensor_data(v[i].t), v[i].bytes, e));
+  aci_disk d = {0};
+  aci_disk_params(&d);
+  AC_GOTO(done, st, aci_st_plan_make(&p, path, n, names, tensors, n_meta, keys, values, 8, e));
+  AC_GOTO(done, st, aci_atomic_open(&f, path, aci_st_plan_bytes(&p), e));
+  AC_GOTO(done, st, aci_st_plan_write(&p, &d, f.fd, path, NULL, e));
   st = aci_atomic_commit(&f, e);
 done:
+  aci_disk_fini(&d);
   aci_atomic_abort(&f);
-  aci_strbuf_fini(&head);
-  free(v);
+  aci_st_plan_fini(&p);
   return st;
 }
