@@ -11,6 +11,7 @@
 ---@field models table architectures with Hugging Face's names
 ---@field text table vocabularies and tokenizers
 ---@field metrics table
+---@field ckpt table checkpoints: folders that are there whole or not at all
 ---@field amp table
 ---@field autograd table torch.autograd's names
 ---@field accelerator table what belongs to the Accelerator

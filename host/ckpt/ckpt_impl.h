@@ -1,0 +1,149 @@
+/* What the files of host/ckpt share, and the map of the folder.
+ *
+ *   save.c       a save: what belongs to it, starting it, its thread, waiting
+ *   write.c      the files of one part: space first, then bytes, fsync
+ *   commit.c     parts tell part 0 what they wrote; manifest, rename, acknowledgement; failure on any part
+ *   owner.c      who writes a temporary folder: a locked file; leftovers of those that have ended
+ *   manifest.c   MANIFEST.json and the parts' own: text and back, every rule
+ *   arena.c      memory of asynchronous saves
+ *   open.c       an opened checkpoint: sizes, whole files, checksums
+ *   object.c     tensors of an opened checkpoint, put together from the files of an object
+ *   scan.c       folders of checkpoints: what is there, which to trust, which to remove
+ *
+ * On disk: PATH is committed. PATH.tmp-<id>, 16 hex digits, is being written, or was: it holds owner-<part>.lock of every part,
+ * part-<part>.json once a part's files are on disk, part-<part>.failed with a line when one
+ * gave up, part-<part>.left when another has read that. PATH.old-<id> is what a replaced
+ * checkpoint is called between two renames. Order of a commit: files and their fsync; part manifests; MANIFEST.json, fsync; part
+ * manifests away; fsync of the folders; rename; fsync of the parent; only then is it acknowledged. */
+#ifndef ACI_CKPT_IMPL_H
+#define ACI_CKPT_IMPL_H
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "accel/ckpt.h"
+#include "base/json.h"
+#include "file/disk.h"
+#include "file/safetensors.h"
+
+#define ACI_CKPT_MANIFEST "MANIFEST.json"
+enum { ACI_CKPT_ID = 17, ACI_CKPT_MAX_NAME = 1024, ACI_CKPT_MAX_PARTS = 1 << 20 };
+#define ACI_CKPT_MAX_MANIFEST ((uint64_t)64 << 20)
+
+/* ---- manifest.c ---- */
+typedef struct aci_manifest {
+  int n, cap;
+  ac_ckpt_file *file; /* names are malloc'ed; by name */
+  int part;           /* -1: of the whole checkpoint */
+  int parts;
+  uint64_t bytes;
+  char id[ACI_CKPT_ID];
+  char *text; /* as read */
+  size_t text_bytes;
+  aci_json_doc *doc; /* as read */
+  const aci_json *state;
+} aci_manifest; /* {.part = -1} */
+void aci_manifest_fini(aci_manifest *m);
+ac_status aci_manifest_add(aci_manifest *m, const char *name, uint64_t bytes, uint32_t crc, ac_err *e);
+/* Sorts the files; INVALID when two have one name. path is for messages. */
+ac_status aci_manifest_sort(aci_manifest *m, const char *path, ac_err *e);
+/* The text; state: the root of a JSON object or NULL. */
+ac_status aci_manifest_text(const aci_manifest *m, const aci_json *state, aci_strbuf *out, ac_err *e);
+/* Takes a malloc'ed text (also on failure). part: -1 or the part whose manifest it must be. PARSE, UNSUPPORTED. */
+ac_status aci_manifest_parse_take(aci_manifest *m, const char *path, char *text, size_t n, int part, ac_err *e);
+ac_status aci_manifest_read(aci_manifest *m, const char *path, int part, ac_err *e);
+/* NULL: the name may be one of a checkpoint's files; else what is wrong. ours: the protocol's own files are refused. */
+const char *aci_ckpt_name_fault(const char *s, size_t n);
+
+/* ---- owner.c ---- */
+/* Creates and locks the file that says who writes this part. *fd holds the lock. */
+ac_status aci_owner_take(const char *folder, int part, int *fd, ac_err *e);
+/* What became of who writes a part. */
+typedef enum aci_owner_state { ACI_OWNER_NONE, ACI_OWNER_LIVE, ACI_OWNER_DEAD } aci_owner_state;
+aci_owner_state aci_owner_look(const char *folder, int part);
+/* Removes temporary folders in `parent` that no live process writes. Best effort, silent. keep: a folder to leave alone. */
+void aci_ckpt_sweep(const char *parent, const char *keep);
+/* Removes a folder with all below it; links are removed, not followed. MANIFEST.json goes last. */
+ac_status aci_ckpt_remove_tree(const char *path, ac_err *e);
+/* NAME.tmp-<16 hex digits>: the length of NAME, else 0. mark: ".tmp-" or ".old-". */
+size_t aci_ckpt_base_of(const char *name, const char *mark);
+void aci_ckpt_new_id(char id[ACI_CKPT_ID]);
+
+/* ---- save.c ---- */
+typedef struct aci_save_file {
+  char *name, *path;
+  bool tensors;
+  aci_st_plan plan;
+  int n_held;
+  ac_tensor **held; /* retained, in no order; NULL once released */
+  char **names;     /* of the plan's items */
+  bool *copied;     /* by tensor of held */
+  char *bytes;
+  size_t n;
+  uint64_t size;
+  uint32_t crc;
+} aci_save_file;
+
+struct ac_ckpt_save {
+  char *path, *folder, *parent;
+  char id[ACI_CKPT_ID];
+  int part, parts;
+  bool replace;
+  int owner_fd;
+  int n, cap;
+  aci_save_file *file;
+  aci_json_doc *state;
+  ac_ckpt_arena *arena; /* borrowed, busy until done */
+  bool started;
+  bool committed;
+  bool other; /* it failed because another part did */
+  pthread_t thread;
+  bool joined;
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  bool over; /* under lock */
+  _Atomic bool done, stop;
+  _Atomic uint64_t written;
+  uint64_t all;
+  ac_status st; /* valid once over */
+  ac_err err;
+};
+/* "<folder>/<name>", malloc'ed; NULL without memory. */
+char *aci_ckpt_join(const char *folder, const char *name);
+ac_status aci_ckpt_stopped(const ac_ckpt_save *s, ac_err *e);
+
+/* ---- write.c, commit.c: in the save's thread ---- */
+ac_status aci_ckpt_write_files(ac_ckpt_save *s, ac_err *e);
+ac_status aci_ckpt_commit(ac_ckpt_save *s, ac_err *e);
+/* Tells the other parts, waits for them to let go (part 0) and removes the folder. why: of this part's failure, or NULL. */
+void aci_ckpt_give_up(ac_ckpt_save *s, const char *why);
+
+/* ---- arena.c ---- */
+struct ac_ckpt_arena {
+  unsigned char *p;
+  size_t bytes;
+  _Atomic bool busy;
+};
+/* Copies the tensors of all files into it and lets the plans read from there. */
+ac_status aci_ckpt_snapshot(ac_ckpt_save *s, ac_ckpt_arena *a, ac_team *team, ac_err *e);
+
+/* ---- open.c ---- */
+typedef struct aci_ckpt_object {
+  char *name;
+  struct aci_sharded *s; /* NULL: not opened so far */
+} aci_ckpt_object;
+struct ac_ckpt {
+  char *path;
+  aci_manifest m;
+  int n_objects;
+  aci_ckpt_object *object;
+  int at; /* ac_ckpt_verify: file, place in it, checksum so far */
+  uint64_t offset;
+  uint32_t crc;
+};
+
+/* ---- object.c ---- */
+bool aci_is_safetensors(const char *name);
+ac_status aci_ckpt_list_objects(ac_ckpt *c, ac_err *e);
+void aci_ckpt_close_objects(ac_ckpt *c);
+
+#endif
