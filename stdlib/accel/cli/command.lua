@@ -44,8 +44,11 @@ function M.dispatch(program, summary, actions, ...)
   end
   local asked = word == "-h" or word == "--help" or word == "help"
   local lines = { ("Usage: %s ACTION [options] ..."):format(program), summary, "", "Actions:" }
+  local width = 0
+  for _, action in ipairs(actions) do width = math.max(width, #action[1] + 1 + #action[2]) end
   for _, action in ipairs(actions) do
-    lines[#lines + 1] = ("  %-24s  %s"):format(action[1] .. " " .. action[2], action[3])
+    local left = action[1] .. " " .. action[2]
+    lines[#lines + 1] = ("  %s%s  %s"):format(left, (" "):rep(width - #left), action[3])
   end
   lines[#lines + 1] = ("\n%s ACTION --help tells the options of one."):format(program)
   if asked then
