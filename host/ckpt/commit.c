@@ -150,10 +150,9 @@ static ac_status collect(ac_ckpt_save *s, aci_manifest *m, ac_err *e) {
 }
 
 static ac_status remove_file(char *path_take, ac_err *e) {
-  int rc, tries = 0;
+  int rc;
   if (path_take == NULL) return no_memory(e);
-  do rc = unlink(path_take);
-  while (rc != 0 && errno == EINTR && ++tries < 100);
+  ACI_AGAIN(rc, unlink(path_take));
   const ac_status st = rc == 0 || errno == ENOENT ? AC_OK : aci_io_error(e, path_take, "cannot remove", errno);
   free(path_take);
   return st;
@@ -205,7 +204,9 @@ static ac_status cannot_rename(const ac_ckpt_save *s, int err, ac_err *e) {
 /* The committed one at path gives way. Both are exchanged in one step where the file system can; else the old one gets a name under
  * which it is still found. *old: what is to be removed afterwards, malloc'ed. */
 static ac_status rename_over(const ac_ckpt_save *s, char **old, ac_err *e) {
-  if (rename_as(s->folder, s->path, RENAME_EXCHANGE) == 0) {
+  int rc;
+  ACI_AGAIN(rc, rename_as(s->folder, s->path, RENAME_EXCHANGE));
+  if (rc == 0) {
     *old = strdup(s->folder);
     return AC_OK;
   }
@@ -213,23 +214,25 @@ static ac_status rename_over(const ac_ckpt_save *s, char **old, ac_err *e) {
   const size_t n = strlen(s->path) + 32;
   if ((*old = malloc(n)) == NULL) return no_memory(e);
   snprintf(*old, n, "%s.old-%s", s->path, s->id);
-  if (rename(s->path, *old) != 0) return cannot_rename(s, errno, e);
-  if (rename(s->folder, s->path) == 0) return AC_OK;
+  ACI_AGAIN(rc, rename(s->path, *old));
+  if (rc != 0) return cannot_rename(s, errno, e);
+  ACI_AGAIN(rc, rename(s->folder, s->path));
+  if (rc == 0) return AC_OK;
   const ac_status st = cannot_rename(s, errno, e);
-  rename(*old, s->path);
+  ACI_AGAIN(rc, rename(*old, s->path));
   return st;
 }
 
 static ac_status rename_folder(const ac_ckpt_save *s, char **old, ac_err *e) {
   struct stat sb;
-  int rc, tries = 0;
+  int rc;
   if (s->replace && lstat(s->path, &sb) == 0) return rename_over(s, old, e);
-  do rc = rename_as(s->folder, s->path, RENAME_NOREPLACE);
-  while (rc != 0 && errno == EINTR && ++tries < 100);
+  ACI_AGAIN(rc, rename_as(s->folder, s->path, RENAME_NOREPLACE));
   if (rc == 0) return AC_OK;
   if (errno != EINVAL && errno != ENOSYS) return cannot_rename(s, errno, e);
   if (lstat(s->path, &sb) == 0) return cannot_rename(s, EEXIST, e);
-  return rename(s->folder, s->path) == 0 ? AC_OK : cannot_rename(s, errno, e);
+  ACI_AGAIN(rc, rename(s->folder, s->path));
+  return rc == 0 ? AC_OK : cannot_rename(s, errno, e);
 }
 
 static ac_status commit_all(ac_ckpt_save *s, aci_manifest *m, ac_err *e) {

@@ -1,8 +1,9 @@
 /* Who writes a temporary folder, told by a file that its process keeps locked, and what to do with folders whose writers have ended.
  * Called by save.c and commit.c; scan.c asks for names and removes folders.
  *
- * The file holds process id, start time, boot id and host name, for file systems without locks and for the other machines of a shared
- * one: of those nothing is known but the lock, and after a day without a change it counts. */
+ * The file holds process id, start time, boot id, host name and whether it could be locked. On this machine the lock decides where
+ * there are locks, else whether the process lives; of another machine on a shared file system nothing is known, and its files count as
+ * left over after a day without a change. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -43,11 +44,9 @@ char *aci_ckpt_join(const char *folder, const char *name) {
 static void line_of(const char *path, char *buf, size_t n) {
   int fd;
   ssize_t got = -1;
-  do fd = open(path, O_RDONLY | O_CLOEXEC);
-  while (fd < 0 && errno == EINTR);
+  ACI_AGAIN(fd, open(path, O_RDONLY | O_CLOEXEC));
   if (fd >= 0) {
-    do got = read(fd, buf, n - 1);
-    while (got < 0 && errno == EINTR);
+    ACI_AGAIN(got, read(fd, buf, n - 1));
     close(fd);
   }
   buf[got > 0 ? got : 0] = 0;
@@ -67,23 +66,24 @@ static unsigned long long began(long pid) {
   return s != NULL && sscanf(s, " %llu", &t) == 1 ? t : 0;
 }
 
-static void describe(char line[LINE]) {
+static void describe(char line[LINE], bool locked) {
   char boot[64], host[100] = "?";
   line_of("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
   if (gethostname(host, sizeof host) != 0) snprintf(host, sizeof host, "?");
   host[sizeof host - 1] = 0;
-  snprintf(line, LINE, "%ld %llu %s %s\n", (long)getpid(), began((long)getpid()), boot, host);
+  snprintf(line, LINE, "%ld %llu %s %s %d\n", (long)getpid(), began((long)getpid()), boot, host, locked);
 }
 
-/* Is the process of this line alive, as far as can be told without the lock? age: seconds since the file changed. */
+/* Is the process of this line alive, when nobody holds the lock? age: seconds since the file changed. */
 static bool line_lives(const char *line, double age) {
   long pid;
+  int locked;
   unsigned long long start;
   char boot[64], host[100], boot_here[64], host_here[100] = "?";
-  if (sscanf(line, "%ld %llu %63s %99s", &pid, &start, boot, host) != 4) return age < FRESH_SECONDS; /* not yet written */
+  if (sscanf(line, "%ld %llu %63s %99s %d", &pid, &start, boot, host, &locked) != 5) return age < FRESH_SECONDS; /* being made */
   line_of("/proc/sys/kernel/random/boot_id", boot_here, sizeof boot_here);
   gethostname(host_here, sizeof host_here - 1);
-  if (strcmp(boot, boot_here) == 0) return began(pid) == start && start != 0;
+  if (strcmp(boot, boot_here) == 0) return !locked && began(pid) == start && start != 0;
   return strcmp(host, host_here) != 0 && age < FOREIGN_SECONDS;
 }
 
@@ -99,13 +99,11 @@ ac_status aci_owner_take(const char *folder, int part, int *out, ac_err *e) {
   ac_status st = AC_OK;
   *out = -1;
   if (path == NULL) return AC_FAIL(e, OOM, "no memory for a checkpoint");
-  do fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  while (fd < 0 && errno == EINTR);
+  ACI_AGAIN(fd, open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (fd < 0) {
     st = aci_io_error(e, path, "cannot create", errno);
   } else {
-    flock(fd, LOCK_EX | LOCK_NB); /* where there are locks; nobody else holds it */
-    describe(line);
+    describe(line, flock(fd, LOCK_EX | LOCK_NB) == 0); /* nobody else holds it: it fails only where there are no locks */
     st = aci_pwrite_all(fd, path, line, strlen(line), 0, e);
     if (st == AC_OK) *out = fd;
     else close(fd);
@@ -118,8 +116,7 @@ static aci_owner_state look(const char *path) {
   char line[LINE];
   struct stat sb;
   int fd;
-  do fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  while (fd < 0 && errno == EINTR);
+  ACI_AGAIN(fd, open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (fd < 0) return errno == ENOENT ? ACI_OWNER_NONE : ACI_OWNER_LIVE; /* not ours to judge */
   aci_owner_state is = ACI_OWNER_LIVE;
   if (fstat(fd, &sb) == 0 && S_ISREG(sb.st_mode) && flock(fd, LOCK_EX | LOCK_NB) == 0) {
@@ -162,34 +159,30 @@ static int remove_entries(int fd, int depth) {
 }
 
 static int remove_at(int at, const char *name, int depth) {
-  int rc, tries = 0;
-  do rc = unlinkat(at, name, 0);
-  while (rc != 0 && errno == EINTR && ++tries < 100);
+  int rc;
+  ACI_AGAIN(rc, unlinkat(at, name, 0));
   if (rc == 0 || errno == ENOENT) return 0;
   if (errno != EISDIR && errno != EPERM) return errno;
   if (depth > 64) return ELOOP;
-  const int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  int fd;
+  ACI_AGAIN(fd, openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (fd < 0) return errno;
   const int err = remove_entries(fd, depth);
-  tries = 0;
-  do rc = unlinkat(at, name, AT_REMOVEDIR);
-  while (rc != 0 && errno == EINTR && ++tries < 100);
+  ACI_AGAIN(rc, unlinkat(at, name, AT_REMOVEDIR));
   if (rc == 0 || errno == ENOENT) return 0;
   return err != 0 ? err : errno;
 }
 
 ac_status aci_ckpt_remove_tree(const char *path, ac_err *e) {
-  int fd, rc, tries = 0;
-  do fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  while (fd < 0 && errno == EINTR);
+  int fd, rc;
+  ACI_AGAIN(fd, open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (fd < 0) return errno == ENOENT ? AC_OK : aci_io_error(e, path, "cannot remove", errno);
   const int keep = fcntl(fd, F_DUPFD_CLOEXEC, 0), err = remove_entries(fd, 0);
   if (keep >= 0) {
     unlinkat(keep, ACI_CKPT_MANIFEST, 0);
     close(keep);
   }
-  do rc = rmdir(path);
-  while (rc != 0 && errno == EINTR && ++tries < 100);
+  ACI_AGAIN(rc, rmdir(path));
   if (rc == 0 || errno == ENOENT) return AC_OK;
   return aci_io_error(e, path, "cannot remove", err != 0 ? err : errno);
 }

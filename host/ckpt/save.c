@@ -26,7 +26,9 @@ static ac_status make_parents(const char *path, ac_err *e) {
   for (size_t i = 1; p[i] != 0 && st == AC_OK; i++) {
     if (p[i] != '/') continue;
     p[i] = 0;
-    if (mkdir(p, 0777) == 0) st = aci_sync_folder_of(p, e);
+    int rc;
+    ACI_AGAIN(rc, mkdir(p, 0777));
+    if (rc == 0) st = aci_sync_folder_of(p, e);
     else if (errno != EEXIST && access(p, F_OK) != 0) st = aci_io_error(e, p, "cannot make the folder", errno);
     p[i] = '/';
   }
@@ -49,8 +51,10 @@ static ac_status make_folder(ac_ckpt_save *s, ac_err *e) {
     const size_t n = strlen(s->path) + 32;
     if ((s->folder = malloc(n)) == NULL) return no_memory(e);
     snprintf(s->folder, n, "%s.tmp-%s", s->path, s->id);
-    if (mkdir(s->folder, 0777) != 0) {
-      if ((errno == EEXIST || errno == EINTR) && tries < 100) continue;
+    int rc;
+    ACI_AGAIN(rc, mkdir(s->folder, 0777));
+    if (rc != 0) {
+      if (errno == EEXIST && tries < 100) continue;
       ac_status st = aci_io_error(e, s->folder, "cannot make the folder", errno);
       free(s->folder);
       s->folder = NULL;

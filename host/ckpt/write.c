@@ -19,8 +19,7 @@ static ac_status make_subfolders(const ac_ckpt_save *s, const aci_save_file *f, 
   for (char *c = p + strlen(s->folder) + 1; st == AC_OK && (c = strchr(c, '/')) != NULL; *c++ = '/') {
     int rc;
     *c = 0;
-    do rc = mkdir(p, 0777);
-    while (rc != 0 && errno == EINTR);
+    ACI_AGAIN(rc, mkdir(p, 0777));
     if (rc != 0 && errno != EEXIST) st = aci_io_error(e, p, "cannot make the folder", errno);
   }
   free(p);
@@ -28,8 +27,7 @@ static ac_status make_subfolders(const ac_ckpt_save *s, const aci_save_file *f, 
 }
 
 static ac_status open_file(const aci_save_file *f, int flags, int *fd, ac_err *e) {
-  do *fd = open(f->path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | flags, 0666);
-  while (*fd < 0 && errno == EINTR);
+  ACI_AGAIN(*fd, open(f->path, O_WRONLY | O_CLOEXEC | O_NOFOLLOW | flags, 0666));
   return *fd >= 0 ? AC_OK : aci_io_error(e, f->path, flags != 0 ? "cannot create" : "cannot open", errno);
 }
 
@@ -40,8 +38,7 @@ static ac_status close_file(const aci_save_file *f, int fd, ac_status st, ac_err
 
 static ac_status sync_file(const aci_save_file *f, int fd, ac_err *e) {
   int rc;
-  do rc = fsync(fd);
-  while (rc != 0 && errno == EINTR);
+  ACI_AGAIN(rc, fsync(fd));
   return rc == 0 ? AC_OK : aci_io_error(e, f->path, "cannot bring it to disk", errno);
 }
 

@@ -179,8 +179,7 @@ ac_status aci_disk_end(aci_disk *d, const void *head, ac_err *e) {
   count(d, (size_t)d->head);
   if (padded) {
     int rc;
-    do rc = ftruncate(d->fd, (off_t)d->bytes);
-    while (rc != 0 && errno == EINTR);
+    ACI_AGAIN(rc, ftruncate(d->fd, (off_t)d->bytes));
     if (rc != 0) return aci_io_error(e, d->path, "cannot give it its length", errno);
   }
   return AC_OK;

@@ -43,7 +43,8 @@ static ac_status no_memory(ac_err *e, const char *path) {
 ac_status aci_open_read(const char *path, int *out, uint64_t *bytes, ac_err *e) {
   struct stat sb;
   *out = -1;
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  int fd;
+  ACI_AGAIN(fd, open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (fd < 0) return aci_io_error(e, path, "cannot open", errno);
   if (fstat(fd, &sb) != 0) {
     ac_status st = aci_io_error(e, path, "cannot open", errno);
@@ -92,8 +93,7 @@ ac_status aci_pwrite_all(int fd, const char *path, const void *p, size_t n, uint
 ac_status aci_reserve(int fd, const char *path, uint64_t bytes, bool keep_size, ac_err *e) {
   int rc = 0;
   if (bytes == 0) return AC_OK;
-  do rc = fallocate(fd, keep_size ? FALLOC_FL_KEEP_SIZE : 0, 0, (off_t)bytes);
-  while (rc != 0 && errno == EINTR);
+  ACI_AGAIN(rc, fallocate(fd, keep_size ? FALLOC_FL_KEEP_SIZE : 0, 0, (off_t)bytes));
   if (rc == 0) return AC_OK;
   const int err = errno;
   char shown[ACI_PATH_SHOWN], need[24], have[24];
@@ -183,11 +183,11 @@ ac_status aci_atomic_write(aci_atomic_file *f, const void *p, size_t n, ac_err *
 }
 
 ac_status aci_sync_folder(const char *folder, ac_err *e) {
-  int fd, err = 0;
-  do fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  while (fd < 0 && errno == EINTR);
+  int fd, rc, err = 0;
+  ACI_AGAIN(fd, open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (fd < 0) return AC_OK;
-  if (fsync(fd) != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT)) err = errno;
+  ACI_AGAIN(rc, fsync(fd));
+  if (rc != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT)) err = errno;
   close(fd);
   return err == 0 ? AC_OK : aci_io_error(e, folder, "the folder cannot be brought to disk", err);
 }
@@ -227,11 +227,14 @@ ac_status aci_read_whole(const char *path, uint64_t most, char **out, size_t *by
 
 ac_status aci_atomic_commit(aci_atomic_file *f, ac_err *e) {
   ac_status st = AC_OK;
-  if (fsync(f->fd) != 0) st = aci_io_error(e, f->path, "cannot bring it to disk", errno);
-  int err = close(f->fd) != 0 ? errno : 0;
+  int rc;
+  ACI_AGAIN(rc, fsync(f->fd));
+  if (rc != 0) st = aci_io_error(e, f->path, "cannot bring it to disk", errno);
+  const int err = close(f->fd) != 0 && errno != EINTR ? errno : 0;
   f->fd = -1;
   if (st == AC_OK && err != 0) st = aci_io_error(e, f->path, "cannot close", err);
-  if (st == AC_OK && rename(f->tmp, f->path) != 0) st = aci_io_error(e, f->path, "cannot replace it", errno);
+  if (st == AC_OK) ACI_AGAIN(rc, rename(f->tmp, f->path));
+  if (st == AC_OK && rc != 0) st = aci_io_error(e, f->path, "cannot replace it", errno);
   if (st == AC_OK) {
     free(f->tmp);
     f->tmp = NULL;

@@ -1,12 +1,18 @@
 /* Whole reads and atomic writes over POSIX files, with errors that name path and cause. */
 #ifndef ACI_FILE_IO_H
 #define ACI_FILE_IO_H
+#include <errno.h>
+
 #include "accel/base.h"
 
 /* A path as messages show it: its last 200 bytes, so that the cause still fits behind it. Returns path or
  * buf. */
 enum { ACI_PATH_SHOWN = 208 };
 const char *aci_path_shown(const char *path, char buf[ACI_PATH_SHOWN]);
+/* Makes a system call again while a signal interrupts it. */
+#define ACI_AGAIN(rc, call) \
+  do (rc) = (call);         \
+  while ((rc) < 0 && errno == EINTR)
 /* IO or NOT_FOUND from errno. */
 ac_status aci_io_error(ac_err *e, const char *path, const char *doing, int err);
 /* Opens a regular file for reading; never waits (a pipe would) and takes nothing else. */
