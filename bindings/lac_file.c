@@ -11,6 +11,8 @@
 #include "core/lac.h"
 #include "core/op.h"
 #include "file/io.h"
+#include "file/pt.h"
+#include "pt.h"
 
 #define SAFETENSORS "accel.safetensors"
 
@@ -238,13 +240,17 @@ static void push_metadata(lua_State *L, const ac_safetensors *f) {
   }
 }
 
-/* accel.load(path [, {device =}]) -> tensors by name, metadata; or nil, message, code */
+/* accel.load(path [, {device =}]) -> tensors by name, metadata; of a torch.save file its tree; or nil, message, code */
 static int load(lua_State *L) {
   static const char *const names[] = {"device", NULL};
   lac_state *S = lac_get(L);
   const char *path = lac_check_string(L, S, 1, "path", NULL);
   lac_opts o = lac_opts_open(L, S, 2, names);
   ac_device *d = lac_opt_device(&o, "device", NULL);
+  ac_err e;
+  bool is_pt;
+  if (aci_pt_is(path, &is_pt, &e) != AC_OK) return lac_fail(L, &e);
+  if (is_pt) return lac_pt_load(L, S, path, d);
   reader *r;
   int n = open_reader(L, S, path, &r);
   if (n != 1) return n;

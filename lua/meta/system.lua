@@ -20,6 +20,11 @@ local accel = {}
 function accel.save(path, tensors, metadata) end
 
 ---The tensors of a safetensors file by name, in the file's order, and its metadata; or nil, message, code.
+---
+---A file of PyTorch's torch.save (.pt, .pth, .bin) is read as data: nothing in it is run, and one that needs more than tensors
+---and plain values is refused by name. It gives what was saved: dicts as tables in the file's order, lists, tuples and sets as
+---arrays, None as accel.json.null in them and as nothing in a dict, integers beyond 64 bits as strings of digits; tensors that
+---share memory in the file share it here.
 ---example: select(3, accel.load "/nowhere/x.safetensors") --> "not_found"
 ---@param path string
 ---@param opts? {device: accel.Device?}

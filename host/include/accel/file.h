@@ -1,4 +1,4 @@
-/* accel/file.h - bytes to and from disk: safetensors files and token files.
+/* accel/file.h - bytes to and from disk: safetensors files, PyTorch's files (read only) and token files.
  *
  * Files come from anywhere: a reader checks every rule of the format before it allocates anything that the file asks for, and says
  * which rule broke, at which byte, in which tensor. Writers are atomic: a temporary file beside the target, fsync, rename, fsync of the folder. */
@@ -45,6 +45,70 @@ AC_API ac_status ac_safetensors_verify(ac_safetensors *f, ac_err *e);
  * is on disk; ENOSPC and the like leave it as it was. */
 AC_API ac_status ac_safetensors_write(const char *path, int n, const char *const *names, ac_tensor *const *tensors, int n_meta,
                                       const char *const *keys, const char *const *values, ac_err *e);
+
+/* ---- files of PyTorch's torch.save (.pt, .bin), read only ----
+ *
+ * Such a file is a pickle, a program that builds objects, beside the bytes of storages. Here it is data: it may make plain values and
+ * tensors and nothing else; a global that it names is one of a short list of tags, or the file is refused. Both layouts are read, the
+ * zip archive and the one before PyTorch 1.6. Everything is checked before memory is taken for it; what is taken is bounded by the
+ * size of the file. The rules are listed in file/pt.h. */
+typedef struct ac_pt ac_pt;
+typedef enum ac_pt_kind {
+  AC_PT_NONE,
+  AC_PT_BOOL,     /* i */
+  AC_PT_INT,      /* i */
+  AC_PT_WIDE_INT, /* beyond 64 bits: s, n bytes of two's complement, lowest first; ac_pt_decimal has its digits */
+  AC_PT_FLOAT,    /* f */
+  AC_PT_COMPLEX,  /* item: two AC_PT_FLOAT */
+  AC_PT_STR,      /* s, n bytes of UTF-8, may hold zero bytes; a torch.device is its name */
+  AC_PT_BYTES,    /* s, n bytes; also bytearray, and strings of Python 2 that are no UTF-8 */
+  AC_PT_LIST,     /* item, n values; so are tuples (and torch.Size), sets */
+  AC_PT_TUPLE,
+  AC_PT_SET,
+  AC_PT_DICT,   /* item, n values: keys and values alternate, in the order of the file; also OrderedDict, Counter */
+  AC_PT_DTYPE,  /* s, n bytes: PyTorch's name, "float32" */
+  AC_PT_TENSOR, /* i: ac_pt_tensor_at */
+  AC_PT_OBJECT, /* item, n (0 or 1) values: the state of an object of torch.distributed.checkpoint's metadata */
+  AC_PT_KINDS
+} ac_pt_kind;
+/* A value of the tree. One that the file shares between places has one id; there are no cycles, and at most 256 values lie inside
+ * each other. */
+typedef struct ac_pt_value {
+  uint8_t kind; /* ac_pt_kind */
+  uint8_t mark; /* private */
+  uint16_t height;
+  uint32_t n, at; /* at: byte of the pickle where it was made */
+  union {
+    int64_t i;
+    double f;
+    const char *s;
+    const uint32_t *item; /* ids */
+  };
+} ac_pt_value;
+typedef struct ac_pt_tensor {
+  const char *dtype_name; /* PyTorch's */
+  bool has_dtype;         /* false: a dtype without tensors here (complex, ...) */
+  ac_dtype dtype;         /* uint64 is I64: ac_pt_read refuses values beyond */
+  bool requires_grad, parameter;
+  int ndim;
+  int64_t shape[AC_MAX_DIMS], stride[AC_MAX_DIMS], offset; /* in elements of its storage; within it, checked */
+  int storage;
+} ac_pt_tensor;
+
+/* Opens a file and checks its tree. NOT_FOUND, IO, or PARSE: "<path>: not a torch.save file that can be read: rule <rule> at byte N:
+ * ...". */
+AC_API ac_status ac_pt_open(const char *path, ac_pt **out, ac_err *e);
+AC_API void ac_pt_close(ac_pt *f); /* NULL is fine */
+AC_API uint32_t ac_pt_root(const ac_pt *f);
+AC_API const ac_pt_value *ac_pt_at(const ac_pt *f, uint32_t id);
+AC_API const ac_pt_tensor *ac_pt_tensor_at(const ac_pt *f, int64_t i);
+AC_API int ac_pt_n_storages(const ac_pt *f);
+AC_API uint64_t ac_pt_storage_bytes(const ac_pt *f, int i);
+/* Reads storage i into dst, u8, contiguous and host-readable, of its size in bytes, in this machine's byte order. PARSE when its
+ * CRC-32 differs, or for a uint64 beyond 2^63 - 1; IO when the file was cut meanwhile. */
+AC_API ac_status ac_pt_read(ac_pt *f, int i, ac_tensor *dst, ac_err *e);
+/* The digits of an AC_PT_WIDE_INT. Malloc'ed, the caller frees; NULL: no memory. */
+AC_API char *ac_pt_decimal(const ac_pt_value *v);
 
 /* ---- token files ---- */
 typedef struct ac_tokens ac_tokens;

@@ -1,0 +1,152 @@
+/* Files of torch.save: what the parts of their reader share. The public face is in accel/file.h.
+ *
+ *   pt.c           opening (which layout it is), values and storages by number
+ *   pt_zip.c       the archive of PyTorch 1.6 and later          pt_zip_entries.c   its directory, entry by entry
+ *   pt_legacy.c    the layout before
+ *   pt_pickle.c    the opcodes of a pickle, which make values     pt_values.c   values, lists, the check of the finished tree
+ *   pt_global.c    the names a pickle may hold and what they make: tags, never calls
+ *   pt_tensor.c    dtypes, storages (persistent ids), tensors and their bounds
+ *
+ * Rules, by the names that messages use:
+ *   format     neither layout, TorchScript, a tar archive, a bare pickle      truncated  ends too early
+ *   name       an entry that torch.save does not write, twice, "..", absolute; two top folders
+ *   compressed an entry that is not stored as it is, or encrypted             missing    data.pkl or a storage is not there
+ *   size       sizes that contradict each other, overlap, leave a hole, or exceed what the file can hold
+ *   crc        an entry's CRC-32 differs                                      opcode     one that torch.save has no use for
+ *   unknown_global  a name outside the list                                   arguments  of one that is in it
+ *   build      of anything but an OrderedDict                                 stack      too few values, no mark, too many
+ *   memo       a slot that was never put                                      utf8       a string that is not UTF-8
+ *   depth      more than 256 values inside each other                         cycle      a value inside itself
+ *   bounds     a tensor that leaves its storage
+ * Limits: a pickle of 256 MiB, 16 M values, a stack of 1 M, 4 M memo slots (dense), 256 open marks, strings of 1 MiB, integers of
+ * 1024 bytes. A byte of a pickle makes at most one value and names at most one item, which bounds memory and time by its size. */
+#ifndef ACI_FILE_PT_H
+#define ACI_FILE_PT_H
+#include "accel/file.h"
+
+enum {
+  ACI_PT_MAX_DEPTH = 256,
+  ACI_PT_MAX_MARKS = 256,
+  ACI_PT_MAX_STACK = 1 << 20,
+  ACI_PT_MAX_MEMO = 1 << 22,
+  ACI_PT_MAX_VALUES = 1 << 24,
+  ACI_PT_MAX_STRING = 1 << 20,
+  ACI_PT_MAX_LONG = 1024,
+  ACI_PT_MAX_PICKLE = 256 << 20,
+  ACI_PT_MAX_ENTRIES = 1 << 22
+};
+/* Kinds of values that only exist while a pickle is read. */
+enum { ACI_PT_TAG = AC_PT_KINDS, ACI_PT_STORAGE };
+enum { ACI_PT_ORDERED = 4 }; /* the mark of an OrderedDict until the tree is checked */
+
+/* ---- dtypes ---- */
+typedef struct aci_pt_dtype {
+  const char *name, *storage; /* "float32", "FloatStorage"; NULL: no class of storages has it */
+  int dtype;                  /* ac_dtype; -1: no tensors here */
+  int bytes;                  /* of one element */
+} aci_pt_dtype;
+/* Index into the table, -1 when there is none; ACI_PT_UNTYPED is UntypedStorage's. */
+enum { ACI_PT_UNTYPED = 0 };
+int aci_pt_dtype_find(const char *name, size_t n, bool of_storage);
+const aci_pt_dtype *aci_pt_dtype_at(int i);
+
+/* ---- the file ---- */
+typedef struct aci_pt_storage {
+  size_t made_at;  /* byte of the pickle where it is named first */
+  const char *key; /* in the pickle */
+  uint32_t key_len;
+  int dtype; /* index of a dtype */
+  uint64_t numel, bytes;
+  uint64_t at; /* byte of the file; set by the layout's reader */
+  uint32_t crc;
+  bool placed;  /* the layout's reader has found it */
+  bool has_u64; /* a uint64 tensor looks at it */
+  bool has_bool;
+} aci_pt_storage;
+
+typedef struct aci_pt_entry { /* of an archive: stored bytes */
+  const char *name;           /* behind the top folder; in `directory` */
+  uint32_t name_len;
+  uint64_t header_at, at, bytes; /* from the beginning of the archive */
+  uint32_t crc, flags;
+} aci_pt_entry;
+
+struct ac_pt {
+  int fd;
+  char *path;
+  uint64_t begin, end; /* the part of the file that is looked at */
+  bool big_endian;     /* its storages are, and this machine is not */
+  bool has_crc;        /* of storages */
+  bool metadata;       /* names of torch.distributed.checkpoint's metadata are in the list, tensors are not */
+  /* pickle */
+  unsigned char *pickle; /* strings of values point into it */
+  size_t pickle_bytes;
+  uint64_t pickle_at; /* byte of the file */
+  ac_pt_value *value;
+  uint32_t n_values, cap_values, root;
+  uint64_t copied; /* bytes and items that globals copied: at most as many as the pickle has */
+  char **text;     /* strings made by globals */
+  uint32_t n_text, cap_text;
+  /* tensors and storages, in the order in which they were made */
+  ac_pt_tensor *tensor;
+  uint32_t n_tensors, cap_tensors;
+  aci_pt_storage *storage;
+  uint32_t n_storages, cap_storages;
+  uint32_t *key_hash; /* index + 1 by key */
+  uint32_t key_mask;
+  uint64_t hash_key;
+  /* archive */
+  unsigned char *directory;
+  aci_pt_entry *entry;
+  uint32_t n_entries;
+};
+
+/* PARSE: "<path>: not a torch.save file that can be read: rule <rule> at byte <at>: ..." */
+ac_status aci_pt_refuse(ac_err *e, const ac_pt *f, uint64_t at, const char *rule, const char *fmt, ...)
+    AC_PRINTF(5, 6);
+ac_status aci_pt_no_memory(ac_err *e, const ac_pt *f);
+/* Doubles *list of `size`-byte elements when n == *cap. */
+ac_status aci_pt_room(ac_err *e, const ac_pt *f, void *list, uint32_t n, uint32_t *cap, size_t size);
+
+/* Opens bytes [begin, begin + bytes) of a file as one of torch.save (the whole file: 0, UINT64_MAX): items of a .distcp file. */
+ac_status aci_pt_open_part(const char *path, uint64_t begin, uint64_t bytes, ac_pt **out, ac_err *e);
+/* A folder's ".metadata" of torch.distributed.checkpoint: a bare pickle of its own list of names. */
+ac_status aci_pt_open_metadata(const char *path, ac_pt **out, ac_err *e);
+/* Whether a file is to be read here: by its first bytes, or by its name where these say nothing else. */
+ac_status aci_pt_is(const char *path, bool *is, ac_err *e);
+
+/* ---- layouts: each reads its pickle and places its storages ---- */
+ac_status aci_pt_zip(ac_pt *f, ac_err *e);
+ac_status aci_pt_zip_directory(ac_pt *f, ac_err *e); /* pt_zip_entries.c: f->entry, validated */
+const aci_pt_entry *aci_pt_zip_find(const ac_pt *f, const char *name, size_t n);
+ac_status aci_pt_legacy(ac_pt *f, ac_err *e);
+
+/* ---- pickles ---- */
+/* Reads the pickle at bytes [from, n) of `pickle`; *used: where it ends; *cut (may be NULL): whether it does not end within n. */
+ac_status aci_pt_pickle(ac_pt *f, size_t from, size_t n, size_t *used, uint32_t *root, bool *cut, ac_err *e);
+/* A new value made at byte `at` of the pickle. */
+ac_status aci_pt_value(ac_pt *f, int kind, size_t at, uint32_t *id, ac_err *e);
+/* Appends to a list, set, dict (key, then value). Items are the caller's to have counted. */
+ac_status aci_pt_append(ac_pt *f, uint32_t list, const uint32_t *items, uint32_t n, ac_err *e);
+void aci_pt_clear(ac_pt *f); /* back to no values, tensors and storages */
+/* The finished tree below root holds values only, no cycle, and is not too deep. */
+ac_status aci_pt_check_tree(ac_pt *f, uint32_t root, ac_err *e);
+/* A string from bytes that Python's encode("latin1") made of s. */
+ac_status aci_pt_latin1(ac_pt *f, size_t at, const ac_pt_value *s, uint32_t *id, ac_err *e);
+
+/* pt_global.c: the opcodes that use names. */
+ac_status aci_pt_global(ac_pt *f, size_t at, const char *module, size_t n_module, const char *name,
+                        size_t n_name, uint32_t *id, ac_err *e);
+ac_status aci_pt_reduce(ac_pt *f, size_t at, uint32_t callee, uint32_t args, uint32_t *id, ac_err *e);
+ac_status aci_pt_newobj(ac_pt *f, size_t at, uint32_t cls, uint32_t args, uint32_t *id, ac_err *e);
+ac_status aci_pt_build(ac_pt *f, size_t at, uint32_t object, uint32_t state, ac_err *e);
+/* pt_tensor.c */
+ac_status aci_pt_persistent(ac_pt *f, size_t at, uint32_t pid, uint32_t *id, ac_err *e);
+ac_status aci_pt_tensor(ac_pt *f, size_t at, uint32_t args, int version, uint32_t *id, ac_err *e);
+ac_status aci_pt_parameter(ac_pt *f, size_t at, uint32_t args, uint32_t *id, ac_err *e);
+aci_pt_storage *aci_pt_storage_find(const ac_pt *f, const char *key, size_t n);
+
+/* What a value is, for messages: "an int", "a tensor". */
+const char *aci_pt_kind_name(int kind);
+
+#endif
