@@ -1,4 +1,5 @@
 /* The table of device providers: what may enter it, parameters that come with a device, and its state in one line. */
+#include "support/provider.h"
 #include "support/test.h"
 
 #include <stdio.h>
@@ -17,22 +18,10 @@ static int probe(const ac_params *p, char *why, size_t n) {
 }
 static const char *libraries(void) { return "toykit 1.2"; }
 static void describe(int index, char *text, size_t n) { snprintf(text, n, "toy number %d", index); }
-static ac_status open_toy(const ac_params *p, int index, ac_team *team, ac_device **out, ac_err *err) {
-  (void)p, (void)index, (void)team, (void)out;
-  return AC_FAIL(err, UNSUPPORTED, "never opened here");
-}
 
-static const ac_param_info rows[] = {{"TOY_FAST", AC_PARAM_BOOL, "1", NULL, "be fast"},
-                                     {"TOY_SLOTS", AC_PARAM_INT, "3", "1..8", "slots to look into"}};
-static const ac_device_provider toy = {.struct_size = sizeof toy,
-                                       .name = "toy",
-                                       .params = rows,
-                                       .n_params = 2,
-                                       .n_flags = 1,
-                                       .probe = probe,
-                                       .libraries = libraries,
-                                       .describe = describe,
-                                       .open = open_toy};
+static const ac_param_info rows[] = TEST_DEVICE_PARAMS("TOY");
+static const ac_device_provider toy =
+    TEST_DEVICE("toy", rows, .probe = probe, .libraries = libraries, .describe = describe);
 
 static void what_may_not_enter(void **state) {
   (void)state;

@@ -1,4 +1,5 @@
 /* A kind of device that is registered while a context is open: the context has its parameters, and asks it for the default device. */
+#include "support/provider.h"
 #include "support/test.h"
 
 #include <stdio.h>
@@ -17,20 +18,9 @@ static int probe(const ac_params *p, char *why, size_t n) {
   asked++;
   return 0;
 }
-static ac_status open_late(const ac_params *p, int index, ac_team *team, ac_device **out, ac_err *err) {
-  (void)p, (void)index, (void)team, (void)out;
-  return ac_err_set(err, AC_UNSUPPORTED, __FILE__, __LINE__, "never opened here");
-}
-static const ac_param_info rows[] = {{"LATE_FAST", AC_PARAM_BOOL, "1", NULL, "be fast"},
-                                     {"LATE_SLOTS", AC_PARAM_INT, "3", "1..8", "slots to look into"}};
-static const ac_device_provider late = {.struct_size = sizeof late,
-                                        .name = "late",
-                                        .params = rows,
-                                        .n_params = 2,
-                                        .n_flags = 1,
-                                        .preference = 1000,
-                                        .probe = probe,
-                                        .open = open_late};
+
+static const ac_param_info rows[] = TEST_DEVICE_PARAMS("LATE");
+static const ac_device_provider late = TEST_DEVICE("late", rows, .preference = 1000, .probe = probe);
 
 static void registered_while_open(void **state) {
   (void)state;
