@@ -14,7 +14,6 @@
 #include "core/gc.h"
 #include "core/lac.h"
 
-
 /* ---- hooks on saved tensors ---- */
 
 typedef struct hooks {

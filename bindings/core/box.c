@@ -136,8 +136,6 @@ void lac_push_tensor(lua_State *L, lac_state *S, ac_tensor *t) {
   if (t->grad_fn == NULL && (t->flags & ACI_T_REQUIRES_GRAD)) lac_box_canonical(L, S, -1);
 }
 
-
-
 void lac_box_release(lua_State *L, lac_state *S, lac_box *b, uint32_t site) {
   ac_tensor *t = b->t;
   if (t == NULL) return;
@@ -178,7 +176,6 @@ static int box_gc(lua_State *L) {
   }
   return 0;
 }
-
 
 static int box_eq(lua_State *L) {
   const lac_box *a = lac_box_test(L, 1), *b = lac_box_test(L, 2);

@@ -13,6 +13,13 @@ enum { RUN = 16, BUCKETS = 256, CHUNK = 1 << 15, BLOCK = 256 };
 #define WORD_LAST ~(uint64_t)0
 #define PAIR_LAST ((aci_wide_key){~(uint64_t)0, ~(uint64_t)0})
 
+#define SWAP(T, a, b) \
+  do {                \
+    T kept = (a);     \
+    (a) = (b);        \
+    (b) = kept;       \
+  } while (0)
+
 /* MERGED: up to this length merging is faster than counting digits. */
 #define SORTER(T, sfx, LESS, DIGIT, LAST, MERGED)                                                    \
   static void insert_##sfx(T *a, int64_t n) {                                                        \
@@ -42,9 +49,7 @@ enum { RUN = 16, BUCKETS = 256, CHUNK = 1 << 15, BLOCK = 256 };
         int64_t nl = n - i < w ? n - i : w, nr = n - i - nl < w ? n - i - nl : w;                    \
         join_##sfx(from + i, nl, from + i + nl, nr, to + i);                                         \
       }                                                                                              \
-      T *t = from;                                                                                   \
-      from = to;                                                                                     \
-      to = t;                                                                                        \
+      SWAP(T *, from, to);                                                                           \
     }                                                                                                \
     if (from != a) memcpy(a, from, (size_t)n * sizeof *a);                                           \
   }                                                                                                  \
@@ -63,9 +68,7 @@ enum { RUN = 16, BUCKETS = 256, CHUNK = 1 << 15, BLOCK = 256 };
         at += c;                                                                                     \
       }                                                                                              \
       for (int64_t i = 0; i < n; i++) to[count[d][DIGIT(from[i], 8 * d)]++] = from[i];               \
-      T *t = from;                                                                                   \
-      from = to;                                                                                     \
-      to = t;                                                                                        \
+      SWAP(T *, from, to);                                                                           \
     }                                                                                                \
     if (from != a) memcpy(a, from, (size_t)n * sizeof *a);                                           \
   }                                                                                                  \
@@ -229,9 +232,7 @@ ac_status aci_sort_keys_sort_long(ac_frame *f, const aci_sort_keys *k, void *key
     ac_parallel_for(f->team, n, CHUNK, count_range, &p);
     if (!positions(&p)) continue;
     ac_parallel_for(f->team, n, CHUNK, deal_range, &p);
-    void *t = p.from;
-    p.from = p.to;
-    p.to = t;
+    SWAP(void *, p.from, p.to);
   }
   if (p.from != keys) ac_parallel_for(f->team, n, CHUNK, copy_range, &p);
   ac_block_free(block);

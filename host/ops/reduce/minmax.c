@@ -22,6 +22,15 @@ enum { CHUNK = 1 << 16, TILE = 256, FIND = 1024, LANES = 64, DIRECT = 8192, SHOR
 #define SAME_FLT(a, b) ((a) == (b) || ((a) != (a) && (b) != (b)))
 #define SAME_INT(a, b) ((a) == (b))
 
+/* X(name, type, index as wide as it, whether a is beyond b, whether both are the same) of largest and smallest. */
+#define EACH(X)                                   \
+  X(max_f32, float, int32_t, MAX_FLT, SAME_FLT)   \
+  X(max_f64, double, int64_t, MAX_FLT, SAME_FLT)  \
+  X(max_i64, int64_t, int64_t, MAX_INT, SAME_INT) \
+  X(min_f32, float, int32_t, MIN_FLT, SAME_FLT)   \
+  X(min_f64, double, int64_t, MIN_FLT, SAME_FLT)  \
+  X(min_i64, int64_t, int64_t, MIN_INT, SAME_INT)
+
 /* The largest (smallest) of n >= 1 elements. name_find: the first index of value, which is there. beats: is a strictly beyond b?
  * NaN is beyond everything. */
 #define MINMAX(name, T, I, TAKE, SAME)                                                               \
@@ -78,12 +87,7 @@ enum { CHUNK = 1 << 16, TILE = 256, FIND = 1024, LANES = 64, DIRECT = 8192, SHOR
     memcpy(&y, b, sizeof y);                                                                         \
     return TAKE(x, y) && !SAME(x, y);                                                                \
   }
-MINMAX(max_f32, float, int32_t, MAX_FLT, SAME_FLT)
-MINMAX(max_f64, double, int64_t, MAX_FLT, SAME_FLT)
-MINMAX(max_i64, int64_t, int64_t, MAX_INT, SAME_INT)
-MINMAX(min_f32, float, int32_t, MIN_FLT, SAME_FLT)
-MINMAX(min_f64, double, int64_t, MIN_FLT, SAME_FLT)
-MINMAX(min_i64, int64_t, int64_t, MIN_INT, SAME_INT)
+EACH(MINMAX)
 
 /* Kept dims outside in memory: best and position of a tile of outputs, row by row. Position: I is as wide as T. */
 #define COLUMN(name, T, I, TAKE, SAME)                                                                  \
@@ -105,12 +109,7 @@ MINMAX(min_i64, int64_t, int64_t, MIN_INT, SAME_INT)
     }                                                                                                   \
     for (int64_t k = 0; k < n; k++) at[k] = position[k];                                                \
   }
-COLUMN(max_f32, float, int32_t, MAX_FLT, SAME_FLT)
-COLUMN(max_f64, double, int64_t, MAX_FLT, SAME_FLT)
-COLUMN(max_i64, int64_t, int64_t, MAX_INT, SAME_INT)
-COLUMN(min_f32, float, int32_t, MIN_FLT, SAME_FLT)
-COLUMN(min_f64, double, int64_t, MIN_FLT, SAME_FLT)
-COLUMN(min_i64, int64_t, int64_t, MIN_INT, SAME_INT)
+EACH(COLUMN)
 
 typedef struct found {
   int64_t at;
