@@ -70,11 +70,12 @@ endif()
 set(CMAKE_CUDA_STANDARD 14) # the library's headers of C++17 are a third of a small file's time
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
-enable_language(CUDA)
-# Of the host's half, which makes launches; the device's is optimised whatever stands here.
+# Of the host's half, which makes launches; the device's is optimised whatever stands here. In the place of CMake's own default, so that
+# flags which a user gives stay.
 foreach(config RELEASE RELWITHDEBINFO)
-  set(CMAKE_CUDA_FLAGS_${config} "-O1")
+  set(CMAKE_CUDA_FLAGS_${config} "-O1" CACHE STRING "Flags of nvcc in ${config} builds")
 endforeach()
+enable_language(CUDA)
 
 add_library(accel_cuda MODULE ${ACCEL_CUDA_FILES} $<TARGET_OBJECTS:ac_module_stubs>)
 set_source_files_properties(${ACCEL_CUDA_MAPS} PROPERTIES GENERATED TRUE)
