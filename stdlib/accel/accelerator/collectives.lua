@@ -155,6 +155,27 @@ local function parts_of(self, x, as_objects, rows, parts, path)
   end
 end
 
+--- Whether the ranks have unequally many rows of a batch: then a list may be clear on one rank and not on another.
+local function is_uneven(counts)
+  for _, n in ipairs(counts) do
+    if n ~= counts[1] then return true end
+  end
+  return false
+end
+
+--- Takes over how the other ranks understand lists of this tree: as it is clear where there are more or fewer rows.
+local function share_lists(self, x, rows)
+  parts_of(self, x, true, rows, {}, "")
+  local own = lists_before[self] or {}
+  lists_before[self] = own
+  for _, of_rank in ipairs(dist.all_gather_object(own)) do
+    for path, seen in next, of_rank do
+      own[path] = own[path] or {}
+      for key, value in next, seen do own[path][key] = value end
+    end
+  end
+end
+
 --- One line about a part, and whether it is wrong. What ranks may differ in, the rows, is left out.
 local function line_of(part, expected)
   local at = part.path == "" and "" or " at '" .. part.path .. "'"
@@ -243,6 +264,7 @@ function M.gather_for_metrics(self, input_data, use_gather_object, opts)
   local rows, P = rows_of(self, o.batch), dist.get_world_size()
   local me = dist.get_rank() + 1
   local known, parts, lines, wrong = rows ~= nil and rows.counts ~= nil, {}, {}, nil
+  if known and o.use_gather_object and is_uneven(rows.counts) then share_lists(self, input_data, rows.counts[me]) end
   local assemble = parts_of(self, input_data, o.use_gather_object, known and rows.counts[me] or nil, parts, "")
   for k, part in ipairs(parts) do
     local bad

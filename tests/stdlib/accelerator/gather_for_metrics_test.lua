@@ -179,6 +179,28 @@ do -- uneven batches: those who have one gather while all have one
   loader, got = loader_of(a, 4 * P - 1, 2), {}
   for batch in loader() do append(got, a:gather_for_metrics(batch[1])) end
   same(got, count(4 * P - 1), "unequal counts")
+  -- pairs as objects, where the ranks that have two rows cannot tell columns from samples, and the last one, with one, can
+  for _, first in ipairs { "pair", "samples" } do
+    a = accelerator { even_batches = false }
+    for batch in loader_of(a, 2 * P - 1, 2)() do
+      local x = batch[1]
+      if P == 1 then break end
+      local function pair()
+        local both = a:gather_for_metrics({ x, x + 100 }, true)
+        assert(#both == 2 and #both[1] == 2 * P - 1 and #both[2] == 2 * P - 1)
+        for i = 1, 2 * P - 1 do assert(both[1][i]:item() == i - 1 and both[2][i]:item() == i + 99) end
+      end
+      if first == "pair" then
+        pair()
+      else
+        local rows = {}
+        for i, v in ipairs(x:tolist()) do rows[i] = accel.full({ 3 }, v) end
+        local all = a:gather_for_metrics(rows, true)
+        assert(#all == 2 * P - 1)
+        for i, row in ipairs(all) do assert(row[1]:item() == i - 1) end
+      end
+    end
+  end
 end
 
 do -- what has no row for every sample
