@@ -6,7 +6,8 @@ local M = {}
 
 local DTYPES <const> = { fp16 = "f16", bf16 = "bf16" }
 
--- Model -> the forward that was its own field, or false where it has its class's.
+-- Model -> { ours = the forward that computes in the precision, own = the one that was its own field, or nil where it has
+-- its class's }.
 local wrapped = setmetatable({}, { __mode = "k" })
 
 --- The dtype of matrix products and their like under a mixed precision; nil for "no".
@@ -17,8 +18,10 @@ function M.dtype(mixed_precision) return DTYPES[mixed_precision] end
 --- Makes forward compute in `dtype`; enabled = false: in f32 all the same, as an AutocastKwargs may say.
 ---@param model accel.nn.Module
 ---@param dtype string
+--- A model that was prepared before, and forgotten by free_memory, has one wrapper, the last.
 ---@param enabled boolean
 function M.wrap(model, dtype, enabled)
+  M.unwrap(model)
   local own, forward, opts = rawget(model, "forward"), model.forward, { dtype = dtype, enabled = enabled }
   local to_fp32 = require "accel.accelerator.operations".convert_to_fp32
   local function in_precision(...)
@@ -31,16 +34,17 @@ function M.wrap(model, dtype, enabled)
     for i = 1, all.n do all[i] = to_fp32(all[i]) end
     return table.unpack(all, 1, all.n)
   end
-  model.forward = function(...) return results(in_precision(...)) end
-  wrapped[model] = own or false
+  local function ours(...) return results(in_precision(...)) end
+  model.forward = ours
+  wrapped[model] = { ours = ours, own = own }
 end
 
---- Gives the model its own forward back; nothing where it has it.
+--- Gives the model its own forward back; nothing where it has it, or one that the script has set since.
 ---@param model accel.nn.Module
 function M.unwrap(model)
-  if wrapped[model] == nil then return end
-  rawset(model, "forward", wrapped[model] or nil)
+  local record = wrapped[model]
   wrapped[model] = nil
+  if record and rawget(model, "forward") == record.ours then rawset(model, "forward", record.own) end
 end
 
 return M

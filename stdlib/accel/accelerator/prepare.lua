@@ -143,7 +143,7 @@ end
 ---@param keep_fp32_wrapper? boolean|{keep_fp32_wrapper: boolean?, keep_torch_compile: boolean?} default true
 ---@return accel.nn.Module
 function M.unwrap_model(_, model, keep_fp32_wrapper)
-  return require("accel.accelerator.standalone").extract_model_from_parallel(model, keep_fp32_wrapper)
+  return require("accel.accelerator.standalone")._unwrap("unwrap_model", model, keep_fp32_wrapper)
 end
 
 --- The state of a model, with the names that it had before it was prepared.

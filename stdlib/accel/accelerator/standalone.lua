@@ -17,16 +17,8 @@ local M = {}
 --- example: accel.accelerator.wait_for_everyone() -->
 function M.wait_for_everyone() state.PartialState():wait_for_everyone() end
 
---- The model without the wrapper that accelerator:prepare or DistributedDataParallel put around it. keep_fp32_wrapper =
---- false also takes off the mixed precision.
---- example: local net = accel.nn.Linear(1, 1)
----   return accel.accelerator.extract_model_from_parallel(accel.nn.parallel.DistributedDataParallel(net)) == net --> true
----@param model accel.nn.Module
----@param keep_fp32_wrapper? boolean|{keep_fp32_wrapper: boolean?, keep_torch_compile: boolean?, recursive: boolean?}
----  true; recursive: wrapped modules inside of the model are replaced as well
----@return accel.nn.Module
-function M.extract_model_from_parallel(model, keep_fp32_wrapper)
-  local who, o = "extract_model_from_parallel", { keep_fp32_wrapper = true, keep_torch_compile = true, recursive = false }
+local function unwrap(who, model, keep_fp32_wrapper)
+  local o = { keep_fp32_wrapper = true, keep_torch_compile = true, recursive = false }
   if type(keep_fp32_wrapper) == "table" then
     o = options(who, keep_fp32_wrapper, o)
   elseif keep_fp32_wrapper ~= nil then
@@ -38,10 +30,24 @@ function M.extract_model_from_parallel(model, keep_fp32_wrapper)
   if not o.keep_fp32_wrapper then forward_precision.unwrap(model) end
   if o.recursive then
     for _, child, kind, field in model:_fields() do
-      if kind == "module" then model[field] = M.extract_model_from_parallel(child, o) end
+      if kind == "module" then model[field] = unwrap(who, child, o) end
     end
   end
   return model
+end
+
+M._unwrap = unwrap -- accelerator:unwrap_model
+
+--- The model without the wrapper that accelerator:prepare or DistributedDataParallel put around it. keep_fp32_wrapper =
+--- false also takes off the mixed precision.
+--- example: local net = accel.nn.Linear(1, 1)
+---   return accel.accelerator.extract_model_from_parallel(accel.nn.parallel.DistributedDataParallel(net)) == net --> true
+---@param model accel.nn.Module
+---@param keep_fp32_wrapper? boolean|{keep_fp32_wrapper: boolean?, keep_torch_compile: boolean?, recursive: boolean?}
+---  true; recursive: wrapped modules inside of the model are replaced as well
+---@return accel.nn.Module
+function M.extract_model_from_parallel(model, keep_fp32_wrapper)
+  return unwrap("extract_model_from_parallel", model, keep_fp32_wrapper)
 end
 
 local declared = {

@@ -155,6 +155,20 @@ for _, precision in ipairs { "bf16", "fp16" } do -- mixed precision
   raw = a:unwrap_model(m, false)
   assert(raw(accel.ones(2, 4)) and inner == "f32", "keep_fp32_wrapper = false")
   assert(names(a:get_state_dict(m)):find "net.0.weight")
+  fails("unwrap_model: unknown option 'keep_fp32'", a.unwrap_model, a, m, { keep_fp32 = true })
+  fails("unwrap_model: expected a module, got 3", a.unwrap_model, a, 3)
+  for _ = 1, 3 do -- prepared anew: one wrapper, which comes off at once
+    a:free_memory()
+    m = a:prepare(raw)
+    assert(m(accel.ones(2, 4))[1].dtype == "f32" and inner == half)
+  end
+  raw = a:unwrap_model(m, false)
+  assert(raw(accel.ones(2, 4)) and inner == "f32", "prepared three times, unwrapped once")
+  a:free_memory()
+  a:prepare(raw)
+  local mine = function() return "mine" end
+  raw.forward = mine
+  assert(a:unwrap_model(raw, false).forward == mine, "a forward that the script set since")
 end
 
 do -- free_memory
