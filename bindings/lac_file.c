@@ -247,8 +247,19 @@ static int load(lua_State *L) {
   const char *path = lac_check_string(L, S, 1, "path", NULL);
   lac_opts o = lac_opts_open(L, S, 2, names);
   ac_device *d = lac_opt_device(&o, "device", NULL);
+  const int before = lua_gettop(L);
   ac_err e;
   bool is_pt;
+  struct stat sb;
+  if (stat(path, &sb) == 0 && S_ISDIR(sb.st_mode)) { /* torch.distributed.checkpoint's formats */
+    lua_getglobal(L, "require");
+    lua_pushliteral(L, "accel.util.load_folder");
+    lua_call(L, 1, 1);
+    lua_pushvalue(L, 1);
+    lua_pushstring(L, d->name);
+    lua_call(L, 2, LUA_MULTRET);
+    return lua_gettop(L) - before;
+  }
   if (aci_pt_is(path, &is_pt, &e) != AC_OK) return lac_fail(L, &e);
   if (is_pt) return lac_pt_load(L, S, path, d);
   reader *r;

@@ -14,15 +14,10 @@
 #include "file/pt.h"
 #include "pt.h"
 
-#define PT "accel.pt"
 enum { SHOWN_PATH = 200 };
 
-typedef struct holder {
-  ac_pt *f;
-} holder;
-
 static int holder_close(lua_State *L) {
-  holder *h = luaL_checkudata(L, 1, PT);
+  lac_pt_holder *h = luaL_checkudata(L, 1, LAC_PT);
   ac_pt *f = h->f;
   h->f = NULL;
   ac_pt_close(f);
@@ -34,7 +29,7 @@ typedef struct walk {
   lua_State *L;
   lac_state *S;
   ac_pt *f;
-  ac_device *device, *cpu;
+  ac_device *device;
   int seen, storages, new_ordered; /* id -> table or tensor; storage -> u8 tensor; accel.util.ordered.new */
   int failed;                      /* values of nil, message, code on top when not 0 */
   size_t path_len;
@@ -61,30 +56,35 @@ static void path_cut(walk *w, size_t n) { w->path[w->path_len = n] = 0; }
 
 /* ---- tensors ---- */
 
-/* Pushes the box of a storage's bytes on the device, read when a tensor needs it first. */
-static bool push_storage(walk *w, int i) {
-  lua_State *L = w->L;
-  ac_err e;
-  if (lua_rawgeti(L, w->storages, i + 1) != LUA_TNIL) return true;
-  lua_pop(L, 1);
-  lac_box *b = lac_box_push(L, w->S);
+bool lac_pt_push_storage(lua_State *L, lac_state *S, ac_pt *f, int i, ac_device *d, ac_err *e) {
+  ac_device *cpu;
+  lac_box *b = lac_box_push(L, S);
   ac_tensor *t = NULL;
-  const int64_t n = (int64_t)ac_pt_storage_bytes(w->f, i);
-  ac_status st = ac_tensor_new_class(w->cpu, AC_U8, 1, &n, AC_MEM_PARAMETER, &t, &e);
-  if (st == AC_OOM && lac_gc_oom(L, w->S))
-    st = ac_tensor_new_class(w->cpu, AC_U8, 1, &n, AC_MEM_PARAMETER, &t, &e);
-  if (st != AC_OK) return lac_raise(L, w->S, &e);
-  lac_box_fill(w->S, b, t);
-  if (ac_pt_read(w->f, i, t, &e) != AC_OK) return fail(w, &e);
-  if (w->device != w->cpu) {
+  const int64_t n = (int64_t)ac_pt_storage_bytes(f, i);
+  if (ac_ctx_device(S->ctx, "cpu", &cpu, e) != AC_OK) return lac_raise(L, S, e);
+  ac_status st = ac_tensor_new_class(cpu, AC_U8, 1, &n, AC_MEM_PARAMETER, &t, e);
+  if (st == AC_OOM && lac_gc_oom(L, S)) st = ac_tensor_new_class(cpu, AC_U8, 1, &n, AC_MEM_PARAMETER, &t, e);
+  if (st != AC_OK) return lac_raise(L, S, e);
+  lac_box_fill(S, b, t);
+  if (ac_pt_read(f, i, t, e) != AC_OK) return false;
+  if (d != cpu) {
     const ac_value v[3] = {{.kind = AC_T_TENSOR, .tensor = t},
                            {.kind = AC_T_DTYPE, .dtype = AC_U8},
-                           {.kind = AC_T_DEVICE, .device = w->device}};
-    lac_call_op(L, w->S, "to", v, 3, lac_box_push(L, w->S));
+                           {.kind = AC_T_DEVICE, .device = d}};
+    lac_call_op(L, S, "to", v, 3, lac_box_push(L, S));
     lua_remove(L, -2);
   }
-  lua_pushvalue(L, -1);
-  lua_rawseti(L, w->storages, i + 1);
+  return true;
+}
+
+/* Pushes the box of a storage's bytes on the device, read when a tensor needs it first. */
+static bool push_storage(walk *w, int i) {
+  ac_err e;
+  if (lua_rawgeti(w->L, w->storages, i + 1) != LUA_TNIL) return true;
+  lua_pop(w->L, 1);
+  if (!lac_pt_push_storage(w->L, w->S, w->f, i, w->device, &e)) return fail(w, &e);
+  lua_pushvalue(w->L, -1);
+  lua_rawseti(w->L, w->storages, i + 1);
   return true;
 }
 
@@ -214,7 +214,6 @@ static int load_tree(lua_State *L, lac_state *S, part_kind how, const char *path
                      uint64_t bytes, ac_device *d) {
   ac_err e;
   walk w = {.L = L, .S = S, .device = d};
-  if (ac_ctx_device(S->ctx, "cpu", &w.cpu, &e) != AC_OK) return lac_raise(L, S, &e);
   lua_getglobal(L, "require");
   lua_pushliteral(L, "accel.util.ordered");
   lua_call(L, 1, 1);
@@ -224,9 +223,9 @@ static int load_tree(lua_State *L, lac_state *S, part_kind how, const char *path
   w.seen = lua_gettop(L);
   lua_newtable(L);
   w.storages = lua_gettop(L);
-  holder *h = lua_newuserdatauv(L, sizeof *h, 0);
+  lac_pt_holder *h = lua_newuserdatauv(L, sizeof *h, 0);
   h->f = NULL;
-  luaL_setmetatable(L, PT);
+  luaL_setmetatable(L, LAC_PT);
   lua_toclose(L, -1);
   const ac_status st = how == METADATA ? aci_pt_open_metadata(path, &h->f, &e)
                        : how == PART   ? aci_pt_open_part(path, begin, bytes, &h->f, &e)
@@ -268,5 +267,5 @@ LAC_OPEN("accel.file.core", pt_parts) {
 LAC_OPEN("accel", pt) {
   static const luaL_Reg metas[] = {{"__gc", holder_close}, {"__close", holder_close}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{NULL, NULL}};
-  lac_new_class(L, S, PT, metas, methods);
+  lac_new_class(L, S, LAC_PT, metas, methods);
 }

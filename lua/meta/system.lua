@@ -25,6 +25,9 @@ function accel.save(path, tensors, metadata) end
 ---and plain values is refused by name. It gives what was saved: dicts as tables in the file's order, lists, tuples and sets as
 ---arrays, None as accel.json.null in them and as nothing in a dict, integers beyond 64 bits as strings of digits; tensors that
 ---share memory in the file share it here.
+---
+---A folder is read when it is a checkpoint of torch.distributed.checkpoint: with .metadata and .distcp files it gives what was
+---saved, with sharded or whole safetensors the tensors by name; tensors that several ranks saved in parts are whole.
 ---example: select(3, accel.load "/nowhere/x.safetensors") --> "not_found"
 ---@param path string
 ---@param opts? {device: accel.Device?}
@@ -43,6 +46,16 @@ function accel.load(path, opts) end
 ---@return string? message
 ---@return string? code
 function accel.open_safetensors(path) end
+
+---The tensors of several safetensors files that hold parts of them, as torch's HuggingFaceStorageWriter saves them; where is a
+---folder or a list of paths. files:keys(), files:info(name) (dtype, shape, chunks), files:get(name), files:get(name, start, size)
+---(the box of size elements from position start on, of which only the bytes are read), files:close(). Or nil, message, code.
+---example: accel.open_sharded "/nowhere" == nil --> true
+---@param where string|string[]
+---@return table? files
+---@return string? message
+---@return string? code
+function accel.open_sharded(where) end
 
 ---A file of bare token ids: file:len(), file:batch(offsets, length) -> i64 [#offsets, length], offsets in tokens
 ---from 0. accel.data.TokenFile makes a data set of one. Or nil, message, code.

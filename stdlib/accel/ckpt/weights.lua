@@ -80,31 +80,13 @@ local function resolve(path)
   return dir, files, map
 end
 
---- A file of PyTorch behind the methods of a safetensors reader: its tensors are in memory.
-local function torch_reader(path)
-  local tree, message, code = accel.load(path)
-  if not tree then return nil, message, code end
-  local state, names = {}, {}
-  if type(tree) == "table" and type(tree.state_dict) == "table" then tree = tree.state_dict end
-  for name, t in ordered.iterate(tree) do
-    if accel.is_tensor(t) then
-      state[name], names[#names + 1] = t, name
-    end
-  end
-  if #names == 0 then return nil, path .. ": holds no table of tensors by name", "format" end
-  return {
-    keys = function() return names end,
-    info = function(_, name) return { shape = state[name].shape, dtype = state[name].dtype } end,
-    get = function(_, name) return state[name] end,
-    read = function(_, name, t) t:copy_(state[name]) return true end,
-    verify = function() return true end,
-    close = function() state = {} end,
-  }
-end
-
-local function open_reader(path)
+--- The reader of a file: keys, info, get, read, verify, close. A file of PyTorch may hold the table itself or below
+--- "state_dict". nil, message, code.
+---@param path string
+---@return table?, string?, string?
+function M.open_reader(path)
   if path:find "%.safetensors$" then return accel.open_safetensors(path) end
-  return torch_reader(path)
+  return require("accel.file.core").open_pt(path)
 end
 
 --- Opens what path names; nil, message, code where there is none or the files contradict each other. Of a folder the first
@@ -117,7 +99,7 @@ function M.open(path)
   local self = Weights()
   self.path, self.dir, self.entries, self._readers = path, dir, ordered(), {}
   for _, file in ipairs(files) do
-    local reader, message, code = open_reader(dir .. "/" .. file)
+    local reader, message, code = M.open_reader(dir .. "/" .. file)
     if not reader then
       self:close()
       return nil, message, code

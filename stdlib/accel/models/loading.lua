@@ -17,6 +17,7 @@ local ordered = require "accel.util.ordered"
 local pretrained = require "accel.models.pretrained"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
+local weights = require "accel.ckpt.weights"
 
 local short_names = {}
 for short, long in next, pretrained.dtype_names do short_names[long], short_names[short] = short, short end
@@ -73,7 +74,7 @@ end
 --- The file's reader; nil, message, code.
 function Files:open(file)
   if self.readers[file] then return self.readers[file] end
-  local reader, message, code = accel.open_safetensors(self.dir .. "/" .. file)
+  local reader, message, code = weights.open_reader(self.dir .. "/" .. file)
   self.readers[file] = reader
   return reader, message, code
 end

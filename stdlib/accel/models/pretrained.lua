@@ -1,6 +1,6 @@
 --- Folders as Hugging Face's save_pretrained writes them: config.json beside model.safetensors, or several
---- files with an index. What they hold is checked before it is used; a folder that cannot be read or written
---- gives nil, message, code.
+--- files with an index; older ones have pytorch_model.bin, which is read where there is no safetensors file. What they
+--- hold is checked before it is used; a folder that cannot be read or written gives nil, message, code.
 local accel = require "accel"
 local model_files = require "accel.ckpt.model_files"
 local model_folder = require "accel.util.model_folder"
@@ -11,6 +11,7 @@ local weights = require "accel.ckpt.weights"
 local M = {}
 
 local CONFIG, SINGLE, INDEX = "config.json", model_files.SINGLE, model_files.INDEX
+local BIN, BIN_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 
 --- PyTorch's names of dtypes, as config.json has them.
 M.dtype_names = { f64 = "float64", f32 = "float32", f16 = "float16", bf16 = "bfloat16" }
@@ -36,8 +37,9 @@ end
 function M.files(dir)
   if exists(dir .. "/" .. SINGLE) then return { SINGLE } end
   if exists(dir .. "/" .. INDEX) then return weights.read_index(dir .. "/" .. INDEX) end
-  local other = exists(dir .. "/pytorch_model.bin") and " (pytorch_model.bin is not read: it needs converting)" or ""
-  return nil, ("%s: neither %s nor %s is there%s"):format(dir, SINGLE, INDEX, other), "not_found"
+  if exists(dir .. "/" .. BIN) then return { BIN } end
+  if exists(dir .. "/" .. BIN_INDEX) then return weights.read_index(dir .. "/" .. BIN_INDEX) end
+  return nil, ("%s: neither %s nor %s is there, nor %s"):format(dir, SINGLE, INDEX, BIN), "not_found"
 end
 
 --- Writes config.json and the weights into a folder, which is made. Each file is there whole or not at all;

@@ -102,9 +102,9 @@ for _, case in ipairs {
 end
 
 -- weights
-refuses("neither model.safetensors nor model.safetensors.index.json is there$", "not_found",
+refuses("neither model.safetensors nor model.safetensors.index.json is there, nor pytorch_model.bin$", "not_found",
   folder { ["config.json"] = config() })
-refuses("pytorch_model.bin is not read", "not_found",
+refuses("pytorch_model.bin: not a torch.save file that can be read: rule format at byte 0", "parse",
   folder { ["config.json"] = config(), ["pytorch_model.bin"] = "x" })
 refuses("not a valid safetensors file", "parse",
   folder { ["config.json"] = config(), ["model.safetensors"] = ("x"):rep(64) })
