@@ -1,7 +1,8 @@
 --- accel.data: data sets, samplers, collation and the loader, loaded on first use.
 return require "accel.util.lazy" ("accel.data", {
   Dataset = "dataset", IterableDataset = "iterable_dataset", TensorDataset = "tensor_dataset",
-  ListDataset = "list_dataset", TokenFile = "token_file", IDX = "idx", CSV = "csv",
+  ListDataset = "list_dataset", TokenFile = "token_file", IndexedDataset = "indexed_dataset", IndexedDatasetBuilder = "indexed_dataset",
+  IDX = "idx", CSV = "csv",
   Subset = "views", ConcatDataset = "views", MapDataset = "views", BatchDataset = "views",
   random_split = "random_split",
   Sampler = "samplers", SequentialSampler = "samplers", RandomSampler = "samplers",
