@@ -108,10 +108,11 @@ static int start(lua_State *L) {
   w->module = strdup(module);
   w->path = path_of(L, "path");
   w->cpath = path_of(L, "cpath");
+  ac_err e;
   if (w->module == NULL) return lac_error(L, S, AC_OOM, "no memory for a worker");
+  if (aci_ctx_flags_copy(S->ctx, w->flags, &e) != AC_OK) return lac_raise(L, S, &e);
   for (int i = 0; i < S->ctx->n_devices; i++) ac_device_retain(w->device[w->n_devices++] = S->ctx->device[i]);
   atomic_store(&w->ref, 2);
-  ac_err e;
   if (lac_worker_run(w, &e) != AC_OK) {
     for (int i = 0; i < w->n_devices; i++) ac_device_release(w->device[i]);
     lac_message_free(w->setup);

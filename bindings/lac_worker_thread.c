@@ -125,6 +125,7 @@ static char *run_host(lac_worker *w) {
   int code;
   if (lac_host_open_on(&w->options, w->device, w->n_devices, &h, &e) != AC_OK) return strdup(e.msg);
   h->S->ranks->is_worker = true;
+  aci_ctx_flags_take(h->S->ctx, w->flags);
   w->alloc = lua_getallocf(h->L, &w->alloc_ud);
   lua_setallocf(h->L, allocate, w);
   pthread_mutex_lock(&w->lock);
@@ -184,5 +185,6 @@ void lac_worker_unref(lac_worker *w) {
   free(w->module);
   free(w->path);
   free(w->cpath);
+  for (int i = 0; i < AC_DEV_KINDS; i++) free(w->flags[i]);
   free(w);
 }

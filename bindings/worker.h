@@ -49,6 +49,7 @@ typedef struct lac_worker {
   ac_host_options options;
   int n_devices;
   ac_device *device[ACI_MAX_DEVICES]; /* retained */
+  int64_t *flags[AC_DEV_KINDS];       /* of devices, as the owner has them; taken over by the thread's context */
   char name[16], *module, *path, *cpath, lua_dir[256];
 } lac_worker;
 

@@ -37,6 +37,8 @@ int aci_host_cpus(void);
 
 /* Opens a module of the library by its file name, "accel_mpi.so". NULL: it is not there or does not load, dlerror() tells. */
 void *aci_module_open(const char *file);
+/* Makes this library's public functions visible to modules that are loaded later, where an interpreter loaded it for itself alone. */
+void aci_module_publish(void);
 
 /* "1.5 GiB", "64 B": for messages. Returns buf (at least 24 bytes). */
 const char *aci_bytes_text(char *buf, size_t buf_bytes, uint64_t bytes);

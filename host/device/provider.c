@@ -88,6 +88,7 @@ void aci_device_flag_name(const ac_device_provider *p, int i, char *name, size_t
 static ac_status load(const char *file, ac_err *e) {
   const ac_device_provider *(*get)(void);
   ac_device_kind kind;
+  aci_module_publish();
   void *h = aci_module_open(file);
   if (h == NULL) return AC_FAIL(e, DEVICE, "ACCEL_DEVICE_MODULES: %s", dlerror());
   void *symbol = dlsym(h, AC_DEVICE_SYMBOL);

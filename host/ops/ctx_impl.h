@@ -125,6 +125,10 @@ ac_status aci_ctx_choose_device(ac_ctx *c, const ac_ctx_options *o, ac_err *e);
 void aci_op_kernels(const ac_ctx *c, ac_op *op);
 /* Called for a tensor on a device that another context opened: this one opens it as well and registers the kernels of its kind. */
 ac_status aci_ctx_attach_device(ac_ctx *c, const ac_device *d, ac_err *e);
+/* Copies of the flags that a context has, malloc'ed, NULL for kinds that it was not asked about; for another context, which takes them
+ * over (and leaves NULL). A worker has the flags that its owner had when it was started. */
+ac_status aci_ctx_flags_copy(const ac_ctx *c, int64_t *copy[AC_DEV_KINDS], ac_err *e);
+void aci_ctx_flags_take(ac_ctx *c, int64_t *given[AC_DEV_KINDS]);
 /* Flag i of the kind of device that runs this call, as the calling context has it. */
 static inline int64_t aci_flag(const ac_frame *f, int i) { return f->ctx->flags[f->device->kind][i]; }
 

@@ -111,6 +111,26 @@ ac_status ac_ctx_set_device_flag(ac_ctx *c, const char *device, const char *flag
   return AC_OK;
 }
 
+ac_status aci_ctx_flags_copy(const ac_ctx *c, int64_t *copy[AC_DEV_KINDS], ac_err *e) {
+  for (int kind = 0; kind < AC_DEV_KINDS; kind++) {
+    if (c->flags[kind] == NULL) continue;
+    const size_t bytes = ((size_t)ac_device_provider_at(kind)->n_flags + 1) * sizeof *c->flags[kind];
+    copy[kind] = malloc(bytes);
+    if (copy[kind] == NULL) return AC_FAIL(e, OOM, "no memory for the flags of %s", ac_device_provider_at(kind)->name);
+    memcpy(copy[kind], c->flags[kind], bytes);
+  }
+  return AC_OK;
+}
+
+void aci_ctx_flags_take(ac_ctx *c, int64_t *given[AC_DEV_KINDS]) {
+  for (int kind = 0; kind < AC_DEV_KINDS; kind++) {
+    if (given[kind] == NULL) continue;
+    free(c->flags[kind]);
+    c->flags[kind] = given[kind];
+    given[kind] = NULL;
+  }
+}
+
 int64_t ac_frame_flag(const ac_frame *f, int i) { return aci_flag(f, i); }
 
 /* ---- which there are ---- */

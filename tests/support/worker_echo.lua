@@ -19,6 +19,7 @@ return function(setup, endpoint)
         live = accel.mem_stats().live_bytes }
     end
     if act == "fill" then endpoint:send(accel.full({ 1024, 1024 }, 3.0, { device = job.device })) end
+    if act == "flags" then endpoint:send { flags = accel.device_flags(job.x.device), sum = job.x:add(job.x) } end
     if act == "add" then endpoint:send(job.x + job.x) end
     if act == "collect" then
       accel.collect()

@@ -36,6 +36,13 @@ raises("no device 'tinyx' here (there is: cpu, meta, tiny:0", accel.ones, 2, { d
 assert(accel.device_flags("tiny").round == false)
 local was = accel.device_flags("tiny", { round = true })
 assert(was.round == false and list(b:add(b)) == "1.0 6.0")
+do -- a worker has the flags of its owner, as they were when it was started
+  package.path = (arg[0]:match "^.*/" or "") .. "../../../../support/?.lua;" .. package.path
+  local w <close> = accel.worker.start("worker_echo", {})
+  assert(w:receive(30) and w:send { act = "flags", x = b })
+  local _, answer = w:receive(30)
+  assert(answer.flags.round == true and list(answer.sum) == "1.0 6.0")
+end
 accel.device_flags("tiny", was)
 assert(list(b:add(b)) == "0.5 6.0")
 raises("round", accel.device_flags, "tiny", { rond = true })
