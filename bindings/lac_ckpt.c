@@ -248,8 +248,9 @@ static int poll_(lua_State *L) {
     const ac_status st = ac_ckpt_wait(h->s, (int64_t)(seconds * 1e9), &e);
     if (st == AC_STATE) return lac_raise(L, S, &e);
     if (st == AC_TIMEOUT && !ac_ckpt_done(h->s)) {
-      if (seconds > 0 && S->ranks->world != NULL && ac_world_aborted(S->ranks->world, &e)) return lac_raise(L, S, &e);
-      return 0;
+      if (S->ranks->world == NULL || !ac_world_aborted(S->ranks->world, &e)) return 0;
+      ac_ckpt_abort(h->s); /* a part may never come */
+      return lac_raise(L, S, &e);
     }
     h->st = st;
     if (st != AC_OK) h->err = e;

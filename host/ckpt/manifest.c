@@ -185,9 +185,9 @@ static ac_status check_version(const char *path, const char *version, int *minor
   if (version == NULL || sscanf(version, "%4d.%4d%n", &major, minor, &used) != 2 || version[used] != 0 || major < 0 || *minor < 0)
     return damaged(e, path, "it has no version");
   if (major == MAJOR) return AC_OK;
-  return AC_FAIL(e, UNSUPPORTED, "%s: a checkpoint of format version %s; this is accel %s, which reads version %d.x: use a %s release",
+  return AC_FAIL(e, UNSUPPORTED, "%s: a checkpoint of format version %s; this is accel %s, which reads version %d.x: use %s release",
                  aci_path_shown(path, shown), aci_st_shown(version, strlen(version), name), ACCEL_VERSION, (int)MAJOR,
-                 major > MAJOR ? "later" : "earlier");
+                 major > MAJOR ? "a later" : "an earlier");
 }
 
 static ac_status read_file(aci_manifest *m, const char *path, const aci_json *v, ac_err *e) {

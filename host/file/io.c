@@ -60,10 +60,18 @@ ac_status aci_open_read(const char *path, int *out, uint64_t *bytes, ac_err *e) 
   return AC_OK;
 }
 
+/* Large reads ask for what comes next while they copy: the kernel's own readahead is too short to keep a disk busy. */
 ac_status aci_pread_all(int fd, const char *path, void *buf, size_t n, uint64_t offset, ac_err *e) {
+  enum { LARGE = 1 << 20, PIECE = 4 << 20, AHEAD = 16 << 20 };
   char *p = buf, shown[ACI_PATH_SHOWN];
+  const bool large = n >= LARGE;
+  uint64_t asked = offset; /* up to here */
   while (n > 0) {
-    ssize_t r = pread(fd, p, n > (size_t)1 << 30 ? (size_t)1 << 30 : n, (off_t)offset);
+    if (large && asked < offset + AHEAD) {
+      posix_fadvise(fd, (off_t)asked, (off_t)(offset + PIECE + AHEAD - asked), POSIX_FADV_WILLNEED);
+      asked = offset + PIECE + AHEAD;
+    }
+    const ssize_t r = pread(fd, p, n > PIECE ? PIECE : n, (off_t)offset);
     if (r < 0 && errno == EINTR) continue;
     if (r < 0) return aci_io_error(e, path, "cannot read", errno);
     if (r == 0)

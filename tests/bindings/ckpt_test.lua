@@ -163,6 +163,22 @@ do
   assert(not io.open(folder .. "/x.safetensors"))
 end
 
+-- What goes wrong while it is written comes out of done and wait, the message of the first fault with its path. A save under way is left
+-- alone by others that commit beside it.
+do
+  local first, second = assert(ckpt.create(tmp .. "/same-1")), assert(ckpt.create(tmp .. "/same-1"))
+  first:add_bytes("a", "1")
+  second:add_bytes("a", "2")
+  first:start { asynchronous = true }
+  assert(first:wait())
+  assert(io.open(second.folder .. "/owner-0.lock")):close()
+  second:start { asynchronous = true }
+  while not second:done() do end
+  fails("same-1: exists already", "io", second:wait())
+  fails("same-1: exists already", "io", second:wait())
+  assert(not io.open(second.folder .. "/a") and assert(ckpt.open(tmp .. "/same-1")):bytes "a" == "1")
+end
+
 -- Misuse.
 do
   local s = assert(ckpt.create(tmp .. "/misuse-1"))

@@ -1,6 +1,7 @@
 /* Every system call of a save and of a load fails once, and from then on always: with ENOSPC, with EIO, with EINTR, by moving fewer bytes.
  * After each the checkpoint before it is whole, the new one is whole or not there, an error says what and where, and nothing stays
- * behind once a later save has committed. The calls are this program's own, which stand before the C library's.
+ * behind once a later save has committed. The same when the process dies at every one of them, also while it replaces a checkpoint, of
+ * which one is whole at any moment. The calls are this program's own, which stand before the C library's.
  *
  * tier: sampled, memory (one of several calls in a run of every change) */
 #include "host/ckpt/ckpt_case.h"
@@ -10,8 +11,9 @@
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 
-enum kind { NONE, WITH_ENOSPC, WITH_EIO, WITH_EINTR, SHORT, KINDS };
+enum kind { NONE, WITH_ENOSPC, WITH_EIO, WITH_EINTR, SHORT, KINDS, DIE };
 static const char *const kind_names[KINDS] = {"none", "ENOSPC", "EIO", "EINTR", "short"};
 enum { STORM = 60 }; /* calls in a row that EINTR interrupts */
 
@@ -22,6 +24,7 @@ static _Atomic int calls;       /* since it was armed */
 static _Atomic int fault_at;    /* the call that fails, from 1 */
 static _Atomic bool persistent; /* and those after it */
 static _Atomic int fault_kind;
+static _Atomic bool no_exchange; /* a file system that cannot exchange two names */
 static char last_call[32]; /* of the first that failed, for messages */
 
 /* Whether this call fails; short ones are the caller's. moves: it moves bytes. */
@@ -31,6 +34,7 @@ static enum kind fault(const char *name, bool moves) {
   const enum kind k = (enum kind)atomic_load(&fault_kind);
   if (at == 0 || i < at || k == NONE) return NONE;
   if (i > at && (!atomic_load(&persistent) || (k == WITH_EINTR && i > at + STORM))) return NONE;
+  if (k == DIE) _exit(0); /* all threads at once, as by kill -9 */
   if (i == at) snprintf(last_call, sizeof last_call, "%s", name);
   if (k == SHORT) return moves ? SHORT : NONE;
   errno = k == WITH_ENOSPC ? ENOSPC : k == WITH_EIO ? EIO : EINTR;
@@ -129,6 +133,10 @@ long syscall(long number, ...) {
   va_start(ap, number);
   for (int i = 0; i < 6; i++) a[i] = va_arg(ap, long);
   va_end(ap);
+  if (number == SYS_renameat2 && atomic_load(&no_exchange)) {
+    errno = EINVAL;
+    return -1;
+  }
   const char *name = number == SYS_renameat2        ? "renameat2"
                      : number == SYS_io_uring_setup ? "io_uring_setup"
                      : number == SYS_io_uring_enter ? "io_uring_enter"
@@ -246,9 +254,9 @@ static void save_with(const how *h) {
 }
 
 static void small_saves(void **state) { save_with(&(how){"small", 40, "1", "1", 5}); }
-static void direct_saves(void **state) { save_with(&(how){"direct", 140000, "1", "0", 37}); }
-static void uring_saves(void **state) { save_with(&(how){"uring", 140000, "1", "1", 37}); }
-static void buffered_saves(void **state) { save_with(&(how){"buffered", 140000, "0", "0", 37}); }
+static void direct_saves(void **state) { save_with(&(how){"direct", 140000, "1", "0", 61}); }
+static void uring_saves(void **state) { save_with(&(how){"uring", 140000, "1", "1", 61}); }
+static void buffered_saves(void **state) { save_with(&(how){"buffered", 140000, "0", "0", 61}); }
 
 static void loads(void **state) {
   const case_size z = {40, 0, 1};
@@ -281,6 +289,128 @@ static void loads(void **state) {
   free(parent);
 }
 
+/* ---- dying ---- */
+
+/* The child dies at call `at` of a save; with 0 it does not, and tells how many there are. */
+static int die_at(const char *parent, int step, const case_size *z, bool replace, int at) {
+  int out[2], n = 0;
+  assert_int_equal(pipe(out), 0);
+  fflush(NULL);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    ac_device *d;
+    ac_err e;
+    char path[512];
+    if (ac_device_open(ac_device_cpu_vtable(), 0, 1 << 26, NULL, &d, &e) != AC_OK) _exit(1);
+    arm(at, at == 0 ? NONE : DIE, false);
+    ac_status st;
+    if (replace) {
+      ac_ckpt_options o = AC_CKPT_OPTIONS_INIT;
+      ac_ckpt_save *s;
+      o.replace = true;
+      case_path(path, sizeof path, parent, step);
+      st = ac_ckpt_create(path, &o, &s, &e);
+      if (st == AC_OK) st = ac_ckpt_add_bytes(s, "new", "new", 3, &e);
+      if (st == AC_OK) st = ac_ckpt_start(s, NULL, 0, NULL, NULL, &e);
+      if (st == AC_OK) st = ac_ckpt_wait(s, -1, &e);
+    } else {
+      st = case_save(d, parent, step, z, NULL, NULL, NULL, NULL, &e);
+    }
+    n = disarm();
+    if (write(out[1], &n, sizeof n) < 0) _exit(1);
+    _exit(st == AC_OK ? 0 : 2);
+  }
+  close(out[1]);
+  int status;
+  waitpid(pid, &status, 0);
+  if (read(out[0], &n, sizeof n) < 0) n = 0;
+  close(out[0]);
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) fail_msg("dying at call %d: status %d", at, status);
+  return n;
+}
+
+static void dies_saving(void **state) {
+  const case_size z = {40, 0, 1};
+  char first[512], second[512], what[64];
+  ac_err e;
+  char *parent = case_folder("dies");
+  case_path(first, sizeof first, parent, 1);
+  case_path(second, sizeof second, parent, 2);
+  assert_ok(case_save(cpu, parent, 1, &z, NULL, NULL, NULL, NULL, &e), e);
+  const int n = die_at(parent, 2, &z, false, 0);
+  assert_true(n > 20);
+  for (int at = 1; at <= n; at++) {
+    assert_ok(aci_ckpt_remove_tree(second, &e), e);
+    die_at(parent, 2, &z, false, at);
+    snprintf(what, sizeof what, "dying at call %d of %d", at, n);
+    if (case_load(cpu, first, 1, z.rows, &e) != AC_OK) fail_msg("%s: %s", what, e.msg);
+    const ac_status st = case_load(cpu, second, 2, z.rows, &e);
+    if (st != AC_OK && st != AC_NOT_FOUND) fail_msg("%s: %s", what, e.msg);
+    age(parent);
+    assert_ok(aci_ckpt_remove_tree(second, &e), e);
+    assert_ok(case_save(cpu, parent, 2, &z, NULL, NULL, NULL, NULL, &e), e);
+    assert_clean(parent, what);
+  }
+  assert_ok(aci_ckpt_remove_tree(parent, &e), e);
+  free(parent);
+}
+
+/* How many whole checkpoints a folder has, and whether the newest is the new one. */
+static int whole(const char *parent, bool *is_new) {
+  ac_ckpt_list l;
+  ac_err e;
+  int n = 0;
+  assert_ok(ac_ckpt_scan(parent, &l, &e), e);
+  for (int i = 0; i < l.n; i++) {
+    if (l.entry[i].status != AC_CKPT_OK) continue;
+    ac_ckpt *c;
+    assert_ok(ac_ckpt_open(l.entry[i].path, &c, &e), e);
+    *is_new = strcmp(ac_ckpt_file_at(c, 0)->name, "new") == 0;
+    if (!*is_new) assert_ok(case_load(cpu, l.entry[i].path, (int)l.entry[i].number, 40, &e), e);
+    ac_ckpt_close(c);
+    n++;
+  }
+  ac_ckpt_list_free(&l);
+  return n;
+}
+
+static void dies_replacing(void **state) {
+  const case_size z = {40, 0, 1};
+  ac_err e;
+  for (int exchange = 0; exchange < 2; exchange++) {
+    int old = 0, fresh = 0;
+    atomic_store(&no_exchange, exchange == 0);
+    char *parent = case_folder("replaces");
+    assert_ok(case_save(cpu, parent, 1, &z, NULL, NULL, NULL, NULL, &e), e);
+    const int n = die_at(parent, 1, &z, true, 0);
+    bool is_new = false;
+    assert_int_equal(whole(parent, &is_new), 1);
+    assert_true(is_new && n > 20);
+    for (int at = 1; at <= n; at++) {
+      assert_ok(aci_ckpt_remove_tree(parent, &e), e);
+      assert_int_equal(mkdir(parent, 0777), 0);
+      assert_ok(case_save(cpu, parent, 1, &z, NULL, NULL, NULL, NULL, &e), e);
+      die_at(parent, 1, &z, true, at);
+      const int k = whole(parent, &is_new);
+      if (k < 1) fail_msg("%s exchange, dying at call %d of %d: no whole checkpoint", exchange ? "with" : "without", at, n);
+      old += !is_new;
+      fresh += is_new;
+      /* what is left goes, and one stays */
+      age(parent);
+      const case_size one = {40, 0, 1};
+      assert_ok(case_save(cpu, parent, 7, &one, NULL, NULL, NULL, NULL, &e), e);
+      bool ignored;
+      const int left = whole(parent, &ignored);
+      if (left < 2) fail_msg("%s exchange, dying at call %d of %d: the old one was swept away", exchange ? "with" : "without", at, n);
+    }
+    printf("replacing %s exchange: %d calls, %d times the old one, %d the new one\n", exchange ? "with" : "without", n, old, fresh);
+    assert_true(old > 0 && fresh > 0);
+    assert_ok(aci_ckpt_remove_tree(parent, &e), e);
+    free(parent);
+  }
+  atomic_store(&no_exchange, false);
+}
+
 /* Space is asked for before the first byte, and what is missing is said. */
 static void space(void **state) {
   const case_size z = {40, 0, 1};
@@ -310,6 +440,7 @@ static void space(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(small_saves),  cmocka_unit_test(direct_saves), cmocka_unit_test(uring_saves),
-                                     cmocka_unit_test(buffered_saves), cmocka_unit_test(loads),        cmocka_unit_test(space)};
+                                     cmocka_unit_test(buffered_saves), cmocka_unit_test(loads),        cmocka_unit_test(space),
+                                     cmocka_unit_test(dies_saving),    cmocka_unit_test(dies_replacing)};
   return cmocka_run_group_tests(tests, open_device, close_device);
 }
