@@ -261,7 +261,7 @@ void ac_host_leave(ac_host *h, int exit_code) {
   lac_state *S = h->S;
   if (S->ranks->world == NULL) return;
   lac_site(S->now != NULL ? S->now : h->L, S, 0, S->ranks->end_site);
-  if (exit_code != 0) {
+  if (exit_code != 0 && exit_code != AC_EXIT_REQUEUE) {
     char text[40];
     snprintf(text, sizeof text, "exit with status %d", exit_code);
     ac_world_fail(S->ranks->world, S->ranks->end_site[0] != 0 ? S->ranks->end_site : NULL, text);
@@ -396,6 +396,8 @@ bool ac_host_interrupt(ac_host *h, int signal_number) {
   atomic_store(&h->S->interrupt->signal, signal_number != 0 ? signal_number : -1);
   return S->interrupt->as_flag || (S->ctx != NULL && S->ctx->step > 0);
 }
+
+bool ac_host_requeues(const ac_host *h) { return h->S->interrupt->requeue; }
 
 int ac_host_interrupt_grace(const ac_host *h) {
   if (atomic_load(&h->S->interrupt->noticed)) return 0;

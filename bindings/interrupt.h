@@ -10,7 +10,8 @@
 typedef struct lac_interrupt {
   _Atomic int signal;   /* asked for; 0: nothing */
   _Atomic bool noticed; /* the script knows: a step came, or it asked */
-  bool as_flag;         /* the script asks for it, nothing is raised */
+  _Atomic bool as_flag; /* the script asks for it, nothing is raised */
+  _Atomic bool requeue; /* ... for SIGTERM and SIGUSR1 alone, upon which it saves its state and ends */
   int64_t step_at;           /* ns of the last step; 0: none yet */
   _Atomic int64_t step_long; /* ns of the longest time between two */
   bool raised; /* the interrupt on which ranks agreed was raised */

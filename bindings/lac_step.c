@@ -3,8 +3,9 @@
  * The host's first interrupt only sets a flag. At the next step it raises an error with code "interrupted"
  * (traceback and all, so that <close> variables run and a pcall may save and leave), or, after
  * accel.on_interrupt("flag"), is left to the script to ask for: accel.interrupted() is true from then on, and
- * gives the signal's number too. Of several ranks on a machine all are interrupted at the same step, two or three after
- * the signal, also those that got none.
+ * gives the signal's number too; after accel.on_interrupt("requeue") that goes for SIGTERM and SIGUSR1 alone, and others
+ * raise. Of several ranks on a machine all are interrupted at the same step, two or three after the signal, also those that
+ * got none.
  *
  * A step also shows where this rank is, and raises when the world of ranks has come to an end meanwhile. */
 #include <signal.h>
@@ -50,15 +51,15 @@ static ac_status on_step(void *user, ac_err *e) {
   const bool asked = atomic_load_explicit(&S->interrupt->signal, memory_order_relaxed) != 0;
   if (asked) atomic_store_explicit(&S->interrupt->noticed, true, memory_order_relaxed);
   if (many(S)) { /* ranks stop at the same step, or those that go on would wait for those that stopped */
-    if (S->interrupt->raised || !ac_world_stop_here(S->ranks->world, S->ctx->step, asked)) return AC_OK;
-    S->interrupt->agreed = asked ? atomic_load(&S->interrupt->signal) : SIGINT;
+    int signal = asked ? atomic_load(&S->interrupt->signal) : 0;
+    if (S->interrupt->raised || !ac_world_stop_here(S->ranks->world, S->ctx->step, &signal)) return AC_OK;
+    S->interrupt->agreed = signal;
   }
-  if (S->interrupt->as_flag || !(asked || S->interrupt->agreed != 0)) return AC_OK;
-  int signal = atomic_exchange(&S->interrupt->signal, 0);
-  if (S->interrupt->agreed != 0) signal = S->interrupt->agreed;
+  int signal = S->interrupt->agreed != 0 ? S->interrupt->agreed : atomic_load(&S->interrupt->signal);
+  if (signal == 0 || S->interrupt->as_flag || (S->interrupt->requeue && (signal == SIGTERM || signal == SIGUSR1))) return AC_OK;
+  atomic_store(&S->interrupt->signal, 0);
   S->interrupt->raised = S->interrupt->agreed != 0;
   S->interrupt->agreed = 0;
-  if (signal == 0) return AC_OK;
   return AC_FAIL(e, INTERRUPTED, "interrupted by signal %d", signal);
 }
 
@@ -77,10 +78,11 @@ static int interrupted(lua_State *L) {
 static int on_interrupt(lua_State *L) {
   lac_state *S = lac_get(L);
   const char *mode = lac_check_string(L, S, 1, "mode", NULL);
-  if (strcmp(mode, "flag") != 0 && strcmp(mode, "raise") != 0)
-    return lac_argerror(L, S, AC_INVALID, NULL, 1, "mode", "no mode '%s'; there are \"flag\", \"raise\"",
+  if (strcmp(mode, "flag") != 0 && strcmp(mode, "raise") != 0 && strcmp(mode, "requeue") != 0)
+    return lac_argerror(L, S, AC_INVALID, NULL, 1, "mode", "no mode '%s'; there are \"flag\", \"raise\", \"requeue\"",
                         mode);
   S->interrupt->as_flag = mode[0] == 'f';
+  S->interrupt->requeue = strcmp(mode, "requeue") == 0;
   return 0;
 }
 

@@ -130,6 +130,7 @@ int main(int argc, char **argv) {
   signal(SIGXFSZ, SIG_IGN); /* a file-size limit is an error of the write, not a death */
   if (o.backend != NULL) setenv("ACCEL_BACKEND", o.backend, 1);
   if (o.timeout != NULL) setenv("ACCEL_TIMEOUT", o.timeout, 1);
+  if (o.resume != NULL) setenv("ACCEL_RESUME", o.resume, 1);
   if (o.launches) return finish(NULL, app_launch(&o));
   const bool reports = app_is_main_process();
   const pid_t launcher = app_is_rank() ? getppid() : 0;

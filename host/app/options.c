@@ -7,7 +7,7 @@
 
 #include "app/app.h"
 
-enum { OPT_HELP, OPT_VERSION, OPT_CODE, OPT_THREADS, OPT_SEED, OPT_MEMORY, OPT_DEVICE, OPT_CPU, OPT_NO_STRICT };
+enum { OPT_HELP, OPT_VERSION, OPT_CODE, OPT_THREADS, OPT_SEED, OPT_MEMORY, OPT_DEVICE, OPT_CPU, OPT_RESUME, OPT_NO_STRICT };
 
 static const app_option options[] = {
     {"execute", 'e', "CODE", OPT_CODE, "run CODE instead of a script; accel is a global there"},
@@ -18,6 +18,8 @@ static const app_option options[] = {
     {"memory_limit", 0, "SIZE", OPT_MEMORY,
      "most memory for tensors, e.g. 8G [90% of the machine, divided by its ranks]"},
     {"seed", 0, "N", OPT_SEED, "seed of the default random numbers [0, or ACCEL_SEED]"},
+    {"resume", 0, "auto|DIR", OPT_RESUME,
+     "go on from the newest checkpoint in the project_dir of the script's Accelerator, or from DIR"},
     {"no_strict", 0, NULL, OPT_NO_STRICT, "let scripts read globals that were never assigned"},
     {"help", 'h', NULL, OPT_HELP, "show this text"},
     {"version", 0, NULL, OPT_VERSION, "show the version"},
@@ -118,7 +120,8 @@ void app_help(void) {
        "  accel-run -e 'print(accel.randn(2, 3))'\n"
        "\n"
        "exit codes: 0 the script ended, 1 it raised an error, 2 wrong usage, 128+N ended\n"
-       "by signal N; of several ranks the code of the first that failed.\n"
+       "by signal N; of several ranks the code of the first that failed; 75 stopped by\n"
+       "SIGTERM or SIGUSR1 with its state saved, to be started again with --resume auto.\n"
        "Ctrl-C stops at the next training step; a second one, or one before the first\n"
        "step, at once. SIGTERM and SIGHUP do the same. Where no step comes, the script\n"
        "is stopped after a second.");
@@ -206,6 +209,10 @@ static bool set(app_options *o, const app_option *opt, const char *value) {
     case OPT_NO_STRICT: o->host.strict = false; return true;
     case OPT_DEVICE: o->host.device = value; return true;
     case OPT_CPU: o->host.device = "cpu"; return true;
+    case OPT_RESUME:
+      if (value[0] == 0) return app_usage("--resume: the name of the folder is empty%s%s", "", "");
+      o->resume = value;
+      return true;
     case OPT_THREADS:
       if (!app_parse_number(value, 1024, &v))
         return app_usage("--num-threads: '%s' is no number in 0..1024%s", value, "");

@@ -1,4 +1,4 @@
-/* Ctrl-C, SIGTERM and SIGHUP. The first sets a flag that the next accel.step() serves: a script gets a
+/* Ctrl-C, SIGTERM and SIGHUP, and SIGUSR1 where the script serves it. The first sets a flag that the next accel.step() serves: a script gets a
  * chance to save and end. When no step comes in the time that steps take here (a second at least), at the
  * second signal, and at once in a script that has made no step, Lua is stopped where it is; if that did not
  * end the process within half a second (a long kernel, a pcall that swallowed the error), or at a third, the
@@ -79,6 +79,7 @@ static void serve(int n) {
 static void on_signal(int n, siginfo_t *info, void *context) {
   int was = errno;
   (void)context;
+  if (n == SIGUSR1 && (host == NULL || !ac_host_requeues(host))) app_signals_die(n);
   const bool ours = launcher != 0 && info->si_pid == launcher && (info->si_code == SI_USER || info->si_code == SI_QUEUE);
   if (ours && info->si_code == SI_QUEUE) {
     job_over = 1;
@@ -93,7 +94,7 @@ static void on_signal(int n, siginfo_t *info, void *context) {
 }
 
 void app_signals_start(ac_host *h, pid_t launched_by, bool reporting) {
-  static const int served[] = {SIGINT, SIGTERM, SIGHUP};
+  static const int served[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
   struct sigaction a, was;
   memset(&a, 0, sizeof a);
   host = h;

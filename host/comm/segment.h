@@ -92,6 +92,7 @@ typedef struct aci_head {
   size_t total, at_pages, at_slots, at_stages, at_mailboxes;
   _Atomic uint32_t joined;
   _Atomic uint64_t stop_at; /* step at which all ranks stop after an interrupt; 0: none asked */
+  _Atomic int32_t stop_signal; /* the signal that asked for it */
   _Atomic uint32_t console; /* ranks are at a prompt: Ctrl-C is the prompt's, not the launcher's */
   aci_abort_reason abort_reason;
   _Atomic uint32_t n_slots;          /* groups that ever had a slot: where sleepers may be */

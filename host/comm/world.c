@@ -217,8 +217,9 @@ void ac_world_at(ac_world *w, const char *site, uint64_t step) {
 
 /* The first rank that asks picks a step that none has passed: two beyond the furthest, since a rank may be inside the next step
  * while we look. */
-bool ac_world_stop_here(ac_world *w, uint64_t step, bool asked) {
+bool ac_world_stop_here(ac_world *w, uint64_t step, int *signal_number) {
   aci_head *h = w->segment.head;
+  const bool asked = *signal_number != 0;
   if (h == NULL) return asked;
   uint64_t at = atomic_load_explicit(&h->stop_at, memory_order_acquire);
   if (at == 0 && asked) {
@@ -227,10 +228,14 @@ bool ac_world_stop_here(ac_world *w, uint64_t step, bool asked) {
       const uint64_t s = aci_page_of(h, (int)i)->step;
       if (s > furthest) furthest = s;
     }
+    int32_t no_signal = 0; /* before the step: who sees that has it */
+    atomic_compare_exchange_strong(&h->stop_signal, &no_signal, *signal_number);
     atomic_compare_exchange_strong(&h->stop_at, &none, furthest + 2);
     at = atomic_load(&h->stop_at);
   }
-  return at != 0 && step >= at;
+  if (at == 0 || step < at) return false;
+  *signal_number = atomic_load(&h->stop_signal);
+  return true;
 }
 
 void ac_world_set_interrupt(ac_world *w, const volatile int64_t *at) { w->interrupt = at; }

@@ -248,6 +248,9 @@ static ac_status attempt(aci_job *j, int *root, ac_launch_result *result, ac_err
     if (j->signal != 0 && (p->sig == j->signal || p->ended_by != 0)) result->signal = j->signal;
     else if (p->sig != 0 || j->signal == 0) st = AC_PEER;
     aci_job_sweep(j);
+  } else {
+    for (int r = 0; r < j->n; r++)
+      if (j->ranks[r].code == AC_EXIT_REQUEUE) result->exit_status = AC_EXIT_REQUEUE;
   }
 done:
   aci_consoles_close(j);
@@ -287,6 +290,7 @@ static ac_status run(aci_job *j, ac_launch_result *result, ac_err *e) {
   sigaddset(&ours, SIGCHLD);
   sigaddset(&ours, SIGINT);
   sigaddset(&ours, SIGTERM);
+  sigaddset(&ours, SIGUSR1);
   if (sigaction(SIGHUP, NULL, &was) != 0 || was.sa_handler != SIG_IGN) sigaddset(&ours, SIGHUP); /* else: nohup */
   int subreaper = 0;
   sigprocmask(SIG_BLOCK, &ours, &j->mask);

@@ -63,6 +63,7 @@ static void fill(const aci_job *j, int r, env_list *l) {
   add(l, "TORCHELASTIC_RESTART_COUNT=%d", j->attempt);
   add(l, "TORCHELASTIC_MAX_RESTARTS=%d", o->max_restarts);
   add(l, "TORCHELASTIC_RUN_ID=%s", j->run_id);
+  if (j->attempt > 0 && getenv("ACCEL_RESUME") == NULL) add(l, "ACCEL_RESUME=auto");
   if (j->threads > 0) add(l, "OMP_NUM_THREADS=%d", j->threads);
   /* an error that names the limit is better than the system's choice of a victim */
   if (j->n > 1 && getenv("ACCEL_MEM_LIMIT") == NULL) add(l, "ACCEL_MEM_LIMIT=%d%%", j->n < 90 ? 90 / j->n : 1);

@@ -45,13 +45,18 @@ static void stop_asked(aci_job *j, int sig) {
 
 static aci_page *page_of(const aci_job *j, int r) { return aci_page_of(j->segment.head, r); }
 
+/* Its state is saved, and it left the world before it ended: no failure. */
+static bool requeued(const aci_job *j, int r) {
+  return j->ranks[r].sig == 0 && j->ranks[r].code == AC_EXIT_REQUEUE && atomic_load(&page_of(j, r)->state) == ACI_LEFT;
+}
+
 /* The first failure among those that went at the same time. */
 static int choose(const aci_job *j, const int *batch, int n) {
   const aci_abort_reason *v = &j->segment.head->abort_reason;
   int best = -1, best_score = -1;
   for (int i = 0; i < n; i++) {
     const aci_rank *p = &j->ranks[batch[i]];
-    if (p->sig == 0 && p->code == 0) continue;
+    if ((p->sig == 0 && p->code == 0) || requeued(j, batch[i])) continue;
     int score = 0;
     if (atomic_load(&page_of(j, batch[i])->state) == ACI_FAILED) score = 1;
     if (p->sig != 0 && p->ended_by == 0) score = 2;

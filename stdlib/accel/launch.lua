@@ -13,7 +13,7 @@ local POLL, MOST_RANKS = 0.2, 256
 
 -- Options that are accel-run's, with its names and what they take.
 local PASSED = { timeout = "number", backend = "string", num_threads = "number", seed = "number",
-  memory_limit = "string", cpu_affinity = "string", log_dir = "string", tee = "boolean", max_restarts = "number",
+  memory_limit = "string", cpu_affinity = "string", log_dir = "string", tee = "boolean", max_restarts = "number", resume = "string",
   monitor_interval = "number" }
 local DECLARED = { num_processes = options.none, time_limit = options.none, env = {} }
 for name in next, PASSED do DECLARED[name] = options.none end

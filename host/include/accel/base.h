@@ -41,6 +41,10 @@ extern "C" {
   X(PEER, 19, "peer", 1)                       \
   X(TIMEOUT, 20, "timeout", 1)
 
+/* Exit status of a program whose state is saved and that asks to be started again: EX_TEMPFAIL of sysexits.h, which job schedulers
+ * put back into their queue. */
+enum { AC_EXIT_REQUEUE = 75 };
+
 typedef enum ac_status {
 #define AC_X(name, code, text, rec) AC_##name = code,
   AC_STATUS_LIST(AC_X)

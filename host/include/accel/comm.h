@@ -107,8 +107,8 @@ AC_API size_t ac_world_heap_bytes(const ac_world *w);
 /* Where the rank is, for the status page that launcher and peers read. Any thread. */
 AC_API void ac_world_at(ac_world *w, const char *site, uint64_t step);
 /* An interrupt at a step boundary: ranks of one machine agree on the step at which all of them stop, so that none waits for one that
- * stopped before it. asked: this rank was interrupted. True: stop now. */
-AC_API bool ac_world_stop_here(ac_world *w, uint64_t step, bool asked);
+ * stopped before it. *signal_number: what interrupted this rank, 0 nothing; on true, stop now, what interrupted any of them. */
+AC_API bool ac_world_stop_here(ac_world *w, uint64_t step, int *signal_number);
 /* Waits of the owner's thread end with INTERRUPTED, and the world with them, once *at is not 0 and CLOCK_MONOTONIC has reached
  * it (ns). A signal handler may write it, in one store; it outlives the world. NULL: none, as at first. */
 AC_API void ac_world_set_interrupt(ac_world *w, const volatile int64_t *at);

@@ -106,6 +106,8 @@ AC_API bool ac_host_interrupt(ac_host *h, int signal_number);
 /* Milliseconds after an interrupt within which the script should have noticed it: a second, or twice its
  * longest time between steps when that is more. 0: it has noticed, by a step or by accel.interrupted(). */
 AC_API int ac_host_interrupt_grace(const ac_host *h);
+/* Whether the script serves SIGUSR1, as it does SIGTERM, by accel.on_interrupt("requeue"): it saves its state and ends. */
+AC_API bool ac_host_requeues(const ac_host *h);
 /* Raises at the next instruction of Lua. */
 AC_API void ac_host_interrupt_now(ac_host *h);
 
