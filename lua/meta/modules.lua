@@ -51,6 +51,12 @@
 ---@field clip_grad_norm_ fun(self: accel.Accelerator, params: accel.Tensor[]|accel.Tensor, max_norm: number, norm_type?: number|table): accel.Tensor
 ---@field clip_grad_value_ fun(self: accel.Accelerator, params: accel.Tensor[]|accel.Tensor, clip_value: number)
 ---@field end_training fun(self: accel.Accelerator)
+---@field save_state fun(self: accel.Accelerator, output_dir?: string|table, opts?: table): string
+---@field load_state fun(self: accel.Accelerator, input_dir?: string|table, opts?: table): string
+---@field wait_for_save fun(self: accel.Accelerator)
+---@field register_for_checkpointing fun(self: accel.Accelerator, ...: table)
+---@field register_save_state_pre_hook fun(self: accel.Accelerator, fn: function): {remove: fun()}
+---@field register_load_state_pre_hook fun(self: accel.Accelerator, fn: function): {remove: fun()}
 ---@field free_memory fun(self: accel.Accelerator, ...: any): any
 ---@field gather fun(self: accel.Accelerator, tensor: any): any
 ---@field gather_for_metrics fun(self: accel.Accelerator, input_data: any, use_gather_object?: boolean, opts?: table): any

@@ -9,11 +9,14 @@
 ---   _update, scaler        the update under way, its last factor             update.lua, amp/grad_scaler.lua
 ---   _micro_steps           blocks of accumulate                              micro_step.lua
 ---   _trackers              runs of trackers                                  trackers.lua
+---   _checkpointing         registered objects, hooks, a save under way       checkpoint.lua
+---   _resume                the checkpoint that this run goes on from         resume.lua
 --- Methods stand by topic in the files named in METHODS.
 local GradientState = require "accel.accelerator.gradient_state"
 local Config = require "accel.accelerator.config"
 local MicroSteps = require "accel.accelerator.micro_step"
 local Prepared = require "accel.accelerator.prepared"
+local Resume = require "accel.accelerator.resume"
 local Update = require "accel.accelerator.update"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
@@ -22,7 +25,8 @@ local nearest = require "accel.util.nearest"
 local raise = require "accel.util.raise"
 local resolve = require "accel.accelerator.resolve"
 
-local METHODS <const> = { "prepare", "accumulation", "training", "collectives", "processes", "trackers", "save" }
+local METHODS <const> = { "prepare", "accumulation", "training", "collectives", "processes", "trackers", "save",
+  "checkpoint" }
 
 --- What a training loop needs to run unchanged on any number of ranks and in any precision. The options have Accelerate's
 --- names; those of features that accel does not have yet raise when they are set.
@@ -57,6 +61,7 @@ local METHODS <const> = { "prepare", "accumulation", "training", "collectives", 
 ---@field sync_gradients boolean settable
 ---@field gradient_accumulation_steps integer settable
 ---@field even_batches boolean settable
+---@field resumed_from string? the checkpoint from which accel-run --resume has this run go on
 local Accelerator = class("accel.Accelerator")
 
 local function make_scaler(config)
@@ -98,7 +103,9 @@ function Accelerator:init(opts)
   self._prepared = Prepared()
   self._update = Update(self._prepared, self.scaler)
   self._micro_steps = MicroSteps()
+  self._checkpointing = { custom = {}, save_hooks = {}, load_hooks = {} }
   self._trackers = { entries = filter_trackers(resolved.log_with, self.logging_dir), running = {} }
+  self._resume = Resume(self)
 end
 
 -- Attributes -------------------------------------------------------------------------------------
@@ -126,6 +133,7 @@ function attributes:save_iteration() return self.project_configuration.iteration
 function attributes:sync_gradients() return self.gradient_state.sync_gradients end
 function attributes:gradient_accumulation_steps() return self.gradient_state.num_steps end
 function attributes:gradient_accumulation_plugin() return self.gradient_state.plugin end
+function attributes:resumed_from() return self._resume.path end
 function attributes:log_with() return self._trackers.entries end
 function attributes:trackers() return self._trackers.running end
 
@@ -162,7 +170,7 @@ end
 --- Attributes that may be nil.
 local optional = {
   scaler = true, autocast_handler = true, ddp_handler = true, scaler_handler = true, init_handler = true,
-  profile_handler = true, data_seed = true, total_limit = true,
+  profile_handler = true, data_seed = true, total_limit = true, resumed_from = true,
   -- nil in Accelerate, too, where the feature is off
   deepspeed_plugin = true, fsdp_plugin = true, megatron_lm_plugin = true, torch_tp_plugin = true, dynamo_plugin = true,
   parallelism_config = true, torch_device_mesh = true, fp8_backend = true,

@@ -36,12 +36,13 @@ DataLoaderConfiguration.checks = { dispatch_batches = Settings.boolean, data_see
 ---@field total_limit integer? checkpoints that are kept
 ---@field iteration integer 0: number of the next checkpoint
 ---@field save_on_each_node boolean false
+---@field asynchronous_save boolean false; true: save_state returns while the checkpoint is being written
 local ProjectConfiguration = Settings:extend("accel.accelerator.ProjectConfiguration")
 M.ProjectConfiguration = ProjectConfiguration
 
 ProjectConfiguration.defaults = {
   project_dir = none, logging_dir = none, automatic_checkpoint_naming = false, total_limit = none, iteration = 0,
-  save_on_each_node = false,
+  save_on_each_node = false, asynchronous_save = false,
 }
 ProjectConfiguration.checks = {
   project_dir = Settings.text, logging_dir = Settings.text, total_limit = check.positive, iteration = check.count,

@@ -13,6 +13,7 @@ local unbatched_rows = require "accel.accelerator.unbatched_rows"
 local Indexed = class("accel.accelerator.IndexedSource")
 
 Indexed.seekable = true
+Indexed.starts_anywhere = true
 
 --- The batch sampler of a loader, made of its sampler where it has none.
 local function batches_of(base)
@@ -39,16 +40,16 @@ local function shard_of(self)
   return self.shard
 end
 
-function Indexed:len(skipped, epoch)
-  return math.max(0, shard_of(self):len(epoch, self.seed) - (skipped or 0))
+function Indexed:len(skipped, epoch, start)
+  return math.max(0, shard_of(self):len(epoch, self.seed, start) - (skipped or 0))
 end
 
 function Indexed:total_batch_size() return self.shard.total_batch_size end
 
 function Indexed:total_length() return self.shard:samples() end
 
-function Indexed:begin(epoch, first)
-  local base, plan, g, asked = self.base, shard_of(self):plan(epoch, self.seed), first, first
+function Indexed:begin(epoch, first, start)
+  local base, plan, g, asked = self.base, shard_of(self):plan(epoch, self.seed, start), first, first
   local own, global_batches, unbatched, even = plan.own, plan.global_batches, self.unbatched, self.shard.even_batches
   local function feed() -- with workers, ahead of what is handed out
     if asked >= own then return nil end

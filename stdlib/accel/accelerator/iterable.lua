@@ -36,6 +36,7 @@ function IterableSource:init(base, o)
   self.native_shards = IterableSource.shards_itself(base.dataset, self.ranks)
   self.dataset = self.native_shards and base.dataset:shard(self.ranks, self.rank) or base.dataset
   self.base = base
+  self.starts_anywhere = not self.native_shards and base.num_workers == 0
   if base.num_workers == 0 then return end
   if self.native_shards then
     self.base = setmetatable({ dataset = self.dataset }, { __index = base })
@@ -55,9 +56,10 @@ function IterableSource:total_length()
   return self.dataset.len and self.dataset:len()
 end
 
-function IterableSource:len(skipped)
+function IterableSource:len(skipped, _, start)
   local n = self.dataset.len and self.dataset:len()
   if not n then return nil end
+  n = n - (start or 0)
   local own
   if self.native_shards then
     own = self.drop and n // self.size or -(-n // self.size)
@@ -67,9 +69,13 @@ function IterableSource:len(skipped)
   return math.max(0, own - (skipped or 0))
 end
 
---- The global batches of a pass without workers: read() -> samples, rows left (0 at the end).
-local function local_reader(self, epoch, ranks, rank, even)
+--- The global batches of a pass without workers, behind its first `start` samples: read() -> samples, rows left (0 at
+--- the end).
+local function local_reader(self, epoch, ranks, rank, even, start)
   local within, step, closing = fetch.begin_stream(self.dataset, epoch, self.seed)
+  within(function()
+    for _ = 1, start do step() end
+  end)
   local read = shards.global_batches(step, self.size, ranks, rank, even)
   local gather = self.unbatched and function(samples) return samples[1] end
     or function(samples) return fetch.collate(samples, self.gather) end
@@ -92,13 +98,13 @@ local function worker_reader(self, epoch, ranks, rank, even)
 end
 
 --- One global batch is read ahead, so that the last one is known as such. Those that are skipped are read and dropped.
-function IterableSource:begin(epoch, first)
+function IterableSource:begin(epoch, first, start)
   local ranks, rank, even = self.ranks, self.rank, self.even
   if self.native_shards then ranks, rank, even = 1, 0, false end
   local size, total, drop = self.size, self.size * ranks, self.drop
   local native_shards, unbatched = self.native_shards, self.unbatched
   local open = self.base.num_workers > 0 and worker_reader or local_reader
-  local read, gather, closing = open(self, epoch, ranks, rank, even)
+  local read, gather, closing = open(self, epoch, ranks, rank, even, start or 0)
   local own, n, left, g
   local function advance()
     own, n, left = read()
@@ -118,7 +124,7 @@ function IterableSource:begin(epoch, first)
     if native_shards then
       row0 = (self.rank << 40) + g * size
     else
-      row0 = g * total + rank * size
+      row0 = (start or 0) + g * total + rank * size
       rows = count == total and shards.full_rows(size, ranks) or shards.tail_rows(count, size, ranks, even)
       if unbatched then rows = unbatched_rows(rows, even, batch) end
     end

@@ -7,11 +7,12 @@
 ---   loader:load_state_dict(state)         -- goes on with the next one, on any number of ranks
 ---
 --- Where the batches come from is a Source, a table with
----   begin(self, epoch, first) -> next, closing   a pass without its first `first` batches
+---   begin(self, epoch, first, start) -> next, closing   a pass without its first `first` batches, which begin behind
+---       `start` samples: not 0 only where the Source says starts_anywhere
 ---       next() -> batch, rows, row0, last, over: nil at the end; rows as in accel.data.shards, nil if unknown; row0 the
 ---       offset of the first row among those of all ranks in the pass; last whether it is this rank's final batch, nil if
 ---       unknown (one batch is read ahead then); over whether it is the final one of every rank (default: last)
----   len(self, skipped, epoch) -> batches of this rank in a pass, nil if unknown
+---   len(self, skipped, epoch, start) -> batches of this rank in a pass, nil if unknown
 ---   total_batch_size(self), total_length(self)   rows of a global batch and of a pass over all ranks, nil if unknown
 ---   seed            set by the loader; the order is a function of seed and epoch
 ---   even_batches    may be set between passes, where the Source has it
@@ -80,7 +81,10 @@ function DataLoader:init(base, opts)
   self.source.seed = self.seed
   self._epoch, self.end_of_dataloader, self.remainder, self._over = base.epoch, false, -1, false
   self.total_batch_size, self.total_dataset_length = o.source:total_batch_size(), o.source:total_length()
-  self._position = base.position > 0 and loader_position.from_state(self, base:state_dict()) or 0 -- where a resumed base stands
+  self._position, self._start = 0, 0
+  if base.position > 0 then -- where a resumed base stands
+    self._position, self._start = loader_position.from_state(self, base:state_dict())
+  end
   self._skipped = self._position
 end
 
@@ -149,7 +153,7 @@ function DataLoader:set_epoch(epoch)
   check.count("DataLoader:set_epoch", "epoch", epoch)
   if epoch == self._epoch then return end
   end_pass(self)
-  self._epoch, self._position, self._skipped = epoch, 0, 0
+  self._epoch, self._position, self._skipped, self._start, self._restored = epoch, 0, 0, 0, nil
 end
 
 --- Leaves out the next n batches of the coming pass: the loader is shorter by n for that pass. A pass under way ends
@@ -161,7 +165,7 @@ function DataLoader:skip(n)
   check.count("DataLoader:skip", "n", n)
   if self._pass then
     end_pass(self)
-    self._epoch, self._position = self._epoch + 1, 0
+    self._epoch, self._position, self._start = self._epoch + 1, 0, 0
   end
   self._position = self._position + n
   self._skipped = self._position
@@ -172,7 +176,7 @@ end
 ---@return integer
 function DataLoader:len()
   self:_settle()
-  local n = self.source:len(self._skipped, self._epoch)
+  local n = self.source:len(self._skipped, self._epoch, self._start)
   if not n then raise "DataLoader: the data set does not define len, so the number of batches is not known" end
   return n
 end
@@ -184,24 +188,25 @@ function DataLoader.__len(self) return self:len() end
 ---@return table
 function DataLoader:state_dict()
   self:_settle()
-  local epoch, batches = self._epoch, self._position
-  if self._over then epoch, batches = epoch + 1, 0 end
+  local epoch, batches, start = self._epoch, self._position, self._start
+  if self._over then epoch, batches, start = epoch + 1, 0, 0 end
   local total, state = self.source:total_batch_size(), { epoch = epoch, seed = self.seed }
   state.length = self.source:total_length()
   if self.source.native_shards then state.shards, state.batches = self.num_processes, batches
-  elseif total then state.samples = batches * total
+  elseif total then state.samples = start + batches * total
   else state.batches = batches * self.num_processes end
   return state
 end
 
---- Makes the next loader() go on where state_dict was called, on any number of ranks and with any batch size in which
---- the place is a whole number of global batches. A pass under way ends here.
+--- Makes the next loader() go on where state_dict was called, on any number of ranks and with any batch size; over
+--- batches of a batch sampler, sharded streams and dispatched data only where the place is a whole number of global
+--- batches. A pass under way ends here.
 ---@param state table
 function DataLoader:load_state_dict(state)
   if type(state) ~= "table" or not loader_position.count(state, "epoch") then
     raise "DataLoader: not the state of a loader"
   end
-  local batches = loader_position.from_state(self, state)
+  local batches, start = loader_position.from_state(self, state)
   local own = (self.batch_sampler or self.sampler or {}).seed
   if own ~= nil and state.seed ~= nil and own ~= state.seed then
     raise("DataLoader: the state is of seed %d, this loader's sampler has %d", state.seed, own)
@@ -209,7 +214,15 @@ function DataLoader:load_state_dict(state)
   end_pass(self)
   self.seed = state.seed or self.seed
   self.source.seed = self.seed
-  self._epoch, self._position, self._skipped = state.epoch, batches, batches
+  self._epoch, self._position, self._skipped, self._start = state.epoch, batches, batches, start
+end
+
+--- Goes on by the state of a checkpoint. What the coming pass leaves out so counts as first batches of that pass, also
+--- where the script leaves out as many by skip_first_batches.
+---@param state table
+function DataLoader:_restore(state)
+  self:load_state_dict(state)
+  self._restored = true
 end
 
 -- ---- even batches, padding ----
@@ -270,7 +283,7 @@ local function remainder_at_start(self)
   if self.drop_last or source.late_remainder or not self.total_batch_size or not self.total_dataset_length then
     return -1
   end
-  return self.total_dataset_length % self.total_batch_size
+  return (self.total_dataset_length - self._start) % self.total_batch_size
 end
 
 local function sum(list)
@@ -295,7 +308,7 @@ local function new_pass(self, skip)
     closing, h_batch = nil, nil
     if self._pass == pass then
       self._pass, self._over = nil, false
-      self._epoch, self._position, self._skipped = self._epoch + 1, 0, 0
+      self._epoch, self._position, self._skipped, self._start = self._epoch + 1, 0, 0, 0
     end
     gradient_state:_remove_dataloader(self, finished)
     stream.close(open)
@@ -303,12 +316,16 @@ local function new_pass(self, skip)
 
   local function start()
     if self._pass then self._pass.finish(false) end
-    if skip then self:skip(skip) end
+    if skip then
+      if self._restored and self._position ~= skip then self._position, self._start = skip, 0
+      elseif not self._restored then self:skip(skip) end
+    end
+    self._restored = nil
     if self.rng_types then
       require "accel.accelerator.random".synchronize_rng_states(self.rng_types, self.generator)
     end
     set_epochs(self.base, self._epoch)
-    step, closing = self.source:begin(self._epoch, self._position)
+    step, closing = self.source:begin(self._epoch, self._position, self._start)
     self._pass, self._over, self._skipped = pass, false, self._position
     self.end_of_dataloader, self.remainder, self.rows = false, remainder_at_start(self), nil
     gradient_state:_add_dataloader(self)
@@ -319,6 +336,8 @@ local function new_pass(self, skip)
       if exhausted then return nil end
       raise "DataLoader: this pass is over: another one was begun, or the loader was set to another place"
     end
+    local resume = gradient_state.resume
+    if resume then resume:before_batch(self, not step) end
     if not step then
       start()
       pass.watch = loop.watch(pass.step)
@@ -369,11 +388,12 @@ function DataLoader:_pass_from(n) return new_pass(self, n) end
 function DataLoader:_rest(n)
   self:_settle()
   if self._pass then return self.source:len(n, self._epoch + 1) end
-  return self.source:len(self._skipped + n, self._epoch)
+  if self._restored then return self.source:len(n, self._epoch, self._position == n and self._start or 0) end
+  return self.source:len(self._skipped + n, self._epoch, self._start)
 end
 
 function DataLoader.__tostring(self)
-  local n = self.source:len(self._skipped, self._epoch)
+  local n = self.source:len(self._skipped, self._epoch, self._start)
   return ("DataLoader(process %d of %d, %s batches, total_batch_size=%s, epoch=%d)"):format(self.process_index,
     self.num_processes, n or "?", self.total_batch_size or "?", self._epoch)
 end

@@ -13,10 +13,12 @@ function M.count(state, key)
   return n
 end
 
---- Batches that each rank has handed out by a state's position, counted in batches of this loader.
+--- Batches that each rank has handed out by a state's position, counted in batches of this loader; where the position is
+--- no whole number of these, how many samples lie before the first one.
 ---@param self accel.accelerator.DataLoader
 ---@param state table
----@return integer
+---@return integer batches
+---@return integer start
 function M.from_state(self, state)
   local samples, batches, total = M.count(state, "samples"), M.count(state, "batches"), self.source:total_batch_size()
   if state.position ~= nil then -- of a loader that is not prepared
@@ -25,14 +27,14 @@ function M.from_state(self, state)
     batches = M.count(state, "position")
     samples = size ~= nil and batches * (size or 1) or nil
   end
-  if (samples or batches or 0) == 0 then return 0 end
+  if (samples or batches or 0) == 0 then return 0, 0 end
   local length = self.source:total_length()
   if state.length ~= nil and length ~= nil and state.length ~= length then
     raise("DataLoader: the state stands inside a pass over %d samples, here are %d; use the same data, or "
       .. "set_epoch(%d) to begin the pass anew", state.length, length, state.epoch)
   end
   if state.shards ~= nil then
-    if state.shards == self.num_processes and self.source.native_shards then return batches end
+    if state.shards == self.num_processes and self.source.native_shards then return batches, 0 end
     raise("DataLoader: the state stands inside a pass over %d shards of a data set that shards itself; use %d "
       .. "processes, or set_epoch(%d) to begin the pass anew", state.shards, state.shards, state.epoch)
   end
@@ -43,12 +45,13 @@ function M.from_state(self, state)
       .. "or set_epoch(%d) to begin the pass anew", samples and "samples" or "batches",
       total and "samples" or "batches", total and "a common size" or "no common size", state.epoch)
   end
+  if n % unit ~= 0 and unit == total and self.source.starts_anywhere then return n // unit, n % unit end
   if n % unit ~= 0 then
     raise("DataLoader: the state stands %d %s inside a pass, which is no whole number of global batches of %d; use a "
       .. "batch size and a number of processes whose global batch divides %d, or set_epoch(%d) to begin the pass anew",
       n, what, unit, n, state.epoch)
   end
-  return n // unit
+  return n // unit, 0
 end
 
 return M

@@ -90,6 +90,7 @@ function AcceleratedOptimizer:step(closure)
   end
   self.step_was_skipped = skip
   update:step(self)
+  self.accelerator:_look_at_save()
   return result
 end
 

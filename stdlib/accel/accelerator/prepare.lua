@@ -78,6 +78,7 @@ function M.prepare(self, ...)
       end
     end
   end
+  self._resume:objects_came()
   return table.unpack(out, 1, given.n)
 end
 
@@ -232,9 +233,11 @@ end
 ---@param ... any
 ---@return nil ...
 function M.free_memory(self, ...)
+  self:wait_for_save()
   self._prepared:clear()
   self.gradient_state.step = 0
   self._update:discard()
+  self._checkpointing.custom = {}
   require("accel.accelerator.memory").release_memory()
   local nils = {}
   return table.unpack(nils, 1, select("#", ...))

@@ -118,8 +118,9 @@ function M.get_tracker(self, name, opts)
     or (#names > 0 and "; there are " .. table.concat(names, ", ") or "; log_with names none"))
 end
 
---- Ends the runs of all trackers; once. All processes call it.
+--- Ends the runs of all trackers; once. An asynchronous save that is under way is waited for first. All processes call it.
 function M.end_training(self)
+  self:wait_for_save()
   local trackers = self.trackers
   self._trackers.running = {}
   for _, tracker in ipairs(trackers) do call(self, tracker, "finish") end

@@ -86,6 +86,7 @@ function M.backward(self, loss, opts)
     loss:backward(gradient, engine)
   end
   update:add(weight)
+  self._resume:trains()
 end
 
 -- Gradients --------------------------------------------------------------------------------------

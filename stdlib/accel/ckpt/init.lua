@@ -122,11 +122,15 @@ end
 
 --- Waits until the checkpoint is committed and on disk, which all parts learn at once: true; or nil, message, code when it failed, of
 --- which nothing is left then. Other work of the host is served meanwhile: interrupts, and the end of the world of ranks.
+---@param seconds? number at most; nil, message, "timeout" when it is not over by then
 ---@return boolean? ok
 ---@return string? message
 ---@return string? code
-function Save:wait()
-  while not poll(self, POLL_SECONDS) do end
+function Save:wait(seconds)
+  local ends = accel.clock() + (seconds or math.huge)
+  while not poll(self, math.min(POLL_SECONDS, seconds or POLL_SECONDS)) do
+    if accel.clock() >= ends then return nil, self.path .. ": the save is under way", "timeout" end
+  end
   if self.ok then return true end
   return nil, self.message, self.code
 end

@@ -91,7 +91,7 @@ end
 -- Fields: global_batches, own (those in which this rank has a batch). Methods, for global batch g from 0: batch(g), the
 -- positions; rows(g); row0(g), the offset of its first row among the rows of the pass over all ranks.
 
---- Batches are pieces of one sequence of n samples; `append` copies a stretch of it.
+--- Batches are pieces of one sequence of n samples, from sample `start` on; `append` copies a stretch of it.
 local SampleShard = {}
 SampleShard.__index = SampleShard
 
@@ -112,7 +112,7 @@ local function append_batches(self, out, at, first, count)
 end
 
 function SampleShard:batch(g)
-  local n, first = self.n, g * self.total + self.rank * self.size
+  local n, first = self.n, self.start + g * self.total + self.rank * self.size
   local count = self.even and self.size or math.min(self.size, n - first)
   local out, at, from = {}, 1, first % n
   while at <= count do -- padding begins with the first samples of the pass, over and over
@@ -124,12 +124,12 @@ function SampleShard:batch(g)
 end
 
 function SampleShard:rows(g)
-  local left = self.n - g * self.total
+  local left = self.n - self.start - g * self.total
   if left >= self.total then return M.full_rows(self.size, self.ranks) end
   return M.tail_rows(left, self.size, self.ranks, self.even)
 end
 
-function SampleShard:row0(g) return g * self.total + self.rank * self.size end
+function SampleShard:row0(g) return self.start + g * self.total + self.rank * self.size end
 
 --- Batches are those of the batch sampler, whatever their sizes; padding is whole batches.
 local BatchShard = {}
@@ -212,13 +212,14 @@ function M.BatchSamplerShard:samples()
   return samplers.Sampler.is(inner) and inner:len() or nil
 end
 
-local function count_batches(self, epoch, seed)
+local function count_batches(self, epoch, seed, start)
   local ranks, rank = self.num_processes, self.process_index
   if self.plain then
-    local _, own = M.measure(self.batch_sampler.sampler:len(), self.batch_size, ranks, rank, self.even_batches,
-      self.drop_last)
+    local n = self.batch_sampler.sampler:len() - start
+    local _, own = M.measure(n, self.batch_size, ranks, rank, self.even_batches, self.drop_last)
     return own
   end
+  if start > 0 then return self:plan(epoch or 0, seed or 0, start).own end
   local m = self.batch_sampler:len()
   if self.split_batches and ranks > 1 then
     if self.even_batches or self.drop_last then return m end
@@ -231,8 +232,9 @@ end
 --- Batches of this process in a pass: as many as order returns.
 ---@param epoch? integer of the pass, for batch samplers whose last batch is not always of the same size
 ---@param seed? integer
+---@param start? integer samples at the beginning of the pass that are left out: see plan
 ---@return integer
-function M.BatchSamplerShard:len(epoch, seed) return count_batches(self, epoch, seed) end
+function M.BatchSamplerShard:len(epoch, seed, start) return count_batches(self, epoch, seed, start or 0) end
 
 --- Whether all batches have `length` samples, but for the last, which may have fewer unless `drop`.
 local function regular(batches, length, drop)
@@ -244,11 +246,13 @@ local function regular(batches, length, drop)
   return last > 0 and last <= length and not (drop and last < length), m
 end
 
-local function sample_shard(self, fields)
+local function sample_shard(self, fields, start)
+  if start > fields.n then raise("BatchSamplerShard: a pass of %d samples has no sample %d", fields.n, start + 1) end
+  fields.start = start
   fields.size, fields.total, fields.ranks = self.batch_size, self.total_batch_size, self.num_processes
   fields.rank, fields.even = self.process_index, self.even_batches
-  fields.global_batches, fields.own = M.measure(fields.n, fields.size, fields.ranks, fields.rank, fields.even,
-    self.drop_last)
+  fields.global_batches, fields.own = M.measure(fields.n - start, fields.size, fields.ranks, fields.rank,
+    fields.even, self.drop_last)
   return setmetatable(fields, SampleShard)
 end
 
@@ -256,16 +260,19 @@ end
 --- rows(g) and row0(g), g from 0.
 ---@param epoch integer
 ---@param seed integer
+---@param start? integer samples at the beginning of the pass that are left out, as other ranks had them before: global
+---  batch 0 begins behind them. Not for whole batches of a batch sampler.
 ---@return table
-function M.BatchSamplerShard:plan(epoch, seed)
+function M.BatchSamplerShard:plan(epoch, seed, start)
+  start = start or 0
   local source, length = self.batch_sampler, self.batch_sampler.batch_size
   if self.plain then
     local sampler = source.sampler
     if class.of(sampler) == samplers.SequentialSampler then
-      return sample_shard(self, { n = sampler:len(), append = append_range })
+      return sample_shard(self, { n = sampler:len(), append = append_range }, start)
     end
     local order = sampler:order(epoch, seed)
-    return sample_shard(self, { n = #order, order = order, append = append_order })
+    return sample_shard(self, { n = #order, order = order, append = append_order }, start)
   end
   local order = source:order(epoch, seed)
   local m, ranks, rank = #order, self.num_processes, self.process_index
@@ -273,11 +280,15 @@ function M.BatchSamplerShard:plan(epoch, seed)
     local good, k = regular(order, length, self.drop_last)
     if good then
       local n = m > 0 and (m - 1) * length + #order[m] or 0
-      return sample_shard(self, { n = n, order = order, append = append_batches, length = length })
+      return sample_shard(self, { n = n, order = order, append = append_batches, length = length }, start)
     elseif self.split_batches and ranks > 1 then
       raise("BatchSamplerShard: split_batches needs batches of the sampler's batch_size, %d; batch %d has %d samples; "
         .. "use split_batches = false, which shares out whole batches", length, k, #order[k])
     end
+  end
+  if start > 0 then
+    raise("BatchSamplerShard: whole batches of the batch sampler cannot begin at sample %d; use a number of processes "
+      .. "whose global batch divides %d", start + 1, start)
   end
   local plan = { order = order, ranks = ranks, rank = rank, even = self.even_batches, counted = 0, before = 0 }
   plan.global_batches = self.drop_last and m // ranks or -(-m // ranks)

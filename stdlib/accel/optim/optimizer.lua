@@ -325,9 +325,11 @@ end
 ---@return table
 function Optimizer:state_dict() return state.save(self) end
 
---- Takes over what state_dict gave; groups must have the same sizes. Values are copied.
+--- Takes over what state_dict gave; groups must have the same sizes. Values are copied; with assign = true tensors of the
+--- right dtype and device become the optimizer's own.
 ---@param dict table
-function Optimizer:load_state_dict(dict) state.load(self, dict) end
+---@param opts? {assign: boolean?}
+function Optimizer:load_state_dict(dict, opts) state.load(self, dict, opts) end
 
 function Optimizer.__tostring(self)
   local lines = {}

@@ -1,5 +1,6 @@
 --- Saving and loading of an optimizer's state, for optimizer.lua.
 local accel = require "accel"
+local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
@@ -15,11 +16,11 @@ function M.copy_option(value)
   return copy
 end
 
----@param options table
+---@param given table
 ---@return table
-function M.copy_options(options)
+function M.copy_options(given)
   local copy = {}
-  for key, value in next, options do
+  for key, value in next, given do
     if key ~= "params" then copy[key] = M.copy_option(value) end
   end
   return copy
@@ -48,9 +49,13 @@ end
 
 local function plain(value) return tensors.is_tensor(value) and value:item() or value end
 
---- The state of p from a saved entry, and the numbers it shares with others as a table; nil when the entry
---- holds none of what p needs, so that it starts afresh.
-local function load_entry(self, p, group, index, entry)
+local function alike(a, b)
+  return a.dtype == b.dtype and a.device == b.device and a:is_contiguous() and b:is_contiguous()
+end
+
+--- The state of p from a saved entry, whose tensors it becomes with `assign` where they are of its kind, and the numbers
+--- it shares with others as a table; nil when the entry holds none of what p needs, so that it starts afresh.
+local function load_entry(self, p, group, index, entry, assign)
   local state, missing, found = unscoped(self.make_state, self, p, group), nil, false
   for name, t in pairs(state) do
     local value = entry[name]
@@ -62,7 +67,7 @@ local function load_entry(self, p, group, index, entry)
         raise("load_state_dict: %s of parameter %d has shape %s, the parameter %s needs %s", name, index,
           tensors.shape_string(value), tensors.shape_string(p), tensors.shape_string(t))
       end
-      t:copy_(value)
+      if assign and alike(t, value) then state[name] = value else t:copy_(value) end
     end
   end
   local shared = {}
@@ -85,7 +90,7 @@ local function key_of(self, shared)
   return table.concat(key, " ")
 end
 
-local function load_group(self, group, given, saved)
+local function load_group(self, group, given, saved, assign)
   for key, value in next, given do
     if key ~= "params" then group[key] = M.copy_option(value) end
   end
@@ -96,7 +101,7 @@ local function load_group(self, group, given, saved)
     local index = given.params[i]
     local entry = saved[index]
     local state, shared
-    if entry then state, shared = load_entry(self, p, group, index, entry) end
+    if entry then state, shared = load_entry(self, p, group, index, entry, assign) end
     if state then
       self.state[p] = state
       local key = key_of(self, shared)
@@ -121,7 +126,9 @@ end
 
 ---@param self accel.optim.Optimizer
 ---@param dict table
-function M.load(self, dict)
+---@param opts? {assign: boolean?}
+function M.load(self, dict, opts)
+  local assign = options("load_state_dict", opts, { assign = false }).assign
   if type(dict) ~= "table" or type(dict.param_groups) ~= "table" then
     raise("load_state_dict: expected what state_dict returned, got %s", type(dict))
   end
@@ -141,7 +148,7 @@ function M.load(self, dict)
   self.state, self._private = {}, {}
   local ok, err = pcall(function()
     for g, group in ipairs(self.param_groups) do
-      load_group(self, group, dict.param_groups[g], dict.state or {})
+      load_group(self, group, dict.param_groups[g], dict.state or {}, assign)
     end
   end)
   if ok then return end

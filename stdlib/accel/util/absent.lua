@@ -48,12 +48,11 @@ local ROWS <const> = {
   { "fp8 by torchao", 'there are mixed_precision = "bf16" and "fp16"', "AORecipeKwargs" },
   { "fp8 by MS-AMP", 'there are mixed_precision = "bf16" and "fp16"', "MSAMPRecipeKwargs" },
   { "fp8", 'there are mixed_precision = "bf16" and "fp16"', "FP8RecipeKwargs fp8" },
-  { "checkpoint folders",
-    "accelerator:save(accelerator:get_state_dict(model), path) writes weights, and accel.load reads them; optimizers, "
-      .. "schedules and loaders have state_dict(), which accel.encode takes",
-    [[save_state load_state register_for_checkpointing register_save_state_pre_hook
-      register_load_state_pre_hook load_checkpoint save_accelerator_state load_accelerator_state
-      clean_state_dict_for_safetensors]] },
+  { false, "accelerator:save_state(folder) and accelerator:load_state(folder) do it",
+    "save_accelerator_state load_accelerator_state" },
+  { false, "accelerator:save_model(model, folder) writes tied tensors once", "clean_state_dict_for_safetensors" },
+  { false, "accelerator:load_state(folder) loads the state of a run, accel.accelerator.load_checkpoint_in_model weights",
+    "load_checkpoint" },
   { "the profiler", "accel.clock() and accel.mem_stats() measure time and memory",
     "profile profiler record_function ProfilerActivity" },
   { "fused backward and step", "call accelerator:backward(loss), then optimizer:step()", "lomo_backward Lomo AdaLomo" },

@@ -28,4 +28,9 @@ function M.same_shape(a, b)
   return true
 end
 
+--- Bytes of a tensor's elements.
+---@param t accel.Tensor
+---@return integer
+function M.bytes(t) return t:numel() * t:element_size() end
+
 return M

@@ -47,7 +47,7 @@ assert(accel.no_such_thing == nil and accel.nn.no_such_thing == nil and accel.ac
 assert(accel.nn[1] == nil and accel.optim[true] == nil)
 
 -- as it is written, in any case, with what stands before it
-for _, name in ipairs { "FSDP", "fsdp", "tracker", "Tracker", "save_state", "Accelerator:save_state",
+for _, name in ipairs { "FSDP", "fsdp", "tracker", "Tracker", "save_accelerator_state", "Accelerator:profile",
   "accelerate.utils.DeepSpeedPlugin", "torch.nn.DataParallel", "accel-run launch", "launch", "config", "test" } do
   assert(absent.explain(name), name)
 end
@@ -90,6 +90,5 @@ says("there is no Accelerator:set_breakpoint here; the method is accelerator:set
   a:set_breakpoint()
 end)
 says("the method is accelerator:check_trigger()", function() a:check_breakpoint() end)
-says("Accelerator:save_state is not in accel yet (checkpoint folders)", function() a:save_state "x" end)
 says("Accelerator:lomo_backward is not in accel yet (fused backward", function() a:lomo_backward() end)
 assert(a.mine == nil and a.scaler == nil and a.my_own_attribute == nil)

@@ -1,0 +1,275 @@
+--- Methods of Accelerator: save_state, load_state and what belongs to them. A checkpoint is a folder that is there whole or
+--- not at all (accel.ckpt); what it holds is in checkpoint_content.lua, how it is loaded in checkpoint_load.lua, how a run
+--- takes itself up again in resume.lua.
+---
+--- What an Accelerator keeps for this, in _checkpointing:
+---   custom       objects of register_for_checkpointing
+---   save_hooks, load_hooks   pre-hooks, in order
+---   pending      an asynchronous save that is under way: { save =, path =, step = }
+local accel = require "accel"
+local check = require "accel.util.check"
+local check_self = require "accel.accelerator.check_self"
+local ckpt_content = require "accel.accelerator.checkpoint_content"
+local dist = require "accel.dist"
+local folder = require "accel.accelerator.checkpoint_folder"
+local loading = require "accel.accelerator.checkpoint_load"
+local options = require "accel.util.options"
+local raise = require "accel.util.raise"
+local share = require "accel.ckpt.share"
+local verdict = require "accel.accelerator.verdict"
+local writing = require "accel.accelerator.checkpoint_write"
+
+local M = {}
+
+-- ---- what is saved besides what is prepared ----
+
+--- Objects whose state belongs to that of the run: each has the methods state_dict, which returns plain data and tensors,
+--- and load_state_dict. They are saved and loaded in the order of registering.
+--- example: local a, counter = accel.Accelerator(), { n = 1 }
+---   function counter:state_dict() return { n = self.n } end
+---   function counter:load_state_dict(state) self.n = state.n end
+---   a:register_for_checkpointing(counter) return select("#", a:register_for_checkpointing()) --> 0
+---@param ... table
+function M.register_for_checkpointing(self, ...)
+  check_self(self, "register_for_checkpointing")
+  local wrong, list = {}, table.pack(...)
+  for i = 1, list.n do
+    local x = list[i]
+    local fits = type(x) == "table" or type(x) == "userdata"
+    if fits then
+      local ok, has = pcall(function() return x.state_dict ~= nil and x.load_state_dict ~= nil end)
+      fits = ok and has
+    end
+    if not fits then wrong[#wrong + 1] = ("%d (%s)"):format(i - 1, check.shown(x)) end
+  end
+  if #wrong > 0 then
+    raise("register_for_checkpointing: the objects at these positions, counted from 0, have not both state_dict and "
+      .. "load_state_dict: %s", table.concat(wrong, ", "))
+  end
+  for i = 1, list.n do table.insert(self._checkpointing.custom, list[i]) end
+  self._resume:objects_came()
+end
+
+local function add_hook(who, list, fn)
+  local entry = { fn = check.callable(who, "hook", fn) }
+  list[#list + 1] = entry
+  return { remove = function()
+    for i, e in ipairs(list) do
+      if e == entry then return table.remove(list, i) and nil end
+    end
+  end }
+end
+
+--- Has fn(models, weights, folder) called before a state is saved, on all processes: the models, a list of their states, and
+--- the folder that is being written. A state that is taken out of the list is not written: the hook has taken it over. Files
+--- that hooks write into the folder become part of the checkpoint.
+---@param fn fun(models: accel.nn.Module[], weights: table[], folder: string)
+---@return {remove: fun()} handle
+function M.register_save_state_pre_hook(self, fn)
+  return add_hook("register_save_state_pre_hook", self._checkpointing.save_hooks, fn)
+end
+
+--- Has fn(models, folder) called before a state is loaded, on all processes. A model that is taken out of the list is not
+--- loaded: the hook has done that.
+---@param fn fun(models: accel.nn.Module[], folder: string)
+---@return {remove: fun()} handle
+function M.register_load_state_pre_hook(self, fn)
+  return add_hook("register_load_state_pre_hook", self._checkpointing.load_hooks, fn)
+end
+
+-- ---- saving ----
+
+--- The entries of `list` that are missing in what hooks left of it, by position from 1.
+local function taken_out(list, left)
+  local there, out = {}, {}
+  for _, x in next, left do there[x] = true end
+  for i, x in ipairs(list) do
+    if not there[x] then out[i] = true end
+  end
+  return out
+end
+
+--- Runs the save hooks. Returns the states to write, by model, and the files that hooks wrote, of this part.
+local function run_save_hooks(self, to)
+  local state, models, weights = self._checkpointing, {}, ckpt_content.weights(self)
+  if #state.save_hooks == 0 then return weights, {} end
+  for i, model in ipairs(self._prepared.models) do models[i] = model end
+  local before, left = {}, table.move(weights, 1, #weights, 1, {})
+  for _, name in ipairs(folder.files(to)) do before[name] = true end
+  if self.num_processes > 1 then dist.barrier() end
+  for _, hook in ipairs { table.unpack(state.save_hooks) } do hook.fn(models, left, to) end
+  if self.num_processes > 1 then dist.barrier() end
+  for i in next, taken_out(weights, left) do weights[i] = false end
+  local files = {}
+  for _, name in ipairs(folder.files(to)) do
+    if not before[name] then files[#files + 1] = name end
+  end
+  return weights, files
+end
+
+--- Begins to write. All ranks come here; each adds what is its own.
+local function begin(self, path, replace, asynchronous)
+  local part, parts, own = writing.parts(self)
+  local save = writing.create(self, path, part, parts, own, replace)
+  local ok, why = pcall(verdict, self, "save_state", function()
+    local weights, files = run_save_hooks(self, save.folder)
+    local content = ckpt_content.collect(self, weights)
+    if part == 0 then
+      for _, name in ipairs(files) do writing.adopt(save, name) end
+      for name, bytes in accel.pairs(content.files) do save:add_bytes(name, bytes) end
+    end
+    for name, bytes in accel.pairs(content.own) do save:add_bytes(name, bytes) end
+    for _, object in ipairs(content.objects) do
+      local boxes = share.boxes(object.entries, part, parts)
+      if #boxes > 0 then
+        save:add_tensors(ckpt_content.file(object.name, part, parts), boxes, object.metadata)
+      end
+    end
+    local hooked = {}
+    for i, state in ipairs(weights) do
+      if not state then hooked[#hooked + 1] = i - 1 end
+    end
+    save:start { state = part == 0 and ckpt_content.record(self, hooked) or nil, asynchronous = asynchronous }
+  end)
+  if not ok then
+    save:abort()
+    error(why, 0)
+  end
+  return save
+end
+
+--- Behind the commit, and not before, those that are too many go.
+local function committed(self, pending)
+  local project = self.project_configuration
+  if pending.automatic and project.total_limit and self.is_main_process then
+    local ok, why = require "accel.ckpt".prune(folder.parent(pending.path), project.total_limit)
+    if not ok then self:_warn(("save_state: total_limit: %s"):format(why)) end
+  end
+end
+
+--- Saves the state of the run: models, optimizers, schedules, loss scale, the place of loaders in their data, random states
+--- and registered objects. All processes call it; it returns when the checkpoint is on disk, whole, or raises on all of them,
+--- and then the one before is untouched. With ProjectConfiguration { automatic_checkpoint_naming = true } the folder is
+--- project_dir/checkpoints/checkpoint_<iteration>, of which the last total_limit are kept, and a folder that is given is
+--- ignored. Returns the folder.
+---
+--- asynchronous = true (or asynchronous_save in ProjectConfiguration): tensors are copied and written while training goes on.
+--- The error of one that fails is raised by the next step, save, wait_for_save or end_training.
+---@param output_dir? string ~ is the home
+---@param opts? {asynchronous: boolean?, safe_serialization: boolean?} files are always safetensors
+---@return string folder
+function M.save_state(self, output_dir, opts)
+  check_self(self, "save_state")
+  if type(output_dir) == "table" and opts == nil then output_dir, opts = nil, output_dir end
+  local o = options("save_state", opts, { asynchronous = options.none, safe_serialization = true })
+  if output_dir ~= nil and (type(output_dir) ~= "string" or output_dir == "") then
+    raise("save_state: the folder must be a string, got %s", check.shown(output_dir))
+  end
+  local asynchronous = o.asynchronous
+  if asynchronous == nil then asynchronous = self.project_configuration.asynchronous_save end
+  return self:_save(output_dir, asynchronous, false)
+end
+
+--- save_state, and with `always` under an automatic name in any case.
+function M._save(self, output_dir, asynchronous, always)
+  self:wait_for_save()
+  local path, automatic = table.unpack(writing.of_main(self, "save_state", function()
+    return { folder.to_save(self, output_dir, always) }
+  end))
+  local save = begin(self, path, not automatic, asynchronous)
+  local pending = { save = save, path = path, automatic = automatic, step = ckpt_content.step(self),
+    iteration = self.project_configuration.iteration }
+  if automatic then self.project_configuration.iteration = pending.iteration + 1 end
+  self._checkpointing.pending = pending
+  if not asynchronous then self:wait_for_save() end
+  return path
+end
+
+--- Waits for the asynchronous save that is under way, if there is one, and raises its error. All processes call it.
+function M.wait_for_save(self)
+  check_self(self, "wait_for_save")
+  local pending = self._checkpointing.pending
+  if not pending then return end
+  self._checkpointing.pending = nil
+  local ok, why = pcall(verdict, self, "save_state", function()
+    writing.wait(self, pending)
+    committed(self, pending)
+  end)
+  if not ok then
+    if pending.automatic and self.project_configuration.iteration == pending.iteration + 1 then
+      self.project_configuration.iteration = pending.iteration
+    end
+    error(why, 0)
+  end
+end
+
+--- At a step: raises the error of an asynchronous save that has failed, on this rank.
+function M._look_at_save(self)
+  local pending = self._checkpointing.pending
+  if not pending or not pending.save:done() then return end
+  self._checkpointing.pending = nil
+  writing.wait(self, pending)
+  committed(self, pending)
+end
+
+-- ---- loading ----
+
+--- Runs the load hooks. Returns the models that they took over, by position.
+local function run_load_hooks(self, path)
+  local models = table.move(self._prepared.models, 1, #self._prepared.models, 1, {})
+  if #self._checkpointing.load_hooks == 0 then return {} end
+  for _, hook in ipairs { table.unpack(self._checkpointing.load_hooks) } do hook.fn(models, path) end
+  return taken_out(self._prepared.models, models)
+end
+
+--- Goes on from a saved state, on any number of processes. Everything is read, compared and verified before anything is
+--- changed: a state that is damaged, or of another run, raises on all processes and leaves this one as it was. Prepared
+--- loaders go on with the very next batch of the interrupted pass; loader.iteration is the number of passes that were
+--- finished. Without a folder, and with automatic_checkpoint_naming: the newest that verifies; those that do not are named.
+--- Returns the folder.
+---@param input_dir? string
+---@param opts? {map_location: string?} accepted: tensors go where those of the model are
+---@return string folder
+function M.load_state(self, input_dir, opts)
+  check_self(self, "load_state")
+  if type(input_dir) == "table" and opts == nil then input_dir, opts = nil, input_dir end
+  local o = options("load_state", opts, { map_location = options.none })
+  if o.map_location ~= nil then check.word("load_state", "map_location", o.map_location, { "cpu", "on_device" }) end
+  local there = self._resume:loaded_already(input_dir)
+  if there then return there end
+  return self:_load(input_dir)
+end
+
+--- load_state of a folder, or of the newest one.
+function M._load(self, input_dir)
+  self:wait_for_save()
+  self._resume:explicit()
+  local path = writing.of_main(self, "load_state", function() return folder.to_load(self, input_dir) end)
+  local plan = verdict(self, "load_state", function()
+    local skip = run_load_hooks(self, path)
+    local c, why = require "accel.ckpt".open(path)
+    if not c then raise("load_state: %s", why) end
+    local ok, result = pcall(function()
+      if self.is_local_main_process then writing.verify(self, c) end
+      for _, i in ipairs(c.manifest.state.hooked or {}) do
+        if not skip[i + 1] then
+          raise("a hook saved model %d, and no load hook takes it out of its list", i)
+        end
+      end
+      return loading.check(self, c, skip)
+    end)
+    if ok then return result end
+    c:close()
+    raise("load_state: %s: %s", path, (tostring(result):gsub("^[^\n:]*%.lua:%d+: ", "")))
+  end)
+  local _ <close> = setmetatable({}, { __close = function() plan.c:close() end })
+  verdict(self, "load_state", loading.apply, self, plan)
+  self.project_configuration.iteration = 1 + writing.of_main(self, "load_state", function()
+    local last = plan.record.iteration
+    local parent = folder.checkpoints(self)
+    return math.max(path:find "checkpoint_%d+$" and last or last - 1, parent and folder.greatest(parent) or -1)
+  end)
+  return path
+end
+
+return M

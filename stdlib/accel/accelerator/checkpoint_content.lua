@@ -1,0 +1,209 @@
+--- What a checkpoint of an Accelerator consists of: tensors by object and name, plain data by file, and the record that its
+--- manifest keeps. checkpoint.lua writes it, checkpoint_load.lua reads it.
+---
+---   model, model_1 ...           tensors of the models, by their names before prepare; tied ones once
+---   optimizer, optimizer_1 ...   state tensors, state.<parameter>.<key>; optimizer.bin has groups and plain state
+---   gradients                    only inside an update (checkpoint_gradients.lua)
+---   scheduler.bin, scaler.bin, dl_state_dict.bin, sampler.bin, custom_checkpoint_0.bin, random_states_<rank>.bin
+---
+--- One process writes an object to <object>.safetensors, several to <object>/shard-<part>-..., as PyTorch's distributed
+--- checkpoints are laid out. Files .bin are accel.encode's.
+local accel = require "accel"
+local class = require "accel.util.class"
+local dist = require "accel.dist"
+local gradients = require "accel.accelerator.checkpoint_gradients"
+local model_part = require "accel.ckpt.model"
+local optimizer_part = require "accel.ckpt.optimizer"
+local ordered = require "accel.util.ordered"
+local random = require "accel.accelerator.checkpoint_random"
+
+local M = {}
+
+--- "model", "model_1", ...
+---@param kind string
+---@param i integer from 1
+---@return string
+function M.name(kind, i) return i == 1 and kind or ("%s_%d"):format(kind, i - 1) end
+
+--- The file of an object's tensors that one part writes.
+---@param object string
+---@param part integer
+---@param parts integer
+---@return string
+function M.file(object, part, parts)
+  if parts == 1 then return object .. ".safetensors" end
+  return ("%s/shard-%05d-model-00001-of-00001.safetensors"):format(object, part + 1)
+end
+
+---@param value any plain data and tensors
+---@return string
+function M.encode(value) return accel.encode(value, { max_bytes = math.maxinteger }) end
+
+local function class_name(x)
+  local cls = class.of(x)
+  return cls and cls.__name or type(x)
+end
+
+--- The sampler that has a state of its own; nil without one.
+---@param loader accel.accelerator.DataLoader
+---@return table?
+function M.sampler(loader)
+  local sampler = loader.sampler or (loader.batch_sampler or {}).sampler or loader.batch_sampler
+  if type(sampler) == "table" and type(sampler.state_dict) == "function" and type(sampler.load_state_dict) == "function" then
+    return sampler
+  end
+end
+
+--- What optimizers of an Accelerator call their parameters: parameter -> { name =, model = }.
+---@param accelerator accel.Accelerator
+---@return table<accel.Tensor, {name: string, model: integer}>
+function M.parameters(accelerator)
+  local known = {}
+  for m, model in ipairs(accelerator._prepared.models) do
+    for name, p in accelerator:unwrap_model(model):named_parameters() do
+      known[p] = known[p] or { name = name, model = m - 1 }
+    end
+  end
+  return known
+end
+
+--- Parameters that are the same on all ranks, since their gradients are averaged.
+local function replicated(accelerator)
+  local set = {}
+  for _, model in ipairs(accelerator._prepared.models) do
+    local reducer = rawget(model, "reducer")
+    for _, p in ipairs(reducer and reducer.params or {}) do set[p] = true end
+  end
+  return set
+end
+
+--- The states of the models, as save hooks get them.
+---@param accelerator accel.Accelerator
+---@return table<string, accel.Tensor>[]
+function M.weights(accelerator)
+  local list = {}
+  for i, model in ipairs(accelerator._prepared.models) do list[i] = accelerator:get_state_dict(model) end
+  return list
+end
+
+--- Buffers, and parameters that no reducer keeps equal, are the first part's: what others have of them ends with the next
+--- forward.
+local function model_object(accelerator, i, state, shared)
+  local model, owned = accelerator:unwrap_model(accelerator._prepared.models[i]), {}
+  local shared_names = {}
+  for name, p in model:named_parameters() do shared_names[name] = shared[p] end
+  local kept, tied = model_part.untied(state)
+  for name, t in ordered.iterate(kept) do
+    owned[#owned + 1] = { name = name, tensor = t, owner = not shared_names[name] and 0 or nil }
+  end
+  local metadata = { format = "pt" }
+  for alias, name in next, tied do metadata[alias] = name end
+  return { name = M.name("model", i), entries = owned, metadata = metadata }
+end
+
+--- The state of one optimizer: its object of tensors and its plain data.
+local function optimizer_object(optimizer, i, known, shared)
+  local entries = {}
+  local plain = optimizer_part.split(optimizer, optimizer_part.names(optimizer, known), function(name, t, p)
+    entries[#entries + 1] = { name = name, tensor = t:detach(), owner = not (p and shared[p]) and 0 or nil }
+  end)
+  table.sort(entries, function(a, b) return a.name < b.name end)
+  return { name = M.name("optimizer", i), entries = entries, metadata = { format = "pt" } }, plain
+end
+
+--- Everything, as this rank has it. A collective, since an update under way may have to be stored.
+---@param accelerator accel.Accelerator
+---@param weights table<integer, table<string, accel.Tensor>> by model; without one, hooks have taken it over
+---@return {objects: table[], files: table<string, string>, own: table<string, string>} files: of the first part; own: of this
+---  rank
+function M.collect(accelerator, weights)
+  local prepared, shared, known = accelerator._prepared, replicated(accelerator), M.parameters(accelerator)
+  local objects, files = {}, {}
+  for i in ipairs(prepared.models) do
+    if weights[i] then objects[#objects + 1] = model_object(accelerator, i, weights[i], shared) end
+  end
+  for i, optimizer in ipairs(prepared.optimizers) do
+    local object, plain = optimizer_object(optimizer, i, known, shared)
+    objects[#objects + 1] = object
+    files[M.name("optimizer", i) .. ".bin"] = M.encode(plain)
+  end
+  for i, schedule in ipairs(prepared.schedulers) do
+    files[M.name("scheduler", i) .. ".bin"] = M.encode {
+      state = schedule:state_dict(), seen = schedule.seen, skipped = schedule.skipped,
+    }
+  end
+  for i, loader in ipairs(prepared.dataloaders) do
+    files[M.name("dl_state_dict", i) .. ".bin"] = M.encode(loader:state_dict())
+    local sampler = M.sampler(loader)
+    if sampler then files[M.name("sampler", i) .. ".bin"] = M.encode(sampler:state_dict()) end
+  end
+  for i, object in ipairs(accelerator._checkpointing.custom) do
+    files[("custom_checkpoint_%d.bin"):format(i - 1)] = M.encode(object:state_dict())
+  end
+  if accelerator.scaler then files["scaler.bin"] = M.encode(accelerator.scaler:state_dict()) end
+  if gradients.pending(accelerator) then
+    objects[#objects + 1] = { name = "gradients", entries = gradients.entries(accelerator) }
+  end
+  local own = { [("random_states_%d.bin"):format(accelerator.process_index)] = M.encode(random.get(accelerator)) }
+  return { objects = objects, files = files, own = own }
+end
+
+--- The classes of what is prepared and registered, by kind.
+---@param accelerator accel.Accelerator
+---@return table<string, string[]>
+function M.classes(accelerator)
+  local prepared, out = accelerator._prepared, {}
+  local function add(kind, list, inner)
+    out[kind] = {}
+    for i, x in ipairs(list) do out[kind][i] = class_name(inner and rawget(x, inner) or x) end
+  end
+  add("models", prepared.models, "module")
+  add("optimizers", prepared.optimizers, "optimizer")
+  add("schedulers", prepared.schedulers, "scheduler")
+  add("dataloaders", prepared.dataloaders)
+  add("custom", accelerator._checkpointing.custom)
+  return out
+end
+
+--- FNV-1a of the settings, so that runs of other settings are told apart.
+local function config_hash(accelerator)
+  local h = 0xcbf29ce484222325
+  local text = tostring(accelerator.config):gsub("process_index[^\n]*", "")
+  for i = 1, #text do h = (h ~ text:byte(i)) * 0x100000001b3 end
+  return ("%016x"):format(h)
+end
+
+--- Updates that were applied: the most of any optimizer.
+---@param accelerator accel.Accelerator
+---@return integer
+function M.step(accelerator)
+  local step = 0
+  for _, optimizer in ipairs(accelerator._prepared.optimizers) do step = math.max(step, optimizer.applied) end
+  return step
+end
+
+--- The record of the manifest: where the run stands, and what there is.
+---@param accelerator accel.Accelerator
+---@param hooked integer[] models that hooks took over, counted from 0
+---@return table
+function M.record(accelerator, hooked)
+  local prepared, state = accelerator._prepared, accelerator.gradient_state
+  local loader = prepared.dataloaders[1]
+  local at = loader and loader:state_dict() or {}
+  local optimizers = {}
+  for i, o in ipairs(prepared.optimizers) do
+    optimizers[i] = { applied = o.applied, skipped = o.skipped, in_a_row = o._in_a_row, left_out = o.step_was_skipped }
+  end
+  local update = accelerator._update
+  return {
+    step = M.step(accelerator), epoch = at.epoch or 0, samples = at.samples or at.batches or 0,
+    world = { num_processes = accelerator.num_processes, num_nodes = dist.get_num_nodes() },
+    config = config_hash(accelerator), run = os.getenv "TORCHELASTIC_RUN_ID" or "",
+    iteration = accelerator.project_configuration.iteration, objects = M.classes(accelerator), hooked = hooked,
+    scaler = accelerator.scaler ~= nil, optimizers = optimizers,
+    accumulation = { step = state.step, sync_gradients = state.sync_gradients, pending = gradients.pending(accelerator),
+      weighted = update.weighted or false },
+  }
+end
+
+return M

@@ -1,0 +1,135 @@
+--- Where checkpoints of an Accelerator lie: their names, what automatic naming makes of them, the newest one. Only the main
+--- process looks; the others are told. Used by checkpoint.lua and resume.lua.
+local lfs = require "lfs"
+local check = require "accel.util.check"
+local raise = require "accel.util.raise"
+
+local M = {}
+
+--- A path as a shell has it: ~ is the home.
+---@param path string
+---@return string
+function M.expand(path)
+  local home = os.getenv "HOME"
+  if home and (path == "~" or path:sub(1, 2) == "~/") then path = home .. path:sub(2) end
+  return #path > 1 and (path:gsub("/+$", "")) or path
+end
+
+--- What stands before the last name of a path.
+---@param path string
+---@return string
+function M.parent(path) return path:match "^(.*)/[^/]*$" or "." end
+
+
+--- The folder of the checkpoints that are named automatically; nil without a project_dir.
+---@param accelerator accel.Accelerator
+---@return string?
+function M.checkpoints(accelerator)
+  local project = accelerator.project_configuration.project_dir
+  return project and M.expand(project) .. "/checkpoints" or nil
+end
+
+--- The greatest number of a checkpoint_<number> in a folder, -1 without any: folders that do not verify count, too.
+---@param parent string
+---@return integer
+function M.greatest(parent)
+  local most = -1
+  if lfs.attributes(parent, "mode") ~= "directory" then return most end
+  for name in lfs.dir(parent) do
+    local n = math.tointeger(tonumber(name:match "^checkpoint_(%d+)$"))
+    if n and n > most then most = n end
+  end
+  return most
+end
+
+--- The folder that a state is saved to, and whether it is named automatically: what is there already is then no
+--- checkpoint to be replaced.
+---@param accelerator accel.Accelerator
+---@param given string?
+---@param always? boolean name it automatically in any case
+---@return string path
+---@return boolean automatic
+function M.to_save(accelerator, given, always)
+  local project = accelerator.project_configuration
+  if not project.automatic_checkpoint_naming and not always then
+    if given == nil then
+      raise "save_state: which folder? Give one, or ProjectConfiguration { automatic_checkpoint_naming = true }"
+    end
+    return M.expand(given), false
+  end
+  local parent = M.checkpoints(accelerator)
+  if not parent then
+    raise "save_state: automatic_checkpoint_naming needs a project_dir: accel.Accelerator { project_dir = ... }"
+  end
+  local path = ("%s/checkpoint_%d"):format(parent, project.iteration)
+  if lfs.attributes(path) then
+    raise("save_state: %s exists already; load_state() goes on behind it, or set "
+      .. "accelerator.project_configuration.iteration = %d", path, M.greatest(parent) + 1)
+  end
+  return path, true
+end
+
+--- One line for each folder that was passed over.
+local function tell(accelerator, skipped)
+  for _, entry in ipairs(skipped or {}) do
+    local path, reason = entry, nil
+    if type(entry) == "table" then path, reason = entry.path or entry[1], entry.reason or entry.message or entry[2] end
+    accelerator:_warn(("load_state: %s is passed over: %s"):format(path, reason or "it does not verify"))
+  end
+end
+
+--- The newest checkpoint in a folder; nil, and why, without one.
+---@param accelerator accel.Accelerator
+---@param parent string
+---@return string? path
+---@return string? why
+function M.newest(accelerator, parent)
+  if lfs.attributes(parent, "mode") ~= "directory" then return nil, parent .. " is no folder" end
+  local path, skipped, code = require "accel.ckpt".newest(parent)
+  if not path then return nil, code and skipped or parent .. " has no checkpoint" end
+  tell(accelerator, skipped)
+  return path
+end
+
+--- The folder that a state is loaded from.
+---@param accelerator accel.Accelerator
+---@param given string?
+---@return string
+function M.to_load(accelerator, given)
+  if given ~= nil then
+    if type(given) ~= "string" or given == "" then
+      raise("load_state: the folder must be a string, got %s", check.shown(given))
+    end
+    local path = M.expand(given)
+    if lfs.attributes(path, "mode") ~= "directory" then raise("load_state: %s is no folder", path) end
+    return path
+  end
+  if not accelerator.project_configuration.automatic_checkpoint_naming then
+    raise "load_state: which folder? Give one, or ProjectConfiguration { automatic_checkpoint_naming = true }"
+  end
+  local parent = M.checkpoints(accelerator)
+  if not parent then raise "load_state: automatic_checkpoint_naming needs a project_dir" end
+  local path, why = M.newest(accelerator, parent)
+  if not path then raise("load_state: %s", why) end
+  return path
+end
+
+--- The files below a folder, by their path in it.
+---@param folder string
+---@param prefix? string
+---@param list? string[]
+---@return string[]
+function M.files(folder, prefix, list)
+  prefix, list = prefix or "", list or {}
+  for name in lfs.dir(folder .. "/" .. prefix) do
+    if name ~= "." and name ~= ".." then
+      local path = prefix .. name
+      if lfs.attributes(folder .. "/" .. path, "mode") == "directory" then M.files(folder, path .. "/", list)
+      else list[#list + 1] = path end
+    end
+  end
+  table.sort(list)
+  return list
+end
+
+return M

@@ -1,0 +1,112 @@
+--- Gradients of an update that was not complete when a state was saved: every rank has sums of its own. They are stored as
+--- logical tensors of shape (ranks, ...), of which each rank writes its row, so that another number of ranks shares them
+--- out. Used by checkpoint_content.lua and checkpoint_load.lua.
+local accel = require "accel"
+local dist = require "accel.dist"
+local ordered = require "accel.util.ordered"
+local raise = require "accel.util.raise"
+
+local M = {}
+
+local WEIGHT <const> = "update.weight"
+
+--- Parameters of prepared models by name, each once: name -> { parameter, reducer or nil, position in it }.
+local function parameters(accelerator)
+  local out = ordered()
+  for m, model in ipairs(accelerator._prepared.models) do
+    local reducer, position = rawget(model, "reducer"), {}
+    for i, p in ipairs(reducer and reducer.params or {}) do position[p] = i end
+    for name, p in accelerator:unwrap_model(model):named_parameters() do
+      if p.requires_grad then out[("%d.%s"):format(m - 1, name)] = { p, reducer, position[p] } end
+    end
+  end
+  return out
+end
+
+--- Whether an update is under way: backwards came whose gradients no step has used.
+---@param accelerator accel.Accelerator
+---@return boolean
+function M.pending(accelerator)
+  local update = accelerator._update
+  return not update.closed and update.n > 0
+end
+
+--- Rows of one tensor in the whole.
+local function row(name, t, ranks, rank)
+  local shape, offsets = { ranks }, { rank }
+  for d, n in ipairs(t.shape) do shape[d + 1], offsets[d + 1] = n, 0 end
+  return { name = name, tensor = t:detach():contiguous():unsqueeze(1), shape = shape, offsets = offsets }
+end
+
+--- The entries of this rank. A collective, where an update is under way.
+---@param accelerator accel.Accelerator
+---@return table[]
+function M.entries(accelerator)
+  local ranks, rank, list = accelerator.num_processes, accelerator.process_index, {}
+  if accelerator._prepared:counts_micro_batches() then
+    raise 'save_state: inside an update that deterministic = "world" adds up; save when accelerator.sync_gradients is true'
+  end
+  local all, present = parameters(accelerator), {}
+  for name, entry in ordered.iterate(all) do present[name] = entry[1].grad ~= nil or nil end
+  for _, names in ipairs(ranks > 1 and dist.all_gather_object(present) or {}) do
+    for name in next, names do present[name] = true end
+  end
+  for name, entry in ordered.iterate(all) do
+    if present[name] then list[#list + 1] = row(name, entry[1].grad or accel.zeros_like(entry[1]), ranks, rank) end
+  end
+  local update = accelerator._update
+  local weight = update.weighted and update.sums[update.n] or 0
+  list[#list + 1] = row(WEIGHT, accel.full({}, weight, { dtype = "f64", device = "cpu" }), ranks, rank)
+  return list
+end
+
+--- Reads what this rank goes on with: on as many ranks as before its own row, else the rows of ranks k with k mod ranks
+--- = rank, scaled so that their mean over ranks stays what it was.
+---@param accelerator accel.Accelerator
+---@param stored {name: string, shape: integer[]}[]
+---@param read fun(name: string, tensor: accel.Tensor, offsets: integer[])
+---@param weighted boolean
+---@return table<string, accel.Tensor>
+function M.read(accelerator, stored, read, weighted)
+  local ranks, rank, all, out = accelerator.num_processes, accelerator.process_index, parameters(accelerator), {}
+  for _, s in ipairs(stored) do
+    local entry, n = all[s.name], s.shape[1]
+    if s.name ~= WEIGHT and not entry then raise("a gradient is stored of '%s', which is no parameter here", s.name) end
+    local like = entry and entry[1] or accel.zeros({}, { dtype = "f64", device = "cpu" })
+    local sum
+    for k = rank, n - 1, n == ranks and n or ranks do
+      local shape, offsets = { 1 }, { k }
+      for d, extent in ipairs(like.shape) do shape[d + 1], offsets[d + 1] = extent, 0 end
+      local part = accel.empty(shape, { dtype = like.dtype, device = like.device })
+      read(s.name, part, offsets)
+      sum = sum and sum + part or part
+    end
+    if not sum then sum = accel.zeros({ 1, table.unpack(like.shape) }, { dtype = like.dtype, device = like.device }) end
+    if n ~= ranks and s.name ~= WEIGHT and not weighted then sum = sum * (ranks / n) end
+    out[s.name] = sum:squeeze(1)
+  end
+  return out
+end
+
+--- Gives parameters the gradients of an update under way.
+---@param accelerator accel.Accelerator
+---@param gradients table<string, accel.Tensor>
+---@param weighted boolean
+function M.set(accelerator, gradients, weighted)
+  local _ <close> = accel.no_grad()
+  local update = accelerator._update
+  for name, entry in ordered.iterate(parameters(accelerator)) do
+    local grad, p, reducer, i = gradients[name], entry[1], entry[2], entry[3]
+    if grad and i then -- where the reducer adds up
+      local view = reducer.views[i]
+      view:copy_(grad)
+      p.grad = view
+    elseif grad then
+      p.grad = accel.unscoped(grad.clone, grad)
+    end
+  end
+  update:begin(weighted)
+  update:add(weighted and gradients[WEIGHT]:item() or nil)
+end
+
+return M

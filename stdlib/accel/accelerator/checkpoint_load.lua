@@ -1,0 +1,234 @@
+--- Loading of a checkpoint in two phases: `check` opens, verifies and compares everything and reads what it can beside what
+--- is there; `apply` puts it into place. Whatever raises before or in `apply` leaves models, optimizers, generators and loaders as
+--- they were. Used by checkpoint.lua.
+local accel = require "accel"
+local ckpt_content = require "accel.accelerator.checkpoint_content"
+local gradients = require "accel.accelerator.checkpoint_gradients"
+local loader_position = require "accel.accelerator.loader_position"
+local model_part = require "accel.ckpt.model"
+local optimizer_part = require "accel.ckpt.optimizer"
+local ordered = require "accel.util.ordered"
+local raise = require "accel.util.raise"
+local random = require "accel.accelerator.checkpoint_random"
+local tensors = require "accel.util.tensors"
+local tree = require "accel.ckpt.tree"
+
+local M = {}
+
+--- Models up to this size are read beside the present values first, so that even a read that fails behind the verification
+--- changes nothing; larger ones are read into their place.
+local STAGED <const> = 256 << 20
+
+-- ---- phase 1: what is stored ----
+
+local function plain(c, file)
+  local bytes, why = c:bytes(file)
+  if not bytes then raise("%s: %s", file, why or "it is not in the checkpoint") end
+  local value, message, code = accel.decode(bytes, { max_bytes = math.maxinteger })
+  if code then raise("%s: %s", file, message) end
+  return value
+end
+
+local function read_into(c, object, name, tensor, offsets)
+  local ok, why = c:read(object, name, tensor, offsets)
+  if not ok then raise("%s: '%s': %s", object, name, why) end
+end
+
+--- The stored tensors of an object, none for one that has no file.
+local function stored_of(c, object)
+  for _, name in ipairs(c:objects()) do
+    if name == object then return c:tensors(object) end
+  end
+  return {}
+end
+
+local KINDS <const> = { "models", "optimizers", "schedulers", "dataloaders", "custom" }
+local WORDS <const> = { models = "model", optimizers = "optimizer", schedulers = "scheduler", dataloaders = "data loader",
+  custom = "registered object" }
+
+--- What of a checkpoint's objects is not here: one entry "2 optimizers" for each kind; empty where all are.
+---@param record table of the manifest
+---@param accelerator accel.Accelerator
+---@return string[]
+function M.absent(record, accelerator)
+  local here, list = ckpt_content.classes(accelerator), {}
+  for _, kind in ipairs(KINDS) do
+    local n = #record.objects[kind] - #here[kind]
+    if n > 0 then
+      list[#list + 1] = ("%d %s%s (%s)"):format(n, WORDS[kind], n == 1 and "" or "s",
+        table.concat(record.objects[kind], ", ", #here[kind] + 1))
+    end
+  end
+  return list
+end
+
+local function check_counts(record, accelerator)
+  local here = ckpt_content.classes(accelerator)
+  if #record.objects.custom ~= #here.custom then
+    raise("%d objects were registered for checkpointing when it was saved, here are %d", #record.objects.custom, #here.custom)
+  end
+  for _, kind in ipairs(KINDS) do
+    local stored, own = record.objects[kind], here[kind]
+    if #stored ~= #own then
+      raise("%d %ss are stored, %d are prepared here", #stored, WORDS[kind], #own)
+    end
+    for i = 1, kind ~= "models" and #own or 0 do
+      if stored[i] ~= own[i] then
+        raise("%s %d is stored as a %s, here it is a %s", WORDS[kind], i - 1, stored[i], own[i])
+      end
+    end
+  end
+  if record.scaler and not accelerator.scaler then
+    raise 'a loss scaler is stored, here is none; use mixed_precision = "fp16" as before'
+  elseif accelerator.scaler and not record.scaler then
+    raise "there is a loss scaler here, and none is stored; use the mixed_precision of before"
+  end
+end
+
+--- The tensors of model i: read beside the present ones, or to be read into these.
+local function check_model(c, accelerator, i, plan)
+  local object = ckpt_content.name("model", i)
+  local own = model_part.untied(accelerator:get_state_dict(accelerator._prepared.models[i]))
+  local stored = stored_of(c, object)
+  local problem = model_part.misfit(own, stored)
+  if problem then raise("%s: %s", object, problem) end
+  local has = {}
+  for _, s in ipairs(stored) do has[s.name] = true end
+  for name, t in ordered.iterate(own) do
+    if has[name] then plan.tensors[#plan.tensors + 1] = { object = object, name = name, target = t } end
+  end
+end
+
+--- The state dict that optimizer i takes over, in fresh memory.
+local function check_optimizer(c, optimizer, i, known, parameters)
+  local object = ckpt_content.name("optimizer", i)
+  local stored, names = plain(c, object .. ".bin"), optimizer_part.names(optimizer, known)
+  local problem = optimizer_part.misfit(stored, names)
+  if problem then raise("%s: %s", object, problem) end
+  local shapes = {}
+  for _, s in ipairs(stored_of(c, object)) do shapes[s.name] = s end
+  for _, name in ipairs(tree.names(stored)) do
+    if not shapes[name] then raise("%s: '%s' is missing", object, name) end
+  end
+  return optimizer_part.join(optimizer, stored, names, function(name)
+    local s = shapes[name]
+    local device = parameters[name:match "^state%.(.*)%.[^.]*$" or ""] or "cpu"
+    local t = accel.unscoped(accel.empty, s.shape, { dtype = s.dtype, device = device })
+    read_into(c, object, name, t)
+    return t
+  end)
+end
+
+--- Phase 1. Raises where anything is missing, broken or of another run; nothing is changed.
+---@param accelerator accel.Accelerator
+---@param c table an open checkpoint
+---@param skip table<integer, boolean> models that hooks took over
+---@return table plan for apply
+function M.check(accelerator, c, skip)
+  local prepared, record = accelerator._prepared, c.manifest.state
+  local _ <close> = accel.no_grad()
+  check_counts(record, accelerator)
+  local plan = { c = c, record = record, tensors = {}, optimizers = {}, schedulers = {}, loaders = {}, samplers = {},
+    custom = {} }
+  for i in ipairs(prepared.models) do
+    if not skip[i] then check_model(c, accelerator, i, plan) end
+  end
+  local total = 0
+  for _, entry in ipairs(plan.tensors) do total = total + tensors.bytes(entry.target) end
+  for _, entry in ipairs(total <= STAGED and plan.tensors or {}) do
+    entry.value = accel.unscoped(accel.empty, entry.target.shape, { dtype = entry.target.dtype, device = entry.target.device })
+    read_into(c, entry.object, entry.name, entry.value)
+  end
+  local known, devices = ckpt_content.parameters(accelerator), {}
+  for p, k in next, known do devices[k.name] = p.device end
+  for i, optimizer in ipairs(prepared.optimizers) do
+    plan.optimizers[i] = check_optimizer(c, optimizer, i, known, devices)
+  end
+  for i in ipairs(prepared.schedulers) do plan.schedulers[i] = plain(c, ckpt_content.name("scheduler", i) .. ".bin") end
+  for i, loader in ipairs(prepared.dataloaders) do
+    plan.loaders[i] = plain(c, ckpt_content.name("dl_state_dict", i) .. ".bin")
+    loader_position.from_state(loader, plan.loaders[i])
+    if ckpt_content.sampler(loader) then plan.samplers[i] = plain(c, ckpt_content.name("sampler", i) .. ".bin") end
+  end
+  for i in ipairs(accelerator._checkpointing.custom) do
+    plan.custom[i] = plain(c, ("custom_checkpoint_%d.bin"):format(i - 1))
+  end
+  if record.scaler then plan.scaler = plain(c, "scaler.bin") end
+  plan.random = random.take(accelerator, function(rank) return plain(c, ("random_states_%d.bin"):format(rank)) end,
+    accelerator.project_configuration.save_on_each_node and accelerator.num_processes or record.world.num_processes)
+  if record.accumulation.pending then
+    plan.gradients = gradients.read(accelerator, stored_of(c, "gradients"), function(name, t, offsets)
+      read_into(c, "gradients", name, t, offsets)
+    end, record.accumulation.weighted)
+  end
+  return plan
+end
+
+-- ---- phase 2: into place ----
+
+--- What undoes the steps that were taken, last first.
+local function undo(steps)
+  for i = #steps, 1, -1 do pcall(steps[i]) end
+end
+
+local function apply_states(accelerator, plan, undone)
+  local prepared = accelerator._prepared
+  --- Gives an object a state, and knows how to give it back what it has now.
+  local function load(object, value, ...)
+    local before = object:state_dict()
+    undone[#undone + 1] = function() object:load_state_dict(before) end
+    object:load_state_dict(value, ...)
+  end
+  for i, object in ipairs(accelerator._checkpointing.custom) do load(object, plan.custom[i]) end
+  for i, schedule in ipairs(prepared.schedulers) do
+    local seen, skipped = schedule.seen, schedule.skipped
+    undone[#undone + 1] = function()
+      rawset(schedule, "seen", seen)
+      rawset(schedule, "skipped", skipped)
+    end
+    load(schedule, plan.schedulers[i].state)
+    if #plan.schedulers[i].seen == #seen then rawset(schedule, "seen", plan.schedulers[i].seen) end
+    rawset(schedule, "skipped", plan.schedulers[i].skipped)
+  end
+  for i, optimizer in ipairs(prepared.optimizers) do load(optimizer, plan.optimizers[i], { assign = true }) end
+  if plan.scaler then load(accelerator.scaler, plan.scaler) end
+  for i, loader in ipairs(prepared.dataloaders) do
+    local before = loader:state_dict()
+    undone[#undone + 1] = function() loader:load_state_dict(before) end
+    loader:_restore(plan.loaders[i])
+    local sampler = ckpt_content.sampler(loader)
+    if sampler then load(sampler, plan.samplers[i]) end
+  end
+end
+
+local COUNTS <const> = { applied = "applied", skipped = "skipped", _in_a_row = "in_a_row", step_was_skipped = "left_out" }
+
+--- Phase 2. An error leaves everything as it was, but for models above 256 MiB whose file cannot be read any more since it
+--- was verified.
+---@param accelerator accel.Accelerator
+---@param plan table
+function M.apply(accelerator, plan)
+  local undone, prepared, record = {}, accelerator._prepared, plan.record
+  local ok, why = pcall(function()
+    apply_states(accelerator, plan, undone)
+    local _ <close> = accel.no_grad()
+    for _, entry in ipairs(plan.tensors) do
+      if entry.value then entry.target:copy_(entry.value) else read_into(plan.c, entry.object, entry.name, entry.target) end
+    end
+  end)
+  if not ok then
+    undo(undone)
+    error(why, 0)
+  end
+  for i, optimizer in ipairs(prepared.optimizers) do
+    for key, name in next, COUNTS do rawset(optimizer, key, record.optimizers[i][name]) end
+    optimizer.optimizer:zero_grad()
+  end
+  accelerator._update:discard()
+  local state = accelerator.gradient_state
+  state.step, state.sync_gradients, state.stale = record.accumulation.step, record.accumulation.sync_gradients, false
+  if plan.gradients then gradients.set(accelerator, plan.gradients, record.accumulation.weighted) end
+  random.set(accelerator, plan.random)
+end
+
+return M

@@ -1,0 +1,172 @@
+--- How a run takes itself up again: accel-run --resume (ACCEL_RESUME) has the state loaded as soon as all objects that it is of
+--- are prepared, and SIGTERM or SIGUSR1 has it saved and the program ended with status 75, which asks to be started again.
+--- One of each Accelerator; it is armed where --resume or automatic_checkpoint_naming says where checkpoints lie.
+---
+--- Signals are served between two batches of the loader that trains: there the update is complete, its schedule has
+--- advanced, and the script has done all that it does in a round of its loop. All ranks are told of a signal at the same
+--- step (accel.interrupted), so that they stop at the same batch.
+local accel = require "accel"
+local ckpt_content = require "accel.accelerator.checkpoint_content"
+local class = require "accel.util.class"
+local dist = require "accel.dist"
+local folder = require "accel.accelerator.checkpoint_folder"
+local raise = require "accel.util.raise"
+
+local REQUEUE <const> = 75 -- EX_TEMPFAIL: accel-run passes it on, schedulers put the job back into their queue
+local SIGNALS <const> = { [10] = "SIGUSR1", [15] = "SIGTERM" }
+
+---@class accel.accelerator.Resume
+---@field path string? the checkpoint that was loaded at the start
+---@field found table? { path =, record = } of one that waits for its objects
+local Resume = class("accel.accelerator.Resume")
+
+--- The newest checkpoint of the project: under automatic names, or under names of the script in project_dir.
+local function newest(accelerator)
+  local project = folder.expand(accelerator.project_configuration.project_dir)
+  local best, step, why = nil, -1, nil
+  for _, parent in ipairs { folder.checkpoints(accelerator), project } do
+    local path, reason = folder.newest(accelerator, parent)
+    local c = path and require "accel.ckpt".open(path)
+    if c then
+      local record = c.manifest.state
+      if record and record.objects and record.step > step then best, step = path, record.step end
+      c:close()
+    end
+    why = why or reason
+  end
+  return best, why
+end
+
+--- The checkpoint that --resume names: a folder with one, or with several. A restart looks for a newer one of the project.
+local function find(accelerator, wanted)
+  if wanted == "auto" then return newest(accelerator) end
+  local path = folder.expand(wanted)
+  if (math.tointeger(os.getenv "TORCHELASTIC_RESTART_COUNT") or 0) > 0 and folder.checkpoints(accelerator) then
+    local newer = newest(accelerator)
+    if newer then return newer end
+  end
+  local c, why, code = require "accel.ckpt".open(path)
+  if c then
+    c:close()
+    return path
+  end
+  if code ~= "not_found" then return nil, why end
+  local inside = folder.newest(accelerator, path)
+  return inside, not inside and ("%s is no checkpoint, and has none in it"):format(path) or nil
+end
+
+local function look(self, wanted)
+  local accelerator = self.accelerator
+  local found = require "accel.accelerator.checkpoint_write".of_main(accelerator, "--resume", function()
+    local path, why = find(accelerator, wanted)
+    if not path then return { why = why or "there is no checkpoint" } end
+    local c = assert(require "accel.ckpt".open(path))
+    local record = c.manifest.state
+    c:close()
+    return { path = path, record = record }
+  end)
+  if found.path then
+    self.found = found
+  elseif wanted ~= "auto" then
+    raise("accel-run --resume %s: %s", wanted, found.why)
+  elseif accelerator.is_main_process then
+    io.stderr:write("accel: --resume auto: ", found.why, "; the run starts from the beginning\n")
+  end
+end
+
+---@param accelerator accel.Accelerator
+function Resume:init(accelerator)
+  self.accelerator, self.moved = accelerator, false
+  local wanted, project = os.getenv "ACCEL_RESUME", accelerator.project_configuration
+  if wanted == "" then wanted = nil end
+  local restarted = (math.tointeger(os.getenv "TORCHELASTIC_RESTART_COUNT") or 0) > 0
+  if project.project_dir == nil then
+    if wanted == "auto" and not restarted then
+      raise "accel-run --resume auto looks in project_dir/checkpoints; give accel.Accelerator a project_dir"
+    end
+    if wanted == nil or wanted == "auto" then return end
+  elseif not wanted and not project.automatic_checkpoint_naming then
+    return
+  end
+  accelerator.gradient_state.resume = self
+  self.armed = project.project_dir ~= nil
+  if self.armed then accel.on_interrupt "requeue" end
+  if wanted then look(self, wanted) end
+end
+
+-- ---- loading ----
+
+--- Loads the checkpoint once all objects that it is of are there.
+function Resume:objects_came()
+  local found = self.found
+  if not found or #require "accel.accelerator.checkpoint_load".absent(found.record, self.accelerator) > 0 then return end
+  self.found = nil
+  self.accelerator:_load(found.path)
+  self.path, self.moved = found.path, false
+  if self.accelerator.is_main_process then
+    io.stderr:write(("accel: resumed from %s: step %d, epoch %d\n"):format(found.path, found.record.step,
+      found.record.epoch))
+  end
+end
+
+--- The checkpoint that load_state(dir) need not load, since --resume has; nil otherwise.
+---@param dir string?
+---@return string?
+function Resume:loaded_already(dir)
+  if not self.path or self.moved then return nil end
+  if dir ~= nil and folder.expand(dir) ~= self.path then
+    self.accelerator:_warn(("load_state: accel-run --resume has loaded %s; %s is not loaded"):format(self.path, dir))
+  end
+  return self.path
+end
+
+--- The script loads a state by itself.
+function Resume:explicit() self.found = nil end
+
+-- ---- signals ----
+
+--- A backward: the loop that is under way is one that trains.
+function Resume:trains()
+  self.moved = true
+  if self.armed then self.training = self.accelerator.gradient_state.active_dataloader end
+end
+
+--- The signal that asks to save and stop, as all ranks know it; nil without one.
+local function asked()
+  if accel.step_count() == 0 then return nil end
+  local on, signal = accel.interrupted()
+  local number = on and SIGNALS[signal] and signal or 0
+  if dist.get_num_nodes() > 1 then -- ranks of one machine agree without a message
+    local t = accel.tensor({ number }, { dtype = "i64", device = "cpu" })
+    dist.all_reduce(t, "max")
+    number = t:item()
+  end
+  return number > 0 and number or nil
+end
+
+local function stop(self, signal)
+  local accelerator = self.accelerator
+  local path = accelerator:_save(nil, false, true)
+  if accelerator.is_main_process then
+    io.stderr:write(("accel: %s: stopped at step %d, saved in %s; status %d asks to be started again with --resume auto\n")
+      :format(SIGNALS[signal], ckpt_content.step(accelerator), path, REQUEUE))
+  end
+  accelerator:end_training()
+  os.exit(REQUEUE, true)
+end
+
+--- Before a prepared loader hands out a batch.
+---@param loader accel.accelerator.DataLoader
+---@param first boolean of a pass
+function Resume:before_batch(loader, first)
+  if first and self.found then
+    raise("%s cannot be resumed: the first pass begins, and of its objects these were not prepared or registered: %s",
+      self.found.path, table.concat(require "accel.accelerator.checkpoint_load".absent(self.found.record,
+      self.accelerator), ", "))
+  end
+  if self.training ~= loader then return end
+  local signal = asked()
+  if signal then stop(self, signal) end
+end
+
+return Resume
