@@ -37,6 +37,8 @@ static const struct {
     {"repl", "repl", APP_REPL, "a prompt for Lua, on one process or on every rank; :help tells more there", NULL},
     {"help", "help [TOPIC]", APP_TOPICS, "the reference and the guides: an op, a module, a class, an option, a word", NULL},
     {"ckpt", "ckpt ACTION ...", APP_TOOL, "checkpoints: ls, show, verify, diff, prune", "ckpt"},
+    {"merge-weights", "merge-weights DIR OUT", APP_TOOL, "a sharded checkpoint's weights as whole safetensors files",
+     "merge_weights"},
     {"bench", "bench [NAME...]", APP_BENCH, "speed beside PyTorch and others, measured here; see bench --help", NULL},
     {"env", "env", APP_ENV, "versions, devices, optional parts, and every ACCEL_* parameter", NULL},
     {APP_FRONT_WORD, APP_FRONT_WORD, APP_FRONT, NULL, NULL},

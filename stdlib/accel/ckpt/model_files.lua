@@ -113,10 +113,11 @@ end
 --- Writes a state into a folder, which is made: model.safetensors, or shards and their index where max_shard_size asks for
 --- several. Of tensors that are the same bytes the first is written. Weights of an earlier save in the folder are replaced:
 --- all files are written beside them first, so that a full disk leaves them as they are. Returns the names of the files;
---- or nil, message, code.
+--- or nil, message, code. With read, the tensors of state have no values (meta); read(name) gives them, or nil, message, code, when
+--- their file is written, so that memory holds one file.
 ---@param dir string
 ---@param state table<string, accel.Tensor> ordered
----@param opts {max_shard_size: integer|string?, metadata: table<string, string>?, index_metadata: table?}
+---@param opts {max_shard_size: integer|string?, metadata: table<string, string>?, index_metadata: table?, read: function?}
 ---@return string[]?, string?, string?
 function M.save(dir, state, opts)
   local parts = M.split(state, opts.max_shard_size and M.parse_size(opts.max_shard_size) or math.maxinteger)
@@ -136,7 +137,10 @@ function M.save(dir, state, opts)
     files[#files + 1], written[file] = file, true
     for _, name in ipairs(names) do
       if not alias[name] then
-        tensors[name], map[name], total = state[name], file, total + bytes_of(state[name])
+        local t = state[name]
+        if opts.read then t, message, code = opts.read(name) end
+        if not t then return nil, message, code end
+        tensors[name], map[name], total = t, file, total + bytes_of(t)
       end
     end
     done, message, code = accel.save(temporary .. "/" .. file, tensors, opts.metadata or { format = "pt" })

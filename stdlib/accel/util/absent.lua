@@ -17,7 +17,7 @@ local ROWS <const> = {
     [[FullyShardedDataParallelPlugin FullyShardedDataParallel FSDP FSDP2 FSDPModule fully_shard fsdp_plugin
       MixedPrecisionPolicy ShardingStrategy StateDictType ZeroRedundancyOptimizer save_fsdp_model load_fsdp_model
       save_fsdp_optimizer load_fsdp_optimizer merge_fsdp_weights enable_fsdp_ram_efficient_loading
-      disable_fsdp_ram_efficient_loading ensure_weights_retied accel-run#to-fsdp2 accel-run#merge-weights]] },
+      disable_fsdp_ram_efficient_loading ensure_weights_retied accel-run#to-fsdp2]] },
   { "sharding by DeepSpeed's options",
     "accelerator:prepare(model) copies a model to every rank; clipping and accumulation are accelerator:clip_grad_norm_ "
       .. "and gradient_accumulation_steps",
