@@ -212,5 +212,13 @@ unsigned char *aci_heap_base(const ac_world *w, int local_rank);
 /* Bytes of every heap that this rank maps; 0: there are none. */
 size_t aci_heap_span(const ac_world *w);
 ac_status aci_heap_make(int *fd, ac_err *e); /* for the launcher: an empty heap */
+/* Uses of the mapping beside the world's and the pool's. foreign: of another rank's heap, which then stays mapped when the world
+ * is closed. */
+void aci_heap_maps_hold(aci_heap_maps *h, bool foreign);
+void aci_heap_maps_let_go(aci_heap_maps *h, bool foreign);
+bool aci_heap_maps_closed(aci_heap_maps *h);           /* was the world closed? */
+_Atomic(void *) *aci_heap_maps_left(aci_heap_maps *h); /* shared.c's list */
+/* shared.c: gives back what all members let go of; all: whatever others hold. */
+void aci_shared_sweep(aci_heap_maps *h, bool all);
 
 #endif

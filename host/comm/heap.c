@@ -35,6 +35,10 @@ struct aci_heap_maps {
   size_t end; /* all that was ever handed out lies below */
   range *free;
   _Atomic size_t used;
+  /* memory that several ranks hold (shared.c) */
+  _Atomic int foreign; /* uses of other ranks' heaps */
+  _Atomic bool closed;
+  _Atomic(void *) left;
 };
 
 ac_status aci_heap_make(int *fd, ac_err *e) {
@@ -229,7 +233,9 @@ void aci_heap_maps_close(ac_world *w) {
   aci_heap_maps *h = w->heap;
   if (h == NULL) return;
   w->heap = NULL;
-  for (int i = 0; i < h->n; i++) {
+  atomic_store(&h->closed, true);
+  aci_shared_sweep(h, true);
+  for (int i = 0; i < h->n && atomic_load(&h->foreign) == 0; i++) {
     if (i == h->me) continue;
     munmap(h->base[i], h->span);
     h->base[i] = NULL;
@@ -256,3 +262,16 @@ size_t aci_heap_span(const ac_world *w) { return w->heap == NULL ? 0 : w->heap->
 size_t ac_world_heap_bytes(const ac_world *w) {
   return w->heap == NULL ? 0 : atomic_load_explicit(&w->heap->used, memory_order_relaxed);
 }
+
+void aci_heap_maps_hold(aci_heap_maps *h, bool foreign) {
+  atomic_fetch_add(&h->refs, 1);
+  if (foreign) atomic_fetch_add(&h->foreign, 1);
+}
+
+void aci_heap_maps_let_go(aci_heap_maps *h, bool foreign) {
+  if (foreign) atomic_fetch_sub(&h->foreign, 1);
+  heap_release(h);
+}
+
+bool aci_heap_maps_closed(aci_heap_maps *h) { return atomic_load(&h->closed); }
+_Atomic(void *) *aci_heap_maps_left(aci_heap_maps *h) { return &h->left; }

@@ -125,6 +125,13 @@ AC_API int ac_group_rank(const ac_group *g);
 AC_API int ac_group_size(const ac_group *g);
 AC_API int ac_group_global_rank(const ac_group *g, int group_rank); /* -1: out of range */
 
+/* Are all members on one machine, with memory that they all map? */
+AC_API bool ac_group_shares_memory(const ac_group *g);
+/* Collective: memory of the CPU that all members read and write, undefined at first. It is taken from the member `owner` (a
+ * group rank) and counts as its own alone; it goes when no member holds it any more. Members order their reads and writes by
+ * collectives. UNSUPPORTED where they share no memory. */
+AC_API ac_status ac_group_shared_storage(ac_group *g, size_t bytes, int owner, const char *site, ac_storage **out, ac_err *e);
+
 /* ---- collectives ---- */
 /* Runs it; returns when the buffers may be used. INVALID, DTYPE for what is wrong on this rank alone; MISMATCH, PEER, TIMEOUT
  * for what concerns others: after these the world is aborted and every later call says the same. */

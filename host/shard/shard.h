@@ -1,0 +1,43 @@
+/* Which rank holds what: the part of sharding that needs the insides of tensors. Policies, units and their order are
+ * stdlib/accel/shard, which reaches this through bindings/lac_shard.c.
+ *
+ *   boxes.c      a range of a row-major tensor as boxes, for checkpoints
+ *   gathered.c   storage that is there only between unshard and reshard
+ *   bind.c       a parameter moves into the memory of its unit */
+#ifndef ACI_SHARD_SHARD_H
+#define ACI_SHARD_SHARD_H
+#include "accel/op.h"
+#include "accel/tensor.h"
+
+/* ---- boxes.c ---- */
+typedef struct aci_box {
+  int64_t at;    /* where its first element lies in the range, from 0: boxes lie there one behind the other */
+  int64_t count; /* elements */
+  int64_t offset[AC_MAX_DIMS], shape[AC_MAX_DIMS];
+} aci_box;
+enum { ACI_MAX_BOXES = 2 * AC_MAX_DIMS - 1 };
+/* The boxes whose elements, in row-major order and one box behind the other, are [from, from + count) of a tensor of this
+ * shape: as few as there can be, at most 2 * ndim - 1 (1 where ndim is 0). Returns how many; 0 for an empty range. The range
+ * lies in the tensor. */
+int aci_boxes(int ndim, const int64_t *shape, int64_t from, int64_t count, aci_box out[ACI_MAX_BOXES]);
+
+/* ---- gathered.c ---- */
+/* Makes the bytes be there (aci_gathered_set), or fails. */
+typedef ac_status (*aci_gather_fn)(void *user, ac_err *e);
+/* Storage of a unit's whole parameters. It has bytes between aci_gathered_set(s, bytes) and aci_gathered_set(s, NULL); used
+ * without them, it calls gather inside a backward, and is an error elsewhere that names the unit. ctx outlives the calls of
+ * its ops; free_fn(user) when the storage goes. On failure user stays the caller's. */
+ac_status aci_gathered_new(ac_ctx *c, ac_device *d, size_t bytes, const char *unit, aci_gather_fn gather, void *user,
+                           void (*free_fn)(void *), ac_storage **out, ac_err *e);
+/* bytes (as large, on the same device) are retained; NULL gives them up. Its version does not change. */
+ac_status aci_gathered_set(ac_storage *s, ac_storage *bytes, ac_err *e);
+bool aci_gathered_is(const ac_storage *s);      /* made here? */
+bool aci_gathered_there(const ac_storage *s);   /* has it bytes? */
+bool aci_gathered_written(const ac_storage *s); /* did an op write to it since its bytes were set? */
+
+/* ---- bind.c ---- */
+/* t, a leaf or a plain tensor, from now on lies contiguously in s from element `offset`: same identity, shape, dtype. What was
+ * taken from it before (views, saved tensors) keeps the old memory. INVALID where it does not fit. */
+ac_status aci_tensor_bind(ac_tensor *t, ac_storage *s, int64_t offset, ac_err *e);
+
+#endif

@@ -1,0 +1,108 @@
+--- Where parameters lie in a flat unit and what of it each rank holds: arithmetic on shapes alone, so that memory of a
+--- sharded model is known before there is one (estimate), for our own layout as for that of torch's FSDP. Used by
+--- units (unit.lua) and by whoever asks what a model will take.
+---
+--- A flat unit holds tensors one behind the other, each at a multiple of `align` elements, and is cut into `world` equal
+--- parts; zeros fill the gaps and the end.
+local buckets = require "accel.dist.buckets"
+
+local M = {}
+
+--- Our units are cut at multiples of so many elements.
+M.CUT = 256
+
+--- Lays tensors out.
+---@param numels integer[]
+---@param world integer ranks that share the unit
+---@param align integer elements
+---@param cut integer each rank's part is a multiple of so many elements
+---@return {offsets: integer[], used: integer, count: integer, part: integer} offsets from 0; used: end of the last tensor
+function M.layout(numels, world, align, cut)
+  local offsets, at = {}, 0
+  for i, n in ipairs(numels) do
+    at = (at + align - 1) // align * align
+    offsets[i], at = at, at + n
+  end
+  local step = world * cut
+  local count = (at + step - 1) // step * step
+  return { offsets = offsets, used = at, count = count, part = count // world }
+end
+
+--- Our layout of elements of `size` bytes each.
+function M.unit(numels, world, size) return M.layout(numels, world, buckets.ALIGN // size, M.CUT) end
+
+--- The layout of FSDP 1 with original parameters: tensors at multiples of 16 bytes, the whole a multiple of the ranks.
+function M.fsdp1(numels, world, size) return M.layout(numels, world, math.max(1, 16 // size), 1) end
+
+--- What of tensor i of a layout lies in a rank's part: the first and the last element, from 0; nil for none.
+---@param layout table
+---@param numels integer[]
+---@param i integer
+---@param rank integer
+---@return integer? first
+---@return integer? last
+function M.held(layout, numels, i, rank)
+  local from = math.max(0, rank * layout.part - layout.offsets[i])
+  local to = math.min(numels[i], (rank + 1) * layout.part - layout.offsets[i])
+  if from < to then return from, to - 1 end
+end
+
+--- The extents that a rank holds of a tensor cut along its first dimension, as FSDP 2 does; padded: what all reserve.
+---@param shape integer[]
+---@param world integer
+---@param rank integer
+---@return integer[] shape
+---@return integer[] padded
+function M.dim0(shape, world, rank)
+  local own, padded = { table.unpack(shape) }, { table.unpack(shape) }
+  local rows = shape[1] or 1
+  local each = (rows + world - 1) // world
+  own[1], padded[1] = math.max(0, math.min(each, rows - rank * each)), each
+  return own, padded
+end
+
+--- Bytes that each of `world` ranks holds between two steps, by the part of training: parameters, gradients and states
+--- of an optimizer with `states` tensors per parameter; gathered: of the largest unit, while it computes.
+---@param units table[] of accel.shard.policy, with params
+---@param world integer
+---@param cut {parameters: boolean, gradients: boolean, optimizer: boolean} which of them are sharded
+---@param states? integer 2, as Adam's
+---@return {parameters: integer, gradients: integer, optimizer: integer, gathered: integer}
+function M.estimate(units, world, cut, states)
+  local out = { parameters = 0, gradients = 0, optimizer = 0, gathered = 0 }
+  for _, unit in ipairs(units) do
+    for _, list in ipairs(M.kinds(unit.params)) do
+      local size, numels = list[1]:element_size(), {}
+      for i, p in ipairs(list) do numels[i] = p:numel() end
+      local plan = M.unit(numels, world, size)
+      local whole, part = plan.count * size, plan.part * size
+      out.parameters = out.parameters + (cut.parameters and part or whole)
+      if list.learns then
+        out.gradients = out.gradients + (cut.gradients and part or whole)
+        out.optimizer = out.optimizer + (states or 2) * (cut.optimizer and part or whole)
+      end
+      if cut.parameters then out.gathered = math.max(out.gathered, whole) end
+    end
+  end
+  return out
+end
+
+--- Parameters of a unit by what may lie in one flat tensor: dtype, device, and whether they learn. In the order in which
+--- each kind first comes.
+---@param params accel.Tensor[]
+---@return table[] lists with fields dtype, device, learns
+function M.kinds(params)
+  local lists, of = {}, {}
+  for i, p in ipairs(params) do
+    local key = ("%s %s %s"):format(p.dtype, p.device, p.requires_grad)
+    local list = of[key]
+    if not list then
+      list = { dtype = p.dtype, device = tostring(p.device), learns = p.requires_grad, at = {} }
+      of[key], lists[#lists + 1] = list, list
+    end
+    list[#list + 1], list.at[#list.at + 1] = p, i
+  end
+  return lists
+end
+
+return M
