@@ -64,6 +64,9 @@ aci_owner_state aci_owner_look(const char *folder, int part);
 void aci_ckpt_sweep(const char *parent, const char *keep);
 /* Removes a folder with all below it; links are removed, not followed. MANIFEST.json goes last. */
 ac_status aci_ckpt_remove_tree(const char *path, ac_err *e);
+/* Removes a committed one. It takes its name away first: what is left of it when the machine stops is no damaged checkpoint, but rubbish
+ * that the next save removes. */
+ac_status aci_ckpt_discard(const char *path, ac_err *e);
 /* NAME.tmp-<16 hex digits>: the length of NAME, else 0. mark: ".tmp-" or ".old-". */
 size_t aci_ckpt_base_of(const char *name, const char *mark);
 void aci_ckpt_new_id(char id[ACI_CKPT_ID]);

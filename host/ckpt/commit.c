@@ -249,7 +249,7 @@ static ac_status commit_all(ac_ckpt_save *s, aci_manifest *m, ac_err *e) {
     s->committed = true; /* from here on it is there, whatever else happens */
     st = aci_sync_folder(s->parent, e);
     remove_file(aci_ckpt_join(s->path, "owner-0.lock"), NULL);
-    if (st == AC_OK && old != NULL) aci_ckpt_remove_tree(old, NULL);
+    if (st == AC_OK && old != NULL) aci_ckpt_discard(old, NULL);
     if (st == AC_OK) aci_ckpt_sweep(s->parent, s->folder);
   }
   free(old);

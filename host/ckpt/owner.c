@@ -187,6 +187,25 @@ ac_status aci_ckpt_remove_tree(const char *path, ac_err *e) {
   return aci_io_error(e, path, "cannot remove", err != 0 ? err : errno);
 }
 
+ac_status aci_ckpt_discard(const char *path, ac_err *e) {
+  char id[ACI_CKPT_ID];
+  int rc;
+  size_t n = strlen(path);
+  if (aci_ckpt_base_of(path, ".tmp-") > 0) return aci_ckpt_remove_tree(path, e);
+  char *gone = malloc(n + 32);
+  if (gone == NULL) return AC_FAIL(e, OOM, "no memory to remove a checkpoint");
+  if (aci_ckpt_base_of(path, ".old-") > 0) n = aci_ckpt_base_of(path, ".old-");
+  aci_ckpt_new_id(id);
+  snprintf(gone, n + 32, "%.*s.tmp-%s", (int)n, path, id);
+  ac_status st = AC_OK;
+  ACI_AGAIN(rc, rename(path, gone));
+  if (rc != 0) st = aci_io_error(e, path, "cannot remove", errno);
+  if (st == AC_OK) st = aci_sync_folder_of(path, e); /* before any file of it goes */
+  if (st == AC_OK) st = aci_ckpt_remove_tree(gone, e);
+  free(gone);
+  return st;
+}
+
 /* May this temporary folder go? One of ours, none of whose writers lives. */
 static bool left_over(const char *path) {
   struct stat sb;
@@ -232,7 +251,7 @@ void aci_ckpt_sweep(const char *parent, const char *keep) {
     char *path = aci_ckpt_join(parent, x->d_name);
     if (path != NULL && (keep == NULL || strcmp(path, keep) != 0) && left_over(path) &&
         (tmp > 0 || replaced(parent, x->d_name, old)))
-      aci_ckpt_remove_tree(path, NULL);
+      aci_ckpt_discard(path, NULL);
     free(path);
   }
   closedir(d);

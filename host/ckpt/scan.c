@@ -118,21 +118,6 @@ ac_status ac_ckpt_scan(const char *parent, ac_ckpt_list *out, ac_err *e) {
   return st;
 }
 
-/* Takes its name away first: what is left of it when the machine stops is no damaged checkpoint but rubbish that the next save removes. */
-static ac_status remove_one(const char *path, ac_err *e) {
-  char id[ACI_CKPT_ID];
-  const size_t n = strlen(path) + 32;
-  char *gone = malloc(n);
-  if (gone == NULL) return AC_FAIL(e, OOM, "no memory to remove a checkpoint");
-  aci_ckpt_new_id(id);
-  snprintf(gone, n, "%s.tmp-%s", path, id);
-  ac_status st = AC_OK;
-  if (rename(path, gone) != 0) st = aci_io_error(e, path, "cannot remove", errno);
-  if (st == AC_OK) st = aci_ckpt_remove_tree(gone, e);
-  free(gone);
-  return st;
-}
-
 ac_status ac_ckpt_prune(const char *parent, int keep, ac_ckpt_list *out, ac_err *e) {
   ac_ckpt_list all;
   int whole = 0, cap = 0;
@@ -144,7 +129,7 @@ ac_status ac_ckpt_prune(const char *parent, int keep, ac_ckpt_list *out, ac_err 
   for (int i = 0; i < all.n && whole > keep && st == AC_OK; i++) {
     ac_ckpt_entry *x = &all.entry[i];
     if (x->status != AC_CKPT_OK || x->number < 0) continue;
-    st = remove_one(x->path, e);
+    st = aci_ckpt_discard(x->path, e);
     if (st == AC_OK) {
       st = append(out, &cap, *x, e);
       *x = (ac_ckpt_entry){0};
