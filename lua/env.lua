@@ -34,6 +34,8 @@ return function(lua_dir)
   end
   row("devices", "%s", table.concat(list, ", "))
   row("onednn", "%s", f.onednn or "absent: own matrix products only")
+  local yaml, no_yaml = accel.yaml.available()
+  row("yaml", "%s", yaml and "libyaml" or "absent: " .. no_yaml)
   row("mpi", "%s", f.mpi or "absent: backend mpi cannot be used (Debian: libopenmpi-dev)")
   for name, d in accel.pairs(f.devices) do
     if name ~= "cpu" and name ~= "meta" then row(name, "%s%s", d.count == 0 and "absent: " or "", d.state) end

@@ -125,6 +125,24 @@ function accel.json.encode(value, opts) end
 ---@return table list
 function accel.json.array(list) end
 
+accel.yaml = {}
+
+---The document of a YAML text, in tables that keep what was written: { kind = "scalar", text =, style = "plain", "quoted" or
+---"block" }, { kind = "list", ... } or { kind = "map", { key =, line =, column =, value = }, ... }, each with line and column.
+---What is malformed, over the bounds (1 MiB, 64 levels, 100000 nodes) or has keys twice is nil, message, "parse".
+---example: accel.yaml.decode("a: 010")[1].value.text --> "010"
+---@param text string
+---@return table? node
+---@return string? message
+---@return string? code
+function accel.yaml.decode(text) end
+
+---Whether YAML can be read here: the build and the machine have libyaml.
+---example: type(accel.yaml.available()) --> "boolean"
+---@return boolean
+---@return string? message
+function accel.yaml.available() end
+
 ---A value as bytes, for other processes and machines: nil, booleans, integers and floats (kept apart, every bit),
 ---strings, tables with what they share and cycles, tensors (dtype, shape and values), ordered tables, arrays and
 ---null of accel.json. Equal data gives equal bytes. Anything else raises and is named by its way, `.a.b[3]`. With

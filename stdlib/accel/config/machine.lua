@@ -1,0 +1,93 @@
+--- What a launch asks this machine: GPUs, cores, ports, an mpirun. The answers that a caller gives stand in their place.
+local accel = require "accel"
+
+local M = {}
+
+local function read(path)
+  local file = io.open(path, "rb")
+  if not file then return nil end
+  local text = file:read "a"
+  file:close()
+  return text
+end
+
+--- Physical cores that we may use: threads of one core count once.
+local function cores()
+  local seen, n = {}, 0
+  local usable = accel.features().cpus
+  for _, name in ipairs(accel.listdir "/sys/devices/system/cpu" or {}) do
+    local siblings = name:find "^cpu%d+$" and read(("/sys/devices/system/cpu/%s/topology/thread_siblings_list"):format(name))
+    if siblings and not seen[siblings] then
+      seen[siblings] = true
+      n = n + 1
+    end
+  end
+  return n > 0 and math.min(n, usable) or usable
+end
+
+--- Whether something listens on a TCP port here, by the kernel's own table.
+function M.port_in_use(port)
+  local hex = (":%04X"):format(port)
+  for _, path in ipairs { "/proc/net/tcp", "/proc/net/tcp6" } do
+    for line in (read(path) or ""):gmatch "[^\n]+" do
+      local at, state = line:match "^%s*%d+: %x+(:%x%x%x%x) %S+ (%x%x)"
+      if at == hex and state == "0A" then return true end
+    end
+  end
+  return false
+end
+
+--- A port that nothing listens on, above those that are handed out to connections.
+local function free_port()
+  for port = 61000, 65535 do
+    if not M.port_in_use(port) then return port end
+  end
+  return 0
+end
+
+local MAKERS <const> = { { "Open MPI", "Open MPI" }, { "Intel", "Intel" }, { "mvapich", "MVAPICH" }, { "HYDRA", "MPICH" } }
+
+--- Who made the mpirun on PATH; nil: there is none.
+local function mpi()
+  for folder in (os.getenv "PATH" or ""):gmatch "[^:]+" do
+    local program = folder .. "/mpirun"
+    local file = io.open(program, "rb")
+    if file then
+      file:close()
+      local pipe = io.popen(("'%s' --version 2>&1"):format((program:gsub("'", "'\\''"))))
+      local text = pipe and pipe:read "a" or ""
+      if pipe then pipe:close() end
+      for _, maker in ipairs(MAKERS) do
+        if text:find(maker[1], 1, true) then return maker[2] end
+      end
+    end
+  end
+end
+
+local ASKED <const> = {
+  gpus = function() return accel.features().devices.cuda and accel.features().devices.cuda.count or 0 end,
+  fp8 = function() return false end,
+  cores = cores,
+  free_port = function() return free_port end,
+  port_in_use = function() return M.port_in_use end,
+  mpi = mpi,
+  cwd = function() return os.getenv "PWD" or "." end,
+  interpreter = function() return (accel.process.program()) or "accel-run" end,
+}
+
+--- A machine of which each answer is found when it is asked for first.
+---@param given? table
+---@return accel.config.Machine
+function M.complete(given)
+  local machine = {}
+  for key, value in next, given or {} do machine[key] = value end
+  return setmetatable(machine, { __index = function(t, key)
+    local ask = ASKED[key]
+    if not ask then return nil end
+    local value = ask()
+    rawset(t, key, value)
+    return value
+  end })
+end
+
+return M
