@@ -15,6 +15,8 @@ local accelerator = { Accelerator = true, PartialState = true, AcceleratorState 
   LocalSGD = true, set_seed = true, synchronize_rng_states = true, get_logger = true, skip_first_batches = true,
   find_executable_batch_size = true, AutocastKwargs = true, DistributedDataParallelKwargs = true,
   GradScalerKwargs = true, InitProcessGroupKwargs = true, KwargsHandler = true, ProfileKwargs = true,
+  FullyShardedDataParallelPlugin = true, DeepSpeedPlugin = true, MegatronLMPlugin = true, TorchDynamoPlugin = true,
+  ParallelismConfig = true,
   DataLoaderConfiguration = true, ProjectConfiguration = true, GradientAccumulationPlugin = true, GeneralTracker = true,
   AcceleratedOptimizer = true, AcceleratedScheduler = true, TensorInformation = true, ComputeEnvironment = true,
   CustomDtype = true, DDPCommunicationHookType = true, DistributedType = true, DynamoBackend = true, LoggerType = true,

@@ -82,8 +82,7 @@ local MOST_NAMES <const> = 4
 
 require("configs_load")(T, config)
 require("configs_launch")(T, config)
-local ok, plugins = pcall(require, "configs_plugins")
-if ok then plugins(T, config) end
+require("configs_plugins")(T, config)
 
 for _, reason in ipairs(T.reasons) do
   local names = T.listed[reason]

@@ -14,40 +14,38 @@ local ROWS <const> = {
   -- Accelerate: plugins and what belongs to them
   { "sharding of models: FSDP, ZeRO",
     "accelerator:prepare(model) copies a model to every rank, as DistributedDataParallel does",
-    [[FullyShardedDataParallelPlugin FullyShardedDataParallel FSDP FSDP2 FSDPModule fully_shard fsdp_plugin
+    [[FullyShardedDataParallel FSDP FSDP2 FSDPModule fully_shard fsdp_plugin
       MixedPrecisionPolicy ShardingStrategy StateDictType ZeroRedundancyOptimizer save_fsdp_model load_fsdp_model
       save_fsdp_optimizer load_fsdp_optimizer merge_fsdp_weights enable_fsdp_ram_efficient_loading
       disable_fsdp_ram_efficient_loading ensure_weights_retied accel-run#to-fsdp2]] },
   { "sharding by DeepSpeed's options",
     "accelerator:prepare(model) copies a model to every rank; clipping and accumulation are accelerator:clip_grad_norm_ "
       .. "and gradient_accumulation_steps",
-    [[DeepSpeedPlugin DeepSpeed deepspeed_plugin deepspeed_plugins HfDeepSpeedConfig DummyOptim DummyScheduler
-      DeepSpeedEngineWrapper DeepSpeedOptimizerWrapper DeepSpeedSchedulerWrapper DeepSpeedSequenceParallelConfig
+    [[DeepSpeed deepspeed_plugin deepspeed_plugins DummyOptim DummyScheduler
+      DeepSpeedEngineWrapper DeepSpeedOptimizerWrapper DeepSpeedSchedulerWrapper
       get_active_deepspeed_plugin map_pytorch_optim_to_deepspeed GatheredParameters
       deepspeed_required deepspeed_ulysses_dl_adapter get_deepspeed_plugin select_deepspeed_plugin]] },
   { "Megatron-LM", "accelerator:prepare(model) copies a model to every rank",
-    [[MegatronLMPlugin megatron_lm_plugin MegatronEngine MegatronLMDummyScheduler MegatronLMDummyDataLoader
+    [[megatron_lm_plugin MegatronEngine MegatronLMDummyScheduler MegatronLMDummyDataLoader
       MegatronLMOptimizerWrapper MegatronLMSchedulerWrapper AbstractTrainStep BertTrainStep GPTTrainStep T5TrainStep
       avg_losses_across_data_parallel_group gather_across_data_parallel_groups add_model_config_to_megatron_parser]] },
   { "tensor parallelism", "accelerator:prepare(model) copies a model to every rank",
-    [[TensorParallel TorchTensorParallelPlugin TorchTensorParallelConfig torch_tp_plugin DTensor distribute_tensor
+    [[TensorParallel TorchTensorParallelPlugin torch_tp_plugin DTensor distribute_tensor
       parallelize_module ColwiseParallel RowwiseParallel SequenceParallel]] },
   { "a mesh of parallelisms", "ranks are data-parallel; accel.dist.new_group makes groups of them",
-    [[ParallelismConfig parallelism_config DeviceMesh init_device_mesh tensor_parallel_rank data_parallel_rank
+    [[parallelism_config DeviceMesh init_device_mesh tensor_parallel_rank data_parallel_rank
       data_parallel_shard_rank pipeline_parallel_rank context_parallel_rank]] },
   { "context parallelism", "accel.checkpoint and flash attention make long sequences fit on one rank",
-    "TorchContextParallelConfig ContextParallel context_parallel" },
+    "ContextParallel context_parallel" },
   { "pipeline parallelism", "accelerator:split_between_processes shares the inputs of inference out to ranks",
     "prepare_pippy PipelineParallel" },
   { "compilation", "ops are native code already: call the model as it is",
-    [[TorchDynamoPlugin dynamo_plugin dynamo_backend compile compile_regions has_compiled_regions is_compiled_module
+    [[dynamo_plugin dynamo_backend compile compile_regions has_compiled_regions is_compiled_module
       jit Module#compile]] },
   { "fp8 by TransformerEngine", 'there are mixed_precision = "bf16" and "fp16"',
-    [[TERecipeKwargs convert_model apply_fp8_autowrap contextual_fp8_autocast has_transformer_engine_layers
+    [[convert_model apply_fp8_autowrap contextual_fp8_autocast has_transformer_engine_layers
       check_fp8_capability]] },
-  { "fp8 by torchao", 'there are mixed_precision = "bf16" and "fp16"', "AORecipeKwargs" },
-  { "fp8 by MS-AMP", 'there are mixed_precision = "bf16" and "fp16"', "MSAMPRecipeKwargs" },
-  { "fp8", 'there are mixed_precision = "bf16" and "fp16"', "FP8RecipeKwargs fp8" },
+  { "fp8", 'there are mixed_precision = "bf16" and "fp16"', "fp8" },
   { false, "accelerator:save_state(folder) and accelerator:load_state(folder) do it",
     "save_accelerator_state load_accelerator_state" },
   { false, "accelerator:save_model(model, folder) writes tied tensors once", "clean_state_dict_for_safetensors" },

@@ -8,12 +8,12 @@ local says = ranks.fails
 local modules = { "accelerator", "nn", "optim", "data", "dist", "models", "metrics", "text", "amp", "autograd", "util" }
 
 -- what is read raises, at the script's line, with what to use
-says("accel.DeepSpeedPlugin is not in accel yet (sharding by DeepSpeed's options); accelerator:prepare(model)",
-  function() return accel.DeepSpeedPlugin {} end)
+says("accel.DummyOptim is not in accel yet (sharding by DeepSpeed's options); accelerator:prepare(model)",
+  function() return accel.DummyOptim {} end)
 says('there is no accel.init_empty_weights here; modules made inside `local _ <close> = accel.device "meta"`',
   function() return accel.init_empty_weights() end)
-says("accel.accelerator.FullyShardedDataParallelPlugin is not in accel yet (sharding of models", function()
-  return accel.accelerator.FullyShardedDataParallelPlugin
+says("accel.accelerator.FullyShardedDataParallel is not in accel yet (sharding of models", function()
+  return accel.accelerator.FullyShardedDataParallel
 end)
 says("there is no accel.nn.DataParallel here; accelerator:prepare(model)", function() return accel.nn.DataParallel end)
 says("there is no accel.optim.LBFGS here", function() return accel.optim.LBFGS end)
@@ -48,7 +48,7 @@ assert(accel.nn[1] == nil and accel.optim[true] == nil)
 
 -- as it is written, in any case, with what stands before it
 for _, name in ipairs { "FSDP", "fsdp", "tracker", "Tracker", "save_accelerator_state", "Accelerator:profile",
-  "accelerate.utils.DeepSpeedPlugin", "torch.nn.DataParallel", "accel-run launch", "launch", "config", "test" } do
+  "accelerate.utils.DummyOptim", "torch.nn.DataParallel", "accel-run launch", "launch", "config", "test" } do
   assert(absent.explain(name), name)
 end
 assert(absent.explain "accel-run launch":find("accel-run --num-processes", 1, true))

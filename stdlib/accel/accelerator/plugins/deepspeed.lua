@@ -1,0 +1,153 @@
+--- DeepSpeedPlugin: sharding and offloading in DeepSpeed's words, from fields, from a DeepSpeed configuration, or from both.
+local HfDeepSpeedConfig = require "accel.accelerator.plugins.deepspeed_config".HfDeepSpeedConfig
+local base = require "accel.accelerator.plugins.base"
+local environment = require "accel.accelerator.environment"
+local class = require "accel.util.class"
+local options = require "accel.util.options"
+local raise = require "accel.util.raise"
+
+local M = { HfDeepSpeedConfig = HfDeepSpeedConfig }
+
+local none <const> = options.none
+local WHO <const> = "DeepSpeedPlugin"
+local ENV <const> = "ACCELERATE_DEEPSPEED_"
+
+--- Fields and where they stand in a DeepSpeed configuration, in the order in which messages name them.
+local PLACES <const> = {
+  { "gradient_accumulation_steps", "gradient_accumulation_steps" },
+  { "gradient_clipping", "gradient_clipping" },
+  { "zero_stage", "zero_optimization.stage" },
+  { "offload_optimizer_device", "zero_optimization.offload_optimizer.device" },
+  { "offload_param_device", "zero_optimization.offload_param.device" },
+  { "offload_param_nvme_path", "zero_optimization.offload_param.nvme_path" },
+  { "offload_optimizer_nvme_path", "zero_optimization.offload_optimizer.nvme_path" },
+  { "zero3_save_16bit_model", "zero_optimization.stage3_gather_16bit_weights_on_model_save" },
+}
+
+--- ZeRO stages 0 to 3. What is not given comes from the environment (ACCELERATE_DEEPSPEED_...), as a launch with deepspeed_config sets
+--- it; hf_ds_config is a table, the path of DeepSpeed's JSON, JSON text, or that in base64. deepspeed_config holds what came of it.
+--- example: accel.accelerator.DeepSpeedPlugin { zero_stage = 3 }.deepspeed_config.zero_optimization.stage --> 3
+---@class accel.accelerator.DeepSpeedPlugin : accel.accelerator.Plugin
+---@field deepspeed_config table
+local DeepSpeed = base.extend(WHO, {
+  { "hf_ds_config", none, ENV .. "CONFIG_FILE", "text" },
+  { "gradient_accumulation_steps", none, "ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "text" },
+  { "gradient_clipping", none, "ACCELERATE_GRADIENT_CLIPPING", "text" },
+  { "zero_stage", 2, ENV .. "ZERO_STAGE", "int" },
+  { "is_train_batch_min", true },
+  { "offload_optimizer_device", "none", ENV .. "OFFLOAD_OPTIMIZER_DEVICE", "text" },
+  { "offload_param_device", "none", ENV .. "OFFLOAD_PARAM_DEVICE", "text" },
+  { "offload_optimizer_nvme_path", "none", ENV .. "OFFLOAD_OPTIMIZER_NVME_PATH", "text" },
+  { "offload_param_nvme_path", "none", ENV .. "OFFLOAD_PARAM_NVME_PATH", "text" },
+  { "zero3_init_flag", none },
+  { "zero3_save_16bit_model", none },
+  { "transformer_moe_cls_names", none },
+  { "enable_msamp", false },
+  { "msamp_opt_level", "O1" },
+  { "deepspeed_config", none },
+})
+M.DeepSpeedPlugin = DeepSpeed
+
+--- A number in place of its digits; "auto" and other words stay.
+local function numbers(self)
+  local steps, clip = self.gradient_accumulation_steps, self.gradient_clipping
+  if steps == nil then steps = "auto" end
+  self.gradient_accumulation_steps = type(steps) == "string" and steps:find "^%d+$" and math.tointeger(tonumber(steps)) or steps
+  if clip == nil then clip = "auto" end
+  if type(clip) == "string" and clip ~= "auto" then
+    local value = tonumber(clip)
+    if not value then raise("%s: gradient_clipping: could not convert '%s' to a number", WHO, clip) end
+    clip = value + 0.0
+  end
+  self.gradient_clipping = clip
+end
+
+--- Keys that a configuration file gave beside DeepSpeed's own are errors: they would have no effect.
+local function refuse_fields(self)
+  local fields = environment.get "ACCELERATE_CONFIG_DS_FIELDS"
+  if not fields or not environment.get(ENV .. "CONFIG_FILE") then return end
+  local names = {}
+  for i, place in ipairs(PLACES) do names[i] = place[1] end
+  names[#names + 1] = "mixed_precision"
+  for field in fields:gmatch "[^,]+" do
+    for _, name in ipairs(names) do
+      if field == name then
+        raise("%s: with `deepspeed_config_file` these keys of the configuration mean nothing: [%s]; say them in %s, or leave it out",
+          WHO, table.concat(names, ", "), tostring(self.hf_ds_config))
+      end
+    end
+  end
+end
+
+local function from_file(self)
+  local config = HfDeepSpeedConfig(self.hf_ds_config)
+  if config.config.gradient_accumulation_steps == nil then config.config.gradient_accumulation_steps = 1 end
+  if config.config.zero_optimization == nil then raise("%s: the DeepSpeed config has no ZeRO optimization config (zero_optimization)", WHO) end
+  refuse_fields(self)
+  local values = {}
+  for _, place in ipairs(PLACES) do values[place[2]] = self[place[1]] end
+  for _, place in ipairs(PLACES) do config:fill(place[2], values, false) end
+  config:set_stage_and_offload()
+  for _, place in ipairs(PLACES) do
+    local value = config:get_value(place[2])
+    if value ~= nil and value ~= "auto" then self[place[1]] = value end
+  end
+  return config
+end
+
+local function offload(device, path) return { device = device, nvme_path = device == "nvme" and path or nil } end
+
+local function from_fields(self)
+  return HfDeepSpeedConfig {
+    train_batch_size = "auto", train_micro_batch_size_per_gpu = "auto",
+    gradient_accumulation_steps = self.gradient_accumulation_steps,
+    gradient_clipping = self.gradient_clipping ~= false and self.gradient_clipping or nil,
+    zero_optimization = {
+      stage = self.zero_stage,
+      offload_optimizer = offload(self.offload_optimizer_device, self.offload_optimizer_nvme_path),
+      offload_param = offload(self.offload_param_device, self.offload_param_nvme_path),
+      stage3_gather_16bit_weights_on_model_save = self.zero3_save_16bit_model,
+    },
+  }
+end
+
+function DeepSpeed:init(...)
+  base.Plugin.init(self, ...)
+  numbers(self)
+  if self.zero3_save_16bit_model == nil then
+    self.zero3_save_16bit_model = environment.get(ENV .. "ZERO3_SAVE_16BIT_MODEL") == "true"
+  end
+  local given = self.hf_ds_config
+  if given ~= nil and not class.isinstance(given, HfDeepSpeedConfig) then self.hf_ds_config = from_file(self)
+  elseif given == nil then self.hf_ds_config = from_fields(self) end
+  self.deepspeed_config = self.hf_ds_config.config
+  self.deepspeed_config.steps_per_print = math.huge
+  local zero3 = self.hf_ds_config:is_zero3()
+  if self.zero3_init_flag == nil then self.zero3_init_flag = base.read(WHO, ENV .. "ZERO3_INIT", "bool", zero3) end
+  self.zero3_init_flag = self.zero3_init_flag and zero3 -- means nothing at other stages
+end
+
+--- Fills what the configuration leaves "auto" by values of dotted keys ({ ["optimizer.params.lr"] = 1e-3 }). A key without a value is
+--- an error; with must_match (true unless given) so is a key that says something else than the value.
+--- example: local p = accel.accelerator.DeepSpeedPlugin { hf_ds_config = { train_batch_size = "auto",
+---   zero_optimization = { stage = 2 } } } p:deepspeed_config_process { train_batch_size = 8 } return
+---   p.deepspeed_config.train_batch_size --> 8
+---@param values table<string, any>
+---@param opts? {must_match: boolean?}
+function DeepSpeed:deepspeed_config_process(values, opts)
+  local o = options("deepspeed_config_process", opts, { must_match = true })
+  self.hf_ds_config:process(values, o.must_match)
+end
+
+--- The value of a dotted key of the DeepSpeed configuration.
+--- example: accel.accelerator.DeepSpeedPlugin({}):get_value "zero_optimization.stage" --> 2
+---@param key string
+---@param default? any
+function DeepSpeed:get_value(key, default) return self.hf_ds_config:get_value(key, default) end
+
+--- Whether parameters are sharded from the start: at stage 3 with zero3_init_flag.
+--- example: accel.accelerator.DeepSpeedPlugin({ zero_stage = 3 }):is_zero3_init_enabled() --> true
+---@return boolean
+function DeepSpeed:is_zero3_init_enabled() return self.zero3_init_flag end
+
+return M

@@ -1,0 +1,186 @@
+--- HfDeepSpeedConfig: DeepSpeed's own configuration, a table or a JSON file, and the filling of what it leaves "auto". Used by
+--- DeepSpeedPlugin.
+local accel = require "accel"
+local class = require "accel.util.class"
+local raise = require "accel.util.raise"
+local read_json = require "accel.util.read_json"
+local scalar = require "accel.config.scalar"
+
+local M = {}
+
+--- A configuration of DeepSpeed: a table, the path of a JSON file, JSON text, or that in base64.
+--- example: accel.accelerator.HfDeepSpeedConfig({ zero_optimization = { stage = 3 } }):is_zero3() --> true
+---@class accel.accelerator.HfDeepSpeedConfig
+---@field config table
+local HfDeepSpeedConfig = class "accel.accelerator.HfDeepSpeedConfig"
+M.HfDeepSpeedConfig = HfDeepSpeedConfig
+
+local function copy(value)
+  if type(value) ~= "table" then return value end
+  local out = setmetatable({}, getmetatable(value))
+  for key, item in next, value do out[key] = copy(item) end
+  return out
+end
+
+local DIGITS <const> = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+
+--- Bytes of base64 of the kind for addresses; nil for text that is none.
+local function base64(text)
+  local plain = text:gsub("%+", "-"):gsub("/", "_"):gsub("=+$", "")
+  if #plain == 0 or plain:find "[^%w_-]" then return nil end
+  local out, bits, n = {}, 0, 0
+  for c in plain:gmatch "." do
+    bits, n = (bits << 6 | DIGITS:find(c, 1, true) - 1) & 0xffffff, n + 6
+    if n >= 8 then
+      n = n - 8
+      out[#out + 1] = string.char(bits >> n & 0xff)
+    end
+  end
+  return table.concat(out)
+end
+
+local function decoded(text)
+  local ok, value = pcall(accel.json.decode, text)
+  return ok and type(value) == "table" and value or nil
+end
+
+local function from_text(text)
+  local value = text:find "^%s*{" and decoded(text)
+  if value then return value end
+  local message, code
+  value, message, code = read_json(text)
+  if value then return value end
+  if code ~= "not_found" then raise("DeepSpeed's configuration: %s", message) end
+  local bytes = base64(text)
+  value = bytes and decoded(bytes)
+  if not value then
+    raise("expected the path of a deepspeed config that exists, a table, or JSON in base64; got %s", text)
+  end
+  return value
+end
+
+---@param given string|table
+function HfDeepSpeedConfig:init(given)
+  self.config = type(given) == "table" and copy(given) or from_text(given)
+  self:set_stage_and_offload()
+end
+
+--- What the stage and the devices of offloading are; read again after `auto` was filled.
+function HfDeepSpeedConfig:set_stage_and_offload()
+  local stage = self:get_value("zero_optimization.stage", -1)
+  self._stage = math.type(stage) == "integer" and stage or -1
+  self._offload = false
+  if self._stage >= 2 then
+    for _, key in ipairs { "offload_optimizer", "offload_param" } do
+      local device = self:get_value(("zero_optimization.%s.device"):format(key))
+      if device == "cpu" or device == "nvme" then self._offload = true end
+    end
+  end
+end
+
+--- The table that holds the last part of a dotted key, and that part; nil where it is not there.
+--- example: local c = accel.accelerator.HfDeepSpeedConfig { a = { b = 2 } } local t, k = c:find_config_node "a.b" return t[k] --> 2
+---@param key string
+---@return table? node
+---@return string last
+function HfDeepSpeedConfig:find_config_node(key)
+  local node, last = self.config, key
+  for part, rest in key:gmatch "([^.]+)(%.?)" do
+    if rest == "" then
+      last = part
+      break
+    end
+    node = type(node) == "table" and node[part] or nil
+  end
+  return type(node) == "table" and node or nil, last
+end
+
+--- The value of a dotted key; the default where there is none.
+--- example: accel.accelerator.HfDeepSpeedConfig({ a = { b = 2 } }):get_value("a.c", 7) --> 7
+---@param key string
+---@param default? any
+function HfDeepSpeedConfig:get_value(key, default)
+  local node, last = self:find_config_node(key)
+  local value = node and node[last]
+  if value == nil or value == accel.json.null then return default end
+  return value
+end
+
+--- Whether a dotted key holds something that counts as true, as false. A key that is not there is neither.
+--- example: accel.accelerator.HfDeepSpeedConfig({ fp16 = { enabled = true } }):is_true "fp16.enabled" --> true
+---@param key string
+function HfDeepSpeedConfig:is_true(key)
+  local value = self:get_value(key)
+  return value ~= nil and value ~= false and value ~= 0
+end
+
+--- Whether a dotted key is there and holds false or 0.
+--- example: accel.accelerator.HfDeepSpeedConfig({}):is_false "fp16.enabled" --> false
+---@param key string
+function HfDeepSpeedConfig:is_false(key)
+  local value = self:get_value(key)
+  return value ~= nil and (value == false or value == 0)
+end
+
+--- Whether optimizer states and gradients are sharded: stage 2.
+--- example: accel.accelerator.HfDeepSpeedConfig({ zero_optimization = { stage = 2 } }):is_zero2() --> true
+---@return boolean
+function HfDeepSpeedConfig:is_zero2() return self._stage == 2 end
+
+--- Whether parameters are sharded, too: stage 3.
+--- example: accel.accelerator.HfDeepSpeedConfig({ zero_optimization = { stage = 2 } }):is_zero3() --> false
+---@return boolean
+function HfDeepSpeedConfig:is_zero3() return self._stage == 3 end
+
+--- Whether something of stages 2 and 3 is offloaded to the CPU or to nvme.
+--- example: accel.accelerator.HfDeepSpeedConfig({}):is_offload() --> false
+---@return boolean
+function HfDeepSpeedConfig:is_offload() return self._offload end
+
+--- Fills one key where it says "auto": from values by dotted key. Returns nothing, or "absent" where there is no value for it, or the
+--- text of a mismatch where it says something else and must_match.
+---@return string? how
+---@return string? text
+function HfDeepSpeedConfig:fill(key, values, must_match)
+  local node, last = self:find_config_node(key)
+  if not node then return nil end
+  if node[last] == "auto" then
+    if values[key] == nil then return "absent" end
+    node[last] = values[key]
+  elseif must_match and node[last] ~= nil and values[key] ~= nil and node[last] ~= values[key] then
+    return "mismatch", ("- ds %s=%s vs arg %s=%s"):format(last, scalar.python_text(node[last]), key,
+      scalar.python_text(values[key]))
+  end
+  return nil
+end
+
+--- Fills every "auto" from values by dotted key. What has no value is an error that names all such keys; so is, with must_match, what
+--- differs from a value.
+---@param values table<string, any>
+---@param must_match boolean
+function HfDeepSpeedConfig:process(values, must_match)
+  local absent, mismatches = {}, {}
+  local function walk(prefix, node)
+    for key, value in accel.pairs(node) do
+      if type(key) == "string" and type(value) == "table" then
+        walk(prefix .. key .. ".", value)
+      elseif type(key) == "string" then
+        local how, text = self:fill(prefix .. key, values, must_match)
+        if how == "absent" then absent[#absent + 1] = "`" .. prefix .. key .. "`" end
+        if how == "mismatch" then mismatches[#mismatches + 1] = text end
+      end
+    end
+  end
+  walk("", self.config)
+  if #absent > 0 then
+    raise("%s not found in the values given: say %s without \"auto\" in the DeepSpeed config, or give it",
+      table.concat(absent, ", "), #absent > 1 and "them" or "it")
+  end
+  if #mismatches > 0 then
+    raise("correct these values of the DeepSpeed config, which differ from those given, or set them to \"auto\":\n%s",
+      table.concat(mismatches, "\n"))
+  end
+  self:set_stage_and_offload()
+end
+
+return M

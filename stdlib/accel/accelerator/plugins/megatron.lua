@@ -1,0 +1,70 @@
+--- MegatronLMPlugin: tensor, pipeline, context and expert parallelism in Megatron-LM's words.
+local base = require "accel.accelerator.plugins.base"
+local options = require "accel.util.options"
+
+local M = {}
+
+local none <const> = options.none
+
+local FIELDS <const> = {
+  { "tp_degree", 1, "int" }, { "pp_degree", 1, "int" }, { "use_custom_fsdp", false, "bool" },
+  { "overlap_cpu_optimizer_d2h_h2d", false, "bool" }, { "no_load_optim", false, "bool" }, { "eod_mask_loss", false, "bool" },
+  { "no_save_optim", false, "bool" }, { "optimizer_cpu_offload", false, "bool" },
+  { "use_precision_aware_optimizer", false, "bool" }, { "decoder_last_pipeline_num_layers", none, "int" },
+  { "recompute_granularity", "full", "text" }, { "recompute_method", "uniform", "text" }, { "recompute_num_layers", 1, "int" },
+  { "attention_backend", true, "bool" }, { "expert_model_parallel_size", 1, "int" }, { "context_parallel_size", 2, "int" },
+  { "attention_dropout", 0.0, "float" }, { "hidden_dropout", 0.0, "float" }, { "attention_softmax_in_fp32", true, "bool" },
+  { "expert_tensor_parallel_size", 1, "int" }, { "calculate_per_token_loss", true, "bool" },
+  { "use_rotary_position_embeddings", true, "bool" }, { "num_micro_batches", 1, "int" }, { "gradient_clipping", 1.0, "float" },
+  { "sequence_parallelism", false, "bool" }, { "recompute_activations", false, "bool" },
+  { "use_distributed_optimizer", false, "bool" },
+  -- these have no variable
+  { "pipeline_model_parallel_split_rank", none }, { "num_layers_per_virtual_pipeline_stage", none },
+  { "is_train_batch_min", true }, { "train_iters", none }, { "train_samples", none },
+  { "weight_decay_incr_style", "constant" }, { "start_weight_decay", none }, { "end_weight_decay", none },
+  { "lr_decay_style", "linear" }, { "lr_decay_iters", none }, { "lr_decay_samples", none }, { "lr_warmup_iters", none },
+  { "lr_warmup_samples", none }, { "lr_warmup_fraction", none }, { "min_lr", 0 }, { "consumed_samples", none },
+  { "no_wd_decay_cond", none }, { "scale_lr_cond", none }, { "lr_mult", 1.0 }, { "megatron_dataset_flag", false },
+  { "seq_length", none }, { "encoder_seq_length", none }, { "decoder_seq_length", none }, { "tensorboard_dir", none },
+  { "set_all_logging_options", false }, { "eval_iters", 100 }, { "eval_interval", 1000 }, { "return_logits", false },
+  { "custom_train_step_class", none }, { "custom_train_step_kwargs", none }, { "custom_model_provider_function", none },
+  { "custom_prepare_model_function", none }, { "custom_megatron_datasets_provider_function", none },
+  { "custom_get_batch_function", none }, { "custom_loss_function", none }, { "other_megatron_args", none },
+  { "DDP_impl", none }, { "megatron_lm_default_args", none },
+}
+
+for _, f in ipairs(FIELDS) do
+  if f[3] then f[3], f[4] = "MEGATRON_LM_" .. f[1]:upper(), f[3] end
+end
+
+--- Sizes of the mesh and the training options of Megatron-LM; context_parallel_size is 2 unless told otherwise, as in Accelerate. What
+--- is not given comes from the environment (MEGATRON_LM_...), as a launch with megatron_lm_config sets it. megatron_lm_default_args is
+--- the same in Megatron's names.
+--- example: accel.accelerator.MegatronLMPlugin { tp_degree = 4 }.megatron_lm_default_args.tensor_model_parallel_size --> 4
+---@class accel.accelerator.MegatronLMPlugin : accel.accelerator.Plugin
+local Megatron = base.extend("MegatronLMPlugin", FIELDS)
+M.MegatronLMPlugin = Megatron
+
+--- Megatron's name of a field, where it differs.
+local NAMES <const> = { tp_degree = "tensor_model_parallel_size", pp_degree = "pipeline_model_parallel_size",
+  sequence_parallelism = "sequence_parallel", gradient_clipping = "clip_grad" }
+--- Fields that Megatron is told of.
+local TOLD <const> = [[tp_degree pp_degree pipeline_model_parallel_split_rank num_layers_per_virtual_pipeline_stage DDP_impl
+  use_distributed_optimizer sequence_parallelism gradient_clipping num_micro_batches consumed_samples no_wd_decay_cond
+  scale_lr_cond lr_mult megatron_dataset_flag eval_iters eval_interval use_custom_fsdp no_load_optim eod_mask_loss no_save_optim
+  optimizer_cpu_offload overlap_cpu_optimizer_d2h_h2d use_precision_aware_optimizer decoder_last_pipeline_num_layers
+  recompute_granularity recompute_method recompute_num_layers attention_backend expert_model_parallel_size
+  context_parallel_size attention_dropout hidden_dropout attention_softmax_in_fp32 expert_tensor_parallel_size
+  calculate_per_token_loss use_rotary_position_embeddings]]
+
+function Megatron:init(...)
+  base.Plugin.init(self, ...)
+  self.DDP_impl = self.use_distributed_optimizer and "local" or "torch"
+  local told = {}
+  for field in TOLD:gmatch "%S+" do told[NAMES[field] or field] = self[field] end
+  told.tensorboard_dir = self.tensorboard_dir
+  for key, value in next, self.other_megatron_args or {} do told[key] = value end
+  self.megatron_lm_default_args = told
+end
+
+return M

@@ -1,0 +1,88 @@
+--- ParallelismConfig: the sizes of the mesh of ranks, and how its dimensions work (TorchTensorParallelConfig and its like).
+local base = require "accel.accelerator.plugins.base"
+local check = require "accel.util.check"
+local options = require "accel.util.options"
+local raise = require "accel.util.raise"
+
+local M = {}
+
+local none <const> = options.none
+local ENV <const> = "PARALLELISM_CONFIG_"
+
+--- How tensor parallelism works. enable_async_tp is accepted.
+--- example: accel.accelerator.TorchTensorParallelConfig({}).enable_async_tp --> false
+---@class accel.accelerator.TorchTensorParallelConfig : accel.accelerator.Plugin
+M.TorchTensorParallelConfig = base.extend("TorchTensorParallelConfig", { { "enable_async_tp", false } })
+
+--- How keys and values travel in context parallelism: "allgather" or "alltoall".
+--- example: accel.accelerator.TorchContextParallelConfig({}).cp_comm_strategy --> "allgather"
+---@class accel.accelerator.TorchContextParallelConfig : accel.accelerator.Plugin
+M.TorchContextParallelConfig = base.extend("TorchContextParallelConfig",
+  { { "cp_comm_strategy", "allgather", ENV .. "CP_COMM_STRATEGY", "text" } }, {
+    cp_comm_strategy = function(who, name, value) return check.word(who, name, value, { "allgather", "alltoall" }) end,
+  })
+
+--- How sequence parallelism works: the length of sequences where it is fixed, and which attention is used.
+--- example: accel.accelerator.DeepSpeedSequenceParallelConfig({}).sp_attn_implementation --> "sdpa"
+---@class accel.accelerator.DeepSpeedSequenceParallelConfig : accel.accelerator.Plugin
+local Sequence = base.extend("DeepSpeedSequenceParallelConfig", {
+  { "sp_seq_length", none, ENV .. "SP_SEQ_LENGTH", "int" },
+  { "sp_seq_length_is_variable", true, ENV .. "SP_SEQ_LENGTH_IS_VARIABLE", "bool" },
+  { "sp_attn_implementation", "sdpa", ENV .. "SP_ATTN_IMPLEMENTATION", "text" },
+})
+M.DeepSpeedSequenceParallelConfig = Sequence
+
+local ATTENTION <const> = { flash_attention_2 = true, flash_attention_3 = true, sdpa = true }
+
+function Sequence:init(...)
+  base.Plugin.init(self, ...)
+  if not self.sp_seq_length_is_variable and self.sp_seq_length == nil then
+    raise "DeepSpeedSequenceParallelConfig: sequences of one length (sp_seq_length_is_variable = false) need sp_seq_length"
+  end
+  local name = self.sp_attn_implementation
+  if not ATTENTION[name] and not name:find("flash-attn", 1, true) then
+    raise("DeepSpeedSequenceParallelConfig: sp_attn_implementation must be flash_attention_2, flash_attention_3 or sdpa, got '%s'", name)
+  end
+end
+
+local SIZES <const> = { "dp_replicate_size", "dp_shard_size", "tp_size", "cp_size", "sp_size" }
+
+--- Sizes of the dimensions dp_replicate, dp_shard, cp, sp and tp of the mesh of ranks; their product is the number of ranks. What is
+--- not given comes from the environment (PARALLELISM_CONFIG_...), as a launch with parallelism_config sets it.
+--- example: accel.accelerator.ParallelismConfig({ dp_shard_size = 2, tp_size = 2 }).total_size --> 4
+---@class accel.accelerator.ParallelismConfig : accel.accelerator.Plugin
+---@field total_size integer ranks in all
+---@field non_dp_size integer tp_size * cp_size * sp_size
+---@field data_parallel_size integer dp_replicate_size * dp_shard_size
+local Parallelism = base.extend("ParallelismConfig", {
+  { "dp_replicate_size", 1, ENV .. "DP_REPLICATE_SIZE", "int" }, { "dp_shard_size", 1, ENV .. "DP_SHARD_SIZE", "int" },
+  { "tp_size", 1, ENV .. "TP_SIZE", "int" }, { "cp_size", 1, ENV .. "CP_SIZE", "int" },
+  { "cp_backend", "torch", ENV .. "CP_BACKEND", "text" }, { "sp_size", 1, ENV .. "SP_SIZE", "int" },
+  { "sp_backend", "deepspeed", ENV .. "SP_BACKEND", "text" },
+  { "tp_handler", none }, { "cp_handler", none }, { "sp_handler", none },
+  { "total_size", none }, { "non_dp_size", none }, { "data_parallel_size", none },
+}, {
+  cp_backend = function(who, name, value) return check.word(who, name, value, { "torch" }) end,
+  sp_backend = function(who, name, value) return check.word(who, name, value, { "deepspeed" }) end,
+})
+M.ParallelismConfig = Parallelism
+
+function Parallelism:init(...)
+  base.Plugin.init(self, ...)
+  local who = "ParallelismConfig"
+  for _, key in ipairs(SIZES) do check.positive(who, key, self[key]) end
+  if self.cp_size > 1 and self.sp_size > 1 then
+    raise("%s: cp_size and sp_size are %d and %d; a sequence is shared out in one way", who, self.cp_size, self.sp_size)
+  end
+  if (self.tp_size > 1 or self.cp_size > 1) and self.dp_replicate_size > 1 and self.dp_shard_size == 1 then
+    raise("%s: tp_size or cp_size above 1 with dp_replicate_size above 1 need dp_shard_size above 1, too", who)
+  end
+  if self.tp_size > 1 then self.tp_handler = self.tp_handler or M.TorchTensorParallelConfig {} end
+  if self.cp_size > 1 then self.cp_handler = self.cp_handler or M.TorchContextParallelConfig {} end
+  if self.sp_size > 1 then self.sp_handler = self.sp_handler or Sequence {} end
+  self.data_parallel_size = self.dp_replicate_size * self.dp_shard_size
+  self.non_dp_size = self.tp_size * self.cp_size * self.sp_size
+  self.total_size = self.data_parallel_size * self.non_dp_size
+end
+
+return M
