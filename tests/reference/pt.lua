@@ -6,7 +6,6 @@ local accel = require "accel"
 local here = arg[0]:match "^(.*)/[^/]*$" or "."
 package.path = here .. "/?.lua;" .. package.path
 local raw = require "raw"
-local lfs = require "lfs"
 local dir = arg[1] or here .. "/pt"
 local passed, failed = 0, 0
 
@@ -165,12 +164,12 @@ local readable = { ["memo_index.pt"] = true, ["memo_bomb.pt"] = true }
 
 local function descriptors()
   local n = 0
-  for name in lfs.dir "/proc/self/fd" do n = n + (name:find "^%d" and 1 or 0) end
+  for _, name in ipairs(accel.listdir "/proc/self/fd") do n = n + (name:find "^%d" and 1 or 0) end
   return n
 end
 local function children()
   local list = ""
-  for task in lfs.dir "/proc/self/task" do
+  for _, task in ipairs(accel.listdir "/proc/self/task") do
     list = list .. (task:find "^%d" and raw.read("/proc/self/task/" .. task .. "/children") or "")
   end
   return list
@@ -178,7 +177,9 @@ end
 local function peak() return tonumber((raw.read "/proc/self/status":match "VmHWM:%s*(%d+)")) end
 local function marked(mark)
   for _, place in ipairs { ".", dir, dir .. "/refuse", "/tmp", os.getenv "HOME" or "." } do
-    if lfs.attributes(place .. "/" .. mark) then return place end
+    for _, name in ipairs(accel.listdir(place) or {}) do
+      if name == mark then return place end
+    end
   end
 end
 

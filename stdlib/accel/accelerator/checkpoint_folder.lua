@@ -1,6 +1,6 @@
 --- Where checkpoints of an Accelerator lie: their names, what automatic naming makes of them, the newest one. Only the main
 --- process looks; the others are told. Used by checkpoint.lua and resume.lua.
-local lfs = require "lfs"
+local accel = require "accel"
 local check = require "accel.util.check"
 local raise = require "accel.util.raise"
 
@@ -20,7 +20,6 @@ end
 ---@return string
 function M.parent(path) return path:match "^(.*)/[^/]*$" or "." end
 
-
 --- The folder of the checkpoints that are named automatically; nil without a project_dir.
 ---@param accelerator accel.Accelerator
 ---@return string?
@@ -34,8 +33,7 @@ end
 ---@return integer
 function M.greatest(parent)
   local most = -1
-  if lfs.attributes(parent, "mode") ~= "directory" then return most end
-  for name in lfs.dir(parent) do
+  for _, name in ipairs(accel.listdir(parent) or {}) do
     local n = math.tointeger(tonumber(name:match "^checkpoint_(%d+)$"))
     if n and n > most then most = n end
   end
@@ -62,7 +60,9 @@ function M.to_save(accelerator, given, always)
     raise "save_state: automatic_checkpoint_naming needs a project_dir: accel.Accelerator { project_dir = ... }"
   end
   local path = ("%s/checkpoint_%d"):format(parent, project.iteration)
-  if lfs.attributes(path) then
+  local there = io.open(path, "rb")
+  if there then
+    there:close()
     raise("save_state: %s exists already; load_state() goes on behind it, or set "
       .. "accelerator.project_configuration.iteration = %d", path, M.greatest(parent) + 1)
   end
@@ -84,7 +84,7 @@ end
 ---@return string? path
 ---@return string? why
 function M.newest(accelerator, parent)
-  if lfs.attributes(parent, "mode") ~= "directory" then return nil, parent .. " is no folder" end
+  if not accel.listdir(parent) then return nil, parent .. " is no folder" end
   local path, skipped, code = require "accel.ckpt".newest(parent)
   if not path then return nil, code and skipped or parent .. " has no checkpoint" end
   tell(accelerator, skipped)
@@ -101,7 +101,7 @@ function M.to_load(accelerator, given)
       raise("load_state: the folder must be a string, got %s", check.shown(given))
     end
     local path = M.expand(given)
-    if lfs.attributes(path, "mode") ~= "directory" then raise("load_state: %s is no folder", path) end
+    if not accel.listdir(path) then raise("load_state: %s is no folder", path) end
     return path
   end
   if not accelerator.project_configuration.automatic_checkpoint_naming then
@@ -121,12 +121,9 @@ end
 ---@return string[]
 function M.files(folder, prefix, list)
   prefix, list = prefix or "", list or {}
-  for name in lfs.dir(folder .. "/" .. prefix) do
-    if name ~= "." and name ~= ".." then
-      local path = prefix .. name
-      if lfs.attributes(folder .. "/" .. path, "mode") == "directory" then M.files(folder, path .. "/", list)
-      else list[#list + 1] = path end
-    end
+  for _, name in ipairs(accel.listdir(folder .. "/" .. prefix)) do
+    local path = prefix .. name
+    if accel.listdir(folder .. "/" .. path) then M.files(folder, path .. "/", list) else list[#list + 1] = path end
   end
   table.sort(list)
   return list
