@@ -1,9 +1,10 @@
-/* Files of torch.save for Lua: accel.load of a .pt, and what stdlib's reader of torch.distributed.checkpoint needs
- * (accel.file.core): parts of files, the metadata.
+/* Files of torch.save for Lua: accel.load of a .pt, and what stdlib's reader of
+ * torch.distributed.checkpoint needs (accel.file.core): parts of files, the metadata.
  *
- * dict, OrderedDict and Counter are accel.util.ordered, list, tuple, torch.Size and set arrays, str and bytes strings,
- * None is accel.json.null in a list and absent from a dict, an int beyond 64 bits the string of its digits, a complex
- * {real =, imag =}, a dtype our name of it. What the file shares between places is shared here. */
+ * dict, OrderedDict and Counter are accel.util.ordered, list, tuple, torch.Size and set arrays, str and
+ * bytes strings, None is accel.json.null in a list and absent from a dict, an int beyond 64 bits the string
+ * of its digits, a complex {real =, imag =}, a dtype our name of it. What the file shares between places is
+ * shared here. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -241,7 +242,8 @@ int lac_pt_load(lua_State *L, lac_state *S, const char *path, ac_device *d) {
   return load_tree(L, S, WHOLE, path, 0, UINT64_MAX, d);
 }
 
-/* load_part(path, byte, bytes [, {device =}]) -> the tree of a torch.save stream inside a file; or nil, message, code */
+/* load_part(path, byte, bytes [, {device =}]) -> the tree of a torch.save stream inside a file; or nil,
+ * message, code */
 static int load_part(lua_State *L) {
   static const char *const names[] = {"device", NULL};
   lac_state *S = lac_get(L);

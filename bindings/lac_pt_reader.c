@@ -1,5 +1,6 @@
-/* A state dict in a file of torch.save, one tensor at a time, each with memory of its own: accel.file.core.open_pt, with the
- * methods of accel.open_safetensors. Called by accel.ckpt.weights, for weights that are a pytorch_model.bin. */
+/* A state dict in a file of torch.save, one tensor at a time, each with memory of its own:
+ * accel.file.core.open_pt, with the methods of accel.open_safetensors. Called by accel.ckpt.weights, for
+ * weights that are a pytorch_model.bin. */
 #include <string.h>
 
 #include "core/lac.h"
@@ -139,7 +140,8 @@ static bool push_tensor(lua_State *L, lac_state *S, const ac_pt_tensor *t, ac_de
   return true;
 }
 
-/* file:get(name) -> a contiguous tensor with memory of its own, on the default device; or nil, message, code */
+/* file:get(name) -> a contiguous tensor with memory of its own, on the default device; or nil, message,
+ * code */
 static int get(lua_State *L) {
   lac_state *S = lac_get(L);
   const ac_pt_tensor t = *check_name(L, S, check_self(L, S));
@@ -147,7 +149,8 @@ static int get(lua_State *L) {
   return push_tensor(L, S, &t, ac_ctx_default_device(S->ctx), &e) ? 1 : lac_fail(L, &e);
 }
 
-/* file:read(name, tensor) -> true; or nil, message, code: into a contiguous tensor of the host, of the same dtype and size */
+/* file:read(name, tensor) -> true; or nil, message, code: into a contiguous tensor of the host, of the same
+ * dtype and size */
 static int read_into(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_pt *f = check_self(L, S);

@@ -1,4 +1,5 @@
-/* Sharded safetensors for Lua: accel.file.core.open_sharded, on which accel.open_sharded and accel.load of a folder stand. */
+/* Sharded safetensors for Lua: accel.file.core.open_sharded, on which accel.open_sharded and accel.load of
+ * a folder stand. */
 #include <string.h>
 
 #include "core/lac.h"
@@ -115,7 +116,8 @@ static void check_list(lua_State *L, lac_state *S, int arg, const char *what, in
   }
 }
 
-/* files:get(name [, start, size]): the whole tensor, or the box of size elements from position start (1-based) */
+/* files:get(name [, start, size]): the whole tensor, or the box of size elements from position start
+ * (1-based) */
 static int get(lua_State *L) {
   lac_state *S = lac_get(L);
   const aci_sharded_tensor *t = check_name(L, S, check_self(L, S));

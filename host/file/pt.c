@@ -1,4 +1,5 @@
-/* Files of torch.save: which layout a file has, its values by number, the bytes of its storages. The map of the parts is in pt.h. */
+/* Files of torch.save: which layout a file has, its values by number, the bytes of its storages. The map of
+ * the parts is in pt.h. */
 #include "file/pt.h"
 
 #include <stdarg.h>

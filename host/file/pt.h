@@ -1,25 +1,36 @@
 /* Files of torch.save: what the parts of their reader share. The public face is in accel/file.h.
  *
- *   pt.c           opening (which layout it is), values and storages by number
- *   pt_zip.c       the archive of PyTorch 1.6 and later          pt_zip_entries.c   its directory, entry by entry
- *   pt_legacy.c    the layout before
- *   pt_pickle.c    the opcodes of a pickle, which make values     pt_values.c   values, lists, the check of the finished tree
- *   pt_global.c    the names a pickle may hold and what they make: tags, never calls
- *   pt_tensor.c    dtypes, storages (persistent ids), tensors and their bounds
+ *   pt.c             opening (which layout it is), values and storages by number
+ *   pt_zip.c         the archive of PyTorch 1.6 and later
+ *   pt_zip_entries.c its directory, entry by entry
+ *   pt_legacy.c      the layout before
+ *   pt_pickle.c      the opcodes of a pickle, which make values
+ *   pt_values.c      values, lists, the check of the finished tree
+ *   pt_global.c      the names a pickle may hold and what they make: tags, never calls
+ *   pt_tensor.c      dtypes, storages (persistent ids), tensors and their bounds
  *
  * Rules, by the names that messages use:
- *   format     neither layout, TorchScript, a tar archive, a bare pickle      truncated  ends too early
- *   name       an entry that torch.save does not write, twice, "..", absolute; two top folders
- *   compressed an entry that is not stored as it is, or encrypted             missing    data.pkl or a storage is not there
- *   size       sizes that contradict each other, overlap, leave a hole, or exceed what the file can hold
- *   crc        an entry's CRC-32 differs                                      opcode     one that torch.save has no use for
- *   unknown_global  a name outside the list                                   arguments  of one that is in it
- *   build      of anything but an OrderedDict                                 stack      too few values, no mark, too many
- *   memo       a slot that was never put                                      utf8       a string that is not UTF-8
- *   depth      more than 256 values inside each other                         cycle      a value inside itself
- *   bounds     a tensor that leaves its storage
- * Limits: a pickle of 256 MiB, 16 M values, a stack of 1 M, 4 M memo slots (dense), 256 open marks, strings of 1 MiB, integers of
- * 1024 bytes. A byte of a pickle makes at most one value and names at most one item, which bounds memory and time by its size. */
+ *   format          neither layout, TorchScript, a tar archive, a bare pickle
+ *   truncated       ends too early
+ *   name            an entry that torch.save does not write, twice, "..", absolute; two top folders
+ *   compressed      an entry that is not stored as it is, or encrypted
+ *   missing         data.pkl or a storage is not there
+ *   size            sizes that contradict each other, overlap, leave a hole, or exceed what the file can hold
+ *   crc             an entry's CRC-32 differs
+ *   opcode          one that torch.save has no use for
+ *   unknown_global  a name outside the list
+ *   arguments       of a name that is in it
+ *   build           of anything but an OrderedDict
+ *   stack           too few values, no mark, too many
+ *   memo            a slot that was never put
+ *   utf8            a string that is not UTF-8
+ *   depth           more than 256 values inside each other
+ *   cycle           a value inside itself
+ *   bounds          a tensor that leaves its storage
+ *
+ * Limits: a pickle of 256 MiB, 16 M values, a stack of 1 M, 4 M memo slots (dense), 256 open marks, strings
+ * of 1 MiB, integers of 1024 bytes. A byte of a pickle makes at most one value and names at most one item,
+ * which bounds memory and time by its size. */
 #ifndef ACI_FILE_PT_H
 #define ACI_FILE_PT_H
 #include "accel/file.h"
@@ -108,7 +119,8 @@ ac_status aci_pt_no_memory(ac_err *e, const ac_pt *f);
 /* Doubles *list of `size`-byte elements when n == *cap. */
 ac_status aci_pt_room(ac_err *e, const ac_pt *f, void *list, uint32_t n, uint32_t *cap, size_t size);
 
-/* Opens bytes [begin, begin + bytes) of a file as one of torch.save (the whole file: 0, UINT64_MAX): items of a .distcp file. */
+/* Opens bytes [begin, begin + bytes) of a file as one of torch.save (the whole file: 0, UINT64_MAX): items
+ * of a .distcp file. */
 ac_status aci_pt_open_part(const char *path, uint64_t begin, uint64_t bytes, ac_pt **out, ac_err *e);
 /* A folder's ".metadata" of torch.distributed.checkpoint: a bare pickle of its own list of names. */
 ac_status aci_pt_open_metadata(const char *path, ac_pt **out, ac_err *e);
@@ -122,7 +134,8 @@ const aci_pt_entry *aci_pt_zip_find(const ac_pt *f, const char *name, size_t n);
 ac_status aci_pt_legacy(ac_pt *f, ac_err *e);
 
 /* ---- pickles ---- */
-/* Reads the pickle at bytes [from, n) of `pickle`; *used: where it ends; *cut (may be NULL): whether it does not end within n. */
+/* Reads the pickle at bytes [from, n) of `pickle`; *used: where it ends; *cut (may be NULL): whether it
+ * does not end within n. */
 ac_status aci_pt_pickle(ac_pt *f, size_t from, size_t n, size_t *used, uint32_t *root, bool *cut, ac_err *e);
 /* A new value made at byte `at` of the pickle. */
 ac_status aci_pt_value(ac_pt *f, int kind, size_t at, uint32_t *id, ac_err *e);

@@ -1,6 +1,8 @@
-/* The names that a pickle of torch.save may hold, and what each makes: a value, never a call. Called by pt_pickle.c.
+/* The names that a pickle of torch.save may hold, and what each makes: a value, never a call. Called by
+ * pt_pickle.c.
  *
- * Everything else is refused by name. The names of torch.distributed.checkpoint's metadata count only where that is read. */
+ * Everything else is refused by name. The names of torch.distributed.checkpoint's metadata count only where
+ * that is read. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

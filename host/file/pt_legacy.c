@@ -1,5 +1,6 @@
-/* torch.save before PyTorch 1.6: five pickles (a magic number, 1001, sizes of C types, the tree, the keys of the storages), then of
- * every storage its number of elements, 8 bytes, and its elements, little-endian. Called by pt.c. */
+/* torch.save before PyTorch 1.6: five pickles (a magic number, 1001, sizes of C types, the tree, the keys
+ * of the storages), then of every storage its number of elements, 8 bytes, and its elements, little-endian.
+ * Called by pt.c. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,6 @@
-/* The opcodes of a pickle as data: a stack, a memo, values. Nothing is called; names go to pt_global.c, which knows a short list of
- * them. Called by pt_zip.c, pt_legacy.c and for .metadata of torch.distributed.checkpoint. */
+/* The opcodes of a pickle as data: a stack, a memo, values. Nothing is called; names go to pt_global.c,
+ * which knows a short list of them. Called by pt_zip.c, pt_legacy.c and for .metadata of
+ * torch.distributed.checkpoint. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -323,6 +324,7 @@ static ac_status step(machine *m, int op, ac_err *e) {
 
 static ac_status run(machine *m, uint32_t *root, ac_err *e) {
   m->op = m->i;
+  AC_TRY(aci_pt_room(e, m->f, &m->stack, 0, &m->cap_stack, sizeof *m->stack)); /* never NULL */
   AC_TRY(aci_pt_value(m->f, AC_PT_NONE, m->op, &m->none, e));
   AC_TRY(aci_pt_value(m->f, AC_PT_BOOL, m->op, &m->yes, e));
   AC_TRY(aci_pt_value(m->f, AC_PT_BOOL, m->op, &m->no, e));

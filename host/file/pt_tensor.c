@@ -1,5 +1,6 @@
-/* Dtypes, storages and tensors of a pickle. A tensor is a view of a storage whose bounds are checked here; storages are told apart
- * by their keys and find their bytes later, in pt_zip.c or pt_legacy.c. Called by pt_pickle.c and pt_global.c. */
+/* Dtypes, storages and tensors of a pickle. A tensor is a view of a storage whose bounds are checked here;
+ * storages are told apart by their keys and find their bytes later, in pt_zip.c or pt_legacy.c. Called by
+ * pt_pickle.c and pt_global.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -163,7 +164,8 @@ static ac_status check_bounds(ac_pt *f, size_t at, const ac_pt_tensor *t, const 
   return AC_OK;
 }
 
-/* _rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks[, metadata]); v3 has a dtype before the metadata. */
+/* _rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks[, metadata]); v3 has a dtype
+ * before the metadata. */
 ac_status aci_pt_tensor(ac_pt *f, size_t at, uint32_t args, int version, uint32_t *id, ac_err *e) {
   const ac_pt_value *a = &f->value[args];
   const uint32_t least = version == 3 ? 7 : 6;

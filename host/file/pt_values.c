@@ -1,5 +1,5 @@
-/* The values that a pickle makes: their table, lists of items, and the check of the finished tree. Called by pt_pickle.c and
- * pt_global.c. */
+/* The values that a pickle makes: their table, lists of items, and the check of the finished tree. Called
+ * by pt_pickle.c and pt_global.c. */
 #include <stdlib.h>
 #include <string.h>
 

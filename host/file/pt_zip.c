@@ -1,4 +1,5 @@
-/* The archive of torch.save since PyTorch 1.6: a pickle (data.pkl) and one stored entry per storage (data/<key>). Called by pt.c. */
+/* The archive of torch.save since PyTorch 1.6: a pickle (data.pkl) and one stored entry per storage
+ * (data/<key>). Called by pt.c. */
 #include <stdlib.h>
 #include <string.h>
 

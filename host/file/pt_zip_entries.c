@@ -1,6 +1,6 @@
-/* The directory of a torch.save archive: every entry stored as it is, its local header saying the same, entries side by side from
- * the first byte to the directory, the directory to the end. Nothing lies between them that another reader of the file might take
- * for its content. Called by pt_zip.c. */
+/* The directory of a torch.save archive: every entry stored as it is, its local header saying the same,
+ * entries side by side from the first byte to the directory, the directory to the end. Nothing lies between
+ * them that another reader of the file might take for its content. Called by pt_zip.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -123,7 +123,8 @@ static ac_status split_name(const ac_pt *f, aci_pt_entry *x, const char **root, 
 
 /* ---- one entry ---- */
 
-/* The zip64 field of an entry's extra data gives what the header has no room for, in this order. false: too short. */
+/* The zip64 field of an entry's extra data gives what the header has no room for, in this order. false: too
+ * short. */
 static bool widen(const unsigned char *extra, size_t n, uint64_t *const *wide, int n_wide) {
   const unsigned char *end = extra + n;
   for (const unsigned char *p = extra; end - p >= 4;) {
@@ -146,7 +147,8 @@ static bool widen(const unsigned char *extra, size_t n, uint64_t *const *wide, i
   return true;
 }
 
-/* The local header and what follows the data say what the directory says; `next` is where the entry has to end. */
+/* The local header and what follows the data say what the directory says; `next` is where the entry has to
+ * end. */
 static ac_status check_local(const ac_pt *f, aci_pt_entry *x, uint64_t next, ac_err *e) {
   unsigned char h[LOCAL], *rest;
   const char *whole = x->name; /* still with its folder */
@@ -273,9 +275,11 @@ ac_status aci_pt_zip_directory(ac_pt *f, ac_err *e) {
     x->name_len -= (uint32_t)n_root;
   }
   if (d.n > 1) qsort(f->entry, (size_t)d.n, sizeof *f->entry, by_name);
-  for (uint32_t i = 1; i < f->n_entries; i++)
-    if (by_name(&f->entry[i - 1], &f->entry[i]) == 0)
-      return REFUSE(f->entry[i].header_at, "name", "entry '%s' is there twice",
-                    SHOWN(f->entry[i].name, f->entry[i].name_len));
+  for (uint32_t i = 1; i < f->n_entries; i++) {
+    const aci_pt_entry *x = &f->entry[i - 1], *y = &f->entry[i];
+    if (by_name(x, y) == 0)
+      return REFUSE(x->header_at > y->header_at ? x->header_at : y->header_at, "name",
+                    "entry '%s' is there twice", SHOWN(x->name, x->name_len));
+  }
   return AC_OK;
 }

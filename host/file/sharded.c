@@ -1,5 +1,6 @@
-/* Opening sharded safetensors: which chunks each logical tensor has, and that they tile it. Boxes are read by sharded_read.c.
- * What is allocated is bounded by the entries of the files' headers, which safetensors_read.c has checked. */
+/* Opening sharded safetensors: which chunks each logical tensor has, and that they tile it. Boxes are read
+ * by sharded_read.c. What is allocated is bounded by the entries of the files' headers, which
+ * safetensors_read.c has checked. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,7 +108,8 @@ static uint32_t *place_of(const aci_sharded *s, const char *name) {
   return &s->hash[p];
 }
 
-/* Counts each tensor's chunks in the first walk over all entries, then hands out room for them and fills it in the second. */
+/* Counts each tensor's chunks in the first walk over all entries, then hands out room for them and fills it
+ * in the second. */
 static ac_status gather(aci_sharded *s, ac_err *e) {
   size_t total = 0, dims = 0, at = 0;
   for (int i = 0; i < s->n_files; i++) {

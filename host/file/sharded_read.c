@@ -1,4 +1,5 @@
-/* Reads a box of a sharded tensor: of every chunk the part that lies in the box, row by row. Called through aci_sharded_read. */
+/* Reads a box of a sharded tensor: of every chunk the part that lies in the box, row by row. Called through
+ * aci_sharded_read. */
 #include <stdlib.h>
 #include <string.h>
 

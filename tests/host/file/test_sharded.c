@@ -1,5 +1,5 @@
-/* Sharded safetensors: every box of a tensor cut into chunks in several ways equals the closed form of its elements; every rule
- * C1 to C6; checksums of whole chunks; wide rows beyond the reader's window. */
+/* Sharded safetensors: every box of a tensor cut into chunks in several ways equals the closed form of its
+ * elements; every rule C1 to C6; checksums of whole chunks; wide rows beyond the reader's window. */
 #include "host/file/st_file.h"
 
 #include <unistd.h>
