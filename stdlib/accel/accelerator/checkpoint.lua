@@ -195,6 +195,7 @@ function M.wait_for_save(self)
     writing.wait(self, pending)
     committed(self, pending)
   end)
+  if pending.reported then return end -- by the step that came upon it
   if not ok then
     if pending.automatic and self.project_configuration.iteration == pending.iteration + 1 then
       self.project_configuration.iteration = pending.iteration
@@ -203,13 +204,14 @@ function M.wait_for_save(self)
   end
 end
 
---- At a step: raises the error of an asynchronous save that has failed, on this rank.
+--- At a step: raises the error of an asynchronous save that has failed, on this rank. It stays to be waited for, since that
+--- is a collective, and other ranks may learn of its end a step later.
 function M._look_at_save(self)
   local pending = self._checkpointing.pending
-  if not pending or not pending.save:done() then return end
-  self._checkpointing.pending = nil
+  if not pending or pending.looked_at or not pending.save:done() then return end
+  pending.looked_at, pending.reported = true, true
   writing.wait(self, pending)
-  committed(self, pending)
+  pending.reported = false
 end
 
 -- ---- loading ----

@@ -53,7 +53,12 @@ function M.to_save(accelerator, given, always)
     if given == nil then
       raise "save_state: which folder? Give one, or ProjectConfiguration { automatic_checkpoint_naming = true }"
     end
-    return M.expand(given), false
+    local path = M.expand(given)
+    local mode = lfs.attributes(path, "mode")
+    if mode and (mode ~= "directory" or #M.files(path) > 0 and not lfs.attributes(path .. "/MANIFEST.json")) then
+      raise("save_state: %s is there already, and is no checkpoint; give a folder of its own", path)
+    end
+    return path, false
   end
   local parent = M.checkpoints(accelerator)
   if not parent then
