@@ -40,6 +40,12 @@ function M.greatest(parent)
   return most
 end
 
+local function is_there(path)
+  local file = io.open(path, "rb")
+  if file then file:close() end
+  return file ~= nil
+end
+
 --- The folder that a state is saved to, and whether it is named automatically: what is there already is then no
 --- checkpoint to be replaced.
 ---@param accelerator accel.Accelerator
@@ -54,8 +60,8 @@ function M.to_save(accelerator, given, always)
       raise "save_state: which folder? Give one, or ProjectConfiguration { automatic_checkpoint_naming = true }"
     end
     local path = M.expand(given)
-    local mode = lfs.attributes(path, "mode")
-    if mode and (mode ~= "directory" or #M.files(path) > 0 and not lfs.attributes(path .. "/MANIFEST.json")) then
+    local names = accel.listdir(path)
+    if is_there(path) and (not names or #names > 0 and not is_there(path .. "/MANIFEST.json")) then
       raise("save_state: %s is there already, and is no checkpoint; give a folder of its own", path)
     end
     return path, false
@@ -65,9 +71,7 @@ function M.to_save(accelerator, given, always)
     raise "save_state: automatic_checkpoint_naming needs a project_dir: accel.Accelerator { project_dir = ... }"
   end
   local path = ("%s/checkpoint_%d"):format(parent, project.iteration)
-  local there = io.open(path, "rb")
-  if there then
-    there:close()
+  if is_there(path) then
     raise("save_state: %s exists already; load_state() goes on behind it, or set "
       .. "accelerator.project_configuration.iteration = %d", path, M.greatest(parent) + 1)
   end
