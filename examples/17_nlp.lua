@@ -1,11 +1,13 @@
 --- A complete language example: do two sentences say the same? A small BERT learns it from pairs.
 ---
----   accel-run [--num-processes N] examples/17_nlp.lua [--mixed-precision WORD] [--epochs N] [DIR]
+---   accel-run [--num-processes N] examples/17_nlp.lua [--mixed-precision WORD] [--epochs N]
+---     [--checkpointing-steps N|epoch] [--output-dir DIR] [--resume-from-checkpoint DIR] [--with-tracking] [DIR]
 ---
 --- DIR holds train.csv and dev.csv with the columns label,sentence1,sentence2, as the MRPC corpus has them (labels
 --- equivalent and not_equivalent); without it the few pairs beside this script are used. It comes to tell all
 --- pairs of training apart, and most of the new ones: these are easy, sentences that mean the same share more words.
---- Prints the same numbers on 1, 2 and 4 ranks, with fp16 and bf16 nearly the same.
+--- Prints the same numbers on 1, 2 and 4 ranks, with fp16 and bf16 nearly the same, and those of an uninterrupted run
+--- where it goes on from a state that was saved.
 --- In Python: examples/complete_nlp_example.py.
 local accel = require "accel"
 local nn, optim, data, models = accel.nn, accel.optim, accel.data, accel.models
@@ -20,11 +22,38 @@ local declared = {
   { "length", "int", 32, "N", "words and marks of a pair that are read" },
   { "dropout", "number", 0.1, "P", "share of activations dropped" },
   { "seed", "int", 1, "N", "of weights, order and dropout" },
+  { "checkpointing-steps", "string", nil, "N", "save the state every N batches, or 'epoch': at the end of each" },
+  { "resume-from-checkpoint", "string", nil, "DIR", "go on from a state that was saved" },
+  { "output-dir", "string", ".", "DIR", "where states are saved, as step_<n> or epoch_<n>" },
+  { "with-tracking", "flag", false, nil, "write the numbers of the run to a file of --project-dir" },
+  { "project-dir", "string", "logs", "DIR", "where --with-tracking writes" },
 }
 local o, dirs = accel.util.cli(declared)
 
+--- Lines of JSON in <project-dir>/nlp.jsonl; 16_tracking.lua shows what a tracker is.
+local Lines = accel.accelerator.GeneralTracker:extend "Lines"
+Lines.name, Lines.requires_logging_directory = "lines", false
+function Lines:init(path) self.path = path end
+function Lines:start()
+  os.execute(("mkdir -p '%s'"):format((self.path:match "^(.*)/":gsub("'", "'\\''"))))
+  local message
+  self.file, message = io.open(self.path, "a")
+  if not self.file then accel.util.cli.fail(declared, message) end
+end
+function Lines:store_init_configuration(values) self.file:write(accel.json.encode { config = values }, "\n") end
+function Lines:log(values, step) self.file:write(accel.json.encode { step = step, values = values }, "\n") end
+function Lines:tracker() return self.file end
+function Lines:finish() self.file:close() end
+
+local every = o.checkpointing_steps and math.tointeger(tonumber(o.checkpointing_steps))
+if o.checkpointing_steps and o.checkpointing_steps ~= "epoch" and not (every and every > 0) then
+  accel.util.cli.fail(declared, ("option '--checkpointing-steps' must be a number of batches or 'epoch', got '%s'"):format(
+    o.checkpointing_steps))
+end
+
 local accelerator = accel.Accelerator {
   mixed_precision = o.mixed_precision, gradient_accumulation_steps = o.accumulate, split_batches = true,
+  project_dir = o.project_dir, log_with = o.with_tracking and Lines(o.project_dir .. "/nlp.jsonl") or nil,
 }
 
 -- Pairs --------------------------------------------------------------------------------------------
@@ -101,10 +130,24 @@ local function evaluate(loader)
   return metric:compute()
 end
 
+-- State of the script itself, and where it goes on ---------------------------------------------------
+
+local progress = { steps = 0, sum = accel.zeros {} } -- batches in all; losses of the epoch, on this rank
+function progress:state_dict() return { steps = self.steps, sum = accelerator:reduce(self.sum, "mean") } end
+function progress:load_state_dict(state) self.steps, self.sum = state.steps, state.sum:to(accelerator.device) end
+accelerator:register_for_checkpointing(progress)
+if o.resume_from_checkpoint then
+  accelerator:load_state(o.resume_from_checkpoint)
+  accelerator:print(("goes on behind batch %d"):format(progress.steps))
+end
+if o.with_tracking then accelerator:init_trackers("nlp", o) end
+
+--- Saves the state under a name of --output-dir.
+local function save(name, n) accelerator:save_state(("%s/%s_%d"):format(o.output_dir, name, n)) end
+
 -- Training -----------------------------------------------------------------------------------------
 
-for epoch = 1, o.epochs do
-  local sum = 0
+for epoch = train_loader.iteration + 1, o.epochs do
   for batch in train_loader() do
     local _ <close> = accelerator:accumulate(model)
     local loss = nn.functional.cross_entropy(classify(batch), batch.label)
@@ -113,13 +156,21 @@ for epoch = 1, o.epochs do
     optimizer:step()
     scheduler:step()
     optimizer:zero_grad()
-    sum = sum + loss:detach()
+    _:close() -- the micro-step has ended: what is saved now is the state behind it
+    progress.steps, progress.sum = progress.steps + 1, progress.sum + loss:detach()
+    if every and progress.steps % every == 0 then save("step", progress.steps) end
   end
-  local mean = accelerator:reduce(sum / #train_loader, "mean"):item()
+  local mean = accelerator:reduce(progress.sum / #train_loader, "mean"):item()
+  progress.sum = accel.zeros {}
   if epoch % math.max(1, o.epochs // 5) == 0 then
     local judged = evaluate(dev_loader)
     accelerator:print(("epoch %2d: loss %.2f, dev accuracy %.3f, F1 %.3f"):format(epoch, mean, judged.accuracy,
       judged.f1))
+    if o.with_tracking then
+      accelerator:log({ train_loss = mean, accuracy = judged.accuracy, f1 = judged.f1 }, progress.steps)
+    end
   end
+  if o.checkpointing_steps == "epoch" then save("epoch", epoch - 1) end
 end
+accelerator:end_training()
 accelerator:print(("pairs of training told rightly: %.3f"):format(evaluate(train_again).accuracy))

@@ -18,6 +18,20 @@ examples.of("17_nlp", function() -- the pairs beside the script
     out = examples.run("@17_nlp.lua --accumulate 3 --mixed-precision " .. precision, 2)
     assert(number(out, "pairs of training told rightly: ([%d.]+)") > 0.8, out)
   end
+  -- saved inside an epoch and inside an update, and taken up again on one rank and on two; numbers go to a file
+  local options = "@17_nlp.lua --epochs 3 --accumulate 2 "
+  assert(os.execute(("rm -rf '%s/out'"):format(tmp)))
+  local whole = examples.run(options .. "--checkpointing-steps 4 --output-dir ~out --with-tracking --project-dir ~out/logs")
+  local last = whole:match "epoch  3[^\n]*.*"
+  for ranks = 1, 2 do
+    for _, step in ipairs { 4, 8 } do
+      out = examples.run(options .. "--resume-from-checkpoint ~out/step_" .. step, ranks)
+      assert(out:find(("goes on behind batch %d\n"):format(step), 1, true) and out:sub(-#last) == last, out .. whole)
+    end
+  end
+  local lines = examples.read(tmp .. "/out/logs/nlp.jsonl")
+  assert(lines:find '^{"config":{' and select(2, lines:gsub('"train_loss"', "")) == 3, lines)
+  refused("@17_nlp.lua --checkpointing-steps x", "option '--checkpointing-steps' must be a number of batches or 'epoch', got 'x'")
   refused("@17_nlp.lua --mixed-precision fp8", "option '--mixed-precision' must be one of no, fp16, bf16, got 'fp8'")
   refused("@17_nlp.lua ~nowhere", "nowhere/train.csv: No such file or directory", 2)
   assert(os.execute(("mkdir -p '%s/bad' '%s/other'"):format(tmp, tmp)))
@@ -38,6 +52,9 @@ examples.of("18_cv", function()
   assert(number(out, "epoch 4: .* accuracy ([%d.]+), learning") > 0.92, out)
   out = examples.run("@18_cv.lua --epochs 1 --mixed-precision bf16", 2)
   assert(number(out, "epoch 1: .* accuracy ([%d.]+)") > 0.8, out)
+  local whole = examples.run "@18_cv.lua --epochs 2 --checkpointing-steps epoch --output-dir ~cv"
+  out = examples.run("@18_cv.lua --epochs 2 --resume-from-checkpoint ~cv/epoch_0", 2)
+  assert(out:match "epoch 2[^\n]*" == whole:match "epoch 2[^\n]*", out .. whole)
   refused("@18_cv.lua --width 12", "option '--width' must be a multiple of 8, got 12")
   refused("@18_cv.lua ~nowhere", "nowhere/train-images-idx3-ubyte: No such file or directory", 2)
 end)

@@ -176,7 +176,8 @@ do -- guides: the list, one of them, tables in columns, code; words that are nob
   local _, why = help.lines("guide dat", 80)
   assert(why:find("no guide 'dat'; did you mean guide data?", 1, true), why)
   has("gradient accumulation", "help guide accelerator", "Accumulation and precision")
-  has("checkpointing", "did you mean checkpoint?", "help guide autograd")
+  has("optimizers", "did you mean optim.Optimizer?", "help guide models", "help guide checkpoints")
+  has("checkpointing", "examples/24_checkpointing.lua", "--resume auto")
   for _, guide in ipairs(accel.host_chunk "help/guides".all(p)) do
     for _, width in ipairs { 80, 60 } do
       for _, line in ipairs(select(2, text_of("guide " .. guide.name, width))) do
