@@ -7,7 +7,19 @@
 
 #include "app/app.h"
 
-enum { OPT_HELP, OPT_VERSION, OPT_CODE, OPT_THREADS, OPT_SEED, OPT_MEMORY, OPT_DEVICE, OPT_CPU, OPT_RESUME, OPT_NO_STRICT };
+enum {
+  OPT_HELP,
+  OPT_VERSION,
+  OPT_CONFIG,
+  OPT_CODE,
+  OPT_THREADS,
+  OPT_SEED,
+  OPT_MEMORY,
+  OPT_DEVICE,
+  OPT_CPU,
+  OPT_RESUME,
+  OPT_NO_STRICT
+};
 
 static const app_option options[] = {
     {"execute", 'e', "CODE", OPT_CODE, "run CODE instead of a script; accel is a global there"},
@@ -20,6 +32,8 @@ static const app_option options[] = {
     {"seed", 0, "N", OPT_SEED, "seed of the default random numbers [0, or ACCEL_SEED]"},
     {"resume", 0, "auto|DIR", OPT_RESUME,
      "go on from the newest checkpoint in the project_dir of the script's Accelerator, or from DIR"},
+    {"config_file", 0, "FILE", OPT_CONFIG,
+     "launch as this configuration says (YAML, JSON or Lua); flags of launch may follow"},
     {"no_strict", 0, NULL, OPT_NO_STRICT, "let scripts read globals that were never assigned"},
     {"help", 'h', NULL, OPT_HELP, "show this text"},
     {"version", 0, NULL, OPT_VERSION, "show the version"},
@@ -40,6 +54,10 @@ static const struct {
     {"merge-weights", "merge-weights DIR OUT", APP_TOOL, "a sharded checkpoint's weights as whole safetensors files",
      "merge_weights"},
     {"bench", "bench [NAME...]", APP_BENCH, "speed beside PyTorch and others, measured here; see bench --help", NULL},
+    {"config", "config [ACTION]", APP_TOOL, "configurations: ask, default, update, show, validate", "config"},
+    {"launch", "launch [FLAGS] SCRIPT", APP_TOOL, "a launch in Accelerate's words, by flags and configurations", "launch"},
+    {"to-fsdp2", "to-fsdp2", APP_TOOL, NULL, "to_fsdp2"},
+    {"tpu-config", "tpu-config", APP_TOOL, NULL, "tpu_config"},
     {"env", "env", APP_ENV, "versions, devices, optional parts, and every ACCEL_* parameter", NULL},
     {APP_FRONT_WORD, APP_FRONT_WORD, APP_FRONT, NULL, NULL},
 };
@@ -207,6 +225,7 @@ static bool set(app_options *o, const app_option *opt, const char *value) {
   switch (opt->id) {
     case OPT_HELP: o->command = APP_HELP; return true;
     case OPT_VERSION: o->command = APP_VERSION; return true;
+    case OPT_CONFIG: return true; /* names_config comes first */
     case OPT_CODE: o->code = value; return true;
     case OPT_NO_STRICT: o->host.strict = false; return true;
     case OPT_DEVICE: o->host.device = value; return true;
@@ -260,6 +279,17 @@ static bool take(int argc, char **argv, int *i, app_options *o, const app_option
   return set(o, opt, value);
 }
 
+/* Whether a launch by a configuration is asked for: its flags are more than ours, so that accel-run launch reads all of them. */
+static bool names_config(int argc, char **argv) {
+  for (int i = 1; i < argc && argv[i][0] == '-' && strcmp(argv[i], "--") != 0; i++) {
+    size_t n = strcspn(argv[i], "=");
+    const app_option *o = n > 2 && argv[i][1] == '-' ? find(argv[i] + 2, n - 2) : NULL;
+    if (o != NULL && o->id == OPT_CONFIG) return true;
+    if (o != NULL && o->value != NULL && argv[i][n] == 0) i++;
+  }
+  return false;
+}
+
 /* The word in place of the script: a command? i: its place. Misuse of one is told. */
 static bool take_command(int argc, char **argv, int i, app_options *o) {
   for (int k = 0; k < N_COMMANDS; k++) {
@@ -293,6 +323,13 @@ bool app_options_parse(int argc, char **argv, app_options *o) {
   o->rank_argv = calloc((size_t)argc + 1, sizeof *o->rank_argv);
   if (o->rank_argv == NULL) return app_usage("no memory%s%s", "", "");
   int i = 1, n = 0;
+  if (names_config(argc, argv)) {
+    o->command = APP_TOOL;
+    o->tool = "launch";
+    o->n_args = argc - 1;
+    o->args = argv + 1;
+    return true;
+  }
   o->rank_argv[n++] = argv[0];
   for (; i < argc; i++) {
     /* rank_argv keeps the words of options that ranks need as well; those of the launcher are left out */

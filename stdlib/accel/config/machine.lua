@@ -25,7 +25,8 @@ local function cores()
   return n > 0 and math.min(n, usable) or usable
 end
 
---- Whether something listens on a TCP port here, by the kernel's own table.
+--- Whether something listens on a TCP port here, by the kernel's own table. A launch does not ask before it needs a free one: ranks
+--- of one machine use no port, and machine 0 says itself where one is taken.
 function M.port_in_use(port)
   local hex = (":%04X"):format(port)
   for _, path in ipairs { "/proc/net/tcp", "/proc/net/tcp6" } do
@@ -69,7 +70,6 @@ local ASKED <const> = {
   fp8 = function() return false end,
   cores = cores,
   free_port = function() return free_port end,
-  port_in_use = function() return M.port_in_use end,
   mpi = mpi,
   cwd = function() return os.getenv "PWD" or "." end,
   interpreter = function() return (accel.process.program()) or "accel-run" end,

@@ -9,7 +9,7 @@
 ---   allowed    values; any_case: however they are written; allowed_in: those of one compute environment
 ---   least, most   of numbers
 ---   aliases    names of earlier versions
----   when       accel.config.conditions: where the value has an effect
+---   when       accel.config.conditions: where the value has an effect; asked_when: where it is asked for
 ---   env        variable of the ranks, behind the topic's env_prefix unless it is whole; env_as: lower upper number (booleans)
 ---   help, question   for people
 --- A topic: title, keys, flags (flags that are no keys), section (the table of files that holds the keys), prefix (may be left out

@@ -17,7 +17,7 @@ local ROWS <const> = {
     [[FullyShardedDataParallel FSDP FSDP2 FSDPModule fully_shard fsdp_plugin
       MixedPrecisionPolicy ShardingStrategy StateDictType ZeroRedundancyOptimizer save_fsdp_model load_fsdp_model
       save_fsdp_optimizer load_fsdp_optimizer merge_fsdp_weights enable_fsdp_ram_efficient_loading
-      disable_fsdp_ram_efficient_loading ensure_weights_retied accel-run#to-fsdp2]] },
+      disable_fsdp_ram_efficient_loading ensure_weights_retied]] },
   { "sharding by DeepSpeed's options",
     "accelerator:prepare(model) copies a model to every rank; clipping and accumulation are accelerator:clip_grad_norm_ "
       .. "and gradient_accumulation_steps",
@@ -73,7 +73,7 @@ local ROWS <const> = {
   { false, "a nested tensor is a table of tensors", "CannotPadNestedTensorWarning" },
   { false, "accel-run passes its environment on to every rank", "convert_dict_to_env_variables" },
   { false, "start ranks under numactl", "set_numa_affinity override_numa_affinity" },
-  { false, "there are CPUs and CUDA GPUs: accel.features().devices counts them", "install_xla accel-run#tpu-config" },
+  { false, "there are CPUs and CUDA GPUs: accel.features().devices counts them", "install_xla" },
   { false, 'accel.launch("module", args, { num_processes = 2 }) starts ranks from a script or a prompt',
     "notebook_launcher debug_launcher PrepareForLaunch" },
   -- Accelerate: big models
@@ -92,9 +92,8 @@ local ROWS <const> = {
   { "quantisation of models", 'accel.models.from_pretrained(dir, { dtype = "bf16" }) halves the memory',
     "BnbQuantizationConfig load_and_quantize_model has_4bit_bnb_layers" },
   -- Accelerate: commands
-  { false, "`accel-run --num-processes 4 train.lua` starts ranks", "accel-run#launch accelerate torchrun" },
-  { false, "options stand on the command line, `accel-run --num-processes 4 train.lua`, and in accel.Accelerator { ... }",
-    "accel-run#config write_basic_config" },
+  { false, "`accel-run --num-processes 4 train.lua` starts ranks", "accelerate torchrun" },
+  { false, "`accel-run config default` writes a configuration", "write_basic_config" },
   { false, "`accel-run env` tells what this installation has; `sh tests/run.sh` runs the tests of a checkout", "accel-run#test" },
   { false, "accel-run picks ports by itself", "is_port_in_use get_free_port" },
   -- PyTorch

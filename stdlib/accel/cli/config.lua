@@ -1,0 +1,226 @@
+--- accel-run config: questions whose answers become a configuration; default, update, show, validate.
+local arguments = require "accel.config.arguments"
+local command = require "accel.cli.command"
+local layers = require "accel.config.layers"
+local machine = require "accel.config.machine"
+local questions = require "accel.config.questions"
+local read = require "accel.config.read"
+local scalar = require "accel.config.scalar"
+local schema = require "accel.config.schema"
+local validate = require "accel.config.validate"
+local write = require "accel.config.write"
+
+local NAME <const> = "accel-run config"
+
+local function refuse(...) return command.refuse(NAME, ...) end
+
+local function exists(path)
+  local file = io.open(path, "rb")
+  if file then file:close() end
+  return file ~= nil
+end
+
+local function target(given)
+  local path = given or layers.user_file()
+  if not path then return nil, refuse("neither --config_file nor HOME says where the configuration goes") end
+  return path
+end
+
+-- ---- questions ----
+
+local function shown_default(value)
+  if value == nil then return "none" end
+  if type(value) == "boolean" then return value and "yes" or "no" end
+  return type(value) == "table" and table.concat((function()
+    local words = {}
+    for i, word in ipairs(value) do words[i] = tostring(word) end
+    return words
+  end)(), ",") or tostring(value)
+end
+
+--- One question on the terminal: a choice is typed by its word or its number; "<" goes back.
+local function ask(question, how)
+  if how.why then io.stderr:write("  ", ("that is not %s\n"):format(how.why)) end
+  io.stderr:write("\n", question, "\n")
+  local default = how.default
+  if how.choices and math.type(how.choices[1]) ~= "integer" then
+    for i, word in ipairs(how.choices) do
+      io.stderr:write(("  %s %d  %s\n"):format(word == default and "*" or " ", i - 1, word))
+    end
+  end
+  io.stderr:write(("[%s] "):format(shown_default(default)))
+  local line = io.read "l"
+  if not line then return nil end
+  line = line:match "^%s*(.-)%s*$"
+  if line == "<" then return questions.BACK end
+  return line
+end
+
+local function take_default() return "" end
+
+local function interactive(...)
+  local o = command.parse({ name = NAME, usage = "[options]", summary = "Asks what a launch should be like and writes it to a file.",
+    { "config_file", "string", nil, "FILE", "where to write [the user's configuration]" },
+    { "yes", "flag", false, nil, "take every default" },
+  }, 0, 0, ...)
+  local path, failed = target(o.config_file)
+  if not path then return failed end
+  if not o.yes then io.stderr:write "An empty line takes the default in brackets, < goes back one question.\n" end
+  local values = questions.run(o.yes and take_default or ask, machine.complete())
+  if not values then return refuse("stopped: nothing was written") end
+  local ok, why = write.file(questions.fields(values), path)
+  if not ok then return refuse("%s", why) end
+  io.stdout:write("configuration written to ", path, "\n")
+  return true
+end
+
+local function default(...)
+  local o = command.parse({ name = NAME .. " default", usage = "[options]", summary = "Writes a small configuration for this machine.",
+    { "config_file", "string", nil, "FILE", "where to write [the user's configuration]" },
+    { "mixed_precision", { "no", "fp16", "bf16", "fp8" }, "no", "WORD", "numbers of the passes" },
+  }, 0, 0, ...)
+  local path, failed = target(o.config_file)
+  if not path then return failed end
+  if exists(path) then return refuse("%s is there already; remove it, or say --config_file", path) end
+  local ok, why = write.file(questions.basic(o.mixed_precision, machine.complete()), path)
+  if not ok then return refuse("%s", why) end
+  io.stdout:write("configuration written to ", path, "\n")
+  return true
+end
+
+local function open(path)
+  local file, why = read.file(path)
+  if not file then return nil, refuse("%s", why) end
+  return file
+end
+
+local function update(...)
+  local o = command.parse({ name = NAME .. " update", usage = "[options]",
+    summary = "Writes a configuration of an earlier version in today's form.",
+    { "config_file", "string", nil, "FILE", "which [the user's configuration]" } }, 0, 0, ...)
+  local path, failed = target(o.config_file)
+  if not path then return failed end
+  local file
+  file, failed = open(path)
+  if not file then return failed end
+  if #file.problems > 0 then return refuse("%s", table.concat(validate.lines(file), "\n")) end
+  local fields, values = nil, {}
+  for key, value in next, file.values do values[key] = value end
+  fields = file.environment == "LOCAL_MACHINE" and questions.fields(values) or read.fields(file)
+  local ok, why = write.file(fields, path)
+  if not ok then return refuse("%s", why) end
+  io.stdout:write("configuration updated in ", path, "\n")
+  return true
+end
+
+-- ---- show, validate ----
+
+local function text_of(value)
+  if type(value) == "table" then
+    local words = {}
+    for i, word in ipairs(value) do words[i] = scalar.python_text(word) end
+    return "[" .. table.concat(words, ", ") .. "]"
+  end
+  return value == nil and "null" or write.scalar(value)
+end
+
+local function same(a, b)
+  return text_of(a) == text_of(b)
+end
+
+--- The value that counts, and what it comes from, of each key that is said or has a default.
+local function each_value(given, file, names)
+  local list = {}
+  for _, row in ipairs(schema.list) do
+    local key = row.key
+    if schema.by_key[key] == row and not row.topic.environment then
+      local value, origin = given.values[key], nil
+      if value ~= nil then
+        origin = names[key] and ("environment: " .. names[key]) or ("flag: --" .. key)
+      elseif file and file.given[key] then
+        value = file.values[key]
+        local path = file.paths and file.paths[key] or file.path
+        origin = file.lines[key] and ("%s:%d"):format(path, file.lines[key]) or path
+      else
+        value, origin = schema.file_default(row), "default"
+      end
+      local fallback = schema.file_default(row)
+      if value ~= nil then list[#list + 1] = { key = key, value = value, origin = origin, differs = not same(value, fallback) } end
+    end
+  end
+  return list
+end
+
+local WIDTH <const> = 80
+
+local function show(...)
+  local words, origin, diff = {}, false, false
+  for _, word in ipairs { ... } do
+    if word == "--origin" then origin = true elseif word == "--diff" then diff = true
+    elseif word == "--help" or word == "-h" then
+      io.stdout:write("Usage: ", NAME, " show [--origin] [--diff] [launch flags]\n",
+        "Shows the configuration that a launch here would have.\n\n",
+        "  --origin   where each value comes from: flag, variable, file and line, default\n",
+        "  --diff     only what differs from the defaults\n")
+      return true
+    else words[#words + 1] = word end
+  end
+  local given, why = arguments.read(words)
+  if not given then return refuse("%s", why) end
+  local file, names
+  given, file, names = layers.resolve(given)
+  if not given then return refuse("%s", file) end
+  local wrong = file and validate.lines(file) or {}
+  local width = 0
+  local list = each_value(given, file, names)
+  for _, v in ipairs(list) do width = math.max(width, #v.key + 2 + #text_of(v.value)) end
+  width = math.min(width, WIDTH // 2)
+  for _, v in ipairs(list) do
+    if v.differs or not diff then
+      local text = ("%s: %s"):format(v.key, text_of(v.value))
+      if origin then text = ("%-" .. width .. "s  # %s"):format(text, v.origin) end
+      io.stdout:write(text, "\n")
+    end
+  end
+  if #wrong > 0 then return refuse("%s", table.concat(wrong, "\n")) end
+  return true
+end
+
+local function check(...)
+  local o, words = command.parse({ name = NAME .. " validate", usage = "[options] [FILE ...]",
+    summary = "Says what is wrong in configurations: keys, types, values, and what has no effect.",
+    { "config_file", "string", nil, "FILE", "which [those that a launch here would read]" } }, 0, 100, ...)
+  if o.config_file then table.insert(words, 1, o.config_file) end
+  local files = {}
+  for i, path in ipairs(words) do
+    local failed
+    files[i], failed = open(path)
+    if not files[i] then return failed end
+  end
+  if #words == 0 then
+    local why
+    files, why = layers.files()
+    if not files then return refuse("%s", why) end
+    if #files == 0 then return refuse("there is no configuration here; name a file, or write one by %s default", NAME) end
+  end
+  local good = true
+  for _, file in ipairs(files) do
+    local lines = validate.lines(file)
+    for _, line in ipairs(lines) do io.stderr:write(line, "\n") end
+    if #lines == 0 then io.stdout:write(file.path, ": right\n") else good = false end
+  end
+  return good
+end
+
+local ACTIONS <const> = {
+  { "default", "[--mixed_precision W]", "write a small configuration for this machine", default },
+  { "update", "[--config_file FILE]", "write an earlier version's in today's form", update },
+  { "show", "[--origin] [--diff]", "what a launch here would have, and from where", show },
+  { "validate", "[FILE ...]", "say what is wrong, with file and line", check },
+}
+
+return function(...)
+  local first = ...
+  if first == nil or (first:sub(1, 1) == "-" and first ~= "-h" and first ~= "--help") then return interactive(...) ~= false end
+  return command.dispatch(NAME, "Without an action it asks; --yes takes every default.", ACTIONS, ...)
+end
