@@ -37,13 +37,13 @@ if [ $# -gt 0 ]; then
 else
   mkdir -p $out
   status=3 # of train_gpt.lua: there is no checkpoint that fits
-  if [ -f $out/gpt.safetensors ]; then
-    say "Trained before: $out/gpt.safetensors (delete it to start anew)"
-    train --out $out/gpt.safetensors --svg $out/loss.svg --resume
+  if [ -d $out/gpt ]; then
+    say "Trained before: $out/gpt (delete it to start anew)"
+    train --out $out/gpt --svg $out/loss.svg --resume
   fi
   if [ $status -eq 3 ]; then
     say "Training for about two minutes; Ctrl-C saves, and the next run goes on from there"
-    train --out $out/gpt.safetensors --svg $out/loss.svg
+    train --out $out/gpt --svg $out/loss.svg
   fi
 fi
 [ $status -eq 0 ] || exit $status

@@ -9,8 +9,9 @@
 --- Without files it takes the licence texts that every Debian machine has, as paragraphs of one line each: their
 --- indents and line ends would be most of what a small model learns. Files are taken as they are, unless --paragraphs
 --- asks for the same. The last tenth of each file is kept for validation; a smoothed trigram model of the same split is
---- the bar to clear. At the end, or on Ctrl-C, everything is in one checkpoint, from which --resume continues bit for
---- bit. A run that diverges ends with status 1 and leaves the last good checkpoint.
+--- the bar to clear. At the end, or on Ctrl-C, everything is in one checkpoint, a folder that accelerator:save_state
+--- writes, from which --resume continues bit for bit, on any number of ranks. A run that diverges ends with status 1 and
+--- leaves the last good checkpoint.
 local accel = require "accel"
 local nn, optim, models = accel.nn, accel.optim, accel.models
 local dist = accel.dist
@@ -36,7 +37,7 @@ local declared = {
   { "dtype", { "auto", "f32", "bf16" }, "auto", "WORD", "format of matrix products" },
   { "paragraphs", "flag", false, nil, "join the lines of each paragraph of FILEs, with single blanks" },
   { "seed", "int", 1337, "N", "of weights, batches and samples" },
-  { "out", "string", "gpt.safetensors", "FILE", "checkpoint" },
+  { "out", "string", "gpt", "DIR", "checkpoint" },
   { "resume", "flag", false, nil, "continue from the checkpoint" },
   { "stop", "int", nil, "N", "save and end after step N, as Ctrl-C would" },
   { "sample", "int", 400, "N", "characters to write at the end" },
@@ -80,26 +81,36 @@ demand(o.sample >= 0, "option '--sample' must not be negative, got %d", o.sample
 demand(o.temperature >= 0 and is_finite(o.temperature), "option '--temperature' must not be negative, got %s",
   o.temperature)
 
---- Ends the script unless a file can be written here; tells whether there is one. beside: it will be written
---- next to its place and renamed.
-local function check_writable(path, beside)
+--- Ends the script unless a file can be written here.
+local function check_writable(path, name)
   local old = io.open(path, "rb")
   local function check(ok, message, code)
     if ok or not code then return ok end
-    stop_with(1, "cannot write %s: %s", path, message:match "([^:]*)$":match "%S.*")
+    stop_with(1, "cannot write %s: %s", name, message:match "([^:]*)$":match "%S.*")
   end
   if old then
     check(old:read(1)) -- a folder can be opened, but not read
     old:close()
   end
-  local probe = beside and path .. ".probe" or path
-  check(io.open(probe, "ab")):close()
-  if beside or not old then os.remove(probe) end
-  return old ~= nil
+  check(io.open(path, "ab")):close()
+  if not old then os.remove(path) end
 end
 
-local existed = rank == 0 and check_writable(o.out, true)
-if o.svg and rank == 0 then check_writable(o.svg, false) end
+--- Whether there is a checkpoint at --out, which is written beside its place and renamed; nothing else may be there.
+local function check_out()
+  local names = accel.listdir(o.out)
+  local c, message, code = accel.ckpt.open(o.out)
+  if c then c:close() end
+  if not c and code == "not_found" then
+    local file = not names and io.open(o.out, "rb")
+    if file or names and #names > 0 then stop_with(1, "cannot write %s: it is there, and no checkpoint", o.out) end
+  end
+  check_writable(o.out .. ".probe", o.out)
+  return c ~= nil or code ~= "not_found", message
+end
+
+local existed = rank == 0 and check_out()
+if o.svg and rank == 0 then check_writable(o.svg, o.svg) end
 
 -- Text -------------------------------------------------------------------------------------------
 
@@ -173,14 +184,16 @@ local n_train, n_val = train_ids:numel(), val_ids:numel()
 local shape_options = {
   "layers", "width", "heads", "block", "batch", "micro", "deterministic", "lr", "dropout", "dtype", "seed",
 }
-local saved, saved_tensors
+local saved -- what this script keeps beside model, optimizer and schedule: the object `progress` below
 if o.resume then
-  local tensors, metadata = accel.load(o.out)
-  if not tensors then stop_with(3, "cannot resume: %s", metadata) end
-  if not metadata or not metadata.train_gpt then
-    stop_with(3, "%s is not a checkpoint of this script", o.out)
+  local c, message = accel.ckpt.open(o.out)
+  if not c then stop_with(3, "cannot resume: %s", message) end
+  local bytes, why = c:bytes "custom_checkpoint_0.bin"
+  c:close()
+  saved = bytes and accel.decode(bytes)
+  if not saved or saved.script ~= "train_gpt" then
+    stop_with(3, "%s is not a checkpoint of this script%s", o.out, bytes and "" or " (" .. why .. ")")
   end
-  saved, saved_tensors = accel.json.decode(metadata.train_gpt), tensors
   if saved.text ~= fingerprint(texts) then stop_with(3, "%s was trained on other text", o.out) end
   for _, key in ipairs(shape_options) do
     if given[key] and o[key] ~= saved.options[key] then
@@ -229,8 +242,12 @@ local optimizer = optim.AdamW({ { params = decayed }, { params = plain, weight_d
   { lr = o.lr, betas = { 0.9, 0.99 }, weight_decay = 0.1 })
 local parameters = model:parameters()
 local world = o.deterministic == "world"
-local ddp = (ranks > 1 or world)
-  and nn.parallel.DistributedDataParallel(model, { deterministic = world and "world" or nil }) or nil
+local accelerator = accel.Accelerator {
+  kwargs_handlers = world and { accel.DistributedDataParallelKwargs { deterministic = "world" } } or nil,
+}
+local prepared = accelerator:prepare(model)
+optimizer = accelerator:prepare(optimizer)
+local ddp = prepared ~= model and prepared or nil
 
 local step, tokens, elapsed = 0, 0, 0 -- done so far; seconds include those of earlier runs
 local spent, interrupted = 0, false -- seconds of this run and whether to stop, as ranks agreed before this step
@@ -260,7 +277,7 @@ local warmup = o.steps and math.max(1, math.min(100, o.steps // 10)) or 100
 local function rate()
   return math.min(1, (step + 1) / warmup) * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * fraction())))
 end
-local schedule = optim.lr_scheduler.LambdaLR(optimizer, rate)
+local schedule = accelerator:prepare(optim.lr_scheduler.LambdaLR(optimizer.optimizer, rate))
 
 local function with_dtype(fn)
   if o.dtype == "bf16" then
@@ -311,55 +328,35 @@ end
 
 local saved_step -- the step of the checkpoint that this run wrote or began with
 
+--- All that the script itself knows of its run.
+local progress = {}
+function progress:state_dict() -- luacheck: ignore self
+  local options = { steps = o.steps, seconds = o.seconds }
+  for _, key in ipairs(shape_options) do options[key] = o[key] end
+  return {
+    script = "train_gpt", options = options, text = fingerprint(texts), characters = table.concat(vocab.chars), step = step,
+    tokens = tokens, elapsed = elapsed + spent, batches = batches.state, history = history, recent = recent,
+  }
+end
+
+function progress:load_state_dict(state) -- luacheck: ignore self
+  step, tokens, elapsed, history, recent = state.step, state.tokens, state.elapsed, state.history, state.recent
+  batches.state, saved_step = state.batches, state.step
+end
+accelerator:register_for_checkpointing(progress)
+
 local function save()
   saved_step = step
-  if rank > 0 then return end
-  if existed and not saved then -- somebody's checkpoint, which this run does not continue
+  if existed and not saved and rank == 0 then -- somebody's checkpoint, which this run does not continue
+    os.execute(("rm -rf '%s.bak'"):format((o.out:gsub("'", "'\\''"))))
     local ok, message = os.rename(o.out, o.out .. ".bak")
     if not ok then stop_with(1, "cannot keep the old checkpoint: %s", message) end
   end
   existed = false
-  local state = {}
-  for name, t in pairs(model:state_dict()) do state["model." .. name] = t end
-  state["model.lm_head.weight"] = nil -- tied to the embedding
-  local opt = optimizer:state_dict()
-  for index, entry in pairs(opt.state) do
-    for name, t in pairs(entry) do state[("optimizer.%d.%s"):format(index, name)] = t end
-  end
-  for i, t in ipairs(recent) do state["recent." .. i] = t end
-  local options = { steps = o.steps, seconds = o.seconds }
-  for _, key in ipairs(shape_options) do options[key] = o[key] end
-  local record = accel.json.encode {
-    options = options, text = fingerprint(texts), characters = table.concat(vocab.chars), step = step,
-    tokens = tokens, elapsed = elapsed + spent, batches = ("%016x"):format(batches.state),
-    generator = accel.get_rng_state(), schedule = schedule:state_dict(), history = history,
-  }
-  local ok, message = accel.save(o.out, state, { train_gpt = record })
-  if not ok then stop_with(1, "the checkpoint was not written: %s", message) end
+  accelerator:save_state(o.out)
 end
 
-local function resume()
-  local weights, opt = {}, optimizer:state_dict()
-  for name, t in pairs(saved_tensors) do
-    local weight, index, field = name:match "^model%.(.*)$", name:match "^optimizer%.(%d+)%.(.*)$"
-    if weight then
-      weights[weight] = t
-    elseif index then
-      index = math.tointeger(tonumber(index))
-      opt.state[index] = opt.state[index] or {}
-      opt.state[index][field] = t
-    else
-      recent[math.tointeger(tonumber(name:match "^recent%.(%d+)$"))] = t
-    end
-  end
-  model:load_state_dict(weights)
-  optimizer:load_state_dict(opt)
-  step, tokens, elapsed, history = saved.step, saved.tokens, saved.elapsed, saved.history
-  batches.state = math.tointeger(tonumber("0x" .. saved.batches))
-  schedule:load_state_dict(saved.schedule)
-  accel.set_rng_state(saved.generator)
-  saved_step = step
-end
+local function resume() accelerator:load_state(o.out) end
 
 -- Training ---------------------------------------------------------------------------------------
 

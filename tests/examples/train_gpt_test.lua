@@ -34,24 +34,50 @@ file:close()
 
 local small = "--layers 1 --width 16 --heads 2 --block 16 --batch 4 --dropout 0.1 --steps 60 --sample 20 "
 
+--- What a checkpoint holds: bits of tensors by object and name, and what the script keeps beside them.
+local function open(name)
+  local c, bits = assert(accel.ckpt.open(("%s/%s"):format(tmp, name))), {}
+  for _, object in ipairs(c:objects()) do
+    for _, entry in ipairs(c:tensors(object)) do
+      local t = accel.empty(entry.shape, { dtype = entry.dtype })
+      assert(c:read(object, entry.name, t))
+      bits[object .. "." .. entry.name] = t:to_bytes()
+    end
+  end
+  local progress = accel.decode(assert(c:bytes "custom_checkpoint_0.bin"))
+  c:close()
+  return bits, progress
+end
+
+--- The tensors of two checkpoints have the same bits; their losses, too.
+local function same_checkpoint(a, b)
+  local x, p = open(a)
+  local y, q = open(b)
+  local n = 0
+  for name, bits in pairs(x) do
+    n = n + 1
+    assert(y[name] == bits, a .. ", " .. b .. ": " .. name)
+  end
+  for name in pairs(y) do assert(x[name], name) end
+  assert(n > 30)
+  for _, which in ipairs { "train", "val" } do
+    local h, k = p.history[which].y, q.history[which].y
+    assert(#h == #k and #h > 3)
+    for i, v in ipairs(h) do assert(v == k[i], ("%s, %s: %s loss %d"):format(a, b, which, i)) end
+  end
+end
+
 do
-  local whole = run(small .. ("--out '%s/a.safetensors' '%s'"):format(tmp, text), 0)
+  local whole = run(small .. ("--out '%s/a' '%s'"):format(tmp, text), 0)
   local first, last = whole:match "trigram baseline %(Kneser%-Ney%): ([%d.]+)",
     whole:match "validation: ([%d.]+) nats"
   assert(tonumber(first) > 0.5 and tonumber(last) < 2.9, whole)
-  run(small .. ("--stop 23 --out '%s/b.safetensors' '%s'"):format(tmp, text), 0, 1)
-  local resumed = run(("--resume --stop 41 --sample 20 --out '%s/b.safetensors' '%s'"):format(tmp, text), 0)
+  run(small .. ("--stop 23 --out '%s/b' '%s'"):format(tmp, text), 0, 1)
+  local resumed = run(("--resume --stop 41 --sample 20 --out '%s/b' '%s'"):format(tmp, text), 0)
   assert(resumed:find "resumed from .* at step 23")
-  resumed = run(("--resume --sample 20 --out '%s/b.safetensors' '%s'"):format(tmp, text), 0, 4)
+  resumed = run(("--resume --sample 20 --out '%s/b' '%s'"):format(tmp, text), 0, 4)
   assert(resumed:match "validation: [^\n]*" == whole:match "validation: [^\n]*", resumed)
-  local a, b = assert(accel.load(tmp .. "/a.safetensors")), assert(accel.load(tmp .. "/b.safetensors"))
-  local n = 0
-  for name, t in pairs(a) do
-    n = n + 1
-    assert(b[name] and t:eq(b[name]):to("i64"):sum():item() == t:numel(), name)
-  end
-  for name in pairs(b) do assert(a[name], name) end
-  assert(n > 30)
+  same_checkpoint("a", "b")
   local sample = "checkpoint: [^\n]*\n\n(.*)$"
   assert(whole:match(sample) == resumed:match(sample))
 end
@@ -65,7 +91,7 @@ do -- files are taken as they are; --paragraphs joins the lines of each, and dro
   f:close()
   local tiny = "--layers 1 --width 8 --heads 1 --block 8 --batch 1 --steps 1 --sample 0 "
   local function characters(more)
-    local out = run(tiny .. ("%s --out '%s/p.safetensors' '%s'"):format(more, tmp, path), 0)
+    local out = run(tiny .. ("%s --out '%s/p' '%s'"):format(more, tmp, path), 0)
     local a, b = out:match "(%d+) characters to train on, (%d+) to validate"
     return a + b
   end
@@ -87,42 +113,27 @@ local function exists(name)
 end
 
 do -- a fresh run keeps the checkpoint that it finds, and says so
-  local out = ("--out '%s/a.safetensors' '%s'"):format(tmp, text)
-  local before = read "a.safetensors"
-  os.remove(tmp .. "/a.safetensors.bak")
+  local out = ("--out '%s/a' '%s'"):format(tmp, text)
+  local before = read "a/MANIFEST.json"
   local said = run("--layers 1 --width 8 --heads 1 --block 8 --batch 1 --steps 1 --sample 0 " .. out, 0)
-  assert(said:find("a.safetensors exists: it will be kept as ", 1, true), said)
+  assert(said:find("a exists: it will be kept as ", 1, true), said)
   assert(said:find "1 layer x 8, 1 head," and said:find "after 1 step,", said)
-  assert(read "a.safetensors.bak" == before and read "a.safetensors" ~= before)
-  os.remove(tmp .. "/a.safetensors")
-  assert(os.rename(tmp .. "/a.safetensors.bak", tmp .. "/a.safetensors"))
-end
-
---- The tensors of two checkpoints have the same bits; their losses, too.
-local function same_checkpoint(a, b)
-  local x, said_x = accel.load(("%s/%s.safetensors"):format(tmp, a))
-  local y, said_y = accel.load(("%s/%s.safetensors"):format(tmp, b))
-  for name, t in pairs(x) do assert(y[name] and t:to_bytes() == y[name]:to_bytes(), a .. ", " .. b .. ": " .. name) end
-  local h, k = accel.json.decode(said_x.train_gpt).history, accel.json.decode(said_y.train_gpt).history
-  for _, which in ipairs { "train", "val" } do
-    assert(#h[which].y == #k[which].y and #h[which].y > 3)
-    for i, v in ipairs(h[which].y) do assert(v == k[which].y[i], ("%s, %s: %s loss %d"):format(a, b, which, i)) end
-  end
+  assert(read "a.bak/MANIFEST.json" == before and read "a/MANIFEST.json" ~= before)
+  assert(os.execute(("rm -r '%s/a'; mv '%s/a.bak' '%s/a'"):format(tmp, tmp, tmp)))
 end
 
 do -- --recompute changes no bit, with dropout
-  run(small .. ("--recompute --out '%s/lean.safetensors' '%s'"):format(tmp, text), 0)
+  run(small .. ("--recompute --out '%s/lean' '%s'"):format(tmp, text), 0)
   same_checkpoint("a", "lean")
 end
 
 do -- several ranks: the same losses within rounding
   local shared = "--layers 1 --width 16 --heads 2 --block 16 --batch 8 --dropout 0.1 --steps 60 --sample 20 "
   local function train(name, ranks, more)
-    return run(shared .. ("%s --out '%s/%s.safetensors' '%s'"):format(more or "", tmp, name, text), 0, 1, ranks)
+    return run(shared .. ("%s --out '%s/%s' '%s'"):format(more or "", tmp, name, text), 0, 1, ranks)
   end
   local function losses(name)
-    local _, said = assert(accel.load(("%s/%s.safetensors"):format(tmp, name)))
-    return accel.json.decode(said.train_gpt).history.train.y
+    return select(2, open(name)).history.train.y
   end
   local whole = train("one")
   for _, n in ipairs { 2, 4 } do
@@ -142,8 +153,8 @@ do -- several ranks: the same losses within rounding
     same_checkpoint("one", "some")
   end
   train("some", 2, pieces .. " --stop 23")
-  run(("--resume --stop 41 --out '%s/some.safetensors' '%s'"):format(tmp, text), 0, 1, 4)
-  run(("--resume --sample 20 --out '%s/some.safetensors' '%s'"):format(tmp, text), 0, 1, 1)
+  run(("--resume --stop 41 --out '%s/some' '%s'"):format(tmp, text), 0, 1, 4)
+  run(("--resume --sample 20 --out '%s/some' '%s'"):format(tmp, text), 0, 1, 1)
   same_checkpoint("one", "some")
   local _, err = run(shared .. "--batch 9 '" .. text .. "'", 2, 1, 2)
   assert(err:find "%-%-batch 9 cannot be cut into equal parts of 1 window on 2 ranks", err)
@@ -152,16 +163,16 @@ do -- several ranks: the same losses within rounding
 end
 
 do -- a run that diverges says where, and what was there stays
-  local before = read "a.safetensors"
-  local out = ("--out '%s/a.safetensors' '%s'"):format(tmp, text)
+  local before = read "a/MANIFEST.json"
+  local out = ("--out '%s/a' '%s'"):format(tmp, text)
   local _, err = run(small .. "--lr 1e30 " .. out, 1)
   assert(err:find "^train_gpt.lua: loss is NaN at step %d+; nothing was saved; a lower %-%-lr may help\n$",
     err)
-  assert(read "a.safetensors" == before and not exists "a.safetensors.bak")
-  os.remove(tmp .. "/c.safetensors")
-  run(small .. ("--lr 3e4 --stop 1 --out '%s/c.safetensors' '%s'"):format(tmp, text), 0)
-  _, err = run(("--resume --steps 60 --out '%s/c.safetensors' '%s'"):format(tmp, text), 1)
-  assert(err:find "loss is %a+ at step %d+; the last good checkpoint is .*c.safetensors, of step 1;", err)
+  assert(read "a/MANIFEST.json" == before and not exists "a.bak")
+  os.execute(("rm -rf '%s/c'"):format(tmp))
+  run(small .. ("--lr 3e4 --stop 1 --out '%s/c' '%s'"):format(tmp, text), 0)
+  _, err = run(("--resume --steps 60 --out '%s/c' '%s'"):format(tmp, text), 1)
+  assert(err:find "loss is %a+ at step %d+; the last good checkpoint is .*c, of step 1;", err)
 end
 
 do -- what cannot end well is refused before the training
@@ -178,7 +189,7 @@ do -- what cannot end well is refused before the training
   refuses("--steps -5", 2, "'%-%-steps' must be positive, got %-5")
   refuses("--steps 3 --seconds 3", 2, "%-%-steps or %-%-seconds, not both")
   refuses("--sample -1", 2, "'%-%-sample' must not be negative")
-  refuses(("--out '%s'"):format(tmp), 1, "^train_gpt.lua: cannot write [^\n]*: Is a directory\n$")
+  refuses(("--out '%s'"):format(tmp), 1, "^train_gpt.lua: cannot write [^\n]*: it is there, and no checkpoint\n$")
   refuses(("--out '%s/none/x'"):format(tmp), 1, "^train_gpt.lua: cannot write [^\n]*/none/x: No such file")
   refuses(("--svg '%s'"):format(tmp), 1, "cannot write [^\n]*: Is a directory\n$")
   refuses(("--svg '%s/none/x.svg'"):format(tmp), 1, "cannot write [^\n]*/none/x.svg: No such file")
@@ -191,8 +202,8 @@ for _, ranks in ipairs { "", "--num_processes 2" } do -- a signal ends between t
   local f = assert(io.open(script, "wb"))
   f:write(([[
 cd '%s'
-rm -f out.txt d.safetensors
-'%s/bin/accel-run' %s '%s/examples/train_gpt.lua' %s --seconds 60 --out d.safetensors sums.txt \
+rm -rf out.txt d
+'%s/bin/accel-run' %s '%s/examples/train_gpt.lua' %s --seconds 60 --out d sums.txt \
   >out.txt 2>err.txt &
 p=$!
 n=0
@@ -205,8 +216,8 @@ wait $p
   local _, how, code = os.execute(("sh '%s'"):format(script))
   assert(how == "exit" and code == 130, code .. read "err.txt")
   assert(read("err.txt"):find "train_gpt.lua: saving; Ctrl%-C again stops at once\n$", read "err.txt")
-  assert(read("out.txt"):find "stopped at step %d+; saved in d.safetensors, %-%-resume continues\n$")
-  assert(accel.load(tmp .. "/d.safetensors"))
+  assert(read("out.txt"):find "stopped at step %d+; saved in d, %-%-resume continues\n$")
+  open "d"
 end
 
 do -- the quick start explains itself without installing or building anything
@@ -217,9 +228,9 @@ do -- the quick start explains itself without installing or building anything
 end
 
 do -- what does not fit is refused
-  local _, err = run(("--resume --width 32 --out '%s/a.safetensors' '%s'"):format(tmp, text), 3)
+  local _, err = run(("--resume --width 32 --out '%s/a' '%s'"):format(tmp, text), 3)
   assert(err:find "was made with %-%-width 16", err)
-  _, err = run(("--resume --out '%s/none.safetensors' '%s'"):format(tmp, text), 3)
+  _, err = run(("--resume --out '%s/none' '%s'"):format(tmp, text), 3)
   assert(err:find "cannot resume")
   _, err = run("--stepz 3", 2)
   assert(err:find "unknown option '%-%-stepz'; did you mean '%-%-steps'")
