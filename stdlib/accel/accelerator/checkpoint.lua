@@ -6,6 +6,7 @@
 ---   custom       objects of register_for_checkpointing
 ---   save_hooks, load_hooks   pre-hooks, in order
 ---   pending      an asynchronous save that is under way: { save =, path =, step = }
+---   verified     the folder that was verified when it was looked for, until it is loaded
 local accel = require "accel"
 local check = require "accel.util.check"
 local check_self = require "accel.accelerator.check_self"
@@ -252,7 +253,7 @@ function M._load(self, input_dir)
     local c, why = require "accel.ckpt".open(path)
     if not c then raise("load_state: %s", why) end
     local ok, result = pcall(function()
-      if self.is_local_main_process then writing.verify(self, c) end
+      if self.is_local_main_process and self._checkpointing.verified ~= path then writing.verify(self, c) end
       for _, i in ipairs(c.manifest.state.hooked or {}) do
         if not skip[i + 1] then
           raise("a hook saved model %d, and no load hook takes it out of its list", i)
@@ -264,6 +265,7 @@ function M._load(self, input_dir)
     c:close()
     raise("load_state: %s: %s", path, (tostring(result):gsub("^[^\n:]*%.lua:%d+: ", "")))
   end)
+  self._checkpointing.verified = nil
   local _ <close> = setmetatable({}, { __close = function() plan.c:close() end })
   verdict(self, "load_state", loading.apply, self, plan)
   self.project_configuration.iteration = 1 + writing.of_main(self, "load_state", function()

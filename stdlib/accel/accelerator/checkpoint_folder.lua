@@ -78,26 +78,37 @@ function M.to_save(accelerator, given, always)
   return path, true
 end
 
---- One line for each folder that was passed over.
-local function tell(accelerator, skipped)
-  for _, entry in ipairs(skipped or {}) do
-    local path, reason = entry, nil
-    if type(entry) == "table" then path, reason = entry.path or entry[1], entry.reason or entry.message or entry[2] end
-    accelerator:_warn(("load_state: %s is passed over: %s"):format(path, reason or "it does not verify"))
-  end
-end
-
---- The newest checkpoint in a folder; nil, and why, without one.
+--- The newest checkpoint in a folder whose every byte is as it was written; nil, and why, without one. Those that are
+--- passed over are named with what is wrong with them.
 ---@param accelerator accel.Accelerator
 ---@param parent string
 ---@return string? path
 ---@return string? why
 function M.newest(accelerator, parent)
-  if not accel.listdir(parent) then return nil, parent .. " is no folder" end
-  local path, skipped, code = require "accel.ckpt".newest(parent)
-  if not path then return nil, code and skipped or parent .. " has no checkpoint" end
-  tell(accelerator, skipped)
-  return path
+  local ckpt = require "accel.ckpt"
+  local list, why = ckpt.scan(parent)
+  if not list then return nil, why end
+  for i = #list, 1, -1 do
+    local entry = list[i]
+    local ok, reason = entry.status == "ok", entry.reason
+    if ok then
+      local c, message = ckpt.open(entry.path)
+      ok, reason = c ~= nil, message
+      if c then
+        ok, reason = c:verify()
+        c:close()
+      end
+      if ok then
+        accelerator._checkpointing.verified = entry.path
+        return entry.path
+      end
+    end
+    if entry.status ~= "foreign" then
+      accelerator:_warn(("%s is passed over: %s"):format(entry.path, (reason:gsub("^" .. entry.path:gsub("%p", "%%%0")
+        .. ": ", ""))))
+    end
+  end
+  return nil, parent .. " has no whole checkpoint"
 end
 
 --- The folder that a state is loaded from.

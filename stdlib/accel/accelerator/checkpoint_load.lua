@@ -74,7 +74,7 @@ local function check_counts(record, accelerator)
     end
     for i = 1, kind ~= "models" and #own or 0 do
       if stored[i] ~= own[i] then
-        raise("%s %d is stored as a %s, here it is a %s", WORDS[kind], i - 1, stored[i], own[i])
+        raise("%s %d is stored as %s, here it is %s", WORDS[kind], i - 1, stored[i], own[i])
       end
     end
   end

@@ -76,7 +76,7 @@ do -- of another run: every name that is missing or unexpected and every shape, 
   b:prepare(linear)
   refuses("1 optimizers are stored, 0 are prepared here", path, b)
   local c = support.run { optimizer = "SGD", n = 24 }
-  refuses("optimizer 0 is stored as a accel.optim.AdamW, here it is a accel.optim.SGD", path, c.a)
+  refuses("optimizer 0 is stored as accel.optim.AdamW, here it is accel.optim.SGD", path, c.a)
   local d = support.run { n = 22 }
   refuses("inside a pass over 24 samples, here are 22", path, d.a)
 end
@@ -116,6 +116,11 @@ do -- one rank cannot save: all say which one and why, nothing is left, the one 
   again.a:save_state()
   same(support.names(project .. "/checkpoints"), { "checkpoint_0", "checkpoint_1" }, "and it goes on")
   again.a:load_state(project .. "/checkpoints/checkpoint_0")
+  -- a bit of the newest has changed on the disk: the one before is taken
+  on_first(os.execute, ("cd '%s/checkpoints/checkpoint_1' && dd if=/dev/zero of='%s' bs=1 count=8 conv=notrunc seek=$(($(stat -c "
+    .. "%%s '%s') - 8)) 2>/dev/null"):format(project, weights, weights))
+  same(again.a:load_state(), project .. "/checkpoints/checkpoint_0", "the newest whose bytes are right")
+  same(again.a.save_iteration, 2, "the next number")
 end
 
 do -- a folder that cannot be written to
