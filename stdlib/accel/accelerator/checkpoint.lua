@@ -142,7 +142,7 @@ end
 --- Behind the commit, and not before, those that are too many go.
 local function committed(self, pending)
   local project = self.project_configuration
-  if pending.automatic and project.total_limit and self.is_main_process then
+  if pending.automatic and project.total_limit and writing.decides(self) then
     local ok, why = require "accel.ckpt".prune(folder.parent(pending.path), project.total_limit)
     if not ok then self:_warn(("save_state: total_limit: %s"):format(why)) end
   end
@@ -174,7 +174,7 @@ end
 --- save_state, and with `always` under an automatic name in any case.
 function M._save(self, output_dir, asynchronous, always)
   self:wait_for_save()
-  local path, automatic = table.unpack(writing.of_main(self, "save_state", function()
+  local path, automatic = table.unpack(writing.of_first(self, "save_state", function()
     return { folder.to_save(self, output_dir, always) }
   end))
   local save = begin(self, path, not automatic, asynchronous)
@@ -247,7 +247,7 @@ end
 function M._load(self, input_dir)
   self:wait_for_save()
   self._resume:explicit()
-  local path = writing.of_main(self, "load_state", function() return folder.to_load(self, input_dir) end)
+  local path = writing.of_first(self, "load_state", function() return folder.to_load(self, input_dir) end)
   local plan = verdict(self, "load_state", function()
     local skip = run_load_hooks(self, path)
     local c, why = require "accel.ckpt".open(path)
@@ -266,9 +266,16 @@ function M._load(self, input_dir)
     raise("load_state: %s: %s", path, (tostring(result):gsub("^[^\n:]*%.lua:%d+: ", "")))
   end)
   self._checkpointing.verified = nil
+  for rank, step in ipairs(self.num_processes > 1 and dist.all_gather_object(plan.record.step) or {}) do
+    if step ~= plan.record.step then
+      plan.c:close()
+      raise("load_state: the checkpoint of rank %d is of step %d, that of rank %d of step %d", self.process_index,
+        plan.record.step, rank - 1, step)
+    end
+  end
   local _ <close> = setmetatable({}, { __close = function() plan.c:close() end })
   verdict(self, "load_state", loading.apply, self, plan)
-  self.project_configuration.iteration = 1 + writing.of_main(self, "load_state", function()
+  self.project_configuration.iteration = 1 + writing.of_first(self, "load_state", function()
     local last = plan.record.iteration
     local parent = folder.checkpoints(self)
     return math.max(path:find "checkpoint_%d+$" and last or last - 1, parent and folder.greatest(parent) or -1)

@@ -1,10 +1,11 @@
 --- Gradients of an update that was not complete when a state was saved: every rank has sums of its own. They are stored as
---- logical tensors of shape (ranks, ...), of which each rank writes its row, so that another number of ranks shares them
---- out. Used by checkpoint_content.lua and checkpoint_load.lua.
+--- logical tensors of shape (ranks, ...), ranks being those that write a checkpoint, of which each writes its row, so that
+--- another number of ranks shares them out. Used by checkpoint_content.lua and checkpoint_load.lua.
 local accel = require "accel"
 local dist = require "accel.dist"
 local ordered = require "accel.util.ordered"
 local raise = require "accel.util.raise"
+local writing = require "accel.accelerator.checkpoint_write"
 
 local M = {}
 
@@ -42,13 +43,13 @@ end
 ---@param accelerator accel.Accelerator
 ---@return table[]
 function M.entries(accelerator)
-  local ranks, rank, list = accelerator.num_processes, accelerator.process_index, {}
+  local list, rank, ranks = {}, writing.parts(accelerator)
   if accelerator._prepared:counts_micro_batches() then
     raise 'save_state: inside an update that deterministic = "world" adds up; save when accelerator.sync_gradients is true'
   end
   local all, present = parameters(accelerator), {}
   for name, entry in ordered.iterate(all) do present[name] = entry[1].grad ~= nil or nil end
-  for _, names in ipairs(ranks > 1 and dist.all_gather_object(present) or {}) do
+  for _, names in ipairs(accelerator.num_processes > 1 and dist.all_gather_object(present) or {}) do
     for name in next, names do present[name] = true end
   end
   for name, entry in ordered.iterate(all) do
@@ -68,7 +69,7 @@ end
 ---@param weighted boolean
 ---@return table<string, accel.Tensor>
 function M.read(accelerator, stored, read, weighted)
-  local ranks, rank, all, out = accelerator.num_processes, accelerator.process_index, parameters(accelerator), {}
+  local all, out, rank, ranks = parameters(accelerator), {}, writing.parts(accelerator)
   for _, s in ipairs(stored) do
     local entry, n = all[s.name], s.shape[1]
     if s.name ~= WEIGHT and not entry then raise("a gradient is stored of '%s', which is no parameter here", s.name) end

@@ -9,19 +9,6 @@ local M = {}
 
 local LOOK <const> = 0.05 -- seconds between two looks at a save
 
---- What fn returns on the main process, on all of them.
----@param accelerator accel.Accelerator
----@param who string
----@param fn fun(): any
----@return any
-function M.of_main(accelerator, who, fn)
-  local list = { verdict(accelerator, who, function()
-    if accelerator.is_main_process then return fn() end
-  end) }
-  if accelerator.num_processes > 1 then dist.broadcast_object_list(list, 0) end
-  return list[1]
-end
-
 --- This rank's part of a checkpoint, how many there are, and the rank of part 0: all ranks write one, or with
 --- save_on_each_node those of each machine one of their own.
 ---@param accelerator accel.Accelerator
@@ -31,6 +18,29 @@ function M.parts(accelerator)
   if not accelerator.project_configuration.save_on_each_node then return rank, accelerator.num_processes, 0 end
   local part = accelerator.local_process_index
   return part, dist.get_local_world_size(), rank - part
+end
+
+--- Whether this process is the one that decides where a checkpoint lies, and removes old ones: the main process, or with
+--- save_on_each_node the first of each machine.
+---@param accelerator accel.Accelerator
+---@return boolean
+function M.decides(accelerator)
+  local _, _, first = M.parts(accelerator)
+  return accelerator.process_index == first
+end
+
+--- What fn returns on the process that decides, on all that it decides for.
+---@param accelerator accel.Accelerator
+---@param who string
+---@param fn fun(): any
+---@return any
+function M.of_first(accelerator, who, fn)
+  local value = verdict(accelerator, who, function()
+    if M.decides(accelerator) then return fn() end
+  end)
+  if accelerator.num_processes == 1 then return value end
+  local _, _, first = M.parts(accelerator)
+  return dist.all_gather_object({ value })[first + 1][1]
 end
 
 local function made(save, message)

@@ -57,7 +57,7 @@ end
 
 local function look(self, wanted)
   local accelerator = self.accelerator
-  local found = require "accel.accelerator.checkpoint_write".of_main(accelerator, "--resume", function()
+  local found = require "accel.accelerator.checkpoint_write".of_first(accelerator, "--resume", function()
     local path, why = find(accelerator, wanted)
     if not path then return { why = why or "there is no checkpoint" } end
     local c = assert(require "accel.ckpt".open(path))
