@@ -6,7 +6,9 @@ local arguments = require "accel.config.arguments"
 local conditions = require "accel.config.conditions"
 local layers = require "accel.config.layers"
 local machine = require "accel.config.machine"
+local nearest = require "accel.util.nearest"
 local plan = require "accel.config.plan"
+local scalar = require "accel.config.scalar"
 local schema = require "accel.config.schema"
 
 local NAME <const> = "accel-run launch"
@@ -100,8 +102,8 @@ local function command_line(p, given, program, own)
   local v, argv = p.values, { program }
   table.move(own, 1, #own, #argv + 1, argv)
   local machines = v.num_machines or 1
-  if v.num_processes > 1 or machines > 1 then
-    push(argv, "--num-processes", v.num_processes)
+  if v.num_processes > 1 or machines > 1 or v.log_dir then
+    push(argv, "--num-processes", math.max(1, v.num_processes))
     if machines > 1 then
       push(argv, "--num-machines", machines, "--machine-rank", v.machine_rank or 0)
       if v.main_process_ip then push(argv, "--main-process-ip", v.main_process_ip) end
@@ -109,7 +111,7 @@ local function command_line(p, given, program, own)
     end
     if (v.max_restarts or 0) > 0 then push(argv, "--max-restarts", v.max_restarts, "--monitor-interval", v.monitor_interval) end
     if v.log_dir then push(argv, "--log-dir", v.log_dir) end
-    if v.log_dir and v.tee ~= "0" then push(argv, "--tee") end
+    if v.log_dir and (v.tee ~= "0" or v.policy) then push(argv, "--tee") end
     if v.enable_cpu_affinity then push(argv, "--cpu-affinity", "auto") end
   end
   if v.cpu or v.use_cpu then push(argv, "--cpu") end
@@ -147,14 +149,14 @@ local function on_path(name)
   refuse("there is no %s on PATH", name)
 end
 
---- Runs it to its end and ends as it did; the first signal is passed on.
+--- Runs it to its end; the first signal is passed on. Returns its exit status.
 local function run(argv, env)
   io.stdout:flush()
   local p <close> = accel.process.spawn(on_path(argv[1]), argv, env)
   local sent = false
   while true do
     local how, number = p:wait(POLL)
-    if how then os.exit(how == "exit" and number or 128 + number, true) end
+    if how then return how == "exit" and number or 128 + number end
     local signal = p:interrupted()
     if signal and not sent then
       sent = true
@@ -185,6 +187,61 @@ local function split(words)
   return own, flags
 end
 
+--- A flag's word, and where it may come from besides: what a policy plans, below the flags.
+local function take_plan(given, path, planned)
+  for key, value in accel.pairs(planned) do
+    if key ~= "env" and key ~= "args" then
+      local row = schema.by_key[key] or schema.by_flag[key]
+      if not row then
+        local near = nearest(key, schema.by_key)
+        refuse("%s: a plan has no '%s'%s", path, tostring(key), near and ("; did you mean '%s'?"):format(near) or "")
+      end
+      local typed, expected = scalar.typed(row, tostring(value))
+      local allowed
+      if typed ~= nil then typed, allowed = scalar.allowed(row, typed) end
+      if typed == nil then refuse("%s: %s must be %s, got %s", path, key, expected or allowed, tostring(value)) end
+      if given.values[row.key] == nil then given.values[row.key], given.given[row.key] = typed, true end
+    end
+  end
+  if type(planned.args) == "table" then table.move(planned.args, 1, #planned.args, #given.args + 1, given.args) end
+end
+
+--- Flags, environment and files to a plan that can be carried out here. planned: what a policy says, with its path.
+local function decide(flags, here, path, planned)
+  local given, why = arguments.read(flags)
+  if not given then usage("%s", why) end
+  if not given.script then usage "no script given" end
+  if planned then take_plan(given, path, planned) end
+  local resolved, file = layers.resolve(given)
+  if not resolved then refuse("%s", file) end
+  local ok, p = pcall(plan.make, given, file, here)
+  if not ok then
+    if type(p) == "table" and p.message then refuse("%s", p.message) end
+    error(p, 0)
+  end
+  for _, each in ipairs(file and file.problems or {}) do refuse("%s", require("accel.config.read").explain(file, each)) end
+  if INSTEAD[p.launcher] then refuse("%s", INSTEAD[p.launcher]) end
+  if p.launcher == "deepspeed" and p.cmd then
+    refuse("deepspeed_multinode_launcher %s: start accel-run on each machine with --machine_rank, or say standard",
+      p.values.deepspeed_multinode_launcher)
+  end
+  local env = p.env
+  env.PYTHONPATH, env.KMP_AFFINITY, env.KMP_BLOCKTIME = nil, nil, nil
+  if p.values.num_processes > 1 and not p.values.mpirun_hostfile then env.MASTER_ADDR, env.MASTER_PORT = nil, nil end
+  for name, value in next, planned and type(planned.env) == "table" and planned.env or {} do env[name] = tostring(value) end
+  return p, given
+end
+
+--- What starts the ranks of a plan.
+local function words_of(p, given, program, own)
+  if p.values.no_python then
+    if p.values.num_processes > 1 then refuse "--no_python starts one process; ranks are Lua scripts" end
+    return { given.script, table.unpack(given.args) }
+  end
+  if p.values.mpirun_hostfile then return mpirun_line(p, given, program) end
+  return command_line(p, given, program, own)
+end
+
 return function(...)
   local words = { ... }
   for _, word in ipairs(words) do
@@ -194,34 +251,18 @@ return function(...)
   local own, flags = split(words)
   local given, why = arguments.read(flags)
   if not given then usage("%s", why) end
-  if not given.script then usage "no script given" end
-  local file
-  local resolved, answer = layers.resolve(given)
-  if not resolved then refuse("%s", answer) end
-  file = answer
-  if given.values.policy then refuse "--policy: launch policies are not in accel yet; say num_processes and its like by flags" end
   local here = machine.complete()
-  local ok, p = pcall(plan.make, given, file, here)
-  if not ok then
-    if type(p) == "table" and p.message then refuse("%s", p.message) end
-    error(p, 0)
+  local program, path = here.interpreter, given.values.policy
+  if path then
+    return require("accel.cli.launch_policy")(path, here, function(planned, dir)
+      local p, arguments_of = decide(flags, here, path, planned)
+      if planned then warn(p) end
+      if dir and not p.values.no_python and not p.values.mpirun_hostfile then p.values.log_dir = p.values.log_dir or dir end
+      return p, words_of(p, arguments_of, program, own)
+    end, run)
   end
-  if file then
-    for _, each in ipairs(file.problems) do refuse("%s", require("accel.config.read").explain(file, each)) end
-  end
-  if INSTEAD[p.launcher] then refuse("%s", INSTEAD[p.launcher]) end
-  if p.launcher == "deepspeed" and p.cmd then
-    refuse("deepspeed_multinode_launcher %s: start accel-run on each machine with --machine_rank, or say standard",
-      p.values.deepspeed_multinode_launcher)
-  end
+  local p
+  p, given = decide(flags, here)
   warn(p)
-  local env = p.env
-  env.PYTHONPATH, env.KMP_AFFINITY, env.KMP_BLOCKTIME = nil, nil, nil
-  if p.values.num_processes > 1 and not p.values.mpirun_hostfile then env.MASTER_ADDR, env.MASTER_PORT = nil, nil end
-  local program = here.interpreter
-  if p.values.no_python then
-    if p.values.num_processes > 1 then refuse "--no_python starts one process; ranks are Lua scripts" end
-    run({ given.script, table.unpack(given.args) }, env)
-  end
-  run(p.values.mpirun_hostfile and mpirun_line(p, given, program) or command_line(p, given, program, own), env)
+  os.exit(run(words_of(p, given, program, own), p.env), true)
 end

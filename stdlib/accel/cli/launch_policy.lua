@@ -1,0 +1,89 @@
+--- accel-run launch --policy FILE: the attempts of a launch that a policy plans. The policy is Lua in a sandbox (accel.config.sandbox);
+--- it is asked before every attempt, with the machine and what the last attempt died of, and ends the job by planning nothing.
+local accel = require "accel"
+local sandbox = require "accel.config.sandbox"
+
+local NAME <const> = "accel-run launch"
+local MOST <const> = 100
+
+local MANAGERS <const> = { { "slurm", "SLURM_JOB_ID" }, { "torchrun", "TORCHELASTIC_RUN_ID" }, { "mpi", "OMPI_COMM_WORLD_SIZE" },
+  { "mpi", "PMI_SIZE" }, { "kubernetes", "KUBERNETES_SERVICE_HOST" } }
+
+local function manager()
+  for _, m in ipairs(MANAGERS) do
+    if os.getenv(m[2]) then return m[1] end
+  end
+end
+
+--- What a policy is told of the machine.
+local function facts(here)
+  local features = accel.features()
+  local devices = {}
+  for kind, d in next, features.devices do devices[kind] = d.count end
+  return { cores = here.cores, cpus = features.cpus, memory = features.memory, devices = devices, gpus = here.gpus,
+    job_manager = manager() }
+end
+
+--- Ends of logs that say why a rank died.
+local REASONS <const> = { { "out_of_memory", "out of memory" }, { "out_of_memory", "out_of_memory" }, { "timeout", "timeout" },
+  { "not_finite", "not finite" } }
+local TAIL <const> = 16384
+
+local function reason(dir, status)
+  for _, name in ipairs(accel.listdir(dir) or {}) do
+    local file = io.open(dir .. "/" .. name, "rb")
+    if file then
+      local size = file:seek "end"
+      file:seek("set", math.max(0, size - TAIL))
+      local text = (file:read "a" or ""):lower()
+      file:close()
+      for _, r in ipairs(REASONS) do
+        if text:find(r[2], 1, true) then return r[1] end
+      end
+    end
+  end
+  if status == 128 + 9 then return "killed" end
+  return status > 128 and "signal" or "error"
+end
+
+local function remove(dir)
+  for _, name in ipairs(accel.listdir(dir) or {}) do os.remove(dir .. "/" .. name) end
+  os.remove(dir)
+end
+
+local function ask(path, machine)
+  local planned, why = sandbox.policy(path, machine)
+  if why then
+    io.stderr:write(NAME, ": ", why, "\n")
+    os.exit(2, true)
+  end
+  return planned
+end
+
+--- make(planned, dir) gives the plan and the command line of an attempt, run(argv, env) carries it out.
+---@param path string
+---@param here accel.config.Machine
+---@param make fun(planned: table, dir: string): table, string[]
+---@param run fun(argv: string[], env: table): integer
+return function(path, here, make, run)
+  local told = facts(here)
+  local status = 0
+  for attempt = 0, MOST do
+    told.attempt = attempt
+    local planned = ask(path, told)
+    if not planned then
+      if attempt == 0 then io.stderr:write(NAME, ": ", path, " plans nothing\n") end
+      os.exit(attempt == 0 and 2 or status, true)
+    end
+    local dir = assert(accel.mkdtemp((os.getenv "TMPDIR" or "/tmp") .. "/accel-launch-"))
+    local p, argv = make(planned, dir)
+    local began = accel.clock()
+    status = run(argv, p.env)
+    told.last = { status = status, signal = status > 128 and status - 128 or nil, reason = status ~= 0 and reason(dir, status) or nil,
+      seconds = accel.clock() - began, plan = planned }
+    remove(dir)
+    if status == 0 then os.exit(0, true) end
+    io.stderr:write(("%s: attempt %d ended with status %d (%s); asking %s\n"):format(NAME, attempt + 1, status, told.last.reason, path))
+  end
+  os.exit(status, true)
+end
