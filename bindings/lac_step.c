@@ -81,9 +81,10 @@ static int on_interrupt(lua_State *L) {
   if (strcmp(mode, "flag") != 0 && strcmp(mode, "raise") != 0 && strcmp(mode, "requeue") != 0)
     return lac_argerror(L, S, AC_INVALID, NULL, 1, "mode", "no mode '%s'; there are \"flag\", \"raise\", \"requeue\"",
                         mode);
+  lua_pushstring(L, S->interrupt->as_flag ? "flag" : S->interrupt->requeue ? "requeue" : "raise");
   S->interrupt->as_flag = mode[0] == 'f';
   S->interrupt->requeue = strcmp(mode, "requeue") == 0;
-  return 0;
+  return 1;
 }
 
 static int step_count(lua_State *L) {

@@ -293,9 +293,10 @@ function accel.step_count() end
 
 ---What the first Ctrl-C, SIGTERM or SIGHUP does: "raise" (an error at the next step, so that pcall and <close> may save),
 ---"flag" (only accel.interrupted() becomes true) or "requeue" ("flag" for SIGTERM and SIGUSR1, upon which an Accelerator
----saves its state and ends, else "raise"). The second ends at once.
----example: accel.on_interrupt "raise" -->
+---saves its state and ends, else "raise"). The second ends at once. Returns the mode of before.
+---example: accel.on_interrupt "raise" --> "raise"
 ---@param mode "raise"|"flag"|"requeue"
+---@return "raise"|"flag"|"requeue"
 function accel.on_interrupt(mode) end
 
 ---Whether Ctrl-C was pressed, and then the signal's number.

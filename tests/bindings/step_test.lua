@@ -8,8 +8,9 @@ accel.step()
 assert(accel.step_count() == n + 1 and accel.get_rng_state().step == 1 and accel.get_rng_state().ordinal == 0)
 assert(accel.inspect(accel.rand(4):tolist()) ~= accel.inspect(a))
 assert(not accel.interrupted())
-accel.on_interrupt("flag")
-accel.on_interrupt("raise")
+assert(accel.on_interrupt("flag") == "raise")
+assert(accel.on_interrupt("requeue") == "flag")
+assert(accel.on_interrupt("raise") == "requeue")
 assert(not pcall(accel.on_interrupt, "ignore"))
 
 -- Devices.

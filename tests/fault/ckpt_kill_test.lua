@@ -87,11 +87,13 @@ while shots < wanted do
         local kind = random:below(5)
         for k = 1, kind == 0 and 2 or 1 do -- twice Ctrl-C, once, else kill -9
           if k == 2 then accel.process.spawn("/bin/sleep", { "sleep", "0.00" .. random:below(10) }, {}):wait(1) end
-          if pid then shell("kill -%d %s 2>/dev/null", kind < 2 and 2 or 9, pid) else pcall(p.signal, p, kind < 2 and 2 or 9) end -- it may have ended
+          if pid then shell("kill -%d %s 2>/dev/null", kind < 2 and 2 or 9, pid)
+          else pcall(p.signal, p, kind < 2 and 2 or 9) end -- it may have ended
         end
       end
     end
-    p:wait(120)
+    local running, how = pcall(p.wait, p, 120) -- false: it has been waited for
+    assert(not running or how, "the run hangs")
     local from, last, done = outcome(dir)
     if from then
       assert(from >= acknowledged, ("run %d on %d ranks: batch %d was acknowledged, and it goes on behind %d\n%s")

@@ -90,7 +90,10 @@ function Resume:init(accelerator)
   end
   accelerator.gradient_state.resume = self
   self.armed = project.project_dir ~= nil
-  if self.armed then accel.on_interrupt "requeue" end
+  if self.armed and accel.on_interrupt "requeue" == "flag" then -- the script serves signals itself
+    accel.on_interrupt "flag"
+    self.armed = false
+  end
   if wanted then look(self, wanted) end
 end
 
