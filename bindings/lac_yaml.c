@@ -56,18 +56,23 @@ static void push_node(lua_State *L, const aci_yaml_doc *d, const aci_yaml *nodes
   }
 }
 
-/* yaml.decode(text) -> the root's table, nil for a document without one; or nil, message, code */
+/* yaml.decode(text [, {max_nodes =}]) -> the root's table, nil for a document without one; or nil, message, code */
 static int decode(lua_State *L) {
+  static const char *const names[] = {"max_nodes", NULL};
   lac_state *S = lac_get(L);
   size_t n;
   const char *text = lac_check_string(L, S, 1, "text", &n);
+  lac_opts o = lac_opts_open(L, S, 2, names);
+  const int64_t most = lac_opt_int(&o, "max_nodes", ACI_YAML_MAX_NODES);
+  if (most < 1 || most > ACI_YAML_MAX_NODES)
+    return lac_argerror(L, S, AC_INVALID, "decode", 0, "max_nodes", "lies in 1 .. %d", ACI_YAML_MAX_NODES);
   aci_yaml_doc **d = lua_newuserdatauv(L, sizeof *d, 0);
   *d = NULL;
   lua_rawgetp(L, LUA_REGISTRYINDEX, &key_doc);
   lua_setmetatable(L, -2);
   lua_toclose(L, -1);
   ac_err e;
-  if (aci_yaml_parse(text, n, d, &e) != AC_OK) return lac_fail(L, &e);
+  if (aci_yaml_parse(text, n, (uint32_t)most, d, &e) != AC_OK) return lac_fail(L, &e);
   uint32_t count;
   const aci_yaml *nodes = aci_yaml_nodes(*d, &count);
   if (count == 0) lua_pushnil(L);

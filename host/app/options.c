@@ -58,6 +58,9 @@ static const struct {
     {"launch", "launch [FLAGS] SCRIPT", APP_TOOL, "a launch in Accelerate's words, by flags and configurations", "launch"},
     {"to-fsdp2", "to-fsdp2", APP_TOOL, NULL, "to_fsdp2"},
     {"tpu-config", "tpu-config", APP_TOOL, NULL, "tpu_config"},
+    {"test", "test", APP_TOOL, "a sanity check on several ranks: collectives, loaders, precision, training", "test"},
+    {"doctor", "doctor", APP_TOOL, "what of this machine may stand in the way: limits, memory, clocks, driver", "doctor"},
+    {"completion", "completion SHELL", APP_TOOL, NULL, "completion"},
     {"env", "env", APP_ENV, "versions, devices, optional parts, and every ACCEL_* parameter", NULL},
     {APP_FRONT_WORD, APP_FRONT_WORD, APP_FRONT, NULL, NULL},
 };

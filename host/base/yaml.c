@@ -55,7 +55,7 @@ typedef struct reader {
   library lib;
   aci_yaml_doc *d;
   entry *table; /* open addressing; text UINT32_MAX: free */
-  uint32_t n_entries, n_slots, n_anchors, n_aliases, n_events;
+  uint32_t n_entries, n_slots, n_anchors, n_aliases, n_events, max_nodes;
   uint64_t key;
   int depth;
   uint32_t open[ACI_YAML_MAX_DEPTH]; /* containers around the next node */
@@ -64,6 +64,12 @@ typedef struct reader {
 
 static ac_status fault(ac_err *e, const yaml_mark_t *at, const char *what) {
   return AC_FAIL(e, PARSE, "YAML: line %d, column %d: %s", (int)at->line + 1, (int)at->column + 1, what);
+}
+
+static ac_status too_many(const reader *r, const yaml_event_t *ev, const char *what, ac_err *e) {
+  char text[96];
+  snprintf(text, sizeof text, "%s %u nodes", what, r->max_nodes);
+  return fault(e, &ev->start_mark, text);
 }
 
 static ac_status no_memory(ac_err *e) { return AC_FAIL(e, OOM, "YAML: no memory"); }
@@ -140,7 +146,7 @@ static ac_status add(reader *r, const yaml_event_t *ev, aci_yaml node, const yam
     return fault(e, &ev->start_mark, text);
   }
   if (key && node.type != ACI_YAML_SCALAR) return fault(e, &ev->start_mark, "a key must be a word, not a list, a mapping or an alias");
-  if (d->n >= ACI_YAML_MAX_NODES) return fault(e, &ev->start_mark, "more than 100000 nodes");
+  if (d->n >= r->max_nodes) return too_many(r, ev, "more than", e);
   if (d->n == d->cap) {
     const uint32_t cap = d->cap == 0 ? 64 : 2 * d->cap;
     aci_yaml *nodes = realloc(d->nodes, cap * sizeof *nodes);
@@ -226,7 +232,7 @@ static ac_status close_container(reader *r, const yaml_event_t *ev, ac_err *e) {
     weight += m->weight;
     if (m->height >= c->height) c->height = (uint8_t)(m->height + 1);
   }
-  if (weight > ACI_YAML_MAX_NODES) return fault(e, &ev->start_mark, "aliases make it more than 100000 nodes");
+  if (weight > r->max_nodes) return too_many(r, ev, "aliases make it more than", e);
   c->weight = (uint32_t)weight;
   return AC_OK;
 }
@@ -270,9 +276,10 @@ bool aci_yaml_available(ac_err *why) {
   return load(&l, why) == AC_OK;
 }
 
-ac_status aci_yaml_parse(const char *text, size_t n, aci_yaml_doc **out, ac_err *e) {
+ac_status aci_yaml_parse(const char *text, size_t n, uint32_t max_nodes, aci_yaml_doc **out, ac_err *e) {
   yaml_parser_t p;
-  reader r = {.key = aci_hash_key()};
+  const bool smaller = max_nodes > 0 && max_nodes < ACI_YAML_MAX_NODES;
+  reader r = {.key = aci_hash_key(), .max_nodes = smaller ? max_nodes : ACI_YAML_MAX_NODES};
   *out = NULL;
   if (n > ACI_YAML_MAX_BYTES) return AC_FAIL(e, PARSE, "YAML: more than 1 MiB");
   AC_TRY(load(&r.lib, e));
@@ -311,8 +318,8 @@ bool aci_yaml_available(ac_err *why) {
   return AC_FAIL(why, UNSUPPORTED, "this build reads no YAML: libyaml's header was missing (package libyaml-dev)") == AC_OK;
 }
 
-ac_status aci_yaml_parse(const char *text, size_t n, aci_yaml_doc **out, ac_err *e) {
-  (void)text, (void)n;
+ac_status aci_yaml_parse(const char *text, size_t n, uint32_t max_nodes, aci_yaml_doc **out, ac_err *e) {
+  (void)text, (void)n, (void)max_nodes;
   *out = NULL;
   aci_yaml_available(e);
   return e->code;

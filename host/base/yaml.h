@@ -36,8 +36,9 @@ typedef struct aci_yaml_doc aci_yaml_doc;
 
 /* False where this build has no libyaml, or the library is not installed: *why says so. */
 bool aci_yaml_available(ac_err *why);
-/* PARSE for what the text does wrong, UNSUPPORTED without libyaml. An empty document has no nodes. */
-ac_status aci_yaml_parse(const char *text, size_t n, aci_yaml_doc **out, ac_err *e);
+/* PARSE for what the text does wrong, UNSUPPORTED without libyaml. An empty document has no nodes. max_nodes: a smaller bound than
+ * ACI_YAML_MAX_NODES; 0: that. */
+ac_status aci_yaml_parse(const char *text, size_t n, uint32_t max_nodes, aci_yaml_doc **out, ac_err *e);
 void aci_yaml_free(aci_yaml_doc *d);
 /* The nodes, the first of which is the root; *n: how many. */
 const aci_yaml *aci_yaml_nodes(const aci_yaml_doc *d, uint32_t *n);

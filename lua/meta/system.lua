@@ -132,10 +132,11 @@ accel.yaml = {}
 ---What is malformed, over the bounds (1 MiB, 64 levels, 100000 nodes) or has keys twice is nil, message, "parse".
 ---example: accel.yaml.decode("a: 010")[1].value.text --> "010"
 ---@param text string
+---@param opts? {max_nodes: integer?}
 ---@return table? node
 ---@return string? message
 ---@return string? code
-function accel.yaml.decode(text) end
+function accel.yaml.decode(text, opts) end
 
 ---Whether YAML can be read here: the build and the machine have libyaml.
 ---example: type(accel.yaml.available()) --> "boolean"

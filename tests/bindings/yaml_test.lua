@@ -67,5 +67,7 @@ for i = 1, 1001 do anchors[i] = ("- &n%d x"):format(i) end
 quick("1000 anchors", table.concat(anchors, "\n"))
 quick("1000 aliases", "a: &a x\nb: [" .. ("*a, "):rep(1001) .. "]")
 quick("more than 100000 nodes", "[" .. ("x,"):rep(110000) .. "]")
+assert(select(2, yaml.decode("[a, b, c]", { max_nodes = 3 })):find "more than 3 nodes" and yaml.decode("[a, b]", { max_nodes = 3 }))
+assert(not pcall(yaml.decode, "a: 1", { max_nodes = 0 }) and not pcall(yaml.decode, "a: 1", { most = 1 }))
 assert(yaml.decode(("["):rep(64) .. ("]"):rep(64)))
 print "ok"

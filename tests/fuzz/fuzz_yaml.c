@@ -30,7 +30,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
   char *text = malloc(n + 1); /* of the exact size: what is read behind it is found */
   if (text == NULL) return 0;
   memcpy(text, data, n);
-  const ac_status st = aci_yaml_parse(text, n, &doc, &e);
+  const ac_status st = aci_yaml_parse(text, n, 0, &doc, &e);
   free(text);
   REQUIRE(st == AC_OK || st == AC_PARSE || st == AC_UNSUPPORTED || st == AC_OOM);
   if (st != AC_OK) return 0;

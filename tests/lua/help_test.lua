@@ -160,7 +160,6 @@ do -- what Accelerate and PyTorch have and accel has not, and Accelerate's comma
   has("save_state", "asynchronous = true", "automatic_checkpoint_naming")
   has("save_accelerator_state", "accelerator:save_state(folder)")
   has("write_basic_config", "accel-run config default")
-  has("test", "accel-run env")
   local text = has("launch", "Runs a function on several ranks")
   assert(text:find "^launch\n", text)
   assert(not text_of "load_state_dict":find("there is no", 1, true), "what there is")

@@ -7,6 +7,7 @@ local home = {
   GradientAccumulationPlugin = "configuration",
   KwargsHandler = "handlers", AutocastKwargs = "handlers", DistributedDataParallelKwargs = "handlers",
   GradScalerKwargs = "handlers", InitProcessGroupKwargs = "handlers", ProfileKwargs = "handlers",
+  notebook_launcher = "launchers", debug_launcher = "launchers",
   FullyShardedDataParallelPlugin = "plugins.fsdp", DeepSpeedPlugin = "plugins.deepspeed",
   HfDeepSpeedConfig = "plugins.deepspeed", MegatronLMPlugin = "plugins.megatron", TorchDynamoPlugin = "plugins.dynamo",
   ParallelismConfig = "plugins.parallelism", TorchTensorParallelConfig = "plugins.parallelism",

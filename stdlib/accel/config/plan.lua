@@ -57,7 +57,7 @@ local function paradigm_of_file(v, file)
 end
 
 --- Problems of the file that no launch can live with; the others are for accel.config.validate.
-local FATAL <const> = { syntax = true, missing = true, double = true }
+local FATAL <const> = { syntax = true, missing = true, double = true, type = true }
 
 local function check_file(file, explain)
   local unknown, lines = {}, nil

@@ -9,6 +9,8 @@ local schema = require "accel.config.schema"
 local M = {}
 
 local MOST <const> = 1024 * 1024
+local BOUNDS <const> = { max_nodes = 10000 } -- no configuration comes near it
+local MOST_PROBLEMS <const> = 50 -- more are not told apart
 
 ---@class accel.config.Problem
 ---@field key string? the key that is wrong
@@ -26,6 +28,7 @@ local MOST <const> = 1024 * 1024
 ---@field problems accel.config.Problem[]
 
 local function problem(file, kind, key, line, fmt, ...)
+  if #file.problems >= MOST_PROBLEMS then return end
   file.problems[#file.problems + 1] = { kind = kind, key = key, line = line,
     message = select("#", ...) > 0 and fmt:format(...) or fmt }
 end
@@ -38,8 +41,11 @@ function M.explain(file, p)
   return ("%s:%s %s"):format(file.path, p.line and p.line .. ":" or "", p.message)
 end
 
+--- A text of any length, for a message.
+local function short(text) return #text > 80 and text:sub(1, 77) .. "..." or text end
+
 local function shown(node)
-  if node.kind == "scalar" then return "'" .. node.text .. "'" end
+  if node.kind == "scalar" then return "'" .. short(node.text) .. "'" end
   return node.kind == "list" and "a list" or "a table"
 end
 
@@ -48,27 +54,36 @@ local function store(file, row, entry)
   if file.given[row.key] then problem(file, "double", row.key, entry.line, "%s is there twice", row.key) end
   file.given[row.key], file.lines[row.key] = true, entry.line
   if value == nil and expected then
-    file.values[row.key] = entry.value.kind == "scalar" and entry.value.text or nil
     problem(file, "type", row.key, entry.line, "%s must be %s, got %s", entry.key, expected, shown(entry.value))
     return
   end
   if value ~= nil then
     local _, allowed = scalar.allowed(row, value, file.environment)
-    if allowed then problem(file, "value", row.key, entry.line, "%s must be %s, got %s", entry.key, allowed, shown(entry.value)) end
+    local range = allowed and type(value) == "number" and not row.allowed
+    if range then value = nil end
+    if allowed then
+      problem(file, range and "type" or "value", row.key, entry.line, "%s must be %s, got %s", entry.key, allowed, shown(entry.value))
+    end
   end
   file.values[row.key] = value
 end
 
+local LONGEST_KEY <const> = 64 -- of those that may be meant
+
 local function unknown(file, entry, section)
-  local names = schema.names(section, file.environment)
-  local near = nearest(entry.key, names)
+  if #file.problems >= MOST_PROBLEMS then return end
+  local near
+  if #entry.key <= LONGEST_KEY then
+    local names, prefix = schema.names(section, file.environment), section and schema.sections[section].prefix
+    near = nearest(entry.key, names) or prefix and nearest(prefix .. entry.key, names)
+  end
   local place = section and (" in " .. section) or ""
   local hint = near and ("; did you mean '%s'?"):format(near) or ""
   local home = schema.by_key[entry.key]
   if home and home.topic.section ~= section then
     hint = home.topic.section and ("; it belongs into %s"):format(home.topic.section) or "; it stands at the top of the file"
   end
-  problem(file, "unknown", entry.key, entry.line, "unknown key '%s'%s%s", entry.key, place, hint)
+  problem(file, "unknown", entry.key, entry.line, "unknown key '%s'%s%s", short(entry.key), place, hint)
   file.problems[#file.problems].top = not section
 end
 
@@ -128,7 +143,9 @@ local function read_document(file, node)
   end
   local required = file.environment == "AMAZON_SAGEMAKER" and { "ec2_instance_type", "iam_role_name" } or { "distributed_type" }
   for _, key in ipairs(required) do
-    if file.values[key] == nil then problem(file, "missing", key, nil, "%s is missing; every configuration names it", key) end
+    local told = false
+    for _, p in ipairs(file.problems) do told = told or p.key == key end
+    if file.values[key] == nil and not told then problem(file, "missing", key, nil, "%s is missing; every configuration names it", key) end
   end
 end
 
@@ -166,7 +183,7 @@ end
 ---@return accel.config.File
 function M.yaml(text, path)
   local file = new_file(path)
-  local node, message = accel.yaml.decode(text)
+  local node, message = accel.yaml.decode(text, BOUNDS)
   if message then syntax_error(file, message) else read_document(file, node) end
   return file
 end
@@ -182,7 +199,7 @@ function M.json(text, path)
     syntax_error(file, (tostring(value):gsub("^.-JSON: ", "")))
     return file
   end
-  local node = accel.yaml.decode(text)
+  local node = accel.yaml.decode(text, BOUNDS)
   read_document(file, node or node_of(value))
   return file
 end

@@ -121,9 +121,10 @@ end
 function M.of_node(row, node)
   if M.is_null(node) then return nil end
   if row.type == "table" then return M.plain(node) end
-  if node.kind == "map" then return nil, "no table" end
+  local lists = row.type == "texts" or row.type == "bools"
+  if node.kind == "map" then return nil, lists and "a list" or "one value" end
   if node.kind == "list" then
-    if row.type ~= "texts" and row.type ~= "bools" then return nil, "no list" end
+    if not lists then return nil, "one value" end
     local list = {}
     for i, item in ipairs(node) do
       if item.kind ~= "scalar" then return nil, "a list of plain values" end

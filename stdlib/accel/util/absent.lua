@@ -75,7 +75,7 @@ local ROWS <const> = {
   { false, "start ranks under numactl", "set_numa_affinity override_numa_affinity" },
   { false, "there are CPUs and CUDA GPUs: accel.features().devices counts them", "install_xla" },
   { false, 'accel.launch("module", args, { num_processes = 2 }) starts ranks from a script or a prompt',
-    "notebook_launcher debug_launcher PrepareForLaunch" },
+    "PrepareForLaunch" },
   -- Accelerate: big models
   { "a model on several devices or in part on disk",
     "accel.models.from_pretrained(dir, { dtype =, device = }) reads tensor by tensor, so that memory holds the model once",
@@ -94,7 +94,6 @@ local ROWS <const> = {
   -- Accelerate: commands
   { false, "`accel-run --num-processes 4 train.lua` starts ranks", "accelerate torchrun" },
   { false, "`accel-run config default` writes a configuration", "write_basic_config" },
-  { false, "`accel-run env` tells what this installation has; `sh tests/run.sh` runs the tests of a checkout", "accel-run#test" },
   { false, "accel-run picks ports by itself", "is_port_in_use get_free_port" },
   -- PyTorch
   { false, "accelerator:prepare(model) averages gradients over the ranks of `accel-run --num-processes 4 train.lua`",

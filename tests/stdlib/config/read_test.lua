@@ -23,7 +23,7 @@ assert(next(fields.fsdp_config) == nil and fields.gpu_ids == nil)
 faults("distributed_type: NO\nnum_proceses: 2\n", "x.yaml:2: unknown key 'num_proceses'; did you mean 'num_processes'?")
 faults("distributed_type: NO\nnum_processes: two\n", "x.yaml:2: num_processes must be a whole number, got 'two'")
 faults("distributed_type: NO\nuse_cpu: maybe\n", "x.yaml:2: use_cpu must be true or false, got 'maybe'")
-faults("distributed_type: NO\nuse_cpu: [true]\n", "x.yaml:2: use_cpu must be no list, got a list")
+faults("distributed_type: NO\nuse_cpu: [true]\n", "x.yaml:2: use_cpu must be one value, got a list")
 faults("distributed_type: FSDP\nfsdp_config:\n  fsdp_shard_strategy: 1\n",
   "x.yaml:3: unknown key 'fsdp_shard_strategy' in fsdp_config; did you mean 'fsdp_sharding_strategy'?")
 faults("distributed_type: FSDP\nfsdp_version: 2\n", "x.yaml:2: unknown key 'fsdp_version'; it belongs into fsdp_config")

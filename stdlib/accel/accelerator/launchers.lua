@@ -1,0 +1,51 @@
+--- notebook_launcher and debug_launcher: a function on several ranks, from a script or the prompt. Lua has no closures that travel: the
+--- function is named by its module or file, as for accel.launch.
+local accel = require "accel"
+local check = require "accel.util.check"
+local options = require "accel.util.options"
+local raise = require "accel.util.raise"
+local state = require "accel.accelerator.state"
+
+local M = {}
+
+local none <const> = options.none
+
+--- Runs the function that a module (or file) returns on num_processes ranks of this machine, each with args, and gives back what each
+--- returned. Of Accelerate's options, use_port, master_addr, rdzv_* and log_line_prefix_template mean nothing here: ranks of one machine
+--- need no port. Refused where this process is a rank already, or an Accelerator was made.
+--- example: (pcall(accel.accelerator.notebook_launcher, "no.such.module", {}, { num_processes = 2 })) --> false
+---@param module string
+---@param args? any[]
+---@param opts? table
+---@return any[] results
+function M.notebook_launcher(module, args, opts)
+  local who = "notebook_launcher"
+  local o = options(who, opts, { num_processes = none, mixed_precision = "no", use_port = none, master_addr = none,
+    node_rank = 0, num_nodes = 1, rdzv_backend = none, rdzv_endpoint = none, rdzv_conf = none, rdzv_id = none,
+    max_restarts = 0, monitor_interval = 0.1, log_line_prefix_template = none })
+  check.word(who, "mixed_precision", o.mixed_precision:lower(), { "no", "fp16", "bf16", "fp8" })
+  if o.node_rank >= o.num_nodes then
+    raise("%s: node_rank is %d, but there are %d nodes, numbered from 0", who, o.node_rank, o.num_nodes)
+  end
+  if o.num_nodes > 1 then
+    raise("%s: starts ranks of one machine; over several, accel-run --num-machines does", who)
+  end
+  if state.AcceleratorState.__index({}, "initialized") then
+    raise("%s: an Accelerator exists already; make it inside of the function", who)
+  end
+  return accel.launch(module, args, { num_processes = o.num_processes or "auto", max_restarts = o.max_restarts > 0 and o.max_restarts or nil,
+    monitor_interval = o.max_restarts > 0 and o.monitor_interval or nil, env = { ACCELERATE_MIXED_PRECISION = o.mixed_precision:lower() } })
+end
+
+--- The same on CPUs, for tests: num_processes is 2 unless given.
+--- example: accel.accelerator.debug_launcher("accel.cli.test_ranks")[1][1].ok --> true
+---@param module string
+---@param args? any[]
+---@param num_processes? integer
+---@return any[] results
+function M.debug_launcher(module, args, num_processes)
+  return accel.launch(module, args, { num_processes = check.positive("debug_launcher", "num_processes", num_processes or 2),
+    env = { ACCELERATE_USE_CPU = "true", ACCEL_DEVICE = "cpu" } })
+end
+
+return M
