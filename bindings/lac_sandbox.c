@@ -26,6 +26,16 @@
 #include "plain.h"
 #include "sandbox_arena.h"
 
+/* The run-time library of a sanitizer makes system calls of its own whenever an error is thrown: such builds, which are for tests, go
+ * without the strict mode. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+
 typedef struct job {
   const char *code, *name, *input;
   size_t n_code, n_input, memory, output;
@@ -123,7 +133,9 @@ static void run_child(const job *j, int fd, pid_t parent, char *out) {
   lua_pushcfunction(L, body);
   lua_pushlightuserdata(L, (void *)(uintptr_t)j);
   prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+#ifndef SANITIZED
   prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT);
+#endif
   if (lua_pcall(L, 1, 1, 0) != LUA_OK) {
     const char *text = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : "raised something that is no text";
     send_failure(fd, text);

@@ -77,6 +77,11 @@ local INSTEAD <const> = {
   tpu = "there are no TPUs here; leave --tpu out", tpu_pod = "there are no TPU pods here; run accel-run on each machine",
 }
 
+--- What starts processes on the machines of a deepspeed_hostfile.
+local REMOTE <const> = { pdsh = "pdsh" }
+local NO_REMOTE <const> = { slurm = "srun accel-run script.lua starts the ranks",
+  openmpi = "say mpirun_hostfile, or mpirun accel-run script.lua" }
+
 --- What is accepted and changes nothing, in one line.
 local function warn(p)
   local words = {}
@@ -137,7 +142,7 @@ end
 
 local POLL <const> = 0.2
 
-local function on_path(name)
+local function on_path(name, optional)
   if name:find("/", 1, true) then return name end
   for folder in (os.getenv "PATH" or ""):gmatch "[^:]+" do
     local file = io.open(folder .. "/" .. name, "rb")
@@ -146,7 +151,7 @@ local function on_path(name)
       return folder .. "/" .. name
     end
   end
-  refuse("there is no %s on PATH", name)
+  if not optional then refuse("there is no %s on PATH", name) end
 end
 
 --- Runs it to its end; the first signal is passed on. Returns its exit status.
@@ -221,9 +226,9 @@ local function decide(flags, here, path, planned)
   end
   for _, each in ipairs(file and file.problems or {}) do refuse("%s", require("accel.config.read").explain(file, each)) end
   if INSTEAD[p.launcher] then refuse("%s", INSTEAD[p.launcher]) end
-  if p.launcher == "deepspeed" and p.cmd then
-    refuse("deepspeed_multinode_launcher %s: start accel-run on each machine with --machine_rank, or say standard",
-      p.values.deepspeed_multinode_launcher)
+  if p.launcher == "deepspeed" and p.cmd and not REMOTE[p.values.deepspeed_multinode_launcher] then
+    refuse("deepspeed_multinode_launcher %s: %s", p.values.deepspeed_multinode_launcher, NO_REMOTE[p.values.deepspeed_multinode_launcher]
+      or "start accel-run on each machine with --machine_rank, or say standard")
   end
   local env = p.env
   env.PYTHONPATH, env.KMP_AFFINITY, env.KMP_BLOCKTIME = nil, nil, nil
@@ -240,6 +245,22 @@ local function words_of(p, given, program, own)
   end
   if p.values.mpirun_hostfile then return mpirun_line(p, given, program) end
   return command_line(p, given, program, own)
+end
+
+--- The same command on each machine of a hostfile, with its number.
+local function over_hosts(p, given, program, own)
+  local hosts_of, v = require "accel.cli.launch_hosts", p.values
+  if not v.deepspeed_hostfile then refuse "several machines: say deepspeed_hostfile, or start accel-run on each with --machine_rank" end
+  local hosts, why = hosts_of.read(v.deepspeed_hostfile, v.deepspeed_inclusion_filter, v.deepspeed_exclusion_filter)
+  if not hosts then refuse("%s", why) end
+  v.num_processes = v.num_processes // v.num_machines * #hosts
+  v.num_machines, v.main_process_ip = #hosts, v.main_process_ip or hosts[1]
+  v.main_process_port = v.main_process_port or 29500
+  local remote = on_path(REMOTE[v.deepspeed_multinode_launcher], true) or on_path "ssh"
+  return hosts_of.run(remote, hosts, function(number)
+    v.machine_rank = number
+    return hosts_of.shell(command_line(p, given, program, own), p.env, os.getenv "PWD" or ".")
+  end)
 end
 
 return function(...)
@@ -264,5 +285,6 @@ return function(...)
   local p
   p, given = decide(flags, here)
   warn(p)
+  if p.launcher == "deepspeed" and p.cmd then os.exit(over_hosts(p, given, program, own), true) end
   os.exit(run(words_of(p, given, program, own), p.env), true)
 end

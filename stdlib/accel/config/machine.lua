@@ -14,7 +14,7 @@ end
 --- Physical cores that we may use: threads of one core count once.
 local function cores()
   local seen, n = {}, 0
-  local usable = accel.features().cpus
+  local usable = accel.process.cores()
   for _, name in ipairs(accel.listdir "/sys/devices/system/cpu" or {}) do
     local siblings = name:find "^cpu%d+$" and read(("/sys/devices/system/cpu/%s/topology/thread_siblings_list"):format(name))
     if siblings and not seen[siblings] then
@@ -65,8 +65,17 @@ local function mpi()
   end
 end
 
+--- accel.features() would load every library; this asks for devices alone.
+local function gpus()
+  local n = 0
+  for _, name in ipairs(accel.devices()) do
+    if name:find "^cuda" then n = n + 1 end
+  end
+  return n
+end
+
 local ASKED <const> = {
-  gpus = function() return accel.features().devices.cuda and accel.features().devices.cuda.count or 0 end,
+  gpus = gpus,
   fp8 = function() return false end,
   cores = cores,
   free_port = function() return free_port end,

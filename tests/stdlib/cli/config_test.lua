@@ -107,6 +107,23 @@ gives("launch --help", 0, "--num-processes N", "--help=fsdp")
 gives("launch --help=fsdp", 0, "--fsdp-version")
 for line in gives("launch --help=all", 0):gmatch "[^\n]+" do assert(#line <= 80, line) end
 
+-- Several machines of a hostfile, by an ssh that runs the command here.
+assert(accel.makedirs(root .. "/bin"))
+write("bin/ssh", "#!/bin/sh\nshift 2\necho \"on $1\" >&2\nshift\nexec sh -c \"$*\"\n")
+assert(os.execute(("chmod +x '%s/bin/ssh'"):format(root)))
+write("hosts", "# machines\nm0 slots=1\nm1 slots=1\nm2 slots=1\n")
+write("ds.yaml", "distributed_type: DEEPSPEED\nnum_machines: 2\nnum_processes: 2\nmain_process_ip: 127.0.0.1\nmain_process_port: "
+  .. 20000 + math.random(20000) .. "\ndeepspeed_config:\n  zero_stage: 2\n  deepspeed_hostfile: hosts\n  deepspeed_exclusion_filter: m1\n")
+write("w.lua", "local a = require('accel').Accelerator()\n"
+  .. "print(a.process_index, a.num_processes, os.getenv 'ACCELERATE_DEEPSPEED_ZERO_STAGE', arg[1])")
+local by_hosts, ended = run("launch --config_file ds.yaml w.lua \"it's\"", nil, "PATH='" .. root .. "/bin:/usr/bin:/bin' PWD='" .. root .. "'")
+assert(ended == 0, by_hosts)
+for _, part in ipairs { "on m0", "on m2", "0\t2\t2\tit's", "1\t2\t2\tit's" } do assert(by_hosts:find(part, 1, true), part .. "\n" .. by_hosts) end
+assert(not by_hosts:find("on m1", 1, true))
+write("w.lua", "os.exit(tonumber(os.getenv 'RANK') == 1 and 9 or 0)")
+by_hosts, ended = run("launch --config_file ds.yaml w.lua", nil, "PATH='" .. root .. "/bin:/usr/bin:/bin' PWD='" .. root .. "'")
+assert(ended ~= 0 and by_hosts:find("ended with status", 1, true), by_hosts)
+
 -- Options of accel-run itself that launch lets through are those that accel-run has.
 local help = run "--help"
 for _, name in ipairs { "device", "num-threads", "memory-limit", "seed", "no-strict", "backend", "timeout", "cpu-affinity", "resume" } do
