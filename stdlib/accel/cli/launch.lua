@@ -277,10 +277,11 @@ return function(...)
   if path then
     return require("accel.cli.launch_policy")(path, here, function(planned, dir)
       local p, arguments_of = decide(flags, here, path, planned)
-      if planned then warn(p) end
-      if dir and not p.values.no_python and not p.values.mpirun_hostfile then p.values.log_dir = p.values.log_dir or dir end
-      return p, words_of(p, arguments_of, program, own)
-    end, run)
+      warn(p)
+      if p.launcher == "deepspeed" and p.cmd then return function() return over_hosts(p, arguments_of, program, own) end end
+      if not p.values.no_python and not p.values.mpirun_hostfile then p.values.log_dir = p.values.log_dir or dir end
+      return function() return run(words_of(p, arguments_of, program, own), p.env) end
+    end)
   end
   local p
   p, given = decide(flags, here)

@@ -51,6 +51,7 @@ local POLL <const> = 0.1
 ---@param hosts string[]
 ---@param command fun(machine: integer): string of the machine's number, from 0
 ---@return integer status
+---@return string? host that failed first
 function M.run(remote, hosts, command)
   local running <close> = setmetatable({}, { __close = function(list)
     for _, p in next, list do p:close() end
@@ -70,7 +71,7 @@ function M.run(remote, hosts, command)
         local status = how == "exit" and number or 128 + number
         if status ~= 0 then
           io.stderr:write(("accel-run launch: machine %d (%s) ended with status %d\n"):format(i - 1, hosts[i], status))
-          return status
+          return status, hosts[i]
         end
       elseif signal and not sent then
         sent = true

@@ -60,12 +60,12 @@ local function ask(path, machine)
   return planned
 end
 
---- make(planned, dir) gives the plan and the command line of an attempt, run(argv, env) carries it out.
+--- make(planned, dir) gives a function that carries an attempt out, with logs in dir, and returns its status and, over several machines,
+--- the name of the one that failed first.
 ---@param path string
 ---@param here accel.config.Machine
----@param make fun(planned: table, dir: string): table, string[]
----@param run fun(argv: string[], env: table): integer
-return function(path, here, make, run)
+---@param make fun(planned: table, dir: string): fun(): integer, string?
+return function(path, here, make)
   local told = facts(here)
   local status = 0
   for attempt = 0, MOST do
@@ -76,11 +76,10 @@ return function(path, here, make, run)
       os.exit(attempt == 0 and 2 or status, true)
     end
     local dir = assert(accel.mkdtemp((os.getenv "TMPDIR" or "/tmp") .. "/accel-launch-"))
-    local p, argv = make(planned, dir)
-    local began = accel.clock()
-    status = run(argv, p.env)
+    local start, began, machine = make(planned, dir), accel.clock(), nil
+    status, machine = start()
     told.last = { status = status, signal = status > 128 and status - 128 or nil, reason = status ~= 0 and reason(dir, status) or nil,
-      seconds = accel.clock() - began, plan = planned }
+      seconds = accel.clock() - began, plan = planned, machine = machine }
     remove(dir)
     if status == 0 then os.exit(0, true) end
     io.stderr:write(("%s: attempt %d ended with status %d (%s); asking %s\n"):format(NAME, attempt + 1, status, told.last.reason, path))
