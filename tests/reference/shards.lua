@@ -3,8 +3,9 @@
 --   accel-run tests/reference/shards.lua DIR
 -- Prints the first failures and ends with "N passed, M failed"; exit status 1 if anything failed.
 local accel = require "accel"
-local nn = accel.nn
 local model_files = require "accel.ckpt.model_files"
+
+local tools = dofile((arg[0]:match "^.*/" or "") .. "trees.lua")
 
 local SHOWN <const> = 20
 local dir = arg[1]
@@ -30,55 +31,13 @@ local loaded, trees, shards = pcall(function()
 end)
 if not loaded then end_with(0, { tostring(trees) }) end
 
-local Tree = nn.Module:extend "Tree"
-
-local function build(node)
-  local module = Tree()
-  for _, p in ipairs(node.params) do
-    module:register_parameter(p[1], nn.Parameter(accel.zeros(p[2], { dtype = p[3] })))
-  end
-  for _, b in ipairs(node.buffers) do
-    module:register_buffer(b[1], accel.zeros(b[2], { dtype = b[3] }), b[4])
-  end
-  for _, child in ipairs(node.children) do module:register_module(child[1], build(child[2])) end
-  return module
-end
-
--- Later names of a group become the first one's parameter.
-local function tie(model, groups)
-  local function owner(name)
-    local path, key = name:match "^(.*)%.([^.]+)$"
-    return path and model:get_submodule(path) or model, key or name
-  end
-  for _, group in ipairs(groups) do
-    local module, key = owner(group[1])
-    local p = module[key]
-    for i = 2, #group do
-      module, key = owner(group[i])
-      module:register_parameter(key, p)
-    end
-  end
-end
-
 local models = {}
 local function model_of(index)
   if not models[index] then
     local node = trees[index + 1].tree
-    models[index] = build(node)
-    tie(models[index], node.tied or {})
+    models[index] = tools.tie(tools.build(node), node.tied)
   end
   return models[index]
-end
-
-local function equal(a, b)
-  if type(a) ~= "table" or type(b) ~= "table" then return a == b end
-  for key, value in next, a do
-    if not equal(value, b[key]) then return false end
-  end
-  for key in next, b do
-    if a[key] == nil then return false end
-  end
-  return true
 end
 
 local passed, failures = 0, {}
@@ -88,7 +47,7 @@ local function row(kind, r, ok, made)
     if ok then failures[#failures + 1] = ("%s: no error, wanted %s"):format(name, r.message) else passed = passed + 1 end
   elseif not ok then
     failures[#failures + 1] = ("%s: %s"):format(name, tostring(made))
-  elseif not equal(made, r.result) then
+  elseif not tools.equal(made, r.result) then
     failures[#failures + 1] = ("%s:\n  made   %s\n  wanted %s"):format(name, accel.inspect(made), accel.inspect(r.result))
   else
     passed = passed + 1

@@ -172,9 +172,8 @@ function M.convert_bytes(size)
   return ("%s %s"):format(text, units[i])
 end
 
--- "GiB" -> bytes; in bits with a small b.
-local UNITS <const> = { KB = 10 ^ 3, MB = 10 ^ 6, GB = 10 ^ 9, TB = 10 ^ 12, KIB = 2 ^ 10, MIB = 2 ^ 20, GIB = 2 ^ 30,
-  TIB = 2 ^ 40 }
+-- Units of convert_file_size_to_int; those of three letters are never bits.
+local UNITS <const> = { KB = 10 ^ 3, MB = 10 ^ 6, GB = 10 ^ 9, KIB = 2 ^ 10, MIB = 2 ^ 20, GIB = 2 ^ 30 }
 
 --- Bytes of a size as Accelerate writes it: a number, or text as "5GB" (10^9) and "2GiB" (2^30); with a small b, "8Gb",
 --- bits.
@@ -184,20 +183,28 @@ local UNITS <const> = { KB = 10 ^ 3, MB = 10 ^ 6, GB = 10 ^ 9, TB = 10 ^ 12, KIB
 function M.convert_file_size_to_int(size)
   local who = "convert_file_size_to_int"
   if type(size) ~= "string" then return check.count(who, "size", size) end
-  local number, unit = size:match "^%s*(%d+%.?%d*)%s*(%a+)%s*$"
-  local bytes = unit and UNITS[unit:upper()]
-  if not bytes then
+  local digits, unit = size:match "^%s*([%d._eE+-]-)%s*([KMGkmg][Ii]?[Bb])$"
+  local factor = unit and UNITS[unit:upper()]
+  local number = factor and tonumber((digits:gsub("(%d)_(%d)", "%1%2")))
+  if not number or number < 0 then
     raise("%s: '%s' is no size; say a number with KB, MB, GB, KiB, MiB or GiB, such as '5GB'", who, size)
   end
-  if unit:find "b$" then bytes = bytes / 8 end
-  return math.floor(tonumber(number) * bytes)
+  local bytes = math.floor(number * factor)
+  return #unit == 2 and unit:sub(2) == "b" and bytes // 8 or bytes
 end
 
---- Bytes of one element of a dtype.
---- example: accel.accelerator.dtype_byte_size "bf16" --> 2
+-- Bytes of dtypes that no tensor here has, and of booleans, which the reference counts in bits.
+local OTHER_BYTES <const> = {
+  bool = 1 / 8, int4 = 1 / 2, int2 = 1 / 4, fp8 = 1, float8_e4m3fn = 1, float8_e5m2 = 1, complex64 = 8, complex128 = 16,
+}
+
+--- Bytes of one element of a dtype, which may be less than one: booleans count one bit, as in the reference.
+--- example: accel.accelerator.dtype_byte_size "bf16", accel.accelerator.dtype_byte_size "int4" --> 2, 0.5
 ---@param dtype string
----@return integer
-function M.dtype_byte_size(dtype) return accel.empty(0, { dtype = dtype, device = "cpu" }):element_size() end
+---@return number
+function M.dtype_byte_size(dtype)
+  return OTHER_BYTES[dtype] or accel.empty(0, { dtype = dtype, device = "cpu" }):element_size()
+end
 
 --- A name to show: an object's or its class's, or where a function stands.
 --- example: accel.accelerator.get_pretty_name(accel.nn.Linear(1, 1)) --> "Linear"
