@@ -53,6 +53,8 @@ static const struct {
     {"ckpt", "ckpt ACTION ...", APP_TOOL, "checkpoints: ls, show, verify, diff, prune", "ckpt"},
     {"merge-weights", "merge-weights DIR OUT", APP_TOOL, "a sharded checkpoint's weights as whole safetensors files",
      "merge_weights"},
+    {"estimate-memory", "estimate-memory DIR", APP_TOOL, "what a model takes to load and to train, from its config.json",
+     "estimate_memory"},
     {"bench", "bench [NAME...]", APP_BENCH, "speed beside PyTorch and others, measured here; see bench --help", NULL},
     {"config", "config [ACTION]", APP_TOOL, "configurations: ask, default, update, show, validate", "config"},
     {"launch", "launch [FLAGS] SCRIPT", APP_TOOL, "a launch in Accelerate's words, by flags and configurations", "launch"},

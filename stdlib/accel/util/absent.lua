@@ -79,14 +79,12 @@ local ROWS <const> = {
   -- Accelerate: big models
   { "a model on several devices or in part on disk",
     "accel.models.from_pretrained(dir, { dtype =, device = }) reads tensor by tensor, so that memory holds the model once",
-    [[cpu_offload cpu_offload_with_hook disk_offload dispatch_model load_checkpoint_and_dispatch
-      infer_auto_device_map get_balanced_memory get_max_memory get_max_layer_size calculate_maximum_sizes
-      compute_module_sizes check_device_map clean_device_map device_map align_module_device has_offloaded_params
-      offload_weight load_offloaded_weight load_offloaded_weights offload_state_dict save_offload_index
-      extract_submodules_state_dict OffloadedWeightsLoader PrefixedDataset ModelHook SequentialHook AlignDevicesHook
-      CpuOffload LayerwiseCastingHook add_hook_to_module remove_hook_from_module attach_layerwise_casting_hooks
-      set_module_tensor_to_device find_tied_parameters retie_parameters check_tied_parameters_in_config
-      check_tied_parameters_on_same_device named_module_tensors id_tensor_storage accel-run#estimate-memory]] },
+    [[cpu_offload cpu_offload_with_hook disk_offload dispatch_model load_checkpoint_and_dispatch device_map
+      align_module_device has_offloaded_params offload_weight load_offloaded_weight load_offloaded_weights
+      offload_state_dict save_offload_index extract_submodules_state_dict OffloadedWeightsLoader PrefixedDataset
+      ModelHook SequentialHook AlignDevicesHook CpuOffload LayerwiseCastingHook add_hook_to_module
+      remove_hook_from_module attach_layerwise_casting_hooks set_module_tensor_to_device retie_parameters
+      check_tied_parameters_in_config id_tensor_storage]] },
   { false, 'modules made inside `local _ <close> = accel.device "meta"` have shapes and no memory',
     "init_empty_weights init_on_device" },
   { "quantisation of models", 'accel.models.from_pretrained(dir, { dtype = "bf16" }) halves the memory',

@@ -48,8 +48,8 @@ check("$R --num_threads=two -e 1", 2, nil, "'two' is no number")
 check("$R --help=3", 2, nil, "takes no value")
 check("$R -x", 2, nil, "unknown option '-x'")
 check("$R nowhere.lua", 2, nil, "cannot read 'nowhere.lua': No such file")
--- Accelerate's commands: what to use; a file of such a name is a script.
-check("$R estimate-memory", 2, "", "accel-run estimate-memory is not in accel yet")
+-- A misspelt command: what is meant; a file of any name is a script.
+check("$R estimate-memry", 2, "", "did you mean accel-run estimate-memory?")
 write("nowhere", "print 'a script'")
 check("$R nowhere", 0, "a script\n", "")
 os.remove(tmp .. "nowhere")
