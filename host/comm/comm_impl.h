@@ -216,9 +216,10 @@ ac_status aci_heap_make(int *fd, ac_err *e); /* for the launcher: an empty heap 
  * is closed. */
 void aci_heap_maps_hold(aci_heap_maps *h, bool foreign);
 void aci_heap_maps_let_go(aci_heap_maps *h, bool foreign);
+void aci_heap_maps_keep(aci_heap_maps *h);             /* what is given back from now on keeps its pages: others read them */
 bool aci_heap_maps_closed(aci_heap_maps *h);           /* was the world closed? */
 _Atomic(void *) *aci_heap_maps_left(aci_heap_maps *h); /* shared.c's list */
-/* shared.c: gives back what all members let go of; all: whatever others hold. */
+/* shared.c: gives back what all members let go of; all: this rank leaves, whatever others hold. */
 void aci_shared_sweep(aci_heap_maps *h, bool all);
 
 #endif

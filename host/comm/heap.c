@@ -37,7 +37,7 @@ struct aci_heap_maps {
   _Atomic size_t used;
   /* memory that several ranks hold (shared.c) */
   _Atomic int foreign; /* uses of other ranks' heaps */
-  _Atomic bool closed;
+  _Atomic bool closed, kept;
   _Atomic(void *) left;
 };
 
@@ -115,7 +115,7 @@ static void heap_unmap(void *user, void *p, size_t bytes) {
     return;
   }
   const size_t where = (uintptr_t)p - base;
-  fallocate(h->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)where, (off_t)bytes);
+  if (!atomic_load(&h->kept)) fallocate(h->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)where, (off_t)bytes);
   atomic_fetch_sub_explicit(&h->used, bytes, memory_order_relaxed);
   range **at = &h->free, *prev = NULL;
   while (*at != NULL && (*at)->at < where) {
@@ -273,5 +273,6 @@ void aci_heap_maps_let_go(aci_heap_maps *h, bool foreign) {
   heap_release(h);
 }
 
+void aci_heap_maps_keep(aci_heap_maps *h) { atomic_store(&h->kept, true); }
 bool aci_heap_maps_closed(aci_heap_maps *h) { return atomic_load(&h->closed); }
 _Atomic(void *) *aci_heap_maps_left(aci_heap_maps *h) { return &h->left; }

@@ -2,7 +2,8 @@
  * sharded models lie there once per machine.
  *
  * A head in front of the bytes counts the members that still hold it. The owner's pages are given back when the last one let
- * go: by the owner, the next time that it takes such memory or when the world is closed, so that no member ever waits. */
+ * go: by the owner, the next time that it takes such memory, so that no member ever waits. An owner that leaves the world first leaves
+ * the pages to those that still read them. */
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -40,6 +41,7 @@ static void free_shared(void *user) {
   hold *h = user;
   const bool last = atomic_fetch_sub_explicit(&h->head->holders, 1, memory_order_acq_rel) == 1;
   if (h->block == NULL || last || aci_heap_maps_closed(h->maps)) {
+    if (!last && h->block != NULL) aci_heap_maps_keep(h->maps);
     let_go(h);
     return;
   }
@@ -53,7 +55,9 @@ void aci_shared_sweep(aci_heap_maps *maps, bool all) {
   hold *h = atomic_exchange(aci_heap_maps_left(maps), NULL), *kept = NULL;
   while (h != NULL) {
     hold *next = h->next;
-    if (all || atomic_load_explicit(&h->head->holders, memory_order_acquire) == 0) {
+    const bool free_now = atomic_load_explicit(&h->head->holders, memory_order_acquire) == 0;
+    if (all || free_now) {
+      if (!free_now) aci_heap_maps_keep(maps);
       let_go(h);
     } else {
       h->next = kept;

@@ -85,9 +85,9 @@ end
 ---  kwargs_handlers list: GradScalerKwargs, DistributedDataParallelKwargs, AutocastKwargs, ..., one of each at most
 ---  step_unit string = "update": a prepared schedule advances by one for every applied update, whatever the number of
 ---    ranks; "process": by num_processes, as Accelerate does
----  fsdp_plugin any: not in accel yet, as what follows
----  deepspeed_plugin any: sharding by DeepSpeed's options
----  deepspeed_plugins any: several of them
+---  fsdp_plugin accel.accelerator.FullyShardedDataParallelPlugin: parameters, gradients and optimizer states are cut over ranks
+---  deepspeed_plugin accel.accelerator.DeepSpeedPlugin: the same in DeepSpeed's words, stages 0 to 3
+---  deepspeed_plugins any: several of them; not in accel yet, as what follows
 ---  torch_tp_plugin any: tensor parallelism
 ---  megatron_lm_plugin any: Megatron-LM
 ---  parallelism_config any: a mesh of parallelisms
@@ -114,7 +114,7 @@ end
 local attributes = {}
 
 for _, key in ipairs { "process_index", "local_process_index", "is_main_process", "is_local_main_process",
-  "is_last_process", "distributed_type", "use_distributed", "multi_device", "backend" } do
+  "is_last_process", "use_distributed", "multi_device", "backend" } do
   attributes[key] = function(self) return self.state[key] end
 end
 
@@ -137,7 +137,14 @@ function attributes:resumed_from() return self._resume.path end
 function attributes:log_with() return self._trackers.entries end
 function attributes:trackers() return self._trackers.running end
 
-function attributes:is_fsdp2() return false end -- luacheck: ignore self
+function attributes:is_fsdp2() return self.fsdp_plugin ~= nil and self.fsdp_plugin.fsdp_version == 2 end
+
+--- How ranks work together: the state's word, FSDP or DEEPSPEED where a plugin shards models.
+function attributes:distributed_type()
+  local plain = self.state.distributed_type
+  if self.deepspeed_plugin then return "DEEPSPEED" end
+  return self.fsdp_plugin and plain ~= "NO" and "FSDP" or plain
+end
 function attributes:is_composable_parallelism_enabled() return false end -- luacheck: ignore self
 
 --- Whether this process is one that saves models: the first of every machine.

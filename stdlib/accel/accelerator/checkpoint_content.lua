@@ -15,6 +15,7 @@ local gradients = require "accel.accelerator.checkpoint_gradients"
 local model_part = require "accel.ckpt.model"
 local optimizer_part = require "accel.ckpt.optimizer"
 local ordered = require "accel.util.ordered"
+local raise = require "accel.util.raise"
 local random = require "accel.accelerator.checkpoint_random"
 
 local M = {}
@@ -111,6 +112,19 @@ local function optimizer_object(optimizer, i, known, shared)
   return { name = M.name("optimizer", i), entries = entries, metadata = { format = "pt" } }, plain
 end
 
+--- Raises where a model is cut over ranks: what ranks hold of it is not stored by these files so far.
+---@param who string
+---@param accelerator accel.Accelerator
+function M.refuse_sharded(who, accelerator)
+  for _, model in ipairs(accelerator._prepared.models) do
+    local engine = rawget(model, "reducer")
+    if engine and engine.units then
+      raise("%s: checkpoints of sharded models are not in accel yet; accelerator:save_model(model, folder) writes their weights",
+        who)
+    end
+  end
+end
+
 --- Everything, as this rank has it. A collective, since an update under way may have to be stored.
 ---@param accelerator accel.Accelerator
 ---@param weights table<integer, table<string, accel.Tensor>> by model; without one, hooks have taken it over
@@ -119,6 +133,7 @@ end
 function M.collect(accelerator, weights)
   local prepared, shared, known = accelerator._prepared, replicated(accelerator), M.parameters(accelerator)
   local objects, files = {}, {}
+  M.refuse_sharded("save_state", accelerator)
   for i in ipairs(prepared.models) do
     if weights[i] then objects[#objects + 1] = model_object(accelerator, i, weights[i], shared) end
   end

@@ -126,6 +126,7 @@ end
 ---@return table plan for apply
 function M.check(accelerator, c, skip)
   local prepared, record = accelerator._prepared, c.manifest.state
+  ckpt_content.refuse_sharded("load_state", accelerator)
   local _ <close> = accel.no_grad()
   check_counts(record, accelerator)
   local plan = { c = c, record = record, tensors = {}, optimizers = {}, schedulers = {}, loaders = {}, samplers = {},

@@ -7,6 +7,7 @@ local deferred = require "accel.optim.deferred"
 local options = require "accel.util.options"
 local proxy = require "accel.util.proxy"
 local raise = require "accel.util.raise"
+local sharding = require "accel.accelerator.sharding"
 
 --- What accelerator:prepare makes of an optimizer. step and zero_grad do nothing while gradients accumulate; with loss
 --- scaling, a step whose own gradients are infinite or NaN is left out, whatever those of other optimizers are.
@@ -57,6 +58,16 @@ local function check_backward(self, update, scaler)
   end
 end
 
+--- The parameters of all groups; sharded ones themselves, which are the same on all ranks, not this rank's parts.
+function AcceleratedOptimizer:_parameters()
+  local cut, list = self._sharding, {}
+  local parts = cut and require("accel.shard.owners").engine_of or {}
+  for _, group in ipairs(self.param_groups) do
+    for _, p in ipairs(group.params) do list[#list + 1] = not parts[p] and p or nil end
+  end
+  return cut and table.move(cut.params, 1, #cut.params, #list + 1, list) or list
+end
+
 --- Steps, unless gradients still accumulate or, with loss scaling, are not finite; see step_was_skipped.
 ---@param closure? fun(): any computes the loss and its gradients, with accelerator:backward; not with loss scaling
 ---@return any what the closure returned
@@ -75,6 +86,8 @@ function AcceleratedOptimizer:step(closure)
     end
   end
   update:finish(self)
+  local clip = sharding.clipping(self.accelerator)
+  if clip and not closure then self.accelerator:clip_grad_norm_(self:_parameters(), clip) end
   local skip = scaler ~= nil and scaler:_overflowed(real)
   if skip then
     self.skipped, self._in_a_row = self.skipped + 1, self._in_a_row + 1

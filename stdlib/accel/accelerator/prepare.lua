@@ -6,7 +6,9 @@ local class = require "accel.util.class"
 local forward_precision = require "accel.accelerator.forward_precision"
 local nearest = require "accel.util.nearest"
 local options = require "accel.util.options"
+local ordered = require "accel.util.ordered"
 local raise = require "accel.util.raise"
+local sharding = require "accel.accelerator.sharding"
 local verify = require "accel.dist.verify"
 
 local M = {}
@@ -89,10 +91,28 @@ local function target_device(self, o)
   return moves and self.device or nil
 end
 
+--- Gives an optimizer the parts of sharded parameters in their place.
+local function adopt(optimizer)
+  local owners = package.loaded["accel.shard.owners"]
+  if owners and optimizer._private then owners.adopt(optimizer) end
+end
+
 -- Models -----------------------------------------------------------------------------------------
+
+--- Cut over the ranks, as a plugin says; the prepared optimizers step on the parts from now on.
+local function shard(self, model, settings)
+  if settings.deterministic == "world" and self.gradient_state.sync_each_batch then
+    raise 'prepare: deterministic = "world" sums gradients once per update; set sync_each_batch = false'
+  end
+  local wrapped = require("accel.nn.parallel").FullyShardedDataParallel(model, settings)
+  for _, optimizer in ipairs(self._prepared.optimizers) do adopt(optimizer.optimizer) end
+  return wrapped
+end
 
 local function wrap(self, model)
   local handler = self.ddp_handler
+  local settings = sharding.options(self, model)
+  if settings then return shard(self, model, settings) end
   local given, hook = handler and handler:to_kwargs() or {}, nil
   if handler then
     hook = { handler.comm_hook or "no", handler.comm_wrapper or "no", handler.comm_state_option }
@@ -147,10 +167,15 @@ function M.unwrap_model(_, model, keep_fp32_wrapper)
   return require("accel.accelerator.standalone")._unwrap("unwrap_model", model, keep_fp32_wrapper)
 end
 
---- The state of a model, with the names that it had before it was prepared.
+--- The state of a model, with the names that it had before it was prepared. Where parameters are cut over ranks, all ranks
+--- call it, the main process gets whole copies, gathered one unit after the other, and the others an empty table.
 ---@param model accel.nn.Module
 ---@return table<string, accel.Tensor>
-function M.get_state_dict(self, model) return self:unwrap_model(model):state_dict() end
+function M.get_state_dict(self, model)
+  local engine = rawget(model, "reducer")
+  if not engine or not engine.units or not engine:gathers() then return self:unwrap_model(model):state_dict() end
+  return require("accel.shard.summon").state(engine, self:unwrap_model(model), self.is_main_process) or ordered()
+end
 
 --- Whether a part of the model lies on another device than the rest: never, since a model is on one device.
 ---@return boolean
@@ -167,6 +192,7 @@ function M.prepare_optimizer(self, optimizer)
   end
   local made = self._prepared:find(optimizer)
   if made then return made end
+  adopt(optimizer)
   local Wrapper = require "accel.accelerator.optimizer"
   made = self._prepared:add(self._prepared.optimizers, optimizer, Wrapper(optimizer, { accelerator = self }))
   for _, schedule in ipairs(self._prepared.schedulers) do -- that were prepared before their optimizer

@@ -42,6 +42,10 @@ function Prepared.holds(optimizer, set)
       if set[p] then return true end
     end
   end
+  local sharding = optimizer._sharding -- a rank may have no part of a parameter that is in the set
+  for _, p in ipairs(sharding and sharding.params or {}) do
+    if set[p] then return true end
+  end
   return false
 end
 

@@ -9,6 +9,7 @@ local handlers = require "accel.accelerator.handlers"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local random = require "accel.accelerator.random"
+local sharding = require "accel.accelerator.sharding"
 local state = require "accel.accelerator.state"
 
 local none <const> = options.none
@@ -50,7 +51,7 @@ local function refuse_moved(given)
 end
 
 --- Options of features that accel does not have yet: the reasons are in accel.util.absent.
-local absent <const> = { "deepspeed_plugin", "deepspeed_plugins", "fsdp_plugin", "torch_tp_plugin", "megatron_lm_plugin",
+local absent <const> = { "deepspeed_plugins", "torch_tp_plugin", "megatron_lm_plugin",
   "dynamo_backend", "dynamo_plugin", "parallelism_config" }
 
 local function refuse_absent(o)
@@ -110,7 +111,13 @@ local STEPS <const> = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"
 --- Accelerator's own: the script's stays as it is.
 local function accumulation(values, origins, o)
   local plugin = instance("gradient_accumulation_plugin", o.gradient_accumulation_plugin)
-  local steps, origin = o.gradient_accumulation_steps, "argument"
+  local steps, origin, asked = o.gradient_accumulation_steps, "argument", sharding.accumulation_steps(values)
+  if asked and (steps ~= nil and steps ~= asked or plugin and plugin.num_steps ~= asked) then
+    raise("%s: deepspeed_plugin says gradient_accumulation_steps = %d, the constructor %d", WHO, asked,
+      steps or plugin.num_steps)
+  elseif asked and not plugin then
+    steps, origin = asked, "deepspeed_plugin"
+  end
   if steps ~= nil then check.positive(WHO, "gradient_accumulation_steps", steps) end
   if plugin then
     if steps ~= nil and steps ~= 1 then
@@ -180,6 +187,7 @@ return function(opts)
   refuse_absent(o)
   check.word(WHO, "step_unit", o.step_unit, { "update", "process" })
   take_handlers(values, origins, o.kwargs_handlers)
+  sharding.take(values, origins, o)
   local parts = {
     gradient_accumulation_plugin = accumulation(values, origins, o), dataloader_config = loaders(values, origins, o),
     project_configuration = project(values, origins, o), log_with = o.log_with, values = values, origins = origins,

@@ -135,7 +135,7 @@ local function owned(self, optimizer)
   local reducer_of = {}
   for _, model in ipairs(models) do
     local reducer = rawget(model, "reducer")
-    for _, p in ipairs(reducer and reducer.params or {}) do reducer_of[p] = reducer end
+    for _, p in ipairs(reducer and (reducer.stepped or reducer.params) or {}) do reducer_of[p] = reducer end
   end
   known = { n = n, models = models, n_models = #models }
   local lists = {}
@@ -173,15 +173,14 @@ local function unchanged() return 1 end
 --- they tell each other. A collective, under a condition that is the same on all ranks.
 local function agree(self, scaler, optimizer, lists)
   if dist.get_world_size() == 1 then return end
-  for _, list in ipairs(lists) do
-    if not list.reducer or not list.reducer.reduced then
-      local join = self.prepared:active_join()
-      return scaler:_agree(optimizer, function(found)
-        if join then return found:fill_(join:sum(found:item())) end
-        dist.all_reduce(found, "max")
-      end)
-    end
-  end
+  local differ = optimizer._sharding ~= nil -- also where this rank has no part at all
+  for _, list in ipairs(lists) do differ = differ or not list.reducer or not list.reducer.reduced end
+  if not differ then return end
+  local join = self.prepared:active_join()
+  return scaler:_agree(optimizer, function(found)
+    if join then return found:fill_(join:sum(found:item())) end
+    dist.all_reduce(found, "max")
+  end)
 end
 
 --- Gives the gradients of an optimizer their last factor, unless they have it.

@@ -28,6 +28,8 @@ local SECOND = "second gradient since the last forward of the wrapped model, whe
 ---@class accel.dist.Reducer
 local Reducer = class("accel.dist.Reducer")
 
+Reducer.who = WHO
+
 local owners = setmetatable({}, { __mode = "k" }) -- parameter -> weak reference to the reducer whose hooks it has
 
 ---@param names string[]

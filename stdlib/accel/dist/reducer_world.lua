@@ -1,10 +1,8 @@
 --- deterministic = "world": micro-batches, counted and summed in an order that does not depend on the number of ranks
---- (accel.dist.counter). Part of accel.dist.Reducer, installed by reducer.lua.
+--- (accel.dist.counter). Part of accel.dist.Reducer and of accel.shard.Engine, which install it.
 local accel = require "accel"
 local dist = require "accel.dist"
 local raise = require "accel.util.raise"
-
-local WHO = "DistributedDataParallel"
 
 return function(Reducer)
   --- Before a forward.
@@ -16,7 +14,7 @@ return function(Reducer)
       local n = c.n + 1
       c:reset()
       raise('%s: with deterministic = "world" the sum of every rank is a subtree of the whole, which takes 1, 2, 4, 8,'
-        .. " ... micro-batches on each of %d ranks; there were %d", WHO, self.size, n)
+        .. " ... micro-batches on each of %d ranks; there were %d", self.who, self.size, n)
     end
   end
 
@@ -47,7 +45,7 @@ return function(Reducer)
         self:recover()
         self.counter:reset()
         raise('%s: deterministic = "world" takes the same number of micro-batches on all ranks; here there were %d,'
-          .. " elsewhere from %d to %d", WHO, n, least, most)
+          .. " elsewhere from %d to %d", self.who, n, least, most)
       end
     end
     return 1 / (n * self.size)

@@ -21,6 +21,8 @@ local function gradients(who, params)
     raise("%s: expected a list of parameters, net:parameters(), got %s", who, class.of(params) and "a module"
       or "parameters by name")
   end
+  local owners = package.loaded["accel.shard.owners"]
+  if owners then params = owners.pieces(params) end
   deferred.among(params)
   local found, all = core.gradients(params)
   if all then return found end
@@ -63,6 +65,11 @@ end
 ---@return accel.Tensor
 function M.clip_grad_norm_(params, max_norm, opts)
   local optimizer = type(opts) == "table" and opts.optimizer or nil
+  local owners = package.loaded["accel.shard.owners"]
+  if owners and type(params) == "table" and select(2, owners.pieces(params)) then -- of sharded models: over all ranks
+    check.number("clip_grad_norm_", "max_norm", max_norm, 0)
+    return require "accel.shard.clip".norm(params, max_norm, opts)
+  end
   local grads = gradients("clip_grad_norm_", params)
   check.number("clip_grad_norm_", "max_norm", max_norm, 0)
   local later = optimizer and steps_clipped(optimizer, tensors.is_tensor(params) and { params } or params)

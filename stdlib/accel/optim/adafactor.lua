@@ -13,6 +13,7 @@ Adafactor.defaults = {
   lr = 1e-2, beta2_decay = -0.8, eps = { false, 1e-3 }, d = 1.0, weight_decay = 0, maximize = false,
 }
 Adafactor.buffers = { "row_var", "col_var", "variance" }
+Adafactor.elementwise = false
 
 ---@param params accel.ParamList
 ---@param opts? table

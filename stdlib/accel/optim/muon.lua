@@ -19,6 +19,7 @@ Muon.defaults = {
 }
 Muon.buffers = { "momentum_buffer" }
 Muon.counts = false
+Muon.elementwise = false
 
 local scales = {
   original = function(rows, columns) return math.sqrt(math.max(1, rows / columns)) end,

@@ -41,6 +41,7 @@ local unscoped = accel.unscoped
 ---@field numbers string[] {}; names of other rank-0 tensors that a step group keeps from step to step
 ---@field number_dtype string "f64"; dtype of these numbers
 ---@field update function the step of a step group
+---@field elementwise boolean true; false: the rule needs whole tensors, and cannot step on parts of sharded ones
 ---@field spends function? the update that keeps no gradient it was given, `X.spends = X.update`: freed early
 local Optimizer = class("accel.optim.Optimizer")
 
@@ -49,6 +50,7 @@ Optimizer.buffers = {}
 Optimizer.counts = true
 Optimizer.numbers = {}
 Optimizer.number_dtype = "f64"
+Optimizer.elementwise = true
 
 --- Whether update takes self.inv_scale, a number on the device that gradients count times (or nil; deferred.lua), and
 --- self.found_inf, which says there whether the step is left out (or nil): for this step alone. A function of the
@@ -135,6 +137,14 @@ function Optimizer:expect(ok, fmt, ...)
   if not ok then raise(getmetatable(self).__name .. ": " .. fmt, ...) end
 end
 
+--- Parameters of sharded models are replaced by what this rank has of them (accel.shard.owners). Returns what the sharding
+--- wants to be told, nil where there is none.
+local function adopt(self)
+  local owners = package.loaded["accel.shard.owners"]
+  if owners and self._owners_seen ~= owners.version then owners.adopt(self) end
+  return self._sharding
+end
+
 --- Adds parameters with options of their own.
 ---@param group table {params = ..., lr = ...}
 function Optimizer:add_param_group(group)
@@ -163,6 +173,8 @@ function Optimizer:add_param_group(group)
   end
   self.param_groups[#self.param_groups + 1] = new
   self._private[new] = { step_groups = {}, pending = table.move(new.params, 1, #new.params, 1, {}) }
+  self._owners_seen = nil
+  adopt(self)
 end
 
 --- Drops every gradient (the next backward writes instead of adding).
@@ -172,6 +184,8 @@ function Optimizer:zero_grad(...)
     raise("%s: zero_grad takes no arguments: gradients are always dropped", getmetatable(self).__name)
   end
   deferred.drop(self)
+  local sharding = adopt(self)
+  if sharding then sharding:zero() end
   for _, group in ipairs(self.param_groups) do core.zero(group.params) end
 end
 
@@ -287,6 +301,8 @@ function Optimizer:step(closure)
     local _ <close> = accel.enable_grad()
     result = closure()
   end
+  local sharding = adopt(self)
+  if sharding then sharding:before() end
   do
     local _ <close> = setmetatable({ self }, steps)
     local _ <close> = accel.no_grad()
@@ -306,6 +322,7 @@ function Optimizer:step(closure)
       end
     end
   end
+  if sharding then sharding:after() end
   self._steps = (self._steps or 0) + 1
   accel.step()
   return result

@@ -12,16 +12,16 @@ local M = {}
 -- documentation spells them; "accel-run#name" is a command, "Tensor#name" a method or field.
 local ROWS <const> = {
   -- Accelerate: plugins and what belongs to them
-  { "sharding of models: FSDP, ZeRO",
-    "accelerator:prepare(model) copies a model to every rank, as DistributedDataParallel does",
-    [[FullyShardedDataParallel FSDP FSDP2 FSDPModule fully_shard fsdp_plugin
+  { "sharding of models by other means", "accel.Accelerator { fsdp_plugin = accel.FullyShardedDataParallelPlugin {} } and "
+      .. "accel.nn.parallel.FullyShardedDataParallel shard models",
+    [[FSDP FSDP2 FSDPModule fully_shard
       MixedPrecisionPolicy ShardingStrategy StateDictType ZeroRedundancyOptimizer save_fsdp_model load_fsdp_model
       save_fsdp_optimizer load_fsdp_optimizer merge_fsdp_weights enable_fsdp_ram_efficient_loading
       disable_fsdp_ram_efficient_loading ensure_weights_retied]] },
   { "sharding by DeepSpeed's options",
-    "accelerator:prepare(model) copies a model to every rank; clipping and accumulation are accelerator:clip_grad_norm_ "
-      .. "and gradient_accumulation_steps",
-    [[DeepSpeed deepspeed_plugin deepspeed_plugins DummyOptim DummyScheduler
+    "accel.Accelerator { deepspeed_plugin = accel.DeepSpeedPlugin { zero_stage = 2 } } shards models; optimizers and schedules are "
+      .. "made in the script",
+    [[DeepSpeed deepspeed_plugins DummyOptim DummyScheduler
       DeepSpeedEngineWrapper DeepSpeedOptimizerWrapper DeepSpeedSchedulerWrapper
       get_active_deepspeed_plugin map_pytorch_optim_to_deepspeed GatheredParameters
       deepspeed_required deepspeed_ulysses_dl_adapter get_deepspeed_plugin select_deepspeed_plugin]] },

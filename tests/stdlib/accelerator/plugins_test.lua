@@ -66,7 +66,14 @@ under({ ACCELERATE_FP8_OVERRIDE_DGRAD = "1", ACCELERATE_FP8_BACKEND = "MSAMP" },
   assert(A.TERecipeKwargs({}).override_linear_precision[2] == true and A.FP8RecipeKwargs().opt_level == "O2")
 end)
 
--- What they configure is not here: the Accelerator says so.
-fails("is not in accel yet", accel.Accelerator, { fsdp_plugin = accel.FullyShardedDataParallelPlugin {} })
+-- What of them is not here: the Accelerator says so. (What is: tests/stdlib/shard/accelerator_test.lua.)
+fails("cpu_offload is not in accel yet", accel.Accelerator, { fsdp_plugin = accel.FullyShardedDataParallelPlugin { cpu_offload = true } })
+fails("offload_optimizer_device is not in accel yet", accel.Accelerator,
+  { deepspeed_plugin = accel.DeepSpeedPlugin { offload_optimizer_device = "cpu" } })
+fails("must be a DeepSpeedPlugin", accel.Accelerator, { deepspeed_plugin = accel.FullyShardedDataParallelPlugin {} })
+fails("give one", accel.Accelerator, { deepspeed_plugin = accel.DeepSpeedPlugin {}, fsdp_plugin =
+  accel.FullyShardedDataParallelPlugin {} })
+fails("gradient_accumulation_steps = 4, the constructor 2", accel.Accelerator, { gradient_accumulation_steps = 2,
+  deepspeed_plugin = accel.DeepSpeedPlugin { gradient_accumulation_steps = 4 } })
 fails("", accel.Accelerator, { kwargs_handlers = { A.TERecipeKwargs {} } })
 print "ok"

@@ -90,3 +90,14 @@ local b = core.boxes({ 3, 4 }, 2, 7)
 assert(#b == 3 and b[1].at == 0 and b[1].count == 2 and b[2].at == 2 and b[3].at == 6 and b[3].count == 1)
 assert(b[2].offsets[1] == 1 and b[2].offsets[2] == 0 and b[2].shape[1] == 1 and b[2].shape[2] == 4)
 assert(not pcall(core.boxes, { 3, 4 }, 6, 7))
+
+-- an owner that ends first leaves the bytes to those that still read them
+if P > 1 then
+  local t = core.shared(nil, 1 << 20, "f32", P - 1)
+  if R == P - 1 then t:fill_(5) end
+  dist.barrier()
+  if R < P - 1 then
+    os.execute "sleep 0.3"
+    assert(t:eq(5):all():item())
+  end
+end

@@ -8,12 +8,12 @@ local says = ranks.fails
 local modules = { "accelerator", "nn", "optim", "data", "dist", "models", "metrics", "text", "amp", "autograd", "util" }
 
 -- what is read raises, at the script's line, with what to use
-says("accel.DummyOptim is not in accel yet (sharding by DeepSpeed's options); accelerator:prepare(model)",
+says("accel.DummyOptim is not in accel yet (sharding by DeepSpeed's options); accel.Accelerator",
   function() return accel.DummyOptim {} end)
 says('there is no accel.init_empty_weights here; modules made inside `local _ <close> = accel.device "meta"`',
   function() return accel.init_empty_weights() end)
-says("accel.accelerator.FullyShardedDataParallel is not in accel yet (sharding of models", function()
-  return accel.accelerator.FullyShardedDataParallel
+says("accel.accelerator.FSDPModule is not in accel yet (sharding of models by other means", function()
+  return accel.accelerator.FSDPModule
 end)
 says("there is no accel.nn.DataParallel here; accelerator:prepare(model)", function() return accel.nn.DataParallel end)
 says("there is no accel.optim.LBFGS here", function() return accel.optim.LBFGS end)
@@ -53,7 +53,7 @@ for _, name in ipairs { "FSDP", "fsdp", "tracker", "Tracker", "save_accelerator_
 end
 assert(absent.explain "torchrun":find("accel-run --num-processes", 1, true))
 assert(absent.explain "no_such_thing" == nil and absent.explain "" == nil and absent.explain "Linear" == nil)
-assert(absent.feature "fsdp_plugin" and absent.feature "set_breakpoint" == false and absent.feature "x" == nil)
+assert(absent.feature "deepspeed_plugins" and absent.feature "set_breakpoint" == false and absent.feature "x" == nil)
 
 -- what the texts name is there
 local function find(path)

@@ -42,6 +42,8 @@ local WHO = "DistributedDataParallel"
 ---@field require_backward_grad_sync boolean false inside no_sync()
 local DDP = Module:extend("accel.nn.parallel.DistributedDataParallel")
 
+require "accel.nn.parallel.transparent"(DDP, WHO)
+
 local declared = {
   device_ids = options.none, output_device = options.none, dim = options.none, process_group = options.none,
   bucket_cap_mb = 25, first_bucket_mb = 1, broadcast_buffers = true, init_sync = true,
@@ -106,45 +108,6 @@ function DDP:init(module, opts)
     find_unused = o.find_unused_parameters, static = o.static_graph, as_view = o.gradient_as_bucket_view,
     world = o.deterministic == "world",
   }))
-end
-
--- Standing in the module's place -----------------------------------------------------------------
-
---- The module that walks over the tree meet here.
-function DDP:_itself() return self.module end
-
--- Fields that the wrapper lacks are the module's; what begins with an underscore is each one's own.
-function DDP.__index(self, key)
-  local value = DDP[key]
-  if value ~= nil or (type(key) == "string" and key:byte() == 95) then return value end
-  return rawget(self, "module")[key]
-end
-
-function DDP.__newindex(self, key, value) rawget(self, "module")[key] = value end
-
-for _, name in ipairs { "register_buffer", "register_parameter", "register_module", "add_module", "clone" } do
-  DDP[name] = function(self, ...) return self.module[name](self.module, ...) end
-end
-
---- As the module's; the wrapper follows.
-function DDP:train(mode)
-  self.module:train(mode)
-  rawset(self, "training", self.module.training)
-  return self
-end
-
---- As the module's.
-function DDP:apply(fn)
-  self.module:apply(fn)
-  return self
-end
-
-function DDP:_map_tensors()
-  raise("%s: parameters cannot be moved or converted any more; do so before wrapping", WHO)
-end
-
-function DDP.__tostring(self)
-  return ("%s(\n  (module): %s\n)"):format(WHO, (tostring(self.module):gsub("\n", "\n  ")))
 end
 
 -- Forward ----------------------------------------------------------------------------------------

@@ -1,0 +1,244 @@
+--- nn.parallel.FullyShardedDataParallel(module, opts): one model over several ranks, each of which holds a part of the
+--- parameters, gradients and optimizer states, and trains on its own part of the batch (accel.shard.engine).
+---
+---   local model = nn.parallel.FullyShardedDataParallel(net, { auto_wrap_policy = { kind = "transformer",
+---     classes = { "Block" } } })
+---   local optimizer = accel.optim.AdamW(model:parameters())
+---   for x, y in batches() do loss(model(x), y):backward() optimizer:step() optimizer:zero_grad() end
+---
+--- Names, shapes and identity of parameters do not change. Optimizers, made before or after, step on this rank's pieces of
+--- the parameters, flat views that take their places in param_groups; rules that go element by element can. Gradients of
+--- a backward end as means in the pieces, the parameters' own ->grad is nil then. What looks at parameters outside the
+--- forward and backward of their unit, or changes them, does so inside summon_full_params, on all ranks.
+---
+--- Three parts are cut independently, by sharding_strategy or zero_stage:
+---   optimizer states            zero_stage = 1
+---   and gradients               zero_stage = 2
+---   and parameters              zero_stage = 3, "FULL_SHARD"; "SHARD_GRAD_OP": gathered until the backward is over
+---   within a machine            "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"; machines hold the same
+---   nothing                     "NO_SHARD"
+--- Where all ranks are on one machine, parameters lie there once whatever is cut, and gathering is a barrier.
+local Engine = require "accel.shard.engine"
+local Module = require "accel.nn.module"
+local check = require "accel.util.check"
+local coalesce = require "accel.dist.coalesce"
+local dist = require "accel.dist"
+local guard = require "accel.util.guard"
+local options = require "accel.util.options"
+local policies = require "accel.shard.policy"
+local raise = require "accel.util.raise"
+local summon = require "accel.shard.summon"
+local tensors = require "accel.util.tensors"
+local transparent = require "accel.nn.parallel.transparent"
+local verify = require "accel.dist.verify"
+
+local WHO = "FullyShardedDataParallel"
+
+--- A module whose parameters, gradients and optimizer states are spread over ranks.
+--- example: local net = accel.nn.Linear(2, 1) local model = accel.nn.parallel.FullyShardedDataParallel(net)
+---   model(accel.ones(1, 2)):sum():backward() accel.optim.SGD(model:parameters(), { lr = 1 }):step()
+---   return #net:state_dict().weight.shape, model.module == net --> 2, true
+---@class accel.nn.parallel.FullyShardedDataParallel : accel.nn.Module
+---@field module accel.nn.Module
+---@field require_backward_grad_sync boolean false inside no_sync()
+local FSDP = Module:extend("accel.nn.parallel.FullyShardedDataParallel")
+
+transparent(FSDP, WHO)
+
+local declared = {
+  process_group = options.none, sharding_strategy = options.none, zero_stage = options.none,
+  reshard_after_forward = options.none, auto_wrap_policy = options.none, ignored_modules = options.none,
+  ignored_parameters = options.none, sync_module_states = true, broadcast_buffers = true, deterministic = options.none,
+  fsdp_version = 1, share_memory = true,
+  -- taken as they are in PyTorch, and mean nothing here
+  backward_prefetch = options.none, forward_prefetch = false, limit_all_gathers = true, use_orig_params = true,
+  device_id = options.none,
+}
+
+local STRATEGIES <const> = { "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2" }
+
+--- What the strategy cuts: {parameters =, gradients =}, whether to reshard after the forward, hybrid, none.
+local function settings(o)
+  if o.zero_stage ~= nil then
+    if o.sharding_strategy ~= nil then raise("%s: give zero_stage or sharding_strategy, not both", WHO) end
+    local stage = check.integer(WHO, "zero_stage", o.zero_stage, 0, 3)
+    return { parameters = stage == 3, gradients = stage >= 2 }, stage == 3, false, stage == 0
+  end
+  local s = o.sharding_strategy or "FULL_SHARD"
+  s = STRATEGIES[math.tointeger(tonumber(s)) or 0] or s
+  check.word(WHO, "sharding_strategy", s, STRATEGIES)
+  local hybrid, reshard = s:find "^HYBRID" ~= nil, s == "FULL_SHARD" or s == "HYBRID_SHARD"
+  return { parameters = s ~= "NO_SHARD", gradients = s ~= "NO_SHARD" }, reshard, hybrid, s == "NO_SHARD"
+end
+
+--- The group whose ranks share a unit, and the group of ranks that hold the same part (nil: none).
+local function groups(o, hybrid, none)
+  local given = o.process_group
+  if hybrid and type(given) == "table" then return given[1], given[2] end
+  if none then
+    if given ~= nil then raise("%s: NO_SHARD takes no process_group", WHO) end
+    local own
+    for r = 0, dist.get_world_size() - 1 do
+      local g = dist.new_group { r }
+      if r == dist.get_rank() then own = g end
+    end
+    return own, dist.get_world_size() > 1 and dist.group.WORLD or nil
+  end
+  if not hybrid then return given, nil end
+  local n, P = dist.get_local_world_size(), dist.get_world_size()
+  if P % n ~= 0 then raise("%s: hybrid sharding needs the same number of ranks on every machine", WHO) end
+  local shard, replicas
+  for first = 0, P - 1, n do
+    local list = {}
+    for r = first, first + n - 1 do list[#list + 1] = r end
+    local g = dist.new_group(list)
+    if dist.get_rank() // n == first // n then shard = g end
+  end
+  for k = 0, n - 1 do
+    local list = {}
+    for r = k, P - 1, n do list[#list + 1] = r end
+    local g = dist.new_group(list)
+    if dist.get_rank() % n == k then replicas = g end
+  end
+  return shard, P > n and replicas or nil
+end
+
+local function describe(units)
+  local lines = {}
+  for _, u in ipairs(units) do
+    for i, p in ipairs(u.params) do
+      lines[#lines + 1] = ("'%s' %s %s%s in the unit '%s'"):format((u.name == "" and "" or u.name .. ".") .. u.names[i],
+        p.dtype, tensors.shape_string(p), p.requires_grad and "" or " frozen", u.name)
+    end
+  end
+  return lines
+end
+
+---@param module accel.nn.Module
+---@param opts? table
+---  sharding_strategy string = "FULL_SHARD": what is cut, by name or number
+---  zero_stage integer: 0 to 3, in its place
+---  auto_wrap_policy table: { kind = "transformer", classes = {...} }, { kind = "size", min_num_params = n }, { kind =
+---    "lambda", fn = ... }; without one the whole model is one unit
+---  reshard_after_forward boolean: parameters are given back between forward and backward (the strategy's)
+---  process_group any: the ranks (all); for hybrid strategies { ranks that share, ranks that hold the same }
+---  ignored_modules accel.nn.Module[]: not cut; their gradients are not averaged
+---  ignored_parameters accel.Tensor[]: the same
+---  sync_module_states boolean = true: parameters and buffers become rank 0's
+---  broadcast_buffers boolean = true: buffers are rank 0's in every forward
+---  deterministic string: "world": bits that do not depend on the number of ranks, see DistributedDataParallel
+---  share_memory boolean = true: parameters lie once for the ranks of one machine
+---  fsdp_version integer = 1: whose wrap policy cuts the model
+function FSDP:init(module, opts)
+  if not Module.is_module(module) then raise("%s: %s", WHO, Module.not_a_module(module)) end
+  if rawget(module, "reducer") then raise("%s: the module is wrapped already; wrap its .module", WHO) end
+  local o = options(WHO, opts, declared)
+  if o.deterministic ~= nil then check.word(WHO, "deterministic", o.deterministic, { "world" }) end
+  local cut, reshard, hybrid, none = settings(o)
+  if o.reshard_after_forward ~= nil then reshard = o.reshard_after_forward end
+  local group, replicas = groups(o, hybrid, none)
+  if replicas and o.deterministic then
+    raise('%s: deterministic = "world" is not defined for hybrid strategies and NO_SHARD; use zero_stage', WHO)
+  end
+  rawset(self, "module", module)
+  rawset(self, "options", o)
+  rawset(self, "require_backward_grad_sync", true)
+  rawset(self, "require_forward_param_sync", true)
+  rawset(self, "training", module.training)
+  local policy = o.auto_wrap_policy or { kind = "none" }
+  local ignored = { modules = o.ignored_modules, params = o.ignored_parameters }
+  local units = (o.fsdp_version == 2 and policies.per_parameter or policies.flat)(module, policy, ignored)
+  verify(WHO, "sharded parameter", describe(units), "build and wrap the model alike on all of them")
+  local buffers = module:buffers()
+  if dist.get_world_size() > 1 and o.sync_module_states and #buffers > 0 then coalesce.broadcast(buffers, 0) end
+  local weak = setmetatable({ self }, { __mode = "v" })
+  rawset(self, "reducer", Engine(module, units, {
+    who = WHO, group = group, replicas = replicas, cut = cut, reshard = reshard, share = o.share_memory, world = o.deterministic == "world",
+    sync = o.sync_module_states, syncs = function() return not weak[1] or weak[1].require_backward_grad_sync end,
+  }))
+end
+
+-- Forward ----------------------------------------------------------------------------------------
+
+--- The module's forward; the backward of what it returns reduces gradients, unless it runs inside no_sync().
+function FSDP:forward(...)
+  local engine = self.reducer
+  engine:prepare()
+  if self.require_forward_param_sync and self.options.broadcast_buffers and engine.size > 1 then
+    local list = self.module:buffers()
+    if #list > 0 then coalesce.broadcast(list, 0, self.options.process_group) end
+  end
+  return self.module(...)
+end
+
+--- Gradients are only accumulated, whole and on each rank for itself, until the block ends: `local _ <close> =
+--- model:no_sync()`, or model:no_sync(fn, ...). The next backward outside reduces them with its own. A backward outside
+--- that is not followed by a step accumulates as well, reduced and cut, which takes less memory and more traffic.
+---@param fn? function
+---@param ... any
+function FSDP:no_sync(fn, ...)
+  local was = self.require_backward_grad_sync
+  rawset(self, "require_backward_grad_sync", false)
+  rawset(self, "require_forward_param_sync", false)
+  return guard(function()
+    rawset(self, "require_backward_grad_sync", was)
+    rawset(self, "require_forward_param_sync", was)
+  end, fn, ...)
+end
+
+--- Makes the next backward reduce gradients, although its forward ran inside no_sync().
+function FSDP:sync_next_backward()
+  rawset(self, "require_backward_grad_sync", true)
+  rawset(self, "require_forward_param_sync", true)
+end
+
+--- Ranks with different numbers of inputs cannot train a sharded model: those that are through have to go on gathering.
+function FSDP:join()
+  raise("%s: join: ranks of a sharded model need equally many batches; use even_batches = true", WHO)
+end
+
+--- Drops every gradient.
+function FSDP:zero_grad()
+  self.module:zero_grad()
+  self.reducer:zero_grad()
+end
+
+-- Whole parameters -------------------------------------------------------------------------------
+
+--- Every rank has all parameters until the block ends: `local _ <close> = model:summon_full_params()`, or
+--- model:summon_full_params(opts, fn, ...). What a rank writes to its part of them stays, unless writeback = false.
+--- On all ranks, at the begin and at the end.
+---@param opts? {writeback: boolean?}
+---@param fn? function
+---@param ... any
+function FSDP:summon_full_params(opts, fn, ...)
+  if type(opts) == "function" then return self:summon_full_params(nil, opts, fn, ...) end
+  local o = options("summon_full_params", opts, { writeback = true })
+  return summon.summon(self.reducer, o.writeback, fn, ...)
+end
+
+--- The module's state with whole tensors, which are copies where parameters are cut. A collective then.
+---@param prefix? string
+---@return table<string, accel.Tensor>
+function FSDP:state_dict(prefix)
+  for _, unit in ipairs(self.reducer.units) do
+    if unit.kind == "gathered" then
+      local state = summon.state(self.reducer, self.module, true)
+      if prefix == nil or prefix == "" then return state end
+      local out = require "accel.util.ordered"()
+      for name, t in pairs(state) do out[prefix .. name] = t end
+      return out
+    end
+  end
+  return self.module:state_dict(prefix)
+end
+
+--- Takes over a whole state. On all ranks, with the same values.
+function FSDP:load_state_dict(...)
+  local args = table.pack(...)
+  return self:summon_full_params({ writeback = true }, function()
+    return self.module:load_state_dict(table.unpack(args, 1, args.n))
+  end)
+end
+
+return FSDP

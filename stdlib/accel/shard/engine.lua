@@ -1,0 +1,357 @@
+--- The engine of one sharded model: which unit is gathered when, and how gradients of a backward become means of the parts.
+--- Made by nn.parallel.FullyShardedDataParallel and by accelerator:prepare; it has the face of accel.dist.Reducer that the
+--- Accelerator's update asks for (counter, micro_batches, size, reduced, stepped).
+---
+--- A backward: a hook before each gradient opens its unit's room; a hook behind it counts; a unit whose gradients are
+--- all there is handed to an asynchronous reduce_scatter, units strictly in one order, so that all ranks start the
+--- same collectives in the same order; the one before is waited for then, so that at most two units' gradients lie
+--- whole. At the end of the backward (accel.queue_callback) the rest goes, missing gradients as zeros, and ranks tell
+--- each other which parameters have any gradient at all: the others keep none.
+---
+--- Where parameters are gathered: before a unit's forward (hooks of its module), and in backward when the first op asks
+--- for them (core.gathered); they are resharded after the forward, when the unit's gradients are complete, at the end of
+--- the backward, and after every step.
+local accel = require "accel"
+local Counter = require "accel.dist.counter"
+local Unit = require "accel.shard.unit"
+local class = require "accel.util.class"
+local core = require "accel.optim.core"
+local dist = require "accel.dist"
+local memory = require "accel.shard.core"
+local owners = require "accel.shard.owners"
+local plan = require "accel.shard.plan"
+local raise = require "accel.util.raise"
+
+---@class accel.shard.Engine
+---@field who string begins messages
+---@field units accel.shard.Unit[] flat units
+---@field params accel.Tensor[] that learn
+---@field names string[]
+---@field stepped accel.Tensor[] their pieces, which optimizers step on
+---@field sync boolean whether the backward under way reduces
+---@field reduced boolean false: what overflows on one rank need not on others
+local Engine = class("accel.shard.Engine")
+
+---@param model accel.nn.Module
+---@param units table[] of accel.shard.policy
+---@param o {who: string, group: any, replicas: any, cut: {parameters: boolean, gradients: boolean}, reshard: boolean,
+--- share: boolean, world: boolean, sync: boolean, syncs: fun(): boolean} syncs: whether a backward that begins is to reduce
+function Engine:init(model, units, o)
+  self.who, self.o, self.cut, self.reduced, self.sync, self.syncs = o.who, o, o.cut, false, true, o.syncs
+  self.size = dist.get_world_size(o.group) * (o.replicas and dist.get_world_size(o.replicas) or 1)
+  self.units, self.params, self.names, self.place, self.stepped, self.number = {}, {}, {}, {}, {}, {}
+  self.came, self.touched, self.active, self.sequence = {}, {}, {}, 0
+  self:make_units(units)
+  self.n = #self.params
+  self.used = accel.unscoped(accel.zeros, self.n + 2, { dtype = "i32", device = "cpu" })
+  self.order = {}
+  for i = #self.units, 1, -1 do
+    if self.units[i].learns then self.order[#self.order + 1] = self.units[i] end
+  end
+  if o.world then self:count_micro_batches() end
+  self:add_hooks()
+  if o.cut.parameters then self:add_module_hooks(model, units) end
+  owners.version = owners.version + 1
+end
+
+--- How the flat units lie.
+local function kind_of(o, device)
+  local size = dist.get_world_size(o.group)
+  if size > 1 and device == "cpu" and o.share and memory.shares(o.group) then return "shared" end
+  return size > 1 and o.cut.parameters and "gathered" or "whole"
+end
+
+function Engine:make_units(units)
+  self.units_of = {} -- by position of the module's unit
+  local weak = setmetatable({ self }, { __mode = "v" })
+  for at, u in ipairs(units) do
+    self.units_of[at] = {}
+    for _, list in ipairs(plan.kinds(u.params)) do
+      local names = {}
+      for k, i in ipairs(list.at) do names[k] = (u.name == "" and "" or u.name .. ".") .. u.names[i] end
+      local unit
+      unit = Unit(list, names, {
+        name = u.name, group = self.o.group, kind = kind_of(self.o, list.device), sync = self.o.sync,
+        owner = #self.units % dist.get_world_size(self.o.group),
+        gather = function() weak[1]:gather_in_backward(unit) end,
+        note = function() weak[1].sequence = (weak[1].sequence * 31 + unit.at) & 0x3fffffff end,
+      })
+      if self.o.replicas then dist.broadcast(unit.own, { group_src = 0, group = self.o.replicas }) end
+      self.units[#self.units + 1], unit.at = unit, #self.units + 1
+      self.shares = self.shares or unit.kind == "shared"
+      table.insert(self.units_of[at], unit)
+      for i, p in ipairs(unit.params) do
+        owners.of[p] = { engine = self, unit = unit, i = i }
+        if unit.learns then
+          local n = #self.params + 1
+          self.params[n], self.names[n], self.place[n], self.number[p] = p, names[i], { unit = unit, i = i }, n
+          local piece = unit.pieces[i]
+          if piece then
+            self.stepped[#self.stepped + 1], owners.engine_of[piece] = piece, self
+          end
+        end
+      end
+    end
+  end
+end
+
+function Engine:add_hooks()
+  local weak = setmetatable({ self }, { __mode = "v" })
+  self.queue = function()
+    accel.queue_callback(function()
+      if weak[1] then weak[1]:finish() end
+    end)
+  end
+  self.handles = {}
+  for i, p in ipairs(self.params) do
+    self.handles[#self.handles + 1] = p:register_hook(function()
+      if weak[1] then weak[1]:open(i) end
+    end)
+    self.handles[#self.handles + 1] = p:register_post_accumulate_grad_hook(function()
+      if weak[1] then weak[1]:on_grad(i) end
+    end)
+  end
+end
+
+require "accel.shard.engine_forward"(Engine)
+
+-- Backward ---------------------------------------------------------------------------------------
+
+--- Before a forward: what a backward that failed left is put away.
+function Engine:prepare()
+  if self.in_backward() then return end
+  self.active = {}
+  if self.running then self:recover() end
+end
+
+--- Reduces over all ranks of the model.
+function Engine:all_reduce(t, op)
+  dist.all_reduce(t, { op = op, group = self.o.group })
+  if self.o.replicas then dist.all_reduce(t, { op = op, group = self.o.replicas }) end
+end
+
+--- The first gradient of a backward is about to come.
+function Engine:begin()
+  self.queue()
+  self.sync = self.syncs()
+  self.running, self.next, self.arrived, self.had = true, 1, {}, {}
+  if self.counter then self:begin_micro_batch(self.sync) end
+  for _, unit in ipairs(self.order) do
+    unit.pending, unit.work = #unit.params, nil
+    if not unit:has_reduced() then unit.reduced, unit.reduced_in_place = nil, false end
+  end
+  self.completed = not self.rebuilt and {} or nil
+end
+
+--- The backward before did not end as it should.
+function Engine:recover()
+  for _, unit in ipairs(self.units) do
+    if unit.work then pcall(unit.work.wait, unit.work) end
+    unit.work = nil
+  end
+  self.running, self.waiting = false, nil
+  self:reshard()
+end
+
+--- A gradient is about to be accumulated.
+function Engine:open(i)
+  if not self.running then self:begin() end
+  self.place[i].unit:open_grads()
+  if self.counter then self:before_grad(i) end
+end
+
+function Engine:on_grad(i)
+  if not self.sync then return end
+  if self.arrived[i] then
+    raise("%s: '%s' got a second gradient within one backward; compute parts of the model again with"
+      .. " accel.autograd.checkpoint, which does not run a backward of its own", self.who, self.names[i])
+  end
+  self.arrived[i] = true
+  local unit = self.place[i].unit
+  unit.pending = unit.pending - 1
+  if unit.pending > 0 then return end
+  if self.completed then self.completed[#self.completed + 1] = unit.at end
+  while self.order[self.next] and self.order[self.next].pending == 0 do
+    self.next = self.next + 1
+    self:launch(self.order[self.next - 1])
+  end
+end
+
+--- Puts all gradients of a unit into their places. Those that are missing are zeros.
+function Engine:collect_unit(unit)
+  for i, p in ipairs(unit.params) do
+    local n = self.number[p]
+    if self.counter and not self.came[n] then p.grad = nil end
+    self.had[n] = unit:collect(i) or self.counter and self.touched[n] or false
+  end
+end
+
+--- Starts the reduction of a unit whose gradients are there, and takes what the unit before it got.
+function Engine:launch(unit)
+  local _ <close> = accel.no_grad()
+  unit:open_grads()
+  self:collect_unit(unit)
+  local sum = unit.grads
+  if self.counter then sum = self.counter:finish(unit.at, 0, unit.grads) end
+  local own = sum:narrow(1, unit.rank * unit.part + 1, unit.part)
+  unit.sum = own
+  if unit.size > 1 then
+    local op = (self.counter or self.o.replicas) and "sum" or "mean"
+    unit.work = dist.reduce_scatter_tensor(own, sum, { op = op, group = self.o.group, async_op = true })
+  end
+  if self.o.replicas then
+    local op = unit.size == 1 and "mean" or "sum"
+    unit.work = dist.all_reduce(own, { op = op, group = self.o.replicas, async_op = true })
+  end
+  unit:reshard()
+  local before = self.waiting
+  self.waiting = unit
+  if before then self:settle(before) end
+end
+
+--- Waits for a unit's reduction. Its memory is given back where only the parts are kept.
+function Engine:settle(unit)
+  if unit.work then
+    unit.work:wait()
+    unit.work = nil
+  end
+  if self.counter then return end -- scaled at the end, when the number of micro-batches is agreed on
+  if self.o.replicas and unit.size > 1 then unit.sum:mul_(1 / self.size) end
+  self:keep_part(unit)
+end
+
+--- Where gradients are cut, the own part moves out of the whole. Pieces get it at the end of the backward, when it is
+--- known who has gradients.
+function Engine:keep_part(unit)
+  if self.cut.gradients and not self.counter and self.size > 1 then
+    unit.sum = accel.unscoped(unit.sum.clone, unit.sum)
+    unit:close_grads()
+  end
+end
+
+--- The end of the outermost backward.
+function Engine:finish()
+  self.running = false
+  local _ <close> = accel.no_grad()
+  if not self.sync then
+    if self.counter then self:end_micro_batch() end
+    for _, unit in ipairs(self.units) do unit:reshard() end
+    return
+  end
+  while self.order[self.next] do
+    self.next = self.next + 1
+    self:launch(self.order[self.next - 1])
+  end
+  if self.waiting then self:settle(self.waiting) end
+  self.waiting = nil
+  local has = {}
+  for i = 1, self.n do has[i] = self.had[i] and 1 or 0 end
+  if self.size > 1 then
+    has[self.n + 1], has[self.n + 2] = self.sequence, -self.sequence
+    self.sequence = 0
+    self.used:copy_(accel.tensor(has, { dtype = "i32", device = "cpu" }))
+    self:all_reduce(self.used, "max")
+    has = self.used:tolist()
+    if has[self.n + 1] ~= -has[self.n + 2] then
+      raise("%s: ranks gathered different units since the step before, so that each got bytes of another's: with cut parameters"
+        .. " all ranks run the same modules in the same order", self.who)
+    end
+  end
+  self.has = has
+  local scale = self.counter and self:world_scale()
+  for _, unit in ipairs(self.order) do
+    local sum = unit.sum
+    unit.sum = nil
+    if scale then
+      sum:mul_(scale)
+      if sum.dtype ~= unit.dtype then
+        sum = unit.grads:narrow(1, unit.rank * unit.part + 1, unit.part):copy_(sum)
+      end
+    end
+    unit:take(sum, unit.grads == nil or not self.counter, function(i) return has[self.number[unit.params[i]]] > 0 end)
+    for _, p in ipairs(unit.params) do p.grad = nil end
+  end
+  if self.counter then self.counter:reset() end
+  self:reshard()
+  if self.completed then self:rebuild() end
+end
+
+--- Units are reduced in the order in which rank 0 completed them in the first backward.
+function Engine:rebuild()
+  local order, seen = self.completed, {}
+  for _, at in ipairs(order) do seen[at] = true end
+  for _, unit in ipairs(self.order) do
+    if not seen[unit.at] then order[#order + 1] = unit.at end
+  end
+  if self.size > 1 and #order > 0 then
+    local t = accel.tensor(order, { dtype = "i64", device = "cpu" })
+    if self.o.replicas then dist.broadcast(t, { group_src = 0, group = self.o.replicas }) end
+    dist.broadcast(t, { group_src = 0, group = self.o.group })
+    order = t:tolist()
+  end
+  for k, at in ipairs(order) do
+    self.order[k] = self.units[at]
+    self.units[at].follows = order[k + 1] and self.units[order[k + 1]]
+  end
+  self.rebuilt, self.completed = true, nil
+end
+
+-- deterministic = "world" ------------------------------------------------------------------------
+
+--- Whole gradients stay, since micro-batches are summed before they are cut.
+function Engine:count_micro_batches()
+  local flats = {}
+  for _, unit in ipairs(self.order) do
+    unit:open_grads()
+    unit.grads:zero_()
+    flats[unit.at] = unit.grads
+  end
+  self.counter = Counter(flats)
+end
+
+--- Called by end_micro_batch: what came of parameter i.
+function Engine:collect(i)
+  local place = self.place[i]
+  if not self.came[i] then self.params[i].grad = nil end
+  place.unit:collect(place.i)
+end
+
+require "accel.dist.reducer_world"(Engine)
+
+-- Steps ------------------------------------------------------------------------------------------
+
+--- Before an optimizer writes to its pieces: no rank still reads parameters that lie there once.
+function Engine:before_step()
+  if core.count(self.params) > 0 then
+    raise("%s: step: gradients were accumulated inside no_sync() and never reduced; run the last forward and backward of an"
+      .. " update outside", self.who)
+  end
+  if self.shares then dist.barrier { group = self.o.group } end
+end
+
+--- After it: all ranks have all parameters, or gather them anew.
+function Engine:after_step()
+  local works = {}
+  for _, unit in ipairs(self.units) do
+    local _ <close> = accel.no_grad()
+    works[#works + 1] = unit.learns and unit:publish() or nil
+  end
+  for _, work in ipairs(works) do work:wait() end
+  if self.shares then dist.barrier { group = self.o.group } end
+end
+
+--- Whether parameters are somewhere in parts only.
+function Engine:gathers()
+  for _, unit in ipairs(self.units) do
+    if unit.kind == "gathered" then return true end
+  end
+  return false
+end
+
+--- Drops all gradients.
+function Engine:zero_grad()
+  for _, unit in ipairs(self.units) do unit:drop_grads() end
+  if self.counter then self.counter:reset() end
+end
+
+return Engine

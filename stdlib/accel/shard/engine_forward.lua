@@ -1,0 +1,62 @@
+--- When units are gathered whose parameters are cut and lie on several machines or processes without common memory. Part of
+--- accel.shard.Engine, installed by engine.lua.
+local accel = require "accel"
+
+local function nothing() end
+
+return function(Engine)
+  --- Whether a backward is running.
+  function Engine.in_backward() return (pcall(accel.queue_callback, nothing)) end
+
+  --- Units gather before the forward of their module and reshard behind it. A module that uses a tied parameter of
+  --- another unit gathers that one as well.
+  function Engine:add_module_hooks(model, units)
+    local weak = setmetatable({ self }, { __mode = "v" })
+    local at_of = {}
+    for at, u in ipairs(units) do
+      for _, p in ipairs(u.params) do at_of[p] = at end
+    end
+    for at, u in ipairs(units) do
+      local needs, seen = { at }, { [at] = true }
+      for _, p in accel.pairs(u.elsewhere) do
+        local other = at_of[p]
+        if other and not seen[other] then needs[#needs + 1], seen[other] = other, true end
+      end
+      table.sort(needs)
+      u.module:register_forward_pre_hook(function()
+        if weak[1] then weak[1]:enter(needs) end
+      end, { prepend = true })
+      u.module:register_forward_hook(function()
+        if weak[1] then weak[1]:leave(needs, u.module == model) end
+      end)
+    end
+  end
+
+  function Engine:enter(needs)
+    for _, at in ipairs(needs) do
+      self.active[at] = (self.active[at] or 0) + 1
+      for _, unit in ipairs(self.units_of[at]) do unit:gather() end
+    end
+  end
+
+  --- After a unit's forward. The root's is kept for the backward, which begins with it; without gradients nothing is.
+  function Engine:leave(needs, root)
+    for _, at in ipairs(needs) do self.active[at] = math.max(0, (self.active[at] or 0) - 1) end
+    if self.in_backward() then return end -- computed again: the backward needs it next
+    if accel.is_grad_enabled() and (root or not self.o.reshard) then return end
+    for _, at in ipairs(needs) do
+      for _, unit in ipairs(self.active[at] == 0 and self.units_of[at] or {}) do unit:reshard() end
+    end
+  end
+
+  --- An op of a backward asks for a unit. The next one in the order of backwards begins to come.
+  function Engine:gather_in_backward(unit)
+    unit:gather()
+    if unit.follows then unit.follows:start_gather() end
+  end
+
+  --- All units give back what is gathered.
+  function Engine:reshard()
+    for _, unit in ipairs(self.units) do unit:reshard() end
+  end
+end
