@@ -212,7 +212,7 @@ os.remove(path)
 no_file("not_found", { path, "No such file" }, accel.load(path))
 no_file("not_found", { path }, accel.open_safetensors(path))
 no_file("not_found", { path }, accel.open_tokens(path))
-no_file("io", { TMP, "folder" }, accel.load(TMP))
+no_file("not_found", { TMP, "folder", "no checkpoint" }, accel.load(TMP))
 no_file("not_found", { "/none/" }, accel.save(TMP .. "/none/x", { a = a }))
 no_file("io", { TMP, "folder" }, accel.save(TMP, { a = a }))
 put "abc"
