@@ -77,7 +77,7 @@ end
 ---  cpu boolean = false: stay on the CPU
 ---  dataloader_config accel.accelerator.DataLoaderConfiguration: even_batches, dispatch_batches, ...
 ---  rng_types string[]: generators that all ranks share (default: { "generator" })
----  log_with string|table|list: trackers, by name or made; "all": every registered one
+---  log_with string|table|list: trackers, by name ("tensorboard", "jsonl", "csv") or made; "all": every one there is
 ---  project_dir string: where runs write
 ---  project_config accel.accelerator.ProjectConfiguration: the same and more
 ---  gradient_accumulation_plugin accel.accelerator.GradientAccumulationPlugin: in the place of the number

@@ -70,10 +70,15 @@ end
 -- ---- names ----
 
 local absent = {
-  tensorboard = true, wandb = true, trackio = true, comet_ml = true, aim = true, mlflow = true,
+  wandb = true, trackio = true, comet_ml = true, aim = true, mlflow = true,
   clearml = true, dvclive = true, swanlab = true,
 }
 local registered = {}
+-- accel's own, loaded when they are asked for: module and class.
+local own <const> = {
+  tensorboard = { "accel.track.tensorboard" }, jsonl = { "accel.track.lines", "JsonLinesTracker" },
+  csv = { "accel.track.lines", "CsvTracker" },
+}
 
 --- Makes a class of trackers known by its name: log_with = "mine" makes one in init_trackers, by Class(project_name,
 --- opts), or Class(project_name, logging_dir, opts) with requires_logging_directory.
@@ -91,20 +96,25 @@ end
 
 local function by_name(name)
   if registered[name] then return registered[name] end
+  if own[name] then
+    local value = require(own[name][1])
+    return own[name][2] and value[own[name][2]] or value
+  end
   if absent[name] then
-    raise("Accelerator: log_with: '%s' is not in accel yet; give a tracker of your own, below "
-      .. "accel.accelerator.GeneralTracker", name)
+    raise("Accelerator: log_with: '%s' is not in accel yet; 'tensorboard', 'jsonl' and 'csv' are, or give a "
+      .. "tracker of your own, below accel.accelerator.GeneralTracker", name)
   end
   local known = {}
-  for _, names in ipairs { registered, absent } do
+  for _, names in ipairs { registered, own, absent } do
     for key in next, names do known[#known + 1] = key end
   end
   local near = nearest(name, known)
   raise("Accelerator: log_with: unknown tracker '%s'%s", name, near and ("; did you mean '%s'?"):format(near) or "")
 end
 
---- The list with every registered tracker in the place of "all", by name; names beside "all" are among them.
-local function with_registered(given)
+--- The list with every tracker there is in the place of "all", by name; names beside "all" are among them. accel's own need a
+--- directory: without one they are not among them.
+local function with_registered(given, logging_dir)
   local all, list = false, {}
   for _, entry in ipairs(given) do
     if entry == "all" then all = true elseif type(entry) ~= "string" then list[#list + 1] = entry end
@@ -112,24 +122,27 @@ local function with_registered(given)
   if not all then return given end
   local names = {}
   for name in next, registered do names[#names + 1] = name end
+  for name in next, own do
+    if logging_dir and not registered[name] then names[#names + 1] = name end
+  end
   table.sort(names)
   table.move(names, 1, #names, #list + 1, list)
   if #list == 0 and dist.get_rank() == 0 then
-    io.stderr:write("accel: log_with = \"all\": no tracker is registered, so that nothing is tracked; see "
-      .. "accel.accelerator.register_tracker_class\n")
+    io.stderr:write("accel: log_with = \"all\": nothing is tracked, for no tracker is registered and accel's own need a directory; "
+      .. "give project_dir\n")
   end
   return list
 end
 
 --- What log_with stands for: a list of trackers, and of classes of trackers that are made later. Every name once.
----@param log_with any a tracker, a registered name, "all" for every registered one, or a list of them
+---@param log_with any a tracker, a name, "all" for every one there is, or a list of them
 ---@param logging_dir string?
 ---@return table[]
 function M.filter_trackers(log_with, logging_dir)
   if log_with == nil then return {} end
   local given, list, seen = log_with, {}, {}
   if type(given) ~= "table" or class.of(given) or class.isclass(given) then given = { given } end
-  given = with_registered(given)
+  given = with_registered(given, logging_dir)
   for i, entry in ipairs(given) do
     local tracker
     if class.isclass(entry) then

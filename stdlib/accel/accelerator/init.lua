@@ -28,6 +28,7 @@ local home = {
   clean_device_map = "device_map", check_device_map = "device_map", infer_auto_device_map = "device_map",
   check_tied_parameters_on_same_device = "device_map",
   should_reduce_batch_size = "memory", get_pretty_name = "memory", merge_dicts = "memory",
+  TensorBoardTracker = "accel.track.tensorboard",
   register_tracker_class = "general_tracker", load_checkpoint_in_model = "load_checkpoint",
   prepare_data_loader = "standalone", wait_for_everyone = "standalone", extract_model_from_parallel = "standalone",
   save = "standalone", load = "standalone", is_torch_tensor = "standalone", recursive_getattr = "standalone",

@@ -55,10 +55,13 @@ local ROWS <const> = {
     "profile profiler record_function ProfilerActivity" },
   { "fused backward and step", "call accelerator:backward(loss), then optimizer:step()", "lomo_backward Lomo AdaLomo" },
   { "tracking by other packages",
-    "give a tracker of your own as log_with: `accel-run help GeneralTracker` tells how to write it",
-    [[TensorBoardTracker WandBTracker TrackioTracker CometMLTracker AimTracker MLflowTracker ClearMLTracker DVCLiveTracker
-      SwanLabTracker SummaryWriter tracker trackers tracking tensorboard wandb trackio comet_ml aim mlflow clearml dvclive
-      swanlab]] },
+    'log_with = "tensorboard" writes event files, which most of them import; or give a tracker of your own, below '
+      .. "accel.accelerator.GeneralTracker",
+    [[WandBTracker TrackioTracker CometMLTracker AimTracker MLflowTracker ClearMLTracker DVCLiveTracker
+      SwanLabTracker wandb trackio comet_ml aim mlflow clearml dvclive swanlab]] },
+  { false, 'log_with = "tensorboard" writes its event files, `accel-run help GeneralTracker` tells how to write your own',
+    "tracker trackers tracking tensorboard" },
+  { false, "the class is accel.track.SummaryWriter", "SummaryWriter" },
   { false, "the method is accelerator:set_trigger()", "set_breakpoint" },
   { false, "the method is accelerator:check_trigger()", "check_breakpoint" },
   { false, 'accel.Accelerator { mixed_precision = "fp16" } makes the scaler, an accel.amp.GradScaler', "get_grad_scaler" },

@@ -2,7 +2,7 @@
 --- class without reading every file at start. A name that does not exist is nil, so that scripts can ask; one that
 --- documentation of PyTorch or Accelerate has and this library lacks is an error that says what to use (absent.lua).
 
---- home maps an entry to its file below `prefix`. A file returns the entry itself, or a table that holds
+--- home maps an entry to its file below `prefix`, or to a module by its full name ("accel.track.lines"). A file returns the entry itself, or a table that holds
 --- several.
 ---@param prefix string "accel.nn"
 ---@param home table<string, string>
@@ -15,7 +15,7 @@ return function(prefix, home, into)
       require("accel.util.absent").refuse(prefix .. ".", key)
       return nil
     end
-    local value = require(prefix .. "." .. file)
+    local value = require(file:find("^accel%.") and file or prefix .. "." .. file)
     if type(value) == "table" then
       local own = rawget(value, key)
       if own ~= nil then value = own end

@@ -102,7 +102,7 @@ do -- what a tracker lacks
   assert(#make({ one, one }).log_with == 1)
 end
 
-do -- "all" without a registered tracker: none, and the main process says so
+do -- "all" without a registered tracker and without a directory: none, and the main process says so
   local text, write = {}, io.stderr
   io.stderr = { write = function(_, ...) text[#text + 1] = table.concat { ... } end } -- luacheck: ignore
   local accelerator = make "all"
@@ -115,7 +115,7 @@ do -- "all" without a registered tracker: none, and the main process says so
 end
 
 do -- names
-  for _, name in ipairs { "tensorboard", "wandb", "trackio", "comet_ml", "aim", "mlflow", "clearml", "dvclive",
+  for _, name in ipairs { "wandb", "trackio", "comet_ml", "aim", "mlflow", "clearml", "dvclive",
     "swanlab" } do
     says(("'%s' is not in accel yet"):format(name), make, name)
     says("is not in accel yet", make, { name })
@@ -146,9 +146,12 @@ do -- names
   local mine = Mine()
   for _, log_with in ipairs { "all", A.LoggerType.ALL, { "all" }, { "all", "wandb" } } do
     local list = make(log_with, { project_dir = "runs" }).log_with
-    assert(#list == 2 and list[1] == Another and list[2] == Named)
+    local names = {}
+    for i, tracker in ipairs(list) do names[i] = tracker.name end
+    assert(table.concat(names, " ") == "another csv jsonl named tensorboard", table.concat(names, " "))
+    assert(list[1] == Another and list[4] == Named)
   end
   local list = make({ mine, "all" }, { project_dir = "runs" }).log_with
-  assert(#list == 3 and list[1] == mine and list[2] == Another and list[3] == Named)
+  assert(#list == 6 and list[1] == mine and list[2] == Another and list[5] == Named)
   says("tracker 'named' needs a directory", make, "all")
 end

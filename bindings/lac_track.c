@@ -1,0 +1,123 @@
+/* Queues of what runs log, for accel.track (stdlib/accel/track), which gives them the shape that scripts see. Misuse raises; a file
+ * that cannot be opened or written returns nil, message, code. */
+#include "accel/track.h"
+#include "core/lac.h"
+
+#define WRITER "accel.track.Writer"
+
+typedef struct writer {
+  ac_track *t;
+} writer;
+
+static int writer_gc(lua_State *L) {
+  writer *w = luaL_checkudata(L, 1, WRITER);
+  ac_track *t = w->t;
+  ac_err e;
+  w->t = NULL;
+  if (t != NULL) ac_track_close(t, &e);
+  return 0;
+}
+
+static ac_track *writer_of(lua_State *L, lac_state *S) {
+  writer *w = luaL_testudata(L, 1, WRITER);
+  if (w == NULL) lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected a writer, got %s", luaL_typename(L, 1));
+  if (w->t == NULL) lac_error(L, S, AC_RELEASED, "the writer is closed");
+  return w->t;
+}
+
+static writer *push(lua_State *L) {
+  writer *w = lua_newuserdatauv(L, sizeof *w, 0);
+  w->t = NULL;
+  luaL_setmetatable(L, WRITER);
+  return w;
+}
+
+/* core.events(folder) -> writer; or nil, message, code */
+static int events(lua_State *L) {
+  lac_state *S = lac_get(L);
+  const char *folder = lac_check_string(L, S, 1, "folder", NULL);
+  ac_err e;
+  writer *w = push(L);
+  return ac_track_open_events(folder, &w->t, &e) == AC_OK ? 1 : lac_fail(L, &e);
+}
+
+/* core.lines(path [, head]) -> writer; or nil, message, code */
+static int lines(lua_State *L) {
+  lac_state *S = lac_get(L);
+  const char *path = lac_check_string(L, S, 1, "path", NULL);
+  const char *head = lua_isnoneornil(L, 2) ? NULL : lac_check_string(L, S, 2, "head", NULL);
+  ac_err e;
+  writer *w = push(L);
+  return ac_track_open_lines(path, head, &w->t, &e) == AC_OK ? 1 : lac_fail(L, &e);
+}
+
+/* writer:scalar(tag, step, value [, seconds since 1970]) */
+static int scalar(lua_State *L) {
+  lac_state *S = lac_get(L);
+  ac_track *t = writer_of(L, S);
+  const char *tag = lac_check_string(L, S, 2, "tag", NULL);
+  const int64_t step = lac_check_int(L, S, 3, "step");
+  const double value = lac_check_number(L, S, 4, "value"), wall = luaL_optnumber(L, 5, 0);
+  ac_err e;
+  if (ac_track_scalar(t, tag, step, value, wall, &e) != AC_OK) return lac_raise(L, S, &e);
+  return 0;
+}
+
+/* writer:bytes(step, bytes [, seconds since 1970]) */
+static int bytes(lua_State *L) {
+  lac_state *S = lac_get(L);
+  ac_track *t = writer_of(L, S);
+  const int64_t step = lac_check_int(L, S, 2, "step");
+  size_t n;
+  const char *p = lac_check_string(L, S, 3, "bytes", &n);
+  ac_err e;
+  if (ac_track_bytes(t, step, p, n, luaL_optnumber(L, 4, 0), &e) != AC_OK) return lac_raise(L, S, &e);
+  return 0;
+}
+
+static int outcome(lua_State *L, ac_status st, const ac_err *e) {
+  if (st != AC_OK) return lac_fail(L, e);
+  lua_pushboolean(L, 1);
+  return 1;
+}
+
+/* writer:flush() -> true; or nil, message, code */
+static int flush(lua_State *L) {
+  ac_err e;
+  return outcome(L, ac_track_flush(writer_of(L, lac_get(L)), &e), &e);
+}
+
+/* writer:fault() -> message of what keeps it from writing, or nil; records dropped so far */
+static int fault(lua_State *L) {
+  ac_track *t = writer_of(L, lac_get(L));
+  ac_err e;
+  if (ac_track_fault(t, &e)) lua_pushstring(L, e.msg);
+  else lua_pushnil(L);
+  lua_pushinteger(L, (lua_Integer)ac_track_dropped(t));
+  return 2;
+}
+
+/* writer:path() -> of its first file */
+static int path(lua_State *L) {
+  lua_pushstring(L, ac_track_path(writer_of(L, lac_get(L))));
+  return 1;
+}
+
+/* writer:close() -> true; or nil, message, code. Once. */
+static int close_(lua_State *L) {
+  lac_state *S = lac_get(L);
+  ac_track *t = writer_of(L, S);
+  writer *w = lua_touserdata(L, 1);
+  ac_err e;
+  w->t = NULL;
+  return outcome(L, ac_track_close(t, &e), &e);
+}
+
+LAC_OPEN("accel.track.core", track) {
+  static const luaL_Reg funcs[] = {{"events", events}, {"lines", lines}, {NULL, NULL}};
+  static const luaL_Reg metas[] = {{"__gc", writer_gc}, {"__close", writer_gc}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"scalar", scalar}, {"bytes", bytes}, {"flush", flush}, {"fault", fault},
+                                     {"path", path},     {"close", close_}, {NULL, NULL}};
+  lac_setfuncs(L, S, funcs);
+  lac_new_class(L, S, WRITER, metas, methods);
+}

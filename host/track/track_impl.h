@@ -1,0 +1,43 @@
+/* What the files of host/track share, and the map of the folder.
+ *
+ *   queue.c    ac_track: records from the caller's thread to the writer's, when they are written, what a failure means
+ *   append.c   a file that only ever grows by whole records
+ *   events.c   sink: TensorBoard's event files
+ *   lines.c    sink: text, one line a record
+ *
+ * Two buffers: the caller appends to one under a lock held for a copy, the writer's thread takes it whole and leaves the other. */
+#ifndef ACI_TRACK_IMPL_H
+#define ACI_TRACK_IMPL_H
+#include "accel/track.h"
+
+typedef enum aci_track_kind { ACI_TRACK_SCALAR, ACI_TRACK_BYTES } aci_track_kind;
+/* A record in a buffer: this head, then n bytes (a scalar's tag, or the bytes), then nothing up to a multiple of 8. */
+typedef struct aci_track_record {
+  uint32_t kind, n;
+  double wall, value;
+  int64_t step;
+} aci_track_record;
+static inline const char *aci_track_data(const aci_track_record *r) { return (const char *)(r + 1); }
+static inline size_t aci_track_size(uint32_t n) { return sizeof(aci_track_record) + (((size_t)n + 7) & ~(size_t)7); }
+
+/* Where records go. All functions but open run in the writer's thread. */
+typedef struct aci_track_sink {
+  bool scalars; /* takes numbers */
+  /* Writes the records at p; *taken: bytes of those that are on their way to the disk for good, also on failure. What is not taken
+   * is offered again. */
+  ac_status (*write)(void *self, const char *p, size_t n, size_t *taken, ac_err *e);
+  void (*close)(void *self);
+} aci_track_sink;
+/* Takes self, path (malloc'ed; NULL: OOM), also on failure. */
+ac_status aci_track_new(const aci_track_sink *sink, void *self, char *path, ac_track **out, ac_err *e);
+
+/* ---- append.c ---- */
+typedef struct aci_append {
+  int fd;       /* -1: none */
+  uint64_t end; /* bytes of whole records */
+  bool torn;    /* bytes of a broken record could not be taken back: nothing may follow */
+} aci_append;
+/* One write() of a whole record. What a failure left of it is cut off again. */
+ac_status aci_append_record(aci_append *a, const char *path, const void *p, size_t n, ac_err *e);
+
+#endif

@@ -1,0 +1,102 @@
+--- Trackers into text files: log_with = "jsonl" and "csv". Found by accelerator/general_tracker.lua.
+local accel = require "accel"
+local core = require "accel.track.core"
+local raise = require "accel.util.raise"
+local written = require "accel.track.written"
+
+local M = {}
+
+local function open(self, file, head)
+  self:make_folder()
+  local writer, message = core.lines(self.folder .. "/" .. file, head)
+  if not writer then raise("tracker '%s': %s", self.name, message) end
+  self.writer = writer
+end
+
+--- A value as JSON takes it: JSON has no NaN and no infinities, these become the strings "NaN", "Infinity", "-Infinity".
+local function plain(x)
+  local n = written.number(x)
+  if n then
+    if n - n == 0 then return n end
+    return n ~= n and "NaN" or n > 0 and "Infinity" or "-Infinity"
+  end
+  if type(x) == "table" and getmetatable(x) == nil then
+    local out = {}
+    for key, value in next, x do out[key] = plain(value) end
+    return out
+  end
+  if type(x) == "string" or type(x) == "boolean" then return x end
+  return tostring(x)
+end
+
+local function write_json(self, step, entry)
+  local ok, text = pcall(accel.json.encode, entry)
+  if not ok then raise("tracker 'jsonl': %s", tostring(text)) end
+  self.writer:bytes(step or 0, text .. "\n")
+  self:look_at(self.writer)
+end
+
+--- Logs into LOGGING_DIR/RUN_NAME/metrics.jsonl: of every call a line, an object with `step`, `time` (seconds since 1970) and the values
+--- (accel.track.JsonLinesTracker). A line {"config":{...}} holds what the run is made with. A run of the same name goes on in the file.
+--- example: require("accel.track.lines").JsonLinesTracker("run", "/tmp/x").name --> "jsonl"
+---@class accel.track.JsonLinesTracker: accel.track.Written
+local JsonLinesTracker = written.Written:extend "accel.track.JsonLinesTracker"
+M.JsonLinesTracker = JsonLinesTracker
+
+JsonLinesTracker.name = "jsonl"
+
+function JsonLinesTracker:start() open(self, "metrics.jsonl") end
+function JsonLinesTracker:tracker() return self.writer end
+
+function JsonLinesTracker:store_init_configuration(values)
+  self:needs_run "store_init_configuration"
+  write_json(self, 0, { config = plain(values), time = os.time() })
+end
+
+function JsonLinesTracker:log(values, step)
+  self:needs_run "log"
+  local entry = plain(values)
+  if entry.step == nil then entry.step = step end
+  if entry.time == nil then entry.time = os.time() end
+  write_json(self, step, entry)
+end
+
+local function cell(x)
+  x = tostring(x)
+  return x:find '[,"\r\n]' and '"' .. x:gsub('"', '""') .. '"' or x
+end
+
+--- Logs into LOGGING_DIR/RUN_NAME/metrics.csv: of every value a line with step, time (seconds since 1970), name and value, so that no
+--- line depends on which values came before. What the run is made with are lines without a step, config/NAME. A run of the same name
+--- goes on in the file.
+--- example: require("accel.track.lines").CsvTracker("run", "/tmp/x").name --> "csv"
+---@class accel.track.CsvTracker: accel.track.Written
+local CsvTracker = written.Written:extend "accel.track.CsvTracker"
+M.CsvTracker = CsvTracker
+
+CsvTracker.name = "csv"
+
+function CsvTracker:start() open(self, "metrics.csv", "step,time,name,value\n") end
+function CsvTracker:tracker() return self.writer end
+
+local function write_csv(self, prefix, values, step)
+  local flat, names = written.flatten(values)
+  local now, lines = os.time(), {}
+  for i, name in ipairs(names) do
+    lines[i] = ("%s,%d,%s,%s\n"):format(step or "", now, cell(prefix .. name), cell(flat[name]))
+  end
+  self.writer:bytes(step or 0, table.concat(lines))
+  self:look_at(self.writer)
+end
+
+function CsvTracker:store_init_configuration(values)
+  self:needs_run "store_init_configuration"
+  write_csv(self, "config/", values)
+end
+
+function CsvTracker:log(values, step)
+  self:needs_run "log"
+  write_csv(self, "", values, step)
+end
+
+return M

@@ -1,0 +1,119 @@
+--- SummaryWriter: TensorBoard's event files, by the names of torch.utils.tensorboard. Nothing that it does waits for a disk: a thread
+--- writes twice a second, at flush and at close. Used by tensorboard.lua; scripts may make their own.
+---
+---   local writer = accel.track.SummaryWriter "runs/a"
+---   for step = 1, 100 do writer:add_scalar("loss", 1 / step, step) end
+---   writer:close()
+local accel = require "accel"
+local check = require "accel.util.check"
+local class = require "accel.util.class"
+local core = require "accel.track.core"
+local options = require "accel.util.options"
+local raise = require "accel.util.raise"
+local summary = require "accel.track.summary"
+local tensors = require "accel.util.tensors"
+local written = require "accel.track.written"
+
+--- Writes an event file of its own into a folder, which is made if needed.
+--- example: local dir = accel.mkdtemp "/tmp/x" local w = accel.track.SummaryWriter(dir) w:add_scalar("loss", 1, 1)
+---  return w:close() --> true
+---@class accel.track.SummaryWriter
+---@field log_dir string
+local SummaryWriter = class "accel.track.SummaryWriter"
+
+local function open(folder)
+  local ok, message = accel.makedirs(folder)
+  local writer
+  if ok then writer, message = core.events(folder) end
+  if not writer then raise("SummaryWriter: %s", message) end
+  return writer
+end
+
+---@param log_dir string
+---@param opts? {max_queue: integer?, flush_secs: number?} accepted: what is logged is written twice a second
+function SummaryWriter:init(log_dir, opts)
+  if type(log_dir) ~= "string" then raise("SummaryWriter: log_dir must be a string, got %s", check.shown(log_dir)) end
+  options("SummaryWriter", opts, { max_queue = 10, flush_secs = 120 })
+  self.log_dir, self.writer, self.below = log_dir, open(log_dir), {}
+end
+
+local function writer_of(self, who)
+  return self.writer or raise("SummaryWriter: %s after close", who)
+end
+
+--- A number of a step.
+---@param tag string
+---@param value number|accel.Tensor
+---@param step? integer 0
+---@param walltime? number seconds since 1970; now
+function SummaryWriter:add_scalar(tag, value, step, walltime)
+  local x = written.number(value) or raise("add_scalar: '%s' must be a number, got %s", tostring(tag), check.shown(value))
+  writer_of(self, "add_scalar"):scalar(tag, step or 0, x, walltime)
+end
+
+--- Several numbers in one chart: each goes to a run of its own, LOG_DIR/MAIN_TAG_NAME, as the same tag.
+---@param main_tag string
+---@param values table<string, number|accel.Tensor>
+---@param step? integer 0
+---@param walltime? number
+function SummaryWriter:add_scalars(main_tag, values, step, walltime)
+  writer_of(self, "add_scalars")
+  for name, value in accel.pairs(values) do
+    local x = written.number(value) or raise("add_scalars: '%s' must be a number, got %s", tostring(name), check.shown(value))
+    local folder = ("%s/%s_%s"):format(self.log_dir, main_tag:gsub("/", "_"), (tostring(name):gsub("/", "_")))
+    self.below[folder] = self.below[folder] or open(folder)
+    self.below[folder]:scalar(main_tag, step or 0, x, walltime)
+  end
+end
+
+--- A text, shown as Markdown. Its tag in the file is TAG/text_summary.
+---@param tag string
+---@param text string
+---@param step? integer 0
+---@param walltime? number
+function SummaryWriter:add_text(tag, text, step, walltime)
+  writer_of(self, "add_text"):bytes(step or 0, summary.text(tag .. "/text_summary", text), walltime)
+end
+
+--- How the elements of a tensor, or the numbers of a list, are spread.
+---@param tag string
+---@param values accel.Tensor|number[]
+---@param step? integer 0
+---@param opts? {bins: integer?, walltime: number?} bins: 30
+function SummaryWriter:add_histogram(tag, values, step, opts)
+  local o = options("add_histogram", opts, { bins = 30, walltime = options.none })
+  local bins = check.integer("add_histogram", "bins", o.bins)
+  if bins < 1 then raise "add_histogram: bins must be 1 or more" end
+  if tensors.is_tensor(values) then
+    values = accel.no_grad(function() return values:detach():to("cpu"):to("f64"):reshape(-1):tolist() end)
+  end
+  writer_of(self, "add_histogram"):bytes(step or 0, summary.histogram(tag, values, bins), o.walltime)
+end
+
+--- Brings to the file what was added so far: true; or nil, message, code.
+function SummaryWriter:flush()
+  local ok, message, code = writer_of(self, "flush"):flush()
+  for _, writer in accel.pairs(self.below) do
+    if ok then ok, message, code = writer:flush() end
+  end
+  return ok, message, code
+end
+
+--- The folder.
+---@return string
+function SummaryWriter:get_logdir() return self.log_dir end
+
+--- Ends the files: true; or nil, message, code where something could not be written. Once.
+function SummaryWriter:close()
+  if not self.writer then return true end
+  local ok, message, code = self.writer:close()
+  self.writer = nil
+  for _, writer in accel.pairs(self.below) do
+    local one, why, its = writer:close()
+    if ok and not one then ok, message, code = one, why, its end
+  end
+  self.below = {}
+  return ok, message, code
+end
+
+return SummaryWriter

@@ -1,0 +1,68 @@
+--- TensorBoardTracker: log_with = "tensorboard". Found by accelerator/general_tracker.lua and as accel.accelerator.TensorBoardTracker.
+local accel = require "accel"
+local SummaryWriter = require "accel.track.summary_writer"
+local summary = require "accel.track.summary"
+local written = require "accel.track.written"
+
+--- Logs into event files of LOGGING_DIR/RUN_NAME, which `tensorboard --logdir LOGGING_DIR` shows: numbers as scalars, strings as
+--- texts, tables of numbers as scalars of one chart. What the run is made with goes to TensorBoard's HParams and into a file
+--- hparams.yml of a folder named by the time. get_tracker("tensorboard", { unwrap = true }) is its SummaryWriter. There are no images.
+--- example: accel.accelerator.TensorBoardTracker("run", "/tmp/x").name --> "tensorboard"
+---@class accel.accelerator.TensorBoardTracker: accel.track.Written
+local TensorBoardTracker = written.Written:extend "accel.accelerator.TensorBoardTracker"
+
+TensorBoardTracker.name = "tensorboard"
+
+---@param run_name string
+---@param logging_dir string
+---@param opts? {max_queue: integer?, flush_secs: number?} SummaryWriter's
+function TensorBoardTracker:init(run_name, logging_dir, opts)
+  written.Written.init(self, run_name, logging_dir)
+  self.opts = opts
+end
+
+function TensorBoardTracker:start() self.writer = SummaryWriter(self.folder, self.opts) end
+
+--- The SummaryWriter behind it.
+function TensorBoardTracker:tracker() return self.writer end
+
+function TensorBoardTracker:store_init_configuration(values)
+  self:needs_run "store_init_configuration"
+  local flat, names = written.flatten(values)
+  self.has_session = true
+  self.writer.writer:bytes(0, summary.session_start(flat, names, os.time()))
+  local folder = ("%s/%d"):format(self.folder, os.time())
+  local ok, message = accel.makedirs(folder)
+  local file
+  if ok then file, message = io.open(folder .. "/hparams.yml", "w") end
+  if file then
+    ok, message = file:write(require("accel.config.write").yaml(flat))
+    ok = file:close() and ok
+  end
+  if not file or not ok then
+    io.stderr:write(("accel: tracker 'tensorboard': hparams.yml is not written: %s\n"):format(tostring(message)))
+  end
+end
+
+--- Numbers and tensors of one element as scalars, strings as texts, tables of numbers as scalars of one chart; other values are
+--- left out.
+---@param values table<string, any>
+---@param step? integer 0
+function TensorBoardTracker:log(values, step)
+  self:needs_run "log"
+  local writer = self.writer
+  for key, value in accel.pairs(values) do
+    local x = written.number(value)
+    if x then writer:add_scalar(tostring(key), x, step)
+    elseif type(value) == "string" then writer:add_text(tostring(key), value, step)
+    elseif type(value) == "table" and getmetatable(value) == nil then writer:add_scalars(tostring(key), value, step) end
+  end
+  self:look_at(writer.writer)
+end
+
+function TensorBoardTracker:finish()
+  if self.writer and self.has_session then self.writer.writer:bytes(0, summary.session_end(true, os.time())) end
+  written.Written.finish(self)
+end
+
+return TensorBoardTracker

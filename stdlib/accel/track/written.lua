@@ -1,0 +1,97 @@
+--- What the trackers of this folder share: they write through queues of the host (accel.track.core), say once when these cannot be
+--- written, and take the same values.
+local accel = require "accel"
+local general = require "accel.accelerator.general_tracker"
+local raise = require "accel.util.raise"
+local tensors = require "accel.util.tensors"
+
+local M = {}
+
+--- The number behind x: a number, or a tensor of one element; else nil.
+---@param x any
+---@return number?
+function M.number(x)
+  if type(x) == "number" then return x end
+  if tensors.is_tensor(x) and x:numel() == 1 then return x:item() + 0 end
+end
+
+--- Nested tables with string keys as one level, keys with a slash between them; lists as JSON, everything else as text.
+---@param values table
+---@return table<string, number|string|boolean> flat
+---@return string[] names in order
+function M.flatten(values)
+  local flat, names = {}, {}
+  local function add(prefix, t)
+    for key, x in accel.pairs(t) do
+      local name = prefix .. tostring(key)
+      if type(x) == "table" and getmetatable(x) == nil and #x == 0 and next(x) ~= nil then
+        add(name .. "/", x)
+      else
+        if type(x) == "table" and getmetatable(x) == nil then
+          local ok, text = pcall(accel.json.encode, x)
+          x = ok and text or accel.inspect(x)
+        elseif type(x) ~= "number" and type(x) ~= "boolean" then
+          x = M.number(x) or tostring(x)
+        end
+        flat[name], names[#names + 1] = x, name
+      end
+    end
+  end
+  add("", values)
+  return flat, names
+end
+
+--- A tracker whose subclass makes self.writer in start; `after` and `finish` look after it.
+---@class accel.track.Written: accel.accelerator.GeneralTracker
+---@field writer userdata? of accel.track.core, while the run lasts
+local Written = general.GeneralTracker:extend "accel.track.Written"
+M.Written = Written
+
+Written.requires_logging_directory = true
+
+function Written:init(run_name, logging_dir)
+  if type(run_name) ~= "string" or run_name == "" then raise("tracker '%s': run_name must be a string", self.name) end
+  if type(logging_dir) ~= "string" then raise("tracker '%s': logging_dir must be a string", self.name) end
+  self.run_name, self.logging_dir, self.folder = run_name, logging_dir, logging_dir .. "/" .. run_name
+end
+
+--- The folder of the run, made if needed.
+function Written:make_folder()
+  local ok, message = accel.makedirs(self.folder)
+  if not ok then raise("tracker '%s': %s", self.name, message) end
+end
+
+function Written:needs_run(method)
+  if not self.writer then raise("tracker '%s': %s before start or after finish", self.name, method) end
+end
+
+--- What a queue says, once: training goes on.
+---@param writer userdata
+function Written:look_at(writer)
+  local why, dropped = writer:fault()
+  if why and not self.warned then
+    self.warned = true
+    io.stderr:write(("accel: tracker '%s': %s; training goes on, and it is tried again every second\n"):format(self.name, why))
+  end
+  if dropped > 0 and not self.warned_of_loss then
+    self.warned_of_loss = true
+    io.stderr:write(("accel: tracker '%s': what is logged comes faster than it is written; some of it is left out\n"):format(
+      self.name))
+  end
+end
+
+--- Writes what is left, and says what could not be.
+---@param writer userdata
+function Written:close_writer(writer)
+  local ok, message = writer:close()
+  if not ok then io.stderr:write(("accel: tracker '%s': the end of the run is lost: %s\n"):format(self.name, message)) end
+end
+
+function Written:finish()
+  if not self.writer then return end
+  local writer = self.writer
+  self.writer = nil
+  self:close_writer(writer)
+end
+
+return M
