@@ -20,7 +20,8 @@ static int writer_gc(lua_State *L) {
 
 static ac_track *writer_of(lua_State *L, lac_state *S) {
   writer *w = luaL_testudata(L, 1, WRITER);
-  if (w == NULL) lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected a writer, got %s", luaL_typename(L, 1));
+  if (w == NULL)
+    lac_argerror(L, S, AC_INVALID, NULL, 1, "self", "expected a writer, got %s", luaL_typename(L, 1));
   if (w->t == NULL) lac_error(L, S, AC_RELEASED, "the writer is closed");
   return w->t;
 }
@@ -116,8 +117,9 @@ static int close_(lua_State *L) {
 LAC_OPEN("accel.track.core", track) {
   static const luaL_Reg funcs[] = {{"events", events}, {"lines", lines}, {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", writer_gc}, {"__close", writer_gc}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"scalar", scalar}, {"bytes", bytes}, {"flush", flush}, {"fault", fault},
-                                     {"path", path},     {"close", close_}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"scalar", scalar}, {"bytes", bytes}, {"flush", flush},
+                                     {"fault", fault},   {"path", path},   {"close", close_},
+                                     {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
   lac_new_class(L, S, WRITER, metas, methods);
 }

@@ -103,8 +103,8 @@ static ac_status open_file(events *s, ac_err *e) {
     if (*c == '/') *c = '_';
   for (;;) {
     aci_strbuf name = {0};
-    aci_strbuf_printf(&name, "%s/events.out.tfevents.%010lld.%s.%d.%u", s->folder, (long long)now, host, (int)getpid(),
-                      atomic_fetch_add(&counter, 1));
+    aci_strbuf_printf(&name, "%s/events.out.tfevents.%010lld.%s.%d.%u", s->folder, (long long)now, host,
+                      (int)getpid(), atomic_fetch_add(&counter, 1));
     char *path = aci_strbuf_take(&name, NULL);
     if (path == NULL) return AC_FAIL(e, OOM, "no memory for a path");
     const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
@@ -124,7 +124,10 @@ static ac_status open_file(events *s, ac_err *e) {
   }
   begin(s, (double)now, 0);
   put_bytes(&s->event, 3, version, sizeof version - 1);
-  put_bytes(&s->event, 10, "\x0a\x05" "accel", 7); /* source_metadata { 1 writer } */
+  put_bytes(&s->event, 10,
+            "\x0a\x05"
+            "accel",
+            7); /* source_metadata { 1 writer } */
   const ac_status st = end(s, e);
   if (st != AC_OK) { /* a file without its head is none */
     unlink(s->path);

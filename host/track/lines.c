@@ -36,11 +36,13 @@ static ac_status begin(lines *s, const char *head, ac_err *e) {
   struct stat sb;
   char last = '\n';
   s->file.fd = open(s->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (s->file.fd < 0 || fstat(s->file.fd, &sb) != 0) return AC_FAIL(e, IO, "cannot open %s: %s", s->path, strerror(errno));
+  if (s->file.fd < 0 || fstat(s->file.fd, &sb) != 0)
+    return AC_FAIL(e, IO, "cannot open %s: %s", s->path, strerror(errno));
   s->file.end = (uint64_t)sb.st_size;
   if (sb.st_size > 0 && pread(s->file.fd, &last, 1, sb.st_size - 1) == 1 && last != '\n')
     return aci_append_record(&s->file, s->path, "\n", 1, e);
-  return sb.st_size == 0 && head != NULL ? aci_append_record(&s->file, s->path, head, strlen(head), e) : AC_OK;
+  return sb.st_size == 0 && head != NULL ? aci_append_record(&s->file, s->path, head, strlen(head), e)
+                                         : AC_OK;
 }
 
 ac_status ac_track_open_lines(const char *path, const char *head, ac_track **out, ac_err *e) {

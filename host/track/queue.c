@@ -22,12 +22,12 @@ struct ac_track {
   pthread_t thread;
   pthread_mutex_t lock;
   pthread_cond_t wake, done;
-  buffer in;       /* under lock: what the caller logged */
-  buffer out;      /* the writer's */
-  size_t at;       /* the writer's: so many bytes of out are written */
-  size_t waiting;  /* under lock: bytes of out that are not */
-  bool stop;       /* under lock */
-  bool now;        /* under lock: somebody waits for a round */
+  buffer in;              /* under lock: what the caller logged */
+  buffer out;             /* the writer's */
+  size_t at;              /* the writer's: so many bytes of out are written */
+  size_t waiting;         /* under lock: bytes of out that are not */
+  bool stop;              /* under lock */
+  bool now;               /* under lock: somebody waits for a round */
   uint64_t rounds, begun; /* under lock: attempts to write that ended, that began */
   uint64_t dropped;       /* under lock */
   bool failed;            /* under lock: so did the last attempt */
@@ -72,14 +72,17 @@ static void put(ac_track *t, const aci_track_record *r, const void *p) {
 ac_status ac_track_scalar(ac_track *t, const char *tag, int64_t step, double value, double wall, ac_err *e) {
   const size_t n = strlen(tag);
   if (!t->sink->scalars) return AC_FAIL(e, INVALID, "%s takes no numbers", t->path);
-  if (n > MAX_TAG) return AC_FAIL(e, INVALID, "the tag '%.40s...' has %zu bytes; %d is the most", tag, n, (int)MAX_TAG);
-  put(t, &(aci_track_record){ACI_TRACK_SCALAR, (uint32_t)n, wall != 0 ? wall : now_seconds(), value, step}, tag);
+  if (n > MAX_TAG)
+    return AC_FAIL(e, INVALID, "the tag '%.40s...' has %zu bytes; %d is the most", tag, n, (int)MAX_TAG);
+  put(t, &(aci_track_record){ACI_TRACK_SCALAR, (uint32_t)n, wall != 0 ? wall : now_seconds(), value, step},
+      tag);
   return AC_OK;
 }
 
 ac_status ac_track_bytes(ac_track *t, int64_t step, const void *p, size_t n, double wall, ac_err *e) {
   if (n > AC_TRACK_MAX_RECORD)
-    return AC_FAIL(e, INVALID, "a record for %s has %zu bytes; %d is the most", t->path, n, (int)AC_TRACK_MAX_RECORD);
+    return AC_FAIL(e, INVALID, "a record for %s has %zu bytes; %d is the most", t->path, n,
+                   (int)AC_TRACK_MAX_RECORD);
   put(t, &(aci_track_record){ACI_TRACK_BYTES, (uint32_t)n, wall != 0 ? wall : now_seconds(), 0, step}, p);
   return AC_OK;
 }

@@ -18,7 +18,9 @@ typedef struct aci_track_record {
   int64_t step;
 } aci_track_record;
 static inline const char *aci_track_data(const aci_track_record *r) { return (const char *)(r + 1); }
-static inline size_t aci_track_size(uint32_t n) { return sizeof(aci_track_record) + (((size_t)n + 7) & ~(size_t)7); }
+static inline size_t aci_track_size(uint32_t n) {
+  return sizeof(aci_track_record) + (((size_t)n + 7) & ~(size_t)7);
+}
 
 /* Where records go. All functions but open run in the writer's thread. */
 typedef struct aci_track_sink {

@@ -11,6 +11,7 @@
 ---@field models table architectures with Hugging Face's names
 ---@field text table vocabularies and tokenizers
 ---@field metrics table
+---@field track table what runs log, on its way to files: SummaryWriter for TensorBoard, trackers by name
 ---@field config table configurations of launches: their files, and the environment that they give to ranks
 ---@field ckpt table checkpoints: folders that are there whole or not at all
 ---@field amp table
