@@ -156,7 +156,8 @@ end
 do -- what Accelerate and PyTorch have and accel has not, and Accelerate's commands
   has("FSDP", "not in accel yet", "sharding of models")
   has("TensorParallel", "TensorParallel is not in accel yet", "accelerator:prepare(model)")
-  has("tracker", "GeneralTracker", "See also", "help guide accelerator")
+  has("tracker", "TensorBoardTracker", "help CLASS:tracker")
+  has("tensorboard", "TensorBoardTracker")
   has("save_state", "asynchronous = true", "automatic_checkpoint_naming")
   has("save_accelerator_state", "accelerator:save_state(folder)")
   has("write_basic_config", "accel-run config default")

@@ -45,14 +45,21 @@ M.JsonLinesTracker = JsonLinesTracker
 
 JsonLinesTracker.name = "jsonl"
 
+--- Opens the file of the run; init_trackers calls it.
 function JsonLinesTracker:start() open(self, "metrics.jsonl") end
+--- What writes: the queue of the file.
 function JsonLinesTracker:tracker() return self.writer end
 
+--- Writes what the run is made with.
+---@param values table
 function JsonLinesTracker:store_init_configuration(values)
   self:needs_run "store_init_configuration"
   write_json(self, 0, { config = plain(values), time = os.time() })
 end
 
+--- Writes values of a step.
+---@param values table<string, any>
+---@param step? integer
 function JsonLinesTracker:log(values, step)
   self:needs_run "log"
   local entry = plain(values)
@@ -76,7 +83,9 @@ M.CsvTracker = CsvTracker
 
 CsvTracker.name = "csv"
 
+--- Opens the file of the run; init_trackers calls it.
 function CsvTracker:start() open(self, "metrics.csv", "step,time,name,value\n") end
+--- What writes: the queue of the file.
 function CsvTracker:tracker() return self.writer end
 
 local function write_csv(self, prefix, values, step)
@@ -89,11 +98,16 @@ local function write_csv(self, prefix, values, step)
   self:look_at(self.writer)
 end
 
+--- Writes what the run is made with.
+---@param values table
 function CsvTracker:store_init_configuration(values)
   self:needs_run "store_init_configuration"
   write_csv(self, "config/", values)
 end
 
+--- Writes values of a step.
+---@param values table<string, any>
+---@param step? integer
 function CsvTracker:log(values, step)
   self:needs_run "log"
   write_csv(self, "", values, step)

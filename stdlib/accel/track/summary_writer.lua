@@ -16,7 +16,7 @@ local written = require "accel.track.written"
 
 --- Writes an event file of its own into a folder, which is made if needed.
 --- example: local dir = accel.mkdtemp "/tmp/x" local w = accel.track.SummaryWriter(dir) w:add_scalar("loss", 1, 1)
----  return w:close() --> true
+---   return (w:close()) --> true
 ---@class accel.track.SummaryWriter
 ---@field log_dir string
 local SummaryWriter = class "accel.track.SummaryWriter"

@@ -21,11 +21,14 @@ function TensorBoardTracker:init(run_name, logging_dir, opts)
   self.opts = opts
 end
 
+--- Opens the file of the run; init_trackers calls it.
 function TensorBoardTracker:start() self.writer = SummaryWriter(self.folder, self.opts) end
 
 --- The SummaryWriter behind it.
 function TensorBoardTracker:tracker() return self.writer end
 
+--- Writes what the run is made with.
+---@param values table
 function TensorBoardTracker:store_init_configuration(values)
   self:needs_run "store_init_configuration"
   local flat, names = written.flatten(values)
@@ -60,6 +63,7 @@ function TensorBoardTracker:log(values, step)
   self:look_at(writer.writer)
 end
 
+--- Ends the run: writes what is left and closes its files.
 function TensorBoardTracker:finish()
   if self.writer and self.has_session then self.writer.writer:bytes(0, summary.session_end(true, os.time())) end
   written.Written.finish(self)

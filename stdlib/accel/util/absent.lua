@@ -59,8 +59,6 @@ local ROWS <const> = {
       .. "accel.accelerator.GeneralTracker",
     [[WandBTracker TrackioTracker CometMLTracker AimTracker MLflowTracker ClearMLTracker DVCLiveTracker
       SwanLabTracker wandb trackio comet_ml aim mlflow clearml dvclive swanlab]] },
-  { false, 'log_with = "tensorboard" writes its event files, `accel-run help GeneralTracker` tells how to write your own',
-    "tracker trackers tracking tensorboard" },
   { false, "the class is accel.track.SummaryWriter", "SummaryWriter" },
   { false, "the method is accelerator:set_trigger()", "set_breakpoint" },
   { false, "the method is accelerator:check_trigger()", "check_breakpoint" },

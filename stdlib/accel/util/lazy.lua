@@ -2,8 +2,8 @@
 --- class without reading every file at start. A name that does not exist is nil, so that scripts can ask; one that
 --- documentation of PyTorch or Accelerate has and this library lacks is an error that says what to use (absent.lua).
 
---- home maps an entry to its file below `prefix`, or to a module by its full name ("accel.track.lines"). A file returns the entry itself, or a table that holds
---- several.
+--- home maps an entry to its file below `prefix`, or to a module by its full name ("accel.track.lines"). A file returns the
+--- entry itself, or a table that holds several.
 ---@param prefix string "accel.nn"
 ---@param home table<string, string>
 ---@param into? table what is loaded already; a new table otherwise
