@@ -15,14 +15,19 @@ local function child(env, ...)
   return peak, live
 end
 
--- The meta device accounts as the CPU does: same peak. Exact collection is the ideal.
+-- The meta device accounts as the CPU does: the same peak. Exact collection is the ideal. Without it a collection may fall one op
+-- later on one of them, as their Lua heaps differ a little: then it holds one more activation, of 1 MiB in the small model.
+local ACTIVATION <const> = 1 << 20
 for _, size in ipairs { "small", "medium" } do
   for _, dtype in ipairs { "f32", "bf16" } do
     local peak, live = child("", "cpu", dtype, size)
     local predicted = child("", "meta", dtype, size)
     local exact, exact_live = child("ACCEL_GC=exact", "cpu", dtype, size)
     local what = size .. " " .. dtype
-    assert(math.abs(peak - predicted) <= 0.03 * peak, ("%s: peak %d, meta predicts %d"):format(what, peak, predicted))
+    local exact_predicted = child("ACCEL_GC=exact", "meta", dtype, size)
+    assert(math.abs(exact - exact_predicted) <= 0.03 * exact,
+      ("%s: exact peak %d, meta predicts %d"):format(what, exact, exact_predicted))
+    assert(math.abs(peak - predicted) <= math.max(0.03 * peak, ACTIVATION), ("%s: peak %d, meta predicts %d"):format(what, peak, predicted))
     assert(peak <= 1.15 * exact, ("%s: peak %d, with exact collection %d"):format(what, peak, exact))
     assert(exact_live <= live and exact_live > 0)
   end
