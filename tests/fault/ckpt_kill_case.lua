@@ -1,10 +1,11 @@
 -- A run to be killed, by ckpt_kill_test.lua: trains a small model, saves after every few updates, and goes on from the newest
 -- checkpoint. Prints every acknowledged step, and at the end a digest of all that the run is. On every rank:
---   ckpt_kill_case.lua FOLDER STEPS EVERY ASYNCHRONOUS
+--   ckpt_kill_case.lua FOLDER STEPS EVERY ASYNCHRONOUS [STAGE]        STAGE: of ZeRO; "no": data parallelism
 local accel = require "accel"
 local nn, optim, data, dist = accel.nn, accel.optim, accel.data, accel.dist
 local folder, steps, every, asynchronous = arg[1], tonumber(arg[2]), tonumber(arg[3]), arg[4] == "yes"
-local rank = dist.get_rank()
+local rank, stage = dist.get_rank(), math.tointeger(arg[5])
+local width = stage and 160 or 16 -- every rank has a part
 
 local stat <close> = assert(io.open "/proc/self/stat")
 local pids <close> = assert(io.open(("%s/pid.%d"):format(folder, rank), "w"))
@@ -12,9 +13,10 @@ pids:write(stat:read "n", "\n")
 pids:close()
 
 accel.set_seed(11)
-local a = accel.Accelerator { gradient_accumulation_steps = 2, project_config = accel.ProjectConfiguration {
+local a = accel.Accelerator { gradient_accumulation_steps = 2,
+  deepspeed_plugin = stage and accel.DeepSpeedPlugin { zero_stage = stage } or nil, project_config = accel.ProjectConfiguration {
   project_dir = folder, automatic_checkpoint_naming = true, total_limit = 2 } }
-local net = nn.Sequential(nn.Linear(6, 16), nn.Dropout(0.3), nn.BatchNorm1d(16), nn.Tanh(), nn.Linear(16, 3))
+local net = nn.Sequential(nn.Linear(6, width), nn.Dropout(0.3), nn.BatchNorm1d(width), nn.Tanh(), nn.Linear(width, 3))
 local opt = optim.AdamW(net:parameters(), { lr = 0.01 })
 local set = data.TensorDataset(accel.arange(300):view(50, 6):to "f32":sin(), accel.arange(50))
 local model, optimizer, loader, schedule = a:prepare(net, opt, data.DataLoader(set, { batch_size = 2, shuffle = true }),

@@ -3,12 +3,14 @@
 -- those of a run that nobody disturbed, and no acknowledged step is lost.
 -- tier: sampled
 -- 20 shots in a sample, 500 in a full run.   accel-run ckpt_kill_test.lua [shots]     seed: ACCEL_TEST_SEED
+-- shard_kill_test.lua runs this on sharded models.
 local accel = require "accel"
 local support = dofile((arg[0]:match "^.*/" or "") .. "../support/ranks.lua")
 local src, exe = os.getenv "ACCEL_TEST_SRC" or ".", accel.process.program()
 local sample = support.sample
-local wanted = tonumber(arg[1]) or (sample.sanitized and 4 or sample.full and 500 or 20)
-local tmp = (os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/ckpt_kill"
+local stage = arg.stage or "no" -- of ZeRO
+local wanted = tonumber(arg[1]) or (sample.sanitized and 4 or sample.full and 500 or arg.stage and 8 or 20)
+local tmp = ("%s/ckpt_kill_%s"):format(os.getenv "ACCEL_TEST_TMP" or "/tmp", stage)
 local random = accel.util.Random(sample.seed)
 local STEPS <const>, EVERY <const> = 60, 3
 print(("ACCEL_TEST_SEED=%d, %d shots"):format(sample.seed, wanted))
@@ -16,10 +18,11 @@ print(("ACCEL_TEST_SEED=%d, %d shots"):format(sample.seed, wanted))
 local function shell(fmt, ...) return os.execute(fmt:format(...)) end
 
 --- A program that runs the case, whose output is a file.
-local function start(ranks, dir, asynchronous)
+local function start(ranks, dir, asynchronous, backend)
   shell("rm -f '%s'/pid.* '%s/out'", dir, dir)
-  local command = ("exec '%s' --num_threads 1 --num_processes %d --resume auto '%s/tests/fault/ckpt_kill_case.lua' '%s' %d %d %s "
-    .. ">'%s/out' 2>'%s/err' </dev/null"):format(exe, ranks, src, dir, STEPS, EVERY, asynchronous and "yes" or "no", dir, dir)
+  local command = ("exec '%s' --num_threads 1 --num_processes %d --backend %s --resume auto '%s/tests/fault/ckpt_kill_case.lua' "
+    .. "'%s' %d %d %s %s >'%s/out' 2>'%s/err' </dev/null"):format(exe, ranks, backend, src, dir, STEPS, EVERY,
+    asynchronous and "yes" or "no", stage, dir, dir)
   return accel.process.spawn("/bin/sh", { "sh", "-c", command }, {})
 end
 
@@ -40,7 +43,7 @@ local undisturbed = {}
 for ranks = 1, 4 do
   local dir = ("%s/whole%d"):format(tmp, ranks)
   shell("rm -rf '%s'; mkdir -p '%s'", dir, dir)
-  local p <close> = start(ranks, dir)
+  local p <close> = start(ranks, dir, false, "shm")
   local how, status = p:wait(120)
   undisturbed[ranks] = select(3, outcome(dir))
   assert(how == "exit" and status == 0 and undisturbed[ranks], text_of(dir .. "/err"))
@@ -59,13 +62,15 @@ end
 local shots, inside, unfinished, runs = 0, 0, 0, 0
 while shots < wanted do
   local ranks, asynchronous = 1 + random:below(4), random:below(2) == 1
+  -- what is cut lies in memory that all map, or is sent, by turns, with the same bits
+  local backend = arg.stage and random:below(2) == 1 and "tcp" or "shm"
   local dir = tmp .. "/run"
   shell("rm -rf '%s'; mkdir -p '%s'", dir, dir)
   local acknowledged, digest, attempts = 0, nil, 0
   runs = runs + 1
   while not digest do
     attempts = attempts + 1
-    local p <close> = start(ranks, dir, asynchronous)
+    local p <close> = start(ranks, dir, asynchronous, backend)
     local shoot = attempts <= 4 and shots < wanted
     if shoot then
       local victim = random:below(ranks + 1) -- the last one: the launcher

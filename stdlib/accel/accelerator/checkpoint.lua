@@ -92,7 +92,8 @@ end
 
 --- Runs the save hooks. Returns the states to write, by model, and the files that hooks wrote, of this part.
 local function run_save_hooks(self, to)
-  local state, models, weights = self._checkpointing, {}, ckpt_content.weights(self)
+  local state, models = self._checkpointing, {}
+  local weights = ckpt_content.weights(self, #state.save_hooks > 0)
   if #state.save_hooks == 0 then return weights, {} end
   for i, model in ipairs(self._prepared.models) do models[i] = model end
   local before, left = {}, table.move(weights, 1, #weights, 1, {})
@@ -121,9 +122,9 @@ local function begin(self, path, replace, asynchronous)
     end
     for name, bytes in accel.pairs(content.own) do save:add_bytes(name, bytes) end
     for _, object in ipairs(content.objects) do
-      local boxes = share.boxes(object.entries, part, parts)
-      if #boxes > 0 then
-        save:add_tensors(ckpt_content.file(object.name, part, parts), boxes, object.metadata)
+      local files = share.files(share.boxes(object.entries, part, parts))
+      for k, boxes in ipairs(files) do
+        save:add_tensors(ckpt_content.file(object.name, part, object.whole and 1 or parts, k, #files), boxes, object.metadata)
       end
     end
     local hooked = {}
@@ -275,6 +276,7 @@ function M._load(self, input_dir)
   end
   local _ <close> = setmetatable({}, { __close = function() plan.c:close() end })
   verdict(self, "load_state", loading.apply, self, plan)
+  loading.publish(self)
   self.project_configuration.iteration = 1 + writing.of_first(self, "load_state", function()
     local last = plan.record.iteration
     local parent = folder.checkpoints(self)

@@ -20,20 +20,26 @@ local random = require "accel.accelerator.checkpoint_random"
 
 local M = {}
 
+--- accel.shard.checkpoint where there are sharded models at all, which load it.
+local function sharded() return package.loaded["accel.shard.owners"] and require "accel.shard.checkpoint" end
+M.sharded = sharded
+
 --- "model", "model_1", ...
 ---@param kind string
 ---@param i integer from 1
 ---@return string
 function M.name(kind, i) return i == 1 and kind or ("%s_%d"):format(kind, i - 1) end
 
---- The file of an object's tensors that one part writes.
+--- The k-th of n files of an object's tensors that one part writes.
 ---@param object string
 ---@param part integer
 ---@param parts integer
+---@param k integer
+---@param n integer
 ---@return string
-function M.file(object, part, parts)
-  if parts == 1 then return object .. ".safetensors" end
-  return ("%s/shard-%05d-model-00001-of-00001.safetensors"):format(object, part + 1)
+function M.file(object, part, parts, k, n)
+  if parts == 1 and n == 1 then return object .. ".safetensors" end
+  return ("%s/shard-%05d-model-%05d-of-%05d.safetensors"):format(object, part + 1, k, n)
 end
 
 ---@param value any plain data and tensors
@@ -68,7 +74,7 @@ function M.parameters(accelerator)
   return known
 end
 
---- Parameters that are the same on all ranks, since their gradients are averaged.
+--- Parameters that are the same on all ranks, since their gradients are averaged. Those that are cut have places of their own.
 local function replicated(accelerator)
   local set = {}
   for _, model in ipairs(accelerator._prepared.models) do
@@ -78,19 +84,35 @@ local function replicated(accelerator)
   return set
 end
 
---- The states of the models, as save hooks get them.
+--- The engine that cuts a model over ranks; nil for others.
+local function engine_of(model)
+  local shard = sharded()
+  return shard and shard.engine(model)
+end
+
+--- The states of the models, as save hooks get them: of sharded ones whole copies on the main process, if there are hooks.
 ---@param accelerator accel.Accelerator
+---@param hooks boolean
 ---@return table<string, accel.Tensor>[]
-function M.weights(accelerator)
+function M.weights(accelerator, hooks)
   local list = {}
-  for i, model in ipairs(accelerator._prepared.models) do list[i] = accelerator:get_state_dict(model) end
+  for i, model in ipairs(accelerator._prepared.models) do
+    list[i] = not hooks and engine_of(model) and {} or accelerator:get_state_dict(model)
+  end
   return list
 end
 
 --- Buffers, and parameters that no reducer keeps equal, are the first part's: what others have of them ends with the next
 --- forward.
 local function model_object(accelerator, i, state, shared)
-  local model, owned = accelerator:unwrap_model(accelerator._prepared.models[i]), {}
+  local prepared = accelerator._prepared.models[i]
+  local engine = engine_of(prepared)
+  if engine then
+    local object = sharded().model(accelerator, prepared, engine)
+    object.name = M.name("model", i)
+    return object
+  end
+  local model, owned = accelerator:unwrap_model(prepared), {}
   local shared_names = {}
   for name, p in model:named_parameters() do shared_names[name] = shared[p] end
   local kept, tied = model_part.untied(state)
@@ -102,27 +124,41 @@ local function model_object(accelerator, i, state, shared)
   return { name = M.name("model", i), entries = owned, metadata = metadata }
 end
 
---- The state of one optimizer: its object of tensors and its plain data.
-local function optimizer_object(optimizer, i, known, shared)
-  local entries = {}
-  local plain = optimizer_part.split(optimizer, optimizer_part.names(optimizer, known), function(name, t, p)
-    entries[#entries + 1] = { name = name, tensor = t:detach(), owner = not (p and shared[p]) and 0 or nil }
-  end)
-  table.sort(entries, function(a, b) return a.name < b.name end)
-  return { name = M.name("optimizer", i), entries = entries, metadata = { format = "pt" } }, plain
-end
-
---- Raises where a model is cut over ranks: what ranks hold of it is not stored by these files so far.
----@param who string
----@param accelerator accel.Accelerator
-function M.refuse_sharded(who, accelerator)
-  for _, model in ipairs(accelerator._prepared.models) do
-    local engine = rawget(model, "reducer")
-    if engine and engine.units then
-      raise("%s: checkpoints of sharded models are not in accel yet; accelerator:save_model(model, folder) writes their weights",
-        who)
+--- The names of an optimizer's parameters, by group; where some are cut over ranks also those of the parts that this rank
+--- has, which it steps on.
+---@param optimizer table
+---@param known table<accel.Tensor, {name: string, model: integer}>
+---@return string[][] names
+---@return string[][] own
+function M.names(optimizer, known)
+  local groups = sharded() and sharded().parameters(optimizer)
+  local names = optimizer_part.names(optimizer, known, groups)
+  if not groups then return names, names end
+  local own = {}
+  for g, params in ipairs(groups) do
+    local name_of = {}
+    for i, p in ipairs(params) do name_of[p] = names[g][i] end
+    own[g] = {}
+    for i, p in ipairs(optimizer.param_groups[g].params) do
+      local place = sharded().place_of(p)
+      own[g][i] = name_of[place and place.unit.params[place.i] or p]
     end
   end
+  return names, own
+end
+
+--- The state of one optimizer: its object of tensors and its plain data. A collective where parameters are cut over ranks.
+local function optimizer_object(accelerator, i, known, shared)
+  local optimizer, entries = accelerator._prepared.optimizers[i], {}
+  local names, own = M.names(optimizer, known)
+  local plain = optimizer_part.split(optimizer, own, function(name, t, p)
+    local place = p and sharded() and sharded().place_of(p)
+    if place then return sharded().add_state(entries, accelerator, place, name, t:detach()) end
+    entries[#entries + 1] = { name = name, tensor = t:detach(), owner = not (p and shared[p]) and 0 or nil }
+  end, names)
+  if names ~= own and plain.state then plain.state = sharded().merge(plain.state) end
+  table.sort(entries, function(a, b) return a.name < b.name end)
+  return { name = M.name("optimizer", i), entries = entries, metadata = { format = "pt" } }, plain
 end
 
 --- Everything, as this rank has it. A collective, since an update under way may have to be stored.
@@ -133,12 +169,11 @@ end
 function M.collect(accelerator, weights)
   local prepared, shared, known = accelerator._prepared, replicated(accelerator), M.parameters(accelerator)
   local objects, files = {}, {}
-  M.refuse_sharded("save_state", accelerator)
   for i in ipairs(prepared.models) do
     if weights[i] then objects[#objects + 1] = model_object(accelerator, i, weights[i], shared) end
   end
-  for i, optimizer in ipairs(prepared.optimizers) do
-    local object, plain = optimizer_object(optimizer, i, known, shared)
+  for i in ipairs(prepared.optimizers) do
+    local object, plain = optimizer_object(accelerator, i, known, shared)
     objects[#objects + 1] = object
     files[M.name("optimizer", i) .. ".bin"] = M.encode(plain)
   end
@@ -209,13 +244,17 @@ function M.record(accelerator, hooked)
   for i, o in ipairs(prepared.optimizers) do
     optimizers[i] = { applied = o.applied, skipped = o.skipped, in_a_row = o._in_a_row, left_out = o.step_was_skipped }
   end
-  local update = accelerator._update
+  local update, cuts = accelerator._update, {}
+  for i, model in ipairs(prepared.models) do
+    local engine = engine_of(model)
+    cuts[i] = engine and sharded().cut(accelerator, engine) or false
+  end
   return {
     step = M.step(accelerator), epoch = at.epoch or 0, samples = at.samples or at.batches or 0,
     world = { num_processes = accelerator.num_processes, num_nodes = dist.get_num_nodes() },
     config = config_hash(accelerator), run = os.getenv "TORCHELASTIC_RUN_ID" or "",
     iteration = accelerator.project_configuration.iteration, objects = M.classes(accelerator), hooked = hooked,
-    scaler = accelerator.scaler ~= nil, optimizers = optimizers,
+    scaler = accelerator.scaler ~= nil, optimizers = optimizers, cuts = cuts,
     accumulation = { step = state.step, sync_gradients = state.sync_gradients, pending = gradients.pending(accelerator),
       weighted = update.weighted or false },
   }

@@ -1,6 +1,7 @@
 --- Gradients of an update that was not complete when a state was saved: every rank has sums of its own. They are stored as
 --- logical tensors of shape (ranks, ...), ranks being those that write a checkpoint, of which each writes its row, so that
---- another number of ranks shares them out. Used by checkpoint_content.lua and checkpoint_load.lua.
+--- another number of ranks shares them out. What a sharded model has averaged over ranks already (backwards outside no_sync)
+--- is stored as `reduced.<name>`, in the boxes that ranks hold. Used by checkpoint_content.lua and checkpoint_load.lua.
 local accel = require "accel"
 local dist = require "accel.dist"
 local ordered = require "accel.util.ordered"
@@ -9,7 +10,18 @@ local writing = require "accel.accelerator.checkpoint_write"
 
 local M = {}
 
-local WEIGHT <const> = "update.weight"
+local WEIGHT <const>, REDUCED <const> = "update.weight", "reduced."
+
+local function sharded() return package.loaded["accel.shard.owners"] and require "accel.shard.checkpoint" end
+
+--- The place of a parameter that is cut over ranks; nil for others.
+local function place_of(p) return sharded() and package.loaded["accel.shard.owners"].of[p] end
+
+--- The part of a sharded parameter's gradient that this rank has, averaged over ranks; nil for none.
+local function piece_of(p)
+  local place = place_of(p)
+  return place and place.unit.pieces[place.i] or nil
+end
 
 --- Parameters of prepared models by name, each once: name -> { parameter, reducer or nil, position in it }.
 local function parameters(accelerator)
@@ -48,7 +60,12 @@ function M.entries(accelerator)
     raise 'save_state: inside an update that deterministic = "world" adds up; save when accelerator.sync_gradients is true'
   end
   local all, present = parameters(accelerator), {}
-  for name, entry in ordered.iterate(all) do present[name] = entry[1].grad ~= nil or nil end
+  for name, entry in ordered.iterate(all) do
+    local p = entry[1]
+    local piece = piece_of(p)
+    present[name] = p.grad ~= nil or nil
+    if piece and piece.grad ~= nil then sharded().add_state(list, accelerator, place_of(p), REDUCED .. name, piece.grad:detach()) end
+  end
   for _, names in ipairs(accelerator.num_processes > 1 and dist.all_gather_object(present) or {}) do
     for name in next, names do present[name] = true end
   end
@@ -64,15 +81,27 @@ end
 --- Reads what this rank goes on with: on as many ranks as before its own row, else the rows of ranks k with k mod ranks
 --- = rank, scaled so that their mean over ranks stays what it was.
 ---@param accelerator accel.Accelerator
----@param stored {name: string, shape: integer[]}[]
----@param read fun(name: string, tensor: accel.Tensor, offsets: integer[])
+---@param stored {name: string, shape: integer[], dtype: string}[]
+---@param read fun(name: string, tensor: accel.Tensor, offsets: integer[]?)
 ---@param weighted boolean
 ---@return table<string, accel.Tensor>
 function M.read(accelerator, stored, read, weighted)
   local all, out, rank, ranks = parameters(accelerator), {}, writing.parts(accelerator)
   for _, s in ipairs(stored) do
-    local entry, n = all[s.name], s.shape[1]
-    if s.name ~= WEIGHT and not entry then raise("a gradient is stored of '%s', which is no parameter here", s.name) end
+    local reduced = s.name:sub(1, #REDUCED) == REDUCED
+    local own = reduced and s.name:sub(#REDUCED + 1) or s.name
+    local entry, n = all[own], s.shape[1]
+    if s.name ~= WEIGHT and not entry then raise("a gradient is stored of '%s', which is no parameter here", own) end
+    if reduced then
+      local place = place_of(entry[1])
+      if not place then
+        out[s.name] = accel.empty(entry[1].shape, { dtype = s.dtype, device = entry[1].device })
+        read(s.name, out[s.name])
+      elseif piece_of(entry[1]) then
+        out[s.name] = sharded().read_state(place, s, read)
+      end
+      goto continue
+    end
     local like = entry and entry[1] or accel.zeros({}, { dtype = "f64", device = "cpu" })
     local sum
     for k = rank, n - 1, n == ranks and n or ranks do
@@ -85,6 +114,7 @@ function M.read(accelerator, stored, read, weighted)
     if not sum then sum = accel.zeros({ 1, table.unpack(like.shape) }, { dtype = like.dtype, device = like.device }) end
     if n ~= ranks and s.name ~= WEIGHT and not weighted then sum = sum * (ranks / n) end
     out[s.name] = sum:squeeze(1)
+    ::continue::
   end
   return out
 end
@@ -97,9 +127,16 @@ function M.set(accelerator, gradients, weighted)
   local _ <close> = accel.no_grad()
   local update = accelerator._update
   for name, entry in ordered.iterate(parameters(accelerator)) do
-    local grad, p, reducer, i = gradients[name], entry[1], entry[2], entry[3]
+    local grad, reduced, p, reducer, i = gradients[name], gradients[REDUCED .. name], entry[1], entry[2], entry[3]
+    local place, piece = place_of(p), piece_of(p)
+    if reduced and place then
+      piece.grad, place.unit.reduced, reduced = reduced, reduced, nil
+    elseif reduced then
+      grad = grad and grad + reduced or reduced
+    end
     if grad and i then -- where the reducer adds up
-      local view = reducer.views[i]
+      if place then place.unit:open_grads() end
+      local view = place and place.unit.views[place.i] or reducer.views[i]
       view:copy_(grad)
       p.grad = view
     elseif grad then

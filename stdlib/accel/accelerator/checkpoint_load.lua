@@ -87,22 +87,29 @@ end
 
 --- The tensors of model i: read beside the present ones, or to be read into these.
 local function check_model(c, accelerator, i, plan)
-  local object = ckpt_content.name("model", i)
-  local own = model_part.untied(accelerator:get_state_dict(accelerator._prepared.models[i]))
-  local stored = stored_of(c, object)
+  local object, model = ckpt_content.name("model", i), accelerator._prepared.models[i]
+  local stored, cut = stored_of(c, object), (plan.record.cuts or {})[i] or nil
+  local own, targets
+  if cut or ckpt_content.sharded() and ckpt_content.sharded().engine(model) then
+    own, targets = require "accel.shard.checkpoint".targets(accelerator, model, object, cut)
+  else
+    own, targets = model_part.untied(accelerator:get_state_dict(model)), {}
+    for name, t in ordered.iterate(own) do targets[#targets + 1] = { name = name, target = t } end
+  end
   local problem = model_part.misfit(own, stored)
   if problem then raise("%s: %s", object, problem) end
   local has = {}
   for _, s in ipairs(stored) do has[s.name] = true end
-  for name, t in ordered.iterate(own) do
-    if has[name] then plan.tensors[#plan.tensors + 1] = { object = object, name = name, target = t } end
+  for _, entry in ipairs(targets) do
+    entry.object = object
+    if has[entry.name] then plan.tensors[#plan.tensors + 1] = entry end
   end
 end
 
 --- The state dict that optimizer i takes over, in fresh memory.
 local function check_optimizer(c, optimizer, i, known, parameters)
   local object = ckpt_content.name("optimizer", i)
-  local stored, names = plain(c, object .. ".bin"), optimizer_part.names(optimizer, known)
+  local stored, names, own = plain(c, object .. ".bin"), ckpt_content.names(optimizer, known)
   local problem = optimizer_part.misfit(stored, names)
   if problem then raise("%s: %s", object, problem) end
   local shapes = {}
@@ -110,8 +117,12 @@ local function check_optimizer(c, optimizer, i, known, parameters)
   for _, name in ipairs(tree.names(stored)) do
     if not shapes[name] then raise("%s: '%s' is missing", object, name) end
   end
-  return optimizer_part.join(optimizer, stored, names, function(name)
+  return optimizer_part.join(optimizer, stored, own, function(name, p)
     local s = shapes[name]
+    local place = p and ckpt_content.sharded() and ckpt_content.sharded().place_of(p)
+    if place then
+      return ckpt_content.sharded().read_state(place, s, function(...) read_into(c, object, ...) end, optimizer.whole_states)
+    end
     local device = parameters[name:match "^state%.(.*)%.[^.]*$" or ""] or "cpu"
     local t = accel.unscoped(accel.empty, s.shape, { dtype = s.dtype, device = device })
     read_into(c, object, name, t)
@@ -126,7 +137,6 @@ end
 ---@return table plan for apply
 function M.check(accelerator, c, skip)
   local prepared, record = accelerator._prepared, c.manifest.state
-  ckpt_content.refuse_sharded("load_state", accelerator)
   local _ <close> = accel.no_grad()
   check_counts(record, accelerator)
   local plan = { c = c, record = record, tensors = {}, optimizers = {}, schedulers = {}, loaders = {}, samplers = {},
@@ -138,7 +148,7 @@ function M.check(accelerator, c, skip)
   for _, entry in ipairs(plan.tensors) do total = total + tensors.bytes(entry.target) end
   for _, entry in ipairs(total <= STAGED and plan.tensors or {}) do
     entry.value = accel.unscoped(accel.empty, entry.target.shape, { dtype = entry.target.dtype, device = entry.target.device })
-    read_into(c, entry.object, entry.name, entry.value)
+    read_into(c, entry.object, entry.name, entry.value, entry.offsets)
   end
   local known, devices = ckpt_content.parameters(accelerator), {}
   for p, k in next, known do devices[k.name] = p.device end
@@ -214,7 +224,8 @@ function M.apply(accelerator, plan)
     apply_states(accelerator, plan, undone)
     local _ <close> = accel.no_grad()
     for _, entry in ipairs(plan.tensors) do
-      if entry.value then entry.target:copy_(entry.value) else read_into(plan.c, entry.object, entry.name, entry.target) end
+      if entry.value then entry.target:copy_(entry.value)
+      else read_into(plan.c, entry.object, entry.name, entry.target, entry.offsets) end
     end
   end)
   if not ok then
@@ -230,6 +241,16 @@ function M.apply(accelerator, plan)
   state.step, state.sync_gradients, state.stale = record.accumulation.step, record.accumulation.sync_gradients, false
   if plan.gradients then gradients.set(accelerator, plan.gradients, record.accumulation.weighted) end
   random.set(accelerator, plan.random)
+end
+
+--- Behind phase 2, on all ranks: those that share a sharded model get what each has loaded of it.
+---@param accelerator accel.Accelerator
+function M.publish(accelerator)
+  local shard = ckpt_content.sharded()
+  for _, model in ipairs(shard and accelerator._prepared.models or {}) do
+    local engine = shard.engine(model)
+    if engine then engine:after_step(true) end
+  end
 end
 
 return M

@@ -10,11 +10,16 @@ local M = {}
 --- from 0; where an optimizer holds parameters of several models, those of model k > 0 begin with "model_<k>.".
 ---@param optimizer table
 ---@param known table<accel.Tensor, {name: string, model: integer}> of the models, counted from 0
+---@param groups? accel.Tensor[][] parameters by group [those of the optimizer]
 ---@return string[][] names
-function M.names(optimizer, known)
+function M.names(optimizer, known, groups)
   local first, several = nil, false
-  for _, group in ipairs(optimizer.param_groups) do
-    for _, p in ipairs(group.params) do
+  if not groups then
+    groups = {}
+    for g, group in ipairs(optimizer.param_groups) do groups[g] = group.params end
+  end
+  for _, params in ipairs(groups) do
+    for _, p in ipairs(params) do
       local k = known[p]
       if k then
         first = first or k.model
@@ -23,9 +28,9 @@ function M.names(optimizer, known)
     end
   end
   local names = {}
-  for g, group in ipairs(optimizer.param_groups) do
+  for g, params in ipairs(groups) do
     names[g] = {}
-    for i, p in ipairs(group.params) do
+    for i, p in ipairs(params) do
       local k = known[p]
       if not k then names[g][i] = ("param_%d_%d"):format(g - 1, i - 1)
       elseif several and k.model > 0 then names[g][i] = ("model_%d.%s"):format(k.model, k.name)
@@ -49,8 +54,9 @@ end
 ---@param optimizer table
 ---@param names string[][]
 ---@param take fun(name: string, tensor: accel.Tensor, parameter: accel.Tensor?)
+---@param whole? string[][] of the groups' parameters on all ranks, where this one steps on parts of some of them
 ---@return table plain
-function M.split(optimizer, names, take)
+function M.split(optimizer, names, take, whole)
   local dict = optimizer:state_dict()
   if not is_indexed(dict) then return { other = tree.split(dict, "other", take) } end
   local plain = { groups = {}, state = {}, rest = {} }
@@ -59,7 +65,7 @@ function M.split(optimizer, names, take)
     for key, value in next, group do
       if key ~= "params" then own[key] = tree.split(value, ("group.%d.%s"):format(g - 1, key), take) end
     end
-    own.params = names[g]
+    own.params = (whole or names)[g]
     plain.groups[g] = own
     for i, index in ipairs(group.params) do
       local name, parameter = names[g][i], optimizer.param_groups[g].params[i]
@@ -105,7 +111,7 @@ end
 ---@param optimizer table
 ---@param plain table
 ---@param names string[][]
----@param find fun(name: string): accel.Tensor
+---@param find fun(name: string, parameter: accel.Tensor?): accel.Tensor
 ---@return table
 function M.join(optimizer, plain, names, find)
   if plain.other ~= nil then return tree.join(plain.other, find) end
@@ -122,7 +128,10 @@ function M.join(optimizer, plain, names, find)
     for i, name in ipairs(names[g]) do
       index = own.param_groups[g].params[i]
       made.params[i] = index
-      if plain.state[name] ~= nil then dict.state[index] = tree.join(plain.state[name], find) end
+      local parameter = optimizer.param_groups[g].params[i]
+      if plain.state[name] ~= nil then
+        dict.state[index] = tree.join(plain.state[name], function(at) return find(at, parameter) end)
+      end
     end
     dict.param_groups[g] = made
   end

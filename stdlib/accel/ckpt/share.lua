@@ -58,4 +58,18 @@ function M.boxes(entries, part, parts)
   return list
 end
 
+--- Boxes by the file that they go to: a file names each tensor once, so that of a rank's boxes of one tensor the k-th lies in
+--- the k-th file.
+---@param boxes table[]
+---@return table[][] files
+function M.files(boxes)
+  local files, met = {}, {}
+  for _, box in ipairs(boxes) do
+    local k = (met[box.name] or 0) + 1
+    met[box.name], files[k] = k, files[k] or {}
+    table.insert(files[k], box)
+  end
+  return files
+end
+
 return M

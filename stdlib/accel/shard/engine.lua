@@ -40,6 +40,7 @@ function Engine:init(model, units, o)
   self.who, self.o, self.cut, self.reduced, self.sync, self.syncs = o.who, o, o.cut, false, true, o.syncs
   self.size = dist.get_world_size(o.group) * (o.replicas and dist.get_world_size(o.replicas) or 1)
   self.units, self.params, self.names, self.place, self.stepped, self.number = {}, {}, {}, {}, {}, {}
+  self.piece_of = setmetatable({}, { __mode = "kv" }) -- piece -> its parameter
   self.came, self.touched, self.active, self.sequence = {}, {}, {}, 0
   self:make_units(units)
   self.n = #self.params
@@ -87,7 +88,7 @@ function Engine:make_units(units)
           self.params[n], self.names[n], self.place[n], self.number[p] = p, names[i], { unit = unit, i = i }, n
           local piece = unit.pieces[i]
           if piece then
-            self.stepped[#self.stepped + 1], owners.engine_of[piece] = piece, self
+            self.stepped[#self.stepped + 1], owners.engine_of[piece], self.piece_of[piece] = piece, self, p
           end
         end
       end
@@ -329,12 +330,13 @@ function Engine:before_step()
   if self.shares then dist.barrier { group = self.o.group } end
 end
 
---- After it: all ranks have all parameters, or gather them anew.
-function Engine:after_step()
+--- After it: all ranks have all parameters, or gather them anew. all: also those that do not learn, when a state was loaded.
+---@param all boolean?
+function Engine:after_step(all)
   local works = {}
   for _, unit in ipairs(self.units) do
     local _ <close> = accel.no_grad()
-    works[#works + 1] = unit.learns and unit:publish() or nil
+    works[#works + 1] = (all or unit.learns) and unit:publish() or nil
   end
   for _, work in ipairs(works) do work:wait() end
   if self.shares then dist.barrier { group = self.o.group } end

@@ -93,8 +93,9 @@ function M.adopt(optimizer)
     if has_sharded(group.params) then
       refuse_whole(optimizer)
       before = before or optimizer:state_dict()
-      sharding = sharding or setmetatable({ engines = {}, params = {} }, Sharding)
+      sharding = sharding or setmetatable({ engines = {}, params = {}, whole = setmetatable({}, { __mode = "k" }) }, Sharding)
       local saved, kept = before.param_groups[g], {}
+      sharding.whole[group] = sharding.whole[group] or table.move(group.params, 1, #group.params, 1, {})
       for i, p in ipairs(group.params) do
         local place, at, piece = M.of[p], saved.params[i], p
         if place then

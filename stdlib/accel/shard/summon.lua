@@ -54,35 +54,43 @@ function M.summon(engine, writeback, fn, ...)
   end, fn, ...)
 end
 
---- Copies of a state whose tensors are views of sharded parameters: ordered, by name. Units come one after the other, so
---- that no more than one is gathered beside the copies. keep: whether this rank is to have them; the others get nil.
+--- Calls each(name, tensor) for the parameters and buffers of a state, in its order: a module's parameters, its buffers, its
+--- children. A tied tensor comes under every name.
+---@param module accel.nn.Module
+---@param each fun(name: string, t: accel.Tensor)
+---@param prefix? string
+function M.visit(module, each, prefix)
+  module, prefix = module:_itself(), prefix or ""
+  for _, wanted in ipairs { "parameter", "buffer" } do
+    for key, value, kind in module:_fields() do
+      if kind == wanted then each(prefix .. key, value) end
+    end
+  end
+  for key, value, kind in module:_fields() do
+    if kind == "module" then M.visit(value, each, prefix .. key .. ".") end
+  end
+end
+
+--- A state with whole tensors: ordered, by name. Of parameters that this rank has in parts these are copies; units come one
+--- after the other, so that no more than one is gathered beside the copies. keep: whether this rank is to have them; the
+--- others get nil. A collective where parameters are gathered.
 ---@param engine accel.shard.Engine
 ---@param model accel.nn.Module
 ---@param keep boolean
 ---@return table<string, accel.Tensor>?
 function M.state(engine, model, keep)
   local _ <close> = accel.no_grad()
-  local copies = {}
+  local of = {}
   for _, unit in ipairs(engine.units) do
     unit:gather()
-    for _, p in ipairs(keep and unit.params or {}) do copies[p] = accel.unscoped(p.clone, p:detach()) end
+    for _, p in ipairs(keep and unit.params or {}) do
+      of[p] = unit.kind == "gathered" and accel.unscoped(p.clone, p:detach()) or p:detach()
+    end
     unit:reshard()
   end
   if not keep then return nil end
-  local out, of = require "accel.util.ordered"(), {}
-  for p, copy in next, copies do of[p] = copy end
-  local function visit(module, prefix)
-    module = module:_itself()
-    for _, wanted in ipairs { "parameter", "buffer" } do
-      for key, value, kind in module:_fields() do
-        if kind == wanted then out[prefix .. key] = of[value] or value:detach() end
-      end
-    end
-    for key, value, kind in module:_fields() do
-      if kind == "module" then visit(value, prefix .. key .. ".") end
-    end
-  end
-  visit(model, "")
+  local out = require "accel.util.ordered"()
+  M.visit(model, function(name, t) out[name] = of[t] or t:detach() end)
   return out
 end
 
