@@ -2,6 +2,7 @@
 --- whose logits are never whole in memory. Used by gpt2.lua, llama.lua and mixtral.lua.
 local accel = require "accel"
 local KVCache = require "accel.models.kv_cache"
+local check = require "accel.util.check"
 local class = require "accel.util.class"
 local context = require "accel.models.context"
 local nn = require "accel.nn"
@@ -11,38 +12,55 @@ local tensors = require "accel.util.tensors"
 
 local M = {}
 
---- forward's (ids, cache, opts) without the labels: labels, cache, opts.
+--- forward's (ids, cache, opts) without what is for the head: {labels=, logits_to_keep=}, cache, opts.
 ---@param who string
 ---@param ids accel.Tensor
 ---@param cache? accel.models.KVCache|accel.models.DecoderOptions
 ---@param opts? accel.models.DecoderOptions
----@return accel.Tensor?, any, any
-function M.labels(who, ids, cache, opts)
+---@return {labels: accel.Tensor?, logits_to_keep: integer?}, any, any
+function M.options(who, ids, cache, opts)
   local first = cache ~= nil and not class.isinstance(cache, KVCache)
   local given = opts
   if first then given = cache end
-  if type(given) ~= "table" or given.labels == nil then return nil, cache, opts end
-  local labels, rest = given.labels, {}
-  if not tensors.is_tensor(labels) then raise("%s: labels must be a tensor, got %s", who, type(labels)) end
+  if type(given) ~= "table" or (given.labels == nil and given.logits_to_keep == nil) then return {}, cache, opts end
+  local labels, keep, rest = given.labels, given.logits_to_keep, {}
   context.check_ids(who, ids)
-  if tensors.shape_string(labels) ~= tensors.shape_string(ids) then
-    raise("%s: labels %s do not fit ids %s", who, tensors.shape_string(labels), tensors.shape_string(ids))
+  if labels ~= nil then
+    if not tensors.is_tensor(labels) then raise("%s: labels must be a tensor, got %s", who, type(labels)) end
+    if tensors.shape_string(labels) ~= tensors.shape_string(ids) then
+      raise("%s: labels %s do not fit ids %s", who, tensors.shape_string(labels), tensors.shape_string(ids))
+    end
+    if keep ~= nil then raise("%s: labels need the logits of every position, logits_to_keep leaves some out", who) end
+  else
+    keep = check.count(who, "logits_to_keep", keep)
   end
   for key, value in next, given do
-    if key ~= "labels" then rest[key] = value end
+    if key ~= "labels" and key ~= "logits_to_keep" then rest[key] = value end
   end
-  if first then return labels, rest, opts end
-  return labels, cache, rest
+  local own = { labels = labels, logits_to_keep = keep }
+  if first then return own, rest, opts end
+  return own, cache, rest
 end
 
---- Logits of hidden states x [B, T, width]; with labels [B, T] the mean cross entropy of each position's logits and
---- the label of the next one. Labels of -100 count nothing.
+--- The last `keep` positions of x [B, T, width]; 0 or nil: all.
+---@param x accel.Tensor
+---@param keep? integer
+---@return accel.Tensor
+function M.last(x, keep)
+  local T = x.shape[2]
+  if not keep or keep == 0 or keep >= T then return x end
+  return x:narrow(2, T - keep + 1, keep)
+end
+
+--- Logits of hidden states x [B, T, width], with logits_to_keep of the last positions; with labels [B, T] the mean
+--- cross entropy of each position's logits and the label of the next one. Labels of -100 count nothing.
 ---@param head accel.nn.Module
 ---@param x accel.Tensor
----@param labels? accel.Tensor
+---@param own {labels: accel.Tensor?, logits_to_keep: integer?} as M.options returns it
 ---@return accel.Tensor
-function M.run(head, x, labels)
-  if not labels then return head(x) end
+function M.run(head, x, own)
+  local labels = own.labels
+  if not labels then return head(M.last(x, own.logits_to_keep)) end
   local B, T = labels.shape[1], labels.shape[2]
   local last = accel.full({ B, math.min(T, 1) }, -100, { dtype = labels.dtype, device = labels.device })
   local target = accel.cat({ labels:narrow(2, math.min(T, 1) + 1, math.max(T - 1, 0)), last }, 2)

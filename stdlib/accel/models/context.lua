@@ -11,6 +11,8 @@ local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local tensors = require "accel.util.tensors"
 
+local attention = accel.scaled_dot_product_attention
+
 local M = {}
 
 ---@class accel.models.Context
@@ -25,16 +27,17 @@ local M = {}
 ---@field attention_mask? accel.Tensor 1 for tokens, 0 for padding, [B, past + T]
 ---@field position_ids? accel.Tensor [B, T]
 ---@field labels? accel.Tensor [B, T]; of models with a head
+---@field logits_to_keep? integer logits of the last positions only; of models with a head
 
---- Which keys a query sees: those up to itself, and with a window only the last so many. [T, past + T]
+--- Which keys a query sees: those up to itself, and with a window only the last so many. [T, held + T]
 ---@param T integer
----@param past integer
+---@param held integer keys in front of the new ones
 ---@param window? integer
 ---@param device string
 ---@return accel.Tensor
-function M.causal(T, past, window, device)
-  local at = accel.arange(past, past + T, { device = device }):unsqueeze(2)
-  local key = accel.arange(past + T, { device = device }):unsqueeze(1)
+function M.causal(T, held, window, device)
+  local at = accel.arange(held, held + T, { device = device }):unsqueeze(2)
+  local key = accel.arange(held + T, { device = device }):unsqueeze(1)
   local mask = key:le(at)
   if window then mask = mask * key:gt(at - window) end
   return mask
@@ -114,16 +117,30 @@ function M.decoder(who, ids, o, window)
   M.check_ids(who, ids)
   local shape = ids.shape
   local B, T = shape[1], shape[2]
-  local past = o.cache and o.cache.past or 0
+  local past, held = o.cache and o.cache.past or 0, o.cache and o.cache:held() or 0
   local mask = M.padding(who, o.attention_mask, B, past + T)
-  local far = window ~= nil and past + T > window
-  local plain = not far and mask == nil
-  if not plain or (T > 1 and past > 0) then
-    mask = M.join(M.causal(T, past, far and window or nil, ids.device), mask)
+  if mask and held < past then mask = mask:narrow(#mask.shape, past - held + 1, held + T) end
+  local far = window ~= nil and held + T > window
+  if T == 1 and not far then -- one query, behind all keys
+  elseif far or mask or held > 0 then
+    mask = M.join(M.causal(T, held, far and window or nil, ids.device), mask)
   end
   return {
     cache = o.cache, past = past, mask = mask, is_causal = mask == nil and T > 1, position_ids = o.position_ids,
   }
+end
+
+--- Attention of one layer: with a cache to what it holds, k and v being appended.
+---@param cache? accel.models.KVCache
+---@param layer integer
+---@param q accel.Tensor [B, heads, T, head_dim]
+---@param k accel.Tensor
+---@param v accel.Tensor
+---@param opts table those of scaled_dot_product_attention
+---@return accel.Tensor
+function M.attend(cache, layer, q, k, v, opts)
+  if cache then return cache:attend(layer, q, k, v, opts) end
+  return attention(q, k, v, opts)
 end
 
 return M

@@ -19,8 +19,6 @@ local nn = require "accel.nn"
 local raise = require "accel.util.raise"
 local run_layer = require "accel.models.run_layer"
 
-local attention = accel.scaled_dot_product_attention
-
 local schema = config.schema("gpt2", {
   vocab_size = config.size(50257), n_positions = config.size(1024), n_embd = config.size(768),
   n_layer = config.count(12), n_head = config.count(12), n_inner = config.size(),
@@ -55,8 +53,7 @@ function Attention:forward(x, ctx, layer)
   local q = qkv[1]:view(B, T, self.n_head, self.head_dim):transpose(2, 3)
   local k = qkv[2]:view(B, T, self.n_head, self.head_dim):transpose(2, 3)
   local v = qkv[3]:view(B, T, self.n_head, self.head_dim):transpose(2, 3)
-  if ctx.cache then k, v = ctx.cache:append(layer, k, v) end
-  local y = attention(q, k, v, {
+  local y = context.attend(ctx.cache, layer, q, k, v, {
     is_causal = ctx.is_causal, attn_mask = ctx.mask, scale = self.scale,
     dropout_p = self.training and self.attn_pdrop or 0.0,
   })
@@ -158,6 +155,7 @@ end
 
 --- Logits [B, T, vocab] of ids [B, T]. With a cache the ids continue what it holds. attention_mask is 1 for
 --- tokens and 0 for padding, [B, past + T]; position_ids [B, T] replaces past, past + 1, ...
+--- logits_to_keep = n: only those of the last n positions, [B, n, vocab].
 --- With labels [B, T], as a rule the ids themselves, the loss instead of logits: each position is to name the label of
 --- the next; -100 counts nothing.
 ---@param ids accel.Tensor
@@ -165,9 +163,9 @@ end
 ---@param opts? accel.models.DecoderOptions
 ---@return accel.Tensor
 function GPT2:forward(ids, cache, opts)
-  local labels
-  labels, cache, opts = causal_head.labels("GPT2", ids, cache, opts)
-  return causal_head.run(self.lm_head, self.transformer(ids, cache, opts), labels)
+  local own
+  own, cache, opts = causal_head.options("GPT2", ids, cache, opts)
+  return causal_head.run(self.lm_head, self.transformer(ids, cache, opts), own)
 end
 
 return { GPT2 = GPT2, GPT2LMHeadModel = GPT2, GPT2Model = GPT2Model }

@@ -148,15 +148,16 @@ end
 
 --- Logits [B, T, vocab] of ids [B, T]. With a cache the ids continue what it holds. attention_mask is 1 for
 --- tokens and 0 for padding, [B, past + T]; position_ids [B, T] replaces past, past + 1, ...
+--- logits_to_keep = n: only those of the last n positions, [B, n, vocab].
 --- With labels [B, T] the loss of each next token instead, as of GPT-2.
 ---@param ids accel.Tensor
 ---@param cache? accel.models.KVCache|accel.models.DecoderOptions
 ---@param opts? accel.models.DecoderOptions
 ---@return accel.Tensor
 function Llama:forward(ids, cache, opts)
-  local labels
-  labels, cache, opts = causal_head.labels("llama", ids, cache, opts)
-  return causal_head.run(self.lm_head, self.model(ids, cache, opts), labels)
+  local own
+  own, cache, opts = causal_head.options("llama", ids, cache, opts)
+  return causal_head.run(self.lm_head, self.model(ids, cache, opts), own)
 end
 
 return { Llama = Llama, LlamaForCausalLM = Llama, LlamaModel = LlamaModel, Base = Base, complete = complete }

@@ -8,6 +8,8 @@
 --- unexpected; by default a head may, and starts from initial values), ignore_mismatched_sizes (tensors of
 --- other shapes count as missing).
 local accel = require "accel"
+local GenerationConfig = require "accel.models.generation.config"
+local PreTrainedModel = require "accel.models.pretrained_model"
 local class = require "accel.util.class"
 local configuration = require "accel.models.config"
 local list = require "accel.util.listed"
@@ -260,6 +262,11 @@ return function(cls, dir, opts)
   for _, names in ipairs { missing, mismatched } do table.move(names, 1, #names, #fresh + 1, fresh) end
   if #fresh > 0 then
     warn(("%s.from_pretrained: %s has no %s: initial values, to be trained"):format(cls.__name, dir, listed(fresh)))
+  end
+  if model.cache_shape ~= PreTrainedModel.cache_shape then -- it generates text
+    local generation, reason, kind = GenerationConfig.from_pretrained(dir)
+    if not generation and kind ~= "not_found" then return nil, reason, kind end
+    model.generation_config = generation
   end
   return model:eval(),
     { missing_keys = missing, unexpected_keys = unexpected, mismatched_keys = mismatched }

@@ -97,14 +97,14 @@ end
 ---@param opts? accel.models.MixtralOptions
 ---@return accel.Tensor, accel.Tensor?
 function Mixtral:forward(ids, cache, opts)
-  local labels
-  labels, cache, opts = causal_head.labels("mixtral", ids, cache, opts)
+  local own
+  own, cache, opts = causal_head.options("mixtral", ids, cache, opts)
   local x, router_logits = self.model(ids, cache, opts)
-  local y = causal_head.run(self.lm_head, x, labels)
+  local y = causal_head.run(self.lm_head, x, own)
   if not router_logits then return y end
   local c, o = self.config, context.options("mixtral", cache, opts, { output_router_logits = options.none })
   local aux = mixture.load_balancing_loss(router_logits, c.num_experts_per_tok, o.attention_mask)
-  if labels then y = y + c.router_aux_loss_coef * aux end
+  if own.labels then y = y + c.router_aux_loss_coef * aux end
   return y, aux
 end
 

@@ -28,6 +28,7 @@ local tensors = require "accel.util.tensors"
 ---@field is_base boolean this class is the base model
 ---@field tied_weights table<string, string> name -> name whose tensor it shares where config.tie_word_embeddings
 ---@field ignored_keys string[] patterns of names in files that mean nothing any more
+---@field generation_config? accel.models.GenerationConfig of the folder that the model came from
 ---@field optional_keys string[] patterns of names that a file may lack; they get initial values
 local PreTrainedModel = Module:extend("accel.models.PreTrainedModel")
 
@@ -226,7 +227,7 @@ function PreTrainedModel:_untie(name)
   module[key] = Parameter(accel.empty(t.shape, { dtype = t.dtype, device = "meta" }), t.requires_grad)
 end
 
---- Writes config.json and model.safetensors, or with max_shard_size (bytes, or "5GB") several files and their
+--- Writes config.json (and generation_config.json) and model.safetensors, or with max_shard_size (bytes, or "5GB") several files and their
 --- index, into a folder, which is made. What is tied is written once. Returns true; nil, message, code when
 --- the disk says no.
 ---@param dir string
@@ -256,7 +257,9 @@ function PreTrainedModel:save_pretrained(dir, opts)
   if next(self.tied_weights) then config.tie_word_embeddings = tied end
   config.architectures = accel.json.array { name_of(self) }
   config.dtype, config.torch_dtype, config.num_labels = pretrained.dtype_names[dtype], nil, nil
-  return pretrained.save(dir, config, state, o.max_shard_size)
+  local saved, message, code = pretrained.save(dir, config, state, o.max_shard_size)
+  if saved and self.generation_config then return self.generation_config:save_pretrained(dir) end
+  return saved, message, code
 end
 
 --- The stacks of layers in this model that can run as checkpoints.
@@ -309,19 +312,24 @@ function PreTrainedModel:cache_shape() raise("%s does not generate text", name_o
 --- An empty cache of keys and values for so many sequences of up to length tokens.
 ---@param batch integer
 ---@param length? integer default: the context length
+---@param opts? {implementation: string?, config: table?}
+---  implementation: "static" (all memory at once), "dynamic", "quantized" (int8), "sliding_window" (of models that have one)
+---  config: {dtype = "bf16"|"f16"|...}: what keys and values are kept in (default: the model's dtype)
 ---@return accel.models.KVCache
-function PreTrainedModel:new_cache(batch, length)
-  local layers, heads, width = self:cache_shape()
-  local weight = self:parameters()[1]
-  length = length or self:context_length()
-  if length == math.huge then raise("new_cache: %s knows no longest text, give a length", name_of(self)) end
-  return require "accel.models.kv_cache"(layers, { batch, heads, length, width },
-    { dtype = weight.dtype, device = weight.device })
+function PreTrainedModel:new_cache(batch, length, opts)
+  return require "accel.models.new_cache"(self, batch, length, opts)
 end
 
---- New ids after a prompt, or prompts: a list, or a list of lists.
----@param ids integer[]|integer[][]|accel.Tensor
+--- How this model continues text: what its folder says, or what follows from its configuration.
+---@return accel.models.GenerationConfig
+function PreTrainedModel:_generation_config()
+  return self.generation_config or require "accel.models.generation.config".from_model_config(self.config)
+end
+
+--- New ids after a prompt, or prompts: a list, or a list of lists. generate { input_ids = ids, ... } is the same.
+---@param ids integer[]|integer[][]|accel.Tensor|table
 ---@param opts? table those of accel.models.generate.run
+---@return integer[]|integer[][]|accel.models.GenerateOutput
 function PreTrainedModel:generate(ids, opts)
   self:cache_shape()
   return require "accel.models.generate"(self, ids, opts)

@@ -1,8 +1,9 @@
 --- Causal self-attention with rotary positions and grouped key-value heads, as in Llama and Mixtral.
 local accel = require "accel"
+local context = require "accel.models.context"
 local nn = require "accel.nn"
 
-local attention, rope = accel.scaled_dot_product_attention, accel.rope
+local rope = accel.rope
 
 ---@class accel.models.RotaryAttention : accel.nn.Module
 local RotaryAttention = nn.Module:extend("RotaryAttention")
@@ -28,8 +29,7 @@ function RotaryAttention:forward(x, ctx, layer)
   local q = rope(self.q_proj(x):view(B, T, self.heads, D):transpose(2, 3), ctx.turn)
   local k = rope(self.k_proj(x):view(B, T, self.kv_heads, D):transpose(2, 3), ctx.turn)
   local v = self.v_proj(x):view(B, T, self.kv_heads, D):transpose(2, 3)
-  if ctx.cache then k, v = ctx.cache:append(layer, k, v) end
-  local y = attention(q, k, v, {
+  local y = context.attend(ctx.cache, layer, q, k, v, {
     is_causal = ctx.is_causal, attn_mask = ctx.mask, scale = ctx.scale, enable_gqa = self.heads ~= self.kv_heads,
     dropout_p = self.training and self.dropout or 0.0,
   })

@@ -7,6 +7,7 @@ local PreTrainedModel = require "accel.models.pretrained_model"
 local Stack = require "accel.models.t5_stack".Stack
 local accel = require "accel"
 local activation = require "accel.models.activation"
+local causal_head = require "accel.models.causal_head"
 local config = require "accel.models.config"
 local context = require "accel.models.context"
 local init = require "accel.nn.initialization"
@@ -99,6 +100,7 @@ end
 ---@field decoder_attention_mask? accel.Tensor
 ---@field encoder_outputs? accel.Tensor
 ---@field cache? accel.models.KVCache
+---@field logits_to_keep? integer only the last positions' logits
 
 --- The whole model with its language-model head.
 --- example: accel.models.T5ForConditionalGeneration(accel.models.tiny.t5):encode(accel.tensor { { 3 } }).shape --> { 1, 1, 8 }
@@ -130,7 +132,7 @@ end
 function T5:forward(ids, opts)
   local o = options("t5", opts, {
     decoder_input_ids = options.none, attention_mask = options.none, decoder_attention_mask = options.none,
-    encoder_outputs = options.none, cache = options.none,
+    encoder_outputs = options.none, cache = options.none, logits_to_keep = options.none,
   })
   context.check_ids("t5", o.decoder_input_ids, "decoder_input_ids")
   local memory = o.encoder_outputs or self:encode(ids, o.attention_mask)
@@ -138,6 +140,7 @@ function T5:forward(ids, opts)
     attention_mask = o.decoder_attention_mask, cache = o.cache, memory = memory, memory_mask = o.attention_mask,
   })
   local c = self.config
+  x = causal_head.last(x, o.logits_to_keep)
   if c.scale_decoder_outputs then x = x * c.d_model ^ -0.5 end
   return self.lm_head(x)
 end
@@ -165,7 +168,8 @@ function T5:cache_shape()
 end
 
 --- Encodes the prompts once and continues from the start token. Shorter prompts of a batch are padded, and
---- padding that a prompt has already is not looked at either.
+--- padding that a prompt has already is not looked at either. Returns the rows to continue, and what runs the decoder:
+--- forward(ids, {cache=, logits_to_keep=}) and expand(copies).
 function T5:begin_generation(rows)
   local c, width, padded, start = self.config, 0, {}, {}
   for _, row in ipairs(rows) do width = math.max(width, #row) end
@@ -176,9 +180,17 @@ function T5:begin_generation(rows)
   local ids = accel.tensor(padded, { dtype = "i64", device = self.shared.weight.device })
   local mask = ids:ne(c.pad_token_id)
   local memory = self:encode(ids, mask)
-  return start, function(new, cache)
-    return self(nil, { decoder_input_ids = new, encoder_outputs = memory, attention_mask = mask, cache = cache })
-  end
+  return start, {
+    forward = function(new, o)
+      return self(nil, {
+        decoder_input_ids = new, encoder_outputs = memory, attention_mask = mask, cache = o.cache,
+        logits_to_keep = o.logits_to_keep,
+      })
+    end,
+    expand = function(copies)
+      memory, mask = memory:repeat_interleave(copies, 1), mask:repeat_interleave(copies, 1)
+    end,
+  }
 end
 
 return { T5ForConditionalGeneration = T5, T5EncoderModel = EncoderModel }

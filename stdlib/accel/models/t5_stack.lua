@@ -7,7 +7,6 @@ local nn = require "accel.nn"
 local raise = require "accel.util.raise"
 local run_layer = require "accel.models.run_layer"
 
-local attention = accel.scaled_dot_product_attention
 local NO_BIAS = { bias = false }
 
 -- Distances are binned with arithmetic in single precision, as the models were trained with.
@@ -84,13 +83,9 @@ function Attention:forward(x, mask, cache, layer, memory)
   else
     local from = memory or x
     k, v = heads_of(self.k(from), H, D), heads_of(self.v(from), H, D)
-    if memory and cache then
-      cache.cross[layer] = { k, v }
-    elseif cache then
-      k, v = cache:append(layer, k, v)
-    end
+    if memory and cache then cache.cross[layer] = { k, v } end
   end
-  local y = attention(heads_of(self.q(x), H, D), k, v, {
+  local y = context.attend(not memory and cache or nil, layer, heads_of(self.q(x), H, D), k, v, {
     attn_mask = mask, scale = 1.0, dropout_p = self.training and self.dropout or 0.0,
   })
   return self.o(y:transpose(2, 3):reshape(shape[1], shape[2], H * D))

@@ -64,15 +64,16 @@ for _, entry in ipairs {
   local stop = first(new, new[3])
   assert(#model:generate(prompt, { max_new_tokens = 8, eos_token_id = new[3] }) == stop)
   assert(#model:generate(prompt, { max_new_tokens = 8, eos_token_id = { 1000, new[3] } }) == stop)
-  local was_eos, was_pad = model.config.eos_token_id, model.config.pad_token_id
-  model.config.eos_token_id, model.config.pad_token_id = new[3], 77
+  local generation = model.generation_config -- of the folder
+  local was_eos, was_pad = generation.eos_token_id, generation.pad_token_id
+  generation.eos_token_id, generation.pad_token_id = new[3], 77
   assert(#model:generate(prompt, { max_new_tokens = 8 }) == stop)
   if not first(both[2], new[3]) then
     local rows = model:generate(ids, { max_new_tokens = 8 })
     assert(#rows[1] == 8 and rows[1][stop] == new[3] and rows[1][8] == 77)
     assert(table.concat(rows[2], " ") == table.concat(both[2], " "))
   end
-  model.config.eos_token_id, model.config.pad_token_id = was_eos, was_pad
+  generation.eos_token_id, generation.pad_token_id = was_eos, was_pad
 
   -- beyond the context it goes on
   local long = model:generate(prompt, { max_new_tokens = 70, eos_token_id = false })
@@ -148,34 +149,4 @@ do -- names and shapes are Hugging Face's
   accel.enable_grad(function()
     fails("inside accel.no_grad", model, accel.zeros(1, 2, { dtype = "i64" }), model:new_cache(1, 4))
   end)
-end
-
-do -- choice of a token: temperature, top_k, top_p
-  local choose = models.generate.choose
-  local random = accel.util.Random(1)
-  local row = { math.log(0.1), math.log(0.5), math.log(0.05), math.log(0.35) }
-  local function shares(o)
-    local counts, n = { 0, 0, 0, 0 }, 20000
-    for _ = 1, n do
-      local id = choose(row, o, random)
-      counts[id + 1] = counts[id + 1] + 1
-    end
-    for i = 1, 4 do counts[i] = counts[i] / n end
-    return counts
-  end
-  local function near(got, want)
-    for i = 1, 4 do assert(math.abs(got[i] - want[i]) < 0.012,
-      ("%d: %g, wanted %g"):format(i, got[i], want[i])) end
-  end
-  near(shares { temperature = 1, top_k = 0, top_p = 1 }, { 0.1, 0.5, 0.05, 0.35 })
-  near(shares { temperature = 1, top_k = 2, top_p = 1 }, { 0, 0.5 / 0.85, 0, 0.35 / 0.85 })
-  near(shares { temperature = 1, top_k = 0, top_p = 0.8 }, { 0, 0.5 / 0.85, 0, 0.35 / 0.85 })
-  near(shares { temperature = 1, top_k = 0, top_p = 0.4 }, { 0, 1, 0, 0 })
-  local z = 0.1 ^ 2 + 0.5 ^ 2 + 0.05 ^ 2 + 0.35 ^ 2
-  near(shares { temperature = 0.5, top_k = 0, top_p = 1 }, { 0.1 ^ 2 / z, 0.5 ^ 2 / z, 0.05 ^ 2 / z,
-    0.35 ^ 2 / z })
-  assert(choose(row, { temperature = 0, top_k = 0, top_p = 1 }, random) == 1)
-  local all = { temperature = 1, top_k = 0, top_p = 1 }
-  fails("logit of id 0 is not finite", choose, { 0 / 0, 1 }, all, random)
-  fails("every logit is minus infinity", choose, { -math.huge, -math.huge }, all, random)
 end
