@@ -1,6 +1,6 @@
 /* Queues of what runs log, for accel.track (stdlib/accel/track), which gives them the shape that scripts see. Misuse raises; a file
  * that cannot be opened or written returns nil, message, code. */
-#include "accel/track.h"
+#include "accel/store.h"
 #include "core/lac.h"
 
 #define WRITER "accel.track.Writer"
@@ -50,6 +50,43 @@ static int lines(lua_State *L) {
   ac_err e;
   writer *w = push(L);
   return ac_track_open_lines(path, head, &w->t, &e) == AC_OK ? 1 : lac_fail(L, &e);
+}
+
+static const char *text_of(lua_State *L, int idx, const char *name) {
+  const char *s = NULL;
+  lua_getfield(L, idx, name);
+  if (!lua_isnil(L, -1)) s = lac_check_string(L, lac_get(L), -1, name, NULL);
+  return s; /* stays on the stack */
+}
+
+/* core.run(path, { uid=, project=, name=, environment=, resume= }) -> writer; or nil, message, code */
+static int run(lua_State *L) {
+  lac_state *S = lac_get(L);
+  const char *path = lac_check_string(L, S, 1, "path", NULL);
+  luaL_checktype(L, 2, LUA_TTABLE);
+  lua_settop(L, 2);
+  ac_run_info info = {.uid = text_of(L, 2, "uid"), .project = text_of(L, 2, "project")};
+  info.name = text_of(L, 2, "name");
+  info.environment = text_of(L, 2, "environment");
+  lua_getfield(L, 2, "resume");
+  info.resume = lua_toboolean(L, -1);
+  ac_err e;
+  writer *w = push(L);
+  return ac_track_open_run(path, &info, &w->t, &e) == AC_OK ? 1 : lac_fail(L, &e);
+}
+
+/* writer:record(kind, tag, step, meta or nil, data [, seconds since 1970]), of a run */
+static int record(lua_State *L) {
+  lac_state *S = lac_get(L);
+  ac_track *t = writer_of(L, S);
+  const char *kind = lac_check_string(L, S, 2, "kind", NULL), *tag = lac_check_string(L, S, 3, "tag", NULL);
+  const int64_t step = lac_check_int(L, S, 4, "step");
+  const char *meta = lua_isnil(L, 5) ? NULL : lac_check_string(L, S, 5, "meta", NULL);
+  size_t n;
+  const char *p = lac_check_string(L, S, 6, "data", &n);
+  ac_err e;
+  if (ac_run_record(t, kind, tag, step, meta, p, n, luaL_optnumber(L, 7, 0), &e) != AC_OK) return lac_raise(L, S, &e);
+  return 0;
 }
 
 /* writer:scalar(tag, step, value [, seconds since 1970]) */
@@ -115,9 +152,9 @@ static int close_(lua_State *L) {
 }
 
 LAC_OPEN("accel.track.core", track) {
-  static const luaL_Reg funcs[] = {{"events", events}, {"lines", lines}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {{"events", events}, {"lines", lines}, {"run", run}, {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", writer_gc}, {"__close", writer_gc}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"scalar", scalar}, {"bytes", bytes}, {"flush", flush},
+  static const luaL_Reg methods[] = {{"scalar", scalar}, {"bytes", bytes}, {"record", record}, {"flush", flush},
                                      {"fault", fault},   {"path", path},   {"close", close_},
                                      {NULL, NULL}};
   lac_setfuncs(L, S, funcs);

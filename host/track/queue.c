@@ -93,6 +93,11 @@ static void attempt(ac_track *t) {
   ac_err e;
   size_t taken = 0;
   t->begun++;
+  if (t->sink->tick != NULL) {
+    pthread_mutex_unlock(&t->lock);
+    t->sink->tick(t->self);
+    pthread_mutex_lock(&t->lock);
+  }
   for (;;) {
     if (t->at == t->out.n) { /* the other buffer's turn */
       const buffer empty = {t->out.p, 0, t->out.cap};
