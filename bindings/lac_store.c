@@ -1,6 +1,7 @@
 /* The run store for accel.track.Store: rows of statements, curves. What the store refuses comes back as nil, message, code. */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "accel/store.h"
 #include "core/lac.h"
@@ -137,8 +138,24 @@ static int curve(lua_State *L) {
   return 1;
 }
 
+/* core.sqlite() -> version; or nil, message, code */
+static int sqlite(lua_State *L) {
+  const char *version = NULL;
+  ac_err e;
+  if (ac_store_library(&version, &e) != AC_OK) return lac_fail(L, &e);
+  lua_pushstring(L, version);
+  return 1;
+}
+
+/* core.pause(seconds): waits, or less where a signal comes */
+static int pause_(lua_State *L) {
+  const double s = lac_check_number(L, lac_get(L), 1, "seconds");
+  if (s > 0) nanosleep(&(struct timespec){(time_t)s, (long)((s - (double)(time_t)s) * 1e9)}, NULL);
+  return 0;
+}
+
 LAC_OPEN("accel.track.core", store) {
-  static const luaL_Reg funcs[] = {{"open_store", open_}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {{"open_store", open_}, {"pause", pause_}, {"sqlite", sqlite}, {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", store_gc}, {"__close", store_gc}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"rows", rows}, {"curve", curve}, {"close", store_gc}, {NULL, NULL}};
   static const luaL_Reg cursor_metas[] = {{"__gc", cursor_gc}, {NULL, NULL}};

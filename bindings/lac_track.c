@@ -1,19 +1,36 @@
 /* Queues of what runs log, for accel.track (stdlib/accel/track), which gives them the shape that scripts see. Misuse raises; a file
  * that cannot be opened or written returns nil, message, code. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
 #include "accel/store.h"
 #include "core/lac.h"
+#include "host_impl.h"
 
 #define WRITER "accel.track.Writer"
 
 typedef struct writer {
   ac_track *t;
+  bool run; /* of the run store, and not ended */
 } writer;
+
+/* A run that nobody ended ends with its script: how, the host knows. */
+static void end_run(const ac_host *h, ac_track *t) {
+  const bool failed = h != NULL && (h->exited ? h->exit_code != 0 : h->error_text != NULL);
+  const char *text = failed && !h->exited ? h->error_text : "";
+  const int code = h != NULL && h->exited ? h->exit_code : failed ? 1 : 0;
+  ac_err e;
+  ac_run_record(t, "end", failed ? "failed" : "finished", code, NULL, text, strcspn(text, "\n"), 0, &e);
+}
 
 static int writer_gc(lua_State *L) {
   writer *w = luaL_checkudata(L, 1, WRITER);
   ac_track *t = w->t;
   ac_err e;
   w->t = NULL;
+  if (t != NULL && w->run) end_run(lac_get(L)->host, t);
   if (t != NULL) ac_track_close(t, &e);
   return 0;
 }
@@ -28,7 +45,7 @@ static ac_track *writer_of(lua_State *L, lac_state *S) {
 
 static writer *push(lua_State *L) {
   writer *w = lua_newuserdatauv(L, sizeof *w, 0);
-  w->t = NULL;
+  *w = (writer){0};
   luaL_setmetatable(L, WRITER);
   return w;
 }
@@ -59,7 +76,7 @@ static const char *text_of(lua_State *L, int idx, const char *name) {
   return s; /* stays on the stack */
 }
 
-/* core.run(path, { uid=, project=, name=, environment=, resume= }) -> writer; or nil, message, code */
+/* core.run(path, { uid=, project=, name=, environment=, resume=, system= }) -> writer; or nil, message, code */
 static int run(lua_State *L) {
   lac_state *S = lac_get(L);
   const char *path = lac_check_string(L, S, 1, "path", NULL);
@@ -70,8 +87,11 @@ static int run(lua_State *L) {
   info.environment = text_of(L, 2, "environment");
   lua_getfield(L, 2, "resume");
   info.resume = lua_toboolean(L, -1);
+  lua_getfield(L, 2, "system");
+  info.system = lua_toboolean(L, -1);
   ac_err e;
   writer *w = push(L);
+  w->run = true;
   return ac_track_open_run(path, &info, &w->t, &e) == AC_OK ? 1 : lac_fail(L, &e);
 }
 
@@ -86,6 +106,7 @@ static int record(lua_State *L) {
   const char *p = lac_check_string(L, S, 6, "data", &n);
   ac_err e;
   if (ac_run_record(t, kind, tag, step, meta, p, n, luaL_optnumber(L, 7, 0), &e) != AC_OK) return lac_raise(L, S, &e);
+  if (strcmp(kind, "end") == 0) ((writer *)lua_touserdata(L, 1))->run = false;
   return 0;
 }
 
@@ -151,8 +172,37 @@ static int close_(lua_State *L) {
   return outcome(L, ac_track_close(t, &e), &e);
 }
 
+/* core.png(bytes, width, height, channels) -> the file's bytes */
+static int png(lua_State *L) {
+  lac_state *S = lac_get(L);
+  size_t n, size = 0;
+  const char *p = lac_check_string(L, S, 1, "bytes", &n);
+  const int64_t width = lac_check_int(L, S, 2, "width"), height = lac_check_int(L, S, 3, "height"),
+                channels = lac_check_int(L, S, 4, "channels");
+  char *out = NULL;
+  ac_err e;
+  if (width < 1 || height < 1 || channels < 1 || width > INT16_MAX || height > INT16_MAX || channels > 4 ||
+      (uint64_t)(width * height * channels) != n)
+    return lac_argerror(L, S, AC_INVALID, NULL, 1, "bytes", "%zu bytes are no %lld x %lld pixels of %lld channels", n, (long long)width,
+                        (long long)height, (long long)channels);
+  if (ac_png_encode((const uint8_t *)p, (int)width, (int)height, (int)channels, &out, &size, &e) != AC_OK) return lac_raise(L, S, &e);
+  luaL_Buffer b;
+  memcpy(luaL_buffinitsize(L, &b, size), out, size);
+  free(out);
+  luaL_pushresultsize(&b, size);
+  return 1;
+}
+
+/* core.current_folder() -> its absolute path, or nil */
+static int current_folder(lua_State *L) {
+  char path[PATH_MAX];
+  lua_pushstring(L, getcwd(path, sizeof path));
+  return 1;
+}
+
 LAC_OPEN("accel.track.core", track) {
-  static const luaL_Reg funcs[] = {{"events", events}, {"lines", lines}, {"run", run}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {{"events", events}, {"lines", lines}, {"run", run}, {"png", png}, {"current_folder", current_folder},
+                                   {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", writer_gc}, {"__close", writer_gc}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"scalar", scalar}, {"bytes", bytes}, {"record", record}, {"flush", flush},
                                      {"fault", fault},   {"path", path},   {"close", close_},

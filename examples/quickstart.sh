@@ -22,7 +22,7 @@ cd "$(dirname "$0")/.."
 
 say "This installs what is missing, builds accel into build/release (a minute or two), trains a small GPT and lets it write"
 REQUIRED="$REQUIRED libdnnl-dev"
-need_packages "$REQUIRED" "ninja-build libyaml-dev"
+need_packages "$REQUIRED" "ninja-build libyaml-dev libsqlite3-dev"
 build_preset release
 
 out=build/quickstart

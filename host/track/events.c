@@ -171,7 +171,7 @@ static void close_events(void *self) {
 }
 
 ac_status ac_track_open_events(const char *folder, ac_track **out, ac_err *e) {
-  static const aci_track_sink sink = {true, write_events, close_events, NULL};
+  static const aci_track_sink sink = {true, write_events, close_events, NULL, NULL};
   events *s = calloc(1, sizeof *s);
   if (s == NULL) return AC_FAIL(e, OOM, "no memory for an event file");
   s->file.fd = -1;

@@ -46,7 +46,7 @@ static ac_status begin(lines *s, const char *head, ac_err *e) {
 }
 
 ac_status ac_track_open_lines(const char *path, const char *head, ac_track **out, ac_err *e) {
-  static const aci_track_sink sink = {false, write_lines, close_lines, NULL};
+  static const aci_track_sink sink = {false, write_lines, close_lines, NULL, NULL};
   lines *s = calloc(1, sizeof *s);
   if (s == NULL) return AC_FAIL(e, OOM, "no memory for a file of lines");
   s->file.fd = -1;

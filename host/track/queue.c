@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "track/track_impl.h"
 
@@ -16,6 +17,8 @@ typedef struct buffer {
 } buffer;
 
 struct ac_track {
+  ac_track *next; /* of the queues of this process */
+  pid_t owner;
   const aci_track_sink *sink;
   void *self;
   char *path;
@@ -142,6 +145,55 @@ static void *writer(void *p) {
   return NULL;
 }
 
+/* ---- the end of the process: what is in the queues when somebody calls exit() is written ---- */
+
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+static ac_track *all;
+
+static void enlist(ac_track *t) {
+  pthread_mutex_lock(&all_lock);
+  t->next = all;
+  all = t;
+  pthread_mutex_unlock(&all_lock);
+}
+
+static void delist(ac_track *t) {
+  pthread_mutex_lock(&all_lock);
+  for (ac_track **at = &all; *at != NULL; at = &(*at)->next)
+    if (*at == t) {
+      *at = t->next;
+      break;
+    }
+  pthread_mutex_unlock(&all_lock);
+}
+
+static void stop(ac_track *t) {
+  pthread_mutex_lock(&t->lock);
+  t->stop = true;
+  pthread_cond_signal(&t->wake);
+  pthread_mutex_unlock(&t->lock);
+  pthread_join(t->thread, NULL);
+}
+
+/* Nobody logs any more; the memory goes with the process. A child that was forked has no writer. */
+static void at_exit(int status) {
+  for (ac_track *t = all; t != NULL; t = t->next) {
+    if (t->owner != getpid()) continue;
+    stop(t);
+    if (t->sink->exit != NULL) t->sink->exit(t->self, status);
+  }
+}
+#ifdef __GLIBC__
+static void on_exit_status(int status, void *unused) {
+  (void)unused;
+  at_exit(status);
+}
+static void register_exit(void) { on_exit(on_exit_status, NULL); }
+#else
+static void without_status(void) { at_exit(-1); }
+static void register_exit(void) { atexit(without_status); }
+#endif
+
 static void release(ac_track *t) {
   t->sink->close(t->self);
   free(t->path);
@@ -160,6 +212,7 @@ ac_status aci_track_new(const aci_track_sink *sink, void *self, char *path, ac_t
   t->sink = sink;
   t->self = self;
   t->path = path;
+  t->owner = getpid();
   pthread_condattr_t monotonic;
   pthread_condattr_init(&monotonic);
   pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -172,6 +225,9 @@ ac_status aci_track_new(const aci_track_sink *sink, void *self, char *path, ac_t
     release(t);
     return AC_FAIL(e, OOM, "cannot start a thread: %s", strerror(rc));
   }
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, register_exit);
+  enlist(t);
   *out = t;
   return AC_OK;
 }
@@ -208,11 +264,8 @@ uint64_t ac_track_dropped(ac_track *t) {
 const char *ac_track_path(const ac_track *t) { return t->path; }
 
 ac_status ac_track_close(ac_track *t, ac_err *e) {
-  pthread_mutex_lock(&t->lock);
-  t->stop = true;
-  pthread_cond_signal(&t->wake);
-  pthread_mutex_unlock(&t->lock);
-  pthread_join(t->thread, NULL);
+  delist(t);
+  stop(t);
   const bool failed = t->failed;
   if (failed) *e = t->why;
   pthread_mutex_destroy(&t->lock);

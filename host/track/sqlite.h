@@ -7,7 +7,7 @@
 #include <sqlite3.h>
 
 #define ACI_SQLITE_FUNCTIONS(X)                                                                                 \
-  X(libversion_number) X(open_v2) X(close) X(exec) X(prepare_v2) X(step) X(reset) X(finalize) X(errmsg) X(extended_errcode)  \
+  X(libversion) X(libversion_number) X(open_v2) X(close) X(exec) X(prepare_v2) X(step) X(reset) X(finalize) X(errmsg) X(extended_errcode)  \
   X(bind_int64) X(bind_double) X(bind_text) X(bind_blob) X(bind_null) X(bind_parameter_count) X(column_count)   \
   X(column_name) X(column_type) X(column_int64) X(column_double) X(column_text) X(column_blob) X(column_bytes)  \
   X(last_insert_rowid) X(changes) X(busy_timeout) X(stmt_readonly)

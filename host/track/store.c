@@ -8,9 +8,10 @@
 #include <unistd.h>
 
 #include "track/store_impl.h"
+#include "track/system.h"
 #include "track/track_impl.h"
 
-enum { BATCH_RECORDS = 20000, BATCH_BYTES = 8 << 20, HEARTBEAT_S = 2, MAX_UID = 64 };
+enum { BATCH_RECORDS = 20000, BATCH_BYTES = 8 << 20, HEARTBEAT_S = 2, SYSTEM_S = 10, MAX_UID = 64 };
 
 ac_status ac_run_record(ac_track *t, const char *kind, const char *tag, int64_t step, const char *meta, const void *data, size_t n,
                         double wall, ac_err *e) {
@@ -37,9 +38,12 @@ typedef struct store {
   aci_db db;
   aci_series_set series;
   sqlite3_stmt *record, *config, *end, *alive;
+  char *folder; /* where the store lies */
   int64_t run;
-  double heartbeat;
-  bool ended;
+  double started, heartbeat;
+  bool ended, samples;
+  double sampled;
+  aci_system system;
 } store;
 
 static double now_seconds(void) {
@@ -95,6 +99,17 @@ static ac_status show_life(store *s, ac_err *e) {
   return aci_db_run(&s->db, s->alive, e);
 }
 
+/* The end of a transaction in which st happened. */
+static ac_status finish_batch(store *s, ac_status st, ac_err *e) {
+  if (st == AC_OK) st = aci_series_flush(&s->series, &s->db, e);
+  if (st == AC_OK) st = show_life(s, e);
+  if (st == AC_OK) st = aci_db_exec(&s->db, "COMMIT", e);
+  if (st == AC_OK) return AC_OK;
+  s->db.lib.exec(s->db.db, "ROLLBACK", NULL, NULL, NULL);
+  aci_series_forget(&s->series);
+  return st;
+}
+
 /* One transaction of the first records at p; *bytes: how long they are. */
 static ac_status write_batch(store *s, const char *p, size_t n, size_t *bytes, ac_err *e) {
   size_t at = 0;
@@ -107,16 +122,8 @@ static ac_status write_batch(store *s, const char *p, size_t n, size_t *bytes, a
              : write_record(s, r, e);
     at += aci_track_size(r->n);
   }
-  if (st == AC_OK) st = aci_series_flush(&s->series, &s->db, e);
-  if (st == AC_OK) st = show_life(s, e);
-  if (st == AC_OK) st = aci_db_exec(&s->db, "COMMIT", e);
-  if (st == AC_OK) {
-    *bytes = at;
-    return AC_OK;
-  }
-  s->db.lib.exec(s->db.db, "ROLLBACK", NULL, NULL, NULL);
-  aci_series_forget(&s->series);
-  return st;
+  *bytes = at;
+  return finish_batch(s, st, e);
 }
 
 static ac_status write_store(void *self, const char *p, size_t n, size_t *taken, ac_err *e) {
@@ -128,10 +135,42 @@ static ac_status write_store(void *self, const char *p, size_t n, size_t *taken,
   return AC_OK;
 }
 
+/* What the machine does, as points of series whose steps are seconds since the run began. */
+static ac_status sample_system(store *s, double now, ac_err *e) {
+  aci_system_value values[ACI_SYSTEM_VALUES];
+  s->sampled = now;
+  const int n = aci_system_sample(&s->system, now, s->folder, values);
+  AC_TRY(aci_db_exec(&s->db, "BEGIN IMMEDIATE", e));
+  ac_status st = AC_OK;
+  for (int i = 0; st == AC_OK && i < n; i++)
+    st = aci_series_point(&s->series, &s->db, values[i].tag, (uint32_t)strlen(values[i].tag), (int64_t)(now - s->started), now,
+                          values[i].value, e);
+  return finish_batch(s, st, e);
+}
+
+/* What fails here is no loss: the next attempt to write says why. */
 static void tick_store(void *self) {
   store *s = self;
+  const double now = now_seconds();
   ac_err e;
-  if (!s->ended && now_seconds() - s->heartbeat >= HEARTBEAT_S) show_life(s, &e);
+  if (s->ended) return;
+  if (s->samples && now - s->sampled >= SYSTEM_S) sample_system(s, now, &e);
+  if (now - s->heartbeat >= HEARTBEAT_S) show_life(s, &e);
+}
+
+/* A run that nobody ended. */
+static void exit_store(void *self, int status) {
+  store *s = self;
+  sqlite3_stmt *q = s->end;
+  ac_err e;
+  if (s->ended) return;
+  s->db.lib.bind_text(q, 1, status > 0 ? "failed" : "finished", -1, NULL);
+  s->db.lib.bind_double(q, 2, now_seconds());
+  if (status >= 0) s->db.lib.bind_int64(q, 3, status);
+  else s->db.lib.bind_null(q, 3);
+  s->db.lib.bind_null(q, 4);
+  s->db.lib.bind_int64(q, 5, s->run);
+  aci_db_run(&s->db, q, &e);
 }
 
 static void close_store(void *self) {
@@ -142,6 +181,7 @@ static void close_store(void *self) {
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) s->db.lib.finalize(all[i]);
   }
   aci_db_close(&s->db);
+  free(s->folder);
   free(s);
 }
 
@@ -154,13 +194,17 @@ static ac_status check_uid(const char *uid, ac_err *e) {
   return AC_OK;
 }
 
+/* The run of this uid, 0: none; and when it began. */
 static int64_t run_of(store *s, const char *uid) {
   sqlite3_stmt *q = NULL;
   ac_err e;
   int64_t id = 0;
-  if (aci_db_prepare(&s->db, "SELECT id FROM runs WHERE uid=?", &q, &e) != AC_OK) return 0;
+  if (aci_db_prepare(&s->db, "SELECT id,started FROM runs WHERE uid=?", &q, &e) != AC_OK) return 0;
   s->db.lib.bind_text(q, 1, uid, -1, NULL);
-  if (s->db.lib.step(q) == SQLITE_ROW) id = s->db.lib.column_int64(q, 0);
+  if (s->db.lib.step(q) == SQLITE_ROW) {
+    id = s->db.lib.column_int64(q, 0);
+    s->started = s->db.lib.column_double(q, 1);
+  }
   s->db.lib.finalize(q);
   return id;
 }
@@ -180,6 +224,7 @@ static ac_status begin_run(store *s, const ac_run_info *info, ac_err *e) {
   AC_TRY(aci_db_prepare(d, s->run != 0 ? go_on : begin, &q, e));
   const char *const texts[] = {info->environment, info->uid, info->project, info->name};
   s->heartbeat = now_seconds();
+  if (s->run == 0) s->started = s->heartbeat;
   d->lib.bind_double(q, 1, s->heartbeat);
   d->lib.bind_text(q, 2, host, -1, NULL);
   d->lib.bind_int64(q, 3, getpid());
@@ -192,6 +237,10 @@ static ac_status begin_run(store *s, const ac_run_info *info, ac_err *e) {
 
 static ac_status open_run(store *s, const char *path, const ac_run_info *info, ac_err *e) {
   AC_TRY(check_uid(info->uid, e));
+  const char *slash = strrchr(path, '/');
+  s->folder = slash == NULL ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
+  if (s->folder == NULL) return AC_FAIL(e, OOM, "no memory for a path");
+  s->samples = info->system;
   AC_TRY(aci_db_open(&s->db, path, true, true, e));
   AC_TRY(aci_db_exec(&s->db, "BEGIN IMMEDIATE", e));
   ac_status st = begin_run(s, info, e);
@@ -208,7 +257,7 @@ static ac_status open_run(store *s, const char *path, const ac_run_info *info, a
 }
 
 ac_status ac_track_open_run(const char *path, const ac_run_info *info, ac_track **out, ac_err *e) {
-  static const aci_track_sink sink = {true, write_store, close_store, tick_store};
+  static const aci_track_sink sink = {true, write_store, close_store, tick_store, exit_store};
   store *s = calloc(1, sizeof *s);
   if (s == NULL) return AC_FAIL(e, OOM, "no memory for a run store");
   const ac_status st = open_run(s, path, info, e);

@@ -15,6 +15,13 @@ struct ac_cursor {
   sqlite3_stmt *q;
 };
 
+ac_status ac_store_library(const char **version, ac_err *e) {
+  aci_sqlite l;
+  AC_TRY(aci_sqlite_load(&l, e));
+  *version = l.libversion();
+  return AC_OK;
+}
+
 ac_status ac_store_open(const char *path, bool write, ac_store **out, ac_err *e) {
   ac_store *s = calloc(1, sizeof *s);
   if (s == NULL) return AC_FAIL(e, OOM, "no memory for a run store");
@@ -268,6 +275,10 @@ ac_status ac_store_curve(ac_store *s, int64_t series, ac_curve_axis axis, double
 
 #else
 
+ac_status ac_store_library(const char **version, ac_err *e) {
+  (void)version;
+  return AC_FAIL(e, UNSUPPORTED, ACI_SQLITE_ABSENT);
+}
 ac_status ac_store_open(const char *path, bool write, ac_store **out, ac_err *e) {
   (void)path, (void)write, (void)out;
   return AC_FAIL(e, UNSUPPORTED, ACI_SQLITE_ABSENT);

@@ -30,7 +30,12 @@ typedef struct ac_run_info {
   const char *project, *name;
   const char *environment; /* JSON */
   bool resume;             /* a run of this uid that is there goes on; else it must be new */
+  bool system;             /* every ten seconds what machine and process do, as series system/... (cpu_percent, memory_percent,
+                              process_cpu_percent, process_memory_mib, disk_free_gib), steps: seconds since the run began */
 } ac_run_info;
+
+/* The version of libsqlite3; UNSUPPORTED says why there is none. */
+AC_API ac_status ac_store_library(const char **version, ac_err *e);
 
 /* A run in the store at path, which is made if needed. STATE: the uid is taken. */
 AC_API ac_status ac_track_open_run(const char *path, const ac_run_info *info, ac_track **out, ac_err *e);

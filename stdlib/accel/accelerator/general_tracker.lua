@@ -77,7 +77,7 @@ local registered = {}
 -- accel's own, loaded when they are asked for: module and class.
 local own <const> = {
   tensorboard = { "accel.track.tensorboard" }, jsonl = { "accel.track.lines", "JsonLinesTracker" },
-  csv = { "accel.track.lines", "CsvTracker" },
+  csv = { "accel.track.lines", "CsvTracker" }, store = { "accel.track.store_tracker" },
 }
 
 --- Makes a class of trackers known by its name: log_with = "mine" makes one in init_trackers, by Class(project_name,
@@ -123,7 +123,7 @@ local function with_registered(given, logging_dir)
   local names = {}
   for name in next, registered do names[#names + 1] = name end
   for name in next, own do
-    if logging_dir and not registered[name] then names[#names + 1] = name end
+    if logging_dir and not registered[name] and (name ~= "store" or require "accel.track.core".sqlite()) then names[#names + 1] = name end
   end
   table.sort(names)
   table.move(names, 1, #names, #list + 1, list)

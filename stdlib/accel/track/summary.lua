@@ -41,11 +41,12 @@ function M.text(tag, text)
 end
 
 --- How often numbers fall between limits of equal distance. NaN and infinities are left out.
----@param tag string
 ---@param list number[]
 ---@param bins integer
----@return string bytes
-function M.histogram(tag, list, bins)
+---@return number[] limits upper ends; the first is the least number
+---@return integer[] counts the first is 0
+---@return {n: integer, sum: number, squares: number, least: number, most: number}
+function M.bins(list, bins)
   local least, most, n, sum, squares = math.huge, -math.huge, 0, 0.0, 0.0
   for _, x in ipairs(list) do
     if x - x == 0 then
@@ -67,8 +68,31 @@ function M.histogram(tag, list, bins)
   -- the first bin begins where the one before ends: without it, it would begin at 0
   table.insert(counts, 1, 0)
   table.insert(limits, 1, least)
-  return value(tag, bytes(5, double(1, least) .. double(2, most) .. double(3, n) .. double(4, sum) .. double(5, squares)
-    .. packed_doubles(6, limits) .. packed_doubles(7, counts)))
+  return limits, counts, { n = n, sum = sum, squares = squares, least = least, most = most }
+end
+
+--- The same as a summary.
+---@param tag string
+---@param list number[]
+---@param bins integer
+---@return string bytes
+function M.histogram(tag, list, bins)
+  local limits, counts, of = M.bins(list, bins)
+  return value(tag, bytes(5, double(1, of.least) .. double(2, of.most) .. double(3, of.n) .. double(4, of.sum)
+    .. double(5, of.squares) .. packed_doubles(6, limits) .. packed_doubles(7, counts)))
+end
+
+--- Images of one tag, as TensorBoard's add_images has them: one is TAG, several are TAG/0, TAG/1, ...
+---@param tag string
+---@param images {data: string, width: integer, height: integer, channels: integer}[]
+---@return string[] bytes of each
+function M.images(tag, images)
+  local out = {}
+  for i, img in ipairs(images) do
+    out[i] = value(#images > 1 and ("%s/%d"):format(tag, i - 1) or tag,
+      bytes(4, int(1, img.height) .. int(2, img.width) .. int(3, img.channels) .. bytes(4, img.data)))
+  end
+  return out
 end
 
 -- ---- tensorboard/plugins/hparams/plugin_data.proto ----
@@ -81,6 +105,24 @@ local function hparam(x)
   if type(x) == "number" then return double(2, x) end
   if type(x) == "boolean" then return int(4, x and 1 or 0) end
   return bytes(3, tostring(x))
+end
+
+local STRING <const>, BOOLEAN <const>, NUMBER <const> = 1, 2, 3 -- api.proto, DataType
+
+--- What the sessions of a folder have in common: the names of what they are made with, and of what is measured.
+---@param flat table<string, number|string|boolean>
+---@param names string[]
+---@param metrics string[] tags
+---@param seconds number since 1970
+---@return string bytes
+function M.experiment(flat, names, metrics, seconds)
+  local out = { double(3, seconds) }
+  for _, name in ipairs(names) do
+    local kind = type(flat[name])
+    out[#out + 1] = bytes(4, bytes(1, name) .. int(4, kind == "number" and NUMBER or kind == "boolean" and BOOLEAN or STRING))
+  end
+  for _, tag in ipairs(metrics) do out[#out + 1] = bytes(5, bytes(1, bytes(2, tag))) end
+  return hparams("experiment", 2, table.concat(out))
 end
 
 --- The begin of a session with what it was made with.

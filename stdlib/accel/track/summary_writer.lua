@@ -11,7 +11,6 @@ local core = require "accel.track.core"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local summary = require "accel.track.summary"
-local tensors = require "accel.util.tensors"
 local written = require "accel.track.written"
 
 --- Writes an event file of its own into a folder, which is made if needed.
@@ -84,10 +83,46 @@ function SummaryWriter:add_histogram(tag, values, step, opts)
   local o = options("add_histogram", opts, { bins = 30, walltime = options.none })
   local bins = check.integer("add_histogram", "bins", o.bins)
   if bins < 1 then raise "add_histogram: bins must be 1 or more" end
-  if tensors.is_tensor(values) then
-    values = accel.no_grad(function() return values:detach():to("cpu"):to("f64"):reshape(-1):tolist() end)
+  writer_of(self, "add_histogram"):bytes(step or 0, summary.histogram(tag, written.numbers(values), bins), o.walltime)
+end
+
+local image_options <const> = { dataformats = options.none, walltime = options.none }
+
+--- One image: a tensor (floats of 0 to 1, or u8), or the bytes of a PNG or JPEG file.
+---@param tag string
+---@param img accel.Tensor|string
+---@param step? integer 0
+---@param opts? {dataformats: string?, walltime: number?} dataformats: "CHW" (default), "HWC", "HW"
+function SummaryWriter:add_image(tag, img, step, opts) self:add_images(tag, img, step, opts) end
+
+--- Images of one tag: a tensor of several, or a list; more than one are TAG/0, TAG/1, ...
+---@param tag string
+---@param images accel.Tensor|string|(accel.Tensor|string)[]
+---@param step? integer 0
+---@param opts? {dataformats: string?, walltime: number?} dataformats: "NCHW" (default), "NHWC", ...
+function SummaryWriter:add_images(tag, images, step, opts)
+  local o = options("add_images", opts, image_options)
+  local writer = writer_of(self, "add_images")
+  local list = require("accel.track.image").images("add_images", images, o.dataformats)
+  for _, bytes in ipairs(summary.images(tag, list)) do writer:bytes(step or 0, bytes, o.walltime) end
+end
+
+--- What a run was made with and what came of it, for TensorBoard's HParams, as a session of its own in this folder.
+---@param hparams table<string, number|string|boolean>
+---@param metrics? table<string, number>
+---@param step? integer 0
+function SummaryWriter:add_hparams(hparams, metrics, step)
+  local writer = writer_of(self, "add_hparams")
+  local flat, names = written.flatten(hparams)
+  local tags = {}
+  for name, value in accel.pairs(metrics or {}) do
+    local x = written.number(value) or raise("add_hparams: metric '%s' must be a number, got %s", tostring(name), check.shown(value))
+    tags[#tags + 1] = name
+    writer:scalar(name, step or 0, x)
   end
-  writer_of(self, "add_histogram"):bytes(step or 0, summary.histogram(tag, values, bins), o.walltime)
+  writer:bytes(0, summary.experiment(flat, names, tags, os.time()))
+  writer:bytes(0, summary.session_start(flat, names, os.time()))
+  writer:bytes(0, summary.session_end(true, os.time()))
 end
 
 --- Brings to the file what was added so far: true; or nil, message, code.

@@ -6,7 +6,7 @@ local written = require "accel.track.written"
 
 --- Logs into event files of LOGGING_DIR/RUN_NAME, which `tensorboard --logdir LOGGING_DIR` shows: numbers as scalars, strings as
 --- texts, tables of numbers as scalars of one chart. What the run is made with goes to TensorBoard's HParams and into a file
---- hparams.yml of a folder named by the time. get_tracker("tensorboard", { unwrap = true }) is its SummaryWriter. There are no images.
+--- hparams.yml of a folder named by the time. get_tracker("tensorboard", { unwrap = true }) is its SummaryWriter.
 --- example: accel.accelerator.TensorBoardTracker("run", "/tmp/x").name --> "tensorboard"
 ---@class accel.accelerator.TensorBoardTracker: accel.track.Written
 local TensorBoardTracker = written.Written:extend "accel.accelerator.TensorBoardTracker"
@@ -33,6 +33,7 @@ function TensorBoardTracker:store_init_configuration(values)
   self:needs_run "store_init_configuration"
   local flat, names = written.flatten(values)
   self.has_session = true
+  self.writer.writer:bytes(0, summary.experiment(flat, names, {}, os.time()))
   self.writer.writer:bytes(0, summary.session_start(flat, names, os.time()))
   local folder = ("%s/%d"):format(self.folder, os.time())
   local ok, message = accel.makedirs(folder)
@@ -61,6 +62,17 @@ function TensorBoardTracker:log(values, step)
     elseif type(value) == "table" and getmetatable(value) == nil then writer:add_scalars(tostring(key), value, step) end
   end
   self:look_at(writer.writer)
+end
+
+--- Images by name: tensors of one or several (floats of 0 to 1 or u8; CHW, NCHW, HW or what dataformats says), bytes of PNG or JPEG
+--- files, or lists of them.
+---@param values table<string, any>
+---@param step? integer 0
+---@param opts? {dataformats: string?, walltime: number?}
+function TensorBoardTracker:log_images(values, step, opts)
+  self:needs_run "log_images"
+  for name, value in accel.pairs(values) do self.writer:add_images(tostring(name), value, step, opts) end
+  self:look_at(self.writer.writer)
 end
 
 --- Ends the run: writes what is left and closes its files.

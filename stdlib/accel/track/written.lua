@@ -15,6 +15,14 @@ function M.number(x)
   if tensors.is_tensor(x) and x:numel() == 1 then return x:item() + 0 end
 end
 
+--- The elements of a tensor, or a list of numbers as it is.
+---@param values accel.Tensor|number[]
+---@return number[]
+function M.numbers(values)
+  if not tensors.is_tensor(values) then return values end
+  return accel.no_grad(function() return values:detach():to("cpu"):to("f64"):reshape(-1):tolist() end)
+end
+
 --- Nested tables with string keys as one level, keys with a slash between them; lists as JSON, everything else as text.
 ---@param values table
 ---@return table<string, number|string|boolean> flat

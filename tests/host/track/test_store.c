@@ -176,6 +176,7 @@ static void refusals(void **state) {
   ac_test_write(path, "this is text, and long enough to be taken for the head of a database, which has a hundred bytes and more....", 105);
   assert_fails(ac_store_open(path, false, &s, &e), PARSE, "no SQLite file", e);
   assert_fails(ac_track_open_run(path, &info, &t, &e), PARSE, "no SQLite file", e);
+  free(path);
   path = store_path("good.db");
   info.uid = "a/b";
   assert_fails(ac_track_open_run(path, &info, &t, &e), INVALID, "uid", e);

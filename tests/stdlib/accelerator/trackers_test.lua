@@ -143,15 +143,15 @@ do -- names
   local Another = Mine:extend("Another")
   Another.name = "another"
   A.register_tracker_class(Another)
-  local mine = Mine()
+  local mine, store = Mine(), require "accel.track.core".sqlite() and "store " or ""
   for _, log_with in ipairs { "all", A.LoggerType.ALL, { "all" }, { "all", "wandb" } } do
     local list = make(log_with, { project_dir = "runs" }).log_with
     local names = {}
     for i, tracker in ipairs(list) do names[i] = tracker.name end
-    assert(table.concat(names, " ") == "another csv jsonl named tensorboard", table.concat(names, " "))
+    assert(table.concat(names, " ") == "another csv jsonl named " .. store .. "tensorboard", table.concat(names, " "))
     assert(list[1] == Another and list[4] == Named)
   end
   local list = make({ mine, "all" }, { project_dir = "runs" }).log_with
-  assert(#list == 6 and list[1] == mine and list[2] == Another and list[5] == Named)
+  assert(#list == (store == "" and 6 or 7) and list[1] == mine and list[2] == Another and list[5] == Named)
   says("tracker 'named' needs a directory", make, "all")
 end

@@ -1,0 +1,52 @@
+--- accel-run runs plot: curves of runs as text, one plot per series, several runs in one.
+local command = require "accel.cli.command"
+local opened = require "accel.cli.runs_store"
+local plots = require "accel.track.plot"
+local shown = require "accel.cli.runs_shown"
+
+local PROGRAM <const> = "accel-run runs plot"
+
+return function(...)
+  local o, words = command.parse({
+    name = PROGRAM, usage = "RUN ...", summary = "Curves of runs as text; the first run is a line, others are marks on it.",
+    opened.option, { "metric", "string", nil, "NAME", "only this series, or those that a pattern like 'val/*' means" },
+    { "x", { "step", "time" }, "step", "WORD", "what lies along the axis; time: seconds since the run began" },
+    { "smooth", "number", 0, "W", "exponential moving average with this weight of what was, 0 to 1" },
+    { "log", "flag", false, nil, "logarithms of the values" },
+    { "system", "flag", false, nil, "also what the machine did" },
+    { "height", "int", 12, "N", "lines of a plot" }, { "width", "int", nil, "N", "columns [the terminal's, 80 in a pipe]" },
+    { "ascii", "flag", false, nil, "no Braille characters" }, { "svg", "string", nil, "FILE", "write one series as SVG instead" },
+  }, 1, 8, ...)
+  if o.smooth < 0 or o.smooth >= 1 then
+    return command.refuse(PROGRAM, "--smooth must lie in 0 .. 1, below 1, got %g", o.smooth)
+  end
+  local store <close> = opened.open(PROGRAM, o)
+  if not store then return false end
+  local runs = {}
+  for i, word in ipairs(words) do
+    runs[i] = opened.need(store.store:find(word))
+    if not runs[i] then return false end
+  end
+  local tags, known = plots.tags(store.store, runs, o.metric, o.system)
+  if #tags == 0 then
+    local near = o.metric and require "accel.util.nearest"(o.metric, known)
+    return command.refuse(PROGRAM, "%s%s", o.metric and ("no series '%s'"):format(o.metric) or "nothing was logged",
+      near and ("; did you mean '%s'?"):format(near) or "")
+  end
+  local drawing = { width = o.width or shown.width(), height = o.height, utf8 = o.ascii and false or nil, axis = o.x,
+    smooth = o.smooth, log = o.log }
+  if o.svg then
+    if #tags > 1 then return command.refuse(PROGRAM, "--svg takes one series; --metric NAME names it: %s", table.concat(tags, ", ")) end
+    local file, message = io.open(o.svg, "w")
+    if not file then return command.refuse(PROGRAM, "%s", message) end
+    file:write(plots.svg(store.store, runs, tags[1], drawing))
+    file:close()
+    return true
+  end
+  for i, tag in ipairs(tags) do
+    if i > 1 then print "" end
+    print(tag)
+    io.write(plots.text(store.store, runs, tag, drawing))
+  end
+  return true
+end

@@ -1,0 +1,37 @@
+--- How the actions of accel-run runs open a store and find a run; what fails is said on stderr.
+local Store = require "accel.track.store"
+
+local M = { option = { "store", "string", ".", "PATH", "folder of runs.db, or a store's file" } }
+
+local who = "accel-run runs"
+
+--- The store of the options; nil where it cannot be opened. Closed by <close>.
+---@param name string for messages
+---@param o {store: string, write: boolean?}
+---@return {store: accel.track.Store}?
+function M.open(name, o)
+  who = name
+  local store, message, code = Store.open(o.store, { write = o.write })
+  if not store then
+    if code == "not_found" then message = message .. "; --store PATH tells where one is" end
+    io.stderr:write(name, ": ", message, "\n")
+    return nil
+  end
+  return setmetatable({ store = store }, { __close = function() store:close() end })
+end
+
+--- Passes a result on; says why there is none.
+function M.need(value, message)
+  if value == nil and message then io.stderr:write(who, ": ", message, "\n") end
+  return value
+end
+
+--- The store of the options and the run of a word in it.
+---@return {store: accel.track.Store}?, table?
+function M.run(name, o, word)
+  local store = M.open(name, o)
+  if not store then return nil, nil end
+  return store, M.need(store.store:find(word))
+end
+
+return M
