@@ -202,7 +202,7 @@ static int records(lua_State *L) {
   const int n = ac_world_records(w, r, (int)most);
   lua_createtable(L, n, 0);
   for (int i = 0; i < n; i++, r++) {
-    lua_createtable(L, 0, 14);
+    lua_createtable(L, 0, 15);
     set_int(L, "number", (int64_t)r->number);
     set_int(L, "group", r->group);
     set_int(L, "seq", r->seq);
@@ -213,6 +213,7 @@ static int records(lua_State *L) {
     set_int(L, "root", r->root);
     set_int(L, "count", r->count);
     set_int(L, "bytes", (int64_t)r->bytes);
+    set_int(L, "payload", (int64_t)r->payload);
     set_time(L, "queued", r->queued);
     set_time(L, "began", r->began);
     if (r->ended != 0) set_time(L, "ended", r->ended);

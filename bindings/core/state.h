@@ -12,7 +12,7 @@
 
 typedef struct lac_state lac_state;
 typedef void lac_closer(lua_State *L, lac_state *S);
-enum { LAC_CLOSERS = 4 };
+enum { LAC_CLOSERS = 6 };
 
 struct lac_state {
   ac_ctx *ctx;                     /* NULL once the Lua state is being closed */
@@ -26,6 +26,7 @@ struct lac_state {
   struct lac_gc *gc;               /* core/gc.h */
   struct lac_interrupt *interrupt; /* interrupt.h */
   struct lac_ranks *ranks;         /* dist.h */
+  struct lac_profiling *profiling; /* profile.h */
   lac_closer *closer[LAC_CLOSERS]; /* see lac_at_close */
   int n_closers;
 };

@@ -225,6 +225,15 @@ static ac_status arrive(run *r, entry *to, ac_err *e) {
   return AC_OK;
 }
 
+/* A hook may end the recording meanwhile, or begin one: each end is that of a beginning. */
+static ac_status apply_traced(const run *r, ac_node *n, ac_tensor *const *g, ac_tensor **din, ac_err *e) {
+  const aci_tracer *t = r->c->tracer;
+  t->node(t->user, n->name, true);
+  const ac_status st = n->cls->apply(n, r->c, g, din, r->create_graph, e);
+  if (r->c->tracer == t) t->node(t->user, n->name, false);
+  return st;
+}
+
 /* Runs one node, whose gradients are complete: hooks, its backward, and the results to the nodes it has edges to. A node that no
  * gradient reached, or that leads to no input asked for, does not run, but its edges still count as served: leaves wait for
  * them. t->g is released here; din is owned until it is added to the next node's gradient. */
@@ -250,7 +259,8 @@ static ac_status serve(run *r, entry *t, ac_err *e) {
   if (work) {
     if (n->n_edges > 16) din = calloc((size_t)n->n_edges, sizeof *din);
     if (din == NULL) return AC_FAIL(e, OOM, "no memory for a backward pass");
-    st = n->cls->apply(n, r->c, t->g, din, r->create_graph, e);
+    st = __builtin_expect(r->c->tracer != NULL, 0) ? apply_traced(r, n, t->g, din, e)
+                                                   : n->cls->apply(n, r->c, t->g, din, r->create_graph, e);
     if (__builtin_expect(r->c->anomaly, 0)) st = aci_anomaly_after(r->c, n, din, st, e);
     if (!r->retain_graph && st == AC_OK) n->cls->release_saved(n);
   }
@@ -392,13 +402,15 @@ static ac_status engine(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_
     }
   }
   bool was = ac_ctx_set_grad_enabled(c, o->create_graph);
-  c->in_backward++;
+  const aci_tracer *tracer = c->in_backward++ == 0 ? c->tracer : NULL;
+  if (__builtin_expect(tracer != NULL, 0)) tracer->backward(tracer->user, true);
   bool cast = c->autocast_on; /* gradients come in the dtypes of the forward */
   c->autocast_on = false;
   if (st == AC_OK) st = walk(&r, n_outputs, outputs, grads, e);
   c->autocast_on = cast;
   ac_ctx_set_grad_enabled(c, was);
   st = leave(c, st, e);
+  if (__builtin_expect(tracer != NULL, 0) && c->tracer == tracer) tracer->backward(tracer->user, false);
   for (int i = 0; i < r.n; i++) {
     entry *t = r.order[i];
     for (int k = 0; k < t->n->n_out; k++) ac_tensor_release(t->g[k]);

@@ -58,6 +58,7 @@ static ac_status acc_apply(ac_node *n, ac_ctx *c, ac_tensor *const *dout, ac_ten
   if (!(leaf->flags & ACI_T_REQUIRES_GRAD)) return AC_OK; /* frozen since */
   ac_tensor_retain(leaf);                                 /* a hook may drop the last other reference */
   ac_status st = aci_accumulate(c, leaf, dout[0], create_graph, e);
+  if (__builtin_expect(c->tracer != NULL, 0) && st == AC_OK) c->tracer->leaf(c->tracer->user, leaf);
   if (st == AC_OK) st = aci_run_hooks(n, 0, NULL, leaf, e);
   ac_tensor_release(leaf);
   return st;

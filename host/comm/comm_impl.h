@@ -73,6 +73,12 @@ typedef struct aci_place {
 /* Reads the environment (ecosystem's table of launchers). No variables: rank 0 of 1. INVALID names the two sets that contradict. */
 ac_status aci_discover(aci_place *out, ac_err *e);
 
+/* Told of every collective that has ended, on the thread that ran it (profile). */
+typedef struct aci_coll_watch {
+  void (*fn)(void *user, const ac_comm_record *row);
+  void *user;
+} aci_coll_watch;
+
 typedef struct aci_record_ring aci_record_ring;
 typedef struct aci_queue aci_queue;
 typedef struct aci_heap_maps aci_heap_maps;
@@ -115,6 +121,8 @@ struct ac_world {
   aci_record_ring *records;
   aci_queue *queue;
   _Atomic uint64_t bytes_sent;
+  _Atomic(const aci_coll_watch *) coll_watch; /* NULL: none. Collectives are told of while there is a flight recorder */
+  _Atomic int telling;                        /* calls of it under way */
   /* the abort reason as this rank knows it */
   aci_watchdog watch;
   pthread_t owner;                   /* the thread that joined */
@@ -185,6 +193,8 @@ void aci_records_free(aci_record_ring *r);
 ac_comm_record *aci_record_begin(ac_world *w, const ac_group *g, const ac_coll *c, uint32_t seq, bool async);
 void aci_record_run(ac_world *w, ac_comm_record *row); /* a queued one begins */
 void aci_record_end(ac_world *w, ac_comm_record *row, ac_status st);
+/* Sets the watch, borrowed until it is replaced; waits until the one before is called no more. */
+void aci_coll_watch_set(ac_world *w, const aci_coll_watch *watch);
 /* Writes the recorder as JSON lines to ACCEL_RECORD_FILE, if set; once per world. */
 void aci_records_dump(ac_world *w);
 

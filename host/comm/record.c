@@ -4,6 +4,7 @@
  * Times are kept as counts of the processor's clock where that runs evenly, and turned into nanoseconds when they are read: asking the
  * system for the time twice would be a fifth of a small collective. */
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -77,6 +78,21 @@ static uint64_t bytes_of(const ac_group *g, const ac_coll *c) {
   return (uint64_t)n * ac_dtype_bytes(c->dtype);
 }
 
+/* Bytes of the whole buffer, as nccl-tests count its size. */
+static uint64_t payload_of(const ac_group *g, const ac_coll *c) {
+  int64_t n = c->count;
+  switch (c->kind) {
+    case AC_COLL_BARRIER: return 0;
+    case AC_COLL_ALL_GATHER:
+    case AC_COLL_GATHER:
+    case AC_COLL_SCATTER:
+    case AC_COLL_REDUCE_SCATTER:
+    case AC_COLL_ALL_TO_ALL: n = aci_total(g, c); break;
+    default: break;
+  }
+  return (uint64_t)n * ac_dtype_bytes(c->dtype);
+}
+
 ac_comm_record *aci_record_begin(ac_world *w, const ac_group *g, const ac_coll *c, uint32_t seq, bool async) {
   aci_record_ring *r = w->records;
   const uint64_t bytes = w->backend->bytes != NULL ? w->backend->bytes(g, c) : bytes_of(g, c);
@@ -95,6 +111,8 @@ ac_comm_record *aci_record_begin(ac_world *w, const ac_group *g, const ac_coll *
   row->root = c->root;
   row->count = c->count;
   row->bytes = bytes;
+  row->payload = payload_of(g, c);
+  row->ranks = g->size;
   row->queued = row->began = ticks(r);
   row->ended = 0;
   row->async = async;
@@ -109,10 +127,27 @@ void aci_record_run(ac_world *w, ac_comm_record *row) {
   if (row != NULL) row->began = ticks(w->records);
 }
 
+void aci_coll_watch_set(ac_world *w, const aci_coll_watch *watch) {
+  atomic_store(&w->coll_watch, watch);
+  while (atomic_load(&w->telling) != 0) sched_yield();
+}
+
+static void tell(ac_world *w, const ac_comm_record *row) {
+  atomic_fetch_add(&w->telling, 1);
+  const aci_coll_watch *watch = atomic_load(&w->coll_watch);
+  if (watch != NULL) {
+    ac_comm_record copy = *row;
+    to_ns(w->records, rate_of(w->records), &copy);
+    watch->fn(watch->user, &copy);
+  }
+  atomic_fetch_sub(&w->telling, 1);
+}
+
 void aci_record_end(ac_world *w, ac_comm_record *row, ac_status st) {
   if (row != NULL) {
     row->status = st;
     row->ended = ticks(w->records);
+    if (__builtin_expect(atomic_load_explicit(&w->coll_watch, memory_order_relaxed) != NULL, 0)) tell(w, row);
   }
   if (st == AC_MISMATCH || st == AC_PEER || st == AC_TIMEOUT) aci_records_dump(w);
 }

@@ -61,6 +61,7 @@ typedef struct any_block {
 struct ac_pool {
   aci_biased lock;
   bool closed, poison;
+  const aci_pool_watch *watch; /* NULL: nobody looks */
   int64_t fail_at;
   aci_budget budget;
   size_t live_bytes, live_blocks, peak_bytes, born_bytes;
@@ -273,6 +274,16 @@ void aci_pool_debug_set(ac_device *d, bool poison, int64_t fail_at) {
   aci_biased_unlock(&d->pool->lock, own);
 }
 
+ac_status aci_pool_set_watch(ac_device *d, const aci_pool_watch *w, size_t *live, ac_err *e) {
+  ac_pool *p = d->pool;
+  const bool own = aci_biased_lock(&p->lock);
+  const bool taken = w != NULL && p->watch != NULL;
+  if (!taken) p->watch = w;
+  if (live != NULL) *live = p->live_bytes;
+  aci_biased_unlock(&p->lock, own);
+  return taken ? AC_FAIL(e, STATE, "%s: its memory is being recorded already", d->name) : AC_OK;
+}
+
 /* ---- blocks ---- */
 static bool told_to_fail(ac_pool *p) {
   if (p->fail_at > 0) return --p->fail_at == 0;
@@ -367,6 +378,7 @@ ac_status ac_block_alloc(ac_device *d, size_t bytes, ac_mem_class c, ac_stream *
   p->live_bytes += bytes;
   p->born_bytes += bytes;
   if (p->live_bytes > p->peak_bytes) p->peak_bytes = p->live_bytes;
+  if (__builtin_expect(p->watch != NULL, 0) && bytes > 0) p->watch->fn(p->watch->user, &b->head, bytes, c, true, p->live_bytes);
   bool poison = p->poison;
   aci_biased_unlock(&p->lock, own);
   ACI_SHOW(d, b->head.ptr, bytes);
@@ -388,6 +400,8 @@ void ac_block_free(ac_block *block) {
   (void)dev;
   block->bytes = FREED;
   const bool own = aci_biased_lock(&p->lock);
+  if (__builtin_expect(p->watch != NULL, 0) && bytes > 0)
+    p->watch->fn(p->watch->user, block, bytes, AC_MEM_CLASSES, false, p->live_bytes - bytes);
   if (b->owner == NULL) {
     free(b);
   } else if (*b->owner == ACI_OWNER_SLAB) {

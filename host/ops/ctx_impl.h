@@ -56,6 +56,14 @@ typedef struct aci_observer {
   void *user;
 } aci_observer;
 
+/* What else is traced (profile): the nodes of a backward, and what arrives at leaves. */
+typedef struct aci_tracer {
+  void (*backward)(void *user, bool begins); /* an outermost one */
+  void (*node)(void *user, const char *name, bool begins);
+  void (*leaf)(void *user, const ac_tensor *leaf); /* its gradient was accumulated */
+  void *user;
+} aci_tracer;
+
 typedef struct aci_step_hook {
   ac_status (*fn)(void *user, ac_err *e);
   void *user;
@@ -112,6 +120,7 @@ struct ac_ctx {
   int in_backward; /* engine runs in flight */
   struct aci_final_callback *final_callbacks; /* callbacks for when it falls to 0 (ac_backward_queue) */
 
+  aci_tracer *tracer; /* NULL: nobody traces */
   int n_observers;
   aci_observer observer[ACI_MAX_OBSERVERS];
   int n_step_hooks;

@@ -12,6 +12,7 @@
 #include "accel/opdef.h"
 #include "accel/ops.h"
 #include "accel/precision.h"
+#include "accel/profile.h"
 #include "accel/tensor.h"
 
 #endif

@@ -105,6 +105,12 @@ static int64_t flops(const ac_frame *f) {
   return ARG_B(f, CAUSAL) ? all / 2 : all;
 }
 
+/* Five products to the forward's two: the scores again, then dV, dP, dQ and dK. */
+static int64_t flops_back(const ac_frame *f) {
+  const int64_t all = 10 * ARG_T(f, B_Q)->numel * ARG_T(f, B_K)->shape[2];
+  return f->args[B_CAUSAL].b ? all / 2 : all;
+}
+
 /* The last dim must be contiguous. */
 static ac_tensor *rows(ac_expr *x, ac_tensor *t) {
   return t == NULL || t->stride[t->ndim - 1] == 1 || t->shape[t->ndim - 1] == 1 ? t : x_clone(x, t);
@@ -175,4 +181,4 @@ AC_OP(flash_attention_backward,
              "lse: tensor, "
              "attn_mask: tensor?, dropout_p: float, is_causal: bool, scale: float, generator: generator?, "
              "alibi_slopes: tensor?) -> (dq: tensor, dk: tensor, dv: tensor)",
-      .shape = shape_back, .cpu = cpu_back, .hidden = true);
+      .shape = shape_back, .cpu = cpu_back, .flops = flops_back, .hidden = true);

@@ -171,11 +171,13 @@ static void grad(ac_grad *g) {
   if (ac_grad_needs(g, 1)) ac_grad_set(g, 1, grad_target(g));
 }
 
+static int64_t flops(const ac_frame *f) { return 12 * ARG_T(f, 0)->numel; }
+
 AC_OP(cross_entropy,
       .sig = "cross_entropy(input: tensor, target: tensor, weight: tensor?, ignore_index: int = -100, "
              "reduction: enum(none|mean|sum) = mean, label_smoothing: float = 0) -> tensor",
       .shape = shape, .cpu = cpu, .grad = grad, .composed = plain,
-      .save = AC_SAVE_IN(0) | AC_SAVE_IN(1) | AC_SAVE_IN(2), .flops_per_element = 12);
+      .save = AC_SAVE_IN(0) | AC_SAVE_IN(1) | AC_SAVE_IN(2), .flops = flops);
 AC_OP(cross_entropy_backward,
       .sig = "cross_entropy_backward(dy: tensor, input: tensor, target: tensor, weight: tensor?, "
              "ignore_index: int, "

@@ -26,7 +26,7 @@ local raise = require "accel.util.raise"
 local resolve = require "accel.accelerator.resolve"
 
 local METHODS <const> = { "prepare", "accumulation", "training", "collectives", "processes", "trackers", "save",
-  "checkpoint" }
+  "checkpoint", "profiling" }
 
 --- What a training loop needs to run unchanged on any number of ranks and in any precision. The options have Accelerate's
 --- names; those of features that accel does not have yet raise when they are set.

@@ -104,11 +104,23 @@ M.InitProcessGroupKwargs = handler("InitProcessGroupKwargs", { backend = none, i
   end,
 })
 
-local parts = { wait = true, warmup = true, active = true, ["repeat"] = true, skip_first = true }
+local parts = { wait = true, warmup = true, active = true, ["repeat"] = true, skip_first = true,
+  skip_first_wait = true }
 
---- What accelerator:profile records, and when: schedule_option holds wait, warmup, active, ["repeat"], skip_first.
+--- What accelerator:profile records, and when: schedule_option holds wait, warmup, active, ["repeat"], skip_first and
+--- skip_first_wait; on_trace_ready(prof) is called when a recording is complete; output_trace_dir is where every rank writes
+--- its trace at the end. The other options are those of accel.profiler.profile.
 --- example: accel.accelerator.ProfileKwargs { schedule_option = { wait = 1, active = 2 } }.record_shapes --> false
 ---@class accel.accelerator.ProfileKwargs : accel.accelerator.KwargsHandler
+---@field activities string[]?
+---@field schedule_option table?
+---@field on_trace_ready fun(prof: accel.profiler.Profile)?
+---@field record_shapes boolean
+---@field profile_memory boolean
+---@field with_stack boolean
+---@field with_flops boolean
+---@field with_modules boolean
+---@field output_trace_dir string?
 M.ProfileKwargs = handler("ProfileKwargs", {
   activities = none, schedule_option = none, on_trace_ready = none, record_shapes = false, profile_memory = false,
   with_stack = false, with_flops = false, with_modules = false, output_trace_dir = none,
@@ -129,5 +141,17 @@ M.ProfileKwargs = handler("ProfileKwargs", {
     return given
   end,
 })
+
+--- The profile that these options describe, not yet started: prof:start(), prof:step() after each step, prof:stop().
+--- example: accel.accelerator.ProfileKwargs { record_shapes = true }:build().step_num --> 0
+---@return accel.profiler.Profile
+function M.ProfileKwargs:build()
+  local profiler = require "accel.profiler"
+  return profiler.Profile {
+    activities = self.activities, on_trace_ready = self.on_trace_ready, record_shapes = self.record_shapes,
+    profile_memory = self.profile_memory, with_stack = self.with_stack, with_flops = self.with_flops,
+    with_modules = self.with_modules, schedule = self.schedule_option and profiler.schedule(self.schedule_option) or nil,
+  }
+end
 
 return M

@@ -26,6 +26,7 @@ local options = require "accel.util.options"
 local loader_position = require "accel.accelerator.loader_position"
 local to_default_device = require "accel.data.to_default_device"
 local raise = require "accel.util.raise"
+local spans = require "accel.profiler.spans"
 local stream = require "accel.data.stream"
 
 --- example: local set = accel.data.TensorDataset(accel.arange(3))
@@ -342,6 +343,7 @@ local function new_pass(self, skip)
       start()
       pass.watch = loop.watch(pass.step)
     end
+    local span = spans.running and spans.begin(spans.LOADER, "enumerate(DataLoader)")
     local batch, rows, row0, last, all_over
     if held then
       batch, rows, row0, last, all_over = h_batch, h_rows, h_row0, h_last, h_over
@@ -349,6 +351,7 @@ local function new_pass(self, skip)
       batch, rows, row0, last, all_over = step()
     end
     if batch == nil then
+      if span then spans.finish(span) end
       exhausted = true
       pass.finish(true)
       return nil
@@ -368,6 +371,7 @@ local function new_pass(self, skip)
     batch = device and move(self, batch) or to_default_device(batch)
     if rows then gradient_state:_describe(batch, rows) end
     accel.micro_batch(row0)
+    if span then spans.finish(span) end
     return batch
   end
 

@@ -10,6 +10,7 @@ local to_default_device = require "accel.data.to_default_device"
 local raise = require "accel.util.raise"
 local reader = require "accel.data.reader"
 local samplers = require "accel.data.samplers"
+local spans = require "accel.profiler.spans"
 local stream = require "accel.data.stream"
 local worker_spec = require "accel.data.worker_spec"
 
@@ -374,7 +375,9 @@ function DataLoader.__call(self, ...)
       if pass.done then return nil end
       raise "DataLoader: this pass is over: another one was begun, or the loader was set to another place"
     end
+    local span = spans.running and spans.begin(spans.LOADER, "enumerate(DataLoader)")
     local batch = next_of()
+    if span then spans.finish(span) end
     if batch == nil then
       pass.done = true
       finish()

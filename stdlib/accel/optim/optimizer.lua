@@ -16,6 +16,7 @@ local nearest = require "accel.util.nearest"
 local listed = require("accel.util.options").listed
 local ordered = require "accel.util.ordered"
 local raise = require "accel.util.raise"
+local spans = require "accel.profiler.spans"
 local state = require "accel.optim.state"
 local tensors = require "accel.util.tensors"
 
@@ -296,6 +297,7 @@ end }
 ---@param closure? fun(): any
 function Optimizer:step(closure)
   check.object(self, "o", "step")
+  local span = spans.running and spans.begin(spans.OPTIMIZER, spans.step_name(self))
   local result
   if closure then
     local _ <close> = accel.enable_grad()
@@ -324,6 +326,10 @@ function Optimizer:step(closure)
   end
   if sharding then sharding:after() end
   self._steps = (self._steps or 0) + 1
+  if spans.running then
+    spans.mark_optimizer(self)
+    spans.finish(span)
+  end
   accel.step()
   return result
 end

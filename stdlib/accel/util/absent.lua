@@ -51,8 +51,6 @@ local ROWS <const> = {
   { false, "accelerator:save_model(model, folder) writes tied tensors once", "clean_state_dict_for_safetensors" },
   { false, "accelerator:load_state(folder) loads the state of a run, accel.accelerator.load_checkpoint_in_model weights",
     "load_checkpoint" },
-  { "the profiler", "accel.clock() and accel.mem_stats() measure time and memory",
-    "profile profiler record_function ProfilerActivity" },
   { "fused backward and step", "call accelerator:backward(loss), then optimizer:step()", "lomo_backward Lomo AdaLomo" },
   { "tracking by other packages",
     'log_with = "tensorboard" writes event files, which most of them import; or give a tracker of your own, below '

@@ -1,0 +1,25 @@
+--- What to do with a trace once it is there (on_trace_ready), and names of activities.
+local accel = require "accel"
+local check = require "accel.util.check"
+local raise = require "accel.util.raise"
+
+local M = {}
+
+--- Names of what is recorded: torch's enumeration.
+M.ProfilerActivity = { CPU = "cpu", CUDA = "cuda", XPU = "xpu", MTIA = "mtia", HPU = "hpu" }
+
+--- An on_trace_ready that writes every trace to folder/worker.<ns>.pt.trace.json, where TensorBoard's profile plugin looks;
+--- worker is the name of the machine and the rank unless it is given.
+---@param folder string made where it is not there
+---@param worker? string
+---@return fun(prof: accel.profiler.Profile)
+function M.tensorboard_trace_handler(folder, worker)
+  if type(folder) ~= "string" then raise("tensorboard_trace_handler: the folder must be a string, got %s", check.shown(folder)) end
+  return function(prof)
+    assert(accel.makedirs(folder))
+    local name = worker or ("rank%d"):format(require "accel.profiler.ranks".rank())
+    prof:export_chrome_trace(("%s/%s.%d.pt.trace.json"):format(folder, name, os.time() * 1000000000 + prof:_times() % 1000000000))
+  end
+end
+
+return M
