@@ -34,7 +34,7 @@ typedef struct app_options {
   ac_host_options host;
   bool launches; /* this process starts ranks and runs no script itself */
   ac_launch_options launch;
-  const char *backend, *timeout, *resume; /* NULL: as the environment says */
+  const char *backend, *timeout, *resume, *profile; /* NULL: as the environment says */
   const char *launch_option;     /* the first option that means nothing without ranks; NULL: none */
   char **rank_argv;              /* the command line of a rank: ours without the options of the launcher */
   char **front_argv;             /* that of the prompt, for APP_REPL on several ranks */

@@ -49,7 +49,7 @@ static bool by_others(ac_host *h, ac_status st, ac_err *why) {
 
 /* Tells why the script failed; returns the exit code. A rank that another one stopped says so in one line; ranks that were
  * interrupted leave it to the first. */
-static int fail(ac_host *h, ac_status st, const ac_err *e, bool reports) {
+static int fail(ac_host *h, ac_status st, const char *text, const ac_err *e, bool reports) {
   ac_err why;
   const bool others = by_others(h, st, &why);
   const int signal_number = app_signals_job_over() ? 0 : app_signals_seen();
@@ -62,7 +62,7 @@ static int fail(ac_host *h, ac_status st, const ac_err *e, bool reports) {
     ac_host_close(h);
     app_signals_die(signal_number);
   }
-  fprintf(stderr, "accel-run: %s\n", !others ? ac_host_error_text(h) : st == AC_INTERRUPTED ? why.msg : e->msg);
+  fprintf(stderr, "accel-run: %s\n", !others ? (text != NULL ? text : ac_host_error_text(h)) : st == AC_INTERRUPTED ? why.msg : e->msg);
   return finish(h, APP_SCRIPT);
 }
 
@@ -78,14 +78,7 @@ static const char *command_code(const app_options *o) {
   }
 }
 
-static ac_status run(ac_host *h, const app_options *o, ac_err *e) {
-  const char *code = command_code(o);
-  char tool[96];
-  if (o->command == APP_TOOL) {
-    snprintf(tool, sizeof tool, "if not require('accel.cli.%s')(...) then os.exit(1) end", o->tool);
-    code = tool;
-  }
-  if (code != NULL) return ac_host_run_string(h, code, "accel-run", o->n_args, (const char *const *)o->args, e);
+static ac_status run_script(ac_host *h, const app_options *o, ac_err *e) {
   if (o->code != NULL) {
     /* one line of code should not have to begin with the module */
     ac_status st = ac_host_run_string(h, "accel = require 'accel'", "-e", 0, NULL, e);
@@ -93,6 +86,30 @@ static ac_status run(ac_host *h, const app_options *o, ac_err *e) {
     return ac_host_run_string(h, o->code, "-e", o->n_args, (const char *const *)o->args, e);
   }
   return ac_host_run_file(h, o->script, o->n_args, (const char *const *)o->args, e);
+}
+
+/* What was recorded until the script failed is written as well; the script's own failure is the one that counts. */
+static ac_status run_profiled(ac_host *h, const app_options *o, char **text, ac_err *e) {
+  static const char begin[] = "require('accel.profiler.whole').begin()", end[] = "require('accel.profiler.whole').finish()";
+  ac_err ignored;
+  AC_TRY(ac_host_run_string(h, begin, "accel-run", 0, NULL, e));
+  const ac_status st = run_script(h, o, e);
+  if (st == AC_OK) return ac_host_run_string(h, end, "accel-run", 0, NULL, e);
+  *text = strdup(ac_host_error_text(h));
+  (void)ac_host_run_string(h, end, "accel-run", 0, NULL, &ignored);
+  return st;
+}
+
+/* *text: the story of a failure where it is no longer the host's; malloc'ed. */
+static ac_status run(ac_host *h, const app_options *o, char **text, ac_err *e) {
+  const char *code = command_code(o);
+  char tool[96];
+  if (o->command == APP_TOOL) {
+    snprintf(tool, sizeof tool, "if not require('accel.cli.%s')(...) then os.exit(1) end", o->tool);
+    code = tool;
+  }
+  if (code != NULL) return ac_host_run_string(h, code, "accel-run", o->n_args, (const char *const *)o->args, e);
+  return ac_params_str(ac_ctx_params(ac_host_ctx(h)), "PROFILE")[0] != 0 ? run_profiled(h, o, text, e) : run_script(h, o, e);
 }
 
 /* The script is not there. A word that is a command of Accelerate's is told what to use instead; the table of these is Lua's. */
@@ -131,6 +148,7 @@ int main(int argc, char **argv) {
   if (o.backend != NULL) setenv("ACCEL_BACKEND", o.backend, 1);
   if (o.timeout != NULL) setenv("ACCEL_TIMEOUT", o.timeout, 1);
   if (o.resume != NULL) setenv("ACCEL_RESUME", o.resume, 1);
+  if (o.profile != NULL) setenv("ACCEL_PROFILE", o.profile, 1);
   if (o.launches) return finish(NULL, app_launch(&o));
   const bool reports = app_is_main_process();
   const pid_t launcher = app_is_rank() ? getppid() : 0;
@@ -145,6 +163,9 @@ int main(int argc, char **argv) {
   }
   app_rank_joined();
   app_signals_start(h, launcher, reports);
-  ac_status st = run(h, &o, &e);
-  return st == AC_OK ? finish(h, APP_OK) : fail(h, st, &e, reports);
+  char *text = NULL;
+  ac_status st = run(h, &o, &text, &e);
+  const int code = st == AC_OK ? finish(h, APP_OK) : fail(h, st, text, &e, reports);
+  free(text);
+  return code;
 }

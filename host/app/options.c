@@ -18,6 +18,7 @@ enum {
   OPT_DEVICE,
   OPT_CPU,
   OPT_RESUME,
+  OPT_PROFILE,
   OPT_NO_STRICT
 };
 
@@ -32,6 +33,8 @@ static const app_option options[] = {
     {"seed", 0, "N", OPT_SEED, "seed of the default random numbers [0, or ACCEL_SEED]"},
     {"resume", 0, "auto|DIR", OPT_RESUME,
      "go on from the newest checkpoint in the project_dir of the script's Accelerator, or from DIR"},
+    {"profile", 0, "FILE", OPT_PROFILE,
+     "trace the script, all ranks in one FILE for ui.perfetto.dev, and sum up its ops"},
     {"config_file", 0, "FILE", OPT_CONFIG,
      "launch as this configuration says (YAML, JSON or Lua); flags of launch may follow"},
     {"no_strict", 0, NULL, OPT_NO_STRICT, "let scripts read globals that were never assigned"},
@@ -239,6 +242,10 @@ static bool set(app_options *o, const app_option *opt, const char *value) {
     case OPT_RESUME:
       if (value[0] == 0) return app_usage("--resume: the name of the folder is empty%s%s", "", "");
       o->resume = value;
+      return true;
+    case OPT_PROFILE:
+      if (value[0] == 0) return app_usage("--profile: the name of the file is empty%s%s", "", "");
+      o->profile = value;
       return true;
     case OPT_THREADS:
       if (!app_parse_number(value, 1024, &v))
