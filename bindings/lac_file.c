@@ -12,6 +12,7 @@
 #include "core/op.h"
 #include "file/io.h"
 #include "file/pt.h"
+#include "file/safetensors.h"
 #include "pt.h"
 
 #define SAFETENSORS "accel.safetensors"
@@ -338,11 +339,14 @@ static int reader_verify(lua_State *L) {
   return 1;
 }
 
-/* {dtype = "f32", shape = {...}}, without reading the bytes */
+/* {dtype = "f32", shape = {...}, offset = of its first byte in the file}, without reading the bytes */
 static int reader_info(lua_State *L) {
   lac_state *S = lac_get(L);
-  const ac_safetensors_entry *t = entry_arg(L, S, check_reader(L, S));
-  lua_createtable(L, 0, 2);
+  const reader *r = check_reader(L, S);
+  const ac_safetensors_entry *t = entry_arg(L, S, r);
+  lua_createtable(L, 0, 3);
+  lua_pushinteger(L, (lua_Integer)(r->f->data_at + t->begin));
+  lua_setfield(L, -2, "offset");
   lua_pushstring(L, t->has_dtype ? ac_dtype_name(t->dtype) : t->dtype_name);
   lua_setfield(L, -2, "dtype");
   lua_createtable(L, t->ndim, 0);

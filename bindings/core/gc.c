@@ -74,6 +74,7 @@ bool lac_gc_oom(lua_State *L, lac_state *S) {
   /* twice: what finalizers of the first pass let go is freed by the second */
   lac_gc_full(L, S);
   lac_gc_full(L, S);
+  if (S->gc->reclaim != NULL) S->gc->reclaim(S);
   for (int i = 0; i < S->ctx->n_devices; i++) ac_pool_trim(S->ctx->device[i]);
   return true;
 }

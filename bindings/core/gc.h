@@ -12,6 +12,7 @@ typedef struct lac_gc {
   bool running;
   size_t charged, due; /* bytes handed to Lua since the last collection; so many that the next one comes */
   uint64_t n_full;
+  bool (*reclaim)(lac_state *S); /* gives up device memory that can be had again (offload); NULL: there is none */
 } lac_gc;
 
 void lac_gc_init(lua_State *L, lac_state *S);

@@ -27,6 +27,7 @@ struct lac_state {
   struct lac_interrupt *interrupt; /* interrupt.h */
   struct lac_ranks *ranks;         /* dist.h */
   struct lac_profiling *profiling; /* profile.h */
+  struct lac_offload *offload;     /* lac_offload.c; NULL before the first store */
   lac_closer *closer[LAC_CLOSERS]; /* see lac_at_close */
   int n_closers;
 };

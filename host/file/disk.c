@@ -63,7 +63,7 @@ static ac_status send(aci_disk *d, size_t n, ac_err *e) {
   if (d->ring == NULL || !d->direct) {
     AC_TRY(write_block(d, p, n, d->place, e));
   } else {
-    const int err = aci_uring_write(d->ring, d->fd, p, (uint32_t)n, d->place, (uint64_t)d->slot);
+    const int err = aci_uring_begin(d->ring, true, d->fd, p, (uint32_t)n, d->place, (uint64_t)d->slot);
     if (err != 0) return aci_io_error(e, d->path, "cannot hand a block to io_uring", err);
     d->block[d->slot].busy = true;
     d->block[d->slot].bytes = (uint32_t)n;

@@ -1,5 +1,5 @@
 /* The two rings that a program shares with the kernel: requests go in at the tail of one, results come out at the head of the other.
- * Called by disk.c alone. One thread uses a ring. */
+ * One thread uses a ring. */
 #include "file/uring.h"
 
 #if __has_include(<linux/io_uring.h>)
@@ -65,10 +65,10 @@ static int enter(const aci_uring *r, unsigned submit, unsigned wait) {
   return (int)syscall(SYS_io_uring_enter, r->fd, submit, wait, wait > 0 ? IORING_ENTER_GETEVENTS : 0u, NULL, (size_t)0);
 }
 
-int aci_uring_write(aci_uring *r, int fd, const void *p, uint32_t n, uint64_t offset, uint64_t tag) {
+int aci_uring_begin(aci_uring *r, bool write, int fd, void *p, uint32_t n, uint64_t offset, uint64_t tag) {
   const unsigned tail = atomic_load_explicit(r->sq_tail, memory_order_relaxed), i = tail & r->sq_mask;
   r->sqe[i] = (struct io_uring_sqe){
-      .opcode = IORING_OP_WRITE, .fd = fd, .addr = (uint64_t)(uintptr_t)p, .len = n, .off = offset, .user_data = tag};
+      .opcode = write ? IORING_OP_WRITE : IORING_OP_READ, .fd = fd, .addr = (uint64_t)(uintptr_t)p, .len = n, .off = offset, .user_data = tag};
   r->sq_array[i] = i;
   atomic_store_explicit(r->sq_tail, tail + 1, memory_order_release);
   for (;;) {
@@ -92,6 +92,6 @@ int aci_uring_wait(aci_uring *r, uint64_t *tag, int32_t *result) {
 #else
 aci_uring *aci_uring_new(void) { return NULL; }
 void aci_uring_free(aci_uring *r) { (void)r; }
-int aci_uring_write(aci_uring *r, int fd, const void *p, uint32_t n, uint64_t offset, uint64_t tag) { return 38; }
+int aci_uring_begin(aci_uring *r, bool write, int fd, void *p, uint32_t n, uint64_t offset, uint64_t tag) { return 38; }
 int aci_uring_wait(aci_uring *r, uint64_t *tag, int32_t *result) { return 38; }
 #endif

@@ -1,0 +1,179 @@
+/* On which tier bytes lie: tensors whose home is host memory or a file and that are in a device's memory only while they are used.
+ * Storages get their bytes through a provider (accel/tensor.h), so that ops, autograd and sharding do not learn of it. Called by
+ * bindings/lac_offload.c; policies are in stdlib/accel/offload.
+ *
+ *   store.c    aci_store: host memory with a limit of its own, or a file; where in it a storage has its home
+ *   transfer.c bytes between memory and a file: O_DIRECT, io_uring, short reads
+ *   queue.c    aci_io_queue: the one I/O thread, and transfers that wait for it
+ *   window.c   aci_window: what of all that is away is in the device's memory, and what comes next
+ *   tiered.c   the storages
+ *
+ * One lock, the queue's, guards windows, homes and transfers: what is long (copies, calls of the system) happens in the I/O thread,
+ * outside of it. */
+#ifndef ACI_OFFLOAD_OFFLOAD_H
+#define ACI_OFFLOAD_OFFLOAD_H
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "accel/tensor.h"
+#include "file/uring.h"
+
+enum { ACI_OFFLOAD_PAGE = 4096 };
+/* Less than this goes through the page cache: alignment costs more than it saves. */
+#define ACI_OFFLOAD_LARGE ((size_t)64 << 10)
+
+/* ---- store.c ---- */
+typedef enum aci_tier { ACI_TIER_HOST, ACI_TIER_FILE, ACI_TIERS } aci_tier;
+const char *aci_tier_name(aci_tier t); /* "host", "file" */
+
+typedef struct aci_hole { /* of a file */
+  uint64_t at, bytes;
+} aci_hole;
+
+typedef struct aci_store {
+  _Atomic int32_t ref;
+  aci_tier tier;
+  bool fixed;        /* a file that is only read: a checkpoint */
+  ac_device *memory; /* host: the CPU, with a pool of its own */
+  int fd;            /* file */
+  char *path;
+  bool direct;    /* the descriptor is past the page cache now */
+  bool no_direct; /* the file system does not take that */
+  uint64_t limit, end, used; /* file: most bytes (0: none), behind the last home, of all homes */
+  aci_hole *hole;
+  int n_holes, cap_holes;
+  pthread_mutex_t lock; /* of holes, end and used */
+  /* what the I/O thread did, under the queue's lock */
+  uint64_t bytes[2], calls[2], busy_ns; /* read, written */
+} aci_store;
+
+/* Memory of the CPU beside the device pools, at most `limit` bytes (0: no limit). */
+ac_status aci_store_host(size_t limit, aci_store **out, ac_err *e);
+/* A new file; what lay there is replaced. keep: it stays when the store goes, else it has no name from the start. IO where it cannot be made. */
+ac_status aci_store_create(const char *path, uint64_t limit, bool keep, aci_store **out, ac_err *e);
+/* A file that is there, only to be read. */
+ac_status aci_store_open(const char *path, aci_store **out, ac_err *e);
+void aci_store_retain(aci_store *s);
+void aci_store_release(aci_store *s); /* NULL is fine */
+uint64_t aci_store_used(aci_store *s); /* bytes of all homes */
+
+/* Where the bytes of a storage are when they are nowhere else. */
+typedef struct aci_home {
+  aci_store *store; /* retained */
+  ac_block *block;  /* host */
+  uint64_t at;      /* file; a multiple of the page where the store is not fixed, with room up to the next one */
+  size_t bytes;
+} aci_home;
+/* Contents are undefined (host) or zero (file). Room is reserved: OOM and IO come here, not when bytes are written. */
+ac_status aci_home_new(aci_store *s, size_t bytes, aci_home *out, ac_err *e);
+ac_status aci_home_at(aci_store *s, uint64_t at, size_t bytes, aci_home *out, ac_err *e); /* of a fixed one: `bytes` from at */
+void aci_home_free(aci_home *h);
+
+/* ---- transfer.c ---- */
+typedef struct aci_mover { /* of the I/O thread */
+  aci_uring *ring;
+  bool no_uring, no_direct;
+} aci_mover;
+void aci_mover_init(aci_mover *m); /* parameters DIRECT_IO and IO_URING */
+void aci_mover_fini(aci_mover *m);
+/* n bytes at p to or from a file at `at`. slack: the whole pages around [p, p + n) may be touched in memory, and when writing in the
+ * file, too. On failure memory that was to be read is undefined. */
+ac_status aci_mover_run(aci_mover *m, aci_store *s, bool write, void *p, size_t n, uint64_t at, bool slack, ac_err *e);
+
+/* ---- queue.c ---- */
+typedef struct aci_transfer {
+  struct aci_transfer *next;
+  aci_home *home;
+  void *p; /* the caller's until done */
+  size_t at, bytes; /* range of the home */
+  bool write, slack;
+  enum { ACI_NOT_SENT, ACI_SENT, ACI_RUNNING, ACI_DONE } state;
+  ac_status st;
+  ac_err err;
+} aci_transfer;
+
+typedef struct aci_io_queue {
+  _Atomic int32_t ref;
+  pthread_mutex_t lock;
+  pthread_cond_t wake, done;
+  pthread_t thread;
+  bool stop;
+  aci_transfer *first, **last;
+  aci_mover mover;
+  struct aci_window *windows; /* all of them, for aci_io_queue_reclaim */
+} aci_io_queue;
+ac_status aci_io_queue_new(aci_io_queue **out, ac_err *e);
+void aci_io_queue_retain(aci_io_queue *q);
+void aci_io_queue_release(aci_io_queue *q); /* never from the I/O thread */
+/* With the lock held. urgent: before all others that have not begun. */
+void aci_io_queue_send(aci_io_queue *q, aci_transfer *t, bool urgent);
+void aci_io_queue_hurry(aci_io_queue *q, aci_transfer *t); /* if it has not begun, it is next */
+void aci_io_queue_wait(aci_io_queue *q, aci_transfer *t);  /* until it is ACI_DONE or was never sent; the lock is let go meanwhile */
+bool aci_io_queue_cancel(aci_io_queue *q, aci_transfer *t); /* true: it had not begun, and is ACI_NOT_SENT again */
+
+/* ---- window.c ---- */
+typedef struct aci_window_stats {
+  uint64_t hits, misses, prefetched, evicted; /* uses that found bytes, that had to ask for them, asked for ahead, given up */
+  uint64_t wait_ns;                            /* that uses waited */
+  size_t resident_bytes, peak_bytes, budget_bytes;
+} aci_window_stats;
+
+typedef struct aci_tiered aci_tiered;
+typedef struct aci_window {
+  _Atomic int32_t ref;
+  aci_io_queue *queue; /* retained */
+  ac_device *device; /* retained */
+  struct aci_window *next; /* of the queue's */
+  size_t budget, ahead;
+  bool adapts; /* no budget was given: it follows what the pool has room for */
+  aci_tiered **all; /* by number; NULL: gone */
+  int n_all, cap_all;
+  int *trace, n_trace, cap_trace; /* uses of the last pass, by number */
+  int *start, *place; /* uses of each number in trace: place[start[i] .. start[i + 1]] */
+  int n_known;        /* numbers that start knows */
+  int *now, n_now, cap_now; /* of this one */
+  int pos;             /* in trace: the next use, if all goes as before; -1: not known */
+  ac_err failed;       /* a write that nobody waited for; code AC_OK: none */
+  aci_window_stats stats;
+} aci_window;
+/* Residency of storages on one device. budget: bytes that may be there beside those in use (0: as many as fit); ahead: bytes that are
+ * fetched before they are used (0: chosen). */
+ac_status aci_window_new(aci_io_queue *q, ac_device *d, size_t budget, size_t ahead, aci_window **out, ac_err *e);
+void aci_window_retain(aci_window *w);
+void aci_window_release(aci_window *w);
+/* A pass over the model begins: the order of uses since the last call is what is expected from now on, and its first are fetched. */
+void aci_window_pass(aci_window *w);
+/* Gives up all that is not in use; what was written goes home first. flush: only writes. */
+ac_status aci_window_empty(aci_window *w, bool flush, ac_err *e);
+void aci_window_stats_get(aci_window *w, aci_window_stats *out);
+/* The device ran out of memory: all windows give up what is not in use. True: something was freed. */
+bool aci_io_queue_reclaim(aci_io_queue *q, ac_device *d);
+
+/* With the lock held. */
+ac_status aci_window_add(aci_window *w, aci_tiered *t, ac_err *e);
+void aci_window_remove(aci_window *w, aci_tiered *t);
+ac_status aci_window_use(aci_window *w, aci_tiered *t, ac_err *e); /* resident and pinned afterwards */
+ac_status aci_window_out(aci_window *w, aci_tiered *t, ac_err *e); /* not resident afterwards, written home; STATE while it is in use */
+
+/* ---- tiered.c ---- */
+struct aci_tiered {
+  aci_window *window; /* retained */
+  aci_home home;
+  int number;
+  ac_block *block; /* in the device's memory; NULL: not there */
+  ac_block *stage; /* host memory on the way to a device that is not the CPU */
+  void *ptr, *io;  /* the bytes there, and where the I/O thread reads or writes them */
+  int pins;
+  bool dirty;
+  enum { ACI_OUT, ACI_COMING, ACI_IN, ACI_LEAVING } state;
+  aci_transfer transfer;
+};
+/* A storage of w's device with a home in s; or with `bytes` of a fixed file from `at`. */
+ac_status aci_tiered_new(aci_window *w, aci_store *s, size_t bytes, ac_storage **out, ac_err *e);
+ac_status aci_tiered_open(aci_window *w, aci_store *s, uint64_t at, size_t bytes, ac_storage **out, ac_err *e);
+aci_tiered *aci_tiered_of(const ac_storage *s); /* NULL: no storage of this kind */
+/* Begins to move bytes [at, at + n) between its home and p, memory of the host, which stay the caller's until aci_io_queue_wait. It is not
+ * resident meanwhile. t->home lives as long. */
+ac_status aci_tiered_move(aci_tiered *t, bool write, size_t at, size_t n, void *p, aci_transfer *x, ac_err *e);
+
+#endif

@@ -1,0 +1,130 @@
+/* The one I/O thread: transfers in the order in which they were sent, those that somebody waits for first. See offload.h. */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/base_impl.h"
+#include "offload/offload.h"
+#include "tensor/tensor_impl.h"
+
+static uint64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Without the lock. */
+static void carry_out(aci_io_queue *q, aci_transfer *t) {
+  aci_home *h = t->home;
+  t->st = AC_OK;
+  if (h->store->tier == ACI_TIER_FILE) {
+    t->st = aci_mover_run(&q->mover, h->store, t->write, t->p, t->bytes, h->at + t->at, t->slack, &t->err);
+  } else if (t->bytes > 0) {
+    char *there = (char *)ac_block_ptr(h->block) + t->at;
+    aci_copy_streamed(t->write ? there : t->p, t->write ? t->p : there, t->bytes);
+  }
+}
+
+static void *run(void *arg) {
+  aci_io_queue *q = arg;
+  pthread_mutex_lock(&q->lock);
+  for (;;) {
+    while (q->first == NULL && !q->stop) pthread_cond_wait(&q->wake, &q->lock);
+    aci_transfer *t = q->first;
+    if (t == NULL) break;
+    q->first = t->next;
+    if (q->first == NULL) q->last = &q->first;
+    t->next = NULL;
+    t->state = ACI_RUNNING;
+    pthread_mutex_unlock(&q->lock);
+    const uint64_t from = now_ns();
+    carry_out(q, t);
+    const uint64_t spent = now_ns() - from;
+    pthread_mutex_lock(&q->lock);
+    aci_store *s = t->home->store;
+    s->busy_ns += spent;
+    if (t->st == AC_OK) {
+      s->bytes[t->write] += t->bytes;
+      s->calls[t->write]++;
+    }
+    t->state = ACI_DONE;
+    pthread_cond_broadcast(&q->done);
+  }
+  pthread_mutex_unlock(&q->lock);
+  return NULL;
+}
+
+ac_status aci_io_queue_new(aci_io_queue **out, ac_err *e) {
+  aci_io_queue *q = calloc(1, sizeof *q);
+  *out = NULL;
+  if (q == NULL) return AC_FAIL(e, OOM, "no memory for a queue");
+  q->ref = 1;
+  q->last = &q->first;
+  pthread_mutex_init(&q->lock, NULL);
+  pthread_cond_init(&q->wake, NULL);
+  pthread_cond_init(&q->done, NULL);
+  aci_mover_init(&q->mover);
+  sigset_t all, was; /* signals are for the thread that runs the script */
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &was);
+  const int rc = pthread_create(&q->thread, NULL, run, q);
+  pthread_sigmask(SIG_SETMASK, &was, NULL);
+  if (rc != 0) {
+    free(q);
+    return AC_FAIL(e, OOM, "cannot start the I/O thread: %s", strerror(rc));
+  }
+  *out = q;
+  return AC_OK;
+}
+
+void aci_io_queue_retain(aci_io_queue *q) { atomic_fetch_add_explicit(&q->ref, 1, memory_order_relaxed); }
+
+void aci_io_queue_release(aci_io_queue *q) {
+  if (q == NULL || !aci_unref(&q->ref)) return;
+  pthread_mutex_lock(&q->lock);
+  q->stop = true;
+  pthread_cond_signal(&q->wake);
+  pthread_mutex_unlock(&q->lock);
+  pthread_join(q->thread, NULL);
+  aci_mover_fini(&q->mover);
+  pthread_cond_destroy(&q->wake);
+  pthread_cond_destroy(&q->done);
+  pthread_mutex_destroy(&q->lock);
+  free(q);
+}
+
+void aci_io_queue_send(aci_io_queue *q, aci_transfer *t, bool urgent) {
+  AC_ASSERT(t->state == ACI_NOT_SENT || t->state == ACI_DONE);
+  t->state = ACI_SENT;
+  if (urgent) {
+    t->next = q->first;
+    if (q->first == NULL) q->last = &t->next;
+    q->first = t;
+  } else {
+    t->next = NULL;
+    *q->last = t;
+    q->last = &t->next;
+  }
+  pthread_cond_signal(&q->wake);
+}
+
+bool aci_io_queue_cancel(aci_io_queue *q, aci_transfer *t) {
+  if (t->state != ACI_SENT) return t->state == ACI_NOT_SENT;
+  aci_transfer **at = &q->first;
+  while (*at != t) at = &(*at)->next;
+  *at = t->next;
+  if (t->next == NULL) q->last = at;
+  t->state = ACI_NOT_SENT;
+  return true;
+}
+
+void aci_io_queue_hurry(aci_io_queue *q, aci_transfer *t) {
+  if (t->state != ACI_SENT || q->first == t) return;
+  aci_io_queue_cancel(q, t);
+  aci_io_queue_send(q, t, true);
+}
+
+void aci_io_queue_wait(aci_io_queue *q, aci_transfer *t) {
+  while (t->state == ACI_SENT || t->state == ACI_RUNNING) pthread_cond_wait(&q->done, &q->lock);
+}

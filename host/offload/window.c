@@ -1,0 +1,379 @@
+/* What of the storages whose home is elsewhere is in a device's memory. Uses are recorded; those of the last pass are what is expected
+ * of this one: what comes next is fetched before it is asked for, and what is used last from now on goes first (Belady's rule,
+ * which for a model larger than the window keeps a part of it resident and streams the rest). See offload.h. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/base_impl.h"
+#include "offload/offload.h"
+#include "offload/window.h"
+#include "tensor/tensor_impl.h"
+
+enum { LEAST_AHEAD = 32 << 20 };
+
+static uint64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* ---- bytes come and go ---- */
+
+static bool on_cpu(const aci_window *w) { return w->device->kind == AC_DEV_CPU; }
+static bool is_paged(const aci_tiered *t) {
+  return t->home.store->tier == ACI_TIER_FILE && t->home.bytes >= ACI_OFFLOAD_LARGE;
+}
+
+/* Where in a block that has a page more than it needs the bytes begin, so that file and memory lie alike. */
+static void *placed(const aci_tiered *t, const ac_block *b) {
+  char *p = ac_block_ptr(b);
+  if (!is_paged(t)) return p;
+  return p + (-(uintptr_t)p & (ACI_OFFLOAD_PAGE - 1)) + t->home.at % ACI_OFFLOAD_PAGE;
+}
+
+/* A file of others may have bytes where no element can begin; then they are moved after reading. */
+static bool lies_well(const aci_tiered *t) { return t->home.at % 64 == 0; }
+
+static ac_status block_for(aci_window *w, const aci_tiered *t, ac_mem_class c, ac_block **out, ac_err *e) {
+  const size_t room = is_paged(t) ? t->home.bytes + 3 * ACI_OFFLOAD_PAGE : t->home.bytes;
+  return ac_block_alloc(w->device, room, c, NULL, out, e);
+}
+
+static void drop_blocks(aci_window *w, aci_tiered *t) {
+  if (t->block != NULL) w->stats.resident_bytes -= t->home.bytes;
+  ac_block_free(t->block);
+  ac_block_free(t->stage);
+  t->block = t->stage = NULL;
+  t->ptr = t->io = NULL;
+  t->state = ACI_OUT;
+}
+
+static ac_status make_blocks(aci_window *w, aci_tiered *t, ac_err *e) {
+  AC_TRY(block_for(w, t, AC_MEM_ACTIVATION, &t->block, e));
+  w->stats.resident_bytes += t->home.bytes;
+  if (w->stats.resident_bytes > w->stats.peak_bytes) w->stats.peak_bytes = w->stats.resident_bytes;
+  t->ptr = placed(t, t->block);
+  t->io = t->ptr;
+  if (on_cpu(w)) {
+    if (!lies_well(t)) t->ptr = ac_block_ptr(t->block);
+    return AC_OK;
+  }
+  t->ptr = ac_block_ptr(t->block);
+  const ac_status st = block_for(w, t, AC_MEM_PINNED, &t->stage, e);
+  if (st != AC_OK) drop_blocks(w, t);
+  else t->io = placed(t, t->stage);
+  return st;
+}
+
+static void send(aci_window *w, aci_tiered *t, bool write, bool urgent) {
+  t->transfer.home = &t->home;
+  t->transfer.p = t->io;
+  t->transfer.at = 0;
+  t->transfer.bytes = t->home.bytes;
+  t->transfer.write = write;
+  t->transfer.slack = is_paged(t);
+  t->state = write ? ACI_LEAVING : ACI_COMING;
+  aci_io_queue_send(w->queue, &t->transfer, urgent);
+}
+
+/* The bytes were read: to where kernels find them. */
+static ac_status arrive(aci_window *w, aci_tiered *t, ac_err *e) {
+  ac_status st = AC_OK;
+  if (t->stage != NULL) {
+    st = aci_device_upload(w->device, NULL, t->ptr, t->io, t->home.bytes, e);
+    ac_block_free(t->stage);
+    t->stage = NULL;
+    t->io = t->ptr;
+  } else if (t->io != t->ptr) {
+    memmove(t->ptr, t->io, t->home.bytes);
+    t->io = t->ptr;
+  }
+  if (st == AC_OK) t->state = ACI_IN;
+  return st;
+}
+
+/* Waits for what is under way with t and takes its outcome. A write that failed leaves the bytes here, still to be written. */
+static ac_status settle(aci_window *w, aci_tiered *t, ac_err *e) {
+  if (t->state != ACI_COMING && t->state != ACI_LEAVING) return AC_OK;
+  aci_io_queue_wait(w->queue, &t->transfer);
+  t->transfer.state = ACI_NOT_SENT;
+  ac_status st = t->transfer.st;
+  if (st != AC_OK && e != NULL) *e = t->transfer.err;
+  if (t->state == ACI_COMING) {
+    if (st == AC_OK) st = arrive(w, t, e);
+    if (st != AC_OK) drop_blocks(w, t);
+  } else {
+    ac_block_free(t->stage);
+    t->stage = NULL;
+    t->io = t->ptr;
+    t->state = ACI_IN;
+    if (st == AC_OK) t->dirty = false;
+  }
+  return st;
+}
+
+static bool finished(const aci_tiered *t) {
+  return (t->state == ACI_COMING || t->state == ACI_LEAVING) && t->transfer.state == ACI_DONE;
+}
+
+/* Starts to write t home. */
+static ac_status begin_write(aci_window *w, aci_tiered *t, ac_err *e) {
+  if (!on_cpu(w)) {
+    AC_TRY(block_for(w, t, AC_MEM_PINNED, &t->stage, e));
+    t->io = placed(t, t->stage);
+    AC_TRY(w->device->vt->copy(w->device, NULL, t->io, t->ptr, t->home.bytes, e));
+    AC_TRY(ac_device_sync(w->device, e));
+  } else {
+    t->io = t->ptr;
+  }
+  send(w, t, true, false);
+  return AC_OK;
+}
+
+static bool may_leave(const aci_tiered *t) { return !t->dirty || !t->home.store->fixed; }
+
+ac_status aci_window_out(aci_window *w, aci_tiered *t, ac_err *e) {
+  if (t->pins > 0) return AC_FAIL(e, STATE, "bytes of %zu are in use and cannot be moved", t->home.bytes);
+  if (t->state == ACI_COMING && aci_io_queue_cancel(w->queue, &t->transfer)) drop_blocks(w, t);
+  AC_TRY(settle(w, t, e));
+  if (t->state == ACI_OUT) return AC_OK;
+  if (!may_leave(t)) return AC_FAIL(e, STATE, "%s is only read, and what was written stays in memory", t->home.store->path);
+  if (t->dirty) {
+    AC_TRY(begin_write(w, t, e));
+    AC_TRY(settle(w, t, e));
+  }
+  drop_blocks(w, t);
+  w->stats.evicted++;
+  return AC_OK;
+}
+
+/* ---- who goes, who comes ---- */
+
+/* Gives up t, of which nothing is in use. wait: also what has to be written first. False: it is still there. */
+static bool evict(aci_window *w, aci_tiered *t, bool wait, ac_err *e, ac_status *st) {
+  if (t->dirty && t->state == ACI_IN) {
+    if ((*st = begin_write(w, t, e)) != AC_OK) return false;
+    if (!wait) return false;
+  }
+  if (t->state == ACI_LEAVING && !wait) return false; /* those that are through are settled already */
+  if ((*st = settle(w, t, e)) != AC_OK) return false;
+  drop_blocks(w, t);
+  w->stats.evicted++;
+  return true;
+}
+
+/* The storage, not in use, whose next use is farthest, at `least` uses from now or more; NULL: there is none. */
+static aci_tiered *farthest(aci_window *w, int least) {
+  aci_tiered *best = NULL;
+  int far = least - 1;
+  for (int i = 0; i < w->n_all; i++) {
+    aci_tiered *t = w->all[i];
+    if (t == NULL || t->pins > 0 || !may_leave(t) || (t->state != ACI_IN && t->state != ACI_LEAVING)) continue;
+    if (finished(t)) {
+      const ac_status st = settle(w, t, &w->failed);
+      if (st != AC_OK) continue;
+    }
+    const int d = aci_window_distance(w, i);
+    if (d > far || (d == far && best != NULL && best->dirty && !t->dirty)) {
+      best = t;
+      far = d;
+    }
+  }
+  return best;
+}
+
+/* Room for `bytes` within the budget by giving up what is used at `least` uses from now or later. False: there is none. */
+static bool room(aci_window *w, size_t bytes, int least, bool wait, ac_err *e, ac_status *st) {
+  *st = AC_OK;
+  while (w->budget > 0 && w->stats.resident_bytes + bytes > w->budget) {
+    aci_tiered *t = farthest(w, least);
+    if (t == NULL || (!evict(w, t, wait, e, st) && (*st != AC_OK || !wait))) return false;
+  }
+  return true;
+}
+
+/* Memory of the device for t; for a use that cannot wait all others go where the pool has no more. */
+static ac_status admit(aci_window *w, aci_tiered *t, bool must, int least, ac_err *e) {
+  ac_status st;
+  if (!room(w, t->home.bytes, least, must, e, &st) && (!must || st != AC_OK)) return st != AC_OK ? st : AC_OOM;
+  while ((st = make_blocks(w, t, e)) == AC_OOM) {
+    aci_tiered *other = farthest(w, least);
+    ac_err ignored;
+    if (other == NULL) return st;
+    if (!evict(w, other, must, must ? e : &ignored, &st)) return st != AC_OK ? st : AC_OOM;
+    ac_pool_trim(w->device);
+    if (w->adapts) w->budget = w->stats.resident_bytes + t->home.bytes;
+  }
+  return st;
+}
+
+/* Fetches what comes next, as far as there is room and `ahead` says. */
+static void look_ahead(aci_window *w) {
+  size_t bytes = 0;
+  const size_t most = w->ahead > 0 ? w->ahead : w->budget / 4 > LEAST_AHEAD ? w->budget / 4 : LEAST_AHEAD;
+  if (w->pos < 0) return;
+  for (int k = 0; k < w->n_trace && (k < 2 || bytes < most); k++) {
+    aci_tiered *t = w->all[w->trace[(w->pos + k) % w->n_trace]];
+    ac_err e;
+    if (t == NULL) continue;
+    bytes += t->home.bytes; /* also of what is there: looking farther would push out what stays from pass to pass */
+    if (t->state != ACI_OUT) continue;
+    if (admit(w, t, false, k + 1, &e) != AC_OK) return;
+    send(w, t, false, false);
+    w->stats.prefetched++;
+  }
+}
+
+ac_status aci_window_use(aci_window *w, aci_tiered *t, ac_err *e) {
+  aci_window_record(w, t->number);
+  if (w->failed.code != AC_OK) { /* told once; what could not be written is still here */
+    const ac_status st = w->failed.code;
+    if (e != NULL) *e = w->failed;
+    w->failed.code = AC_OK;
+    return st;
+  }
+  if (t->pins == 0 && t->state != ACI_IN) {
+    const uint64_t from = now_ns();
+    bool was_asked = t->state != ACI_OUT;
+    ac_status st = AC_OK;
+    if (t->state == ACI_COMING && t->transfer.state == ACI_SENT) aci_io_queue_hurry(w->queue, &t->transfer);
+    if (was_asked) st = settle(w, t, e);
+    if (st == AC_OK && t->state == ACI_OUT) {
+      AC_TRY(admit(w, t, true, 1, e));
+      send(w, t, false, true);
+      st = settle(w, t, e);
+    }
+    w->stats.wait_ns += now_ns() - from;
+    if (was_asked) w->stats.hits++;
+    else w->stats.misses++;
+    AC_TRY(st);
+  } else {
+    w->stats.hits++;
+  }
+  t->pins++;
+  look_ahead(w);
+  return AC_OK;
+}
+
+/* ---- the window as a whole ---- */
+
+ac_status aci_window_new(aci_io_queue *q, ac_device *d, size_t budget, size_t ahead, aci_window **out, ac_err *e) {
+  aci_window *w = calloc(1, sizeof *w);
+  *out = NULL;
+  if (w == NULL) return AC_FAIL(e, OOM, "no memory for a window");
+  w->ref = 1;
+  w->pos = -1;
+  w->budget = budget;
+  w->ahead = ahead;
+  w->adapts = budget == 0;
+  aci_io_queue_retain(q);
+  w->queue = q;
+  ac_device_retain(d);
+  w->device = d;
+  pthread_mutex_lock(&q->lock);
+  w->next = q->windows;
+  q->windows = w;
+  pthread_mutex_unlock(&q->lock);
+  *out = w;
+  return AC_OK;
+}
+
+void aci_window_retain(aci_window *w) { atomic_fetch_add_explicit(&w->ref, 1, memory_order_relaxed); }
+
+void aci_window_release(aci_window *w) {
+  if (w == NULL || !aci_unref(&w->ref)) return;
+  aci_io_queue *q = w->queue;
+  pthread_mutex_lock(&q->lock);
+  aci_window **at = &q->windows;
+  while (*at != w) at = &(*at)->next;
+  *at = w->next;
+  pthread_mutex_unlock(&q->lock);
+  ac_device_release(w->device);
+  free(w->all);
+  free(w->trace);
+  free(w->now);
+  free(w->start);
+  free(w->place);
+  free(w);
+  aci_io_queue_release(q);
+}
+
+ac_status aci_window_add(aci_window *w, aci_tiered *t, ac_err *e) {
+  int i = 0;
+  while (i < w->n_all && w->all[i] != NULL) i++;
+  if (i == w->cap_all) {
+    const int cap = w->cap_all == 0 ? 64 : 2 * w->cap_all;
+    aci_tiered **more = realloc(w->all, (size_t)cap * sizeof *more);
+    if (more == NULL) return AC_FAIL(e, OOM, "no memory for a window's table");
+    w->all = more;
+    w->cap_all = cap;
+  }
+  w->all[i] = t;
+  t->number = i;
+  if (i == w->n_all) w->n_all++;
+  return AC_OK;
+}
+
+void aci_window_remove(aci_window *w, aci_tiered *t) {
+  if (!aci_io_queue_cancel(w->queue, &t->transfer)) aci_io_queue_wait(w->queue, &t->transfer);
+  drop_blocks(w, t);
+  w->all[t->number] = NULL;
+}
+
+void aci_window_pass(aci_window *w) {
+  pthread_mutex_lock(&w->queue->lock);
+  aci_window_turn(w);
+  w->pos = w->n_trace > 0 ? 0 : -1;
+  look_ahead(w);
+  pthread_mutex_unlock(&w->queue->lock);
+}
+
+ac_status aci_window_empty(aci_window *w, bool flush, ac_err *e) {
+  ac_status st = AC_OK;
+  pthread_mutex_lock(&w->queue->lock);
+  for (int i = 0; i < w->n_all && st == AC_OK; i++) {
+    aci_tiered *t = w->all[i];
+    if (t == NULL || t->pins > 0 || !may_leave(t)) continue;
+    if (!flush) {
+      st = aci_window_out(w, t, e);
+    } else {
+      st = settle(w, t, e);
+      if (st == AC_OK && t->state == ACI_IN && t->dirty) st = begin_write(w, t, e);
+    }
+  }
+  for (int i = 0; flush && i < w->n_all; i++)
+    if (w->all[i] != NULL && w->all[i]->state == ACI_LEAVING && st == AC_OK) st = settle(w, w->all[i], e);
+  if (st == AC_OK && w->failed.code != AC_OK) {
+    st = w->failed.code;
+    if (e != NULL) *e = w->failed;
+  }
+  w->failed.code = AC_OK;
+  pthread_mutex_unlock(&w->queue->lock);
+  return st;
+}
+
+void aci_window_stats_get(aci_window *w, aci_window_stats *out) {
+  pthread_mutex_lock(&w->queue->lock);
+  *out = w->stats;
+  out->budget_bytes = w->budget;
+  pthread_mutex_unlock(&w->queue->lock);
+}
+
+bool aci_io_queue_reclaim(aci_io_queue *q, ac_device *d) {
+  bool freed = false;
+  pthread_mutex_lock(&q->lock);
+  for (aci_window *w = q->windows; w != NULL; w = w->next) {
+    if (!aci_same_device(w->device, d)) continue;
+    const size_t before = w->stats.resident_bytes;
+    for (int i = 0; i < w->n_all; i++) {
+      ac_err ignored; /* what cannot be written stays, and says so when it is used */
+      if (w->all[i] != NULL && w->all[i]->pins == 0 && may_leave(w->all[i])) (void)aci_window_out(w, w->all[i], &ignored);
+    }
+    if (w->stats.resident_bytes == before) continue;
+    freed = true;
+    if (w->adapts) w->budget = before / 4 * 3;
+  }
+  pthread_mutex_unlock(&q->lock);
+  return freed;
+}
