@@ -28,6 +28,16 @@
 ---@field set_seed fun(seed: integer, ...: any)
 ---@field skip_first_batches fun(loader: table, n: integer): table
 ---@field find_executable_batch_size fun(...: any): any
+---@field offload table where the bytes of tensors and models lie: host memory, files, devices
+---@field init_empty_weights fun(opts?: {include_buffers: boolean?}, fn?: function): any
+---@field init_on_device fun(device: string|integer, opts?: {include_buffers: boolean?}, fn?: function): any
+---@field cpu_offload fun(model: accel.nn.Module, opts?: table): accel.nn.Module
+---@field cpu_offload_with_hook fun(model: accel.nn.Module, opts?: table): accel.nn.Module, accel.accelerator.UserCpuOffloadHook
+---@field disk_offload fun(model: accel.nn.Module, offload_dir: string, opts?: table): accel.nn.Module
+---@field dispatch_model fun(model: accel.nn.Module, device_map: table<string, integer|string>, opts?: table): accel.nn.Module
+---@field load_checkpoint_and_dispatch fun(model: accel.nn.Module, checkpoint: string, opts?: table): accel.nn.Module
+---@field load_checkpoint_in_model fun(model: accel.nn.Module, checkpoint: string, opts?: table): table
+---@field infer_auto_device_map fun(model: accel.nn.Module, opts?: table): table<string, integer|string>
 ---@field get_logger fun(name: string, opts?: table): table
 ---@field GeneralTracker accel.accelerator.GeneralTracker the base class of trackers
 ---@field KwargsHandler accel.accelerator.KwargsHandler the base class of kwargs handlers

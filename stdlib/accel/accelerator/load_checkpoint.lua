@@ -8,7 +8,8 @@ local tensors = require "accel.util.tensors"
 local M = {}
 
 local WHO <const> = "load_checkpoint_in_model"
-local NOT_YET <const> = { "device_map", "offload_folder", "offload_state_dict", "offload_buffers", "offload_8bit_bnb" }
+
+local load
 
 --- Which tensors of the model come from where: name -> tensor, and what is wrong as lists for one message.
 local function match(model, entries, strict)
@@ -70,30 +71,64 @@ end
 ---  keep_in_fp32_modules string[]: parts of names whose tensors stay f32 whatever dtype says
 ---  full_state_dict boolean = true: accepted; files hold whole tensors
 ---  broadcast_from_rank0 boolean = false: the main process reads, the others get its values
----  device_map any: not in this build, as offload_folder, offload_state_dict, offload_buffers, offload_8bit_bnb
+---  device_map table<string, integer|string>: where tensors go, those on the meta device too; what is on disk stays on the meta
+---    device in the model, and dispatch_model finds it in offload_folder
+---  offload_folder string: gets what is on disk, or the place in a safetensors file where it is already
+---  offload_state_dict boolean: accepted; tensors go to their place one by one
+---  offload_buffers boolean = false: buffers of offloaded parts are offloaded, too
+---  offload_8bit_bnb boolean = false: true is an error; there are no weights of bitsandbytes
 ---@return {missing_keys: string[], unexpected_keys: string[]}
 function M.load_checkpoint_in_model(model, checkpoint, opts)
-  local Module, dist = require "accel.nn.module", require "accel.dist"
+  local Module = require "accel.nn.module"
   if not Module.is_module(model) then raise("%s: %s", WHO, Module.not_a_module(model)) end
   if type(checkpoint) ~= "string" or checkpoint == "" then
     raise("%s: checkpoint must be the path of a file or folder, got %s", WHO, check.shown(checkpoint))
   end
-  local declared = {
+  local o = options(WHO, opts, {
     strict = false, dtype = options.none, keep_in_fp32_modules = {}, full_state_dict = true, broadcast_from_rank0 = false,
-  }
-  for _, key in ipairs(NOT_YET) do declared[key] = options.none end
-  local o = options(WHO, opts, declared)
-  for _, key in ipairs(NOT_YET) do
-    if o[key] then raise("%s: %s is not there yet; the model is loaded where it lies", WHO, key) end
+    device_map = options.none, offload_folder = options.none, offload_state_dict = options.none, offload_buffers = false,
+    offload_8bit_bnb = false,
+  })
+  if o.offload_8bit_bnb then raise("%s: offload_8bit_bnb: there are no weights of bitsandbytes here", WHO) end
+  return (load(WHO, model, checkpoint, o))
+end
+
+--- Tells what the model and the files do not share.
+local function tell(who, checkpoint, missing, unexpected)
+  if #unexpected > 0 then
+    warn(("%s: %s holds what the model does not have: %s"):format(who, checkpoint, listed(unexpected)))
   end
+  if #missing > 0 then warn(("%s: %s lacks %s, which keeps its values"):format(who, checkpoint, listed(missing))) end
+  return { missing_keys = missing, unexpected_keys = unexpected }
+end
+
+--- For load_checkpoint_and_dispatch: loads straight to the tiers; these, and the index of what is on disk.
+---@param who string
+---@param model accel.nn.Module
+---@param checkpoint string
+---@param o table
+---@param window integer|string|nil
+function M._dispatching(who, model, checkpoint, o, window)
+  o.keep_in_fp32_modules = o.keep_in_fp32_modules or {}
+  local _, tiers, index = load(who, model, checkpoint, o, { window = window })
+  return tiers, index
+end
+
+--- Loads; what load_checkpoint_in_model returns, and with a device_map tiers and index.
+function load(who, model, checkpoint, o, direct)
+  local dist = require "accel.dist"
   local reads = not o.broadcast_from_rank0 or dist.get_rank() == 0
   local source <close>, message = require("accel.ckpt.weights").open(checkpoint)
-  if not source then raise("%s: %s", WHO, message) end
+  if not source then raise("%s: %s", who, message) end
   local wanted, missing, unexpected, wrong = match(model, source.entries, o.strict)
-  if #wrong > 0 then raise("%s: %s does not fit the model: %s", WHO, checkpoint, table.concat(wrong, "; ")) end
+  if #wrong > 0 then raise("%s: %s does not fit the model: %s", who, checkpoint, table.concat(wrong, "; ")) end
+  if o.device_map then
+    local tiers, index = require("accel.accelerator.load_dispatched").load(who, model, source, o, direct)
+    return tell(who, checkpoint, missing, unexpected), tiers, index
+  end
   if reads then
     local ok, why = source:verify()
-    if not ok then raise("%s: %s", WHO, why) end
+    if not ok then raise("%s: %s", who, why) end
   end
   if o.dtype then
     convert(model, o.dtype, o.keep_in_fp32_modules)
@@ -102,15 +137,11 @@ function M.load_checkpoint_in_model(model, checkpoint, opts)
   for _, w in ipairs(wanted) do
     if reads then
       local ok, why = source:read(w.name, w.t)
-      if not ok then raise("%s: %s", WHO, why) end
+      if not ok then raise("%s: %s", who, why) end
     end
     if o.broadcast_from_rank0 and dist.get_world_size() > 1 then dist.broadcast(w.t, 0) end
   end
-  if #unexpected > 0 then
-    warn(("%s: %s holds what the model does not have: %s"):format(WHO, checkpoint, listed(unexpected)))
-  end
-  if #missing > 0 then warn(("%s: %s lacks %s, which keeps its values"):format(WHO, checkpoint, listed(missing))) end
-  return { missing_keys = missing, unexpected_keys = unexpected }
+  return tell(who, checkpoint, missing, unexpected)
 end
 
 return M

@@ -5,6 +5,10 @@ local tensors = require "accel.util.tensors"
 
 local M = {}
 
+--- Where new parameters go; nil: they stay where their tensor is (accel.accelerator.init_on_device).
+---@type string?
+M.device = nil
+
 local marked = setmetatable({}, { __mode = "k" })
 
 --- Whether x was made by nn.Parameter.
@@ -16,6 +20,7 @@ function M.is(x) return marked[x] or false end
 local function make(_, t, requires_grad)
   if not tensors.is_tensor(t) then raise("nn.Parameter: expected a tensor, got %s", type(t)) end
   local p = t:detach()
+  if M.device and p.device ~= M.device then p = p:to(M.device) end
   if requires_grad ~= false then p:requires_grad_(true) end
   marked[p] = true
   return p

@@ -76,16 +76,9 @@ local ROWS <const> = {
   { false, 'accel.launch("module", args, { num_processes = 2 }) starts ranks from a script or a prompt',
     "PrepareForLaunch" },
   -- Accelerate: big models
-  { "a model on several devices or in part on disk",
-    "accel.models.from_pretrained(dir, { dtype =, device = }) reads tensor by tensor, so that memory holds the model once",
-    [[cpu_offload cpu_offload_with_hook disk_offload dispatch_model load_checkpoint_and_dispatch device_map
-      align_module_device has_offloaded_params offload_weight load_offloaded_weight load_offloaded_weights
-      offload_state_dict save_offload_index extract_submodules_state_dict OffloadedWeightsLoader PrefixedDataset
-      ModelHook SequentialHook AlignDevicesHook CpuOffload LayerwiseCastingHook add_hook_to_module
-      remove_hook_from_module attach_layerwise_casting_hooks set_module_tensor_to_device retie_parameters
-      check_tied_parameters_in_config id_tensor_storage]] },
-  { false, 'modules made inside `local _ <close> = accel.device "meta"` have shapes and no memory',
-    "init_empty_weights init_on_device" },
+  { false, "hooks are set by attach_align_device_hook and dispatch_model", "attach_align_device_hook_on_blocks" },
+  { false, "accel.accelerator.find_tied_parameters(model) tells which parameters are tied", "check_tied_parameters_in_config" },
+  { false, "accel.accelerator.OffloadedWeightsLoader reads an offload folder", "load_offloaded_weights" },
   { "quantisation of models", 'accel.models.from_pretrained(dir, { dtype = "bf16" }) halves the memory',
     "BnbQuantizationConfig load_and_quantize_model has_4bit_bnb_layers" },
   -- Accelerate: commands

@@ -10,8 +10,8 @@ local modules = { "accelerator", "nn", "optim", "data", "dist", "models", "metri
 -- what is read raises, at the script's line, with what to use
 says("accel.DummyOptim is not in accel yet (sharding by DeepSpeed's options); accel.Accelerator",
   function() return accel.DummyOptim {} end)
-says('there is no accel.init_empty_weights here; modules made inside `local _ <close> = accel.device "meta"`',
-  function() return accel.init_empty_weights() end)
+says('there is no accel.load_offloaded_weights here; accel.accelerator.OffloadedWeightsLoader reads an offload folder',
+  function() return accel.load_offloaded_weights() end)
 says("accel.accelerator.FSDPModule is not in accel yet (sharding of models by other means", function()
   return accel.accelerator.FSDPModule
 end)
