@@ -2,7 +2,7 @@
  * accel/shard are its only users.
  *
  *   boxes(shape, from, count) -> {{at =, count =, offsets = {...}, shape = {...}}, ...}   all from 0
- *   bind(t, flat, offset)             t lies in flat's memory from now on, from element offset (from 0)
+ *   bind(t, flat, offset)             t lies in flat's memory, as its dtype, from now on, from element offset (from 0)
  *   shares(group)                     whether the members map each other's memory
  *   shared(group, count, dtype, owner) -> flat tensor that all members map; owner: a group rank
  *   gathered(unit, count, dtype, device, gather) -> flat tensor without bytes; gather() is called where a backward needs it
@@ -53,10 +53,8 @@ static int bind(lua_State *L) {
   ac_err e;
   ac_tensor *t = lac_check_tensor(L, S, 1, "t"), *flat = lac_check_tensor(L, S, 2, "flat");
   const int64_t offset = lac_check_int(L, S, 3, "offset");
-  if (t->dtype != flat->dtype)
-    return lac_error(L, S, AC_DTYPE, "bind: %s into %s", ac_dtype_name((ac_dtype)t->dtype),
-                     ac_dtype_name((ac_dtype)flat->dtype));
-  return aci_tensor_bind(t, flat->storage, flat->offset + offset, &e) == AC_OK ? 0 : lac_raise(L, S, &e);
+  const ac_status st = aci_tensor_bind(t, flat->storage, (ac_dtype)flat->dtype, flat->offset + offset, &e);
+  return st == AC_OK ? 0 : lac_raise(L, S, &e);
 }
 
 static int shares(lua_State *L) {

@@ -224,6 +224,13 @@ enum { GRAD_DEPTH = 16 };
 
 ac_status ac_tensor_set_grad(ac_tensor *t, ac_tensor *g, ac_err *e) {
   char a[128], b[128];
+  if (g != NULL && t->grad_slot != NULL && g == t->grad_slot->view) { /* it is there */
+    ac_tensor_release(t->grad);
+    t->grad = NULL;
+    t->flags &= (uint8_t)~ACI_T_GRAD_DUE;
+    t->grad_slot->filled = true;
+    return AC_OK;
+  }
   if (g != NULL) {
     if (leads_to(g, t, GRAD_DEPTH)) return AC_FAIL(e, INVALID, "a tensor cannot be its own gradient");
     if (!aci_same_shape(t, g) || g->dtype != t->dtype || g->device != t->device)

@@ -36,8 +36,9 @@ bool aci_gathered_there(const ac_storage *s);   /* has it bytes? */
 bool aci_gathered_written(const ac_storage *s); /* did an op write to it since its bytes were set? */
 
 /* ---- bind.c ---- */
-/* t, a leaf or a plain tensor, from now on lies contiguously in s from element `offset`: same identity, shape, dtype. What was
- * taken from it before (views, saved tensors) keeps the old memory. INVALID where it does not fit. */
-ac_status aci_tensor_bind(ac_tensor *t, ac_storage *s, int64_t offset, ac_err *e);
+/* t, a leaf or a plain tensor, from now on lies contiguously in s from element `offset`, as dt: same identity and shape. What was
+ * taken from it before (views, saved tensors) keeps the old memory. A tensor of the meta device comes to that of s. INVALID where
+ * it does not fit, or lies on another device, or its gradient has another dtype. */
+ac_status aci_tensor_bind(ac_tensor *t, ac_storage *s, ac_dtype dt, int64_t offset, ac_err *e);
 
 #endif

@@ -146,9 +146,12 @@ function M.check(accelerator, c, skip)
   end
   local total = 0
   for _, entry in ipairs(plan.tensors) do total = total + tensors.bytes(entry.target) end
-  for _, entry in ipairs(total <= STAGED and plan.tensors or {}) do
-    entry.value = accel.unscoped(accel.empty, entry.target.shape, { dtype = entry.target.dtype, device = entry.target.device })
-    read_into(c, entry.object, entry.name, entry.value, entry.offsets)
+  for _, entry in ipairs(plan.tensors) do
+    if total <= STAGED or entry.dtype then -- dtype: what is stored has another one than the target
+      local target = entry.target
+      entry.value = accel.unscoped(accel.empty, target.shape, { dtype = entry.dtype or target.dtype, device = target.device })
+      read_into(c, entry.object, entry.name, entry.value, entry.offsets)
+    end
   end
   local known, devices = ckpt_content.parameters(accelerator), {}
   for p, k in next, known do devices[k.name] = p.device end

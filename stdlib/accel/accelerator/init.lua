@@ -40,6 +40,8 @@ local home = {
   set_module_tensor_to_device = "module_tensors", retie_parameters = "module_tensors", id_tensor_storage = "module_tensors",
   has_offloaded_params = "module_tensors", align_module_device = "module_tensors",
   should_reduce_batch_size = "memory", get_pretty_name = "memory", merge_dicts = "memory",
+  enable_fsdp_ram_efficient_loading = "accel.shard.efficient_loading",
+  disable_fsdp_ram_efficient_loading = "accel.shard.efficient_loading",
   TensorBoardTracker = "accel.track.tensorboard",
   register_tracker_class = "general_tracker", load_checkpoint_in_model = "load_checkpoint",
   prepare_data_loader = "standalone", wait_for_everyone = "standalone", extract_model_from_parallel = "standalone",

@@ -142,7 +142,7 @@ function M.prepare_model(self, model, opts)
   local device, learns, wrapped = target_device(self, o), false, rawget(model, "reducer") ~= nil
   for _, p in ipairs(model:parameters()) do
     learns = learns or p.requires_grad
-    if device and p.device ~= device then
+    if device and p.device ~= device and p.device ~= "meta" then -- of which there are no bytes; sharding receives them
       model:to(device)
       device = nil
     end
@@ -153,7 +153,8 @@ function M.prepare_model(self, model, opts)
   end
   local world = self.ddp_handler and self.ddp_handler.deterministic == "world"
   made = model
-  if learns and not wrapped and not o.evaluation_mode and (self.num_processes > 1 or world) then
+  local wraps = self.num_processes > 1 or world or sharding.alone(self)
+  if learns and not wrapped and not o.evaluation_mode and wraps then
     made = wrap(self, model)
   end
   return self._prepared:add(self._prepared.models, model, made)

@@ -31,14 +31,8 @@ local function refuse(who, field, advice) raise("%s: %s is not in accel yet; %s"
 local function check_fsdp(p)
   local who = "FullyShardedDataParallelPlugin"
   if p.cpu_offload then refuse(who, "cpu_offload", "parameters stay on the device") end
-  if type(p.ignored_modules) == "string" then
-    refuse(who, "ignored_modules as a regular expression", "give a list of modules")
-  end
-  if p.activation_checkpointing then
-    refuse(who, "activation_checkpointing", "let the blocks of the model call accel.checkpoint")
-  end
-  if type(p.auto_wrap_policy) == "function" then
-    refuse(who, "auto_wrap_policy as a function", 'say "TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP" or "NO_WRAP"')
+  if p.activation_checkpointing_offload then
+    refuse(who, "activation_checkpointing_offload", "activation_checkpointing computes them again")
   end
 end
 
@@ -67,7 +61,10 @@ function M.take(values, origins, o)
   if values.fsdp_plugin and values.deepspeed_plugin then
     raise "Accelerator: fsdp_plugin and deepspeed_plugin both shard the model; give one"
   end
-  if values.fsdp_plugin then check_fsdp(values.fsdp_plugin) end
+  if values.fsdp_plugin then
+    check_fsdp(values.fsdp_plugin)
+    require "accel.shard.efficient_loading".set(values.fsdp_plugin.cpu_ram_efficient_loading)
+  end
   if values.deepspeed_plugin then check_deepspeed(values.deepspeed_plugin) end
 end
 
@@ -89,16 +86,8 @@ function M.clipping(accelerator)
   return type(value) == "number" and value > 0 and value or nil
 end
 
-local function check_format(accelerator, policy)
-  local want = policy and policy.param_dtype
-  local have = ({ no = "f32", bf16 = "bf16", fp16 = "f16" })[accelerator.mixed_precision]
-  if want and want ~= have then
-    refuse("FullyShardedDataParallelPlugin", ("mixed_precision_policy of %s with mixed_precision = '%s'"):format(want,
-      accelerator.mixed_precision), "say the precision to the Accelerator: parameters stay in f32 and are cast where used")
-  end
-end
-
 local function wrap_policy(p, model)
+  if type(p.auto_wrap_policy) == "function" then return { kind = "lambda", fn = p.auto_wrap_policy } end
   if p.auto_wrap_policy == "TRANSFORMER_BASED_WRAP" then
     local classes = p.transformer_cls_names_to_wrap or model._no_split_modules
     if not classes or #classes == 0 then
@@ -129,6 +118,14 @@ local function blocks(model)
   return #found > 0 and { kind = "transformer", classes = found } or { kind = "none" }
 end
 
+--- Whether a plugin has an effect on one rank as well, where nothing is cut.
+---@param accelerator accel.Accelerator
+---@return boolean
+function M.alone(accelerator)
+  local p = accelerator.fsdp_plugin
+  return p ~= nil and (p.activation_checkpointing or p.mixed_precision_policy ~= nil)
+end
+
 --- The options of nn.parallel.FullyShardedDataParallel for a model; nil where the Accelerator does not shard.
 ---@param accelerator accel.Accelerator
 ---@param model accel.nn.Module
@@ -143,10 +140,10 @@ function M.options(accelerator, model)
     o.auto_wrap_policy = blocks(model)
     return o
   end
-  check_format(accelerator, fsdp.mixed_precision_policy)
-  o.fsdp_version, o.auto_wrap_policy, o.ignored_modules = fsdp.fsdp_version, wrap_policy(fsdp, model), fsdp.ignored_modules
-  if fsdp.fsdp_version == 2 then o.reshard_after_forward = fsdp.reshard_after_forward
-  else o.sharding_strategy = fsdp.sharding_strategy end
+  for key, value in next, require("accel.accelerator.sharding_fsdp").options(fsdp, model, wrap_policy(fsdp, model)) do
+    o[key] = value
+  end
+  o.device_id = accelerator.device
   return o
 end
 

@@ -125,7 +125,7 @@ function Pooler:init(c) self.dense = nn.Linear(c.hidden_size, c.hidden_size) end
 function Pooler:forward(x) return self.dense(x:select(2, 1)):tanh() end
 
 local Base = PreTrainedModel:define("BertPreTrainedModel", {
-  schema = schema, base_model_prefix = "bert",
+  schema = schema, _no_split_modules = { "BertLayer" }, base_model_prefix = "bert",
   ignored_keys = { "embeddings%.position_ids$", "embeddings%.token_type_ids$" }, optional_keys = { "pooler%.dense%." },
 })
 

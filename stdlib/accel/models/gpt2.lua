@@ -91,7 +91,7 @@ end
 
 --- What both classes share.
 local Base = PreTrainedModel:define("GPT2PreTrainedModel", {
-  schema = schema, base_model_prefix = "transformer",
+  schema = schema, _no_split_modules = { "GPT2Block" }, base_model_prefix = "transformer",
   ignored_keys = { "%.attn%.bias$", "%.attn%.masked_bias$" }, -- causal masks that old files hold
 })
 

@@ -76,7 +76,7 @@ end
 
 --- What the Llama classes share, and Mixtral's with them: the stack of decoder layers.
 local Base = PreTrainedModel:define("LlamaPreTrainedModel", {
-  schema = schema, base_model_prefix = "model", theta = THETA,
+  schema = schema, _no_split_modules = { "LlamaDecoderLayer" }, base_model_prefix = "model", theta = THETA,
   ignored_keys = { "%.rotary_emb%.inv_freq$" },
 })
 

@@ -242,9 +242,12 @@ return function(cls, dir, opts)
     return nil, ("%s does not fit %s: %s%s"):format(dir, cls.__name, table.concat(wrong, "; "), hint), "format"
   end
   local failed
+  local efficient = package.loaded["accel.shard.efficient_loading"]
+  local leaves = efficient and efficient.leaves() -- rank 0 sends the values
   model:_fill(function(t, at)
     if failed then return t end
     local g, target = wanted[t], tensors.is_floating(t.dtype) and dtype or t.dtype
+    if leaves then return accel.empty(t.shape, { dtype = target, device = "meta" }) end
     if not g then return model:_initial(t, at, target, o.device) end
     local new
     new, message, code = read(g)
@@ -260,7 +263,7 @@ return function(cls, dir, opts)
   if failed then return nil, message, code end
   local fresh = {}
   for _, names in ipairs { missing, mismatched } do table.move(names, 1, #names, #fresh + 1, fresh) end
-  if #fresh > 0 then
+  if #fresh > 0 and not leaves then
     warn(("%s.from_pretrained: %s has no %s: initial values, to be trained"):format(cls.__name, dir, listed(fresh)))
   end
   if model.cache_shape ~= PreTrainedModel.cache_shape then -- it generates text

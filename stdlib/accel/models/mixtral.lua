@@ -52,7 +52,8 @@ function Layer:forward(x, ctx, layer)
   return sum + y
 end
 
-local Base = llama.Base:define("MixtralPreTrainedModel", { schema = schema, theta = THETA })
+local Base = llama.Base:define("MixtralPreTrainedModel", { schema = schema,
+  _no_split_modules = { "MixtralDecoderLayer" }, theta = THETA })
 
 ---@class accel.models.MixtralOptions : accel.models.DecoderOptions
 ---@field output_router_logits? boolean

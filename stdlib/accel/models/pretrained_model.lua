@@ -27,6 +27,7 @@ local tensors = require "accel.util.tensors"
 ---@field base_model_prefix? string the field under which models with a head hold the base model
 ---@field is_base boolean this class is the base model
 ---@field tied_weights table<string, string> name -> name whose tensor it shares where config.tie_word_embeddings
+---@field _no_split_modules string[] classes of its blocks: the units of TRANSFORMER_BASED_WRAP
 ---@field ignored_keys string[] patterns of names in files that mean nothing any more
 ---@field generation_config? accel.models.GenerationConfig of the folder that the model came from
 ---@field optional_keys string[] patterns of names that a file may lack; they get initial values

@@ -125,7 +125,9 @@ function Encoder:forward(x)
   return x
 end
 
-local Base = PreTrainedModel:define("ResNetPreTrainedModel", { schema = schema, base_model_prefix = "resnet" })
+local Base = PreTrainedModel:define("ResNetPreTrainedModel", {
+  schema = schema, _no_split_modules = { "ResNetLayer" }, base_model_prefix = "resnet",
+})
 
 --- Kernels by He et al., normal over the outgoing connections; linear layers as nn.Linear.
 function Base:initialize(t, at)

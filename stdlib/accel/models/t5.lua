@@ -45,7 +45,7 @@ local schema = config.schema("t5", {
 end)
 
 local Base = PreTrainedModel:define("T5PreTrainedModel", {
-  schema = schema, ignored_keys = { "EncDecAttention%.relative_attention_bias%.weight$" },
+  schema = schema, _no_split_modules = { "T5Block" }, ignored_keys = { "EncDecAttention%.relative_attention_bias%.weight$" },
 })
 
 --- Older files hold the shared embedding under the stacks' names as well.

@@ -152,7 +152,7 @@ end
 function Pooler:forward(x) return self.act(self.dense(x:select(2, 1))) end
 
 local Base = PreTrainedModel:define("ViTPreTrainedModel", {
-  schema = schema, base_model_prefix = "vit", ignored_keys = { "embeddings%.mask_token$" },
+  schema = schema, _no_split_modules = { "ViTLayer" }, base_model_prefix = "vit", ignored_keys = { "embeddings%.mask_token$" },
   optional_keys = { "pooler%.dense%." },
 })
 

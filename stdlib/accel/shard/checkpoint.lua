@@ -90,7 +90,13 @@ local function flat_name(unit) return ("%s_flat_param.%d"):format(unit.name == "
 
 local add_state = {}
 
-function add_state.SHARDED_STATE_DICT(list, accelerator, _, named)
+--- A tensor that lies in no unit, in the dtype that it had before it was wrapped.
+local function plain(engine, t)
+  local was = engine.buffer_dtypes and engine.buffer_dtypes[t]
+  return was and t:to(was) or t:detach()
+end
+
+function add_state.SHARDED_STATE_DICT(list, accelerator, engine, named)
   for _, entry in ipairs(named) do
     local place = owners.of[entry.tensor]
     if place then
@@ -98,7 +104,7 @@ function add_state.SHARDED_STATE_DICT(list, accelerator, _, named)
       local from, count = unit:range(place.i)
       if from then add_range(list, accelerator, place, entry.name, unit:piece_of(unit.own, place.i), from, count) end
     else
-      list[#list + 1] = { name = entry.name, tensor = entry.tensor:detach(), owner = 0 }
+      list[#list + 1] = { name = entry.name, tensor = plain(engine, entry.tensor), owner = 0 }
     end
   end
 end
@@ -119,7 +125,7 @@ function add_state.LOCAL_STATE_DICT(list, accelerator, engine, named)
   end
   for _, entry in ipairs(named) do
     if not owners.of[entry.tensor] then
-      list[#list + 1] = { name = entry.name, tensor = entry.tensor:detach(), owner = 0 }
+      list[#list + 1] = { name = entry.name, tensor = plain(engine, entry.tensor), owner = 0 }
     end
   end
 end
@@ -201,8 +207,9 @@ function M.targets(accelerator, model, object, cut)
   for _, entry in ipairs((M.named(accelerator:unwrap_model(model)))) do
     local place = engine and owners.of[entry.tensor]
     if not place then
-      expected[entry.name] = like(entry.tensor)
-      targets[#targets + 1] = { name = entry.name, target = entry.tensor:detach() }
+      local was = engine and engine.buffer_dtypes and engine.buffer_dtypes[entry.tensor]
+      expected[entry.name] = like(entry.tensor, was)
+      targets[#targets + 1] = { name = entry.name, target = entry.tensor:detach(), dtype = was }
     elseif not cut then
       local unit = place.unit
       local from, count = unit:range(place.i)

@@ -47,11 +47,11 @@ local function clip_whole(engine, params, max_norm, p)
   local _ <close> = accel.no_grad()
   local whole, list = {}, {}
   for _, unit in ipairs(engine.order) do
-    local part = accel.zeros(unit.part, { dtype = unit.dtype })
+    local part = accel.zeros(unit.part, { dtype = unit.master })
     for i, piece in ipairs(unit.pieces) do
       if piece and piece.grad then unit:piece_of(part, i):copy_(piece.grad) end
     end
-    local all = accel.empty(unit.count, { dtype = unit.dtype })
+    local all = accel.empty(unit.count, { dtype = unit.master })
     dist.all_gather_into_tensor(all, part, { group = unit.group })
     whole[unit] = all
   end
@@ -64,7 +64,7 @@ local function clip_whole(engine, params, max_norm, p)
   end
   local norm = accel.clip_grad_norm_(list, max_norm, { norm_type = p })
   for unit, all in next, whole do
-    local part = all:narrow(1, unit.rank * unit.part + 1, unit.part)
+    local part = unit:part_of(all)
     for i, piece in ipairs(unit.pieces) do
       if piece and piece.grad then piece.grad:copy_(unit:piece_of(part, i)) end
     end

@@ -35,7 +35,9 @@ local Engine = class("accel.shard.Engine")
 ---@param model accel.nn.Module
 ---@param units table[] of accel.shard.policy
 ---@param o {who: string, group: any, replicas: any, cut: {parameters: boolean, gradients: boolean}, reshard: boolean,
---- share: boolean, world: boolean, sync: boolean, syncs: fun(): boolean} syncs: whether a backward that begins is to reduce
+--- share: boolean, world: boolean, sync: boolean, syncs: (fun(): boolean), backward_prefetch: string?, forward_prefetch: boolean?,
+--- dtypes: (fun(p: accel.Tensor): table)?, device: string?} syncs: whether a backward that begins is to reduce; dtypes: of a
+--- parameter {dtype =, master =, reduce =} (Unit:init); device: of what is on the meta device now
 function Engine:init(model, units, o)
   self.who, self.o, self.cut, self.reduced, self.sync, self.syncs = o.who, o, o.cut, false, true, o.syncs
   self.size = dist.get_world_size(o.group) * (o.replicas and dist.get_world_size(o.replicas) or 1)
@@ -67,17 +69,21 @@ function Engine:make_units(units)
   local weak = setmetatable({ self }, { __mode = "v" })
   for at, u in ipairs(units) do
     self.units_of[at] = {}
-    for _, list in ipairs(plan.kinds(u.params)) do
-      local names = {}
+    for _, list in ipairs(plan.kinds(u.params, self.o.device, self.o.dtypes)) do
+      local names, dtypes = {}, self.o.dtypes and self.o.dtypes(list[1]) or {}
       for k, i in ipairs(list.at) do names[k] = (u.name == "" and "" or u.name .. ".") .. u.names[i] end
       local unit
       unit = Unit(list, names, {
         name = u.name, group = self.o.group, kind = kind_of(self.o, list.device), sync = self.o.sync,
-        owner = #self.units % dist.get_world_size(self.o.group),
+        owner = #self.units % dist.get_world_size(self.o.group), dtype = dtypes.dtype, master = dtypes.master,
+        reduce = dtypes.reduce,
         gather = function() weak[1]:gather_in_backward(unit) end,
         note = function() weak[1].sequence = (weak[1].sequence * 31 + unit.at) & 0x3fffffff end,
       })
-      if self.o.replicas then dist.broadcast(unit.own, { group_src = 0, group = self.o.replicas }) end
+      if self.o.replicas then
+        dist.broadcast(unit.own, { group_src = 0, group = self.o.replicas })
+        unit:publish_and_wait()
+      end
       self.units[#self.units + 1], unit.at = unit, #self.units + 1
       self.shares = self.shares or unit.kind == "shared"
       table.insert(self.units_of[at], unit)
@@ -192,9 +198,8 @@ function Engine:launch(unit)
   local _ <close> = accel.no_grad()
   unit:open_grads()
   self:collect_unit(unit)
-  local sum = unit.grads
-  if self.counter then sum = self.counter:finish(unit.at, 0, unit.grads) end
-  local own = sum:narrow(1, unit.rank * unit.part + 1, unit.part)
+  local sum = self.counter and self.counter:finish(unit.at, 0, unit.grads) or unit:to_wire(unit.grads)
+  local own = unit:part_of(sum)
   unit.sum = own
   if unit.size > 1 then
     local op = (self.counter or self.o.replicas) and "sum" or "mean"
@@ -205,6 +210,7 @@ function Engine:launch(unit)
     unit.work = dist.all_reduce(own, { op = op, group = self.o.replicas, async_op = true })
   end
   unit:reshard()
+  if self.o.backward_prefetch == "BACKWARD_POST" and unit.follows then unit.follows:start_gather() end
   local before = self.waiting
   self.waiting = unit
   if before then self:settle(before) end
@@ -224,10 +230,10 @@ end
 --- Where gradients are cut, the own part moves out of the whole. Pieces get it at the end of the backward, when it is
 --- known who has gradients.
 function Engine:keep_part(unit)
-  if self.cut.gradients and not self.counter and self.size > 1 then
-    unit.sum = accel.unscoped(unit.sum.clone, unit.sum)
-    unit:close_grads()
-  end
+  local cuts, converts = self.cut.gradients and self.size > 1, unit.sum.dtype ~= unit.master
+  if converts then unit.sum = accel.unscoped(unit.sum.to, unit.sum, unit.master)
+  elseif cuts then unit.sum = accel.unscoped(unit.sum.clone, unit.sum) end
+  if cuts then unit:close_grads() end
 end
 
 --- The end of the outermost backward.
@@ -261,15 +267,13 @@ function Engine:finish()
   self.has = has
   local scale = self.counter and self:world_scale()
   for _, unit in ipairs(self.order) do
-    local sum = unit.sum
+    local sum, fresh = unit.sum, false
     unit.sum = nil
     if scale then
       sum:mul_(scale)
-      if sum.dtype ~= unit.dtype then
-        sum = unit.grads:narrow(1, unit.rank * unit.part + 1, unit.part):copy_(sum)
-      end
+      if sum.dtype ~= unit.master then sum, fresh = accel.unscoped(sum.to, sum, unit.master), true end
     end
-    unit:take(sum, unit.grads == nil or not self.counter, function(i) return has[self.number[unit.params[i]]] > 0 end)
+    unit:take(sum, fresh or not self.counter, function(i) return has[self.number[unit.params[i]]] > 0 end)
     for _, p in ipairs(unit.params) do p.grad = nil end
   end
   if self.counter then self.counter:reset() end
@@ -342,10 +346,11 @@ function Engine:after_step(all)
   if self.shares then dist.barrier { group = self.o.group } end
 end
 
---- Whether parameters are somewhere in parts only.
+--- Whether whole parameters as their owners keep them are somewhere in parts only.
 function Engine:gathers()
+  if self.buffer_dtypes then return true end
   for _, unit in ipairs(self.units) do
-    if unit.kind == "gathered" then return true end
+    if unit.kind == "gathered" or unit.rounds then return true end
   end
   return false
 end

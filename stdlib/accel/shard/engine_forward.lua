@@ -37,11 +37,26 @@ return function(Engine)
       self.active[at] = (self.active[at] or 0) + 1
       for _, unit in ipairs(self.units_of[at]) do unit:gather() end
     end
+    if self.o.forward_prefetch and not self.in_backward() then self:prefetch_forward(needs[1]) end
+  end
+
+  --- Begins to bring the unit that came next in the first forward. That order is learnt in the meantime.
+  function Engine:prefetch_forward(at)
+    local after = self.forward_after
+    if not after then
+      self.forward_after, self.forward_last = {}, at
+    elseif not self.forward_learnt then
+      after[self.forward_last] = after[self.forward_last] or at
+      self.forward_last = at
+    elseif after[at] and after[at] ~= at then
+      for _, unit in ipairs(self.units_of[after[at]]) do unit:start_gather() end
+    end
   end
 
   --- After a unit's forward. The root's is kept for the backward, which begins with it; without gradients nothing is.
   function Engine:leave(needs, root)
     for _, at in ipairs(needs) do self.active[at] = math.max(0, (self.active[at] or 0) - 1) end
+    if root then self.forward_learnt = self.forward_after ~= nil end
     if self.in_backward() then return end -- computed again: the backward needs it next
     if accel.is_grad_enabled() and (root or not self.o.reshard) then return end
     for _, at in ipairs(needs) do
@@ -52,7 +67,7 @@ return function(Engine)
   --- An op of a backward asks for a unit. The next one in the order of backwards begins to come.
   function Engine:gather_in_backward(unit)
     unit:gather()
-    if unit.follows then unit.follows:start_gather() end
+    if self.o.backward_prefetch == "BACKWARD_PRE" and unit.follows then unit.follows:start_gather() end
   end
 
   --- All units give back what is gathered.

@@ -90,14 +90,18 @@ end
 --- Parameters of a unit by what may lie in one flat tensor: dtype, device, and whether they learn. In the order in which
 --- each kind first comes.
 ---@param params accel.Tensor[]
+---@param device? string where those go that are on the meta device now [nowhere]
+---@param dtypes? fun(p: accel.Tensor): table dtypes of the unit (dtype, master, reduce) for a parameter
 ---@return table[] lists with fields dtype, device, learns
-function M.kinds(params)
+function M.kinds(params, device, dtypes)
   local lists, of = {}, {}
   for i, p in ipairs(params) do
-    local key = ("%s %s %s"):format(p.dtype, p.device, p.requires_grad)
+    local at = p.device == "meta" and device or tostring(p.device)
+    local d = dtypes and dtypes(p) or {}
+    local key = ("%s %s %s %s %s %s"):format(p.dtype, at, p.requires_grad, d.dtype, d.master, d.reduce)
     local list = of[key]
     if not list then
-      list = { dtype = p.dtype, device = tostring(p.device), learns = p.requires_grad, at = {} }
+      list = { dtype = p.dtype, device = at, learns = p.requires_grad, at = {} }
       of[key], lists[#lists + 1] = list, list
     end
     list[#list + 1], list.at[#list.at + 1] = p, i

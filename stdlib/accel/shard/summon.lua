@@ -4,54 +4,117 @@ local accel = require "accel"
 local core = require "accel.shard.core"
 local dist = require "accel.dist"
 local guard = require "accel.util.guard"
+local raise = require "accel.util.raise"
 
 local M = {}
 
---- Parameters that lie once for all ranks of a machine are written to in a copy of this rank's, of which each keeps its part.
-local function open_shared(unit)
-  unit.copy = accel.unscoped(unit.flat.clone, unit.flat)
-  for i, p in ipairs(unit.params) do core.bind(p, unit.copy, unit.offsets[i]) end
-end
-
-local function close_shared(unit)
-  dist.barrier { group = unit.group }
-  unit.own:copy_(unit.copy:narrow(1, unit.rank * unit.part + 1, unit.part))
-  for i, p in ipairs(unit.params) do core.bind(p, unit.flat, unit.offsets[i]) end
-  unit.copy = nil
-  dist.barrier { group = unit.group }
-end
-
-local function close(unit, writeback)
-  if unit.kind == "shared" then
-    if unit.copy then close_shared(unit) end
-  elseif unit.kind == "whole" then
-    if writeback and unit.size > 1 then dist.all_gather_into_tensor(unit.flat, unit.own, { group = unit.group }) end
+--- Opens a unit. Parameters that lie once for all ranks of a machine are written to in a copy of this rank's, and so are
+--- those that are rounded while they are computed with.
+local function open(unit, writes)
+  if unit.rounds or unit.kind == "shared" and writes and unit.size > 1 then
+    local whole = unit:gather_master()
+    unit.copy = (whole == unit.flat or whole == unit.own and not writes) and accel.unscoped(whole.clone, whole) or whole
+    unit:bind(unit.copy)
   else
-    if writeback and core.there(unit.flat) then
-      unit.own:copy_(unit.flat:narrow(1, unit.rank * unit.part + 1, unit.part))
-    end
-    core.set(unit.flat, nil)
+    unit:gather()
   end
 end
 
---- Every rank has all parameters until the block ends. writeback: what ranks write to them stays, of each rank what lies
---- in its part; else nothing may be written. A collective, at its begin and at its end.
+--- The whole tensor of rank `from` of the world comes to all.
+local function send(engine, unit, whole, from)
+  local group = unit.size > 1 and unit.group or engine.o.replicas
+  if not group and dist.get_world_size() == 1 then return end
+  for k, rank in ipairs(dist.get_process_group_ranks(group)) do
+    if rank == from then dist.broadcast(whole, { group_src = k - 1, group = group }) end
+  end
+end
+
+--- Closes it: of what ranks wrote each keeps what lies in its part, or all get what the rank `from` wrote.
+local function close(engine, unit, writes, from)
+  local whole = unit.copy or unit.flat
+  local there = unit.kind ~= "gathered" or unit.copy or core.there(unit.flat)
+  if writes and there then
+    if from then send(engine, unit, whole, from) end
+    if unit.kind == "shared" then dist.barrier { group = unit.group } end
+    local part = unit:part_of(whole)
+    if part:data_ptr() ~= unit.own:data_ptr() then unit.own:copy_(part) end
+  end
+  if unit.copy then
+    unit:bind(unit.flat)
+    if unit.copy ~= unit.own then unit.copy:release() end
+  end
+  unit.copy = nil
+  if unit.kind == "gathered" then core.set(unit.flat, nil) end
+  if writes then unit:publish_and_wait() end
+end
+
+--- Whole gradients, the means over ranks, as the parameters' own.
+local function open_grads(unit)
+  local part, any = accel.unscoped(accel.zeros, unit.part, { dtype = unit.master, device = unit.device }), {}
+  for i, piece in ipairs(unit.pieces) do
+    any[i] = piece and piece.grad ~= nil and 1 or 0
+    if any[i] == 1 then unit:piece_of(part, i):copy_(piece.grad) end
+  end
+  any = accel.tensor(any, { dtype = "i32", device = "cpu" })
+  dist.all_reduce(any, { op = "max", group = unit.group })
+  local whole = accel.unscoped(accel.empty, unit.count, { dtype = unit.master, device = unit.device })
+  dist.all_gather_into_tensor(whole, part, { group = unit.group })
+  for i, has in ipairs(any:tolist()) do
+    local p = unit.params[i]
+    if has > 0 then
+      p.grad = accel.unscoped(function() return whole:narrow(1, unit.offsets[i] + 1, unit.numels[i]):view(p.shape):to(p.dtype) end)
+    end
+  end
+end
+
+local function close_grads(unit, writes)
+  for i, p in ipairs(unit.params) do
+    local first, count = unit:range(i)
+    local piece = unit.pieces[i]
+    if writes and p.grad ~= nil and piece and piece.grad ~= nil then
+      piece.grad:copy_(p.grad:reshape(-1):narrow(1, first + 1, count))
+    end
+    p.grad = nil
+  end
+end
+
+---@class accel.shard.SummonOptions
+---@field writeback boolean what ranks write to them stays, of each rank what lies in its part; else nothing may be written
+---@field from integer? rank of the world whose values all get, instead
+---@field with_grads boolean? also gradients
+---@field rank0_only boolean? the other ranks keep their parts alone
+---@field units accel.shard.Unit[]? [all]
+
+--- Every rank has whole parameters until the block ends. A collective, at its begin and at its end.
 ---@param engine accel.shard.Engine
----@param writeback boolean
+---@param o accel.shard.SummonOptions
 ---@param fn? function
 ---@param ... any
-function M.summon(engine, writeback, fn, ...)
-  do
+function M.summon(engine, o, fn, ...)
+  local units = o.units or engine.units
+  local leaves = o.rank0_only and dist.get_rank(engine.o.group) > 0
+  local closed
+  local function end_block()
+    if closed then return end
+    closed = true
     local _ <close> = accel.no_grad()
-    for _, unit in ipairs(engine.units) do
-      unit:gather()
-      if unit.kind == "shared" and writeback and unit.size > 1 then open_shared(unit) end
+    for _, unit in ipairs(units) do
+      if o.with_grads and unit.learns then close_grads(unit, o.writeback) end
+      close(engine, unit, o.writeback, o.from)
     end
   end
-  return guard(function()
+  do
     local _ <close> = accel.no_grad()
-    for _, unit in ipairs(engine.units) do close(unit, writeback) end
-  end, fn, ...)
+    for _, unit in ipairs(units) do
+      if unit.copy then raise("the parameters of the unit '%s' are gathered by a block around this one", unit.name) end
+      open(unit, o.writeback)
+      if o.with_grads and unit.learns then open_grads(unit) end
+    end
+  end
+  if leaves then
+    end_block()
+  end
+  return guard(end_block, fn, ...)
 end
 
 --- Calls each(name, tensor) for the parameters and buffers of a state, in its order: a module's parameters, its buffers, its
@@ -82,15 +145,17 @@ function M.state(engine, model, keep)
   local _ <close> = accel.no_grad()
   local of = {}
   for _, unit in ipairs(engine.units) do
-    unit:gather()
-    for _, p in ipairs(keep and unit.params or {}) do
-      of[p] = unit.kind == "gathered" and accel.unscoped(p.clone, p:detach()) or p:detach()
+    local whole = unit:gather_master()
+    for i, p in ipairs(keep and unit.params or {}) do
+      local t = accel.unscoped(function() return whole:narrow(1, unit.offsets[i] + 1, unit.numels[i]):view(p.shape) end)
+      of[p] = unit.kind == "gathered" and not unit.rounds and accel.unscoped(t.clone, t) or t
     end
     unit:reshard()
   end
   if not keep then return nil end
   local out = require "accel.util.ordered"()
-  M.visit(model, function(name, t) out[name] = of[t] or t:detach() end)
+  local was = engine.buffer_dtypes or {}
+  M.visit(model, function(name, t) out[name] = of[t] or (was[t] and t:to(was[t]) or t):detach() end)
   return out
 end
 

@@ -7,13 +7,12 @@
 ---   gathered   it has bytes between gather and reshard only; the own part lies apart
 ---   whole      every rank has all of it; the own part is a view
 ---
---- Gradients of a backward are accumulated into `grads`, flat as the parameters, in memory that local ranks map. Once
---- they are reduced, the own part's mean is what the pieces have as ->grad: a *piece* is what the own part holds of a
---- parameter, a flat view that stands in for it in optimizers.
+--- Two dtypes: `dtype`, in which parameters are gathered and computed with, and `master`, in which the own part is kept. Where
+--- they differ the own part always lies apart, and publish rounds it into the flat tensor. Gradients: unit_grads.lua. A *piece*
+--- is what the own part holds of a parameter, a flat view that stands in for it in optimizers.
 local accel = require "accel"
 local class = require "accel.util.class"
 local core = require "accel.shard.core"
-local deferred = require "accel.optim.deferred"
 local dist = require "accel.dist"
 local flat = require "accel.dist.flat"
 local plan = require "accel.shard.plan"
@@ -26,6 +25,8 @@ local unscoped = accel.unscoped
 ---@field kind "shared"|"gathered"|"whole"
 ---@field params accel.Tensor[]
 ---@field names string[] from the root
+---@field dtype string of the parameters while they are gathered
+---@field master string of the own part
 ---@field flat accel.Tensor all parameters
 ---@field own accel.Tensor this rank's part
 ---@field pieces (accel.Tensor|false)[] by parameter; false where the own part has nothing of it
@@ -38,28 +39,30 @@ local function numels_of(params)
   return numels
 end
 
+local WIDTH <const> = { f64 = 8, f32 = 4, f16 = 2, bf16 = 2 }
+
 --- Collective over the group. Parameters become those of the group's first rank.
 ---@param list table of plan.kinds
 ---@param names string[] of the parameters in the list
----@param o {name: string, group: any, kind: string, owner: integer, sync: boolean, gather: function, note:
---- function} note: called with every gather
+---@param o {name: string, group: any, kind: string, owner: integer, sync: boolean, gather: function, note: function, dtype:
+--- string?, master: string?, reduce: string?} note: called with every gather; dtype, reduce: of parameters and of the
+--- reduction of their gradients where these are not what the parameters have now; master: of the own part then
 function Unit:init(list, names, o)
   self.name, self.names, self.kind, self.group = o.name, names, o.kind, o.group
   self.gather_fn, self.note = o.gather, o.note
-  self.params, self.learns, self.dtype, self.device = table.move(list, 1, #list, 1, {}), list.learns, list.dtype,
-    list.device
+  self.params, self.learns, self.device = table.move(list, 1, #list, 1, {}), list.learns, list.device
+  self.master, self.dtype = o.master or list.dtype, o.dtype or list.dtype
+  self.rounds = self.master ~= self.dtype
+  self:set_grad_dtypes(o.reduce)
   self.numels = numels_of(list)
   self.rank, self.size = dist.get_rank(o.group), dist.get_world_size(o.group)
-  local l = plan.unit(self.numels, self.size, list[1]:element_size())
+  local l = plan.unit(self.numels, self.size, math.min(WIDTH[self.dtype] or 4, WIDTH[self.master] or 4))
   self.offsets, self.count, self.part, self.used = l.offsets, l.count, l.part, l.used
   local _ <close> = accel.no_grad()
   self.flat = unscoped(function() return self:make(o) end)
   unscoped(self.fill, self, o.sync)
-  for i, p in ipairs(self.params) do
-    p.grad = nil
-    core.bind(p, self.flat, self.offsets[i])
-  end
-  if self.kind == "gathered" then core.set(self.flat, nil) end
+  for _, p in ipairs(self.params) do p.grad = nil end
+  self:bind(self.flat)
   self.pieces = {}
   for i in ipairs(self.params) do self.pieces[i] = self.learns and self:piece_of(self.own, i) or false end
 end
@@ -71,26 +74,50 @@ function Unit:make(o)
   return core.gathered(self.name, self.count, self.dtype, self.device, function() weak[1]:gather_fn() end)
 end
 
---- Puts the parameters' values into the flat tensor, and sets the own part.
-function Unit:fill(sync)
-  local whole = self.flat
-  if self.kind == "gathered" then
-    whole = accel.empty(self.count, { dtype = self.dtype, device = self.device })
-    core.set(self.flat, whole)
-  end
-  if self.kind ~= "shared" or self.rank == 0 then
-    whole:zero_()
-    for i, p in ipairs(self.params) do
-      whole:narrow(1, self.offsets[i] + 1, self.numels[i]):copy_(p:detach():reshape(-1))
+--- Parameters lie in this flat tensor from now on.
+---@param t accel.Tensor
+function Unit:bind(t)
+  for i, p in ipairs(self.params) do core.bind(p, t, self.offsets[i]) end
+end
+
+--- This rank's part of a flat tensor.
+---@param t accel.Tensor
+---@return accel.Tensor
+function Unit:part_of(t) return t:narrow(1, self.rank * self.part + 1, self.part) end
+
+--- Puts the values that parameters have now into a flat tensor; zeros for those without (of the meta device) and the gaps.
+local function put_values(self, t)
+  t:zero_()
+  for i, p in ipairs(self.params) do
+    if p.device ~= "meta" or t.device == "meta" then
+      local place <close> = t:narrow(1, self.offsets[i] + 1, self.numels[i])
+      place:copy_(p:detach():reshape(-1))
     end
   end
-  if self.kind == "shared" then
+end
+
+--- Sets the own part and what is gathered from the values of the group's first rank; without sync each part from the values of
+--- the rank that has it.
+function Unit:fill(sync)
+  local in_place = self.kind ~= "gathered" and not self.rounds
+  if self.kind == "shared" and in_place and sync then
+    if self.rank == 0 then put_values(self, self.flat) end
     dist.barrier { group = self.group }
-  elseif self.size > 1 and sync then
-    dist.broadcast(whole, { group_src = 0, group = self.group })
+    self.own = self:part_of(self.flat)
+    return
   end
-  local own = whole:narrow(1, self.rank * self.part + 1, self.part)
-  self.own = self.kind == "gathered" and own:clone() or own
+  local whole = self.kind == "whole" and in_place and self.flat
+    or accel.empty(self.count, { dtype = self.master, device = self.device })
+  put_values(self, whole)
+  if self.size > 1 and sync then dist.broadcast(whole, { group_src = 0, group = self.group }) end
+  local part = self:part_of(whole)
+  self.own = in_place and self:part_of(self.flat) or part:clone()
+  if whole ~= self.flat then
+    if in_place then self.own:copy_(part) end
+    part:release() -- at once: units are made one after the other
+    whole:release()
+  end
+  if not in_place or not sync then self:publish_and_wait() end
 end
 
 --- What of parameter i lies in a flat tensor as long as the own part; false for nothing.
@@ -115,9 +142,9 @@ function Unit:start_gather()
   self.note()
   local _ <close> = accel.no_grad()
   local whole = unscoped(accel.empty, self.count, { dtype = self.dtype, device = self.device })
+  local part = self.rounds and unscoped(self.own.to, self.own, self.dtype) or self.own
   self.coming = {
-    whole = whole,
-    work = dist.all_gather_into_tensor(whole, self.own, { group = self.group, async_op = true }),
+    whole = whole, part = part, work = dist.all_gather_into_tensor(whole, part, { group = self.group, async_op = true }),
   }
 end
 
@@ -129,6 +156,21 @@ function Unit:gather()
   self.coming = nil
   coming.work:wait()
   core.set(self.flat, coming.whole)
+  coming.whole:release()
+  if self.rounds then coming.part:release() end
+end
+
+--- All parameters as their owners keep them: the flat tensor, gathered, or where that is rounded a tensor of its own.
+---@return accel.Tensor
+function Unit:gather_master()
+  if not self.rounds then
+    self:gather()
+    return self.flat
+  end
+  if self.size == 1 then return self.own end
+  local whole = unscoped(accel.empty, self.count, { dtype = self.master, device = self.device })
+  dist.all_gather_into_tensor(whole, self.own, { group = self.group })
+  return whole
 end
 
 --- Gives the memory of the whole parameters back.
@@ -136,6 +178,7 @@ function Unit:reshard()
   if self.kind ~= "gathered" then return end
   if self.coming then
     self.coming.work:wait()
+    self.coming.whole:release()
     self.coming = nil
   end
   if not core.there(self.flat) then return end
@@ -147,114 +190,27 @@ function Unit:reshard()
   core.set(self.flat, nil)
 end
 
---- Gives ranks what owners wrote to their parts: after a step. Returns a work to wait for, or nil.
+--- Gives ranks what owners wrote to their parts: after a step. Returns a work to wait for, or nil. Where the memory is shared,
+--- a barrier is to follow.
 function Unit:publish()
+  if self.kind == "gathered" then return self:reshard() end
+  local part = self.own
+  if self.rounds then
+    part = self:part_of(self.flat)
+    part:copy_(self.own)
+  end
   if self.kind == "whole" and self.size > 1 then
-    return dist.all_gather_into_tensor(self.flat, self.own, { group = self.group, async_op = true })
-  end
-  self:reshard()
-end
-
--- Gradients --------------------------------------------------------------------------------------
-
---- Makes room for the gradients of a backward: parameters accumulate straight into it.
-function Unit:open_grads()
-  if self.grads then return self:move_reduced() end
-  local _ <close> = accel.no_grad()
-  self.grads = unscoped(flat, self.count, self.dtype, self.device)
-  self.views = {}
-  for i, p in ipairs(self.params) do
-    self.views[i] = unscoped(function()
-      return self.grads:narrow(1, self.offsets[i] + 1, self.numels[i]):view(p.shape)
-    end)
-    p:set_grad_slot_(self.views[i])
+    return dist.all_gather_into_tensor(self.flat, part, { group = self.group, async_op = true })
   end
 end
 
---- Reduced gradients that lie in `grads` make room for those of another backward.
-function Unit:move_reduced()
-  if self.reduced_in_place and self:has_reduced() then
-    local copy = unscoped(self.reduced.clone, self.reduced)
-    self:hand_out(copy, false)
-  end
-  self.reduced_in_place = false
+--- The same of one unit, whole.
+function Unit:publish_and_wait()
+  local work = self:publish()
+  if work then work:wait() end
+  if self.kind == "shared" then dist.barrier { group = self.group } end
 end
 
---- Whether a piece still has the gradient that was reduced before.
-function Unit:has_reduced()
-  if not self.reduced then return false end
-  for _, piece in ipairs(self.pieces) do
-    if piece and piece.grad ~= nil then return true end
-  end
-  return false
-end
-
---- Gives back the memory of gradients that were reduced.
-function Unit:close_grads()
-  for _, p in ipairs(self.params) do
-    p.grad = nil
-    p:set_grad_slot_(nil)
-  end
-  self.grads, self.views = nil, nil
-end
-
---- Parameter i's gradient into its place, zeros where there is none. Returns whether there was one.
-function Unit:collect(i)
-  local p, view = self.params[i], self.views[i]
-  local g = p.grad
-  if g == nil then
-    view:zero_()
-  elseif g ~= view then
-    view:copy_(g)
-  end
-  return g ~= nil
-end
-
---- The pieces' gradients become views of t, as long as the own part. all: also of pieces that have none.
-function Unit:hand_out(t, all)
-  self.reduced = t
-  for i, piece in ipairs(self.pieces) do
-    if piece and (all or piece.grad ~= nil) then piece.grad = self:piece_of(t, i) end
-  end
-end
-
---- The own part's mean gradient has come: it is added to what the pieces have, or becomes it.
----@param mean accel.Tensor as long as the own part
----@param in_place boolean it may stay where it lies
----@param used (fun(i: integer): boolean) whether any rank has a gradient for parameter i
-function Unit:take(mean, in_place, used)
-  local _ <close> = accel.no_grad()
-  if self:has_reduced() then
-    local pieces = {}
-    for _, piece in ipairs(self.pieces) do pieces[#pieces + 1] = piece or nil end
-    deferred.among(pieces)
-    for i, piece in ipairs(self.pieces) do
-      if piece and used(i) then
-        local new = self:piece_of(mean, i)
-        if piece.grad == nil then
-          piece.grad = unscoped(new.clone, new)
-        else
-          piece.grad:add_(new)
-        end
-      end
-    end
-    return
-  end
-  if not in_place then mean = unscoped(mean.clone, mean) end
-  self:hand_out(mean, true)
-  self.reduced_in_place = in_place
-  for i, piece in ipairs(self.pieces) do
-    if piece and not used(i) then piece.grad = nil end
-  end
-end
-
---- Drops all gradients.
-function Unit:drop_grads()
-  for i, p in ipairs(self.params) do
-    p.grad = nil
-    if self.pieces[i] then self.pieces[i].grad = nil end
-  end
-  self.reduced = nil
-end
+require "accel.shard.unit_grads"(Unit)
 
 return Unit

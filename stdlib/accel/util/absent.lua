@@ -16,8 +16,8 @@ local ROWS <const> = {
       .. "accel.nn.parallel.FullyShardedDataParallel shard models",
     [[FSDP FSDP2 FSDPModule fully_shard
       MixedPrecisionPolicy ShardingStrategy StateDictType ZeroRedundancyOptimizer save_fsdp_model load_fsdp_model
-      save_fsdp_optimizer load_fsdp_optimizer merge_fsdp_weights enable_fsdp_ram_efficient_loading
-      disable_fsdp_ram_efficient_loading ensure_weights_retied]] },
+      save_fsdp_optimizer load_fsdp_optimizer ensure_weights_retied]] },
+  { false, "accel-run merge-weights DIR OUT writes whole weights of a checkpoint", "merge_fsdp_weights" },
   { "sharding by DeepSpeed's options",
     "accel.Accelerator { deepspeed_plugin = accel.DeepSpeedPlugin { zero_stage = 2 } } shards models; optimizers and schedules are "
       .. "made in the script",

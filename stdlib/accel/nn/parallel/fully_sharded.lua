@@ -18,14 +18,18 @@
 ---   within a machine            "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"; machines hold the same
 ---   nothing                     "NO_SHARD"
 --- Where all ranks are on one machine, parameters lie there once whatever is cut, and gathering is a barrier.
+local accel = require "accel"
 local Engine = require "accel.shard.engine"
 local Module = require "accel.nn.module"
 local check = require "accel.util.check"
 local coalesce = require "accel.dist.coalesce"
 local dist = require "accel.dist"
 local guard = require "accel.util.guard"
+local materialize = require "accel.shard.materialize"
 local options = require "accel.util.options"
+local owners = require "accel.shard.owners"
 local policies = require "accel.shard.policy"
+local precision = require "accel.shard.precision"
 local raise = require "accel.util.raise"
 local summon = require "accel.shard.summon"
 local tensors = require "accel.util.tensors"
@@ -49,11 +53,28 @@ local declared = {
   process_group = options.none, sharding_strategy = options.none, zero_stage = options.none,
   reshard_after_forward = options.none, auto_wrap_policy = options.none, ignored_modules = options.none,
   ignored_parameters = options.none, sync_module_states = true, broadcast_buffers = true, deterministic = options.none,
-  fsdp_version = 1, share_memory = true,
-  -- taken as they are in PyTorch, and mean nothing here
-  backward_prefetch = options.none, forward_prefetch = false, limit_all_gathers = true, use_orig_params = true,
-  device_id = options.none,
+  fsdp_version = 1, share_memory = true, mixed_precision = options.none, master_weights = false,
+  backward_prefetch = "BACKWARD_PRE", forward_prefetch = false, param_init_fn = options.none, device_id = options.none,
+  limit_all_gathers = true, use_orig_params = true,
 }
+
+local PREFETCH <const> = { "BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH" }
+
+-- Options of PyTorch that have one value here: said once, where another one is asked for.
+local FIXED <const> = {
+  limit_all_gathers = { true, "one unit at most is gathered ahead of the one that computes" },
+  use_orig_params = { true, "parameters keep their names, shapes and identity" },
+}
+local said = {}
+
+local function say_fixed(o)
+  for name, fixed in accel.pairs(FIXED) do
+    if o[name] ~= fixed[1] and not said[name] and dist.get_rank() == 0 then
+      warn(("%s: %s = %s has no effect: %s"):format(WHO, name, tostring(o[name]), fixed[2]))
+      said[name] = true
+    end
+  end
+end
 
 local STRATEGIES <const> = { "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2" }
 
@@ -129,11 +150,25 @@ end
 ---  deterministic string: "world": bits that do not depend on the number of ranks, see DistributedDataParallel
 ---  share_memory boolean = true: parameters lie once for the ranks of one machine
 ---  fsdp_version integer = 1: whose wrap policy cuts the model
+---  mixed_precision table: { param_dtype =, reduce_dtype =, buffer_dtype =, output_dtype =, cast_forward_inputs = true }, dtypes of
+---    gathered parameters, of the reduction of gradients, of buffers (version 1), of results (version 2); parts that optimizers step
+---    on keep the dtype that parameters had
+---  master_weights boolean = false: of parameters of 16 bits these parts are in f32
+---  backward_prefetch string = "BACKWARD_PRE": the unit that the backward needs next comes while this one computes, or once this
+---    one's gradients are there ("BACKWARD_POST"), or when it is needed ("NO_PREFETCH")
+---  forward_prefetch boolean = false: the unit that came next in the first forward comes while this one computes
+---  param_init_fn fun(module): makes the tensors of a module that is on the meta device
+---  device_id string: where what is on the meta device goes, if rank 0 has values for it ("cpu")
+---  limit_all_gathers boolean = true: always so
+---  use_orig_params boolean = true: always so
 function FSDP:init(module, opts)
   if not Module.is_module(module) then raise("%s: %s", WHO, Module.not_a_module(module)) end
   if rawget(module, "reducer") then raise("%s: the module is wrapped already; wrap its .module", WHO) end
   local o = options(WHO, opts, declared)
   if o.deterministic ~= nil then check.word(WHO, "deterministic", o.deterministic, { "world" }) end
+  check.word(WHO, "backward_prefetch", o.backward_prefetch, PREFETCH)
+  say_fixed(o)
+  local dtypes = precision.check(WHO, o.mixed_precision, o.fsdp_version)
   local cut, reshard, hybrid, none = settings(o)
   if o.reshard_after_forward ~= nil then reshard = o.reshard_after_forward end
   local group, replicas = groups(o, hybrid, none)
@@ -145,17 +180,32 @@ function FSDP:init(module, opts)
   rawset(self, "require_backward_grad_sync", true)
   rawset(self, "require_forward_param_sync", true)
   rawset(self, "training", module.training)
+  if o.param_init_fn then materialize.init(module, o.param_init_fn) end
   local policy = o.auto_wrap_policy or { kind = "none" }
   local ignored = { modules = o.ignored_modules, params = o.ignored_parameters }
   local units = (o.fsdp_version == 2 and policies.per_parameter or policies.flat)(module, policy, ignored)
   verify(WHO, "sharded parameter", describe(units), "build and wrap the model alike on all of them")
-  local buffers = module:buffers()
-  if dist.get_world_size() > 1 and o.sync_module_states and #buffers > 0 then coalesce.broadcast(buffers, 0) end
+  local world = dist.get_world_size()
+  local device = materialize.device(WHO, module, { sync = o.sync_module_states, device = o.device_id })
   local weak = setmetatable({ self }, { __mode = "v" })
-  rawset(self, "reducer", Engine(module, units, {
-    who = WHO, group = group, replicas = replicas, cut = cut, reshard = reshard, share = o.share_memory, world = o.deterministic == "world",
+  local engine = Engine(module, units, {
+    who = WHO, group = group, replicas = replicas, cut = cut, reshard = reshard,
+    share = o.share_memory, world = o.deterministic == "world",
     sync = o.sync_module_states, syncs = function() return not weak[1] or weak[1].require_backward_grad_sync end,
-  }))
+    backward_prefetch = o.backward_prefetch, forward_prefetch = o.forward_prefetch, device = device,
+    dtypes = precision.dtypes(module, dtypes, o.master_weights),
+  })
+  rawset(self, "reducer", engine)
+  rawset(self, "dtypes", dtypes)
+  local rest = device and materialize.rest(module, device, owners.of) or {}
+  local buffers = table.move(module:buffers(), 1, #module:buffers(), #rest + 1, rest)
+  if world > 1 and o.sync_module_states and #buffers > 0 then coalesce.broadcast(buffers, 0) end
+  if dtypes and dtypes.buffer_dtype then engine.buffer_dtypes = precision.cast_buffers(module, dtypes.buffer_dtype) end
+  if dtypes and dtypes.each then
+    for _, u in ipairs(units) do
+      if u.module ~= module:_itself() then precision.add_hooks(u.module, dtypes) end
+    end
+  end
 end
 
 -- Forward ----------------------------------------------------------------------------------------
@@ -168,7 +218,8 @@ function FSDP:forward(...)
     local list = self.module:buffers()
     if #list > 0 then coalesce.broadcast(list, 0, self.options.process_group) end
   end
-  return self.module(...)
+  if not self.dtypes then return self.module(...) end
+  return precision.outputs(self.dtypes, self.module(precision.inputs(self.dtypes, ...)))
 end
 
 --- Gradients are only accumulated, whole and on each rank for itself, until the block ends: `local _ <close> =
@@ -206,31 +257,31 @@ end
 -- Whole parameters -------------------------------------------------------------------------------
 
 --- Every rank has all parameters until the block ends: `local _ <close> = model:summon_full_params()`, or
---- model:summon_full_params(opts, fn, ...). What a rank writes to its part of them stays, unless writeback = false.
---- On all ranks, at the begin and at the end.
----@param opts? {writeback: boolean?}
+--- model:summon_full_params(opts, fn, ...). On all ranks, at the begin and at the end. What a rank writes to its part of them stays,
+--- unless writeback = false; then with rank0_only = true the others keep their parts alone. with_grads = true: gradients as well, as
+--- means over the ranks. Parameters have the dtype in which they are kept, whatever mixed_precision computes in.
+---@param opts? {writeback: boolean?, rank0_only: boolean?, with_grads: boolean?}
 ---@param fn? function
 ---@param ... any
 function FSDP:summon_full_params(opts, fn, ...)
   if type(opts) == "function" then return self:summon_full_params(nil, opts, fn, ...) end
-  local o = options("summon_full_params", opts, { writeback = true })
-  return summon.summon(self.reducer, o.writeback, fn, ...)
+  local o = options("summon_full_params", opts, { writeback = true, rank0_only = false, with_grads = false })
+  if o.writeback and o.rank0_only then
+    raise "summon_full_params: with rank0_only only rank 0 has whole parameters, which then are not written back; set writeback = false"
+  end
+  return summon.summon(self.reducer, o, fn, ...)
 end
 
 --- The module's state with whole tensors, which are copies where parameters are cut. A collective then.
 ---@param prefix? string
 ---@return table<string, accel.Tensor>
 function FSDP:state_dict(prefix)
-  for _, unit in ipairs(self.reducer.units) do
-    if unit.kind == "gathered" then
-      local state = summon.state(self.reducer, self.module, true)
-      if prefix == nil or prefix == "" then return state end
-      local out = require "accel.util.ordered"()
-      for name, t in pairs(state) do out[prefix .. name] = t end
-      return out
-    end
-  end
-  return self.module:state_dict(prefix)
+  if not self.reducer:gathers() then return self.module:state_dict(prefix) end
+  local state = summon.state(self.reducer, self.module, true)
+  if prefix == nil or prefix == "" then return state end
+  local out = require "accel.util.ordered"()
+  for name, t in pairs(state) do out[prefix .. name] = t end
+  return out
 end
 
 --- Takes over a whole state. On all ranks, with the same values.

@@ -1,0 +1,135 @@
+--- Gradients of a flat unit: accumulated by a backward into `grads`, flat as the parameters, in memory that local ranks map.
+--- Once they are reduced, the own part's mean is what the pieces have as ->grad. Part of accel.shard.Unit, installed by unit.lua.
+---
+--- Three dtypes: `grad_dtype`, in which a backward adds up, the wider one of the parameters' and the reduction's; `wire`, in
+--- which ranks add up; and that of the own part (master), which the pieces' gradients have.
+local accel = require "accel"
+local deferred = require "accel.optim.deferred"
+local flat = require "accel.dist.flat"
+
+local unscoped = accel.unscoped
+
+local RANK <const> = { f64 = 3, f32 = 2, f16 = 1, bf16 = 1 }
+
+--- The dtype that holds the values of both.
+local function wider(a, b)
+  if a == b then return a end
+  local x, y = RANK[a] or 3, RANK[b] or 3
+  return x > y and a or y > x and b or "f32"
+end
+
+return function(Unit)
+  --- Sets the dtypes of gradients: that of the reduction is given, or the parameters'.
+  function Unit:set_grad_dtypes(reduce)
+    self.wire = reduce or self.dtype
+    self.grad_dtype = wider(self.dtype, self.wire)
+  end
+
+  --- The gradients of all parameters in the dtype in which ranks add up.
+  ---@param t accel.Tensor
+  ---@return accel.Tensor
+  function Unit:to_wire(t)
+    if t.dtype == self.wire then return t end
+    return unscoped(function() return flat(self.count, self.wire, self.device):copy_(t) end)
+  end
+
+  --- Makes room for the gradients of a backward: parameters accumulate straight into it.
+  function Unit:open_grads()
+    if self.grads then return self:move_reduced() end
+    local _ <close> = accel.no_grad()
+    self.grads = unscoped(flat, self.count, self.grad_dtype, self.device)
+    self.views = {}
+    for i, p in ipairs(self.params) do
+      self.views[i] = unscoped(function()
+        return self.grads:narrow(1, self.offsets[i] + 1, self.numels[i]):view(p.shape)
+      end)
+      p:set_grad_slot_(self.views[i])
+    end
+  end
+
+  --- Reduced gradients that lie in `grads` make room for those of another backward.
+  function Unit:move_reduced()
+    if self.reduced_in_place and self:has_reduced() then
+      local copy = unscoped(self.reduced.clone, self.reduced)
+      self:hand_out(copy, false)
+    end
+    self.reduced_in_place = false
+  end
+
+  --- Whether a piece still has the gradient that was reduced before.
+  function Unit:has_reduced()
+    if not self.reduced then return false end
+    for _, piece in ipairs(self.pieces) do
+      if piece and piece.grad ~= nil then return true end
+    end
+    return false
+  end
+
+  --- Gives back the memory of gradients that were reduced.
+  function Unit:close_grads()
+    for _, p in ipairs(self.params) do
+      p.grad = nil
+      p:set_grad_slot_(nil)
+    end
+    self.grads, self.views = nil, nil
+  end
+
+  --- Parameter i's gradient into its place, zeros where there is none. Returns whether there was one.
+  function Unit:collect(i)
+    local p, view = self.params[i], self.views[i]
+    local g = p.grad
+    if g == nil then
+      view:zero_()
+    elseif g ~= view then
+      view:copy_(g)
+    end
+    return g ~= nil
+  end
+
+  --- The pieces' gradients become views of t, as long as the own part. all: also of pieces that have none.
+  function Unit:hand_out(t, all)
+    self.reduced = t
+    for i, piece in ipairs(self.pieces) do
+      if piece and (all or piece.grad ~= nil) then piece.grad = self:piece_of(t, i) end
+    end
+  end
+
+  --- The own part's mean gradient has come: it is added to what the pieces have, or becomes it.
+  ---@param mean accel.Tensor as long as the own part
+  ---@param in_place boolean it may stay where it lies
+  ---@param used (fun(i: integer): boolean) whether any rank has a gradient for parameter i
+  function Unit:take(mean, in_place, used)
+    local _ <close> = accel.no_grad()
+    if self:has_reduced() then
+      local pieces = {}
+      for _, piece in ipairs(self.pieces) do pieces[#pieces + 1] = piece or nil end
+      deferred.among(pieces)
+      for i, piece in ipairs(self.pieces) do
+        if piece and used(i) then
+          local new = self:piece_of(mean, i)
+          if piece.grad == nil then
+            piece.grad = unscoped(new.clone, new)
+          else
+            piece.grad:add_(new)
+          end
+        end
+      end
+      return
+    end
+    if not in_place then mean = unscoped(mean.clone, mean) end
+    self:hand_out(mean, true)
+    self.reduced_in_place = in_place
+    for i, piece in ipairs(self.pieces) do
+      if piece and not used(i) then piece.grad = nil end
+    end
+  end
+
+  --- Drops all gradients.
+  function Unit:drop_grads()
+    for i, p in ipairs(self.params) do
+      p.grad = nil
+      if self.pieces[i] then self.pieces[i].grad = nil end
+    end
+    self.reduced = nil
+  end
+end
