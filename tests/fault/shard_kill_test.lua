@@ -2,5 +2,5 @@
 -- of them inside a save, then resume, until the run ends with the bits of one that nobody disturbed.
 -- tier: sampled
 -- 8 shots in a sample, 500 in a full run.   accel-run shard_kill_test.lua [shots]     seed: ACCEL_TEST_SEED
-arg.stage = "3"
+rawset(arg, "stage", "3")
 dofile((arg[0]:match "^.*/" or "") .. "ckpt_kill_test.lua")

@@ -122,9 +122,9 @@ local function begin(self, path, replace, asynchronous)
     end
     for name, bytes in accel.pairs(content.own) do save:add_bytes(name, bytes) end
     for _, object in ipairs(content.objects) do
-      local files = share.files(share.boxes(object.entries, part, parts))
-      for k, boxes in ipairs(files) do
-        save:add_tensors(ckpt_content.file(object.name, part, object.whole and 1 or parts, k, #files), boxes, object.metadata)
+      local lists, writers = share.files(share.boxes(object.entries, part, parts)), object.whole and 1 or parts
+      for k, boxes in ipairs(lists) do
+        save:add_tensors(ckpt_content.file(object.name, part, writers, k, #lists), boxes, object.metadata)
       end
     end
     local hooked = {}

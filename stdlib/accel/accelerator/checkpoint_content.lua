@@ -15,7 +15,6 @@ local gradients = require "accel.accelerator.checkpoint_gradients"
 local model_part = require "accel.ckpt.model"
 local optimizer_part = require "accel.ckpt.optimizer"
 local ordered = require "accel.util.ordered"
-local raise = require "accel.util.raise"
 local random = require "accel.accelerator.checkpoint_random"
 
 local M = {}
