@@ -1,6 +1,6 @@
 --- What stands beside a tokenizer.json in a model's folder: tokenizer_config.json and special_tokens_map.json. They name the
---- tokens for padding, beginnings and ends, and the longest text that the model takes. Templates for chats in them are not
---- looked at. Used by Tokenizer.from_pretrained and save_pretrained.
+--- tokens for padding, beginnings and ends, and the longest text that the model takes. Templates for chats in them are
+--- chat_template.lua's. Used by Tokenizer.from_pretrained and save_pretrained.
 local accel = require "accel"
 
 local M = {}

@@ -10,6 +10,7 @@ local accel = require "accel"
 local DecodeStream = require "accel.text.decode_stream"
 local Encoding = require "accel.text.encoding"
 local batch_encoding = require "accel.text.batch_encoding"
+local chat_template = require "accel.text.chat_template"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local core = require "accel.text.core"
@@ -25,6 +26,7 @@ local tensors = require "accel.util.tensors"
 ---@field padding_side "right"|"left"
 ---@field truncation_side "right"|"left"
 ---@field model_max_length integer? of the model's folder
+---@field chat_template? string|table<string, string> of apply_chat_template: a template, or several by name
 ---@field pad_token string? and bos_token, eos_token, unk_token, sep_token, cls_token, mask_token; each with its _id
 local Tokenizer = class("accel.text.Tokenizer")
 
@@ -99,7 +101,7 @@ function Tokenizer.from_pretrained(dir)
   local most = math.tointeger(config.model_max_length)
   if most and most < 2 ^ 31 then self.model_max_length = most end
   if type(config.model_input_names) == "table" then self.model_input_names = config.model_input_names end
-  self.config = config
+  self.config, self.chat_template = config, chat_template.find(dir, config)
   return self
 end
 
@@ -134,8 +136,8 @@ end
 ---@return string? code
 function Tokenizer:save(path) return accel.write_file(path, self:to_str()) end
 
---- Writes tokenizer.json, tokenizer_config.json and special_tokens_map.json into a folder, which is made. true; or nil,
---- message, code.
+--- Writes tokenizer.json, tokenizer_config.json, special_tokens_map.json and the chat template into a folder, which is made.
+--- true; or nil, message, code.
 ---@param dir string
 ---@return boolean?
 ---@return string? message
@@ -151,6 +153,7 @@ function Tokenizer:save_pretrained(dir)
   config.tokenizer_class = config.tokenizer_class or "PreTrainedTokenizerFast"
   local ok, message, code = accel.makedirs(dir)
   if ok then ok, message, code = self:save(dir .. "/tokenizer.json") end
+  if ok then ok, message, code = chat_template.save(dir, config, self.chat_template) end
   for name, value in accel.pairs { ["tokenizer_config.json"] = config, ["special_tokens_map.json"] = map } do
     if ok then ok, message, code = accel.write_file(dir .. "/" .. name, accel.json.encode(value, { pretty = true }) .. "\n") end
   end
@@ -338,6 +341,22 @@ end
 ---@param opts? table
 ---@return integer[]|accel.Tensor
 function Tokenizer:ids(text, opts) return self(text, opts).input_ids end
+
+--- The text of a chat in the words of the model, by the template of its folder (accel.text.Template): ids for model:generate, or
+--- with tokenize = false the text itself.
+---
+---   local ids = tok:apply_chat_template({ { role = "user", content = "Hello!" } }, { add_generation_prompt = true })
+---
+---@param messages {role: string, content: any}[]
+---@param opts? table
+---  add_generation_prompt boolean = false: ends with what begins an answer
+---  continue_final_message boolean = false: the last message stays open
+---  tokenize boolean = true, return_tensors boolean = false: ids as an i64 tensor [1, T]
+---  tools, documents list: what the template knows of them (keys of plain tables come sorted; accel.util.ordered keeps them)
+---  chat_template string: another template, or the name of one of several
+---  variables table: further names
+---@return integer[]|string|accel.Tensor
+function Tokenizer:apply_chat_template(messages, opts) return chat_template.apply(self, messages, opts) end
 
 -- ---- decoding ----
 

@@ -1,0 +1,135 @@
+--- text.Template: templates of chats in Jinja's language, as model folders hold them; a subset that reaches nothing outside and
+--- whose size, depth, steps and output are bounded (text/jinja/limits.lua). Statements, filters, tests and methods are those of
+--- text/jinja; whitespace is handled as Transformers does (trim_blocks, lstrip_blocks).
+---
+---   local t = accel.text.Template "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}{% endfor %}"
+---   local s = t:render { messages = { { role = "user", content = "hi" } } }
+local class = require "accel.util.class"
+local limits = require "accel.text.jinja.limits"
+local parser = require "accel.text.jinja.parser"
+local raise = require "accel.util.raise"
+local render = require "accel.text.jinja.render"
+local values = require "accel.text.jinja.values"
+
+local problem, kind = limits.problem, values.kind
+
+--- example: accel.text.Template("{{ x | upper }}{% if n > 1 %}s{% endif %}"):render { x = "cat", n = 2 } --> "CATs"
+---@class accel.text.Template
+---@field source string
+local Template = class("accel.text.Template")
+
+--- Runs fn; an error of the template becomes nil and one line that names it and its line.
+local function guarded(name, fn, ...)
+  local ok, result = pcall(fn, ...)
+  if ok then return result end
+  if type(result) == "table" and result.template_error then
+    return nil, ("%s%s: %s"):format(name, result.line and (", line %d"):format(result.line) or "", result.message)
+  end
+  if type(result) == "string" and result:find "stack overflow" then return nil, name .. ": nested too deep" end
+  error(result, 0)
+end
+
+--- The template of a text; nil and what is wrong, with its line. `name` stands in messages.
+---@param source string
+---@param name? string
+---@return accel.text.Template?
+---@return string? message
+function Template.parse(source, name)
+  if type(source) ~= "string" then raise("Template: expected a string, got %s", type(source)) end
+  name = name or "template"
+  local tree, message = guarded(name, parser.parse, source)
+  if not tree then return nil, message end
+  local self = setmetatable(Template.alloc(), Template)
+  self.source, self.name, self.tree = source, name, tree
+  return self
+end
+
+--- Like parse; what is wrong raises.
+---@param source string
+---@param name? string
+function Template:init(source, name)
+  local made, message = Template.parse(source, name)
+  if not made then raise("%s", message) end
+  self.source, self.name, self.tree = made.source, made.name, made.tree
+end
+
+local globals = {}
+
+globals.range = values.fn("range", function(env, args, _, line)
+  local list = {}
+  for i, v in ipairs(args) do
+    if math.type(v) ~= "integer" then problem(line, "range needs integers, got %s", values.type_name(v)) end
+    list[i] = v
+  end
+  if #list == 0 or #list > 3 then problem(line, "range takes one to three integers, got %d", #list) end
+  local from, to, step = list[1], list[2], list[3] or 1
+  if to == nil then from, to = 0, from end
+  if step == 0 then problem(line, "range: the step must not be zero") end
+  local n = math.max(0, step > 0 and math.ceil((to - from) / step) or math.ceil((from - to) / -step))
+  if n > limits.RANGE then problem(line, "range of more than %d numbers", limits.RANGE) end
+  env.budget:items(n, line)
+  local out = {}
+  for i = 1, math.tointeger(n) do out[i] = from + (i - 1) * step end
+  return values.list(out)
+end)
+
+local function filled(target)
+  return function(env, args, named, line)
+    local out = target()
+    if args[1] ~= nil then
+      if kind(args[1]) ~= "dict" then problem(line, "expected a dictionary, got %s", values.type_name(args[1])) end
+      for _, key in ipairs(args[1].keys) do values.set(out, key, args[1].map[key]) end
+    end
+    local names = {}
+    for name in next, named do names[#names + 1] = name end
+    table.sort(names)
+    env.budget:work(#names)
+    for _, name in ipairs(names) do values.set(out, name, named[name]) end
+    return out
+  end
+end
+
+globals.dict = values.fn("dict", filled(values.dict))
+globals.namespace = values.fn("namespace", filled(function()
+  local space = values.dict()
+  space.kind = "namespace"
+  return space
+end))
+globals.raise_exception = values.fn("raise_exception", function(env, args, _, line)
+  problem(line, "%s", values.text(args[1] == nil and values.NONE or args[1], env.budget))
+end)
+globals.strftime_now = values.fn("strftime_now", function(_, args, _, line)
+  local format = args[1]
+  if type(format) ~= "string" or #format > 200 then problem(line, "strftime_now needs a short string") end
+  if format:gsub("%%%%", ""):find "%%[^aAbBdHIjmMpSUwWxXyYcDeFnRtTuZ]" then
+    problem(line, "strftime_now: unknown conversion in %s", limits.quoted(format))
+  end
+  return os.date(format)
+end)
+
+--- The text with these names; a failure is nil and one line.
+---@param names? table<string, any>
+---@return string?
+---@return string? message
+function Template:try_render(names)
+  return guarded(self.name, function()
+    local all = {}
+    for name, fn in next, globals do all[name] = fn end
+    for name, value in next, names or {} do
+      if type(name) ~= "string" then problem(nil, "names are strings, got a %s", type(name)) end
+      all[name] = values.import(value)
+    end
+    return render.render(self.tree, all)
+  end)
+end
+
+--- The text of the template with these names. What it raises (raise_exception) and what is wrong in it is an error with the line.
+---@param names? table<string, any> strings, numbers, booleans, tables, functions
+---@return string
+function Template:render(names)
+  local text, message = self:try_render(names)
+  if not text then raise("%s", message) end
+  return text
+end
+
+return Template

@@ -1,0 +1,87 @@
+-- Templates: what they may cost, what they cannot reach, messages with lines, values from Lua. (Results are compared with those of
+-- jinja2 by tests/reference/chat_templates.lua.)
+local accel = require "accel"
+local Template, ordered = accel.text.Template, accel.util.ordered
+
+local function fails(pattern, source, names)
+  local template, message = Template.parse(source)
+  if template then
+    local text
+    text, message = template:try_render(names)
+    assert(not text, ("%q gave %q"):format(source, text and text:sub(1, 50) or ""))
+  end
+  assert(message:find(pattern), ("wanted %s, got %s"):format(pattern, message))
+end
+
+local function gives(want, source, names)
+  local got = Template(source):render(names)
+  assert(got == want, ("%q, wanted %q"):format(got, want))
+end
+
+-- the line of what is wrong, in tags of several lines as well
+fails("^template, line 3: 'nothing' is undefined$", "a\nb\n{{ nothing.x }}")
+fails("^template, line 2: there is no filter 'uper'; did you mean 'upper'%?$", "\n{{ 'x' | uper }}")
+fails("^template, line 4: unexpected '}', expected '%)'$", "{% if\n  true\n%}\n{{ (1 }}{% endif %}")
+fails("^template, line 2: a tag here has no end: 'elif' or 'else' or 'endif' is missing$", "x\n{% if true %}\ny\n")
+fails("^template, line 3: stop here$", "\n\n{{ raise_exception('stop here') }}")
+fails("^template, line 1: the tag 'include' is not supported$", "{% include 'x' %}")
+fails("^template, line 1: unexpected tag 'endfor'$", "{% endfor %}")
+fails("not UTF%-8", "\xff")
+fails("a string that was given is not UTF%-8", "{{ x }}", { x = "\xff" })
+
+-- bounds
+fails("nested more than 100 deep", "{{ " .. ("("):rep(5000) .. "1" .. (")"):rep(5000) .. " }}")
+fails("nested more than 100 deep", ("{% if 1 %}"):rep(5000) .. ("{% endif %}"):rep(5000))
+fails("nested more than 100 deep", "{{ " .. ("not "):rep(5000) .. "1 }}")
+fails("nested more than 100 deep", "{{ " .. ("-"):rep(5000) .. "1 }}")
+fails("more than 100 operators in a row", "{{ 1" .. (" + 1"):rep(5000) .. " }}")
+fails("more than 100 filters in a row", "{{ 1" .. ("|d"):rep(5000) .. " }}")
+fails("too long a chain", "{{ a" .. (".a"):rep(5000) .. " }}")
+fails("range of more than 100000 numbers", "{% for i in range(100001) %}{% endfor %}")
+fails("takes more than %d+ steps", ("{% for i in range(1000) %}"):rep(4) .. ("{% endfor %}"):rep(4))
+fails("a string of more than %d+ bytes", "{{ 'abc' * 99999999 }}")
+fails("a string of %d+ bytes, at most %d+ are made",
+  "{% set ns = namespace(s='x') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}")
+fails("a list of %d+ entries, at most %d+ are made",
+  "{% set ns = namespace(l=[1]) %}{% for i in range(99) %}{% set ns.l = ns.l + ns.l %}{% endfor %}")
+fails("writes more than %d+ bytes", "{% set s = 'x' * 1000000 %}{% for i in range(99) %}{{ s }}{% endfor %}")
+fails("macros call each other more than 30 deep", "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}")
+fails("bytes, at most %d+ are read", ("x"):rep((1 << 20) + 1))
+fails("the integer is too large", "{{ 2 ** 63 }}")
+fails("is too large", "{{ 99999999999999999999 }}")
+do
+  local deep = {}
+  for _ = 1, 100 do deep = { deep } end
+  fails("what was given is nested more than 64 deep", "{{ x }}", { x = deep })
+  local cycle = {}
+  cycle[1] = cycle
+  fails("nested more than 64 deep", "{{ x }}", { x = cycle })
+  fails("a userdata was given", "{{ x }}", { x = accel.ones(1) })
+end
+
+-- nothing of Lua or Python is behind a value
+for _, name in ipairs { "__class__", "__index", "metatable", "format", "rep", "gsub", "kind", "items", "map", "keys" } do
+  gives("", ("{{ 'x'.%s if 'x'.%s is undefined }}{{ [].%s if [].%s is undefined }}"):format(name, name, name, name))
+end
+for _, name in ipairs { "require", "os", "io", "accel", "_G", "string", "load" } do
+  gives("undefined", "{{ 'undefined' if " .. name .. " is undefined }}")
+end
+fails("is not callable", "{{ 'x'() }}")
+fails("is undefined", "{{ x.update({}) }}", { x = { a = 1 } })
+
+-- values from Lua: lists, dictionaries in sorted or their own order, functions, none
+gives("[1, 2]{'a': 1, 'b': [], 'z': None}", "{{ l }}{{ d }}", { l = { 1, 2 }, d = { z = accel.json.null, a = 1, b = {} } })
+do
+  local d = ordered()
+  d.z = 1
+  d.a = 2
+  gives('{"z": 1, "a": 2}', "{{ d | tojson }}", { d = d })
+end
+gives("[5, 'x']", "{{ f(2, 'x') }}", { f = function(n, s) return { n + 3, s } end })
+gives("1", "{{ x }}", { x = 1 })
+gives("1.0", "{{ x }}", { x = 1.0 })
+gives("", "{{ missing }}")
+
+-- a template is used many times, each with its own variables
+local t = Template "{% set n = n + 1 %}{{ n }}"
+assert(t:render { n = 1 } == "2" and t:render { n = 5 } == "6")
