@@ -58,7 +58,7 @@ do -- the draw has these probabilities, with and without candidates, and follows
 end
 
 do -- several without replacement: all different, the first one by its probability (p1 in 1000 draws of 2 of 4)
-  local n, firsts = 4000, { 0, 0, 0, 0 }
+  local n = 4000
   local random = accel.util.Random(5)
   local scores = row:expand(n, 4):contiguous()
   local values, index = sampling.draw_several(scores, 2, random)
@@ -67,7 +67,6 @@ do -- several without replacement: all different, the first one by its probabili
     assert(two[1] ~= two[2])
     assert(math.abs(values[b][1]:item() - math.log(shares[two[1] + 1])) < 1e-6 and values[b][1]:item() >= values[b][2]:item())
     for _, id in ipairs(two) do pair[id + 1] = pair[id + 1] + 1 / n end
-    firsts[two[1] + 1] = firsts[two[1] + 1] + 1
   end
   -- id i is among two with p_i + sum over j of p_j p_i / (1 - p_j)
   for i = 1, 4 do
