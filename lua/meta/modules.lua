@@ -16,6 +16,7 @@
 ---@field ckpt table checkpoints: folders that are there whole or not at all
 ---@field amp table
 ---@field autograd table torch.autograd's names
+---@field profiler table torch.profiler's names
 ---@field accelerator table what belongs to the Accelerator
 ---@field util table helpers for scripts: classes, options, command lines, progress
 ---@field json table
@@ -94,6 +95,7 @@
 ---@field prepare_model fun(self: accel.Accelerator, model: accel.nn.Module, opts?: table): accel.nn.Module
 ---@field prepare_optimizer fun(self: accel.Accelerator, optimizer: accel.optim.Optimizer): accel.accelerator.AcceleratedOptimizer
 ---@field prepare_scheduler fun(self: accel.Accelerator, scheduler: accel.optim.LRScheduler): accel.accelerator.AcceleratedScheduler
+---@field profile fun(self: accel.Accelerator, handler?: table, fn?: (function), ...: any): any
 ---@field print fun(self: accel.Accelerator, ...: any): any
 ---@field reduce fun(self: accel.Accelerator, tensor: any, reduction?: string, scale?: number, opts?: table): any
 ---@field save fun(self: accel.Accelerator, tensors: table<string, accel.Tensor>, path: string, opts?: table)
