@@ -14,6 +14,7 @@ Adafactor.defaults = {
 }
 Adafactor.buffers = { "row_var", "col_var", "variance" }
 Adafactor.elementwise = false
+Adafactor.whole_states = true -- as large as a matrix's rows and columns
 
 ---@param params accel.ParamList
 ---@param opts? table
@@ -47,11 +48,38 @@ function Adafactor:make_state(p) -- luacheck: ignore self
   return { row_var = narrow_zeros(p, 0), col_var = narrow_zeros(p, 1) }
 end
 
-function Adafactor:update(group, step_group, grads, lr) -- luacheck: ignore self
-  accel.adafactor_step_(step_group.params, grads, step_group.row_var, step_group.col_var, step_group.variance, lr, step_group.step, {
+local function options_of(group)
+  return {
     beta2_decay = group.beta2_decay, eps1 = group.eps[1] or nil, eps2 = group.eps[2], d = group.d,
     weight_decay = group.weight_decay, maximize = group.maximize,
-  })
+  }
+end
+
+function Adafactor:update(group, step_group, grads, lr) -- luacheck: ignore self
+  accel.adafactor_step_(step_group.params, grads, step_group.row_var, step_group.col_var, step_group.variance, lr, step_group.step,
+    options_of(group))
+end
+
+--- On parts of sharded parameters, these and their gradients are exchanged; states are those of the whole.
+function Adafactor:part_dtypes(dtype) return { dtype, dtype } end -- luacheck: ignore self
+
+--- What part_dtypes has, of the parts.
+function Adafactor:parts_of(_, step_group, grads) return { step_group.params, grads } end -- luacheck: ignore self
+
+--- A step on the part of a parameter, from the whole one and its gradient.
+function Adafactor:update_whole(group, step_group, i, wholes, lr, cut)
+  local own, p = step_group.params[i], wholes[1]
+  local state, step = self.state[own], step_group.step:clone() -- every parameter of the group takes the same step
+  accel.adafactor_step_({ p }, { wholes[2] }, { state.row_var }, { state.col_var }, { state.variance }, lr, step, options_of(group))
+  local new = cut(p)
+  if new:data_ptr() ~= own:data_ptr() then own:copy_(new) end
+  step_group.after = step
+end
+
+--- Counts the step.
+function Adafactor:end_whole(step_group) -- luacheck: ignore self
+  step_group.step:copy_(step_group.after)
+  step_group.after = nil
 end
 Adafactor.spends = Adafactor.update
 

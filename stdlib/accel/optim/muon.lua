@@ -49,7 +49,7 @@ end
 function Muon:add_param_group(group)
   Optimizer.add_param_group(self, group)
   local new = self.param_groups[#self.param_groups]
-  for i, p in ipairs(new.params) do
+  for i, p in ipairs(self._sharding and self._sharding.whole[new] or new.params) do
     if #p.shape ~= 2 then
       self.param_groups[#self.param_groups] = nil
       self:expect(false, "parameter %d has shape %s; Muon trains matrices, give the others to AdamW", i,
@@ -58,21 +58,46 @@ function Muon:add_param_group(group)
   end
 end
 
+--- Moves the momentum, and returns where parameters are to go before these are orthogonal.
+local function directions_of(group, step_group, grads)
+  local momentum = group.momentum
+  accel.foreach_lerp_(step_group.momentum_buffer, grads, 1 - momentum)
+  if not group.nesterov then return step_group.momentum_buffer end
+  local directions = {} -- the gradient, moved towards the momentum by as much again
+  for i, g in ipairs(grads) do directions[i] = g:clone() end
+  accel.foreach_lerp_(directions, step_group.momentum_buffer, momentum)
+  return directions
+end
+
+local function iteration(group) return { coefficients = group.ns_coefficients, steps = group.ns_steps, eps = group.eps } end
+
 function Muon:update(group, step_group, grads, lr) -- luacheck: ignore self
-  local momentum, scale = group.momentum, scales[group.adjust_lr_fn]
-  local options = { coefficients = group.ns_coefficients, steps = group.ns_steps, eps = group.eps }
-  local directions, updates, factors = step_group.momentum_buffer, {}, {}
-  accel.foreach_lerp_(directions, grads, 1 - momentum)
-  if group.nesterov then -- the gradient, moved towards the momentum by as much again
-    directions = {}
-    for i, g in ipairs(grads) do directions[i] = g:clone() end
-    accel.foreach_lerp_(directions, step_group.momentum_buffer, momentum)
-  end
-  for i, p in ipairs(step_group.params) do
-    updates[i] = directions[i]:newton_schulz(options)
+  local scale, options = scales[group.adjust_lr_fn], iteration(group)
+  local updates, factors = {}, {}
+  for i, direction in ipairs(directions_of(group, step_group, grads)) do
+    local p = step_group.params[i]
+    updates[i] = direction:newton_schulz(options)
     factors[i] = scale(p.shape[1], p.shape[2])
   end
   accel.muon_step_(step_group.params, updates, factors, lr, { weight_decay = group.weight_decay })
+end
+
+--- On parts of sharded matrices, directions are exchanged in bf16, which the iteration rounds them to first.
+function Muon:part_dtypes() return { "bf16" } end -- luacheck: ignore self
+
+--- The directions of the parts; moves their momentum.
+function Muon:parts_of(group, step_group, grads) -- luacheck: ignore self
+  local parts = {}
+  for i, direction in ipairs(directions_of(group, step_group, grads)) do parts[i] = direction:to "bf16" end
+  return { parts }
+end
+
+--- A step on the part of a matrix, from the direction of the whole one.
+function Muon:update_whole(group, step_group, i, wholes, lr, cut) -- luacheck: ignore self
+  local direction = wholes[1]
+  local update = cut(direction:newton_schulz(iteration(group)))
+  local factor = scales[group.adjust_lr_fn](direction.shape[1], direction.shape[2])
+  accel.muon_step_({ step_group.params[i] }, { update }, { factor }, lr, { weight_decay = group.weight_decay })
 end
 Muon.spends = Muon.update
 

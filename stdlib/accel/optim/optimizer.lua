@@ -42,7 +42,9 @@ local unscoped = accel.unscoped
 ---@field numbers string[] {}; names of other rank-0 tensors that a step group keeps from step to step
 ---@field number_dtype string "f64"; dtype of these numbers
 ---@field update function the step of a step group
----@field elementwise boolean true; false: the rule needs whole tensors, and cannot step on parts of sharded ones
+---@field elementwise boolean true; false: the rule needs whole tensors; on parts of sharded ones it steps by part_dtypes,
+---  parts_of and update_whole (accel.shard.whole), and cannot without these
+---@field whole_states boolean false; true: of a parameter that is sharded it keeps the state of the whole one
 ---@field spends function? the update that keeps no gradient it was given, `X.spends = X.update`: freed early
 local Optimizer = class("accel.optim.Optimizer")
 
@@ -52,6 +54,7 @@ Optimizer.counts = true
 Optimizer.numbers = {}
 Optimizer.number_dtype = "f64"
 Optimizer.elementwise = true
+Optimizer.whole_states = false
 
 --- Whether update takes self.inv_scale, a number on the device that gradients count times (or nil; deferred.lua), and
 --- self.found_inf, which says there whether the step is left out (or nil): for this step alone. A function of the
@@ -146,6 +149,10 @@ local function adopt(self)
   return self._sharding
 end
 
+--- For subclasses that write to parameters outside a step: what is told before and after, on all ranks (sharding:before(),
+--- sharding:after()); nil where nothing is sharded.
+function Optimizer:_shards() return adopt(self) end
+
 --- Adds parameters with options of their own.
 ---@param group table {params = ..., lr = ...}
 function Optimizer:add_param_group(group)
@@ -197,6 +204,12 @@ function Optimizer:make_state(p, group) -- luacheck: ignore group
   return made
 end
 
+--- make_state of a parameter, or of the part of a sharded one that this rank steps on.
+function Optimizer:_make_state(p, group)
+  local owners = self.whole_states and self._sharding and package.loaded["accel.shard.owners"]
+  return self:make_state(owners and owners.like_whole(p) or p, group)
+end
+
 --- The value that a number of `numbers` starts from.
 ---@return number
 function Optimizer:first_number(name, group) return 0 end -- luacheck: ignore
@@ -240,7 +253,7 @@ local function admit(self, private, group)
   end
   private.pending = waiting
   if #ready == 0 then return end
-  for _, p in ipairs(ready) do self.state[p] = self:make_state(p, group) end
+  for _, p in ipairs(ready) do self.state[p] = self:_make_state(p, group) end
   local shared, device = {}, ready[1].device
   if self.counts then shared.step = accel.zeros({}, { dtype = "i64", device = device }) end
   for _, name in ipairs(self.numbers) do
@@ -309,20 +322,24 @@ function Optimizer:step(closure)
     local _ <close> = setmetatable({ self }, steps)
     local _ <close> = accel.no_grad()
     deferred.prepare(self)
+    local whole = sharding and not self.elementwise and {}
     for _, group in ipairs(self.param_groups) do
       local private = self._private[group]
       if #private.pending > 0 then unscoped(admit, self, private, group) end
       local step_groups = private.step_groups
       for i = 1, #step_groups do
         local grads = gradients(self, private, step_groups[i])
-        if grads then
+        if grads and whole then
+          whole[#whole + 1] = { group = group, step_group = step_groups[i], grads = grads, lr = device_lr(private, group) }
+        elseif grads then
           local update = self.update
           update(self, group, step_groups[i], grads, device_lr(private, group))
-          step_groups[i].fresh = false
           if update == self.spends then core.spend(grads) end
         end
+        if grads then step_groups[i].fresh = false end
       end
     end
+    if whole then require "accel.shard.whole".step(self, sharding, whole) end
   end
   if sharding then sharding:after() end
   self._steps = (self._steps or 0) + 1

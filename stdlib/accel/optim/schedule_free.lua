@@ -25,6 +25,8 @@ function ScheduleFree:share(group) return group.momentum end -- luacheck: ignore
 
 --- Moves the parameters of every group by weight(share) towards z.
 local function switch(self, to_train, weight)
+  local sharding = self:_shards() -- whose parts all ranks move alike
+  if sharding then sharding:before() end
   local _ <close> = accel.no_grad()
   for _, group in ipairs(self.param_groups) do
     if group.train_mode ~= to_train then
@@ -34,6 +36,7 @@ local function switch(self, to_train, weight)
       group.train_mode = to_train
     end
   end
+  if sharding then sharding:after() end
 end
 
 --- The parameters become y, where gradients are taken.

@@ -56,7 +56,7 @@ end
 --- The state of p from a saved entry, whose tensors it becomes with `assign` where they are of its kind, and the numbers
 --- it shares with others as a table; nil when the entry holds none of what p needs, so that it starts afresh.
 local function load_entry(self, p, group, index, entry, assign)
-  local state, missing, found = unscoped(self.make_state, self, p, group), nil, false
+  local state, missing, found = unscoped(self._make_state, self, p, group), nil, false
   for name, t in pairs(state) do
     local value = entry[name]
     if value == nil then

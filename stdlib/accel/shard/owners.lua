@@ -56,11 +56,22 @@ end
 function Sharding:zero() core.zero(self.params) end
 
 local function refuse_whole(optimizer)
-  if optimizer.elementwise == false then
+  if optimizer.elementwise == false and not optimizer.update_whole then
     local name = getmetatable(optimizer).__name:match "[^.]*$"
-    raise("%s: its rule needs whole matrices, and parameters are sharded; use AdamW, or an optimizer whose rule goes"
-      .. " element by element, or leave these parameters out of the sharding (ignored_modules)", name)
+    raise("%s: its rule needs whole tensors, and parameters are sharded; define part_dtypes, parts_of and update_whole"
+      .. " (accel.shard.whole), use an optimizer whose rule goes element by element, or leave these parameters out of the sharding"
+      .. " (ignored_modules)", name)
   end
+end
+
+--- A tensor as the whole parameter that a piece is of, uninitialised, as its owners keep it; the tensor itself for what is no
+--- piece.
+---@param piece accel.Tensor
+---@return accel.Tensor
+function M.like_whole(piece)
+  local engine = M.engine_of[piece]
+  if not engine then return piece end
+  return accel.empty(engine.piece_of[piece].shape, { dtype = piece.dtype, device = piece.device })
 end
 
 --- Moves an optimizer's state of a parameter to its piece.
@@ -106,7 +117,9 @@ function M.adopt(optimizer)
         end
         if piece then
           kept[#kept + 1] = at
-          if before.state[at] and place then before.state[at] = cut_state(before.state[at], p, place) end
+          if before.state[at] and place and not optimizer.whole_states then
+            before.state[at] = cut_state(before.state[at], p, place)
+          end
         end
       end
       saved.params, group.params = kept, M.pieces(group.params)

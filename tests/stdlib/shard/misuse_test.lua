@@ -31,10 +31,6 @@ fails("the ranks do not have the same sharded parameters", FSDP, net(), { auto_w
 fails("in the unit '0'", FSDP, net(), { auto_wrap_policy = R == 1 and leaves or nil })
 fails("give zero_stage or sharding_strategy, not both", FSDP, net(), { zero_stage = 1, sharding_strategy = "FULL_SHARD" })
 fails("has no module of the class 'Block'", FSDP, net(), { auto_wrap_policy = { kind = "transformer", classes = { "Block" } } })
-fails("its rule needs whole matrices", function()
-  local model = FSDP(net())
-  accel.optim.Muon { model.module[1].weight }
-end)
 fails("equally many batches", function() FSDP(net()):join() end)
 
 do -- outside the unit
