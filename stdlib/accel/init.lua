@@ -10,7 +10,7 @@ local functions = { deepcopy = "accel.nn.deepcopy", launch = "accel.launch", plo
   checkpoint = "accel.autograd.checkpoint", checkpoint_sequential = "accel.autograd.checkpoint_sequential" }
 local submodules = { autograd = true, nn = true, optim = true, data = true, dist = true, models = true, text = true,
   util = true, accelerator = true, amp = true, metrics = true, ckpt = true, config = true, offload = true,
-  track = true, profiler = true }
+  track = true, profiler = true, deepspeed = true }
 --- Names of accel.accelerator that stand here, too.
 local accelerator = { Accelerator = true, PartialState = true, AcceleratorState = true, GradientState = true,
   LocalSGD = true, set_seed = true, synchronize_rng_states = true, get_logger = true, skip_first_batches = true,
@@ -19,7 +19,7 @@ local accelerator = { Accelerator = true, PartialState = true, AcceleratorState 
   init_empty_weights = true, init_on_device = true, cpu_offload = true, cpu_offload_with_hook = true, disk_offload = true,
   dispatch_model = true, load_checkpoint_and_dispatch = true, load_checkpoint_in_model = true, infer_auto_device_map = true,
   FullyShardedDataParallelPlugin = true, DeepSpeedPlugin = true, MegatronLMPlugin = true, TorchDynamoPlugin = true,
-  ParallelismConfig = true,
+  ParallelismConfig = true, DummyOptim = true, DummyScheduler = true,
   DataLoaderConfiguration = true, ProjectConfiguration = true, GradientAccumulationPlugin = true, GeneralTracker = true,
   AcceleratedOptimizer = true, AcceleratedScheduler = true, TensorInformation = true, ComputeEnvironment = true,
   CustomDtype = true, DDPCommunicationHookType = true, DistributedType = true, DynamoBackend = true, LoggerType = true,

@@ -66,6 +66,7 @@ local Accelerator = class("accel.Accelerator")
 
 local function make_scaler(config)
   if config.mixed_precision ~= "fp16" then return nil end
+  if config.deepspeed_plugin then return config.deepspeed_plugin:scaler() end
   return require("accel.amp").GradScaler(config.scaler_handler and config.scaler_handler:to_kwargs() or {})
 end
 
@@ -87,8 +88,8 @@ end
 ---    ranks; "process": by num_processes, as Accelerate does
 ---  fsdp_plugin accel.accelerator.FullyShardedDataParallelPlugin: parameters, gradients and optimizer states are cut over ranks
 ---  deepspeed_plugin accel.accelerator.DeepSpeedPlugin: the same in DeepSpeed's words, stages 0 to 3
----  deepspeed_plugins any: several of them; not in accel yet, as what follows
----  torch_tp_plugin any: tensor parallelism
+---  deepspeed_plugins table: several of them by name; state:select_deepspeed_plugin(name) says which is active
+---  torch_tp_plugin any: tensor parallelism; not in accel yet, as what follows
 ---  megatron_lm_plugin any: Megatron-LM
 ---  parallelism_config any: a mesh of parallelisms
 ---  dynamo_backend string: compilation; "no" is taken
@@ -106,6 +107,9 @@ function Accelerator:init(opts)
   self._checkpointing = { custom = {}, save_hooks = {}, load_hooks = {} }
   self._trackers = { entries = filter_trackers(resolved.log_with, self.logging_dir), running = {} }
   self._resume = Resume(self)
+  if resolved.notes and #resolved.notes > 0 then
+    self:_warn("keys of the DeepSpeed configuration that have no effect here: " .. table.concat(resolved.notes, "; "))
+  end
 end
 
 -- Attributes -------------------------------------------------------------------------------------
@@ -136,6 +140,18 @@ function attributes:gradient_accumulation_plugin() return self.gradient_state.pl
 function attributes:resumed_from() return self._resume.path end
 function attributes:log_with() return self._trackers.entries end
 function attributes:trackers() return self._trackers.running end
+
+--- The active one of the process's; the configuration's where there is one only.
+function attributes:deepspeed_plugin() return self.state.deepspeed_plugin end
+function attributes:deepspeed_config()
+  local plugin = self.deepspeed_plugin
+  return plugin and plugin.deepspeed_config
+end
+function attributes:deepspeed_engine_wrapped() return rawget(self, "_deepspeed") end
+function attributes:mixed_precision()
+  local plugin = self.deepspeed_plugin
+  return plugin and plugin:precision() or self.config.mixed_precision
+end
 
 function attributes:is_fsdp2() return self.fsdp_plugin ~= nil and self.fsdp_plugin.fsdp_version == 2 end
 
@@ -179,7 +195,7 @@ local optional = {
   scaler = true, autocast_handler = true, ddp_handler = true, scaler_handler = true, init_handler = true,
   profile_handler = true, data_seed = true, total_limit = true, resumed_from = true,
   -- nil in Accelerate, too, where the feature is off
-  deepspeed_plugin = true, fsdp_plugin = true, megatron_lm_plugin = true, torch_tp_plugin = true, dynamo_plugin = true,
+  deepspeed_plugin = true, deepspeed_config = true, deepspeed_engine_wrapped = true, fsdp_plugin = true, megatron_lm_plugin = true, torch_tp_plugin = true, dynamo_plugin = true,
   parallelism_config = true, torch_device_mesh = true, fp8_backend = true,
 }
 

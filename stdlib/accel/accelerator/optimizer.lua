@@ -7,7 +7,6 @@ local deferred = require "accel.optim.deferred"
 local options = require "accel.util.options"
 local proxy = require "accel.util.proxy"
 local raise = require "accel.util.raise"
-local sharding = require "accel.accelerator.sharding"
 
 --- What accelerator:prepare makes of an optimizer. step and zero_grad do nothing while gradients accumulate; with loss
 --- scaling, a step whose own gradients are infinite or NaN is left out, whatever those of other optimizers are.
@@ -68,11 +67,13 @@ function AcceleratedOptimizer:_parameters()
   return cut and table.move(cut.params, 1, #cut.params, #list + 1, list) or list
 end
 
---- Steps, unless gradients still accumulate or, with loss scaling, are not finite; see step_was_skipped.
+--- Steps, unless gradients still accumulate, the backward has stepped (under DeepSpeed) or, with loss scaling, are not finite; see step_was_skipped.
 ---@param closure? fun(): any computes the loss and its gradients, with accelerator:backward; not with loss scaling
 ---@return any what the closure returned
 function AcceleratedOptimizer:step(closure)
   if not self.gradient_state.sync_gradients then return nil end
+  local engine = rawget(self.accelerator, "_deepspeed")
+  if engine and not closure and engine:made_update(self) then return nil end
   local update, real, result = self._update, self.optimizer, nil
   local scaler = update:scaler()
   if update.closed and not closure then check_backward(self, update, scaler) end
@@ -86,8 +87,7 @@ function AcceleratedOptimizer:step(closure)
     end
   end
   update:finish(self)
-  local clip = sharding.clipping(self.accelerator)
-  if clip and not closure then self.accelerator:clip_grad_norm_(self:_parameters(), clip) end
+  if engine and not closure then engine:clip(self) end
   local skip = scaler ~= nil and scaler:_overflowed(real)
   if skip then
     self.skipped, self._in_a_row = self.skipped + 1, self._in_a_row + 1
@@ -103,6 +103,7 @@ function AcceleratedOptimizer:step(closure)
   end
   self.step_was_skipped = skip
   update:step(self)
+  if engine then engine:after_step(self, skip) end
   self.accelerator:_look_at_save()
   return result
 end

@@ -30,6 +30,8 @@ end
 local function kind_of(x)
   if type(x) ~= "table" then return nil end
   if Module.is_module(x) then return "model" end
+  local dummy = package.loaded["accel.deepspeed.dummies"] and require("accel.deepspeed.prepare").dummy_kind(x)
+  if dummy then return dummy end
   if is_a(x, "accel.accelerator.loader") or is_a(x, "accel.data.dataloader") then return "loader" end
   local skip = package.loaded["accel.accelerator.skip"]
   if skip and class.isinstance(x, skip.Skipped) then return "skipped" end
@@ -48,6 +50,18 @@ local prepares = {
   loader = "prepare_data_loader", skipped = "_prepare_skipped", model = "prepare_model", optimizer = "prepare_optimizer",
   scheduler = "prepare_scheduler",
 }
+
+--- Dummies stand for what a DeepSpeed configuration says.
+local function refuse_dummies(given)
+  if not package.loaded["accel.deepspeed.dummies"] then return end
+  for i = 1, given.n do
+    local kind = require("accel.deepspeed.prepare").dummy_kind(given[i])
+    if kind then
+      raise("prepare: argument %d is a %s, which stands for the %s of a DeepSpeed configuration; there is no deepspeed_plugin", i,
+        class.of(given[i]).__name:match "[^.]*$", kind)
+    end
+  end
+end
 
 --- Makes models, optimizers, schedules and loaders work on all ranks and in the precision of this Accelerator; returns
 --- them in the order in which they came, everything else as it is. In any order, in one call or several; what is
@@ -72,6 +86,11 @@ function M.prepare(self, ...)
     local lines = {}
     for i = 1, given.n do lines[i] = kinds[i] or "something else" end
     verify("prepare", "object", lines, "call it on all of them, with the same objects in the same order")
+  end
+  if self.deepspeed_plugin then
+    require("accel.deepspeed.prepare").before(self, given, kinds)
+  else
+    refuse_dummies(given)
   end
   for _, second in ipairs { false, true } do -- schedules last: they are tied to prepared optimizers
     for i = 1, given.n do
@@ -173,7 +192,8 @@ end
 ---@param model accel.nn.Module
 ---@return table<string, accel.Tensor>
 function M.get_state_dict(self, model)
-  local engine = rawget(model, "reducer")
+  local engine, deepspeed = rawget(model, "reducer"), rawget(self, "_deepspeed")
+  if deepspeed and deepspeed.plugin.zero_stage == 3 then return deepspeed:whole_state(model) end
   if not engine or not engine.units or not engine:gathers() then return self:unwrap_model(model):state_dict() end
   return require("accel.shard.summon").state(engine, self:unwrap_model(model), self.is_main_process) or ordered()
 end

@@ -51,7 +51,7 @@ local function refuse_moved(given)
 end
 
 --- Options of features that accel does not have yet: the reasons are in accel.util.absent.
-local absent <const> = { "deepspeed_plugins", "torch_tp_plugin", "megatron_lm_plugin",
+local absent <const> = { "torch_tp_plugin", "megatron_lm_plugin",
   "dynamo_backend", "dynamo_plugin", "parallelism_config" }
 
 local function refuse_absent(o)
@@ -187,7 +187,7 @@ return function(opts)
   refuse_absent(o)
   check.word(WHO, "step_unit", o.step_unit, { "update", "process" })
   take_handlers(values, origins, o.kwargs_handlers)
-  sharding.take(values, origins, o)
+  local deepspeed = sharding.take(values, origins, o)
   local parts = {
     gradient_accumulation_plugin = accumulation(values, origins, o), dataloader_config = loaders(values, origins, o),
     project_configuration = project(values, origins, o), log_with = o.log_with, values = values, origins = origins,
@@ -198,8 +198,11 @@ return function(opts)
   values.rng_types = random.check_types(WHO, o.rng_types or { "generator" })
   origins.rng_types = o.rng_types and "argument" or "default"
   parts.state = state.AcceleratorState {
-    mixed_precision = o.mixed_precision, cpu = o.cpu, init_handler = values.init_handler, _from_accelerator = true,
+    mixed_precision = deepspeed and deepspeed.mixed_precision or not values.deepspeed_plugin and o.mixed_precision or nil,
+    cpu = o.cpu, init_handler = values.init_handler, _from_accelerator = true,
   }
+  sharding.commit(deepspeed)
+  parts.notes = deepspeed and deepspeed.notes
   for _, key in ipairs { "num_processes", "mixed_precision", "device" } do
     values[key], origins[key] = parts.state[key], state.origin(key)
   end

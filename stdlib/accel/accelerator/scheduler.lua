@@ -34,6 +34,7 @@ function AcceleratedScheduler:init(scheduler, opts)
   rawset(self, "scheduler", scheduler)
   rawset(self, "step_with_optimizer", o.step_with_optimizer)
   rawset(self, "gradient_state", o.accelerator.gradient_state)
+  rawset(self, "accelerator", o.accelerator)
   local by_process = o.accelerator.step_unit == "process" and not o.split_batches and not scheduler.metric_driven
   rawset(self, "units", by_process and o.accelerator.num_processes or 1)
   rawset(self, "skipped", 0)
@@ -65,6 +66,8 @@ end
 ---@param ... any the metric, for ReduceLROnPlateau
 function AcceleratedScheduler:step(...)
   local real = self.scheduler
+  local engine = rawget(self.accelerator, "_deepspeed")
+  if engine and engine.schedules[real] then return nil end -- it advances with the update itself
   if not self.step_with_optimizer then return real:step(...) end
   if not self.gradient_state.sync_gradients then return end
   if not updated(self) and not real.metric_driven then

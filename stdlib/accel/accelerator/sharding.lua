@@ -37,35 +37,70 @@ local function check_fsdp(p)
 end
 
 local function check_deepspeed(p)
-  local who, config = "DeepSpeedPlugin", p.deepspeed_config
+  local who, notes = "DeepSpeedPlugin", require("accel.deepspeed.keys").check(p.deepspeed_config)
   for _, key in ipairs { "offload_optimizer_device", "offload_param_device" } do
     if p[key] ~= nil and p[key] ~= "none" then refuse(who, key, 'only "none" is there') end
   end
-  for _, key in ipairs { "optimizer", "scheduler" } do
-    if config[key] ~= nil then
-      refuse(who, ("'%s' in the configuration"):format(key), "make it in the script and give it to prepare")
-    end
-  end
   if p.enable_msamp then refuse(who, "enable_msamp", 'there are mixed_precision = "bf16" and "fp16"') end
+  if type(p.zero_stage) == "string" then raise("%s: zero_stage must be 0, 1, 2 or 3, got '%s'", who, p.zero_stage) end
+  check.integer(who, "zero_stage", p.zero_stage, 0, 3)
+  return notes
+end
+
+--- The DeepSpeed plugins of the constructor, or of the environment: checked, with the precision taken into their blocks. The first
+--- Accelerator of a process says them for all that follow. They count once M.commit is called.
+local function take_deepspeed(values, origins, o)
+  local given = o.deepspeed_plugin
+  if given ~= nil and o.deepspeed_plugins ~= nil then raise "Accelerator: give deepspeed_plugin or deepspeed_plugins, not both" end
+  local plugins, origin = require "accel.deepspeed.plugins", "argument"
+  if plugins.any() then
+    if (given or o.deepspeed_plugins) ~= nil and given ~= plugins.active() then
+      raise "Accelerator: a second one takes no deepspeed_plugin: give all of them to the first one, deepspeed_plugins = { name = plugin, ... }, \
+and call accelerator.state:select_deepspeed_plugin(name)"
+    end
+    values.deepspeed_plugin, origins.deepspeed_plugin = plugins.active(), "first Accelerator"
+    return
+  end
+  if o.deepspeed_plugins ~= nil then given = o.deepspeed_plugins else given, origin = plugin_of("deepspeed_plugin", given) end
+  if given == nil then return end
+  local staged, notes = plugins.collect(given), {}
+  local precision = tostring(o.mixed_precision or environment.get "ACCELERATE_MIXED_PRECISION" or "no"):lower()
+  for _, name in ipairs(staged.order) do
+    local plugin = staged.plugins[name]
+    for _, note in ipairs(check_deepspeed(plugin)) do notes[#notes + 1] = note end
+    plugin:set_mixed_precision(precision)
+    plugin:precision()
+  end
+  local first = staged.plugins[staged.order[1]]
+  values.deepspeed_plugin, origins.deepspeed_plugin = first, origin
+  return { staged = staged, notes = notes, mixed_precision = precision == "fp8" and precision or first:precision() }
 end
 
 --- Takes the plugins of the constructor, or those that the environment asks for, into the configuration.
 ---@param values table
 ---@param origins table
 ---@param o table options of the constructor
+---@return {staged: table, notes: string[], mixed_precision: string}? deepspeed for M.commit, with the precision that it asks for
 function M.take(values, origins, o)
-  for _, key in ipairs { "fsdp_plugin", "deepspeed_plugin" } do
-    local plugin, origin = plugin_of(key, o[key])
-    values[key], origins[key] = plugin, plugin and origin or nil
-  end
-  if values.fsdp_plugin and values.deepspeed_plugin then
+  local plugin, origin = plugin_of("fsdp_plugin", o.fsdp_plugin)
+  values.fsdp_plugin, origins.fsdp_plugin = plugin, plugin and origin or nil
+  if plugin and (o.deepspeed_plugin ~= nil or o.deepspeed_plugins ~= nil) then
     raise "Accelerator: fsdp_plugin and deepspeed_plugin both shard the model; give one"
   end
   if values.fsdp_plugin then
     check_fsdp(values.fsdp_plugin)
     require "accel.shard.efficient_loading".set(values.fsdp_plugin.cpu_ram_efficient_loading)
   end
-  if values.deepspeed_plugin then check_deepspeed(values.deepspeed_plugin) end
+  local deepspeed = take_deepspeed(values, origins, o)
+  if plugin and values.deepspeed_plugin then
+    raise "Accelerator: fsdp_plugin and deepspeed_plugin both shard the model; give one"
+  end
+  return deepspeed
+end
+
+--- The plugins that M.take returned are those of the process.
+function M.commit(deepspeed)
+  if deepspeed then require("accel.deepspeed.plugins").commit(deepspeed.staged) end
 end
 
 --- Micro-batches of an update as DeepSpeed's plugin has them; nil where it leaves them to the constructor.
@@ -75,15 +110,6 @@ function M.accumulation_steps(values)
   local p = values.deepspeed_plugin
   local steps = p and p.gradient_accumulation_steps
   return math.type(steps) == "integer" and steps or nil
-end
-
---- The norm that DeepSpeed's plugin clips to before every step; nil for none.
----@param accelerator accel.Accelerator
----@return number?
-function M.clipping(accelerator)
-  local p = accelerator.deepspeed_plugin
-  local value = p and p.gradient_clipping
-  return type(value) == "number" and value > 0 and value or nil
 end
 
 local function wrap_policy(p, model)
@@ -99,23 +125,6 @@ local function wrap_policy(p, model)
     return { kind = "size", min_num_params = p.min_num_params }
   end
   return { kind = "none" }
-end
-
---- Classes of the modules that a list holds, over and over: the blocks of a model whose stage 3 comes without a wrap policy.
-local function blocks(model)
-  local ModuleList, found, seen = require "accel.nn.module_list", {}, {}
-  for _, module in ipairs(model:modules()) do
-    if class.isinstance(module, ModuleList) then
-      for _, child in ipairs(module:children()) do
-        local cls = class.of(child)
-        if not seen[cls] and #child:parameters() > 0 and not class.isinstance(child, ModuleList) then
-          seen[cls] = true
-          found[#found + 1] = cls
-        end
-      end
-    end
-  end
-  return #found > 0 and { kind = "transformer", classes = found } or { kind = "none" }
 end
 
 --- Whether a plugin has an effect on one rank as well, where nothing is cut.
@@ -135,9 +144,7 @@ function M.options(accelerator, model)
   if not fsdp and not ds then return nil end
   local o = { deterministic = ddp and ddp.deterministic, broadcast_buffers = ddp == nil or ddp.broadcast_buffers ~= false }
   if ds then
-    o.zero_stage = ds.zero_stage
-    -- DeepSpeed cuts every parameter by itself; here a unit is a block, which keeps what is gathered small
-    o.auto_wrap_policy = blocks(model)
+    for key, value in next, require("accel.deepspeed.units").options(ds, model) do o[key] = value end
     return o
   end
   for key, value in next, require("accel.accelerator.sharding_fsdp").options(fsdp, model, wrap_policy(fsdp, model)) do

@@ -8,6 +8,7 @@ local dist = require "accel.dist"
 local environment = require "accel.accelerator.environment"
 local nearest = require "accel.util.nearest"
 local options = require "accel.util.options"
+local plugins = require "accel.deepspeed.plugins"
 local processes = require "accel.accelerator.processes"
 local raise = require "accel.util.raise"
 
@@ -239,6 +240,9 @@ function AcceleratorState.__index(self, key)
   local value = rawget(AcceleratorState, key)
   if value ~= nil then return value end
   if key == "initialized" then return precise.mixed_precision ~= nil end
+  if key == "deepspeed_plugin" then return plugins.active() end
+  if key == "distributed_type" and plugins.any() then return "DEEPSPEED" end
+  if key == "mixed_precision" and plugins.any() then return plugins.active():precision() end
   value = precise[key]
   if value ~= nil then return value end
   if key == "mixed_precision" then return missing("AcceleratorState", key) end
@@ -253,8 +257,18 @@ end
 ---@param reset_partial_state? boolean
 function AcceleratorState._reset_state(reset_partial_state)
   precise = {}
+  plugins.reset()
   if reset_partial_state then PartialState._reset_state() end
 end
+
+--- The DeepSpeed plugin of a name; see deepspeed_plugins of the Accelerator.
+---@param name string
+---@return accel.accelerator.DeepSpeedPlugin
+function AcceleratorState.get_deepspeed_plugin(_, name) return plugins.get(name) end
+
+--- Makes the DeepSpeed plugin of a name the active one: models that are prepared from now on follow it.
+---@param name string
+function AcceleratorState.select_deepspeed_plugin(_, name) plugins.select(name) end
 
 function AcceleratorState.__tostring()
   return ("AcceleratorState(%s)"):format(precise.mixed_precision and next(shared)

@@ -59,6 +59,7 @@ local declared = {
 --- example: local a, w = accel.Accelerator(), accel.zeros(1, { requires_grad = true })
 ---   a:backward((w * accel.tensor { 1.0, 2, 6 }):sum(), { weight = 3 }) a:unscale_gradients(a:prepare(accel.optim.SGD {
 ---   w })) return w.grad --> { 3 }
+--- Under DeepSpeed the backward that ends an update clips, steps and drops the gradients as well (accel.deepspeed.engine).
 ---@param loss accel.Tensor
 ---@param opts? {weight: (number|accel.Tensor)?, gradient: accel.Tensor?, retain_graph: boolean?,
 --- create_graph: boolean?, inputs: accel.Tensor[]?}
@@ -87,6 +88,8 @@ function M.backward(self, loss, opts)
   end
   update:add(weight)
   self._resume:trains()
+  local deepspeed = rawget(self, "_deepspeed")
+  if deepspeed then deepspeed:after_backward() end
 end
 
 -- Gradients --------------------------------------------------------------------------------------
@@ -129,7 +132,7 @@ end
 --- Scales gradients together so that their norm is at most max_norm, after those of the optimizers that hold these
 --- parameters were unscaled; where gradients of one of these overflowed, all of them skip their steps, since the norm
 --- is not finite. Returns the norm before, a rank-0 tensor; nil while gradients accumulate, when nothing is done. On
---- every rank alike.
+--- every rank alike. Under DeepSpeed the backward has clipped and stepped: the norm of that update is returned, and nothing done.
 --- example: local a, p = accel.Accelerator(), accel.ones(2, { requires_grad = true }) a:backward((p * 3):sum())
 ---   local norm = a:clip_grad_norm_({ p }, 1, { norm_type = 1 }) return norm, p.grad --> 6, { 0.5, 0.5 }
 ---@param params accel.Tensor[]|accel.Tensor
@@ -138,6 +141,8 @@ end
 ---@return accel.Tensor?
 function M.clip_grad_norm_(self, params, max_norm, norm_type)
   if not self.gradient_state.sync_gradients then return nil end
+  local deepspeed = rawget(self, "_deepspeed")
+  if deepspeed and deepspeed.stepped then return deepspeed:norm_instead(max_norm) end
   if type(params) == "table" then finish_for(self, params, true) elseif params then finish_for(self, { params }) end
   if norm_type ~= nil and type(norm_type) ~= "table" then norm_type = { norm_type = norm_type } end
   return utils.clip_grad_norm_(params, max_norm, norm_type)
@@ -149,6 +154,10 @@ end
 ---@param clip_value number
 function M.clip_grad_value_(self, params, clip_value)
   if not self.gradient_state.sync_gradients then return end
+  local deepspeed = rawget(self, "_deepspeed")
+  if deepspeed and deepspeed.stepped then
+    raise "clip_grad_value_: under DeepSpeed backward has stepped already; the configuration's gradient_clipping bounds the norm"
+  end
   if type(params) == "table" then finish_for(self, params) elseif params then finish_for(self, { params }) end
   utils.clip_grad_value_(params, clip_value)
 end

@@ -273,11 +273,20 @@ local function found_by_all(self)
   return found
 end
 
+--- Scale and tracker after an update in which `found` says whether gradients were not finite; in place. Other rules than
+--- this one override it.
+---@param scale accel.Tensor
+---@param tracker accel.Tensor
+---@param found accel.Tensor above 0: there were some
+function GradScaler:_rule(scale, tracker, found)
+  accel.amp_update_scale_(scale, tracker, found, self.growth_factor, self.backoff_factor, self.growth_interval)
+end
+
 local function advance(self, scale, tracker)
   local found = found_by_all(self)
   if not found then return false end
   local _ <close> = accel.no_grad()
-  accel.amp_update_scale_(scale, tracker, found, self.growth_factor, self.backoff_factor, self.growth_interval)
+  self:_rule(scale, tracker, found)
   return true
 end
 

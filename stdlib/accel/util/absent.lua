@@ -19,12 +19,10 @@ local ROWS <const> = {
       save_fsdp_optimizer load_fsdp_optimizer ensure_weights_retied]] },
   { false, "accel-run merge-weights DIR OUT writes whole weights of a checkpoint", "merge_fsdp_weights" },
   { "sharding by DeepSpeed's options",
-    "accel.Accelerator { deepspeed_plugin = accel.DeepSpeedPlugin { zero_stage = 2 } } shards models; optimizers and schedules are "
-      .. "made in the script",
-    [[DeepSpeed deepspeed_plugins DummyOptim DummyScheduler
-      DeepSpeedEngineWrapper DeepSpeedOptimizerWrapper DeepSpeedSchedulerWrapper
-      get_active_deepspeed_plugin map_pytorch_optim_to_deepspeed GatheredParameters
-      deepspeed_required deepspeed_ulysses_dl_adapter get_deepspeed_plugin select_deepspeed_plugin]] },
+    "accel.Accelerator { deepspeed_plugin = accel.DeepSpeedPlugin { zero_stage = 2 } } shards models",
+    "map_pytorch_optim_to_deepspeed deepspeed_ulysses_dl_adapter" },
+  { false, "accel.Accelerator { deepspeed_plugin = ... } does it; accelerator.state.deepspeed_plugin is the active one",
+    "DeepSpeed DeepSpeedOptimizerWrapper DeepSpeedSchedulerWrapper get_active_deepspeed_plugin deepspeed_required" },
   { "Megatron-LM", "accelerator:prepare(model) copies a model to every rank",
     [[megatron_lm_plugin MegatronEngine MegatronLMDummyScheduler MegatronLMDummyDataLoader
       MegatronLMOptimizerWrapper MegatronLMSchedulerWrapper AbstractTrainStep BertTrainStep GPTTrainStep T5TrainStep

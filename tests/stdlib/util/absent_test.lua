@@ -8,8 +8,8 @@ local says = ranks.fails
 local modules = { "accelerator", "nn", "optim", "data", "dist", "models", "metrics", "text", "amp", "autograd", "util" }
 
 -- what is read raises, at the script's line, with what to use
-says("accel.DummyOptim is not in accel yet (sharding by DeepSpeed's options); accel.Accelerator",
-  function() return accel.DummyOptim {} end)
+says("accel.MegatronEngine is not in accel yet (Megatron-LM); accelerator:prepare",
+  function() return accel.MegatronEngine {} end)
 says('there is no accel.load_offloaded_weights here; accel.accelerator.OffloadedWeightsLoader reads an offload folder',
   function() return accel.load_offloaded_weights() end)
 says("accel.accelerator.FSDPModule is not in accel yet (sharding of models by other means", function()
@@ -53,7 +53,7 @@ for _, name in ipairs { "FSDP", "fsdp", "WandB", "save_accelerator_state", "Acce
 end
 assert(absent.explain "torchrun":find("accel-run --num-processes", 1, true))
 assert(absent.explain "no_such_thing" == nil and absent.explain "" == nil and absent.explain "Linear" == nil)
-assert(absent.feature "deepspeed_plugins" and absent.feature "set_breakpoint" == false and absent.feature "x" == nil)
+assert(absent.feature "torch_tp_plugin" and absent.feature "set_breakpoint" == false and absent.feature "x" == nil)
 
 -- what the texts name is there
 local function find(path)

@@ -145,6 +145,88 @@ end
 ---@param default? any
 function DeepSpeed:get_value(key, default) return self.hf_ds_config:get_value(key, default) end
 
+--- Whether a dotted key of the configuration is left "auto".
+--- example: accel.DeepSpeedPlugin({}):is_auto "train_batch_size" --> true
+---@param key string
+---@return boolean
+function DeepSpeed:is_auto(key) return self.hf_ds_config:get_value(key) == "auto" end
+
+--- Fills one dotted key where it says "auto"; an error where values have nothing for it.
+---@param key string
+---@param values table<string, any>
+function DeepSpeed:fill_match(key, values)
+  if self.hf_ds_config:fill(key, values, false) == "absent" then
+    raise("`%s` not found in the values given: say it without \"auto\" in the DeepSpeed config, or give it", key)
+  end
+end
+
+--- Takes a precision into the fp16 and bf16 blocks, where they are "auto" or absent.
+--- example: local p = accel.DeepSpeedPlugin {} p:set_mixed_precision "bf16" return p.deepspeed_config.bf16.enabled --> true
+---@param mixed_precision string "no", "fp16", "bf16" or "fp8"
+function DeepSpeed:set_mixed_precision(mixed_precision)
+  local config, bf16 = self.deepspeed_config, mixed_precision == "bf16" or mixed_precision == "fp8"
+  if mixed_precision == "fp16" and config.fp16 == nil then config.fp16 = { enabled = true, auto_cast = true } end
+  if bf16 and config.bf16 == nil then config.bf16 = { enabled = true } end
+  if mixed_precision ~= "no" then
+    local other = mixed_precision == "fp16" and "bf16" or "fp16"
+    if self:get_value(other .. ".enabled") == true then
+      raise("%s: mixed_precision = '%s', and the DeepSpeed config enables %s; take one of them out", WHO, mixed_precision, other)
+    end
+  end
+  for _, dtype in ipairs { "fp16", "bf16" } do
+    if config[dtype] == nil then config[dtype] = { enabled = false } end
+  end
+  local values = { ["fp16.enabled"] = mixed_precision == "fp16", ["bf16.enabled"] = bf16 }
+  self:fill_match("fp16.enabled", values)
+  self:fill_match("bf16.enabled", values)
+end
+
+--- The precision that the configuration's blocks enable.
+--- example: accel.DeepSpeedPlugin({ hf_ds_config = { zero_optimization = {}, bf16 = { enabled = true } } }):precision() --> "bf16"
+---@return "no"|"fp16"|"bf16"
+function DeepSpeed:precision()
+  local fp16, bf16 = self:get_value "fp16.enabled" == true, self:get_value "bf16.enabled" == true
+  if fp16 and bf16 then raise("%s: the DeepSpeed config enables fp16 and bf16; one of them", WHO) end
+  return fp16 and "fp16" or bf16 and "bf16" or "no"
+end
+
+--- The loss scaler of the fp16 block; nil where it is not enabled.
+---@return accel.deepspeed.DynamicLossScaler?
+function DeepSpeed:scaler()
+  if self:precision() ~= "fp16" then return nil end
+  local block, own = self.deepspeed_config.fp16, {}
+  for _, key in ipairs { "loss_scale", "initial_scale_power", "loss_scale_window", "hysteresis", "consecutive_hysteresis",
+    "min_loss_scale" } do
+    if block[key] ~= "auto" then own[key] = block[key] end
+  end
+  return require("accel.deepspeed.loss_scaler")(own)
+end
+
+--- Names of the classes that stage 3 gathers whole, mixtures of experts: transformer_moe_cls_names,
+--- ACCELERATE_DEEPSPEED_MOE_LAYER_CLS_NAMES, or leaf_module of the configuration.
+--- example: accel.DeepSpeedPlugin({ transformer_moe_cls_names = "A,B" }):moe_leaf_classes() --> { "A", "B" }
+---@return string[]
+function DeepSpeed:moe_leaf_classes()
+  local given, list = self.transformer_moe_cls_names, {}
+  if given == nil then given = environment.get(ENV .. "MOE_LAYER_CLS_NAMES") end
+  if given == nil then given = self:get_value "zero_optimization.leaf_module.classes" end
+  if type(given) == "table" then return table.move(given, 1, #given, 1, list) end
+  for name in (given or ""):gmatch "[^,%s]+" do list[#list + 1] = name end
+  return list
+end
+
+--- zero3_init_flag has another value until the block ends, or while fn runs.
+--- example: local p, seen = accel.DeepSpeedPlugin { zero_stage = 3 } p:zero3_init_context_manager(false, function()
+---   seen = p:is_zero3_init_enabled() end) return seen, p:is_zero3_init_enabled() --> false, true
+---@param enable boolean
+---@param fn? function
+---@param ... any
+function DeepSpeed:zero3_init_context_manager(enable, fn, ...)
+  local was = self.zero3_init_flag
+  self.zero3_init_flag = enable == true
+  return require "accel.util.guard"(function() self.zero3_init_flag = was end, fn, ...)
+end
+
 --- Whether parameters are sharded from the start: at stage 3 with zero3_init_flag.
 --- example: accel.accelerator.DeepSpeedPlugin({ zero_stage = 3 }):is_zero3_init_enabled() --> true
 ---@return boolean

@@ -106,6 +106,19 @@ function HfDeepSpeedConfig:get_value(key, default)
   return value
 end
 
+--- Takes a dotted key and what is below it out. must_exist: an error where it is not there.
+--- example: local c = accel.accelerator.HfDeepSpeedConfig { a = { b = 2 } } c:del_config_sub_tree "a.b" return c:get_value "a.b" --> nil
+---@param key string
+---@param must_exist? boolean
+function HfDeepSpeedConfig:del_config_sub_tree(key, must_exist)
+  local node, last = self:find_config_node(key)
+  if node and node[last] ~= nil then
+    node[last] = nil
+  elseif must_exist then
+    raise("DeepSpeed's configuration has no '%s'", key)
+  end
+end
+
 --- Whether a dotted key holds something that counts as true, as false. A key that is not there is neither.
 --- example: accel.accelerator.HfDeepSpeedConfig({ fp16 = { enabled = true } }):is_true "fp16.enabled" --> true
 ---@param key string
@@ -148,7 +161,7 @@ function HfDeepSpeedConfig:fill(key, values, must_match)
     if values[key] == nil then return "absent" end
     node[last] = values[key]
   elseif must_match and node[last] ~= nil and values[key] ~= nil and node[last] ~= values[key] then
-    return "mismatch", ("- ds %s=%s vs arg %s=%s"):format(last, scalar.python_text(node[last]), key,
+    return "mismatch", ("- ds %s=%s vs arg %s=%s"):format(key, scalar.python_text(node[last]), key,
       scalar.python_text(values[key]))
   end
   return nil
@@ -158,7 +171,8 @@ end
 --- differs from a value.
 ---@param values table<string, any>
 ---@param must_match boolean
-function HfDeepSpeedConfig:process(values, must_match)
+---@param optional? table<string, true> keys that may stay "auto"
+function HfDeepSpeedConfig:process(values, must_match, optional)
   local absent, mismatches = {}, {}
   local function walk(prefix, node)
     for key, value in accel.pairs(node) do
@@ -166,7 +180,7 @@ function HfDeepSpeedConfig:process(values, must_match)
         walk(prefix .. key .. ".", value)
       elseif type(key) == "string" then
         local how, text = self:fill(prefix .. key, values, must_match)
-        if how == "absent" then absent[#absent + 1] = "`" .. prefix .. key .. "`" end
+        if how == "absent" and not (optional and optional[prefix .. key]) then absent[#absent + 1] = "`" .. prefix .. key .. "`" end
         if how == "mismatch" then mismatches[#mismatches + 1] = text end
       end
     end

@@ -55,7 +55,7 @@ local declared = {
   ignored_parameters = options.none, sync_module_states = true, broadcast_buffers = true, deterministic = options.none,
   fsdp_version = 1, share_memory = true, mixed_precision = options.none, master_weights = false,
   backward_prefetch = "BACKWARD_PRE", forward_prefetch = false, param_init_fn = options.none, device_id = options.none,
-  limit_all_gathers = true, use_orig_params = true,
+  limit_all_gathers = true, use_orig_params = true, zero = options.none,
 }
 
 local PREFETCH <const> = { "BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH" }
@@ -190,7 +190,7 @@ function FSDP:init(module, opts)
   local weak = setmetatable({ self }, { __mode = "v" })
   local engine = Engine(module, units, {
     who = WHO, group = group, replicas = replicas, cut = cut, reshard = reshard,
-    share = o.share_memory, world = o.deterministic == "world",
+    share = o.share_memory, zero = o.zero, world = o.deterministic == "world",
     sync = o.sync_module_states, syncs = function() return not weak[1] or weak[1].require_backward_grad_sync end,
     backward_prefetch = o.backward_prefetch, forward_prefetch = o.forward_prefetch, device = device,
     dtypes = precision.dtypes(module, dtypes, o.master_weights),

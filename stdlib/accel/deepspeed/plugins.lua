@@ -1,0 +1,72 @@
+--- Which of the DeepSpeed plugins of a process is active: those that the first Accelerator was given, by name. Every Accelerator
+--- reads the active one; AcceleratorState:select_deepspeed_plugin chooses. Installed by state.lua.
+local accel = require "accel"
+local check = require "accel.util.check"
+local class = require "accel.util.class"
+local listed = require("accel.util.options").listed
+local nearest = require "accel.util.nearest"
+local ordered = require "accel.util.ordered"
+local raise = require "accel.util.raise"
+
+local M = {}
+
+local ONLY <const> = "default"
+
+-- Of this Lua state; empty without DeepSpeed.
+local plugins, order, active = {}, {}, nil
+
+--- Forgets them all.
+function M.reset() plugins, order, active = {}, {}, nil end
+
+--- The active plugin; nil without DeepSpeed.
+---@return accel.accelerator.DeepSpeedPlugin?
+function M.active() return plugins[active] end
+
+--- Whether there are any.
+function M.any() return active ~= nil end
+
+--- Those of the first Accelerator, checked: one, or several by name. The first one is to be active: of an accel.util.ordered the
+--- first entry, of another table the first name in sorted order.
+---@param given accel.accelerator.DeepSpeedPlugin|table<string, accel.accelerator.DeepSpeedPlugin>
+---@return {plugins: table<string, accel.accelerator.DeepSpeedPlugin>, order: string[]} for commit
+function M.collect(given)
+  local Plugin = require("accel.accelerator.plugins.deepspeed").DeepSpeedPlugin
+  if class.isinstance(given, Plugin) then given = { [ONLY] = given } end
+  if type(given) ~= "table" then
+    raise("Accelerator: deepspeed_plugins must be a table { name = plugin, ... }, got %s", check.shown(given))
+  end
+  local staged = { plugins = {}, order = {} }
+  for name, plugin in (ordered.is(given) and pairs or accel.pairs)(given) do
+    if not class.isinstance(plugin, Plugin) then
+      raise("Accelerator: deepspeed_plugins.%s must be a DeepSpeedPlugin, made by accel.DeepSpeedPlugin { ... }", tostring(name))
+    end
+    staged.plugins[name], staged.order[#staged.order + 1] = plugin, name
+  end
+  if #staged.order == 0 then raise "Accelerator: deepspeed_plugins is empty" end
+  return staged
+end
+
+--- They are the plugins of this process from now on.
+function M.commit(staged) plugins, order, active = staged.plugins, staged.order, staged.order[1] end
+
+--- The plugin of a name.
+---@param name string
+---@return accel.accelerator.DeepSpeedPlugin
+function M.get(name)
+  if active == nil then raise "get_deepspeed_plugin: there is no DeepSpeedPlugin; give accel.Accelerator { deepspeed_plugins = ... }" end
+  local plugin = plugins[name]
+  if plugin == nil then
+    local near = type(name) == "string" and nearest(name, plugins)
+    raise("deepspeed_plugins has no '%s'%s", tostring(name), near and ("; did you mean '%s'?"):format(near) or listed(plugins))
+  end
+  return plugin
+end
+
+--- Makes the plugin of a name the active one: models that are prepared from now on follow it.
+---@param name string
+function M.select(name)
+  M.get(name)
+  active = name
+end
+
+return M

@@ -1,0 +1,97 @@
+--- What accelerator:prepare does first under a DeepSpeedPlugin: the configuration is filled from what it is given, and the real
+--- optimizer and schedule take the places of dummies. Called by accelerator/prepare.lua.
+local Engine = require "accel.deepspeed.engine"
+local auto = require "accel.deepspeed.auto"
+local class = require "accel.util.class"
+local dummies = require "accel.deepspeed.dummies"
+local optimizers = require "accel.deepspeed.optimizers"
+local raise = require "accel.util.raise"
+
+local M = {}
+
+--- Whether x stands for an optimizer, "optimizer", or a schedule, "scheduler", of a configuration.
+---@param x any
+---@return string?
+function M.dummy_kind(x)
+  if class.isinstance(x, dummies.DummyOptim) then return "optimizer" end
+  if class.isinstance(x, dummies.DummyScheduler) then return "scheduler" end
+end
+
+--- Positions by kind; of dummies and of real ones.
+local function sort(given, kinds)
+  local at = { loaders = {} }
+  for i = 1, given.n do
+    local kind = kinds[i]
+    if kind == "loader" then at.loaders[#at.loaders + 1] = given[i]
+    elseif kind == "skipped" then at.loaders[#at.loaders + 1] = given[i].loader
+    elseif kind then at[kind] = at[kind] or i end
+  end
+  return at
+end
+
+--- The configuration and the script do not both say what the optimizer and the schedule are, and one of them does.
+local function check_sources(plugin, optimizer, scheduler)
+  local config = plugin.deepspeed_config
+  local dummy, dummy_schedule = M.dummy_kind(optimizer) ~= nil, M.dummy_kind(scheduler) ~= nil
+  if optimizer ~= nil and config.optimizer ~= nil and not dummy then
+    raise "prepare: the DeepSpeed configuration and the script both make an optimizer; take it out of the configuration, or give an accel.accelerator.DummyOptim"
+  elseif dummy and config.optimizer == nil then
+    raise "prepare: a DummyOptim stands for the optimizer of the DeepSpeed configuration, which has none"
+  end
+  if scheduler ~= nil and config.scheduler ~= nil and not dummy_schedule then
+    raise "prepare: the DeepSpeed configuration and the script both make a schedule; take it out of the configuration, or give an accel.accelerator.DummyScheduler"
+  elseif dummy_schedule and config.scheduler == nil and scheduler.lr_scheduler_callable == nil then
+    raise "prepare: a DummyScheduler stands for the schedule of the DeepSpeed configuration, which has none; give it there, or lr_scheduler_callable"
+  end
+  if dummy and scheduler ~= nil and not dummy_schedule then
+    raise "prepare: beside a DummyOptim the schedule must be a DummyScheduler: the optimizer of a real one is not the one that steps"
+  end
+end
+
+--- The optimizer that a dummy became in a call before, too.
+local made = setmetatable({}, { __mode = "k" })
+
+local function real_optimizer(plugin, dummy)
+  made[dummy] = made[dummy] or optimizers.optimizer(plugin.deepspeed_config.optimizer, dummy.params)
+  return made[dummy]
+end
+
+local function real_scheduler(plugin, dummy)
+  local optimizer = dummy.optimizer
+  if M.dummy_kind(optimizer) then
+    if not made[optimizer] then raise "prepare: give the DummyOptim of a DummyScheduler before it, or with it" end
+    optimizer = made[optimizer]
+  end
+  optimizer = rawget(optimizer, "optimizer") or optimizer -- a prepared one
+  if dummy.lr_scheduler_callable then return dummy.lr_scheduler_callable(optimizer) end
+  return optimizers.scheduler(plugin.deepspeed_config.scheduler, optimizer)
+end
+
+--- Makes what prepare was given ready: `given` gets real objects in the places of dummies.
+---@param accelerator accel.Accelerator
+---@param given table packed arguments
+---@param kinds (string|false)[]
+function M.before(accelerator, given, kinds)
+  local plugin, at = accelerator.deepspeed_plugin, sort(given, kinds)
+  local optimizer, scheduler = at.optimizer and given[at.optimizer], at.scheduler and given[at.scheduler]
+  check_sources(plugin, optimizer, scheduler)
+  if at.model then
+    for _, loader in ipairs(accelerator._prepared.dataloaders) do at.loaders[#at.loaders + 1] = loader end
+    auto.fill(accelerator, plugin, {
+      model = given[at.model], loaders = at.loaders, optimizer = M.dummy_kind(optimizer) and optimizer or nil,
+      scheduler = M.dummy_kind(scheduler) and scheduler or nil,
+    })
+  end
+  local engine = Engine.of(accelerator, plugin)
+  for i = 1, given.n do
+    if M.dummy_kind(given[i]) == "optimizer" then given[i] = real_optimizer(plugin, given[i]) end
+  end
+  for i = 1, given.n do
+    if M.dummy_kind(given[i]) == "scheduler" then
+      given[i] = real_scheduler(plugin, given[i])
+      engine:owns(given[i])
+    end
+  end
+end
+
+return M
