@@ -97,7 +97,8 @@ local function build(way)
   accel.accelerator.AcceleratorState._reset_state(true)
   local o = { gradient_accumulation_steps = 2 }
   local fsdp = { auto_wrap_policy = "SIZE_BASED_WRAP", min_num_params = 100, state_dict_type = "SHARDED_STATE_DICT" }
-  if way:find "^zero" then o.deepspeed_plugin = accel.DeepSpeedPlugin { zero_stage = math.tointeger(way:match "%d") }
+  if way:find "^zero" then o.deepspeed_plugin = accel.DeepSpeedPlugin { zero_stage = math.tointeger(way:match "%d"),
+    gradient_clipping = 0, zero3_save_16bit_model = true }
   elseif way ~= "ddp" then
     if way == "full" then fsdp.state_dict_type = "FULL_STATE_DICT"
     elseif way == "local" then fsdp.state_dict_type = "LOCAL_STATE_DICT"

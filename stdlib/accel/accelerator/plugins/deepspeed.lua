@@ -101,7 +101,7 @@ local function from_fields(self)
   return HfDeepSpeedConfig {
     train_batch_size = "auto", train_micro_batch_size_per_gpu = "auto",
     gradient_accumulation_steps = self.gradient_accumulation_steps,
-    gradient_clipping = self.gradient_clipping ~= false and self.gradient_clipping or nil,
+    gradient_clipping = self.gradient_clipping ~= 0 and self.gradient_clipping or nil,
     zero_optimization = {
       stage = self.zero_stage,
       offload_optimizer = offload(self.offload_optimizer_device, self.offload_optimizer_nvme_path),
