@@ -5,9 +5,10 @@
  *   bind(t, flat, offset)             t lies in flat's memory, as its dtype, from now on, from element offset (from 0)
  *   shares(group)                     whether the members map each other's memory
  *   shared(group, count, dtype, owner) -> flat tensor that all members map; owner: a group rank
- *   gathered(unit, count, dtype, device, gather) -> flat tensor without bytes; gather() is called where a backward needs it
+ *   gathered(unit, count, dtype, device, gather, anywhere) -> flat tensor without bytes; gather() is called where a backward
+ *                                     needs it; anywhere: where any op does
  *   set(flat, bytes)                  gives a gathered tensor its bytes, another tensor's; nil takes them away
- *   there(flat), written(flat)        whether it has bytes, whether an op wrote to them */
+ *   there(flat), written(flat), used(flat)   whether it has bytes, whether an op wrote to them, whether an op has them now */
 #include "core/callback.h"
 #include "core/lac.h"
 #include "dist.h"
@@ -110,10 +111,11 @@ static int gathered(lua_State *L) {
   const ac_dtype dt = lac_check_dtype(L, S, 3, "dtype");
   ac_device *d = lac_check_device(L, S, 4, "device");
   lac_check_function(L, S, 5, "gather");
+  const bool anywhere = lua_toboolean(L, 6);
   lac_box *b = lac_box_push(L, S);
   lac_callback *cb = lac_callback_new(L, S, 5);
   ac_status st =
-      aci_gathered_new(S->ctx, d, (size_t)count * ac_dtype_bytes(dt), unit, gather, cb, lac_callback_free, &s, &e);
+      aci_gathered_new(S->ctx, d, (size_t)count * ac_dtype_bytes(dt), unit, anywhere, gather, cb, lac_callback_free, &s, &e);
   if (st != AC_OK) lac_callback_free(cb);
   else st = fill(S, b, s, dt, count, &e);
   return st == AC_OK ? 1 : lac_raise(L, S, &e);
@@ -138,6 +140,11 @@ static int there(lua_State *L) {
   return 1;
 }
 
+static int used(lua_State *L) {
+  lua_pushboolean(L, aci_gathered_used(check_gathered(L, lac_get(L))));
+  return 1;
+}
+
 static int written(lua_State *L) {
   lua_pushboolean(L, aci_gathered_written(check_gathered(L, lac_get(L))));
   return 1;
@@ -151,6 +158,7 @@ LAC_OPEN("accel.shard.core", shard) {
                                    {"gathered", gathered},
                                    {"set", set},
                                    {"there", there},
+                                   {"used", used},
                                    {"written", written},
                                    {NULL, NULL}};
   lac_setfuncs(L, S, funcs);

@@ -25,14 +25,15 @@ int aci_boxes(int ndim, const int64_t *shape, int64_t from, int64_t count, aci_b
 /* Makes the bytes be there (aci_gathered_set), or fails. */
 typedef ac_status (*aci_gather_fn)(void *user, ac_err *e);
 /* Storage of a unit's whole parameters. It has bytes between aci_gathered_set(s, bytes) and aci_gathered_set(s, NULL); used
- * without them, it calls gather inside a backward, and is an error elsewhere that names the unit. ctx outlives the calls of
- * its ops; free_fn(user) when the storage goes. On failure user stays the caller's. */
-ac_status aci_gathered_new(ac_ctx *c, ac_device *d, size_t bytes, const char *unit, aci_gather_fn gather, void *user,
-                           void (*free_fn)(void *), ac_storage **out, ac_err *e);
+ * without them, it calls gather inside a backward, or anywhere if it is to, and is an error elsewhere that names the unit. ctx
+ * outlives the calls of its ops; free_fn(user) when the storage goes. On failure user stays the caller's. */
+ac_status aci_gathered_new(ac_ctx *c, ac_device *d, size_t bytes, const char *unit, bool anywhere, aci_gather_fn gather,
+                           void *user, void (*free_fn)(void *), ac_storage **out, ac_err *e);
 /* bytes (as large, on the same device) are retained; NULL gives them up. Its version does not change. */
 ac_status aci_gathered_set(ac_storage *s, ac_storage *bytes, ac_err *e);
 bool aci_gathered_is(const ac_storage *s);      /* made here? */
 bool aci_gathered_there(const ac_storage *s);   /* has it bytes? */
+bool aci_gathered_used(const ac_storage *s);    /* does an op that runs have its bytes? */
 bool aci_gathered_written(const ac_storage *s); /* did an op write to it since its bytes were set? */
 
 /* ---- bind.c ---- */

@@ -14,7 +14,8 @@ pids:close()
 
 accel.set_seed(11)
 local a = accel.Accelerator { gradient_accumulation_steps = 2,
-  deepspeed_plugin = stage and accel.DeepSpeedPlugin { zero_stage = stage } or nil, project_config = accel.ProjectConfiguration {
+  deepspeed_plugin = stage and accel.DeepSpeedPlugin { zero_stage = stage, zero3_save_16bit_model = true } or nil,
+  project_config = accel.ProjectConfiguration {
   project_dir = folder, automatic_checkpoint_naming = true, total_limit = 2 } }
 local net = nn.Sequential(nn.Linear(6, width), nn.Dropout(0.3), nn.BatchNorm1d(width), nn.Tanh(), nn.Linear(width, 3))
 local opt = optim.AdamW(net:parameters(), { lr = 0.01 })

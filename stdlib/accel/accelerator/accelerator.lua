@@ -195,7 +195,8 @@ local optional = {
   scaler = true, autocast_handler = true, ddp_handler = true, scaler_handler = true, init_handler = true,
   profile_handler = true, data_seed = true, total_limit = true, resumed_from = true,
   -- nil in Accelerate, too, where the feature is off
-  deepspeed_plugin = true, deepspeed_config = true, deepspeed_engine_wrapped = true, fsdp_plugin = true, megatron_lm_plugin = true, torch_tp_plugin = true, dynamo_plugin = true,
+  deepspeed_plugin = true, deepspeed_config = true, deepspeed_engine_wrapped = true,
+  fsdp_plugin = true, megatron_lm_plugin = true, torch_tp_plugin = true, dynamo_plugin = true,
   parallelism_config = true, torch_device_mesh = true, fp8_backend = true,
 }
 

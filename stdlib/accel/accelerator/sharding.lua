@@ -42,8 +42,10 @@ local function check_deepspeed(p)
     if p[key] ~= nil and p[key] ~= "none" then refuse(who, key, 'only "none" is there') end
   end
   if p.enable_msamp then refuse(who, "enable_msamp", 'there are mixed_precision = "bf16" and "fp16"') end
-  if type(p.zero_stage) == "string" then raise("%s: zero_stage must be 0, 1, 2 or 3, got '%s'", who, p.zero_stage) end
-  check.integer(who, "zero_stage", p.zero_stage, 0, 3)
+  local stage = p.zero_stage
+  if math.type(stage) ~= "integer" or stage < 0 or stage > 3 then
+    raise("%s: zero_stage must be 0, 1, 2 or 3, got %s", who, check.shown(stage))
+  end
   return notes
 end
 

@@ -8,6 +8,12 @@ local ordered = require "accel.util.ordered"
 local raise = require "accel.util.raise"
 local utils = require "accel.nn.utils"
 
+local GATHERS <const> = "stage3_gather_16bit_weights_on_model_save"
+
+--- example: local a = accel.Accelerator { deepspeed_plugin = accel.DeepSpeedPlugin { gradient_clipping = 1.0 } }
+---   local w = accel.nn.Linear(1, 1, { bias = false }) local o = accel.optim.SGD(w:parameters()) w, o = a:prepare(w, o)
+---   a:backward(w(accel.full({ 1, 1 }, 3.0)):sum()) local norm = a.deepspeed_engine_wrapped:get_global_grad_norm()
+---   accel.AcceleratorState._reset_state(true) return norm --> 3
 ---@class accel.deepspeed.Engine
 ---@field plugin accel.accelerator.DeepSpeedPlugin
 ---@field norm accel.Tensor? of the gradients of the last update, before they were clipped
@@ -85,8 +91,9 @@ function Engine:get_global_grad_norm() return self.norm and self.norm:item() end
 ---@return table<string, accel.Tensor>
 function Engine:whole_state(model)
   local plugin, accelerator = self.plugin, self.accelerator
-  if plugin:get_value "zero_optimization.stage3_gather_16bit_weights_on_model_save" ~= true then
-    raise "get_state_dict: stage 3 gathers whole weights only where it is told to: set zero_optimization.stage3_gather_16bit_weights_on_model_save = true in the DeepSpeed configuration, or zero3_save_16bit_model = true; save_state writes all without gathering"
+  if plugin:get_value("zero_optimization." .. GATHERS) ~= true then
+    raise("get_state_dict: stage 3 gathers whole weights only where it is told to: set zero_optimization.%s = true in the"
+      .. " DeepSpeed configuration, or zero3_save_16bit_model = true; save_state writes all without gathering", GATHERS)
   end
   local reducer, inner = rawget(model, "reducer"), accelerator:unwrap_model(model)
   local state = inner:state_dict()

@@ -50,53 +50,68 @@ local ZERO <const> = {
   override_module_apply = idle("modules apply functions as they always do", true),
   log_trace_cache_warnings = idle("there is no trace", false), enable_sanity_checks = idle "collectives are always checked",
   save_muon_momentum_buffer_in_memory = MEMORY,
-  cpu_offload = refused('offload_optimizer = { device = "cpu" }', false), cpu_offload_param = refused('offload_param = { device = "cpu" }', false),
+  cpu_offload = refused('offload_optimizer = { device = "cpu" }', false),
+  cpu_offload_param = refused('offload_param = { device = "cpu" }', false),
   cpu_offload_use_pin_memory = refused("offload_optimizer = { pin_memory = true }", false),
   zenflow = refused "offload_optimizer",
 }
 
+local FP16 <const> = {
+  enabled = USED, loss_scale = USED, initial_scale_power = USED, loss_scale_window = USED, hysteresis = USED,
+  consecutive_hysteresis = USED, min_loss_scale = USED,
+  auto_cast = idle("ops that compute in fp16 cast their inputs", true), fp16_opt_level = idle "parameters stay fp32",
+  fp16_master_weights_and_grads = refused("fp32 parameters, which are the default", false),
+}
+
+local BF16 <const> = {
+  enabled = USED, immediate_grad_update = idle("gradients are accumulated where they are reduced from", false),
+  check_grad_overflow = idle("steps in bf16 are not checked for overflow", false),
+  bf16_master_weights_and_grads = refused("fp32 parameters, which are the default", false),
+  bf16_optimizer_states = refused("fp32 states, which are the default", false),
+}
+
+local AIO <const> = {
+  block_size = USED, queue_depth = USED, thread_count = USED, intra_op_parallelism = USED, single_submit = USED,
+  overlap_events = USED, use_gds = refused("reads through the CPU", false),
+}
+
+local DATA_TYPES <const> = {
+  grad_accum_dtype = idle("gradients are accumulated in fp32", "fp32"),
+  param_dtype = idle "parameters have the dtype that the script gave them",
+  buffer_dtype = idle "buffers have the dtype that the script gave them",
+}
+
+local REDUCED <const> = idle("gradients are reduced in their own dtype, fp32; zero_quantized_gradients lessens what is sent", "fp32")
+local TAKEN <const> = idle "accelerator:save_state writes whole checkpoints, in the background if it is to"
+local AS_IS <const> = refused "the model as it is"
+
 local KEYS <const> = {
-  train_batch_size = USED, train_micro_batch_size_per_gpu = USED, gradient_accumulation_steps = USED, gradient_clipping = USED,
-  zero_optimization = ZERO, optimizer = USED, scheduler = USED,
-  fp16 = {
-    enabled = USED, loss_scale = USED, initial_scale_power = USED, loss_scale_window = USED, hysteresis = USED,
-    consecutive_hysteresis = USED, min_loss_scale = USED,
-    auto_cast = idle "inputs are cast by the ops that compute in fp16", fp16_opt_level = idle "parameters stay fp32",
-    fp16_master_weights_and_grads = refused("fp32 parameters, which are the default", false),
-  },
-  bf16 = {
-    enabled = USED, immediate_grad_update = idle "gradients are accumulated where they are reduced from",
-    check_grad_overflow = idle "steps in bf16 are not checked for overflow", 
-    bf16_master_weights_and_grads = refused("fp32 parameters, which are the default", false),
-    bf16_optimizer_states = refused("fp32 states, which are the default", false),
-  },
-  aio = { block_size = USED, queue_depth = USED, thread_count = USED, intra_op_parallelism = USED, single_submit = USED, overlap_events = USED,
-    use_gds = refused("reads through the CPU", false) },
+  train_batch_size = USED, train_micro_batch_size_per_gpu = USED, gradient_accumulation_steps = USED,
+  gradient_clipping = USED, zero_optimization = ZERO, optimizer = USED, scheduler = USED, fp16 = FP16, bf16 = BF16, aio = AIO,
+  data_types = DATA_TYPES, communication_data_type = REDUCED, seq_parallel_communication_data_type = REDUCED,
   steps_per_print = idle("print in the script", math.huge), wall_clock_breakdown = idle("accel.clock() measures", false),
-  memory_breakdown = idle("accel.mem_stats() measures", false), dump_state = idle("print(accelerator.config) shows it", false),
-  zero_allow_untested_optimizer = idle "every optimizer of accel.optim can step on parts",
-  zero_force_ds_cpu_optimizer = idle "the optimizer is the one that was given",
+  memory_breakdown = idle("accel.mem_stats() measures", false), timers = idle "accel.clock() measures",
+  dump_state = idle("print(accelerator.config) shows it", false), log_level = idle "say it to accel.get_logger",
+  zero_allow_untested_optimizer = idle("every optimizer of accel.optim can step on parts", true),
+  zero_force_ds_cpu_optimizer = idle("the optimizer is the one that was given", false),
   prescale_gradients = idle("means are taken once, while reducing", false),
   gradient_predivide_factor = idle("means are taken once, while reducing", 1), sparse_gradients = idle("gradients are dense", false),
-  communication_data_type = idle("gradients are reduced in their own dtype, fp32; zero_quantized_gradients lessens what is sent", "fp32"),
-  seq_parallel_communication_data_type = idle("there is no sequence parallelism", "fp32"),
   gradient_allreduce_op = refused("the mean", "mean"), disable_allgather = refused("stages 0 to 3", false),
-  dataloader_drop_last = idle "say drop_last to the DataLoader", data_types = { grad_accum_dtype = idle("gradients are accumulated in fp32", "fp32"),
-    param_dtype = idle "parameters have the dtype that the script gave them", buffer_dtype = idle "buffers have the dtype that the script gave them" },
-  disable_python_gc = idle "there is no Python", log_level = idle "say it to accel.get_logger", timers = idle "accel.clock() measures",
-  check_overflow = idle("fp16 always looks for overflow", true), managed_gradient_accumulation = idle("backward accumulates", true),
+  dataloader_drop_last = idle "say drop_last to the DataLoader", disable_python_gc = idle "there is no Python",
+  check_overflow = idle("fp16 always looks for overflow", true),
+  managed_gradient_accumulation = idle("backward accumulates", true),
   activation_checkpointing = idle "let blocks call accel.checkpoint", flops_profiler = idle "accel-run --dry-run counts flops",
-  tensorboard = LOGS, wandb = LOGS, comet = LOGS, csv_monitor = LOGS, monitor_config = LOGS, comms_logger = idle "accel.dist.records() lists collectives",
-  checkpoint = idle "accelerator:save_state writes whole checkpoints", nebula = idle "accelerator:save_state writes in the background",
-  datastates_ckpt = idle "accelerator:save_state writes in the background", use_node_local_storage = idle "save_on_each_node says so",
-  compile = idle "ops are native code already", autotuning = idle "accel-run --dry-run tells memory and time ahead", elasticity = refused "accel-run --max-restarts",
-  torch_autocast = refused('bf16 = { enabled = true }'), amp = refused('fp16 = { enabled = true }'),
-  tensor_parallel = refused("data parallelism", { autotp_size = 0 }), pipeline = refused "blocks in one process",
-  zenflow = refused "offload_optimizer", hybrid_engine = refused "model:generate", compression_training = refused "the model as it is",
-  data_efficiency = refused "accel.data", curriculum_learning = refused "accel.data", progressive_layer_drop = refused "the model as it is",
-  eigenvalue = refused "the model as it is", quantize_training = refused "the model as it is", sparse_attention = refused "flash attention",
-  weight_quantization = refused "the model as it is", use_data_before_expert_parallelism = refused("data parallelism", false),
-  msamp = refused 'bf16 = { enabled = true }', vocabulary_size = USED, mics_shard_size = refused("zero_hpz_partition_size", -1),
+  tensorboard = LOGS, wandb = LOGS, comet = LOGS, csv_monitor = LOGS, monitor_config = LOGS,
+  comms_logger = idle "accel.dist.records() lists collectives", checkpoint = TAKEN, nebula = TAKEN, datastates_ckpt = TAKEN,
+  use_node_local_storage = idle "save_on_each_node says so", compile = idle "ops are native code already",
+  autotuning = idle "accel-run --dry-run tells memory and time ahead", vocabulary_size = idle "the model knows its vocabulary",
+  elasticity = refused "accel-run --max-restarts", torch_autocast = refused "bf16 = { enabled = true }",
+  amp = refused "fp16 = { enabled = true }", tensor_parallel = refused("data parallelism", { autotp_size = 0 }),
+  pipeline = refused "blocks in one process", zenflow = refused "offload_optimizer", hybrid_engine = refused "model:generate",
+  compression_training = AS_IS, progressive_layer_drop = AS_IS, eigenvalue = AS_IS, quantize_training = AS_IS,
+  weight_quantization = AS_IS, sparse_attention = refused "flash attention", data_efficiency = refused "accel.data",
+  curriculum_learning = refused "accel.data", use_data_before_expert_parallelism = refused("data parallelism", false),
+  msamp = refused "bf16 = { enabled = true }", mics_shard_size = refused("zero_hpz_partition_size", -1),
 }
 
 --- Whether a value asks for nothing.

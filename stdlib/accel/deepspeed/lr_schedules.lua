@@ -55,6 +55,7 @@ end
 --- The share of the way from the least rate to the largest after the warm-up.
 function WarmupLR:after_warmup() return 1.0 end -- luacheck: ignore self
 
+--- See LRScheduler:rate.
 function WarmupLR:rate(step, base, group)
   local o, iteration = self.options, step - 1
   local low = of_group("WarmupLR", "warmup_min_lr", o.warmup_min_lr, group)
@@ -109,6 +110,7 @@ function WarmupCosineLR:init(optimizer, ...)
   begin(self, optimizer, o)
 end
 
+--- See LRScheduler:rate.
 function WarmupCosineLR:rate(step, base)
   local o, iteration = self.options, step - 1
   if iteration < 0 then return 0.0 end
@@ -166,6 +168,7 @@ local function decayed(self, iteration)
   return o.decay_step_size > 0 and (iteration - self.total_size + 1) / o.decay_step_size or 0
 end
 
+--- See LRScheduler:rate.
 function OneCycle:rate(step, _, group)
   local o = self.options
   local low = of_group("OneCycle", "cycle_min_lr", o.cycle_min_lr, group)
@@ -175,6 +178,7 @@ function OneCycle:rate(step, _, group)
   return low + (of_group("OneCycle", "cycle_max_lr", o.cycle_max_lr, group) - low) * self:height(step)
 end
 
+--- See LRScheduler:momentum.
 function OneCycle:momentum(step, group)
   local o, at = self.options, self.optimizer.param_groups[group]
   if not o.cycle_momentum or at.betas == nil then return nil end
@@ -212,6 +216,7 @@ function LRRangeTest:init(optimizer, ...)
   begin(self, optimizer, o)
 end
 
+--- See LRScheduler:rate.
 function LRRangeTest:rate(step, _, group)
   local o = self.options
   local interval = step / o.lr_range_test_step_size

@@ -34,14 +34,17 @@ local function check_sources(plugin, optimizer, scheduler)
   local config = plugin.deepspeed_config
   local dummy, dummy_schedule = M.dummy_kind(optimizer) ~= nil, M.dummy_kind(scheduler) ~= nil
   if optimizer ~= nil and config.optimizer ~= nil and not dummy then
-    raise "prepare: the DeepSpeed configuration and the script both make an optimizer; take it out of the configuration, or give an accel.accelerator.DummyOptim"
+    raise("prepare: the DeepSpeed configuration and the script both make an optimizer; take it out of the configuration, or give an"
+      .. " accel.DummyOptim")
   elseif dummy and config.optimizer == nil then
     raise "prepare: a DummyOptim stands for the optimizer of the DeepSpeed configuration, which has none"
   end
   if scheduler ~= nil and config.scheduler ~= nil and not dummy_schedule then
-    raise "prepare: the DeepSpeed configuration and the script both make a schedule; take it out of the configuration, or give an accel.accelerator.DummyScheduler"
+    raise("prepare: the DeepSpeed configuration and the script both make a schedule; take it out of the configuration, or give an"
+      .. " accel.DummyScheduler")
   elseif dummy_schedule and config.scheduler == nil and scheduler.lr_scheduler_callable == nil then
-    raise "prepare: a DummyScheduler stands for the schedule of the DeepSpeed configuration, which has none; give it there, or lr_scheduler_callable"
+    raise("prepare: a DummyScheduler stands for the schedule of the DeepSpeed configuration, which has none; give it there, or"
+      .. " lr_scheduler_callable")
   end
   if dummy and scheduler ~= nil and not dummy_schedule then
     raise "prepare: beside a DummyOptim the schedule must be a DummyScheduler: the optimizer of a real one is not the one that steps"

@@ -119,19 +119,36 @@ function PreTrainedModel:_slots()
   return out
 end
 
+--- accel.deepspeed.zero where parameters are cut over ranks as they are made: inside zero.Init, or as the active DeepSpeed
+--- plugin says (zero3_init_flag).
+local function creates_sharded()
+  local zero, plugins = package.loaded["accel.deepspeed.zero"], package.loaded["accel.deepspeed.plugins"]
+  local plugin = plugins and plugins.active()
+  if plugin and plugin:is_zero3_init_enabled() then zero = require "accel.deepspeed.zero" elseif not (zero and zero.active()) then
+    return nil
+  end
+  return zero
+end
+
 --- Replaces every parameter and buffer t of this model by fn(t, {module=, key=, name=}); shared ones once.
 function PreTrainedModel:_fill(fn)
   local where = {}
   for prefix, module in pairs(self:named_modules()) do
     for key, t, kind in module:_fields() do
       if kind ~= "module" and not where[t] then
-        where[t] = { module = module, key = key, name = prefix == "" and key or prefix .. "." .. key }
+        where[t] = { module = module, key = key, name = prefix == "" and key or prefix .. "." .. key, kind = kind }
       end
     end
   end
+  local zero = creates_sharded()
   return self:_map_tensors(function(t)
     local at = where[t]
-    return at and fn(t, at) or t
+    local new = at and fn(t, at) or t
+    if zero and at and at.kind == "parameter" then
+      new = Parameter(new, t.requires_grad)
+      zero.cut(new, at.name)
+    end
+    return new
   end)
 end
 

@@ -211,7 +211,7 @@ return function(Module)
           local new = done[t]
           if new == nil then
             new = accel.unscoped(fn, t)
-            if kind == "parameter" and new ~= t then
+            if kind == "parameter" and new ~= t and not parameter.is(new) then
               local grad = t.grad
               new = accel.unscoped(parameter, new, t.requires_grad)
               if grad then new.grad = accel.unscoped(fn, grad) end

@@ -63,6 +63,8 @@ function Unit:init(list, names, o)
   unscoped(self.fill, self, o.sync)
   for _, p in ipairs(self.params) do p.grad = nil end
   self:bind(self.flat)
+  local zero = package.loaded["accel.deepspeed.zero"]
+  if zero then zero.forget(self.params) end
   self.pieces = {}
   for i in ipairs(self.params) do self.pieces[i] = self.learns and self:piece_of(self.own, i) or false end
 end
@@ -85,11 +87,14 @@ end
 ---@return accel.Tensor
 function Unit:part_of(t) return t:narrow(1, self.rank * self.part + 1, self.part) end
 
---- Puts the values that parameters have now into a flat tensor; zeros for those without (of the meta device) and the gaps.
+--- Puts the values that parameters have now into a flat tensor; zeros for those without (of the meta device) and the gaps. Those
+--- that were created in parts are gathered one after the other, on all ranks; t nil: for the others to have them.
 local function put_values(self, t)
-  t:zero_()
+  local zero = package.loaded["accel.deepspeed.zero"]
+  if t then t:zero_() end
   for i, p in ipairs(self.params) do
-    if p.device ~= "meta" or t.device == "meta" then
+    if zero then zero.gather(p) end
+    if t and (p.device ~= "meta" or t.device == "meta") then
       local place <close> = t:narrow(1, self.offsets[i] + 1, self.numels[i])
       place:copy_(p:detach():reshape(-1))
     end
@@ -101,7 +106,7 @@ end
 function Unit:fill(sync)
   local in_place = self.kind ~= "gathered" and not self.rounds
   if self.kind == "shared" and in_place and sync then
-    if self.rank == 0 then put_values(self, self.flat) end
+    put_values(self, self.rank == 0 and self.flat or nil)
     dist.barrier { group = self.group }
     self.own = self:part_of(self.flat)
     return

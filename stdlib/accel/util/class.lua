@@ -21,8 +21,14 @@ local fallback_metas = setmetatable({}, { __mode = "k" })
 local function construct(cls, ...)
   local self = setmetatable(cls.alloc(), cls)
   self:init(...)
+  local hook = M.constructed
+  if hook then hook(self) end
   return self
 end
+
+--- Called with every object once its init is through, or nil. Modes that look at what is made set it for a while.
+---@type fun(object: table)?
+M.constructed = nil
 
 --- example: local Point = accel.util.class("Point") function Point:init(x) self.x = x end return Point(3).x --> 3
 ---@class accel.util.class.Object

@@ -48,7 +48,7 @@ assert(accel.nn[1] == nil and accel.optim[true] == nil)
 
 -- as it is written, in any case, with what stands before it
 for _, name in ipairs { "FSDP", "fsdp", "WandB", "save_accelerator_state", "Accelerator:lomo_backward",
-  "accelerate.utils.DummyOptim", "torch.nn.DataParallel" } do
+  "accelerate.utils.MegatronEngine", "torch.nn.DataParallel" } do
   assert(absent.explain(name), name)
 end
 assert(absent.explain "torchrun":find("accel-run --num-processes", 1, true))
