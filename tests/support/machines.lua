@@ -46,7 +46,7 @@ end
 ---@param ... integer[]
 function M.start(...)
   if accel.dist.is_initialized() then return false end
-  for _, pair in ipairs { ... } do M.run(pair[1], pair[2]) end
+  for _, pair in ipairs { ... } do io.write(table.concat(M.run(pair[1], pair[2]))) end
   return true
 end
 

@@ -82,7 +82,7 @@ end
 ---   overlap           reductions go on beside the backward
 ---   quantized_weights, quantized_gradients    ZeRO++: parameters are gathered in 8 bits, gradients exchanged in 4
 ---   secondary         ZeRO++: ranks of a group that hold all parameters once, for the backward
----   prefetch          whether the next unit of a backward comes ahead
+---   prefetch          elements of a backward's next units that come ahead; 0: none, nil: one unit
 function M.zero(plugin)
   local stage = plugin.zero_stage
   local overlap = plugin:get_value "zero_optimization.overlap_comm"
@@ -93,7 +93,7 @@ function M.zero(plugin)
   if stage == 3 then
     zero.persist = number(plugin, "stage3_param_persistence_threshold", 100000)
     zero.persist_total = number(plugin, "stage3_model_persistence_threshold", math.maxinteger)
-    zero.prefetch = number(plugin, "stage3_prefetch_bucket_size", 50000000) > 0
+    zero.prefetch = number(plugin, "stage3_prefetch_bucket_size", nil)
     zero.quantized_weights = plugin:get_value "zero_optimization.zero_quantized_weights" == true
     zero.secondary = number(plugin, "zero_hpz_partition_size", 1)
   end

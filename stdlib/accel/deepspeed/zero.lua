@@ -134,53 +134,6 @@ local function list_of(params)
   return params
 end
 
---- The units that hold parameters of a list, each once, and states of those that were created in parts.
-local function places(list)
-  local owners, units, own, seen = package.loaded["accel.shard.owners"], {}, {}, {}
-  for _, p in ipairs(list) do
-    local place = owners and owners.of[p]
-    if place and not seen[place.unit] then
-      units[#units + 1], seen[place.unit] = { unit = place.unit, engine = place.engine }, true
-    elseif states[p] then
-      own[#own + 1] = states[p]
-    end
-  end
-  return units, own
-end
-
---- Where the modifier's values come from: a group, and its rank there.
-local function source(entry, modifier)
-  local group = entry.engine.o.replicas and dist.group.WORLD or entry.unit.group
-  return { group = group, src = modifier }
-end
-
-local function open_unit(entry, modifier)
-  local unit = entry.unit
-  unit:gather()
-  if unit.kind == "shared" and modifier and unit.size > 1 then
-    entry.copy = accel.unscoped(unit.flat.clone, unit.flat)
-    for i, p in ipairs(unit.params) do core.bind(p, entry.copy, unit.offsets[i]) end
-  end
-end
-
-local function close_unit(entry, modifier)
-  local unit = entry.unit
-  if entry.copy then
-    for i, p in ipairs(unit.params) do core.bind(p, unit.flat, unit.offsets[i]) end
-    dist.barrier { group = unit.group } -- all have their copies
-    if dist.get_rank() == modifier then unit.flat:copy_(entry.copy) end
-    dist.barrier { group = unit.group }
-  elseif modifier and unit.kind ~= "shared" then
-    dist.broadcast(unit.flat, source(entry, modifier))
-    if unit.kind == "gathered" then
-      unit.own:copy_(unit.flat:narrow(1, unit.rank * unit.part + 1, unit.part))
-      core.set(unit.flat, nil)
-    end
-  else
-    unit:reshard()
-  end
-end
-
 local function close_state(s, modifier)
   s.held = nil
   if modifier then
@@ -199,30 +152,31 @@ end
 --- example: local net = accel.nn.Linear(2, 1) do local _ <close> = accel.deepspeed.GatheredParameters(net:parameters()) end
 ---   return net.weight.shape --> { 1, 2 }
 ---@param params accel.Tensor[]|accel.Tensor|accel.nn.Module
----@param opts? {modifier_rank: integer?, enabled: boolean?}|integer modifier_rank
+---@param opts? {modifier_rank: integer?, enabled: boolean?, fwd_module: any}|integer modifier_rank; fwd_module: see
+---  accel.shard.gathered_parameters
 ---@param fn? function
 ---@param ... any
 function M.GatheredParameters(params, opts, fn, ...)
   if type(opts) == "function" then return M.GatheredParameters(params, nil, opts, fn, ...) end
   if math.type(opts) == "integer" then opts = { modifier_rank = opts } end
-  local o = options("GatheredParameters", opts, { modifier_rank = options.none, enabled = true })
+  local o = options("GatheredParameters", opts, { modifier_rank = options.none, enabled = true, fwd_module = options.none })
   local modifier = o.modifier_rank
   if modifier ~= nil and check.count("GatheredParameters", "modifier_rank", modifier) >= dist.get_world_size() then
     raise("GatheredParameters: modifier_rank is %d, there are %d ranks", modifier, dist.get_world_size())
   end
-  if not o.enabled then return guard(function() end, fn, ...) end
-  local units, own = places(list_of(params))
+  local list, own = list_of(params), {}
+  local inner = require "accel.shard.gathered_parameters"(list, o)
+  for _, p in ipairs(o.enabled and list or {}) do own[#own + 1] = states[p] end
   do
     local _ <close> = accel.no_grad()
-    for _, entry in ipairs(units) do open_unit(entry, modifier) end
     for _, s in ipairs(own) do
       if not core.there(s.flat) then gather(s) end
       s.held = true
     end
   end
   return guard(function()
+    inner:close()
     local _ <close> = accel.no_grad()
-    for _, entry in ipairs(units) do close_unit(entry, modifier) end
     for _, s in ipairs(own) do close_state(s, modifier) end
   end, fn, ...)
 end

@@ -16,10 +16,11 @@ local Counter = require "accel.dist.counter"
 local Unit = require "accel.shard.unit"
 local class = require "accel.util.class"
 local core = require "accel.optim.core"
+local cuts = require "accel.shard.cuts"
 local dist = require "accel.dist"
 local memory = require "accel.shard.core"
 local owners = require "accel.shard.owners"
-local plan = require "accel.shard.plan"
+local quantized = require "accel.shard.quantized"
 local raise = require "accel.util.raise"
 
 ---@class accel.shard.Engine
@@ -36,14 +37,20 @@ local Engine = class("accel.shard.Engine")
 ---@param units table[] of accel.shard.policy
 ---@param o {who: string, group: any, replicas: any, cut: {parameters: boolean, gradients: boolean}, reshard: boolean,
 --- share: boolean, world: boolean, sync: boolean, syncs: (fun(): boolean), backward_prefetch: string?, forward_prefetch: boolean?,
---- dtypes: (fun(p: accel.Tensor): table)?, device: string?} syncs: whether a backward that begins is to reduce; dtypes: of a
---- parameter {dtype =, master =, reduce =} (Unit:init); device: of what is on the meta device now
+--- dtypes: (fun(p: accel.Tensor): table)?, device: string?, zero: table?} syncs: whether a backward that begins is to reduce; dtypes: of a
+--- parameter {dtype =, master =, reduce =} (Unit:init); device: of what is on the meta device now;
+--- zero: sizes and bits of ZeRO, see accel.deepspeed.units
 function Engine:init(model, units, o)
   self.who, self.o, self.cut, self.reduced, self.sync, self.syncs = o.who, o, o.cut, false, true, o.syncs
   self.size = dist.get_world_size(o.group) * (o.replicas and dist.get_world_size(o.replicas) or 1)
   self.units, self.params, self.names, self.place, self.stepped, self.number = {}, {}, {}, {}, {}, {}
   self.piece_of = setmetatable({}, { __mode = "kv" }) -- piece -> its parameter
   self.came, self.touched, self.active, self.sequence = {}, {}, {}, 0
+  if o.zero and o.zero.quantized_gradients and (o.world or o.replicas) then
+    raise("%s: zero_quantized_gradients rounds what ranks send: it goes neither with deterministic = \"world\" nor with stage 0",
+      self.who)
+  end
+  self.groups = o.zero and cuts.groups(o.zero, o.group) or {}
   self:make_units(units)
   self.n = #self.params
   self.used = accel.unscoped(accel.zeros, self.n + 2, { dtype = "i32", device = "cpu" })
@@ -58,25 +65,26 @@ function Engine:init(model, units, o)
 end
 
 --- How the flat units lie.
-local function kind_of(o, device)
+local function kind_of(o, device, persistent)
   local size = dist.get_world_size(o.group)
   if size > 1 and device == "cpu" and o.share and memory.shares(o.group) then return "shared" end
-  return size > 1 and o.cut.parameters and "gathered" or "whole"
+  return size > 1 and o.cut.parameters and not persistent and "gathered" or "whole"
 end
 
 function Engine:make_units(units)
   self.units_of = {} -- by position of the module's unit
-  local weak = setmetatable({ self }, { __mode = "v" })
+  local weak, counts = setmetatable({ self }, { __mode = "v" }), { persistent = 0 }
   for at, u in ipairs(units) do
     self.units_of[at] = {}
-    for _, list in ipairs(plan.kinds(u.params, self.o.device, self.o.dtypes)) do
+    for _, list in ipairs(cuts.lists(u.params, self.o, counts)) do
       local names, dtypes = {}, self.o.dtypes and self.o.dtypes(list[1]) or {}
       for k, i in ipairs(list.at) do names[k] = (u.name == "" and "" or u.name .. ".") .. u.names[i] end
       local unit
       unit = Unit(list, names, {
-        name = u.name, group = self.o.group, kind = kind_of(self.o, list.device), sync = self.o.sync,
+        name = u.name, group = self.o.group, kind = kind_of(self.o, list.device, list.persistent), sync = self.o.sync,
         owner = #self.units % dist.get_world_size(self.o.group), dtype = dtypes.dtype, master = dtypes.master,
-        reduce = dtypes.reduce,
+        reduce = dtypes.reduce, secondary = self.groups.secondary,
+        quantized = self.o.zero and self.o.zero.quantized_weights,
         gather = function() weak[1]:gather_in_backward(unit) end,
         note = function() weak[1].sequence = (weak[1].sequence * 31 + unit.at) & 0x3fffffff end,
       })
@@ -201,7 +209,9 @@ function Engine:launch(unit)
   local sum = self.counter and self.counter:finish(unit.at, 0, unit.grads) or unit:to_wire(unit.grads)
   local own = unit:part_of(sum)
   unit.sum = own
-  if unit.size > 1 then
+  if unit.size > 1 and self.o.zero and self.o.zero.quantized_gradients then
+    unit.work = quantized.reduce_scatter(own, sum, { group = self.o.group, node = self.groups.node, across = self.groups.across })
+  elseif unit.size > 1 then
     local op = (self.counter or self.o.replicas) and "sum" or "mean"
     unit.work = dist.reduce_scatter_tensor(own, sum, { op = op, group = self.o.group, async_op = true })
   end
@@ -211,6 +221,7 @@ function Engine:launch(unit)
   end
   unit:reshard()
   if self.o.backward_prefetch == "BACKWARD_POST" and unit.follows then unit.follows:start_gather() end
+  if self.o.zero and not self.o.zero.overlap then return self:settle(unit) end
   local before = self.waiting
   self.waiting = unit
   if before then self:settle(before) end

@@ -64,10 +64,19 @@ return function(Engine)
     end
   end
 
-  --- An op of a backward asks for a unit. The next one in the order of backwards begins to come.
+  --- An op of a backward asks for a unit. The next ones in the order of backwards begin to come: one, or as many as the option
+  --- zero.prefetch has elements.
   function Engine:gather_in_backward(unit)
     unit:gather()
-    if self.o.backward_prefetch == "BACKWARD_PRE" and unit.follows then unit.follows:start_gather() end
+    if self.o.backward_prefetch ~= "BACKWARD_PRE" then return end
+    local zero, ahead, count = self.o.zero, unit.follows, 0
+    local most = zero and zero.prefetch
+    while ahead and (most == nil or most > 0) do
+      count = count + ahead.count
+      ahead:start_gather()
+      if most == nil or count >= most then break end
+      ahead = ahead.follows
+    end
   end
 
   --- All units give back what is gathered.

@@ -16,6 +16,7 @@ local core = require "accel.shard.core"
 local dist = require "accel.dist"
 local flat = require "accel.dist.flat"
 local plan = require "accel.shard.plan"
+local quantized = require "accel.shard.quantized"
 local raise = require "accel.util.raise"
 
 local unscoped = accel.unscoped
@@ -45,11 +46,13 @@ local WIDTH <const> = { f64 = 8, f32 = 4, f16 = 2, bf16 = 2 }
 ---@param list table of plan.kinds
 ---@param names string[] of the parameters in the list
 ---@param o {name: string, group: any, kind: string, owner: integer, sync: boolean, gather: function, note: function, dtype:
---- string?, master: string?, reduce: string?} note: called with every gather; dtype, reduce: of parameters and of the
---- reduction of their gradients where these are not what the parameters have now; master: of the own part then
+--- string?, master: string?, reduce: string?, quantized: boolean?, secondary: any} note: called with every gather; dtype, reduce:
+--- of parameters and of the reduction of their gradients where these are not what the parameters have now; master: of the own
+--- part then; quantized, secondary: see accel.shard.quantized
 function Unit:init(list, names, o)
   self.name, self.names, self.kind, self.group = o.name, names, o.kind, o.group
   self.gather_fn, self.note = o.gather, o.note
+  if o.kind == "gathered" then self.quantized, self.secondary = o.quantized, o.secondary end
   self.params, self.learns, self.device = table.move(list, 1, #list, 1, {}), list.learns, list.device
   self.master, self.dtype = o.master or list.dtype, o.dtype or list.dtype
   self.rounds = self.master ~= self.dtype
@@ -141,11 +144,16 @@ end
 
 -- Parameters -------------------------------------------------------------------------------------
 
---- Begins to bring the whole parameters, without waiting.
-function Unit:start_gather()
+--- Begins to bring the whole parameters, without waiting. exact: from the parts of all ranks, bit by bit, whatever is configured.
+---@param exact boolean?
+function Unit:start_gather(exact)
   if self.kind ~= "gathered" or self.coming or core.there(self.flat) then return end
   self.note()
   local _ <close> = accel.no_grad()
+  if not exact and (self.quantized or self.secondary) then
+    self.coming = quantized.start_gather(self)
+    return
+  end
   local whole = unscoped(accel.empty, self.count, { dtype = self.dtype, device = self.device })
   local part = self.rounds and unscoped(self.own.to, self.own, self.dtype) or self.own
   self.coming = {
@@ -153,23 +161,25 @@ function Unit:start_gather()
   }
 end
 
---- The whole parameters are there afterwards. A collective, unless they are there.
-function Unit:gather()
+--- The whole parameters are there afterwards. A collective, unless they are there. exact: see start_gather.
+---@param exact boolean?
+function Unit:gather(exact)
   if self.kind ~= "gathered" or core.there(self.flat) then return end
-  self:start_gather()
+  self:start_gather(exact)
   local coming = self.coming
   self.coming = nil
   coming.work:wait()
   core.set(self.flat, coming.whole)
+  if not exact and (self.quantized or self.secondary) then quantized.keep_second(self, coming) end
   coming.whole:release()
-  if self.rounds then coming.part:release() end
+  if self.rounds and coming.part then coming.part:release() end
 end
 
 --- All parameters as their owners keep them: the flat tensor, gathered, or where that is rounded a tensor of its own.
 ---@return accel.Tensor
 function Unit:gather_master()
   if not self.rounds then
-    self:gather()
+    self:gather(true)
     return self.flat
   end
   if self.size == 1 then return self.own end
@@ -198,6 +208,7 @@ end
 --- Gives ranks what owners wrote to their parts: after a step. Returns a work to wait for, or nil. Where the memory is shared,
 --- a barrier is to follow.
 function Unit:publish()
+  self.second = nil
   if self.kind == "gathered" then return self:reshard() end
   local part = self.own
   if self.rounds then

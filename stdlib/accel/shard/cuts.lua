@@ -1,0 +1,101 @@
+--- How the parameters of a unit's module are cut into flat units beside dtype and device: what ZeRO's sizes ask for (reduce_bucket_size,
+--- stage3_param_persistence_threshold), and the groups of ranks of ZeRO++. Used by accel.shard.engine where it has the option `zero`
+--- (accel.deepspeed.units makes it).
+local dist = require "accel.dist"
+local plan = require "accel.shard.plan"
+local raise = require "accel.util.raise"
+
+local M = {}
+
+--- A list like those of plan.kinds with some of its parameters.
+local function part_of(list, indices, persistent)
+  local out = { dtype = list.dtype, device = list.device, learns = list.learns, at = {}, persistent = persistent }
+  for k, i in ipairs(indices) do out[k], out.at[k] = list[i], list.at[i] end
+  return out
+end
+
+--- Adds a list in pieces of at most `bucket` elements each; a parameter that is larger is one by itself.
+local function add_buckets(out, list, indices, persistent, bucket)
+  local piece, n = {}, 0
+  for _, i in ipairs(indices) do
+    local count = list[i]:numel()
+    if #piece > 0 and n + count > bucket then
+      out[#out + 1], piece, n = part_of(list, piece, persistent), {}, 0
+    end
+    piece[#piece + 1], n = i, n + count
+  end
+  if #piece > 0 then out[#out + 1] = part_of(list, piece, persistent) end
+end
+
+--- The lists of parameters that become flat units, in order: by kind, those that stay whole on every rank apart, none longer than
+--- a bucket.
+---@param params accel.Tensor[]
+---@param o {zero: table?, device: string?, dtypes: function?} of the engine; zero: bucket, persist, persist_total; nil: by kind alone
+---@param state {persistent: integer} elements that stay whole so far; counted on
+---@return table[]
+function M.lists(params, o, state)
+  local kinds, zero = plan.kinds(params, o.device, o.dtypes), o.zero
+  if not zero then return kinds end
+  local out, bucket = {}, math.max(1, zero.bucket or math.maxinteger)
+  for _, list in ipairs(kinds) do
+    local cut, whole = {}, {}
+    for i, p in ipairs(list) do
+      local n = p:numel()
+      if zero.persist and n <= zero.persist and state.persistent + n <= (zero.persist_total or math.maxinteger) then
+        whole[#whole + 1], state.persistent = i, state.persistent + n
+      else
+        cut[#cut + 1] = i
+      end
+    end
+    add_buckets(out, list, cut, nil, bucket)
+    add_buckets(out, list, whole, true, bucket)
+  end
+  return out
+end
+
+--- Groups of `size` consecutive ranks of a group; the one that this rank is in. A collective.
+local function consecutive(group, size)
+  local P, own = dist.get_world_size(group), nil
+  for first = 0, P - 1, size do
+    local ranks = {}
+    for r = first, first + size - 1 do ranks[#ranks + 1] = dist.get_global_rank(group, r) end
+    local g = dist.new_group(ranks)
+    if dist.get_rank(group) // size == first // size then own = g end
+  end
+  return own
+end
+
+--- Ranks of a group that lie `size` apart; those with this one. A collective.
+local function strided(group, size)
+  local P, own = dist.get_world_size(group), nil
+  for k = 0, size - 1 do
+    local ranks = {}
+    for r = k, P - 1, size do ranks[#ranks + 1] = dist.get_global_rank(group, r) end
+    local g = dist.new_group(ranks)
+    if dist.get_rank(group) % size == k then own = g end
+  end
+  return own
+end
+
+--- The groups that ZeRO++ needs: secondary, whose ranks hold all parameters once (zero_hpz_partition_size); node and across, the
+--- ranks of a machine and those with this one's place on the others, for gradients that are exchanged machine by machine first.
+---@param zero table
+---@param group any the ranks that share units
+---@return {secondary: any, node: any, across: any}
+function M.groups(zero, group)
+  local P, out = dist.get_world_size(group), {}
+  local size = zero.secondary or 1
+  if size > 1 and P > 1 then
+    if P % size ~= 0 then
+      raise("DeepSpeed's configuration: zero_optimization.zero_hpz_partition_size = %d must divide the number of ranks, %d", size, P)
+    end
+    out.secondary = consecutive(group, size)
+  end
+  local L = dist.get_local_world_size()
+  if zero.quantized_gradients and L > 1 and P > L and P % L == 0 and P == dist.get_world_size() then
+    out.node, out.across = consecutive(group, L), strided(group, L)
+  end
+  return out
+end
+
+return M
