@@ -13,10 +13,10 @@ local M = {}
 local ONLY <const> = "default"
 
 -- Of this Lua state; empty without DeepSpeed.
-local plugins, order, active = {}, {}, nil
+local plugins, active = {}, nil
 
 --- Forgets them all.
-function M.reset() plugins, order, active = {}, {}, nil end
+function M.reset() plugins, active = {}, nil end
 
 --- The active plugin; nil without DeepSpeed.
 ---@return accel.accelerator.DeepSpeedPlugin?
@@ -47,7 +47,7 @@ function M.collect(given)
 end
 
 --- They are the plugins of this process from now on.
-function M.commit(staged) plugins, order, active = staged.plugins, staged.order, staged.order[1] end
+function M.commit(staged) plugins, active = staged.plugins, staged.order[1] end
 
 --- The plugin of a name.
 ---@param name string

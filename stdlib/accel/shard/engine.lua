@@ -241,10 +241,10 @@ end
 --- Where gradients are cut, the own part moves out of the whole. Pieces get it at the end of the backward, when it is
 --- known who has gradients.
 function Engine:keep_part(unit)
-  local cuts, converts = self.cut.gradients and self.size > 1, unit.sum.dtype ~= unit.master
+  local cut, converts = self.cut.gradients and self.size > 1, unit.sum.dtype ~= unit.master
   if converts then unit.sum = accel.unscoped(unit.sum.to, unit.sum, unit.master)
-  elseif cuts then unit.sum = accel.unscoped(unit.sum.clone, unit.sum) end
-  if cuts then unit:close_grads() end
+  elseif cut then unit.sum = accel.unscoped(unit.sum.clone, unit.sum) end
+  if cut then unit:close_grads() end
 end
 
 --- The end of the outermost backward.
