@@ -12,11 +12,12 @@
 ---@field text table vocabularies and tokenizers
 ---@field metrics table
 ---@field track table what runs log, on its way to files: SummaryWriter for TensorBoard, trackers by name
+---@field profiler table torch.profiler's names
 ---@field config table configurations of launches: their files, and the environment that they give to ranks
 ---@field ckpt table checkpoints: folders that are there whole or not at all
 ---@field amp table
 ---@field autograd table torch.autograd's names
----@field profiler table torch.profiler's names
+---@field deepspeed table DeepSpeed's names beside DeepSpeedPlugin: zero.Init, GatheredParameters, schedules
 ---@field accelerator table what belongs to the Accelerator
 ---@field util table helpers for scripts: classes, options, command lines, progress
 ---@field json table
@@ -39,6 +40,8 @@
 ---@field load_checkpoint_and_dispatch fun(model: accel.nn.Module, checkpoint: string, opts?: table): accel.nn.Module
 ---@field load_checkpoint_in_model fun(model: accel.nn.Module, checkpoint: string, opts?: table): table
 ---@field infer_auto_device_map fun(model: accel.nn.Module, opts?: table): table<string, integer|string>
+---@field DummyOptim fun(params: accel.ParamList, ...: any): accel.deepspeed.DummyOptim
+---@field DummyScheduler fun(optimizer: table, ...: any): accel.deepspeed.DummyScheduler
 ---@field get_logger fun(name: string, opts?: table): table
 ---@field GeneralTracker accel.accelerator.GeneralTracker the base class of trackers
 ---@field KwargsHandler accel.accelerator.KwargsHandler the base class of kwargs handlers

@@ -61,6 +61,9 @@ local METHODS <const> = { "prepare", "accumulation", "training", "collectives", 
 ---@field sync_gradients boolean settable
 ---@field gradient_accumulation_steps integer settable
 ---@field even_batches boolean settable
+---@field deepspeed_plugin accel.accelerator.DeepSpeedPlugin? the active one
+---@field deepspeed_config table? its configuration, as prepare has filled it
+---@field deepspeed_engine_wrapped accel.deepspeed.Engine? once a model is prepared under it
 ---@field resumed_from string? the checkpoint from which accel-run --resume has this run go on
 local Accelerator = class("accel.Accelerator")
 
