@@ -36,8 +36,11 @@ return function(lua_dir)
   row("onednn", "%s", f.onednn or "absent: own matrix products only")
   local yaml, no_yaml = accel.yaml.available()
   row("yaml", "%s", yaml and "libyaml" or "absent: " .. no_yaml)
-  local sqlite, no_sqlite = require "accel.track.core".sqlite()
-  row("sqlite", "%s", sqlite or "absent: " .. no_sqlite)
+  local track = require "accel.track.core"
+  for _, library in ipairs { { "sqlite", track.sqlite }, { "microhttpd", track.http_library }, { "curl", track.rest_library } } do
+    local version, why = library[2]()
+    row(library[1], "%s", version and version:match "^%S+" or "absent: " .. why)
+  end
   row("mpi", "%s", f.mpi or "absent: backend mpi cannot be used (Debian: libopenmpi-dev)")
   for name, d in accel.pairs(f.devices) do
     if name ~= "cpu" and name ~= "meta" then row(name, "%s%s", d.count == 0 and "absent: " or "", d.state) end

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "accel/track.h"
 #include "app/app.h"
 
 #ifndef ACCEL_VERSION
@@ -37,6 +38,7 @@ static ac_status script_exit(void *user, ac_ctx *c, int n_args, const ac_host_va
   else if (n_args > 0 && args[0].type != AC_HOST_NIL)
     return AC_FAIL(e, INVALID, "os.exit takes a boolean or an integer");
   ac_host_leave(user, code & 0xff); /* what our parent will see */
+  ac_track_leave(code & 0xff);
   exit(code);
 }
 

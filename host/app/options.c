@@ -55,6 +55,7 @@ static const struct {
     {"help", "help [TOPIC]", APP_TOPICS, "the reference and the guides: an op, a module, a class, an option, a word", NULL},
     {"ckpt", "ckpt ACTION ...", APP_TOOL, "checkpoints: ls, show, verify, diff, prune", "ckpt"},
     {"runs", "runs ACTION ...", APP_TOOL, "what runs logged: ls, show, diff, plot, tail, rm, export", "runs"},
+    {"ui", "ui [DIR]", APP_TOOL, "the same as a page on this machine, with live curves", "ui"},
     {"merge-weights", "merge-weights DIR OUT", APP_TOOL, "a sharded checkpoint's weights as whole safetensors files",
      "merge_weights"},
     {"estimate-memory", "estimate-memory DIR", APP_TOOL, "what a model takes to load and to train, from its config.json",

@@ -145,7 +145,7 @@ static void *writer(void *p) {
   return NULL;
 }
 
-/* ---- the end of the process: what is in the queues when somebody calls exit() is written ---- */
+/* ---- the queues of this process, for its end ---- */
 
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
 static ac_track *all;
@@ -175,24 +175,13 @@ static void stop(ac_track *t) {
   pthread_join(t->thread, NULL);
 }
 
-/* Nobody logs any more; the memory goes with the process. A child that was forked has no writer. */
-static void at_exit(int status) {
+void ac_track_leave(int status) {
   for (ac_track *t = all; t != NULL; t = t->next) {
-    if (t->owner != getpid()) continue;
+    if (t->owner != getpid()) continue; /* a child that was forked has no writer */
     stop(t);
     if (t->sink->exit != NULL) t->sink->exit(t->self, status);
   }
 }
-#ifdef __GLIBC__
-static void on_exit_status(int status, void *unused) {
-  (void)unused;
-  at_exit(status);
-}
-static void register_exit(void) { on_exit(on_exit_status, NULL); }
-#else
-static void without_status(void) { at_exit(-1); }
-static void register_exit(void) { atexit(without_status); }
-#endif
 
 static void release(ac_track *t) {
   t->sink->close(t->self);
@@ -225,8 +214,6 @@ ac_status aci_track_new(const aci_track_sink *sink, void *self, char *path, ac_t
     release(t);
     return AC_FAIL(e, OOM, "cannot start a thread: %s", strerror(rc));
   }
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, register_exit);
   enlist(t);
   *out = t;
   return AC_OK;

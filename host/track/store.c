@@ -166,8 +166,7 @@ static void exit_store(void *self, int status) {
   if (s->ended) return;
   s->db.lib.bind_text(q, 1, status > 0 ? "failed" : "finished", -1, NULL);
   s->db.lib.bind_double(q, 2, now_seconds());
-  if (status >= 0) s->db.lib.bind_int64(q, 3, status);
-  else s->db.lib.bind_null(q, 3);
+  s->db.lib.bind_int64(q, 3, status);
   s->db.lib.bind_null(q, 4);
   s->db.lib.bind_int64(q, 5, s->run);
   aci_db_run(&s->db, q, &e);

@@ -122,12 +122,13 @@ typedef struct items {
   int64_t n, cap;
 } items;
 
-/* Rows x, sum, min, max, finite of a statement. */
+/* Rows x, value, or x, sum, min, max, finite of a statement. */
 static ac_status collect(ac_store *s, const char *sql, const ac_store_value *values, int n_values, items *to, ac_err *e) {
   ac_cursor *c = NULL;
   bool more = false;
   ac_status st = ac_cursor_open(s, sql, values, n_values, &c, e);
   const aci_sqlite *l = &s->db.lib;
+  const bool buckets = st == AC_OK && ac_cursor_columns(c) > 2;
   while (st == AC_OK && (st = ac_cursor_next(c, &more, e)) == AC_OK && more) {
     if (to->n == to->cap) {
       const int64_t cap = to->cap == 0 ? 256 : 2 * to->cap;
@@ -139,8 +140,13 @@ static ac_status collect(ac_store *s, const char *sql, const ac_store_value *val
       to->p = p;
       to->cap = cap;
     }
-    to->p[to->n++] = (item){l->column_double(c->q, 0), l->column_double(c->q, 1), l->column_double(c->q, 2),
-                            l->column_double(c->q, 3), l->column_int64(c->q, 4)};
+    const double x = l->column_double(c->q, 0), sum = l->column_double(c->q, 1);
+    if (buckets) {
+      to->p[to->n++] = (item){x, sum, l->column_double(c->q, 2), l->column_double(c->q, 3), l->column_int64(c->q, 4)};
+    } else { /* what is not finite counts as none; NaN is NULL */
+      const bool finite = l->column_type(c->q, 1) != SQLITE_NULL && isfinite(sum);
+      to->p[to->n++] = (item){x, sum, sum, sum, finite};
+    }
   }
   ac_cursor_free(c);
   return st;
@@ -160,42 +166,76 @@ static ac_status numbers(ac_store *s, const char *sql, const ac_store_value *val
 #define INT(v) ((ac_store_value){AC_VALUE_INT, (v), 0, NULL, 0})
 #define FLOAT(v) ((ac_store_value){AC_VALUE_FLOAT, 0, (v), NULL, 0})
 
-/* Values as items: what is not finite counts as none. */
-#define POINT(x) "SELECT " x ",value,value,value,coalesce(abs(value)<9e999,0) FROM points WHERE series=?1 "
+#define POINT(x) "SELECT " x ",value FROM points WHERE series=?1 "
 
-static ac_status read_points(ac_store *s, int64_t series, ac_curve_axis axis, double from, double to, items *list, ac_err *e) {
-  const ac_store_value values[] = {INT(series), FLOAT(from), FLOAT(to)};
-  if (axis == AC_CURVE_STEP) {
-    AC_TRY(collect(s, POINT("step") "AND step<?2 ORDER BY step DESC,seq DESC LIMIT 1", values, 2, list, e));
-    AC_TRY(collect(s, POINT("step") "AND step BETWEEN ?2 AND ?3 ORDER BY step,seq", values, 3, list, e));
-    const ac_store_value after[] = {INT(series), FLOAT(to)};
-    return collect(s, POINT("step") "AND step>?2 ORDER BY step,seq LIMIT 1", after, 2, list, e);
+/* Which part of a series lies between two places of an axis. */
+typedef struct part {
+  ac_store *s;
+  int64_t series;
+  ac_curve_axis axis;
+  double from, to;
+  int level;      /* of buckets; 0: points */
+  bool has_range; /* level 1 or more: */
+  int64_t idx[2]; /* of the buckets of `level` (of level 1, where points are wanted) that touch it: the first, the last */
+} part;
+
+static ac_status read_points(const part *p, items *list, ac_err *e) {
+  const ac_store_value values[] = {INT(p->series), FLOAT(p->from), FLOAT(p->to)};
+  if (p->axis == AC_CURVE_STEP) {
+    const ac_store_value after[] = {INT(p->series), FLOAT(p->to)};
+    AC_TRY(collect(p->s, POINT("step") "AND step<?2 ORDER BY step DESC,seq DESC LIMIT 1", values, 2, list, e));
+    AC_TRY(collect(p->s, POINT("step") "AND step BETWEEN ?2 AND ?3 ORDER BY step,seq", values, 3, list, e));
+    return collect(p->s, POINT("step") "AND step>?2 ORDER BY step,seq LIMIT 1", after, 2, list, e);
   }
   /* points lie by step: buckets tell which steps these times have */
   int64_t step[2] = {INT64_MIN, INT64_MAX};
   bool found = false;
-  AC_TRY(numbers(s, "SELECT min(step0),max(step1) FROM buckets WHERE series=?1 AND level=1 AND wall1>=?2 AND wall0<=?3", values, 3, step,
-                 2, &found, e));
-  const ac_store_value near[] = {INT(series), FLOAT(from), FLOAT(to), INT(found ? step[0] : INT64_MIN), INT(found ? step[1] : INT64_MAX)};
-  return collect(s, POINT("wall") "AND wall BETWEEN ?2 AND ?3 AND step BETWEEN ?4 AND ?5 ORDER BY wall,seq", near, 5, list, e);
+  const ac_store_value of[] = {INT(p->series), INT(p->idx[0]), INT(p->idx[1])};
+  if (p->has_range)
+    AC_TRY(numbers(p->s, "SELECT min(step0),max(step1) FROM buckets WHERE series=?1 AND level=1 AND idx BETWEEN ?2 AND ?3", of, 3, step,
+                   2, &found, e));
+  const ac_store_value near[] = {INT(p->series), FLOAT(p->from), FLOAT(p->to), INT(found ? step[0] : INT64_MIN),
+                                 INT(found ? step[1] : INT64_MAX)};
+  return collect(p->s, POINT("wall") "AND wall BETWEEN ?2 AND ?3 AND step BETWEEN ?4 AND ?5 ORDER BY wall,seq", near, 5, list, e);
 }
 
-static ac_status read_buckets(ac_store *s, int64_t series, ac_curve_axis axis, double from, double to, int level, items *list,
-                              ac_err *e) {
-  int64_t idx[2];
-  bool found = false;
-  const ac_store_value values[] = {INT(series), INT(level), FLOAT(from), FLOAT(to)};
-  AC_TRY(numbers(s, axis == AC_CURVE_STEP
-                        ? "SELECT min(idx),max(idx) FROM buckets WHERE series=?1 AND level=?2 AND step1>=?3 AND step0<=?4"
-                        : "SELECT min(idx),max(idx) FROM buckets WHERE series=?1 AND level=?2 AND wall1>=?3 AND wall0<=?4",
-                 values, 4, idx, 2, &found, e));
-  if (!found) return read_points(s, series, axis, from, to, list, e);
-  const ac_store_value between[] = {INT(series), INT(level), INT(idx[0] - 1), INT(idx[1] + 1)};
-  return collect(s, axis == AC_CURVE_STEP ? "SELECT (step0+step1)/2.0,sum,min,max,finite FROM buckets WHERE series=?1 AND level=?2"
-                                            " AND idx BETWEEN ?3 AND ?4 ORDER BY idx"
-                                          : "SELECT (wall0+wall1)/2,sum,min,max,finite FROM buckets WHERE series=?1 AND level=?2"
-                                            " AND idx BETWEEN ?3 AND ?4 ORDER BY idx",
+static ac_status read_buckets(const part *p, items *list, ac_err *e) {
+  const ac_store_value between[] = {INT(p->series), INT(p->level), INT(p->idx[0] - 1), INT(p->idx[1] + 1)};
+  return collect(p->s, p->axis == AC_CURVE_STEP ? "SELECT (step0+step1)/2.0,sum,min,max,finite FROM buckets WHERE series=?1 AND level=?2"
+                                                  " AND idx BETWEEN ?3 AND ?4 ORDER BY idx"
+                                                : "SELECT (wall0+wall1)/2,sum,min,max,finite FROM buckets WHERE series=?1 AND level=?2"
+                                                  " AND idx BETWEEN ?3 AND ?4 ORDER BY idx",
                  between, 4, list, e);
+}
+
+/* From the coarsest level that has buckets down to the one of which not more than `most` touch the part, and no finer one. */
+static ac_status choose(part *p, int64_t most, ac_err *e) {
+  int64_t all = 0, width = AC_STORE_FACTOR;
+  bool found = false;
+  const ac_store_value one[] = {INT(p->series)};
+  AC_TRY(numbers(p->s, "SELECT n FROM series WHERE id=?", one, 1, &all, 1, &found, e));
+  if (!found || all <= most || all < width) return AC_OK; /* all of its points */
+  for (p->level = 1; p->level < AC_STORE_LEVELS && width * AC_STORE_FACTOR <= all; p->level++) width *= AC_STORE_FACTOR;
+  p->idx[0] = 0;
+  p->idx[1] = INT64_MAX / AC_STORE_FACTOR - 1;
+  for (;; p->level--) {
+    const ac_store_value values[] = {INT(p->series), INT(p->level), FLOAT(p->from), FLOAT(p->to), INT(p->idx[0]), INT(p->idx[1])};
+    AC_TRY(numbers(p->s, p->axis == AC_CURVE_STEP
+                             ? "SELECT min(idx),max(idx) FROM buckets WHERE series=?1 AND level=?2 AND step1>=?3 AND step0<=?4"
+                               " AND idx BETWEEN ?5 AND ?6"
+                             : "SELECT min(idx),max(idx) FROM buckets WHERE series=?1 AND level=?2 AND wall1>=?3 AND wall0<=?4"
+                               " AND idx BETWEEN ?5 AND ?6",
+                   values, 6, p->idx, 2, &found, e));
+    if (!found) p->level = 0; /* between two buckets: the points beside it */
+    p->has_range = found;
+    if (!found || (p->idx[1] - p->idx[0] + 1) * AC_STORE_FACTOR > most) return AC_OK;
+    if (p->level == 1) {
+      p->level = 0;
+      return AC_OK;
+    }
+    p->idx[0] *= AC_STORE_FACTOR;
+    p->idx[1] = p->idx[1] * AC_STORE_FACTOR + AC_STORE_FACTOR - 1;
+  }
 }
 
 static int by_x(const void *a, const void *b) {
@@ -224,31 +264,13 @@ static void merge(items *list, int64_t k) {
   list->n = n;
 }
 
-/* The finest level of which the rows in the interval are few, by the points of coarse buckets that touch it. */
-static ac_status choose(ac_store *s, int64_t series, ac_curve_axis axis, double from, double to, int64_t most, int *level, ac_err *e) {
-  int64_t all = 0, width = 1;
-  bool found = false;
-  const ac_store_value one[] = {INT(series)};
-  *level = 0;
-  AC_TRY(numbers(s, "SELECT n FROM series WHERE id=?", one, 1, &all, 1, &found, e));
-  if (!found || all <= most) return AC_OK;
-  const ac_store_value values[] = {INT(series), INT(all >= 512 * AC_STORE_FACTOR ? 3 : 1), FLOAT(from), FLOAT(to)};
-  AC_TRY(numbers(s, axis == AC_CURVE_STEP ? "SELECT sum(n) FROM buckets WHERE series=?1 AND level=?2 AND step1>=?3 AND step0<=?4"
-                                          : "SELECT sum(n) FROM buckets WHERE series=?1 AND level=?2 AND wall1>=?3 AND wall0<=?4",
-                 values, 4, &all, 1, &found, e));
-  if (!found) all = 0;
-  for (; *level < AC_STORE_LEVELS && all / width > most + 1024; ++*level) width *= AC_STORE_FACTOR;
-  return AC_OK;
-}
-
 ac_status ac_store_curve(ac_store *s, int64_t series, ac_curve_axis axis, double from, double to, int64_t max_points,
                          ac_curve_point **points, int64_t *n, ac_err *e) {
   items list = {0};
-  int level = 0;
+  part p = {.s = s, .series = series, .axis = axis, .from = from, .to = to};
   if (max_points < 2) return AC_FAIL(e, INVALID, "a curve needs 2 points or more, got %lld", (long long)max_points);
-  ac_status st = choose(s, series, axis, from, to, 4 * max_points, &level, e);
-  if (st == AC_OK)
-    st = level == 0 ? read_points(s, series, axis, from, to, &list, e) : read_buckets(s, series, axis, from, to, level, &list, e);
+  ac_status st = choose(&p, 4 * max_points, e);
+  if (st == AC_OK) st = p.level == 0 ? read_points(&p, &list, e) : read_buckets(&p, &list, e);
   if (st != AC_OK) {
     free(list.p);
     return st;

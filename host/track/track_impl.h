@@ -3,6 +3,8 @@
  *   queue.c    ac_track: records from the caller's thread to the writer's, when they are written, what a failure means
  *   append.c   a file that only ever grows by whole records
  *   events.c   sink: TensorBoard's event files
+ *   http.c     a server for pages on this machine (accel/http.h)
+ *   rest.c     requests to servers (accel/rest.h)
  *   png.c      images
  *   lines.c    sink: text, one line a record
  *   store.c    sink: the run store, a database (store_impl.h has its files); system.c: samples of the machine
@@ -32,7 +34,7 @@ typedef struct aci_track_sink {
   ac_status (*write)(void *self, const char *p, size_t n, size_t *taken, ac_err *e);
   void (*close)(void *self);
   void (*tick)(void *self); /* before every attempt to write, whether there is anything or not; may be NULL */
-  void (*exit)(void *self, int status); /* the process ends by exit(status), -1: not known; may be NULL */
+  void (*exit)(void *self, int status); /* ac_track_leave; may be NULL */
 } aci_track_sink;
 /* Takes self, path (malloc'ed; NULL: OOM), also on failure. */
 ac_status aci_track_new(const aci_track_sink *sink, void *self, char *path, ac_track **out, ac_err *e);

@@ -32,9 +32,7 @@ only() {
   done)
   [ -z "$odd" ] || say "what is the program's own: $odd"
 }
-only 'exit|quick_exit|_Exit|at_quick_exit|chdir|fchdir|umask|setenv|putenv|unsetenv|clearenv'
-# A run's last lines are written before the process ends.
-only 'atexit|on_exit' queue.c.o
+only 'exit|quick_exit|_Exit|atexit|at_quick_exit|on_exit|chdir|fchdir|umask|setenv|putenv|unsetenv|clearenv'
 only 'signal|bsd_signal|sysv_signal|sigset|alarm|setitimer|raise|rand|srand|fesetround|fesetenv|system|popen'
 only 'stdin|stderr|printf|vprintf|puts|putchar|perror|psignal|__printf_chk|__vprintf_chk'
 only abort err.c.o # a broken invariant

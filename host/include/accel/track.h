@@ -36,6 +36,10 @@ AC_API const char *ac_track_path(const ac_track *t); /* of the first file */
 /* Writes what is left, once more where it failed before; the reason where it cannot be. t is gone either way. */
 AC_API ac_status ac_track_close(ac_track *t, ac_err *e);
 
+/* For a program that is about to call exit(status), as a script's os.exit makes accel-run do: writes what is in the queues of this process
+ * and stops their threads. Nobody logs after that. */
+AC_API void ac_track_leave(int status);
+
 /* A PNG file of pixels, row by row, channels interleaved: 1 grey, 2 with alpha, 3 RGB, 4 RGBA; sides of 1 to 16,384. *out: malloc'ed. */
 AC_API ac_status ac_png_encode(const uint8_t *pixels, int width, int height, int channels, char **out, size_t *n, ac_err *e);
 

@@ -65,6 +65,7 @@ return function(...)
     print_points(points)
   end
   fresh(true)
+  accel.on_interrupt "flag"
   while o.follow do
     local now = opened.need(store.store:find(run.uid))
     if not now then return false end

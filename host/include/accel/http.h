@@ -1,0 +1,49 @@
+/* accel/http.h - a small server for pages on this machine (accel-run ui). It listens on 127.0.0.1 alone, answers GET and HEAD, and runs on
+ * the thread that calls ac_http_poll: a handler fills an answer, which is whole or a stream that is fed later (server-sent events).
+ * libmicrohttpd is loaded on first use; without it ac_http_open fails with UNSUPPORTED and says which package is missing. */
+#ifndef ACCEL_HTTP_H
+#define ACCEL_HTTP_H
+#include "accel/base.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { AC_HTTP_MAX_BUFFERED = 8 << 20 };
+
+typedef struct ac_http ac_http;
+typedef struct ac_http_request ac_http_request;
+typedef struct ac_http_answer {
+  int status;                                /* 200 */
+  const char *body;                          /* copied; NULL: none */
+  size_t n;
+  const char *headers[24];                   /* name, value, name, value, ..., NULL */
+  bool stream;                               /* goes on after the body, with ac_http_send, until ac_http_end or the client leaves */
+} ac_http_answer;
+
+/* Called within ac_http_poll. What answer points to has to live until it returns. */
+typedef void (*ac_http_handler)(void *user, const ac_http_request *r, ac_http_answer *answer);
+
+/* The version of libmicrohttpd; UNSUPPORTED says why there is none. */
+AC_API ac_status ac_http_library(const char **version, ac_err *e);
+/* port 0: any free one. IO: the port is taken. */
+AC_API ac_status ac_http_open(int port, ac_http **out, ac_err *e);
+AC_API int ac_http_port(const ac_http *h);
+/* Waits up to so many seconds for something to do, and does it. Returns early where a signal comes. */
+AC_API ac_status ac_http_poll(ac_http *h, double seconds, ac_http_handler handler, void *user, ac_err *e);
+AC_API void ac_http_close(ac_http *h);
+
+AC_API const char *ac_http_method(const ac_http_request *r);
+AC_API const char *ac_http_path(const ac_http_request *r);
+AC_API const char *ac_http_query(const ac_http_request *r, const char *name);  /* NULL: not there */
+AC_API const char *ac_http_header(const ac_http_request *r, const char *name); /* NULL: not there */
+AC_API uint64_t ac_http_stream(const ac_http_request *r); /* what the answer's stream will be known by */
+
+/* More of a stream. False: the client has left, or does not take what is sent (AC_HTTP_MAX_BUFFERED bytes wait); it is over then. */
+AC_API bool ac_http_send(ac_http *h, uint64_t stream, const char *p, size_t n);
+AC_API void ac_http_end(ac_http *h, uint64_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

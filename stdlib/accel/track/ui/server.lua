@@ -1,0 +1,265 @@
+--- The server behind accel-run ui: one page, JSON, images and server-sent events of a run store, on 127.0.0.1, for whoever knows the
+--- token in the address. Used by stdlib/accel/cli/ui.lua and by its test.
+---
+---   GET /?token=T                      the page, which holds everything it needs
+---   GET /api/runs                      runs with configuration and environment
+---   GET /api/series?runs=1,2           series of runs
+---   GET /api/curves?ids=1,2&axis=step|wall&from=&to=&points=&format=json|f64
+---   GET /api/records?run=1&kind=text   texts, images (without bytes), histograms, tables, artifacts, alerts
+---   GET /api/image?id=1                bytes of one
+---   GET /api/events?limit=             server-sent events: `change` with the series that grew, `runs` when their number or state changed;
+---                                      ends after so many
+---   GET /metrics                       last values, as Prometheus reads them
+--- The token comes as ?token= or as "Authorization: Bearer T".
+local accel = require "accel"
+local class = require "accel.util.class"
+local core = require "accel.track.core"
+local environment = require "accel.track.environment"
+local page = require "accel.track.ui.page"
+local raise = require "accel.util.raise"
+local Store = require "accel.track.store"
+
+local LOOK_SECONDS <const>, BEAT_SECONDS <const>, MAX_IDS <const>, MAX_POINTS <const> = 0.25, 10, 2000, 20000
+
+--- Serves one store. `url` is the address with its token.
+---@class accel.track.ui.Server
+---@field url string
+---@field port integer
+local Server = class "accel.track.ui.Server"
+
+---@param where string folder, or file, of a run store
+---@param opts? {port: integer?, token: string?}
+function Server:init(where, opts)
+  opts = opts or {}
+  self.store = Store(where)
+  self.token = opts.token or environment.random_id(26) -- 134 bits
+  local server, message = core.http(opts.port or 0)
+  if not server then raise("%s", message) end
+  self.server, self.port = server, server:port()
+  self.url = ("http://127.0.0.1:%d/?token=%s"):format(self.port, self.token)
+  self.streams, self.known, self.next_look, self.next_beat = {}, {}, 0, 0
+end
+
+-- ---- answers ----
+
+local function text(status, body, kind)
+  return { status = status, body = body, headers = { ["Content-Type"] = kind or "text/plain; charset=utf-8" } }
+end
+local function json(value) return text(200, accel.json.encode(value), "application/json") end
+
+--- Numbers that JSON has not become null.
+local function number(x)
+  if type(x) == "number" and x - x ~= 0 then return nil end
+  return x
+end
+
+local function read(self, sql, ...) return assert(self.store:rows(sql, ...)) end
+
+local function ids_of(list)
+  local out = {}
+  for word in (list or ""):gmatch "[^,]+" do
+    out[#out + 1] = math.tointeger(tonumber(word))
+    if #out > MAX_IDS then return nil end
+  end
+  return out
+end
+
+local routes = {}
+
+routes["/api/runs"] = function(self)
+  local list = assert(self.store:runs())
+  local config = {}
+  for _, row in ipairs(read(self, "SELECT run, key, value FROM config")) do
+    config[row.run] = config[row.run] or {}
+    local ok, value = pcall(accel.json.decode, row.value)
+    config[row.run][row.key] = ok and value or row.value
+  end
+  local out = {}
+  for i, run in ipairs(list) do
+    out[i] = { id = run.id, uid = run.uid, name = run.name, project = run.project, status = run.status, started = run.started,
+      ended = run.ended, heartbeat = run.heartbeat, host = run.host, pid = run.pid, exit_code = run.exit_code, message = run.message,
+      last_step = run.last_step, config = config[run.id] or {}, environment = run.environment }
+  end
+  return json { runs = accel.json.array(out), store = self.store.path, now = os.time() }
+end
+
+routes["/api/series"] = function(self, request)
+  local out = {}
+  for _, id in ipairs(ids_of(request:query "runs") or {}) do
+    for _, s in ipairs(read(self, "SELECT * FROM series WHERE run=?", id)) do
+      out[#out + 1] = { id = s.id, run = s.run, tag = s.tag, n = s.n, first_step = s.first_step, last_step = s.last_step,
+        first_wall = s.first_wall, last_wall = s.last_wall, last = number(s.last), min = number(s.min), max = number(s.max) }
+    end
+  end
+  return json { series = accel.json.array(out) }
+end
+
+local function limit(word, fallback)
+  local x = tonumber(word)
+  return x == x and x or fallback
+end
+
+routes["/api/curves"] = function(self, request)
+  local ids = ids_of(request:query "ids")
+  if not ids then return text(400, "too many ids\n") end
+  local axis = request:query "axis" == "wall" and "wall" or "step"
+  local from, to = limit(request:query "from", -math.huge), limit(request:query "to", math.huge)
+  local points = math.tointeger(limit(request:query "points", 500)) or 500
+  points = math.max(2, math.min(MAX_POINTS, points))
+  if request:query "format" == "f64" then -- of each: id, number of points, then x, mean, least, most of every point
+    local out = {}
+    for _, id in ipairs(ids) do
+      local bytes = assert(self.store.core:curve(id, axis, from, to, points))
+      out[#out + 1] = ("<dd"):pack(id, #bytes // 32)
+      out[#out + 1] = bytes
+    end
+    return text(200, table.concat(out), "application/octet-stream")
+  end
+  local out = {}
+  for i, id in ipairs(ids) do
+    local c = assert(self.store:curve(id, { axis = axis, from = from, to = to, points = points }))
+    local rows = {}
+    for k = 1, #c.x do -- {} stands for a value that is not finite
+      local bad = c.y[k] ~= c.y[k]
+      rows[k] = accel.json.array(bad and { c.x[k] } or { c.x[k], c.y[k], c.min[k], c.max[k] })
+    end
+    out[i] = { id = id, points = accel.json.array(rows) }
+  end
+  return json { curves = accel.json.array(out) }
+end
+
+routes["/api/records"] = function(self, request)
+  local out = {}
+  for i, r in ipairs(assert(self.store:records(tonumber(request:query "run") or 0, request:query "kind" or ""))) do
+    out[i] = { id = r.id, tag = r.tag, step = r.step, wall = r.wall, meta = r.meta, data = r.data }
+  end
+  return json { records = accel.json.array(out) }
+end
+
+routes["/api/image"] = function(self, request)
+  local row = read(self, "SELECT meta, data FROM records WHERE id=? AND kind='image'", tonumber(request:query "id") or 0)[1]
+  if not row then return text(404, "there is no such image\n") end
+  local mime = accel.json.decode(row.meta).mime
+  return text(200, row.data, mime == "image/jpeg" and mime or "image/png")
+end
+
+routes["/api/events"] = function(self, request)
+  self.streams[#self.streams + 1] = { id = request:stream(), left = math.tointeger(tonumber(request:query "limit")) or math.maxinteger }
+  return { status = 200, stream = true, body = ": hello\n\n", headers = { ["Content-Type"] = "text/event-stream" } }
+end
+
+routes["/metrics"] = function(self)
+  local out = { "# TYPE accel_value gauge", "# TYPE accel_step gauge", "# TYPE accel_running gauge" }
+  local function label(s) return (s:gsub('[\\"\n]', { ["\\"] = "\\\\", ['"'] = '\\"', ["\n"] = "\\n" })) end
+  for _, run in ipairs(assert(self.store:runs())) do
+    local labels = ('run="%s",name="%s",project="%s"'):format(run.uid, label(run.name), label(run.project))
+    out[#out + 1] = ("accel_running{%s} %d"):format(labels, run.status == "running" and 1 or 0)
+    for _, s in ipairs(assert(self.store:series(run))) do
+      local tag = ('%s,tag="%s"'):format(labels, label(s.tag))
+      if s.last then out[#out + 1] = ("accel_value{%s} %.17g"):format(tag, s.last):gsub("%-?inf$", { inf = "+Inf", ["-inf"] = "-Inf" }) end
+      out[#out + 1] = ("accel_step{%s} %d"):format(tag, s.last_step or 0)
+    end
+  end
+  return text(200, table.concat(out, "\n") .. "\n", "text/plain; version=0.0.4")
+end
+
+--- Whether two texts are the same, in a time that does not tell where they differ.
+local function same(a, b)
+  if type(a) ~= "string" or #a ~= #b then return false end
+  local differ = 0
+  for i = 1, #a do differ = differ | (a:byte(i) ~ b:byte(i)) end
+  return differ == 0
+end
+
+local function allowed(self, request)
+  local host = request:header "Host" or ""
+  if host ~= ("127.0.0.1:%d"):format(self.port) and host ~= ("localhost:%d"):format(self.port) then return false end -- DNS rebinding
+  local bearer = (request:header "Authorization" or ""):match "^Bearer (.+)$"
+  return same(request:query "token", self.token) or same(bearer, self.token)
+end
+
+local function answer(self, request)
+  local path, out = request:path(), nil
+  if not allowed(self, request) then
+    out = text(403, "This address needs the token that accel-run ui printed.\n")
+  elseif path == "/" then
+    local nonce = environment.random_id(24)
+    out = text(200, page(nonce), "text/html; charset=utf-8")
+    out.headers["Content-Security-Policy"] = ("default-src 'none'; script-src 'nonce-%s'; style-src 'nonce-%s'; img-src 'self' data:; "
+      .. "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"):format(nonce, nonce)
+  elseif routes[path] then
+    out = routes[path](self, request)
+  else
+    out = text(404, "there is nothing here\n")
+  end
+  local h = out.headers
+  h["Cache-Control"], h["X-Content-Type-Options"], h["Referrer-Policy"] = "no-store", "nosniff", "no-referrer"
+  h["Cross-Origin-Resource-Policy"], h["X-Frame-Options"] = "same-origin", "DENY"
+  return out
+end
+
+-- ---- what changed ----
+
+local function send(self, bytes, events)
+  local alive = {}
+  for _, stream in ipairs(self.streams) do
+    local there = self.server:send(stream.id, bytes)
+    stream.left = stream.left - events
+    if there and stream.left > 0 then alive[#alive + 1] = stream else self.server:finish(stream.id) end
+  end
+  self.streams = alive
+end
+
+local function event(self, name, value) send(self, ("event: %s\ndata: %s\n\n"):format(name, accel.json.encode(value)), 1) end
+
+--- Compares the store with what was known of it; streams hear of the differences.
+local function look(self)
+  local version = read(self, "PRAGMA data_version")[1].data_version
+  local running = self.running
+  if version == self.version and not running then return end
+  if version ~= self.version then
+    local grown, first = {}, next(self.known) == nil
+    for _, s in ipairs(read(self, "SELECT id, run, n FROM series")) do
+      if self.known[s.id] ~= s.n then
+        grown[#grown + 1] = accel.json.array { s.id, s.run, s.n }
+        self.known[s.id] = s.n
+      end
+    end
+    if #grown > 0 and not first then event(self, "change", { series = accel.json.array(grown) }) end
+    self.version = version
+  end
+  local states, any = {}, false
+  for i, run in ipairs(assert(self.store:runs())) do
+    states[i] = run.uid .. run.status .. (run.series or 0)
+    any = any or run.status == "running"
+  end
+  local all = table.concat(states, " ") .. read(self, "SELECT count(*) AS n FROM records")[1].n
+  self.running = any
+  if self.states and self.states ~= all then event(self, "runs", { runs = #states }) end
+  self.states = all
+end
+
+--- Serves for up to so many seconds. Errors of a handler are said on stderr.
+---@param seconds number
+function Server:poll(seconds)
+  local now = accel.clock()
+  local ok, message = self.server:poll(math.max(0, math.min(seconds, self.next_look - now)), function(request) return answer(self, request) end)
+  if not ok then io.stderr:write("accel-run ui: ", tostring(message), "\n") end
+  now = accel.clock()
+  if now >= self.next_look then
+    if #self.streams > 0 then look(self) end
+    self.next_look = now + LOOK_SECONDS
+  end
+  if now >= self.next_beat then -- finds clients that have left
+    if #self.streams > 0 then send(self, ": \n\n", 0) end
+    self.next_beat = now + BEAT_SECONDS
+  end
+end
+
+--- Stops.
+function Server:close()
+  self.server:close()
+  self.store:close()
+end
+
+return Server
