@@ -10,7 +10,7 @@
 #include "core/lac.h"
 #include "core/op.h"
 
-enum { F_SHAPE = 1, F_DTYPE, F_DEVICE, F_GRAD, F_REQUIRES_GRAD, F_NDIM, F_IS_LEAF, F_GRAD_FN };
+enum { F_SHAPE = 1, F_DTYPE, F_DEVICE, F_GRAD, F_REQUIRES_GRAD, F_NDIM, F_IS_LEAF, F_GRAD_FN, F_QUANT_STATE };
 static const struct field {
   const char *name;
   int id;
@@ -21,7 +21,8 @@ static const struct field {
               {"requires_grad", F_REQUIRES_GRAD},
               {"ndim", F_NDIM},
               {"is_leaf", F_IS_LEAF},
-              {"grad_fn", F_GRAD_FN}};
+              {"grad_fn", F_GRAD_FN},
+              {"quant_state", F_QUANT_STATE}};
 
 
 
@@ -89,6 +90,27 @@ static void push_ints(lua_State *L, int n, const int64_t *of) {
   lua_setmetatable(L, -2);
 }
 
+/* What a quantised tensor stands for; nil for other tensors. */
+static void push_quant_state(lua_State *L, const ac_tensor *t) {
+  const ac_layout *l = ac_tensor_layout(t);
+  if (l == NULL) {
+    lua_pushnil(L);
+    return;
+  }
+  const ac_layout copy = *l; /* making the table may run the collector, and a finalizer release the tensor */
+  lua_createtable(L, 0, 6);
+  lua_pushstring(L, ac_quant_type_name(copy.type));
+  lua_setfield(L, -2, "quant_type");
+  lua_pushstring(L, ac_dtype_name(copy.dtype));
+  lua_setfield(L, -2, "dtype");
+  lua_pushinteger(L, copy.blocksize);
+  lua_setfield(L, -2, "blocksize");
+  lua_pushboolean(L, copy.nested);
+  lua_setfield(L, -2, "nested");
+  push_ints(L, copy.ndim, copy.shape);
+  lua_setfield(L, -2, "shape");
+}
+
 static int push_field(lua_State *L, lac_state *S, ac_tensor *t, int id) {
   switch (id) {
     case F_SHAPE: push_ints(L, t->ndim, t->shape); break;
@@ -98,6 +120,7 @@ static int push_field(lua_State *L, lac_state *S, ac_tensor *t, int id) {
     case F_REQUIRES_GRAD: lua_pushboolean(L, aci_requires_grad(t)); break;
     case F_NDIM: lua_pushinteger(L, t->ndim); break;
     case F_IS_LEAF: lua_pushboolean(L, aci_is_leaf(t)); break;
+    case F_QUANT_STATE: push_quant_state(L, t); break;
     case F_GRAD_FN: lua_pushstring(L, t->grad_fn != NULL ? ac_tensor_grad_fn_name(t) : NULL); break;
     default: lua_pushnil(L);
   }

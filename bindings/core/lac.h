@@ -8,7 +8,7 @@
  *   core/chunk    Lua files inside the library, core/path where the others are     core/key   what t[key] may hold
  *   init          accel.core, put together from the openers     host, host_call, host_memory   ac_host_* (accel/host.h)
  *   call          the function behind every op; lac_ops         lac_tensor, lac_convert, lac_index, lac_scope   tensors
- *   lac_factory, lac_bytes, lac_random, lac_dlpack   making them; math_random: math.random's state
+ *   lac_factory, lac_bytes, lac_random, lac_dlpack, lac_quant   making them; math_random: math.random's state
  *   lac_autograd, lac_function over function_node, lac_saved, lac_gradients        gradients
  *   lac_precision, lac_device, lac_info, lac_step (interrupt.h), lac_profile (profile.h)   the machine, modes, steps, spans
  *   lac_file, lac_tokens, lac_json, lac_yaml, lac_track, lac_codec over codec_*            files and data

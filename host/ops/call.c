@@ -6,6 +6,7 @@
 
 #include "ops/ctx_impl.h"
 #include "ops/op.h"
+#include "tensor/layout.h"
 
 static ac_status name_op(const ac_op *op, ac_status st, ac_err *e) {
   if (e != NULL && e->op[0] == 0) snprintf(e->op, sizeof e->op, "%s", op->name);
@@ -16,6 +17,7 @@ static ac_status name_op(const ac_op *op, ac_status st, ac_err *e) {
 typedef struct arg_flags {
   bool provided;  /* a storage whose bytes a provider has to fetch */
   bool recording; /* an argument that requires gradients, or is a view and may be stale: autograd has to check it */
+  bool laid_out;  /* a storage with a layout: the tensor may be quantised */
 } arg_flags;
 
 static ac_status null_argument(int i, ac_err *e) { return AC_FAIL(e, INVALID, "argument %d is NULL", i + 1); }
@@ -23,6 +25,7 @@ static ac_status null_argument(int i, ac_err *e) { return AC_FAIL(e, INVALID, "a
 static inline ac_status see_tensor(const ac_tensor *t, int i, ac_device **dev, arg_flags *s, ac_err *e) {
   if (t == NULL) return null_argument(i, e);
   s->provided |= t->storage->provider != NULL;
+  s->laid_out |= t->storage->layout != NULL;
   s->recording |= t->grad_fn != NULL || (t->flags & (ACI_T_REQUIRES_GRAD | ACI_T_VIEW)) != 0;
   ac_device *d = *dev;
   if (d == NULL) *dev = t->device;
@@ -52,6 +55,38 @@ static ac_status look(ac_frame *f, arg_flags *s, ac_err *e) {
   }
   f->device = dev != NULL ? dev : ac_ctx_default_device(f->ctx);
   return AC_OK;
+}
+
+/* Quantised arguments: of ops that say so, which write them only from bytes of the same layout, and of views. */
+static ac_status check_quantized(const ac_frame *f, ac_err *e) {
+  const uint32_t fine = f->op->kernel[AC_DEV_CPU] == NULL && f->op->mutates == 0 ? ~0u : f->desc->quantized;
+  const ac_layout *first = f->n_args > 0 && f->args[0].kind == AC_T_TENSOR ? ac_tensor_layout(f->args[0].tensor) : NULL;
+  char a[AC_MAX_DIMS * 22 + 8];
+  for (int i = 0; i < f->n_args; i++) {
+    const ac_value *v = &f->args[i];
+    const int n = v->kind == AC_T_TENSOR ? 1 : v->kind == AC_T_TENSORS ? v->n : 0;
+    ac_tensor *const *ts = v->kind == AC_T_TENSOR ? &v->tensor : v->tensors;
+    for (int j = 0; j < n; j++) {
+      const ac_layout *l = ac_tensor_layout(ts[j]);
+      if (l != NULL && !(fine >> i & 1))
+        return AC_FAIL(e, UNSUPPORTED,
+                       "%s is quantised (%s, values of shape %s): dequantize() gives its values, linear_quantized multiplies by it",
+                       aci_op_sig(f->op)->param[i].name, ac_quant_type_name(l->type), aci_shape_str(l->ndim, l->shape, a, sizeof a));
+      if (!(f->op->mutates & 1) || first == NULL || i == 0) continue;
+      if (l != NULL ? !aci_layout_same(first, l) : ts[j]->dtype != AC_U8 || ts[j]->numel != f->args[0].tensor->numel)
+        return AC_FAIL(e, INVALID, "%s is quantised and takes the bytes of a tensor of the same layout alone; quantise %s first",
+                       aci_op_sig(f->op)->param[0].name, aci_op_sig(f->op)->param[i].name);
+    }
+  }
+  return AC_OK;
+}
+
+/* A copy of a quantised tensor is one. */
+static ac_status keep_layout(ac_frame *f, ac_err *e) {
+  const ac_layout *l = f->desc->quantized & 1 ? ac_tensor_layout(f->args[0].tensor) : NULL;
+  ac_tensor *o = f->n_out > 0 ? f->out[0] : NULL;
+  if (l == NULL || o == NULL || o->storage != NULL || o->dtype != AC_U8 || o->numel != f->args[0].tensor->numel) return AC_OK;
+  return aci_layout_give(o, l, e);
 }
 
 static ac_status acquire(ac_tensor *t, ac_err *e) {
@@ -284,9 +319,10 @@ static ac_status run_fallback(ac_frame *f, ac_value *args, ac_value *results, in
 static ac_status run(ac_frame *f, ac_value *args, ac_value *results, int *n_results, ac_expr *x, ac_err *e) {
   ac_ctx *c = f->ctx;
   const ac_op *op = f->op;
-  arg_flags seen = {false, false};
+  arg_flags seen = {false, false, false};
   if (__builtin_expect(op->desc->device_copies != 0, 0)) AC_TRY(copy_to_device(f, args, x));
   AC_TRY(look(f, &seen, e));
+  if (__builtin_expect(seen.laid_out, 0)) AC_TRY(check_quantized(f, e));
   f->team = c->team; /* not the device's: a tensor may come from another context, whose team may be freed already */
   if (__builtin_expect(op->kernel[f->device->kind] == NULL, 0)) { /* a view's, too */
     AC_TRY(aci_ctx_attach_device(c, f->device, e));
@@ -299,6 +335,7 @@ static ac_status run(ac_frame *f, ac_value *args, ac_value *results, int *n_resu
     f->rng_counter.fixed = 1;
   }
   AC_TRY(op->desc->shape(f, e));
+  if (__builtin_expect(seen.laid_out, 0)) AC_TRY(keep_layout(f, e));
   if (f->inplace) AC_TRY(take_inplace(f, e));
   if (op->mutates != 0 && c->ag_check != NULL) AC_TRY(c->ag_check(c, f, e));
   for (int i = 0; i < c->n_observers; i++)

@@ -248,7 +248,22 @@ static void add_suffixes(text *b, const ac_tensor *t, bool has_values) {
   }
 }
 
+/* Bytes say nothing: what they stand for is shown. */
+static char *format_quantized(const ac_tensor *t, const ac_layout *l) {
+  text b = {0};
+  char s[AC_MAX_DIMS * 22 + 160], shape[AC_MAX_DIMS * 22 + 8];
+  snprintf(s, sizeof s, "tensor(..., size=%s, quant_type=%s, blocksize=%lld, dtype=%s%s%s%s%s)",
+           aci_shape_str(l->ndim, l->shape, shape, sizeof shape), ac_quant_type_name(l->type), (long long)l->blocksize,
+           ac_dtype_name(l->dtype), l->nested ? ", nested" : "", t->device->kind != AC_DEV_CPU ? ", device='" : "",
+           t->device->kind != AC_DEV_CPU ? t->device->name : "", t->device->kind != AC_DEV_CPU ? "'" : "");
+  add_text(&b, s);
+  if (!b.failed) return b.s;
+  free(b.s);
+  return NULL;
+}
+
 char *ac_tensor_format(const ac_tensor *t) {
+  if (t->storage != NULL && ac_tensor_layout(t) != NULL) return format_quantized(t, ac_tensor_layout(t));
   char cls = 'f';
   switch ((ac_dtype)t->dtype) {
 #define AC_X(id, s, torch, bytes, c) \

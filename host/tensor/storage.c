@@ -72,6 +72,7 @@ void ac_storage_release(ac_storage *s) {
   }
   if (s->provider != NULL && s->provider->free != NULL) s->provider->free(s);
   if (s->free_fn != NULL) s->free_fn(s->impl);
+  free(s->layout);
   if (s->block != NULL) ac_block_free(s->block);
   else ac_device_release(s->device);
   aci_small_free(s, sizeof *s);

@@ -52,7 +52,10 @@ ac_status aci_tensor_alloc(ac_tensor *t, ac_mem_class c, ac_err *e) {
   if (t->numel < 0) AC_TRY(aci_shape_check(t->ndim, t->shape, e));
   int64_t span = aci_is_contiguous(t) ? t->numel : aci_span(t->ndim, t->shape, t->stride);
   if (span < 0) return AC_FAIL(e, SHAPE, "strides reach further than memory can");
-  return ac_storage_new(t->device, (size_t)span * aci_dsize((ac_dtype)t->dtype), c, &t->storage, e);
+  AC_TRY(ac_storage_new(t->device, (size_t)span * aci_dsize((ac_dtype)t->dtype), c, &t->storage, e));
+  t->storage->layout = t->layout;
+  t->layout = NULL;
+  return AC_OK;
 }
 
 void ac_tensor_retain(ac_tensor *t) { atomic_fetch_add_explicit(&t->ref, 1, memory_order_relaxed); }
@@ -62,6 +65,7 @@ void ac_tensor_release(ac_tensor *t) {
   bool recorded = t->grad != NULL || t->grad_fn != NULL || t->acc != NULL || t->grad_slot != NULL;
   if (recorded && aci_tensor_drop_autograd != NULL) aci_tensor_drop_autograd(t);
   ac_storage_release(t->storage);
+  if (__builtin_expect(t->layout != NULL, 0)) free(t->layout);
   aci_small_free(t, head_bytes(t->ndim));
   aci_thread_counter_add(-1);
 }

@@ -16,7 +16,6 @@ extern "C" {
 
 struct ac_node;      /* autograd */
 struct ac_placement; /* shard: global shape, mesh, box of this rank */
-struct ac_layout;    /* blocked-quantised or packed bytes; NULL is strided */
 
 /* A copy of the bytes in another form (bf16, packed, ...), valid while version matches. */
 typedef struct aci_derived {
@@ -34,6 +33,7 @@ struct ac_storage {
   ac_device *device; /* retained where there is no block; a block keeps it */
   ac_block *block;   /* NULL for wrapped and provided memory */
   const ac_provider *provider; /* NULL: resident for life */
+  struct ac_layout *layout;    /* owned; NULL: plain. See layout.h */
   void *impl;                  /* the provider's, or the wrapper's user */
   void (*free_fn)(void *user);
   aci_derived *derived;
@@ -70,7 +70,7 @@ struct ac_tensor {
   struct aci_meta *saved_by; /* in the nodes of ops that keep this tensor as an argument */
   aci_grad_slot *grad_slot;
   struct ac_placement *placement;
-  struct ac_layout *layout;
+  struct ac_layout *layout; /* owned, until the storage is there and takes it: of a result that is to be quantised */
   ac_device *device; /* == storage->device; set also before storage exists. Not retained without storage */
   const int64_t *stride;
   int64_t shape[]; /* ndim extents, then ndim strides (writable while being built) */

@@ -109,6 +109,28 @@ function accel.is_tensor(x) end
 ---@return accel.Tensor
 function accel.from_dlpack(capsule) end
 
+---@class accel.QuantState what the bytes of a quantised tensor stand for
+---@field quant_type "nf4"|"fp4"|"int8"|"dynamic"|"udynamic"
+---@field shape integer[] of the values
+---@field dtype string of the values before they were quantised
+---@field blocksize integer values that share one magnitude
+---@field nested boolean whether the magnitudes are quantised themselves
+
+---A quantised tensor without contents, to be filled through its arrays (t:quant_part): what readers of files need.
+---blocksize: 64 of 4 bits, 256 of 8; dtype = "f32", nested = false, device.
+---example: accel.empty_quantized("nf4", { 8, 64 }, { dtype = "bf16" }):quant_part("values").shape --> { 256 }
+---@param quant_type "nf4"|"fp4"|"int8"|"dynamic"|"udynamic"
+---@param shape integer[]
+---@param opts? {dtype: string?, blocksize: integer?, nested: boolean?, device: string?}
+---@return accel.Tensor
+function accel.empty_quantized(quant_type, shape, opts) end
+
+---The values that the codes of a type stand for: 16 or 256, times the block's magnitude.
+---example: accel.quant_map("nf4")[{ { 1, 2 } }] --> { -1, -0.6961928 }
+---@param quant_type "nf4"|"fp4"|"dynamic"|"udynamic"
+---@return accel.Tensor f32
+function accel.quant_map(quant_type) end
+
 -- ## Comparing
 
 ---Whether |x - other| <= atol + rtol * |other| everywhere; rtol = 1e-5, atol = 1e-8, equal_nan = false.

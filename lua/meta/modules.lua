@@ -31,6 +31,7 @@
 ---@field skip_first_batches fun(loader: table, n: integer): table
 ---@field find_executable_batch_size fun(...: any): any
 ---@field offload table where the bytes of tensors and models lie: host memory, files, devices
+---@field quant table models and files in 4 and 8 bits, in bitsandbytes' formats
 ---@field init_empty_weights fun(opts?: {include_buffers: boolean?}, fn?: function): any
 ---@field init_on_device fun(device: string|integer, opts?: {include_buffers: boolean?}, fn?: function): any
 ---@field cpu_offload fun(model: accel.nn.Module, opts?: table): accel.nn.Module

@@ -873,6 +873,49 @@ function accel.bitwise_xor_(x, other) end
 ---@return accel.Tensor
 function Tensor:bitwise_xor_(other) end
 
+---one update of a list of parameters by an optimizer whose states are 8-bit codes (quantize_dynamic's, in blocks of 256), as bitsandbytes does it (Dettmers and others, "8-bit Optimizers via Block-wise Quantization"): states are decoded, stepped in f32, and encoded again after the parameter took the exact values.
+---@param params accel.Tensor[]
+---@param grads accel.Tensor[]
+---@param state1 accel.Tensor[]
+---@param absmax1 accel.Tensor[]
+---@param lr accel.Tensor
+---@param step accel.Tensor
+---@param rule? "adam"|"momentum"|"lion"|"rmsprop"|"adagrad"|"ademamix" default "adam"
+---@param beta1? number default 0.9
+---@param beta2? number default 0.999
+---@param beta3? number default 0
+---@param alpha? number default 0
+---@param eps? number default 1e-08
+---@param weight_decay? number default 0
+---@param state2? accel.Tensor[]
+---@param absmax2? accel.Tensor[]
+---@param state3? accel.Tensor[]
+---@param absmax3? accel.Tensor[]
+---@overload fun(params: accel.Tensor[], grads: accel.Tensor[], state1: accel.Tensor[], absmax1: accel.Tensor[], lr: accel.Tensor, step: accel.Tensor, opts: {rule?: "adam"|"momentum"|"lion"|"rmsprop"|"adagrad"|"ademamix", beta1?: number, beta2?: number, beta3?: number, alpha?: number, eps?: number, weight_decay?: number, state2?: accel.Tensor[], absmax2?: accel.Tensor[], state3?: accel.Tensor[], absmax3?: accel.Tensor[]})
+function accel.blockwise_step_(params, grads, state1, absmax1, lr, step, rule, beta1, beta2, beta3, alpha, eps, weight_decay, state2, absmax2, state3, absmax3) end
+
+---blockwise_step_ for parameters of bf16 without copies in f32: each is rounded to one of its two neighbours in bf16, to the nearer one the more often, so that steps smaller than a spacing of bf16 count on average.
+---@param params accel.Tensor[]
+---@param grads accel.Tensor[]
+---@param state1 accel.Tensor[]
+---@param absmax1 accel.Tensor[]
+---@param lr accel.Tensor
+---@param step accel.Tensor
+---@param rule? "adam"|"momentum"|"lion"|"rmsprop"|"adagrad"|"ademamix" default "adam"
+---@param beta1? number default 0.9
+---@param beta2? number default 0.999
+---@param beta3? number default 0
+---@param alpha? number default 0
+---@param eps? number default 1e-08
+---@param weight_decay? number default 0
+---@param state2? accel.Tensor[]
+---@param absmax2? accel.Tensor[]
+---@param state3? accel.Tensor[]
+---@param absmax3? accel.Tensor[]
+---@param generator? accel.Generator
+---@overload fun(params: accel.Tensor[], grads: accel.Tensor[], state1: accel.Tensor[], absmax1: accel.Tensor[], lr: accel.Tensor, step: accel.Tensor, opts: {rule?: "adam"|"momentum"|"lion"|"rmsprop"|"adagrad"|"ademamix", beta1?: number, beta2?: number, beta3?: number, alpha?: number, eps?: number, weight_decay?: number, state2?: accel.Tensor[], absmax2?: accel.Tensor[], state3?: accel.Tensor[], absmax3?: accel.Tensor[], generator?: accel.Generator})
+function accel.blockwise_step_stochastic_(params, grads, state1, absmax1, lr, step, rule, beta1, beta2, beta3, alpha, eps, weight_decay, state2, absmax2, state3, absmax3, generator) end
+
 ---the products of the matrices of two batches, pair by pair; nothing broadcasts.
 ---@param x accel.Tensor
 ---@param mat2 accel.Tensor
@@ -1384,6 +1427,19 @@ function accel.cumsum(x, dim, dtype) end
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, dim: integer, opts: {dtype?: accel.DType}): accel.Tensor
 function Tensor:cumsum(dim, dtype) end
+
+---the values that a quantised tensor stands for.
+---@param q accel.Tensor
+---@param dtype? accel.DType
+---@return accel.Tensor
+---@overload fun(q: accel.Tensor, opts: {dtype?: accel.DType}): accel.Tensor
+function accel.dequantize(q, dtype) end
+
+---the values that a quantised tensor stands for.
+---@param dtype? accel.DType
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {dtype?: accel.DType}): accel.Tensor
+function Tensor:dequantize(dtype) end
 
 ---q * scale, what quantize_blockwise made of a tensor of this shape, within half a scale of the original.
 ---@param q accel.Tensor
@@ -2221,6 +2277,23 @@ function accel.instance_norm(x, running_mean, running_var, weight, bias, use_inp
 ---@overload fun(self: accel.Tensor, opts: {running_mean?: accel.Tensor, running_var?: accel.Tensor, weight?: accel.Tensor, bias?: accel.Tensor, use_input_stats?: boolean, momentum?: number, eps?: number}): accel.Tensor
 function Tensor:instance_norm(running_mean, running_var, weight, bias, use_input_stats, momentum, eps) end
 
+---each row of x as int8 with its largest magnitude, stats: q = round(127 x / stats).
+---@param x accel.Tensor
+---@param threshold? number default 0
+---@return accel.Tensor q
+---@return accel.Tensor stats
+---@return accel.Tensor outliers
+---@overload fun(x: accel.Tensor, opts: {threshold?: number}): accel.Tensor, accel.Tensor, accel.Tensor
+function accel.int8_vectorwise_quant(x, threshold) end
+
+---each row of x as int8 with its largest magnitude, stats: q = round(127 x / stats).
+---@param threshold? number default 0
+---@return accel.Tensor q
+---@return accel.Tensor stats
+---@return accel.Tensor outliers
+---@overload fun(self: accel.Tensor, opts: {threshold?: number}): accel.Tensor, accel.Tensor, accel.Tensor
+function Tensor:int8_vectorwise_quant(threshold) end
+
 ---x resized along its last dims, to size or by scale_factor (one number for all of them, or one each).
 ---@param x accel.Tensor
 ---@param size? integer[]
@@ -2441,6 +2514,23 @@ function accel.linear_cross_entropy(input, linear_weight, target, linear_bias, w
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, linear_weight: accel.Tensor, target: accel.Tensor, opts: {linear_bias?: accel.Tensor, weight?: accel.Tensor, reduction?: "none"|"mean"|"sum", ignore_index?: integer, label_smoothing?: number, keep?: boolean}): accel.Tensor
 function Tensor:linear_cross_entropy(linear_weight, target, linear_bias, weight, reduction, ignore_index, label_smoothing, keep) end
+
+---y = x W^T + bias with W quantised, read as it is packed. 4 bits: sums in f32. int8: rows of x become int8 as well, and the product of integers is exact; columns of x with a value of at least threshold (0: none) are multiplied as they are.
+---@param x accel.Tensor
+---@param weight accel.Tensor
+---@param bias? accel.Tensor
+---@param threshold? number default 0
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, weight: accel.Tensor, opts: {bias?: accel.Tensor, threshold?: number}): accel.Tensor
+function accel.linear_quantized(x, weight, bias, threshold) end
+
+---y = x W^T + bias with W quantised, read as it is packed. 4 bits: sums in f32. int8: rows of x become int8 as well, and the product of integers is exact; columns of x with a value of at least threshold (0: none) are multiplied as they are.
+---@param weight accel.Tensor
+---@param bias? accel.Tensor
+---@param threshold? number default 0
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, weight: accel.Tensor, opts: {bias?: accel.Tensor, threshold?: number}): accel.Tensor
+function Tensor:linear_quantized(weight, bias, threshold) end
 
 ---one Lion update of a list of parameters in a single pass (Chen and others, "Symbolic Discovery of Optimization Algorithms"): the sign of an interpolated momentum, decoupled weight decay.
 ---@param params accel.Tensor[]
@@ -3392,6 +3482,23 @@ function accel.quantile(x, q, dim, keepdim, interpolation) end
 ---@overload fun(self: accel.Tensor, q: number, opts: {dim?: integer, keepdim?: boolean, interpolation?: "linear"|"lower"|"higher"|"midpoint"|"nearest"}): accel.Tensor
 function Tensor:quantile(q, dim, keepdim, interpolation) end
 
+---x in 4 bits a value, as bitsandbytes does it: blocks of blocksize values in row-major order share their largest magnitude, absmax, and each value is the nearest of 16 numbers times it.
+---@param x accel.Tensor
+---@param quant_type? "fp4"|"nf4" default "fp4"
+---@param blocksize? integer default 64
+---@param compress_statistics? boolean default false
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {quant_type?: "fp4"|"nf4", blocksize?: integer, compress_statistics?: boolean}): accel.Tensor
+function accel.quantize_4bit(x, quant_type, blocksize, compress_statistics) end
+
+---x in 4 bits a value, as bitsandbytes does it: blocks of blocksize values in row-major order share their largest magnitude, absmax, and each value is the nearest of 16 numbers times it.
+---@param quant_type? "fp4"|"nf4" default "fp4"
+---@param blocksize? integer default 64
+---@param compress_statistics? boolean default false
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {quant_type?: "fp4"|"nf4", blocksize?: integer, compress_statistics?: boolean}): accel.Tensor
+function Tensor:quantize_4bit(quant_type, blocksize, compress_statistics) end
+
 ---x in so many bits an element.
 ---@param x accel.Tensor
 ---@param bits? integer default 8
@@ -3408,6 +3515,32 @@ function accel.quantize_blockwise(x, bits, block_size) end
 ---@return accel.Tensor scale
 ---@overload fun(self: accel.Tensor, opts: {bits?: integer, block_size?: integer}): accel.Tensor, accel.Tensor
 function Tensor:quantize_blockwise(bits, block_size) end
+
+---x in 8 bits a value, as bitsandbytes' quantize_blockwise does it: blocks of blocksize values in row-major order share their largest magnitude, absmax, and each value is close to one of 256 numbers times it, which lie the denser the nearer to zero (Dettmers, "8-Bit Approximations for Parallelism in Deep Learning").
+---@param x accel.Tensor
+---@param blocksize? integer default 256
+---@param signed? boolean default true
+---@param nested? boolean default false
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, opts: {blocksize?: integer, signed?: boolean, nested?: boolean}): accel.Tensor
+function accel.quantize_dynamic(x, blocksize, signed, nested) end
+
+---x in 8 bits a value, as bitsandbytes' quantize_blockwise does it: blocks of blocksize values in row-major order share their largest magnitude, absmax, and each value is close to one of 256 numbers times it, which lie the denser the nearer to zero (Dettmers, "8-Bit Approximations for Parallelism in Deep Learning").
+---@param blocksize? integer default 256
+---@param signed? boolean default true
+---@param nested? boolean default false
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, opts: {blocksize?: integer, signed?: boolean, nested?: boolean}): accel.Tensor
+function Tensor:quantize_dynamic(blocksize, signed, nested) end
+
+---a matrix in 8 bits a value, as bitsandbytes keeps the weights of Linear8bitLt: each row has its largest magnitude, absmax (SCB), and q = round(127 x / absmax).
+---@param x accel.Tensor
+---@return accel.Tensor
+function accel.quantize_int8(x) end
+
+---a matrix in 8 bits a value, as bitsandbytes keeps the weights of Linear8bitLt: each row has its largest magnitude, absmax (SCB), and q = round(127 x / absmax).
+---@return accel.Tensor
+function Tensor:quantize_int8() end
 
 ---one RAdam update of a list of parameters in a single pass (Liu and others: Adam whose first steps are rectified, with PyTorch's arithmetic).
 ---@param params accel.Tensor[]

@@ -11,6 +11,7 @@
 ---@field grad accel.Tensor the gradient, of a leaf after backward (nil before); may be assigned, nil drops it
 ---@field is_leaf boolean not made by a recorded operation
 ---@field grad_fn string? the operation that made it
+---@field quant_state accel.QuantState? of a quantised tensor (quantize_4bit and others): what its bytes stand for
 ---@field [integer] accel.Tensor a view: t[1] the first of dim 1, t[-1] the last; t[#t + 1] is nil, which ends ipairs
 ---@field [table] accel.Tensor one entry per dim: a position, a range { first, last, step }, a tensor of indices
 ---@operator add(accel.Tensor|number): accel.Tensor
@@ -88,6 +89,13 @@ function Tensor:data_ptr() end
 ---example: local x = accel.ones(2) accel.from_dlpack(x:to_dlpack()):mul_(3) return x --> { 3, 3 }
 ---@return accel.DLPack
 function Tensor:to_dlpack() end
+
+---An array in the bytes of a quantised tensor, as a view: "values" (codes), "absmax" (a magnitude a block), and where absmax is quantised
+---itself "nested_absmax" and "offset"; nil where there is none.
+---example: accel.quantize_4bit(accel.full({ 64 }, 3.0), "nf4"):quant_part "absmax" --> { 3 }
+---@param name "values"|"absmax"|"nested_absmax"|"offset"
+---@return accel.Tensor?
+function Tensor:quant_part(name) end
 
 ---Whether the elements lie in row-major order without gaps.
 ---example: accel.ones(2, 3):t():is_contiguous() --> false

@@ -222,4 +222,33 @@ local function update(found)
 end
 L.amp_update_scale_ = { case("grows", { real() }, update(0)), case("falls", { real(1) }, update(1)) }
 
+-- Codes, or values, of zeros beside every parameter: the states come back as results, too.
+local function blockwise(f, l, x, o, coded)
+  local s = { {}, {}, {}, {}, {}, {} }
+  for i, p in ipairs(l[1]) do
+    for k = 1, 6, 2 do
+      s[k][i] = accel.zeros(p.shape, { dtype = coded and "u8" or "f32", device = p.device })
+      s[k + 1][i] = accel.zeros(coded and (p:numel() + 255) // 256 or 0, { device = p.device })
+    end
+  end
+  o.state2, o.absmax2, o.state3, o.absmax3 = s[3], s[4], s[5], s[6]
+  f(l[1], l[2], s[1], s[2], on(x, 0.1), on(x, 0), o)
+  local out = {}
+  if not coded then
+    for _, t in ipairs(s[1]) do out[#out + 1] = t end
+  end
+  return table.unpack(out)
+end
+L.blockwise_step_ = {}
+for _, rule in ipairs { "adam", "momentum", "lion", "rmsprop", "adagrad", "ademamix" } do
+  for _, coded in ipairs { true, false } do
+    L.blockwise_step_ = join(L.blockwise_step_, cases(rule .. (coded and "" or ", f32"), { real, real }, function(f, l, x)
+      return blockwise(f, l, x, { rule = rule, beta3 = 0.99, alpha = 2, weight_decay = 0.1 }, coded)
+    end, { wide_result = true }))
+  end
+end
+L.blockwise_step_stochastic_ = cases("adam", { real, real }, function(f, l, x)
+  return blockwise(f, l, x, { weight_decay = 0.1 }, true)
+end, { wide_result = true, random = true })
+
 return L

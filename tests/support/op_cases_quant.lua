@@ -39,4 +39,96 @@ L.dequantize_blockwise = {
   big(args({ 300, 257 }, 4, 64, "f64"), bytes(38550, "u8"), scales(1205)),
 }
 
+-- ---- quantised tensors: they are compared by their values and arrays ----
+local accel = require "accel"
+local constant = c.constant
+
+local function narrow(x) return x.dtype == "f64" and x:to "f32" or x end -- f64 is refused
+
+local function shown(q)
+  return q:dequantize "f32", q:quant_part "values", q:quant_part "absmax"
+end
+
+-- The op's result on x and these arguments.
+local function quantised(...)
+  local with = { ... }
+  return { grad = false, ints = false, wide_result = true, call = function(f, x) return shown(f(narrow(x), table.unpack(with))) end }
+end
+
+L.quantize_4bit = {
+  case("one block", { real(3, 4) }, quantised()),
+  case("several, the last short", { real(5, 27) }, quantised("nf4")),
+  case("odd", { real(3, 5, 1) }, quantised("fp4", 128)),
+  case("nested", { real(40, 27) }, quantised("nf4", 64, true)),
+  case("rank 0", { real() }, quantised()),
+  case("empty", { real(0, 3) }, quantised()),
+  big(quantised("nf4", 64, true), real(300, 257)),
+}
+L.quantize_dynamic = {
+  case("one block", { real(3, 4) }, quantised()),
+  case("several, the last short", { real(5, 27) }, quantised(64)),
+  case("unsigned", { c.range(0, 2, 5, 7) }, quantised { signed = false }),
+  case("nested", { real(40, 27) }, quantised { blocksize = 32, nested = true }),
+  case("empty", { real(0, 3) }, quantised()),
+  big(quantised(256), real(300, 257)),
+}
+L.quantize_int8 = {
+  case("rows", { real(3, 4) }, quantised()),
+  case("one value", { real(1, 1) }, quantised()),
+  case("empty", { real(0, 3) }, quantised()),
+  case("no columns", { real(3, 0) }, quantised()),
+  big(quantised(), real(300, 257)),
+}
+
+local function stored(make, dtype)
+  return { grad = false, ints = false, wide_result = true, call = function(f, x) return f(make(narrow(x):to "f32"), dtype) end }
+end
+local function nf4(x) return accel.quantize_4bit(x, "nf4") end
+local function double(x) return accel.quantize_4bit(x, "fp4", 128, true) end
+L.dequantize = {
+  case("nf4", { real(5, 27) }, stored(nf4)),
+  case("fp4, nested", { real(5, 27) }, stored(double, "bf16")),
+  case("int8", { real(5, 7) }, stored(accel.quantize_int8, "f64")),
+  case("dynamic", { real(5, 7) }, stored(accel.quantize_dynamic, "f16")),
+  case("empty", { real(0, 3) }, stored(nf4)),
+  big(stored(nf4), real(300, 257)),
+}
+
+local vectorwise = { grad = false, ints = false, wide_result = true }
+local function rows(threshold)
+  local t = { call = function(f, x) return f(x:to "f32", threshold) end }
+  for key, value in pairs(vectorwise) do t[key] = value end
+  return t
+end
+L.int8_vectorwise_quant = {
+  case("rows", { real(3, 4) }, rows(0)),
+  case("outliers", { real(3, 40) }, rows(1.9)),
+  case("one row", { real(7) }, rows(1)),
+  case("three dims", { real(2, 3, 5) }, rows(1.5)),
+  case("empty", { real(0, 3) }, rows(1)),
+  case("no columns", { real(3, 0) }, rows(1)),
+  big(rows(1.9), real(300, 257)),
+}
+
+-- x times constant weights, quantised by make; with or without a bias.
+local function product(make, more)
+  local t = { ints = false, loss = 64, roundings = 4, floor = 1, call = function(f, x, w, bias)
+    return f(x, make(narrow(w):to "f32"), bias, make == accel.quantize_int8 and 1.5 or 0)
+  end }
+  for key, value in pairs(more or {}) do t[key] = value end
+  return t
+end
+local function weights(n, k) return constant(-1, 1, n, k) end
+L.linear_quantized = {
+  case("nf4, one row", { real(64), weights(5, 64) }, product(nf4)),
+  case("nf4, few rows", { real(3, 192), weights(70, 192), real(70) }, product(nf4)),
+  case("fp4, nested", { real(6, 128), weights(9, 128), real(9) }, product(double)),
+  case("many rows", { real(2, 9, 64), weights(7, 64), real(7) }, product(nf4)),
+  case("rows of part of a block", { real(2, 27), weights(5, 27) }, product(nf4)),
+  case("int8", { real(5, 70), weights(9, 70), real(9) }, product(accel.quantize_int8, { fd = false, grad = false })),
+  case("no rows", { real(0, 64), weights(5, 64) }, product(nf4)),
+  case("no columns", { real(2, 0), weights(5, 0), real(5) }, product(nf4)),
+  big(product(nf4), real(30, 256), weights(300, 256)),
+}
+
 return L

@@ -96,6 +96,9 @@ typedef struct ac_op_desc {
   /* Bit i: argument i is a weight that may stay f32 beside bf16 in a region of lowered precision: the product rounds it as it reads it, and
    * its gradient comes in f32. */
   uint32_t weights;
+  /* Bit i: argument i may be a quantised tensor (ac_layout); where argument 0 is one, a first result of as many bytes gets its layout.
+   * Views of their bytes are always possible; all other ops refuse them. */
+  uint32_t quantized;
 } ac_op_desc;
 
 #define AC_OP(op_name, ...) \

@@ -112,6 +112,51 @@ AC_API ac_status ac_tensor_item(const ac_tensor *t, int64_t i, ac_scalar *out, a
 /* Live tensors of the process made by this library and not yet freed (tests: zero at the end). */
 AC_API int64_t ac_tensor_live(void);
 
+/* ---- quantised tensors: a layout of storage ----
+ * A quantised tensor is one tensor of bytes, u8 of one dim, that takes the whole of a storage with a layout: which values of which shape
+ * the bytes stand for. It moves, is copied, saved, offloaded and shared as these bytes; its values are read by dequantize and
+ * linear_quantized, and ops that calculate refuse it. Numbers and order of bytes are those of bitsandbytes. */
+typedef enum ac_quant_type {
+  AC_QUANT_NF4,     /* 4 bits: quantiles of a normal distribution (Dettmers and others, "QLoRA"); element 2i in the high half of a byte */
+  AC_QUANT_FP4,     /* 4 bits: sign, two bits of exponent, one of fraction */
+  AC_QUANT_INT8,    /* i8, a block is a row: value = q * absmax / 127 (Dettmers and others, "LLM.int8()") */
+  AC_QUANT_DYNAMIC, /* 8 bits: exponent of varying length (Dettmers, "8-Bit Approximations for Parallelism in Deep Learning") */
+  AC_QUANT_UDYNAMIC, /* the same without a sign */
+  AC_QUANT_COUNT
+} ac_quant_type;
+
+typedef struct ac_layout {
+  ac_quant_type type;
+  ac_dtype dtype;    /* of the values before they were quantised: f32, f16 or bf16 */
+  bool nested;       /* absmax is quantised itself: less its mean, DYNAMIC, in blocks of 256 */
+  int ndim;          /* of the values */
+  int64_t blocksize; /* values that share one absmax */
+  int64_t shape[AC_MAX_DIMS];
+} ac_layout;
+
+/* The arrays in the bytes of a quantised tensor; each begins at a multiple of 64. */
+typedef enum ac_layout_part {
+  AC_PART_VALUES,        /* u8 (bytes), or i8 (rows, columns) of INT8 */
+  AC_PART_ABSMAX,        /* f32 (blocks), u8 where nested: the largest magnitude of each block */
+  AC_PART_NESTED_ABSMAX, /* f32 (blocks of absmax), where nested */
+  AC_PART_OFFSET,        /* f32 (), where nested: the mean of absmax */
+  AC_PART_COUNT
+} ac_layout_part;
+
+AC_API const char *ac_quant_type_name(ac_quant_type q); /* "nf4" "fp4" "int8" "dynamic" "udynamic" */
+AC_API bool ac_quant_type_find(const char *name, ac_quant_type *out);
+/* The 16 or 256 values that a code of this type stands for, ascending but for FP4; NULL for INT8, whose codes are numbers. */
+AC_API const float *ac_quant_map(ac_quant_type q, int *n);
+/* INVALID, DTYPE or SHAPE names what no quantised tensor can have. */
+AC_API ac_status ac_layout_check(const ac_layout *l, ac_err *e);
+AC_API size_t ac_layout_bytes(const ac_layout *l);
+/* Of a quantised tensor; NULL for every other one, also for a view of a part of its bytes. */
+AC_API const ac_layout *ac_tensor_layout(const ac_tensor *t);
+/* A quantised tensor with undefined contents. */
+AC_API ac_status ac_tensor_new_quantized(ac_device *d, const ac_layout *l, ac_tensor **out, ac_err *e);
+/* A view of one of its arrays. NOT_FOUND where the layout has none. */
+AC_API ac_status ac_tensor_part(const ac_tensor *t, ac_layout_part part, ac_tensor **out, ac_err *e);
+
 /* ---- DLPack: the same bytes in another library (its header declares the structs; C++ and C alike) ----
  * CPU tensors of dtypes that both know, strides and all, without a copy. Neither side sees the writes of the other in its bookkeeping:
  * do not write what the other side's graph has saved. */

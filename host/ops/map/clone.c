@@ -7,4 +7,4 @@
 
 static void grad(ac_grad *g) { ac_grad_set(g, 0, g->dout[0]); }
 
-AC_MAP1N(clone, FWD, .sig = "clone(x: tensor) -> tensor", .grad = grad);
+AC_MAP1N(clone, FWD, .sig = "clone(x: tensor) -> tensor", .grad = grad, .quantized = 1);

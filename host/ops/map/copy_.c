@@ -52,4 +52,4 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
 static void grad(ac_grad *g) { ac_grad_set(g, 1, ac_grad_reduce_to(g, 1, g->dout[0])); }
 
 AC_OP(copy_, .sig = "copy_(x!: tensor, src: tensor) -> tensor", .shape = shape, .cpu = cpu, .any_device = true, .device_copies = 1 << 1,
-      .elementwise = true, .grad = grad);
+      .elementwise = true, .grad = grad, .quantized = 3);

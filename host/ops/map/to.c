@@ -1,5 +1,5 @@
 /* to: x in another dtype, on another device, or both; x itself when nothing changes.
-   x (any shape) -> y (same shape)
+   x (any shape) -> y (same shape); of a quantised tensor another dtype is that of its values.
    gradient: dx = dy taken back to the dtype and device of x.
    example: accel.tensor({ 1.5, -2 }):to("i32") --> { 1, -2 }
    example: accel.tensor({ 1, 2 }):to("f64").dtype --> "f64" */
@@ -8,7 +8,8 @@
 
 static int plain(ac_expr *x, const ac_value *a, ac_tensor **out) {
   ac_tensor *t = a[0].tensor;
-  if (a[1].kind == AC_T_DTYPE && a[1].dtype != (ac_dtype)t->dtype) t = x_cast(x, t, a[1].dtype);
+  if (a[1].kind == AC_T_DTYPE && a[1].dtype != (ac_dtype)t->dtype)
+    t = t->storage->layout != NULL && ac_tensor_layout(t) != NULL ? x_dequantize(x, t, &a[1].dtype) : x_cast(x, t, a[1].dtype);
   if (t != NULL && a[2].kind == AC_T_DEVICE && !aci_same_device(a[2].device, t->device)) {
     if (!aci_is_contiguous(t)) t = x_clone(x, t);
     if (t != NULL && aci_accelerators_differ(t->device, a[2].device)) t = x_copy_to(x, t, x->ctx->device[0], t->device);
@@ -44,4 +45,4 @@ static void grad(ac_grad *g) { ac_grad_set(g, 0, x_to(&g->x, g->dout[0], NULL, a
 
 AC_OP(to, .sig = "to(x: tensor, dtype: dtype?, device: device?) -> tensor", .composed = plain);
 AC_OP(copy_to, .sig = "copy_to(x: tensor, device: device, from: device) -> tensor", .shape = shape,
-      .cpu = cpu, .by_vtable = true, .grad = grad, .hidden = true);
+      .cpu = cpu, .by_vtable = true, .grad = grad, .hidden = true, .quantized = 1);

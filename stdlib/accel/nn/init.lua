@@ -4,7 +4,8 @@ return require "accel.util.lazy" ("accel.nn", {
   Sequential = "sequential", ModuleList = "module_list", ModuleDict = "module_dict",
   ParameterList = "parameter_list", ParameterDict = "parameter_dict",
   -- linear and embedding
-  Linear = "linear", Bilinear = "bilinear", Embedding = "embedding", EmbeddingBag = "embedding_bag",
+  Linear = "linear", Linear4bit = "linear_4bit", Linear8bitLt = "linear_8bit_lt",
+  Bilinear = "bilinear", Embedding = "embedding", EmbeddingBag = "embedding_bag",
   -- convolution, padding and pooling
   Conv1d = "conv", Conv2d = "conv", Conv3d = "conv",
   ConvTranspose1d = "conv", ConvTranspose2d = "conv", ConvTranspose3d = "conv",

@@ -61,22 +61,33 @@ return function(Module)
     local out = ordered()
     visit(self, prefix or "", function(name, t) out[name] = t:detach() end,
       function(module, at) run_hooks(module, "state_dict_pre", at) end,
-      function(module, at) run_hooks(module, "state_dict_post", out, at) end)
+      function(module, at)
+        module:_extend_state(out, at)
+        run_hooks(module, "state_dict_post", out, at)
+      end)
     return out
   end
+
+  --- For modules whose tensors have other entries in a state dict than their own (quantised weights): writes them to out.
+  function Module:_extend_state() end
+
+  --- `_collect_state(state, prefix)`, where a class has it, brings such entries back to tensors of the module's kind.
 
   --- The state as its load hooks leave it; the caller's table is not written to.
   local function prepared(self, state)
     local hooked = false
     for _, module in ipairs(self:modules()) do
       local hooks = rawget(module, "_hooks")
-      hooked = hooked or (hooks and #hooks:of "load_state_dict_pre" > 0)
+      hooked = hooked or module._collect_state or (hooks and #hooks:of "load_state_dict_pre" > 0)
     end
     if not hooked then return state end
     local own = {}
     for name, t in next, state do own[name] = t end
     visit(self, "", function() end,
-      function(module, at) run_hooks(module, "load_state_dict_pre", own, at) end)
+      function(module, at)
+        run_hooks(module, "load_state_dict_pre", own, at)
+        if module._collect_state then module:_collect_state(own, at) end
+      end)
     return own
   end
 

@@ -21,6 +21,8 @@ local settings = {
   { "ASGD", { lr = 0.1, lambd = 0.1, t0 = 2 } }, { "Adafactor", { lr = 0.1 } },
   { "AdamWScheduleFree", { lr = 0.1, warmup_steps = 3, r = 1.0, train_mode = true } },
   { "SGDScheduleFree", { lr = 0.1, warmup_steps = 3, train_mode = true } }, { "Muon", { lr = 0.1 }, true },
+  { "AdamW8bit", { lr = 0.1, min_8bit_size = 4 } }, { "Lion8bit", { lr = 0.1, min_8bit_size = 5, weight_decay = 0.1 } },
+  { "AdEMAMix8bit", { lr = 0.1, min_8bit_size = 0, t_alpha = 4, t_beta3 = 5 } }, { "SGD8bit", { lr = 0.1, momentum = 0.9 } },
 }
 local STEPS = 6
 

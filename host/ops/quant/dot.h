@@ -1,0 +1,33 @@
+/* Inner loops of products with quantised weights, by instruction set: dot_4bit.c, dot_int8.c. */
+#ifndef ACI_OPS_DOT_H
+#define ACI_OPS_DOT_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { ACI_DOT_ROWS = 4 /* of x at a time */ };
+
+/* ---- 4 bits ---- */
+/* Whether rows of k values in blocks of blocksize have a kernel on this CPU. */
+bool aci_dot_4bit_fits(int64_t k, int64_t blocksize);
+/* Floats that a row of k values takes in the order that the kernel reads. */
+int64_t aci_dot_4bit_row(int64_t k);
+void aci_dot_4bit_arrange(const float *x, int64_t k, float *to);
+typedef enum aci_dot_round { ACI_DOT_F32, ACI_DOT_BF16, ACI_DOT_F16 } aci_dot_round; /* what weights are rounded to */
+typedef struct aci_dot_4bit_args {
+  const uint8_t *q;    /* k / 2 bytes with element 2i in the high half of byte i */
+  const float *absmax; /* of their blocks */
+  const float *map;    /* 16 values */
+  const float *x;      /* m <= ACI_DOT_ROWS arranged rows, stride floats apart */
+  int64_t stride, k, blocksize;
+  aci_dot_round round;
+  int m;
+  float *y; /* y[r] = sum over i of map[q_i] absmax[i / blocksize] x_r[i] */
+} aci_dot_4bit_args;
+void aci_dot_4bit(const aci_dot_4bit_args *g);
+
+/* ---- int8 ---- */
+/* y[r] = sum over i of w[i] x_r[i]; sums[r] = sum over i of x_r[i]; rows of x are stride bytes apart, m <= ACI_DOT_ROWS. Exact. */
+void aci_dot_int8(const int8_t *w, const int8_t *x, int64_t stride, const int64_t *sums, int m, int64_t k, int64_t *y);
+
+#endif

@@ -1,0 +1,92 @@
+/* Products of rows of int8: see dot.h. VNNI multiplies unsigned by signed bytes: weights are taken with 128 added, and 128 times the sum
+ * of x is taken off again. */
+#include "ops/quant/dot.h"
+
+#include <stdatomic.h>
+
+#include "device/cpu/isa.h"
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+enum { PIECE = 32768 /* bytes whose sum, 255 x 128 each, an i32 holds */ };
+
+#if defined(__x86_64__)
+#if defined(__clang__)
+#define TARGET_VNNI __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c,bmi2")))
+#else
+#define TARGET_VNNI \
+  __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c,bmi2,prefer-vector-width=512")))
+#endif
+
+TARGET_VNNI static inline AC_INLINE void dot_vnni(const int8_t *w, const int8_t *x, int64_t stride, const int m, int64_t k, int64_t *y) {
+  const __m512i flip = _mm512_set1_epi8((char)0x80);
+  __m512i sum[ACI_DOT_ROWS], other[ACI_DOT_ROWS]; /* two chains: the instruction takes 4 cycles */
+#pragma GCC unroll 4
+  for (int r = 0; r < m; r++) sum[r] = other[r] = _mm512_setzero_si512();
+  int64_t at = 0;
+  for (; at + 128 <= k; at += 128) {
+    const __m512i a = _mm512_xor_si512(_mm512_loadu_si512(w + at), flip), b = _mm512_xor_si512(_mm512_loadu_si512(w + at + 64), flip);
+    __builtin_prefetch((const void *)((uintptr_t)(w + at) + 1024));
+    __builtin_prefetch((const void *)((uintptr_t)(w + at) + 1088));
+#pragma GCC unroll 4
+    for (int r = 0; r < m; r++) {
+      sum[r] = _mm512_dpbusd_epi32(sum[r], a, _mm512_loadu_si512(x + r * stride + at));
+      other[r] = _mm512_dpbusd_epi32(other[r], b, _mm512_loadu_si512(x + r * stride + at + 64));
+    }
+  }
+  for (; at < k; at += 64) { /* bytes behind the row are not read; zeros of x take the flipped zeros of w out */
+    const __mmask64 in = k - at < 64 ? (__mmask64)((UINT64_C(1) << (k - at)) - 1) : ~(__mmask64)0;
+    const __m512i a = _mm512_xor_si512(_mm512_maskz_loadu_epi8(in, w + at), flip);
+#pragma GCC unroll 4
+    for (int r = 0; r < m; r++) sum[r] = _mm512_dpbusd_epi32(sum[r], a, _mm512_maskz_loadu_epi8(in, x + r * stride + at));
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < m; r++) y[r] += _mm512_reduce_add_epi32(_mm512_add_epi32(sum[r], other[r]));
+}
+
+TARGET_VNNI static void dot_vnni_rows(const int8_t *w, const int8_t *x, int64_t stride, int m, int64_t k, int64_t *y) {
+  switch (m) {
+    case 1: dot_vnni(w, x, stride, 1, k, y); break;
+    case 2: dot_vnni(w, x, stride, 2, k, y); break;
+    case 3: dot_vnni(w, x, stride, 3, k, y); break;
+    default: dot_vnni(w, x, stride, 4, k, y);
+  }
+}
+
+static bool has_vnni(void) {
+  static _Atomic int cached = -1;
+  int has = atomic_load_explicit(&cached, memory_order_relaxed);
+  if (__builtin_expect(has < 0, 0)) {
+    has = aci_cpu_isa() == ACI_ISA_AVX512 && __builtin_cpu_supports("avx512vnni") != 0;
+    atomic_store_explicit(&cached, has, memory_order_relaxed);
+  }
+  return has != 0;
+}
+#endif
+
+AC_ISA_FN(dot_plain, (const int8_t *restrict w, const int8_t *restrict x, int64_t k, int64_t *y), (w, x, k, y)) {
+  int32_t sum = 0;
+  for (int64_t i = 0; i < k; i++) sum += (int16_t)w[i] * (int16_t)x[i];
+  *y += sum;
+}
+
+void aci_dot_int8(const int8_t *w, const int8_t *x, int64_t stride, const int64_t *sums, int m, int64_t k, int64_t *y) {
+  for (int r = 0; r < m; r++) y[r] = 0;
+  for (int64_t at = 0; at < k; at += PIECE) {
+    const int64_t n = k - at < PIECE ? k - at : PIECE;
+#if defined(__x86_64__)
+    if (has_vnni()) {
+      dot_vnni_rows(w + at, x + at, stride, m, n, y);
+      continue;
+    }
+#endif
+    for (int r = 0; r < m; r++) dot_plain(w + at, x + at + r * stride, n, &y[r]);
+  }
+#if defined(__x86_64__)
+  if (has_vnni())
+    for (int r = 0; r < m; r++) y[r] -= 128 * sums[r];
+#else
+  (void)sums;
+#endif
+}

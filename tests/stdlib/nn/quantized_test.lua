@@ -1,0 +1,93 @@
+--- Linear4bit and Linear8bitLt: their values, state dicts in bitsandbytes' names, files, copies, the meta device, wrong files.
+local accel = require "accel"
+local nn = accel.nn
+
+local function fails(pattern, fn, ...)
+  local ok, err = pcall(fn, ...)
+  assert(not ok, "expected an error with " .. pattern)
+  assert(tostring(err):find(pattern), ("error %q has no %q"):format(tostring(err), pattern))
+end
+
+accel.manual_seed(1)
+local x = accel.randn(4, 128)
+local path = accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/quantized-") .. "/model.safetensors"
+
+local function net(kind, opts)
+  return nn.Sequential(nn.Linear(128, 64), nn.ReLU(), nn[kind](64, 10, opts))
+end
+
+for kind, opts in pairs {
+  Linear4bit = { quant_type = "nf4" }, Linear8bitLt = { threshold = 6 },
+} do
+  local model = net(kind, opts):eval()
+  local want = model(x):detach()
+  assert(not model[3].weight.requires_grad and #model:parameters() == 4)
+
+  -- files hold bitsandbytes' entries, which come back as the one tensor
+  local state = model:state_dict()
+  local second = kind == "Linear4bit" and "2.weight.quant_state.bitsandbytes__nf4" or "2.SCB"
+  assert(state[second] and state["2.weight"].shape == (kind == "Linear4bit" and { 320, 1 } or { 10, 64 }))
+  accel.save(path, state)
+  local other = net(kind, kind == "Linear4bit" and { quant_type = "fp4", compress_statistics = false } or opts)
+  other:load_state_dict(accel.load(path))
+  assert(accel.equal(other(x):detach(), want), kind .. " of a file")
+
+  -- values are quantised as they come, a quantised tensor is taken as it is
+  local plain = nn.Linear(64, 10)
+  local layer = nn[kind](64, 10, opts)
+  layer:load_state_dict(plain:state_dict())
+  local h = accel.randn(2, 64)
+  assert((layer(h) - plain(h)):abs():max():item() < 0.2)
+  layer:load_state_dict { weight = model[3].weight, bias = model[3].bias }
+  assert(accel.equal(layer.weight:dequantize(), model[3].weight:dequantize()))
+
+  -- copies, devices, dtypes: the weight stays quantised
+  local copy = model:clone()
+  assert(copy[3].weight.quant_state and accel.equal(copy(x):detach(), want))
+  assert(model:clone():to("meta")[3].weight.quant_state and model:clone():to("bf16")[3].weight.quant_state)
+  assert(nn[kind](64, 10, { device = "meta" }).weight.quant_state.shape == { 10, 64 })
+  assert(tostring(layer):find("in_features=64, out_features=10", 1, true), tostring(layer))
+
+  -- gradients pass
+  local input = accel.randn(2, 64):requires_grad_()
+  layer(input):sum():backward()
+  assert(accel.allclose(input.grad, layer:dequantize("f32"):sum(1):expand(2, 64), { rtol = 1e-3, atol = 1e-3 }))
+
+  -- what does not fit is named and changes nothing
+  local before = model[3].weight:dequantize()
+  fails("has shape %(64, 10%), the module needs %(10, 64%)", function()
+    nn[kind](64, 10, opts):load_state_dict { weight = accel.ones(64, 10), bias = accel.ones(10) }
+  end)
+  local broken = accel.load(path)
+  broken[kind == "Linear4bit" and "2.weight.absmax" or "2.SCB"] = nil
+  fails(kind == "Linear4bit" and "2.weight.absmax" or "2.SCB", function() model:load_state_dict(broken) end)
+  broken = accel.load(path)
+  broken["2.weight"] = broken["2.weight"][{ { 1, 5 } }]
+  fails("shape", function() model:load_state_dict(broken) end)
+  assert(accel.equal(model[3].weight:dequantize(), before))
+end
+
+do -- states of files that are not what they say
+  local state = nn.Linear4bit(64, 10, { quant_type = "nf4" }):state_dict()
+  local key = "weight.quant_state.bitsandbytes__nf4"
+  local function with(text)
+    local s = {}
+    for k, v in pairs(state) do s[k] = v end
+    s[key] = accel.from_bytes(text, "u8")
+    return s
+  end
+  local function load(text) nn.Linear4bit(64, 10):load_state_dict(with(text)) end
+  fails("not a JSON object", load, "{ broken")
+  fails("quant_type is 'fp4'", load, '{"quant_type": "fp4"}')
+  fails("dtype 'int8'", load, '{"quant_type": "nf4", "dtype": "int8"}')
+  fails("blocksize", load, '{"quant_type": "nf4", "dtype": "float32", "blocksize": "64"}')
+  fails("shape has %-1", load, '{"quant_type": "nf4", "dtype": "float32", "blocksize": 64, "shape": [-1, 64]}')
+  fails("power of two", load, '{"quant_type": "nf4", "dtype": "float32", "blocksize": 65, "shape": [10, 64]}')
+  fails("the weight has 320 elements", load, '{"quant_type": "nf4", "dtype": "float32", "blocksize": 64, "shape": [10, 640]}')
+  local map = with '{"quant_type": "nf4", "dtype": "float32", "blocksize": 64, "shape": [10, 64]}'
+  map["weight.quant_map"] = accel.ones(16)
+  fails("values of its own", function() nn.Linear4bit(64, 10):load_state_dict(map) end)
+end
+
+fails("quant_type must be 'nf4' or 'fp4'", nn.Linear4bit, 4, 4, { quant_type = "int4" })
+fails("has_fp16_weights", nn.Linear8bitLt, 4, 4, { has_fp16_weights = true })
