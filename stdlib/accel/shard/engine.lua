@@ -92,7 +92,7 @@ function Engine:make_units(units)
         dist.broadcast(unit.own, { group_src = 0, group = self.o.replicas })
         unit:publish_and_wait()
       end
-      self.units[#self.units + 1], unit.at = unit, #self.units + 1
+      self.units[#self.units + 1], unit.at, unit.module_at = unit, #self.units + 1, at
       self.shares = self.shares or unit.kind == "shared"
       table.insert(self.units_of[at], unit)
       for i, p in ipairs(unit.params) do
@@ -308,6 +308,7 @@ function Engine:rebuild()
   for k, at in ipairs(order) do
     self.order[k] = self.units[at]
     self.units[at].follows = order[k + 1] and self.units[order[k + 1]]
+    self.units_of[self.units[at].module_at].next = self.units[at].follows -- behind the last of its module
   end
   self.rebuilt, self.completed = true, nil
 end

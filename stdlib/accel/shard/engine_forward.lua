@@ -64,12 +64,14 @@ return function(Engine)
     end
   end
 
-  --- An op of a backward asks for a unit. The next ones in the order of backwards begin to come: one, or as many as the option
-  --- zero.prefetch has elements.
+  --- An op of a backward asks for a unit. All of its module come, since ranks may ask for different ones of a mixture of experts.
+  --- The next ones in the order of backwards begin to come: one, or as many as the option zero.prefetch has elements.
   function Engine:gather_in_backward(unit)
-    unit:gather()
+    local siblings = self.units_of[unit.module_at]
+    for _, sibling in ipairs(#siblings > 1 and siblings or {}) do sibling:start_gather() end
+    for _, sibling in ipairs(siblings) do sibling:gather() end
     if self.o.backward_prefetch ~= "BACKWARD_PRE" then return end
-    local zero, ahead, count = self.o.zero, unit.follows, 0
+    local zero, ahead, count = self.o.zero, siblings.next, 0
     local most = zero and zero.prefetch
     while ahead and (most == nil or most > 0) do
       count = count + ahead.count
