@@ -273,6 +273,8 @@ static int memory(lua_State *L) {
   return 1;
 }
 
+static void free_block(void *block) { ac_block_free(block); }
+
 static int pages(lua_State *L) {
   lac_state *S = lac_get(L);
   ac_err e;
@@ -283,14 +285,18 @@ static int pages(lua_State *L) {
   lua_pushliteral(L, "cpu");
   ac_device *cpu = lac_check_device(L, S, lua_gettop(L), "device");
   lac_box *b = lac_box_push(L, S);
+  const size_t bytes = bytes_of(ndim, shape, dt);
   ac_storage *s;
+  ac_block *block;
   ac_status st;
-  LAC_RETRY(L, S, st,
-            ac_storage_new(cpu, bytes_of(ndim, shape, dt) + ACI_OFFLOAD_PAGE, AC_MEM_ACTIVATION, &s, &e));
+  LAC_RETRY(L, S, st, ac_block_alloc(cpu, bytes + ACI_OFFLOAD_PAGE, AC_MEM_ACTIVATION, NULL, &block, &e));
   if (st == AC_OK) {
-    const uintptr_t off = -(uintptr_t)s->ptr & (ACI_OFFLOAD_PAGE - 1); /* blocks are at multiples of 64 */
-    st = fill(S, b, s, dt, ndim, shape, (int64_t)(off / ac_dtype_bytes(dt)), &e);
+    char *at = ac_block_ptr(block);
+    at += -(uintptr_t)at & (ACI_OFFLOAD_PAGE - 1);
+    st = ac_storage_wrap(cpu, at, bytes, free_block, block, &s, &e); /* its first byte is the first element: a unit may lie there */
+    if (st != AC_OK) ac_block_free(block);
   }
+  if (st == AC_OK) st = fill(S, b, s, dt, ndim, shape, 0, &e);
   return st == AC_OK ? 1 : lac_raise(L, S, &e);
 }
 

@@ -233,7 +233,7 @@ ac_status ac_tensor_set_grad(ac_tensor *t, ac_tensor *g, ac_err *e) {
   }
   if (g != NULL) {
     if (leads_to(g, t, GRAD_DEPTH)) return AC_FAIL(e, INVALID, "a tensor cannot be its own gradient");
-    if (!aci_same_shape(t, g) || g->dtype != t->dtype || g->device != t->device)
+    if (!aci_same_shape(t, g) || g->dtype != t->dtype || !aci_same_device(g->device, t->device))
       return AC_FAIL(e, SHAPE, "a gradient %s does not fit the tensor %s", aci_tensor_str(g, a, sizeof a),
                      aci_tensor_str(t, b, sizeof b));
     ac_tensor_retain(g);

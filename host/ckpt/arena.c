@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "ckpt/ckpt_impl.h"
+#include "tensor/host_read.h"
 
 enum { ALIGN = 64 };
 
@@ -86,6 +87,7 @@ ac_status aci_ckpt_snapshot(ac_ckpt_save *s, ac_ckpt_arena *a, ac_team *team, ac
   }
   piece *v = malloc(((size_t)n + 1) * sizeof *v);
   if (v == NULL) return AC_FAIL(e, OOM, "%s: no memory for a checkpoint", s->path);
+  ac_status st = AC_OK;
   size_t at = 0;
   uint64_t sum = 0;
   n = 0;
@@ -93,6 +95,15 @@ ac_status aci_ckpt_snapshot(ac_ckpt_save *s, ac_ckpt_arena *a, ac_team *team, ac
     for (int i = 0; i < s->file[f].plan.n; i++) {
       aci_st_item *x = &s->file[f].plan.item[i];
       if (x->bytes == 0 || is_copied(&s->file[f], x->tensor)) continue;
+      if (x->data == NULL) { /* its bytes are fetched */
+        aci_host_read r;
+        AC_GOTO(done, st, aci_host_read_open(x->tensor, false, &r, e));
+        memcpy(a->p + at, r.base + (size_t)x->tensor->offset * aci_dsize((ac_dtype)x->tensor->dtype), (size_t)x->bytes);
+        aci_host_read_close(&r);
+        x->data = a->p + at;
+        at += round_up(x->bytes);
+        continue;
+      }
       v[n++] = (piece){a->p + at, x->data, sum, x->bytes};
       x->data = a->p + at;
       at += round_up(x->bytes);
@@ -102,6 +113,7 @@ ac_status aci_ckpt_snapshot(ac_ckpt_save *s, ac_ckpt_arena *a, ac_team *team, ac
   const int64_t units = (int64_t)((sum + UNIT - 1) / UNIT);
   if (team != NULL) ac_parallel_for(team, units, 1, copy, &j);
   else if (n > 0) copy(&j, 0, units);
+done:
   free(v);
-  return AC_OK;
+  return st;
 }

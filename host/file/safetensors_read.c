@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "file/io.h"
 #include "file/safetensors.h"
-#include "tensor/tensor_impl.h"
+#include "tensor/host_read.h"
 
 static ac_status no_memory(const ac_safetensors *f, ac_err *e) {
   char path[ACI_PATH_SHOWN];
@@ -186,6 +186,17 @@ ac_status ac_safetensors_verify(ac_safetensors *f, ac_err *e) {
   return st;
 }
 
+/* n bytes of t to p, where dst's are. */
+static ac_status read_into(ac_safetensors *f, const aci_st_entry *t, const ac_tensor *dst, unsigned char *p, size_t n, ac_err *e) {
+  atomic_fetch_add_explicit(&dst->storage->version, 1,
+                            memory_order_relaxed); /* copies and saved tensors are stale now */
+  AC_TRY(aci_pread_all(f->fd, f->path, p, n, f->data_at + t->pub.begin, e));
+  if (t->has_crc && aci_crc32c(0, p, n) != t->crc) return mismatch(f, t, e);
+  if (t->pub.dtype == AC_BOOL) /* a byte of a boolean is 0 or 1; a file may hold any */
+    for (size_t i = 0; i < n; i++) p[i] = p[i] != 0;
+  return AC_OK;
+}
+
 ac_status ac_safetensors_read(ac_safetensors *f, const ac_safetensors_entry *entry, ac_tensor *dst,
                               ac_err *e) {
   const aci_st_entry *t = (const aci_st_entry *)(const void *)entry;
@@ -201,15 +212,13 @@ ac_status ac_safetensors_read(ac_safetensors *f, const ac_safetensors_entry *ent
                    NAME(t), n, ac_dtype_name(entry->dtype), aci_tensor_str(dst, is, sizeof is),
                    aci_is_contiguous(dst) ? "" : ", not contiguous");
   if (n == 0) return AC_OK;
-  unsigned char *p = ac_tensor_data(dst);
-  if (p == NULL)
+  if (dst->device->kind != AC_DEV_CPU)
     return AC_FAIL(e, DEVICE, "%s: tensor '%s' cannot be read into a tensor on %s", shown, NAME(t),
                    dst->device->name);
-  atomic_fetch_add_explicit(&dst->storage->version, 1,
-                            memory_order_relaxed); /* copies and saved tensors are stale now */
-  AC_TRY(aci_pread_all(f->fd, f->path, p, n, f->data_at + entry->begin, e));
-  if (t->has_crc && aci_crc32c(0, p, n) != t->crc) return mismatch(f, t, e);
-  if (entry->dtype == AC_BOOL) /* a byte of a boolean is 0 or 1; a file may hold any */
-    for (size_t i = 0; i < n; i++) p[i] = p[i] != 0;
-  return AC_OK;
+  aci_host_read w;
+  void *p;
+  AC_TRY(aci_host_write_open(dst, &w, &p, e));
+  const ac_status st = read_into(f, t, dst, p, n, e);
+  aci_host_write_close(&w);
+  return st;
 }

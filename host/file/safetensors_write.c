@@ -9,7 +9,7 @@
 #include "file/disk.h"
 #include "file/io.h"
 #include "file/safetensors.h"
-#include "tensor/tensor_impl.h"
+#include "tensor/host_read.h"
 
 /* Every dtype of the format; -1: no tensors of it here. */
 static const aci_st_dtype dtypes[] = {{"BOOL", 8, AC_BOOL},
@@ -58,7 +58,7 @@ static ac_status check(const char *path, const aci_st_item *v, int n, ac_err *e)
     char name[ACI_ST_SHOWN], shown[ACI_PATH_SHOWN], is[128];
     aci_st_shown(v[i].name, strlen(v[i].name), name);
     path = aci_path_shown(path, shown);
-    if (!aci_is_contiguous(v[i].tensor) || (v[i].tensor->numel > 0 && v[i].data == NULL))
+    if (!aci_is_contiguous(v[i].tensor) || (v[i].tensor->numel > 0 && v[i].data == NULL && v[i].tensor->storage->provider == NULL))
       return AC_FAIL(e, INVALID,
                      "%s: tensor '%s' is %s; only contiguous tensors that the host can read are written",
                      path, name, aci_tensor_str(v[i].tensor, is, sizeof is));
@@ -160,7 +160,7 @@ ac_status aci_st_plan_make(aci_st_plan *p, const char *path, int n, const char *
     const ac_tensor *t = tensors[i];
     p->item[i] = (aci_st_item){.name = names[i],
                                .tensor = tensors[i],
-                               .data = ac_tensor_data(t),
+                               .data = t->storage->provider == NULL ? ac_tensor_data(t) : NULL, /* fetched when it is written */
                                .bytes = (uint64_t)t->numel * aci_dsize((ac_dtype)t->dtype)};
     p->data += p->item[i].bytes;
   }
@@ -180,11 +180,21 @@ static void seal(aci_st_plan *p) {
     for (int k = 0; k < 8; k++) p->head.s[p->crc_at + (size_t)i * 10 + (size_t)k] = digits[p->item[i].crc >> (28 - 4 * k) & 15];
 }
 
+static ac_status put(aci_st_item *x, aci_disk *d, ac_err *e) {
+  if (x->data != NULL || x->bytes == 0) return aci_disk_put(d, x->data, (size_t)x->bytes, &x->crc, e);
+  aci_host_read r;
+  AC_TRY(aci_host_read_open(x->tensor, false, &r, e));
+  const size_t skip = (size_t)x->tensor->offset * aci_dsize((ac_dtype)x->tensor->dtype);
+  const ac_status st = aci_disk_put(d, r.base + skip, (size_t)x->bytes, &x->crc, e);
+  aci_host_read_close(&r);
+  return st;
+}
+
 ac_status aci_st_plan_write(aci_st_plan *p, aci_disk *d, int fd, const char *path, uint32_t *crc, ac_err *e) {
   AC_TRY(aci_disk_begin(d, fd, path, p->head.len, aci_st_plan_bytes(p), e));
   for (int i = 0; i < p->n; i++) {
     p->item[i].crc = 0;
-    AC_TRY(aci_disk_put(d, p->item[i].data, (size_t)p->item[i].bytes, &p->item[i].crc, e));
+    AC_TRY(put(&p->item[i], d, e));
   }
   seal(p);
   AC_TRY(aci_disk_end(d, p->head.s, e));

@@ -7,7 +7,7 @@
 #include "file/io.h"
 #include "file/safetensors.h"
 #include "file/sharded_impl.h"
-#include "tensor/tensor_impl.h"
+#include "tensor/host_read.h"
 
 #define SHOWN(name) aci_st_shown((name), strlen(name), (char[ACI_ST_SHOWN]){0})
 enum { WINDOW = 1 << 20, DIRECT = 1 << 17 };
@@ -112,14 +112,9 @@ static ac_status check_box(const aci_sharded_tensor *t, const int64_t *offset, c
   return AC_OK;
 }
 
-ac_status aci_sharded_read(aci_sharded *s, const aci_sharded_tensor *t, const int64_t *offset,
-                           const int64_t *shape, ac_tensor *dst, ac_err *e) {
-  AC_TRY(check_box(t, offset, shape, dst, e));
-  if (dst->numel == 0) return AC_OK;
-  unsigned char *p = ac_tensor_data(dst);
-  if (p == NULL)
-    return AC_FAIL(e, DEVICE, "tensor '%s' cannot be read into a tensor on %s", SHOWN(t->name),
-                   dst->device->name);
+/* The box to p, where dst's bytes are. */
+static ac_status read_box(aci_sharded *s, const aci_sharded_tensor *t, const int64_t *offset, const int64_t *shape, ac_tensor *dst,
+                          unsigned char *p, ac_err *e) {
   const size_t width = aci_dsize(t->dtype);
   atomic_fetch_add_explicit(&dst->storage->version, 1,
                             memory_order_relaxed); /* copies and saved tensors are stale now */
@@ -140,4 +135,19 @@ ac_status aci_sharded_read(aci_sharded *s, const aci_sharded_tensor *t, const in
   if (t->dtype == AC_BOOL) /* a byte of a boolean is 0 or 1; a file may hold any */
     for (int64_t i = 0; i < dst->numel; i++) p[i] = p[i] != 0;
   return AC_OK;
+}
+
+ac_status aci_sharded_read(aci_sharded *s, const aci_sharded_tensor *t, const int64_t *offset,
+                           const int64_t *shape, ac_tensor *dst, ac_err *e) {
+  AC_TRY(check_box(t, offset, shape, dst, e));
+  if (dst->numel == 0) return AC_OK;
+  if (dst->device->kind != AC_DEV_CPU)
+    return AC_FAIL(e, DEVICE, "tensor '%s' cannot be read into a tensor on %s", SHOWN(t->name),
+                   dst->device->name);
+  aci_host_read w;
+  void *p;
+  AC_TRY(aci_host_write_open(dst, &w, &p, e));
+  const ac_status st = read_box(s, t, offset, shape, dst, p, e);
+  aci_host_write_close(&w);
+  return st;
 }

@@ -38,6 +38,17 @@ ac_status aci_host_read_open(const ac_tensor *t, bool copy, aci_host_read *out, 
   return st;
 }
 
+ac_status aci_host_write_open(const ac_tensor *t, aci_host_read *out, void **p, ac_err *e) {
+  AC_TRY(aci_host_read_open(t, false, out, e));
+  *p = (char *)(uintptr_t)out->base + t->offset * (int64_t)aci_dsize((ac_dtype)t->dtype);
+  return AC_OK;
+}
+
+void aci_host_write_close(aci_host_read *r) {
+  if (r->held != NULL && r->held->provider->release != NULL) r->held->provider->release(r->held, true);
+  *r = (aci_host_read){NULL, NULL, NULL};
+}
+
 void aci_host_read_close(aci_host_read *r) {
   if (r->held != NULL && r->held->provider->release != NULL) r->held->provider->release(r->held, false);
   free(r->copy);

@@ -4,6 +4,7 @@ local check = require "accel.util.check"
 local check_self = require "accel.accelerator.check_self"
 local class = require "accel.util.class"
 local forward_precision = require "accel.accelerator.forward_precision"
+local listed = require "accel.util.listed"
 local nearest = require "accel.util.nearest"
 local options = require "accel.util.options"
 local ordered = require "accel.util.ordered"
@@ -128,6 +129,15 @@ local function shard(self, model, settings)
   return wrapped
 end
 
+--- The devices of a dispatched model's map, each once.
+local function spread(model)
+  local list, seen = {}, {}
+  for _, device in ordered.iterate(rawget(model, "hf_device_map") or {}) do
+    if not seen[device] then list[#list + 1], seen[device] = tostring(device), true end
+  end
+  return list
+end
+
 local function wrap(self, model)
   local handler = self.ddp_handler
   local settings = sharding.options(self, model)
@@ -158,10 +168,14 @@ function M.prepare_model(self, model, opts)
   if not Module.is_module(model) then raise("prepare_model: %s", Module.not_a_module(model)) end
   local made = self._prepared:find(model)
   if made then return made end
+  if M.verify_device_map(self, model) and self.num_processes > 1 and not o.evaluation_mode then
+    raise("prepare_model: the model was dispatched to several devices (%s), which one process uses; train it on one rank, or shard it"
+      .. " with fsdp_plugin", listed(spread(model)))
+  end
   local device, learns, wrapped = target_device(self, o), false, rawget(model, "reducer") ~= nil
   for _, p in ipairs(model:parameters()) do
     learns = learns or p.requires_grad
-    if device and p.device ~= device and p.device ~= "meta" then -- of which there are no bytes; sharding receives them
+    if device and p.device ~= device and p.device ~= "meta" and not rawget(model, "hf_device_map") then -- of which there are no bytes; sharding receives them
       model:to(device)
       device = nil
     end
@@ -172,7 +186,7 @@ function M.prepare_model(self, model, opts)
   end
   local world = self.ddp_handler and self.ddp_handler.deterministic == "world"
   made = model
-  local wraps = self.num_processes > 1 or world or sharding.alone(self)
+  local wraps = self.num_processes > 1 or world or sharding.alone(self) or sharding.offloads(self)
   if learns and not wrapped and not o.evaluation_mode and wraps then
     made = wrap(self, model)
   end
@@ -198,9 +212,15 @@ function M.get_state_dict(self, model)
   return require("accel.shard.summon").state(engine, self:unwrap_model(model), self.is_main_process) or ordered()
 end
 
---- Whether a part of the model lies on another device than the rest: never, since a model is on one device.
+--- Whether a model was dispatched to several devices or tiers (dispatch_model): then it is not wrapped for several processes.
+---@param model accel.nn.Module
 ---@return boolean
-function M.verify_device_map() return false end
+function M.verify_device_map(_, model)
+  for _, module in ipairs(Module.is_module(model) and model:modules() or {}) do
+    if #spread(module) > 1 then return true end
+  end
+  return false
+end
 
 -- Optimizers and schedules -----------------------------------------------------------------------
 

@@ -4,6 +4,7 @@
 local class = require "accel.util.class"
 local check = require "accel.util.check"
 local environment = require "accel.accelerator.environment"
+local offloading = require "accel.accelerator.offloading"
 local raise = require "accel.util.raise"
 
 local M = {}
@@ -30,7 +31,6 @@ local function refuse(who, field, advice) raise("%s: %s is not in accel yet; %s"
 
 local function check_fsdp(p)
   local who = "FullyShardedDataParallelPlugin"
-  if p.cpu_offload then refuse(who, "cpu_offload", "parameters stay on the device") end
   if p.activation_checkpointing_offload then
     refuse(who, "activation_checkpointing_offload", "activation_checkpointing computes them again")
   end
@@ -38,9 +38,7 @@ end
 
 local function check_deepspeed(p)
   local who, notes = "DeepSpeedPlugin", require("accel.deepspeed.keys").check(p.deepspeed_config)
-  for _, key in ipairs { "offload_optimizer_device", "offload_param_device" } do
-    if p[key] ~= nil and p[key] ~= "none" then refuse(who, key, 'only "none" is there') end
-  end
+  offloading.deepspeed(p)
   if p.enable_msamp then refuse(who, "enable_msamp", 'there are mixed_precision = "bf16" and "fp16"') end
   local stage = p.zero_stage
   if math.type(stage) ~= "integer" or stage < 0 or stage > 3 then
@@ -137,6 +135,14 @@ function M.alone(accelerator)
   return p ~= nil and (p.activation_checkpointing or p.mixed_precision_policy ~= nil)
 end
 
+--- Whether a plugin puts parts of training on a tier, which is done on one rank as well.
+---@param accelerator accel.Accelerator
+---@return boolean
+function M.offloads(accelerator)
+  local fsdp, ds = accelerator.fsdp_plugin, accelerator.deepspeed_plugin
+  return (fsdp and offloading.fsdp(fsdp) or ds and offloading.deepspeed(ds)) ~= nil
+end
+
 --- The options of nn.parallel.FullyShardedDataParallel for a model; nil where the Accelerator does not shard.
 ---@param accelerator accel.Accelerator
 ---@param model accel.nn.Module
@@ -147,12 +153,13 @@ function M.options(accelerator, model)
   local o = { deterministic = ddp and ddp.deterministic, broadcast_buffers = ddp == nil or ddp.broadcast_buffers ~= false }
   if ds then
     for key, value in next, require("accel.deepspeed.units").options(ds, model) do o[key] = value end
+    o.offload = offloading.deepspeed(ds)
     return o
   end
   for key, value in next, require("accel.accelerator.sharding_fsdp").options(fsdp, model, wrap_policy(fsdp, model)) do
     o[key] = value
   end
-  o.device_id = accelerator.device
+  o.device_id, o.offload = accelerator.device, offloading.fsdp(fsdp)
   return o
 end
 

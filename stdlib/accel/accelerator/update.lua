@@ -8,6 +8,7 @@
 --- since what arrives is their mean.
 local accel = require "accel"
 local core = require "accel.optim.core"
+local deferred = require "accel.optim.deferred"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local dist = require "accel.dist"
@@ -205,8 +206,10 @@ function Update:finish(optimizer)
   for _, list in ipairs(lists) do
     if #list.grads > 0 then
       local at = list.grads[1].device
-      accel.amp_foreach_unscale_(list.grads, accel.zeros({}, { device = at }),
-        accel.full({}, list.factor, { dtype = "f64", device = at }))
+      deferred.each(list.grads, function(grads)
+        accel.amp_foreach_unscale_(grads, accel.zeros({}, { device = at }),
+          accel.full({}, list.factor, { dtype = "f64", device = at }))
+      end)
       core.spend(list.grads)
     end
   end

@@ -124,7 +124,9 @@ function GradScaler:_apply(optimizer, lists, unscale)
     end
     if #grads > 0 then
       local factor = accel.full({}, list.factor, { dtype = "f64", device = self.device })
-      accel.amp_foreach_unscale_(grads, record.found, unscale and factor / self._scale or factor)
+      deferred.each(grads, function(some)
+        accel.amp_foreach_unscale_(some, record.found, unscale and factor / self._scale or factor)
+      end)
       record.recorded = true
       core.spend(grads)
     end

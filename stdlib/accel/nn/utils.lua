@@ -92,7 +92,9 @@ function M.clip_grad_value_(params, limit)
   check.number("clip_grad_value_", "limit", limit, 0)
   local grads = gradients("clip_grad_value_", params)
   local _ <close> = accel.no_grad()
-  if #grads > 0 then accel.clip_grad_value_(grads, limit) end
+  if #grads > 0 then
+    deferred.each(grads, function(some) accel.clip_grad_value_(some, limit) end)
+  end
   core.spend(grads)
 end
 

@@ -10,6 +10,15 @@ local M = {}
 
 local waiting = setmetatable({}, { __mode = "k" }) -- optimizers with a factor that is put off
 
+--- Calls fn with a list of gradients; one by one where they have their home in a file (accel.offload.step).
+---@param grads accel.Tensor[]
+---@param fn fun(list: accel.Tensor[])
+function M.each(grads, fn)
+  local step = package.loaded["accel.offload.step"]
+  if step then return step.each(grads, fn) end
+  fn(grads)
+end
+
 local function mark(optimizer, on)
   for _, group in ipairs(optimizer.param_groups) do core.defer(group.params, on) end
 end
@@ -39,7 +48,9 @@ function M.apply(optimizer)
     local grads = {}
     for _, grad in ipairs((core.gradients(group.params, true))) do grads[#grads + 1] = grad or nil end
     if #grads > 0 then
-      accel.amp_foreach_unscale_(grads, accel.zeros({}, { device = grads[1].device }), factor)
+      M.each(grads, function(list)
+        accel.amp_foreach_unscale_(list, accel.zeros({}, { device = list[1].device }), factor)
+      end)
       core.spend(grads)
     end
   end

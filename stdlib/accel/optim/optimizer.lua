@@ -246,14 +246,17 @@ function Optimizer:complete(step_group, name)
 end
 
 --- Gives parameters that have a gradient for the first time their state, as one new step group.
-local function admit(self, private, group)
+local function admit(self, private, group, tier)
   local waiting, ready = {}, {}
   for _, p in ipairs(private.pending) do
     if p.grad then ready[#ready + 1] = p else waiting[#waiting + 1] = p end
   end
   private.pending = waiting
   if #ready == 0 then return end
-  for _, p in ipairs(ready) do self.state[p] = self:_make_state(p, group) end
+  for _, p in ipairs(ready) do
+    if tier and tier.optimizer then self.state[p] = require("accel.offload.step").make_state(tier, self, p, group)
+    else self.state[p] = self:_make_state(p, group) end
+  end
   local shared, device = {}, ready[1].device
   if self.counts then shared.step = accel.zeros({}, { dtype = "i64", device = device }) end
   for _, name in ipairs(self.numbers) do
@@ -317,6 +320,7 @@ function Optimizer:step(closure)
     result = closure()
   end
   local sharding = adopt(self)
+  local tier = sharding and sharding:tier()
   if sharding then sharding:before() end
   do
     local _ <close> = setmetatable({ self }, steps)
@@ -325,7 +329,7 @@ function Optimizer:step(closure)
     local whole = sharding and not self.elementwise and {}
     for _, group in ipairs(self.param_groups) do
       local private = self._private[group]
-      if #private.pending > 0 then unscoped(admit, self, private, group) end
+      if #private.pending > 0 then unscoped(admit, self, private, group, tier) end
       local step_groups = private.step_groups
       for i = 1, #step_groups do
         local grads = gradients(self, private, step_groups[i])
@@ -333,7 +337,9 @@ function Optimizer:step(closure)
           whole[#whole + 1] = { group = group, step_group = step_groups[i], grads = grads, lr = device_lr(private, group) }
         elseif grads then
           local update = self.update
-          update(self, group, step_groups[i], grads, device_lr(private, group))
+          local lr = device_lr(private, group)
+          if tier then require("accel.offload.step").update(tier, self, group, step_groups[i], grads, lr)
+          else update(self, group, step_groups[i], grads, lr) end
           if update == self.spends then core.spend(grads) end
         end
         if grads then step_groups[i].fresh = false end

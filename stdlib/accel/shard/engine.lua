@@ -37,7 +37,7 @@ local Engine = class("accel.shard.Engine")
 ---@param units table[] of accel.shard.policy
 ---@param o {who: string, group: any, replicas: any, cut: {parameters: boolean, gradients: boolean}, reshard: boolean,
 --- share: boolean, world: boolean, sync: boolean, syncs: (fun(): boolean), backward_prefetch: string?, forward_prefetch: boolean?,
---- dtypes: (fun(p: accel.Tensor): table)?, device: string?, zero: table?} syncs: whether a backward that begins is to reduce; dtypes: of a
+--- dtypes: (fun(p: accel.Tensor): table)?, device: string?, zero: table?, tier: accel.offload.Training?} tier: where parts of training rest; syncs: whether a backward that begins is to reduce; dtypes: of a
 --- parameter {dtype =, master =, reduce =} (Unit:init); device: of what is on the meta device now;
 --- zero: sizes and bits of ZeRO, see accel.deepspeed.units
 function Engine:init(model, units, o)
@@ -60,13 +60,15 @@ function Engine:init(model, units, o)
   end
   if o.world then self:count_micro_batches() end
   self:add_hooks()
-  if o.cut.parameters then self:add_module_hooks(model, units) end
+  self.tier = o.tier
+  if o.cut.parameters or (o.tier and o.tier.parameters) then self:add_module_hooks(model, units) end
   owners.version = owners.version + 1
 end
 
 --- How the flat units lie.
 local function kind_of(o, device, persistent)
   local size = dist.get_world_size(o.group)
+  if o.tier and o.tier.parameters and not persistent then return "gathered" end
   if size > 1 and device == "cpu" and o.share and memory.shares(o.group) then return "shared" end
   return size > 1 and o.cut.parameters and not persistent and "gathered" or "whole"
 end
@@ -84,7 +86,7 @@ function Engine:make_units(units)
         name = u.name, group = self.o.group, kind = kind_of(self.o, list.device, list.persistent), sync = self.o.sync,
         owner = #self.units % dist.get_world_size(self.o.group), dtype = dtypes.dtype, master = dtypes.master,
         reduce = dtypes.reduce, secondary = self.groups.secondary,
-        quantized = self.o.zero and self.o.zero.quantized_weights,
+        quantized = self.o.zero and self.o.zero.quantized_weights, tier = self.o.tier,
         gather = function() weak[1]:gather_in_backward(unit) end,
         note = function() weak[1].sequence = (weak[1].sequence * 31 + unit.at) & 0x3fffffff end,
       })
@@ -241,6 +243,7 @@ end
 --- Where gradients are cut, the own part moves out of the whole. Pieces get it at the end of the backward, when it is
 --- known who has gradients.
 function Engine:keep_part(unit)
+  if self.tier and self.tier.optimizer then return self.tier:keep_gradient(unit) end
   local cut, converts = self.cut.gradients and self.size > 1, unit.sum.dtype ~= unit.master
   if converts then unit.sum = accel.unscoped(unit.sum.to, unit.sum, unit.master)
   elseif cut then unit.sum = accel.unscoped(unit.sum.clone, unit.sum) end
@@ -262,6 +265,7 @@ function Engine:finish()
   end
   if self.waiting then self:settle(self.waiting) end
   self.waiting = nil
+  if self.tier then self.tier:settle() end
   local has = {}
   for i = 1, self.n do has[i] = self.had[i] and 1 or 0 end
   if self.size > 1 then

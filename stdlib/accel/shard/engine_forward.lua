@@ -37,7 +37,7 @@ return function(Engine)
       self.active[at] = (self.active[at] or 0) + 1
       for _, unit in ipairs(self.units_of[at]) do unit:gather() end
     end
-    if self.o.forward_prefetch and not self.in_backward() then self:prefetch_forward(needs[1]) end
+    if (self.o.forward_prefetch or (self.tier and self.tier.parameters)) and not self.in_backward() then self:prefetch_forward(needs[1]) end
   end
 
   --- Begins to bring the unit that came next in the first forward. That order is learnt in the meantime.

@@ -40,6 +40,14 @@ function Sharding:before()
   for _, engine in ipairs(self.engines) do engine:before_step() end
 end
 
+--- Where states of the optimizer go; nil: where the pieces are.
+---@return accel.offload.Training?
+function Sharding:tier()
+  for _, engine in ipairs(self.engines) do
+    if engine.tier then return engine.tier end
+  end
+end
+
 --- After it.
 function Sharding:after()
   for _, engine in ipairs(self.engines) do engine:after_step() end

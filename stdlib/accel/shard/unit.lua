@@ -46,12 +46,13 @@ local WIDTH <const> = { f64 = 8, f32 = 4, f16 = 2, bf16 = 2 }
 ---@param list table of plan.kinds
 ---@param names string[] of the parameters in the list
 ---@param o {name: string, group: any, kind: string, owner: integer, sync: boolean, gather: function, note: function, dtype:
---- string?, master: string?, reduce: string?, quantized: boolean?, secondary: any} note: called with every gather; dtype, reduce:
+--- string?, master: string?, reduce: string?, quantized: boolean?, secondary: any, tier: accel.offload.Training?} note: called with every
+--- gather; tier: where the own part and what belongs to it lie; dtype, reduce:
 --- of parameters and of the reduction of their gradients where these are not what the parameters have now; master: of the own
 --- part then; quantized, secondary: see accel.shard.quantized
 function Unit:init(list, names, o)
   self.name, self.names, self.kind, self.group = o.name, names, o.kind, o.group
-  self.gather_fn, self.note = o.gather, o.note
+  self.gather_fn, self.note, self.tier = o.gather, o.note, o.tier
   if o.kind == "gathered" then self.quantized, self.secondary = o.quantized, o.secondary end
   self.params, self.learns, self.device = table.move(list, 1, #list, 1, {}), list.learns, list.device
   self.master, self.dtype = o.master or list.dtype, o.dtype or list.dtype
@@ -119,7 +120,8 @@ function Unit:fill(sync)
   put_values(self, whole)
   if self.size > 1 and sync then dist.broadcast(whole, { group_src = 0, group = self.group }) end
   local part = self:part_of(whole)
-  self.own = in_place and self:part_of(self.flat) or part:clone()
+  if self.kind == "gathered" and self.tier and self.tier.parameters then self.own = self.tier:keep(self, part)
+  else self.own = in_place and self:part_of(self.flat) or part:clone() end
   if whole ~= self.flat then
     if in_place then self.own:copy_(part) end
     part:release() -- at once: units are made one after the other
@@ -149,6 +151,7 @@ end
 function Unit:start_gather(exact)
   if self.kind ~= "gathered" or self.coming or core.there(self.flat) then return end
   self.note()
+  if self.home then return self.tier:start(self) end
   local _ <close> = accel.no_grad()
   if not exact and (self.quantized or self.secondary) then
     self.coming = quantized.start_gather(self)
@@ -166,6 +169,7 @@ end
 function Unit:gather(exact)
   if self.kind ~= "gathered" or core.there(self.flat) then return end
   self:start_gather(exact)
+  if self.home then return self.tier:finish(self) end
   local coming = self.coming
   self.coming = nil
   coming.work:wait()
@@ -192,7 +196,7 @@ end
 function Unit:reshard()
   if self.kind ~= "gathered" then return end
   if self.coming then
-    self.coming.work:wait()
+    (self.coming.work or self.coming.read):wait()
     self.coming.whole:release()
     self.coming = nil
   end

@@ -67,9 +67,12 @@ under({ ACCELERATE_FP8_OVERRIDE_DGRAD = "1", ACCELERATE_FP8_BACKEND = "MSAMP" },
 end)
 
 -- What of them is not here: the Accelerator says so. (What is: tests/stdlib/shard/accelerator_test.lua.)
-fails("cpu_offload is not in accel yet", accel.Accelerator, { fsdp_plugin = accel.FullyShardedDataParallelPlugin { cpu_offload = true } })
-fails("offload_optimizer_device is not in accel yet", accel.Accelerator,
-  { deepspeed_plugin = accel.DeepSpeedPlugin { offload_optimizer_device = "cpu" } })
+fails("offload_optimizer_device is 'tape'; it may be 'none', 'cpu' or 'nvme'", accel.Accelerator,
+  { deepspeed_plugin = accel.DeepSpeedPlugin { offload_optimizer_device = "tape" } })
+fails("needs a folder for its files: give offload_optimizer_nvme_path", accel.Accelerator,
+  { deepspeed_plugin = accel.DeepSpeedPlugin { offload_optimizer_device = "nvme" } })
+fails("offload_param_device = 'cpu' needs zero_stage = 3", accel.Accelerator,
+  { deepspeed_plugin = accel.DeepSpeedPlugin { zero_stage = 2, offload_param_device = "cpu" } })
 fails("must be a DeepSpeedPlugin", accel.Accelerator, { deepspeed_plugin = accel.FullyShardedDataParallelPlugin {} })
 fails("give one", accel.Accelerator, { deepspeed_plugin = accel.DeepSpeedPlugin {}, fsdp_plugin =
   accel.FullyShardedDataParallelPlugin {} })

@@ -55,7 +55,7 @@ local declared = {
   ignored_parameters = options.none, sync_module_states = true, broadcast_buffers = true, deterministic = options.none,
   fsdp_version = 1, share_memory = true, mixed_precision = options.none, master_weights = false,
   backward_prefetch = "BACKWARD_PRE", forward_prefetch = false, param_init_fn = options.none, device_id = options.none,
-  limit_all_gathers = true, use_orig_params = true, zero = options.none,
+  limit_all_gathers = true, use_orig_params = true, zero = options.none, cpu_offload = false, offload = options.none,
 }
 
 local PREFETCH <const> = { "BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH" }
@@ -149,6 +149,10 @@ end
 ---  broadcast_buffers boolean = true: buffers are rank 0's in every forward
 ---  deterministic string: "world": bits that do not depend on the number of ranks, see DistributedDataParallel
 ---  share_memory boolean = true: parameters lie once for the ranks of one machine
+---  cpu_offload boolean|table = false: parameters, gradients and optimizer states rest in host memory; { offload_params = true } is
+---    the same
+---  offload table: what rests where, options of accel.offload.training: { parameters = "host" or "file", optimizer = "host" or
+---    "file", parameters_folder =, optimizer_folder =, host_limit =, slice = }
 ---  fsdp_version integer = 1: whose wrap policy cuts the model
 ---  mixed_precision table: { param_dtype =, reduce_dtype =, buffer_dtype =, output_dtype =, cast_forward_inputs = true }, dtypes of
 ---    gathered parameters, of the reduction of gradients, of buffers (version 1), of results (version 2); parts that optimizers step
@@ -188,8 +192,12 @@ function FSDP:init(module, opts)
   local world = dist.get_world_size()
   local device = materialize.device(WHO, module, { sync = o.sync_module_states, device = o.device_id })
   local weak = setmetatable({ self }, { __mode = "v" })
+  local offload = o.offload
+  if offload == nil and (o.cpu_offload == true or (type(o.cpu_offload) == "table" and o.cpu_offload.offload_params)) then
+    offload = { parameters = "host", optimizer = "host" }
+  end
   local engine = Engine(module, units, {
-    who = WHO, group = group, replicas = replicas, cut = cut, reshard = reshard,
+    tier = offload and require "accel.offload.training"(offload), who = WHO, group = group, replicas = replicas, cut = cut, reshard = reshard,
     share = o.share_memory, zero = o.zero, world = o.deterministic == "world",
     sync = o.sync_module_states, syncs = function() return not weak[1] or weak[1].require_backward_grad_sync end,
     backward_prefetch = o.backward_prefetch, forward_prefetch = o.forward_prefetch, device = device,

@@ -1,0 +1,170 @@
+--- Tiers of training: where the parameters, gradients and optimizer states of a sharded model lie while nothing computes with
+--- them. One object for each engine (accel.shard.engine), which asks it where a unit's own part goes, and each optimizer that
+--- steps on the engine's pieces (accel.offload.step does that).
+---
+---   parameters = "host" | "file"    the own part of every unit; the whole unit is gathered from it around its forward and backward, and
+---                                   the units that come next are read meanwhile
+---   optimizer  = "host" | "file"    states of the optimizer, and the reduced gradients from the moment they are reduced
+---
+--- Host memory has a pool of its own with a limit of its own; optimizers step on what lies there as it lies. Files have no names: a process
+--- that is killed leaves nothing. What is in files passes through memory piece by piece in a step.
+local accel = require "accel"
+local check = require "accel.util.check"
+local class = require "accel.util.class"
+local core = require "accel.offload.core"
+local dist = require "accel.dist"
+local options = require "accel.util.options"
+local raise = require "accel.util.raise"
+local shard = require "accel.shard.core"
+local Tiers = require "accel.offload.tiers"
+
+local unscoped = accel.unscoped
+local WHO <const> = "offload"
+
+---@class accel.offload.Training
+---@field parameters "host"|"file"|nil
+---@field optimizer "host"|"file"|nil
+---@field slice integer elements that a step brings at a time
+local Training = class("accel.offload.Training")
+
+local WORDS <const> = { "host", "file" }
+
+local function tier_of(name, value)
+  if value == nil then return nil end
+  return check.word(WHO, name, value, WORDS)
+end
+
+--- A file without a name in a folder; its errors name the folder's option.
+local function file_in(folder, name)
+  if type(folder) ~= "string" then raise("%s: %s on file needs a folder: say where its files go", WHO, name) end
+  local made, message = accel.makedirs(folder)
+  if not made then raise("%s: %s", WHO, message) end
+  local own, why = accel.mkdtemp(folder .. "/accel-") -- ranks may share the folder
+  if not own then raise("%s: %s", WHO, why) end
+  local store, cause = core.create(own .. "/" .. name, 0, false)
+  os.remove(own) -- empty: the file has no name
+  if not store then raise("%s: %s", WHO, cause) end
+  return store
+end
+
+---@param o table
+---  parameters, optimizer string?: "host" or "file"
+---  parameters_folder, optimizer_folder string?: where files go
+---  host_limit integer = 0: most bytes of host memory; 0 for no limit
+---  slice integer: elements of each tensor that a step brings from files at a time (4 Mi)
+---  window integer = 0: bytes of memory for what scripts use of tensors in files; 0 for as many as fit
+function Training:init(o)
+  o = options(WHO, o, {
+    parameters = options.none, optimizer = options.none, parameters_folder = options.none, optimizer_folder = options.none,
+    host_limit = 0, slice = 4 << 20, window = 0,
+  })
+  self.parameters, self.optimizer = tier_of("parameters", o.parameters), tier_of("optimizer", o.optimizer)
+  self.slice = check.positive(WHO, "slice", o.slice)
+  self.tiers = Tiers { budget = o.window, host_limit = o.host_limit }
+  self.files = {
+    parameters = self.parameters == "file" and file_in(o.parameters_folder, "parameters") or nil,
+    optimizer = self.optimizer == "file" and file_in(o.optimizer_folder or o.parameters_folder, "optimizer") or nil,
+  }
+  self.leaving = {}
+end
+
+--- A flat tensor on a tier; of host memory as it lies there, for use in place.
+function Training:flat(tier, what, device, count, dtype)
+  if tier == "host" then return unscoped(core.memory, self.tiers:host_store(), { count }, dtype) end
+  return self.tiers:in_file(device, self.files[what], { count }, dtype)
+end
+
+--- Memory that is contiguous and on the CPU, with t's values.
+local function in_memory(t)
+  if t.device == "cpu" and t:is_contiguous() and not core.tier(t) then return t end
+  return t:to("cpu"):contiguous()
+end
+
+-- Parameters -------------------------------------------------------------------------------------
+
+--- Takes a unit's own part to its tier; what is returned stands for it.
+---@param unit accel.shard.Unit
+---@param own accel.Tensor
+---@return accel.Tensor
+function Training:keep(unit, own)
+  if self.parameters == "host" then
+    unit.home = self.tiers:in_host(own.device, { unit.part }, unit.master)
+    local at = unscoped(core.home, unit.home)
+    at:copy_(own)
+    return at
+  end
+  unit.home = self:flat("file", "parameters", own.device, unit.part, unit.master)
+  core.move(true, unit.home, 0, in_memory(own)):wait()
+  return unit.home
+end
+
+--- Begins to bring a unit's own part to where the whole is gathered, without waiting.
+function Training:start(unit)
+  local _ <close> = accel.no_grad()
+  local on_cpu = unit.device == "cpu"
+  local whole = unscoped(on_cpu and core.pages or accel.empty, { unit.count }, on_cpu and unit.dtype
+    or { dtype = unit.dtype, device = unit.device })
+  local mine = unscoped(whole.narrow, whole, 1, unit.rank * unit.part + 1, unit.part)
+  local landing = on_cpu and not unit.rounds and mine or unscoped(core.pages, { unit.part }, unit.master)
+  unit.coming = { whole = whole, mine = mine, landing = landing, read = core.move(false, unit.home, 0, landing) }
+end
+
+--- The unit is whole afterwards. A collective where several ranks share it.
+function Training:finish(unit)
+  local coming = unit.coming
+  unit.coming = nil
+  local _ <close> = accel.no_grad()
+  coming.read:wait()
+  if coming.landing ~= coming.mine then
+    coming.mine:copy_(coming.landing)
+    coming.landing:release()
+  end
+  if unit.size > 1 then dist.all_gather_into_tensor(coming.whole, coming.mine, { group = unit.group }) end
+  shard.set(unit.flat, coming.whole)
+  coming.mine:release()
+  coming.whole:release() -- the unit keeps its memory, until it is given back
+end
+
+-- Gradients --------------------------------------------------------------------------------------
+
+--- Takes the reduced gradient of a unit's own part to its tier; the memory it was accumulated in is given back. Pieces of gradients that
+--- were reduced before and are still there keep theirs.
+---@param unit accel.shard.Unit
+function Training:keep_gradient(unit)
+  local grad, sum = not unit:has_reduced() and unit.grad_home or nil, unit.sum
+  if not grad then
+    grad = self:flat(self.optimizer, "optimizer", unit.device, unit.part, unit.master)
+    unit.grad_home = unit.grad_home or grad
+  end
+  if self.optimizer == "host" then
+    grad:copy_(sum)
+  else
+    if sum.dtype ~= unit.master then sum = sum:to(unit.master) end
+    self.leaving[#self.leaving + 1] = core.move(true, grad, 0, in_memory(sum))
+  end
+  unit.sum = grad
+  unit:close_grads()
+end
+
+--- Waits for gradients on their way; the first that could not be written is an error.
+function Training:settle()
+  local leaving, failed, message = self.leaving, false, nil
+  self.leaving = {}
+  for _, transfer in ipairs(leaving) do
+    local ok, err = pcall(transfer.wait, transfer)
+    if not ok and not failed then failed, message = true, err end
+  end
+  if failed then error(message, 0) end
+end
+
+--- Bytes moved, as Tiers:stats, with the files of parameters and of the optimizer.
+---@return table
+function Training:stats()
+  local out = self.tiers:stats()
+  out.parameters = self.files.parameters and self.files.parameters:stats()
+  out.optimizer = self.files.optimizer and self.files.optimizer:stats()
+  for name, store in accel.pairs(self.files) do out[name].used_bytes = store:used() end
+  return out
+end
+
+return Training
