@@ -96,7 +96,8 @@ end
 function M.weights(accelerator, hooks)
   local list = {}
   for i, model in ipairs(accelerator._prepared.models) do
-    list[i] = not hooks and engine_of(model) and {} or accelerator:get_state_dict(model)
+    if not engine_of(model) then list[i] = accelerator:unwrap_model(model):state_dict()
+    else list[i] = hooks and accelerator:get_state_dict(model) or {} end
   end
   return list
 end

@@ -93,7 +93,7 @@ local function check_model(c, accelerator, i, plan)
   if cut or ckpt_content.sharded() and ckpt_content.sharded().engine(model) then
     own, targets = require "accel.shard.checkpoint".targets(accelerator, model, object, cut)
   else
-    own, targets = model_part.untied(accelerator:get_state_dict(model)), {}
+    own, targets = model_part.untied(accelerator:unwrap_model(model):state_dict()), {}
     for name, t in ordered.iterate(own) do targets[#targets + 1] = { name = name, target = t } end
   end
   local problem = model_part.misfit(own, stored)
