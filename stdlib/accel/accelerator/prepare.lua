@@ -175,7 +175,8 @@ function M.prepare_model(self, model, opts)
   local device, learns, wrapped = target_device(self, o), false, rawget(model, "reducer") ~= nil
   for _, p in ipairs(model:parameters()) do
     learns = learns or p.requires_grad
-    if device and p.device ~= device and p.device ~= "meta" and not rawget(model, "hf_device_map") then -- of which there are no bytes; sharding receives them
+    -- of the meta device there are no bytes, which sharding receives; a dispatched model is where it is to be
+    if device and p.device ~= device and p.device ~= "meta" and not rawget(model, "hf_device_map") then
       model:to(device)
       device = nil
     end
