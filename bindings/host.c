@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "accel/lua.h"
+#include "attach.h"
 #include "core/callback.h"
 #include "core/chunk.h"
 #include "core/gc.h"
@@ -61,6 +62,17 @@ static int on_error(lua_State *L) {
   free(h->error_text);
   h->error_text = strdup(text != NULL ? text : "(error without text)");
   lua_settop(L, 1);
+  ac_err why;
+  const ac_world *w = h->S != NULL ? h->S->ranks->world : NULL;
+  const bool by_others = w != NULL && ac_world_aborted(h->S->ranks->world, &why) && why.rank != ac_world_rank(w);
+  if (h->S != NULL && h->S->ctx != NULL && h->S->attach->a != NULL && !by_others && ac_params_int(ac_ctx_params(h->S->ctx), "PDB") != 0) {
+    lac_chunk(L, h->S, "repl/attached"); /* the frames are still there */
+    lua_getfield(L, -1, "post_mortem");
+    lua_pushvalue(L, 1);
+    lua_pushstring(L, h->error_text);
+    if (lua_pcall(L, 2, 0, 0) != LUA_OK) ac_log_write(AC_LOG_WARN, "attach", "no prompt: %s", luaL_tolstring(L, -1, NULL));
+    lua_settop(L, 1);
+  }
   return 1;
 }
 
@@ -259,6 +271,7 @@ ac_world *ac_host_world(ac_host *h) { return h->S->ranks->world; }
 
 void ac_host_leave(ac_host *h, int exit_code) {
   lac_state *S = h->S;
+  lac_attach_close(S);
   if (S->ranks->world == NULL) return;
   lac_site(S->now != NULL ? S->now : h->L, S, 0, S->ranks->end_site);
   if (exit_code != 0 && exit_code != AC_EXIT_REQUEUE) {

@@ -5,9 +5,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "console.h"
@@ -29,6 +31,35 @@ static int new_channel(lua_State *L) {
   *c = (channel){.fd = fd};
   luaL_setmetatable(L, CHANNEL);
   fcntl(fd, F_SETFD, FD_CLOEXEC);
+  return 1;
+}
+
+/* console.connect(folder, name) -> a channel to the socket of that name; nil, message. By the folder's descriptor, since an address has
+ * room for short paths only. */
+static int connect_(lua_State *L) {
+  lac_state *S = lac_get(L);
+  const char *folder = lac_check_string(L, S, 1, "folder", NULL), *name = lac_check_string(L, S, 2, "name", NULL);
+  struct sockaddr_un a = {.sun_family = AF_UNIX};
+  const int dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC), fd = dir >= 0 ? socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0) : -1;
+  const int n = snprintf(a.sun_path, sizeof a.sun_path, "/proc/self/fd/%d/%s", dir, name);
+  const bool done = fd >= 0 && n < (int)sizeof a.sun_path && connect(fd, (struct sockaddr *)&a, sizeof a) == 0;
+  const int error = errno;
+  if (dir >= 0) close(dir);
+  if (!done) {
+    if (fd >= 0) close(fd);
+    lua_pushnil(L);
+    lua_pushfstring(L, "%s/%s: %s", folder, name, strerror(error));
+    return 2;
+  }
+  channel *c = lua_newuserdatauv(L, sizeof *c, 0);
+  *c = (channel){.fd = fd};
+  luaL_setmetatable(L, CHANNEL);
+  return 1;
+}
+
+/* console.uid() -> the user by whose rights this process runs */
+static int uid(lua_State *L) {
+  lua_pushinteger(L, (lua_Integer)geteuid());
   return 1;
 }
 
@@ -169,13 +200,26 @@ static int poll_(lua_State *L) {
   lac_state *S = lac_get(L);
   int which = 0;
   const double seconds = lua_isnoneornil(L, 2) ? -1 : lac_check_number(L, S, 2, "seconds");
+  const bool input = lua_toboolean(L, 3);
   lua_settop(L, 1);
-  const lac_event event = lac_console_poll(L, S, 1, false, seconds, &which);
+  const lac_event event = lac_console_poll(L, S, 1, input, seconds, &which);
   return lac_console_push(L, event, which);
 }
 
+/* console.read_input() -> bytes of standard input that are there, after a poll that said so; nil: its end. Past the buffer of io.stdin. */
+static int read_input(lua_State *L) {
+  char buf[16384];
+  ssize_t n;
+  do n = read(0, buf, sizeof buf);
+  while (n < 0 && errno == EINTR);
+  if (n > 0) lua_pushlstring(L, buf, (size_t)n);
+  else lua_pushnil(L);
+  return 1;
+}
+
 LAC_OPEN("accel.console", channels) {
-  static const luaL_Reg funcs[] = {{"channel", new_channel}, {"poll", poll_}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {{"channel", new_channel}, {"connect", connect_}, {"uid", uid}, {"poll", poll_},
+                                   {"read_input", read_input}, {NULL, NULL}};
   static const luaL_Reg methods[] = {
       {"send", channel_send}, {"receive", channel_receive}, {"close", channel_close}, {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", channel_close}, {"__close", channel_close}, {NULL, NULL}};

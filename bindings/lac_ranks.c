@@ -7,12 +7,15 @@
  *   console.meet()                    a barrier of all ranks that no other call is taken for: accel.repl()
  *   console.reset() -> next, or nil, message   collectives begin anew (comm/prompt.c): first step, on each rank
  *   console.resume(next)              last one, with the greatest `next`
- *   console.pages(segment) -> p
- *     p:read() -> list of {rank, pid, state, stopped, step, at, waits, missing, seconds, ended}, the abort reason or nil
+ *   console.pages(segment) -> p     by its descriptor here, or its path in /proc (nil, message where it cannot be opened)
+ *     p:read() -> list of {rank, pid, state, stopped, step, at, waits, missing, seconds, ended, prompt,
+ *                 stepped (seconds ago), step_seconds, loss, tokens_per_s}, the abort reason or nil
  *     p:resume()                      the step on which ranks agreed to stop is past
  *     p:renew()                       clears the abort reason, between reset and resume
  *   console.digest(t)                 of a tensor's bytes, which lie in order */
+#include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -95,14 +98,26 @@ static int resume(lua_State *L) {
 
 static int pages(lua_State *L) {
   lac_state *S = lac_get(L);
-  const int fd = (int)lac_check_int(L, S, 1, "segment");
   ac_err e;
+  int fd;
+  if (lua_type(L, 1) == LUA_TSTRING) { /* of another process: /proc/PID/fd/N */
+    fd = open(lua_tostring(L, 1), O_RDWR | O_CLOEXEC);
+    if (fd < 0) {
+      AC_FAIL(&e, NOT_FOUND, "%s: %s", lua_tostring(L, 1), strerror(errno));
+      return lac_fail(L, &e);
+    }
+  } else {
+    fd = (int)lac_check_int(L, S, 1, "segment");
+  }
   aci_segment_map *m = lua_newuserdatauv(L, sizeof *m, 0);
   *m = (aci_segment_map){.fd = -1};
   luaL_setmetatable(L, PAGES);
   fcntl(fd, F_SETFD, FD_CLOEXEC);
-  if (aci_segment_open(fd, m, &e) != AC_OK) return lac_raise(L, S, &e);
-  return 1;
+  const bool by_path = lua_type(L, 1) == LUA_TSTRING;
+  if (aci_segment_open(fd, m, &e) == AC_OK) return 1;
+  if (!by_path) return lac_raise(L, S, &e);
+  close(fd);
+  return lac_fail(L, &e);
 }
 
 static aci_head *head_of(lua_State *L, lac_state *S) {
@@ -135,6 +150,14 @@ static void push_page(lua_State *L, const aci_head *h, int i) {
     if (state == ACI_DEAD) snprintf(text, sizeof text, "exited with status %d", p.exit_code);
     lua_pushstring(L, state == ACI_DEAD ? text : p.last), lua_setfield(L, -2, "ended");
   }
+  lua_pushboolean(L, atomic_load(&p.prompt) != 0), lua_setfield(L, -2, "prompt");
+  lua_pushstring(L, p.script), lua_setfield(L, -2, "script");
+  const int64_t stepped_at = atomic_load(&p.stepped_at);
+  const double loss = atomic_load(&p.loss), tokens = atomic_load(&p.tokens_per_s);
+  if (stepped_at != 0) lua_pushnumber(L, (double)(aci_now_ns() - stepped_at) * 1e-9), lua_setfield(L, -2, "stepped");
+  if (atomic_load(&p.step_ns) != 0) lua_pushnumber(L, (double)atomic_load(&p.step_ns) * 1e-9), lua_setfield(L, -2, "step_seconds");
+  if (!isnan(loss)) lua_pushnumber(L, loss), lua_setfield(L, -2, "loss");
+  if (!isnan(tokens)) lua_pushnumber(L, tokens), lua_setfield(L, -2, "tokens_per_s");
   if (atomic_load(&p.waiting) == 0 || p.want.kind >= AC_COLL_KINDS) return;
   lua_pushstring(L, aci_desc_text(&p.want, text, sizeof text)), lua_setfield(L, -2, "waits");
   lua_pushnumber(L, (double)(aci_now_ns() - p.since) * 1e-9), lua_setfield(L, -2, "seconds");

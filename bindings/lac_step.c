@@ -12,6 +12,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "attach.h"
 #include "core/gc.h"
 #include "core/lac.h"
 #include "dist.h"
@@ -30,6 +31,7 @@ static int step(lua_State *L) {
   ac_status st = ac_step(S->ctx, &e);
   lac_leave(S, was);
   if (st != AC_OK) return lac_raise(L, S, &e);
+  if (S->attach->a != NULL) lac_attach_step(L, S);
   lac_gc_check(L, S);
   return 0;
 }

@@ -62,7 +62,7 @@ static int chunk(lua_State *L) {
 
 LAC_OPEN("accel", chunks) {
   static const luaL_Reg funcs[] = {{"host_chunk", chunk}, {NULL, NULL}};
-  static const char *const names[] = {"pairs", "inspect", "traceback", "repl"};
+  static const char *const names[] = {"pairs", "inspect", "traceback", "repl", "breakpoint"};
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
     lac_push_lazy(L, names[i]);
     lua_setfield(L, -2, names[i]);

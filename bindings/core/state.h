@@ -28,6 +28,7 @@ struct lac_state {
   struct lac_ranks *ranks;         /* dist.h */
   struct lac_profiling *profiling; /* profile.h */
   struct lac_offload *offload;     /* lac_offload.c; NULL before the first store */
+  struct lac_attach *attach;       /* attach.h */
   lac_closer *closer[LAC_CLOSERS]; /* see lac_at_close */
   int n_closers;
 };

@@ -165,8 +165,14 @@ int main(int argc, char **argv) {
   }
   app_rank_joined();
   app_signals_start(h, launcher, reports);
+  if (o.command == APP_RUN && ac_params_int(ac_ctx_params(ac_host_ctx(h)), "ATTACH") != 0 &&
+      ac_host_listen(h, o.script != NULL ? o.script : "-e", &e) != AC_OK)
+    ac_log_write(AC_LOG_INFO, "attach", "%s", e.msg); /* it runs all the same */
+  static const char wait[] = "require('accel.core').host_chunk('repl/attached').entry()";
+  const bool waits = o.command == APP_RUN && ac_params_int(ac_ctx_params(ac_host_ctx(h)), "ATTACH_WAIT") != 0;
   char *text = NULL;
-  ac_status st = run(h, &o, &text, &e);
+  ac_status st = waits ? ac_host_run_string(h, wait, "accel-run", 0, NULL, &e) : AC_OK;
+  if (st == AC_OK) st = run(h, &o, &text, &e);
   const int code = st == AC_OK ? finish(h, APP_OK) : fail(h, st, text, &e, reports);
   free(text);
   return code;

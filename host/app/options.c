@@ -19,6 +19,7 @@ enum {
   OPT_CPU,
   OPT_RESUME,
   OPT_PROFILE,
+  OPT_PDB,
   OPT_NO_STRICT
 };
 
@@ -37,6 +38,7 @@ static const app_option options[] = {
      "trace the script, all ranks in one FILE for ui.perfetto.dev, and sum up its ops"},
     {"config_file", 0, "FILE", OPT_CONFIG,
      "launch as this configuration says (YAML, JSON or Lua); flags of launch may follow"},
+    {"pdb", 0, NULL, OPT_PDB, "stop where an error would end the script, with a prompt that sees its locals"},
     {"no_strict", 0, NULL, OPT_NO_STRICT, "let scripts read globals that were never assigned"},
     {"help", 'h', NULL, OPT_HELP, "show this text"},
     {"version", 0, NULL, OPT_VERSION, "show the version"},
@@ -53,6 +55,11 @@ static const struct {
 } commands[] = {
     {"repl", "repl", APP_REPL, "a prompt for Lua, on one process or on every rank; :help tells more there", NULL},
     {"help", "help [TOPIC]", APP_TOPICS, "the reference and the guides: an op, a module, a class, an option, a word", NULL},
+    {"ps", "ps", APP_TOOL, "your jobs on this machine", "ps"},
+    {"top", "top [JOB]", APP_TOOL, "a live table of a job's ranks: step, time, loss, memory, what each waits for", "top"},
+    {"stacks", "stacks [JOB]", APP_TOOL, "the script lines at which a job's ranks are, also those that hang", "stacks"},
+    {"attach", "attach [JOB]", APP_TOOL, "a prompt in a job that runs; breakpoints, watches, locals", "attach"},
+    {"dap", "dap", APP_TOOL, "a debug adapter for editors, over standard input and output", "dap"},
     {"ckpt", "ckpt ACTION ...", APP_TOOL, "checkpoints: ls, show, verify, diff, prune", "ckpt"},
     {"runs", "runs ACTION ...", APP_TOOL, "what runs logged: ls, show, diff, plot, tail, rm, export", "runs"},
     {"ui", "ui [DIR]", APP_TOOL, "the same as a page on this machine, with live curves", "ui"},
@@ -237,6 +244,7 @@ static bool set(app_options *o, const app_option *opt, const char *value) {
     case OPT_VERSION: o->command = APP_VERSION; return true;
     case OPT_CONFIG: return true; /* names_config comes first */
     case OPT_CODE: o->code = value; return true;
+    case OPT_PDB: return setenv("ACCEL_PDB", "1", 1) == 0; /* ranks are told by the environment */
     case OPT_NO_STRICT: o->host.strict = false; return true;
     case OPT_DEVICE: o->host.device = value; return true;
     case OPT_CPU: o->host.device = "cpu"; return true;

@@ -97,6 +97,8 @@ typedef struct aci_watchdog {
   int64_t probed;                    /* ns: of the last look at processes */
   int64_t gone[ACI_MAX_LOCAL];       /* ns: when its end was first seen; 0: not seen */
   uint32_t told[ACI_MAX_LOCAL / 32]; /* said to be stopped */
+  int64_t prompt_seen;               /* ns: when some rank was last seen at a prompt */
+  bool told_prompt;                  /* and that was said */
   int64_t began;                     /* the wait that aci_wait_check was last asked about */
   int missing;
   aci_deadlock_probe probe;

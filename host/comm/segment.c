@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -96,6 +97,10 @@ ac_status aci_segment_make(int n_ranks, aci_segment_map *out, ac_err *e) {
   AC_GOTO(fail, st, commit(fd, 0, h.at_slots, e));
   AC_GOTO(fail, st, map(fd, h.total, &p, e));
   memcpy(p, &h, sizeof h);
+  for (int r = 0; r < n_ranks; r++) {
+    atomic_init(&aci_page_of(p, r)->loss, NAN);
+    atomic_init(&aci_page_of(p, r)->tokens_per_s, NAN);
+  }
   *out = (aci_segment_map){.fd = fd, .head = p};
   return AC_OK;
 fail:

@@ -69,6 +69,10 @@ typedef struct aci_page {
   int32_t exit_code, signal;
   char last[256];
   size_t heap_span; /* bytes of every heap that it has mapped; 0: none */
+  /* for people who look on (accel-run top, attach) */
+  _Atomic uint32_t prompt;          /* it stands at a prompt of `attach` or a breakpoint: time does not count for those that wait for it */
+  _Atomic int64_t stepped_at, step_ns; /* when it made its last step, and how long after the one before; 0: not known */
+  _Atomic double loss, tokens_per_s;   /* as the script logged them last; NaN: it has not */
 } aci_page;
 
 /* May a wait be part of a deadlock? SOFT: it may end by what other threads of its rank do. NETWORK: data may still be on its way.

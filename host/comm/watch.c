@@ -10,7 +10,7 @@
 
 #include "comm/wait.h"
 
-enum { MS = 1000000, PROBE_EVERY = 100 * MS, CAUSE_GRACE = 30 * MS, DATA_GRACE = 100 * MS };
+enum { MS = 1000000, SECOND = 1000 * MS, PROBE_EVERY = 100 * MS, CAUSE_GRACE = 30 * MS, DATA_GRACE = 100 * MS };
 
 ac_status aci_stop(ac_world *w, ac_status code, int rank, ac_err *e, const char *fmt, ...) {
   char text[512];
@@ -173,6 +173,28 @@ static ac_status interrupted(const aci_waiting *k, ac_err *e) {
                   aci_desc_text(k->mine, what, sizeof what));
 }
 
+/* Time does not count while a rank of this machine stands at a breakpoint or a prompt: whoever waits for it, or for one that does, says so
+ * once and goes on waiting. */
+static void look_for_prompts(aci_waiting *k) {
+  ac_world *w = k->g->world;
+  aci_watchdog *d = &w->watch;
+  int at = -1;
+  for (int i = 0; i < w->place.local_size && at < 0; i++)
+    if (atomic_load_explicit(&aci_page_of(w->segment.head, i)->prompt, memory_order_relaxed) != 0) at = i;
+  if (at < 0) {
+    d->told_prompt = false;
+    return;
+  }
+  d->prompt_seen = k->now;
+  if (d->told_prompt || k->now - k->began < SECOND) return;
+  d->told_prompt = true;
+  char what[160], who[80];
+  aci_page page;
+  aci_page_read(aci_page_of(w->segment.head, at), &page);
+  ac_log_write(AC_LOG_WARN, "comm", "rank %d waits in %s for %s, which stands at a prompt at %s; the timeout is suspended", w->place.rank,
+               aci_desc_text(k->mine, what, sizeof what), name_of(w, at, &page, who, sizeof who), page.at[0] != 0 ? page.at : "a line not known");
+}
+
 ac_status aci_watch(aci_waiting *k, ac_err *e) {
   ac_world *w = k->g->world;
   AC_TRY(aci_aborted(w, e));
@@ -180,8 +202,10 @@ ac_status aci_watch(aci_waiting *k, ac_err *e) {
   if (w->segment.head != NULL) {
     AC_TRY(peers(k, e));
     AC_TRY(aci_deadlock(k, e));
+    look_for_prompts(k);
   }
   const int64_t limit = atomic_load_explicit(&w->timeout_ns, memory_order_relaxed);
-  if (limit > 0 && k->now - k->began > limit) return timed_out(k, (double)(k->now - k->began) / 1e9, e);
+  const int64_t since = k->began > w->watch.prompt_seen ? k->began : w->watch.prompt_seen;
+  if (limit > 0 && k->now - since > limit) return timed_out(k, (double)(k->now - since) / 1e9, e);
   return AC_OK;
 }

@@ -1,7 +1,7 @@
 -- The functions of a script that stands at a prompt: where they are, their locals and upvalues, read and written.
 -- A frame is known by its distance from the bottom of its thread's stack, which stays while functions above it
 -- come and go.
-local accel = ...
+local _, lib_dir = ...
 
 local Frames = {}
 Frames.__index = Frames
@@ -37,7 +37,8 @@ function Frames.capture(level)
     if info.what ~= "C" and not is_library(info.source) and info.currentline > 0 then
       self.list[#self.list + 1] = { from_bottom = depth - l, func = info.func, line = info.currentline,
         source = info.short_src, what = info.what, name = info.name, namewhat = info.namewhat,
-        defined = info.linedefined }
+        defined = info.linedefined, library = lib_dir ~= nil and info.source:sub(1, #lib_dir) == lib_dir,
+        path = info.source }
     end
   end
   return self
@@ -64,6 +65,19 @@ local function locals_of(self, frame, visit)
 end
 
 function Frames:selected() return self.list[self.at] end
+
+--- How far above the bottom of the running thread the function at `level` of the caller is.
+function Frames.height(level) return own_depth() - (level + 1) end
+
+--- Selects the first frame that is the script's own, where there is one: a step stands deep inside the library.
+function Frames:select_own()
+  for i, frame in ipairs(self.list) do
+    if not frame.library then
+      self.at = i
+      return
+    end
+  end
+end
 
 --- The place of the last caller that is known.
 function Frames:last() return Frames.place(self.list[#self.list]) end

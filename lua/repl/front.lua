@@ -159,7 +159,7 @@ function Front:loop()
   end
 end
 
-local M = {}
+local M = { Front = Front }
 
 --- accel-run repl:front segment=FD,front=FD:FD. False: a script on standard input failed, or no rank is left.
 function M.run(fds)

@@ -142,6 +142,9 @@ function Ranks:died(rank)
   r.job, r.queue = nil, {}
 end
 
+--- A rank is at the prompt and says who it is.
+function Ranks:arrived(rank, hello) self.ranks[rank].hello = hello end
+
 --- Everything that a rank has sent.
 function Ranks:take(rank)
   local r = self.ranks[rank]
@@ -152,7 +155,7 @@ function Ranks:take(rank)
     local a = accel.decode(frame)
     local job = r.job
     if a.hello then
-      r.hello = a
+      self:arrived(rank, a)
     elseif job and a.id == job.id then
       if a.out then
         add_output(job, rank, a.out)

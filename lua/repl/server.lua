@@ -78,6 +78,7 @@ end
 -- ---- requests ----
 
 local handlers = {}
+M.handlers = handlers
 
 local function answer(r, lines)
   return { ok = r.ok, lines = lines, message = r.message, interrupted = r.interrupted }
@@ -139,8 +140,8 @@ function handlers.part(session, q)
   return { ok = true, lines = {}, part = item.flat:narrow(1, q.first, q.count):clone() }
 end
 
---- Serves until the prompt is gone ("gone") or says how the script goes on ("continue", "quit"). hello: what the
---- prompt is told first.
+--- Serves until the prompt is gone ("gone") or says how the script goes on ("continue", "quit", ...); the request that said so is the second
+--- result. hello: what the prompt is told first.
 local function serve(channel, session, hello)
   local id = 0
   local function send(t)
@@ -165,7 +166,7 @@ local function serve(channel, session, hello)
     else
       local q = accel.decode(frame)
       if type(q) ~= "table" then return "gone" end
-      if q.op == "end" then return q.how end
+      if q.op == "end" then return q.how, q end
       id = q.id
       if q.op == "eval" or q.op == "command" then accel.console.at(("stdin:%d"):format(q.line)) end
       local ok, a = pcall(handlers[q.op] or function() error("no request " .. tostring(q.op)) end, session, q)
@@ -179,6 +180,8 @@ local function serve(channel, session, hello)
     end
   end
 end
+
+M.serve = serve
 
 --- A rank of accel-run repl.
 function M.run(place)

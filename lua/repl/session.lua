@@ -42,12 +42,36 @@ function Session:frame_env()
     end,
     __newindex = function(_, name, value)
       if rawget(kept, name) ~= nil then
+        self:remember(function(old) kept[name] = old end, kept[name])
         kept[name] = value
-      elseif not frames:set(name, value) then
+        return
+      end
+      local found, old = frames:get(name)
+      if found then
+        self:remember(function(was) frames:set(name, was) end, old)
+        frames:set(name, value)
+      else
+        self:remember(function(was) rawset(_G, name, was) end, rawget(_G, name));
         (accel.global or rawset)(name, accel.global and value or nil, value)
       end
     end,
   })
+end
+
+-- What takes an assignment of the last input back.
+function Session:remember(restore, old)
+  self.assigned = self.assigned or {}
+  table.insert(self.assigned, function() restore(old) end)
+end
+
+--- Takes back what the last input assigned to locals, upvalues, globals and names of the session (not what it did to tensors and tables).
+--- Returns how many assignments that were.
+---@return integer
+function Session:undo()
+  local list = self.assigned or {}
+  for i = #list, 1, -1 do list[i]() end
+  self.assigned = nil
+  return #list
 end
 
 --- The value of a name as inputs see it, nil where there is none; whether it was made here or in the script.
@@ -190,6 +214,7 @@ end
 
 --- Evaluates an input whose first line has this number. As run; incomplete: its end is missing.
 function Session:evaluate(text, line)
+  self.assigned = nil
   local code, names = unlocal(text)
   local f, why, more = Session.compile(code, line, self.env)
   if not f then

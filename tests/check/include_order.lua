@@ -5,7 +5,7 @@
 -- only, public headers include public headers only, and nothing climbs with "..".
 
 local STAGES = { "base", "text", "device", "tensor", "ops", "autograd", "comm", "file", "offload", "precision",
-  "shard", "ckpt", "track", "profile", "launch", "bindings", "app" }
+  "shard", "ckpt", "track", "profile", "launch", "attach", "bindings", "app" }
 local RANK = {}
 for i, stage in ipairs(STAGES) do RANK[stage] = i end
 

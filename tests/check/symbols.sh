@@ -33,13 +33,16 @@ only() {
   [ -z "$odd" ] || say "what is the program's own: $odd"
 }
 only 'exit|quick_exit|_Exit|atexit|at_quick_exit|on_exit|chdir|fchdir|umask|setenv|putenv|unsetenv|clearenv'
-only 'signal|bsd_signal|sysv_signal|sigset|alarm|setitimer|raise|rand|srand|fesetround|fesetenv|system|popen'
+# SIGURG of a host that listens: ac_host_listen, asked for by the program.
+only 'signal|sigaction' attach_stacks.c.o $(for object in lac_process lac_console lac_sandbox; do echo "$object.c.o"; done) \
+  $(cd "$src/host/launch" && for file in *.c; do echo "$file.o"; done)
+only 'bsd_signal|sysv_signal|sigset|alarm|setitimer|raise|rand|srand|fesetround|fesetenv|system|popen'
 only 'stdin|stderr|printf|vprintf|puts|putchar|perror|psignal|__printf_chk|__vprintf_chk'
 only abort err.c.o # a broken invariant
 # The terminal of a session that a script asks for: accel.repl; it gives back what it takes.
 only 'setlocale|uselocale|stdout' lac_line.c.o
 # Children that a script asks for: accel.launch and accel.process, and those that run configurations.
-only '_exit|fork|vfork|execve|execv|execvp|posix_spawn|sigaction|sigprocmask' lac_process.c.o lac_console.c.o lac_sandbox.c.o \
+only '_exit|fork|vfork|execve|execv|execvp|posix_spawn|sigprocmask' lac_process.c.o lac_console.c.o lac_sandbox.c.o \
   $(cd "$src/host/launch" && for file in *.c; do echo "$file.o"; done)
 n=$(nm -A --undefined-only "$archive" 2> /dev/null | grep -c ' U malloc') || true
 [ "$n" -gt 10 ] || say "the archive $archive says nothing: $n objects call malloc"

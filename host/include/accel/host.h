@@ -50,6 +50,12 @@ AC_API ac_world *ac_host_world(ac_host *h);
  * code other than 0 that this rank failed. */
 AC_API void ac_host_leave(ac_host *h, int exit_code);
 
+/* Lets other programs of the same user look into this host while it runs scripts: accel-run ps, top, stacks and attach (accel/attach.h). For the
+ * stack of a script that is in a loop or a wait it installs a handler of SIGURG, the one signal that a host takes, and only here; one host of
+ * a process at a time. script: what is shown. IO and STATE as ac_attach_open, STATE for a second host. To be called by the thread that runs the
+ * scripts, after ac_host_open; it ends with the host. */
+AC_API ac_status ac_host_listen(ac_host *h, const char *script, ac_err *e);
+
 /* Runs a script (path "-": standard input) with arguments: the global arg (arg[0] = path) and `...`.
  * CALLBACK when the script raised (or the code of accel's own error), PARSE for syntax errors, NOT_FOUND
  * and IO for files. */

@@ -1,5 +1,6 @@
 --- Methods of Accelerator for experiment trackers: init_trackers, log, get_tracker, end_training. Trackers run on the
 --- main process, unless they say main_process_only = false; on other ranks the same calls do nothing.
+local accel = require "accel.core"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local general = require "accel.accelerator.general_tracker"
@@ -77,6 +78,17 @@ function M.init_trackers(self, project_name, config, init_kwargs)
   for _, tracker in ipairs(trackers) do call(self, tracker, "store_init_configuration", config) end
 end
 
+-- What accel-run top shows of a run, where it is among the values and a number already.
+local SHOWN = { loss = { "loss", "train_loss", "train/loss" },
+  tokens_per_s = { "tokens_per_s", "tokens_per_second", "tokens_per_sec", "tokens/s" } }
+local function show(values)
+  for name, keys in pairs(SHOWN) do
+    for _, key in ipairs(keys) do
+      if type(values[key]) == "number" then accel.console.attach.note(name, values[key]) end
+    end
+  end
+end
+
 --- Gives values to all trackers: tracker:log(values, step, log_kwargs[tracker's name]). All processes may call it.
 ---@param values table<string, any>
 ---@param step? integer|{step: integer?, log_kwargs: table<string, table>?}
@@ -88,6 +100,7 @@ function M.log(self, values, step, log_kwargs)
     step, log_kwargs = o.step, o.log_kwargs
   end
   if step ~= nil then step = check.integer("log", "step", step) end
+  show(values)
   if #self.log_with == 0 then return end
   if #self.trackers == 0 then raise "log: the trackers do not run yet; call init_trackers(project_name) first" end
   local kwargs = by_tracker(self, "log", "log_kwargs", log_kwargs)

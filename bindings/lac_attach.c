@@ -1,0 +1,213 @@
+/* A host's end of `accel-run attach`: ac_host_listen, the steps at which a prompt may stop the script, and accel.console.attach for
+ * lua/repl/attached.lua, which is that prompt's part in the rank.
+ *
+ *   attach.job() -> the name of the job's folder; nil: nobody can attach
+ *   attach.stand() -> true, descriptor or nil       a client is there: stand; the descriptor is the caller's, given once; false: there is none
+ *   attach.go(keep)                                 the script goes on
+ *   attach.pause_at(step)                           stand at this step
+ *   attach.every_step(on)                           attached.lua looks at every step, for :watch
+ *   attach.wait(seconds) -> whether a client came   seconds nil: for ever; Ctrl-C ends it
+ *   attach.prompt(on)                               the status page says that this rank stands: others' timeouts are suspended
+ *   attach.note(name, value)                        "loss" or "tokens_per_s", for accel-run top */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "attach.h"
+#include "comm/comm_impl.h"
+#include "core/chunk.h"
+#include "dist.h"
+#include "host_impl.h"
+#include "interrupt.h"
+#include "ops/ctx_impl.h"
+
+aci_page *lac_attach_page(const lac_state *S) {
+  if (S->ranks->world != NULL && S->ranks->world->page != NULL) return S->ranks->world->page;
+  return S->attach->own.head != NULL ? aci_page_of(S->attach->own.head, 0) : NULL;
+}
+
+/* ---- the host's end ---- */
+
+static size_t stacks(void *user, char *buf, size_t n) { return lac_stacks_take(user, buf, n); }
+
+static void interrupt(void *user) {
+  const lac_state *S = user;
+  syscall(SYS_tgkill, getpid(), S->attach->thread, SIGINT); /* the prompt's session has the handler while it stands */
+}
+
+void lac_attach_close(lac_state *S) {
+  lac_attach *A = S->attach;
+  if (A->a == NULL) return;
+  ac_attach_close(A->a);
+  A->a = NULL;
+  lac_stacks_close(S);
+  if (A->own.head != NULL) aci_segment_close(&A->own);
+  A->own = (aci_segment_map){.fd = -1};
+}
+
+static void close_attach(lua_State *L, lac_state *S) {
+  (void)L;
+  lac_attach_close(S);
+}
+
+/* What all ranks of a job know and no other job has: the launcher's name for it. */
+static const char *job_name(char *buf, size_t n) {
+  static const char *const vars[] = {"TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE", "SLURM_JOB_ID"};
+  for (size_t i = 0; i < sizeof vars / sizeof vars[0]; i++) {
+    const char *v = getenv(vars[i]);
+    /* torchrun's default is the word "none" for every job; its agent is the ranks' parent */
+    if (v != NULL && v[0] != 0) snprintf(buf, n, "%s %ld", v, strcmp(v, "none") == 0 ? (long)getppid() : 0L);
+    if (v != NULL && v[0] != 0) return buf;
+  }
+  return NULL;
+}
+
+ac_status ac_host_listen(ac_host *h, const char *script, ac_err *e) {
+  lac_state *S = h->S;
+  lac_attach *A = S->attach;
+  char name[256];
+  if (A->a != NULL) return AC_OK;
+  ac_attach_options o = AC_ATTACH_OPTIONS_INIT;
+  const ac_world *w = S->ranks->world;
+  A->thread = (int)syscall(SYS_gettid);
+  A->own = (aci_segment_map){.fd = -1};
+  if (w == NULL || w->page == NULL) {
+    AC_TRY(aci_segment_make(1, &A->own, e));
+    aci_page *p = aci_page_of(A->own.head, 0);
+    p->pid = (int32_t)getpid();
+    p->rank = w != NULL ? w->place.rank : 0;
+    snprintf(p->script, sizeof p->script, "%s", script != NULL ? script : "");
+    atomic_store(&p->state, ACI_RUNNING);
+  }
+  o.job = w != NULL && w->place.size > 1 ? job_name(name, sizeof name) : NULL;
+  o.rank = w != NULL ? w->place.rank : 0;
+  o.ranks = w != NULL ? w->place.size : 1;
+  o.script = script;
+  o.segment = A->own.head != NULL ? A->own.fd : w->segment.fd;
+  o.stacks = stacks;
+  o.interrupt = interrupt;
+  o.user = S;
+  ac_status st = lac_stacks_open(S, A->thread, e) ? AC_OK : AC_STATE;
+  if (st == AC_OK) st = ac_attach_open(&o, &A->a, e);
+  if (st == AC_OK) return AC_OK;
+  lac_stacks_close(S);
+  if (A->own.head != NULL) aci_segment_close(&A->own);
+  A->own = (aci_segment_map){.fd = -1};
+  return st;
+}
+
+/* ---- steps ---- */
+
+void lac_attach_step(lua_State *L, lac_state *S) {
+  lac_attach *A = S->attach;
+  aci_page *p = lac_attach_page(S);
+  if (p != NULL) {
+    const int64_t now = aci_now_ns(), before = atomic_load_explicit(&p->stepped_at, memory_order_relaxed);
+    if (A->own.head != NULL) {
+      char site[LAC_SITE];
+      aci_page_set_at(p, lac_site(L, S, 1, site), S->ctx->step);
+    }
+    if (before != 0) atomic_store_explicit(&p->step_ns, now - before, memory_order_relaxed);
+    atomic_store_explicit(&p->stepped_at, now, memory_order_relaxed);
+  }
+  const unsigned what = ac_attach_step(A->a, S->ctx->step);
+  if (what == 0 && !A->every_step) return;
+  const int top = lua_gettop(L);
+  lac_chunk(L, S, "repl/attached");
+  lua_getfield(L, -1, "step");
+  lua_pushboolean(L, (what & AC_ATTACH_PAUSE) != 0);
+  lua_pushboolean(L, (what & AC_ATTACH_GONE) != 0);
+  lua_call(L, 2, 0);
+  lua_settop(L, top);
+  p = lac_attach_page(S);
+  if (p != NULL) atomic_store_explicit(&p->stepped_at, aci_now_ns(), memory_order_relaxed); /* the time at the prompt is no step's */
+}
+
+/* ---- accel.console.attach ---- */
+
+static ac_attach *check_open(lua_State *L, lac_state *S) {
+  if (S->attach->a == NULL) lac_error(L, S, AC_STATE, "attach: this host does not listen");
+  return S->attach->a;
+}
+
+static int job(lua_State *L) {
+  const lac_state *S = lac_get(L);
+  if (S->attach->a == NULL) return 0;
+  lua_pushstring(L, ac_attach_job(S->attach->a));
+  return 1;
+}
+
+static int stand(lua_State *L) {
+  lac_state *S = lac_get(L);
+  int fd = -1;
+  lua_pushboolean(L, ac_attach_stand(check_open(L, S), &fd));
+  if (fd < 0) return 1;
+  lua_pushinteger(L, fd);
+  return 2;
+}
+
+static int go(lua_State *L) {
+  lac_state *S = lac_get(L);
+  ac_attach_go(check_open(L, S), lua_toboolean(L, 1));
+  return 0;
+}
+
+static int pause_at(lua_State *L) {
+  lac_state *S = lac_get(L);
+  ac_attach_pause_at(check_open(L, S), (uint64_t)lac_check_int(L, S, 1, "step"));
+  return 0;
+}
+
+static int every_step(lua_State *L) {
+  lac_get(L)->attach->every_step = lua_toboolean(L, 1);
+  return 0;
+}
+
+/* In turns, so that an interrupt is served between them. */
+static int wait_(lua_State *L) {
+  lac_state *S = lac_get(L);
+  ac_attach *a = check_open(L, S);
+  const double seconds = lua_isnoneornil(L, 1) ? INFINITY : lac_check_number(L, S, 1, "seconds");
+  const int64_t began = aci_now_ns();
+  bool came = false;
+  while (!came && (double)(aci_now_ns() - began) * 1e-9 < seconds && atomic_load(&S->interrupt->signal) == 0) {
+    ac_err e;
+    if (S->ranks->world != NULL && ac_world_aborted(S->ranks->world, &e)) return lac_raise(L, S, &e);
+    came = ac_attach_wait(a, 0.1);
+  }
+  lua_pushboolean(L, came);
+  return 1;
+}
+
+static int prompt(lua_State *L) {
+  const lac_state *S = lac_get(L);
+  aci_page *p = lac_attach_page(S);
+  if (p != NULL) atomic_store(&p->prompt, lua_toboolean(L, 1) ? 1 : 0);
+  return 0;
+}
+
+static int note(lua_State *L) {
+  lac_state *S = lac_get(L);
+  const char *name = lac_check_string(L, S, 1, "name", NULL);
+  const double value = lac_check_number(L, S, 2, "value");
+  aci_page *p = lac_attach_page(S);
+  if (p == NULL) return 0;
+  if (strcmp(name, "loss") == 0) atomic_store(&p->loss, value);
+  else if (strcmp(name, "tokens_per_s") == 0) atomic_store(&p->tokens_per_s, value);
+  return 0;
+}
+
+LAC_OPEN("accel.console", attach) {
+  static const luaL_Reg funcs[] = {{"job", job},           {"stand", stand},   {"go", go},     {"pause_at", pause_at}, {"every_step", every_step},
+                                   {"wait", wait_}, {"prompt", prompt}, {"note", note}, {NULL, NULL}};
+  S->attach = lac_state_part(L, sizeof *S->attach);
+  S->attach->own.fd = -1;
+  lua_newtable(L);
+  lac_setfuncs(L, S, funcs);
+  lua_setfield(L, -2, "attach");
+  lac_at_close(S, close_attach);
+}

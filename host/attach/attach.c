@@ -1,0 +1,352 @@
+/* The service of a rank: one thread that admits clients and answers them, and what the rank's own thread asks it at its steps.
+ *
+ * Whose is what: clients and the socket belong to the service's thread; the words below `shared` pass between the two, under the lock or
+ * atomic. A pause is agreed by the client, who asks all ranks for a step that none has made yet: a rank takes it only when it has not made
+ * that step (pause_at is written before step is read, step before pause_at on the rank's side, both sequentially consistent, so that one of
+ * the two sees the other). */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "attach/attach_impl.h"
+#include "base/base_impl.h"
+
+#define SECOND ((int64_t)1000000000)
+
+struct ac_attach {
+  ac_attach_options o;
+  aci_folder folder;
+  int listener, wake; /* wake: an eventfd, for the end and when a prompt is given back */
+  pthread_t thread;
+  aci_client client[ACI_CLIENTS];
+  uint32_t last_id;
+  /* shared */
+  _Atomic bool over;
+  _Atomic uint64_t step, pause_at; /* pause_at 0: none */
+  _Atomic bool standing, gone;
+  _Atomic uint32_t owner; /* id of the connection whose prompt this is; 0: there is no prompt */
+  uint32_t held;          /* the owner whose prompt the rank took; the rank's own */
+  pthread_mutex_t lock;
+  pthread_cond_t came;
+  int prompt_fd; /* parked; -1: none, or the rank has taken it */
+};
+
+static int64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * SECOND + t.tv_nsec;
+}
+
+/* ---- requests ---- */
+
+static bool say(aci_client *c, const char *text) { return aci_client_send(c, text, strlen(text)); }
+
+/* "word N": the number; false: it is another word, or no number. */
+static bool number_of(const char *frame, const char *word, uint64_t *out) {
+  const size_t n = strlen(word);
+  char *end;
+  if (strncmp(frame, word, n) != 0 || frame[n] != ' ' || frame[n + 1] < '0' || frame[n + 1] > '9') return false;
+  errno = 0;
+  *out = strtoull(frame + n + 1, &end, 10);
+  return *end == 0 && errno == 0;
+}
+
+static bool admit(ac_attach *a, aci_client *c) {
+  if (strncmp(c->frame, "hello ", 6) != 0 || !aci_token_equal(a->folder.token, c->frame + 6, c->length < 6 ? 0 : c->length - 6)) {
+    say(c, "denied");
+    return false;
+  }
+  char text[24];
+  c->admitted = true;
+  c->id = ++a->last_id;
+  snprintf(text, sizeof text, "ok %u", c->id);
+  return say(c, text);
+}
+
+static bool is_client(const ac_attach *a, uint64_t id) {
+  for (int i = 0; i < ACI_CLIENTS; i++)
+    if (a->client[i].fd >= 0 && a->client[i].id == id && !a->client[i].prompt) return true;
+  return false;
+}
+
+/* True: the connection is parked and no longer ours. */
+static bool park(ac_attach *a, aci_client *c, uint64_t owner, bool *alive) {
+  uint32_t none = 0;
+  if (!is_client(a, owner) || !atomic_compare_exchange_strong(&a->owner, &none, (uint32_t)owner)) {
+    *alive = say(c, is_client(a, owner) ? "busy" : "no such connection");
+    return false;
+  }
+  if (!say(c, "parked")) {
+    atomic_store(&a->owner, 0);
+    *alive = false;
+    return false;
+  }
+  c->prompt = true;
+  c->owner = (uint32_t)owner;
+  pthread_mutex_lock(&a->lock);
+  a->prompt_fd = c->fd;
+  pthread_cond_broadcast(&a->came);
+  pthread_mutex_unlock(&a->lock);
+  return true;
+}
+
+static bool pause_at(ac_attach *a, aci_client *c, uint64_t step) {
+  char text[40];
+  if (atomic_load(&a->owner) != c->id) return say(c, "no prompt");
+  atomic_store(&a->pause_at, step);
+  const uint64_t made = atomic_load(&a->step);
+  if (step > made && !atomic_load(&a->standing)) return say(c, "armed");
+  atomic_store(&a->pause_at, 0);
+  snprintf(text, sizeof text, "late %llu", (unsigned long long)made);
+  return say(c, text);
+}
+
+/* False: the connection ends. */
+static bool serve(ac_attach *a, aci_client *c) {
+  uint64_t n;
+  bool alive = true;
+  if (!c->admitted) return admit(a, c);
+  if (strcmp(c->frame, "status") == 0) {
+    char text[40];
+    snprintf(text, sizeof text, "%s %llu", atomic_load(&a->standing) ? "paused" : "step", (unsigned long long)atomic_load(&a->step));
+    return say(c, text);
+  }
+  if (strcmp(c->frame, "stacks") == 0) {
+    char *text = malloc(AC_ATTACH_STACKS);
+    if (text == NULL || a->o.stacks == NULL) {
+      free(text);
+      return say(c, "");
+    }
+    const size_t k = a->o.stacks(a->o.user, text, AC_ATTACH_STACKS);
+    alive = aci_client_send(c, text, k);
+    free(text);
+    return alive;
+  }
+  if (number_of(c->frame, "prompt", &n)) {
+    park(a, c, n, &alive);
+    return alive;
+  }
+  if (number_of(c->frame, "pause", &n)) return pause_at(a, c, n);
+  if (strcmp(c->frame, "cancel") == 0) {
+    if (atomic_load(&a->owner) == c->id) atomic_store(&a->pause_at, 0);
+    return say(c, "ok");
+  }
+  if (strcmp(c->frame, "interrupt") == 0) {
+    if (atomic_load(&a->owner) == c->id && atomic_load(&a->standing) && a->o.interrupt != NULL) a->o.interrupt(a->o.user);
+    return say(c, "ok");
+  }
+  return say(c, "no such request");
+}
+
+/* ---- the thread ---- */
+
+/* No prompt of this owner any more, unless another one has come. */
+static void disown(ac_attach *a, uint32_t owner) { atomic_compare_exchange_strong(&a->owner, &owner, 0); }
+
+static int take_parked(ac_attach *a) {
+  pthread_mutex_lock(&a->lock);
+  const int fd = a->prompt_fd;
+  a->prompt_fd = -1;
+  pthread_mutex_unlock(&a->lock);
+  return fd;
+}
+
+/* A connection ends. One that is parked takes its prompt with it; so does the one that a prompt belongs to, with its pauses: a rank that runs
+ * is told at its next step, one that stands sees the end of its own connection. */
+static void drop(ac_attach *a, aci_client *c) {
+  const uint32_t owner = c->prompt ? c->owner : c->id;
+  if (c->prompt && take_parked(a) != c->fd) c->fd = -1; /* the rank has it */
+  aci_client_close(c);
+  if (owner == 0 || atomic_load(&a->owner) != owner) return;
+  atomic_store(&a->pause_at, 0);
+  const int fd = take_parked(a);
+  for (int i = 0; i < ACI_CLIENTS && fd >= 0; i++)
+    if (a->client[i].fd == fd) aci_client_close(&a->client[i]);
+  if (fd < 0 && !atomic_load(&a->standing)) atomic_store(&a->gone, true);
+  disown(a, owner);
+}
+
+static void accept_all(ac_attach *a) {
+  for (;;) {
+    const int fd = accept4(a->listener, NULL, NULL, SOCK_CLOEXEC);
+    if (fd < 0) return;
+    aci_client *slot = NULL;
+    for (int i = 0; i < ACI_CLIENTS && slot == NULL; i++)
+      if (a->client[i].fd < 0) slot = &a->client[i];
+    if (slot == NULL || !aci_client_same_user(fd)) {
+      close(fd);
+      continue;
+    }
+    *slot = (aci_client){.fd = fd, .opened = now_ns()};
+  }
+}
+
+/* The rank takes parked connections away while we wait: their slots are freed here. */
+static void free_taken(ac_attach *a) {
+  pthread_mutex_lock(&a->lock);
+  const int parked = a->prompt_fd;
+  pthread_mutex_unlock(&a->lock);
+  for (int i = 0; i < ACI_CLIENTS; i++)
+    if (a->client[i].prompt && a->client[i].fd >= 0 && a->client[i].fd != parked) {
+      a->client[i].fd = -1;
+      aci_client_close(&a->client[i]);
+    }
+}
+
+static void *service(void *arg) {
+  ac_attach *a = arg;
+  while (!atomic_load(&a->over)) {
+    struct pollfd p[ACI_CLIENTS + 2];
+    int timeout = -1;
+    free_taken(a);
+    p[0] = (struct pollfd){.fd = a->wake, .events = POLLIN};
+    p[1] = (struct pollfd){.fd = a->listener, .events = POLLIN};
+    for (int i = 0; i < ACI_CLIENTS; i++) {
+      const aci_client *c = &a->client[i];
+      p[2 + i] = (struct pollfd){.fd = c->fd, .events = c->prompt ? POLLRDHUP : POLLIN};
+      if (c->fd >= 0 && !c->admitted) timeout = 500;
+    }
+    if (poll(p, ACI_CLIENTS + 2, timeout) < 0 && errno != EINTR) break;
+    uint64_t count;
+    if (p[0].revents != 0 && read(a->wake, &count, sizeof count) < 0 && errno != EAGAIN) break;
+    free_taken(a);
+    for (int i = 0; i < ACI_CLIENTS; i++) {
+      aci_client *c = &a->client[i];
+      if (c->fd < 0 || c->fd != p[2 + i].fd) continue;
+      if (c->prompt) {
+        if (p[2 + i].revents & (POLLRDHUP | POLLHUP | POLLERR)) drop(a, c);
+        continue;
+      }
+      if (!c->admitted && now_ns() - c->opened > 2 * SECOND) {
+        drop(a, c);
+        continue;
+      }
+      if (p[2 + i].revents == 0) continue;
+      int got;
+      /* one request a turn: a client that floods does not keep the others out */
+      if ((got = aci_client_read(c)) > 0) {
+        const bool stays = serve(a, c);
+        aci_client_next(c);
+        if (!stays) got = -1;
+      }
+      if (got < 0) drop(a, c);
+    }
+    if (p[1].revents != 0) accept_all(a);
+  }
+  return NULL;
+}
+
+static void wake(ac_attach *a) {
+  const uint64_t one = 1;
+  const ssize_t n = write(a->wake, &one, sizeof one);
+  (void)n;
+}
+
+ac_status ac_attach_open(const ac_attach_options *o, ac_attach **out, ac_err *e) {
+  *out = NULL;
+  if (o->struct_size != sizeof *o) return AC_FAIL(e, UNSUPPORTED, "ac_attach_options of another version (%zu bytes)", o->struct_size);
+  ac_attach *a = calloc(1, sizeof *a);
+  if (a == NULL) return AC_FAIL(e, OOM, "attach: no memory");
+  a->o = *o;
+  a->listener = a->wake = a->prompt_fd = -1;
+  for (int i = 0; i < ACI_CLIENTS; i++) a->client[i].fd = -1;
+  pthread_mutex_init(&a->lock, NULL);
+  pthread_condattr_t clock;
+  pthread_condattr_init(&clock);
+  pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+  pthread_cond_init(&a->came, &clock);
+  pthread_condattr_destroy(&clock);
+  ac_status st = aci_folder_open(&a->folder, o, e);
+  if (st == AC_OK) st = aci_folder_listen(&a->folder, o->rank, &a->listener, e);
+  if (st == AC_OK && (a->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0) st = AC_FAIL(e, IO, "attach: no eventfd: %s", strerror(errno));
+  if (st == AC_OK) st = aci_folder_describe(&a->folder, o, e);
+  if (st == AC_OK) {
+    sigset_t all, was; /* signals are the rank's own thread's */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &was);
+    const int error = pthread_create(&a->thread, NULL, service, a);
+    pthread_sigmask(SIG_SETMASK, &was, NULL);
+    if (error == 0) {
+      *out = a;
+      return AC_OK;
+    }
+    st = AC_FAIL(e, IO, "attach: no thread: %s", strerror(error));
+  }
+  if (a->listener >= 0) close(a->listener);
+  if (a->wake >= 0) close(a->wake);
+  aci_folder_close(&a->folder);
+  free(a);
+  return st;
+}
+
+void ac_attach_close(ac_attach *a) {
+  if (a == NULL) return;
+  atomic_store(&a->over, true);
+  wake(a);
+  pthread_join(a->thread, NULL);
+  free_taken(a); /* what the rank took is its own to close */
+  for (int i = 0; i < ACI_CLIENTS; i++) aci_client_close(&a->client[i]);
+  close(a->listener);
+  close(a->wake);
+  aci_folder_close(&a->folder);
+  pthread_mutex_destroy(&a->lock);
+  pthread_cond_destroy(&a->came);
+  free(a);
+}
+
+const char *ac_attach_job(const ac_attach *a) { return a->folder.job; }
+
+/* ---- the rank's own thread ---- */
+
+unsigned ac_attach_step(ac_attach *a, uint64_t step) {
+  atomic_store(&a->step, step);
+  const uint64_t at = atomic_load(&a->pause_at);
+  unsigned what = at != 0 && step >= at ? AC_ATTACH_PAUSE : 0;
+  if (atomic_load_explicit(&a->gone, memory_order_relaxed) && atomic_exchange(&a->gone, false)) what |= AC_ATTACH_GONE;
+  return what;
+}
+
+bool ac_attach_stand(ac_attach *a, int *fd) {
+  *fd = -1;
+  if (atomic_load(&a->owner) == 0) return false;
+  atomic_store(&a->standing, true);
+  atomic_store(&a->pause_at, 0);
+  *fd = take_parked(a);
+  if (*fd < 0) return true;
+  a->held = atomic_load(&a->owner);
+  atomic_store(&a->gone, false); /* of the client before this one */
+  wake(a); /* its slot is free */
+  return true;
+}
+
+void ac_attach_go(ac_attach *a, bool keep) {
+  atomic_store(&a->standing, false);
+  if (keep) return;
+  atomic_store(&a->gone, false);
+  disown(a, a->held);
+}
+
+void ac_attach_pause_at(ac_attach *a, uint64_t step) { atomic_store(&a->pause_at, step); }
+
+bool ac_attach_has_prompt(const ac_attach *a) { return atomic_load(&a->owner) != 0; }
+
+bool ac_attach_wait(ac_attach *a, double seconds) {
+  struct timespec end;
+  clock_gettime(CLOCK_MONOTONIC, &end);
+  const int64_t at = (int64_t)end.tv_sec * SECOND + end.tv_nsec + (int64_t)(seconds * 1e9);
+  end = (struct timespec){.tv_sec = at / SECOND, .tv_nsec = at % SECOND};
+  pthread_mutex_lock(&a->lock);
+  while (a->prompt_fd < 0) {
+    const int late = seconds < 0 ? pthread_cond_wait(&a->came, &a->lock) : pthread_cond_timedwait(&a->came, &a->lock, &end);
+    if (late != 0) break;
+  }
+  const bool found = a->prompt_fd >= 0;
+  pthread_mutex_unlock(&a->lock);
+  return found;
+}

@@ -1,0 +1,445 @@
+-- accel-run attach: the prompt of several ranks (repl/front.lua) for a job that runs already. Ranks come to it at a step on which they agree
+-- (agree below), at breakpoints and watches, and go on training from it; those that run are "away". Each rank has two connections: one for
+-- requests that are served at any time (jobs.lua), one for its prompt (repl/attached.lua).
+local accel = ...
+local jobs = accel.host_chunk "attach/jobs"
+local Ranks = accel.host_chunk "repl/ranks"
+local Reader = accel.host_chunk "repl/reader"
+local commands = accel.host_chunk "repl/commands"
+local answers = accel.host_chunk "repl/answers"
+local Front = accel.host_chunk("repl/front").Front
+
+local names = Ranks.names
+local Client = setmetatable({}, { __index = Front })
+Client.__index = Client
+
+-- ---- which ranks are here ----
+
+--- Those at the prompt.
+function Client:alive()
+  local list = {}
+  for rank = 0, self.size - 1 do
+    local r = self.ranks[rank]
+    if not r.dead and not r.away then list[#list + 1] = rank end
+  end
+  return list
+end
+
+function Client:away()
+  local list = {}
+  for rank = 0, self.size - 1 do
+    local r = self.ranks[rank]
+    if not r.dead and r.away then list[#list + 1] = rank end
+  end
+  return list
+end
+
+--- A rank stands: it learns what stops it next before anything else is asked of it.
+function Client:arrived(rank, hello)
+  local r = self.ranks[rank]
+  r.hello, r.away = hello, false
+  self.places[rank] = hello.at
+  self.news[#self.news + 1] = rank
+end
+
+--- What has arrived since the last look, told by place and reason.
+function Client:tell_news()
+  if #self.news == 0 then return end
+  local by_text, order = {}, {}
+  for _, rank in ipairs(self.news) do
+    local hello = self.ranks[rank].hello
+    local text = ("at %s, after step %d%s"):format(hello.at, hello.step, hello.why.reason ~= "step" and " (" .. hello.why.text .. ")" or "")
+    if not by_text[text] then
+      by_text[text] = {}
+      order[#order + 1] = text
+    end
+    table.insert(by_text[text], rank)
+  end
+  self.news = {}
+  for _, text in ipairs(order) do self:say(answers.label(self, by_text[text]) .. text) end
+  self:follow { answers = {} }
+  self:send_stops()
+end
+
+--- Breakpoints and watches to the ranks at the prompt that do not have the newest.
+function Client:send_stops()
+  local late = {}
+  for _, rank in ipairs(self:alive()) do
+    if self.ranks[rank].stops ~= self.stops_version and not self.ranks[rank].job then late[#late + 1] = rank end
+  end
+  if #late == 0 then return end
+  self:ask({ op = "breaks", list = self.breaks }, 0, late)
+  self:ask({ op = "watches", list = self.watches }, 0, late)
+  for _, rank in ipairs(late) do self.ranks[rank].stops = self.stops_version end
+end
+
+-- ---- coming and going ----
+
+-- Asks these ranks' control connections; list of answers by rank.
+local function each(self, ranks, text)
+  local list = {}
+  for _, rank in ipairs(ranks) do list[rank] = self.ranks[rank].control:ask(text) or "gone" end
+  return list
+end
+
+--- All ranks that run agree to stand after a step that none has made yet. Those that would be late let it be for all, and a later one is tried.
+function Client:agree()
+  local margin = 2
+  for _ = 1, 24 do
+    local running, furthest = {}, 0
+    for rank, text in accel.pairs(each(self, self:away(), "status")) do
+      local what, step = text:match "^(%a+) (%d+)$"
+      furthest = math.max(furthest, tonumber(step) or 0)
+      if what == "step" then running[#running + 1] = rank end
+    end
+    local late = false
+    for _, text in accel.pairs(each(self, running, ("pause %d"):format(furthest + margin))) do late = late or text:find "^late" ~= nil end
+    if not late then return true end
+    each(self, running, "cancel")
+    margin = margin * 2
+  end
+  return false
+end
+
+--- Until ranks that were told to stand are here; Ctrl-C leaves them to come when they can.
+function Client:wait_for_ranks(ranks)
+  local told, began = false, accel.clock()
+  while true do
+    local missing = {}
+    for _, rank in ipairs(ranks) do
+      if self.ranks[rank].away and not self.ranks[rank].dead then missing[#missing + 1] = rank end
+    end
+    if #missing == 0 then break end
+    local what, i = accel.console.poll(self:channels(), 0.25)
+    if what == "ready" then self:take(i - 1)
+    elseif what == "break" then break end
+    if not told and accel.clock() - began > 1 then
+      told = true
+      self:report_away(missing)
+      self:say "they come to the prompt after the step; Ctrl-C goes on without them"
+    end
+    if not self.interactive and told and #self:alive() > 0 and accel.clock() - began > 5 then break end
+  end
+  self:tell_news()
+end
+
+-- What ranks that are not here are at.
+function Client:report_away(ranks)
+  local pages = self.pages:read()
+  for _, rank in ipairs(ranks) do
+    local page = pages[rank + 1]
+    local what = page.stopped and ("is stopped (SIGSTOP), last seen at %s"):format(page.at or "?")
+      or page.waits and ("waits in %s for rank%s %s"):format(page.waits, #page.missing > 1 and "s" or "", names(page.missing))
+      or ("runs, last seen at %s, step %d"):format(page.at or "?", page.step)
+    self:say(answers.label(self, { rank }) .. what)
+  end
+end
+
+--- Lets ranks at the prompt go on.
+function Client:go(how, ranks, more)
+  self:send_stops()
+  local request = { op = "end", how = how }
+  for key, value in accel.pairs(more or {}) do request[key] = value end
+  for _, rank in ipairs(ranks) do
+    local r = self.ranks[rank]
+    if not r.job then
+      r.away = true
+      if not r.channel:send(accel.encode(request)) then self:died(rank) end
+    end
+  end
+  self.pages:resume()
+end
+
+function Client:pause()
+  local away = self:away()
+  if not self:agree() then self:complain "the ranks do not come to one step; :stacks shows where they are" end
+  self:wait_for_ranks(away)
+end
+
+-- Ctrl-C: what the ranks evaluate is stopped; with none at anything, those that run come to the prompt.
+function Client:interrupted()
+  Front.interrupted(self)
+  local busy = self:busy()
+  if #busy > 0 then each(self, busy, "interrupt")
+  elseif #self:away() > 0 then self:pause() end
+end
+
+-- Collectives begin anew as soon as all ranks are here; until then their state says nothing that the user could change.
+function Client:mend(job)
+  if #self:alive() == self.size then Front.mend(self, job) end
+end
+
+--- An input that assigns does so on all ranks that it was for, or on none.
+function Client:run(request, line, targets)
+  local ok, job = Front.run(self, request, line, targets)
+  if ok or request.op ~= "eval" or not job or #targets == 1 then return ok, job end
+  local done, failed = {}, {}
+  for _, rank in ipairs(targets) do
+    local a = job.answers[rank]
+    if a then table.insert(a.ok and done or failed, rank) end
+  end
+  if #done == 0 or #failed == 0 then return ok, job end
+  local undone = 0
+  for _, a in accel.pairs(self:ask({ op = "undo" }, 0, done) or {}) do undone = math.max(undone, a.undone or 0) end
+  if undone > 0 then
+    self:say(("taken back on rank%s %s, since it failed on %s"):format(#done > 1 and "s" or "", names(done), names(failed)))
+  end
+  return ok, job
+end
+
+-- ---- commands of this prompt ----
+
+local own = {}
+
+local function stops_changed(self)
+  self.stops_version = self.stops_version + 1
+  self:send_stops()
+end
+
+function own.continue(self)
+  self:go("continue", self:alive())
+  return true
+end
+own.c = own.continue
+
+function own.step(self, rest)
+  local count = rest == "" and 1 or math.tointeger(tonumber(rest))
+  if not count or count < 1 then return false, (":step %s: not a number of steps"):format(rest) end
+  local here = self:alive()
+  self:go("step", here, { count = count })
+  self:wait_for_ranks(here)
+  return true
+end
+
+local function lines(mode)
+  return function(self)
+    local here = self:alive()
+    self:go("line", here, { mode = mode })
+    self:wait_for_ranks(here)
+    return true
+  end
+end
+own.next, own.into, own.out = lines "over", lines "in", lines "out"
+
+own["break"] = function(self, rest, line)
+  if rest == "" then
+    for _, b in ipairs(self.breaks) do self:say(("%d  %s:%d%s"):format(b.id, b.file, b.line, b.condition and " if " .. b.condition or "")) end
+    for _, w in ipairs(self.watches) do self:say(("%d  watch %s"):format(w.id, w.text)) end
+    if #self.breaks + #self.watches == 0 then self:say "none; :break FILE:LINE [if EXPR] makes one" end
+    return true
+  end
+  local place, condition = rest:match "^(%S+)%s+if%s+(.+)$"
+  place = place or rest
+  local file, number = place:match "^(.-):(%d+)$"
+  if not file or file == "" then
+    return false, ("stdin:%d: :break takes FILE:LINE [if EXPR], as in :break train.lua:31 if loss ~= loss"):format(line)
+  end
+  if condition then
+    local f, why = load("return " .. condition, "=condition", "t")
+    if not f then return false, why end
+  end
+  self.last_stop = self.last_stop + 1
+  self.breaks[#self.breaks + 1] = { id = self.last_stop, file = file, line = math.tointeger(tonumber(number)), condition = condition }
+  stops_changed(self)
+  self:say(("breakpoint %d at %s%s"):format(self.last_stop, place, condition and " if " .. condition or ""))
+  return true
+end
+
+function own.watch(self, rest)
+  if rest == "" then return own["break"](self, "") end
+  local f, why = load("return " .. rest, "=watch", "t")
+  if not f then return false, why end
+  self.last_stop = self.last_stop + 1
+  self.watches[#self.watches + 1] = { id = self.last_stop, text = rest }
+  stops_changed(self)
+  self:say(("watch %d: stands after the step at which %s is true or, of a number or tensor, not finite"):format(self.last_stop, rest))
+  return true
+end
+
+function own.delete(self, rest)
+  local id = math.tointeger(tonumber(rest))
+  for _, list in ipairs { self.breaks, self.watches } do
+    for i, stop in ipairs(list) do
+      if stop.id == id then
+        table.remove(list, i)
+        stops_changed(self)
+        return true
+      end
+    end
+  end
+  return false, (":delete %s: no such breakpoint or watch; :break lists them"):format(rest)
+end
+
+function own.stacks(self)
+  for rank = 0, self.size - 1 do
+    local r = self.ranks[rank]
+    if not r.dead then
+      self:say(("rank %d"):format(rank))
+      local text = r.control:ask("stacks", 1)
+      if text and text ~= "" then self:say((text:gsub("\n$", "")))
+      else self:report_away { rank } end
+    end
+  end
+  return true
+end
+
+function own.detach() return true, nil, "detach" end
+own.quit, own.q = own.detach, own.detach
+
+local help = {
+  { ":c  :continue", "let the ranks train on; Ctrl-C brings them back" },
+  { ":step [N]", "let them make one step, or N" },
+  { ":next :into :out", "go on to the next line, into calls, out of this function" },
+  { ":break F:L [if E]", "stand at a line, on ranks where E holds; alone: list them" },
+  { ":watch EXPR", "stand after the step at which it is true, or not finite" },
+  { ":delete N", "forget a breakpoint or a watch" },
+  { ":stacks", "where each rank is, also one that does not come" },
+  { ":detach", "leave; the ranks train on (Ctrl-D does so, too)" },
+}
+
+function Client:show_help()
+  local list = commands.help_lines { ranks = self.size > 1, paused = true }
+  local shown = {}
+  for _, text in ipairs(list) do
+    if not text:find "^%s*:c%s" and not text:find "^%s*:quit" and not text:find "^%s*:save" then shown[#shown + 1] = text end
+  end
+  for _, row in ipairs(help) do shown[#shown + 1] = ("%-18s %s"):format(row[1], row[2]) end
+  self:say(shown)
+end
+
+function Client:input(text, line)
+  local name, rest = commands.split(text)
+  if name == "help" and rest == "" then
+    self:show_help()
+    return true
+  end
+  local command = name and own[name]
+  if command then
+    local ok, why, how = command(self, rest or "", line)
+    if why then self:complain(why) end
+    return ok, how
+  end
+  if #self:alive() == 0 and name ~= "ranks" and name ~= "help" and name ~= "doc" then
+    self:complain "no rank is at the prompt: Ctrl-C brings them, :stacks shows where they are"
+    return false
+  end
+  return Front.input(self, text, line)
+end
+
+function Client:show_ranks()
+  local pages = self.pages:read()
+  for rank = 0, self.size - 1 do
+    local r, page = self.ranks[rank], pages[rank + 1]
+    if r.dead or not r.away then self:say(("rank %d  pid %d, step %d  %s"):format(rank, page.pid, page.step, r.dead and (page.ended or "gone")
+      or r.job and self:activity(rank) or "at the prompt, " .. (self.places[rank] or "?")))
+    else
+      self:report_away { rank }
+    end
+  end
+end
+
+function Client:prompt_text()
+  local here, away = self:alive(), self:away()
+  if self.size == 1 then return #here == 1 and ("%s> "):format(self.at or "") or "(running)> " end
+  if #here == 0 then return "[running]> " end
+  local text = names(here)
+  if #away > 0 then text = ("%s; %s running"):format(text, names(away)) end
+  local busy = self:busy()
+  if #busy > 0 then text = ("%s; %s busy"):format(text, #busy == #here and "all" or names(busy)) end
+  return ("[%s] %s> "):format(text, self.at or "")
+end
+
+function Client:loop()
+  local ok = true
+  while true do
+    self:tell_news()
+    if #self:alive() + #self:away() == 0 then
+      self:say "the job has ended"
+      return ok
+    end
+    local text, line = self.reader:read()
+    local how
+    if not text and line == "eof" then
+      if self.interactive then self:say "" end
+      return ok
+    elseif not text then
+      self:interrupted()
+    else
+      local worked
+      worked, how = self:input(text, line)
+      ok = ok and worked or false
+    end
+    if how then return ok end
+  end
+end
+
+-- Ends of ranks are told; the launcher deals with them.
+function Client:died(rank)
+  local r = self.ranks[rank]
+  if r.dead then return end
+  r.away = false
+  Front.died(self, rank)
+end
+
+local M = { Client = Client }
+
+--- A client of a job, its prompts parked and no rank paused. only: one rank. nil, why.
+function M.open(job, only, class)
+  local self = setmetatable({ ranks = {}, size = 0, open = {}, last_id = 0, inputs = {}, places = {}, news = {}, breaks = {}, watches = {},
+    stops_version = 0, last_stop = 0, paused = true, interactive = accel.isatty(0) }, class or Client)
+  local why
+  self.pages, why = jobs.pages(job)
+  if not self.pages then return nil, why end
+  for _, rank in ipairs(job.list) do
+    if not only or rank.rank == only then
+      local control, prompt
+      control, why = jobs.connect(job, rank.rank)
+      if control then prompt, why = jobs.connect(job, rank.rank) end
+      local answer = prompt and prompt:ask("prompt " .. control.id)
+      if answer ~= "parked" then
+        if answer == "busy" then why = "somebody is attached already" end
+        return nil, ("rank %d: %s"):format(rank.rank, why or answer or "no answer")
+      end
+      self.ranks[self.size] = { channel = prompt.channel, prompt = prompt, control = control, queue = {}, away = true, stops = 0,
+        rank = rank.rank, pid = rank.pid }
+      self.size = self.size + 1
+    end
+  end
+  if self.size == 0 then return nil, ("there is no rank %s here"):format(only) end
+  return self
+end
+
+--- accel-run attach. options: rank (that one alone), here (a breakpoint opened this prompt, nothing is to be paused).
+---@return boolean ok
+function M.run(job, options)
+  local _ <close> = accel.console.session()
+  local self, why = M.open(job, options.rank)
+  if not self then
+    io.stderr:write("accel-run attach: ", why, "\n")
+    return false
+  end
+  local reader <close> = Reader.new {
+    complete = function(line, word) return self:complete(line, word) end,
+    prompt = function() return self:prompt_text() end,
+    channels = self:channels(),
+    on_ready = function(i)
+      self:on_ready(i)
+      if #self.news > 0 then self:tell_news() end
+    end,
+    on_time = function() self:show_late() end,
+    seconds = function() return next(self.open) and Ranks.APART or nil end,
+  }
+  self.reader = reader
+  if self.interactive then
+    self:say(("%s: %s, %d rank%s; :help tells more, :detach leaves"):format(job.id, job.script, self.size, self.size == 1 and "" or "s"))
+  end
+  if options.here then self:wait_for_ranks(self:away())
+  else self:pause() end
+  local ok = self:loop()
+  self:go("detach", self:alive())
+  self.over = true
+  for rank = 0, self.size - 1 do self.ranks[rank].control:close() end
+  return ok
+end
+
+return M

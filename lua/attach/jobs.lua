@@ -1,0 +1,155 @@
+-- Jobs of this user that can be looked into: the folders in which their ranks describe themselves (host/attach/folder.c), the status pages of
+-- a job, and connections to its ranks, which answer requests of accel/attach.h. Used by client.lua, dap.lua and the commands ps, top, stacks.
+local accel = ...
+
+local M = {}
+
+--- The folder of all jobs.
+function M.folder()
+  local runtime = os.getenv "XDG_RUNTIME_DIR"
+  if runtime and runtime:sub(1, 1) == "/" and #runtime < 160 then return runtime .. "/accel" end
+  return ("/tmp/accel-%d"):format(accel.console.uid())
+end
+
+local function read(path)
+  local file <close> = io.open(path, "rb")
+  return file and file:read "a"
+end
+
+--- The state letter of a process, "R", "S", "T" ...; nil: it is gone.
+function M.process_state(pid)
+  local letter = (read(("/proc/%d/stat"):format(pid)) or ""):match "%) (%a)"
+  return letter ~= "Z" and letter ~= "X" and letter or nil
+end
+
+-- Ticks after boot at which a process began, as its description has them; nil: there is none of that number.
+local function start_of(pid)
+  local text = read(("/proc/%d/stat"):format(pid))
+  local rest = text and text:match "%) (.*)$"
+  if not rest then return nil end
+  local n = 3
+  for word in rest:gmatch "%S+" do
+    if n == 3 and (word == "Z" or word == "X") then return nil end
+    if n == 22 then return math.tointeger(tonumber(word)) end
+    n = n + 1
+  end
+end
+
+-- A job's description: ranks by number; those whose process is gone are taken out of the folder.
+local function job_of(folder, id)
+  local job = { id = id, folder = folder .. "/" .. id, ranks = {}, list = {} }
+  local names = accel.listdir(job.folder) or {}
+  for _, name in ipairs(names) do
+    local text = name:find "^rank%d+%.json$" and read(job.folder .. "/" .. name)
+    local ok, rank = pcall(accel.json.decode, text or "null")
+    if ok and type(rank) == "table" and math.type(rank.pid) == "integer" and math.type(rank.rank) == "integer" then
+      if start_of(rank.pid) == rank.start then
+        job.ranks[rank.rank] = rank
+        job.list[#job.list + 1] = rank
+      else -- killed: it could not tidy up
+        os.remove(job.folder .. "/" .. name)
+        os.remove(job.folder .. "/" .. name:gsub("%.json$", ""))
+      end
+    end
+  end
+  if #job.list == 0 then
+    if #names > 0 and not (names[1]:find "%.part$") then os.remove(job.folder .. "/token") end
+    os.remove(job.folder)
+    return nil
+  end
+  table.sort(job.list, function(a, b) return a.rank < b.rank end)
+  local first = job.list[1]
+  job.script, job.began, job.size, job.first = first.script, first.began, first.ranks, first.rank
+  return job
+end
+
+--- All jobs, the youngest last.
+function M.list()
+  local folder, jobs = M.folder(), {}
+  for _, id in ipairs(accel.listdir(folder) or {}) do
+    if id:find "^%x+$" then jobs[#jobs + 1] = job_of(folder, id) end
+  end
+  table.sort(jobs, function(a, b)
+    if a.began ~= b.began then return a.began < b.began end
+    return a.id < b.id
+  end)
+  return jobs
+end
+
+--- The job that a word of the command line means: the beginning of its name, a rank's process, its script; without a word the only one.
+---@return table? job
+---@return string? why
+function M.find(word)
+  local jobs = M.list()
+  if #jobs == 0 then return nil, "no script of yours runs here; accel-run SCRIPT makes one that can be looked into" end
+  local found = {}
+  for _, job in ipairs(jobs) do
+    local pid = false
+    for _, rank in ipairs(job.list) do pid = pid or tostring(rank.pid) == word end
+    if not word or job.id:sub(1, #word) == word or pid or job.script == word or job.script:match "[^/]*$" == word then
+      found[#found + 1] = job
+    end
+  end
+  if #found == 1 then return found[1] end
+  local names = {}
+  for _, job in ipairs(#found > 0 and found or jobs) do names[#names + 1] = ("%s (%s)"):format(job.id, job.script) end
+  if #found == 0 then return nil, ("no job '%s'; there are: %s"):format(word, table.concat(names, ", ")) end
+  return nil, ("%s means %d jobs; say which: %s"):format(word and "'" .. word .. "'" or "none given", #found, table.concat(names, ", "))
+end
+
+--- The status pages of a job's ranks; nil, why.
+function M.pages(job)
+  local why = "no rank has any"
+  for _, rank in ipairs(job.list) do
+    local pages
+    pages, why = accel.console.pages(("/proc/%d/fd/%d"):format(rank.pid, rank.segment))
+    if pages then return pages end
+  end
+  return nil, why
+end
+
+-- ---- connections ----
+
+local Connection = {}
+Connection.__index = Connection
+
+--- Asks, and waits so long for the answer; nil, why: "gone", or "no answer" (a stopped process gives none), after which it is of no use any more.
+function Connection:ask(text, seconds)
+  if not self.channel:send(text) then return nil, "gone" end
+  local limit = accel.clock() + (seconds or 2)
+  while true do
+    local answer = self.channel:receive()
+    if answer then return answer end
+    if answer == false then return nil, "gone" end
+    local left = limit - accel.clock()
+    if left <= 0 then return nil, "no answer" end
+    accel.console.poll({ self.channel }, left)
+  end
+end
+
+function Connection:close() self.channel:close() end
+Connection.__close, Connection.__gc = Connection.close, Connection.close
+
+--- A connection to a rank that knows the token; nil, why.
+function M.connect(job, rank, seconds)
+  local token = read(job.folder .. "/token")
+  if not token then return nil, "the job has ended" end
+  local channel, why = accel.console.connect(job.folder, ("rank%d"):format(rank))
+  if not channel then return nil, why end
+  local self = setmetatable({ channel = channel }, Connection)
+  local answer
+  answer, why = self:ask("hello " .. token, seconds)
+  self.id = answer and answer:match "^ok (%d+)$"
+  if self.id then return self end
+  self:close()
+  return nil, answer or why
+end
+
+--- The stack of a rank, a frame a line; nil, why it cannot be had.
+function M.stack(job, rank)
+  local c <close>, why = M.connect(job, rank, 0.3)
+  if not c then return nil, why end
+  return c:ask("stacks", 1)
+end
+
+return M

@@ -1,0 +1,18 @@
+--- accel-run attach [JOB]: a prompt in a job that runs: its ranks come to it at the next step boundary and train on from it with the bits that
+--- they would have had. The prompt is lua/attach/client.lua.
+local accel = require "accel"
+local command = require "accel.cli.command"
+local jobs = accel.host_chunk "attach/jobs"
+
+return function(...)
+  local o, words = command.parse({
+    name = "accel-run attach", usage = "[options] [JOB]",
+    summary = "A prompt in a script that runs, on all its ranks of this machine, from their next step on. JOB is a name that accel-run ps shows, "
+      .. "the beginning of one, a process or a script; none: the only job there is.",
+    { "rank", "int", nil, "R", "this rank alone; the others wait for it at their next collective" },
+    { "here", "flag", false, nil, "wait for ranks that stand at a breakpoint already; pause none" },
+  }, 0, 1, ...)
+  local job, why = jobs.find(words[1])
+  if not job then return command.refuse("accel-run attach", "%s", why) end
+  return accel.host_chunk("attach/client").run(job, o)
+end

@@ -1,0 +1,385 @@
+/* The service that lets other programs look into a rank, from a client's end: who is admitted, what is answered, and that no client, whatever it
+ * sends or leaves out, keeps the rank's own thread or other clients waiting.
+ * tier: memory */
+#include "support/test.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "accel/attach.h"
+
+static char *runtime_dir; /* XDG_RUNTIME_DIR of the tests */
+static char token[65], folder[300];
+static ac_attach *service;
+static _Atomic int interrupts;
+
+static size_t stacks(void *user, char *buf, size_t n) {
+  (void)user;
+  return (size_t)snprintf(buf, n, "  train.lua:3: in main chunk\n");
+}
+static void interrupt(void *user) { atomic_fetch_add((_Atomic int *)user, 1); }
+
+static ac_status open_service(const char *job, int rank, ac_attach **out, ac_err *e) {
+  ac_attach_options o = AC_ATTACH_OPTIONS_INIT;
+  o.job = job;
+  o.rank = rank;
+  o.ranks = 2;
+  o.script = "train.lua";
+  o.stacks = stacks;
+  o.interrupt = interrupt;
+  o.user = &interrupts;
+  return ac_attach_open(&o, out, e);
+}
+
+static int setup(void **state) {
+  ac_err e;
+  (void)state;
+  signal(SIGPIPE, SIG_IGN);
+  runtime_dir = ac_test_tmp_path("run");
+  mkdir(runtime_dir, 0700);
+  setenv("XDG_RUNTIME_DIR", runtime_dir, 1);
+  assert_ok(open_service("job", 0, &service, &e), e);
+  snprintf(folder, sizeof folder, "%s/accel/%s", runtime_dir, ac_attach_job(service));
+  char path[340];
+  snprintf(path, sizeof path, "%s/token", folder);
+  char *text = ac_test_read(path, NULL);
+  memcpy(token, text, 64);
+  free(text);
+  return 0;
+}
+
+static int teardown(void **state) {
+  (void)state;
+  ac_attach_close(service);
+  assert_int_equal(rmdir(folder), -1); /* it went with the last rank */
+  assert_int_equal(errno, ENOENT);
+  free(runtime_dir);
+  return 0;
+}
+
+static int dial(const char *name) {
+  struct sockaddr_un a = {.sun_family = AF_UNIX};
+  const int dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC), fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  snprintf(a.sun_path, sizeof a.sun_path, "/proc/self/fd/%d/%s", dir, name);
+  assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
+  close(dir);
+  return fd;
+}
+
+static bool put(int fd, const char *text) {
+  const uint32_t n = (uint32_t)strlen(text);
+  const unsigned char head[4] = {(unsigned char)n, (unsigned char)(n >> 8), (unsigned char)(n >> 16), (unsigned char)(n >> 24)};
+  return write(fd, head, 4) == 4 && write(fd, text, n) == (ssize_t)n;
+}
+
+/* The next frame, into a buffer of its own; "" at the end of the connection, "(nothing)" when none comes for two seconds. */
+static const char *get(int fd) {
+  static char text[2048];
+  unsigned char head[4];
+  size_t at = 0, n = 4;
+  struct pollfd p = {.fd = fd, .events = POLLIN};
+  for (char *to = (char *)head; at < n;) {
+    if (poll(&p, 1, 2000) == 0) return "(nothing)";
+    const ssize_t k = read(fd, to + at, n - at);
+    if (k <= 0) return "";
+    at += (size_t)k;
+    if (to == (char *)head && at == 4) {
+      n = (size_t)head[0] | (size_t)head[1] << 8 | (size_t)head[2] << 16;
+      assert_true(n < sizeof text);
+      text[n] = 0;
+      at = 0;
+      to = text;
+    }
+  }
+  return text;
+}
+
+static const char *ask(int fd, const char *text) { return put(fd, text) ? get(fd) : ""; }
+
+static uint32_t admitted(int fd) {
+  char hello[80];
+  uint32_t id = 0;
+  snprintf(hello, sizeof hello, "hello %s", token);
+  assert_int_equal(sscanf(ask(fd, hello), "ok %u", &id), 1);
+  return id;
+}
+
+/* ---- who is admitted ---- */
+
+static void test_folder_and_files(void **state) {
+  struct stat s;
+  char path[340];
+  (void)state;
+  assert_int_equal(stat(folder, &s), 0);
+  assert_int_equal(s.st_mode & 0777, 0700);
+  snprintf(path, sizeof path, "%s/token", folder);
+  assert_int_equal(stat(path, &s), 0);
+  assert_int_equal(s.st_mode & 0777, 0600);
+  snprintf(path, sizeof path, "%s/rank0", folder);
+  assert_int_equal(stat(path, &s), 0);
+  assert_true(S_ISSOCK(s.st_mode));
+  assert_int_equal(s.st_mode & 0777, 0600);
+  snprintf(path, sizeof path, "%s/rank0.json", folder);
+  char *text = ac_test_read(path, NULL), pid[40];
+  snprintf(pid, sizeof pid, "\"pid\":%d", (int)getpid());
+  assert_non_null(strstr(text, pid));
+  free(text);
+}
+
+static void test_ranks_share_a_token(void **state) {
+  ac_attach *second;
+  ac_err e;
+  (void)state;
+  assert_ok(open_service("job", 1, &second, &e), e);
+  assert_string_equal(ac_attach_job(second), ac_attach_job(service));
+  const int fd = dial("rank1");
+  admitted(fd); /* by the token of rank 0 */
+  close(fd);
+  ac_attach_close(second);
+  struct stat s;
+  char path[340];
+  snprintf(path, sizeof path, "%s/token", folder);
+  assert_int_equal(stat(path, &s), 0); /* rank 0 is still there */
+}
+
+static void test_open_to_others_is_refused(void **state) {
+  ac_attach *a;
+  ac_err e;
+  char path[340];
+  (void)state;
+  snprintf(path, sizeof path, "%s/wide", runtime_dir);
+  mkdir(path, 0700);
+  setenv("XDG_RUNTIME_DIR", path, 1);
+  snprintf(path, sizeof path, "%s/wide/accel", runtime_dir);
+  mkdir(path, 0755);
+  chmod(path, 0755);
+  assert_fails(open_service("x", 0, &a, &e), STATE, "mode 0700", e);
+  rmdir(path);
+  assert_int_equal(symlink("/tmp", path), 0); /* a link to a folder of somebody else's */
+  assert_fails(open_service("x", 0, &a, &e), IO, "cannot open", e);
+  unlink(path);
+  setenv("XDG_RUNTIME_DIR", runtime_dir, 1);
+}
+
+static void test_wrong_tokens(void **state) {
+  enum { TRIES = 3000 };
+  uint64_t seed = 9;
+  int in = 0;
+  (void)state;
+  for (int i = 0; i < TRIES; i++) {
+    char hello[80] = "hello ";
+    const int fd = dial("rank0");
+    memcpy(hello + 6, token, 65);
+    if (i % 3 == 0) hello[6 + ac_test_random(&seed) % 64] ^= 1; /* one bit */
+    else if (i % 3 == 1) hello[6 + ac_test_random(&seed) % 64] = 0; /* cut off */
+    else strcat(hello, "0");
+    const char *answer = ask(fd, hello);
+    if (strcmp(answer, "denied") != 0) in++;
+    else assert_string_equal(ask(fd, "status"), ""); /* and the end */
+    close(fd);
+  }
+  assert_int_equal(in, 0);
+}
+
+static void test_other_user(void **state) {
+  (void)state;
+  if (geteuid() != 0) skip(); /* only root can be another user */
+  chmod(runtime_dir, 0711);
+  char path[340], accel[340];
+  snprintf(accel, sizeof accel, "%s/accel", runtime_dir);
+  snprintf(path, sizeof path, "%s/rank0", folder);
+  /* as it is: the folder keeps others out */
+  for (int open_doors = 0; open_doors < 2; open_doors++) {
+    if (open_doors) { /* even if it did not, the peer's user does not match */
+      chmod(accel, 0777), chmod(folder, 0777), chmod(path, 0666);
+    }
+    const pid_t pid = fork();
+    if (pid == 0) {
+      int in = 0;
+      if (setresuid(65534, 65534, 65534) != 0) _exit(99);
+      for (int i = 0; i < 500; i++) {
+        struct sockaddr_un a = {.sun_family = AF_UNIX};
+        const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+        snprintf(a.sun_path, sizeof a.sun_path, "%.100s", path);
+        char hello[80];
+        snprintf(hello, sizeof hello, "hello %s", token); /* it even knows the token */
+        if (connect(fd, (struct sockaddr *)&a, sizeof a) == 0 && strncmp(ask(fd, hello), "ok", 2) == 0) in++;
+        close(fd);
+      }
+      _exit(in > 0);
+    }
+    int status;
+    waitpid(pid, &status, 0);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  }
+  chmod(accel, 0700), chmod(folder, 0700), chmod(path, 0600);
+}
+
+/* ---- what is answered ---- */
+
+static void test_requests(void **state) {
+  (void)state;
+  const int fd = dial("rank0");
+  admitted(fd);
+  assert_int_equal(ac_attach_step(service, 41), 0);
+  assert_string_equal(ask(fd, "status"), "step 41");
+  assert_string_equal(ask(fd, "stacks"), "  train.lua:3: in main chunk\n");
+  assert_string_equal(ask(fd, "pause 50"), "no prompt");
+  assert_string_equal(ask(fd, "fly"), "no such request");
+  assert_string_equal(ask(fd, "pause x"), "no such request");
+  assert_string_equal(ask(fd, "prompt 99"), "no such connection");
+  close(fd);
+}
+
+static void test_pause_and_stand(void **state) {
+  int fd = -1;
+  (void)state;
+  char text[40];
+  const int control = dial("rank0"), prompt = dial("rank0"), other = dial("rank0"), other_prompt = dial("rank0");
+  const uint32_t id = admitted(control), other_id = admitted(other);
+  admitted(prompt), admitted(other_prompt);
+  assert_false(ac_attach_stand(service, &fd)); /* nobody is there */
+  snprintf(text, sizeof text, "prompt %u", id);
+  assert_string_equal(ask(prompt, text), "parked");
+  snprintf(text, sizeof text, "prompt %u", other_id);
+  assert_string_equal(ask(other_prompt, text), "busy");
+  assert_string_equal(ask(other, "pause 100"), "no prompt"); /* it is not its own */
+  ac_attach_step(service, 60);
+  assert_string_equal(ask(control, "pause 60"), "late 60"); /* made already */
+  assert_string_equal(ask(control, "pause 62"), "armed");
+  assert_int_equal(ac_attach_step(service, 61), 0);
+  assert_int_equal(ac_attach_step(service, 62), AC_ATTACH_PAUSE);
+  assert_true(ac_attach_stand(service, &fd));
+  assert_true(fd >= 0);
+  assert_string_equal(ask(control, "status"), "paused 62");
+  assert_string_equal(ask(control, "pause 70"), "late 62"); /* it stands */
+  atomic_store(&interrupts, 0);
+  assert_string_equal(ask(other, "interrupt"), "ok");
+  assert_int_equal(atomic_load(&interrupts), 0); /* not for others */
+  assert_string_equal(ask(control, "interrupt"), "ok");
+  assert_int_equal(atomic_load(&interrupts), 1);
+  /* the rank has the connection: bytes pass as they are */
+  assert_int_equal(write(fd, "hi", 2), 2);
+  char hi[2];
+  assert_int_equal(read(prompt, hi, 2), 2);
+  ac_attach_go(service, true);
+  int again = -1;
+  assert_true(ac_attach_stand(service, &again)); /* at a breakpoint: the caller has the connection */
+  assert_int_equal(again, -1);
+  ac_attach_go(service, true);
+  assert_string_equal(ask(control, "pause 65"), "armed");
+  assert_string_equal(ask(control, "cancel"), "ok");
+  assert_int_equal(ac_attach_step(service, 65), 0);
+  /* the client goes while the rank runs: told once, and another may come */
+  close(control);
+  for (int i = 0; i < 200 && ac_attach_has_prompt(service); i++) usleep(10000);
+  assert_int_equal(ac_attach_step(service, 66), AC_ATTACH_GONE);
+  assert_int_equal(ac_attach_step(service, 67), 0);
+  assert_string_equal(ask(other_prompt, text), "parked");
+  close(other), close(other_prompt), close(prompt), close(fd);
+  for (int i = 0; i < 200 && ac_attach_has_prompt(service); i++) usleep(10000);
+  assert_false(ac_attach_has_prompt(service)); /* a parked prompt goes with its client */
+  assert_int_equal(ac_attach_step(service, 68), 0);
+}
+
+static void *park_later(void *arg) {
+  const int *fd = arg;
+  char text[40];
+  usleep(50000);
+  snprintf(text, sizeof text, "prompt %u", admitted(fd[0]));
+  admitted(fd[1]);
+  put(fd[1], text);
+  return NULL;
+}
+
+static void test_wait_for_a_client(void **state) {
+  pthread_t t;
+  int fd[2] = {dial("rank0"), dial("rank0")}, got = -1;
+  (void)state;
+  assert_false(ac_attach_wait(service, 0.02));
+  pthread_create(&t, NULL, park_later, fd);
+  assert_true(ac_attach_wait(service, 10));
+  pthread_join(t, NULL);
+  assert_true(ac_attach_stand(service, &got));
+  assert_true(got >= 0);
+  ac_attach_go(service, false);
+  close(got), close(fd[0]), close(fd[1]);
+}
+
+/* ---- bad clients ---- */
+
+static void test_garbage(void **state) {
+  uint64_t seed = 5;
+  (void)state;
+  for (int i = 0; i < 500; i++) {
+    unsigned char bytes[256];
+    const int fd = dial("rank0");
+    if (i % 2 == 0) admitted(fd);
+    const size_t n = ac_test_random(&seed) % sizeof bytes;
+    for (size_t k = 0; k < n; k++) bytes[k] = (unsigned char)ac_test_random(&seed);
+    if (i % 3 == 0 && n >= 4) bytes[2] = bytes[3] = 0; /* a length that fits */
+    ssize_t k = write(fd, bytes, n);
+    (void)k;
+    if (i % 5 == 0) shutdown(fd, SHUT_WR);
+    close(fd);
+  }
+  const int fd = dial("rank0");
+  admitted(fd);
+  assert_string_equal(ask(fd, "stacks"), "  train.lua:3: in main chunk\n");
+  close(fd);
+}
+
+/* Silent ones make room after two seconds, ones that do not read are dropped, and others are served meanwhile. */
+static void test_slow_clients(void **state) {
+  int silent[15];
+  (void)state;
+  const int good = dial("rank0");
+  admitted(good);
+  for (int i = 0; i < 15; i++) silent[i] = dial("rank0");
+  assert_string_equal(ask(good, "stacks"), "  train.lua:3: in main chunk\n");
+  const int one_more = dial("rank0");
+  assert_string_equal(get(one_more), ""); /* there is no room */
+  close(one_more);
+  usleep(2700000);
+  for (int i = 0; i < 15; i++) assert_string_equal(get(silent[i]), "");
+  const int flood = dial("rank0");
+  admitted(flood);
+  fcntl(flood, F_SETFL, O_NONBLOCK);
+  struct timespec began, now;
+  clock_gettime(CLOCK_MONOTONIC, &began);
+  bool dropped = false;
+  do {
+    const unsigned char ask_stacks[10] = {6, 0, 0, 0, 's', 't', 'a', 'c', 'k', 's'};
+    const ssize_t k = send(flood, ask_stacks, sizeof ask_stacks, MSG_NOSIGNAL);
+    dropped = k < 0 && errno != EAGAIN;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+  } while (!dropped && now.tv_sec - began.tv_sec < 10);
+  assert_true(dropped);
+  assert_string_equal(ask(good, "stacks"), "  train.lua:3: in main chunk\n");
+  close(flood), close(good);
+  for (int i = 0; i < 15; i++) close(silent[i]);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_folder_and_files),   cmocka_unit_test(test_ranks_share_a_token), cmocka_unit_test(test_open_to_others_is_refused),
+      cmocka_unit_test(test_wrong_tokens),       cmocka_unit_test(test_other_user),          cmocka_unit_test(test_requests),
+      cmocka_unit_test(test_pause_and_stand),    cmocka_unit_test(test_wait_for_a_client),   cmocka_unit_test(test_garbage),
+      cmocka_unit_test(test_slow_clients),
+  };
+  return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,164 @@
+-- accel-run dap with a client that speaks the Debug Adapter Protocol as editors do: a script that it launches on two ranks, breakpoints, stacks,
+-- scopes, tensors that open, evaluation, steps of lines, and attaching to a job that trains already.
+local accel = require "accel"
+local t = dofile((arg[0]:match "^.*/" or "") .. "support.lua")
+local n = 0
+
+-- The client: requests go through a named pipe, what comes back is read from a file.
+local Client = {}
+Client.__index = Client
+
+function Client.new()
+  n = n + 1
+  local base = ("%s/dap%d"):format(t.tmp, n)
+  local self = setmetatable({ seq = 0, out = base .. ".out", at = 1, events = {}, responses = {} }, Client)
+  os.execute(("mkfifo '%s.in'"):format(base))
+  local command = ("exec '%s' dap <'%s.in' >'%s.out' 2>'%s.err'"):format(t.exe, base, base, base)
+  self.process = accel.process.spawn("/bin/sh", { "sh", "-c", command }, t.env)
+  self.err = base .. ".err"
+  self.pipe = assert(io.open(base .. ".in", "w"))
+  return self
+end
+
+function Client:send(command, arguments)
+  self.seq = self.seq + 1
+  local text = accel.json.encode { seq = self.seq, type = "request", command = command, arguments = arguments or {} }
+  self.pipe:write(("Content-Length: %d\r\n\r\n%s"):format(#text, text))
+  self.pipe:flush()
+  return self.seq
+end
+
+function Client:read()
+  local text = t.read(self.out)
+  while true do
+    local length, from = text:match("^Content%-Length: (%d+)\r\n\r\n()", self.at)
+    if not length or #text < from + tonumber(length) - 1 then return end
+    local message = accel.json.decode(text:sub(from, from + tonumber(length) - 1))
+    self.at = from + tonumber(length)
+    if message.type == "event" then self.events[#self.events + 1] = message
+    else self.responses[message.request_seq] = message end
+  end
+end
+
+function Client:ask(command, arguments)
+  local seq = self:send(command, arguments)
+  local r = t.wait(command, function()
+    self:read()
+    return self.responses[seq]
+  end)
+  assert(r.command == command)
+  return r.body, r.success, r.message
+end
+
+-- The first event of a name that has not been taken, for which ok(body) holds.
+function Client:event(name, ok)
+  return t.wait("event " .. name .. "\n" .. t.read(self.err), function()
+    self:read()
+    for i, e in ipairs(self.events) do
+      if e.event == name and (not ok or ok(e.body)) then
+        table.remove(self.events, i)
+        return e.body or true
+      end
+    end
+  end)
+end
+
+local function by_name(list, name)
+  for _, x in ipairs(list) do
+    if x.name == name then return x end
+  end
+  error(("no '%s' in %s"):format(name, accel.json.encode(list)))
+end
+
+local function line_of(part)
+  local k = 0
+  for line in io.lines(t.case) do
+    k = k + 1
+    if line:find(part, 1, true) then return k end
+  end
+end
+
+-- ---- a launch on two ranks ----
+local c = Client.new()
+local caps = c:ask("initialize", { adapterID = "accel", linesStartAt1 = true })
+assert(caps.supportsConfigurationDoneRequest and caps.supportsConditionalBreakpoints)
+c:event "initialized"
+local _, good, why = c:ask("launch", {})
+assert(not good and why:find "program")
+assert(select(2, c:ask("launch", { program = t.case, args = { 60 }, numProcesses = 2 })))
+local breaks = c:ask("setBreakpoints", { source = { path = t.case }, breakpoints = {
+  { line = line_of "a:backward(loss)", condition = "i == 3" }, { line = 1, condition = "i ==" } } }).breakpoints
+assert(breaks[1].verified and not breaks[2].verified and breaks[2].message, accel.json.encode(breaks))
+assert(select(2, c:ask "configurationDone"))
+for thread = 1, 2 do
+  local stopped = c:event("stopped", function(body) return body.threadId == thread end)
+  assert(stopped.reason == "breakpoint" and stopped.hitBreakpointIds[1] == breaks[1].id, accel.json.encode(stopped))
+end
+local threads = c:ask("threads").threads
+assert(#threads == 2 and threads[2].name == "rank 1")
+local frames = c:ask("stackTrace", { threadId = 2 }).stackFrames
+assert(frames[1].name == "step" and frames[1].line == line_of "a:backward(loss)" and frames[1].source.path == t.case, accel.json.encode(frames))
+assert(frames[#frames].name == "main chunk")
+local scopes = c:ask("scopes", { frameId = frames[1].id }).scopes
+local locals = c:ask("variables", { variablesReference = by_name(scopes, "Locals").variablesReference }).variables
+assert(by_name(locals, "i").value == "3")
+local loss = by_name(locals, "loss")
+assert(loss.type == "tensor" and loss.variablesReference > 0)
+local x = by_name(locals, "x")
+local parts = c:ask("variables", { variablesReference = x.variablesReference }).variables
+assert(by_name(parts, "dtype").value:find "f32" and by_name(parts, "finite").value == "true")
+local shape = c:ask("variables", { variablesReference = by_name(parts, "shape").variablesReference }).variables
+assert(shape[1].value == "4" and shape[2].value == "8")
+local upvalues = c:ask("variables", { variablesReference = by_name(scopes, "Upvalues").variablesReference }).variables
+assert(by_name(upvalues, "rank").value == "1")
+assert(c:ask("evaluate", { expression = "x:sum():item() == x:sum():item() and rank * 10", frameId = frames[1].id }).result == "10")
+_, good, why = c:ask("evaluate", { expression = "nothing_at_all.x", frameId = frames[1].id })
+assert(not good and why:find "nothing_at_all")
+assert(select(2, c:ask("setBreakpoints", { source = { path = t.case }, breakpoints = accel.json.array {} })))
+c:ask("next", { threadId = 1 })
+c:event("stopped", function(body) return body.threadId == 1 and body.reason == "step" end)
+c:event("stopped", function(body) return body.threadId == 2 and body.reason == "step" end)
+assert(c:ask("stackTrace", { threadId = 1 }).stackFrames[1].line == line_of 'if mode == "breakpoint"')
+c:ask("stepOut", { threadId = 1 })
+for thread = 1, 2 do c:event("stopped", function(body) return body.threadId == thread end) end
+assert(c:ask("stackTrace", { threadId = 1 }).stackFrames[1].name == "main chunk")
+_, good = c:ask "no_such_request"
+assert(not good)
+c:ask("continue", { threadId = 1 })
+assert(c:event("output", function(body) return body.output:find "digest" end).category == "stdout")
+assert(c:event("exited").exitCode == 0)
+c:event "terminated"
+c:ask "disconnect"
+local how, status = c.process:wait(20)
+assert(how == "exit" and status == 0, t.read(c.err))
+
+-- ---- attaching to a job, a pause, a breakpoint that is set while it trains ----
+local job = t.start(("--num-processes 2 '%s' 1000000 slow"):format(t.case))
+local row = t.running(2, 5)
+c = Client.new()
+c:ask "initialize"
+_, good, why = c:ask("attach", { job = "nowhere" })
+assert(not good and why:find "no job 'nowhere'")
+assert(select(2, c:ask("attach", { job = row.id })))
+c:ask "configurationDone"
+assert(c:event("stopped", function(body) return body.threadId == 1 end).reason == "pause")
+c:event("stopped", function(body) return body.threadId == 2 end)
+c:ask("continue", { threadId = 1 })
+assert(c:ask("setBreakpoints", { source = { path = t.case }, breakpoints = { { line = line_of "opt:zero_grad()", condition = "rank == 1" } } }))
+assert(c:event("stopped", function(body) return body.reason == "breakpoint" end).threadId == 2)
+_, good, why = c:ask("stackTrace", { threadId = 1 })
+assert(not good and why:find "rank 0 runs")
+c.pipe:close() -- the editor is gone
+how, status = c.process:wait(20)
+assert(how == "exit" and status == 0, t.read(c.err))
+local step = t.ps()[1].step
+t.wait("steps after the editor", function() return t.ps()[1].step > step + 5 end)
+t.kill(job)
+
+-- ---- what is no message of the protocol ----
+c = Client.new()
+c.pipe:write "GET / HTTP/1.1\r\n\r\n"
+c.pipe:close()
+how, status = c.process:wait(20)
+assert(how == "exit" and status == 1)
+assert(t.read(c.err):find "no message of the Debug Adapter Protocol")
