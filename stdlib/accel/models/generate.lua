@@ -22,7 +22,7 @@ local NEW <const> = 32 -- ids of a prompt where nobody says how many
 local own_options = {
   input_ids = true, attention_mask = true, generation_config = true, seed = true, on_token = true, streamer = true,
   assistant_model = true, tokenizer = true, logits_processor = true, stopping_criteria = true,
-  prefix_allowed_tokens_fn = true,
+  prefix_allowed_tokens_fn = true, past_key_values = true,
 }
 
 ---@class accel.models.GenerateOutput
@@ -93,7 +93,7 @@ local function search(model, rows, o, own)
   local spare = assisted and 1 or 0 -- a checked proposal may stand behind the last id
   local how = {
     filler = filler, room = room + spare, use_cache = o.use_cache, cache_implementation = o.cache_implementation,
-    cache_config = o.cache_config,
+    cache_config = o.cache_config, past_key_values = own.past_key_values,
   }
   local decoder = Decoder(model, rows, how)
   o.filler, o.n_prompts, o.prompt_width = filler or 0, #rows, decoder.width
@@ -143,8 +143,10 @@ end
 ---  stop_strings string|string[]: end a row, with tokenizer; stopping_criteria: fun(row, scores): boolean
 ---  max_time number: seconds
 ---  use_cache boolean = true, cache_implementation "static"|"dynamic"|"quantized"|"sliding_window", cache_config {dtype = "bf16"}
+---  past_key_values: a cache (model:new_cache) that has seen the beginning of the prompt, and will have seen all but the last id
 ---  assistant_model: a draft model, with num_assistant_tokens; or prompt_lookup_num_tokens
----  on_token function: called with the new ids after each step; streamer: {put = fn(self, ids), finish = fn(self)}
+---  on_token function: called with the new ids after each step, ends the text where it returns false
+---  streamer {put = fn(self, ids), finish = fn(self)}: gets the prompt, then the ids of each step (accel.text.TextStreamer)
 ---  return_dict_in_generate boolean: a table of sequences, scores (output_scores), logits (output_logits) ...
 ---@return integer[]|integer[][]|accel.models.GenerateOutput
 function M.run(model, ids, opts)

@@ -2,8 +2,8 @@
 --- whose size, depth, steps and output are bounded (text/jinja/limits.lua). Statements, filters, tests and methods are those of
 --- text/jinja; whitespace is handled as Transformers does (trim_blocks, lstrip_blocks).
 ---
----   local t = accel.text.Template "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}{% endfor %}"
----   local s = t:render { messages = { { role = "user", content = "hi" } } }
+---   local t = accel.text.Template "{% for m in chat %}<{{ m.role }}>{% endfor %}"
+---   local s = t:render { chat = { { role = "user" } } }
 local class = require "accel.util.class"
 local limits = require "accel.text.jinja.limits"
 local parser = require "accel.text.jinja.parser"

@@ -127,8 +127,8 @@ return function(decoder, o)
     for i = 1, matches + 1 do
       decoder:push { ids[i] }
       ended = late or stopping:row(decoder:ids(1), decoder.width)
-      if o.on_token then o.on_token { ids[i] } end
       if o.streamer then o.streamer:put { ids[i] } end
+      if o.on_token and o.on_token { ids[i] } == false then ended = true end
       if ended then break end
     end
     if draft then

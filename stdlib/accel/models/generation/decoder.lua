@@ -19,8 +19,8 @@ local Decoder = class("accel.models.Decoder")
 
 ---@param model any
 ---@param rows integer[][] the prompts
----@param o {filler: integer?, room: integer, use_cache: boolean, cache_implementation: string?, cache_config: table?}
----  room: most ids that are appended
+---@param o {filler: integer?, room: integer, use_cache: boolean, cache_implementation: string?, cache_config: table?,
+---  past_key_values: accel.models.KVCache?} room: most ids that are appended
 function Decoder:init(model, rows, o)
   self.model, self.context, self.forward = model, model:context_length(), model
   self.device = model:parameters()[1].device
@@ -32,11 +32,26 @@ function Decoder:init(model, rows, o)
   self.n, self.width = #rows, #self.rows[1]
   self.prompt, self.capacity = self.width, self.width + o.room
   self.from, self.seen = math.max(1, self.width - self.context + 1), 0
-  if o.use_cache then
+  if o.past_key_values then
+    self:continue(o.past_key_values)
+  elseif o.use_cache then
     self.cache = model:new_cache(self.n, math.min(self.context, self.capacity), {
       implementation = o.cache_implementation, config = o.cache_config,
     })
   end
+end
+
+--- Takes a cache that has seen the beginning of the rows.
+function Decoder:continue(cache)
+  if self.lead or self.source then raise "generate: past_key_values go with prompts of one length, and a model without an encoder" end
+  if cache.batch ~= self.n then
+    raise("generate: past_key_values were made for a batch of %d, got %d prompts", cache.batch, self.n)
+  end
+  if self.from > 1 or cache.length < math.min(self.capacity, self.context) then
+    raise("generate: past_key_values hold %s tokens, the text may have %d", cache.length, self.capacity)
+  end
+  if cache.past >= self.width then cache:crop(self.width - 1) end
+  self.cache, self.seen = cache, cache.past
 end
 
 --- Columns that hold a token of each row, and where positions begin: tensors of the whole width, made once.

@@ -49,9 +49,8 @@ return function(decoder, o)
         if late or stopping:row(row, decoder.width, scores) then done[b], n_done = true, n_done + 1 end
       end
     end
-    if o.on_token then o.on_token(ids) end
     if o.streamer then o.streamer:put(ids) end
-    if n_done == decoder.n then break end
+    if (o.on_token and o.on_token(ids) == false) or n_done == decoder.n then break end
   end
   if first and o.copies > 1 then decoder:expand(o.copies) end -- nothing was asked for
   local sequences = {}

@@ -120,6 +120,8 @@ do -- callbacks and what is kept
   local streamer = { put = function(_, ids) put[#put + 1] = ids end, finish = function() finished = true end }
   model:generate(prompt, with { on_token = function(ids) steps[#steps + 1] = ids[1] end, streamer = streamer })
   same(steps, new)
+  local n = 0
+  same(model:generate(prompt, with { on_token = function() n = n + 1 return n < 3 end }), table.move(new, 1, 3, 1, {}))
   assert(finished and text(put[1]) == text(prompt) and #put == 13 and put[2][1] == new[1])
   fails("need num_beams = 1", model.generate, model, prompt, with { streamer = streamer, num_beams = 2 })
   local out = model:generate({ prompt }, with {
@@ -132,6 +134,19 @@ do -- callbacks and what is kept
   same(out, { 11, 11, 11, 11, 11, 11, 11, 11, 11, 11, 11, 11 })
   out = model:generate({ prompt, prompt }, with { prefix_allowed_tokens_fn = function(b, _) return b == 0 and { 4, 6 } or { 8 } end })
   for i = 1, 12 do assert((out[1][i] == 4 or out[1][i] == 6) and out[2][i] == 8) end
+end
+
+do -- a cache that goes on from call to call
+  local cache = model:new_cache(1, nil, { implementation = "dynamic" })
+  local first = model:generate(prompt, with { past_key_values = cache, max_new_tokens = 5 })
+  assert(cache.past == 9)
+  local longer = table.move({ 8, 4 }, 1, 2, 11, table.move(first, 1, 5, 6, table.move(prompt, 1, 5, 1, {})))
+  same(model:generate(longer, with { past_key_values = cache }), model:generate(longer, free))
+  assert(cache.past == 23)
+  cache:crop(5)
+  same(model:generate(prompt, with { past_key_values = cache }), new)
+  fails("made for a batch of 1, got 2 prompts", model.generate, model, { prompt, prompt }, with { past_key_values = cache })
+  fails("hold 8 tokens, the text may have 17", model.generate, model, prompt, with { past_key_values = model:new_cache(1, 8) })
 end
 
 do -- invalid scores can be taken out

@@ -1,0 +1,73 @@
+--- A chat with a model: its folder has a chat template (tokenizer_config.json or chat_template.jinja), which puts what both say
+--- into the form that the model was trained on. Answers are written as they come; Ctrl-D ends the chat, Ctrl-C in an answer too.
+--- The cache of keys and values stays from turn to turn, so that the model reads only what is new.
+---
+---   accel-run examples/chat.lua path/to/Llama-3.2-1B-Instruct --system "Answer in one sentence." --dtype bf16
+---
+local accel = require "accel"
+
+local declared = {
+  name = "chat.lua", usage = "DIR [options]", summary = "A chat with the model in DIR.",
+  { "system", "string", nil, "TEXT", "what the system says first" },
+  { "temperature", "number", 0.7, "T", "of the draw; 0: the likeliest token" },
+  { "top_p", "number", 0.95, "P", "draw among the likeliest tokens that make up this share" },
+  { "max_new_tokens", "int", 512, "N", "most tokens of an answer" },
+  { "seed", "int", 0, "N", "of the draw" },
+  { "dtype", { "auto", "f32", "bf16", "f16" }, "auto", "WORD", "format of the weights" },
+  { "assistant", "string", nil, "DIR", "a smaller model of the same vocabulary that proposes tokens" },
+}
+local o, args = accel.util.cli(declared)
+if #args ~= 1 then accel.util.cli.fail(declared, "name the model's folder") end
+
+local function fail(message)
+  io.stderr:write(declared.name, ": ", message, "\n")
+  os.exit(1, true)
+end
+
+local function load(dir)
+  local model, message = accel.models.from_pretrained(dir, { dtype = o.dtype ~= "auto" and o.dtype or nil })
+  return model or fail(message)
+end
+
+local tok, message = accel.text.Tokenizer.from_pretrained(args[1])
+if not tok then fail(message) end
+if not tok.chat_template then fail(args[1] .. " has no chat template") end
+local model, draft = load(args[1]), o.assistant and load(o.assistant)
+local asks = accel.isatty(0)
+
+accel.on_interrupt "flag"
+local streamer = accel.text.TextStreamer(tok)
+local messages = {}
+if o.system then messages[1] = { role = "system", content = o.system } end
+
+local cache, seen = model:new_cache(1, nil, { implementation = "dynamic" }), {}
+
+--- One answer of the model to the messages so far.
+local function answer(turn)
+  local ids = tok:apply_chat_template(messages, { add_generation_prompt = true })
+  local same = 0 -- tokens that are as they were in the turn before
+  while same < cache.past and ids[same + 1] == seen[same + 1] do same = same + 1 end
+  cache:crop(same)
+  local new = model:generate(ids, {
+    past_key_values = not draft and cache or nil,
+    max_new_tokens = o.max_new_tokens, temperature = o.temperature, top_p = o.top_p, seed = o.seed + turn,
+    assistant_model = draft, streamer = streamer, on_token = function() return not accel.interrupted() end,
+  })
+  seen = table.move(new, 1, #new, #ids + 1, ids)
+  return tok:decode(new)
+end
+
+for turn = 1, math.huge do
+  if asks then
+    io.stdout:write "> "
+    io.stdout:flush()
+  end
+  local line = io.stdin:read "l"
+  if not line then break end
+  if line ~= "" then
+    messages[#messages + 1] = { role = "user", content = line }
+    messages[#messages + 1] = { role = "assistant", content = answer(turn) }
+    io.stdout:write "\n"
+    if accel.interrupted() then os.exit(130, true) end
+  end
+end

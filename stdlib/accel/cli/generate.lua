@@ -1,0 +1,159 @@
+--- accel-run generate DIR [PROMPT]: text from a model's folder, written as it comes. Without a prompt standard input is one, so
+--- that it stands in a pipe; with --lines every line is.
+local accel = require "accel"
+local cli = require "accel.util.cli"
+local command = require "accel.cli.command"
+
+local NAME <const> = "accel-run generate"
+
+local declared = {
+  name = NAME, usage = "DIR [PROMPT] [options]",
+  summary = "Continues a text with the model in DIR (config.json, safetensors, tokenizer.json). Defaults come from generation_config.json.",
+  { "max_new_tokens", "int", nil, "N", "most tokens that are written [256, where the folder says nothing]" },
+  { "do_sample", "flag", nil, nil, "draw tokens (implied by the options of the draw); --no-do-sample: the likeliest" },
+  { "temperature", "number", nil, "T", "of the draw; 0: the likeliest token" },
+  { "top_k", "int", nil, "K", "draw among K tokens; 0: all" },
+  { "top_p", "number", nil, "P", "draw among the likeliest that make up this share" },
+  { "min_p", "number", nil, "P", "leave out what is less likely than this share of the likeliest" },
+  { "typical_p", "number", nil, "P", "draw among the most typical that make up this share" },
+  { "seed", "int", 0, "N", "of the draw" },
+  { "num_beams", "int", nil, "N", "beam search; written at the end" },
+  { "length_penalty", "number", nil, "X", "of beam search" },
+  { "num_return_sequences", "int", nil, "N", "so many texts" },
+  { "repetition_penalty", "number", nil, "X", "above 1: tokens that were there are less likely" },
+  { "no_repeat_ngram_size", "int", nil, "N", "no sequence of N tokens twice" },
+  { "stop", "string", nil, "TEXT", "end behind this text" },
+  { "ignore_eos", "flag", false, nil, "go on behind the token that ends texts" },
+  { "chat", "flag", false, nil, "the prompt is what a user says: apply the chat template" },
+  { "system", "string", nil, "TEXT", "with --chat: what the system says first" },
+  { "lines", "flag", false, nil, "every line of standard input is a prompt, all in one batch" },
+  { "dtype", { "f32", "bf16", "f16", "f64" }, nil, "WORD", "format of the weights (default: the folder's)" },
+  { "cache_dtype", { "f32", "bf16", "f16", "int8" }, nil, "WORD", "format of cached keys and values" },
+  { "assistant", "string", nil, "DIR", "a smaller model that proposes tokens" },
+  { "lookup", "int", nil, "N", "propose N tokens from the text itself" },
+  { "echo", "flag", false, nil, "write the prompt as well" },
+  { "json", "flag", false, nil, "one line of JSON for each text: prompt, text, tokens" },
+  { "stats", "flag", false, nil, "say on stderr how fast it was" },
+}
+
+--- Options that go to model:generate as they are.
+local PASSED <const> = {
+  "max_new_tokens", "do_sample", "temperature", "top_k", "top_p", "min_p", "typical_p", "num_beams", "length_penalty",
+  "num_return_sequences", "repetition_penalty", "no_repeat_ngram_size",
+}
+
+local function options_of(o, model)
+  local g = { seed = o.seed }
+  for _, key in ipairs(PASSED) do g[key] = o[key] end
+  local base = model.generation_config or {}
+  if not (g.max_new_tokens or base.max_new_tokens or base.max_length) then g.max_new_tokens = 256 end
+  g.stop_strings = o.stop
+  if o.ignore_eos then g.eos_token_id = false end
+  if o.cache_dtype then g.cache_config = { dtype = o.cache_dtype } end
+  g.prompt_lookup_num_tokens = o.lookup
+  return g
+end
+
+--- Prompts as texts.
+local function prompts_of(o, words)
+  if o.lines then
+    local list = {}
+    for line in io.stdin:lines() do
+      if line ~= "" then list[#list + 1] = line end
+    end
+    return list
+  end
+  if #words > 1 then return { table.concat(words, " ", 2) } end
+  local text = io.stdin:read "a"
+  return { (text:gsub("\n$", "")) }
+end
+
+--- Ids of a prompt, as the tokenizer or its chat template makes them.
+local function encode(o, tok, prompt)
+  if not o.chat then return tok:encode(prompt).ids end
+  local messages = { { role = "user", content = prompt } }
+  if o.system then table.insert(messages, 1, { role = "system", content = o.system }) end
+  return tok:apply_chat_template(messages, { add_generation_prompt = true })
+end
+
+--- The words of a raised error without the script's place.
+local function told(err)
+  return (tostring(type(err) == "table" and err.message or err):gsub("^[^\n]-:%d+: ", ""):match "^[^\n]*")
+end
+
+--- Without the padding and behind-the-end tokens of a batch.
+local function plain(ids, ends, filler)
+  local n = #ids
+  while n > 1 and ids[n] == filler and (ends[ids[n - 1]] or ids[n - 1] == filler) do n = n - 1 end
+  return table.move(ids, 1, n, 1, {})
+end
+
+local function run(o, words)
+  local dir = words[1]
+  local tok, message = accel.text.Tokenizer.from_pretrained(dir)
+  if not tok then return command.refuse(NAME, "%s", message) end
+  local model
+  model, message = accel.models.from_pretrained(dir, { dtype = o.dtype })
+  if not model then return command.refuse(NAME, "%s", message) end
+  if not model.generate or not pcall(model.cache_shape, model) then
+    return command.refuse(NAME, "the model in %s does not write text", dir)
+  end
+  local g = options_of(o, model)
+  g.tokenizer = tok
+  if o.assistant then
+    g.assistant_model, message = accel.models.from_pretrained(o.assistant, { dtype = o.dtype })
+    if not g.assistant_model then return command.refuse(NAME, "%s", message) end
+  end
+  local prompts, ids = prompts_of(o, words), {}
+  if #prompts == 0 or prompts[1] == "" then return command.refuse(NAME, "no prompt: name one, or give it by standard input") end
+  for i, prompt in ipairs(prompts) do ids[i] = encode(o, tok, prompt) end
+  local streams = #ids == 1 and not o.json and (g.num_beams or 1) == 1 and (g.num_return_sequences or 1) == 1
+  local interrupted, n, began, first = false, 0, accel.clock(), nil
+  accel.on_interrupt "flag"
+  if (g.num_beams or 1) == 1 then
+    g.on_token = function(new)
+      first, n = first or accel.clock(), n + #new
+      interrupted = accel.interrupted()
+      return not interrupted
+    end
+  end
+  if streams then
+    if o.echo then io.stdout:write(prompts[1]) end
+    g.streamer = accel.text.TextStreamer(tok)
+  end
+  g.return_dict_in_generate = true
+  local out = model:generate(ids, g)
+  local took = accel.clock()
+  if streams then
+    io.stdout:write "\n"
+  else
+    local ends, _, filler = require "accel.models.generation.stopping".ends_of(require "accel.models.generation.config".resolve("generate",
+      { eos_token_id = g.eos_token_id }, model:_generation_config()))
+    local each = #out.sequences // #ids
+    for i, row in ipairs(out.sequences) do
+      local prompt = prompts[(i - 1) // each + 1]
+      row = plain(row, ends, filler)
+      local text = tok:decode(row)
+      if o.json then
+        io.stdout:write(accel.json.encode { prompt = prompt, text = text, tokens = accel.json.array(row) }, "\n")
+      else
+        io.stdout:write(o.echo and prompt or "", text, "\n")
+      end
+    end
+  end
+  if o.stats and first then
+    io.stderr:write(("%d tokens of the prompt in %.3f s, %d new ones at %.1f a second\n"):format(#ids[1], first - began, n,
+      n > 1 and (n - #ids) / (took - first) or 0))
+  end
+  if interrupted then os.exit(130, true) end
+  return true
+end
+
+return function(...)
+  local o, words = command.parse(declared, 1, math.maxinteger, ...)
+  if o.lines and #words > 1 then cli.fail(declared, "--lines reads prompts from standard input: there is a prompt beside it") end
+  if o.system and not o.chat then cli.fail(declared, "--system belongs to --chat") end
+  local ok, result = pcall(run, o, words)
+  if ok then return result end
+  return command.refuse(NAME, "%s", told(result))
+end

@@ -1,0 +1,102 @@
+-- accel-run generate: what it writes equals model:generate, in pipes, batches, JSON and chats; wrong usage; Ctrl-C.
+--   accel-run tests/stdlib/cli/generate_test.lua
+local accel = require "accel"
+local models = accel.models
+
+local root = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or ".") .. "/generate-"))
+accel.manual_seed(5)
+local tok = accel.text.train_bpe({ "the cat sat on the mat and the dog ran to the door" }, {
+  vocab_size = 275, special_tokens = { "<end>", "<user>", "<bot>" },
+})
+tok.eos_token = "<end>"
+tok.chat_template = "{% for m in messages %}<{{ 'bot' if m.role == 'assistant' else m.role }}>{{ m.content }}{% endfor %}<bot>"
+local config = { vocab_size = tok:id_limit(), n_positions = 128, n_embd = 32, n_layer = 2, n_head = 2, eos_token_id = 0 }
+local model = models.GPT2(config)
+do
+  local _ <close> = accel.no_grad()
+  for _, p in ipairs(model:parameters()) do p:add_(accel.randn_like(p) * 0.2) end
+end
+local function write(name)
+  assert(model:save_pretrained(root .. "/" .. name))
+  assert(tok:save_pretrained(root .. "/" .. name))
+end
+write "m"
+model:eval()
+
+local function try(args, input)
+  local path = root .. "/in.txt"
+  assert(accel.write_file(path, input or ""))
+  local pipe = assert(io.popen(("cd '%s' && '%s' generate %s <in.txt 2>err.txt"):format(root, accel.process.program(), args)))
+  local out = pipe:read "a"
+  local _, _, status = pipe:close()
+  local err <close> = assert(io.open(root .. "/err.txt", "rb"))
+  return out, err:read "a", status
+end
+
+local function run(args, input)
+  local out, err, status = try(args, input)
+  assert(status == 0, ("generate %s: status %d\n%s%s"):format(args, status, out, err))
+  return out
+end
+
+local function refused(args, status, pattern)
+  local out, err, got = try(args)
+  assert(got == status and out == "" and err:find(pattern), ("generate %s: status %d\n%s%s"):format(args, got, out, err))
+end
+
+local function same(got, want) assert(got == want, ("%q, wanted %q"):format(got, want)) end
+
+local function text(prompt, opts) return tok:decode(model:generate(tok:encode(prompt).ids, opts)) .. "\n" end
+
+same(run "m 'the cat' --max-new-tokens 12 --ignore-eos", text("the cat", { max_new_tokens = 12, eos_token_id = false }))
+same(run("m --max-new-tokens 12 --ignore-eos", "the cat\n"), text("the cat", { max_new_tokens = 12, eos_token_id = false }))
+same(run "m the cat --max-new-tokens 9 --top-k 5 --seed 3 --ignore-eos",
+  text("the cat", { max_new_tokens = 9, top_k = 5, seed = 3, eos_token_id = false }))
+same(run "m the cat --max-new-tokens 9 --num-beams 3 --ignore-eos", text("the cat", { max_new_tokens = 9, num_beams = 3, eos_token_id = false }))
+same(run "m the cat --max-new-tokens 9 --lookup 3 --ignore-eos --cache-dtype bf16 --echo",
+  "the cat" .. text("the cat", { max_new_tokens = 9, eos_token_id = false, cache_config = { dtype = "bf16" } }))
+same(run "m the cat --max-new-tokens 9 --assistant m --ignore-eos", text("the cat", { max_new_tokens = 9, eos_token_id = false }))
+
+do -- a batch of lines as JSON
+  local out, n = run("m --lines --json --max-new-tokens 7 --ignore-eos", "the cat\na dog ran to the door\n"), 0
+  for line in out:gmatch "[^\n]+" do
+    n = n + 1
+    local row = accel.json.decode(line)
+    same(row.prompt, n == 1 and "the cat" or "a dog ran to the door")
+    same(row.text .. "\n", text(row.prompt, { max_new_tokens = 7, eos_token_id = false }))
+    assert(#row.tokens == 7)
+  end
+  assert(n == 2)
+end
+
+do -- a chat
+  local ids = tok:apply_chat_template { { role = "system", content = "s" }, { role = "user", content = "the cat" } }
+  local want = tok:decode(model:generate(ids, { max_new_tokens = 8, eos_token_id = false })) .. "\n"
+  same(run "m the cat --chat --system s --max-new-tokens 8 --ignore-eos", want)
+end
+
+-- a pipe that closes early ends it quietly
+local head = assert(io.popen(("'%s' generate '%s/m' the cat --max-new-tokens 20000 --ignore-eos 2>&1 | head -c 5"):format(
+  accel.process.program(), root)))
+assert(#head:read "a" == 5)
+head:close()
+
+do -- Ctrl-C: what was written stays, with the end of a line; status 130
+  local script = ("'%s' generate '%s/m' the cat --max-new-tokens 2000000 --ignore-eos >'%s/out.txt' & p=$!; "
+    .. "while [ ! -s '%s/out.txt' ]; do sleep 0.05; done; kill -INT $p; wait $p; echo $?"):format(accel.process.program(), root, root, root)
+  local pipe = assert(io.popen(("bash -c 'set -m; %s'"):format(script:gsub("'", [['\'']]))))
+  local status = pipe:read "a"
+  pipe:close()
+  local file <close> = assert(io.open(root .. "/out.txt", "rb"))
+  assert(status:match "130%s*$" and file:read("a"):sub(-1) == "\n", status)
+end
+
+local _, err = try "m the cat --max-new-tokens 5 --stats --ignore-eos"
+assert(err:find "^%d tokens of the prompt in [%d.]+ s, 5 new ones at [%d.]+ a second\n$", err)
+refused("nowhere hi", 1, "^accel%-run generate: nowhere: no such folder")
+refused("m", 1, "no prompt: name one")
+refused("m hi --top-p 7", 1, "^accel%-run generate: generate: top_p must lie in %(0, 1%], got 7")
+refused("m hi --top-q 7", 2, "unknown option '%-%-top%-q'; did you mean '%-%-top_k'")
+refused("m hi --lines", 2, "there is a prompt beside it")
+refused("m hi --system x", 2, "belongs to %-%-chat")
+refused("", 2, "needs DIR")
