@@ -11,7 +11,7 @@
  *   lac_factory, lac_bytes, lac_random, lac_dlpack, lac_quant   making them; math_random: math.random's state
  *   lac_autograd, lac_function over function_node, lac_saved, lac_gradients        gradients
  *   lac_precision, lac_device, lac_info, lac_step (interrupt.h), lac_profile (profile.h)   the machine, modes, steps, spans
- *   lac_file, lac_tokens, lac_json, lac_yaml, lac_track, lac_codec over codec_*            files and data
+ *   lac_file, lac_tokens, lac_gguf, lac_json, lac_yaml, lac_track, lac_codec over codec_*  files and data
  *   lac_text, lac_encoding, lac_train over text_args                               tokenizers
  *   lac_dist, lac_group, lac_collective, lac_coll_list, lac_work over world, coll_args (dist.h)    ranks
  *   lac_console, lac_channel, lac_line over line_api, lac_ranks (console.h)        prompts

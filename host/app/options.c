@@ -68,6 +68,7 @@ static const struct {
     {"estimate-memory", "estimate-memory DIR", APP_TOOL, "what a model takes to load and to train, from its config.json",
      "estimate_memory"},
     {"generate", "generate DIR [PROMPT]", APP_TOOL, "text from a model's folder: streaming, sampling, beams, chats", "generate"},
+    {"gguf", "gguf ACTION ...", APP_TOOL, "files of llama.cpp: show, export, import", "gguf"},
     {"bench", "bench [NAME...]", APP_BENCH, "speed beside PyTorch and others, measured here; see bench --help", NULL},
     {"config", "config [ACTION]", APP_TOOL, "configurations: ask, default, update, show, validate", "config"},
     {"launch", "launch [FLAGS] SCRIPT", APP_TOOL, "a launch in Accelerate's words, by flags and configurations", "launch"},

@@ -18,6 +18,7 @@ examples.of("chat", function()
     for _, p in ipairs(model:parameters()) do p:add_(accel.randn_like(p) * 0.2) end
   end
   local dir = tmp .. "/model"
+  os.remove(dir .. "/chat_template.jinja") -- of a run before
   assert(model:eval():save_pretrained(dir) and tok:save_pretrained(dir))
   examples.refused("@chat.lua ~model", "has no chat template", nil, 1)
   tok.chat_template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"

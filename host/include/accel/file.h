@@ -1,4 +1,4 @@
-/* accel/file.h - bytes to and from disk: safetensors files, PyTorch's files (read only) and token files.
+/* accel/file.h - bytes to and from disk: safetensors files, PyTorch's files (read only), GGUF and token files.
  *
  * Files come from anywhere: a reader checks every rule of the format before it allocates anything that the file asks for, and says
  * which rule broke, at which byte, in which tensor. Writers are atomic: a temporary file beside the target, fsync, rename, fsync of the folder. */
@@ -109,6 +109,48 @@ AC_API uint64_t ac_pt_storage_bytes(const ac_pt *f, int i);
 AC_API ac_status ac_pt_read(ac_pt *f, int i, ac_tensor *dst, ac_err *e);
 /* The digits of an AC_PT_WIDE_INT. Malloc'ed, the caller frees; NULL: no memory. */
 AC_API char *ac_pt_decimal(const ac_pt_value *v);
+
+/* ---- GGUF, llama.cpp's files: version 2 and 3 are read, 3 is written ----
+ *
+ * The rules of the reader are listed in file/gguf.h. */
+typedef struct ac_gguf ac_gguf;
+enum { AC_GGUF_MAX_DIMS = 4 };
+typedef enum ac_gguf_kind { /* of values, by their numbers in files */
+  AC_GGUF_U8, AC_GGUF_I8, AC_GGUF_U16, AC_GGUF_I16, AC_GGUF_U32, AC_GGUF_I32, AC_GGUF_F32, AC_GGUF_BOOL, AC_GGUF_STRING, AC_GGUF_ARRAY,
+  AC_GGUF_U64, AC_GGUF_I64, AC_GGUF_F64
+} ac_gguf_kind;
+enum { AC_GGUF_F16 = 1, AC_GGUF_Q4_0 = 2, AC_GGUF_Q8_0 = 8 }; /* types of tensors that are written; 0: f32 */
+typedef struct ac_gguf_value {
+  const char *key;
+  uint8_t kind, item_kind; /* ac_gguf_kind; item_kind: of an array's items */
+  uint64_t n;              /* bytes of a string, items of an array */
+  const unsigned char *at; /* little-endian; strings of an array each behind 8 bytes with their length */
+} ac_gguf_value;
+typedef struct ac_gguf_entry {
+  const char *name, *type_name; /* "Q8_0" */
+  int type;
+  ac_dtype dtype; /* what it is read as: blocks as f32 */
+  int ndim;
+  int64_t shape[AC_GGUF_MAX_DIMS]; /* the outermost first, unlike in the file */
+  uint64_t begin, bytes;           /* in the data */
+} ac_gguf_entry;
+
+/* Opens and validates. NOT_FOUND, IO, or PARSE: "<path>: not a GGUF file that can be read: rule <rule> at byte N: ...". */
+AC_API ac_status ac_gguf_open(const char *path, ac_gguf **out, ac_err *e);
+AC_API void ac_gguf_close(ac_gguf *f); /* NULL is fine */
+AC_API int ac_gguf_n_meta(const ac_gguf *f);
+AC_API const ac_gguf_value *ac_gguf_meta(const ac_gguf *f, int i);
+AC_API const ac_gguf_value *ac_gguf_find_meta(const ac_gguf *f, const char *key); /* NULL: none */
+AC_API int ac_gguf_n_tensors(const ac_gguf *f);
+AC_API const ac_gguf_entry *ac_gguf_tensor(const ac_gguf *f, int i);
+/* Reads tensor i into dst: contiguous, host-readable, of its dtype and number of elements. UNSUPPORTED: blocks of a type that is only known by
+ * its size (the K types); IO when the file was cut meanwhile. */
+AC_API ac_status ac_gguf_read(ac_gguf *f, int i, ac_tensor *dst, ac_err *e);
+/* f32 to blocks of AC_GGUF_Q4_0 (18 bytes for 32 elements) or AC_GGUF_Q8_0 (34), which dst holds as u8. */
+AC_API ac_status ac_gguf_quantize(const ac_tensor *src, int type, ac_tensor *dst, ac_err *e);
+/* Writes head (all before the data, unpadded) and the tensors' bytes, each aligned. The target is replaced only when everything is on disk. */
+AC_API ac_status ac_gguf_write(const char *path, const void *head, size_t n_head, uint32_t alignment, int n, ac_tensor *const *tensors,
+                               ac_err *e);
 
 /* ---- token files ---- */
 typedef struct ac_tokens ac_tokens;

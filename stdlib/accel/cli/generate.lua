@@ -1,4 +1,4 @@
---- accel-run generate DIR [PROMPT]: text from a model's folder, written as it comes. Without a prompt standard input is one, so
+--- accel-run generate DIR [PROMPT]: text from a model's folder or GGUF file, written as it comes. Without a prompt standard input is one, so
 --- that it stands in a pipe; with --lines every line is.
 local accel = require "accel"
 local cli = require "accel.util.cli"
@@ -8,7 +8,7 @@ local NAME <const> = "accel-run generate"
 
 local declared = {
   name = NAME, usage = "DIR [PROMPT] [options]",
-  summary = "Continues a text with the model in DIR (config.json, safetensors, tokenizer.json). Defaults come from generation_config.json.",
+  summary = "Continues a text with the model in DIR (config.json, safetensors, tokenizer.json) or a .gguf file.",
   { "max_new_tokens", "int", nil, "N", "most tokens that are written [256, where the folder says nothing]" },
   { "do_sample", "flag", nil, nil, "draw tokens (implied by the options of the draw); --no-do-sample: the likeliest" },
   { "temperature", "number", nil, "T", "of the draw; 0: the likeliest token" },
@@ -88,21 +88,36 @@ local function plain(ids, ends, filler)
   return table.move(ids, 1, n, 1, {})
 end
 
+--- Model and tokenizer of a folder, or of a GGUF file; nil for what is not there, and the message.
+local function load(path, dtype, model_alone)
+  if path:find "%.gguf$" then
+    local model, extra = accel.models.gguf.load(path, { dtype = dtype or "auto" })
+    if not model then return nil, nil, extra end
+    return model, extra.tokenizer, extra.tokenizer_problem
+  end
+  local tok, why
+  if not model_alone then
+    tok, why = accel.text.Tokenizer.from_pretrained(path)
+    if not tok then return nil, nil, why end
+  end
+  local model, message = accel.models.from_pretrained(path, { dtype = dtype })
+  return model, tok, message
+end
+
 local function run(o, words)
   local dir = words[1]
-  local tok, message = accel.text.Tokenizer.from_pretrained(dir)
-  if not tok then return command.refuse(NAME, "%s", message) end
-  local model
-  model, message = accel.models.from_pretrained(dir, { dtype = o.dtype })
+  local model, tok, message = load(dir, o.dtype)
   if not model then return command.refuse(NAME, "%s", message) end
+  if not tok then return command.refuse(NAME, "%s", message) end
   if not model.generate or not pcall(model.cache_shape, model) then
     return command.refuse(NAME, "the model in %s does not write text", dir)
   end
   local g = options_of(o, model)
   g.tokenizer = tok
   if o.assistant then
-    g.assistant_model, message = accel.models.from_pretrained(o.assistant, { dtype = o.dtype })
-    if not g.assistant_model then return command.refuse(NAME, "%s", message) end
+    local draft, _, why = load(o.assistant, o.dtype, true)
+    if not draft then return command.refuse(NAME, "%s", why) end
+    g.assistant_model = draft
   end
   local prompts, ids = prompts_of(o, words), {}
   if #prompts == 0 or prompts[1] == "" then return command.refuse(NAME, "no prompt: name one, or give it by standard input") end

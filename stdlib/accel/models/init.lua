@@ -11,7 +11,7 @@ return require "accel.util.lazy" ("accel.models", {
   ViTModel = "vit", ViTForImageClassification = "vit",
   ResNetModel = "resnet", ResNetForImageClassification = "resnet",
   PreTrainedModel = "pretrained_model",
-  KVCache = "kv_cache", DynamicCache = "dynamic_cache", SlidingWindowCache = "sliding_window_cache",
+  gguf = "gguf.init", KVCache = "kv_cache", DynamicCache = "dynamic_cache", SlidingWindowCache = "sliding_window_cache",
   QuantizedCache = "quantized_cache", GenerationConfig = "generation.config", Conv1D = "conv1d", generate = "generate", pretrained = "pretrained",
   tiny = "tiny",
 })

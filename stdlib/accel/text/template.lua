@@ -2,8 +2,8 @@
 --- whose size, depth, steps and output are bounded (text/jinja/limits.lua). Statements, filters, tests and methods are those of
 --- text/jinja; whitespace is handled as Transformers does (trim_blocks, lstrip_blocks).
 ---
----   local t = accel.text.Template "{% for m in chat %}<{{ m.role }}>{% endfor %}"
----   local s = t:render { chat = { { role = "user" } } }
+---   local t = text.Template "<{{ role }}>"
+---   local s = t:render { role = "user" }
 local class = require "accel.util.class"
 local limits = require "accel.text.jinja.limits"
 local parser = require "accel.text.jinja.parser"
@@ -13,7 +13,8 @@ local values = require "accel.text.jinja.values"
 
 local problem, kind = limits.problem, values.kind
 
---- example: accel.text.Template("{{ x | upper }}{% if n > 1 %}s{% endif %}"):render { x = "cat", n = 2 } --> "CATs"
+--- example: local t = accel.text.Template "{{ x }}s"
+---   return t:render { x = "cat" } --> "cats"
 ---@class accel.text.Template
 ---@field source string
 local Template = class("accel.text.Template")

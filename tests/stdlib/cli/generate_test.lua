@@ -75,6 +75,28 @@ do -- a chat
   same(run "m the cat --chat --system s --max-new-tokens 8 --ignore-eos", want)
 end
 
+do -- llama.cpp's files: export, import, show, and text from one
+  local function gguf(args, status)
+    local pipe = assert(io.popen(("cd '%s' && '%s' gguf %s 2>&1"):format(root, accel.process.program(), args)))
+    local out = pipe:read "a"
+    local _, _, got = pipe:close()
+    assert(got == (status or 0), ("gguf %s: status %d\n%s"):format(args, got, out))
+    return out
+  end
+  gguf "export m m.gguf --type f32 --name cat"
+  local shown = gguf "show m.gguf"
+  assert(shown:find "general.name +'cat'" and shown:find "token_embd.weight +F32 +%[275, 32%]" and shown:find "28 tensors, %d+ bytes", shown)
+  gguf "import m.gguf again"
+  local want = text("the cat", { max_new_tokens = 12, eos_token_id = false })
+  same(run "m.gguf the cat --max-new-tokens 12 --ignore-eos", want)
+  same(run "again the cat --max-new-tokens 12 --ignore-eos", want)
+  gguf "export m small.gguf --type q8_0"
+  assert(#run "small.gguf the cat --max-new-tokens 4 --assistant m.gguf --ignore-eos" > 1)
+  assert(gguf("show nowhere.gguf", 1):find "^accel%-run gguf: nowhere.gguf: ")
+  assert(gguf("export m x.gguf --type q3", 2):find "q3")
+  assert(gguf("show m/config.json", 1):find "rule magic at byte 0")
+end
+
 -- a pipe that closes early ends it quietly
 local head = assert(io.popen(("'%s' generate '%s/m' the cat --max-new-tokens 20000 --ignore-eos 2>&1 | head -c 5"):format(
   accel.process.program(), root)))

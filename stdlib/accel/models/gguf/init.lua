@@ -1,0 +1,131 @@
+--- models.gguf: GGUF, the files of llama.cpp, for Llama and GPT-2: written in F32, F16, BF16, Q8_0 or Q4_0, read from these and from
+--- Q4_1, Q5_0, Q5_1. Names and metadata of each family stand in families.lua, tokenizers in tokenizer.lua, the head in head.lua.
+---
+---   assert(accel.models.gguf.save(model, "model.gguf", { type = "Q8_0", tokenizer = tok }))
+---   local model, extra = assert(accel.models.gguf.load "model.gguf")          -- extra.tokenizer
+local accel = require "accel"
+local Head = require "accel.models.gguf.head"
+local core = require "accel.file.core"
+local families = require "accel.models.gguf.families"
+local options = require "accel.util.options"
+local raise = require "accel.util.raise"
+local tokenizers = require "accel.models.gguf.tokenizer"
+
+local M = {}
+
+local ALIGNMENT <const> = 32
+--- Numbers of types in files, and general.file_type.
+local TYPES <const> = {
+  F32 = { number = 0, file = 0, dtype = "f32" }, F16 = { number = 1, file = 1, dtype = "f16" },
+  BF16 = { number = 30, file = 32, dtype = "bf16" }, Q4_0 = { number = 2, file = 2 }, Q8_0 = { number = 8, file = 7 },
+}
+
+--- A tensor as the file holds it: its type, its shape, contiguous memory. Vectors, norms and positions stay f32, as llama.cpp has
+--- it; rows that are no whole blocks are f16.
+local function stored(t, wanted, keep)
+  local shape = t.shape
+  local name = (#shape < 2 or keep) and "F32" or wanted
+  if not TYPES[name].dtype and shape[#shape] % 32 ~= 0 then name = "F16" end
+  local kind = TYPES[name]
+  if kind.dtype then return kind, shape, t:to(kind.dtype):to("cpu"):contiguous() end
+  return kind, shape, core.gguf_quantize(t:to("f32"):to("cpu"):contiguous(), kind.number)
+end
+
+--- Writes a model into a file. true; or nil, message, code where the disk says no. What the format has no words for raises.
+---@param model accel.models.PreTrainedModel a Llama or GPT-2 with its head
+---@param path string
+---@param opts? table
+---  type "F32"|"F16"|"BF16"|"Q8_0"|"Q4_0" = "F16": of matrices
+---  tokenizer accel.text.Tokenizer: goes into the file with its chat template (byte-level BPE)
+---  name string: general.name
+---@return boolean?, string?, string?
+function M.save(model, path, opts)
+  local o = options("gguf.save", opts, { type = "F16", tokenizer = options.none, name = options.none })
+  local kind = TYPES[o.type:upper()] or raise("gguf.save: type must be F32, F16, BF16, Q8_0 or Q4_0, got '%s'", o.type)
+  local family = families.of_model(model)
+  local head = Head()
+  head:string("general.architecture", family.name)
+  if o.name then head:string("general.name", o.name) end
+  head:u32("general.file_type", kind.file)
+  if not kind.dtype then head:u32("general.quantization_version", 2) end
+  head:u32("general.alignment", ALIGNMENT)
+  family.write(head, model.config)
+  if o.tokenizer then tokenizers.write(head, o.tokenizer, model.config) end
+  local list = {}
+  local _ <close> = accel.no_grad()
+  for _, entry in ipairs(family.tensors(model)) do
+    local of, shape, data = stored(entry.tensor, o.type:upper(), entry.keep)
+    head:tensor(entry.name, shape, of.number, data:numel() * data:element_size(), ALIGNMENT)
+    list[#list + 1] = data
+  end
+  return core.gguf_write(path, head:bytes(), ALIGNMENT, list)
+end
+
+--- A file's metadata and tensors: {metadata = table by key, tensors = list of {name =, type =, shape =, bytes =}}; nil, message,
+--- code.
+---@param path string
+---@return table?, string?, string?
+function M.info(path)
+  local file <close>, message, code = core.open_gguf(path)
+  if not file then return nil, message, code end
+  return { metadata = file:metadata(), tensors = file:tensors() }
+end
+
+--- A model of a file, in eval mode, and {metadata =, tokenizer =}; nil, message, code where the file is missing or wrong, or holds
+--- what is not known here.
+---@param path string
+---@param opts? table
+---  dtype string = "f32": of the parameters, "auto": f16 or bf16 where the file's matrices are
+---  device string: where they lie (default: the default device)
+---@return accel.models.PreTrainedModel?, table|string|nil, string?
+function M.load(path, opts)
+  local o = options("gguf.load", opts, { dtype = "f32", device = accel.get_default_device() })
+  local file <close>, message, code = core.open_gguf(path)
+  if not file then return nil, message, code end
+  local meta, given = file:metadata(), {}
+  for i, t in ipairs(file:tensors()) do
+    t.index = i
+    given[t.name] = t
+  end
+  local family, problem = families.of_file(meta)
+  if not family then return nil, ("%s: %s"):format(path, problem), "unsupported" end
+  local config
+  config, problem = family.read(meta, given, function(i) return file:get(i) end)
+  if not config then return nil, ("%s: %s"):format(path, problem), "format" end
+  local dtype = o.dtype
+  if dtype == "auto" then
+    local probe = given["blk.0.attn_output.weight"]
+    dtype = probe and (probe.type == "F16" or probe.type == "BF16") and probe.dtype or "f32"
+  end
+  local built, model = pcall(family.class(), config, { device = "meta" })
+  if not built then return nil, ("%s: %s"):format(path, tostring(type(model) == "table" and model.message or model)), "format" end
+  local failed, names = nil, family.names(config)
+  model:_fill(function(t, at)
+    if failed then return t end
+    local want = names[at.name]
+    local entry = want and given[want.name]
+    if not entry then
+      failed = ("there is no tensor '%s'"):format(want and want.name or at.name)
+      return t
+    end
+    local new, why = file:get(entry.index)
+    if not new then
+      failed = why
+      return t
+    end
+    if want.read then new = want.read(new) end
+    local same = #new.shape == #t.shape
+    for d = 1, #t.shape do same = same and new.shape[d] == t.shape[d] end
+    if not same then
+      failed = ("tensor '%s' has shape %s, the model needs %s"):format(want.name, accel.json.encode(new.shape), accel.json.encode(t.shape))
+      return t
+    end
+    return new:to(dtype):to(o.device):contiguous()
+  end)
+  if failed then return nil, ("%s: %s"):format(path, failed), "format" end
+  local tokenizer
+  tokenizer, problem = tokenizers.read(meta)
+  return model:eval(), { metadata = meta, tokenizer = tokenizer, tokenizer_problem = problem }
+end
+
+return M

@@ -1,0 +1,139 @@
+-- GGUF files of Llama and GPT-2: written and read again, with tokenizers; what llama.cpp's Python package reads of them; what is
+-- refused. (Values of other programs' files: tests/reference/gguf.lua.)
+local accel = require "accel"
+local models = accel.models
+local gguf = models.gguf
+local tmp = os.getenv "ACCEL_TEST_TMP"
+
+local function fails(pattern, fn, ...)
+  local ok, err = pcall(fn, ...)
+  assert(not ok and tostring(err):find(pattern), ("wanted an error with %s, got %s"):format(pattern, tostring(err)))
+end
+
+accel.manual_seed(8)
+local llama = {
+  vocab_size = 290, hidden_size = 64, intermediate_size = 96, num_hidden_layers = 2, num_attention_heads = 4, num_key_value_heads = 2,
+  max_position_embeddings = 48, eos_token_id = 0,
+}
+local gpt2 = { vocab_size = 290, n_positions = 48, n_embd = 64, n_layer = 2, n_head = 4, eos_token_id = 0 }
+local function with(base, more)
+  local out = {}
+  for _, t in ipairs { base, more } do
+    for key, value in next, t do out[key] = value end
+  end
+  return out
+end
+
+local function fresh(Class, config)
+  local model = Class(config):eval()
+  local _ <close> = accel.no_grad()
+  for _, p in ipairs(model:parameters()) do p:add_(accel.randn_like(p) * 0.1) end
+  return model
+end
+
+local text = "the cat sat on the mat and the dog ran to the door"
+local tok = accel.text.train_bpe({ text }, { vocab_size = 275, special_tokens = { "<end>", "<user>" } })
+tok.eos_token, tok.chat_template = "<end>", "{{ messages[0].content }}"
+local ids = accel.randint(0, 290, { 2, 12 })
+local bars = { F32 = 0, F16 = 2e-3, BF16 = 2e-2, Q8_0 = 3e-2, Q4_0 = 0.45 }
+local files = {}
+for name, model in accel.pairs {
+  llama = fresh(models.Llama, llama), gpt2 = fresh(models.GPT2, gpt2),
+  tied = fresh(models.Llama, with(llama, { tie_word_embeddings = true, attention_bias = true, mlp_bias = true, head_dim = 32 })),
+  untied = fresh(models.GPT2, with(gpt2, { tie_word_embeddings = false, n_inner = 128 })),
+  linear = fresh(models.Llama, with(llama, { rope_parameters = { rope_type = "linear", factor = 2.0, rope_theta = 500.0 } })),
+  llama3 = fresh(models.Llama, with(llama, { rope_parameters = { rope_type = "llama3", factor = 8.0, rope_theta = 500000.0,
+    low_freq_factor = 1.0, high_freq_factor = 4.0, original_max_position_embeddings = 8192 } })),
+} do
+  local _ <close> = accel.no_grad()
+  local want = model(ids)
+  for kind, bar in accel.pairs(bars) do
+    local path = ("%s/%s-%s.gguf"):format(tmp, name, kind)
+    files[#files + 1] = path
+    assert(gguf.save(model, path, { type = kind:lower(), tokenizer = tok, name = "a " .. name }))
+    local again, extra = gguf.load(path)
+    assert(again, extra)
+    local off = ((again(ids) - want):abs():max() / want:abs():max()):item()
+    assert(off <= bar and (bar == 0 or off > 0), ("%s %s: %g"):format(name, kind, off))
+    assert(again.config.eos_token_id == 0 and again.config.tie_word_embeddings == model.config.tie_word_embeddings)
+    local t = extra.tokenizer
+    assert(t:decode(t:encode(text).ids) == text and table.concat(t:encode(text).ids, " ") == table.concat(tok:encode(text).ids, " "))
+    assert(t.eos_token == "<end>" and t.chat_template == tok.chat_template and extra.metadata["general.name"] == "a " .. name)
+    if kind == "BF16" then assert(assert(gguf.load(path, { dtype = "auto" })):parameters()[1].dtype == "bf16") end
+  end
+end
+
+do -- sizes: a row of 32 takes 34 bytes in Q8_0 and 18 in Q4_0; vectors and norms stay f32
+  local bytes = {}
+  for _, kind in ipairs { "Q8_0", "Q4_0" } do
+    local info = assert(gguf.info(("%s/llama-%s.gguf"):format(tmp, kind)))
+    for _, t in ipairs(info.tensors) do
+      local n = 1
+      for _, d in ipairs(t.shape) do n = n * d end
+      if #t.shape == 1 then assert(t.type == "F32" and t.bytes == 4 * n, t.name)
+      else assert(t.type == kind and t.bytes == n // 32 * (kind == "Q8_0" and 34 or 18), t.name) end
+      bytes[kind] = (bytes[kind] or 0) + t.bytes
+    end
+  end
+  assert(bytes.Q4_0 < 0.56 * bytes.Q8_0)
+end
+
+do -- refusals name what they are about
+  fails("rope_type 'yarn' is not written", gguf.save, models.Llama(with(llama, { rope_parameters = { rope_type = "yarn", factor = 2.0 } })),
+    tmp .. "/x.gguf")
+  fails("only Llama and GPT2 with their heads are written, got BertModel", gguf.save, models.BertModel(models.tiny.bert), tmp .. "/x.gguf")
+  fails("type must be F32, F16, BF16, Q8_0 or Q4_0, got 'Q3'", gguf.save, models.GPT2(gpt2), tmp .. "/x.gguf", { type = "Q3" })
+  local Head, core = require "accel.models.gguf.head", require "accel.file.core"
+  local function file(fill)
+    local head = Head()
+    fill(head)
+    assert(core.gguf_write(tmp .. "/bad.gguf", head:bytes(), 32, {}))
+    local model, message, code = gguf.load(tmp .. "/bad.gguf")
+    assert(not model)
+    return message, code
+  end
+  local message, code = file(function(h) h:string("general.architecture", "falcon") end)
+  assert(code == "unsupported" and message:find "bad.gguf: the architecture 'falcon' is not read", message)
+  message, code = file(function(h) h:string("general.architecture", "llama") end)
+  assert(code == "format" and message:find "llama.attention.head_count or llama.embedding_length is missing", message)
+  message = file(function(h)
+    h:string("general.architecture", "gpt2")
+    h:u32("gpt2.embedding_length", 1 << 30)
+    h:u32("gpt2.block_count", 4000)
+  end)
+  assert(message:find "bad.gguf: ", message)
+  local none, why, kind = gguf.load(tmp .. "/nowhere.gguf")
+  assert(not none and kind == "not_found" and why:find "nowhere.gguf")
+end
+
+do -- llama.cpp's Python package, where it is there
+  local python = "python3"
+  if not os.execute(python .. " -c 'import gguf, numpy' >/dev/null 2>&1") then
+    print "without llama.cpp's package gguf: its reading of our files is not checked"
+    return
+  end
+  local script = tmp .. "/read.py"
+  assert(accel.write_file(script, [[
+import sys, numpy as np, gguf
+from gguf.quants import dequantize
+for path in sys.argv[1:]:
+    r = gguf.GGUFReader(path)
+    for t in r.tensors:
+        d = np.asarray(dequantize(t.data, t.tensor_type), dtype=np.float64)
+        print(path, t.name, repr(float(np.abs(d).sum())), list(map(int, reversed(t.shape.tolist()))))
+]]))
+  local pipe = assert(io.popen(("%s '%s' '%s'"):format(python, script, table.concat(files, "' '"))))
+  local core, n, open = require "accel.file.core", 0, {}
+  for line in pipe:lines() do
+    local path, name, sum = line:match "^(%S+) (%S+) (%S+)"
+    open[path] = open[path] or assert(core.open_gguf(path))
+    for i, t in ipairs(open[path]:tensors()) do
+      if t.name == name then
+        local mine = assert(open[path]:get(i)):to("f64"):abs():sum():item()
+        assert(math.abs(mine - tonumber(sum)) <= 1e-9 * mine, line)
+        n = n + 1
+      end
+    end
+  end
+  assert(pipe:close() and n > 300, n)
+end
