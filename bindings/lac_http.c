@@ -161,13 +161,19 @@ static int finish(lua_State *L) {
   return 0;
 }
 
-/* request:path(), request:method(), request:stream() */
+/* request:path(), request:method(), request:body(), request:stream() */
 static int path(lua_State *L) {
   lua_pushstring(L, ac_http_path(request_of(L)));
   return 1;
 }
 static int method(lua_State *L) {
   lua_pushstring(L, ac_http_method(request_of(L)));
+  return 1;
+}
+static int body(lua_State *L) {
+  size_t n;
+  const char *p = ac_http_body(request_of(L), &n);
+  lua_pushlstring(L, p, n);
   return 1;
 }
 static int stream(lua_State *L) {
@@ -192,7 +198,8 @@ LAC_OPEN("accel.track.core", http) {
   static const luaL_Reg methods[] = {{"port", port_}, {"poll", poll_}, {"send", send_}, {"finish", finish}, {"close", server_gc}, {NULL, NULL}};
   static const luaL_Reg none[] = {{NULL, NULL}};
   static const luaL_Reg request_methods[] = {{"path", path},   {"method", method}, {"stream", stream},
-                                             {"query", query}, {"header", header}, {NULL, NULL}};
+                                             {"query", query}, {"header", header}, {"body", body},
+                                             {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
   lac_new_class(L, S, SERVER, metas, methods);
   lac_new_class(L, S, REQUEST, none, request_methods);

@@ -147,6 +147,14 @@ static int sqlite(lua_State *L) {
   return 1;
 }
 
+/* core.now() -> seconds since 1970 */
+static int now(lua_State *L) {
+  struct timespec ts;
+  clock_gettime(CLOCK_REALTIME, &ts);
+  lua_pushnumber(L, (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec);
+  return 1;
+}
+
 /* core.pause(seconds): waits, or less where a signal comes */
 static int pause_(lua_State *L) {
   const double s = lac_check_number(L, lac_get(L), 1, "seconds");
@@ -155,7 +163,7 @@ static int pause_(lua_State *L) {
 }
 
 LAC_OPEN("accel.track.core", store) {
-  static const luaL_Reg funcs[] = {{"open_store", open_}, {"pause", pause_}, {"sqlite", sqlite}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {{"open_store", open_}, {"pause", pause_}, {"now", now}, {"sqlite", sqlite}, {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", store_gc}, {"__close", store_gc}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"rows", rows}, {"curve", curve}, {"close", store_gc}, {NULL, NULL}};
   static const luaL_Reg cursor_metas[] = {{"__gc", cursor_gc}, {NULL, NULL}};

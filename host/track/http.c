@@ -34,6 +34,8 @@ struct ac_http_request {
   struct MHD_Connection *connection;
   const char *method, *path;
   uint64_t id;
+  aci_strbuf body;    /* of the request */
+  bool too_long;
   aci_strbuf waiting; /* of the stream: what is not sent */
   size_t sent;        /* of waiting */
   bool stream, suspended, over;
@@ -108,8 +110,8 @@ static enum MHD_Result access_handler(void *cls, struct MHD_Connection *connecti
                                       const char *version, const char *data, size_t *n_data, void **con_cls) {
   ac_http *h = cls;
   ac_http_request *r = *con_cls;
-  (void)version, (void)data;
-  if (r == NULL) { /* the head is there; what a client sends behind it is not wanted */
+  (void)version;
+  if (r == NULL) { /* the head is there */
     r = calloc(1, sizeof *r);
     if (r == NULL) return MHD_NO;
     r->h = h;
@@ -121,13 +123,15 @@ static enum MHD_Result access_handler(void *cls, struct MHD_Connection *connecti
     return MHD_YES;
   }
   if (*n_data > 0) {
+    if (r->body.len + *n_data > AC_HTTP_MAX_BODY) r->too_long = true;
+    else aci_strbuf_add(&r->body, data, *n_data);
     *n_data = 0;
     return MHD_YES;
   }
   ac_http_answer a = {.status = 200};
   r->method = method;
   r->path = url;
-  if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0) a = (ac_http_answer){.status = 405, .headers = {"Allow", "GET, HEAD"}};
+  if (r->too_long || r->body.failed) a.status = 413;
   else if (h->handler == NULL) a.status = 503;
   else h->handler(h->user, r, &a);
   r->method = r->path = NULL;
@@ -145,6 +149,7 @@ static void completed(void *cls, struct MHD_Connection *connection, void **con_c
   for (ac_http_request **at = &h->all; *at != NULL; at = &(*at)->next)
     if (*at == r) {
       *at = r->next;
+      aci_strbuf_fini(&r->body);
       aci_strbuf_fini(&r->waiting);
       free(r);
       break;
@@ -245,6 +250,10 @@ const char *ac_http_query(const ac_http_request *r, const char *name) {
 const char *ac_http_header(const ac_http_request *r, const char *name) {
   return r->h->lib.lookup_connection_value(r->connection, MHD_HEADER_KIND, name);
 }
+const char *ac_http_body(const ac_http_request *r, size_t *n) {
+  *n = r->body.len;
+  return r->body.len > 0 ? r->body.s : "";
+}
 uint64_t ac_http_stream(const ac_http_request *r) { return r->id; }
 
 #else
@@ -263,6 +272,7 @@ const char *ac_http_method(const ac_http_request *r) { return (void)r, ""; }
 const char *ac_http_path(const ac_http_request *r) { return (void)r, ""; }
 const char *ac_http_query(const ac_http_request *r, const char *name) { return (void)r, (void)name, NULL; }
 const char *ac_http_header(const ac_http_request *r, const char *name) { return (void)r, (void)name, NULL; }
+const char *ac_http_body(const ac_http_request *r, size_t *n) { return (void)r, *n = 0, ""; }
 uint64_t ac_http_stream(const ac_http_request *r) { return (void)r, 0; }
 bool ac_http_send(ac_http *h, uint64_t stream, const char *p, size_t n) { return (void)h, (void)stream, (void)p, (void)n, false; }
 void ac_http_end(ac_http *h, uint64_t stream) { (void)h, (void)stream; }

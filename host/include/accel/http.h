@@ -1,4 +1,4 @@
-/* accel/http.h - a small server for pages on this machine (accel-run ui). It listens on 127.0.0.1 alone, answers GET and HEAD, and runs on
+/* accel/http.h - a small server for pages on this machine (accel-run ui). It listens on 127.0.0.1 alone and runs on
  * the thread that calls ac_http_poll: a handler fills an answer, which is whole or a stream that is fed later (server-sent events).
  * libmicrohttpd is loaded on first use; without it ac_http_open fails with UNSUPPORTED and says which package is missing. */
 #ifndef ACCEL_HTTP_H
@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-enum { AC_HTTP_MAX_BUFFERED = 8 << 20 };
+enum { AC_HTTP_MAX_BUFFERED = 8 << 20, AC_HTTP_MAX_BODY = 16 << 20 };
 
 typedef struct ac_http ac_http;
 typedef struct ac_http_request ac_http_request;
@@ -37,6 +37,7 @@ AC_API const char *ac_http_method(const ac_http_request *r);
 AC_API const char *ac_http_path(const ac_http_request *r);
 AC_API const char *ac_http_query(const ac_http_request *r, const char *name);  /* NULL: not there */
 AC_API const char *ac_http_header(const ac_http_request *r, const char *name); /* NULL: not there */
+AC_API const char *ac_http_body(const ac_http_request *r, size_t *n); /* what the client sent, at most AC_HTTP_MAX_BODY bytes */
 AC_API uint64_t ac_http_stream(const ac_http_request *r); /* what the answer's stream will be known by */
 
 /* More of a stream. False: the client has left, or does not take what is sent (AC_HTTP_MAX_BUFFERED bytes wait); it is over then. */

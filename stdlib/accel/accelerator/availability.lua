@@ -23,7 +23,7 @@ function M.is_bf16_available(ignore_tpu) return true end
 function M.is_fp16_available() return true end
 
 -- What accel does itself where Accelerate needs a package.
-for name in ("tqdm schedulefree torchdata_stateful_dataloader weights_only tensorboard"):gmatch "%S+" do
+for name in ("tqdm schedulefree torchdata_stateful_dataloader weights_only tensorboard mlflow trackio clearml comet_ml dvclive"):gmatch "%S+" do
   --- Always true: it is part of accel.
   --- example: accel.accelerator.is_tqdm_available() --> true
   ---@return boolean
@@ -32,8 +32,8 @@ end
 
 -- Other devices and formats, and packages of Python.
 for name in ([[mps npu xpu hpu mlu musa sdaa neuron torch_xla ipex ccl xccl fp8 transformer_engine torchao msamp
-  4bit_bnb 8bit_bnb bnb bitsandbytes_multi_backend deepspeed megatron_lm lomo pippy aim clearml comet_ml dvclive mlflow
-  swanlab trackio wandb boto3 sagemaker datasets transformers timm peft torchdata torchvision triton pandas
+  4bit_bnb 8bit_bnb bnb bitsandbytes_multi_backend deepspeed megatron_lm lomo pippy aim
+  swanlab wandb boto3 sagemaker datasets transformers timm peft torchdata torchvision triton pandas
   pynvml pytest rich import_timer]]):gmatch "%S+" do
   --- Always false: accel uses no such package, and no such device or format.
   --- example: accel.accelerator.is_deepspeed_available() --> false

@@ -69,16 +69,17 @@ end
 
 -- ---- names ----
 
-local absent = {
-  wandb = true, trackio = true, comet_ml = true, aim = true, mlflow = true,
-  clearml = true, dvclive = true, swanlab = true,
-}
 local registered = {}
 -- accel's own, loaded when they are asked for: module and class.
 local own <const> = {
   tensorboard = { "accel.track.tensorboard" }, jsonl = { "accel.track.lines", "JsonLinesTracker" },
   csv = { "accel.track.lines", "CsvTracker" }, store = { "accel.track.store_tracker" },
+  mlflow = { "accel.track.mlflow" }, trackio = { "accel.track.trackio" }, clearml = { "accel.track.clearml" },
+  comet_ml = { "accel.track.comet_ml" }, dvclive = { "accel.track.dvclive" }, wandb = { "accel.track.by_events", "WandBTracker" },
+  aim = { "accel.track.by_events", "AimTracker" }, swanlab = { "accel.track.by_events", "SwanLabTracker" },
 }
+-- Those that "all" stands for: they need neither a server nor another program.
+local local_ones <const> = { tensorboard = true, jsonl = true, csv = true, store = true }
 
 --- Makes a class of trackers known by its name: log_with = "mine" makes one in init_trackers, by Class(project_name,
 --- opts), or Class(project_name, logging_dir, opts) with requires_logging_directory.
@@ -100,12 +101,8 @@ local function by_name(name)
     local value = require(own[name][1])
     return own[name][2] and value[own[name][2]] or value
   end
-  if absent[name] then
-    raise("Accelerator: log_with: '%s' is not in accel yet; 'tensorboard', 'jsonl' and 'csv' are, or give a "
-      .. "tracker of your own, below accel.accelerator.GeneralTracker", name)
-  end
   local known = {}
-  for _, names in ipairs { registered, own, absent } do
+  for _, names in ipairs { registered, own } do
     for key in next, names do known[#known + 1] = key end
   end
   local near = nearest(name, known)
@@ -122,7 +119,7 @@ local function with_registered(given, logging_dir)
   if not all then return given end
   local names = {}
   for name in next, registered do names[#names + 1] = name end
-  for name in next, own do
+  for name in next, local_ones do
     if logging_dir and not registered[name] and (name ~= "store" or require "accel.track.core".sqlite()) then names[#names + 1] = name end
   end
   table.sort(names)

@@ -128,5 +128,6 @@ return function(...)
     { "tail", "RUN", "the last values; --follow waits for more", require "accel.cli.runs_tail" },
     { "rm", "RUN ...", "remove runs", rm },
     { "export", "RUN", "as CSV, JSON lines or TensorBoard's event files", require "accel.cli.runs_export" },
+    { "sync", "[FOLDER ...]", "send what outboxes of trackers hold", require "accel.cli.runs_sync" },
   }, ...)
 end

@@ -198,11 +198,12 @@ function Run:finish(status, message)
   if status and status ~= "finished" and status ~= "failed" then
     raise("finish: status must be 'finished' or 'failed', got %s", check.shown(status))
   end
-  if self.alerts then self.alerts:close() end
   local writer = self.writer
   self.writer = nil
   writer:record("end", status or "finished", status == "failed" and 1 or 0, nil, message or "")
-  return writer:close()
+  local ok, why, code = writer:close()
+  if self.alerts then self.alerts:close() end
+  return ok, why, code
 end
 
 return Run

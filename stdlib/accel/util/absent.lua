@@ -50,11 +50,7 @@ local ROWS <const> = {
   { false, "accelerator:load_state(folder) loads the state of a run, accel.accelerator.load_checkpoint_in_model weights",
     "load_checkpoint" },
   { "fused backward and step", "call accelerator:backward(loss), then optimizer:step()", "lomo_backward Lomo AdaLomo" },
-  { "tracking by other packages",
-    'log_with = "tensorboard" writes event files, which most of them import; or give a tracker of your own, below '
-      .. "accel.accelerator.GeneralTracker",
-    [[WandBTracker TrackioTracker CometMLTracker AimTracker MLflowTracker ClearMLTracker DVCLiveTracker
-      SwanLabTracker wandb trackio comet_ml aim mlflow clearml dvclive swanlab]] },
+  { false, 'trackers are named in log_with: log_with = "wandb", "mlflow", ...', "wandb trackio comet_ml aim mlflow clearml dvclive swanlab" },
   { false, "the class is accel.track.SummaryWriter", "SummaryWriter" },
   { false, "the method is accelerator:set_trigger()", "set_breakpoint" },
   { false, "the method is accelerator:check_trigger()", "check_breakpoint" },

@@ -79,7 +79,7 @@ for _, key in ipairs { "torch_tp_plugin", "megatron_lm_plugin",
   "dynamo_plugin", "dynamo_backend", "parallelism_config" } do
   refused("not in accel yet", { [key] = "inductor" })
 end
-refused("not in accel yet", { log_with = "wandb" })
+refused("unknown tracker 'wandbb'; did you mean 'wandb'?", { log_with = "wandbb" })
 assert(make { dynamo_backend = "no" })
 
 do -- another precision later is a mistake

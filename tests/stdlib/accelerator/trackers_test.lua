@@ -115,11 +115,12 @@ do -- "all" without a registered tracker and without a directory: none, and the 
 end
 
 do -- names
-  for _, name in ipairs { "wandb", "trackio", "comet_ml", "aim", "mlflow", "clearml", "dvclive",
-    "swanlab" } do
-    says(("'%s' is not in accel yet"):format(name), make, name)
-    says("is not in accel yet", make, { name })
+  for _, name in ipairs { "wandb", "trackio", "comet_ml", "aim", "mlflow", "clearml", "dvclive", "swanlab" } do
+    local class = make({ name }, { project_dir = "runs" }).log_with[1]
+    assert(class.name == name and class.requires_logging_directory == (name == "aim"), name)
+    assert(class.main_process_only == (name ~= "wandb" and name ~= "trackio" and name ~= "swanlab"), name)
   end
+  says("tracker 'aim' needs a directory", make, "aim")
   says("unknown tracker 'wandbb'; did you mean 'wandb'?", make, "wandbb")
   local general = require "accel.accelerator.general_tracker"
   local Named = A.GeneralTracker:extend("Named")
@@ -144,7 +145,7 @@ do -- names
   Another.name = "another"
   A.register_tracker_class(Another)
   local mine, store = Mine(), require "accel.track.core".sqlite() and "store " or ""
-  for _, log_with in ipairs { "all", A.LoggerType.ALL, { "all" }, { "all", "wandb" } } do
+  for _, log_with in ipairs { "all", A.LoggerType.ALL, { "all" }, { "all", "csv" } } do
     local list = make(log_with, { project_dir = "runs" }).log_with
     local names = {}
     for i, tracker in ipairs(list) do names[i] = tracker.name end

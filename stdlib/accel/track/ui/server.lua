@@ -179,8 +179,11 @@ local function allowed(self, request)
 end
 
 local function answer(self, request)
-  local path, out = request:path(), nil
-  if not allowed(self, request) then
+  local path, method, out = request:path(), request:method(), nil
+  if method ~= "GET" and method ~= "HEAD" then
+    out = text(405, "only GET and HEAD\n")
+    out.headers.Allow = "GET, HEAD"
+  elseif not allowed(self, request) then
     out = text(403, "This address needs the token that accel-run ui printed.\n")
   elseif path == "/" then
     local nonce = environment.random_id(24)

@@ -1,0 +1,99 @@
+--- Trackers whose own files are private and change with their versions (W&B, Aim, SwanLab): their names write TensorBoard's event files,
+--- which each of them imports by a command of its own; the end of a run names it. Found by accelerator/general_tracker.lua.
+local accel = require "accel"
+local dist = require "accel.dist"
+local environment = require "accel.track.environment"
+local options = require "accel.util.options"
+local raise = require "accel.util.raise"
+local TensorBoardTracker = require "accel.track.tensorboard"
+
+local M = {}
+
+local ignored <const> = {} -- options of each that mean something to it alone: taken, and said once
+
+local function class(name, tracker, import)
+  local T = TensorBoardTracker:extend("accel.track." .. tracker)
+  T.name = name
+
+  --- The event files are in FOLDER/PROJECT-ID, on ranks other than the main one in FOLDER/PROJECT-ID-rankN.
+  function T:init(run_name, logging_dir, opts)
+    if T.requires_logging_directory == false then logging_dir, opts = nil, logging_dir end
+    opts = options(("tracker '%s'"):format(name), opts, ignored[name])
+    local folder = opts.dir or logging_dir or name
+    self.project, self.import = run_name, import
+    local rank = dist.get_rank()
+    local label = ("%s-%s%s"):format(run_name, opts.name and tostring(opts.name):gsub("/", "_") or environment.random_id(6),
+      rank > 0 and "-rank" .. rank or "")
+    TensorBoardTracker.init(self, label, folder)
+    local given = {}
+    for key, value in accel.pairs(opts) do
+      if key ~= "dir" and key ~= "name" and value ~= nil then given[#given + 1] = key end
+    end
+    if #given > 0 then
+      io.stderr:write(("accel: tracker '%s': %s: without effect here; give it to the import (%s)\n"):format(name, table.concat(given, ", "),
+        import:format(self.folder, run_name)))
+    end
+  end
+
+  --- A table of columns and rows, as a text.
+  function T:log_table(table_name, o)
+    o = options("log_table", o, { columns = options.none, data = options.none, step = options.none })
+    if type(o.data) ~= "table" then raise "log_table: data must be a list of rows" end
+    local lines = {}
+    local function line(row)
+      local cells = {}
+      for i, x in ipairs(row) do cells[i] = tostring(x):gsub("|", "\\|") end
+      lines[#lines + 1] = "| " .. table.concat(cells, " | ") .. " |"
+    end
+    if o.columns then
+      line(o.columns)
+      lines[#lines + 1] = "|" .. (" --- |"):rep(#o.columns)
+    end
+    for _, row in ipairs(o.data) do line(row) end
+    self:needs_run "log_table"
+    self.writer:add_text(table_name, table.concat(lines, "\n"), o.step)
+  end
+
+  function T:finish()
+    local there = self.writer ~= nil
+    TensorBoardTracker.finish(self)
+    if there and dist.get_rank() == 0 then
+      io.stderr:write(("accel: tracker '%s': the run is in %s; %s puts it there\n"):format(name, self.folder,
+        import:format(self.folder, self.project)))
+    end
+  end
+
+  M[tracker] = T
+  return T
+end
+
+local none <const> = options.none
+ignored.wandb = { dir = none, name = none, entity = none, group = none, job_type = none, tags = none, notes = none, id = none, resume = none,
+  mode = none, config = none, project = none, save_code = none, reinit = none }
+ignored.aim = { dir = none, name = none, experiment = none, run_hash = none, system_tracking_interval = none, log_system_params = none,
+  capture_terminal_logs = none }
+ignored.swanlab = { dir = none, name = none, experiment_name = none, description = none, config = none, logdir = none, mode = none,
+  workspace = none, tags = none, group = none }
+
+--- log_with = "wandb": event files in wandb/PROJECT-ID, for `wandb sync --sync-tensorboard`. W&B's own offline files are a private format
+--- whose versions its clients refuse. Options: dir, name; others mean nothing here. It runs on every rank, as Accelerate's does.
+--- example: require("accel.track.by_events").WandBTracker.name --> "wandb"
+---@class accel.track.WandBTracker: accel.accelerator.TensorBoardTracker
+local WandBTracker = class("wandb", "WandBTracker", "wandb sync --sync-tensorboard '%s' -p '%s'")
+WandBTracker.requires_logging_directory = false
+WandBTracker.main_process_only = false
+
+--- log_with = "aim": event files in LOGGING_DIR/PROJECT-ID, for `aim convert tensorboard`. Aim's repository has an encoding of its own.
+--- example: require("accel.track.by_events").AimTracker.name --> "aim"
+---@class accel.track.AimTracker: accel.accelerator.TensorBoardTracker
+local AimTracker = class("aim", "AimTracker", "aim convert tensorboard --logdir '%s'")
+AimTracker.requires_logging_directory = true
+
+--- log_with = "swanlab": event files in swanlab/PROJECT-ID, for `swanlab convert`. It runs on every rank, as Accelerate's does.
+--- example: require("accel.track.by_events").SwanLabTracker.name --> "swanlab"
+---@class accel.track.SwanLabTracker: accel.accelerator.TensorBoardTracker
+local SwanLabTracker = class("swanlab", "SwanLabTracker", "swanlab convert -t tensorboard --tb-log-dir '%s' -p '%s'")
+SwanLabTracker.requires_logging_directory = false
+SwanLabTracker.main_process_only = false
+
+return M
