@@ -24,6 +24,9 @@ function M.is_resident(t)
   return tier == nil or resident
 end
 
+--- See stdlib/accel/offload/activations.lua.
+function M.activations(...) return require "accel.offload.activations"(...) end
+
 local of_model = setmetatable({}, { __mode = "k" })
 
 --- Says that a model's tensors are in these tiers; for the functions that put them there.

@@ -198,10 +198,17 @@ function M.norm(grads, p)
   if not any then return nil end
   local _ <close> = accel.no_grad()
   for _, t in ipairs(grads) do
-    local all = flat(t)
-    for from = 0, t:numel() - 1, slice do
-      local part = all:narrow(1, from + 1, math.min(slice, t:numel() - from)):to "f64"
-      local x = accel.clip_grad_norm_({ part }, math.huge, { norm_type = p }):item()
+    local n, away = t:numel(), in_file(t)
+    local memory = away and core.pages({ math.min(slice, n) }, t.dtype)
+    for from = 0, n - 1, slice do
+      local part
+      if away then
+        part = memory:narrow(1, 1, math.min(slice, n - from))
+        core.move(false, t, from, part):wait()
+      else
+        part = flat(t):narrow(1, from + 1, math.min(slice, n - from))
+      end
+      local x = accel.clip_grad_norm_({ part:to "f64" }, math.huge, { norm_type = p }):item()
       if x ~= x then return x end
       if p == math.huge then total = math.max(total, x) else total = total + (p == 0 and x or x ^ p) end
     end

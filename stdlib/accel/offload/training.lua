@@ -52,11 +52,11 @@ end
 ---  parameters_folder, optimizer_folder string?: where files go
 ---  host_limit integer = 0: most bytes of host memory; 0 for no limit
 ---  slice integer: elements of each tensor that a step brings from files at a time (4 Mi)
----  window integer = 0: bytes of memory for what scripts use of tensors in files; 0 for as many as fit
+---  window integer: bytes of memory for what scripts use of tensors in files, beside what one use needs (64 MiB)
 function Training:init(o)
   o = options(WHO, o, {
     parameters = options.none, optimizer = options.none, parameters_folder = options.none, optimizer_folder = options.none,
-    host_limit = 0, slice = 4 << 20, window = 0,
+    host_limit = 0, slice = 4 << 20, window = 64 << 20,
   })
   self.parameters, self.optimizer = tier_of("parameters", o.parameters), tier_of("optimizer", o.optimizer)
   self.slice = check.positive(WHO, "slice", o.slice)
@@ -140,6 +140,7 @@ function Training:keep_gradient(unit)
     grad:copy_(sum)
   else
     if sum.dtype ~= unit.master then sum = sum:to(unit.master) end
+    while #self.leaving > 0 do table.remove(self.leaving, 1):wait() end -- whose memory stays until it is written
     self.leaving[#self.leaving + 1] = core.move(true, grad, 0, in_memory(sum))
   end
   unit.sum = grad

@@ -223,11 +223,20 @@ function Engine:launch(unit)
     unit.work = dist.all_reduce(own, { op = op, group = self.o.replicas, async_op = true })
   end
   unit:reshard()
+  if self.tier and self.tier.parameters then self:reshard_root() end
   if self.o.backward_prefetch == "BACKWARD_POST" and unit.follows then unit.follows:start_gather() end
   if self.o.zero and not self.o.zero.overlap then return self:settle(unit) end
   local before = self.waiting
   self.waiting = unit
   if before then self:settle(before) end
+end
+
+--- The root's parameters stay from the forward, since its last layers begin the backward. Once another unit is through they go: its first
+--- layers (an embedding) seldom need them again, and get them if they do.
+function Engine:reshard_root()
+  for _, unit in ipairs(self.units) do
+    if unit.name == "" then unit:reshard() end
+  end
 end
 
 --- Waits for a unit's reduction. Its memory is given back where only the parts are kept.

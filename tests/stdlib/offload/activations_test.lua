@@ -1,0 +1,65 @@
+-- Offloaded activations: losses, gradients and parameters after steps are those without, bit for bit, in host memory and in a file, with dropout,
+-- autocast, recompute and double use of a tensor; the device's memory holds less while the backward is awaited; the second backward
+-- finds what the first one's order promised.
+-- tier: every change, memory
+local accel = require "accel"
+local nn = accel.nn
+local ROOT = os.getenv "ACCEL_TEST_TMP" or "."
+
+local function net()
+  accel.manual_seed(4)
+  local layers = {}
+  for i = 1, 6 do layers[i] = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Dropout(0.1), nn.Linear(256, 64)) end
+  return nn.ModuleList(layers)
+end
+
+local function forward(m, x, again)
+  for _, layer in ipairs(m) do
+    local y = again and accel.checkpoint(function(z) return layer(z) end, x) or layer(x)
+    x = x + y * y:tanh()
+  end
+  return x:pow(2):mean()
+end
+
+local function run(scope, again, autocast)
+  local m = net()
+  local optimizer, out = accel.optim.AdamW(m:parameters(), { lr = 0.01 }), {}
+  for step = 1, 3 do
+    accel.manual_seed(step)
+    local x = accel.randn(32, 64)
+    accel.collect()
+    local before, loss = accel.mem_stats("cpu").live_bytes, nil
+    do
+      local _ <close> = scope()
+      local _ <close> = autocast and accel.autocast { dtype = "bf16" } or setmetatable({}, { __close = function() end })
+      loss = forward(m, x, again)
+    end
+    accel.collect()
+    out.held = accel.mem_stats("cpu").live_bytes - before
+    loss:backward()
+    optimizer:step()
+    optimizer:zero_grad()
+    out[#out + 1] = loss:item()
+  end
+  for _, p in ipairs(m:parameters()) do out[#out + 1] = p:to_bytes() end
+  return out
+end
+
+local function nothing() return setmetatable({}, { __close = function() end }) end
+for _, again in ipairs { false, true } do
+  for _, autocast in ipairs { false, true } do
+    local want = run(nothing, again, autocast)
+    for _, o in ipairs { { tier = "host" }, { tier = "file", folder = ROOT }, { window = 200000 } } do
+      local got = run(function() return accel.offload.activations(o) end, again, autocast)
+      for i = 1, #want do assert(got[i] == want[i], ("%s %s: value %d"):format(o.tier, again, i)) end
+      if not again then assert(got.held < want.held / 2, ("%d bytes held, %d without"):format(got.held, want.held)) end
+    end
+  end
+end
+
+local ok, err = pcall(accel.offload.activations, { tier = "tape" })
+assert(not ok and tostring(err):find "tier must be", err)
+ok, err = pcall(accel.offload.activations, { tier = "file" })
+assert(not ok and tostring(err):find "needs a folder", err)
+ok, err = pcall(accel.offload.activations, { tier = "file", folder = "/nowhere" })
+assert(not ok and tostring(err):find "/nowhere", err)
