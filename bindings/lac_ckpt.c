@@ -245,9 +245,10 @@ static int poll_(lua_State *L) {
   if (seconds > MAX_SECONDS) seconds = MAX_SECONDS;
   if (h->s != NULL) {
     ac_err e;
-    const ac_status st = ac_ckpt_wait(h->s, (int64_t)(seconds * 1e9), &e);
+    ac_status st = ac_ckpt_wait(h->s, (int64_t)(seconds * 1e9), &e);
     if (st == AC_STATE) return lac_raise(L, S, &e);
-    if (st == AC_TIMEOUT && !ac_ckpt_done(h->s)) {
+    if (st == AC_TIMEOUT && ac_ckpt_done(h->s)) st = ac_ckpt_wait(h->s, -1, &e); /* it ended since */
+    else if (st == AC_TIMEOUT) {
       if (S->ranks->world == NULL || !ac_world_aborted(S->ranks->world, &e)) return 0;
       ac_ckpt_abort(h->s); /* a part may never come */
       return lac_raise(L, S, &e);

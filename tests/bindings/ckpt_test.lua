@@ -239,3 +239,16 @@ do
   assert(ckpt.open(path))
   write(tmp .. "/last-1", nil, { asynchronous = true })
 end
+
+do -- a save that ends between two looks at it: asked over and over, some end there
+  for i = 1, 150 do
+    local path = ("%s/looks-%d"):format(tmp, i)
+    local save = assert(ckpt.create(path))
+    save:add_bytes("x", "bytes")
+    save:start {}
+    local ok, message, code
+    repeat ok, message, code = save:wait(0) until ok or code ~= "timeout" or save.over
+    assert(ok, message)
+    os.execute(("rm -rf '%s'"):format(path))
+  end
+end

@@ -119,7 +119,7 @@ function M.wait(accelerator, pending)
   end })
   while true do
     ok, message, code = save:wait(LOOK)
-    if code ~= "timeout" then break end
+    if code ~= "timeout" or save.over then break end -- a save may fail with this code, too
     bar.update(save:progress())
     accel.interrupted() -- says that the script knows, so that it is not stopped inside of this
   end
