@@ -1,6 +1,6 @@
 --- verify(who, lines, group): raises, on every rank of the group, unless all of them have the same list of lines.
 --- Costs one small collective where they do; where not, the error names the first line that differs and which ranks
---- have what. Used for parameter lists, which have to agree before anything is averaged.
+--- have what, with the line of the script on each. Used for parameter lists, which have to agree before anything is averaged.
 local accel = require "accel"
 local dist = require "accel.dist"
 local raise = require "accel.util.raise"
@@ -41,8 +41,23 @@ end
 --- "rank 0", "ranks 0, 2"
 local function named(ranks) return (#ranks == 1 and "rank " or "ranks ") .. table.concat(ranks, ", ") end
 
---- Says who has what where the texts first differ.
-local function difference(texts, group)
+local library = debug.getinfo(1, "S").source:match "^(.*)dist/[^/]*$" or "@"
+
+--- The script's line that called the library, "train.lua:12".
+local function script_line()
+  local level = 2
+  while true do
+    local info = debug.getinfo(level, "Sl")
+    if not info then return "?" end
+    if info.what ~= "C" and info.source:sub(1, #library) ~= library then
+      return ("%s:%d"):format(info.short_src:match "[^/]*$", info.currentline)
+    end
+    level = level + 1
+  end
+end
+
+--- Says who has what where the texts first differ, and where in the script.
+local function difference(texts, sites, group)
   local ranks, lists, at = dist.get_process_group_ranks(group), {}, 0
   for r, text in ipairs(texts) do
     lists[r] = {}
@@ -55,7 +70,7 @@ local function difference(texts, group)
   until not same
   local groups, order = {}, {}
   for r, list in ipairs(lists) do
-    local what = list[at] or ("nothing, after %d of them"):format(#list)
+    local what = ("%s (%s)"):format(list[at] or ("nothing, after %d of them"):format(#list), sites[r])
     if not groups[what] then
       groups[what] = {}
       order[#order + 1] = what
@@ -79,6 +94,6 @@ return function(who, what, lines, advice, group)
   local all, same = gather({ hash(text), #lines }, group), true
   for r = 2, #all do same = same and all[r][1] == all[1][1] and all[r][2] == all[1][2] end
   if same then return end
-  local at, who_has = difference(gather_text(text, group), group)
+  local at, who_has = difference(gather_text(text, group), gather_text(script_line(), group), group)
   raise("%s: the ranks do not have the same %ss; at %s %d %s; %s", who, what, what, at, who_has, advice)
 end

@@ -151,10 +151,15 @@ end
 -- f16 ends at 65504: what lies above would be infinite in the next layer.
 local function within_f16(x) return x.dtype == "f16" and x:clamp(-64504, 64504) or x end
 
-function Block:forward(x, index, mask, cache, memory, memory_mask)
+--- at: {past, T, keys, visible}. mask: of the block before; the first one has the bias that it is made of, and returns it.
+function Block:forward(x, index, at, mask, cache, memory, memory_mask)
+  if not mask then
+    mask = self.layer[1].SelfAttention:bias(at.past, at.T, at.keys, x.device)
+    if at.visible then mask = mask:masked_fill(at.visible:eq(0), -math.huge) end
+  end
   x = within_f16(self.layer[1](x, mask, cache, index))
   if memory then x = within_f16(self.layer[2](x, memory_mask, cache, index, memory)) end
-  return within_f16(self.layer[#self.layer](x))
+  return within_f16(self.layer[#self.layer](x)), mask
 end
 
 --- Encoder or decoder. Token embeddings come from outside, since both and the head share them.
@@ -184,11 +189,12 @@ function Stack:forward(x, o)
   if self.is_decoder and not o.memory then raise "t5: the decoder needs the encoder's output" end
   local visible = self.is_decoder and T > 1 and context.causal(T, past, nil, x.device) or nil
   visible = context.join(visible, context.padding("t5", o.attention_mask, B, keys))
-  local bias = self.block[1].layer[1].SelfAttention:bias(past, T, keys, x.device)
-  local mask = visible and bias:masked_fill(visible:eq(0), -math.huge) or bias
+  local at, mask = { past = past, T = T, keys = keys, visible = visible }, nil
   local memory_mask = o.memory and context.padding("t5", o.memory_mask, B, o.memory.shape[2])
   x = self.dropout(x)
-  for i, block in ipairs(self.block) do x = run_layer(self, block, cache, x, i, mask, cache, o.memory, memory_mask) end
+  for i, block in ipairs(self.block) do
+    x, mask = run_layer(self, block, cache, x, i, at, mask, cache, o.memory, memory_mask)
+  end
   if cache then cache:advance(T) end
   return self.dropout(self.final_layer_norm(x))
 end

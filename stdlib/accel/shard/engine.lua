@@ -122,8 +122,9 @@ function Engine:add_hooks()
   end
   self.handles = {}
   for i, p in ipairs(self.params) do
-    self.handles[#self.handles + 1] = p:register_hook(function()
+    self.handles[#self.handles + 1] = p:register_hook(function(grad)
       if weak[1] then weak[1]:open(i) end
+      grad:release() -- this handle, that it does not wait for the collector
     end)
     self.handles[#self.handles + 1] = p:register_post_accumulate_grad_hook(function()
       if weak[1] then weak[1]:on_grad(i) end
@@ -211,7 +212,7 @@ function Engine:launch(unit)
   self:collect_unit(unit)
   local sum = self.counter and self.counter:finish(unit.at, 0, unit.grads) or unit:to_wire(unit.grads)
   local own = unit:part_of(sum)
-  unit.sum = own
+  unit.sum, unit.wired = own, not self.counter and sum ~= unit.grads and sum or nil
   if unit.size > 1 and self.o.zero and self.o.zero.quantized_gradients then
     unit.work = quantized.reduce_scatter(own, sum, { group = self.o.group, node = self.groups.node, across = self.groups.across })
   elseif unit.size > 1 then
@@ -254,10 +255,13 @@ end
 --- known who has gradients.
 function Engine:keep_part(unit)
   if self.tier and self.tier.optimizer then return self.tier:keep_gradient(unit) end
-  local cut, converts = self.cut.gradients and self.size > 1, unit.sum.dtype ~= unit.master
-  if converts then unit.sum = accel.unscoped(unit.sum.to, unit.sum, unit.master)
-  elseif cut then unit.sum = accel.unscoped(unit.sum.clone, unit.sum) end
-  if cut then unit:close_grads() end
+  local cuts, sum = self.cut.gradients and self.size > 1, unit.sum
+  if sum.dtype ~= unit.master then unit.sum = accel.unscoped(sum.to, sum, unit.master)
+  elseif cuts then unit.sum = accel.unscoped(sum.clone, sum) end
+  if unit.sum ~= sum then sum:release() end
+  if unit.wired and unit.sum ~= sum then unit.wired:release() end
+  unit.wired = nil
+  if cuts then unit:close_grads() end
 end
 
 --- The end of the outermost backward.

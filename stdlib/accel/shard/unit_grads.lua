@@ -41,7 +41,8 @@ return function(Unit)
     self.views = {}
     for i, p in ipairs(self.params) do
       self.views[i] = unscoped(function()
-        return self.grads:narrow(1, self.offsets[i] + 1, self.numels[i]):view(p.shape)
+        local place <close> = self.grads:narrow(1, self.offsets[i] + 1, self.numels[i])
+        return place:view(p.shape)
       end)
       p:set_grad_slot_(self.views[i])
     end
@@ -65,12 +66,14 @@ return function(Unit)
     return false
   end
 
-  --- Gives back the memory of gradients that were reduced.
+  --- Gives back the memory of gradients that were reduced, at once: the handles are this unit's own.
   function Unit:close_grads()
-    for _, p in ipairs(self.params) do
+    for i, p in ipairs(self.params) do
       p.grad = nil
       p:set_grad_slot_(nil)
+      self.views[i]:release()
     end
+    self.grads:release()
     self.grads, self.views = nil, nil
   end
 
@@ -83,7 +86,9 @@ return function(Unit)
     elseif g ~= view then
       view:copy_(g)
     end
-    return g ~= nil
+    if g == nil then return false end
+    g:release() -- this handle
+    return true
   end
 
   --- The pieces' gradients become views of t, as long as the own part. all: also of pieces that have none.

@@ -37,6 +37,7 @@ if not ranks.launched then
       many = many + 1
     end
   end
+  ranks.run(3, { args = "refuse" })
   local merged = tmp .. "/merged" -- weights for everybody
   local exe = accel.process.program()
   assert(os.execute(("'%s' merge-weights '%s/2-zero3' '%s' >'%s/out'"):format(exe, tmp, merged, tmp)))
@@ -187,6 +188,18 @@ if arg[1] == "save" then
     a:save_state(path .. "-again")
     if a.is_main_process and way ~= "local" then assert(digest(path .. "-whole") == digest(path .. "-again"), way) end
   end
+  return
+end
+
+if arg[1] == "refuse" then -- memory as it lies, for others
+  local path = tmp .. "/2-local"
+  local a = build "zero3"
+  ranks.fails("model: it was saved with LOCAL_STATE_DICT, cut over 2 ranks, here over 3; save with state_dict_type SHARDED_STATE_DICT",
+    a.load_state, a, path)
+  a = build "ddp"
+  ranks.fails("it was saved with LOCAL_STATE_DICT, in parts of 2 ranks, and is not sharded here", a.load_state, a, path)
+  a = build "zero3"
+  ranks.fails("unit 0 is cut otherwise", a.load_state, a, tmp .. "/3-local")
   return
 end
 

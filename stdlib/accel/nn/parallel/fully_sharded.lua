@@ -124,6 +124,19 @@ local function groups(o, hybrid, none)
   return shard, P > n and replicas or nil
 end
 
+--- What all ranks have to give alike, since it says which collectives they take part in.
+local function describe_options(o)
+  local lines = {}
+  for _, key in ipairs { "zero_stage", "sharding_strategy", "reshard_after_forward", "fsdp_version", "share_memory", "deterministic",
+    "sync_module_states", "broadcast_buffers", "master_weights", "backward_prefetch", "forward_prefetch" } do
+    lines[#lines + 1] = ("%s = %s"):format(key, tostring(o[key]))
+  end
+  for key, value in accel.pairs(o.mixed_precision or {}) do
+    lines[#lines + 1] = ("mixed_precision.%s = %s"):format(key, tostring(value))
+  end
+  return lines
+end
+
 local function describe(units)
   local lines = {}
   for _, u in ipairs(units) do
@@ -173,6 +186,7 @@ function FSDP:init(module, opts)
   check.word(WHO, "backward_prefetch", o.backward_prefetch, PREFETCH)
   say_fixed(o)
   local dtypes = precision.check(WHO, o.mixed_precision, o.fsdp_version)
+  verify(WHO, "option", describe_options(o), "give the same ones on all of them")
   local cut, reshard, hybrid, none = settings(o)
   if o.reshard_after_forward ~= nil then reshard = o.reshard_after_forward end
   local group, replicas = groups(o, hybrid, none)
