@@ -255,13 +255,13 @@ end
 --- known who has gradients.
 function Engine:keep_part(unit)
   if self.tier and self.tier.optimizer then return self.tier:keep_gradient(unit) end
-  local cuts, sum = self.cut.gradients and self.size > 1, unit.sum
+  local apart, sum = self.cut.gradients and self.size > 1, unit.sum
   if sum.dtype ~= unit.master then unit.sum = accel.unscoped(sum.to, sum, unit.master)
-  elseif cuts then unit.sum = accel.unscoped(sum.clone, sum) end
+  elseif apart then unit.sum = accel.unscoped(sum.clone, sum) end
   if unit.sum ~= sum then sum:release() end
   if unit.wired and unit.sum ~= sum then unit.wired:release() end
   unit.wired = nil
-  if cuts then unit:close_grads() end
+  if apart then unit:close_grads() end
 end
 
 --- The end of the outermost backward.
