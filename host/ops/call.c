@@ -22,16 +22,35 @@ typedef struct arg_flags {
 
 static ac_status null_argument(int i, ac_err *e) { return AC_FAIL(e, INVALID, "argument %d is NULL", i + 1); }
 
-static inline ac_status see_tensor(const ac_tensor *t, int i, ac_device **dev, arg_flags *s, ac_err *e) {
+/* Of two devices the one that a call takes place on where meta absorbs the others; NULL: neither is meta. */
+static ac_device *absorbing(ac_device *a, ac_device *b) {
+  return a->kind == AC_DEV_META ? a : b->kind == AC_DEV_META ? b : NULL;
+}
+
+static inline ac_status see_tensor(const ac_ctx *c, const ac_tensor *t, int i, ac_device **dev, arg_flags *s, ac_err *e) {
   if (t == NULL) return null_argument(i, e);
   s->provided |= t->storage->provider != NULL;
   s->laid_out |= t->storage->layout != NULL;
   s->recording |= t->grad_fn != NULL || (t->flags & (ACI_T_REQUIRES_GRAD | ACI_T_VIEW)) != 0;
   ac_device *d = *dev;
   if (d == NULL) *dev = t->device;
-  else if (!aci_same_device(t->device, d))
+  else if (!aci_same_device(t->device, d)) {
+    if (c->meta_absorbs && (d = absorbing(d, t->device)) != NULL) {
+      *dev = d;
+      return AC_OK;
+    }
+    d = *dev;
     return AC_FAIL(e, DEVICE, "tensors are on different devices: %s and %s; move one with :to(device)", d->name,
                    t->device->name);
+  }
+  return AC_OK;
+}
+
+/* A tensor with bytes cannot be written on meta. */
+static ac_status check_written(const ac_frame *f, ac_err *e) {
+  for (int i = 0; i < f->n_args; i++)
+    if ((f->op->mutates >> i & 1) && f->args[i].kind == AC_T_TENSOR && f->args[i].tensor->device->kind != AC_DEV_META)
+      return AC_FAIL(e, DEVICE, "a tensor on %s cannot be written from one on meta", f->args[i].tensor->device->name);
   return AC_OK;
 }
 
@@ -44,9 +63,9 @@ static ac_status look(ac_frame *f, arg_flags *s, ac_err *e) {
     if (v->kind == AC_T_TENSOR) {
       ac_device *own = NULL;
       const bool anywhere = (device_copies >> i & 1) && v->tensor != NULL && v->tensor->device->kind != AC_DEV_META;
-      AC_TRY(see_tensor(v->tensor, i, anywhere ? &own : &dev, s, e));
+      AC_TRY(see_tensor(f->ctx, v->tensor, i, anywhere ? &own : &dev, s, e));
     } else if (v->kind == AC_T_TENSORS) {
-      for (int j = 0; j < v->n; j++) AC_TRY(see_tensor(v->tensors[j], i, &dev, s, e));
+      for (int j = 0; j < v->n; j++) AC_TRY(see_tensor(f->ctx, v->tensors[j], i, &dev, s, e));
     } else if (v->kind == AC_T_SCALAR) {
       if (v->scalar.kind == AC_SCALAR_NONE) return null_argument(i, e);
     } else if (v->kind == AC_T_DEVICE && dev == NULL) {
@@ -54,6 +73,7 @@ static ac_status look(ac_frame *f, arg_flags *s, ac_err *e) {
     }
   }
   f->device = dev != NULL ? dev : ac_ctx_default_device(f->ctx);
+  if (__builtin_expect(f->ctx->meta_absorbs, 0) && f->op->mutates != 0 && f->device->kind == AC_DEV_META) return check_written(f, e);
   return AC_OK;
 }
 

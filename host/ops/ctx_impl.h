@@ -92,6 +92,7 @@ struct ac_ctx {
   bool autocast_on; /* read before calling cast */
   ac_dtype autocast_dtype; /* of the innermost region of lowered precision */
   bool check_nan;
+  bool meta_absorbs; /* a call with an argument on meta takes place there, wherever the others are */
   bool record_more; /* saved-tensor hooks or anomaly mode: recording asks for more than the node */
 
   /* table of ops: built-ins first (see the generated table), then their in-place forms, then registered ones */

@@ -42,4 +42,9 @@ bool aci_gathered_written(const ac_storage *s); /* did an op write to it since i
  * it does not fit, or lies on another device, or its gradient has another dtype. */
 ac_status aci_tensor_bind(ac_tensor *t, ac_storage *s, ac_dtype dt, int64_t offset, ac_err *e);
 
+/* ---- replace.c ---- */
+/* t, a leaf or a plain tensor without a gradient, has from's shape, memory and device from now on: same identity, dtype, rank. What was
+ * taken from it before keeps the old memory. */
+ac_status aci_tensor_replace(ac_tensor *t, const ac_tensor *from, ac_err *e);
+
 #endif

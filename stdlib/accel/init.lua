@@ -8,7 +8,7 @@ local accel = require "accel.core"
 local functions = { deepcopy = "accel.nn.deepcopy", launch = "accel.launch", plot = "accel.track.plot_run",
   open_sharded = "accel.util.open_sharded",
   checkpoint = "accel.autograd.checkpoint", checkpoint_sequential = "accel.autograd.checkpoint_sequential" }
-local submodules = { autograd = true, nn = true, optim = true, data = true, dist = true, models = true, text = true,
+local submodules = { autograd = true, parallel = true, nn = true, optim = true, data = true, dist = true, models = true, text = true,
   util = true, accelerator = true, amp = true, metrics = true, ckpt = true, config = true, offload = true,
   track = true, profiler = true, deepspeed = true, quant = true }
 --- Names of accel.accelerator that stand here, too.

@@ -155,7 +155,7 @@ end
 
 do -- what Accelerate and PyTorch have and accel has not, and Accelerate's commands
   has("FSDP", "not in accel yet", "sharding of models")
-  has("TensorParallel", "TensorParallel is not in accel yet", "accelerator:prepare(model)")
+  has("TensorParallel", "there is no TensorParallel here", "parallelize_module(model, mesh")
   has("tracker", "TensorBoardTracker", "help CLASS:tracker")
   has("tensorboard", "TensorBoardTracker")
   has("save_state", "asynchronous = true", "automatic_checkpoint_naming")

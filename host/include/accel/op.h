@@ -55,6 +55,13 @@ AC_API bool ac_ctx_grad_enabled(const ac_ctx *c);
 AC_API bool ac_ctx_set_grad_enabled(ac_ctx *c, bool on); /* returns what it was */
 
 /* ---- random numbers: counters, not state. See DESIGN: key = seed and stream; counter = step, call ordinal, global element. ---- */
+/* Dim `dim` of what is masked at random is a range of that dim of a larger tensor, which other ranks have the rest of: elements are drawn
+ * as those of the larger one. */
+typedef struct ac_draw_range {
+  int32_t dim; /* 1 is the first; 0: no range */
+  int64_t at, of; /* first position, extent of the larger tensor's dim */
+} ac_draw_range;
+enum { AC_DRAW_RANGES = 2 };
 typedef struct ac_generator {
   uint64_t seed;
   uint32_t stream;
@@ -63,6 +70,7 @@ typedef struct ac_generator {
   uint32_t drawn;   /* calls of the step before this micro-batch: numbers that belong to no row do not come again */
   uint32_t fixed;   /* 1: drawing does not advance it: always the same numbers (dropout's backward) */
   int64_t row0;     /* global row of local row 0, for batch-shaped draws */
+  ac_draw_range range[AC_DRAW_RANGES]; /* of dropout's masks; those in use come first */
 } ac_generator;
 AC_API ac_generator *ac_ctx_generator(ac_ctx *c); /* the default one */
 AC_API void ac_generator_seed(ac_generator *g, uint64_t seed); /* resets all but the seed */

@@ -75,7 +75,10 @@ static ac_status describe(ac_frame *f, const ac_tensor *q, const ac_tensor *k, c
     a->drop_counter = draw.call;
     a->drop_below = (uint32_t)(a->drop_p * 0x1p32);
     if (a->drop_below == 0) a->drop_below = 1;
-    a->drop_b0 = f->rng_counter.row0;
+    const int64_t extent[4] = {a->b, a->hq, a->tq, a->tk};
+    memcpy(a->drop_n, extent, sizeof extent);
+    memset(a->drop_0, 0, sizeof a->drop_0);
+    AC_TRY(aci_draw_ranges(&f->rng_counter, 4, a->drop_0, a->drop_n, e));
   }
   if (!ARG_NONE(f, alibi)) {
     const ac_tensor *s = ARG_T(f, alibi);

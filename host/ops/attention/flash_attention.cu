@@ -61,6 +61,8 @@ static flash_args args_of(const ac_frame *f, int q, int mask) {
 static ac_status forward(ac_frame *f, ac_err *e) {
   if (f->out[0]->numel == 0) return AC_OK;
   flash_args a = args_of(f, 0, 3);
+  if (a.drop && f->rng_counter.range[0].dim != 0)
+    return AC_FAIL(e, UNSUPPORTED, "dropout of a part of the heads or positions is not there on this device");
   a.out = tensor_of(f->out[0]);
   a.lse = aci_data(f->out[1]);
   return aci_flash_warp_fits(f, a) ? aci_flash_warp_forward(f, a, e) : aci_flash_plain_forward(f, a, e);

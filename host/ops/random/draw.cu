@@ -194,6 +194,8 @@ static __global__ void __launch_bounds__(ACI_BLOCK)
 static ac_status random_mask(ac_frame *f, ac_err *e) {
   const ac_tensor *x = f->args[0].tensor;
   const double p = f->args[1].f, scale = p < 1 ? 1 / (1 - p) : 0;
+  if (f->rng_counter.range[0].dim != 0)
+    return AC_FAIL(e, UNSUPPORTED, "dropout of a part of a tensor is not there on this device");
   draw_args a = args_of(f, f->out[0], call_of_rows(&f->rng_counter));
   uint64_t drop = (uint64_t)(p * 0x1p32);
   if (a.n == 0) return AC_OK;

@@ -34,6 +34,10 @@ static inline aci_draw aci_draw_of(const ac_generator *rng_counter) {
   return d;
 }
 
+/* Where a tensor of ndim dims lies among those of all ranks: adds the counter's first row and ranges to first[], and puts the larger
+ * extents into extent[], which holds the tensor's own. SHAPE where a range does not hold the tensor. */
+ac_status aci_draw_ranges(const ac_generator *rng_counter, int ndim, int64_t *first, int64_t *extent, ac_err *e);
+
 enum { ACI_DRAW_ROW = 1024 }; /* elements drawn at a time */
 /* Words 4 first .. 4 (first + n) - 1. */
 void aci_draw_words(const aci_draw *d, uint64_t first, int64_t n, uint32_t *words);

@@ -1,7 +1,8 @@
 /* dropout: in training, every element of x is zero with probability p, else x / (1 - p); otherwise x itself.
    x (any shape) -> y (same shape).          gradient: dx = dy through the same mask, drawn again from the
    call's rng_counter, so that no mask is kept (random_mask). The first dim counts as the batch: the mask belongs
-   to the row of the global batch.
+   to the row of the global batch. Where ranks have ranges of a dim (accel.random_range), every element has the mask
+   that it has in the whole tensor.
    example: accel.dropout(accel.tensor { 1.0, 2 }, 0.5, false) --> { 1, 2 }
    example: accel.dropout(accel.ones(100), 0.5):amax() --> 2 */
 #include "device/cpu/isa.h"
@@ -61,6 +62,49 @@ static void range(void *arg, int64_t begin, int64_t end) {
   }
 }
 
+/* Elements of a part: runs of neighbours that are neighbours in the whole tensor, too. */
+typedef struct part_job {
+  dropout_job j;
+  int ndim; /* outer dims, of shape[] */
+  int64_t run, shape[AC_MAX_DIMS], stride[AC_MAX_DIMS], first; /* strides in the whole tensor */
+} part_job;
+
+static void part_range(void *arg, int64_t begin, int64_t end) {
+  const part_job *p = arg;
+  dropout_job j = p->j;
+  while (begin < end) {
+    int64_t row = begin / p->run, at = begin % p->run, m = p->run - at, global = p->first + at;
+    for (int d = p->ndim - 1; d >= 0; d--) {
+      global += row % p->shape[d] * p->stride[d];
+      row /= p->shape[d];
+    }
+    if (m > end - begin) m = end - begin;
+    j.first = (uint64_t)(global - begin);
+    range(&j, begin, begin + m);
+    begin += m;
+  }
+}
+
+/* extent: of the whole tensor; first: where x begins in it. */
+static void run_part(ac_frame *f, const dropout_job *j, const int64_t *first, const int64_t *extent) {
+  const ac_tensor *x = j->x;
+  part_job p = {.j = *j, .run = 1};
+  int64_t stride = 1;
+  int d = x->ndim - 1;
+  for (; d > 0 && x->shape[d] == extent[d]; d--) stride *= extent[d];
+  p.run = stride * x->shape[d];
+  p.first = first[d] * stride;
+  stride *= extent[d];
+  p.ndim = d;
+  for (d--; d >= 0; d--) {
+    p.shape[d] = x->shape[d];
+    p.stride[d] = stride;
+    p.first += first[d] * stride;
+    stride *= extent[d];
+  }
+  ac_parallel_for(f->team, x->numel, 16 * ACI_DRAW_ROW, part_range, &p);
+}
+
 static ac_status cpu(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   double p = ARG_F(f, 1);
@@ -70,9 +114,15 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
            .draw = aci_draw_of_rows(&f->rng_counter),
            .drop = (uint64_t)(p * 0x1p32),
            .scale = p < 1 ? 1 / (1 - p) : 0};
-  (void)e;
   if (x->numel == 0) return AC_OK;
   if (j.drop == 0) j.drop = 1;
+  if (f->rng_counter.range[0].dim != 0) {
+    int64_t first[AC_MAX_DIMS] = {0}, extent[AC_MAX_DIMS];
+    memcpy(extent, x->shape, (size_t)x->ndim * sizeof *extent);
+    AC_TRY(aci_draw_ranges(&f->rng_counter, x->ndim, first, extent, e));
+    run_part(f, &j, first, extent);
+    return AC_OK;
+  }
   if (x->ndim > 0 && f->rng_counter.row0 != 0)
     j.first = (uint64_t)f->rng_counter.row0 * (uint64_t)(x->numel / x->shape[0]);
   ac_parallel_for(f->team, x->numel, 16 * ACI_DRAW_ROW, range, &j);

@@ -7,7 +7,7 @@ local home = {
   GradientAccumulationPlugin = "configuration",
   KwargsHandler = "handlers", AutocastKwargs = "handlers", DistributedDataParallelKwargs = "handlers",
   GradScalerKwargs = "handlers", InitProcessGroupKwargs = "handlers", ProfileKwargs = "handlers",
-  notebook_launcher = "launchers", debug_launcher = "launchers",
+  prepare_pippy = "inference", notebook_launcher = "launchers", debug_launcher = "launchers",
   FullyShardedDataParallelPlugin = "plugins.fsdp", DeepSpeedPlugin = "plugins.deepspeed",
   HfDeepSpeedConfig = "plugins.deepspeed", DummyOptim = "accel.deepspeed.dummies", DummyScheduler = "accel.deepspeed.dummies",
   DeepSpeedEngineWrapper = "accel.deepspeed.engine",

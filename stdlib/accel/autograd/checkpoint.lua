@@ -106,6 +106,8 @@ return function(fn, ...)
   end
   check.callable("checkpoint", "fn", fn)
   local o, args = take_options(...)
+  local arrive = type(fn) == "table" and rawget(fn, "pipeline_arguments")
+  if arrive then args = arrive(args or table.pack(...)) end -- what another stage sent is what is kept, and computed again with
   if not accel.is_grad_enabled() then
     if args then return fn(table.unpack(args, 1, args.n)) end
     return fn(...)

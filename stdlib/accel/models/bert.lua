@@ -11,6 +11,7 @@ local config = require "accel.models.config"
 local context = require "accel.models.context"
 local nn = require "accel.nn"
 local options = require "accel.util.options"
+local plans = require "accel.models.plans"
 local raise = require "accel.util.raise"
 local run_layer = require "accel.models.run_layer"
 
@@ -124,7 +125,25 @@ function Pooler:init(c) self.dense = nn.Linear(c.hidden_size, c.hidden_size) end
 
 function Pooler:forward(x) return self.dense(x:select(2, 1)):tanh() end
 
+local PLAN <const> = plans.family {
+  layers = {
+    ["encoder.layer.*.attention.self"] = "attention", ["encoder.layer.*.attention.self.query"] = "colwise",
+    ["encoder.layer.*.attention.self.key"] = "colwise", ["encoder.layer.*.attention.self.value"] = "colwise",
+    ["encoder.layer.*.attention.output.dense"] = "rowwise",
+    ["encoder.layer.*.attention.output.LayerNorm"] = "sequence_parallel",
+    ["encoder.layer.*.attention.output.dropout"] = "sequence_parallel",
+    ["encoder.layer.*.intermediate.dense"] = "colwise", ["encoder.layer.*.output.dense"] = "rowwise",
+    ["encoder.layer.*.output.LayerNorm"] = "sequence_parallel", ["encoder.layer.*.output.dropout"] = "sequence_parallel",
+    ["embeddings.word_embeddings"] = "embedding_rowwise", ["embeddings.position_embeddings"] = "sequence_parallel",
+    ["embeddings.token_type_embeddings"] = "sequence_parallel", ["embeddings.LayerNorm"] = "sequence_parallel",
+    ["embeddings.dropout"] = "sequence_parallel", encoder = "sequence_gather",
+  },
+  head = { ["cls.predictions.decoder"] = { "colwise_rep", input = "replicated" } },
+}
+
 local Base = PreTrainedModel:define("BertPreTrainedModel", {
+  tp_divides = { "num_attention_heads" }, tp_plan = PLAN.with_prefix,
+  pipeline_plan = { "embeddings", "encoder.layer.*", "pooler" },
   schema = schema, _no_split_modules = { "BertLayer" }, base_model_prefix = "bert",
   ignored_keys = { "embeddings%.position_ids$", "embeddings%.token_type_ids$" }, optional_keys = { "pooler%.dense%." },
 })
@@ -133,7 +152,7 @@ local Base = PreTrainedModel:define("BertPreTrainedModel", {
 --- the pooler, [B, hidden_size] (nil when made with add_pooling_layer = false).
 --- example: accel.models.BertModel(accel.models.tiny.bert)(accel.tensor { { 1, 2, 3 } }).shape --> { 1, 3, 8 }
 ---@class accel.models.BertModel : accel.models.PreTrainedModel
-local BertModel = Base:define("BertModel", { is_base = true })
+local BertModel = Base:define("BertModel", { is_base = true, tp_plan = PLAN.base })
 
 function BertModel:build(c, add_pooling_layer)
   self.embeddings = Embeddings(c)
@@ -159,7 +178,9 @@ end
 --- Classifies texts, or pairs of texts, by the pooled first token.
 --- example: accel.models.BertForSequenceClassification(accel.models.tiny.bert)(accel.tensor { { 1, 2 } }).shape --> { 1, 2 }
 ---@class accel.models.BertForSequenceClassification : accel.models.PreTrainedModel
-local Classification = Base:define("BertForSequenceClassification")
+local Classification = Base:define("BertForSequenceClassification", {
+  pipeline_plan = { "embeddings", "encoder.layer.*", "pooler", "classifier" },
+})
 
 function Classification:build(c)
   self.bert = BertModel:part(c)
@@ -198,6 +219,7 @@ function MLMHead:forward(x) return self.predictions(x) end
 --- example: accel.models.BertForMaskedLM(accel.models.tiny.bert)(accel.tensor { { 1, 2 } }).shape --> { 1, 2, 9 }
 ---@class accel.models.BertForMaskedLM : accel.models.PreTrainedModel
 local MaskedLM = Base:define("BertForMaskedLM", {
+  tp_plan = PLAN.with_head, pipeline_plan = { "embeddings", "encoder.layer.*", "cls" },
   tied_weights = {
     ["cls.predictions.decoder.weight"] = "bert.embeddings.word_embeddings.weight",
     ["cls.predictions.decoder.bias"] = "cls.predictions.bias",

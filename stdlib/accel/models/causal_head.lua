@@ -64,6 +64,7 @@ function M.run(head, x, own)
   local B, T = labels.shape[1], labels.shape[2]
   local last = accel.full({ B, math.min(T, 1) }, -100, { dtype = labels.dtype, device = labels.device })
   local target = accel.cat({ labels:narrow(2, math.min(T, 1) + 1, math.max(T - 1, 0)), last }, 2)
+  if head.cross_entropy then return head:cross_entropy(x, target) end -- its classes are shared out over ranks
   -- a head that computes in a way of its own, or is watched, is asked for its logits
   if is_plain(head, nn.Linear.forward) then
     return accel.linear_cross_entropy(x, head.weight, target, head.bias)

@@ -130,7 +130,9 @@ function M.decoder(who, ids, o, window)
   }
 end
 
---- Attention of one layer: with a cache to what it holds, k and v being appended.
+--- Attention of one layer: with a cache to what it holds, k and v being appended; or what a plan put in its place in the module's
+--- field `attend` (accel.parallel), where heads or positions are shared out over ranks.
+---@param module accel.nn.Module
 ---@param cache? accel.models.KVCache
 ---@param layer integer
 ---@param q accel.Tensor [B, heads, T, head_dim]
@@ -138,8 +140,10 @@ end
 ---@param v accel.Tensor
 ---@param opts table those of scaled_dot_product_attention
 ---@return accel.Tensor
-function M.attend(cache, layer, q, k, v, opts)
+function M.attend(module, cache, layer, q, k, v, opts)
   if cache then return cache:attend(layer, q, k, v, opts) end
+  local own = module.attend
+  if own then return own(q, k, v, opts) end
   return attention(q, k, v, opts)
 end
 

@@ -16,6 +16,7 @@ local context = require "accel.models.context"
 local feed_forward = require "accel.models.feed_forward"
 local init = require "accel.nn.initialization"
 local nn = require "accel.nn"
+local plans = require "accel.models.plans"
 local raise = require "accel.util.raise"
 local run_layer = require "accel.models.run_layer"
 
@@ -47,17 +48,17 @@ function Attention:init(c, layer)
 end
 
 function Attention:forward(x, ctx, layer)
-  local shape = x.shape
+  local qkv = self.c_attn(x):chunk(3, 3)
+  local shape = qkv[1].shape -- of this rank's heads, of the whole sequence, where these are shared out
   local B, T = shape[1], shape[2]
-  local qkv = self.c_attn(x):split(self.width, 3)
-  local q = qkv[1]:view(B, T, self.n_head, self.head_dim):transpose(2, 3)
-  local k = qkv[2]:view(B, T, self.n_head, self.head_dim):transpose(2, 3)
-  local v = qkv[3]:view(B, T, self.n_head, self.head_dim):transpose(2, 3)
-  local y = context.attend(ctx.cache, layer, q, k, v, {
+  local q = qkv[1]:view(B, T, -1, self.head_dim):transpose(2, 3)
+  local k = qkv[2]:view(B, T, -1, self.head_dim):transpose(2, 3)
+  local v = qkv[3]:view(B, T, -1, self.head_dim):transpose(2, 3)
+  local y = context.attend(self, ctx.cache, layer, q, k, v, {
     is_causal = ctx.is_causal, attn_mask = ctx.mask, scale = self.scale,
     dropout_p = self.training and self.attn_pdrop or 0.0,
   })
-  y = y:transpose(2, 3):reshape(B, T, self.width)
+  y = y:transpose(2, 3):reshape(B, T, -1)
   return self.resid_dropout(self.c_proj(y))
 end
 
@@ -89,8 +90,19 @@ function Block:forward(x, ctx, layer)
   return sum + self.mlp(y)
 end
 
+local PLAN <const> = plans.family {
+  layers = {
+    ["h.*.attn"] = "attention", ["h.*.attn.c_attn"] = { "colwise", pieces = 3 }, ["h.*.attn.c_proj"] = "rowwise",
+    ["h.*.attn.resid_dropout"] = "sequence_parallel", ["h.*.mlp.c_fc"] = "colwise", ["h.*.mlp.c_proj"] = "rowwise",
+    ["h.*.mlp.dropout"] = "sequence_parallel", ["h.*.ln_1"] = "sequence_parallel", ["h.*.ln_2"] = "sequence_parallel",
+    wte = "embedding_rowwise", wpe = "sequence_parallel", drop = "sequence_parallel", ln_f = "sequence_parallel",
+  },
+  head = { lm_head = "colwise_rep" },
+}
+
 --- What both classes share.
 local Base = PreTrainedModel:define("GPT2PreTrainedModel", {
+  tp_divides = { "n_head" }, pipeline_plan = { "wte", "wpe", "h.*", "ln_f" },
   schema = schema, _no_split_modules = { "GPT2Block" }, base_model_prefix = "transformer",
   ignored_keys = { "%.attn%.bias$", "%.attn%.masked_bias$" }, -- causal masks that old files hold
 })
@@ -115,7 +127,7 @@ end
 --- GPT-2 without a head: ids [B, T] -> hidden states [B, T, n_embd].
 --- example: accel.models.GPT2Model(accel.models.tiny.gpt2)(accel.tensor { { 1, 2, 3 } }).shape --> { 1, 3, 8 }
 ---@class accel.models.GPT2Model : accel.models.PreTrainedModel
-local GPT2Model = Base:define("GPT2Model", { is_base = true, gradient_checkpointing = false })
+local GPT2Model = Base:define("GPT2Model", { is_base = true, gradient_checkpointing = false, tp_plan = PLAN.base })
 
 function GPT2Model:build(c)
   self.wte = nn.Embedding(c.vocab_size, c.n_embd)
@@ -145,6 +157,7 @@ end
 --- example: accel.models.GPT2(accel.models.tiny.gpt2)(accel.tensor { { 1, 2, 3 } }).shape --> { 1, 3, 9 }
 ---@class accel.models.GPT2 : accel.models.PreTrainedModel
 local GPT2 = Base:define("GPT2LMHeadModel", {
+  tp_plan = PLAN.with_head, pipeline_plan = { "wte", "wpe", "h.*", "ln_f", "lm_head" },
   tied_weights = { ["lm_head.weight"] = "transformer.wte.weight" },
 })
 

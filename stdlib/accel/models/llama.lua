@@ -13,6 +13,7 @@ local causal_head = require "accel.models.causal_head"
 local config = require "accel.models.config"
 local context = require "accel.models.context"
 local nn = require "accel.nn"
+local plans = require "accel.models.plans"
 local run_layer = require "accel.models.run_layer"
 
 local THETA = 10000.0
@@ -74,8 +75,16 @@ function Layer:forward(x, ctx, layer)
   return sum + self.mlp(y)
 end
 
+local PLAN <const> = plans.family {
+  layers = plans.merge(plans.rotary_decoder, {
+    ["layers.*.mlp.gate_proj"] = "colwise", ["layers.*.mlp.up_proj"] = "colwise", ["layers.*.mlp.down_proj"] = "rowwise",
+  }),
+  head = { lm_head = "colwise_rep" },
+}
+
 --- What the Llama classes share, and Mixtral's with them: the stack of decoder layers.
 local Base = PreTrainedModel:define("LlamaPreTrainedModel", {
+  tp_divides = { "num_attention_heads", "num_key_value_heads" }, pipeline_plan = { "embed_tokens", "layers.*", "norm" },
   schema = schema, _no_split_modules = { "LlamaDecoderLayer" }, base_model_prefix = "model", theta = THETA,
   ignored_keys = { "%.rotary_emb%.inv_freq$" },
 })
@@ -121,7 +130,7 @@ end
 --- Llama without a head: ids [B, T] -> hidden states [B, T, hidden_size].
 --- example: accel.models.LlamaModel(accel.models.tiny.llama)(accel.tensor { { 1, 2, 3 } }).shape --> { 1, 3, 8 }
 ---@class accel.models.LlamaModel : accel.models.PreTrainedModel
-local LlamaModel = Base:define("LlamaModel", { is_base = true, gradient_checkpointing = false })
+local LlamaModel = Base:define("LlamaModel", { is_base = true, gradient_checkpointing = false, tp_plan = PLAN.base })
 
 function LlamaModel:build(c) self:build_stack(c, Layer) end
 
@@ -138,6 +147,7 @@ end
 --- example: accel.models.Llama(accel.models.tiny.llama)(accel.tensor { { 1, 2, 3 } }).shape --> { 1, 3, 9 }
 ---@class accel.models.Llama : accel.models.PreTrainedModel
 local Llama = Base:define("LlamaForCausalLM", {
+  tp_plan = PLAN.with_head, pipeline_plan = { "embed_tokens", "layers.*", "norm", "lm_head" },
   tied_weights = { ["lm_head.weight"] = "model.embed_tokens.weight" },
 })
 

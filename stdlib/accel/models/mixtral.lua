@@ -14,6 +14,7 @@ local context = require "accel.models.context"
 local llama = require "accel.models.llama"
 local mixture = require "accel.models.mixture"
 local nn = require "accel.nn"
+local plans = require "accel.models.plans"
 local options = require "accel.util.options"
 
 local THETA = 1000000.0
@@ -52,6 +53,16 @@ function Layer:forward(x, ctx, layer)
   return sum + y
 end
 
+local PLAN <const> = plans.family {
+  layers = plans.merge(plans.rotary_decoder, {
+    ["layers.*.block_sparse_moe"] = "sequence_whole",
+    ["layers.*.block_sparse_moe.experts.*.w1"] = { "colwise", input = "replicated" },
+    ["layers.*.block_sparse_moe.experts.*.w3"] = { "colwise", input = "replicated" },
+    ["layers.*.block_sparse_moe.experts.*.w2"] = { "rowwise", input = "replicated" },
+  }),
+  head = { lm_head = "colwise_rep" },
+}
+
 local Base = llama.Base:define("MixtralPreTrainedModel", { schema = schema,
   _no_split_modules = { "MixtralDecoderLayer" }, theta = THETA })
 
@@ -62,7 +73,7 @@ local Base = llama.Base:define("MixtralPreTrainedModel", { schema = schema,
 --- the router's logits, a list of [B T, experts] by layer.
 --- example: accel.models.MixtralModel(accel.models.tiny.mixtral)(accel.tensor { { 1, 2 } }).shape --> { 1, 2, 8 }
 ---@class accel.models.MixtralModel : accel.models.PreTrainedModel
-local MixtralModel = Base:define("MixtralModel", { is_base = true, gradient_checkpointing = false })
+local MixtralModel = Base:define("MixtralModel", { is_base = true, gradient_checkpointing = false, tp_plan = PLAN.base })
 
 function MixtralModel:build(c) self:build_stack(c, Layer) end
 
@@ -82,6 +93,7 @@ end
 --- example: accel.models.MixtralForCausalLM(accel.models.tiny.mixtral)(accel.tensor { { 1, 2 } }).shape --> { 1, 2, 9 }
 ---@class accel.models.MixtralForCausalLM : accel.models.PreTrainedModel
 local Mixtral = Base:define("MixtralForCausalLM", {
+  tp_plan = PLAN.with_head, pipeline_plan = { "embed_tokens", "layers.*", "norm", "lm_head" },
   tied_weights = { ["lm_head.weight"] = "model.embed_tokens.weight" },
 })
 

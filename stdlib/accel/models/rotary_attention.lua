@@ -24,16 +24,17 @@ end
 ---@param ctx accel.models.Context
 ---@param layer integer
 function RotaryAttention:forward(x, ctx, layer)
-  local shape = x.shape
-  local B, T, D = shape[1], shape[2], self.head_dim
-  local q = rope(self.q_proj(x):view(B, T, self.heads, D):transpose(2, 3), ctx.turn)
-  local k = rope(self.k_proj(x):view(B, T, self.kv_heads, D):transpose(2, 3), ctx.turn)
-  local v = self.v_proj(x):view(B, T, self.kv_heads, D):transpose(2, 3)
-  local y = context.attend(ctx.cache, layer, q, k, v, {
+  local q, D = self.q_proj(x), self.head_dim
+  local shape = q.shape -- of this rank's heads, of the whole sequence, where these are shared out
+  local B, T = shape[1], shape[2]
+  q = rope(q:view(B, T, -1, D):transpose(2, 3), ctx.turn)
+  local k = rope(self.k_proj(x):view(B, T, -1, D):transpose(2, 3), ctx.turn)
+  local v = self.v_proj(x):view(B, T, -1, D):transpose(2, 3)
+  local y = context.attend(self, ctx.cache, layer, q, k, v, {
     is_causal = ctx.is_causal, attn_mask = ctx.mask, scale = ctx.scale, enable_gqa = self.heads ~= self.kv_heads,
     dropout_p = self.training and self.dropout or 0.0,
   })
-  return self.o_proj(y:transpose(2, 3):reshape(B, T, self.heads * D))
+  return self.o_proj(y:transpose(2, 3):reshape(B, T, -1))
 end
 
 return RotaryAttention

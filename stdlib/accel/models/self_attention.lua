@@ -1,8 +1,6 @@
 --- Unmasked or padded self-attention with three projections named query, key and value, as in BERT and ViT.
-local accel = require "accel"
+local context = require "accel.models.context"
 local nn = require "accel.nn"
-
-local attention = accel.scaled_dot_product_attention
 
 ---@class accel.models.SelfAttention : accel.nn.Module
 local SelfAttention = nn.Module:extend("SelfAttention")
@@ -19,12 +17,13 @@ end
 --- x [B, T, hidden] -> [B, T, hidden]
 ---@param mask? accel.Tensor broadcasts to [B, heads, T, T]
 function SelfAttention:forward(x, mask)
-  local shape = x.shape
-  local B, T, H, D = shape[1], shape[2], self.heads, self.width // self.heads
-  local y = attention(self.query(x):view(B, T, H, D):transpose(2, 3), self.key(x):view(B, T, H, D):transpose(2, 3),
-    self.value(x):view(B, T, H, D):transpose(2, 3),
+  local q, D = self.query(x), self.width // self.heads
+  local shape = q.shape -- of this rank's heads, of the whole sequence, where these are shared out
+  local B, T = shape[1], shape[2]
+  local y = context.attend(self, nil, 0, q:view(B, T, -1, D):transpose(2, 3), self.key(x):view(B, T, -1, D):transpose(2, 3),
+    self.value(x):view(B, T, -1, D):transpose(2, 3),
     { attn_mask = mask, dropout_p = self.training and self.dropout or 0.0 })
-  return y:transpose(2, 3):reshape(B, T, self.width)
+  return y:transpose(2, 3):reshape(B, T, -1)
 end
 
 return SelfAttention

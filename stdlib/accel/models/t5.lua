@@ -13,6 +13,7 @@ local context = require "accel.models.context"
 local init = require "accel.nn.initialization"
 local nn = require "accel.nn"
 local options = require "accel.util.options"
+local plans = require "accel.models.plans"
 
 local schema = config.schema("t5", {
   vocab_size = config.size(32128), d_model = config.size(512), d_kv = config.size(64), d_ff = config.size(2048),
@@ -44,7 +45,35 @@ local schema = config.schema("t5", {
   end
 end)
 
+--- Of the encoder or the decoder. Which of wi, wi_0 and wi_1 there are depends on the configuration.
+local function stack_plan(stack)
+  local plan, at = { [stack] = "sequence_gather" }, stack .. ".block.*.layer.*."
+  local function put(name, style) plan[at .. name] = style end
+  put("SelfAttention", "attention")
+  for _, name in ipairs { "q", "k", "v" } do put("SelfAttention." .. name, "colwise") end
+  put("SelfAttention.o", "rowwise")
+  plan[stack .. ".block.0.layer.0.SelfAttention.relative_attention_bias"] = "embedding_colwise"
+  for _, name in ipairs { "wi", "wi_0", "wi_1" } do put("DenseReluDense." .. name, { "colwise", optional = true }) end
+  put("DenseReluDense.wo", "rowwise")
+  put("DenseReluDense.dropout", "colwise")
+  put("layer_norm", "sequence_parallel")
+  put("dropout", "sequence_parallel")
+  plan[stack .. ".final_layer_norm"], plan[stack .. ".dropout"] = "sequence_parallel", "sequence_parallel"
+  return plan
+end
+
+local ENCODER_PLAN <const> = plans.merge(stack_plan "encoder", { shared = "embedding_rowwise" })
+local PLAN <const> = plans.merge(ENCODER_PLAN, stack_plan "decoder", {
+  ["decoder.block.*.layer.1.EncDecAttention"] = "attention",
+  ["decoder.block.*.layer.1.EncDecAttention.q"] = "colwise",
+  ["decoder.block.*.layer.1.EncDecAttention.k"] = { "colwise", input = "replicated" }, -- the encoder's output is gathered
+  ["decoder.block.*.layer.1.EncDecAttention.v"] = { "colwise", input = "replicated" },
+  ["decoder.block.*.layer.1.EncDecAttention.o"] = "rowwise",
+  lm_head = { "colwise_rep", input = "replicated" },
+})
+
 local Base = PreTrainedModel:define("T5PreTrainedModel", {
+  tp_divides = { "num_heads" }, pipeline_plan = { "shared", "encoder.block.*", "encoder.final_layer_norm" },
   schema = schema, _no_split_modules = { "T5Block" }, ignored_keys = { "EncDecAttention%.relative_attention_bias%.weight$" },
 })
 
@@ -78,7 +107,7 @@ end
 --- The encoder alone: ids [B, T] -> hidden states [B, T, d_model].
 --- example: accel.models.T5EncoderModel(accel.models.tiny.t5)(accel.tensor { { 1, 2, 3 } }).shape --> { 1, 3, 8 }
 ---@class accel.models.T5EncoderModel : accel.models.PreTrainedModel
-local EncoderModel = Base:define("T5EncoderModel", { ignored_keys = { "^decoder%.", "^lm_head%." } })
+local EncoderModel = Base:define("T5EncoderModel", { tp_plan = ENCODER_PLAN, ignored_keys = { "^decoder%.", "^lm_head%." } })
 
 function EncoderModel:build(c)
   self.shared = nn.Embedding(c.vocab_size, c.d_model)
@@ -91,7 +120,7 @@ end
 function EncoderModel:forward(ids, opts)
   local o = options("t5", opts, { attention_mask = options.none })
   context.check_ids("t5", ids, "ids")
-  return self.encoder(self.shared(ids), { attention_mask = o.attention_mask })
+  return self.encoder(self.shared(ids), { attention_mask = o.attention_mask, length = ids.shape[2] })
 end
 
 ---@class accel.models.T5Options
@@ -105,7 +134,10 @@ end
 --- The whole model with its language-model head.
 --- example: accel.models.T5ForConditionalGeneration(accel.models.tiny.t5):encode(accel.tensor { { 3 } }).shape --> { 1, 1, 8 }
 ---@class accel.models.T5ForConditionalGeneration : accel.models.PreTrainedModel
-local T5 = Base:define("T5ForConditionalGeneration", { tied_weights = { ["lm_head.weight"] = "shared.weight" } })
+local T5 = Base:define("T5ForConditionalGeneration", { tp_plan = PLAN,
+  pipeline_plan = { "shared", "encoder.block.*", "encoder.final_layer_norm", { "shared", next = true }, "decoder.block.*",
+    "decoder.final_layer_norm", "lm_head" },
+  tied_weights = { ["lm_head.weight"] = "shared.weight" } })
 
 function T5:build(c)
   self.shared = nn.Embedding(c.vocab_size, c.d_model)
@@ -120,7 +152,7 @@ end
 ---@return accel.Tensor
 function T5:encode(ids, attention_mask)
   context.check_ids("t5", ids, "ids")
-  return self.encoder(self.shared(ids), { attention_mask = attention_mask })
+  return self.encoder(self.shared(ids), { attention_mask = attention_mask, length = ids.shape[2] })
 end
 
 --- Logits [B, T, vocab] of decoder_input_ids [B, T], which say what stands before each token to be predicted,
@@ -138,6 +170,7 @@ function T5:forward(ids, opts)
   local memory = o.encoder_outputs or self:encode(ids, o.attention_mask)
   local x = self.decoder(self.shared(o.decoder_input_ids), {
     attention_mask = o.decoder_attention_mask, cache = o.cache, memory = memory, memory_mask = o.attention_mask,
+    length = o.decoder_input_ids.shape[2],
   })
   local c = self.config
   x = causal_head.last(x, o.logits_to_keep)

@@ -63,9 +63,9 @@ function Attention:bias(past, T, keys, device)
   return accel.embedding(at, by_distance):permute(3, 1, 2):unsqueeze(1)
 end
 
-local function heads_of(t, heads, width)
+local function heads_of(t, width)
   local shape = t.shape
-  return t:view(shape[1], shape[2], heads, width):transpose(2, 3)
+  return t:view(shape[1], shape[2], -1, width):transpose(2, 3)
 end
 
 ---@param x accel.Tensor [B, T, d_model]
@@ -74,21 +74,21 @@ end
 ---@param layer integer
 ---@param memory? accel.Tensor
 function Attention:forward(x, mask, cache, layer, memory)
-  local shape = x.shape
-  local H, D = self.heads, self.d_kv
+  local D = self.d_kv
   local k, v
   local kept = memory and cache and cache.cross[layer]
   if kept then
     k, v = kept[1], kept[2]
   else
     local from = memory or x
-    k, v = heads_of(self.k(from), H, D), heads_of(self.v(from), H, D)
+    k, v = heads_of(self.k(from), D), heads_of(self.v(from), D)
     if memory and cache then cache.cross[layer] = { k, v } end
   end
-  local y = context.attend(not memory and cache or nil, layer, heads_of(self.q(x), H, D), k, v, {
+  local y = context.attend(self, not memory and cache or nil, layer, heads_of(self.q(x), D), k, v, {
     attn_mask = mask, scale = 1.0, dropout_p = self.training and self.dropout or 0.0,
   })
-  return self.o(y:transpose(2, 3):reshape(shape[1], shape[2], H * D))
+  y = y:transpose(2, 3)
+  return self.o(y:reshape(y.shape[1], y.shape[2], -1))
 end
 
 --- Norm, attention, dropout, and what was before.
@@ -180,11 +180,11 @@ end
 
 --- x [B, T, d_model] -> [B, T, d_model]. The decoder looks at its own past and at memory [B, S, d_model].
 ---@param x accel.Tensor embedded tokens
----@param o table attention_mask, cache, memory and memory_mask, each or none
+---@param o table length (of the whole sequence, where x is a part of it), attention_mask, cache, memory and memory_mask, each or none
 ---@return accel.Tensor
 function Stack:forward(x, o)
   local shape, cache = x.shape, o.cache
-  local B, T, past = shape[1], shape[2], cache and cache.past or 0
+  local B, T, past = shape[1], o.length or shape[2], cache and cache.past or 0
   local keys = past + T
   if self.is_decoder and not o.memory then raise "t5: the decoder needs the encoder's output" end
   local visible = self.is_decoder and T > 1 and context.causal(T, past, nil, x.device) or nil

@@ -14,6 +14,7 @@ local feed_forward = require "accel.models.feed_forward"
 local init = require "accel.nn.initialization"
 local nn = require "accel.nn"
 local options = require "accel.util.options"
+local plans = require "accel.models.plans"
 local raise = require "accel.util.raise"
 local run_layer = require "accel.models.run_layer"
 local tensors = require "accel.util.tensors"
@@ -151,7 +152,19 @@ end
 
 function Pooler:forward(x) return self.act(self.dense(x:select(2, 1))) end
 
+local PLAN <const> = plans.family {
+  layers = {
+    ["encoder.layer.*.attention.attention"] = "attention", ["encoder.layer.*.attention.attention.query"] = "colwise",
+    ["encoder.layer.*.attention.attention.key"] = "colwise", ["encoder.layer.*.attention.attention.value"] = "colwise",
+    ["encoder.layer.*.attention.output.dense"] = "rowwise", ["encoder.layer.*.intermediate.dense"] = "colwise",
+    ["encoder.layer.*.output.dense"] = "rowwise",
+  },
+}
+
 local Base = PreTrainedModel:define("ViTPreTrainedModel", {
+  tp_divides = { "num_attention_heads" }, tp_plan = PLAN.with_prefix,
+  pipeline_plan = { "embeddings", "encoder.layer.*", "layernorm" },
+  sp_plan = false, -- the class token makes the sequence one longer than a number of patches
   schema = schema, _no_split_modules = { "ViTLayer" }, base_model_prefix = "vit", ignored_keys = { "embeddings%.mask_token$" },
   optional_keys = { "pooler%.dense%." },
 })
@@ -169,7 +182,7 @@ end
 --- class token through the pooler.
 --- example: accel.models.ViTModel(accel.models.tiny.vit)(accel.zeros(2, 3, 8, 8)).shape --> { 2, 5, 8 }
 ---@class accel.models.ViTModel : accel.models.PreTrainedModel
-local ViTModel = Base:define("ViTModel", { is_base = true })
+local ViTModel = Base:define("ViTModel", { is_base = true, tp_plan = PLAN.base })
 
 function ViTModel:build(c, add_pooling_layer)
   self.embeddings = Embeddings(c)
@@ -191,7 +204,9 @@ end
 --- Classifies images by their class token.
 --- example: accel.models.ViTForImageClassification(accel.models.tiny.vit)(accel.zeros(2, 3, 8, 8)).shape --> { 2, 2 }
 ---@class accel.models.ViTForImageClassification : accel.models.PreTrainedModel
-local Classification = Base:define("ViTForImageClassification")
+local Classification = Base:define("ViTForImageClassification", {
+  pipeline_plan = { "embeddings", "encoder.layer.*", "layernorm", "classifier" },
+})
 
 function Classification:build(c)
   self.vit = ViTModel:part(c, false)

@@ -27,16 +27,15 @@ local ROWS <const> = {
     [[megatron_lm_plugin MegatronEngine MegatronLMDummyScheduler MegatronLMDummyDataLoader
       MegatronLMOptimizerWrapper MegatronLMSchedulerWrapper AbstractTrainStep BertTrainStep GPTTrainStep T5TrainStep
       avg_losses_across_data_parallel_group gather_across_data_parallel_groups add_model_config_to_megatron_parser]] },
-  { "tensor parallelism", "accelerator:prepare(model) copies a model to every rank",
-    [[TensorParallel TorchTensorParallelPlugin torch_tp_plugin DTensor distribute_tensor
-      parallelize_module ColwiseParallel RowwiseParallel SequenceParallel]] },
+  { "tensor parallelism by a plugin of its own", "accel.Accelerator { parallelism_config = accel.ParallelismConfig { tp_size = 2 } } does it",
+    "TorchTensorParallelPlugin torch_tp_plugin" },
+  { false, 'a plan is data: accel.parallel.parallelize_module(model, mesh, { ["blocks.*.up"] = "colwise", ["blocks.*.down"] = "rowwise" })',
+    "TensorParallel DTensor distribute_tensor ColwiseParallel RowwiseParallel SequenceParallel" },
   { "a mesh of parallelisms", "ranks are data-parallel; accel.dist.new_group makes groups of them",
-    [[parallelism_config DeviceMesh init_device_mesh tensor_parallel_rank data_parallel_rank
+    [[parallelism_config tensor_parallel_rank data_parallel_rank
       data_parallel_shard_rank pipeline_parallel_rank context_parallel_rank]] },
   { "context parallelism", "accel.checkpoint and flash attention make long sequences fit on one rank",
     "ContextParallel context_parallel" },
-  { "pipeline parallelism", "accelerator:split_between_processes shares the inputs of inference out to ranks",
-    "prepare_pippy PipelineParallel" },
   { "compilation", "ops are native code already: call the model as it is",
     [[dynamo_plugin dynamo_backend compile compile_regions has_compiled_regions is_compiled_module
       jit Module#compile]] },

@@ -28,11 +28,13 @@ typedef struct aci_flash {
   /* ALiBi: hq slopes, or NULL. Scores lose slope * |i + tk - tq - j| for query i and key j, |i - j| when causal. */
   const double *alibi;
   /* Dropout: the weight of query i, key j is kept if word (e mod 4) of aci_philox(key, e / 4, counter) is at least drop_below,
-   * where e = (((drop_b0 + b) * hq + h) * tq + i) * tk + j; it is then divided by 1 - drop_p. */
+   * where e = (((drop_0[0] + b) * drop_n[1] + drop_0[1] + h) * drop_n[2] + drop_0[2] + i) * drop_n[3] + drop_0[3] + j; it is then divided
+   * by 1 - drop_p. */
   double drop_p; /* 0: no dropout */
   uint64_t drop_key, drop_counter;
   uint32_t drop_below;
-  int64_t drop_b0; /* entry of the global batch that entry 0 is */
+  /* Of the weights (batch, head, query, key) of all ranks: where the ones here begin, and the extents (that of the batch is not read). */
+  int64_t drop_0[4], drop_n[4];
   void *out;       /* (b, hq, tq, d) */
   int64_t out_s[3];
   void *lse; /* (b, hq, tq) contiguous: log of the sum of exp, -inf where all is masked; f64 for F64,

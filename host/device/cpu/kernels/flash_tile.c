@@ -294,9 +294,10 @@ const aci_drop *aci_tile_drop(const aci_tile *t, uint32_t *w, aci_drop *drop) {
   if (f->drop_p <= 0) return NULL;
   *drop = (aci_drop){w, f->drop_below, 1.0 / (1.0 - f->drop_p)};
   int64_t key0 = t->keys_are_rows ? t->row0 : t->col0, query0 = t->keys_are_rows ? t->col0 : t->row0;
-  uint64_t e0 = (uint64_t)((((f->drop_b0 + t->b) * f->hq + t->h) * f->tq + query0) * f->tk + key0),
-           tk = (uint64_t)f->tk;
-  bool aligned = f->tk % 4 == 0 && key0 % 4 == 0;
+  const int64_t *first = f->drop_0, *n = f->drop_n, key = first[3] + key0;
+  uint64_t e0 = (uint64_t)((((first[0] + t->b) * n[1] + first[1] + t->h) * n[2] + first[2] + query0) * n[3] + key),
+           tk = (uint64_t)n[3];
+  bool aligned = n[3] % 4 == 0 && key % 4 == 0;
   if (aligned && t->keys_are_rows) words_of_rows(w, t->rows, t->nr, e0, tk, f->drop_key, f->drop_counter);
   else if (aligned) words_of_columns(w, t->rows, t->nr, e0, tk, f->drop_key, f->drop_counter);
   else

@@ -56,7 +56,8 @@ static double at(const problem *p, const void *x, const int64_t s[3], int64_t b,
 /* The factor of dropout, by the rule in flash.h. */
 static double keep(const aci_flash *f, int64_t b, int64_t h, int64_t i, int64_t j) {
   if (f->drop_p == 0) return 1;
-  uint64_t e = (uint64_t)(((b * f->hq + h) * f->tq + i) * f->tk + j);
+  const int64_t *first = f->drop_0, *n = f->drop_n; /* zero and the own extents, or a range of larger ones */
+  uint64_t e = (uint64_t)((((first[0] + b) * n[1] + first[1] + h) * n[2] + first[2] + i) * n[3] + first[3] + j);
   aci_u32x4 w = aci_philox(f->drop_key, e / 4, f->drop_counter);
   return w.v[e % 4] >= f->drop_below ? 1 / (1 - f->drop_p) : 0;
 }
@@ -223,6 +224,11 @@ static void problem_new(problem *p, aci_gemm_type type, int64_t b, int64_t hq, i
     f->drop_key = ac_test_random(&rng);
     f->drop_counter = ac_test_random(&rng);
     f->drop_below = (uint32_t)(0.3 * 4294967296.0);
+    const int64_t own[4] = {f->b, f->hq, f->tq, f->tk};
+    for (int i = 0; i < 4; i++) {
+      f->drop_0[i] = below(2) ? below(4) : 0;
+      f->drop_n[i] = own[i] + f->drop_0[i] + below(3);
+    }
   }
   if (how & ALIBI) {
     double *slopes = malloc((size_t)hq * sizeof *slopes);

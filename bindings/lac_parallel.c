@@ -1,0 +1,52 @@
+/* accel.parallel.core, the native part of accel.parallel. The Lua files of accel/parallel are its only users.
+ *
+ *   meta_absorbs(on) -> what it was    a call with an argument on meta takes place there, wherever the others are
+ *   random_range([dim, at, of [, dim, at, of]])   dim `dim` (from 1) of what is
+ *       dropped from now on is the range from `at` (from 0) of a dim of extent `of`, whose other ranges are on other ranks; no
+ *       arguments: whole tensors again
+ *   replace(t, from)                   t has from's shape, memory and device from now on, and stays the parameter that it is */
+#include <string.h>
+
+#include "core/lac.h"
+#include "ops/ctx_impl.h"
+#include "shard/shard.h"
+
+static int meta_absorbs(lua_State *L) {
+  lac_state *S = lac_get(L);
+  luaL_checktype(L, 1, LUA_TBOOLEAN);
+  lua_pushboolean(L, S->ctx->meta_absorbs);
+  S->ctx->meta_absorbs = lua_toboolean(L, 1);
+  return 1;
+}
+
+static int random_range(lua_State *L) {
+  lac_state *S = lac_get(L);
+  ac_draw_range r[AC_DRAW_RANGES] = {{0}};
+  const int n = lua_gettop(L) / 3;
+  if (n > AC_DRAW_RANGES || lua_gettop(L) % 3 != 0)
+    return lac_error(L, S, AC_INVALID, "random_range: expected up to %d times dim, at, of", AC_DRAW_RANGES);
+  for (int i = 0; i < n; i++) {
+    const int64_t dim = lac_check_int(L, S, 3 * i + 1, "dim");
+    r[i].at = lac_check_int(L, S, 3 * i + 2, "at");
+    r[i].of = lac_check_int(L, S, 3 * i + 3, "of");
+    if (dim < 1 || dim > AC_MAX_DIMS || r[i].at < 0 || r[i].of < r[i].at)
+      return lac_error(L, S, AC_INVALID, "random_range: dim %d, position %d of %d", (int)dim, (int)r[i].at, (int)r[i].of);
+    r[i].dim = (int32_t)dim;
+  }
+  memcpy(ac_ctx_generator(S->ctx)->range, r, sizeof r);
+  return 0;
+}
+
+static int replace(lua_State *L) {
+  lac_state *S = lac_get(L);
+  ac_err e;
+  ac_tensor *t = lac_check_tensor(L, S, 1, "t"), *from = lac_check_tensor(L, S, 2, "from");
+  return aci_tensor_replace(t, from, &e) == AC_OK ? 0 : lac_raise(L, S, &e);
+}
+
+/* Puts the functions into the table on top. */
+LAC_OPEN("accel.parallel.core", parallel) {
+  static const luaL_Reg funcs[] = {{"meta_absorbs", meta_absorbs}, {"random_range", random_range}, {"replace", replace},
+                                   {NULL, NULL}};
+  lac_setfuncs(L, S, funcs);
+}

@@ -1,0 +1,44 @@
+--- prepare_pippy: inference of a model whose blocks are shared out over the ranks, with Accelerate's arguments
+--- (accel.parallel.pipeline does it).
+local accel = require "accel"
+local Module = require "accel.nn.module"
+local check = require "accel.util.check"
+local dist = require "accel.dist"
+local options = require "accel.util.options"
+local raise = require "accel.util.raise"
+
+local M = {}
+
+--- A model in eval mode on all ranks of the run, each of which keeps its blocks of it: model(...) runs the batch in num_chunks parts, one
+--- behind the other. Every rank gives the same inputs. The last rank gets the output, the others nil; with gather_output all get it.
+--- A batch that does not divide is padded with its first rows, which the output is without.
+---
+--- split_points: "auto" shares the blocks out equally; or the names of the blocks at which the 2nd, 3rd, ... rank begins. Blocks are the
+--- model's own (pipeline_plan), or modules of the classes no_split_module_classes, or those of the longest ModuleList.
+--- example: local model = accel.accelerator.prepare_pippy(accel.models.GPT2(accel.models.tiny.gpt2), { num_chunks = 2 })
+---   return model(accel.tensor { { 1, 2 }, { 3, 4 }, { 5, 6 } }).shape --> { 3, 2, 9 }
+---@param model accel.nn.Module
+---@param opts? {split_points: ("auto"|string[])?, no_split_module_classes: string[]?, example_args: table?, example_kwargs: table?,
+--- num_chunks: integer?, gather_output: boolean?} num_chunks: the number of ranks; example_args and example_kwargs are not needed, since
+--- nothing is traced
+---@return accel.nn.parallel.PipelineParallel
+function M.prepare_pippy(model, opts)
+  if not Module.is_module(model) then raise("prepare_pippy: %s", Module.not_a_module(model)) end
+  local o = options("prepare_pippy", opts, {
+    split_points = options.none, no_split_module_classes = options.none, example_args = options.none, example_kwargs = options.none,
+    num_chunks = dist.get_world_size(), gather_output = false,
+  })
+  o.split_points = o.split_points or "auto"
+  check.positive("prepare_pippy", "num_chunks", o.num_chunks)
+  local names = o.no_split_module_classes
+  if type(names) == "string" then names = { names } end
+  local mesh = accel.parallel.init_device_mesh("cpu", { dist.get_world_size() }, { mesh_dim_names = { "pp" } })
+  local pipeline = accel.nn.parallel.PipelineParallel(model, mesh, {
+    num_micro_batches = o.num_chunks, split_points = o.split_points, block_classes = names, gather_output = o.gather_output,
+  })
+  pipeline:eval()
+  rawset(pipeline, "hf_split_points", o.split_points)
+  return pipeline
+end
+
+return M

@@ -1,0 +1,126 @@
+--- Collectives over an axis of a mesh with gradients: what goes between the parts of a model on several ranks. In pairs, of which one
+--- is the other's backward (Shoeybi et al. 2019, f and g; Korthikanti et al. 2022 for sequences). On meta, and where the axis has one
+--- rank, only shapes change.
+---
+---   copy(x)          x                    backward: sum over ranks       before layers whose outputs are shared out
+---   reduce(x)        sum over ranks       backward: x                    behind layers whose inputs are shared out
+---   gather(x, dim)   all parts            backward: sum, own part        between parts of a sequence and whole layers
+---   scatter(x, dim)  sum, own part        backward: all parts
+---   join(x, dim)     all parts            backward: own part             where all ranks go on with the same whole
+---   split(x, dim)    own part             backward: all parts            where all ranks had the same whole
+---   exchange(x, from, to)  dim `from` is cut and dim `to` joined         all-to-all; backward: the other way
+local accel = require "accel"
+local dist = require "accel.dist"
+
+local M = {}
+
+local function idle(x, axis) return axis.size == 1 or x.device == "meta" end
+
+--- Dim `dim` n times as long (or an n-th of it, where part), of undefined contents.
+local function shaped(x, dim, n, part)
+  local shape = table.move(x.shape, 1, x.ndim, 1, {})
+  shape[dim] = part and shape[dim] // n or shape[dim] * n
+  return accel.empty(shape, { dtype = x.dtype, device = x.device })
+end
+
+--- (n, a, .., d, .., z) -> (a, .., n d, .., z): parts that came one behind the other, side by side in dim.
+local function side_by_side(parts, x, dim, n)
+  if dim == 1 then return parts end
+  local order, shape = {}, table.move(x.shape, 1, x.ndim, 1, {})
+  for d = 1, dim - 1 do order[d] = d + 1 end
+  order[dim] = 1
+  for d = dim, x.ndim do order[d + 1] = d + 1 end
+  shape[dim] = shape[dim] * n
+  return parts:permute(order):reshape(shape)
+end
+
+--- The inverse: parts of dim one behind the other, contiguous.
+local function one_behind_other(x, dim, n)
+  if dim == 1 then return x:contiguous() end
+  local shape, order = {}, { dim }
+  for d = 1, dim - 1 do shape[d], order[d + 1] = x.shape[d], d end
+  shape[dim], shape[dim + 1] = n, x.shape[dim] // n
+  for d = dim + 1, x.ndim do shape[d + 1] = x.shape[d] end
+  for d = dim + 1, x.ndim + 1 do order[d] = d end
+  return x:view(shape):permute(order):contiguous()
+end
+
+local function sum(x, axis)
+  if idle(x, axis) then return x end
+  x = x:contiguous():clone()
+  dist.all_reduce(x, { group = axis.group })
+  return x
+end
+
+local function all_parts(x, axis, dim)
+  if axis.size == 1 then return x end
+  if x.device == "meta" then return shaped(x, dim, axis.size) end
+  x = x:contiguous()
+  local shape = { axis.size, table.unpack(x.shape, 1, x.ndim) }
+  if dim == 1 then
+    shape = table.move(x.shape, 1, x.ndim, 1, {})
+    shape[1] = shape[1] * axis.size
+  end
+  local out = accel.empty(shape, { dtype = x.dtype, device = x.device })
+  dist.all_gather_into_tensor(out, x, { group = axis.group })
+  return side_by_side(out, x, dim, axis.size)
+end
+
+local function own_part(x, axis, dim)
+  if axis.size == 1 then return x end
+  if x.device == "meta" then return shaped(x, dim, axis.size, true) end
+  local n = x.shape[dim] // axis.size
+  return x:narrow(dim, axis.rank * n + 1, n):contiguous()
+end
+
+local function sum_part(x, axis, dim)
+  if axis.size == 1 then return x end
+  local out = shaped(x, dim, axis.size, true)
+  if x.device == "meta" then return out end
+  dist.reduce_scatter_tensor(out, one_behind_other(x:contiguous(), dim, axis.size), { group = axis.group })
+  return out
+end
+
+local function trade(x, axis, from, to)
+  if axis.size == 1 then return x end
+  local cut = shaped(x, from, axis.size, true)
+  if x.device == "meta" then return shaped(cut, to, axis.size) end
+  local sent = one_behind_other(x:contiguous(), from, axis.size)
+  local shape = { axis.size, table.unpack(cut.shape, 1, cut.ndim) }
+  local got = accel.empty(shape, { dtype = x.dtype, device = x.device })
+  dist.all_to_all_single(got, sent:view(shape), { group = axis.group })
+  if to == 1 then return got:view(shaped(cut, 1, axis.size).shape) end
+  return side_by_side(got, cut, to, axis.size)
+end
+
+--- A function with a gradient of two plain ones. Where the axis is idle and nothing changes, x goes through as it is.
+local function pair(name, forward, backward)
+  local apply = accel.Function {
+    name = name,
+    forward = function(ctx, x, axis, a, b)
+      ctx.axis, ctx.a, ctx.b = axis, a, b
+      local y = forward(x, axis, a, b)
+      return y == x and x:view(x.shape) or y
+    end,
+    backward = function(ctx, dy) return backward(dy, ctx.axis, ctx.a, ctx.b) end,
+  }
+  return function(x, axis, a, b)
+    if axis.size == 1 then return x end
+    return apply(x, axis, a, b)
+  end
+end
+
+local function same(x) return x end
+
+M.copy = pair("copy_to_parallel", same, sum)
+M.reduce = pair("reduce_from_parallel", sum, same)
+M.gather = pair("gather_sequence", all_parts, sum_part)
+M.scatter = pair("scatter_sequence", sum_part, all_parts)
+M.join = pair("join_parts", all_parts, own_part)
+M.split = pair("split_parts", own_part, all_parts)
+M.exchange = pair("exchange_parts", trade, function(dy, axis, from, to) return trade(dy, axis, to, from) end)
+
+--- Without gradients: the sum over the ranks as a new tensor, all parts, the own part.
+M.sum, M.all_parts, M.own_part = sum, all_parts, own_part
+
+return M

@@ -1,0 +1,13 @@
+--- accel.parallel: one model over many ranks. accelerator:prepare applies it by a ParallelismConfig or a MegatronLMPlugin; its parts
+--- can be used by themselves.
+---
+---   mesh.lua            DeviceMesh: ranks as a grid with named dimensions
+---   tensor_parallel.lua parallelize_module: plans that are data; what each style does is in styles.lua
+---   placements.lua      which part of a parameter a rank has
+---   collectives.lua     collectives with gradients
+---   pipeline/           nn.parallel.PipelineParallel: stages, schedules, what passes between them
+---   cross_entropy.lua   losses of logits that no rank has all of
+return require "accel.util.lazy"("accel.parallel", {
+  DeviceMesh = "mesh", init_device_mesh = "mesh", parallelize_module = "tensor_parallel",
+  parallel_cross_entropy = "cross_entropy",
+})

@@ -1,0 +1,176 @@
+--- DeviceMesh: the ranks of a world as a grid with named dimensions, the last of which runs fastest, and for each dimension the
+--- group of ranks that differ in it alone. Made by init_device_mesh, ParallelismConfig and MegatronLMPlugin.
+local accel = require "accel"
+local check = require "accel.util.check"
+local class = require "accel.util.class"
+local dist = require "accel.dist"
+local nearest = require "accel.util.nearest"
+local raise = require "accel.util.raise"
+
+--- Ranks that differ in one dimension, or in several joint ones, as this rank sees them.
+---@class accel.parallel.Axis
+---@field name string
+---@field size integer
+---@field rank integer this rank's place, from 0
+---@field group accel.dist.Group? nil where size is 1: there is nobody to talk to
+---@field ranks integer[] ranks of the world, in order
+local Axis = class("accel.parallel.Axis")
+
+function Axis:init(name, ranks, me, group)
+  self.name, self.ranks, self.size, self.group = name, ranks, #ranks, group
+  for i, r in ipairs(ranks) do
+    if r == me then self.rank = i - 1 end
+  end
+end
+
+function Axis.__tostring(self) return ("Axis(%s, rank %d of %d)"):format(self.name, self.rank, self.size) end
+
+--- Ranks as a grid with named dimensions: see the head of this file.
+--- example: accel.parallel.init_device_mesh("cpu", { 1 }, { mesh_dim_names = { "dp" } }):size() --> 1
+---@class accel.parallel.DeviceMesh
+---@field mesh_dim_names string[] outermost first
+---@field shape integer[]
+local Mesh = class("accel.parallel.DeviceMesh")
+
+--- Sets of ranks that differ in the marked dimensions alone: lists in the order of the first rank, each in rank order.
+local function partition(shape, marked)
+  local strides, total = {}, 1
+  for d = #shape, 1, -1 do
+    strides[d] = total
+    total = total * shape[d]
+  end
+  local sets, of = {}, {}
+  for rank = 0, total - 1 do
+    local key = 0
+    for d = 1, #shape do
+      if not marked[d] then key = key + rank // strides[d] % shape[d] * strides[d] end
+    end
+    local set = of[key]
+    if not set then
+      set = {}
+      of[key], sets[#sets + 1] = set, set
+    end
+    set[#set + 1] = rank
+  end
+  return sets
+end
+
+--- The axis over the marked dimensions. Collective: every rank makes the groups of all, in the same order.
+local function make_axis(name, shape, marked)
+  local me, mine, group = dist.get_rank(), nil, nil
+  for _, ranks in ipairs(partition(shape, marked)) do
+    local made = #ranks > 1 and (#ranks == dist.get_world_size() and dist.group.WORLD or dist.new_group(ranks)) or nil
+    for _, r in ipairs(ranks) do
+      if r == me then mine, group = ranks, made end
+    end
+  end
+  return Axis(name, mine, me, group)
+end
+
+--- Collective over the world.
+---@param names string[] outermost first
+---@param shape integer[] their product is the number of ranks
+---@param joints? table<string, string[]> names of dimensions that are one axis as well
+function Mesh:init(names, shape, joints)
+  local total = 1
+  if #names ~= #shape then raise("DeviceMesh: %d names for %d dimensions", #names, #shape) end
+  self.mesh_dim_names, self.shape, self.axes, self.at = names, shape, {}, {}
+  for d, n in ipairs(shape) do
+    total = total * check.positive("DeviceMesh", ("size of '%s'"):format(names[d]), n)
+    if self.at[names[d]] then raise("DeviceMesh: two dimensions '%s'", names[d]) end
+    self.at[names[d]] = d
+  end
+  if total ~= dist.get_world_size() then
+    raise("DeviceMesh: %s are %d ranks, but there are %d; the product of the sizes is the number of processes",
+      table.concat(shape, " x "), total, dist.get_world_size())
+  end
+  for d, name in ipairs(names) do self.axes[name] = make_axis(name, shape, { [d] = true }) end
+  for name, list in accel.pairs(joints or {}) do
+    local marked, known = {}, {}
+    for _, dim in ipairs(list) do
+      if self.at[dim] then
+        marked[self.at[dim]] = true
+        known[#known + 1] = dim
+      end
+    end
+    self.axes[name] = #known == 1 and self.axes[known[1]] or make_axis(name, shape, marked)
+  end
+end
+
+--- The axis of a dimension or joint; one of size 1 for a dimension that the mesh leaves out.
+---@param name string
+---@return accel.parallel.Axis
+function Mesh:axis(name)
+  local axis = self.axes[name]
+  if not axis then
+    local me = dist.get_rank()
+    axis = Axis(name, { me }, me)
+    self.axes[name] = axis
+  end
+  return axis
+end
+
+local function known(self, name)
+  if not self.axes[name] then
+    local near = type(name) == "string" and nearest(name, self.axes)
+    raise("DeviceMesh: no dimension %s; there are %s%s", check.shown(name), table.concat(self.mesh_dim_names, ", "),
+      near and ("; did you mean '%s'?"):format(near) or "")
+  end
+  return self.axes[name]
+end
+
+--- The group of ranks that differ from this one in a dimension (the only one, where there is one); nil where its size is 1.
+---@param name? string
+---@return accel.dist.Group?
+function Mesh:get_group(name)
+  if name == nil and #self.shape ~= 1 then raise "DeviceMesh:get_group: several dimensions; say which" end
+  return known(self, name or self.mesh_dim_names[1]).group
+end
+
+--- This rank's place in a dimension, from 0.
+---@param name? string
+---@return integer
+function Mesh:get_local_rank(name) return known(self, name or self.mesh_dim_names[1]).rank end
+
+--- Ranks of a dimension, of all without a name.
+---@param name? string
+---@return integer
+function Mesh:size(name)
+  if name ~= nil then return known(self, name).size end
+  local total = 1
+  for _, n in ipairs(self.shape) do total = total * n end
+  return total
+end
+
+--- This rank's place in every dimension, by name.
+---@return table<string, integer>
+function Mesh:get_coordinate()
+  local out = {}
+  for _, name in ipairs(self.mesh_dim_names) do out[name] = self.axes[name].rank end
+  return out
+end
+
+function Mesh.__tostring(self)
+  local parts = {}
+  for d, name in ipairs(self.mesh_dim_names) do parts[d] = ("%s=%d"):format(name, self.shape[d]) end
+  return ("DeviceMesh(%s)"):format(table.concat(parts, ", "))
+end
+
+--- A mesh over all ranks, as torch.distributed has it. Collective over the world.
+---@param device string kind of device; ranks have theirs already
+---@param shape integer[]
+---@param opts? {mesh_dim_names: string[]?}
+---@return accel.parallel.DeviceMesh
+local function init_device_mesh(device, shape, opts)
+  local options = require "accel.util.options"
+  if type(device) ~= "string" then raise("init_device_mesh: the kind of device comes first, got %s", check.shown(device)) end
+  local o = options("init_device_mesh", opts, { mesh_dim_names = options.none })
+  local names = o.mesh_dim_names
+  if not names then
+    names = {}
+    for d in ipairs(shape) do names[d] = ("dim_%d"):format(d - 1) end
+  end
+  return Mesh(names, shape)
+end
+
+return { DeviceMesh = Mesh, init_device_mesh = init_device_mesh }

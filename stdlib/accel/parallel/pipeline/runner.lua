@@ -1,0 +1,353 @@
+--- PipelineParallel(model, mesh, opts): a model whose blocks are shared out over ranks that work on micro-batches one after the other.
+--- Every rank runs the model's own forward, with the parameters of the other ranks on the meta device: what belongs to others
+--- costs shapes only, and masks, positions and the counts of random draws come out as they do on one rank. Where forward comes to the first
+--- block of a rank's part, those arguments that are on meta are replaced by what the rank before sent; where it comes to the first
+--- block of the next part, it stops, and its arguments are sent. Nothing is said about the model but the names of its blocks.
+---
+---   local model = accel.nn.parallel.PipelineParallel(net, mesh, { num_micro_batches = 8, schedule = "1f1b" })
+---   local loss = model(ids, { labels = ids })     -- forwards and backwards of all micro-batches: gradients are there
+---
+--- In training the model, or loss_fn, gives a loss; the call returns the mean over the micro-batches on every rank, and gradients of that
+--- mean are added to ->grad. Otherwise it returns what the model returns, for the whole batch, on every rank of the pipeline.
+local accel = require "accel"
+local Module = require "accel.nn.module"
+local arguments = require "accel.parallel.pipeline.arguments"
+local check = require "accel.util.check"
+local core = require "accel.parallel.core"
+local dist = require "accel.dist"
+local options = require "accel.util.options"
+local raise = require "accel.util.raise"
+local schedule = require "accel.parallel.pipeline.schedule"
+local stages = require "accel.parallel.pipeline.stages"
+
+local WHO <const> = "PipelineParallel"
+local STOP <const> = setmetatable({}, { __tostring = function() return "a stage of a pipeline ended" end })
+
+--- A module that runs on several ranks, one after the other.
+--- example: local net = accel.nn.Sequential(accel.nn.Linear(2, 2), accel.nn.Linear(2, 1))
+---   local mesh = accel.parallel.init_device_mesh("cpu", { 1 }, { mesh_dim_names = { "pp" } })
+---   return accel.nn.parallel.PipelineParallel(net, mesh, { num_micro_batches = 2 }):eval()(accel.ones(4, 2)).shape --> { 4, 1 }
+---@class accel.nn.parallel.PipelineParallel : accel.nn.Module
+---@field module accel.nn.Module
+local Pipeline = Module:extend "accel.nn.parallel.PipelineParallel"
+
+require "accel.nn.parallel.transparent"(Pipeline, WHO)
+
+local declared = {
+  num_micro_batches = 1, schedule = "1f1b", virtual_stages = 1, plan = options.none, split_points = options.none,
+  block_classes = options.none, stage_layers = options.none, loss_fn = options.none, init_sync = true, gather_output = true,
+}
+
+local function read(opts)
+  local o = options(WHO, opts, declared)
+  check.word(WHO, "schedule", o.schedule, { "gpipe", "1f1b", "interleaved" })
+  check.positive(WHO, "num_micro_batches", o.num_micro_batches)
+  check.positive(WHO, "virtual_stages", o.virtual_stages)
+  if o.virtual_stages > 1 and o.schedule == "1f1b" then o.schedule = "interleaved" end
+  if o.schedule == "interleaved" and o.virtual_stages == 1 then o.schedule = "1f1b" end
+  if o.loss_fn ~= nil then check.callable(WHO, "loss_fn", o.loss_fn) end
+  return o
+end
+
+---@param model accel.nn.Module
+---@param where accel.parallel.DeviceMesh|accel.parallel.Axis a mesh has a dimension "pp", or one alone
+---@param opts? {num_micro_batches: integer?, schedule: "gpipe"|"1f1b"|"interleaved"?, virtual_stages: integer?, plan: string[]?,
+--- split_points: ("auto"|string[])?, stage_layers: integer[]?, loss_fn: function?, init_sync: boolean?, gather_output: boolean?}
+--- block_classes (string[]): blocks are the modules of these classes. virtual_stages: parts of the model that each rank has.
+--- loss_fn(output, ...): the loss of what the model returned, with its arguments
+function Pipeline:init(model, where, opts)
+  if not Module.is_module(model) then raise("%s: %s", WHO, Module.not_a_module(model)) end
+  local o = read(opts)
+  local axis = where.axes and (where.axes.pp or where.axes[where.mesh_dim_names[1]]) or where
+  for key, value in next, { module = model, options = o, axis = axis, training = model.training, agreed = {}, losses = {} } do
+    rawset(self, key, value)
+  end
+  if axis.size == 1 then o.virtual_stages = 1 end
+  local n = axis.size * o.virtual_stages
+  if o.init_sync and axis.size > 1 then require("accel.parallel.tensor_parallel").synchronize(model, axis.group) end
+  local blocks, owners = stages.assign(model, n, o)
+  rawset(self, "blocks", blocks)
+  rawset(self, "last", n - 1)
+  rawset(self, "foreign", stages.drop_foreign(owners, function(set)
+    for stage in next, set do
+      if stage % axis.size == axis.rank then return true end
+    end
+    return false
+  end))
+  rawset(self, "owners", owners)
+  for _, b in ipairs(blocks) do self:_watch(b) end
+end
+
+--- The parameters that this rank has.
+---@return accel.Tensor[]
+function Pipeline:parameters()
+  local own = {}
+  for _, p in ipairs(self.module:parameters()) do own[#own + 1] = not self.foreign[p] and p or nil end
+  return own
+end
+
+-- Forward of one part -----------------------------------------------------------------------------
+
+--- Every tensor among the arguments as one on meta.
+local function to_meta(args)
+  local out = table.move(args, 1, args.n, 1, { n = args.n })
+  for i = 1, args.n do
+    if accel.is_tensor(out[i]) and out[i].device ~= "meta" then
+      out[i] = accel.empty(out[i].shape, { dtype = out[i].dtype, device = "meta" })
+    end
+  end
+  return out
+end
+
+--- A block tells where forward is: see _at.
+function Pipeline:_watch(b)
+  local forward, weak = b.module.forward, setmetatable({ self }, { __mode = "v" })
+  rawset(b.module, "pipeline_arguments", function(args)
+    local self_ = weak[1]
+    return self_ and self_.run and self_:_at(b, args) or args
+  end)
+  rawset(b.module, "forward", function(block, ...)
+    local self_ = weak[1]
+    local run = self_ and self_.run
+    if not run then return forward(block, ...) end
+    local args = self_:_at(b, table.pack(...))
+    if b.stage == run.stage then return forward(block, table.unpack(args, 1, args.n)) end
+    local _ <close> = accel.no_grad()
+    return forward(block, table.unpack(args, 1, args.n))
+  end)
+end
+
+--- Forward has come to a block with these arguments: of an earlier part it runs on meta, of the own one on what was received, at the
+--- next one forward stops.
+function Pipeline:_at(b, args)
+  local run = self.run
+  if b.stage > run.stage then
+    if run.arrivals then -- what came from before goes on to the next
+      arguments.visit(args, function(t, _, holder, key) holder[key] = run.arrivals[t] or t end)
+    end
+    run.stopped = args
+    error(STOP, 0)
+  end
+  if b.stage < run.stage then return to_meta(args) end
+  if not run.entered then
+    run.entered = true
+    if run.stage > 0 then self:_enter(b, args) end
+  end
+  local arrivals = run.arrivals
+  if arrivals then
+    arguments.visit(args, function(t, path, holder, key)
+      if t.device ~= "meta" then return end
+      if not arrivals[t] then
+        raise("%s: block '%s' takes a tensor (its argument %s) that an earlier stage made and that is not among the arguments of the"
+          .. " stage's first block; hand it on from block to block", WHO, b.name, path)
+      end
+      holder[key] = arrivals[t]
+    end)
+  end
+  return args
+end
+
+--- The first block of the own part: arguments on meta are what has to come from the stage before.
+function Pipeline:_enter(b, args)
+  local run, i = self.run, 0
+  if run.finds then
+    arguments.visit(args, function(t, path)
+      if t.device == "meta" then
+        run.finds[#run.finds + 1] = { path = path, dtype = t.dtype, shape = table.move(t.shape, 1, t.ndim, 1, {}) }
+      end
+    end)
+    error(STOP, 0)
+  end
+  run.arrivals = {}
+  arguments.visit(args, function(t, path)
+    if t.device ~= "meta" then return end
+    i = i + 1
+    local came = run.received[i]
+    if not came or run.paths[i].path ~= path then
+      raise("%s: block '%s' needs its argument %s from the stage before, but the first batch of this shape did not", WHO, b.name, path)
+    end
+    run.arrivals[t] = came
+  end)
+end
+
+--- Runs forward for one part. Returns its results, packed, or nil where it stopped; run.stopped has the arguments then.
+function Pipeline:_run(run, args)
+  rawset(self, "run", run)
+  local was = core.meta_absorbs(true)
+  local out = table.pack(pcall(self.module, table.unpack(args, 1, args.n)))
+  core.meta_absorbs(was)
+  rawset(self, "run", nil)
+  if out[1] then
+    if run.stage < self.last or run.finds then
+      raise("%s: forward ended before it came to a block of stage %d", WHO, run.finds and run.stage or run.stage + 1)
+    end
+    return table.pack(table.unpack(out, 2, out.n))
+  end
+  if out[2] ~= STOP then error(out[2], 0) end
+end
+
+require "accel.parallel.pipeline.exchange"(Pipeline)
+
+-- A batch ----------------------------------------------------------------------------------------
+
+--- Micro-batches of the arguments, equal ones.
+local function cut(args, n)
+  local rows = arguments.rows(args)
+  if not rows then raise("%s: there is no tensor among the arguments whose rows could be cut into micro-batches", WHO) end
+  if rows % n ~= 0 then raise("%s: a batch of %d rows does not divide into %d micro-batches", WHO, rows, n) end
+  local list, per = {}, rows // n
+  for m = 1, n do
+    list[m] = arguments.map_rows(args, rows, function(t) return t:narrow(1, (m - 1) * per + 1, per) end)
+  end
+  return list, per
+end
+
+--- A batch with rows of its start at its end, so that it divides by n, and its rows before.
+local function pad(args, n)
+  local rows = arguments.rows(args)
+  if not rows or rows % n == 0 then return args, rows end
+  local missing = n - rows % n
+  return arguments.map_rows(args, rows, function(t)
+    local list, left = { t }, missing
+    while left > 0 do
+      local k = math.min(left, rows)
+      list[#list + 1], left = t:narrow(1, 1, k), left - k
+    end
+    return accel.cat(list, 1)
+  end), rows
+end
+
+--- The gradient that a backward of one of n losses starts from; replaced by the Accelerator, which scales losses.
+function Pipeline.seed(_, loss, n) return accel.full(loss.shape, 1 / n, { dtype = loss.dtype, device = loss.device }) end
+
+function Pipeline:_loss(out, args)
+  local fn, loss = self.options.loss_fn, out[1]
+  if fn then loss = fn(out.n == 1 and out[1] or table.pack(table.unpack(out, 1, out.n)), table.unpack(args, 1, args.n)) end
+  if not accel.is_tensor(loss) or loss:numel() ~= 1 then
+    raise("%s: in training the model has to give a loss of one element, got %s; give labels where it takes them, or loss_fn = function("
+      .. "output, ...) ... end", WHO, check.shown(loss))
+  end
+  return loss
+end
+
+function Pipeline:_forward(batch, e)
+  local stage, m = e.stage, e.action.micro
+  local cell = { received = batch.inbox[stage] and batch.inbox[stage][m] or nil }
+  local args = batch.micro[m]
+  accel.micro_batch(batch.row0 + (m - 1) * batch.rows)
+  local run = { stage = stage, received = cell.received, paths = batch.paths[stage] }
+  local out = self:_run(run, args)
+  cell.stopped = run.stopped
+  if out and batch.learns then
+    cell.loss = self:_loss(out, args)
+    batch.losses[m] = cell.loss:detach():to "f64"
+  elseif out then
+    batch.results[m] = out
+  end
+  if batch.learns or not out then batch.cells[stage][m] = cell end
+end
+
+function Pipeline:_backward(batch, e)
+  local stage, m = e.stage, e.action.micro
+  local cell = batch.cells[stage][m]
+  batch.cells[stage][m] = nil
+  if cell.loss then
+    cell.loss:backward(self:seed(cell.loss, #batch.micro))
+  else
+    local outs, grads = {}, {}
+    for i, t in ipairs(cell.sent) do
+      if cell.flags[i] then outs[#outs + 1], grads[#grads + 1] = t, cell.grads[#grads + 1] end
+    end
+    if #outs > 0 then accel.backward(outs, grads) end
+  end
+  batch.outbox[stage][m] = cell.received or {}
+end
+
+--- All of one batch, forward, and backward where it learns.
+function Pipeline:_batch(args, learns)
+  local o, axis = self.options, self.axis
+  local n = o.num_micro_batches
+  local chunks = o.virtual_stages
+  local batch = { learns = learns, losses = {}, results = {}, paths = {}, cells = {}, inbox = {}, outbox = {},
+    row0 = accel.get_rng_state().row0 }
+  for stage = 0, self.last do batch.cells[stage], batch.inbox[stage], batch.outbox[stage] = {}, {}, {} end
+  batch.micro, batch.rows = cut(args, n)
+  batch.signature = arguments.signature(batch.micro[1]) .. (learns and " learns" or "")
+  local events = schedule.plan(learns and o.schedule or "forward", axis.rank, axis.size, chunks, n)
+  local i = 1
+  while i <= #events do
+    local e = events[i]
+    if not e.action then
+      local first = i
+      while events[i + 1] and not events[i + 1].action do i = i + 1 end
+      self:_exchange(batch, events, first, i)
+    elseif e.action.op == "F" then
+      self:_forward(batch, e)
+    else
+      self:_backward(batch, e)
+    end
+    i = i + 1
+  end
+  accel.micro_batch(batch.row0)
+  return batch
+end
+
+--- Mean loss on every rank, from the last.
+local function share_loss(self, batch)
+  local axis, mean = self.axis, accel.zeros({ 1 }, { dtype = "f64", device = "cpu" })
+  if #batch.losses > 0 then
+    local _ <close> = accel.no_grad()
+    mean = accel.stack(batch.losses, 1):mean():reshape(1):to "cpu"
+  end
+  if axis.size > 1 then dist.broadcast(mean, { group_src = self.last % axis.size, group = axis.group }) end
+  return mean:to("f32"):reshape({})
+end
+
+--- Gradients of what several stages have, summed over them.
+function Pipeline:_sum_shared()
+  local _ <close> = accel.no_grad()
+  for _, shared in ipairs(self:_shared()) do
+    local p = shared.param
+    if not p.grad then p.grad = accel.zeros_like(p:detach()) end
+    dist.all_reduce(p.grad, { group = shared.group })
+  end
+end
+
+--- Training: forwards and backwards of all micro-batches; the mean loss. Otherwise what the model returns.
+function Pipeline:forward(...)
+  local args, axis, o = table.pack(...), self.axis, self.options
+  if self.training and accel.is_grad_enabled() then
+    local batch = self:_batch(args, true)
+    local loss = share_loss(self, batch)
+    if self.finish then self:finish() else self:_sum_shared() end
+    self.losses[loss] = true
+    return loss
+  end
+  local _ <close> = accel.no_grad()
+  local padded, rows = pad(args, o.num_micro_batches)
+  local batch = self:_batch(padded, false)
+  local out
+  if #batch.results > 0 then
+    out = { n = batch.results[1].n }
+    for k = 1, out.n do
+      local list = {}
+      for m, result in ipairs(batch.results) do list[m] = result[k] end
+      out[k] = arguments.concatenate(list)
+    end
+    local all = arguments.rows(padded)
+    if all ~= rows then out = arguments.map_rows(out, all, function(t) return t:narrow(1, 1, rows) end) end
+  end
+  if axis.size > 1 and o.gather_output then
+    local list = { out }
+    dist.broadcast_object_list(list, { group_src = self.last % axis.size, group = axis.group })
+    out = list[1]
+  end
+  if out then return table.unpack(out, 1, out.n) end
+end
+
+--- Whether a loss is one whose gradients this pipeline has added up already.
+---@param loss any
+---@return boolean
+function Pipeline:made(loss) return self.losses[loss] == true end
+
+return Pipeline
