@@ -8,6 +8,7 @@
 ---   _prepared              models, optimizers, schedules, loaders            prepared.lua, filled by prepare.lua
 ---   _update, scaler        the update under way, its last factor             update.lua, amp/grad_scaler.lua
 ---   _micro_steps           blocks of accumulate                              micro_step.lua
+---   _parallel              the mesh of ranks and what is shared out on it    parallelism.lua
 ---   _trackers              runs of trackers                                  trackers.lua
 ---   _checkpointing         registered objects, hooks, a save under way       checkpoint.lua
 ---   _resume                the checkpoint that this run goes on from         resume.lua
@@ -22,6 +23,7 @@ local check = require "accel.util.check"
 local class = require "accel.util.class"
 local filter_trackers = require("accel.accelerator.general_tracker").filter_trackers
 local nearest = require "accel.util.nearest"
+local parallelism = require "accel.accelerator.parallelism"
 local raise = require "accel.util.raise"
 local resolve = require "accel.accelerator.resolve"
 
@@ -93,8 +95,8 @@ end
 ---  deepspeed_plugin accel.accelerator.DeepSpeedPlugin: the same in DeepSpeed's words, stages 0 to 3
 ---  deepspeed_plugins table: several of them by name; state:select_deepspeed_plugin(name) says which is active
 ---  torch_tp_plugin any: tensor parallelism; not in accel yet, as what follows
----  megatron_lm_plugin any: Megatron-LM
----  parallelism_config any: a mesh of parallelisms
+---  megatron_lm_plugin accel.accelerator.MegatronLMPlugin: tensor, pipeline and data parallelism in Megatron-LM's words
+---  parallelism_config accel.accelerator.ParallelismConfig: a mesh of data, tensor, sequence, context and pipeline parallelism
 ---  dynamo_backend string: compilation; "no" is taken
 ---  dynamo_plugin any: compilation
 function Accelerator:init(opts)
@@ -103,9 +105,10 @@ function Accelerator:init(opts)
   self.state = resolved.state
   self.gradient_state = GradientState(resolved.gradient_accumulation_plugin)
   self.dataloader_config, self.project_configuration = resolved.dataloader_config, resolved.project_configuration
+  self._parallel = parallelism.open(resolved.values, self.num_processes)
   self.scaler = make_scaler(self.config)
   self._prepared = Prepared()
-  self._update = Update(self._prepared, self.scaler)
+  self._update = Update(self._prepared, self.scaler, self._parallel and self._parallel:axis "data")
   self._micro_steps = MicroSteps()
   self._checkpointing = { custom = {}, save_hooks = {}, load_hooks = {} }
   self._trackers = { entries = filter_trackers(resolved.log_with, self.logging_dir), running = {} }
@@ -162,9 +165,21 @@ function attributes:is_fsdp2() return self.fsdp_plugin ~= nil and self.fsdp_plug
 function attributes:distributed_type()
   local plain = self.state.distributed_type
   if self.deepspeed_plugin then return "DEEPSPEED" end
+  if self.megatron_lm_plugin then return "MEGATRON_LM" end
   return self.fsdp_plugin and plain ~= "NO" and "FSDP" or plain
 end
-function attributes:is_composable_parallelism_enabled() return false end -- luacheck: ignore self
+function attributes:is_composable_parallelism_enabled() return self.parallelism_config ~= nil and self.fsdp_plugin ~= nil end
+
+--- The mesh of ranks (accel.parallel.DeviceMesh); nil where they are data-parallel only.
+function attributes:torch_device_mesh() return self._parallel and self._parallel.mesh end
+
+for name, dims in next, { tensor_parallel_rank = "tp", pipeline_parallel_rank = "pp", context_parallel_rank = "cp",
+  data_parallel_rank = "dp", data_parallel_shard_rank = "dp_shard" } do
+  attributes[name] = function(self)
+    if self._parallel then return self._parallel:axis(dims).rank end
+    return dims == "dp" and self.process_index or 0
+  end
+end
 
 --- Whether this process is one that saves models: the first of every machine.
 function attributes:should_save_model() return self.is_local_main_process end

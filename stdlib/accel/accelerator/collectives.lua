@@ -201,11 +201,11 @@ local function line_of(part, expected)
 end
 
 --- Numbers of rows of every part on every rank: counts[part][rank + 1].
-local function exchange_sizes(parts)
-  local P, n = dist.get_world_size(), #parts
+local function exchange_sizes(parts, axis)
+  local P, n = axis.size, #parts
   local own, all, counts = {}, accel.empty(P * n, { dtype = "i64", device = "cpu" }), {}
   for k, part in ipairs(parts) do own[k] = part.n end
-  dist.all_gather_into_tensor(all, accel.tensor(own, { dtype = "i64", device = "cpu" }))
+  dist.all_gather_into_tensor(all, accel.tensor(own, { dtype = "i64", device = "cpu" }), { group = axis.group })
   local flat = all:tolist()
   for k = 1, n do
     counts[k] = {}
@@ -215,7 +215,7 @@ local function exchange_sizes(parts)
 end
 
 --- Replaces the value of every part by that of all ranks.
-local function gather_parts(parts, counts)
+local function gather_parts(parts, counts, axis)
   local list, sizes, objects = {}, {}, {}
   for k, part in ipairs(parts) do
     if part.objects then
@@ -224,8 +224,8 @@ local function gather_parts(parts, counts)
       list[#list + 1], sizes[#list + 1] = part.value, counts[k]
     end
   end
-  list = exchange.gather_rows(list, sizes)
-  local all = #objects > 0 and dist.all_gather_object(objects) or {}
+  list = exchange.gather_rows(list, sizes, axis.group)
+  local all = #objects > 0 and dist.all_gather_object(objects, { group = axis.group }) or {}
   local t, o = 0, 0
   for _, part in ipairs(parts) do
     if part.objects then
@@ -261,8 +261,9 @@ function M.gather_for_metrics(self, input_data, use_gather_object, opts)
   end
   local o = options(WHO, opts, { use_gather_object = false, batch = options.none })
   if use_gather_object ~= nil then o.use_gather_object = use_gather_object end
-  local rows, P = rows_of(self, o.batch), dist.get_world_size()
-  local me = dist.get_rank() + 1
+  -- over the ranks that read different data
+  local axis = self._parallel and self._parallel:axis "dp" or { size = dist.get_world_size(), rank = dist.get_rank() }
+  local rows, P, me = rows_of(self, o.batch), axis.size, axis.rank + 1
   local known, parts, lines, wrong = rows ~= nil and rows.counts ~= nil, {}, {}, nil
   if known and o.use_gather_object and is_uneven(rows.counts) then share_lists(self, input_data, rows.counts[me]) end
   local assemble = parts_of(self, input_data, o.use_gather_object, known and rows.counts[me] or nil, parts, "")
@@ -285,9 +286,9 @@ function M.gather_for_metrics(self, input_data, use_gather_object, opts)
     if known then
       for k in ipairs(parts) do counts[k] = rows.valid end
     else
-      counts = exchange_sizes(parts)
+      counts = exchange_sizes(parts, axis)
     end
-    gather_parts(parts, counts)
+    gather_parts(parts, counts, axis)
   end
   return gathered.mark(assemble())
 end

@@ -13,6 +13,7 @@ local home = {
   DeepSpeedEngineWrapper = "accel.deepspeed.engine",
   GatheredParameters = "accel.deepspeed.zero", MegatronLMPlugin = "plugins.megatron", TorchDynamoPlugin = "plugins.dynamo",
   ParallelismConfig = "plugins.parallelism", TorchTensorParallelConfig = "plugins.parallelism",
+  PipelineParallelConfig = "plugins.parallelism",
   TorchContextParallelConfig = "plugins.parallelism", DeepSpeedSequenceParallelConfig = "plugins.parallelism",
   TERecipeKwargs = "plugins.fp8", AORecipeKwargs = "plugins.fp8", MSAMPRecipeKwargs = "plugins.fp8",
   FP8RecipeKwargs = "plugins.fp8",

@@ -23,6 +23,7 @@ local check = require "accel.util.check"
 local class = require "accel.util.class"
 local loop = require "accel.util.loop"
 local options = require "accel.util.options"
+local data_place = require("accel.accelerator.parallelism").data_place
 local loader_position = require "accel.accelerator.loader_position"
 local to_default_device = require "accel.data.to_default_device"
 local raise = require "accel.util.raise"
@@ -77,7 +78,7 @@ function DataLoader:init(base, opts)
   self.collate_fn, self.device, self.non_blocking = base.collate_fn, o.device, o.non_blocking
   self.drop_last = o.drop_last or base.drop_last or (base.batch_sampler or {}).drop_last or false
   self.rng_types, self.generator = generators(base, o.accelerator, o.rng_types)
-  self.num_processes, self.process_index = o.accelerator.num_processes, o.accelerator.process_index
+  self.num_processes, self.process_index = data_place(o.accelerator)
   self.seed = o.seed or agree(base, o.accelerator, false)
   self.source.seed = self.seed
   self._epoch, self.end_of_dataloader, self.remainder, self._over = base.epoch, false, -1, false
@@ -101,12 +102,17 @@ end
 ---@return accel.accelerator.DataLoader
 function DataLoader.prepare(base, opts)
   local accelerator = opts.accelerator
-  local config, ranks = accelerator.dataloader_config, accelerator.num_processes
-  local dispatched = dispatches(base, config, opts.device ~= nil, ranks)
+  local config = accelerator.dataloader_config
+  local ranks, rank, meshed = data_place(accelerator) -- ranks that share a model out read the same
+  if meshed and config.dispatch_batches then
+    raise "prepare: dispatch_batches = true sends every process a batch of its own, but ranks that share a model out need the same; \
+leave it out"
+  end
+  local dispatched = not meshed and dispatches(base, config, opts.device ~= nil, ranks)
   local seed = agree(base, accelerator, not dispatched)
   local Source = require("accel.accelerator." .. (dispatched and "dispatch" or base.stream and "iterable" or "indexed"))
   local source = Source(base, {
-    num_processes = ranks, process_index = accelerator.process_index, split_batches = config.split_batches,
+    num_processes = ranks, process_index = rank, split_batches = config.split_batches,
     even_batches = config.even_batches, slice_fn = dispatched and opts.slice_fn or nil,
   })
   if dispatched then source.late_remainder = true end

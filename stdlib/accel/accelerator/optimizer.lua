@@ -88,6 +88,8 @@ function AcceleratedOptimizer:step(closure)
   end
   update:finish(self)
   if engine and not closure then engine:clip(self) end
+  local parallel = self.accelerator._parallel
+  if parallel and parallel.megatron then parallel:clip(self) end
   local skip = scaler ~= nil and scaler:_overflowed(real)
   if skip then
     self.skipped, self._in_a_row = self.skipped + 1, self._in_a_row + 1

@@ -8,6 +8,7 @@ local listed = require "accel.util.listed"
 local nearest = require "accel.util.nearest"
 local options = require "accel.util.options"
 local ordered = require "accel.util.ordered"
+local parallelism = require "accel.accelerator.parallelism"
 local raise = require "accel.util.raise"
 local sharding = require "accel.accelerator.sharding"
 local verify = require "accel.dist.verify"
@@ -113,6 +114,7 @@ end
 
 --- Gives an optimizer the parts of sharded parameters in their place.
 local function adopt(optimizer)
+  parallelism.adopt(optimizer)
   local owners = package.loaded["accel.shard.owners"]
   if owners and optimizer._private then owners.adopt(optimizer) end
 end
@@ -141,12 +143,19 @@ end
 local function wrap(self, model)
   local handler = self.ddp_handler
   local settings = sharding.options(self, model)
+  local size, group = self.num_processes, nil
+  if self._parallel then
+    size, group = self._parallel:data_group()
+    if settings then settings = self._parallel:sharding(settings) end
+    if size == 1 and not sharding.alone(self) then return model end
+  end
   if settings then return shard(self, model, settings) end
   local given, hook = handler and handler:to_kwargs() or {}, nil
   if handler then
     hook = { handler.comm_hook or "no", handler.comm_wrapper or "no", handler.comm_state_option }
     given.comm_hook, given.comm_wrapper, given.comm_state_option = nil, nil, nil
   end
+  given.process_group = group
   local world = given.deterministic == "world"
   if world and self.gradient_state.sync_each_batch then
     raise 'prepare: deterministic = "world" sums gradients once per update; set sync_each_batch = false'
@@ -188,7 +197,10 @@ function M.prepare_model(self, model, opts)
   local world = self.ddp_handler and self.ddp_handler.deterministic == "world"
   made = model
   local wraps = self.num_processes > 1 or world or sharding.alone(self) or sharding.offloads(self)
-  if learns and not wrapped and not o.evaluation_mode and wraps then
+  if self._parallel and not wrapped then
+    made = self._parallel:share_out(self, model, sharding.options(self, model))
+  end
+  if made == model and learns and not wrapped and not o.evaluation_mode and wraps then
     made = wrap(self, model)
   end
   return self._prepared:add(self._prepared.models, model, made)

@@ -7,6 +7,7 @@ local configuration = require "accel.accelerator.configuration"
 local environment = require "accel.accelerator.environment"
 local handlers = require "accel.accelerator.handlers"
 local options = require "accel.util.options"
+local parallelism = require "accel.accelerator.parallelism"
 local raise = require "accel.util.raise"
 local random = require "accel.accelerator.random"
 local sharding = require "accel.accelerator.sharding"
@@ -51,8 +52,8 @@ local function refuse_moved(given)
 end
 
 --- Options of features that accel does not have yet: the reasons are in accel.util.absent.
-local absent <const> = { "torch_tp_plugin", "megatron_lm_plugin",
-  "dynamo_backend", "dynamo_plugin", "parallelism_config" }
+local absent <const> = { "torch_tp_plugin",
+  "dynamo_backend", "dynamo_plugin" }
 
 local function refuse_absent(o)
   for _, key in ipairs(absent) do
@@ -188,6 +189,7 @@ return function(opts)
   check.word(WHO, "step_unit", o.step_unit, { "update", "process" })
   take_handlers(values, origins, o.kwargs_handlers)
   local deepspeed = sharding.take(values, origins, o)
+  parallelism.take(values, origins, o)
   local parts = {
     gradient_accumulation_plugin = accumulation(values, origins, o), dataloader_config = loaders(values, origins, o),
     project_configuration = project(values, origins, o), log_with = o.log_with, values = values, origins = origins,

@@ -67,6 +67,10 @@ function M.backward(self, loss, opts)
   if tensors.is_tensor(self) then check_self(self, "backward") end
   if not tensors.is_tensor(loss) then raise("backward: the loss must be a tensor, got %s", check.shown(loss)) end
   local update = self._update
+  if self._parallel and self._parallel:made(loss) then
+    if opts ~= nil then raise "backward: the gradients of a pipeline's loss are there already; options come too late" end
+    return
+  end
   local weight, gradient, engine, divisor = nil, nil, nil, 1
   if opts ~= nil then
     local o = options("backward", opts, declared)
@@ -90,6 +94,12 @@ function M.backward(self, loss, opts)
   self._resume:trains()
   local deepspeed = rawget(self, "_deepspeed")
   if deepspeed then deepspeed:after_backward() end
+end
+
+--- The gradient that a pipeline's backward of one of n losses starts from.
+function M._backward_seed(self, loss, n)
+  local steps = self.gradient_state.num_steps
+  return seed(self._update, loss, nil, n * steps) or accel.full(loss.shape, 1.0, { dtype = loss.dtype, device = loss.device })
 end
 
 -- Gradients --------------------------------------------------------------------------------------
@@ -145,6 +155,10 @@ function M.clip_grad_norm_(self, params, max_norm, norm_type)
   if deepspeed and deepspeed.stepped then return deepspeed:norm_instead(max_norm) end
   if type(params) == "table" then finish_for(self, params, true) elseif params then finish_for(self, { params }) end
   if norm_type ~= nil and type(norm_type) ~= "table" then norm_type = { norm_type = norm_type } end
+  if self._parallel and self._parallel:is_model_parallel() then
+    check.number("clip_grad_norm_", "max_norm", max_norm, 0)
+    return require("accel.parallel.clip").norm(tensors.is_tensor(params) and { params } or params, max_norm, norm_type, self._parallel)
+  end
   return utils.clip_grad_norm_(params, max_norm, norm_type)
 end
 

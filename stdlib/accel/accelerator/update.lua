@@ -22,8 +22,9 @@ local Update = class("accel.accelerator.Update")
 
 ---@param prepared accel.accelerator.Prepared
 ---@param scaler accel.amp.GradScaler? with fp16
-function Update:init(prepared, scaler)
-  self.prepared, self._scaler = prepared, scaler
+---@param axis accel.parallel.Axis? ranks over which gradients are averaged, where these are not all
+function Update:init(prepared, scaler, axis)
+  self.prepared, self._scaler, self.axis = prepared, scaler, axis
   self.closed, self.weighted, self.n = true, nil, 0
   self.sums = {} -- sums[i]: weights of the first i backwards, on this rank
   self.totals = {} -- over all ranks, by the backward after which they begin
@@ -110,9 +111,9 @@ local function total_weight(self, from)
   local join = self.prepared:active_join()
   if join then
     total = join:sum(total)
-  elseif dist.get_world_size() > 1 then
+  elseif (self.axis and self.axis.size or dist.get_world_size()) > 1 then
     local t = accel.full({}, total, { dtype = "f64", device = "cpu" })
-    dist.all_reduce(t)
+    dist.all_reduce(t, { group = self.axis and self.axis.group })
     total = t:item()
   end
   self.totals[from] = total
@@ -120,8 +121,8 @@ local function total_weight(self, from)
 end
 
 --- How many shares a gradient is the mean of: ranks, and micro-batches where the reducer counts them.
-local function shares(reducer)
-  local size = dist.get_world_size()
+local function shares(self, reducer)
+  local size = self.axis and self.axis.size or dist.get_world_size()
   if not reducer then return size end
   if reducer.counter then return (reducer.micro_batches or 1) * reducer.size end
   return reducer.divisor or size
@@ -174,7 +175,7 @@ local function unchanged() return 1 end
 --- they tell each other. A collective, under a condition that is the same on all ranks.
 local function agree(self, scaler, optimizer, lists)
   if dist.get_world_size() == 1 then return end
-  local differ = optimizer._sharding ~= nil -- also where this rank has no part at all
+  local differ = optimizer._sharding ~= nil or self.axis ~= nil -- also where this rank has no part at all
   for _, list in ipairs(lists) do differ = differ or not list.reducer or not list.reducer.reduced end
   if not differ then return end
   local join = self.prepared:active_join()
@@ -195,7 +196,7 @@ function Update:finish(optimizer)
   if weigh then
     self.weighed[optimizer] = true
     local total = total_weight(self, self.from[optimizer] or 0)
-    factor = function(reducer) return total > 0 and shares(reducer) / total or 0 end
+    factor = function(reducer) return total > 0 and shares(self, reducer) / total or 0 end
   end
   local lists = self:lists(optimizer, factor)
   if scaler then

@@ -17,9 +17,10 @@ local function each_on_meta(model, each)
   end
 end
 
-local function first_on_meta(model)
-  local first
-  each_on_meta(model, function(_, name) first = first or name end)
+local function first_on_meta(model, ignored)
+  local first, skip = nil, {}
+  for _, t in ipairs(ignored or {}) do skip[t] = true end -- of other stages of a pipeline
+  each_on_meta(model, function(_, name, t) first = first or not skip[t] and name or nil end)
   return first
 end
 
@@ -37,10 +38,10 @@ end
 --- Where tensors that are on the meta device go; nil where they stay, as in a dry run, since no rank has values. A collective.
 ---@param who string
 ---@param model accel.nn.Module
----@param o {sync: boolean, device: string?}
+---@param o {sync: boolean, device: string?, ignored: accel.Tensor[]?}
 ---@return string?
 function M.device(who, model, o)
-  local meta = first_on_meta(model)
+  local meta = first_on_meta(model, o.ignored)
   if dist.get_world_size() == 1 then
     if meta and next(model:parameters()) and not M.all_on_meta(model) then
       raise("%s: '%s' is on the meta device, and no rank has values for it; load the model's weights, or give param_init_fn", who,

@@ -23,17 +23,14 @@ local ROWS <const> = {
     "map_pytorch_optim_to_deepspeed deepspeed_ulysses_dl_adapter" },
   { false, "accel.Accelerator { deepspeed_plugin = ... } does it; accelerator.state.deepspeed_plugin is the active one",
     "DeepSpeed DeepSpeedOptimizerWrapper DeepSpeedSchedulerWrapper get_active_deepspeed_plugin deepspeed_required" },
-  { "Megatron-LM", "accelerator:prepare(model) copies a model to every rank",
-    [[megatron_lm_plugin MegatronEngine MegatronLMDummyScheduler MegatronLMDummyDataLoader
-      MegatronLMOptimizerWrapper MegatronLMSchedulerWrapper AbstractTrainStep BertTrainStep GPTTrainStep T5TrainStep
+  { "Megatron-LM's own classes", "accel.Accelerator { megatron_lm_plugin = accel.MegatronLMPlugin { tp_degree = 2 } } shares models out; "
+      .. "models, optimizers and schedules are accel's",
+    [[MegatronEngine MegatronLMOptimizerWrapper MegatronLMSchedulerWrapper AbstractTrainStep BertTrainStep GPTTrainStep T5TrainStep
       avg_losses_across_data_parallel_group gather_across_data_parallel_groups add_model_config_to_megatron_parser]] },
   { "tensor parallelism by a plugin of its own", "accel.Accelerator { parallelism_config = accel.ParallelismConfig { tp_size = 2 } } does it",
     "TorchTensorParallelPlugin torch_tp_plugin" },
   { false, 'a plan is data: accel.parallel.parallelize_module(model, mesh, { ["blocks.*.up"] = "colwise", ["blocks.*.down"] = "rowwise" })',
     "TensorParallel DTensor distribute_tensor ColwiseParallel RowwiseParallel SequenceParallel" },
-  { "a mesh of parallelisms", "ranks are data-parallel; accel.dist.new_group makes groups of them",
-    [[parallelism_config tensor_parallel_rank data_parallel_rank
-      data_parallel_shard_rank pipeline_parallel_rank context_parallel_rank]] },
   { "context parallelism", "accel.checkpoint and flash attention make long sequences fit on one rank",
     "ContextParallel context_parallel" },
   { "compilation", "ops are native code already: call the model as it is",

@@ -75,7 +75,7 @@ refused("differs from dataloader_config.split_batches", { split_batches = true, 
 refused("two GradScalerKwargs", { kwargs_handlers = { A.GradScalerKwargs {}, A.GradScalerKwargs {} } })
 refused("kwargs_handlers[1] must be a handler", { kwargs_handlers = { 3 } })
 refused("step_unit must be one of update, process", { step_unit = "steps" })
-for _, key in ipairs { "torch_tp_plugin", "megatron_lm_plugin",
+for _, key in ipairs { "torch_tp_plugin",
   "dynamo_plugin", "dynamo_backend", "parallelism_config" } do
   refused("not in accel yet", { [key] = "inductor" })
 end

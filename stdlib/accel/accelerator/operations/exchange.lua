@@ -66,9 +66,10 @@ end
 --- rows of tensor k. Everything but the first extents is the same on all ranks, and so is counts.
 ---@param list accel.Tensor[]
 ---@param counts integer[][]
+---@param group? accel.dist.Group
 ---@return accel.Tensor[]
-function M.gather_rows(list, counts)
-  local P, out, packs, order = dist.get_world_size(), {}, {}, {}
+function M.gather_rows(list, counts, group)
+  local P, out, packs, order = dist.get_world_size(group), {}, {}, {}
   local function exchange(dtype, device, sizes, mine)
     local total, parts = 0, {}
     for r = 1, P do total = total + sizes[r] end
@@ -77,7 +78,7 @@ function M.gather_rows(list, counts)
       parts[r] = all:narrow(1, at, sizes[r])
       at = at + sizes[r]
     end
-    if total > 0 then dist.all_gather(parts, mine) end
+    if total > 0 then dist.all_gather(parts, mine, { group = group }) end
     return all, parts
   end
   for k, t in ipairs(list) do

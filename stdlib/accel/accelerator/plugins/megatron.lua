@@ -1,6 +1,9 @@
 --- MegatronLMPlugin: tensor, pipeline, context and expert parallelism in Megatron-LM's words.
 local base = require "accel.accelerator.plugins.base"
+local check = require "accel.util.check"
+local environment = require "accel.accelerator.environment"
 local options = require "accel.util.options"
+local raise = require "accel.util.raise"
 
 local M = {}
 
@@ -57,14 +60,43 @@ local TOLD <const> = [[tp_degree pp_degree pipeline_model_parallel_split_rank nu
   context_parallel_size attention_dropout hidden_dropout attention_softmax_in_fp32 expert_tensor_parallel_size
   calculate_per_token_loss use_rotary_position_embeddings]]
 
-function Megatron:init(...)
-  base.Plugin.init(self, ...)
+function Megatron:init(given, ...)
+  base.Plugin.init(self, given, ...)
+  local asked = type(given) == "table" and given.context_parallel_size or environment.get "MEGATRON_LM_CONTEXT_PARALLEL_SIZE"
+  self._context_parallel_size = asked and self.context_parallel_size or 1
   self.DDP_impl = self.use_distributed_optimizer and "local" or "torch"
   local told = {}
   for field in TOLD:gmatch "%S+" do told[NAMES[field] or field] = self[field] end
   told.tensorboard_dir = self.tensorboard_dir
   for key, value in next, self.other_megatron_args or {} do told[key] = value end
   self.megatron_lm_default_args = told
+end
+
+local DEGREES <const> = { "tp_degree", "pp_degree", "expert_model_parallel_size", "num_micro_batches" }
+
+--- The mesh that the plugin asks for, as a ParallelismConfig. context_parallel_size counts where it was given: its default of 2 would
+--- need twice the ranks that a script starts.
+---@param num_processes integer
+---@return accel.accelerator.ParallelismConfig
+function Megatron:parallelism(num_processes)
+  local who, plugins = "MegatronLMPlugin", require "accel.accelerator.plugins.parallelism"
+  for _, key in ipairs(DEGREES) do check.positive(who, key, self[key]) end
+  if self.expert_model_parallel_size > 1 then
+    raise("%s: expert_model_parallel_size is not in accel yet; tp_degree shares experts out by their width", who)
+  end
+  local cp = self._context_parallel_size
+  local model = self.tp_degree * self.pp_degree * cp
+  if num_processes % model ~= 0 then
+    raise("%s: tp_degree %d, pp_degree %d and context_parallel_size %d are %d ranks, which do not divide the %d processes", who,
+      self.tp_degree, self.pp_degree, cp, model, num_processes)
+  end
+  return plugins.ParallelismConfig {
+    tp_size = self.tp_degree, pp_size = self.pp_degree, cp_size = cp, dp_shard_size = num_processes // model,
+    tp_handler = plugins.TorchTensorParallelConfig { sequence_parallel = self.sequence_parallelism },
+    pp_handler = plugins.PipelineParallelConfig {
+      num_micro_batches = self.num_micro_batches, loss_fn = self.custom_loss_function,
+    },
+  }
 end
 
 return M

@@ -9,10 +9,24 @@ local M = {}
 local none <const> = options.none
 local ENV <const> = "PARALLELISM_CONFIG_"
 
---- How tensor parallelism works. enable_async_tp is accepted.
+--- How tensor parallelism works: tp_plan, "auto" for the model's own or a table of module names and styles
+--- (accel.parallel.parallelize_module); sequence_parallel, whether ranks have parts of the sequence between the parallel layers.
+--- enable_async_tp is accepted.
 --- example: accel.accelerator.TorchTensorParallelConfig({}).enable_async_tp --> false
 ---@class accel.accelerator.TorchTensorParallelConfig : accel.accelerator.Plugin
-M.TorchTensorParallelConfig = base.extend("TorchTensorParallelConfig", { { "enable_async_tp", false } })
+M.TorchTensorParallelConfig = base.extend("TorchTensorParallelConfig",
+  { { "enable_async_tp", false }, { "tp_plan", none }, { "sequence_parallel", false } })
+
+--- How pipeline parallelism works, with the options of nn.parallel.PipelineParallel.
+--- example: accel.accelerator.PipelineParallelConfig({}).schedule --> "1f1b"
+---@class accel.accelerator.PipelineParallelConfig : accel.accelerator.Plugin
+M.PipelineParallelConfig = base.extend("PipelineParallelConfig", {
+  { "num_micro_batches", 1 }, { "schedule", "1f1b" }, { "virtual_stages", 1 }, { "split_points", none }, { "stage_layers", none },
+  { "loss_fn", none }, { "pipeline_plan", none },
+}, {
+  schedule = function(who, name, value) return check.word(who, name, value, { "gpipe", "1f1b", "interleaved" }) end,
+  num_micro_batches = check.positive, virtual_stages = check.positive,
+})
 
 --- How keys and values travel in context parallelism: "allgather" or "alltoall".
 --- example: accel.accelerator.TorchContextParallelConfig({}).cp_comm_strategy --> "allgather"
@@ -45,21 +59,21 @@ function Sequence:init(...)
   end
 end
 
-local SIZES <const> = { "dp_replicate_size", "dp_shard_size", "tp_size", "cp_size", "sp_size" }
+local SIZES <const> = { "dp_replicate_size", "dp_shard_size", "tp_size", "cp_size", "sp_size", "pp_size" }
 
---- Sizes of the dimensions dp_replicate, dp_shard, cp, sp and tp of the mesh of ranks; their product is the number of ranks. What is
+--- Sizes of the dimensions pp, dp_replicate, dp_shard, cp, sp and tp of the mesh of ranks; their product is the number of ranks. What is
 --- not given comes from the environment (PARALLELISM_CONFIG_...), as a launch with parallelism_config sets it.
 --- example: accel.accelerator.ParallelismConfig({ dp_shard_size = 2, tp_size = 2 }).total_size --> 4
 ---@class accel.accelerator.ParallelismConfig : accel.accelerator.Plugin
 ---@field total_size integer ranks in all
----@field non_dp_size integer tp_size * cp_size * sp_size
+---@field non_dp_size integer tp_size * cp_size * sp_size * pp_size
 ---@field data_parallel_size integer dp_replicate_size * dp_shard_size
 local Parallelism = base.extend("ParallelismConfig", {
   { "dp_replicate_size", 1, ENV .. "DP_REPLICATE_SIZE", "int" }, { "dp_shard_size", 1, ENV .. "DP_SHARD_SIZE", "int" },
   { "tp_size", 1, ENV .. "TP_SIZE", "int" }, { "cp_size", 1, ENV .. "CP_SIZE", "int" },
   { "cp_backend", "torch", ENV .. "CP_BACKEND", "text" }, { "sp_size", 1, ENV .. "SP_SIZE", "int" },
   { "sp_backend", "deepspeed", ENV .. "SP_BACKEND", "text" },
-  { "tp_handler", none }, { "cp_handler", none }, { "sp_handler", none },
+  { "tp_handler", none }, { "cp_handler", none }, { "sp_handler", none }, { "pp_size", 1 }, { "pp_handler", none },
   { "total_size", none }, { "non_dp_size", none }, { "data_parallel_size", none },
 }, {
   cp_backend = function(who, name, value) return check.word(who, name, value, { "torch" }) end,
@@ -80,9 +94,29 @@ function Parallelism:init(...)
   if self.tp_size > 1 then self.tp_handler = self.tp_handler or M.TorchTensorParallelConfig {} end
   if self.cp_size > 1 then self.cp_handler = self.cp_handler or M.TorchContextParallelConfig {} end
   if self.sp_size > 1 then self.sp_handler = self.sp_handler or Sequence {} end
+  if self.pp_size > 1 then self.pp_handler = self.pp_handler or M.PipelineParallelConfig {} end
+  self:_multiply()
+end
+
+function Parallelism:_multiply()
   self.data_parallel_size = self.dp_replicate_size * self.dp_shard_size
-  self.non_dp_size = self.tp_size * self.cp_size * self.sp_size
+  self.non_dp_size = self.tp_size * self.cp_size * self.sp_size * self.pp_size
   self.total_size = self.data_parallel_size * self.non_dp_size
+end
+
+--- Nothing was asked for: the ranks are data-parallel.
+function Parallelism:_replicate(num_processes)
+  self.dp_replicate_size = num_processes
+  self:_multiply()
+end
+
+--- Sizes above 1, for messages.
+function Parallelism:_sizes()
+  local list = {}
+  for _, key in ipairs(SIZES) do
+    if self[key] > 1 then list[#list + 1] = ("%s %d"):format(key, self[key]) end
+  end
+  return #list > 0 and table.concat(list, ", ") or "all 1"
 end
 
 return M

@@ -202,9 +202,11 @@ function FSDP:init(module, opts)
   local policy = o.auto_wrap_policy or { kind = "none" }
   local ignored = { modules = o.ignored_modules, params = o.ignored_parameters }
   local units = (o.fsdp_version == 2 and policies.per_parameter or policies.flat)(module, policy, ignored)
-  verify(WHO, "sharded parameter", describe(units), "build and wrap the model alike on all of them")
+  verify(WHO, "sharded parameter", describe(units), "build and wrap the model alike on all of them",
+    not hybrid and group or nil)
   local world = dist.get_world_size()
-  local device = materialize.device(WHO, module, { sync = o.sync_module_states, device = o.device_id })
+  local device = materialize.device(WHO, module, { sync = o.sync_module_states, device = o.device_id,
+    ignored = o.ignored_parameters })
   local weak = setmetatable({ self }, { __mode = "v" })
   local offload = o.offload
   if offload == nil and (o.cpu_offload == true or (type(o.cpu_offload) == "table" and o.cpu_offload.offload_params)) then
@@ -221,7 +223,7 @@ function FSDP:init(module, opts)
   rawset(self, "dtypes", dtypes)
   local rest = device and materialize.rest(module, device, owners.of) or {}
   local buffers = table.move(module:buffers(), 1, #module:buffers(), #rest + 1, rest)
-  if world > 1 and o.sync_module_states and #buffers > 0 then coalesce.broadcast(buffers, 0) end
+  if world > 1 and o.sync_module_states and #buffers > 0 then coalesce.broadcast(buffers, 0, not hybrid and group or nil) end
   if dtypes and dtypes.buffer_dtype then engine.buffer_dtypes = precision.cast_buffers(module, dtypes.buffer_dtype) end
   if dtypes and dtypes.each then
     for _, u in ipairs(units) do

@@ -49,6 +49,8 @@ local function read(opts)
   return o
 end
 
+--- Optional functions that the owner sets, raw: start(self) before a batch that learns, before_last(self) before its last backward, and
+--- finish(self) after it, in the place of summing what stages share.
 ---@param model accel.nn.Module
 ---@param where accel.parallel.DeviceMesh|accel.parallel.Axis a mesh has a dimension "pp", or one alone
 ---@param opts? {num_micro_batches: integer?, schedule: "gpipe"|"1f1b"|"interleaved"?, virtual_stages: integer?, plan: string[]?,
@@ -274,7 +276,10 @@ function Pipeline:_batch(args, learns)
   batch.micro, batch.rows = cut(args, n)
   batch.signature = arguments.signature(batch.micro[1]) .. (learns and " learns" or "")
   local events = schedule.plan(learns and o.schedule or "forward", axis.rank, axis.size, chunks, n)
-  local i = 1
+  local i, final = 1, nil -- the last backward of all chunks
+  for k, e in ipairs(events) do
+    if e.action and e.action.op == "B" then final = k end
+  end
   while i <= #events do
     local e = events[i]
     if not e.action then
@@ -284,6 +289,7 @@ function Pipeline:_batch(args, learns)
     elseif e.action.op == "F" then
       self:_forward(batch, e)
     else
+      if i == final and rawget(self, "before_last") then self:before_last() end
       self:_backward(batch, e)
     end
     i = i + 1
@@ -317,9 +323,10 @@ end
 function Pipeline:forward(...)
   local args, axis, o = table.pack(...), self.axis, self.options
   if self.training and accel.is_grad_enabled() then
+    if rawget(self, "start") then self:start() end
     local batch = self:_batch(args, true)
     local loss = share_loss(self, batch)
-    if self.finish then self:finish() else self:_sum_shared() end
+    if rawget(self, "finish") then self:finish() else self:_sum_shared() end
     self.losses[loss] = true
     return loss
   end

@@ -1,0 +1,254 @@
+--- The mesh of an Accelerator: from a ParallelismConfig or a MegatronLMPlugin to axes of ranks, and models onto them. Used by
+--- resolve.lua, accelerator.lua, prepare.lua and training.lua; accel.parallel does the work.
+---
+--- Dimensions of the mesh, the last one fastest: pp, dp_replicate, dp_shard, cp, sp, tp; those of size 1 are left out. Joint ones: dp
+--- (dp_replicate and dp_shard: ranks that read different data), dp_shard_cp, dp_cp, and data, all over which gradients are averaged.
+local accel = require "accel"
+local class = require "accel.util.class"
+local check = require "accel.util.check"
+local environment = require "accel.accelerator.environment"
+local dist = require "accel.dist"
+local raise = require "accel.util.raise"
+
+local M = {}
+
+local PLUGINS <const> = {
+  parallelism_config = { "ParallelismConfig", "accel.accelerator.plugins.parallelism", "ACCELERATE_USE_PARALLELISM_CONFIG" },
+  megatron_lm_plugin = { "MegatronLMPlugin", "accel.accelerator.plugins.megatron", "ACCELERATE_USE_MEGATRON_LM" },
+}
+
+--- Takes the constructor's options, or what the environment asks for, into the configuration.
+---@param values table
+---@param origins table
+---@param o table options of the constructor
+function M.take(values, origins, o)
+  for _, key in ipairs { "parallelism_config", "megatron_lm_plugin" } do
+    local name, home, variable = table.unpack(PLUGINS[key])
+    local given, origin = o[key], "argument"
+    if given == nil and environment.parse_flag_from_env(variable) then given, origin = require(home)[name] {}, variable end
+    if given ~= nil and not class.isinstance(given, require(home)[name]) then
+      raise("Accelerator: %s must be a %s, made by accel.%s { ... }, got %s", key, name, name, check.shown(given))
+    end
+    values[key], origins[key] = given, given and origin or nil
+  end
+  local megatron = values.megatron_lm_plugin
+  if megatron and (values.parallelism_config or values.fsdp_plugin or values.deepspeed_plugin) then
+    raise "Accelerator: megatron_lm_plugin says how the model is shared out; give no parallelism_config, fsdp_plugin or deepspeed_plugin"
+  end
+end
+
+--- Sizes and handlers of the mesh that are asked for; nil for plain data parallelism.
+local function wanted(values, num_processes)
+  local megatron = values.megatron_lm_plugin
+  if megatron then return megatron:parallelism(num_processes) end
+  return values.parallelism_config
+end
+
+---@class accel.accelerator.Parallelism
+---@field config accel.accelerator.ParallelismConfig
+---@field mesh accel.parallel.DeviceMesh
+local Parallelism = class("accel.accelerator.Parallelism")
+
+local ORDER <const> = { "pp", "dp_replicate", "dp_shard", "cp", "sp", "tp" }
+local JOINTS <const> = { dp = { "dp_replicate", "dp_shard" }, dp_shard_cp = { "dp_shard", "cp" },
+  dp_cp = { "dp_replicate", "dp_shard", "cp" }, data = { "dp_replicate", "dp_shard", "cp", "sp" },
+  shard = { "dp_shard", "cp", "sp" } }
+
+function Parallelism:init(config, num_processes, values)
+  if config.total_size == 1 and num_processes > 1 then config:_replicate(num_processes) end
+  if config.total_size ~= num_processes then
+    raise("ParallelismConfig: the sizes multiply to %d ranks (%s), but there are %d; start as many, or change a size",
+      config.total_size, config:_sizes(), num_processes)
+  end
+  local names, shape = {}, {}
+  for _, name in ipairs(ORDER) do
+    local size = config[name .. "_size"]
+    if size > 1 then names[#names + 1], shape[#shape + 1] = name, size end
+  end
+  self.config, self.megatron = config, values.megatron_lm_plugin
+  self.mesh = accel.parallel.DeviceMesh(names, shape, JOINTS)
+  self.pipelines = {}
+end
+
+--- The mesh of an Accelerator; nil where ranks are data-parallel only.
+---@param values table resolved settings
+---@param num_processes integer
+---@return accel.accelerator.Parallelism?
+function M.open(values, num_processes)
+  local config = wanted(values, num_processes)
+  if not config or dist.get_world_size() ~= num_processes then return nil end
+  return Parallelism(config, num_processes, values)
+end
+
+function Parallelism:axis(name) return self.mesh:axis(name) end
+
+--- Whether a rank shares the model with others, other than by data.
+function Parallelism:is_model_parallel() return self.config.tp_size > 1 or self.config.pp_size > 1 end
+
+--- The options that data-parallel wrappers take from the mesh.
+function Parallelism:data_group()
+  local axis = self:axis "data"
+  return axis.size, axis.group
+end
+
+--- The options of FullyShardedDataParallel on the mesh: cut over dp_shard, cp and sp, the same on dp_replicate. nil where there is
+--- nobody to share with: gradients are averaged, nothing is cut.
+function Parallelism:sharding(settings)
+  local shard, replicas = self:axis "shard", self:axis "dp_replicate"
+  if shard.size == 1 then return nil end
+  settings.process_group = shard.group
+  if replicas.size > 1 then
+    if settings.zero_stage then
+      raise "ParallelismConfig: dp_replicate_size above 1 is for FullyShardedDataParallelPlugin; DeepSpeed's stages cut over all data ranks"
+    end
+    settings.process_group = { shard.group, replicas.group }
+    local strategy = settings.sharding_strategy or "FULL_SHARD"
+    settings.sharding_strategy = tostring(strategy):find "GRAD_OP" and "HYBRID_SHARD_ZERO2" or "HYBRID_SHARD"
+  end
+  return settings
+end
+
+-- Models -----------------------------------------------------------------------------------------
+
+--- Computes activations of blocks again in backward, where the model can.
+local function recompute(model)
+  if not model.gradient_checkpointing_enable then
+    raise("MegatronLMPlugin: recompute_activations: %s has no gradient_checkpointing_enable; let its blocks call accel.checkpoint",
+      getmetatable(model).__name or "the model")
+  end
+  model:gradient_checkpointing_enable()
+end
+
+--- Parts of the model that a rank has, from the number of layers in one.
+local function chunks_of(model, megatron)
+  local layers, c = megatron.num_layers_per_virtual_pipeline_stage, model.config or {}
+  if layers == nil then return 1 end
+  local all = c.n_layer or c.num_hidden_layers or c.num_layers
+  if not all or all % (layers * megatron.pp_degree) ~= 0 then
+    raise("MegatronLMPlugin: num_layers_per_virtual_pipeline_stage %s and pp_degree %d do not divide the %s layers of the model",
+      tostring(layers), megatron.pp_degree, tostring(all))
+  end
+  return all // (layers * megatron.pp_degree)
+end
+
+--- Shares a model out over tp and pp; parameters become rank 0's first. Optimizers that are there step on what is left.
+---@param accelerator accel.Accelerator
+---@param model accel.nn.Module
+---@param settings table? of FullyShardedDataParallel
+function Parallelism:share_out(accelerator, model, settings)
+  local config, handler, megatron = self.config, self.config.tp_handler, self.megatron
+  if megatron then
+    settings = megatron.use_distributed_optimizer and { zero_stage = 1 } or nil
+    if megatron.recompute_activations then recompute(model) end
+  end
+  if dist.get_world_size() > 1 and (self:is_model_parallel() or config.cp_size > 1 or config.sp_size > 1) then
+    require("accel.parallel.tensor_parallel").synchronize(model)
+  end
+  if config.tp_size > 1 then
+    local plan = handler.tp_plan
+    accel.parallel.parallelize_module(model, self:axis "tp", type(plan) == "table" and plan or nil,
+      { sequence_parallel = handler.sequence_parallel, init_sync = false })
+  end
+  if config.cp_size > 1 or config.sp_size > 1 then
+    require("accel.parallel.context").attach(model, self:axis(config.cp_size > 1 and "cp" or "sp"), config)
+  end
+  if config.pp_size > 1 or megatron then -- Megatron's step is one of several micro-batches also where there is one stage
+    local o = config.pp_handler or { schedule = "1f1b", virtual_stages = 1, num_micro_batches = megatron.num_micro_batches,
+      loss_fn = megatron.custom_loss_function }
+    local chunks = megatron and chunks_of(model, megatron) or o.virtual_stages
+    local pipeline = accel.nn.parallel.PipelineParallel(model, self:axis "pp", {
+      num_micro_batches = o.num_micro_batches, schedule = o.schedule, virtual_stages = chunks,
+      split_points = o.split_points, stage_layers = o.stage_layers, loss_fn = o.loss_fn, plan = o.pipeline_plan,
+      init_sync = false,
+    })
+    local shared = pipeline:_shared() -- makes groups, with all ranks
+    local sharded = settings and self:cut_stage(pipeline, model, shared, settings)
+    self:drive(accelerator, pipeline, sharded)
+    model = pipeline
+  end
+  for _, optimizer in ipairs(accelerator._prepared.optimizers) do M.adopt(optimizer.optimizer) end
+  return model
+end
+
+--- Cuts what a stage has over the data axis. What several stages have, and what others have, is left out.
+function Parallelism:cut_stage(pipeline, model, shared, settings)
+  local ignored = {}
+  for p in next, pipeline.foreign do ignored[#ignored + 1] = p end
+  for _, s in ipairs(shared) do ignored[#ignored + 1] = s.param end
+  settings = self:sharding(settings)
+  if not settings then return nil end
+  settings.ignored_parameters, settings.broadcast_buffers = ignored, false
+  local wrapped = accel.nn.parallel.FullyShardedDataParallel(model, settings)
+  rawset(pipeline, "module", wrapped)
+  rawset(pipeline, "reducer", wrapped.reducer)
+  return wrapped
+end
+
+--- Ties a pipeline to the updates of an Accelerator: losses are scaled as its backward does, and gradients averaged over the data axis
+--- when an update is complete.
+function Parallelism:drive(accelerator, pipeline, sharded)
+  local update, axis = accelerator._update, self:axis "data"
+  self.pipelines[#self.pipelines + 1] = pipeline
+  rawset(pipeline, "seed", function(_, loss, n)
+    return accelerator:_backward_seed(loss, n)
+  end)
+  rawset(pipeline, "start", function()
+    update:begin(false)
+    if sharded then rawset(sharded, "require_backward_grad_sync", false) end
+  end)
+  rawset(pipeline, "before_last", function()
+    if sharded then rawset(sharded, "require_backward_grad_sync", accelerator.gradient_state.sync_gradients) end
+  end)
+  rawset(pipeline, "finish", function(self_)
+    update:add()
+    accelerator._resume:trains()
+    if not accelerator.gradient_state.sync_gradients then return end
+    self_:_sum_shared()
+    local grads = {}
+    local cut = sharded and package.loaded["accel.shard.owners"].of or {}
+    for _, p in ipairs(self_:parameters()) do
+      if p.requires_grad and not cut[p] then
+        if not p.grad then p.grad = accel.zeros_like(p:detach()) end
+        grads[#grads + 1] = p.grad
+      end
+    end
+    if axis.size > 1 then require("accel.dist.coalesce").mean(grads, axis.group) end
+  end)
+end
+
+--- Before a step of an optimizer under Megatron's plugin: gradients are clipped to its gradient_clipping.
+function Parallelism:clip(optimizer)
+  local most = self.megatron.gradient_clipping
+  if type(most) ~= "number" or most <= 0 then return end
+  optimizer.accelerator:clip_grad_norm_(optimizer:_parameters(), most)
+end
+
+--- The pipeline that made a loss, whose gradients are there already.
+---@param loss any
+function Parallelism:made(loss)
+  for _, pipeline in ipairs(self.pipelines) do
+    if pipeline:made(loss) then return pipeline end
+  end
+end
+
+--- How many ranks read different data, and which of them this one is; true where others read the same.
+---@param accelerator accel.Accelerator
+---@return integer size
+---@return integer rank
+---@return boolean meshed
+function M.data_place(accelerator)
+  local parallel = rawget(accelerator, "_parallel")
+  if not parallel then return accelerator.num_processes, accelerator.process_index, false end
+  local axis = parallel:axis "dp"
+  return axis.size, axis.rank, true
+end
+
+--- Takes what other ranks have out of an optimizer.
+---@param optimizer accel.optim.Optimizer
+function M.adopt(optimizer)
+  if package.loaded["accel.parallel.placements"] and optimizer.param_groups then
+    require("accel.parallel.optimizers").adopt(optimizer)
+  end
+end
+
+return M

@@ -1,0 +1,75 @@
+--- The norm of gradients of a model that is shared out over a mesh, and clipping by it: parts count once each, whatever holds the same.
+--- For accelerator:clip_grad_norm_.
+local accel = require "accel"
+local core = require "accel.optim.core"
+local deferred = require "accel.optim.deferred"
+local dist = require "accel.dist"
+local placements = require "accel.parallel.placements"
+local raise = require "accel.util.raise"
+
+local M = {}
+
+--- Whether this rank counts a parameter: one of those that hold the same does.
+local function counts(p, mesh, first_of, cut_over_data)
+  if not placements.of[p] and mesh:axis "tp".rank > 0 then return false end
+  if first_of[p] == false then return false end -- another stage has it, too, and counts it
+  return cut_over_data or mesh:axis "data".rank == 0
+end
+
+--- As nn.utils.clip_grad_norm_, over all ranks. A collective.
+---@param params accel.Tensor[] parameters of the model, in the order of the model
+---@param max_norm number
+---@param opts? {norm_type: number?, error_if_nonfinite: boolean?}
+---@param parallel accel.accelerator.Parallelism
+---@return accel.Tensor norm before, f32
+function M.norm(params, max_norm, opts, parallel)
+  local p, first_of, mesh = opts and opts.norm_type or 2, {}, parallel.mesh
+  for _, pipeline in ipairs(parallel.pipelines) do
+    for _, shared in ipairs(pipeline:_shared()) do first_of[shared.param] = shared.first end
+  end
+  local owners = package.loaded["accel.shard.owners"]
+  local counted, all = {}, {}
+  local function add(param, holders, cut)
+    local grads = core.gradients(holders)
+    for i in ipairs(holders) do
+      local grad = grads[i]
+      if grad then
+        all[#all + 1] = grad
+        if counts(param, mesh, first_of, cut) then counted[#counted + 1] = grad end
+      end
+    end
+  end
+  for _, param in ipairs(params) do
+    if param.device ~= "meta" then
+      local place = owners and owners.of[param]
+      if place then
+        local piece = place.unit.pieces[place.i]
+        if piece then
+          deferred.among { piece }
+          add(param, { piece }, true)
+        end
+      else
+        deferred.among { param }
+        add(param, { param }, false)
+      end
+    end
+  end
+  local _ <close> = accel.no_grad()
+  local norm = 0.0
+  if #counted > 0 then norm = accel.clip_grad_norm_(counted, math.huge, { norm_type = p }):item() end
+  local sum = accel.full({}, (p == math.huge or p == 0) and norm or norm ^ p, { dtype = "f64", device = "cpu" })
+  dist.all_reduce(sum, p == math.huge and "max" or "sum")
+  norm = (p == math.huge or p == 0) and sum:item() or sum:item() ^ (1 / p)
+  if opts and opts.error_if_nonfinite and (norm ~= norm or norm == math.huge) then
+    raise("clip_grad_norm_: the norm of the gradients is %s; they were not clipped", tostring(norm))
+  end
+  local factor = max_norm / (norm + 1e-6)
+  if #all > 0 and max_norm < math.huge and not (factor >= 1) then
+    local at = all[1].device
+    accel.amp_foreach_unscale_(all, accel.zeros({}, { device = at }), accel.full({}, factor, { dtype = "f64", device = at }))
+    core.spend(all)
+  end
+  return accel.full({}, norm, { dtype = "f32" })
+end
+
+return M
