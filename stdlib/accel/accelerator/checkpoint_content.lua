@@ -15,6 +15,7 @@ local gradients = require "accel.accelerator.checkpoint_gradients"
 local model_part = require "accel.ckpt.model"
 local optimizer_part = require "accel.ckpt.optimizer"
 local ordered = require "accel.util.ordered"
+local raise = require "accel.util.raise"
 local random = require "accel.accelerator.checkpoint_random"
 
 local M = {}
@@ -22,6 +23,13 @@ local M = {}
 --- accel.shard.checkpoint where there are sharded models at all, which load it.
 local function sharded() return package.loaded["accel.shard.owners"] and require "accel.shard.checkpoint" end
 M.sharded = sharded
+
+--- accel.parallel.checkpoint where this Accelerator shares models out over a mesh.
+local function meshed(accelerator)
+  local parallel = accelerator._parallel
+  return parallel and parallel:is_model_parallel() and require "accel.parallel.checkpoint"
+end
+M.meshed = meshed
 
 --- "model", "model_1", ...
 ---@param kind string
@@ -96,7 +104,7 @@ end
 function M.weights(accelerator, hooks)
   local list = {}
   for i, model in ipairs(accelerator._prepared.models) do
-    if not engine_of(model) then list[i] = accelerator:unwrap_model(model):state_dict()
+    if not engine_of(model) and not meshed(accelerator) then list[i] = accelerator:unwrap_model(model):state_dict()
     else list[i] = hooks and accelerator:get_state_dict(model) or {} end
   end
   return list
@@ -106,7 +114,12 @@ end
 --- forward.
 local function model_object(accelerator, i, state, shared)
   local prepared = accelerator._prepared.models[i]
-  local engine = engine_of(prepared)
+  local engine, mesh = engine_of(prepared), meshed(accelerator)
+  if mesh then
+    local object = mesh.model(accelerator, prepared)
+    object.name = M.name("model", i)
+    return object
+  end
   if engine then
     local object = sharded().model(accelerator, prepared, engine)
     object.name = M.name("model", i)
@@ -131,7 +144,7 @@ end
 ---@return string[][] names
 ---@return string[][] own
 function M.names(optimizer, known)
-  local groups = sharded() and sharded().parameters(optimizer)
+  local groups = optimizer._whole_groups or sharded() and sharded().parameters(optimizer)
   local names = optimizer_part.names(optimizer, known, groups)
   if not groups then return names, names end
   local own = {}
@@ -140,7 +153,7 @@ function M.names(optimizer, known)
     for i, p in ipairs(params) do name_of[p] = names[g][i] end
     own[g] = {}
     for i, p in ipairs(optimizer.param_groups[g].params) do
-      local place = sharded().place_of(p)
+      local place = sharded() and sharded().place_of(p)
       own[g][i] = name_of[place and place.unit.params[place.i] or p]
     end
   end
@@ -152,11 +165,12 @@ local function optimizer_object(accelerator, i, known, shared)
   local optimizer, entries = accelerator._prepared.optimizers[i], {}
   local names, own = M.names(optimizer, known)
   local plain = optimizer_part.split(optimizer, own, function(name, t, p)
+    if p and meshed(accelerator) then return meshed(accelerator).add_state(entries, accelerator, name, t:detach(), p) end
     local place = p and sharded() and sharded().place_of(p)
     if place then return sharded().add_state(entries, accelerator, place, name, t:detach()) end
     entries[#entries + 1] = { name = name, tensor = t:detach(), owner = not (p and shared[p]) and 0 or nil }
   end, names)
-  if names ~= own and plain.state then plain.state = sharded().merge(plain.state) end
+  if names ~= own and plain.state then plain.state = require("accel.shard.checkpoint").merge(plain.state) end
   table.sort(entries, function(a, b) return a.name < b.name end)
   return { name = M.name("optimizer", i), entries = entries, metadata = { format = "pt" } }, plain
 end
@@ -192,6 +206,9 @@ function M.collect(accelerator, weights)
   end
   if accelerator.scaler then files["scaler.bin"] = M.encode(accelerator.scaler:state_dict()) end
   if gradients.pending(accelerator) then
+    if meshed(accelerator) then
+      raise "save_state: gradients of an update are under way, and the model is shared out over a mesh; save after optimizer:step()"
+    end
     objects[#objects + 1] = { name = "gradients", entries = gradients.entries(accelerator) }
   end
   local own = { [("random_states_%d.bin"):format(accelerator.process_index)] = M.encode(random.get(accelerator)) }

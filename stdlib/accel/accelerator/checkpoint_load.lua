@@ -90,7 +90,10 @@ local function check_model(c, accelerator, i, plan)
   local object, model = ckpt_content.name("model", i), accelerator._prepared.models[i]
   local stored, cut = stored_of(c, object), (plan.record.cuts or {})[i] or nil
   local own, targets
-  if cut or ckpt_content.sharded() and ckpt_content.sharded().engine(model) then
+  local mesh = ckpt_content.meshed(accelerator)
+  if mesh and not cut then
+    own, targets = mesh.targets(accelerator, model)
+  elseif cut or ckpt_content.sharded() and ckpt_content.sharded().engine(model) then
     own, targets = require "accel.shard.checkpoint".targets(accelerator, model, object, cut)
   else
     own, targets = model_part.untied(accelerator:unwrap_model(model):state_dict()), {}
@@ -107,7 +110,7 @@ local function check_model(c, accelerator, i, plan)
 end
 
 --- The state dict that optimizer i takes over, in fresh memory.
-local function check_optimizer(c, optimizer, i, known, parameters)
+local function check_optimizer(c, optimizer, i, known, parameters, mesh)
   local object = ckpt_content.name("optimizer", i)
   local stored, names, own = plain(c, object .. ".bin"), ckpt_content.names(optimizer, known)
   local problem = optimizer_part.misfit(stored, names)
@@ -119,6 +122,7 @@ local function check_optimizer(c, optimizer, i, known, parameters)
   end
   return optimizer_part.join(optimizer, stored, own, function(name, p)
     local s = shapes[name]
+    if p and mesh then return mesh.read_state(p, s, function(...) read_into(c, object, ...) end) end
     local place = p and ckpt_content.sharded() and ckpt_content.sharded().place_of(p)
     if place then
       return ckpt_content.sharded().read_state(place, s, function(...) read_into(c, object, ...) end, optimizer.whole_states)
@@ -156,7 +160,7 @@ function M.check(accelerator, c, skip)
   local known, devices = ckpt_content.parameters(accelerator), {}
   for p, k in next, known do devices[k.name] = p.device end
   for i, optimizer in ipairs(prepared.optimizers) do
-    plan.optimizers[i] = check_optimizer(c, optimizer, i, known, devices)
+    plan.optimizers[i] = check_optimizer(c, optimizer, i, known, devices, ckpt_content.meshed(accelerator))
   end
   for i in ipairs(prepared.schedulers) do plan.schedulers[i] = plain(c, ckpt_content.name("scheduler", i) .. ".bin") end
   for i, loader in ipairs(prepared.dataloaders) do

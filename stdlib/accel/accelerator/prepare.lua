@@ -199,6 +199,7 @@ function M.prepare_model(self, model, opts)
   local wraps = self.num_processes > 1 or world or sharding.alone(self) or sharding.offloads(self)
   if self._parallel and not wrapped then
     made = self._parallel:share_out(self, model, sharding.options(self, model))
+    for _, optimizer in ipairs(self._prepared.optimizers) do adopt(optimizer.optimizer) end
   end
   if made == model and learns and not wrapped and not o.evaluation_mode and wraps then
     made = wrap(self, model)
@@ -219,6 +220,9 @@ end
 ---@param model accel.nn.Module
 ---@return table<string, accel.Tensor>
 function M.get_state_dict(self, model)
+  if self._parallel and self._parallel:is_model_parallel() then
+    return require("accel.parallel.checkpoint").state(self, model, self.is_main_process)
+  end
   local engine, deepspeed = rawget(model, "reducer"), rawget(self, "_deepspeed")
   if deepspeed and deepspeed.plugin.zero_stage == 3 then return deepspeed:whole_state(model) end
   if not engine or not engine.units or not engine:gathers() then return self:unwrap_model(model):state_dict() end

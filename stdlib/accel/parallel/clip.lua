@@ -4,17 +4,10 @@ local accel = require "accel"
 local core = require "accel.optim.core"
 local deferred = require "accel.optim.deferred"
 local dist = require "accel.dist"
-local placements = require "accel.parallel.placements"
+local holders = require "accel.parallel.holders"
 local raise = require "accel.util.raise"
 
 local M = {}
-
---- Whether this rank counts a parameter: one of those that hold the same does.
-local function counts(p, mesh, first_of, cut_over_data)
-  if not placements.of[p] and mesh:axis "tp".rank > 0 then return false end
-  if first_of[p] == false then return false end -- another stage has it, too, and counts it
-  return cut_over_data or mesh:axis "data".rank == 0
-end
 
 --- As nn.utils.clip_grad_norm_, over all ranks. A collective.
 ---@param params accel.Tensor[] parameters of the model, in the order of the model
@@ -23,10 +16,7 @@ end
 ---@param parallel accel.accelerator.Parallelism
 ---@return accel.Tensor norm before, f32
 function M.norm(params, max_norm, opts, parallel)
-  local p, first_of, mesh = opts and opts.norm_type or 2, {}, parallel.mesh
-  for _, pipeline in ipairs(parallel.pipelines) do
-    for _, shared in ipairs(pipeline:_shared()) do first_of[shared.param] = shared.first end
-  end
+  local p = opts and opts.norm_type or 2
   local owners = package.loaded["accel.shard.owners"]
   local counted, all = {}, {}
   local function add(param, holders, cut)
@@ -35,7 +25,7 @@ function M.norm(params, max_norm, opts, parallel)
       local grad = grads[i]
       if grad then
         all[#all + 1] = grad
-        if counts(param, mesh, first_of, cut) then counted[#counted + 1] = grad end
+        if holders.speaks(parallel, param, cut) then counted[#counted + 1] = grad end
       end
     end
   end

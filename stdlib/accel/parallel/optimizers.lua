@@ -10,7 +10,8 @@ local M = {}
 ---@param optimizer accel.optim.Optimizer before its first step
 ---@return accel.optim.Optimizer optimizer
 function M.adopt(optimizer)
-  for _, group in ipairs(optimizer.param_groups) do
+  local whole = optimizer._whole_groups or {} -- what all ranks have together, for checkpoints
+  for g, group in ipairs(optimizer.param_groups) do
     local kept = {}
     for _, p in ipairs(group.params) do
       if placements.of[p] and not optimizer.elementwise then
@@ -20,9 +21,14 @@ function M.adopt(optimizer)
       if p.device ~= "meta" then kept[#kept + 1] = p end
     end
     if #kept < #group.params then
+      whole[g] = table.move(group.params, 1, #group.params, 1, {})
       for i = #group.params, 1, -1 do group.params[i] = kept[i] end
     end
   end
+  for g, group in ipairs(optimizer.param_groups) do
+    whole[g] = whole[g] or table.move(group.params, 1, #group.params, 1, {})
+  end
+  optimizer._whole_groups = whole
   return optimizer
 end
 

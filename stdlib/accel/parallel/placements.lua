@@ -69,7 +69,7 @@ function M.join(p, t)
       own:narrow(p.dim, (i - 1) * p.step + 1, count):copy_(t:narrow(p.dim, (i - 1) * count + 1, count))
     end
   end
-  local all = accel.empty(axis.size, table.unpack(shape), { dtype = t.dtype, device = t.device })
+  local all = accel.empty({ axis.size, table.unpack(shape) }, { dtype = t.dtype, device = t.device })
   dist.all_gather_into_tensor(all, own, { group = axis.group })
   local list = {}
   for i = 1, p.pieces do
