@@ -18,6 +18,7 @@
 ---@field amp table
 ---@field autograd table torch.autograd's names
 ---@field deepspeed table DeepSpeed's names beside DeepSpeedPlugin: zero.Init, GatheredParameters, schedules
+---@field parallel table one model over many ranks: meshes, plans of tensor parallelism, losses of shared-out classes
 ---@field accelerator table what belongs to the Accelerator
 ---@field util table helpers for scripts: classes, options, command lines, progress
 ---@field json table

@@ -67,3 +67,14 @@ examples.of("20_variable_length", function() -- cut one way and the other
   local means = examples.run "@20_variable_length.lua --means"
   assert(means:sub(1, #out) == out and not means:find("of means: +" .. whole:gsub("%p", "%%%0")), means)
 end)
+
+examples.of("25_model_parallel", function() -- the same on every mesh
+  local one = examples.run "@25_model_parallel.lua"
+  local loss = number(one, "step 20: loss ([%d.]+)")
+  assert(loss < 2.5 and one:find("whole: wte 32 x 32\n", 1, true), one)
+  for _, mesh in ipairs { { 2, "--tp 2 --sequence-parallel" }, { 2, "--pp 2" }, { 4, "--tp 2 --dp 2" } } do
+    local out = examples.run("@25_model_parallel.lua " .. mesh[2], mesh[1])
+    assert(number(out, "step 20: loss ([%d.]+)") == loss and out:find("whole: wte 32 x 32\n", 1, true), out)
+  end
+  refused("@25_model_parallel.lua --tp 3", "the sizes multiply to 3 ranks (tp_size 3), but there are 1")
+end)

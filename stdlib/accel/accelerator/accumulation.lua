@@ -161,18 +161,26 @@ function M.join_uneven_inputs(self, joinables, even_batches, fn, ...)
   end, fn, ...)
 end
 
---- Around a step with context parallelism, which is off here: nothing happens, and a warning says so once. buffers and
---- the other options are accepted.
----@param opts? table buffers, buffer_seq_dims, no_restore_buffers
+--- A scope in which sequences are shared out over the ranks of cp or sp: buffers are this rank's parts along their sequence dims, in
+--- place, attention goes over all ranks, and at the end the buffers are whole again, but for no_restore_buffers. Once for every step.
+--- Labels are shifted before they are cut (shift_labels). Without cp_size or sp_size above 1 nothing happens, and a warning says so
+--- once.
+---@param opts? {buffers: accel.Tensor[]?, buffer_seq_dims: integer[]?, no_restore_buffers: accel.Tensor[]?}
 ---@param fn? function
 ---@param ... any
 function M.maybe_context_parallel(self, opts, fn, ...)
   if type(opts) == "function" then return M.maybe_context_parallel(self, nil, opts, fn, ...) end
-  require "accel.util.options"("maybe_context_parallel", opts, {
+  local o = require "accel.util.options"("maybe_context_parallel", opts, {
     buffers = {}, buffer_seq_dims = {}, no_restore_buffers = {},
   })
-  self:_warn "maybe_context_parallel: context parallelism is off; it has no effect"
-  return guard(function() end, fn, ...)
+  local config = self._parallel and self._parallel.config
+  if not config or config.cp_size == 1 and config.sp_size == 1 then
+    self:_warn "maybe_context_parallel: context parallelism is off; it has no effect"
+    return guard(function() end, fn, ...)
+  end
+  local kind = config.cp_size > 1 and "cp" or "sp"
+  local gather = kind == "cp" and config.cp_handler.cp_comm_strategy == "allgather"
+  return require("accel.parallel.context").scope(self._parallel:axis(kind), kind, gather, o, fn, ...)
 end
 
 --- The precision of this Accelerator until the block ends, or while fn runs; a handler, or its fields, switches it off.

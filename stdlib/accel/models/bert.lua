@@ -47,7 +47,7 @@ end
 function Embeddings:forward(ids, token_type_ids, position_ids)
   local T = ids.shape[2]
   if not position_ids and T > self.limit then raise("bert: %d tokens exceed the %d positions", T, self.limit) end
-  local positions = position_ids or accel.arange(T, { device = ids.device })
+  local positions = position_ids or context.positions(T, ids.device) or accel.arange(T, { device = ids.device })
   local segments = token_type_ids or accel.zeros(1, T, { dtype = "i64", device = ids.device })
   local x = self.word_embeddings(ids) + self.token_type_embeddings(segments) + self.position_embeddings(positions)
   return self.dropout(self.LayerNorm(x))

@@ -17,13 +17,21 @@ local M = {}
 ---@param ids accel.Tensor
 ---@param cache? accel.models.KVCache|accel.models.DecoderOptions
 ---@param opts? accel.models.DecoderOptions
----@return {labels: accel.Tensor?, logits_to_keep: integer?}, any, any
+---@return {labels: accel.Tensor?, shifted: boolean?, logits_to_keep: integer?}, any, any
 function M.options(who, ids, cache, opts)
   local first = cache ~= nil and not class.isinstance(cache, KVCache)
   local given = opts
   if first then given = cache end
-  if type(given) ~= "table" or (given.labels == nil and given.logits_to_keep == nil) then return {}, cache, opts end
+  if type(given) ~= "table" or given.labels == nil and given.logits_to_keep == nil and given.shift_labels == nil then
+    return {}, cache, opts
+  end
   local labels, keep, rest = given.labels, given.logits_to_keep, {}
+  local parallel, shifted = package.loaded["accel.parallel.context"], given.shift_labels ~= nil
+  if shifted and labels ~= nil then raise("%s: give labels or shift_labels, not both", who) end
+  if labels ~= nil and parallel and parallel.active() then
+    raise("%s: the label of a part's last token is on another rank: shift labels before they are cut, and give shift_labels", who)
+  end
+  if shifted then labels = given.shift_labels end
   context.check_ids(who, ids)
   if labels ~= nil then
     if not tensors.is_tensor(labels) then raise("%s: labels must be a tensor, got %s", who, type(labels)) end
@@ -35,9 +43,9 @@ function M.options(who, ids, cache, opts)
     keep = check.count(who, "logits_to_keep", keep)
   end
   for key, value in next, given do
-    if key ~= "labels" and key ~= "logits_to_keep" then rest[key] = value end
+    if key ~= "labels" and key ~= "shift_labels" and key ~= "logits_to_keep" then rest[key] = value end
   end
-  local own = { labels = labels, logits_to_keep = keep }
+  local own = { labels = labels, shifted = shifted, logits_to_keep = keep }
   if first then return own, rest, opts end
   return own, cache, rest
 end
@@ -53,17 +61,21 @@ function M.last(x, keep)
 end
 
 --- Logits of hidden states x [B, T, width], with logits_to_keep of the last positions; with labels [B, T] the mean
---- cross entropy of each position's logits and the label of the next one. Labels of -100 count nothing.
+--- cross entropy of each position's logits and the label of the next one (of shift_labels: the label at its own place, since
+--- they were shifted before). Labels of -100 count nothing.
 ---@param head accel.nn.Module
 ---@param x accel.Tensor
----@param own {labels: accel.Tensor?, logits_to_keep: integer?} as M.options returns it
+---@param own {labels: accel.Tensor?, shifted: boolean?, logits_to_keep: integer?} as M.options returns it
 ---@return accel.Tensor
 function M.run(head, x, own)
   local labels = own.labels
   if not labels then return head(M.last(x, own.logits_to_keep)) end
-  local B, T = labels.shape[1], labels.shape[2]
-  local last = accel.full({ B, math.min(T, 1) }, -100, { dtype = labels.dtype, device = labels.device })
-  local target = accel.cat({ labels:narrow(2, math.min(T, 1) + 1, math.max(T - 1, 0)), last }, 2)
+  local target = labels
+  if not own.shifted then
+    local B, T = labels.shape[1], labels.shape[2]
+    local last = accel.full({ B, math.min(T, 1) }, -100, { dtype = labels.dtype, device = labels.device })
+    target = accel.cat({ labels:narrow(2, math.min(T, 1) + 1, math.max(T - 1, 0)), last }, 2)
+  end
   if head.cross_entropy then return head:cross_entropy(x, target) end -- its classes are shared out over ranks
   -- a head that computes in a way of its own, or is watched, is asked for its logits
   if is_plain(head, nn.Linear.forward) then

@@ -107,6 +107,15 @@ function M.check_ids(who, ids, what)
   if #ids.shape ~= 2 then raise("%s: %s must be [batch, tokens], got shape %s", who, what, tensors.shape_string(ids)) end
 end
 
+--- Positions of tokens where ranks have parts of the sequence (accel.parallel.context); nil elsewhere.
+---@param T integer
+---@param device string
+---@return accel.Tensor?
+function M.positions(T, device)
+  local parallel = package.loaded["accel.parallel.context"]
+  return parallel and parallel.positions(T, device)
+end
+
 --- The context of a decoder for new tokens [B, T].
 ---@param who string
 ---@param ids accel.Tensor
@@ -126,7 +135,8 @@ function M.decoder(who, ids, o, window)
     mask = M.join(M.causal(T, held, far and window or nil, ids.device), mask)
   end
   return {
-    cache = o.cache, past = past, mask = mask, is_causal = mask == nil and T > 1, position_ids = o.position_ids,
+    cache = o.cache, past = past, mask = mask, is_causal = mask == nil and T > 1,
+    position_ids = o.position_ids or M.positions(T, ids.device),
   }
 end
 

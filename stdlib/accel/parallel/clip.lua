@@ -19,9 +19,9 @@ function M.norm(params, max_norm, opts, parallel)
   local p = opts and opts.norm_type or 2
   local owners = package.loaded["accel.shard.owners"]
   local counted, all = {}, {}
-  local function add(param, holders, cut)
-    local grads = core.gradients(holders)
-    for i in ipairs(holders) do
+  local function add(param, stepped, cut)
+    local grads = core.gradients(stepped)
+    for i in ipairs(stepped) do
       local grad = grads[i]
       if grad then
         all[#all + 1] = grad

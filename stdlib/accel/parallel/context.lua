@@ -25,7 +25,7 @@ function M.active() return active end
 
 local function attend(q, k, v, o, inner)
   inner = inner or plain
-  if not active then return inner(q, k, v, o) end
+  if not active or q.device == "meta" then return inner(q, k, v, o) end
   local axis = active.axis
   if o and o.attn_mask ~= nil then
     raise("attention: inside a context-parallel scope masks are causal or none; leave attention_mask out")

@@ -6,6 +6,8 @@
 ---   placements.lua      which part of a parameter a rank has
 ---   collectives.lua     collectives with gradients
 ---   pipeline/           nn.parallel.PipelineParallel: stages, schedules, what passes between them
+---   context.lua         parts of sequences: attention by a ring or by exchanged heads (ring.lua)
+---   checkpoint.lua      boxes of whole tensors; clip.lua norms over a mesh; holders.lua who speaks for what several have
 ---   cross_entropy.lua   losses of logits that no rank has all of
 return require "accel.util.lazy"("accel.parallel", {
   DeviceMesh = "mesh", init_device_mesh = "mesh", parallelize_module = "tensor_parallel",

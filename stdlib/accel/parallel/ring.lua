@@ -87,7 +87,7 @@ local Ring = accel.Function {
   backward = function(ctx, dout)
     local q, k, v, out, lse = ctx:saved_tensors()
     local axis, o, wide = ctx.axis, ctx.o, lse.dtype
-    local function zeros(t, ...) return accel.zeros({ ..., table.unpack(t.shape, 1, 4) }, { dtype = wide, device = t.device }) end
+    local function zeros(t) return accel.zeros(t.shape, { dtype = wide, device = t.device }) end
     local function part(t, i)
       local n = t.shape[3] // o.chunks
       return t:narrow(3, (i - 1) * n + 1, n)
@@ -106,11 +106,9 @@ local Ring = accel.Function {
     end
     local dk, dv
     if o.gather then
-      local all_k, all_v, P = {}, {}, axis.size
-      local sent = accel.zeros({ P, 2, table.unpack(k.shape, 1, 4) }, { dtype = wide, device = k.device })
+      local sent = accel.zeros({ axis.size, 2, table.unpack(k.shape, 1, 4) }, { dtype = wide, device = k.device })
       each_source(k, v, axis, true, function(source, ks, vs)
-        all_k[source], all_v[source] = sent[source + 1][1], sent[source + 1][2]
-        add(source, ks, vs, all_k[source], all_v[source])
+        add(source, ks, vs, sent[source + 1][1], sent[source + 1][2])
       end)
       local own = accel.empty({ 2, table.unpack(k.shape, 1, 4) }, { dtype = wide, device = k.device })
       dist.reduce_scatter_tensor(own, sent, { group = axis.group })

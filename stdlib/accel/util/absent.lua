@@ -31,8 +31,7 @@ local ROWS <const> = {
     "TorchTensorParallelPlugin torch_tp_plugin" },
   { false, 'a plan is data: accel.parallel.parallelize_module(model, mesh, { ["blocks.*.up"] = "colwise", ["blocks.*.down"] = "rowwise" })',
     "TensorParallel DTensor distribute_tensor ColwiseParallel RowwiseParallel SequenceParallel" },
-  { "context parallelism", "accel.checkpoint and flash attention make long sequences fit on one rank",
-    "ContextParallel context_parallel" },
+  { false, "the scope is accelerator:maybe_context_parallel { buffers = {...}, buffer_seq_dims = {...} }", "ContextParallel context_parallel" },
   { "compilation", "ops are native code already: call the model as it is",
     [[dynamo_plugin dynamo_backend compile compile_regions has_compiled_regions is_compiled_module
       jit Module#compile]] },

@@ -75,8 +75,7 @@ refused("differs from dataloader_config.split_batches", { split_batches = true, 
 refused("two GradScalerKwargs", { kwargs_handlers = { A.GradScalerKwargs {}, A.GradScalerKwargs {} } })
 refused("kwargs_handlers[1] must be a handler", { kwargs_handlers = { 3 } })
 refused("step_unit must be one of update, process", { step_unit = "steps" })
-for _, key in ipairs { "torch_tp_plugin",
-  "dynamo_plugin", "dynamo_backend", "parallelism_config" } do
+for _, key in ipairs { "torch_tp_plugin", "dynamo_plugin", "dynamo_backend" } do
   refused("not in accel yet", { [key] = "inductor" })
 end
 refused("unknown tracker 'wandbb'; did you mean 'wandb'?", { log_with = "wandbb" })

@@ -8,7 +8,7 @@ local says = ranks.fails
 local modules = { "accelerator", "nn", "optim", "data", "dist", "models", "metrics", "text", "amp", "autograd", "util" }
 
 -- what is read raises, at the script's line, with what to use
-says("accel.MegatronEngine is not in accel yet (Megatron-LM); accelerator:prepare",
+says("accel.MegatronEngine is not in accel yet (Megatron-LM's own classes); accel.Accelerator { megatron",
   function() return accel.MegatronEngine {} end)
 says('there is no accel.load_offloaded_weights here; accel.accelerator.OffloadedWeightsLoader reads an offload folder',
   function() return accel.load_offloaded_weights() end)
