@@ -76,5 +76,4 @@ examples.of("25_model_parallel", function() -- the same on every mesh
     local out = examples.run("@25_model_parallel.lua " .. mesh[2], mesh[1])
     assert(number(out, "step 20: loss ([%d.]+)") == loss and out:find("whole: wte 32 x 32\n", 1, true), out)
   end
-  refused("@25_model_parallel.lua --tp 3", "the sizes multiply to 3 ranks (tp_size 3), but there are 1")
 end)
