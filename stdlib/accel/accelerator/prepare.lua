@@ -269,6 +269,10 @@ function M.prepare_scheduler(self, scheduler)
   local made = self._prepared:find(scheduler)
   if made then return made end
   local prepared = self._prepared
+  if scheduler.configure and self.megatron_lm_plugin then
+    local loader = prepared.dataloaders[1]
+    scheduler:configure(self.megatron_lm_plugin, loader and loader.total_batch_size)
+  end
   local own, all = prepared:find(scheduler.optimizer), prepared.optimizers
   local Wrapper = require "accel.accelerator.scheduler"
   return prepared:add(prepared.schedulers, scheduler, Wrapper(scheduler, {

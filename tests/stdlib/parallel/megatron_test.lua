@@ -1,0 +1,64 @@
+-- Megatron's plugin: schedules of rate and weight decay by formula, what it says of settings that contradict each other; memory of 1f1b,
+-- which does not grow with the number of micro-batches.
+--   accel-run tests/stdlib/parallel/megatron_test.lua
+local accel = require "accel"
+local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
+local A, R = accel.accelerator, ranks.rank
+
+if not ranks.launched then
+  local function made(plugin, total, warmup)
+    local optimizer = accel.optim.AdamW(accel.ones(1), { lr = 1, weight_decay = 0.1 })
+    local schedule = A.MegatronLMDummyScheduler(optimizer, total, warmup)
+    schedule:configure(accel.MegatronLMPlugin(plugin), 8)
+    return function(steps)
+      while schedule.last_epoch < steps do schedule:step() end
+      return optimizer.param_groups[1].lr, optimizer.param_groups[1].weight_decay
+    end
+  end
+  local function near(a, b, what) assert(math.abs(a - b) < 1e-12, ("%s: %.15g, not %.15g"):format(what, a, b)) end
+  local at = made({ lr_decay_style = "cosine", lr_decay_iters = 10, lr_warmup_iters = 2, min_lr = 0.1 })
+  for step, want in ipairs { 0.5, 1, 0.1 + 0.9 * 0.5 * (math.cos(math.pi / 8) + 1) } do near(at(step), want, "cosine") end
+  near(at(10), 0.1, "end")
+  near(at(11), 0.1, "behind the end")
+  at = made({ min_lr = 0.2 }, 5, 0)
+  near(at(1), 0.2 + 0.8 * 0.8, "linear")
+  at = made({ lr_decay_style = "inverse-square-root", lr_warmup_iters = 4, lr_decay_iters = 100 })
+  near(at(2), 0.5, "warm-up")
+  near(at(16), 0.5, "inverse square root")
+  at = made({ lr_decay_style = "constant", lr_warmup_samples = 16 }) -- of 8 samples an update
+  near(at(1), 0.5, "samples")
+  near(at(7), 1, "constant")
+  at = made({ weight_decay_incr_style = "linear", start_weight_decay = 0.1, end_weight_decay = 0.3, train_iters = 10 })
+  near(select(2, at(5)), 0.2, "weight decay")
+  near(select(2, at(20)), 0.3, "weight decay at the end")
+  at = made({ lr_warmup_fraction = 0.5, lr_decay_iters = 10 })
+  near(at(5), 1, "fraction")
+  ranks.fails("give lr_decay_iters or lr_decay_samples", made, { lr_decay_iters = 1, lr_decay_samples = 3 })
+  ranks.fails("lr_warmup_fraction needs", made, { lr_warmup_fraction = 0.1 })
+  ranks.fails("needs start_weight_decay", made, { weight_decay_incr_style = "cosine" })
+  ranks.fails("lr_decay_style must be one of constant, linear, cosine", made, { lr_decay_style = "step" })
+
+  local peak = {}
+  for _, schedule in ipairs { "1f1b", "gpipe" } do
+    for _, micros in ipairs { 4, 16 } do
+      local said = ranks.run(2, { args = ("%s %d"):format(schedule, micros), capture = true, env = { ACCEL_GC = "exact" } })
+      peak[schedule .. micros] = tonumber(said:match "peak (%d+)")
+    end
+  end
+  assert(peak["1f1b16"] < 1.15 * peak["1f1b4"], accel.json.encode(peak)) -- activations of 2 micro-batches, whatever their number
+  assert(peak.gpipe16 > 1.8 * peak.gpipe4, accel.json.encode(peak))
+  return
+end
+
+--- Bytes of activations at the most during a step of so many micro-batches of equal size.
+local schedule, micros = arg[1], tonumber(arg[2])
+local a = accel.Accelerator { parallelism_config = accel.ParallelismConfig { pp_size = 2,
+  pp_handler = A.PipelineParallelConfig { num_micro_batches = micros, schedule = schedule } } }
+accel.manual_seed(1)
+local model = a:prepare(accel.models.GPT2 { vocab_size = 16, n_positions = 128, n_embd = 64, n_layer = 4, n_head = 4 })
+local ids = accel.randint(0, 16, { 2 * micros, 128 }, { generator = accel.Generator(1) })
+for _ = 1, 2 do
+  a:backward(model(ids, { labels = ids }))
+  for _, p in ipairs(model:parameters()) do p.grad = nil end
+end
+if R == 0 then print(("peak %d"):format(accel.mem_stats().peak_bytes)) end
