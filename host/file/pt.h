@@ -20,7 +20,7 @@
  *   opcode          one that torch.save has no use for
  *   unknown_global  a name outside the list
  *   arguments       of a name that is in it
- *   build           of anything but an OrderedDict
+ *   build           of anything but an OrderedDict, or an object whose state is kept
  *   stack           too few values, no mark, too many
  *   memo            a slot that was never put
  *   utf8            a string that is not UTF-8

@@ -2,7 +2,8 @@
  * pt_pickle.c.
  *
  * Everything else is refused by name. The names of torch.distributed.checkpoint's metadata count only where
- * that is read. */
+ * that is read. Objects of the few classes that DeepSpeed's checkpoints hold beside tensors (loss scaler, stage, addresses of
+ * fragments) are their states, as those of the metadata are. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +23,10 @@ typedef enum tag {
   PARAMETER,
   SIZE,
   DEVICE,
-  STORAGE, /* i: index of the dtype */
-  CLASS    /* of the metadata: an object that keeps its state */
+  STORAGE,   /* i: index of the dtype */
+  FROM_TYPE, /* a tensor of a subclass: what its rebuild makes, without the attributes of the subclass */
+  TYPE,      /* torch.Tensor, the subclass in question */
+  CLASS      /* of the metadata, of DeepSpeed: an object that keeps its state */
 } tag;
 
 static const struct {
@@ -42,6 +45,12 @@ static const struct {
     {"torch._utils", "_rebuild_parameter", PARAMETER},
     {"torch", "Size", SIZE},
     {"torch", "device", DEVICE},
+    {"torch._tensor", "_rebuild_from_type_v2", FROM_TYPE},
+    {"torch", "Tensor", TYPE},
+    {"deepspeed.runtime.fp16.loss_scaler", "LossScaler", CLASS},
+    {"deepspeed.runtime.fp16.loss_scaler", "DynamicLossScaler", CLASS},
+    {"deepspeed.runtime.zero.config", "ZeroStageEnum", CLASS},
+    {"deepspeed.utils.tensor_fragment", "fragment_address", CLASS},
 };
 static const char *const metadata[][2] = {
     {"torch.distributed.checkpoint.metadata", "Metadata"},
@@ -210,6 +219,16 @@ ac_status aci_pt_reduce(ac_pt *f, size_t at, uint32_t callee, uint32_t arguments
     }
     case DEVICE: return device(f, at, args, id, e);
     case STORAGE: return REFUSE("arguments", "a storage made of values");
+    case TYPE: return REFUSE("arguments", "a torch.Tensor made of values");
+    case FROM_TYPE: { /* (rebuild, type, its arguments, attributes) */
+      if (args->n != 4) return wrong(f, at, "_rebuild_from_type_v2", e);
+      const ac_pt_value *made = &f->value[args->item[0]], *type = &f->value[args->item[1]];
+      if (made->kind != ACI_PT_TAG || (made->n != TENSOR_V2 && made->n != TENSOR_V3) ||
+          type->kind != ACI_PT_TAG || type->n != TYPE ||
+          f->value[args->item[2]].kind != AC_PT_TUPLE)
+        return wrong(f, at, "_rebuild_from_type_v2", e);
+      return aci_pt_tensor(f, at, args->item[2], made->n == TENSOR_V2 ? 2 : 3, id, e);
+    }
     case CLASS: /* a member of an enumeration, a layout, a path: what it is made of */
       AC_TRY(aci_pt_value(f, AC_PT_OBJECT, at, id, e));
       return aci_pt_append(f, *id, &arguments, 1, e);
@@ -219,7 +238,7 @@ ac_status aci_pt_reduce(ac_pt *f, size_t at, uint32_t callee, uint32_t arguments
 
 ac_status aci_pt_newobj(ac_pt *f, size_t at, uint32_t cls, uint32_t args, uint32_t *id, ac_err *e) {
   const ac_pt_value *c = &f->value[cls], *a = &f->value[args];
-  if (!f->metadata || c->kind != ACI_PT_TAG || c->n != CLASS)
+  if (c->kind != ACI_PT_TAG || c->n != CLASS)
     return REFUSE("opcode", "NEWOBJ, which data has no use for");
   if (a->kind != AC_PT_TUPLE || a->n != 0) return wrong(f, at, "a class of the metadata", e);
   return aci_pt_value(f, AC_PT_OBJECT, at, id, e);
@@ -228,7 +247,7 @@ ac_status aci_pt_newobj(ac_pt *f, size_t at, uint32_t cls, uint32_t args, uint32
 /* OrderedDict's attributes (_metadata of a state dict) are left out. */
 ac_status aci_pt_build(ac_pt *f, size_t at, uint32_t object, uint32_t state, ac_err *e) {
   const ac_pt_value *o = &f->value[object], *s = &f->value[state];
-  if (f->metadata && o->kind == AC_PT_OBJECT && o->n == 0 &&
+  if (o->kind == AC_PT_OBJECT && o->n == 0 &&
       (s->kind == AC_PT_DICT || s->kind == AC_PT_TUPLE))
     return aci_pt_append(f, object, &state, 1, e);
   if (o->kind == AC_PT_DICT && o->mark == ACI_PT_ORDERED && s->kind == AC_PT_DICT) return AC_OK;

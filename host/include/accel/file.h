@@ -68,7 +68,7 @@ typedef enum ac_pt_kind {
   AC_PT_DICT,   /* item, n values: keys and values alternate, in the order of the file; also OrderedDict, Counter */
   AC_PT_DTYPE,  /* s, n bytes: PyTorch's name, "float32" */
   AC_PT_TENSOR, /* i: ac_pt_tensor_at */
-  AC_PT_OBJECT, /* item, n (0 or 1) values: the state of an object of torch.distributed.checkpoint's metadata */
+  AC_PT_OBJECT, /* item, n (0 or 1) values: the state of an object, of torch.distributed.checkpoint's metadata or DeepSpeed's */
   AC_PT_KINDS
 } ac_pt_kind;
 /* A value of the tree. One that the file shares between places has one id; there are no cycles, and at most 256 values lie inside

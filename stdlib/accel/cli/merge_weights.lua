@@ -1,6 +1,6 @@
 --- accel-run merge-weights DIR OUT: the weights of a sharded checkpoint as files that everybody reads: OUT/model.safetensors, or shards
---- with an index. DIR is a checkpoint of accelerator:save_state, a folder that torch.distributed.checkpoint wrote, or one of
---- Accelerate with such a folder in it.
+--- with an index. DIR is a checkpoint of accelerator:save_state, a folder that torch.distributed.checkpoint wrote, one of
+--- Accelerate with such a folder in it, or a checkpoint of DeepSpeed.
 local accel = require "accel"
 local command = require "accel.cli.command"
 local model_files = require "accel.ckpt.model_files"
@@ -78,20 +78,9 @@ local function has(dir, name)
   return false
 end
 
---- Whether DeepSpeed itself wrote the folder: the one of a run, with `latest` in it, or of one step.
-local function is_deepspeed(dir)
-  if has(dir, "zero_to_fp32.py") then return true end
-  for _, entry in ipairs(accel.listdir(dir) or {}) do
-    if entry:find "^zero_pp_rank_%d+_mp_rank_%d+_%a+_states%.pt$" or entry:find "^mp_rank_%d+_model_states%.pt$" then return true end
-  end
-  return false
-end
-
 local function open(dir, object)
-  if is_deepspeed(dir) then
-    return nil, ("%s is a checkpoint of DeepSpeed, which holds objects of its classes; run the zero_to_fp32.py that lies in it"
-      .. " (python zero_to_fp32.py . OUT --safe_serialization), accel.load reads what that writes"):format(dir)
-  end
+  local deepspeed = require "accel.ckpt.deepspeed"
+  if deepspeed.is(dir) then return deepspeed.open(dir) end
   if has(dir, "MANIFEST.json") then return open_checkpoint(dir, object) end
   if has(dir, FSDP) then dir = dir .. "/" .. FSDP end
   return open_torch(dir)

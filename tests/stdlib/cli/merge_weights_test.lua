@@ -84,9 +84,3 @@ if accel.listdir(dcp) then
     assert(n > 3)
   end
 end
-
--- DeepSpeed's own folders: what to run instead, for the folder of a run and of a step
-os.execute(("mkdir -p '%s/ds/global_step3' && : >'%s/ds/zero_to_fp32.py' && : >'%s/ds/global_step3/zero_pp_rank_0_mp_rank_00_optim_states.pt'")
-  :format(root, root, root))
-run("ds out", 1, "is a checkpoint of DeepSpeed")
-run("ds/global_step3 out", 1, "run the zero_to_fp32.py that lies in it")

@@ -1,0 +1,178 @@
+--- Checkpoints that DeepSpeed itself wrote, read as zero_to_fp32.py reads them: the fp32 masters that ranks keep in parts beside the
+--- optimizer, put together to whole parameters, with buffers and frozen parameters. Used by accel-run merge-weights.
+---
+--- Stages 1 and 2: a rank's file has one flat tensor for each parameter group; those of all ranks, one behind the other, are the group's
+--- parameters. Stage 3: every parameter is cut into equal parts, and a rank's flat tensors have its parts one behind the other.
+local accel = require "accel"
+local ordered = require "accel.util.ordered"
+local raise = require "accel.util.raise"
+
+local M = {}
+
+local OPTIM <const> = "^[bf16_]*zero_pp_rank_(%d+)_mp_rank_(%d+)_optim_states%.pt$"
+local MODEL <const>, MODEL3 <const> = "mp_rank_00_model_states.pt", "zero_pp_rank_%d_mp_rank_00_model_states.pt"
+
+local function names_in(dir)
+  local set = {}
+  for _, name in ipairs(accel.listdir(dir) or {}) do set[name] = true end
+  return set
+end
+
+--- The folder of a step: the one that `latest` names, in the folder of a run.
+local function step_folder(dir)
+  local file <close> = io.open(dir .. "/latest", "rb")
+  local tag = file and file:read(256)
+  tag = tag and tag:match "^%s*([%w._-]+)%s*$"
+  return tag and dir .. "/" .. tag or dir
+end
+
+--- Whether DeepSpeed wrote a folder: that of a run, or of one step.
+---@param dir string
+---@return boolean
+function M.is(dir)
+  local names = names_in(step_folder(dir))
+  if names[MODEL] or names[MODEL3:format(0)] then return true end
+  for name in next, names do
+    if name:find(OPTIM) then return true end
+  end
+  return false
+end
+
+local function load(dir, name)
+  local t, message = accel.device("cpu", accel.load, dir .. "/" .. name)
+  if not t then raise("%s", message) end
+  return t
+end
+
+--- The parts of all ranks, in their order: {stage, groups = {[rank + 1] = flat tensors}, paddings}; nil at stage 0.
+local function parts_of(dir, names)
+  local files, world = {}, 0
+  for name in next, names do
+    local rank, model = name:match(OPTIM)
+    if rank then
+      if tonumber(model) ~= 0 then raise("%s: %s is of tensor parallelism, whose parts are not put together", dir, name) end
+      files[tonumber(rank)], world = name, world + 1
+    end
+  end
+  if world == 0 then return nil end
+  local out = { groups = {}, world = world }
+  for rank = 0, world - 1 do
+    if not files[rank] then raise("%s: there are files of %d ranks, and none of rank %d", dir, world, rank) end
+    local state = load(dir, files[rank]).optimizer_state_dict
+    if type(state) ~= "table" then raise("%s/%s has no optimizer_state_dict", dir, files[rank]) end
+    local stage = state.zero_stage
+    out.stage = type(stage) == "table" and stage[1] or stage
+    local groups = state.fp32_flat_groups or state.single_partition_of_fp32_groups
+    if type(groups) ~= "table" then raise("%s/%s has no fp32 masters of ZeRO", dir, files[rank]) end
+    out.groups[rank + 1] = accel.is_tensor(groups) and { groups } or groups
+    out.paddings = rank == 0 and state.param_alignment_paddings or out.paddings
+  end
+  return out
+end
+
+local function numel(shape)
+  local n = 1
+  for _, size in ipairs(shape) do n = n * size end
+  return n
+end
+
+local function view(flat, shape) return flat:narrow(1, 1, numel(shape)):view(table.move(shape, 1, #shape, 1, {})) end
+
+--- Readers of parameters at stages 1 and 2, by name.
+local function of_groups(parts, shapes, readers)
+  for g, group in ipairs(shapes) do
+    local whole, at, k = nil, 0, 0
+    local function flat()
+      if not whole then
+        local list = {}
+        for r = 1, parts.world do list[r] = parts.groups[r][g] end
+        whole = accel.cat(list, 1)
+      end
+      return whole
+    end
+    for name, shape in ordered.iterate(group) do
+      local from = at
+      k = k + 1
+      readers[name] = { shape = shape, read = function() return view(flat():narrow(1, from + 1, numel(shape)), shape) end }
+      at = at + numel(shape) + (parts.paddings and parts.paddings[g] and parts.paddings[g][k] or 0)
+    end
+  end
+end
+
+--- Readers at stage 3. A rank's flat tensors count as one, cut where they like.
+local function of_parts(parts, shapes, readers)
+  local flats = {}
+  local function flat(rank)
+    flats[rank] = flats[rank] or (#parts.groups[rank] == 1 and parts.groups[rank][1] or accel.cat(parts.groups[rank], 1))
+    return flats[rank]
+  end
+  local at = 0
+  for _, group in ipairs(shapes) do
+    for name, shape in ordered.iterate(group) do
+      local from, each = at, (numel(shape) + parts.world - 1) // parts.world
+      readers[name] = { shape = shape, read = function()
+        local list = {}
+        for r = 1, parts.world do list[r] = flat(r):narrow(1, from + 1, each) end
+        return view(accel.cat(list, 1), shape)
+      end }
+      at = at + each
+    end
+  end
+end
+
+--- Readers of frozen parameters: whole, or in parts of all ranks.
+local function of_frozen(parts, models, readers)
+  for name, shape in ordered.iterate(models[1].frozen_param_shapes or {}) do
+    readers[name] = { shape = shape, read = function()
+      if parts.stage ~= 3 then return models[1].frozen_param_fragments[name]:to "f32" end
+      local list = {}
+      for r, model in ipairs(models) do list[r] = model.frozen_param_fragments[name]:reshape(-1) end
+      return view(accel.cat(list, 1), shape):to "f32"
+    end }
+  end
+end
+
+local function opened(dir)
+  dir = step_folder(dir)
+  local names = names_in(dir)
+  local parts, models, readers = parts_of(dir, names), {}, {}
+  if parts and parts.stage == 3 then
+    for r = 1, parts.world do models[r] = load(dir, MODEL3:format(r - 1)) end
+  else
+    models[1] = load(dir, MODEL)
+  end
+  local model = models[1]
+  if parts then
+    local make = parts.stage == 3 and of_parts or of_groups
+    make(parts, model.param_shapes, readers)
+    of_frozen(parts, models, readers)
+  end
+  local state, kept = ordered(), {}
+  for name, t in ordered.iterate(model.module) do
+    local source = type(model.shared_params) == "table" and model.shared_params[name] or name
+    local reader = readers[source]
+    if not reader then
+      reader = { shape = t.shape, dtype = t:is_floating_point() and "f32" or t.dtype, read = function()
+        return t:is_floating_point() and t:to "f32" or t
+      end }
+      readers[source] = reader
+    end
+    kept[source] = kept[source] or accel.empty(reader.shape, { dtype = reader.dtype or "f32", device = "meta" })
+    state[name], readers[name] = kept[source], reader
+  end
+  return state, function(name) return readers[name].read() end, function() end
+end
+
+--- Opens a checkpoint of DeepSpeed: meta tensors by name, in the model's order, tied ones the same tensor; what reads one; what closes it.
+--- nil and a message for one that cannot be put together.
+---@param dir string
+---@return table<string, accel.Tensor>? state
+---@return (fun(name: string): accel.Tensor)|string read
+---@return fun()? close
+function M.open(dir)
+  local ok, state, read, close = pcall(opened, dir)
+  if not ok then return nil, (tostring(state):gsub("^[^\n]-:%d+: ", "")) end
+  return state, read, close
+end
+
+return M
