@@ -33,6 +33,10 @@ local function share(step, first, last)
   return math.min(1, math.max(0, (step - first) / (last - first)))
 end
 
+--- The learning rate after so many steps.
+---@param step integer
+---@param base number
+---@return number
 function Schedule:rate(step, base)
   local warmup, total = self.warmup, self.total or math.huge
   if warmup > 0 and step <= warmup then return base * step / warmup end

@@ -173,7 +173,7 @@ end
 --- Cuts what a stage has over the data axis. What several stages have, and what others have, is left out.
 function Parallelism:cut_stage(pipeline, model, shared, settings)
   local ignored = {}
-  for p in next, pipeline.foreign do ignored[#ignored + 1] = p end
+  for p in next, pipeline._foreign do ignored[#ignored + 1] = p end
   for _, s in ipairs(shared) do ignored[#ignored + 1] = s.param end
   settings = self:sharding(settings)
   if not settings then return nil end
@@ -189,17 +189,17 @@ end
 function Parallelism:drive(accelerator, pipeline, sharded)
   local update, axis = accelerator._update, self:axis "data"
   self.pipelines[#self.pipelines + 1] = pipeline
-  rawset(pipeline, "seed", function(_, loss, n)
+  rawset(pipeline, "_seed", function(_, loss, n)
     return accelerator:_backward_seed(loss, n)
   end)
-  rawset(pipeline, "start", function()
+  rawset(pipeline, "_start", function()
     update:begin(false)
     if sharded then rawset(sharded, "require_backward_grad_sync", false) end
   end)
-  rawset(pipeline, "before_last", function()
+  rawset(pipeline, "_before_last", function()
     if sharded then rawset(sharded, "require_backward_grad_sync", accelerator.gradient_state.sync_gradients) end
   end)
-  rawset(pipeline, "finish", function(self_)
+  rawset(pipeline, "_finish", function(self_)
     update:add()
     accelerator._resume:trains()
     if not accelerator.gradient_state.sync_gradients then return end

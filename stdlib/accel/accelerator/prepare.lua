@@ -323,6 +323,7 @@ end
 function M.free_memory(self, ...)
   self:wait_for_save()
   self._prepared:clear()
+  if self._parallel then self._parallel.pipelines = {} end
   self.gradient_state.step = 0
   self._update:discard()
   self._checkpointing.custom = {}

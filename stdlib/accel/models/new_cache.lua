@@ -20,6 +20,7 @@ return function(model, batch, length, opts)
   local o = options("new_cache", opts, { implementation = options.none, config = {} })
   local c = options("cache_config", o.config, { dtype = options.none, nbits = 8 })
   local layers, heads, width = model:cache_shape()
+  heads = heads // (model.tp_size or 1) -- those of this rank (accel.parallel)
   local weight = model:parameters()[1]
   local window = model.config.sliding_window
   local kind = o.implementation or (window and "sliding_window" or "static")

@@ -6,11 +6,11 @@ local M = {}
 --- Whether this rank is the first of the pipeline's that has a tensor.
 local function first_of_stages(parallel, t)
   for _, pipeline in ipairs(parallel.pipelines) do
-    local stages = pipeline.owners[t]
+    local stages = pipeline._owners[t]
     if stages then
       local first = math.huge
-      for stage in next, stages do first = math.min(first, stage % pipeline.axis.size) end
-      return pipeline.axis.rank == first
+      for stage in next, stages do first = math.min(first, stage % pipeline._axis.size) end
+      return pipeline._axis.rank == first
     end
   end
   return true

@@ -69,7 +69,7 @@ local function run(i, mode, from, to)
   ranks.run(n > 1 and n or nil, { args = ("%d %s '%s' '%s'"):format(i, mode, from, to), capture = true })
 end
 
-local dir = (os.getenv "ACCEL_TEST_TMP" or os.tmpname()) .. "/mesh"
+local dir = (os.getenv "ACCEL_TEST_TMP" or os.tmpname() .. ".d") .. "/mesh"
 os.execute(("rm -rf '%s' && mkdir -p '%s'"):format(dir, dir))
 local take, any = ranks.sample.one_of(6), false
 for i = 1, #layouts do

@@ -55,6 +55,7 @@ check(prepare_pippy(net(), { no_split_module_classes = { "TestBlock" }, gather_o
 local at = P == 1 and {} or P == 2 and { "blocks.4" } or { "blocks.1", "blocks.2" }
 local made = prepare_pippy(net(), { split_points = at, gather_output = true })
 check(made, "split points", true)
+assert(#made.blocks == 5 and made.axis == nil) -- fields are the model's
 if P > 1 then -- a rank has what is its own
   assert(made.module.blocks[1].fc.weight.device == (R == 0 and "cpu" or "meta") and made.module.head.weight.device == "cpu")
   assert(made.module.blocks[5].fc.weight.device == (R == P - 1 and "cpu" or "meta"))

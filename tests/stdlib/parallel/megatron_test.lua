@@ -38,6 +38,17 @@ if not ranks.launched then
   ranks.fails("needs start_weight_decay", made, { weight_decay_incr_style = "cosine" })
   ranks.fails("lr_decay_style must be one of constant, linear, cosine", made, { lr_decay_style = "step" })
 
+  -- a launch with Megatron's flags, and one with those of a mesh
+  local losses = {}
+  for _, flags in ipairs { "--use_megatron_lm --megatron_lm_pp_degree 2 --megatron_lm_num_micro_batches 2",
+    "--use_fsdp --fsdp_version 2 --use_parallelism_config --parallelism_config_tp_size 2" } do
+    local pipe = assert(io.popen(("'%s' launch --num_processes 2 %s '%s' launched 2>&1"):format(accel.process.program(), flags, arg[0])))
+    local said = pipe:read "a"
+    assert(pipe:close(), said)
+    losses[#losses + 1] = said:match "mesh %S+"
+  end
+  ranks.same(losses, { "mesh DeviceMesh(pp=2)", "mesh DeviceMesh(tp=2)" }, "meshes of launches")
+
   local peak = {}
   for _, schedule in ipairs { "1f1b", "gpipe" } do
     for _, micros in ipairs { 4, 16 } do
@@ -47,6 +58,16 @@ if not ranks.launched then
   end
   assert(peak["1f1b16"] < 1.15 * peak["1f1b4"], accel.json.encode(peak)) -- activations of 2 micro-batches, whatever their number
   assert(peak.gpipe16 > 1.8 * peak.gpipe4, accel.json.encode(peak))
+  return
+end
+
+if arg[1] == "launched" then
+  local a = accel.Accelerator {}
+  local model = a:prepare(accel.models.GPT2(accel.models.tiny.gpt2))
+  local ids = accel.tensor { { 1, 2, 3, 4 }, { 5, 6, 7, 8 } }
+  a:backward(model(ids, { labels = ids }))
+  assert(a.distributed_type == (a.megatron_lm_plugin and "MEGATRON_LM" or "FSDP"))
+  if R == 0 then print(("mesh %s"):format(tostring(a.torch_device_mesh))) end
   return
 end
 

@@ -21,9 +21,9 @@ return function(Pipeline)
   --- The agreement on what passes to a stage: a list of {path, dtype, shape, learns}.
   local function agreement(self, batch, e, receives, cell)
     local key = ("%d|%s"):format(e.stage, batch.signature)
-    local known = self.agreed[key]
+    local known = self._agreed[key]
     if known then return known end
-    local axis, list, flags = self.axis, nil, nil
+    local axis, list, flags = self._axis, nil, nil
     if receives then
       list = lacks(self, batch, e.stage, e.micro)
       local from = axis.ranks[e.from + 1]
@@ -42,7 +42,7 @@ return function(Pipeline)
       dist.send_object_list({ flags }, to)
     end
     for i, item in ipairs(list) do item.learns = flags[i] end
-    self.agreed[key] = list
+    self._agreed[key] = list
     return list
   end
 
@@ -53,7 +53,7 @@ return function(Pipeline)
     local sent, flags = {}, {}
     for i, item in ipairs(list) do
       sent[i], flags[i] = arguments.at(cell.stopped, item.path), item.learns
-      works[#works + 1] = dist.isend(sent[i]:detach():contiguous(), self.axis.ranks[e.to + 1], { tag = e.stage * 64 + i })
+      works[#works + 1] = dist.isend(sent[i]:detach():contiguous(), self._axis.ranks[e.to + 1], { tag = e.stage * 64 + i })
     end
     cell.sent, cell.flags, cell.stopped = sent, flags, nil
     if not batch.learns then batch.cells[e.stage - 1][e.micro] = nil end
@@ -64,7 +64,7 @@ return function(Pipeline)
     batch.paths[e.stage] = list
     for i, item in ipairs(list) do
       got[i] = accel.empty(item.shape, { dtype = item.dtype })
-      works[#works + 1] = dist.irecv(got[i], self.axis.ranks[e.from + 1], { tag = e.stage * 64 + i })
+      works[#works + 1] = dist.irecv(got[i], self._axis.ranks[e.from + 1], { tag = e.stage * 64 + i })
     end
     works[#works + 1] = { wait = function()
       for i, item in ipairs(list) do
@@ -81,7 +81,7 @@ return function(Pipeline)
     for i, item in ipairs(batch.paths[stage]) do
       if item.learns then
         local g = received[i].grad or accel.zeros(item.shape, { dtype = item.dtype })
-        works[#works + 1] = dist.isend(g:contiguous(), self.axis.ranks[e.to + 1], { tag = 8192 + e.stage * 64 + i })
+        works[#works + 1] = dist.isend(g:contiguous(), self._axis.ranks[e.to + 1], { tag = 8192 + e.stage * 64 + i })
       end
     end
   end
@@ -93,7 +93,7 @@ return function(Pipeline)
       if cell.flags[i] then
         local g = accel.empty(t.shape, { dtype = t.dtype, device = t.device })
         cell.grads[#cell.grads + 1] = g
-        works[#works + 1] = dist.irecv(g, self.axis.ranks[e.from + 1], { tag = 8192 + e.stage * 64 + i })
+        works[#works + 1] = dist.irecv(g, self._axis.ranks[e.from + 1], { tag = 8192 + e.stage * 64 + i })
       end
     end
   end
@@ -109,10 +109,10 @@ return function(Pipeline)
   ---@param first integer
   ---@param last integer
   function Pipeline:_exchange(batch, events, first, last)
-    local rank, works = self.axis.rank, {}
+    local rank, works = self._axis.rank, {}
     for i = first, last do
       local e = events[i]
-      local new = e.what == "F" and not self.agreed[("%d|%s"):format(e.stage, batch.signature)]
+      local new = e.what == "F" and not self._agreed[("%d|%s"):format(e.stage, batch.signature)]
       if new then works = finish(works) end
       if e.what == "F" and e.from == rank then send_forward(self, batch, e, works)
       elseif e.what == "F" then receive_forward(self, batch, e, works)
@@ -126,10 +126,10 @@ return function(Pipeline)
   --- Parameters that several stages on different ranks have: each with the group of these ranks. Groups are made the first time, by all
   --- ranks of the world together.
   function Pipeline:_shared()
-    local known = rawget(self, "shared")
+    local known = self._shared_params
     if known then return known end
-    known = require "accel.parallel.pipeline.shared"(self.module, self.owners, self.axis)
-    rawset(self, "shared", known)
+    known = require "accel.parallel.pipeline.shared"(self.module, self._owners, self._axis)
+    rawset(self, "_shared_params", known)
     return known
   end
 end

@@ -49,8 +49,8 @@ local function read(opts)
   return o
 end
 
---- Optional functions that the owner sets, raw: start(self) before a batch that learns, before_last(self) before its last backward, and
---- finish(self) after it, in the place of summing what stages share.
+--- Optional functions that the owner sets, raw: _start(self) before a batch that learns, _before_last(self) before its last backward, and
+--- _finish(self) after it, in the place of summing what stages share.
 ---@param model accel.nn.Module
 ---@param where accel.parallel.DeviceMesh|accel.parallel.Axis a mesh has a dimension "pp", or one alone
 ---@param opts? {num_micro_batches: integer?, schedule: "gpipe"|"1f1b"|"interleaved"?, virtual_stages: integer?, plan: string[]?,
@@ -61,22 +61,23 @@ function Pipeline:init(model, where, opts)
   if not Module.is_module(model) then raise("%s: %s", WHO, Module.not_a_module(model)) end
   local o = read(opts)
   local axis = where.axes and (where.axes.pp or where.axes[where.mesh_dim_names[1]]) or where
-  for key, value in next, { module = model, options = o, axis = axis, training = model.training, agreed = {}, losses = {} } do
+  for key, value in next, { module = model, options = o, _axis = axis, training = model.training, _agreed = {},
+    _losses = setmetatable({}, { __mode = "k" }) } do
     rawset(self, key, value)
   end
   if axis.size == 1 then o.virtual_stages = 1 end
   local n = axis.size * o.virtual_stages
   if o.init_sync and axis.size > 1 then require("accel.parallel.tensor_parallel").synchronize(model, axis.group) end
   local blocks, owners = stages.assign(model, n, o)
-  rawset(self, "blocks", blocks)
-  rawset(self, "last", n - 1)
-  rawset(self, "foreign", stages.drop_foreign(owners, function(set)
+  rawset(self, "_blocks", blocks)
+  rawset(self, "_last", n - 1)
+  rawset(self, "_foreign", stages.drop_foreign(owners, function(set)
     for stage in next, set do
       if stage % axis.size == axis.rank then return true end
     end
     return false
   end))
-  rawset(self, "owners", owners)
+  rawset(self, "_owners", owners)
   for _, b in ipairs(blocks) do self:_watch(b) end
 end
 
@@ -84,7 +85,7 @@ end
 ---@return accel.Tensor[]
 function Pipeline:parameters()
   local own = {}
-  for _, p in ipairs(self.module:parameters()) do own[#own + 1] = not self.foreign[p] and p or nil end
+  for _, p in ipairs(self.module:parameters()) do own[#own + 1] = not self._foreign[p] and p or nil end
   return own
 end
 
@@ -106,11 +107,11 @@ function Pipeline:_watch(b)
   local forward, weak = b.module.forward, setmetatable({ self }, { __mode = "v" })
   rawset(b.module, "pipeline_arguments", function(args)
     local self_ = weak[1]
-    return self_ and self_.run and self_:_at(b, args) or args
+    return self_ and self_._pass and self_:_at(b, args) or args
   end)
   rawset(b.module, "forward", function(block, ...)
     local self_ = weak[1]
-    local run = self_ and self_.run
+    local run = self_ and self_._pass
     if not run then return forward(block, ...) end
     local args = self_:_at(b, table.pack(...))
     if b.stage == run.stage then return forward(block, table.unpack(args, 1, args.n)) end
@@ -122,7 +123,7 @@ end
 --- Forward has come to a block with these arguments: of an earlier part it runs on meta, of the own one on what was received, at the
 --- next one forward stops.
 function Pipeline:_at(b, args)
-  local run = self.run
+  local run = self._pass
   if b.stage > run.stage then
     if run.arrivals then -- what came from before goes on to the next
       arguments.visit(args, function(t, _, holder, key) holder[key] = run.arrivals[t] or t end)
@@ -151,7 +152,7 @@ end
 
 --- The first block of the own part: arguments on meta are what has to come from the stage before.
 function Pipeline:_enter(b, args)
-  local run, i = self.run, 0
+  local run, i = self._pass, 0
   if run.finds then
     arguments.visit(args, function(t, path)
       if t.device == "meta" then
@@ -174,13 +175,13 @@ end
 
 --- Runs forward for one part. Returns its results, packed, or nil where it stopped; run.stopped has the arguments then.
 function Pipeline:_run(run, args)
-  rawset(self, "run", run)
+  rawset(self, "_pass", run)
   local was = core.meta_absorbs(true)
   local out = table.pack(pcall(self.module, table.unpack(args, 1, args.n)))
   core.meta_absorbs(was)
-  rawset(self, "run", nil)
+  rawset(self, "_pass", nil)
   if out[1] then
-    if run.stage < self.last or run.finds then
+    if run.stage < self._last or run.finds then
       raise("%s: forward ended before it came to a block of stage %d", WHO, run.finds and run.stage or run.stage + 1)
     end
     return table.pack(table.unpack(out, 2, out.n))
@@ -220,7 +221,7 @@ local function pad(args, n)
 end
 
 --- The gradient that a backward of one of n losses starts from; replaced by the Accelerator, which scales losses.
-function Pipeline.seed(_, loss, n) return accel.full(loss.shape, 1 / n, { dtype = loss.dtype, device = loss.device }) end
+function Pipeline._seed(_, loss, n) return accel.full(loss.shape, 1 / n, { dtype = loss.dtype, device = loss.device }) end
 
 function Pipeline:_loss(out, args)
   local fn, loss = self.options.loss_fn, out[1]
@@ -254,7 +255,7 @@ function Pipeline:_backward(batch, e)
   local cell = batch.cells[stage][m]
   batch.cells[stage][m] = nil
   if cell.loss then
-    cell.loss:backward(self:seed(cell.loss, #batch.micro))
+    cell.loss:backward(self:_seed(cell.loss, #batch.micro))
   else
     local outs, grads = {}, {}
     for i, t in ipairs(cell.sent) do
@@ -267,12 +268,12 @@ end
 
 --- All of one batch, forward, and backward where it learns.
 function Pipeline:_batch(args, learns)
-  local o, axis = self.options, self.axis
+  local o, axis = self.options, self._axis
   local n = o.num_micro_batches
   local chunks = o.virtual_stages
   local batch = { learns = learns, losses = {}, results = {}, paths = {}, cells = {}, inbox = {}, outbox = {},
     row0 = accel.get_rng_state().row0 }
-  for stage = 0, self.last do batch.cells[stage], batch.inbox[stage], batch.outbox[stage] = {}, {}, {} end
+  for stage = 0, self._last do batch.cells[stage], batch.inbox[stage], batch.outbox[stage] = {}, {}, {} end
   batch.micro, batch.rows = cut(args, n)
   batch.signature = arguments.signature(batch.micro[1]) .. (learns and " learns" or "")
   local events = schedule.plan(learns and o.schedule or "forward", axis.rank, axis.size, chunks, n)
@@ -289,7 +290,7 @@ function Pipeline:_batch(args, learns)
     elseif e.action.op == "F" then
       self:_forward(batch, e)
     else
-      if i == final and rawget(self, "before_last") then self:before_last() end
+      if i == final and self._before_last then self:_before_last() end
       self:_backward(batch, e)
     end
     i = i + 1
@@ -300,12 +301,12 @@ end
 
 --- Mean loss on every rank, from the last.
 local function share_loss(self, batch)
-  local axis, mean = self.axis, accel.zeros({ 1 }, { dtype = "f64", device = "cpu" })
+  local axis, mean = self._axis, accel.zeros({ 1 }, { dtype = "f64", device = "cpu" })
   if #batch.losses > 0 then
     local _ <close> = accel.no_grad()
     mean = accel.stack(batch.losses, 1):mean():reshape(1):to "cpu"
   end
-  if axis.size > 1 then dist.broadcast(mean, { group_src = self.last % axis.size, group = axis.group }) end
+  if axis.size > 1 then dist.broadcast(mean, { group_src = self._last % axis.size, group = axis.group }) end
   return mean:to("f32"):reshape({})
 end
 
@@ -321,13 +322,13 @@ end
 
 --- Training: forwards and backwards of all micro-batches; the mean loss. Otherwise what the model returns.
 function Pipeline:forward(...)
-  local args, axis, o = table.pack(...), self.axis, self.options
+  local args, axis, o = table.pack(...), self._axis, self.options
   if self.training and accel.is_grad_enabled() then
-    if rawget(self, "start") then self:start() end
+    if self._start then self:_start() end
     local batch = self:_batch(args, true)
     local loss = share_loss(self, batch)
-    if rawget(self, "finish") then self:finish() else self:_sum_shared() end
-    self.losses[loss] = true
+    if self._finish then self:_finish() else self:_sum_shared() end
+    self._losses[loss] = true
     return loss
   end
   local _ <close> = accel.no_grad()
@@ -346,15 +347,28 @@ function Pipeline:forward(...)
   end
   if axis.size > 1 and o.gather_output then
     local list = { out }
-    dist.broadcast_object_list(list, { group_src = self.last % axis.size, group = axis.group })
+    dist.broadcast_object_list(list, { group_src = self._last % axis.size, group = axis.group })
     out = list[1]
   end
   if out then return table.unpack(out, 1, out.n) end
 end
 
+--- New ids after a prompt, as the model's own generate, without a cache of keys and values: every rank runs its blocks on the whole text.
+---@param ids integer[]|integer[][]|accel.Tensor
+---@param opts? table
+function Pipeline:generate(ids, opts)
+  if self.module.encode then
+    raise("%s: generate: models with an encoder do not generate in a pipeline; share them out by tp_size", WHO)
+  end
+  local o = { use_cache = false }
+  for key, value in next, opts or {} do o[key] = value end
+  if o.use_cache then raise("%s: generate: a cache of keys and values is not there in a pipeline; leave use_cache out", WHO) end
+  return self.module.generate(self, ids, o)
+end
+
 --- Whether a loss is one whose gradients this pipeline has added up already.
 ---@param loss any
 ---@return boolean
-function Pipeline:made(loss) return self.losses[loss] == true end
+function Pipeline:made(loss) return self._losses[loss] == true end
 
 return Pipeline
