@@ -181,7 +181,7 @@ static void piece(void *arg, int64_t begin, int64_t end) {
 }
 
 ac_status aci_flash_forward(ac_team *team, const aci_flash *f, ac_err *e) {
-  if (f->b * f->hq * f->tq * f->d == 0) return AC_OK;
+  if (f->b * f->hq * f->tq * f->d == 0 || aci_flash_decode(team, f)) return AC_OK;
   forward w = {.f = f, .k = aci_flash_kind_of(f->type)};
   w.chunk = aci_ceil_to(CHUNK_KEYS, w.k.mr % 4 == 0 ? w.k.mr : 2 * w.k.mr); /* dropout draws 4 keys at once */
   w.rows = aci_flash_rows(f->b * f->hq, f->tq, TASK_QUERIES, w.k.nr);

@@ -43,4 +43,7 @@ void aci_flash_store(const aci_flash_kind *k, aci_gemm_type type, double alpha, 
  * than 32. */
 int64_t aci_flash_rows(int64_t heads, int64_t length, int64_t most, int64_t least);
 
+/* Forward of one query (flash_decode.c); false: the call is none that it takes, nothing is done. */
+bool aci_flash_decode(ac_team *team, const aci_flash *f);
+
 #endif
