@@ -68,9 +68,19 @@ static int quant_part(lua_State *L) {
   return 1;
 }
 
+/* t:quantized_like_(q): the bytes of t, which take the whole of a storage, stand for values as those of q do */
+static int quantized_like(lua_State *L) {
+  lac_state *S = lac_get(L);
+  ac_tensor *t = lac_check_tensor(L, S, 1, "self"), *q = lac_check_tensor(L, S, 2, "q");
+  ac_err e;
+  if (ac_tensor_quantize_as(t, ac_tensor_layout(q), &e) != AC_OK) return lac_raise(L, S, &e);
+  lua_settop(L, 1);
+  return 1;
+}
+
 LAC_OPEN("accel", quant) {
   static const luaL_Reg funcs[] = {{"quant_map", quant_map}, {"empty_quantized", empty_quantized}, {NULL, NULL}};
-  static const luaL_Reg methods[] = {{"quant_part", quant_part}, {NULL, NULL}};
+  static const luaL_Reg methods[] = {{"quant_part", quant_part}, {"quantized_like_", quantized_like}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
   lua_getfield(L, -1, "Tensor");
   lac_setfuncs(L, S, methods);

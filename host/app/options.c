@@ -69,6 +69,8 @@ static const struct {
      "estimate_memory"},
     {"generate", "generate DIR [PROMPT]", APP_TOOL, "text from a model's folder: streaming, sampling, beams, chats", "generate"},
     {"gguf", "gguf ACTION ...", APP_TOOL, "files of llama.cpp: show, export, import", "gguf"},
+    {"quantize", "quantize DIR OUT", APP_TOOL, "a model folder with its linear layers in 4 or 8 bits, for accel and bitsandbytes",
+     "quantize"},
     {"bench", "bench [NAME...]", APP_BENCH, "speed beside PyTorch and others, measured here; see bench --help", NULL},
     {"config", "config [ACTION]", APP_TOOL, "configurations: ask, default, update, show, validate", "config"},
     {"launch", "launch [FLAGS] SCRIPT", APP_TOOL, "a launch in Accelerate's words, by flags and configurations", "launch"},

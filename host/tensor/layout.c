@@ -110,6 +110,18 @@ ac_status ac_tensor_new_quantized(ac_device *d, const ac_layout *l, ac_tensor **
   return AC_OK;
 }
 
+ac_status ac_tensor_quantize_as(ac_tensor *t, const ac_layout *l, ac_err *e) {
+  ac_storage *s = t->storage;
+  if (l == NULL) return AC_FAIL(e, INVALID, "the tensor that says the layout is not quantised");
+  if (t->dtype != AC_U8 || t->offset != 0 || (size_t)t->numel != s->bytes || s->bytes != ac_layout_bytes(l) || !aci_is_contiguous(t))
+    return AC_FAIL(e, INVALID, "the layout takes the whole of a storage of %zu bytes of u8, this tensor is %s of %zu bytes",
+                   ac_layout_bytes(l), ac_dtype_name((ac_dtype)t->dtype), s->bytes);
+  if (s->layout == NULL) s->layout = malloc(sizeof *s->layout);
+  if (s->layout == NULL) return AC_FAIL(e, OOM, "no memory for a layout");
+  *s->layout = *l;
+  return AC_OK;
+}
+
 ac_status ac_tensor_part(const ac_tensor *t, ac_layout_part part, ac_tensor **out, ac_err *e) {
   static const char *const part_names[AC_PART_COUNT] = {"values", "absmax", "nested_absmax", "offset"};
   const ac_layout *l = ac_tensor_layout(t);

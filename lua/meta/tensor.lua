@@ -97,6 +97,14 @@ function Tensor:to_dlpack() end
 ---@return accel.Tensor?
 function Tensor:quant_part(name) end
 
+---Says that the bytes of this tensor, u8 over the whole of its memory, stand for values as those of a quantised tensor do: for memory of
+---another kind (host memory beside a device, a file) that is to hold it.
+---example: local q = accel.quantize_int8(accel.ones(2, 2)) local t = accel.zeros(q:numel(), { dtype = "u8" })
+---  return t:quantized_like_(q).quant_state.shape --> { 2, 2 }
+---@param q accel.Tensor quantised
+---@return accel.Tensor self
+function Tensor:quantized_like_(q) end
+
 ---Whether the elements lie in row-major order without gaps.
 ---example: accel.ones(2, 3):t():is_contiguous() --> false
 ---@return boolean

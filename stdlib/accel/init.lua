@@ -16,7 +16,7 @@ local accelerator = { Accelerator = true, PartialState = true, AcceleratorState 
   LocalSGD = true, set_seed = true, synchronize_rng_states = true, get_logger = true, skip_first_batches = true,
   find_executable_batch_size = true, AutocastKwargs = true, DistributedDataParallelKwargs = true,
   GradScalerKwargs = true, InitProcessGroupKwargs = true, KwargsHandler = true, ProfileKwargs = true,
-  init_empty_weights = true, init_on_device = true, cpu_offload = true, cpu_offload_with_hook = true, disk_offload = true,
+  BnbQuantizationConfig = true, load_and_quantize_model = true, init_empty_weights = true, init_on_device = true, cpu_offload = true, cpu_offload_with_hook = true, disk_offload = true,
   dispatch_model = true, load_checkpoint_and_dispatch = true, load_checkpoint_in_model = true, infer_auto_device_map = true,
   FullyShardedDataParallelPlugin = true, DeepSpeedPlugin = true, MegatronLMPlugin = true, TorchDynamoPlugin = true,
   ParallelismConfig = true, DummyOptim = true, DummyScheduler = true,

@@ -154,6 +154,9 @@ AC_API size_t ac_layout_bytes(const ac_layout *l);
 AC_API const ac_layout *ac_tensor_layout(const ac_tensor *t);
 /* A quantised tensor with undefined contents. */
 AC_API ac_status ac_tensor_new_quantized(ac_device *d, const ac_layout *l, ac_tensor **out, ac_err *e);
+/* Says of a tensor of u8 that takes the whole of a storage without a layout what its bytes stand for (memory of another kind that is to hold
+ * a quantised tensor). */
+AC_API ac_status ac_tensor_quantize_as(ac_tensor *t, const ac_layout *l, ac_err *e);
 /* A view of one of its arrays. NOT_FOUND where the layout has none. */
 AC_API ac_status ac_tensor_part(const ac_tensor *t, ac_layout_part part, ac_tensor **out, ac_err *e);
 

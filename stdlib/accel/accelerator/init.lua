@@ -31,6 +31,7 @@ local home = {
   find_tied_parameters = "module_sizes", get_max_memory = "device_map", get_balanced_memory = "device_map",
   clean_device_map = "device_map", check_device_map = "device_map", infer_auto_device_map = "device_map",
   check_tied_parameters_on_same_device = "device_map",
+  BnbQuantizationConfig = "accel.quant.config", load_and_quantize_model = "accel.quant.load",
   init_empty_weights = "big_modeling", init_on_device = "big_modeling", cpu_offload = "big_modeling",
   cpu_offload_with_hook = "big_modeling", disk_offload = "big_modeling", dispatch_model = "big_modeling",
   load_checkpoint_and_dispatch = "big_modeling", attach_layerwise_casting_hooks = "big_modeling",

@@ -76,7 +76,7 @@ end
 ---  offload_folder string: gets what is on disk, or the place in a safetensors file where it is already
 ---  offload_state_dict boolean: accepted; tensors go to their place one by one
 ---  offload_buffers boolean = false: buffers of offloaded parts are offloaded, too
----  offload_8bit_bnb boolean = false: true is an error; there are no weights of bitsandbytes
+---  offload_8bit_bnb boolean = false: true is an error; load_and_quantize_model loads weights in 8 bits
 ---@return {missing_keys: string[], unexpected_keys: string[]}
 function M.load_checkpoint_in_model(model, checkpoint, opts)
   local Module = require "accel.nn.module"
@@ -89,7 +89,7 @@ function M.load_checkpoint_in_model(model, checkpoint, opts)
     device_map = options.none, offload_folder = options.none, offload_state_dict = options.none, offload_buffers = false,
     offload_8bit_bnb = false,
   })
-  if o.offload_8bit_bnb then raise("%s: offload_8bit_bnb: there are no weights of bitsandbytes here", WHO) end
+  if o.offload_8bit_bnb then raise("%s: offload_8bit_bnb: accel.quant.load_and_quantize_model loads and offloads weights of bitsandbytes", WHO) end
   return (load(WHO, model, checkpoint, o))
 end
 

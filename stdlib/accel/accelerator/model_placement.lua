@@ -173,7 +173,11 @@ function M.place(model, o)
     if not made then raise("%s: %s", o.who, message) end
   end
   local ok, err = pcall(function()
-    module_tensors._replace(model, function(name, t, kind) return choose(o, name, t, kind) end,
+    module_tensors._replace(model, function(name, t, kind)
+      local new = choose(o, name, t, kind)
+      if new and t.quant_state and not new.quant_state then new:quantized_like_(t) end
+      return new
+    end,
       function(name) return o.exec_of(name) end)
     if o.folder then folder.save_offload_index(o.new_index, o.folder) end
   end)

@@ -6,7 +6,8 @@
 --- Options: dtype (of floating parameters; default: what config.json says, else that of the first tensor),
 --- device, config (keys that override those of config.json), strict (true: nothing may be missing or
 --- unexpected; by default a head may, and starts from initial values), ignore_mismatched_sizes (tensors of
---- other shapes count as missing).
+--- other shapes count as missing), quantization_config (an accel.quant.BnbQuantizationConfig: weights of linear layers in 4 or 8
+--- bits; a folder that was saved so says it in its config.json).
 local accel = require "accel"
 local GenerationConfig = require "accel.models.generation.config"
 local PreTrainedModel = require "accel.models.pretrained_model"
@@ -191,6 +192,23 @@ local function dtype_for(o, config, given)
   return "f32"
 end
 
+--- A model in 4 or 8 bits: as the caller says, or as the folder does that holds bitsandbytes' weights.
+local function quantised(cls, dir, config, o)
+  local quant = require "accel.quant"
+  local how = o.quantization_config or quant.BnbQuantizationConfig.from_dict(config.quantization_config)
+  if not class.isinstance(how, quant.BnbQuantizationConfig) then
+    raise("from_pretrained: quantization_config must be an accel.quant.BnbQuantizationConfig, got %s", type(how))
+  end
+  if o.dtype then how.torch_dtype = accel.empty(0, { dtype = o.dtype, device = "meta" }).dtype
+  elseif not o.quantization_config then how.torch_dtype = short_names[config.dtype or config.torch_dtype] or how.torch_dtype end
+  local found, message, code = pretrained.files(dir)
+  if not found then return nil, message, code end
+  local model = cls(config, { device = "meta" })
+  quant.load_and_quantize_model(model, how, { weights_location = dir, device_map = { [""] = o.device } })
+  model.config.quantization_config = how:to_dict()
+  return model:eval(), { missing_keys = {}, unexpected_keys = {}, mismatched_keys = {} }
+end
+
 ---@param cls table a class below PreTrainedModel
 ---@param dir string
 ---@param opts? table
@@ -206,10 +224,11 @@ return function(cls, dir, opts)
   end
   local o = options("from_pretrained", opts, {
     dtype = options.none, device = accel.get_default_device(), config = {}, strict = false,
-    ignore_mismatched_sizes = false,
+    ignore_mismatched_sizes = false, quantization_config = options.none,
   })
   local config, message, code = read_config(cls, dir, o.config)
   if not config then return nil, message, code end
+  if o.quantization_config or config.quantization_config then return quantised(cls, dir, config, o) end
   local built, model = pcall(cls, config, { device = "meta" })
   if not built then
     if type(model) == "table" and model.code == "shape" then -- more elements than can be counted

@@ -263,7 +263,11 @@ function PreTrainedModel:save_pretrained(dir, opts)
   local dtype
   for name, slot in pairs(slots) do
     if not slot.skip then
-      state[name] = slot.tensor:detach()
+      if slot.tensor.quant_state then
+        for key, t in pairs(require("accel.quant.state").state_dict_of(name, slot.tensor)) do state[key] = t end
+      else
+        state[name] = slot.tensor:detach()
+      end
       if tensors.is_floating(slot.tensor.dtype) then dtype = dtype or slot.tensor.dtype end
     end
   end

@@ -68,8 +68,7 @@ local ROWS <const> = {
   { false, "hooks are set by attach_align_device_hook and dispatch_model", "attach_align_device_hook_on_blocks" },
   { false, "accel.accelerator.find_tied_parameters(model) tells which parameters are tied", "check_tied_parameters_in_config" },
   { false, "accel.accelerator.OffloadedWeightsLoader reads an offload folder", "load_offloaded_weights" },
-  { "quantisation of models", 'accel.models.from_pretrained(dir, { dtype = "bf16" }) halves the memory',
-    "BnbQuantizationConfig load_and_quantize_model has_4bit_bnb_layers" },
+  { false, "module.weight.quant_state says whether a layer is quantised, and as what", "has_4bit_bnb_layers" },
   -- Accelerate: commands
   { false, "`accel-run --num-processes 4 train.lua` starts ranks", "accelerate torchrun" },
   { false, "`accel-run config default` writes a configuration", "write_basic_config" },

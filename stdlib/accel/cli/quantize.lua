@@ -1,0 +1,42 @@
+--- accel-run quantize DIR OUT: a model folder with its linear layers in 4 or 8 bits, as Transformers with bitsandbytes writes it.
+local command = require "accel.cli.command"
+
+local NAME <const> = "accel-run quantize"
+
+return function(...)
+  local o, words = command.parse({
+    name = NAME, usage = "DIR OUT [--nf4 | --fp4 | --int8]",
+    summary = "Writes the model of DIR, a folder of save_pretrained, to OUT with its linear layers in 4 or 8 bits a weight. The folder is one that"
+      .. " Transformers with bitsandbytes reads, and accel.models.from_pretrained.",
+    { "nf4", "flag", false, nil, "4 bits: quantiles of a normal distribution (the default)" },
+    { "fp4", "flag", false, nil, "4 bits: floats" },
+    { "int8", "flag", false, nil, "8 bits by row" },
+    { "double_quant", "flag", false, nil, "with 4 bits: the blocks' magnitudes are quantised, too" },
+    { "dtype", "string", "bf16", "DTYPE", "of the rest and of products: fp32, fp16 or bf16" },
+    { "skip", "string", nil, "LIST", "modules left as they are; default: tied ones and the head" },
+  }, 2, 2, ...)
+  if (o.nf4 and 1 or 0) + (o.fp4 and 1 or 0) + (o.int8 and 1 or 0) > 1 then
+    return command.refuse(NAME, "give one of --nf4, --fp4 and --int8")
+  end
+  local accel = require "accel"
+  local skip
+  if o.skip then
+    skip = {}
+    for name in o.skip:gmatch "[^,%s]+" do skip[#skip + 1] = name end
+  end
+  local made, config = pcall(accel.quant.BnbQuantizationConfig, {
+    load_in_8bit = o.int8, load_in_4bit = not o.int8, bnb_4bit_quant_type = o.fp4 and "fp4" or "nf4",
+    bnb_4bit_use_double_quant = o.double_quant, bnb_4bit_compute_dtype = o.dtype, torch_dtype = o.dtype, skip_modules = skip,
+  })
+  if not made then return command.refuse(NAME, "%s", tostring(config)) end
+  local model, message = accel.models.from_pretrained(words[1], { quantization_config = config })
+  if not model then return command.refuse(NAME, "%s", message) end
+  local bytes, weights = 0, 0
+  for _, p in ipairs(model:parameters()) do
+    bytes, weights = bytes + p:numel() * p:element_size(), weights + (p.quant_state and p.quant_state.shape[1] * p.quant_state.shape[2] or p:numel())
+  end
+  local saved, why = model:save_pretrained(words[2])
+  if not saved then return command.refuse(NAME, "%s", why) end
+  print(("%s: %d weights in %.1f MB, %.2f bits each"):format(words[2], weights, bytes / 1e6, 8 * bytes / math.max(weights, 1)))
+  return true
+end

@@ -1,0 +1,117 @@
+--- load_and_quantize_model: configurations and their errors, models with and without values, files of values and of bitsandbytes,
+--- offloaded parts, models of Hugging Face's layout.
+local accel = require "accel"
+local nn, quant = accel.nn, accel.quant
+local Config = accel.BnbQuantizationConfig
+
+local function fails(pattern, fn, ...)
+  local ok, err = pcall(fn, ...)
+  assert(not ok, "expected an error with " .. pattern)
+  assert(tostring(err):find(pattern), ("error %q has no %q"):format(tostring(err), pattern))
+end
+
+-- configurations
+fails("can't be both true", Config, { load_in_4bit = true, load_in_8bit = true })
+fails("can't be both false", Config, {})
+fails("load_in_8bit must be a boolean", Config, { load_in_8bit = 1 })
+fails("load_in_4bit must be a boolean", Config, { load_in_4bit = "yes" })
+fails("llm_int8_threshold must be a float or an int", Config, { load_in_8bit = true, llm_int8_threshold = "6" })
+fails("bnb_4bit_quant_type must be a string", Config, { load_in_4bit = true, bnb_4bit_quant_type = 4 })
+fails("bnb_4bit_quant_type must be in %['fp4','nf4'%] but found int4", Config, { load_in_4bit = true, bnb_4bit_quant_type = "int4" })
+fails("bnb_4bit_use_double_quant must be a boolean", Config, { load_in_4bit = true, bnb_4bit_use_double_quant = 1 })
+fails("bnb_4bit_compute_dtype must be in %['fp32','fp16','bf16'%] but found 'int8'", Config,
+  { load_in_4bit = true, bnb_4bit_compute_dtype = "int8" })
+fails("skip_modules must be a list of strings", Config, { load_in_8bit = true, skip_modules = "lm_head" })
+fails("keep_in_fp32_modules must be a list of strings", Config, { load_in_8bit = true, keep_in_fp32_modules = { 3 } })
+fails("did you mean 'skip_modules'", Config, { load_in_8bit = true, skip_module = {} })
+assert(Config { load_in_8bit = true }.torch_dtype == "f16" and Config { load_in_8bit = true }.llm_int8_threshold == 6)
+local c = Config { load_in_4bit = true, bnb_4bit_compute_dtype = "bf16" }
+assert(c.torch_dtype == "bf16" and c.bnb_4bit_quant_type == "fp4" and c.skip_modules == nil and c.target_dtype == "int4")
+local again = Config.from_dict(accel.json.decode(accel.json.encode(c:to_dict())))
+assert(again.load_in_4bit and again.bnb_4bit_compute_dtype == "bf16" and again.bnb_4bit_quant_type == "fp4")
+
+accel.manual_seed(2)
+local function make() return nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.Linear(64, 128), nn.Linear(128, 8)) end
+local plain = make()
+local x = accel.randn(3, 64)
+local want = plain(x):detach()
+local dir = accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/load-")
+accel.Accelerator():save_model(plain, dir)
+
+local function config(more)
+  local o = { load_in_4bit = true, bnb_4bit_quant_type = "nf4", bnb_4bit_compute_dtype = "fp32" }
+  for key, value in pairs(more or {}) do o[key] = value end
+  return Config(o)
+end
+local int8 = { load_in_8bit = true, torch_dtype = "fp32" }
+local function load(cfg, opts)
+  local m = accel.init_empty_weights(make)
+  return accel.load_and_quantize_model(m, cfg, opts or { weights_location = dir })
+end
+
+-- from files, and of a model that is there: the same bits
+for _, cfg in ipairs { {}, int8, { bnb_4bit_use_double_quant = true } } do
+  local function of() return cfg == int8 and Config(int8) or config(cfg) end
+  local m = load(of())
+  assert(m[1].weight.quant_state and m[3].weight.quant_state and not m[4].weight.quant_state and m[2].weight.dtype == "f32")
+  assert(m.is_loaded_in_4bit == (cfg ~= int8) and m.is_loaded_in_8bit == (cfg == int8))
+  local y = m(x):detach()
+  assert((y - want):abs():max():item() < 0.3 and (y - want):abs():max():item() > 0)
+  local here = accel.load_and_quantize_model(plain:clone(), of())
+  assert(accel.equal(here(x):detach(), y))
+  -- what it saves, it loads
+  local out = accel.mkdtemp(dir .. "/out-")
+  accel.Accelerator():save_model(m, out)
+  assert(accel.equal(load(of(), { weights_location = out })(x):detach(), y))
+end
+
+-- what is skipped, and what stays f32
+local m = load(config { skip_modules = { "0" }, keep_in_fp32_modules = { "3" }, torch_dtype = "bf16", bnb_4bit_compute_dtype = "bf16" })
+assert(m[1].weight.dtype == "bf16" and m[3].weight.quant_state and m[4].weight.dtype == "f32" and m[2].weight.dtype == "bf16")
+
+-- parts in host memory and on disk: 8 bits may, 4 bits where they are skipped
+local map = { ["0"] = 0, ["1"] = 0, ["2"] = "cpu", ["3"] = "disk" }
+local resident = load(Config(int8))(x):detach()
+local away = load(Config(int8), { weights_location = dir, device_map = map, offload_folder = dir .. "/offload" })
+assert(accel.offload.tier(away[3].weight) == "host" and accel.offload.tier(away[4].weight) == "file")
+assert(away[3].weight.quant_state and accel.equal(away(x):detach(), resident))
+fails("dispatched on the CPU or the disk", load, config(), { weights_location = dir, device_map = { [""] = "disk" }, offload_folder = dir })
+away = load(config(), { weights_location = dir, device_map = map, offload_folder = dir .. "/offload4" })
+assert(away[1].weight.quant_state and not away[3].weight.quant_state and away(x).shape == { 3, 8 })
+
+fails("weights_location needs to be the folder path", load, config(), {})
+fails("expected a BnbQuantizationConfig", accel.load_and_quantize_model, plain, { load_in_4bit = true })
+fails("please choose 'auto'", load, config(), { weights_location = dir, device_map = "nearest" })
+fails("no such file or folder", load, config(), { weights_location = dir .. "/none" })
+fails("'0.weight' has shape", function()
+  local other = accel.init_empty_weights(function() return nn.Sequential(nn.Linear(32, 64), nn.Linear(64, 2)) end)
+  accel.load_and_quantize_model(other, config(), { weights_location = dir })
+end)
+
+-- Hugging Face's layout: GPT-2's Conv1D, a tied head, the base model's prefix left out
+local gpt = accel.models.GPT2LMHeadModel { vocab_size = 65, n_positions = 32, n_embd = 64, n_layer = 2, n_head = 4 }:eval()
+local folder = dir .. "/gpt"
+assert(gpt:save_pretrained(folder))
+local ids = accel.randint(0, 65, { 2, 16 })
+local q = accel.models.GPT2LMHeadModel.from_pretrained(folder, { quantization_config = config() })
+local head = q.transformer.h[1]
+assert(head.attn.c_attn.weight.quant_state.shape == { 192, 64 } and not q.lm_head.weight.quant_state)
+local y = q(ids):detach()
+assert((y - gpt(ids):detach()):abs():max():item() < 0.2)
+assert(q:save_pretrained(folder .. "/nf4"))
+local file = assert(io.open(folder .. "/nf4/config.json"))
+local saved = accel.json.decode(file:read "a")
+file:close()
+assert(saved.quantization_config.bnb_4bit_quant_type == "nf4" and saved.quantization_config.quant_method == "bitsandbytes")
+local r = accel.models.from_pretrained(folder .. "/nf4")
+assert(accel.equal(r(ids):detach(), y))
+
+-- the command
+local run = (os.getenv "ACCEL_TEST_BUILD" or "build/dev") .. "/bin/accel-run"
+local p = assert(io.popen(("'%s' quantize '%s' '%s/cli' --int8 2>&1"):format(run, folder, folder)))
+local text = p:read "a"
+assert(p:close() and text:find "bits each", text)
+assert(accel.models.from_pretrained(folder .. "/cli").transformer.h[1].mlp.c_fc.weight.quant_state.quant_type == "int8")
+p = assert(io.popen(("'%s' quantize '%s/none' '%s/cli2' 2>&1"):format(run, folder, folder)))
+text = p:read "a"
+assert(not p:close() and text:find("none", 1, true), text)
