@@ -33,6 +33,9 @@
 ---@field find_executable_batch_size fun(...: any): any
 ---@field offload table where the bytes of tensors and models lie: host memory, files, devices
 ---@field quant table models and files in 4 and 8 bits, in bitsandbytes' formats
+---@field peft table adapters: LoRA, IA3, prompt tuning, with PEFT's names and files
+---@field BnbQuantizationConfig accel.quant.BnbQuantizationConfig
+---@field load_and_quantize_model fun(model: accel.nn.Module, bnb_quantization_config: accel.quant.BnbQuantizationConfig, opts?: table): accel.nn.Module
 ---@field init_empty_weights fun(opts?: {include_buffers: boolean?}, fn?: function): any
 ---@field init_on_device fun(device: string|integer, opts?: {include_buffers: boolean?}, fn?: function): any
 ---@field cpu_offload fun(model: accel.nn.Module, opts?: table): accel.nn.Module

@@ -10,13 +10,14 @@ local functions = { deepcopy = "accel.nn.deepcopy", launch = "accel.launch", plo
   checkpoint = "accel.autograd.checkpoint", checkpoint_sequential = "accel.autograd.checkpoint_sequential" }
 local submodules = { autograd = true, parallel = true, nn = true, optim = true, data = true, dist = true, models = true, text = true,
   util = true, accelerator = true, amp = true, metrics = true, ckpt = true, config = true, offload = true,
-  track = true, profiler = true, deepspeed = true, quant = true }
+  track = true, profiler = true, deepspeed = true, quant = true, peft = true }
 --- Names of accel.accelerator that stand here, too.
 local accelerator = { Accelerator = true, PartialState = true, AcceleratorState = true, GradientState = true,
   LocalSGD = true, set_seed = true, synchronize_rng_states = true, get_logger = true, skip_first_batches = true,
   find_executable_batch_size = true, AutocastKwargs = true, DistributedDataParallelKwargs = true,
   GradScalerKwargs = true, InitProcessGroupKwargs = true, KwargsHandler = true, ProfileKwargs = true,
-  BnbQuantizationConfig = true, load_and_quantize_model = true, init_empty_weights = true, init_on_device = true, cpu_offload = true, cpu_offload_with_hook = true, disk_offload = true,
+  BnbQuantizationConfig = true, load_and_quantize_model = true,
+  init_empty_weights = true, init_on_device = true, cpu_offload = true, cpu_offload_with_hook = true, disk_offload = true,
   dispatch_model = true, load_checkpoint_and_dispatch = true, load_checkpoint_in_model = true, infer_auto_device_map = true,
   FullyShardedDataParallelPlugin = true, DeepSpeedPlugin = true, MegatronLMPlugin = true, TorchDynamoPlugin = true,
   ParallelismConfig = true, DummyOptim = true, DummyScheduler = true,

@@ -6,7 +6,6 @@ local check = require "accel.util.check"
 local class = require "accel.util.class"
 local device_maps = require "accel.accelerator.device_map"
 local listed = require "accel.util.listed"
-local module_sizes = require "accel.accelerator.module_sizes"
 local module_tensors = require "accel.accelerator.module_tensors"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
@@ -139,7 +138,7 @@ local function read_all(model, config, source, device_of)
     end
     return q
   end
-  local new, by_tensor = {}, {}
+  local by_tensor = {}
   for name, t in accel.pairs(own) do
     if key_of[name] and not by_tensor[t] then
       local device, layer = device_of(name), layers[name]
@@ -153,7 +152,7 @@ local function read_all(model, config, source, device_of)
         end
         value = value:to(dtype_for(config, name, value)):to(device)
       end
-      new[name], by_tensor[t] = value, value
+      by_tensor[t] = value
     end
   end
   local missing = {}
@@ -181,7 +180,7 @@ end
 --- the model is on the CPU.
 --- example: local a = accel.nn.Sequential(accel.nn.Linear(64, 8), accel.nn.Linear(8, 2)) local dir = accel.mkdtemp "/tmp/example-"
 ---   accel.Accelerator():save_model(a, dir)
----   local b = accel.init_empty_weights(function() return accel.nn.Sequential(accel.nn.Linear(64, 8), accel.nn.Linear(8, 2)) end)
+---   local b = accel.accelerator.init_empty_weights(function() return accel.nn.Sequential(accel.nn.Linear(64, 8), accel.nn.Linear(8, 2)) end)
 ---   accel.quant.load_and_quantize_model(b, accel.quant.BnbQuantizationConfig { load_in_8bit = true }, { weights_location = dir })
 ---   return b[1].weight.quant_state.shape, b[2].weight.dtype --> { 8, 64 }, "f16"
 ---@param model accel.nn.Module

@@ -1,0 +1,224 @@
+--- What adapters are: LoraConfig, IA3Config and PromptTuningConfig, as adapter_config.json holds them.
+local accel = require "accel"
+local check = require "accel.util.check"
+local class = require "accel.util.class"
+local nearest = require "accel.util.nearest"
+local raise = require "accel.util.raise"
+
+local M = {}
+
+--- Fields that PEFT has and that say nothing here while they have these values; others raise.
+local IDLE <const> = { alora_invocation_tokens = false, arrow_config = false, auto_mapping = false, corda_config = false,
+  ensure_weight_tying = false, eva_config = false, kasa_config = false, layer_replication = false, loftq_config = {}, lora_ga_config = false,
+  megatron_config = false, megatron_core = "megatron.core", monteclora_config = false, qalora_group_size = 16, revision = false,
+  target_parameters = false, trainable_token_indices = false, use_bdlora = false, use_dora = false, use_qalora = false,
+  velora_config = false, runtime_config = false, tokenizer_kwargs = false }
+
+local Config = class("accel.peft.Config")
+
+local function idle(value, default)
+  if value == nil or value == accel.json.null or value == default then return true end
+  return default == false and value == false or type(value) == "table" and next(value) == nil
+end
+
+function Config:init(opts)
+  local name = getmetatable(self).__name:match "[^.]*$"
+  if opts ~= nil and type(opts) ~= "table" then raise("%s: options must be a table, got %s", name, check.shown(opts)) end
+  for key, value in next, self.defaults do
+    if value ~= M.none then self[key] = type(value) == "table" and {} or value end
+  end
+  for key, value in next, opts or {} do
+    if self.defaults[key] ~= nil then
+      if value == accel.json.null then value = nil end
+      local default = self.defaults[key]
+      if value ~= nil and default ~= M.none and type(value) ~= type(default) and not (self.loose and self.loose[key]) then
+        raise("%s: %s must be a %s, got %s", name, key, type(default), check.shown(value))
+      end
+      self[key] = value
+    elseif IDLE[key] ~= nil then
+      if not idle(value, IDLE[key]) then raise("%s: %s = %s is not supported; leave it out", name, key, check.shown(value)) end
+    elseif key ~= "peft_type" and key ~= "peft_version" then
+      local near = type(key) == "string" and nearest(key, self.defaults)
+      raise("%s: unknown option '%s'%s", name, tostring(key), near and ("; did you mean '%s'?"):format(near) or "")
+    end
+  end
+  self:validate(name)
+end
+
+--- Plain data as adapter_config.json has it.
+---@return table
+function Config:to_dict()
+  local out = { peft_type = self.peft_type }
+  for key in next, self.defaults do
+    local value = self[key]
+    if value == nil then value = accel.json.null end
+    if type(value) == "table" and value ~= accel.json.null and (value[1] ~= nil or self.lists[key]) then
+      value = accel.json.array { table.unpack(value) }
+    end
+    out[key] = value
+  end
+  return out
+end
+
+M.none = setmetatable({}, { __tostring = function() return "none" end })
+local none = M.none
+
+local TASKS <const> = { CAUSAL_LM = true, SEQ_CLS = true, SEQ_2_SEQ_LM = true, TOKEN_CLS = true, QUESTION_ANS = true,
+  FEATURE_EXTRACTION = true }
+
+local function strings(name, key, value)
+  if type(value) ~= "table" then return end
+  for _, text in ipairs(value) do
+    if type(text) ~= "string" then raise("%s: %s must be a list of strings, got %s in it", name, key, check.shown(text)) end
+  end
+end
+
+local function common(self, name)
+  if self.task_type and not TASKS[self.task_type] then
+    raise("%s: task_type %s is none of CAUSAL_LM, SEQ_CLS, SEQ_2_SEQ_LM, TOKEN_CLS, QUESTION_ANS, FEATURE_EXTRACTION", name,
+      check.shown(self.task_type))
+  end
+  for _, key in ipairs { "target_modules", "modules_to_save", "exclude_modules" } do strings(name, key, self[key]) end
+end
+
+--- LoRA (Hu and others, "LoRA: Low-Rank Adaptation of Large Language Models"): y = W x + B A x * lora_alpha / r.
+--- example: accel.peft.LoraConfig { r = 4, lora_alpha = 8 }.bias --> "none"
+---@class accel.peft.LoraConfig
+---@field peft_type string "LORA"
+local LoraConfig = Config:extend("accel.peft.LoraConfig")
+LoraConfig.peft_type = "LORA"
+LoraConfig.lists = { target_modules = true, modules_to_save = true }
+LoraConfig.loose = { init_lora_weights = true }
+LoraConfig.defaults = {
+  r = 8, lora_alpha = 8, lora_dropout = 0, target_modules = none, exclude_modules = none, bias = "none", modules_to_save = none,
+  use_rslora = false, fan_in_fan_out = false, init_lora_weights = true, rank_pattern = {}, alpha_pattern = {}, lora_bias = false,
+  layers_to_transform = none, layers_pattern = none, task_type = none, inference_mode = false, base_model_name_or_path = none,
+}
+
+---@param opts? table
+---  r integer = 8: rank
+---  lora_alpha number = 8: the update counts lora_alpha / r, with use_rslora lora_alpha / sqrt(r)
+---  lora_dropout number = 0: of the adapter's input, in training
+---  target_modules string|string[]: names of layers, or ends of names; "all-linear": all but the head (default: by the model's family)
+---  exclude_modules string[]: layers that are left out
+---  bias string = "none": which biases learn as well: "none", "all", "lora_only"
+---  modules_to_save string[]: modules that learn as a whole and are saved with the adapter
+---  use_rslora boolean = false: the rank counts by its square root
+---  fan_in_fan_out boolean = false: set where layers are Conv1D
+---  init_lora_weights boolean|string = true: B zero; "gaussian": A normal; false: B as A
+---  rank_pattern table = {}: other ranks by name
+---  alpha_pattern table = {}: other lora_alpha by name
+---  lora_bias boolean = false: B has a bias
+---  layers_to_transform integer|integer[]: only blocks of these numbers
+---  layers_pattern string|string[]: names of the lists of blocks that are counted
+---  task_type string: CAUSAL_LM and others, for PEFT
+---  inference_mode boolean = false: nothing learns
+---  base_model_name_or_path string: for PEFT
+function LoraConfig:init(opts) Config.init(self, opts) end
+
+--- Raises for values that no adapter can have.
+function LoraConfig:validate(name)
+  common(self, name)
+  check.positive(name, "r", self.r)
+  check.number(name, "lora_alpha", self.lora_alpha, 0)
+  check.number(name, "lora_dropout", self.lora_dropout, 0, 1)
+  if self.bias ~= "none" and self.bias ~= "all" and self.bias ~= "lora_only" then
+    raise("%s: bias must be 'none', 'all' or 'lora_only', got %s", name, check.shown(self.bias))
+  end
+  local init = self.init_lora_weights
+  if type(init) ~= "boolean" and init ~= "gaussian" then
+    raise("%s: init_lora_weights must be true, false or 'gaussian', got %s", name, check.shown(init))
+  end
+end
+
+--- IA3 (Liu and others, "Few-Shot Parameter-Efficient Fine-Tuning is Better and Cheaper than In-Context Learning"): outputs, or inputs of
+--- feedforward_modules, are multiplied by a vector that is learned.
+--- example: accel.peft.IA3Config {}.init_ia3_weights --> true
+---@class accel.peft.IA3Config
+---@field peft_type string "IA3"
+local IA3Config = Config:extend("accel.peft.IA3Config")
+IA3Config.peft_type = "IA3"
+IA3Config.lists = { target_modules = true, modules_to_save = true, feedforward_modules = true }
+IA3Config.defaults = {
+  target_modules = none, exclude_modules = none, feedforward_modules = none, fan_in_fan_out = false, modules_to_save = none,
+  init_ia3_weights = true, task_type = none, inference_mode = false, base_model_name_or_path = none,
+}
+
+---@param opts? table
+---  target_modules string|string[]: names of layers, or ends of names (default: by the model's family)
+---  exclude_modules string[]: layers that are left out
+---  feedforward_modules string[]: those of them whose inputs are multiplied (default: by the model's family)
+---  fan_in_fan_out boolean = false: set where layers are Conv1D
+---  modules_to_save string[]: modules that learn as a whole and are saved with the adapter
+---  init_ia3_weights boolean = true: vectors of ones; false: normal
+---  task_type string: CAUSAL_LM and others, for PEFT
+---  base_model_name_or_path string: for PEFT
+---  inference_mode boolean = false: nothing learns
+function IA3Config:init(opts) Config.init(self, opts) end
+
+--- Raises for values that no adapter can have.
+function IA3Config:validate(name)
+  common(self, name)
+  strings(name, "feedforward_modules", self.feedforward_modules)
+end
+
+--- Prompt tuning (Lester and others, "The Power of Scale for Parameter-Efficient Prompt Tuning"): embeddings of virtual tokens before the
+--- input are learned, nothing else.
+--- example: accel.peft.PromptTuningConfig { num_virtual_tokens = 5 }.prompt_tuning_init --> "RANDOM"
+---@class accel.peft.PromptTuningConfig
+---@field peft_type string "PROMPT_TUNING"
+local PromptTuningConfig = Config:extend("accel.peft.PromptTuningConfig")
+PromptTuningConfig.peft_type = "PROMPT_TUNING"
+PromptTuningConfig.lists = {}
+PromptTuningConfig.defaults = {
+  num_virtual_tokens = none, prompt_tuning_init = "RANDOM", prompt_tuning_init_text = none, tokenizer_name_or_path = none,
+  token_dim = none, num_layers = none, num_attention_heads = none, num_transformer_submodules = none, modules_to_save = none,
+  task_type = none, inference_mode = false, base_model_name_or_path = none,
+}
+
+---@param opts? table
+---  num_virtual_tokens integer: how many
+---  prompt_tuning_init string = "RANDOM": or "SAMPLE_VOCAB", embeddings of tokens drawn from the vocabulary, or "TEXT"
+---  prompt_tuning_init_text string: with "TEXT": the text whose tokens begin the prompt
+---  tokenizer_name_or_path string: with "TEXT": the folder of its tokenizer.json
+---  token_dim integer: filled in from the model, as the next three
+---  num_layers integer: of the model
+---  num_attention_heads integer: of the model
+---  num_transformer_submodules integer: 2 of encoder and decoder, else 1
+---  modules_to_save string[]: not with this kind
+---  task_type string: CAUSAL_LM and others, for PEFT
+---  base_model_name_or_path string: for PEFT
+---  inference_mode boolean = false: nothing learns
+function PromptTuningConfig:init(opts) Config.init(self, opts) end
+
+--- Raises for values that no adapter can have.
+function PromptTuningConfig:validate(name)
+  common(self, name)
+  check.positive(name, "num_virtual_tokens", self.num_virtual_tokens)
+  local how = self.prompt_tuning_init
+  if how ~= "RANDOM" and how ~= "SAMPLE_VOCAB" and how ~= "TEXT" then
+    raise("%s: prompt_tuning_init must be 'RANDOM', 'SAMPLE_VOCAB' or 'TEXT', got %s", name, check.shown(how))
+  end
+  if how == "TEXT" and not (self.prompt_tuning_init_text and self.tokenizer_name_or_path) then
+    raise("%s: 'TEXT' needs prompt_tuning_init_text and tokenizer_name_or_path", name)
+  end
+  if self.modules_to_save then raise("%s: modules_to_save has no meaning here", name) end
+end
+
+M.LoraConfig, M.IA3Config, M.PromptTuningConfig = LoraConfig, IA3Config, PromptTuningConfig
+
+local KINDS <const> = { LORA = LoraConfig, IA3 = IA3Config, PROMPT_TUNING = PromptTuningConfig }
+
+--- The configuration that an adapter_config.json describes.
+---@param given table
+---@return table
+function M.from_dict(given)
+  local kind = KINDS[given.peft_type]
+  if not kind then raise("adapter_config.json: peft_type %s is none of LORA, IA3, PROMPT_TUNING", check.shown(given.peft_type)) end
+  return kind(given)
+end
+
+--- Whether x is a configuration.
+function M.is(x) return class.isinstance(x, Config) end
+
+return M

@@ -1,0 +1,54 @@
+--- peft.IA3Linear: a linear layer whose outputs, or inputs, are multiplied by a vector that is learned.
+local accel = require "accel"
+local AdapterLayer = require "accel.peft.layer"
+local Parameter = require "accel.nn.parameter"
+local ParameterDict = require "accel.nn.parameter_dict"
+local targets = require "accel.peft.targets"
+
+--- y = base(x) * l, or base(x * l) in a feed-forward layer. Made by get_peft_model in the place of its base.
+--- example: local m = accel.peft.get_peft_model(accel.nn.Sequential(accel.nn.Linear(4, 3)), accel.peft.IA3Config { target_modules = { "0" } })
+---   return m.base_model.model[1].ia3_l.default.shape --> { 3, 1 }
+---@class accel.peft.IA3Linear : accel.peft.AdapterLayer
+---@field ia3_l accel.nn.ParameterDict [out, 1], of feed-forward layers [1, in]
+---@field is_feedforward boolean
+local IA3Linear = AdapterLayer:extend("accel.peft.IA3Linear")
+
+---@param base accel.nn.Module
+function IA3Linear:init(base)
+  self:take(base)
+  self.ia3_l = ParameterDict()
+end
+
+--- Adds an adapter: ones, so that nothing changes yet.
+---@param name string
+---@param config accel.peft.IA3Config
+---@param full string the layer's name in the model
+function IA3Linear:add(name, config, full)
+  self.is_feedforward = targets.matches(full, config.feedforward_modules)
+  local shape = self.is_feedforward and { 1, self.in_features } or { self.out_features, 1 }
+  local make = config.init_ia3_weights and accel.ones or accel.randn
+  self.ia3_l:set(name, Parameter(make(shape, self:kind())))
+  self.names[#self.names + 1] = name
+  self.active = self.active or name
+end
+
+--- Multiplies the base's weight by the vector.
+---@param name? string default the active one
+function IA3Linear:merge(name)
+  name = self:known(name or self.active)
+  local l = self.ia3_l[name]:detach():to "f32"
+  self:merge_with(name, function(w, b)
+    if b and not self.is_feedforward then b = b * l:reshape(-1) end
+    return w * l, b
+  end)
+end
+
+function IA3Linear:forward(x)
+  if self.disabled or self.merged or not self:has(self.active) then return self.base_layer(x) end
+  local l = self.ia3_l[self.active]:reshape(-1)
+  if self.is_feedforward then return self.base_layer(x * (l.dtype ~= x.dtype and l:to(x.dtype) or l)) end
+  local y = self.base_layer(x)
+  return y * (l.dtype ~= y.dtype and l:to(y.dtype) or l)
+end
+
+return IA3Linear

@@ -1,0 +1,376 @@
+--- get_peft_model and PeftModel: a model with adapters, of which alone the weights learn.
+local accel = require "accel"
+local AdapterLayer = require "accel.peft.layer"
+local Conv1D = require "accel.models.conv1d"
+local IA3Linear = require "accel.peft.ia3"
+local LoraLinear = require "accel.peft.lora"
+local Module = require "accel.nn.module"
+local Wrapper = require "accel.peft.modules_to_save"
+local check = require "accel.util.check"
+local class = require "accel.util.class"
+local configs = require "accel.peft.config"
+local options = require "accel.util.options"
+local raise = require "accel.util.raise"
+local read_json = require "accel.util.read_json"
+local states = require "accel.peft.state"
+local targets = require "accel.peft.targets"
+
+local M = {}
+
+local CONFIG <const>, WEIGHTS <const>, TORCH <const> = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
+
+--- What stands between a PeftModel and the model, so that names are PEFT's: base_model.model.<name>.
+---@class accel.peft.Tuner : accel.nn.Module
+local Tuner = Module:extend("accel.peft.Tuner")
+
+function Tuner:init(model) self.model = model end
+function Tuner:forward(...) return self.model(...) end
+
+--- A model with adapters by name. Calls, fields and methods that it lacks are the model's.
+--- example: local m = accel.peft.get_peft_model(accel.nn.Sequential(accel.nn.Linear(4, 3)), accel.peft.LoraConfig { target_modules = { "0" } })
+---   return m:get_nb_trainable_parameters() --> 56, 71
+---@class accel.peft.PeftModel : accel.nn.Module
+---@field peft_config table<string, table> configurations by the adapters' names
+---@field active_adapter string
+local PeftModel = Module:extend("accel.peft.PeftModel")
+
+function PeftModel:init(model)
+  rawset(self, "peft_config", {})
+  self.base_model = model
+end
+
+--- The model without what stands around it.
+---@return accel.nn.Module
+function PeftModel:get_base_model()
+  local base = self.base_model
+  return class.isinstance(base, Tuner) and base.model or base
+end
+
+function PeftModel:forward(...)
+  local config = self.peft_config[self.active_adapter]
+  if config.peft_type == "PROMPT_TUNING" and not self.disabled then
+    return require("accel.peft.prompt").call(self, config.num_virtual_tokens, ...)
+  end
+  return self.base_model(...)
+end
+
+--- Text by the model's generate, with the adapter.
+function PeftModel:generate(...)
+  if self.peft_config[self.active_adapter].peft_type == "PROMPT_TUNING" and not self.disabled then
+    raise "generate: a model with a tuned prompt cannot continue a cache; call it step by step"
+  end
+  return self:get_base_model():generate(...)
+end
+
+local function each_layer(self, fn)
+  for _, module in pairs(self:named_modules()) do
+    if class.isinstance(module, AdapterLayer) or class.isinstance(module, Wrapper) then fn(module) end
+  end
+end
+
+--- Which parameters learn: the active adapter's, and the biases that its configuration names.
+local function mark(self)
+  local config = self.peft_config[self.active_adapter]
+  local learns, off = {}, config.inference_mode
+  local function all(module)
+    for _, p in ipairs(module:parameters()) do learns[p] = true end
+  end
+  if config.peft_type == "PROMPT_TUNING" then
+    all(self.prompt_encoder[self.active_adapter])
+  else
+    each_layer(self, function(layer)
+      if class.isinstance(layer, Wrapper) then
+        if layer.modules_to_save[self.active_adapter] then all(layer.modules_to_save[self.active_adapter]) end
+      elseif class.isinstance(layer, LoraLinear) then
+        local a = layer.lora_A[self.active_adapter]
+        if a then all(a) all(layer.lora_B[self.active_adapter]) end
+        if config.bias == "lora_only" and layer.base_layer.bias then learns[layer.base_layer.bias] = true end
+      elseif layer.ia3_l[self.active_adapter] then
+        learns[layer.ia3_l[self.active_adapter]] = true
+      end
+    end)
+    if config.bias == "all" then
+      for name, p in pairs(self:named_parameters()) do learns[p] = learns[p] or name:find "bias$" ~= nil end
+    end
+  end
+  for _, p in ipairs(self:parameters()) do
+    if not p.quant_state then p.requires_grad = learns[p] and not off or false end
+  end
+end
+
+--- Puts the adapter's layers in the place of the model's.
+local function inject(self, name, config)
+  local model = self:get_base_model()
+  local Layer = config.peft_type == "LORA" and LoraLinear or IA3Linear
+  targets.complete(model, config)
+  local function can(module) return AdapterLayer.can(module) or class.of(module) == Layer end
+  for _, at in ipairs(targets.find(model, config, can)) do
+    local layer = at.module
+    if class.of(layer) ~= Layer then
+      layer = Layer(at.module)
+      layer.training = at.module.training
+      at.parent[at.field] = layer
+    end
+    if class.of(layer.base_layer) == Conv1D then config.fan_in_fan_out = true end
+    layer:add(name, config, at.name)
+  end
+  if not config.modules_to_save then return end
+  local found
+  local function visit(module, prefix)
+    for key, child, kind, field in module:_itself():_fields() do
+      if kind == "module" then
+        local full = prefix .. key
+        if class.isinstance(child, Wrapper) and targets.matches(full, config.modules_to_save) then
+          child:add(name)
+          found = true
+        elseif targets.matches(full, config.modules_to_save) then
+          module[field], found = Wrapper(child, name), true
+        elseif not class.isinstance(child, AdapterLayer) then
+          visit(child, full .. ".")
+        end
+      end
+    end
+  end
+  visit(model, "")
+  if not found then raise("get_peft_model: no module is called %s", table.concat(config.modules_to_save, ", ")) end
+end
+
+--- Adds an adapter; set_adapter makes it the active one.
+---@param adapter_name string
+---@param config table
+function PeftModel:add_adapter(adapter_name, config)
+  if type(adapter_name) ~= "string" or not adapter_name:find "^[%w_-]+$" then
+    raise("add_adapter: a name has letters, digits, '_' and '-' alone, got %s", check.shown(adapter_name))
+  end
+  if not configs.is(config) then raise("add_adapter: expected a configuration of accel.peft, got %s", check.shown(config)) end
+  if self.peft_config[adapter_name] then raise("add_adapter: there is an adapter '%s' already", adapter_name) end
+  local first = select(2, next(self.peft_config))
+  if first and first.peft_type ~= config.peft_type then
+    raise("add_adapter: the model has adapters of type %s; %s does not go with them", first.peft_type, config.peft_type)
+  end
+  if config.peft_type == "PROMPT_TUNING" then
+    require("accel.peft.prompt").add(self, adapter_name, config)
+  else
+    inject(self, adapter_name, config)
+  end
+  self.peft_config[adapter_name] = config
+end
+
+--- Uses an adapter, and makes its weights the ones that learn.
+---@param adapter_name string
+function PeftModel:set_adapter(adapter_name)
+  if not self.peft_config[adapter_name] then raise("set_adapter: there is no adapter '%s'", tostring(adapter_name)) end
+  self.active_adapter = adapter_name
+  each_layer(self, function(layer)
+    if class.isinstance(layer, AdapterLayer) and layer.merged then layer:unmerge() end
+    layer.active = adapter_name
+  end)
+  mark(self)
+end
+
+--- A block in which the model is what it was without adapters. Also with a function.
+--- example: local m = accel.peft.get_peft_model(accel.nn.Sequential(accel.nn.Linear(4, 3)), accel.peft.LoraConfig { target_modules = { "0" } })
+---   return m:disable_adapter(function() return m(accel.ones(1, 4)).shape end) --> { 1, 3 }
+---@param fn? function
+---@return any
+function PeftModel:disable_adapter(fn)
+  local function set(value)
+    self.disabled = value
+    each_layer(self, function(layer) layer.disabled = value end)
+  end
+  set(true)
+  local block = setmetatable({}, { __close = function() set(false) end })
+  if not fn then return block end
+  local _ <close> = block
+  return fn()
+end
+
+--- The numbers of weights that learn and of all (values of quantised ones).
+---@return integer trainable
+---@return integer all
+function PeftModel:get_nb_trainable_parameters()
+  local learning, all = 0, 0
+  for _, p in ipairs(self:parameters()) do
+    local n = p:numel()
+    if p.quant_state then
+      n = 1
+      for _, extent in ipairs(p.quant_state.shape) do n = n * extent end
+    end
+    all = all + n
+    if p.requires_grad then learning = learning + n end
+  end
+  return learning, all
+end
+
+--- Prints these numbers, as PEFT does.
+function PeftModel:print_trainable_parameters()
+  local learning, all = self:get_nb_trainable_parameters()
+  local function grouped(n)
+    local text, k = ("%d"):format(n), 1
+    while k > 0 do text, k = text:gsub("^(%d+)(%d%d%d)", "%1,%2") end
+    return text
+  end
+  print(("trainable params: %s || all params: %s || trainable%%: %.4f"):format(grouped(learning), grouped(all), 100 * learning / all))
+end
+
+--- Adds the active adapter to the weights of the layers, which makes them as fast as without; unmerge_adapter takes it out again.
+function PeftModel:merge_adapter()
+  if self.peft_config[self.active_adapter].peft_type == "PROMPT_TUNING" then raise "merge_adapter: a prompt cannot be merged" end
+  each_layer(self, function(layer)
+    if class.isinstance(layer, AdapterLayer) and layer:has(self.active_adapter) then layer:merge(self.active_adapter) end
+  end)
+end
+
+--- Takes the merged adapter out of the weights again, which are bit for bit those before.
+function PeftModel:unmerge_adapter()
+  each_layer(self, function(layer)
+    if class.isinstance(layer, AdapterLayer) then layer:unmerge() end
+  end)
+end
+
+--- The model alone, with the adapter in its weights (merge) or without it. Layers with quantised weights become linear layers of their
+--- values where something was merged into them.
+local function unload(self, merge)
+  if merge then self:merge_adapter() else self:unmerge_adapter() end
+  local model = self:get_base_model()
+  local function visit(module)
+    module = module:_itself()
+    for _, child, kind, field in module:_fields() do
+      if kind == "module" then
+        if class.isinstance(child, AdapterLayer) then module[field] = child.base_layer
+        elseif class.isinstance(child, Wrapper) then
+          module[field] = merge and child.modules_to_save[self.active_adapter] or child.original_module
+        else visit(child) end
+      end
+    end
+  end
+  visit(model)
+  return model
+end
+
+--- The model with the active adapter in its weights, and nothing of adapters left.
+---@return accel.nn.Module
+function PeftModel:merge_and_unload() return unload(self, true) end
+
+--- The model as it was before it got adapters.
+---@return accel.nn.Module
+function PeftModel:unload() return unload(self, false) end
+
+--- Writes adapter_config.json and adapter_model.safetensors, which PEFT reads; further adapters go to folders of their names.
+---@param dir string
+---@param opts? {selected_adapters: string[]?}
+---@return true?, string?, string?
+function PeftModel:save_pretrained(dir, opts)
+  local o = options("save_pretrained", opts, { selected_adapters = options.none })
+  for name, config in accel.pairs(self.peft_config) do
+    local wanted = o.selected_adapters == nil
+    for _, selected in ipairs(o.selected_adapters or {}) do wanted = wanted or selected == name end
+    if wanted then
+      local folder = name == "default" and dir or dir .. "/" .. name
+      local made, message, code = accel.makedirs(folder)
+      if not made then return nil, message, code end
+      local dict = config:to_dict()
+      dict.inference_mode = true
+      made, message, code = accel.save(folder .. "/" .. WEIGHTS, states.get_peft_model_state_dict(self, name), { format = "pt" })
+      if made == nil and message then return nil, message, code end
+      made, message, code = accel.write_file(folder .. "/" .. CONFIG, accel.json.encode(dict, { pretty = true }) .. "\n")
+      if not made then return nil, message, code end
+    end
+  end
+  return true
+end
+
+--- The configuration and the weights in an adapter's folder; nil, message, code.
+local function read(dir)
+  local given, message, code = read_json(dir .. "/" .. CONFIG)
+  if not given then return nil, message, code end
+  local ok, config = pcall(configs.from_dict, given)
+  if not ok then return nil, ("%s/%s: %s"):format(dir, CONFIG, type(config) == "table" and config.message or tostring(config)), "format" end
+  local state
+  state, message, code = accel.load(dir .. "/" .. WEIGHTS)
+  if not state and code == "not_found" then
+    local torch, why = accel.load(dir .. "/" .. TORCH)
+    if torch then state = torch elseif why and not why:find(TORCH, 1, true) then message = why end
+  end
+  if not state then return nil, message, code end
+  return config, state
+end
+
+--- Reads another adapter from a folder of PEFT's.
+---@param dir string
+---@param adapter_name? string default "default"
+---@param opts? {is_trainable: boolean?}
+---@return accel.peft.PeftModel? self
+---@return string? message
+---@return string? code
+function PeftModel:load_adapter(dir, adapter_name, opts)
+  local o = options("load_adapter", opts, { is_trainable = false })
+  local config, state, code = read(dir)
+  if not config then return nil, state, code end
+  config.inference_mode = not o.is_trainable
+  self:add_adapter(adapter_name or "default", config)
+  states.set_peft_model_state_dict(self, state, adapter_name or "default")
+  return self
+end
+
+--- A model with the adapter of a folder that PEFT or save_pretrained wrote; nil, message, code where the folder is to blame.
+---@param model accel.nn.Module
+---@param dir string
+---@param opts? {adapter_name: string?, is_trainable: boolean?} "default"; false: nothing learns
+---@return accel.peft.PeftModel?
+---@return string? message
+---@return string? code
+function PeftModel.from_pretrained(model, dir, opts)
+  if not Module.is_module(model) then raise("PeftModel.from_pretrained: %s", Module.not_a_module(model)) end
+  if type(dir) ~= "string" then raise("PeftModel.from_pretrained: dir must be a string, got %s", check.shown(dir)) end
+  local o = options("PeftModel.from_pretrained", opts, { adapter_name = "default", is_trainable = false })
+  local config, state, code = read(dir)
+  if not config then return nil, state, code end
+  config.inference_mode = not o.is_trainable
+  local peft = M.get_peft_model(model, config, { adapter_name = o.adapter_name })
+  states.set_peft_model_state_dict(peft, state, o.adapter_name)
+  if not o.is_trainable then peft:eval() end
+  return peft
+end
+
+--- A model whose weights stay, with an adapter that learns. Layers of the model are replaced by such with adapters; the model given is
+--- part of the result.
+--- example: local m = accel.peft.get_peft_model(accel.models.GPT2(accel.models.tiny.gpt2), accel.peft.LoraConfig { r = 2 })
+---   return m.base_model.model.transformer.h[1].attn.c_attn.lora_A.default.weight.shape[1] --> 2
+---@param model accel.nn.Module
+---@param peft_config table
+---@param opts? {adapter_name: string?} "default"
+---@return accel.peft.PeftModel
+function M.get_peft_model(model, peft_config, opts)
+  if not Module.is_module(model) then raise("get_peft_model: %s", Module.not_a_module(model)) end
+  if not configs.is(peft_config) then raise("get_peft_model: expected a configuration of accel.peft, got %s", check.shown(peft_config)) end
+  local o = options("get_peft_model", opts, { adapter_name = "default" })
+  local prompt = peft_config.peft_type == "PROMPT_TUNING"
+  local peft = PeftModel(prompt and model or Tuner(model))
+  peft.config = model.config
+  peft.training = model.training
+  peft:add_adapter(o.adapter_name, peft_config)
+  peft:set_adapter(o.adapter_name)
+  return peft
+end
+
+--- Makes a quantised model ready to be trained with adapters: nothing of it learns, and norms and heads are f32. use_gradient_checkpointing
+--- keeps only the inputs of layers, where the model can.
+---@param model accel.nn.Module
+---@param opts? {use_gradient_checkpointing: boolean?} true
+---@return accel.nn.Module
+function M.prepare_model_for_kbit_training(model, opts)
+  local o = options("prepare_model_for_kbit_training", opts, { use_gradient_checkpointing = true })
+  model:_map_tensors(function(t)
+    if t.quant_state or (t.dtype ~= "f16" and t.dtype ~= "bf16") then return t end
+    return t:to "f32"
+  end)
+  for _, p in ipairs(model:parameters()) do
+    if not p.quant_state then p.requires_grad = false end
+  end
+  if o.use_gradient_checkpointing and model.gradient_checkpointing_enable then model:gradient_checkpointing_enable() end
+  return model
+end
+
+M.PeftModel = PeftModel
+return M

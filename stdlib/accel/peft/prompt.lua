@@ -1,0 +1,97 @@
+--- Virtual tokens before the input, for prompt tuning: the model's own embedding sees tokens that are not there, whose rows the prompt
+--- takes.
+local accel = require "accel"
+local Embedding = require "accel.nn.embedding"
+local Module = require "accel.nn.module"
+local ModuleDict = require "accel.nn.module_dict"
+local class = require "accel.util.class"
+local raise = require "accel.util.raise"
+
+local M = {}
+
+---@class accel.peft.PromptEmbedding : accel.nn.Module
+local PromptEmbedding = Module:extend("accel.peft.PromptEmbedding")
+
+function PromptEmbedding:init(n, dim, make) self.embedding = Embedding(n, dim, make) end
+
+--- The embedding of the tokens: the one with as many rows as the vocabulary.
+local function words_of(model)
+  local size = model.config and model.config.vocab_size
+  for _, module in pairs(model:named_modules()) do
+    if class.of(module) == Embedding and (not size or module.weight.shape[1] == size) then return module end
+  end
+  raise("get_peft_model: prompt tuning needs a model that begins with an nn.Embedding of its vocabulary")
+end
+
+local function first_values(prompt, words, config)
+  local _ <close> = accel.no_grad()
+  local n, ids = config.num_virtual_tokens, nil
+  if config.prompt_tuning_init == "SAMPLE_VOCAB" then
+    ids = accel.randint(0, words.weight.shape[1], { n })
+  elseif config.prompt_tuning_init == "TEXT" then
+    local folder = config.tokenizer_name_or_path
+    local tokenizer, message = accel.text.Tokenizer.from_file(folder:find "%.json$" and folder or folder .. "/tokenizer.json")
+    if not tokenizer then raise("get_peft_model: %s", message) end
+    local tokens = tokenizer:encode(config.prompt_tuning_init_text).ids
+    local list = {}
+    for i = 1, n do list[i] = tokens[(i - 1) % #tokens + 1] end
+    ids = accel.tensor(list, { dtype = "i64" })
+  end
+  if ids then prompt.embedding.weight:detach():copy_(words.weight:detach()[ids:to(words.weight.device)]) end
+end
+
+--- Adds the prompt of an adapter to the model: peft.prompt_encoder.<name>.embedding.weight.
+---@param peft accel.peft.PeftModel
+---@param name string
+---@param config accel.peft.PromptTuningConfig
+function M.add(peft, name, config)
+  local model = peft.base_model
+  local words = words_of(model)
+  local dim = words.weight.shape[2]
+  if config.token_dim and config.token_dim ~= dim then
+    raise("get_peft_model: token_dim is %d, the model's embeddings have %d", config.token_dim, dim)
+  end
+  config.token_dim = dim
+  local c = model.config or {}
+  config.num_layers = config.num_layers or c.num_hidden_layers or c.n_layer or c.num_layers
+  config.num_attention_heads = config.num_attention_heads or c.num_attention_heads or c.n_head or c.num_heads
+  config.num_transformer_submodules = config.num_transformer_submodules or (config.task_type == "SEQ_2_SEQ_LM" and 2 or 1)
+  local w = words.weight
+  local prompt = PromptEmbedding(config.num_virtual_tokens, dim, { dtype = w.quant_state and "f32" or w.dtype, device = w.device })
+  if w.device ~= "meta" then first_values(prompt, words, config) end
+  if not peft.prompt_encoder then
+    peft.prompt_encoder = ModuleDict()
+    words:register_forward_hook(function(_, _, y)
+      local n = peft._virtual
+      if not n then return y end
+      local rows = peft.prompt_encoder[peft.active_adapter].embedding.weight
+      return accel.cat({ rows:to(y.dtype):unsqueeze(1):expand(y.shape[1], n, y.shape[3]), y:narrow(2, n + 1, y.shape[2] - n) }, 2)
+    end)
+  end
+  peft.prompt_encoder:set(name, prompt)
+end
+
+--- Calls the model with n virtual tokens before ids [B, T]: results are of n + T positions. Labels of virtual tokens are -100, their mask 1.
+---@param peft accel.peft.PeftModel
+---@param n integer
+---@param ids accel.Tensor
+---@param ... any
+function M.call(peft, n, ids, opts, ...)
+  if type(opts) ~= "table" and opts ~= nil or type(opts) == "table" and (class.of(opts) or opts.cache) or select("#", ...) > 0 then
+    raise "a model with a tuned prompt takes ids and one table of options, without a cache: virtual tokens come before every call"
+  end
+  local B = ids.shape[1]
+  local function before(t, value)
+    return accel.cat({ accel.full({ B, n }, value, { dtype = t.dtype, device = t.device }), t }, 2)
+  end
+  local more = {}
+  for key, value in next, opts or {} do more[key] = value end
+  if more.attention_mask then more.attention_mask = before(more.attention_mask, 1) end
+  if more.labels then more.labels = before(more.labels, -100) end
+  more.position_ids = nil
+  local guard <close> = setmetatable({}, { __close = function() rawset(peft, "_virtual", nil) end }) -- luacheck: ignore guard
+  rawset(peft, "_virtual", n)
+  return peft.base_model(before(ids, 0), next(more) and more or nil)
+end
+
+return M

@@ -1,0 +1,84 @@
+--- The weights of an adapter by the names of PEFT's files: base_model.model.<layer>.lora_A.weight, without the adapter's own name.
+local accel = require "accel"
+local check = require "accel.util.check"
+local class = require "accel.util.class"
+local listed = require "accel.util.listed"
+local ordered = require "accel.util.ordered"
+local raise = require "accel.util.raise"
+
+local M = {}
+
+local function check_model(who, model)
+  if not class.isinstance(model, require("accel.peft.model").PeftModel) then
+    raise("%s: expected a PeftModel, got %s", who, check.shown(model))
+  end
+end
+
+--- The name in files of a parameter of the model, nil where it is none of the adapter's.
+local function file_name(name, adapter, config, layers)
+  local escaped = adapter:gsub("%p", "%%%0")
+  if config.peft_type == "PROMPT_TUNING" then return name == "prompt_encoder." .. adapter .. ".embedding.weight" and "prompt_embeddings" or nil end
+  if name:find("%.modules_to_save%." .. escaped .. "%.") then return (name:gsub("%.modules_to_save%." .. escaped .. "%.", ".", 1)) end
+  if name:find "%.original_module%." then return nil end
+  if config.peft_type == "IA3" then return name:find "%.ia3_l%." and name:gsub("%." .. escaped .. "$", "") or nil end
+  if name:find "%.lora_[AB]%." then
+    local plain, n = name:gsub("(%.lora_[AB])%." .. escaped .. "%.", "%1.", 1)
+    return n > 0 and plain or nil
+  end
+  if config.bias == "all" and name:find "bias$" then return name end
+  if config.bias == "lora_only" and name:find "bias$" and layers[name:match "^(.*)%.base_layer%.bias$"] then return name end
+end
+
+--- Own names of the adapter's parameters by those of files.
+local function entries(model, adapter)
+  local AdapterLayer, layers = require "accel.peft.layer", {}
+  local config = model.peft_config[adapter] or raise("there is no adapter '%s'", tostring(adapter))
+  for name, module in pairs(model:named_modules()) do
+    if class.isinstance(module, AdapterLayer) then layers[name] = true end
+  end
+  local out = ordered()
+  for name, p in pairs(model:named_parameters()) do
+    local key = file_name(name, adapter, config, layers)
+    if key then out[key] = p end
+  end
+  return out
+end
+
+--- The adapter's weights, and nothing of the model's, as its file has them.
+--- example: local m = accel.peft.get_peft_model(accel.nn.Sequential(accel.nn.Linear(4, 3)), accel.peft.LoraConfig { target_modules = { "0" } })
+---   return accel.peft.get_peft_model_state_dict(m)["base_model.model.0.lora_A.weight"].shape --> { 8, 4 }
+---@param model accel.peft.PeftModel
+---@param adapter_name? string default "default"
+---@return table<string, accel.Tensor> ordered
+function M.get_peft_model_state_dict(model, adapter_name)
+  check_model("get_peft_model_state_dict", model)
+  local out = ordered()
+  for key, p in pairs(entries(model, adapter_name or "default")) do out[key] = p:detach() end
+  return out
+end
+
+--- Sets the adapter's weights; what is missing, unexpected or of another shape is one error, and nothing changes.
+---@param model accel.peft.PeftModel
+---@param state table<string, accel.Tensor>
+---@param adapter_name? string default "default"
+function M.set_peft_model_state_dict(model, state, adapter_name)
+  check_model("set_peft_model_state_dict", model)
+  local own, missing, unexpected, wrong = entries(model, adapter_name or "default"), {}, {}, {}
+  for key, p in pairs(own) do
+    local value = state[key]
+    if value == nil then missing[#missing + 1] = key
+    elseif value.shape ~= p.shape then
+      wrong[#wrong + 1] = ("'%s' has shape %s, the adapter needs %s"):format(key, tostring(value.shape), tostring(p.shape))
+    end
+  end
+  for key in ordered.iterate(state) do
+    if rawget(own, key) == nil then unexpected[#unexpected + 1] = key end
+  end
+  if #missing > 0 then table.insert(wrong, 1, "missing " .. listed(missing)) end
+  if #unexpected > 0 then table.insert(wrong, 1, "unexpected " .. listed(unexpected)) end
+  if #wrong > 0 then raise("set_peft_model_state_dict: %s", table.concat(wrong, "; ")) end
+  local _ <close> = accel.no_grad()
+  for key, p in pairs(own) do p:detach():copy_(state[key]) end
+end
+
+return M

@@ -1,0 +1,112 @@
+--- Which layers of a model an adapter is for.
+local class = require "accel.util.class"
+local listed = require "accel.util.listed"
+local raise = require "accel.util.raise"
+
+local M = {}
+
+--- Layers by the model's family (config.model_type), as PEFT has them.
+local LORA <const> = { gpt2 = { "c_attn" }, llama = { "q_proj", "v_proj" }, mixtral = { "q_proj", "v_proj" }, t5 = { "q", "v" },
+  bert = { "query", "value" }, vit = { "query", "value" } }
+local IA3 <const> = { gpt2 = { { "c_attn", "mlp.c_proj" }, { "mlp.c_proj" } },
+  llama = { { "k_proj", "v_proj", "down_proj" }, { "down_proj" } }, t5 = { { "k", "v", "wo" }, { "wo" } },
+  bert = { { "key", "value", "output.dense" }, { "output.dense" } } }
+
+--- Whether a name is one of these or ends with one, behind a point.
+---@param name string
+---@param list string|string[]
+---@return boolean
+function M.matches(name, list)
+  if type(list) == "string" then list = { list } end
+  for _, end_of in ipairs(list) do
+    if name == end_of or name:sub(-#end_of - 1) == "." .. end_of then return true end
+  end
+  return false
+end
+
+--- The value of the first pattern that names a layer, or the default.
+function M.by_pattern(name, patterns, default)
+  for key, value in require("accel").pairs(patterns) do
+    if M.matches(name, key) then return value end
+  end
+  return default
+end
+
+--- The number of a layer among its like: h.3.attn is in block 3.
+local function block_of(name, patterns)
+  for _, pattern in ipairs(patterns) do
+    local n = name:match("%f[%w_]" .. pattern .. "%.(%d+)%f[^%d]")
+    if n then return math.tointeger(tonumber(n)) end
+  end
+  return #patterns == 0 and math.tointeger(tonumber(name:match "[^.]+%.(%d+)%.")) or nil
+end
+
+local function in_blocks(name, config)
+  local wanted = config.layers_to_transform
+  if wanted == nil then return true end
+  local patterns = config.layers_pattern
+  patterns = type(patterns) == "string" and { patterns } or patterns or {}
+  local n = block_of(name, patterns)
+  if not n then return false end
+  for _, i in ipairs(type(wanted) == "table" and wanted or { wanted }) do
+    if i == n then return true end
+  end
+  return false
+end
+
+--- Completes target_modules (and feedforward_modules) from the model's family.
+---@param model accel.nn.Module
+---@param config table
+function M.complete(model, config)
+  local family = model.config and model.config.model_type
+  if config.target_modules == nil then
+    local known = config.peft_type == "LORA" and LORA[family] or config.peft_type == "IA3" and IA3[family] and IA3[family][1]
+    if not known then raise("get_peft_model: give target_modules: there is no rule for %s", family or "this model") end
+    config.target_modules = { table.unpack(known) }
+  end
+  if config.peft_type == "IA3" and config.feedforward_modules == nil then
+    local known = IA3[family]
+    config.feedforward_modules = known and { table.unpack(known[2]) } or {}
+  end
+end
+
+--- The layers of a model that an adapter goes to: { name, module, parent, field } in the model's order.
+---@param model accel.nn.Module
+---@param config table
+---@param can fun(module: accel.nn.Module): boolean whether a layer of this kind can have an adapter
+---@return table[]
+function M.find(model, config, can)
+  local all, out, refused = config.target_modules == "all-linear", {}, nil
+  local head
+  if all then
+    for name in pairs(model:named_children()) do head = name end
+  end
+  local function visit(module, prefix)
+    module = module:_itself()
+    for key, child, kind, field in module:_fields() do
+      if kind == "module" then
+        local name = prefix .. key
+        local wanted = all and can(child) and name ~= head or not all and M.matches(name, config.target_modules)
+        if wanted and config.exclude_modules and M.matches(name, config.exclude_modules) then wanted = false end
+        if wanted and config.modules_to_save and M.matches(name, config.modules_to_save) then wanted = false end
+        if wanted and not in_blocks(name, config) then wanted = false end
+        if wanted and can(child) then
+          out[#out + 1] = { name = name, module = child, parent = module, field = field }
+        else
+          if wanted and not next(child:named_children()) then refused = refused or { name, class.of(child).__name } end
+          visit(child, name .. ".")
+        end
+      end
+    end
+  end
+  visit(model, "")
+  if #out > 0 then return out end
+  if refused then
+    raise("get_peft_model: '%s' is a %s; adapters are for nn.Linear, models.Conv1D, nn.Linear4bit and nn.Linear8bitLt", refused[1],
+      refused[2])
+  end
+  local wanted = type(config.target_modules) == "table" and listed(config.target_modules) or config.target_modules
+  raise("get_peft_model: no layer of the model is called %s", wanted)
+end
+
+return M
