@@ -14,7 +14,7 @@ import sys
 import peer_torch_common
 
 MODULES = {
-    "dispatch": "peer_torch_small", "mlp": "peer_torch_small", "first_step": "peer_torch_small",
+    "dispatch": "peer_torch_small", "mlp": "peer_torch_small", "quant": "peer_torch_small", "first_step": "peer_torch_small",
     "bandwidth": "peer_torch_memory", "adamw": "peer_torch_memory",
     "gemm": "peer_torch_matmul", "attention": "peer_torch_matmul", "cross_entropy": "peer_torch_matmul",
     "gpt": "peer_torch_gpt", "resnet18": "peer_torch_resnet", "conv": "peer_torch_conv",

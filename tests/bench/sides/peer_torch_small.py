@@ -1,4 +1,4 @@
-"""PyTorch's side of the benches of small work: dispatch, mlp, and the first step of a process."""
+"""PyTorch's side of the benches of small work: dispatch, mlp, quantised products, and the first step of a process."""
 import statistics
 import time
 
@@ -73,3 +73,44 @@ def first_step(o):
     loss.backward()
     opt.step()
     return {"loss": loss.item(), "peak_mb": common.peak()}
+
+
+def quant(o):
+    """One row and eight times matrices of 4096 x 4096: f32, bf16, and bitsandbytes' layers where they are."""
+    n, held, out = (256 if o.quick else 4096), (1 if o.quick else 160e6), {}
+    try:
+        import bitsandbytes as bnb
+    except ImportError:
+        bnb = None
+
+    def layer(kind):
+        plain = nn.Linear(n, n, bias=False)
+        if kind == "f32":
+            return plain
+        if kind == "bf16":
+            return plain.to(torch.bfloat16)
+        if kind == "int8":
+            made = bnb.nn.Linear8bitLt(n, n, bias=False, has_fp16_weights=False, threshold=0.0)
+        else:
+            made = bnb.nn.Linear4bit(n, n, bias=False, compute_dtype=torch.bfloat16, quant_type="nf4",
+                                     compress_statistics=kind == "nf4_double")
+        made.load_state_dict(plain.state_dict())
+        return made.to("cpu")
+
+    sizes = {"f32": 4, "bf16": 2, "int8": 1, "nf4": 0.5625, "nf4_double": 0.516}
+    with torch.no_grad():
+        for kind in ("f32", "bf16", "int8", "nf4", "nf4_double"):
+            if kind not in ("f32", "bf16") and bnb is None:
+                continue
+            count = max(1, int(held / (sizes[kind] * n * n)))
+            layers = [layer(kind) for _ in range(count)]
+            for rows in (1, 8):
+                x = torch.randn(rows, n).to(torch.float32 if kind == "f32" else torch.bfloat16)
+                times = []
+                for _ in range(1 if o.quick else 7):
+                    t = time.perf_counter()
+                    for m in layers:
+                        m(x)
+                    times.append((time.perf_counter() - t) / count)
+                out[f"{kind}_{rows}"] = statistics.median(times) * 1e6
+    return out
