@@ -4,11 +4,11 @@
 #include "accel/tensor.h"
 #include "base/hostdev.h"
 
-/* What a kernel computes in: f16 bf16 f32 -> F32, f64 -> F64, integers and bool -> I64. */
+/* What a kernel computes in: f16 bf16 f32 and the floats of 8 bits -> F32, f64 -> F64, integers and bool -> I64. */
 typedef enum aci_ctype { ACI_C_F32, ACI_C_F64, ACI_C_I64 } aci_ctype;
 
 static inline aci_ctype aci_ctype_of(ac_dtype d) {
-  return d == AC_F64 ? ACI_C_F64 : ac_dtype_is_float(d) ? ACI_C_F32 : ACI_C_I64;
+  return d == AC_F64 ? ACI_C_F64 : ac_dtype_is_float(d) || d == AC_F8_E4M3 || d == AC_F8_E5M2 ? ACI_C_F32 : ACI_C_I64;
 }
 static inline size_t aci_ctype_bytes(aci_ctype c) { return c == ACI_C_F32 ? 4 : 8; }
 
