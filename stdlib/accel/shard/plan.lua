@@ -61,25 +61,35 @@ function M.dim0(shape, world, rank)
   return own, padded
 end
 
+local WIDTH <const> = { f64 = 8, f32 = 4, f16 = 2, bf16 = 2 }
+
 --- Bytes that each of `world` ranks holds between two steps, by the part of training: parameters, gradients and states
---- of an optimizer with `states` tensors per parameter; gathered: of the largest unit, while it computes.
----@param units table[] of accel.shard.policy, with params
+--- of an optimizer with `states` tensors per parameter; gathered: of the largest unit, while it computes. Where ranks share
+--- memory, what is not cut of parameters lies there once for all of them.
+---@param units table[] of accel.shard.policy, with params, which may be on the meta device
 ---@param world integer
 ---@param cut {parameters: boolean, gradients: boolean, optimizer: boolean} which of them are sharded
 ---@param states? integer 2, as Adam's
+---@param dtypes? fun(p: accel.Tensor): table of accel.shard.precision
 ---@return {parameters: integer, gradients: integer, optimizer: integer, gathered: integer}
-function M.estimate(units, world, cut, states)
+function M.estimate(units, world, cut, states, dtypes)
   local out = { parameters = 0, gradients = 0, optimizer = 0, gathered = 0 }
+  if world == 1 then cut = { parameters = false, gradients = false, optimizer = false } end
   for _, unit in ipairs(units) do
-    for _, list in ipairs(M.kinds(unit.params)) do
-      local size, numels = list[1]:element_size(), {}
+    for _, list in ipairs(M.kinds(unit.params, nil, dtypes)) do
+      local d, numels = dtypes and dtypes(list[1]) or {}, {}
       for i, p in ipairs(list) do numels[i] = p:numel() end
-      local plan = M.unit(numels, world, size)
-      local whole, part = plan.count * size, plan.part * size
-      out.parameters = out.parameters + (cut.parameters and part or whole)
+      local dtype, master = d.dtype or list.dtype, d.master or list.dtype
+      local wire, size, own = d.reduce or dtype, WIDTH[dtype] or 4, WIDTH[master] or 4
+      local plan, rounds = M.unit(numels, world, math.min(size, own)), dtype ~= master
+      local whole, part, kept = plan.count * size, plan.part * own, plan.part * own
+      -- what is rounded to be computed with lies beside the part that is kept
+      if not cut.parameters then kept = rounds and whole + part or whole end
+      out.parameters = out.parameters + kept
       if list.learns then
-        out.gradients = out.gradients + (cut.gradients and part or whole)
-        out.optimizer = out.optimizer + (states or 2) * (cut.optimizer and part or whole)
+        local added = plan.count * math.max(size, WIDTH[wire] or 4)
+        out.gradients = out.gradients + (cut.gradients and part or wire ~= master and added + part or added)
+        out.optimizer = out.optimizer + (states or 2) * (cut.optimizer and part or plan.count * own)
       end
       if cut.parameters then out.gathered = math.max(out.gathered, whole) end
     end

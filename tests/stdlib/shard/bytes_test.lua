@@ -6,6 +6,7 @@ local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 local core = require "accel.shard.core"
 local plan = require "accel.shard.plan"
 local policies = require "accel.shard.policy"
+local precision = require "accel.shard.precision"
 local nn = accel.nn
 
 if ranks.start { 1, 2, 4 } then return end
@@ -72,4 +73,27 @@ do
     assert(P == 1 or took < 10 * unit / P + 4 * unit, ("%.1f units"):format(took / unit))
     model:zero_grad()
   end
+end
+
+-- A policy of dtypes, foretold from a model on the meta device.
+for stage = 1, 3 do
+  local function build() return nn.Sequential(nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 512)) end
+  local policy = { param_dtype = "bf16", reduce_dtype = stage == 2 and "f32" or nil }
+  local meta = accel.device("meta", build)
+  local foretold = plan.estimate(policies.flat(meta, wrap), P, { parameters = stage == 3, gradients = stage >= 2, optimizer = true }, 2,
+    precision.dtypes(meta, precision.check("test", policy, 1), false))
+  accel.dist.barrier()
+  local before = allocated()
+  local model = nn.parallel.FullyShardedDataParallel(build(), { zero_stage = stage, auto_wrap_policy = wrap, share_memory = false,
+    mixed_precision = policy })
+  local adamw = accel.optim.AdamW(model:parameters())
+  for _ = 1, 2 do
+    adamw:zero_grad()
+    model(accel.ones(1, 512)):float():pow(2):mean():backward()
+    adamw:step()
+  end
+  local bytes, want = allocated() - before, foretold.parameters + foretold.gradients + foretold.optimizer
+  assert(math.abs(bytes - want) <= 0.01 * want, ("bf16, stage %d on %d ranks: %d bytes, not %d: %.2f %%"):format(stage, P, bytes, want,
+    100 * (bytes / want - 1)))
+  accel.dist.barrier()
 end
