@@ -13,7 +13,7 @@
 
 /* init_process_group([backend] [, {backend =, timeout =, rank =, world_size =}]) */
 static int init_process_group(lua_State *L) {
-  static const char *const names[] = {"backend", "timeout", "rank", "world_size", NULL};
+  static const char *const names[] = {"backend", "timeout", "rank", "world_size", "machines", "shares_memory", NULL};
   lac_state *S = lac_get(L);
   const bool first = lua_type(L, 1) == LUA_TSTRING;
   const int opts = first || lua_isnil(L, 1) ? 2 : 1;
@@ -41,6 +41,12 @@ static int init_process_group(lua_State *L) {
                          (long long)rank, (long long)size);
       w.sim_rank = rank < 0 ? 0 : (int)rank;
       w.sim_size = (int)size;
+      const int64_t machines = lac_opt_int(&o, "machines", 1);
+      if (machines < 1 || size % machines != 0)
+        return lac_error(L, S, AC_INVALID, "init_process_group: %lld ranks on %lld machines: each has equally many", (long long)size,
+                         (long long)machines);
+      w.sim_machines = (int)machines;
+      w.sim_shares_memory = lac_opt_bool(&o, "shares_memory", false);
     }
     if (lac_world_start(S, &w, &e) != AC_OK) return lac_raise(L, S, &e);
   } else {

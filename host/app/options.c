@@ -20,6 +20,7 @@ enum {
   OPT_RESUME,
   OPT_PROFILE,
   OPT_PDB,
+  OPT_DRY_RUN,
   OPT_NO_STRICT
 };
 
@@ -36,6 +37,8 @@ static const app_option options[] = {
      "go on from the newest checkpoint in the project_dir of the script's Accelerator, or from DIR"},
     {"profile", 0, "FILE", OPT_PROFILE,
      "trace the script, all ranks in one FILE for ui.perfetto.dev, and sum up its ops"},
+    {"dry_run", 0, NULL, OPT_DRY_RUN,
+     "tell memory per rank, traffic, flops and time of a step without running it; more by --dry-run --help"},
     {"config_file", 0, "FILE", OPT_CONFIG,
      "launch as this configuration says (YAML, JSON or Lua); flags of launch may follow"},
     {"pdb", 0, NULL, OPT_PDB, "stop where an error would end the script, with a prompt that sees its locals"},
@@ -246,7 +249,8 @@ static bool set(app_options *o, const app_option *opt, const char *value) {
   switch (opt->id) {
     case OPT_HELP: o->command = APP_HELP; return true;
     case OPT_VERSION: o->command = APP_VERSION; return true;
-    case OPT_CONFIG: return true; /* names_config comes first */
+    case OPT_CONFIG:
+    case OPT_DRY_RUN: return true; /* names come first */
     case OPT_CODE: o->code = value; return true;
     case OPT_PDB: return setenv("ACCEL_PDB", "1", 1) == 0; /* ranks are told by the environment */
     case OPT_NO_STRICT: o->host.strict = false; return true;
@@ -305,15 +309,17 @@ static bool take(int argc, char **argv, int *i, app_options *o, const app_option
   return set(o, opt, value);
 }
 
-/* Whether a launch by a configuration is asked for: its flags are more than ours, so that accel-run launch reads all of them. */
-static bool names_config(int argc, char **argv) {
+/* The tool that reads all options itself, as it has more than ours: a launch by a configuration, or a dry run. NULL: none is asked for. */
+static const char *names_tool(int argc, char **argv) {
+  const char *tool = NULL;
   for (int i = 1; i < argc && argv[i][0] == '-' && strcmp(argv[i], "--") != 0; i++) {
     size_t n = strcspn(argv[i], "=");
     const app_option *o = n > 2 && argv[i][1] == '-' ? find(argv[i] + 2, n - 2) : NULL;
-    if (o != NULL && o->id == OPT_CONFIG) return true;
+    if (o != NULL && o->id == OPT_DRY_RUN) return "dry_run";
+    if (o != NULL && o->id == OPT_CONFIG) tool = "launch";
     if (o != NULL && o->value != NULL && argv[i][n] == 0) i++;
   }
-  return false;
+  return tool;
 }
 
 /* The word in place of the script: a command? i: its place. Misuse of one is told. */
@@ -349,9 +355,8 @@ bool app_options_parse(int argc, char **argv, app_options *o) {
   o->rank_argv = calloc((size_t)argc + 1, sizeof *o->rank_argv);
   if (o->rank_argv == NULL) return app_usage("no memory%s%s", "", "");
   int i = 1, n = 0;
-  if (names_config(argc, argv)) {
+  if ((o->tool = names_tool(argc, argv)) != NULL) {
     o->command = APP_TOOL;
-    o->tool = "launch";
     o->n_args = argc - 1;
     o->args = argv + 1;
     return true;

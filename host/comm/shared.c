@@ -24,7 +24,7 @@ typedef struct hold {
 
 bool ac_group_shares_memory(const ac_group *g) {
   const ac_world *w = g->world;
-  if (w->heap == NULL || g->rank < 0) return false;
+  if ((w->heap == NULL && !w->sim_shares) || g->rank < 0) return false;
   const int first = w->place.rank - w->place.local_rank;
   for (int i = 0; i < g->size; i++)
     if (g->ranks[i] < first || g->ranks[i] >= first + w->place.local_size) return false;
@@ -91,11 +91,22 @@ static ac_status take(const ac_group *g, size_t bytes, hold *h, int64_t *at, ac_
   return AC_OK;
 }
 
+/* Of the sim backend: the same collective, and memory that the owner alone accounts for. */
+static ac_status simulated(ac_group *g, size_t bytes, int owner, const char *site, ac_storage **out, ac_err *e) {
+  int64_t at = 0;
+  ac_device *d = ac_ctx_default_device(g->world->ctx);
+  const ac_coll c = {.kind = AC_COLL_BROADCAST, .dtype = AC_I64, .count = 1, .root = owner, .recv = &at, .send = &at, .site = site};
+  AC_TRY(ac_collective(g, &c, e));
+  if (g->rank == owner || d->kind != AC_DEV_META) return ac_storage_new(d, bytes + HEAD, AC_MEM_PARAMETER, out, e);
+  return ac_storage_wrap(d, NULL, bytes, NULL, NULL, out, e);
+}
+
 ac_status ac_group_shared_storage(ac_group *g, size_t bytes, int owner, const char *site, ac_storage **out, ac_err *e) {
   ac_world *w = g->world;
   *out = NULL;
   if (!ac_group_shares_memory(g)) return AC_FAIL(e, UNSUPPORTED, "the ranks of this group share no memory");
   if (owner < 0 || owner >= g->size) return AC_FAIL(e, INVALID, "rank %d of a group of %d", owner, g->size);
+  if (w->sim_shares) return simulated(g, bytes, owner, site, out, e);
   hold *h = calloc(1, sizeof *h);
   int64_t at = -1;
   ac_device *d = NULL;

@@ -124,11 +124,16 @@ ac_status ac_world_open(ac_ctx *c, const ac_world_options *o, ac_world **out, ac
   if (sim) {
     w->place = (aci_place){.rank = o->sim_rank, .size = o->sim_size > 0 ? o->sim_size : 1, .local_rank = o->sim_rank,
                            .machines = 1, .fd_control = -1, .fd_segment = -1, .fd_console = -1};
-    w->place.local_size = w->place.size;
-    if (o->sim_rank < 0 || o->sim_rank >= w->place.size) {
-      st = AC_FAIL(e, INVALID, "backend sim: rank %d of %d", o->sim_rank, w->place.size);
+    const int machines = o->sim_machines > 0 ? o->sim_machines : 1;
+    if (o->sim_rank < 0 || o->sim_rank >= w->place.size || w->place.size % machines != 0) {
+      st = AC_FAIL(e, INVALID, "backend sim: rank %d of %d on %d machines", o->sim_rank, w->place.size, machines);
       goto fail;
     }
+    w->place.machines = machines;
+    w->place.local_size = w->place.size / machines;
+    w->place.machine = o->sim_rank / w->place.local_size;
+    w->place.local_rank = o->sim_rank % w->place.local_size;
+    w->sim_shares = o->sim_shares_memory;
   } else {
     AC_GOTO(fail, st, aci_discover(&w->place, e));
   }

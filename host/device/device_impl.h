@@ -33,6 +33,9 @@ static inline bool aci_accelerators_differ(const ac_device *a, const ac_device *
   return a->kind != b->kind && aci_is_accelerator(a) && aci_is_accelerator(b);
 }
 
+/* Flags of meta, in the order of its provider's table. */
+enum { ACI_META_ACCELERATOR };
+
 /* The kind of a provider by its name (n characters), -1: there is none. */
 int aci_device_kind_named(const char *name, size_t n);
 

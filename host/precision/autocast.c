@@ -119,7 +119,7 @@ static bool rounded_by_op(const ac_ctx *c, autocast *a, const ac_op *op, const a
   ac_tensor *w = args[i].tensor;
   if (!(op->desc->weights >> i & 1) || to != AC_BF16 || w->dtype != AC_F32) return false;
   if (!c->grad_enabled || !aci_is_leaf(w) || !aci_requires_grad(w)) return false;
-  if (!aci_product_rounds(w->device) || rows_of(op, args) < MANY_ROWS) return false;
+  if (!aci_product_rounds(c, w->device) || rows_of(op, args) < MANY_ROWS) return false;
   if (!a->cache || c->saved_hooks != NULL || !room(a)) return true;
   cached *s = find(a, w, to);
   const uint32_t version = ac_storage_version(w->storage);

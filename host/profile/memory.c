@@ -102,7 +102,7 @@ static void on_block(void *user, const ac_block *b, size_t bytes, ac_mem_class c
     const uint32_t at = place_of(g, b);
     if (g->slots[at].block == b) {
       life = g->slots[at].life;
-      g->lives[life].used = g->lives[life].backwards != p->backwards;
+      g->lives[life].used = p->backwards - g->lives[life].backwards;
       g->lives[life].lasting = false;
       forget(g, at);
     } else { /* it was there at the start */
@@ -166,12 +166,18 @@ ac_status aci_memory_start(ac_profile *p, ac_err *e) {
   return AC_OK;
 }
 
+/* A block that lives on at the end. */
+static void keep(aci_block_life *l, uint32_t backwards) {
+  l->used = backwards - l->backwards;
+  l->kept = true;
+}
+
 void aci_memory_stop(ac_profile *p) {
   for (int i = 0; i < p->n_memory; i++) {
     aci_memory_log *g = p->memory[i];
     (void)aci_pool_set_watch(g->device, NULL, NULL, NULL);
     for (uint32_t k = 0; g->slots != NULL && k <= g->mask; k++)
-      if (g->slots[k].block != NULL) g->lives[g->slots[k].life].used = g->lives[g->slots[k].life].backwards != p->backwards;
+      if (g->slots[k].block != NULL) keep(&g->lives[g->slots[k].life], p->backwards);
   }
 }
 
@@ -183,9 +189,11 @@ void aci_memory_free(ac_profile *p) {
 /* ---- the timeline ---- */
 static ac_memory_category category_of(const aci_block_life *l) {
   if (l->category != AC_MEMORY_CATEGORIES) return (ac_memory_category)l->category;
-  if (l->earlier) return AC_MEMORY_EARLIER;
+  if (l->earlier) return AC_MEMORY_OTHER;
   if (l->lasting) return AC_MEMORY_PARAMETER; /* of that class, and it never went: a frozen one, or a buffer of one */
-  return l->used && !l->in_backward ? AC_MEMORY_ACTIVATION : AC_MEMORY_TEMPORARY;
+  if (l->used == 0 || l->in_backward) return AC_MEMORY_TEMPORARY;
+  /* a graph may be walked twice, and garbage may wait for its collector */
+  return l->used >= (l->kept ? 2 : 3) ? AC_MEMORY_OTHER : AC_MEMORY_ACTIVATION;
 }
 
 int ac_profile_n_devices(const ac_profile *p) { return p->n_memory; }
@@ -201,7 +209,7 @@ int64_t ac_profile_memory(const ac_profile *p, int device, ac_memory_point *out,
       now.bytes[category_of(&g->lives[i])] += g->lives[i].bytes;
       known += g->lives[i].bytes;
     }
-  now.bytes[AC_MEMORY_EARLIER] += g->base - known;
+  now.bytes[AC_MEMORY_OTHER] += g->base - known;
   ac_memory_point most = now;
   const int64_t n = (int64_t)g->n_events + 1, stride = max > 0 && n > max ? (n + max - 1) / max : 1;
   int64_t written = 0, at_peak = 0;

@@ -33,7 +33,8 @@ typedef struct aci_block_life {
   uint8_t category;   /* AC_MEMORY_CATEGORIES: not marked */
   bool earlier;       /* it was there at the start */
   bool in_backward;   /* made in one */
-  bool used;          /* a backward began while it lived */
+  uint32_t used;      /* backwards that began while it lived */
+  bool kept;          /* it lived on at the end */
   bool lasting;       /* of the class of parameters, and not freed */
 } aci_block_life;
 

@@ -40,7 +40,7 @@ ac_status ac_storage_new(ac_device *d, size_t bytes, ac_mem_class c, ac_storage 
 ac_status ac_storage_wrap(ac_device *d, void *ptr, size_t bytes, void (*free_fn)(void *user), void *user,
                           ac_storage **out, ac_err *e) {
   *out = NULL;
-  if (ptr == NULL && bytes > 0)
+  if (ptr == NULL && bytes > 0 && d->kind != AC_DEV_META)
     return AC_FAIL(e, INVALID, "no address given for %zu bytes of foreign memory", bytes);
   AC_TRY(make_foreign(d, bytes, out, e));
   (*out)->ptr = ptr;

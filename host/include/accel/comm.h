@@ -82,8 +82,10 @@ typedef struct ac_world_options {
   double timeout_s;    /* of every wait; 0: ACCEL_TIMEOUT */
   const char *script;  /* path: its contents must be the same on all ranks. NULL: not compared */
   int sim_rank, sim_size; /* backend "sim": which rank of which world to play */
+  int sim_machines;       /* of equally many ranks each; 0: one */
+  bool sim_shares_memory; /* ranks of a machine have memory that they all map, as shm's have; its owner alone accounts for it */
 } ac_world_options;
-#define AC_WORLD_OPTIONS_INIT {sizeof(ac_world_options), NULL, 0, NULL, 0, 0}
+#define AC_WORLD_OPTIONS_INIT {sizeof(ac_world_options), NULL, 0, NULL, 0, 0, 0, false}
 /* Joins. c is borrowed and must outlive the world (its CPU device gets the heap as the source of parameter memory).
  * INVALID for contradicting variables, PEER when ranks cannot be reached, MISMATCH for other versions or scripts. */
 AC_API ac_status ac_world_open(ac_ctx *c, const ac_world_options *o, ac_world **out, ac_err *e);

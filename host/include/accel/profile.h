@@ -84,15 +84,16 @@ AC_API int64_t ac_profile_start_ns(const ac_profile *p);
 AC_API int64_t ac_profile_stop_ns(const ac_profile *p); /* 0: it runs */
 
 /* ---- memory ---- */
-/* Categories. A block has one, that of the last mark, else: ACTIVATION when it was made outside backward and lived into one, TEMPORARY
- * otherwise. Leaves that backward reaches are marked PARAMETER and their gradients GRADIENT by themselves. */
+/* Categories. A block has one, that of the last mark, else: ACTIVATION when it was made outside backward and lived into one, OTHER when it
+ * lived into several (data, buffers) or was there before the start, TEMPORARY otherwise. Leaves that backward reaches are marked PARAMETER
+ * and their gradients GRADIENT by themselves. */
 #define AC_MEMORY_LIST(X)   \
   X(PARAMETER, "parameters")  \
   X(GRADIENT, "gradients")    \
   X(STATE, "states")          \
   X(ACTIVATION, "activations") \
   X(TEMPORARY, "temporaries") \
-  X(EARLIER, "before the profile")
+  X(OTHER, "others")
 typedef enum ac_memory_category {
 #define AC_X(name, text) AC_MEMORY_##name,
   AC_MEMORY_LIST(AC_X)

@@ -70,7 +70,7 @@ typedef struct ac_provider {
 
 /* ---- storage ---- */
 AC_API ac_status ac_storage_new(ac_device *d, size_t bytes, ac_mem_class c, ac_storage **out, ac_err *e);
-/* Foreign memory, zero copy: free_fn(user) runs when the last reference goes (any thread). */
+/* Foreign memory, zero copy: free_fn(user) runs when the last reference goes (any thread; NULL: nothing does). On meta ptr is NULL. */
 AC_API ac_status ac_storage_wrap(ac_device *d, void *ptr, size_t bytes, void (*free_fn)(void *user), void *user, ac_storage **out,
                                  ac_err *e);
 AC_API ac_status ac_storage_provided(ac_device *d, size_t bytes, const ac_provider *p, void *impl, ac_storage **out, ac_err *e);

@@ -71,7 +71,7 @@ ac_status aci_lce_prepare(aci_lce *j, ac_frame *f, int at, ac_tensor *kept, ac_t
   }
   j->w_rs = w->stride[0];
   j->w_cs = w->stride[1];
-  j->round_w = w->dtype == AC_F32 && j->product == AC_BF16 && aci_product_rounds(f->device);
+  j->round_w = w->dtype == AC_F32 && j->product == AC_BF16 && aci_product_rounds(f->ctx, f->device);
   if ((ac_dtype)w->dtype != j->product && !j->round_w) {
     AC_TRY(aci_lce_take(j, (size_t)(j->cols * j->k) * aci_dsize(j->product), &j->w_copy, e));
     j->w_rs = j->k;

@@ -42,10 +42,14 @@ void aci_product_rows(aci_product *p, const ac_tensor *x, const ac_tensor *weigh
   }
 }
 
-bool aci_product_rounds(const ac_device *d) {
-  /* meta foretells the memory that the CPU takes */
-  return (d->kind == AC_DEV_CPU || d->kind == AC_DEV_META) && !aci_onednn_amx() && !aci_onednn_forced();
+/* meta foretells the memory that the CPU takes, unless it stands for an accelerator. */
+static bool as_cpu(const ac_ctx *c, const ac_device *d) {
+  if (d->kind != AC_DEV_META) return d->kind == AC_DEV_CPU;
+  const int64_t *flags = c->flags[AC_DEV_META];
+  return flags != NULL ? flags[ACI_META_ACCELERATOR] == 0 : ac_params_int(c->params, "META_ACCELERATOR") == 0;
 }
+
+bool aci_product_rounds(const ac_ctx *c, const ac_device *d) { return as_cpu(c, d) && !aci_onednn_amx() && !aci_onednn_forced(); }
 
 /* A weight left in f32: by autocast, or, where autocast has no say, handed on by the gradient of an op that met one. */
 static bool to_round(const ac_frame *f, int arg, const ac_tensor *x) {

@@ -24,7 +24,7 @@ void aci_product_rows(aci_product *p, const ac_tensor *x, const ac_tensor *weigh
 /* The gemm's name of a dtype; false if there are no products of it. */
 bool aci_product_type(ac_dtype d, aci_gemm_type *out);
 /* Whether products on this device take a weight of f32 beside bf16 (op desc .weights): not where other libraries multiply. */
-bool aci_product_rounds(const ac_device *d);
+bool aci_product_rounds(const ac_ctx *c, const ac_device *d);
 /* a b for gradients: matmul, or mixed_product where b is such a weight or the result is its gradient, in f32. */
 ac_tensor *aci_product_as(ac_expr *x, ac_tensor *a, ac_tensor *b, ac_dtype result);
 /* All rows of t (..., n) as one matrix. */

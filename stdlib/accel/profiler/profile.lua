@@ -173,7 +173,7 @@ function Profile:export_chrome_trace(path, opts)
   return require "accel.profiler.trace".write(self, path, options("export_chrome_trace", opts, { add = false, clock_offset = 0 }))
 end
 
---- Bytes of the pools over time, by category (parameters, gradients, states, activations, temporaries, before the profile), one
+--- Bytes of the pools over time, by category (parameters, gradients, states, activations, temporaries, others), one
 --- table per device: { device =, peak = point, points = { point, ... }, events = n }, where a point has ns, total and the
 --- categories. Needs profile_memory. most: how many points are wanted (1,000); the peak is among them.
 ---@param most? integer

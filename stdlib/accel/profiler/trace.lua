@@ -8,7 +8,7 @@ local M = {}
 local json = accel.json
 local CATEGORY <const> = { op = "cpu_op", backward = "cpu_op", module = "python_function", optimizer = "cpu_op", loader = "cpu_op",
   step = "user_annotation", collective = "collective" }
-M.categories = { "parameters", "gradients", "states", "activations", "temporaries", "before the profile" }
+M.categories = { "parameters", "gradients", "states", "activations", "temporaries", "others" }
 
 local function us(ns) return ("%d.%03d"):format(ns // 1000, ns % 1000) end
 

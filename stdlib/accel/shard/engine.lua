@@ -70,7 +70,7 @@ end
 local function kind_of(o, device, persistent)
   local size = dist.get_world_size(o.group)
   if o.tier and o.tier.parameters and not persistent then return "gathered" end
-  if size > 1 and device == "cpu" and o.share and memory.shares(o.group) then return "shared" end
+  if size > 1 and (device == "cpu" or device == "meta") and o.share and memory.shares(o.group) then return "shared" end
   return size > 1 and o.cut.parameters and not persistent and "gathered" or "whole"
 end
 

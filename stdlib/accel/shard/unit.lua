@@ -18,6 +18,7 @@ local flat = require "accel.dist.flat"
 local plan = require "accel.shard.plan"
 local quantized = require "accel.shard.quantized"
 local raise = require "accel.util.raise"
+local spans = require "accel.profiler.spans"
 
 local unscoped = accel.unscoped
 
@@ -69,6 +70,7 @@ function Unit:init(list, names, o)
   self:bind(self.flat)
   local zero = package.loaded["accel.deepspeed.zero"]
   if zero then zero.forget(self.params) end
+  if spans.running then spans.mark(self.own, spans.PARAMETER) end
   self.pieces = {}
   for i in ipairs(self.params) do self.pieces[i] = self.learns and self:piece_of(self.own, i) or false end
 end
@@ -175,6 +177,7 @@ function Unit:gather(exact)
   coming.work:wait()
   core.set(self.flat, coming.whole)
   if not exact and (self.quantized or self.secondary) then quantized.keep_second(self, coming) end
+  if spans.running then spans.mark(coming.whole, spans.PARAMETER) end
   coming.whole:release()
   if self.rounds and coming.part then coming.part:release() end
 end

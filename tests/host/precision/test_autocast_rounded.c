@@ -56,7 +56,7 @@ static void same_bits(const ac_tensor *a, const ac_tensor *b) {
 /* From many rows on: no cast of the weight; y and dx are those of a cast weight bit for bit; dw is the sum in f32, which that of a cast
  * weight is when it is rounded. */
 static void many_rows_round_their_weights(void **state) {
-  if (!aci_product_rounds(cpu)) skip();
+  if (!aci_product_rounds(ctx, cpu)) skip();
   for (int call = 0; call < N_CALLS; call++) {
     ac_tensor *x = leaf(uniform(AC_BF16, ROWS, IN)), *w = leaf(weight_for(call)), *w2 = leaf(uniform(AC_F32, IN, OUT));
     ac_tensor *w16 = leaf(as(w, AC_BF16)), *v16 = leaf(as(w2, AC_BF16));
@@ -91,7 +91,7 @@ static void many_rows_round_their_weights(void **state) {
 
 /* The second time in a region there is a copy, which the third takes; in the next region, or when the weight has changed, all begins anew. */
 static void what_is_used_again_is_cast(void **state) {
-  if (!aci_product_rounds(cpu)) skip();
+  if (!aci_product_rounds(ctx, cpu)) skip();
   ac_err e;
   ac_tensor *x = uniform(AC_BF16, ROWS, IN), *w = leaf(uniform(AC_F32, OUT, IN)), *y, *out = NULL;
   const int64_t before = ac_tensor_live();
@@ -173,7 +173,7 @@ static void second_derivatives_of_rounded_weights(void **state) {
 
 /* Changed between forward and backward, which reads it again: refused, where a copy would have done. */
 static void what_backward_reads_must_not_change(void **state) {
-  if (!aci_product_rounds(cpu)) skip();
+  if (!aci_product_rounds(ctx, cpu)) skip();
   ac_err e;
   ac_tensor *x = leaf(uniform(AC_BF16, ROWS, IN)), *w = leaf(uniform(AC_F32, OUT, IN)), *sum = NULL, *out = NULL;
   ac_autocast_state outer = LOWER();

@@ -37,7 +37,7 @@ static void test_against_model(void **state) {
       const int64_t n = (int64_t)(ac_test_random(&seed) % (turn % 50 == 0 ? 400000 : 3000)) + 1;
       assert_ok(ac_tensor_new(cpu, AC_U8, 1, &n, &have[i], &e), e);
       bytes[i] = ((size_t)n + 63) / 64 * 64;
-      kind[i] = turn < 2000 ? AC_MEMORY_EARLIER : AC_MEMORY_TEMPORARY;
+      kind[i] = turn < 2000 ? AC_MEMORY_OTHER : AC_MEMORY_TEMPORARY;
     } else if (ac_test_random(&seed) % 4 == 0) {
       const ac_memory_category c = (ac_memory_category)(ac_test_random(&seed) % 3);
       ac_profile_mark(p, have[i], c);

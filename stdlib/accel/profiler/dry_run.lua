@@ -1,0 +1,166 @@
+--- The inside of accel-run --dry-run: plays one rank of a world that is not there. The script runs on the meta device, where tensors are
+--- shapes alone, among ranks that the sim backend stands in for, until every optimizer has made its steps; what it allocated, sent and
+--- calculated is written down. accel.cli.dry_run starts one such process per rank that it looks at.
+local accel = require "accel"
+local core = require "accel.profiler.core"
+local spans = require "accel.profiler.spans"
+
+local M = {}
+
+-- Values that are not there --------------------------------------------------------------------------
+
+--- Asked for a value, a tensor on meta answers 0 (or false), and the line that asked is kept: what the script makes of it may differ from
+--- a real run.
+local asked, lines = {}, {}
+
+local function note(what)
+  local level, info = 3, nil
+  repeat
+    info = debug.getinfo(level, "Sl")
+    level = level + 1
+  until not info or info.what ~= "C" and not info.source:find("/accel/", 1, true) and info.currentline > 0
+  local line = info and ("%s:%d"):format(info.short_src, info.currentline) or "?"
+  local key = what .. " at " .. line
+  if not asked[key] then lines[#lines + 1] = key end
+  asked[key] = (asked[key] or 0) + 1
+end
+
+local function zeros_like(shape, dim, zero)
+  if dim > #shape then return zero end
+  local out = {}
+  for i = 1, shape[dim] do out[i] = zeros_like(shape, dim + 1, zero) end
+  return out
+end
+
+local function placeholders()
+  local Tensor = accel.Tensor
+  local item, tolist = Tensor.item, Tensor.tolist
+  local function zero(t)
+    if t.dtype == "bool" then return false end
+    return t.dtype:find "^[fb]" and 0.0 or 0
+  end
+  function Tensor.item(t)
+    if t.device ~= "meta" or t:numel() ~= 1 then return item(t) end
+    note "item()"
+    return zero(t)
+  end
+  function Tensor.tolist(t)
+    if t.device ~= "meta" then return tolist(t) end
+    note "tolist()"
+    return zeros_like(t.shape, 1, zero(t))
+  end
+end
+
+-- Steps ---------------------------------------------------------------------------------------------
+
+local STOP <const> = setmetatable({}, { __tostring = function() return "the dry run has seen its steps" end })
+
+--- Calls on_step(k) once every optimizer that has stepped so far made its k-th step, and ends the script after the last one.
+local function watch_steps(most, on_step)
+  local Optimizer = require "accel.optim.optimizer"
+  local step, counts, done = Optimizer.step, {}, 0
+  function Optimizer:step(closure)
+    local result = step(self, closure)
+    counts[self] = (counts[self] or 0) + 1
+    local least = math.huge
+    for _, n in next, counts do least = math.min(least, n) end
+    if least > done then
+      done = least
+      on_step(done)
+      if done >= most then error(STOP, 0) end
+    end
+    return result
+  end
+  return function() return done end
+end
+
+-- What was seen -----------------------------------------------------------------------------------------
+
+local PRODUCTS <const> = { linear = true, matmul = true, addmm = true, baddbmm = true, mixed_product = true, mlp_parts = true,
+  mlp_backward = true, conv = true, bmm = true }
+
+--- Which rate an op's time is told by.
+local function class_of(name)
+  if PRODUCTS[name] or name:find "^conv" then return "product" end
+  if name:find "^flash_attention" then return name:find "backward" and "attention_backward" or "attention" end
+  if name:find "cross_entropy" or name:find "softmax" then return "softmax" end
+  if name:find "_step_$" then return "optimizer" end
+  if name:find "gelu" or name:find "tanh" or name:find "silu" or name:find "sigmoid" then return "activation" end
+  return "memory"
+end
+
+--- Of the spans between two moments: ops by class, name, dtype and size; collectives in their order.
+local function sum_up(recorder, from, to)
+  local ops, collectives, flops = {}, {}, 0
+  for i = 1, (recorder:count()) do
+    local name, kind, start, _, _, _, f, _, _, dtypes, site, bytes, sent, ranks, moved = recorder:span(i)
+    if start >= from and start < to then
+      if kind == "op" then
+        flops = flops + (f or 0)
+        if moved > 0 then
+          local half = dtypes and (dtypes:find("bf16", 1, true) or dtypes:find("f16", 1, true)) and "half" or "single"
+          local key = ("%s|%s|%d"):format(class_of(name), half, math.floor(math.log(moved, 2)))
+          local row = ops[key] or { class = class_of(name), half = half == "half", n = 0, flops = 0, moved = 0 }
+          row.n, row.flops, row.moved = row.n + 1, row.flops + (f or 0), row.moved + moved
+          ops[key] = row
+        end
+      elseif kind == "collective" then
+        collectives[#collectives + 1] = { kind = name, payload = bytes, sent = sent, ranks = ranks,
+          dtype = dtypes and dtypes:sub(2, -2), site = site }
+      end
+    end
+  end
+  local list = {}
+  for _, row in accel.pairs(ops) do list[#list + 1] = row end
+  return { flops = flops, ops = list, collectives = collectives }
+end
+
+local function peak_of(recorder)
+  for i = 1, math.huge do
+    local device, peak = recorder:memory(i, 0)
+    if not device then return nil end
+    if device == "meta" then return peak end
+  end
+end
+
+-- The run -----------------------------------------------------------------------------------------------
+
+--- Runs a script as one rank and writes a JSON report to o.report. o: rank, size, machines, accelerator (stands for a GPU), shares (ranks
+--- of a machine share memory), steps, script, args.
+---@param o table
+function M.run(o)
+  accel.device_flags("meta", { accelerator = o.accelerator })
+  accel.set_default_device "meta"
+  if o.size > 1 then
+    require "accel.dist".init_process_group("sim", { rank = o.rank, world_size = o.size, machines = o.machines, shares_memory = o.shares })
+  end
+  placeholders()
+  local recorder = core.new { memory = true, flops = true, shapes = true }
+  local moments = {}
+  local seen = watch_steps(o.steps, function(k) moments[k] = core.now() end)
+  local before = core.now()
+  recorder:start()
+  spans.set(true, false)
+  rawset(_G, "arg", o.args)
+  o.args[0] = o.script
+  local chunk, why = loadfile(o.script)
+  local ok = chunk ~= nil
+  if ok then
+    ok, why = xpcall(chunk, function(e) return e == STOP and e or debug.traceback(tostring(e), 2) end, table.unpack(o.args))
+    if why == STOP then ok = true end
+  end
+  recorder:stop()
+  spans.set(false)
+  local steps, after = seen(), core.now()
+  local from, to = moments[steps - 1] or before, moments[steps] or after
+  local report = sum_up(recorder, from, to)
+  report.rank, report.steps, report.ok, report.why = o.rank, steps, ok, not ok and tostring(why) or nil
+  report.peak, report.dispatch = peak_of(recorder), (to - from) / 1e9
+  report.asked = accel.json.array(lines)
+  report.ops, report.collectives = accel.json.array(report.ops), accel.json.array(report.collectives)
+  report.wrapped = package.loaded["accel.accelerator.accelerator"] ~= nil
+  assert(accel.write_file(o.report, accel.json.encode(report)))
+  os.exit(ok and 0 or 1)
+end
+
+return M

@@ -1,0 +1,186 @@
+--- What this machine does in a second, measured: the figures that a dry run tells times by. Every rank of a job of as many ranks as the
+--- machine can run side by side measures at the same moment, so that what ranks take from one another is in the figures. A curve is a
+--- list of { size, seconds }: of products flops, of all else bytes.
+local accel = require "accel"
+
+local M = {}
+
+local function sync()
+  local dist = require "accel.dist"
+  if dist.is_initialized() and dist.get_world_size() > 1 then dist.barrier() end
+end
+
+--- Seconds of fn: the median of some runs, after one to warm up; runs: how many, since ranks must agree on that of collectives.
+local function time(fn, runs)
+  fn()
+  sync()
+  local times, start = {}, accel.clock()
+  repeat
+    local t = accel.clock()
+    fn()
+    times[#times + 1] = accel.clock() - t
+  until runs and #times == runs or not runs and #times >= 3 and accel.clock() - start > 0.006
+  table.sort(times)
+  return times[(#times + 1) // 2]
+end
+
+local function curve(sizes, make, runs)
+  local out = {}
+  for _, n in ipairs(sizes) do
+    local size, fn = make(n)
+    out[#out + 1] = { size, time(fn, runs) }
+  end
+  return out
+end
+
+local SQUARES <const>, ELEMENTS <const> = { 32, 96, 256, 640 }, { 1 << 12, 1 << 16, 1 << 20, 1 << 23 }
+
+local COLD <const>, MOST <const> = 32 << 20, 64
+
+--- A function that gives another tensor of make() each time, as many as the caches do not hold: a step comes back to none before it has
+--- been through all others.
+local function cold(make)
+  local list = { make() }
+  for i = 2, math.min(MOST, COLD // (list[1]:numel() * list[1]:element_size())) do list[i] = make() end
+  local at = 0
+  return function()
+    at = at % #list + 1
+    return list[at]
+  end
+end
+
+local function products(dtype)
+  return curve(SQUARES, function(n)
+    local a, b = cold(function() return accel.randn(n, n):to(dtype) end), accel.randn(n, n):to(dtype)
+    return 2 * n ^ 3, function() a():matmul(b) end
+  end)
+end
+
+--- Of an op on x that reads and writes it once.
+local function over(dtype, op, count)
+  return curve(ELEMENTS, function(n)
+    local next_x = cold(function() return accel.randn(n):to(dtype) end)
+    return (count or 2) * n * next_x():element_size(), function() op(next_x()) end
+  end)
+end
+
+local function attention(dtype, backward)
+  return curve({ 64, 256 }, function(t)
+    local q = accel.randn(2, 4, t, 64):to(dtype):requires_grad_(backward)
+    local flops = (backward and 10 or 4) * q:numel() * t / 2
+    local out = accel.scaled_dot_product_attention(q, q, q, { is_causal = true })
+    if not backward then
+      return flops, function() accel.no_grad(accel.scaled_dot_product_attention, q, q, q, { is_causal = true }) end
+    end
+    local g = accel.ones_like(out)
+    return flops, function() out:backward(g, { retain_graph = true }) end
+  end)
+end
+
+local function softmax(dtype)
+  return curve({ 64, 1024, 8192 }, function(rows)
+    local x, y = accel.randn(rows, 512):to(dtype), accel.randint(0, 512, { rows })
+    return rows * 512 * x:element_size(), function() accel.cross_entropy(x, y) end
+  end)
+end
+
+local function optimizer()
+  return curve({ 1 << 14, 1 << 18, 1 << 22 }, function(n)
+    local p = accel.zeros(n, { requires_grad = true })
+    p.grad = accel.ones(n)
+    local o = accel.optim.AdamW { p }
+    return 7 * 4 * n, function()
+      p.grad = p.grad or accel.ones(n)
+      o:step()
+    end
+  end)
+end
+
+--- Collectives of the ranks that measure, by payload.
+local function links(size)
+  local dist, out = require "accel.dist", {}
+  local function of(name, fn)
+    out[name] = curve({ 1 << 10, 1 << 16, 1 << 20, 1 << 24 }, function(bytes)
+      local n = bytes // 4 // size
+      local whole, part = accel.dist.empty(n * size), accel.dist.empty(n)
+      return n * size * 4, function() fn(whole, part) end
+    end, 7)
+  end
+  of("all_reduce", function(whole) dist.all_reduce(whole) end)
+  of("all_gather", function(whole, part) dist.all_gather_into_tensor(whole, part) end)
+  of("reduce_scatter", function(whole, part) dist.reduce_scatter_tensor(part, whole) end)
+  of("broadcast", function(whole) dist.broadcast(whole, 0) end)
+  return out
+end
+
+--- Measures, about half a second. On rank 0 the result is written to path.
+---@param path string
+function M.measure(path)
+  accel.set_default_device "cpu"
+  accel.manual_seed(1)
+  local dist = require "accel.dist"
+  local size = dist.is_initialized() and dist.get_world_size() or 1
+  local out = { ranks = size, threads = accel.num_threads() }
+  for name, dtype in accel.pairs { single = "f32", half = "bf16" } do
+    out[name] = {
+      product = products(dtype), attention = attention(dtype, false), attention_backward = attention(dtype, true),
+      softmax = softmax(dtype), activation = over(dtype, function(x) x:gelu() end),
+      memory = over(dtype, function(x) x:add(x) end, 3), optimizer = name == "single" and optimizer() or nil,
+    }
+  end
+  out.half.optimizer = out.single.optimizer
+  if size > 1 then out.link = links(size) end
+  if size == 1 or dist.get_rank() == 0 then assert(accel.write_file(path, accel.json.encode(out))) end
+  sync()
+end
+
+--- Seconds at a size, from a curve: between two points as a power of the size, outside at the rate of the nearest one.
+---@param points number[][]
+---@param size number
+---@return number
+function M.at(points, size)
+  if size <= 0 then return 0 end
+  local first, last = points[1], points[#points]
+  if size <= first[1] then return first[2] end -- what a small one takes is the call
+  if size >= last[1] then return last[2] * size / last[1] end
+  for i = 2, #points do
+    local a, b = points[i - 1], points[i]
+    if size <= b[1] then
+      local part = math.log(size / a[1]) / math.log(b[1] / a[1])
+      return a[2] * (b[2] / a[2]) ^ part
+    end
+  end
+end
+
+local CURVE_OF <const> = { all_reduce = "all_reduce", reduce = "all_reduce", all_gather = "all_gather", gather = "all_gather",
+  reduce_scatter = "reduce_scatter", scatter = "broadcast", broadcast = "broadcast", all_to_all = "all_gather" }
+
+--- What a report's step takes on this machine: { ops =, dispatch =, communication =, total = } in seconds. ranks: on each machine; cores:
+--- of it; bandwidth: bytes per second between machines, where there are several.
+---@param report table
+---@param rates table
+---@param o {ranks: integer, cores: integer, machines: integer, bandwidth: number}
+function M.estimate(report, rates, o)
+  local crowd = math.max(1, o.ranks / math.max(1, math.min(o.cores, rates.ranks * rates.threads)))
+  local ops = 0
+  for _, row in ipairs(report.ops) do
+    local curves = rates[row.half and "half" or "single"]
+    local by_flops = row.class == "product" or row.class:find "^attention"
+    local size = (by_flops and row.flops or row.moved) / row.n
+    ops = ops + row.n * M.at(curves[row.class], size)
+  end
+  local communication = 0
+  for _, c in ipairs(report.collectives) do
+    local name = CURVE_OF[c.kind]
+    if name and rates.link and c.ranks > 1 then
+      local time_here = M.at(rates.link[name], c.payload)
+      communication = communication + time_here * math.max(1, math.min(c.ranks, o.ranks) / rates.ranks)
+    end
+    if o.machines > 1 then communication = communication + c.sent / o.bandwidth end
+  end
+  local out = { ops = ops * crowd, dispatch = report.dispatch * crowd, communication = communication }
+  out.total = out.ops + out.dispatch + out.communication
+  return out
+end
+
+return M

@@ -1,0 +1,96 @@
+-- accel-run --dry-run against real ranks: the peak of every rank's pool and the bytes of every collective, under DDP and ZeRO stages 1 to 3;
+-- what it says of worlds that are not there, of accelerators, of what does not fit, and of scripts that fail.
+-- tier: every change
+local accel = require "accel"
+local here = arg[0]:match "^(.*)/[^/]*$"
+local tests = here .. "/../../"
+local compare = dofile(tests .. "support/dry_runs.lua")
+local script = tests .. "support/dry_run_script.lua"
+
+-- With exact collection nothing but the script decides on the peak: equal to a few small blocks. What a collection at other moments adds is
+-- bounded by what lies between two of them, so the model is no larger than it has to be here; the larger ones are in dry_run_worlds_test.
+compare { ranks = { 1, 2 }, model = "3 64 2 32", exact = true, within = 0.005 }
+
+local function dry(options, args)
+  local told, status, errors = compare.dry(options, script, args or "3 64 2 32")
+  return told, status, errors
+end
+
+do -- 1,024 ranks: parts of parameters, states and gradients follow the formulas
+  local one = dry("--num_processes 1")
+  local whole = one.ranks[1].peak.parameters
+  local told = dry "--num_processes 1024 --num_machines 128 --plan zero3 --rank 0,5,1023"
+  assert(told.size == 1024 and #told.ranks == 3)
+  for _, r in ipairs(told.ranks) do
+    assert(r.steps == 4 or r.steps == 3)
+    for _, c in ipairs(r.collectives) do
+      assert(c.ranks == 1024 and (c.kind ~= "all_reduce" or c.sent == 2 * (c.payload // 1024 * 1023 + c.payload % 1024 * 1023 // 1024)))
+    end
+  end
+  -- a part of every unit: equal cuts at multiples of 256 elements
+  local two = dry "--num_processes 2 --plan zero1 --rank 0,1"
+  for _, r in ipairs(two.ranks) do
+    assert(math.abs(r.peak.states / whole - 1) < 0.1, ("states %d, half of two states of %d bytes"):format(r.peak.states, whole))
+  end
+end
+
+do -- an accelerator has copies of weights in bf16 where the CPU's products round as they read
+  local cpu, cuda = dry "--mixed-precision bf16", dry "--mixed-precision bf16 --device cuda"
+  local single = dry "--device cuda"
+  local copies = cuda.ranks[1].peak.total - cpu.ranks[1].peak.total
+  local matrices = 2 * (12 * 64 * 64 * 2) -- of two layers; the embedding is read by rows
+  assert(copies > 0.9 * matrices, ("%d bytes of copies, %d of matrices"):format(copies, matrices))
+  assert(single.time == nil and cpu.time.total > 0 and single.limit == 80 << 30)
+end
+
+do -- what does not fit, and what would: each suggestion is what a dry run of it says
+  local told, status = dry "--num_processes 4 --plan ddp --memory-limit 1M"
+  assert(status == 1 and told.fits == false and #told.suggestions >= 3)
+  for _, s in ipairs(told.suggestions) do
+    local again = dry("--num_processes 4 --rank 0 " .. s.label)
+    assert(again.ranks[1].peak.total == s.peak, s.label)
+  end
+  local text = compare.text("--num_processes 4 --plan ddp --memory-limit 1M", script, "3 64 2 32")
+  assert(text:find "does not fit: " and text:find "%-%-plan zero3" and text:find "gradient checkpointing")
+  local fits = compare.text("--num_processes 2", script, "3 64 2 32")
+  assert(fits:find "memory of%s+rank 0%s+rank 1" and fits:find "fits: " and fits:find "all_reduce f32 of 2 ranks" and fits:find "GFLOP\n"
+    or fits:find "MFLOP\n")
+end
+
+do -- values that are not there, scripts without steps, scripts that fail
+  local folder = accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/dry")
+  local function of(text)
+    local path = folder .. "/s.lua"
+    assert(accel.write_file(path, text))
+    return path
+  end
+  local told, status = compare.dry("", of [[
+local accel = require "accel"
+local w = accel.ones(4, { requires_grad = true })
+local o = accel.optim.SGD({ w }, { lr = 0.1 })
+for i = 1, 9 do
+  local loss = (w * accel.randn(4)):sum()
+  loss:backward()
+  o:step()
+  print("loss", loss:item(), w:tolist()[4])
+end]], "")
+  assert(status == 0 and told.ranks[1].steps == 4)
+  assert(table.concat(told.ranks[1].asked, " "):find "item%(%) at .*s.lua:8 tolist%(%) at .*s.lua:8")
+  told, status = compare.dry("", of [[local accel = require "accel" local x = accel.ones(1024, 1024) local y = x:matmul(x)]], "")
+  assert(status == 0 and told.ranks[1].steps == 0 and told.ranks[1].flops == 2 << 30 and told.ranks[1].peak.total == 8 << 20)
+  local _, bad, errors = compare.dry("", of "local accel = require 'accel'\naccel.ones(2):matmul(accel.ones(3))", "")
+  assert(bad == 1 and errors:find "s.lua:2: .*cannot be multiplied", errors)
+  -- two optimizers that take turns: a step is one of each
+  told = compare.dry("--steps 2", of [[
+local accel = require "accel"
+local a, b = accel.ones(4, { requires_grad = true }), accel.ones(8, { requires_grad = true })
+local oa, ob = accel.optim.Adam { a }, accel.optim.Adam { b }
+for i = 1, 9 do a:sum():backward() oa:step() b:sum():backward() ob:step() end]], "")
+  assert(told.ranks[1].steps == 2)
+end
+
+for _, case in ipairs { { "--plan zero5", "did you mean 'zero1'" }, { "--num_processes 3 --num_machines 2", "each has equally many" },
+  { "--rank 2 --num_processes 2", "is no rank of 2" }, { "--memory-limit much", "no size" }, { "--device tpu", "neither cpu nor cuda" } } do
+  local _, status, errors = dry(case[1])
+  assert(status == 2 and errors:find(case[2], 1, true), case[1] .. ": " .. errors)
+end

@@ -1,0 +1,77 @@
+--- Real ranks beside accel-run --dry-run of the same script (dry_run_script.lua).
+local accel = require "accel"
+
+local tests = debug.getinfo(1, "S").source:match "^@(.*)support/dry_runs%.lua$"
+local M = {}
+
+local function read(path)
+  local f = assert(io.open(path, "rb"))
+  local text = f:read "a"
+  f:close()
+  return text
+end
+
+local function run(command)
+  local errors = os.tmpname()
+  local pipe = assert(io.popen(("%s </dev/null 2>'%s'"):format(command, errors)))
+  local out = pipe:read "a"
+  local ok, _, status = pipe:close()
+  local err = read(errors)
+  os.remove(errors)
+  return out, ok and 0 or status, err
+end
+
+local rates
+
+--- What a dry run prints; exit status; errors.
+function M.text(options, script, args, env)
+  if rates and not options:find "cuda" then options = ("--rates '%s' %s"):format(rates, options) end
+  return run(("%s '%s' --dry-run %s '%s' %s"):format(env or "", accel.process.program(), options, script, args))
+end
+
+--- Its report as a table (nil without one), exit status, errors. Rates are measured by the first one alone.
+function M.dry(options, script, args, env)
+  local out, status, errors = M.text("--json " .. options, script, args, env)
+  if not rates and status == 0 and out:find '"rates"' then
+    rates = accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/rates") .. "/rates.json"
+    assert(accel.write_file(rates, out))
+  end
+  return out:sub(1, 1) == "{" and accel.json.decode(out) or nil, status, errors
+end
+
+local ZERO <const> = "ACCELERATE_USE_DEEPSPEED=true ACCELERATE_DEEPSPEED_ZERO_STAGE="
+
+--- Asserts that they agree. o: ranks (list of world sizes), model (arguments of the script), exact (collection), within (of the peak), slack
+--- (bytes beside), time (within, where the machine is quiet).
+local function compare(_, o)
+  local script, gc = tests .. "support/dry_run_script.lua", o.exact and "ACCEL_GC=exact " or ""
+  local folder = accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/dry-runs")
+  for _, n in ipairs(o.ranks) do
+    for _, plan in ipairs(n == 1 and { "ddp" } or { "ddp", "zero1", "zero2", "zero3" }) do
+      local env = gc .. (plan ~= "ddp" and ZERO .. plan:sub(-1) or "")
+      local _, failed, why = run(("env %s '%s' --num_processes %d '%s' %s '%s'"):format(env, accel.process.program(), n, script, o.model, folder))
+      assert(failed == 0, why)
+      local all = {}
+      for r = 0, n - 1 do all[r + 1] = tostring(r) end
+      local told, status, errors = M.dry(("--num_processes %d --plan %s --rank %s --steps %s"):format(n, plan, table.concat(all, ","),
+        o.model:match "^%d+"), script, o.model, gc)
+      assert(status == 0, errors)
+      for r, played in ipairs(told.ranks) do
+        local what = ("rank %d of %d, %s"):format(r - 1, n, plan)
+        local real = accel.json.decode(read(("%s/%d.json"):format(folder, r - 1)))
+        local list = {}
+        for i, c in ipairs(played.collectives) do list[i] = ("%s %s %d"):format(c.kind, c.kind ~= "barrier" and c.dtype or "u8", c.payload) end
+        assert(table.concat(list, "\n") == table.concat(real.collectives, "\n"),
+          ("%s: collectives foretold\n%s\nmade\n%s"):format(what, table.concat(list, "\n"), table.concat(real.collectives, "\n")))
+        local off = math.abs(played.peak.total - real.peak)
+        assert(off <= o.within * real.peak + (o.slack or 8192), ("%s: peak %d, foretold %d"):format(what, real.peak, played.peak.total))
+        if o.show then
+          print(("%-24s peak %10d foretold %+.2f %%, %2d collectives, step %.1f ms foretold %+.0f %%"):format(what, real.peak,
+            100 * (played.peak.total / real.peak - 1), #list, 1000 * real.time, 100 * (told.time.total / real.time - 1)))
+        end
+      end
+    end
+  end
+end
+
+return setmetatable(M, { __call = compare })
