@@ -38,7 +38,7 @@ static const app_option options[] = {
     {"profile", 0, "FILE", OPT_PROFILE,
      "trace the script, all ranks in one FILE for ui.perfetto.dev, and sum up its ops"},
     {"dry_run", 0, NULL, OPT_DRY_RUN,
-     "tell memory per rank, traffic, flops and time of a step without running it; more by --dry-run --help"},
+     "tell memory per rank, traffic, flops and time of a step without running it; --help behind it tells more"},
     {"config_file", 0, "FILE", OPT_CONFIG,
      "launch as this configuration says (YAML, JSON or Lua); flags of launch may follow"},
     {"pdb", 0, NULL, OPT_PDB, "stop where an error would end the script, with a prompt that sees its locals"},

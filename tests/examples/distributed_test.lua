@@ -42,6 +42,21 @@ examples.of("16_tracking", function() -- to standard output, and appended to a f
   refused("@16_tracking.lua --log ~nowhere/run.jsonl", "nowhere/run.jsonl: No such file or directory", 2)
 end)
 
+examples.of("25_profiler", function() -- what is counted is the same on any number of ranks, each has its trace
+  local out = examples.run("@25_profiler.lua --traces ~traces", 2)
+  local alone = examples.run "@25_profiler.lua"
+  local calls = alone:gsub(", [%d.]+ MFLOP", "")
+  assert(calls == "cycle 1: 2 steps recorded, 4 calls of linear\ncycle 2: 2 steps recorded, 4 calls of linear\n2 cycles recorded\n", alone)
+  assert(out:gsub(", [%d.]+ MFLOP", "") == calls, out)
+  local products = 2 * 3 * 2 * 64 * (64 * 256 + 256 * 10) / 1e6 -- of two steps; the first layer's input needs no gradient
+  local got = number(alone, "cycle 1: .* ([%d.]+) MFLOP")
+  assert(got < products and got > 0.6 * products, got .. " of " .. products)
+  for rank = 0, 1 do
+    local trace = accel.json.decode(examples.read(("%s/traces/profile_%d.json"):format(tmp, rank)))
+    assert(trace.distributedInfo.rank == rank and #trace.traceEvents > 50)
+  end
+end)
+
 examples.of("19_distributed_inference", function() -- more ranks than prompts, too
   local out = same "@19_distributed_inference.lua"
   assert(out == [[
