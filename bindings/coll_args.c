@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "autograd/node.h"
+#include "comm/comm_impl.h"
 #include "dist.h"
 
 /* ---- errors ---- */
@@ -150,6 +151,14 @@ void lac_coll_tensor(lua_State *L, lac_state *S, const lac_coll *k, const ac_ten
         "the tensor written in place, %s, has elements that share memory (expanded?); clone it first",
         aci_tensor_str(t, a, sizeof a));
   if (aci_write_check(S->ctx, t, &e) != AC_OK) lac_coll_raise(L, S, k, &e);
+}
+
+void lac_coll_place(lua_State *L, lac_state *S, lac_coll *k, const ac_tensor *t) {
+  bool direct = false;
+  ac_err e;
+  if (t == NULL || !aci_is_accelerator(t->device) || !aci_device_takes(&k->c)) return; /* NULL: a barrier */
+  if (ac_group_takes_device(k->g, t->device, k->site, &direct, &e) != AC_OK) lac_coll_raise(L, S, k, &e);
+  if (direct) k->c.device = t->device;
 }
 
 void lac_coll_alike(lua_State *L, lac_state *S, const lac_coll *k, const char *na, const ac_tensor *a,

@@ -93,9 +93,13 @@ void lac_coll_tensor(lua_State *L, lac_state *S, const lac_coll *k, const ac_ten
 /* Raises when a and b are not of one dtype and device. */
 void lac_coll_alike(lua_State *L, lac_state *S, const lac_coll *k, const char *na, const ac_tensor *a,
                     const char *nb, const ac_tensor *b);
-/* Can its bytes be sent and received as they lie? Those of other devices than the CPU go through memory of the host. */
-static inline bool lac_coll_direct(const ac_tensor *t) {
-  return t->storage->provider == NULL && t->layout == NULL && aci_is_contiguous(t) && !aci_is_accelerator(t->device);
+/* Sets k->c.device where this collective takes tensors on t's device as they lie; kind, dtype, group and site are set. Else those of other devices
+ * than the CPU go through memory of the host. */
+void lac_coll_place(lua_State *L, lac_state *S, lac_coll *k, const ac_tensor *t);
+/* Can its bytes be sent and received as they lie? */
+static inline bool lac_coll_direct(const lac_coll *k, const ac_tensor *t) {
+  return t->storage->provider == NULL && t->layout == NULL && aci_is_contiguous(t) &&
+         (!aci_is_accelerator(t->device) || t->device == k->c.device);
 }
 
 /* ---- lac_work.c ---- */

@@ -78,6 +78,7 @@ static int run(lua_State *L, lac_state *S, lac_coll *k, lac_list *one, lac_list 
   ac_tensor *t = one->t[0];
   k->c.dtype = (ac_dtype)t->dtype;
   k->c.site = lac_site(L, S, 1, k->site);
+  lac_coll_place(L, S, k, t);
   lac_work *w = lac_work_push(L, S, k, !gathers ? 1 : l != NULL ? l->n : 0);
   lac_work_take(L, k, w, gathers ? &w->send : &w->recv, t, gathers ? LAC_READ : LAC_WRITE);
   if (l != NULL) {
@@ -167,6 +168,7 @@ static int all_to_all(lua_State *L) {
   k.c.counts = counts;
   k.c.recv_counts = counts + n;
   k.c.site = lac_site(L, S, 1, k.site);
+  lac_coll_place(L, S, &k, first);
   lac_work *w = lac_work_push(L, S, &k, n);
   lac_work_take_list(L, &k, w, &w->recv, out, LAC_WRITE);
   lac_work_take_list(L, &k, w, &w->send, in, LAC_READ);

@@ -17,7 +17,8 @@ static int run(lua_State *L, lac_state *S, lac_coll *k, int i_send, int i_recv) 
   ac_tensor *s = i_send != 0 ? ((lac_box *)lua_touserdata(L, i_send))->t : NULL,
             *r = i_recv != 0 ? ((lac_box *)lua_touserdata(L, i_recv))->t : NULL;
   k->c.site = lac_site(L, S, 1, k->site);
-  if (!k->async && (s == NULL || lac_coll_direct(s)) && (r == NULL || lac_coll_direct(r)) &&
+  lac_coll_place(L, S, k, s != NULL ? s : r);
+  if (!k->async && (s == NULL || lac_coll_direct(k, s)) && (r == NULL || lac_coll_direct(k, r)) &&
       (s == NULL || r == NULL || i_send == i_recv || !lac_work_clash(k, s, r))) {
     ac_err e;
     k->c.send = s != NULL ? aci_data(s) : NULL;

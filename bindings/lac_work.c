@@ -74,7 +74,7 @@ static void stage(lua_State *L, const lac_coll *k, lac_work *w, ac_tensor **slot
   ac_err e;
   ac_status st;
   ac_device *d = like->device;
-  if (aci_is_accelerator(d) && ac_ctx_device(w->S->ctx, "cpu", &d, &e) != AC_OK) lac_coll_raise(L, w->S, k, &e);
+  if (aci_is_accelerator(d) && d != k->c.device && ac_ctx_device(w->S->ctx, "cpu", &d, &e) != AC_OK) lac_coll_raise(L, w->S, k, &e);
   const ac_dtype dt = (ac_dtype)like->dtype;
   LAC_RETRY(L, w->S, st, ac_tensor_new_class(d, dt, ndim, shape, AC_MEM_PARAMETER, slot, &e));
   if (st != AC_OK) lac_coll_raise(L, w->S, k, &e);
@@ -98,7 +98,7 @@ static void copy_part(lua_State *L, const lac_coll *k, lac_state *S, const ac_te
 
 void lac_work_take(lua_State *L, const lac_coll *k, lac_work *w, ac_tensor **slot, ac_tensor *t,
                    unsigned how) {
-  const bool direct = lac_coll_direct(t);
+  const bool direct = lac_coll_direct(k, t);
   ac_tensor_retain(t);
   if (how & LAC_WRITE) {
     w->out[w->n_out++] = t;
@@ -119,12 +119,12 @@ void lac_work_take(lua_State *L, const lac_coll *k, lac_work *w, ac_tensor **slo
 }
 
 /* Do they lie one behind the other in one storage? */
-static bool in_a_row(const lac_list *l) {
+static bool in_a_row(const lac_coll *k, const lac_list *l) {
   int64_t at = 0;
   const ac_storage *s = NULL;
   for (int i = 0; i < l->n; i++) {
     const ac_tensor *t = l->t[i];
-    if (!lac_coll_direct(t)) return false;
+    if (!lac_coll_direct(k, t)) return false;
     if (s != NULL && (t->storage != s || t->offset != at)) return false;
     s = t->storage;
     at = t->offset + t->numel;
@@ -136,7 +136,7 @@ void lac_work_take_list(lua_State *L, const lac_coll *k, lac_work *w, ac_tensor 
                         unsigned how) {
   static const int64_t one = 1;
   int64_t total = 0, at = 0;
-  const bool row = in_a_row(l);
+  const bool row = in_a_row(k, l);
   for (int i = 0; i < l->n; i++) {
     total += l->t[i]->numel;
     if (!(how & LAC_WRITE)) continue;

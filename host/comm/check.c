@@ -103,6 +103,7 @@ void aci_desc_fill(const ac_group *g, const ac_coll *c, uint32_t seq, aci_desc *
   d->group = g->id;
   if (c->kind != AC_COLL_BARRIER) d->dtype = (uint8_t)c->dtype;
   if (t & REDUCES) d->op = (uint8_t)c->op;
+  d->device = c->device != NULL;
   if (t & (ROOTED | PAIR)) d->root = c->root;
   if (t & PAIR) d->tag = c->tag;
   if (c->kind != AC_COLL_BARRIER && !((t & PARTS) && c->counts != NULL)) d->count = c->count;
@@ -120,7 +121,7 @@ const char *aci_desc_text(const aci_desc *d, char *buf, size_t n) {
   char what[96] = "";
   size_t k = 0;
   const char *const dtype = d->dtype < AC_DTYPE_COUNT ? ac_dtype_name((ac_dtype)d->dtype) : "?";
-  if (d->kind == AC_COLL_NEW_GROUP) k = (size_t)snprintf(what, sizeof what, " of %lld ranks", (long long)d->count);
+  if (d->kind == AC_COLL_NEW_GROUP || d->kind == AC_COLL_COMM_INIT) k = (size_t)snprintf(what, sizeof what, " of %lld ranks", (long long)d->count);
   else if (d->kind != AC_COLL_BARRIER && d->kind != AC_COLL_PROMPT)
     k = (size_t)snprintf(what, sizeof what, " %s (%lld)%s", dtype, (long long)d->count,
                          d->counts_hash != 0 ? " in uneven parts" : "");
@@ -130,6 +131,7 @@ const char *aci_desc_text(const aci_desc *d, char *buf, size_t n) {
                           d->kind == AC_COLL_RECV || d->kind == AC_COLL_BROADCAST || d->kind == AC_COLL_SCATTER ? "from" : "to",
                           d->root);
   if ((t & PAIR) && d->tag != 0) snprintf(what + k, sizeof what - k, " tag %d", d->tag);
+  if (d->device != 0) snprintf(what + k, sizeof what - k, " on a device");
   snprintf(buf, n, "%s%s%s%s", ac_coll_name((ac_coll_kind)d->kind), what, d->site[0] != 0 ? " at " : "", d->site);
   return buf;
 }
@@ -138,6 +140,7 @@ const char *aci_desc_text(const aci_desc *d, char *buf, size_t n) {
 static const char *difference(const aci_desc *a, const aci_desc *b) {
   if (a->group != b->group) return "group";
   if (a->kind != b->kind) return "operation";
+  if (a->device != b->device) return "device";
   if (a->dtype != b->dtype) return "dtype";
   if (a->kind == AC_COLL_NEW_GROUP) return "members";
   if (a->counts_hash != b->counts_hash || a->count != b->count) return "count";

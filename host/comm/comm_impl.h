@@ -19,6 +19,7 @@
  *   link/          every algorithm over messages between two ranks; tcp/ and mpi/ move the messages
  *   tcp/           sockets: rendezvous, a mesh of connections, also the host channel of mpi/
  *   mpi/           Open MPI or MPICH, in a module that is loaded on first use
+ *   nccl/          tensors on GPUs, beside the backend, which compares their descriptors
  *   sim/           one rank of a world that is not there: bytes are counted, nothing travels */
 #ifndef ACI_COMM_IMPL_H
 #define ACI_COMM_IMPL_H
@@ -82,6 +83,9 @@ typedef struct aci_coll_watch {
 typedef struct aci_record_ring aci_record_ring;
 typedef struct aci_queue aci_queue;
 typedef struct aci_heap_maps aci_heap_maps;
+typedef struct aci_device_op aci_device_op;
+struct aci_nccl;
+struct aci_nccl_group;
 
 /* What a wait remembers of a ring of ranks that wait for each other (deadlock.c); zero at first. */
 typedef struct aci_deadlock_probe {
@@ -114,6 +118,7 @@ struct ac_world {
   aci_segment_map segment; /* of this machine; head NULL: none */
   aci_page *page;          /* this rank's; NULL: none */
   aci_heap_maps *heap;     /* NULL: none */
+  struct aci_nccl *nccl;   /* of nccl/; NULL: no group has a communicator so far */
   ac_group *all;
   ac_group *groups;        /* list of the others */
   uint32_t next_group;     /* id of the next one, the same on all ranks */
@@ -144,6 +149,7 @@ struct ac_group {
   int *ranks;     /* group rank -> global rank */
   uint32_t seq;   /* collectives so far (sends and receives do not count) */
   void *impl;     /* the backend's */
+  struct aci_nccl_group *device; /* of nccl/; NULL: it has had no collective of a device */
 };
 
 /* ---- check.c ---- */
@@ -205,6 +211,19 @@ void aci_records_dump(ac_world *w);
 aci_queue *aci_queue_new(ac_world *w);
 void aci_queue_free(aci_queue *q); /* ends the thread; works not yet begun fail with the abort reason */
 void aci_queue_drain(aci_queue *q); /* waits until nothing is queued */
+
+/* ---- nccl/: collectives of tensors on GPUs ---- */
+/* Whether NCCL takes this collective; others go through memory of the host. Says the same on all ranks. */
+bool aci_device_takes(const ac_coll *c);
+/* Compares over the host, then queues it behind `ready` (NULL: nothing). *out: what was queued, owned by the caller. */
+ac_status aci_device_run(ac_group *g, const ac_coll *c, aci_desc *d, ac_event *ready, aci_device_op **out, ac_err *e);
+ac_status aci_device_op_join(aci_device_op *op, ac_err *e); /* the compute stream waits for its end; the host does not */
+bool aci_device_op_done(aci_device_op *op);
+void aci_device_op_release(aci_device_op *op); /* NULL is fine */
+/* Group g of w has just been made: its members' communicator is split off the world's, where that has one. Every rank calls it. */
+ac_status aci_nccl_split(ac_group *g, bool member, ac_err *e);
+void aci_nccl_group_close(ac_group *g);
+void aci_nccl_close(ac_world *w);
 
 /* ---- prompt.c: all ranks at one prompt ---- */
 /* A barrier of its own kind. */

@@ -95,6 +95,10 @@ ac_status ac_group_new(ac_world *w, int n, const int *ranks, const char *site, a
   if (g->slot >= 0) w->used_groups[g->slot / 64] |= (uint64_t)1 << (g->slot % 64);
   g->next = w->groups;
   w->groups = g;
+  if ((st = aci_nccl_split(g, g->rank >= 0, e)) != AC_OK) {
+    ac_group_free(g);
+    return st;
+  }
   *out = g;
   return AC_OK;
 }
@@ -108,6 +112,7 @@ void ac_group_free(ac_group *g) {
       break;
     }
   }
+  aci_nccl_group_close(g);
   if (g->rank >= 0 && w->backend != NULL && w->backend->group_close != NULL) w->backend->group_close(g);
   if (g->slot >= 0) w->used_groups[g->slot / 64] &= ~((uint64_t)1 << (g->slot % 64));
   free(g->ranks);

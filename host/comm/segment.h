@@ -26,7 +26,7 @@ enum {
 /* What a rank says of its collective. The first 40 bytes must be equal on all ranks. */
 typedef struct aci_desc {
   uint32_t seq;   /* of the group */
-  uint8_t kind, dtype, op, zero;
+  uint8_t kind, dtype, op, device; /* device 1: of tensors on a GPU */
   int32_t root, tag; /* 0 where the kind has none */
   uint64_t group;
   int64_t count;

@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "comm/comm_impl.h"
+#include "device/device_impl.h"
 
 enum { MAX_KEEP = 64 };
 
@@ -24,6 +25,8 @@ struct ac_work {
   ac_status status;
   ac_err err;
   ac_work *next;
+  ac_event *ready;       /* of a device: when its buffers may be read; NULL: none */
+  aci_device_op *on_device; /* what was queued there; NULL: nothing so far, or it has been waited for */
   int n_keep;
   ac_storage *keep[MAX_KEEP];
   int64_t *counts; /* copies of both lists */
@@ -77,10 +80,26 @@ static ac_status send_recv_alone(ac_work *k, ac_err *e) {
   return k->status;
 }
 
-static void finish(aci_queue *q, ac_work *k) {
-  aci_record_end(q->world, k->row, k->status);
+static void let_go(ac_work *k) {
   for (int i = 0; i < k->n_keep; i++) ac_storage_release(k->keep[i]);
   k->n_keep = 0;
+}
+
+/* Its kernels may still use the buffers, whose memory goes by the order of the compute stream: that waits first. */
+static ac_status join_device(ac_work *k, ac_err *e) {
+  ac_status st = AC_OK;
+  if (k->on_device != NULL) {
+    st = aci_device_op_join(k->on_device, e);
+    aci_device_op_release(k->on_device);
+    k->on_device = NULL;
+  }
+  let_go(k);
+  return st;
+}
+
+static void finish(aci_queue *q, ac_work *k) {
+  aci_record_end(q->world, k->row, k->status);
+  if (k->on_device == NULL) let_go(k);
   pthread_mutex_lock(&q->lock);
   atomic_store_explicit(&k->done, true, memory_order_release);
   atomic_fetch_sub_explicit(&q->pending, 1, memory_order_release);
@@ -148,7 +167,9 @@ static void *serve(void *arg) {
       continue;
     }
     begin(k);
-    if (k->status == AC_OK) k->status = q->world->backend->run(k->group, &k->coll, &k->desc, &k->err);
+    if (k->status == AC_OK && k->coll.device != NULL)
+      k->status = aci_device_run(k->group, &k->coll, &k->desc, k->ready, &k->on_device, &k->err);
+    else if (k->status == AC_OK) k->status = q->world->backend->run(k->group, &k->coll, &k->desc, &k->err);
     finish(q, k);
   }
 }
@@ -198,6 +219,16 @@ static ac_status start_thread(aci_queue *q, ac_err *e) {
   return AC_OK;
 }
 
+/* After what the compute stream of a device has been given so far. */
+static ac_status event_of_now(ac_device *d, ac_event **out, ac_err *e) {
+  AC_TRY(d->vt->event_new(d, out, e));
+  const ac_status st = d->vt->event_record(d, *out, NULL, e);
+  if (st == AC_OK) return AC_OK;
+  d->vt->event_free(d, *out);
+  *out = NULL;
+  return st;
+}
+
 /* ---- the public face ---- */
 ac_status ac_collective(ac_group *g, const ac_coll *c, ac_err *e) {
   ac_world *w = g->world;
@@ -225,7 +256,18 @@ ac_status ac_collective(ac_group *g, const ac_coll *c, ac_err *e) {
   aci_desc d;
   aci_desc_fill(g, c, ++g->seq, &d);
   ac_comm_record *row = aci_record_begin(w, g, c, g->seq, false);
-  ac_status st = w->backend->run(g, c, &d, e);
+  ac_status st;
+  if (c->device == NULL) {
+    st = w->backend->run(g, c, &d, e);
+  } else {
+    ac_event *ready = NULL;
+    aci_device_op *op = NULL;
+    st = event_of_now(c->device, &ready, e);
+    if (st == AC_OK) st = aci_device_run(g, c, &d, ready, &op, e);
+    if (st == AC_OK) st = aci_device_op_join(op, e);
+    aci_device_op_release(op);
+    if (ready != NULL) c->device->vt->event_free(c->device, ready);
+  }
   aci_record_end(w, row, st);
   return st;
 }
@@ -253,6 +295,15 @@ ac_status ac_collective_start(ac_group *g, const ac_coll *c, int n, ac_storage *
   }
   k->group = g;
   k->coll = *c;
+  if (c->device != NULL) {
+    const ac_status st = event_of_now(c->device, &k->ready, e);
+    if (st != AC_OK) {
+      free(k->counts);
+      free(k);
+      return st;
+    }
+    ac_device_retain(c->device);
+  }
   int64_t *at = k->counts;
   if (c->counts != NULL) {
     memcpy(at, c->counts, (size_t)g->size * sizeof *at);
@@ -284,17 +335,21 @@ ac_status ac_collective_start(ac_group *g, const ac_coll *c, int n, ac_storage *
   return AC_OK;
 }
 
-bool ac_work_done(const ac_work *k) { return atomic_load_explicit(&k->done, memory_order_acquire); }
+/* The communication thread is through with it. */
+static bool is_over(const ac_work *k) { return atomic_load_explicit(&k->done, memory_order_acquire); }
+
+bool ac_work_done(const ac_work *k) { return is_over(k) && (k->on_device == NULL || aci_device_op_done(k->on_device)); }
 
 ac_status ac_work_wait(ac_work *k, ac_err *e) {
-  if (!ac_work_done(k)) {
+  if (!is_over(k)) {
     aci_queue *q = k->group->world->queue;
     atomic_fetch_add(&q->world->awaited, 1);
     pthread_mutex_lock(&q->lock);
-    while (!ac_work_done(k)) pthread_cond_wait(&q->finished, &q->lock);
+    while (!is_over(k)) pthread_cond_wait(&q->finished, &q->lock);
     pthread_mutex_unlock(&q->lock);
     atomic_fetch_sub(&q->world->awaited, 1);
   }
+  if (k->status == AC_OK && k->on_device != NULL) return join_device(k, e);
   if (k->status != AC_OK && e != NULL) *e = k->err;
   return k->status;
 }
@@ -303,6 +358,9 @@ void ac_work_retain(ac_work *k) { atomic_fetch_add_explicit(&k->ref, 1, memory_o
 
 void ac_work_release(ac_work *k) {
   if (k == NULL || atomic_fetch_sub_explicit(&k->ref, 1, memory_order_acq_rel) != 1) return;
+  join_device(k, NULL);
+  if (k->ready != NULL) k->coll.device->vt->event_free(k->coll.device, k->ready);
+  ac_device_release(k->coll.device);
   free(k->counts);
   free(k);
 }

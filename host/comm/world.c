@@ -192,6 +192,9 @@ void ac_world_close(ac_world *w, const char *site) {
   if (w == NULL) return;
   aci_queue_free(w->queue); /* works under way end first: peers count on them */
   w->queue = NULL;
+  for (ac_group *g = w->groups; g != NULL; g = g->next) aci_nccl_group_close(g);
+  aci_nccl_group_close(w->all);
+  aci_nccl_close(w);
   for (ac_group *g = w->groups; g != NULL; g = g->next)
     if (g->rank >= 0 && w->backend->group_close != NULL) w->backend->group_close(g);
   if (w->backend->group_close != NULL) w->backend->group_close(w->all);

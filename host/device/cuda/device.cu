@@ -254,11 +254,20 @@ static ac_status sync_device(ac_device *dev, ac_stream *s, ac_err *e) {
   return aci_cuda_faults(dev, e);
 }
 
+static void *stream_handle(ac_device *dev, ac_stream *s) { return aci_cuda_stream(dev, s); }
+
+static void identity(ac_device *dev, char *id, size_t n) {
+  if (cudaDeviceGetPCIBusId(id, (int)n, aci_cuda_of(dev)->ordinal) == cudaSuccess) return;
+  cudaGetLastError();
+  id[0] = 0;
+}
+
 const ac_device_vtable *aci_cuda_vtable() {
   static const ac_device_vtable vt = {
       sizeof vt,  "cuda",       false,       open_device, close_device, map,
       unmap,      copy,         fill,        stream_new,  stream_free,  event_new,
       event_free, event_record, event_query, stream_wait, sync_device, aci_cuda_upload,
+      stream_handle, identity,
   };
   return &vt;
 }

@@ -36,7 +36,8 @@ typedef struct ac_work ac_work; /* a collective under way */
   X(SEND, "send")                      \
   X(RECV, "recv")                      \
   X(NEW_GROUP, "new_group")            \
-  X(PROMPT, "accel.repl()")
+  X(PROMPT, "accel.repl()")             \
+  X(COMM_INIT, "the first collective of a device")
 typedef enum ac_coll_kind {
 #define AC_X(name, text) AC_COLL_##name,
   AC_COLL_LIST(AC_X)
@@ -73,6 +74,7 @@ typedef struct ac_coll {
   const void *send;
   void *recv;
   const char *site; /* "train.lua:12", for messages; copied. NULL: not known */
+  ac_device *device; /* on which send and recv lie, where ac_group_takes_device said so; borrowed. NULL: the host's memory */
 } ac_coll;
 
 /* ---- world ---- */
@@ -127,6 +129,9 @@ AC_API int ac_group_rank(const ac_group *g);
 AC_API int ac_group_size(const ac_group *g);
 AC_API int ac_group_global_rank(const ac_group *g, int group_rank); /* -1: out of range */
 
+/* Whether tensors on d are given to this group's collectives as they lie (ac_coll.device): NCCL is there and every member has a GPU of its own.
+ * Else they go through memory of the host, on all members alike. Collective of the group the first time that it is asked. */
+AC_API ac_status ac_group_takes_device(ac_group *g, ac_device *d, const char *site, bool *direct, ac_err *e);
 /* Are all members on one machine, with memory that they all map? */
 AC_API bool ac_group_shares_memory(const ac_group *g);
 /* Collective: memory of the CPU that all members read and write, undefined at first. It is taken from the member `owner` (a

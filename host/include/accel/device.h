@@ -48,6 +48,10 @@ typedef struct ac_device_vtable {
   /* as copy, from the host; src is the caller's again when it returns, without the host waiting for work on s where it can be helped.
    * (optional: copy, then sync) */
   ac_status (*upload)(ac_device *dev, ac_stream *s, void *dst, const void *src, size_t bytes, ac_err *e);
+  /* what libraries of this kind of device call a stream (cudaStream_t). (optional, with identity: no NCCL) */
+  void *(*stream_handle)(ac_device *dev, ac_stream *s);
+  /* the device's name on its machine, other than that of any other: the PCI address. "" where it cannot be told */
+  void (*identity)(ac_device *dev, char *id, size_t n);
 } ac_device_vtable;
 
 /* ---- providers: what a kind of device brings ---- */

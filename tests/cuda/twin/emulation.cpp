@@ -167,6 +167,11 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) {
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int) {
   return cudaStreamCreateWithFlags(s, flags);
 }
+cudaError_t cudaDeviceGetPCIBusId(char *id, int n, int device) {
+  if (device < 0 || device >= devices() || n < 13) return give(cudaErrorInvalidDevice);
+  snprintf(id, (size_t)n, "0000:%02x:00.0", device + 1);
+  return cudaSuccess;
+}
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
   return *least = 0, *greatest = -5, cudaSuccess;
 }

@@ -1,0 +1,198 @@
+/* Communicators: made when a group first has a collective of a device, split off the world's for groups that are made later (nccl.h). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "comm/nccl/nccl.h"
+#include "device/device_impl.h"
+
+/* What a member says of itself. */
+typedef struct introduction {
+  uint64_t host;
+  int32_t version; /* of NCCL; 0: none */
+  char id[52];     /* of the GPU on its machine; "": it has none that NCCL takes */
+} introduction;
+
+/* A host collective of bytes, compared as one of its own kind. */
+static ac_status on_host(ac_group *g, ac_coll_kind kind, const void *send, void *recv, int64_t bytes, const char *site, ac_err *e) {
+  const ac_coll c = {.kind = kind, .dtype = AC_U8, .count = bytes, .send = send, .recv = recv, .site = site};
+  aci_desc d;
+  aci_desc_fill(g, &c, ++g->seq, &d);
+  d.kind = AC_COLL_COMM_INIT;
+  d.count = g->size;
+  return g->world->backend->run(g, &c, &d, e);
+}
+
+static const aci_nccl_config config = {.size = sizeof config,
+                                       .magic = ACI_NCCL_CONFIG_MAGIC,
+                                       .version = ACI_NCCL_CONFIG_VERSION,
+                                       .blocking = 0,
+                                       .cga_cluster_size = ACI_NCCL_UNDEFINED,
+                                       .min_ctas = ACI_NCCL_UNDEFINED,
+                                       .max_ctas = ACI_NCCL_UNDEFINED,
+                                       .net_name = NULL,
+                                       .split_share = 1};
+
+/* Has every member NCCL of one version and a GPU that no other has? *why: what is in the way, "" nothing to tell. */
+static bool suitable(const introduction *all, int n, char *why, size_t size) {
+  for (int i = 0; i < n; i++) {
+    if (all[i].version == 0 || all[i].version != all[0].version || all[i].id[0] == 0) {
+      if (all[i].version != 0 && all[0].version != 0 && all[i].version != all[0].version)
+        snprintf(why, size, "members 0 and %d have NCCL %d and %d", i, all[0].version, all[i].version);
+      else snprintf(why, size, "member %d has no %s", i, all[i].version == 0 ? "NCCL" : "GPU that NCCL takes");
+      return false;
+    }
+    for (int k = 0; k < i; k++)
+      if (all[i].host == all[k].host && strcmp(all[i].id, all[k].id) == 0) {
+        snprintf(why, size, "members %d and %d share a GPU", k, i);
+        return false;
+      }
+  }
+  return true;
+}
+
+static ac_status join(ac_group *g, struct aci_nccl_group *x, const char *site, ac_err *e) {
+  ac_world *w = g->world;
+  aci_nccl *n = w->nccl;
+  aci_nccl_id id;
+  memset(&id, 0, sizeof id);
+  ac_status st = AC_OK;
+  if (g->rank == 0) st = aci_nccl_check(n, n->lib->ncclGetUniqueId(&id), "NCCL's unique id", e);
+  AC_TRY(on_host(g, AC_COLL_BROADCAST, NULL, &id, sizeof id, site, e)); /* all zero: member 0 failed */
+  static const aci_nccl_id none;
+  if (memcmp(&id, &none, sizeof id) == 0) return st != AC_OK ? st : AC_FAIL(e, DEVICE, "member 0 got no unique id of NCCL");
+  aci_desc d;
+  const ac_coll c = {.kind = AC_COLL_BARRIER, .site = site};
+  aci_nccl_config mine = config;
+  aci_desc_fill(g, &c, g->seq, &d);
+  d.kind = AC_COLL_COMM_INIT;
+  const int status = n->lib->ncclCommInitRankConfig(&x->comm, g->size, id, g->rank, &mine);
+  return aci_nccl_settle(n, g, x, &d, status, "joining NCCL's communicator", e);
+}
+
+/* Members agree whether it worked for all of them. */
+static ac_status agree(ac_group *g, const char *site, bool mine, bool *all, ac_err *e) {
+  uint8_t own = mine, *each = malloc((size_t)g->size);
+  if (each == NULL) return AC_FAIL(e, OOM, "no memory for a communicator");
+  const ac_status st = on_host(g, AC_COLL_ALL_GATHER, &own, each, 1, site, e);
+  *all = true;
+  for (int i = 0; i < g->size && st == AC_OK; i++) *all = *all && each[i] != 0;
+  free(each);
+  return st;
+}
+
+static void enlist(aci_nccl *n, struct aci_nccl_group *x) {
+  pthread_mutex_lock(&n->lock);
+  x->next = n->groups;
+  n->groups = x;
+  pthread_mutex_unlock(&n->lock);
+}
+
+/* Whether tensors on d go through NCCL in this group; made known once. */
+static ac_status introduce(ac_group *g, ac_device *d, const char *site, ac_err *e) {
+  ac_world *w = g->world;
+  introduction own = {.version = 0}, *all = calloc((size_t)g->size, sizeof *all);
+  struct aci_nccl_group *x = calloc(1, sizeof *x);
+  char host[64] = "", why[160] = "", absent[160] = "";
+  if (all == NULL || x == NULL) {
+    free(all);
+    free(x);
+    return AC_FAIL(e, OOM, "no memory for a communicator");
+  }
+  const aci_nccl_library *lib = aci_nccl_load(ac_ctx_params(w->ctx), absent, sizeof absent);
+  const bool fits = d->vt->stream_handle != NULL && d->vt->identity != NULL && (w->nccl == NULL || aci_same_device(w->nccl->device, d));
+  gethostname(host, sizeof host - 1);
+  own.host = aci_hash_bytes(0, host, strlen(host));
+  own.version = lib != NULL ? lib->version : 0;
+  if (fits) d->vt->identity(d, own.id, sizeof own.id);
+  ac_status st = on_host(g, AC_COLL_ALL_GATHER, &own, all, sizeof own, site, e);
+  const bool good = st == AC_OK && suitable(all, g->size, why, sizeof why);
+  free(all);
+  x->group = g;
+  x->device = d;
+  ac_device_retain(d);
+  g->device = x;
+  if (st != AC_OK) return st;
+  bool everywhere = false;
+  if (good) {
+    ac_err mine;
+    ac_status joined = w->nccl != NULL ? AC_OK : aci_nccl_open(w, d, lib, &mine);
+    if (joined == AC_OK) enlist(w->nccl, x);
+    if (joined == AC_OK) joined = join(g, x, site, &mine);
+    AC_TRY(aci_aborted(w, e));
+    AC_TRY(agree(g, site, joined == AC_OK, &everywhere, e));
+    if (joined != AC_OK) snprintf(why, sizeof why, "%.150s", mine.msg);
+    if (!everywhere && x->comm != NULL) w->nccl->lib->ncclCommAbort(x->comm), x->comm = NULL;
+  }
+  if (!everywhere && g->rank == 0)
+    ac_log_write(AC_LOG_WARN, "comm", "tensors on %s go through memory of the host: %s%s%s", d->name, why[0] != 0 ? why : "NCCL did not join them",
+                 absent[0] != 0 ? "; " : "", absent);
+  return AC_OK;
+}
+
+ac_status ac_group_takes_device(ac_group *g, ac_device *d, const char *site, bool *direct, ac_err *e) {
+  *direct = false;
+  if (!aci_is_accelerator(d) || g->size == 1 || g->world->place.size == 1) return AC_OK;
+  if (g->device == NULL) {
+    aci_queue_drain(g->world->queue); /* what was started before comes first, on every rank */
+    AC_TRY(aci_aborted(g->world, e));
+    AC_TRY(introduce(g, d, site, e));
+  }
+  *direct = g->device->comm != NULL && aci_same_device(g->device->device, d);
+  return AC_OK;
+}
+
+ac_status aci_nccl_split(ac_group *g, bool member, ac_err *e) {
+  ac_world *w = g->world;
+  aci_nccl *n = w->nccl;
+  struct aci_nccl_group *all = w->all->device;
+  if (n == NULL || all == NULL || all->comm == NULL) return AC_OK;
+  struct aci_nccl_group *x = calloc(1, sizeof *x);
+  if (x == NULL) return AC_FAIL(e, OOM, "no memory for a communicator");
+  aci_desc d;
+  const ac_coll c = {.kind = AC_COLL_BARRIER};
+  aci_nccl_config mine = config;
+  aci_desc_fill(w->all, &c, w->all->seq, &d);
+  d.kind = AC_COLL_COMM_INIT;
+  const int status = n->lib->ncclCommSplit(all->comm, member ? 0 : ACI_NCCL_NO_COLOR, g->rank < 0 ? 0 : g->rank, &x->comm, &mine);
+  ac_status st = aci_nccl_settle(n, w->all, all, &d, status, "splitting NCCL's communicator", e);
+  if (st == AC_OK && x->comm != NULL) st = aci_nccl_settle(n, w->all, x, &d, ACI_NCCL_IN_PROGRESS, "splitting NCCL's communicator", e);
+  if (!member || st != AC_OK) { /* after a failure the world is over, and with it what was half made */
+    free(x);
+    return st;
+  }
+  x->group = g;
+  x->device = n->device;
+  ac_device_retain(x->device);
+  g->device = x;
+  enlist(n, x);
+  return AC_OK;
+}
+
+void aci_nccl_group_close(ac_group *g) {
+  struct aci_nccl_group *x = g->device;
+  aci_nccl *n = g->world->nccl;
+  if (x == NULL) return;
+  g->device = NULL;
+  aci_nccl_comm comm = NULL;
+  if (n != NULL) {
+    pthread_mutex_lock(&n->lock);
+    for (struct aci_nccl_group **at = &n->groups; *at != NULL; at = &(*at)->next)
+      if (*at == x) {
+        *at = x->next;
+        break;
+      }
+    comm = x->comm;
+    pthread_mutex_unlock(&n->lock);
+  }
+  if (comm != NULL && aci_aborted(g->world, NULL) != AC_OK) {
+    n->lib->ncclCommAbort(comm); /* its kernels may wait for ranks that are gone */
+  } else if (comm != NULL) {
+    n->device->vt->sync(n->device, n->stream, NULL);
+    n->lib->ncclCommDestroy(comm);
+  }
+  ac_device_release(x->device);
+  free(x);
+}

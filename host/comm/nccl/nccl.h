@@ -1,0 +1,71 @@
+/* Collectives of tensors on GPUs: NCCL moves the bytes, the world's own backend does all else.
+ *
+ * A group's communicator is made at its first collective of a device: every member tells its device and library over the host; where all have NCCL
+ * and a GPU of its own, member 0's unique id goes round and each joins, without blocking. Else the group's tensors go through memory of the host,
+ * on all members alike. Groups made later are split off the world's communicator.
+ *
+ * A collective is first compared over the host, descriptor by descriptor, so that calls that differ are named and no kernel is queued for them. Then
+ * its stream of communication waits for what the compute stream had been given when the script called, NCCL's kernels are queued, and the compute
+ * stream waits for their end: the host does not. What is queued is watched by a thread, which sees errors of NCCL, the job's abort and the timeout,
+ * and then aborts the communicators, so that no kernel waits for ever.
+ *
+ *   library.[hc]   NCCL's calls, loaded on first use         group.c   communicators
+ *   run.c          a collective in NCCL's calls               watch.c   streams, events, and the thread that watches them */
+#ifndef ACI_COMM_NCCL_H
+#define ACI_COMM_NCCL_H
+#include "comm/comm_impl.h"
+#include "comm/nccl/library.h"
+
+/* NULL: there is none; why says so in a few words. Loaded once per process: the functions hold no state of ours. ACCEL_NCCL names the
+ * file, or is "off". */
+const aci_nccl_library *aci_nccl_load(const ac_params *p, char *why, size_t n);
+
+/* What is queued on the stream of communication; held by the watch until it is over, and by the work. */
+struct aci_device_op {
+  struct aci_device_op *next;
+  _Atomic int ref;
+  struct aci_nccl *nccl;
+  ac_event *done;
+  aci_desc desc;
+  int64_t began;
+};
+
+/* Of a world, for its one device; made with its first communicator. */
+typedef struct aci_nccl {
+  ac_world *world;
+  const aci_nccl_library *lib;
+  ac_device *device; /* retained */
+  ac_stream *stream;
+  void *handle; /* the stream as CUDA has it */
+  pthread_mutex_t lock;
+  pthread_cond_t more;
+  pthread_t thread;
+  bool started, stop;
+  /* under the lock */
+  aci_device_op *queued;    /* oldest first */
+  ac_event *spare[16];      /* events of ours that nobody waits for */
+  int n_spare;
+  bool broken;              /* communicators were aborted: nothing is queued any more */
+  struct aci_nccl_group *groups;
+} aci_nccl;
+
+/* Of a group; ac_group.device. */
+struct aci_nccl_group {
+  struct aci_nccl_group *next;
+  ac_group *group;
+  ac_device *device;  /* that it was asked about first; retained */
+  aci_nccl_comm comm; /* NULL: through the host */
+};
+
+/* ---- watch.c ---- */
+ac_status aci_nccl_open(ac_world *w, ac_device *d, const aci_nccl_library *lib, ac_err *e);
+ac_status aci_nccl_event(aci_nccl *n, ac_event **out, ac_err *e); /* a fresh one, or a spare */
+void aci_nccl_event_back(aci_nccl *n, ac_event *ev);
+/* Queued: the watch owns op from then on. */
+void aci_nccl_watch(aci_nccl *n, aci_device_op *op);
+/* DEVICE with NCCL's word for a status. */
+ac_status aci_nccl_check(const aci_nccl *n, int status, const char *what, ac_err *e);
+/* Until x's communicator, which does not block, has taken what it was given. Serves aborts and the timeout; the watch may abort it meanwhile. */
+ac_status aci_nccl_settle(aci_nccl *n, ac_group *g, struct aci_nccl_group *x, const aci_desc *d, int status, const char *what, ac_err *e);
+
+#endif

@@ -1,0 +1,422 @@
+/* The twin's stand-in for NCCL (ACCEL_NCCL names its file): the calls of comm/nccl/library.h between processes, over a file that the unique id
+ * names, by plain loops over the twin's memory. As the real library does for communicators that do not block, calls return that they are in
+ * progress and a thread does them in order. What the real one leaves to the program is refused here: members that call different things, other
+ * counts, types or roots, the default stream, calls inside a group that is not ended, a communicator that was given back.
+ *
+ * NCCL_TWIN_LOG: a file that gets a line a call. NCCL_TWIN_FAIL=N: the N-th collective of member 1 fails, as a lost link does.
+ * NCCL_TWIN_LOST=N: member 1 takes the N-th and never ends it. NCCL_TWIN_VERSION: what it says it is. */
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/vmath.h"
+#include "comm/nccl/library.h"
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+enum { FINE = 0, SYSTEM_ERROR = 2, INVALID_ARGUMENT = 4, INVALID_USAGE = 5 };
+enum { MOST = 8, AREA = 8 << 20, LIVE = 0x4CC1 };
+enum Kind { ALL_REDUCE, REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER, MESSAGES, SPLIT };
+static const char *const names[] = {"all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "messages", "split"};
+
+/* What a member puts into the file for its next call. */
+struct Member {
+  std::atomic<uint32_t> arrived, done; /* calls so far */
+  int kind, type, op, root;
+  uint64_t count;
+  uint64_t offset[MOST], bytes[MOST]; /* messages to each member, in data */
+  char data[AREA];
+};
+struct Shared {
+  std::atomic<int> failed;
+  Member member[MOST];
+};
+
+struct Message {
+  bool sends;
+  const void *from;
+  void *to;
+  size_t n;
+  int type, peer;
+};
+struct Call {
+  int kind, type, op, root;
+  const void *send;
+  void *recv;
+  size_t count;
+  std::vector<Message> messages;
+  int color, key;
+  ncclComm **split;
+};
+
+struct ncclComm {
+  int live, n, me;
+  char path[96];
+  Shared *shared;
+  uint32_t calls;
+  std::atomic<int> status, aborted;
+  std::mutex lock;
+  std::condition_variable more;
+  std::deque<Call> queue;
+  bool stop;
+  std::thread thread;
+};
+
+static thread_local int depth;
+static thread_local std::vector<std::pair<ncclComm *, Call>> grouped;
+
+static size_t size_of(int type) {
+  switch (type) {
+    case ACI_NCCL_I8:
+    case ACI_NCCL_U8: return 1;
+    case ACI_NCCL_F16:
+    case ACI_NCCL_BF16: return 2;
+    case ACI_NCCL_I64:
+    case ACI_NCCL_F64: return 8;
+    default: return 4;
+  }
+}
+
+/* Device memory is closed to the host's loads and stores (emulation.cpp); the library's engines reach it all the same, here by the kernel. */
+static int memory() {
+  static const int fd = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
+  return fd;
+}
+static bool fetch(void *to, const void *device, size_t n) {
+  for (size_t at = 0; at < n;) {
+    const ssize_t k = pread(memory(), (char *)to + at, n - at, (off_t)(uintptr_t)device + (off_t)at);
+    if (k <= 0) return false;
+    at += (size_t)k;
+  }
+  return true;
+}
+static bool store(void *device, const void *from, size_t n) {
+  for (size_t at = 0; at < n;) {
+    const ssize_t k = pwrite(memory(), (const char *)from + at, n - at, (off_t)(uintptr_t)device + (off_t)at);
+    if (k <= 0) return false;
+    at += (size_t)k;
+  }
+  return true;
+}
+
+/* ---- arithmetic ---- */
+template <class T> static T combine(int op, T a, T b) {
+  switch (op) {
+    case ACI_NCCL_PROD: return (T)(a * b);
+    case ACI_NCCL_MAX: return a > b ? a : b;
+    case ACI_NCCL_MIN: return a < b ? a : b;
+    default: return (T)(a + b);
+  }
+}
+template <class T> static void reduce_plain(int op, int n, void *out, const char *const *in, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    T sum = ((const T *)(const void *)in[0])[i];
+    for (int r = 1; r < n; r++) sum = combine(op, sum, ((const T *)(const void *)in[r])[i]);
+    ((T *)out)[i] = op == ACI_NCCL_AVG ? (T)(sum / (T)n) : sum;
+  }
+}
+static void reduce_half(int type, int op, int n, void *out, const char *const *in, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    float sum = 0;
+    for (int r = 0; r < n; r++) {
+      const uint16_t bits = ((const uint16_t *)(const void *)in[r])[i];
+      const float x = type == ACI_NCCL_F16 ? aci_f16_to_f32(bits) : aci_bf16_to_f32(bits);
+      sum = r == 0 ? x : combine(op, sum, x);
+    }
+    if (op == ACI_NCCL_AVG) sum /= (float)n;
+    ((uint16_t *)out)[i] = type == ACI_NCCL_F16 ? aci_f32_to_f16(sum) : aci_f32_to_bf16(sum);
+  }
+}
+static void reduce(int type, int op, int n, void *out, const char *const *in, size_t count) {
+  switch (type) {
+    case ACI_NCCL_F32: return reduce_plain<float>(op, n, out, in, count);
+    case ACI_NCCL_F64: return reduce_plain<double>(op, n, out, in, count);
+    case ACI_NCCL_I64: return reduce_plain<int64_t>(op, n, out, in, count);
+    case ACI_NCCL_I32: return reduce_plain<int32_t>(op, n, out, in, count);
+    case ACI_NCCL_I8: return reduce_plain<int8_t>(op, n, out, in, count);
+    case ACI_NCCL_U8: return reduce_plain<uint8_t>(op, n, out, in, count);
+    default: return reduce_half(type, op, n, out, in, count);
+  }
+}
+
+/* ---- members meet ---- */
+static void nap() {
+  struct timespec t = {0, 100000};
+  nanosleep(&t, NULL);
+}
+
+/* Until all have reached this call; false: aborted, or another one failed. */
+static bool meet(ncclComm *c, std::atomic<uint32_t> Member::*word, uint32_t value) {
+  (c->shared->member[c->me].*word).store(value);
+  for (int r = 0; r < c->n; r++)
+    while ((int32_t)((c->shared->member[r].*word).load() - value) < 0) {
+      if (c->aborted || c->shared->failed) return false;
+      nap();
+    }
+  return true;
+}
+
+static int wanted(const char *name) {
+  const char *text = getenv(name);
+  return text != NULL ? atoi(text) : 0;
+}
+
+static void note(const ncclComm *c, const Call &call) {
+  const char *log = getenv("NCCL_TWIN_LOG");
+  if (log == NULL) return;
+  FILE *f = fopen(log, "a");
+  if (f == NULL) return;
+  fprintf(f, "%d/%d %s type %d op %d root %d count %zu messages %zu\n", c->me, c->n, names[call.kind], call.type, call.op, call.root, call.count,
+          call.messages.size());
+  fclose(f);
+}
+
+static int open_shared(ncclComm *c) {
+  const int fd = open(c->path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0 || ftruncate(fd, sizeof(Shared)) != 0) return SYSTEM_ERROR;
+  void *p = mmap(NULL, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  close(fd);
+  if (p == MAP_FAILED) return SYSTEM_ERROR;
+  c->shared = (Shared *)p;
+  return ACI_NCCL_SUCCESS;
+}
+
+static ncclComm *make(const char *path, int n, int me);
+
+/* One piece of a collective, so many elements that every member's part fits its area. */
+static bool piece(ncclComm *c, const Call &k, size_t at, size_t n) {
+  Member *own = &c->shared->member[c->me];
+  const size_t size = size_of(k.type);
+  const size_t whole = k.kind == REDUCE_SCATTER ? (size_t)c->n : 1;
+  const bool gives = k.kind != BROADCAST || c->me == k.root;
+  for (size_t r = 0; gives && r < whole; r++)
+    if (!fetch(own->data + r * n * size, (const char *)k.send + (r * k.count + at) * size, n * size)) return false;
+  if (!meet(c, &Member::arrived, ++c->calls)) return false;
+  const char *in[MOST];
+  for (int r = 0; r < c->n; r++) in[r] = c->shared->member[r].data + (k.kind == REDUCE_SCATTER ? (size_t)c->me * n * size : 0);
+  char *out = (char *)k.recv + at * size;
+  bool good = true;
+  if (k.kind == BROADCAST) good = store(out, in[k.root], n * size);
+  else if (k.kind == ALL_GATHER)
+    for (int r = 0; r < c->n && good; r++) good = store((char *)k.recv + ((size_t)r * k.count + at) * size, in[r], n * size);
+  else if (k.kind != REDUCE || c->me == k.root) {
+    std::vector<char> sums(n * size);
+    reduce(k.type, k.op, c->n, sums.data(), in, n);
+    good = store(out, sums.data(), n * size);
+  }
+  return meet(c, &Member::done, c->calls) && good;
+}
+
+static int collective(ncclComm *c, const Call &k) {
+  Member *own = &c->shared->member[c->me];
+  own->kind = k.kind, own->type = k.type, own->op = k.op, own->root = k.root, own->count = k.count;
+  if (!meet(c, &Member::arrived, ++c->calls)) return SYSTEM_ERROR;
+  for (int r = 0; r < c->n; r++) {
+    const Member *m = &c->shared->member[r];
+    if (m->kind == k.kind && m->type == k.type && m->op == k.op && m->root == k.root && m->count == k.count) continue;
+    fprintf(stderr, "nccl_twin: members %d and %d make different calls: %s and %s\n", c->me, r, names[k.kind], names[m->kind]);
+    return INVALID_USAGE;
+  }
+  if (!meet(c, &Member::done, c->calls)) return SYSTEM_ERROR;
+  const size_t most = AREA / size_of(k.type) / (size_t)c->n;
+  for (size_t at = 0; at < k.count; at += most)
+    if (!piece(c, k, at, k.count - at < most ? k.count - at : most)) return SYSTEM_ERROR;
+  return ACI_NCCL_SUCCESS;
+}
+
+/* A group of sends and receives, in which all members take part. */
+static int messages(ncclComm *c, const Call &k) {
+  Member *own = &c->shared->member[c->me];
+  size_t used = 0;
+  memset(own->bytes, 0, sizeof own->bytes);
+  own->kind = MESSAGES;
+  for (const Message &m : k.messages) {
+    const size_t bytes = m.n * size_of(m.type);
+    if (!m.sends) continue;
+    if (used + bytes > AREA) return INVALID_ARGUMENT;
+    if (!fetch(own->data + used, m.from, bytes)) return SYSTEM_ERROR;
+    own->offset[m.peer] = used;
+    own->bytes[m.peer] = bytes;
+    used += bytes;
+  }
+  if (!meet(c, &Member::arrived, ++c->calls)) return SYSTEM_ERROR;
+  for (const Message &m : k.messages) {
+    const Member *peer = &c->shared->member[m.peer];
+    if (m.sends) continue;
+    if (peer->kind != MESSAGES || peer->bytes[c->me] != m.n * size_of(m.type)) {
+      fprintf(stderr, "nccl_twin: member %d expects %zu bytes of %d, which sends %llu\n", c->me, m.n * size_of(m.type), m.peer,
+              (unsigned long long)peer->bytes[c->me]);
+      return INVALID_USAGE;
+    }
+    if (!store(m.to, peer->data + peer->offset[c->me], peer->bytes[c->me])) return SYSTEM_ERROR;
+  }
+  return meet(c, &Member::done, c->calls) ? FINE : SYSTEM_ERROR;
+}
+
+static int split(ncclComm *c, const Call &k) {
+  Member *own = &c->shared->member[c->me];
+  own->kind = SPLIT, own->root = k.color, own->op = k.key;
+  if (!meet(c, &Member::arrived, ++c->calls)) return SYSTEM_ERROR;
+  int n = 0, me = 0;
+  for (int r = 0; r < c->n; r++) {
+    const Member *m = &c->shared->member[r];
+    if (m->kind != SPLIT) return INVALID_USAGE;
+    if (m->root != k.color) continue;
+    n++;
+    if (m->op < k.key || (m->op == k.key && r < c->me)) me++;
+  }
+  if (!meet(c, &Member::done, c->calls)) return SYSTEM_ERROR;
+  if (k.color == ACI_NCCL_NO_COLOR) return *k.split = NULL, ACI_NCCL_SUCCESS;
+  char path[120];
+  snprintf(path, sizeof path, "%.80s.%u.%d", c->path, c->calls, k.color);
+  *k.split = make(path, n, me);
+  return *k.split != NULL ? FINE : SYSTEM_ERROR;
+}
+
+static int run(ncclComm *c, const Call &k) {
+  static std::atomic<int> collectives;
+  note(c, k);
+  if (k.kind != SPLIT && c->me == 1) {
+    const int number = ++collectives;
+    if (number == wanted("NCCL_TWIN_FAIL")) return c->shared->failed = 1, SYSTEM_ERROR;
+    if (number == wanted("NCCL_TWIN_LOST")) {
+      while (!c->aborted) nap();
+      return SYSTEM_ERROR;
+    }
+  }
+  return k.kind == MESSAGES ? messages(c, k) : k.kind == SPLIT ? split(c, k) : collective(c, k);
+}
+
+static void serve(ncclComm *c) {
+  for (;;) {
+    std::unique_lock<std::mutex> hold(c->lock);
+    c->more.wait(hold, [c] { return c->stop || !c->queue.empty(); });
+    if (c->queue.empty()) return;
+    const Call k = c->queue.front();
+    hold.unlock();
+    const int status = c->aborted ? SYSTEM_ERROR : run(c, k);
+    hold.lock();
+    c->queue.pop_front();
+    if (status != ACI_NCCL_SUCCESS) c->status = status;
+    else if (c->queue.empty() && c->status == ACI_NCCL_IN_PROGRESS) c->status = ACI_NCCL_SUCCESS;
+  }
+}
+
+static ncclComm *make(const char *path, int n, int me) {
+  ncclComm *c = new ncclComm();
+  c->live = LIVE, c->n = n, c->me = me;
+  snprintf(c->path, sizeof c->path, "%.90s", path);
+  if (open_shared(c) != ACI_NCCL_SUCCESS) return delete c, nullptr;
+  c->thread = std::thread(serve, c);
+  return c;
+}
+
+static int give(ncclComm *c, const Call &k, void *stream) {
+  if (c == NULL || c->live != LIVE) return INVALID_ARGUMENT;
+  if (k.kind != SPLIT && stream == NULL) return fprintf(stderr, "nccl_twin: %s on the default stream\n", names[k.kind]), INVALID_USAGE;
+  if (depth > 0) return grouped.push_back({c, k}), ACI_NCCL_SUCCESS;
+  std::lock_guard<std::mutex> hold(c->lock);
+  if (c->status != ACI_NCCL_SUCCESS && c->status != ACI_NCCL_IN_PROGRESS) return c->status;
+  c->status = ACI_NCCL_IN_PROGRESS;
+  c->queue.push_back(k);
+  c->more.notify_one();
+  return ACI_NCCL_IN_PROGRESS;
+}
+
+/* ---- the calls ---- */
+EXPORT const char *ncclGetErrorString(int status) {
+  return status == SYSTEM_ERROR ? "unhandled system error" : status == INVALID_USAGE ? "invalid usage" : "invalid argument";
+}
+EXPORT int ncclGetVersion(int *version) { return *version = wanted("NCCL_TWIN_VERSION") ? wanted("NCCL_TWIN_VERSION") : 22809, 0; }
+EXPORT int ncclGetUniqueId(aci_nccl_id *id) {
+  static std::atomic<int> made;
+  const char *dir = getenv("ACCEL_TEST_TMP");
+  memset(id, 0, sizeof *id);
+  snprintf(id->bytes, sizeof id->bytes, "%.60s/nccl.%d.%d", dir != NULL ? dir : "/tmp", (int)getpid(), ++made);
+  return 0;
+}
+EXPORT int ncclCommInitRankConfig(ncclComm **out, int n, aci_nccl_id id, int rank, aci_nccl_config *config) {
+  if (n < 1 || n > MOST || rank < 0 || rank >= n || config->magic != ACI_NCCL_CONFIG_MAGIC || config->size != sizeof *config || config->blocking != 0)
+    return INVALID_ARGUMENT;
+  *out = make(id.bytes, n, rank);
+  return *out != NULL ? 0 : SYSTEM_ERROR;
+}
+EXPORT int ncclCommSplit(ncclComm *c, int color, int key, ncclComm **out, aci_nccl_config *config) {
+  if (config->magic != ACI_NCCL_CONFIG_MAGIC) return INVALID_ARGUMENT;
+  Call k = {};
+  k.kind = SPLIT, k.color = color, k.key = key, k.split = out;
+  return give(c, k, NULL);
+}
+EXPORT int ncclCommGetAsyncError(ncclComm *c, int *error) {
+  if (c == NULL || c->live != LIVE) return INVALID_ARGUMENT;
+  return *error = c->status, 0;
+}
+static int end(ncclComm *c, bool abort) {
+  if (c == NULL || c->live != LIVE) return INVALID_ARGUMENT;
+  if (abort) c->aborted = 1;
+  {
+    std::lock_guard<std::mutex> hold(c->lock);
+    c->stop = true;
+    c->more.notify_one();
+  }
+  c->thread.join();
+  munmap(c->shared, sizeof(Shared));
+  unlink(c->path);
+  c->live = 0;
+  return delete c, 0;
+}
+EXPORT int ncclCommFinalize(ncclComm *c) { return c != NULL && c->live == LIVE ? 0 : INVALID_ARGUMENT; }
+EXPORT int ncclCommDestroy(ncclComm *c) { return end(c, false); }
+EXPORT int ncclCommAbort(ncclComm *c) { return end(c, true); }
+EXPORT int ncclGroupStart(void) { return depth++, 0; }
+EXPORT int ncclGroupEnd(void) {
+  if (depth == 0) return INVALID_USAGE;
+  if (--depth > 0) return 0;
+  std::vector<std::pair<ncclComm *, Call>> calls;
+  calls.swap(grouped);
+  int status = 0;
+  Call all = {};
+  all.kind = MESSAGES;
+  ncclComm *c = NULL;
+  for (auto &x : calls) {
+    c = x.first;
+    if (x.second.kind == MESSAGES) all.messages.push_back(x.second.messages[0]);
+    else status = give(c, x.second, c);
+  }
+  if (!all.messages.empty()) status = give(c, all, c);
+  return status;
+}
+EXPORT int ncclAllReduce(const void *s, void *r, size_t n, int type, int op, ncclComm *c, void *stream) {
+  return give(c, Call{ALL_REDUCE, type, op, 0, s, r, n, {}, 0, 0, NULL}, stream);
+}
+EXPORT int ncclReduce(const void *s, void *r, size_t n, int type, int op, int root, ncclComm *c, void *stream) {
+  return give(c, Call{REDUCE, type, op, root, s, r, n, {}, 0, 0, NULL}, stream);
+}
+EXPORT int ncclBroadcast(const void *s, void *r, size_t n, int type, int root, ncclComm *c, void *stream) {
+  return give(c, Call{BROADCAST, type, 0, root, s, r, n, {}, 0, 0, NULL}, stream);
+}
+EXPORT int ncclAllGather(const void *s, void *r, size_t n, int type, ncclComm *c, void *stream) {
+  return give(c, Call{ALL_GATHER, type, 0, 0, s, r, n, {}, 0, 0, NULL}, stream);
+}
+EXPORT int ncclReduceScatter(const void *s, void *r, size_t n, int type, int op, ncclComm *c, void *stream) {
+  return give(c, Call{REDUCE_SCATTER, type, op, 0, s, r, n, {}, 0, 0, NULL}, stream);
+}
+EXPORT int ncclSend(const void *p, size_t n, int type, int peer, ncclComm *c, void *stream) {
+  if (depth == 0) return INVALID_USAGE; /* alone it would wait for its receiver */
+  return give(c, Call{MESSAGES, type, 0, 0, NULL, NULL, n, {Message{true, p, NULL, n, type, peer}}, 0, 0, NULL}, stream);
+}
+EXPORT int ncclRecv(void *p, size_t n, int type, int peer, ncclComm *c, void *stream) {
+  if (depth == 0) return INVALID_USAGE;
+  return give(c, Call{MESSAGES, type, 0, 0, NULL, NULL, n, {Message{false, NULL, p, n, type, peer}}, 0, 0, NULL}, stream);
+}
