@@ -348,7 +348,7 @@ if P > 1 then -- models that differ are refused by all ranks
   end
   local function wider() return nn.Sequential(nn.Linear(2, 3), nn.Linear(3, R == P - 1 and 5 or 4)) end
   differs("the same parameters; at parameter 3 rank", wider)
-  differs("'1.weight' f32 (4, 3);", wider)
+  differs("'1.weight' f32 (4, 3) (", wider)
   differs(("rank %d has '1.weight' f32 (5, 3)"):format(P - 1), wider)
   differs("has nothing, after 2 of them", function()
     return R == 0 and nn.Sequential(nn.Linear(2, 3)) or nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 4))
