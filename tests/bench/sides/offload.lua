@@ -1,0 +1,89 @@
+-- Side of the bench of offloading: a Llama in bf16 whose checkpoint lies in a folder (made here with --make). How fast tensors come from
+-- and go to a file; loading and dispatching; a forward with all weights on disk, and with all in host memory.
+local accel = require "accel"
+local side = dofile((arg[0]:match "^.*/" or "") .. "side.lua")
+local o = side.options { folder = "", make = false, width = 1536, layers = 18, vocab = 8192 }
+if o.quick then o.width, o.layers, o.vocab = 128, 4, 256 end
+local clock, core = accel.clock, require "accel.offload.core"
+local config = {
+  vocab_size = o.vocab, hidden_size = o.width, intermediate_size = o.width * 8 // 3 // 64 * 64, num_hidden_layers = o.layers,
+  num_attention_heads = o.width // 64, num_key_value_heads = o.width // 64, max_position_embeddings = 256, rms_norm_eps = 1e-6,
+  tie_word_embeddings = false,
+}
+local dir = o.folder .. "/llama"
+
+if o.make then
+  accel.manual_seed(1)
+  local model = accel.models.Llama(config, { dtype = "bf16" })
+  assert(model:save_pretrained(dir, { max_shard_size = "100MB" }))
+  side.finish {}
+  return
+end
+
+local function empty() return accel.init_empty_weights(function() return accel.models.Llama(config, { dtype = "bf16" }) end):eval() end
+local function dispatched(opts)
+  local model = empty()
+  accel.load_checkpoint_and_dispatch(model, dir, opts)
+  return model
+end
+
+local figures, bytes = {}, 0
+for _, p in ipairs(empty():parameters()) do bytes = bytes + p:numel() * 2 end
+figures.bytes = bytes
+
+-- A tier of files: pieces of 32 MB to their homes and back.
+do
+  local n, count = o.quick and 2 or 24, 16 << 20
+  local store = assert(core.create(o.folder .. "/tier", 0, false))
+  local window, homes = core.window("cpu", 0, 0), {}
+  local memory = { core.pages({ count }, "bf16"), core.pages({ count }, "bf16") }
+  for i = 1, n do homes[i] = window:tensor(store, { count }, "bf16") end
+  local function all(write)
+    local t, under_way = clock(), {}
+    for i, home in ipairs(homes) do
+      if under_way[i % 2] then under_way[i % 2]:wait() end
+      under_way[i % 2] = core.move(write, home, 0, memory[i % 2 + 1])
+    end
+    for _, transfer in accel.pairs(under_way) do transfer:wait() end
+    return n * count * 2 / (clock() - t) / 1e9
+  end
+  all(true) -- the file's blocks are written once before
+  figures.write = side.median { all(true), all(true), all(true) }
+  figures.read = side.median { all(false), all(false), all(false) }
+end
+
+local ids = accel.arange(8):reshape(1, 8):to "i64"
+local function forward(model)
+  local _ <close> = accel.no_grad()
+  return model(ids)
+end
+local function seconds(model)
+  forward(model)
+  local times = {}
+  for i = 1, 3 do
+    local t = clock()
+    forward(model)
+    times[i] = clock() - t
+  end
+  return side.median(times)
+end
+
+local function load_time()
+  local t = clock()
+  local model = dispatched { device_map = { [""] = "cpu" } }
+  return clock() - t, model
+end
+load_time()
+local times = {}
+for i = 1, 3 do times[i] = load_time() end
+figures.load = bytes / side.median(times) / 1e9
+
+local disk = dispatched { device_map = { [""] = "disk" } }
+figures.disk_s = seconds(disk)
+figures.mean = forward(disk):to("f32"):abs():mean():item()
+disk = nil -- luacheck: ignore
+accel.collect()
+local _, model = load_time()
+accel.cpu_offload(model)
+figures.host_s = seconds(model)
+side.finish(figures)
