@@ -29,13 +29,6 @@ end
 --- What of a plugin is not in accel yet.
 local function refuse(who, field, advice) raise("%s: %s is not in accel yet; %s", who, field, advice) end
 
-local function check_fsdp(p)
-  local who = "FullyShardedDataParallelPlugin"
-  if p.activation_checkpointing_offload then
-    refuse(who, "activation_checkpointing_offload", "activation_checkpointing computes them again")
-  end
-end
-
 local function check_deepspeed(p)
   local who, notes = "DeepSpeedPlugin", require("accel.deepspeed.keys").check(p.deepspeed_config)
   offloading.deepspeed(p)
@@ -88,7 +81,6 @@ function M.take(values, origins, o)
     raise "Accelerator: fsdp_plugin and deepspeed_plugin both shard the model; give one"
   end
   if values.fsdp_plugin then
-    check_fsdp(values.fsdp_plugin)
     require "accel.shard.efficient_loading".set(values.fsdp_plugin.cpu_ram_efficient_loading)
   end
   local deepspeed = take_deepspeed(values, origins, o)

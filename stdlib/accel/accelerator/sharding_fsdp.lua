@@ -18,8 +18,8 @@ local function matching(model, pattern)
   return list
 end
 
---- Units of the model but for the whole compute their forward again in backward.
-local function checkpoint_units(model, policy, ignored)
+--- Units of the model but for the whole compute their forward again in backward. offload: their inputs rest in host memory until then.
+local function checkpoint_units(model, policy, ignored, offload)
   local units = policies.flat(model, policy, ignored)
   for _, unit in ipairs(units) do
     local module = unit.module
@@ -27,6 +27,7 @@ local function checkpoint_units(model, policy, ignored)
       local forward = module.forward
       rawset(module, "forward", function(self, ...)
         if not accel.is_grad_enabled() then return forward(self, ...) end
+        local _ <close> = offload and accel.offload.activations {} or nil
         return accel.checkpoint(forward, self, ...)
       end)
     end
@@ -40,7 +41,9 @@ end
 function M.options(p, model, policy)
   local o = { fsdp_version = p.fsdp_version, auto_wrap_policy = policy, ignored_modules = p.ignored_modules }
   if type(p.ignored_modules) == "string" then o.ignored_modules = matching(model, p.ignored_modules) end
-  if p.activation_checkpointing then checkpoint_units(model, policy, { modules = o.ignored_modules }) end
+  if p.activation_checkpointing then
+    checkpoint_units(model, policy, { modules = o.ignored_modules }, p.activation_checkpointing_offload)
+  end
   o.mixed_precision, o.limit_all_gathers = p.mixed_precision_policy, p.limit_all_gathers
   if p.fsdp_version == 2 then
     o.reshard_after_forward = p.reshard_after_forward

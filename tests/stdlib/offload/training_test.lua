@@ -48,11 +48,13 @@ local function plugin_of(stage, tier, clip)
   } }
 end
 
-local function accelerator_of(stage, tier, precision, steps, clip)
+local function accelerator_of(case, stage, tier, precision, steps, clip)
   local o = { mixed_precision = precision, gradient_accumulation_steps = steps or 1, project_dir = ROOT .. "/project" }
   if stage == "fsdp" then
     o.fsdp_plugin = accel.FullyShardedDataParallelPlugin {
-      cpu_offload = tier ~= nil, auto_wrap_policy = "TRANSFORMER_BASED_WRAP", transformer_cls_names_to_wrap = { "Block" },
+      fsdp_version = case.fsdp_version, activation_checkpointing = case.activations ~= nil,
+      activation_checkpointing_offload = case.activations ~= nil and tier == "host",
+      cpu_offload = tier == "host", auto_wrap_policy = "TRANSFORMER_BASED_WRAP", transformer_cls_names_to_wrap = { "Block" },
     }
   else
     o.deepspeed_plugin = plugin_of(stage, tier, clip)
@@ -63,7 +65,7 @@ end
 local function make(case)
   accel.accelerator.AcceleratorState._reset_state(true)
   accel.manual_seed(5)
-  local accelerator = accelerator_of(case.stage, case.tier, case.precision or "no", case.accumulate, case.clip)
+  local accelerator = accelerator_of(case, case.stage, case.tier, case.precision or "no", case.accumulate, case.clip)
   local net = Net(case.again)
   local optimizer = accel.optim[case.optimizer or "AdamW"](net:parameters(), { lr = 0.02, weight_decay = 0.1 })
   local model
@@ -144,6 +146,7 @@ end
 accel.makedirs(ROOT)
 local cases = {
   { stage = "fsdp", tier = "host" }, { stage = "fsdp", tier = "host", precision = "bf16", clip = 0.5, again = true },
+  { stage = "fsdp", tier = "host", activations = true, fsdp_version = 2 },
   { stage = 3, tier = "host", save = true }, { stage = 3, tier = "file", save = true }, { stage = 3, tier = "file", precision = "bf16", clip = 0.3 },
   { stage = 3, tier = "file", clip = 0.3, accumulate = 2, again = true }, { stage = 3, tier = "file", precision = "fp16" },
   { stage = 2, tier = "host", accumulate = 2 }, { stage = 2, tier = "file", clip = 0.3 }, { stage = 1, tier = "host", precision = "bf16" },
