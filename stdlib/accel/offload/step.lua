@@ -145,6 +145,9 @@ end
 ---@param grads accel.Tensor[]
 ---@param lr accel.Tensor
 function M.update(tier, optimizer, group, step_group, grads, lr)
+  if tier.overlap then
+    return tier.overlap:step(optimizer, group, step_group, grads, function(part, some) optimizer:update(group, part, some, lr) end)
+  end
   local fields, any = fields_of(optimizer, step_group, grads), false
   for _, field in ipairs(fields) do
     for _, away in ipairs(field.away) do any = any or away end

@@ -52,11 +52,12 @@ end
 ---  parameters_folder, optimizer_folder string?: where files go
 ---  host_limit integer = 0: most bytes of host memory; 0 for no limit
 ---  slice integer: elements of each tensor that a step brings from files at a time (4 Mi)
+---  overlap boolean = false: the optimizer's step begins in the backward (accel.offload.overlap); both in host memory
 ---  window integer: bytes of memory for what scripts use of tensors in files, beside what one use needs (64 MiB)
 function Training:init(o)
   o = options(WHO, o, {
     parameters = options.none, optimizer = options.none, parameters_folder = options.none, optimizer_folder = options.none,
-    host_limit = 0, slice = 4 << 20, window = 64 << 20,
+    host_limit = 0, slice = 4 << 20, window = 64 << 20, overlap = false,
   })
   self.parameters, self.optimizer = tier_of("parameters", o.parameters), tier_of("optimizer", o.optimizer)
   self.slice = check.positive(WHO, "slice", o.slice)
@@ -66,6 +67,10 @@ function Training:init(o)
     optimizer = self.optimizer == "file" and file_in(o.optimizer_folder or o.parameters_folder, "optimizer") or nil,
   }
   self.leaving = {}
+  if o.overlap then
+    if self.optimizer ~= "host" then raise("%s: overlap steps on what is in host memory: set optimizer = 'host'", WHO) end
+    self.overlap = require "accel.offload.overlap"()
+  end
 end
 
 --- A flat tensor on a tier; of host memory as it lies there, for use in place.
@@ -130,7 +135,8 @@ end
 --- Takes the reduced gradient of a unit's own part to its tier; the memory it was accumulated in is given back. Pieces of gradients that
 --- were reduced before and are still there keep theirs.
 ---@param unit accel.shard.Unit
-function Training:keep_gradient(unit)
+---@param all boolean whether every parameter of the unit has a gradient here
+function Training:keep_gradient(unit, all)
   local grad, sum = not unit:has_reduced() and unit.grad_home or nil, unit.sum
   if not grad then
     grad = self:flat(self.optimizer, "optimizer", unit.device, unit.part, unit.master)
@@ -143,8 +149,9 @@ function Training:keep_gradient(unit)
     while #self.leaving > 0 do table.remove(self.leaving, 1):wait() end -- whose memory stays until it is written
     self.leaving[#self.leaving + 1] = core.move(true, grad, 0, in_memory(sum))
   end
-  unit.sum = grad
+  unit.sum, unit.wired = grad, nil
   unit:close_grads()
+  if self.overlap then self.overlap:begin(unit, grad, all) end
 end
 
 --- Waits for gradients on their way; the first that could not be written is an error.

@@ -91,6 +91,7 @@ end
 ---@return accel.Tensor
 function M.norm(params, max_norm, opts)
   local p, pieces, first = opts and opts.norm_type or 2, owners.pieces(params)
+  if first.tier and first.tier.overlap then first.tier.overlap:refuse "clip_grad_norm_" end
   deferred.among(pieces)
   if first.counter and all_of(first, params) then return clip_whole(first, params, max_norm, p) end
   local of, engines, rest = {}, { first }, {}

@@ -254,7 +254,11 @@ end
 --- Where gradients are cut, the own part moves out of the whole. Pieces get it at the end of the backward, when it is
 --- known who has gradients.
 function Engine:keep_part(unit)
-  if self.tier and self.tier.optimizer then return self.tier:keep_gradient(unit) end
+  if self.tier and self.tier.optimizer then
+    local all = true
+    for _, p in ipairs(unit.params) do all = all and self.had[self.number[p]] end
+    return self.tier:keep_gradient(unit, all)
+  end
   local apart, sum = self.cut.gradients and self.size > 1, unit.sum
   if sum.dtype ~= unit.master then unit.sum = accel.unscoped(sum.to, sum, unit.master)
   elseif apart then unit.sum = accel.unscoped(sum.clone, sum) end

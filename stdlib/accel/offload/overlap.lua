@@ -1,0 +1,128 @@
+--- Updates on the host that run while the backward goes on: as soon as the gradient of a unit is reduced and in host memory, a thread of
+--- its own steps on the unit's pieces; the optimizer's step waits for these and does the rest. Asked for by
+--- nn.parallel.FullyShardedDataParallel(net, { offload = { parameters = "host", optimizer = "host", overlap = true } }).
+---
+--- What a step in the middle of a backward cannot have: clipping by the norm of all gradients, loss scaling, gradients of several backwards.
+--- Each is an error that says so. The numbers are those of the same training without, bit for bit.
+local accel = require "accel"
+local class = require "accel.util.class"
+local raise = require "accel.util.raise"
+
+local WHO <const> = "offload: overlap"
+
+---@class accel.offload.Overlap
+local Overlap = class("accel.offload.Overlap")
+
+function Overlap:init()
+  self.place = setmetatable({}, { __mode = "k" }) -- piece -> { optimizer, group, step_group, at }
+  self.done, self.running, self.seconds = {}, 0, { wait = 0.0 }
+end
+
+--- A step group that was stepped on: from the next backward on its pieces are updated early.
+function Overlap:learn(optimizer, group, step_group)
+  local name = getmetatable(optimizer).__name:match "[^.]*$"
+  if rawget(accel.optim, name) ~= getmetatable(optimizer) and accel.optim[name] ~= getmetatable(optimizer) then return end
+  for at, piece in ipairs(step_group.params) do
+    self.place[piece] = { optimizer = optimizer, name = name, group = group, step_group = step_group, at = at }
+  end
+end
+
+--- The gradient of a unit's own part is in host memory: begins the update of its pieces, where all of them are known.
+---@param unit accel.shard.Unit
+---@param grad accel.Tensor
+---@param all boolean whether every parameter of the unit has a gradient
+function Overlap:begin(unit, grad, all)
+  for _, piece in ipairs(unit.pieces) do
+    if piece and self.done[piece] then
+      raise("%s: the unit '%s' got a second backward before the optimizer stepped; run one backward for each step, or set overlap = false",
+        WHO, unit.name)
+    end
+  end
+  if not all then return end
+  local jobs = {}
+  for i, piece in ipairs(unit.pieces) do
+    local place = piece and self.place[piece]
+    if piece and not place then return end
+    if place then
+      local job = jobs[place.step_group]
+      if not job then
+        local group = {}
+        for key, value in next, place.group do group[key] = key ~= "params" and value or nil end
+        job = { optimizer = place.name, group = group, grads = {}, lists = { params = {} }, shared = {}, lr =
+          accel.full({}, group.lr, { dtype = "f64", device = "cpu" }) }
+        for _, name in ipairs { "step", table.unpack(place.optimizer.numbers) } do
+          local t = place.step_group[name]
+          job.shared[name] = t and t:clone()
+        end
+        for _, name in ipairs(place.optimizer.buffers) do job.lists[name] = {} end
+        jobs[place.step_group], jobs[#jobs + 1] = job, job
+      end
+      table.insert(job.lists.params, piece)
+      table.insert(job.grads, unit:piece_of(grad, i))
+      for _, name in ipairs(place.optimizer.buffers) do
+        local t = place.step_group[name][place.at]
+        if t then table.insert(job.lists[name], t) end
+      end
+      self.done[piece] = { shared = job.shared, lr = place.group.lr }
+    end
+  end
+  if #jobs == 0 then return end
+  self.worker = self.worker or accel.worker.start("accel.offload.stepper", {})
+  for _, job in ipairs(jobs) do
+    assert(self.worker:send(job))
+    self.running = self.running + 1
+  end
+end
+
+--- Raises where parameters were updated already: what changes their gradients comes too late.
+---@param what string
+function Overlap:refuse(what)
+  if next(self.done) == nil then return end
+  raise("%s: parts of the model were updated in the backward, before the norm of all gradients is known; set overlap = false in offload", what)
+end
+
+--- Waits for all updates that were begun.
+function Overlap:wait()
+  local from = accel.clock()
+  while self.running > 0 do
+    local ok, answer, message = self.worker:receive(3600)
+    if not ok or answer ~= true then raise("%s: the thread failed: %s", WHO, tostring(message or answer)) end
+    self.running = self.running - 1
+  end
+  self.seconds.wait = self.seconds.wait + accel.clock() - from
+end
+
+--- The step of a step group: what was not begun early is done now.
+---@param rest fun(step_group: table, grads: accel.Tensor[]) steps on a part of the group
+function Overlap:step(optimizer, group, step_group, grads, rest)
+  self:wait()
+  if optimizer.inv_scale or optimizer.found_inf then
+    raise("%s: the gradients are to be scaled or clipped, but parts of the model were updated in the backward; set overlap = false", WHO)
+  end
+  local left, left_grads, last, early = { params = {} }, {}, nil, 0
+  for _, name in ipairs(optimizer.buffers) do left[name] = {} end
+  for i, piece in ipairs(step_group.params) do
+    local done = self.done[piece]
+    if done then
+      early, last = early + 1, done.shared
+      if done.lr ~= group.lr then
+        raise("%s: the learning rate changed between the backward (%g) and the step (%g); change it behind the step", WHO, done.lr, group.lr)
+      end
+      self.done[piece] = nil
+    else
+      table.insert(left.params, piece)
+      left_grads[#left_grads + 1] = grads[i]
+      for _, name in ipairs(optimizer.buffers) do table.insert(left[name], step_group[name][i]) end
+    end
+  end
+  if early == 0 then rest(step_group, grads)
+  elseif #left.params > 0 then
+    local shared = {}
+    for name in next, last do shared[name] = step_group[name]:clone() end
+    rest(setmetatable(left, { __index = function(_, key) return shared[key] or step_group[key] end }), left_grads)
+  end
+  for name, t in next, last or {} do step_group[name]:copy_(t) end
+  self:learn(optimizer, group, step_group)
+end
+
+return Overlap

@@ -1,0 +1,14 @@
+--- What the thread of accel.offload.overlap runs: steps of optimizers on tensors in host memory, which lie where the script's own
+--- thread has them.
+return function(_, endpoint)
+  local accel = require "accel"
+  for job in function() return endpoint:receive() end do
+    local _ <close> = accel.no_grad()
+    local optimizer = setmetatable({}, accel.optim[job.optimizer])
+    local step_group = job.lists
+    for name, t in next, job.shared do step_group[name] = t end
+    optimizer:update(job.group, step_group, job.grads, job.lr)
+    job, step_group = nil, nil -- luacheck: ignore
+    endpoint:send(true)
+  end
+end
