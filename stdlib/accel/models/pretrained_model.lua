@@ -71,8 +71,11 @@ function PreTrainedModel:init(config, opts)
     if c.tie_word_embeddings then self:tie_weights() end
   end
   if o.device == "meta" then return end
+  local empty = Parameter.device == "meta" -- inside init_empty_weights: nothing is drawn, only buffers have values
   self:_fill(function(t, at)
-    return self:_initial(t, at, tensors.is_floating(t.dtype) and dtype or t.dtype, o.device)
+    local to = tensors.is_floating(t.dtype) and dtype or t.dtype
+    if empty and Parameter.is(t) then return t:detach():to(to) end
+    return self:_initial(t, at, to, o.device)
   end)
 end
 
