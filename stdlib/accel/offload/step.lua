@@ -31,13 +31,14 @@ function M.make_state(tier, optimizer, p, group)
   local n, out = p:numel(), {}
   for from = 0, math.max(n - 1, 0), tier.slice do
     local count = math.min(tier.slice, n - from)
-    local part = core.pages({ count }, p.dtype)
+    local part <close> = core.pages({ count }, p.dtype) -- released at once: garbage of this size would be the peak
     if in_file(p) then core.move(false, p, from, part):wait()
     else part:copy_(flat(p:detach()):narrow(1, from + 1, count)) end
     for name, value in next, optimizer:make_state(part, group) do
       out[name] = out[name] or tier:flat(tier.optimizer, "optimizer", "cpu", n, value.dtype)
       if tier.optimizer == "file" then core.move(true, out[name], from, value:contiguous()):wait()
       else out[name]:narrow(1, from + 1, count):copy_(value) end
+      value:release()
     end
   end
   for name, t in next, out do
@@ -172,7 +173,12 @@ function M.update(tier, optimizer, group, step_group, grads, lr)
     optimizer:update(group, part, set.views.grads, lr)
     write(batch, fields, set)
   end
-  for _, set in ipairs(sets) do wait(set.writes) end
+  for _, set in ipairs(sets) do
+    wait(set.writes)
+    for _, field in ipairs(fields) do
+      if set[field.name] then set[field.name]:release() end
+    end
+  end
   for name, t in next, last do shared[name]:copy_(t) end
 end
 
@@ -200,9 +206,12 @@ function M.norm(grads, p)
   for _, t in ipairs(grads) do any = any or in_file(t) end
   if not any then return nil end
   local _ <close> = accel.no_grad()
+  local most, buffers = 0, {}
+  for _, t in ipairs(grads) do most = math.max(most, t:numel()) end
   for _, t in ipairs(grads) do
     local n, away = t:numel(), in_file(t)
-    local memory = away and core.pages({ math.min(slice, n) }, t.dtype)
+    local memory = away and (buffers[t.dtype] or core.pages({ math.min(slice, most) }, t.dtype))
+    buffers[t.dtype] = memory or buffers[t.dtype]
     for from = 0, n - 1, slice do
       local part
       if away then
@@ -211,7 +220,8 @@ function M.norm(grads, p)
       else
         part = flat(t):narrow(1, from + 1, math.min(slice, n - from))
       end
-      local x = accel.clip_grad_norm_({ part:to "f64" }, math.huge, { norm_type = p }):item()
+      local wide <close> = part:to "f64" -- released at once: garbage of this size would be the peak
+      local x = accel.clip_grad_norm_({ wide }, math.huge, { norm_type = p }):item()
       if x ~= x then return x end
       if p == math.huge then total = math.max(total, x) else total = total + (p == 0 and x or x ^ p) end
     end
