@@ -149,8 +149,14 @@ function Training:keep_gradient(unit, all)
     while #self.leaving > 0 do table.remove(self.leaving, 1):wait() end -- whose memory stays until it is written
     self.leaving[#self.leaving + 1] = core.move(true, grad, 0, in_memory(sum))
   end
+  local views, grads, wired, own = unit.views, unit.grads, unit.wired, unit.sum
   unit.sum, unit.wired = grad, nil
   unit:close_grads()
+  -- at once: handles that wait for the collector would hold the gradients of the whole model
+  for _, view in ipairs(views) do view:release() end
+  if own ~= grads then own:release() end
+  if wired and wired ~= grads and wired ~= own then wired:release() end
+  grads:release()
   if self.overlap then self.overlap:begin(unit, grad, all) end
 end
 
