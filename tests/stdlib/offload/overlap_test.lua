@@ -57,7 +57,10 @@ local function train(model, optimizer)
 end
 
 local tiers = { parameters = "host", optimizer = "host", overlap = true }
-for _, case in ipairs { { accel.optim.AdamW, { lr = 0.01 } }, { accel.optim.SGD, { lr = 0.05, momentum = 0.9 } }, { accel.optim.NAdam, { lr = 0.01 } } } do
+local cases = {
+  { accel.optim.AdamW, { lr = 0.01 } }, { accel.optim.SGD, { lr = 0.05, momentum = 0.9 } }, { accel.optim.NAdam, { lr = 0.01 } },
+}
+for _, case in ipairs(cases) do
   local want = train(make(nil, case[1], case[2]))
   begun = 0
   local got = train(make(tiers, case[1], case[2]))
@@ -100,4 +103,6 @@ do
     optimizer:zero_grad()
   end
 end
-fails("set optimizer = 'host'", function() make({ parameters = "file", optimizer = "file", parameters_folder = "/tmp", overlap = true }, accel.optim.SGD, { lr = 1 }) end)
+fails("set optimizer = 'host'", function()
+  make({ parameters = "file", optimizer = "file", parameters_folder = "/tmp", overlap = true }, accel.optim.SGD, { lr = 1 })
+end)
