@@ -8,6 +8,7 @@
 #include "base/vmath.h"
 #include "device/cpu/isa.h"
 #include "ops/ctx_impl.h"
+#include "ops/on_host.h"
 #include "ops/optim/lists.h"
 #include "ops/quant/codes.h"
 #include "ops/random/draw.h"
@@ -218,5 +219,11 @@ static ac_status run(ac_frame *f, bool stochastic, ac_err *e) {
   return st;
 }
 
-ac_status aci_cpu_blockwise_step_(ac_frame *f, ac_err *e) { return run(f, false, e); }
-ac_status aci_cpu_blockwise_step_stochastic_(ac_frame *f, ac_err *e) { return run(f, true, e); }
+static ac_status nearest(ac_frame *f, ac_err *e) { return run(f, false, e); }
+static ac_status stochastic(ac_frame *f, ac_err *e) { return run(f, true, e); }
+ac_status aci_cpu_blockwise_step_(ac_frame *f, ac_err *e) {
+  return aci_is_accelerator(f->device) ? aci_run_on_host(f, nearest, e) : nearest(f, e);
+}
+ac_status aci_cpu_blockwise_step_stochastic_(ac_frame *f, ac_err *e) {
+  return aci_is_accelerator(f->device) ? aci_run_on_host(f, stochastic, e) : stochastic(f, e);
+}

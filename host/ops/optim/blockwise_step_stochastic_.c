@@ -13,4 +13,4 @@ AC_OP(blockwise_step_stochastic_,
              "step!: tensor, rule: enum(adam|momentum|lion|rmsprop|adagrad|ademamix) = adam, beta1: float = 0.9, "
              "beta2: float = 0.999, beta3: float = 0, alpha: float = 0, eps: float = 1e-8, weight_decay: float = 0, "
              "state2!: tensors?, absmax2!: tensors?, state3!: tensors?, absmax3!: tensors?, generator: generator?) -> ()",
-      .shape = aci_blockwise_shape, .cpu = aci_cpu_blockwise_step_stochastic_, .nondiff = true);
+      .shape = aci_blockwise_shape, .cpu = aci_cpu_blockwise_step_stochastic_, .by_vtable = true, .nondiff = true);

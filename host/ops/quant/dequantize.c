@@ -2,6 +2,7 @@
    No gradient: what is quantised does not learn.
    example: accel.quantize_4bit(accel.tensor { { 1.0, -1 }, { 0, 1 } }, "nf4"):dequantize() --> { { 1, -1 }, { 0, 1 } }
    example: accel.quantize_int8(accel.ones(2, 3)):dequantize("f64").dtype --> "f64" */
+#include "ops/on_host.h"
 #include "ops/quant/codes.h"
 
 enum { PIECE = 4096 };
@@ -32,11 +33,13 @@ static void range(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-static ac_status cpu(ac_frame *f, ac_err *e) {
+static ac_status run(ac_frame *f, ac_err *e) {
   dequantize_job j = {ARG_T(f, 0), ac_tensor_layout(ARG_T(f, 0)), f->out[0]};
   (void)e;
   ac_parallel_for(f->team, (j.y->numel + PIECE - 1) / PIECE, 4, range, &j);
   return AC_OK;
 }
+ACI_ON_HOST(run)
 
-AC_OP(dequantize, .sig = "dequantize(q: tensor, dtype: dtype?) -> tensor", .shape = shape, .cpu = cpu, .nondiff = true, .quantized = 1);
+AC_OP(dequantize, .sig = "dequantize(q: tensor, dtype: dtype?) -> tensor", .shape = shape,
+      .cpu = cpu, .by_vtable = true, .nondiff = true, .quantized = 1);

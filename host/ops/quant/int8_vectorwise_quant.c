@@ -4,6 +4,7 @@
    x (..., columns; floating point) -> q (..., columns; i8), stats (rows; f32), outliers (columns; bool). No gradient.
    example: accel.int8_vectorwise_quant(accel.tensor { { 1.0, -2 } }) --> { { 64, -127 } }, { 2 }, { false, false }
    example: accel.int8_vectorwise_quant(accel.tensor { { 1.0, 7 }, { 2, 1 } }, 6) --> { { 127, 0 }, { 127, 0 } }, { 1, 2 }, { false, true } */
+#include "ops/on_host.h"
 #include "ops/quant/codes.h"
 #include "ops/quant/rows_int8.h"
 
@@ -19,7 +20,7 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return ac_frame_out(f, AC_BOOL, 1, &x->shape[x->ndim - 1], e);
 }
 
-static ac_status cpu(ac_frame *f, ac_err *e) {
+static ac_status run(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   const int64_t n = x->shape[x->ndim - 1], rows = f->out[1]->numel;
   const float threshold = (float)ARG_F(f, 1);
@@ -40,7 +41,8 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   ac_block_free(scratch);
   return AC_OK;
 }
+ACI_ON_HOST(run)
 
 AC_OP(int8_vectorwise_quant,
       .sig = "int8_vectorwise_quant(x: tensor, threshold: float = 0) -> (q: tensor, stats: tensor, outliers: tensor)", .shape = shape,
-      .cpu = cpu, .nondiff = true);
+      .cpu = cpu, .by_vtable = true, .nondiff = true);

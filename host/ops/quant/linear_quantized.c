@@ -5,6 +5,7 @@
    example: accel.linear_quantized(accel.tensor { 1.0, 1 }, accel.quantize_int8(accel.tensor { { 127.0, 127 }, { 0, 127 } })) --> { 254, 127 }
    example: local w = accel.quantize_4bit(accel.eye(64), "nf4") return accel.linear_quantized(accel.ones(2, 64), w):sum():item() --> 128 */
 #include "ops/matmul/product.h"
+#include "ops/on_host.h"
 #include "ops/quant/linear.h"
 
 static ac_status shape(ac_frame *f, ac_err *e) {
@@ -29,7 +30,7 @@ static ac_status shape(ac_frame *f, ac_err *e) {
   return ac_frame_out(f, (ac_dtype)x->dtype, x->ndim, s, e);
 }
 
-static ac_status cpu(ac_frame *f, ac_err *e) {
+static ac_status run(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   const ac_layout *l = ac_tensor_layout(ARG_T(f, 1));
   aci_qlinear p = {.f = f, .x = x, .w = ARG_T(f, 1), .l = l, .y = f->out[0], .n = l->shape[0], .k = l->shape[1]};
@@ -50,6 +51,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   ac_block_free(bias);
   return st;
 }
+ACI_ON_HOST(run)
 
 static int64_t flops(const ac_frame *f) { return 2 * f->out[0]->numel * ac_tensor_layout(ARG_T(f, 1))->shape[1]; }
 
@@ -66,4 +68,5 @@ static void grad(ac_grad *g) {
 }
 
 AC_OP(linear_quantized, .sig = "linear_quantized(x: tensor, weight: tensor, bias: tensor?, threshold: float = 0) -> tensor",
-      .shape = shape, .cpu = cpu, .grad = grad, .flops = flops, .save = AC_SAVE_IN(1), .save_for = {0, 1 << 0}, .quantized = 1 << 1);
+      .shape = shape, .cpu = cpu, .by_vtable = true,
+      .grad = grad, .flops = flops, .save = AC_SAVE_IN(1), .save_for = {0, 1 << 0}, .quantized = 1 << 1);

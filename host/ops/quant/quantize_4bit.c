@@ -7,6 +7,7 @@
    example: accel.quantize_4bit(accel.tensor { 12.0, -6, 3, 0 }):dequantize() --> { 12, -6, 3, 0 }
    example: accel.quantize_4bit(accel.zeros(128, 64), "nf4").quant_state.shape --> { 128, 64 } */
 #include "device/cpu/isa.h"
+#include "ops/on_host.h"
 #include "ops/quant/codes.h"
 
 enum { FP4, NF4, MAX_BLOCK = 4096 };
@@ -85,7 +86,7 @@ static void range(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-static ac_status cpu(ac_frame *f, ac_err *e) {
+static ac_status run(ac_frame *f, ac_err *e) {
   ac_tensor *y = f->out[0];
   const ac_layout *l = ac_tensor_layout(y);
   const aci_part values = aci_layout_part(l, AC_PART_VALUES), absmax = aci_layout_part(l, AC_PART_ABSMAX);
@@ -101,8 +102,9 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   ac_block_free(scratch);
   return AC_OK;
 }
+ACI_ON_HOST(run)
 
 AC_OP(quantize_4bit,
       .sig = "quantize_4bit(x: tensor, quant_type: enum(fp4|nf4) = fp4, blocksize: int = 64, compress_statistics: bool = false) "
              "-> tensor",
-      .shape = shape, .cpu = cpu, .nondiff = true);
+      .shape = shape, .cpu = cpu, .by_vtable = true, .nondiff = true);

@@ -5,6 +5,7 @@
    x (any shape; f32, f16, bf16) -> y, a quantised tensor that stands for values of this shape and dtype. No gradient.
    example: accel.quantize_dynamic(accel.tensor { 2.0, 0.2, 2 }):quant_part "absmax" --> { 2 }
    example: accel.quantize_dynamic(accel.zeros(10, 300), 64).quant_state.blocksize --> 64 */
+#include "ops/on_host.h"
 #include "ops/quant/codes.h"
 
 enum { MAX_BLOCK = 4096 };
@@ -38,7 +39,7 @@ static void range(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-static ac_status cpu(ac_frame *f, ac_err *e) {
+static ac_status run(ac_frame *f, ac_err *e) {
   ac_tensor *y = f->out[0];
   const ac_layout *l = ac_tensor_layout(y);
   const aci_part values = aci_layout_part(l, AC_PART_VALUES), absmax = aci_layout_part(l, AC_PART_ABSMAX);
@@ -50,7 +51,8 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   ac_block_free(scratch);
   return AC_OK;
 }
+ACI_ON_HOST(run)
 
 AC_OP(quantize_dynamic,
       .sig = "quantize_dynamic(x: tensor, blocksize: int = 256, signed: bool = true, nested: bool = false) -> tensor", .shape = shape,
-      .cpu = cpu, .nondiff = true);
+      .cpu = cpu, .by_vtable = true, .nondiff = true);

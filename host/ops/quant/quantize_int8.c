@@ -3,6 +3,7 @@
    x (rows, columns; f32, f16, bf16) -> y, a quantised tensor that stands for values of this shape and dtype. No gradient.
    example: accel.quantize_int8(accel.tensor { { 127.0, -64 }, { 0.5, 0 } }):dequantize() --> { { 127, -64 }, { 0.5, 0 } }
    example: accel.quantize_int8(accel.zeros(4, 3)).quant_state.quant_type --> "int8" */
+#include "ops/on_host.h"
 #include "ops/quant/codes.h"
 #include "ops/quant/rows_int8.h"
 
@@ -34,7 +35,7 @@ static void range(void *arg, int64_t begin, int64_t end) {
   }
 }
 
-static ac_status cpu(ac_frame *f, ac_err *e) {
+static ac_status run(ac_frame *f, ac_err *e) {
   const ac_tensor *x = ARG_T(f, 0);
   ac_tensor *y = f->out[0];
   const ac_layout *l = ac_tensor_layout(y);
@@ -56,5 +57,6 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   ac_block_free(scratch);
   return AC_OK;
 }
+ACI_ON_HOST(run)
 
-AC_OP(quantize_int8, .sig = "quantize_int8(x: tensor) -> tensor", .shape = shape, .cpu = cpu, .nondiff = true);
+AC_OP(quantize_int8, .sig = "quantize_int8(x: tensor) -> tensor", .shape = shape, .cpu = cpu, .by_vtable = true, .nondiff = true);
