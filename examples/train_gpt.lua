@@ -43,6 +43,7 @@ local declared = {
   { "sample", "int", 400, "N", "characters to write at the end" },
   { "temperature", "number", 0.8, "X", "of the sampled text" },
   { "svg", "string", nil, "FILE", "write the loss curve here as well" },
+  { "track", "string", nil, "DIR", "log into the run store DIR/runs.db (accel-run runs, accel-run ui)" },
   epilog = "Exit status: 0 done, 1 error, 2 wrong usage, 3 checkpoint does not fit, 130 Ctrl-C (saved).",
 }
 local o, files, given = accel.util.cli(declared)
@@ -379,7 +380,7 @@ end
 local train_data = TokenFile(train_ids, { block = o.block })
 local last_start = n_train - 1 - o.block
 local last_val
-local bar -- made when training begins
+local bar, run -- made when training begins; run: on rank 0, with --track
 
 --- Ends a run whose numbers are not finite any more, before they reach a checkpoint.
 local function diverged(what, value, at)
@@ -409,6 +410,7 @@ local function record_validation(limit)
   if not is_finite(last_val) then diverged("validation loss", last_val, step) end
   local series = history.val
   series.x[#series.x + 1], series.y[#series.y + 1] = step, last_val
+  if run then run:log({ val = { loss = last_val } }, step) end
   return last_val
 end
 
@@ -449,6 +451,11 @@ local function train_step()
 end
 
 bar = Progress { label = "train", unit = "tok" }
+if o.track and rank == 0 then
+  local config = { ranks = ranks }
+  for key, value in pairs(o) do config[key] = value end
+  run = accel.track.Run { dir = o.track, project = "train_gpt", config = config, alerts = true }
+end
 started = accel.clock()
 local average, first_tokens = nil, tokens
 accel.on_interrupt "flag" -- Ctrl-C lets the step finish; a second one ends at once
@@ -469,6 +476,10 @@ while fraction() < 1 and not interrupted and not (o.stop and step >= o.stop) do
     local mean = accel.stack(recent, 1):mean():item()
     local series = history.train
     series.x[#series.x + 1], series.y[#series.y + 1] = step, mean
+    if run then
+      local seconds = accel.clock() - started
+      run:log({ train = { loss = mean, gradient_norm = norm and norm:item() }, tokens_per_second = (tokens - first_tokens) / seconds }, step)
+    end
     average = average and 0.8 * average + 0.2 * mean or mean
     recent = {}
   end
@@ -524,4 +535,6 @@ if o.sample > 0 then
   local how = { max_new_tokens = o.sample, temperature = o.temperature, seed = o.seed }
   local ids = model:generate({ start }, how)
   say("\n%s", vocab:decode(ids))
+  if run then run:log({ sample = vocab:decode(ids) }, step) end
 end
+if run then run:finish() end

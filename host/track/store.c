@@ -11,7 +11,8 @@
 #include "track/system.h"
 #include "track/track_impl.h"
 
-enum { BATCH_RECORDS = 20000, BATCH_BYTES = 8 << 20, HEARTBEAT_S = 2, SYSTEM_S = 10, MAX_UID = 64 };
+enum { BATCH_RECORDS = 20000, BATCH_BYTES = 8 << 20, BATCH_MS = 50, PAUSE_NS = 1000000, LOOK_EVERY = 256,
+       HEARTBEAT_S = 2, SYSTEM_S = 10, MAX_UID = 64 };
 
 ac_status ac_run_record(ac_track *t, const char *kind, const char *tag, int64_t step, const char *meta, const void *data, size_t n,
                         double wall, ac_err *e) {
@@ -115,7 +116,9 @@ static ac_status write_batch(store *s, const char *p, size_t n, size_t *bytes, a
   size_t at = 0;
   AC_TRY(aci_db_exec(&s->db, "BEGIN IMMEDIATE", e));
   ac_status st = AC_OK;
+  const double until = now_seconds() + 1e-3 * BATCH_MS; /* others wait meanwhile */
   for (int i = 0; st == AC_OK && at < n && i < BATCH_RECORDS && at < BATCH_BYTES; i++) {
+    if (i % LOOK_EVERY == LOOK_EVERY - 1 && now_seconds() > until) break;
     const aci_track_record *r = (const void *)(p + at);
     st = r->kind == ACI_TRACK_SCALAR
              ? aci_series_point(&s->series, &s->db, aci_track_data(r), r->n, r->step, r->wall, r->value, e)
@@ -129,6 +132,8 @@ static ac_status write_batch(store *s, const char *p, size_t n, size_t *bytes, a
 static ac_status write_store(void *self, const char *p, size_t n, size_t *taken, ac_err *e) {
   for (*taken = 0; *taken < n;) {
     size_t bytes = 0;
+    /* those who wait look again after some milliseconds: without a pause they would hardly find the store free */
+    if (*taken > 0) nanosleep(&(struct timespec){0, PAUSE_NS}, NULL);
     AC_TRY(write_batch(self, p + *taken, n - *taken, &bytes, e));
     *taken += bytes;
   }

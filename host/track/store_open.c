@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BUSY_MS = 10000, APPLICATION_ID = 0x6163636c /* "accl" */ };
+enum { BUSY_MS = 30000, APPLICATION_ID = 0x6163636c /* "accl" */ };
 
 static const char schema[] =
     "CREATE TABLE runs(id INTEGER PRIMARY KEY, uid TEXT NOT NULL UNIQUE, project TEXT NOT NULL, name TEXT NOT NULL,"
