@@ -109,13 +109,6 @@ function accel.is_tensor(x) end
 ---@return accel.Tensor
 function accel.from_dlpack(capsule) end
 
----@class accel.QuantState what the bytes of a quantised tensor stand for
----@field quant_type "nf4"|"fp4"|"int8"|"dynamic"|"udynamic"
----@field shape integer[] of the values
----@field dtype string of the values before they were quantised
----@field blocksize integer values that share one magnitude
----@field nested boolean whether the magnitudes are quantised themselves
-
 ---A quantised tensor without contents, to be filled through its arrays (t:quant_part): what readers of files need.
 ---blocksize: 64 of 4 bits, 256 of 8; dtype = "f32", nested = false, device.
 ---example: accel.empty_quantized("nf4", { 8, 64 }, { dtype = "bf16" }):quant_part("values").shape --> { 256 }

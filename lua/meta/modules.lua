@@ -115,3 +115,10 @@
 ---@field unwrap_model fun(self: accel.Accelerator, model: accel.nn.Module, keep_fp32_wrapper?: boolean|table): accel.nn.Module
 ---@field verify_device_map fun(self: accel.Accelerator): boolean
 ---@field wait_for_everyone fun(self: accel.Accelerator)
+
+---@class accel.QuantState what the bytes of a quantised tensor stand for
+---@field quant_type "nf4"|"fp4"|"int8"|"dynamic"|"udynamic"
+---@field shape integer[] of the values
+---@field dtype string of the values before they were quantised
+---@field blocksize integer values that share one magnitude
+---@field nested boolean whether the magnitudes are quantised themselves
