@@ -336,7 +336,8 @@ end
 --- A model whose weights stay, with an adapter that learns. Layers of the model are replaced by such with adapters; the model given is
 --- part of the result.
 --- example: local m = accel.peft.get_peft_model(accel.models.GPT2(accel.models.tiny.gpt2), accel.peft.LoraConfig { r = 2 })
----   return m.base_model.model.transformer.h[1].attn.c_attn.lora_A.default.weight.shape[1] --> 2
+---   local layer = m.base_model.model.transformer.h[1].attn.c_attn
+---   return layer.lora_A.default.weight.shape[1] --> 2
 ---@param model accel.nn.Module
 ---@param peft_config table
 ---@param opts? {adapter_name: string?} "default"
