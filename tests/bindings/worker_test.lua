@@ -6,11 +6,7 @@ local ranks = dofile((arg[0]:match "^.*/" or "") .. "../support/ranks.lua")
 package.path = ranks.tests .. "support/?.lua;" .. package.path
 local same, says = ranks.same, ranks.fails
 
-local function count(folder)
-  local n = 0
-  for _ in require "lfs".dir("/proc/self/" .. folder) do n = n + 1 end
-  return n
-end
+local function count(folder) return #accel.listdir("/proc/self/" .. folder) end
 local function settled(folder, most) -- the kernel takes a moment to forget a thread that was joined
   local ends = accel.clock() + 30
   while count(folder) > most and accel.clock() < ends do end

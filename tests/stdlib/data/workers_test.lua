@@ -18,11 +18,7 @@ if arg[1] == "wait" then -- for a batch that never comes, until somebody interru
   return
 end
 
-local function count(folder)
-  local n = 0
-  for _ in require "lfs".dir("/proc/self/" .. folder) do n = n + 1 end
-  return n
-end
+local function count(folder) return #accel.listdir("/proc/self/" .. folder) end
 local function back_to(folder, most)
   local ends = accel.clock() + 30
   while count(folder) > most and accel.clock() < ends do end
