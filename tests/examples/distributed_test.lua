@@ -42,9 +42,9 @@ examples.of("16_tracking", function() -- to standard output, and appended to a f
   refused("@16_tracking.lua --log ~nowhere/run.jsonl", "nowhere/run.jsonl: No such file or directory", 2)
 end)
 
-examples.of("25_profiler", function() -- what is counted is the same on any number of ranks, each has its trace
-  local out = examples.run("@25_profiler.lua --traces ~traces", 2)
-  local alone = examples.run "@25_profiler.lua"
+examples.of("32_profiler", function() -- what is counted is the same on any number of ranks, each has its trace
+  local out = examples.run("@32_profiler.lua --traces ~traces", 2)
+  local alone = examples.run "@32_profiler.lua"
   local calls = alone:gsub(", [%d.]+ MFLOP", "")
   assert(calls == "cycle 1: 2 steps recorded, 4 calls of linear\ncycle 2: 2 steps recorded, 4 calls of linear\n2 cycles recorded\n", alone)
   assert(out:gsub(", [%d.]+ MFLOP", "") == calls, out)
@@ -83,12 +83,12 @@ examples.of("20_variable_length", function() -- cut one way and the other
   assert(means:sub(1, #out) == out and not means:find("of means: +" .. whole:gsub("%p", "%%%0")), means)
 end)
 
-examples.of("25_model_parallel", function() -- the same on every mesh
-  local one = examples.run "@25_model_parallel.lua"
+examples.of("31_model_parallel", function() -- the same on every mesh
+  local one = examples.run "@31_model_parallel.lua"
   local loss = number(one, "step 20: loss ([%d.]+)")
   assert(loss < 2.5 and one:find("whole: wte 32 x 32\n", 1, true), one)
   for _, mesh in ipairs { { 2, "--tp 2 --sequence-parallel" }, { 2, "--pp 2" }, { 4, "--tp 2 --dp 2" } } do
-    local out = examples.run("@25_model_parallel.lua " .. mesh[2], mesh[1])
+    local out = examples.run("@31_model_parallel.lua " .. mesh[2], mesh[1])
     assert(number(out, "step 20: loss ([%d.]+)") == loss and out:find("whole: wte 32 x 32\n", 1, true), out)
   end
 end)

@@ -24,13 +24,13 @@ examples.of("02_mlp", function()
   assert(tonumber(out:match "right answers: ([%d.]+)") > 98, out)
 end)
 
-examples.of("29_qlora", function()
-  local out = run "@29_qlora.lua --steps 30 --out ~adapter"
+examples.of("33_qlora", function()
+  local out = run "@33_qlora.lua --steps 30 --out ~adapter"
   local before, after = tonumber(out:match "unquantised base: ([%d.]+)"), tonumber(out:match "with the adapter: ([%d.]+)")
   assert(after < before - 0.02, out)
   assert(read(tmp .. "/adapter/adapter_config.json"):find('"peft_type": "LORA"', 1, true))
-  refused("@29_qlora.lua --steps 0", "option '--steps' must be positive, got 0")
-  broken("@29_qlora.lua ~nowhere.txt", "cannot be read")
+  refused("@33_qlora.lua --steps 0", "option '--steps' must be positive, got 0")
+  broken("@33_qlora.lua ~nowhere.txt", "cannot be read")
 end)
 
 examples.of("03_digits_cnn", function() -- the digits beside the script

@@ -1,6 +1,6 @@
 --- One model over many ranks: tensor, pipeline and data parallelism of the same script, by a mesh.
 ---
----   accel-run [--num-processes N] examples/25_model_parallel.lua [--tp N] [--pp N] [--dp N] [--sequence-parallel] [--steps N]
+---   accel-run [--num-processes N] examples/31_model_parallel.lua [--tp N] [--pp N] [--dp N] [--sequence-parallel] [--steps N]
 ---
 --- --tp * --pp * --dp is the number of processes. A mesh of ranks shares out heads and features (tp), blocks (pp) and the batch (dp);
 --- losses are those of one rank whatever the mesh, and the checkpoint at the end is whole: any other mesh could go on from it.
@@ -9,7 +9,7 @@ local accel = require "accel"
 local A, data = accel.accelerator, accel.data
 
 local o = accel.util.cli {
-  name = "25_model_parallel.lua", summary = "Trains one small GPT on a mesh of ranks.",
+  name = "31_model_parallel.lua", summary = "Trains one small GPT on a mesh of ranks.",
   { "tp", "int", 1, "N", "ranks that share heads and features out" },
   { "pp", "int", 1, "N", "ranks that share blocks out" },
   { "dp", "int", 1, "N", "ranks that share the batch out" },

@@ -1,6 +1,6 @@
 --- Profiling: what a training step spends its time and memory on.
 ---
----   accel-run [--num-processes N] examples/25_profiler.lua [--traces DIR] [--steps N] [DIR]
+---   accel-run [--num-processes N] examples/32_profiler.lua [--traces DIR] [--steps N] [DIR]
 ---
 --- A ProfileKwargs says what is recorded and by which schedule: here one step is waited for, one warms up, two are kept, twice.
 --- prof:step() ends each step. Where a cycle is complete, on_trace_ready prints a table of the ops that took the most time; with
@@ -10,7 +10,7 @@ local accel = require "accel"
 local nn, optim, data = accel.nn, accel.optim, accel.data
 
 local declared = {
-  name = "25_profiler.lua", usage = "[options] [DIR]", summary = "Profiles some steps of a training loop.",
+  name = "32_profiler.lua", usage = "[options] [DIR]", summary = "Profiles some steps of a training loop.",
   { "traces", "string", nil, "DIR", "write a trace of every rank there" },
   { "steps", "int", 9, "N", "steps to train" },
   { "batch", "int", 64, "N", "pictures a step, over all ranks" },

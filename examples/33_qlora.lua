@@ -1,6 +1,6 @@
 --- QLoRA: a language model in 4 bits whose adapter alone learns.
 ---
----   accel-run examples/29_qlora.lua [--steps N] [--rank N] [--out DIR] [TEXT]
+---   accel-run examples/33_qlora.lua [--steps N] [--rank N] [--out DIR] [TEXT]
 ---
 --- Trains a small GPT-2 on the characters of TEXT (this script where none is given), writes it as a folder, reads it back with NF4
 --- weights, and trains a LoRA adapter on the second half of the text. Prints the loss of the second half before and after, what is in
@@ -10,7 +10,7 @@ local accel = require "accel"
 local peft = accel.peft
 
 local declared = {
-  name = "29_qlora.lua", usage = "[options] [TEXT]", summary = "Trains an adapter of a model in 4 bits.",
+  name = "33_qlora.lua", usage = "[options] [TEXT]", summary = "Trains an adapter of a model in 4 bits.",
   { "steps", "int", 60, "N", "updates of the base, and of the adapter" },
   { "rank", "int", 8, "N", "of the adapter" },
   { "out", "string", nil, "DIR", "folder for the adapter (default: a temporary one)" },
