@@ -55,7 +55,7 @@ enum {
   AC_ATTACH_PAUSE = 1, /* stand here: a pause was asked for at this step or one before */
   AC_ATTACH_GONE = 2   /* the client of the prompt is gone; told once */
 };
-/* A step has been made: says so to clients. What is asked for meanwhile, 0 nothing, which costs a few nanoseconds. */
+/* A step has been made: says so to clients. What is asked for meanwhile; 0: nothing. */
 AC_API unsigned ac_attach_step(ac_attach *a, uint64_t step);
 /* Begins to stand at step boundary or breakpoint. *fd: the prompt's connection, owned by the caller from then on, the first time that a client
  * stands here; -1: the caller has it already. False: there is no prompt, go on. */
