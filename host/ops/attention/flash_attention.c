@@ -98,6 +98,7 @@ static ac_status cpu(ac_frame *f, ac_err *e) {
   a.out = aci_data(f->out[0]);
   strides(a.out_s, f->out[0]);
   a.lse = aci_data(f->out[1]);
+  a.inference = !ac_ctx_grad_enabled(f->ctx) || !(aci_requires_grad(ARG_T(f, Q)) || aci_requires_grad(ARG_T(f, K)) || aci_requires_grad(ARG_T(f, V)));
   ac_status st = aci_flash_forward(f->team, &a, e);
   ac_block_free(slopes);
   return st;

@@ -39,6 +39,7 @@ typedef struct aci_flash {
   int64_t out_s[3];
   void *lse; /* (b, hq, tq) contiguous: log of the sum of exp, -inf where all is masked; f64 for F64,
                 else f32. Written by forward unless NULL, read by backward */
+  bool inference; /* no backward reads lse: forward may take kernels whose scores round otherwise than those that backward computes again */
 } aci_flash;
 
 typedef struct aci_flash_grads {
