@@ -38,6 +38,7 @@ end
 -- A job's description: ranks by number; those whose process is gone are taken out of the folder.
 local function job_of(folder, id)
   local job = { id = id, folder = folder .. "/" .. id, ranks = {}, list = {} }
+  local pruned = false
   local names = accel.listdir(job.folder) or {}
   for _, name in ipairs(names) do
     local text = name:find "^rank%d+%.json$" and read(job.folder .. "/" .. name)
@@ -47,14 +48,17 @@ local function job_of(folder, id)
         job.ranks[rank.rank] = rank
         job.list[#job.list + 1] = rank
       else -- killed: it could not tidy up
+        pruned = true
         os.remove(job.folder .. "/" .. name)
         os.remove(job.folder .. "/" .. name:gsub("%.json$", ""))
       end
     end
   end
   if #job.list == 0 then
-    if #names > 0 and not (names[1]:find "%.part$") then os.remove(job.folder .. "/token") end
-    os.remove(job.folder)
+    if pruned then -- else its ranks are about to describe themselves, by the token that lies there
+      os.remove(job.folder .. "/token")
+      os.remove(job.folder)
+    end
     return nil
   end
   table.sort(job.list, function(a, b) return a.rank < b.rank end)

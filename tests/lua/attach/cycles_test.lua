@@ -77,3 +77,13 @@ while done < wanted do
 end
 assert(#t.ps() == 0)
 print(("%d clients came and went; the losses are those of the undisturbed runs"):format(done))
+
+-- Looking at jobs while one starts takes nothing from it: all ranks go by one token.
+for _ = 1, sample.full and 50 or 3 do
+  local job = t.start(("--num-processes 2 '%s' 1000000 slow"):format(t.case))
+  for _ = 1, 15 do t.run "ps" end
+  t.running(2, 1)
+  local stacks = t.run "stacks"
+  assert(not stacks:find "denied" and stacks:find "rank 1 ", stacks)
+  t.kill(job)
+end
