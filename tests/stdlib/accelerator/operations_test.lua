@@ -124,8 +124,8 @@ local function on_ranks()
   assert(mean[2].dtype == "bf16")
 
   if P == 1 then return end
-  local difference = P == 2 and "rank 0 has f32 (2); rank 1 has f32 (3)" or "rank 0 has f32 (2); ranks 1, 2"
-  says(difference, A.gather, accel.ones(R == 0 and 2 or 3))
+  says("rank 0 has f32 (2) (ranks.lua:", A.gather, accel.ones(R == 0 and 2 or 3))
+  says(P == 2 and "; rank 1 has f32 (3) (ranks.lua:" or "; ranks 1, 2", A.gather, accel.ones(R == 0 and 2 or 3))
   says("f32 (1, 6) at 'x'", A.reduce, { x = accel.ones(R == 0 and 1 or 2, R == 0 and 6 or 3) }) -- the same count
   says("i64 (2)", A.broadcast, R == 0 and accel.ones(2) or accel.ones(2):to "i64")
   says("nothing, after 1 of them", A.gather, R == 0 and { accel.ones(2) } or { accel.ones(2), accel.ones(1) })

@@ -115,7 +115,8 @@ static void piece(void *arg, int64_t begin, int64_t end) {
 }
 
 bool aci_flash_decode(ac_team *team, const aci_flash *f) {
-  if (!f->inference || f->tq != 1 || f->type == ACI_GEMM_F64 || f->drop_p > 0 || f->alibi != NULL || f->d > MAX_D || f->hq / f->hkv > MAX_SHARE) return false;
+  if (!f->inference || f->tq != 1) return false;
+  if (f->type == ACI_GEMM_F64 || f->drop_p > 0 || f->alibi != NULL || f->d > MAX_D || f->hq / f->hkv > MAX_SHARE) return false;
   ac_parallel_for(team, f->b * f->hkv, 1, piece, (void *)(uintptr_t)f);
   return true;
 }
