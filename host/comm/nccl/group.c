@@ -126,7 +126,7 @@ static ac_status introduce(ac_group *g, ac_device *d, const char *site, ac_err *
     if (joined != AC_OK) snprintf(why, sizeof why, "%.150s", mine.msg);
     if (!everywhere && x->comm != NULL) w->nccl->lib->ncclCommAbort(x->comm), x->comm = NULL;
   }
-  if (!everywhere && g->rank == 0)
+  if (!everywhere && g->rank == 0 && strcmp(ac_params_str(ac_ctx_params(w->ctx), "NCCL"), "off") != 0)
     ac_log_write(AC_LOG_WARN, "comm", "tensors on %s go through memory of the host: %s%s%s", d->name, why[0] != 0 ? why : "NCCL did not join them",
                  absent[0] != 0 ? "; " : "", absent);
   return AC_OK;

@@ -147,7 +147,7 @@ function Parallelism:share_out(accelerator, model, settings)
   if config.tp_size > 1 then
     local plan = handler.tp_plan
     accel.parallel.parallelize_module(model, self:axis "tp", type(plan) == "table" and plan or nil,
-      { sequence_parallel = handler.sequence_parallel, init_sync = false })
+      { sequence_parallel = handler.sequence_parallel or false, init_sync = false })
   end
   if config.cp_size > 1 or config.sp_size > 1 then
     require("accel.parallel.context").attach(model, self:axis(config.cp_size > 1 and "cp" or "sp"), config)

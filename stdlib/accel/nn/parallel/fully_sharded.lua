@@ -198,12 +198,14 @@ function FSDP:init(module, opts)
   rawset(self, "require_backward_grad_sync", true)
   rawset(self, "require_forward_param_sync", true)
   rawset(self, "training", module.training)
+  local everyone = not hybrid and not none and group or nil -- who has this model; nil: all ranks
+  rawset(self, "everyone", everyone)
   if o.param_init_fn then materialize.init(module, o.param_init_fn) end
   local policy = o.auto_wrap_policy or { kind = "none" }
   local ignored = { modules = o.ignored_modules, params = o.ignored_parameters }
   local units = (o.fsdp_version == 2 and policies.per_parameter or policies.flat)(module, policy, ignored)
   verify(WHO, "sharded parameter", describe(units), "build and wrap the model alike on all of them",
-    not hybrid and group or nil)
+    everyone)
   local world = dist.get_world_size()
   local device = materialize.device(WHO, module, { sync = o.sync_module_states, device = o.device_id,
     ignored = o.ignored_parameters })
@@ -223,7 +225,7 @@ function FSDP:init(module, opts)
   rawset(self, "dtypes", dtypes)
   local rest = device and materialize.rest(module, device, owners.of) or {}
   local buffers = table.move(module:buffers(), 1, #module:buffers(), #rest + 1, rest)
-  if world > 1 and o.sync_module_states and #buffers > 0 then coalesce.broadcast(buffers, 0, not hybrid and group or nil) end
+  if world > 1 and o.sync_module_states and #buffers > 0 then coalesce.broadcast(buffers, 0, everyone) end
   if dtypes and dtypes.buffer_dtype then engine.buffer_dtypes = precision.cast_buffers(module, dtypes.buffer_dtype) end
   if dtypes and dtypes.each then
     for _, u in ipairs(units) do
@@ -240,7 +242,7 @@ function FSDP:forward(...)
   engine:prepare()
   if self.require_forward_param_sync and self.options.broadcast_buffers and engine.size > 1 then
     local list = self.module:buffers()
-    if #list > 0 then coalesce.broadcast(list, 0, self.options.process_group) end
+    if #list > 0 then coalesce.broadcast(list, 0, self.everyone) end
   end
   if not self.dtypes then return self.module(...) end
   return precision.outputs(self.dtypes, self.module(precision.inputs(self.dtypes, ...)))
