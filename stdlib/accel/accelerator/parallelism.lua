@@ -8,6 +8,7 @@ local class = require "accel.util.class"
 local check = require "accel.util.check"
 local environment = require "accel.accelerator.environment"
 local dist = require "accel.dist"
+local megatron_model = require "accel.accelerator.megatron_model"
 local raise = require "accel.util.raise"
 
 local M = {}
@@ -110,27 +111,6 @@ end
 
 -- Models -----------------------------------------------------------------------------------------
 
---- Computes activations of blocks again in backward, where the model can.
-local function recompute(model)
-  if not model.gradient_checkpointing_enable then
-    raise("MegatronLMPlugin: recompute_activations: %s has no gradient_checkpointing_enable; let its blocks call accel.checkpoint",
-      getmetatable(model).__name or "the model")
-  end
-  model:gradient_checkpointing_enable()
-end
-
---- Parts of the model that a rank has, from the number of layers in one.
-local function chunks_of(model, megatron)
-  local layers, c = megatron.num_layers_per_virtual_pipeline_stage, model.config or {}
-  if layers == nil then return 1 end
-  local all = c.n_layer or c.num_hidden_layers or c.num_layers
-  if not all or all % (layers * megatron.pp_degree) ~= 0 then
-    raise("MegatronLMPlugin: num_layers_per_virtual_pipeline_stage %s and pp_degree %d do not divide the %s layers of the model",
-      tostring(layers), megatron.pp_degree, tostring(all))
-  end
-  return all // (layers * megatron.pp_degree)
-end
-
 --- Shares a model out over tp and pp; parameters become rank 0's first. Optimizers that are there step on what is left.
 ---@param accelerator accel.Accelerator
 ---@param model accel.nn.Module
@@ -139,7 +119,8 @@ function Parallelism:share_out(accelerator, model, settings)
   local config, handler, megatron = self.config, self.config.tp_handler, self.megatron
   if megatron then
     settings = megatron.use_distributed_optimizer and { zero_stage = 1 } or nil
-    if megatron.recompute_activations then recompute(model) end
+    local missing = megatron_model.set_dropout(model, megatron)
+    if #missing > 0 then accelerator:_warn("MegatronLMPlugin: no effect on this model: " .. table.concat(missing, "; ")) end
   end
   if dist.get_world_size() > 1 and (self:is_model_parallel() or config.cp_size > 1 or config.sp_size > 1) then
     require("accel.parallel.tensor_parallel").synchronize(model)
@@ -155,12 +136,14 @@ function Parallelism:share_out(accelerator, model, settings)
   if config.pp_size > 1 or megatron then -- Megatron's step is one of several micro-batches also where there is one stage
     local o = config.pp_handler or { schedule = "1f1b", virtual_stages = 1, num_micro_batches = megatron.num_micro_batches,
       loss_fn = megatron.custom_loss_function }
-    local chunks = megatron and chunks_of(model, megatron) or o.virtual_stages
+    local chunks = megatron and megatron_model.chunks(model, megatron) or o.virtual_stages
     local pipeline = accel.nn.parallel.PipelineParallel(model, self:axis "pp", {
       num_micro_batches = o.num_micro_batches, schedule = o.schedule, virtual_stages = chunks,
-      split_points = o.split_points, stage_layers = o.stage_layers, loss_fn = o.loss_fn, plan = o.pipeline_plan,
+      split_points = o.split_points,
+      stage_layers = megatron and megatron_model.stage_layers(model, megatron) or o.stage_layers, loss_fn = o.loss_fn, plan = o.pipeline_plan,
       init_sync = false,
     })
+    if megatron then megatron_model.recompute(model, pipeline._blocks, megatron) end
     local shared = pipeline:_shared() -- makes groups, with all ranks
     local sharded = settings and self:cut_stage(pipeline, model, shared, settings)
     self:drive(accelerator, pipeline, sharded)
@@ -216,8 +199,28 @@ function Parallelism:drive(accelerator, pipeline, sharded)
   end)
 end
 
+--- Fields that a MegatronLMDummyScheduler takes over when it is prepared.
+local SCHEDULE <const> = [[train_iters train_samples weight_decay_incr_style start_weight_decay end_weight_decay lr_decay_style lr_decay_iters
+  lr_decay_samples lr_warmup_iters lr_warmup_samples lr_warmup_fraction min_lr]]
+
+--- Says which fields of a schedule have no effect, since none that takes them is prepared.
+local function say_unscheduled(accelerator, megatron)
+  local list = {}
+  for field in SCHEDULE:gmatch "%S+" do list[#list + 1] = megatron._asked[field] ~= nil and field or nil end
+  if #list == 0 then return end
+  accelerator:_warn(("MegatronLMPlugin: %s: no effect here: prepare a MegatronLMDummyScheduler, which takes them"):format(
+    table.concat(list, ", ")))
+end
+
 --- Before a step of an optimizer under Megatron's plugin: gradients are clipped to its gradient_clipping.
 function Parallelism:clip(optimizer)
+  if self.scheduled == nil then -- before the first one
+    self.scheduled = false
+    for _, scheduler in ipairs(optimizer.accelerator._prepared.schedulers) do
+      if scheduler.scheduler.configure then self.scheduled = true end
+    end
+    if not self.scheduled then say_unscheduled(optimizer.accelerator, self.megatron) end
+  end
   local most = self.megatron.gradient_clipping
   if type(most) ~= "number" or most <= 0 then return end
   optimizer.accelerator:clip_grad_norm_(optimizer:_parameters(), most)

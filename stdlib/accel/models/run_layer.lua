@@ -11,6 +11,8 @@ local accel = require "accel"
 return function(stack, layer, cache, ...)
   local o = stack.gradient_checkpointing
   if not o or not stack.training or cache or not accel.is_grad_enabled() then return layer(...) end
+  local some = stack.recomputed_layers -- a set: the others keep what backward needs
+  if some and not some[layer] then return layer(...) end
   local args = table.pack(...)
   args[args.n + 1] = o
   return accel.checkpoint(layer, table.unpack(args, 1, args.n + 1))

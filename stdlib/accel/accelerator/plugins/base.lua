@@ -8,6 +8,7 @@ local raise = require "accel.util.raise"
 local M = {}
 
 ---@class accel.accelerator.Plugin : accel.accelerator.Settings
+---@field _asked table<string, any> fields as they were given
 local Plugin = Settings:extend "accel.accelerator.Plugin"
 M.Plugin = Plugin
 
@@ -62,6 +63,7 @@ function Plugin:init(given, ...)
     local from = cls.env[key]
     if from and values[key] == nil then values[key] = M.read(who, from[1], from[2]) end
   end
+  self._asked = values -- of the script or the environment, before any default
   Settings.init(self, values)
 end
 

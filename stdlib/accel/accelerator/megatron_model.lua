@@ -1,0 +1,130 @@
+--- What a MegatronLMPlugin does to a model: probabilities of dropout, which layers are computed again in backward, how many layers the
+--- last stage has. Fields count where they were given: what the plugin leaves out stays as the model has it. Used by parallelism.lua.
+local accel = require "accel"
+local check = require "accel.util.check"
+local class = require "accel.util.class"
+local raise = require "accel.util.raise"
+
+local M = {}
+
+local WHO <const> = "MegatronLMPlugin"
+
+--- The field of an attention that holds the probability of its dropout; nil of other modules.
+local function dropout_field(module)
+  if math.type(module.attn_pdrop) then return "attn_pdrop" end
+  return math.type(module.dropout) and (module.heads or module.num_heads) and "dropout" or nil
+end
+
+--- Probabilities by attention_dropout and hidden_dropout.
+---@param model accel.nn.Module
+---@param plugin accel.accelerator.MegatronLMPlugin
+---@return string[] missing fields that the model has no place for
+function M.set_dropout(model, plugin)
+  local attention, hidden, missing = plugin._asked.attention_dropout, plugin._asked.hidden_dropout, {}
+  if attention then check.number(WHO, "attention_dropout", attention, 0, 1) end
+  if hidden then check.number(WHO, "hidden_dropout", hidden, 0, 1) end
+  local set = {}
+  for _, module in ipairs(model:modules()) do
+    local field = dropout_field(module)
+    if field and attention then module[field], set.attention_dropout = attention, true end
+    if hidden and class.isinstance(module, accel.nn.Dropout) then module.p, set.hidden_dropout = hidden, true end
+  end
+  if attention and attention > 0 and not set.attention_dropout then
+    missing[#missing + 1] = "attention_dropout (the model has no attention with dropout)"
+  end
+  if hidden and hidden > 0 and not set.hidden_dropout then missing[#missing + 1] = "hidden_dropout (the model has no Dropout)" end
+  return missing
+end
+
+--- "full", "selective", or nil where nothing was asked for.
+local function granularity(plugin)
+  local asked = plugin._asked
+  if asked.recompute_granularity or asked.recompute_method or asked.recompute_num_layers then
+    return check.word(WHO, "recompute_granularity", plugin.recompute_granularity, { "full", "selective" })
+  end
+  return plugin.recompute_activations and "full" or nil
+end
+
+--- Attention keeps its inputs alone and is computed again in backward.
+local function attention_again(model)
+  local found
+  for _, module in ipairs(model:modules()) do
+    if dropout_field(module) then
+      found = true
+      local forward = module.forward
+      rawset(module, "forward", function(self, ...)
+        if not self.training or not accel.is_grad_enabled() then return forward(self, ...) end
+        return accel.checkpoint(forward, self, ...)
+      end)
+    end
+  end
+  if not found then
+    raise("%s: recompute_granularity 'selective': %s has no attention that is known; say 'full', or let it call accel.checkpoint", WHO,
+      getmetatable(model).__name or "the model")
+  end
+end
+
+--- Activations that backward computes again. "selective": those of attention. "full": those of layers; of all of them by the method
+--- "uniform", of the first recompute_num_layers of every stage by "block".
+---@param model accel.nn.Module
+---@param blocks {module: accel.nn.Module, stage: integer}[] of the pipeline, in the order of forward
+---@param plugin accel.accelerator.MegatronLMPlugin
+function M.recompute(model, blocks, plugin)
+  local kind = granularity(plugin)
+  if kind == nil then return end
+  if kind == "selective" then return attention_again(model) end
+  if not model.gradient_checkpointing_enable then
+    raise("%s: recompute_granularity, recompute_activations: %s has no gradient_checkpointing_enable; let its blocks call"
+      .. " accel.checkpoint", WHO, getmetatable(model).__name or "the model")
+  end
+  model:gradient_checkpointing_enable()
+  if check.word(WHO, "recompute_method", plugin.recompute_method, { "uniform", "block" }) == "uniform" then return end
+  local most, counts, again = check.count(WHO, "recompute_num_layers", plugin.recompute_num_layers), {}, {}
+  for _, b in ipairs(blocks) do
+    local n = (counts[b.stage] or 0) + 1
+    counts[b.stage], again[b.module] = n, n <= most or nil
+  end
+  for _, stack in ipairs(model:_stacks()) do rawset(stack, "recomputed_layers", again) end
+end
+
+local function layers_of(model)
+  local c = model.config or {}
+  return c.n_layer or c.num_hidden_layers or c.num_layers
+end
+
+--- Parts of the model that a rank has, from the number of layers in one.
+---@param model accel.nn.Module
+---@param plugin accel.accelerator.MegatronLMPlugin
+---@return integer
+function M.chunks(model, plugin)
+  local layers, all = plugin.num_layers_per_virtual_pipeline_stage, layers_of(model)
+  if layers == nil then return 1 end
+  if not all or all % (layers * plugin.pp_degree) ~= 0 then
+    raise("%s: num_layers_per_virtual_pipeline_stage %s and pp_degree %d do not divide the %s layers of the model", WHO,
+      tostring(layers), plugin.pp_degree, tostring(all))
+  end
+  return all // (layers * plugin.pp_degree)
+end
+
+--- Layers of every stage where decoder_last_pipeline_num_layers says those of the last one; the others get equally many.
+---@param model accel.nn.Module
+---@param plugin accel.accelerator.MegatronLMPlugin
+---@return integer[]?
+function M.stage_layers(model, plugin)
+  local last, stages, all = plugin.decoder_last_pipeline_num_layers, plugin.pp_degree, layers_of(model)
+  if last == nil or stages == 1 then return nil end
+  check.positive(WHO, "decoder_last_pipeline_num_layers", last)
+  if plugin.num_layers_per_virtual_pipeline_stage then
+    raise("%s: give decoder_last_pipeline_num_layers or num_layers_per_virtual_pipeline_stage, not both", WHO)
+  end
+  if not all or all <= last or (all - last) % (stages - 1) ~= 0 then
+    raise("%s: decoder_last_pipeline_num_layers %d leaves %s layers, which do not divide over the %d other stages", WHO, last,
+      all and tostring(all - last) or "an unknown number of", stages - 1)
+  end
+  local counts = {}
+  for stage = 1, stages - 1 do counts[stage] = (all - last) // (stages - 1) end
+  counts[stages] = last
+  return counts
+end
+
+return M
