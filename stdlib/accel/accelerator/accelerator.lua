@@ -116,6 +116,7 @@ function Accelerator:init(opts)
   if resolved.notes and #resolved.notes > 0 then
     self:_warn("keys of the DeepSpeed configuration that have no effect here: " .. table.concat(resolved.notes, "; "))
   end
+  for _, line in ipairs(resolved.idle) do self:_warn(line) end
 end
 
 -- Attributes -------------------------------------------------------------------------------------

@@ -179,6 +179,14 @@ local function project(values, origins, o)
   return own
 end
 
+--- A line for every plugin that was asked for what has no effect here.
+local function idle_fields(values, deepspeed)
+  local plugins = {}
+  for _, key in ipairs { "fsdp_plugin", "megatron_lm_plugin", "parallelism_config" } do plugins[#plugins + 1] = values[key] end
+  for _, name in ipairs(deepspeed and deepspeed.staged.order or {}) do plugins[#plugins + 1] = deepspeed.staged.plugins[name] end
+  return require "accel.accelerator.plugins.idle".lines(plugins)
+end
+
 ---@param opts? table
 ---@return {values: table<string, any>, origins: table<string, string>, log_with: any,
 ---  gradient_accumulation_plugin: table, dataloader_config: table, project_configuration: table, state: table}
@@ -205,6 +213,7 @@ return function(opts)
   }
   sharding.commit(deepspeed)
   parts.notes = deepspeed and deepspeed.notes
+  parts.idle = idle_fields(values, deepspeed)
   for _, key in ipairs { "num_processes", "mixed_precision", "device" } do
     values[key], origins[key] = parts.state[key], state.origin(key)
   end

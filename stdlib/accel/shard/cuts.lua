@@ -98,4 +98,18 @@ function M.groups(zero, group)
   return out
 end
 
+local told -- of ZeRO++ on ranks that share memory
+
+--- Keys of ZeRO++ that say how parameters are gathered, where they lie once for all ranks: said once.
+---@param zero table? sizes and bits of ZeRO
+function M.say_shared(zero)
+  local list = {}
+  if zero and zero.quantized_weights then list[1] = "zero_quantized_weights" end
+  if zero and (zero.secondary or 1) > 1 then list[#list + 1] = "zero_hpz_partition_size" end
+  if #list == 0 or told or dist.get_rank() ~= 0 then return end
+  told = true
+  warn(("DeepSpeed's configuration: %s: no effect on ranks that share memory: parameters lie there once and are not gathered"):format(
+    table.concat(list, ", ")))
+end
+
 return M

@@ -53,6 +53,7 @@ function Engine:init(model, units, o)
   end
   self.groups = o.zero and cuts.groups(o.zero, o.group) or {}
   self:make_units(units)
+  if self.shares then cuts.say_shared(o.zero) end
   self.n = #self.params
   self.used = accel.unscoped(accel.zeros, self.n + 2, { dtype = "i32", device = "cpu" })
   self.order = {}

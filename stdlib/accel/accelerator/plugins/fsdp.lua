@@ -169,6 +169,7 @@ function Fsdp:init(...)
     -- ranks but the first have no values to begin with: memory is made, rank 0's values come
     if self.sync_module_states then self.param_init_fn = self.param_init_fn or function(module) return module end end
   else
+    if self.forward_prefetch then raise("%s: forward_prefetch is of version 1; leave it out, or say fsdp_version = 1", WHO) end
     self.use_orig_params, self.sync_module_states, self.forward_prefetch, self.param_init_fn = nil, nil, nil, nil
   end
 end

@@ -1,0 +1,133 @@
+--- Fields of plugins that are taken without effect, and why. An Accelerator says them once where a script, or the environment, asked for
+--- something else than what is done here anyhow; defaults are passed over.
+local class = require "accel.util.class"
+local environment = require "accel.accelerator.environment"
+local short = require "accel.accelerator.plugins.base".short
+
+local M = {}
+
+--- A field without effect, unless its value is `plain`, or `used(plugin)` holds. variable: where it also stands in the environment.
+local function idle(why, plain, used, variable) return { why = why, plain = plain, used = used, variable = variable } end
+
+local function version_1(p) return p.fsdp_version == 1 end
+local function stage_3(p) return p.zero_stage == 3 end
+local function full(p) return p.recompute_granularity == "full" end
+
+--- A field that counts where another one has a value.
+local function only(field, value, why)
+  return idle(why or ("%s is not '%s'"):format(field, value), nil, function(p) return p[field] == value end)
+end
+
+--- A field that counts where a size is above 1.
+local function above_1(field, plain)
+  return idle(field .. " is 1", plain, function(p) return p[field] > 1 end)
+end
+
+local HOST <const> = idle("FullyShardedDataParallelPlugin { cpu_offload = true } steps in host memory", false)
+local LENGTH <const> = idle "sequences have the length of their batch"
+local LOGS <const> = idle("accel.Accelerator { log_with = \"tensorboard\" } writes runs", false)
+local LOOP <const> = idle "the script's own loop evaluates"
+local STEP <const> = idle "the call of the model is the step; custom_loss_function gives its loss"
+local MODEL <const> = idle "prepare takes a model that is there"
+local WORKED_OUT <const> = idle "it is worked out of the other fields"
+local OF_VERSION_1 <const> = idle("it is of fsdp_version 1", nil, version_1)
+
+local FIELDS <const> = {
+  MegatronLMPlugin = {
+    use_custom_fsdp = idle("FullyShardedDataParallelPlugin cuts parameters", false),
+    optimizer_cpu_offload = HOST, overlap_cpu_optimizer_d2h_h2d = HOST,
+    no_load_optim = idle("load_state reads the optimizers that are prepared", false),
+    no_save_optim = idle("save_state writes the optimizers that are prepared", false),
+    eod_mask_loss = idle("labels of -100 are left out of the loss", false),
+    use_precision_aware_optimizer = idle("the optimizer of the script says how it keeps its states", false),
+    attention_backend = idle("attention chooses its kernel by itself", true),
+    attention_softmax_in_fp32 = idle("attention computes its softmax in fp32", true),
+    calculate_per_token_loss = idle("the loss is the mean of what micro-batches give", false),
+    use_rotary_position_embeddings = idle "the model says how it tells positions",
+    expert_tensor_parallel_size = idle("experts are cut over tp_degree ranks, as all layers are", nil,
+      function(p) return p.expert_tensor_parallel_size == p.tp_degree end),
+    pipeline_model_parallel_split_rank = idle "blocks are dealt out over the stages in the order of forward",
+    decoder_last_pipeline_num_layers = above_1 "pp_degree",
+    sequence_parallelism = above_1("tp_degree", false),
+    recompute_method = only("recompute_granularity", "full", "attention is computed again in every layer"),
+    recompute_num_layers = idle("every layer is computed again by itself", 1,
+      function(p) return full(p) and p.recompute_method == "block" end),
+    is_train_batch_min = idle "every loader keeps its batch size", consumed_samples = idle("load_state says where loaders go on", 0),
+    no_wd_decay_cond = idle "give the optimizer groups of parameters, each with its weight_decay",
+    scale_lr_cond = idle "give the optimizer groups of parameters, each with its lr",
+    lr_mult = idle("give the optimizer groups of parameters, each with its lr", 1.0),
+    megatron_dataset_flag = idle("prepare takes loaders that are there", false),
+    custom_megatron_datasets_provider_function = idle "prepare takes loaders that are there",
+    seq_length = LENGTH, encoder_seq_length = LENGTH, decoder_seq_length = LENGTH, tensorboard_dir = LOGS,
+    set_all_logging_options = LOGS, eval_iters = LOOP, eval_interval = LOOP,
+    return_logits = idle("a training step gives its loss; after model:eval() the call gives logits", false),
+    custom_train_step_class = STEP, custom_train_step_kwargs = STEP, custom_model_provider_function = MODEL,
+    custom_prepare_model_function = MODEL, custom_get_batch_function = idle "the batch is what the model is called with",
+    other_megatron_args = idle "they are kept in megatron_lm_default_args; nothing here reads them",
+    DDP_impl = WORKED_OUT, megatron_lm_default_args = WORKED_OUT,
+  },
+  ParallelismConfig = { tp_handler = above_1 "tp_size", cp_handler = above_1 "cp_size", sp_handler = above_1 "sp_size",
+    pp_handler = above_1 "pp_size" },
+  TorchTensorParallelConfig = { enable_async_tp = idle("products and collectives follow each other", false) },
+  DeepSpeedSequenceParallelConfig = { sp_seq_length = LENGTH, sp_seq_length_is_variable = idle(LENGTH.why, true),
+    sp_attn_implementation = idle("attention chooses its kernel by itself, with the same results", "sdpa") },
+  FullyShardedDataParallelPlugin = {
+    sharding_strategy = idle("in fsdp_version 2 it is reshard_after_forward", nil, version_1),
+    backward_prefetch = idle(OF_VERSION_1.why, "NO_PREFETCH", version_1), param_init_fn = OF_VERSION_1,
+    use_orig_params = idle("parameters keep their names, shapes and identity", true, nil, "FSDP_USE_ORIG_PARAMS"),
+    sync_module_states = idle("parameters and buffers always become rank 0's", true, nil, "FSDP_SYNC_MODULE_STATES"),
+    state_dict_config = idle "state_dict_type says what is written; rank 0 writes whole tensors",
+    optim_state_dict_config = idle "state_dict_type says what is written; rank 0 writes whole tensors",
+    transformer_cls_names_to_wrap = only("auto_wrap_policy", "TRANSFORMER_BASED_WRAP"),
+    min_num_params = only("auto_wrap_policy", "SIZE_BASED_WRAP"),
+  },
+  DeepSpeedPlugin = {
+    zero3_init_flag = idle("it is of stage 3", false, stage_3), zero3_save_16bit_model = idle("it is of stage 3", false, stage_3),
+    msamp_opt_level = idle "enable_msamp is not in accel",
+    offload_optimizer_nvme_path = idle("offload_optimizer_device is not 'nvme'", "none",
+      function(p) return p.offload_optimizer_device == "nvme" end),
+    offload_param_nvme_path = idle("offload_param_device is not 'nvme'", "none",
+      function(p) return p.offload_param_device == "nvme" end),
+    deepspeed_config = idle "it is worked out of hf_ds_config",
+  },
+}
+
+local HANDLERS <const> = { "tp_handler", "sp_handler" }
+
+--- What a plugin was asked for and does not do: "field (why)", in the order of names.
+--- example: require "accel.accelerator.plugins.idle".notes(accel.MegatronLMPlugin { eval_iters = 5 })
+---   --> { "eval_iters (the script's own loop evaluates)" }
+---@param plugin accel.accelerator.Plugin
+---@return string[]
+function M.notes(plugin)
+  local list = {}
+  for field, entry in next, FIELDS[short(class.of(plugin))] or {} do
+    local value = plugin._asked[field]
+    if value == nil and entry.variable then value = environment.parse_flag_from_env(entry.variable, entry.plain) end
+    if value ~= nil and value ~= entry.plain and not (entry.used and entry.used(plugin)) then
+      list[#list + 1] = ("%s (%s)"):format(field, entry.why)
+    end
+  end
+  table.sort(list)
+  return list
+end
+
+--- A line for every plugin with such fields, and for what it holds.
+---@param plugins accel.accelerator.Plugin[]
+---@return string[]
+function M.lines(plugins)
+  local lines = {}
+  local function add(plugin)
+    local notes = M.notes(plugin)
+    if #notes > 0 then
+      lines[#lines + 1] = ("%s: fields that have no effect here: %s"):format(short(class.of(plugin)), table.concat(notes, "; "))
+    end
+    for _, field in ipairs(HANDLERS) do
+      if plugin._asked[field] and plugin[field] then add(plugin[field]) end
+    end
+  end
+  for _, plugin in ipairs(plugins) do add(plugin) end
+  return lines
+end
+
+return M
