@@ -37,7 +37,9 @@ static int makedirs(lua_State *L) {
     const char was = part[i];
     part[i] = 0;
     err = mkdir(part, 0777) == 0 ? 0 : errno;
+    const bool absent = err != 0 && stat(part, &sb) != 0;
     part[i] = was;
+    if (absent) break; /* those below it would only say that it is not there */
   }
   if (n > 0 && stat(path, &sb) == 0 && S_ISDIR(sb.st_mode)) {
     lua_pushboolean(L, 1);

@@ -28,8 +28,9 @@ static ac_status make_parents(const char *path, ac_err *e) {
     p[i] = 0;
     int rc;
     ACI_AGAIN(rc, mkdir(p, 0777));
+    const int err = errno; /* access sets its own */
     if (rc == 0) st = aci_sync_folder_of(p, e);
-    else if (errno != EEXIST && access(p, F_OK) != 0) st = aci_io_error(e, p, "cannot make the folder", errno);
+    else if (err != EEXIST && access(p, F_OK) != 0) st = aci_io_error(e, p, "cannot make the folder", err);
     p[i] = '/';
   }
   free(p);

@@ -131,6 +131,13 @@ do
   assert(none == nil and code == "io" and message:find("cannot make the folder: Not a directory", 1, true), message)
   none, message, code = accel.makedirs(deep .. "a")
   assert(none == nil and code == "io" and message:find("File exists", 1, true), message)
+  -- which of several folders cannot be made decides what is said, not the last one
+  assert(os.execute(("chmod 555 '%s'"):format(deep)))
+  if not accel.write_file(deep .. "probe", "") then -- root may write anywhere
+    none, message = accel.makedirs(deep .. "x/y/z")
+    assert(none == nil and message:find("Permission denied", 1, true), message)
+  end
+  assert(os.execute(("chmod 755 '%s'"):format(deep)))
   none, message, code = accel.makedirs ""
   assert(none == nil and code == "not_found")
   fails("invalid_argument", "has a zero byte", accel.makedirs, "a\0b")
