@@ -11,7 +11,10 @@ local region = require "accel.accelerator.region"
 
 local M = {}
 
-local function runs_here(self, tracker) return self.is_main_process or not tracker.main_process_only end
+--- Whether no tracker runs on any rank, as in a dry run (accel.profiler.dry_run).
+M._silent = false
+
+local function runs_here(self, tracker) return not M._silent and (self.is_main_process or not tracker.main_process_only) end
 
 --- tracker:method(...) where it runs; collectives inside of one that runs on the main process raise.
 local function call(self, tracker, method, ...)

@@ -97,7 +97,7 @@ return function(t, as_json)
   end
   if #rows > 1 then put("%s", aligned(rows)) end
   if t.time then
-    put("time: %s, of which ops %s, Lua and dispatch %s, communication %s (rates measured here%s)", seconds(t.time.total), seconds(t.time.ops),
+    put("time: %s, of which ops %s, Lua and dispatch %s, communication %s\n(rates measured here%s)", seconds(t.time.total), seconds(t.time.ops),
       seconds(t.time.dispatch), seconds(t.time.communication), t.machines > 1 and "; between machines as --bandwidth says" or "")
   else
     put "time: not told, no rates of this device are measured; --rates FILE has some"
@@ -105,5 +105,9 @@ return function(t, as_json)
   if #first.asked > 0 then
     put "\nanswered with 0, as tensors have no values here:"
     for _, line in ipairs(first.asked) do put("  %s", line) end
+  end
+  if #first.unwritten > 0 then
+    put "\nnot written, as in any dry run:"
+    for _, path in ipairs(first.unwritten) do put("  %s", path) end
   end
 end

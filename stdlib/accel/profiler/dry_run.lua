@@ -11,7 +11,7 @@ local M = {}
 
 --- Asked for a value, a tensor on meta answers 0 (or false), and the line that asked is kept: what the script makes of it may differ from
 --- a real run.
-local asked, lines = {}, {}
+local asked, lines, unwritten = {}, {}, {}
 
 local function note(what)
   local level, info = 3, nil
@@ -48,6 +48,34 @@ local function placeholders()
     if t.device ~= "meta" then return tolist(t) end
     note "tolist()"
     return zeros_like(t.shape, 1, zero(t))
+  end
+end
+
+-- What stays unwritten -------------------------------------------------------------------------------
+
+-- Functions that write weights or a state: module, name, which argument is the path, whether they return it.
+local WRITERS <const> = {
+  { "accel.accelerator.checkpoint", "_save", 2, true }, { "accel.accelerator.save", "save", 3 }, { "accel.accelerator.save", "save_model", 3 },
+  { "accel.accelerator.standalone", "save", 2 }, { "accel.models.pretrained_model", "save_pretrained", 2 },
+  { "accel.peft.model", "save_pretrained", 2, class = "PeftModel" }, { "accel", "save", 1 },
+}
+
+--- Nothing that the script would leave behind is written: there are no values, and what lies there is of real runs. Runs of a store go
+--- into `folder`, which the dry run removes.
+local function write_nothing(folder)
+  require "accel.accelerator.trackers"._silent = true
+  local Run = require "accel.track.run"
+  Run.path_of = function() return folder .. "/runs.db" end
+  for _, row in ipairs(WRITERS) do
+    local owner, position = require(row[1]), row[3]
+    owner = row.class and owner[row.class] or owner
+    owner[row[2]] = function(...)
+      local path = select(position, ...)
+      path = type(path) == "string" and path or "?"
+      if not unwritten[path] then unwritten[#unwritten + 1], unwritten[path] = path, true end
+      if row[4] then return path end
+      return true
+    end
   end
 end
 
@@ -135,6 +163,7 @@ function M.run(o)
     require "accel.dist".init_process_group("sim", { rank = o.rank, world_size = o.size, machines = o.machines, shares_memory = o.shares })
   end
   placeholders()
+  write_nothing(o.report:match "^(.*)/")
   local recorder = core.new { memory = true, flops = true, shapes = true }
   local moments = {}
   local seen = watch_steps(o.steps, function(k) moments[k] = core.now() end)
@@ -146,7 +175,10 @@ function M.run(o)
   local chunk, why = loadfile(o.script)
   local ok = chunk ~= nil
   if ok then
-    ok, why = xpcall(chunk, function(e) return e == STOP and e or debug.traceback(tostring(e), 2) end, table.unpack(o.args))
+    ok, why = xpcall(chunk, function(e)
+      if e == STOP then return e end
+      return (accel.host_chunk "traceback"(e, 1):gsub("\n  %[C%]: in global 'xpcall'.*$", "")) -- the script's own frames
+    end, table.unpack(o.args))
     if why == STOP then ok = true end
   end
   recorder:stop()
@@ -156,7 +188,7 @@ function M.run(o)
   local report = sum_up(recorder, from, to)
   report.rank, report.steps, report.ok, report.why = o.rank, steps, ok, not ok and tostring(why) or nil
   report.peak, report.dispatch = peak_of(recorder), (to - from) / 1e9
-  report.asked = accel.json.array(lines)
+  report.asked, report.unwritten = accel.json.array(lines), accel.json.array { table.unpack(unwritten) }
   report.ops, report.collectives = accel.json.array(report.ops), accel.json.array(report.collectives)
   report.wrapped = package.loaded["accel.accelerator.accelerator"] ~= nil
   assert(accel.write_file(o.report, accel.json.encode(report)))

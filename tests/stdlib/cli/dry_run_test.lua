@@ -80,6 +80,31 @@ end]], "")
   assert(status == 0 and told.ranks[1].steps == 0 and told.ranks[1].flops == 2 << 30 and told.ranks[1].peak.total == 8 << 20)
   local _, bad, errors = compare.dry("", of "local accel = require 'accel'\naccel.ones(2):matmul(accel.ones(3))", "")
   assert(bad == 1 and errors:find "s.lua:2: .*cannot be multiplied", errors)
+  assert(not errors:find "xpcall" and not errors:find "dry_run.lua", errors)
+  -- what real runs left behind stays: no run in a store, no checkpoint, no weights
+  told, status, errors = compare.dry("--num_processes 2", of(([[
+local accel = require "accel"
+local root = "%s"
+local accelerator = accel.Accelerator { log_with = { "store", "jsonl" }, project_dir = root .. "/p" }
+accelerator:init_trackers("p", { lr = 1 })
+local run = accel.track.Run { dir = root .. "/q" }
+local model = accel.nn.Linear(4, 4)
+local optimizer
+model, optimizer = accelerator:prepare(model, accel.optim.SGD(model:parameters(), { lr = 0.1 }))
+for step = 1, 9 do
+  accelerator:backward(model(accel.randn(2, 4)):sum())
+  optimizer:step()
+  accelerator:log({ loss = 1 }, step)
+  run:log({ loss = 1 }, step)
+  assert(accelerator:save_state(root .. "/state") == root .. "/state")
+  accelerator:save_model(model, root .. "/model")
+  accelerator:save(accelerator:get_state_dict(model), root .. "/b.safetensors")
+  assert(accel.save(root .. "/a.safetensors", model:state_dict()))
+end]]):format(folder)), "")
+  assert(status == 0, errors)
+  assert(table.concat(accel.listdir(folder), " ") == "s.lua", table.concat(accel.listdir(folder), " "))
+  local names = table.concat(told.ranks[1].unwritten, " ")
+  for _, name in ipairs { "/state", "/model", "/a.safetensors", "/b.safetensors" } do assert(names:find(folder .. name, 1, true), names) end
   -- two optimizers that take turns: a step is one of each
   told = compare.dry("--steps 2", of [[
 local accel = require "accel"
