@@ -3,6 +3,7 @@
 --- hostfile asks for it.
 local accel = require "accel"
 local arguments = require "accel.config.arguments"
+local cli = require "accel.util.cli"
 local conditions = require "accel.config.conditions"
 local layers = require "accel.config.layers"
 local machine = require "accel.config.machine"
@@ -34,19 +35,11 @@ local function flag_line(row)
     for i, word in ipairs(row.allowed) do words[i] = tostring(word) end
     help = ("%s: %s"):format(help, table.concat(words, ", "))
   end
-  if row.default ~= nil and type(row.default) ~= "table" and row.type ~= "switch" then
+  if row.default ~= nil and row.default ~= "" and type(row.default) ~= "table" and row.type ~= "switch" then
     help = ("%s [%s]"):format(help, tostring(row.default))
   end
-  local lines, at = {}, left .. (" "):rep(math.max(2, 30 - #left))
-  for word in help:gmatch "%S+" do
-    if #at + #word > 79 and #at > 30 then
-      lines[#lines + 1] = at:gsub("%s+$", "")
-      at = (" "):rep(30)
-    end
-    at = at .. word .. " "
-  end
-  lines[#lines + 1] = at:gsub("%s+$", "")
-  return table.concat(lines, "\n")
+  if #left > 28 then return left .. "\n" .. cli.filled("", help, 30) end
+  return cli.filled(left, help, 30)
 end
 
 local function help(group)
@@ -64,10 +57,8 @@ local function help(group)
       lines[#lines + 1] = ""
     end
   end
-  lines[#lines + 1] = "More flags: --help=" .. table.concat(groups, ", --help=") .. ", or all."
-  io.stdout:write(table.concat(lines, "\n"):gsub("More flags.*$", function(text)
-    return (text:gsub("(.-, %-%-help=deepspeed, )", "%1\n  "):gsub("(%-%-help=fp8, )", "%1\n  "))
-  end), "\n")
+  lines[#lines + 1] = cli.filled("More flags:", "--help=" .. table.concat(groups, ", --help=") .. ", or all.", 12)
+  io.stdout:write(table.concat(lines, "\n"), "\n")
   return true
 end
 

@@ -37,12 +37,29 @@ local function read(spec, text)
   return readers[kind](text)
 end
 
---- The text that --help prints.
+--- A text behind what stands left of it, in lines of at most 79 columns; those after the first begin at `column`.
+---@param left string
+---@param text string
+---@param column integer columns before the text
+---@return string
+function M.filled(left, text, column)
+  local lines, at, empty = {}, left .. (" "):rep(column - #left), true
+  for word in text:gmatch "%S+" do
+    if not empty and #at + 1 + #word > 79 then
+      lines[#lines + 1], at, empty = at, (" "):rep(column), true
+    end
+    at, empty = at .. (empty and "" or " ") .. word, false
+  end
+  lines[#lines + 1] = at
+  return table.concat(lines, "\n")
+end
+
+--- The text that --help prints, for 80 columns.
 ---@param declared table
 ---@return string
 function M.help(declared)
-  local lines = { ("Usage: %s %s"):format(declared.name, declared.usage or "[options]") }
-  if declared.summary then lines[#lines + 1] = declared.summary end
+  local lines = { (("Usage: %s %s"):format(declared.name, declared.usage or "[options]"):gsub("%s+$", "")) }
+  if declared.summary then lines[#lines + 1] = M.filled("", declared.summary, 0) end
   lines[#lines + 1] = ""
   lines[#lines + 1] = "Options:"
   for _, spec in ipairs(declared) do
@@ -50,10 +67,13 @@ function M.help(declared)
     local left = "  --" .. spec[1]:gsub("_", "-") .. (kind == "flag" and "" or " " .. (value or "VALUE"))
     if type(kind) == "table" then help = help .. ": " .. table.concat(kind, ", ") end
     if default ~= nil and kind ~= "flag" then help = ("%s [%s]"):format(help, tostring(default)) end
-    lines[#lines + 1] = ("%-24s  %s"):format(left, help)
+    if #left > 24 then -- too long for its column: a line of its own
+      lines[#lines + 1], left = left, ""
+    end
+    lines[#lines + 1] = M.filled(left, help, 26)
   end
   lines[#lines + 1] = ("%-24s  %s"):format("  -h, --help", "this text")
-  if declared.epilog then lines[#lines + 1] = "\n" .. declared.epilog end
+  if declared.epilog then lines[#lines + 1] = "\n" .. M.filled("", declared.epilog, 0) end
   return table.concat(lines, "\n") .. "\n"
 end
 

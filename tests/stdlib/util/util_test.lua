@@ -65,6 +65,12 @@ do -- command lines
   assert(message("--dtype", "f16") == "option '--dtype' must be one of f32, bf16, got 'f16'")
   assert(message "--dry-run=1" == "option '--dry-run' takes no value")
   assert(util.cli.help(declared):find("--steps N +how many %[5%]"))
+  -- help is for 80 columns, and a name too long for its column has a line of its own
+  local wide = util.cli.help { name = "x", usage = "", summary = ("word "):rep(40), epilog = ("last "):rep(40),
+    { "some_option_of_some_length", "int", nil, "N", ("help "):rep(30) } }
+  assert(wide:find "^Usage: x\nword " and wide:find "\n  %-%-some%-option%-of%-some%-length N\n +help help")
+  for line in wide:gmatch "[^\n]+" do assert(#line <= 79 and not line:find "%s$", line) end
+  assert(select(2, wide:gsub("help", "")) == 31 and select(2, wide:gsub("last", "")) == 40)
 end
 
 do -- ordered tables
