@@ -98,7 +98,8 @@ function M.find(word)
   local names = {}
   for _, job in ipairs(#found > 0 and found or jobs) do names[#names + 1] = ("%s (%s)"):format(job.id, job.script) end
   if #found == 0 then return nil, ("no job '%s'; there are: %s"):format(word, table.concat(names, ", ")) end
-  return nil, ("%s means %d jobs; say which: %s"):format(word and "'" .. word .. "'" or "none given", #found, table.concat(names, ", "))
+  local several = word and ("'%s' means %d jobs"):format(word, #found) or ("%d jobs run here"):format(#found)
+  return nil, ("%s; say which: %s"):format(several, table.concat(names, ", "))
 end
 
 --- The status pages of a job's ranks; nil, why.

@@ -12,7 +12,7 @@ return function(...)
     { "fp4", "flag", false, nil, "4 bits: floats" },
     { "int8", "flag", false, nil, "8 bits by row" },
     { "double_quant", "flag", false, nil, "with 4 bits: the blocks' magnitudes are quantised, too" },
-    { "dtype", "string", "bf16", "DTYPE", "of the rest and of products: fp32, fp16 or bf16" },
+    { "dtype", { "bf16", "fp16", "fp32" }, "bf16", "DTYPE", "of the rest and of products" },
     { "skip", "string", nil, "LIST", "modules left as they are; default: tied ones and the head" },
   }, 2, 2, ...)
   if (o.nf4 and 1 or 0) + (o.fp4 and 1 or 0) + (o.int8 and 1 or 0) > 1 then
@@ -29,8 +29,11 @@ return function(...)
     bnb_4bit_use_double_quant = o.double_quant, bnb_4bit_compute_dtype = o.dtype, torch_dtype = o.dtype, skip_modules = skip,
   })
   if not made then return command.refuse(NAME, "%s", tostring(config)) end
-  local model, message = accel.models.from_pretrained(words[1], { quantization_config = config })
-  if not model then return command.refuse(NAME, "%s", message) end
+  local done, model, message = pcall(accel.models.from_pretrained, words[1], { quantization_config = config })
+  if not done then model, message = nil, tostring(model):gsub("^[^ ]*:%d+: ", "") end
+  if not model then
+    return command.refuse(NAME, "%s%s", message, not done and skip and "; --skip takes the place of the default: name tied modules, too" or "")
+  end
   local bytes, weights = 0, 0
   for _, p in ipairs(model:parameters()) do
     bytes, weights = bytes + p:numel() * p:element_size(), weights + (p.quant_state and p.quant_state.shape[1] * p.quant_state.shape[2] or p:numel())

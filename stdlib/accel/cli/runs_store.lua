@@ -1,9 +1,26 @@
 --- How the actions of accel-run runs open a store and find a run; what fails is said on stderr.
+local accel = require "accel"
 local Store = require "accel.track.store"
 
 local M = { option = { "store", "string", ".", "PATH", "folder of runs.db, or a store's file" } }
 
 local who = "accel-run runs"
+
+--- What to say where a folder has no store: which of the folders right in it have one; "" where none has.
+---@param where string
+---@return string
+function M.below(where)
+  local found = {}
+  for _, name in ipairs(accel.listdir(where) or {}) do
+    local folder = where == "." and name or where .. "/" .. name
+    local file = #found < 3 and io.open(folder .. "/runs.db")
+    if file then
+      file:close()
+      found[#found + 1] = folder
+    end
+  end
+  return #found > 0 and "; there is one in " .. table.concat(found, ", ") or ""
+end
 
 --- The store of the options; nil where it cannot be opened. Closed by <close>.
 ---@param name string for messages
@@ -13,7 +30,9 @@ function M.open(name, o)
   who = name
   local store, message, code = Store.open(o.store, { write = o.write })
   if not store then
-    if code == "not_found" then message = message .. "; --store PATH tells where one is" end
+    if code == "not_found" then
+      message = message .. M.below(o.store) .. "; --store PATH tells where one is"
+    end
     io.stderr:write(name, ": ", message, "\n")
     return nil
   end

@@ -13,6 +13,7 @@ return function(...)
     { "wait", "flag", false, nil, "wait for a store that is not there yet" },
     epilog = "From another machine: ssh -L PORT:127.0.0.1:PORT HOST, then the same address.",
   }, 0, 1, ...)
+  if o.port < 0 or o.port > 65535 then return command.refuse(PROGRAM, "--port: a port is 0 to 65535, got %d", o.port) end
   local where = words[1] or "."
   local core = require "accel.track.core"
   local ready, why = core.http_library()
@@ -22,7 +23,9 @@ return function(...)
     core.pause(0.5)
     store, message, code = Store.open(where)
   end
-  if not store then return command.refuse(PROGRAM, "%s", message) end
+  if not store then
+    return command.refuse(PROGRAM, "%s%s", message, code == "not_found" and require "accel.cli.runs_store".below(where) or "")
+  end
   store:close()
   if o.token and (#o.token < 8 or o.token:find "[^%w_-]") then
     return command.refuse(PROGRAM, "--token takes 8 or more of A-Z a-z 0-9 _ -")

@@ -26,6 +26,8 @@ local function narrow(text)
 end
 
 gives("ls", 1, "accel-run runs ls: there is no run store ./runs.db; --store PATH tells where one is")
+accel.track.Run({ dir = root .. "/up/in", system = false }):finish()
+gives("ls --store up", 1, "there is no run store up/runs.db; there is one in up/in; --store PATH")
 gives("list", 2, "no action 'list'; did you mean 'ls'?") -- luacheck: ignore
 
 for k = 1, 2 do

@@ -112,6 +112,9 @@ local p = assert(io.popen(("'%s' quantize '%s' '%s/cli' --int8 2>&1"):format(run
 local text = p:read "a"
 assert(p:close() and text:find "bits each", text)
 assert(accel.models.from_pretrained(folder .. "/cli").transformer.h[1].mlp.c_fc.weight.quant_state.quant_type == "int8")
+p = assert(io.popen(("'%s' quantize '%s' '%s/cli3' --skip nothing 2>&1"):format(run, folder, folder)))
+text = p:read "a" -- the tied head has no weights of its own
+assert(not p:close() and text:find "lm_head.weight" and text:find "name tied modules, too\n$" and not text:find "traceback", text)
 p = assert(io.popen(("'%s' quantize '%s/none' '%s/cli2' 2>&1"):format(run, folder, folder)))
 text = p:read "a"
 assert(not p:close() and text:find("none", 1, true), text)

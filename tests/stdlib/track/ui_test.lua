@@ -122,6 +122,6 @@ local function refuses(args, part)
   assert(text:find(part, 1, true), text)
 end
 refuses("'" .. root .. "/none'", "there is no run store")
-refuses(("'%s' --port 99999"):format(root), "a port is 0 to 65535")
+refuses(("'%s' --port 99999"):format(root), "a port is 0 to 65535, got 99999")
 refuses(("'%s' --token short"):format(root), "--token takes 8 or more")
 run:finish()
