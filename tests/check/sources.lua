@@ -1,6 +1,6 @@
 -- What every source file keeps to, whoever wrote it: ASCII, no tabs or trailing blanks, a newline at the end,
 -- a head comment, no line that needs
--- scrolling, no notes to self, and no file that grows into a magnet. (The formatter aims at 110 columns; this
+-- scrolling, no notes to self, no file that grows into a magnet, and no two examples of one number. (The formatter aims at 110 columns; this
 -- is a wall.) Usage: lua sources.lua <source tree>. Prints one line per finding and exits 1 if there is one.
 
 local MAX_COLUMNS, MAX_LINES = 150, 900
@@ -14,7 +14,18 @@ end
 
 local HEAD = { c = "^/%*", h = "^/%*", cu = "^/%*", cuh = "^/%*", lua = "^%-%-", sh = "^#", cmake = "^#" }
 
+local numbered = {}
+
+--- An example has a number of its own.
+local function check_number(file)
+  local number = file:match "^examples/(%d+)_"
+  if not number then return end
+  if numbered[number] then finding(file, 1, ("%s has this number, too"):format(numbered[number])) end
+  numbered[number] = file
+end
+
 local function check(file)
+  check_number(file)
   local kind = file:match("CMakeLists%.txt$") and "cmake" or file:match("%.(%w+)$")
   local f = assert(io.open(root .. "/" .. file, "rb"))
   local text = f:read("a")
