@@ -144,6 +144,20 @@ function cases.shared()
 end
 cases.off = cases.shared
 
+-- Works that outlive the world, one of them waited for after its end.
+function cases.outlive()
+  local n, dev = dist.get_world_size(), ("cuda:%d"):format(dist.get_rank())
+  local a, b, c = accel.ones(2, { device = dev }), accel.ones(2, { device = dev }), accel.ones(2, { device = dev })
+  local first, second = dist.all_reduce(a, { async_op = true }), dist.all_reduce(b, { async_op = true })
+  dist.all_reduce(c, { async_op = true })
+  dist.destroy_process_group()
+  assert(first:is_completed() and first:wait())
+  check(a, { n, n }, "a work waited for after the end of the world")
+  first, second = nil, second and nil
+  collectgarbage()
+  collectgarbage()
+end
+
 function cases.differ()
   local dev, rank = ("cuda:%d"):format(dist.get_rank()), dist.get_rank()
   dist.all_reduce(accel.ones(2, { device = dev }))
@@ -214,6 +228,7 @@ for _, ranks in ipairs { 2, 3 } do
 end
 succeeds("values", 2, nil, "--backend tcp")
 succeeds("train", 2)
+succeeds("outlive", 2, { MALLOC_PERTURB_ = "165", GLIBC_TUNABLES = "glibc.malloc.tcache_count=0" }) -- what is freed reads as garbage
 local text = succeeds("shared", 2, { CUDA_TWIN_DEVICES = "1" })
 assert(text:find("members 0 and 1 share a GPU", 1, true), text)
 text = succeeds("off", 2, { ACCEL_NCCL = "off" })

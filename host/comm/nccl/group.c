@@ -120,11 +120,18 @@ static ac_status introduce(ac_group *g, ac_device *d, const char *site, ac_err *
     ac_err mine;
     ac_status joined = w->nccl != NULL ? AC_OK : aci_nccl_open(w, d, lib, &mine);
     if (joined == AC_OK) enlist(w->nccl, x);
-    if (joined == AC_OK) joined = join(g, x, site, &mine);
-    AC_TRY(aci_aborted(w, e));
-    AC_TRY(agree(g, site, joined == AC_OK, &everywhere, e));
+    AC_TRY(agree(g, site, joined == AC_OK, &everywhere, e)); /* joining is a collective: all take part or none */
+    if (everywhere) {
+      joined = join(g, x, site, &mine);
+      AC_TRY(aci_aborted(w, e));
+      AC_TRY(agree(g, site, joined == AC_OK, &everywhere, e));
+    }
     if (joined != AC_OK) snprintf(why, sizeof why, "%.150s", mine.msg);
-    if (!everywhere && x->comm != NULL) w->nccl->lib->ncclCommAbort(x->comm), x->comm = NULL;
+    if (!everywhere && w->nccl != NULL) {
+      pthread_mutex_lock(&w->nccl->lock); /* the watch may abort it, too */
+      if (x->comm != NULL) w->nccl->lib->ncclCommAbort(x->comm), x->comm = NULL;
+      pthread_mutex_unlock(&w->nccl->lock);
+    }
   }
   if (!everywhere && g->rank == 0 && strcmp(ac_params_str(ac_ctx_params(w->ctx), "NCCL"), "off") != 0)
     ac_log_write(AC_LOG_WARN, "comm", "tensors on %s go through memory of the host: %s%s%s", d->name, why[0] != 0 ? why : "NCCL did not join them",
@@ -156,12 +163,16 @@ ac_status aci_nccl_split(ac_group *g, bool member, ac_err *e) {
   aci_nccl_config mine = config;
   aci_desc_fill(w->all, &c, w->all->seq, &d);
   d.kind = AC_COLL_COMM_INIT;
-  const int status = n->lib->ncclCommSplit(all->comm, member ? 0 : ACI_NCCL_NO_COLOR, g->rank < 0 ? 0 : g->rank, &x->comm, &mine);
+  pthread_mutex_lock(&n->lock); /* the watch may abort the world's communicator until then; settle sees that */
+  const int status = all->comm == NULL ? ACI_NCCL_IN_PROGRESS
+                                       : n->lib->ncclCommSplit(all->comm, member ? 0 : ACI_NCCL_NO_COLOR, g->rank < 0 ? 0 : g->rank, &x->comm, &mine);
+  pthread_mutex_unlock(&n->lock);
   ac_status st = aci_nccl_settle(n, w->all, all, &d, status, "splitting NCCL's communicator", e);
   if (st == AC_OK && x->comm != NULL) st = aci_nccl_settle(n, w->all, x, &d, ACI_NCCL_IN_PROGRESS, "splitting NCCL's communicator", e);
-  if (!member || st != AC_OK) { /* after a failure the world is over, and with it what was half made */
+  if (st != AC_OK) return st; /* the world is over; x stays, since NCCL may still write its communicator there */
+  if (!member) {
     free(x);
-    return st;
+    return AC_OK;
   }
   x->group = g;
   x->device = n->device;
@@ -178,6 +189,11 @@ void aci_nccl_group_close(ac_group *g) {
   g->device = NULL;
   aci_nccl_comm comm = NULL;
   if (n != NULL) {
+    /* what is queued ends first, while the watch still knows the communicator: it aborts it where a peer is gone */
+    pthread_mutex_lock(&n->lock);
+    const bool made = x->comm != NULL;
+    pthread_mutex_unlock(&n->lock);
+    if (made && aci_aborted(g->world, NULL) == AC_OK) n->device->vt->sync(n->device, n->stream, NULL);
     pthread_mutex_lock(&n->lock);
     for (struct aci_nccl_group **at = &n->groups; *at != NULL; at = &(*at)->next)
       if (*at == x) {
@@ -190,7 +206,6 @@ void aci_nccl_group_close(ac_group *g) {
   if (comm != NULL && aci_aborted(g->world, NULL) != AC_OK) {
     n->lib->ncclCommAbort(comm); /* its kernels may wait for ranks that are gone */
   } else if (comm != NULL) {
-    n->device->vt->sync(n->device, n->stream, NULL);
     n->lib->ncclCommDestroy(comm);
   }
   ac_device_release(x->device);

@@ -30,8 +30,9 @@ struct aci_device_op {
   int64_t began;
 };
 
-/* Of a world, for its one device; made with its first communicator. */
+/* Of a world, for its one device; made with its first communicator. Works may outlive the world: what is queued holds it as well. */
 typedef struct aci_nccl {
+  _Atomic int ref;
   ac_world *world;
   const aci_nccl_library *lib;
   ac_device *device; /* retained */
@@ -61,6 +62,7 @@ struct aci_nccl_group {
 ac_status aci_nccl_open(ac_world *w, ac_device *d, const aci_nccl_library *lib, ac_err *e);
 ac_status aci_nccl_event(aci_nccl *n, ac_event **out, ac_err *e); /* a fresh one, or a spare */
 void aci_nccl_event_back(aci_nccl *n, ac_event *ev);
+void aci_nccl_release(aci_nccl *n);
 /* Queued: the watch owns op from then on. */
 void aci_nccl_watch(aci_nccl *n, aci_device_op *op);
 /* DEVICE with NCCL's word for a status. */

@@ -131,6 +131,7 @@ ac_status aci_device_run(ac_group *g, const ac_coll *c, aci_desc *d, ac_event *r
   aci_device_op *op = malloc(sizeof *op);
   if (op == NULL) return AC_FAIL(e, OOM, "no memory for a collective");
   *op = (aci_device_op){.ref = 2, .nccl = n, .desc = *d, .began = aci_now_ns()}; /* the caller's and the watch's */
+  atomic_fetch_add(&n->ref, 1);
   ac_device *dev = n->device;
   ac_status st = aci_nccl_event(n, &op->done, e);
   if (st == AC_OK && ready != NULL) st = dev->vt->stream_wait(dev, n->stream, ready, e);
@@ -148,6 +149,7 @@ ac_status aci_device_run(ac_group *g, const ac_coll *c, aci_desc *d, ac_event *r
   if (st != AC_OK) {
     aci_nccl_event_back(n, op->done);
     free(op);
+    aci_nccl_release(n);
     if (aci_aborted(w, NULL) == AC_OK) aci_abort(w, st, w->place.rank, e != NULL ? e->msg : "a collective failed on a device");
     return st;
   }

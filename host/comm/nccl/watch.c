@@ -41,8 +41,10 @@ void aci_nccl_event_back(aci_nccl *n, ac_event *ev) {
 
 void aci_device_op_release(aci_device_op *op) {
   if (op == NULL || atomic_fetch_sub(&op->ref, 1) != 1) return;
-  aci_nccl_event_back(op->nccl, op->done);
+  aci_nccl *n = op->nccl;
+  aci_nccl_event_back(n, op->done);
   free(op);
+  aci_nccl_release(n);
 }
 
 ac_status aci_device_op_join(aci_device_op *op, ac_err *e) {
@@ -136,6 +138,7 @@ void aci_nccl_watch(aci_nccl *n, aci_device_op *op) {
 ac_status aci_nccl_open(ac_world *w, ac_device *d, const aci_nccl_library *lib, ac_err *e) {
   aci_nccl *n = calloc(1, sizeof *n);
   if (n == NULL) return AC_FAIL(e, OOM, "no memory for communication on %s", d->name);
+  atomic_store(&n->ref, 1);
   n->world = w;
   n->lib = lib;
   n->device = d;
@@ -163,6 +166,16 @@ ac_status aci_nccl_open(ac_world *w, ac_device *d, const aci_nccl_library *lib, 
   return st;
 }
 
+void aci_nccl_release(aci_nccl *n) {
+  if (atomic_fetch_sub(&n->ref, 1) != 1) return;
+  ac_device *d = n->device;
+  for (int i = 0; i < n->n_spare; i++) d->vt->event_free(d, n->spare[i]);
+  ac_device_release(d);
+  pthread_mutex_destroy(&n->lock);
+  pthread_cond_destroy(&n->more);
+  free(n);
+}
+
 void aci_nccl_close(ac_world *w) {
   aci_nccl *n = w->nccl;
   if (n == NULL) return;
@@ -180,13 +193,9 @@ void aci_nccl_close(ac_world *w) {
     n->queued = op->next;
     aci_device_op_release(op);
   }
-  for (int i = 0; i < n->n_spare; i++) d->vt->event_free(d, n->spare[i]);
   d->vt->stream_free(d, n->stream);
-  ac_device_release(d);
-  pthread_mutex_destroy(&n->lock);
-  pthread_cond_destroy(&n->more);
-  free(n);
   w->nccl = NULL;
+  aci_nccl_release(n); /* works that nobody waited for keep it until they are released */
 }
 
 ac_status aci_nccl_settle(aci_nccl *n, ac_group *g, struct aci_nccl_group *x, const aci_desc *d, int status, const char *what, ac_err *e) {
