@@ -59,9 +59,11 @@ static const char *job_name(char *buf, size_t n) {
   static const char *const vars[] = {"TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE", "SLURM_JOB_ID"};
   for (size_t i = 0; i < sizeof vars / sizeof vars[0]; i++) {
     const char *v = getenv(vars[i]);
+    if (v == NULL || v[0] == 0) continue;
+    const char *step = i == 2 ? getenv("SLURM_STEP_ID") : NULL; /* several srun's of one allocation run side by side */
     /* torchrun's default is the word "none" for every job; its agent is the ranks' parent */
-    if (v != NULL && v[0] != 0) snprintf(buf, n, "%s %ld", v, strcmp(v, "none") == 0 ? (long)getppid() : 0L);
-    if (v != NULL && v[0] != 0) return buf;
+    snprintf(buf, n, "%s %ld%s%s", v, strcmp(v, "none") == 0 ? (long)getppid() : 0L, step != NULL ? "." : "", step != NULL ? step : "");
+    return buf;
   }
   return NULL;
 }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -35,12 +36,13 @@ static int new_channel(lua_State *L) {
 }
 
 /* console.connect(folder, name) -> a channel to the socket of that name; nil, message. By the folder's descriptor, since an address has
- * room for short paths only. */
+ * room for short paths only. Never waits: a stopped process accepts nobody, and its queue may be full. */
 static int connect_(lua_State *L) {
   lac_state *S = lac_get(L);
   const char *folder = lac_check_string(L, S, 1, "folder", NULL), *name = lac_check_string(L, S, 2, "name", NULL);
   struct sockaddr_un a = {.sun_family = AF_UNIX};
-  const int dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC), fd = dir >= 0 ? socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0) : -1;
+  const int dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int fd = dir >= 0 ? socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) : -1;
   const int n = snprintf(a.sun_path, sizeof a.sun_path, "/proc/self/fd/%d/%s", dir, name);
   const bool done = fd >= 0 && n < (int)sizeof a.sun_path && connect(fd, (struct sockaddr *)&a, sizeof a) == 0;
   const int error = errno;
@@ -51,9 +53,19 @@ static int connect_(lua_State *L) {
     lua_pushfstring(L, "%s/%s: %s", folder, name, strerror(error));
     return 2;
   }
+  fcntl(fd, F_SETFL, 0); /* sending waits */
   channel *c = lua_newuserdatauv(L, sizeof *c, 0);
   *c = (channel){.fd = fd};
   luaL_setmetatable(L, CHANNEL);
+  return 1;
+}
+
+/* console.is_private(path) -> whether it is a folder, no link, that this user owns and nobody else may enter */
+static int is_private(lua_State *L) {
+  lac_state *S = lac_get(L);
+  struct stat s;
+  const char *path = lac_check_string(L, S, 1, "path", NULL);
+  lua_pushboolean(L, lstat(path, &s) == 0 && S_ISDIR(s.st_mode) && s.st_uid == geteuid() && (s.st_mode & 077) == 0);
   return 1;
 }
 
@@ -218,8 +230,8 @@ static int read_input(lua_State *L) {
 }
 
 LAC_OPEN("accel.console", channels) {
-  static const luaL_Reg funcs[] = {{"channel", new_channel}, {"connect", connect_}, {"uid", uid}, {"poll", poll_},
-                                   {"read_input", read_input}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {{"channel", new_channel}, {"connect", connect_}, {"uid", uid}, {"is_private", is_private},
+                                   {"poll", poll_},        {"read_input", read_input}, {NULL, NULL}};
   static const luaL_Reg methods[] = {
       {"send", channel_send}, {"receive", channel_receive}, {"close", channel_close}, {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", channel_close}, {"__close", channel_close}, {NULL, NULL}};

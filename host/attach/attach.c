@@ -71,7 +71,7 @@ static bool admit(ac_attach *a, aci_client *c) {
 
 static bool is_client(const ac_attach *a, uint64_t id) {
   for (int i = 0; i < ACI_CLIENTS; i++)
-    if (a->client[i].fd >= 0 && a->client[i].id == id && !a->client[i].prompt) return true;
+    if (a->client[i].fd >= 0 && a->client[i].admitted && a->client[i].id == id && !a->client[i].prompt) return true;
   return false;
 }
 
@@ -102,7 +102,8 @@ static bool pause_at(ac_attach *a, aci_client *c, uint64_t step) {
   atomic_store(&a->pause_at, step);
   const uint64_t made = atomic_load(&a->step);
   if (step > made && !atomic_load(&a->standing)) return say(c, "armed");
-  atomic_store(&a->pause_at, 0);
+  uint64_t at = step;
+  if (!atomic_compare_exchange_strong(&a->pause_at, &at, 0)) return say(c, "armed"); /* the rank has taken it */
   snprintf(text, sizeof text, "late %llu", (unsigned long long)made);
   return say(c, text);
 }
@@ -134,8 +135,7 @@ static bool serve(ac_attach *a, aci_client *c) {
   }
   if (number_of(c->frame, "pause", &n)) return pause_at(a, c, n);
   if (strcmp(c->frame, "cancel") == 0) {
-    if (atomic_load(&a->owner) == c->id) atomic_store(&a->pause_at, 0);
-    return say(c, "ok");
+    return say(c, atomic_load(&a->owner) == c->id && atomic_exchange(&a->pause_at, 0) != 0 ? "ok" : "none");
   }
   if (strcmp(c->frame, "interrupt") == 0) {
     if (atomic_load(&a->owner) == c->id && atomic_load(&a->standing) && a->o.interrupt != NULL) a->o.interrupt(a->o.user);
@@ -149,10 +149,11 @@ static bool serve(ac_attach *a, aci_client *c) {
 /* No prompt of this owner any more, unless another one has come. */
 static void disown(ac_attach *a, uint32_t owner) { atomic_compare_exchange_strong(&a->owner, &owner, 0); }
 
-static int take_parked(ac_attach *a) {
+/* only: -1 whichever it is, else that one or none. */
+static int take_parked(ac_attach *a, int only) {
   pthread_mutex_lock(&a->lock);
-  const int fd = a->prompt_fd;
-  a->prompt_fd = -1;
+  const int fd = only < 0 || a->prompt_fd == only ? a->prompt_fd : -1;
+  if (fd >= 0) a->prompt_fd = -1;
   pthread_mutex_unlock(&a->lock);
   return fd;
 }
@@ -161,15 +162,17 @@ static int take_parked(ac_attach *a) {
  * is told at its next step, one that stands sees the end of its own connection. */
 static void drop(ac_attach *a, aci_client *c) {
   const uint32_t owner = c->prompt ? c->owner : c->id;
-  if (c->prompt && take_parked(a) != c->fd) c->fd = -1; /* the rank has it */
+  if (c->prompt && take_parked(a, c->fd) < 0) c->fd = -1; /* the rank has it */
   aci_client_close(c);
   if (owner == 0 || atomic_load(&a->owner) != owner) return;
   atomic_store(&a->pause_at, 0);
-  const int fd = take_parked(a);
+  const int fd = take_parked(a, -1);
   for (int i = 0; i < ACI_CLIENTS && fd >= 0; i++)
     if (a->client[i].fd == fd) aci_client_close(&a->client[i]);
-  if (fd < 0 && !atomic_load(&a->standing)) atomic_store(&a->gone, true);
+  const bool stood = atomic_load(&a->standing);
+  if (fd < 0 && !stood) atomic_store(&a->gone, true);
   disown(a, owner);
+  if (fd < 0 && stood && !atomic_load(&a->standing)) atomic_store(&a->gone, true); /* it went on meanwhile; if it does now, it sees no owner */
 }
 
 static void accept_all(ac_attach *a) {
@@ -306,8 +309,10 @@ const char *ac_attach_job(const ac_attach *a) { return a->folder.job; }
 
 unsigned ac_attach_step(ac_attach *a, uint64_t step) {
   atomic_store(&a->step, step);
-  const uint64_t at = atomic_load(&a->pause_at);
-  unsigned what = at != 0 && step >= at ? AC_ATTACH_PAUSE : 0;
+  uint64_t at = atomic_load(&a->pause_at);
+  unsigned what = 0;
+  /* taken, so that it cannot be taken back any more: the client is told which of the two came first */
+  if (at != 0 && step >= at && atomic_compare_exchange_strong(&a->pause_at, &at, 0)) what = AC_ATTACH_PAUSE;
   if (atomic_load_explicit(&a->gone, memory_order_relaxed) && atomic_exchange(&a->gone, false)) what |= AC_ATTACH_GONE;
   return what;
 }
@@ -317,7 +322,7 @@ bool ac_attach_stand(ac_attach *a, int *fd) {
   if (atomic_load(&a->owner) == 0) return false;
   atomic_store(&a->standing, true);
   atomic_store(&a->pause_at, 0);
-  *fd = take_parked(a);
+  *fd = take_parked(a, -1);
   if (*fd < 0) return true;
   a->held = atomic_load(&a->owner);
   atomic_store(&a->gone, false); /* of the client before this one */
@@ -327,7 +332,10 @@ bool ac_attach_stand(ac_attach *a, int *fd) {
 
 void ac_attach_go(ac_attach *a, bool keep) {
   atomic_store(&a->standing, false);
-  if (keep) return;
+  if (keep) {
+    if (atomic_load(&a->owner) != a->held) atomic_store(&a->gone, true); /* it ended while we stood */
+    return;
+  }
   atomic_store(&a->gone, false);
   disown(a, a->held);
 }

@@ -89,7 +89,11 @@ ac_status aci_folder_open(aci_folder *f, const ac_attach_options *o, ac_err *e) 
 ac_status aci_folder_listen(aci_folder *f, int rank, int *fd, ac_err *e) {
   struct sockaddr_un a = {.sun_family = AF_UNIX};
   snprintf(f->socket, sizeof f->socket, "rank%d", rank);
-  unlinkat(f->fd, f->socket, 0); /* of an attempt before this one */
+  /* of an attempt before this one; its description first, by which readers would take our socket for one to tidy up */
+  char old[32];
+  snprintf(old, sizeof old, "rank%d.json", rank);
+  unlinkat(f->fd, old, 0);
+  unlinkat(f->fd, f->socket, 0);
   /* by the descriptor: the folder's own path may be longer than an address has room for */
   snprintf(a.sun_path, sizeof a.sun_path, "/proc/self/fd/%d/%s", f->fd, f->socket);
   *fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

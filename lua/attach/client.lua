@@ -82,6 +82,24 @@ local function each(self, ranks, text)
   return list
 end
 
+--- Ranks that stand for a pause which others came too late for go on.
+function Client:release(ranks)
+  local limit = accel.clock() + 2
+  for _, rank in ipairs(ranks) do
+    local r = self.ranks[rank]
+    while r.away and not r.dead and accel.clock() < limit do
+      local what, i = accel.console.poll(self:channels(), 0.05)
+      if what == "ready" then self:take(i - 1) end
+    end
+    if not r.away and not r.dead and r.hello.why.reason == "step" then
+      for i = #self.news, 1, -1 do
+        if self.news[i] == rank then table.remove(self.news, i) end
+      end
+      self:go("continue", { rank })
+    end
+  end
+end
+
 --- All ranks that run agree to stand after a step that none has made yet. Those that would be late let it be for all, and a later one is tried.
 function Client:agree()
   local margin = 2
@@ -92,10 +110,16 @@ function Client:agree()
       furthest = math.max(furthest, tonumber(step) or 0)
       if what == "step" then running[#running + 1] = rank end
     end
-    local late = false
-    for _, text in accel.pairs(each(self, running, ("pause %d"):format(furthest + margin))) do late = late or text:find "^late" ~= nil end
+    local late, armed, stand = false, {}, {}
+    for rank, text in accel.pairs(each(self, running, ("pause %d"):format(furthest + margin))) do
+      late = late or text:find "^late" ~= nil
+      if text == "armed" then armed[#armed + 1] = rank end
+    end
     if not late then return true end
-    each(self, running, "cancel")
+    for rank, text in accel.pairs(each(self, armed, "cancel")) do
+      if text == "none" then stand[#stand + 1] = rank end
+    end
+    self:release(stand)
     margin = margin * 2
   end
   return false

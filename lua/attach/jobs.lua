@@ -67,9 +67,10 @@ local function job_of(folder, id)
   return job
 end
 
---- All jobs, the youngest last.
+--- All jobs, the youngest last. None from a folder that is not this user's alone: /tmp is everybody's, and so may be what is found there.
 function M.list()
   local folder, jobs = M.folder(), {}
+  if not accel.console.is_private(folder) then return jobs end
   for _, id in ipairs(accel.listdir(folder) or {}) do
     if id:find "^%x+$" then jobs[#jobs + 1] = job_of(folder, id) end
   end
@@ -118,17 +119,21 @@ end
 local Connection = {}
 Connection.__index = Connection
 
---- Asks, and waits so long for the answer; nil, why: "gone", or "no answer" (a stopped process gives none), after which it is of no use any more.
+--- Asks, and waits so long for the answer; nil, why: "gone", or "no answer" (a stopped process gives none). One that comes later is passed over.
 function Connection:ask(text, seconds)
   if not self.channel:send(text) then return nil, "gone" end
   local limit = accel.clock() + (seconds or 2)
   while true do
     local answer = self.channel:receive()
-    if answer then return answer end
+    if answer and self.owed == 0 then return answer end
+    if answer then self.owed = self.owed - 1 end
     if answer == false then return nil, "gone" end
     local left = limit - accel.clock()
-    if left <= 0 then return nil, "no answer" end
-    accel.console.poll({ self.channel }, left)
+    if left <= 0 then
+      self.owed = self.owed + 1
+      return nil, "no answer"
+    end
+    if not answer then accel.console.poll({ self.channel }, left) end
   end
 end
 
@@ -141,7 +146,7 @@ function M.connect(job, rank, seconds)
   if not token then return nil, "the job has ended" end
   local channel, why = accel.console.connect(job.folder, ("rank%d"):format(rank))
   if not channel then return nil, why end
-  local self = setmetatable({ channel = channel }, Connection)
+  local self = setmetatable({ channel = channel, owed = 0 }, Connection)
   local answer
   answer, why = self:ask("hello " .. token, seconds)
   self.id = answer and answer:match "^ok (%d+)$"

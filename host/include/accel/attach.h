@@ -13,7 +13,7 @@
  *                                     pauses, with whose end the prompt goes. "busy": there is a prompt already
  *   pause N          -> "armed"       stand when step N has been made, N > what has been made so far; else "late M": M have been made.
  *                                     "no prompt": none is parked
- *   cancel           -> "ok"          take a pause back; a rank that stands for it already goes on
+ *   cancel           -> "ok"          take a pause back; "none": there is none, or the rank has made that step and stands, or is about to
  *   interrupt        -> "ok"          Ctrl-C for what the prompt has the rank evaluate
  *
  * Nothing here ever waits for a client on the rank's own thread: answers that a client does not read end its connection. */

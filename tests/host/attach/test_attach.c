@@ -242,7 +242,10 @@ static void test_requests(void **state) {
   assert_string_equal(ask(fd, "fly"), "no such request");
   assert_string_equal(ask(fd, "pause x"), "no such request");
   assert_string_equal(ask(fd, "prompt 99"), "no such connection");
-  close(fd);
+  const int silent = dial("rank0"); /* has no number yet */
+  usleep(20000);
+  assert_string_equal(ask(fd, "prompt 0"), "no such connection");
+  close(fd), close(silent);
 }
 
 static void test_pause_and_stand(void **state) {
@@ -284,16 +287,47 @@ static void test_pause_and_stand(void **state) {
   assert_string_equal(ask(control, "pause 65"), "armed");
   assert_string_equal(ask(control, "cancel"), "ok");
   assert_int_equal(ac_attach_step(service, 65), 0);
-  /* the client goes while the rank runs: told once, and another may come */
+  /* a pause that the rank has taken cannot be taken back: the client is told, and lets it go on */
+  assert_string_equal(ask(control, "pause 66"), "armed");
+  assert_int_equal(ac_attach_step(service, 66), AC_ATTACH_PAUSE);
+  assert_string_equal(ask(control, "cancel"), "none");
+  assert_true(ac_attach_stand(service, &again));
+  assert_int_equal(again, -1);
+  /* the client goes while the rank stands, which goes on as if it were there: told at its next step */
+  ac_attach_go(service, true);
+  assert_int_equal(ac_attach_step(service, 67), 0);
+  assert_true(ac_attach_stand(service, &again));
   close(control);
   for (int i = 0; i < 200 && ac_attach_has_prompt(service); i++) usleep(10000);
-  assert_int_equal(ac_attach_step(service, 66), AC_ATTACH_GONE);
-  assert_int_equal(ac_attach_step(service, 67), 0);
+  ac_attach_go(service, true);
+  assert_int_equal(ac_attach_step(service, 68), AC_ATTACH_GONE);
+  assert_int_equal(ac_attach_step(service, 69), 0);
   assert_string_equal(ask(other_prompt, text), "parked");
   close(other), close(other_prompt), close(prompt), close(fd);
   for (int i = 0; i < 200 && ac_attach_has_prompt(service); i++) usleep(10000);
   assert_false(ac_attach_has_prompt(service)); /* a parked prompt goes with its client */
-  assert_int_equal(ac_attach_step(service, 68), 0);
+  assert_int_equal(ac_attach_step(service, 70), 0);
+}
+
+/* The client of a prompt goes while the rank runs: told once, and another may come. */
+static void test_client_gone(void **state) {
+  (void)state;
+  for (int turn = 0; turn < 2; turn++) {
+    int fd = -1;
+    char text[40];
+    const int control = dial("rank0"), prompt = dial("rank0");
+    snprintf(text, sizeof text, "prompt %u", admitted(control));
+    admitted(prompt);
+    assert_string_equal(ask(prompt, text), "parked");
+    assert_true(ac_attach_stand(service, &fd));
+    assert_true(fd >= 0);
+    ac_attach_go(service, true);
+    close(control);
+    for (int i = 0; i < 200 && ac_attach_has_prompt(service); i++) usleep(10000);
+    assert_int_equal(ac_attach_step(service, 71), AC_ATTACH_GONE);
+    assert_int_equal(ac_attach_step(service, 72), 0);
+    close(prompt), close(fd);
+  }
 }
 
 static void *park_later(void *arg) {
@@ -379,7 +413,7 @@ int main(void) {
       cmocka_unit_test(test_folder_and_files),   cmocka_unit_test(test_ranks_share_a_token), cmocka_unit_test(test_open_to_others_is_refused),
       cmocka_unit_test(test_wrong_tokens),       cmocka_unit_test(test_other_user),          cmocka_unit_test(test_requests),
       cmocka_unit_test(test_pause_and_stand),    cmocka_unit_test(test_wait_for_a_client),   cmocka_unit_test(test_garbage),
-      cmocka_unit_test(test_slow_clients),
+      cmocka_unit_test(test_slow_clients),      cmocka_unit_test(test_client_gone),
   };
   return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -23,6 +23,73 @@ assert(out == "" and status == 1)
 has(err, "no script of yours runs here")
 assert(t.run "ps" == "")
 
+-- ---- what ps finds: a job that is only about to describe itself stays as it is, and a folder that others can write in is nobody's ----
+do
+  local folder = t.env.XDG_RUNTIME_DIR .. "/accel"
+  os.execute(("mkdir -m 700 -p '%s/0badcafe' && echo x > '%s/0badcafe/token'"):format(folder, folder))
+  assert(t.run "ps" == "")
+  assert(t.read(folder .. "/0badcafe/token") == "x\n", "ps took the token of a job that begins")
+  local gone = '{"rank":0,"ranks":1,"pid":1,"start":1,"began":1,"segment":3,"script":"x.lua"}'
+  os.execute(("echo '%s' > '%s/0badcafe/rank0.json'; chmod 755 '%s'"):format(gone, folder, folder))
+  assert(t.run "ps" == "")
+  assert(t.read(folder .. "/0badcafe/rank0.json") ~= "", "ps tidied up in a folder that is open to others")
+  os.execute(("chmod 700 '%s'; mv '%s' '%s.real'; ln -s '%s.real' '%s'"):format(folder, folder, folder, folder, folder))
+  assert(t.run "ps" == "")
+  assert(t.read(folder .. "/0badcafe/rank0.json") ~= "", "ps followed a link")
+  os.execute(("rm '%s'; mv '%s.real' '%s'"):format(folder, folder, folder))
+  assert(t.run "ps" == "") -- its process has ended: now it is tidied up
+  assert(t.read(folder .. "/0badcafe/token") == "")
+end
+
+-- ---- a rank that took a pause which another came too late for goes on, before both are asked anew ----
+do
+  local asked, let_go = {}, {}
+  local self = setmetatable({ size = 2, ranks = {}, news = {} }, accel.host_chunk("attach/client").Client)
+  local answers = { [0] = { "step 5", "armed", "none", "step 9", "armed" }, { "step 6", "late 8", "step 9", "armed" } }
+  for rank = 0, 1 do
+    self.ranks[rank] = { away = true, control = { ask = function(_, text)
+      asked[#asked + 1] = rank .. " " .. text
+      return table.remove(answers[rank], 1)
+    end } }
+  end
+  function self.channels()
+    if self.ranks[0].away then self:arrived(0, { why = { reason = "step" }, step = 8, at = "x" }) end
+    return {}
+  end
+  function self.go(_, how, ranks)
+    let_go[#let_go + 1] = how .. " " .. table.concat(ranks, ",")
+    self.ranks[ranks[1]].away = true
+  end
+  self.places = {}
+  assert(self:agree())
+  assert(table.concat(let_go, ";") == "continue 0" and #self.news == 0, table.concat(let_go, ";"))
+  local all = table.concat(asked, ";")
+  assert(all == "0 status;1 status;0 pause 8;1 pause 8;0 cancel;0 status;1 status;0 pause 13;1 pause 13", all)
+end
+
+-- ---- a stopped process: an answer that comes late is not taken for the next request's, and no client waits at its full queue ----
+do
+  local jobs = accel.host_chunk "attach/jobs"
+  function jobs.folder() return t.env.XDG_RUNTIME_DIR .. "/accel" end
+  local job = t.start(("'%s' 1000000 slow"):format(t.case))
+  local row = t.running(1, 2)
+  local found = assert(jobs.find(row.id))
+  local c <close> = assert(jobs.connect(found, 0))
+  os.execute(("kill -STOP %d"):format(row.pid))
+  t.wait("its stop", function() return jobs.process_state(row.pid) == "T" end)
+  local answer, why = c:ask("status", 0.1)
+  assert(not answer and why == "no answer", why)
+  local began = accel.clock()
+  for _ = 1, 40 do assert(not jobs.connect(found, 0, 0.02)) end
+  assert(accel.clock() - began < 10)
+  os.execute(("kill -CONT %d"):format(row.pid))
+  answer = c:ask "cancel"
+  assert(answer == "none", answer)
+  answer = c:ask "status"
+  assert(answer:find "^step %d+$", answer)
+  t.kill(job)
+end
+
 -- ---- the prompt of three ranks: locals, one step, breakpoints on one rank, NaN by a watch, all or none ----
 do
   local job = t.start(("--num-processes 3 --timeout 5 '%s' 1000000 slow"):format(t.case))
