@@ -151,6 +151,9 @@ static void refuse_object(lua_State *L, lac_state *S, int idx) {
 /* accel.save(path, tensors by name [, metadata]) -> true, or nil, message, code */
 static int save(lua_State *L) {
   lac_state *S = lac_get(L);
+  if (lua_type(L, 2) == LUA_TSTRING && lua_type(L, 1) != LUA_TSTRING) /* torch.save's order */
+    return lac_argerror(L, S, AC_INVALID, "save", 1, "path", "expected string, got %s; the path comes first: save(path, tensors)",
+                        luaL_typename(L, 1));
   lac_check_string(L, S, 1, "path", NULL);
   if (!lua_istable(L, 2))
     return lac_argerror(L, S, AC_INVALID, "save", 2, "tensors", "expected table of tensors, got %s",

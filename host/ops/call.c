@@ -3,6 +3,7 @@
  * Order matters: everything that can fail for a reason of the caller's comes before the first side effect (a drawn RNG counter, a
  * written byte), so that a failed call leaves every tensor as it was. */
 #include <stdio.h>
+#include <string.h>
 
 #include "ops/ctx_impl.h"
 #include "ops/op.h"
@@ -40,8 +41,9 @@ static inline ac_status see_tensor(const ac_ctx *c, const ac_tensor *t, int i, a
       return AC_OK;
     }
     d = *dev;
-    return AC_FAIL(e, DEVICE, "tensors are on different devices: %s and %s; move one with :to(device)", d->name,
-                   t->device->name);
+    const bool meta = strcmp(d->name, "meta") == 0 || strcmp(t->device->name, "meta") == 0;
+    return AC_FAIL(e, DEVICE, "tensors are on different devices: %s and %s; %s", d->name, t->device->name,
+                   meta ? "one on meta has no values yet, load them first" : "move one with :to(device)");
   }
   return AC_OK;
 }

@@ -41,6 +41,7 @@ end
 
 -- What is no flat table of tensors is told what to give instead.
 fails("invalid_argument", "got accel.nn.Linear; give its state_dict()", accel.save, path, accel.nn.Linear(1, 1))
+fails("invalid_argument", "got table; the path comes first: save(path, tensors)", accel.save, { w = accel.ones(1) }, path)
 fails("invalid_argument", "'state' is no tensor but table; a file holds one flat table of tensors", accel.save, path,
   { state = {} })
 
