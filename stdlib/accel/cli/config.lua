@@ -81,7 +81,7 @@ local function default(...)
   }, 0, 0, ...)
   local path, failed = target(o.config_file)
   if not path then return failed end
-  if exists(path) then return refuse("%s is there already; remove it, or say --config_file", path) end
+  if exists(path) then return refuse("%s is there already; remove it, or name another by --config_file", path) end
   local ok, why = write.file(questions.basic(o.mixed_precision, machine.complete()), path)
   if not ok then return refuse("%s", why) end
   io.stdout:write("configuration written to ", path, "\n")

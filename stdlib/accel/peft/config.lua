@@ -3,6 +3,7 @@ local accel = require "accel"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local nearest = require "accel.util.nearest"
+local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 
 local M = {}
@@ -39,7 +40,7 @@ function Config:init(opts)
       if not idle(value, IDLE[key]) then raise("%s: %s = %s is not supported; leave it out", name, key, check.shown(value)) end
     elseif key ~= "peft_type" and key ~= "peft_version" then
       local near = type(key) == "string" and nearest(key, self.defaults)
-      raise("%s: unknown option '%s'%s", name, tostring(key), near and ("; did you mean '%s'?"):format(near) or "")
+      raise("%s: unknown option '%s'%s", name, tostring(key), near and ("; did you mean '%s'?"):format(near) or options.listed(self.defaults))
     end
   end
   self:validate(name)

@@ -70,6 +70,17 @@ function M.complete(model, config)
   end
 end
 
+--- The last parts of the names of the layers that can have an adapter, for messages.
+local function candidates(model, can)
+  local out = {}
+  for name, module in pairs(model:named_modules()) do
+    local last = name:match "[^.]*$"
+    if can(module) and not out[last] then out[#out + 1], out[last] = ("'%s'"):format(last), true end
+  end
+  table.sort(out)
+  return #out > 0 and "; there are " .. table.concat(out, ", ") or ""
+end
+
 --- The layers of a model that an adapter goes to: { name, module, parent, field } in the model's order.
 ---@param model accel.nn.Module
 ---@param config table
@@ -106,7 +117,7 @@ function M.find(model, config, can)
       refused[2])
   end
   local wanted = type(config.target_modules) == "table" and listed(config.target_modules) or config.target_modules
-  raise("get_peft_model: no layer of the model is called %s", wanted)
+  raise("get_peft_model: no layer of the model is called %s%s", wanted, candidates(model, can))
 end
 
 return M

@@ -126,7 +126,8 @@ end
 
 -- what is refused
 local model = accel.models.from_pretrained(folder)
-fails("no layer of the model is called", peft.get_peft_model, model, peft.LoraConfig { target_modules = { "q_proj" } })
+fails("no layer of the model is called 'q_proj'; there are .*'c_attn', 'c_fc', 'c_proj'", peft.get_peft_model, model,
+  peft.LoraConfig { target_modules = { "q_proj" } })
 fails("'transformer.wte' is a accel.nn.Embedding", peft.get_peft_model, model, peft.LoraConfig { target_modules = { "wte" } })
 fails("give target_modules: there is no rule", peft.get_peft_model, nn.Sequential(nn.Linear(2, 2)), peft.LoraConfig {})
 fails("no module is called head", peft.get_peft_model, model, peft.LoraConfig { modules_to_save = { "head" } })
