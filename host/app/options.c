@@ -334,6 +334,10 @@ static bool take_command(int argc, char **argv, int i, app_options *o) {
     const bool any = o->command == APP_BENCH || o->command == APP_TOPICS || o->command == APP_TOOL;
     const int most = any ? argc : o->command == APP_FRONT;
     const char *const name = argv[i];
+    if (most == 0 && o->n_args == 1 && (strcmp(argv[i + 1], "--help") == 0 || strcmp(argv[i + 1], "-h") == 0)) {
+      o->command = APP_HELP; /* of commands without options of their own */
+      return true;
+    }
     if (o->n_args > most)
       return app_usage(most > 0                   ? "%s takes one argument, found '%s' behind it"
                        : argv[i + 1][0] == '-'    ? "options stand before %s, found '%s' behind it"

@@ -53,6 +53,8 @@ check("$R estimate-memry", 2, "", "did you mean accel-run estimate-memory?")
 write("nowhere", "print 'a script'")
 check("$R nowhere", 0, "a script\n", "")
 os.remove(tmp .. "nowhere")
+check("$R env --help", 0, "usage: accel-run", "")
+check("$R repl -h", 0, "usage: accel-run", "")
 check("$R env extra", 2, nil, "no arguments")
 
 -- Scripts: arguments, standard input, -e, dashes and underscores.
