@@ -61,6 +61,13 @@ function Parallelism:init(config, num_processes, values)
     raise("ParallelismConfig: the sizes multiply to %d ranks (%s), but there are %d; start as many, or change a size",
       config.total_size, config:_sizes(), num_processes)
   end
+  if num_processes > 1 and dist.get_backend() == "sim" then -- there all is on meta, which means another rank's part here
+    for _, name in ipairs { "pp", "cp", "sp", "tp" } do
+      if config[name .. "_size"] > 1 then
+        raise("ParallelismConfig: a dry run tells of data parallelism and sharding, not of %s_size yet; leave it out there", name)
+      end
+    end
+  end
   local names, shape = {}, {}
   for _, name in ipairs(ORDER) do
     local size = config[name .. "_size"]

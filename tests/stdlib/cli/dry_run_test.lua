@@ -105,6 +105,10 @@ end]]):format(folder)), "")
   assert(table.concat(accel.listdir(folder), " ") == "s.lua", table.concat(accel.listdir(folder), " "))
   local names = table.concat(told.ranks[1].unwritten, " ")
   for _, name in ipairs { "/state", "/model", "/a.safetensors", "/b.safetensors" } do assert(names:find(folder .. name, 1, true), names) end
+  _, bad, errors = compare.dry("--num_processes 2", of [[
+local accel = require "accel"
+accel.Accelerator { parallelism_config = accel.ParallelismConfig { tp_size = 2 } }]], "")
+  assert(bad == 1 and errors:find "s.lua:2: .*not of tp_size yet", errors)
   -- two optimizers that take turns: a step is one of each
   told = compare.dry("--steps 2", of [[
 local accel = require "accel"
