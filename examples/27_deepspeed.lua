@@ -31,7 +31,7 @@ local o, files = accel.util.cli(declared)
 -- A launch with a deepspeed_config says everything itself; otherwise the plugin takes the file.
 local plugin
 if os.getenv "ACCELERATE_USE_DEEPSPEED" ~= "true" then
-  plugin = accel.DeepSpeedPlugin { hf_ds_config = o.deepspeed_config_file, zero3_save_16bit_model = true }
+  plugin = accel.DeepSpeedPlugin { hf_ds_config = o.deepspeed_config_file }
 end
 local accelerator = accel.Accelerator {
   deepspeed_plugin = plugin, mixed_precision = o.mixed_precision, split_batches = true, gradient_accumulation_steps = o.accumulate,
