@@ -58,7 +58,7 @@ AC_ISA_FN(encode, (const float *restrict x, int64_t n, float inverse, const uint
 void aci_encode_dynamic(ac_quant_type type, const float *x, int64_t n, uint8_t *q, float *absmax) {
   pthread_once(&once, make_nearest);
   largest(x, n, absmax);
-  if (*absmax == 0) memset(q, 0, (size_t)n);
+  if (*absmax == 0 && n > 0) memset(q, 0, (size_t)n);
   else encode(x, n, 1.0f / *absmax, nearest[type == AC_QUANT_UDYNAMIC], q);
 }
 

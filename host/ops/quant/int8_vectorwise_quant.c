@@ -30,7 +30,7 @@ static ac_status run(ac_frame *f, ac_err *e) {
   ac_block *scratch = NULL;
   AC_TRY(ac_block_alloc(f->device, (size_t)n * sizeof(float) + 1, AC_MEM_ACTIVATION, f->stream, &scratch, e));
   float *row = scratch->ptr;
-  memset(outlier, 0, (size_t)n);
+  if (n > 0) memset(outlier, 0, (size_t)n);
   for (int64_t r = 0; r < rows; r++) {
     aci_elems_load(x, ACI_C_F32, r * n, n, row);
     aci_row_int8(row, n, threshold, q + r * n, &stats[r]);

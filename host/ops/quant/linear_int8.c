@@ -48,7 +48,7 @@ static void tiles(void *arg, int64_t begin, int64_t end) {
 /* x in int8; which columns have outliers; the sums of rows. */
 static void quantize_rows(const aci_qlinear *p, float threshold, float *x, int8_t *q, int64_t stride, float *stats, int64_t *sums,
                           uint8_t *outlier, int64_t *n_outliers) {
-  memset(outlier, 0, (size_t)p->k);
+  if (p->k > 0) memset(outlier, 0, (size_t)p->k);
   for (int64_t r = 0; r < p->m; r++) {
     aci_elems_load(p->x, ACI_C_F32, r * p->k, p->k, x);
     if (p->x->dtype != AC_F16) aci_row_through_f16(x, p->k);

@@ -37,7 +37,7 @@ AC_ISA_FN(mark, (const float *restrict x, int64_t n, float threshold, uint8_t *r
 void aci_row_int8(const float *x, int64_t n, float threshold, int8_t *q, float *absmax) {
   const float below = threshold > 0 ? threshold : __builtin_inff();
   most_below(x, n, below, absmax);
-  if (*absmax == 0) memset(q, 0, (size_t)n);
+  if (*absmax == 0 && n > 0) memset(q, 0, (size_t)n);
   else round8(x, n, below, 1.0f / *absmax * 127.0f, q); /* as PyTorch divides a number by a tensor */
 }
 
