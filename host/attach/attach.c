@@ -82,14 +82,15 @@ static bool park(ac_attach *a, aci_client *c, uint64_t owner, bool *alive) {
     *alive = say(c, is_client(a, owner) ? "busy" : "no such connection");
     return false;
   }
+  pthread_mutex_lock(&a->lock); /* the answer goes first, before what the rank says there; who has it finds the connection */
   if (!say(c, "parked")) {
+    pthread_mutex_unlock(&a->lock);
     atomic_store(&a->owner, 0);
     *alive = false;
     return false;
   }
   c->prompt = true;
   c->owner = (uint32_t)owner;
-  pthread_mutex_lock(&a->lock);
   a->prompt_fd = c->fd;
   pthread_cond_broadcast(&a->came);
   pthread_mutex_unlock(&a->lock);
