@@ -63,7 +63,8 @@ end
 print "softcap works"
 END
 "$work/build/bin/accel-run" "$work/try.lua"
-env -u ACCEL_DEVICE LUA_PATH="$ACCEL_TEST_SRC/tests/support/?.lua;;" "$work/build/bin/accel-run" "$work/tree/host/ops/tiny/try.lua" "$work/build/bin/accel-run"
+env -u ACCEL_DEVICE LUA_PATH="$ACCEL_TEST_SRC/tests/support/?.lua;;" \
+  "$work/build/bin/accel-run" "$work/tree/host/ops/tiny/try.lua" "$work/build/bin/accel-run"
 "$work/build/bin/accel-run" "$work/squareplus_test.lua"
 ACCEL_TEST_BUILD="$work/build" "$work/build/bin/accel-run" "$ACCEL_TEST_SRC/tests/numerics/ops_gradients_test.lua" squareplus
 
