@@ -9,7 +9,8 @@
 ---
 --- A parameter that is created so lies in memory of which every rank has its part. An op that needs it gathers it, on all ranks,
 --- and the one that was gathered before goes back to its parts, with what was written to it. Units of a sharded model
---- (accel.shard.unit) take it over when the model is prepared.
+--- (accel.shard.unit) take it over when the model is prepared. With remote_device, or where the active plugin has offload_param, a
+--- rank's part rests in host memory or in a file (accel.offload.creation), on one rank as well.
 local Module = require "accel.nn.module"
 local accel = require "accel"
 local check = require "accel.util.check"
@@ -27,6 +28,9 @@ local M = {}
 local states = setmetatable({}, { __mode = "k" })
 local open = setmetatable({}, { __mode = "k" }) -- states that are whole now, as keys
 local depth, garbage = 0, 0
+local remote = {} -- of the Inits that are open: accel.offload.Creation, or false
+
+local TIERS <const> = { cpu = "host", nvme = "file" }
 
 --- Elements below which a parameter is not worth a collective: it stays whole.
 local SMALL <const> = 1024
@@ -37,13 +41,26 @@ local COLLECT <const> = 1 << 20
 ---@return boolean
 function M.active() return depth > 0 end
 
+--- The own part becomes what lies in the whole.
+local function take_back(s)
+  local mine <close> = (s.bytes or s.flat):narrow(1, s.rank * s.part + 1, s.part)
+  if s.remote then s.remote:write(s.own, mine) else s.own:copy_(mine) end
+end
+
+--- Gives up the memory of the whole.
+local function put_away(s)
+  core.set(s.flat, nil)
+  if s.bytes then s.bytes:release() end
+  s.bytes = nil
+end
+
 --- Whole ones go back to their parts, except those that an op has right now.
 local function close_others()
   local _ <close> = accel.no_grad()
   for s in next, open do
     if core.there(s.flat) and not s.held and not core.used(s.flat) then
-      if core.written(s.flat) then s.own:copy_(s.flat:narrow(1, s.rank * s.part + 1, s.part)) end
-      core.set(s.flat, nil)
+      if core.written(s.flat) then take_back(s) end
+      put_away(s)
     end
     if not core.there(s.flat) then open[s] = nil end
   end
@@ -53,10 +70,26 @@ local function gather(s)
   local _ <close> = accel.no_grad()
   close_others()
   local whole = accel.unscoped(accel.empty, s.part * s.size, { dtype = s.flat.dtype, device = s.flat.device })
-  dist.all_gather_into_tensor(whole, s.own)
+  local mine = s.own
+  if s.remote then
+    mine = whole:narrow(1, s.rank * s.part + 1, s.part)
+    s.remote:read(s.own, mine)
+  end
+  if s.size > 1 then dist.all_gather_into_tensor(whole, mine) end
+  if s.remote then mine:release() end
   core.set(s.flat, whole)
-  whole:release() -- the flat tensor alone holds it now
+  if s.remote then s.bytes = whole else whole:release() end -- the flat tensor alone holds it now
   open[s] = true
+end
+
+--- Where parts of new parameters rest, if not in memory: as the innermost Init or the active plugin says.
+local function remote_now()
+  if depth > 0 and remote[depth] ~= nil then return remote[depth] or nil end
+  local plugins = package.loaded["accel.deepspeed.plugins"]
+  local plugin = plugins and plugins.active()
+  local o = plugin and require "accel.accelerator.offloading".deepspeed(plugin)
+  if not o or not o.parameters then return nil end
+  return require "accel.offload.creation".at("offload", o.parameters, o.parameters_folder)
 end
 
 --- Cuts a parameter over all ranks: each keeps its part of the values that it has here. No collective: ranks draw the same
@@ -65,14 +98,21 @@ end
 ---@param name? string for messages
 function M.cut(p, name)
   local size = dist.get_world_size()
-  if size == 1 or states[p] or p.device == "meta" or p:numel() < math.max(SMALL, size) then return end
-  local n, rank = p:numel(), dist.get_rank()
+  if states[p] or p.device == "meta" or p:numel() < math.max(SMALL, size) then return end
+  local n, rank, to = p:numel(), dist.get_rank(), remote_now()
+  if size == 1 and not to then return end
   local part = (n + size - 1) // size
   local _ <close> = accel.no_grad()
-  local s = { part = part, rank = rank, size = size }
-  s.own = accel.unscoped(accel.zeros, part, { dtype = p.dtype, device = p.device })
-  local first, last = rank * part, math.min(n, (rank + 1) * part)
-  if first < last then s.own:narrow(1, 1, last - first):copy_(p:detach():reshape(-1):narrow(1, first + 1, last - first)) end
+  local s = { part = part, rank = rank, size = size, remote = to }
+  local values <close> = p:detach():reshape(-1)
+  if size == 1 then
+    s.own = to:put(values)
+  else
+    local own = accel.unscoped(accel.zeros, part, { dtype = p.dtype, device = p.device })
+    local first, last = rank * part, math.min(n, (rank + 1) * part)
+    if first < last then own:narrow(1, 1, last - first):copy_(values:narrow(1, first + 1, last - first)) end
+    s.own = to and to:put(own) or own
+  end
   local weak = setmetatable({ s }, { __mode = "v" })
   s.flat = accel.unscoped(core.gathered, name or "zero.Init", part * size, p.dtype, p.device, function() gather(weak[1]) end, true)
   core.bind(p, s.flat, 0)
@@ -91,10 +131,27 @@ function M.gather(p)
   if s and not core.there(s.flat) then gather(s) end
 end
 
+--- Reads a parameter that was created in parts straight into a flat tensor; false where it has to be gathered.
+---@param p accel.Tensor
+---@param into accel.Tensor
+---@return boolean
+function M.read(p, into)
+  local s = states[p]
+  if not s or not s.remote or s.size > 1 or into.dtype ~= s.flat.dtype then return false end
+  close_others()
+  if core.there(s.flat) then return false end
+  s.remote:read(s.own, into)
+  return true
+end
+
 --- Parameters that have other memory now: their parts are given up.
 ---@param params accel.Tensor[]
 function M.forget(params)
-  for _, p in ipairs(params) do states[p] = nil end
+  for _, p in ipairs(params) do
+    local s = states[p]
+    if s and s.bytes then s.bytes:release() end
+    states[p] = nil
+  end
 end
 
 --- A module that is complete: its own parameters are cut.
@@ -107,20 +164,32 @@ end
 
 --- Until the block ends, or while fn runs, modules are created in parts: parameters are cut over all ranks as soon as their
 --- module's init is through, so that memory holds a rank's part of the model and one module. All ranks create the same modules,
---- with the same random numbers. enabled = false: as without it; so on one rank.
+--- with the same random numbers. enabled = false: as without it; so on one rank whose part rests in memory.
 --- example: local net do local _ <close> = accel.deepspeed.zero.Init() net = accel.nn.Linear(2, 1) end
 ---   return #net:parameters() --> 2
----@param opts? {enabled: boolean?}
+---@param opts? table
+---  enabled boolean = true: false: as without it
+---  remote_device string: where a rank's part rests: "cpu" (host memory), "nvme" (a file in nvme_path) or "none" (where it was made); as the
+---    active plugin's offload_param says without it
+---  nvme_path string: the folder of the file, which has no name
 ---@param fn? function
 ---@param ... any
 function M.Init(opts, fn, ...)
   if type(opts) == "function" then return M.Init(nil, opts, fn, ...) end
-  local o = options("zero.Init", opts, { enabled = true })
+  local o = options("zero.Init", opts, { enabled = true, remote_device = options.none, nvme_path = options.none })
   if not o.enabled then return guard(function() end, fn, ...) end
+  local to
+  if o.remote_device ~= nil then
+    check.word("zero.Init", "remote_device", o.remote_device, { "none", "cpu", "nvme" })
+    to = o.remote_device ~= "none" and require "accel.offload.creation".at("zero.Init", TIERS[o.remote_device], o.nvme_path)
+  elseif o.nvme_path ~= nil then
+    raise "zero.Init: nvme_path is of remote_device = 'nvme'"
+  end
   local before = class.constructed
   class.constructed, depth = constructed, depth + 1
+  remote[depth] = to
   return guard(function()
-    class.constructed, depth = before, depth - 1
+    class.constructed, remote[depth], depth = before, nil, depth - 1
     close_others()
   end, fn, ...)
 end
@@ -137,13 +206,13 @@ end
 local function close_state(s, modifier)
   s.held = nil
   if modifier then
-    dist.broadcast(s.flat, { src = modifier })
-    s.own:copy_(s.flat:narrow(1, s.rank * s.part + 1, s.part))
+    if s.size > 1 then dist.broadcast(s.flat, { src = modifier }) end
+    take_back(s)
   elseif core.written(s.flat) then
-    core.set(s.flat, nil)
+    put_away(s)
     raise "GatheredParameters: parameters were written to, which would be lost: give modifier_rank"
   end
-  core.set(s.flat, nil)
+  put_away(s)
 end
 
 --- Every rank has these parameters whole until the block ends, or while fn runs. modifier_rank: what this rank writes to them

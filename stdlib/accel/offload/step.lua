@@ -9,6 +9,7 @@ local M = {}
 
 local unscoped = accel.unscoped
 local PAGE <const> = 4096
+local LARGE <const> = 64 << 10 -- bytes: what is less goes through the page cache, wherever it lies
 local MOST <const> = 128 -- slices of a batch
 
 local function in_file(t) return core.tier(t) == "file" end
@@ -90,8 +91,9 @@ local function make_sets(fields, most)
     for _, away in ipairs(field.away) do any = any or away end
     if any then
       local size = field.list[1]:element_size()
+      local gaps = MOST * 64 + (most * size // LARGE + 1) * 2 * PAGE
       for _, set in ipairs(sets) do
-        set[field.name] = core.pages({ most + MOST * 2 * PAGE // size }, field.list[1].dtype)
+        set[field.name] = core.pages({ most + gaps // size }, field.list[1].dtype)
       end
     end
   end
@@ -105,9 +107,17 @@ local function wait(transfers)
   end
 end
 
---- Begins to read a batch into a set. Slices lie in memory as in the file, page for page, which lets them pass the page cache.
+--- Handles of views, at once: those that wait for the collector would hold the sets.
+local function drop_views(set)
+  for _, views in next, set.views or {} do
+    for _, view in ipairs(views) do view:release() end
+  end
+end
+
+--- Begins to read a batch into a set. Large slices lie in memory as in the file, page for page, which lets them pass the page cache.
 local function begin(batch, fields, set)
   wait(set.writes)
+  drop_views(set)
   set.reads, set.views = {}, {}
   for _, field in ipairs(fields) do
     local views, at = {}, 0
@@ -115,8 +125,10 @@ local function begin(batch, fields, set)
       local t = field.list[slice.i]
       if field.away[slice.i] then
         local size = t:element_size()
-        local lead = ((t:storage_offset() + slice.from) * size % PAGE) // size
-        at = (at * size + PAGE - 1) // PAGE * PAGE // size + lead
+        local large = slice.count * size >= LARGE
+        local unit = large and PAGE or 64
+        local lead = large and ((t:storage_offset() + slice.from) * size % PAGE) // size or 0
+        at = (at * size + unit - 1) // unit * unit // size + lead
         views[k] = set[field.name]:narrow(1, at + 1, slice.count)
         at = at + slice.count
         set.reads[#set.reads + 1] = core.move(false, t, slice.from, views[k])
@@ -175,6 +187,7 @@ function M.update(tier, optimizer, group, step_group, grads, lr)
   end
   for _, set in ipairs(sets) do
     wait(set.writes)
+    drop_views(set)
     for _, field in ipairs(fields) do
       if set[field.name] then set[field.name]:release() end
     end
@@ -202,7 +215,7 @@ end
 ---@param p number
 ---@return number?
 function M.norm(grads, p)
-  local any, total, slice = false, 0.0, 1 << 20
+  local any, total, slice = false, 0.0, 1 << 18
   for _, t in ipairs(grads) do any = any or in_file(t) end
   if not any then return nil end
   local _ <close> = accel.no_grad()

@@ -20,6 +20,7 @@ local Tiers = require "accel.offload.tiers"
 
 local unscoped = accel.unscoped
 local WHO <const> = "offload"
+local WINDOW <const> = 64 << 20
 
 ---@class accel.offload.Training
 ---@field parameters "host"|"file"|nil
@@ -34,17 +35,17 @@ local function tier_of(name, value)
   return check.word(WHO, name, value, WORDS)
 end
 
---- A file without a name in a folder; its errors name the folder's option.
-local function file_in(folder, name)
-  if type(folder) ~= "string" then raise("%s: %s on file needs a folder: say where its files go", WHO, name) end
-  local made, message = accel.makedirs(folder)
-  if not made then raise("%s: %s", WHO, message) end
-  local own, why = accel.mkdtemp(folder .. "/accel-") -- ranks may share the folder
-  if not own then raise("%s: %s", WHO, why) end
-  local store, cause = core.create(own .. "/" .. name, 0, false)
-  os.remove(own) -- empty: the file has no name
-  if not store then raise("%s: %s", WHO, cause) end
-  return store
+--- The store of created parameters is that of units (accel.offload.creation), if they go to the same place.
+local function store_in(tier, folder, what)
+  local creation = package.loaded["accel.offload.creation"]
+  local store = creation and what == "parameters" and creation.store(tier, folder)
+  if store or tier == "host" then return store end
+  return require("accel.offload.creation").file_in(WHO, what, folder)
+end
+
+local function default_window()
+  local limit = accel.mem_stats("cpu").limit_bytes or 0
+  return limit > 0 and math.min(WINDOW, limit // 8) or WINDOW
 end
 
 ---@param o table
@@ -53,20 +54,23 @@ end
 ---  host_limit integer = 0: most bytes of host memory; 0 for no limit
 ---  slice integer: elements of each tensor that a step brings from files at a time (4 Mi)
 ---  overlap boolean = false: the optimizer's step begins in the backward (accel.offload.overlap); both in host memory
----  window integer: bytes of memory for what scripts use of tensors in files, beside what one use needs (64 MiB)
+---  window integer: bytes of memory for what scripts use of tensors in files, beside what one use needs (64 MiB, at most an eighth
+---    of the memory's limit)
 function Training:init(o)
   o = options(WHO, o, {
     parameters = options.none, optimizer = options.none, parameters_folder = options.none, optimizer_folder = options.none,
-    host_limit = 0, slice = 4 << 20, window = 64 << 20, overlap = false,
+    host_limit = 0, slice = 4 << 20, window = options.none, overlap = false,
   })
   self.parameters, self.optimizer = tier_of("parameters", o.parameters), tier_of("optimizer", o.optimizer)
   self.slice = check.positive(WHO, "slice", o.slice)
-  self.tiers = Tiers { budget = o.window, host_limit = o.host_limit }
+  self.tiers = Tiers { budget = o.window or default_window(), host_limit = o.host_limit }
   self.files = {
-    parameters = self.parameters == "file" and file_in(o.parameters_folder, "parameters") or nil,
-    optimizer = self.optimizer == "file" and file_in(o.optimizer_folder or o.parameters_folder, "optimizer") or nil,
+    parameters = self.parameters == "file" and store_in("file", o.parameters_folder, "parameters") or nil,
+    optimizer = self.optimizer == "file" and store_in("file", o.optimizer_folder or o.parameters_folder, "optimizer") or nil,
   }
+  if self.parameters == "host" and o.host_limit == 0 then self.tiers.host = store_in("host", nil, "parameters") end
   self.leaving = {}
+  require "accel.offload.step" -- clipping, which may come before the first step, asks for it where it is loaded
   if o.overlap then
     if self.optimizer ~= "host" then raise("%s: overlap steps on what is in host memory: set optimizer = 'host'", WHO) end
     self.overlap = require "accel.offload.overlap"()

@@ -99,11 +99,10 @@ local function put_values(self, t)
   local zero = package.loaded["accel.deepspeed.zero"]
   if t then t:zero_() end
   for i, p in ipairs(self.params) do
-    if zero then zero.gather(p) end
-    if t and (p.device ~= "meta" or t.device == "meta") then
-      local place <close> = t:narrow(1, self.offsets[i] + 1, self.numels[i])
-      place:copy_(p:detach():reshape(-1))
-    end
+    local place <close> = t and t:narrow(1, self.offsets[i] + 1, self.numels[i])
+    local read = zero and place and zero.read(p, place)
+    if zero and not read then zero.gather(p) end
+    if not read and place and (p.device ~= "meta" or t.device == "meta") then place:copy_(p:detach():reshape(-1)) end
   end
 end
 

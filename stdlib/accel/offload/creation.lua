@@ -1,0 +1,112 @@
+--- Homes of parameters of a model that is created in parts (accel.deepspeed.zero): each goes to host memory or to a file as soon as it
+--- has its first values, so that memory holds one module. Units of a sharded model take the values over, and use the same host memory and
+--- file for their own parts, so that room is needed once.
+local accel = require "accel"
+local core = require "accel.offload.core"
+local raise = require "accel.util.raise"
+local Tiers = require "accel.offload.tiers"
+
+local M = {}
+
+local unscoped = accel.unscoped
+local UNDER_WAY <const> = 2 -- writes whose memory is still held
+
+---@class accel.offload.Creation
+---@field tier "host"|"file"
+local Creation = {}
+Creation.__index = Creation
+
+-- By tier and folder; gone when no parameter and no model has its home there.
+local made = setmetatable({}, { __mode = "v" })
+
+local function key_of(tier, folder) return tier .. " " .. tostring(tier == "file" and folder or "") end
+
+--- A file without a name in a folder; its errors name who asks.
+---@param who string
+---@param what string
+---@param folder string?
+---@return any store of accel.offload.core
+function M.file_in(who, what, folder)
+  if type(folder) ~= "string" then raise("%s: %s on file needs a folder: say where its files go", who, what) end
+  local fine, message = accel.makedirs(folder)
+  if not fine then raise("%s: %s", who, message) end
+  local own, why = accel.mkdtemp(folder .. "/accel-") -- ranks may share the folder
+  if not own then raise("%s: %s", who, why) end
+  local store, cause = core.create(own .. "/" .. what, 0, false)
+  os.remove(own) -- empty: the file has no name
+  if not store then raise("%s: %s", who, cause) end
+  return store
+end
+
+--- Where parameters are created from now on.
+---@param who string
+---@param tier "host"|"file"
+---@param folder string?
+---@return accel.offload.Creation
+function M.at(who, tier, folder)
+  local key = key_of(tier, folder)
+  local it = made[key]
+  if not it then
+    it = setmetatable({ tier = tier, tiers = Tiers(), leaving = {} }, Creation)
+    it.store = tier == "file" and M.file_in(who, "parameters", folder) or it.tiers:host_store()
+    made[key] = it
+  end
+  return it
+end
+
+--- The store that parameters were created in, for units that take them over; nil where there are none.
+---@param tier "host"|"file"
+---@param folder string?
+function M.store(tier, folder)
+  local it = made[key_of(tier, folder)]
+  return it and it.store
+end
+
+--- Memory that is contiguous and on the CPU, with t's values.
+local function in_memory(t) return (t.device == "cpu" and t or t:to "cpu"):contiguous() end
+
+--- The home of a flat tensor, which gets t's values, without waiting.
+---@param t accel.Tensor
+---@return accel.Tensor
+function Creation:put(t)
+  if self.tier == "host" then
+    return unscoped(function() return core.memory(self.store, { t:numel() }, t.dtype):copy_(t) end)
+  end
+  local home = self.tiers:in_file(t.device, self.store, { t:numel() }, t.dtype)
+  self:write(home, t)
+  return home
+end
+
+--- The home gets t's values.
+function Creation:write(home, t)
+  if self.tier == "host" then
+    home:copy_(t)
+    return
+  end
+  while #self.leaving >= UNDER_WAY do table.remove(self.leaving, 1):wait() end
+  self.leaving[#self.leaving + 1] = core.move(true, home, 0, in_memory(t))
+end
+
+--- `into`, flat and as long, gets what lies in the home.
+---@param home accel.Tensor
+---@param into accel.Tensor
+function Creation:read(home, into)
+  if self.tier == "host" then
+    into:copy_(home)
+    return
+  end
+  self:settle()
+  local straight = into.device == "cpu" and into:is_contiguous()
+  local landing = straight and into or unscoped(core.pages, { into:numel() }, into.dtype)
+  core.move(false, home, 0, landing):wait()
+  if straight then return end
+  into:copy_(landing)
+  landing:release()
+end
+
+--- Waits for what is being written; an error is raised once.
+function Creation:settle()
+  while #self.leaving > 0 do table.remove(self.leaving, 1):wait() end
+end
+
+return M
