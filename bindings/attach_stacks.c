@@ -4,10 +4,12 @@
  * SIGURG goes to the script's thread. Its handler sets a hook, as handlers may, and the hook writes the frames at the next instruction of Lua.
  * Where no such instruction comes, the thread is in C code: asleep in a system call, or at work for longer than a moment. A second signal then
  * writes the frames from within the handler: the thread that could change them is the one that runs it, and it reads only (lua_getstack and
- * lua_getinfo allocate nothing for what is asked here). */
+ * lua_getinfo allocate nothing for what is asked here). Lua itself may be what it interrupts, between two of its words, a stack that is being
+ * moved for one: an access to what is not there is caught, ends the text, and the script goes on as if nobody had looked. */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -28,13 +30,18 @@ static struct {
   int thread;
   pthread_mutex_t asking; /* one at a time */
   _Atomic uint32_t request;
+  bool all;                 /* functions of the library as well */
   char *buf;
   size_t n, at;
   struct { /* hooks that ours stands in for */
     lua_State *L;
     lua_Hook hook;
     int mask, count;
-  } was[2];
+  } was[3];
+  /* of a text that a handler writes */
+  sigjmp_buf out;
+  volatile sig_atomic_t reading;
+  struct sigaction fault[2]; /* that ours stands in for: SIGSEGV, SIGBUS */
 } one = {.asking = PTHREAD_MUTEX_INITIALIZER};
 
 static void put(const char *text) {
@@ -44,38 +51,81 @@ static void put(const char *text) {
   one.at += k;
 }
 
-/* Frames of a thread of Lua. Text is put together without formatted output, since a handler may run it. */
-static void write_frames(lua_State *L) {
-  enum { MOST = 200 };
-  lua_Debug ar;
-  for (int level = 0; level < MOST && lua_getstack(L, level, &ar); level++) {
-    lua_getinfo(L, "Sln", &ar);
-    if (strncmp(ar.source, "=lua/", 5) == 0) continue; /* the prompt's own */
-    char line[16];
-    if (ar.what[0] == 'C' && ar.name == NULL) continue;
-    put("  ");
-    put(ar.short_src);
-    if (ar.currentline > 0) {
-      int k = sizeof line - 1, v = ar.currentline;
-      line[k] = 0;
-      do line[--k] = (char)('0' + v % 10);
-      while ((v /= 10) > 0);
-      put(":"), put(line + k);
-    }
-    if (strcmp(ar.what, "main") == 0) put(": in main chunk");
-    else if (ar.name != NULL) put(": in "), put(ar.namewhat[0] != 0 ? ar.namewhat : "function"), put(" '"), put(ar.name), put("'");
-    else put(": in a function");
-    put("\n");
-  }
+/* A function of the library, or of the host's own files. */
+static bool is_library(const lac_state *S, const char *source) {
+  const size_t n = strlen(S->lib_dir);
+  return strncmp(source, "=lua/", 5) == 0 || (n > 0 && strncmp(source, S->lib_dir, n) == 0);
 }
 
+/* Whether the function at this level was called by the script itself, through C functions at most. */
+static bool is_called_by_script(lua_State *L, const lac_state *S, int level) {
+  lua_Debug ar;
+  while (lua_getstack(L, ++level, &ar)) {
+    lua_getinfo(L, "S", &ar);
+    if (ar.what[0] != 'C') return !is_library(S, ar.source);
+  }
+  return true;
+}
+
+static void put_number(int v) {
+  char text[16];
+  int k = sizeof text - 1;
+  text[k] = 0;
+  do text[--k] = (char)('0' + v % 10);
+  while ((v /= 10) > 0);
+  put(text + k);
+}
+
+static void put_frame(const lua_Debug *ar) {
+  put("  ");
+  put(ar->short_src);
+  if (ar->currentline > 0) put(":"), put_number(ar->currentline);
+  if (strcmp(ar->what, "main") == 0) put(": in main chunk");
+  else if (ar->name != NULL) put(": in "), put(ar->namewhat[0] != 0 ? ar->namewhat : "function"), put(" '"), put(ar->name), put("'");
+  else put(": in a function");
+  put("\n");
+}
+
+static void put_repeated(int times) {
+  if (times > 0) put("  ("), put_number(times), put(" more like it)\n");
+}
+
+/* Frames of a thread of Lua. Text is put together without formatted output, since a handler may run it. */
+static void write_frames(lua_State *L, const lac_state *S) {
+  enum { MOST = 200 }; /* lines; of a recursion the first and how many there are */
+  lua_Debug ar, before = {.currentline = -2};
+  int lines = 0, repeated = 0;
+  for (int level = 0; lines < MOST && lua_getstack(L, level, &ar); level++) {
+    lua_getinfo(L, "Sln", &ar);
+    const bool c = ar.what[0] == 'C';
+    if (c && (ar.name == NULL || (!one.all && !is_called_by_script(L, S, level)))) continue;
+    if (!c && (one.all ? strncmp(ar.source, "=lua/", 5) == 0 : is_library(S, ar.source))) continue;
+    if (ar.currentline > 0 && ar.currentline == before.currentline && ar.name == before.name && strcmp(ar.short_src, before.short_src) == 0) {
+      repeated++;
+      continue;
+    }
+    put_repeated(repeated);
+    put_frame(&ar);
+    before = ar;
+    repeated = 0;
+    lines++;
+  }
+  put_repeated(repeated);
+}
+
+/* The thread that runs, and by whom it was resumed. L: NULL, not known. */
 static void take(lua_State *L, const lac_state *S) {
-  write_frames(L);
-  if (L != S->main) put("  (a coroutine, resumed by)\n"), write_frames(S->main);
+  const lac_running *r = S->attach->running;
+  lua_State *first = L != NULL ? L : r != NULL ? r->L : lac_thread(S);
+  write_frames(first, S);
+  while (r != NULL && r->L != first) r = r->below; /* L is of another kind than ours: resumed by C code */
+  for (r = r != NULL ? r->below : S->attach->running; r != NULL && first != S->main; r = r->below)
+    put("  (a coroutine, resumed by)\n"), write_frames(r->L, S);
+  if (first != S->main) put("  (a coroutine, resumed by)\n"), write_frames(S->main, S);
 }
 
 static void restore(void) {
-  for (int i = 0; i < 2; i++)
+  for (size_t i = 0; i < sizeof one.was / sizeof one.was[0]; i++)
     if (one.was[i].L != NULL) lua_sethook(one.was[i].L, one.was[i].hook, one.was[i].mask, one.was[i].count), one.was[i].L = NULL;
 }
 
@@ -104,6 +154,32 @@ static void set_hook(int i, lua_State *L) {
   lua_sethook(L, hook, LUA_MASKCOUNT, 1);
 }
 
+/* What a reader of frames hits where there is nothing; a fault of anything else is its own. */
+static void on_fault(int n) {
+  if (one.reading && syscall(SYS_gettid) == one.thread) siglongjmp(one.out, 1);
+  sigaction(n, &one.fault[n == SIGBUS], NULL); /* it happens again, then, and goes where it belongs */
+}
+
+/* Within a handler of the script's thread. */
+static void take_guarded(const lac_state *S) {
+  struct sigaction a;
+  memset(&a, 0, sizeof a);
+  a.sa_handler = on_fault;
+  sigemptyset(&a.sa_mask);
+  a.sa_flags = SA_NODEFER;
+  sigaction(SIGSEGV, &a, &one.fault[0]);
+  sigaction(SIGBUS, &a, &one.fault[1]);
+  if (sigsetjmp(one.out, 1) == 0) {
+    one.reading = 1;
+    take(NULL, S);
+  } else {
+    put("  (the rest of the stack is being changed)\n");
+  }
+  one.reading = 0;
+  sigaction(SIGSEGV, &one.fault[0], NULL);
+  sigaction(SIGBUS, &one.fault[1], NULL);
+}
+
 static void on_urgent(int n) {
   const int error = errno;
   lac_state *S = atomic_load(&one.state);
@@ -111,11 +187,12 @@ static void on_urgent(int n) {
   if (S != NULL && syscall(SYS_gettid) == one.thread) {
     if (claim(AT_ONCE)) {
       restore();
-      take(lac_thread(S), S);
+      take_guarded(S);
       finish();
     } else if (atomic_load(&one.request) == BY_HOOK) {
       set_hook(0, S->main);
       if (S->now != NULL && S->now != S->main) set_hook(1, S->now);
+      if (S->attach->running != NULL) set_hook(2, S->attach->running->L);
     } else {
       restore(); /* nobody asks any more */
     }
@@ -146,17 +223,28 @@ void lac_stacks_close(lac_state *S) {
   atomic_store(&one.state, NULL);
 }
 
-/* The state letter of the script's thread; 0: not known. */
-static char thread_state(void) {
-  char path[64], text[512];
-  snprintf(path, sizeof path, "/proc/self/task/%d/stat", one.thread);
+static ssize_t read_own(const char *what, char *text, size_t n) {
+  char path[64];
+  snprintf(path, sizeof path, "/proc/self/task/%d/%s", one.thread, what);
   const int fd = open(path, O_RDONLY | O_CLOEXEC);
-  const ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+  const ssize_t k = fd >= 0 ? read(fd, text, n - 1) : -1;
   if (fd >= 0) close(fd);
-  if (n <= 0) return 0;
-  text[n] = 0;
+  text[k > 0 ? k : 0] = 0;
+  return k;
+}
+
+/* Whether the script's thread sleeps, and has since the last look: *ran is the time for which it had run by then. What only takes a lock of the
+ * allocator, say, does not. A wait for other ranks looks up now and then; its page says that it waits. */
+static bool is_asleep(const lac_state *S, unsigned long long *ran) {
+  char text[512];
+  if (read_own("stat", text, sizeof text) <= 0) return false;
   const char *p = strrchr(text, ')');
-  return p != NULL && p[1] == ' ' ? p[2] : 0;
+  const char s = p != NULL && p[1] == ' ' ? p[2] : 0;
+  const aci_page *page = lac_attach_page(S);
+  if (page != NULL && atomic_load(&page->waiting) != 0) return s == 'S' || s == 'D';
+  const unsigned long long before = *ran;
+  if (read_own("schedstat", text, sizeof text) <= 0 || sscanf(text, "%llu", ran) != 1) return s == 'S' || s == 'D';
+  return (s == 'S' || s == 'D') && *ran == before;
 }
 
 static bool ask(uint32_t request, int64_t ns) {
@@ -170,17 +258,18 @@ static bool ask(uint32_t request, int64_t ns) {
   return true;
 }
 
-size_t lac_stacks_take(lac_state *S, char *buf, size_t n) {
-  enum { TURN_MS = 50, TURNS = 12, ASLEEP_AFTER = 2 };
+size_t lac_stacks_take(lac_state *S, bool all, char *buf, size_t n) {
+  enum { TURN_MS = 50, TURNS = 6, ASLEEP_AFTER = 2 };
+  unsigned long long ran = 0;
   pthread_mutex_lock(&one.asking);
   one.buf = buf;
   one.n = n;
   one.at = 0;
+  one.all = all;
   bool done = atomic_load(&one.state) == S && ask(BY_HOOK, TURN_MS * MS);
-  /* no Lua instruction so far: asleep, it is in a system call; still at work after half a second, in a long kernel */
+  /* no Lua instruction so far: asleep, it is in a system call; still at work after a third of a second, in a long kernel */
   for (int i = 1; !done && i < TURNS; i++) {
-    const char s = thread_state();
-    if (i >= ASLEEP_AFTER && (s == 'S' || s == 'D')) break;
+    if (is_asleep(S, &ran) && i >= ASLEEP_AFTER) break;
     struct timespec t = {0, TURN_MS * MS};
     nanosleep(&t, NULL);
     done = atomic_load(&one.request) == DONE;

@@ -8,7 +8,11 @@
  *   attach.every_step(on)                           attached.lua looks at every step, for :watch
  *   attach.wait(seconds) -> whether a client came   seconds nil: for ever; Ctrl-C ends it
  *   attach.prompt(on)                               the status page says that this rank stands: others' timeouts are suspended
+ *   attach.interruptible(on)                        what the client's Ctrl-C stops is the prompt's, not the script's
+ *   attach.tidy(folder) -> whether                  removes a job's folder whose ranks are all gone
  *   attach.note(name, value)                        "loss" or "tokens_per_s", for accel-run top */
+#include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -25,18 +29,40 @@
 #include "interrupt.h"
 #include "ops/ctx_impl.h"
 
-aci_page *lac_attach_page(const lac_state *S) {
-  if (S->ranks->world != NULL && S->ranks->world->page != NULL) return S->ranks->world->page;
-  return S->attach->own.head != NULL ? aci_page_of(S->attach->own.head, 0) : NULL;
-}
-
 /* ---- the host's end ---- */
 
-static size_t stacks(void *user, char *buf, size_t n) { return lac_stacks_take(user, buf, n); }
+static size_t stacks(void *user, bool all, char *buf, size_t n) { return lac_stacks_take(user, all, buf, n); }
 
 static void interrupt(void *user) {
   const lac_state *S = user;
   syscall(SYS_tgkill, getpid(), S->attach->thread, SIGINT); /* the prompt's session has the handler while it stands */
+}
+
+static void close_pages(lac_attach *A) {
+  if (A->pages.head != NULL) aci_segment_close(&A->pages);
+  A->pages = (aci_segment_map){.fd = -1};
+  A->page = NULL;
+}
+
+/* The pages of the ranks that a launcher started, mapped once more; else one of our own. */
+static ac_status open_pages(lac_attach *A, const ac_world *w, const char *script, ac_err *e) {
+  A->pages = (aci_segment_map){.fd = -1};
+  A->alone = w == NULL || w->page == NULL;
+  if (!A->alone) {
+    const int fd = fcntl(w->segment.fd, F_DUPFD_CLOEXEC, 3);
+    if (fd < 0) return AC_FAIL(e, IO, "attach: %s", strerror(errno));
+    const ac_status st = aci_segment_open(fd, &A->pages, e);
+    if (st != AC_OK) close(fd);
+    else A->page = aci_page_of(A->pages.head, w->place.local_rank);
+    return st;
+  }
+  AC_TRY(aci_segment_make(1, &A->pages, e));
+  A->page = aci_page_of(A->pages.head, 0);
+  A->page->pid = (int32_t)getpid();
+  A->page->rank = w != NULL ? w->place.rank : 0;
+  snprintf(A->page->script, sizeof A->page->script, "%s", script != NULL ? script : "");
+  atomic_store(&A->page->state, ACI_RUNNING);
+  return AC_OK;
 }
 
 void lac_attach_close(lac_state *S) {
@@ -45,8 +71,7 @@ void lac_attach_close(lac_state *S) {
   ac_attach_close(A->a);
   A->a = NULL;
   lac_stacks_close(S);
-  if (A->own.head != NULL) aci_segment_close(&A->own);
-  A->own = (aci_segment_map){.fd = -1};
+  close_pages(A);
 }
 
 static void close_attach(lua_State *L, lac_state *S) {
@@ -76,29 +101,24 @@ ac_status ac_host_listen(ac_host *h, const char *script, ac_err *e) {
   ac_attach_options o = AC_ATTACH_OPTIONS_INIT;
   const ac_world *w = S->ranks->world;
   A->thread = (int)syscall(SYS_gettid);
-  A->own = (aci_segment_map){.fd = -1};
-  if (w == NULL || w->page == NULL) {
-    AC_TRY(aci_segment_make(1, &A->own, e));
-    aci_page *p = aci_page_of(A->own.head, 0);
-    p->pid = (int32_t)getpid();
-    p->rank = w != NULL ? w->place.rank : 0;
-    snprintf(p->script, sizeof p->script, "%s", script != NULL ? script : "");
-    atomic_store(&p->state, ACI_RUNNING);
-  }
+  AC_TRY(open_pages(A, w, script, e));
   o.job = w != NULL && w->place.size > 1 ? job_name(name, sizeof name) : NULL;
   o.rank = w != NULL ? w->place.rank : 0;
   o.ranks = w != NULL ? w->place.size : 1;
   o.script = script;
-  o.segment = A->own.head != NULL ? A->own.fd : w->segment.fd;
+  o.segment = A->pages.fd;
+  o.look = A->pages.head->n_ranks > 1 ? lac_attach_look : NULL;
   o.stacks = stacks;
   o.interrupt = interrupt;
   o.user = S;
   ac_status st = lac_stacks_open(S, A->thread, e) ? AC_OK : AC_STATE;
   if (st == AC_OK) st = ac_attach_open(&o, &A->a, e);
-  if (st == AC_OK) return AC_OK;
+  if (st == AC_OK) {
+    lac_coroutines_open(S->main, S);
+    return AC_OK;
+  }
   lac_stacks_close(S);
-  if (A->own.head != NULL) aci_segment_close(&A->own);
-  A->own = (aci_segment_map){.fd = -1};
+  close_pages(A);
   return st;
 }
 
@@ -109,7 +129,7 @@ void lac_attach_step(lua_State *L, lac_state *S) {
   aci_page *p = lac_attach_page(S);
   if (p != NULL) {
     const int64_t now = aci_now_ns(), before = atomic_load_explicit(&p->stepped_at, memory_order_relaxed);
-    if (A->own.head != NULL) {
+    if (A->alone) {
       char site[LAC_SITE];
       aci_page_set_at(p, lac_site(L, S, 1, site), S->ctx->step);
     }
@@ -192,6 +212,18 @@ static int prompt(lua_State *L) {
   return 0;
 }
 
+static int interruptible(lua_State *L) {
+  lac_state *S = lac_get(L);
+  ac_attach_interruptible(check_open(L, S), lua_toboolean(L, 1));
+  return 0;
+}
+
+static int tidy(lua_State *L) {
+  lac_state *S = lac_get(L);
+  lua_pushboolean(L, ac_attach_tidy(lac_check_string(L, S, 1, "folder", NULL)));
+  return 1;
+}
+
 static int note(lua_State *L) {
   lac_state *S = lac_get(L);
   const char *name = lac_check_string(L, S, 1, "name", NULL);
@@ -205,9 +237,10 @@ static int note(lua_State *L) {
 
 LAC_OPEN("accel.console", attach) {
   static const luaL_Reg funcs[] = {{"job", job},           {"stand", stand},   {"go", go},     {"pause_at", pause_at}, {"every_step", every_step},
-                                   {"wait", wait_}, {"prompt", prompt}, {"note", note}, {NULL, NULL}};
+                                   {"wait", wait_}, {"prompt", prompt}, {"note", note},
+                                   {"interruptible", interruptible}, {"tidy", tidy}, {NULL, NULL}};
   S->attach = lac_state_part(L, sizeof *S->attach);
-  S->attach->own.fd = -1;
+  S->attach->pages.fd = -1;
   lua_newtable(L);
   lac_setfuncs(L, S, funcs);
   lua_setfield(L, -2, "attach");

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -119,11 +120,14 @@ static int channel_receive(lua_State *L) {
   return 1;
 }
 
-static bool send_all(const channel *c, const char *p, size_t n) {
+static bool send_all(channel *c, const char *p, size_t n) {
   while (n > 0) {
-    const ssize_t k = send(c->fd, p, n, MSG_NOSIGNAL);
-    if (k < 0 && errno == EINTR) continue;
-    if (k <= 0) return false;
+    const ssize_t k = c->ended ? -1 : send(c->fd, p, n, MSG_NOSIGNAL);
+    if (k < 0 && errno == EINTR && !c->ended) continue;
+    if (k <= 0) {
+      c->ended = true; /* a message may be cut off: nothing can follow it */
+      return false;
+    }
     p += k;
     n -= (size_t)k;
   }
@@ -133,7 +137,7 @@ static bool send_all(const channel *c, const char *p, size_t n) {
 /* c:send(bytes) -> whether the other end is there */
 static int channel_send(lua_State *L) {
   lac_state *S = lac_get(L);
-  const channel *c = luaL_checkudata(L, 1, CHANNEL);
+  channel *c = luaL_checkudata(L, 1, CHANNEL);
   size_t n;
   const char *p = lac_check_string(L, S, 2, "bytes", &n);
   const unsigned char head[4] = {(unsigned char)n, (unsigned char)(n >> 8), (unsigned char)(n >> 16),
@@ -141,6 +145,16 @@ static int channel_send(lua_State *L) {
   if (n > MESSAGE_MAX) return lac_error(L, S, AC_INVALID, "a message of %zu bytes", n);
   lua_pushboolean(L, c->fd >= 0 && send_all(c, (const char *)head, 4) && send_all(c, p, n));
   return 1;
+}
+
+/* c:patience(seconds): another end that takes nothing for so long counts as gone */
+static int channel_patience(lua_State *L) {
+  lac_state *S = lac_get(L);
+  const channel *c = luaL_checkudata(L, 1, CHANNEL);
+  const double seconds = lac_check_number(L, S, 2, "seconds");
+  const struct timeval t = {.tv_sec = (time_t)seconds, .tv_usec = (suseconds_t)((seconds - (double)(time_t)seconds) * 1e6)};
+  setsockopt(c->fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof t);
+  return 0;
 }
 
 static int channel_close(lua_State *L) {
@@ -233,7 +247,7 @@ LAC_OPEN("accel.console", channels) {
   static const luaL_Reg funcs[] = {{"channel", new_channel}, {"connect", connect_}, {"uid", uid}, {"is_private", is_private},
                                    {"poll", poll_},        {"read_input", read_input}, {NULL, NULL}};
   static const luaL_Reg methods[] = {
-      {"send", channel_send}, {"receive", channel_receive}, {"close", channel_close}, {NULL, NULL}};
+      {"send", channel_send}, {"receive", channel_receive}, {"patience", channel_patience}, {"close", channel_close}, {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", channel_close}, {"__close", channel_close}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
   lac_new_class(L, S, CHANNEL, metas, methods);

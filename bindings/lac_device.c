@@ -149,14 +149,15 @@ static int isatty_(lua_State *L) {
   return 1;
 }
 
-/* Columns of the terminal behind stderr, stdout or stdin; nil when there is none. */
+/* Columns and lines of the terminal behind stderr, stdout or stdin; nil when there is none. */
 static int term_width(lua_State *L) {
   static const int fds[] = {2, 1, 0};
   struct winsize w;
   for (int i = 0; i < 3; i++)
     if (ioctl(fds[i], TIOCGWINSZ, &w) == 0 && w.ws_col > 0) {
       lua_pushinteger(L, w.ws_col);
-      return 1;
+      lua_pushinteger(L, w.ws_row);
+      return 2;
     }
   return 0;
 }

@@ -9,7 +9,8 @@
  *   console.resume(next)              last one, with the greatest `next`
  *   console.pages(segment) -> p     by its descriptor here, or its path in /proc (nil, message where it cannot be opened)
  *     p:read() -> list of {rank, pid, state, stopped, step, at, waits, missing, seconds, ended, prompt,
- *                 stepped (seconds ago), step_seconds, loss, tokens_per_s}, the abort reason or nil
+ *                 stepped (seconds ago), step_seconds, loss, tokens_per_s, late (for so many seconds), usual (what a step takes)},
+ *                 the abort reason or nil
  *     p:resume()                      the step on which ranks agreed to stop is past
  *     p:renew()                       clears the abort reason, between reset and resume
  *   console.digest(t)                 of a tensor's bytes, which lie in order */
@@ -156,6 +157,10 @@ static void push_page(lua_State *L, const aci_head *h, int i) {
   const double loss = atomic_load(&p.loss), tokens = atomic_load(&p.tokens_per_s);
   if (stepped_at != 0) lua_pushnumber(L, (double)(aci_now_ns() - stepped_at) * 1e-9), lua_setfield(L, -2, "stepped");
   if (atomic_load(&p.step_ns) != 0) lua_pushnumber(L, (double)atomic_load(&p.step_ns) * 1e-9), lua_setfield(L, -2, "step_seconds");
+  if (atomic_load(&p.late_ns) != 0) {
+    lua_pushnumber(L, (double)atomic_load(&p.late_ns) * 1e-9), lua_setfield(L, -2, "late");
+    lua_pushnumber(L, (double)atomic_load(&p.usual_ns) * 1e-9), lua_setfield(L, -2, "usual");
+  }
   if (!isnan(loss)) lua_pushnumber(L, loss), lua_setfield(L, -2, "loss");
   if (!isnan(tokens)) lua_pushnumber(L, tokens), lua_setfield(L, -2, "tokens_per_s");
   if (atomic_load(&p.waiting) == 0 || p.want.kind >= AC_COLL_KINDS) return;

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,6 +19,11 @@
 #include "base/base_impl.h"
 
 #define SECOND ((int64_t)1000000000)
+#define MS ((int64_t)1000000)
+enum {
+  ACCEPT_PAUSE_MS = 100, /* where the system has no descriptor for a client */
+  LOOK_MS = 500
+};
 
 struct ac_attach {
   ac_attach_options o;
@@ -26,6 +32,8 @@ struct ac_attach {
   pthread_t thread;
   aci_client client[ACI_CLIENTS];
   uint32_t last_id;
+  bool full;    /* nobody could be accepted: not asked again before a pause */
+  pid_t process; /* a child that was forked has none of this: no thread, and the files are its parent's */
   /* shared */
   _Atomic bool over;
   _Atomic uint64_t step, pause_at; /* pause_at 0: none */
@@ -34,6 +42,7 @@ struct ac_attach {
   uint32_t held;          /* the owner whose prompt the rank took; the rank's own */
   pthread_mutex_t lock;
   pthread_cond_t came;
+  bool interruptible; /* what the prompt evaluates can be: signals meant for it do not reach the script */
   int prompt_fd; /* parked; -1: none, or the rank has taken it */
 };
 
@@ -119,13 +128,14 @@ static bool serve(ac_attach *a, aci_client *c) {
     snprintf(text, sizeof text, "%s %llu", atomic_load(&a->standing) ? "paused" : "step", (unsigned long long)atomic_load(&a->step));
     return say(c, text);
   }
-  if (strcmp(c->frame, "stacks") == 0) {
+  const bool all = strcmp(c->frame, "stacks all") == 0;
+  if (all || strcmp(c->frame, "stacks") == 0) {
     char *text = malloc(AC_ATTACH_STACKS);
     if (text == NULL || a->o.stacks == NULL) {
       free(text);
       return say(c, "");
     }
-    const size_t k = a->o.stacks(a->o.user, text, AC_ATTACH_STACKS);
+    const size_t k = a->o.stacks(a->o.user, all, text, AC_ATTACH_STACKS);
     alive = aci_client_send(c, text, k);
     free(text);
     return alive;
@@ -139,7 +149,9 @@ static bool serve(ac_attach *a, aci_client *c) {
     return say(c, atomic_load(&a->owner) == c->id && atomic_exchange(&a->pause_at, 0) != 0 ? "ok" : "none");
   }
   if (strcmp(c->frame, "interrupt") == 0) {
-    if (atomic_load(&a->owner) == c->id && atomic_load(&a->standing) && a->o.interrupt != NULL) a->o.interrupt(a->o.user);
+    pthread_mutex_lock(&a->lock);
+    if (atomic_load(&a->owner) == c->id && a->interruptible && a->o.interrupt != NULL) a->o.interrupt(a->o.user);
+    pthread_mutex_unlock(&a->lock);
     return say(c, "ok");
   }
   return say(c, "no such request");
@@ -179,7 +191,11 @@ static void drop(ac_attach *a, aci_client *c) {
 static void accept_all(ac_attach *a) {
   for (;;) {
     const int fd = accept4(a->listener, NULL, NULL, SOCK_CLOEXEC);
-    if (fd < 0) return;
+    if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
+    if (fd < 0) {
+      a->full = errno != EAGAIN && errno != EWOULDBLOCK; /* no descriptor, no memory: the connection stays, and poll would tell of it at once */
+      return;
+    }
     aci_client *slot = NULL;
     for (int i = 0; i < ACI_CLIENTS && slot == NULL; i++)
       if (a->client[i].fd < 0) slot = &a->client[i];
@@ -205,17 +221,20 @@ static void free_taken(ac_attach *a) {
 
 static void *service(void *arg) {
   ac_attach *a = arg;
+  int64_t looked = now_ns();
   while (!atomic_load(&a->over)) {
     struct pollfd p[ACI_CLIENTS + 2];
     int timeout = -1;
     free_taken(a);
     p[0] = (struct pollfd){.fd = a->wake, .events = POLLIN};
-    p[1] = (struct pollfd){.fd = a->listener, .events = POLLIN};
+    p[1] = (struct pollfd){.fd = a->full ? -1 : a->listener, .events = POLLIN};
+    if (a->full) timeout = ACCEPT_PAUSE_MS;
     for (int i = 0; i < ACI_CLIENTS; i++) {
       const aci_client *c = &a->client[i];
       p[2 + i] = (struct pollfd){.fd = c->fd, .events = c->prompt ? POLLRDHUP : POLLIN};
-      if (c->fd >= 0 && !c->admitted) timeout = 500;
+      if (c->fd >= 0 && !c->admitted && !a->full) timeout = 500;
     }
+    if (a->o.look != NULL && (timeout < 0 || timeout > LOOK_MS)) timeout = LOOK_MS;
     if (poll(p, ACI_CLIENTS + 2, timeout) < 0 && errno != EINTR) break;
     uint64_t count;
     if (p[0].revents != 0 && read(a->wake, &count, sizeof count) < 0 && errno != EAGAIN) break;
@@ -241,7 +260,11 @@ static void *service(void *arg) {
       }
       if (got < 0) drop(a, c);
     }
-    if (p[1].revents != 0) accept_all(a);
+    if (a->o.look != NULL && now_ns() - looked >= LOOK_MS * MS) {
+      a->o.look(a->o.user);
+      looked = now_ns();
+    }
+    if (p[1].revents != 0 || a->full) a->full = false, accept_all(a);
   }
   return NULL;
 }
@@ -258,6 +281,7 @@ ac_status ac_attach_open(const ac_attach_options *o, ac_attach **out, ac_err *e)
   ac_attach *a = calloc(1, sizeof *a);
   if (a == NULL) return AC_FAIL(e, OOM, "attach: no memory");
   a->o = *o;
+  a->process = getpid();
   a->listener = a->wake = a->prompt_fd = -1;
   for (int i = 0; i < ACI_CLIENTS; i++) a->client[i].fd = -1;
   pthread_mutex_init(&a->lock, NULL);
@@ -291,6 +315,14 @@ ac_status ac_attach_open(const ac_attach_options *o, ac_attach **out, ac_err *e)
 
 void ac_attach_close(ac_attach *a) {
   if (a == NULL) return;
+  if (a->process != getpid()) { /* forked: our copies of the descriptors are all that there is */
+    for (int i = 0; i < ACI_CLIENTS; i++) aci_client_close(&a->client[i]);
+    close(a->listener);
+    close(a->wake);
+    close(a->folder.fd);
+    free(a);
+    return;
+  }
   atomic_store(&a->over, true);
   wake(a);
   pthread_join(a->thread, NULL);
@@ -320,7 +352,7 @@ unsigned ac_attach_step(ac_attach *a, uint64_t step) {
 
 bool ac_attach_stand(ac_attach *a, int *fd) {
   *fd = -1;
-  if (atomic_load(&a->owner) == 0) return false;
+  if (atomic_load(&a->owner) == 0 || a->process != getpid()) return false;
   atomic_store(&a->standing, true);
   atomic_store(&a->pause_at, 0);
   *fd = take_parked(a, -1);
@@ -341,12 +373,22 @@ void ac_attach_go(ac_attach *a, bool keep) {
   disown(a, a->held);
 }
 
+/* An interrupt is sent under the lock, so that one is on its way to this thread when we have it, and arrives before a system call that we make
+ * then returns. */
+void ac_attach_interruptible(ac_attach *a, bool on) {
+  pthread_mutex_lock(&a->lock);
+  a->interruptible = on;
+  pthread_mutex_unlock(&a->lock);
+  if (!on) syscall(SYS_gettid);
+}
+
 void ac_attach_pause_at(ac_attach *a, uint64_t step) { atomic_store(&a->pause_at, step); }
 
 bool ac_attach_has_prompt(const ac_attach *a) { return atomic_load(&a->owner) != 0; }
 
 bool ac_attach_wait(ac_attach *a, double seconds) {
   struct timespec end;
+  if (a->process != getpid()) return false;
   clock_gettime(CLOCK_MONOTONIC, &end);
   const int64_t at = (int64_t)end.tv_sec * SECOND + end.tv_nsec + (int64_t)(seconds * 1e9);
   end = (struct timespec){.tv_sec = at / SECOND, .tv_nsec = at % SECOND};

@@ -16,7 +16,8 @@ typedef struct aci_folder {
   char token[ACI_TOKEN + 1];     /* hexadecimal */
   char socket[24], description[32]; /* names of this rank's files in it; "": not made */
 } aci_folder;
-/* Finds or makes the job's folder and its token. */
+/* Finds or makes the job's folder and its token. The folder is locked, shared, until it is closed: who tidies up wants the lock for himself, so
+ * that no token is taken from ranks that have read it. */
 ac_status aci_folder_open(aci_folder *f, const ac_attach_options *o, ac_err *e);
 /* A listening socket of mode 0600 in it. */
 ac_status aci_folder_listen(aci_folder *f, int rank, int *fd, ac_err *e);

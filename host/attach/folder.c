@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -16,12 +17,17 @@
 #include "attach/attach_impl.h"
 #include "base/json.h"
 
+enum { ATTEMPTS = 100 };
+
 /* The user's own folder or nothing: a link, another owner or a mode that lets others in is refused. */
 static ac_status open_own(int parent, const char *name, const char *shown, int *fd, ac_err *e) {
   struct stat s;
-  if (mkdirat(parent, name, 0700) != 0 && errno != EEXIST)
-    return AC_FAIL(e, IO, "attach: cannot make %s: %s", shown, strerror(errno));
-  *fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  for (int attempt = 0; attempt < ATTEMPTS; attempt++) { /* who tidies up may remove it in between */
+    if (mkdirat(parent, name, 0700) != 0 && errno != EEXIST)
+      return AC_FAIL(e, IO, "attach: cannot make %s: %s", shown, strerror(errno));
+    *fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (*fd >= 0 || errno != ENOENT) break;
+  }
   if (*fd < 0) return AC_FAIL(e, IO, "attach: cannot open %s: %s", shown, strerror(errno));
   if (fstat(*fd, &s) == 0 && s.st_uid == geteuid() && (s.st_mode & 077) == 0) return AC_OK;
   close(*fd);
@@ -79,7 +85,16 @@ ac_status aci_folder_open(aci_folder *f, const ac_attach_options *o, ac_err *e) 
   close(top);
   if (st != AC_OK) return st;
   snprintf(f->path + strlen(f->path), sizeof f->path - strlen(f->path), "/%s", f->job);
-  st = open_own(jobs, f->job, f->path, &f->fd, e);
+  for (int attempt = 0; attempt < ATTEMPTS; attempt++) { /* or between our opening and locking it */
+    struct stat s;
+    st = open_own(jobs, f->job, f->path, &f->fd, e);
+    if (st != AC_OK) break;
+    while (flock(f->fd, LOCK_SH) != 0 && errno == EINTR) continue;
+    if (fstat(f->fd, &s) == 0 && s.st_nlink > 0) break;
+    close(f->fd);
+    f->fd = -1;
+    st = AC_FAIL(e, IO, "attach: %s is removed again and again", f->path);
+  }
   close(jobs);
   if (st == AC_OK) st = read_token(f, e);
   if (st != AC_OK) aci_folder_close(f);
@@ -158,25 +173,31 @@ ac_status aci_folder_describe(aci_folder *f, const ac_attach_options *o, ac_err 
   return AC_FAIL(e, IO, "attach: cannot write %s/%s: %s", f->path, f->description, strerror(error));
 }
 
-/* Whether another rank's files are in it. */
-static bool others_here(const aci_folder *f) {
-  const int fd = openat(f->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+/* Removes what ranks put there, and the folder itself. Its lock is ours alone: no rank has it or comes into it meanwhile. */
+static void remove_all(int folder, const char *path) {
+  const int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
-  bool found = d == NULL;
   if (d == NULL && fd >= 0) close(fd);
-  for (struct dirent *x; d != NULL && !found && (x = readdir(d)) != NULL;) found = strncmp(x->d_name, "rank", 4) == 0;
+  for (struct dirent *x; d != NULL && (x = readdir(d)) != NULL;)
+    if (strncmp(x->d_name, "rank", 4) == 0 || strncmp(x->d_name, "token", 5) == 0) unlinkat(folder, x->d_name, 0);
   if (d != NULL) closedir(d);
-  return found;
+  rmdir(path);
+}
+
+bool ac_attach_tidy(const char *folder) {
+  struct stat s;
+  const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  const bool ours = fd >= 0 && fstat(fd, &s) == 0 && s.st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0;
+  if (ours) remove_all(fd, folder);
+  if (fd >= 0) close(fd);
+  return ours;
 }
 
 void aci_folder_close(aci_folder *f) {
   if (f->fd < 0) return;
   if (f->description[0] != 0) unlinkat(f->fd, f->description, 0);
   if (f->socket[0] != 0) unlinkat(f->fd, f->socket, 0);
-  if (!others_here(f)) {
-    unlinkat(f->fd, "token", 0);
-    rmdir(f->path); /* a rank that has just come into it keeps it */
-  }
+  if (flock(f->fd, LOCK_EX | LOCK_NB) == 0) remove_all(f->fd, f->path); /* else another rank is there, and the last one does it */
   close(f->fd);
   *f = (aci_folder){.fd = -1};
 }

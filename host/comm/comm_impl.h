@@ -11,6 +11,7 @@
  *   work.c         inline or on the communication thread; record.c: the flight recorder
  *   segment.[ch]   the control segment that local ranks share; heap.c: the memory that they share, the heap
  *   wait.[ch]      every wait for a local rank; watch.c: what it looks at (aborts, deaths, time); deadlock.c: rings of waits
+ *   late.c         ranks that are later than the others
  *   abort.c        why the job ends, kept once per rank
  *   reduce.[ch]    the arithmetic of reductions, one for all backends
  *   prompt.c       a barrier for the prompt of a REPL, and beginning anew after an abort

@@ -25,7 +25,7 @@ static const char magic[8] = {'a', 'c', 'c', 'e', 'l', 's', 'g', '1'};
 static uint32_t layout_of(void) {
   const size_t sizes[] = {
       sizeof(aci_head), sizeof(aci_page), sizeof(aci_slot),       sizeof(aci_stage),
-      sizeof(aci_mailbox), sizeof(aci_desc), offsetof(aci_page, at), offsetof(aci_page, want),
+      sizeof(aci_mailbox), sizeof(aci_desc), offsetof(aci_page, at), offsetof(aci_page, want), offsetof(aci_page, late_ns),
       ACI_GROUPS,       AC_COLL_KINDS,    AC_DTYPE_COUNT};
   uint32_t h = 2166136261u;
   for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) h = (h ^ (uint32_t)sizes[i]) * 16777619u;

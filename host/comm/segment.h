@@ -73,6 +73,7 @@ typedef struct aci_page {
   _Atomic uint32_t prompt;          /* it stands at a prompt of `attach` or a breakpoint: time does not count for those that wait for it */
   _Atomic int64_t stepped_at, step_ns; /* when it made its last step, and how long after the one before; 0: not known */
   _Atomic double loss, tokens_per_s;   /* as the script logged them last; NaN: it has not */
+  _Atomic int64_t late_ns, usual_ns;   /* it is later than the others by aci_late, and what a step takes; 0: it is not */
 } aci_page;
 
 /* May a wait be part of a deadlock? SOFT: it may end by what other threads of its rank do. NETWORK: data may still be on its way.
@@ -168,6 +169,15 @@ void aci_abort_clear(aci_head *h);
 /* Copies a page's texts without tearing. */
 void aci_page_read(const aci_page *p, aci_page *copy);
 void aci_page_set_at(aci_page *p, const char *site, uint64_t step);
+/* What who watches a rank remembers of it; zero at first. */
+typedef struct aci_late_watch {
+  int64_t stepped_at; /* of the step that it is at */
+  int64_t starved;    /* ns: what it had waited for a CPU soon after; -1: not looked at */
+} aci_late_watch;
+/* late.c: ns since local rank `own`, which is this process, made its last step, where that is more than twice the median step of the ranks and a
+ * second, and another rank is further or waits for it; *usual is that median then. 0: it is not late; so is one that waits or stands at a prompt,
+ * and one that had no CPU for so long. */
+int64_t aci_late(const aci_head *h, int own, aci_late_watch *w, int64_t now, int64_t *usual);
 /* Writers of a page's texts, threads of one process, take turns. */
 void aci_page_lock(aci_page *p);
 void aci_page_unlock(aci_page *p);

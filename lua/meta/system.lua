@@ -275,9 +275,10 @@ function accel.clock() end
 ---@return boolean
 function accel.isatty(fd) end
 
----Columns of the terminal, nil where there is none.
+---Columns and lines of the terminal, nil where there is none.
 ---example: (accel.term_width() or 80) > 0 --> true
----@return integer?
+---@return integer? columns
+---@return integer? lines
 function accel.term_width() end
 
 -- ## Steps and Ctrl-C

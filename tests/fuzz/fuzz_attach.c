@@ -21,8 +21,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 static char folder[64], hello[4 + 6 + 64];
 static ac_attach *service;
 
-static size_t stacks(void *user, char *buf, size_t n) {
-  (void)user;
+static size_t stacks(void *user, bool all, char *buf, size_t n) {
+  (void)user, (void)all;
   memset(buf, 'x', n);
   return n;
 }

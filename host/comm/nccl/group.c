@@ -68,7 +68,9 @@ static ac_status join(ac_group *g, struct aci_nccl_group *x, const char *site, a
   aci_nccl_config mine = config;
   aci_desc_fill(g, &c, g->seq, &d);
   d.kind = AC_COLL_COMM_INIT;
-  const int status = n->lib->ncclCommInitRankConfig(&x->comm, g->size, id, g->rank, &mine);
+  pthread_mutex_lock(&n->lock); /* the watch reads it, and aborts it where the job ends; does not block */
+  const int status = n->broken ? ACI_NCCL_IN_PROGRESS : n->lib->ncclCommInitRankConfig(&x->comm, g->size, id, g->rank, &mine);
+  pthread_mutex_unlock(&n->lock);
   return aci_nccl_settle(n, g, x, &d, status, "joining NCCL's communicator", e);
 }
 

@@ -8,7 +8,7 @@
  *
  *   hello TOKEN      -> "ok ID"       the first; ID names this connection. Anything else: "denied", and the end
  *   status           -> "step N" or "paused N": the step that the rank has made, or stands at
- *   stacks           -> the stack of the script, as text
+ *   stacks           -> the stack of the script, as text; `stacks all`: with functions of the library
  *   prompt ID        -> "parked"      this connection becomes the prompt's, once the rank stands; ID: of the connection that asks for
  *                                     pauses, with whose end the prompt goes. "busy": there is a prompt already
  *   pause N          -> "armed"       stand when step N has been made, N > what has been made so far; else "late M": M have been made.
@@ -35,18 +35,22 @@ typedef struct ac_attach_options {
   int rank, ranks;
   const char *script; /* what `accel-run ps` shows */
   int segment;        /* descriptor of the ranks' control segment, which same-user readers open by /proc; -1: none */
-  /* Both are called on the service's thread. stacks writes text of at most n bytes and returns its length. */
-  size_t (*stacks)(void *user, char *buf, size_t n);
+  /* These are called on the service's thread. stacks writes text of at most n bytes and returns its length. */
+  size_t (*stacks)(void *user, bool all, char *buf, size_t n);
   void (*interrupt)(void *user);
+  void (*look)(void *user); /* twice a second; NULL: nothing is to be looked at */
   void *user;
 } ac_attach_options;
-#define AC_ATTACH_OPTIONS_INIT {sizeof(ac_attach_options), NULL, 0, 1, NULL, -1, NULL, NULL, NULL}
+#define AC_ATTACH_OPTIONS_INIT {sizeof(ac_attach_options), NULL, 0, 1, NULL, -1, NULL, NULL, NULL, NULL}
 
 /* Makes folder, description and socket and starts the thread. IO: the system refuses one of them (the message says which), STATE: the
  * folder belongs to somebody else or is open to others. */
 AC_API ac_status ac_attach_open(const ac_attach_options *o, ac_attach **out, ac_err *e);
-/* Ends the thread, all connections and what is in the folder. NULL is fine. */
+/* Ends the thread, all connections and what is in the folder. NULL is fine. In a process that was forked since ac_attach_open it gives up that
+ * process's copies alone: the thread and the files are the parent's. */
 AC_API void ac_attach_close(ac_attach *a);
+/* Removes a job's folder whose ranks are all gone, by kill -9, say; for those who list jobs. False: a rank has it, or is about to. */
+AC_API bool ac_attach_tidy(const char *folder);
 /* The name of the job's folder: 8 hexadecimal digits. */
 AC_API const char *ac_attach_job(const ac_attach *a);
 
@@ -60,6 +64,9 @@ AC_API unsigned ac_attach_step(ac_attach *a, uint64_t step);
 /* Begins to stand at step boundary or breakpoint. *fd: the prompt's connection, owned by the caller from then on, the first time that a client
  * stands here; -1: the caller has it already. False: there is no prompt, go on. */
 AC_API bool ac_attach_stand(ac_attach *a, int *fd);
+/* Between on and off `interrupt` of the options is called where the client asks for it; off: none is on its way any more. The rank's own thread
+ * says so around what the prompt has it evaluate. */
+AC_API void ac_attach_interruptible(ac_attach *a, bool on);
 /* Goes on. keep: the prompt stays with the caller, for the next time; else its connection has been closed and another client may come. */
 AC_API void ac_attach_go(ac_attach *a, bool keep);
 /* Arms a pause at this step, as `pause` does; for commands that go on to the next. 0: none. */

@@ -1,0 +1,86 @@
+/* Which coroutine runs, for who looks at the stack of a script from another thread: Lua says it to nobody but the coroutine itself. Where a host
+ * listens (lac_attach.c), coroutine.resume and coroutine.wrap are ours from before its script runs. They do as Lua's own do, and note what they
+ * resume on the way: a list on the C stack, the innermost first, which a signal handler of this thread may read at any moment. */
+#include <lualib.h>
+
+#include "attach.h"
+
+static void note(lac_state *S, lac_running *r, lua_State *co) {
+  *r = (lac_running){co, S->attach->running};
+  S->attach->running = r;
+}
+
+/* Resumes co with n_args values on top of L. >= 0: as many results are on top of L instead; -1: an error value is. Raises nothing, so that
+ * what was noted is taken back. */
+static int resume(lua_State *L, lac_state *S, lua_State *co, int n_args) {
+  int n_results = 0;
+  lac_running r;
+  if (!lua_checkstack(co, n_args)) {
+    lua_pushliteral(L, "too many arguments to resume");
+    return -1;
+  }
+  lua_xmove(L, co, n_args);
+  note(S, &r, co);
+  const int status = lua_resume(co, L, n_args, &n_results);
+  S->attach->running = r.below;
+  if (status != LUA_OK && status != LUA_YIELD) {
+    lua_xmove(co, L, 1);
+    return -1;
+  }
+  if (!lua_checkstack(L, n_results + 1)) {
+    lua_pop(co, n_results);
+    lua_pushliteral(L, "too many results to resume");
+    return -1;
+  }
+  lua_xmove(co, L, n_results);
+  return n_results;
+}
+
+/* coroutine.resume(co, ...) */
+static int coroutine_resume(lua_State *L) {
+  lua_State *co = lua_tothread(L, 1);
+  luaL_argexpected(L, co != NULL, 1, "coroutine");
+  const int n = resume(L, lua_touserdata(L, LAC_STATE), co, lua_gettop(L) - 1);
+  lua_pushboolean(L, n >= 0);
+  lua_insert(L, n >= 0 ? -(n + 1) : -2);
+  return n >= 0 ? n + 1 : 2;
+}
+
+static int call_wrapped(lua_State *L) {
+  lua_State *co = lua_tothread(L, lua_upvalueindex(3));
+  const int n = resume(L, lua_touserdata(L, LAC_STATE), co, lua_gettop(L));
+  if (n >= 0) return n;
+  int status = lua_status(co);
+  if (status != LUA_OK && status != LUA_YIELD) { /* failed: its variables are closed, which may fail in turn */
+#if LUA_VERSION_RELEASE_NUM >= 50406
+    status = lua_closethread(co, L);
+#else
+    status = lua_resetthread(co);
+#endif
+    lua_pop(L, 1);
+    lua_xmove(co, L, 1);
+  }
+  if (status != LUA_ERRMEM && lua_type(L, -1) == LUA_TSTRING) { /* with the caller's line before it */
+    luaL_where(L, 1);
+    lua_insert(L, -2);
+    lua_concat(L, 2);
+  }
+  return lua_error(L);
+}
+
+/* coroutine.wrap(f) */
+static int coroutine_wrap(lua_State *L) {
+  luaL_checktype(L, 1, LUA_TFUNCTION);
+  lac_push_upvalues(L);
+  lua_State *co = lua_newthread(L);
+  lua_pushvalue(L, 1);
+  lua_xmove(L, co, 1);
+  lua_pushcclosure(L, call_wrapped, 3);
+  return 1;
+}
+
+void lac_coroutines_open(lua_State *L, lac_state *S) {
+  static const luaL_Reg funcs[] = {{"resume", coroutine_resume}, {"wrap", coroutine_wrap}, {NULL, NULL}};
+  if (lua_getglobal(L, LUA_COLIBNAME) == LUA_TTABLE) lac_setfuncs(L, S, funcs);
+  lua_pop(L, 1);
+}
