@@ -68,7 +68,10 @@ function Client:send_stops()
     if self.ranks[rank].stops ~= self.stops_version and not self.ranks[rank].job then late[#late + 1] = rank end
   end
   if #late == 0 then return end
-  self:ask({ op = "breaks", list = self.breaks }, 0, late)
+  local told = self:ask({ op = "breaks", list = self.breaks }, 0, late)
+  for _, a in accel.pairs(told or {}) do
+    for id, note in accel.pairs(a.notes or {}) do self.notes[id] = note end
+  end
   self:ask({ op = "watches", list = self.watches }, 0, late)
   for _, rank in ipairs(late) do self.ranks[rank].stops = self.stops_version end
 end
@@ -265,7 +268,16 @@ own["break"] = function(self, rest, line)
   self.last_stop = self.last_stop + 1
   self.breaks[#self.breaks + 1] = { id = self.last_stop, file = file, line = math.tointeger(tonumber(number)), condition = condition }
   stops_changed(self)
-  self:say(("breakpoint %d at %s%s"):format(self.last_stop, place, condition and " if " .. condition or ""))
+  local b = self.breaks[#self.breaks]
+  local note = self.notes[b.id] or {}
+  if note.never then
+    table.remove(self.breaks)
+    stops_changed(self)
+    return false, (":break %s: %s"):format(place, note.never)
+  end
+  if note.line then b.line = note.line end
+  self:say(("breakpoint %d at %s:%d%s%s"):format(b.id, file, b.line, condition and " if " .. condition or "",
+    note.line and (" (line %s holds no code)"):format(number) or note.pending and (" (pending: %s)"):format(note.pending) or ""))
   return true
 end
 
@@ -294,12 +306,16 @@ function own.delete(self, rest)
   return false, (":delete %s: no such breakpoint or watch; :break lists them"):format(rest)
 end
 
-function own.stacks(self)
+function own.stacks(self, rest)
+  local alive = {}
   for rank = 0, self.size - 1 do
-    local r = self.ranks[rank]
-    if not r.dead then
+    if not self.ranks[rank].dead then alive[#alive + 1] = self.ranks[rank].rank end
+  end
+  local stacks = jobs.stacks(self.job, alive, rest == "all")
+  for rank = 0, self.size - 1 do
+    local text = stacks[self.ranks[rank].rank]
+    if not self.ranks[rank].dead then
       self:say(("rank %d"):format(rank))
-      local text = r.control:ask("stacks", 1)
       if text and text ~= "" then self:say((text:gsub("\n$", "")))
       else self:report_away { rank } end
     end
@@ -317,7 +333,7 @@ local help = {
   { ":break F:L [if E]", "stand at a line, on ranks where E holds; alone: list them" },
   { ":watch EXPR", "stand after the step at which it is true, or not finite" },
   { ":delete N", "forget a breakpoint or a watch" },
-  { ":stacks", "where each rank is, also one that does not come" },
+  { ":stacks [all]", "where each rank is, also one that does not come" },
   { ":detach", "leave; the ranks train on (Ctrl-D does so, too)" },
 }
 
@@ -409,8 +425,9 @@ local M = { Client = Client }
 
 --- A client of a job, its prompts parked and no rank paused. only: one rank. nil, why.
 function M.open(job, only, class)
-  local self = setmetatable({ ranks = {}, size = 0, open = {}, last_id = 0, inputs = {}, places = {}, news = {}, breaks = {}, watches = {},
-    stops_version = 0, last_stop = 0, paused = true, interactive = accel.isatty(0) }, class or Client)
+  local self = setmetatable({ job = job, ranks = {}, size = 0, open = {}, last_id = 0, inputs = {}, places = {}, news = {},
+    breaks = {}, watches = {}, notes = {}, told = {}, stops_version = 0, last_stop = 0, paused = true,
+    interactive = accel.isatty(0) }, class or Client)
   local why
   self.pages, why = jobs.pages(job)
   if not self.pages then return nil, why end

@@ -192,6 +192,20 @@ function serve.launch(session, a)
   return {}
 end
 
+-- What the ranks know of breakpoints: not met so far, or at another line.
+local function tell_notes(self)
+  for _, b in ipairs(self.breaks) do
+    local note = self.notes[b.id] or {}
+    local trouble = note.pending or note.never
+    b.line = note.line or b.line
+    local text = ("%d %s"):format(b.line, trouble or "")
+    if self.told[b.id] ~= text and (trouble or note.line or self.told[b.id]) then
+      event("breakpoint", { reason = "changed", breakpoint = { id = b.id, verified = trouble == nil, line = b.line, message = trouble } })
+      self.told[b.id] = text
+    end
+  end
+end
+
 function serve.setBreakpoints(session, a)
   local file, kept, list = a.source and a.source.path or "", {}, array {}
   for _, b in ipairs(session.breaks) do
@@ -215,6 +229,7 @@ function serve.setBreakpoints(session, a)
   local away = self:away()
   return { breakpoints = list }, function()
     self:send_stops()
+    tell_notes(self)
     if #away == 0 or not session.configured then return end
     -- ranks that train learn of it at a step, and go on
     local was = self.tell_news
@@ -232,6 +247,7 @@ function serve.setBreakpoints(session, a)
       if self.ranks[self.news[k]].hello.why.reason == "step" then brief[#brief + 1] = table.remove(self.news, k) end
     end
     self:send_stops()
+    tell_notes(self)
     self:go("continue", brief)
     self:tell_news()
   end

@@ -4,6 +4,8 @@ local accel = ...
 
 local M = {}
 
+local ANSWER_SECONDS <const> = 1.0 -- for which a rank that is looked at is waited for
+
 --- The folder of all jobs.
 function M.folder()
   local runtime = os.getenv "XDG_RUNTIME_DIR"
@@ -16,10 +18,20 @@ local function read(path)
   return file and file:read "a"
 end
 
---- The state letter of a process, "R", "S", "T" ...; nil: it is gone.
+--- The state letter of a process, "R", "S", "T" (stopped), "t" (held by a debugger) ...; nil: it is gone.
 function M.process_state(pid)
   local letter = (read(("/proc/%d/stat"):format(pid)) or ""):match "%) (%a)"
   return letter ~= "Z" and letter ~= "X" and letter or nil
+end
+
+--- What keeps a process from running: "is stopped; kill -CONT 7 lets it go on"; nil: nothing.
+function M.held(pid)
+  local letter = M.process_state(pid)
+  if letter == "T" then return ("is stopped; kill -CONT %d lets it go on"):format(pid) end
+  if letter == "t" then
+    local tracer = (read(("/proc/%d/status"):format(pid)) or ""):match "TracerPid:%s+(%d+)"
+    return ("is held by a debugger%s"):format(tracer and tracer ~= "0" and (" (pid %s)"):format(tracer) or "")
+  end
 end
 
 -- Ticks after boot at which a process began, as its description has them; nil: there is none of that number.
@@ -35,10 +47,11 @@ local function start_of(pid)
   end
 end
 
--- A job's description: ranks by number; those whose process is gone are taken out of the folder.
+-- A job's description: ranks by number. A folder whose ranks were killed, so that they could not tidy up, is removed, unless the job has begun
+-- anew in it.
 local function job_of(folder, id)
   local job = { id = id, folder = folder .. "/" .. id, ranks = {}, list = {} }
-  local pruned = false
+  local dead = false
   local names = accel.listdir(job.folder) or {}
   for _, name in ipairs(names) do
     local text = name:find "^rank%d+%.json$" and read(job.folder .. "/" .. name)
@@ -47,18 +60,13 @@ local function job_of(folder, id)
       if start_of(rank.pid) == rank.start then
         job.ranks[rank.rank] = rank
         job.list[#job.list + 1] = rank
-      else -- killed: it could not tidy up
-        pruned = true
-        os.remove(job.folder .. "/" .. name)
-        os.remove(job.folder .. "/" .. name:gsub("%.json$", ""))
+      else
+        dead = true
       end
     end
   end
   if #job.list == 0 then
-    if pruned then -- else its ranks are about to describe themselves, by the token that lies there
-      os.remove(job.folder .. "/token")
-      os.remove(job.folder)
-    end
+    if dead then accel.console.attach.tidy(job.folder) end -- else its ranks are about to describe themselves
     return nil
   end
   table.sort(job.list, function(a, b) return a.rank < b.rank end)
@@ -155,11 +163,45 @@ function M.connect(job, rank, seconds)
   return nil, answer or why
 end
 
---- The stack of a rank, a frame a line; nil, why it cannot be had.
-function M.stack(job, rank)
-  local c <close>, why = M.connect(job, rank, 0.3)
-  if not c then return nil, why end
-  return c:ask("stacks", 1)
+--- The stacks of ranks, which are asked all at once: texts of a frame a line, by rank; of those that do not answer in time why they do not.
+---@param ranks integer[]
+---@param all? boolean functions of the library as well
+---@return table<integer, string> stacks
+---@return table<integer, string> whys
+function M.stacks(job, ranks, all)
+  local stacks, whys, asked, limit = {}, {}, {}, accel.clock() + ANSWER_SECONDS
+  local token = read(job.folder .. "/token")
+  for _, rank in ipairs(ranks) do
+    local channel, why = accel.console.connect(job.folder, ("rank%d"):format(rank))
+    if channel and token and channel:send("hello " .. token) and channel:send(all and "stacks all" or "stacks") then
+      asked[#asked + 1] = { rank = rank, channel = channel, answers = 0 }
+    else
+      whys[rank] = why or "gone"
+    end
+  end
+  while #asked > 0 and accel.clock() < limit do
+    local channels = {}
+    for i, a in ipairs(asked) do channels[i] = a.channel end
+    local what, i = accel.console.poll(channels, limit - accel.clock())
+    if what == "break" then break end
+    local a = what == "ready" and asked[i]
+    local answer = a and a.channel:receive()
+    if answer then
+      a.answers = a.answers + 1
+      if a.answers == 2 then stacks[a.rank] = answer
+      elseif not answer:find "^ok" then answer, whys[a.rank] = false, answer end
+    end
+    if a and (answer == false or stacks[a.rank]) then
+      whys[a.rank] = not stacks[a.rank] and (whys[a.rank] or "gone") or nil
+      a.channel:close()
+      table.remove(asked, i)
+    end
+  end
+  for _, a in ipairs(asked) do
+    whys[a.rank] = "no answer"
+    a.channel:close()
+  end
+  return stacks, whys
 end
 
 return M

@@ -10,9 +10,12 @@ local Frames = accel.host_chunk "repl/frames"
 local Session = accel.host_chunk "repl/session"
 local server = accel.host_chunk "repl/server"
 local variables = accel.host_chunk "repl/variables"
+local places = accel.host_chunk "repl/places"
 local attach = accel.console.attach
 
 local M = { breaks = {}, watches = {} }
+
+local PATIENCE <const> = 5 -- seconds for which a client may leave what it is sent unread; then it is gone, and the script goes on
 
 -- ---- where it stands ----
 
@@ -34,6 +37,7 @@ function M.stand(why, level)
   if fd then
     forget() -- of a client before this one
     M.channel = accel.console.channel(fd)
+    M.channel:patience(PATIENCE)
   end
   if not M.channel then
     attach.go(false)
@@ -53,6 +57,8 @@ function M.stand(why, level)
   -- in a coroutine: where a line hook runs, hooks are off in its own thread, and Ctrl-C at the prompt is one
   local serve = coroutine.create(function()
     local session <close> = Session.new(frames)
+    local _ <close> = setmetatable({}, { __close = function() attach.interruptible(false) end }) -- before the session ends
+    attach.interruptible(true)
     return server.serve(M.channel, session, { hello = true, rank = place.rank, ranks = place.ranks, paused = true, at = frames.place(at),
       why = why, step = accel.step_count(), pid = accel.process.pid and accel.process.pid() or nil })
   end)
@@ -71,7 +77,7 @@ function M.stand(why, level)
   end
   attach.go(true)
   if how == "step" then attach.pause_at(accel.step_count() + math.max(1, request.count or 1)) end
-  if how == "line" then M.stepping = { mode = request.mode, height = at.from_bottom } end
+  if how == "line" then M.stepping = { mode = request.mode, height = at.from_bottom, library = at.library } end
   M.hook_lines()
   return true
 end
@@ -123,18 +129,9 @@ end
 
 -- ---- breakpoints ----
 
--- "@/home/a/train.lua" and "train.lua" name the same file.
-local function same_file(source, file)
-  if source:sub(1, 1) ~= "@" then return source:sub(2) == file end
-  local path = source:sub(2):gsub("^%./", "")
-  file = file:gsub("^%./", "")
-  if #path < #file then path, file = file, path end
-  return path:sub(-#file) == file and (#path == #file or path:sub(-#file - 1, -#file - 1) == "/")
-end
-
 local function hit(line, source)
   for _, b in ipairs(M.by_line and M.by_line[line] or {}) do
-    if same_file(source, b.file) then
+    if places.same_file(source, b.file) then
       if not b.condition then return b end
       local frames = Frames.capture(3)
       local ok, value = value_of(b.condition, frames)
@@ -149,7 +146,7 @@ local function on_line(_, line)
   if not stepping and not (M.by_line and M.by_line[line]) then return end
   local info = debug.getinfo(2, "S")
   if info.source:find "^=lua/" then return end
-  if stepping then
+  if stepping and (stepping.library or not Frames.is_library(info.source)) then
     local height = Frames.height(2)
     if stepping.mode == "in" or (stepping.mode == "over" and height <= stepping.height)
       or (stepping.mode == "out" and height < stepping.height) then
@@ -185,13 +182,19 @@ function M.hook_lines()
   end
 end
 
-function server.handlers.breaks(_, q)
+--- Also says what is to be known of each: notes, by id (places.lua). One at a line without code is met at the next that has some.
+function server.handlers.breaks(session, q)
+  local notes = {}
   M.breaks, M.by_line = q.list, {}
   for _, b in ipairs(q.list) do
-    M.by_line[b.line] = M.by_line[b.line] or {}
-    table.insert(M.by_line[b.line], b)
+    local ok, note = pcall(places.look, b, session.frames)
+    if not ok then note = {} end -- a file that cannot be read
+    notes[b.id] = note
+    local line = note.line or b.line
+    M.by_line[line] = M.by_line[line] or {}
+    table.insert(M.by_line[line], b)
   end
-  return { ok = true, lines = {} }
+  return { ok = true, lines = {}, notes = notes }
 end
 
 function server.handlers.watches(_, q)

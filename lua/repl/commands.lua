@@ -79,11 +79,13 @@ local function split(text)
   return lines
 end
 
---- :bt
-function commands.bt(session)
+--- :bt [all]
+function commands.bt(session, rest)
   local lines = {}
   if session.failure then lines = split(session.failure.trace) end
-  if session.frames then table.move(session.frames:lines(), 1, #session.frames.list, #lines + 1, lines) end
+  if session.frames then
+    for _, text in ipairs(session.frames:lines(rest == "all")) do lines[#lines + 1] = text end
+  end
   if #lines == 0 then lines[1] = "no error so far, and no script that stands here" end
   return { ok = true, lines = lines }
 end
@@ -146,7 +148,7 @@ M.help = {
   { ":type EXPR", "what kind of value it is" },
   { ":time INPUT", "runs it and says how long it took" },
   { ":mem", "memory of tensors, of Lua, of the process" },
-  { ":bt", "where the last error came from, and where a script stands" },
+  { ":bt [all]", "where the last error came from, and where a script stands" },
   { ":locals", "variables of the selected function, and of this session" },
   { ":up  :down", "select the caller of that function, and go back; :up 2", paused = true },
   { "@0,2 INPUT", "run it on ranks 0 and 2 alone (so does :on 0,2 INPUT)", ranks = true },

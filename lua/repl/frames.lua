@@ -23,8 +23,14 @@ local function depth_of(thread)
   return n
 end
 
-local function is_library(source)
+-- The host's own, which nobody sees.
+local function is_host(source)
   return source:find("^=lua/") ~= nil
+end
+
+--- A function of what scripts require.
+function Frames.is_library(source)
+  return lib_dir ~= nil and source:sub(1, #lib_dir) == lib_dir
 end
 
 --- The frames from `level` of the caller on downwards, the first of them selected.
@@ -34,11 +40,12 @@ function Frames.capture(level)
   local self = setmetatable({ thread = thread, list = {}, at = 1 }, Frames)
   for l = level + 1, depth do
     local info = debug.getinfo(l, "Slnf")
-    if info.what ~= "C" and not is_library(info.source) and info.currentline > 0 then
+    if info.what ~= "C" and not is_host(info.source) and info.currentline > 0 then
       self.list[#self.list + 1] = { from_bottom = depth - l, func = info.func, line = info.currentline,
         source = info.short_src, what = info.what, name = info.name, namewhat = info.namewhat,
-        defined = info.linedefined, library = lib_dir ~= nil and info.source:sub(1, #lib_dir) == lib_dir,
+        defined = info.linedefined, library = Frames.is_library(info.source),
         path = info.source }
+      self.own = self.own or not self.list[#self.list].library
     end
   end
   return self
@@ -174,19 +181,28 @@ function Frames:varargs()
   return list
 end
 
+-- Functions of the library are passed over where there are others, unless it was one of them that somebody selected.
+local function is_shown(self, i)
+  return not self.list[i].library or not self.own or i == self.at
+end
+
 --- Selects the frame n further down (towards the main chunk), or up; false: there is none.
 function Frames:move(n)
-  local to = self.at + n
+  local to, sign = self.at, n < 0 and -1 or 1
+  for _ = 1, math.abs(n) do
+    repeat to = to + sign until not self.list[to] or is_shown(self, to)
+  end
   if not self.list[to] then return false end
   self.at = to
   return true
 end
 
---- Lines of text, the selected frame marked.
-function Frames:lines()
+--- Lines of text, the selected frame marked. all: functions of the library as well.
+---@param all? boolean
+function Frames:lines(all)
   local lines = {}
   for i, frame in ipairs(self.list) do
-    lines[i] = ("%s %s"):format(i == self.at and "*" or " ", Frames.title(frame))
+    if all or is_shown(self, i) then lines[#lines + 1] = ("%s %s"):format(i == self.at and "*" or " ", Frames.title(frame)) end
   end
   return lines
 end

@@ -1,7 +1,11 @@
 --- accel-run ps: this user's jobs on this machine: name, processes, age, step, script.
 local accel = require "accel"
 local command = require "accel.cli.command"
+local terminal = require "accel.util.terminal"
+local fit = require "accel.cli.fit"
 local jobs = accel.host_chunk "attach/jobs"
+
+local columns = { { "JOB", 8, 9, left = true }, { "PID", 9, 2 }, { "RANKS", 10, 3 }, { "AGE", 10, 4 }, { "STEP", 9, 5 }, { " SCRIPT" } }
 
 --- "3:07", "2:03:07", "4d 03:07".
 local function age(seconds)
@@ -24,7 +28,9 @@ return function(...)
     io.stderr:write "no script of yours runs here\n"
     return true
   end
-  io.stdout:write(("%-8s  %8s  %9s  %9s  %8s  %s\n"):format("JOB", "PID", "RANKS", "AGE", "STEP", "SCRIPT"))
+  local width = accel.isatty(1) and terminal.width() or math.huge
+  local shown = fit.choose(columns, width)
+  io.stdout:write(fit.head(columns, shown, width), "\n")
   for _, job in ipairs(list) do
     local pages = jobs.pages(job)
     local step
@@ -32,8 +38,8 @@ return function(...)
       if page.state == "running" then step = math.min(step or page.step, page.step) end
     end
     if pages then pages:close() end
-    io.stdout:write(("%-8s  %8d  %9s  %9s  %8s  %s\n"):format(job.id, job.list[1].pid, ranks_of(job), age(os.time() - job.began),
-      step or "?", job.script))
+    io.stdout:write(fit.line(columns, shown, { job.id, ("%d"):format(job.list[1].pid), ranks_of(job), age(os.time() - job.began),
+      tostring(step or "?"), " " .. job.script }, width), "\n")
   end
   return true
 end

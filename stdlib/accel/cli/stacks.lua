@@ -9,8 +9,9 @@ local function list_of(ranks)
 end
 
 return function(...)
-  local _, words = command.parse({ name = "accel-run stacks", usage = "[JOB]",
-    summary = "The stack of the script on every rank of a job; nothing is stopped for it." }, 0, 1, ...)
+  local o, words = command.parse({ name = "accel-run stacks", usage = "[options] [JOB]",
+    summary = "The stack of the script on every rank of a job; nothing is stopped for it.",
+    { "all", "flag", false, nil, "functions of the library as well" } }, 0, 1, ...)
   local job, why = jobs.find(words[1])
   if not job then return command.refuse("accel-run stacks", "%s", why) end
   local pages
@@ -18,22 +19,23 @@ return function(...)
   if not pages then return command.refuse("accel-run stacks", "%s: %s", job.id, why) end
   local by_rank = {}
   for _, page in ipairs(pages:read()) do by_rank[page.rank] = page end
+  local held, ask = {}, {}
+  for _, rank in ipairs(job.list) do
+    held[rank.rank] = jobs.held(rank.pid)
+    if not held[rank.rank] then ask[#ask + 1] = rank.rank end
+  end
+  local stacks, whys = jobs.stacks(job, ask, o.all)
   for _, rank in ipairs(job.list) do
     local page = by_rank[rank.rank] or {}
     local head = ("rank %d (pid %d)"):format(rank.rank, rank.pid)
     if page.step then head = ("%s, step %d"):format(head, page.step) end
     if page.prompt then head = head .. ", at a prompt" end
     if page.waits then head = ("%s, waits in %s for %s for %.1f s"):format(head, page.waits, list_of(page.missing), page.seconds) end
-    local stopped = page.stopped or jobs.process_state(rank.pid) == "T"
-    local stack, reason
-    if stopped then
-      head = ("%s, is stopped; kill -CONT %d lets it go on"):format(head, rank.pid)
-    else
-      stack, reason = jobs.stack(job, rank.rank)
-    end
+    if held[rank.rank] then head = ("%s, %s"):format(head, held[rank.rank]) end
+    local stack, silence = stacks[rank.rank], whys[rank.rank]
     io.stdout:write(head, "\n")
     if stack and stack ~= "" then io.stdout:write(stack)
-    else io.stdout:write(("  last seen at %s%s\n"):format(page.at or "a line not known", reason and (" (%s)"):format(reason) or "")) end
+    else io.stdout:write(("  last seen at %s%s\n"):format(page.at or "a line not known", silence and (" (%s)"):format(silence) or "")) end
   end
   pages:close()
   return true

@@ -4,7 +4,9 @@ local accel = require "accel"
 local command = require "accel.cli.command"
 local terminal = require "accel.util.terminal"
 local jobs = accel.host_chunk "attach/jobs"
-local watch = require "accel.cli.stragglers"
+local fit = require "accel.cli.fit"
+
+local columns = { { "RANK", 4, 9 }, { "STEP", 8, 8 }, { "TIME", 8, 7 }, { "LOSS", 9, 6 }, { "TOKENS/S", 8, 4 }, { "MEM", 7, 5 }, { " AT" } }
 
 local function read(path)
   local file <close> = io.open(path, "rb")
@@ -26,8 +28,8 @@ local function time(seconds)
   return ("%.2fs"):format(seconds)
 end
 
-local function doing(page, stopped)
-  if stopped then return "stopped (SIGSTOP) at " .. (page.at or "?") end
+local function doing(page, held)
+  if held then return ("%s at %s"):format(held:match "debugger" and "in a debugger" or "stopped (SIGSTOP)", page.at or "?") end
   if page.prompt then return "at a prompt: " .. (page.at or "?") end
   if page.waits and page.seconds > 0.05 then
     return ("%.1fs in %s for %s"):format(page.seconds, page.waits:gsub(" %(.*$", ""), table.concat(page.missing, ","))
@@ -35,21 +37,31 @@ local function doing(page, stopped)
   return page.at or ""
 end
 
-local function lines(job, pages, width)
+-- The table, of at most so many lines.
+local function lines(job, pages, width, most)
   local read_pages, abort = pages:read()
-  local shown, late = { ("%s  %s  %s"):format(job.id, job.script, os.date "%H:%M:%S") }, watch.late(read_pages)
-  shown[2] = ("%4s %8s %8s %9s %8s %7s  %s"):format("RANK", "STEP", "TIME", "LOSS", "TOKENS/S", "MEM", "AT")
+  local columns_shown = fit.choose(columns, width)
+  local out = { fit.cut(("%s  %s  %s"):format(job.id, os.date "%H:%M:%S", job.script), width), fit.head(columns, columns_shown, width) }
+  local below = {}
   for _, page in ipairs(read_pages) do
-    local alive = page.state == "running"
-    local stopped = alive and (page.stopped or jobs.process_state(page.pid) == "T")
-    local text = ("%4s %8d %8s %9s %8s %7s  %s"):format((late[page.rank] and "!" or "") .. page.rank, page.step, time(page.step_seconds),
-      page.loss and ("%.4g"):format(page.loss) or "", page.tokens_per_s and ("%.0f"):format(page.tokens_per_s) or "",
-      alive and memory(page.pid) or "", alive and doing(page, stopped) or page.ended or page.state)
-    shown[#shown + 1] = #text > width and text:sub(1, width - 1) .. "~" or text
+    if page.late then
+      below[#below + 1] = fit.cut(("! rank %d: at %s for %.1f s; the median step takes %.3g s"):format(page.rank, page.at or "a line not known",
+        page.late, page.usual), width)
+    end
   end
-  for rank, text in accel.pairs(late) do shown[#shown + 1] = ("! rank %d: %s"):format(rank, text):sub(1, width) end
-  if abort then shown[#shown + 1] = abort:sub(1, width) end
-  return shown
+  if abort then below[#below + 1] = fit.cut(abort, width) end
+  for i, page in ipairs(read_pages) do
+    if #out + #below >= most and i < #read_pages then -- the terminal is too low
+      out[#out + 1] = fit.cut(("... and %d more ranks"):format(#read_pages - i + 1), width)
+      break
+    end
+    local alive = page.state == "running"
+    local held = alive and (jobs.held(page.pid) or page.stopped and "stopped")
+    out[#out + 1] = fit.line(columns, columns_shown, { (page.late and "!" or "") .. page.rank, ("%d"):format(page.step), time(page.step_seconds),
+      page.loss and ("%.4g"):format(page.loss) or "", page.tokens_per_s and ("%.0f"):format(page.tokens_per_s) or "",
+      alive and memory(page.pid) or "", " " .. (alive and doing(page, held) or page.ended or page.state) }, width)
+  end
+  return table.move(below, 1, #below, #out + 1, out)
 end
 
 return function(...)
@@ -67,13 +79,21 @@ return function(...)
   local live = terminal.interactive(1)
   local _ <close> = accel.console.session()
   local looks = o.count or (live and math.huge or 1)
-  local drawn = 0
+  local drawn, drawn_width = 0, nil
   while looks > 0 do
-    local shown = lines(job, pages, live and terminal.width() or 200)
-    if live and drawn > 0 then io.stdout:write(("\27[%dA\27[J"):format(drawn)) end
+    local width, most = terminal.width(), math.huge
+    if live then
+      width, most = width - 1, math.max(4, (select(2, accel.term_width()) or 24) - 1) -- a full line would wrap in some terminals
+    elseif not os.getenv "COLUMNS" then
+      width = 200
+    end
+    local shown = lines(job, pages, width, most)
+    -- another size: what was drawn has been wrapped anew, nobody knows how
+    if live and drawn_width and drawn_width ~= width then io.stdout:write "\27[2J\27[H"
+    elseif live and drawn > 0 then io.stdout:write(("\27[%dA\27[J"):format(drawn)) end
     io.stdout:write(table.concat(shown, "\n"), "\n")
     io.stdout:flush()
-    drawn = #shown
+    drawn, drawn_width = #shown, width
     looks = looks - 1
     local running = false
     for _, rank in ipairs(job.list) do running = running or jobs.process_state(rank.pid) ~= nil end

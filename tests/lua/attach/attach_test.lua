@@ -6,14 +6,7 @@ local function has(text, part, what)
   assert(text:find(part, 1, true), ("%s: no '%s' in\n%s"):format(what or "output", part, text))
 end
 
--- The line of job.lua with this text.
-local function line_of(part)
-  local n = 0
-  for line in io.lines(t.case) do
-    n = n + 1
-    if line:find(part, 1, true) then return n end
-  end
-end
+local line_of = t.line_of
 local STEP, NEXT, LOOP, BARRIER, READ, BREAK = line_of "opt:step()", line_of "opt:zero_grad()", line_of "while true", line_of "dist.barrier()",
   line_of "io.read()", line_of "accel.breakpoint("
 

@@ -11,6 +11,16 @@ M.env = { XDG_RUNTIME_DIR = tmp .. "/run", ACCEL_ATTACH = "1", ACCEL_NUM_THREADS
 
 local n = 0
 
+--- The number of the line of the job that has this text.
+function M.line_of(part)
+  local number = 0
+  for line in io.lines(M.case) do
+    number = number + 1
+    if line:find(part, 1, true) then return number end
+  end
+  error(("%s has no line with '%s'"):format(M.case, part))
+end
+
 function M.read(path)
   local file <close> = io.open(path, "rb")
   return file and file:read "a" or ""

@@ -1,0 +1,56 @@
+--- Tables of accel-run ps and top, which fit the terminal: a table of fixed columns and a last one that takes the rest of the line; where there is
+--- little room the columns that matter least are left out.
+local M = {}
+
+local LAST <const> = 12 -- characters at least for the last column
+
+--- Which columns fit. columns: { title, width, importance } each, the last one { title }; those of the lowest importance go first.
+---@param columns table[]
+---@param width integer
+---@return boolean[] shown by column
+function M.choose(columns, width)
+  local shown, used = {}, LAST
+  for i = 1, #columns - 1 do
+    shown[i] = true
+    used = used + columns[i][2] + 1
+  end
+  while used > width do
+    local least
+    for i = 1, #columns - 1 do
+      if shown[i] and (not least or columns[i][3] < columns[least][3]) then least = i end
+    end
+    if not least then break end
+    shown[least] = false
+    used = used - columns[least][2] - 1
+  end
+  return shown
+end
+
+--- Texts as a line of at most so many characters; one that is too long ends with a tilde. Numbers and times stand at the right of their columns.
+---@param columns table[]
+---@param shown boolean[]
+---@param texts string[]
+---@param width integer
+---@return string
+function M.line(columns, shown, texts, width)
+  local parts = {}
+  for i = 1, #columns - 1 do
+    if shown[i] then parts[#parts + 1] = (columns[i].left and "%%-%ds" or "%%%ds"):format(columns[i][2]):format(texts[i]) end
+  end
+  parts[#parts + 1] = texts[#columns]
+  return M.cut(table.concat(parts, " "), width)
+end
+
+--- A line of at most so many characters.
+function M.cut(text, width)
+  return #text > width and text:sub(1, width - 1) .. "~" or text
+end
+
+--- The head of a table.
+function M.head(columns, shown, width)
+  local titles = {}
+  for i, c in ipairs(columns) do titles[i] = c[1] end
+  return M.line(columns, shown, titles, width)
+end
+
+return M
