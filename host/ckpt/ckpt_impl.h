@@ -139,14 +139,17 @@ struct ac_ckpt {
   aci_manifest m;
   int n_objects;
   aci_ckpt_object *object;
-  int at; /* ac_ckpt_verify: file, place in it, checksum so far */
+  int at; /* ac_ckpt_verify: file, place in it, checksum so far, bytes of the files before it */
   uint64_t offset;
   uint32_t crc;
+  uint64_t summed;
 };
 
 /* ---- object.c ---- */
 bool aci_is_safetensors(const char *name);
 ac_status aci_ckpt_list_objects(ac_ckpt *c, ac_err *e);
 void aci_ckpt_close_objects(ac_ckpt *c);
+/* A file of an object whose tensors were asked for; NULL: not opened, or no file of tensors. */
+const ac_safetensors *aci_ckpt_opened(const ac_ckpt *c, const char *file, const char *path);
 
 #endif

@@ -55,13 +55,34 @@ void aci_ckpt_close_objects(ac_ckpt *c) {
   free(c->object);
 }
 
+static aci_ckpt_object *object_named(const ac_ckpt *c, const char *name, size_t n) {
+  int lo = 0, hi = c->n_objects - 1;
+  while (lo <= hi) {
+    const int mid = (lo + hi) / 2, by = strncmp(c->object[mid].name, name, n);
+    const int order = by != 0 ? by : c->object[mid].name[n] != 0;
+    if (order == 0) return &c->object[mid];
+    if (order < 0) lo = mid + 1;
+    else hi = mid - 1;
+  }
+  return NULL;
+}
+
+const ac_safetensors *aci_ckpt_opened(const ac_ckpt *c, const char *file, const char *path) {
+  const size_t n = object_of(file);
+  const aci_ckpt_object *o = n > 0 ? object_named(c, file, n) : NULL;
+  for (int i = 0; o != NULL && o->s != NULL && i < aci_sharded_n_files(o->s); i++) {
+    const ac_safetensors *f = aci_sharded_file(o->s, i);
+    if (strcmp(f->path, path) == 0) return f;
+  }
+  return NULL;
+}
+
 int ac_ckpt_n_objects(const ac_ckpt *c) { return c->n_objects; }
 const char *ac_ckpt_object_at(const ac_ckpt *c, int i) { return c->object[i].name; }
 
 static ac_status open_object(ac_ckpt *c, const char *object, aci_sharded **out, ac_err *e) {
   char shown[ACI_PATH_SHOWN], name[ACI_ST_SHOWN];
-  const aci_ckpt_object key = {.name = (char *)(uintptr_t)object};
-  aci_ckpt_object *o = c->n_objects > 0 ? bsearch(&key, c->object, (size_t)c->n_objects, sizeof key, by_name) : NULL;
+  aci_ckpt_object *o = object_named(c, object, strlen(object));
   if (o == NULL)
     return AC_FAIL(e, NOT_FOUND, "%s: no object '%s' in this checkpoint", aci_path_shown(c->path, shown),
                    aci_st_shown(object, strlen(object), name));

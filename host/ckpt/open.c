@@ -103,32 +103,8 @@ ac_status ac_ckpt_read_bytes(const ac_ckpt *c, const char *file, char **out, siz
 
 /* ---- checksums of everything ---- */
 
-enum { BLOCK = 4 << 20, BLOCKS = 64 };
-
-typedef struct sums {
-  int fd;
-  const char *path;
-  uint64_t from, until;
-  uint32_t crc[BLOCKS];
-  ac_status st[BLOCKS];
-  ac_err err[BLOCKS];
-} sums;
-
-static void sum_blocks(void *arg, int64_t begin, int64_t end) {
-  sums *v = arg;
-  char *buf = NULL;
-  for (int64_t i = begin; i < end; i++) {
-    const uint64_t at = v->from + (uint64_t)i * BLOCK, left = v->until - at;
-    const size_t n = left < BLOCK ? (size_t)left : BLOCK;
-    if (buf == NULL && (buf = malloc(BLOCK)) == NULL) {
-      v->st[i] = AC_FAIL(&v->err[i], OOM, "no memory to read a checkpoint");
-      continue;
-    }
-    v->st[i] = aci_pread_all(v->fd, v->path, buf, n, at, &v->err[i]);
-    if (v->st[i] == AC_OK) v->crc[i] = aci_crc32c(0, buf, n);
-  }
-  free(buf);
-}
+enum { BLOCK = 4 << 20 };
+static const uint64_t STEP = (uint64_t)256 << 20;
 
 /* Which tensor of a damaged file it is: " (tensor 'x')", or what else is wrong with it. */
 static void find_tensor(const char *path, char *buf, size_t n) {
@@ -159,35 +135,60 @@ static void find_tensor(const char *path, char *buf, size_t n) {
   ac_safetensors_close(f);
 }
 
+/* The first tensor at or behind byte `at` whose bytes were compared with its checksum; NULL without one. f: NULL or an open file. */
+static const aci_st_entry *compared_from(const ac_safetensors *f, uint64_t at) {
+  int lo = 0, hi = f != NULL ? f->n : 0;
+  while (lo < hi) {
+    const int mid = (lo + hi) / 2;
+    if (f->data_at + f->entry[mid].pub.begin < at) lo = mid + 1;
+    else hi = mid;
+  }
+  while (f != NULL && lo < f->n && !f->entry[lo].compared) lo++;
+  return f != NULL && lo < f->n ? &f->entry[lo] : NULL;
+}
+
+/* Takes the next bytes of a file into its checksum, `most` at the most: those of tensors that were compared with their own checksum when
+ * they were read count by that, the others are read. */
+static ac_status sum_some(ac_ckpt *c, const ac_safetensors *opened, const char *path, int fd, uint64_t most, ac_team *team, ac_err *e) {
+  while (most > 0) {
+    const aci_st_entry *t = compared_from(opened, c->offset);
+    const uint64_t begin = t != NULL ? opened->data_at + t->pub.begin : c->m.file[c->at].bytes;
+    uint64_t until;
+    uint32_t crc;
+    if (begin == c->offset) { /* t is one: the end of the file is not asked for */
+      until = opened->data_at + t->pub.end;
+      c->crc = aci_crc32c_combine(c->crc, t->crc, until - begin);
+    } else {
+      until = begin - c->offset < most ? begin : c->offset + most;
+      AC_TRY(aci_read_blocks(fd, path, NULL, until - c->offset, c->offset, team, &crc, e));
+      c->crc = aci_crc32c_combine(c->crc, crc, until - c->offset);
+    }
+    most -= until - c->offset < most ? until - c->offset : most;
+    c->offset = until;
+  }
+  return AC_OK;
+}
+
 /* Some more of file c->at; ends with the next file when it is right. */
-static ac_status verify_some(ac_ckpt *c, sums *v, ac_team *team, uint64_t *left, ac_err *e) {
+static ac_status verify_some(ac_ckpt *c, ac_team *team, uint64_t *left, ac_err *e) {
   const ac_ckpt_file *f = &c->m.file[c->at];
   uint64_t bytes;
+  int fd;
   char *path = aci_ckpt_join(c->path, f->name), more[280] = "";
   if (path == NULL) return AC_FAIL(e, OOM, "no memory to read a checkpoint");
-  ac_status st = aci_open_read(path, &v->fd, &bytes, e);
+  ac_status st = aci_open_read(path, &fd, &bytes, e);
   if (st == AC_OK) {
-    const uint64_t most = f->bytes - c->offset < *left ? f->bytes - c->offset : *left;
-    v->path = path;
-    v->from = c->offset;
-    v->until = c->offset + most;
-    const int n = (int)((most + BLOCK - 1) / BLOCK);
-    if (team != NULL) ac_parallel_for(team, n, 1, sum_blocks, v);
-    else sum_blocks(v, 0, n);
-    close(v->fd);
-    for (int i = 0; i < n && st == AC_OK; i++) {
-      const uint64_t at = (uint64_t)i * BLOCK;
-      st = v->st[i];
-      if (st != AC_OK && e != NULL) *e = v->err[i];
-      c->crc = aci_crc32c_combine(c->crc, v->crc[i], most - at < BLOCK ? most - at : BLOCK);
-    }
-    c->offset += most;
-    *left -= most;
+    const uint64_t before = c->offset, rest = f->bytes - before;
+    st = sum_some(c, aci_ckpt_opened(c, f->name, path), path, fd, rest < *left ? rest : *left, team, e);
+    close(fd);
+    const uint64_t done = c->offset - before;
+    *left -= done < *left ? done : *left;
     if (st == AC_OK && c->offset == f->bytes) {
       if (c->crc != f->crc32c) {
         if (aci_is_safetensors(f->name)) find_tensor(path, more, sizeof more);
         st = wrong_sum(c, f, c->crc, more, e);
       }
+      c->summed += f->bytes;
       c->at++;
       c->offset = 0;
       c->crc = 0;
@@ -198,20 +199,16 @@ static ac_status verify_some(ac_ckpt *c, sums *v, ac_team *team, uint64_t *left,
 }
 
 ac_status ac_ckpt_verify(ac_ckpt *c, ac_team *team, uint64_t *done, ac_err *e) {
-  uint64_t left = (uint64_t)BLOCK * BLOCKS;
+  uint64_t left = STEP;
   if (*done == 0) {
     c->at = 0;
     c->offset = 0;
     c->crc = 0;
+    c->summed = 0;
   }
-  sums *v = malloc(sizeof *v);
-  if (v == NULL) return AC_FAIL(e, OOM, "no memory to read a checkpoint");
   ac_status st = AC_OK;
   /* empty files at the end belong to the last step */
-  while (st == AC_OK && c->at < c->m.n && (left > 0 || c->m.file[c->at].bytes == 0)) {
-    st = verify_some(c, v, team, &left, e);
-  }
-  free(v);
-  *done += (uint64_t)BLOCK * BLOCKS - left;
+  while (st == AC_OK && c->at < c->m.n && (left > 0 || c->m.file[c->at].bytes == 0)) st = verify_some(c, team, &left, e);
+  *done = c->summed + c->offset;
   return st;
 }

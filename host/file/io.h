@@ -19,6 +19,9 @@ ac_status aci_io_error(ac_err *e, const char *path, const char *doing, int err);
 ac_status aci_open_read(const char *path, int *fd, uint64_t *bytes, ac_err *e);
 /* Exactly n bytes at offset; a short file is IO. */
 ac_status aci_pread_all(int fd, const char *path, void *buf, size_t n, uint64_t offset, ac_err *e);
+/* The same into p, many bytes on the threads of team (NULL: the calling one). *crc: their CRC-32C, NULL where nobody asks. p NULL: nothing but
+ * the checksum. Of several errors that of the first byte. */
+ac_status aci_read_blocks(int fd, const char *path, void *p, uint64_t n, uint64_t offset, ac_team *team, uint32_t *crc, ac_err *e);
 
 /* Writes exactly n bytes at offset. */
 ac_status aci_pwrite_all(int fd, const char *path, const void *p, size_t n, uint64_t offset, ac_err *e);

@@ -34,6 +34,7 @@ typedef struct aci_st_entry {
   uint32_t bits;           /* of one element */
   uint32_t crc;
   bool has_crc;
+  bool compared; /* the bytes were read since the file was opened, and have this checksum */
 } aci_st_entry;
 
 struct ac_safetensors {

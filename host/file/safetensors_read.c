@@ -6,6 +6,7 @@
 
 #include "base/crc32c.h"
 #include "base/json.h"
+#include "device/device_impl.h"
 #include "file/io.h"
 #include "file/safetensors.h"
 #include "tensor/host_read.h"
@@ -165,33 +166,24 @@ static ac_status mismatch(const ac_safetensors *f, const aci_st_entry *t, ac_err
                  ACI_ST_CRC_KEY);
 }
 
-enum { VERIFY_BLOCK = 1 << 20 };
-
 ac_status ac_safetensors_verify(ac_safetensors *f, ac_err *e) {
   if (!f->has_crc) return AC_OK;
-  unsigned char *block = malloc(VERIFY_BLOCK);
-  if (block == NULL) return no_memory(f, e);
-  ac_status st = AC_OK;
-  for (int i = 0; i < f->n && st == AC_OK; i++) {
+  for (int i = 0; i < f->n; i++) {
     const aci_st_entry *t = &f->entry[i];
-    uint32_t crc = 0;
-    for (uint64_t at = t->pub.begin; at < t->pub.end && st == AC_OK; at += VERIFY_BLOCK) {
-      const size_t n = t->pub.end - at < VERIFY_BLOCK ? (size_t)(t->pub.end - at) : VERIFY_BLOCK;
-      st = aci_pread_all(f->fd, f->path, block, n, f->data_at + at, e);
-      if (st == AC_OK) crc = aci_crc32c(crc, block, n);
-    }
-    if (st == AC_OK && crc != t->crc) st = mismatch(f, t, e);
+    uint32_t crc;
+    AC_TRY(aci_read_blocks(f->fd, f->path, NULL, t->pub.end - t->pub.begin, f->data_at + t->pub.begin, NULL, &crc, e));
+    if (crc != t->crc) return mismatch(f, t, e);
   }
-  free(block);
-  return st;
+  return AC_OK;
 }
 
 /* n bytes of t to p, where dst's are. */
 static ac_status read_into(ac_safetensors *f, const aci_st_entry *t, const ac_tensor *dst, unsigned char *p, size_t n, ac_err *e) {
   atomic_fetch_add_explicit(&dst->storage->version, 1,
                             memory_order_relaxed); /* copies and saved tensors are stale now */
-  AC_TRY(aci_pread_all(f->fd, f->path, p, n, f->data_at + t->pub.begin, e));
-  if (t->has_crc && aci_crc32c(0, p, n) != t->crc) return mismatch(f, t, e);
+  uint32_t crc = 0;
+  AC_TRY(aci_read_blocks(f->fd, f->path, p, n, f->data_at + t->pub.begin, dst->device->team, t->has_crc ? &crc : NULL, e));
+  if (t->has_crc && crc != t->crc) return mismatch(f, t, e);
   if (t->pub.dtype == AC_BOOL) /* a byte of a boolean is 0 or 1; a file may hold any */
     for (size_t i = 0; i < n; i++) p[i] = p[i] != 0;
   return AC_OK;

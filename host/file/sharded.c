@@ -292,4 +292,5 @@ const aci_sharded_tensor *aci_sharded_find(const aci_sharded *s, const char *nam
   const uint32_t *p = place_of(s, name);
   return *p == 0 ? NULL : &s->tensor[*p - 1];
 }
+int aci_sharded_n_files(const aci_sharded *s) { return s->n_files; }
 ac_safetensors *aci_sharded_file(const aci_sharded *s, int i) { return s->file[i]; }

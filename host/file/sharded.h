@@ -39,6 +39,7 @@ int aci_sharded_count(const aci_sharded *s);
 const aci_sharded_tensor *aci_sharded_at(const aci_sharded *s,
                                          int i); /* in the order of the files, then of the bytes */
 const aci_sharded_tensor *aci_sharded_find(const aci_sharded *s, const char *name); /* NULL: none */
+int aci_sharded_n_files(const aci_sharded *s);
 /* An opened file, for its metadata; borrowed. */
 ac_safetensors *aci_sharded_file(const aci_sharded *s, int i);
 /* Reads the box of `shape` elements at `offset` (both of t->ndim) into dst: contiguous, host-readable, of

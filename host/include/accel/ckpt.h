@@ -77,7 +77,8 @@ AC_API const ac_ckpt_file *ac_ckpt_file_at(const ac_ckpt *c, int i); /* by name 
 AC_API uint64_t ac_ckpt_bytes(const ac_ckpt *c);                     /* of all files */
 /* The whole of a file, its checksum compared; malloc'ed. NOT_FOUND: the manifest has no such file. */
 AC_API ac_status ac_ckpt_read_bytes(const ac_ckpt *c, const char *file, char **out, size_t *n, ac_err *e);
-/* Compares checksums of the next bytes (some 256 MiB) of all files; *done goes from 0 to ac_ckpt_bytes in steps of this call. PARSE names
+/* Compares checksums of the next bytes (some 256 MiB) of all files: those of tensors that ac_ckpt_read gave out whole were compared then
+ * and are not read again. *done goes from 0 to ac_ckpt_bytes in steps of this call. PARSE names
  * the file, and the tensor where it is one that is damaged. *done == 0 begins anew. */
 AC_API ac_status ac_ckpt_verify(ac_ckpt *c, ac_team *team, uint64_t *done, ac_err *e);
 

@@ -254,7 +254,6 @@ function M._load(self, input_dir)
     local c, why = require "accel.ckpt".open(path)
     if not c then raise("load_state: %s", why) end
     local ok, result = pcall(function()
-      if self.is_local_main_process and self._checkpointing.verified ~= path then writing.verify(self, c) end
       for _, i in ipairs(c.manifest.state.hooked or {}) do
         if not skip[i + 1] then
           raise("a hook saved model %d, and no load hook takes it out of its list", i)
@@ -262,6 +261,11 @@ function M._load(self, input_dir)
       end
       return loading.check(self, c, skip)
     end)
+    if self.is_local_main_process and self._checkpointing.verified ~= path then
+      -- What was read is compared already; now the rest, before anything is changed. Damage also explains what was raised.
+      local whole, damage = pcall(writing.verify, self, c)
+      if not whole then ok, result = false, damage end
+    end
     if ok then return result end
     c:close()
     raise("load_state: %s: %s", path, (tostring(result):gsub("^[^\n:]*%.lua:%d+: ", "")))

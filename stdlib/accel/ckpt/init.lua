@@ -208,7 +208,8 @@ end
 ---@return string? code
 function Reader:bytes(file) return self.native:bytes(file) end
 
---- Compares the checksums of all files, on all cores; true, or nil, message, code: the message names the file and the tensor.
+--- Compares the checksums of all files, on all cores; tensors that this reader has read whole are compared already. True, or nil,
+--- message, code: the message names the file and the tensor.
 ---@param on_progress? fun(done: integer, all: integer)
 ---@return boolean? ok
 ---@return string? message

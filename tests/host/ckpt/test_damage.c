@@ -33,6 +33,32 @@ static ac_status look(const char *path, ac_err *e) {
   return st;
 }
 
+/* As load_state does: all tensors are read whole, and what that did not compare is verified. */
+static ac_status read_then_look(const char *path, ac_err *e) {
+  ac_ckpt *c = NULL;
+  uint64_t done = 0;
+  ac_status st = ac_ckpt_open(path, &c, e);
+  for (int o = 0; st == AC_OK && o < ac_ckpt_n_objects(c); o++) {
+    const char *object = ac_ckpt_object_at(c, o);
+    int n = 0;
+    st = ac_ckpt_object(c, object, &n, e);
+    for (int i = 0; i < n && st == AC_OK; i++) {
+      ac_ckpt_tensor t;
+      ac_tensor *x = NULL;
+      st = ac_ckpt_tensor_at(c, object, i, &t, e);
+      if (st == AC_OK && !t.has_dtype) continue;
+      if (st == AC_OK) st = ac_tensor_new(cpu, t.dtype, t.ndim, t.shape, &x, e);
+      if (st == AC_OK) st = ac_ckpt_read(c, object, t.name, NULL, x, e);
+      ac_tensor_release(x);
+    }
+  }
+  do {
+    if (st == AC_OK) st = ac_ckpt_verify(c, NULL, &done, e);
+  } while (st == AC_OK && done < ac_ckpt_bytes(c));
+  ac_ckpt_close(c);
+  return st;
+}
+
 static void damages(void **state) {
   const case_size z = {ROWS, 0, 1};
   char first[512], second[512], file[700], what[160];
@@ -98,11 +124,13 @@ static void damages(void **state) {
       fail_msg("case %d: %s: %s, %s", i, what, ac_status_name(st), e.msg);
     if (!mixed && strstr(e.msg, files[f]) == NULL) fail_msg("case %d: %s: the error does not name the file: %s", i, what, e.msg);
     if (tensor != NULL && strstr(e.msg, tensor) == NULL) fail_msg("case %d: %s: the error does not say %s: %s", i, what, tensor, e.msg);
+    if (read_then_look(first, &e) == AC_OK) fail_msg("case %d: %s: not detected behind reading", i, what);
     found++;
     tensors += tensor != NULL;
     ac_test_write(file, is[f].bytes, is[f].n);
   }
   assert_ok(look(first, &e), e);
+  assert_ok(read_then_look(first, &e), e);
   printf("%d of %d found, %d of them in a tensor's bytes\n", found, run, tensors);
   assert_true(run >= 400 && tensors > 20);
   for (int i = 0; i < FILES; i++) {
