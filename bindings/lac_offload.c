@@ -6,7 +6,8 @@
  *   open(path) -> store                      a file that is only read; or nil, message, code
  *   window(device, budget, ahead) -> window  0: chosen
  *   memory(store, shape, dtype) -> tensor    in a host store, there for good
- *   pages(shape, dtype) -> tensor            on the CPU, from the beginning of a page on
+ *   phantom(tier, limit) -> store            of the meta device: bytes are counted alone
+ *   pages(shape, dtype, device) -> tensor    on the CPU (or meta), from the beginning of a page on
  *   home(t) -> tensor                        the bytes of t's home in host memory, as they lie; t is not resident then
  *   tier(t) -> "host" or "file", resident, path; nil: an ordinary tensor
  *   move(write, t, at, memory) -> transfer   between elements of t's home, a flat range from `at` (from 0), and a tensor of
@@ -90,6 +91,16 @@ static int host(lua_State *L) {
   const size_t limit = check_bytes(L, S, 1, "limit");
   aci_store **s = push_store(L);
   return aci_store_host(limit, s, &e) == AC_OK ? 1 : lac_raise(L, S, &e);
+}
+
+static int phantom(lua_State *L) {
+  static const char *const words[] = {"host", "file", NULL};
+  lac_state *S = lac_get(L);
+  ac_err e;
+  const aci_tier tier = (aci_tier)luaL_checkoption(L, 1, NULL, words);
+  const size_t limit = check_bytes(L, S, 2, "limit");
+  aci_store **s = push_store(L);
+  return aci_store_phantom(tier, limit, s, &e) == AC_OK ? 1 : lac_raise(L, S, &e);
 }
 
 static int create(lua_State *L) {
@@ -282,8 +293,12 @@ static int pages(lua_State *L) {
   int next;
   const int ndim = lac_check_shape(L, S, 1, 1, "shape", shape, &next);
   const ac_dtype dt = lac_check_dtype(L, S, 2, "dtype");
-  lua_pushliteral(L, "cpu");
-  ac_device *cpu = lac_check_device(L, S, lua_gettop(L), "device");
+  lua_settop(L, 3);
+  if (lua_isnil(L, 3)) {
+    lua_pushliteral(L, "cpu");
+    lua_replace(L, 3);
+  }
+  ac_device *cpu = lac_check_device(L, S, 3, "device");
   lac_box *b = lac_box_push(L, S);
   const size_t bytes = bytes_of(ndim, shape, dt);
   ac_storage *s;
@@ -292,7 +307,7 @@ static int pages(lua_State *L) {
   LAC_RETRY(L, S, st, ac_block_alloc(cpu, bytes + ACI_OFFLOAD_PAGE, AC_MEM_ACTIVATION, NULL, &block, &e));
   if (st == AC_OK) {
     char *at = ac_block_ptr(block);
-    at += -(uintptr_t)at & (ACI_OFFLOAD_PAGE - 1);
+    if (at != NULL) at += -(uintptr_t)at & (ACI_OFFLOAD_PAGE - 1); /* meta has no addresses */
     st = ac_storage_wrap(cpu, at, bytes, free_block, block, &s, &e); /* its first byte is the first element: a unit may lie there */
     if (st != AC_OK) ac_block_free(block);
   }
@@ -380,7 +395,8 @@ static int move(lua_State *L) {
   const int64_t at = lac_check_int(L, S, 3, "at");
   aci_tiered *x = aci_tiered_of(t->storage);
   if (x == NULL || !aci_is_contiguous(t)) lac_argerror(L, S, AC_INVALID, NULL, 2, "t", "expected a tensor of a window");
-  if (p->device->kind != AC_DEV_CPU || p->storage->provider != NULL || !aci_is_contiguous(p) || p->dtype != t->dtype)
+  const ac_device_kind kind = x->home.store->phantom ? AC_DEV_META : AC_DEV_CPU;
+  if (p->device->kind != kind || p->storage->provider != NULL || !aci_is_contiguous(p) || p->dtype != t->dtype)
     lac_argerror(L, S, AC_INVALID, NULL, 4, "memory", "expected contiguous %s memory of the CPU",
                  ac_dtype_name((ac_dtype)t->dtype));
   if (at < 0 || at + p->numel > t->numel)
@@ -405,7 +421,8 @@ static int move(lua_State *L) {
 }
 
 LAC_OPEN("accel.offload.core", offload) {
-  static const luaL_Reg funcs[] = {{"host", host},     {"create", create}, {"open", open_}, {"window", window},
+  static const luaL_Reg funcs[] = {{"host", host},     {"create", create}, {"phantom", phantom},
+                                   {"open", open_}, {"window", window},
                                    {"memory", memory}, {"pages", pages},   {"tier", tier},  {"move", move},
                                    {"home", home},
                                    {NULL, NULL}};

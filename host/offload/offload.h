@@ -34,6 +34,7 @@ typedef struct aci_store {
   _Atomic int32_t ref;
   aci_tier tier;
   bool fixed;        /* a file that is only read: a checkpoint */
+  bool phantom;      /* of the meta device: bytes are counted, and are nowhere */
   ac_device *memory; /* host: the CPU, with a pool of its own */
   int fd;            /* file */
   char *path;
@@ -53,6 +54,8 @@ ac_status aci_store_host(size_t limit, aci_store **out, ac_err *e);
 ac_status aci_store_create(const char *path, uint64_t limit, bool keep, aci_store **out, ac_err *e);
 /* A file that is there, only to be read. */
 ac_status aci_store_open(const char *path, aci_store **out, ac_err *e);
+/* A tier of the meta device. */
+ac_status aci_store_phantom(aci_tier tier, size_t limit, aci_store **out, ac_err *e);
 void aci_store_retain(aci_store *s);
 void aci_store_release(aci_store *s); /* NULL is fine */
 uint64_t aci_store_used(aci_store *s); /* bytes of all homes */

@@ -18,6 +18,7 @@ static uint64_t now_ns(void) {
 static void carry_out(aci_io_queue *q, aci_transfer *t) {
   aci_home *h = t->home;
   t->st = AC_OK;
+  if (h->store->phantom) return;
   if (h->store->tier == ACI_TIER_FILE) {
     t->st = aci_mover_run(&q->mover, h->store, t->write, t->p, t->bytes, h->at + t->at, t->slack, &t->err);
   } else if (t->bytes > 0) {

@@ -63,6 +63,19 @@ ac_status aci_store_open(const char *path, aci_store **out, ac_err *e) {
   return st;
 }
 
+ac_status aci_store_phantom(aci_tier tier, size_t limit, aci_store **out, ac_err *e) {
+  AC_TRY(store_new(tier, "(a dry run's file)", out, e));
+  (*out)->phantom = true;
+  (*out)->limit = limit;
+  if (tier == ACI_TIER_FILE) return AC_OK;
+  const ac_status st = ac_device_open(ac_device_meta_vtable(), 0, limit, NULL, &(*out)->memory, e);
+  if (st != AC_OK) {
+    aci_store_release(*out);
+    *out = NULL;
+  }
+  return st;
+}
+
 void aci_store_retain(aci_store *s) { atomic_fetch_add_explicit(&s->ref, 1, memory_order_relaxed); }
 
 void aci_store_release(aci_store *s) {
@@ -103,10 +116,12 @@ static ac_status take(aci_store *s, uint64_t n, uint64_t *at, ac_err *e) {
     if (s->hole[i].bytes == 0) memmove(s->hole + i, s->hole + i + 1, (size_t)(--s->n_holes - i) * sizeof *s->hole);
     return AC_OK;
   }
-  AC_TRY(aci_reserve(s->fd, s->path, s->end + n, false, e));
-  int rc; /* a file system that cannot reserve */
-  ACI_AGAIN(rc, ftruncate(s->fd, (off_t)(s->end + n)));
-  if (rc != 0) return aci_io_error(e, s->path, "cannot give it its length", errno);
+  if (!s->phantom) {
+    AC_TRY(aci_reserve(s->fd, s->path, s->end + n, false, e));
+    int rc; /* a file system that cannot reserve */
+    ACI_AGAIN(rc, ftruncate(s->fd, (off_t)(s->end + n)));
+    if (rc != 0) return aci_io_error(e, s->path, "cannot give it its length", errno);
+  }
   *at = s->end;
   s->end += n;
   return AC_OK;

@@ -20,7 +20,7 @@ static uint64_t now_ns(void) {
 
 /* ---- bytes come and go ---- */
 
-static bool on_cpu(const aci_window *w) { return w->device->kind == AC_DEV_CPU; }
+static bool on_cpu(const aci_window *w) { return w->device->kind == AC_DEV_CPU || w->device->kind == AC_DEV_META; }
 static bool is_paged(const aci_tiered *t) {
   return t->home.store->tier == ACI_TIER_FILE && t->home.bytes >= ACI_OFFLOAD_LARGE;
 }
@@ -28,7 +28,7 @@ static bool is_paged(const aci_tiered *t) {
 /* Where in a block that has a page more than it needs the bytes begin, so that file and memory lie alike. */
 static void *placed(const aci_tiered *t, const ac_block *b) {
   char *p = ac_block_ptr(b);
-  if (!is_paged(t)) return p;
+  if (!is_paged(t) || p == NULL) return p; /* meta has no addresses */
   return p + (-(uintptr_t)p & (ACI_OFFLOAD_PAGE - 1)) + t->home.at % ACI_OFFLOAD_PAGE;
 }
 

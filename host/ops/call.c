@@ -259,16 +259,23 @@ static ac_status run_kernel(ac_frame *f, ac_kernel k, bool provided, ac_err *e) 
   return st;
 }
 
-/* Allocates results without storage, then runs the kernel. On meta nothing runs; a dynamic op's kernel allocates its results itself
+/* Allocates results without storage, then runs the kernel. On meta nothing runs, though what a kernel would acquire is acquired, since
+ * providers take memory; a dynamic op's kernel allocates its results itself
  * (aci_frame_size). Views need no kernel. */
 static ac_status launch(ac_frame *f, bool provided, ac_err *e) {
   bool alloc_only = f->device->kind == AC_DEV_META, later = f->op->dynamic && !alloc_only;
   ac_kernel k = alloc_only ? NULL : f->op->kernel[f->device->kind];
-  bool needs_kernel = !alloc_only && f->op->mutates != 0; /* else: all results are views, or there are none */
+  bool needs_kernel = f->op->mutates != 0; /* else: all results are views, or there are none */
   for (int i = 0; i < f->n_out; i++) {
     if (f->out[i]->storage != NULL) continue;
     if (!later) AC_TRY(allocate(f, f->out[i], e));
-    needs_kernel = !alloc_only;
+    needs_kernel = true;
+  }
+  if (alloc_only) {
+    if (!provided || !needs_kernel) return AC_OK;
+    AC_TRY(acquire_all(f, e));
+    each_storage(f, release, f->n_args);
+    return AC_OK;
   }
   if (k == NULL) return needs_kernel ? missing_kernel(f, e) : AC_OK;
   AC_TRY(run_kernel(f, k, provided, e));

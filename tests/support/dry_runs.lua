@@ -41,23 +41,34 @@ end
 
 local ZERO <const> = "ACCELERATE_USE_DEEPSPEED=true ACCELERATE_DEEPSPEED_ZERO_STAGE="
 
+--- Where DeepSpeed's plugin of a stage puts parts of training, as environment variables.
+local function offload_of(tier, stage, folder)
+  local text = ""
+  for _, what in ipairs { "OPTIMIZER", stage == "3" and "PARAM" or nil } do
+    text = text .. ("ACCELERATE_DEEPSPEED_OFFLOAD_%s_DEVICE=%s ACCELERATE_DEEPSPEED_OFFLOAD_%s_NVME_PATH='%s' "):format(what, tier, what,
+      folder)
+  end
+  return text
+end
+
 --- Asserts that they agree. o: ranks (list of world sizes), model (arguments of the script), exact (collection), within (of the peak), slack
---- (bytes beside), time (within, where the machine is quiet).
+--- (bytes beside), time (within, where the machine is quiet), plans (all), offload ("cpu" or "nvme").
 local function compare(_, o)
   local script, gc = tests .. "support/dry_run_script.lua", o.exact and "ACCEL_GC=exact " or ""
   local folder = accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/dry-runs")
   for _, n in ipairs(o.ranks) do
-    for _, plan in ipairs(n == 1 and { "ddp" } or { "ddp", "zero1", "zero2", "zero3" }) do
-      local env = gc .. (plan ~= "ddp" and ZERO .. plan:sub(-1) or "")
+    for _, plan in ipairs(o.plans or n == 1 and { "ddp" } or { "ddp", "zero1", "zero2", "zero3" }) do
+      local base = gc .. (o.offload and offload_of(o.offload, plan:sub(-1), folder) or "")
+      local env = base .. (plan ~= "ddp" and ZERO .. plan:sub(-1) or "")
       local _, failed, why = run(("env %s '%s' --num_processes %d '%s' %s '%s'"):format(env, accel.process.program(), n, script, o.model, folder))
       assert(failed == 0, why)
       local all = {}
       for r = 0, n - 1 do all[r + 1] = tostring(r) end
       local told, status, errors = M.dry(("--num_processes %d --plan %s --rank %s --steps %s"):format(n, plan, table.concat(all, ","),
-        o.model:match "^%d+"), script, o.model, gc)
+        o.model:match "^%d+"), script, o.model, base ~= "" and "env " .. base or "")
       assert(status == 0, errors)
       for r, played in ipairs(told.ranks) do
-        local what = ("rank %d of %d, %s"):format(r - 1, n, plan)
+        local what = ("rank %d of %d, %s %s"):format(r - 1, n, plan, o.offload or "")
         local real = accel.json.decode(read(("%s/%d.json"):format(folder, r - 1)))
         local list = {}
         for i, c in ipairs(played.collectives) do list[i] = ("%s %s %d"):format(c.kind, c.kind ~= "barrier" and c.dtype or "u8", c.payload) end

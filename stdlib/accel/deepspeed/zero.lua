@@ -82,6 +82,9 @@ local function gather(s)
   open[s] = true
 end
 
+--- Whether models have no values on purpose, in a dry run: then meta stands for the device, and parameters are cut there.
+local function dry() return package.loaded["accel.profiler.dry_run"] ~= nil end
+
 --- Where parts of new parameters rest, if not in memory: as the innermost Init or the active plugin says.
 local function remote_now()
   if depth > 0 and remote[depth] ~= nil then return remote[depth] or nil end
@@ -89,7 +92,7 @@ local function remote_now()
   local plugin = plugins and plugins.active()
   local o = plugin and require "accel.accelerator.offloading".deepspeed(plugin)
   if not o or not o.parameters then return nil end
-  return require "accel.offload.creation".at("offload", o.parameters, o.parameters_folder)
+  return require "accel.offload.creation".at("offload", o.parameters, o.parameters_folder, dry())
 end
 
 --- Cuts a parameter over all ranks: each keeps its part of the values that it has here. No collective: ranks draw the same
@@ -98,7 +101,7 @@ end
 ---@param name? string for messages
 function M.cut(p, name)
   local size = dist.get_world_size()
-  if states[p] or p.device == "meta" or p:numel() < math.max(SMALL, size) then return end
+  if states[p] or (p.device == "meta" and not dry()) or p:numel() < math.max(SMALL, size) then return end
   local n, rank, to = p:numel(), dist.get_rank(), remote_now()
   if size == 1 and not to then return end
   local part = (n + size - 1) // size
@@ -181,7 +184,7 @@ function M.Init(opts, fn, ...)
   local to
   if o.remote_device ~= nil then
     check.word("zero.Init", "remote_device", o.remote_device, { "none", "cpu", "nvme" })
-    to = o.remote_device ~= "none" and require "accel.offload.creation".at("zero.Init", TIERS[o.remote_device], o.nvme_path)
+    to = o.remote_device ~= "none" and require "accel.offload.creation".at("zero.Init", TIERS[o.remote_device], o.nvme_path, dry())
   elseif o.nvme_path ~= nil then
     raise "zero.Init: nvme_path is of remote_device = 'nvme'"
   end

@@ -53,6 +53,17 @@ end
 ---@param self accel.models.PreTrainedModel
 local function name_of(self) return class.of(self).__name end
 
+--- accel.deepspeed.zero where parameters are cut over ranks as they are made: inside zero.Init, or as the active DeepSpeed
+--- plugin says (zero3_init_flag).
+local function creates_sharded()
+  local zero, plugins = package.loaded["accel.deepspeed.zero"], package.loaded["accel.deepspeed.plugins"]
+  local plugin = plugins and plugins.active()
+  if plugin and plugin:is_zero3_init_enabled() then zero = require "accel.deepspeed.zero" elseif not (zero and zero.active()) then
+    return nil
+  end
+  return zero
+end
+
 --- Options: dtype (of floating parameters, "f32"), device (the default one).
 ---@param config? table Hugging Face's config.json keys
 ---@param opts? {dtype: string?, device: string?}
@@ -65,8 +76,10 @@ function PreTrainedModel:init(config, opts)
   local c, problem = configuration.read(self.schema, config)
   if not c then raise("%s: %s", name, problem) end
   self.config = c
+  local zero = o.device == "meta" and package.loaded["accel.profiler.dry_run"] and creates_sharded()
   do
     local _ <close> = accel.device "meta"
+    local _ <close> = zero and zero.Init() or nil -- a dry run: parameters are cut as a real run cuts them when it draws their values
     self:build(c)
     if c.tie_word_embeddings then self:tie_weights() end
   end
@@ -120,17 +133,6 @@ function PreTrainedModel:_slots()
     end
   end
   return out
-end
-
---- accel.deepspeed.zero where parameters are cut over ranks as they are made: inside zero.Init, or as the active DeepSpeed
---- plugin says (zero3_init_flag).
-local function creates_sharded()
-  local zero, plugins = package.loaded["accel.deepspeed.zero"], package.loaded["accel.deepspeed.plugins"]
-  local plugin = plugins and plugins.active()
-  if plugin and plugin:is_zero3_init_enabled() then zero = require "accel.deepspeed.zero" elseif not (zero and zero.active()) then
-    return nil
-  end
-  return zero
 end
 
 --- Replaces every parameter and buffer t of this model by fn(t, {module=, key=, name=}); shared ones once.

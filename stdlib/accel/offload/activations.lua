@@ -3,9 +3,9 @@
 local accel = require "accel"
 local check = require "accel.util.check"
 local core = require "accel.offload.core"
+local creation = require "accel.offload.creation"
 local graph = require "accel.autograd".graph
 local options = require "accel.util.options"
-local raise = require "accel.util.raise"
 local Tiers = require "accel.offload.tiers"
 
 local WHO <const> = "offload.activations"
@@ -19,16 +19,9 @@ local function tiers_of(o)
   local key = ("%s %s %d"):format(o.tier, tostring(o.folder), o.window)
   local it = made[key]
   if not it then
-    it = { tiers = Tiers { budget = o.window }, leaving = {} }
-    if o.tier == "file" then
-      if type(o.folder) ~= "string" then raise("%s: tier 'file' needs a folder", WHO) end
-      local own, message = accel.mkdtemp(o.folder .. "/accel-")
-      if not own then raise("%s: %s", WHO, message) end
-      local store, why = core.create(own .. "/activations", 0, false)
-      os.remove(own) -- empty: the file has no name
-      if not store then raise("%s: %s", WHO, why) end
-      it.file = store
-    end
+    local phantom = package.loaded["accel.profiler.dry_run"] ~= nil
+    it = { tiers = Tiers { budget = o.window, phantom = phantom }, leaving = {}, phantom = phantom }
+    if o.tier == "file" then it.file = creation.file_in(WHO, "activations", o.folder, phantom, true) end
     made[key] = it
   end
   return it
@@ -36,10 +29,9 @@ end
 
 local function pack(it, t)
   if t.is_leaf and t.requires_grad then return t end -- a parameter, which is there anyhow
-  if t.device == "meta" or core.tier(t) or t:numel() * t:element_size() < it.least then return t end
+  if (t.device == "meta" and not it.phantom) or core.tier(t) or t:numel() * t:element_size() < it.least then return t end
   local _ <close> = accel.no_grad()
-  local memory = t:detach():contiguous()
-  if memory.device ~= "cpu" then memory = memory:to "cpu" end
+  local memory = creation.in_memory(t:detach())
   local away = it.file and it.tiers:in_file(t.device, it.file, t.shape, t.dtype) or it.tiers:in_host(t.device, t.shape, t.dtype)
   while #it.leaving >= UNDER_WAY do table.remove(it.leaving, 1):wait() end
   local transfer = core.move(true, away, 0, memory)

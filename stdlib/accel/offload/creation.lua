@@ -19,17 +19,24 @@ Creation.__index = Creation
 -- By tier and folder; gone when no parameter and no model has its home there.
 local made = setmetatable({}, { __mode = "v" })
 
-local function key_of(tier, folder) return tier .. " " .. tostring(tier == "file" and folder or "") end
+local function key_of(tier, folder, phantom)
+  return ("%s %s %s"):format(tier, tier == "file" and folder or "", phantom and "phantom" or "")
+end
 
 --- A file without a name in a folder; its errors name who asks.
 ---@param who string
 ---@param what string
 ---@param folder string?
+---@param phantom boolean? of the meta device: no file is made
+---@param there boolean? the folder is not made
 ---@return any store of accel.offload.core
-function M.file_in(who, what, folder)
+function M.file_in(who, what, folder, phantom, there)
   if type(folder) ~= "string" then raise("%s: %s on file needs a folder: say where its files go", who, what) end
-  local fine, message = accel.makedirs(folder)
-  if not fine then raise("%s: %s", who, message) end
+  if phantom then return core.phantom "file" end
+  if not there then
+    local fine, message = accel.makedirs(folder)
+    if not fine then raise("%s: %s", who, message) end
+  end
   local own, why = accel.mkdtemp(folder .. "/accel-") -- ranks may share the folder
   if not own then raise("%s: %s", who, why) end
   local store, cause = core.create(own .. "/" .. what, 0, false)
@@ -42,13 +49,14 @@ end
 ---@param who string
 ---@param tier "host"|"file"
 ---@param folder string?
+---@param phantom boolean?
 ---@return accel.offload.Creation
-function M.at(who, tier, folder)
-  local key = key_of(tier, folder)
+function M.at(who, tier, folder, phantom)
+  local key = key_of(tier, folder, phantom)
   local it = made[key]
   if not it then
-    it = setmetatable({ tier = tier, tiers = Tiers(), leaving = {} }, Creation)
-    it.store = tier == "file" and M.file_in(who, "parameters", folder) or it.tiers:host_store()
+    it = setmetatable({ tier = tier, tiers = Tiers { phantom = phantom }, leaving = {} }, Creation)
+    it.store = tier == "file" and M.file_in(who, "parameters", folder, phantom) or it.tiers:host_store()
     made[key] = it
   end
   return it
@@ -57,13 +65,17 @@ end
 --- The store that parameters were created in, for units that take them over; nil where there are none.
 ---@param tier "host"|"file"
 ---@param folder string?
-function M.store(tier, folder)
-  local it = made[key_of(tier, folder)]
+---@param phantom boolean?
+function M.store(tier, folder, phantom)
+  local it = made[key_of(tier, folder, phantom)]
   return it and it.store
 end
 
 --- Memory that is contiguous and on the CPU, with t's values.
-local function in_memory(t) return (t.device == "cpu" and t or t:to "cpu"):contiguous() end
+function M.in_memory(t)
+  if core.tier(t) then t = t + 0 end
+  return (t.device ~= "cpu" and t.device ~= "meta" and t:to "cpu" or t):contiguous()
+end
 
 --- The home of a flat tensor, which gets t's values, without waiting.
 ---@param t accel.Tensor
@@ -84,7 +96,7 @@ function Creation:write(home, t)
     return
   end
   while #self.leaving >= UNDER_WAY do table.remove(self.leaving, 1):wait() end
-  self.leaving[#self.leaving + 1] = core.move(true, home, 0, in_memory(t))
+  self.leaving[#self.leaving + 1] = core.move(true, home, 0, M.in_memory(t))
 end
 
 --- `into`, flat and as long, gets what lies in the home.
@@ -96,7 +108,7 @@ function Creation:read(home, into)
     return
   end
   self:settle()
-  local straight = into.device == "cpu" and into:is_contiguous()
+  local straight = (into.device == "cpu" or into.device == "meta") and into:is_contiguous()
   local landing = straight and into or unscoped(core.pages, { into:numel() }, into.dtype)
   core.move(false, home, 0, landing):wait()
   if straight then return end

@@ -14,6 +14,9 @@ local MOST <const> = 128 -- slices of a batch
 
 local function in_file(t) return core.tier(t) == "file" end
 
+--- Where what is in a file passes through.
+local function memory_of(t) return t.device == "meta" and "meta" or "cpu" end
+
 --- A flat view, whose elements [from, from + count) a slice names.
 local function flat(t) return t.ndim == 1 and t or t:reshape(-1) end
 
@@ -32,11 +35,11 @@ function M.make_state(tier, optimizer, p, group)
   local n, out = p:numel(), {}
   for from = 0, math.max(n - 1, 0), tier.slice do
     local count = math.min(tier.slice, n - from)
-    local part <close> = core.pages({ count }, p.dtype) -- released at once: garbage of this size would be the peak
+    local part <close> = core.pages({ count }, p.dtype, memory_of(p)) -- released at once: garbage of this size would be the peak
     if in_file(p) then core.move(false, p, from, part):wait()
     else part:copy_(flat(p:detach()):narrow(1, from + 1, count)) end
     for name, value in next, optimizer:make_state(part, group) do
-      out[name] = out[name] or tier:flat(tier.optimizer, "optimizer", "cpu", n, value.dtype)
+      out[name] = out[name] or tier:flat(tier.optimizer, "optimizer", memory_of(p), n, value.dtype)
       if tier.optimizer == "file" then core.move(true, out[name], from, value:contiguous()):wait()
       else out[name]:narrow(1, from + 1, count):copy_(value) end
       value:release()
@@ -93,7 +96,7 @@ local function make_sets(fields, most)
       local size = field.list[1]:element_size()
       local gaps = MOST * 64 + (most * size // LARGE + 1) * 2 * PAGE
       for _, set in ipairs(sets) do
-        set[field.name] = core.pages({ most + gaps // size }, field.list[1].dtype)
+        set[field.name] = core.pages({ most + gaps // size }, field.list[1].dtype, memory_of(field.list[1]))
       end
     end
   end
@@ -166,8 +169,11 @@ function M.update(tier, optimizer, group, step_group, grads, lr)
     for _, away in ipairs(field.away) do any = any or away end
   end
   if not any then return optimizer:update(group, step_group, grads, lr) end
-  local list = batches(step_group.params, tier.slice)
-  local sets = make_sets(fields, tier.slice)
+  local all = 0
+  for _, p in ipairs(step_group.params) do all = all + p:numel() end
+  local most = math.min(tier.slice, all)
+  local list = batches(step_group.params, most)
+  local sets = make_sets(fields, most)
   local shared = {}
   for _, name in ipairs { "step", table.unpack(optimizer.numbers) } do shared[name] = step_group[name] end
   local last = {}
@@ -223,7 +229,7 @@ function M.norm(grads, p)
   for _, t in ipairs(grads) do most = math.max(most, t:numel()) end
   for _, t in ipairs(grads) do
     local n, away = t:numel(), in_file(t)
-    local memory = away and (buffers[t.dtype] or core.pages({ math.min(slice, most) }, t.dtype))
+    local memory = away and (buffers[t.dtype] or core.pages({ math.min(slice, most) }, t.dtype, memory_of(t)))
     buffers[t.dtype] = memory or buffers[t.dtype]
     for from = 0, n - 1, slice do
       local part

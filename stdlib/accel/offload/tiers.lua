@@ -11,10 +11,10 @@ local options = require "accel.util.options"
 local Tiers = class("accel.offload.Tiers")
 
 --- budget: bytes of a device that hold what is not in use (0: as many as fit); ahead: bytes fetched before they are used (0:
---- chosen); host_limit: most bytes of host memory (0: none).
----@param o? {budget: integer?, ahead: integer?, host_limit: integer?}
+--- chosen); host_limit: most bytes of host memory (0: none); phantom: of the meta device, where bytes are counted alone.
+---@param o? {budget: integer?, ahead: integer?, host_limit: integer?, phantom: boolean?}
 function Tiers:init(o)
-  self.o = options("Tiers", o, { budget = 0, ahead = 0, host_limit = 0 })
+  self.o = options("Tiers", o, { budget = 0, ahead = 0, host_limit = 0, phantom = false })
   self.windows, self.order = {}, {}
 end
 
@@ -31,7 +31,8 @@ end
 
 --- Host memory beside the pools of devices.
 function Tiers:host_store()
-  self.host = self.host or core.host(math.floor(self.o.host_limit))
+  local limit = math.floor(self.o.host_limit)
+  self.host = self.host or (self.o.phantom and core.phantom("host", limit) or core.host(limit))
   return self.host
 end
 

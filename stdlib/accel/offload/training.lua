@@ -10,6 +10,7 @@
 --- that is killed leaves nothing. What is in files passes through memory piece by piece in a step.
 local accel = require "accel"
 local check = require "accel.util.check"
+local creation = require "accel.offload.creation"
 local class = require "accel.util.class"
 local core = require "accel.offload.core"
 local dist = require "accel.dist"
@@ -36,15 +37,14 @@ local function tier_of(name, value)
 end
 
 --- The store of created parameters is that of units (accel.offload.creation), if they go to the same place.
-local function store_in(tier, folder, what)
-  local creation = package.loaded["accel.offload.creation"]
-  local store = creation and what == "parameters" and creation.store(tier, folder)
+local function store_in(tier, folder, what, phantom)
+  local store = what == "parameters" and creation.store(tier, folder, phantom)
   if store or tier == "host" then return store end
-  return require("accel.offload.creation").file_in(WHO, what, folder)
+  return creation.file_in(WHO, what, folder, phantom)
 end
 
-local function default_window()
-  local limit = accel.mem_stats("cpu").limit_bytes or 0
+local function default_window(device)
+  local limit = accel.mem_stats(device).limit_bytes
   return limit > 0 and math.min(WINDOW, limit // 8) or WINDOW
 end
 
@@ -53,27 +53,30 @@ end
 ---  parameters_folder, optimizer_folder string?: where files go
 ---  host_limit integer = 0: most bytes of host memory; 0 for no limit
 ---  slice integer: elements of each tensor that a step brings from files at a time (4 Mi)
+---  phantom boolean = false: of a model on the meta device: bytes are counted alone
 ---  overlap boolean = false: the optimizer's step begins in the backward (accel.offload.overlap); both in host memory
 ---  window integer: bytes of memory for what scripts use of tensors in files, beside what one use needs (64 MiB, at most an eighth
 ---    of the memory's limit)
 function Training:init(o)
   o = options(WHO, o, {
     parameters = options.none, optimizer = options.none, parameters_folder = options.none, optimizer_folder = options.none,
-    host_limit = 0, slice = 4 << 20, window = options.none, overlap = false,
+    host_limit = 0, slice = 4 << 20, window = options.none, overlap = false, phantom = false,
   })
   self.parameters, self.optimizer = tier_of("parameters", o.parameters), tier_of("optimizer", o.optimizer)
   self.slice = check.positive(WHO, "slice", o.slice)
-  self.tiers = Tiers { budget = o.window or default_window(), host_limit = o.host_limit }
+  self.tiers = Tiers { budget = o.window or default_window(o.phantom and "meta" or "cpu"), host_limit = o.host_limit,
+    phantom = o.phantom }
   self.files = {
-    parameters = self.parameters == "file" and store_in("file", o.parameters_folder, "parameters") or nil,
-    optimizer = self.optimizer == "file" and store_in("file", o.optimizer_folder or o.parameters_folder, "optimizer") or nil,
+    parameters = self.parameters == "file" and store_in("file", o.parameters_folder, "parameters", o.phantom) or nil,
+    optimizer = self.optimizer == "file" and store_in("file", o.optimizer_folder or o.parameters_folder, "optimizer", o.phantom)
+      or nil,
   }
-  if self.parameters == "host" and o.host_limit == 0 then self.tiers.host = store_in("host", nil, "parameters") end
+  if self.parameters == "host" and o.host_limit == 0 then self.tiers.host = store_in("host", nil, "parameters", o.phantom) end
   self.leaving = {}
   require "accel.offload.step" -- clipping, which may come before the first step, asks for it where it is loaded
   if o.overlap then
     if self.optimizer ~= "host" then raise("%s: overlap steps on what is in host memory: set optimizer = 'host'", WHO) end
-    self.overlap = require "accel.offload.overlap"()
+    self.overlap = not o.phantom and require "accel.offload.overlap"() or nil
   end
 end
 
@@ -81,12 +84,6 @@ end
 function Training:flat(tier, what, device, count, dtype)
   if tier == "host" then return unscoped(core.memory, self.tiers:host_store(), { count }, dtype) end
   return self.tiers:in_file(device, self.files[what], { count }, dtype)
-end
-
---- Memory that is contiguous and on the CPU, with t's values.
-local function in_memory(t)
-  if t.device == "cpu" and t:is_contiguous() and not core.tier(t) then return t end
-  return t:to("cpu"):contiguous()
 end
 
 -- Parameters -------------------------------------------------------------------------------------
@@ -103,18 +100,18 @@ function Training:keep(unit, own)
     return at
   end
   unit.home = self:flat("file", "parameters", own.device, unit.part, unit.master)
-  core.move(true, unit.home, 0, in_memory(own)):wait()
+  core.move(true, unit.home, 0, creation.in_memory(own)):wait()
   return unit.home
 end
 
 --- Begins to bring a unit's own part to where the whole is gathered, without waiting.
 function Training:start(unit)
   local _ <close> = accel.no_grad()
-  local on_cpu = unit.device == "cpu"
-  local whole = unscoped(on_cpu and core.pages or accel.empty, { unit.count }, on_cpu and unit.dtype
-    or { dtype = unit.dtype, device = unit.device })
+  local on_cpu = unit.device == "cpu" or unit.device == "meta"
+  local whole = on_cpu and unscoped(core.pages, { unit.count }, unit.dtype, unit.device)
+    or unscoped(accel.empty, { unit.count }, { dtype = unit.dtype, device = unit.device })
   local mine = unscoped(whole.narrow, whole, 1, unit.rank * unit.part + 1, unit.part)
-  local landing = on_cpu and not unit.rounds and mine or unscoped(core.pages, { unit.part }, unit.master)
+  local landing = on_cpu and not unit.rounds and mine or unscoped(core.pages, { unit.part }, unit.master, on_cpu and unit.device or "cpu")
   unit.coming = { whole = whole, mine = mine, landing = landing, read = core.move(false, unit.home, 0, landing) }
 end
 
@@ -151,7 +148,7 @@ function Training:keep_gradient(unit, all)
   else
     if sum.dtype ~= unit.master then sum = sum:to(unit.master) end
     while #self.leaving > 0 do table.remove(self.leaving, 1):wait() end -- whose memory stays until it is written
-    self.leaving[#self.leaving + 1] = core.move(true, grad, 0, in_memory(sum))
+    self.leaving[#self.leaving + 1] = core.move(true, grad, 0, creation.in_memory(sum))
   end
   local views, grads, wired, own = unit.views, unit.grads, unit.wired, unit.sum
   unit.sum, unit.wired = grad, nil

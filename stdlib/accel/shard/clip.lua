@@ -39,6 +39,7 @@ end
 
 --- The norm of an engine's gradients: of parts of the ranks that share its units.
 local function norm_over(engine, norm, p)
+  if dist.get_world_size(engine.o.group) == 1 then return norm end
   local all = accel.zeros(dist.get_world_size(engine.o.group), { dtype = "f64", device = "cpu" })
   dist.all_gather_into_tensor(all, accel.full({ 1 }, norm, { dtype = "f64", device = "cpu" }), { group = engine.o.group })
   return join(all:tolist(), p)
@@ -115,6 +116,7 @@ function M.norm(params, max_norm, opts)
   end
   local grads = grads_of(pieces)
   local factor = max_norm / (norm + 1e-6) -- NaN goes on, as it does on one rank
+  if #grads > 0 and grads[1].device == "meta" then factor = 0.5 end -- a dry run has no norm, and foretells the memory of clipping
   if #grads > 0 and max_norm < math.huge and not (factor >= 1) then
     local _ <close> = accel.no_grad()
     local at = grads[1].device

@@ -148,6 +148,12 @@ local function describe(units)
   return lines
 end
 
+local function tier_of(offload, phantom)
+  local o = { phantom = phantom }
+  for key, value in next, offload do o[key] = value end
+  return require "accel.offload.training"(o)
+end
+
 ---@param module accel.nn.Module
 ---@param opts? table
 ---  sharding_strategy string = "FULL_SHARD": what is cut, by name or number
@@ -215,7 +221,8 @@ function FSDP:init(module, opts)
     offload = { parameters = "host", optimizer = "host" }
   end
   local engine = Engine(module, units, {
-    tier = offload and require "accel.offload.training"(offload), who = WHO, group = group, replicas = replicas, cut = cut, reshard = reshard,
+    tier = offload and tier_of(offload, device == nil and materialize.all_on_meta(module)),
+    who = WHO, group = group, replicas = replicas, cut = cut, reshard = reshard,
     share = o.share_memory, zero = o.zero, world = o.deterministic == "world",
     sync = o.sync_module_states, syncs = function() return not weak[1] or weak[1].require_backward_grad_sync end,
     backward_prefetch = o.backward_prefetch, forward_prefetch = o.forward_prefetch, device = device,
