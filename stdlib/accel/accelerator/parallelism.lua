@@ -2,7 +2,8 @@
 --- resolve.lua, accelerator.lua, prepare.lua and training.lua; accel.parallel does the work.
 ---
 --- Dimensions of the mesh, the last one fastest: pp, dp_replicate, dp_shard, cp, sp, tp; those of size 1 are left out. Joint ones: dp
---- (dp_replicate and dp_shard: ranks that read different data), dp_shard_cp, dp_cp, and data, all over which gradients are averaged.
+--- (dp_replicate and dp_shard: ranks that read different data), dp_shard_cp, dp_cp, and data, all over which gradients are averaged. The
+--- data axis is cut into runs of ep_size ranks that divide the experts among them, ep; edp are those that have the same experts.
 local accel = require "accel"
 local class = require "accel.util.class"
 local check = require "accel.util.check"
@@ -62,7 +63,7 @@ function Parallelism:init(config, num_processes, values)
       config.total_size, config:_sizes(), num_processes)
   end
   if num_processes > 1 and dist.get_backend() == "sim" then -- there all is on meta, which means another rank's part here
-    for _, name in ipairs { "pp", "cp", "sp", "tp" } do
+    for _, name in ipairs { "pp", "cp", "sp", "tp", "ep" } do
       if config[name .. "_size"] > 1 then
         raise("ParallelismConfig: a dry run tells of data parallelism and sharding, not of %s_size yet; leave it out there", name)
       end
@@ -75,7 +76,13 @@ function Parallelism:init(config, num_processes, values)
   end
   self.config, self.megatron = config, values.megatron_lm_plugin
   self.mesh = accel.parallel.DeviceMesh(names, shape, JOINTS)
-  self.pipelines = {}
+  local data, ep = self:axis "data".size, config.ep_size
+  if data % ep ~= 0 then
+    raise("ParallelismConfig: ep_size %d does not divide the %d ranks of dp_replicate_size, dp_shard_size, cp_size and sp_size, which"
+      .. " divide the experts among them", ep, data)
+  end
+  if ep > 1 then self.mesh:divide("data", ep, "ep", "edp") end
+  self.pipelines, self.experts = {}, {}
 end
 
 --- The mesh of an Accelerator; nil where ranks are data-parallel only.
@@ -91,7 +98,10 @@ end
 function Parallelism:axis(name) return self.mesh:axis(name) end
 
 --- Whether a rank shares the model with others, other than by data.
-function Parallelism:is_model_parallel() return self.config.tp_size > 1 or self.config.pp_size > 1 end
+function Parallelism:is_model_parallel()
+  local c = self.config
+  return c.tp_size > 1 or c.pp_size > 1 or c.ep_size > 1
+end
 
 --- The options that data-parallel wrappers take from the mesh.
 function Parallelism:data_group()
@@ -105,6 +115,7 @@ function Parallelism:sharding(settings)
   local shard, replicas = self:axis "shard", self:axis "dp_replicate"
   if shard.size == 1 then return nil end
   settings.process_group = shard.group
+  settings.ignored_parameters = self:expert_parameters()
   if replicas.size > 1 then
     if settings.zero_stage then
       raise "ParallelismConfig: dp_replicate_size above 1 is for FullyShardedDataParallelPlugin; DeepSpeed's stages cut over all data ranks"
@@ -116,9 +127,43 @@ function Parallelism:sharding(settings)
   return settings
 end
 
+-- Experts ----------------------------------------------------------------------------------------
+
+--- Divides a model's experts, and has its routers count the tokens of all data ranks together.
+function Parallelism:divide_experts(model)
+  local data, c = self:axis "data", self.config
+  if c.ep_size == 1 and (data.size == 1 or not package.loaded["accel.models.mixture"]) then return end
+  local experts = require "accel.parallel.experts"
+  experts.count_together(model, data, c.cp_size * c.sp_size == 1)
+  if c.ep_size > 1 then self.experts[#self.experts + 1] = { params = experts.divide(model, self:axis "ep") } end
+end
+
+--- Parameters of divided experts, which are neither cut nor averaged over the data axis.
+---@return accel.Tensor[]
+function Parallelism:expert_parameters()
+  local all = {}
+  for _, e in ipairs(self.experts) do table.move(e.params, 1, #e.params, #all + 1, all) end
+  return all
+end
+
+--- Says what a model that prepare was given has become: whether its backwards reduce is there.
+function Parallelism:wrapped_experts(model)
+  local last = self.experts[#self.experts]
+  if last and not last.wrapped then last.wrapped = model end
+end
+
+--- After a backward: gradients of experts become means over the ranks that have them, unless it only accumulates.
+function Parallelism:reduce_experts()
+  for _, e in ipairs(self.experts) do
+    if not e.wrapped or rawget(e.wrapped, "require_backward_grad_sync") ~= false then
+      require("accel.parallel.experts").reduce(e.params, self:axis "edp")
+    end
+  end
+end
+
 -- Models -----------------------------------------------------------------------------------------
 
---- Shares a model out over tp and pp; parameters become rank 0's first. Optimizers that are there step on what is left.
+--- Shares a model out over tp, ep and pp; parameters become rank 0's first. Optimizers that are there step on what is left.
 ---@param accelerator accel.Accelerator
 ---@param model accel.nn.Module
 ---@param settings table? of FullyShardedDataParallel
@@ -129,7 +174,7 @@ function Parallelism:share_out(accelerator, model, settings)
     local missing = megatron_model.set_dropout(model, megatron)
     if #missing > 0 then accelerator:_warn("MegatronLMPlugin: no effect on this model: " .. table.concat(missing, "; ")) end
   end
-  if dist.get_world_size() > 1 and (self:is_model_parallel() or config.cp_size > 1 or config.sp_size > 1) then
+  if dist.get_world_size() > 1 and (self:is_model_parallel() or config.cp_size * config.sp_size > 1) then
     require("accel.parallel.tensor_parallel").synchronize(model)
   end
   if config.tp_size > 1 then
@@ -137,6 +182,7 @@ function Parallelism:share_out(accelerator, model, settings)
     accel.parallel.parallelize_module(model, self:axis "tp", type(plan) == "table" and plan or nil,
       { sequence_parallel = handler.sequence_parallel or false, init_sync = false })
   end
+  self:divide_experts(model)
   if config.cp_size > 1 or config.sp_size > 1 then
     require("accel.parallel.context").attach(model, self:axis(config.cp_size > 1 and "cp" or "sp"), config)
   end
@@ -165,6 +211,7 @@ function Parallelism:cut_stage(pipeline, model, shared, settings)
   local ignored = {}
   for p in next, pipeline._foreign do ignored[#ignored + 1] = p end
   for _, s in ipairs(shared) do ignored[#ignored + 1] = s.param end
+  for _, p in ipairs(self:expert_parameters()) do ignored[#ignored + 1] = p end
   settings = self:sharding(settings)
   if not settings then return nil end
   settings.ignored_parameters, settings.broadcast_buffers = ignored, false
@@ -196,13 +243,15 @@ function Parallelism:drive(accelerator, pipeline, sharded)
     self_:_sum_shared()
     local grads = {}
     local cut = sharded and package.loaded["accel.shard.owners"].of or {}
+    local experts = require "accel.parallel.placements".experts
     for _, p in ipairs(self_:parameters()) do
-      if p.requires_grad and not cut[p] then
+      if p.requires_grad and not cut[p] and not experts[p] then
         if not p.grad then p.grad = accel.zeros_like(p:detach()) end
         grads[#grads + 1] = p.grad
       end
     end
     if axis.size > 1 then require("accel.dist.coalesce").mean(grads, axis.group) end
+    self:reduce_experts()
   end)
 end
 
@@ -240,6 +289,9 @@ function Parallelism:made(loss)
     if pipeline:made(loss) then return pipeline end
   end
 end
+
+--- Forgets the models.
+function Parallelism:forget() self.pipelines, self.experts = {}, {} end
 
 --- How many ranks read different data, and which of them this one is; true where others read the same.
 ---@param accelerator accel.Accelerator

@@ -143,10 +143,11 @@ end
 local function wrap(self, model)
   local handler = self.ddp_handler
   local settings = sharding.options(self, model)
-  local size, group = self.num_processes, nil
+  local size, group, experts = self.num_processes, nil, nil
   if self._parallel then
     size, group = self._parallel:data_group()
     if settings then settings = self._parallel:sharding(settings) end
+    experts = self._parallel:expert_parameters()
     if size == 1 and not sharding.alone(self) then return model end
   end
   if settings then return shard(self, model, settings) end
@@ -156,6 +157,7 @@ local function wrap(self, model)
     given.comm_hook, given.comm_wrapper, given.comm_state_option = nil, nil, nil
   end
   given.process_group = group
+  if experts and #experts > 0 then given.ignored_parameters = experts end
   local world = given.deterministic == "world"
   if world and self.gradient_state.sync_each_batch then
     raise 'prepare: deterministic = "world" sums gradients once per update; set sync_each_batch = false'
@@ -204,6 +206,7 @@ function M.prepare_model(self, model, opts)
   if made == model and learns and not wrapped and not o.evaluation_mode and wraps then
     made = wrap(self, model)
   end
+  if self._parallel then self._parallel:wrapped_experts(made) end
   return self._prepared:add(self._prepared.models, model, made)
 end
 
@@ -323,7 +326,7 @@ end
 function M.free_memory(self, ...)
   self:wait_for_save()
   self._prepared:clear()
-  if self._parallel then self._parallel.pipelines = {} end
+  if self._parallel then self._parallel:forget() end
   self.gradient_state.step = 0
   self._update:discard()
   self._checkpointing.custom = {}

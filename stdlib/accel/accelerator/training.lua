@@ -90,6 +90,7 @@ function M.backward(self, loss, opts)
   else
     loss:backward(gradient, engine)
   end
+  if self._parallel then self._parallel:reduce_experts() end
   update:add(weight)
   self._resume:trains()
   local deepspeed = rawget(self, "_deepspeed")

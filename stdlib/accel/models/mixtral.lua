@@ -6,6 +6,10 @@
 ---   local logits = model(ids)
 ---   local logits, aux = model(ids, { output_router_logits = true })
 ---   local loss = accel.cross_entropy(...) + model.config.router_aux_loss_coef * aux
+---
+--- Three keys of the configuration are not of Transformers and have no default: router_z_loss_coef, the part of the router's z-loss in
+--- the loss of labels; expert_capacity_factor, by which training drops choices of experts that are full, and expert_drop_policy,
+--- "probs" or "position" (models/mixture.lua). Over ranks: accel.parallel.experts.
 local RotaryAttention = require "accel.models.rotary_attention"
 local add_norm = require "accel.nn.add_norm"
 local causal_head = require "accel.models.causal_head"
@@ -27,8 +31,9 @@ local schema = config.schema("mixtral", {
   tie_word_embeddings = config.flag(false), attention_dropout = config.rate(0.0), sliding_window = config.size(),
   num_experts_per_tok = config.count(2), num_local_experts = config.count(8),
   output_router_logits = config.flag(false), router_aux_loss_coef = config.number(0.001),
-  router_jitter_noise = config.rate(0.0), rope_theta = config.number(nil, 1), rope_parameters = config.table(),
-  rope_scaling = config.table(),
+  router_z_loss_coef = config.number(), expert_capacity_factor = config.number(nil, 1e-6),
+  expert_drop_policy = config.word(nil, { "probs", "position" }), router_jitter_noise = config.rate(0.0),
+  rope_theta = config.number(nil, 1), rope_parameters = config.table(), rope_scaling = config.table(),
 }, function(c)
   if c.num_experts_per_tok > c.num_local_experts then
     return ("num_experts_per_tok %d exceeds num_local_experts %d"):format(c.num_experts_per_tok, c.num_local_experts)
@@ -85,6 +90,7 @@ function MixtralModel:forward(ids, cache, opts)
   local o = context.options("mixtral", cache, opts, { output_router_logits = options.none })
   local wanted = o.output_router_logits
   if wanted == nil then wanted = self.config.output_router_logits end
+  if self.training and self.config.router_z_loss_coef then wanted = true end
   local x, ctx = self:run_stack(ids, o, wanted and {} or nil)
   return x, ctx.router_logits
 end
@@ -102,6 +108,11 @@ function Mixtral:build(c)
   self.lm_head = nn.Linear(c.hidden_size, c.vocab_size, { bias = false })
 end
 
+--- The ranks whose tokens count together in losses of the router; in training only.
+local function ranks_of(model)
+  return model.training and model.model.layers[1].block_sparse_moe.ranks or nil
+end
+
 --- Logits [B, T, vocab] of ids [B, T]; with output_router_logits (an option, or a key of the configuration)
 --- also the load-balancing loss, a number to be scaled by config.router_aux_loss_coef and added to the loss.
 --- The other options are Llama's; with labels the loss has the scaled load-balancing loss in it.
@@ -116,9 +127,15 @@ function Mixtral:forward(ids, cache, opts)
   local y = causal_head.run(self.lm_head, x, own)
   if not router_logits then return y end
   local c, o = self.config, context.options("mixtral", cache, opts, { output_router_logits = options.none })
-  local aux = mixture.load_balancing_loss(router_logits, c.num_experts_per_tok, o.attention_mask)
-  if own.labels then y = y + c.router_aux_loss_coef * aux end
-  return y, aux
+  local aux, z = mixture.router_losses(router_logits, c.num_experts_per_tok, o.attention_mask, ranks_of(self))
+  local balances = o.output_router_logits
+  if balances == nil then balances = c.output_router_logits end
+  if own.labels then
+    if balances then y = y + c.router_aux_loss_coef * aux end
+    if c.router_z_loss_coef then y = y + c.router_z_loss_coef * z end
+  end
+  if balances then return y, aux end
+  return y
 end
 
 return { MixtralForCausalLM = Mixtral, MixtralModel = MixtralModel }

@@ -182,7 +182,19 @@ function M.state(accelerator, model, keep)
   local parallel, out, module = M.mesh(accelerator), ordered(), accelerator:unwrap_model(model)
   local engine, gathered = shard.engine(model), nil
   if engine and engine:gathers() then gathered = require("accel.shard.summon").state(engine, module, true) end
-  local axis, whole = parallel:axis "pp", {}
+  local whole = {}
+  --- The value that one rank of an axis has, on all of them; nil where none has it.
+  local function shared(value, t, axis)
+    if axis.size == 1 then return value end
+    local has = dist.all_gather_object({ value ~= nil }, { group = axis.group })
+    for from, entry in ipairs(has) do
+      if entry[1] then
+        value = value or accel.empty(whole_shape(t), { dtype = t.dtype })
+        dist.broadcast(value, { group_src = from - 1, group = axis.group })
+        return value
+      end
+    end
+  end
   require("accel.shard.summon").visit(module, function(name, t)
     if whole[t] then
       if keep then out[name] = whole[t] end
@@ -193,13 +205,8 @@ function M.state(accelerator, model, keep)
       value = gathered and gathered[name] or t:detach()
       value = p and placements.join(p, value) or value:clone()
     end
-    if axis.size > 1 then
-      local has = dist.all_gather_object({ value ~= nil }, { group = axis.group })
-      local from = 0
-      while not has[from + 1][1] do from = from + 1 end
-      value = value or accel.empty(whole_shape(t), { dtype = t.dtype })
-      dist.broadcast(value, { group_src = from, group = axis.group })
-    end
+    if placements.experts[t] then value = shared(value, t, placements.experts[t]) end
+    value = shared(value, t, parallel:axis "pp")
     whole[t] = keep and value or t
     if keep then out[name] = value end
   end)

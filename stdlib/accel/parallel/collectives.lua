@@ -8,7 +8,9 @@
 ---   scatter(x, dim)  sum, own part        backward: all parts
 ---   join(x, dim)     all parts            backward: own part             where all ranks go on with the same whole
 ---   split(x, dim)    own part             backward: all parts            where all ranks had the same whole
+---   total(x)         sum over ranks       backward: sum over ranks       of which every rank makes the same loss
 ---   exchange(x, from, to)  dim `from` is cut and dim `to` joined         all-to-all; backward: the other way
+---   send_rows(x, to, from)  to[r] rows go to rank r, from[r] come from it   all-to-all; backward: the other way
 local accel = require "accel"
 local dist = require "accel.dist"
 
@@ -93,6 +95,17 @@ local function trade(x, axis, from, to)
   return side_by_side(got, cut, to, axis.size)
 end
 
+local function trade_rows(x, axis, to, from)
+  if axis.size == 1 then return x end
+  local rows = 0
+  for _, n in ipairs(from) do rows = rows + n end
+  local out = accel.empty({ rows, table.unpack(x.shape, 2, x.ndim) }, { dtype = x.dtype, device = x.device })
+  if x.device ~= "meta" then
+    dist.all_to_all_single(out, x:contiguous(), { input_split_sizes = to, output_split_sizes = from, group = axis.group })
+  end
+  return out
+end
+
 --- A function with a gradient of two plain ones. Where the axis is idle and nothing changes, x goes through as it is.
 local function pair(name, forward, backward)
   local apply = accel.Function {
@@ -119,6 +132,8 @@ M.scatter = pair("scatter_sequence", sum_part, all_parts)
 M.join = pair("join_parts", all_parts, own_part)
 M.split = pair("split_parts", own_part, all_parts)
 M.exchange = pair("exchange_parts", trade, function(dy, axis, from, to) return trade(dy, axis, to, from) end)
+M.total = pair("total_over_ranks", sum, sum)
+M.send_rows = pair("send_rows", trade_rows, function(dy, axis, to, from) return trade_rows(dy, axis, from, to) end)
 
 --- Without gradients: the sum over the ranks as a new tensor, all parts, the own part.
 M.sum, M.all_parts, M.own_part = sum, all_parts, own_part

@@ -124,16 +124,18 @@ function M.scope(axis, kind, gather, o, fn, ...)
     if t.shape[dims[i]] % (axis.size * chunks) ~= 0 then chunks = 1 end
   end
   local length
-  local _ <close> = accel.no_grad()
-  for i, t in ipairs(buffers) do
-    whole[i] = t:detach()
-    local part = accel.unscoped(part_of, whole[i], dims[i], axis, chunks)
-    if length and part.shape[dims[i]] ~= length then
-      raise("maybe_context_parallel: buffer %d has a sequence of %d, the first one of %d", i, part.shape[dims[i]] * axis.size,
-        length * axis.size)
+  do -- fn below records gradients
+    local _ <close> = accel.no_grad()
+    for i, t in ipairs(buffers) do
+      whole[i] = t:detach()
+      local part = accel.unscoped(part_of, whole[i], dims[i], axis, chunks)
+      if length and part.shape[dims[i]] ~= length then
+        raise("maybe_context_parallel: buffer %d has a sequence of %d, the first one of %d", i, part.shape[dims[i]] * axis.size,
+          length * axis.size)
+      end
+      length = part.shape[dims[i]]
+      core.replace(t, part)
     end
-    length = part.shape[dims[i]]
-    core.replace(t, part)
   end
   active = { axis = axis, kind = kind, gather = gather, chunks = chunks, length = length }
   local method = accel.Tensor and accel.Tensor.scaled_dot_product_attention

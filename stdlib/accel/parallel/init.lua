@@ -7,6 +7,7 @@
 ---   collectives.lua     collectives with gradients
 ---   pipeline/           nn.parallel.PipelineParallel: stages, schedules, what passes between them
 ---   context.lua         parts of sequences: attention by a ring or by exchanged heads (ring.lua)
+---   experts.lua         experts of mixtures on different ranks, tokens that travel to them
 ---   checkpoint.lua      boxes of whole tensors; clip.lua norms over a mesh; holders.lua who speaks for what several have
 ---   cross_entropy.lua   losses of logits that no rank has all of
 return require "accel.util.lazy"("accel.parallel", {

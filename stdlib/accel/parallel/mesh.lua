@@ -55,10 +55,10 @@ local function partition(shape, marked)
   return sets
 end
 
---- The axis over the marked dimensions. Collective: every rank makes the groups of all, in the same order.
-local function make_axis(name, shape, marked)
+--- The axis of which this rank's set of the sets is part. Collective: every rank makes the groups of all, in the same order.
+local function make_axis(name, sets)
   local me, mine, group = dist.get_rank(), nil, nil
-  for _, ranks in ipairs(partition(shape, marked)) do
+  for _, ranks in ipairs(sets) do
     local made = #ranks > 1 and (#ranks == dist.get_world_size() and dist.group.WORLD or dist.new_group(ranks)) or nil
     for _, r in ipairs(ranks) do
       if r == me then mine, group = ranks, made end
@@ -74,7 +74,7 @@ end
 function Mesh:init(names, shape, joints)
   local total = 1
   if #names ~= #shape then raise("DeviceMesh: %d names for %d dimensions", #names, #shape) end
-  self.mesh_dim_names, self.shape, self.axes, self.at = names, shape, {}, {}
+  self.mesh_dim_names, self.shape, self.axes, self.at, self.joints = names, shape, {}, {}, joints or {}
   for d, n in ipairs(shape) do
     total = total * check.positive("DeviceMesh", ("size of '%s'"):format(names[d]), n)
     if self.at[names[d]] then raise("DeviceMesh: two dimensions '%s'", names[d]) end
@@ -84,17 +84,42 @@ function Mesh:init(names, shape, joints)
     raise("DeviceMesh: %s are %d ranks, but there are %d; the product of the sizes is the number of processes",
       table.concat(shape, " x "), total, dist.get_world_size())
   end
-  for d, name in ipairs(names) do self.axes[name] = make_axis(name, shape, { [d] = true }) end
-  for name, list in accel.pairs(joints or {}) do
-    local marked, known = {}, {}
-    for _, dim in ipairs(list) do
-      if self.at[dim] then
-        marked[self.at[dim]] = true
-        known[#known + 1] = dim
-      end
-    end
-    self.axes[name] = #known == 1 and self.axes[known[1]] or make_axis(name, shape, marked)
+  for d, name in ipairs(names) do self.axes[name] = make_axis(name, partition(shape, { [d] = true })) end
+  for name, list in accel.pairs(self.joints) do
+    local marked, known = self:marked(list)
+    self.axes[name] = #known == 1 and self.axes[known[1]] or make_axis(name, partition(shape, marked))
   end
+end
+
+--- Those of some dimensions that the mesh has: as a set of places, and as names.
+function Mesh:marked(list)
+  local marked, known = {}, {}
+  for _, dim in ipairs(list) do
+    if self.at[dim] then
+      marked[self.at[dim]] = true
+      known[#known + 1] = dim
+    end
+  end
+  return marked, known
+end
+
+--- Cuts an axis into runs of `size` ranks next to each other: the axis `inner` is one within a run, `outer` one of those at the same place
+--- of all runs. Collective over the world.
+---@param name string a dimension or joint
+---@param size integer divides the axis
+---@param inner string
+---@param outer string
+function Mesh:divide(name, size, inner, outer)
+  local within, across = {}, {}
+  for _, ranks in ipairs(partition(self.shape, (self:marked(self.joints[name] or { name })))) do
+    for first = 1, #ranks, size do within[#within + 1] = table.move(ranks, first, first + size - 1, 1, {}) end
+    for place = 1, size do
+      local set = {}
+      for i = place, #ranks, size do set[#set + 1] = ranks[i] end
+      across[#across + 1] = set
+    end
+  end
+  self.axes[inner], self.axes[outer] = make_axis(inner, within), make_axis(outer, across)
 end
 
 --- The axis of a dimension or joint; one of size 1 for a dimension that the mesh leaves out.

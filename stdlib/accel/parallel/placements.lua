@@ -14,6 +14,10 @@ local dist = require "accel.dist"
 ---@field step integer extent of a piece's part; the last rank's may be shorter
 local M = { of = setmetatable({}, { __mode = "k" }) }
 
+--- Parameters of experts that ranks have divided among them (experts.lua), and the axis that did so. A rank has some whole, and shapes of
+--- the others.
+M.experts = setmetatable({}, { __mode = "k" })
+
 --- First position (from 0) and number of rank r's part of a piece.
 ---@param p accel.parallel.Placement
 ---@param r integer

@@ -6,18 +6,30 @@ local accel = require "accel"
 local ranks = dofile((arg[0]:match "^.*/" or "") .. "../../support/ranks.lua")
 local A = accel.accelerator
 
--- tp, pp, data, what FSDP's plugin cuts
-local layouts = { { 1, 1, 1 }, { 2, 1, 1 }, { 1, 2, 1 }, { 2, 2, 1 }, { 2, 1, 2, "FULL_SHARD" }, { 1, 2, 2, "SHARD_GRAD_OP" },
-  { 2, 2, 2, "FULL_SHARD" }, { 1, 1, 2, "FULL_SHARD" } }
+-- tp, pp, data, what FSDP's plugin cuts, ep
+local families = {
+  gpt2 = { { 1, 1, 1 }, { 2, 1, 1 }, { 1, 2, 1 }, { 2, 2, 1 }, { 2, 1, 2, "FULL_SHARD" }, { 1, 2, 2, "SHARD_GRAD_OP" },
+    { 2, 2, 2, "FULL_SHARD" }, { 1, 1, 2, "FULL_SHARD" } },
+  mixtral = { { 1, 1, 1 }, { 1, 1, 2, nil, 2 }, { 1, 1, 4, "FULL_SHARD", 2 }, { 2, 1, 2, nil, 2 }, { 1, 2, 2, "FULL_SHARD", 2 },
+    { 2, 2, 2, "SHARD_GRAD_OP", 2 }, { 1, 1, 4, nil, 4 }, { 2, 2, 1 } },
+}
 
-local function prepared(layout, seed)
-  local tp, pp, dp, zero = table.unpack(layout)
-  local config = tp * pp > 1 and accel.ParallelismConfig { tp_size = tp, pp_size = pp, dp_shard_size = dp,
-    pp_handler = A.PipelineParallelConfig { num_micro_batches = 2 } } or nil
+local function make(family)
+  if family == "gpt2" then
+    return accel.models.GPT2 { vocab_size = 33, n_positions = 16, n_embd = 16, n_layer = 4, n_head = 4 }
+  end
+  return accel.models.MixtralForCausalLM { vocab_size = 33, hidden_size = 16, intermediate_size = 12, num_hidden_layers = 2,
+    num_attention_heads = 4, num_key_value_heads = 4, num_local_experts = 4, output_router_logits = true }
+end
+
+local function prepared(family, layout, seed)
+  local tp, pp, dp, zero, ep = table.unpack(layout, 1, 5)
+  local config = (tp * pp > 1 or ep) and accel.ParallelismConfig { tp_size = tp, pp_size = pp, dp_shard_size = dp, ep_size = ep or 1,
+    pp_handler = pp > 1 and A.PipelineParallelConfig { num_micro_batches = 2 } or nil } or nil
   local a = accel.Accelerator { parallelism_config = config,
     fsdp_plugin = zero and accel.FullyShardedDataParallelPlugin { sharding_strategy = zero } or nil }
   accel.manual_seed(seed)
-  local model = accel.models.GPT2 { vocab_size = 33, n_positions = 16, n_embd = 16, n_layer = 4, n_head = 4 }
+  local model = make(family)
   local optimizer = accel.optim.AdamW({ { params = model:parameters(), lr = 1e-2 } }, { lr = 1e-2 })
   model, optimizer = a:prepare(model, optimizer)
   return a, model, optimizer
@@ -37,12 +49,14 @@ local function digest(dir)
 end
 
 if ranks.launched or arg[1] then
-  local layout, mode, from, to = layouts[tonumber(arg[1])], arg[2], arg[3], arg[4]
-  local a, model, optimizer = prepared(layout, mode == "first" and 3 or 77 + ranks.rank)
+  local family, number, mode, from, to = table.unpack(arg)
+  local layout = families[family][tonumber(number)]
+  local a, model, optimizer = prepared(family, layout, mode == "first" and 3 or 77 + ranks.rank)
   if mode == "first" then
     for step = 1, 2 do
       local ids = accel.randint(0, 33, { 4, 8 }, { generator = accel.Generator(step) })
-      a:backward(model(ids, { labels = ids }))
+      local loss = model(ids, { labels = ids })
+      a:backward(loss)
       optimizer:step()
       optimizer:zero_grad()
     end
@@ -57,41 +71,49 @@ if ranks.launched or arg[1] then
       n = n + 1
       assert(t.device == "cpu" and not t.requires_grad, name)
     end
-    assert(n == 53, n) -- the tied head among them
+    assert(n == (family == "gpt2" and 53 or 2 * 7 + 2 * 12 + 3), n) -- of GPT-2 the tied head among them
   end
   a:save_model(model, to .. "/hf")
   return
 end
 
-local function run(i, mode, from, to)
-  local layout = layouts[i]
+local function run(family, i, mode, from, to)
+  local layout = families[family][i]
   local n = layout[1] * layout[2] * layout[3]
-  ranks.run(n > 1 and n or nil, { args = ("%d %s '%s' '%s'"):format(i, mode, from, to), capture = true })
+  ranks.run(n > 1 and n or nil, { args = ("%s %d %s '%s' '%s'"):format(family, i, mode, from, to), capture = true })
 end
 
 local dir = (os.getenv "ACCEL_TEST_TMP" or os.tmpname() .. ".d") .. "/mesh"
 os.execute(("rm -rf '%s' && mkdir -p '%s'"):format(dir, dir))
-local take, any = ranks.sample.one_of(6), false
-for i = 1, #layouts do
-  for j = 1, #layouts do
-    if take() then
-      any = true
-      local a, b, c = ("%s/a%d%d"):format(dir, i, j), ("%s/b%d%d"):format(dir, i, j), ("%s/c%d%d"):format(dir, i, j)
-      run(i, "first", "-", a) -- trained there
-      run(1, "load", a, b) -- as one rank has it
-      run(j, "load", a, c) -- on another layout, stored again
-      run(1, "load", c, a .. "again")
-      local want, got = digest(b), digest(a .. "again")
-      assert(want == got, ("from layout %d to %d: other bits"):format(i, j))
-      local hf = {}
-      for _, folder in ipairs { a, b, c } do
-        local parts = {}
-        for name, t in accel.pairs(accel.load(folder .. "/hf/model.safetensors")) do parts[#parts + 1] = name .. t:to_bytes() end
-        hf[#hf + 1] = table.concat(parts)
+local take, n = ranks.sample.one_of(12), 0
+
+--- From one layout to another.
+local function go(family, i, j)
+  local a, b, c = dir .. "/a", dir .. "/b", dir .. "/c"
+  run(family, i, "first", "-", a) -- trained there
+  run(family, 1, "load", a, b) -- as one rank has it
+  run(family, j, "load", a, c) -- on another layout, stored again
+  run(family, 1, "load", c, a .. "again")
+  local want, got = digest(b), digest(a .. "again")
+  assert(want == got, ("%s from layout %d to %d: other bits"):format(family, i, j))
+  local hf = {}
+  for _, folder in ipairs { a, b, c } do
+    local parts = {}
+    for name, t in accel.pairs(accel.load(folder .. "/hf/model.safetensors")) do parts[#parts + 1] = name .. t:to_bytes() end
+    hf[#hf + 1] = table.concat(parts)
+  end
+  assert(hf[1] == hf[2] and hf[2] == hf[3], "model.safetensors")
+  os.execute(("rm -rf '%s'/*"):format(dir))
+end
+
+for family, layouts in accel.pairs(families) do
+  for i = 1, #layouts do
+    for j = 1, #layouts do
+      if take() then
+        n = n + 1
+        go(family, i, j)
       end
-      assert(hf[1] == hf[2] and hf[2] == hf[3], "model.safetensors")
-      os.execute(("rm -rf '%s'/*"):format(dir))
     end
   end
 end
-assert(any)
+assert(n >= 10)

@@ -82,16 +82,19 @@ local DEGREES <const> = { "tp_degree", "pp_degree", "expert_model_parallel_size"
 function Megatron:parallelism(num_processes)
   local who, plugins = "MegatronLMPlugin", require "accel.accelerator.plugins.parallelism"
   for _, key in ipairs(DEGREES) do check.positive(who, key, self[key]) end
-  if self.expert_model_parallel_size > 1 then
-    raise("%s: expert_model_parallel_size is not in accel yet; tp_degree shares experts out by their width", who)
-  end
   local cp = self._context_parallel_size
   local model = self.tp_degree * self.pp_degree * cp
   if num_processes % model ~= 0 then
     raise("%s: tp_degree %d, pp_degree %d and context_parallel_size %d are %d ranks, which do not divide the %d processes", who,
       self.tp_degree, self.pp_degree, cp, model, num_processes)
   end
+  local data, ep = num_processes // model * cp, self.expert_model_parallel_size
+  if data % ep ~= 0 then
+    raise("%s: expert_model_parallel_size %d does not divide the %d ranks that read different data (%d processes over tp_degree and"
+      .. " pp_degree)", who, ep, data, num_processes)
+  end
   return plugins.ParallelismConfig {
+    ep_size = ep,
     tp_size = self.tp_degree, pp_size = self.pp_degree, cp_size = cp, dp_shard_size = num_processes // model,
     tp_handler = plugins.TorchTensorParallelConfig { sequence_parallel = self.sequence_parallelism },
     pp_handler = plugins.PipelineParallelConfig {

@@ -59,9 +59,10 @@ function Sequence:init(...)
   end
 end
 
-local SIZES <const> = { "dp_replicate_size", "dp_shard_size", "tp_size", "cp_size", "sp_size", "pp_size" }
+local SIZES <const> = { "dp_replicate_size", "dp_shard_size", "tp_size", "cp_size", "sp_size", "pp_size", "ep_size" }
 
---- Sizes of the dimensions pp, dp_replicate, dp_shard, cp, sp and tp of the mesh of ranks; their product is the number of ranks. What is
+--- Sizes of the dimensions pp, dp_replicate, dp_shard, cp, sp and tp of the mesh of ranks; their product is the number of ranks. ep_size of
+--- the ranks that read different data (dp_replicate, dp_shard, cp, sp) divide the experts of a mixture among them. What is
 --- not given comes from the environment (PARALLELISM_CONFIG_...), as a launch with parallelism_config sets it.
 --- example: accel.accelerator.ParallelismConfig({ dp_shard_size = 2, tp_size = 2 }).total_size --> 4
 ---@class accel.accelerator.ParallelismConfig : accel.accelerator.Plugin
@@ -74,7 +75,7 @@ local Parallelism = base.extend("ParallelismConfig", {
   { "cp_backend", "torch", ENV .. "CP_BACKEND", "text" }, { "sp_size", 1, ENV .. "SP_SIZE", "int" },
   { "sp_backend", "deepspeed", ENV .. "SP_BACKEND", "text" },
   { "tp_handler", none }, { "cp_handler", none }, { "sp_handler", none }, { "pp_size", 1 }, { "pp_handler", none },
-  { "total_size", none }, { "non_dp_size", none }, { "data_parallel_size", none },
+  { "ep_size", 1, ENV .. "EP_SIZE", "int" }, { "total_size", none }, { "non_dp_size", none }, { "data_parallel_size", none },
 }, {
   cp_backend = function(who, name, value) return check.word(who, name, value, { "torch" }) end,
   sp_backend = function(who, name, value) return check.word(who, name, value, { "deepspeed" }) end,
@@ -90,6 +91,11 @@ function Parallelism:init(...)
   end
   if (self.tp_size > 1 or self.cp_size > 1) and self.dp_replicate_size > 1 and self.dp_shard_size == 1 then
     raise("%s: tp_size or cp_size above 1 with dp_replicate_size above 1 need dp_shard_size above 1, too", who)
+  end
+  local data = self.dp_replicate_size * self.dp_shard_size * self.cp_size * self.sp_size
+  if data > 1 and data % self.ep_size ~= 0 then
+    raise("%s: ep_size %d does not divide the %d ranks of dp_replicate_size, dp_shard_size, cp_size and sp_size, which divide the experts"
+      .. " among them", who, self.ep_size, data)
   end
   if self.tp_size > 1 then self.tp_handler = self.tp_handler or M.TorchTensorParallelConfig {} end
   if self.cp_size > 1 then self.cp_handler = self.cp_handler or M.TorchContextParallelConfig {} end

@@ -48,7 +48,7 @@ local declared = {
   device_ids = options.none, output_device = options.none, dim = options.none, process_group = options.none,
   bucket_cap_mb = 25, first_bucket_mb = 1, broadcast_buffers = true, init_sync = true,
   find_unused_parameters = false, static_graph = false, gradient_as_bucket_view = true, check_reduction = false,
-  deterministic = options.none,
+  deterministic = options.none, ignored_parameters = options.none,
 }
 
 local function read(opts)
@@ -73,7 +73,8 @@ end
 ---@param module accel.nn.Module
 ---@param opts? {process_group: any, bucket_cap_mb: number?, first_bucket_mb: number?, broadcast_buffers: boolean?,
 --- find_unused_parameters: boolean?, static_graph: boolean?, gradient_as_bucket_view: boolean?, init_sync: boolean?,
---- deterministic: "world"?} device_ids, output_device, dim and check_reduction are accepted and mean nothing here
+--- deterministic: "world"?, ignored_parameters: accel.Tensor[]?} ignored_parameters: their gradients are not averaged; device_ids,
+--- output_device, dim and check_reduction are accepted and mean nothing here
 function DDP:init(module, opts)
   if not Module.is_module(module) then raise("%s: %s", WHO, Module.not_a_module(module)) end
   if rawget(module, "reducer") then raise("%s: the module is wrapped already; wrap its .module", WHO) end
@@ -84,10 +85,11 @@ function DDP:init(module, opts)
   rawset(self, "require_forward_param_sync", true)
   rawset(self, "joining", false)
   rawset(self, "training", module.training)
-  local names, params, learnt_names, learnt = {}, {}, {}, {}
+  local names, params, learnt_names, learnt, ignored = {}, {}, {}, {}, {}
+  for _, p in ipairs(o.ignored_parameters or {}) do ignored[p] = true end
   for name, p in pairs(module:named_parameters()) do
-    names[#names + 1], params[#params + 1] = name, p
-    if p.requires_grad then learnt_names[#learnt_names + 1], learnt[#learnt + 1] = name, p end
+    if not ignored[p] then names[#names + 1], params[#params + 1] = name, p end
+    if p.requires_grad and not ignored[p] then learnt_names[#learnt_names + 1], learnt[#learnt + 1] = name, p end
   end
   if #learnt == 0 then raise("%s: %s has no parameter that requires gradients; call it as it is", WHO,
     getmetatable(module).__name or "the module") end
