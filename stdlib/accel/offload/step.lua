@@ -161,6 +161,7 @@ end
 ---@param grads accel.Tensor[]
 ---@param lr accel.Tensor
 function M.update(tier, optimizer, group, step_group, grads, lr)
+  if tier.delayed then return tier.delayed:step(optimizer, group, step_group, grads) end
   if tier.overlap then
     return tier.overlap:step(optimizer, group, step_group, grads, function(part, some) optimizer:update(group, part, some, lr) end)
   end

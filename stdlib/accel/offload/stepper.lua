@@ -7,6 +7,7 @@ return function(_, endpoint)
     local optimizer = setmetatable({}, accel.optim[job.optimizer])
     local step_group = job.lists
     for name, t in next, job.shared do step_group[name] = t end
+    optimizer.inv_scale, optimizer.found_inf = job.factor, job.skip
     optimizer:update(job.group, step_group, job.grads, job.lr)
     job, step_group = nil, nil -- luacheck: ignore
     endpoint:send(true)

@@ -55,12 +55,14 @@ end
 ---  slice integer: elements of each tensor that a step brings from files at a time (4 Mi)
 ---  phantom boolean = false: of a model on the meta device: bytes are counted alone
 ---  overlap boolean = false: the optimizer's step begins in the backward (accel.offload.overlap); both in host memory
+---  delayed_update boolean = false: an update goes on beside the next forward and backward, which compute with the parameters of the one
+---    before (accel.offload.delayed); optimizer = "host" alone
 ---  window integer: bytes of memory for what scripts use of tensors in files, beside what one use needs (64 MiB, at most an eighth
 ---    of the memory's limit)
 function Training:init(o)
   o = options(WHO, o, {
     parameters = options.none, optimizer = options.none, parameters_folder = options.none, optimizer_folder = options.none,
-    host_limit = 0, slice = 4 << 20, window = options.none, overlap = false, phantom = false,
+    host_limit = 0, slice = 4 << 20, window = options.none, overlap = false, phantom = false, delayed_update = false,
   })
   self.parameters, self.optimizer = tier_of("parameters", o.parameters), tier_of("optimizer", o.optimizer)
   self.slice = check.positive(WHO, "slice", o.slice)
@@ -78,7 +80,19 @@ function Training:init(o)
     if self.optimizer ~= "host" then raise("%s: overlap steps on what is in host memory: set optimizer = 'host'", WHO) end
     self.overlap = not o.phantom and require "accel.offload.overlap"() or nil
   end
+  if o.delayed_update then
+    if self.optimizer ~= "host" or self.parameters or o.overlap then
+      raise("%s: delayed_update is of optimizer = 'host' alone, without parameters and overlap", WHO)
+    end
+    self.apart = true
+    self.delayed = not o.phantom and require "accel.offload.delayed"() or nil
+  end
 end
+
+--- The optimizer's own copy of a unit's own part, where updates are delayed: what is computed with is published from it.
+---@param part accel.Tensor
+---@return accel.Tensor
+function Training:keep_apart(part) return self:flat("host", "optimizer", "cpu", part:numel(), part.dtype):copy_(part) end
 
 --- A flat tensor on a tier; of host memory as it lies there, for use in place.
 function Training:flat(tier, what, device, count, dtype)
@@ -138,6 +152,10 @@ end
 ---@param unit accel.shard.Unit
 ---@param all boolean whether every parameter of the unit has a gradient here
 function Training:keep_gradient(unit, all)
+  if self.delayed then -- the update before still reads what came last
+    if unit:has_reduced() then self.delayed:wait() end
+    unit.grad_home, unit.grad_other = unit.grad_other, unit.grad_home
+  end
   local grad, sum = not unit:has_reduced() and unit.grad_home or nil, unit.sum
   if not grad then
     grad = self:flat(self.optimizer, "optimizer", unit.device, unit.part, unit.master)

@@ -366,16 +366,28 @@ function Optimizer:update(group, step_group, grads, lr) -- luacheck: ignore
   raise("%s does not define update", getmetatable(self).__name)
 end
 
+--- Updates that go on beside the script (accel.offload.delayed) are done afterwards.
+local function settle(self)
+  local tier = self._sharding and self._sharding:tier()
+  if tier and tier.delayed then tier.delayed:flush() end
+end
+
 --- {state = {[i] = {step=, ...}}, param_groups = {{lr=, ..., params = {i, ...}}}} where i counts parameters
 --- from 0, as in PyTorch's files.
 ---@return table
-function Optimizer:state_dict() return state.save(self) end
+function Optimizer:state_dict()
+  settle(self)
+  return state.save(self)
+end
 
 --- Takes over what state_dict gave; groups must have the same sizes. Values are copied; with assign = true tensors of the
 --- right dtype and device become the optimizer's own.
 ---@param dict table
 ---@param opts? {assign: boolean?}
-function Optimizer:load_state_dict(dict, opts) state.load(self, dict, opts) end
+function Optimizer:load_state_dict(dict, opts)
+  settle(self)
+  state.load(self, dict, opts)
+end
 
 function Optimizer.__tostring(self)
   local lines = {}

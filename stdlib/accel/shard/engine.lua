@@ -63,6 +63,7 @@ function Engine:init(model, units, o)
   if o.world then self:count_micro_batches() end
   self:add_hooks()
   self.tier = o.tier
+  if o.tier and o.tier.delayed then o.tier.delayed.engine = self end
   if o.cut.parameters or (o.tier and o.tier.parameters) then self:add_module_hooks(model, units) end
   owners.version = owners.version + 1
 end
@@ -142,6 +143,7 @@ function Engine:prepare()
   if self.in_backward() then return end
   self.active = {}
   if self.running then self:recover() end
+  if self.tier and self.tier.delayed and not accel.is_grad_enabled() then self.tier.delayed:flush() end
 end
 
 --- Reduces over all ranks of the model.
@@ -379,6 +381,7 @@ function Engine:after_step(all)
   end
   for _, work in ipairs(works) do work:wait() end
   if self.shares then dist.barrier { group = self.o.group } end
+  if self.tier and self.tier.delayed then self.tier.delayed:launch() end
 end
 
 --- Whether whole parameters as their owners keep them are somewhere in parts only.

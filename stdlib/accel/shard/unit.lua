@@ -57,7 +57,7 @@ function Unit:init(list, names, o)
   if o.kind == "gathered" then self.quantized, self.secondary = o.quantized, o.secondary end
   self.params, self.learns, self.device = table.move(list, 1, #list, 1, {}), list.learns, list.device
   self.master, self.dtype = o.master or list.dtype, o.dtype or list.dtype
-  self.rounds = self.master ~= self.dtype
+  self.rounds = self.master ~= self.dtype or (o.tier ~= nil and o.tier.apart == true)
   self:set_grad_dtypes(o.reduce)
   self.numels = numels_of(list)
   self.rank, self.size = dist.get_rank(o.group), dist.get_world_size(o.group)
@@ -122,6 +122,7 @@ function Unit:fill(sync)
   if self.size > 1 and sync then dist.broadcast(whole, { group_src = 0, group = self.group }) end
   local part = self:part_of(whole)
   if self.kind == "gathered" and self.tier and self.tier.parameters then self.own = self.tier:keep(self, part)
+  elseif self.tier and self.tier.apart then self.own = self.tier:keep_apart(part)
   else self.own = in_place and self:part_of(self.flat) or part:clone() end
   if whole ~= self.flat then
     if in_place then self.own:copy_(part) end
@@ -184,13 +185,16 @@ end
 --- All parameters as their owners keep them: the flat tensor, gathered, or where that is rounded a tensor of its own.
 ---@return accel.Tensor
 function Unit:gather_master()
+  if self.tier and self.tier.delayed then self.tier.delayed:flush() end
   if not self.rounds then
     self:gather(true)
     return self.flat
   end
-  if self.size == 1 then return self.own end
+  local apart = self.tier and self.tier.apart -- the own part is not in the device's memory
+  if self.size == 1 and not apart then return self.own end
   local whole = unscoped(accel.empty, self.count, { dtype = self.master, device = self.device })
-  dist.all_gather_into_tensor(whole, self.own, { group = self.group })
+  local own = apart and self:part_of(whole):copy_(self.own) or self.own
+  if self.size > 1 then dist.all_gather_into_tensor(whole, own, { group = self.group }) end
   return whole
 end
 
