@@ -1,6 +1,7 @@
 --- What a MegatronLMPlugin does to a model: probabilities of dropout, which layers are computed again in backward, how many layers the
 --- last stage has. Fields count where they were given: what the plugin leaves out stays as the model has it. Used by parallelism.lua.
 local accel = require "accel"
+local again = require "accel.models.attention_again"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local raise = require "accel.util.raise"
@@ -8,12 +9,6 @@ local raise = require "accel.util.raise"
 local M = {}
 
 local WHO <const> = "MegatronLMPlugin"
-
---- The field of an attention that holds the probability of its dropout; nil of other modules.
-local function dropout_field(module)
-  if math.type(module.attn_pdrop) then return "attn_pdrop" end
-  return math.type(module.dropout) and (module.heads or module.num_heads) and "dropout" or nil
-end
 
 --- Probabilities by attention_dropout and hidden_dropout.
 ---@param model accel.nn.Module
@@ -25,7 +20,7 @@ function M.set_dropout(model, plugin)
   if hidden then check.number(WHO, "hidden_dropout", hidden, 0, 1) end
   local set = {}
   for _, module in ipairs(model:modules()) do
-    local field = dropout_field(module)
+    local field = again.dropout_field(module)
     if field and attention then module[field], set.attention_dropout = attention, true end
     if hidden and class.isinstance(module, accel.nn.Dropout) then module.p, set.hidden_dropout = hidden, true end
   end
@@ -45,25 +40,6 @@ local function granularity(plugin)
   return plugin.recompute_activations and "full" or nil
 end
 
---- Attention keeps its inputs alone and is computed again in backward.
-local function attention_again(model)
-  local found
-  for _, module in ipairs(model:modules()) do
-    if dropout_field(module) then
-      found = true
-      local forward = module.forward
-      rawset(module, "forward", function(self, ...)
-        if not self.training or not accel.is_grad_enabled() then return forward(self, ...) end
-        return accel.checkpoint(forward, self, ...)
-      end)
-    end
-  end
-  if not found then
-    raise("%s: recompute_granularity 'selective': %s has no attention that is known; say 'full', or let it call accel.checkpoint", WHO,
-      getmetatable(model).__name or "the model")
-  end
-end
-
 --- Activations that backward computes again. "selective": those of attention. "full": those of layers; of all of them by the method
 --- "uniform", of the first recompute_num_layers of every stage by "block".
 ---@param model accel.nn.Module
@@ -72,19 +48,25 @@ end
 function M.recompute(model, blocks, plugin)
   local kind = granularity(plugin)
   if kind == nil then return end
-  if kind == "selective" then return attention_again(model) end
+  if kind == "selective" then
+    if not again.set(model) then
+      raise("%s: recompute_granularity 'selective': %s has no attention that is known; say 'full', or let it call accel.checkpoint", WHO,
+        getmetatable(model).__name or "the model")
+    end
+    return
+  end
   if not model.gradient_checkpointing_enable then
     raise("%s: recompute_granularity, recompute_activations: %s has no gradient_checkpointing_enable; let its blocks call"
       .. " accel.checkpoint", WHO, getmetatable(model).__name or "the model")
   end
   model:gradient_checkpointing_enable()
   if check.word(WHO, "recompute_method", plugin.recompute_method, { "uniform", "block" }) == "uniform" then return end
-  local most, counts, again = check.count(WHO, "recompute_num_layers", plugin.recompute_num_layers), {}, {}
+  local most, counts, chosen = check.count(WHO, "recompute_num_layers", plugin.recompute_num_layers), {}, {}
   for _, b in ipairs(blocks) do
     local n = (counts[b.stage] or 0) + 1
-    counts[b.stage], again[b.module] = n, n <= most or nil
+    counts[b.stage], chosen[b.module] = n, n <= most or nil
   end
-  for _, stack in ipairs(model:_stacks()) do rawset(stack, "recomputed_layers", again) end
+  for _, stack in ipairs(model:_stacks()) do rawset(stack, "recomputed_layers", chosen) end
 end
 
 local function layers_of(model)

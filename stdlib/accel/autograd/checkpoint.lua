@@ -9,7 +9,7 @@ local nearest = require "accel.util.nearest"
 local raise = require "accel.util.raise"
 local recompute = require "accel.autograd.recompute"
 
-local declared = { preserve_rng_state = true, determinism_check = "default", early_stop = true, use_reentrant = false }
+local declared = { preserve_rng_state = true, determinism_check = "default", early_stop = true, use_reentrant = false, offload = "none" }
 
 --- The option that a key of fn's own looks like: one that is near, or that it begins.
 local function mistaken(key)
@@ -54,6 +54,9 @@ local function take_options(...)
     raise("checkpoint: determinism_check must be 'default' or 'none', got '%s'%s", o.determinism_check,
       near and ("; did you mean '%s'?"):format(near) or "")
   end
+  if o.offload ~= "none" and o.offload ~= "host" then
+    raise("checkpoint: offload must be 'none' or 'host', got '%s'", o.offload)
+  end
   local args = table.pack(...)
   args[n] = next(rest) ~= nil and rest or nil
   if args[n] == nil then args.n = n - 1 end
@@ -79,6 +82,7 @@ local function run(o, fn, ...)
     fn = fn, device = accel.get_default_device(), rng = o.preserve_rng_state and accel.get_rng_state() or nil,
     cast = accel.is_autocast_enabled() and accel.get_autocast_dtype() or nil,
   }
+  local _ <close> = o.offload ~= "none" and require "accel.offload.activations" { tier = o.offload } or nil
   local _ <close> = core.region(again, was, o.early_stop, o.determinism_check == "default", ...)
   return fn(...)
 end
@@ -100,6 +104,7 @@ end
 ---  determinism_check string = "default": compare shapes and dtypes of what is saved; "none": do not
 ---  early_stop boolean = true: the second run is left as soon as all that is needed is there
 ---  use_reentrant boolean = false: only false is taken
+---  offload string = "none": "host": its tensor arguments rest in host memory until the backward
 return function(fn, ...)
   if accel.is_tensor(fn) then
     raise "checkpoint: fn must be a function, got a tensor; give function and arguments apart: checkpoint(layer, x)"

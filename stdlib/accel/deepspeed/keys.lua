@@ -56,6 +56,12 @@ local ZERO <const> = {
   zenflow = refused "offload_optimizer",
 }
 
+local ACTIVATIONS <const> = {
+  cpu_checkpointing = USED, partition_activations = idle("each rank has its own activations", false),
+  contiguous_memory_optimization = MEMORY, synchronize_checkpoint_boundary = idle("there is no stream to wait for", false),
+  number_checkpoints = idle "as many as the model has layers", profile = idle("the profiler shows checkpoints", false),
+}
+
 local FP16 <const> = {
   enabled = USED, loss_scale = USED, initial_scale_power = USED, loss_scale_window = USED, hysteresis = USED,
   consecutive_hysteresis = USED, min_loss_scale = USED,
@@ -100,7 +106,7 @@ local KEYS <const> = {
   dataloader_drop_last = idle "say drop_last to the DataLoader", disable_python_gc = idle "there is no Python",
   check_overflow = idle("fp16 always looks for overflow", true),
   managed_gradient_accumulation = idle("backward accumulates", true),
-  activation_checkpointing = idle "let blocks call accel.checkpoint", flops_profiler = idle "accel-run --dry-run counts flops",
+  activation_checkpointing = ACTIVATIONS, flops_profiler = idle "accel-run --dry-run counts flops",
   tensorboard = LOGS, wandb = LOGS, comet = LOGS, csv_monitor = LOGS, monitor_config = LOGS,
   comms_logger = idle "accel.dist.records() lists collectives", checkpoint = TAKEN, nebula = TAKEN, datastates_ckpt = TAKEN,
   use_node_local_storage = idle "save_on_each_node says so", compile = idle "ops are native code already",

@@ -70,6 +70,23 @@ local function real_scheduler(plugin, dummy)
   return optimizers.scheduler(plugin.deepspeed_config.scheduler, optimizer)
 end
 
+--- activation_checkpointing.cpu_checkpointing: what checkpoints of the model keep rests in host memory.
+local function offload_checkpoints(model)
+  local any
+  for _, module in ipairs(model:modules()) do
+    local o = rawget(module, "gradient_checkpointing")
+    if o then
+      local copy = { offload = "host" }
+      for key, value in next, o do copy[key] = key ~= "offload" and value or copy[key] end
+      module.gradient_checkpointing, any = copy, true
+    end
+  end
+  if not any then
+    warn("DeepSpeed's configuration: activation_checkpointing.cpu_checkpointing has no effect: the model has no checkpoints; call"
+      .. " model:gradient_checkpointing_enable() before prepare, or accel.checkpoint(fn, ..., { offload = 'host' })")
+  end
+end
+
 --- Makes what prepare was given ready: `given` gets real objects in the places of dummies.
 ---@param accelerator accel.Accelerator
 ---@param given table packed arguments
@@ -85,6 +102,7 @@ function M.before(accelerator, given, kinds)
       scheduler = M.dummy_kind(scheduler) and scheduler or nil,
     })
   end
+  if at.model and plugin:get_value "activation_checkpointing.cpu_checkpointing" == true then offload_checkpoints(given[at.model]) end
   local engine = Engine.of(accelerator, plugin)
   for i = 1, given.n do
     if M.dummy_kind(given[i]) == "optimizer" then given[i] = real_optimizer(plugin, given[i]) end

@@ -77,6 +77,23 @@ for name, family in accel.pairs(families) do
   assert(calls == 1)
   model:gradient_checkpointing_disable()
   assert(not model:is_gradient_checkpointing() and select(2, measure()) == 1)
+  -- attention alone; arguments in host memory; everything that is saved in host memory as well
+  for _, o in ipairs { { granularity = "selective" }, { offload = "host" }, { granularity = "selective", offload = "host" } } do
+    model:gradient_checkpointing_enable(o)
+    assert(model:is_gradient_checkpointing())
+    for _, tier in ipairs { false, true } do
+      local plain = run
+      if tier then run = function(m) return accel.offload.activations({ least = 1 }, plain, m) end end
+      local values, layer_calls = measure()
+      run = plain
+      for i, g in ipairs(want) do
+        assert(g == values[i] or accel.equal(g, values[i]), ("%s: %s: value %d differs"):format(name, o.granularity or "full", i))
+      end
+      assert(layer_calls == (o.granularity and 1 or 2), name)
+    end
+  end
+  model:gradient_checkpointing_disable()
+  assert(not model:is_gradient_checkpointing() and select(2, measure()) == 1)
   -- the switch is no part of the weights
   for key in accel.pairs(model:state_dict()) do assert(not key:find "checkpointing") end
 end
@@ -97,6 +114,8 @@ do
   assert(not accel.equal(grad { preserve_rng_state = false }, want))
   fails("unknown option 'earlystop'", model.gradient_checkpointing_enable, model, { earlystop = true })
   fails("option 'early_stop' must be a boolean", model.gradient_checkpointing_enable, model, { early_stop = 1 })
+  fails("granularity", model.gradient_checkpointing_enable, model, { granularity = "some" })
+  fails("offload must be 'none' or 'host'", model.gradient_checkpointing_enable, model, { offload = "tape" })
   fails("use_reentrant = true is not there", model.gradient_checkpointing_enable, model,
     { gradient_checkpointing_kwargs = { use_reentrant = true } })
   -- text is generated with a cache, in training mode too

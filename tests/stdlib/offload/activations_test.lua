@@ -63,3 +63,33 @@ ok, err = pcall(accel.offload.activations, { tier = "file" })
 assert(not ok and tostring(err):find "needs a folder", err)
 ok, err = pcall(accel.offload.activations, { tier = "file", folder = "/nowhere" })
 assert(not ok and tostring(err):find "/nowhere", err)
+
+-- activation_checkpointing.cpu_checkpointing of a DeepSpeed configuration: checkpoints of the model keep their arguments in host memory
+local function deepspeed(cpu)
+  accel.accelerator.AcceleratorState._reset_state(true)
+  local a = accel.Accelerator { deepspeed_plugin = accel.DeepSpeedPlugin { hf_ds_config = {
+    activation_checkpointing = { cpu_checkpointing = cpu }, train_micro_batch_size_per_gpu = 1, zero_optimization = { stage = 2 },
+  } } }
+  accel.manual_seed(1)
+  local model = accel.models.GPT2 { vocab_size = 64, n_positions = 64, n_embd = 64, n_layer = 4, n_head = 4 }
+  model:gradient_checkpointing_enable()
+  local optimizer = accel.optim.SGD(model:parameters(), { lr = 0.1 })
+  model, optimizer = a:prepare(model, optimizer)
+  local ids = accel.randint(0, 64, { 4, 64 }, { generator = accel.Generator(3) })
+  accel.collect()
+  local before, losses = accel.mem_stats("cpu").live_bytes, {}
+  for step = 1, 2 do
+    local loss = model(ids, { labels = ids })
+    accel.collect()
+    losses.held = losses.held or accel.mem_stats("cpu").live_bytes - before
+    a:backward(loss)
+    optimizer:step()
+    optimizer:zero_grad()
+    losses[step] = loss:item()
+  end
+  return losses
+end
+local want, got = deepspeed(false), deepspeed(true)
+assert(got[1] == want[1] and got[2] == want[2] and got[2] < got[1])
+-- of the inputs of 4 layers two may be under way
+assert(want.held - got.held >= 2 * 4 * 64 * 64 * 4, ("%d bytes held, %d without"):format(got.held, want.held))
