@@ -21,6 +21,16 @@ M.left_out = {
 --- End the process when the command line is wrong.
 M.exits = { ["accel.util.cli.fail"] = true }
 
+--- Models whose defaults have billions of parameters: even on meta each takes minutes of collections in a heap that calls have filled.
+local LARGE <const> = { Llama = true, LlamaModel = true, LlamaForCausalLM = true, MixtralModel = true, MixtralForCausalLM = true }
+
+--- Whether a call would build such a model by its defaults.
+---@param target table
+---@param args table packed
+function M.builds_large(target, args)
+  return LARGE[target.name:match "^accel%.models%.(%w+)$" or ""] and (not args[1] or type(args[1]) == "table" and not next(args[1]))
+end
+
 local KEPT_CALLS = 12
 local recorded = {} -- target name -> list of packed argument lists
 
