@@ -23,6 +23,14 @@ local function text_only()
     return f()
   end)
   package.searchers[2] = function(name)
+    -- most are files of the first place: opened once there, where a search and a load open twice
+    local first = package.path:match "^[^;]+"
+    local path = first and first:gsub("%?", function() return (name:gsub("%.", "/")) end)
+    local found, why = loadfile_(path or "", "t")
+    if found then return found, path end
+    if why:sub(1, 12) ~= "cannot open " then
+      error(("error loading module '%s' from file '%s':\n\t%s"):format(name, path, why), 0)
+    end
     local file, message = package.searchpath(name, package.path)
     if not file then return message end
     local f, reason = loadfile_(file, "t")

@@ -86,6 +86,12 @@ void app_signals_command(bool begins);
 /* Ends the process by the default action of this signal, so that the shell sees it. */
 void app_signals_die(int signal_number) __attribute__((noreturn));
 
+/* ---- relaunch.c ---- */
+/* Lets what runs in h say how this program is to begin anew. */
+ac_status app_relaunch_offer(ac_host *h, ac_err *e);
+/* True where that was said, once: the new command line; the environment is changed. */
+bool app_relaunch(int *argc, char ***argv);
+
 /* ---- shell.c ---- */
 /* os.execute, for ac_host_register. */
 ac_status app_execute(void *user, ac_ctx *c, int n_args, const ac_host_value *args, int max_results,

@@ -11,8 +11,11 @@ static void on_message(void *user, ac_log_level level, const char *subsystem, co
   else fprintf(stderr, "accel-run: %s: %s: %s\n", names[level], subsystem, msg);
 }
 
-/* Levels stand in the parameter's own list, in order. */
+/* Levels stand in the parameter's own list, in order. Once: a launch begins anew in this process (relaunch.c). */
 void app_log_start(void) {
+  static bool done;
+  if (done) return;
+  done = true;
   static const char *const names[] = {"trace", "debug", "info", "warn", "error", "off"};
   ac_params *p;
   ac_err e;

@@ -131,7 +131,7 @@ static int no_script(const app_options *o, int error) {
   return APP_USAGE;
 }
 
-int main(int argc, char **argv) {
+static int run_line(int argc, char **argv) {
   static app_options o; /* what it points to lives as long as we do */
   if (!app_options_parse(argc, argv, &o)) return APP_USAGE;
   if (o.command == APP_HELP) {
@@ -159,7 +159,8 @@ int main(int argc, char **argv) {
   o.host.script = o.script != NULL && strcmp(o.script, "-") != 0 ? o.script : NULL;
   if (ac_host_open(&o.host, &h, &e) != AC_OK ||
       ac_host_register(h, "os.exit", script_exit, h, &e) != AC_OK ||
-      ac_host_register(h, "os.execute", app_execute, NULL, &e) != AC_OK) {
+      ac_host_register(h, "os.execute", app_execute, NULL, &e) != AC_OK ||
+      (o.command == APP_TOOL && strcmp(o.tool, "launch") == 0 && app_relaunch_offer(h, &e) != AC_OK)) {
     fprintf(stderr, "accel-run: %s\n", e.msg);
     return e.code == AC_INVALID ? APP_USAGE : APP_SCRIPT;
   }
@@ -175,5 +176,13 @@ int main(int argc, char **argv) {
   if (st == AC_OK) st = run(h, &o, &text, &e);
   const int code = st == AC_OK ? finish(h, APP_OK) : fail(h, st, text, &e, reports);
   free(text);
+  return code;
+}
+
+int main(int argc, char **argv) {
+  int code;
+  do {
+    code = run_line(argc, argv);
+  } while (code == APP_OK && app_relaunch(&argc, &argv));
   return code;
 }

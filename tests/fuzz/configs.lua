@@ -5,9 +5,9 @@ local accel = require "accel"
 local arguments = require "accel.config.arguments"
 local plan = require "accel.config.plan"
 local read = require "accel.config.read"
-local scalar = require "accel.config.scalar"
 local validate = require "accel.config.validate"
 local write = require "accel.config.write"
+local yaml11 = require "accel.config.yaml11"
 
 if not accel.yaml.available() then
   print "skipped: no libyaml here"
@@ -71,7 +71,7 @@ local function one(text)
     end
   end
   local node = accel.yaml.decode(text)
-  if node then scalar.plain(node) end
+  if node then yaml11.plain(node) end
 end
 
 local ends, n = accel.clock() + seconds, 0

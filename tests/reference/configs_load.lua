@@ -52,7 +52,7 @@ local STYLES <const> = { bool = "boolean", int = "number", float = "number", str
 
 local function plain(config, node)
   if node.kind == "scalar" then
-    local kind, value = config.scalar.pyyaml(node)
+    local kind, value = config.yaml11.pyyaml(node)
     return value, kind
   end
   local out = {}
@@ -68,7 +68,7 @@ local function scalar_row(T, config, row)
   local kind, value, digits
   if root then
     local node = root[1].value
-    if node.kind == "scalar" then kind, value, digits = config.scalar.pyyaml(node) else value, kind = plain(config, node) end
+    if node.kind == "scalar" then kind, value, digits = config.yaml11.pyyaml(node) else value, kind = plain(config, node) end
   end
   if row.error then
     if not root or kind == "error" then return T.pass() end

@@ -1,15 +1,14 @@
 --- accel-run launch [flags] script.lua ...: a launch as Accelerate spells it, and what accel-run --config_file FILE script.lua does.
---- Flags, environment and files become a plan (accel.config.plan); the ranks are started by accel-run itself, by mpirun where a
---- hostfile asks for it.
-local accel = require "accel"
+--- Flags, environment and files become a plan (accel.config.plan), with which accel-run begins anew; mpirun starts the ranks where a
+--- hostfile asks for it. What is loaded here is what each start with a configuration costs: it is little and short-lived, so nothing is
+--- collected meanwhile.
+collectgarbage "stop"
+local accel = require "accel.core"
 local arguments = require "accel.config.arguments"
-local cli = require "accel.util.cli"
 local conditions = require "accel.config.conditions"
 local layers = require "accel.config.layers"
 local machine = require "accel.config.machine"
-local nearest = require "accel.util.nearest"
 local plan = require "accel.config.plan"
-local scalar = require "accel.config.scalar"
 local schema = require "accel.config.schema"
 
 local NAME <const> = "accel-run launch"
@@ -22,44 +21,6 @@ end
 local function refuse(fmt, ...)
   io.stderr:write(NAME, ": ", fmt:format(...), "\n")
   os.exit(2, true)
-end
-
--- ---- help ----
-
-local function flag_line(row)
-  local value = row.type == "switch" and "" or " " .. (row.allowed and "WORD" or row.type == "int" and "N" or "VALUE")
-  local left = "  --" .. (row.flag_names and row.flag_names[1] or row.key):gsub("_", "-") .. value
-  local help = row.help
-  if row.allowed and #row.allowed <= 6 then
-    local words = {}
-    for i, word in ipairs(row.allowed) do words[i] = tostring(word) end
-    help = ("%s: %s"):format(help, table.concat(words, ", "))
-  end
-  if row.default ~= nil and row.default ~= "" and type(row.default) ~= "table" and row.type ~= "switch" then
-    help = ("%s [%s]"):format(help, tostring(row.default))
-  end
-  if #left > 28 then return left .. "\n" .. cli.filled("", help, 30) end
-  return cli.filled(left, help, 30)
-end
-
-local function help(group)
-  local lines = { "Usage: " .. NAME .. " [flags] script.lua [arguments of the script]", "" }
-  local groups = {}
-  for _, topic in ipairs(schema.topics) do
-    groups[#groups + 1] = topic.title
-    if topic.title == group or group == "all" or (not group and topic.title == "launch") then
-      lines[#lines + 1] = topic.title .. ":"
-      for _, list in ipairs { topic.flags or {}, topic.keys } do
-        for _, row in ipairs(list) do
-          if row.flag ~= false then lines[#lines + 1] = flag_line(row) end
-        end
-      end
-      lines[#lines + 1] = ""
-    end
-  end
-  lines[#lines + 1] = cli.filled("More flags:", "--help=" .. table.concat(groups, ", --help=") .. ", or all.", 12)
-  io.stdout:write(table.concat(lines, "\n"), "\n")
-  return true
 end
 
 -- ---- what cannot be ----
@@ -117,50 +78,6 @@ local function command_line(p, given, program, own)
   return argv
 end
 
---- mpirun starts the ranks; each finds its place in what mpirun says.
-local function mpirun_line(p, given, program)
-  local argv = {}
-  for i, word in ipairs(p.cmd) do
-    if word == program or word == given.script then break end
-    argv[i] = word
-  end
-  push(argv, program)
-  if p.values.cpu or p.values.use_cpu then push(argv, "--cpu") end
-  push(argv, script_of(p.values, given))
-  table.move(given.args, 1, #given.args, #argv + 1, argv)
-  return argv
-end
-
-local POLL <const> = 0.2
-
-local function on_path(name, optional)
-  if name:find("/", 1, true) then return name end
-  for folder in (os.getenv "PATH" or ""):gmatch "[^:]+" do
-    local file = io.open(folder .. "/" .. name, "rb")
-    if file then
-      file:close()
-      return folder .. "/" .. name
-    end
-  end
-  if not optional then refuse("there is no %s on PATH", name) end
-end
-
---- Runs it to its end; the first signal is passed on. Returns its exit status.
-local function run(argv, env)
-  io.stdout:flush()
-  local p <close> = accel.process.spawn(on_path(argv[1]), argv, env)
-  local sent = false
-  while true do
-    local how, number = p:wait(POLL)
-    if how then return how == "exit" and number or 128 + number end
-    local signal = p:interrupted()
-    if signal and not sent then
-      sent = true
-      p:signal(signal)
-    end
-  end
-end
-
 --- Options of accel-run itself, which may stand among the flags; values: whether they take one. Their table is host/app's.
 local OWN <const> = { device = true, num_threads = true, memory_limit = true, seed = true, no_strict = false, backend = true,
   timeout = true, cpu_affinity = true, resume = true }
@@ -183,31 +100,12 @@ local function split(words)
   return own, flags
 end
 
---- A flag's word, and where it may come from besides: what a policy plans, below the flags.
-local function take_plan(given, path, planned)
-  for key, value in accel.pairs(planned) do
-    if key ~= "env" and key ~= "args" then
-      local row = schema.by_key[key] or schema.by_flag[key]
-      if not row then
-        local near = nearest(key, schema.by_key)
-        refuse("%s: a plan has no '%s'%s", path, tostring(key), near and ("; did you mean '%s'?"):format(near) or "")
-      end
-      local typed, expected = scalar.typed(row, tostring(value))
-      local allowed
-      if typed ~= nil then typed, allowed = scalar.allowed(row, typed) end
-      if typed == nil then refuse("%s: %s must be %s, got %s", path, key, expected or allowed, tostring(value)) end
-      if given.values[row.key] == nil then given.values[row.key], given.given[row.key] = typed, true end
-    end
-  end
-  if type(planned.args) == "table" then table.move(planned.args, 1, #planned.args, #given.args + 1, given.args) end
-end
-
 --- Flags, environment and files to a plan that can be carried out here. planned: what a policy says, with its path.
 local function decide(flags, here, path, planned)
   local given, why = arguments.read(flags)
   if not given then usage("%s", why) end
   if not given.script then usage "no script given" end
-  if planned then take_plan(given, path, planned) end
+  if planned then require("accel.cli.launch_policy").take(given, path, planned) end
   local resolved, file = layers.resolve(given)
   if not resolved then refuse("%s", file) end
   local ok, p = pcall(plan.make, given, file, here)
@@ -228,29 +126,39 @@ local function decide(flags, here, path, planned)
   return p, given
 end
 
+--- Other programs that start ranks: loaded where there are any.
+local function spawn()
+  collectgarbage "restart"
+  return require "accel.cli.launch_spawn"
+end
+
 --- What starts the ranks of a plan.
 local function words_of(p, given, program, own)
   if p.values.no_python then
     if p.values.num_processes > 1 then refuse "--no_python starts one process; ranks are Lua scripts" end
     return { given.script, table.unpack(given.args) }
   end
-  if p.values.mpirun_hostfile then return mpirun_line(p, given, program) end
+  if p.values.mpirun_hostfile then return spawn().mpirun_line(p, given, program, script_of(p.values, given)) end
   return command_line(p, given, program, own)
+end
+
+--- The command line becomes accel-run's own (host/app/relaunch.c); false where another program is started, or where a driver that was
+--- asked already would not see which devices are visible.
+local function begin_anew(p, argv, here)
+  local program = rawget(_G, "accel_run")
+  if not program or p.values.no_python or p.values.mpirun_hostfile then return false end
+  if p.env.CUDA_VISIBLE_DEVICES and rawget(here, "gpus") ~= nil then return false end
+  for _, word in ipairs(argv) do program.again("word", word) end
+  for name, value in accel.pairs(p.env) do program.again("variable", name .. "=" .. value) end
+  return true
 end
 
 --- The same command on each machine of a hostfile, with its number.
 local function over_hosts(p, given, program, own)
-  local hosts_of, v = require "accel.cli.launch_hosts", p.values
-  if not v.deepspeed_hostfile then refuse "several machines: say deepspeed_hostfile, or start accel-run on each with --machine_rank" end
-  local hosts, why = hosts_of.read(v.deepspeed_hostfile, v.deepspeed_inclusion_filter, v.deepspeed_exclusion_filter)
-  if not hosts then refuse("%s", why) end
-  v.num_processes = v.num_processes // v.num_machines * #hosts
-  v.num_machines, v.main_process_ip = #hosts, v.main_process_ip or hosts[1]
-  v.main_process_port = v.main_process_port or 29500
-  local remote = on_path(REMOTE[v.deepspeed_multinode_launcher], true) or on_path "ssh"
-  return hosts_of.run(remote, hosts, function(number)
+  local v = p.values
+  return spawn().over_hosts(p, REMOTE[v.deepspeed_multinode_launcher], function(number)
     v.machine_rank = number
-    return hosts_of.shell(command_line(p, given, program, own), p.env, os.getenv "PWD" or ".")
+    return command_line(p, given, program, own)
   end)
 end
 
@@ -258,7 +166,9 @@ return function(...)
   local words = { ... }
   for _, word in ipairs(words) do
     if word:sub(1, 1) ~= "-" then break end
-    if word == "-h" or word:find "^%-%-help" then return help(word:match "=(.*)$") end
+    if word == "-h" or word:find "^%-%-help" then
+      return require "accel.cli.launch_help"(NAME, word:match "=(.*)$")
+    end
   end
   local own, flags = split(words)
   local given, why = arguments.read(flags)
@@ -266,17 +176,20 @@ return function(...)
   local here = machine.complete()
   local program, path = here.interpreter, given.values.policy
   if path then
-    return require("accel.cli.launch_policy")(path, here, function(planned, dir)
+    collectgarbage "restart"
+    return require("accel.cli.launch_policy").run(path, here, function(planned, dir)
       local p, arguments_of = decide(flags, here, path, planned)
       warn(p)
       if p.launcher == "deepspeed" and p.cmd then return function() return over_hosts(p, arguments_of, program, own) end end
       if not p.values.no_python and not p.values.mpirun_hostfile then p.values.log_dir = p.values.log_dir or dir end
-      return function() return run(words_of(p, arguments_of, program, own), p.env) end
+      return function() return spawn().run(words_of(p, arguments_of, program, own), p.env) end
     end)
   end
   local p
   p, given = decide(flags, here)
   warn(p)
   if p.launcher == "deepspeed" and p.cmd then os.exit(over_hosts(p, given, program, own), true) end
-  os.exit(run(words_of(p, given, program, own), p.env), true)
+  local argv = words_of(p, given, program, own)
+  if begin_anew(p, argv, here) then return true end
+  os.exit(spawn().run(argv, p.env), true)
 end

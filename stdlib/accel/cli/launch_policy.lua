@@ -1,10 +1,20 @@
 --- accel-run launch --policy FILE: the attempts of a launch that a policy plans. The policy is Lua in a sandbox (accel.config.sandbox);
 --- it is asked before every attempt, with the machine and what the last attempt died of, and ends the job by planning nothing.
 local accel = require "accel"
+local nearest = require "accel.util.nearest"
 local sandbox = require "accel.config.sandbox"
+local scalar = require "accel.config.scalar"
+local schema = require "accel.config.schema"
+
+local M = {}
 
 local NAME <const> = "accel-run launch"
 local MOST <const> = 100
+
+local function refuse(fmt, ...)
+  io.stderr:write(NAME, ": ", fmt:format(...), "\n")
+  os.exit(2, true)
+end
 
 local MANAGERS <const> = { { "slurm", "SLURM_JOB_ID" }, { "torchrun", "TORCHELASTIC_RUN_ID" }, { "mpi", "OMPI_COMM_WORLD_SIZE" },
   { "mpi", "PMI_SIZE" }, { "kubernetes", "KUBERNETES_SERVICE_HOST" } }
@@ -60,12 +70,34 @@ local function ask(path, machine)
   return planned
 end
 
---- make(planned, dir) gives a function that carries an attempt out, with logs in dir, and returns its status and, over several machines,
---- the name of the one that failed first.
+--- Adds what a policy plans to the flags, which count more.
+---@param given accel.config.Arguments
+---@param path string of the policy
+---@param planned table
+function M.take(given, path, planned)
+  for key, value in accel.pairs(planned) do
+    if key ~= "env" and key ~= "args" then
+      local row = schema.by_key[key] or schema.by_flag[key]
+      if not row then
+        local near = nearest(key, schema.by_key)
+        refuse("%s: a plan has no '%s'%s", path, tostring(key), near and ("; did you mean '%s'?"):format(near) or "")
+      end
+      local typed, expected = scalar.typed(row, tostring(value))
+      local allowed
+      if typed ~= nil then typed, allowed = scalar.allowed(row, typed) end
+      if typed == nil then refuse("%s: %s must be %s, got %s", path, key, expected or allowed, tostring(value)) end
+      if given.values[row.key] == nil then given.values[row.key], given.given[row.key] = typed, true end
+    end
+  end
+  if type(planned.args) == "table" then table.move(planned.args, 1, #planned.args, #given.args + 1, given.args) end
+end
+
+--- Runs the attempts. make(planned, dir) gives a function that carries an attempt out, with logs in dir, and returns its status and,
+--- over several machines, the name of the one that failed first.
 ---@param path string
 ---@param here accel.config.Machine
 ---@param make fun(planned: table, dir: string): fun(): integer, string?
-return function(path, here, make)
+function M.run(path, here, make)
   local told = facts(here)
   local status = 0
   for attempt = 0, MOST do
@@ -82,7 +114,10 @@ return function(path, here, make)
       seconds = accel.clock() - began, plan = planned, machine = machine }
     remove(dir)
     if status == 0 then os.exit(0, true) end
-    io.stderr:write(("%s: attempt %d ended with status %d (%s); asking %s\n"):format(NAME, attempt + 1, status, told.last.reason, path))
+    io.stderr:write(("%s: attempt %d ended with status %d (%s); asking %s\n"):format(NAME, attempt + 1, status, told.last.reason,
+      path))
   end
   os.exit(status, true)
 end
+
+return M

@@ -1,5 +1,4 @@
 --- The flags of a launch, by the schema: with - or _ inside, with = or a word behind, up to the script's name; what follows is the script's.
-local nearest = require "accel.util.nearest"
 local scalar = require "accel.config.scalar"
 local schema = require "accel.config.schema"
 
@@ -30,7 +29,7 @@ end
 
 local function unknown(word)
   local name = word:gsub("^%-+", ""):gsub("=.*$", ""):gsub("-", "_")
-  local near = nearest(name, schema.by_flag)
+  local near = require "accel.util.nearest"(name, schema.by_flag)
   return ("unknown flag '%s'%s"):format(word:gsub("=.*$", ""), near and ("; did you mean '%s'?"):format(spelt(near)) or "")
 end
 

@@ -1,6 +1,5 @@
 --- Where values come from: flag, environment, --config_file, the project's accel.yaml, accel.json or accel.lua, the user's file, default.
 --- Every key is decided by the first that names it. Called by accel-run launch and config.
-local environment = require "accel.accelerator.environment"
 local read = require "accel.config.read"
 local scalar = require "accel.config.scalar"
 local schema = require "accel.config.schema"
@@ -17,7 +16,7 @@ end
 
 --- A folder of the environment; relative ones are invalid, as XDG says.
 local function folder(name)
-  local value = environment.get(name)
+  local value = os.getenv(name)
   return value and value:sub(1, 1) == "/" and value or nil
 end
 
@@ -114,7 +113,7 @@ function M.from_environment()
   local values, names = {}, {}
   for _, row in ipairs(schema.list) do
     if type(row.env) == "string" and is_ours(row.env) then
-      local text = environment.get(row.env)
+      local text = os.getenv(row.env)
       if text then
         local value, expected = scalar.typed(row, text)
         local allowed

@@ -1,5 +1,5 @@
 --- What a launch asks this machine: GPUs, cores, ports, an mpirun. The answers that a caller gives stand in their place.
-local accel = require "accel"
+local accel = require "accel.core"
 
 local M = {}
 
@@ -9,20 +9,6 @@ local function read(path)
   local text = file:read "a"
   file:close()
   return text
-end
-
---- Physical cores that we may use: threads of one core count once.
-local function cores()
-  local seen, n = {}, 0
-  local usable = accel.process.cores()
-  for _, name in ipairs(accel.listdir "/sys/devices/system/cpu" or {}) do
-    local siblings = name:find "^cpu%d+$" and read(("/sys/devices/system/cpu/%s/topology/thread_siblings_list"):format(name))
-    if siblings and not seen[siblings] then
-      seen[siblings] = true
-      n = n + 1
-    end
-  end
-  return n > 0 and math.min(n, usable) or usable
 end
 
 --- Whether something listens on a TCP port here, by the kernel's own table. A launch does not ask before it needs a free one: ranks
@@ -77,7 +63,7 @@ end
 local ASKED <const> = {
   gpus = gpus,
   fp8 = function() return false end,
-  cores = cores,
+  cores = function() return (accel.process.cores()) end, -- threads of one core count once
   free_port = function() return free_port end,
   mpi = mpi,
   cwd = function() return os.getenv "PWD" or "." end,

@@ -19,9 +19,9 @@ local M = {}
 ---@field launcher string "simple", "multi_gpu", "deepspeed", "tpu", "tpu_pod"
 ---@field env table<string, string> what ranks get besides ours
 ---@field cmd string[]? the command, where the ranks are not ours to start one by one
----@field world table? num_machines, per_machine, machine_rank, main_process_ip, main_process_port, endpoint, ...
 ---@field values table<string, any> every value, by key
 ---@field origins table<string, string> "flag", "file", "machine" or "default"
+---@field world table? where ranks meet, in the words of torch's launcher
 ---@field notes string[] what was decided where nothing was said
 
 local function fail(...) error({ message = (...):format(select(2, ...)) }, 0) end
@@ -117,86 +117,11 @@ local function threads(v, machine)
   return math.max(machine.cores // ranks, 1)
 end
 
-local PORT <const> = 29500
-
-local function port(v, machine, notes)
-  local wanted = v.main_process_port
-  if wanted == 0 then return machine.free_port() end
-  if machine.port_in_use and machine.port_in_use(wanted or PORT) then
-    if v.num_machines > 1 then fail("port %d of main_process_port is in use", wanted or PORT) end
-    local free = machine.free_port()
-    notes[#notes + 1] = ("port %d is in use, %d is taken"):format(wanted or PORT, free)
-    return free
-  end
-  return wanted
-end
-
---- Where ranks meet, in the words of torch's launcher.
-local function world(v, machine, notes)
-  local at = port(v, machine, notes)
-  local w = { nnodes = "1:1", nproc_per_node = tostring(v.num_processes), node_rank = 0, rdzv_backend = v.rdzv_backend,
-    rdzv_endpoint = "", rdzv_conf = v.rdzv_conf, max_restarts = v.max_restarts, monitor_interval = v.monitor_interval,
-    role = v.role, tee = v.tee, log_dir = v.log_dir, master_addr = "127.0.0.1", master_port = tostring(at or PORT) }
-  if v.num_machines > 1 then
-    w.nnodes, w.nproc_per_node = tostring(v.num_machines), tostring(v.num_processes // v.num_machines)
-    w.node_rank = v.machine_rank or 0
-    if v.same_network or not v.main_process_ip then w.master_addr = v.main_process_ip end
-    if v.same_network then w.master_port = at and tostring(at) else
-      w.rdzv_endpoint, w.master_port = ("%s:%s"):format(v.main_process_ip, at), nil
-    end
-  end
-  return w
-end
-
 local function choose(v)
   if v.use_deepspeed and not v.cpu then return "deepspeed" end
   if (v.use_fsdp or v.use_megatron_lm or v.multi_gpu) and not v.cpu then return "multi_gpu" end
   if v.tpu and not v.cpu then return v.tpu_use_cluster and "tpu_pod" or "tpu" end
   return "simple"
-end
-
-local function append(list, ...)
-  for _, word in ipairs { ... } do list[#list + 1] = tostring(word) end
-end
-
-local function script_command(cmd, v, arguments, machine, module_flag)
-  if not v.no_python then append(cmd, machine.interpreter) end
-  if v.module then append(cmd, module_flag) end
-  append(cmd, arguments.script)
-  append(cmd, table.unpack(arguments.args))
-  return cmd
-end
-
-local MPI_FLAGS <const> = {
-  ["Open MPI"] = { "--hostfile", "--npernode", "-n", "--bind-to" },
-  Intel = { "-f", "-ppn", "-n" }, MVAPICH = { "-f", "-ppn", "-n" }, MPICH = { "-f", "-ppn", "-n" },
-}
-
---- mpirun of several CPU processes over the machines of a hostfile.
-local function mpirun(v, machine)
-  local flags = MPI_FLAGS[machine.mpi]
-  if not flags then fail "mpirun_hostfile: there is no mpirun here (Debian: openmpi-bin)" end
-  local cmd = { "mpirun", flags[1], v.mpirun_hostfile, flags[2], tostring(v.num_processes // v.num_machines), flags[3],
-    tostring(v.num_processes) }
-  if flags[4] then append(cmd, flags[4], "socket") end
-  return cmd
-end
-
---- DeepSpeed's own launcher, which starts processes on the machines of its hostfile; nil where ranks are ours to start.
-local function deepspeed_command(v, arguments)
-  if v.num_machines <= 1 or v.deepspeed_multinode_launcher == "standard" then return nil end
-  local cmd = { "deepspeed", "--hostfile", tostring(v.deepspeed_hostfile) }
-  if v.deepspeed_multinode_launcher == "nossh" then append(cmd, "--node_rank", v.machine_rank or 0, "--no_ssh")
-  else append(cmd, "--no_local_rank", "--launcher", v.deepspeed_multinode_launcher) end
-  if v.deepspeed_exclusion_filter then append(cmd, "--exclude", v.deepspeed_exclusion_filter)
-  elseif v.deepspeed_inclusion_filter then append(cmd, "--include", v.deepspeed_inclusion_filter)
-  else append(cmd, "--num_gpus", v.num_processes // v.num_machines) end
-  if v.main_process_ip then append(cmd, "--master_addr", v.main_process_ip) end
-  append(cmd, "--master_port", v.main_process_port or PORT)
-  if v.module then append(cmd, "--module") elseif v.no_python then append(cmd, "--no_python") end
-  append(cmd, arguments.script)
-  append(cmd, table.unpack(arguments.args))
-  return cmd
 end
 
 local function defaults(v, origins)
@@ -223,6 +148,14 @@ local function check_together(plan, v, machine)
   end
 end
 
+--- What few need, when it is asked for: commands of other launchers, and where ranks meet in torch's words.
+local function later(plan, key)
+  if (key ~= "cmd" and key ~= "world") or not plan.env or plan.launcher:find "^tpu" then return nil end
+  local value = require("accel.config.plan_commands")[key](plan)
+  rawset(plan, key, value)
+  return value
+end
+
 --- The plan of a launch. Raises { message = } where the flags or the file make none.
 ---@param arguments accel.config.Arguments
 ---@param file accel.config.File? what --config_file or a configuration in its place says
@@ -244,8 +177,8 @@ function M.make(arguments, file, machine)
   end
   defaults(v, origins)
   v.num_cpu_threads_per_process = threads(v, machine)
-  local plan = { launcher = choose(v), values = v, origins = origins, notes = notes, script = arguments.script,
-    args = arguments.args }
+  local plan = setmetatable({ launcher = choose(v), values = v, origins = origins, notes = notes, script = arguments.script,
+    args = arguments.args, machine = machine }, { __index = later })
   if plan.launcher == "tpu" or plan.launcher == "tpu_pod" then
     plan.env = {}
     return plan
@@ -253,12 +186,7 @@ function M.make(arguments, file, machine)
   check_values(plan, file)
   check_together(plan, v, machine)
   plan.env = environment.of[plan.launcher](v, origins, file, machine)
-  if plan.launcher == "simple" then
-    plan.cmd = script_command(v.mpirun_hostfile and mpirun(v, machine) or {}, v, arguments, machine, "-m")
-  else
-    plan.cmd = plan.launcher == "deepspeed" and deepspeed_command(v, arguments) or nil
-    if not plan.cmd then plan.world = world(v, machine, notes) end
-  end
+  if plan.launcher == "simple" and v.mpirun_hostfile then plan.cmd = require("accel.config.plan_commands").cmd(plan) end
   return plan
 end
 

@@ -1,8 +1,7 @@
 --- Configuration files of any version: YAML, JSON (as `accelerate config` writes them), or the table of a Lua file, into values by
 --- key. What is wrong is not raised but kept as problems with their lines: who asks decides what matters (accel.config.validate
 --- wants all to be right, a launch wants what it uses).
-local accel = require "accel"
-local nearest = require "accel.util.nearest"
+local accel = require "accel.core"
 local scalar = require "accel.config.scalar"
 local schema = require "accel.config.schema"
 
@@ -75,7 +74,7 @@ local function unknown(file, entry, section)
   local near
   if #entry.key <= LONGEST_KEY then
     local names, prefix = schema.names(section, file.environment), section and schema.sections[section].prefix
-    near = nearest(entry.key, names) or prefix and nearest(prefix .. entry.key, names)
+    near = require "accel.util.nearest"(entry.key, names) or prefix and require "accel.util.nearest"(prefix .. entry.key, names)
   end
   local place = section and (" in " .. section) or ""
   local hint = near and ("; did you mean '%s'?"):format(near) or ""

@@ -26,9 +26,11 @@ local TOPICS <const> = { "launch", "dynamo", "fsdp", "deepspeed", "megatron", "f
 --- Keys in order; by name, with aliases; by spelling of the flag (underscores); topics; sections by name.
 M.list, M.by_key, M.by_flag, M.topics, M.sections = {}, {}, {}, {}, {}
 
+--- First words of variables that have no prefix of a topic.
+local WHOLE <const> = { ACCELERATE = true, CUDA = true, MASTER = true, OMP = true }
+
 local function variable(topic, name)
-  if name:find "^ACCELERATE_" or name:find "^CUDA" or name:find "^MASTER" or name:find "^OMP" then return name end
-  return (topic.env_prefix or "") .. name
+  return WHOLE[name:match "^%u+"] and name or (topic.env_prefix or "") .. name
 end
 
 local function add_row(topic, row, is_key)
@@ -42,10 +44,16 @@ local function add_row(topic, row, is_key)
   M.list[#M.list + 1] = row
   if is_key and row.only ~= "flag" then
     M.by_key[row.key] = row
-    for _, alias in ipairs(row.aliases or {}) do M.by_key[alias] = row end
+    if row.aliases then
+      for _, alias in ipairs(row.aliases) do M.by_key[alias] = row end
+    end
   end
   if row.flag ~= false then
-    for _, name in ipairs(row.flag_names or { row.key }) do M.by_flag[name] = row end
+    if row.flag_names then
+      for _, name in ipairs(row.flag_names) do M.by_flag[name] = row end
+    else
+      M.by_flag[row.key] = row
+    end
     if row.no_flag then M.by_flag[row.no_flag] = { key = row.key, type = "switch", topic = topic, negates = true, help = row.help } end
   end
 end

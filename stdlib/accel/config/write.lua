@@ -3,6 +3,7 @@
 local accel = require "accel"
 local read = require "accel.config.read"
 local scalar = require "accel.config.scalar"
+local yaml11 = require "accel.config.yaml11"
 
 local M = {}
 
@@ -13,7 +14,7 @@ function M.scalar(value)
     if value == nil then return "null" end
     return type(value) == "boolean" and tostring(value) or scalar.python_number(value)
   end
-  local kind = scalar.pyyaml { kind = "scalar", text = value, style = "plain" }
+  local kind = yaml11.pyyaml { kind = "scalar", text = value, style = "plain" }
   local plain = kind == "str" and value:find "^[%w_./][%w_./:@+*,|%%%-]*$" and not value:find ":$" and not value:find ", "
   if plain and tonumber(value) == nil then return value end
   if value:find "[%c]" then

@@ -96,6 +96,29 @@ text = gives("launch --config_file two.yaml s.lua --lr 0.1", 0, "bf16")
 assert(text:find "0\tbf16\t2\t2\t%-%-lr 0.1" and text:find "1\tbf16\t2\t2\t%-%-lr 0.1", text)
 assert(gives("--config_file two.yaml --num-processes 1 --seed 3 s.lua a", 0):find "bf16\t2\t.-\ta")
 gives("launch --cpu s.lua", 0, "nil")
+
+-- A launch begins anew in its own process, with the variables of its plan; several ranks are that process's children.
+write("pid.lua", "print('pid ' .. assert(io.open '/proc/self/stat'):read 'n', "
+  .. "os.getenv 'ACCELERATE_MIXED_PRECISION', package.loaded['accel.config.plan'])")
+write("one.yaml", "distributed_type: 'NO'\nnum_processes: 1\nmixed_precision: bf16\nuse_cpu: true\n")
+for _, line in ipairs { "--config_file one.yaml pid.lua", "launch --config_file one.yaml pid.lua" } do
+  local pipe = assert(io.popen(("cd '%s' && %s sh -c 'echo shell $$; exec \"%s\" %s' 2>&1"):format(root, CLEAN, R, line)))
+  local said = pipe:read "a"
+  assert(pipe:close(), said)
+  assert(said:match "shell (%d+)" == said:match "pid (%d+)\tbf16\tnil", said)
+end
+write("ppid.lua", "print('parent ' .. (assert(io.open '/proc/self/stat'):read 'a'):match '^%d+ %b() %a (%d+)')")
+do
+  local pipe = assert(io.popen(("cd '%s' && %s sh -c 'echo shell $$; exec \"%s\" --config_file two.yaml ppid.lua' 2>&1"):format(root, CLEAN, R)))
+  local said = pipe:read "a"
+  assert(pipe:close(), said)
+  local shell, n = said:match "shell (%d+)", 0
+  for parent in said:gmatch "parent (%d+)" do
+    assert(parent == shell, said)
+    n = n + 1
+  end
+  assert(n == 2, said)
+end
 gives("launch --config_file w.yaml s.lua", 2, "w.yaml:2: unknown key 'num_proceses'")
 gives("launch --num_proceses 2 s.lua", 2, "did you mean '--num-processes'")
 gives("launch --tpu s.lua", 2, "no TPUs here")
@@ -107,22 +130,36 @@ gives("launch --help", 0, "--num-processes N", "--help=fsdp")
 gives("launch --help=fsdp", 0, "--fsdp-version")
 for line in gives("launch --help=all", 0):gmatch "[^\n]+" do assert(#line <= 80, line) end
 
--- Several machines of a hostfile, by an ssh that runs the command here.
+-- Several machines of a hostfile, by an ssh, or a pdsh, that runs the command here. PATH has nothing else that could.
 assert(accel.makedirs(root .. "/bin"))
-write("bin/ssh", "#!/bin/sh\nshift 2\necho \"on $1\" >&2\nshift\nexec sh -c \"$*\"\n")
-assert(os.execute(("chmod +x '%s/bin/ssh'"):format(root)))
+local function remote(name, text)
+  write("bin/" .. name, text)
+  assert(os.execute(("chmod +x '%s/bin/%s'"):format(root, name)))
+end
+for _, name in ipairs { "sh", "env" } do
+  assert(os.execute(("ln -s $(command -v %s) '%s/bin/%s'"):format(name, root, name)))
+end
+local by = "PATH='" .. root .. "/bin' PWD='" .. root .. "'"
 write("hosts", "# machines\nm0 slots=1\nm1 slots=1\nm2 slots=1\n")
 write("ds.yaml", "distributed_type: DEEPSPEED\nnum_machines: 2\nnum_processes: 2\nmain_process_ip: 127.0.0.1\nmain_process_port: "
   .. 20000 + math.random(20000) .. "\ndeepspeed_config:\n  zero_stage: 2\n  deepspeed_hostfile: hosts\n  deepspeed_exclusion_filter: m1\n")
-write("w.lua", "local a = require('accel').Accelerator()\n"
-  .. "print(a.process_index, a.num_processes, os.getenv 'ACCELERATE_DEEPSPEED_ZERO_STAGE', arg[1])")
-local by_hosts, ended = run("launch --config_file ds.yaml w.lua \"it's\"", nil, "PATH='" .. root .. "/bin:/usr/bin:/bin' PWD='" .. root .. "'")
-assert(ended == 0, by_hosts)
-for _, part in ipairs { "on m0", "on m2", "0\t2\t2\tit's", "1\t2\t2\tit's" } do assert(by_hosts:find(part, 1, true), part .. "\n" .. by_hosts) end
-assert(not by_hosts:find("on m1", 1, true))
-write("w.lua", "os.exit(tonumber(os.getenv 'RANK') == 1 and 9 or 0)")
-by_hosts, ended = run("launch --config_file ds.yaml w.lua", nil, "PATH='" .. root .. "/bin:/usr/bin:/bin' PWD='" .. root .. "'")
-assert(ended ~= 0 and by_hosts:find("ended with status", 1, true), by_hosts)
+local by_hosts, ended
+for _, program in ipairs { "ssh", "pdsh" } do
+  write("w.lua", "local a = require('accel').Accelerator()\n"
+    .. "print(a.process_index, a.num_processes, os.getenv 'ACCELERATE_DEEPSPEED_ZERO_STAGE', arg[1])")
+  remote(program, program == "ssh" and "#!/bin/sh\nshift 2\necho \"on $1\" >&2\nshift\nexec sh -c \"$*\"\n"
+    or "#!/bin/sh\n[ \"$1 $2\" = '-S -w' ] || exit 3\necho \"on pdsh $3\" >&2\nshift 3\nexec sh -c \"$*\"\n")
+  local on = program == "ssh" and "on " or "on pdsh "
+  by_hosts, ended = run("launch --config_file ds.yaml w.lua \"it's\"", nil, by)
+  assert(ended == 0, by_hosts)
+  for _, part in ipairs { on .. "m0", on .. "m2", "0\t2\t2\tit's", "1\t2\t2\tit's" } do
+    assert(by_hosts:find(part, 1, true), part .. "\n" .. by_hosts)
+  end
+  assert(not by_hosts:find(on .. "m1", 1, true))
+  write("w.lua", "os.exit(tonumber(os.getenv 'RANK') == 1 and 9 or 0)")
+  by_hosts, ended = run("launch --config_file ds.yaml w.lua", nil, by)
+  assert(ended ~= 0 and by_hosts:find("ended with status", 1, true), by_hosts)
+end
 
 -- Options of accel-run itself that launch lets through are those that accel-run has.
 local help = run "--help"

@@ -69,7 +69,7 @@ has(text, "plans nothing")
 -- A machine that fails is left out, and the job ends on the rest. ssh runs its command here; one of its machines is dead.
 assert(accel.makedirs(root .. "/bin"))
 write("bin/ssh", "#!/bin/sh\nshift 2\n[ $1 = m1 ] && exit 255\nshift\nexec sh -c \"$*\"\n")
-assert(os.execute(("chmod +x '%s/bin/ssh'"):format(root)))
+assert(os.execute(("chmod +x '%s/bin/ssh' && cd '%s/bin' && ln -s $(command -v sh) $(command -v env) ."):format(root, root)))
 write("hosts", "m0 slots=1\nm1 slots=1\nm2 slots=1\n")
 write("ds.yaml", "distributed_type: DEEPSPEED\nnum_machines: 3\nnum_processes: 3\nmain_process_ip: 127.0.0.1\nmain_process_port: "
   .. 20000 + math.random(20000) .. "\ndeepspeed_config:\n  zero_stage: 2\n  deepspeed_hostfile: hosts\n")
@@ -80,7 +80,7 @@ return function(machine)
 end]])
 write("w.lua", "local a = require('accel').Accelerator() print('rank', a.process_index, a.num_processes)")
 do
-  local pipe = assert(io.popen(("cd '%s' && env -i PATH='%s/bin:/usr/bin:/bin' PWD='%s' ACCEL_DEVICE=cpu HOME='%s' '%s' %s 2>&1"):format(root, root,
+  local pipe = assert(io.popen(("cd '%s' && env -i PATH='%s/bin' PWD='%s' ACCEL_DEVICE=cpu HOME='%s' '%s' %s 2>&1"):format(root, root,
     root, root, R, "launch --policy drop.lua --config_file ds.yaml w.lua")))
   local said = pipe:read "a"
   local _, _, ended = pipe:close()
