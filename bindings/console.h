@@ -1,5 +1,5 @@
 /* What the files of accel.console share: lac_console.c (Ctrl-C), lac_channel.c (messages and waiting), lac_line.c (lines
- * from the terminal) over line_api.c, lac_ranks.c (the status of ranks). */
+ * from the terminal) over line_api.c, lac_keys.c (single keys), lac_ranks.c (the status of ranks). */
 #ifndef LAC_CONSOLE_H
 #define LAC_CONSOLE_H
 #include <poll.h>

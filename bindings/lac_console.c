@@ -8,7 +8,7 @@
  *   console.poll(channels, seconds, input) -> "ready", i | "break" | "time" | "input" (only where asked for)
  *   console.connect, console.uid, console.read_input: see lac_channel.c; console.attach: lac_attach.c
  *   console.append(path, text)      at the end of a file of ours: folders 0700, file 0600; true, or false
- *   console.editor(complete)        see lac_line.c; console.place(), console.pages(fd): see lac_ranks.c
+ *   console.editor(complete)        see lac_line.c; console.keys(): lac_keys.c; console.place(), console.pages(fd): lac_ranks.c
  *
  * The library installs no signal handlers: a session is the exception, asked for by whoever opens a prompt. It is
  * the process's, as the terminal is, so there is one at a time; inside it others of the same Lua state count as

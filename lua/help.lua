@@ -195,8 +195,8 @@ end
 -- ---- writing ----
 
 local function rows()
-  local pipe <close> = io.popen "stty size 2>/dev/null"
-  return tonumber(pipe and (pipe:read "a" or ""):match "^(%d+)") or 24
+  local _, n = accel.term_width()
+  return n and n > 0 and n or 24
 end
 
 local function write(lines)

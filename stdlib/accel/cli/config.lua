@@ -28,34 +28,6 @@ end
 
 -- ---- questions ----
 
-local function shown_default(value)
-  if value == nil then return "none" end
-  if type(value) == "boolean" then return value and "yes" or "no" end
-  return type(value) == "table" and table.concat((function()
-    local words = {}
-    for i, word in ipairs(value) do words[i] = tostring(word) end
-    return words
-  end)(), ",") or tostring(value)
-end
-
---- One question on the terminal: a choice is typed by its word or its number; "<" goes back.
-local function ask(question, how)
-  if how.why then io.stderr:write("  ", ("that is not %s\n"):format(how.why)) end
-  io.stderr:write("\n", question, "\n")
-  local default = how.default
-  if how.choices and math.type(how.choices[1]) ~= "integer" then
-    for i, word in ipairs(how.choices) do
-      io.stderr:write(("  %s %d  %s\n"):format(word == default and "*" or " ", i - 1, word))
-    end
-  end
-  io.stderr:write(("[%s] "):format(shown_default(default)))
-  local line = io.read "l"
-  if not line then return nil end
-  line = line:match "^%s*(.-)%s*$"
-  if line == "<" then return questions.BACK end
-  return line
-end
-
 local function take_default() return "" end
 
 local function interactive(...)
@@ -65,8 +37,13 @@ local function interactive(...)
   }, 0, 0, ...)
   local path, failed = target(o.config_file)
   if not path then return failed end
-  if not o.yes then io.stderr:write "An empty line takes the default in brackets, < goes back one question.\n" end
-  local values = questions.run(o.yes and take_default or ask, machine.complete())
+  local values
+  if o.yes then
+    values = questions.run(take_default, machine.complete())
+  else
+    local ask, _ <close> = require("accel.cli.config_ask").open()
+    values = questions.run(ask, machine.complete())
+  end
   if not values then return refuse("stopped: nothing was written") end
   local ok, why = write.file(questions.fields(values), path)
   if not ok then return refuse("%s", why) end

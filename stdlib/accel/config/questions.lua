@@ -16,43 +16,61 @@ local GATES <const> = {
 
 local KINDS <const> = { "NO", "MULTI_CPU", "MULTI_GPU", "FSDP", "DEEPSPEED", "MEGATRON_LM", "XLA" }
 
---- Keys that are asked, in order; the kind of distribution comes first.
+--- Keys that are asked, in order: the kind of distribution comes first, precision when the section that may decide it is done.
 local function rows()
   local out = { schema.by_key.distributed_type }
+  local apart = { distributed_type = true, mixed_precision = true, compute_environment = true }
   for _, row in ipairs(schema.list) do
-    if row.question and row.key ~= "distributed_type" and row.key ~= "compute_environment" and not row.topic.environment then
-      out[#out + 1] = row
+    if row.topic.title == "fp8" and not apart.asked then
+      apart.asked = true
+      out[#out + 1] = schema.by_key.mixed_precision
     end
+    if row.question and not apart[row.key] and not row.topic.environment then out[#out + 1] = row end
   end
   return out
 end
 
+--- Defaults of questions, where they are not the schema's: what those who are asked will mostly want.
+local DEFAULTS <const> = {
+  distributed_type = function(_, machine) return machine.gpus > 1 and "MULTI_GPU" or "NO" end,
+  num_processes = function(v, machine)
+    if v.distributed_type == "NO" then return 1 end
+    return v.distributed_type == "MULTI_CPU" and 2 or math.max(machine.gpus, 1)
+  end,
+  use_cpu = function(_, machine) return machine.gpus == 0 end,
+  fsdp_state_dict_type = function(v) return v.fsdp_version == 1 and "FULL_STATE_DICT" or "SHARDED_STATE_DICT" end,
+  mixed_precision = "no", gpu_ids = "all", same_network = true, zero_stage = 2, fsdp_version = 2, gradient_accumulation_steps = 1,
+  offload_optimizer_nvme_path = "/nvme", offload_param_nvme_path = "/nvme", fsdp_auto_wrap_policy = "TRANSFORMER_BASED_WRAP",
+  megatron_lm_num_micro_batches = 1, megatron_lm_sequence_parallelism = true, megatron_lm_recompute_activations = true,
+  megatron_lm_use_distributed_optimizer = true,
+}
+
 --- What a key is unless something else is said: from the machine, else the schema's.
 function M.default(row, values, machine)
-  local key = row.key
-  if key == "distributed_type" then return machine.gpus > 1 and "MULTI_GPU" or "NO" end
-  if key == "num_processes" then
-    if values.distributed_type == "NO" then return 1 end
-    return values.distributed_type == "MULTI_CPU" and 2 or math.max(machine.gpus, 1)
-  end
-  if key == "use_cpu" then return machine.gpus == 0 end
-  if key == "mixed_precision" then return "no" end
-  if key == "gpu_ids" then return "all" end
-  if key == "zero_stage" then return 2 end
-  if key == "fsdp_auto_wrap_policy" then return "TRANSFORMER_BASED_WRAP" end
-  if key == "fsdp_state_dict_type" then return values.fsdp_version == 1 and "FULL_STATE_DICT" or "SHARDED_STATE_DICT" end
+  local own = DEFAULTS[row.key]
+  if type(own) == "function" then return own(values, machine) end
+  if own ~= nil then return own end
   if row.default ~= nil then return row.default end
   if row.file ~= nil then return row.file end
   if row.type == "bool" or row.type == "switch" then return false end
   return nil
 end
 
+local function not_several_kinds(v) return v.distributed_type == "NO" or v.distributed_type == "XLA" end
+local function without_devices(v)
+  return not (v.distributed_type == "MULTI_GPU" or v.distributed_type == "NO" and not v.use_cpu)
+end
+
 local SKIPPED <const> = { -- not asked where they follow from other answers
   num_processes = function(v) return v.distributed_type == "NO" end,
-  num_machines = function(v) return v.distributed_type == "NO" end,
+  num_machines = not_several_kinds,
+  debug = not_several_kinds,
   use_cpu = function(v) return v.distributed_type ~= "NO" end,
-  gpu_ids = function(v) return v.distributed_type ~= "MULTI_GPU" end,
-  enable_cpu_affinity = function(v) return v.distributed_type ~= "MULTI_GPU" end,
+  gpu_ids = without_devices,
+  enable_cpu_affinity = without_devices,
+  mixed_precision = function(v) return v.distributed_type == "XLA" or v.deepspeed_config_file ~= nil end,
+  mpirun_hostfile = function(v) return v.distributed_type ~= "MULTI_CPU" end,
+  mpirun_ccl = function(v) return v.distributed_type ~= "MULTI_CPU" end,
   fp8_backend = function(v) return v.mixed_precision ~= "fp8" end,
   offload_optimizer_nvme_path = function(v) return v.offload_optimizer_device ~= "nvme" end,
   offload_param_nvme_path = function(v) return v.offload_param_device ~= "nvme" end,
@@ -60,6 +78,12 @@ local SKIPPED <const> = { -- not asked where they follow from other answers
   zero3_init_flag = function(v) return v.zero_stage ~= 3 and v.deepspeed_config_file == nil end,
   zero3_save_16bit_model = function(v) return v.zero_stage ~= 3 end,
   deepspeed_config_file = function(_, gates) return not gates.deepspeed_file end,
+  deepspeed_hostfile = function(v) return v.deepspeed_multinode_launcher == "standard" end,
+  deepspeed_exclusion_filter = function(v) return v.deepspeed_hostfile == nil end,
+  deepspeed_inclusion_filter = function(v) return v.deepspeed_hostfile == nil end,
+  fsdp_sync_module_states = function(v) return v.fsdp_cpu_ram_efficient_loading ~= false end, -- which needs it
+  megatron_lm_sequence_parallelism = function(v) return (v.megatron_lm_tp_degree or 1) < 2 end,
+  megatron_lm_num_micro_batches = function(v) return (v.megatron_lm_pp_degree or 1) < 2 end,
 }
 
 local function gate_of(row)
@@ -76,16 +100,19 @@ local function applies(row, values, gates)
   return not when or conditions.holds[when](values)
 end
 
-local function choices(row)
+local FSDP2_STATES <const> = { "SHARDED_STATE_DICT", "FULL_STATE_DICT" }
+
+local function choices(row, values)
   if row.key == "distributed_type" then return KINDS end
+  if row.key == "fsdp_state_dict_type" and values.fsdp_version == 2 then return FSDP2_STATES end
   if row.key == "dynamo_backend" then return table.move(row.allowed, 2, #row.allowed, 1, {}) end
   return row.allowed
 end
 
 --- Takes an answer's text into a value, or nil and what was expected. An empty text is the default.
-function M.answer(row, text, default)
+function M.answer(row, text, default, values)
   if text == "" then return default end
-  local list = choices(row)
+  local list = choices(row, values or {})
   local number = math.tointeger(tonumber(text))
   if list and number and list[number + 1] ~= nil and math.type(list[1]) ~= "integer" then return list[number + 1] end
   local value, expected = scalar.typed(row, text)
@@ -118,10 +145,10 @@ function M.run(ask, machine)
       if not gate or gates[gate] then
         local default, value, why = M.default(row, values, machine), nil, nil
         repeat
-          local text = ask(row.question, { choices = choices(row), default = default, kind = row.type, why = why })
+          local text = ask(row.question, { choices = choices(row, values), default = default, kind = row.type, why = why })
           if text == nil then return nil end
           if text == M.BACK then goto back end
-          value, why = M.answer(row, text, default)
+          value, why = M.answer(row, text, default, values)
         until value ~= nil or not why
         values[row.key] = value
       end
@@ -163,6 +190,7 @@ function M.fields(values)
     end
   end
   if out.num_processes == -1 and out.distributed_type == "NO" then out.num_processes = 1 end
+  if out.distributed_type == "MULTI_CPU" and values.use_cpu == nil then out.use_cpu = true end
   return out
 end
 

@@ -82,8 +82,7 @@ local function answers(name, ...)
 end
 gives("config --yes --config_file q0.yaml", 0)
 gives("config validate q0.yaml", 0)
-text = answers("q1.yaml", "FSDP", "bf16", "<", "2", "no", "x", "4", "", "", "2", "yes", "no", "0", "Block", "", "", "", "", "", "", "", "", "", "",
-  "", "", "", "", "", "", "")
+text = answers("q1.yaml", "FSDP", "yes", "<", "no", "x", "4", "", "", "2", "yes", "no", "0", "Block", "", "", "", "bf16", "")
 assert(text:find("that is not a whole number", 1, true), text)
 assert(read("q1.yaml"):find("distributed_type: FSDP", 1, true) and read("q1.yaml"):find("mixed_precision: bf16", 1, true), read "q1.yaml")
 gives("config validate q1.yaml", 0)
