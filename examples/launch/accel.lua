@@ -3,6 +3,7 @@
 --   accel-run config show --origin --config_file examples/launch/accel.lua
 local ranks <const> = 2
 
+---@type accel.Config by which editors check and complete the keys
 return {
   distributed_type = "MULTI_CPU",
   use_cpu = true,

@@ -1,6 +1,7 @@
 -- A launch policy: a function of the machine that plans an attempt. It is asked again with what the last attempt died of: here a rank
 -- that found no memory is answered with half the batch, three times at most; anything else ends the job.
 --   accel-run launch --policy examples/launch/policy.lua train.lua
+---@type accel.LaunchPolicy
 return function(machine)
   local batch = 64
   if machine.last then

@@ -236,6 +236,11 @@ for _, module in ipairs(stdlib.modules(source .. "/stdlib/accel")) do
   end
 end
 do
+  local page, n = require "accel.config.describe".page()
+  write("configurations.md", page)
+  index[#index + 1] = ("\n## [Keys of configurations](configurations.md): %d keys and flags of launches\n"):format(n)
+end
+do
   local page, functions, types = headers.page(source .. "/host/include/accel")
   write("embed.md", page)
   index[#index + 1] = ("\n## [Embedding, in C](embed.md): %d functions, %d types\n"):format(functions, types)

@@ -109,7 +109,7 @@ end
 
 -- ---- finding ----
 -- Which of several modules is meant: what scripts use comes before what stands behind it.
-local last = { amp = 1, dist = 1, accelerator = 2, util = 3, embed = 4 }
+local last = { amp = 1, dist = 1, accelerator = 2, util = 3, embed = 4, configurations = 5 }
 
 local function same(a, b) return a == b end
 local function alike(a, b) return a:lower() == b:lower() end

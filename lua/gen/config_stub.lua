@@ -1,0 +1,5 @@
+--- Writes lua/meta/config.lua from the schema of configurations; run by the target `meta`:
+---   accel-run lua/gen/config_stub.lua OUT
+local text = require "accel.config.describe".stub()
+local file <close> = assert(io.open(arg[1], "wb"))
+assert(file:write(text))

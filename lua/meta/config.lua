@@ -1,0 +1,338 @@
+---@meta
+-- Keys of configurations and plans, for editors. Made from the schema (stdlib/accel/config/keys) by the target `meta`.
+--   accel.lua:    ---@type accel.Config
+--   policy.lua:   ---@type accel.LaunchPolicy
+
+---@alias accel.config.dynamo_backend
+---| "NO"
+---| "EAGER"
+---| "AOT_EAGER"
+---| "INDUCTOR"
+---| "AOT_TS_NVFUSER"
+---| "NVPRIMS_NVFUSER"
+---| "CUDAGRAPHS"
+---| "OFI"
+---| "FX2TRT"
+---| "ONNXRT"
+---| "TENSORRT"
+---| "AOT_TORCHXLA_TRACE_ONCE"
+---| "TORCHXLA_TRACE_ONCE"
+---| "TVM"
+---| "HPU_BACKEND"
+---| "NEURON"
+
+---The table `dynamo_config` of a configuration.
+---@class accel.config.dynamo_config
+---@field dynamo_backend? accel.config.dynamo_backend # backend of the compiler
+---@field dynamo_mode? "default"|"reduce-overhead"|"max-autotune" # what it optimises for
+---@field dynamo_use_fullgraph? boolean # compile the model as one graph
+---@field dynamo_use_dynamic? boolean # let shapes change
+---@field dynamo_use_regional_compilation? boolean # compile repeated blocks once
+
+---@alias accel.config.fsdp_sharding_strategy
+---| "FULL_SHARD"
+---| "SHARD_GRAD_OP"
+---| "NO_SHARD"
+---| "HYBRID_SHARD"
+---| "HYBRID_SHARD_ZERO2"
+---| 1
+---| 2
+---| 3
+---| 4
+---| 5
+
+---The table `fsdp_config` of a configuration.
+---@class accel.config.fsdp_config
+---@field fsdp_version? 1|2 # 1: flat parameters, 2: each by itself
+---@field fsdp_sharding_strategy? accel.config.fsdp_sharding_strategy # what is sharded
+---@field fsdp_reshard_after_forward? boolean # free gathered parameters after the forward pass; a strategy's name in version 1
+---@field fsdp_offload_params? boolean # keep parameters and gradients in the CPU's memory
+---@field fsdp_auto_wrap_policy? "TRANSFORMER_BASED_WRAP"|"SIZE_BASED_WRAP"|"NO_WRAP" # what becomes a unit of its own
+---@field fsdp_transformer_layer_cls_to_wrap? string # classes of such units, comma-separated
+---@field fsdp_min_num_params? integer # parameters of such a unit, at least
+---@field fsdp_backward_prefetch? "BACKWARD_PRE"|"BACKWARD_POST"|"NO_PREFETCH" # when the next unit is gathered in the backward pass
+---@field fsdp_state_dict_type? "FULL_STATE_DICT"|"LOCAL_STATE_DICT"|"SHARDED_STATE_DICT" # how checkpoints are written
+---@field fsdp_forward_prefetch? boolean # gather the next unit in the forward pass
+---@field fsdp_use_orig_params? boolean # keep the model's own parameters visible
+---@field fsdp_cpu_ram_efficient_loading? boolean # load weights on rank 0 only
+---@field fsdp_sync_module_states? boolean # send rank 0's parameters to all
+---@field fsdp_activation_checkpointing? boolean # compute activations again in the backward pass
+---@field fsdp_activation_checkpointing_offload? boolean # keep what is checkpointed in the CPU's memory
+---@field fsdp_ignored_modules? string # modules that are not sharded: names or a pattern
+
+---@alias accel.config.deepspeed_multinode_launcher
+---| "pdsh"
+---| "standard"
+---| "openmpi"
+---| "mvapich"
+---| "mpich"
+---| "nossh"
+---| "slurm"
+
+---The table `deepspeed_config` of a configuration.
+---@class accel.config.deepspeed_config
+---@field deepspeed_config_file? string # DeepSpeed's own JSON; other keys of here are then left out
+---@field zero_stage? 0|1|2|3 # 0 nothing, 1 optimizer states, 2 gradients, 3 parameters are sharded
+---@field offload_optimizer_device? "none"|"cpu"|"nvme" # where optimizer states lie
+---@field offload_param_device? "none"|"cpu"|"nvme" # where parameters lie; stage 3
+---@field offload_optimizer_nvme_path? string # folder for optimizer states on nvme
+---@field offload_param_nvme_path? string # folder for parameters on nvme
+---@field gradient_accumulation_steps? integer|"auto" # micro-steps of an update
+---@field gradient_clipping? number|"auto" # largest norm of the gradients
+---@field zero3_init_flag? boolean # make models sharded from the start; stage 3
+---@field zero3_save_16bit_model? boolean # gather 16-bit weights when saving; stage 3
+---@field deepspeed_multinode_launcher? accel.config.deepspeed_multinode_launcher # what starts processes on other machines
+---@field deepspeed_hostfile? string # machines and their slots
+---@field deepspeed_exclusion_filter? string # slots that are not used
+---@field deepspeed_inclusion_filter? string # slots that are used
+---@field deepspeed_moe_layer_cls_names? string # classes of mixture-of-experts layers
+
+---The table `megatron_lm_config` of a configuration.
+---@class accel.config.megatron_lm_config
+---@field megatron_lm_tp_degree? integer # ranks that share a layer
+---@field megatron_lm_pp_degree? integer # stages of the pipeline
+---@field megatron_lm_num_micro_batches? integer # micro-batches of a step
+---@field megatron_lm_gradient_clipping? number # largest norm of the gradients
+---@field megatron_lm_sequence_parallelism? boolean # shard layer norms and dropout over the sequence
+---@field megatron_lm_recompute_activations? boolean # compute attention again in the backward pass
+---@field megatron_lm_use_distributed_optimizer? boolean # shard optimizer states over data-parallel ranks
+---@field megatron_lm_use_custom_fsdp? boolean # shard parameters as Megatron's FSDP does
+---@field megatron_lm_no_load_optim? boolean # leave optimizer states of checkpoints out
+---@field megatron_lm_eod_mask_loss? boolean # mask the loss of end-of-document tokens
+---@field megatron_lm_no_save_optim? boolean # write no optimizer states
+---@field megatron_lm_optimizer_cpu_offload? boolean # keep the optimizer on the CPU
+---@field megatron_lm_overlap_cpu_optimizer_d2h_h2d? boolean # copy for it while training goes on
+---@field megatron_lm_use_precision_aware_optimizer? boolean # optimizer states in chosen formats
+---@field megatron_lm_decoder_last_pipeline_num_layers? integer # layers of the last stage
+---@field megatron_lm_recompute_granularity? string # full or selective
+---@field megatron_lm_recompute_method? string # uniform or block
+---@field megatron_lm_recompute_num_layers? integer # layers of a recomputed group
+---@field megatron_lm_attention_backend? boolean # fused attention
+---@field megatron_lm_expert_model_parallel_size? integer # ranks that share the experts
+---@field megatron_lm_context_parallel_size? integer # ranks that share a sequence
+---@field megatron_lm_attention_dropout? number # dropout of attention
+---@field megatron_lm_hidden_dropout? number # dropout of hidden states
+---@field megatron_lm_attention_softmax_in_fp32? boolean # softmax in f32
+---@field megatron_lm_expert_tensor_parallel_size? integer # ranks that share one expert
+---@field megatron_lm_calculate_per_token_loss? boolean # average the loss over tokens
+---@field megatron_lm_use_rotary_position_embeddings? boolean # rotary positions
+
+---The table `fp8_config` of a configuration.
+---@class accel.config.fp8_config
+---@field fp8_backend? "AO"|"TE"|"MSAMP" # whose recipe
+---@field fp8_use_autocast_during_eval? boolean # fp8 in evaluation, too
+---@field fp8_margin? integer # margin of the scale
+---@field fp8_interval? integer # steps between new scales
+---@field fp8_format? "HYBRID"|"E4M3"|"E5M2" # format of numbers
+---@field fp8_amax_history_len? integer # steps over which the largest value is kept
+---@field fp8_amax_compute_algo? "most_recent"|"max" # how it is taken from them
+---@field fp8_override_linear_precision? boolean[] # leave fp8 out of forward, input gradient, weight gradient
+---@field fp8_opt_level? "O1"|"O2" # level of MS-AMP
+---@field fp8_enable_fsdp_float8_all_gather? boolean # gather shards in fp8
+---@field fp8_pad_inner_dim? boolean # pad inner dimensions to 16
+
+---The table `parallelism_config` of a configuration.
+---@class accel.config.parallelism_config
+---@field parallelism_config_dp_replicate_size? integer # replicas
+---@field parallelism_config_dp_shard_size? integer # ranks that share one replica's parameters
+---@field parallelism_config_tp_size? integer # ranks that share a layer
+---@field parallelism_config_cp_size? integer # ranks that share a sequence
+---@field parallelism_config_cp_backend? "torch" # who shards sequences
+---@field parallelism_config_cp_comm_strategy? "allgather"|"alltoall" # how keys and values travel
+---@field parallelism_config_sp_size? integer # ranks that share a sequence by heads
+---@field parallelism_config_sp_backend? "deepspeed" # who shards heads
+---@field parallelism_config_sp_seq_length? integer # length of sequences, where it is fixed
+---@field parallelism_config_sp_seq_length_is_variable? boolean # sequences differ in length
+---@field parallelism_config_sp_attn_implementation? string # attention that is used
+
+---The table `mpirun_config` of a configuration.
+---@class accel.config.mpirun_config
+---@field mpirun_hostfile? string # mpirun starts the ranks on its machines
+---@field mpirun_ccl? string # workers of oneCCL; not used
+
+---@alias accel.config.distributed_type
+---| "NO"
+---| "MULTI_CPU"
+---| "MULTI_GPU"
+---| "MULTI_NPU"
+---| "MULTI_MLU"
+---| "MULTI_SDAA"
+---| "MULTI_MUSA"
+---| "MULTI_XPU"
+---| "MULTI_HPU"
+---| "MULTI_NEURON"
+---| "DEEPSPEED"
+---| "FSDP"
+---| "TP"
+---| "XLA"
+---| "MEGATRON_LM"
+
+---A configuration of launches.
+---@class accel.Config
+---@field compute_environment? "LOCAL_MACHINE"|"AMAZON_SAGEMAKER" # where processes run
+---@field distributed_type? accel.config.distributed_type # how training is distributed
+---@field mixed_precision? "no"|"fp16"|"bf16"|"fp8" # numbers of the forward and backward pass
+---@field use_cpu? boolean # run on the CPU although there are GPUs
+---@field debug? boolean # check shapes before collectives; slow
+---@field num_processes? integer # ranks in all, over all machines
+---@field num_machines? integer # machines
+---@field machine_rank? integer # number of this machine, from 0
+---@field gpu_ids? string # GPUs by number, comma-separated, or all
+---@field main_process_ip? string # address of machine 0
+---@field main_process_port? integer # a port there; 0: a free one
+---@field rdzv_backend? string # how machines meet: static or c10d
+---@field same_network? boolean # all machines are in one local network
+---@field main_training_function? string # function of the script that TPU processes call
+---@field enable_cpu_affinity? boolean # keep each rank on CPUs near its GPU
+---@field downcast_bf16? boolean # f64 and f32 are bf16 there
+---@field tpu_name? string # name of the pod
+---@field tpu_zone? string # its zone
+---@field tpu_use_cluster? boolean # a pod of TPUs
+---@field tpu_use_sudo? boolean # commands run by sudo
+---@field command_file? string # commands for every machine of the pod
+---@field commands? string[] # commands for every machine of the pod
+---@field tpu_vm? string[] # machines of the pod
+---@field tpu_env? string[] # variables there: NAME=VALUE
+---@field dynamo_config? accel.config.dynamo_config
+---@field fsdp_config? accel.config.fsdp_config
+---@field deepspeed_config? accel.config.deepspeed_config
+---@field megatron_lm_config? accel.config.megatron_lm_config
+---@field fp8_config? accel.config.fp8_config
+---@field parallelism_config? accel.config.parallelism_config
+---@field mpirun_config? accel.config.mpirun_config
+
+---Keys of every table by their names, and flags: what stands on a command line.
+---@class accel.config.Flags: accel.Config
+---@field num_cpu_threads_per_process? integer # threads of a rank
+---@field max_restarts? integer # start all ranks anew after a failure, so often
+---@field monitor_interval? number # seconds between looks at the ranks
+---@field rdzv_conf? string # more for the rendezvous: key=value,...
+---@field role? string # name of the workers, for logs
+---@field log_dir? string # folder of one log per rank
+---@field tee? string # 3: show the output of all ranks besides writing it to log_dir
+---@field config_file? string # the configuration to launch with
+---@field quiet? boolean # show the failing rank's own error only
+---@field module? boolean # the script is the name of a Lua module
+---@field no_python? boolean # the script is a program of its own
+---@field cpu? boolean # run on the CPU
+---@field multi_gpu? boolean # run on several GPUs, one rank each
+---@field tpu? boolean # run on TPUs
+---@field use_deepspeed? boolean # shard as DeepSpeed's ZeRO does
+---@field use_fsdp? boolean # shard as FSDP does
+---@field use_parallelism_config? boolean # use the parallelism_config_* flags
+---@field use_megatron_lm? boolean # tensor and pipeline parallelism as Megatron-LM has them
+---@field policy? string # a Lua file whose function plans the launch
+---@field dynamo_backend? accel.config.dynamo_backend # backend of the compiler
+---@field dynamo_mode? "default"|"reduce-overhead"|"max-autotune" # what it optimises for
+---@field dynamo_use_fullgraph? boolean # compile the model as one graph
+---@field dynamo_use_dynamic? boolean # let shapes change
+---@field dynamo_use_regional_compilation? boolean # compile repeated blocks once
+---@field fsdp_version? 1|2 # 1: flat parameters, 2: each by itself
+---@field fsdp_sharding_strategy? accel.config.fsdp_sharding_strategy # what is sharded
+---@field fsdp_reshard_after_forward? boolean # free gathered parameters after the forward pass; a strategy's name in version 1
+---@field fsdp_offload_params? boolean # keep parameters and gradients in the CPU's memory
+---@field fsdp_auto_wrap_policy? "TRANSFORMER_BASED_WRAP"|"SIZE_BASED_WRAP"|"NO_WRAP" # what becomes a unit of its own
+---@field fsdp_transformer_layer_cls_to_wrap? string # classes of such units, comma-separated
+---@field fsdp_min_num_params? integer # parameters of such a unit, at least
+---@field fsdp_backward_prefetch? "BACKWARD_PRE"|"BACKWARD_POST"|"NO_PREFETCH" # when the next unit is gathered in the backward pass
+---@field fsdp_state_dict_type? "FULL_STATE_DICT"|"LOCAL_STATE_DICT"|"SHARDED_STATE_DICT" # how checkpoints are written
+---@field fsdp_forward_prefetch? boolean # gather the next unit in the forward pass
+---@field fsdp_use_orig_params? boolean # keep the model's own parameters visible
+---@field fsdp_cpu_ram_efficient_loading? boolean # load weights on rank 0 only
+---@field fsdp_sync_module_states? boolean # send rank 0's parameters to all
+---@field fsdp_activation_checkpointing? boolean # compute activations again in the backward pass
+---@field fsdp_activation_checkpointing_offload? boolean # keep what is checkpointed in the CPU's memory
+---@field fsdp_ignored_modules? string # modules that are not sharded: names or a pattern
+---@field deepspeed_config_file? string # DeepSpeed's own JSON; other keys of here are then left out
+---@field zero_stage? 0|1|2|3 # 0 nothing, 1 optimizer states, 2 gradients, 3 parameters are sharded
+---@field offload_optimizer_device? "none"|"cpu"|"nvme" # where optimizer states lie
+---@field offload_param_device? "none"|"cpu"|"nvme" # where parameters lie; stage 3
+---@field offload_optimizer_nvme_path? string # folder for optimizer states on nvme
+---@field offload_param_nvme_path? string # folder for parameters on nvme
+---@field gradient_accumulation_steps? integer|"auto" # micro-steps of an update
+---@field gradient_clipping? number|"auto" # largest norm of the gradients
+---@field zero3_init_flag? boolean # make models sharded from the start; stage 3
+---@field zero3_save_16bit_model? boolean # gather 16-bit weights when saving; stage 3
+---@field deepspeed_multinode_launcher? accel.config.deepspeed_multinode_launcher # what starts processes on other machines
+---@field deepspeed_hostfile? string # machines and their slots
+---@field deepspeed_exclusion_filter? string # slots that are not used
+---@field deepspeed_inclusion_filter? string # slots that are used
+---@field deepspeed_moe_layer_cls_names? string # classes of mixture-of-experts layers
+---@field megatron_lm_tp_degree? integer # ranks that share a layer
+---@field megatron_lm_pp_degree? integer # stages of the pipeline
+---@field megatron_lm_num_micro_batches? integer # micro-batches of a step
+---@field megatron_lm_gradient_clipping? number # largest norm of the gradients
+---@field megatron_lm_sequence_parallelism? boolean # shard layer norms and dropout over the sequence
+---@field megatron_lm_recompute_activations? boolean # compute attention again in the backward pass
+---@field megatron_lm_use_distributed_optimizer? boolean # shard optimizer states over data-parallel ranks
+---@field megatron_lm_use_custom_fsdp? boolean # shard parameters as Megatron's FSDP does
+---@field megatron_lm_no_load_optim? boolean # leave optimizer states of checkpoints out
+---@field megatron_lm_eod_mask_loss? boolean # mask the loss of end-of-document tokens
+---@field megatron_lm_no_save_optim? boolean # write no optimizer states
+---@field megatron_lm_optimizer_cpu_offload? boolean # keep the optimizer on the CPU
+---@field megatron_lm_overlap_cpu_optimizer_d2h_h2d? boolean # copy for it while training goes on
+---@field megatron_lm_use_precision_aware_optimizer? boolean # optimizer states in chosen formats
+---@field megatron_lm_decoder_last_pipeline_num_layers? integer # layers of the last stage
+---@field megatron_lm_recompute_granularity? string # full or selective
+---@field megatron_lm_recompute_method? string # uniform or block
+---@field megatron_lm_recompute_num_layers? integer # layers of a recomputed group
+---@field megatron_lm_attention_backend? boolean # fused attention
+---@field megatron_lm_expert_model_parallel_size? integer # ranks that share the experts
+---@field megatron_lm_context_parallel_size? integer # ranks that share a sequence
+---@field megatron_lm_attention_dropout? number # dropout of attention
+---@field megatron_lm_hidden_dropout? number # dropout of hidden states
+---@field megatron_lm_attention_softmax_in_fp32? boolean # softmax in f32
+---@field megatron_lm_expert_tensor_parallel_size? integer # ranks that share one expert
+---@field megatron_lm_calculate_per_token_loss? boolean # average the loss over tokens
+---@field megatron_lm_use_rotary_position_embeddings? boolean # rotary positions
+---@field fp8_backend? "AO"|"TE"|"MSAMP" # whose recipe
+---@field fp8_use_autocast_during_eval? boolean # fp8 in evaluation, too
+---@field fp8_margin? integer # margin of the scale
+---@field fp8_interval? integer # steps between new scales
+---@field fp8_format? "HYBRID"|"E4M3"|"E5M2" # format of numbers
+---@field fp8_amax_history_len? integer # steps over which the largest value is kept
+---@field fp8_amax_compute_algo? "most_recent"|"max" # how it is taken from them
+---@field fp8_override_linear_precision? boolean[] # leave fp8 out of forward, input gradient, weight gradient
+---@field fp8_opt_level? "O1"|"O2" # level of MS-AMP
+---@field fp8_enable_fsdp_float8_all_gather? boolean # gather shards in fp8
+---@field fp8_pad_inner_dim? boolean # pad inner dimensions to 16
+---@field parallelism_config_dp_replicate_size? integer # replicas
+---@field parallelism_config_dp_shard_size? integer # ranks that share one replica's parameters
+---@field parallelism_config_tp_size? integer # ranks that share a layer
+---@field parallelism_config_cp_size? integer # ranks that share a sequence
+---@field parallelism_config_cp_backend? "torch" # who shards sequences
+---@field parallelism_config_cp_comm_strategy? "allgather"|"alltoall" # how keys and values travel
+---@field parallelism_config_sp_size? integer # ranks that share a sequence by heads
+---@field parallelism_config_sp_backend? "deepspeed" # who shards heads
+---@field parallelism_config_sp_seq_length? integer # length of sequences, where it is fixed
+---@field parallelism_config_sp_seq_length_is_variable? boolean # sequences differ in length
+---@field parallelism_config_sp_attn_implementation? string # attention that is used
+---@field mpirun_hostfile? string # mpirun starts the ranks on its machines
+---@field mpirun_ccl? string # workers of oneCCL; not used
+
+---What a launch policy plans: keys of configurations and flags, besides variables and arguments of the script.
+---@class accel.config.PolicyPlan: accel.config.Flags
+---@field env? table<string, string|number|boolean> more variables of the ranks
+---@field args? string[] more arguments of the script
+
+---What the last attempt of a launch died of.
+---@class accel.config.PolicyLast
+---@field status integer exit status
+---@field signal? integer
+---@field reason? "out_of_memory"|"timeout"|"not_finite"|"killed"|"signal"|"error"
+---@field seconds number how long it ran
+---@field machine? string the machine of a hostfile that failed first
+---@field plan accel.config.PolicyPlan
+
+---What a launch policy is told.
+---@class accel.config.PolicyMachine
+---@field cores integer physical ones
+---@field cpus integer that may be used
+---@field memory integer bytes
+---@field devices table<string, integer> how many of each kind
+---@field gpus integer
+---@field job_manager? "slurm"|"torchrun"|"mpi"|"kubernetes"
+---@field attempt integer from 0
+---@field last? accel.config.PolicyLast nil at the first attempt
+
+---@alias accel.LaunchPolicy fun(machine: accel.config.PolicyMachine): accel.config.PolicyPlan?
