@@ -124,7 +124,7 @@ static int keys_read(lua_State *L) {
     case 21: name = "kill"; break;
     case 26: /* stopped as by the terminal, which is as it was meanwhile */
       tcsetattr(0, TCSADRAIN, &k->before);
-      raise(SIGTSTP);
+      kill(0, SIGTSTP); /* the whole job */
       enter(k);
       name = "redraw";
       break;

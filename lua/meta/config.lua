@@ -139,6 +139,7 @@
 ---@field parallelism_config_cp_size? integer # ranks that share a sequence
 ---@field parallelism_config_cp_backend? "torch" # who shards sequences
 ---@field parallelism_config_cp_comm_strategy? "allgather"|"alltoall" # how keys and values travel
+---@field parallelism_config_ep_size? integer # data ranks that divide the experts of a mixture
 ---@field parallelism_config_sp_size? integer # ranks that share a sequence by heads
 ---@field parallelism_config_sp_backend? "deepspeed" # who shards heads
 ---@field parallelism_config_sp_seq_length? integer # length of sequences, where it is fixed
@@ -302,6 +303,7 @@
 ---@field parallelism_config_cp_size? integer # ranks that share a sequence
 ---@field parallelism_config_cp_backend? "torch" # who shards sequences
 ---@field parallelism_config_cp_comm_strategy? "allgather"|"alltoall" # how keys and values travel
+---@field parallelism_config_ep_size? integer # data ranks that divide the experts of a mixture
 ---@field parallelism_config_sp_size? integer # ranks that share a sequence by heads
 ---@field parallelism_config_sp_backend? "deepspeed" # who shards heads
 ---@field parallelism_config_sp_seq_length? integer # length of sequences, where it is fixed

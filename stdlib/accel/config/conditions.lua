@@ -45,6 +45,9 @@ end)
 condition("sequence_parallel", "parallelism_config_sp_size above 1", function(v)
   return (v.parallelism_config_sp_size or 1) > 1
 end)
+condition("expert_parallel", "parallelism_config_ep_size above 1", function(v)
+  return (v.parallelism_config_ep_size or 1) > 1
+end)
 condition("mpirun", "several processes on CPUs", function(v) return v.use_cpu or v.cpu or kind(v, "MULTI_CPU") end)
 condition("tpu", "TPUs", function(v) return v.tpu or kind(v, "XLA") end)
 

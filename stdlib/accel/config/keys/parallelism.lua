@@ -16,7 +16,8 @@ return {
     { "parallelism_config_cp_comm_strategy", "word", default = "allgather", allowed = { "allgather", "alltoall" },
       env = "CP_COMM_STRATEGY", when = "context_parallel", help = "how keys and values travel",
       question = "What is the compute parallelism communication strategy?" },
-    size("ep_size", "data ranks that divide the experts of a mixture"),
+    { "parallelism_config_ep_size", "int", default = 1, least = 1, env = "EP_SIZE", when = "expert_parallel",
+      help = "data ranks that divide the experts of a mixture" }, -- the reference has none, and gets none from a launch without
     size("sp_size", "ranks that share a sequence by heads", "What is the sequence parallelism size?"),
     { "parallelism_config_sp_backend", "word", default = "deepspeed", allowed = { "deepspeed" }, env = "SP_BACKEND",
       help = "who shards heads" },
