@@ -18,7 +18,8 @@ static _Atomic int n_kinds;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static ac_status check(const ac_device_provider *p, ac_err *e) {
-  if (p->struct_size != sizeof *p) return AC_FAIL(e, INVALID, "a device provider was built for another version of accel");
+  if (p->struct_size != sizeof *p)
+    return AC_FAIL(e, INVALID, "a device provider was built for another version of accel; build it anew with the headers of this one");
   const size_t n = strlen(p->name);
   if (n == 0 || n > 8 || strspn(p->name, "abcdefghijklmnopqrstuvwxyz0123456789_") != n || p->name[0] < 'a')
     return AC_FAIL(e, INVALID, "'%.40s' is no name of a device: 1 to 8 of a-z, 0-9 and _, a letter first", p->name);
@@ -94,7 +95,10 @@ static ac_status load(const char *file, ac_err *e) {
   void *symbol = dlsym(h, AC_DEVICE_SYMBOL);
   if (symbol == NULL) return AC_FAIL(e, DEVICE, "ACCEL_DEVICE_MODULES: %s is no device module: it has no %s", file, AC_DEVICE_SYMBOL);
   memcpy(&get, &symbol, sizeof get);
-  return ac_device_register(get(), &kind, e);
+  const ac_device_provider *p = get();
+  ac_err why = {.msg = "its " AC_DEVICE_SYMBOL " gives nothing"};
+  const ac_status st = p != NULL ? ac_device_register(p, &kind, &why) : AC_DEVICE;
+  return st == AC_OK ? AC_OK : ac_err_set(e, st, __FILE__, __LINE__, "ACCEL_DEVICE_MODULES: %s: %s", file, why.msg);
 }
 
 ac_status ac_device_modules_load(const ac_params *p, ac_err *e) {

@@ -30,6 +30,9 @@ assert(ok and text == "a tiny device works\n", text)
 local one = [[-e 'print(require("accel").ones(1, { device = "tiny" }).device)']]
 text, ok = output(plugins .. "/plugin_softcap.so", one)
 assert(not ok and text:find("is no device module: it has no ac_device_provider_get", 1, true), text)
+text, ok = output(plugins .. "/plugin_stale.so", one)
+assert(not ok and text:find("ACCEL_DEVICE_MODULES: " .. plugins .. "/plugin_stale.so: a device provider was built for another version of accel", 1,
+  true), text)
 text, ok = output("/nowhere/tiny.so", one)
 assert(not ok and text:find("ACCEL_DEVICE_MODULES: /nowhere/tiny.so", 1, true), text)
 text, ok = output((plugins .. "/plugin_tiny.so:"):rep(2), one)
