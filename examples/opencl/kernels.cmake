@@ -1,0 +1,12 @@
+# kernels/*.cl -> kernels.h: each as a C string ocl_<name>_cl.  cmake -DIN=<folder> -DOUT=<file> -P kernels.cmake
+file(GLOB sources "${IN}/*.cl")
+set(all "/* Made of the .cl files of kernels by the build; do not edit. */\n")
+foreach(file IN LISTS sources)
+  get_filename_component(name "${file}" NAME_WE)
+  file(READ "${file}" text)
+  string(REPLACE "\\" "\\\\" text "${text}")
+  string(REPLACE "\"" "\\\"" text "${text}")
+  string(REPLACE "\n" "\\n\"\n    \"" text "${text}")
+  string(APPEND all "__attribute__((unused)) static const char ocl_${name}_cl[] =\n    \"${text}\";\n")
+endforeach()
+file(WRITE "${OUT}" "${all}")
