@@ -106,8 +106,8 @@ static inline size_t ocl_type_bytes(ac_dtype dt) { return ac_dtype_is_float(dt) 
 static inline double ocl_scalar(ac_scalar s) { return s.kind == AC_SCALAR_FLOAT ? s.f : (double)s.i; }
 
 /* ---- kernels by op: rows of each file, ended by one without an op ---- */
-extern const ac_device_kernel ocl_move_kernels[], ocl_reduce_kernels[], ocl_row_kernels[], ocl_matmul_kernels[], ocl_index_kernels[],
-    ocl_mlp_kernels[], ocl_loss_kernels[], ocl_random_kernels[], ocl_optim_kernels[];
+extern const ac_device_kernel ocl_map_kernels[], ocl_move_kernels[], ocl_reduce_kernels[], ocl_row_kernels[], ocl_matmul_kernels[],
+    ocl_mlp_kernels[], ocl_index_kernels[], ocl_loss_kernels[], ocl_random_kernels[], ocl_optim_kernels[];
 /* Maps come from their formulas: the name of formula i, NULL behind the last. */
 const char *ocl_map_name(int i);
 ac_status ocl_map(ac_frame *f, ac_err *e);

@@ -2,11 +2,12 @@
  * op's signature, p[0], p[1], ... its further numbers; T is float, double or, where the last column stands, long. Names with m_ are those
  * of kernels/prelude.cl and map.cl. Included by map.c. */
 #define ALIKE(text) text, text
-static const struct formula {
+struct formula {
   const char *op;
   int n_in;
   const char *real, *whole; /* whole NULL: integers are computed in f32 */
-} formulas[] = {
+};
+static const struct formula formulas[] = {
     /* arithmetic */
     {"add", 2, ALIKE("x + p[0] * y")},
     {"sub", 2, ALIKE("x - p[0] * y")},
@@ -143,3 +144,9 @@ static const struct formula {
     {"copy_", 1, ALIKE("x")},
 };
 #undef ALIKE
+
+/* Results of ops that have two, by names of their own (map.c). */
+static const struct formula parts[] = {
+    {"swiglu_dx", 3, "x * z * (m_sigmoid(y) * (1 + y * (1 - m_sigmoid(y))))", NULL},
+    {"swiglu_dy", 3, "x * (y * m_sigmoid(y))", NULL},
+};

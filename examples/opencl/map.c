@@ -8,13 +8,15 @@
 #include "kernels.h"
 #include "layout.h"
 
-enum { N_FORMULAS = sizeof formulas / sizeof formulas[0] };
+enum { N_FORMULAS = sizeof formulas / sizeof formulas[0], N_PARTS = sizeof parts / sizeof parts[0] };
 
 const char *ocl_map_name(int i) { return i < N_FORMULAS ? formulas[i].op : NULL; }
 
 static const struct formula *find(const char *op) {
   for (int i = 0; i < N_FORMULAS; i++)
     if (strcmp(formulas[i].op, op) == 0) return &formulas[i];
+  for (int i = 0; i < N_PARTS; i++)
+    if (strcmp(parts[i].op, op) == 0) return &parts[i];
   return NULL;
 }
 
@@ -153,3 +155,11 @@ ac_status ocl_map(ac_frame *f, ac_err *e) {
   g.n_args = f->n_args - copies;
   return run(&g, find(f->desc->name), e);
 }
+
+/* (dz, x, y) -> dx, dy */
+static ac_status swiglu_backward(ac_frame *f, ac_err *e) {
+  AC_TRY(ocl_map_as(f, "swiglu_dx", f->args, 3, f->out[0], e));
+  return ocl_map_as(f, "swiglu_dy", f->args, 3, f->out[1], e);
+}
+
+const ac_device_kernel ocl_map_kernels[] = {{"swiglu_backward", swiglu_backward}, {NULL, NULL}};

@@ -21,7 +21,7 @@ static ac_status open_device(const ac_params *p, int index, ac_team *team, ac_de
 /* One list of all: maps by their formulas, then the files' own. Made once, by whichever host asks first. */
 static ac_device_kernel *list;
 static void make_list(void) {
-  static const ac_device_kernel *const files[] = {ocl_move_kernels,  ocl_reduce_kernels, ocl_row_kernels,    ocl_matmul_kernels,
+  static const ac_device_kernel *const files[] = {ocl_map_kernels, ocl_move_kernels,  ocl_reduce_kernels, ocl_row_kernels,    ocl_matmul_kernels,
                                                   ocl_mlp_kernels,
                                                   ocl_index_kernels, ocl_loss_kernels,   ocl_random_kernels, ocl_optim_kernels};
   enum { N_FILES = sizeof files / sizeof files[0] };

@@ -87,6 +87,12 @@ static ac_status sum(ac_frame *f, ac_err *e) { return plain(f, "sum", 1, e); }
 static ac_status mean(ac_frame *f, ac_err *e) { return plain(f, "mean", 1, e); }
 static ac_status prod(ac_frame *f, ac_err *e) { return plain(f, "prod", 1, e); }
 
+/* The product of the elements that are not 0, and how many are: what prod's gradient is made of. */
+static ac_status prod_parts(ac_frame *f, ac_err *e) {
+  const ac_tensor *x = f->args[0].tensor;
+  return reduce(f, x, ocl_mask(&f->args[1], ac_tensor_ndim(x)), "prod_parts", computed(ac_tensor_dtype(x)), 0, f->out[0], f->out[1], e);
+}
+
 /* Read as they are: NaN counts as not 0. */
 static ac_status count(ac_frame *f, const char *state, ac_err *e) {
   const ac_tensor *x = f->args[0].tensor;
@@ -123,7 +129,8 @@ static ac_status norm(ac_frame *f, ac_err *e) {
 }
 
 const ac_device_kernel ocl_reduce_kernels[] = {
-    {"sum", sum},   {"mean", mean}, {"prod", prod}, {"any", any}, {"all", all}, {"count_nonzero", count_nonzero}, {"max", max},
-    {"min", min},   {"amax", max},  {"amin", min},  {"argmax", argmax}, {"argmin", argmin}, {"var", var},         {"std", std},
-    {"logsumexp", logsumexp},       {"norm", norm}, {NULL, NULL},
+    {"sum", sum},       {"mean", mean},     {"prod", prod}, {"prod_parts", prod_parts}, {"any", any},   {"all", all},
+    {"max", max},       {"min", min},       {"amax", max},  {"amin", min},              {"var", var},   {"std", std},
+    {"argmax", argmax}, {"argmin", argmin}, {"norm", norm}, {"logsumexp", logsumexp},   {"count_nonzero", count_nonzero},
+    {NULL, NULL},
 };

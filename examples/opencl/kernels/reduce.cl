@@ -24,6 +24,14 @@ typedef struct { SUM v; } state;
 #define JOIN(s, t) s.v *= t.v
 #define RESULT(s) s.v
 
+#elif defined(STATE_prod_parts)
+typedef struct { wide v; long zeros; } state;
+#define START(s) s.v = 1, s.zeros = 0
+#define STEP(s, x, i) do { if ((x) == 0) s.zeros++; else s.v *= x; } while (0)
+#define JOIN(s, t) s.v *= t.v, s.zeros += t.zeros
+#define RESULT(s) s.v
+#define SECOND_OF(s) s.zeros
+
 #elif defined(STATE_any) || defined(STATE_all) || defined(STATE_count)
 typedef struct { long v; } state;
 #define START(s) s.v = 0

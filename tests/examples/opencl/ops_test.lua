@@ -15,7 +15,7 @@ local failed, unsupported, compared = require("device_ops").run("opencl", dtypes
 local have, without, n = {}, {}, 0
 for name in pairs(compared) do n = n + 1; have[name] = true end
 local names = {}
-for _, file in ipairs { "formulas.h", "move.c", "reduce.c", "rows.c", "matmul.c", "index.c", "loss.c", "random.c", "optim.c" } do
+for _, file in ipairs { "formulas.h", "map.c", "move.c", "reduce.c", "rows.c", "matmul.c", "index.c", "loss.c", "random.c", "optim.c" } do
   local f <close> = assert(io.open(("%s/examples/opencl/%s"):format(os.getenv "ACCEL_TEST_SRC" or ".", file)))
   for name in f:read("a"):gmatch '{"([%w_]+)", [%w_]' do names[#names + 1] = name end
 end
