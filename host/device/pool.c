@@ -284,6 +284,37 @@ ac_status aci_pool_set_watch(ac_device *d, const aci_pool_watch *w, size_t *live
   return taken ? AC_FAIL(e, STATE, "%s: its memory is being recorded already", d->name) : AC_OK;
 }
 
+void aci_pool_add_unmap_hook(ac_device *d, aci_unmap_hook *h) {
+  const bool own = aci_biased_lock(&d->pool->lock);
+  h->next = d->pool->budget.unmap_hooks;
+  d->pool->budget.unmap_hooks = h;
+  aci_biased_unlock(&d->pool->lock, own);
+}
+
+void aci_pool_remove_unmap_hook(ac_device *d, aci_unmap_hook *h) {
+  const bool own = aci_biased_lock(&d->pool->lock);
+  for (aci_unmap_hook **at = &d->pool->budget.unmap_hooks; *at != NULL; at = &(*at)->next)
+    if (*at == h) {
+      *at = h->next;
+      break;
+    }
+  aci_biased_unlock(&d->pool->lock, own);
+}
+
+bool aci_pool_segment(ac_device *d, const void *p, void **base, size_t *bytes) {
+  const aci_segment *s = NULL;
+  const bool own = aci_biased_lock(&d->pool->lock);
+  for (int c = 0; c < AC_MEM_CLASSES && s == NULL; c++)
+    for (const stream_cache *h = d->pool->stream_caches[c]; h != NULL && s == NULL; h = h->next)
+      if ((s = aci_segments_find(&h->large, p)) == NULL) s = aci_segments_find(&h->small, p);
+  if (s != NULL) {
+    *base = s->base;
+    *bytes = s->bytes;
+  }
+  aci_biased_unlock(&d->pool->lock, own);
+  return s != NULL;
+}
+
 /* ---- blocks ---- */
 static bool told_to_fail(ac_pool *p) {
   if (p->fail_at > 0) return --p->fail_at == 0;

@@ -21,6 +21,18 @@ typedef struct aci_pool_watch {
 /* w is borrowed until it is taken away by NULL. STATE: there is one already. *live: bytes handed out at this moment. */
 ac_status aci_pool_set_watch(ac_device *d, const aci_pool_watch *w, size_t *live, ac_err *e);
 
+/* Told of every segment before its memory goes back to the system, under the pool's lock, on any thread: who has made it known elsewhere takes
+ * that back. Borrowed from adding to removing. */
+typedef struct aci_unmap_hook {
+  void (*fn)(void *user, void *base, size_t bytes);
+  void *user;
+  struct aci_unmap_hook *next; /* the pool's */
+} aci_unmap_hook;
+void aci_pool_add_unmap_hook(ac_device *d, aci_unmap_hook *h);
+void aci_pool_remove_unmap_hook(ac_device *d, aci_unmap_hook *h);
+/* The segment that p lies in; false: p is no memory of this pool. */
+bool aci_pool_segment(ac_device *d, const void *p, void **base, size_t *bytes);
+
 /* For tests and debugging (ACCEL_POISON, ACCEL_ALLOC_FAIL). fail_at n > 0 fails the n-th allocation from now
  * on, n < 0 that one and all after it, 0 none. Set before other threads use the device. */
 void aci_pool_debug_set(ac_device *d, bool poison, int64_t fail_at);

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/pool.h"
+
 enum {
   KEEP_WHOLE = 64 << 10, /* a remainder below this serves no later request: it stays with its chunk */
   SEGMENT_ALIGN = 2 << 20,
@@ -105,6 +107,7 @@ static ac_status segment_map(aci_segments *h, size_t bytes, void **out, ac_err *
 
 static void segment_free(aci_segments *h, aci_segment *s) {
   ac_device *dev = h->budget->dev;
+  for (aci_unmap_hook *k = h->budget->unmap_hooks; k != NULL; k = k->next) k->fn(k->user, s->base, s->bytes);
   ACI_SHOW(dev, s->base, s->bytes);
   if (s->source != NULL) s->source->own.unmap(s->source->own.user, s->base, s->bytes);
   else dev->vt->mem_unmap(dev, h->class, s->base, s->bytes);
@@ -139,6 +142,12 @@ size_t aci_segments_trim(aci_segments *h) {
     segment_free(h, s);
   }
   return given;
+}
+
+const aci_segment *aci_segments_find(const aci_segments *h, const void *p) {
+  const aci_segment *s = h->segments;
+  while (s != NULL && (uintptr_t)p - (uintptr_t)s->base >= s->bytes) s = s->next;
+  return s;
 }
 
 size_t aci_segments_largest(const aci_segments *h) {

@@ -46,6 +46,7 @@ typedef struct aci_budget {
   size_t reserved, limit; /* limit 0: none */
   uint64_t n_maps;
   aci_source *source[AC_MEM_CLASSES]; /* NULL: the device */
+  struct aci_unmap_hook *unmap_hooks;
 } aci_budget;
 
 struct aci_segments {
@@ -70,6 +71,8 @@ void aci_segments_free(aci_segments *h, aci_chunk *c);
 void aci_budget_set_source(aci_budget *b, ac_mem_class class, aci_source *s);
 /* The largest chunk that is free. */
 size_t aci_segments_largest(const aci_segments *h);
+/* The segment that p lies in, or NULL. */
+const aci_segment *aci_segments_find(const aci_segments *h, const void *p);
 /* Gives wholly free segments back to the system; returns their bytes. */
 size_t aci_segments_trim(aci_segments *h);
 

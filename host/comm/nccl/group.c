@@ -196,6 +196,7 @@ void aci_nccl_group_close(ac_group *g) {
     const bool made = x->comm != NULL;
     pthread_mutex_unlock(&n->lock);
     if (made && aci_aborted(g->world, NULL) == AC_OK) n->device->vt->sync(n->device, n->stream, NULL);
+    aci_nccl_unregister(n, x);
     pthread_mutex_lock(&n->lock);
     for (struct aci_nccl_group **at = &n->groups; *at != NULL; at = &(*at)->next)
       if (*at == x) {

@@ -30,6 +30,9 @@ static void load(const char *named) {
   }
   ACI_NCCL_CALLS(FIND)
   FIND(ncclGetErrorString, )
+  const char *needed = missing;
+  ACI_NCCL_LATER_CALLS(FIND)
+  missing = needed;
 #undef FIND
   if (missing == NULL && (lib.ncclGetVersion(&lib.version) != ACI_NCCL_SUCCESS || lib.version < LEAST))
     snprintf(reason, sizeof reason, "NCCL %d.%d is too old; 2.18 has what is needed", lib.version / 10000, lib.version / 100 % 100);

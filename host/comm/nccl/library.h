@@ -55,9 +55,15 @@ enum { ACI_NCCL_CONFIG_VERSION = 21800, ACI_NCCL_UNDEFINED = -2147483647 - 1 };
   X(ncclSend, (const void *p, size_t n, int type, int peer, aci_nccl_comm comm, void *stream))                                       \
   X(ncclRecv, (void *p, size_t n, int type, int peer, aci_nccl_comm comm, void *stream))
 
+/* Later ones have these, too: NULL where they are not. A handle is NCCL's for memory that a communicator may use where it lies. */
+#define ACI_NCCL_LATER_CALLS(X)                                                       \
+  X(ncclCommRegister, (aci_nccl_comm comm, void *base, size_t bytes, void **handle)) \
+  X(ncclCommDeregister, (aci_nccl_comm comm, void *handle))
+
 typedef struct aci_nccl_library {
 #define ACI_NCCL_FIELD(name, params) int(*name) params;
   ACI_NCCL_CALLS(ACI_NCCL_FIELD)
+  ACI_NCCL_LATER_CALLS(ACI_NCCL_FIELD)
 #undef ACI_NCCL_FIELD
   const char *(*ncclGetErrorString)(int status);
   int version; /* 22809 */

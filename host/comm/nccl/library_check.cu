@@ -43,5 +43,8 @@ template <class F> struct taken;
 template <class R, class... P> struct taken<R(P...)> { typedef std::tuple<typename aci_plain<R>::type, typename alike<P>::type...> type; };
 #define SAME_CALL(name, params) static_assert(std::is_same<taken<decltype(::name)>::type, taken<int params>::type>::value, #name);
 ACI_NCCL_CALLS(SAME_CALL)
+#if NCCL_VERSION_CODE >= 21903
+ACI_NCCL_LATER_CALLS(SAME_CALL)
+#endif
 #endif
 #endif

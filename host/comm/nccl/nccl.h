@@ -9,12 +9,17 @@
  * stream waits for their end: the host does not. What is queued is watched by a thread, which sees errors of NCCL, the job's abort and the timeout,
  * and then aborts the communicators, so that no kernel waits for ever.
  *
- *   library.[hc]   NCCL's calls, loaded on first use         group.c   communicators
- *   run.c          a collective in NCCL's calls               watch.c   streams, events, and the thread that watches them */
+ * Memory of the device's pool is registered with each communicator that uses it, segment by segment (NCCL 2.19 and later), so that transfers read
+ * and write it where it lies.
+ *
+ *   library.[hc]   NCCL's calls, loaded on first use         group.c      communicators
+ *   run.c          a collective in NCCL's calls               register.c   segments that communicators know
+ *   watch.c        streams, events, and the thread that watches them */
 #ifndef ACI_COMM_NCCL_H
 #define ACI_COMM_NCCL_H
 #include "comm/comm_impl.h"
 #include "comm/nccl/library.h"
+#include "device/pool.h"
 
 /* NULL: there is none; why says so in a few words. Loaded once per process: the functions hold no state of ours. ACCEL_NCCL names the
  * file, or is "off". */
@@ -42,10 +47,12 @@ typedef struct aci_nccl {
   pthread_cond_t more;
   pthread_t thread;
   bool started, stop;
+  aci_unmap_hook unmap;
   /* under the lock */
   aci_device_op *queued;    /* oldest first */
   ac_event *spare[16];      /* events of ours that nobody waits for */
   int n_spare;
+  bool registers;           /* ACCEL_NCCL_REGISTER, until NCCL refuses */
   bool broken;              /* communicators were aborted: nothing is queued any more */
   struct aci_nccl_group *groups;
 } aci_nccl;
@@ -56,6 +63,7 @@ struct aci_nccl_group {
   ac_group *group;
   ac_device *device;  /* that it was asked about first; retained */
   aci_nccl_comm comm; /* NULL: through the host */
+  struct aci_nccl_segment *registered; /* under the lock of aci_nccl */
 };
 
 /* ---- watch.c ---- */
@@ -69,5 +77,13 @@ void aci_nccl_watch(aci_nccl *n, aci_device_op *op);
 ac_status aci_nccl_check(const aci_nccl *n, int status, const char *what, ac_err *e);
 /* Until x's communicator, which does not block, has taken what it was given. Serves aborts and the timeout; the watch may abort it meanwhile. */
 ac_status aci_nccl_settle(aci_nccl *n, ac_group *g, struct aci_nccl_group *x, const aci_desc *d, int status, const char *what, ac_err *e);
+
+/* ---- register.c ---- */
+void aci_nccl_register_open(aci_nccl *n);  /* hears of memory that goes; ends with close */
+void aci_nccl_register_close(aci_nccl *n);
+/* Makes the segment that p lies in known to x's communicator, unless it is. Without the lock. */
+void aci_nccl_register(aci_nccl *n, struct aci_nccl_group *x, const void *p);
+/* Before x's communicator goes: all is taken back, or, of one that was aborted, forgotten. Without the lock. */
+void aci_nccl_unregister(aci_nccl *n, struct aci_nccl_group *x);
 
 #endif

@@ -136,6 +136,8 @@ ac_status aci_device_run(ac_group *g, const ac_coll *c, aci_desc *d, ac_event *r
   ac_status st = aci_nccl_event(n, &op->done, e);
   if (st == AC_OK && ready != NULL) st = dev->vt->stream_wait(dev, n->stream, ready, e);
   if (st == AC_OK) {
+    aci_nccl_register(n, g->device, c->send);
+    if (c->recv != c->send) aci_nccl_register(n, g->device, c->recv);
     pthread_mutex_lock(&n->lock); /* the watch may abort the communicator until then */
     k.comm = g->device->comm;
     const bool broken = n->broken || k.comm == NULL;

@@ -155,6 +155,7 @@ ac_status aci_nccl_open(ac_world *w, ac_device *d, const aci_nccl_library *lib, 
     pthread_sigmask(SIG_SETMASK, &was, NULL);
     if (rc == 0) {
       n->started = true;
+      aci_nccl_register_open(n);
       w->nccl = n;
       return AC_OK;
     }
@@ -181,6 +182,7 @@ void aci_nccl_close(ac_world *w) {
   if (n == NULL) return;
   ac_device *d = n->device;
   const bool good = aci_aborted(w, NULL) == AC_OK;
+  aci_nccl_register_close(n);
   if (good) d->vt->sync(d, n->stream, NULL); /* what is queued ends: peers count on it */
   pthread_mutex_lock(&n->lock);
   if (!good) give_up(n);

@@ -1,10 +1,13 @@
 /* The twin's stand-in for NCCL (ACCEL_NCCL names its file): the calls of comm/nccl/library.h between processes, over a file that the unique id
  * names, by plain loops over the twin's memory. As the real library does for communicators that do not block, calls return that they are in
  * progress and a thread does them in order. What the real one leaves to the program is refused here: members that call different things, other
- * counts, types or roots, the default stream, calls inside a group that is not ended, a communicator that was given back.
+ * counts, types or roots, the default stream, calls inside a group that is not ended, a communicator that was given back, memory that is
+ * registered twice or given back while it is registered.
  *
- * NCCL_TWIN_LOG: a file that gets a line a call. NCCL_TWIN_FAIL=N: the N-th collective of member 1 fails, as a lost link does.
- * NCCL_TWIN_LOST=N: member 1 takes the N-th and never ends it. NCCL_TWIN_VERSION: what it says it is. */
+ * NCCL_TWIN_LOG: a file that gets a line a call: member, communicator, kind, dtype, reduction, root, count, messages, whether its memory is
+ * registered. NCCL_TWIN_REGISTER=no: refuses to register. NCCL_TWIN_STRICT: refuses memory that is not registered. NCCL_TWIN_FAIL=N: the
+ * N-th collective of member 1 fails, as a lost link does. NCCL_TWIN_LOST=N: member 1 takes the N-th and never ends it. NCCL_TWIN_VERSION:
+ * what it says it is. */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -71,6 +74,7 @@ struct ncclComm {
   std::deque<Call> queue;
   bool stop;
   std::thread thread;
+  std::vector<std::pair<const char *, size_t>> known; /* registered; empty places are NULL */
 };
 
 static thread_local int depth;
@@ -172,13 +176,26 @@ static int wanted(const char *name) {
   return text != NULL ? atoi(text) : 0;
 }
 
-static void note(const ncclComm *c, const Call &call) {
-  const char *log = getenv("NCCL_TWIN_LOG");
+/* Whether p lies in registered memory; NULL does. */
+static bool is_known(ncclComm *c, const void *p) {
+  std::lock_guard<std::mutex> hold(c->lock);
+  for (const auto &k : c->known)
+    if (k.first != NULL && (size_t)((const char *)p - k.first) < k.second) return true;
+  return p == NULL;
+}
+static bool is_registered(ncclComm *c, const Call &call) {
+  bool all = is_known(c, call.send) && is_known(c, call.recv);
+  for (const Message &m : call.messages) all = all && is_known(c, m.sends ? m.from : m.to);
+  return all;
+}
+
+static void note(ncclComm *c, const char *kind, const Call &call) {
+  const char *log = getenv("NCCL_TWIN_LOG"), *slash = strrchr(c->path, '/');
   if (log == NULL) return;
   FILE *f = fopen(log, "a");
   if (f == NULL) return;
-  fprintf(f, "%d/%d %s type %d op %d root %d count %zu messages %zu\n", c->me, c->n, names[call.kind], call.type, call.op, call.root, call.count,
-          call.messages.size());
+  fprintf(f, "%d/%d %s %s type %d op %d root %d count %zu messages %zu registered %s\n", c->me, c->n, slash != NULL ? slash + 1 : c->path, kind,
+          call.type, call.op, call.root, call.count, call.messages.size(), is_registered(c, call) ? "yes" : "no");
   fclose(f);
 }
 
@@ -286,7 +303,11 @@ static int split(ncclComm *c, const Call &k) {
 
 static int run(ncclComm *c, const Call &k) {
   static std::atomic<int> collectives;
-  note(c, k);
+  note(c, names[k.kind], k);
+  if (k.kind != SPLIT && getenv("NCCL_TWIN_STRICT") != NULL && !is_registered(c, k)) {
+    fprintf(stderr, "nccl_twin: %s of memory that is not registered\n", names[k.kind]);
+    return INVALID_USAGE;
+  }
   if (k.kind != SPLIT && c->me == 1) {
     const int number = ++collectives;
     if (number == wanted("NCCL_TWIN_FAIL")) return c->shared->failed = 1, SYSTEM_ERROR;
@@ -365,6 +386,8 @@ EXPORT int ncclCommGetAsyncError(ncclComm *c, int *error) {
 static int end(ncclComm *c, bool abort) {
   if (c == NULL || c->live != LIVE) return INVALID_ARGUMENT;
   if (abort) c->aborted = 1;
+  for (const auto &k : c->known)
+    if (!abort && k.first != NULL) fprintf(stderr, "nccl_twin: a communicator is given back with registered memory\n");
   {
     std::lock_guard<std::mutex> hold(c->lock);
     c->stop = true;
@@ -411,6 +434,27 @@ EXPORT int ncclAllGather(const void *s, void *r, size_t n, int type, ncclComm *c
 }
 EXPORT int ncclReduceScatter(const void *s, void *r, size_t n, int type, int op, ncclComm *c, void *stream) {
   return give(c, Call{REDUCE_SCATTER, type, op, 0, s, r, n, {}, 0, 0, NULL}, stream);
+}
+EXPORT int ncclCommRegister(ncclComm *c, void *base, size_t bytes, void **handle) {
+  const char *refuse = getenv("NCCL_TWIN_REGISTER");
+  if (c == NULL || c->live != LIVE || base == NULL || bytes == 0) return INVALID_ARGUMENT;
+  if (refuse != NULL && strcmp(refuse, "no") == 0) return SYSTEM_ERROR;
+  if (is_known(c, base)) return fprintf(stderr, "nccl_twin: memory is registered twice\n"), INVALID_USAGE;
+  note(c, "register", Call{ALL_REDUCE, 0, 0, 0, NULL, NULL, bytes, {}, 0, 0, NULL});
+  std::lock_guard<std::mutex> hold(c->lock);
+  c->known.push_back({(const char *)base, bytes});
+  return *handle = (void *)(uintptr_t)c->known.size(), ACI_NCCL_SUCCESS;
+}
+EXPORT int ncclCommDeregister(ncclComm *c, void *handle) {
+  if (c == NULL || c->live != LIVE) return INVALID_ARGUMENT;
+  const size_t i = (size_t)(uintptr_t)handle - 1;
+  {
+    std::lock_guard<std::mutex> hold(c->lock);
+    if (i >= c->known.size() || c->known[i].first == NULL) return INVALID_ARGUMENT;
+    c->known[i].first = NULL;
+  }
+  note(c, "deregister", Call{ALL_REDUCE, 0, 0, 0, NULL, NULL, 0, {}, 0, 0, NULL});
+  return ACI_NCCL_SUCCESS;
 }
 EXPORT int ncclSend(const void *p, size_t n, int type, int peer, ncclComm *c, void *stream) {
   if (depth == 0) return INVALID_USAGE; /* alone it would wait for its receiver */

@@ -362,6 +362,51 @@ static void streams_keep_their_memory(void **state) {
   ac_device_release(d);
 }
 
+/* ---- segments that others know of ---- */
+typedef struct heard {
+  int calls;
+  const void *base;
+  size_t bytes;
+} heard;
+static void hear(void *user, void *base, size_t bytes) { *(heard *)user = (heard){((heard *)user)->calls + 1, base, bytes}; }
+
+/* A segment holds the blocks in it, is told of once before it goes, and nothing is told of after the hook was taken away. */
+static void segments_are_told_of_before_they_go(void **state) {
+  (void)state;
+  ac_device *d = open_device(false, 0);
+  heard first = {0}, second = {0};
+  aci_unmap_hook a = {.fn = hear, .user = &first}, b = {.fn = hear, .user = &second};
+  void *base, *other;
+  size_t bytes, size;
+  char outside;
+  assert_false(aci_pool_segment(d, &outside, &base, &bytes));
+  aci_pool_add_unmap_hook(d, &a);
+  aci_pool_add_unmap_hook(d, &b);
+  ac_block *large = take(d, 48 << 20), *small = take(d, 100);
+  assert_true(aci_pool_segment(d, large->ptr, &base, &bytes));
+  assert_true((char *)large->ptr >= (char *)base && (char *)large->ptr + large->bytes <= (char *)base + bytes);
+  assert_true(aci_pool_segment(d, (char *)large->ptr + large->bytes - 1, &other, &size));
+  assert_ptr_equal(other, base);
+  assert_true(aci_pool_segment(d, small->ptr, &other, &size));
+  assert_ptr_not_equal(other, base); /* small blocks have segments of their own */
+  ac_block_free(large);
+  assert_int_equal(first.calls, 0); /* kept for reuse */
+  ac_pool_trim(d);
+  assert_int_equal(first.calls, 1);
+  assert_ptr_equal(first.base, base);
+  assert_int_equal(first.bytes, bytes);
+  assert_int_equal(second.calls, 1);
+  assert_false(aci_pool_segment(d, base, &other, &size));
+  aci_pool_remove_unmap_hook(d, &a);
+  aci_pool_remove_unmap_hook(d, &a); /* once more is no harm */
+  ac_block_free(small);
+  ac_pool_trim(d);
+  assert_int_equal(first.calls, 1);
+  assert_int_equal(second.calls, 2);
+  aci_pool_remove_unmap_hook(d, &b);
+  ac_device_release(d);
+}
+
 int main(void) {
   static bool cpu = false, meta = true;
   const struct CMUnitTest tests[] = {
@@ -373,6 +418,7 @@ int main(void) {
       {"the_limit_holds_meta", the_limit_holds, NULL, NULL, &meta},
       cmocka_unit_test(alloc_fail_fails_the_nth),
       cmocka_unit_test(poison_fills_fresh_and_freed),
+      cmocka_unit_test(segments_are_told_of_before_they_go),
       cmocka_unit_test(blocks_cross_threads),
       cmocka_unit_test(blocks_outlive_the_device),
       cmocka_unit_test(streams_keep_their_memory),
