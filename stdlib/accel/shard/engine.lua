@@ -142,7 +142,7 @@ require "accel.shard.engine_forward"(Engine)
 function Engine:prepare()
   if self.in_backward() then return end
   self.active = {}
-  if self.running then self:recover() end
+  if self.running or self.finishing then self:recover() end
   if self.tier and self.tier.delayed and not accel.is_grad_enabled() then self.tier.delayed:flush() end
 end
 
@@ -171,7 +171,8 @@ function Engine:recover()
     if unit.work then pcall(unit.work.wait, unit.work) end
     unit.work = nil
   end
-  self.running, self.waiting = false, nil
+  self.running, self.finishing, self.waiting = false, false, nil
+  if self.tier then pcall(self.tier.settle, self.tier) end -- what of it failed is told already, or is of gradients that nobody takes
   self:reshard()
 end
 
@@ -280,6 +281,7 @@ function Engine:finish()
     for _, unit in ipairs(self.units) do unit:reshard() end
     return
   end
+  self.finishing = true -- until all of it is done: the next forward puts away what a failure leaves
   while self.order[self.next] do
     self.next = self.next + 1
     self:launch(self.order[self.next - 1])
@@ -315,6 +317,7 @@ function Engine:finish()
   if self.counter then self.counter:reset() end
   self:reshard()
   if self.completed then self:rebuild() end
+  self.finishing = false
 end
 
 --- Units are reduced in the order in which rank 0 completed them in the first backward.

@@ -5,59 +5,10 @@
  * tier: sampled, memory (one of several calls in a run of every change) */
 #include "host/offload/offload_case.h"
 
-#include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
-enum kind { NONE, WITH_EIO, WITH_ENOSPC, WITH_EINTR, SHORT, KINDS };
-
-static _Atomic bool armed, persistent;
-static _Atomic int calls, fault_at, fault_kind;
-enum { STORM = 40 }; /* calls in a row that EINTR interrupts */
-
-static enum kind fault(bool moves) {
-  if (!atomic_load(&armed)) return NONE;
-  const int i = atomic_fetch_add(&calls, 1) + 1, at = atomic_load(&fault_at);
-  const enum kind k = (enum kind)atomic_load(&fault_kind);
-  if (at == 0 || i < at || (i > at && (!atomic_load(&persistent) || (k == WITH_EINTR && i > at + STORM)))) return NONE;
-  if (k == SHORT) return moves ? SHORT : NONE;
-  errno = k == WITH_EIO ? EIO : k == WITH_ENOSPC ? ENOSPC : EINTR;
-  return k;
-}
-
-#define REAL(name, type)        \
-  static __typeof__(type) real; \
-  if (real == NULL) *(void **)(&real) = dlsym(RTLD_NEXT, name)
-
-ssize_t pread(int fd, void *p, size_t n, off_t at) {
-  REAL("pread", ssize_t(*)(int, void *, size_t, off_t));
-  const enum kind k = fault(n > 1);
-  return k == NONE ? real(fd, p, n, at) : k == SHORT ? real(fd, p, n / 2, at) : -1;
-}
-ssize_t pwrite(int fd, const void *p, size_t n, off_t at) {
-  REAL("pwrite", ssize_t(*)(int, const void *, size_t, off_t));
-  const enum kind k = fault(n > 1);
-  return k == NONE ? real(fd, p, n, at) : k == SHORT ? real(fd, p, n / 2, at) : -1;
-}
-int fallocate(int fd, int mode, off_t at, off_t n) {
-  REAL("fallocate", int (*)(int, int, off_t, off_t));
-  return fault(false) != NONE ? -1 : real(fd, mode, at, n);
-}
-int ftruncate(int fd, off_t n) {
-  REAL("ftruncate", int (*)(int, off_t));
-  return fault(false) != NONE ? -1 : real(fd, n);
-}
-
-static void arm(int at, enum kind k, bool always) {
-  atomic_store(&calls, 0);
-  atomic_store(&fault_at, at);
-  atomic_store(&fault_kind, k);
-  atomic_store(&persistent, always);
-  atomic_store(&armed, true);
-}
+#include "host/offload/fault_calls.h"
 
 enum { N = 6 };
 static size_t size_of(int i) { return i % 2 == 0 ? 3000 : (size_t)150 << 10; }
@@ -106,8 +57,8 @@ static int run_all(enum kind k, bool always) {
       one_line(&e);
       for (int i = 0; i < N; i++) assert_int_equal(aci_tiered_of(s[i])->pins, 0);
     }
-    total = atomic_load(&calls) > total ? atomic_load(&calls) : total;
-    atomic_store(&armed, false);
+    const int made = disarm();
+    total = made > total ? made : total;
     st = aci_window_empty(w, false, &e); /* may tell of a write that nobody waited for; what it could not write is still here */
     if (st != AC_OK) one_line(&e);
     for (int i = 0; i < N; i++) assert_ok(case_check(s[i], tag[i], &e), e);
@@ -142,7 +93,7 @@ static void no_room(void **state) {
   assert_ok(aci_window_new(queue, cpu, 0, 0, &w, &e), e);
   arm(1, WITH_ENOSPC, false);
   assert_fails(aci_tiered_new(w, store, 1 << 20, &s, &e), IO, "do not fit", e);
-  atomic_store(&armed, false);
+  disarm();
   assert_null(s);
   assert_int_equal(aci_store_used(store), 0);
   assert_ok(aci_tiered_new(w, store, 1 << 20, &s, &e), e);
