@@ -23,6 +23,8 @@
 #include "core/op.h"
 #include "offload/offload.h"
 #include "ops/ctx_impl.h"
+#include "profile.h"
+#include "profile/profile_impl.h"
 
 #define STORE "accel.offload.Store"
 #define WINDOW "accel.offload.Window"
@@ -32,10 +34,15 @@ typedef struct lac_offload {
   aci_io_queue *queue;
 } lac_offload;
 
+void lac_offload_watch(lac_state *S, const ac_profile *p) {
+  if (S->offload != NULL && S->offload->queue != NULL) aci_io_queue_watch(S->offload->queue, p != NULL ? aci_profile_io_watch(p) : NULL);
+}
+
 static void close_offload(lua_State *L, lac_state *S) {
   aci_io_queue *q = S->offload->queue;
   S->offload->queue = NULL;
   S->gc->reclaim = NULL;
+  aci_io_queue_watch(q, NULL);
   aci_io_queue_release(q);
 }
 
@@ -53,6 +60,7 @@ static aci_io_queue *queue_of(lua_State *L, lac_state *S) {
     lac_at_close(S, close_offload);
   }
   if (S->offload->queue == NULL && aci_io_queue_new(&S->offload->queue, &e) != AC_OK) lac_raise(L, S, &e);
+  if (S->profiling != NULL && S->profiling->running != NULL) lac_offload_watch(S, S->profiling->running);
   S->gc->reclaim = reclaim;
   return S->offload->queue;
 }

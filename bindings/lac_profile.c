@@ -30,6 +30,7 @@ static void end(recorder *r) {
   s->recorder = NULL;
   s->running = NULL;
   if (r->S->ranks->world == NULL || r->S->ranks->world_nr != r->world_nr) ac_profile_world_closed(r->p);
+  lac_offload_watch(r->S, NULL);
   ac_profile_stop(r->p);
 }
 
@@ -71,6 +72,7 @@ static int start(lua_State *L) {
   if (ac_profile_start(r->p, S->ranks->world, &e) != AC_OK) return lac_raise(L, S, &e);
   S->profiling->recorder = r;
   S->profiling->running = r->p;
+  lac_offload_watch(S, r->p);
   return 0;
 }
 

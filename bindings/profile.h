@@ -10,4 +10,8 @@ typedef struct lac_profiling {
   struct recorder *recorder; /* its handle */
 } lac_profiling;
 
+struct lac_state;
+/* lac_offload.c: what moves between tiers is recorded by p from now on; NULL: by none. */
+void lac_offload_watch(struct lac_state *S, const ac_profile *p);
+
 #endif

@@ -90,10 +90,19 @@ typedef struct aci_transfer {
   void *p; /* the caller's until done */
   size_t at, bytes; /* range of the home */
   bool write, slack;
-  enum { ACI_NOT_SENT, ACI_SENT, ACI_RUNNING, ACI_DONE } state;
+  enum { ACI_NOT_SENT, ACI_SENT, ACI_MOVING, ACI_DONE } state;
   ac_status st;
   ac_err err;
 } aci_transfer;
+
+/* Who records what is moved and waited for: profile. */
+typedef enum aci_io_event { ACI_IO_READ, ACI_IO_WRITE, ACI_IO_WAIT } aci_io_event;
+typedef struct aci_io_watch {
+  /* From begin to end, ns of the monotonic clock; reads and writes come from the I/O thread, waits from that which waited. With the queue's lock
+   * held: no call into the queue. */
+  void (*on_event)(void *user, aci_io_event what, aci_tier tier, uint64_t bytes, int64_t begin, int64_t end);
+  void *user;
+} aci_io_watch;
 
 typedef struct aci_io_queue {
   _Atomic int32_t ref;
@@ -104,10 +113,12 @@ typedef struct aci_io_queue {
   aci_transfer *first, **last;
   aci_mover mover;
   struct aci_window *windows; /* all of them, for aci_io_queue_reclaim */
+  const aci_io_watch *watch; /* NULL: nobody records */
 } aci_io_queue;
 ac_status aci_io_queue_new(aci_io_queue **out, ac_err *e);
 void aci_io_queue_retain(aci_io_queue *q);
 void aci_io_queue_release(aci_io_queue *q); /* never from the I/O thread */
+void aci_io_queue_watch(aci_io_queue *q, const aci_io_watch *watch); /* borrowed until another one, or NULL, is set */
 /* With the lock held. urgent: before all others that have not begun. */
 void aci_io_queue_send(aci_io_queue *q, aci_transfer *t, bool urgent);
 void aci_io_queue_hurry(aci_io_queue *q, aci_transfer *t); /* if it has not begun, it is next */

@@ -14,6 +14,17 @@ static uint64_t now_ns(void) {
   return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+/* With the lock held. */
+static void tell(const aci_io_queue *q, const aci_transfer *t, aci_io_event what, uint64_t begin, uint64_t end) {
+  if (q->watch != NULL) q->watch->on_event(q->watch->user, what, t->home->store->tier, t->bytes, (int64_t)begin, (int64_t)end);
+}
+
+void aci_io_queue_watch(aci_io_queue *q, const aci_io_watch *watch) {
+  pthread_mutex_lock(&q->lock);
+  q->watch = watch;
+  pthread_mutex_unlock(&q->lock);
+}
+
 /* Without the lock. */
 static void carry_out(aci_io_queue *q, aci_transfer *t) {
   aci_home *h = t->home;
@@ -37,7 +48,7 @@ static void *run(void *arg) {
     q->first = t->next;
     if (q->first == NULL) q->last = &q->first;
     t->next = NULL;
-    t->state = ACI_RUNNING;
+    t->state = ACI_MOVING;
     pthread_mutex_unlock(&q->lock);
     const uint64_t from = now_ns();
     carry_out(q, t);
@@ -45,6 +56,7 @@ static void *run(void *arg) {
     pthread_mutex_lock(&q->lock);
     aci_store *s = t->home->store;
     s->busy_ns += spent;
+    tell(q, t, t->write ? ACI_IO_WRITE : ACI_IO_READ, from, from + spent);
     if (t->st == AC_OK) {
       s->bytes[t->write] += t->bytes;
       s->calls[t->write]++;
@@ -127,5 +139,8 @@ void aci_io_queue_hurry(aci_io_queue *q, aci_transfer *t) {
 }
 
 void aci_io_queue_wait(aci_io_queue *q, aci_transfer *t) {
-  while (t->state == ACI_SENT || t->state == ACI_RUNNING) pthread_cond_wait(&q->done, &q->lock);
+  if (t->state != ACI_SENT && t->state != ACI_MOVING) return;
+  const uint64_t from = now_ns();
+  while (t->state == ACI_SENT || t->state == ACI_MOVING) pthread_cond_wait(&q->done, &q->lock);
+  tell(q, t, ACI_IO_WAIT, from, now_ns());
 }

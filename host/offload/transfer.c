@@ -1,5 +1,8 @@
 /* Bytes between memory and a file: whole pages past the page cache, several pieces under way by io_uring; what is left, and what the
- * file system does not take so, by pread and pwrite. Runs in the I/O thread (queue.c). */
+ * file system does not take so, by pread and pwrite. Runs in the I/O thread (queue.c).
+ *
+ * Buffers are not registered with the ring: memory of pools would have to stay pinned, and be let go before a pool unmaps it. Measured with
+ * pieces of 1 MiB it saves 20 to 30 ms of CPU a GB, 3 % of a core, and moves no more bytes a second. */
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>

@@ -2,6 +2,7 @@
  *
  *   recorder.c    spans, and the callbacks that make them
  *   texts.[ch]    names, shapes and lines, each kept once
+ *   offload.c     what moves between tiers, and waits for it
  *   memory.c      blocks of the pools, their categories and the timeline
  *   trace_file.c  traces that several ranks add to */
 #ifndef ACI_PROFILE_IMPL_H
@@ -12,6 +13,7 @@
 #include "autograd/node.h"
 #include "comm/comm_impl.h"
 #include "device/pool.h"
+#include "offload/offload.h"
 #include "profile/texts.h"
 
 /* One span as it is kept; ac_span is what readers get. */
@@ -84,6 +86,14 @@ struct ac_profile {
     bool other_thread;
   } *colls;
   int64_t n_colls, cap_colls;
+  aci_io_watch io_watch; /* for aci_io_queue_watch */
+  struct aci_io_row {
+    int64_t begin, end;
+    uint64_t bytes;
+    int32_t parent; /* of a wait of the script */
+    uint8_t what, tier;
+  } *ios; /* under coll_lock */
+  int64_t n_ios, cap_ios, lost_ios;
   aci_memory_log *memory[ACI_MAX_DEVICES];
   int n_memory;
 };
@@ -91,6 +101,15 @@ struct ac_profile {
 static inline aci_span *aci_span_at(const ac_profile *p, int64_t i) {
   return &p->chunks[i / ACI_SPANS_PER_CHUNK][i % ACI_SPANS_PER_CHUNK];
 }
+
+/* What a queue tells while p runs; the caller hangs it on, and takes it off before p stops. */
+static inline const aci_io_watch *aci_profile_io_watch(const ac_profile *p) { return &p->io_watch; }
+
+/* ---- offload.c ---- */
+void aci_profile_io_init(ac_profile *p);
+void aci_profile_take_io(ac_profile *p); /* once nothing comes any more: rows become spans */
+/* recorder.c: room for one more span; NULL: it is left out. */
+aci_span *aci_profile_append(ac_profile *p);
 
 /* ---- memory.c ---- */
 ac_status aci_memory_start(ac_profile *p, ac_err *e);

@@ -19,7 +19,7 @@ const char *ac_span_kind_name(ac_span_kind k) {
 /* ---- spans ---- */
 
 /* Room for one more, zeroed; NULL: it is left out. */
-static aci_span *append(ac_profile *p) {
+aci_span *aci_profile_append(ac_profile *p) {
   if (p->n >= (int64_t)p->o.max_spans) goto none;
   if (p->n == p->cap) {
     const int64_t n = p->cap / ACI_SPANS_PER_CHUNK;
@@ -50,7 +50,7 @@ static uint32_t site_here(ac_profile *p) {
 }
 
 static int64_t open_span(ac_profile *p, ac_span_kind kind, const char *name) {
-  aci_span *s = append(p);
+  aci_span *s = aci_profile_append(p);
   if (s == NULL) return -1;
   s->kind = (uint8_t)kind;
   s->name = aci_texts_add(&p->texts, name, strlen(name));
@@ -256,7 +256,7 @@ static void on_collective(void *user, const ac_comm_record *row) {
 static void take_collectives(ac_profile *p) {
   for (int64_t i = 0; i < p->n_colls; i++) {
     const struct aci_coll_row *r = &p->colls[i];
-    aci_span *s = append(p);
+    aci_span *s = aci_profile_append(p);
     if (s == NULL) continue;
     const char *name = ac_coll_name(r->row.kind);
     s->kind = AC_SPAN_COLLECTIVE;
@@ -294,6 +294,7 @@ ac_status ac_profile_new(ac_ctx *c, const ac_profile_options *o, ac_profile **ou
   pthread_mutex_init(&p->coll_lock, NULL);
   p->tracer = (aci_tracer){on_backward, on_node, on_leaf, p};
   p->coll_watch = (aci_coll_watch){on_collective, p};
+  aci_profile_io_init(p);
   *out = p;
   return AC_OK;
 }
@@ -326,6 +327,7 @@ void ac_profile_stop(ac_profile *p) {
   aci_memory_stop(p);
   while (p->current >= 0) close_span(p, p->current, now);
   take_collectives(p);
+  aci_profile_take_io(p);
   p->world = NULL;
   p->stopped = now;
   p->running = false;
@@ -339,6 +341,7 @@ void ac_profile_free(ac_profile *p) {
   for (int64_t i = 0; i < p->cap / ACI_SPANS_PER_CHUNK; i++) free(p->chunks[i]);
   free(p->chunks);
   free(p->colls);
+  free(p->ios);
   aci_memory_free(p);
   aci_texts_fini(&p->texts);
   pthread_mutex_destroy(&p->coll_lock);

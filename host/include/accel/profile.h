@@ -34,7 +34,8 @@ typedef struct ac_profile_options {
   X(MODULE, "module")          \
   X(OPTIMIZER, "optimizer")    \
   X(LOADER, "loader")          \
-  X(STEP, "step")
+  X(STEP, "step")              \
+  X(OFFLOAD, "offload")
 typedef enum ac_span_kind {
 #define AC_X(name, text) AC_SPAN_##name,
   AC_SPAN_LIST(AC_X)
@@ -52,11 +53,11 @@ typedef struct ac_span {
   const char *site;   /* "train.lua:12"; NULL: not recorded */
   int64_t parent;     /* the span around it, -1: none */
   ac_span_kind kind;
-  int thread;         /* 0: the context's; 1: the world's communication thread */
+  int thread;         /* 0: the context's; 1: the world's communication thread; 2: the thread that moves bytes between tiers */
   int64_t flops;      /* -1: not recorded or not known */
   uint64_t moved;     /* with flops: bytes of the op's tensors, arguments and results; 0 for views */
   int64_t memory;     /* bytes allocated less bytes freed while it was innermost */
-  uint64_t bytes;     /* of a collective: its payload, count times bytes of an element */
+  uint64_t bytes;     /* of a collective: its payload, count times bytes of an element; of offload: what is moved or waited for */
   uint64_t sent;      /* of a collective: bytes that this rank sent */
   int32_t group;      /* of a collective: ranks in the group */
 } ac_span;

@@ -5,7 +5,7 @@ local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 
 --- A list of rows, one per name: key, count, cpu_time_total and self_cpu_time_total in microseconds, cpu_memory_usage and
---- self_cpu_memory_usage in bytes, flops, bytes (of collectives), input_shapes, stack, kind.
+--- self_cpu_memory_usage in bytes, flops, bytes (of collectives and offload), input_shapes, stack, kind.
 ---@class accel.profiler.Averages
 local Averages = class("accel.profiler.Averages")
 

@@ -2,11 +2,12 @@
 
 ---@class accel.profiler.Event
 ---@field name string
----@field kind string op, backward, collective, user_annotation, module, optimizer, loader, step
+---@field kind string op, backward, collective, user_annotation, module, optimizer, loader, step, offload
 ---@field start integer ns of the machine's monotonic clock
 ---@field stop integer
 ---@field parent integer index of the span around it; 0: none
----@field thread integer 0: the script's, 1: the thread that runs asynchronous collectives
+---@field thread integer 0: the script's, 1: the thread that runs asynchronous collectives; 2: the thread that moves
+---  bytes between tiers
 ---@field flops integer? floating-point operations, where with_flops was given and the op knows
 ---@field self_memory integer bytes allocated less bytes freed in it, but not in spans inside
 ---@field memory integer the same, with spans inside
@@ -14,7 +15,7 @@
 ---@field shapes string?
 ---@field dtypes string?
 ---@field site string? "train.lua:12"
----@field bytes integer of a collective: its payload
+---@field bytes integer of a collective: its payload; of offload: what is moved, or waited for
 ---@field sent integer of a collective: what this rank sent
 ---@field moved integer bytes of an op's arguments and results, with with_flops
 ---@field ranks integer of a collective: the size of its group

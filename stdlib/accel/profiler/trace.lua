@@ -24,6 +24,8 @@ local function arguments(e)
   if e.self_memory ~= 0 then args["Bytes"] = e.self_memory end
   if e.kind == "collective" then
     args["Payload bytes"], args["Sent bytes"], args["Group size"] = e.bytes, e.sent, e.ranks
+  elseif e.kind == "offload" then
+    args["Moved bytes"] = e.bytes
   end
   local rest = next(args) and json.encode(args):sub(2, -2) or ""
   if shapes == "" and rest == "" then return "" end
@@ -47,6 +49,7 @@ local function metadata(out, pid, rank, size)
   named("process_sort_index", 0, "sort_index", rank)
   named("thread_name", 1, "name", "script")
   named("thread_name", 2, "name", "collectives")
+  named("thread_name", 3, "name", "offload")
 end
 
 local function memory(out, prof, pid, offset)
