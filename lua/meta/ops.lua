@@ -1853,6 +1853,46 @@ function Tensor:fold(output_size, kernel_size, dilation, padding, stride) end
 ---@param weight number
 function accel.foreach_lerp_(tensors, others, weight) end
 
+---x in 8 bits a value under one scale: y = x scale rounded to nearest even and cut to the format's range (448, 57344), beside the factor 1 / scale that brings it back.
+---@param x accel.Tensor
+---@param scale? accel.Tensor
+---@param amax? accel.Tensor
+---@param format? "e4m3"|"e5m2" default "e4m3"
+---@param pow2? boolean default false
+---@return accel.Tensor y
+---@return accel.Tensor scale_inv
+---@overload fun(x: accel.Tensor, opts: {scale?: accel.Tensor, amax?: accel.Tensor, format?: "e4m3"|"e5m2", pow2?: boolean}): accel.Tensor, accel.Tensor
+function accel.fp8_cast(x, scale, amax, format, pow2) end
+
+---x in 8 bits a value under one scale: y = x scale rounded to nearest even and cut to the format's range (448, 57344), beside the factor 1 / scale that brings it back.
+---@param scale? accel.Tensor
+---@param amax? accel.Tensor
+---@param format? "e4m3"|"e5m2" default "e4m3"
+---@param pow2? boolean default false
+---@return accel.Tensor y
+---@return accel.Tensor scale_inv
+---@overload fun(self: accel.Tensor, opts: {scale?: accel.Tensor, amax?: accel.Tensor, format?: "e4m3"|"e5m2", pow2?: boolean}): accel.Tensor, accel.Tensor
+function Tensor:fp8_cast(scale, amax, format, pow2) end
+
+---the scales of delayed scaling from the history of largest magnitudes, by TransformerEngine's formula (recipe DelayedScaling), for n tensors at once.
+---@param scale accel.Tensor
+---@param history accel.Tensor
+---@param fp8_max number
+---@param margin? integer default 0
+---@param most_recent? boolean default true
+---@param update? boolean default true
+---@overload fun(scale: accel.Tensor, history: accel.Tensor, fp8_max: number, opts: {margin?: integer, most_recent?: boolean, update?: boolean})
+function accel.fp8_update_scale_(scale, history, fp8_max, margin, most_recent, update) end
+
+---the scales of delayed scaling from the history of largest magnitudes, by TransformerEngine's formula (recipe DelayedScaling), for n tensors at once.
+---@param history accel.Tensor
+---@param fp8_max number
+---@param margin? integer default 0
+---@param most_recent? boolean default true
+---@param update? boolean default true
+---@overload fun(self: accel.Tensor, history: accel.Tensor, fp8_max: number, opts: {margin?: integer, most_recent?: boolean, update?: boolean})
+function Tensor:fp8_update_scale_(history, fp8_max, margin, most_recent, update) end
+
 ---y = x - trunc(x), with the sign of x.
 ---@param x accel.Tensor
 ---@return accel.Tensor
@@ -3851,6 +3891,27 @@ function accel.scaled_dot_product_attention(query, key, value, attn_mask, dropou
 ---@return accel.Tensor
 ---@overload fun(self: accel.Tensor, key: accel.Tensor, value: accel.Tensor, opts: {attn_mask?: accel.Tensor, dropout_p?: number, is_causal?: boolean, scale?: number, enable_gqa?: boolean, generator?: accel.Generator, alibi_slopes?: accel.Tensor}): accel.Tensor
 function Tensor:scaled_dot_product_attention(key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, generator, alibi_slopes) end
+
+---the product of matrices in 8 bits under one scale each, as torch._scaled_mm: y = (x scale_x) (other scale_other) + bias.
+---@param x accel.Tensor
+---@param other accel.Tensor
+---@param scale_x accel.Tensor
+---@param scale_other accel.Tensor
+---@param bias? accel.Tensor
+---@param dtype? accel.DType default "bf16"
+---@return accel.Tensor
+---@overload fun(x: accel.Tensor, other: accel.Tensor, scale_x: accel.Tensor, scale_other: accel.Tensor, opts: {bias?: accel.Tensor, dtype?: accel.DType}): accel.Tensor
+function accel.scaled_mm(x, other, scale_x, scale_other, bias, dtype) end
+
+---the product of matrices in 8 bits under one scale each, as torch._scaled_mm: y = (x scale_x) (other scale_other) + bias.
+---@param other accel.Tensor
+---@param scale_x accel.Tensor
+---@param scale_other accel.Tensor
+---@param bias? accel.Tensor
+---@param dtype? accel.DType default "bf16"
+---@return accel.Tensor
+---@overload fun(self: accel.Tensor, other: accel.Tensor, scale_x: accel.Tensor, scale_other: accel.Tensor, opts: {bias?: accel.Tensor, dtype?: accel.DType}): accel.Tensor
+function Tensor:scaled_mm(other, scale_x, scale_other, bias, dtype) end
 
 ---x with the elements of src (or one number) written to the positions that index names along dim.
 ---@param x accel.Tensor

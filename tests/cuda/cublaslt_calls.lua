@@ -1,6 +1,6 @@
 -- Which products go to cuBLASLt on the twin with its stand-in, as what, told by the stand-in's log (CUDA_TWIN_CUBLASLT_LOG): m x n x k,
 -- types of the operands and of the result, how it computes, batch, epilogue. That results are right is the op suite's business too.
---   accel-run cublaslt_calls.lua on | tf32 | refused | late
+--   accel-run cublaslt_calls.lua on | tf32 | refused | late | f8
 local accel = require "accel"
 local mode = arg[1]
 local log = os.getenv "CUDA_TWIN_CUBLASLT_LOG"
@@ -109,3 +109,29 @@ do
 end
 -- integers are ours
 expect("", accel.matmul, accel.ones(3, 5, { dtype = "i64" }), accel.ones(5, 7, { dtype = "i64" }))
+
+-- 8 bits: dims of 16 with the inner one contiguous on both sides; else a copy first. A bias of the result's 16 bits goes along. Chips that
+-- cannot get bf16.
+do
+  local x, sx = accel.fp8_cast(accel.randn(32, 48))
+  local w, sw = accel.fp8_cast(accel.randn(16, 48))
+  local dy, sdy = accel.fp8_cast(accel.randn(32, 16), nil, nil, "e5m2")
+  local b16, b32 = accel.randn(16):to "bf16", accel.randn(16)
+  local function eight(shape, type, result, epilogue)
+    if mode == "f8" then return ("%s type=14 result=0 compute=68 batch=1 epilogue=1"):format(shape) end
+    return ("%s type=%d result=%d compute=68 batch=1 epilogue=%d"):format(shape, type, result, epilogue)
+  end
+  local function mm(dtype) return function(a, b, sa, sb, bias) return accel.scaled_mm(a, b:t(), sa, sb, bias, dtype) end end
+  expect(eight("32 x 16 x 48", 28, 14, 1), mm "bf16", x, w, sx, sw)
+  expect(eight("32 x 16 x 48", 28, 0, 1), mm "f32", x, w, sx, sw)
+  expect(eight("32 x 16 x 48", 28, 14, 4), mm "bf16", x, w, sx, sw, b16)
+  expect(eight("32 x 16 x 48", 28, 0, 1), mm "bf16", x, w, sx, sw, b32) -- added behind the product
+  expect(eight("32 x 16 x 48", 28, 0, 1), mm "f32", x, w, sx, sw, b32)
+  -- gradients: of the input, of the weight
+  expect(eight("32 x 48 x 16", 28, 14, 1), function(...) return accel.scaled_mm(...) end, dy, w, sdy, sw)
+  expect(eight("16 x 48 x 32", 28, 0, 1), function(a, b, sa, sb) return accel.scaled_mm(a:t(), b, sa, sb, nil, "f32") end, dy, x, sdy, sx)
+  -- not its kind: bf16
+  expect("32 x 32 x 16 type=14 result=0 compute=68 batch=1 epilogue=1", mm "f32", dy, dy, sdy, sdy)
+  local odd = accel.fp8_cast(accel.randn(7, 48))
+  expect("32 x 7 x 48 type=14 result=0 compute=68 batch=1 epilogue=1", mm "f32", x, odd, sx, sx)
+end

@@ -131,4 +131,69 @@ L.linear_quantized = {
   big(product(nf4), real(30, 256), weights(300, 256)),
 }
 
+-- ---- 8 bits under one scale: codes are compared as bytes, beside the factors ----
+local fp8 = { grad = false, ints = false, wide_result = true }
+local function f8(call)
+  local t = { call = call }
+  for key, value in pairs(fp8) do t[key] = value end
+  return t
+end
+local function codes(y, inverse, ...) return (y.device == "meta" and y or y:to "cpu"):to "f32", inverse, ... end
+local function current(...)
+  local with = { ... }
+  return f8(function(f, x) return codes(f(narrow(x), nil, nil, table.unpack(with))) end)
+end
+local function delayed(format)
+  return f8(function(f, x)
+    local scale, amax = accel.full({ 1 }, 3.5, { device = x.device }), accel.full({ 1 }, 0.25, { device = x.device })
+    local y, inverse = f(narrow(x), scale, amax, format)
+    return codes(y, inverse, amax)
+  end)
+end
+L.fp8_cast = {
+  case("its own scale", { real(3, 4) }, current()),
+  case("e5m2", { real(5, 7) }, current "e5m2"),
+  case("a power of two", { real(5, 27) }, current("e4m3", true)),
+  case("a scale that is given", { real(5, 27) }, delayed "e4m3"),
+  case("gradients", { real(300, 3) }, delayed "e5m2"),
+  case("rank 0", { real() }, current()),
+  case("empty", { real(0, 3) }, delayed "e4m3"),
+  big(delayed "e4m3", real(300, 257)),
+  big(current(), real(300, 257)),
+}
+
+-- x and other as casts of real values; turned: other lies the other way round.
+local function scaled(dtype, format, turned)
+  local t = f8(function(f, x, w, bias)
+    local x8, sx = accel.fp8_cast(narrow(x))
+    local w8, sw = accel.fp8_cast(narrow(turned and w:t():contiguous() or w), nil, nil, format)
+    return f(x8, turned and w8:t() or w8, sx, sw, bias and narrow(bias), dtype)
+  end)
+  t.loss, t.roundings = 4, 1
+  return t
+end
+L.scaled_mm = {
+  case("plain", { real(3, 4), constant(-1, 1, 4, 5) }, scaled "f32"),
+  case("16 bits", { real(3, 4), constant(-1, 1, 4, 5) }, scaled "bf16"),
+  case("bias", { real(5, 32), constant(-1, 1, 32, 16), real(16) }, scaled("f32", "e4m3", true)),
+  case("gradients", { real(16, 32), constant(-1, 1, 32, 16) }, scaled("f32", "e5m2")),
+  case("no rows", { real(0, 4), constant(-1, 1, 4, 5) }, scaled "f32"),
+  case("nothing to add", { real(2, 0), constant(-1, 1, 0, 5), real(5) }, scaled "f32"),
+  big(scaled("f32", "e4m3", true), real(64, 300), constant(-1, 1, 300, 257)),
+}
+local function moved(n, rows, ...)
+  local with = { ... }
+  return { grad = false, ints = false, wide_result = true, call = function(f, x)
+    local scale, history = accel.ones({ n }, { device = x.device }), narrow(x):to("f32"):abs():reshape(rows, n) * 1
+    f(scale, history, 448, table.unpack(with))
+    return scale, history
+  end }
+end
+L.fp8_update_scale_ = {
+  case("most recent", { real(4, 3) }, moved(3, 4)),
+  case("of all", { real(5, 7) }, moved(7, 5, 2, false)),
+  case("one row", { real(1, 3) }, moved(3, 1)),
+  case("the history alone", { real(4, 3) }, moved(3, 4, 0, true, false)),
+}
+
 return L

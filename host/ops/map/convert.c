@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "base/vmath.h"
+#include "base/float8.h"
 #include "device/cpu/isa.h"
 
 #define SAME(x) (x)
@@ -13,32 +13,10 @@
 #define BF16_STORE(x) aci_f32_to_bf16((float)(x))
 #define F16_STORE(x) aci_f32_to_f16((float)(x))
 
-/* 8-bit floats by arithmetic on the bits of f32, so that rows of them are vector code; values are those of tensor/convert.h. A code moved to
- * where f32 has exponent and fraction is the value times 2^-120 (e5m2: 2^-112), subnormals too. The other way the bits that go are rounded to
- * even; below the smallest normal, adding a number whose spacing is that of the subnormals rounds. */
-static inline AC_INLINE float e4m3_load(uint8_t b) {
-  const float a = aci_float32((uint32_t)(b & 0x7f) << 20) * 0x1p120f, v = (b & 0x7f) == 0x7f ? __builtin_nanf("") : a;
-  return b & 0x80 ? -v : v;
-}
-static inline AC_INLINE float e5m2_load(uint8_t b) {
-  const float a = aci_float32((uint32_t)(b & 0x7f) << 21) * 0x1p112f, special = b & 3 ? __builtin_nanf("") : __builtin_inff();
-  const float v = (b & 0x7c) == 0x7c ? special : a;
-  return b & 0x80 ? -v : v;
-}
-static inline AC_INLINE uint8_t f8_store(float x, int drop, uint32_t bias, float smallest, float magic, float top, uint32_t most) {
-  const uint32_t u = aci_bits32(x), sign = u >> 24 & 0x80;
-  const float a = aci_float32(u & 0x7fffffffu);
-  const uint32_t bits = u & 0x7fffffffu, half = (1u << (drop - 1)) - 1;
-  const uint32_t normal = ((bits + half + (bits >> drop & 1)) >> drop) - bias, small = aci_bits32(a + magic) - aci_bits32(magic);
-  uint32_t code = a < smallest ? small : normal;
-  code = a < top ? code : most;
-  code = bits > 0x7f800000u ? 0x7f : code;
-  return (uint8_t)(code | sign);
-}
-#define E4M3_LOAD(x) e4m3_load(x)
-#define E5M2_LOAD(x) e5m2_load(x)
-#define E4M3_STORE(x) f8_store((float)(x), 20, 120u << 3, 0x1p-6f, 0x1p14f, 448.0f, 0x7e)
-#define E5M2_STORE(x) f8_store((float)(x), 21, 112u << 2, 0x1p-14f, 0x1p7f, 65536.0f, 0x7c)
+#define E4M3_LOAD(x) aci_e4m3_value(x)
+#define E5M2_LOAD(x) aci_e5m2_value(x)
+#define E4M3_STORE(x) aci_e4m3_bits((float)(x))
+#define E5M2_STORE(x) aci_e5m2_bits((float)(x))
 
 /* X(dtype, C type of its bytes, load expression, store expression) */
 #define DTYPES(X)                                                                                     \

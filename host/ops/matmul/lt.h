@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { ACI_LT_F32 = 0, ACI_LT_F64 = 1, ACI_LT_F16 = 2, ACI_LT_BF16 = 14 };           /* cudaDataType */
+enum { ACI_LT_F32 = 0, ACI_LT_F64 = 1, ACI_LT_F16 = 2, ACI_LT_BF16 = 14, ACI_LT_E4M3 = 28, ACI_LT_E5M2 = 29 }; /* cudaDataType */
 enum { ACI_LT_COMPUTE_F32 = 68, ACI_LT_COMPUTE_F64 = 70, ACI_LT_COMPUTE_TF32 = 77 }; /* cublasComputeType_t */
 enum { ACI_LT_NOT_SUPPORTED = 15 };                                                  /* cublasStatus_t */
 enum { ACI_LT_OP_N = 0, ACI_LT_OP_T = 1 };                                           /* cublasOperation_t */
@@ -17,7 +17,9 @@ enum {                                                                  /* cubla
        ACI_LT_DESC_EPILOGUE = 7,
        ACI_LT_DESC_BIAS_POINTER = 8,
        ACI_LT_DESC_AUX_POINTER = 11,
-       ACI_LT_DESC_AUX_LD = 12
+       ACI_LT_DESC_AUX_LD = 12,
+       ACI_LT_DESC_A_SCALE_POINTER = 17,
+       ACI_LT_DESC_B_SCALE_POINTER = 18
 };
 enum { /* cublasLtEpilogue_t: bits */
        ACI_LT_EPILOGUE_NONE = 1,

@@ -32,6 +32,10 @@ typedef struct aci_product {
   aci_epilogue epilogue;
   void *aux;  /* (m, n) like C, no batch */
   void *sums; /* n values of C's dtype */
+  /* Operands of 8 bits, each under one scale in the device's memory: C := (A a_scale) (B b_scale) + bias, of dtype. Without batch, alpha 1,
+   * beta 0. cuBLASLt alone takes them; NULL: there are none. */
+  const float *a_scale, *b_scale;
+  ac_dtype a_f8, b_f8;
 } aci_product;
 
 #endif

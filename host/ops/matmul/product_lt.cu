@@ -130,6 +130,8 @@ uint32_t epilogue_of(const aci_product *p, const void **along) {
   }
 }
 
+int f8_type(ac_dtype d) { return d == AC_F8_E4M3 ? ACI_LT_E4M3 : ACI_LT_E5M2; }
+
 /* D (n x m) = op(B) (n x k) op(A) (k x m) */
 bool describe(descriptors &d, const product_lt_job &j) {
   const aci_product *p = j.p;
@@ -152,9 +154,13 @@ bool describe(descriptors &d, const product_lt_job &j) {
   if (p->aux != NULL &&
       (!set(d, ACI_LT_DESC_AUX_POINTER, (const void *)p->aux) || !set(d, ACI_LT_DESC_AUX_LD, p->n)))
     return false;
+  /* ours are the other way round: its A is B */
+  if (p->a_scale != NULL &&
+      (!set(d, ACI_LT_DESC_A_SCALE_POINTER, (const void *)p->b_scale) || !set(d, ACI_LT_DESC_B_SCALE_POINTER, (const void *)p->a_scale)))
+    return false;
   const bool bt = j.mb.transposed, at = j.ma.transposed;
-  return layout(&d.a, type, bt ? p->k : p->n, bt ? p->n : p->k, j.mb.ld, j.batch, j.bs) &&
-         layout(&d.b, type, at ? p->m : p->k, at ? p->k : p->m, j.ma.ld, j.batch, j.as) &&
+  return layout(&d.a, p->a_scale != NULL ? f8_type(p->b_f8) : type, bt ? p->k : p->n, bt ? p->n : p->k, j.mb.ld, j.batch, j.bs) &&
+         layout(&d.b, p->a_scale != NULL ? f8_type(p->a_f8) : type, at ? p->m : p->k, at ? p->k : p->m, j.ma.ld, j.batch, j.as) &&
          layout(&d.c, p->wide ? ACI_LT_F32 : type, p->n, p->m, p->n, j.batch, p->m * p->n);
 }
 
@@ -211,6 +217,8 @@ static ac_status run(ac_frame *f, const product_lt_job &j, ac_err *e) {
                                     p->beta != 0,
                                     p->wide,
                                     j.tf32,
+                                    p->a_scale != NULL ? p->a_f8 : 0,
+                                    p->a_scale != NULL ? p->b_f8 : 0,
                                     alignment(j.a),
                                     alignment(j.b),
                                     alignment(j.c)};
@@ -251,7 +259,7 @@ static ac_status run(ac_frame *f, const product_lt_job &j, ac_err *e) {
 /* The last dim of the batch goes in one call, those before it one call each. */
 static ac_status products(ac_frame *f, const aci_product *p, product_lt_job j, ac_err *e) {
   const int last = p->n_batch_dims - 1;
-  const int64_t es = (int64_t)aci_dsize(p->dtype), size = p->m * p->n * (int64_t)aci_dsize(p->wide ? AC_F32 : p->dtype);
+  const int64_t es = p->a_scale != NULL ? 1 : (int64_t)aci_dsize(p->dtype), size = p->m * p->n * (int64_t)aci_dsize(p->wide ? AC_F32 : p->dtype);
   const int64_t batch = last < 0 ? 1 : p->batch[last];
   int64_t outer = 1, idx[AC_MAX_DIMS] = {0};
   j.p = p;
@@ -279,7 +287,7 @@ static ac_status products(ac_frame *f, const aci_product *p, product_lt_job j, a
 ac_status aci_cuda_product_lt(ac_frame *f, const aci_product *p, ac_err *e) {
   const ac_dtype result = p->wide ? AC_F32 : p->dtype;
   product_lt_job j = {};
-  j.tf32 = aci_flag(f, ACI_CUDA_TF32) != 0;
+  j.tf32 = aci_flag(f, ACI_CUDA_TF32) != 0 && p->a_scale == NULL;
   if (!lt().ready || (p->bias != NULL && p->bias_dtype != result)) return AC_UNSUPPORTED;
   /* the library needs leading dims that are multiples of 8 for the epilogue's output, and no preference tells it the alignment */
   if (p->epilogue != ACI_EPILOGUE_NONE &&

@@ -9,6 +9,9 @@ local GROUPS = {
   { "floats", { "f64", "f32", "f16", "bf16" } },
   { "integers", { "i64", "i32", "i16", "i8", "u8" } },
 }
+-- Stored, and taken by few ops: told where an example has one.
+local SHORT = { "f8_e4m3", "f8_e5m2" }
+local function short(dtype) return dtype:find("^f8_") ~= nil end
 
 -- Every tensor among the arguments: the parameter it stands for, and the path to it.
 local function slots_of(accel, op, args)
@@ -32,7 +35,7 @@ local function slots_of(accel, op, args)
 end
 
 local function copied(accel, v)
-  if accel.is_tensor(v) then return v:detach():clone() end
+  if accel.is_tensor(v) then return short(v.dtype) and v or v:detach():clone() end
   if type(v) ~= "table" or getmetatable(v) then return v end
   local t = {}
   for k, x in pairs(v) do t[k] = copied(accel, x) end
@@ -113,7 +116,7 @@ local function probe(accel, op)
         if s.name == slot.name then own[#own + 1] = s end
         if s.dtype == slot.dtype then joint[#joint + 1] = s end
       end
-      for _, d in ipairs(ALL) do
+      for _, d in ipairs(short(slot.dtype) and SHORT or ALL) do
         if not row.gives[d] and not seen[slot.name] then
           local r = try(accel, f, args, joint, d) or try(accel, f, args, own, d)
           row.gives[d] = r and told and true or r
@@ -126,8 +129,10 @@ local function probe(accel, op)
 end
 
 local function alike(a, b)
-  for _, d in ipairs(ALL) do
-    if a.gives[d] ~= b.gives[d] then return false end
+  for _, names in ipairs { ALL, SHORT } do
+    for _, d in ipairs(names) do
+      if a.gives[d] ~= b.gives[d] then return false end
+    end
   end
   return true
 end
@@ -135,7 +140,7 @@ end
 -- "floats, i64 and bool"
 local function words(set)
   local list, rest = {}, {}
-  for _, d in ipairs(ALL) do rest[d] = set[d] end
+  for d in next, set do rest[d] = true end
   for _, group in ipairs(GROUPS) do
     local whole = true
     for _, d in ipairs(group[2]) do whole = whole and rest[d] end
@@ -144,8 +149,10 @@ local function words(set)
       for _, d in ipairs(group[2]) do rest[d] = nil end
     end
   end
-  for _, d in ipairs(ALL) do
-    if rest[d] then list[#list + 1] = d end
+  for _, names in ipairs { ALL, SHORT } do
+    for _, d in ipairs(names) do
+      if rest[d] then list[#list + 1] = d end
+    end
   end
   if #list == 3 and list[1] == "floats" and list[2] == "integers" then return "every dtype" end
   local last = table.remove(list)
@@ -156,7 +163,8 @@ end
 -- when all give one dtype that follows from another argument, in one set.
 local function text_of(row, results)
   local all, by, order, own = {}, {}, {}, {}
-  for _, d in ipairs(ALL) do
+  for i = 1, #ALL + #SHORT do
+    local d = ALL[i] or SHORT[i - #ALL]
     local r = row.gives[d]
     if r then
       all[d] = true

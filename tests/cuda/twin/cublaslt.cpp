@@ -5,7 +5,7 @@
  * none; =late: it knows one that turns out not to do. */
 #include "cuda_runtime.h"
 
-#include "base/vmath.h"
+#include "base/float8.h"
 #include "ops/matmul/lt.h"
 
 #include <math.h>
@@ -31,6 +31,7 @@ struct aci_lt_desc_opaque {
   const void *bias;
   void *aux;
   int64_t aux_ld;
+  const float *a_scale, *b_scale;
 };
 struct aci_lt_preference_opaque {
   int live;
@@ -50,12 +51,15 @@ template <class T> static int take(T *to, const void *value, size_t bytes) {
   return 0;
 }
 
-static size_t size_of(int type) { return type == ACI_LT_F64 ? 8 : type == ACI_LT_F32 ? 4 : 2; }
+static bool f8(int type) { return type == ACI_LT_E4M3 || type == ACI_LT_E5M2; }
+static size_t size_of(int type) { return type == ACI_LT_F64 ? 8 : type == ACI_LT_F32 ? 4 : f8(type) ? 1 : 2; }
 static double get(int type, const void *p, int64_t i) {
   switch (type) {
     case ACI_LT_F64: return ((const double *)p)[i];
     case ACI_LT_F16: return aci_f16_to_f32(((const uint16_t *)p)[i]);
     case ACI_LT_BF16: return aci_bf16_to_f32(((const uint16_t *)p)[i]);
+    case ACI_LT_E4M3: return aci_e4m3_value(((const uint8_t *)p)[i]);
+    case ACI_LT_E5M2: return aci_e5m2_value(((const uint8_t *)p)[i]);
     default: return ((const float *)p)[i];
   }
 }
@@ -95,8 +99,19 @@ static bool refuses(const char *how) {
   return said != NULL && strcmp(said, how) == 0;
 }
 
+/* Of 8 bits there are, as on Hopper: A transposed and B as it lies, dims of 16 elements, not e5m2 on both sides, results of 16 or 32
+ * bits, a bias of 16, scales for both; but e4m3 is what chips before Ada lack (CUDA_TWIN_CUBLASLT_REFUSE=f8). */
+static bool exists_f8(aci_lt_desc op, aci_lt_layout a, aci_lt_layout b, aci_lt_layout d) {
+  if (refuses("f8") || !f8(b->type) || (a->type == ACI_LT_E5M2 && b->type == ACI_LT_E5M2)) return false;
+  if (op->transa == 0 || op->transb != 0 || a->rows % 16 != 0 || a->cols % 16 != 0 || a->ld % 16 != 0 || b->ld % 16 != 0) return false;
+  if (d->type != ACI_LT_F32 && d->type != ACI_LT_F16 && d->type != ACI_LT_BF16) return false;
+  if (op->compute != ACI_LT_COMPUTE_F32 || op->scale != ACI_LT_F32 || op->a_scale == NULL || op->b_scale == NULL) return false;
+  return op->epilogue == ACI_LT_EPILOGUE_NONE || (op->epilogue == ACI_LT_EPILOGUE_BIAS && op->bias != NULL && d->type != ACI_LT_F32);
+}
+
 /* What there are kernels for: types, and epilogues on them. */
 static bool exists(aci_lt_desc op, aci_lt_layout a, aci_lt_layout b, aci_lt_layout d) {
+  if (f8(a->type)) return exists_f8(op, a, b, d);
   if (a->type != b->type) return false;
   const bool wide = a->type == ACI_LT_F64, shorts = a->type == ACI_LT_BF16 || a->type == ACI_LT_F16;
   if (d->type != a->type && !(shorts && d->type == ACI_LT_F32)) return false;
@@ -132,7 +147,7 @@ extern "C" {
 #define LT __attribute__((visibility("default"))) int
 LT cublasLtCreate(aci_lt_handle *h) { return make(h, {LIVE}); }
 LT cublasLtMatmulDescCreate(aci_lt_desc *d, int compute, int scale) {
-  return make(d, {LIVE, compute, scale, 0, 0, ACI_LT_EPILOGUE_NONE, NULL, NULL, 0});
+  return make(d, {LIVE, compute, scale, 0, 0, ACI_LT_EPILOGUE_NONE, NULL, NULL, 0, NULL, NULL});
 }
 LT cublasLtMatmulDescDestroy(aci_lt_desc d) { return drop(d); }
 LT cublasLtMatmulDescSetAttribute(aci_lt_desc d, int what, const void *value, size_t bytes) {
@@ -143,6 +158,8 @@ LT cublasLtMatmulDescSetAttribute(aci_lt_desc d, int what, const void *value, si
     case ACI_LT_DESC_BIAS_POINTER: return take(&d->bias, value, bytes);
     case ACI_LT_DESC_AUX_POINTER: return take(&d->aux, value, bytes);
     case ACI_LT_DESC_AUX_LD: return take(&d->aux_ld, value, bytes);
+    case ACI_LT_DESC_A_SCALE_POINTER: return take(&d->a_scale, value, bytes);
+    case ACI_LT_DESC_B_SCALE_POINTER: return take(&d->b_scale, value, bytes);
     default: return BAD;
   }
 }
@@ -199,7 +216,8 @@ LT cublasLtMatmul(aci_lt_handle h, aci_lt_desc op, const void *alpha, const void
     if ((uintptr_t)at[i] % algo->data[1 + i] != 0) return BAD; /* the real one would read past, or fault */
   memset(workspace, SPACE_MARK, BYTES);                        /* it is memory, and nobody else's */
   const bool wide = la->type == ACI_LT_F64;
-  const double al = wide ? *(const double *)alpha : *(const float *)alpha,
+  const double scales = f8(la->type) ? (double)(*op->a_scale * *op->b_scale) : 1;
+  const double al = (wide ? *(const double *)alpha : *(const float *)alpha) * scales,
                be = wide ? *(const double *)beta : *(const float *)beta;
   const uint32_t e = op->epilogue;
   const bool gradient = (e & 64) != 0, round = op->compute == ACI_LT_COMPUTE_TF32 && getenv("CUDA_TWIN_CUBLASLT_ROUND") != NULL;
