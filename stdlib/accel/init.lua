@@ -10,7 +10,7 @@ local functions = { deepcopy = "accel.nn.deepcopy", launch = "accel.launch", plo
   checkpoint = "accel.autograd.checkpoint", checkpoint_sequential = "accel.autograd.checkpoint_sequential" }
 local submodules = { autograd = true, parallel = true, nn = true, optim = true, data = true, dist = true, models = true, text = true,
   util = true, accelerator = true, amp = true, metrics = true, ckpt = true, config = true, offload = true,
-  track = true, profiler = true, deepspeed = true, quant = true, peft = true }
+  track = true, profiler = true, deepspeed = true, quant = true, peft = true, fp8 = true }
 --- Names of accel.accelerator that stand here, too.
 local accelerator = { Accelerator = true, PartialState = true, AcceleratorState = true, GradientState = true,
   LocalSGD = true, set_seed = true, synchronize_rng_states = true, get_logger = true, skip_first_batches = true,
@@ -24,7 +24,8 @@ local accelerator = { Accelerator = true, PartialState = true, AcceleratorState 
   DataLoaderConfiguration = true, ProjectConfiguration = true, GradientAccumulationPlugin = true, GeneralTracker = true,
   AcceleratedOptimizer = true, AcceleratedScheduler = true, TensorInformation = true, ComputeEnvironment = true,
   CustomDtype = true, DDPCommunicationHookType = true, DistributedType = true, DynamoBackend = true, LoggerType = true,
-  PrecisionType = true, RNGType = true, SageMakerDistributedType = true }
+  PrecisionType = true, RNGType = true, SageMakerDistributedType = true,
+  TERecipeKwargs = true, AORecipeKwargs = true, MSAMPRecipeKwargs = true, FP8RecipeKwargs = true }
 
 local meta = getmetatable(accel) or {}
 local previous = meta.__index

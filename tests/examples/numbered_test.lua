@@ -33,6 +33,19 @@ examples.of("33_qlora", function()
   broken("@33_qlora.lua ~nowhere.txt", "cannot be read")
 end)
 
+examples.of("34_fp8", function()
+  for _, n in ipairs { 1, 2 } do
+    local out, recipes = run("@34_fp8.lua --steps 30 --width 32", n), 0
+    for off in out:gmatch "([%d.]+) %% from bf16" do
+      recipes = recipes + 1
+      assert(tonumber(off) < 3, out)
+    end
+    assert(recipes == 3, out)
+  end
+  refused("@34_fp8.lua --width 40", "option '--width' must be a multiple of 16, got 40")
+  broken("@34_fp8.lua ~nowhere.txt", "cannot be read")
+end)
+
 examples.of("03_digits_cnn", function() -- the digits beside the script
   local out = run "@03_digits_cnn.lua --epochs 2 --svg ~digits.svg --out ~digits.safetensors"
   assert(tonumber(out:match "test accuracy: ([%d.]+) %%") > 85, out)

@@ -52,7 +52,8 @@ local METHODS <const> = { "prepare", "accumulation", "training", "collectives", 
 ---@field state accel.accelerator.AcceleratorState
 ---@field gradient_state accel.accelerator.GradientState
 ---@field device string
----@field mixed_precision string "no", "fp16" or "bf16"
+---@field mixed_precision string "no", "fp16", "bf16" or "fp8"
+---@field fp8_backend string? with fp8 whose recipe: "AO", "TE" or "MSAMP"
 ---@field scaler accel.amp.GradScaler? with fp16
 ---@field num_processes integer
 ---@field process_index integer
@@ -78,7 +79,7 @@ end
 ---@param opts? table
 ---  device_placement boolean = true: prepared models and batches go to the device
 ---  split_batches boolean: a loader's batch is that of all ranks together (default: dataloader_config's, false)
----  mixed_precision string: "no", "fp16" or "bf16" (default: the environment's, "no")
+---  mixed_precision string: "no", "fp16", "bf16" or "fp8" (default: the environment's, "no")
 ---  gradient_accumulation_steps integer: micro-batches of an update (default: the environment's, 1)
 ---  cpu boolean = false: stay on the CPU
 ---  dataloader_config accel.accelerator.DataLoaderConfiguration: even_batches, dispatch_batches, ...
@@ -157,7 +158,8 @@ end
 function attributes:deepspeed_engine_wrapped() return rawget(self, "_deepspeed") end
 function attributes:mixed_precision()
   local plugin = self.deepspeed_plugin
-  return plugin and plugin:precision() or self.config.mixed_precision
+  local own = self.config.mixed_precision -- fp8 is none of the blocks of a DeepSpeed configuration
+  return plugin and own ~= "fp8" and plugin:precision() or own
 end
 
 function attributes:is_fsdp2() return self.fsdp_plugin ~= nil and self.fsdp_plugin.fsdp_version == 2 end
@@ -212,7 +214,8 @@ end
 --- Attributes that may be nil.
 local optional = {
   scaler = true, autocast_handler = true, ddp_handler = true, scaler_handler = true, init_handler = true,
-  profile_handler = true, data_seed = true, total_limit = true, resumed_from = true,
+  profile_handler = true, te_recipe_handler = true, ao_recipe_handler = true, msamp_recipe_handler = true,
+  data_seed = true, total_limit = true, resumed_from = true,
   -- nil in Accelerate, too, where the feature is off
   deepspeed_plugin = true, deepspeed_config = true, deepspeed_engine_wrapped = true,
   fsdp_plugin = true, megatron_lm_plugin = true, torch_tp_plugin = true, dynamo_plugin = true,

@@ -22,8 +22,8 @@ function M.is_bf16_available(ignore_tpu) return true end
 ---@return boolean
 function M.is_fp16_available() return true end
 
--- What accel does itself where Accelerate needs a package.
-for name in ("tqdm schedulefree torchdata_stateful_dataloader weights_only tensorboard mlflow trackio clearml comet_ml dvclive"):gmatch "%S+" do
+-- What accel does itself where Accelerate needs a package or a chip.
+for name in ("fp8 tqdm schedulefree torchdata_stateful_dataloader weights_only tensorboard mlflow trackio clearml comet_ml dvclive"):gmatch "%S+" do
   --- Always true: it is part of accel.
   --- example: accel.accelerator.is_tqdm_available() --> true
   ---@return boolean
@@ -31,7 +31,7 @@ for name in ("tqdm schedulefree torchdata_stateful_dataloader weights_only tenso
 end
 
 -- Other devices and formats, and packages of Python.
-for name in ([[mps npu xpu hpu mlu musa sdaa neuron torch_xla ipex ccl xccl fp8 transformer_engine torchao msamp
+for name in ([[mps npu xpu hpu mlu musa sdaa neuron torch_xla ipex ccl xccl transformer_engine torchao msamp
   4bit_bnb 8bit_bnb bnb bitsandbytes_multi_backend deepspeed megatron_lm lomo pippy aim
   swanlab wandb boto3 sagemaker datasets transformers timm peft torchdata torchvision triton pandas
   pynvml pytest rich import_timer]]):gmatch "%S+" do

@@ -4,7 +4,7 @@
 ---   model, model_1 ...           tensors of the models, by their names before prepare; tied ones once
 ---   optimizer, optimizer_1 ...   state tensors, state.<parameter>.<key>; optimizer.bin has groups and plain state
 ---   gradients                    only inside an update (checkpoint_gradients.lua)
----   scheduler.bin, scaler.bin, dl_state_dict.bin, sampler.bin, custom_checkpoint_0.bin, random_states_<rank>.bin
+---   scheduler.bin, scaler.bin, fp8.bin, dl_state_dict.bin, sampler.bin, custom_checkpoint_0.bin, random_states_<rank>.bin
 ---
 --- One process writes an object to <object>.safetensors, several to <object>/shard-<part>-..., as PyTorch's distributed
 --- checkpoints are laid out. Files .bin are accel.encode's.
@@ -17,6 +17,7 @@ local optimizer_part = require "accel.ckpt.optimizer"
 local ordered = require "accel.util.ordered"
 local raise = require "accel.util.raise"
 local random = require "accel.accelerator.checkpoint_random"
+local recipes = require "accel.accelerator.recipes"
 
 local M = {}
 
@@ -204,6 +205,9 @@ function M.collect(accelerator, weights)
   for i, object in ipairs(accelerator._checkpointing.custom) do
     files[("custom_checkpoint_%d.bin"):format(i - 1)] = M.encode(object:state_dict())
   end
+  local scalings, any = recipes.stateful(accelerator)
+  for i, scaling in ipairs(scalings) do scalings[i] = scaling and scaling:state_dict() end
+  if any then files["fp8.bin"] = M.encode(scalings) end
   if accelerator.scaler then files["scaler.bin"] = M.encode(accelerator.scaler:state_dict()) end
   if gradients.pending(accelerator) then
     if meshed(accelerator) then
@@ -271,7 +275,7 @@ function M.record(accelerator, hooked)
     world = { num_processes = accelerator.num_processes, num_nodes = dist.get_num_nodes() },
     config = config_hash(accelerator), run = os.getenv "TORCHELASTIC_RUN_ID" or "",
     iteration = accelerator.project_configuration.iteration, objects = M.classes(accelerator), hooked = hooked,
-    scaler = accelerator.scaler ~= nil, optimizers = optimizers, cuts = cuts,
+    scaler = accelerator.scaler ~= nil, fp8 = select(2, recipes.stateful(accelerator)), optimizers = optimizers, cuts = cuts,
     accumulation = { step = state.step, sync_gradients = state.sync_gradients, pending = gradients.pending(accelerator),
       weighted = update.weighted or false },
   }

@@ -10,6 +10,7 @@ local optimizer_part = require "accel.ckpt.optimizer"
 local ordered = require "accel.util.ordered"
 local raise = require "accel.util.raise"
 local random = require "accel.accelerator.checkpoint_random"
+local recipes = require "accel.accelerator.recipes"
 local tensors = require "accel.util.tensors"
 local tree = require "accel.ckpt.tree"
 
@@ -82,6 +83,12 @@ local function check_counts(record, accelerator)
     raise 'a loss scaler is stored, here is none; use mixed_precision = "fp16" as before'
   elseif accelerator.scaler and not record.scaler then
     raise "there is a loss scaler here, and none is stored; use the mixed_precision of before"
+  end
+  local _, fp8 = recipes.stateful(accelerator)
+  if record.fp8 and not fp8 then
+    raise 'scales of fp8 are stored, here are none; use mixed_precision = "fp8" and the recipe of before'
+  elseif fp8 and not record.fp8 then
+    raise "there are scales of fp8 here, and none are stored; use the mixed_precision and the recipe of before"
   end
 end
 
@@ -172,6 +179,7 @@ function M.check(accelerator, c, skip)
     plan.custom[i] = plain(c, ("custom_checkpoint_%d.bin"):format(i - 1))
   end
   if record.scaler then plan.scaler = plain(c, "scaler.bin") end
+  if record.fp8 then plan.fp8 = plain(c, "fp8.bin") end
   plan.random = random.take(accelerator, function(rank) return plain(c, ("random_states_%d.bin"):format(rank)) end,
     accelerator.project_configuration.save_on_each_node and accelerator.num_processes or record.world.num_processes)
   if record.accumulation.pending then
@@ -210,6 +218,9 @@ local function apply_states(accelerator, plan, undone)
   end
   for i, optimizer in ipairs(prepared.optimizers) do load(optimizer, plan.optimizers[i], { assign = true }) end
   if plan.scaler then load(accelerator.scaler, plan.scaler) end
+  for i, scaling in ipairs(plan.fp8 and recipes.stateful(accelerator) or {}) do
+    if scaling then load(scaling, plan.fp8[i]) end
+  end
   for i, loader in ipairs(prepared.dataloaders) do
     local before = loader:state_dict()
     undone[#undone + 1] = function() loader:load_state_dict(before) end

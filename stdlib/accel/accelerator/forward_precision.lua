@@ -1,10 +1,11 @@
 --- A model's forward in the mixed precision of an Accelerator, results in f32: put on by prepare_model, taken off by
 --- unwrap_model(model, false) and extract_model_from_parallel. Owner of what the forward was before.
 local accel = require "accel"
+local guard = require "accel.util.guard"
 
 local M = {}
 
-local DTYPES <const> = { fp16 = "f16", bf16 = "bf16" }
+local DTYPES <const> = { fp16 = "f16", bf16 = "bf16", fp8 = "bf16" }
 
 -- Model -> { ours = the forward that computes in the precision, own = the one that was its own field, or nil where it has
 -- its class's }.
@@ -20,12 +21,17 @@ function M.dtype(mixed_precision) return DTYPES[mixed_precision] end
 ---@param dtype string
 --- A model that was prepared before, and forgotten by free_memory, has one wrapper, the last.
 ---@param enabled boolean
-function M.wrap(model, dtype, enabled)
+---@param scaling? accel.fp8.Scaling of layers that multiply in fp8
+function M.wrap(model, dtype, enabled, scaling)
   M.unwrap(model)
   local own, forward, opts = rawget(model, "forward"), model.forward, { dtype = dtype, enabled = enabled }
   local to_fp32 = require "accel.accelerator.operations".convert_to_fp32
   local function in_precision(...)
     local _ <close> = accel.autocast(opts)
+    if not scaling then return forward(...) end
+    local first = model:parameters()[1]
+    scaling:enter(model.training, first and first.device or "cpu")
+    local _ <close> = guard(function() scaling:leave() end)
     return forward(...)
   end
   local function results(first, ...)

@@ -10,6 +10,7 @@ local options = require "accel.util.options"
 local ordered = require "accel.util.ordered"
 local parallelism = require "accel.accelerator.parallelism"
 local raise = require "accel.util.raise"
+local recipes = require "accel.accelerator.recipes"
 local sharding = require "accel.accelerator.sharding"
 local verify = require "accel.dist.verify"
 
@@ -194,7 +195,8 @@ function M.prepare_model(self, model, opts)
   end
   local dtype, handler = forward_precision.dtype(self.mixed_precision), self.autocast_handler
   if dtype then
-    forward_precision.wrap(wrapped and model.module or model, dtype, handler == nil or handler.enabled ~= false)
+    local inner = wrapped and model.module or model
+    forward_precision.wrap(inner, dtype, handler == nil or handler.enabled ~= false, recipes.convert(self, inner))
   end
   local world = self.ddp_handler and self.ddp_handler.deterministic == "world"
   made = model
@@ -253,6 +255,7 @@ function M.prepare_optimizer(self, optimizer)
   end
   local made = self._prepared:find(optimizer)
   if made then return made end
+  recipes.convert_optimizer(self, optimizer)
   adopt(optimizer)
   local Wrapper = require "accel.accelerator.optimizer"
   made = self._prepared:add(self._prepared.optimizers, optimizer, Wrapper(optimizer, { accelerator = self }))

@@ -10,6 +10,7 @@ local options = require "accel.util.options"
 local parallelism = require "accel.accelerator.parallelism"
 local raise = require "accel.util.raise"
 local random = require "accel.accelerator.random"
+local recipes = require "accel.accelerator.recipes"
 local sharding = require "accel.accelerator.sharding"
 local state = require "accel.accelerator.state"
 
@@ -83,6 +84,7 @@ end
 local fields = {
   AutocastKwargs = "autocast_handler", DistributedDataParallelKwargs = "ddp_handler",
   GradScalerKwargs = "scaler_handler", InitProcessGroupKwargs = "init_handler", ProfileKwargs = "profile_handler",
+  TERecipeKwargs = "te_recipe_handler", AORecipeKwargs = "ao_recipe_handler", MSAMPRecipeKwargs = "msamp_recipe_handler",
 }
 
 local function take_handlers(values, origins, list)
@@ -211,6 +213,7 @@ return function(opts)
     mixed_precision = deepspeed and deepspeed.mixed_precision or not values.deepspeed_plugin and o.mixed_precision or nil,
     cpu = o.cpu, init_handler = values.init_handler, _from_accelerator = true,
   }
+  recipes.take(values, origins, parts.state.mixed_precision == "fp8" or deepspeed and deepspeed.mixed_precision == "fp8")
   sharding.commit(deepspeed)
   parts.notes = deepspeed and deepspeed.notes
   parts.idle = idle_fields(values, deepspeed)

@@ -27,12 +27,9 @@ local function plugin_of(key, given)
 end
 
 --- What of a plugin is not in accel yet.
-local function refuse(who, field, advice) raise("%s: %s is not in accel yet; %s", who, field, advice) end
-
 local function check_deepspeed(p)
   local who, notes = "DeepSpeedPlugin", require("accel.deepspeed.keys").check(p.deepspeed_config)
   offloading.deepspeed(p)
-  if p.enable_msamp then refuse(who, "enable_msamp", 'there are mixed_precision = "bf16" and "fp16"') end
   local stage = p.zero_stage
   if math.type(stage) ~= "integer" or stage < 0 or stage > 3 then
     raise("%s: zero_stage must be 0, 1, 2 or 3, got %s", who, check.shown(stage))

@@ -188,21 +188,17 @@ end
 --- view of it. Asking for another precision or device than the first Accelerator's raises.
 --- example: local _ = accel.Accelerator {} return accel.AcceleratorState().mixed_precision --> "no"
 ---@class accel.accelerator.AcceleratorState : accel.accelerator.PartialState
----@field mixed_precision "no"|"fp16"|"bf16"
+---@field mixed_precision "no"|"fp16"|"bf16"|"fp8"
 local AcceleratorState = class("accel.accelerator.AcceleratorState", PartialState)
 M.AcceleratorState = AcceleratorState
-
-local fp8 <const> = "fp8: not in accel yet; there are 'bf16' and 'fp16'"
 
 local function precision(given)
   if given == nil then
     local word = environment.word("ACCELERATE_MIXED_PRECISION", PRECISIONS)
-    if word == "fp8" then raise ("ACCELERATE_MIXED_PRECISION=" .. fp8) end
     return word or "no", word and "ACCELERATE_MIXED_PRECISION" or "default"
   end
   local word = type(given) == "string" and given:lower() or given
-  if word == "fp8" then raise ("Accelerator: mixed_precision = " .. fp8) end
-  return check.word("Accelerator", "mixed_precision", word, { "no", "fp16", "bf16" }), "argument"
+  return check.word("Accelerator", "mixed_precision", word, PRECISIONS), "argument"
 end
 
 ---@param mixed_precision? string
@@ -242,7 +238,7 @@ function AcceleratorState.__index(self, key)
   if key == "initialized" then return precise.mixed_precision ~= nil end
   if key == "deepspeed_plugin" then return plugins.active() end
   if key == "distributed_type" and plugins.any() then return "DEEPSPEED" end
-  if key == "mixed_precision" and plugins.any() then return plugins.active():precision() end
+  if key == "mixed_precision" and plugins.any() and precise.mixed_precision ~= "fp8" then return plugins.active():precision() end
   value = precise[key]
   if value ~= nil then return value end
   if key == "mixed_precision" then return missing("AcceleratorState", key) end

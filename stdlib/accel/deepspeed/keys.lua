@@ -117,7 +117,7 @@ local KEYS <const> = {
   compression_training = AS_IS, progressive_layer_drop = AS_IS, eigenvalue = AS_IS, quantize_training = AS_IS,
   weight_quantization = AS_IS, sparse_attention = refused "flash attention", data_efficiency = refused "accel.data",
   curriculum_learning = refused "accel.data", use_data_before_expert_parallelism = refused("data parallelism", false),
-  msamp = refused "bf16 = { enabled = true }", mics_shard_size = refused("zero_hpz_partition_size", -1),
+  msamp = refused "enable_msamp and msamp_opt_level of DeepSpeedPlugin", mics_shard_size = refused("zero_hpz_partition_size", -1),
 }
 
 --- Whether a value asks for nothing.

@@ -35,10 +35,10 @@ local ROWS <const> = {
   { "compilation", "ops are native code already: call the model as it is",
     [[dynamo_plugin dynamo_backend compile compile_regions has_compiled_regions is_compiled_module
       jit Module#compile]] },
-  { "fp8 by TransformerEngine", 'there are mixed_precision = "bf16" and "fp16"',
-    [[convert_model apply_fp8_autowrap contextual_fp8_autocast has_transformer_engine_layers
-      check_fp8_capability]] },
-  { "fp8", 'there are mixed_precision = "bf16" and "fp16"', "fp8" },
+  { false, 'accel.Accelerator { mixed_precision = "fp8", kwargs_handlers = { accel.TERecipeKwargs {} } } converts models in prepare; '
+      .. "accel.fp8.convert_model does it alone",
+    [[convert_model apply_fp8_autowrap contextual_fp8_autocast has_transformer_engine_layers has_ao_layers
+      convert_model_to_fp8_ao filter_first_and_last_linear_layers check_fp8_capability]] },
   { false, "accelerator:save_state(folder) and accelerator:load_state(folder) do it",
     "save_accelerator_state load_accelerator_state" },
   { false, "accelerator:save_model(model, folder) writes tied tensors once", "clean_state_dict_for_safetensors" },

@@ -67,7 +67,6 @@ end
 -- wrong ones
 refused("did you mean 'mixed_precision'", { mixed_precison = "fp16" })
 refused("no, fp16, bf16", { mixed_precision = "fp8x" })
-refused("not in accel yet", { mixed_precision = "fp8" })
 refused("gradient_accumulation_steps must be a positive integer", { gradient_accumulation_steps = 0 })
 refused("not both", { gradient_accumulation_steps = 2, gradient_accumulation_plugin = A.GradientAccumulationPlugin { num_steps = 2 } })
 refused("must be a DataLoaderConfiguration", { dataloader_config = { split_batches = true } })

@@ -139,10 +139,10 @@ do
 end
 
 do
-  for _, name in ipairs { "bf16", "fp16", "tqdm", "schedulefree", "tensorboard" } do
+  for _, name in ipairs { "bf16", "fp16", "fp8", "tqdm", "schedulefree", "tensorboard" } do
     assert(A[("is_%s_available"):format(name)]() == true, name)
   end
-  for _, name in ipairs { "deepspeed", "fp8", "mps", "npu", "xpu", "torch_xla", "ipex", "wandb", "rich",
+  for _, name in ipairs { "deepspeed", "mps", "npu", "xpu", "torch_xla", "ipex", "wandb", "rich",
     "transformers", "4bit_bnb", "megatron_lm", "msamp", "torchao" } do
     assert(A[("is_%s_available"):format(name)]() == false, name)
   end

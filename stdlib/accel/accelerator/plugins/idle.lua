@@ -83,7 +83,7 @@ local FIELDS <const> = {
   },
   DeepSpeedPlugin = {
     zero3_init_flag = idle("it is of stage 3", false, stage_3), zero3_save_16bit_model = idle("it is of stage 3", false, stage_3),
-    msamp_opt_level = idle "enable_msamp is not in accel",
+    msamp_opt_level = idle("it is for enable_msamp = true", "O1", function(p) return p.enable_msamp end),
     offload_optimizer_nvme_path = idle("offload_optimizer_device is not 'nvme'", "none",
       function(p) return p.offload_optimizer_device == "nvme" end),
     offload_param_nvme_path = idle("offload_param_device is not 'nvme'", "none",

@@ -1,0 +1,17 @@
+--- The region in which converted layers multiply in fp8.
+local guard = require "accel.util.guard"
+
+local M = {}
+
+--- fn(...) with fp8 as for a forward of the model in training: what TransformerEngine's fp8_autocast does.
+---@param scaling accel.fp8.Scaling what convert_model returned
+---@param fn function
+---@param ... any
+---@return any ...
+function M.autocast(scaling, fn, ...)
+  scaling:enter(true, require("accel").get_default_device())
+  local _ <close> = guard(function() scaling:leave() end)
+  return fn(...)
+end
+
+return M

@@ -1,0 +1,64 @@
+--- MS-AMP's level O2: Adam and AdamW keep their first moment in f8_e4m3 and their second in f16, each tensor under a scale that is a power
+--- of two: 3 bytes a parameter in the place of 8. A step widens them, group after group, and rounds them again.
+local accel = require "accel"
+local class = require "accel.util.class"
+local raise = require "accel.util.raise"
+
+local M = {}
+
+local F16_MAX <const> = 65504
+
+--- The values of a buffer and the factor that brings them back, both in memory of their own.
+local function narrow(name, t)
+  if name == "exp_avg" then return accel.fp8_cast(t, nil, nil, "e4m3", true) end
+  local most = t:abs():max():item()
+  local inverse = most > 0 and most < math.huge and 2.0 ^ math.ceil(math.log(most / F16_MAX, 2)) or 1.0
+  return (t / inverse):to "f16", accel.full({}, inverse, { device = t.device })
+end
+
+local function widen(t, inverse) return t:to "f32" * inverse end
+
+--- Gives an optimizer's states fewer bits, from its first step on; those that it has stay what they say. Returns it.
+--- example: local p = accel.ones(64, { requires_grad = true })
+---   local o = accel.fp8.compress_states(accel.optim.AdamW({ p }, { lr = 0.1, weight_decay = 0 }))
+---   p.grad = accel.ones(64) o:step() return o.state[p].exp_avg.dtype, o.state[p].exp_avg_sq.dtype, p:mean():item() < 0.91
+---   --> "f8_e4m3", "f16", true
+---@param optimizer accel.optim.Optimizer Adam or AdamW
+---@return accel.optim.Optimizer
+function M.compress_states(optimizer)
+  local optim, cls = require "accel.optim", class.of(optimizer)
+  if cls ~= optim.Adam and cls ~= optim.AdamW then
+    raise("MS-AMP's level O2 keeps the states of Adam and AdamW in fp8, not of %s; use opt_level = 'O1'", cls and cls.__name or type(optimizer))
+  end
+  if rawget(optimizer, "_compressed") then return optimizer end
+  if next(optimizer.state) ~= nil then
+    raise "MS-AMP's level O2: the optimizer has stepped already; prepare it before its first step"
+  end
+  local make_state, update, buffers = optimizer.make_state, optimizer.update, { "exp_avg", "exp_avg_sq" }
+  rawset(optimizer, "_compressed", true)
+  rawset(optimizer, "make_state", function(self, p, group)
+    local made = make_state(self, p, group)
+    for _, name in ipairs(buffers) do
+      made[name], made[name .. "_scale"] = made[name]:to(name == "exp_avg" and "f8_e4m3" or "f16"), accel.ones({}, { device = p.device })
+    end
+    return made
+  end)
+  rawset(optimizer, "update", function(self, group, step_group, grads, lr)
+    for _, name in ipairs(buffers) do
+      local wide = {}
+      for i, p in ipairs(step_group.params) do wide[i] = widen(self.state[p][name], self.state[p][name .. "_scale"]) end
+      step_group[name] = wide
+    end
+    update(self, group, step_group, grads, lr)
+    for _, name in ipairs(buffers) do
+      for i, p in ipairs(step_group.params) do
+        local state = self.state[p]
+        state[name], state[name .. "_scale"] = accel.unscoped(narrow, name, step_group[name][i])
+        step_group[name][i] = state[name]
+      end
+    end
+  end)
+  return optimizer
+end
+
+return M
