@@ -33,6 +33,11 @@
 ---@field find_executable_batch_size fun(...: any): any
 ---@field offload table where the bytes of tensors and models lie: host memory, files, devices
 ---@field quant table models and files in 4 and 8 bits, in bitsandbytes' formats
+---@field fp8 accel.fp8 linear layers that multiply in floats of 8 bits, by the recipes of TransformerEngine, torchao and MS-AMP
+---@field TERecipeKwargs accel.accelerator.TERecipeKwargs
+---@field AORecipeKwargs accel.accelerator.AORecipeKwargs
+---@field MSAMPRecipeKwargs accel.accelerator.MSAMPRecipeKwargs
+---@field FP8RecipeKwargs fun(given?: table): accel.accelerator.KwargsHandler
 ---@field peft table adapters: LoRA, IA3, prompt tuning, with PEFT's names and files
 ---@field BnbQuantizationConfig accel.quant.BnbQuantizationConfig
 ---@field load_and_quantize_model fun(model: accel.nn.Module, bnb_quantization_config: accel.quant.BnbQuantizationConfig, opts?: table): accel.nn.Module

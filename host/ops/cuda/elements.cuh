@@ -6,7 +6,7 @@
 #include <cuda_runtime.h>
 
 #include "accel/tensor.h"
-#include "base/vmath.h"
+#include "base/float8.h"
 
 #define ACI_DEVICE static __device__ __forceinline__
 /* Called, for what is rare and would be much of every kernel that holds it. */
@@ -42,6 +42,8 @@ ACI_DEVICE uint16_t aci_bf16_bits(float x) {
 #define ACI_NONZERO(x) ((x) != 0)
 #define ACI_BF16_STORE(x) aci_bf16_bits((float)(x))
 #define ACI_F16_STORE(x) aci_f16_bits((float)(x))
+#define ACI_E4M3_STORE(x) aci_e4m3_bits((float)(x))
+#define ACI_E5M2_STORE(x) aci_e5m2_bits((float)(x))
 /* X(dtype, C type of its bytes, load expression, store expression) */
 /* clang-format off */
 #define ACI_ELEMENT_TYPES(X)                                                                                      \
@@ -49,7 +51,8 @@ ACI_DEVICE uint16_t aci_bf16_bits(float x) {
   X(F16, uint16_t, aci_f16_value, ACI_F16_STORE) X(BF16, uint16_t, aci_bf16_to_f32, ACI_BF16_STORE)              \
   X(I64, int64_t, ACI_SAME, ACI_SAME) X(I32, int32_t, ACI_SAME, ACI_SAME) X(I16, int16_t, ACI_SAME, ACI_SAME)     \
   X(I8, int8_t, ACI_SAME, ACI_SAME) X(U8, uint8_t, ACI_SAME, ACI_SAME) X(BOOL, uint8_t, ACI_NONZERO, ACI_NONZERO) \
-  X(U16, uint16_t, ACI_SAME, ACI_SAME) X(U32, uint32_t, ACI_SAME, ACI_SAME)
+  X(U16, uint16_t, ACI_SAME, ACI_SAME) X(U32, uint32_t, ACI_SAME, ACI_SAME)                                       \
+  X(F8_E4M3, uint8_t, aci_e4m3_value, ACI_E4M3_STORE) X(F8_E5M2, uint8_t, aci_e5m2_value, ACI_E5M2_STORE)
 /* clang-format on */
 
 /* ---- a dtype that is known when compiling: aci_element<AC_BF16>::load(bits) ---- */

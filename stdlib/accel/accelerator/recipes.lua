@@ -90,6 +90,7 @@ function M.convert(accelerator, model)
   local recipe = M.recipe(accelerator)
   if not recipe then return nil end
   local scaling = require("accel.fp8").convert_model(model, recipe)
+  scaling.apart = function() return accelerator._prepared:active_join() ~= nil end
   scalings[model] = scaling
   if scaling.converted == 0 then
     accelerator:_warn(("mixed_precision = \"fp8\": no linear layer of %s takes part: they need dims that are multiples of 16%s; it is computed "

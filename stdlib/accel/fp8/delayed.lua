@@ -26,6 +26,7 @@ local FORMATS <const> = { HYBRID = { "e4m3", "e5m2" }, E4M3 = { "e4m3", "e4m3" }
 ---@field scale_bwd accel.Tensor (layers)
 ---@field history_bwd accel.Tensor (amax_history_len, layers)
 ---@field updates integer forwards whose amax went into scale_fwd
+---@field apart? fun(): boolean whether ranks are out of step for now, as where one has no more data: each goes by its own amax then
 local DelayedScaling = class "accel.fp8.DelayedScaling"
 
 ---@param opts table
@@ -120,7 +121,7 @@ function DelayedScaling:leave()
 end
 
 local function reduce(self, forward, backward)
-  if not self.o.reduce or not dist.is_initialized() or dist.get_world_size() == 1 then return end
+  if not self.o.reduce or not dist.is_initialized() or dist.get_world_size() == 1 or self.apart and self.apart() then return end
   local rows = {}
   if forward then rows[1] = self.history_fwd[1] end
   if backward then rows[#rows + 1] = self.history_bwd[1] end

@@ -1,19 +1,20 @@
---- MS-AMP's level O2: Adam and AdamW keep their first moment in f8_e4m3 and their second in f16, each tensor under a scale that is a power
---- of two: 3 bytes a parameter in the place of 8. A step widens them, group after group, and rounds them again.
+--- MS-AMP's level O2: Adam and AdamW keep their first moment in f8_e4m3 under a scale that is a power of two, and their second in f16 under
+--- one by which its largest value fits: 3 bytes a parameter in the place of 8. A step widens them, group after group, and rounds them
+--- again; nothing waits for the device. What of the second moment vanishes is below 1e-12 of the largest value, where the first, whose
+--- range is the square root of that, has vanished before: no quotient grows.
 local accel = require "accel"
 local class = require "accel.util.class"
 local raise = require "accel.util.raise"
 
 local M = {}
 
-local F16_MAX <const> = 65504
+local F16_TOP <const> = 60000 -- below 65504, so that a quotient rounded up still fits
 
 --- The values of a buffer and the factor that brings them back, both in memory of their own.
 local function narrow(name, t)
   if name == "exp_avg" then return accel.fp8_cast(t, nil, nil, "e4m3", true) end
-  local most = t:abs():max():item()
-  local inverse = most > 0 and most < math.huge and 2.0 ^ math.ceil(math.log(most / F16_MAX, 2)) or 1.0
-  return (t / inverse):to "f16", accel.full({}, inverse, { device = t.device })
+  local inverse = (t:max() / F16_TOP):clamp(1e-37)
+  return (t / inverse):to "f16", inverse
 end
 
 local function widen(t, inverse) return t:to "f32" * inverse end

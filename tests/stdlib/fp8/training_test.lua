@@ -28,6 +28,19 @@ if ranks.launched then
   local first = scales_of(1).scale_fwd:tolist()
   for i, v in ipairs(first) do first[i] = ("%a"):format(v) end
   if a.is_main_process then print(table.concat(first, " ")) end
+  -- parameters cut over ranks: the same losses as whole ones
+  local function losses(opts)
+    return (gpt { steps = 3, precision = "fp8", recipe = A.TERecipeKwargs { amax_history_len = 4 }, width = 32, layers = 1, opts = opts })
+  end
+  local whole, cut = losses(), losses { fsdp_plugin = accel.FullyShardedDataParallelPlugin {} }
+  for i, loss in ipairs(whole) do assert(math.abs(cut[i] / loss - 1) < 1e-6, ("step %d: %.9g and %.9g"):format(i, cut[i], loss)) end
+  -- a rank without data does not hold up the others: amax is each rank's own then
+  local b = accel.Accelerator { mixed_precision = "fp8", kwargs_handlers = { A.TERecipeKwargs {} } }
+  local model = b:prepare(nn.Sequential(nn.Linear(16, 32)))
+  b:join_uneven_inputs({ model }, nil, function()
+    for _ = 1, b.is_main_process and 4 or 2 do b:backward(model(accel.randn(4, 16)):square():mean()) end
+  end)
+  assert(require "accel.accelerator.recipes".stateful(b)[1].updates == (b.is_main_process and 3 or 1))
   return
 end
 
