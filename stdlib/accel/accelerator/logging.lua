@@ -5,6 +5,7 @@
 ---   logger:info("loss %.3f", loss:item())
 ---   logger:warning("rows %d", #rows, { main_process_only = false })
 ---   logger:info("ready", { in_order = true })
+local caller = require "accel.util.caller"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local dist = require "accel.dist"
@@ -47,17 +48,11 @@ local function threshold(name)
   return root
 end
 
-local here = debug.getinfo(1, "S").source:match("^(.*)accelerator/[^/]*$") or "@"
-
 --- The script's line that logs.
-local function caller()
-  local level = 2
-  while true do
-    local info = debug.getinfo(level, "Sl")
-    if not info then return "?", 0 end
-    if info.what ~= "C" and info.source:sub(1, #here) ~= here then return info.short_src, info.currentline end
-    level = level + 1
-  end
+local function script_line()
+  local info = caller()
+  if not info then return "?", 0 end
+  return info.short_src, info.currentline
 end
 
 --- example: local logger = accel.accelerator.get_logger("quiet", "ERROR") return logger:is_enabled_for "INFO" --> false
@@ -84,7 +79,7 @@ end
 local function write(self, level, state, format, ...)
   local message = tostring(format)
   if select("#", ...) > 0 then message = message:format(...) end
-  local file, line = caller()
+  local file, line = script_line()
   handler {
     level = level, name = self.name, rank = state.process_index, file = file, line = line,
     message = ("[RANK %d] %s"):format(state.process_index, message),

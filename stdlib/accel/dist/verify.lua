@@ -3,6 +3,7 @@
 --- have what, with the line of the script on each. Used for parameter lists, which have to agree before anything is averaged.
 local accel = require "accel"
 local dist = require "accel.dist"
+local caller = require "accel.util.caller"
 local raise = require "accel.util.raise"
 
 --- FNV-1a, 64 bits.
@@ -41,19 +42,10 @@ end
 --- "rank 0", "ranks 0, 2"
 local function named(ranks) return (#ranks == 1 and "rank " or "ranks ") .. table.concat(ranks, ", ") end
 
-local library = debug.getinfo(1, "S").source:match "^(.*)dist/[^/]*$" or "@"
-
 --- The script's line that called the library, "train.lua:12".
 local function script_line()
-  local level = 2
-  while true do
-    local info = debug.getinfo(level, "Sl")
-    if not info then return "?" end
-    if info.what ~= "C" and info.source:sub(1, #library) ~= library then
-      return ("%s:%d"):format(info.short_src:match "[^/]*$", info.currentline)
-    end
-    level = level + 1
-  end
+  local info = caller()
+  return info and ("%s:%d"):format(info.short_src:match "[^/]*$", info.currentline) or "?"
 end
 
 --- Says who has what where the texts first differ, and where in the script.

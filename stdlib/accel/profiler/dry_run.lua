@@ -2,6 +2,7 @@
 --- shapes alone, among ranks that the sim backend stands in for, until every optimizer has made its steps; what it allocated, sent and
 --- calculated is written down. accel.cli.dry_run starts one such process per rank that it looks at.
 local accel = require "accel"
+local caller = require "accel.util.caller"
 local core = require "accel.profiler.core"
 local spans = require "accel.profiler.spans"
 
@@ -14,11 +15,7 @@ local M = {}
 local asked, lines, unwritten = {}, {}, {}
 
 local function note(what)
-  local level, info = 3, nil
-  repeat
-    info = debug.getinfo(level, "Sl")
-    level = level + 1
-  until not info or info.what ~= "C" and not info.source:find("/accel/", 1, true) and info.currentline > 0
+  local info = caller()
   local line = info and ("%s:%d"):format(info.short_src, info.currentline) or "?"
   local key = what .. " at " .. line
   if not asked[key] then lines[#lines + 1] = key end

@@ -58,7 +58,9 @@ do -- what does not fit, and what would: each suggestion is what a dry run of it
 end
 
 do -- values that are not there, scripts without steps, scripts that fail
-  local folder = accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/dry")
+  -- the script's own folders may be called as the library's
+  local folder = accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/dry") .. "/accel"
+  assert(accel.makedirs(folder))
   local function of(text)
     local path = folder .. "/s.lua"
     assert(accel.write_file(path, text))
