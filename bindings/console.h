@@ -12,6 +12,8 @@ enum { LAC_POLL_CHANNELS = 256 };
 int64_t lac_console_now(void); /* ns of CLOCK_MONOTONIC; any signal handler may ask */
 /* Readable when Ctrl-C was pressed at the session's prompt; -1: S has no session. */
 int lac_console_breaks(const lac_state *S);
+/* Whether the process was stopped and goes on (SIGCONT, which ends a wait) since it was last asked. */
+bool lac_console_continued(void);
 
 /* ---- lac_channel.c ---- */
 /* What a wait ended with. */

@@ -42,7 +42,8 @@ enum { EVERY = 1000 };
 static struct {
   lac_state *_Atomic state; /* whose session; NULL: none */
   int depth, event;
-  struct sigaction was;
+  struct sigaction was, was_continue;
+  volatile sig_atomic_t continued; /* after Ctrl-Z: what the terminal shows is not ours */
   lua_State *volatile thread, *volatile running; /* that evaluates; its coroutine that runs. NULL: none */
   volatile sig_atomic_t presses;
   uint64_t step;          /* when the evaluation began */
@@ -109,6 +110,18 @@ static void on_interrupt(int n) {
   errno = was;
 }
 
+/* Ends a wait, so that the line is shown again. */
+static void on_continue(int n) {
+  (void)n;
+  one.continued = 1;
+}
+
+bool lac_console_continued(void) {
+  const bool was = one.continued != 0;
+  one.continued = 0;
+  return was;
+}
+
 /* A session inside what another one evaluates: that goes on when it is closed. */
 typedef struct outer {
   bool open;
@@ -134,6 +147,9 @@ static int session(lua_State *L) {
       atomic_store(&one.state, NULL);
       return lac_error(L, S, AC_IO, "accel.repl: no handler for Ctrl-C: %s", strerror(error));
     }
+    a.sa_handler = on_continue;
+    a.sa_flags = 0;
+    sigaction(SIGCONT, &a, &one.was_continue);
   }
   one.depth++;
   outer *o = lua_newuserdatauv(L, sizeof *o, 0);
@@ -152,6 +168,7 @@ static int session_close(lua_State *L) {
   one.running = o->running;
   if (--one.depth > 0) return 0;
   sigaction(SIGINT, &one.was, NULL);
+  sigaction(SIGCONT, &one.was_continue, NULL);
   one.thread = one.running = NULL;
   set_limit(0);
   atomic_store(&one.state, NULL);

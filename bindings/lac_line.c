@@ -332,6 +332,7 @@ static int editor_wait(lua_State *L) {
     return 1;
   }
   for (;;) {
+    if (lac_console_continued()) ed->hidden = ed->shown;
     show(ed, prompt);
     int which = 0;
     const lac_event event = lac_console_poll(L, S, 3, true, seconds, &which);

@@ -6,6 +6,7 @@ local jobs = accel.host_chunk "attach/jobs"
 local Ranks = accel.host_chunk "repl/ranks"
 local Reader = accel.host_chunk "repl/reader"
 local commands = accel.host_chunk "repl/commands"
+local own = accel.host_chunk "attach/commands"
 local answers = accel.host_chunk "repl/answers"
 local Front = accel.host_chunk("repl/front").Front
 
@@ -106,6 +107,7 @@ end
 --- All ranks that run agree to stand after a step that none has made yet. Those that would be late let it be for all, and a later one is tried.
 function Client:agree()
   local margin = 2
+  self:reach_silent()
   for _ = 1, 24 do
     local running, furthest = {}, 0
     for rank, text in accel.pairs(each(self, self:away(), "status")) do
@@ -214,136 +216,13 @@ function Client:run(request, line, targets)
   return ok, job
 end
 
--- ---- commands of this prompt ----
-
-local own = {}
-
-local function stops_changed(self)
-  self.stops_version = self.stops_version + 1
-  self:send_stops()
-end
-
-function own.continue(self)
-  self:go("continue", self:alive())
-  return true
-end
-own.c = own.continue
-
-function own.step(self, rest)
-  local count = rest == "" and 1 or math.tointeger(tonumber(rest))
-  if not count or count < 1 then return false, (":step %s: not a number of steps"):format(rest) end
-  local here = self:alive()
-  self:go("step", here, { count = count })
-  self:wait_for_ranks(here)
-  return true
-end
-
-local function lines(mode)
-  return function(self)
-    local here = self:alive()
-    self:go("line", here, { mode = mode })
-    self:wait_for_ranks(here)
-    return true
-  end
-end
-own.next, own.into, own.out = lines "over", lines "in", lines "out"
-
-own["break"] = function(self, rest, line)
-  if rest == "" then
-    for _, b in ipairs(self.breaks) do self:say(("%d  %s:%d%s"):format(b.id, b.file, b.line, b.condition and " if " .. b.condition or "")) end
-    for _, w in ipairs(self.watches) do self:say(("%d  watch %s"):format(w.id, w.text)) end
-    if #self.breaks + #self.watches == 0 then self:say "none; :break FILE:LINE [if EXPR] makes one" end
-    return true
-  end
-  local place, condition = rest:match "^(%S+)%s+if%s+(.+)$"
-  place = place or rest
-  local file, number = place:match "^(.-):(%d+)$"
-  if not file or file == "" then
-    return false, ("stdin:%d: :break takes FILE:LINE [if EXPR], as in :break train.lua:31 if loss ~= loss"):format(line)
-  end
-  if condition then
-    local f, why = load("return " .. condition, "=condition", "t")
-    if not f then return false, why end
-  end
-  self.last_stop = self.last_stop + 1
-  self.breaks[#self.breaks + 1] = { id = self.last_stop, file = file, line = math.tointeger(tonumber(number)), condition = condition }
-  stops_changed(self)
-  local b = self.breaks[#self.breaks]
-  local note = self.notes[b.id] or {}
-  if note.never then
-    table.remove(self.breaks)
-    stops_changed(self)
-    return false, (":break %s: %s"):format(place, note.never)
-  end
-  if note.line then b.line = note.line end
-  self:say(("breakpoint %d at %s:%d%s%s"):format(b.id, file, b.line, condition and " if " .. condition or "",
-    note.line and (" (line %s holds no code)"):format(number) or note.pending and (" (pending: %s)"):format(note.pending) or ""))
-  return true
-end
-
-function own.watch(self, rest)
-  if rest == "" then return own["break"](self, "") end
-  local f, why = load("return " .. rest, "=watch", "t")
-  if not f then return false, why end
-  self.last_stop = self.last_stop + 1
-  self.watches[#self.watches + 1] = { id = self.last_stop, text = rest }
-  stops_changed(self)
-  self:say(("watch %d: stands after the step at which %s is true or, of a number or tensor, not finite"):format(self.last_stop, rest))
-  return true
-end
-
-function own.delete(self, rest)
-  local id = math.tointeger(tonumber(rest))
-  for _, list in ipairs { self.breaks, self.watches } do
-    for i, stop in ipairs(list) do
-      if stop.id == id then
-        table.remove(list, i)
-        stops_changed(self)
-        return true
-      end
-    end
-  end
-  return false, (":delete %s: no such breakpoint or watch; :break lists them"):format(rest)
-end
-
-function own.stacks(self, rest)
-  local alive = {}
-  for rank = 0, self.size - 1 do
-    if not self.ranks[rank].dead then alive[#alive + 1] = self.ranks[rank].rank end
-  end
-  local stacks = jobs.stacks(self.job, alive, rest == "all")
-  for rank = 0, self.size - 1 do
-    local text = stacks[self.ranks[rank].rank]
-    if not self.ranks[rank].dead then
-      self:say(("rank %d"):format(rank))
-      if text and text ~= "" then self:say((text:gsub("\n$", "")))
-      else self:report_away { rank } end
-    end
-  end
-  return true
-end
-
-function own.detach() return true, nil, "detach" end
-own.quit, own.q = own.detach, own.detach
-
-local help = {
-  { ":c  :continue", "let the ranks train on; Ctrl-C brings them back" },
-  { ":step [N]", "let them make one step, or N" },
-  { ":next :into :out", "go on to the next line, into calls, out of this function" },
-  { ":break F:L [if E]", "stand at a line, on ranks where E holds; alone: list them" },
-  { ":watch EXPR", "stand after the step at which it is true, or not finite" },
-  { ":delete N", "forget a breakpoint or a watch" },
-  { ":stacks [all]", "where each rank is, also one that does not come" },
-  { ":detach", "leave; the ranks train on (Ctrl-D does so, too)" },
-}
-
 function Client:show_help()
   local list = commands.help_lines { ranks = self.size > 1, paused = true }
   local shown = {}
   for _, text in ipairs(list) do
     if not text:find "^%s*:c%s" and not text:find "^%s*:quit" and not text:find "^%s*:save" then shown[#shown + 1] = text end
   end
-  for _, row in ipairs(help) do shown[#shown + 1] = ("%-18s %s"):format(row[1], row[2]) end
+  for _, row in ipairs(own.help) do shown[#shown + 1] = ("%-18s %s"):format(row[1], row[2]) end
   self:say(shown)
 end
 
@@ -353,7 +232,7 @@ function Client:input(text, line)
     self:show_help()
     return true
   end
-  local command = name and own[name]
+  local command = name and own.commands[name]
   if command then
     local ok, why, how = command(self, rest or "", line)
     if why then self:complain(why) end
@@ -407,7 +286,7 @@ function Client:loop()
     else
       local worked
       worked, how = self:input(text, line)
-      ok = ok and worked or false
+      ok = ok and (worked or self.interactive) or false
     end
     if how then return ok end
   end
@@ -423,30 +302,59 @@ end
 
 local M = { Client = Client }
 
+-- In place of the connections of a rank that does not answer: it is stopped, say.
+local silent = {
+  send = function() return false end,
+  receive = function() return nil end,
+  ask = function() return nil, "no answer" end,
+  close = function() end,
+}
+
+-- Parks a prompt at a rank. nil, why.
+local function reach(self, r)
+  if jobs.held(r.pid) then return nil, "no answer" end
+  local control, why = jobs.connect(self.job, r.rank)
+  if not control then return nil, why end
+  local prompt, answer
+  prompt, why = jobs.connect(self.job, r.rank)
+  if prompt then answer, why = prompt:ask("prompt " .. control.id) end
+  if answer ~= "parked" then return nil, answer == "busy" and "somebody is attached already" or why or answer end
+  r.control, r.prompt, r.channel = control, prompt, prompt.channel
+  return true
+end
+
+--- Ranks that did not answer so far are asked again. Whether there is one more.
+function Client:reach_silent()
+  local found = false
+  for rank = 0, self.size - 1 do
+    local r = self.ranks[rank]
+    if not r.dead and r.control == silent and reach(self, r) then found = true end
+  end
+  if found and self.reader then self.reader.o.channels = self:channels() end
+  return found
+end
+
 --- A client of a job, its prompts parked and no rank paused. only: one rank. nil, why.
 function M.open(job, only, class)
   local self = setmetatable({ job = job, ranks = {}, size = 0, open = {}, last_id = 0, inputs = {}, places = {}, news = {},
     breaks = {}, watches = {}, notes = {}, told = {}, stops_version = 0, last_stop = 0, paused = true,
     interactive = accel.isatty(0) }, class or Client)
-  local why
+  local why, found
   self.pages, why = jobs.pages(job)
   if not self.pages then return nil, why end
   for _, rank in ipairs(job.list) do
     if not only or rank.rank == only then
-      local control, prompt
-      control, why = jobs.connect(job, rank.rank)
-      if control then prompt, why = jobs.connect(job, rank.rank) end
-      local answer = prompt and prompt:ask("prompt " .. control.id)
-      if answer ~= "parked" then
-        if answer == "busy" then why = "somebody is attached already" end
-        return nil, ("rank %d: %s"):format(rank.rank, why or answer or "no answer")
-      end
-      self.ranks[self.size] = { channel = prompt.channel, prompt = prompt, control = control, queue = {}, away = true, stops = 0,
-        rank = rank.rank, pid = rank.pid }
+      local r = { channel = silent, control = silent, queue = {}, away = true, stops = 0, rank = rank.rank, pid = rank.pid }
+      local done
+      done, why = reach(self, r)
+      if not done and why ~= "no answer" then return nil, ("rank %d: %s"):format(rank.rank, why) end
+      found = found or done
+      self.ranks[self.size] = r
       self.size = self.size + 1
     end
   end
   if self.size == 0 then return nil, ("there is no rank %s here"):format(only) end
+  if not found then return nil, "no rank answers; accel-run stacks shows where they are" end
   return self
 end
 

@@ -6,9 +6,13 @@
  *   line TEXT      the same with the return key
  *   absent TEXT    fails if the output since the last match has it by now
  *   quiet SECONDS  lets that much time pass
+ *   resize ROWS COLUMNS
+ *   widest N       fails if a line of the output since the last match is longer
+ *   hangup         the terminal is gone
  *   timeout S      seconds that an expect may take [60]
  *   end STATUS     the program ends with this status (128 + N: by signal N)
- * What it leaves running is killed by its process group. Exit: 0, 1 with a transcript, 77 where no terminal can be had. */
+ * The terminal has 24 rows and PTY_COLUMNS columns [80]. What it leaves running is killed by its process group. Exit: 0, 1 with a
+ * transcript, 77 where no terminal can be had. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -118,7 +122,8 @@ static void stop(void) {
 }
 
 static bool open_terminal(char **argv) {
-  struct winsize size = {.ws_row = 24, .ws_col = 80};
+  const char *columns = getenv("PTY_COLUMNS");
+  struct winsize size = {.ws_row = 24, .ws_col = columns != NULL ? (unsigned short)atoi(columns) : 80};
   terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
   if (terminal < 0 || grantpt(terminal) != 0 || unlockpt(terminal) != 0) return false;
   const char *name = ptsname(terminal);
@@ -135,6 +140,18 @@ static bool open_terminal(char **argv) {
     _exit(127);
   }
   return program > 0;
+}
+
+/* Characters of the longest line of the output since the last match; a line that had begun before is left out. */
+static size_t widest(void) {
+  size_t most = 0;
+  const char *p = strchr(out + matched, '\n');
+  while (p != NULL && *p != 0) {
+    const size_t n = strcspn(p + 1, "\n");
+    if (n > most) most = n;
+    p = p[1 + n] != 0 ? p + 1 + n : NULL;
+  }
+  return most;
 }
 
 int main(int argc, char **argv) {
@@ -182,6 +199,17 @@ int main(int argc, char **argv) {
       if (strstr(out + matched, text) != NULL) fail(number, line, "it is there");
     } else if (strncmp(line, "quiet", n) == 0) {
       for (const double until = now() + strtod(text, NULL); now() < until;) take(0.02);
+    } else if (strncmp(line, "resize", n) == 0) {
+      int rows = 0, columns = 0;
+      if (sscanf(text, "%d %d", &rows, &columns) != 2) fail(number, line, "resize ROWS COLUMNS");
+      const struct winsize size = {.ws_row = (unsigned short)rows, .ws_col = (unsigned short)columns};
+      ioctl(terminal, TIOCSWINSZ, &size);
+    } else if (strncmp(line, "widest", n) == 0) {
+      if (widest() > strtoul(text, NULL, 10)) fail(number, line, "a line is longer");
+    } else if (strncmp(line, "hangup", n) == 0) {
+      close(terminal);
+      terminal = -1;
+      at_end = true;
     } else if (strncmp(line, "timeout", n) == 0) {
       timeout = strtod(text, NULL);
     } else if (strncmp(line, "end", n) == 0) {

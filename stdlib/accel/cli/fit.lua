@@ -26,7 +26,8 @@ function M.choose(columns, width)
   return shown
 end
 
---- Texts as a line of at most so many characters; one that is too long ends with a tilde. Numbers and times stand at the right of their columns.
+--- Texts as a line of at most so many characters: numbers and times stand at the right of their columns; the last text is cut off where there is
+--- no room for it, at its beginning if it is a path (path = true in its column).
 ---@param columns table[]
 ---@param shown boolean[]
 ---@param texts string[]
@@ -37,8 +38,10 @@ function M.line(columns, shown, texts, width)
   for i = 1, #columns - 1 do
     if shown[i] then parts[#parts + 1] = (columns[i].left and "%%-%ds" or "%%%ds"):format(columns[i][2]):format(texts[i]) end
   end
-  parts[#parts + 1] = texts[#columns]
-  return M.cut(table.concat(parts, " "), width)
+  local head, last = table.concat(parts, " "), texts[#columns]
+  local room = width - #head - 2
+  if columns[#columns].path and #last > room and room > 1 then last = "~" .. last:sub(1 - room) end
+  return M.cut(("%s  %s"):format(head, last), width)
 end
 
 --- A line of at most so many characters.

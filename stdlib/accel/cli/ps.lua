@@ -5,7 +5,7 @@ local terminal = require "accel.util.terminal"
 local fit = require "accel.cli.fit"
 local jobs = accel.host_chunk "attach/jobs"
 
-local columns = { { "JOB", 8, 9, left = true }, { "PID", 9, 2 }, { "RANKS", 10, 3 }, { "AGE", 10, 4 }, { "STEP", 9, 5 }, { " SCRIPT" } }
+local columns = { { "JOB", 8, 9, left = true }, { "PID", 9, 2 }, { "RANKS", 10, 3 }, { "AGE", 10, 4 }, { "STEP", 9, 5 }, { "SCRIPT", path = true } }
 
 --- "3:07", "2:03:07", "4d 03:07".
 local function age(seconds)
@@ -39,7 +39,7 @@ return function(...)
     end
     if pages then pages:close() end
     io.stdout:write(fit.line(columns, shown, { job.id, ("%d"):format(job.list[1].pid), ranks_of(job), age(os.time() - job.began),
-      tostring(step or "?"), " " .. job.script }, width), "\n")
+      tostring(step or "?"), job.script }, width), "\n")
   end
   return true
 end

@@ -6,7 +6,7 @@ local terminal = require "accel.util.terminal"
 local jobs = accel.host_chunk "attach/jobs"
 local fit = require "accel.cli.fit"
 
-local columns = { { "RANK", 4, 9 }, { "STEP", 8, 8 }, { "TIME", 8, 7 }, { "LOSS", 9, 6 }, { "TOKENS/S", 8, 4 }, { "MEM", 7, 5 }, { " AT" } }
+local columns = { { "RANK", 4, 9 }, { "STEP", 8, 8 }, { "TIME", 8, 7 }, { "LOSS", 9, 6 }, { "TOKENS/S", 8, 4 }, { "MEM", 7, 5 }, { "AT" } }
 
 local function read(path)
   local file <close> = io.open(path, "rb")
@@ -28,30 +28,34 @@ local function time(seconds)
   return ("%.2fs"):format(seconds)
 end
 
+local function place(at) return at and at:match "[^/]*$" or "?" end
+
 local function doing(page, held)
-  if held then return ("%s at %s"):format(held:match "debugger" and "in a debugger" or "stopped (SIGSTOP)", page.at or "?") end
-  if page.prompt then return "at a prompt: " .. (page.at or "?") end
+  if held then return ("%s at %s"):format(held:match "debugger" and "in a debugger" or "stopped (SIGSTOP)", place(page.at)) end
+  if page.prompt then return "at a prompt: " .. place(page.at) end
   if page.waits and page.seconds > 0.05 then
-    return ("%.1fs in %s for %s"):format(page.seconds, page.waits:gsub(" %(.*$", ""), table.concat(page.missing, ","))
+    return ("%.1fs in %s for %s"):format(page.seconds, page.waits:gsub(" %([^)]*%)", ""):gsub(" at %S*/", " at "), table.concat(page.missing, ","))
   end
-  return page.at or ""
+  return page.at and place(page.at) or ""
 end
 
 -- The table, of at most so many lines.
 local function lines(job, pages, width, most)
   local read_pages, abort = pages:read()
   local columns_shown = fit.choose(columns, width)
-  local out = { fit.cut(("%s  %s  %s"):format(job.id, os.date "%H:%M:%S", job.script), width), fit.head(columns, columns_shown, width) }
+  local title = ("%s  %s  %s"):format(job.id, os.date "%H:%M:%S", job.script:match "[^/]*$")
+  local out = { fit.cut(title, width), fit.head(columns, columns_shown, width) }
   local below = {}
   for _, page in ipairs(read_pages) do
     if page.late then
-      below[#below + 1] = fit.cut(("! rank %d: at %s for %.1f s; the median step takes %.3g s"):format(page.rank, page.at or "a line not known",
+      below[#below + 1] = fit.cut(("! rank %d: at %s for %.1f s; the median step takes %.3g s"):format(page.rank, place(page.at),
         page.late, page.usual), width)
     end
   end
   if abort then below[#below + 1] = fit.cut(abort, width) end
+  local room = math.max(1, most - #out - #below)
   for i, page in ipairs(read_pages) do
-    if #out + #below >= most and i < #read_pages then -- the terminal is too low
+    if i == room and #read_pages > room then -- the terminal is too low
       out[#out + 1] = fit.cut(("... and %d more ranks"):format(#read_pages - i + 1), width)
       break
     end
@@ -59,7 +63,8 @@ local function lines(job, pages, width, most)
     local held = alive and (jobs.held(page.pid) or page.stopped and "stopped")
     out[#out + 1] = fit.line(columns, columns_shown, { (page.late and "!" or "") .. page.rank, ("%d"):format(page.step), time(page.step_seconds),
       page.loss and ("%.4g"):format(page.loss) or "", page.tokens_per_s and ("%.0f"):format(page.tokens_per_s) or "",
-      alive and memory(page.pid) or "", " " .. (alive and doing(page, held) or page.ended or page.state) }, width)
+      alive and memory(page.pid) or "",
+      alive and doing(page, held) or page.ended or page.state }, width)
   end
   return table.move(below, 1, #below, #out + 1, out)
 end

@@ -81,7 +81,7 @@ do
     text = t.run "top --count 1"
     return text:find("\n  !1 ", 1, true)
   end)
-  assert(text:find("! rank 1: at %S+job.lua:" .. line_of "while accel.clock() < limit" .. " for %d"), text)
+  assert(text:find("! rank 1: at job.lua:" .. line_of "while accel.clock() < limit" .. " for %d"), text)
   assert(job.process:wait(60) == "exit")
   local log, n = t.read(job.err), 0
   for line in log:gmatch "[^\n]*is late[^\n]*" do
