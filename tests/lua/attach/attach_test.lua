@@ -7,7 +7,7 @@ local function has(text, part, what)
 end
 
 local line_of = t.line_of
-local STEP, NEXT, LOOP, BARRIER, READ, BREAK = line_of "opt:step()", line_of "opt:zero_grad()", line_of "while true", line_of "dist.barrier()",
+local STEP, NEXT, LOOP, BARRIER, READ, BREAK = line_of "opt:step()", line_of "opt:zero_grad()", line_of "  while true do end", line_of "dist.barrier()",
   line_of "io.read()", line_of "accel.breakpoint("
 
 -- ---- nothing runs ----
