@@ -51,6 +51,8 @@ typedef struct aci_backend {
   /* reset: nothing of this rank is under way and an abort stands; the groups' seq are 0 again, and so is what the backend
    * counts. (optional: without it an abort is the end) */
   ac_status (*reset)(ac_world *w, ac_err *e);
+  /* hosts: names of the other machines, "a,b". (optional: there are none) */
+  void (*hosts)(const ac_world *w, char *buf, size_t n);
   /* bytes: what c sends from this rank, for ac_world_bytes_sent. (optional: what the caller hands over, once) */
   uint64_t (*bytes)(const ac_group *g, const ac_coll *c);
 } aci_backend;

@@ -20,7 +20,7 @@ ac_status aci_prompt_meet(ac_world *w, const char *site, ac_err *e) {
 }
 
 ac_status aci_prompt_reset(ac_world *w, uint32_t *next_group, ac_err *e) {
-  if (w->backend->reset == NULL || w->segment.head == NULL)
+  if (w->backend->reset == NULL)
     return AC_FAIL(e, UNSUPPORTED, "backend %s cannot begin anew", w->backend->name);
   aci_queue_drain(w->queue);
   w->all->seq = 0;

@@ -22,10 +22,10 @@ struct aci_mpi_requests {
 typedef struct aci_mpi_requests requests;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of everything below, and of MPI */
-static MPI_Comm comms[N_COMMS];
+static MPI_Comm comms[N_COMMS], fresh[N_COMMS];
 static bool joined, ours, spoiled; /* a world is joined; it was us who initialised MPI; a world did not end well */
 static int tag_bits;
-static MPI_Request pending = MPI_REQUEST_NULL; /* of gather_begin, barrier_begin */
+static MPI_Request pending[N_COMMS] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL, MPI_REQUEST_NULL}; /* of gather_begin, barrier_begin, renew_begin */
 static struct {
   int room;
   MPI_Request *r;
@@ -105,7 +105,7 @@ static void fini(bool good) {
 
 static bool gather_begin(const void *mine, size_t bytes, void *all, char *why) {
   pthread_mutex_lock(&lock);
-  bool ok = explain(MPI_Iallgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, comms[COLLECTIVE], &pending),
+  bool ok = explain(MPI_Iallgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, comms[COLLECTIVE], &pending[0]),
                     "MPI_Iallgather", why);
   pthread_mutex_unlock(&lock);
   return ok;
@@ -113,7 +113,7 @@ static bool gather_begin(const void *mine, size_t bytes, void *all, char *why) {
 
 static bool barrier_begin(char *why) {
   pthread_mutex_lock(&lock);
-  bool ok = explain(MPI_Ibarrier(comms[COLLECTIVE], &pending), "MPI_Ibarrier", why);
+  bool ok = explain(MPI_Ibarrier(comms[COLLECTIVE], &pending[0]), "MPI_Ibarrier", why);
   pthread_mutex_unlock(&lock);
   return ok;
 }
@@ -128,9 +128,27 @@ static void progress(void) {
 static int test(char *why) {
   int done = 0;
   pthread_mutex_lock(&lock);
-  bool ok = explain(MPI_Test(&pending, &done, MPI_STATUS_IGNORE), "MPI_Test", why);
+  bool ok = explain(MPI_Testall(N_COMMS, pending, &done, MPI_STATUSES_IGNORE), "MPI_Testall", why);
   pthread_mutex_unlock(&lock);
   return ok ? done : -1;
+}
+
+static bool renew_begin(char *why) {
+  pthread_mutex_lock(&lock);
+  bool ok = true;
+  for (int i = 0; ok && i < N_COMMS; i++) ok = explain(MPI_Comm_idup(MPI_COMM_WORLD, &fresh[i], &pending[i]), "MPI_Comm_idup", why);
+  pthread_mutex_unlock(&lock);
+  return ok;
+}
+
+/* The old ones stay as they are: messages that nobody takes lie in them. */
+static void renew_end(void) {
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < N_COMMS; i++) {
+    comms[i] = fresh[i];
+    MPI_Comm_set_errhandler(comms[i], MPI_ERRORS_RETURN);
+  }
+  pthread_mutex_unlock(&lock);
 }
 
 /* ---- messages ---- */
@@ -317,6 +335,8 @@ static const aci_mpi_api api = {.version = ACI_MPI_API_VERSION,
                                 .gather_begin = gather_begin,
                                 .barrier_begin = barrier_begin,
                                 .test = test,
+                                .renew_begin = renew_begin,
+                                .renew_end = renew_end,
                                 .progress = progress,
                                 .start = start,
                                 .poll = poll,

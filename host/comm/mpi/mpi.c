@@ -314,6 +314,23 @@ static ac_status send_recv(ac_group *g, const ac_coll *c, aci_desc *d, void **im
   return aci_link_send_recv(&over_mpi, g, c, d, impl, done, e);
 }
 
+/* Messages of before may still be on their way, matched by nobody: the new ones travel in communicators of their own. */
+static ac_status reset(ac_world *w, ac_err *e) {
+  state *s = w->impl;
+  char why[ACI_MPI_TEXT];
+  AC_TRY(aci_mesh_reset(s->mesh, e));
+  s->stuck = 0;
+  if (!api->renew_begin(why)) return AC_FAIL(e, PEER, "backend mpi: %s", why);
+  AC_TRY(await(w, "beginning anew", e));
+  api->renew_end();
+  return AC_OK;
+}
+
+static void hosts(const ac_world *w, char *buf, size_t n) {
+  const state *s = w->impl;
+  if (s != NULL) aci_mesh_hosts(s->mesh, buf, n);
+}
+
 const aci_backend *aci_mpi_backend(ac_err *e) {
   static const aci_backend mpi = {.struct_size = sizeof(aci_backend),
                                   .name = "mpi",
@@ -321,7 +338,9 @@ const aci_backend *aci_mpi_backend(ac_err *e) {
                                   .leave = leave,
                                   .run = run,
                                   .send_recv = send_recv,
-                                  .abort = abort_world};
+                                  .abort = abort_world,
+                                  .reset = reset,
+                                  .hosts = hosts};
   pthread_once(&once, load);
   if (api != NULL) return &mpi;
   AC_FAIL(e, UNSUPPORTED, "backend mpi: %s", unusable);

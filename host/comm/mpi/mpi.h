@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #define ACI_MPI_SYMBOL "accel_mpi_open"
-enum { ACI_MPI_API_VERSION = 1, ACI_MPI_TEXT = 320 };
+enum { ACI_MPI_API_VERSION = 2, ACI_MPI_TEXT = 320 };
 
 /* One message of any size. Read by the library, owned by the module. */
 typedef struct aci_mpi_transfer {
@@ -34,6 +34,9 @@ typedef struct aci_mpi_api {
   bool (*gather_begin)(const void *mine, size_t bytes, void *all, char *why);
   bool (*barrier_begin)(char *why);
   int (*test)(char *why);
+  /* renew: new communicators, so that nothing of before is matched with what comes; renew_end once test gives 1. */
+  bool (*renew_begin)(char *why);
+  void (*renew_end)(void);
   /* progress: MPI's own progress, while this rank waits for something else: what was sent may still lie in its queues. */
   void (*progress)(void);
   /* start: begins a message; those of one peer, direction and channel arrive in the order in which they were started.

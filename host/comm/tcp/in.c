@@ -195,6 +195,7 @@ static bool take_control(aci_mesh *m, int rank, const aci_message *f, const void
       if (m->abort_reason.rank < -1 || m->abort_reason.rank >= m->size) m->abort_reason.rank = -1;
       m->has_abort = true;
       return true;
+    case ACI_MSG_RESET: p->reset = true; return f->bytes == 0;
     default: return false;
   }
 }

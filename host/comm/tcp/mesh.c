@@ -25,6 +25,19 @@ const char *aci_peer_name(const aci_mesh *m, int rank, char *buf, size_t n) {
   return buf;
 }
 
+void aci_mesh_hosts(const aci_mesh *m, char *buf, size_t n) {
+  size_t at = 0;
+  buf[0] = 0;
+  for (int r = 0; r < m->size; r++) {
+    const aci_peer_info *c = &m->infos[r];
+    bool again = r == m->rank || c->machine == m->own.machine || c->host[0] == 0;
+    for (int k = 0; k < r && !again; k++) again = m->infos[k].machine == c->machine;
+    const size_t k = strlen(c->host);
+    if (again || at + k + 2 > n) continue;
+    at += (size_t)snprintf(buf + at, n - at, "%s%s", at > 0 ? "," : "", c->host);
+  }
+}
+
 static void random_token(uint8_t token[16]) {
   if (getrandom(token, 16, 0) == 16) return;
   const uint64_t weak[2] = {(uint64_t)aci_now_ns() * 0x9e3779b97f4a7c15u,

@@ -65,6 +65,12 @@ ac_status aci_mesh_fail_transfer(aci_mesh *m, const aci_request *v, ac_err *e);
 /* Any thread: tells all peers once, wakes this rank's waits. */
 void aci_mesh_abort(aci_mesh *m, ac_status code, int rank, const char *text);
 
+/* After an abort, on all ranks, which have nothing under way: the links are as new. PEER, TIMEOUT. */
+ac_status aci_mesh_reset(aci_mesh *m, ac_err *e);
+
+/* Names of the machines on which there are other ranks than this one's: "a,b". */
+void aci_mesh_hosts(const aci_mesh *m, char *buf, size_t n);
+
 /* start, progress, cancel of a link. */
 ac_status aci_mesh_start(aci_mesh *m, aci_request *v, ac_err *e);
 ac_status aci_mesh_progress(aci_mesh *m, aci_request *const *v, int n, int wait_ms, ac_err *e);

@@ -11,7 +11,7 @@
 #include "comm/tcp/mesh.h"
 
 enum {
-  ACI_PROTOCOL = 2,
+  ACI_PROTOCOL = 3,
   ACI_EAGER = 64 << 10,  /* bytes of a message that travel unasked */
   ACI_DATA_MOST = 256 << 10, /* most bytes of a DATA message */
   ACI_CONTROL_MOST = 1024,    /* most bytes of any other message's body */
@@ -26,7 +26,8 @@ typedef enum aci_message_type {
   ACI_MSG_GRANT,
   ACI_MSG_WAIT,
   ACI_MSG_LEAVE,
-  ACI_MSG_ABORT
+  ACI_MSG_ABORT,
+  ACI_MSG_RESET /* what the sender sent before is of calls that are over */
 } aci_message_type;
 
 typedef struct aci_message {
@@ -103,6 +104,7 @@ typedef struct aci_peer {
   int n_descs;
   char last_site[ACI_SITE]; /* of its last DESC */
   aci_wait_body wait;       /* n 0: does not wait, as far as we know */
+  bool reset;               /* its RESET has come, ours is still to follow up */
   int unresponsive; /* looks at the connection without an answer */
 } aci_peer;
 

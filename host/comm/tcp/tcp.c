@@ -60,6 +60,12 @@ static void tell_abort(ac_world *w, ac_status code, int rank, const char *text) 
   if (w->impl != NULL) aci_mesh_abort(w->impl, code, rank, text);
 }
 
+static ac_status reset(ac_world *w, ac_err *e) { return w->impl != NULL ? aci_mesh_reset(w->impl, e) : AC_OK; }
+
+static void hosts(const ac_world *w, char *buf, size_t n) {
+  if (w->impl != NULL) aci_mesh_hosts(w->impl, buf, n);
+}
+
 const aci_backend aci_tcp_backend = {.struct_size = sizeof(aci_backend),
                                      .name = "tcp",
                                      .join = join,
@@ -67,4 +73,6 @@ const aci_backend aci_tcp_backend = {.struct_size = sizeof(aci_backend),
                                      .run = run,
                                      .send_recv = send_recv,
                                      .abort = tell_abort,
+                                     .reset = reset,
+                                     .hosts = hosts,
                                      .bytes = aci_sim_bytes};

@@ -19,6 +19,7 @@
 typedef struct ranks {
   int n;
   const char *timeout; /* ACCEL_TIMEOUT; NULL: 60 */
+  const char *backend; /* NULL: shm */
   aci_segment_map segment;
   int fd_heap[ACI_MAX_LOCAL];
   pid_t pid[ACI_MAX_LOCAL];
@@ -96,7 +97,9 @@ static void ranks_start(ranks *k, rank_fn fn, const void *arg) {
     self = (rank){.me = i, .n = k->n, .arg = arg};
     ranks_env(k, i);
     CHECK_OK(ac_ctx_new(NULL, &self.ctx, E_));
-    CHECK_OK(ac_world_open(self.ctx, NULL, &self.w, E_));
+    ac_world_options o = AC_WORLD_OPTIONS_INIT;
+    o.backend = k->backend;
+    CHECK_OK(ac_world_open(self.ctx, &o, &self.w, E_));
     fn(&self);
     ac_world_close(self.w, "end.lua:99");
     ac_ctx_free(self.ctx);

@@ -144,6 +144,21 @@ static void again_and_again(void **state) {
   }
 }
 
+/* The same over sockets, where what was sent before is still on its way. */
+static void over_tcp(void **state) {
+  for (int n = 2; n <= 3; n++) {
+    ranks k;
+    memset(shared, 0, sizeof *shared);
+    ranks_make(&k, n);
+    k.backend = "tcp";
+    env_int("MASTER_PORT", 20000 + (int)((unsigned)getpid() * 7 + (unsigned)n) % 9000);
+    ranks_start(&k, rounds, NULL);
+    ranks_wait(&k);
+    for (int i = 0; i < n; i++) assert_true(ended_well(&k, i));
+    ranks_free(&k);
+  }
+}
+
 /* A barrier of the others is not the prompt's, and works that were queued before come first. */
 static void meets(rank *r) {
   ac_err e;
@@ -165,6 +180,6 @@ static void of_its_own_kind(void **state) { ranks_run(3, meets, NULL); }
 int main(void) {
   shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) return 1;
-  const struct CMUnitTest tests[] = {cmocka_unit_test(again_and_again), cmocka_unit_test(of_its_own_kind)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(again_and_again), cmocka_unit_test(over_tcp), cmocka_unit_test(of_its_own_kind)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
