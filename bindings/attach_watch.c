@@ -17,25 +17,30 @@ static bool line_of(const char *text, char *site, size_t n) {
   return false;
 }
 
+/* Where it is, for who looks at the page, and once a line for the log. */
+static void tell(lac_attach *A, const char *site, int64_t late, int64_t usual) {
+  aci_page_lock(A->page);
+  snprintf(A->page->at, sizeof A->page->at, "%s", site);
+  aci_page_unlock(A->page);
+  if (strcmp(site, A->told) == 0) return;
+  snprintf(A->told, sizeof A->told, "%s", site);
+  ac_log_write(AC_LOG_WARN, "attach", "rank %d is late: for %.1f s at %s, step %llu; the median step takes %.3g s", A->page->rank,
+               (double)late * 1e-9, site, (unsigned long long)A->page->step, (double)usual * 1e-9);
+}
+
 void lac_attach_look(void *user) {
   lac_state *S = user;
   lac_attach *A = S->attach;
   const int own = (int)(A->page - aci_page_of(A->pages.head, 0));
   int64_t usual = 0;
   const int64_t late = aci_late(A->pages.head, own, &A->late, aci_now_ns(), &usual);
+  if (late != 0 && A->late.stepped_at != A->told_at) { /* a stack is taken once a step: it interrupts system calls */
+    A->told_at = A->late.stepped_at;
+    char text[4096], site[ACI_SITE];
+    const size_t n = lac_stacks_take(S, false, text, sizeof text - 1);
+    text[n] = 0;
+    if (line_of(text, site, sizeof site)) tell(A, site, late, usual);
+  }
   atomic_store(&A->page->usual_ns, usual);
   atomic_store(&A->page->late_ns, late);
-  if (late == 0 || A->late.stepped_at == A->told_at) return; /* a stack is taken once a step: it interrupts system calls */
-  A->told_at = A->late.stepped_at;
-  char text[4096], site[ACI_SITE];
-  const size_t n = lac_stacks_take(S, false, text, sizeof text - 1);
-  text[n] = 0;
-  if (!line_of(text, site, sizeof site)) return;
-  aci_page_lock(A->page); /* where it is now, for who looks at the page */
-  memcpy(A->page->at, site, sizeof site);
-  aci_page_unlock(A->page);
-  if (strcmp(site, A->told) == 0) return;
-  memcpy(A->told, site, sizeof site);
-  ac_log_write(AC_LOG_WARN, "attach", "rank %d is late: for %.1f s at %s, step %llu; the median step takes %.3g s", A->page->rank,
-               (double)late * 1e-9, site, (unsigned long long)A->page->step, (double)usual * 1e-9);
 }

@@ -19,8 +19,9 @@ bool lac_console_continued(void);
 /* What a wait ended with. */
 typedef enum lac_event { LAC_EVENT_TIME, LAC_EVENT_BREAK, LAC_EVENT_READY, LAC_EVENT_INPUT } lac_event;
 /* Waits for Ctrl-C (of the session), for a channel of the list at idx (nil: none) with a whole message or an end, for
- * input on descriptor 0 (input), or until the clock says so; seconds < 0: for ever. *which: of the list, from 1. */
-lac_event lac_console_poll(lua_State *L, lac_state *S, int idx, bool input, double seconds, int *which);
+ * input on descriptor 0 (input), or until the clock says so; seconds < 0: for ever. deaf: Ctrl-C is left for the next wait. *which: of the list,
+ * from 1. */
+lac_event lac_console_poll(lua_State *L, lac_state *S, int idx, bool input, bool deaf, double seconds, int *which);
 /* Pushes the event as Lua sees it: "time"; "break"; "ready", channel. Returns how many. */
 int lac_console_push(lua_State *L, lac_event event, int which);
 

@@ -10,6 +10,7 @@
  *   attach.prompt(on)                               the status page says that this rank stands: others' timeouts are suspended
  *   attach.interruptible(on)                        what the client's Ctrl-C stops is the prompt's, not the script's
  *   attach.tidy(folder) -> whether                  removes a job's folder whose ranks are all gone
+ *   attach.tell_abort()                             where no launcher keeps it, the reason that ended collectives, for clients
  *   attach.note(name, value)                        "loss" or "tokens_per_s", for accel-run top */
 #include <errno.h>
 #include <fcntl.h>
@@ -96,7 +97,7 @@ static const char *job_name(char *buf, size_t n) {
 ac_status ac_host_listen(ac_host *h, const char *script, ac_err *e) {
   lac_state *S = h->S;
   lac_attach *A = S->attach;
-  char name[256];
+  char name[256], hosts[2048] = "";
   if (A->a != NULL) return AC_OK;
   ac_attach_options o = AC_ATTACH_OPTIONS_INIT;
   const ac_world *w = S->ranks->world;
@@ -106,6 +107,8 @@ ac_status ac_host_listen(ac_host *h, const char *script, ac_err *e) {
   o.rank = w != NULL ? w->place.rank : 0;
   o.ranks = w != NULL ? w->place.size : 1;
   o.script = script;
+  if (w != NULL && w->backend->hosts != NULL) w->backend->hosts(w, hosts, sizeof hosts);
+  o.hosts = hosts;
   o.segment = A->pages.fd;
   o.look = A->pages.head->n_ranks > 1 ? lac_attach_look : NULL;
   o.stacks = stacks;
@@ -224,6 +227,14 @@ static int tidy(lua_State *L) {
   return 1;
 }
 
+static int tell_abort(lua_State *L) {
+  const lac_state *S = lac_get(L);
+  ac_err e;
+  if (S->attach->a == NULL || !S->attach->alone || S->ranks->world == NULL || !ac_world_aborted(S->ranks->world, &e)) return 0;
+  aci_abort_segment(S->attach->pages.head, e.code, e.rank, e.msg);
+  return 0;
+}
+
 static int note(lua_State *L) {
   lac_state *S = lac_get(L);
   const char *name = lac_check_string(L, S, 1, "name", NULL);
@@ -238,7 +249,8 @@ static int note(lua_State *L) {
 LAC_OPEN("accel.console", attach) {
   static const luaL_Reg funcs[] = {{"job", job},           {"stand", stand},   {"go", go},     {"pause_at", pause_at}, {"every_step", every_step},
                                    {"wait", wait_}, {"prompt", prompt}, {"note", note},
-                                   {"interruptible", interruptible}, {"tidy", tidy}, {NULL, NULL}};
+                                   {"interruptible", interruptible}, {"tidy", tidy}, {"tell_abort", tell_abort},
+                                   {NULL, NULL}};
   S->attach = lac_state_part(L, sizeof *S->attach);
   S->attach->pages.fd = -1;
   lua_newtable(L);

@@ -1,5 +1,5 @@
-/* Channels of accel.console: messages to and from another process over a socket, and the one wait of a prompt: for them, for
- * Ctrl-C and for input. Used by lua/repl and lac_line.c.
+/* Channels of accel.console: messages to and from another process over a socket or a pair of pipes, and the one wait of a prompt: for them,
+ * for Ctrl-C and for input. Used by lua/repl, lua/attach and lac_line.c.
  *
  * A message is four bytes of length, the lowest first, and as many bytes. */
 #include <errno.h>
@@ -20,8 +20,10 @@
 enum { MESSAGE_MAX = 1 << 30, READ_AT_ONCE = 256 << 10 };
 
 typedef struct channel {
-  int fd; /* -1: closed */
+  int fd, out; /* -1: closed; out: what is sent, where that is another one */
   bool ended;
+  bool pipe;      /* no socket */
+  bool listening; /* others connect to it: ready when somebody does */
   char *buf;
   size_t n, cap;
 } channel;
@@ -29,10 +31,70 @@ typedef struct channel {
 static int new_channel(lua_State *L) {
   lac_state *S = lac_get(L);
   const int fd = (int)lac_check_int(L, S, 1, "fd");
+  const int out = lua_isnoneornil(L, 2) ? fd : (int)lac_check_int(L, S, 2, "out");
+  struct stat s;
   channel *c = lua_newuserdatauv(L, sizeof *c, 0);
-  *c = (channel){.fd = fd};
+  *c = (channel){.fd = fd, .out = out};
+  c->pipe = fstat(fd, &s) == 0 && !S_ISSOCK(s.st_mode);
   luaL_setmetatable(L, CHANNEL);
-  fcntl(fd, F_SETFD, FD_CLOEXEC);
+  if (out == fd) fcntl(fd, F_SETFD, FD_CLOEXEC);
+  return 1;
+}
+
+static channel *push_channel(lua_State *L, int fd) {
+  channel *c = lua_newuserdatauv(L, sizeof *c, 0);
+  *c = (channel){.fd = fd, .out = fd};
+  luaL_setmetatable(L, CHANNEL);
+  return c;
+}
+
+/* console.pair() -> two descriptors that are connected, one of them for a child */
+static int pair(lua_State *L) {
+  lac_state *S = lac_get(L);
+  int fd[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fd) != 0) return lac_error(L, S, AC_IO, "no pair of sockets: %s", strerror(errno));
+  lua_pushinteger(L, fd[0]);
+  lua_pushinteger(L, fd[1]);
+  return 2;
+}
+
+/* console.private_folder(parent, name) -> path of a new folder that is this user's alone, in one that is */
+static int private_folder(lua_State *L) {
+  lac_state *S = lac_get(L);
+  char path[PATH_MAX];
+  const char *parent = lac_check_string(L, S, 1, "parent", NULL), *name = lac_check_string(L, S, 2, "name", NULL);
+  mkdir(parent, 0700);
+  if (snprintf(path, sizeof path, "%s/%s.XXXXXX", parent, name) >= (int)sizeof path || mkdtemp(path) == NULL)
+    return lac_error(L, S, AC_IO, "cannot make a folder in %s: %s", parent, strerror(errno));
+  lua_pushstring(L, path);
+  return 1;
+}
+
+/* console.listen(folder, name) -> a channel that is ready when somebody connects to the socket of that name; c:accept() gives a channel to them,
+ * nil where they are gone again */
+static int listen_(lua_State *L) {
+  lac_state *S = lac_get(L);
+  const char *folder = lac_check_string(L, S, 1, "folder", NULL), *name = lac_check_string(L, S, 2, "name", NULL);
+  struct sockaddr_un a = {.sun_family = AF_UNIX};
+  const int dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int fd = dir >= 0 ? socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) : -1;
+  const int n = snprintf(a.sun_path, sizeof a.sun_path, "/proc/self/fd/%d/%s", dir, name);
+  const bool done = fd >= 0 && n < (int)sizeof a.sun_path && bind(fd, (struct sockaddr *)&a, sizeof a) == 0 && fchmodat(dir, name, 0600, 0) == 0 &&
+                    listen(fd, 16) == 0;
+  const int error = errno;
+  if (dir >= 0) close(dir);
+  if (!done && fd >= 0) close(fd);
+  if (!done) return lac_error(L, S, AC_IO, "cannot listen at %s/%s: %s", folder, name, strerror(error));
+  push_channel(L, fd)->listening = true;
+  return 1;
+}
+
+static int channel_accept(lua_State *L) {
+  const channel *c = luaL_checkudata(L, 1, CHANNEL);
+  lac_get(L);
+  const int fd = accept4(c->fd, NULL, NULL, SOCK_CLOEXEC);
+  if (fd < 0) return 0;
+  push_channel(L, fd);
   return 1;
 }
 
@@ -55,9 +117,7 @@ static int connect_(lua_State *L) {
     return 2;
   }
   fcntl(fd, F_SETFL, 0); /* sending waits */
-  channel *c = lua_newuserdatauv(L, sizeof *c, 0);
-  *c = (channel){.fd = fd};
-  luaL_setmetatable(L, CHANNEL);
+  push_channel(L, fd);
   return 1;
 }
 
@@ -83,6 +143,15 @@ static size_t message_size(const channel *c) {
 
 static bool whole(const channel *c) { return c->n >= 4 && c->n - 4 >= message_size(c); }
 
+/* What has arrived; as recv. */
+static ssize_t take(const channel *c, void *p, size_t n) {
+  if (!c->pipe) return recv(c->fd, p, n, MSG_DONTWAIT);
+  struct pollfd ready = {.fd = c->fd, .events = POLLIN};
+  if (poll(&ready, 1, 0) > 0) return read(c->fd, p, n);
+  errno = EAGAIN;
+  return -1;
+}
+
 /* Reads what is there. */
 static void fill(channel *c) {
   while (!c->ended && c->fd >= 0) {
@@ -93,7 +162,7 @@ static void fill(channel *c) {
       c->buf = more;
       c->cap = cap;
     }
-    const ssize_t k = recv(c->fd, c->buf + c->n, c->cap - c->n, MSG_DONTWAIT);
+    const ssize_t k = take(c, c->buf + c->n, c->cap - c->n);
     if (k < 0 && errno == EINTR) continue;
     if (k < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (k <= 0) c->ended = true;
@@ -122,7 +191,7 @@ static int channel_receive(lua_State *L) {
 
 static bool send_all(channel *c, const char *p, size_t n) {
   while (n > 0) {
-    const ssize_t k = c->ended ? -1 : send(c->fd, p, n, MSG_NOSIGNAL);
+    const ssize_t k = c->ended ? -1 : c->pipe ? write(c->out, p, n) : send(c->fd, p, n, MSG_NOSIGNAL);
     if (k < 0 && errno == EINTR && !c->ended) continue;
     if (k <= 0) {
       c->ended = true; /* a message may be cut off: nothing can follow it */
@@ -161,18 +230,18 @@ static int channel_close(lua_State *L) {
   channel *c = luaL_checkudata(L, 1, CHANNEL);
   if (c->fd >= 0) close(c->fd);
   free(c->buf);
-  *c = (channel){.fd = -1, .ended = true};
+  *c = (channel){.fd = -1, .out = -1, .ended = true};
   return 0;
 }
 
 /* ---- waiting ---- */
 
-lac_event lac_console_poll(lua_State *L, lac_state *S, int idx, bool input, double seconds, int *which) {
+lac_event lac_console_poll(lua_State *L, lac_state *S, int idx, bool input, bool deaf, double seconds, int *which) {
   channel *c[LAC_POLL_CHANNELS];
   struct pollfd p[LAC_POLL_CHANNELS + 2];
   int n = 0;
   const int64_t end = seconds < 0 ? -1 : lac_console_now() + (int64_t)(seconds * 1e9);
-  const int breaks = lac_console_breaks(S);
+  const int breaks = deaf ? -1 : lac_console_breaks(S);
   if (lua_istable(L, idx)) {
     for (; n < LAC_POLL_CHANNELS && lua_rawgeti(L, idx, n + 1) != LUA_TNIL; n++) {
       c[n] = luaL_testudata(L, -1, CHANNEL);
@@ -200,8 +269,14 @@ lac_event lac_console_poll(lua_State *L, lac_state *S, int idx, bool input, doub
       if (read(breaks, &count, sizeof count) < 0 && errno == EAGAIN) continue;
       return LAC_EVENT_BREAK;
     }
-    for (int i = 0; i < n && got > 0; i++)
-      if (p[i].revents != 0) fill(c[i]);
+    for (int i = 0; i < n && got > 0; i++) {
+      if (p[i].revents == 0) continue;
+      if (c[i]->listening) {
+        *which = i + 1;
+        return LAC_EVENT_READY;
+      }
+      fill(c[i]);
+    }
     for (int i = 0; i < n && got > 0; i++)
       if (c[i] != NULL && c[i]->fd >= 0 && (whole(c[i]) || c[i]->ended)) {
         *which = i + 1;
@@ -226,9 +301,9 @@ static int poll_(lua_State *L) {
   lac_state *S = lac_get(L);
   int which = 0;
   const double seconds = lua_isnoneornil(L, 2) ? -1 : lac_check_number(L, S, 2, "seconds");
-  const bool input = lua_toboolean(L, 3);
+  const bool input = lua_toboolean(L, 3), deaf = lua_toboolean(L, 4);
   lua_settop(L, 1);
-  const lac_event event = lac_console_poll(L, S, 1, input, seconds, &which);
+  const lac_event event = lac_console_poll(L, S, 1, input, deaf, seconds, &which);
   return lac_console_push(L, event, which);
 }
 
@@ -245,9 +320,11 @@ static int read_input(lua_State *L) {
 
 LAC_OPEN("accel.console", channels) {
   static const luaL_Reg funcs[] = {{"channel", new_channel}, {"connect", connect_}, {"uid", uid}, {"is_private", is_private},
-                                   {"poll", poll_},        {"read_input", read_input}, {NULL, NULL}};
+                                   {"poll", poll_},        {"read_input", read_input},
+                                   {"pair", pair}, {"listen", listen_}, {"private_folder", private_folder}, {NULL, NULL}};
   static const luaL_Reg methods[] = {
-      {"send", channel_send}, {"receive", channel_receive}, {"patience", channel_patience}, {"close", channel_close}, {NULL, NULL}};
+      {"send", channel_send}, {"receive", channel_receive}, {"patience", channel_patience},
+      {"accept", channel_accept}, {"close", channel_close}, {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", channel_close}, {"__close", channel_close}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
   lac_new_class(L, S, CHANNEL, metas, methods);

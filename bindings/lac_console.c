@@ -5,8 +5,9 @@
  *     s:running(thread) -> before   the coroutine that runs, nil: none
  *   console.channel(fd) -> c        messages to and from another process, over a socket (lac_channel.c)
  *     c:send(bytes)  c:receive()  c:close()
- *   console.poll(channels, seconds, input) -> "ready", i | "break" | "time" | "input" (only where asked for)
- *   console.connect, console.uid, console.read_input: see lac_channel.c; console.attach: lac_attach.c
+ *   console.poll(channels, seconds, input, deaf) -> "ready", i | "break" | "time" | "input" (only where asked for); deaf: no "break", Ctrl-C
+ *                                   is for the next wait
+ *   console.connect, listen, pair, private_folder, uid, read_input: see lac_channel.c; console.attach: lac_attach.c
  *   console.append(path, text)      at the end of a file of ours: folders 0700, file 0600; true, or false
  *   console.editor(complete)        see lac_line.c; console.keys(): lac_keys.c; console.place(), console.pages(fd): lac_ranks.c
  *

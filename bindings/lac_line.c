@@ -277,7 +277,7 @@ static int wait_plain(lua_State *L, lac_state *S, editor *ed, const char *prompt
     ed->shown = true;
     ed->hidden = false;
     int which = 0;
-    const lac_event event = lac_console_poll(L, S, 3, true, seconds, &which);
+    const lac_event event = lac_console_poll(L, S, 3, true, false, seconds, &which);
     if (event == LAC_EVENT_BREAK) {
       if (isatty(0)) {
         tcflush(0, TCIFLUSH);
@@ -335,7 +335,7 @@ static int editor_wait(lua_State *L) {
     if (lac_console_continued()) ed->hidden = ed->shown;
     show(ed, prompt);
     int which = 0;
-    const lac_event event = lac_console_poll(L, S, 3, true, seconds, &which);
+    const lac_event event = lac_console_poll(L, S, 3, true, false, seconds, &which);
     if (event == LAC_EVENT_BREAK) {
       drop(ed);
       fputs("^C\n", stdout);

@@ -156,6 +156,10 @@ ac_status aci_folder_describe(aci_folder *f, const ac_attach_options *o, ac_err 
   number(&w, "segment", o->segment);
   aci_json_key(&w, "script", 6);
   aci_json_string(&w, script, strlen(script));
+  if (o->hosts != NULL && o->hosts[0] != 0) {
+    aci_json_key(&w, "hosts", 5);
+    aci_json_string(&w, o->hosts, strlen(o->hosts));
+  }
   aci_json_end(&w);
   ac_status st = aci_json_finish(&w, e);
   if (st != AC_OK) {

@@ -156,9 +156,9 @@ end
 function Client:report_away(ranks)
   local pages = self.pages:read()
   for _, rank in ipairs(ranks) do
-    local page = pages[rank + 1]
+    local page = self:page_of(pages, rank)
     local what = page.stopped and ("is stopped (SIGSTOP), last seen at %s"):format(page.at or "?")
-      or page.waits and ("waits in %s for rank%s %s"):format(page.waits, #page.missing > 1 and "s" or "", names(page.missing))
+      or page.waits and "waits in " .. page.waits .. self.for_whom(page.missing)
       or ("runs, last seen at %s, step %d"):format(page.at or "?", page.step)
     self:say(answers.label(self, { rank }) .. what)
   end
@@ -248,7 +248,7 @@ end
 function Client:show_ranks()
   local pages = self.pages:read()
   for rank = 0, self.size - 1 do
-    local r, page = self.ranks[rank], pages[rank + 1]
+    local r, page = self.ranks[rank], self:page_of(pages, rank)
     if r.dead or not r.away then self:say(("rank %d  pid %d, step %d  %s"):format(rank, page.pid, page.step, r.dead and (page.ended or "gone")
       or r.job and self:activity(rank) or "at the prompt, " .. (self.places[rank] or "?")))
     else
@@ -312,7 +312,7 @@ local silent = {
 
 -- Parks a prompt at a rank. nil, why.
 local function reach(self, r)
-  if jobs.held(r.pid) then return nil, "no answer" end
+  if not r.folder and jobs.held(r.pid) then return nil, "no answer" end
   local control, why = jobs.connect(self.job, r.rank)
   if not control then return nil, why end
   local prompt, answer
@@ -342,18 +342,22 @@ function M.open(job, only, class)
   local why, found
   self.pages, why = jobs.pages(job)
   if not self.pages then return nil, why end
+  -- by their numbers in the job; those that are on machines that were not reached count as gone. One alone is number 0.
+  self.size = only and 1 or math.max(job.size, 1)
+  for rank = 0, self.size - 1 do
+    self.ranks[rank] = { channel = silent, control = silent, queue = {}, away = false, stops = 0, rank = only or rank, dead = true }
+  end
   for _, rank in ipairs(job.list) do
     if not only or rank.rank == only then
-      local r = { channel = silent, control = silent, queue = {}, away = true, stops = 0, rank = rank.rank, pid = rank.pid }
+      local r = self.ranks[only and 0 or rank.rank]
+      r.away, r.dead, r.pid, r.folder = true, false, rank.pid, rank.folder
       local done
       done, why = reach(self, r)
       if not done and why ~= "no answer" then return nil, ("rank %d: %s"):format(rank.rank, why) end
       found = found or done
-      self.ranks[self.size] = r
-      self.size = self.size + 1
     end
   end
-  if self.size == 0 then return nil, ("there is no rank %s here"):format(only) end
+  if only and not job.ranks[only] then return nil, ("there is no rank %d here"):format(only) end
   if not found then return nil, "no rank answers; accel-run stacks shows where they are" end
   return self
 end

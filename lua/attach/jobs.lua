@@ -1,6 +1,7 @@
 -- Jobs of this user that can be looked into: the folders in which their ranks describe themselves (host/attach/folder.c), the status pages of
 -- a job, and connections to its ranks, which answer requests of accel/attach.h. Used by client.lua, dap.lua and the commands ps, top, stacks.
 local accel = ...
+local Pages = accel.host_chunk "attach/pages"
 
 local M = {}
 
@@ -18,21 +19,7 @@ local function read(path)
   return file and file:read "a"
 end
 
---- The state letter of a process, "R", "S", "T" (stopped), "t" (held by a debugger) ...; nil: it is gone.
-function M.process_state(pid)
-  local letter = (read(("/proc/%d/stat"):format(pid)) or ""):match "%) (%a)"
-  return letter ~= "Z" and letter ~= "X" and letter or nil
-end
-
---- What keeps a process from running: "is stopped; kill -CONT 7 lets it go on"; nil: nothing.
-function M.held(pid)
-  local letter = M.process_state(pid)
-  if letter == "T" then return ("is stopped; kill -CONT %d lets it go on"):format(pid) end
-  if letter == "t" then
-    local tracer = (read(("/proc/%d/status"):format(pid)) or ""):match "TracerPid:%s+(%d+)"
-    return ("is held by a debugger%s"):format(tracer and tracer ~= "0" and (" (pid %s)"):format(tracer) or "")
-  end
-end
+M.process_state, M.held = Pages.process_state, Pages.held
 
 -- Ticks after boot at which a process began, as its description has them; nil: there is none of that number.
 local function start_of(pid)
@@ -80,7 +67,12 @@ function M.list()
   local folder, jobs = M.folder(), {}
   if not accel.console.is_private(folder) then return jobs end
   for _, id in ipairs(accel.listdir(folder) or {}) do
-    if id:find "^%x+$" then jobs[#jobs + 1] = job_of(folder, id) end
+    local tunnel = id:match "^tunnel%-(%d+)"
+    if id:find "^%x+$" then jobs[#jobs + 1] = job_of(folder, id)
+    elseif tunnel and not M.process_state(tunnel) then -- of relay.lua, killed
+      for _, name in ipairs(accel.listdir(folder .. "/" .. id) or {}) do os.remove(("%s/%s/%s"):format(folder, id, name)) end
+      os.remove(folder .. "/" .. id)
+    end
   end
   table.sort(jobs, function(a, b)
     if a.began ~= b.began then return a.began < b.began end
@@ -111,15 +103,20 @@ function M.find(word)
   return nil, ("%s; say which: %s"):format(several, table.concat(names, ", "))
 end
 
---- The status pages of a job's ranks; nil, why.
-function M.pages(job)
-  local why = "no rank has any"
-  for _, rank in ipairs(job.list) do
-    local pages
-    pages, why = accel.console.pages(("/proc/%d/fd/%d"):format(rank.pid, rank.segment))
-    if pages then return pages end
+--- The status pages of a job's ranks (pages.lua); nil, why.
+function M.pages(job) return Pages.open(job) end
+
+--- The job that a word of the command line means, as find, with its ranks on other machines (relay.lua). hosts: names, "a,b"; nil: those that its
+--- ranks know of. Machines that cannot be reached are told on standard error.
+---@return table? job
+---@return string? why
+function M.find_everywhere(word, hosts)
+  local job, why = M.find(word)
+  if not job then return nil, why end
+  for _, reason in ipairs(accel.host_chunk("attach/relay").widen(job, hosts)) do
+    io.stderr:write("accel-run: not reached: ", reason, "\n")
   end
-  return nil, why
+  return job
 end
 
 -- ---- connections ----
@@ -141,18 +138,25 @@ function Connection:ask(text, seconds)
       self.owed = self.owed + 1
       return nil, "no answer"
     end
-    if not answer then accel.console.poll({ self.channel }, left) end
+    if not answer then accel.console.poll({ self.channel }, left, false, true) end
   end
 end
 
 function Connection:close() self.channel:close() end
 Connection.__close, Connection.__gc = Connection.close, Connection.close
 
+--- Where the sockets of a rank are: the job's folder, or that of a tunnel to its machine.
+function M.folder_of(job, rank) return job.ranks[rank] and job.ranks[rank].folder or job.folder end
+
+--- A job's token; nil: it has ended.
+function M.token(folder) return read(folder .. "/token") end
+
 --- A connection to a rank that knows the token; nil, why.
 function M.connect(job, rank, seconds)
-  local token = read(job.folder .. "/token")
+  local folder = M.folder_of(job, rank)
+  local token = M.token(folder)
   if not token then return nil, "the job has ended" end
-  local channel, why = accel.console.connect(job.folder, ("rank%d"):format(rank))
+  local channel, why = accel.console.connect(folder, ("rank%d"):format(rank))
   if not channel then return nil, why end
   local self = setmetatable({ channel = channel, owed = 0 }, Connection)
   local answer
@@ -170,9 +174,9 @@ end
 ---@return table<integer, string> whys
 function M.stacks(job, ranks, all)
   local stacks, whys, asked, limit = {}, {}, {}, accel.clock() + ANSWER_SECONDS
-  local token = read(job.folder .. "/token")
   for _, rank in ipairs(ranks) do
-    local channel, why = accel.console.connect(job.folder, ("rank%d"):format(rank))
+    local folder = M.folder_of(job, rank)
+    local token, channel, why = M.token(folder), accel.console.connect(folder, ("rank%d"):format(rank))
     if channel and token and channel:send("hello " .. token) and channel:send(all and "stacks all" or "stacks") then
       asked[#asked + 1] = { rank = rank, channel = channel, answers = 0 }
     else
@@ -182,8 +186,7 @@ function M.stacks(job, ranks, all)
   while #asked > 0 and accel.clock() < limit do
     local channels = {}
     for i, a in ipairs(asked) do channels[i] = a.channel end
-    local what, i = accel.console.poll(channels, limit - accel.clock())
-    if what == "break" then break end
+    local what, i = accel.console.poll(channels, limit - accel.clock(), false, true)
     local a = what == "ready" and asked[i]
     local answer = a and a.channel:receive()
     if answer then

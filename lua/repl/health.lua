@@ -19,9 +19,23 @@ end
 --- "0, 2-4"; sorts the list.
 Health.names = names
 
+--- " for ranks 0, 2": whom a rank waits for; "" where they are on other machines, whose ranks its page does not name.
+function Health.for_whom(missing)
+  return #missing == 0 and "" or (" for rank%s %s"):format(#missing > 1 and "s" or "", names(missing))
+end
+
+--- A rank's page, of a list that pages:read() gave; a rank of a prompt knows its number in the job where that is another one.
+function Health:page_of(pages, rank)
+  local number = self.ranks[rank].rank
+  for _, page in ipairs(pages) do
+    if page.rank == number then return page end
+  end
+  return not number and pages[rank + 1] or { state = "absent", pid = 0, step = 0, missing = {} }
+end
+
 local function page_of(self, rank)
   local pages, abort_reason = self.pages:read()
-  return pages[rank + 1], abort_reason
+  return self:page_of(pages, rank), abort_reason
 end
 
 -- "waits in barrier at stdin:4 for ranks 0, 2": what a rank is at that has not answered.
@@ -32,9 +46,10 @@ function Health:activity(rank)
   if page.waits then
     local idle = {}
     for _, other in ipairs(page.missing) do
-      if not self.ranks[other].job and not self.ranks[other].dead then idle[#idle + 1] = other end
+      local o = self.ranks[other]
+      if o and not o.job and not o.dead then idle[#idle + 1] = other end
     end
-    return ("waits in %s for rank%s %s%s"):format(page.waits, #page.missing > 1 and "s" or "", names(page.missing),
+    return ("waits in %s%s%s"):format(page.waits, Health.for_whom(page.missing),
       #idle > 0 and (", which %s at the prompt"):format(#idle > 1 and "are" or "is") or ""), #idle > 0
   end
   local seen = page.at and page.at ~= at and ", last seen at " .. page.at or ""

@@ -175,6 +175,7 @@ local function serve(channel, session, hello)
         a = { ok = false, lines = {}, message = tostring(a) }
       end
       a.done = true
+      accel.console.attach.tell_abort()
       io.stdout:flush()
       if not send(a) then return "gone" end
     end

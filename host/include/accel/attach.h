@@ -34,6 +34,7 @@ typedef struct ac_attach_options {
   const char *job;    /* what all ranks of the job have in common; NULL: this process is a job of its own */
   int rank, ranks;
   const char *script; /* what `accel-run ps` shows */
+  const char *hosts;  /* names of the job's other machines, "a,b"; NULL: there are none */
   int segment;        /* descriptor of the ranks' control segment, which same-user readers open by /proc; -1: none */
   /* These are called on the service's thread. stacks writes text of at most n bytes and returns its length. */
   size_t (*stacks)(void *user, bool all, char *buf, size_t n);
@@ -41,7 +42,7 @@ typedef struct ac_attach_options {
   void (*look)(void *user); /* twice a second; NULL: nothing is to be looked at */
   void *user;
 } ac_attach_options;
-#define AC_ATTACH_OPTIONS_INIT {sizeof(ac_attach_options), NULL, 0, 1, NULL, -1, NULL, NULL, NULL, NULL}
+#define AC_ATTACH_OPTIONS_INIT {sizeof(ac_attach_options), NULL, 0, 1, NULL, NULL, -1, NULL, NULL, NULL, NULL}
 
 /* Makes folder, description and socket and starts the thread. IO: the system refuses one of them (the message says which), STATE: the
  * folder belongs to somebody else or is open to others. */

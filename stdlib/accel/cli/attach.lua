@@ -7,12 +7,20 @@ local jobs = accel.host_chunk "attach/jobs"
 return function(...)
   local o, words = command.parse({
     name = "accel-run attach", usage = "[options] [JOB]",
-    summary = "A prompt in a script that runs, on all its ranks of this machine, from their next step on. JOB is a name that accel-run ps shows, "
+    summary = "A prompt in a script that runs, on all its ranks, from their next step on. JOB is a name that accel-run ps shows, "
       .. "the beginning of one, a process or a script; none: the only job there is.",
     { "rank", "int", nil, "R", "this rank alone; the others wait for it at their next collective" },
     { "here", "flag", false, nil, "wait for ranks that stand at a breakpoint already; pause none" },
+    { "hosts", "string", nil, "A,B", "the job's other machines [those that its ranks know of]" },
+    { "serve", "flag", false, nil, "of accel-run itself: the job's ranks here over standard input and output" },
+    { "tunnel", "int", nil, "FD", "of accel-run itself: the other end of --serve" },
   }, 0, 1, ...)
-  local job, why = jobs.find(words[1])
+  if o.serve or o.tunnel then -- a signal ends it, without a word in the client's terminal
+    local relay = accel.host_chunk "attach/relay"
+    local ok, done = pcall(o.serve and relay.serve or relay.tunnel, words[1], o.tunnel, o.hosts)
+    return ok and done
+  end
+  local job, why = jobs.find_everywhere(words[1], o.hosts)
   if not job then return command.refuse("accel-run attach", "%s", why) end
   return accel.host_chunk("attach/client").run(job, o)
 end

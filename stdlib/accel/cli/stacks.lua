@@ -4,15 +4,18 @@ local accel = require "accel"
 local command = require "accel.cli.command"
 local jobs = accel.host_chunk "attach/jobs"
 
-local function list_of(ranks)
-  return (#ranks > 1 and "ranks " or "rank ") .. table.concat(ranks, ", ")
+-- Ranks of other machines are not in it.
+local function for_whom(ranks)
+  if #ranks == 0 then return "" end
+  return (" for rank%s %s"):format(#ranks > 1 and "s" or "", table.concat(ranks, ", "))
 end
 
 return function(...)
   local o, words = command.parse({ name = "accel-run stacks", usage = "[options] [JOB]",
     summary = "The stack of the script on every rank of a job; nothing is stopped for it.",
-    { "all", "flag", false, nil, "functions of the library as well" } }, 0, 1, ...)
-  local job, why = jobs.find(words[1])
+    { "all", "flag", false, nil, "functions of the library as well" },
+    { "hosts", "string", nil, "A,B", "the job's other machines [those that its ranks know of]" } }, 0, 1, ...)
+  local job, why = jobs.find_everywhere(words[1], o.hosts)
   if not job then return command.refuse("accel-run stacks", "%s", why) end
   local pages
   pages, why = jobs.pages(job)
@@ -21,16 +24,17 @@ return function(...)
   for _, page in ipairs(pages:read()) do by_rank[page.rank] = page end
   local held, ask = {}, {}
   for _, rank in ipairs(job.list) do
-    held[rank.rank] = jobs.held(rank.pid)
+    held[rank.rank] = by_rank[rank.rank] and by_rank[rank.rank].held
     if not held[rank.rank] then ask[#ask + 1] = rank.rank end
   end
   local stacks, whys = jobs.stacks(job, ask, o.all)
   for _, rank in ipairs(job.list) do
     local page = by_rank[rank.rank] or {}
-    local head = ("rank %d (pid %d)"):format(rank.rank, rank.pid)
+    if whys[rank.rank] == "no answer" and not rank.host then held[rank.rank] = jobs.held(rank.pid) end -- by now
+    local head = ("rank %d (%spid %d)"):format(rank.rank, rank.host and rank.host .. ", " or "", rank.pid)
     if page.step then head = ("%s, step %d"):format(head, page.step) end
     if page.prompt then head = head .. ", at a prompt" end
-    if page.waits then head = ("%s, waits in %s for %s for %.1f s"):format(head, page.waits, list_of(page.missing), page.seconds) end
+    if page.waits then head = ("%s, waits in %s%s for %.1f s"):format(head, page.waits, for_whom(page.missing), page.seconds) end
     if held[rank.rank] then head = ("%s, %s"):format(head, held[rank.rank]) end
     local stack, silence = stacks[rank.rank], whys[rank.rank]
     io.stdout:write(head, "\n")

@@ -8,15 +8,8 @@ local fit = require "accel.cli.fit"
 
 local columns = { { "RANK", 4, 9 }, { "STEP", 8, 8 }, { "TIME", 8, 7 }, { "LOSS", 9, 6 }, { "TOKENS/S", 8, 4 }, { "MEM", 7, 5 }, { "AT" } }
 
-local function read(path)
-  local file <close> = io.open(path, "rb")
-  return file and file:read "a"
-end
-
-local function memory(pid)
-  local kib = (read(("/proc/%d/status"):format(pid)) or ""):match "VmRSS:%s+(%d+)"
-  if not kib then return "?" end
-  kib = tonumber(kib)
+local function memory(kib)
+  if not kib then return "" end
   if kib >= 1 << 20 then return ("%.1fG"):format(kib / 2 ^ 20) end
   return ("%dM"):format(kib // 1024)
 end
@@ -30,11 +23,12 @@ end
 
 local function place(at) return at and at:match "[^/]*$" or "?" end
 
-local function doing(page, held)
-  if held then return ("%s at %s"):format(held:match "debugger" and "in a debugger" or "stopped (SIGSTOP)", place(page.at)) end
+local function doing(page)
+  if page.held then return ("%s at %s"):format(page.held:find "debugger" and "in a debugger" or "stopped (SIGSTOP)", place(page.at)) end
   if page.prompt then return "at a prompt: " .. place(page.at) end
   if page.waits and page.seconds > 0.05 then
-    return ("%.1fs in %s for %s"):format(page.seconds, page.waits:gsub(" %([^)]*%)", ""):gsub(" at %S*/", " at "), table.concat(page.missing, ","))
+    local what = page.waits:gsub(" %([^)]*%)", ""):gsub(" at %S*/", " at ")
+    return ("%.1fs in %s%s"):format(page.seconds, what, #page.missing > 0 and " for " .. table.concat(page.missing, ",") or "")
   end
   return page.at and place(page.at) or ""
 end
@@ -42,6 +36,8 @@ end
 -- The table, of at most so many lines.
 local function lines(job, pages, width, most)
   local read_pages, abort = pages:read()
+  local any = false
+  for _, page in ipairs(read_pages) do any = any or page.state == "running" and page.memory ~= nil end
   local columns_shown = fit.choose(columns, width)
   local title = ("%s  %s  %s"):format(job.id, os.date "%H:%M:%S", job.script:match "[^/]*$")
   local out = { fit.cut(title, width), fit.head(columns, columns_shown, width) }
@@ -60,13 +56,12 @@ local function lines(job, pages, width, most)
       break
     end
     local alive = page.state == "running"
-    local held = alive and (jobs.held(page.pid) or page.stopped and "stopped")
     out[#out + 1] = fit.line(columns, columns_shown, { (page.late and "!" or "") .. page.rank, ("%d"):format(page.step), time(page.step_seconds),
       page.loss and ("%.4g"):format(page.loss) or "", page.tokens_per_s and ("%.0f"):format(page.tokens_per_s) or "",
-      alive and memory(page.pid) or "",
-      alive and doing(page, held) or page.ended or page.state }, width)
+      memory(page.memory),
+      alive and doing(page) or page.ended or page.state }, width)
   end
-  return table.move(below, 1, #below, #out + 1, out)
+  return table.move(below, 1, #below, #out + 1, out), any
 end
 
 return function(...)
@@ -74,9 +69,10 @@ return function(...)
     name = "accel-run top", usage = "[options] [JOB]", summary = "A live table of a job's ranks; Ctrl-C leaves. Into a pipe it writes one table.",
     { "interval", "number", 1, "S", "seconds between two looks" },
     { "count", "int", nil, "N", "leave after N looks" },
+    { "hosts", "string", nil, "A,B", "the job's other machines [those that its ranks know of]" },
   }, 0, 1, ...)
   if o.interval < 0.05 then return command.refuse("accel-run top", "--interval %g: 0.05 s at least", o.interval) end
-  local job, why = jobs.find(words[1])
+  local job, why = jobs.find_everywhere(words[1], o.hosts)
   if not job then return command.refuse("accel-run top", "%s", why) end
   local pages
   pages, why = jobs.pages(job)
@@ -92,7 +88,7 @@ return function(...)
     elseif not os.getenv "COLUMNS" then
       width = 200
     end
-    local shown = lines(job, pages, width, most)
+    local shown, running = lines(job, pages, width, most)
     -- another size: what was drawn has been wrapped anew, nobody knows how
     if live and drawn_width and drawn_width ~= width then io.stdout:write "\27[2J\27[H"
     elseif live and drawn > 0 then io.stdout:write(("\27[%dA\27[J"):format(drawn)) end
@@ -100,8 +96,6 @@ return function(...)
     io.stdout:flush()
     drawn, drawn_width = #shown, width
     looks = looks - 1
-    local running = false
-    for _, rank in ipairs(job.list) do running = running or jobs.process_state(rank.pid) ~= nil end
     if not running then break end
     if looks > 0 and accel.console.poll({}, o.interval) == "break" then break end
   end

@@ -7,8 +7,8 @@ local function has(text, part, what)
 end
 
 local line_of = t.line_of
-local STEP, NEXT, LOOP, BARRIER, READ, BREAK = line_of "opt:step()", line_of "opt:zero_grad()", line_of "  while true do end", line_of "dist.barrier()",
-  line_of "io.read()", line_of "accel.breakpoint("
+local STEP, NEXT, LOOP, BARRIER = line_of "opt:step()", line_of "opt:zero_grad()", line_of "  while true do end", line_of "if rank == 1 then dist"
+local READ, BREAK = line_of "io.read()", line_of "accel.breakpoint("
 
 -- ---- nothing runs ----
 local out, err, status = t.run "attach"

@@ -44,8 +44,7 @@ local function deep()
 end
 
 local function dawdle()
-  local limit = accel.clock() + 4
-  while accel.clock() < limit do end
+  os.execute "sleep 4" -- asleep: what a busy machine keeps from running is not late
 end
 
 local function step(i)
