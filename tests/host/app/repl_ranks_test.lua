@@ -91,8 +91,8 @@ local told = all:gsub("stopped: ranks differ", "") -- by ranks that came when it
 assert(select(2, told:gsub("ranks differ", "")) == 5, all) -- once each
 assert(select(2, out:gsub("collectives work again\n", "")) == 5, all)
 -- The same over sockets.
-status, out, err = pty.pipe("dist.all_reduce(accel.ones(2 + rank))\nsum = accel.ones(2)\ndist.all_reduce(sum)\nsum[1]:item()\nrank\n", (anew:gsub(" anew.lua",
-  " --backend tcp%0")))
+status, out, err = pty.pipe("dist.all_reduce(accel.ones(2 + rank))\nsum = accel.ones(2)\ndist.all_reduce(sum)\nsum[1]:item()\nrank\n",
+  (anew:gsub(" anew.lua", " --backend tcp%0")))
 has(out, "collectives work again\n")
 assert(out:find("[all] 3\n", 1, true) and out:find("[rank 2] 2", 1, true), out .. err)
 
