@@ -15,7 +15,7 @@
  *   lac_text, lac_encoding, lac_train over text_args                               tokenizers
  *   lac_dist, lac_group, lac_collective, lac_coll_list, lac_work over world, coll_args (dist.h)    ranks
  *   lac_console, lac_channel, lac_line over line_api, lac_ranks (console.h)        prompts
- *   lac_offload, lac_shard, lac_ckpt                                                tiers, shards, checkpoints
+ *   lac_offload, lac_shard, lac_ckpt, lac_prefetch                                  tiers, shards, checkpoints, copies ahead
  *   lac_process, lac_blob, lac_sandbox over plain, sandbox_arena, lac_worker with _thread, _queue, _draws   other processes and threads
  *
  * Order inside a function is fixed: check arguments, push empty boxes, call the core, fill the boxes; nothing that may

@@ -16,7 +16,7 @@ local none <const> = options.none
 ---@field even_batches boolean true: ranks get equally many batches, the last ones filled up from the start
 ---@field use_seedable_sampler boolean false; order is a function of (seed, epoch) in any case
 ---@field data_seed integer? seed of the order; nil: that of accel.manual_seed
----@field non_blocking boolean false
+---@field non_blocking boolean false; true: the next batch is copied to a GPU while the step on the one before it runs
 ---@field use_stateful_dataloader boolean false
 local DataLoaderConfiguration = Settings:extend("accel.accelerator.DataLoaderConfiguration")
 M.DataLoaderConfiguration = DataLoaderConfiguration

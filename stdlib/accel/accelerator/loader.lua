@@ -19,6 +19,7 @@
 ---   late_remainder  the remainder is known with the last batch only
 local accel = require "accel"
 local agree = require "accel.accelerator.agreement"
+local batches_ahead = require "accel.data.ahead"
 local check = require "accel.util.check"
 local class = require "accel.util.class"
 local loop = require "accel.util.loop"
@@ -306,6 +307,7 @@ local function new_pass(self, skip)
   local step, closing, over, exhausted
   local held, h_batch, h_rows, h_row0, h_last, h_over = false, nil, nil, nil, nil, nil
   local device = self.device
+  local ahead, reads_ahead -- copies on their way to the device, with non_blocking
 
   function pass.finish(finished)
     if over then return end
@@ -313,6 +315,8 @@ local function new_pass(self, skip)
     if not step then return end
     local open = closing
     closing, h_batch = nil, nil
+    if ahead then ahead:close() end
+    ahead = nil
     if self._pass == pass then
       self._pass, self._over = nil, false
       self._epoch, self._position, self._skipped, self._start = self._epoch + 1, 0, 0, 0
@@ -333,6 +337,8 @@ local function new_pass(self, skip)
     end
     set_epochs(self.base, self._epoch)
     step, closing = self.source:begin(self._epoch, self._position, self._start)
+    ahead = device and self.non_blocking and batches_ahead(device) or nil
+    reads_ahead = ahead ~= nil
     self._pass, self._over, self._skipped = pass, false, self._position
     self.end_of_dataloader, self.remainder, self.rows = false, remainder_at_start(self), nil
     gradient_state:_add_dataloader(self)
@@ -351,7 +357,9 @@ local function new_pass(self, skip)
     end
     local span = spans.running and spans.begin(spans.LOADER, "enumerate(DataLoader)")
     local batch, rows, row0, last, all_over
-    if held then
+    local begun = held
+    held = false
+    if begun then
       batch, rows, row0, last, all_over = h_batch, h_rows, h_row0, h_last, h_over
     else
       batch, rows, row0, last, all_over = step()
@@ -362,10 +370,15 @@ local function new_pass(self, skip)
       pass.finish(true)
       return nil
     end
-    if last == nil then
+    if ahead then -- this batch is on its way since the one before was handed out, but for the first
+      if not begun then batch = ahead:begin(batch) end
+      ahead:join()
+    end
+    if last == nil or (reads_ahead and not last) then
       held = true
       h_batch, h_rows, h_row0, h_last, h_over = step()
-      last = h_batch == nil
+      if last == nil then last = h_batch == nil end
+      if ahead and h_batch ~= nil then h_batch = ahead:begin(h_batch) end
     end
     self._position = self._position + 1
     self.rows, self.row0 = rows, row0

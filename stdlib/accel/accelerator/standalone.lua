@@ -75,7 +75,7 @@ local declared = {
 ---  slice_fn_for_dispatch function: cuts a batch for dispatch_batches
 ---  use_seedable_sampler boolean = false: accepted; the order is a function of (seed, epoch) in any case
 ---  data_seed integer: seed of the order
----  non_blocking boolean = false: copies to the device do not wait
+---  non_blocking boolean = false: one batch is read ahead and copied to the device while the step on the one before it runs
 ---  use_stateful_dataloader boolean = false: accepted; every loader has state_dict
 ---@return accel.accelerator.DataLoader
 function M.prepare_data_loader(dataloader, device, opts)

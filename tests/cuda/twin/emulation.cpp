@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include <atomic>
+#include <deque>
 #include <map>
 #include <mutex>
 
@@ -106,8 +107,43 @@ cudaError_t cudaMalloc(void **p, size_t bytes) {
 /* The stream that a device has work on which nobody has waited for. Work on another one, unordered as it is, meets the same memory. */
 struct emulated_stream {
   int device;
+  bool copies; /* made with a priority: its copies from page-locked memory go on beside other work, see below */
 };
 static std::map<int, cudaStream_t> busy;
+
+/* Copies of such a stream are made when somebody waits for them, not before: until then their destination has its old bytes, and what is written
+ * to their source meanwhile is what arrives. */
+struct late_copy {
+  cudaStream_t stream;
+  void *dst;
+  const void *src;
+  size_t bytes;
+  long number;
+};
+static std::deque<late_copy> late;
+static long late_numbers;
+/* CUDA_TWIN_BESIDE names a file that is told at the end how many kernels began while such copies were under way. */
+static struct beside {
+  long kernels = 0;
+  ~beside() {
+    const char *path = getenv("CUDA_TWIN_BESIDE");
+    FILE *f = path != NULL ? fopen(path, "w") : NULL;
+    if (f == NULL) return;
+    fprintf(f, "%ld\n", kernels);
+    fclose(f);
+  }
+} beside;
+/* Those of a stream (NULL: of a device) up to a number. */
+static void make_late(cudaStream_t s, int device, long upto) {
+  for (auto at = late.begin(); at != late.end();) {
+    if (at->number > upto || (s != NULL ? at->stream != s : at->stream->device != device)) {
+      ++at;
+      continue;
+    }
+    memcpy(at->dst, at->src, at->bytes);
+    at = late.erase(at);
+  }
+}
 static void work_on(cudaStream_t s) {
   cudaStream_t &b = busy[s->device];
   if (b != NULL && b != s) emulated_wrong("work on two streams of a device, and neither waits for the other");
@@ -115,16 +151,19 @@ static void work_on(cudaStream_t s) {
 }
 static void wait_for(cudaStream_t s) {
   const on_device lock;
+  make_late(s, 0, late_numbers);
   cudaStream_t &b = busy[s->device];
   if (b == s) b = NULL;
 }
 static void wait_for_device() {
   const on_device lock;
+  make_late(NULL, current, late_numbers);
   busy[current] = NULL;
 }
 
 cudaError_t cudaFree(void *p) {
   const on_device open;
+  make_late(NULL, current, late_numbers);
   busy[current] = NULL;
   const auto m = device_memory.find(p);
   if (m == device_memory.end()) return give(p == NULL ? cudaSuccess : cudaErrorInvalidValue);
@@ -146,6 +185,10 @@ cudaError_t cudaFreeHost(void *p) {
 }
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpyKind, cudaStream_t s) {
   const on_device open;
+  if (s->copies && holds(page_locked, src) && holds(device_memory, dst)) {
+    late.push_back({s, dst, src, bytes, ++late_numbers});
+    return cudaSuccess;
+  }
   work_on(s);
   if (paged(dst) || paged(src)) waits.n++;
   if ((const char *)dst < (const char *)src + bytes && (const char *)src < (const char *)dst + bytes)
@@ -159,13 +202,14 @@ cudaError_t cudaMemsetAsync(void *dst, int byte, size_t bytes, cudaStream_t s) {
 }
 
 struct emulated_event {
-  int unused;
+  cudaStream_t stream; /* that it was recorded on, with copies to come */
+  long number;
 };
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) {
-  return *s = new emulated_stream{current}, cudaSuccess;
+  return *s = new emulated_stream{current, false}, cudaSuccess;
 }
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int) {
-  return cudaStreamCreateWithFlags(s, flags);
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned, int) {
+  return *s = new emulated_stream{current, true}, cudaSuccess;
 }
 cudaError_t cudaDeviceGetPCIBusId(char *id, int n, int device) {
   if (device < 0 || device >= devices() || n < 13) return give(cudaErrorInvalidDevice);
@@ -188,6 +232,7 @@ bool emulated_starts(const void *kernel, dim3 grid, dim3 block, size_t shared, c
     return give(cudaErrorInvalidConfiguration), false;
   const on_device lock;
   work_on(s);
+  beside.kernels += !late.empty();
   const auto g = granted.find(kernel);
   if (shared > (g != granted.end() ? g->second : (size_t)48 << 10)) return give(cudaErrorInvalidValue), false;
   return true;
@@ -195,14 +240,35 @@ bool emulated_starts(const void *kernel, dim3 grid, dim3 block, size_t shared, c
 cudaError_t cudaStreamDestroy(cudaStream_t s) { return wait_for(s), delete s, cudaSuccess; }
 cudaError_t cudaStreamSynchronize(cudaStream_t s) { return wait_for(s), waits.n++, cudaSuccess; }
 cudaError_t cudaDeviceSynchronize() { return wait_for_device(), waits.n++, cudaSuccess; }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return wait_for_device(), cudaSuccess; }
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
+  const on_device open;
+  if (e->stream != NULL && e->stream != s) make_late(e->stream, 0, e->number);
+  return busy[current] = NULL, cudaSuccess;
+}
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned) {
   return *e = new emulated_event(), cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t e) { return delete e, cudaSuccess; }
-cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return waits.n++, cudaSuccess; }
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
+  const on_device lock;
+  e->stream = s->copies ? s : NULL;
+  return e->number = late_numbers, cudaSuccess;
+}
+/* Its copies are not made so far. */
+static bool is_late(cudaEvent_t e) {
+  for (const late_copy &c : late)
+    if (c.stream == e->stream && c.number <= e->number) return true;
+  return false;
+}
+cudaError_t cudaEventQuery(cudaEvent_t e) {
+  const on_device lock;
+  return is_late(e) ? give(cudaErrorNotReady) : cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t e) {
+  const on_device open;
+  if (e->stream != NULL) make_late(e->stream, 0, e->number);
+  return waits.n++, cudaSuccess;
+}
 
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *a, const void *) {
   const char *ptx = getenv("CUDA_TWIN_PTX");
