@@ -4,9 +4,13 @@
  *   random_range([dim, at, of [, dim, at, of]])   dim `dim` (from 1) of what is
  *       dropped from now on is the range from `at` (from 0) of a dim of extent `of`, whose other ranges are on other ranks; no
  *       arguments: whole tensors again
- *   replace(t, from)                   t has from's shape, memory and device from now on, and stays the parameter that it is */
+ *   replace(t, from)                   t has from's shape, memory and device from now on, and stays the parameter that it is
+ *   backward_inputs(outputs, grads) -> deferred   a backward that leaves gradients of weights of products for deferred:run(), once, which
+ *       says whether there were any */
 #include <string.h>
 
+#include "accel/autograd.h"
+#include "core/gc.h"
 #include "core/lac.h"
 #include "ops/ctx_impl.h"
 #include "shard/shard.h"
@@ -44,9 +48,59 @@ static int replace(lua_State *L) {
   return aci_tensor_replace(t, from, &e) == AC_OK ? 0 : lac_raise(L, S, &e);
 }
 
+#define DEFERRED "accel.parallel.Deferred"
+
+static int deferred_gc(lua_State *L) {
+  ac_deferred **d = luaL_checkudata(L, 1, DEFERRED);
+  ac_deferred_free(*d);
+  *d = NULL;
+  return 0;
+}
+
+static int backward_inputs(lua_State *L) {
+  lac_state *S = lac_get(L);
+  ac_err e;
+  lua_settop(L, 2);
+  lac_list *out = lac_check_list(L, S, 1, "outputs", false), *g = lac_check_list(L, S, 2, "gradients", false);
+  if (g->n != out->n) return lac_error(L, S, AC_INVALID, "backward_inputs: %d gradients for %d outputs", g->n, out->n);
+  ac_deferred **d = lua_newuserdatauv(L, sizeof *d, 0);
+  *d = NULL;
+  luaL_setmetatable(L, DEFERRED);
+  lac_gc_due(L, S);
+  lua_State *was = lac_enter(L, S);
+  const ac_status st = ac_backward_inputs(S->ctx, out->n, out->t, g->t, d, &e);
+  lac_leave(S, was);
+  lac_list_release(out);
+  lac_list_release(g);
+  if (st != AC_OK) return lac_raise(L, S, &e);
+  lac_gc_check(L, S);
+  return 1;
+}
+
+static int deferred_run(lua_State *L) {
+  lac_state *S = lac_get(L);
+  ac_err e;
+  ac_deferred **d = luaL_checkudata(L, 1, DEFERRED);
+  if (*d == NULL) return lac_error(L, S, AC_STATE, "the gradients of weights that were put off have been computed already");
+  ac_deferred *own = *d;
+  const bool any = ac_deferred_any(own);
+  *d = NULL; /* a hook may ask for it again */
+  lac_gc_due(L, S);
+  lua_State *was = lac_enter(L, S);
+  const ac_status st = ac_backward_weights(own, &e);
+  lac_leave(S, was);
+  ac_deferred_free(own);
+  if (st != AC_OK) return lac_raise(L, S, &e);
+  lac_gc_check(L, S);
+  lua_pushboolean(L, any);
+  return 1;
+}
+
 /* Puts the functions into the table on top. */
 LAC_OPEN("accel.parallel.core", parallel) {
   static const luaL_Reg funcs[] = {{"meta_absorbs", meta_absorbs}, {"random_range", random_range}, {"replace", replace},
-                                   {NULL, NULL}};
+                                   {"backward_inputs", backward_inputs}, {NULL, NULL}};
+  static const luaL_Reg metas[] = {{"__gc", deferred_gc}, {NULL, NULL}}, methods[] = {{"run", deferred_run}, {NULL, NULL}};
+  lac_new_class(L, S, DEFERRED, metas, methods);
   lac_setfuncs(L, S, funcs);
 }

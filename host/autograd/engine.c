@@ -9,6 +9,7 @@
 
 #include "accel/ops.h"
 #include "autograd/anomaly.h"
+#include "autograd/deferred.h"
 #include "autograd/op_node.h"
 #include "base/small.h"
 
@@ -19,6 +20,7 @@ typedef struct entry {
   bool needed;   /* leads to an input that was asked for */
   bool wanted;   /* is one */
   bool done;
+  ac_tensor **kept; /* of a node that was put off and runs now: what its first part kept */
 } entry;
 
 enum { SMALL_MAP = 64 }; /* a graph of half as many nodes needs no memory for its table */
@@ -36,7 +38,13 @@ typedef struct run {
   int n_inputs;
   aci_edge *want;
   ac_tensor **got;
+  ac_deferred *deferred; /* NULL: nothing is put off */
 } run;
+
+/* Edges of n that take no part in this run. */
+static uint64_t shut_edges(const run *r, const ac_node *n) {
+  return __builtin_expect(r->deferred == NULL, 1) ? 0 : aci_deferred_shut(r->deferred, n);
+}
 
 static uint32_t hash_ptr(const void *p) { return (uint32_t)(((uintptr_t)p >> 4) * 2654435761u); }
 
@@ -101,13 +109,15 @@ static bool is_wanted(const run *r, const ac_node *n) {
 }
 
 /* Adds every node that is reachable from those in the table. New entries are appended, so one pass over the growing list visits
- * them all; waits counts the edges of this run that lead to a node. */
+ * them all; waits counts the edges of this run that lead to a node, which are not
+ * those shut by a deferral. */
 static ac_status discover(run *r, ac_err *e) {
   for (int i = 0; i < r->n; i++) {
     ac_node *n = r->order[i]->n;
     if (r->within && is_wanted(r, n)) continue;
+    const uint64_t shut = shut_edges(r, n);
     for (int k = 0; k < n->n_edges; k++) {
-      if (n->edge[k].node == NULL) continue;
+      if (n->edge[k].node == NULL || (shut >> k & 1)) continue;
       entry *t;
       AC_TRY(visit(r, n->edge[k].node, &t, e));
       t->waits++;
@@ -242,11 +252,12 @@ static ac_status serve(run *r, entry *t, ac_err *e) {
   ac_status st = AC_OK;
   bool any = false;
   ac_tensor *small[16] = {0}, **din = small;
+  const uint64_t shut = shut_edges(r, n);
   if (t->done) return AC_OK;
   t->done = true;
   for (int i = 0; i < n->n_out; i++) any |= t->g[i] != NULL;
   bool leaf = n->cls == &aci_acc_class;
-  if (any) st = run_hooks(r, t, e);
+  if (any && t->kept == NULL) st = run_hooks(r, t, e); /* not a second time */
   bool work = any && st == AC_OK && t->needed && !(leaf && r->n_inputs > 0);
   if (work && r->n_inputs > 0) { /* an input asked for may have no needed nodes after it */
     bool behind = false;
@@ -259,17 +270,22 @@ static ac_status serve(run *r, entry *t, ac_err *e) {
   if (work) {
     if (n->n_edges > 16) din = calloc((size_t)n->n_edges, sizeof *din);
     if (din == NULL) return AC_FAIL(e, OOM, "no memory for a backward pass");
-    st = __builtin_expect(r->c->tracer != NULL, 0) ? apply_traced(r, n, t->g, din, e)
-                                                   : n->cls->apply(n, r->c, t->g, din, r->create_graph, e);
+    aci_split split;
+    split.shut = 0;
+    if (shut != 0) st = aci_deferred_begin(r->deferred, n, t->g, t->kept, &split, e);
+    if (st == AC_OK)
+      st = __builtin_expect(r->c->tracer != NULL, 0) ? apply_traced(r, n, t->g, din, e)
+                                                     : n->cls->apply(n, r->c, t->g, din, r->create_graph, e);
+    if (shut != 0) aci_deferred_end(n, &split);
     if (__builtin_expect(r->c->anomaly, 0)) st = aci_anomaly_after(r->c, n, din, st, e);
-    if (!r->retain_graph && st == AC_OK) n->cls->release_saved(n);
+    if (!r->retain_graph && st == AC_OK && (shut == 0 || t->kept != NULL)) n->cls->release_saved(n);
   }
   for (int i = 0; i < n->n_out; i++) {
     ac_tensor_release(t->g[i]);
     t->g[i] = NULL;
   }
   for (int k = 0; k < n->n_edges; k++) {
-    if (n->edge[k].node != NULL && st == AC_OK) {
+    if (n->edge[k].node != NULL && st == AC_OK && !(shut >> k & 1)) {
       entry *to = find(r, n->edge[k].node); /* NULL behind the inputs of a run `within` */
       if (din[k] != NULL && to != NULL && to->needed) {
         st = fit(r, n, k, &din[k], e);
@@ -326,8 +342,23 @@ static ac_status seed(run *r, int output, ac_tensor *t, ac_tensor *g, ac_err *e)
   return st;
 }
 
+/* Begins with the nodes that were put off, each with the gradients that it had. */
+static ac_status seed_deferred(run *r, ac_err *e) {
+  for (aci_put_off *p = r->deferred->first; p != NULL; p = p->next) {
+    entry *t;
+    AC_TRY(visit(r, p->n, &t, e));
+    for (int i = 0; i < p->n->n_out; i++) {
+      t->g[i] = p->g[i];
+      p->g[i] = NULL;
+    }
+    t->kept = p->kept;
+  }
+  return AC_OK;
+}
+
 static ac_status walk(run *r, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads, ac_err *e) {
   for (int i = 0; i < n_outputs; i++) AC_TRY(seed(r, i, outputs[i], grads != NULL ? grads[i] : NULL, e));
+  if (n_outputs == 0 && r->deferred != NULL) AC_TRY(seed_deferred(r, e));
   AC_TRY(discover(r, e));
   sort(r);
   mark_needed(r);
@@ -335,46 +366,11 @@ static ac_status walk(run *r, int n_outputs, ac_tensor *const *outputs, ac_tenso
   return AC_OK;
 }
 
-/* ---- callbacks for the end of the outermost run ---- */
-typedef struct aci_final_callback {
-  struct aci_final_callback *next;
-  ac_end_hook fn;
-  void *user;
-  void (*free_fn)(void *);
-} aci_final_callback;
-
-ac_status ac_backward_queue(ac_ctx *c, ac_end_hook fn, void *user, void (*free_fn)(void *), ac_err *e) {
-  if (c->in_backward == 0) return AC_FAIL(e, STATE, "no backward is running whose end could be waited for");
-  aci_final_callback *n = malloc(sizeof *n), **end = &c->final_callbacks;
-  if (n == NULL) return AC_FAIL(e, OOM, "no memory for a callback");
-  *n = (aci_final_callback){.fn = fn, .user = user, .free_fn = free_fn};
-  while (*end != NULL) end = &(*end)->next;
-  *end = n;
-  return AC_OK;
-}
-
-/* Ends a run with status st. The outermost one calls the callbacks queued for its end (freed unrun after a failure). */
-static ac_status leave(ac_ctx *c, ac_status st, ac_err *e) {
-  const bool grad = c->grad_enabled, cast = c->autocast_on;
-  while (c->in_backward == 1 && c->final_callbacks != NULL) {
-    aci_final_callback *n = c->final_callbacks;
-    c->final_callbacks = n->next;
-    c->grad_enabled = c->autocast_on = false;
-    if (st == AC_OK) st = n->fn(n->user, e);
-    if (n->free_fn != NULL) n->free_fn(n->user);
-    free(n);
-  }
-  c->grad_enabled = grad;
-  c->autocast_on = cast;
-  c->in_backward--;
-  return st;
-}
-
 /* One backward pass. With inputs: got[i] becomes the gradient of input i (owned, NULL where none came; all NULL on failure), and no
  * leaf's ->grad changes. Gradients are recorded only with create_graph. */
 static ac_status engine(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads,
                         int n_inputs, ac_tensor *const *inputs, bool within, const ac_backward_options *o,
-                        ac_tensor **got, ac_err *e) {
+                        ac_deferred *deferred, ac_tensor **got, ac_err *e) {
   ac_backward_options none = {sizeof none, false, false};
   if (o == NULL) o = &none;
   run r;
@@ -382,6 +378,7 @@ static ac_status engine(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_
   r.create_graph = o->create_graph;
   r.retain_graph = o->retain_graph || o->create_graph;
   r.within = within;
+  r.deferred = deferred;
   r.map = memset(r.small_map, 0, sizeof r.small_map);
   r.mask = SMALL_MAP - 1;
   r.order = r.small_order;
@@ -409,7 +406,7 @@ static ac_status engine(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_
   if (st == AC_OK) st = walk(&r, n_outputs, outputs, grads, e);
   c->autocast_on = cast;
   ac_ctx_set_grad_enabled(c, was);
-  st = leave(c, st, e);
+  st = aci_backward_leave(c, st, e);
   if (__builtin_expect(tracer != NULL, 0) && c->tracer == tracer) tracer->backward(tracer->user, false);
   for (int i = 0; i < r.n; i++) {
     entry *t = r.order[i];
@@ -433,7 +430,7 @@ static ac_status engine(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_
 ac_status ac_gradients(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads,
                        int n_inputs, ac_tensor *const *inputs, bool allow_unused,
                        const ac_backward_options *o, ac_tensor **out, ac_err *e) {
-  AC_TRY(engine(c, n_outputs, outputs, grads, n_inputs, inputs, false, o, out, e));
+  AC_TRY(engine(c, n_outputs, outputs, grads, n_inputs, inputs, false, o, NULL, out, e));
   for (int i = 0; !allow_unused && i < n_inputs; i++)
     if (out[i] == NULL) {
       for (int k = 0; k < n_inputs; k++) {
@@ -450,7 +447,7 @@ ac_status ac_gradients(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_t
 ac_status aci_gradients_within(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads,
                                int n_inputs, ac_tensor *const *inputs, const ac_backward_options *o,
                                ac_tensor **out, ac_err *e) {
-  return engine(c, n_outputs, outputs, grads, n_inputs, inputs, true, o, out, e);
+  return engine(c, n_outputs, outputs, grads, n_inputs, inputs, true, o, NULL, out, e);
 }
 
 static ac_status post_hooks(ac_tensor *leaf, ac_err *e) {
@@ -463,12 +460,12 @@ static ac_status post_hooks(ac_tensor *leaf, ac_err *e) {
 
 ac_status ac_backward(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads,
                       int n_inputs, ac_tensor *const *inputs, const ac_backward_options *o, ac_err *e) {
-  if (n_inputs == 0) return engine(c, n_outputs, outputs, grads, 0, NULL, false, o, NULL, e);
+  if (n_inputs == 0) return engine(c, n_outputs, outputs, grads, 0, NULL, false, o, NULL, NULL, e);
   ac_tensor **got = calloc((size_t)n_inputs, sizeof *got);
   if (got == NULL) return AC_FAIL(e, OOM, "no memory for a backward pass");
   bool create = o != NULL && o->create_graph;
   c->in_backward++;
-  ac_status st = engine(c, n_outputs, outputs, grads, n_inputs, inputs, false, o, got, e);
+  ac_status st = engine(c, n_outputs, outputs, grads, n_inputs, inputs, false, o, NULL, got, e);
   bool was = ac_ctx_set_grad_enabled(c, create);
   for (int i = 0; i < n_inputs; i++) {
     for (int k = 0; k < i && got[i] != NULL; k++)
@@ -482,5 +479,10 @@ ac_status ac_backward(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_te
   }
   ac_ctx_set_grad_enabled(c, was);
   free(got);
-  return leave(c, st, e);
+  return aci_backward_leave(c, st, e);
+}
+
+ac_status aci_backward_part(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads, ac_deferred *deferred,
+                            ac_err *e) {
+  return engine(c, n_outputs, outputs, grads, 0, NULL, false, NULL, deferred, NULL, e);
 }

@@ -69,6 +69,7 @@ struct ac_node {
   aci_meta *meta; /* per edge; NULL in accumulation nodes */
   aci_hook *hooks;
   aci_retained_grad *retained_grads;
+  ac_tensor **kept; /* while one of two parts of its backward runs: ACI_KEPT tensors that the first keeps for the second */
 };
 
 /* Accumulates into a leaf's ->grad (or its slot). */
@@ -98,6 +99,8 @@ ac_status aci_accumulate(ac_ctx *c, ac_tensor *t, ac_tensor *g, bool create_grap
 ac_status aci_gradients_within(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads,
                                int n_inputs, ac_tensor *const *inputs, const ac_backward_options *o,
                                ac_tensor **out, ac_err *e);
+/* Ends a backward with status st. The outermost one calls the callbacks queued for its end (freed unrun after a failure). */
+ac_status aci_backward_leave(ac_ctx *c, ac_status st, ac_err *e);
 /* GRAD when t is a view taken before its storage was changed in place inside a graph. */
 ac_status aci_check_view(const ac_tensor *t, ac_err *e);
 

@@ -44,9 +44,20 @@ typedef struct ac_backward_options {
 } ac_backward_options;
 AC_API ac_status ac_backward(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads, int n_inputs,
                              ac_tensor *const *inputs, const ac_backward_options *o, ac_err *e);
-/* The same, but returns the gradients (owned; NULL where unused is allowed and nothing reached it) and touches no ->grad. */
+/* As ac_backward, but returns the gradients (owned; NULL where unused is allowed and nothing reached it) and touches no ->grad. */
 AC_API ac_status ac_gradients(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads, int n_inputs,
                               ac_tensor *const *inputs, bool allow_unused, const ac_backward_options *o, ac_tensor **out, ac_err *e);
+
+/* Backward of outputs in two parts, for schedules that fill the waits of a pipeline (Qi et al. 2023). The first leaves gradients of
+ * weights of products (op desc .weights) that are leaves for the second; all else is as in ac_backward, and the sums come out the same.
+ * Saved tensors that the second part needs stay until then. ac_backward_weights runs once, any time before the weights change; STATE
+ * after that. */
+typedef struct ac_deferred ac_deferred;
+AC_API ac_status ac_backward_inputs(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads, ac_deferred **out,
+                                    ac_err *e);
+AC_API ac_status ac_backward_weights(ac_deferred *d, ac_err *e);
+AC_API bool ac_deferred_any(const ac_deferred *d); /* whether there is something to compute */
+AC_API void ac_deferred_free(ac_deferred *d); /* NULL allowed; what was put off and not run is lost */
 
 /* Hooks. fn may replace the gradient by storing an owned reference in *replace. free(user) runs when the hook goes.
  * Tensor hooks run when the whole gradient of t is known; on leaves, before accumulation. */

@@ -132,6 +132,10 @@ AC_API int64_t ac_frame_show(const ac_frame *f, int64_t zero_based);
 /* ---- for gradient rules ---- */
 AC_API bool ac_grad_needs(const ac_grad *g, int arg);
 AC_API bool ac_grad_needs_at(const ac_grad *g, int arg, int i);       /* i-th of a tensors argument */
+/* A tensor that the part of a split backward that computes gradients of inputs leaves for the one of weights; NULL where there is none.
+ * keep does nothing in a backward that is not split. */
+AC_API ac_tensor *ac_grad_kept(const ac_grad *g);
+AC_API void ac_grad_keep(ac_grad *g, ac_tensor *t);
 AC_API void ac_grad_set(ac_grad *g, int arg, ac_tensor *t);           /* t borrowed; NULL = no gradient */
 AC_API void ac_grad_set_at(ac_grad *g, int arg, int i, ac_tensor *t);
 /* Shape, dtype and device of a tensor argument, saved or not. */

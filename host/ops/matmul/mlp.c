@@ -192,13 +192,16 @@ static ac_tensor *weight_gradient(ac_expr *x, ac_tensor *in, ac_tensor *dout, bo
 
 static void grad(ac_grad *g) {
   ac_expr *x = &g->x;
-  ac_tensor *dy = g->dout[0], *w1 = ARG_T(g, WEIGHT1), *sums;
+  ac_tensor *dy = g->dout[0], *w1 = ARG_T(g, WEIGHT1), *sums = NULL;
   const bool transposed = ARG_B(g, TRANSPOSED);
   const int64_t rows = 0;
   if (dy == NULL) return; /* the other results have no gradient */
   if (ac_grad_needs(g, X) || ac_grad_needs(g, WEIGHT1) || ac_grad_needs(g, BIAS1)) {
-    ac_tensor *dz = x_mlp_backward(x, dy, ARG_T(g, WEIGHT2), g->out[1], g->out[2], (int)ARG_I(g, ACTIVATION),
-                                   transposed, ac_grad_needs(g, BIAS1), &sums);
+    ac_tensor *dz = ac_grad_kept(g);
+    if (dz == NULL)
+      dz = x_mlp_backward(x, dy, ARG_T(g, WEIGHT2), g->out[1], g->out[2], (int)ARG_I(g, ACTIVATION), transposed,
+                          ac_grad_needs(g, BIAS1), &sums);
+    ac_grad_keep(g, dz);
     if (ac_grad_needs(g, X)) ac_grad_set(g, X, aci_product_as(x, dz, transposed ? x_t(x, w1) : w1, ac_grad_dtype(g, X, 0)));
     if (ac_grad_needs(g, WEIGHT1) && dz != NULL)
       ac_grad_set(g, WEIGHT1, weight_gradient(x, ARG_T(g, X), dz, transposed, ac_grad_dtype(g, WEIGHT1, 0)));
