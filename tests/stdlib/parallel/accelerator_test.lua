@@ -13,7 +13,8 @@ local layouts = {
   { 2, 1, 2, zero = "SHARD_GRAD_OP", sp = true }, { 1, 2, 2, zero = "FULL_SHARD" }, { 2, 2, 2, zero = "FULL_SHARD", sp = true },
   { 1, 2, 2, megatron = { use_distributed_optimizer = true } }, { 2, 2, 1, megatron = { sequence_parallelism = true } },
   { 2, 1, 2, megatron = { use_distributed_optimizer = true, recompute_activations = true } }, { 1, 1, 2, steps = 2 },
-  { 2, 1, 1, steps = 2 }, { 1, 2, 1, steps = 2 }, { 1, 2, 2, zero = "FULL_SHARD", steps = 2 },
+  { 1, 2, 2, zero = "FULL_SHARD", schedule = "zero_bubble" }, { 2, 2, 2, zero = "SHARD_GRAD_OP", schedule = "zero_bubble", sp = true },
+  { 1, 2, 2, schedule = "zero_bubble", steps = 2 }, { 2, 1, 1, steps = 2 }, { 1, 2, 1, steps = 2 }, { 1, 2, 2, zero = "FULL_SHARD", steps = 2 },
 }
 
 local function train(layout, alone)
@@ -25,7 +26,7 @@ local function train(layout, alone)
   elseif not alone then
     config = accel.ParallelismConfig { tp_size = tp, pp_size = pp, dp_shard_size = dp,
       tp_handler = A.TorchTensorParallelConfig { sequence_parallel = layout.sp or false },
-      pp_handler = A.PipelineParallelConfig { num_micro_batches = 2 } }
+      pp_handler = A.PipelineParallelConfig { num_micro_batches = 2, schedule = layout.schedule or "1f1b" } }
   end
   local a = accel.Accelerator {
     parallelism_config = config, megatron_lm_plugin = megatron, gradient_accumulation_steps = layout.steps or 1,
@@ -109,7 +110,7 @@ ranks.fails("parallelism_config must be a ParallelismConfig", accel.Accelerator,
 ranks.fails("give no parallelism_config", accel.Accelerator, { megatron_lm_plugin = accel.MegatronLMPlugin {},
   parallelism_config = accel.ParallelismConfig {} })
 ranks.fails("are 3 ranks, which do not divide the 4", accel.Accelerator, { megatron_lm_plugin = accel.MegatronLMPlugin { tp_degree = 3 } })
-ranks.fails("schedule must be one of gpipe, 1f1b, interleaved, got '2f2b'", A.PipelineParallelConfig, { schedule = "2f2b" })
+ranks.fails("schedule must be one of gpipe, 1f1b, interleaved, zero_bubble, got '2f2b'", A.PipelineParallelConfig, { schedule = "2f2b" })
 local a = accel.Accelerator { parallelism_config = accel.ParallelismConfig {} } -- nothing asked for: data parallelism
 assert(a.torch_device_mesh:size "dp" == P and a.data_parallel_rank == R and a.tensor_parallel_rank == 0)
 ranks.fails("dispatch_batches = true sends every process a batch of its own", function()

@@ -15,10 +15,11 @@ local layouts = {
   { 2, 1 }, { 2, 1, sp = true }, { 4, 1 }, { 4, 1, sp = true }, { 1, 2, "1f1b", 4 }, { 1, 2, "gpipe", 2 },
   { 1, 2, "interleaved", 4, chunks = 2 }, { 1, 4, "1f1b", 4 }, { 1, 4, "gpipe", 8, recompute = true },
   { 2, 2, "1f1b", 4, sp = true }, { 2, 2, "interleaved", 4, chunks = 2, sp = true, recompute = true },
+  { 1, 4, "zero_bubble", 8 }, { 1, 2, "zero_bubble", 2, recompute = true }, { 2, 2, "zero_bubble", 4, sp = true },
   { 2, 4, "1f1b", 8 }, { 4, 2, "1f1b", 2, sp = true, recompute = true },
 }
 
-local list, take = {}, ranks.sample.one_of(13)
+local list, take = {}, ranks.sample.one_of(16)
 for _, name in ipairs(cases.names) do
   for i, layout in ipairs(layouts) do
     if take() then list[#list + 1] = { name = name, i = i, layout = layout } end

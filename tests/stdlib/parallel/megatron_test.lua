@@ -50,13 +50,14 @@ if not ranks.launched then
   ranks.same(losses, { "mesh DeviceMesh(pp=2)", "mesh DeviceMesh(tp=2)" }, "meshes of launches")
 
   local peak = {}
-  for _, schedule in ipairs { "1f1b", "gpipe" } do
+  for _, schedule in ipairs { "1f1b", "gpipe", "zero_bubble" } do
     for _, micros in ipairs { 4, 16 } do
       local said = ranks.run(2, { args = ("%s %d"):format(schedule, micros), capture = true, env = { ACCEL_GC = "exact" } })
       peak[schedule .. micros] = tonumber(said:match "peak (%d+)")
     end
   end
   assert(peak["1f1b16"] < 1.15 * peak["1f1b4"], accel.json.encode(peak)) -- activations of 2 micro-batches, whatever their number
+  assert(peak.zero_bubble16 < 1.15 * peak.zero_bubble4, accel.json.encode(peak))
   assert(peak.gpipe16 > 1.8 * peak.gpipe4, accel.json.encode(peak))
   return
 end

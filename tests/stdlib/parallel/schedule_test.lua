@@ -21,7 +21,9 @@ local function check_plan(name, stages, chunks, micros)
       if e and e.action then
         local a, m = e.action, e.action.micro
         assert(e.stage == a.chunk * stages + r, at)
-        if a.op == "F" then assert(e.stage == 0 or done("F>", e.stage, m), at .. ": forward before its input")
+        if a.op == "W" then
+          assert(done("B", e.stage, m), at .. ": weights before inputs")
+        elseif a.op == "F" then assert(e.stage == 0 or done("F>", e.stage, m), at .. ": forward before its input")
         else
           assert(done("F", e.stage, m), at)
           assert(e.stage == last or done("B>", e.stage, m), at .. ": backward before its gradient")
@@ -50,6 +52,8 @@ for stages = 1, 6 do
       check_plan(name, stages, 1, micros)
       near(schedule.bubble(name, stages, 1, micros), (stages - 1) / micros, name)
     end
+    check_plan("zero_bubble", stages, 1, micros)
+    near(schedule.bubble("zero_bubble", stages, 1, micros), (stages - 1) / (3 * micros), "zero_bubble")
     for chunks = 2, stages > 1 and 3 or 1 do
       check_plan("interleaved", stages, chunks, micros)
       near(schedule.bubble("interleaved", stages, chunks, micros), (stages - 1) / (micros * chunks),
@@ -58,11 +62,15 @@ for stages = 1, 6 do
     check_plan("forward", stages, 1, micros)
     for r = 0, stages - 1 do
       assert(schedule.in_flight("1f1b", r, stages, 1, micros) == math.min(stages - r, micros))
+      assert(schedule.in_flight("zero_bubble", r, stages, 1, micros) == math.min(stages, micros))
       assert(schedule.in_flight("gpipe", r, stages, 1, micros) == micros)
     end
   end
 end
-for micros = 1, 7 do check_plan("1f1b", 4, 1, micros) end
+for micros = 1, 7 do
+  check_plan("1f1b", 4, 1, micros)
+  check_plan("zero_bubble", 4, 1, micros)
+end
 
 local ok, message = pcall(schedule.plan, "interleaved", 0, 4, 2, 6)
 assert(not ok and message:find "multiple of the 4 stages, got 6", message)

@@ -24,7 +24,7 @@ M.PipelineParallelConfig = base.extend("PipelineParallelConfig", {
   { "num_micro_batches", 1 }, { "schedule", "1f1b" }, { "virtual_stages", 1 }, { "split_points", none }, { "stage_layers", none },
   { "loss_fn", none }, { "pipeline_plan", none },
 }, {
-  schedule = function(who, name, value) return check.word(who, name, value, { "gpipe", "1f1b", "interleaved" }) end,
+  schedule = function(who, name, value) return check.word(who, name, value, { "gpipe", "1f1b", "interleaved", "zero_bubble" }) end,
   num_micro_batches = check.positive, virtual_stages = check.positive,
 })
 

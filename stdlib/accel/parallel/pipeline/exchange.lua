@@ -46,14 +46,16 @@ return function(Pipeline)
     return list
   end
 
-  --- Starts to send what a stage's forward stopped at; the tensors stay in its cell for backward.
-  local function send_forward(self, batch, e, works)
+  --- Starts to send what a stage's forward stopped at; the tensors stay in its cell for backward. Nobody waits for what is sent before
+  --- the end of the batch: a receiver that is at work makes no sender wait.
+  local function send_forward(self, batch, e)
     local cell = batch.cells[e.stage - 1][e.micro]
     local list = agreement(self, batch, e, false, cell)
     local sent, flags = {}, {}
     for i, item in ipairs(list) do
       sent[i], flags[i] = arguments.at(cell.stopped, item.path), item.learns
-      works[#works + 1] = dist.isend(sent[i]:detach():contiguous(), self._axis.ranks[e.to + 1], { tag = e.stage * 64 + i })
+      batch.sends[#batch.sends + 1] = dist.isend(sent[i]:detach():contiguous(), self._axis.ranks[e.to + 1],
+        { tag = e.stage * 64 + i })
     end
     cell.sent, cell.flags, cell.stopped = sent, flags, nil
     if not batch.learns then batch.cells[e.stage - 1][e.micro] = nil end
@@ -74,14 +76,14 @@ return function(Pipeline)
     batch.inbox[e.stage][e.micro] = got
   end
 
-  local function send_backward(self, batch, e, works)
+  local function send_backward(self, batch, e)
     local stage = e.stage + 1
     local received = batch.outbox[stage][e.micro]
     batch.outbox[stage][e.micro], batch.inbox[stage][e.micro] = nil, nil
     for i, item in ipairs(batch.paths[stage]) do
       if item.learns then
         local g = received[i].grad or accel.zeros(item.shape, { dtype = item.dtype })
-        works[#works + 1] = dist.isend(g:contiguous(), self._axis.ranks[e.to + 1], { tag = 8192 + e.stage * 64 + i })
+        batch.sends[#batch.sends + 1] = dist.isend(g:contiguous(), self._axis.ranks[e.to + 1], { tag = 8192 + e.stage * 64 + i })
       end
     end
   end
@@ -103,6 +105,15 @@ return function(Pipeline)
     return {}
   end
 
+  --- Lets go of what has been sent.
+  local function forget_sent(sends)
+    local left = {}
+    for _, work in ipairs(sends) do
+      if not work:is_completed() then left[#left + 1] = work end
+    end
+    return left
+  end
+
   --- Messages that stand next to each other travel at the same time; those that are agreed on for the first time one by one.
   ---@param batch table
   ---@param events table[]
@@ -110,18 +121,23 @@ return function(Pipeline)
   ---@param last integer
   function Pipeline:_exchange(batch, events, first, last)
     local rank, works = self._axis.rank, {}
+    batch.sends = forget_sent(batch.sends)
     for i = first, last do
       local e = events[i]
       local new = e.what == "F" and not self._agreed[("%d|%s"):format(e.stage, batch.signature)]
       if new then works = finish(works) end
-      if e.what == "F" and e.from == rank then send_forward(self, batch, e, works)
+      if e.what == "F" and e.from == rank then send_forward(self, batch, e)
       elseif e.what == "F" then receive_forward(self, batch, e, works)
-      elseif e.from == rank then send_backward(self, batch, e, works)
+      elseif e.from == rank then send_backward(self, batch, e)
       else receive_backward(self, batch, e, works) end
       if new then works = finish(works) end
     end
     finish(works)
   end
+
+  --- Waits until everything of a batch was sent.
+  ---@param batch table
+  function Pipeline._sent(_, batch) finish(batch.sends) end
 
   --- Parameters that several stages on different ranks have: each with the group of these ranks. Groups are made the first time, by all
   --- ranks of the world together.

@@ -40,9 +40,12 @@ local declared = {
 
 local function read(opts)
   local o = options(WHO, opts, declared)
-  check.word(WHO, "schedule", o.schedule, { "gpipe", "1f1b", "interleaved" })
+  check.word(WHO, "schedule", o.schedule, { "gpipe", "1f1b", "interleaved", "zero_bubble" })
   check.positive(WHO, "num_micro_batches", o.num_micro_batches)
   check.positive(WHO, "virtual_stages", o.virtual_stages)
+  if o.schedule == "zero_bubble" and o.virtual_stages > 1 then
+    raise("%s: schedule 'zero_bubble' has one part of the model on each rank; leave virtual_stages out", WHO)
+  end
   if o.virtual_stages > 1 and o.schedule == "1f1b" then o.schedule = "interleaved" end
   if o.schedule == "interleaved" and o.virtual_stages == 1 then o.schedule = "1f1b" end
   if o.loss_fn ~= nil then check.callable(WHO, "loss_fn", o.loss_fn) end
@@ -53,7 +56,7 @@ end
 --- _finish(self) after it, in the place of summing what stages share.
 ---@param model accel.nn.Module
 ---@param where accel.parallel.DeviceMesh|accel.parallel.Axis a mesh has a dimension "pp", or one alone
----@param opts? {num_micro_batches: integer?, schedule: "gpipe"|"1f1b"|"interleaved"?, virtual_stages: integer?, plan: string[]?,
+---@param opts? {num_micro_batches: integer?, schedule: "gpipe"|"1f1b"|"interleaved"|"zero_bubble"?, virtual_stages: integer?, plan: string[]?,
 --- split_points: ("auto"|string[])?, stage_layers: integer[]?, loss_fn: function?, init_sync: boolean?, gather_output: boolean?}
 --- block_classes (string[]): blocks are the modules of these classes. virtual_stages: parts of the model that each rank has.
 --- loss_fn(output, ...): the loss of what the model returned, with its arguments
@@ -254,16 +257,30 @@ function Pipeline:_backward(batch, e)
   local stage, m = e.stage, e.action.micro
   local cell = batch.cells[stage][m]
   batch.cells[stage][m] = nil
+  local outs, grads = {}, {}
   if cell.loss then
-    cell.loss:backward(self:_seed(cell.loss, #batch.micro))
+    outs[1], grads[1] = cell.loss, self:_seed(cell.loss, #batch.micro)
   else
-    local outs, grads = {}, {}
     for i, t in ipairs(cell.sent) do
       if cell.flags[i] then outs[#outs + 1], grads[#grads + 1] = t, cell.grads[#grads + 1] end
     end
-    if #outs > 0 then accel.backward(outs, grads) end
+  end
+  if self.options.schedule == "zero_bubble" and batch.learns then
+    batch.deferred[m] = core.backward_inputs(outs, grads)
+  elseif #outs > 0 then
+    accel.backward(outs, grads)
   end
   batch.outbox[stage][m] = cell.received or {}
+end
+
+--- The part of a backward that zero_bubble has put off.
+function Pipeline:_weights(batch, e, final)
+  local m = e.action.micro
+  local deferred = batch.deferred[m]
+  batch.deferred[m] = nil
+  if not deferred:run() and final and self._before_last then -- sharding reduces when a gradient comes
+    raise("%s: schedule 'zero_bubble' over sharded parameters needs trained weights of products in every stage; take '1f1b'", WHO)
+  end
 end
 
 --- All of one batch, forward, and backward where it learns.
@@ -271,15 +288,15 @@ function Pipeline:_batch(args, learns)
   local o, axis = self.options, self._axis
   local n = o.num_micro_batches
   local chunks = o.virtual_stages
-  local batch = { learns = learns, losses = {}, results = {}, paths = {}, cells = {}, inbox = {}, outbox = {},
+  local batch = { learns = learns, losses = {}, results = {}, paths = {}, cells = {}, inbox = {}, outbox = {}, deferred = {}, sends = {},
     row0 = accel.get_rng_state().row0 }
   for stage = 0, self._last do batch.cells[stage], batch.inbox[stage], batch.outbox[stage] = {}, {}, {} end
   batch.micro, batch.rows = cut(args, n)
   batch.signature = arguments.signature(batch.micro[1]) .. (learns and " learns" or "")
   local events = schedule.plan(learns and o.schedule or "forward", axis.rank, axis.size, chunks, n)
-  local i, final = 1, nil -- the last backward of all chunks
+  local i, final = 1, nil -- the last backward of all chunks, or part of one
   for k, e in ipairs(events) do
-    if e.action and e.action.op == "B" then final = k end
+    if e.action and e.action.op ~= "F" then final = k end
   end
   while i <= #events do
     local e = events[i]
@@ -291,11 +308,12 @@ function Pipeline:_batch(args, learns)
       self:_forward(batch, e)
     else
       if i == final and self._before_last then self:_before_last() end
-      self:_backward(batch, e)
+      if e.action.op == "W" then self:_weights(batch, e, i == final) else self:_backward(batch, e) end
     end
     i = i + 1
   end
   accel.micro_batch(batch.row0)
+  self:_sent(batch)
   return batch
 end
 

@@ -6,15 +6,20 @@
 ---                stages behind, and the own one
 ---   interleaved  1f1b over several chunks a rank, which makes the idle time smaller by their number (Narayanan et al. 2021); the number
 ---                of micro-batches is a multiple of that of stages
+---   zero_bubble  1f1b whose backwards are in two parts (ZB-H1 of Qi et al. 2023): "B" gives gradients of inputs, which the stage before
+---                waits for, "W" those of weights, later: rank r is r of them behind, so that the wait at the end is filled. Activations
+---                of as many micro-batches are alive as there are stages
 ---   forward      forwards only, of inference
 ---
---- Idle time of a rank over its busy time: (stages - 1) / micro-batches, with interleaving (stages - 1) / (micro-batches * chunks).
+--- Idle time of a rank over its busy time: (stages - 1) / micro-batches, with interleaving (stages - 1) / (micro-batches * chunks), with
+--- zero_bubble (stages - 1) (F + B - W) / (micro-batches (F + B + W)), a third where F, B and W take as long, from as many
+--- micro-batches as stages on.
 local raise = require "accel.util.raise"
 
 local M = {}
 
 ---@class accel.parallel.Action
----@field op "F"|"B"
+---@field op "F"|"B"|"W"
 ---@field chunk integer of the rank, from 0
 ---@field micro integer from 1
 
@@ -70,7 +75,20 @@ local function interleaved(rank, stages, chunks, micros)
   return by_turns(warmup, n, function(i) return at(i) end, function(i) return at(i, true) end)
 end
 
-M.known = { gpipe = gpipe, ["1f1b"] = one_by_one, interleaved = interleaved, forward = forward }
+local function zero_bubble(rank, stages, _, micros)
+  local list, weights = {}, 0
+  for _, a in ipairs(one_by_one(rank, stages, nil, micros)) do
+    list[#list + 1] = a
+    if a.op == "B" and a.micro > rank then
+      weights = weights + 1
+      list[#list + 1] = { op = "W", chunk = 0, micro = weights }
+    end
+  end
+  for m = weights + 1, micros do list[#list + 1] = { op = "W", chunk = 0, micro = m } end
+  return list
+end
+
+M.known = { zero_bubble = zero_bubble, gpipe = gpipe, ["1f1b"] = one_by_one, interleaved = interleaved, forward = forward }
 
 --- What one rank does, in order.
 ---@param name string
@@ -81,15 +99,23 @@ M.known = { gpipe = gpipe, ["1f1b"] = one_by_one, interleaved = interleaved, for
 ---@return accel.parallel.Action[]
 function M.actions(name, rank, stages, chunks, micros) return M.known[name](rank, stages, chunks, micros) end
 
---- When everything would happen if a forward took one unit of time, a backward two, and messages none: start and end of each action,
---- by rank. Raises where an order waits for itself.
+--- Units of time that the actions of a schedule take: a backward as long as two forwards, or each of its parts as long as one.
+local function lengths(lists)
+  for _, a in ipairs(lists[1]) do
+    if a.op == "W" then return { F = 1, B = 1, W = 1 } end
+  end
+  return { F = 1, B = 2 }
+end
+
+--- When everything would happen if messages took no time: start and end of each action, by rank. Raises where an order waits for itself.
 local function simulate(lists, stages, chunks)
+  local length = lengths(lists)
   local last, done, free, next_of, left = stages * chunks - 1, {}, {}, {}, 0
   for r = 1, stages do free[r], next_of[r], left = 0, 1, left + #lists[r] end
   local function key(op, v, m) return op .. v .. ":" .. m end
   local function ready(r, a)
     local v = a.chunk * stages + r - 1
-    local needs = a.op == "F" and (v > 0 and { key("F", v - 1, a.micro) } or {})
+    local needs = a.op == "W" and { key("B", v, a.micro) } or a.op == "F" and (v > 0 and { key("F", v - 1, a.micro) } or {})
       or { key("F", v, a.micro), v < last and key("B", v + 1, a.micro) or nil }
     local at = free[r]
     for _, k in ipairs(needs) do
@@ -109,7 +135,7 @@ local function simulate(lists, stages, chunks)
     end
     if not best then raise "pipeline: the schedule waits for itself" end
     local a = lists[rank][next_of[rank]]
-    local stop = best + (a.op == "F" and 1 or 2)
+    local stop = best + length[a.op]
     done[key(a.op, place, a.micro)], free[rank], next_of[rank], left = stop, stop, next_of[rank] + 1, left - 1
     events[#events + 1] = { time = best, order = 2, rank = rank - 1, action = a, stage = place, stop = stop }
   end
@@ -131,7 +157,7 @@ function M.plan(name, rank, stages, chunks, micros)
   for i = 1, #events do
     local e = events[i]
     local to = e.action.op == "F" and e.stage + 1 or e.stage - 1
-    if to >= 0 and to <= last and stages > 1 then
+    if e.action.op ~= "W" and to >= 0 and to <= last and stages > 1 then
       events[#events + 1] = { time = e.stop, order = 1, from = e.rank, to = to % stages, what = e.action.op, stage = to,
         micro = e.action.micro }
     end
@@ -149,7 +175,7 @@ function M.plan(name, rank, stages, chunks, micros)
   return own
 end
 
---- Idle time over busy time, where a forward takes one unit, a backward two.
+--- Idle time over busy time, where a forward takes one unit, a backward two, or each of its parts one.
 ---@param name string
 ---@param stages integer
 ---@param chunks integer
@@ -160,8 +186,8 @@ function M.bubble(name, stages, chunks, micros)
   for r = 0, stages - 1 do lists[r + 1] = M.actions(name, r, stages, chunks, micros) end
   local _, free = simulate(lists, stages, chunks)
   for _, t in ipairs(free) do longest = math.max(longest, t) end
-  local busy = 0
-  for _, a in ipairs(lists[1]) do busy = busy + (a.op == "F" and 1 or 2) end
+  local busy, length = 0, lengths(lists)
+  for _, a in ipairs(lists[1]) do busy = busy + length[a.op] end
   return (longest - busy) / busy
 end
 
@@ -173,9 +199,9 @@ end
 ---@param micros integer
 ---@return integer
 function M.in_flight(name, rank, stages, chunks, micros)
-  local now, most = 0, 0
+  local now, most, last = 0, 0, name == "zero_bubble" and "W" or "B"
   for _, a in ipairs(M.actions(name, rank, stages, chunks, micros)) do
-    now = now + (a.op == "F" and 1 or -1)
+    now = now + (a.op == "F" and 1 or a.op == last and -1 or 0)
     most = math.max(most, now)
   end
   return most
