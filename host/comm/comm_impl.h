@@ -127,6 +127,7 @@ struct ac_world {
   uint32_t next_group;     /* id of the next one, the same on all ranks */
   uint64_t used_groups[ACI_GROUPS / 64];
   _Atomic int64_t timeout_ns;
+  int64_t join_ns; /* the same of the start, where ranks meet; 0: timeout_ns */
   bool sim_shares;         /* of the sim backend: local ranks share memory */
   int spins;               /* turns of a spinning wait before it sleeps; 0 when ranks outnumber cores */
   aci_record_ring *records;

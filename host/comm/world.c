@@ -139,6 +139,8 @@ ac_status ac_world_open(ac_ctx *c, const ac_world_options *o, ac_world **out, ac
   }
   double timeout = o->timeout_s > 0 ? o->timeout_s : ac_params_float(ac_ctx_params(c), "TIMEOUT");
   ac_world_set_timeout(w, timeout);
+  const double join = ac_params_float(ac_ctx_params(c), "JOIN_TIMEOUT");
+  w->join_ns = join > 1e9 ? INT64_MAX / 4 : (int64_t)(join * 1e9);
   /* what a script starts must not hold the descriptors of a rank open */
   set_cloexec(w->place.fd_control);
   set_cloexec(w->place.fd_segment);

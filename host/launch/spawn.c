@@ -57,7 +57,8 @@ static void fill(const aci_job *j, int r, env_list *l) {
   add(l, "GROUP_WORLD_SIZE=%d", j->machines);
   add(l, "ROLE_RANK=%d", j->first + r);
   add(l, "ROLE_WORLD_SIZE=%d", j->world);
-  add(l, "ROLE_NAME=default");
+  const char *role = getenv("ROLE_NAME"); /* of accel-run launch --role */
+  add(l, "ROLE_NAME=%s", role != NULL ? role : "default");
   add(l, "MASTER_ADDR=%s", j->address);
   add(l, "MASTER_PORT=%d", j->port);
   add(l, "TORCHELASTIC_RESTART_COUNT=%d", j->attempt);

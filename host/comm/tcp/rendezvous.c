@@ -265,7 +265,7 @@ ac_status aci_rendezvous(aci_mesh *m, aci_peer_info *infos, ac_err *e) {
         "backend tcp: ranks cannot meet at port %d; give --main_process_port (MASTER_PORT) in 1..65535",
         p->port);
   if (m->rank == 0) return aci_rendezvous_serve(m, infos, e);
-  client v = {.m = m, .fd = -1, .until = aci_now_ns() + atomic_load(&m->world->timeout_ns)};
+  client v = {.m = m, .fd = -1, .until = aci_now_ns() + aci_rendezvous_limit(m)};
   ac_status st = join_rank_0(&v, infos, e);
   if (v.fd >= 0) close(v.fd);
   return st;

@@ -26,4 +26,9 @@ typedef struct aci_rv_head {
 int aci_resolve(const char *name, char (*out)[ACI_ADDRESS], int max, bool *may_change, char *why, size_t n);
 ac_status aci_rendezvous_serve(aci_mesh *m, aci_peer_info *infos, ac_err *e); /* rank 0 */
 
+/* ns that ranks wait for each other to come. */
+static inline int64_t aci_rendezvous_limit(const aci_mesh *m) {
+  return m->world->join_ns > 0 ? m->world->join_ns : atomic_load(&m->world->timeout_ns);
+}
+
 #endif

@@ -247,7 +247,7 @@ static ac_status poll_once(server *s, ac_err *e) {
 
 static ac_status wait_for_all(server *s, ac_err *e) {
   const aci_place *p = &s->m->world->place;
-  const int64_t began = aci_now_ns(), limit = atomic_load(&s->m->world->timeout_ns);
+  const int64_t began = aci_now_ns(), limit = aci_rendezvous_limit(s->m);
   char list[96], text[ACI_RV_TEXT], at[280];
   aci_endpoint_text(p->address, p->port, at, sizeof at);
   for (int64_t said = began;;) {

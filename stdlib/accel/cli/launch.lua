@@ -34,9 +34,18 @@ local REMOTE <const> = { pdsh = "pdsh" }
 local NO_REMOTE <const> = { slurm = "srun accel-run script.lua starts the ranks",
   openmpi = "say mpirun_hostfile, or mpirun accel-run script.lua" }
 
+--- What --rdzv_conf means: how long ranks of several machines wait for all to come.
+local function rendezvous(p)
+  local conf, why = require("accel.config.rendezvous").read(p.values.rdzv_conf)
+  if not conf then refuse("%s", why) end
+  if (p.values.num_machines or 1) < 2 then return { "rdzv_conf (of several machines)" } end
+  if conf.join_timeout then p.env.ACCEL_JOIN_TIMEOUT = tostring(conf.join_timeout) end
+  return #conf.ignored > 0 and { "rdzv_conf " .. table.concat(conf.ignored, ", ") } or {}
+end
+
 --- What is accepted and changes nothing, in one line.
 local function warn(p)
-  local words = {}
+  local words = p.values.rdzv_conf ~= "" and rendezvous(p) or {}
   if conditions.holds.dynamo(p.values) then words[#words + 1] = "dynamo (ops are native code already)" end
   if p.values.downcast_bf16 and p.origins.downcast_bf16 ~= "default" then words[#words + 1] = "downcast_bf16 (of TPUs)" end
   if #words > 0 then io.stderr:write(NAME, ": warning: without effect here: ", table.concat(words, ", "), "\n") end
@@ -121,6 +130,7 @@ local function decide(flags, here, path, planned)
   end
   local env = p.env
   env.PYTHONPATH, env.KMP_AFFINITY, env.KMP_BLOCKTIME = nil, nil, nil
+  if p.values.role ~= "default" then env.ROLE_NAME = p.values.role end
   if p.values.num_processes > 1 and not p.values.mpirun_hostfile then env.MASTER_ADDR, env.MASTER_PORT = nil, nil end
   for name, value in next, planned and type(planned.env) == "table" and planned.env or {} do env[name] = tostring(value) end
   return p, given
