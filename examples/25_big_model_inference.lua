@@ -4,8 +4,8 @@
 ---   accel-run --memory-limit 300M examples/25_big_model_inference.lua [--memory SIZE] [--host SIZE] [DIR]
 ---
 --- DIR gets a checkpoint of about 1 GB in bf16, cut into files as models on the Hub are, which the script makes layer by layer when
---- it is not there yet; --layers and --width make a smaller one. With --compare the tokens are held against those of the whole
---- model in memory. In Python: docs/source/usage_guides/big_modeling.md.
+--- it is not there yet; without DIR it is made here and removed at the end. --layers and --width make a smaller one. With --compare
+--- the tokens are held against those of the whole model in memory. In Python: docs/source/usage_guides/big_modeling.md.
 local accel = require "accel"
 local models = accel.models
 
@@ -20,7 +20,12 @@ local o, dirs = accel.util.cli {
   { "seed", "int", 1, "N", "of the weights" },
   { "compare", "flag", false, nil, "load the whole model as well and compare" },
 }
-local dir = dirs[1] or "big-llama"
+local dir = dirs[1] or assert(accel.mkdtemp "./big-llama-")
+local _ <close> = setmetatable({}, { __close = function()
+  if dirs[1] then return end
+  for _, name in ipairs(accel.listdir(dir) or {}) do os.remove(dir .. "/" .. name) end
+  os.remove(dir)
+end })
 local config = {
   vocab_size = 8192, hidden_size = o.width, intermediate_size = o.width * 8 // 3 // 64 * 64, num_hidden_layers = o.layers,
   num_attention_heads = o.width // 64, num_key_value_heads = o.width // 64 // (o.width >= 256 and 2 or 1),
@@ -49,7 +54,7 @@ local function make_checkpoint()
   if bytes > 0 then write() end
   assert(accel.write_file(dir .. "/model.safetensors.index.json",
     accel.json.encode({ metadata = { total_size = total }, weight_map = map }, { pretty = true })))
-  print(("made %s: %d files, %.0f MB"):format(dir, file, total / 1e6))
+  print(("made %s: %d files, %.0f MB%s"):format(dir, file, total / 1e6, dirs[1] and "" or ", removed at the end; give DIR to keep them"))
 end
 
 if not io.open(dir .. "/model.safetensors.index.json") then make_checkpoint() end
@@ -78,7 +83,7 @@ end
 from = accel.clock()
 local ids = generate(model)
 local spent = accel.clock() - from
-local stats = accel.offload.stats(model)
+local stats = accel.offload.stats(model) or { files = { read_bytes = 0 }, hidden = 0 } -- all of it had room
 local text = table.concat(ids[1], " ")
 print("tokens: " .. text)
 print(("%.2f s a token; read %.0f MB from disk, %.0f MB from host memory; %.0f %% of that time hidden"):format(spent / o.tokens,

@@ -9,7 +9,8 @@ local accel = {}
 
 ---Writes tensors into a safetensors file, which is there whole or as it was before. Names are strings: a state
 ---dict, or any flat table of tensors; metadata are strings by name. Nested tables have to be flattened first.
----Misuse raises; a file that fails is nil, message, code.
+---Misuse raises. A file that fails is nil, message, code, as io.open's: scripts write assert(accel.save(...)), or the failure goes
+---unseen; accelerator:save and save_model raise.
 ---example: accel.save("/nowhere/x.safetensors", { w = accel.ones(2) }) == nil --> true
 ---@param path string
 ---@param tensors table<string, accel.Tensor>

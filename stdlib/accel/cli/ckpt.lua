@@ -54,7 +54,9 @@ local function ls(...)
     end
     print_table(rows)
   elseif not failed then
-    print "no checkpoints here"
+    for i, dir in ipairs(dirs) do dirs[i] = folder_of(dir) end
+    print(("no checkpoints in %s\nWith automatic_checkpoint_naming an Accelerator saves them in\nproject_dir/checkpoints; name that folder."):format(
+      table.concat(dirs, ", ")))
   end
   return not failed
 end

@@ -39,6 +39,33 @@ local function widest(rows, field, most)
   return math.min(width, most) + 4
 end
 
+--- What a narrow terminal does without, in this order; a title that is none of these stays.
+local LEAST <const> = { "CPU time avg", "CPU total %", "CPU Mem", "FLOPs", "Self CPU Mem", "Self CPU %", "CPU total", "# of Calls" }
+
+--- Leaves columns out until all fit into o.width; at last the names are cut.
+local function fit(columns, o)
+  local function excess()
+    local width = 0
+    for _, c in ipairs(columns) do width = width + c.width + SPACING end
+    return width - o.width
+  end
+  for _, title in ipairs(LEAST) do
+    if excess() <= 0 then return end
+    for i, c in ipairs(columns) do
+      if c.title == title or (title == "FLOPs" and c.title:find "FLOPs") then
+        table.remove(columns, i)
+        break
+      end
+    end
+  end
+  local name = columns[1]
+  local most = math.max(name.width - excess(), 8)
+  if most < name.width then
+    local text = name.text
+    name.width, name.text = most, function(r) return cut(text(r), most) end
+  end
+end
+
 ---@param rows table[] in their order
 ---@param total number microseconds of all rows, of which percentages are
 ---@param o table options of Averages:table
@@ -72,6 +99,7 @@ return function(rows, total, o, by, recorded)
   if recorded.with_flops and scale then
     column(title, WIDTH, function(r) return r.flops > 0 and ("%.3f"):format(r.flops / scale) or "--" end)
   end
+  if o.width then fit(columns, o) end
   local rule, line, gap = {}, {}, (" "):rep(SPACING)
   for i, c in ipairs(columns) do
     rule[i] = ("-"):rep(c.width)

@@ -49,7 +49,9 @@ function M.finish()
     return
   end
   if ranks.rank() ~= 0 then return end
-  io.stderr:write(ended:key_averages():table { sort_by = "self_cpu_time_total", row_limit = 15, header = "rank 0" })
+  local terminal = require "accel.util.terminal"
+  io.stderr:write(ended:key_averages():table { sort_by = "self_cpu_time_total", row_limit = 15, header = "rank 0",
+    width = terminal.interactive(2) and terminal.width() or nil })
   say("the trace is in %s; ui.perfetto.dev opens it", path)
 end
 

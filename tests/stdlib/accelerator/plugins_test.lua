@@ -44,6 +44,7 @@ under({}, function()
   -- base64 of {"zero_optimization": {"stage": 1}}
   assert(D { hf_ds_config = "eyJ6ZXJvX29wdGltaXphdGlvbiI6IHsic3RhZ2UiOiAxfX0=" }.zero_stage == 1)
   fails("no ZeRO optimization config", D, { hf_ds_config = {} })
+  fails("there is no file nowhere.json (deepspeed_config_file;", D, { hf_ds_config = "nowhere.json" })
   fails("nothing-here.json", D, { hf_ds_config = "nothing-here.json" })
   local given = { zero_optimization = { stage = "auto" } }
   assert(D({ hf_ds_config = given, zero_stage = 3 }).deepspeed_config.zero_optimization.stage == 3)

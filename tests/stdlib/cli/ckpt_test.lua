@@ -50,6 +50,8 @@ do -- ls: in the order of numbers, also of the folder itself; what is no checkpo
   local list = accel.json.decode((run "ls --json"))
   assert(#list == 5 and list[1].state.step == 10 and list[4].name == "checkpoint_10" and list[5].status == "foreign")
   gives("ls /nowhere", 1, "ls: /nowhere: .*No such file")
+  assert(accel.makedirs(root .. "/nothing"))
+  gives("ls nothing", 0, "no checkpoints in nothing\n", "project_dir/checkpoints")
   gives("ls --jsn", 2, "did you mean '%-%-json'")
 end
 

@@ -77,6 +77,12 @@ do -- spans nest, times add up, calls are counted
     if n == 1 then assert(line:find "^=+$") elseif n == 2 then assert(line == "Sums") end
   end
   assert(n == 2 + 3 + 3 + 2, n)
+  -- in a narrow terminal columns are left out, the name at last cut; what took the time stays
+  for _, width in ipairs { 120, 80, 40 } do
+    text = sums:table { width = width }
+    for line in text:gmatch "[^\n]+" do assert(#line <= width, line) end
+    assert(text:find(" Self CPU ", 1, true) and (width < 80 or text:find("# of Calls", 1, true)), text)
+  end
   ranks.fails("did you mean 'cpu_time_total'", sums.table, sums, { sort_by = "cpu_time_totl" })
 end
 

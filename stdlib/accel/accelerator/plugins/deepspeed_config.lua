@@ -54,7 +54,9 @@ local function from_text(text)
   local bytes = base64(text)
   value = bytes and decoded(bytes)
   if not value then
-    raise("expected the path of a deepspeed config that exists, a table, or JSON in base64; got %s", text)
+    local shown = #text > 80 and text:sub(1, 77) .. "..." or text
+    raise("DeepSpeed's configuration: there is no file %s (deepspeed_config_file; relative paths begin where the launch was: %s). "
+      .. "It is the path of a JSON file, a table, or JSON in base64", shown, os.getenv "PWD" or ".")
   end
   return value
 end
