@@ -250,10 +250,13 @@ void ocl_value(ocl_call *c, const void *value, size_t size) {
 
 void ocl_long(ocl_call *c, int64_t v) { ocl_value(c, &v, sizeof v); }
 
-void ocl_float(ocl_call *c, double v) {
+void ocl_real(ocl_call *c, const char *type, double v) {
   const float x = (float)v;
-  ocl_value(c, &x, sizeof x);
+  if (type[0] == 'd') ocl_value(c, &v, sizeof v);
+  else ocl_value(c, &x, sizeof x);
 }
+
+void ocl_wide(ocl_call *c, double v) { ocl_real(c, c->d->f64 ? "double" : "float", v); }
 
 void ocl_memory(ocl_call *c, const void *p) {
   cl_mem mem = NULL;

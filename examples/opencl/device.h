@@ -94,7 +94,8 @@ void ocl_begin(ocl_call *c, ac_frame *f, const char *source, const char *kernel)
 __attribute__((format(printf, 2, 3))) void ocl_define(ocl_call *c, const char *format, ...);
 void ocl_value(ocl_call *c, const void *value, size_t size);
 void ocl_long(ocl_call *c, int64_t v);
-void ocl_float(ocl_call *c, double v); /* as float */
+void ocl_real(ocl_call *c, const char *type, double v); /* as `type`, float or double */
+void ocl_wide(ocl_call *c, double v);                    /* as `wide` of prelude.cl: double where the device has it */
 void ocl_memory(ocl_call *c, const void *p); /* NULL: none */
 /* n work-items, rounded up to whole groups: kernels compare their number with n themselves. */
 ac_status ocl_run(ocl_call *c, int64_t n, int group, ac_err *e);

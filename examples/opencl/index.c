@@ -105,7 +105,7 @@ static ac_status add(ac_frame *f, const ac_tensor *src, int ids_arg, const rows 
     ocl_begin(&c, f, ocl_index_cl, "rows_add");
     ocl_define(&c, "#define X %s\n#define T %s\n%s", ac_dtype_name(ac_tensor_dtype(out)), type, base != NULL ? "#define BASE\n" : "");
     ocl_value(&c, r, sizeof *r);
-    ocl_float(&c, scale);
+    ocl_wide(&c, scale);
     ocl_memory(&c, data);
     ocl_memory(&c, ac_block_ptr(b2));
     ocl_memory(&c, base);

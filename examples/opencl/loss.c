@@ -29,14 +29,14 @@ static ac_status look_at_targets(loss *l, ac_err *e) {
   l->divisor = l->a[4].i == MEAN ? (double)l->rows : 1;
   if (!l->classes || l->rows == 0) return AC_OK;
   char *id = malloc((size_t)(l->rows * size));
-  float *each = w != NULL ? malloc((size_t)l->n * sizeof *each) : NULL;
+  double *each = w != NULL ? malloc((size_t)l->n * sizeof *each) : NULL;
   const bool room = id != NULL && (w == NULL || each != NULL);
   ac_status st = room ? AC_OK : AC_FAIL(e, OOM, "no memory for %lld targets", (long long)l->rows);
   if (st == AC_OK) st = ocl_fetch(l->f, id, l->target, (size_t)(l->rows * size), e);
   for (int64_t i = 0; st == AC_OK && w != NULL && i < l->n; i++) {
     ac_scalar s;
     st = ac_tensor_item(w, i, &s, e);
-    each[i] = (float)ocl_scalar(s);
+    each[i] = ocl_scalar(s);
   }
   for (int64_t i = 0; st == AC_OK && i < l->rows; i++) {
     const int64_t c = size == 8 ? ((const int64_t *)(const void *)id)[i] : ((const int32_t *)(const void *)id)[i];
@@ -44,7 +44,7 @@ static ac_status look_at_targets(loss *l, ac_err *e) {
     if (c < 0 || c >= l->n)
       st = AC_FAIL(e, INDEX, "target %lld (element %lld) is no class: there are %lld", (long long)c, (long long)ac_frame_show(l->f, i),
                    (long long)l->n);
-    else total += w != NULL ? (double)each[c] : 1;
+    else total += w != NULL ? each[c] : 1;
   }
   if (l->a[4].i == MEAN) l->divisor = total;
   free(each);
@@ -77,8 +77,8 @@ static void loss_call(const loss *l, ocl_call *c, const char *kernel, const ac_t
   ocl_long(c, l->n);
   ocl_long(c, l->inner);
   ocl_long(c, l->a[3].i);
-  ocl_float(c, l->a[5].f);
-  ocl_float(c, l->divisor);
+  ocl_real(c, l->type, l->a[5].f);
+  ocl_real(c, l->type, l->divisor);
   ocl_memory(c, l->x);
   ocl_memory(c, l->target);
   ocl_memory(c, l->weight);

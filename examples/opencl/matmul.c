@@ -29,15 +29,12 @@ static ac_status run(ac_frame *f, const product *p, const ac_tensor *a, const ac
   if (bias != NULL) ocl_define(&c, "#define BIAS %s\n", ac_dtype_name(ac_tensor_dtype(bias)));
   if (beta != 0) ocl_define(&c, "#define ADDS\n");
   ocl_value(&c, p, sizeof *p);
-  if (type[0] == 'f') {
-    ocl_float(&c, alpha);
-    ocl_float(&c, beta);
-  } else if (type[0] == 'd') {
-    ocl_value(&c, &alpha, 8);
-    ocl_value(&c, &beta, 8);
-  } else {
+  if (type[0] == 'l') {
     ocl_long(&c, (int64_t)alpha);
     ocl_long(&c, (int64_t)beta);
+  } else {
+    ocl_real(&c, type, alpha);
+    ocl_real(&c, type, beta);
   }
   ocl_memory(&c, ac_tensor_data(a));
   ocl_memory(&c, ac_tensor_data(b));

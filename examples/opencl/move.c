@@ -20,8 +20,7 @@ static ac_status set_all(ac_frame *f, ac_scalar v, ac_err *e) {
   ocl_begin(&c, f, ocl_fill_cl, "fill");
   ocl_define(&c, "#define DST %s\n#define T %s\n", ac_dtype_name(dt), type);
   ocl_value(&c, &l, sizeof l);
-  if (type[0] == 'f') ocl_float(&c, ocl_scalar(v));
-  else if (type[0] == 'd') ocl_value(&c, &(double){ocl_scalar(v)}, 8);
+  if (type[0] != 'l') ocl_real(&c, type, ocl_scalar(v));
   else ocl_long(&c, v.kind != AC_SCALAR_FLOAT ? v.i : dt == AC_BOOL ? v.f != 0 : (int64_t)v.f);
   ocl_memory(&c, ac_tensor_data(t));
   return ocl_run(&c, l.n, OCL_GROUP, e);

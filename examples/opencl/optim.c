@@ -96,10 +96,10 @@ static ac_status sgd_step(ac_frame *f, ac_err *e) {
     ocl_call c;
     AC_TRY(step_make(f, &s, lists, i, e));
     step_call(f, &s, &c, "sgd", numbers);
-    ocl_float(&c, a[S_MOMENTUM].f);
-    ocl_float(&c, 1 - a[S_DAMPENING].f);
-    ocl_float(&c, a[S_DECAY].f);
-    ocl_float(&c, a[S_MAXIMIZE].b ? -1 : 1);
+    ocl_real(&c, s.type, a[S_MOMENTUM].f);
+    ocl_real(&c, s.type, 1 - a[S_DAMPENING].f);
+    ocl_real(&c, s.type, a[S_DECAY].f);
+    ocl_real(&c, s.type, a[S_MAXIMIZE].b ? -1 : 1);
     ocl_long(&c, a[S_NESTEROV].b);
     ocl_long(&c, a[S_FIRST].b);
     step_memory(&s, &c, numbers);
@@ -138,7 +138,7 @@ static ac_status clip_grad_norm(ac_frame *f, ac_err *e) {
       ocl_define(&c, "#define T %s\n#define CLIP\n#define G %s\n#define NORM %s\n#define KIND %d\n#define PART %d\n", own,
                  ac_dtype_name(ac_tensor_dtype(g)), ac_dtype_name(ac_tensor_dtype(out)), kind, PART);
       ocl_value(&c, &l, sizeof l);
-      ocl_float(&c, shrink ? most : p);
+      ocl_wide(&c, shrink ? most : p);
       ocl_long(&c, at);
       ocl_memory(&c, ac_tensor_data(g));
       ocl_memory(&c, shrink ? ac_tensor_data(out) : ac_block_ptr(parts));
@@ -150,7 +150,7 @@ static ac_status clip_grad_norm(ac_frame *f, ac_err *e) {
     ocl_define(&c, "#define T %s\n#define CLIP\n#define G f32\n#define NORM %s\n#define KIND %d\n#define PART %d\n#define GROUP %d\n", type,
                ac_dtype_name(ac_tensor_dtype(out)), kind, PART, OCL_GROUP);
     ocl_long(&c, n_parts);
-    ocl_float(&c, p);
+    ocl_wide(&c, p);
     ocl_memory(&c, ac_block_ptr(parts));
     ocl_memory(&c, ac_tensor_data(out));
     st = ocl_run(&c, 1, 1, e);

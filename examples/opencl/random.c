@@ -39,12 +39,9 @@ static ac_status draw(ac_frame *f, const char *kernel, bool real, double a, doub
   if (!real) {
     ocl_long(&c, whole_a);
     ocl_long(&c, whole_b);
-  } else if (type[0] == 'd') {
-    ocl_value(&c, &a, 8);
-    ocl_value(&c, &b, 8);
   } else {
-    ocl_float(&c, a);
-    ocl_float(&c, b);
+    ocl_real(&c, type, a);
+    ocl_real(&c, type, b);
   }
   ocl_memory(&c, ac_tensor_data(x));
   return ocl_run(&c, l.n, OCL_GROUP, e);
@@ -106,8 +103,7 @@ static ac_status random_mask(ac_frame *f, ac_err *e) {
   ocl_value(&c, &w, sizeof w);
   counter(&c, &f->rng_counter, true);
   ocl_long(&c, (int64_t)drop);
-  if (type[0] == 'd') ocl_value(&c, &scale, 8);
-  else ocl_float(&c, scale);
+  ocl_real(&c, type, scale);
   ocl_memory(&c, ac_tensor_data(x));
   ocl_memory(&c, ac_tensor_data(y));
   return ocl_run(&c, l.n, OCL_GROUP, e);

@@ -61,7 +61,7 @@ static ac_status reduce(ac_frame *f, const ac_tensor *x, uint32_t mask, const ch
     ocl_define(&c, "%s%s%s%s", type[0] == 'l' ? "#define WHOLE\n" : "", out != NULL ? "#define FIRST_RESULT\n" : "",
                second != NULL ? "#define SECOND_RESULT\n" : "", p.parts > 1 ? "#define PARTS\n" : "");
     ocl_value(&c, &p, sizeof p);
-    ocl_float(&c, number);
+    ocl_wide(&c, number);
     ocl_memory(&c, pass == 0 ? ac_tensor_data(x) : NULL);
     ocl_memory(&c, block != NULL ? ac_block_ptr(block) : NULL);
     ocl_memory(&c, out != NULL ? ac_tensor_data(out) : NULL);

@@ -88,7 +88,7 @@ static void norm_call(const norm *o, ocl_call *c, const char *kernel) {
                o->data[i] != NULL ? names[i] : "", o->data[i] != NULL ? "\n" : "");
   ocl_long(c, o->rows);
   ocl_long(c, o->n);
-  ocl_float(c, o->eps);
+  ocl_real(c, o->type, o->eps);
 }
 
 /* x: what is normalised; arguments from `at` on: shape, weight, bias unless rms, eps. */

@@ -11,7 +11,7 @@ kernel void rows_take(const struct rows r, MEM(x), MEM(ids), MEM(y)) {
 }
 
 /* lists: where the rows of each number begin, n + 1 of these, then the rows in their order. */
-kernel void rows_add(const struct rows r, const float scale, MEM(x), MEM(lists), MEM(base), MEM(y)) {
+kernel void rows_add(const struct rows r, const wide scale, MEM(x), MEM(lists), MEM(base), MEM(y)) {
   const long i = get_global_id(0);
   if (i >= r.outer * r.n * r.inner) return;
   const long column = i % r.inner, row = i / r.inner % r.n, o = i / r.inner / r.n, end = GET(i64, lists, row + 1);

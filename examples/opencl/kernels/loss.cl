@@ -1,6 +1,6 @@
 /* cross_entropy of a row, with r[c] = w[c] ((1 - s) q[c] + s / n): sum of r[c] (ln sum e^x - x[c]); its gradient is
  * e^x / sum e^x * sum of r - r[c]. A group per row. */
-#define HEAD long n, long inner, long ignore, float smooth, float divisor, MEM(x), MEM(target), MEM(weight)
+#define HEAD long n, long inner, long ignore, T smooth, T divisor, MEM(x), MEM(target), MEM(weight)
 #ifdef W
 #define WEIGHT(c) (T)GET(W, weight, c)
 #else
@@ -13,7 +13,7 @@
 #define SHARE(c) (T)GET(Y, target, base + (c) * inner)
 #define ROW const bool ignored = false
 #endif
-#define R(c) (WEIGHT(c) * ((1 - (T)smooth) * SHARE(c) + (T)smooth / n))
+#define R(c) (WEIGHT(c) * ((1 - smooth) * SHARE(c) + smooth / n))
 #define LOGIT(c) (T)GET(X, x, base + (c) * inner)
 #define BEGIN \
   local T s[GROUP]; \
@@ -50,16 +50,16 @@ kernel void loss_meet(HEAD, long rows, MEM(each), MEM(y)) {
   T sum = 0;
   for (long i = get_local_id(0); i < rows; i += GROUP) sum += ((global const T *)BYTES(each))[i];
   sum = group_sum(s, sum);
-  if (get_local_id(0) == 0) PUT(OUT, y, 0, sum / (T)divisor);
+  if (get_local_id(0) == 0) PUT(OUT, y, 0, sum / divisor);
 }
 
 #ifdef DY
 kernel void loss_backward(HEAD, MEM(dy), MEM(dx)) {
   BEGIN;
 #ifdef EACH_ROW
-  const T g = ignored ? (T)0 : (T)GET(DY, dy, row) / (T)divisor;
+  const T g = ignored ? (T)0 : (T)GET(DY, dy, row) / divisor;
 #else
-  const T g = ignored ? (T)0 : (T)GET(DY, dy, 0) / (T)divisor;
+  const T g = ignored ? (T)0 : (T)GET(DY, dy, 0) / divisor;
 #endif
   T r = 0;
   for (long c = me; c < n; c += GROUP) r += R(c);

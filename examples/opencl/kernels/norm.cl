@@ -10,7 +10,7 @@ typedef struct {
   T mean, rest, rstd;
 } stat;
 #define AWAY(t, i) (((T)GET(X, x, base + (i)) - t.mean) - t.rest)
-stat row_stat(local T *s, global uchar *x_, ulong x_at, long base, long n, float eps) {
+stat row_stat(local T *s, global uchar *x_, ulong x_at, long base, long n, T eps) {
   const int me = get_local_id(0);
   stat t = {0, 0, 0};
   T sum = 0;
@@ -23,7 +23,7 @@ stat row_stat(local T *s, global uchar *x_, ulong x_at, long base, long n, float
   sum = 0;
 #endif
   for (long i = me; i < n; i += GROUP) sum = fma(AWAY(t, i), AWAY(t, i), sum);
-  t.rstd = 1 / sqrt(group_sum(s, sum) / n + (T)eps);
+  t.rstd = 1 / sqrt(group_sum(s, sum) / n + eps);
   return t;
 }
 #ifdef HAS_W
@@ -32,7 +32,7 @@ stat row_stat(local T *s, global uchar *x_, ulong x_at, long base, long n, float
 #define WEIGHT(i) (T)1
 #endif
 
-kernel void norm(long rows, long n, float eps, MEM(x), MEM(w), MEM(b), MEM(y)) {
+kernel void norm(long rows, long n, T eps, MEM(x), MEM(w), MEM(b), MEM(y)) {
   local T s[GROUP];
   const long base = get_group_id(0) * n;
   const stat t = row_stat(s, x_, x_at, base, n, eps);
@@ -46,7 +46,7 @@ kernel void norm(long rows, long n, float eps, MEM(x), MEM(w), MEM(b), MEM(y)) {
 }
 
 /* With h = (x - mean) rstd and g = dy w: dx = rstd (g - mean(g) - h mean(g h)) + dsum; stats: those of each row. */
-kernel void norm_backward(long rows, long n, float eps, MEM(x), MEM(w), MEM(dy), MEM(dsum), MEM(stats), MEM(dx)) {
+kernel void norm_backward(long rows, long n, T eps, MEM(x), MEM(w), MEM(dy), MEM(dsum), MEM(stats), MEM(dx)) {
   local T s[GROUP];
   const long row = get_group_id(0), base = row * n;
   const stat t = row_stat(s, x_, x_at, base, n, eps);
@@ -74,7 +74,7 @@ kernel void norm_backward(long rows, long n, float eps, MEM(x), MEM(w), MEM(dy),
 }
 
 /* sums[k][part][column]: of dy h, and unless RMS of dy, over the rows of a part. */
-kernel void norm_columns(long rows, long n, float eps, long parts, MEM(x), MEM(dy), MEM(stats), MEM(sums)) {
+kernel void norm_columns(long rows, long n, T eps, long parts, MEM(x), MEM(dy), MEM(stats), MEM(sums)) {
   const long id = get_global_id(0);
   if (id >= parts * n) return;
   const long column = id % n, part = id / n, len = (rows + parts - 1) / parts, end = min((part + 1) * len, rows);
@@ -91,7 +91,7 @@ kernel void norm_columns(long rows, long n, float eps, long parts, MEM(x), MEM(d
   ((global T *)BYTES(sums))[(parts + part) * n + column] = db;
 #endif
 }
-kernel void norm_meet(long rows, long n, float eps, long parts, long k, MEM(sums), MEM(out)) {
+kernel void norm_meet(long rows, long n, T eps, long parts, long k, MEM(sums), MEM(out)) {
   const long column = get_global_id(0);
   if (column >= n) return;
   wide sum = 0;

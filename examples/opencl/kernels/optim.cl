@@ -45,17 +45,17 @@ kernel void adam(const struct layout l, const struct options o, NUMBERS, MEM(p),
 #endif
 
 #ifdef SGD
-kernel void sgd(const struct layout l, float momentum, float fresh, float decay, float sign, long nesterov, long first, NUMBERS, MEM(p), MEM(g),
+kernel void sgd(const struct layout l, T momentum, T fresh, T decay, T sign, long nesterov, long first, NUMBERS, MEM(p), MEM(g),
                 MEM(m), MEM(v), MEM(top)) {
   const long i = get_global_id(0);
   if (i >= l.n || SKIP) return;
   const long pt = element(&l, 0, i);
-  const T x = (T)GET(P, p, pt), gi = fma((T)decay, x, SCALED((T)GET(G, g, element(&l, 1, i)) * (T)sign));
+  const T x = (T)GET(P, p, pt), gi = fma(decay, x, SCALED((T)GET(G, g, element(&l, 1, i)) * sign));
 #ifdef M
   const long mt = element(&l, 2, i);
-  const T b = first ? gi : fma((T)fresh, gi, (T)momentum * (T)GET(M, m, mt));
+  const T b = first ? gi : fma(fresh, gi, momentum * (T)GET(M, m, mt));
   PUT(M, m, mt, b);
-  const T way = nesterov ? fma((T)momentum, b, gi) : b;
+  const T way = nesterov ? fma(momentum, b, gi) : b;
 #else
   const T way = gi;
 #endif
@@ -70,7 +70,7 @@ kernel void sgd(const struct layout l, float momentum, float fresh, float decay,
 #else
 #define JOINED(a, b) ((a) + (b))
 #endif
-kernel void measure(const struct layout l, float power, long at, MEM(g), MEM(parts)) {
+kernel void measure(const struct layout l, wide power, long at, MEM(g), MEM(parts)) {
   const long k = get_global_id(0), end = min((k + 1) * (long)PART, l.n);
   if (k * PART >= l.n) return;
   wide sum = 0;
@@ -85,12 +85,12 @@ kernel void measure(const struct layout l, float power, long at, MEM(g), MEM(par
 #elif KIND == 3
     sum = m_max(x, sum);
 #else
-    sum += pow(x, (wide)power);
+    sum += pow(x, power);
 #endif
   }
   ((global wide *)BYTES(parts))[at + k] = sum;
 }
-kernel void total(long n, float power, MEM(parts), MEM(norm)) {
+kernel void total(long n, wide power, MEM(parts), MEM(norm)) {
   global wide *part = (global wide *)BYTES(parts);
   for (long m = n; m > 1; m = (m + 1) / 2)
     for (long i = 0; i < (m + 1) / 2; i++) part[i] = 2 * i + 1 < m ? JOINED(part[2 * i], part[2 * i + 1]) : part[2 * i];
@@ -98,13 +98,13 @@ kernel void total(long n, float power, MEM(parts), MEM(norm)) {
 #if KIND == 2
   v = sqrt(v);
 #elif KIND == 4
-  v = pow(v, 1 / (wide)power);
+  v = pow(v, 1 / power);
 #endif
   PUT(NORM, norm, 0, v);
 }
-kernel void shrink(const struct layout l, float most, long at, MEM(g), MEM(norm)) {
+kernel void shrink(const struct layout l, wide most, long at, MEM(g), MEM(norm)) {
   const long i = get_global_id(0);
-  const wide factor = (wide)most / ((wide)GET(NORM, norm, 0) + (wide)1e-6);
+  const wide factor = most / ((wide)GET(NORM, norm, 0) + (wide)1e-6);
   if (i >= l.n || factor >= 1) return; /* NaN goes on, as in PyTorch */
   const long gt = element(&l, 0, i);
   PUT(G, g, gt, (T)GET(G, g, gt) * (T)factor);

@@ -67,7 +67,7 @@ typedef struct { wide n, mean, m2; } state;
 #define STEP(s, x, i) do { const wide d_ = (wide)(x) - s.mean; s.n += 1; s.mean += d_ / s.n; s.m2 += d_ * ((wide)(x) - s.mean); } while (0)
 #define JOIN(s, t) do { const wide all_ = s.n + t.n, d_ = t.mean - s.mean, share_ = all_ > 0 ? t.n / all_ : 0; \
     s.m2 += t.m2 + d_ * d_ * s.n * share_; s.mean += d_ * share_; s.n = all_; } while (0)
-#define OVER(s) (s.n - number > 0 ? s.n - (wide)number : (wide)0)
+#define OVER(s) (s.n - number > 0 ? s.n - number : (wide)0)
 #ifdef STATE_std
 #define RESULT(s) sqrt(s.m2 / OVER(s))
 #else
@@ -113,8 +113,8 @@ typedef struct { wide v; } state;
 #define STEP(s, x, i) s.v += (wide)(x) * (wide)(x)
 #define RESULT(s) sqrt(s.v)
 #else
-#define STEP(s, x, i) s.v += pow((wide)fabs(x), (wide)number)
-#define RESULT(s) pow(s.v, 1 / (wide)number)
+#define STEP(s, x, i) s.v += pow((wide)fabs(x), number)
+#define RESULT(s) pow(s.v, 1 / number)
 #endif
 #endif
 
@@ -145,7 +145,7 @@ long offset(long i, long ndim, const long *shape, const long *stride) {
 #endif
 
 /* Output o, part k: neighbouring work-items take neighbouring outputs. */
-kernel void reduce(const struct reduce r, const float number, MEM(x), MEM(parts), MEM(out), MEM(second)) {
+kernel void reduce(const struct reduce r, const wide number, MEM(x), MEM(parts), MEM(out), MEM(second)) {
   const long id = get_global_id(0);
   if (id >= r.n_out * r.parts) return;
   const long o = id % r.n_out, k = id / r.n_out, base = offset(o, r.keep_dims, r.keep_shape, r.keep_stride);
@@ -170,7 +170,7 @@ kernel void reduce(const struct reduce r, const float number, MEM(x), MEM(parts)
 #endif
 }
 
-kernel void meet(const struct reduce r, const float number, MEM(x), MEM(parts), MEM(out), MEM(second)) {
+kernel void meet(const struct reduce r, const wide number, MEM(x), MEM(parts), MEM(out), MEM(second)) {
   const long o = get_global_id(0);
   if (o >= r.n_out) return;
   state s;
