@@ -26,7 +26,8 @@ static size_t coarse(size_t bytes) {
 }
 
 static void set_due(lua_State *L, lac_state *S) {
-  const size_t heap = coarse(((size_t)lua_gc(L, LUA_GCCOUNT) << 10) + 1);
+  const size_t count = ((size_t)lua_gc(L, LUA_GCCOUNT) << 10) + 1;
+  const size_t heap = coarse(count > S->gc->foreign ? count - S->gc->foreign : 1);
   S->gc->due = S->gc->mode == LAC_GC_AUTO ? heap * PER_HEAP : SIZE_MAX;
 }
 
@@ -100,6 +101,25 @@ static int collect(lua_State *L) {
   return 0;
 }
 
+/* accel.gc_foreign(bytes): so much of the Lua heap is no part of the run, as of a dry run that wants its collections where a real one has
+ * them. */
+static int gc_foreign(lua_State *L) {
+  lac_state *S = lac_get(L);
+  const int64_t bytes = lac_check_int(L, S, 1, "bytes");
+  S->gc->foreign = bytes > 0 ? (size_t)bytes : 0;
+  set_due(L, S);
+  return 0;
+}
+
+/* accel.gc_phase(share): the account stands at this share (0 to 1) of what the next collection waits for: a dry run has the collections of a
+ * step at other moments in each, since those of a long run come at all of them. */
+static int gc_phase(lua_State *L) {
+  lac_state *S = lac_get(L);
+  const double share = lac_check_number(L, S, 1, "share");
+  if (S->gc->due != SIZE_MAX && share >= 0 && share <= 1) S->gc->charged = (size_t)(share * (double)S->gc->due);
+  return 0;
+}
+
 static int gc_stats(lua_State *L) {
   static const char *const modes[] = {"auto", "exact", "off"};
   const lac_state *S = lac_get(L);
@@ -126,6 +146,7 @@ void lac_gc_init(lua_State *L, lac_state *S) {
 
 LAC_OPEN("accel", gc) {
   static const luaL_Reg funcs[] = {
-      {"gc_check", gc_check}, {"collect", collect}, {"gc_stats", gc_stats}, {NULL, NULL}};
+      {"gc_check", gc_check}, {"collect", collect}, {"gc_foreign", gc_foreign}, {"gc_phase", gc_phase},
+                                   {"gc_stats", gc_stats}, {NULL, NULL}};
   lac_setfuncs(L, S, funcs);
 }

@@ -11,6 +11,7 @@ typedef struct lac_gc {
   bool generational; /* the host put Lua into that mode: a GC step is a young collection */
   bool running;
   size_t charged, due; /* bytes handed to Lua since the last collection; so many that the next one comes */
+  size_t foreign;      /* of the Lua heap, what is no part of the run */
   uint64_t n_full;
   bool (*reclaim)(lac_state *S); /* gives up device memory that can be had again (offload); NULL: there is none */
 } lac_gc;

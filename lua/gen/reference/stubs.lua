@@ -9,7 +9,7 @@ M.files = { "core.lua", "system.lua", "tensor.lua" }
 M.modules = { dist = "dist.lua" }
 
 --- Names of accel that are the host's own business: no scripts call them.
-M.private = { gc_check = true, global = true, console = true, host_chunk = true, inspect = true, nearest = true,
+M.private = { gc_check = true, gc_foreign = true, gc_phase = true, global = true, console = true, host_chunk = true, inspect = true, nearest = true,
   pairs = true, traceback = true, _alone = true }
 
 --- Entries {name = "accel.tensor" | "Tensor:item" | "Tensor.shape", section =, text =, examples =, annotations =,

@@ -1,4 +1,5 @@
 --- Methods of Accelerator: prepare and its parts, what undoes it, and what forgets everything.
+local accel = require "accel"
 local Module = require "accel.nn.module"
 local check = require "accel.util.check"
 local check_self = require "accel.accelerator.check_self"
@@ -188,7 +189,7 @@ function M.prepare_model(self, model, opts)
   for _, p in ipairs(model:parameters()) do
     learns = learns or p.requires_grad
     -- of the meta device there are no bytes, which sharding receives; a dispatched model is where it is to be
-    if device and p.device ~= device and p.device ~= "meta" and not rawget(model, "hf_device_map") then
+    if device and p.device ~= device and not p.device:find "^meta" and not rawget(model, "hf_device_map") then
       model:to(device)
       device = nil
     end
@@ -209,6 +210,8 @@ function M.prepare_model(self, model, opts)
     made = wrap(self, model)
   end
   if self._parallel then self._parallel:wrapped_experts(made) end
+  -- whole parameters that ranks share now, and what carried rank 0's to them, go before the first step
+  if made ~= model or self._parallel then accel.collect() end
   return self._prepared:add(self._prepared.models, model, made)
 end
 
