@@ -102,14 +102,14 @@ static void push_text(lua_State *L, const char *s) {
 }
 
 /* recorder:span(i) -> name, kind, begin, end, parent (0: none), thread, flops, memory, shapes, dtypes, site, bytes, sent, ranks,
- * moved; i from 1 */
+ * moved, remote; i from 1 */
 static int span(lua_State *L) {
   lac_state *S = lac_get(L);
   const recorder *r = recorder_of(L, S);
   const int64_t i = lac_check_pos(L, S, 2, ac_profile_n_spans(r->p), "i");
   ac_span s;
   ac_profile_span(r->p, i, &s);
-  luaL_checkstack(L, 15, "span");
+  luaL_checkstack(L, 16, "span");
   lua_pushstring(L, s.name);
   lua_pushstring(L, ac_span_kind_name(s.kind));
   lua_pushinteger(L, s.begin);
@@ -126,7 +126,8 @@ static int span(lua_State *L) {
   lua_pushinteger(L, (lua_Integer)s.sent);
   lua_pushinteger(L, s.group);
   lua_pushinteger(L, (lua_Integer)s.moved);
-  return 15;
+  lua_pushboolean(L, s.remote);
+  return 16;
 }
 
 static void push_point(lua_State *L, const ac_memory_point *m) {

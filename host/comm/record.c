@@ -93,6 +93,15 @@ static uint64_t payload_of(const ac_group *g, const ac_coll *c) {
   return (uint64_t)n * ac_dtype_bytes(c->dtype);
 }
 
+/* Ranks of a group are in rising order, so that the first and the last decide. */
+static bool is_remote(const ac_world *w, const ac_group *g, const ac_coll *c) {
+  const int local = w->place.local_size;
+  if (local < 1 || local >= w->place.size) return false;
+  const bool message = c->kind == AC_COLL_SEND || c->kind == AC_COLL_RECV;
+  const int first = message ? w->place.rank : g->ranks[0], last = g->ranks[message ? c->root : g->size - 1];
+  return first / local != last / local;
+}
+
 ac_comm_record *aci_record_begin(ac_world *w, const ac_group *g, const ac_coll *c, uint32_t seq, bool async) {
   aci_record_ring *r = w->records;
   const uint64_t bytes = w->backend->bytes != NULL ? w->backend->bytes(g, c) : bytes_of(g, c);
@@ -113,6 +122,7 @@ ac_comm_record *aci_record_begin(ac_world *w, const ac_group *g, const ac_coll *
   row->bytes = bytes;
   row->payload = payload_of(g, c);
   row->ranks = g->size;
+  row->remote = is_remote(w, g, c);
   row->queued = row->began = ticks(r);
   row->ended = 0;
   row->async = async;

@@ -24,6 +24,7 @@ typedef struct aci_span {
   int32_t parent, group;
   uint32_t name, shapes, dtypes, site; /* numbers of texts, 0: none */
   uint8_t kind, thread;
+  bool remote;
 } aci_span;
 
 enum { ACI_SPANS_PER_CHUNK = 4096 };

@@ -181,7 +181,7 @@ static void after(void *user, const ac_frame *f, ac_status st) {
   if (s->kind != AC_SPAN_OP) return;
   if (p->o.sync && aci_is_accelerator(f->device)) (void)ac_device_sync(f->device, NULL);
   const int64_t now = aci_now_ns();
-  if (p->o.flops && st == AC_OK) {
+  if (p->o.flops && st == AC_OK && (f->device->kind != AC_DEV_META || f->device->index == 0)) { /* else it is another rank's */
     s->flops = flops_of(f);
     s->moved = moved_by(f);
   }
@@ -268,6 +268,7 @@ static void take_collectives(ac_profile *p) {
     s->bytes = r->row.payload;
     s->sent = r->row.bytes;
     s->group = r->group;
+    s->remote = r->row.remote;
     s->site = aci_texts_add(&p->texts, r->row.site, strlen(r->row.site));
     if (p->o.shapes) {
       char text[64];
@@ -370,6 +371,7 @@ void ac_profile_span(const ac_profile *p, int64_t i, ac_span *out) {
                    .memory = s->memory,
                    .bytes = s->bytes,
                    .sent = s->sent,
-                   .group = s->group};
+                   .group = s->group,
+                   .remote = s->remote};
   if (out->name == NULL) out->name = "";
 }

@@ -163,6 +163,7 @@ typedef struct ac_comm_record {
   uint64_t bytes;       /* that this rank sent */
   uint64_t payload;     /* bytes of the buffer that the ranks hold together: of a gather or scatter all parts, else count elements */
   int ranks;            /* in the group */
+  bool remote;          /* some of them, of a message its peer, are on another machine (where machines have equally many) */
   int64_t queued, began, ended; /* ns of CLOCK_MONOTONIC; ended 0: under way */
   bool async;
   ac_status status;

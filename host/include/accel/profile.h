@@ -60,6 +60,7 @@ typedef struct ac_span {
   uint64_t bytes;     /* of a collective: its payload, count times bytes of an element; of offload: what is moved or waited for */
   uint64_t sent;      /* of a collective: bytes that this rank sent */
   int32_t group;      /* of a collective: ranks in the group */
+  bool remote;        /* of a collective: some of them are on other machines */
 } ac_span;
 
 /* Nothing is recorded yet. */
