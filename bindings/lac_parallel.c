@@ -4,9 +4,11 @@
  *   random_range([dim, at, of [, dim, at, of]])   dim `dim` (from 1) of what is
  *       dropped from now on is the range from `at` (from 0) of a dim of extent `of`, whose other ranges are on other ranks; no
  *       arguments: whole tensors again
+ *   phantom(i) -> name                 the i-th (1 or more) further meta device, opened the first time: "meta:1"
  *   replace(t, from)                   t has from's shape, memory and device from now on, and stays the parameter that it is
  *   backward_inputs(outputs, grads) -> deferred   a backward that leaves gradients of weights of products for deferred:run(), once, which
  *       says whether there were any */
+#include <stdio.h>
 #include <string.h>
 
 #include "accel/autograd.h"
@@ -39,6 +41,25 @@ static int random_range(lua_State *L) {
   }
   memcpy(ac_ctx_generator(S->ctx)->range, r, sizeof r);
   return 0;
+}
+
+static int phantom(lua_State *L) {
+  lac_state *S = lac_get(L);
+  const int64_t i = lac_check_int(L, S, 1, "i");
+  ac_device *d = NULL;
+  ac_err e;
+  char name[24];
+  if (i < 1 || i > 9) return lac_error(L, S, AC_INVALID, "phantom: %lld is none of 1 to 9", (long long)i);
+  snprintf(name, sizeof name, "meta:%d", (int)i);
+  if (ac_ctx_device(S->ctx, name, &d, &e) != AC_OK) {
+    if (ac_device_open(ac_device_phantom_vtable(), (int)i, 0, S->ctx->team, &d, &e) != AC_OK) return lac_raise(L, S, &e);
+    if (ac_ctx_add_device(S->ctx, d, &e) != AC_OK) {
+      ac_device_release(d);
+      return lac_raise(L, S, &e);
+    }
+  }
+  lua_pushstring(L, name);
+  return 1;
 }
 
 static int replace(lua_State *L) {
@@ -98,8 +119,8 @@ static int deferred_run(lua_State *L) {
 
 /* Puts the functions into the table on top. */
 LAC_OPEN("accel.parallel.core", parallel) {
-  static const luaL_Reg funcs[] = {{"meta_absorbs", meta_absorbs}, {"random_range", random_range}, {"replace", replace},
-                                   {"backward_inputs", backward_inputs}, {NULL, NULL}};
+  static const luaL_Reg funcs[] = {{"meta_absorbs", meta_absorbs}, {"phantom", phantom}, {"random_range", random_range},
+                                   {"replace", replace}, {"backward_inputs", backward_inputs}, {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", deferred_gc}, {NULL, NULL}}, methods[] = {{"run", deferred_run}, {NULL, NULL}};
   lac_new_class(L, S, DEFERRED, metas, methods);
   lac_setfuncs(L, S, funcs);

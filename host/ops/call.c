@@ -23,8 +23,10 @@ typedef struct arg_flags {
 
 static ac_status null_argument(int i, ac_err *e) { return AC_FAIL(e, INVALID, "argument %d is NULL", i + 1); }
 
-/* Of two devices the one that a call takes place on where meta absorbs the others; NULL: neither is meta. */
+/* Of two devices the one that a call takes place on where meta absorbs the others, of two meta devices the later one; NULL: neither is
+ * meta. */
 static ac_device *absorbing(ac_device *a, ac_device *b) {
+  if (a->kind == b->kind && a->kind == AC_DEV_META) return a->index > b->index ? a : b;
   return a->kind == AC_DEV_META ? a : b->kind == AC_DEV_META ? b : NULL;
 }
 
@@ -48,11 +50,11 @@ static inline ac_status see_tensor(const ac_ctx *c, const ac_tensor *t, int i, a
   return AC_OK;
 }
 
-/* A tensor with bytes cannot be written on meta. */
+/* A tensor with bytes, or of an earlier meta device, cannot be written on meta. */
 static ac_status check_written(const ac_frame *f, ac_err *e) {
   for (int i = 0; i < f->n_args; i++)
-    if ((f->op->mutates >> i & 1) && f->args[i].kind == AC_T_TENSOR && f->args[i].tensor->device->kind != AC_DEV_META)
-      return AC_FAIL(e, DEVICE, "a tensor on %s cannot be written from one on meta", f->args[i].tensor->device->name);
+    if ((f->op->mutates >> i & 1) && f->args[i].kind == AC_T_TENSOR && !aci_same_device(f->args[i].tensor->device, f->device))
+      return AC_FAIL(e, DEVICE, "a tensor on %s cannot be written from one on %s", f->args[i].tensor->device->name, f->device->name);
   return AC_OK;
 }
 

@@ -201,6 +201,11 @@ static ac_status parse_name(const char *name, int *kind, int *index, ac_err *e) 
 ac_status ac_ctx_device(ac_ctx *c, const char *name, ac_device **out, ac_err *e) {
   ac_err why = {.msg = ""};
   int kind, index;
+  for (int i = 0; i < c->n_devices; i++)
+    if (strcmp(c->device[i]->name, name) == 0) { /* also a further meta device, which no name opens */
+      *out = c->device[i];
+      return AC_OK;
+    }
   ac_status st = parse_name(name, &kind, &index, &why);
   for (int i = 0; st == AC_OK && i < c->n_devices; i++) {
     if (c->device[i]->kind != (ac_device_kind)kind || c->device[i]->index != index) continue;

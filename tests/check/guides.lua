@@ -91,17 +91,23 @@ do
   for command in usage:match "commands:(.-)options:":gmatch "\n  ([%w-]+)" do commands[command] = true end
 end
 
+-- A dry run has options of its own.
+local dry_usage = output_of(("'%s/bin/accel-run' --dry-run --help"):format(build))
+local dry_options = {}
+for option in dry_usage:gmatch "%-%-([%w-]+)" do dry_options[option] = true end
+
 -- One line of a shell block: what stands before the script or command are options of accel-run.
 local function check_command(where, line)
   local words = {}
   for word in line:gsub("^.-accel%-run", ""):gsub("%s+#.*$", ""):gmatch "%S+" do words[#words + 1] = word end
-  local i = 1
+  local i, dry = 1, line:find "%-%-dry%-run" ~= nil
+  local usage = output_of(("'%s/bin/accel-run' --help"):format(build)) .. (dry and dry_usage or "")
   while words[i] and words[i]:find "^%-" do
     local option = words[i]:match "^%-%-([%w_-]+)"
-    if option and not known_options[(option:gsub("_", "-"))] then fail("%s: accel-run has no option --%s", where, option) end
+    local name = option and option:gsub("_", "-")
+    if option and not known_options[name] and not (dry and dry_options[name]) then fail("%s: accel-run has no option --%s", where, option) end
     if words[i] == "-e" or words[i] == "-" then return end
-    local takes_value = option and not words[i]:find "=" and output_of(("'%s/bin/accel-run' --help"):format(build)):find(
-      "%-%-" .. option:gsub("_", "-"):gsub("%-", "%%-") .. " %S")
+    local takes_value = option and name ~= "dry-run" and not words[i]:find "=" and usage:find("%-%-" .. name:gsub("%-", "%%-") .. " %S")
     i = i + (takes_value and 2 or 1)
   end
   local word = words[i]

@@ -22,6 +22,18 @@ static ac_status fill(ac_device *dev, ac_stream *s, void *dst, int byte, size_t 
   return AC_OK;
 }
 
+const ac_device_vtable *ac_device_phantom_vtable(void) {
+  static const ac_device_vtable vt = {
+      .struct_size = sizeof vt,
+      .name = "meta",
+      .mem_map = map,
+      .mem_unmap = unmap,
+      .copy = copy,
+      .fill = fill,
+  };
+  return &vt;
+}
+
 const ac_device_vtable *ac_device_meta_vtable(void) {
   static const ac_device_vtable vt = {
       .struct_size = sizeof vt,

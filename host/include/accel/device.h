@@ -123,6 +123,8 @@ AC_API int ac_device_index(const ac_device *d);
 AC_API const char *ac_device_name(const ac_device *d); /* "cpu", "meta", "cuda:0" */
 AC_API const ac_device_vtable *ac_device_cpu_vtable(void);
 AC_API const ac_device_vtable *ac_device_meta_vtable(void);
+/* Further meta devices, "meta:1" and so on, each with a pool of its own: a dry run has there what a real rank has on meta. */
+AC_API const ac_device_vtable *ac_device_phantom_vtable(void);
 AC_API ac_status ac_device_sync(ac_device *d, ac_err *e);
 
 /* ---- pool ---- */

@@ -62,12 +62,8 @@ function Parallelism:init(config, num_processes, values)
     raise("ParallelismConfig: the sizes multiply to %d ranks (%s), but there are %d; start as many, or change a size",
       config.total_size, config:_sizes(), num_processes)
   end
-  if num_processes > 1 and dist.get_backend() == "sim" then -- there all is on meta, which means another rank's part here
-    for _, name in ipairs { "pp", "cp", "sp", "tp", "ep" } do
-      if config[name .. "_size"] > 1 then
-        raise("ParallelismConfig: a dry run tells of data parallelism and sharding, not of %s_size yet; leave it out there", name)
-      end
-    end
+  if num_processes > 1 and dist.get_backend() == "sim" and config.ep_size > 1 then -- which rows an expert gets is known with values alone
+    raise "ParallelismConfig: a dry run does not tell of ep_size yet; leave it out there"
   end
   local names, shape = {}, {}
   for _, name in ipairs(ORDER) do
@@ -176,11 +172,13 @@ function Parallelism:share_out(accelerator, model, settings)
   end
   if dist.get_world_size() > 1 and (self:is_model_parallel() or config.cp_size * config.sp_size > 1) then
     require("accel.parallel.tensor_parallel").synchronize(model)
+    accel.collect() -- what carried them
   end
   if config.tp_size > 1 then
     local plan = handler.tp_plan
     accel.parallel.parallelize_module(model, self:axis "tp", type(plan) == "table" and plan or nil,
       { sequence_parallel = handler.sequence_parallel or false, init_sync = false })
+    accel.collect() -- what was whole
   end
   self:divide_experts(model)
   if config.cp_size > 1 or config.sp_size > 1 then

@@ -3,6 +3,7 @@
 --- (accel.profiler.dry_run).
 local accel = require "accel"
 local command = require "accel.cli.command"
+local plans = require "accel.cli.plan_config"
 local report = require "accel.cli.dry_run_report"
 
 local NAME <const> = "accel-run --dry-run"
@@ -14,25 +15,17 @@ local DECLARED <const> = {
   { "num_processes", "int", nil, "N", "ranks of the world [1, or as the configuration says]" },
   { "num_machines", "int", 1, "M", "machines, of equally many ranks" },
   { "rank", "string", nil, "R[,R...]", "which ranks to play [the first and the last]" },
-  { "plan", "string", nil, "PLAN", "ddp, zero1, zero2, zero3, full_shard, shard_grad_op [as script and environment say]" },
+  { "plan", "string", nil, "PLAN", "ddp, zero1, zero2, zero3, full_shard, shard_grad_op, or tp=2,pp=2,zero=1,micro_batches=8 "
+    .. "[as script and environment say]" },
   { "mixed_precision", "string", nil, "P", "no, bf16, fp16 [as script and environment say]" },
   { "config_file", "string", nil, "FILE", "a configuration of accelerate or accel-run" },
   { "device", "string", "cpu", "NAME", "cpu, or cuda: an accelerator with memory of its own" },
   { "memory_limit", "string", nil, "SIZE", "of a rank, 80G [cpu: 90% of this machine over its ranks; cuda: 80G]" },
-  { "steps", "int", 4, "K", "steps to run; the last one is told of, the peak is that of all" },
+  { "steps", "int", 8, "K", "steps to run; the last one is told of, the peak is that of all" },
   { "bandwidth", "float", 12.5, "GB/S", "between machines, of one rank" },
   { "rates", "string", nil, "FILE", "tell times by the rates in FILE, such as an earlier report in JSON" },
   { "json", "flag", false, nil, "print JSON" },
   { "verbose", "flag", false, nil, "show what the script prints" },
-}
-
-local PLANS <const> = {
-  ddp = {},
-  zero1 = { ACCELERATE_USE_DEEPSPEED = "true", ACCELERATE_DEEPSPEED_ZERO_STAGE = "1" },
-  zero2 = { ACCELERATE_USE_DEEPSPEED = "true", ACCELERATE_DEEPSPEED_ZERO_STAGE = "2" },
-  zero3 = { ACCELERATE_USE_DEEPSPEED = "true", ACCELERATE_DEEPSPEED_ZERO_STAGE = "3" },
-  full_shard = { ACCELERATE_USE_FSDP = "true", FSDP_SHARDING_STRATEGY = "FULL_SHARD" },
-  shard_grad_op = { ACCELERATE_USE_FSDP = "true", FSDP_SHARDING_STRATEGY = "SHARD_GRAD_OP" },
 }
 
 local function usage(fmt, ...)
@@ -110,20 +103,26 @@ end
 --- Reports of the ranks under a plan; nil and why.
 local function play(job, o, ranks, plan)
   local env, waits, out = {}, {}, {}
-  for _, part in ipairs { job.env, PLANS[plan] or {} } do
-    for name, value in next, part do env[name] = value end
+  for name, value in next, job.env do env[name] = value end
+  if plan then
+    local own, why = plans.environment(assert(plans.parse(plan)), { num_processes = job.size, num_machines = o.num_machines,
+      mixed_precision = o.mixed_precision, cpu = o.device == "cpu" }, job.folder)
+    if not own then return nil, why end
+    if not o.mixed_precision then own.ACCELERATE_MIXED_PRECISION = nil end
+    for name, value in next, own do env[name] = value end
   end
   if o.mixed_precision then env.ACCELERATE_MIXED_PRECISION = o.mixed_precision end
   for i, rank in ipairs(ranks) do
-    local path = ("%s/%s.%d.json"):format(job.folder, plan or "script", rank)
+    local name = ("%s.%d"):format((plan or "script"):gsub("%W", "_"), rank)
+    local path = ("%s/%s.json"):format(job.folder, name)
     local given = { rank = rank, size = job.size, machines = o.num_machines, accelerator = o.device ~= "cpu", shares = o.device == "cpu",
       steps = o.steps, script = job.script, args = job.args, report = path }
     local code = "require('accel.profiler.dry_run').run(" .. literal(given) .. ")"
-    waits[i] = start(code, env, { folder = job.folder, name = (plan or "script") .. rank, quiet = not o.verbose, verbose = o.verbose })
+    waits[i] = start(code, env, { folder = job.folder, name = name, quiet = not o.verbose, verbose = o.verbose })
   end
   for i, rank in ipairs(ranks) do
     local _, errors = waits[i]()
-    local r = read_json(("%s/%s.%d.json"):format(job.folder, plan or "script", rank))
+    local r = read_json(("%s/%s.%d.json"):format(job.folder, (plan or "script"):gsub("%W", "_"), rank))
     if not r then return nil, errors ~= "" and errors or "the script ended its process" end
     if not r.ok then return nil, r.why end
     r.warnings = errors
@@ -197,13 +196,9 @@ end
 
 local function configured(o)
   if not o.config_file then return o.num_processes or 1, {} end
-  local plan, why = require "accel.config".plan { "--config_file", o.config_file, "script.lua" }
-  if not plan then usage("%s", why) end
-  local env = {}
-  for name, value in next, plan.env do
-    if name:find "^ACCELERATE_" or name:find "^FSDP_" then env[name] = value end
-  end
-  return o.num_processes or math.max(1, plan.values.num_processes), env
+  local env, launch = plans.of_file(o.config_file)
+  if not env then usage("%s", launch) end
+  return o.num_processes or math.max(1, launch.values.num_processes), env
 end
 
 return function(...)
@@ -211,15 +206,18 @@ return function(...)
   local o = command.parse(DECLARED, 0, 0, table.unpack(own))
   if not script then usage "no script given" end
   if not io.open(script) then usage("cannot read '%s'", script) end
-  if o.plan and not PLANS[o.plan] then
-    local near = require "accel.util.nearest"(o.plan, PLANS)
-    usage("--plan: no plan '%s'%s", o.plan, near and ("; did you mean '%s'?"):format(near)
-      or "; there are ddp, zero1, zero2, zero3, full_shard, shard_grad_op")
+  local plan, wrong = nil, nil
+  if o.plan then
+    plan, wrong = plans.parse(o.plan)
+    if wrong then usage("--plan: %s", wrong) end
   end
   if o.device ~= "cpu" and not o.device:find "^cuda" then usage("--device: '%s' is neither cpu nor cuda", o.device) end
   local size, env = configured(o)
   if size < 1 or o.num_machines < 1 or size % o.num_machines ~= 0 then
     usage("%d ranks on %d machines: each has equally many", size, o.num_machines)
+  end
+  if plan and size % plans.ranks(plan) ~= 0 then
+    usage("--plan: %s are %d ranks, which do not divide the %d of --num-processes", o.plan, plans.ranks(plan), size)
   end
   local folder = assert(accel.mkdtemp((os.getenv "TMPDIR" or "/tmp") .. "/accel-dry-run."))
   local _ <close> = accel.util.guard(function() os.execute("rm -rf " .. quoted(folder)) end)
@@ -234,8 +232,11 @@ return function(...)
   local told = { script = script, size = size, machines = o.num_machines, device = o.device, plan = o.plan, ranks = reports, limit = limit,
     whose = whose, fits = fits, suggestions = not fits and suggest(job, o, reports, limit) or {}, rates = rates }
   if rates then
-    told.time = require "accel.profiler.rates".estimate(reports[1], rates, { ranks = job.local_size, cores = cores, machines = o.num_machines,
-      bandwidth = o.bandwidth * 1e9 })
+    for _, r in ipairs(reports) do
+      r.time = require "accel.profiler.rates".estimate(r, rates, { ranks = job.local_size, cores = cores, machines = o.num_machines,
+        bandwidth = o.bandwidth * 1e9 })
+      if not told.time or r.time.total > told.time.total then told.time, told.slowest = r.time, r.rank end
+    end
   end
   report(told, o.json)
   return fits

@@ -68,7 +68,8 @@ local function memory(t)
   return aligned(rows)
 end
 
---- t: script, size, machines, device, plan, ranks (reports of accel.profiler.dry_run), limit, whose, fits, suggestions, time, rates.
+--- t: script, size, machines, device, plan, ranks (reports of accel.profiler.dry_run), limit, whose, fits, suggestions, time (of the slowest
+--- rank), slowest, rates.
 return function(t, as_json)
   if as_json then
     t.ranks, t.suggestions = accel.json.array(t.ranks), accel.json.array(t.suggestions)
@@ -97,8 +98,20 @@ return function(t, as_json)
   end
   if #rows > 1 then put("%s", aligned(rows)) end
   if t.time then
-    put("time: %s, of which ops %s, Lua and dispatch %s, communication %s\n(rates measured here%s)", seconds(t.time.total), seconds(t.time.ops),
-      seconds(t.time.dispatch), seconds(t.time.communication), t.machines > 1 and "; between machines as --bandwidth says" or "")
+    put("time: %s of rank %d, of which ops %s, Lua and dispatch %s,\n  communication %s%s\n(rates measured here%s)", seconds(t.time.total),
+      t.slowest, seconds(t.time.ops), seconds(t.time.dispatch), seconds(t.time.communication),
+      t.time.idle > 0 and (", waiting in the pipeline " .. seconds(t.time.idle)) or "",
+      t.machines > 1 and "; between machines as --bandwidth says" or "")
+    if #t.ranks > 1 then
+      local rows_ = { { "time of" } }
+      for _, r in ipairs(t.ranks) do table.insert(rows_[1], "rank " .. r.rank) end
+      for _, key in ipairs { "ops", "dispatch", "communication", "idle", "total" } do
+        local row = { key }
+        for _, r in ipairs(t.ranks) do row[#row + 1] = seconds(r.time[key]) end
+        rows_[#rows_ + 1] = row
+      end
+      put("%s", aligned(rows_))
+    end
   else
     put "time: not told, no rates of this device are measured; --rates FILE has some"
   end

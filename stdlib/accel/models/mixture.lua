@@ -35,7 +35,7 @@ end
 --- How many of the sorted choices each expert got. Shapes depend on it, so that it is read back; on meta
 --- every expert gets an equal share.
 local function loads(chosen, n_experts)
-  if chosen.device ~= "meta" then
+  if not chosen.device:find "^meta" then
     local counts = accel.bincount(chosen, { minlength = n_experts }):tolist()
     counts[n_experts + 1] = nil -- dropped ones
     return counts
@@ -133,7 +133,7 @@ function SparseMoeBlock:forward(x)
   local wide = (logits.dtype == "f64" or logits.dtype == "f32") and logits or logits:to("f32")
   local weights, choices = wide:softmax(2):topk(self.k, 2)
   weights = weights / weights:sum(2, true)
-  if self.training and self.capacity_factor and x.device ~= "meta" then choices = within_capacity(self, weights, choices) end
+  if self.training and self.capacity_factor and not x.device:find "^meta" then choices = within_capacity(self, weights, choices) end
   local y = self:run_experts(rows, weights:to(rows.dtype), choices)
   return y:reshape(shape), logits
 end

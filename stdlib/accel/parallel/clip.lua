@@ -1,6 +1,7 @@
 --- The norm of gradients of a model that is shared out over a mesh, and clipping by it: parts count once each, whatever holds the same.
 --- For accelerator:clip_grad_norm_.
 local accel = require "accel"
+local absent = require "accel.parallel.absent"
 local core = require "accel.optim.core"
 local deferred = require "accel.optim.deferred"
 local dist = require "accel.dist"
@@ -30,7 +31,7 @@ function M.norm(params, max_norm, opts, parallel)
     end
   end
   for _, param in ipairs(params) do
-    if param.device ~= "meta" then
+    if not absent.is(param) then
       local place = owners and owners.of[param]
       if place then
         local piece = place.unit.pieces[place.i]

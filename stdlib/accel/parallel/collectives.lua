@@ -12,11 +12,12 @@
 ---   exchange(x, from, to)  dim `from` is cut and dim `to` joined         all-to-all; backward: the other way
 ---   send_rows(x, to, from)  to[r] rows go to rank r, from[r] come from it   all-to-all; backward: the other way
 local accel = require "accel"
+local absent = require "accel.parallel.absent"
 local dist = require "accel.dist"
 
 local M = {}
 
-local function idle(x, axis) return axis.size == 1 or x.device == "meta" end
+local function idle(x, axis) return axis.size == 1 or absent.is(x) end
 
 --- Dim `dim` n times as long (or an n-th of it, where part), of undefined contents.
 local function shaped(x, dim, n, part)
@@ -56,7 +57,7 @@ end
 
 local function all_parts(x, axis, dim)
   if axis.size == 1 then return x end
-  if x.device == "meta" then return shaped(x, dim, axis.size) end
+  if absent.is(x) then return shaped(x, dim, axis.size) end
   x = x:contiguous()
   local shape = { axis.size, table.unpack(x.shape, 1, x.ndim) }
   if dim == 1 then
@@ -70,7 +71,7 @@ end
 
 local function own_part(x, axis, dim)
   if axis.size == 1 then return x end
-  if x.device == "meta" then return shaped(x, dim, axis.size, true) end
+  if absent.is(x) then return shaped(x, dim, axis.size, true) end
   local n = x.shape[dim] // axis.size
   return x:narrow(dim, axis.rank * n + 1, n):contiguous()
 end
@@ -78,7 +79,7 @@ end
 local function sum_part(x, axis, dim)
   if axis.size == 1 then return x end
   local out = shaped(x, dim, axis.size, true)
-  if x.device == "meta" then return out end
+  if absent.is(x) then return out end
   dist.reduce_scatter_tensor(out, one_behind_other(x:contiguous(), dim, axis.size), { group = axis.group })
   return out
 end
@@ -86,7 +87,7 @@ end
 local function trade(x, axis, from, to)
   if axis.size == 1 then return x end
   local cut = shaped(x, from, axis.size, true)
-  if x.device == "meta" then return shaped(cut, to, axis.size) end
+  if absent.is(x) then return shaped(cut, to, axis.size) end
   local sent = one_behind_other(x:contiguous(), from, axis.size)
   local shape = { axis.size, table.unpack(cut.shape, 1, cut.ndim) }
   local got = accel.empty(shape, { dtype = x.dtype, device = x.device })

@@ -5,6 +5,7 @@
 --- The models' attention modules take part (those that their tp_plan names); others do where they call
 --- accel.scaled_dot_product_attention by that name. Masks are causal or none.
 local accel = require "accel"
+local absent = require "accel.parallel.absent"
 local Dropout = require "accel.nn.dropout".Dropout
 local class = require "accel.util.class"
 local collectives = require "accel.parallel.collectives"
@@ -25,7 +26,7 @@ function M.active() return active end
 
 local function attend(q, k, v, o, inner)
   inner = inner or plain
-  if not active or q.device == "meta" then return inner(q, k, v, o) end
+  if not active or absent.is(q) then return inner(q, k, v, o) end
   local axis = active.axis
   if o and o.attn_mask ~= nil then
     raise("attention: inside a context-parallel scope masks are causal or none; leave attention_mask out")

@@ -5,6 +5,7 @@
 --- With m the greatest logit and s the sum of exponentials over all ranks, loss = log s + m - logit of the target, three
 --- all-reduces of one number a row. gradient: exp(logits - m) / s less 1 at the target, times that of the loss.
 local accel = require "accel"
+local absent = require "accel.parallel.absent"
 local dist = require "accel.dist"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
@@ -18,7 +19,7 @@ local function places(target, first, n, ignore, dtype)
 end
 
 local function all_reduce(t, axis, op)
-  if axis.size > 1 and t.device ~= "meta" then dist.all_reduce(t, { group = axis.group, op = op }) end
+  if axis.size > 1 and not absent.is(t) then dist.all_reduce(t, { group = axis.group, op = op }) end
   return t
 end
 

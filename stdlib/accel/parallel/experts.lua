@@ -75,7 +75,7 @@ end
 
 --- run_experts of a mixture whose experts are divided among the ranks of an axis.
 local function run_divided(block, x, weights, choices, axis, own, plain)
-  if x.device == "meta" then return plain(block, x, weights, choices) end
+  if x.device:find "^meta" then return plain(block, x, weights, choices) end
   local n, order, counts = #own, mixture.sorted(choices, block.n_experts)
   local received = accel.empty(axis.size * n, { dtype = "i64", device = x.device })
   dist.all_to_all_single(received, accel.tensor(counts, { dtype = "i64", device = x.device }), { group = axis.group })

@@ -1,5 +1,6 @@
 --- Optimizers of models that are on several ranks: they step on what this rank has. Called by accelerator:prepare; by hand where a
 --- script makes the parallel model itself.
+local absent = require "accel.parallel.absent"
 local class = require "accel.util.class"
 local placements = require "accel.parallel.placements"
 local raise = require "accel.util.raise"
@@ -18,7 +19,7 @@ function M.adopt(optimizer)
         raise("%s looks at whole matrices, but tensor parallelism cuts them; take AdamW, SGD, Lion or another that goes element by element",
           class.of(optimizer).__name)
       end
-      if p.device ~= "meta" then kept[#kept + 1] = p end
+      if not absent.is(p) then kept[#kept + 1] = p end
     end
     if #kept < #group.params then
       whole[g] = table.move(group.params, 1, #group.params, 1, {})

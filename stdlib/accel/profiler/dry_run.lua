@@ -36,13 +36,29 @@ local function placeholders()
     if t.dtype == "bool" then return false end
     return t.dtype:find "^[fb]" and 0.0 or 0
   end
+  local to, cpu = Tensor.to, Tensor.cpu
+  --- What a real run reads on the CPU stays where it is; no pool of the device is asked for it.
+  function Tensor.to(t, a, b)
+    if not t.device:find "^meta" then return to(t, a, b) end
+    if a == "cpu" then a, b = b, nil end
+    if b == "cpu" then b = nil end
+    for _, o in ipairs { a, b } do
+      if type(o) == "table" and o.device == "cpu" then o.device = nil end
+    end
+    if a == nil and b == nil then return t end
+    if b == nil then return to(t, a) end
+    return to(t, a, b)
+  end
+  if cpu then
+    function Tensor.cpu(t) return t.device:find "^meta" and t or cpu(t) end
+  end
   function Tensor.item(t)
-    if t.device ~= "meta" or t:numel() ~= 1 then return item(t) end
+    if not t.device:find "^meta" or t:numel() ~= 1 then return item(t) end
     note "item()"
     return zero(t)
   end
   function Tensor.tolist(t)
-    if t.device ~= "meta" then return tolist(t) end
+    if not t.device:find "^meta" then return tolist(t) end
     note "tolist()"
     return zeros_like(t.shape, 1, zero(t))
   end
@@ -58,22 +74,50 @@ local WRITERS <const> = {
 }
 
 --- Nothing that the script would leave behind is written: there are no values, and what lies there is of real runs. Runs of a store go
---- into `folder`, which the dry run removes.
+--- into `folder`, which the dry run removes. Modules are changed when the script loads them: those that it does not use would make the
+--- heap of Lua larger than that of a real run, which decides when memory is collected.
 local function write_nothing(folder)
-  require "accel.accelerator.trackers"._silent = true
-  local Run = require "accel.track.run"
-  Run.path_of = function() return folder .. "/runs.db" end
+  local change = {
+    ["accel.accelerator.trackers"] = function(M_) M_._silent = true end,
+    ["accel.track.run"] = function(Run)
+      Run.path_of = function() return folder .. "/runs.db" end
+    end,
+  }
   for _, row in ipairs(WRITERS) do
-    local owner, position = require(row[1]), row[3]
-    owner = row.class and owner[row.class] or owner
-    owner[row[2]] = function(...)
-      local path = select(position, ...)
-      path = type(path) == "string" and path or "?"
-      if not unwritten[path] then unwritten[#unwritten + 1], unwritten[path] = path, true end
-      if row[4] then return path end
-      return true
+    local other, position = change[row[1]], row[3]
+    change[row[1]] = function(owner)
+      if other then other(owner) end
+      owner = row.class and owner[row.class] or owner
+      owner[row[2]] = function(...)
+        local path = select(position, ...)
+        path = type(path) == "string" and path or "?"
+        if not unwritten[path] then unwritten[#unwritten + 1], unwritten[path] = path, true end
+        if row[4] then return path end
+        return true
+      end
     end
   end
+  for name, fn in accel.pairs(change) do
+    if package.loaded[name] then
+      fn(package.loaded[name])
+      change[name] = nil
+    end
+  end
+  table.insert(package.searchers, 1, function(name)
+    local fn = change[name]
+    if not fn then return nil end
+    change[name] = nil -- the search that follows is the usual one
+    for i = 2, #package.searchers do
+      local load, extra = package.searchers[i](name)
+      if type(load) == "function" then
+        return function()
+          local made = load(name, extra)
+          fn(made)
+          return made
+        end
+      end
+    end
+  end)
 end
 
 -- Steps ---------------------------------------------------------------------------------------------
@@ -118,7 +162,7 @@ end
 local function sum_up(recorder, from, to)
   local ops, collectives, flops = {}, {}, 0
   for i = 1, (recorder:count()) do
-    local name, kind, start, _, _, _, f, _, _, dtypes, site, bytes, sent, ranks, moved = recorder:span(i)
+    local name, kind, start, _, _, _, f, _, _, dtypes, site, bytes, sent, ranks, moved, remote = recorder:span(i)
     if start >= from and start < to then
       if kind == "op" then
         flops = flops + (f or 0)
@@ -131,13 +175,39 @@ local function sum_up(recorder, from, to)
         end
       elseif kind == "collective" then
         collectives[#collectives + 1] = { kind = name, payload = bytes, sent = sent, ranks = ranks,
-          dtype = dtypes and dtypes:sub(2, -2), site = site }
+          dtype = dtypes and dtypes:sub(2, -2), site = site, remote = remote or nil }
       end
     end
   end
   local list = {}
   for _, row in accel.pairs(ops) do list[#list + 1] = row end
   return { flops = flops, ops = list, collectives = collectives }
+end
+
+--- Of the pipelines that there are, what their schedule leaves idle; nil without one.
+local function pipeline_of(made)
+  local most
+  for _, pipeline in ipairs(made) do
+    local o, stages = pipeline.options, pipeline._axis.size
+    if stages > 1 then
+      local idle = require "accel.parallel.pipeline.schedule".bubble(o.schedule, stages, o.virtual_stages, o.num_micro_batches)
+      if not most or idle > most.bubble then
+        most = { schedule = o.schedule, stages = stages, micro_batches = o.num_micro_batches, virtual_stages = o.virtual_stages, bubble = idle }
+      end
+    end
+  end
+  return most
+end
+
+local function watch_pipelines()
+  local made = {}
+  local Pipeline = require "accel.parallel.pipeline.runner"
+  local init = Pipeline.init
+  function Pipeline:init(...)
+    init(self, ...)
+    made[#made + 1] = self
+  end
+  return made
 end
 
 local function peak_of(recorder)
@@ -154,16 +224,24 @@ end
 --- of a machine share memory), steps, script, args.
 ---@param o table
 function M.run(o)
+  local heap = collectgarbage "count"
   accel.device_flags("meta", { accelerator = o.accelerator })
   accel.set_default_device "meta"
   if o.size > 1 then
     require "accel.dist".init_process_group("sim", { rank = o.rank, world_size = o.size, machines = o.machines, shares_memory = o.shares })
   end
+  require "accel.parallel.absent".simulate()
+  local pipelines = o.size > 1 and watch_pipelines() or {}
   placeholders()
   write_nothing(o.report:match "^(.*)/")
   local recorder = core.new { memory = true, flops = true, shapes = true }
   local moments = {}
-  local seen = watch_steps(o.steps, function(k) moments[k] = core.now() end)
+  local seen = watch_steps(o.steps, function(k)
+    moments[k] = core.now()
+    accel.gc_phase((k - 1) / o.steps)
+  end)
+  collectgarbage()
+  accel.gc_foreign(math.floor(1024 * (collectgarbage "count" - heap)))
   local before = core.now()
   recorder:start()
   spans.set(true, false)
@@ -184,6 +262,7 @@ function M.run(o)
   local from, to = moments[steps - 1] or before, moments[steps] or after
   local report = sum_up(recorder, from, to)
   report.rank, report.steps, report.ok, report.why = o.rank, steps, ok, not ok and tostring(why) or nil
+  report.pipeline = pipeline_of(pipelines)
   report.peak, report.dispatch = peak_of(recorder), (to - from) / 1e9
   report.asked, report.unwritten = accel.json.array(lines), accel.json.array { table.unpack(unwritten) }
   report.ops, report.collectives = accel.json.array(report.ops), accel.json.array(report.collectives)

@@ -110,6 +110,12 @@ local function links(size)
   of("all_gather", function(whole, part) dist.all_gather_into_tensor(whole, part) end)
   of("reduce_scatter", function(whole, part) dist.reduce_scatter_tensor(part, whole) end)
   of("broadcast", function(whole) dist.broadcast(whole, 0) end)
+  local rank = dist.get_rank()
+  of("send", function(whole)
+    local got = accel.empty_like(whole)
+    local works = { dist.isend(whole, (rank + 1) % size, { tag = 1 }), dist.irecv(got, (rank - 1) % size, { tag = 1 }) }
+    for _, work in ipairs(works) do work:wait() end
+  end)
   return out
 end
 
@@ -153,10 +159,10 @@ function M.at(points, size)
 end
 
 local CURVE_OF <const> = { all_reduce = "all_reduce", reduce = "all_reduce", all_gather = "all_gather", gather = "all_gather",
-  reduce_scatter = "reduce_scatter", scatter = "broadcast", broadcast = "broadcast", all_to_all = "all_gather" }
+  reduce_scatter = "reduce_scatter", scatter = "broadcast", broadcast = "broadcast", all_to_all = "all_gather", send = "send" }
 
---- What a report's step takes on this machine: { ops =, dispatch =, communication =, total = } in seconds. ranks: on each machine; cores:
---- of it; bandwidth: bytes per second between machines, where there are several.
+--- What a report's step takes on this machine: { ops =, dispatch =, communication =, idle =, total = } in seconds. ranks: on each machine;
+--- cores: of it; bandwidth: bytes per second between machines, where there are several. idle: what the schedule of a pipeline leaves.
 ---@param report table
 ---@param rates table
 ---@param o {ranks: integer, cores: integer, machines: integer, bandwidth: number}
@@ -172,14 +178,17 @@ function M.estimate(report, rates, o)
   local communication = 0
   for _, c in ipairs(report.collectives) do
     local name = CURVE_OF[c.kind]
-    if name and rates.link and c.ranks > 1 then
-      local time_here = M.at(rates.link[name], c.payload)
-      communication = communication + time_here * math.max(1, math.min(c.ranks, o.ranks) / rates.ranks)
+    local link = name and rates.link and (rates.link[name] or name == "send" and rates.link.broadcast)
+    if link and c.ranks > 1 then
+      local beside = name == "send" and 1 or math.min(c.ranks, o.ranks) / rates.ranks
+      communication = communication + M.at(link, c.payload) * math.max(1, beside)
     end
-    if o.machines > 1 then communication = communication + c.sent / o.bandwidth end
+    if o.machines > 1 and c.remote then communication = communication + c.sent / o.bandwidth end
   end
   local out = { ops = ops * crowd, dispatch = report.dispatch * crowd, communication = communication }
-  out.total = out.ops + out.dispatch + out.communication
+  local busy = out.ops + out.dispatch + out.communication
+  out.idle = busy * (report.pipeline and report.pipeline.bubble or 0)
+  out.total = busy + out.idle
   return out
 end
 

@@ -22,7 +22,7 @@ do -- 1,024 ranks: parts of parameters, states and gradients follow the formulas
   local told = dry "--num_processes 1024 --num_machines 128 --plan zero3 --rank 0,5,1023"
   assert(told.size == 1024 and #told.ranks == 3)
   for _, r in ipairs(told.ranks) do
-    assert(r.steps == 4 or r.steps == 3)
+    assert(r.steps == 8 or r.steps == 3)
     for _, c in ipairs(r.collectives) do
       assert(c.ranks == 1024 and (c.kind ~= "all_reduce" or c.sent == 2 * (c.payload // 1024 * 1023 + c.payload % 1024 * 1023 // 1024)))
     end
@@ -41,6 +41,52 @@ do -- an accelerator has copies of weights in bf16 where the CPU's products roun
   local matrices = 2 * (12 * 64 * 64 * 2) -- of two layers; the embedding is read by rows
   assert(copies > 0.9 * matrices, ("%d bytes of copies, %d of matrices"):format(copies, matrices))
   assert(single.time == nil and cpu.time.total > 0 and single.limit == 80 << 30)
+end
+
+do -- plans of a mesh: from a line, from a configuration file, and what each rank sends and waits for
+  local folder = accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/mesh")
+  local path = folder .. "/s.lua"
+  assert(accel.write_file(path, [[
+local accel = require "accel"
+local a = accel.Accelerator()
+local model = accel.models.GPT2 { vocab_size = 64, n_positions = 16, n_embd = 32, n_layer = 4, n_head = 4 }
+local optimizer = accel.optim.AdamW(model:parameters(), { lr = 1e-3 })
+model, optimizer = a:prepare(model, optimizer)
+for i = 1, 9 do
+  local ids = accel.randint(0, 64, { 8, 16 })
+  a:backward(model(ids, { labels = ids }))
+  optimizer:step()
+  optimizer:zero_grad()
+end]]))
+  local line = "tp=2,pp=2,micro_batches=4"
+  local told, status, errors = compare.dry("--num_processes 8 --num_machines 2 --rank 0,2,7 --plan " .. line, path, "")
+  assert(status == 0, errors)
+  local first, last = told.ranks[1], told.ranks[3]
+  local kinds = {}
+  for _, c in ipairs(first.collectives) do
+    local key = c.kind .. (c.remote and " remote" or "")
+    kinds[key] = (kinds[key] or 0) + c.payload
+  end
+  -- 8 rows in 4 micro-batches; stages 0 and 1 are on one machine and the other; tensor parallelism stays on one
+  assert(kinds["send remote"] == 4 * 2 * 16 * 32 * 4 and kinds["recv remote"] == kinds["send remote"] and not kinds.send)
+  assert(kinds.all_reduce > 4 * (4 * 2 + 1) * 2 * 16 * 32 * 4)
+  assert(first.pipeline.stages == 2 and first.pipeline.bubble == 0.25 and math.abs(last.time.idle / (last.time.total - last.time.idle) - 0.25) < 1e-9)
+  assert(told.time.total == math.max(first.time.total, told.ranks[2].time.total, last.time.total))
+  local yaml = folder .. "/c.yaml"
+  assert(accel.write_file(yaml, require "accel.cli.plan_config".yaml(require "accel.cli.plan_config".parse(line),
+    { num_processes = 8, cpu = true })))
+  local again = compare.dry("--config_file " .. yaml .. " --rank 7", path, "")
+  assert(again.size == 8 and #again.ranks[1].collectives == #last.collectives and again.ranks[1].flops == last.flops)
+  -- a file that asks for the CPU is told of as one that does not
+  assert(accel.write_file(yaml, "distributed_type: 'NO'\nuse_cpu: true\nnum_processes: 1\n"))
+  assert(compare.dry("--config_file " .. yaml, path, "").ranks[1].peak.parameters == compare.dry("", path, "").ranks[1].peak.parameters)
+  local text = compare.text("--num_processes 8 --plan " .. line, path, "")
+  assert(text:find "waiting in the pipeline" and text:find "send f32 of 8 ranks" and text:find "time of%s+rank 0%s+rank 7")
+  for wrong, why in accel.pairs { ["tp=3"] = "are 3 ranks, which do not divide the 8", ["tpp=2"] = "did you mean 'pp'",
+    ["pp=2,zero=3"] = "stages of a pipeline share out states of the optimizer alone", ["tp=x"] = "a number of 1 or more" } do
+    local _, bad, said = compare.dry("--num_processes 8 --plan " .. wrong, path, "")
+    assert(bad == 2 and said:find(why, 1, true), said)
+  end
 end
 
 do -- what does not fit, and what would: each suggestion is what a dry run of it says
@@ -76,7 +122,7 @@ for i = 1, 9 do
   o:step()
   print("loss", loss:item(), w:tolist()[4])
 end]], "")
-  assert(status == 0 and told.ranks[1].steps == 4)
+  assert(status == 0 and told.ranks[1].steps == 8)
   assert(table.concat(told.ranks[1].asked, " "):find "item%(%) at .*s.lua:8 tolist%(%) at .*s.lua:8")
   told, status = compare.dry("", of [[local accel = require "accel" local x = accel.ones(1024, 1024) local y = x:matmul(x)]], "")
   assert(status == 0 and told.ranks[1].steps == 0 and told.ranks[1].flops == 2 << 30 and told.ranks[1].peak.total == 8 << 20)
@@ -107,10 +153,6 @@ end]]):format(folder)), "")
   assert(table.concat(accel.listdir(folder), " ") == "s.lua", table.concat(accel.listdir(folder), " "))
   local names = table.concat(told.ranks[1].unwritten, " ")
   for _, name in ipairs { "/state", "/model", "/a.safetensors", "/b.safetensors" } do assert(names:find(folder .. name, 1, true), names) end
-  _, bad, errors = compare.dry("--num_processes 2", of [[
-local accel = require "accel"
-accel.Accelerator { parallelism_config = accel.ParallelismConfig { tp_size = 2 } }]], "")
-  assert(bad == 1 and errors:find "s.lua:2: .*not of tp_size yet", errors)
   -- two optimizers that take turns: a step is one of each
   told = compare.dry("--steps 2", of [[
 local accel = require "accel"

@@ -2,6 +2,7 @@
 --- stages, the receiver says which arguments of its first block it lacks, and the sender which of them have gradients; after that
 --- both know, and nothing but the tensors' bytes travels.
 local accel = require "accel"
+local absent = require "accel.parallel.absent"
 local arguments = require "accel.parallel.pipeline.arguments"
 local dist = require "accel.dist"
 
@@ -18,12 +19,32 @@ return function(Pipeline)
     return run.finds
   end
 
+  --- The same in a dry run, where nobody answers: both sides find what the stage lacks, and which of it has gradients, by a run in which
+  --- what other stages have learns.
+  local function foretold(self, batch, stage, micro)
+    local state, run = accel.get_rng_state(), { stage = stage, finds = {}, learns = batch.learns }
+    local function learn(on)
+      for t, how in next, self._foreign do
+        if how == "learns" and batch.learns then t:requires_grad_(on) end
+      end
+    end
+    learn(true)
+    self:_run(run, batch.micro[micro])
+    learn(false)
+    accel.set_rng_state(state)
+    return run.finds
+  end
+
   --- The agreement on what passes to a stage: a list of {path, dtype, shape, learns}.
   local function agreement(self, batch, e, receives, cell)
     local key = ("%d|%s"):format(e.stage, batch.signature)
     local known = self._agreed[key]
     if known then return known end
     local axis, list, flags = self._axis, nil, nil
+    if absent.simulated then
+      self._agreed[key] = foretold(self, batch, e.stage, e.micro)
+      return self._agreed[key]
+    end
     if receives then
       list = lacks(self, batch, e.stage, e.micro)
       local from = axis.ranks[e.from + 1]

@@ -10,6 +10,7 @@
 --- In training the model, or loss_fn, gives a loss; the call returns the mean over the micro-batches on every rank, and gradients of that
 --- mean are added to ->grad. Otherwise it returns what the model returns, for the whole batch, on every rank of the pipeline.
 local accel = require "accel"
+local absent = require "accel.parallel.absent"
 local Module = require "accel.nn.module"
 local arguments = require "accel.parallel.pipeline.arguments"
 local check = require "accel.util.check"
@@ -71,7 +72,7 @@ function Pipeline:init(model, where, opts)
   if axis.size == 1 then o.virtual_stages = 1 end
   local n = axis.size * o.virtual_stages
   if o.init_sync and axis.size > 1 then require("accel.parallel.tensor_parallel").synchronize(model, axis.group) end
-  local blocks, owners = stages.assign(model, n, o)
+  local blocks, owners, others = stages.assign(model, n, o)
   rawset(self, "_blocks", blocks)
   rawset(self, "_last", n - 1)
   rawset(self, "_foreign", stages.drop_foreign(owners, function(set)
@@ -82,6 +83,7 @@ function Pipeline:init(model, where, opts)
   end))
   rawset(self, "_owners", owners)
   for _, b in ipairs(blocks) do self:_watch(b) end
+  for module, set in next, others do self:_skip(module, set) end
 end
 
 --- The parameters that this rank has.
@@ -94,12 +96,13 @@ end
 
 -- Forward of one part -----------------------------------------------------------------------------
 
---- Every tensor among the arguments as one on meta.
-local function to_meta(args)
+--- Every tensor among the arguments as one of another rank; learns: with its need of a gradient.
+local function to_absent(args, learns)
   local out = table.move(args, 1, args.n, 1, { n = args.n })
   for i = 1, args.n do
-    if accel.is_tensor(out[i]) and out[i].device ~= "meta" then
-      out[i] = accel.empty(out[i].shape, { dtype = out[i].dtype, device = "meta" })
+    local t = out[i]
+    if accel.is_tensor(t) and not absent.is(t) then
+      out[i] = accel.empty(t.shape, { dtype = t.dtype, device = absent.device, requires_grad = learns and t.requires_grad })
     end
   end
   return out
@@ -117,9 +120,22 @@ function Pipeline:_watch(b)
     local run = self_ and self_._pass
     if not run then return forward(block, ...) end
     local args = self_:_at(b, table.pack(...))
-    if b.stage == run.stage then return forward(block, table.unpack(args, 1, args.n)) end
+    if b.stage == run.stage or run.learns then return forward(block, table.unpack(args, 1, args.n)) end
     local _ <close> = accel.no_grad()
     return forward(block, table.unpack(args, 1, args.n))
+  end)
+end
+
+--- A module before the own blocks whose result an earlier stage sends, and whose parameters are here for another reason, as a table that
+--- the head shares: shapes alone.
+function Pipeline:_skip(module, set)
+  local forward, weak = module.forward, setmetatable({ self }, { __mode = "v" })
+  rawset(module, "forward", function(module_, ...)
+    local self_ = weak[1]
+    local run = self_ and self_._pass
+    if not run or run.entered or set[run.stage] then return forward(module_, ...) end
+    local args = to_absent(table.pack(...))
+    return forward(module_, table.unpack(args, 1, args.n))
   end)
 end
 
@@ -134,7 +150,7 @@ function Pipeline:_at(b, args)
     run.stopped = args
     error(STOP, 0)
   end
-  if b.stage < run.stage then return to_meta(args) end
+  if b.stage < run.stage then return to_absent(args, run.learns) end
   if not run.entered then
     run.entered = true
     if run.stage > 0 then self:_enter(b, args) end
@@ -142,7 +158,7 @@ function Pipeline:_at(b, args)
   local arrivals = run.arrivals
   if arrivals then
     arguments.visit(args, function(t, path, holder, key)
-      if t.device ~= "meta" then return end
+      if not absent.is(t) then return end
       if not arrivals[t] then
         raise("%s: block '%s' takes a tensor (its argument %s) that an earlier stage made and that is not among the arguments of the"
           .. " stage's first block; hand it on from block to block", WHO, b.name, path)
@@ -158,15 +174,16 @@ function Pipeline:_enter(b, args)
   local run, i = self._pass, 0
   if run.finds then
     arguments.visit(args, function(t, path)
-      if t.device == "meta" then
-        run.finds[#run.finds + 1] = { path = path, dtype = t.dtype, shape = table.move(t.shape, 1, t.ndim, 1, {}) }
+      if absent.is(t) then
+        run.finds[#run.finds + 1] = { path = path, dtype = t.dtype, shape = table.move(t.shape, 1, t.ndim, 1, {}),
+          learns = run.learns and t.requires_grad }
       end
     end)
     error(STOP, 0)
   end
   run.arrivals = {}
   arguments.visit(args, function(t, path)
-    if t.device ~= "meta" then return end
+    if not absent.is(t) then return end
     i = i + 1
     local came = run.received[i]
     if not came or run.paths[i].path ~= path then

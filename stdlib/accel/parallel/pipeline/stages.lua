@@ -7,6 +7,7 @@
 --- the block behind it; what stands first belongs to the first stage. A module may be named twice, where forward comes to it twice:
 --- every stage that needs it has it, and their gradients are summed. Without a plan of the whole model what is no block is on every stage.
 local accel = require "accel"
+local absent = require "accel.parallel.absent"
 local Module = require "accel.nn.module"
 local ModuleList = require "accel.nn.module_list"
 local Sequential = require "accel.nn.sequential"
@@ -104,6 +105,7 @@ end
 ---@param o {plan: string[]?, block_classes: string[]?, split_points: ("auto"|string[])?, stage_layers: integer[]?}
 ---@return {module: accel.nn.Module, name: string, stage: integer}[] blocks
 ---@return table<accel.Tensor, table<integer, boolean>> owners
+---@return table<accel.nn.Module, table<integer, boolean>> others modules of the plan that are no blocks, with the stages that need them
 function M.assign(model, stages, o)
   local plan, blocks, owners = o.plan, {}, {}
   if not plan then plan = o.block_classes and plan_of_classes(model, o.block_classes) or model.pipeline_plan or default_plan(model) end
@@ -130,9 +132,14 @@ function M.assign(model, stages, o)
     owners[t] = owners[t] or {}
     owners[t][s] = true
   end
+  local others = {}
   for _, e in ipairs(entries) do
     if e.block then stage = of[e.block] end
     local at = e.next and of[e.next] or stage
+    if not e.block then
+      others[e.module] = others[e.module] or {}
+      others[e.module][at] = true
+    end
     for _, list in ipairs { e.module:parameters(), e.module:buffers() } do
       for _, t in ipairs(list) do own(t, at) end
     end
@@ -150,7 +157,7 @@ function M.assign(model, stages, o)
   for _, b in ipairs(model:buffers()) do
     if not owners[b] then own_all(b) end
   end
-  return blocks, owners
+  return blocks, owners, complete and others or {}
 end
 
 --- Leaves nothing but shapes of what belongs to other ranks. keeps(stages) says whether this rank has one of them.
@@ -164,7 +171,7 @@ function M.drop_foreign(owners, keeps)
     if not keeps(stages) then
       foreign[t] = t.requires_grad and "learns" or "frozen"
       t.grad = nil
-      core.replace(t, accel.unscoped(accel.empty, t.shape, { dtype = t.dtype, device = "meta" }))
+      core.replace(t, accel.unscoped(accel.empty, t.shape, { dtype = t.dtype, device = absent.device }))
       if t.requires_grad then t:requires_grad_(false) end
     end
   end
