@@ -70,6 +70,7 @@ static const struct {
      "merge_weights"},
     {"estimate-memory", "estimate-memory DIR", APP_TOOL, "what a model takes to load and to train, from its config.json",
      "estimate_memory"},
+    {"plan", "plan DIR", APP_TOOL, "how to share a model out over N ranks of so much memory, with a configuration", "plan"},
     {"generate", "generate DIR [PROMPT]", APP_TOOL, "text from a model's folder: streaming, sampling, beams, chats", "generate"},
     {"gguf", "gguf ACTION ...", APP_TOOL, "files of llama.cpp: show, export, import", "gguf"},
     {"quantize", "quantize DIR OUT", APP_TOOL, "a model folder with its linear layers in 4 or 8 bits, for accel and bitsandbytes",

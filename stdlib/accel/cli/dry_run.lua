@@ -4,6 +4,7 @@
 local accel = require "accel"
 local command = require "accel.cli.command"
 local plans = require "accel.cli.plan_config"
+local ranks_of_run = require "accel.cli.dry_run_ranks"
 local report = require "accel.cli.dry_run_report"
 
 local NAME <const> = "accel-run --dry-run"
@@ -27,6 +28,8 @@ local DECLARED <const> = {
   { "json", "flag", false, nil, "print JSON" },
   { "verbose", "flag", false, nil, "show what the script prints" },
 }
+
+local play, quoted, read_json, start = ranks_of_run.play, ranks_of_run.quoted, ranks_of_run.read_json, ranks_of_run.start
 
 local function usage(fmt, ...)
   io.stderr:write(NAME, ": ", fmt:format(...), "\nTry '", NAME, " --help'.\n")
@@ -54,81 +57,9 @@ local function split(...)
 end
 
 local function size_of(text)
-  local number, unit = text:match "^(%d+%.?%d*)%s*([KMGT]?)i?B?$"
-  if not number then usage("--memory-limit: '%s' is no size such as 512M or 80G", text) end
-  return math.floor(tonumber(number) * 1024 ^ (("KMGT"):find(unit, 1, true) and unit ~= "" and ("KMGT"):find(unit, 1, true) or 0))
-end
-
-local function quoted(text) return "'" .. text:gsub("'", "'\\''") .. "'" end
-
---- Variables of a job that would make the child one of its ranks.
-local CLEARED <const> = "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT ACCEL_WORLD ACCEL_BACKEND ACCEL_DEVICE ACCEL_RESUME"
-
---- Starts a child with this Lua code, runs it beside others, and gives a function that waits for it.
-local function start(code, env, options)
-  local words = { "env" }
-  for name in CLEARED:gmatch "%S+" do words[#words + 1] = "-u " .. name end
-  for name, value in accel.pairs(env) do words[#words + 1] = name .. "=" .. quoted(value) end
-  words[#words + 1] = quoted(accel.process.program())
-  words[#words + 1] = options.flags or ""
-  words[#words + 1] = "-e " .. quoted(code)
-  words[#words + 1] = options.quiet and ">/dev/null" or ">&2"
-  local errors = options.folder .. "/" .. options.name .. ".err"
-  words[#words + 1] = (options.verbose and "" or "2>" .. quoted(errors)) .. " </dev/null"
-  local pipe = assert(io.popen(table.concat(words, " ")))
-  return function()
-    local ok = pipe:close()
-    local f = not options.verbose and io.open(errors)
-    local text = f and f:read "a" or ""
-    if f then f:close() end
-    return ok, text
-  end
-end
-
-local function read_json(path)
-  local f = io.open(path, "rb")
-  if not f then return nil end
-  local text = f:read "a"
-  f:close()
-  return accel.json.decode(text)
-end
-
-local function literal(value)
-  if type(value) ~= "table" then return ("%q"):format(value) end
-  local parts = {}
-  for key, v in accel.pairs(value) do parts[#parts + 1] = ("[%q]=%s"):format(key, literal(v)) end
-  return "{" .. table.concat(parts, ",") .. "}"
-end
-
---- Reports of the ranks under a plan; nil and why.
-local function play(job, o, ranks, plan)
-  local env, waits, out = {}, {}, {}
-  for name, value in next, job.env do env[name] = value end
-  if plan then
-    local own, why = plans.environment(assert(plans.parse(plan)), { num_processes = job.size, num_machines = o.num_machines,
-      mixed_precision = o.mixed_precision, cpu = o.device == "cpu" }, job.folder)
-    if not own then return nil, why end
-    if not o.mixed_precision then own.ACCELERATE_MIXED_PRECISION = nil end
-    for name, value in next, own do env[name] = value end
-  end
-  if o.mixed_precision then env.ACCELERATE_MIXED_PRECISION = o.mixed_precision end
-  for i, rank in ipairs(ranks) do
-    local name = ("%s.%d"):format((plan or "script"):gsub("%W", "_"), rank)
-    local path = ("%s/%s.json"):format(job.folder, name)
-    local given = { rank = rank, size = job.size, machines = o.num_machines, accelerator = o.device ~= "cpu", shares = o.device == "cpu",
-      steps = o.steps, script = job.script, args = job.args, report = path }
-    local code = "require('accel.profiler.dry_run').run(" .. literal(given) .. ")"
-    waits[i] = start(code, env, { folder = job.folder, name = name, quiet = not o.verbose, verbose = o.verbose })
-  end
-  for i, rank in ipairs(ranks) do
-    local _, errors = waits[i]()
-    local r = read_json(("%s/%s.%d.json"):format(job.folder, (plan or "script"):gsub("%W", "_"), rank))
-    if not r then return nil, errors ~= "" and errors or "the script ended its process" end
-    if not r.ok then return nil, r.why end
-    r.warnings = errors
-    out[i] = r
-  end
-  return out
+  local bytes = ranks_of_run.size_of(text)
+  if not bytes then usage("--memory-limit: '%s' is no size such as 512M or 80G", text) end
+  return bytes
 end
 
 --- The rates of this machine with so many ranks beside one another, measured once and kept for a day.

@@ -1,0 +1,248 @@
+--- accel-run plan DIR: proposes how to share a model out over so many ranks of so much memory. Formulas order the plans that there are,
+--- dry runs tell what the first of them take, and the one that fits and takes the least time is printed as a configuration file.
+local accel = require "accel"
+local command = require "accel.cli.command"
+local planner = require "accel.profiler.planner"
+local plans = require "accel.cli.plan_config"
+local runs = require "accel.cli.dry_run_ranks"
+local traffic = require "accel.parallel.traffic"
+
+local NAME <const> = "accel-run plan"
+
+local DECLARED <const> = {
+  name = NAME, usage = "DIR --num-processes N --memory SIZE",
+  summary = "Which tensor, pipeline, context and data parallelism, ZeRO stage, micro-batch and recomputation train the model in DIR\n"
+    .. "(its config.json alone, or tiny:FAMILY) on N ranks, why, and the configuration file of the best one.",
+  { "num_processes", "int", nil, "N", "ranks" },
+  { "num_machines", "int", 1, "M", "machines, of equally many ranks" },
+  { "memory", "string", "80G", "SIZE", "of a rank" },
+  { "device", "string", "cuda", "NAME", "cuda or cpu" },
+  { "mixed_precision", "string", "bf16", "P", "no, bf16 or fp16" },
+  { "global_batch_size", "int", nil, "ROWS", "rows of an update, of all ranks [4 N]" },
+  { "seq_length", "int", nil, "TOKENS", "of a row [what the model has positions for, 2048 at most]" },
+  { "micro_batch_size", "int", nil, "ROWS", "rows of a forward [tried: 1, 2, 4, ...]" },
+  { "tp", "int", nil, "N", "only plans with this tensor parallelism" },
+  { "pp", "int", nil, "N", "only plans with so many stages" },
+  { "cp", "int", nil, "N", "only plans with this context parallelism [1]" },
+  { "zero", "int", nil, "STAGE", "only plans with this ZeRO stage" },
+  { "flops", "float", nil, "TFLOP/S", "that a rank reaches" },
+  { "local_bandwidth", "float", nil, "GB/S", "of a rank inside its machine" },
+  { "bandwidth", "float", 12.5, "GB/S", "of a rank between machines" },
+  { "tries", "int", 5, "K", "plans that are played, beside plain data parallelism and ZeRO" },
+  { "output", "string", nil, "FILE", "write the configuration there" },
+  { "json", "flag", false, nil, "print JSON" },
+}
+
+local function usage(fmt, ...)
+  io.stderr:write(NAME, ": ", fmt:format(...), "\nTry '", NAME, " --help'.\n")
+  os.exit(2, true)
+end
+
+local function gib(n)
+  if n >= 1 << 30 then return ("%.1fG"):format(n / (1 << 30)) end
+  if n >= 1 << 20 then return ("%.1fM"):format(n / (1 << 20)) end
+  return ("%.0fK"):format(n / 1024)
+end
+
+local function seconds(s) return s < 1e-3 and ("%.0fus"):format(s * 1e6) or s < 1 and ("%.0fms"):format(s * 1e3) or ("%.1fs"):format(s) end
+
+--- The config of a folder, or of one of models.tiny; nil and why not.
+local function config_of(word)
+  local family = word:match "^tiny:(.+)$"
+  if family then
+    local tiny = accel.models.tiny[family]
+    if not tiny then return nil, ("no family '%s' in accel.models.tiny"):format(family) end
+    local config = { model_type = family }
+    for key, value in next, tiny do config[key] = value end
+    return config
+  end
+  return require "accel.models.pretrained".read_config(word)
+end
+
+--- A plan with the rows of a forward, for tables: "tp=2,zero=1, 4 rows x 8".
+local function label(p)
+  local text, named = plans.text(p), nil
+  text = text:gsub("micro_batches=%d+,?", ""):gsub(",$", ""):gsub("recompute=full", "recompute"):gsub("sequence=1", "seq")
+  named = text == "" and "ddp" or text
+  return ("%s %dx%d"):format(named, p.rows, p.accumulate)
+end
+
+local CATEGORIES <const> = { "parameters", "gradients", "states", "activations" }
+
+local function table_of(list, limit)
+  local rows = { { "plan, rows x forwards", "peak", "weights", "grads", "states", "activ.", "other", "sent", "time", "" } }
+  for _, p in ipairs(list) do
+    local r = p.worst
+    local row, rest = { label(p), gib(r.peak.total) }, r.peak.total
+    for _, name in ipairs(CATEGORIES) do
+      row[#row + 1] = gib(r.peak[name])
+      rest = rest - r.peak[name]
+    end
+    for _, cell in ipairs { gib(rest), gib(p.time.sent), seconds(p.time.total), r.peak.total <= limit and "" or "no" } do row[#row + 1] = cell end
+    rows[#rows + 1] = row
+  end
+  local widths, out = {}, {}
+  for _, row in ipairs(rows) do
+    for i, cell in ipairs(row) do widths[i] = math.max(widths[i] or 0, #cell) end
+  end
+  for _, row in ipairs(rows) do
+    local cells = {}
+    for i, cell in ipairs(row) do cells[i] = (i == 1 and "%-" .. widths[i] .. "s" or "%" .. math.max(widths[i], 1) .. "s"):format(cell) end
+    out[#out + 1] = (table.concat(cells, " "):gsub("%s+$", ""))
+  end
+  return table.concat(out, "\n")
+end
+
+local function options(...)
+  local o, words = command.parse(DECLARED, 1, 1, ...)
+  if not o.num_processes then usage "--num-processes is missing: for how many ranks" end
+  if o.num_processes < 1 or o.num_machines < 1 or o.num_processes % o.num_machines ~= 0 then
+    usage("%d ranks on %d machines: each has equally many", o.num_processes, o.num_machines)
+  end
+  o.limit = runs.size_of(o.memory) or usage("--memory: '%s' is no size such as 512M or 80G", o.memory)
+  if not planner.hardware[o.device] then usage("--device: '%s' is neither cpu nor cuda", o.device) end
+  if o.mixed_precision ~= "no" and o.mixed_precision ~= "bf16" and o.mixed_precision ~= "fp16" then
+    usage("--mixed-precision: '%s' is none of no, bf16, fp16", o.mixed_precision)
+  end
+  return o, words[1]
+end
+
+--- How many times the bytes of `seen` forwards an update sends, by the formulas.
+local function growth(d, p, seen, tokens)
+  local function bytes(m)
+    local totals = traffic.of(d, { tp = p.tp, pp = p.pp, cp = p.cp, dp = p.dp, zero = p.zero, sequence = p.sequence == 1, rows = p.rows,
+      tokens = tokens, micro_batches = m })
+    local sum = 0
+    for _, n in next, totals do sum = sum + n end
+    return sum
+  end
+  local least = bytes(seen)
+  return least > 0 and bytes(p.accumulate) / least or 1
+end
+
+--- Plays a plan on its first rank, of a pipeline also on its last; false and why not.
+local function play(job, o, p, how)
+  local seen = math.min(p.accumulate, p.pp and 2 * p.pp or p.micro_batches and 2 or 2)
+  local shown = {}
+  for key, value in next, p do shown[key] = value end
+  if p.micro_batches then shown.micro_batches = seen end
+  job.args = { accel.json.encode { config = how.config, tokens = how.tokens, accumulate = p.micro_batches and 1 or seen,
+    rows = p.micro_batches and p.rows * seen or p.rows } }
+  local ranks = p.pp and { 0, how.ranks - 1 } or { 0 }
+  local reports, why = runs.play(job, { num_machines = o.num_machines, device = o.device, steps = 2, mixed_precision = o.mixed_precision }, ranks,
+    plans.text(shown))
+  if not reports then return false, why end
+  p.reports, p.worst = reports, reports[1]
+  for _, r in ipairs(reports) do
+    local bubble = traffic.bubble { pp = p.pp, micro_batches = p.accumulate }
+    if r.pipeline then r.pipeline.bubble = bubble end
+    local t = planner.time(r, how, p.accumulate / seen, growth(traffic.model(how.model), p, seen, how.tokens))
+    if not p.time or t.total > p.time.total then p.time = t end
+    if r.peak.total > p.worst.peak.total then p.worst = r end
+  end
+  return true
+end
+
+return function(...)
+  local o, word = options(...)
+  local config, why = config_of(word)
+  if not config then return command.refuse(NAME, "%s", why) end
+  local cls, problem = require "accel.models.auto".class_of(config)
+  if not cls then return command.refuse(NAME, "%s: %s", word, problem) end
+  local built, model = pcall(cls, config, { device = "meta" })
+  if not built then return command.refuse(NAME, "%s: %s", word, type(model) == "table" and model.message or model) end
+  local c, parameters = model.config, 0
+  for _, p in ipairs(model:parameters()) do parameters = parameters + p:numel() end
+  if not (c.n_embd or c.num_hidden_layers and c.intermediate_size and c.num_key_value_heads) then
+    return command.refuse(NAME, "%s: %s is no decoder such as GPT-2 or Llama; try plans by accel-run --dry-run --plan", word, cls.__name or "it")
+  end
+  local hardware, half = planner.hardware[o.device], o.mixed_precision ~= "no"
+  local positions = c.n_positions or c.max_position_embeddings
+  local how = {
+    config = config, model = c, ranks = o.num_processes, local_ranks = o.num_processes // o.num_machines, limit = o.limit, tokens = o.seq_length or
+      math.min(positions, 2048), global_batch = o.global_batch_size or 4 * o.num_processes, mixed_precision = o.mixed_precision,
+    accelerator = o.device ~= "cpu", rate = o.flops and o.flops * 1e12 or half and hardware.half or hardware.single,
+    near = o.local_bandwidth and o.local_bandwidth * 1e9 or hardware.near, bandwidth = o.bandwidth * 1e9, micro = o.micro_batch_size, tp = o.tp,
+    pp = o.pp, cp = o.cp, zero = o.zero, heads = { c.n_head or c.num_attention_heads, c.num_key_value_heads },
+  }
+  if how.tokens > positions then usage("--seq-length: %d tokens, but the model has %d positions", how.tokens, positions) end
+  local list = planner.candidates(traffic.model(c), how)
+  if #list == 0 then
+    return command.refuse(NAME, "no plan divides: %d rows over %d ranks, heads %s, %d layers; try another --global-batch-size, --tp or --pp",
+      how.global_batch, how.ranks, table.concat(how.heads, " and "), c.n_layer or c.num_hidden_layers)
+  end
+  local folder = assert(accel.mkdtemp((os.getenv "TMPDIR" or "/tmp") .. "/accel-plan."))
+  local _ <close> = accel.util.guard(function() os.execute("rm -rf " .. runs.quoted(folder)) end)
+  local job = { size = how.ranks, folder = folder, env = {}, script = package.searchpath("accel.profiler.plan_step", package.path) }
+  -- the quickest by the formulas; then, so that what does not fit is told as well, the plain ones; then the smallest
+  local chosen, seen, played, failed = {}, {}, {}, {}
+  local function take(p)
+    local key = p and label(p)
+    if p and not seen[key] then seen[key], chosen[#chosen + 1] = true, p end
+  end
+  for i = 1, math.min(o.tries, #list) do take(list[i]) end
+  local plain = {}
+  for _, p in ipairs(list) do
+    if not p.tp and not p.pp and not p.cp and not p.recompute then plain[p.zero or 0] = plain[p.zero or 0] or p end
+  end
+  for zero = 0, 3 do take(plain[zero]) end
+  local fitting = false
+  local function try(p)
+    local ok, reason = play(job, o, p, how)
+    if not ok then
+      failed[#failed + 1] = { plan = label(p), why = reason }
+      return
+    end
+    played[#played + 1], fitting = p, fitting or p.worst.peak.total <= o.limit
+  end
+  for _, p in ipairs(chosen) do try(p) end
+  if not fitting then -- the formulas were too hopeful: by what they say, from the least on
+    table.sort(list, function(a, b) return a.estimate < b.estimate end)
+    for i = 1, math.min(o.tries, #list) do
+      if not seen[label(list[i])] and not fitting then try(list[i]) end
+    end
+  end
+  table.sort(played, function(a, b)
+    local fits, other = a.worst.peak.total <= o.limit, b.worst.peak.total <= o.limit
+    if fits ~= other then return fits end
+    if fits then return a.time.total < b.time.total end
+    return a.worst.peak.total < b.worst.peak.total
+  end)
+  local best = played[1]
+  if not best then return command.refuse(NAME, "%s", failed[1].why) end
+  local fits = best.worst.peak.total <= o.limit
+  local yaml = plans.yaml(best, { num_processes = how.ranks, num_machines = o.num_machines, mixed_precision = o.mixed_precision,
+    cpu = o.device == "cpu" })
+  if o.output and fits then assert(accel.write_file(o.output, yaml)) end
+  if o.json then
+    local out = {}
+    for i, p in ipairs(played) do
+      out[i] = { plan = plans.text(p), rows = p.rows, forwards = p.accumulate, fits = p.worst.peak.total <= o.limit, peak = p.worst.peak,
+        estimate = p.estimate, time = p.time, rank = p.worst.rank, flops = p.worst.flops }
+    end
+    print(accel.json.encode({ parameters = parameters, fits = fits, limit = o.limit, plans = accel.json.array(out), config = fits and yaml or nil },
+      { pretty = true }))
+    return fits
+  end
+  local function put(fmt, ...) io.stdout:write(fmt:format(...), "\n") end
+  put("# %s: %.1f M parameters; %d rows of %d tokens an update\n# on %d ranks of %s, %s each, %s", cls.__name or word, parameters / 1e6,
+    how.global_batch, how.tokens, how.ranks, o.device, o.memory, o.mixed_precision == "no" and "f32" or o.mixed_precision)
+  put("# %.3g TFLOP/s a rank, %.3g GB/s inside a machine, %.3g GB/s between machines;\n# of the rank that takes the most:\n#", how.rate / 1e12,
+    how.near / 1e9, how.bandwidth / 1e9)
+  put("# %s", (table_of(played, o.limit):gsub("\n", "\n# ")))
+  for _, f in ipairs(failed) do put("# %s: not played: %s", f.plan, (f.why:match "^[^\n]*")) end
+  if fits then
+    put("#\n# %s fits and takes the least time of those that do.\n# Forwards of %d row%s, %d of them an update, on each of %d data ranks:\n#",
+      label(best), best.rows, best.rows == 1 and "" or "s", best.accumulate, best.dp)
+    if not best.micro_batches and best.accumulate > 1 then
+      put("# accel.Accelerator { gradient_accumulation_steps = %d }, batches of %d", best.accumulate, best.rows)
+    else
+      put("# batches of %d", best.rows * best.accumulate)
+    end
+    put("%s", yaml)
+  else
+    put("#\n# nothing fits; nearest is %s with %s. Try --memory %dG,\n# more ranks, a shorter --seq-length, or offload (accel-run help offload).",
+      label(best), gib(best.worst.peak.total), math.ceil(best.worst.peak.total / (1 << 30)))
+  end
+  return fits
+end
