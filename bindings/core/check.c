@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "core/lac.h"
+#include "ops/ctx_impl.h"
+#include "ops/fuse.h"
 
 bool lac_is_opts(lua_State *L, int idx) {
   if (!lua_istable(L, idx) || lua_rawlen(L, idx) > 0) return false;
@@ -34,8 +36,15 @@ lac_box *lac_check_box(lua_State *L, lac_state *S, int idx, const char *name) {
   return b;
 }
 
+/* What these functions do with a tensor is no op: its values are in memory, and nothing waits to read what they may change (accel.compile). */
+static ac_tensor *settled(lua_State *L, lac_state *S, ac_tensor *t) {
+  ac_err e;
+  if (S->ctx->n_observers != 0 && aci_fuse_settle(S->ctx, t, &e) != AC_OK) lac_raise(L, S, &e);
+  return t;
+}
+
 ac_tensor *lac_check_tensor(lua_State *L, lac_state *S, int idx, const char *name) {
-  return lac_check_box(L, S, idx, name)->t;
+  return settled(L, S, lac_check_box(L, S, idx, name)->t);
 }
 
 int64_t lac_check_int(lua_State *L, lac_state *S, int idx, const char *name) {
@@ -212,7 +221,7 @@ lac_list *lac_check_list(lua_State *L, lac_state *S, int idx, const char *name, 
                      (int)i + 1, luaL_typename(L, -1));
       if (b != NULL && b->t == NULL)
         lac_argerror(L, S, AC_RELEASED, NULL, idx, name, "entry %d is a released tensor", (int)i + 1);
-      if (b != NULL) t = b->t;
+      if (b != NULL) t = settled(L, S, b->t);
       lua_pop(L, 1);
     }
     if (t != NULL) ac_tensor_retain(t);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "ops/ctx_impl.h"
+#include "ops/fuse.h"
 #include "ops/op.h"
 #include "tensor/layout.h"
 
@@ -254,7 +255,7 @@ ac_status aci_frame_size(ac_frame *f, int result, int ndim, const int64_t *shape
 }
 
 static ac_status run_kernel(ac_frame *f, ac_kernel k, bool provided, ac_err *e) {
-  if (__builtin_expect(!provided, 1)) return k(f, e);
+  if (__builtin_expect(!provided, 1) || aci_fuse_takes(f)) return k(f, e);
   AC_TRY(acquire_all(f, e));
   ac_status st = k(f, e);
   each_storage(f, release, f->n_args);

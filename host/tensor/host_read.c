@@ -45,12 +45,12 @@ ac_status aci_host_write_open(const ac_tensor *t, aci_host_read *out, void **p, 
 }
 
 void aci_host_write_close(aci_host_read *r) {
-  if (r->held != NULL && r->held->provider->release != NULL) r->held->provider->release(r->held, true);
+  if (r->held != NULL && r->held->provider != NULL && r->held->provider->release != NULL) r->held->provider->release(r->held, true);
   *r = (aci_host_read){NULL, NULL, NULL};
 }
 
 void aci_host_read_close(aci_host_read *r) {
-  if (r->held != NULL && r->held->provider->release != NULL) r->held->provider->release(r->held, false);
+  if (r->held != NULL && r->held->provider != NULL && r->held->provider->release != NULL) r->held->provider->release(r->held, false);
   free(r->copy);
   *r = (aci_host_read){NULL, NULL, NULL};
 }

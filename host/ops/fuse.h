@@ -1,0 +1,44 @@
+/* Chains of maps as one pass over memory, in regions that ask for it (accel.compile).
+ *
+ * Inside a region a map (map/map.h) is not run: its result knows its formula and its operands, and waits. What reads it - any other op,
+ * the host - has it computed, and with it all of the chain before it, block after block of rows that stay in the first cache: each
+ * formula's own loop over 1024 elements, then the next one's. Only results that are wanted go to memory: what is read, and what a
+ * gradient may read. The loops are those of single calls, so that every bit is theirs.
+ *
+ * A tensor that waits has memory, and a provider (accel/tensor.h) that computes it; with that done it is like any other. It may wait inside
+ * the region alone: at its end results and what gradients need are computed, and what the region's function neither returned nor dropped
+ * cannot be read any more (an error that says so). Before an operand is written, what waits for it is computed. */
+#ifndef ACI_OPS_FUSE_H
+#define ACI_OPS_FUSE_H
+#include "ops/map/plan.h"
+
+typedef struct aci_fuse aci_fuse;
+typedef struct aci_fuse_counts {
+  int64_t waited, passes, written; /* maps that waited; passes over memory; results that these wrote */
+  int64_t waiting;                 /* tensors that wait now */
+} aci_fuse_counts;
+
+/* One for a context, which outlives it; close does not break tensors that are left. */
+ac_status aci_fuse_open(ac_ctx *c, aci_fuse **out, ac_err *e);
+void aci_fuse_close(aci_fuse *z);
+/* A region; they nest. */
+void aci_fuse_enter(aci_fuse *z);
+/* Ends it. all: everything that waits is computed, not only what gradients need. The region is over also after a failure. */
+ac_status aci_fuse_leave(aci_fuse *z, bool all, ac_err *e);
+aci_fuse_counts aci_fuse_count(const aci_fuse *z);
+
+/* t's values are in memory from now on, and nothing waits for its present ones: for code that is no op and may write t. */
+ac_status aci_fuse_settle(ac_ctx *c, const ac_tensor *t, ac_err *e);
+
+/* t is wanted: a pass that computes it on the way writes it, too. */
+void aci_fuse_want(ac_ctx *c, const ac_tensor *t);
+/* Computes what is wanted, and what gradients may read, in as few passes as chains allow. */
+ac_status aci_fuse_compute(ac_ctx *c, ac_err *e);
+
+/* ---- for map.c and call.c ---- */
+/* Whether this call may be given operands that wait: a map inside a region. */
+bool aci_fuse_takes(const ac_frame *f);
+/* Has a map wait, where it can (*waits); else its operands are in memory afterwards. */
+ac_status aci_fuse_map(ac_frame *f, const aci_map *m, bool *waits, ac_err *e);
+
+#endif
