@@ -286,6 +286,26 @@ function accel.queue_callback(fn) end
 ---@return any ...
 function accel.checkpoint(fn, ...) end
 
+---A function whose chains of elementwise operations become one pass over memory each, or a model, which is changed in place and
+---returned. On the CPU, for results of 131072 elements and more in f32, bf16 and f16; everything else runs as it does without. Results,
+---gradients and random numbers are equal, bit for bit; nothing is traced.
+---
+---A tensor that the function stores somewhere without returning it: where its first call does so, all that it makes is computed; one that
+---only a later call stores cannot be read, which raises.
+---
+---example: local f = accel.compile(function(x, y) return ((x + y) * 0.5 - x):abs() end)
+---  return f(accel.ones(3), accel.zeros(3)) --> { 0.5, 0.5, 0.5 }
+---@param fn function|accel.nn.Module
+---@param opts? table
+---  backend string = "inductor": "eager" and "aot_eager" run fn as it is; others of PyTorch's are taken as inductor, with a warning
+---  mode string: "default", "reduce-overhead", "max-autotune"
+---  fullgraph boolean = false: true of every function
+---  dynamic boolean: true of every function
+---  options table: without effect, which a warning says
+---  disable boolean = false: run fn as it is
+---@return function|accel.nn.Module
+function accel.compile(fn, opts) end
+
 ---The output of a chain of functions or modules, cut into `segments` pieces of which all but the last are checkpoints.
 ---Options: those of accel.checkpoint.
 ---example: local net = accel.nn.Sequential(accel.nn.Linear(3, 3), accel.nn.Tanh(), accel.nn.Linear(3, 2))

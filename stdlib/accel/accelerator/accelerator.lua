@@ -98,8 +98,8 @@ end
 ---  torch_tp_plugin any: tensor parallelism; not in accel yet, as what follows
 ---  megatron_lm_plugin accel.accelerator.MegatronLMPlugin: tensor, pipeline and data parallelism in Megatron-LM's words
 ---  parallelism_config accel.accelerator.ParallelismConfig: a mesh of data, tensor, sequence, context and pipeline parallelism
----  dynamo_backend string: compilation; "no" is taken
----  dynamo_plugin any: compilation
+---  dynamo_backend string: compilation of prepared models, as accel.compile does it: "inductor", "eager", "no"
+---  dynamo_plugin accel.accelerator.TorchDynamoPlugin: the same with its other settings
 function Accelerator:init(opts)
   local resolved = resolve(opts)
   self.config = Config(resolved.values, resolved.origins)

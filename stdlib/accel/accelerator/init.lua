@@ -18,6 +18,7 @@ local home = {
   TorchContextParallelConfig = "plugins.parallelism", DeepSpeedSequenceParallelConfig = "plugins.parallelism",
   TERecipeKwargs = "plugins.fp8", AORecipeKwargs = "plugins.fp8", MSAMPRecipeKwargs = "plugins.fp8",
   FP8RecipeKwargs = "plugins.fp8",
+  is_compiled_module = "accel.compile", has_compiled_regions = "accel.compile", compile_regions = "accel.compile",
   DistributedType = "enums", DDPCommunicationHookType = "enums", PrecisionType = "enums", RNGType = "enums",
   LoggerType = "enums", ComputeEnvironment = "enums", SageMakerDistributedType = "enums", DynamoBackend = "enums",
   CustomDtype = "enums",

@@ -53,15 +53,27 @@ local function refuse_moved(given)
 end
 
 --- Options of features that accel does not have yet: the reasons are in accel.util.absent.
-local absent <const> = { "torch_tp_plugin",
-  "dynamo_backend", "dynamo_plugin" }
+local absent <const> = { "torch_tp_plugin" }
 
 local function refuse_absent(o)
   for _, key in ipairs(absent) do
-    if o[key] ~= nil and not (key == "dynamo_backend" and tostring(o[key]):lower() == "no") then
-      raise("%s: %s", WHO, require("accel.util.absent").explain(key))
-    end
+    if o[key] ~= nil then raise("%s: %s", WHO, require("accel.util.absent").explain(key)) end
   end
+end
+
+--- Compilation of prepared models: a plugin, the name of a backend, or what the environment says.
+local function dynamo(values, origins, o)
+  local Plugin = require "accel.accelerator.plugins.dynamo".TorchDynamoPlugin
+  if o.dynamo_plugin ~= nil and o.dynamo_backend ~= nil then raise("%s: give dynamo_plugin or dynamo_backend, not both", WHO) end
+  local plugin, origin = o.dynamo_plugin, "dynamo_plugin"
+  if plugin ~= nil and not class.isinstance(plugin, Plugin) then
+    raise("%s: dynamo_plugin must be a TorchDynamoPlugin, made by accel.TorchDynamoPlugin { ... }, got %s", WHO, check.shown(plugin))
+  elseif o.dynamo_backend ~= nil then
+    plugin, origin = Plugin { backend = o.dynamo_backend }, "dynamo_backend"
+  elseif not plugin then
+    plugin, origin = Plugin {}, environment.get "ACCELERATE_DYNAMO_BACKEND" and "ACCELERATE_DYNAMO_BACKEND" or "default"
+  end
+  if plugin.backend ~= "NO" then values.dynamo_plugin, origins.dynamo_plugin = plugin, origin end
 end
 
 local function instance(key, value)
@@ -198,6 +210,7 @@ return function(opts)
   refuse_absent(o)
   check.word(WHO, "step_unit", o.step_unit, { "update", "process" })
   take_handlers(values, origins, o.kwargs_handlers)
+  dynamo(values, origins, o)
   local deepspeed = sharding.take(values, origins, o)
   parallelism.take(values, origins, o)
   local parts = {

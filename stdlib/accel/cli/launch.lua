@@ -5,7 +5,6 @@
 collectgarbage "stop"
 local accel = require "accel.core"
 local arguments = require "accel.config.arguments"
-local conditions = require "accel.config.conditions"
 local layers = require "accel.config.layers"
 local machine = require "accel.config.machine"
 local plan = require "accel.config.plan"
@@ -46,7 +45,6 @@ end
 --- What is accepted and changes nothing, in one line.
 local function warn(p)
   local words = p.values.rdzv_conf ~= "" and rendezvous(p) or {}
-  if conditions.holds.dynamo(p.values) then words[#words + 1] = "dynamo (ops are native code already)" end
   if p.values.downcast_bf16 and p.origins.downcast_bf16 ~= "default" then words[#words + 1] = "downcast_bf16 (of TPUs)" end
   if #words > 0 then io.stderr:write(NAME, ": warning: without effect here: ", table.concat(words, ", "), "\n") end
   if #p.notes > 0 and not p.values.quiet then io.stderr:write(NAME, ": ", table.concat(p.notes, ", "), "\n") end

@@ -32,9 +32,8 @@ local ROWS <const> = {
   { false, 'a plan is data: accel.parallel.parallelize_module(model, mesh, { ["blocks.*.up"] = "colwise", ["blocks.*.down"] = "rowwise" })',
     "TensorParallel DTensor distribute_tensor ColwiseParallel RowwiseParallel SequenceParallel" },
   { false, "the scope is accelerator:maybe_context_parallel { buffers = {...}, buffer_seq_dims = {...} }", "ContextParallel context_parallel" },
-  { "compilation", "ops are native code already: call the model as it is",
-    [[dynamo_plugin dynamo_backend compile compile_regions has_compiled_regions is_compiled_module
-      jit Module#compile]] },
+  { false, "accel.compile(fn) fuses chains of elementwise operations; ops are native code already", "jit" },
+  { false, "accel.compile(model) compiles it in place", "Module#compile" },
   { false, 'accel.Accelerator { mixed_precision = "fp8", kwargs_handlers = { accel.TERecipeKwargs {} } } converts models in prepare; '
       .. "accel.fp8.convert_model does it alone",
     [[convert_model apply_fp8_autowrap contextual_fp8_autocast has_transformer_engine_layers has_ao_layers

@@ -200,7 +200,7 @@ do -- attributes of Accelerator
   assert(a.is_fsdp2 == false and a.is_composable_parallelism_enabled == false)
   assert(a.should_save_model == (dist.get_local_rank() == 0))
   assert(a.tensor_parallel_rank == 0) -- of a mesh of one
-  says("Accelerator:compile is not in accel yet (compilation)", function() return a.compile end)
+  says("Accelerator:lomo_backward is not in accel yet", function() return a.lomo_backward end)
   says("get_deepspeed_plugin: there is no DeepSpeedPlugin", a.state.get_deepspeed_plugin, a.state, "one")
   local said, n = {}, 0
   function a:_warn(text) said[#said + 1] = text end -- luacheck: ignore

@@ -1,4 +1,4 @@
---- TorchDynamoPlugin: compilation, which native ops have no need of; its settings are read all the same.
+--- TorchDynamoPlugin: compilation of prepared models, by accel.compile.
 local base = require "accel.accelerator.plugins.base"
 local check = require "accel.util.check"
 local options = require "accel.util.options"

@@ -1,0 +1,165 @@
+--- accel.compile(fn or model): chains of elementwise operations inside become one pass over memory. The function runs as it is, every
+--- time: there is no trace that could miss a branch, and no guard. An elementwise operation on many elements (host/ops/fuse.h) just
+--- waits until something reads its result; then all of the chain before it is computed, piece by piece in the first cache, by the very
+--- loops of single calls, so that results are equal to the last bit. What is not read is not written.
+local accel = require "accel.core"
+local check = require "accel.util.check"
+local core = require "accel.fuse.core"
+local options = require "accel.util.options"
+local is_module = require "accel.nn.module".is_module
+local raise = require "accel.util.raise"
+
+local M = {}
+
+local MODES <const> = { "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs" }
+local AS_IT_IS <const> = { eager = true, aot_eager = true }
+-- PyTorch's backends that need another compiler: what they would do, the one here does.
+local ELSEWHERE <const> = {}
+for name in ([[aot_ts_nvfuser nvprims_nvfuser cudagraphs ofi fx2trt onnxrt tensorrt aot_torchxla_trace_once torchxla_trace_once ipex tvm
+  hpu_backend neuron]]):gmatch "%S+" do
+  ELSEWHERE[name] = true
+end
+
+local declared <const> = {
+  backend = "inductor", mode = options.none, fullgraph = false, dynamic = options.none, options = options.none, disable = false,
+}
+
+local said = {}
+local function once(text)
+  if not said[text] then warn(text) end
+  said[text] = true
+end
+
+local function check_options(opts)
+  local o = options("compile", opts, declared)
+  if o.mode ~= nil then check.word("compile", "mode", o.mode, MODES) end
+  if type(o.backend) ~= "string" then raise("compile: backend must be a name such as 'inductor', got %s", check.shown(o.backend)) end
+  local backend = o.backend:lower()
+  if ELSEWHERE[backend] then
+    once(("compile: there is no backend '%s' here; chains of elementwise operations are fused, as by 'inductor'"):format(backend))
+  elseif backend ~= "inductor" and backend ~= "no" and not AS_IT_IS[backend] then
+    raise("compile: backend must be one of 'inductor', 'eager' and 'aot_eager', got '%s'", o.backend)
+  end
+  if o.options ~= nil then once "compile: options has no effect: the one way of fusing has none" end
+  o.plain = o.disable or backend == "no" or AS_IT_IS[backend] or false
+  return o
+end
+
+-- ---- running ----
+local depth = 0
+-- What a function keeps besides what it returns is found in its first call; then everything it makes is computed.
+local region = { __close = function(state)
+  depth = depth - 1
+  core.leave(state.keeps)
+end }
+
+--- Tensors in results, in tables of results as well.
+local function add_tensors(value, list, seen)
+  if accel.is_tensor(value) then
+    list[#list + 1] = value
+  elseif type(value) == "table" and not seen[value] and not is_module(value) then
+    seen[value] = true
+    for _, each in next, value do add_tensors(each, list, seen) end
+  end
+end
+
+local function results(state, ...)
+  local list, seen = {}, {}
+  for i = 1, select("#", ...) do add_tensors((select(i, ...)), list, seen) end
+  core.settle(table.unpack(list))
+  if not state.seen and depth == 1 then
+    state.seen = true
+    collectgarbage()
+    collectgarbage()
+    local _, _, _, waiting = core.counts()
+    if waiting > 0 then
+      state.keeps = true
+      once(("compile: %s keeps %d tensors that it does not return: all that it makes is written, which costs some of the gain"):format(
+        state.name, waiting))
+    end
+  end
+  return ...
+end
+
+local function run(state, fn, ...)
+  depth = depth + 1
+  core.enter()
+  local _ <close> = setmetatable(state, region)
+  return results(state, fn(...))
+end
+
+-- ---- models ----
+-- Model -> { ours = the forward that fuses, own = the one that was its own field }.
+local compiled = setmetatable({}, { __mode = "k" })
+
+local function compile_module(model, o)
+  if compiled[model] then return model end
+  local own, forward, state = rawget(model, "forward"), model.forward, { keeps = false, name = "the model" }
+  local function ours(...) return run(state, forward, ...) end
+  if not o.plain then rawset(model, "forward", ours) end
+  compiled[model] = { ours = ours, own = own, o = o }
+  return model
+end
+
+--- Takes a model's compilation off again, where its forward is still the compiled one. Returns the options it had, nil for others.
+---@param model accel.nn.Module
+---@return table?
+function M.undo(model)
+  local record = compiled[model]
+  compiled[model] = nil
+  if record and rawget(model, "forward") == record.ours then rawset(model, "forward", record.own) end
+  return record and record.o
+end
+
+--- Whether accel.compile made a model what it is.
+--- example: local m = accel.nn.Linear(2, 2) accel.compile(m) return accel.accelerator.is_compiled_module(m) --> true
+---@param module any
+---@return boolean
+function M.is_compiled_module(module) return type(module) == "table" and compiled[module] ~= nil end
+
+--- Whether a model, or one inside it, is compiled.
+--- example: local m = accel.nn.Sequential(accel.nn.Linear(2, 2)) accel.compile(m[1]) return accel.accelerator.has_compiled_regions(m) --> true
+---@param module accel.nn.Module
+---@return boolean
+function M.has_compiled_regions(module)
+  for _, each in ipairs(module:modules()) do
+    if compiled[each] then return true end
+  end
+  return false
+end
+
+--- The model, compiled: with nothing to compile beforehand there is no gain in doing it block by block, so that this is accel.compile.
+--- example: local m = accel.nn.Linear(2, 2) return accel.accelerator.compile_regions(m) == m --> true
+---@param module accel.nn.Module
+---@param opts? table those of accel.compile
+---@return accel.nn.Module
+function M.compile_regions(module, opts) return M.compile(module, opts) end
+
+--- A function whose chains of elementwise operations become one pass over memory each, or a model, which is changed in place and returned.
+--- On the CPU, for results of 131072 elements and more in f32, bf16 and f16; everything else runs as it does without. Results, gradients
+--- and random numbers are equal, bit for bit. Inside of a backward nothing waits. There is nothing to trace, so that `fullgraph` and
+--- `dynamic` are true of every function, and `mode` has one meaning.
+---
+--- A tensor that the function stores somewhere without returning it: where its first call does so, all that it makes is computed; one
+--- that only a later call stores cannot be read, which raises.
+--- example: local f = accel.compile(function(x, y) return ((x + y) * 0.5 - x):abs() end)
+---   return f(accel.ones(3), accel.zeros(3)) --> { 0.5, 0.5, 0.5 }
+---@param fn function|accel.nn.Module
+---@param opts? table
+---  backend string = "inductor": "eager" and "aot_eager" run fn as it is; others of PyTorch's are taken as inductor, with a warning
+---  mode string: "default", "reduce-overhead", "max-autotune"
+---  fullgraph boolean = false
+---  dynamic boolean
+---  options table: without effect, which a warning says
+---  disable boolean = false: run fn as it is
+---@return function|accel.nn.Module
+function M.compile(fn, opts)
+  local o = check_options(opts)
+  if is_module(fn) then return compile_module(fn, o) end
+  if type(fn) ~= "function" then raise("compile: expected a function or a model, got %s", check.shown(fn)) end
+  if o.plain then return fn end
+  local state = { keeps = false, name = "the function" }
+  return function(...) return run(state, fn, ...) end
+end
+
+return M
