@@ -105,6 +105,13 @@ local function same(a, b)
   return text_of(a) == text_of(b)
 end
 
+--- A file's name for people: below the home folder by ~.
+local function named(path)
+  local home = os.getenv "HOME"
+  if home and #home > 1 and path:sub(1, #home + 1) == home .. "/" then return "~" .. path:sub(#home + 1) end
+  return path
+end
+
 --- The value that counts, and what it comes from, of each key that is said or has a default.
 local function each_value(given, file, names)
   local list = {}
@@ -116,7 +123,7 @@ local function each_value(given, file, names)
         origin = names[key] and ("environment: " .. names[key]) or ("flag: --" .. key)
       elseif file and file.given[key] then
         value = file.values[key]
-        local path = file.paths and file.paths[key] or file.path
+        local path = named(file.paths and file.paths[key] or file.path)
         origin = file.lines[key] and ("%s:%d"):format(path, file.lines[key]) or path
       else
         value, origin = schema.file_default(row), "default"
@@ -155,7 +162,10 @@ local function show(...)
   for _, v in ipairs(list) do
     if v.differs or not diff then
       local text = ("%s: %s"):format(v.key, text_of(v.value))
-      if origin then text = ("%-" .. width .. "s  # %s"):format(text, v.origin) end
+      if origin then
+        local beside = ("%-" .. width .. "s  # %s"):format(text, v.origin)
+        text = #beside <= WIDTH and beside or ("%s\n  # %s"):format(text, v.origin)
+      end
       io.stdout:write(text, "\n")
     end
   end

@@ -48,12 +48,14 @@ write("accel.yaml", "distributed_type: 'NO'\ndebug: true\n")
 local text, status = run("config show --origin --config_file f.yaml --max_restarts 2 --gpu_ids 0,1", nil, "ACCELERATE_MIXED_PRECISION=fp16")
 assert(status == 0, text)
 for _, part in ipairs { "gpu_ids: '?0,1'?%s+# flag: %-%-gpu_ids", "mixed_precision: fp16%s+# environment: ACCELERATE_MIXED_PRECISION",
-  "num_processes: 1%s+# f.yaml:2", "debug: true%s+# accel.yaml:2", "use_cpu: %a+%s+# [^\n]*/home/.config/accel/config.yaml:%d+",
+  "num_processes: 1%s+# f.yaml:2", "debug: true%s+# accel.yaml:2", "use_cpu: %a+%s+# ~/.config/accel/config.yaml:%d+",
   "fsdp_version: 1%s+# default" } do
   assert(text:find(part), part .. "\n" .. text)
 end
 for line in text:gmatch "[^\n]+" do assert(#line <= 200) end
 assert(not run("config show --diff --config_file f.yaml"):find("fsdp_version", 1, true))
+text = run("config show --origin --main_process_ip " .. ("long."):rep(12) .. "example --config_file f.yaml")
+assert(text:find "\nmain_process_ip: [%w.]+example\n  # flag: %-%-main_process_ip\n", text)
 text, status = run("config show", nil, "FSDP_VERSION=seven")
 assert(status == 1 and text:find("FSDP_VERSION=seven in the environment must be a whole number", 1, true), text)
 write("accel.json", "{}")
