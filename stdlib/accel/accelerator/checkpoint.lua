@@ -229,7 +229,8 @@ end
 --- Goes on from a saved state, on any number of processes. Everything is read, compared and verified before anything is
 --- changed: a state that is damaged, or of another run, raises on all processes and leaves this one as it was. Prepared
 --- loaders go on with the very next batch of the interrupted pass; loader.iteration is the number of passes that were
---- finished. Without a folder, and with automatic_checkpoint_naming: the newest that verifies; those that do not are named.
+--- finished. Without a folder, and with automatic_checkpoint_naming: the newest that verifies; those that do not are named. A folder that
+--- DeepSpeed wrote (stages 1 to 3, any number of ranks) gives parameters, optimizer states, steps, loss scale and schedule.
 --- Returns the folder.
 ---@param input_dir? string
 ---@param opts? {map_location: string?} accepted: tensors go where those of the model are
@@ -251,7 +252,13 @@ function M._load(self, input_dir)
   local path = writing.of_first(self, "load_state", function() return folder.to_load(self, input_dir) end)
   local plan = verdict(self, "load_state", function()
     local skip = run_load_hooks(self, path)
-    local c, why = require "accel.ckpt".open(path)
+    local c, why
+    if require "accel.ckpt.deepspeed".is(path) then
+      local ok, made = pcall(require "accel.ckpt.deepspeed_state".open, self, path)
+      c, why = ok and made or nil, ("%s: %s"):format(path, (tostring(made):gsub("^[^\n:]*%.lua:%d+: ", "")))
+    else
+      c, why = require "accel.ckpt".open(path)
+    end
     if not c then raise("load_state: %s", why) end
     local ok, result = pcall(function()
       for _, i in ipairs(c.manifest.state.hooked or {}) do

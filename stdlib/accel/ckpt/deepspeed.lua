@@ -1,5 +1,6 @@
 --- Checkpoints that DeepSpeed itself wrote, read as zero_to_fp32.py reads them: the fp32 masters that ranks keep in parts beside the
---- optimizer, put together to whole parameters, with buffers and frozen parameters. Used by accel-run merge-weights.
+--- optimizer, put together to whole parameters, with buffers and frozen parameters. Used by accel-run merge-weights, and with what optimizers
+--- keep beside the masters by accelerator:load_state (deepspeed_state.lua).
 ---
 --- Stages 1 and 2: a rank's file has one flat tensor for each parameter group; those of all ranks, one behind the other, are the group's
 --- parameters. Stage 3: every parameter is cut into equal parts, and a rank's flat tensors have its parts one behind the other.
@@ -55,7 +56,7 @@ local function parts_of(dir, names)
     end
   end
   if world == 0 then return nil end
-  local out = { groups = {}, world = world }
+  local out = { groups = {}, world = world, optimizers = {} }
   for rank = 0, world - 1 do
     if not files[rank] then raise("%s: there are files of %d ranks, and none of rank %d", dir, world, rank) end
     local state = load(dir, files[rank]).optimizer_state_dict
@@ -65,6 +66,8 @@ local function parts_of(dir, names)
     local groups = state.fp32_flat_groups or state.single_partition_of_fp32_groups
     if type(groups) ~= "table" then raise("%s/%s has no fp32 masters of ZeRO", dir, files[rank]) end
     out.groups[rank + 1] = accel.is_tensor(groups) and { groups } or groups
+    out.optimizers[rank + 1] = state.base_optimizer_state or state.optimizer_state_dict or {}
+    out.scaler = out.scaler or state.loss_scaler
     out.paddings = rank == 0 and state.param_alignment_paddings or out.paddings
   end
   return out
@@ -78,14 +81,14 @@ end
 
 local function view(flat, shape) return flat:narrow(1, 1, numel(shape)):view(table.move(shape, 1, #shape, 1, {})) end
 
---- Readers of parameters at stages 1 and 2, by name.
-local function of_groups(parts, shapes, readers)
+--- Readers of parameters at stages 1 and 2, by name; groups: flat tensors of the ranks, the masters or a state beside them.
+local function of_groups(parts, shapes, groups, readers)
   for g, group in ipairs(shapes) do
     local whole, at, k = nil, 0, 0
     local function flat()
       if not whole then
         local list = {}
-        for r = 1, parts.world do list[r] = parts.groups[r][g] end
+        for r = 1, parts.world do list[r] = groups[r][g] end
         whole = accel.cat(list, 1)
       end
       return whole
@@ -100,10 +103,10 @@ local function of_groups(parts, shapes, readers)
 end
 
 --- Readers at stage 3. A rank's flat tensors count as one, cut where they like.
-local function of_parts(parts, shapes, readers)
+local function of_parts(parts, shapes, groups, readers)
   local flats = {}
   local function flat(rank)
-    flats[rank] = flats[rank] or (#parts.groups[rank] == 1 and parts.groups[rank][1] or accel.cat(parts.groups[rank], 1))
+    flats[rank] = flats[rank] or (#groups[rank] == 1 and groups[rank][1] or accel.cat(groups[rank], 1))
     return flats[rank]
   end
   local at = 0
@@ -144,7 +147,7 @@ local function opened(dir)
   local model = models[1]
   if parts then
     local make = parts.stage == 3 and of_parts or of_groups
-    make(parts, model.param_shapes, readers)
+    make(parts, model.param_shapes, parts.groups, readers)
     of_frozen(parts, models, readers)
   end
   local state, kept = ordered(), {}
@@ -160,7 +163,49 @@ local function opened(dir)
     kept[source] = kept[source] or accel.empty(reader.shape, { dtype = reader.dtype or "f32", device = "meta" })
     state[name], readers[name] = kept[source], reader
   end
-  return state, function(name) return readers[name].read() end, function() end
+  return state, function(name) return readers[name].read() end, function() end, { parts = parts, model = model }
+end
+
+--- Lists by rank and group of one state of the optimizers; nil where some have none.
+local function flats_of(parts, key)
+  local list = {}
+  for r, optimizer in ipairs(parts.optimizers) do
+    list[r] = {}
+    for g in ipairs(parts.groups[r]) do
+      local state = optimizer.state and (optimizer.state[g - 1] or optimizer.state[tostring(g - 1)])
+      if not state or not accel.is_tensor(state[key]) or state[key].ndim == 0 then return nil end
+      list[r][g] = state[key]
+    end
+  end
+  return list
+end
+
+--- What optimizers keep beside the masters: { groups = { {names =, options =}, ... }, states = { [key] = readers by parameter }, step =,
+--- scale = (nil: none), model = the file of the model }.
+---@param dir string
+---@return table
+function M.optimizer(dir)
+  local _, _, _, found = opened(dir)
+  local parts, model = found.parts, found.model
+  if not parts then raise("%s: states of stage 0 are not read", dir) end
+  local first = parts.optimizers[1]
+  local state = first.state and (first.state[0] or first.state["0"]) or {}
+  local out = { groups = {}, states = {}, step = accel.is_tensor(state.step) and state.step:item() or state.step or model.global_steps,
+    scale = type(parts.scaler) == "table" and parts.scaler.cur_scale or nil, model = model }
+  for g, shapes in ipairs(model.param_shapes) do
+    local names = {}
+    for name in ordered.iterate(shapes) do names[#names + 1] = name end
+    out.groups[g] = { names = names, options = first.param_groups and first.param_groups[g] or {} }
+  end
+  for key, value in accel.pairs(state) do
+    local flats = accel.is_tensor(value) and value.ndim > 0 and flats_of(parts, key)
+    if flats then
+      out.states[key] = {}
+      local make = parts.stage == 3 and of_parts or of_groups
+      make(parts, model.param_shapes, flats, out.states[key])
+    end
+  end
+  return out
 end
 
 --- Opens a checkpoint of DeepSpeed: meta tensors by name, in the model's order, tied ones the same tensor; what reads one; what closes it.

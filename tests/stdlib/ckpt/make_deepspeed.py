@@ -2,7 +2,7 @@
 # two ranks (gloo, CPU), and expected.safetensors, what DeepSpeed's own zero_to_fp32.py makes of it. On both ranks, with RANK, WORLD_SIZE,
 # MASTER_ADDR and MASTER_PORT set as for torchrun:
 #   DS_ACCELERATOR=cpu python3 make_deepspeed.py 3 deepspeed/stage3       (needs torch, deepspeed, safetensors)
-import os, sys
+import json, os, sys
 
 os.environ["LOCAL_RANK"] = os.environ["RANK"]
 import torch, deepspeed
@@ -40,3 +40,13 @@ engine.save_checkpoint(out, tag="global_step3")
 if engine.global_rank == 0:
     state = get_fp32_state_dict_from_zero_checkpoint(out)
     save_file({k: v.contiguous().clone() for k, v in state.items()}, out + "/expected.safetensors")
+losses = []
+for i in range(3, 7):  # what a run that goes on from the checkpoint has to find
+    loss = engine(torch.arange(4) + i + engine.global_rank).pow(2).mean()
+    engine.backward(loss)
+    engine.step()
+    every = [torch.zeros(()) for _ in range(engine.world_size)]
+    torch.distributed.all_gather(every, loss.detach())
+    losses.append([x.item() for x in every])
+if engine.global_rank == 0:
+    json.dump(losses, open(out + "/losses.json", "w"))
