@@ -18,6 +18,7 @@ local class = require "accel.util.class"
 local core = require "accel.optim.core"
 local cuts = require "accel.shard.cuts"
 local dist = require "accel.dist"
+local gathers = require "accel.shard.order"
 local memory = require "accel.shard.core"
 local owners = require "accel.shard.owners"
 local quantized = require "accel.shard.quantized"
@@ -46,7 +47,7 @@ function Engine:init(model, units, o)
   self.size = dist.get_world_size(o.group) * (o.replicas and dist.get_world_size(o.replicas) or 1)
   self.units, self.params, self.names, self.place, self.stepped, self.number = {}, {}, {}, {}, {}, {}
   self.piece_of = setmetatable({}, { __mode = "kv" }) -- piece -> its parameter
-  self.came, self.touched, self.active, self.sequence = {}, {}, {}, 0
+  self.came, self.touched, self.active, self.order_of_gathers = {}, {}, {}, gathers.new()
   if o.zero and o.zero.quantized_gradients and (o.world or o.replicas) then
     raise("%s: zero_quantized_gradients rounds what ranks send: it goes neither with deterministic = \"world\" nor with stage 0",
       self.who)
@@ -91,7 +92,7 @@ function Engine:make_units(units)
         reduce = dtypes.reduce, secondary = self.groups.secondary,
         quantized = self.o.zero and self.o.zero.quantized_weights, tier = self.o.tier,
         gather = function() weak[1]:gather_in_backward(unit) end,
-        note = function() weak[1].sequence = (weak[1].sequence * 31 + unit.at) & 0x3fffffff end,
+        note = function() weak[1].order_of_gathers:note(unit) end,
       })
       if self.o.replicas then
         dist.broadcast(unit.own, { group_src = 0, group = self.o.replicas })
@@ -292,15 +293,13 @@ function Engine:finish()
   local has = {}
   for i = 1, self.n do has[i] = self.had[i] and 1 or 0 end
   if self.size > 1 then
-    has[self.n + 1], has[self.n + 2] = self.sequence, -self.sequence
-    self.sequence = 0
+    local sum = self.order_of_gathers.sum
+    has[self.n + 1], has[self.n + 2] = sum, -sum
     self.used:copy_(accel.tensor(has, { dtype = "i32", device = "cpu" }))
     self:all_reduce(self.used, "max")
     has = self.used:tolist()
-    if has[self.n + 1] ~= -has[self.n + 2] then
-      raise("%s: ranks gathered different units since the step before, so that each got bytes of another's: with cut parameters"
-        .. " all ranks run the same modules in the same order", self.who)
-    end
+    if has[self.n + 1] ~= -has[self.n + 2] then self.order_of_gathers:differs(self) end
+    self.order_of_gathers:reset()
   end
   self.has = has
   local scale = self.counter and self:world_scale()
