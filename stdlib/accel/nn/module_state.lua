@@ -37,6 +37,10 @@ local function run_hooks(module, kind, ...)
 end
 
 return function(Module)
+  --- Runs what is registered for the state of one module.
+  ---@param kind string "state_dict_pre", "state_dict_post"
+  function Module:_run_state_hooks(kind, ...) run_hooks(self, kind, ...) end
+
   --- Visits (name, tensor, module, field) below self: a module's parameters, then its buffers, then those of
   --- its children. before and after are called with each module and its prefix.
   local function visit(self, prefix, each, before, after)

@@ -181,7 +181,7 @@ function M.state(accelerator, model, keep)
   local _ <close> = accel.no_grad()
   local parallel, out, module = M.mesh(accelerator), ordered(), accelerator:unwrap_model(model)
   local engine, gathered = shard.engine(model), nil
-  if engine and engine:gathers() then gathered = require("accel.shard.summon").state(engine, module, true) end
+  if engine and engine:gathers() then gathered = require("accel.shard.summon").state(engine, module, true, nil, true) end
   local whole = {}
   --- The value that one rank of an axis has, on all of them; nil where none has it.
   local function shared(value, t, axis)

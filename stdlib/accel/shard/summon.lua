@@ -122,26 +122,32 @@ end
 ---@param module accel.nn.Module
 ---@param each fun(name: string, t: accel.Tensor)
 ---@param prefix? string
-function M.visit(module, each, prefix)
+---@param before? fun(module: accel.nn.Module, prefix: string)
+---@param after? fun(module: accel.nn.Module, prefix: string)
+function M.visit(module, each, prefix, before, after)
   module, prefix = module:_itself(), prefix or ""
+  if before then before(module, prefix) end
   for _, wanted in ipairs { "parameter", "buffer" } do
     for key, value, kind in module:_fields() do
       if kind == wanted then each(prefix .. key, value) end
     end
   end
   for key, value, kind in module:_fields() do
-    if kind == "module" then M.visit(value, each, prefix .. key .. ".") end
+    if kind == "module" then M.visit(value, each, prefix .. key .. ".", before, after) end
   end
+  if after then after(module, prefix) end
 end
 
 --- A state with whole tensors: ordered, by name. Of parameters that this rank has in parts these are copies; units come one
 --- after the other, so that no more than one is gathered beside the copies. keep: whether this rank is to have them; the
---- others get nil. A collective where parameters are gathered.
+--- others get nil. A collective where parameters are gathered. State-dict hooks run where the state is made.
 ---@param engine accel.shard.Engine
 ---@param model accel.nn.Module
 ---@param keep boolean
+---@param prefix? string
+---@param bare? boolean without hooks: names are the model's own
 ---@return table<string, accel.Tensor>?
-function M.state(engine, model, keep)
+function M.state(engine, model, keep, prefix, bare)
   local _ <close> = accel.no_grad()
   local of = {}
   for _, unit in ipairs(engine.units) do
@@ -155,7 +161,12 @@ function M.state(engine, model, keep)
   if not keep then return nil end
   local out = require "accel.util.ordered"()
   local was = engine.buffer_dtypes or {}
-  M.visit(model, function(name, t) out[name] = of[t] or (was[t] and t:to(was[t]) or t):detach() end)
+  M.visit(model, function(name, t) out[name] = of[t] or (was[t] and t:to(was[t]) or t):detach() end, prefix,
+    not bare and function(module, at) module:_run_state_hooks("state_dict_pre", at) end,
+    not bare and function(module, at)
+      module:_extend_state(out, at)
+      module:_run_state_hooks("state_dict_post", out, at)
+    end)
   return out
 end
 

@@ -310,11 +310,7 @@ end
 ---@return table<string, accel.Tensor>
 function FSDP:state_dict(prefix)
   if not self.reducer:gathers() then return self.module:state_dict(prefix) end
-  local state = summon.state(self.reducer, self.module, true)
-  if prefix == nil or prefix == "" then return state end
-  local out = require "accel.util.ordered"()
-  for name, t in pairs(state) do out[prefix .. name] = t end
-  return out
+  return summon.state(self.reducer, self.module, true, prefix)
 end
 
 --- Takes over a whole state. On all ranks, with the same values.
