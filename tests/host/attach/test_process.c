@@ -95,9 +95,10 @@ static void test_tidying(void **state) {
     kill(getpid(), SIGKILL);
   }
   waitpid(pid, NULL, 0);
-  char *job = ac_test_read(ac_test_tmp_path("killed"), NULL);
+  char *told = ac_test_tmp_path("killed"), *job = ac_test_read(told, NULL);
   snprintf(path, sizeof path, "%s/accel/%s", runtime_dir, job);
   free(job);
+  free(told);
   snprintf(name, sizeof name, "%s/token", path);
   assert_int_equal(stat(name, &s), 0);
   for (int turn = 0; turn < 200; turn++) { /* it begins anew while somebody lists jobs */
