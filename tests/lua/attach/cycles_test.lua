@@ -111,8 +111,8 @@ end
 
 local function killed(row)
   local feed = "printf 'i\\n:step\\nloss\\n:step 3\\n:watch loss\\n:c\\n'; sleep 5"
-  local p <close> = accel.process.spawn("/bin/sh", { "sh", "-c", ("(%s) | { echo $$; exec '%s' attach %s; } >'%s/killed' 2>&1"):format(feed, t.exe,
-    row.id, t.tmp) }, t.env)
+  local p <close> = accel.process.spawn("/bin/sh", { "sh", "-c", ("exec 2>/dev/null; (%s) | exec '%s' attach %s >/dev/null"):format(feed, t.exe,
+    row.id) }, t.env)
   sleep(random:below(400) * 1e-3)
   os.execute(("pkill -9 -P %d"):format(p:pid()))
   p:signal(9)

@@ -87,7 +87,8 @@ do
   local before = tonumber(t.run("ps"):match "2 of 4%s+%S+%s+(%d+)")
   t.wait("further steps", function() return tonumber(t.run("ps"):match "2 of 4%s+%S+%s+(%d+)") > before + 5 end)
   -- a client that is killed ends its tunnel, and leaves nothing behind
-  local p <close> = accel.process.spawn("/bin/sh", { "sh", "-c", ("sleep 60 | exec %s attach >'%s/killed.out' 2>&1"):format(exe, t.tmp) }, t.env)
+  local command = ("exec 2>/dev/null; sleep 60 | exec %s attach >'%s/killed.out'"):format(exe, t.tmp)
+  local p <close> = accel.process.spawn("/bin/sh", { "sh", "-c", command }, t.env)
   t.wait("its prompt", function() return t.read(t.tmp .. "/killed.out"):find "after step" end)
   os.execute(("pkill -9 -P %d"):format(p:pid()))
   p:signal(9)
