@@ -22,6 +22,9 @@ static void describe_one(ocl_device *d, int index) {
   clGetDeviceInfo(d->id, CL_DEVICE_SINGLE_FP_CONFIG, sizeof singles, &singles, NULL);
   clGetDeviceInfo(d->id, CL_DEVICE_GLOBAL_MEM_SIZE, sizeof global, &global, NULL);
   clGetDeviceInfo(d->id, CL_DEVICE_MAX_MEM_ALLOC_SIZE, sizeof largest, &largest, NULL);
+  cl_device_type type = 0;
+  clGetDeviceInfo(d->id, CL_DEVICE_TYPE, sizeof type, &type, NULL);
+  d->cpu = (type & CL_DEVICE_TYPE_CPU) != 0;
   d->f64 = doubles != 0;
   d->exact_divide = (singles & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT) != 0;
   d->global_bytes = (size_t)global;

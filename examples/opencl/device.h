@@ -38,7 +38,7 @@ typedef struct ocl_device {
   cl_context context;
   cl_command_queue queue; /* in order; the order of everything that names no stream */
   cl_command_queue streams[OCL_MAX_STREAMS]; /* beside it, under its lock */
-  bool f64, exact_divide;
+  bool f64, exact_divide, cpu;
   size_t global_bytes, largest_bytes;
   _Atomic int lost;     /* the code of the call that found it gone, 0 */
   pthread_mutex_t lock; /* programs, and the arguments of their kernels */

@@ -4,7 +4,9 @@
 #include "kernels.h"
 #include "layout.h"
 
-enum { TILE = 32, SIDE = 8 }; /* a group of SIDE x SIDE work-items computes TILE x TILE results (matmul.cl) */
+/* A group of side x side work-items computes TILE x TILE results (matmul.cl). On a CPU it is one work-item: vectors go along a row of the tile,
+ * and no barrier cuts its loops. */
+enum { TILE = 32 };
 
 typedef struct product { /* struct product of matmul.cl */
   int64_t m, n, k, a_row, a_col, b_row, b_col, bias_step, batch_dims;
@@ -18,14 +20,15 @@ static ac_status run(ac_frame *f, const product *p, const ac_tensor *a, const ac
   int64_t count = 1;
   ocl_call c;
   const ac_dtype dt = ac_tensor_dtype(y);
+  const size_t side = ocl_of(f->device)->cpu ? 1 : 8;
   if (ac_tensor_numel(y) == 0) return AC_OK;
   AC_TRY(ocl_type(f, dt, &type, e));
   AC_TRY(ocl_type(f, ac_tensor_dtype(a), &unused, e));
   AC_TRY(ocl_type(f, ac_tensor_dtype(b), &unused, e));
   for (int d = 0; d < p->batch_dims; d++) count *= p->batch[d];
   ocl_begin(&c, f, ocl_matmul_cl, "matmul");
-  ocl_define(&c, "#define T %s\n#define A %s\n#define B %s\n#define C %s\n#define TILE %d\n#define SIDE %d\n", type,
-             ac_dtype_name(ac_tensor_dtype(a)), ac_dtype_name(ac_tensor_dtype(b)), ac_dtype_name(dt), TILE, SIDE);
+  ocl_define(&c, "#define T %s\n#define A %s\n#define B %s\n#define C %s\n#define TILE %d\n#define SIDE %zu\n", type,
+             ac_dtype_name(ac_tensor_dtype(a)), ac_dtype_name(ac_tensor_dtype(b)), ac_dtype_name(dt), TILE, side);
   if (bias != NULL) ocl_define(&c, "#define BIAS %s\n", ac_dtype_name(ac_tensor_dtype(bias)));
   if (beta != 0) ocl_define(&c, "#define ADDS\n");
   ocl_value(&c, p, sizeof *p);
@@ -40,8 +43,8 @@ static ac_status run(ac_frame *f, const product *p, const ac_tensor *a, const ac
   ocl_memory(&c, ac_tensor_data(b));
   ocl_memory(&c, bias != NULL ? ac_tensor_data(bias) : NULL);
   ocl_memory(&c, ac_tensor_data(y));
-  const size_t rows = (size_t)((p->m + TILE - 1) / TILE * SIDE), columns = (size_t)((p->n + TILE - 1) / TILE * SIDE);
-  return ocl_run3(&c, (const size_t[3]){columns, rows, (size_t)count}, (const size_t[3]){SIDE, SIDE, 1}, e);
+  const size_t rows = (size_t)((p->m + TILE - 1) / TILE) * side, columns = (size_t)((p->n + TILE - 1) / TILE) * side;
+  return ocl_run3(&c, (const size_t[3]){columns, rows, (size_t)count}, (const size_t[3]){side, side, 1}, e);
 }
 
 /* The leading dims of x and y broadcast; the last `own` of each are the matrix's. */
