@@ -23,7 +23,7 @@ local DECLARED <const> = {
   { "device", "string", "cpu", "NAME", "cpu, or cuda: an accelerator with memory of its own" },
   { "memory_limit", "string", nil, "SIZE", "of a rank, 80G [cpu: 90% of this machine over its ranks; cuda: 80G]" },
   { "steps", "int", 8, "K", "steps to run; the last one is told of, the peak is that of all" },
-  { "bandwidth", "float", 12.5, "GB/S", "between machines, of one rank" },
+  { "bandwidth", "number", 12.5, "GB/S", "between machines, of one rank" },
   { "rates", "string", nil, "FILE", "tell times by the rates in FILE, such as an earlier report in JSON" },
   { "json", "flag", false, nil, "print JSON" },
   { "verbose", "flag", false, nil, "show what the script prints" },

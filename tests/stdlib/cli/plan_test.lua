@@ -26,7 +26,7 @@ local function proposal(options)
   return accel.json.decode(out), status
 end
 
-local roomy, ok = proposal "--memory 4G"
+local roomy, ok = proposal "--memory 4G --flops 0.2 --bandwidth 2.5"
 assert(ok == 0 and roomy.fits and roomy.parameters == 512 * 128 + 64 * 128 + 4 * (12 * 128 * 128 + 13 * 128) + 2 * 128)
 for i, p in ipairs(roomy.plans) do
   assert(p.fits and p.peak.total <= 4 << 30 and (i == 1 or p.time.total >= roomy.plans[i - 1].time.total))
