@@ -1,0 +1,257 @@
+--- data.GPTDataset(indexed, opts): samples of one length for language models, cut out of the documents of an IndexedDataset as Megatron-LM
+--- does it: documents of so many epochs in a random order, laid end to end, cut at every sequence_length tokens, and the pieces in a random
+--- order. The three indices are those of megatron-core for the same files and seed, number by number, and are kept in a folder.
+---
+---   document index   sequences of the split, once for every epoch, shuffled
+---   sample index     for each sample the place in the document index where it begins, and the offset in that document
+---   shuffle index    the order of the samples
+---
+--- Where the last epoch gives less than 80 % of its samples, it is shuffled by itself, behind the others.
+local accel = require "accel"
+local Dataset = require "accel.data.dataset"
+local IndexedDataset = require("accel.data.indexed_dataset").IndexedDataset
+local MT19937 = require "accel.data.mt19937"
+local check = require "accel.util.check"
+local class = require "accel.util.class"
+local options = require "accel.util.options"
+local raise = require "accel.util.raise"
+
+local WHO <const> = "GPTDataset"
+
+local M = {}
+
+--- Parts of "969,30,1" as first and last share: { { 0, 0.969 }, { 0.969, 0.999 }, { 0.999, 1 } }; a part of 0 is false.
+---@param text string
+---@return (number[]|false)[]
+function M.split(text)
+  local parts, sum, out, at = {}, 0, {}, 0
+  for word in tostring(text):gmatch "[^,/]+" do
+    local n = tonumber(word)
+    if not n or n < 0 then raise("%s: split '%s': '%s' is no number of 0 or more", WHO, text, word) end
+    parts[#parts + 1], sum = n, sum + n
+  end
+  while #parts < 3 do parts[#parts + 1] = 0 end
+  if #parts > 3 or sum == 0 then raise("%s: split '%s' has to be up to three numbers, as \"969,30,1\"", WHO, text) end
+  for i, n in ipairs(parts) do
+    local share = n / sum
+    out[i] = n > 0 and { at, i == 3 and 1 or at + share } or false
+    at = at + share
+  end
+  return out
+end
+
+--- To the nearest integer, halves to the even one.
+local function round(x)
+  local n = math.floor(x)
+  local rest = x - n
+  if rest > 0.5 or rest == 0.5 and n % 2 == 1 then n = n + 1 end
+  return n
+end
+
+--- Indices of a data set. All numbers count from 0, as in Megatron-LM.
+---@param lengths integer[] tokens of every sequence
+---@param first integer of the split, from 0
+---@param count integer
+---@param o {sequence_length: integer, num_samples: integer?, seed: integer, add_extra_token: boolean}
+---@return {document_index: integer[], sample_index: integer[], shuffle_index: integer[]} sample_index: pairs, one behind the other
+function M.build(lengths, first, count, o)
+  local per_epoch, length, extra = 0, o.sequence_length, o.add_extra_token and 1 or 0
+  for i = first + 1, first + count do per_epoch = per_epoch + lengths[i] end
+  if per_epoch <= extra then raise("%s: the split has %d tokens, which make no sample of %d", WHO, per_epoch, length) end
+  local epochs = 1
+  if o.num_samples then epochs = math.max(1, -(-(o.num_samples * length + extra) // per_epoch)) end
+  local separate, before = false, 0
+  if epochs > 1 then
+    before = ((epochs - 1) * per_epoch - extra) // length
+    local last, each = o.num_samples - before, (per_epoch - extra) // length
+    separate = last < math.floor(0.8 * each)
+  end
+  local random = MT19937(o.seed)
+  local function documents(n)
+    local list = {}
+    for _ = 1, n do
+      for i = first, first + count - 1 do list[#list + 1] = i end
+    end
+    return random:shuffle(list)
+  end
+  local document = documents(separate and epochs - 1 or epochs)
+  if separate then table.move(documents(1), 1, count, #document + 1, document) end
+
+  local samples = (epochs * per_epoch - extra) // length
+  local sample, at, offset = { 0, 0 }, 1, 0
+  for _ = 1, samples do
+    local left = length + extra
+    while left > 0 do
+      local here = lengths[document[at] + 1] - offset
+      if here >= left then
+        offset, left = offset + left - extra, 0
+      elseif at == #document then
+        offset, left = lengths[document[at] + 1] - extra, 0
+      else
+        at, offset, left = at + 1, 0, left - here
+      end
+    end
+    sample[#sample + 1], sample[#sample + 2] = at - 1, offset
+  end
+
+  local shuffle = {}
+  local function order(from, to)
+    local list = {}
+    for i = from, to - 1 do list[#list + 1] = i end
+    table.move(random:shuffle(list), 1, #list, #shuffle + 1, shuffle)
+  end
+  order(0, separate and before or samples)
+  if separate then order(before, samples) end
+  return { document_index = document, sample_index = sample, shuffle_index = shuffle }
+end
+
+--- Samples of one length out of indexed documents: see the head of this file.
+--- example: local prefix = accel.mkdtemp "/tmp/gpt-" .. "/text" local b = accel.data.IndexedDatasetBuilder(prefix)
+---   b:add_item { 5, 6, 7, 8, 9 } b:end_document() b:finalize()
+---   return accel.data.GPTDataset(prefix, { sequence_length = 4, split = "1" }):get(1).labels --> { 6, 7, 8, 9 }
+---@class accel.data.GPTDataset : accel.data.Dataset
+---@field indexed accel.data.IndexedDataset
+---@field document_index accel.Tensor i64, sequences from 0
+---@field sample_index accel.Tensor i64 [samples + 1, 2]
+---@field shuffle_index accel.Tensor i64
+local GPTDataset = Dataset:extend "accel.data.GPTDataset"
+
+local declared = { sequence_length = options.none, num_samples = options.none, seed = 1234, split = "969,30,1", part = 1,
+  path_to_cache = options.none, add_extra_token = true, eod = options.none, eod_mask_loss = false }
+
+--- The name of the indices in the cache: what they follow from.
+local function key_of(self, o)
+  local text = ("%s|%d|%s|%d|%s|%s|%s|%s"):format(self.indexed.prefix:match "[^/]*$", #self.indexed, self.indexed.sequence_lengths:sum():item(),
+    o.sequence_length, o.num_samples, o.seed, o.split .. "#" .. o.part, o.add_extra_token)
+  local h = 0xcbf29ce484222325 -- FNV-1a
+  for i = 1, #text do h = (h ~ text:byte(i)) * 0x100000001b3 end
+  return ("%016x-%s"):format(h, WHO)
+end
+
+---@param indexed accel.data.IndexedDataset|string the documents, or their prefix
+---@param opts {sequence_length: integer, num_samples: integer?, seed: integer?, split: string?, part: integer?, path_to_cache: string?,
+--- add_extra_token: boolean?, eod: integer?, eod_mask_loss: boolean?} num_samples: at least so many, by whole epochs (one epoch);
+--- part (1): which of the split's parts, of train, valid and test; path_to_cache: folder of the indices; eod_mask_loss: the loss mask is 0
+--- where the input is eod
+function GPTDataset:init(indexed, opts)
+  local o = options(WHO, opts, declared)
+  check.positive(WHO, "sequence_length", o.sequence_length)
+  self.indexed = class.isinstance(indexed, IndexedDataset) and indexed or IndexedDataset(indexed)
+  local share = M.split(o.split)[o.part]
+  if not share then raise("%s: part %s of split '%s' is empty", WHO, check.shown(o.part), o.split) end
+  local n = #self.indexed
+  local first, last = round(share[1] * n), round(share[2] * n)
+  if first == last then raise("%s: part %d of split '%s' has none of the %d sequences", WHO, o.part, o.split, n) end
+  self.options = o
+  local path = o.path_to_cache and ("%s/%s.safetensors"):format(o.path_to_cache, key_of(self, o))
+  local known = path and io.open(path, "rb")
+  if known then
+    known:close()
+    known = accel.load(path)
+  else
+    local made = M.build(self.indexed.sequence_lengths:tolist(), first, last - first, o)
+    known = {}
+    for name, list in next, made do known[name] = accel.tensor(list, { dtype = "i64", device = "cpu" }) end
+    known.sample_index = known.sample_index:reshape(-1, 2)
+    if path then
+      assert(accel.makedirs(o.path_to_cache))
+      assert(accel.save(path, known))
+    end
+  end
+  self.document_index, self.sample_index, self.shuffle_index = known.document_index, known.sample_index, known.shuffle_index
+end
+
+--- Number of samples.
+function GPTDataset:len() return self.shuffle_index.shape[1] end
+
+--- For workers: the same files and options.
+function GPTDataset:worker_spec()
+  return { module = "accel.data.gpt_dataset:GPTDataset", args = { self.indexed.prefix, self.options } }
+end
+
+--- Sample i, from 1: tokens, labels, loss_mask (f32) and position_ids, each [sequence_length].
+---@param i integer
+---@return {tokens: accel.Tensor, labels: accel.Tensor, loss_mask: accel.Tensor, position_ids: accel.Tensor}
+function GPTDataset:get(i)
+  self:check_position(i)
+  local o = self.options
+  local s = self.shuffle_index:select(1, i):item()
+  local from, to = self.sample_index[s + 1]:tolist(), self.sample_index[s + 2]:tolist()
+  local extra, parts = o.add_extra_token and 1 or 0, {}
+  for d = from[1], to[1] do
+    local offset = d == from[1] and from[2] or 0
+    local sequence = self.document_index:select(1, d + 1):item() + 1
+    local length = d == to[1] and to[2] - offset + extra or nil
+    parts[#parts + 1] = self.indexed:get(sequence, { offset = offset, length = length })
+  end
+  local text = #parts == 1 and parts[1] or accel.cat(parts, 1)
+  local n = o.sequence_length
+  local tokens, labels = text:narrow(1, 1, n), text:narrow(1, 1 + extra, n)
+  local mask = accel.ones(n, { device = "cpu" })
+  if o.eod_mask_loss and o.eod then mask = mask:masked_fill(tokens:eq(o.eod), 0) end
+  return { tokens = tokens:contiguous(), labels = labels:contiguous(), loss_mask = mask, position_ids = accel.arange(n, { device = "cpu" }) }
+end
+
+-- Blends -----------------------------------------------------------------------------------------
+
+--- For each of `size` samples which data set it comes from and its number there: at every step the one that lags most behind its weight.
+---@param weights number[] of any sum
+---@param size integer
+---@return integer[] sets from 0
+---@return integer[] samples from 0
+function M.blend(weights, size)
+  local sum, counts, sets, samples = 0, {}, {}, {}
+  for i, w in ipairs(weights) do sum, counts[i] = sum + w, 0 end
+  for k = 0, size - 1 do
+    local most, best = -math.huge, 1
+    for i, w in ipairs(weights) do
+      local error_ = w / sum * math.max(k, 1) - counts[i]
+      if error_ > most then most, best = error_, i end
+    end
+    sets[k + 1], samples[k + 1] = best - 1, counts[best]
+    counts[best] = counts[best] + 1
+  end
+  return sets, samples
+end
+
+--- Several data sets by weights, as Megatron-LM blends them: sample k comes from the set that lags most behind its weight, and of each
+--- set samples come in order.
+--- example: local a, b = accel.data.TensorDataset(accel.zeros(9)), accel.data.TensorDataset(accel.ones(9))
+---   return accel.data.BlendedDataset({ a, b }, { 2, 1 }, 6):len() --> 6
+---@class accel.data.BlendedDataset : accel.data.Dataset
+local Blended = Dataset:extend "accel.data.BlendedDataset"
+
+---@param sets accel.data.Dataset[]
+---@param weights number[]
+---@param size integer samples in all; a set that is too small for its share is an error
+function Blended:init(sets, weights, size)
+  local who = "BlendedDataset"
+  if #sets ~= #weights or #sets == 0 then raise("%s: %d data sets and %d weights", who, #sets, #weights) end
+  for i, w in ipairs(weights) do
+    if type(w) ~= "number" or w <= 0 then raise("%s: weight %d is %s, not a number above 0", who, i, check.shown(w)) end
+  end
+  check.positive(who, "size", size)
+  self.sets, self.weights, self.size = sets, weights, size
+  local numbers, samples = M.blend(weights, size)
+  for k = size, 1, -1 do
+    local set = sets[numbers[k] + 1]
+    if samples[k] >= #set then
+      raise("%s: %d samples by these weights need more than the %d of data set %d; give it more num_samples", who, size, #set, numbers[k] + 1)
+    end
+  end
+  self.dataset_index = accel.tensor(numbers, { dtype = "i64", device = "cpu" })
+  self.dataset_sample_index = accel.tensor(samples, { dtype = "i64", device = "cpu" })
+end
+
+--- Number of samples.
+function Blended:len() return self.size end
+
+--- Sample i, from 1.
+---@param i integer
+function Blended:get(i)
+  self:check_position(i)
+  return self.sets[self.dataset_index:select(1, i):item() + 1]:get(self.dataset_sample_index:select(1, i):item() + 1)
+end
+
+M.GPTDataset, M.BlendedDataset = GPTDataset, Blended
+return M
