@@ -71,6 +71,7 @@ static const struct {
     {"estimate-memory", "estimate-memory DIR", APP_TOOL, "what a model takes to load and to train, from its config.json",
      "estimate_memory"},
     {"plan", "plan DIR", APP_TOOL, "how to share a model out over N ranks of so much memory, with a configuration", "plan"},
+    {"preprocess", "preprocess --input FILE ...", APP_TOOL, "texts as token ids in the indexed format of Megatron-LM", "preprocess"},
     {"generate", "generate DIR [PROMPT]", APP_TOOL, "text from a model's folder: streaming, sampling, beams, chats", "generate"},
     {"gguf", "gguf ACTION ...", APP_TOOL, "files of llama.cpp: show, export, import", "gguf"},
     {"quantize", "quantize DIR OUT", APP_TOOL, "a model folder with its linear layers in 4 or 8 bits, for accel and bitsandbytes",
