@@ -4,7 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Edges to leaves that are weights of a product. */
+/* A leaf, or what one op made of it that keeps nothing for its backward and so can run in either part: the cast of a region of lowered
+ * precision, a transpose. */
+static bool is_weight(const ac_node *to) {
+  if (to != NULL && to->cls == &aci_op_class && to->n_edges == 1 && ((const aci_op_node *)to)->op->desc->save == 0) to = to->edge[0].node;
+  return to != NULL && to->cls == &aci_acc_class;
+}
+
+/* Edges to weights of a product. */
 static uint64_t weight_edges(const ac_node *base) {
   if (base->cls != &aci_op_class || base->n_edges > ACI_SPLIT_EDGES) return 0;
   const aci_op_node *n = (const aci_op_node *)base;
@@ -13,8 +20,7 @@ static uint64_t weight_edges(const ac_node *base) {
   if (d->weights == 0 || d->grad == NULL) return 0;
   for (int i = 0; i < n->n_args; i++) {
     if (!(d->weights >> i & 1) || n->args[i].kind != AC_T_TENSOR) continue;
-    const ac_node *to = base->edge[n->first[i]].node;
-    if (to != NULL && to->cls == &aci_acc_class) set |= (uint64_t)1 << n->first[i];
+    if (is_weight(base->edge[n->first[i]].node)) set |= (uint64_t)1 << n->first[i];
   }
   return set;
 }

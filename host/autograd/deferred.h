@@ -1,5 +1,5 @@
 /* Backward in two parts: gradients of inputs first, those of weights later (ac_backward_inputs). The engine walks the graph twice; each
- * time some edges are shut: of a product (op desc .weights) those to weights that are leaves, then all others. */
+ * time some edges are shut: of a product (op desc .weights) those to weights that are leaves or casts of leaves, then all others. */
 #ifndef ACI_AUTOGRAD_DEFERRED_H
 #define ACI_AUTOGRAD_DEFERRED_H
 #include "autograd/op_node.h"

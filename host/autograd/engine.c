@@ -46,6 +46,8 @@ static uint64_t shut_edges(const run *r, const ac_node *n) {
   return __builtin_expect(r->deferred == NULL, 1) ? 0 : aci_deferred_shut(r->deferred, n);
 }
 
+static bool is_shut(uint64_t shut, int k) { return k < ACI_SPLIT_EDGES && (shut >> k & 1) != 0; }
+
 static uint32_t hash_ptr(const void *p) { return (uint32_t)(((uintptr_t)p >> 4) * 2654435761u); }
 
 static entry *find(const run *r, const ac_node *n) {
@@ -117,7 +119,7 @@ static ac_status discover(run *r, ac_err *e) {
     if (r->within && is_wanted(r, n)) continue;
     const uint64_t shut = shut_edges(r, n);
     for (int k = 0; k < n->n_edges; k++) {
-      if (n->edge[k].node == NULL || (shut >> k & 1)) continue;
+      if (n->edge[k].node == NULL || is_shut(shut, k)) continue;
       entry *t;
       AC_TRY(visit(r, n->edge[k].node, &t, e));
       t->waits++;
@@ -285,7 +287,7 @@ static ac_status serve(run *r, entry *t, ac_err *e) {
     t->g[i] = NULL;
   }
   for (int k = 0; k < n->n_edges; k++) {
-    if (n->edge[k].node != NULL && st == AC_OK && !(shut >> k & 1)) {
+    if (n->edge[k].node != NULL && st == AC_OK && !is_shut(shut, k)) {
       entry *to = find(r, n->edge[k].node); /* NULL behind the inputs of a run `within` */
       if (din[k] != NULL && to != NULL && to->needed) {
         st = fit(r, n, k, &din[k], e);

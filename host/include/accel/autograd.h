@@ -49,9 +49,9 @@ AC_API ac_status ac_gradients(ac_ctx *c, int n_outputs, ac_tensor *const *output
                               ac_tensor *const *inputs, bool allow_unused, const ac_backward_options *o, ac_tensor **out, ac_err *e);
 
 /* Backward of outputs in two parts, for schedules that fill the waits of a pipeline (Qi et al. 2023). The first leaves gradients of
- * weights of products (op desc .weights) that are leaves for the second; all else is as in ac_backward, and the sums come out the same.
- * Saved tensors that the second part needs stay until then. ac_backward_weights runs once, any time before the weights change; STATE
- * after that. */
+ * weights of products (op desc .weights), leaves or casts of leaves, for the second; all else is as in ac_backward, and the sums come
+ * out the same. Saved tensors that the second part needs stay until then. ac_backward_weights runs once, any time before the weights
+ * change; STATE after that. */
 typedef struct ac_deferred ac_deferred;
 AC_API ac_status ac_backward_inputs(ac_ctx *c, int n_outputs, ac_tensor *const *outputs, ac_tensor *const *grads, ac_deferred **out,
                                     ac_err *e);

@@ -136,8 +136,49 @@ static void changed_weights_are_noticed(void **state) {
   drop(x, q, w, y, s, o);
 }
 
+/* A region of lowered precision casts weights before it multiplies. */
+static void casts_of_weights_are_put_off(void **state) {
+  graph *g = *state;
+  ac_err e;
+  ac_deferred *d = NULL;
+  ac_tensor *x = learns(constant(g, 1, 2, (double[]){1, 2})), *w = learns(constant(g, 2, 2, (double[]){1, 2, 3, 4})), *xc = NULL, *wc = NULL,
+            *y = NULL, *z = NULL, *s;
+  assert_ok(ac_cast(g->c, x, AC_F32, &xc, &e), e);
+  assert_ok(ac_cast(g->c, w, AC_F32, &wc, &e), e);
+  assert_ok(ac_linear(g->c, xc, wc, NULL, &y, &e), e); /* one cast for two products */
+  assert_ok(ac_linear(g->c, y, wc, NULL, &z, &e), e);
+  s = sum(g, z);
+  assert_ok(ac_backward_inputs(g->c, 1, &s, NULL, &d, &e), e);
+  assert_true(ac_deferred_any(d));
+  assert_null(ac_tensor_grad(w));
+  assert_values(ac_tensor_grad(x), 4 + 18, 8 + 24);
+  assert_ok(ac_backward_weights(d, &e), e);
+  assert_values(ac_tensor_grad(w), 5 + 4, 11 + 8, 5 + 6, 11 + 12);
+  ac_deferred_free(d);
+  drop(x, w, xc, wc, y, z, s);
+}
+
+/* More edges than a set of them has bits. */
+static void wide_nodes_are_not_split(void **state) {
+  enum { MANY = 70 };
+  graph *g = *state;
+  ac_err e;
+  ac_deferred *d = NULL;
+  ac_tensor *x[MANY], *y = NULL, *s;
+  for (int i = 0; i < MANY; i++) x[i] = learns(vector(g, i, 1));
+  assert_ok(ac_cat(g->c, x, MANY, 0, &y, &e), e);
+  s = sum(g, y);
+  assert_ok(ac_backward_inputs(g->c, 1, &s, NULL, &d, &e), e);
+  assert_false(ac_deferred_any(d));
+  for (int i = 0; i < MANY; i++) assert_values(ac_tensor_grad(x[i]), 1, 1);
+  ac_deferred_free(d);
+  for (int i = 0; i < MANY; i++) drop(x[i]);
+  drop(y, s);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {graph_test(both_parts_are_the_whole), graph_test(hooks_run_once), graph_test(what_is_not_run_is_freed),
-                                     graph_test(changed_weights_are_noticed)};
+                                     graph_test(changed_weights_are_noticed), graph_test(casts_of_weights_are_put_off),
+                                     graph_test(wide_nodes_are_not_split)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
