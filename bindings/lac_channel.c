@@ -191,7 +191,7 @@ static int channel_receive(lua_State *L) {
 
 static bool send_all(channel *c, const char *p, size_t n) {
   while (n > 0) {
-    const ssize_t k = c->ended ? -1 : c->pipe ? write(c->out, p, n) : send(c->fd, p, n, MSG_NOSIGNAL);
+    const ssize_t k = c->ended ? -1 : c->pipe || c->out != c->fd ? write(c->out, p, n) : send(c->fd, p, n, MSG_NOSIGNAL);
     if (k < 0 && errno == EINTR && !c->ended) continue;
     if (k <= 0) {
       c->ended = true; /* a message may be cut off: nothing can follow it */
