@@ -178,7 +178,10 @@ end
 function M.widen(job, hosts)
   local whys, list = {}, {}
   if not hosts and #job.list >= job.size then return whys end
-  for host in (hosts or job.list[1].hosts or ""):gmatch "[^,%s]+" do list[#list + 1] = host end
+  for host in (hosts or job.list[1].hosts or ""):gmatch "[^,%s]+" do
+    -- other machines said their names: none becomes an option of the command
+    if host:find "^%-" then whys[#whys + 1] = host .. ": no name of a host" else list[#list + 1] = host end
+  end
   job.tunnels = {}
   for _, host in ipairs(list) do
     local tunnel, why = dig(job, host)

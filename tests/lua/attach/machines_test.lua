@@ -82,6 +82,8 @@ do
   out, err = t.run "stacks --hosts nowhere"
   has(err, "not reached: nowhere: the command has ended")
   assert(out:find "rank 1 " and not out:find "rank 2 ", out)
+  err = select(2, t.run "stacks --hosts=-oProxyCommand=x") -- an option of ssh
+  has(err, "not reached: -oProxyCommand=x: no name of a host")
   t.env.ACCEL_PTY = nil
   prompts("a prompt on two machines", 4)
   local before = tonumber(t.run("ps"):match "2 of 4%s+%S+%s+(%d+)")
