@@ -1,7 +1,7 @@
 --- MS-AMP's level O2: Adam and AdamW keep their first moment in f8_e4m3 under a scale that is a power of two, and their second in f16 under
 --- one by which its largest value fits: 3 bytes a parameter in the place of 8. A step widens them, group after group, and rounds them
---- again; nothing waits for the device. What of the second moment vanishes is below 1e-12 of the largest value, where the first, whose
---- range is the square root of that, has vanished before: no quotient grows.
+--- again; nothing waits for the device. A second moment that vanishes, below 1e-12 of the largest one, counts as the half of the least number
+--- that does not, so that no first moment is divided by nothing.
 local accel = require "accel"
 local class = require "accel.util.class"
 local raise = require "accel.util.raise"
@@ -9,15 +9,20 @@ local raise = require "accel.util.raise"
 local M = {}
 
 local F16_TOP <const> = 60000 -- below 65504, so that a quotient rounded up still fits
+local F16_LEAST <const> = 0x1p-24 -- what is smaller than the half of it is rounded to 0
+local F32_LEAST <const> = 1e-37
 
 --- The values of a buffer and the factor that brings them back, both in memory of their own.
 local function narrow(name, t)
   if name == "exp_avg" then return accel.fp8_cast(t, nil, nil, "e4m3", true) end
-  local inverse = (t:max() / F16_TOP):clamp(1e-37)
+  local inverse = (t:max() / F16_TOP):clamp(F32_LEAST)
   return (t / inverse):to "f16", inverse
 end
 
-local function widen(t, inverse) return t:to "f32" * inverse end
+local function widen(name, t, inverse)
+  local wide = t:to "f32"
+  return (name == "exp_avg" and wide or wide:clamp(F16_LEAST / 2)) * inverse
+end
 
 --- Gives an optimizer's states fewer bits, from its first step on; those that it has stay what they say. Returns it.
 --- example: local p = accel.ones(64, { requires_grad = true })
@@ -40,14 +45,16 @@ function M.compress_states(optimizer)
   rawset(optimizer, "make_state", function(self, p, group)
     local made = make_state(self, p, group)
     for _, name in ipairs(buffers) do
-      made[name], made[name .. "_scale"] = made[name]:to(name == "exp_avg" and "f8_e4m3" or "f16"), accel.ones({}, { device = p.device })
+      local first = name == "exp_avg"
+      made[name] = made[name]:to(first and "f8_e4m3" or "f16")
+      made[name .. "_scale"] = accel.full({}, first and 1 or F32_LEAST, { dtype = "f32", device = p.device })
     end
     return made
   end)
   rawset(optimizer, "update", function(self, group, step_group, grads, lr)
     for _, name in ipairs(buffers) do
       local wide = {}
-      for i, p in ipairs(step_group.params) do wide[i] = widen(self.state[p][name], self.state[p][name .. "_scale"]) end
+      for i, p in ipairs(step_group.params) do wide[i] = widen(name, self.state[p][name], self.state[p][name .. "_scale"]) end
       step_group[name] = wide
     end
     update(self, group, step_group, grads, lr)
