@@ -244,7 +244,8 @@ static bool leads_to_gradient(const ac_frame *f) {
   return false;
 }
 
-/* Operands as the plan has them; those that wait and do not go element by element with the result are computed first. */
+/* Operands as the plan has them; those that wait and do not go element by element with the result are computed first, or say that they
+ * are lost. */
 static ac_status take_operands(ac_frame *f, const aci_map_plan *plan, aci_fuse_node *n, ac_err *e) {
   n->n_in = plan->n_in;
   for (int k = 0; k < plan->n_in; k++) {
@@ -260,12 +261,13 @@ static ac_status take_operands(ac_frame *f, const aci_map_plan *plan, aci_fuse_n
     n->inner = plan->shape[plan->ndim - 1];
     to->linear = to->step == 1 && (plan->ndim == 1 || to->row == n->inner);
     aci_fuse_node *child = node_of(t->storage);
-    if (child != NULL && (!to->linear || t->offset != 0 || child->numel != n->numel || child->dt != (ac_dtype)t->dtype ||
+    if (child != NULL && (child->lost || !to->linear || t->offset != 0 || child->numel != n->numel || child->dt != (ac_dtype)t->dtype ||
                           child->depth >= ACI_FUSE_DEPTH)) {
       AC_TRY(compute(child, e));
       child = NULL;
     }
     if (child != NULL && child->depth >= n->depth) n->depth = child->depth + 1;
+    if (child != NULL && n->keep && (f->desc->save & AC_SAVE_IN(k)) != 0) child->keep = true; /* for the gradient of another operand */
     to->storage = t->storage;
     ac_storage_retain(to->storage);
   }

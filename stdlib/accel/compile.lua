@@ -47,7 +47,10 @@ end
 
 -- ---- running ----
 local depth = 0
--- What a function keeps besides what it returns is found in its first call; then everything it makes is computed.
+-- What a function keeps besides what it returns is found in its first call, and in the first that records gradients, since graphs and
+-- checkpoints keep tensors, too; then everything it makes is computed.
+local function states_of(name) return { [true] = { keeps = false, name = name }, [false] = { keeps = false, name = name } } end
+
 local region = { __close = function(state)
   depth = depth - 1
   core.leave(state.keeps)
@@ -81,7 +84,8 @@ local function results(state, ...)
   return ...
 end
 
-local function run(state, fn, ...)
+local function run(states, fn, ...)
+  local state = states[accel.is_grad_enabled()]
   depth = depth + 1
   core.enter()
   local _ <close> = setmetatable(state, region)
@@ -94,8 +98,8 @@ local compiled = setmetatable({}, { __mode = "k" })
 
 local function compile_module(model, o)
   if compiled[model] then return model end
-  local own, forward, state = rawget(model, "forward"), model.forward, { keeps = false, name = "the model" }
-  local function ours(...) return run(state, forward, ...) end
+  local own, forward, states = rawget(model, "forward"), model.forward, states_of "the model"
+  local function ours(...) return run(states, forward, ...) end
   if not o.plain then rawset(model, "forward", ours) end
   compiled[model] = { ours = ours, own = own, o = o }
   return model
@@ -140,8 +144,8 @@ function M.compile_regions(module, opts) return M.compile(module, opts) end
 --- and random numbers are equal, bit for bit. Inside of a backward nothing waits. There is nothing to trace, so that `fullgraph` and
 --- `dynamic` are true of every function, and `mode` has one meaning.
 ---
---- A tensor that the function stores somewhere without returning it: where its first call does so, all that it makes is computed; one
---- that only a later call stores cannot be read, which raises.
+--- A tensor that the function stores somewhere without returning it: where its first call does so, or the first that records gradients,
+--- all that it makes is computed; one that only a later call stores cannot be read, which raises.
 --- example: local f = accel.compile(function(x, y) return ((x + y) * 0.5 - x):abs() end)
 ---   return f(accel.ones(3), accel.zeros(3)) --> { 0.5, 0.5, 0.5 }
 ---@param fn function|accel.nn.Module
@@ -158,8 +162,8 @@ function M.compile(fn, opts)
   if is_module(fn) then return compile_module(fn, o) end
   if type(fn) ~= "function" then raise("compile: expected a function or a model, got %s", check.shown(fn)) end
   if o.plain then return fn end
-  local state = { keeps = false, name = "the function" }
-  return function(...) return run(state, fn, ...) end
+  local states = states_of "the function"
+  return function(...) return run(states, fn, ...) end
 end
 
 return M

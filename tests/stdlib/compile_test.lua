@@ -115,6 +115,26 @@ end } do
   for i, g in ipairs(gradients(accel.compile(inside), true)) do assert(accel.equal(g, want[i]), i) end
 end
 
+-- gradients that begin in a later call than the first: graphs keep operands that need none, checkpoints their arguments
+do
+  local w, square = random("f32", R, C), random("f32", C, C)
+  w.requires_grad, square.requires_grad = true, true
+  for i, f in ipairs {
+    function(t) return (t * 2) * w end, function(t) return accel.maximum(t * 2 + 1, w) end, function(t) return (w + 3) / (t:exp() + 1) end,
+    function(t) return accel.checkpoint(function(h) return h:tanh():matmul(square) end, t * 2) end,
+  } do
+    local fused = accel.compile(f)
+    accel.no_grad(function() return fused(x) end)
+    local got, want = {}, {}
+    for list, g in pairs { [got] = fused, [want] = f } do
+      w.grad, square.grad = nil, nil
+      g(x):sum():backward()
+      list[1] = w.grad or square.grad
+    end
+    assert(accel.equal(got[1], want[1]), i)
+  end
+end
+
 -- a gradient that was there before, read before a backward adds to it, in place
 do
   local function step(w)
@@ -156,6 +176,7 @@ do
   late(x)
   says("neither returned nor used up was read after it", function() return kept:sum():item() end)
   says("neither returned nor used up was read after it", function() return kept + 1 end)
+  says("neither returned nor used up was read after it", accel.compile(function(t) return t + 1 end), kept)
 end
 -- an error inside ends the region; functions inside functions; what was given back is a tensor like any other
 local failing = accel.compile(function(t) return (t * 2):nonsense() end)
