@@ -1,5 +1,6 @@
 --- In which order a rank gathers its units, and from which lines: where ranks differ, one line says what each gathered and where. Used by
 --- accel.shard.engine, whose backward compares the sums at its end.
+local caller = require "accel.util.caller"
 local dist = require "accel.dist"
 local raise = require "accel.util.raise"
 
@@ -18,15 +19,8 @@ function M.new() return setmetatable({ sum = 0, n = 0, units = {}, lines = {} },
 
 --- The innermost line of the script that runs.
 local function line_here()
-  local level = 3
-  while true do
-    local info = debug.getinfo(level, "Sl")
-    if not info then return "?" end
-    if info.currentline > 0 and not info.source:find("/accel/", 1, true) then
-      return ("%s:%d"):format(info.short_src:match "[^/]*$", info.currentline)
-    end
-    level = level + 1
-  end
+  local info = caller()
+  return info and ("%s:%d"):format(info.short_src:match "[^/]*$", info.currentline) or "?"
 end
 
 --- A unit is gathered.

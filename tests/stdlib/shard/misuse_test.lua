@@ -27,6 +27,11 @@ local function fails(text, f, ...)
   assert(not ok and tostring(e):find(text, 1, true), ("wanted '%s', got %s"):format(text, tostring(e)))
 end
 
+do -- lines are the script's, wherever it lies
+  local order = require "accel.shard.order".new()
+  load("local order = ... order:note { at = 1 }", "@/home/me/accel/train.lua")(order)
+  assert(order.lines[1] == "train.lua:1", order.lines[1])
+end
 fails("the ranks do not have the same sharded parameters", FSDP, net(), { auto_wrap_policy = R == 1 and leaves or nil })
 do -- both lines of the script
   local ok, e
