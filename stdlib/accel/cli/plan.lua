@@ -1,6 +1,7 @@
 --- accel-run plan DIR: proposes how to share a model out over so many ranks of so much memory. Formulas order the plans that there are,
 --- dry runs tell what the first of them take, and the one that fits and takes the least time is printed as a configuration file.
 local accel = require "accel"
+local cli = require "accel.util.cli"
 local command = require "accel.cli.command"
 local planner = require "accel.profiler.planner"
 local plans = require "accel.cli.plan_config"
@@ -67,6 +68,9 @@ local function label(p)
   return ("%s %dx%d"):format(named, p.rows, p.accumulate)
 end
 
+--- Columns of what is printed for people.
+local COLUMNS <const> = 79
+
 local CATEGORIES <const> = { "parameters", "gradients", "states", "activations" }
 
 local function table_of(list, limit)
@@ -85,8 +89,12 @@ local function table_of(list, limit)
   for _, row in ipairs(rows) do
     for i, cell in ipairs(row) do widths[i] = math.max(widths[i] or 0, #cell) end
   end
+  local left = COLUMNS - #"# " -- for the names of plans; a longer one has a line of its own
+  for i = 2, #widths do left = left - 1 - widths[i] end
+  widths[1] = math.min(widths[1], math.max(left, 1))
   for _, row in ipairs(rows) do
     local cells = {}
+    if #row[1] > widths[1] then out[#out + 1], row[1] = row[1], "" end
     for i, cell in ipairs(row) do cells[i] = (i == 1 and "%-" .. widths[i] .. "s" or "%" .. math.max(widths[i], 1) .. "s"):format(cell) end
     out[#out + 1] = (table.concat(cells, " "):gsub("%s+$", ""))
   end
@@ -209,7 +217,7 @@ return function(...)
     return a.worst.peak.total < b.worst.peak.total
   end)
   local best = played[1]
-  if not best then return command.refuse(NAME, "%s", failed[1].why) end
+  if not best then return command.refuse(NAME, "%s: %s", failed[1].plan, (failed[1].why:match "^[^\n]*")) end
   local fits = best.worst.peak.total <= o.limit
   local yaml = plans.yaml(best, { num_processes = how.ranks, num_machines = o.num_machines, mixed_precision = o.mixed_precision,
     cpu = o.device == "cpu" })
@@ -225,23 +233,26 @@ return function(...)
     return fits
   end
   local function put(fmt, ...) io.stdout:write(fmt:format(...), "\n") end
-  put("# %s: %.1f M parameters; %d rows of %d tokens an update\n# on %d ranks of %s, %s each, %s", cls.__name or word, parameters / 1e6,
+  local function say(fmt, ...) put("%s", cli.filled("#", fmt:format(...), 2):gsub("\n  ", "\n# ")) end
+  say("%s: %.1f M parameters; %d rows of %d tokens an update on %d ranks of %s, %s each, %s", cls.__name or word, parameters / 1e6,
     how.global_batch, how.tokens, how.ranks, o.device, o.memory, o.mixed_precision == "no" and "f32" or o.mixed_precision)
-  put("# %.3g TFLOP/s a rank, %.3g GB/s inside a machine, %.3g GB/s between machines;\n# of the rank that takes the most:\n#", how.rate / 1e12,
+  say("%.3g TFLOP/s a rank, %.3g GB/s inside a machine, %.3g GB/s between machines; of the rank that takes the most:", how.rate / 1e12,
     how.near / 1e9, how.bandwidth / 1e9)
-  put("# %s", (table_of(played, o.limit):gsub("\n", "\n# ")))
-  for _, f in ipairs(failed) do put("# %s: not played: %s", f.plan, (f.why:match "^[^\n]*")) end
+  put("#\n# %s", (table_of(played, o.limit):gsub("\n", "\n# ")))
+  for _, f in ipairs(failed) do say("%s: not played: %s", f.plan, (f.why:match "^[^\n]*")) end
+  put("#")
   if fits then
-    put("#\n# %s fits and takes the least time of those that do.\n# Forwards of %d row%s, %d of them an update, on each of %d data ranks:\n#",
+    say("%s fits and takes the least time of those that do. Forwards of %d row%s, %d of them an update, on each of %d data ranks:",
       label(best), best.rows, best.rows == 1 and "" or "s", best.accumulate, best.dp)
+    put("#")
     if not best.micro_batches and best.accumulate > 1 then
-      put("# accel.Accelerator { gradient_accumulation_steps = %d }, batches of %d", best.accumulate, best.rows)
+      say("accel.Accelerator { gradient_accumulation_steps = %d }, batches of %d", best.accumulate, best.rows)
     else
-      put("# batches of %d", best.rows * best.accumulate)
+      say("batches of %d", best.rows * best.accumulate)
     end
     put("%s", yaml)
   else
-    put("#\n# nothing fits; nearest is %s with %s. Try --memory %dG,\n# more ranks, a shorter --seq-length, or offload (accel-run help offload).",
+    say("nothing fits; nearest is %s with %s. Try --memory %dG, more ranks, a shorter --seq-length, or offload (accel-run help offload).",
       label(best), gib(best.worst.peak.total), math.ceil(best.worst.peak.total / (1 << 30)))
   end
   return fits

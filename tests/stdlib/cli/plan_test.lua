@@ -41,7 +41,10 @@ for _, p in ipairs(tight.plans) do assert(p.peak.total >= least and not p.fits) 
 
 local text, status = plan(base .. "--memory 4G --tries 1 --output " .. folder .. "/out.yaml")
 assert(status == 0 and text:find "fits and takes the least time" and text:find "distributed_type: ")
-for line in text:gmatch "[^\n]+" do assert(#line <= 110, line) end
+for line in text:gmatch "[^\n]+" do assert(#line < 80, line) end
+local long = plan(base .. "--memory 1M --tries 1 --tp 2 --pp 2") -- names of plans beside which a row has no room
+assert(long:find "nothing fits; nearest is tp=2,pp=2,seq,recompute")
+for line in long:gmatch "[^\n]+" do assert(#line < 80, line) end
 local launch, why = require "accel.config".plan { "--config_file", folder .. "/out.yaml", "script.lua" }
 assert(launch and launch.values.num_processes == 4, why)
 assert(accel.write_file(folder .. "/s.lua", [[
