@@ -105,6 +105,28 @@ function M.build(lengths, first, count, o)
   return { document_index = document, sample_index = sample, shuffle_index = shuffle }
 end
 
+--- Sequences of a part of a split, from 0, as first and the one behind the last; nil where the split has no such part.
+---@param split string
+---@param part integer
+---@param sequences integer of the whole
+---@return integer? first
+---@return integer? last
+function M.range(split, part, sequences)
+  local share = M.split(split)[part]
+  if share then return round(share[1] * sequences), round(share[2] * sequences) end
+end
+
+--- What starts anew behind every eod: the positions, and what attends to what, bool [n, n]: tokens of one document; causality is the model's.
+local function restart(tokens, eod)
+  local positions, documents, at, document = {}, {}, 0, 0
+  for i, token in ipairs(tokens:tolist()) do
+    positions[i], documents[i], at = at, document, at + 1
+    if token == eod then at, document = 0, document + 1 end
+  end
+  documents = accel.tensor(documents, { dtype = "i64", device = "cpu" })
+  return accel.tensor(positions, { dtype = "i64", device = "cpu" }), documents:unsqueeze(2):eq(documents:unsqueeze(1))
+end
+
 --- Samples of one length out of indexed documents: see the head of this file.
 --- example: local prefix = accel.mkdtemp "/tmp/gpt-" .. "/text" local b = accel.data.IndexedDatasetBuilder(prefix)
 ---   b:add_item { 5, 6, 7, 8, 9 } b:end_document() b:finalize()
@@ -117,7 +139,8 @@ end
 local GPTDataset = Dataset:extend "accel.data.GPTDataset"
 
 local declared = { sequence_length = options.none, num_samples = options.none, seed = 1234, split = "969,30,1", part = 1,
-  path_to_cache = options.none, add_extra_token = true, eod = options.none, eod_mask_loss = false }
+  path_to_cache = options.none, add_extra_token = true, eod = options.none, eod_mask_loss = false,
+  reset_position_ids = false, reset_attention_mask = false }
 
 --- The name of the indices in the cache: what they follow from.
 local function key_of(self, o)
@@ -130,17 +153,20 @@ end
 
 ---@param indexed accel.data.IndexedDataset|string the documents, or their prefix
 ---@param opts {sequence_length: integer, num_samples: integer?, seed: integer?, split: string?, part: integer?, path_to_cache: string?,
---- add_extra_token: boolean?, eod: integer?, eod_mask_loss: boolean?} num_samples: at least so many, by whole epochs (one epoch);
---- part (1): which of the split's parts, of train, valid and test; path_to_cache: folder of the indices; eod_mask_loss: the loss mask is 0
---- where the input is eod
+--- add_extra_token: boolean?, eod: integer?, eod_mask_loss: boolean?, reset_position_ids: boolean?, reset_attention_mask: boolean?}
+--- num_samples: at least so many, by whole epochs (one epoch); part (1): which of the split's parts, of train, valid and test;
+--- path_to_cache: folder of the indices; eod: the token that ends documents; eod_mask_loss: the loss mask is 0 where the input is eod;
+--- reset_position_ids: positions count from 0 behind it; reset_attention_mask: samples have an attention_mask that keeps documents apart
 function GPTDataset:init(indexed, opts)
   local o = options(WHO, opts, declared)
   check.positive(WHO, "sequence_length", o.sequence_length)
   self.indexed = class.isinstance(indexed, IndexedDataset) and indexed or IndexedDataset(indexed)
-  local share = M.split(o.split)[o.part]
-  if not share then raise("%s: part %s of split '%s' is empty", WHO, check.shown(o.part), o.split) end
+  for _, name in ipairs { "eod_mask_loss", "reset_position_ids", "reset_attention_mask" } do
+    if o[name] and not o.eod then raise("%s: %s needs eod, the token that ends documents", WHO, name) end
+  end
   local n = #self.indexed
-  local first, last = round(share[1] * n), round(share[2] * n)
+  local first, last = M.range(o.split, o.part, n)
+  if not first then raise("%s: part %s of split '%s' is empty", WHO, check.shown(o.part), o.split) end
   if first == last then raise("%s: part %d of split '%s' has none of the %d sequences", WHO, o.part, o.split, n) end
   self.options = o
   local path = o.path_to_cache and ("%s/%s.safetensors"):format(o.path_to_cache, key_of(self, o))
@@ -169,9 +195,10 @@ function GPTDataset:worker_spec()
   return { module = "accel.data.gpt_dataset:GPTDataset", args = { self.indexed.prefix, self.options } }
 end
 
---- Sample i, from 1: tokens, labels, loss_mask (f32) and position_ids, each [sequence_length].
+--- Sample i, from 1: tokens, labels, loss_mask (f32) and position_ids, each [sequence_length]; with reset_attention_mask also an
+--- attention_mask, bool [sequence_length, sequence_length].
 ---@param i integer
----@return {tokens: accel.Tensor, labels: accel.Tensor, loss_mask: accel.Tensor, position_ids: accel.Tensor}
+---@return {tokens: accel.Tensor, labels: accel.Tensor, loss_mask: accel.Tensor, position_ids: accel.Tensor, attention_mask: accel.Tensor?}
 function GPTDataset:get(i)
   self:check_position(i)
   local o = self.options
@@ -188,8 +215,14 @@ function GPTDataset:get(i)
   local n = o.sequence_length
   local tokens, labels = text:narrow(1, 1, n), text:narrow(1, 1 + extra, n)
   local mask = accel.ones(n, { device = "cpu" })
-  if o.eod_mask_loss and o.eod then mask = mask:masked_fill(tokens:eq(o.eod), 0) end
-  return { tokens = tokens:contiguous(), labels = labels:contiguous(), loss_mask = mask, position_ids = accel.arange(n, { device = "cpu" }) }
+  if o.eod_mask_loss then mask = mask:masked_fill(tokens:eq(o.eod), 0) end
+  local sample = { tokens = tokens:contiguous(), labels = labels:contiguous(), loss_mask = mask, position_ids = accel.arange(n, { device = "cpu" }) }
+  if o.reset_position_ids or o.reset_attention_mask then
+    local positions, visible = restart(tokens, o.eod)
+    if o.reset_position_ids then sample.position_ids = positions end
+    if o.reset_attention_mask then sample.attention_mask = visible end
+  end
+  return sample
 end
 
 -- Blends -----------------------------------------------------------------------------------------
@@ -245,6 +278,11 @@ end
 
 --- Number of samples.
 function Blended:len() return self.size end
+
+--- For workers: the same sets, each by its own.
+function Blended:worker_spec()
+  return { module = "accel.data.gpt_dataset:BlendedDataset", args = { self.sets, self.weights, self.size } }
+end
 
 --- Sample i, from 1.
 ---@param i integer

@@ -63,6 +63,22 @@ do -- samples: what lies behind one another in the document index, in the order 
   end
 end
 
+do -- the same by workers, also of a blend; what starts anew behind an eod needs one
+  local set = accel.data.GPTDataset(folder .. "/text", { sequence_length = 8, split = "1", eod = 12, reset_position_ids = true })
+  local mix, k = accel.data.BlendedDataset({ set, set }, { 2, 1 }, 30), 0
+  for batch in accel.data.DataLoader(mix, { batch_size = 5, num_workers = 2 })() do
+    for row = 1, 5 do
+      local x = mix:get(k + row)
+      same(batch.tokens[row]:tolist(), x.tokens:tolist(), "tokens by workers")
+      same(batch.position_ids[row]:tolist(), x.position_ids:tolist(), "positions by workers")
+    end
+    k = k + 5
+  end
+  assert(k == 30)
+  local ok, why = pcall(accel.data.GPTDataset, folder .. "/text", { sequence_length = 8, reset_attention_mask = true })
+  assert(not ok and tostring(why):find("reset_attention_mask needs eod", 1, true), tostring(why))
+end
+
 do -- the cache: the second one reads what the first one wrote
   local o = { sequence_length = 8, split = "1", path_to_cache = folder .. "/cache" }
   local first = accel.data.GPTDataset(folder .. "/text", o)
