@@ -91,4 +91,20 @@ examples.of("31_model_parallel", function() -- the same on every mesh
     local out = examples.run("@31_model_parallel.lua " .. mesh[2], mesh[1])
     assert(number(out, "step 20: loss ([%d.]+)") == loss and out:find("whole: wte 32 x 32\n", 1, true), out)
   end
+  -- in Megatron-LM's words, on what accel-run preprocess writes
+  local lines = {}
+  for i = 1, 200 do lines[i] = ("the cat sat on the mat %d times"):format(i % 9) end
+  assert(accel.write_file(tmp .. "/cats.txt", table.concat(lines, "\n")))
+  local tok = accel.text.train_bpe({ "the cat sat on the mat" }, { vocab_size = 280, special_tokens = { "<|endoftext|>" } })
+  assert(tok:save(tmp .. "/tokenizer.json"))
+  assert(os.execute(("'%s' preprocess --input '%s/cats.txt' --output-prefix '%s/cats' --tokenizer-model '%s' --append-eod >'%s/said' 2>&1")
+    :format(accel.process.program(), tmp, tmp, tmp, tmp)))
+  local indexed = "@31_model_parallel.lua --data ~cats_text_document --vocab-size 280 "
+  refused(indexed .. "--dp 2", "--tp 1, --pp 1 and --dp 2 need 2 processes, not 1")
+  one = examples.run(indexed)
+  assert(number(one, "step 20: loss ([%d.]+)") < 3.5 and number(one, "valid: loss ([%d.]+) of 2 batches") < 3.5, one)
+  for _, mesh in ipairs { { 2, "--tp 2" }, { 2, "--dp 2" }, { 2, "--pp 2" } } do
+    local out = examples.run(indexed .. mesh[2], mesh[1])
+    assert(out:gsub("^mesh[^\n]*\n", "") == one:gsub("^mesh[^\n]*\n", ""), out)
+  end
 end)

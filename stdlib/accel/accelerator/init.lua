@@ -12,7 +12,7 @@ local home = {
   HfDeepSpeedConfig = "plugins.deepspeed", DummyOptim = "accel.deepspeed.dummies", DummyScheduler = "accel.deepspeed.dummies",
   DeepSpeedEngineWrapper = "accel.deepspeed.engine",
   GatheredParameters = "accel.deepspeed.zero", MegatronLMPlugin = "plugins.megatron",
-  MegatronLMDummyScheduler = "megatron_schedule", TorchDynamoPlugin = "plugins.dynamo",
+  MegatronLMDummyScheduler = "megatron_schedule", MegatronLMDummyDataLoader = "megatron_data", TorchDynamoPlugin = "plugins.dynamo",
   ParallelismConfig = "plugins.parallelism", TorchTensorParallelConfig = "plugins.parallelism",
   PipelineParallelConfig = "plugins.parallelism",
   TorchContextParallelConfig = "plugins.parallelism", DeepSpeedSequenceParallelConfig = "plugins.parallelism",

@@ -260,7 +260,10 @@ local SCHEDULE <const> = [[train_iters train_samples weight_decay_incr_style sta
 --- Says which fields of a schedule have no effect, since none that takes them is prepared.
 local function say_unscheduled(accelerator, megatron)
   local list = {}
-  for field in SCHEDULE:gmatch "%S+" do list[#list + 1] = megatron._asked[field] ~= nil and field or nil end
+  for field in SCHEDULE:gmatch "%S+" do
+    local of_data = megatron.megatron_dataset_flag and field:find "^train_" -- what a MegatronLMDummyDataLoader takes
+    list[#list + 1] = not of_data and megatron._asked[field] ~= nil and field or nil
+  end
   if #list == 0 then return end
   accelerator:_warn(("MegatronLMPlugin: %s: no effect here: prepare a MegatronLMDummyScheduler, which takes them"):format(
     table.concat(list, ", ")))

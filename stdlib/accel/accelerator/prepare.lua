@@ -30,13 +30,16 @@ local function has(x, ...)
   return true
 end
 
---- What prepare makes of an object: "loader", "model", "optimizer", "scheduler", or nil, which leaves it as it is.
+--- What prepare makes of an object: "loader", "indexed" (data sets of Megatron's form), "model", "optimizer", "scheduler", or nil, which
+--- leaves it as it is.
 local function kind_of(x)
   if type(x) ~= "table" then return nil end
   if Module.is_module(x) then return "model" end
   local dummy = package.loaded["accel.deepspeed.dummies"] and require("accel.deepspeed.prepare").dummy_kind(x)
   if dummy then return dummy end
   if is_a(x, "accel.accelerator.loader") or is_a(x, "accel.data.dataloader") then return "loader" end
+  local indexed = package.loaded["accel.accelerator.megatron_data"]
+  if indexed and class.isinstance(x, indexed.MegatronLMDummyDataLoader) then return "indexed" end
   local skip = package.loaded["accel.accelerator.skip"]
   if skip and class.isinstance(x, skip.Skipped) then return "skipped" end
   if type(x.param_groups) == "table" and has(x, "step", "zero_grad") then return "optimizer" end
@@ -51,8 +54,8 @@ local function is_options(x)
 end
 
 local prepares = {
-  loader = "prepare_data_loader", skipped = "_prepare_skipped", model = "prepare_model", optimizer = "prepare_optimizer",
-  scheduler = "prepare_scheduler",
+  loader = "prepare_data_loader", indexed = "_prepare_indexed", skipped = "_prepare_skipped", model = "prepare_model",
+  optimizer = "prepare_optimizer", scheduler = "prepare_scheduler",
 }
 
 --- Dummies stand for what a DeepSpeed configuration says.
@@ -84,8 +87,14 @@ function M.prepare(self, ...)
       raise("prepare: device_placement has %d entries for %d objects", #placement, given.n)
     end
   end
-  local kinds, out = {}, {}
-  for i = 1, given.n do kinds[i], out[i] = kind_of(given[i]) or false, given[i] end
+  local kinds, out, times = {}, {}, {}
+  for i = 1, given.n do
+    kinds[i], out[i] = kind_of(given[i]) or false, given[i]
+    if kinds[i] == "indexed" then -- which of its loaders
+      times[given[i]] = (times[given[i]] or 0) + 1
+      times[i] = times[given[i]]
+    end
+  end
   if self.num_processes > 1 then
     local lines = {}
     for i = 1, given.n do lines[i] = kinds[i] or "something else" end
@@ -99,7 +108,7 @@ function M.prepare(self, ...)
   for _, second in ipairs { false, true } do -- schedules last: they are tied to prepared optimizers
     for i = 1, given.n do
       if kinds[i] and (kinds[i] == "scheduler") == second then
-        out[i] = self[prepares[kinds[i]]](self, given[i], { device_placement = placement and placement[i] })
+        out[i] = self[prepares[kinds[i]]](self, given[i], { device_placement = placement and placement[i] }, times[i])
       end
     end
   end
@@ -314,6 +323,11 @@ function M.prepare_data_loader(self, loader, opts)
   return self._prepared:add(self._prepared.dataloaders, loader, prepare(loader, {
     accelerator = self, device = target_device(self, o), slice_fn = o.slice_fn_for_dispatch,
   }))
+end
+
+--- The train, valid or test loader that a MegatronLMDummyDataLoader stands for.
+function M._prepare_indexed(self, dummy, opts, part)
+  return require("accel.accelerator.megatron_data").prepare(self, dummy, part, opts)
 end
 
 --- The rest of an epoch of a loader that is prepared here.

@@ -23,10 +23,15 @@ local function above_1(field, plain)
   return idle(field .. " is 1", plain, function(p) return p[field] > 1 end)
 end
 
+--- A field of Megatron-LM's data sets, whose loaders prepare makes where the plugin says megatron_dataset_flag.
+local function of_data_sets(why, plain)
+  return idle(why .. ", unless megatron_dataset_flag is set", plain, function(p) return p.megatron_dataset_flag end)
+end
+
 local HOST <const> = idle("FullyShardedDataParallelPlugin { cpu_offload = true } steps in host memory", false)
 local LENGTH <const> = idle "sequences have the length of their batch"
 local LOGS <const> = idle("accel.Accelerator { log_with = \"tensorboard\" } writes runs", false)
-local LOOP <const> = idle "the script's own loop evaluates"
+local LOOP <const> = of_data_sets "the script's own loop evaluates"
 local STEP <const> = idle "the call of the model is the step; custom_loss_function gives its loss"
 local MODEL <const> = idle "prepare takes a model that is there"
 local WORKED_OUT <const> = idle "it is worked out of the other fields"
@@ -38,7 +43,7 @@ local FIELDS <const> = {
     optimizer_cpu_offload = HOST, overlap_cpu_optimizer_d2h_h2d = HOST,
     no_load_optim = idle("load_state reads the optimizers that are prepared", false),
     no_save_optim = idle("save_state writes the optimizers that are prepared", false),
-    eod_mask_loss = idle("labels of -100 are left out of the loss", false),
+    eod_mask_loss = of_data_sets("labels of -100 are left out of the loss", false),
     use_precision_aware_optimizer = idle("the optimizer of the script says how it keeps its states", false),
     attention_backend = idle("attention chooses its kernel by itself", true),
     attention_softmax_in_fp32 = idle("attention computes its softmax in fp32", true),
@@ -52,13 +57,13 @@ local FIELDS <const> = {
     recompute_method = only("recompute_granularity", "full", "attention is computed again in every layer"),
     recompute_num_layers = idle("every layer is computed again by itself", 1,
       function(p) return full(p) and p.recompute_method == "block" end),
-    is_train_batch_min = idle "every loader keeps its batch size", consumed_samples = idle("load_state says where loaders go on", 0),
+    is_train_batch_min = idle "every loader keeps its batch size",
+    consumed_samples = of_data_sets("load_state says where loaders go on", 0),
     no_wd_decay_cond = idle "give the optimizer groups of parameters, each with its weight_decay",
     scale_lr_cond = idle "give the optimizer groups of parameters, each with its lr",
     lr_mult = idle("give the optimizer groups of parameters, each with its lr", 1.0),
-    megatron_dataset_flag = idle("prepare takes loaders that are there", false),
-    custom_megatron_datasets_provider_function = idle "prepare takes loaders that are there",
-    seq_length = LENGTH, encoder_seq_length = LENGTH, decoder_seq_length = LENGTH, tensorboard_dir = LOGS,
+    custom_megatron_datasets_provider_function = of_data_sets "prepare takes loaders that are there",
+    seq_length = of_data_sets(LENGTH.why), encoder_seq_length = LENGTH, decoder_seq_length = LENGTH, tensorboard_dir = LOGS,
     set_all_logging_options = LOGS, eval_iters = LOOP, eval_interval = LOOP,
     return_logits = idle("a training step gives its loss; after model:eval() the call gives logits", false),
     custom_train_step_class = STEP, custom_train_step_kwargs = STEP, custom_model_provider_function = MODEL,
