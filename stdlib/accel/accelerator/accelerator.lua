@@ -104,6 +104,9 @@ function Accelerator:init(opts)
   local resolved = resolve(opts)
   self.config = Config(resolved.values, resolved.origins)
   self.state = resolved.state
+  for _, key in ipairs { "fsdp_plugin", "megatron_lm_plugin", "dynamo_plugin", "parallelism_config" } do -- as Accelerate's state has them
+    if resolved.values[key] ~= nil then self.state[key] = resolved.values[key] end
+  end
   self.gradient_state = GradientState(resolved.gradient_accumulation_plugin)
   self.dataloader_config, self.project_configuration = resolved.dataloader_config, resolved.project_configuration
   self._parallel = parallelism.open(resolved.values, self.num_processes)

@@ -58,6 +58,14 @@ do -- precision
   says("was reset", read(a, "device"))
 end
 
+do -- plugins, as Accelerate's state has them, until it is reset
+  local plugin = accel.FullyShardedDataParallelPlugin {}
+  local a = accel.Accelerator { fsdp_plugin = plugin }
+  assert(a.state.fsdp_plugin == plugin and AcceleratorState().fsdp_plugin == plugin and a.state.megatron_lm_plugin == nil)
+  AcceleratorState._reset_state(true)
+  assert(a.state.fsdp_plugin == nil)
+end
+
 do -- environment
   A.patch_environment({ ACCELERATE_MIXED_PRECISION = "FP16", ACCELERATE_DEBUG_MODE = "yes" }, function()
     local a = AcceleratorState { _from_accelerator = true }

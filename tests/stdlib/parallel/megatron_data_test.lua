@@ -1,5 +1,5 @@
 -- MegatronLMDummyDataLoader: each data rank reads the samples of data.GPTDataset that the formula says, ranks that share a model the same,
--- on 1 and 2 data ranks, with tensor and pipeline parallelism; blends, parts, passes of evaluation, resets behind documents; a run that
+-- on 1 and 2 data ranks, with tensor, pipeline and context parallelism; blends, parts, passes of evaluation, resets behind documents; a run that
 -- is saved inside an epoch goes on with the next sample, on other numbers of ranks as well; what is wrong is one line.
 --   accel-run tests/stdlib/parallel/megatron_data_test.lua
 -- tier: every change
@@ -53,10 +53,11 @@ local function check_order(loader, set, rows, data, r, what, first)
 end
 
 if ranks.launched and arg[1] == "order" then
-  local tp, pp = tonumber(arg[2]), tonumber(arg[3])
-  local plugin = { tp_degree = tp, pp_degree = pp, num_micro_batches = 2, train_iters = 9, eval_iters = 2, eval_interval = 4 }
+  local tp, pp, cp = tonumber(arg[2]), tonumber(arg[3]), tonumber(arg[4])
+  local plugin = { tp_degree = tp, pp_degree = pp, context_parallel_size = cp,
+    num_micro_batches = 2, train_iters = 9, eval_iters = 2, eval_interval = 4 }
   local a, data, r = open(plugin)
-  assert(data == ranks.size // (tp * pp))
+  assert(data == ranks.size // (tp * pp * cp) and a.state.megatron_lm_plugin == a.megatron_lm_plugin)
   local dummy = A.MegatronLMDummyDataLoader { data_path = { a_path }, splits_string = SPLIT, seq_length = 8, micro_batch_size = 1, eod = EOD,
     data_cache_path = folder .. "/cache" }
   local train, valid, test = a:prepare(dummy, dummy, dummy)
@@ -118,8 +119,8 @@ if ranks.launched then
   return
 end
 
-for _, layout in ipairs { { 1, 1, 1 }, { 2, 1, 1 }, { 2, 2, 1 }, { 4, 2, 1 }, { 2, 1, 2 } } do
-  ranks.run(layout[1], { args = ("order %d %d"):format(layout[2], layout[3]), env = { MEGATRON_DATA = folder } })
+for _, layout in ipairs { { 1, 1, 1, 1 }, { 2, 1, 1, 1 }, { 2, 2, 1, 1 }, { 4, 2, 1, 1 }, { 2, 1, 2, 1 }, { 4, 1, 1, 2 } } do
+  ranks.run(layout[1], { args = ("order %d %d %d"):format(table.unpack(layout, 2, 4)), env = { MEGATRON_DATA = folder } })
 end
 
 -- saved on 2 data ranks after 3 of 8 batches: bit for bit the rest there, the same losses with tp 2 and on one rank
