@@ -138,7 +138,7 @@ local function data_set(o, part, want)
     local first, last = GPT.range(split, index, #indexed)
     if part > 1 and first == last then return nil end
     local samples = want
-    if want and #prefixes > 1 then samples = weights and math.ceil(math.ceil(want * weights[i] / sum) * SURPLUS) or nil end
+    if want and #prefixes > 1 then samples = weights and math.ceil(math.ceil(want * (weights[i] / sum)) * SURPLUS) or nil end
     sets[i] = GPT.GPTDataset(indexed, { sequence_length = o.seq_length, num_samples = samples, seed = o.seed, split = split, part = index,
       path_to_cache = o.data_cache_path, eod = o.eod, eod_mask_loss = o.eod_mask_loss, reset_position_ids = o.reset_position_ids,
       reset_attention_mask = o.reset_attention_mask })

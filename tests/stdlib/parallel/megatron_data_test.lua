@@ -172,6 +172,9 @@ do
   check_order(train, accel.data.BlendedDataset({ set, other }, { #set, #other }, #set + #other), 2, 1, 0, "a blend without weights, by workers")
   train = loaders({}, { data_path = { 1, a_path, 1, b_path }, split = "1" })
   assert(#train == 2 * math.min(#set, #other) // 2)
+  -- ceil(ceil(42 * (9 / 14)) * 1.005) in floating point, as megatron-core has it, where 42 * 9 / 14 is 27
+  train = loaders({ train_iters = 21 }, { data_path = { 5, a_path, 9, b_path }, split = "1" })
+  assert(train.dataset.sets[2].options.num_samples == 29 and #train == 21)
   local taken
   train = loaders({ train_iters = 3, custom_megatron_datasets_provider_function = function(samples)
     taken = samples[1]
