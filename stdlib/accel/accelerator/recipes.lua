@@ -37,6 +37,11 @@ local function refuse_together(values, recipe)
   elseif values.fp8_backend == "AO" and values.fsdp_plugin and values.fsdp_plugin.cpu_ram_efficient_loading then
     raise "Accelerator: torchao's recipe and cpu_ram_efficient_loading do not go together; set cpu_ram_efficient_loading = false"
   end
+  local mesh, megatron = values.parallelism_config, values.megatron_lm_plugin
+  if values.fp8_backend == "TE" and (mesh and mesh.pp_size or megatron and megatron.pp_degree or 1) > 1 then
+    raise("Accelerator: TransformerEngine's recipe and %s above 1 do not go together: all ranks agree on new scales before a forward, and"
+      .. " stages of a pipeline run theirs at different times; use AORecipeKwargs or MSAMPRecipeKwargs", mesh and "pp_size" or "pp_degree")
+  end
 end
 
 --- Finds the recipe among the handlers that were taken, or makes that of the environment; values.fp8_backend says whose it is, nil without
