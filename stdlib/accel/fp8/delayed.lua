@@ -105,13 +105,15 @@ end
 ---@param training boolean
 ---@param device string
 function DelayedScaling:enter(training, device)
-  self.depth = self.depth + 1
-  if self.depth > 1 or recompute.depth > 0 then return end -- computed again: with the scales of the first time
-  self.on = training or self.o.use_autocast_during_eval
-  if not self.on then return end
-  place(self, device)
-  self:flush()
-  self.first, self.backward_done = nil, false
+  if self.depth == 0 and recompute.depth == 0 then -- else computed again: with the scales of the first time
+    self.on = training or self.o.use_autocast_during_eval
+    if self.on then
+      place(self, device)
+      self:flush()
+      self.first, self.backward_done = nil, false
+    end
+  end
+  self.depth = self.depth + 1 -- the last, since a reduction may fail
 end
 
 --- Behind it.

@@ -161,6 +161,18 @@ do -- recompute meets the scales of its forward, and counts amax once
   same(run(function(net, t) return accel.checkpoint(net, t) end), run(function(net, t) return net(t) end), "recomputed")
 end
 
+do -- a forward that could not begin leaves nothing behind
+  local net, a = block(A.TERecipeKwargs { amax_history_len = 2 })
+  local scaling = require "accel.accelerator.recipes".stateful(a)[1]
+  a:backward(net(x):sum())
+  local flush = scaling.flush
+  scaling.flush = function() error "the ranks are gone" end
+  says("the ranks are gone", net, x)
+  scaling.flush = flush
+  net(x)
+  assert(scaling.updates == 1)
+end
+
 -- ---- no layer takes part: said once; a copy of a converted model computes without fp8 ----
 do
   accel.AcceleratorState._reset_state(true)
