@@ -96,6 +96,25 @@ do
   end
 end
 
+-- ---- a schedule that has nothing to put off: said once ----
+if P == 1 then
+  local Scale = nn.Module:extend "Scale"
+  function Scale:init() self.p = nn.Parameter(accel.ones(4)) end
+  function Scale:forward(x) return x * self.p end
+  local said, was = {}, warn
+  function _G.warn(text) said[#said + 1] = text end
+  local function train(...)
+    local model = nn.parallel.PipelineParallel(nn.Sequential(...), parallel.init_device_mesh("cpu", { 1 }, { mesh_dim_names = { "pp" } }),
+      { num_micro_batches = 2, schedule = "zero_bubble", loss_fn = function(y) return y:mean() end })
+    for _ = 1, 2 do model(accel.ones(4, 4)) end
+  end
+  train(Scale(), nn.Linear(4, 4))
+  assert(#said == 0, said[1])
+  train(Scale(), Scale())
+  _G.warn = was
+  assert(#said == 1 and said[1]:find("'zero_bubble' has no effect on stage 0", 1, true), said[1])
+end
+
 -- ---- what is wrong with a plan, in one line ----
 local function net() return nn.Sequential(nn.Linear(8, 12), nn.ReLU(), nn.Linear(12, 6)) end
 if P > 1 then

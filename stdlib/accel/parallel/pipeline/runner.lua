@@ -295,8 +295,14 @@ function Pipeline:_weights(batch, e, final)
   local m = e.action.micro
   local deferred = batch.deferred[m]
   batch.deferred[m] = nil
-  if not deferred:run() and final and self._before_last then -- sharding reduces when a gradient comes
+  local any = deferred:run()
+  batch.put_off = batch.put_off or any
+  if not any and final and self._before_last then -- sharding reduces when a gradient comes
     raise("%s: schedule 'zero_bubble' over sharded parameters needs trained weights of products in every stage; take '1f1b'", WHO)
+  elseif not batch.put_off and final and not self._told then
+    rawset(self, "_told", true)
+    warn(("%s: schedule 'zero_bubble' has no effect on stage %d: none of its products has a trained weight whose gradient could come later,"
+      .. " as layers of fp8 have none; take '1f1b'"):format(WHO, e.stage))
   end
 end
 
