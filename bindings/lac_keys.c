@@ -2,7 +2,8 @@
  *
  *   console.keys() -> k; nil where descriptor 0 is no terminal that could say them
  *     k:read() -> "up" "down" "left" "right" "home" "end" "delete" "enter" "tab" "escape" "backspace"; "kill" (Ctrl-U), "break" (Ctrl-C),
- *                 "eof" (Ctrl-D, or the terminal is gone), "redraw" (after Ctrl-Z, or a signal); else the bytes of one character
+ *                 "eof" (Ctrl-D, or the terminal is gone), "redraw" (after Ctrl-Z, or a signal), "unknown" (a key that is none of these, as
+ *                 F5); else the bytes of one character
  *     k:close()
  *
  * Until it is closed the terminal neither echoes nor gathers lines nor makes signals of keys, so that no key ends the process with the
@@ -73,13 +74,10 @@ static int next_byte(keys *k, int ms) {
 
 /* What stands behind an escape: ESC [ parameters letter, ESC O letter, or nothing. */
 static const char *sequence(keys *k) {
-  int c = next_byte(k, ESCAPE_MS), first = 0;
-  if (c < 0) return "escape";
-  if (c != '[' && c != 'O') return "escape";
-  do {
-    c = next_byte(k, ESCAPE_MS);
-    if (first == 0) first = c;
-  } while (c >= 0x20 && c < 0x40);
+  int c = next_byte(k, ESCAPE_MS), number = 0;
+  if (c < 0 || c == 27) return "escape";
+  if (c != '[' && c != 'O') return "unknown"; /* with Alt */
+  while ((c = next_byte(k, ESCAPE_MS)) >= 0x20 && c < 0x40) number = c >= '0' && c <= '9' && number < 100 ? number * 10 + c - '0' : 100;
   switch (c) {
     case 'A': return "up";
     case 'B': return "down";
@@ -87,8 +85,8 @@ static const char *sequence(keys *k) {
     case 'D': return "left";
     case 'H': return "home";
     case 'F': return "end";
-    case '~': return first == '3' ? "delete" : first == '1' || first == '7' ? "home" : first == '4' || first == '8' ? "end" : "escape";
-    default: return "escape";
+    case '~': return number == 3 ? "delete" : number == 1 || number == 7 ? "home" : number == 4 || number == 8 ? "end" : "unknown";
+    default: return "unknown";
   }
 }
 

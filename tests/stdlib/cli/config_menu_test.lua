@@ -134,8 +134,8 @@ for i, path in ipairs(paths) do
   ours[i] = env or assert(why)
 end
 
--- Back, by the left arrow and by "<"; a mistyped line; a wrong answer; the end of the input and Ctrl-C write nothing and leave the terminal
--- as it was.
+-- Back, by the left arrow and by "<"; keys without a meaning; a mistyped line; a wrong answer; the end of the input and Ctrl-C write nothing
+-- and leave the terminal as it was.
 local one = pty.tmp .. "one.yaml"
 os.remove(one)
 local config = ("'%s' config --config_file '%s'"):format(pty.run, one)
@@ -154,7 +154,7 @@ send \r
 expect CPU only
 send y\r
 expect torch dynamo
-send \r
+send \e[15~\e[5~\ex\r
 expect mixed precision
 send fp12\r
 expect that is not one of no, fp16, bf16, fp8
