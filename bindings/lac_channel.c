@@ -58,12 +58,20 @@ static int pair(lua_State *L) {
   return 2;
 }
 
+/* A folder, no link, that this user owns and nobody else may enter. */
+static bool is_own_folder(const char *path) {
+  struct stat s;
+  return lstat(path, &s) == 0 && S_ISDIR(s.st_mode) && s.st_uid == geteuid() && (s.st_mode & 077) == 0;
+}
+
 /* console.private_folder(parent, name) -> path of a new folder that is this user's alone, in one that is */
 static int private_folder(lua_State *L) {
   lac_state *S = lac_get(L);
   char path[PATH_MAX];
   const char *parent = lac_check_string(L, S, 1, "parent", NULL), *name = lac_check_string(L, S, 2, "name", NULL);
   mkdir(parent, 0700);
+  if (!is_own_folder(parent)) /* who else may write there could put another one in its place */
+    return lac_error(L, S, AC_STATE, "%s is no folder of this user's alone", parent);
   if (snprintf(path, sizeof path, "%s/%s.XXXXXX", parent, name) >= (int)sizeof path || mkdtemp(path) == NULL)
     return lac_error(L, S, AC_IO, "cannot make a folder in %s: %s", parent, strerror(errno));
   lua_pushstring(L, path);
@@ -124,9 +132,7 @@ static int connect_(lua_State *L) {
 /* console.is_private(path) -> whether it is a folder, no link, that this user owns and nobody else may enter */
 static int is_private(lua_State *L) {
   lac_state *S = lac_get(L);
-  struct stat s;
-  const char *path = lac_check_string(L, S, 1, "path", NULL);
-  lua_pushboolean(L, lstat(path, &s) == 0 && S_ISDIR(s.st_mode) && s.st_uid == geteuid() && (s.st_mode & 077) == 0);
+  lua_pushboolean(L, is_own_folder(lac_check_string(L, S, 1, "path", NULL)));
   return 1;
 }
 

@@ -1,4 +1,5 @@
--- accel.console.channel: messages over a socket, over two of them, over pipes (bindings/lac_channel.c); the prompts over it are tests/lua/attach's.
+-- accel.console.channel: messages over one socket and over two; private folders (bindings/lac_channel.c). The prompts over them are
+-- tests/lua/attach's.
 local accel = require "accel"
 local console = accel.console
 
@@ -27,4 +28,15 @@ do -- one to read from, another to write to, as a command has them on its standa
   pass(both, reader, "out")
   assert(feeder:receive() == nil)
   console.channel(out):close()
+end
+
+do -- a folder of one's own, only inside of one that nobody else can write in
+  local parent = (os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/channel"
+  os.execute(("rm -rf '%s'"):format(parent))
+  local folder = console.private_folder(parent, "x")
+  assert(console.is_private(parent) and console.is_private(folder) and folder:find(parent .. "/x.", 1, true) == 1)
+  os.execute(("chmod 777 '%s'"):format(parent))
+  local ok, err = pcall(console.private_folder, parent, "x")
+  assert(not ok and tostring(err):find("is no folder of this user's alone", 1, true), err)
+  os.execute(("rm -rf '%s'"):format(parent))
 end
