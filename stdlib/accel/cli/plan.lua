@@ -220,7 +220,7 @@ return function(...)
   if not best then return command.refuse(NAME, "%s: %s", failed[1].plan, (failed[1].why:match "^[^\n]*")) end
   local fits = best.worst.peak.total <= o.limit
   local yaml = plans.yaml(best, { num_processes = how.ranks, num_machines = o.num_machines, mixed_precision = o.mixed_precision,
-    cpu = o.device == "cpu" })
+    cpu = o.device == "cpu", gradient_accumulation_steps = not best.micro_batches and best.accumulate or nil })
   if o.output and fits then assert(accel.write_file(o.output, yaml)) end
   if o.json then
     local out = {}

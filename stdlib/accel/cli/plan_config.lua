@@ -88,7 +88,8 @@ end
 
 --- The configuration file of a plan, YAML that accel-run --config_file takes.
 ---@param plan table
----@param o {num_processes: integer, num_machines: integer?, mixed_precision: string?, cpu: boolean?, gradient_clipping: number?}
+---@param o {num_processes: integer, num_machines: integer?, mixed_precision: string?, cpu: boolean?, gradient_clipping: number?,
+--- gradient_accumulation_steps: integer?} the last: forwards of an update, which a DeepSpeed configuration has as well
 ---@return string
 function M.yaml(plan, o)
   local kind, sections = M.kind(plan), {}
@@ -105,7 +106,9 @@ function M.yaml(plan, o)
       { "megatron_lm_recompute_granularity", plan.recompute }, { "megatron_lm_recompute_method", plan.recompute == "full" and "uniform" or nil },
     })
   elseif kind == "deepspeed" then
-    sections[1] = lines_of("deepspeed_config", { { "zero_stage", plan.zero }, { "gradient_accumulation_steps", 1 } })
+    sections[1] = lines_of("deepspeed_config", {
+      { "zero_stage", plan.zero }, { "gradient_accumulation_steps", o.gradient_accumulation_steps or 1 },
+    })
   elseif kind == "fsdp" then
     local cuts = plan.fsdp ~= "SHARD_GRAD_OP" and plan.zero ~= 2
     sections[1] = lines_of("fsdp_config", plan.fsdp and { { "fsdp_sharding_strategy", plan.fsdp } } or {

@@ -34,6 +34,14 @@ end
 -- what one rank of it is said to take is what a dry run of the printed file says, of a script that trains the same
 local best = roomy.plans[1]
 assert(accel.write_file(folder .. "/c.yaml", roomy.config))
+do -- forwards of an update, which the script says as well, are those of the DeepSpeed configuration
+  local zero = proposal "--memory 4G --zero 2 --micro-batch-size 1"
+  local path = folder .. "/zero.yaml"
+  assert(zero.plans[1].forwards == 2 and accel.write_file(path, zero.config))
+  local launch = assert(require "accel.config".plan { "--config_file", path, "script.lua" })
+  assert(launch.env.ACCELERATE_GRADIENT_ACCUMULATION_STEPS == "2", zero.config)
+end
+
 local tight, bad = proposal "--memory 1M"
 assert(bad == 1 and not tight.fits and not tight.config)
 local least = tight.plans[1].peak.total
