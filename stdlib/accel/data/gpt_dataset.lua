@@ -142,10 +142,11 @@ local declared = { sequence_length = options.none, num_samples = options.none, s
   path_to_cache = options.none, add_extra_token = true, eod = options.none, eod_mask_loss = false,
   reset_position_ids = false, reset_attention_mask = false }
 
---- The name of the indices in the cache: what they follow from.
+--- The name of the indices in the cache: what they follow from. The sum of where sequences begin tells lengths in another order apart.
 local function key_of(self, o)
-  local text = ("%s|%d|%s|%d|%s|%s|%s|%s"):format(self.indexed.prefix:match "[^/]*$", #self.indexed, self.indexed.sequence_lengths:sum():item(),
-    o.sequence_length, o.num_samples, o.seed, o.split .. "#" .. o.part, o.add_extra_token)
+  local indexed = self.indexed
+  local text = ("%s|%d|%d|%d|%d|%s|%s|%s|%s"):format(indexed.prefix:match "[^/]*$", #indexed, indexed.sequence_lengths:sum():item(),
+    indexed.sequence_pointers:sum():item(), o.sequence_length, o.num_samples, o.seed, o.split .. "#" .. o.part, o.add_extra_token)
   local h = 0xcbf29ce484222325 -- FNV-1a
   for i = 1, #text do h = (h ~ text:byte(i)) * 0x100000001b3 end
   return ("%016x-%s"):format(h, WHO)

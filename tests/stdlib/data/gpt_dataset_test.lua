@@ -89,6 +89,22 @@ do -- the cache: the second one reads what the first one wrote
   o.seed = 8
   accel.data.GPTDataset(folder .. "/text", o)
   assert(#accel.listdir(folder .. "/cache") == 2, "other options, other indices")
+  -- other documents of the same name, as many and as long together
+  for i, lengths in ipairs { { 3, 12 }, { 12, 3 } } do
+    local prefix = ("%s/%d"):format(folder, i)
+    assert(accel.makedirs(prefix))
+    local b = accel.data.IndexedDatasetBuilder(prefix .. "/same")
+    for _, n in ipairs(lengths) do
+      local list = {}
+      for k = 1, n do list[k] = k end
+      b:add_item(list)
+      b:end_document()
+    end
+    b:finalize()
+    local got = accel.data.GPTDataset(prefix .. "/same", { sequence_length = 7, split = "1", path_to_cache = folder .. "/cache" })
+    local want = accel.data.GPTDataset(prefix .. "/same", { sequence_length = 7, split = "1" })
+    same(got.sample_index:reshape(-1):tolist(), want.sample_index:reshape(-1):tolist(), "sample index")
+  end
 end
 
 do
