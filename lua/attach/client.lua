@@ -104,10 +104,24 @@ function Client:release(ranks)
   end
 end
 
+--- Until no rank that is away stands: those that were let go have read it then, and those that came to a prompt by themselves have said so.
+function Client:settle()
+  local limit = accel.clock() + 5
+  while accel.clock() < limit do
+    local standing = false
+    for _, text in accel.pairs(each(self, self:away(), "status")) do standing = standing or text:find "^paused" ~= nil end
+    if not standing then return end
+    local what, i = accel.console.poll(self:channels(), 0.02)
+    if what == "ready" then self:take(i - 1)
+    elseif what == "break" then return end
+  end
+end
+
 --- All ranks that run agree to stand after a step that none has made yet. Those that would be late let it be for all, and a later one is tried.
 function Client:agree()
   local margin = 2
   self:reach_silent()
+  self:settle()
   for _ = 1, 24 do
     local running, furthest = {}, 0
     for rank, text in accel.pairs(each(self, self:away(), "status")) do
