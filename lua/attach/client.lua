@@ -104,42 +104,37 @@ function Client:release(ranks)
   end
 end
 
---- Until no rank that is away stands: those that were let go have read it then, and those that came to a prompt by themselves have said so.
-function Client:settle()
-  local limit = accel.clock() + 5
-  while accel.clock() < limit do
-    local standing = false
-    for _, text in accel.pairs(each(self, self:away(), "status")) do standing = standing or text:find "^paused" ~= nil end
-    if not standing then return end
-    local what, i = accel.console.poll(self:channels(), 0.02)
-    if what == "ready" then self:take(i - 1)
-    elseif what == "break" then return end
-  end
-end
-
 --- All ranks that run agree to stand after a step that none has made yet. Those that would be late let it be for all, and a later one is tried.
+--- Ranks that were let go stand until they have read it, and one that came to a prompt by itself is about to say so: both are waited for.
 function Client:agree()
-  local margin = 2
+  local margin, tries, limit = 2, 0, accel.clock() + 5
   self:reach_silent()
-  self:settle()
-  for _ = 1, 24 do
-    local running, furthest = {}, 0
+  while tries < 24 do
+    local running, furthest, standing = {}, 0, false
     for rank, text in accel.pairs(each(self, self:away(), "status")) do
       local what, step = text:match "^(%a+) (%d+)$"
       furthest = math.max(furthest, tonumber(step) or 0)
       if what == "step" then running[#running + 1] = rank end
+      standing = standing or what == "paused"
     end
-    local late, armed, stand = false, {}, {}
-    for rank, text in accel.pairs(each(self, running, ("pause %d"):format(furthest + margin))) do
-      late = late or text:find "^late" ~= nil
-      if text == "armed" then armed[#armed + 1] = rank end
+    if standing and accel.clock() < limit then
+      local what, i = accel.console.poll(self:channels(), 0.02)
+      if what == "ready" then self:take(i - 1)
+      elseif what == "break" then return true end
+    else
+      tries = tries + 1
+      local late, armed, stand = false, {}, {}
+      for rank, text in accel.pairs(each(self, running, ("pause %d"):format(furthest + margin))) do
+        late = late or text:find "^late" ~= nil
+        if text == "armed" then armed[#armed + 1] = rank end
+      end
+      if not late then return true end
+      for rank, text in accel.pairs(each(self, armed, "cancel")) do
+        if text == "none" then stand[#stand + 1] = rank end
+      end
+      self:release(stand)
+      margin = margin * 2
     end
-    if not late then return true end
-    for rank, text in accel.pairs(each(self, armed, "cancel")) do
-      if text == "none" then stand[#stand + 1] = rank end
-    end
-    self:release(stand)
-    margin = margin * 2
   end
   return false
 end

@@ -58,6 +58,13 @@ do
   assert(table.concat(let_go, ";") == "continue 0" and #self.news == 0, table.concat(let_go, ";"))
   local all = table.concat(asked, ";")
   assert(all == "0 status;1 status;0 pause 8;1 pause 8;0 cancel;0 status;1 status;0 pause 13;1 pause 13", all)
+  -- Ctrl-C right behind :c: ranks that have not read it are not taken for ranks that nobody needs
+  asked, answers = {}, { [0] = { "paused 9", "step 10", "armed" }, { "step 9", "step 9", "armed" } }
+  self.ranks[0].away = true
+  self.channels = function() return {} end
+  assert(self:agree())
+  all = table.concat(asked, ";")
+  assert(all == "0 status;1 status;0 status;1 status;0 pause 12;1 pause 12", all)
 end
 
 -- ---- a stopped process: an answer that comes late is not taken for the next request's, and no client waits at its full queue ----
