@@ -78,21 +78,29 @@ static int private_folder(lua_State *L) {
   return 1;
 }
 
+/* A socket that is bound or connected (`join`) to the name in a folder, by the folder's descriptor, since an address has room for short paths
+ * only; never waits. bound: its file is this user's alone. -1 with errno. */
+static int socket_at(const char *folder, const char *name, int (*join)(int, const struct sockaddr *, socklen_t), bool bound) {
+  struct sockaddr_un a = {.sun_family = AF_UNIX};
+  const int dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  int fd = dir >= 0 ? socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) : -1;
+  const int n = snprintf(a.sun_path, sizeof a.sun_path, "/proc/self/fd/%d/%s", dir, name);
+  bool done = fd >= 0 && n < (int)sizeof a.sun_path && join(fd, (struct sockaddr *)&a, sizeof a) == 0;
+  if (done && bound) done = fchmodat(dir, name, 0600, 0) == 0 && listen(fd, 16) == 0;
+  const int error = errno;
+  if (dir >= 0) close(dir);
+  if (!done && fd >= 0) close(fd);
+  errno = error;
+  return done ? fd : -1;
+}
+
 /* console.listen(folder, name) -> a channel that is ready when somebody connects to the socket of that name; c:accept() gives a channel to them,
  * nil where they are gone again */
 static int listen_(lua_State *L) {
   lac_state *S = lac_get(L);
   const char *folder = lac_check_string(L, S, 1, "folder", NULL), *name = lac_check_string(L, S, 2, "name", NULL);
-  struct sockaddr_un a = {.sun_family = AF_UNIX};
-  const int dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const int fd = dir >= 0 ? socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) : -1;
-  const int n = snprintf(a.sun_path, sizeof a.sun_path, "/proc/self/fd/%d/%s", dir, name);
-  const bool done = fd >= 0 && n < (int)sizeof a.sun_path && bind(fd, (struct sockaddr *)&a, sizeof a) == 0 && fchmodat(dir, name, 0600, 0) == 0 &&
-                    listen(fd, 16) == 0;
-  const int error = errno;
-  if (dir >= 0) close(dir);
-  if (!done && fd >= 0) close(fd);
-  if (!done) return lac_error(L, S, AC_IO, "cannot listen at %s/%s: %s", folder, name, strerror(error));
+  const int fd = socket_at(folder, name, bind, true);
+  if (fd < 0) return lac_error(L, S, AC_IO, "cannot listen at %s/%s: %s", folder, name, strerror(errno));
   push_channel(L, fd)->listening = true;
   return 1;
 }
@@ -106,22 +114,15 @@ static int channel_accept(lua_State *L) {
   return 1;
 }
 
-/* console.connect(folder, name) -> a channel to the socket of that name; nil, message. By the folder's descriptor, since an address has
- * room for short paths only. Never waits: a stopped process accepts nobody, and its queue may be full. */
+/* console.connect(folder, name) -> a channel to the socket of that name; nil, message. Never waits: a stopped
+ * process accepts nobody, and its queue may be full. */
 static int connect_(lua_State *L) {
   lac_state *S = lac_get(L);
   const char *folder = lac_check_string(L, S, 1, "folder", NULL), *name = lac_check_string(L, S, 2, "name", NULL);
-  struct sockaddr_un a = {.sun_family = AF_UNIX};
-  const int dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const int fd = dir >= 0 ? socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0) : -1;
-  const int n = snprintf(a.sun_path, sizeof a.sun_path, "/proc/self/fd/%d/%s", dir, name);
-  const bool done = fd >= 0 && n < (int)sizeof a.sun_path && connect(fd, (struct sockaddr *)&a, sizeof a) == 0;
-  const int error = errno;
-  if (dir >= 0) close(dir);
-  if (!done) {
-    if (fd >= 0) close(fd);
+  const int fd = socket_at(folder, name, connect, false);
+  if (fd < 0) {
     lua_pushnil(L);
-    lua_pushfstring(L, "%s/%s: %s", folder, name, strerror(error));
+    lua_pushfstring(L, "%s/%s: %s", folder, name, strerror(errno));
     return 2;
   }
   fcntl(fd, F_SETFL, 0); /* sending waits */

@@ -306,22 +306,20 @@ bool aci_in_read(aci_mesh *m, int rank) {
   return any;
 }
 
+void aci_descs_drop(aci_peer *p) {
+  for (aci_pending_desc *s; (s = p->descs) != NULL;) {
+    p->descs = s->next;
+    free(s);
+  }
+}
+
 void aci_peer_fini(aci_peer *p) {
   if (p->fd >= 0) close(p->fd);
   p->fd = -1;
   free(p->control);
   free(p->orphan);
-  aci_list *const lists[] = {&p->sends, &p->posted, &p->incoming};
-  for (int i = 0; i < 3; i++) {
-    for (aci_transfer *t; (t = lists[i]->first) != NULL;) {
-      lists[i]->first = t->next;
-      if (t->move != NULL) t->move->impl = NULL;
-      free(t->kept);
-      free(t);
-    }
-  }
-  for (aci_pending_desc *s; (s = p->descs) != NULL;) {
-    p->descs = s->next;
-    free(s);
-  }
+  aci_list_drop(&p->sends);
+  aci_list_drop(&p->posted);
+  aci_list_drop(&p->incoming);
+  aci_descs_drop(p);
 }

@@ -145,6 +145,7 @@ bool aci_out_waits(const aci_peer *p); /* something is to be sent */
 void aci_out_cancel(aci_mesh *m, int rank, aci_transfer *t);
 void aci_list_add(aci_list *l, aci_transfer *t);
 void aci_list_remove(aci_list *l, aci_transfer *t);
+void aci_list_drop(aci_list *l); /* frees what is in it; the handles of those moves have no transfer any more */
 
 /* ---- in.c (lock held) ---- */
 /* Reads what is there. False: nothing was. */
@@ -157,6 +158,7 @@ bool aci_in_may_read(const aci_peer *p);
 void aci_peer_dies(aci_mesh *m, int rank, const char *why);
 /* Text from outside: ended within its n bytes, without control characters. */
 void aci_text_clean(char *text, size_t n);
+void aci_descs_drop(aci_peer *p); /* frees the descriptors that wait to be compared */
 void aci_peer_fini(aci_peer *p);
 
 /* ---- progress.c (lock not held) ---- */

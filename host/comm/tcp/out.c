@@ -27,6 +27,16 @@ void aci_list_remove(aci_list *l, aci_transfer *t) {
   }
 }
 
+void aci_list_drop(aci_list *l) {
+  for (aci_transfer *t; (t = l->first) != NULL;) {
+    l->first = t->next;
+    if (t->move != NULL) t->move->impl = NULL;
+    free(t->kept);
+    free(t);
+  }
+  *l = (aci_list){0};
+}
+
 static bool may_go_on(const aci_transfer *t) { return !t->begun || (t->granted && t->at < t->total); }
 
 bool aci_out_waits(const aci_peer *p) {

@@ -24,20 +24,9 @@ static void give_up_receives(aci_peer *p) {
 }
 
 static void clear(aci_peer *p) {
-  aci_list *const lists[] = {&p->posted, &p->incoming};
-  for (int i = 0; i < 2; i++) {
-    for (aci_transfer *t; (t = lists[i]->first) != NULL;) {
-      lists[i]->first = t->next;
-      if (t->move != NULL) t->move->impl = NULL;
-      free(t->kept);
-      free(t);
-    }
-    *lists[i] = (aci_list){0};
-  }
-  for (aci_pending_desc *s; (s = p->descs) != NULL;) {
-    p->descs = s->next;
-    free(s);
-  }
+  aci_list_drop(&p->posted);
+  aci_list_drop(&p->incoming);
+  aci_descs_drop(p);
   p->n_descs = 0;
   p->kept = 0;
   p->receiving = NULL;
