@@ -2,13 +2,8 @@
 --- enter, and of a stopped process what its status page knows.
 local accel = require "accel"
 local command = require "accel.cli.command"
+local health = accel.host_chunk "repl/health"
 local jobs = accel.host_chunk "attach/jobs"
-
--- Ranks of other machines are not in it.
-local function for_whom(ranks)
-  if #ranks == 0 then return "" end
-  return (" for rank%s %s"):format(#ranks > 1 and "s" or "", table.concat(ranks, ", "))
-end
 
 return function(...)
   local o, words = command.parse({ name = "accel-run stacks", usage = "[options] [JOB]",
@@ -34,7 +29,7 @@ return function(...)
     local head = ("rank %d (%spid %d)"):format(rank.rank, rank.host and rank.host .. ", " or "", rank.pid)
     if page.step then head = ("%s, step %d"):format(head, page.step) end
     if page.prompt then head = head .. ", at a prompt" end
-    if page.waits then head = ("%s, waits in %s%s for %.1f s"):format(head, page.waits, for_whom(page.missing), page.seconds) end
+    if page.waits then head = ("%s, waits in %s%s for %.1f s"):format(head, page.waits, health.for_whom(page.missing), page.seconds) end
     if held[rank.rank] then head = ("%s, %s"):format(head, held[rank.rank]) end
     local stack, silence = stacks[rank.rank], whys[rank.rank]
     io.stdout:write(head, "\n")
