@@ -152,6 +152,9 @@ ac_status ocl_enter(ocl_device *d, ac_err *e) {
 void ocl_leave(ocl_device *d) {
   pthread_mutex_lock(&lock);
   if (--d->users == 0) {
+    /* A lost device is not waited for before; what was queued on it may still run or be compiled on the driver's threads, and a process that
+     * ends under them crashes in the driver's destructors. */
+    clFinish(d->queue);
     while (d->programs != NULL) {
       ocl_program *p = d->programs;
       d->programs = p->next;

@@ -227,6 +227,7 @@ static void stream_free(ac_device *dev, ac_stream *s) {
   for (int i = 0; i < OCL_MAX_STREAMS; i++)
     if (d->streams[i] == ocl_queue(d, s)) d->streams[i] = NULL;
   pthread_mutex_unlock(&d->lock);
+  clFinish(ocl_queue(d, s)); /* as ocl_leave does */
   clReleaseCommandQueue(ocl_queue(d, s));
 }
 
