@@ -123,10 +123,13 @@ function GradScaler:_apply(optimizer, lists, unscale)
       end
     end
     if #grads > 0 then
-      local factor = accel.full({}, list.factor, { dtype = "f64", device = self.device })
-      deferred.each(grads, function(some)
-        accel.amp_foreach_unscale_(some, record.found, unscale and factor / self._scale or factor)
-      end)
+      local device = grads[1].device -- the host's, where gradients of a device rest there
+      local here = device == self.device
+      local factor = accel.full({}, list.factor, { dtype = "f64", device = device })
+      if unscale then factor = factor / (here and self._scale or self._scale:to(device)) end
+      local found = here and record.found or accel.zeros({}, { dtype = "f32", device = device })
+      deferred.each(grads, function(some) accel.amp_foreach_unscale_(some, found, factor) end)
+      if not here then record.found:add_(found:to(self.device)) end
       record.recorded = true
       core.spend(grads)
     end
@@ -216,6 +219,7 @@ function GradScaler:step(optimizer, ...)
   end
   if record.found:item() ~= 0 then
     deferred.drop(real)
+    if real._skip then real:_skip() end
     accel.step() -- the boundary that the optimizer's step would have been
     return nil
   end

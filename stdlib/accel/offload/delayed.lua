@@ -16,7 +16,7 @@ local WHO <const> = "offload: delayed_update"
 ---@field engine accel.shard.Engine? whose units have new parameters behind an update
 local Delayed = class("accel.offload.Delayed")
 
-function Delayed:init() self.jobs, self.running, self.seconds = {}, 0, { wait = 0.0 } end
+function Delayed:init() self.jobs, self.running, self.seconds = {}, 0, { busy = 0.0, wait = 0.0 } end
 
 --- Waits for the updates that were begun.
 function Delayed:wait()
@@ -24,12 +24,16 @@ function Delayed:wait()
   local from = accel.clock()
   while self.running > 0 do
     local ok, answer, message = self.worker:receive(3600)
-    if not ok or answer ~= true then raise("%s: the thread failed: %s", WHO, tostring(message or answer)) end
+    if not ok or math.type(answer) ~= "float" then raise("%s: the thread failed: %s", WHO, tostring(message or answer)) end
+    self.seconds.busy = self.seconds.busy + answer
     self.running = self.running - 1
   end
   self.fresh = true
   self.seconds.wait = self.seconds.wait + accel.clock() - from
 end
+
+--- A number that its owner changes while the thread still reads it: GradScaler:update zeroes what was found.
+local function copy_of(t) return t and accel.unscoped(t.clone, t) end
 
 --- The step of a step group: those of the step before are done, this one begins when all parameters are published.
 function Delayed:step(optimizer, group, step_group, grads)
@@ -41,7 +45,7 @@ function Delayed:step(optimizer, group, step_group, grads)
   local own = {} -- the step spends its handles
   for i, grad in ipairs(grads) do own[i] = accel.unscoped(grad.detach, grad) end
   local job = { optimizer = name, group = {}, grads = own, lists = { params = step_group.params }, shared = {},
-    lr = accel.full({}, group.lr, { dtype = "f64", device = "cpu" }), factor = optimizer.inv_scale, skip = optimizer.found_inf }
+    lr = accel.full({}, group.lr, { dtype = "f64", device = "cpu" }), factor = copy_of(optimizer.inv_scale), skip = copy_of(optimizer.found_inf) }
   for key, value in next, group do job.group[key] = key ~= "params" and value or nil end
   for _, key in ipairs { "step", table.unpack(optimizer.numbers) } do job.shared[key] = step_group[key] end
   for _, key in ipairs(optimizer.buffers) do job.lists[key] = step_group[key] end

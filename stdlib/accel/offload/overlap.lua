@@ -15,7 +15,7 @@ local Overlap = class("accel.offload.Overlap")
 
 function Overlap:init()
   self.place = setmetatable({}, { __mode = "k" }) -- piece -> { optimizer, group, step_group, at }
-  self.done, self.running, self.seconds = {}, 0, { wait = 0.0 }
+  self.done, self.running, self.seconds = {}, 0, { busy = 0.0, wait = 0.0 }
 end
 
 --- A step group that was stepped on: from the next backward on its pieces are updated early.
@@ -86,7 +86,8 @@ function Overlap:wait()
   local from = accel.clock()
   while self.running > 0 do
     local ok, answer, message = self.worker:receive(3600)
-    if not ok or answer ~= true then raise("%s: the thread failed: %s", WHO, tostring(message or answer)) end
+    if not ok or math.type(answer) ~= "float" then raise("%s: the thread failed: %s", WHO, tostring(message or answer)) end
+    self.seconds.busy = self.seconds.busy + answer
     self.running = self.running - 1
   end
   self.seconds.wait = self.seconds.wait + accel.clock() - from

@@ -161,6 +161,10 @@ end
 ---@param grads accel.Tensor[]
 ---@param lr accel.Tensor
 function M.update(tier, optimizer, group, step_group, grads, lr)
+  for _, name in ipairs { "found_inf", "inv_scale" } do -- of a device whose gradients came to the host
+    local t = optimizer[name]
+    if t and t.device ~= step_group.params[1].device then optimizer[name] = t:to(step_group.params[1].device) end
+  end
   if tier.delayed then return tier.delayed:step(optimizer, group, step_group, grads) end
   if tier.overlap then
     return tier.overlap:step(optimizer, group, step_group, grads, function(part, some) optimizer:update(group, part, some, lr) end)

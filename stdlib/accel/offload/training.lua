@@ -89,15 +89,29 @@ function Training:init(o)
   end
 end
 
---- The optimizer's own copy of a unit's own part, where updates are delayed: what is computed with is published from it.
+--- Whether optimizers step on a copy of a unit's own part that lies with their states: where updates are delayed, and below a device of
+--- its own memory, since the rule runs on the host. What is computed with is published from it.
+---@param device string of the unit
+---@return boolean
+function Training:apart_from(device)
+  return self.apart == true or (self.optimizer ~= nil and self.parameters == nil and device ~= "cpu" and device ~= "meta")
+end
+
+--- That copy.
 ---@param part accel.Tensor
 ---@return accel.Tensor
-function Training:keep_apart(part) return self:flat("host", "optimizer", "cpu", part:numel(), part.dtype):copy_(part) end
+function Training:keep_apart(part)
+  local own = self:flat(self.optimizer, "optimizer", part.device, part:numel(), part.dtype)
+  if self.optimizer == "host" then return own:copy_(part) end
+  core.move(true, own, 0, creation.in_memory(part)):wait()
+  return own
+end
 
---- A flat tensor on a tier; of host memory as it lies there, for use in place.
+--- A flat tensor on a tier, of the host whatever the device, since that is where optimizers step on it; of host memory as it lies there, for
+--- use in place.
 function Training:flat(tier, what, device, count, dtype)
   if tier == "host" then return unscoped(core.memory, self.tiers:host_store(), { count }, dtype) end
-  return self.tiers:in_file(device, self.files[what], { count }, dtype)
+  return self.tiers:in_file(device == "meta" and "meta" or "cpu", self.files[what], { count }, dtype)
 end
 
 -- Parameters -------------------------------------------------------------------------------------
@@ -190,10 +204,15 @@ function Training:settle()
   if failed then error(message, 0) end
 end
 
---- Bytes moved, as Tiers:stats, with the files of parameters and of the optimizer.
+--- Bytes moved, as Tiers:stats, with the files of parameters and of the optimizer, and where updates have a thread of their own
+--- update = { busy_seconds, wait_seconds, hidden = the share of their time that no step waited for }.
 ---@return table
 function Training:stats()
-  local out = self.tiers:stats()
+  local out, updates = self.tiers:stats(), self.overlap or self.delayed
+  if updates then
+    local busy, wait = updates.seconds.busy, updates.seconds.wait
+    out.update = { busy_seconds = busy, wait_seconds = wait, hidden = busy > 0 and math.max(0, 1 - wait / busy) or 1 }
+  end
   out.parameters = self.files.parameters and self.files.parameters:stats()
   out.optimizer = self.files.optimizer and self.files.optimizer:stats()
   for name, store in accel.pairs(self.files) do out[name].used_bytes = store:used() end

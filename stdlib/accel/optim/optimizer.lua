@@ -372,6 +372,9 @@ local function settle(self)
   if tier and tier.delayed then tier.delayed:flush() end
 end
 
+--- A step that is left out, since gradients overflowed: what the update before made is there, as behind any other step.
+function Optimizer:_skip() settle(self) end
+
 --- {state = {[i] = {step=, ...}}, param_groups = {{lr=, ..., params = {i, ...}}}} where i counts parameters
 --- from 0, as in PyTorch's files.
 ---@return table

@@ -31,6 +31,7 @@ local unscoped = accel.unscoped
 ---@field master string of the own part
 ---@field flat accel.Tensor all parameters
 ---@field own accel.Tensor this rank's part
+---@field apart boolean whether that is not in the device's memory
 ---@field pieces (accel.Tensor|false)[] by parameter; false where the own part has nothing of it
 ---@field grads accel.Tensor? while a backward fills it
 local Unit = class("accel.shard.Unit")
@@ -57,7 +58,8 @@ function Unit:init(list, names, o)
   if o.kind == "gathered" then self.quantized, self.secondary = o.quantized, o.secondary end
   self.params, self.learns, self.device = table.move(list, 1, #list, 1, {}), list.learns, list.device
   self.master, self.dtype = o.master or list.dtype, o.dtype or list.dtype
-  self.rounds = self.master ~= self.dtype or (o.tier ~= nil and o.tier.apart == true)
+  self.apart = o.tier ~= nil and o.tier:apart_from(list.device)
+  self.rounds = self.master ~= self.dtype or self.apart
   self:set_grad_dtypes(o.reduce)
   self.numels = numels_of(list)
   self.rank, self.size = dist.get_rank(o.group), dist.get_world_size(o.group)
@@ -122,7 +124,7 @@ function Unit:fill(sync)
   if self.size > 1 and sync then dist.broadcast(whole, { group_src = 0, group = self.group }) end
   local part = self:part_of(whole)
   if self.kind == "gathered" and self.tier and self.tier.parameters then self.own = self.tier:keep(self, part)
-  elseif self.tier and self.tier.apart then self.own = self.tier:keep_apart(part)
+  elseif self.apart then self.own = self.tier:keep_apart(part)
   else self.own = in_place and self:part_of(self.flat) or part:clone() end
   if whole ~= self.flat then
     if in_place then self.own:copy_(part) end
@@ -160,7 +162,9 @@ function Unit:start_gather(exact)
     return
   end
   local whole = unscoped(accel.empty, self.count, { dtype = self.dtype, device = self.device })
-  local part = self.rounds and unscoped(self.own.to, self.own, self.dtype) or self.own
+  local part = self.own
+  if self.apart then part = unscoped(accel.empty, self.part, { dtype = self.dtype, device = self.device }):copy_(part)
+  elseif self.rounds then part = unscoped(part.to, part, self.dtype) end
   self.coming = {
     whole = whole, part = part, work = dist.all_gather_into_tensor(whole, part, { group = self.group, async_op = true }),
   }
@@ -190,10 +194,9 @@ function Unit:gather_master()
     self:gather(true)
     return self.flat
   end
-  local apart = self.tier and self.tier.apart -- the own part is not in the device's memory
-  if self.size == 1 and not apart then return self.own end
+  if self.size == 1 and not self.apart then return self.own end
   local whole = unscoped(accel.empty, self.count, { dtype = self.master, device = self.device })
-  local own = apart and self:part_of(whole):copy_(self.own) or self.own
+  local own = self.apart and self:part_of(whole):copy_(self.own) or self.own
   if self.size > 1 then dist.all_gather_into_tensor(whole, own, { group = self.group }) end
   return whole
 end
