@@ -1,5 +1,6 @@
 --- Updates on the host that run while the backward goes on: as soon as the gradient of a unit is reduced and in host memory, a thread of
---- its own steps on the unit's pieces; the optimizer's step waits for these and does the rest. Asked for by
+--- its own steps on the unit's pieces; the optimizer's step does the rest and waits for these. Of units whose gradients come as the backward
+--- ends (an embedding is the last and the largest) the thread steps on one half and the optimizer's step on the other. Asked for by
 --- nn.parallel.FullyShardedDataParallel(net, { offload = { parameters = "host", optimizer = "host", overlap = true } }).
 ---
 --- What a step in the middle of a backward cannot have: clipping by the norm of all gradients, loss scaling, gradients of several backwards.
@@ -9,6 +10,14 @@ local class = require "accel.util.class"
 local raise = require "accel.util.raise"
 
 local WHO <const> = "offload: overlap"
+
+local LARGE <const> = 1 << 14 -- elements: less is not worth halving
+
+--- Elements [from, to) of a flat tensor.
+local function range(t, from, to)
+  if from == 0 and to == t:numel() then return t end
+  return accel.unscoped(function() return t:detach():narrow(1, from + 1, to - from) end)
+end
 
 ---@class accel.offload.Overlap
 local Overlap = class("accel.offload.Overlap")
@@ -31,7 +40,8 @@ end
 ---@param unit accel.shard.Unit
 ---@param grad accel.Tensor
 ---@param all boolean whether every parameter of the unit has a gradient
-function Overlap:begin(unit, grad, all)
+---@param last boolean? the backward is over: half of the elements are left to the optimizer's step
+function Overlap:begin(unit, grad, all, last)
   for _, piece in ipairs(unit.pieces) do
     if piece and self.done[piece] then
       raise("%s: the unit '%s' got a second backward before the optimizer stepped; run one backward for each step, or set overlap = false",
@@ -57,13 +67,15 @@ function Overlap:begin(unit, grad, all)
         for _, name in ipairs(place.optimizer.buffers) do job.lists[name] = {} end
         jobs[place.step_group], jobs[#jobs + 1] = job, job
       end
-      table.insert(job.lists.params, piece)
-      table.insert(job.grads, unit:piece_of(grad, i))
+      local n = piece:numel()
+      local count = last and n >= LARGE and n // 2 or n
+      table.insert(job.lists.params, range(piece, 0, count))
+      table.insert(job.grads, range(unit:piece_of(grad, i), 0, count))
       for _, name in ipairs(place.optimizer.buffers) do
         local t = place.step_group[name][place.at]
-        if t then table.insert(job.lists[name], t) end
+        if t then table.insert(job.lists[name], range(t, 0, count)) end
       end
-      self.done[piece] = { shared = job.shared, lr = place.group.lr }
+      self.done[piece] = { shared = job.shared, lr = place.group.lr, count = count }
     end
   end
   if #jobs == 0 then return end
@@ -83,21 +95,20 @@ end
 
 --- Waits for all updates that were begun.
 function Overlap:wait()
-  local from = accel.clock()
   while self.running > 0 do
     local ok, answer, message = self.worker:receive(3600)
     if not ok or math.type(answer) ~= "float" then raise("%s: the thread failed: %s", WHO, tostring(message or answer)) end
     self.seconds.busy = self.seconds.busy + answer
     self.running = self.running - 1
   end
-  self.seconds.wait = self.seconds.wait + accel.clock() - from
 end
 
 --- The step of a step group: what was not begun early is done now.
 ---@param rest fun(step_group: table, grads: accel.Tensor[]) steps on a part of the group
 function Overlap:step(optimizer, group, step_group, grads, rest)
-  self:wait()
+  local from = accel.clock()
   if optimizer.inv_scale or optimizer.found_inf then
+    self:wait()
     raise("%s: the gradients are to be scaled or clipped, but parts of the model were updated in the backward; set overlap = false", WHO)
   end
   local left, left_grads, last, early = { params = {} }, {}, nil, 0
@@ -107,23 +118,33 @@ function Overlap:step(optimizer, group, step_group, grads, rest)
     if done then
       early, last = early + 1, done.shared
       if done.lr ~= group.lr then
+        self:wait()
         raise("%s: the learning rate changed between the backward (%g) and the step (%g); change it behind the step", WHO, done.lr, group.lr)
       end
       self.done[piece] = nil
-    else
-      table.insert(left.params, piece)
-      left_grads[#left_grads + 1] = grads[i]
-      for _, name in ipairs(optimizer.buffers) do table.insert(left[name], step_group[name][i]) end
+    end
+    local first, n = done and done.count or 0, piece:numel()
+    if first < n then
+      table.insert(left.params, range(piece, first, n))
+      left_grads[#left_grads + 1] = range(grads[i], first, n)
+      for _, name in ipairs(optimizer.buffers) do
+        local t = step_group[name][i]
+        if t then table.insert(left[name], range(t, first, n)) end
+      end
     end
   end
+  local began = accel.clock()
   if early == 0 then rest(step_group, grads)
   elseif #left.params > 0 then
     local shared = {}
     for name in next, last do shared[name] = step_group[name]:clone() end
     rest(setmetatable(left, { __index = function(_, key) return shared[key] or step_group[key] end }), left_grads)
   end
+  self.seconds.busy = self.seconds.busy + accel.clock() - began
+  self:wait()
   for name, t in next, last or {} do step_group[name]:copy_(t) end
   self:learn(optimizer, group, step_group)
+  self.seconds.wait = self.seconds.wait + accel.clock() - from
 end
 
 return Overlap

@@ -165,7 +165,8 @@ end
 --- were reduced before and are still there keep theirs.
 ---@param unit accel.shard.Unit
 ---@param all boolean whether every parameter of the unit has a gradient here
-function Training:keep_gradient(unit, all)
+---@param last boolean? whether the backward is over
+function Training:keep_gradient(unit, all, last)
   if self.delayed then -- the update before still reads what came last
     if unit:has_reduced() then self.delayed:wait() end
     unit.grad_home, unit.grad_other = unit.grad_other, unit.grad_home
@@ -190,7 +191,7 @@ function Training:keep_gradient(unit, all)
   if own ~= grads then own:release() end
   if wired and wired ~= grads and wired ~= own then wired:release() end
   grads:release()
-  if self.overlap then self.overlap:begin(unit, grad, all) end
+  if self.overlap then self.overlap:begin(unit, grad, all, last) end
 end
 
 --- Waits for gradients on their way; the first that could not be written is an error.

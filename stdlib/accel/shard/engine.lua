@@ -216,7 +216,8 @@ function Engine:launch(unit)
   unit:open_grads()
   self:collect_unit(unit)
   local sum = self.counter and self.counter:finish(unit.at, 0, unit.grads) or unit:to_wire(unit.grads)
-  local own = unit:part_of(sum)
+  unit.sum_apart = sum == unit.grads and self:reduces_apart(unit)
+  local own = unit.sum_apart and accel.unscoped(accel.empty, unit.part, { dtype = unit.wire, device = unit.device }) or unit:part_of(sum)
   unit.sum, unit.wired = own, not self.counter and sum ~= unit.grads and sum or nil
   if unit.size > 1 and self.o.zero and self.o.zero.quantized_gradients then
     unit.work = quantized.reduce_scatter(own, sum, { group = self.o.group, node = self.groups.node, across = self.groups.across })
@@ -235,6 +236,13 @@ function Engine:launch(unit)
   local before = self.waiting
   self.waiting = unit
   if before then self:settle(before) end
+end
+
+--- Whether a unit's sum goes straight to where the own part will be kept, which saves the pass that moves it there.
+function Engine:reduces_apart(unit)
+  local o = self.o
+  return unit.size > 1 and self.cut.gradients and unit.wire == unit.master and not self.counter and not o.replicas
+    and not (o.zero and o.zero.quantized_gradients) and not (self.tier and self.tier.optimizer)
 end
 
 --- The root's parameters stay from the forward, since its last layers begin the backward. Once another unit is through they go: its first
@@ -262,11 +270,11 @@ function Engine:keep_part(unit)
   if self.tier and self.tier.optimizer then
     local all = true
     for _, p in ipairs(unit.params) do all = all and self.had[self.number[p]] end
-    return self.tier:keep_gradient(unit, all)
+    return self.tier:keep_gradient(unit, all, self.finishing)
   end
   local apart, sum = self.cut.gradients and self.size > 1, unit.sum
   if sum.dtype ~= unit.master then unit.sum = accel.unscoped(sum.to, sum, unit.master)
-  elseif apart then unit.sum = accel.unscoped(sum.clone, sum) end
+  elseif apart and not unit.sum_apart then unit.sum = accel.unscoped(sum.clone, sum) end
   if unit.sum ~= sum then sum:release() end
   if unit.wired and unit.sum ~= sum then unit.wired:release() end
   unit.wired = nil
