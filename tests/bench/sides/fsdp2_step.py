@@ -1,4 +1,5 @@
-"""torch FSDP2's side of shard_step.lua, over gloo; RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set: median step in ms, resident MB."""
+"""torch FSDP2's side of shard_step.lua, over gloo, --offload: with CPUOffloadPolicy; RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set.
+Median step in ms, resident MB."""
 import argparse
 import json
 import os
@@ -9,14 +10,15 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 
 import peer_torch_gpt
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--size", default="124M")
-parser.add_argument("--steps", type=int, default=9)
+parser.add_argument("--steps", type=int, default=5)
 parser.add_argument("--threads", type=int, default=1)
+parser.add_argument("--offload", action="store_true")
 a = parser.parse_args()
 small = a.size == "small"
 o = argparse.Namespace(vocab=8000 if small else 50257, width=256 if small else 768, seq=64, heads=4 if small else 12,
@@ -27,9 +29,10 @@ torch.manual_seed(1)
 dist.init_process_group("gloo")
 mesh = init_device_mesh("cpu", (dist.get_world_size(),))
 model = peer_torch_gpt.GPT(o)
+options = {"offload_policy": CPUOffloadPolicy(pin_memory=False)} if a.offload else {}
 for block in model.h:
-    fully_shard(block, mesh=mesh)
-fully_shard(model, mesh=mesh)
+    fully_shard(block, mesh=mesh, **options)
+fully_shard(model, mesh=mesh, **options)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 x = torch.randint(0, o.vocab, (2, o.seq))
 y = torch.roll(x, -1, 1).reshape(-1)

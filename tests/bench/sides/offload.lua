@@ -1,8 +1,8 @@
--- Side of the bench of offloading: a Llama in bf16 whose checkpoint lies in a folder (made here with --make). How fast tensors come from
--- and go to a file; loading and dispatching; a forward with all weights on disk, and with all in host memory.
+-- Side of the benches of offloading: with --disk how fast tensors come from and go to a file; else a Llama in bf16 whose checkpoint lies in
+-- a folder (made here with --make): loading and dispatching; a forward with all weights on disk, and with all in host memory.
 local accel = require "accel"
 local side = dofile((arg[0]:match "^.*/" or "") .. "side.lua")
-local o = side.options { folder = "", make = false, width = 1536, layers = 18, vocab = 8192 }
+local o = side.options { folder = "", make = false, disk = false, width = 1536, layers = 18, vocab = 8192 }
 if o.quick then o.width, o.layers, o.vocab = 128, 4, 256 end
 local clock, core = accel.clock, require "accel.offload.core"
 local config = {
@@ -32,7 +32,7 @@ for _, p in ipairs(empty():parameters()) do bytes = bytes + p:numel() * 2 end
 figures.bytes = bytes
 
 -- A tier of files: pieces of 32 MB to their homes and back.
-do
+if o.disk then
   local n, count = o.quick and 2 or 24, 16 << 20
   local store = assert(core.create(o.folder .. "/tier", 0, false))
   local window, homes = core.window("cpu", 0, 0), {}
@@ -50,6 +50,8 @@ do
   all(true) -- the file's blocks are written once before
   figures.write = side.median { all(true), all(true), all(true) }
   figures.read = side.median { all(false), all(false), all(false) }
+  side.finish(figures)
+  return
 end
 
 local ids = accel.arange(8):reshape(1, 8):to "i64"

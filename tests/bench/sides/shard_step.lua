@@ -1,11 +1,13 @@
 -- Training step of a GPT-2 on several ranks, by turns under data parallelism and under stages 1, 2 and 3 of ZeRO with a unit for
 -- each block: B 2, T 64 on every rank, f32, AdamW. Started by accel-run --num_processes N. Rank 0 prints one JSON object: medians in
--- ms, the share of the reductions' time that lay before the last gradient at stage 2, and at stage 3 the bytes that a rank
--- holds between two steps and the sum of the ranks' proportional set sizes, in MB.
---   --size 124M|small  --steps N  --only zero3 (for its memory)
+-- ms and the share of the reductions' time that lay before the last gradient at stage 2. With --only, of that one way the median, the
+-- bytes that a rank holds between two steps and the sum of the ranks' proportional set sizes, in MB; of `offload`, which is stage 3 with
+-- parameters, gradients and states in host memory and the update in a thread beside the backward, the share of the update that no step
+-- waited for.
+--   --size 124M|small  --steps N  --only zero3|offload
 local accel = require "accel"
 local dist = accel.dist
-local o = { size = "124M", steps = 9 }
+local o = { size = "124M", steps = 5 }
 for i = 1, #arg do
   local name = arg[i]:match "^%-%-(%w+)$"
   if name then o[name] = tonumber(arg[i + 1]) or arg[i + 1] end
@@ -26,8 +28,9 @@ local function wrap(how)
   local model, parallel = accel.models.GPT2(config), accel.nn.parallel
   if how == "ddp" then model = parallel.DistributedDataParallel(model)
   else
-    model = parallel.FullyShardedDataParallel(model, { zero_stage = math.tointeger(how:match "%d"),
-      auto_wrap_policy = { kind = "transformer", classes = { "GPT2Block" } } })
+    model = parallel.FullyShardedDataParallel(model, { zero_stage = math.tointeger(how:match "%d") or 3,
+      auto_wrap_policy = { kind = "transformer", classes = { "GPT2Block" } },
+      offload = how == "offload" and { parameters = "host", optimizer = "host", overlap = true } or nil })
   end
   return { model = model, optimizer = accel.optim.AdamW(model:parameters(), { lr = 1e-4 }), times = {}, last = 0 }
 end
@@ -63,7 +66,10 @@ local out = {}
 if o.only then
   local before = pss()
   local side = wrap(o.only)
-  for _ = 1, 3 do step(side) end
+  for _ = 1, 2 do step(side) end
+  for i = 1, o.steps do side.times[i] = (step(side)) end
+  local tier = side.model.reducer.tier
+  out.step, out.hidden = median(side.times), tier and tier:stats().update.hidden
   collectgarbage()
   accel.empty_cache()
   out.bytes = accel.mem_stats("cpu").live_bytes / 2 ^ 20

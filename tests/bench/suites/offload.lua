@@ -1,13 +1,21 @@
--- The bench of offloading: a file tier beside what the same disk does with the same bytes, and a Llama of 1 GB in bf16 beside Accelerate:
--- loading its sharded checkpoint, a forward with all weights on disk, and with all in host memory.
+-- The benches of offloading: a file tier beside what the same disk does with the same bytes, and a Llama of 1 GB in bf16 beside Accelerate:
+-- loading its sharded checkpoint, a forward with all weights on disk, and with all in host memory. Training: shard.lua.
 local children = require "children"
 
 return function(h, suites)
-  suites.offload = { about = "weights on disk and in host memory: bytes, loading, forward", run = function()
+  local function made()
     local folder = children.folder()
     local args = ("--folder %s"):format(h.quote(folder))
     assert(os.execute(h.ours("offload.lua", args .. " --make") .. " >/dev/null"))
-    local sides = { h.accel("offload.lua", args) }
+    return folder, args
+  end
+  local function row(what, unit, ours, name, theirs, ratio, higher)
+    h.row { what = what, unit = unit, ours = ours, peers = { [name] = theirs }, higher = higher, goal = ratio and { ratio = ratio } }
+  end
+
+  suites.offload_disk = { group = "offload", about = "a tier of files beside the disk itself", run = function()
+    local folder = children.folder()
+    local sides = { h.accel("offload.lua", ("--folder %s --disk"):format(h.quote(folder))) }
     local tool, no_tool = h.compile("disk.c", "cc", "-O2")
     if tool then
       sides[#sides + 1] = { name = "disk", peer = true,
@@ -15,6 +23,15 @@ return function(h, suites)
     else
       h.skip("the disk itself", no_tool)
     end
+    local got = h.alternate(sides)
+    local a, d = got.accel, got.disk or {}
+    row("write", "GB/s", a.write, "disk", d.write, 0.9, true)
+    row("read", "GB/s", a.read, "disk", d.read, 0.9, true)
+  end }
+
+  suites.offload_model = { group = "offload", about = "a Llama of 1 GB on disk and in host memory", run = function()
+    local _, args = made()
+    local sides = { h.accel("offload.lua", args) }
     local python, why = h.python()
     if python then
       sides[#sides + 1] = { name = "accelerate", peer = true, command = ("%s%s%s -B %s %s"):format(h.pin, h.env,
@@ -23,14 +40,7 @@ return function(h, suites)
       h.skip("Accelerate", why)
     end
     local got = h.alternate(sides)
-    local a, p, d = got.accel, got.accelerate or {}, got.disk or {}
-    local function row(what, unit, ours, name, theirs, ratio, higher)
-      h.row { what = what, unit = unit, ours = ours, peers = { [name] = theirs }, higher = higher, goal = ratio and { ratio = ratio } }
-    end
-    if got.disk then
-      row("file tier: write", "GB/s", a.write, "disk", d.write, 0.9, true)
-      row("file tier: read", "GB/s", a.read, "disk", d.read, 0.9, true)
-    end
+    local a, p = got.accel, got.accelerate or {}
     row("load a sharded checkpoint", "GB/s", a.load, "accelerate", p.load, 3, true)
     row("forward of 8 tokens, weights on disk", "s", a.disk_s, "accelerate", p.disk_s, 5)
     row("forward of 8 tokens, in host memory", "s", a.host_s, "accelerate", p.host_s, 2)
