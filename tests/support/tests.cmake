@@ -10,6 +10,7 @@
 #   tier: slow              before a release: minutes, or builds of a copy of the tree
 #   tier: sampled           cases that differ only in size: one of n in the first tier, chosen by ACCEL_TEST_SEED, and
 #                           all of them in NAME/full of the tier matrix (ACCEL_TEST_FULL=1); support/sample.lua, ac_test_sampled
+#                           A line "parts: A B ..." beside it cuts that run into NAME/full/A, NAME/full/B, ... (ACCEL_TEST_PART=A)
 #   tier: every change, memory; tier: sampled, memory; ...
 
 # A stock interpreter does not bring the run-time library of a sanitizer: tests that load our module into one
@@ -114,7 +115,16 @@ function(ac_lua_test file)
   ac_test_tier("${file}" labels sampled)
   ac_add_test("${name}" TIMEOUT 600 LABELS ${labels} COMMAND accel-run "${file}")
   if(sampled)
-    ac_add_test("${name}/full" TIMEOUT 600 LABELS "matrix" COMMAND accel-run "${file}" ENV ACCEL_TEST_FULL=1)
+    file(STRINGS "${file}" parts REGEX "^-- parts: [a-z0-9_ ]+$" LIMIT_COUNT 1)
+    string(REGEX REPLACE "^-- parts: *" "" parts "${parts}")
+    string(REPLACE " " ";" parts "${parts}")
+    foreach(part IN LISTS parts)
+      ac_add_test("${name}/full/${part}" TIMEOUT 600 LABELS "matrix" COMMAND accel-run "${file}"
+        ENV ACCEL_TEST_FULL=1 "ACCEL_TEST_PART=${part}")
+    endforeach()
+    if(NOT parts)
+      ac_add_test("${name}/full" TIMEOUT 600 LABELS "matrix" COMMAND accel-run "${file}" ENV ACCEL_TEST_FULL=1)
+    endif()
   endif()
 endfunction()
 
