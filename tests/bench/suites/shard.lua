@@ -10,9 +10,9 @@ return function(h, suites)
   local function fsdp2(size, more)
     local script, port = {}, 20000 + os.time() % 20000
     for r = 0, 1 do
-      script[#script + 1] = ("env RANK=%d WORLD_SIZE=2 MASTER_ADDR=%s MASTER_PORT=%d OMP_NUM_THREADS=%d %s %s --size %s --threads %d%s%s 2>/dev/null &")
-        :format(r, "127.0.0.1", port, threads(), h.quote(h.options.python or "python3"), h.quote(h.here .. "/sides/fsdp2_step.py"), size,
-          threads(), h.quick and " --steps 1" or "", more or "")
+      local env = ("env RANK=%d WORLD_SIZE=2 MASTER_ADDR=%s MASTER_PORT=%d OMP_NUM_THREADS=%d"):format(r, "127.0.0.1", port, threads())
+      script[#script + 1] = ("%s %s %s --size %s --threads %d%s%s 2>/dev/null &"):format(env, h.quote(h.options.python or "python3"),
+        h.quote(h.here .. "/sides/fsdp2_step.py"), size, threads(), h.quick and " --steps 1" or "", more or "")
     end
     return "sh -c " .. h.quote(table.concat(script, " ") .. " wait")
   end
