@@ -4788,6 +4788,28 @@ function accel.where(cond, a, b) end
 ---@return accel.Tensor
 function Tensor:where(a, b) end
 
+---y = x ln(other), and 0 where x is 0 whatever other is, unless it is NaN: the terms of entropies and of divergences, which are 0 for what never happens.
+---@param x accel.Tensor|number|boolean
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.xlogy(x, other) end
+
+---y = x ln(other), and 0 where x is 0 whatever other is, unless it is NaN: the terms of entropies and of divergences, which are 0 for what never happens.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:xlogy(other) end
+
+---y = x ln(other), and 0 where x is 0 whatever other is, unless it is NaN: the terms of entropies and of divergences, which are 0 for what never happens. Writes into its first argument.
+---@param x accel.Tensor
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function accel.xlogy_(x, other) end
+
+---y = x ln(other), and 0 where x is 0 whatever other is, unless it is NaN: the terms of entropies and of divergences, which are 0 for what never happens. Writes into its first argument.
+---@param other accel.Tensor|number|boolean
+---@return accel.Tensor
+function Tensor:xlogy_(other) end
+
 ---x := 0 everywhere.
 ---@param x accel.Tensor
 ---@return accel.Tensor
