@@ -106,8 +106,15 @@ local function methods_lines(p, topic, width)
   return append(lines, { "", "help CLASS:" .. topic .. " shows one." })
 end
 
--- What to use instead of a name that Accelerate or PyTorch has and accel has not; nil: none of these.
-local function instead_of(topic) return require "accel.util.absent".explain(topic) end
+-- What to use instead of a name that Accelerate or PyTorch has and accel has not, of a method (Tensor.numpy) or of the module that
+-- a name of Python is in (torch.cuda); nil: none of these.
+local function instead_of(topic)
+  local explain = require "accel.util.absent".explain
+  local name = pages.of_python(topic) or topic
+  local owner, member = name:match "^(%a+)[.:]([%w_]+)$"
+  local class = owner and (#owner == 1 and "Tensor" or owner:sub(1, 1):upper() .. owner:sub(2))
+  return explain(topic) or class and explain(class .. ":" .. member) or name ~= topic and owner and explain(owner) or nil
+end
 
 -- The same of a command, "accel-run launch".
 local function instead_of_command(word)
@@ -164,7 +171,9 @@ function M.lines(topic, width)
     if guide == "" then return guides.list(p, width) end
     return guides.show(p, guide, width)
   end
-  local lines = named(p, topic, width)
+  local ours, last = pages.of_python(topic)
+  local lines = named(p, topic, width) or ours and named(p, ours, width)
+  if not lines and last and last ~= "" and not instead_of(topic) then lines = named(p, last, width) end
   local about, words = topics.command(topic, width), topic
   if about then
     words = "accel-run " .. topic
@@ -177,7 +186,7 @@ function M.lines(topic, width)
     local found = guides.places(p, words, width, MOST_OTHERS)
     return found and append(append(about, { "", "See also:" }), found) or about
   end
-  return unknown(p, topic, width)
+  return unknown(p, ours or topic, width)
 end
 
 --- Keys of the table of options that a function or class takes, as its page tells; for completion.

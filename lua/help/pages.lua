@@ -185,10 +185,31 @@ function M.find(p, topic)
   if not owner then return nil, others end
   -- a module's name of what stands elsewhere: nn.functional.relu, autograd.Function
   local value = accel
-  for key in name:gmatch "[%w_]+" do value = type(value) == "table" and value[key] or nil end
+  local function part(key) return type(value) == "table" and value[key] or nil end
+  for key in name:gmatch "[%w_]+" do
+    local known, inner = pcall(part, key) -- names with something else in their place raise
+    value = known and inner or nil
+  end
   if value ~= nil and rawequal(value, rawget(accel, member)) and p.entries[member] then return p.entries[member], others end
   local class = M.find(p, owner)
   return class and method_of(p, class, member, 0), others
+end
+
+-- What Python's modules are called here, the longest names first.
+local PYTHON <const> = {
+  { "torch.utils.data", "data" }, { "torch.cuda.amp", "amp" }, { "torch.distributed", "dist" }, { "torch.special" }, { "torch.linalg" }, { "torch" },
+  { "accelerate.utils" }, { "accelerate" }, { "transformers" }, { "F", "nn.functional" },
+}
+
+--- The name here of one with Python's module before it, torch.nn.Linear, and its last part; nil: it has none.
+---@param topic string
+---@return string? name "nn.Linear"
+---@return string? last "Linear"
+function M.of_python(topic)
+  for _, row in ipairs(PYTHON) do
+    local rest = topic:sub(1, #row[1] + 1) == row[1] .. "." and topic:sub(#row[1] + 2)
+    if rest and rest ~= "" then return row[2] and row[2] .. "." .. rest or rest, rest:match "[^.]*$" end
+  end
 end
 
 --- The known name nearest to a topic.

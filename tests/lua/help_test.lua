@@ -125,6 +125,28 @@ do -- what prose says is no option; a range in a first sentence is not its end; 
   assert(not text_of "ac_host_close":find("AC_HOST_OPTIONS_INIT", 1, true), "the comment of a neighbour")
 end
 
+do -- Python's names: what is here, what stands in its place, what is misspelt
+  first("torch.nn.Linear", "nn.Linear")
+  first("torch.where", "where")
+  first("torch.utils.data.DataLoader", "data.DataLoader")
+  first("torch.distributed.all_reduce", "dist.all_reduce")
+  first("torch.special.xlogy", "xlogy")
+  first("torch.cuda.amp.GradScaler", "amp.GradScaler")
+  first("torch.optim.lr_scheduler.StepLR", "optim.lr_scheduler.StepLR")
+  first("F.relu", "relu")
+  first("accelerate.Accelerator", "accelerator.Accelerator")
+  has("torch.nn", "nn.Linear")
+  has("torch.cuda.is_available", "there is no cuda here; devices are strings")
+  for _, topic in ipairs { "torch.Tensor.numpy", "Tensor.numpy", "tensor:numpy", "x.numpy" } do
+    has(topic, "there is no Tensor:numpy here; t:tolist() makes tables")
+  end
+  for _, topic in ipairs { "nn.SyncBatchNorm", "torch.nn.SyncBatchNorm", "accel.nn.SyncBatchNorm", "SyncBatchNorm" } do
+    has(topic, "there is no SyncBatchNorm here; GroupNorm")
+  end
+  local _, why = help.lines("torch.nn.Linaer", 80)
+  assert(why:find("did you mean nn.Linear?", 1, true), why)
+end
+
 do -- options, misspelt ones too
   has("--num-processes", "ranks, over all machines")
   has("--num_processes", "ranks, over all machines")
