@@ -2,7 +2,7 @@
 return require "accel.util.lazy" ("accel.optim", {
   Optimizer = "optimizer", SGD = "sgd", Adam = "adam", AdamW = "adamw", Adagrad = "adagrad", RMSprop = "rmsprop",
   Adamax = "adamax", NAdam = "nadam", RAdam = "radam", Lion = "lion", Adafactor = "adafactor", Muon = "muon",
-  Lamb = "lamb", Adadelta = "adadelta", Rprop = "rprop", ASGD = "asgd", AdamWScheduleFree = "adamw_schedule_free",
+  Lamb = "lamb", Adan = "adan", Adadelta = "adadelta", Rprop = "rprop", ASGD = "asgd", AdamWScheduleFree = "adamw_schedule_free",
   ScheduleFreeAdamW = "adamw_schedule_free", SGDScheduleFree = "sgd_schedule_free",
   ScheduleFreeSGD = "sgd_schedule_free",
   Adam8bit = "adam_8bit", AdamW8bit = "adam_8bit", Adam32bit = "adam_8bit", AdamW32bit = "adam_8bit",

@@ -126,10 +126,13 @@ function Optimizer:expect_not_negative(o, ...)
   for _, name in ipairs { ... } do check.number(getmetatable(self).__name, name, o[name], 0) end
 end
 
---- For checks of options: raises unless betas are two numbers in [0, 1).
-function Optimizer:expect_betas(o)
-  self:expect(#o.betas == 2, "betas must be two numbers, got %d", #o.betas)
-  for i = 1, 2 do
+--- For checks of options: raises unless betas are two numbers in [0, 1), or as many as n says.
+---@param o table
+---@param n? integer 2 or 3
+function Optimizer:expect_betas(o, n)
+  n = n or 2
+  self:expect(#o.betas == n, "betas must be %s numbers, got %d", n == 2 and "two" or "three", #o.betas)
+  for i = 1, n do
     local beta = o.betas[i]
     self:expect(type(beta) == "number" and beta >= 0 and beta < 1, "beta %d must lie in [0, 1), got %s", i,
       tostring(beta))

@@ -129,6 +129,34 @@ do -- Lion by its formula
   end
 end
 
+-- Adan by its formula: the two ways of decay, uphill, and a step that misses its gradient, after which the difference is that from
+-- the gradient before.
+for _, o in ipairs { {}, { weight_decay = 0.2 }, { weight_decay = 0.2, no_prox = true }, { maximize = true } } do
+  local b1, b2, b3, lr, decay = 0.8, 0.7, 0.95, 0.03, o.weight_decay or 0
+  o.lr, o.betas, o.eps = lr, { b1, b2, b3 }, 1e-3
+  local p, m, v, n, before = { 0.5, -1.0, 2.0 }, { 0, 0, 0 }, { 0, 0, 0 }, { 0, 0, 0 }, nil
+  local t, step = accel.tensor(p, { dtype = "f64" }), 0
+  local adan = optim.Adan({ t }, o)
+  for s = 1, 6 do
+    local g = s ~= 3 and { math.sin(s), math.cos(2 * s), math.sin(3 * s + 1) } or nil
+    t.grad = g and accel.tensor(g, { dtype = "f64" })
+    adan:step()
+    step = step + (g and 1 or 0)
+    for i = 1, g and 3 or 0 do
+      if o.maximize then g[i] = -g[i] end
+      local d = before and g[i] - before[i] or 0
+      m[i] = b1 * m[i] + (1 - b1) * g[i]
+      v[i] = b2 * v[i] + (1 - b2) * d
+      n[i] = b3 * n[i] + (1 - b3) * (g[i] + b2 * d) ^ 2
+      local u = (m[i] / (1 - b1 ^ step) + b2 * v[i] / (1 - b2 ^ step)) / (math.sqrt(n[i] / (1 - b3 ^ step)) + 1e-3)
+      if o.no_prox then p[i] = p[i] * (1 - lr * decay) - lr * u
+      else p[i] = (p[i] - lr * u) / (1 + lr * decay) end
+      assert(math.abs(t[i]:item() - p[i]) < 1e-14, ("step %d: %.17g, not %.17g"):format(s, t[i]:item(), p[i]))
+    end
+    before = g or before
+  end
+end
+
 do -- Newton-Schulz: singular values near one, vectors kept; the tall one as the wide one
   accel.manual_seed(3)
   local x = accel.randn(12, 30)

@@ -18,6 +18,7 @@ local settings = {
   { "RMSprop", { lr = 0.1, momentum = 0.9, centered = true } }, { "Adamax", { lr = 0.1 } },
   { "NAdam", { lr = 0.1, weight_decay = 0.1 } }, { "RAdam", { lr = 0.1, betas = { 0.9, 0.9 } } },
   { "Lion", { lr = 0.1 } }, { "Adadelta", {} }, { "Rprop", { lr = 0.1 } },
+  { "Adan", { lr = 0.1, weight_decay = 0.1 } },
   { "ASGD", { lr = 0.1, lambd = 0.1, t0 = 2 } }, { "Adafactor", { lr = 0.1 } },
   { "AdamWScheduleFree", { lr = 0.1, warmup_steps = 3, r = 1.0, train_mode = true } },
   { "SGDScheduleFree", { lr = 0.1, warmup_steps = 3, train_mode = true } }, { "Muon", { lr = 0.1 }, true },
@@ -167,6 +168,7 @@ do -- errors
   fails("d must be at least 1", one, "Adafactor", nil, { d = 0.5 })
   fails("eps must be a number or false", one, "Adafactor", nil, { eps = { 1e-3 } })
   fails("beta 2 must lie in", one, "Lion", nil, { betas = { 0.9, 1 } })
+  fails("betas must be three numbers, got 2", one, "Adan", nil, { betas = { 0.9, 0.99 } })
   fails("momentum must lie between 0 and 1", one, "SGDScheduleFree", nil, { momentum = 0 })
   fails("warmup_steps must be a positive integer", one, "AdamWScheduleFree", nil, { warmup_steps = -1 })
   fails("call optimizer:train%(%) before training", function() one("SGDScheduleFree"):step() end)

@@ -38,7 +38,7 @@ local makers = {
   ["RMSprop centred"] = function(net) return { optim.RMSprop(net:parameters(), { centered = true, momentum = 0.9 }) } end,
 }
 for _, name in ipairs { "SGD", "Adam", "AdamW", "Adafactor", "Lion", "Adagrad", "RMSprop", "Adadelta", "Adamax", "ASGD", "NAdam",
-  "RAdam", "Rprop", "AdamWScheduleFree", "SGDScheduleFree" } do
+  "RAdam", "Adan", "Rprop", "AdamWScheduleFree", "SGDScheduleFree" } do
   makers[name] = function(net) return { optim[name](net:parameters(), { lr = 0.01 }) } end
 end
 local function clear() accel.accelerator.AcceleratorState._reset_state(true) end
