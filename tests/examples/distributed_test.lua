@@ -1,4 +1,4 @@
---- Examples 13 to 16, 19 and 20: what they print is the same on 1, 2 and 4 ranks and makes sense.
+--- Examples that run on ranks: what they print is the same on 1, 2 and 4 of them and makes sense.
 local accel = require "accel"
 local examples = dofile(os.getenv "ACCEL_TEST_SRC" .. "/tests/support/examples.lua")
 local same, number, refused, tmp = examples.same, examples.number, examples.refused, os.getenv "ACCEL_TEST_TMP"
@@ -81,6 +81,23 @@ examples.of("20_variable_length", function() -- cut one way and the other
   assert(tonumber(last) < 0.6 * tonumber(first), out)
   local means = examples.run "@20_variable_length.lua --means"
   assert(means:sub(1, #out) == out and not means:find("of means: +" .. whole:gsub("%p", "%%%0")), means)
+end)
+
+examples.of("35_diffusion", function() -- pictures come of many roundings, the losses are compared
+  local out = examples.run "@35_diffusion.lua --steps 600 --width 128 --digits 07"
+  local losses = out:gsub("\n[^s].*", "")
+  assert(select(2, losses:gsub("step", "")) == 5 and number(losses, "step  600  loss ([%d.]+)") < 0.2, out)
+  local lines = select(2, out:gsub("\n", "\n"))
+  assert(lines == 5 + 8 + 1 and out:find("[.:+#]"), out)
+  assert(number(out, "own digit: (%d+) %% of drawn ones, 92 %% of those learned from") > 70, out)
+  for _, ranks in ipairs { 2, 4 } do
+    local other = examples.run("@35_diffusion.lua --steps 600 --width 128 --digits 07", ranks)
+    assert(other:sub(1, #losses) == losses, other)
+  end
+  refused("@35_diffusion.lua --digits 1a", "option '--digits' must be digits, got '1a'")
+  refused("@35_diffusion.lua --levels 0", "option '--levels' must be positive, got 0")
+  refused("@35_diffusion.lua --batch 3", "option '--batch' must be a multiple of 2 ranks, got 3", 2)
+  refused("@35_diffusion.lua ~nowhere", "No such file or directory")
 end)
 
 examples.of("31_model_parallel", function() -- the same on every mesh
