@@ -13,6 +13,16 @@ local raise = require "accel.util.raise"
 ---@class accel.data.Dataset
 local Dataset = class("accel.data.Dataset")
 
+-- set[3] would be nil, and ipairs(set) go over nothing, without a word.
+do
+  local meta = getmetatable(Dataset)
+  local base = meta.__index
+  function meta.__index(_, key)
+    if math.type(key) == "integer" then raise("a data set has no index; its sample %d is set:get(%d)", key, key) end
+    return base[key]
+  end
+end
+
 --- How many samples there are; #set is the same. Subclasses define it.
 ---@return integer
 function Dataset:len() -- luacheck: ignore self
