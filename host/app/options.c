@@ -298,6 +298,8 @@ static bool take(int argc, char **argv, int *i, app_options *o, const app_option
   } else {
     for (int k = 0; k < N_OPTIONS; k++)
       if (option_at(k)->letter == a[1]) opt = option_at(k);
+    if (opt == NULL && find(a + 1, strcspn(a + 1, "=")) != NULL)
+      return app_usage("unknown option '%s'; did you mean '-%s'?", a, a);
     if (opt == NULL) return app_usage("unknown option '%s'%s", a, "");
     if (a[2] != 0 && opt->value == NULL) return app_usage("option '%s': give one letter at a time%s", a, "");
     if (a[2] != 0) value = a + 2;

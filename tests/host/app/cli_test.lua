@@ -42,6 +42,7 @@ check("$R --version", 0, "accel-run ", "")
 check("$R", 2, "", "no script given")
 check("$R --num-thraeds 2 x.lua", 2, nil,
   "unknown option '--num-thraeds'; did you mean '--num-threads'?\nTry 'accel-run --help'.")
+check("$R -num-threads 2 x.lua", 2, nil, "unknown option '-num-threads'; did you mean '--num-threads'?\nTry")
 check("$R --zzzzzz", 2, nil, "unknown option '--zzzzzz'\nTry")
 check("$R --num_threads", 2, nil, "needs a value")
 check("$R --num_threads=two -e 1", 2, nil, "'two' is no number")
