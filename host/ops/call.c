@@ -295,7 +295,7 @@ static ac_status check_nan(const ac_frame *f, ac_err *e) {
     if (!ac_dtype_is_float((ac_dtype)t->dtype) || t->device->kind == AC_DEV_META) continue;
     for (int64_t i = 0; i < t->numel; i++) {
       AC_TRY(ac_tensor_item(t, i, &v, e));
-      if (v.f != v.f) return AC_FAIL(e, STATE, "result %d has NaN at element %lld (ACCEL_CHECK_NAN)", k + 1, (long long)i);
+      if (v.f != v.f) return AC_FAIL(e, STATE, "result %d has NaN at element %lld (ACCEL_CHECK_NAN)", k + 1, (long long)ac_frame_show(f, i));
     }
   }
   return AC_OK;

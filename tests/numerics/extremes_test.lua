@@ -46,12 +46,12 @@ do
   assert(a.grad:sum():item() == 9)
 end
 
--- ACCEL_CHECK_NAN names the op
+-- ACCEL_CHECK_NAN names the op and the position, which counts from 1
 do
   local run = (os.getenv("ACCEL_TEST_BUILD") or "build/dev") .. "/bin/accel-run"
   local code = [[local a = require "accel" local _, e = pcall(function() return (a.tensor { 1.0, -1.0 } * 1):log() end) print(e)]]
   local p = assert(io.popen(("ACCEL_CHECK_NAN=1 '%s' -e '%s'"):format(run, code)))
   local text = p:read("a")
   p:close()
-  assert(text:find("log", 1, true) and text:find("element 1", 1, true), text)
+  assert(text:find("log", 1, true) and text:find("element 2 ", 1, true), text)
 end
