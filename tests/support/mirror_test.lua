@@ -35,6 +35,26 @@ for file, want in pairs {
   assert(got == want, ("%s: '%s', not '%s'"):format(file, got, want))
 end
 
+-- a test that came after the build was configured is seen, of what it mirrors too
+do
+  local tmp = os.getenv "ACCEL_TEST_TMP"
+  local function is_new(file)
+    return (select(2, output_of(("cd '%s/tree' && . '%s/tests/support/mirror.sh' && has_new_test %s"):format(tmp, src, file)))) == true
+  end
+  assert(os.execute(("rm -rf '%s/tree' && mkdir -p '%s/tree/build/dev/tests' '%s/tree/tests/host/base'"):format(tmp, tmp, tmp)))
+  for name, text in pairs {
+    ["build/dev/tests/CTestTestfile.cmake"] = "add_test([=[host/base/old]=] x)\n", ["tests/host/base/old_test.lua"] = "",
+    ["tests/host/base/new_test.lua"] = "", ["tests/host/base/test_other.c"] = "",
+  } do
+    local file <close> = assert(io.open(("%s/tree/%s"):format(tmp, name), "wb"))
+    file:write(text)
+  end
+  for file, want in pairs {
+    ["host/base/new.c"] = true, ["tests/host/base/new_test.lua"] = true, ["host/base/other.c"] = true, ["host/base/old.c"] = false,
+    ["host/base/none.c"] = false,
+  } do assert(is_new(file) == want, file) end
+end
+
 -- of a test about several examples the one that is wanted runs
 for wanted, runs in pairs { ["22_custom_function"] = { true, false }, ["06_accelerator"] = { false, false } } do
   local text, ok = output_of(("ACCEL_TEST_EXAMPLES=%s '%s/bin/accel-run' '%s/tests/examples/autograd_test.lua' 2>&1"):format(
