@@ -76,6 +76,7 @@ local function overview(width)
     "accel-run help TOPIC, or :help TOPIC at the prompt of accel-run repl. A topic is",
     "",
     "  an op, a function, a class or method     matmul  nn.Linear  Module:train",
+    "  what PyTorch calls one                   torch.nn.Linear  F.relu  Tensor.numpy",
     "  a module                                 nn  optim.lr_scheduler  ops  core ...",
     "  a command, option, parameter of it       env  --num-processes  ACCEL_TIMEOUT",
     "  guide                                    the guides; help guide NAME shows one",
