@@ -1,10 +1,11 @@
 /* The matrix product of the CPU: choice of path, cut into tiles, and the tile loop around the micro-kernels.
  *
- * Four plans. Shared: B is packed once for all threads before tiles of C are computed, and A too unless its rows can
+ * Five plans. Shared: B is packed once for all threads before tiles of C are computed, and A too unless its rows can
  * be read where they lie, or it is huge (then every tile packs its rows); for products with many rows. Columns: tiles of
  * all rows, each of which packs its columns of B and multiplies while they are in L2; for some hundred rows. Own: every
  * tile packs its part of both operands; for batches of small products and for few rows, where B is read about once
- * anyway. Skinny: gemm_skinny.c. Shapes choose how an element is added up; the number of threads, at most who computes it.
+ * anyway. Skinny: gemm_skinny.c. Few: gemm_few.c. Shapes choose how an element is added up; the number of threads, at
+ * most who computes it.
  *
  * Shared and columns go over k in groups of blocks, so that what is packed at a time stays in the caches. The groups' sums
  * are added up in C itself where it has the accumulator's type, else, where k is long, in memory beside it. */
@@ -323,8 +324,8 @@ static ac_status run_blocked(ac_team *team, const aci_gemm *g, ac_err *e) {
   p.out = (aci_gemm_out){g->out_type, g->alpha, g->beta, NULL};
 
   double flops = 2.0 * (double)g->m * (double)g->n * (double)g->k;
-  const bool skinny = aci_gemm_skinny_fits(g, p.kn);
-  const bool shared = !skinny && g->m > 2 * (int64_t)p.kn->mr && flops >= SHARED_FLOPS;
+  const bool least = aci_gemm_few_fits(g), skinny = !least && aci_gemm_skinny_fits(g, p.kn);
+  const bool shared = !skinny && !least && g->m > 2 * (int64_t)p.kn->mr && flops >= SHARED_FLOPS;
   const bool columns = shared && g->m <= COLUMNS_ROWS && ceil_div(g->n, p.kn->nr) >= 2 * (int64_t)ac_team_size(team);
   aci_gemm_skinny few = {.g = g, .kn = p.kn, .acc = p.acc, .kc = p.kc, .n_kb = p.n_kb, .oom = &oom};
   int64_t a_bytes = shared ? aci_gemm_packed_bytes(p.kn, g->m, p.kn->mr, g->k + 8 * p.n_kb) : 0;
@@ -336,7 +337,7 @@ static ac_status run_blocked(ac_team *team, const aci_gemm *g, ac_err *e) {
   a_bytes = aci_gemm_lines(ceil_div(a_bytes, p.n_kb) * p.group);
   if (a_bytes > SHARED_A_BYTES) a_bytes = 0;
   const int64_t k = aci_gemm_min(p.group * p.kc, g->k);
-  int64_t b_bytes = skinny ? (int64_t)aci_gemm_skinny_bytes(&few) : 0;
+  int64_t b_bytes = skinny ? (int64_t)aci_gemm_skinny_bytes(&few) : least ? (int64_t)aci_gemm_few_bytes(g) : 0;
   if (shared && !columns) b_bytes = chunk_cols(&p) * ceil_div(k, p.kn->pair) * p.kn->pair * p.kn->bytes + 64;
   b_bytes = aci_gemm_lines(b_bytes);
   const bool beside = p.group < p.n_kb && !p.direct;
@@ -355,6 +356,7 @@ static ac_status run_blocked(ac_team *team, const aci_gemm *g, ac_err *e) {
   if (beside) p.sum = mem + b_bytes + a_bytes, p.direct = true;
   few.out = p.out;
   if (skinny) aci_gemm_skinny_run(team, &few, mem);
+  else if (least) aci_gemm_few_run(team, g, &p.out, &oom, mem);
   else if (shared) run_shared(team, &p);
   else run_own(team, &p);
   if (oom)

@@ -12,6 +12,7 @@
  *   gemm.h, gemm.c              matrix products: the interface, the choice of a path, the blocked plans
  *   gemm_kernel.c gemm_pack.c   micro-kernels; operands into panels, accumulators into C
  *   gemm_skinny.c               products of few rows
+ *   gemm_few.c                  products of very few, for which B is read where it lies
  *   gemm_split.c                f32 as products of bf16
  *   gemm_simple.c               integers
  *   gemm_scratch.c              scratch per thread
@@ -129,6 +130,11 @@ typedef struct aci_gemm_skinny {
 bool aci_gemm_skinny_fits(const aci_gemm *g, const aci_gemm_kernel *kn);
 size_t aci_gemm_skinny_bytes(const aci_gemm_skinny *p); /* of the scratch that is given to run */
 void aci_gemm_skinny_run(ac_team *team, aci_gemm_skinny *p, void *packed);
+
+/* gemm_few.c: products of so few rows that reading B is what takes time. */
+bool aci_gemm_few_fits(const aci_gemm *g);
+size_t aci_gemm_few_bytes(const aci_gemm *g); /* of the scratch that is given to run */
+void aci_gemm_few_run(ac_team *team, const aci_gemm *g, const aci_gemm_out *out, _Atomic bool *oom, void *mem);
 
 /* gemm_split.c: f32 in parts of bf16, where that was asked for. split: false, with C untouched, when the operands do not
  * allow it; else its status in *st. force: on or off whatever was asked for, for tests. */
