@@ -98,3 +98,17 @@ local int8 = accel.quantize_int8(w)
 local exact = accel.linear(spiky, int8:dequantize())
 local function error_of(threshold) return (accel.linear_quantized(spiky, int8, nil, threshold) - exact):abs()[2]:max():item() end
 assert(error_of(6) < error_of(0) / 5, "outliers do not help")
+
+-- Few rows of every dtype times 4 bits: the products of values that are rounded to x's dtype, at every tail of k and number of rows.
+for _, dtype in ipairs { "f32", "bf16", "f16" } do
+  for _, case in ipairs { { 64, 64 }, { 192, 64 }, { 320, 64 }, { 256, 128 }, { 768, 256 } } do
+    local w = accel.quantize_4bit(accel.randn(70, case[1]), "nf4", case[2])
+    local values = w:dequantize(dtype):to "f64"
+    for m = 1, 8, case[1] == 192 and 1 or 7 do
+      local some = accel.randn(m, case[1]):to(dtype)
+      local got, want = accel.linear_quantized(some, w):to "f64", some:to "f64":matmul(values:t())
+      local bar = dtype == "bf16" and 2 ^ -8 or dtype == "f16" and 2 ^ -11 or 2 ^ -20
+      assert((got - want):abs():max():item() <= bar * want:abs():max():item(), ("%s, %d of %d"):format(dtype, m, case[1]))
+    end
+  end
+end

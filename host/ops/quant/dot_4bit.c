@@ -10,7 +10,7 @@
 #include <immintrin.h>
 #endif
 
-enum { CODES = 8 /* in a word */ };
+enum { CODES = 8 /* in a word */, AHEAD = 16384 /* bytes */ };
 
 /* Words that a step takes; 0: this CPU has no kernel. */
 static int lanes(void) {
@@ -28,7 +28,13 @@ int64_t aci_dot_4bit_row(int64_t k) {
   return (k + step - 1) / step * step;
 }
 
-void aci_dot_4bit_arrange(const float *x, int64_t k, float *to) {
+static bool in_bf16(aci_dot_round round) { return round == ACI_DOT_BF16 && lanes() == 16 && aci_dot_4bit_bf16_fits(); }
+
+void aci_dot_4bit_arrange(aci_dot_round round, const float *x, int64_t k, float *to) {
+  if (in_bf16(round)) {
+    aci_dot_4bit_bf16_arrange(x, k, to);
+    return;
+  }
   const int n = lanes();
   const int64_t step = n * CODES;
   memset(to, 0, (size_t)aci_dot_4bit_row(k) * sizeof *to);
@@ -63,7 +69,7 @@ ACI_TARGET_AVX512 static inline AC_INLINE void dot_512(const aci_dot_4bit_args *
     const __m512i words = half ? _mm512_maskz_loadu_epi32(0xff, q + at / 2) : _mm512_loadu_si512(q + at / 2);
     const float first = absmax[at / g->blocksize], second = !pairs ? first : half ? 0 : absmax[at / 64 + 1];
     __m512 low = table, high = table, sum[ACI_DOT_ROWS];
-    __builtin_prefetch((const void *)((uintptr_t)(q + at / 2) + 1024));
+    __builtin_prefetch((const void *)((uintptr_t)(q + at / 2) + AHEAD), 0, 2);
     if (round != ACI_DOT_F32) {
       low = rounded_512(_mm512_mul_ps(table, _mm512_set1_ps(first)), round);
       high = pairs ? rounded_512(_mm512_mul_ps(table, _mm512_set1_ps(second)), round) : low;
@@ -83,7 +89,7 @@ ACI_TARGET_AVX512 static inline AC_INLINE void dot_512(const aci_dot_4bit_args *
     for (int r = 0; r < m; r++) total[r] = round == ACI_DOT_F32 ? _mm512_fmadd_ps(sum[r], scale, total[r]) : sum[r];
   }
 #pragma GCC unroll 4
-  for (int r = 0; r < m; r++) g->y[r] = _mm512_reduce_add_ps(total[r]);
+  for (int r = 0; r < m; r++) g->y[r * g->ldy] = _mm512_reduce_add_ps(total[r]);
 }
 
 ACI_TARGET_AVX2 static inline AC_INLINE float sum_256(__m256 v) {
@@ -113,7 +119,7 @@ ACI_TARGET_AVX2 static inline AC_INLINE void dot_256(const aci_dot_4bit_args *g,
     const __m256i words = _mm256_loadu_si256((const void *)(q + at / 2));
     const __m256 scale = _mm256_set1_ps(g->absmax[at / g->blocksize]);
     __m256 low = small, high = large, sum[ACI_DOT_ROWS];
-    __builtin_prefetch((const void *)((uintptr_t)(q + at / 2) + 1024));
+    __builtin_prefetch((const void *)((uintptr_t)(q + at / 2) + AHEAD), 0, 2);
     if (round != ACI_DOT_F32) {
       low = rounded_256(_mm256_mul_ps(small, scale), round);
       high = rounded_256(_mm256_mul_ps(large, scale), round);
@@ -132,16 +138,22 @@ ACI_TARGET_AVX2 static inline AC_INLINE void dot_256(const aci_dot_4bit_args *g,
     for (int r = 0; r < m; r++) total[r] = round == ACI_DOT_F32 ? _mm256_fmadd_ps(sum[r], scale, total[r]) : sum[r];
   }
 #pragma GCC unroll 4
-  for (int r = 0; r < m; r++) g->y[r] = sum_256(total[r]);
+  for (int r = 0; r < m; r++) g->y[r * g->ldy] = sum_256(total[r]);
 }
 
 #define BY_ROWS(NAME, TARGET, ROUND, PAIRS)                                                 \
-  TARGET static void NAME##_##ROUND##_##PAIRS(const aci_dot_4bit_args *g) {                 \
-    switch (g->m) {                                                                         \
-      case 1: NAME(g, ROUND, PAIRS, 1); break;                                              \
-      case 2: NAME(g, ROUND, PAIRS, 2); break;                                              \
-      case 3: NAME(g, ROUND, PAIRS, 3); break;                                              \
-      default: NAME(g, ROUND, PAIRS, 4);                                                    \
+  TARGET static void NAME##_##ROUND##_##PAIRS(const aci_dot_4bit_args *all) {               \
+    aci_dot_4bit_args g = *all; /* of one row */                                            \
+    for (int64_t i = 0; i < all->n; i++) {                                                  \
+      switch (g.m) {                                                                        \
+        case 1: NAME(&g, ROUND, PAIRS, 1); break;                                           \
+        case 2: NAME(&g, ROUND, PAIRS, 2); break;                                           \
+        case 3: NAME(&g, ROUND, PAIRS, 3); break;                                           \
+        default: NAME(&g, ROUND, PAIRS, 4);                                                 \
+      }                                                                                     \
+      g.q += g.k / 2;                                                                       \
+      g.absmax += g.k / g.blocksize;                                                        \
+      g.y++;                                                                                \
     }                                                                                       \
   }
 #define BY_ROUND(NAME, TARGET, PAIRS)             \
@@ -155,6 +167,10 @@ BY_ROUND(dot_256, ACI_TARGET_AVX2, SINGLE)
 #endif
 
 void aci_dot_4bit(const aci_dot_4bit_args *g) {
+  if (in_bf16(g->round)) {
+    aci_dot_4bit_bf16(g);
+    return;
+  }
 #if defined(__x86_64__)
 #define ROUNDS(NAME, PAIRS) \
   { NAME##_ACI_DOT_F32_##PAIRS, NAME##_ACI_DOT_BF16_##PAIRS, NAME##_ACI_DOT_F16_##PAIRS }

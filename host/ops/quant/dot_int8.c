@@ -9,7 +9,7 @@
 #include <immintrin.h>
 #endif
 
-enum { PIECE = 32768 /* bytes whose sum, 255 x 128 each, an i32 holds */ };
+enum { AHEAD = 16384 /* bytes */, PIECE = 32768 /* bytes whose sum, 255 x 128 each, an i32 holds */ };
 
 #if defined(__x86_64__)
 #if defined(__clang__)
@@ -19,7 +19,9 @@ enum { PIECE = 32768 /* bytes whose sum, 255 x 128 each, an i32 holds */ };
   __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c,bmi2,prefer-vector-width=512")))
 #endif
 
-TARGET_VNNI static inline AC_INLINE void dot_vnni(const int8_t *w, const int8_t *x, int64_t stride, const int m, int64_t k, int64_t *y) {
+/* y[r * step] += for one row of w. */
+TARGET_VNNI static inline AC_INLINE void dot_vnni(const int8_t *w, const int8_t *x, int64_t stride, const int m, int64_t k, int64_t *y,
+                                                  int64_t step) {
   const __m512i flip = _mm512_set1_epi8((char)0x80);
   __m512i sum[ACI_DOT_ROWS], other[ACI_DOT_ROWS]; /* two chains: the instruction takes 4 cycles */
 #pragma GCC unroll 4
@@ -27,8 +29,8 @@ TARGET_VNNI static inline AC_INLINE void dot_vnni(const int8_t *w, const int8_t 
   int64_t at = 0;
   for (; at + 128 <= k; at += 128) {
     const __m512i a = _mm512_xor_si512(_mm512_loadu_si512(w + at), flip), b = _mm512_xor_si512(_mm512_loadu_si512(w + at + 64), flip);
-    __builtin_prefetch((const void *)((uintptr_t)(w + at) + 1024));
-    __builtin_prefetch((const void *)((uintptr_t)(w + at) + 1088));
+    __builtin_prefetch((const void *)((uintptr_t)(w + at) + AHEAD), 0, 2);
+    __builtin_prefetch((const void *)((uintptr_t)(w + at) + AHEAD + 64), 0, 2);
 #pragma GCC unroll 4
     for (int r = 0; r < m; r++) {
       sum[r] = _mm512_dpbusd_epi32(sum[r], a, _mm512_loadu_si512(x + r * stride + at));
@@ -42,16 +44,17 @@ TARGET_VNNI static inline AC_INLINE void dot_vnni(const int8_t *w, const int8_t 
     for (int r = 0; r < m; r++) sum[r] = _mm512_dpbusd_epi32(sum[r], a, _mm512_maskz_loadu_epi8(in, x + r * stride + at));
   }
 #pragma GCC unroll 4
-  for (int r = 0; r < m; r++) y[r] += _mm512_reduce_add_epi32(_mm512_add_epi32(sum[r], other[r]));
+  for (int r = 0; r < m; r++) y[r * step] += _mm512_reduce_add_epi32(_mm512_add_epi32(sum[r], other[r]));
 }
 
-TARGET_VNNI static void dot_vnni_rows(const int8_t *w, const int8_t *x, int64_t stride, int m, int64_t k, int64_t *y) {
-  switch (m) {
-    case 1: dot_vnni(w, x, stride, 1, k, y); break;
-    case 2: dot_vnni(w, x, stride, 2, k, y); break;
-    case 3: dot_vnni(w, x, stride, 3, k, y); break;
-    default: dot_vnni(w, x, stride, 4, k, y);
-  }
+TARGET_VNNI static void dot_vnni_rows(const int8_t *w, int64_t n, int64_t row, const int8_t *x, int64_t stride, int m, int64_t k, int64_t *y) {
+#define ROWS(M) \
+  for (int64_t i = 0; i < n; i++) dot_vnni(w + i * row, x, stride, M, k, y + i, n)
+  if (m == 1) ROWS(1);
+  else if (m == 2) ROWS(2);
+  else if (m == 3) ROWS(3);
+  else ROWS(4);
+#undef ROWS
 }
 
 static bool has_vnni(void) {
@@ -71,21 +74,23 @@ AC_ISA_FN(dot_plain, (const int8_t *restrict w, const int8_t *restrict x, int64_
   *y += sum;
 }
 
-void aci_dot_int8(const int8_t *w, const int8_t *x, int64_t stride, const int64_t *sums, int m, int64_t k, int64_t *y) {
-  for (int r = 0; r < m; r++) y[r] = 0;
+void aci_dot_int8(const int8_t *w, int64_t n, const int8_t *x, int64_t stride, const int64_t *sums, int m, int64_t k, int64_t *y) {
+  for (int64_t i = 0; i < m * n; i++) y[i] = 0;
   for (int64_t at = 0; at < k; at += PIECE) {
-    const int64_t n = k - at < PIECE ? k - at : PIECE;
+    const int64_t some = k - at < PIECE ? k - at : PIECE;
 #if defined(__x86_64__)
     if (has_vnni()) {
-      dot_vnni_rows(w + at, x + at, stride, m, n, y);
+      dot_vnni_rows(w + at, n, k, x + at, stride, m, some, y);
       continue;
     }
 #endif
-    for (int r = 0; r < m; r++) dot_plain(w + at, x + at + r * stride, n, &y[r]);
+    for (int64_t i = 0; i < n; i++)
+      for (int r = 0; r < m; r++) dot_plain(w + i * k + at, x + at + r * stride, some, &y[r * n + i]);
   }
 #if defined(__x86_64__)
   if (has_vnni())
-    for (int r = 0; r < m; r++) y[r] -= 128 * sums[r];
+    for (int r = 0; r < m; r++)
+      for (int64_t i = 0; i < n; i++) y[r * n + i] -= 128 * sums[r];
 #else
   (void)sums;
 #endif

@@ -23,22 +23,25 @@ typedef struct dot_job {
 static void tiles(void *arg, int64_t begin, int64_t end) {
   const dot_job *j = arg;
   const aci_qlinear *p = j->p;
-  const int64_t blocks = p->k / p->l->blocksize;
-  float absmax[ABSMAX], y[FEW][ACI_QLINEAR_TILE], part[ACI_DOT_ROWS];
+  const int64_t blocks = p->k / p->l->blocksize, at_once = 1 + (ABSMAX - blocks) / blocks; /* rows of the weight */
+  float absmax[ABSMAX], y[FEW][ACI_QLINEAR_TILE];
   for (int64_t tile = begin; tile < end; tile++) {
     const int64_t first = tile * ACI_QLINEAR_TILE, n = p->n - first < ACI_QLINEAR_TILE ? p->n - first : ACI_QLINEAR_TILE;
-    for (int64_t i = 0; i < n; i++) {
-      aci_absmax_load(p->w, p->l, (first + i) * blocks, blocks, absmax);
+    for (int64_t i = 0; i < n; i += at_once) {
+      const int64_t now = n - i < at_once ? n - i : at_once;
+      aci_absmax_load(p->w, p->l, (first + i) * blocks, now * blocks, absmax);
       for (int64_t r = 0; r < p->m; r += ACI_DOT_ROWS) {
-        const int rows = (int)(p->m - r < ACI_DOT_ROWS ? p->m - r : ACI_DOT_ROWS);
         const aci_dot_4bit_args g = {.q = j->q + (first + i) * p->k / 2, .absmax = absmax, .map = j->map, .x = j->x + r * j->stride,
-                                     .stride = j->stride, .k = p->k, .blocksize = p->l->blocksize, .round = j->round, .m = rows,
-                                     .y = part};
+                                     .stride = j->stride, .k = p->k, .blocksize = p->l->blocksize, .round = j->round,
+                                     .m = (int)(p->m - r < ACI_DOT_ROWS ? p->m - r : ACI_DOT_ROWS), .n = now, .y = &y[r][i],
+                                     .ldy = ACI_QLINEAR_TILE};
         aci_dot_4bit(&g);
-        for (int s = 0; s < rows; s++) y[r + s][i] = part[s] + (p->bias != NULL ? p->bias[first + i] : 0);
       }
     }
-    for (int64_t r = 0; r < p->m; r++) aci_elems_store(p->y, ACI_C_F32, r * p->n + first, n, y[r]);
+    for (int64_t r = 0; r < p->m; r++) {
+      for (int64_t i = 0; p->bias != NULL && i < n; i++) y[r][i] += p->bias[first + i];
+      aci_elems_store(p->y, ACI_C_F32, r * p->n + first, n, y[r]);
+    }
   }
 }
 
@@ -49,14 +52,12 @@ ac_status aci_linear_4bit(const aci_qlinear *p, ac_err *e) {
   int size;
   AC_TRY(ac_block_alloc(p->f->device, (size_t)(p->m * stride + p->k) * sizeof(float), AC_MEM_ACTIVATION, p->f->stream, &scratch, e));
   float *x = scratch->ptr, *row = x + p->m * stride;
+  const aci_dot_round round = p->x->dtype == AC_BF16 ? ACI_DOT_BF16 : p->x->dtype == AC_F16 ? ACI_DOT_F16 : ACI_DOT_F32;
   for (int64_t r = 0; r < p->m; r++) {
     aci_elems_load(p->x, ACI_C_F32, r * p->k, p->k, row);
-    aci_dot_4bit_arrange(row, p->k, x + r * stride);
+    aci_dot_4bit_arrange(round, row, p->k, x + r * stride);
   }
-  dot_job j = {p, aci_part_data(p->w, &values), x, ac_quant_map(p->l->type, &size), stride,
-                     p->x->dtype == AC_BF16  ? ACI_DOT_BF16
-                     : p->x->dtype == AC_F16 ? ACI_DOT_F16
-                                             : ACI_DOT_F32};
+  dot_job j = {p, aci_part_data(p->w, &values), x, ac_quant_map(p->l->type, &size), stride, round};
   ac_parallel_for(p->f->team, (p->n + ACI_QLINEAR_TILE - 1) / ACI_QLINEAR_TILE, 1, tiles, &j);
   ac_block_free(scratch);
   return AC_OK;

@@ -24,23 +24,23 @@ static float outlier_part(const int8_job *j, int64_t r, const int8_t *w) {
 static void tiles(void *arg, int64_t begin, int64_t end) {
   const int8_job *j = arg;
   const aci_qlinear *p = j->p;
-  float y[ACI_DOT_ROWS][ACI_QLINEAR_TILE];
-  int64_t part[ACI_DOT_ROWS];
+  float y[ACI_QLINEAR_TILE];
+  int64_t part[ACI_DOT_ROWS * ACI_QLINEAR_TILE];
   for (int64_t tile = begin; tile < end; tile++) {
     const int64_t first = tile * ACI_QLINEAR_TILE, n = p->n - first < ACI_QLINEAR_TILE ? p->n - first : ACI_QLINEAR_TILE;
+    const int8_t *w = j->w + first * p->k;
     for (int64_t r = 0; r < p->m; r += ACI_DOT_ROWS) {
       const int rows = (int)(p->m - r < ACI_DOT_ROWS ? p->m - r : ACI_DOT_ROWS);
-      for (int64_t i = 0; i < n; i++) {
-        const int8_t *w = j->w + (first + i) * p->k;
-        const float scale = j->absmax[first + i] * (1.0f / 127);
-        aci_dot_int8(w, j->q + r * j->stride, j->stride, j->sums + r, rows, p->k, part);
-        for (int s = 0; s < rows; s++) {
-          float v = (float)part[s] * (j->stats[r + s] * (1.0f / 127)) * scale;
-          if (j->n_outliers > 0) v += outlier_part(j, r + s, w) * scale;
-          y[s][i] = v + (p->bias != NULL ? p->bias[first + i] : 0);
+      aci_dot_int8(w, n, j->q + r * j->stride, j->stride, j->sums + r, rows, p->k, part);
+      for (int s = 0; s < rows; s++) {
+        for (int64_t i = 0; i < n; i++) {
+          const float scale = j->absmax[first + i] * (1.0f / 127);
+          y[i] = (float)part[s * n + i] * (j->stats[r + s] * (1.0f / 127)) * scale;
+          if (j->n_outliers > 0) y[i] += outlier_part(j, r + s, w + i * p->k) * scale;
+          if (p->bias != NULL) y[i] += p->bias[first + i];
         }
+        aci_elems_store(p->y, ACI_C_F32, (r + s) * p->n + first, n, y);
       }
-      for (int s = 0; s < rows; s++) aci_elems_store(p->y, ACI_C_F32, (r + s) * p->n + first, n, y[s]);
     }
   }
 }
