@@ -57,6 +57,9 @@ for name, model in accel.pairs {
     assert(off <= bar and (bar == 0 or off > 0), ("%s %s: %g"):format(name, kind, off))
     assert(again.config.eos_token_id == 0 and again.config.tie_word_embeddings == model.config.tie_word_embeddings)
     local t = extra.tokenizer
+    assert(gguf.save(model, path .. ".ids", { type = kind:lower() }))
+    local meta = assert(gguf.info(path .. ".ids")).metadata -- llama.cpp reads files without a tokenizer by these
+    assert(meta["tokenizer.ggml.model"] == "no_vocab" and meta[meta["general.architecture"] .. ".vocab_size"] == model.config.vocab_size)
     assert(t:decode(t:encode(text).ids) == text and table.concat(t:encode(text).ids, " ") == table.concat(tok:encode(text).ids, " "))
     assert(t.eos_token == "<end>" and t.chat_template == tok.chat_template and extra.metadata["general.name"] == "a " .. name)
     if kind == "BF16" then assert(assert(gguf.load(path, { dtype = "auto" })):parameters()[1].dtype == "bf16") end

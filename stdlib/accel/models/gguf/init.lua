@@ -50,7 +50,8 @@ function M.save(model, path, opts)
   if not kind.dtype then head:u32("general.quantization_version", 2) end
   head:u32("general.alignment", ALIGNMENT)
   family.write(head, model.config)
-  if o.tokenizer then tokenizers.write(head, o.tokenizer, model.config) end
+  if o.tokenizer then tokenizers.write(head, o.tokenizer, model.config)
+  else head:string("tokenizer.ggml.model", "no_vocab") end -- llama.cpp asks for it, and takes ids then
   local list = {}
   local _ <close> = accel.no_grad()
   for _, entry in ipairs(family.tensors(model)) do
