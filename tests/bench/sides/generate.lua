@@ -1,13 +1,19 @@
--- Side of the bench of decoding: greedy ids of one prompt. With --make FOLDER it writes the model that both sides load, and ends.
+-- Side of the bench of decoding: greedy ids of one prompt. With --make FOLDER it writes the model that all sides load, with --gguf TYPE that
+-- of --data as llama.cpp's file, and ends. --quant int8 | nf4: all linear layers so, but a head that is tied to the embedding.
 -- ms is the median time of a token behind the first, prompt_ms the time to the first.
 local accel = require "accel"
 local side = dofile((arg[0]:match "^.*/" or "") .. "side.lua")
 local o = side.options { family = "gpt2", layers = 12, width = 768, heads = 12, vocab = 50257, inner = 3072, dtype = "f32", prompt = 64,
-  tokens = 48, data = "", make = "" }
+  tokens = 48, data = "", make = "", gguf = "", quant = "" }
 
 if o.make ~= "" then
   accel.manual_seed(1)
   local model
+  if o.gguf ~= "" then
+    model = assert(accel.models.from_pretrained(o.data .. "/model"))
+    assert(accel.models.gguf.save(model, o.make .. "/model.gguf", { type = o.gguf }))
+    return
+  end
   if o.family == "gpt2" then
     model = accel.models.GPT2({ vocab_size = o.vocab, n_positions = 1024, n_embd = o.width, n_layer = o.layers, n_head = o.heads,
       n_inner = o.inner }, { dtype = o.dtype })
@@ -19,10 +25,20 @@ if o.make ~= "" then
   return
 end
 
-local model = assert(accel.models.from_pretrained(o.data .. "/model"))
+local quantised
+if o.quant ~= "" then
+  quantised = accel.quant.BnbQuantizationConfig {
+    load_in_8bit = o.quant == "int8", load_in_4bit = o.quant == "nf4", bnb_4bit_quant_type = o.quant == "nf4" and "nf4" or nil,
+    bnb_4bit_compute_dtype = o.dtype, torch_dtype = o.dtype, skip_modules = o.family ~= "gpt2" and {} or nil,
+  }
+end
+local model = assert(accel.models.from_pretrained(o.data .. "/model", { quantization_config = quantised }))
 local bytes, prompt = 0, {}
-for _, p in ipairs(model:parameters()) do bytes = bytes + p:numel() * p:element_size() end
-if o.family == "gpt2" then bytes = bytes - 1024 * o.width * model:parameters()[1]:element_size() end -- positions: one row of them
+for name, p in accel.pairs(model:named_parameters()) do
+  -- of positions, and of tokens where no head is tied to them, one row is read
+  local one = name:find("wpe.", 1, true) or name:find("embed_tokens.", 1, true)
+  bytes = bytes + p:numel() * p:element_size() // (one and p.shape[1] or 1)
+end
 for i = 1, o.prompt do prompt[i] = i * 37 % o.vocab end
 local clock = accel.clock
 local function run(n)

@@ -23,9 +23,9 @@ o = p.parse_args()
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 dtype = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[o.dtype]
 model = transformers.AutoModelForCausalLM.from_pretrained(o.data + "/model", dtype=dtype).eval()
-count = sum(w.numel() * w.element_size() for w in model.parameters())
-if o.family == "gpt2":
-    count -= 1024 * o.width * next(model.parameters()).element_size()
+# of positions, and of tokens where no head is tied to them, one row is read
+count = sum(w.numel() * w.element_size() // (w.shape[0] if "wpe." in name or "embed_tokens." in name else 1)
+            for name, w in model.named_parameters())
 prompt = torch.tensor([[i * 37 % o.vocab for i in range(1, o.prompt + 1)]])
 
 

@@ -1,6 +1,6 @@
-/* What the memory of this machine does, without accel: threads copy (through the caches, and past them), read and write
- * arrays, each its own part. Prints one JSON object, GB/s, best of the repeats; a copied byte counts as one read and
- * one written.
+/* What the memory of this machine does, without accel: threads copy (through the caches, and past them), read (with prefetching
+ * of their own and without: the better counts) and write arrays, each its own part. Prints one JSON object, GB/s, best of the
+ * repeats; a copied byte counts as one read and one written.
  *   memory [threads] [MiB of an array] */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -12,7 +12,7 @@
 #include <immintrin.h>
 #endif
 
-enum { COPY, COPY_NT, READ, WRITE, KINDS, REPEATS = 15, MAX_THREADS = 64, BLOCK = 64 };
+enum { COPY, COPY_NT, READ, READ_AHEAD, WRITE, KINDS, REPEATS = 15, MAX_THREADS = 64, BLOCK = 64, AHEAD = 4096 /* floats */ };
 
 static float *a, *b;
 static size_t n = (size_t)16 << 20;
@@ -24,6 +24,19 @@ static double now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Sums of 64 lanes, optionally asking for what comes some pages later, which ends the gaps that the CPU's own prefetching leaves. */
+static double read_part(size_t lo, size_t hi, int ahead) {
+  float s[BLOCK] = {0};
+  double sum = 0;
+  for (size_t i = lo; i < hi; i += BLOCK) {
+    if (ahead)
+      for (int k = 0; k < BLOCK; k += 16) __builtin_prefetch((const char *)(a + i + (size_t)k) + 4 * AHEAD, 0, 2);
+    for (int k = 0; k < BLOCK; k++) s[k] += a[i + (size_t)k];
+  }
+  for (int k = 0; k < BLOCK; k++) sum += (double)s[k];
+  return sum;
 }
 
 /* lo and hi are multiples of 64 floats. */
@@ -47,11 +60,8 @@ static void part(int id) {
     memcpy(b + lo, a + lo, (hi - lo) * sizeof *a);
   } else if (what == COPY_NT) {
     copy_past_caches(lo, hi);
-  } else if (what == READ) {
-    float s[BLOCK] = {0};
-    for (size_t i = lo; i < hi; i += BLOCK)
-      for (int k = 0; k < BLOCK; k++) s[k] += a[i + (size_t)k];
-    for (int k = 0; k < BLOCK; k++) sums[id] += (double)s[k];
+  } else if (what == READ || what == READ_AHEAD) {
+    sums[id] = read_part(lo, hi, what == READ_AHEAD);
   } else {
     memset(b + lo, 0, (hi - lo) * sizeof *b);
   }
@@ -68,7 +78,8 @@ static void *worker(void *p) {
 }
 
 int main(int argc, char **argv) {
-  static const char *const names[KINDS] = {"copy", "copy_nt", "read", "write"};
+  static const char *const names[KINDS] = {"copy", "copy_nt", "read", "read", "write"};
+  double of_read = 1e9; /* the better of both ways */
   pthread_t t[MAX_THREADS];
   if (argc > 1) n_threads = atoi(argv[1]);
   if (argc > 2) n = (size_t)atoi(argv[2]) << 18;
@@ -89,6 +100,9 @@ int main(int argc, char **argv) {
       double took = now() - start;
       if (r > 0 && took < best) best = took;
     }
+    if (what == READ) of_read = best;
+    if (what == READ) continue;
+    if (what == READ_AHEAD && of_read < best) best = of_read;
     const double bytes = (what <= COPY_NT ? 2.0 : 1.0) * (double)(n * sizeof *a);
     printf("%s\"%s\": %.3f", what == 0 ? "{" : ", ", names[what], bytes / best / 1e9);
   }

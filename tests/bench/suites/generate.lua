@@ -1,38 +1,50 @@
--- The bench of decoding: one text, a token at a time, by GPT-2 of 124M and a Llama of about 1B, beside Transformers on torch. A
--- step reads every weight once, so that reading is its limit: the share of what a C program reads is shown. The ids of both sides
--- must be the same in f32.
+-- The bench of decoding: one text, a token at a time, by GPT-2 of 124M and a Llama of about 1B, in f32, bf16, int8 and NF4, beside
+-- Transformers on torch and llama.cpp. A step reads every weight once, so that reading is its limit: the share of what a C program reads
+-- in the same rounds is shown. The ids of f32 must be Transformers'.
 return function(h, suites)
-  local MODELS <const> = { -- name, what, options of the sides, dtypes, new tokens
-    { "generate_124m", "GPT-2 124M", "--family gpt2 --layers 12 --width 768 --heads 12 --vocab 50257 --inner 3072", { "f32", "bf16" }, 48 },
-    { "generate_1b", "Llama 1.1B", "--family llama --layers 22 --width 2048 --heads 32 --vocab 32000 --inner 5632", { "bf16" }, 16 },
+  local MODELS <const> = { -- name, what, options of the sides, new tokens
+    { "generate_124m", "GPT-2 124M", "--family gpt2 --layers 12 --width 768 --heads 12 --vocab 50257 --inner 3072", 48 },
+    { "generate_1b", "Llama 1.1B", "--family llama --layers 22 --width 2048 --heads 32 --vocab 32000 --inner 5632", 16 },
   }
-  local QUICK <const> = "--family gpt2 --layers 2 --width 64 --heads 2 --vocab 300 --inner 256"
+  -- What the folder holds, and the type of llama.cpp's file. torch runs the folder as it is: unquantised.
+  local FORMS <const> = {
+    { "f32", dtype = "f32", gguf = "F32" }, { "bf16", dtype = "bf16", gguf = "BF16" },
+    { "int8", dtype = "bf16", gguf = "Q8_0" }, { "nf4", dtype = "bf16", gguf = "Q4_0" },
+  }
+  local QUICK <const> = "--family gpt2 --layers 2 --width 64 --heads 2 --vocab 320 --inner 256"
   local PROMPT <const> = 64
 
-  -- Transformers' interpreter, or nil where it is not wanted or not there.
-  local function peer()
+  -- A peer's interpreter and version, or nil where it is not wanted or not there.
+  local function peer(name, package, version, install)
     if not h.wants_peers() then return nil end
     local python = h.quote(h.options.python or "python3")
-    local version = h.capture(python .. " -c 'import torch, transformers; print(transformers.__version__)' 2>/dev/null")
-    if not version then
-      h.skip("transformers", "pip install transformers torch")
+    local found = h.capture(("%s -c 'import %s; print(%s)' 2>/dev/null"):format(python, package, version))
+    if not found then
+      h.skip(name, install)
       return nil
     end
-    h.note("  peer: transformers %s", version:gsub("%s+$", ""))
-    return python
+    h.note("  peer: %s %s", name, found:gsub("%s+$", ""))
+    return ("%senv OMP_NUM_THREADS=%d %s %s/sides/"):format(h.pin, h.options.threads, python, h.quote(h.here))
   end
 
-  local function one(model, dtype)
+  local function one(model, form)
     return function()
-      local _, what, sizes, _, tokens = table.unpack(model)
+      local key, what, sizes, tokens = table.unpack(model)
+      local kind, quick = form[1], h.quick and " --quick" or ""
       if h.quick then sizes, tokens = QUICK, 6 end
-      local args = ("%s --dtype %s --prompt %d --tokens %d --data %s"):format(sizes, dtype, h.quick and 8 or PROMPT, tokens,
-        h.quote(h.shared("generate_" .. dtype, "generate.lua", sizes .. " --dtype " .. dtype)))
-      local sides, python = { h.accel("generate.lua", args) }, peer()
-      if python then
-        sides[2] = { name = "transformers", peer = true,
-          command = ("%senv OMP_NUM_THREADS=%d %s %s %s%s"):format(h.pin, h.options.threads, python, h.quote(h.here .. "/sides/generate.py"),
-            args, h.quick and " --quick" or "") }
+      local transformers = peer("transformers", "torch, transformers", "transformers.__version__", "pip install transformers torch")
+      local llama_cpp = peer("llama_cpp", "llama_cpp", "llama_cpp.__version__", "pip install llama-cpp-python")
+      local made = h.shared(("%s_%s"):format(key, form.dtype), "generate.lua", sizes .. " --dtype " .. form.dtype)
+      local args = ("%s --dtype %s --prompt %d --tokens %d --data %s"):format(sizes, form.dtype, h.quick and 8 or PROMPT, tokens, h.quote(made))
+      local sides = { h.accel("generate.lua", args .. (form.dtype ~= kind and " --quant " .. kind or "")) }
+      if transformers then
+        sides[#sides + 1] = { name = "transformers", peer = true, command = transformers .. "generate.py " .. args .. quick }
+      end
+      if llama_cpp then
+        local file = h.shared(("%s_%s"):format(key, form.gguf), "generate.lua",
+          ("%s --dtype %s --data %s --gguf %s"):format(sizes, form.dtype, h.quote(made), form.gguf))
+        sides[#sides + 1] = { name = "llama_cpp", peer = true, command = ("%sgenerate_llama_cpp.py --file %s/model.gguf --vocab %d %s --threads %d")
+          :format(llama_cpp, h.quote(file), sizes:match "%-%-vocab (%d+)", args:match "(%-%-prompt.*) %-%-data", h.options.threads) }
       end
       local tool, why = h.compile("memory.c", "cc", "-march=native -pthread")
       if tool then
@@ -45,22 +57,31 @@ return function(h, suites)
       local limits = got.memory
       got.memory = nil
       local differs
-      if got.transformers and dtype == "f32" and got.accel.ids[1] ~= got.transformers.ids[1] then
+      if got.transformers and kind == "f32" and got.accel.ids[1] ~= got.transformers.ids[1] then
         differs = { transformers = "the ids are not the same" }
       end
-      h.row { what = ("token of %s %s"):format(what, dtype), unit = "ms", ours = got.accel.ms, peers = h.peers(got, "ms"), differs = differs,
-        goal = python and { ratio = 3 } or nil }
+      local title = ("token of %s %s"):format(what, kind)
+      local function of(name, field) return got[name] and { [name] = got[name][field] } or {} end
+      h.row { what = title, unit = "ms", ours = got.accel.ms, peers = of("transformers", "ms"), differs = differs,
+        goal = transformers and { ratio = 3 } or nil }
+      if llama_cpp then
+        h.row { what = ("  beside %s"):format(form.gguf), unit = "ms", ours = got.accel.ms, peers = of("llama_cpp", "ms"), goal = { ratio = 1.05 } }
+      end
       h.row { what = ("  prompt of %d"):format(h.quick and 8 or PROMPT), unit = "ms", ours = got.accel.prompt_ms,
         peers = h.peers(got, "prompt_ms"), differs = differs }
-      local share = limits and ("%.0f %% of read"):format(100 * h.median(got.accel.gb) / h.median(limits.read))
-      h.row { what = "  weights read", unit = "GB/s", ours = got.accel.gb, peers = h.peers(got, "gb"), higher = true, share = share }
-      if limits then h.row { what = "  read by a C program", unit = "GB/s", ours = limits.read, higher = true } end
+      h.row { what = "  weights read", unit = "GB/s", ours = got.accel.gb, peers = h.peers(got, "gb"), higher = true }
+      if limits then
+        h.row { what = "  read by a C program", unit = "GB/s", ours = limits.read, higher = true }
+        local read = h.median(limits.read)
+        h.row { what = "  share of reading", unit = "%", higher = true, goal = { least = 80 },
+          ours = h.map(got.accel.gb, function(r) return 100 * r / read end) }
+      end
     end
   end
   for _, model in ipairs(MODELS) do
-    for _, dtype in ipairs(model[4]) do
-      suites[model[1] .. "_" .. dtype] = { group = "generate", run = one(model, dtype),
-        about = ("decoding of one text by a %s, %s"):format(model[2], dtype) }
+    for _, form in ipairs(FORMS) do
+      suites[model[1] .. "_" .. form[1]] = { group = "generate", run = one(model, form),
+        about = ("decoding of one text by a %s, %s"):format(model[2], form[1]) }
     end
   end
 end
