@@ -158,10 +158,14 @@ static int64_t flops_of(const ac_frame *f) {
 
 static uint64_t bytes_of(const ac_tensor *t) { return t == NULL ? 0 : (uint64_t)t->numel * ac_dtype_bytes((ac_dtype)t->dtype); }
 
-/* What has to come from memory, or go there, at the least. An argument that is written counts twice. */
+/* What has to come from memory, or go there, at the least. An argument that is written counts twice; results that are views of the first
+ * argument, as those of chunk, are not moved, nor is what they show. */
 static uint64_t moved_by(const ac_frame *f) {
   uint64_t n = 0;
   if (f->op->is_view) return 0;
+  if (f->n_out > 0 && f->op->mutates == 0 && f->n_args > 0 && f->args[0].kind == AC_T_TENSOR && f->args[0].tensor != NULL &&
+      f->out[0] != NULL && f->out[0]->storage == f->args[0].tensor->storage)
+    return 0;
   for (int i = 0; i < f->n_args; i++) {
     const ac_value *v = &f->args[i];
     const uint64_t times = (f->op->mutates >> i & 1) ? 2 : 1;

@@ -21,7 +21,7 @@ local function run(command)
   return out, ok and 0 or status, err
 end
 
-local rates
+local rates = {} -- files, by how many ranks measured
 
 --- A script on so many real ranks: its errors, and its exit status.
 function M.real(n, script, args, env)
@@ -32,18 +32,23 @@ end
 --- What rank r wrote into a folder.
 function M.result(folder, r) return accel.json.decode(read(("%s/%d.json"):format(folder, r))) end
 
+--- How many ranks measure rates for a dry run: as many as the cores take side by side.
+local function measured_by(options) return math.min(tonumber(options:match "num_processes (%d+)") or 1, accel.process.cores()) end
+
 --- What a dry run prints; exit status; errors.
 function M.text(options, script, args, env)
-  if rates and not options:find "cuda" then options = ("--rates '%s' %s"):format(rates, options) end
+  local known = rates[measured_by(options)]
+  if known and not options:find "cuda" then options = ("--rates '%s' %s"):format(known, options) end
   return run(("%s '%s' --dry-run %s '%s' %s"):format(env or "", accel.process.program(), options, script, args))
 end
 
---- Its report as a table (nil without one), exit status, errors. Rates are measured by the first one alone.
+--- Its report as a table (nil without one), exit status, errors. Rates are measured by the first one of so many ranks.
 function M.dry(options, script, args, env)
   local out, status, errors = M.text("--json " .. options, script, args, env)
-  if not rates and status == 0 and out:find '"rates"' then
-    rates = accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/rates") .. "/rates.json"
-    assert(accel.write_file(rates, out))
+  local by = measured_by(options)
+  if not rates[by] and status == 0 and out:find '"rates"' then
+    rates[by] = accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or "/tmp") .. "/rates") .. "/rates.json"
+    assert(accel.write_file(rates[by], out))
   end
   return out:sub(1, 1) == "{" and accel.json.decode(out) or nil, status, errors
 end
@@ -73,8 +78,18 @@ local function compare(_, o)
       local all = {}
       for r = 0, n - 1 do all[r + 1] = tostring(r) end
       local told, status, errors = M.dry(("--num_processes %d --plan %s --rank %s"):format(n, plan, table.concat(all, ",")), script,
-        (o.model:gsub("^%d+", "8")), base ~= "" and "env " .. base or "") -- as many steps as it looks at
+        o.model, base ~= "" and "env " .. base or "")
       assert(status == 0, errors)
+      if o.show then
+        local cpu, real, slowest = 0, 0, told.time.total
+        for r = 0, n - 1 do
+          local result = M.result(folder, r)
+          cpu, real = cpu + result.cpu, math.max(real, result.time)
+        end
+        cpu = cpu / accel.process.cores()
+        print(("%d ranks, %-5s step %.1f ms, foretold %.1f (%+.0f %%); CPU time over the cores %.1f ms (%+.0f %%)"):format(n, plan, 1e3 * real,
+          1e3 * slowest, 100 * (slowest / real - 1), 1e3 * cpu, 100 * (slowest / cpu - 1)))
+      end
       for r, played in ipairs(told.ranks) do
         local what = ("rank %d of %d, %s %s"):format(r - 1, n, plan, o.offload or "")
         local real = M.result(folder, r - 1)
@@ -85,8 +100,7 @@ local function compare(_, o)
         local off = math.abs(played.peak.total - real.peak)
         assert(off <= o.within * real.peak + (o.slack or 8192), ("%s: peak %d, foretold %d"):format(what, real.peak, played.peak.total))
         if o.show then
-          print(("%-24s peak %10d foretold %+.2f %%, %2d collectives, step %.1f ms foretold %+.0f %%"):format(what, real.peak,
-            100 * (played.peak.total / real.peak - 1), #list, 1000 * real.time, 100 * (told.time.total / real.time - 1)))
+          print(("%-24s peak %10d foretold %+.2f %%, %2d collectives"):format(what, real.peak, 100 * (played.peak.total / real.peak - 1), #list))
         end
       end
     end
