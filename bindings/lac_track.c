@@ -1,6 +1,7 @@
 /* Queues of what runs log, for accel.track (stdlib/accel/track), which gives them the shape that scripts see. Misuse raises; a file
  * that cannot be opened or written returns nil, message, code. */
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -57,6 +58,14 @@ static int events(lua_State *L) {
   ac_err e;
   writer *w = push(L);
   return ac_track_open_events(folder, &w->t, &e) == AC_OK ? 1 : lac_fail(L, &e);
+}
+
+/* core.wandb(path) -> writer; or nil, message, code */
+static int wandb(lua_State *L) {
+  const char *path = lac_check_string(L, lac_get(L), 1, "path", NULL);
+  ac_err e;
+  writer *w = push(L);
+  return ac_track_open_wandb(path, &w->t, &e) == AC_OK ? 1 : lac_fail(L, &e);
 }
 
 /* core.lines(path [, head]) -> writer; or nil, message, code */
@@ -193,6 +202,18 @@ static int png(lua_State *L) {
   return 1;
 }
 
+/* core.sha256(bytes) -> 64 digits */
+static int sha256(lua_State *L) {
+  size_t n;
+  const char *p = lac_check_string(L, lac_get(L), 1, "bytes", &n);
+  uint8_t hash[32];
+  char text[65];
+  ac_sha256(p, n, hash);
+  for (int i = 0; i < 32; i++) snprintf(text + 2 * i, 3, "%02x", hash[i]);
+  lua_pushlstring(L, text, 64);
+  return 1;
+}
+
 /* core.current_folder() -> its absolute path, or nil */
 static int current_folder(lua_State *L) {
   char path[PATH_MAX];
@@ -201,7 +222,8 @@ static int current_folder(lua_State *L) {
 }
 
 LAC_OPEN("accel.track.core", track) {
-  static const luaL_Reg funcs[] = {{"events", events}, {"lines", lines}, {"run", run}, {"png", png}, {"current_folder", current_folder},
+  static const luaL_Reg funcs[] = {{"events", events}, {"lines", lines},   {"run", run}, {"png", png},
+                                   {"wandb", wandb},   {"sha256", sha256}, {"current_folder", current_folder},
                                    {NULL, NULL}};
   static const luaL_Reg metas[] = {{"__gc", writer_gc}, {"__close", writer_gc}, {NULL, NULL}};
   static const luaL_Reg methods[] = {{"scalar", scalar}, {"bytes", bytes}, {"record", record}, {"flush", flush},

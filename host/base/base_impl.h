@@ -11,6 +11,7 @@
  *   small.[ch] thread_counter.[ch]    free lists of small objects, live objects counted per thread
  *   philox.h vmath.h hostdev.h        random numbers and elementary functions, shared by the CPU's and CUDA's kernels
  *   crc32c.[ch] crc32.[ch]            the checksum, and that of zip archives
+ *   sha256.[ch]                       the hash of W&B's files
  *   module.c sysinfo.c                loading modules beside the library; memory and CPUs of the machine and cgroup */
 #ifndef ACI_BASE_IMPL_H
 #define ACI_BASE_IMPL_H

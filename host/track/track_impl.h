@@ -7,6 +7,7 @@
  *   rest.c     requests to servers (accel/rest.h)
  *   png.c      images
  *   lines.c    sink: text, one line a record
+ *   wandb.c    sink: W&B's transaction log
  *   store.c    sink: the run store, a database (store_impl.h has its files); system.c: samples of the machine
  *
  * Two buffers: the caller appends to one under a lock held for a copy, the writer's thread takes it whole and leaves the other. */

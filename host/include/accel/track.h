@@ -21,10 +21,12 @@ AC_API ac_status ac_track_open_events(const char *folder, ac_track **out, ac_err
 /* A file of lines: ac_track_bytes takes them, as they are to stand in it. head: the first line of a new or empty file (optional). An
  * unfinished last line of a file that is there already is ended first. */
 AC_API ac_status ac_track_open_lines(const char *path, const char *head, ac_track **out, ac_err *e);
+/* The transaction log of a W&B run, a new file: ac_track_bytes takes encoded wandb_internal.Records. */
+AC_API ac_status ac_track_open_wandb(const char *path, ac_track **out, ac_err *e);
 
 /* A number of a step. wall: seconds since 1970; 0: now. tag is copied. INVALID: this writer takes no numbers, or the tag is too long. */
 AC_API ac_status ac_track_scalar(ac_track *t, const char *tag, int64_t step, double value, double wall, ac_err *e);
-/* Bytes of a step: of events one encoded Summary, of lines a line with its end. INVALID: above AC_TRACK_MAX_RECORD. */
+/* Bytes of a step: of events one encoded Summary, of W&B one Record, of lines a line with its end. INVALID: above AC_TRACK_MAX_RECORD. */
 AC_API ac_status ac_track_bytes(ac_track *t, int64_t step, const void *p, size_t n, double wall, ac_err *e);
 
 /* Waits until everything logged so far is written; the reason where it cannot be. */
@@ -42,6 +44,8 @@ AC_API void ac_track_leave(int status);
 
 /* A PNG file of pixels, row by row, channels interleaved: 1 grey, 2 with alpha, 3 RGB, 4 RGBA; sides of 1 to 16,384. *out: malloc'ed. */
 AC_API ac_status ac_png_encode(const uint8_t *pixels, int width, int height, int channels, char **out, size_t *n, ac_err *e);
+/* The SHA-256 of n bytes. */
+AC_API void ac_sha256(const void *p, size_t n, uint8_t out[32]);
 
 #ifdef __cplusplus
 }

@@ -75,7 +75,7 @@ local own <const> = {
   tensorboard = { "accel.track.tensorboard" }, jsonl = { "accel.track.lines", "JsonLinesTracker" },
   csv = { "accel.track.lines", "CsvTracker" }, store = { "accel.track.store_tracker" },
   mlflow = { "accel.track.mlflow" }, trackio = { "accel.track.trackio" }, clearml = { "accel.track.clearml" },
-  comet_ml = { "accel.track.comet_ml" }, dvclive = { "accel.track.dvclive" }, wandb = { "accel.track.by_events", "WandBTracker" },
+  comet_ml = { "accel.track.comet_ml" }, dvclive = { "accel.track.dvclive" }, wandb = { "accel.track.wandb" },
   aim = { "accel.track.by_events", "AimTracker" }, swanlab = { "accel.track.by_events", "SwanLabTracker" },
 }
 -- Those that "all" stands for: they need neither a server nor another program.

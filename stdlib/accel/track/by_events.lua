@@ -1,4 +1,4 @@
---- Trackers whose own files are private and change with their versions (W&B, Aim, SwanLab): their names write TensorBoard's event files,
+--- Trackers whose own files are private and change with their versions (Aim, SwanLab): their names write TensorBoard's event files,
 --- which each of them imports by a command of its own; the end of a run names it. Found by accelerator/general_tracker.lua.
 local accel = require "accel"
 local dist = require "accel.dist"
@@ -6,6 +6,7 @@ local environment = require "accel.track.environment"
 local options = require "accel.util.options"
 local raise = require "accel.util.raise"
 local TensorBoardTracker = require "accel.track.tensorboard"
+local written = require "accel.track.written"
 
 local M = {}
 
@@ -68,20 +69,10 @@ local function class(name, tracker, import)
 end
 
 local none <const> = options.none
-ignored.wandb = { dir = none, name = none, entity = none, group = none, job_type = none, tags = none, notes = none, id = none, resume = none,
-  mode = none, config = none, project = none, save_code = none, reinit = none }
 ignored.aim = { dir = none, name = none, experiment = none, run_hash = none, system_tracking_interval = none, log_system_params = none,
   capture_terminal_logs = none }
 ignored.swanlab = { dir = none, name = none, experiment_name = none, description = none, config = none, logdir = none, mode = none,
   workspace = none, tags = none, group = none }
-
---- log_with = "wandb": event files in wandb/PROJECT-ID, for `wandb sync --sync-tensorboard`. W&B's own offline files are a private format
---- whose versions its clients refuse. Options: dir, name; others mean nothing here. It runs on every rank, as Accelerate's does.
---- example: require("accel.track.by_events").WandBTracker.name --> "wandb"
----@class accel.track.WandBTracker: accel.accelerator.TensorBoardTracker
-local WandBTracker = class("wandb", "WandBTracker", "wandb sync --sync-tensorboard '%s' -p '%s'")
-WandBTracker.requires_logging_directory = false
-WandBTracker.main_process_only = false
 
 --- log_with = "aim": event files in LOGGING_DIR/PROJECT-ID, for `aim convert tensorboard`. Aim's repository has an encoding of its own.
 --- example: require("accel.track.by_events").AimTracker.name --> "aim"
@@ -95,5 +86,15 @@ AimTracker.requires_logging_directory = true
 local SwanLabTracker = class("swanlab", "SwanLabTracker", "swanlab convert -t tensorboard --tb-log-dir '%s' -p '%s'")
 SwanLabTracker.requires_logging_directory = false
 SwanLabTracker.main_process_only = false
+
+--- What the run is made with, as a text in the event file: the importer stops at what TensorBoard's HParams has there.
+---@param values table
+function SwanLabTracker:store_init_configuration(values)
+  self:needs_run "store_init_configuration"
+  local lines = {}
+  local flat, names = written.flatten(values)
+  for i, name in ipairs(names) do lines[i] = ("%s: %s"):format(name, tostring(flat[name])) end
+  self.writer:add_text("config", table.concat(lines, "\n"), 0)
+end
 
 return M

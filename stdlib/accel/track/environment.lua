@@ -86,6 +86,10 @@ end
 ---@return string
 function M.folder() return core.current_folder() or os.getenv "PWD" or "." end
 
+--- The name of this machine.
+---@return string?
+function M.host() return line_of "/proc/sys/kernel/hostname" end
+
 --- All of it.
 ---@return table
 function M.describe()

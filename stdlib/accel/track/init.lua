@@ -5,4 +5,4 @@ local lazy = require "accel.util.lazy"
 return lazy("accel.track", { SummaryWriter = "summary_writer", TensorBoardTracker = "tensorboard", JsonLinesTracker = "lines",
   CsvTracker = "lines", Run = "run", Store = "store", StoreTracker = "store_tracker",
   MLflowTracker = "mlflow", TrackioTracker = "trackio", ClearMLTracker = "clearml", CometMLTracker = "comet_ml", DVCLiveTracker = "dvclive",
-  WandBTracker = "by_events", AimTracker = "by_events", SwanLabTracker = "by_events", Alerts = "alerts" })
+  WandBTracker = "wandb", AimTracker = "by_events", SwanLabTracker = "by_events", Alerts = "alerts" })

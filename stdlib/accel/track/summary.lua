@@ -1,25 +1,11 @@
 --- Summaries of TensorBoard's event files that are more than a number, encoded as protocol buffers: texts, histograms, and the
 --- begin and end of a session of its HParams plugin. The host puts them into events (host/track/events.c). Used by
 --- summary_writer.lua and tensorboard.lua.
+local proto = require "accel.track.proto"
+
 local M = {}
 
--- ---- protocol buffers: a field is its number and kind, then the value ----
-
-local function varint(n)
-  local out = {}
-  while n < 0 or n > 127 do
-    out[#out + 1], n = string.char(n & 127 | 128), n >> 7
-  end
-  return table.concat(out) .. string.char(n)
-end
-local function int(field, n) return varint(field << 3) .. varint(n) end
-local function double(field, x) return varint(field << 3 | 1) .. ("<d"):pack(x) end
-local function bytes(field, s) return varint(field << 3 | 2) .. varint(#s) .. s end
-local function packed_doubles(field, list)
-  local out = {}
-  for i, x in ipairs(list) do out[i] = ("<d"):pack(x) end
-  return bytes(field, table.concat(out))
-end
+local int, double, bytes, packed_doubles = proto.int, proto.double, proto.bytes, proto.packed_doubles
 
 -- ---- tensorboard/compat/proto/summary.proto, tensor.proto ----
 

@@ -23,6 +23,19 @@ function M.numbers(values)
   return accel.no_grad(function() return values:detach():to("cpu"):to("f64"):reshape(-1):tolist() end)
 end
 
+--- A value as plain data: tensors of one element as numbers, tables by their elements, anything else that JSON has not as text.
+---@param x any
+---@return any
+function M.plain(x)
+  if type(x) == "number" or type(x) == "string" or type(x) == "boolean" then return x end
+  if type(x) == "table" and (getmetatable(x) == nil or getmetatable(x) == getmetatable(accel.json.array {})) then
+    local out = #x > 0 and accel.json.array {} or {}
+    for key, y in next, x do out[key] = M.plain(y) end
+    return out
+  end
+  return M.number(x) or tostring(x)
+end
+
 --- Nested tables with string keys as one level, keys with a slash between them; lists as JSON, everything else as text.
 ---@param values table
 ---@return table<string, number|string|boolean> flat

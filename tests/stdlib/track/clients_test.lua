@@ -1,9 +1,9 @@
 -- Trackers against the real programs, where python3 has them: an `mlflow server` with SQLite that is killed and started again during the
--- run, a Trackio server, dvc.  tier: slow
---   accel-run tests/stdlib/track/clients_test.lua [mlflow|trackio|dvc]
+-- run, a Trackio server, dvc, `wandb sync` to a stand-in for its server, the importers of aim and swanlab.  tier: slow
+--   accel-run tests/stdlib/track/clients_test.lua [mlflow|trackio|dvc|wandb|aim|swanlab]
 local accel = require "accel"
 local core = require "accel.track.core"
-local root = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or ".") .. "/clients-"))
+local root = assert(accel.mkdtemp((os.getenv "ACCEL_TEST_TMP" or core.current_folder()) .. "/clients-"))
 local only, ran = arg[1], 0
 if not core.rest_library() then
   print "skip: libcurl is not here"
@@ -141,5 +141,80 @@ if has "dvc" then
   assert(not shown:find "failed", shown)
   local page = assert(io.open(repo .. "/dvc_plots/index.html")):read "a"
   assert(page:find("loss", 1, true) and page:find("static/.*pic.png"), "the plots are in dvc's page")
+end
+if has "wandb" then
+  local here = arg[0]:match "^(.*)/[^/]*$"
+  local stop = start(("python3 '%s/../../support/wandb_server.py' wport wgot.json"):format(here:sub(1, 1) == "/" and here
+    or core.current_folder() .. "/" .. here), root .. "/wandb_server.log")
+  local fine, err = pcall(function()
+    local port
+    for _ = 1, 120 do
+      local file = io.open(root .. "/wport")
+      port = file and file:read "n"
+      if file then file:close() end
+      if port then break end
+      core.pause(0.5)
+    end
+    assert(port, "the stand-in does not start")
+    local a = accel.Accelerator { log_with = "wandb" }
+    a:init_trackers("proj", { lr = 0.5, opt = { name = "adam" } }, { wandb = { dir = root .. "/w", name = "r", entity = "team", tags = { "x" } } })
+    for i = 0, 1499 do a:log({ loss = 1 / (i + 1), ["val/acc"] = i, bad = i % 2 == 0 and 0 / 0 or 1 / 0, word = "w" .. i }, i) end
+    local tracker = a:get_tracker "wandb"
+    tracker:log_images({ pic = accel.rand(2, 3, 4, 5) }, 1500)
+    tracker:log_table("tab", { columns = { "x", "y" }, data = { { 1, "a|b" } }, step = 1501 })
+    tracker:log({ long = ("z"):rep(70000) }, 1502)
+    a:end_training()
+    local said = output(("cd '%s/w' && env HOME='%s' WANDB_BASE_URL=http://127.0.0.1:%d WANDB_API_KEY=%s timeout 200 python3 -m wandb sync '%s' 2>&1")
+      :format(root, root, port, ("0123456789"):rep(4), tracker.folder))
+    assert(said:find "Finished syncing" or said:find "done", said)
+    local got = python("readw.py", ([==[
+import json, math
+g = json.load(open("wgot.json"))
+run, rows, files = g["runs"][0], g["rows"], g["files"]
+print(run["name"] == "%s", run["project"], run["entity"], run["displayName"], run["tags"])
+config = json.loads(g["runs"][-1]["config"])
+print(config["lr"]["value"], config["opt"]["value"])
+print(len(rows), [r["_step"] for r in rows] == list(range(1503)), all(r["loss"] == 1 / (r["_step"] + 1) and r["val/acc"] == r["_step"]
+  and r["word"] == "w%%d" %% r["_step"] and (math.isnan(r["bad"]) if r["_step"] %% 2 == 0 else r["bad"] == math.inf) for r in rows[:1500]))
+pic, tab = rows[1500]["pic"], rows[1501]["tab"]
+print(pic["count"], all(bytes.fromhex(files[n])[:4] == b"\x89PNG" for n in pic["filenames"]), json.loads(bytes.fromhex(files[tab["path"]])))
+print(len(rows[1502]["long"]), json.loads(bytes.fromhex(files["wandb-summary.json"]))["loss"] == 1 / 1500, g["exit"])
+]==]):format(tracker.id))
+    assert(got == "True proj team r ['x']\n0.5 {'name': 'adam'}\n1503 True True\n2 True {'columns': ['x', 'y'], 'data': [[1, 'a|b']]}\n"
+      .. "70000 True 0\n", got .. said)
+  end)
+  stop()
+  assert(fine, err)
+end
+
+--- A run of a tracker that writes event files, for its importer; the folder of the event files.
+local function events_of(name)
+  local a = accel.Accelerator { log_with = name, project_dir = root }
+  a:init_trackers("proj", { lr = 0.5 }, { [name] = { dir = root .. "/" .. name .. "-events", name = "r" } })
+  for i = 1, 60 do a:log({ loss = 1 / i, ["val/acc"] = i }, i) end
+  if name ~= "swanlab" then a:get_tracker(name):log_images({ pic = accel.rand(3, 4, 5) }, 7) end -- its importer stops at them
+  a:end_training()
+  return root .. "/" .. name .. "-events"
+end
+
+if has "aim" and has "tensorflow" then -- which its importer reads with
+  local folder = events_of "aim"
+  local said = output(("cd '%s' && (yes | aim init; timeout 200 aim convert tensorboard --logdir '%s') 2>&1"):format(root, folder))
+  local got = python("reada.py", [==[
+import aim
+run = list(aim.Repo(".").iter_runs())[0]
+for metric in sorted(run.metrics(), key=lambda m: m.name):
+    steps, values = metric.values.sparse_numpy()
+    want = [1 / i if metric.name == "loss" else i for i in range(1, 61)]
+    print(metric.name, sorted(steps) == list(range(1, 61)), all(abs(a - b) < 1e-6 for a, b in zip([v for _, v in sorted(zip(steps, values))], want)))
+]==])
+  assert(got:find "loss True True" and got:find "acc True True", got .. said)
+end
+
+if has "swanlab" then
+  local folder = events_of "swanlab"
+  local said = output(("cd '%s' && env HOME='%s' timeout 200 swanlab convert -t tensorboard --mode offline --tb-log-dir '%s' -p proj 2>&1")
+    :format(root, root, folder))
+  assert(not said:find "Traceback" and not said:find "Error", said)
 end
 if ran == 0 then os.exit(77) end

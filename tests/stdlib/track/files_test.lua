@@ -1,4 +1,4 @@
--- Trackers into files of other programs: dvclive's files by their form, event files of wandb, aim and
+-- Trackers into files of other programs: dvclive's files by their form, event files of aim and
 -- swanlab with the command that imports them, images and tables; several ranks.  tier: every change
 --   accel-run tests/stdlib/track/files_test.lua
 local accel = require "accel"
@@ -42,12 +42,12 @@ assert(read(root .. "/repo/dvc.yaml"):find("metrics:\n- dvclive/metrics.json\npl
 local all = table.concat(said)
 assert(select(2, all:gsub("'bad' is left out", "")) == 3, all)
 
--- ---- wandb, aim, swanlab ----
+-- ---- aim, swanlab ----
 said = {}
-for _, name in ipairs { "wandb", "aim", "swanlab" } do
+for _, name in ipairs { "aim", "swanlab" } do
   local a = accel.Accelerator { log_with = name, project_dir = root .. "/by" }
   local kwargs = { name = "try", dir = root .. "/" .. name }
-  if name == "wandb" then kwargs.entity = "team" end
+  if name == "swanlab" then kwargs.workspace = "team" end
   a:init_trackers("proj", { lr = 0.5 }, { [name] = kwargs })
   for i = 1, 10 do a:log({ loss = i, note = "n" }, i) end
   local tracker = a:get_tracker(name)
@@ -59,12 +59,11 @@ for _, name in ipairs { "wandb", "aim", "swanlab" } do
   assert(found, name)
 end
 all = table.concat(said)
-assert(all:find("wandb sync --sync-tensorboard '" .. root .. "/wandb/proj-try' -p 'proj'", 1, true), all)
 assert(all:find("aim convert tensorboard --logdir", 1, true) and all:find("swanlab convert -t tensorboard", 1, true))
-assert(all:find("tracker 'wandb': entity: without effect here", 1, true), all)
-says("unknown option 'entityy'; did you mean 'entity'?", function()
-  local a = accel.Accelerator { log_with = "wandb" }
-  a:init_trackers("p", nil, { wandb = { entityy = 1 } })
+assert(all:find("tracker 'swanlab': workspace: without effect here", 1, true), all)
+says("unknown option 'workspacee'; did you mean 'workspace'?", function()
+  local a = accel.Accelerator { log_with = "swanlab" }
+  a:init_trackers("p", nil, { swanlab = { workspacee = 1 } })
 end)
 
 -- ---- what TensorBoard reads of them ----
@@ -85,7 +84,7 @@ made = plugin_data_pb2.HParamsPluginData.FromString(of["_hparams_/experiment"]).
 print(dict((k, v.number_value) for k, v in start.hparams.items()), [(h.name, h.type) for h in made.hparam_infos])
 ]==]
   file:close()
-  local pipe = assert(io.popen(("python3 '%s' '%s/wandb/proj-try' 2>/dev/null"):format(script, root)))
+  local pipe = assert(io.popen(("python3 '%s' '%s/aim/proj-try' 2>/dev/null"):format(script, root)))
   local got = pipe:read "a"
   pipe:close()
   assert(got == "True\n[('pic/0', 4, 4, 3), ('pic/1', 4, 4, 3)]\n| x | y |\n| --- | --- |\n| 1 | a\\|b |\n{'lr': 0.5} [('lr', 3)]\n", got)
