@@ -70,7 +70,7 @@ views.curves = new Curves(false);
 views.system = new Curves(true);
 
 // ---- configuration side by side ----
-const show = v => v === undefined ? "–" : typeof v === "object" ? JSON.stringify(v) : typeof v === "number" ? String(v) : String(v);
+const show = v => v === undefined ? "–" : typeof v === "object" ? JSON.stringify(v) : typeof v === "number" ? String(Number(v.toPrecision(12))) : String(v);
 
 function compare(rows, runs, only) { // rows: Map of key to values by run
   const body = [];
