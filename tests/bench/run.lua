@@ -16,7 +16,7 @@ local h = require "harness"
 -- its benches into: suites.NAME = {about =, run =, group = nil or a name for several}.
 local FILES = { "process", "dispatch", "compile", "mlp", "bandwidth", "adamw", "gemm", "attention", "cross_entropy", "quant", "gpt",
   "resnet18", "conv", "loader", "checkpoint", "resume", "offload", "tokenizers", "track", "generate", "accelerator", "profiler",
-  "attach", "ddp", "shard", "comm", "cuda" }
+  "attach", "ddp", "shard", "parallel", "comm", "cuda" }
 
 local declared = {
   name = "accel-run bench", usage = "[options] [NAME...]",
