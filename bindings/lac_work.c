@@ -8,10 +8,12 @@
 #include <string.h>
 
 #include "accel/ops.h"
+#include "accel/profile.h"
 #include "autograd/node.h"
 #include "comm/comm_impl.h"
 #include "core/gc.h"
 #include "dist.h"
+#include "profile.h"
 
 static const char work_meta[] = "accel.dist.Work";
 
@@ -234,7 +236,13 @@ static int wait_(lua_State *L) {
   lac_work *w = self_of(L, S);
   ac_err e;
   const lac_coll k = {.name = ac_coll_name(w->kind), .c = {.kind = w->kind}};
-  if (ac_work_wait(w->work, &e) != AC_OK) return lac_coll_raise(L, S, &k, &e);
+  ac_profile *p = S->profiling != NULL && !ac_work_done(w->work) ? S->profiling->running : NULL;
+  lua_State *was = lac_enter(L, S);
+  const int64_t span = p != NULL ? ac_profile_begin(p, AC_SPAN_FUNCTION, "comm::wait") : -1;
+  const ac_status st = ac_work_wait(w->work, &e);
+  if (p != NULL) ac_profile_end(p, span);
+  lac_leave(S, was);
+  if (st != AC_OK) return lac_coll_raise(L, S, &k, &e);
   if (!w->finished) finish(L, &k, w);
   lua_pushboolean(L, true);
   return 1;

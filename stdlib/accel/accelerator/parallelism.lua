@@ -177,7 +177,7 @@ function Parallelism:share_out(accelerator, model, settings)
   if config.tp_size > 1 then
     local plan = handler.tp_plan
     accel.parallel.parallelize_module(model, self:axis "tp", type(plan) == "table" and plan or nil,
-      { sequence_parallel = handler.sequence_parallel or false, init_sync = false })
+      { sequence_parallel = handler.sequence_parallel or false, enable_async_tp = handler.enable_async_tp, init_sync = false })
     accel.collect() -- what was whole
   end
   self:divide_experts(model)

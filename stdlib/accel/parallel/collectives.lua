@@ -84,6 +84,17 @@ local function sum_part(x, axis, dim)
   return out
 end
 
+--- The same two, begun: what the sum, or with dim the own part of it, will be, and the work that brings it.
+local function start_sum(x, axis, dim)
+  if dim then
+    local out = shaped(x, dim, axis.size, true)
+    local sent = one_behind_other(x:contiguous(), dim, axis.size)
+    return out, dist.reduce_scatter_tensor(out, sent, { group = axis.group, async_op = true })
+  end
+  x = x:contiguous():clone()
+  return x, dist.all_reduce(x, { group = axis.group, async_op = true })
+end
+
 local function trade(x, axis, from, to)
   if axis.size == 1 then return x end
   local cut = shaped(x, from, axis.size, true)
@@ -138,5 +149,6 @@ M.send_rows = pair("send_rows", trade_rows, function(dy, axis, to, from) return 
 
 --- Without gradients: the sum over the ranks as a new tensor, all parts, the own part.
 M.sum, M.all_parts, M.own_part = sum, all_parts, own_part
+M.start_sum = start_sum
 
 return M

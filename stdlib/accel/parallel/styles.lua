@@ -26,6 +26,7 @@ local class = require "accel.util.class"
 local collectives = require "accel.parallel.collectives"
 local core = require "accel.parallel.core"
 local cross_entropy = require "accel.parallel.cross_entropy"
+local overlap = require "accel.parallel.overlap"
 local placements = require "accel.parallel.placements"
 local raise = require "accel.util.raise"
 
@@ -39,11 +40,13 @@ local M = { known = {} }
 ---@class accel.parallel.Region
 ---@field axis accel.parallel.Axis
 ---@field sequence boolean
+---@field overlapped boolean sums of gradients run beside products (overlap.lua)
 local Region = class("accel.parallel.Region")
 M.Region = Region
 
-function Region:init(axis, sequence)
-  self.axis, self.sequence, self.entered = axis, sequence, {}
+function Region:init(axis, sequence, overlapped)
+  self.axis, self.sequence, self.overlapped, self.entered = axis, sequence, overlapped, {}
+  self.looked_up = setmetatable({}, { __mode = "k" })
 end
 
 local function check_length(self, x)
@@ -58,7 +61,9 @@ end
 function Region:enter(x, replicated)
   local y = self.entered[x]
   if y then return y end
-  if self.sequence and not replicated then y = collectives.gather(x, self.axis, 2)
+  local dim = self.sequence and not replicated and 2 or nil
+  if self.overlapped and overlap.applies(x, self.axis) then y = overlap.enter(x, self.axis, dim)
+  elseif dim then y = collectives.gather(x, self.axis, dim)
   else y = collectives.copy(x, self.axis) end
   self.entered[x] = y
   return y
@@ -69,6 +74,15 @@ function Region:leave(y, replicated)
   self.entered = {}
   if self.sequence and not replicated then return collectives.scatter(check_length(self, y), self.axis, 2) end
   return collectives.reduce(y, self.axis)
+end
+
+--- Whether an embedding looked something up in a head's weight in this forward: told by it, asked by the head.
+function Region:look_up(weight) self.looked_up[weight] = true end
+
+function Region:is_tied(weight)
+  local was = self.looked_up[weight]
+  self.looked_up[weight] = nil
+  return was
 end
 
 --- A parameter that works on parts of the sequence: its gradient is the sum of the parts'.
@@ -121,7 +135,7 @@ end
 function M.known.colwise(region, name, module, o)
   if is(module, Dropout) then return dropout_of(region.axis, module, function(x) return x.ndim end) end
   local forward, replicated = cut_outputs(region, "colwise", name, module, o), o.input == "replicated"
-  rawset(module, "forward", function(self, x) return forward(self, region:enter(x, replicated)) end)
+  rawset(module, "forward", function(self, x) return overlap.columns(region:enter(x, replicated), forward, self) end)
 end
 
 function M.known.rowwise(region, name, module, o)
@@ -146,7 +160,9 @@ function M.known.colwise_rep(region, name, module, o)
   local first, count = placements.range(p, axis.rank)
   local replicated = o.input == "replicated"
   local function own(self, x)
-    local y = forward(self, region:enter(x, replicated))
+    local entered = region:enter(x, replicated)
+    -- a gradient that an embedding adds to comes once, as sharding and DDP count on
+    local y = region:is_tied(self.weight) and forward(self, entered) or overlap.columns(entered, forward, self)
     region.entered = {}
     return y
   end
@@ -175,6 +191,7 @@ function M.known.embedding_rowwise(region, name, module)
   local pad = module.padding_idx and module.padding_idx - first
   if pad and (pad < 0 or pad >= count) then pad = nil end
   rawset(module, "forward", function(self, ids)
+    if accel.is_grad_enabled() then region:look_up(weight) end
     local own = ids - first
     local outside = own:lt(0):logical_or(own:ge(count))
     local y = embedding(own:masked_fill(outside, 0), self.weight, pad):masked_fill(outside:unsqueeze(-1), 0)

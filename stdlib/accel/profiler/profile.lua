@@ -161,6 +161,12 @@ function Profile:key_averages(opts)
   return require "accel.profiler.averages"(self:events(), o, self.o)
 end
 
+--- Collectives of this rank in the last recording: how many (count), their time in seconds (total), the part of it that passed while
+--- the script did something else (hidden; share = hidden / total), and the bytes sent. Collectives that were not started with async_op
+--- hide nothing.
+---@return {count: integer, total: number, hidden: number, share: number, sent: integer}
+function Profile:communication() return require "accel.profiler.communication"(self:events()) end
+
 --- Writes the trace of this rank in Chrome's format, for ui.perfetto.dev, chrome://tracing or TensorBoard. Times are those of
 --- the machine's monotonic clock, the same for all ranks (clock_offset corrects it between machines), so that traces of
 --- several ranks fit together. With add = true it is added to the file, where other ranks' traces of this job may be.

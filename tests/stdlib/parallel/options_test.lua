@@ -124,7 +124,6 @@ one({ parallelism_config = accel.ParallelismConfig { tp_handler = A.TorchTensorP
 ranks.same(require "accel.accelerator.plugins.idle".lines { accel.ParallelismConfig { tp_size = 2, sp_size = 2,
   tp_handler = A.TorchTensorParallelConfig { enable_async_tp = true },
   sp_handler = A.DeepSpeedSequenceParallelConfig { sp_seq_length = 8, sp_attn_implementation = "flash_attention_2" } } }, {
-  "TorchTensorParallelConfig: fields that have no effect here: enable_async_tp (products and collectives follow each other)",
   "DeepSpeedSequenceParallelConfig: fields that have no effect here: sp_attn_implementation (attention chooses its kernel by itself, with"
     .. " the same results); sp_seq_length (sequences have the length of their batch)" }, "handlers")
 local F = accel.FullyShardedDataParallelPlugin

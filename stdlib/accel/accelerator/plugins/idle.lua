@@ -73,7 +73,6 @@ local FIELDS <const> = {
   },
   ParallelismConfig = { tp_handler = above_1 "tp_size", cp_handler = above_1 "cp_size", sp_handler = above_1 "sp_size",
     pp_handler = above_1 "pp_size" },
-  TorchTensorParallelConfig = { enable_async_tp = idle("products and collectives follow each other", false) },
   DeepSpeedSequenceParallelConfig = { sp_seq_length = LENGTH, sp_seq_length_is_variable = idle(LENGTH.why, true),
     sp_attn_implementation = idle("attention chooses its kernel by itself, with the same results", "sdpa") },
   FullyShardedDataParallelPlugin = {
@@ -97,7 +96,7 @@ local FIELDS <const> = {
   },
 }
 
-local HANDLERS <const> = { "tp_handler", "sp_handler" }
+local HANDLERS <const> = { "sp_handler" }
 
 --- What a plugin was asked for and does not do: "field (why)", in the order of names.
 --- example: require "accel.accelerator.plugins.idle".notes(accel.MegatronLMPlugin { eval_iters = 5 })

@@ -11,7 +11,8 @@ local ENV <const> = "PARALLELISM_CONFIG_"
 
 --- How tensor parallelism works: tp_plan, "auto" for the model's own or a table of module names and styles
 --- (accel.parallel.parallelize_module); sequence_parallel, whether ranks have parts of the sequence between the parallel layers.
---- enable_async_tp has no effect, which is said.
+--- enable_async_tp: gradients of inputs are summed over the ranks while those of weights are computed; losses and gradients keep their
+--- bits.
 --- example: accel.accelerator.TorchTensorParallelConfig({}).enable_async_tp --> false
 ---@class accel.accelerator.TorchTensorParallelConfig : accel.accelerator.Plugin
 M.TorchTensorParallelConfig = base.extend("TorchTensorParallelConfig",

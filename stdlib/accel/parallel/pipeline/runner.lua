@@ -70,6 +70,13 @@ function Pipeline:init(model, where, opts)
     rawset(self, key, value)
   end
   if axis.size == 1 then o.virtual_stages = 1 end
+  local region = rawget(model, "parallel_region")
+  if o.schedule == "zero_bubble" and region and region.overlapped then
+    region.overlapped = false
+    if dist.get_rank() == 0 then
+      warn(WHO .. ": enable_async_tp has no effect with schedule 'zero_bubble', which computes gradients of weights at another time")
+    end
+  end
   local n = axis.size * o.virtual_stages
   if o.init_sync and axis.size > 1 then require("accel.parallel.tensor_parallel").synchronize(model, axis.group) end
   local blocks, owners, others = stages.assign(model, n, o)

@@ -1,0 +1,91 @@
+--- Communication of tensor parallelism beside products (enable_async_tp). The gradients of weights are needed last: while the ranks sum
+--- the gradient of what layers took in, these products are computed. Layers whose outputs are shared out put them off, and the
+--- backward of what they take in starts its collective, computes them, and waits. Same products, same sums, same bits; the gradient of
+--- the output and the input of a layer live until then. Backward runs once for each forward: what was put off is not kept.
+---
+---   local x = overlap.enter(x, axis, dim)      as collectives.copy, or with dim as collectives.gather
+---   local y = overlap.columns(x, forward, module)
+---
+--- After Shoeybi et al. 2019, section 3, in the order of Narayanan et al. 2021: gradients of inputs, then of weights.
+local accel = require "accel"
+local collectives = require "accel.parallel.collectives"
+local core = require "accel.parallel.core"
+local once_differentiable = require "accel.autograd.once_differentiable"
+
+local M = {}
+
+--- By what `enter` made: the backwards that its layers have put off.
+local late = setmetatable({}, { __mode = "k" })
+
+local Enter = accel.Function {
+  name = "enter_overlapped",
+  forward = function(ctx, x, axis, dim, list)
+    ctx.axis, ctx.dim, ctx.list = axis, dim, list
+    local y = dim and collectives.all_parts(x, axis, dim) or x
+    return y == x and x:view(x.shape) or y
+  end,
+  backward = once_differentiable(function(ctx, dy)
+    local list = ctx.list
+    local dx, work = collectives.start_sum(dy, ctx.axis, ctx.dim)
+    for i = 1, #list do
+      local deferred = list[i]
+      list[i] = nil
+      deferred:run()
+    end
+    work:wait()
+    return dx
+  end),
+}
+
+local Columns = accel.Function {
+  name = "columns_overlapped",
+  forward = function(ctx, x, list, forward, module)
+    local _ <close> = accel.enable_grad()
+    local own = x:detach():requires_grad_(true)
+    local y = forward(module, own)
+    ctx.own, ctx.y, ctx.list = own, y, list
+    return y:detach()
+  end,
+  backward = once_differentiable(function(ctx, dy)
+    local own, y, list = ctx.own, ctx.y, ctx.list
+    ctx.own, ctx.y = nil, nil
+    if not y then
+      error("enable_async_tp: backward went through a layer twice; its products are put off once, so leave retain_graph out", 0)
+    end
+    list[#list + 1] = core.backward_inputs({ y }, { dy })
+    return own.grad
+  end),
+}
+
+--- Whether what runs now has a backward in which something could be put off.
+---@param x accel.Tensor
+---@param axis accel.parallel.Axis
+---@return boolean
+function M.applies(x, axis)
+  return axis.size > 1 and x.requires_grad and x.device ~= "meta" and accel.is_grad_enabled() and not require "accel.parallel.absent".is(x)
+end
+
+--- x before layers whose outputs are shared out, all of which take the result; with dim the whole of which x is a part along it.
+---@param x accel.Tensor
+---@param axis accel.parallel.Axis
+---@param dim? integer
+---@return accel.Tensor
+function M.enter(x, axis, dim)
+  local list = {}
+  local y = Enter(x, axis, dim, list)
+  late[y] = list
+  return y
+end
+
+--- forward(module, x), whose gradients of weights come while the gradient of x is summed, where x is of `enter`.
+---@param x accel.Tensor
+---@param forward function
+---@param module accel.nn.Module
+---@return accel.Tensor
+function M.columns(x, forward, module)
+  local list = late[x]
+  if not list then return forward(module, x) end
+  return Columns(x, list, forward, module)
+end
+
+return M
