@@ -125,3 +125,45 @@ examples.of("31_model_parallel", function() -- the same on every mesh
     assert(out:gsub("^mesh[^\n]*\n", "") == one:gsub("^mesh[^\n]*\n", ""), out)
   end
 end)
+
+examples.of("35_nd_parallel", function() -- every mesh has one rank's losses, and a checkpoint of one goes on on another
+  local function losses(out) return (out:gsub("^mesh[^\n]*\n", ""):gsub("model: [^\n]*\n", "")) end
+  local one = examples.run "@35_nd_parallel.lua"
+  assert(number(one, "step 20: loss ([%d.]+)") < 2.5 and one:find("mesh: DeviceMesh()", 1, true), one)
+  for _, mesh in ipairs { { 2, "--cp-size 2" }, { 4, "--dp-shard-size 2 --tp-size 2 --async-tp" } } do
+    local out = examples.run("@35_nd_parallel.lua " .. mesh[2], mesh[1])
+    assert(losses(out) == losses(one), out)
+  end
+  local saved = "@35_nd_parallel.lua --save-dir ~nd --checkpoint-frequency 10 "
+  examples.run(saved .. "--dp-replicate-size 2 --dp-shard-size 2", 4)
+  assert(examples.read(tmp .. "/nd/model/model.safetensors"):find("model.layers.1.mlp.up_proj.weight", 1, true))
+  local out = examples.run("@35_nd_parallel.lua --tp-size 2 --resume ~nd/checkpoint-10", 2)
+  assert(out:find("goes on behind step 10\n", 1, true) and losses(one):sub(-#out:match "step 15.*$") == out:match "step 15.*$", out)
+  refused("@35_nd_parallel.lua --num-steps 0", "--num-steps must be 1 or more", 2)
+end)
+
+examples.of("36_ulysses", function() -- parts of sequences of several lengths, with tokens that do not count
+  local function losses(out) return (out:gsub("^loader.-\n(batch)", "%1"):gsub("[^\n]*ranks of sp[^\n]*\n", "")) end
+  for _, variable in ipairs { "", " --variable" } do
+    local one = examples.run("@36_ulysses.lua" .. variable)
+    assert(number(one, "batch 12: .* loss ([%d.]+)") < 3.5 and one:find("batch 1: 64 tokens, 192 count", 1, true), one)
+    assert(losses(examples.run("@36_ulysses.lua --sp-size 2" .. variable, 2)) == losses(one))
+    local out = examples.run("@36_ulysses.lua --sp-size 2 --dp-shard-size 2" .. variable, 4)
+    assert(losses(out) == losses(one) and out:find("loader: 24 batches\nprepared: 12 batches\n", 1, true), out)
+  end
+  refused("@36_ulysses.lua --sequence-length 6 --sp-size 2", "--sequence-length 6 must divide by 2 x --sp-size 2", 2)
+end)
+
+examples.of("37_pipeline_inference", function()
+  for _, name in ipairs { "gpt2", "llama", "bert", "t5" } do
+    local out = examples.run("@37_pipeline_inference.lua --model " .. name, 2)
+    assert(out:find("equal to the whole model's: yes\n", 1, true) and out:find("ranks with the output: 1 of 2\n", 1, true), out)
+  end
+  local out = examples.run("@37_pipeline_inference.lua --gather-output --split h.1 --num-chunks 5", 2)
+  assert(out:find("ranks with the output: 2 of 2\n", 1, true), out)
+  local first, second = out:match "on each rank: (%d+), (%d+)\n"
+  assert(tonumber(first) == 14 and tonumber(second) == 39, out) -- two embeddings and a block; three blocks, a norm and the tied head
+  local err = select(2, examples.try("@37_pipeline_inference.lua --split h.9", 2))
+  assert(err:find("split_points: 'h.9' is no block of the model", 1, true), err)
+  refused("@37_pipeline_inference.lua --model vit", "--model must be gpt2, llama, bert or t5, got vit", 2)
+end)
