@@ -34,7 +34,7 @@ for line in out:gmatch "[^\n]+" do
 end
 for _, name in ipairs { "dispatch", "gemm_f32", "attention_bf16", "gpt_small_f32", "gpt_124m_t64_bf16",
   "gpt_124m_t256_f32", "mlp", "char_gpt_bf16", "resnet18_f32", "adamw", "cross_entropy_f32", "bandwidth_f32", "loader",
-  "tokenizers", "track", "start", "memory", "ddp", "shard_124m", "fsdp2_124m", "parallel_2", "offload_disk",
+  "tokenizers", "track", "start", "memory", "ddp", "shard_124m", "fsdp2_124m", "parallel_124m_4", "offload_disk",
   "offload_model", "offload_step", "comm_2", "accelerator", "conv_f32", "launch", "size",
   "cuda_gpt_124m_t1024_bf16", "cuda_attention_bf16" } do assert(names[name], "not listed: " .. name) end
 for _, words in ipairs { "bench --help", "bench --list" } do

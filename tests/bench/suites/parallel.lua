@@ -20,21 +20,22 @@ return function(h, suites)
   local shapes = { char = "4x128, V128", small = "4x256, V8000", ["124M"] = "124M, V50304, head not tied" }
   local named = { tp = "tensor parallel", sp = "with sequence parallel", pp = "pipeline, 1F1B" }
   for _, n in ipairs { 2, 4 } do
-    suites["parallel_" .. n] = { group = "parallel",
-      about = ("step of a GPT-2 that %d ranks hold together, beside torch's"):format(n), run = function()
-        local python, why = h.python()
-        if not python and h.wants_peers() then h.skip("torch", why) end
-        for _, size in ipairs(h.quick and { "char" } or { "char", "small", "124M" }) do
-          local data = h.shared("parallel_" .. size, "parallel_step.lua", "--size " .. size)
-          h.note("GPT-2 %s, B8 T64 f32", shapes[size])
+    for _, size in ipairs { "char", "small", "124M" } do
+      suites[("parallel_%s_%d"):format(size:lower(), n)] = { group = "parallel_" .. n,
+        about = ("step of a GPT-2 that %d ranks hold together, beside torch's"):format(n), run = function()
+          local used = h.quick and "char" or size
+          local python, why = h.python()
+          if not python and h.wants_peers() then h.skip("torch", why) end
+          local data = h.shared("parallel_" .. used, "parallel_step.lua", "--size " .. used)
+          h.note("GPT-2 %s, B8 T64 f32", shapes[used])
           for _, mode in ipairs { "tp", "sp", "pp" } do
-            local sides = { { name = "accel", command = ours(n, mode, size, data) } }
-            if python then sides[2] = { name = "torch", peer = true, command = torch(n, mode, size, data) } end
+            local sides = { { name = "accel", command = ours(n, mode, used, data) } }
+            if python then sides[2] = { name = "torch", peer = true, command = torch(n, mode, used, data) } end
             local got = h.alternate(sides)
             h.row { what = "  " .. named[mode], unit = "ms", ours = got.accel.ms, peers = h.peers(got, "ms"), goal = { ratio = 3 },
               differs = h.losses(got, 1e-3) }
           end
-        end
-      end }
+        end }
+    end
   end
 end
