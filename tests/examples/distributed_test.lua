@@ -126,20 +126,20 @@ examples.of("31_model_parallel", function() -- the same on every mesh
   end
 end)
 
-examples.of("35_nd_parallel", function() -- every mesh has one rank's losses, and a checkpoint of one goes on on another
+examples.of("38_nd_parallel", function() -- every mesh has one rank's losses, and a checkpoint of one goes on on another
   local function losses(out) return (out:gsub("^mesh[^\n]*\n", ""):gsub("model: [^\n]*\n", "")) end
-  local one = examples.run "@35_nd_parallel.lua"
+  local one = examples.run "@38_nd_parallel.lua"
   assert(number(one, "step 20: loss ([%d.]+)") < 2.5 and one:find("mesh: DeviceMesh()", 1, true), one)
   for _, mesh in ipairs { { 2, "--cp-size 2" }, { 4, "--dp-shard-size 2 --tp-size 2 --async-tp" } } do
-    local out = examples.run("@35_nd_parallel.lua " .. mesh[2], mesh[1])
+    local out = examples.run("@38_nd_parallel.lua " .. mesh[2], mesh[1])
     assert(losses(out) == losses(one), out)
   end
-  local saved = "@35_nd_parallel.lua --save-dir ~nd --checkpoint-frequency 10 "
+  local saved = "@38_nd_parallel.lua --save-dir ~nd --checkpoint-frequency 10 "
   examples.run(saved .. "--dp-replicate-size 2 --dp-shard-size 2", 4)
   assert(examples.read(tmp .. "/nd/model/model.safetensors"):find("model.layers.1.mlp.up_proj.weight", 1, true))
-  local out = examples.run("@35_nd_parallel.lua --tp-size 2 --resume ~nd/checkpoint-10", 2)
+  local out = examples.run("@38_nd_parallel.lua --tp-size 2 --resume ~nd/checkpoint-10", 2)
   assert(out:find("goes on behind step 10\n", 1, true) and losses(one):sub(-#out:match "step 15.*$") == out:match "step 15.*$", out)
-  refused("@35_nd_parallel.lua --num-steps 0", "--num-steps must be 1 or more", 2)
+  refused("@38_nd_parallel.lua --num-steps 0", "--num-steps must be 1 or more", 2)
 end)
 
 examples.of("36_ulysses", function() -- parts of sequences of several lengths, with tokens that do not count

@@ -1,7 +1,7 @@
 --- One Llama on a mesh of up to four dimensions: data parallelism with whole copies, with sharded parameters (FSDP), tensor and
 --- context parallelism, with checkpoints on the way and a whole model at the end.
 ---
----   accel-run [--num-processes N] examples/35_nd_parallel.lua [--dp-replicate-size N] [--dp-shard-size N] [--tp-size N] [--cp-size N]
+---   accel-run [--num-processes N] examples/38_nd_parallel.lua [--dp-replicate-size N] [--dp-shard-size N] [--tp-size N] [--cp-size N]
 ---     [--model-name DIR] [--sequence-length N] [--num-steps N] [--save-dir DIR] [--checkpoint-frequency N] [--resume DIR]
 ---
 --- The product of the sizes is the number of processes. --model-name is a folder as Hugging Face writes it; without one a small Llama begins
@@ -11,7 +11,7 @@ local accel = require "accel"
 local A, data = accel.accelerator, accel.data
 
 local declared = {
-  name = "35_nd_parallel.lua", summary = "Trains one Llama on a mesh of ranks.",
+  name = "38_nd_parallel.lua", summary = "Trains one Llama on a mesh of ranks.",
   { "dp-replicate-size", "int", 1, "N", "ranks with whole copies of the model" },
   { "dp-shard-size", "int", 1, "N", "ranks that shard parameters, gradients and states" },
   { "tp-size", "int", 1, "N", "ranks that share heads and features out" },
