@@ -79,6 +79,7 @@ local function common(self, name)
     raise("%s: task_type %s is none of CAUSAL_LM, SEQ_CLS, SEQ_2_SEQ_LM, TOKEN_CLS, QUESTION_ANS, FEATURE_EXTRACTION", name,
       check.shown(self.task_type))
   end
+  if type(self.modules_to_save) == "string" then self.modules_to_save = { self.modules_to_save } end
   for _, key in ipairs { "target_modules", "modules_to_save", "exclude_modules" } do strings(name, key, self[key]) end
 end
 
@@ -100,7 +101,8 @@ LoraConfig.defaults = {
 ---  r integer = 8: rank
 ---  lora_alpha number = 8: the update counts lora_alpha / r, with use_rslora lora_alpha / sqrt(r)
 ---  lora_dropout number = 0: of the adapter's input, in training
----  target_modules string|string[]: names of layers, or ends of names; "all-linear": all but the head (default: by the model's family)
+---  target_modules string|string[]: names of layers, or ends of names; a string: a regular expression for whole names; "all-linear": all
+---  but the head (default: by the model's family)
 ---  exclude_modules string[]: layers that are left out
 ---  bias string = "none": which biases learn as well: "none", "all", "lora_only"
 ---  modules_to_save string[]: modules that learn as a whole and are saved with the adapter
@@ -146,7 +148,8 @@ IA3Config.defaults = {
 }
 
 ---@param opts? table
----  target_modules string|string[]: names of layers, or ends of names (default: by the model's family)
+---  target_modules string|string[]: names of layers, or ends of names; a string: a regular expression for whole names (default: by the
+---  model's family)
 ---  exclude_modules string[]: layers that are left out
 ---  feedforward_modules string[]: those of them whose inputs are multiplied (default: by the model's family)
 ---  fan_in_fan_out boolean = false: set where layers are Conv1D

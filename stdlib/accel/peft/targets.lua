@@ -12,22 +12,29 @@ local IA3 <const> = { gpt2 = { { "c_attn", "mlp.c_proj" }, { "mlp.c_proj" } },
   llama = { { "k_proj", "v_proj", "down_proj" }, { "down_proj" } }, t5 = { { "k", "v", "wo" }, { "wo" } },
   bert = { { "key", "value", "output.dense" }, { "output.dense" } } }
 
---- Whether a name is one of these or ends with one, behind a point.
+local function fullmatch(name, pattern, what)
+  local ok, found = pcall(require "accel.text.core".fullmatch, pattern, { name })
+  if not ok then raise("get_peft_model: %s: %s", what, tostring(type(found) == "table" and found.message or found)) end
+  return found[1]
+end
+
+--- Whether a name is one of these or ends with one, behind a point; whether a regular expression, which a string is, matches it from
+--- begin to end, as PEFT's configurations have it.
 ---@param name string
 ---@param list string|string[]
 ---@return boolean
 function M.matches(name, list)
-  if type(list) == "string" then list = { list } end
+  if type(list) == "string" then return fullmatch(name, list, "a pattern of layers") end
   for _, end_of in ipairs(list) do
     if name == end_of or name:sub(-#end_of - 1) == "." .. end_of then return true end
   end
   return false
 end
 
---- The value of the first pattern that names a layer, or the default.
+--- The value of the first pattern that names a layer, or the end of its name behind a point; or the default.
 function M.by_pattern(name, patterns, default)
   for key, value in require("accel").pairs(patterns) do
-    if M.matches(name, key) then return value end
+    if fullmatch(name, ("(?:.*\\.)?(?:%s)"):format(key), "rank_pattern or alpha_pattern") then return value end
   end
   return default
 end

@@ -124,6 +124,23 @@ do -- what learns where nothing is said, and options that are tables are nobody 
   assert(peft.LoraConfig {}.rank_pattern.q == nil and config.lora_bias == false and config.inference_mode == false)
 end
 
+-- strings are regular expressions of whole names, keys of rank_pattern such of ends, as PEFT has them
+do
+  local p = peft.get_peft_model(accel.models.from_pretrained(folder), peft.LoraConfig {
+    r = 2, target_modules = [[.*\.h\.(0|1)\.attn\.c_(attn|proj)]], exclude_modules = [[.*h\.1.*proj]], rank_pattern = { ["h\\.\\d+.attn.c_p.*"] = 5 },
+  })
+  local ranks = {}
+  for name, t in accel.pairs(p:named_parameters()) do
+    local of = name:match "transformer%.(.*)%.lora_A"
+    if of then ranks[of] = t.shape[1] end
+  end
+  assert(accel.json.encode(ranks) == accel.json.encode { ["h.0.attn.c_attn"] = 2, ["h.0.attn.c_proj"] = 5, ["h.1.attn.c_attn"] = 2 },
+    accel.json.encode(ranks))
+  fails("a pattern of layers: ", peft.get_peft_model, accel.models.from_pretrained(folder), peft.LoraConfig { target_modules = "(c_attn" })
+  fails("no layer of the model is called c_attn", peft.get_peft_model, accel.models.from_pretrained(folder),
+    peft.LoraConfig { target_modules = "c_attn" })
+end
+
 -- what is refused
 local model = accel.models.from_pretrained(folder)
 fails("no layer of the model is called 'q_proj'; there are .*'c_attn', 'c_fc', 'c_proj'", peft.get_peft_model, model,
