@@ -5,8 +5,8 @@ import os
 import statistics
 import time
 
+import llama_cpp
 import numpy
-from llama_cpp import Llama
 
 p = argparse.ArgumentParser()
 p.add_argument("--file")
@@ -14,7 +14,7 @@ for name in ("vocab", "prompt", "tokens", "threads"):
     p.add_argument("--" + name, type=int)
 o = p.parse_args()
 prompt = [i * 37 % o.vocab for i in range(1, o.prompt + 1)]
-model = Llama(o.file, n_ctx=512, n_threads=o.threads, n_threads_batch=o.threads, n_gpu_layers=0, verbose=False)
+model = llama_cpp.Llama(o.file, n_ctx=512, n_threads=o.threads, n_threads_batch=o.threads, n_gpu_layers=0, verbose=False)
 
 
 def run(n):
@@ -22,7 +22,8 @@ def run(n):
     ids, times, began, given = [], [], time.perf_counter(), prompt
     for _ in range(n):
         model.eval(given)
-        given = [int(numpy.argmax(model.scores[model.n_tokens - 1]))]
+        logits = llama_cpp.llama_get_logits_ith(model.ctx, -1)  # model.scores stays zero unless all are asked for
+        given = [int(numpy.argmax(numpy.ctypeslib.as_array(logits, shape=(o.vocab,))))]
         ids += given
         times.append(time.perf_counter())
     return ids, times[0] - began, [b - a for a, b in zip(times, times[1:])]
