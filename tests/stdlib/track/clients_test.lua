@@ -79,7 +79,7 @@ c = mlflow.MlflowClient()
 runs = c.search_runs([c.get_experiment_by_name("exp").experiment_id])
 r = runs[0]; i = r.info.run_id
 loss = c.get_metric_history(i, "loss"); bad = c.get_metric_history(i, "bad")
-print(len(runs), r.info.status, r.info.run_name, r.data.params, r.data.tags["team"])
+print(len(runs), r.info.status, r.info.run_name, dict(sorted(r.data.params.items())), r.data.tags["team"])
 print(len(loss), sorted(m.step for m in loss) == list(range(1, 301)), all(m.value == 1 / m.step for m in loss))
 print(len(bad), all(math.isnan(m.value) if m.step % 2 == 0 else m.value > 1e300 for m in bad))
 print(sorted(f.path for d in ("scripts", "images") for f in c.list_artifacts(i, d)))
