@@ -137,7 +137,8 @@ static size_t trim(ac_pool *p) {
   return given;
 }
 
-/* A chunk: from free ones, then from empty slabs, then from the system, then from the system after all free segments went back. */
+/* A chunk: from free ones, then from empty slabs, then from the system, then from the system after all free segments went back, and then
+ * after pages inside of segments did. */
 static ac_status chunk_take(ac_pool *p, stream_cache *h, aci_segments *segments, size_t bytes, aci_chunk **out, ac_err *e) {
   if ((*out = aci_segments_alloc(segments, bytes)) != NULL) return AC_OK;
   if (segments == &h->small && h->n_empty > 0) {
@@ -146,6 +147,10 @@ static ac_status chunk_take(ac_pool *p, stream_cache *h, aci_segments *segments,
   }
   ac_status st = aci_segments_grow(segments, bytes, e);
   if (st == AC_OOM && trim(p) > 0) st = aci_segments_grow(segments, bytes, e);
+  if (st == AC_OOM && aci_budget_release(&p->budget, bytes)) {
+    if ((*out = aci_segments_alloc(segments, bytes)) != NULL) return AC_OK;
+    st = aci_segments_grow(segments, bytes, e);
+  }
   if (st == AC_OK) *out = aci_segments_alloc(segments, bytes);
   return st;
 }

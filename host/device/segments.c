@@ -1,8 +1,11 @@
 /* Segments and chunks (segments.h). Called by pool.c.
  *
- * The free chunks of an aci_segments form one treap, ordered by (size, segment age, offset): the first that fits is the
+ * The free chunks of an aci_segments form a treap, ordered by (size, segment age, offset): the first that fits is the
  * smallest, and of equals the one in the oldest segment. No address enters a decision, so a phantom device cuts
- * exactly like a real one. */
+ * exactly like a real one.
+ *
+ * Where the limit is reached although enough is free, in pieces of which none is large enough, pages of free chunks go back to the system
+ * (mem_release): such a chunk is *away*, stands in a treap of its own, and what it was reserved with serves a chunk elsewhere. */
 #include "device/segments.h"
 
 #include <stdlib.h>
@@ -53,14 +56,14 @@ static void tree_add(aci_segments *h, aci_chunk *c) {
   c->priority = h->seed;
   c->left = c->right = NULL;
   c->free = true;
-  aci_chunk **at = &h->root;
+  aci_chunk **at = c->away ? &h->away : &h->root;
   while (*at != NULL && (*at)->priority >= c->priority) at = before(c, *at) ? &(*at)->left : &(*at)->right;
   split(*at, c, &c->left, &c->right);
   *at = c;
 }
 
 static void tree_remove(aci_segments *h, aci_chunk *c) {
-  aci_chunk **at = &h->root;
+  aci_chunk **at = c->away ? &h->away : &h->root;
   while (*at != c) at = before(c, *at) ? &(*at)->left : &(*at)->right;
   *at = merge(c->left, c->right);
   c->free = false;
@@ -85,7 +88,8 @@ static void chunk_recycle(aci_segments *h, aci_chunk *c) {
 
 /* ---- segments ---- */
 void aci_segments_init(aci_segments *h, aci_budget *b, ac_mem_class class, size_t unit) {
-  *h = (aci_segments){.budget = b, .class = class, .unit = unit, .seed = 1};
+  *h = (aci_segments){.budget = b, .class = class, .unit = unit, .seed = 1, .other = b->all};
+  b->all = h;
 }
 
 static void source_release(aci_source *s) {
@@ -112,15 +116,23 @@ static void segment_free(aci_segments *h, aci_segment *s) {
   if (s->source != NULL) s->source->own.unmap(s->source->own.user, s->base, s->bytes);
   else dev->vt->mem_unmap(dev, h->class, s->base, s->bytes);
   source_release(s->source);
-  h->budget->reserved -= s->bytes;
-  h->reserved -= s->bytes;
-  chunk_recycle(h, s->first);
+  for (aci_chunk *c = s->first, *next; c != NULL; c = next) {
+    next = c->next;
+    if (!c->away) {
+      h->budget->reserved -= c->size;
+      h->reserved -= c->size;
+    }
+    chunk_recycle(h, c);
+  }
   free(s);
 }
 
 void aci_segments_fini(aci_segments *h) {
   aci_segments_trim(h);
   AC_ASSERT(h->segments == NULL);
+  aci_segments **at = &h->budget->all;
+  while (*at != h) at = &(*at)->other;
+  *at = h->other;
   for (aci_chunk *c = h->spare, *next; c != NULL; c = next) {
     next = c->next;
     free(c);
@@ -128,20 +140,25 @@ void aci_segments_fini(aci_segments *h) {
   h->spare = NULL;
 }
 
+static bool wholly_free(const aci_segment *s) {
+  for (const aci_chunk *c = s->first; c != NULL; c = c->next)
+    if (!c->free) return false;
+  return true;
+}
+
 size_t aci_segments_trim(aci_segments *h) {
-  size_t given = 0;
+  const size_t before = h->reserved;
   for (aci_segment **at = &h->segments; *at != NULL;) {
     aci_segment *s = *at;
-    if (!s->first->free || s->first->next != NULL) {
+    if (!wholly_free(s)) {
       at = &s->next;
       continue;
     }
     *at = s->next;
-    given += s->bytes;
-    tree_remove(h, s->first);
+    for (aci_chunk *c = s->first; c != NULL; c = c->next) tree_remove(h, c);
     segment_free(h, s);
   }
-  return given;
+  return before - h->reserved;
 }
 
 const aci_segment *aci_segments_find(const aci_segments *h, const void *p) {
@@ -207,10 +224,9 @@ ac_status aci_segments_grow(aci_segments *h, size_t bytes, ac_err *e) {
 }
 
 /* ---- chunks ---- */
-aci_chunk *aci_segments_alloc(aci_segments *h, size_t bytes) {
-  size_t size = round_up(bytes, ACI_CHUNK_ALIGN);
+static aci_chunk *smallest_from(aci_chunk *t, size_t size) {
   aci_chunk *c = NULL;
-  for (aci_chunk *t = h->root; t != NULL;) {
+  while (t != NULL) {
     if (t->size >= size) {
       c = t;
       t = t->left;
@@ -218,18 +234,36 @@ aci_chunk *aci_segments_alloc(aci_segments *h, size_t bytes) {
       t = t->right;
     }
   }
+  return c;
+}
+
+aci_chunk *aci_segments_alloc(aci_segments *h, size_t bytes) {
+  const size_t size = round_up(bytes, ACI_CHUNK_ALIGN);
+  aci_chunk *c = smallest_from(h->root, size);
+  if (__builtin_expect(c == NULL && h->away != NULL, 0)) {
+    const aci_budget *b = h->budget;
+    c = smallest_from(h->away, size);
+    const size_t takes = c == NULL || c->size - size >= KEEP_WHOLE ? size : c->size;
+    if (b->limit != 0 && (b->reserved > b->limit || takes > b->limit - b->reserved)) return NULL;
+  }
   if (c == NULL) return NULL;
   tree_remove(h, c);
   if (c->size - size >= KEEP_WHOLE) {
     aci_chunk *rest = chunk_new(h, c->owner, c->offset + size, c->size - size);
     if (rest != NULL) { /* without memory for its structure the remainder stays with its chunk */
       rest->prev = c;
+      rest->away = c->away;
       rest->next = c->next;
       if (c->next != NULL) c->next->prev = rest;
       c->next = rest;
       c->size = size;
       tree_add(h, rest);
     }
+  }
+  if (c->away) {
+    c->away = false;
+    h->reserved += c->size;
+    h->budget->reserved += c->size;
   }
   c->head.ptr = c->owner->base == NULL ? NULL : c->owner->base + c->offset;
   return c;
@@ -243,16 +277,60 @@ static void join(aci_segments *h, aci_chunk *a, aci_chunk *b) {
   chunk_recycle(h, b);
 }
 
-void aci_segments_free(aci_segments *h, aci_chunk *c) {
-  if (c->next != NULL && c->next->free) {
+/* Into the tree, joined with free neighbours of its kind. */
+static void settle(aci_segments *h, aci_chunk *c) {
+  if (c->next != NULL && c->next->free && c->next->away == c->away) {
     tree_remove(h, c->next);
     join(h, c, c->next);
   }
-  if (c->prev != NULL && c->prev->free) {
+  if (c->prev != NULL && c->prev->free && c->prev->away == c->away) {
     aci_chunk *left = c->prev;
     tree_remove(h, left);
     join(h, left, c);
     c = left;
   }
   tree_add(h, c);
+}
+
+void aci_segments_free(aci_segments *h, aci_chunk *c) { settle(h, c); }
+
+/* ---- pages that go back ---- */
+static void give_up(aci_chunk *c) {
+  aci_segment *s = c->owner;
+  aci_segments *h = s->segments;
+  ac_device *dev = h->budget->dev;
+  tree_remove(h, c);
+  for (aci_unmap_hook *k = h->budget->unmap_hooks; k != NULL; k = k->next) k->fn(k->user, s->base, s->bytes);
+  dev->vt->mem_release(dev, h->class, s->base == NULL ? NULL : s->base + c->offset, c->size);
+  h->reserved -= c->size;
+  h->budget->reserved -= c->size;
+  c->away = true;
+  settle(h, c);
+}
+
+/* The smallest of the free chunks with pages that has `need` bytes, else the largest; *idle: bytes of all. */
+static aci_chunk *best_to_give(const aci_budget *b, size_t need, size_t *idle) {
+  aci_chunk *best = NULL;
+  *idle = 0;
+  for (const aci_segments *h = b->all; h != NULL; h = h->other)
+    for (const aci_segment *s = h->segments; s != NULL; s = s->next)
+      for (aci_chunk *c = s->source == NULL ? s->first : NULL; c != NULL; c = c->next) { /* what has a source others map as well */
+        if (!c->free || c->away) continue;
+        *idle += c->size;
+        if (best == NULL || (best->size < need ? c->size > best->size : c->size >= need && c->size < best->size)) best = c;
+      }
+  return best;
+}
+
+bool aci_budget_release(aci_budget *b, size_t bytes) {
+  const size_t least = round_up(bytes, ACI_CHUNK_ALIGN), before = b->reserved;
+  if (b->dev->vt->mem_release == NULL || (b->limit != 0 && least > b->limit)) return false;
+  const size_t target = b->limit != 0 ? b->limit - least : before > least ? before - least : 0;
+  while (b->reserved > target) {
+    size_t idle;
+    aci_chunk *c = best_to_give(b, b->reserved - target, &idle);
+    if (c == NULL || idle < b->reserved - target) return false;
+    give_up(c);
+  }
+  return b->reserved < before;
 }

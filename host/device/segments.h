@@ -38,6 +38,7 @@ struct aci_chunk {
   aci_chunk *left, *right; /* tree of free chunks, by (size, segment id, offset) */
   uint32_t priority;
   bool free;
+  bool away; /* free, and its pages went back to the system: bytes that nothing is reserved for */
 };
 
 /* What all segments of one pool share. */
@@ -47,6 +48,7 @@ typedef struct aci_budget {
   uint64_t n_maps;
   aci_source *source[AC_MEM_CLASSES]; /* NULL: the device */
   struct aci_unmap_hook *unmap_hooks;
+  aci_segments *all; /* by `other` */
 } aci_budget;
 
 struct aci_segments {
@@ -54,15 +56,16 @@ struct aci_segments {
   ac_mem_class class;
   size_t unit; /* least size of a segment */
   size_t reserved;
-  aci_chunk *root, *spare;
+  aci_chunk *root, *away, *spare; /* free chunks: with and without pages */
   aci_segment *segments;
+  aci_segments *other; /* of the same budget */
   uint32_t next_id, seed;
 };
 
 void aci_segments_init(aci_segments *h, aci_budget *b, ac_mem_class class, size_t unit);
 /* Unmaps everything; every chunk must have been given back. */
 void aci_segments_fini(aci_segments *h);
-/* A chunk of at least `bytes` out of what is mapped, or NULL. */
+/* A chunk of at least `bytes` out of what is mapped, or NULL. One whose pages went back gets them anew where the limit has room. */
 aci_chunk *aci_segments_alloc(aci_segments *h, size_t bytes);
 /* Maps a segment that holds `bytes`. OOM when the limit or the system refuses. */
 ac_status aci_segments_grow(aci_segments *h, size_t bytes, ac_err *e);
@@ -73,8 +76,11 @@ void aci_budget_set_source(aci_budget *b, ac_mem_class class, aci_source *s);
 size_t aci_segments_largest(const aci_segments *h);
 /* The segment that p lies in, or NULL. */
 const aci_segment *aci_segments_find(const aci_segments *h, const void *p);
-/* Gives wholly free segments back to the system; returns their bytes. */
+/* Gives wholly free segments back to the system; returns the bytes that were reserved for them. */
 size_t aci_segments_trim(aci_segments *h);
+/* Pages of free chunks inside of segments go back to the system, as few as make room for `bytes` (without a limit: as many bytes); false:
+ * all of them would not be enough, or there are none. */
+bool aci_budget_release(aci_budget *b, size_t bytes);
 
 /* Under AddressSanitizer free pool memory is marked as such, so that kernels that run over their block are
  * caught. */

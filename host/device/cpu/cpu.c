@@ -32,6 +32,11 @@ static void unmap(ac_device *dev, ac_mem_class c, void *p, size_t bytes) {
   AC_ASSERT(munmap(p, bytes) == 0);
 }
 
+static void release(ac_device *dev, ac_mem_class c, void *p, size_t bytes) {
+  (void)dev, (void)c;
+  AC_ASSERT(madvise(p, bytes, MADV_DONTNEED) == 0);
+}
+
 typedef struct move {
   unsigned char *dst;
   const unsigned char *src; /* NULL: fill */
@@ -121,6 +126,7 @@ const ac_device_vtable *ac_device_cpu_vtable(void) {
       .single = true,
       .mem_map = map,
       .mem_unmap = unmap,
+      .mem_release = release,
       .copy = copy,
       .fill = fill,
   };

@@ -265,7 +265,7 @@ static void identity(ac_device *dev, char *id, size_t n) {
 const ac_device_vtable *aci_cuda_vtable() {
   static const ac_device_vtable vt = {
       sizeof vt,  "cuda",       false,       open_device, close_device, map,
-      unmap,      copy,         fill,        stream_new,  stream_free,  event_new,
+      unmap,      NULL /* no pages come and go */, copy,         fill,        stream_new,  stream_free,  event_new,
       event_free, event_record, event_query, stream_wait, sync_device, aci_cuda_upload,
       stream_handle, identity,
   };

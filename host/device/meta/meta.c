@@ -41,6 +41,7 @@ const ac_device_vtable *ac_device_meta_vtable(void) {
       .single = true,
       .mem_map = map,
       .mem_unmap = unmap,
+      .mem_release = unmap, /* as the CPU, whose memory it foretells */
       .copy = copy,
       .fill = fill,
   };

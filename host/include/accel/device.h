@@ -33,6 +33,8 @@ typedef struct ac_device_vtable {
   /* mem_map/mem_unmap: memory from the system, page-granular; called by the pool only, under its lock. */
   ac_status (*mem_map)(ac_device *dev, ac_mem_class c, size_t bytes, void **out, ac_err *e);
   void (*mem_unmap)(ac_device *dev, ac_mem_class c, void *p, size_t bytes);
+  /* pages inside a mapping go back to the system, and come anew, with any contents, when they are touched. (optional: none ever does) */
+  void (*mem_release)(ac_device *dev, ac_mem_class c, void *p, size_t bytes);
   /* copy: dst and src on this device or the host, enqueued on s; the buffers stay borrowed until done. */
   ac_status (*copy)(ac_device *dev, ac_stream *s, void *dst, const void *src, size_t bytes, ac_err *e);
   ac_status (*fill)(ac_device *dev, ac_stream *s, void *dst, int byte, size_t bytes, ac_err *e);

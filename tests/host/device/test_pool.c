@@ -340,6 +340,42 @@ static void blocks_outlive_the_device(void **state) {
   pthread_join(t, NULL);
 }
 
+/* Enough is free, but in pieces: their pages go back, and serve a block that none of them holds. What stays keeps its contents. */
+static void free_pieces_serve_a_large_block(void **state) {
+  bool meta = *(bool *)*state;
+  enum { N = 60, MIB = 1 << 20 };
+  ac_device *d = open_device(meta, (size_t)N * MIB);
+  ac_block *all[N], *b;
+  ac_err e;
+  for (int round = 0; round < 20; round++) {
+    for (int i = 0; i < N; i++) {
+      all[i] = take(d, MIB);
+      if (!meta) memset(all[i]->ptr, i, MIB);
+    }
+    for (int i = 0; i < N; i++)
+      if (i % 3 != round % 3) ac_block_free(all[i]); /* two of three: 40 MiB, none of its pieces larger than 2 */
+    ac_block *large = take(d, 38 * MIB);
+    if (!meta) memset(large->ptr, 0xAB, large->bytes);
+    assert_true(stats(d).reserved_bytes <= (size_t)N * MIB);
+    assert_int_equal(ac_block_alloc(d, 4 * MIB, AC_MEM_ACTIVATION, NULL, &b, &e), AC_OOM); /* the limit is one */
+    ac_block *small[2] = {take(d, MIB), take(d, MIB)};
+    if (!meta)
+      for (int i = 0; i < 2; i++) memset(small[i]->ptr, 0xCD, MIB);
+    for (int i = 0; i < N && !meta; i++)
+      if (i % 3 == round % 3) {
+        const unsigned char *p = all[i]->ptr;
+        for (int k = 0; k < MIB; k += 509) assert_int_equal(p[k], i);
+      }
+    ac_block_free(large);
+    for (int i = 0; i < 2; i++) ac_block_free(small[i]);
+    for (int i = 0; i < N; i++)
+      if (i % 3 == round % 3) ac_block_free(all[i]);
+  }
+  ac_pool_trim(d);
+  assert_int_equal(stats(d).reserved_bytes, 0);
+  ac_device_release(d);
+}
+
 /* Memory of one stream is not handed to another: its users may still be at work. */
 static void streams_keep_their_memory(void **state) {
   (void)state;
@@ -416,6 +452,8 @@ int main(void) {
       cmocka_unit_test(a_repeating_pattern_settles),
       {"the_limit_holds_cpu", the_limit_holds, NULL, NULL, &cpu},
       {"the_limit_holds_meta", the_limit_holds, NULL, NULL, &meta},
+      {"free_pieces_serve_a_large_block_cpu", free_pieces_serve_a_large_block, NULL, NULL, &cpu},
+      {"free_pieces_serve_a_large_block_meta", free_pieces_serve_a_large_block, NULL, NULL, &meta},
       cmocka_unit_test(alloc_fail_fails_the_nth),
       cmocka_unit_test(poison_fills_fresh_and_freed),
       cmocka_unit_test(segments_are_told_of_before_they_go),
