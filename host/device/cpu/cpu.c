@@ -3,6 +3,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
@@ -32,9 +33,11 @@ static void unmap(ac_device *dev, ac_mem_class c, void *p, size_t bytes) {
   AC_ASSERT(munmap(p, bytes) == 0);
 }
 
+/* Of the system's pages, which may be larger than the pool's, those that lie inside. What was locked in memory (mlock) stays: no harm. */
 static void release(ac_device *dev, ac_mem_class c, void *p, size_t bytes) {
   (void)dev, (void)c;
-  AC_ASSERT(madvise(p, bytes, MADV_DONTNEED) == 0);
+  const size_t page = (size_t)sysconf(_SC_PAGESIZE), before = -(uintptr_t)p & (page - 1);
+  if (bytes > before && bytes - before >= page) (void)madvise((char *)p + before, (bytes - before) & ~(page - 1), MADV_DONTNEED);
 }
 
 typedef struct move {

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "device/device_impl.h"
 #include "device/pool.h"
@@ -376,6 +377,27 @@ static void free_pieces_serve_a_large_block(void **state) {
   ac_device_release(d);
 }
 
+/* A page that the program locked in memory does not go back, and stops nobody. */
+static void locked_pages_stay(void **state) {
+  (void)state;
+  enum { N = 60, MIB = 1 << 20 };
+  ac_device *d = open_device(false, (size_t)N * MIB);
+  ac_block *all[N];
+  for (int i = 0; i < N; i++) all[i] = take(d, MIB);
+  int locked = 0;
+  for (int i = 0; i < N; i++) {
+    if (i % 3 == 0) continue;
+    locked += mlock((char *)all[i]->ptr + MIB / 2, 1) == 0;
+    ac_block_free(all[i]);
+  }
+  if (locked == 0) print_message("mlock is not allowed here\n");
+  ac_block *large = take(d, 38 * MIB);
+  memset(large->ptr, 1, large->bytes);
+  ac_block_free(large);
+  for (int i = 0; i < N; i += 3) ac_block_free(all[i]);
+  ac_device_release(d);
+}
+
 /* Memory of one stream is not handed to another: its users may still be at work. */
 static void streams_keep_their_memory(void **state) {
   (void)state;
@@ -454,6 +476,7 @@ int main(void) {
       {"the_limit_holds_meta", the_limit_holds, NULL, NULL, &meta},
       {"free_pieces_serve_a_large_block_cpu", free_pieces_serve_a_large_block, NULL, NULL, &cpu},
       {"free_pieces_serve_a_large_block_meta", free_pieces_serve_a_large_block, NULL, NULL, &meta},
+      cmocka_unit_test(locked_pages_stay),
       cmocka_unit_test(alloc_fail_fails_the_nth),
       cmocka_unit_test(poison_fills_fresh_and_freed),
       cmocka_unit_test(segments_are_told_of_before_they_go),
