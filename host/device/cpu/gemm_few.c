@@ -120,7 +120,7 @@ static inline AC_INLINE vec_base halves_base(const void *p) {
       _Pragma("GCC unroll 4") for (int s = 0; s < C; s++) {                                                                    \
         const int64_t at = c + s < cols ? c + s : cols - 1; /* the last one again, which is not stored */                      \
         p[s] = (const char *)w + at * step;                                                                                    \
-        end[s] = rest + at * REST;                                                                                             \
+        end[s] = rest != NULL ? rest + at * REST : NULL;                                                                       \
         _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)                                                                    \
           _Pragma("GCC unroll 8") for (int v = 0; v < N; v++) acc[s][r][v] = (vec_##SUFFIX){0};                                \
       }                                                                                                                        \
